@@ -153,7 +153,7 @@ static int step_structures(struct checker *c, uint64_t most, uint64_t *ret_n)
 static const step_fn steps[] = {
         step_sets, step_lists, step_pages, step_slots, step_counts, step_structures};
 
-/* Begins with the walk's next namespace where the one before is done, or was freed. */
+/* Begins with the walk's next namespace if the present one is done, or was freed. */
 static void take_ns(struct checker *c)
 {
         bool is_done = c->ns && c->step == ARRAY_SIZE(steps);
@@ -163,7 +163,7 @@ static void take_ns(struct checker *c)
         if (c->ns && !is_done && c->n_freed == c->walk.n_freed)
                 return;
         while (c->walk.ns && c->walk.ns->id > c->last_id)
-                ns_walk_next(&c->walk); /* it came since */
+                ns_walk_next(&c->walk); /* it was made later */
         c->ns = c->walk.ns;
         c->n_freed = c->walk.n_freed;
         c->step = c->at = 0;

@@ -202,7 +202,8 @@ int store_add_queue(struct store *s, struct queue *queue, uint64_t budget_bytes,
         return r;
 }
 
-/* Messages name it so: "host of GPU-...". Below the device "host" it is "cold memory of host". */
+/* Names a lower tier for messages: "host of GPU-...". Below the device "host" it is "cold memory of
+ * host". */
 static void name_below(
         struct device_props *props, enum tier_kind tier, const struct device_props *above)
 {
@@ -215,7 +216,7 @@ static void name_below(
                 of ? of + 1 : above->name);
 }
 
-/* A disk has no device: what there is to know of it. */
+/* The properties of a disk, which has no device. */
 static const struct device_props disk_props = {
         .backend = "disk",
         .survives_restart = true,

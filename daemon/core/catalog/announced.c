@@ -74,7 +74,7 @@ static void end_announcement(struct ns *ns, uint32_t page)
                 s->owner.on_announce_end(ns, p->key, s->owner.data);
 }
 
-/* GRANTED as any other; it has no slot any more. */
+/* Makes the page a plain GRANTED one; it has no slot any more. */
 static void end_of_granted_page(struct ns *ns, uint32_t page)
 {
         shared_hide_pending(ns, page);
@@ -109,7 +109,7 @@ bool announce_fulfil(struct ns *ns, uint64_t hash, uint32_t page)
         pending = announce_find(ns, hash, p->key);
         if (pending == PAGE_NONE)
                 return false;
-        (void)shared_replace(ns, pending, page); /* it was found by its slot */
+        (void)shared_replace(ns, pending, page); /* pending was found by its slot */
         end_of_granted_page(ns, pending);
         return true;
 }
@@ -278,7 +278,7 @@ const char *announce_check_page(const struct ns *ns, uint32_t page)
         return "is announced by nobody";
 }
 
-/* Counts into *n, which ends above what the namespace has where the list has no end. */
+/* Counts the set's list into *n; stops above the namespace's number in case the list is cyclic. */
 static const char *check_set(const struct extent_set *set, uint32_t *n)
 {
         const struct ns *ns = set->ns;

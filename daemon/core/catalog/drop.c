@@ -106,8 +106,7 @@ uint64_t ns_drop_leaves(struct ns *ns, uint32_t page, uint64_t most, struct drop
         uint32_t up = page, leaf;
         uint64_t n = 0;
 
-        /* On from the parent each time: from the top, a chain would cost the square of its length.
-         */
+        /* Continues at the parent: from the top, a chain would take quadratic time. */
         do {
                 leaf = tree_leaf_below(&ns->tree, up);
                 up = tree_parent(&ns->tree, leaf);

@@ -18,7 +18,7 @@ uint64_t expire_nsec(const struct ns *ns)
                                                  : ns->tenant->attrs.expire_nsec;
 }
 
-/* From the beginning of one round to the next; 0: none. */
+/* Returns the time between the beginnings of two rounds; 0: none. */
 static uint64_t round_nsec(const struct ns *ns)
 {
         uint64_t a = expire_nsec(ns), b = ns->tenant->attrs.expire_unused_nsec;
@@ -52,7 +52,7 @@ static bool is_idle_leaf(const struct ns *ns, uint32_t page)
                tree_is_leaf(&ns->tree, page);
 }
 
-/* The page where it is due, then its parents that are leaves by that, as long as they are, too. */
+/* Expires the page if it is due, then its parents that became leaves, while they are due. */
 static void expire_from(struct ns *ns, uint32_t page)
 {
         while (page != NODE_NONE && is_idle_leaf(ns, page) && is_due(ns, page)) {
@@ -64,7 +64,7 @@ static void expire_from(struct ns *ns, uint32_t page)
         }
 }
 
-/* Some pages of one set that follow each other. */
+/* Looks at consecutive pages of one set. */
 static void look_at_run(struct ns *ns, uint32_t first, uint32_t n)
 {
         bool any = shared_run_is_pinned(ns, first, n);

@@ -46,7 +46,7 @@ static const char *cause_name(enum drop_cause cause)
         return "";
 }
 
-/* Why a page had to make room. */
+/* Returns why a page was evicted. */
 static const char *room_reason(struct drop_reason reason, enum tier_kind tier)
 {
         if (reason.cause == CAUSE_RECALL)

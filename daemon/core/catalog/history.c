@@ -27,7 +27,8 @@ static_assert(sizeof(struct entry) == 32, "HISTORY_KEYS says how much it takes")
 struct history {
         uint32_t reset_sec; /* history_note_all() */
         uint8_t reset_state, reset_cause;
-        void *entries; /* owned; struct entry, n_entries; a mapping, so that they lie in lines */
+        void *entries; /* owned; struct entry, n_entries; a mapping, which aligns entries to cache
+                          lines */
         uint32_t n_entries;
 };
 
@@ -71,7 +72,7 @@ static struct history *make_history(void)
         return h;
 }
 
-/* Touched as it fills. NULL: no memory. */
+/* Its memory is touched as it fills. NULL: no memory. */
 static struct history *get(struct ns *ns)
 {
         if (!ns->catalog.history)
@@ -96,7 +97,7 @@ static struct entry *find_entry(struct history *h, uint64_t hash)
         return NULL;
 }
 
-/* The key's own entry, a free one, or the oldest of the bucket. */
+/* Returns the key's own entry, a free one, or the oldest of the bucket. */
 static struct entry *entry_for(struct history *h, uint64_t hash)
 {
         struct entry *bucket = bucket_of(h, hash), *best = find_entry(h, hash);

@@ -5,8 +5,8 @@
 #include "daemon/core/objects/store.h"
 #include "daemon/core/records/shared.h"
 
-/* Victims ahead whose lines are asked for, and whose keys', once those are there; so many more at
- * once until it is so. Not tuned. */
+/* How many victims ahead have their lines prefetched, and then their keys' lines; and the pages
+ * prefetched per call until then. Not tuned. */
 #define PAGES_AHEAD UINT32_C(8)
 #define KEYS_AHEAD  UINT32_C(4)
 #define AT_ONCE     2
@@ -58,7 +58,7 @@ static bool go_up(const struct ns *ns, uint32_t *page)
         return true;
 }
 
-/* The next victim is the one that was foreseen. */
+/* The next victim was the predicted one. */
 static void come_closer(struct lines_ahead *a, uint32_t victim)
 {
         if (victim != a->next)

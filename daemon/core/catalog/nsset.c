@@ -47,7 +47,7 @@ static void put_first(struct nsset_keys *keys, uint64_t hash, const struct nsset
 {
         int r = map_put(&keys->by_hash, hash, (uintptr_t)e);
 
-        assert(r == 0); /* room was reserved */
+        assert(r == 0); /* memory was reserved */
         (void)r;
 }
 
@@ -57,7 +57,7 @@ static struct nsset_key *add_key(struct nsset *set, const uint8_t *key)
         struct nsset_key *e = list_first(&keys->spare, struct nsset_key, link);
         uint64_t hash = hash_of(keys, key);
 
-        assert(e); /* likewise */
+        assert(e); /* memory was reserved */
         list_remove(&e->link);
         keys->n_used++;
         memcpy(e->key, key, KEY_BYTES);
@@ -274,7 +274,7 @@ void nsset_gone(struct ns *ns, uint32_t page, struct drop_reason reason)
         if (e->doomed & bit) {
                 update(ns->catalog.set, e, e->here, e->doomed & ~bit, s->now_nsec);
         } else if (reason.cause == CAUSE_SESSION) {
-                /* Each rank gives up the pages of its own: the others' sessions have theirs yet. */
+                /* Each rank gives up its own pages: the others' sessions still have theirs. */
                 update(ns->catalog.set, e, rest, e->doomed, s->now_nsec);
                 if (rest != 0)
                         give_up(e);
@@ -481,7 +481,7 @@ static const char *check_entries(const struct nsset *set)
         return why;
 }
 
-/* Its pages that can be found, and no others but such as wait for the sweep. */
+/* The set must know the namespace's findable pages, and may know others that wait for the sweep. */
 static const char *check_member(const struct nsset *set, const struct ns *ns)
 {
         uint32_t set_pages = ns->geometry.set_pages;

@@ -53,7 +53,7 @@ void tag_enter(struct ns *ns, uint32_t page)
         if (head)
                 ns_make_extra(ns, (uint32_t)*head)->tag_prev = page + 1;
         r = map_put(&ns->catalog.tags->heads, tag - 1, page);
-        assert(r == 0); /* room was reserved */
+        assert(r == 0); /* memory was reserved */
         (void)r;
 }
 

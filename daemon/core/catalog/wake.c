@@ -52,7 +52,7 @@ static void unmark_page(struct ns_wakes *w, uint32_t page)
         w->n--;
 }
 
-/* A page of which not all were woken has its next turn after the other pages. */
+/* If not all threads of a page were woken, its next turn is after the other pages. */
 static bool wake_marked(struct chore *c, uint64_t budget)
 {
         struct ns *ns = container_of(c, struct ns, catalog.announced.wakes.chore);

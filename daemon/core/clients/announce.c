@@ -85,7 +85,7 @@ int announce_pages(struct attach *a, const uint32_t *pages, const uint8_t *keys,
         int r;
 
         *ret_n = 0;
-        (void)announce_withdraw_some(a, UINT64_MAX); /* or these would go, too */
+        (void)announce_withdraw_some(a, UINT64_MAX); /* or these would be withdrawn, too */
         r = attach_check_version(a, d);
         for (uint32_t i = 0; i < n && r == 0; i++) {
                 const uint8_t *key = keys + (size_t)i * KEY_BYTES;

@@ -54,7 +54,7 @@ int attach_adopt_share(struct attach *a, int fd)
         return r;
 }
 
-/* More keys than a client looks up between two looks at its figures: a year at 30 k a second. */
+/* More keys than a client looks up between two calls: a year at 30 k a second. */
 #define SETTLE_MAX_KEYS (UINT64_C(1) << 40)
 
 /* Returns the growth of `counter` since the last call. */
@@ -76,7 +76,7 @@ bool attach_settle(struct attach *a)
         n_lookups = count_more(&p->header->n_lookups, &p->n_lookups);
         n_keys = count_more(&p->header->n_keys, &p->n_keys);
         n_hits = count_more(&p->header->n_hits, &p->n_hits);
-        /* Rubbish is no figure. */
+        /* Ignores values that can't be counts. */
         if (n_hits <= n_keys && n_lookups <= n_keys && n_keys <= SETTLE_MAX_KEYS)
                 count_lookups(a->ns, n_lookups, n_keys, n_hits);
         return magazine_settle(a);

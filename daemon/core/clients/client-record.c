@@ -198,8 +198,7 @@ static uint64_t inode_of(int fd)
         return fstat(fd, &st) == 0 ? st.st_ino : 0;
 }
 
-/* ---- of a member ------------------------------------------------------------------------------
- */
+/* ---- members --------------------------------------------------------------------------------- */
 
 struct client_slot *client_slot_of(const struct member *m)
 {
@@ -212,7 +211,7 @@ static void set_text(char *to, size_t size, const char *text)
         memcpy(to, text, MIN(strlen(text), size - 1));
 }
 
-/* All but the word that makes it count. */
+/* Fills all fields but the word that makes the row live. */
 static void fill_client(struct client_slot *c, const struct member *m, const struct client_who *who)
 {
         memset((char *)c + sizeof(c->live), 0, sizeof(*c) - sizeof(c->live));
@@ -400,7 +399,7 @@ bool client_frame_is_done(const struct member *m, uint64_t number)
 
 void client_token_random(uint8_t ret_token[CLIENT_TOKEN_BYTES])
 {
-        struct hash_seed random = hash_seed_random(); /* 16 bytes of the kernel's */
+        struct hash_seed random = hash_seed_random(); /* 16 bytes from the kernel */
 
         static_assert(sizeof(random) == CLIENT_TOKEN_BYTES, "a token is 16 random bytes");
         memcpy(ret_token, &random, CLIENT_TOKEN_BYTES);

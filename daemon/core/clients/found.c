@@ -5,7 +5,7 @@
 #include "daemon/core/objects/store.h"
 #include "policy/expect.h"
 
-/* A lookup has found it as its deepest page: that speaks for its ancestors, too (drop_leaf()). */
+/* A lookup found the page as its deepest: that counts for its ancestors, too (drop_leaf()). */
 uint32_t found_note(struct attach *a, uint32_t page, uint64_t request)
 {
         struct ns *ns = a->ns;

@@ -151,7 +151,7 @@ void free_pages_again(struct attach *a, const uint32_t *pages, uint32_t n)
 
 /* ---- reported ---- */
 
-/* The report that is under way: nothing was named in it. */
+/* Forgets the report under way. */
 static void forget_report(struct grants *g)
 {
         uint32_t page = g->is_reporting ? g->head : PAGE_NONE;

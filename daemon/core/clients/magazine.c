@@ -25,7 +25,7 @@ static uint32_t load_slot(const struct attach *a, uint32_t slot)
         return atomic_load_explicit(&a->share.magazine[slot], memory_order_acquire);
 }
 
-/* The page of the slot isn't in the magazine any more. */
+/* Removes the page of the slot from the magazine's state. */
 static void forget_page(struct attach *a, uint32_t slot)
 {
         struct magazine *m = a->magazine;
@@ -82,8 +82,7 @@ void magazine_show(struct attach *a, int64_t n_more)
         atomic_store_explicit(&a->share.header->level, m->level, memory_order_release);
 }
 
-/* Takes back what isn't claimed, until so many are left: of all, or of what lies in recalled sets.
- */
+/* Takes back unclaimed pages until n_left are left: of all, or of those in recalled sets. */
 static uint32_t drain_magazine(struct attach *a, bool only_recalled, uint32_t n_left)
 {
         struct magazine *m = a->magazine;
@@ -141,8 +140,7 @@ uint32_t magazine_drain_recalled(struct ns *ns)
         return drain_ns(ns, true);
 }
 
-/* Since its last refill; of one that the daemon before this one has filled, since the first look.
- */
+/* Returns the time since the last refill; for a recovered magazine, since the first look. */
 static uint64_t pause_of(struct magazine *m, uint64_t now_nsec)
 {
         if (m->refill_nsec == 0)
@@ -173,7 +171,7 @@ uint32_t magazine_trim_idle(struct ns *ns, uint64_t now_nsec)
         return n;
 }
 
-/* The page is in the magazine. */
+/* Enters the page into the magazine's state. */
 static void note_page(struct attach *a, uint32_t slot, uint32_t page)
 {
         struct magazine *m = a->magazine;
@@ -209,7 +207,7 @@ uint32_t magazine_put_pages(struct attach *a, uint32_t n)
         return n_put;
 }
 
-/* Is it one that a daemon put into this magazine, and in no other slot? */
+/* Was the page put into this magazine by a daemon, and is it in no other slot? */
 static bool was_put(const struct attach *a, uint32_t page)
 {
         const struct page *p = ns_page(a->ns, page);
@@ -232,7 +230,8 @@ void magazine_adopt(struct attach *a)
                 else
                         (void)atomic_compare_exchange_strong(&a->share.magazine[slot], &found, 0);
         }
-        /* Taken ones are counted by the client, after these: rather one too many than one less. */
+        /* The client counts taken pages after claiming them: this may be one too many, never too
+         * few. */
         m->n_put = atomic_load(&a->share.header->n_taken) + m->n_pages;
         m->level = MIN(atomic_load(&a->share.header->level), (uint32_t)SHM_MAGAZINE_SLOTS);
         magazine_show(a, 0);
@@ -254,7 +253,7 @@ void magazine_adapt_level(struct attach *a, uint64_t reach, uint64_t now_nsec)
         m->refill_nsec = now_nsec;
 }
 
-/* How many pages more it should have, to have `target`. */
+/* Returns the pages that it lacks to have `target`. */
 uint32_t magazine_shortage(const struct attach *a, uint64_t target, uint64_t reach)
 {
         const struct magazine *m = a->magazine;

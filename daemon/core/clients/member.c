@@ -51,7 +51,7 @@ static struct group *group_make(
         return g;
 }
 
-/* token NULL: a random one. */
+/* token NULL: a random one is made. */
 static struct group *group_new(struct tenant *t, const uint8_t *token)
 {
         uint8_t random[GROUP_TOKEN_BYTES];

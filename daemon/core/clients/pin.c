@@ -17,16 +17,14 @@
 #include "daemon/core/objects/tenant.h"
 #include "proto/status.h"
 
-/* Pages to be released whose memory is fetched together: as many as hide its latency behind each
- * other. Not tuned. */
+/* Pages to be released whose memory is prefetched together: enough to hide the latency. Not tuned.
+ */
 #define RELEASE_BLOCK 16u
 
-/* Counters of pages that aren't pinned, which take as long as a look at one page, more or less. Not
- * tuned. */
+/* Counters of unpinned pages that take about as long as a look at one page. Not tuned. */
 #define COUNTERS_PER_LOOK 16
 
-/* ---- what a client may have -------------------------------------------------------------------
- */
+/* ---- limits ---------------------------------------------------------------------------------- */
 
 int pin_check(const struct attach *a, uint32_t n, struct detail *d)
 {
@@ -59,7 +57,7 @@ int pin_check_page(const struct attach *a, uint32_t page, uint32_t n, struct det
                 page, a->ns->name, count, n, PAGE_MAX_CLIENT_PINS);
 }
 
-/* Counters that the daemon after this one gets. */
+/* Makes counters that the next daemon gets. */
 static int make_kept(struct attach *a, struct detail *d)
 {
         uint32_t capacity_pages = a->ns->geometry.capacity_pages;
@@ -90,7 +88,7 @@ int pin_reserve(struct attach *a, uint32_t n, struct detail *d)
         return r < 0 ? detail_set(d, r, "no memory for %u pins", n) : 0;
 }
 
-/* The page is pinned as often over the socket as the file says, if it can be. */
+/* Gives the page the pins that the file says, if possible. */
 static uint32_t adopt_page(uint32_t page, uint32_t n, void *data)
 {
         struct attach *a = data;
@@ -111,7 +109,7 @@ int pin_adopt(struct attach *a, int fd)
 /* ---- one more, one less -----------------------------------------------------------------------
  */
 
-/* Tests kill the daemon on either side of what the one after it reads. */
+/* Tests kill the daemon on either side of the stores that the next daemon reads. */
 static void change_count(struct attach *a, uint32_t page, bool is_more)
 {
         if (a->pins.is_kept)
@@ -147,7 +145,7 @@ int pin_again(struct attach *a, const uint32_t *pages, uint32_t n, struct detail
                 if (!pin_has_over_socket(a, pages[i]))
                         return detail_set(
                                 d, -EINVAL, "page %u isn't pinned by this client", pages[i]);
-                r = pin_check_page(a, pages[i], n, d); /* all may be of this one */
+                r = pin_check_page(a, pages[i], n, d); /* all pins may be of this page */
         }
         if (r == 0)
                 r = pin_reserve(a, n, d);

@@ -160,7 +160,7 @@ static int check_options(const struct tenant *t, const struct exchange_options *
         return 0;
 }
 
-/* Do they name the same pages, to the same end? */
+/* Do both options give the same page names on the same store? */
 static bool goes_on(const struct exchange *x, const struct exchange_options *o)
 {
         return x && x->options.remote == o->remote && x->options.may_write == o->may_write &&

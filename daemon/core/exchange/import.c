@@ -87,7 +87,7 @@ static int look_at_first(struct attach *a, const uint8_t *key, struct detail *d)
         return r == 0 ? KVL_STATUS_DUPLICATE : r;
 }
 
-/* ---- its end --------------------------------------------------------------------------------- */
+/* ---- end ------------------------------------------------------------------------------------- */
 
 /* The group may have freed or published the page before. Pages of a LEASE or of a magazine have
  * another seq. */
@@ -116,7 +116,7 @@ static void drop_pages(struct import *i, uint32_t n)
         i->n_filled = MIN(i->n_filled, n);
 }
 
-/* Frees it with all that it holds. */
+/* Frees the import and everything that it holds. */
 static void import_free(struct import *i)
 {
         for (uint32_t n = 0; n < i->n_published; n++)
@@ -130,7 +130,7 @@ static void import_free(struct import *i)
         free(i);
 }
 
-/* `n_lost` pages weren't imported, for this reason. */
+/* Ends the import; `n_lost` pages weren't imported for this reason. */
 static void end_import(struct import *i, enum exchange_drop why, uint32_t n_lost)
 {
         struct import_outcome outcome = {i->only_probes ? i->n_wanted : i->n_published};
@@ -151,7 +151,7 @@ static void end_import(struct import *i, enum exchange_drop why, uint32_t n_lost
                 done(&outcome, data);
 }
 
-/* Counts it as exchange_counters.loads has it. */
+/* Counts the load: exchange_counters.loads. */
 static void count_load(const struct import *i, enum exchange_drop why)
 {
         struct exchange *x = i->e->x;
@@ -207,7 +207,7 @@ void import_end_all(struct attach *a)
                 end_loading(i, EXCHANGE_CALLED_OFF);
 }
 
-/* ---- its beginning --------------------------------------------------------------------------- */
+/* ---- begin ----------------------------------------------------------------------------------- */
 
 /* Returns 0 if this client may import the first key, and no client of this host has it. */
 static int check_first(struct attach *a, const uint8_t *key, struct detail *d)
@@ -247,7 +247,7 @@ static int check_import(struct attach *a, const struct import_request *rq, struc
         return 0;
 }
 
-/* The first keys that are neither cached nor announced. */
+/* Returns the number of leading keys that are neither cached nor announced. */
 static uint32_t count_missing(const struct attach *a, const struct import_request *rq)
 {
         uint32_t n = 1;
@@ -288,7 +288,7 @@ static struct import *import_new(
 
 static_assert(IMPORT_KEYS_MAX <= SET_PROBE_KEYS_MAX, "all are asked for at once");
 
-/* 0 or -errno: there is no probe. */
+/* Returns 0, or -errno: there is no probe. */
 static int begin_probe(struct import *i)
 {
         struct exchange_io *io;
@@ -348,7 +348,7 @@ int import_begin(struct attach *a, const struct import_request *rq, uint64_t now
 
 /* ---- probing --------------------------------------------------------------------------------- */
 
-/* The epoch has been read. False: the import is over. */
+/* Takes the epoch that was read. Returns false if the import is over. */
 static bool take_epoch(struct import *i)
 {
         struct exchange_epoch *p = i->e->epoch;
@@ -356,7 +356,7 @@ static bool take_epoch(struct import *i)
 
         exchange_io_end(i->reads_epoch);
         i->reads_epoch = NULL;
-        if (r == 0 && i->epoch != p->number) { /* it was probed under another one, or not yet */
+        if (r == 0 && i->epoch != p->number) { /* it was probed under another epoch, or not yet */
                 exchange_io_end(i->probe);
                 i->probe = NULL;
                 r = begin_probe(i);
@@ -451,7 +451,7 @@ void imports_take_room(const struct exchange_ns *e)
                 }
 }
 
-/* All keys have been asked for. False: the import is over. */
+/* Takes the probe's result. Returns false if the import is over. */
 static bool take_probe(struct import *i, uint64_t now_nsec)
 {
         int why = 0;
@@ -502,7 +502,7 @@ static bool is_still_ours(const struct import *i, uint32_t n)
                p->announced && memcmp(p->key, key_at(i, n), KEY_BYTES) == 0;
 }
 
-/* 0; -ECANCELED: the client has given the page back, which it was never told of; other -errno. */
+/* Returns 0; -ECANCELED: the client has given the page back, without knowing it; another -errno. */
 static int ask_for_page(struct import *i, uint32_t n)
 {
         char name[EXCHANGE_NAME_MAX];
@@ -603,7 +603,7 @@ static bool publish_value(struct import *i, uint32_t n, const struct envelope *v
         return true;
 }
 
-/* The value of page n has arrived, or won't. */
+/* Has the read of page n's value ended? */
 static bool is_read(const struct import *i, uint32_t n)
 {
         return n < i->n_asked && exchange_io_is_over(i->pages[n].io);
@@ -646,13 +646,13 @@ static bool take_value(struct import *i)
         return true;
 }
 
-/* The next page is filled, or can't be. */
+/* Handles the next page, which is filled, or failed. */
 static void take_filled(struct import *i)
 {
         uint32_t n = i->n_published;
         struct exchange_io *io = i->pages[n].io;
 
-        if (io->moved == -EBADMSG) { /* its sums hold, or its seal, so another host wrote that */
+        if (io->moved == -EBADMSG) { /* sums or seal are right, so another host wrote this */
                 exchange_note_refused(
                         i->e->x, "not-encoded", "no codec of kvlease writes such bytes", 1);
                 remove_damaged(i, n);

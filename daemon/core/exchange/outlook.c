@@ -49,7 +49,7 @@ static enum exchange_outlook say_unreachable(
                 summary->last_error ? remote_error_text(summary->last_error) : "");
 }
 
-/* Tokens that computing is counted with, in a second. */
+/* Returns the computing rate used for decisions, in tokens per second. */
 static uint64_t prefill_rate(const struct exchange_ns *e)
 {
         return worth_per_sec(&e->prefill, worth_token_time(e->x->options.token_nsec));

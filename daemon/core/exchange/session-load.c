@@ -49,7 +49,7 @@ static const uint8_t *key_at(const struct session_load *l, uint32_t n)
         return l->record.keys + (size_t)n * KEY_BYTES;
 }
 
-/* ---- its end --------------------------------------------------------------------------------- */
+/* ---- end ------------------------------------------------------------------------------------- */
 
 static void load_free(struct session_load *l)
 {
@@ -107,7 +107,7 @@ void session_load_end_all(struct attach *a)
                 end_load(l, KVL_STATUS_MISS);
 }
 
-/* ---- its beginning --------------------------------------------------------------------------- */
+/* ---- begin ----------------------------------------------------------------------------------- */
 
 static int check_load(struct attach *a, const uint8_t *id, uint32_t id_len, struct detail *d)
 {
@@ -174,7 +174,7 @@ int session_load_begin(struct attach *a, const uint8_t *id, uint32_t id_len, uin
 
 /* ---- the record ------------------------------------------------------------------------------ */
 
-/* The epoch was read: the record is asked for. False: there is nothing to read. */
+/* The epoch was read: reads the record. Returns false if there is none to read. */
 static bool ask_for_record(struct session_load *l)
 {
         const uint64_t most = ENVELOPE_BYTES + SESSION_RECORD_BYTES_MAX;
@@ -198,7 +198,7 @@ static bool ask_for_record(struct session_load *l)
         return exchange_io_begin(io, l->deadline_nsec) == 0;
 }
 
-/* The record, or what lies in its place, was read. False: there is none that counts. */
+/* Takes the record, or the value in its place. Returns false if there is no valid record. */
 static bool take_record(struct session_load *l)
 {
         struct exchange *x = l->e->x;
@@ -231,9 +231,9 @@ static bool take_record(struct session_load *l)
         return true;
 }
 
-/* ---- its pages ------------------------------------------------------------------------------- */
+/* ---- pages ----------------------------------------------------------------------------------- */
 
-/* The page n of the session's text; PAGE_NONE: it isn't here, or is another text's. */
+/* Returns page n of the session's text; PAGE_NONE: not here, or another text's. */
 static uint32_t page_at(const struct session_load *l, uint32_t n)
 {
         const struct ns *ns = l->a->ns;
@@ -242,7 +242,7 @@ static uint32_t page_at(const struct session_load *l, uint32_t n)
         return page != PAGE_NONE && ns_note(ns, page)->depth == n + 1 ? page : PAGE_NONE;
 }
 
-/* How many pages of it are here, from the first on. What isn't here has nothing behind it. */
+/* Returns how many of its leading pages are here. Behind a missing page there is none. */
 static uint32_t count_cached(const struct session_load *l)
 {
         uint32_t from = 0, to = l->record.n_pages;
@@ -272,7 +272,7 @@ static void on_imported(const struct import_outcome *outcome, void *data)
         exchange_wake(l->e->x);
 }
 
-/* Begins to import what follows the first n pages. False: nothing more will come. */
+/* Begins to import pages behind the first n. Returns false if no more will come. */
 static bool import_behind(struct session_load *l, uint32_t n)
 {
         const struct import_request rq = {
@@ -288,7 +288,7 @@ static bool import_behind(struct session_load *l, uint32_t n)
         return r == 0 || r == KVL_STATUS_PENDING;
 }
 
-/* The session is what the record says, as far as it is here. */
+/* Makes the session equal to the record, as far as its pages are here. */
 static int replace_session(struct session_load *l, uint32_t n_cached)
 {
         struct ns *ns = l->a->ns;

@@ -1,4 +1,4 @@
-/* Exports of all that is cached (export-all.h). */
+/* Exports of all cached pages (export-all.h). */
 #include "daemon/core/exports/export-all.h"
 
 #include "base/clock.h"
@@ -30,7 +30,7 @@ static bool is_wanted(const struct exchange_ns *e, uint32_t page, const struct p
                !export_is_done(e, page);
 }
 
-/* Is it findable, and may have been invalidated elsewhere? */
+/* Is the page findable, but may have been invalidated elsewhere? */
 static bool is_old(const struct exchange_ns *e, uint32_t page, const struct page *p)
 {
         return p->state == PAGE_SEALED && !ns_page_is_stale(e->ns, p) &&
@@ -83,7 +83,7 @@ static struct exchange_ns *next_namespace(struct export_all *a)
                        : list_entry(a->at->link.next, struct exchange_ns, link);
 }
 
-/* The next page that may be bound. */
+/* Advances to the next page that may be bound. */
 static void step(struct export_all *a, bool skips_set)
 {
         const struct ns *ns = a->at->ns;
@@ -99,7 +99,7 @@ static void step(struct export_all *a, bool skips_set)
         a->at = next_namespace(a);
 }
 
-/* False: it has to wait. */
+/* Looks at a page. Returns false if the walk must wait. */
 static bool look(struct export_all *a)
 {
         const struct page *p = ns_page(a->at->ns, a->page);
@@ -133,8 +133,7 @@ static void begin_pass(struct export_all *a)
         queue(a);
 }
 
-/* All pages were counted; or walked, for the youngest age that there was. True: there are others.
- */
+/* Ends a count, or the walk of the youngest age. Returns true if ages are left. */
 static bool end_walk(struct export_all *a)
 {
         if (a->phase == ALL_WALKS)
@@ -147,7 +146,7 @@ static bool end_walk(struct export_all *a)
         return a->ages;
 }
 
-/* Chore. Where texts are in its way it ends, and is queued again once they are written. */
+/* The chore. If it must wait for texts it ends, and is queued again once they are written. */
 static bool work(struct chore *c, uint64_t budget)
 {
         struct export_all *a = container_of(c, struct export_all, chore);
@@ -166,7 +165,7 @@ static void begin_sessions(struct export_all *a)
         exchange_wake(whose(a));
 }
 
-/* Sessions that other hosts weren't told of. True: there are no more. */
+/* Adds sessions whose state other hosts don't have. Returns true if no more are left. */
 static bool walk_sessions(struct export_all *a)
 {
         while (a->at) {
@@ -215,7 +214,7 @@ uint64_t export_all_go_on(struct exchange *x)
         return a->hold_nsec;
 }
 
-/* ---- what exports tell ----------------------------------------------------------------------- */
+/* ---- calls of the other files ---------------------------------------------------------------- */
 
 void export_all_init(struct exchange *x)
 {

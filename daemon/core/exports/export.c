@@ -31,10 +31,10 @@
 static const struct tier_filter export_filter = {
         .min_uses = EXCHANGE_MIN_USES, .long_tokens = EXCHANGE_LONG_TOKENS};
 
-/* The rate is counted in these: policy/bucket.h has at most a million a second. */
+/* The unit of the rate: policy/bucket.h allows at most a million a second. */
 #define UNIT_BYTES 4096
 
-/* A page as it was at some time. */
+/* A page with its generation at some time. */
 struct export_tip {
         uint32_t page;
         uint64_t generation;
@@ -87,7 +87,7 @@ bool export_is_done(const struct exchange_ns *e, uint32_t page)
 
 static void note_exported(struct exchange_ns *e, uint32_t page, uint32_t generation)
 {
-        /* Sparse: pages that were never exported cost nothing. */
+        /* Sparse memory: pages that were never exported cost none. */
         if (!e->exported)
                 e->exported = calloc(e->ns->geometry.capacity_pages, sizeof(*e->exported));
         if (e->exported)
@@ -130,7 +130,8 @@ static struct export_tip tip_at(const struct exchange_ns *e, uint32_t page)
         return (struct export_tip){page, ns_page(e->ns, page)->generation};
 }
 
-/* True: a text waits that ends with the page, or one that ended right before it grows by it. */
+/* Adds the page to a waiting text that ends with it, or right before it. Returns true on success.
+ */
 static bool join_text(const struct exchange_ns *e, uint32_t page)
 {
         uint32_t parent = ns_note(e->ns, page)->place.parent;
@@ -146,10 +147,10 @@ static bool join_text(const struct exchange_ns *e, uint32_t page)
         return false;
 }
 
-/* So far it is looked at what comes before a page. */
+/* The most parents of a page that are looked at. */
 #define CLIMB_MAX 64
 
-/* Pages at the text's end that were never exported, as far as is seen at once. */
+/* Returns the pages at the text's end that were never exported, up to CLIMB_MAX. */
 static uint32_t count_lacking(const struct export_text *t)
 {
         uint32_t n = 0;
@@ -194,7 +195,7 @@ static struct export_text *text_new(
         return t;
 }
 
-/* Before which text one that comes now has its turn. */
+/* Returns the text before which a new one is inserted. */
 static struct list_link *find_turn(struct exchange *x, bool is_found)
 {
         struct list_link *l = x->texts.next;
@@ -293,7 +294,7 @@ static bool is_cut_off(const struct exchange_ns *e, uint32_t page)
         return parent != PAGE_NONE && !was_exported(e, parent);
 }
 
-/* Puts the text's next pages into the batch, after so many looks at most. */
+/* Puts the text's next pages into the batch, with so many looks at most. */
 static void take_from_text(struct export_batch *b, struct export_text *t, uint32_t *looks)
 {
         struct exchange_ns *e = t->e;
@@ -318,11 +319,12 @@ static void take_from_text(struct export_batch *b, struct export_text *t, uint32
                         .was_exported = was_exported(e, page)};
                 note_exported(e, page, (uint32_t)generation);
         }
-        if (t->depth >= depth) /* more: it was longer */
+        if (t->depth >= depth) /* greater if it was longer before */
                 text_free(t);
 }
 
-/* The text's last page is still in the tree, or the text ends where it began to grow. */
+/* Finds the text's end: its last page if that is in the tree, else the page where it began to grow.
+ */
 static void find_end(struct export_text *t)
 {
         if (is_sealed_still(t->e, t->end) || t->end.page == t->first.page)
@@ -337,14 +339,14 @@ static bool text_is_good(const struct export_text *t)
         return t->e->epoch->number != 0 && export_may_go(t->e, t->end.page, t->end.generation);
 }
 
-/* Its epoch will be known soon, perhaps. */
+/* May its epoch be known soon? */
 static bool text_may_wait(const struct export_text *t)
 {
         return t->e->epoch->number == 0 && !t->e->epoch->must_change &&
                is_sealed_still(t->e, t->end);
 }
 
-/* The page of a batch counts as never exported, if it still counts as exported by that batch. */
+/* Forgets the export of a page, if the note is this batch's. */
 static void forget_page(const struct export_batch *b, const struct export_page *p)
 {
         const struct exchange_ns *e = b->e;
@@ -388,7 +390,7 @@ static void forget_what_is_cut_off(const struct export_batch *b)
                         forget_page(b, &b->pages[i]);
 }
 
-/* Ends it; what isn't over yet is left. */
+/* Ends the batch; its unfinished pages count as failed. */
 static void end_batch(struct exchange *x, int why)
 {
         struct export_batch *b = x->batch;
@@ -478,7 +480,7 @@ static struct export_batch *collect_batch(struct exchange *x, bool *ret_more)
         return NULL;
 }
 
-/* When it is to be called again. */
+/* Begins a batch; returns when to call it again. */
 static uint64_t begin_batch(struct exchange *x)
 {
         bool more = false;
@@ -534,7 +536,7 @@ static uint64_t value_bytes(const struct export_batch *b)
         return ENVELOPE_BYTES + page_travel_bytes(&b->e->ns->codecs.of_pages);
 }
 
-/* Its bytes are copied into a buffer. 0 or -errno. */
+/* Begins to copy the page's bytes into a buffer. Returns 0 or -errno. */
 static int begin_page(struct export_batch *b, struct export_page *p)
 {
         struct exchange_io *io;
@@ -616,7 +618,7 @@ static struct bucket_limit limit_of(const struct exchange *x)
         return (struct bucket_limit){.rate = (uint32_t)rate, .burst = (uint32_t)rate};
 }
 
-/* Begins with the next page that isn't there. When it is to be called again. */
+/* Begins to write the next missing page. Returns when to call it again. */
 static uint64_t write_next(struct export_batch *b)
 {
         struct exchange *x = b->e->x;

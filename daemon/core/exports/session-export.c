@@ -49,8 +49,8 @@ static struct session *session_of_export(const struct session_export *w)
 
 /* ---- which ones ------------------------------------------------------------------------------ */
 
-/* A client that is done with a session, or that has published nothing to it, has nothing for
- * others. */
+/* A session that a client has hinted to be done, or one without pages, isn't of use to other hosts.
+ */
 static bool has_news(const struct session *s)
 {
         return s->told == SESSION_UNTOLD &&
@@ -66,7 +66,7 @@ static struct session_export *find_export(
         return NULL;
 }
 
-/* False: as many wait as may. */
+/* Returns false if the limit of waiting exports is reached. */
 static bool add_export(struct exchange_ns *e, const uint8_t *id, uint32_t id_len)
 {
         struct session_export *w = find_export(e, id, id_len);
@@ -114,7 +114,7 @@ void session_exports_end(struct exchange *x, const struct exchange_ns *e)
 
 /* ---- writing --------------------------------------------------------------------------------- */
 
-/* Others can get at the session's pages, from the first one on. */
+/* Can other hosts get all of the session's pages, from the first one on? */
 static bool may_go(const struct exchange_ns *e, uint32_t tail)
 {
         uint32_t first = ns_page_of_text(e->ns, tail, 1);
@@ -124,14 +124,14 @@ static bool may_go(const struct exchange_ns *e, uint32_t tail)
                export_may_go(e, first, ns_page(e->ns, first)->generation);
 }
 
-/* The keys of the text that ends with the page. */
+/* Writes the keys of the text that ends with the page. */
 static void write_keys(const struct ns *ns, uint32_t page, uint8_t *keys)
 {
         for (uint32_t n = ns_note(ns, page)->depth; n-- > 0; page = tree_parent(&ns->tree, page))
                 memcpy(keys + (size_t)n * KEY_BYTES, ns_page(ns, page)->key, KEY_BYTES);
 }
 
-/* NULL: no memory. */
+/* Returns NULL without memory. */
 static struct exchange_io *write_new(
         struct session_export *w, const struct session *s, const struct session_name *name)
 {
@@ -161,7 +161,7 @@ static struct exchange_io *remove_new(struct session_export *w, const struct ses
         return io;
 }
 
-/* False: there is nothing to do, or it can't be done. */
+/* Returns false if there is nothing to do, or it failed. */
 static bool begin_export(struct session_export *w)
 {
         struct session *s = session_of_export(w);

@@ -19,8 +19,8 @@ _Static_assert(EVENT_KINDS <= 32, "a filter has a bit for each");
 
 /* A tenant, or the daemon, that events belong to. */
 struct owner {
-        char name[TENANT_NAME_MAX + 1]; /* "": the daemon's own */
-        uint32_t n;                     /* kept; 0: this one is free */
+        char name[TENANT_NAME_MAX + 1]; /* "": the daemon */
+        uint32_t n;                     /* events; 0: the entry is free */
 };
 
 struct chronicle_kept {
@@ -95,7 +95,7 @@ static uint16_t drop_one(struct chronicle_kept *k)
 static struct chronicle_event *keep(struct chronicle *c, const struct chronicle_event *e)
 {
         struct chronicle_kept *k = c->kept;
-        /* Places are used in order until all are. */
+        /* Places are used in order until all are in use. */
         uint16_t at = k->n < CHRONICLE_EVENTS ? (uint16_t)k->n : drop_one(k);
         uint16_t owner = find_owner(k, owner_name(e));
 
@@ -111,7 +111,7 @@ static const struct chronicle_event *nth(const struct chronicle *c, uint32_t i)
         return &c->kept->events[c->kept->order[i]];
 }
 
-/* How many are kept that are numbered up to `number`. */
+/* Returns the number of kept events numbered up to `number`. */
 static uint32_t count_to(const struct chronicle *c, uint64_t number)
 {
         uint32_t low = 0, high = c->kept ? c->kept->n : 0;
@@ -198,8 +198,8 @@ static void add_note(struct chronicle_event *e, uint64_t now_nsec, const struct 
                 copy_text(e->detail, sizeof(e->detail), n->detail);
 }
 
-/* Closes the open event that nothing was added to for the longest time, of several the one that was
- * opened first. Returns its place among the open ones. */
+/* Closes the open event whose last note is oldest; of several, the one opened first. Returns its
+ * index among the open ones. */
 static uint32_t close_stalest(struct chronicle *c)
 {
         uint32_t at = 0;
@@ -235,7 +235,7 @@ void chronicle_settle(struct chronicle *c, uint64_t now_nsec, bool all)
                 close_first(c);
 }
 
-/* An open event like this note, NULL where there is none. */
+/* Returns an open event like this note; NULL: none. */
 static struct chronicle_event *find_open(struct chronicle *c, const struct chronicle_note *n)
 {
         /* A batch of evictions repeats the same note. */
@@ -268,7 +268,7 @@ void chronicle_note(struct chronicle *c, uint64_t now_nsec, const struct chronic
                 return;
         if (!n->by)
                 n->by = c->by;
-        /* Some callers took the time before others noted something. */
+        /* A caller may have read its clock before a later note. */
         now_nsec = c->latest_nsec = MAX(now_nsec, c->latest_nsec);
         chronicle_settle(c, now_nsec, false);
         if (kinds[n->kind].merges) {

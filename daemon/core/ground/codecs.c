@@ -87,7 +87,7 @@ static bool read_layer(const char *text, uint32_t *ret_layer)
         return true;
 }
 
-/* "8-23:int8", "24-:int4", "5:int8" */
+/* Parses "8-23:int8", "24-:int4", "5:int8". */
 static int read_range(struct range_text *r, struct detail *d)
 {
         char copy[RANGE_TEXT_MAX], *name, *last;
@@ -113,7 +113,7 @@ static int read_range(struct range_text *r, struct detail *d)
         return 0;
 }
 
-/* `next`: the layer that the range has to begin at. */
+/* `next`: the layer at which the range must begin. */
 static int check_range(const struct range_text *r, uint32_t next, struct detail *d)
 {
         if (r->first != next)
@@ -176,7 +176,7 @@ static int read_ranges(
         return r;
 }
 
-/* n_layers 0: of any layout. */
+/* n_layers 0: any number. */
 static int read_layers(
         const char *text, uint32_t n_layers, struct codec_layers *ret_layers, struct detail *d)
 {
@@ -212,7 +212,7 @@ int codec_layers_check(const char *text, struct detail *d)
         return read_layers(text, 0, &l, d);
 }
 
-/* The first layer that isn't of the range any more. */
+/* Returns the first layer behind the range. */
 static uint32_t range_end(const struct codec_layers *l, uint32_t i, uint32_t n_layers)
 {
         return i + 1 < l->n ? l->at[i + 1].first_layer : n_layers;
@@ -259,7 +259,7 @@ static uint64_t n_matrices(const struct page_codecs *c, const struct ns_layout *
         return (uint64_t)c->shape.n_matrices * layout->n_planes;
 }
 
-/* Are these ranges of the layout's layers, as struct codec_layers says? */
+/* Are these valid ranges of the layout's layers (struct codec_layers)? */
 static bool ranges_hold(const struct codec_layers *l, uint32_t n_layers)
 {
         if (l->n > CODEC_RANGES_MAX)
@@ -329,7 +329,7 @@ static uint32_t find_range(const struct codec_layers *l, uint64_t layer)
         return i;
 }
 
-/* How many of the plane's bytes from plain_at on have one codec, and which. */
+/* Finds how many of the plane's bytes from plain_at on have one codec, and which. */
 static void measure_part(const struct page_codecs *c, const struct ns_layout *layout,
         const struct codec_layers *l, struct page_part *part)
 {

@@ -7,7 +7,7 @@
 #include "daemon/core/ground/chronicle.h"
 #include "daemon/remote/store/remote.h"
 
-/* ---- what happened --------------------------------------------------------------------------- */
+/* ---- events ---------------------------------------------------------------------------------- */
 
 static void see_unreached(
         struct exchange_news *n, const struct remote_summary *summary, uint64_t now_nsec)
@@ -111,7 +111,7 @@ static bool is_due(const struct exchange_item *item, uint64_t now_nsec)
                (item->told_nsec == 0 || now_nsec >= item->told_nsec + EXCHANGE_NEWS_NSEC);
 }
 
-/* The note is of the item, which is due; by, count and kind are filled in. */
+/* Notes an item that is due; sets by, count and kind. */
 static void tell_item(struct exchange_news *n, struct exchange_item *item, struct chronicle *c,
         uint64_t now_nsec, struct chronicle_note note)
 {
@@ -136,7 +136,7 @@ static void tell_unreached(struct exchange_news *n, struct chronicle *c, uint64_
                 (void)snprintf(detail, sizeof(detail), "of %u node%s none answers%s%s", n->n_nodes,
                         n->n_nodes == 1 ? "" : "s", n->last_error ? ": " : "",
                         n->last_error ? remote_error_text(n->last_error) : "");
-        n->regained.n = 0; /* this one says so */
+        n->regained.n = 0; /* implied by this report */
         tell_item(n, &n->lost, c, now_nsec,
                 (struct chronicle_note){.reason = "unreachable", .detail = detail});
 }
@@ -147,7 +147,7 @@ static void tell_reached(struct exchange_news *n, struct chronicle *c, uint64_t 
 
         (void)snprintf(detail, sizeof(detail), "it wasn't for %s",
                 format_duration(n->lasted_nsec / NSEC_PER_SEC * NSEC_PER_SEC, duration));
-        n->lost.n = 0; /* likewise */
+        n->lost.n = 0; /* implied by this report */
         tell_item(n, &n->regained, c, now_nsec,
                 (struct chronicle_note){.reason = "reachable again", .detail = detail});
 }
@@ -164,7 +164,7 @@ static void tell_nodes_lost(struct exchange_news *news, struct chronicle *c, uin
                         n->name);
         (void)snprintf(detail, sizeof(detail), "of %u nodes %s%s%s", n->n_nodes, which,
                 n->error ? ": " : "", n->error ? remote_error_text(n->error) : "");
-        n->regained.n = 0; /* this one says so */
+        n->regained.n = 0; /* implied by this report */
         tell_item(news, &n->lost, c, now_nsec,
                 (struct chronicle_note){.reason = "node left alone", .detail = detail});
 }
@@ -177,7 +177,7 @@ static void tell_nodes_regained(struct exchange_news *news, struct chronicle *c,
         (void)snprintf(detail, sizeof(detail), "no node is left alone; for %s %u of %u %s",
                 format_duration(n->lasted_nsec / NSEC_PER_SEC * NSEC_PER_SEC, duration), n->n_away,
                 n->n_nodes, n->n_away == 1 ? "was" : "were");
-        n->lost.n = 0; /* likewise */
+        n->lost.n = 0; /* implied by this report */
         tell_item(news, &n->regained, c, now_nsec,
                 (struct chronicle_note){.reason = "all nodes answer", .detail = detail});
 }

@@ -127,7 +127,7 @@ static uint64_t greatest_common_divisor(uint64_t a, uint64_t b)
         return a;
 }
 
-/* How far apart pages of a plane lie, and the smallest extent that this allows. */
+/* A distance of pages in a plane, and the smallest extent that it allows. */
 struct stride {
         uint64_t bytes;
         uint64_t extent_bytes;
@@ -145,7 +145,7 @@ static bool loses_little(uint64_t page_bytes, uint64_t stride)
         return stride - page_bytes <= stride / NS_MAX_LOSS_DIVISOR;
 }
 
-/* With pages one behind the other, as well as any layout of so many planes could be? */
+/* Is the page size itself a stride as good as any for so many planes? */
 static bool is_dense_fine(
         const struct ns_layout *l, const struct set_source *source, uint64_t limit_bytes)
 {
@@ -183,7 +183,7 @@ static bool choose_stride(
         return has_one;
 }
 
-/* `asked` 0: any. False: there is none, the extents would be too large for a number. */
+/* `asked` 0: any. Returns false if there is none, or if extents would overflow a number. */
 static bool stride_of(const struct ns_layout *l, const struct set_source *source, uint64_t asked,
         uint64_t limit_bytes, struct stride *ret)
 {
@@ -248,7 +248,7 @@ static int check_members(
                 l->n_planes, source->n_members);
 }
 
-/* `set_bytes` 0: more than a number holds. */
+/* `set_bytes` 0: it overflows. */
 static int refuse_set_bytes(const struct ns_layout *l, const struct set_source *source,
         uint64_t asked, uint64_t limit_bytes, uint64_t set_bytes, struct detail *d)
 {

@@ -11,8 +11,8 @@
 #include "daemon/core/objects/store.h"
 #include "proto/status.h"
 
-/* How much of a copy each record that is written does: sessions that are looked at, bytes that are
- * written (and the rest of a piece of SESSION_LOG_PAGES), bytes that are given back. Not tuned. */
+/* The part of a copy that each record does: sessions looked at, bytes written (and the rest of a
+ * piece of SESSION_LOG_PAGES), bytes given back. Not tuned. */
 #define COPY_SLOTS  64
 #define COPY_BYTES  4096
 #define PUNCH_BYTES (256 * 1024)
@@ -43,13 +43,13 @@ static uint64_t file_bytes_of(const struct ns *ns)
         return SESSION_LOG_HEAD + 2 * half_bytes_of(ns);
 }
 
-/* Bytes of live records; never too few. */
+/* Returns the bytes of live records, or slightly more. */
 static uint64_t live_bytes(const struct sessions *all)
 {
         return all->n_live * PUT_BYTES + all->n_room * sizeof(struct session_log_page);
 }
 
-/* The half that counts: 0 or 1. */
+/* Returns the valid half: 0 or 1. */
 static unsigned current_half(const struct session_log *log)
 {
         return atomic_load_explicit(&log->head->half, memory_order_relaxed) & 1;
@@ -89,7 +89,7 @@ static uint32_t sum_of(const struct session_record *r)
         return (uint32_t)hash_bytes(seed, &r->bytes, r->bytes - sizeof(r->sum));
 }
 
-/* The record at the tail of the half becomes part of the log. */
+/* Makes the record at the half's tail part of the log. */
 static void commit_record(struct session_log *log, unsigned half, struct session_record *r)
 {
         r->sum = sum_of(r);
@@ -102,8 +102,8 @@ static struct session_log_page name_page(const struct ns *ns, uint32_t page)
                 page, page == PAGE_NONE ? 0 : (uint32_t)ns_page(ns, page)->generation};
 }
 
-/* The pages of which the log is to have the names: first those of the window, then those of what
- * will be the window. */
+/* Returns the number of pages that the log is to have: those of the window, then of the next
+ * window. */
 static uint32_t count_pages(const struct session *s)
 {
         return s->window.n + s->window.n_coming;
@@ -124,15 +124,15 @@ static uint32_t count_new(const struct session *s, unsigned half, uint32_t most,
         return MIN((from < s->window.n ? s->window.n : count_pages(s)) - from, most);
 }
 
-/* The length of a record with n_pages pages. `id`: and with the id. */
+/* Returns the length of a record with n_pages pages. `id`: with the id. */
 static uint64_t put_bytes(const struct session *s, uint32_t n_pages, bool id)
 {
         return sizeof(struct session_put) + (id ? session_put_id_bytes(s->id_len) : 0) +
                n_pages * sizeof(struct session_log_page);
 }
 
-/* Writes a record of the session at the tail of the half, with n of its pages from `from` on. It
- * isn't part of the log yet. */
+/* Writes a record of the session at the half's tail, with n of its pages from `from` on. It isn't
+ * part of the log yet. */
 static struct session_record *write_put(struct session_log *log, unsigned half,
         const struct session *s, uint32_t from, uint32_t n, bool id)
 {
@@ -170,8 +170,8 @@ static struct session_record *write_put(struct session_log *log, unsigned half,
         return &r->record;
 }
 
-/* Writes a record of the session as it is, with no more than `most` of the pages that the half
- * hasn't yet. There is room for it. */
+/* Writes a record of the session's state, with at most `most` of the pages that the half lacks.
+ * There is space for it. */
 static void put_session(
         struct session_log *log, unsigned half, struct session *s, uint32_t most, bool id)
 {
@@ -183,7 +183,7 @@ static void put_session(
         s->logged.n_pages[half] += n;
 }
 
-/* Is there room for a record in the half? */
+/* Has the half space for a record? */
 static bool has_room_for(const struct session_log *log, unsigned half, uint64_t bytes)
 {
         return tail_of(log, half) + bytes <= log->limit_bytes;
@@ -191,8 +191,8 @@ static bool has_room_for(const struct session_log *log, unsigned half, uint64_t 
 
 /* ---- the other half -------------------------------------------------------------------------- */
 
-/* Gives back the memory of the half that doesn't count, from its end down to `to`. A failure (none
- * is known of) costs memory until the next copy. */
+/* Gives back the memory of the unused half, from its end down to `to`. A failure (none is known)
+ * costs memory until the next copy. */
 static void give_back(struct session_log *log, uint64_t to)
 {
         uint64_t from = log->idle_bytes;
@@ -212,7 +212,7 @@ static void begin_copy(struct session_log *log)
         log->is_copying = true;
 }
 
-/* The other half has all that is live, and is the one that counts from now on. */
+/* The other half has all live data: makes it the valid one. */
 static void end_copy(struct session_log *log)
 {
         unsigned half = current_half(log);
@@ -225,7 +225,7 @@ static void end_copy(struct session_log *log)
         log->n_copies++;
 }
 
-/* How long the next record of a session is that is being copied. */
+/* Returns the length of the next record of a session that is being copied. */
 static uint64_t piece_bytes(const struct session_log *log, const struct session *s, unsigned half)
 {
         bool id = !log->is_in_slot;
@@ -233,7 +233,7 @@ static uint64_t piece_bytes(const struct session_log *log, const struct session 
         return put_bytes(s, count_new(s, half, log->piece_pages, id), id);
 }
 
-/* Writes the next record of the session whose turn it is to be copied. */
+/* Writes the next record of the session that is being copied. */
 static void copy_piece(struct session_log *log, struct session *s, unsigned half)
 {
         put_session(log, half, s, log->piece_pages, !log->is_in_slot);
@@ -293,7 +293,7 @@ static void do_some_work(struct sessions *all)
                 begin_copy(log);
 }
 
-/* Makes room for a record in both halves. */
+/* Makes space for a record in both halves. */
 static void make_room_for(struct sessions *all, uint64_t bytes)
 {
         struct session_log *log = &all->log;
@@ -303,7 +303,7 @@ static void make_room_for(struct sessions *all, uint64_t bytes)
                 copy_all(all);
 }
 
-/* Writes a record that was written to the other half, too. */
+/* Writes a record to the other half, too. */
 static void repeat_record(struct session_log *log, const struct session_record *r)
 {
         unsigned half = !current_half(log);
@@ -320,13 +320,13 @@ static bool is_off(const struct ns *ns)
         return !log_of(ns)->head;
 }
 
-/* Has the other half the session of the slot already? */
+/* Does the other half have the slot's session already? */
 static bool was_copied(const struct session_log *log, uint32_t slot)
 {
         return log->is_copying && slot < log->copy_slot;
 }
 
-/* The room that a record of the session needs, with no more than `most` new pages. */
+/* Returns the space that a record of the session needs, with at most `most` new pages. */
 static uint64_t room_for(const struct session_log *log, const struct session *s, uint32_t most)
 {
         unsigned half = current_half(log);
@@ -435,7 +435,7 @@ void session_log_rewrite(struct ns *ns)
 
 /* ---- the memory ------------------------------------------------------------------------------ */
 
-/* Maps the log, and takes the fd. 0 or -errno. */
+/* Maps the log, and takes the fd. Returns 0 or -errno. */
 static int map_log(struct session_log *log, int fd, uint64_t bytes)
 {
         void *base = memory_map(fd, bytes);

@@ -26,8 +26,7 @@
 #include "daemon/core/tiers/fetch.h"
 #include "daemon/core/tiers/prefetch.h"
 
-/* Looks at pages that take as long as to unbind a set, whose extents go, more or less. Not tuned.
- */
+/* Looks at pages that take about as long as unbinding a set. Not tuned. */
 #define LOOKS_PER_SET 32
 
 /* ---- a slice -------------------------------------------------------------------------------- */
@@ -43,7 +42,8 @@ static uint64_t leave_sets(struct attach *a, uint64_t budget)
         return n;
 }
 
-/* All grants with the group's last attachment; of a lingering member what waited for it alone. */
+/* With the group's last attachment all grants may be freed; else those that only waited for a
+ * lingering member. */
 static bool may_free(const struct attach *a, uint32_t page)
 {
         return a->ends_grants ||
@@ -130,7 +130,7 @@ static bool leave_some(struct chore *c, uint64_t budget)
         return false;
 }
 
-/* ---- its beginning -------------------------------------------------------------------------- */
+/* ---- begin ----------------------------------------------------------------------------------- */
 
 /* Ends the pins in the segment, and frees the pages in the magazine. */
 static void end_share(struct attach *a)

@@ -26,7 +26,7 @@ static struct grants *find_grants(struct group *g, const struct ns *ns)
         return NULL;
 }
 
-/* The group's grants in the namespace, with one attachment more. NULL: no memory. */
+/* Returns the group's grants in the namespace, with another attachment. NULL: no memory. */
 static struct grants *join_grants(struct group *g, struct ns *ns)
 {
         struct grants *grants = find_grants(g, ns);
@@ -155,7 +155,7 @@ static void choose_codecs(const struct tenant *t, const struct ns_layout *layout
                 ret_codecs[TIER_DISK] = default_codecs(a->disk_codec, TIER_DISK, layout);
 }
 
-/* With its set, or not at all. */
+/* Makes a namespace and joins its set, or neither. */
 static int make_ns(struct tenant *t, const char *name, const struct ns_layout *layout,
         const struct attach_options *o, struct ns **ret_ns, struct detail *d)
 {
@@ -205,7 +205,7 @@ static int get_ns(struct member *m, const char *name, const struct ns_layout *la
                 return detail_set(d, -ENOENT, "no device %s; see: kvleasectl devices", device);
         ns = ns_find(t, name);
         if (ns) {
-                /* No device named: wherever it is. */
+                /* Without a named device, the namespace may be on any. */
                 r = check_same(ns, layout,
                         is_named ? store_find_pool(t->store, device) : ns->device.pool, o, d);
                 if (r == 0)
@@ -235,7 +235,7 @@ static int retire_version(struct ns *ns, const char *version)
 
         if (strcmp(ns->layout.version, version) == 0)
                 return 0;
-        /* Other hosts may go on with the old ones: nothing is invalidated there. */
+        /* Other hosts may still use the old ones: nothing is invalidated there. */
         exchange_leave_ns(ns);
         r = ns_invalidate(ns, CAUSE_NAMESPACE, &n_pages);
         if (r < 0) {
@@ -329,7 +329,7 @@ int attach_open_with(struct member *m, const char *name, const struct ns_layout 
         a = attach_new(m, ns);
         r = a ? retire_version(ns, layout->version) : -ENOMEM;
         if (r < 0) {
-                /* A namespace that was made for this stays, empty, like any without clients. */
+                /* A namespace made for this stays, empty, like any without clients. */
                 if (a)
                         attach_free(a);
                 return detail_set(d, r, "no memory to open namespace %s", name);

@@ -12,7 +12,7 @@
 #include "daemon/core/quota/region.h"
 #include "gpu/queue.h"
 
-#define DEVICES_MAX 64 /* more than a daemon owns; further ones are chosen by name alone */
+#define DEVICES_MAX 64 /* more than a daemon has; further ones are chosen by name only */
 
 static uint32_t count_namespaces(const struct tenant *t, const struct pool *pool)
 {

@@ -17,7 +17,7 @@ static bool is_needed(const struct tenant *t)
                (t->sizing.attrs.mode != SIZING_OFF || t->sizing.attrs.schedule.n > 0);
 }
 
-/* Does anything move its reservation, and not only say that it would? */
+/* Is its reservation changed, and not only computed? */
 static bool is_moved(const struct tenant *t)
 {
         return is_needed(t) && t->sizing.attrs.mode != SIZING_DRY_RUN;
@@ -207,7 +207,7 @@ static void find_limits(struct tenant *t, uint64_t step, uint32_t second_of_day)
         z->max_bytes = MAX(max, min) * step;
 }
 
-/* Without a sizer: what the schedule says, or else the tenant's minimum. */
+/* Without a sizer: returns the schedule's decision, or the tenant's minimum. */
 static struct sizer_decision decide_by_schedule(const struct tenant *t, uint64_t reserved)
 {
         uint64_t min = t->sizing.min_bytes;

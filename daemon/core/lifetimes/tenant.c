@@ -28,7 +28,7 @@
 #include "daemon/core/records/culprit.h"
 #include "daemon/core/sessions/session-purge.h"
 
-#define DEVICES_MAX 64 /* more than a daemon owns */
+#define DEVICES_MAX 64 /* more than a daemon has */
 
 static uint64_t budgets(const struct store *s)
 {
@@ -95,7 +95,7 @@ static int refuse_reserve(
                 region_holders(t, NULL, holders, sizeof(holders)));
 }
 
-/* Puts the split in force, in whole: what gets less first. It fits. */
+/* Applies the split, which fits; devices that get less come first. */
 static void apply_split(struct tenant *t, const uint64_t *split)
 {
         for (int raise = 0; raise < 2; raise++) {

@@ -9,7 +9,7 @@
 
 uint64_t address_bytes(const struct ns *ns)
 {
-        /* No more than the device's budget, and a null set. */
+        /* At most the device's budget, and a null set. */
         uint64_t bytes = ns->geometry.set_bytes * geometry_device_slots(&ns->geometry);
 
         return bytes <= ADDRESS_END ? round_up_u64(bytes, ADDRESS_STEP) : UINT64_MAX;
@@ -26,7 +26,7 @@ static uint64_t end_of_other(const struct store *s, uint64_t address, uint64_t b
         return 0;
 }
 
-/* 0: nothing fits from there on. */
+/* Returns 0 if no range fits from there on. */
 static uint64_t find_from(const struct store *s, uint64_t address, uint64_t bytes)
 {
         while (address <= ADDRESS_END - bytes) {

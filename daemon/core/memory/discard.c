@@ -99,7 +99,7 @@ static bool has_room(const struct discards *d, uint32_t n)
         return d->n_extents == 0 || (n <= DISCARDS_MAX && d->n_extents <= DISCARDS_MAX - n);
 }
 
-/* By the thread, or here. */
+/* Frees it in the thread, or here. */
 static void finish_discard(struct discards *d, struct discard *what)
 {
         bool is_taken = false;
@@ -119,7 +119,7 @@ static void finish_discard(struct discards *d, struct discard *what)
                 give_back(what);
 }
 
-/* ---- by others ------------------------------------------------------------------------------- */
+/* ---- emptying files -------------------------------------------------------------------------- */
 
 static void end_hold(struct discard *what)
 {
@@ -159,7 +159,7 @@ static void end_going(struct discard *what)
                 wait_wake(s);
 }
 
-/* Has its tenant processes that can have the memory still? */
+/* Does the tenant have processes that may still have the memory? */
 static bool has_clients(const struct discard *what)
 {
         return what->stake && what->stake->tenant->n_members > 0;
@@ -177,7 +177,7 @@ static void on_punched(void *data, int result)
                 end_going(what);
 }
 
-/* An owned descriptor of its n-th extent, or a negative number. */
+/* Returns an owned descriptor of the n-th extent, or a negative number. */
 static int open_extent(const struct discard *what, uint32_t n)
 {
         struct extent_handle handle;
@@ -189,14 +189,14 @@ static int open_extent(const struct discard *what, uint32_t n)
         return r < 0 ? r : handle.fd;
 }
 
-/* Its extents are handed on, as far as they can be: n_given. One more is going then. */
+/* Hands the set's extents to `ops`, as far as possible: n_given. n_going is one more. */
 static void punch_extents(struct discards *d, struct discard *what)
 {
         uint32_t n = what->parting ? (uint32_t)what->parting->n : what->n;
         uint32_t owner = what->stake ? what->stake->tenant->number : 0;
 
         what->is_refused = false;
-        what->n_going = 1; /* ours */
+        what->n_going = 1; /* this function's own */
         for (what->n_given = 0; what->n_given < n; what->n_given++) {
                 int fd = open_extent(what, what->n_given);
 
@@ -207,7 +207,7 @@ static void punch_extents(struct discards *d, struct discard *what)
         }
 }
 
-/* False: nothing of it could be handed on. */
+/* Returns false if no extent could be handed over. */
 static bool begin_going(struct discards *d, struct discard *what)
 {
         what->discards = d;

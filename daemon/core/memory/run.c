@@ -2,7 +2,7 @@
 
 #include "base/macros.h"
 
-/* Runs by length: 2^i pages and more, up to twice that. */
+/* Classes of runs by length: from 2^i pages up to less than twice that. */
 #define CLASSES 32
 
 /* Called with each run of a walk. Returns false to end the walk. */
@@ -11,7 +11,7 @@ typedef bool (*run_fn)(struct run run, void *data);
 struct walk {
         run_fn fn;
         void *data;
-        struct run run; /* may go on; n 0: none */
+        struct run run; /* may continue; n 0: none */
         uint32_t n_looks;
         bool is_over;
 };
@@ -25,7 +25,7 @@ uint32_t run_count_marks(const struct extent_set *set)
         return n;
 }
 
-/* From place `at` on, the first page of the set that is FREE, or isn't; n: none. */
+/* Returns the first page of the set from place `at` on that is (or isn't) FREE; n: none. */
 static uint32_t next_place(const struct extent_set *set, uint32_t at, uint32_t n, bool is_free)
 {
         while (at < n) {
@@ -39,7 +39,7 @@ static uint32_t next_place(const struct extent_set *set, uint32_t at, uint32_t n
         return n;
 }
 
-/* The run is at its end. */
+/* Ends the present run. */
 static void end_run(struct walk *w)
 {
         if (w->run.n > 0 && !w->is_over)
@@ -77,7 +77,7 @@ static void walk_set(struct walk *w, const struct extent_set *set)
         }
 }
 
-/* All runs that can be granted, as far as the looks go. */
+/* Walks over all runs that can be granted, up to the limit of looks. */
 static void walk_runs(struct ns *ns, run_fn fn, void *data)
 {
         uint32_t n_slots = geometry_device_slots(&ns->geometry), slot = ns->sets.run_slot;
@@ -129,9 +129,9 @@ bool run_find(struct ns *ns, uint32_t n, struct run *ret)
 
 struct pick {
         uint32_t *pages, n_picked;
-        unsigned least;    /* class: of the longer ones all are picked */
-        uint64_t n_longer; /* room that these still need */
-        uint32_t n_least;  /* and of this one so many pages */
+        unsigned least;    /* all runs of longer classes are picked */
+        uint64_t n_longer; /* pages that these still need */
+        uint32_t n_least;  /* pages needed of this class */
 };
 
 static bool take_run(struct run run, void *data)

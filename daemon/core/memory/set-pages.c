@@ -1,4 +1,4 @@
-/* The pages of a set: which of them are FREE, and how one is taken and put back (sets.h). */
+/* The pages of a set: the list of FREE pages, taking a page and putting it back (sets.h). */
 #include <assert.h>
 #include <string.h>
 

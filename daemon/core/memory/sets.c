@@ -35,7 +35,7 @@ static uint32_t free_slot(const struct ns *ns, enum tier_kind kind)
         const struct tier_geometry *t = &ns->geometry.tiers[kind];
         uint32_t i = t->first_set;
 
-        /* A set that consists of the null page alone would be bound for nothing. */
+        /* Binding a set that has only the null page would be of no use. */
         i += i == 0 && ns->sets.keep_page_zero && ns->geometry.set_pages == 1;
         while (i < t->first_set + t->n_sets && (ns->sets.at[i] || ns->sets.preparing[i]))
                 i++;
@@ -139,7 +139,7 @@ static int keep_extent(const struct extent_set *set, uint32_t n)
         return r;
 }
 
-/* The member of the pool's device on which an extent of the set lies. */
+/* Returns the member of the pool's device that has an extent of the set. */
 static unsigned set_member(const struct extent_set *set, uint32_t extent)
 {
         return device_member_of(set->pool->props, extent, set->n_extents);
@@ -169,8 +169,8 @@ static void init_pages(struct extent_set *set)
         uint32_t skip = set->index == 0 && set->ns->sets.keep_page_zero;
 
         for (uint32_t i = 0; i < n; i++) {
-                /* Lines outlive sets: generations go on where the last set here left off. One that
-                 * was lost in a restart left its pages as they were shown. */
+                /* Lines outlive sets: generations continue from the last set here. A set that was
+                 * lost in a restart left its pages as clients saw them. */
                 _Atomic uint64_t *line = &set->ns->shared.lines[first + i].state;
                 uint64_t word =
                         page_word(atomic_load_explicit(line, memory_order_relaxed) >> 8, PAGE_FREE);
@@ -504,7 +504,7 @@ static void on_made(struct job *job, int result, void *data)
         end_preparing(set);
         pool->n_preparing--;
         ns->sets.unsettled = true;
-        /* The limit may have been lowered since. */
+        /* The limit may have been lowered since the request. */
         if (result == 0 && account_fits(ns->device.stake->account, 0)) {
                 ahead_made(&ns->reclaim.stock.ahead, clock_now_nsec() - set->asked_nsec);
                 set_link(set);

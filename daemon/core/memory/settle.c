@@ -56,7 +56,7 @@ static void settle_recalled(struct extent_set *set)
         struct store *s = ns_store(set->ns);
 
         if (!set_is_unheld(set)) {
-                if (set->recall.sink_at > 0 && !set->recall.is_sunk) { /* the next ones */
+                if (set->recall.sink_at > 0 && !set->recall.is_sunk) { /* demote the next ones */
                         recall_poll(s);
                         recall_wake(s);
                 }
@@ -69,7 +69,7 @@ static void settle_recalled(struct extent_set *set)
         if (set->recall.state == RECALL_IDLE)
                 return;
         recall_become_idle(set);
-        /* The next to be visited. */
+        /* Makes it the next to be visited. */
         list_remove(&set->recall.link);
         list_insert_before(s->recalls.sets.next, &set->recall.link);
         s->recalls.visits_left = MIN(s->recalls.visits_left + 1, s->recalls.n);

@@ -38,7 +38,7 @@ static uint8_t *buffer_at(const struct carry *c, uint64_t offset)
         return c->buffer + c->buffer_begin + offset;
 }
 
-/* A page of a device is copied into a buffer by the mover: the buffer is where it is stored. */
+/* Does the mover copy a page of a device into a buffer? The buffer then has the stored form. */
 static bool packs_into_buffer(const struct carry *c)
 {
         return c->way.buffer == CARRY_TO_BUFFER && c->steps[c->at] == STEP_PACK;
@@ -94,7 +94,7 @@ static void count_errors(struct carry *c)
         }
 }
 
-/* The page that was read is the one that it is. */
+/* Does the page still have the generation that was read? */
 static bool is_still(const struct carry *c, const struct carry_page *p)
 {
         return c->ns && set_page(p->sets[0], p->from)->generation == p->generation;
@@ -143,7 +143,7 @@ static struct move_plane plane_of(const struct carry *c, uint32_t i, const struc
                 .shape = &c->ns->codecs.of_pages.shape};
 }
 
-/* All of page i, as it is stored. */
+/* Describes all of page i in its stored form. */
 static struct move_plane plane_as_it_is(const struct carry *c, uint32_t i)
 {
         static const struct page_part all;
@@ -153,14 +153,14 @@ static struct move_plane plane_as_it_is(const struct carry *c, uint32_t i)
                 .plain_bytes = c->ns->codecs.of_pages.stored_bytes[c->way.from]};
 }
 
-/* The tier whose parts the step's moves consist of. */
+/* Returns the tier whose parts the step's moves use. */
 static enum tier_kind coded_tier(const struct carry *c)
 {
         return c->steps[c->at] == STEP_OPEN ? c->way.from : c->way.to;
 }
 
-/* Does the step's move have this part? Of planes that aren't moved where the page's sum is
- * compared. */
+/* Does the step's move have this part? Parts of other planes are included if the page's sum is
+ * checked. */
 static bool has_part(const struct carry *c, const struct page_part *part)
 {
         bool reads_all = c->steps[c->at] == STEP_OPEN && !c->way.has_part_sums;
@@ -168,7 +168,7 @@ static bool has_part(const struct carry *c, const struct page_part *part)
         return reads_all || plane_range_has(c->way.planes, part->plane);
 }
 
-/* How many the step's move has of each page. */
+/* Returns the parts of each page in the step's move. */
 static uint32_t count_parts(const struct carry *c)
 {
         struct page_part part = {0};
@@ -179,7 +179,7 @@ static uint32_t count_parts(const struct carry *c)
         return n;
 }
 
-/* The parts of page i; false: there is no memory at one of its ends. */
+/* Describes the parts of page i. Returns false if one end has no memory. */
 static bool fill_parts(struct carry *c, uint32_t i, struct move_plane *planes)
 {
         const struct carry_page *p = &c->pages[i];
@@ -212,7 +212,7 @@ static bool fill_planes(struct carry *c, uint32_t i, struct move_plane *planes)
         return planes->from && planes->to;
 }
 
-/* False: there is no memory at one of its ends. */
+/* Returns false if one end has no memory. */
 static bool fill_move(struct carry *c, struct move *m)
 {
         size_t k = 0;

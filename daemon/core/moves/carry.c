@@ -52,7 +52,7 @@ static void plan_steps(struct carry *c)
         c->n_steps = n;
 }
 
-/* Buffers for as many pages as it may have. 0 or -ENOMEM. */
+/* Makes buffers for the largest number of pages. Returns 0 or -ENOMEM. */
 static int make_buffers(struct carry *c)
 {
         const struct ns *ns = c->ns;
@@ -371,7 +371,7 @@ static void over(struct carry *c)
                 s->owner.on_transfer_work(s->owner.data);
 }
 
-/* Callbacks go on from step to step by themselves; what can't begin yet waits for carry_start(). */
+/* Callbacks advance from step to step; a step that can't begin waits for carry_start(). */
 static void go_on(struct carry *c)
 {
         while (c->ns && c->at < c->n_steps && count_wanted(c) > 0) {
@@ -476,7 +476,7 @@ void carry_unwrite_gone(struct store *s)
                         unwrite_gone(c);
 }
 
-/* ---- its end --------------------------------------------------------------------------------- */
+/* ---- end ------------------------------------------------------------------------------------- */
 
 /* The queue has answered late, or never will: it doesn't write to the buffer any more. */
 static bool is_over(struct carry *c)
@@ -538,6 +538,6 @@ void carry_forget_ns(struct ns *ns)
 void carry_deinit(struct store *s)
 {
         list_for_each_safe (c, &s->moving.carries, struct carry, link)
-                if (!c->io) /* else the disk hangs, and has its buffers */
+                if (!c->io) /* else the disk hangs, and still uses its buffers */
                         carry_free(c);
 }

@@ -12,7 +12,7 @@
 #include "daemon/core/objects/pool.h"
 #include "daemon/core/objects/store.h"
 
-/* 0 or -errno. */
+/* Returns 0 or -errno. */
 static int find_planes(const struct fill *f, struct iovec *planes)
 {
         const struct ns_layout *l = &f->ns->layout;
@@ -26,7 +26,7 @@ static int find_planes(const struct fill *f, struct iovec *planes)
         return 0;
 }
 
-/* The bit of the fill's page in its set's bitmap, which is there. */
+/* Sets the bit of the fill's page in its set's bitmap, which exists. */
 static void mark(const struct fill *f, bool is_filled)
 {
         uint64_t *word, bit = fill_bit(f->set, f->page, &word);
@@ -34,7 +34,7 @@ static void mark(const struct fill *f, bool is_filled)
         *word = is_filled ? *word | bit : *word & ~bit;
 }
 
-/* 0 or -ENOMEM. */
+/* Returns 0 or -ENOMEM. */
 static int make_bitmap(struct extent_set *set)
 {
         struct set_moving *m = &set->moving;
@@ -77,7 +77,7 @@ int fill_begin(struct ns *ns, uint32_t page, const struct fill_writer *writer, s
         return 0;
 }
 
-/* Its set isn't in use by it any more. */
+/* Ends the fill's use of its set. */
 static void leave(struct fill *f)
 {
         list_remove(&f->link);

@@ -5,7 +5,7 @@
 #include "daemon/core/objects/ns.h"
 #include "daemon/tier/mover.h"
 
-/* set.part_sums has a row for each page: its generation, 0 where none are known, and the sums. */
+/* set.part_sums has a row for each page: its generation (0: unknown), and the sums. */
 
 static uint32_t count_parts(const struct extent_set *set)
 {

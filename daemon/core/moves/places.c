@@ -32,7 +32,7 @@ static void move_note(const struct page_note *from, struct page_note *to)
         to->depth = from->depth;
 }
 
-/* The record says of each what the tree says. */
+/* Makes the children's records agree with the tree. */
 static void adopt_children(struct ns *ns, uint32_t page)
 {
         uint32_t child = tree_first_child(&ns->tree, page);
@@ -41,10 +41,8 @@ static void adopt_children(struct ns *ns, uint32_t page)
                 records_reparent(ns, child, page);
 }
 
-/*
- * Killed in between, there are two pages with the key and the same parent: whichever recovery
- * keeps, it takes the children of both.
- */
+/* A kill in between leaves two pages with the key and the same parent. Recovery gives the one that
+ * it keeps the children of both. */
 static void take_place(struct ns *ns, uint32_t from, uint32_t to, uint64_t content)
 {
         const struct page *old = ns_page(ns, from);
@@ -52,7 +50,7 @@ static void take_place(struct ns *ns, uint32_t from, uint32_t to, uint64_t conte
 
         assert(old->state == PAGE_SEALED && (p->state == PAGE_MOVING || p->state == PAGE_GRANTED));
 
-        ns_store(ns)->listeners->page_moves(ns, from, to); /* before there are two: session-log.h */
+        ns_store(ns)->listeners->page_moves(ns, from, to); /* first: session-log.h */
         FAULT_POINT("move-before-key");
         memcpy(p->key, old->key, KEY_BYTES);
         p->tokens = old->tokens;

@@ -99,7 +99,7 @@ static uint32_t drop_some_missing(struct ns *ns, uint32_t budget)
                 uint32_t page = s->missing_page++;
                 const struct page *p = ns_page(ns, page);
 
-                if (!p) /* nor is the rest of its set */
+                if (!p) /* nor is the rest of its set bound */
                         s->missing_page +=
                                 ns->geometry.set_pages - page % ns->geometry.set_pages - 1;
                 else if (p->state == PAGE_SEALED &&
@@ -152,7 +152,7 @@ void space_remove_unknown(struct ns *ns)
 /* ---- promises -------------------------------------------------------------------------------- */
 
 struct promise {
-        struct list_link link; /* store.promises, until nothing is being removed */
+        struct list_link link; /* store.promises, until no removal is under way */
         struct store *store;
         unsigned n_left; /* disks without an answer, and the caller itself */
         int result;
@@ -177,7 +177,7 @@ static void on_kept(int result, void *data)
         end_one(p);
 }
 
-/* How many disks will answer; p->result where one doesn't. */
+/* Returns how many disks will answer; sets p->result if one won't. */
 static unsigned ask_disks(struct promise *p)
 {
         unsigned n = 0;

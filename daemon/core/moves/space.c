@@ -69,7 +69,7 @@ static void stop_sorting(struct ns *ns)
         forget_entries(&ns->space);
 }
 
-/* A chain, by its first entry: however long it is, this takes no longer. */
+/* Claims a chain by its first entry, in constant time. */
 static void claim(struct ns_space *s, uint32_t first)
 {
         s->entries[first].chain = s->claimed;
@@ -134,14 +134,14 @@ static void fill_record(
         memcpy(p->key, d->key, KEY_BYTES);
         p->tokens = (uint16_t)d->tokens;
         p->epoch = (uint32_t)ns->epoch;
-        note->was_found = 1; /* it was let onto the disk for that */
+        note->was_found = 1; /* that is why it was written to the disk */
         note->depth = parent == PAGE_NONE ? 1 : ns_note(ns, parent)->depth + 1;
         p->end_token = (uint32_t)d->end_token;
         ns_make_extra(ns, page)->content = at;
         tag_store(ns, page, d->tag);
 }
 
-/* False: it is no page, and its entry isn't needed. */
+/* Makes the entry a page. Returns false if it can't be: the entry isn't needed. */
 static bool enter_page(struct ns *ns, const struct disk_page *d, uint64_t at, uint32_t parent)
 {
         uint64_t hash = shared_hash(&ns->shared, d->key);
@@ -272,7 +272,7 @@ static uint32_t sort_some(struct ns *ns, uint32_t budget)
         return n;
 }
 
-/* A disk may have very many pages of a namespace: the rest of them is left to space_work(). */
+/* Sorts the first entries; a disk may have very many, so space_work() does the rest. */
 static void begin_sorting(struct ns *ns)
 {
         struct ns_space *s = &ns->space;
@@ -351,7 +351,7 @@ static void leave_disk(struct ns *ns)
         *s = (struct ns_space){.is_kept = s->is_kept};
 }
 
-/* No page can be there, then. */
+/* The namespace has no space: no page can be on the disk. */
 static void have_none(struct ns *ns)
 {
         leave_disk(ns);
@@ -490,7 +490,7 @@ void space_erase_strangers(const struct store *s)
         }
 }
 
-/* Slots of its chunks that no page of a namespace is in. */
+/* Returns the slots of the space's chunks without a page of a namespace. */
 static uint64_t slack_of(
         const struct ns *ns, const struct disk_space *space, const struct disk_space_info *info)
 {

@@ -47,7 +47,7 @@ uint32_t transfer_count(const struct ns *ns, enum transfer_kind kind)
         return n;
 }
 
-/* A page that a fill writes to besides is the fill's. */
+/* A page that a fill also writes to belongs to the fill. */
 static bool holds_moving(const struct transfer *t)
 {
         return t->sets[1] && set_page(t->sets[1], t->to)->state == PAGE_MOVING &&
@@ -76,7 +76,7 @@ static struct carry_page *carried(const struct transfer *t)
         return &t->carry->pages[t->place];
 }
 
-/* ---- its end -------------------------------------------------------------------------------- */
+/* ---- end ------------------------------------------------------------------------------------- */
 
 static void unlink_one(struct transfer *t)
 {
@@ -102,7 +102,7 @@ static void leave_sets(struct transfer *t)
                         settle_set(t->sets[i]);
 }
 
-/* The policy has the page that was to be moved, locked where the transfer locked it. */
+/* Does the policy still have the page, locked if the transfer locked it? */
 static bool is_in_policy(const struct transfer *t)
 {
         const struct page *p = ns_page(t->ns, t->from);
@@ -270,7 +270,7 @@ static int end_by_kind(struct transfer *t)
         }
 }
 
-/* Everything follows from the result. */
+/* Handles the transfer's result. */
 static void finish_transfer(struct transfer *t)
 {
         int result = t->is_unwanted ? -ECANCELED : carried(t)->result;
@@ -326,9 +326,9 @@ void transfers_end(struct store *s)
                 finish_all(c);
 }
 
-/* ---- its beginning --------------------------------------------------------------------------- */
+/* ---- begin ----------------------------------------------------------------------------------- */
 
-/* How its bytes get there. */
+/* Returns how its bytes are copied. */
 static struct carry_way way_of(const struct transfer *t, bool is_urgent)
 {
         const struct ns *ns = t->ns;

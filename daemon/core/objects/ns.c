@@ -13,7 +13,7 @@ struct ns *ns_find(struct tenant *t, const char *name)
         return NULL;
 }
 
-/* The first namespace of the tenants after this link. */
+/* Returns the first namespace of the tenants after this link. */
 static struct ns *first_after(struct store *s, struct list_link *tenant)
 {
         for (tenant = tenant->next; tenant != &s->tenants; tenant = tenant->next) {
@@ -94,7 +94,7 @@ void ns_note_use(struct ns *ns, uint32_t page)
         ns_note(ns, page)->used_sec = store_now_sec(ns_store(ns));
 }
 
-/* 32 bits of the epoch: a page isn't left behind by 2^32 invalidations, the sweep comes between. */
+/* 32 bits of the epoch suffice: the sweep reaches a page before 2^32 invalidations. */
 bool ns_page_is_stale(const struct ns *ns, const struct page *p)
 {
         return p->state == PAGE_SEALED && p->epoch != (uint32_t)ns->epoch;

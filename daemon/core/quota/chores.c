@@ -31,7 +31,7 @@ bool chores_are_left(const struct store *s)
         return !list_is_empty(&s->chores);
 }
 
-/* Behind the others of its tenant, and that behind other tenants. */
+/* Moves the chore behind its tenant's others, and the tenant behind others. */
 struct tenant *chores_work(struct store *s)
 {
         struct tenant *t = list_first(&s->chores, struct tenant, chores_link);

@@ -16,7 +16,7 @@ static uint64_t reserved_for(const struct tenant *t, const struct pool *pool)
         return bytes;
 }
 
-/* After `last` in order of size, among equals in that of the store. */
+/* Returns the holder after `last` in order of size; equal ones are in the store's order. */
 static const struct tenant *next_holder(
         const struct tenant *but, const struct pool *pool, const struct tenant *last)
 {

@@ -18,8 +18,7 @@
 #include "policy/share.h"
 #include "proto/status.h"
 
-/* Longer than between two attempts of a client that wants memory, shorter than people wait. Not
- * tuned. */
+/* Longer than the time between two attempts of a client, shorter than people wait. Not tuned. */
 #define WANTS_NSEC NSEC_PER_SEC
 
 const char *lease_reason_name(enum lease_reason r)
@@ -133,7 +132,7 @@ bool stake_keeps_to_reserve(const struct stake *s)
                attrs->burst == BURST_NONE;
 }
 
-/* Excess with `bytes` more. */
+/* Returns the excess with `bytes` more. */
 static uint64_t excess_with(const struct stake *s, uint64_t bytes)
 {
         uint64_t charged = s->charged_bytes + bytes;
@@ -162,7 +161,7 @@ bool region_is_reserved(const struct stake *s, uint64_t bytes)
         return s->charged_bytes <= s->reserve_bytes && bytes <= s->reserve_bytes - s->charged_bytes;
 }
 
-/* ---- what there is -------------------------------------------------------------------------- */
+/* ---- budgets --------------------------------------------------------------------------------- */
 
 uint64_t region_dynamic_bytes(const struct pool *pool)
 {
@@ -198,7 +197,7 @@ static uint64_t all_lendable(const struct pool *pool)
         return bytes;
 }
 
-/* Missing, and not lent. */
+/* Returns the missing bytes that aren't lent. */
 uint64_t region_due(const struct pool *pool)
 {
         uint64_t missing = region_missing(pool), lent = missing > 0 ? all_lendable(pool) : 0;
@@ -270,7 +269,7 @@ static bool is_there(const struct stake *s, uint64_t bytes)
                s->pool->account.limit_bytes;
 }
 
-/* The rule, were the stake charged `bytes` more. */
+/* Would the rule hold if the stake were charged `bytes` more? */
 bool region_has_room(const struct stake *s, uint64_t bytes)
 {
         const struct pool *pool = s->pool;
@@ -332,7 +331,7 @@ static uint64_t capacity(const struct pool *pool)
         return bytes - MIN(bytes, orphaned);
 }
 
-/* Into fairness.fair, in order of pool.stakes; `asking` demands `excess` at least. */
+/* Computes fairness.fair, in order of pool.stakes; `asking` demands `excess` at least. */
 static void work_out(const struct pool *pool, const struct stake *asking, uint64_t excess)
 {
         const struct fairness *r = &pool->fairness;
@@ -373,7 +372,7 @@ uint64_t region_fair(const struct stake *s)
         return s->fair_bytes;
 }
 
-/* Fair share, were it asking for so much. */
+/* Returns the stake's fair share if it asked for so much. */
 static uint64_t fair_for(const struct stake *s, uint64_t excess)
 {
         size_t i = 0;

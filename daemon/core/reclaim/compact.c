@@ -23,16 +23,16 @@
 #include "gpu/queue.h"
 #include "policy/compact.h"
 
-/* Pages under way at a time on one device. On a queue what a lease waits for comes after the copies
- * of as many pages. Not tuned. */
+/* Pages being moved at a time on one device. On a queue, a lease's sets are made after so many
+ * copies. Not tuned. */
 #define MOVES_PER_POOL 4
 
-/* Copied inline in one visit: well below a millisecond of memcpy twice (pread, pwrite). Not tuned.
- */
+/* Bytes copied inline in one visit: well below a millisecond of memcpy twice (pread, pwrite). Not
+ * tuned. */
 #define BYTES_PER_VISIT (UINT64_C(512) << 10)
 
-/* A set of which nothing moves for so long is called off, and for as long no other of the namespace
- * is begun. Long against pins of a step of an engine. Not tuned. */
+/* A set is called off if no page of it moved for this time; the namespace begins no other for as
+ * long. Long compared to pins of a step of an engine. Not tuned. */
 #define PATIENCE_NSEC (1000 * NSEC_PER_MSEC)
 
 /* The remaining sets must have space for the leases of this time: to free a set and bind it again
@@ -105,7 +105,7 @@ static bool is_movable(const struct ns *ns, uint32_t page)
         return places_is_idle(ns, page) && !transfer_find(ns, page);
 }
 
-/* Is the page that was to be moved still there, as it was? */
+/* Is the page to be moved still unchanged? */
 static bool is_there(const struct move *m)
 {
         const struct page *p = ns_page(m->ns, m->from);
@@ -119,7 +119,7 @@ static void end_move(struct move *m)
         free(m);
 }
 
-/* The page is FREE again. */
+/* Ends the move; its target becomes FREE. */
 static void give_up(struct move *m)
 {
         struct ns *ns = m->ns;
@@ -149,7 +149,7 @@ static void finish_move(struct move *m, int result)
 
 /* ---- copies --------------------------------------------------------------------------------- */
 
-/* A part of it, inline. 0: it is all there; -EAGAIN: there is more; -errno. */
+/* Copies a part inline. Returns 0: the copy is complete; -EAGAIN: there is more; -errno. */
 static int copy_piece(struct move *m, uint64_t *bytes)
 {
         const struct ns *ns = m->ns;
@@ -267,7 +267,7 @@ static uint32_t n_live(const struct extent_set *set)
         return set->n_usable - set->n_free - set->n_ready;
 }
 
-/* The fullest set with room: the one that is emptied last. */
+/* Returns the fullest set with FREE pages, which will be emptied last. */
 static struct extent_set *find_room(const struct ns *ns)
 {
         struct extent_set *best = NULL;
@@ -281,7 +281,7 @@ static struct extent_set *find_room(const struct ns *ns)
         return best;
 }
 
-/* 0; -ENOSPC: there is no room for it; -ENOMEM. */
+/* Begins to move a page. Returns 0; -ENOSPC: no FREE page; -ENOMEM. */
 static int begin_move(struct ns *ns, uint32_t page)
 {
         struct extent_set *room = find_room(ns);
@@ -374,8 +374,8 @@ uint32_t compact_visit(struct extent_set *set, uint64_t now_nsec, uint32_t budge
 
 /* ---- which ---------------------------------------------------------------------------------- */
 
-/* Without a look at its pages: as if all of them could be moved, but for those in magazines, which
- * can be taken back. */
+/* Describes a set without looking at its pages: assumes that all of them can be moved, except those
+ * in magazines, which can be taken back. */
 static struct compact_set guess(const struct extent_set *set)
 {
         return (struct compact_set){
@@ -385,7 +385,7 @@ static struct compact_set guess(const struct extent_set *set)
         };
 }
 
-/* Pages of it that can be moved; UINT32_MAX: it holds others. */
+/* Returns the set's pages that can be moved; UINT32_MAX: not all pages in use can. */
 static uint32_t count_movable(const struct extent_set *set)
 {
         const struct ns *ns = set->ns;
@@ -404,14 +404,14 @@ static uint32_t count_movable(const struct extent_set *set)
         return n;
 }
 
-/* Pages that may be leased soon. */
+/* Returns the pages that may be leased soon. */
 static uint64_t count_leased_soon(const struct ns *ns, uint64_t now_nsec)
 {
         struct ahead a = ns->reclaim.stock.ahead;
 
         if (!stock_is_leased(ns, now_nsec))
                 return 0;
-        ahead_leased(&a, 0, now_nsec); /* the rate of now */
+        ahead_leased(&a, 0, now_nsec); /* updates the rate */
         return (uint64_t)(a.pages_per_sec * AHEAD_SEC);
 }
 
@@ -440,7 +440,7 @@ static bool is_worth_it(const struct extent_set *set)
         return n != UINT32_MAX && has_room_beside(set, n);
 }
 
-/* The set to empty, or NULL; *ret_later: one may be worth it when it isn't held any more. */
+/* Returns the set to empty, or NULL; *ret_later: one may be worth it once its holds end. */
 static struct extent_set *choose_of(
         struct extent_set **sets, struct compact_set *c, size_t n, bool *ret_later)
 {
@@ -510,7 +510,7 @@ static bool is_pointless(const struct ns *ns)
                !s->tenant->attrs.lend_idle_reserve;
 }
 
-/* True where a set of it is being emptied, or may be soon. */
+/* Returns true if a set is being emptied, or may be soon. */
 static bool compact_some(struct ns *ns, uint64_t now_nsec)
 {
         struct extent_set *set;
@@ -575,7 +575,7 @@ void compact_deinit(struct store *s)
                 end_move(m);
 }
 
-/* Bytes of pages that are FREE in sets that hold others. */
+/* Returns the bytes of FREE pages in sets with other pages. */
 static uint64_t scattered_bytes(const struct ns *ns)
 {
         _cleanup_free_ struct compact_set *c = calloc(MAX(ns->device.n_sets, 1u), sizeof(*c));

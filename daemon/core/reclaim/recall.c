@@ -114,7 +114,7 @@ static int compare_costs(const void *a, const void *b)
         return compare_sets(a, b);
 }
 
-/* Granted and pinned, as far as the daemon was told. */
+/* Returns granted and pinned pages, as far as the daemon knows. */
 static uint32_t count_held(const struct extent_set *set)
 {
         uint32_t n = 0, first = set->index * set->ns->geometry.set_pages;

@@ -23,11 +23,11 @@
 #include "daemon/core/reclaim/recall.h"
 #include "daemon/core/sessions/session.h"
 
-/* Between two looks at all pages of a large namespace, for each NS_LOOK_PAGES of it, which take 0.1
- * ms: a hundredth of the time at most. Not tuned. */
+/* Time between two weighings, for each NS_LOOK_PAGES of a large namespace, which take 0.1 ms: at
+ * most a hundredth of the time. Not tuned. */
 #define WEIGH_NSEC (10 * NSEC_PER_MSEC)
 
-/* Looks at pages of a set that take as long as one page that is dropped. Not tuned. */
+/* Looks at pages of a set that take as long as dropping one page. Not tuned. */
 #define LOOKS_PER_PAGE 64
 
 /* If a tenant's pages take more slices than this, not all sets are weighed at once: that would take
@@ -89,7 +89,7 @@ static bool evict_tip(struct ns *ns, uint32_t page, uint64_t *n_evicted)
         return true;
 }
 
-/* Tips that can't go now, of one call: so many are passed over. Not tuned. */
+/* Tips that can't be evicted now and are skipped in one call. Not tuned. */
 #define MAX_BLOCKED 16
 
 static void evict_tips(struct ns *ns, uint32_t n, uint64_t now_nsec, uint64_t *n_evicted)
@@ -103,7 +103,7 @@ static void evict_tips(struct ns *ns, uint32_t n, uint64_t now_nsec, uint64_t *n
                         break;
                 if (evict_tip(ns, tip, n_evicted))
                         continue;
-                if (!places_is_idle(ns, tip)) /* it is held by now, and named no more */
+                if (!places_is_idle(ns, tip)) /* it became held, and isn't returned again */
                         continue;
                 ns->evict->lock(ns->policy, tip);
                 blocked[n_blocked++] = tip;
@@ -253,8 +253,8 @@ static bool has_unmapped_set(const struct ns_tier *tier)
         return false;
 }
 
-/* May the set give way at all? An idle set stays for a lease that waits for more sets; for sets
- * that are made ahead it doesn't. */
+/* May the set be freed at all? If a lease waits for more sets, an idle set stays; sets that are
+ * made ahead don't count. */
 static bool is_on_scales(const struct extent_set *set)
 {
         const struct ns *ns = set->ns;
@@ -263,7 +263,7 @@ static bool is_on_scales(const struct extent_set *set)
                !(set->tier == &ns->device && set_is_idle(set) && ns->waits.n > 0);
 }
 
-/* Without memory to count in, no set of the namespace gives way. Returns how many pages it looked
+/* Weighs all sets; without memory for counts, none can be freed. Returns the number of pages looked
  * at. */
 static uint64_t weigh_all(struct ns *ns, struct ns_tier *tier)
 {
@@ -328,7 +328,7 @@ static bool is_time_to_weigh(const struct ns *ns, const struct ns_tier *tier)
                (tier->has_lighter && !has_weighed_set(tier));
 }
 
-/* most: looks; UINT64_MAX: all sets are weighed. Returns how many it took. */
+/* most: looks; UINT64_MAX: weighs all sets. Returns the number of looks. */
 static uint64_t weigh_tier(
         struct ns *ns, struct ns_tier *tier, const struct ns *spare, uint64_t most)
 {
@@ -389,7 +389,7 @@ static void weigh_sets(struct tenant *t, const struct place *p)
         }
 }
 
-/* Since it was weighed? */
+/* Has the set become held since it was weighed? */
 static bool has_become_held(const struct extent_set *set)
 {
         if (set->n_mapped > 0)
@@ -437,10 +437,8 @@ static void evict_set(struct extent_set *set, const struct ns *spare, const stru
         settle_now(t->store, spare); /* others that became idle */
 }
 
-/*
- * The weighed set of one tenant that takes the least with it. Of equals the one bound last: it
- * continues what the earlier ones began. NULL: none.
- */
+/* Returns the tenant's cheapest weighed set; of equal ones the one bound last, to continue earlier
+ * choices. NULL: none. */
 static struct extent_set *cheapest_set(struct tenant *t, const struct place *p)
 {
         struct extent_set *best = NULL;
@@ -482,8 +480,8 @@ bool reclaim_sets_of_tenant(
         return true;
 }
 
-/* Page records that a set that is weighed takes, more or less: those of it are looked at, and its
- * pages go with all below them. */
+/* Returns about how many page records freeing a weighed set takes: its own, and pages below them.
+ */
 static uint64_t pages_to_evict(const struct extent_set *set)
 {
         return set->cost_bytes / layout_page_bytes(&set->ns->layout) +

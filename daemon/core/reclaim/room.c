@@ -21,7 +21,7 @@
 #include "proto/status.h"
 
 #define SWEEP_BATCH \
-        1024 /* page records looked at between two checks whether there is enough; not tuned */
+        1024 /* page records that are looked at between two checks for enough pages; not tuned */
 
 /* Binds sets for the claim until `n` pages are FREE or being made, beside those that other leases
  * wait for. Returns 0 if there are n; else as set_bind(). */
@@ -35,11 +35,9 @@ static int bind_sets(struct ns *ns, uint32_t n, struct claim *claim, struct deta
         return ns_n_coming(ns) >= n ? 0 : r;
 }
 
-/*
- * Most FREE pages the namespace could have if everything idle gave way, wherever it is. A lease
- * beyond that is refused before anything is evicted for it. Pages pinned in segments that weren't
- * met yet count as idle.
- */
+/* Returns the most FREE pages that the namespace could have if all idle memory were freed. A lease
+ * beyond that is refused before anything is evicted for it. Pages with unknown pins in segments
+ * count as idle. */
 static uint64_t pages_within_reach(const struct ns *ns)
 {
         uint64_t limit = region_reach(ns->device.stake);
@@ -59,7 +57,8 @@ static bool has_slot(const struct ns *ns)
         return ns->device.n_sets + ns->device.n_preparing < ns->geometry.tiers[TIER_DEVICE].n_sets;
 }
 
-/* Windows of sessions go, until `n` pages are FREE or to come; `open`: of open ones, too. */
+/* Drops windows of sessions until `n` pages are FREE or being made; `open`: of open sessions, too.
+ */
 static bool take_windows(struct ns *ns, uint32_t n, bool open)
 {
         while (ns_n_coming(ns) < n && sessions_give_way(ns, open))
@@ -67,8 +66,8 @@ static bool take_windows(struct ns *ns, uint32_t n, bool open)
         return ns_n_coming(ns) >= n;
 }
 
-/* Evicts until `n` pages are FREE or to come, where idle magazines don't do; where that is too
- * little, looks at `n_look` watched ones first. */
+/* Evicts until `n` pages are FREE or being made, if idle magazines don't suffice. If that isn't
+ * enough, checks `n_look` watched pages. */
 static bool evict_pages(struct ns *ns, uint32_t n, uint32_t n_look)
 {
         uint64_t now_nsec = ns_store(ns)->now_nsec;
@@ -88,14 +87,14 @@ static bool evict_pages(struct ns *ns, uint32_t n, uint32_t n_look)
         return true;
 }
 
-/* Pages of the namespace that may give way: at most so many are idle. */
+/* Returns the most pages of the namespace that may be idle. */
 static uint64_t idle_pages(const struct ns *ns)
 {
         return ns->device.n_pages[PAGE_SEALED] + ns->device.n_pages[PAGE_DETACHED] -
                ns->device.n_pinned + ns->clients.n_ready;
 }
 
-/* Sets to bind for `n` pages, beside what other leases wait for. */
+/* Returns the sets to bind for `n` pages, beside pages that other leases wait for. */
 static uint64_t n_lacking(const struct ns *ns, uint32_t n)
 {
         uint64_t wanted = n + ns->waits.n_wanted, coming = ns_n_coming(ns);
@@ -121,7 +120,7 @@ static uint64_t n_admitted(const struct ns *ns, uint64_t most, const struct clai
         return low;
 }
 
-/* Why not all of them are; there is no slot where they are. */
+/* Returns why not all are admitted; if they are, no slot is left. */
 static enum lease_reason reason_of(const struct ns *ns, uint32_t n, const struct claim *claim)
 {
         uint64_t bytes = MAX(n_lacking(ns, n), UINT64_C(1)) * ns->geometry.set_bytes;
@@ -188,8 +187,8 @@ static void sweep_for(struct ns *ns, uint64_t n)
         settle_now(ns_store(ns), ns);
 }
 
-/* From the cheapest to the dearest way to come by pages. 0 with `n` FREE pages or pages to come, or
- * why not. */
+/* Makes pages available, in the order of rising cost. Returns 0: `n` pages are FREE or being made;
+ * else the reason. */
 static int make_room(struct ns *ns, uint32_t n, struct claim *claim, struct detail *d)
 {
         bool is_less = true;
@@ -225,7 +224,7 @@ static int make_room(struct ns *ns, uint32_t n, struct claim *claim, struct deta
         return r;
 }
 
-/* ---- what can't ever be had ------------------------------------------------------------------ */
+/* ---- impossible leases ----------------------------------------------------------------------- */
 
 #define EXACT_BYTES_MAX 32
 
@@ -241,7 +240,7 @@ static char *exact_bytes(uint64_t bytes, char buf[EXACT_BYTES_MAX])
         return buf;
 }
 
-/* Whether a smaller `extent` makes sets of the namespace's layout that fit the limit. */
+/* Would a smaller `extent` make sets of the namespace's layout that fit the limit? */
 static bool smaller_extent_fits(const struct ns *ns, uint64_t limit_bytes)
 {
         struct set_source source = pool_set_source(ns->device.pool);
@@ -252,7 +251,7 @@ static bool smaller_extent_fits(const struct ns *ns, uint64_t limit_bytes)
                least.set_bytes <= limit_bytes;
 }
 
-/* More than the limit. A limit above the device's budget would not help. */
+/* The lease is beyond the limit. A limit above the device's budget would not help. */
 static int exceeds_limit(const struct ns *ns, uint64_t bytes, const char *what, struct detail *d)
 {
         const struct tenant *t = ns->tenant;
@@ -373,7 +372,7 @@ int room_check(const struct ns *ns, uint32_t n, struct detail *d)
         return exceeds_what_is_given_back(ns, bytes, kept, what, d);
 }
 
-/* ---- what can't be had now ------------------------------------------------------------------- */
+/* ---- leases that are impossible now ---------------------------------------------------------- */
 
 /* Totals of memory that can't be evicted, for a message. */
 struct holders {
@@ -398,7 +397,7 @@ static uint64_t mapped_bytes(const struct ns *ns)
         return bytes;
 }
 
-/* "1600 pages pinned, 0 granted". Returns buf. */
+/* Writes "1600 pages pinned, 0 granted". Returns buf. */
 static char *format_holders(const struct holders *h, char *buf, size_t size)
 {
         char bytes[FORMAT_BYTES_MAX];
@@ -465,7 +464,7 @@ static int refuse_owed(const struct ns *ns, struct detail *d)
                 ns->device.pool->props->name);
 }
 
-/* Other tenants appear as bytes only: their names are none of this one's business. */
+/* Shows other tenants as bytes only: their names are private. */
 static int refuse_full(const struct ns *ns, struct detail *d)
 {
         char budget[FORMAT_BYTES_MAX], own[FORMAT_BYTES_MAX], others[FORMAT_BYTES_MAX];
@@ -548,7 +547,7 @@ int room_find(
                 detail_set(d, r, "%s", failure.text);
         if (r > 0 && !by_device)
                 r = explain_refusal(ns, n, *ret_reason, d);
-        /* Clients can't help a device that doesn't work. */
+        /* Clients can't help if the device doesn't work. */
         pressed = r > 0 || (r < 0 && !ns->device.pool->queue) ||
                   store->counters.evictions != evictions;
         if (pressed && store->owner.on_pressure)
@@ -559,7 +558,7 @@ int room_find(
         return -EINPROGRESS;
 }
 
-/* Sets that the tenant may still bind. */
+/* Returns the sets that the tenant may still bind. */
 static uint64_t n_sets_left(const struct ns *ns)
 {
         uint64_t bytes = ns->geometry.set_bytes;
@@ -567,7 +566,7 @@ static uint64_t n_sets_left(const struct ns *ns)
                 ns->geometry.tiers[TIER_DEVICE].n_sets - ns->device.n_sets - ns->device.n_preparing;
         uint64_t n = MIN(region_free(ns->device.stake) / bytes, slots);
 
-        /* By fair shares, and leases that wait, it may be fewer. */
+        /* Fair shares and waiting leases may allow fewer. */
         if (n > 0 && region_admits(ns->device.stake, n * bytes, NULL) != LEASE_REASON_NONE)
                 n = n_admitted(ns, n, NULL);
         return n;
@@ -608,7 +607,8 @@ bool room_leaves_another(const struct ns *ns)
                LEASE_REASON_NONE;
 }
 
-/* Inline a set is made at once, and can be taken back. `is_needed`: soon, for sure. */
+/* Without a queue a set is made at once, and can be taken back. `is_needed`: it will be used soon.
+ */
 static bool bind_ahead(struct ns *ns, uint32_t n, bool is_needed)
 {
         struct extent_set *set;

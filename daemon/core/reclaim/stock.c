@@ -55,7 +55,7 @@ bool stock_is_leased(const struct ns *ns, uint64_t now_nsec)
                now_nsec < ns->reclaim.stock.ahead.last_nsec + QUIET_NSEC;
 }
 
-/* Will more be leased soon? */
+/* Will more pages be leased soon? */
 static bool is_busy(const struct ns *ns, uint64_t now_nsec)
 {
         return !ns_store(ns)->draining && !list_is_empty(&ns->clients.attachments) &&
@@ -82,7 +82,7 @@ static bool is_waited_for(const struct store *s, const struct pool *pool)
         return false;
 }
 
-/* Inline one set at a time: it is made under everybody's eyes. */
+/* Without a queue binds one set, because that takes time on the loop. */
 static void bind(struct ns *ns)
 {
         struct extent_set *set;

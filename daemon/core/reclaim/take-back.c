@@ -21,7 +21,7 @@ static void skip_none(const struct pool *pool)
                 s->is_skipped = false;
 }
 
-/* Recalls of which something may still be expected soon. */
+/* Returns the bytes of recalls that may end soon. */
 static uint64_t coming_bytes(const struct pool *pool, const struct store *store)
 {
         uint64_t bytes = 0;
@@ -86,7 +86,7 @@ static void recall_for(struct stake *s)
         }
 }
 
-/* Soft recalls that aren't done with in time: from now on with a deadline. */
+/* Gives overdue soft recalls a deadline. */
 static void press_soft_recalls(struct pool *pool, struct store *store)
 {
         list_for_each (set, &store->recalls.sets, struct extent_set, recall.link)
@@ -139,7 +139,7 @@ bool region_make_room(
                 if (!region_has_room(s, bytes))
                         recall_for(s);
         }
-        settle_now(s->tenant->store, spare); /* recalled sets of which nothing was in use */
+        settle_now(s->tenant->store, spare); /* recalled sets without pages in use */
         return region_admits(s, bytes, claim) == LEASE_REASON_NONE;
 }
 

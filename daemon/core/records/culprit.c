@@ -39,7 +39,7 @@ static struct state_suspect *find_suspect(const struct store *s, uint64_t tenant
         return NULL;
 }
 
-/* A free row, or else the one that was served longest ago. */
+/* Returns a free row, or the one that was served longest ago. */
 static struct state_suspect *take_row(struct store *s)
 {
         struct state_suspect *oldest = s->state->suspects;
@@ -55,7 +55,7 @@ static struct state_suspect *take_row(struct store *s)
         return oldest;
 }
 
-/* Returns how often by now. */
+/* Counts a crash; returns the number of the suspect's crashes. */
 static uint32_t count_death(
         struct store *s, uint64_t tenant, uint64_t client, bool took_over, uint64_t now_nsec)
 {

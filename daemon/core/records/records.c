@@ -168,7 +168,7 @@ static bool is_header(const struct records_header *h)
                ns_geometry_holds(&i->geometry, &layout) && records_codecs(h, &codecs) == 0;
 }
 
-/* The header of a kept file: 0 with a copy; -ENOENT, -EINVAL. */
+/* Copies the header of a stored file. Returns 0; -ENOENT, -EINVAL. */
 static int read_header(int fd, uint64_t bytes, struct records_header *ret_header)
 {
         void *base = bytes >= RECORDS_HEADER_BYTES ? memory_map(fd, RECORDS_HEADER_BYTES) : NULL;
@@ -315,7 +315,7 @@ static void fill_identity(const struct ns *ns, struct records_header *h)
         memcpy(i->nsset, ns->catalog.set->name, sizeof(i->nsset));
 }
 
-/* The records are kept first and dropped last: an index without any was a namespace's. */
+/* The records are stored first and dropped last: an index without records was a namespace's. */
 static void drop_kept(const struct ns *ns)
 {
         const struct keep *k = &ns_store(ns)->keep;

@@ -98,7 +98,7 @@ void shared_deinit(struct shared *s)
         segment_free(&s->segment);
 }
 
-/* The n-th slot, of home bucket and next, where the key of this hash may be. */
+/* Returns the n-th slot, of home bucket and next, for the key of this hash. */
 #define N_SLOTS (2 * SHM_BUCKET_SLOTS)
 static _Atomic uint64_t *slot_at(const struct shared *s, uint64_t hash, unsigned n)
 {
@@ -161,7 +161,7 @@ void shared_describe(struct ns *ns, uint32_t page)
         line->tier = (uint8_t)tier_of_page(&ns->geometry, page);
 }
 
-/* A stale page's slot is as good as an empty one. */
+/* Is the slot used by a page that isn't stale? */
 static bool is_taken(const struct ns *ns, uint64_t slot)
 {
         uint32_t page = (uint32_t)slot - 1;
@@ -169,7 +169,7 @@ static bool is_taken(const struct ns *ns, uint64_t slot)
         return slot != 0 && (is_findable(ns, page) || is_pending(ns, page));
 }
 
-/* A slot of the bucket that is empty or stale; NULL: none. */
+/* Returns a slot of the bucket that is empty or stale; NULL: none. */
 static _Atomic uint64_t *find_room(const struct ns *ns, uint32_t bucket)
 {
         struct shm_bucket *b = &ns->shared.buckets[bucket];
@@ -180,7 +180,7 @@ static _Atomic uint64_t *find_room(const struct ns *ns, uint32_t bucket)
         return NULL;
 }
 
-/* A slot of the full bucket whose key could be in the bucket after it as well; NULL: none. */
+/* Returns a slot of the full bucket whose key may be in the next bucket, too; NULL: none. */
 static _Atomic uint64_t *find_movable(const struct ns *ns, uint32_t bucket)
 {
         const struct shared *s = &ns->shared;
@@ -279,7 +279,7 @@ bool shared_insert(struct ns *ns, uint64_t hash, uint32_t page)
         return true;
 }
 
-/* The slot that names the page; NULL: none. */
+/* Returns the slot that names the page; NULL: none. */
 static _Atomic uint64_t *slot_of(const struct ns *ns, uint32_t page)
 {
         const struct page *p = ns_page(ns, page);
@@ -496,7 +496,7 @@ enum shared_slot shared_correct_slot(
         return shared_insert(ns, hash, page) ? SHARED_SLOT_MADE : SHARED_SLOT_NONE;
 }
 
-/* Is it the one slot of a page that is marked? */
+/* Is it the only slot of a marked page? */
 static bool is_right_slot(const struct ns *ns, const _Atomic uint64_t *at, uint64_t slot)
 {
         uint32_t page = (uint32_t)slot - 1;
@@ -555,10 +555,8 @@ uint64_t shared_correct_rest(struct ns *ns, uint64_t n_marked)
 
 /* ---- the evictor ---------------------------------------------------------------------------- */
 
-/*
- * Acquire: what a reader read of a page lies before its unpin (release), which lies before the
- * page's next use.
- */
+/* Acquire: a reader's reads of a page come before its unpin (release), which comes before the
+ * page's next use. */
 bool shared_is_pinned(const struct ns *ns, uint32_t page)
 {
         list_for_each (a, &ns->clients.attachments, struct attach, ns_link)

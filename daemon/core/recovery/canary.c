@@ -20,7 +20,7 @@ uint64_t canary_bytes(const struct keep *k, const struct device_props *props)
         return has_one ? props->granularity_bytes * MAX(props->n_members, 1u) : 0;
 }
 
-/* With keeping on every device of a server is behind a queue. */
+/* With a descriptor store, every device of a server is behind a queue. */
 static bool needs_one(const struct store *s, const struct pool *pool)
 {
         return pool->queue && canary_bytes(&s->keep, pool->props) > 0;
@@ -29,11 +29,9 @@ static bool needs_one(const struct store *s, const struct pool *pool)
 /* ---- rows of the root -------------------------------------------------------------------------
  */
 
-/*
- * The name of a row. That of a member has its place among the members, which decides which planes
- * lie there: in another order the row isn't found. The remainders change nothing; by them the
- * compiler sees that the name fits.
- */
+/* Returns the name of a row. A member's name has its place among the members, which decides which
+ * planes are there: with another order the row isn't found. The remainders change nothing; they
+ * show the compiler that the name fits. */
 static void name_of(const struct pool *pool, unsigned member, char ret_name[DEVICE_NAME_MAX + 1])
 {
         char name[DEVICE_NAME_MAX + 1];
@@ -99,7 +97,7 @@ static struct state_canary *find_row(struct store *s, const struct pool *pool, u
 /* ---- one device -------------------------------------------------------------------------------
  */
 
-/* 0: it holds; -errno with `why`. Takes the fd. */
+/* Returns 0: it holds; -errno with `why`. Takes the fd. */
 static int check_canary(
         struct pool *pool, unsigned member, int fd, uint64_t value, char why[DEVICE_WHY_BYTES])
 {
@@ -113,7 +111,7 @@ static int check_canary(
                 job->canary = value;
                 r = queue_run(pool->queue, job, NULL, why);
         }
-        if (r != -ETIMEDOUT) /* else the driver may yet look at it */
+        if (r != -ETIMEDOUT) /* otherwise the driver may still look at it */
                 fd_close(fd);
         return r;
 }
@@ -150,8 +148,8 @@ static void plan_canary(
         queue_set_canary(pool->queue, member, &canary);
 }
 
-/* *ret_holds: what the daemon before this one left on the member is there, and is believed. 0;
- * -ENOSPC: there is no row for it. */
+/* *ret_holds: the previous daemon's data on the member is there, and is trusted. Returns 0;
+ * -ENOSPC: no row is free. */
 static int open_one(struct store *s, struct pool *pool, unsigned member, bool *ret_holds,
         recover_say say, void *data)
 {
@@ -175,7 +173,7 @@ static int open_one(struct store *s, struct pool *pool, unsigned member, bool *r
         return 0;
 }
 
-/* A device with members is believed as a whole. */
+/* A device with members is trusted as a whole. */
 static int open_all(struct store *s, struct pool *pool, recover_say say, void *data)
 {
         int r = 0;

@@ -21,7 +21,7 @@
 /* ---- clients ----------------------------------------------------------------------------------
  */
 
-/* 0 with the member, or with NULL where the row is of no use. */
+/* Returns 0 with the member, or with NULL if the row is unusable. */
 static int recover_member(
         struct store *s, uint32_t row, struct member **ret_member, struct recovery *recovery)
 {

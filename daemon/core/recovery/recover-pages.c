@@ -21,7 +21,7 @@
 #include "daemon/core/records/records.h"
 #include "daemon/core/records/shared.h"
 
-/* Pages that are fetched ahead: most of a recovery is waiting for memory. Not tuned. */
+/* Pages to prefetch ahead: a recovery mostly waits for memory. Not tuned. */
 #define AHEAD 16u
 
 /* The criteria by which pages are sorted. */
@@ -235,7 +235,7 @@ static void recover_sets(struct rebuild *b)
 /* ---- the index --------------------------------------------------------------------------------
  */
 
-/* A candidate isn't kept. It has no slot, and is in no tree. */
+/* Drops a candidate that has no slot and is in no tree. */
 static void drop_candidate(struct rebuild *b, uint32_t page, enum recover_drop why)
 {
         b->placed[page].depth = 0;
@@ -245,7 +245,7 @@ static void drop_candidate(struct rebuild *b, uint32_t page, enum recover_drop w
         b->r->n_dropped[why]++;
 }
 
-/* True: it has a slot. */
+/* Returns true if it has a slot. */
 static bool find_slot(struct rebuild *b, uint32_t page)
 {
         uint32_t other;
@@ -296,7 +296,8 @@ static void recover_index(struct rebuild *b)
 #define DIGIT_BITS 11
 #define DIGITS     (1u << DIGIT_BITS)
 
-/* By one digit, stable, into `other`. False: all have the same one, nothing was moved. */
+/* Sorts by one digit, stable, into `other`. Returns false if all have the same: nothing was moved.
+ */
 static bool sort_by_digit(struct rebuild *b, enum order order, unsigned shift)
 {
         uint32_t starts[DIGITS] = {0}, sum = 0;
@@ -406,7 +407,7 @@ static void prefetch_page(const struct rebuild *b, uint32_t i)
         __builtin_prefetch(&b->placed[p->parent]);
 }
 
-/* Parents before what continues them, so that no page is looked at twice. */
+/* Enters parents before their children, so that no page is looked at twice. */
 static void recover_tree(struct rebuild *b)
 {
         sort_candidates(b, BY_DEPTH);
@@ -503,7 +504,7 @@ int recover_pages(struct ns *ns, struct recovery *r, bool *ret_sessions)
 /* ---- claims -----------------------------------------------------------------------------------
  */
 
-/* The grants of the namespace by the id of their group. 0 or -ENOMEM. */
+/* Maps group ids to the namespace's grants. Returns 0 or -ENOMEM. */
 static int map_owners(const struct ns *ns, struct map *ret_owners)
 {
         int r = 0;

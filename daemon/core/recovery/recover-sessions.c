@@ -73,7 +73,7 @@ static void forget_slot(struct replayed *s)
         *s = (struct replayed){0};
 }
 
-/* The first n pages leave the window. */
+/* Takes the first n pages out of the window. */
 static void shift_window(struct replayed *s, uint64_t n)
 {
         n = MIN(n, (uint64_t)s->n_window);
@@ -83,13 +83,13 @@ static void shift_window(struct replayed *s, uint64_t n)
         memmove(s->window, s->window + n, s->n_window * sizeof(*s->window));
 }
 
-/* Only the first n pages stay in the window. */
+/* Keeps only the first n pages in the window. */
 static void cut_window(struct replayed *s, uint64_t n)
 {
         s->n_window = (uint32_t)MIN(n, (uint64_t)s->n_window);
 }
 
-/* 0 or -ENOMEM. */
+/* Returns 0 or -ENOMEM. */
 static int add_pages(struct replayed *s, const struct session_log_page *pages, uint32_t n)
 {
         uint32_t room = s->room;
@@ -129,7 +129,7 @@ static int replay_window(struct replayed *s, const struct session_put *p)
         return add_pages(s, session_put_pages(p), p->n_pages);
 }
 
-/* How many pages the window has. */
+/* Returns the number of pages in the window. */
 static uint32_t count_window(const struct replayed *s)
 {
         return s->window_end > s->window_first
@@ -202,7 +202,7 @@ static int replay_one(struct replay *r, const struct session_record *record)
         }
 }
 
-/* Reads the log up to its end, or to the first record that is damaged. 0 or -ENOMEM. */
+/* Reads the log up to its end, or to the first damaged record. Returns 0 or -ENOMEM. */
 static int replay_all(struct replay *r)
 {
         const struct session_record *record;
@@ -302,7 +302,7 @@ static void restore_window(struct replay *r, struct session *s, const struct rep
                 return;
         s->window.pages = malloc((n_window - first) * sizeof(*s->window.pages));
         if (!s->window.pages)
-                return; /* the window is lost, as windows are where memory is needed */
+                return; /* the window is lost, as if memory had been needed */
         s->window.room = n_window - first;
         all->n_room += s->window.room;
         s->window.token = ns_page(ns, from->window[first].page)->end_token -
@@ -316,7 +316,7 @@ static void restore_window(struct replay *r, struct session *s, const struct rep
         s->window.n = n;
 }
 
-/* A position that the log has, within what there can be. */
+/* Limits a position from the log to the possible range. */
 static uint64_t bound_tokens(uint64_t tokens)
 {
         return MIN(tokens, (uint64_t)TEXT_TOKENS_MAX);
@@ -333,7 +333,7 @@ static void restore_tokens(struct session *s, const struct session_put *p)
                 MAX(bound_tokens(p->n_tokens), s->is_truncated ? session_window_end(s) : head);
 }
 
-/* A hint that no daemon has written is none, and says nothing of other hosts. */
+/* An unknown hint counts as none; then other hosts count as not knowing the session. */
 static void restore_hint(struct session *s, const struct session_put *p)
 {
         uint8_t hint = p->hint & (uint8_t)~SESSION_PUT_TOLD;
@@ -364,8 +364,8 @@ static void restore_session(struct replay *r, struct session *s, const struct re
         r->n_sessions++;
 }
 
-/* Is there to be a session for the slot? Not where an invalidation ended it: its epoch is another
- * one then. What else is asked for holds in every log that a daemon has written. */
+/* Should the slot's session be restored? Not if an invalidation ended it: its epoch differs then.
+ * The other conditions hold in every log that a daemon has written. */
 static bool may_restore(const struct ns *ns, const struct replayed *s)
 {
         return s->is_there && s->put.epoch == ns->epoch && ns->sessions->n_live < SESSIONS_MAX &&
@@ -398,7 +398,7 @@ static int link_windows(struct sessions *all)
         return 0;
 }
 
-/* 0 or -ENOMEM. */
+/* Returns 0 or -ENOMEM. */
 static int restore_all(struct replay *r)
 {
         struct ns *ns = r->ns;
@@ -417,7 +417,7 @@ static int restore_all(struct replay *r)
         return link_windows(ns->sessions);
 }
 
-/* 0 with *found; -ENOMEM: some sessions may be there. */
+/* Returns 0 with *found; -ENOMEM: some sessions may exist. */
 static int recover_from_log(struct ns *ns, struct sessions_recovered *found)
 {
         struct replay r = {.ns = ns};

@@ -74,7 +74,7 @@ static void drop_taken(const struct store *s, uint32_t first, uint32_t n)
                 keep_drop(&s->keep, KEEP_EXTENT, first + i);
 }
 
-/* All of them, or none. */
+/* Takes all handles, or none. */
 static int take_handles(const struct store *s, const struct device_props *props, uint32_t first,
         uint32_t n, struct job_extent *extents)
 {
@@ -91,7 +91,8 @@ static int take_handles(const struct store *s, const struct device_props *props,
         return 0;
 }
 
-/* The descriptors stay the caller's, and the queue has others: on success `extents` has those. */
+/* Imports duplicates by the queue; on success `extents` has those. Closes the given descriptors,
+ * unless the driver may still use them. */
 static int import_by_queue(
         struct pool *pool, uint64_t bytes, struct job_extent *extents, uint32_t n)
 {
@@ -105,7 +106,7 @@ static int import_by_queue(
         job->bytes = bytes;
         job->is_import = true;
         r = queue_run(pool->queue, job, made, pool->why);
-        if (r != -ETIMEDOUT) /* else the driver may yet look at them */
+        if (r != -ETIMEDOUT) /* otherwise the driver may still look at them */
                 close_handles(extents, n);
         if (r == 0)
                 memcpy(extents, made, n * sizeof(extents[0]));
@@ -203,8 +204,8 @@ static void say_lost_sets(const struct recoverer *v, const struct ns *ns, uint32
         say_detail(v, &d);
 }
 
-/* For all sets that were bound: arrays that grow with each one are copied again and again. Where
- * that fails, set_adopt() does. */
+/* Reserves memory for all sets that were bound: arrays that grow with each one are copied often. If
+ * that fails, set_adopt() reports it. */
 static void reserve_nodes(struct ns *ns)
 {
         uint32_t n = ns->geometry.n_set_slots;
@@ -217,7 +218,7 @@ static void reserve_nodes(struct ns *ns)
                 (void)tree_reserve(&ns->tree, n * ns->geometry.set_pages);
 }
 
-/* Sets that are bound. */
+/* Recovers bound sets. */
 static int recover_sets(struct recoverer *v, struct ns *ns)
 {
         uint32_t n_lost = 0;
@@ -355,7 +356,7 @@ static void fill_sessions(struct recoverer *v, struct ns *ns, bool had_some)
                 say_sessions(v, ns, found.n_sessions > 0 ? "some sessions" : "sessions");
 }
 
-/* All of it, or ns_free(). */
+/* Recovers all of it; on failure call ns_free(). */
 static int fill_ns(struct recoverer *v, struct ns *ns, struct detail *d)
 {
         bool had_sessions;
@@ -571,7 +572,7 @@ struct ns *store_find_records(struct store *s, uint32_t number)
         return NULL;
 }
 
-/* Recalls of the daemon before this one, by force: it is asked anew. */
+/* Begins the previous daemon's forced recalls again. */
 static void ask_again(struct ns *ns)
 {
         list_for_each (set, &ns->device.sets_bound, struct extent_set, link) {

@@ -27,7 +27,7 @@ static int compare_numbers(const void *a, const void *b)
         return (x > y) - (x < y);
 }
 
-/* Is it leased by one of these LEASEs of the member? seqs: sorted. */
+/* Did one of these LEASEs of the member lease the page? seqs: sorted. */
 static bool is_leased_by(const struct attach *a, uint32_t page, const uint64_t *seqs, uint32_t n)
 {
         const struct page_note *note = ns_note(a->ns, page);

@@ -8,7 +8,7 @@
 #include "daemon/core/remote/exchange-ns.h"
 #include "daemon/core/requests/invalidate.h"
 
-/* The operation on the change at `at`: named, and with its envelope. NULL: no memory. */
+/* Makes the operation on the change at `at`: named, and with its envelope. NULL: no memory. */
 static struct exchange_io *change_io_new(
         struct exchange_epoch *p, enum remote_kind kind, uint32_t n_items, uint64_t payload_bytes)
 {

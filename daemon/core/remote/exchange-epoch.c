@@ -1,4 +1,4 @@
-/* The epochs of namespaces: random numbers that all hosts have from the store (exchange.h). */
+/* The epochs of namespaces: random numbers that all hosts get from the store (exchange.h). */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +16,7 @@
 #include "daemon/core/objects/tenant.h"
 #include "daemon/core/records/records.h"
 
-/* The value: the number itself, of the machine's byte order, as envelopes have numbers. */
+/* The value: the number in the machine's byte order, as in envelopes. */
 #define EPOCH_BYTES sizeof(uint64_t)
 
 /* The most changes applied per second: a peer that may write to the store could write them without
@@ -32,7 +32,7 @@
 /* Epochs of an exchange that must change and have no namespace any more. Not tuned. */
 #define EPOCHS_LEFT_MAX 64
 
-/* ---- whose ----------------------------------------------------------------------------------- */
+/* ---- identity -------------------------------------------------------------------------------- */
 
 /* Computes the epoch's id: the namespace's identity, so that each version has its own; for a set
  * its name, as its namespaces have different identities. */
@@ -103,7 +103,7 @@ void epoch_put(struct exchange_ns *e)
                 epoch_free(p);
                 return;
         }
-        /* The last of those, so that the first one is the oldest. */
+        /* Moves it behind the others, so that the first one is the oldest. */
         list_remove(&p->link);
         list_append(&e->x->epochs, &p->link);
         left = find_too_many(e->x);
@@ -144,7 +144,7 @@ void epoch_recall(struct exchange_ns *e)
         } else if (kept.number != 0) {
                 bool is_first = p->kept_number == 0 && !p->was_known;
 
-                /* Namespaces of a set have the same one, or it isn't known. */
+                /* Namespaces of a set have the same epoch; otherwise it counts as unknown. */
                 p->kept_number = is_first || kept.number == p->kept_number ? kept.number : 0;
                 p->kept_sec = MAX(p->kept_sec, kept.known_sec);
                 p->was_known = true;
@@ -207,7 +207,7 @@ static void note_refused(struct exchange_epoch *p)
                 p->x, "no-epoch", "what lies in the place of a namespace's epoch is none", 0);
 }
 
-/* The store has this one. Where it is another one than it had, hosts may have changed it. */
+/* Notes the store's epoch. If it differs from the last one, hosts may have changed it. */
 static void note_seen(struct exchange_epoch *p, uint64_t number)
 {
         struct exchange_changes *c = &p->changes;
@@ -239,7 +239,7 @@ static void learn(struct exchange_epoch *p, uint64_t number)
         p->was_known = true;
         exchange_forget_exported(p->x, p);
         if (p->x->whose.secret_len > 0 && exchange_seal_key(&p->x->whose, number, &p->seal) < 0)
-                p->number = 0; /* no memory: it is asked for again */
+                p->number = 0; /* no memory: it is read again */
         else
                 p->kept_number = 0;
         commit_epoch(p);
@@ -412,11 +412,11 @@ static void take_read(struct exchange_epoch *p, const struct exchange_io *io)
                 go_on_at_once(p);
 }
 
-/* An epoch is there that this host has made. */
+/* The epoch that this host has made is in the store. */
 static void take_made(struct exchange_epoch *p, int result)
 {
         if (result != 0 || p->must_change)
-                return; /* -EEXIST: another host was first, and its epoch is read */
+                return; /* -EEXIST: another host was first; its epoch is read */
         p->changes.at = p->new_epoch;
         p->changes.is_behind = false;
         learn(p, p->new_epoch);
@@ -450,7 +450,7 @@ static void take_changed(struct exchange_epoch *p, int result)
         c->sent.n_items = 0;
         c->at = p->new_epoch;
         p->x->counters.epochs++;
-        p->must_change = c->made.n_items > 0; /* again, since it was sent */
+        p->must_change = c->made.n_items > 0; /* more was invalidated since it was sent */
         if (!p->must_change) {
                 learn(p, p->new_epoch);
                 return;
@@ -459,9 +459,8 @@ static void take_changed(struct exchange_epoch *p, int result)
         go_on_at_once(p);
 }
 
-/* The last change that there is was followed: one that leads to the epoch of the store, or none
- * does, as the store has lost it, or the epoch. A change is written before the epoch, but may be
- * seen after it. */
+/* The last change was applied. It leads to the store's epoch; or none does, because the store has
+ * lost it, or the epoch. A change is written before the epoch, but may become visible after it. */
 static void end_following(struct exchange_epoch *p)
 {
         struct exchange_changes *c = &p->changes;

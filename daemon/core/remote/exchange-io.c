@@ -1,5 +1,7 @@
-/* Batches of operations on the store that hosts share: begun here, over when the server has reaped
- * them, looked at in exchange_work(). */
+/*
+ * Batches of operations on the store that hosts share: they begin here, end when the server has
+ * reaped them, and are handled in exchange_work().
+ */
 #include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
@@ -44,7 +46,7 @@ static void count_bytes(struct exchange_io *io, uint64_t bytes)
         *bytes_of(io) += bytes;
 }
 
-/* Its buffer is let go of, or about to be: others may have as much. */
+/* Its buffer is being released: others may use as much. */
 static void uncount_bytes(struct exchange_io *io)
 {
         *bytes_of(io) -= io->bytes;
@@ -99,7 +101,7 @@ static void stop_filling(void *data)
                 remote_take_back(io->remote, io->io);
 }
 
-/* 0 or -ENOMEM. */
+/* Returns 0 or -ENOMEM. */
 static int receive_in_place(struct exchange_io *io, struct ns *ns, uint32_t page)
 {
         const struct fill_writer writer = {stop_filling, io};
@@ -187,7 +189,7 @@ void exchange_io_envelop(
         io->io->ops[0].value_data = io;
 }
 
-/* All that was to be received is there, or won't be. */
+/* The receive into the page has ended, successfully or not. */
 static void leave_page(struct exchange_io *io)
 {
         SETTLE_AT_END(ns_store(io->fill->ns));
@@ -273,7 +275,7 @@ int exchange_io_move(struct exchange_io *io, struct ns *ns, enum transfer_kind k
                 .bytes = io->buffer, .at = ENVELOPE_BYTES, .done = on_moved, .data = io};
         int r;
 
-        if (io->pieces) /* it is there, or leave_page() has said why not */
+        if (io->pieces) /* it is there, or leave_page() has set the reason */
                 return 0;
         if (kind == TRANSFER_OUT)
                 r = transfer_begin_out(ns, page, &buffer, false, &io->transfer);

@@ -8,7 +8,7 @@
 #include "daemon/core/tiers/prefetch.h"
 #include "policy/expect.h"
 
-/* NULL: no memory. */
+/* Returns NULL without memory. */
 static struct expect *get_expectations(struct ns *ns)
 {
         if (!ns->expect)

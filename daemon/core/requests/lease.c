@@ -23,9 +23,9 @@ static uint64_t add_nsec(uint64_t a, uint64_t b)
         return a > UINT64_MAX - b ? UINT64_MAX : a + b;
 }
 
-/* ---- the end of a wait ---------------------------------------------------------------------- */
+/* ---- end of a wait --------------------------------------------------------------------------- */
 
-/* Did it wait for room, not only for a device? */
+/* Did the lease wait for memory, not only for a device? */
 static bool has_queued(const struct wait *w)
 {
         return w->told != LEASE_REASON_NONE && w->told != LEASE_REASON_DEVICE;
@@ -49,7 +49,7 @@ static void count_wait(struct attach *a)
         c->max_wait_nsec = MAX(c->max_wait_nsec, nsec);
 }
 
-/* Sets were kept for it. */
+/* Sets were kept for the lease; frees them if they aren't needed. */
 static void trim_after_wait(struct ns *ns)
 {
         if (ns->waits.n == 0)
@@ -78,7 +78,7 @@ static bool is_owed(const struct attach *a)
         return s->reserve_bytes > 0 && s->charged_bytes + wait_lacks_bytes(a) <= s->reserve_bytes;
 }
 
-/* How long it may wait for room, from its arrival; 0: not at all. */
+/* Returns how long the lease may wait for memory, from its arrival; 0: not at all. */
 static uint64_t longest_wait(
         const struct attach *a, const struct lease_request *rq, enum lease_reason reason)
 {
@@ -172,7 +172,7 @@ static int find_run(struct ask *k, uint32_t n)
         return refuse_run(k, n);
 }
 
-/* 0: there are n FREE pages for it. */
+/* Finds n FREE pages. Returns 0 if there are n. */
 static int find_pages(struct ask *k, uint32_t n)
 {
         const struct attach *before = k->by_device ? NULL : wait_before(k->a);
@@ -192,7 +192,7 @@ static int find_pages(struct ask *k, uint32_t n)
         return r;
 }
 
-/* The longest run that is FREE, without making room for another one. */
+/* Uses the longest FREE run, without making another one. */
 static int degrade_run(struct ask *k, int why)
 {
         if (!k->by_device && wait_before(k->a))
@@ -204,10 +204,8 @@ static int degrade_run(struct ask *k, int why)
         return 0;
 }
 
-/*
- * Fewer pages: as many as there are, to a factor of two of what could be had. A device that has
- * just failed isn't asked again. Returns as find_pages(), with k->n pages.
- */
+/* Tries fewer pages, halving their number, then takes all that are FREE. Doesn't ask a device again
+ * that has just failed. Returns as find_pages(), with k->n pages. */
 static int degrade(struct ask *k, int why)
 {
         const struct ns *ns = k->a->ns;
@@ -241,7 +239,7 @@ static int try_lease(struct ask *k)
         return r;
 }
 
-/* ---- what comes of it ----------------------------------------------------------------------- */
+/* ---- results --------------------------------------------------------------------------------- */
 
 static void count_refusal(
         struct ns *ns, uint32_t n, enum lease_reason reason, const struct detail *d)
@@ -366,7 +364,7 @@ static int check_request(struct attach *a, const struct lease_request *rq, struc
         return attach_check_version(a, d);
 }
 
-/* Refused before anything was looked for. */
+/* Refuses a request before looking for pages. */
 static int refuse_request(const struct ask *k, int r, bool waited, struct lease_result *ret)
 {
         struct attach *a = k->a;

@@ -12,16 +12,16 @@
 #include "daemon/core/records/shared.h"
 #include "proto/status.h"
 
-/* Keys whose memory is fetched ahead: as many as hide its latency behind each other. Not tuned. */
+/* Keys whose memory is prefetched: enough to hide the latency. Not tuned. */
 #define AHEAD 8
 
-/* Whether each of them may be pinned as often as there are keys: a run may name one that often. */
+/* Can each page be pinned as often as there are keys? A run may name one that often. */
 static int check_run(const struct attach *a, const uint32_t *pages, uint32_t n_pages,
         uint32_t n_keys, struct detail *d)
 {
         int r = 0;
 
-        /* No page has more pins of the client than all have. */
+        /* No page has more of the client's pins than the client has in all. */
         if (a->member->n_pins + n_keys <= PAGE_MAX_CLIENT_PINS)
                 return 0;
         for (uint32_t i = 0; i < n_pages && r == 0; i++)
@@ -29,7 +29,7 @@ static int check_run(const struct attach *a, const uint32_t *pages, uint32_t n_p
         return r;
 }
 
-/* Returns the tokens in them. */
+/* Pins the run; returns its tokens. */
 static uint64_t pin_run(struct attach *a, const uint32_t *pages, uint32_t n, uint64_t request)
 {
         struct ns *ns = a->ns;
@@ -43,10 +43,8 @@ static uint64_t pin_run(struct attach *a, const uint32_t *pages, uint32_t n, uin
         return tokens;
 }
 
-/*
- * Returns how many of the keys are cached, from the first on; ret_pages has room for all. Three
- * steps for each, so that what one reads was fetched AHEAD keys ago by the one before it.
- */
+/* Returns how many leading keys are cached; ret_pages has space for all. Three steps for each key,
+ * AHEAD keys apart, so that each step's reads were prefetched by the step before. */
 static uint32_t find_run(
         const struct attach *a, const uint8_t *keys, uint32_t n_keys, uint32_t *ret_pages)
 {

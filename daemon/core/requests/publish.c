@@ -63,7 +63,7 @@ static void note_place(struct ns *ns, const struct publish_one *o)
         uint64_t end = (is_first ? 0 : ns_page(ns, o->parent)->end_token) + (uint64_t)o->tokens;
 
         ns_note(ns, o->page)->depth = MIN(depth + 1, DEPTH_MAX) & DEPTH_MAX;
-        /* More only of one that a session's window puts where it is in that text. */
+        /* If a session's window has the page, its end is set there. */
         ns_page(ns, o->page)->end_token = (uint32_t)MIN(end, (uint64_t)TEXT_TOKENS_MAX);
 }
 
@@ -92,9 +92,9 @@ static void hide_page(struct ns *ns, uint32_t page, bool is_private)
         note_time(ns, page);
 }
 
-/* SEALED and findable; DETACHED from the start where it has no slot in the index, or its set is
- * recalled: then it ends with its pins; or where it is for a session's window. True where findable.
- */
+/* Seals a page and returns whether it can be found. It is DETACHED from the start if the index has
+ * no slot, or if it is for a session's window. It is also if its set is recalled; it ends with its
+ * pins then. */
 static bool seal_page(struct attach *a, const struct publish_one *o, uint64_t hash)
 {
         struct ns *ns = a->ns;
@@ -162,7 +162,8 @@ static int check_publish(const struct attach *a, const struct publish_one *o, st
         return 0;
 }
 
-/* Positions in a text have 32 bits. A session that is truncated as often as it grows gets there. */
+/* Positions in a text have 32 bits. A session that grows and is truncated often enough reaches
+ * that. */
 static int check_length(struct attach *a, const struct publish_one *o, struct detail *d)
 {
         uint64_t begin = session_next_token(a, o->session, o->parent);
@@ -191,7 +192,7 @@ static uint32_t find_existing(struct attach *a, const struct publish_one *o, uin
         return session_is_private(a, o->session) ? PAGE_NONE : shared_find(a->ns, hash, o->key);
 }
 
-/* The page that carries the key now belongs to the session and has the tag. */
+/* Adds the page with the key to the session, and gives it the tag. */
 static void enter_page(struct attach *a, const struct publish_one *o, uint32_t page)
 {
         session_append(a, o->session, page, o->parent, ns_store(a->ns)->now_nsec);
@@ -234,7 +235,7 @@ static void note_duplicate(const struct attach *a, const struct publish_one *o, 
         PROBE_PUBLISH(a, o, existing, PUBLISHED_DUPLICATE);
 }
 
-/* Did this member publish the page as that, for the daemon before this one? */
+/* Did this member publish the page with this key to the previous daemon? */
 static bool was_published(const struct attach *a, const struct publish_one *o)
 {
         const struct page *p = ns_page(a->ns, o->page);

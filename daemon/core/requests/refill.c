@@ -25,7 +25,7 @@ static uint64_t pages_allowed(const struct ns *ns)
                 (uint64_t)tier_n_pages(&ns->geometry, TIER_DEVICE));
 }
 
-/* Puts `wanted` pages into it, as far as there are. Returns their number. */
+/* Puts `wanted` pages into the magazine, as far as there are. Returns their number. */
 static uint32_t refill_pages(struct attach *a, uint32_t wanted, uint32_t n_dear, uint64_t now_nsec)
 {
         uint32_t n = lease_make_ready(a, wanted, n_dear, now_nsec), n_put;
@@ -69,7 +69,7 @@ void magazine_top_up(struct attach *a, uint64_t now_nsec)
 
         if (!m->is_short)
                 return;
-        (void)magazine_settle(a); /* rubbish is found at the next refill, too */
+        (void)magazine_settle(a); /* a wrong slot value is found at the next refill, too */
         magazine_show(a,
                 refill_pages(a, magazine_shortage(a, m->level, pages_allowed(a->ns)), 0, now_nsec));
 }
@@ -80,8 +80,8 @@ bool magazine_refill(struct attach *a, uint32_t wanted, uint64_t now_nsec)
         bool is_clean = magazine_settle(a);
         uint32_t n_put = 0;
 
-        /* Once in a batch of submissions, which has one time: making room costs more than others.
-         */
+        /* Only once in a batch of submissions, which has one time: it is more expensive than other
+         * entries. */
         if (a->magazine->refill_nsec != now_nsec)
                 n_put = fill_magazine(a, wanted, now_nsec);
         atomic_store_explicit(&a->share.header->refill_asked, 0, memory_order_release);

@@ -32,7 +32,7 @@ static void do_parent(struct attach *a, struct submit_chain *chain, const struct
         set_chain(chain, a, page == PAGE_NONE ? KVL_STATUS_NO_PARENT : 0, page);
 }
 
-/* The parent of an entry that is chained: 0, or why it has none. */
+/* Returns the parent of a chained entry: 0, or why it has none. */
 static int chained_parent(
         const struct attach *a, const struct submit_chain *chain, uint32_t *ret_parent)
 {
@@ -87,7 +87,7 @@ static int do_free(struct attach *a, const struct shm_submission *s)
         return 0;
 }
 
-/* The rule that the entry breaks by itself, or NULL. */
+/* Returns the rule that the entry breaks, or NULL. */
 static const char *broken_rule(const struct shm_submission *s)
 {
         unsigned flags = 0;
@@ -100,7 +100,7 @@ static const char *broken_rule(const struct shm_submission *s)
                 return "ring-op";
         if (s->flags & ~flags)
                 return "ring-flags";
-        /* Exactly one of the two says where the parent is. */
+        /* Exactly one of the two flags must be set. */
         if (s->op == SHM_OP_PUBLISH && (s->flags == 0 || s->flags == flags))
                 return "ring-flags";
         if (s->op == SHM_OP_FETCH && s->flags == flags)
@@ -122,7 +122,7 @@ static int do_fetch(struct attach *a, const struct shm_submission *s, struct sub
         bool has_planes = s->op == SHM_OP_FETCH_PLANES;
         bool copies = has_planes || s->flags & SHM_FETCH_COPY;
 
-        /* Or it would be moved; or be a copy of all planes. */
+        /* Otherwise it would be a move, or a copy of all planes. */
         if ((copies && s->copy.to == PAGE_NONE) || (has_planes && s->copy.n_planes == 0))
                 return -EINVAL;
         ret->fetching = a;

@@ -8,7 +8,7 @@ static bool is_findable(const struct ns *ns, uint32_t page)
         return p && p->state == PAGE_SEALED && !ns_page_is_stale(ns, p);
 }
 
-/* For live sessions alone: what others have is being swept. */
+/* For live sessions only: dead ones are being swept. */
 static const char *check_session(const struct session *s)
 {
         const struct ns *ns = s->ns;
@@ -96,7 +96,7 @@ static const char *check_slots(const struct sessions *all, const struct ns *ns, 
         return NULL;
 }
 
-/* Counts what pages say of sessions. */
+/* Counts the references of pages to sessions. */
 static void count_pages(const struct ns *ns, struct tally *t)
 {
         ns_for_each_set (set, ns)

@@ -22,7 +22,7 @@ static void put_ending(struct ns *ns, struct ending *e, uint32_t page)
         ns_make_extra(ns, page)->tails = e->id;
 }
 
-/* No session ends there any more. */
+/* No session ends at the page any more. */
 static void spare_ending(struct ns *ns, struct ending *e)
 {
         e->page = PAGE_NONE;
@@ -67,7 +67,7 @@ void session_end_at(struct session *s, uint32_t page)
         join_ending(s, e);
 }
 
-/* All sessions that end at `from` end at `to` from now on, or nowhere (NULL). */
+/* Makes all sessions that end at `from` end at `to`, or nowhere (NULL). */
 static void merge_endings(struct ns *ns, struct ending *from, struct ending *to)
 {
         while (!list_is_empty(&from->sessions)) {

@@ -10,8 +10,7 @@ uint64_t session_expire_time(const struct session *s)
         return s->expire_nsec > 0 ? s->expire_nsec : s->ns->tenant->attrs.session_expire_nsec;
 }
 
-/* When the session will have been idle for too long; UINT64_MAX: never, as long as it isn't closed
- * or used. */
+/* Returns when the session expires; UINT64_MAX: never, unless it is closed or used. */
 static uint64_t expiry_of(const struct session *s)
 {
         uint64_t expire_nsec = session_expire_time(s);

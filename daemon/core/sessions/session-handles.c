@@ -16,7 +16,7 @@ static struct opening *find_opening(const struct attach *a, uint32_t handle)
         return value ? (struct opening *)(uintptr_t)*value : NULL;
 }
 
-/* Gives the attachment the next handle that is free. NULL: no memory. */
+/* Gives the attachment the next free handle. NULL: no memory. */
 static struct opening *opening_new(struct attach *a)
 {
         struct opening *o = calloc(1, sizeof(*o));
@@ -35,7 +35,7 @@ static struct opening *opening_new(struct attach *a)
         return o;
 }
 
-/* The caller removes the handle that leads to it. */
+/* Frees an opening; the caller removes its handle. */
 static void opening_free(struct attach *a, struct opening *o, uint64_t now_nsec)
 {
         if (o->session) {

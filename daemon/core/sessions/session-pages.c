@@ -16,7 +16,7 @@ static uint32_t count_head(const struct session *s)
         return s->end ? ns_note(s->ns, s->end->page)->depth : 0;
 }
 
-/* tail_tokens: where the tail ends; 0: there is none. */
+/* tail_tokens: the end of the tail; 0: none. */
 static uint64_t lost_tokens(const struct session *s, uint64_t tail_tokens)
 {
         if (!s->is_truncated)
@@ -46,7 +46,7 @@ void session_info(const struct session *s, struct session_info *ret)
                 memcpy(ret->last_key, ns_page(s->ns, last)->key, KEY_BYTES);
 }
 
-/* Lists n pages of the session from index `from` on. It has that many. */
+/* Lists n pages of the session from index `from` on; they exist. */
 static void list_pages(const struct session *s, uint32_t from, uint32_t n, struct session_page *ret)
 {
         const struct ns *ns = s->ns;
@@ -64,7 +64,7 @@ static void list_pages(const struct session *s, uint32_t from, uint32_t n, struc
         }
 }
 
-/* How many of the pages, from the first on, can be pinned once more. */
+/* Returns how many leading pages can be pinned once more. */
 static uint32_t count_pinnable(const struct attach *a, const struct session_page *pages, uint32_t n)
 {
         for (uint32_t i = 0; i < n; i++)
@@ -73,7 +73,7 @@ static uint32_t count_pinnable(const struct attach *a, const struct session_page
         return n;
 }
 
-/* Pins the deepest page first: eviction policies are told of pages of a text in this order. */
+/* Pins the deepest page first: eviction policies expect pages of a text in this order. */
 static void pin_pages(struct attach *a, const struct session_page *pages, uint32_t n)
 {
         for (uint32_t i = n; i-- > 0;)

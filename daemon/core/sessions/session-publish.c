@@ -41,8 +41,8 @@ bool session_is_private(struct attach *a, uint32_t handle)
         return s && s->is_truncated;
 }
 
-/* How many pages the window has up to this one, which is among its last SESSION_REWIND_PAGES; 0: it
- * isn't. */
+/* Returns the number of the window's pages up to this one, if it is among the last
+ * SESSION_REWIND_PAGES; else 0. */
 static uint32_t place_in_window(const struct session *s, uint32_t page)
 {
         uint32_t i = s->window.n, n = MIN(s->window.n, (uint32_t)SESSION_REWIND_PAGES);
@@ -83,7 +83,7 @@ uint32_t session_find_parent(struct attach *a, uint32_t handle, const uint8_t ke
         return ns_find_page(a->ns, key);
 }
 
-/* The page, which is in no tree, ends at this token of the text. */
+/* Sets the end of the page, which is in no tree, in the text. */
 static void set_end_token(struct ns *ns, uint32_t page, uint32_t end_token)
 {
         struct page *p = ns_page(ns, page);
@@ -91,7 +91,7 @@ static void set_end_token(struct ns *ns, uint32_t page, uint32_t end_token)
         if (p->end_token == end_token)
                 return;
         p->end_token = end_token;
-        /* The parent stays; this writes the record, with its sum, again. */
+        /* The parent stays; this writes the record's sum again. */
         records_reparent(ns, page, ns_note(ns, page)->place.parent);
 }
 
@@ -124,8 +124,7 @@ static void append_to_tree(struct session *s, uint32_t page, uint32_t parent)
                 session_end_at(s, page);
         else if (parent == PAGE_NONE || tree_has(t, parent))
                 session_end_at(s, parent);
-        else if (!continues) /* it follows lost pages of another text, whose beginning isn't known
-                              */
+        else if (!continues) /* the beginning of the text is unknown */
                 session_end_at(s, PAGE_NONE);
 }
 

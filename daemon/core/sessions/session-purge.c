@@ -6,7 +6,7 @@
 #include "daemon/core/quota/chores.h"
 #include "daemon/core/sessions/session-impl.h"
 
-/* How many namespaces are passed in the time of a look at a page, more or less. Not tuned. */
+/* Namespaces that are skipped in about the time of a look at a page. Not tuned. */
 #define NAMESPACES_PER_LOOK 16
 
 static bool is_idle_for(const struct session *s, uint64_t idle_nsec, uint64_t now_nsec)
@@ -14,7 +14,7 @@ static bool is_idle_for(const struct session *s, uint64_t idle_nsec, uint64_t no
         return now_nsec >= s->used_nsec && now_nsec - s->used_nsec >= idle_nsec;
 }
 
-/* Drops the session if the purge is for it. Returns what took as long as so many looks at pages. */
+/* Drops the session if the purge covers it. Returns the work done, in looks at pages. */
 static uint64_t purge_session(struct session_purge *p, struct session *s)
 {
         if (!s || !session_is_live(s) || !is_idle_for(s, p->idle_nsec, p->now_nsec))

@@ -34,7 +34,7 @@ static void lose_window(struct session_truncation *t)
         session_unlog_beyond(s, s->window.n);
 }
 
-/* Lets go of at most so many of the pages that are held. Returns how many. */
+/* Releases at most `most` of the held pages. Returns how many. */
 static uint32_t let_go(struct session_truncation *t, uint64_t most)
 {
         uint32_t n = (uint32_t)MIN(most, (uint64_t)count_held(t));
@@ -48,7 +48,7 @@ static uint32_t let_go(struct session_truncation *t, uint64_t most)
         return n;
 }
 
-/* The session and its truncation don't know of each other from now on. */
+/* Separates the session and its truncation. */
 static void leave_session(struct session_truncation *t, int result)
 {
         lose_window(t);
@@ -58,7 +58,7 @@ static void leave_session(struct session_truncation *t, int result)
         t->result = result;
 }
 
-/* The truncation is over: it holds nothing, and is in no list of the namespace. */
+/* Ends the truncation: it holds no page, and is in no list. */
 static void end_truncation(struct session_truncation *t)
 {
         free(t->pages);
@@ -72,7 +72,7 @@ static void end_truncation(struct session_truncation *t)
 
 /* ---- the walk -------------------------------------------------------------------------------- */
 
-/* Has a range any of the tokens from `first` on, before `end`? */
+/* Does a range have any of the tokens from `first` on, before `end`? */
 static bool range_has_any(const struct session_truncation *t, uint64_t first, uint64_t end)
 {
         uint32_t from = 0, to = t->n_ranges;
@@ -93,14 +93,14 @@ static bool page_stays(const struct session_truncation *t, uint32_t page)
         return range_has_any(t, page_first_token(t->ns, page), page_end_token(t->ns, page));
 }
 
-/* Is the page, and all that comes before it, in the first range? */
+/* Is the page, and so all before it, in the first range? */
 static bool is_of_head(const struct session_truncation *t, uint32_t page)
 {
         return t->n_ranges > 0 && t->ranges[0].first == 0 &&
                page_first_token(t->ns, page) < t->ranges[0].end;
 }
 
-/* Notes whether the walk has come to the last page of the head. Then all of the tree is known. */
+/* Notes whether the walk has reached the last page of the head. Then the tree is done. */
 static void look_for_head(struct session_truncation *t)
 {
         t->has_head = t->at == PAGE_NONE || is_of_head(t, t->at);
@@ -108,7 +108,7 @@ static void look_for_head(struct session_truncation *t)
                 t->head_tokens = t->at == PAGE_NONE ? 0 : page_end_token(t->ns, t->at);
 }
 
-/* The page will be in the window. False: it isn't held, because there will be no window. */
+/* Holds a page for the window. Returns false if it isn't held, because there will be no window. */
 static bool hold_page(struct session_truncation *t, uint32_t page)
 {
         t->window_token = MIN(t->window_token, page_first_token(t->ns, page));
@@ -218,7 +218,7 @@ static void exchange_windows(struct session_truncation *t, struct session *s)
         t->is_lost = true;
 }
 
-/* The first n pages leave the window. */
+/* Takes the first n pages out of the window. */
 static void shift_window(struct session *s, uint32_t n)
 {
         uint64_t window_token = page_end_token(s->ns, s->window.pages[n - 1]);
@@ -230,7 +230,7 @@ static void shift_window(struct session *s, uint32_t n)
                 session_leave_front(s, n);
 }
 
-/* How many pages at the front of the window end at this token or before. */
+/* Returns how many pages at the window's front end at this token or before. */
 static uint32_t count_before(const struct session *s, uint64_t end_token)
 {
         uint32_t from = 0, to = s->window.n;
@@ -246,13 +246,13 @@ static uint32_t count_before(const struct session *s, uint64_t end_token)
         return from;
 }
 
-/* Does everything stay that the session has, and the end of its text where it is? */
+/* Does the session keep all its pages, and the end of its text? */
 static bool nothing_leaves(const struct session_truncation *t)
 {
         return t->n_left == 0 && (!t->session->is_truncated || t->keeps_end);
 }
 
-/* The session has other gaps from now on, or an earlier end. */
+/* Gives the session its new gaps, or an earlier end. */
 static void cut_text(struct session_truncation *t, struct session *s)
 {
         if (t->has_shorter_head || !s->is_truncated)
@@ -265,7 +265,7 @@ static void cut_text(struct session_truncation *t, struct session *s)
                 end_earlier(s, t->at);
 }
 
-/* The first gap of a session that has one grows. */
+/* Extends the first gap of a session that has one. */
 static void cut_more(struct session_truncation *t, struct session *s)
 {
         uint64_t gap_end = t->keeps_end ? t->ranges[t->n_ranges - 1].first : t->end;
@@ -284,7 +284,7 @@ static void cut_more(struct session_truncation *t, struct session *s)
         t->n_left += n;
 }
 
-/* Changes the session: it is truncated. */
+/* Truncates the session. */
 static void cut_session(struct session_truncation *t)
 {
         struct session *s = t->session;
@@ -315,8 +315,8 @@ static void give_back_room(struct session_truncation *t)
         t->pages = smaller ? smaller : t->pages;
 }
 
-/* All is known. Does some of what must be done before the session can change at once, or changes
- * it. Returns what took as long as so many looks at pages. */
+/* The walk is over. Does some of the work that must precede the change, or makes the change.
+ * Returns the work done, in looks at pages. */
 static uint64_t finish(struct session_truncation *t, uint64_t budget)
 {
         struct session *s = t->session;
@@ -339,7 +339,7 @@ static uint64_t finish(struct session_truncation *t, uint64_t budget)
 
 /* ---- slices ---------------------------------------------------------------------------------- */
 
-/* Does one thing. Returns what took as long as so many looks at pages. */
+/* Does one step. Returns the work done, in looks at pages. */
 static uint64_t do_some(struct session_truncation *t, uint64_t budget)
 {
         if (t->is_lost && count_held(t) > 0)
@@ -360,7 +360,7 @@ static void take_slice(struct session_truncation *t, uint64_t budget)
 
 /* ---- which ranges ---------------------------------------------------------------------------- */
 
-/* Do the ranges say something, and in order? 0; -EINVAL with the sentence. */
+/* Are there ranges, in the right order? Returns 0; -EINVAL with the sentence. */
 static int check_order(const struct token_range *ranges, uint32_t n, struct detail *d)
 {
         if (n == 0)
@@ -410,7 +410,7 @@ static int check_ranges(
         return 0;
 }
 
-/* Copies the ranges; those of which one begins where another ends are one. */
+/* Copies the ranges, and joins adjacent ones. */
 static void join_ranges(
         struct session_truncation *t, const struct token_range *ranges, uint32_t n_ranges)
 {
@@ -427,7 +427,7 @@ static void join_ranges(
 
 /* ---- the beginning --------------------------------------------------------------------------- */
 
-/* May one more truncation begin in the namespace? */
+/* May another truncation begin in the namespace? */
 static bool may_begin(const struct sessions *all)
 {
         unsigned n = 0;
@@ -437,7 +437,7 @@ static bool may_begin(const struct sessions *all)
         return n < TRUNCATIONS_MAX;
 }
 
-/* May one more truncation begin, and of this session? 0; -EAGAIN with the sentence. */
+/* May a truncation of this session begin? Returns 0; -EAGAIN with the sentence. */
 static int check_begin(const struct session *s, struct detail *d)
 {
         if (s->truncation)

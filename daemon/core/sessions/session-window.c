@@ -148,7 +148,7 @@ static bool sessions_lose_window(struct sessions *all, bool open)
 /* ---- room for pages ----------------------------------------------------------------------------
  */
 
-/* The most pages that the windows of the namespace may have room for. */
+/* Returns the most space that the windows of the namespace may have, in pages. */
 static uint64_t most_room(const struct ns *ns)
 {
         return SESSION_WINDOWS_SHARE * (uint64_t)tier_n_pages(&ns->geometry, TIER_DEVICE);
@@ -208,7 +208,7 @@ bool sessions_give_way(struct ns *ns, bool open)
         return all && (sessions_lose_window(all, open) || truncations_give_way(ns, open));
 }
 
-/* How many pages of the window are in the set. */
+/* Returns how many pages of the window are in the set. */
 static uint64_t window_pages_in(const struct session *s, uint32_t set_index)
 {
         uint64_t n = 0;
@@ -233,7 +233,7 @@ void session_pages_leave_set(uint32_t *pages, uint32_t n, struct extent_set *set
         }
 }
 
-/* The session loses its window, and lets go of those of its pages that are in the set at once. */
+/* Drops the session's window, and releases its pages in the set at once. */
 static void lose_window_for_set(struct session *s, struct extent_set *set)
 {
         session_abandon_window(s);
@@ -243,8 +243,7 @@ static void lose_window_for_set(struct session *s, struct extent_set *set)
         session_log_put(s);
 }
 
-/* How often windows hold pages of the set, the windows of sessions that are being swept included.
- */
+/* Returns how often windows hold pages of the set, windows that are being swept included. */
 static uint64_t count_held_in(const struct extent_set *set)
 {
         uint32_t n_pages = set->ns->geometry.set_pages, first = set->index * n_pages;

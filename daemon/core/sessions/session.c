@@ -97,8 +97,8 @@ struct sessions *sessions_get(struct ns *ns)
         return all;
 }
 
-/* Before the first session is made: there are sessions, and their log. 0; -ENOMEM; what
- * session_log_open() says. */
+/* Makes the namespace's sessions and their log before the first session. Returns 0; -ENOMEM; as
+ * session_log_open(). */
 static int begin_sessions(struct ns *ns, struct detail *d)
 {
         int r;
@@ -135,7 +135,7 @@ static int prepare_slot(struct sessions *all)
         return 0;
 }
 
-/* Sessions that an invalidation ended, and that no sweep has freed yet, count as well. */
+/* Counts the tenant's sessions; invalidated ones that aren't swept yet count as well. */
 static uint64_t count_of_tenant(const struct tenant *t)
 {
         uint64_t n = 0;
@@ -179,7 +179,7 @@ int session_new(
         if (r < 0)
                 return r;
         all = ns->sessions;
-        /* Only as many are swept as are in the way: all of them would take too long. */
+        /* Sweeps only as many as necessary: all of them would take too long. */
         while (all->n_dead > 0 && all->n_live + all->n_dead >= SESSIONS_MAX) {
                 uint32_t budget = ns_store(ns)->drop_slice_pages;
 
@@ -201,7 +201,7 @@ int session_new(
         return *ret_s ? 0 : -ENOMEM;
 }
 
-/* Handles of the session find nothing from now on. */
+/* Makes the session's handles find nothing. */
 static void forget_openings(struct session *s)
 {
         list_for_each_safe (o, &s->openings, struct opening, session_link) {
@@ -210,7 +210,7 @@ static void forget_openings(struct session *s)
         }
 }
 
-/* Frees the session, whether it is live or not. Its pages in the tree stay cached. */
+/* Frees the session, live or not. Its pages in the tree stay cached. */
 static void session_free(struct session *s)
 {
         struct sessions *all = s->ns->sessions;
@@ -311,7 +311,7 @@ bool sessions_sweep(struct ns *ns, uint32_t *budget)
 
                 *budget -= is_dead ? session_shed_window(s, *budget) : 0;
                 if (is_dead && s->window.n > 0)
-                        break; /* the rest of it next time */
+                        break; /* continue the next time */
                 all->sweep_slot = (all->sweep_slot + 1) & (all->n_slots - 1);
                 if (is_dead)
                         session_free(s);

@@ -79,7 +79,8 @@ static int locate(const struct ns *ns, struct fetch_request *rq)
         return ns_extra(ns, rq->page)->n_windows > 0 ? -ENOENT : 0;
 }
 
-/* A FREE page of the device, MOVING from now on. 0; KVL_STATUS_FULL; -EAGAIN: one is being made. */
+/* Takes a FREE page of the device, MOVING. Returns 0; KVL_STATUS_FULL; -EAGAIN: one is being made.
+ */
 static int take_place(struct ns *ns, uint32_t *ret_page)
 {
         struct extent_set *set;
@@ -229,7 +230,7 @@ static int check_request(const struct attach *a, const struct fetch_request *rq,
         return check_target(a, rq->to, d) < 0 ? -EINVAL : check_planes(a->ns, rq, d);
 }
 
-/* All planes where none are named, or where these are too small to be compared by themselves. */
+/* Returns all planes if none are named, or if they are too small to be checked by themselves. */
 static struct plane_range planes_to_copy(const struct ns *ns, const struct fetch_request *rq)
 {
         if (rq->planes.n == 0 || ns->layout.plane_page_bytes < PART_SUMS_MIN_BYTES)
@@ -290,7 +291,7 @@ void fetch_end_all(struct attach *a)
         } while (any);
 }
 
-/* ---- its end -------------------------------------------------------------------------------- */
+/* ---- end ------------------------------------------------------------------------------------- */
 
 static struct fetch *find_waiting(struct ns *ns, enum transfer_kind kind, uint32_t from,
         uint32_t to, struct plane_range planes)

@@ -61,7 +61,7 @@ static enum where where_is(const struct ns *ns, const struct reader *r, uint32_t
                                                                                         : ELSEWHERE;
 }
 
-/* The one that is in this text, or the one not seen for longest. */
+/* Returns the reader in this text, or the one not seen for longest. */
 static struct reader *find_reader(struct attach *a, uint32_t page, enum where *ret)
 {
         struct reader *oldest = &a->readers->all[0];
@@ -165,7 +165,7 @@ void prefetch_forget(struct attach *a)
 
 /* ---- a stream -------------------------------------------------------------------------------- */
 
-/* The page after this one, where it is clear which: the only one, or the one that the client has
+/* Returns the next page of the text, if it is clear: the only one, or the one that the client has
  * pinned. */
 static uint32_t next_of(const struct attach *a, uint32_t page)
 {
@@ -179,7 +179,7 @@ static uint32_t next_of(const struct attach *a, uint32_t page)
         return child;
 }
 
-/* True: there is more to be begun. */
+/* Returns true if there is more to begin. */
 static bool stream(struct attach *a, struct reader *r)
 {
         struct ns *ns = a->ns;
@@ -267,7 +267,7 @@ static bool is_listed(
         return false;
 }
 
-/* True: its pages are to come up. */
+/* Returns true if the session's pages are to be promoted. */
 static bool look_at(struct ns *ns, const struct session *s)
 {
         uint32_t tail = session_tail(s);
@@ -302,7 +302,7 @@ static bool look_at_sessions(struct ns *ns)
         return any;
 }
 
-/* Between two looks while sessions are there, and where the last one found nothing. Not tuned. */
+/* Time between two looks while there are sessions, and if the last one found none. Not tuned. */
 #define LOOK_NSEC      (1 * NSEC_PER_SEC)
 #define LOOK_IDLE_NSEC (5 * NSEC_PER_SEC)
 

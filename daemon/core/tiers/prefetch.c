@@ -79,7 +79,7 @@ static void put_stake(struct ns *ns, uint32_t page, const struct stake_of_page *
         ns_store(ns)->fetching.n_prefetching += s->is_coming;
 }
 
-/* False: the page isn't at stake. */
+/* Returns false if the page isn't at stake. */
 static bool take_stake(struct ns *ns, uint32_t page, struct stake_of_page *ret)
 {
         struct prefetching *p = ns->prefetching;
@@ -206,7 +206,7 @@ bool prefetch_end_old(struct ns *ns)
 
 /* ---- a place --------------------------------------------------------------------------------- */
 
-/* FREE pages that are left to leases. */
+/* Returns the FREE pages that are left to leases. */
 static uint64_t kept_free(const struct ns *ns)
 {
         return ns->waits.n_wanted + (room_leaves_another(ns) ? 0 : sink_n_kept(ns));
@@ -236,8 +236,8 @@ static int make_room(struct ns *ns, enum prefetch_kind kind, uint32_t end, uint3
         return coming > kept ? -EAGAIN : -ENOSPC;
 }
 
-/* A FREE page of the device that no lease misses, MOVING from now on. 0; -EAGAIN: one is to come;
- * -ENOSPC. */
+/* Takes a FREE page of the device that no lease needs, MOVING. Returns 0; -EAGAIN: one will be
+ * FREE; -ENOSPC. */
 static int take_place(
         struct ns *ns, enum prefetch_kind kind, uint32_t end, uint32_t n, uint32_t *ret_page)
 {
@@ -268,8 +268,8 @@ static bool may_begin(const struct ns *ns)
         return n < PREFETCHES_MAX / 2 && ns_store(ns)->fetching.n_prefetching < PREFETCHES_MAX;
 }
 
-/* n: pages that are wanted of the text that ends at `end`, this one included. BRING_DONE: it is
- * under way. */
+/* n: pages to promote of the text that ends at `end`, this one included. BRING_DONE: it is under
+ * way. */
 static enum bring begin_bringing(
         struct ns *ns, enum prefetch_kind kind, uint32_t page, uint32_t end, uint32_t n)
 {
@@ -332,7 +332,7 @@ enum bring prefetch_bring(struct ns *ns, enum prefetch_kind kind, uint32_t page,
         return b == BRING_DONE && n == PREFETCHES_MAX ? BRING_MORE : b;
 }
 
-/* ---- whose ----------------------------------------------------------------------------------- */
+/* ---- turns ----------------------------------------------------------------------------------- */
 
 bool prefetch_work(struct store *s, uint64_t now_nsec)
 {

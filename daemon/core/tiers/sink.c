@@ -64,7 +64,7 @@ static uint32_t count_leaving(const struct ns *ns, enum tier_kind kind)
         return n;
 }
 
-/* The tier gets another set as soon as one is needed. */
+/* Can the tier get another set when one is needed? */
 static bool grows(const struct ns *ns, enum tier_kind kind)
 {
         const struct ns_tier *tier = &ns->tiers[kind];
@@ -100,7 +100,7 @@ uint32_t sink_n_kept(const struct ns *ns)
         return tier_n_kept(&ns->device.fill, &l);
 }
 
-/* Pages that are to go down now. */
+/* Returns the pages to demote now. */
 static uint32_t count_due(struct ns *ns, enum tier_kind kind)
 {
         struct tier_level l;
@@ -326,10 +326,10 @@ static bool comes_before(const struct ns *ns, uint32_t up, uint32_t page)
         return page == up;
 }
 
-/* Victims that the page continues, of one call: so many are passed over. Not tuned. */
+/* Victims that are parents of the page, and are skipped in one call. Not tuned. */
 #define MAX_PASSED 32
 
-/* The next one that doesn't come before `page`: that would have to come up, too. */
+/* Returns the next victim that isn't a parent of `page`, which would have to be promoted, too. */
 static uint32_t find_other_victim(struct ns *ns, uint32_t page)
 {
         uint32_t passed[MAX_PASSED], n = 0, victim = find_victim(ns, TIER_DEVICE);
@@ -361,7 +361,7 @@ bool sink_swaps(struct ns *ns, uint32_t page, enum sink_for why)
         return sink_text(ns, TIER_DEVICE, victim, 1) > 0;
 }
 
-/* ---- whose ---------------------------------------------------------------------------------- */
+/* ---- turns ----------------------------------------------------------------------------------- */
 
 /* Returns the namespace whose turn it is, of those with pages to demote from the tier. */
 static struct ns *next_ns(struct store *s, enum tier_kind kind)
@@ -411,7 +411,7 @@ static bool count_all_due(struct store *s)
         return any;
 }
 
-/* True: something can't be begun. */
+/* Returns true if a demotion can't begin. */
 static bool sink_tier(struct store *s, enum tier_kind kind)
 {
         bool is_stuck = false;

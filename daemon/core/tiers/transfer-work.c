@@ -7,8 +7,8 @@
 #include "daemon/core/objects/store.h"
 #include "daemon/core/tiers/fetch.h"
 
-/* Entries of a disk that become pages in one turn of the loop: less than a millisecond. Not tuned.
- */
+/* Entries of a disk that become pages in one iteration of the event loop: less than a millisecond.
+ * Not tuned. */
 #define SPACE_STEP 256
 
 bool transfer_work(struct store *s)

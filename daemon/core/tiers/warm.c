@@ -97,7 +97,7 @@ static void unmark_one(struct ns *ns, uint32_t page, uint64_t *counts)
         unmark_text(ns, page);
 }
 
-/* counts: on the device, and below. */
+/* counts: on the device, and in lower tiers. */
 static void count_named(struct ns *ns, const struct warm *w, uint64_t counts[2])
 {
         counts[0] = counts[1] = 0;
@@ -183,7 +183,7 @@ void warm_figures(const struct ns *ns, struct warm_figures *ret)
                 ret->n_left = w->n_below - MIN(w->n_below, ret->n_came);
 }
 
-/* ---- its work -------------------------------------------------------------------------------- */
+/* ---- work ------------------------------------------------------------------------------------ */
 
 /* Returns the next named page in a lower tier, from w->at on. PAGE_NONE: none was found; w->at says
  * whether that is the end. */

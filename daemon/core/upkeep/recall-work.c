@@ -118,7 +118,7 @@ static bool purge_what_is_cached(struct work *w, struct extent_set *set)
         return true;
 }
 
-/* Its pins in segments: once a round for all sets of the namespace. */
+/* Checks pins in segments, once a round for all sets of the namespace. */
 static void look_at_pins(struct work *w, struct ns *ns)
 {
         if (ns->upkeep.look_round == w->store->recalls.round)
@@ -169,7 +169,7 @@ static void tell_clients(struct work *w, struct extent_set *set)
         set->recall.told = all;
 }
 
-/* Past its deadline. */
+/* Quarantines a set past its deadline, and reports late clients. */
 static void quarantine_set(struct work *w, struct extent_set *set)
 {
         bool is_idle = set->recall.state == RECALL_IDLE;
@@ -207,7 +207,7 @@ static bool purge_and_blame(struct work *w, struct extent_set *set)
         return is_done;
 }
 
-/* False: it isn't done with. */
+/* Visits a set. Returns false if there is more to do now. */
 static bool visit_set(struct work *w, struct extent_set *set)
 {
         uint64_t timeout_nsec = set->recall.timeout_nsec;
@@ -238,7 +238,7 @@ static bool visit_set(struct work *w, struct extent_set *set)
         return true;
 }
 
-/* Does all that is left wait for UNMAPPED alone? That is seen when it comes. */
+/* Do all remaining recalls wait only for UNMAPPED? That arrives as a request. */
 static bool waits_for_clients(const struct store *s)
 {
         list_for_each (set, &s->recalls.sets, struct extent_set, recall.link)
