@@ -49,7 +49,7 @@ struct exchange_counters {
         uint64_t imported_bytes;
         uint64_t exported_pages; /* written */
         uint64_t exported_bytes;
-        uint64_t there_pages;     /* not exported, as the store had them */
+        uint64_t there_pages;     /* found in the store, at an export or a use here */
         uint64_t session_records; /* records of sessions written */
         uint64_t sessions;        /* sessions of other hosts that continued here */
         /* Imports that began to load because that seemed faster than computing, and have ended.

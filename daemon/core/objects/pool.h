@@ -68,8 +68,8 @@ struct pool {
 /* The steps of taking a set back from clients: recall.h. */
 enum recall_state {
         RECALL_NONE,
-        RECALL_ASKED, /* its FREE pages aren't granted; some pages are held */
-        RECALL_IDLE,  /* its FREE pages aren't granted; pages may be held */
+        RECALL_ASKED, /* its FREE pages aren't granted; pages may be held */
+        RECALL_IDLE,  /* no page is held; clients still map the set */
 };
 
 /* The reason, and how strict the recall is. */

@@ -82,7 +82,7 @@ static bool is_waited_for(const struct store *s, const struct pool *pool)
         return false;
 }
 
-/* Without a queue binds one set, because that takes time on the loop. */
+/* Without a queue it binds one set, because making it blocks the loop. */
 static void bind(struct ns *ns)
 {
         struct extent_set *set;

@@ -37,8 +37,8 @@ struct exchange_result {
 /* A batch of operations. */
 struct exchange_io {
         struct list_link link;       /* exchange.ios, while the store has it */
-        struct exchange *x;          /* freed when it is over */
-        bool is_unwanted;            /* it goes when it is over */
+        struct exchange *x;          /* borrowed; NULL: it was closed */
+        bool is_unwanted;            /* freed when it is over */
         struct remote_io *io;        /* the store's; NULL: it is over, with `results` */
         struct remote_store *remote; /* borrowed: the store of `io` */
         uint8_t *buffer;             /* owned; from x->buffers */

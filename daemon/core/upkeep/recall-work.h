@@ -14,7 +14,7 @@
 /* When to call recall_work() next. */
 enum recall_next {
         RECALL_NOTHING, /* no set is recalled */
-        RECALL_WAITS,   /* all are quarantined and idle: only a client can go on */
+        RECALL_WAITS,   /* all are quarantined and idle: they wait for clients */
         RECALL_LATER,   /* all are quarantined: no hurry to look again */
         RECALL_SOON,    /* recall_poll() soon: no event reports pins in segments */
         RECALL_MORE,    /* in the next iteration of the event loop */
