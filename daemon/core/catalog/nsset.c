@@ -242,8 +242,7 @@ void nsset_leave(struct ns *ns)
                 set_free(set);
 }
 
-/* ---- pages that come and go -------------------------------------------------------------------
- */
+/* ---- events of pages ------------------------------------------------------------------------- */
 
 void nsset_sealed(struct ns *ns, uint32_t page)
 {

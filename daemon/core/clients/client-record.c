@@ -462,8 +462,7 @@ void client_token_settle(struct member *m)
         FAULT_POINT("token-settle-after");
 }
 
-/* ---- of an attachment -------------------------------------------------------------------------
- */
+/* ---- attachments ----------------------------------------------------------------------------- */
 
 static struct attach_slot *slot_of(const struct attach *a)
 {

@@ -135,8 +135,7 @@ int client_records_open(struct store *s, bool *ret_lost, struct detail *d);
 /* Closes this process's mapping; stored descriptors stay. Idempotent. */
 void client_records_close(struct store *s);
 
-/* ---- of a member ------------------------------------------------------------------------------
- */
+/* ---- members --------------------------------------------------------------------------------- */
 
 /* Records the member, with m->resume_token as its first token and `pidfd`, its process (borrowed).
  * Returns 0; -EMFILE, or as add() of keep.h, with the sentence (nothing changed). */
@@ -198,8 +197,7 @@ void client_token_renew(struct member *m, const uint8_t presented[CLIENT_TOKEN_B
 /* Makes only the latest token valid. */
 void client_token_settle(struct member *m);
 
-/* ---- of an attachment -------------------------------------------------------------------------
- */
+/* ---- attachments ----------------------------------------------------------------------------- */
 
 /* Records the attachment, if its member is recorded. Returns 0; -EMFILE with the sentence. */
 int attach_record(struct attach *a, struct detail *d);
@@ -215,8 +213,7 @@ int attach_record_share(struct attach *a, struct detail *d);
  * Call it once. Returns 0; as add() of keep.h, with the sentence. */
 int attach_record_pins(struct attach *a, int fd, struct detail *d);
 
-/* ---- of a ring --------------------------------------------------------------------------------
- */
+/* ---- rings ----------------------------------------------------------------------------------- */
 
 /* Stores the position before the entry is executed, once. */
 static inline void client_cursors_commit(

@@ -106,8 +106,7 @@ int pin_adopt(struct attach *a, int fd)
         return pin_counts_adopt(&a->pins, fd, a->ns->geometry.capacity_pages, adopt_page, a);
 }
 
-/* ---- one more, one less -----------------------------------------------------------------------
- */
+/* ---- adding and removing pins ---------------------------------------------------------------- */
 
 /* Tests kill the daemon on either side of the stores that the next daemon reads. */
 static void change_count(struct attach *a, uint32_t page, bool is_more)

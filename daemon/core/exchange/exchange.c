@@ -144,7 +144,7 @@ void exchange_note_disturbed(struct ns *ns)
         exchange_wake(e->x);
 }
 
-/* ---- a tenant's ------------------------------------------------------------------------------ */
+/* ---- the tenant's exchange ------------------------------------------------------------------- */
 
 static int check_options(const struct tenant *t, const struct exchange_options *o, struct detail *d)
 {
@@ -160,7 +160,7 @@ static int check_options(const struct tenant *t, const struct exchange_options *
         return 0;
 }
 
-/* Do both options give the same page names on the same store? */
+/* Do the options leave store, write permission and secret as they are? */
 static bool goes_on(const struct exchange *x, const struct exchange_options *o)
 {
         return x && x->options.remote == o->remote && x->options.may_write == o->may_write &&

@@ -266,7 +266,7 @@ void export_all_note_failed(struct exchange *x, enum exchange_drop why)
         x->all.why = why;
 }
 
-/* ---- for people ------------------------------------------------------------------------------ */
+/* ---- figures --------------------------------------------------------------------------------- */
 
 static bool may_write(const struct tenant *t)
 {

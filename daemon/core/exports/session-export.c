@@ -47,7 +47,7 @@ static struct session *session_of_export(const struct session_export *w)
         return session_find(w->e->ns, w->id, w->id_len);
 }
 
-/* ---- which ones ------------------------------------------------------------------------------ */
+/* ---- adding sessions ------------------------------------------------------------------------- */
 
 /* A session that a client has hinted to be done, or one without pages, isn't of use to other hosts.
  */

@@ -24,8 +24,8 @@
 struct detail;
 struct store;
 
-/* Covers the root, records (records.h) and all other kept memory, except extents and segments that
- * clients see, which have their own version. */
+/* Covers the root, records (records.h) and all other stored memory, except extents and segments
+ * that clients see, which have their own version. */
 #define STATE_LAYOUT_VERSION 3
 #define STATE_MAGIC          UINT64_C(0x31307473736c766b) /* "kvlsst01", little-endian */
 #define STATE_BYTES          4096
@@ -49,7 +49,7 @@ struct state_serving {
 #define STATE_SUSPECTS 16 /* not tuned; a suspect was served when daemons died */
 struct state_suspect {
         uint64_t tenant, client; /* client 0: all clients of the tenant */
-        uint64_t last_nsec;      /* CLOCK_MONOTONIC; kept memory doesn't survive a reboot */
+        uint64_t last_nsec;      /* CLOCK_MONOTONIC; stored memory doesn't survive a reboot */
         uint32_t n_deaths;       /* 0: the row is free */
         uint32_t n_taking_over;  /* of these, during a recovery */
 };

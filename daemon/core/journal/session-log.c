@@ -189,7 +189,7 @@ static bool has_room_for(const struct session_log *log, unsigned half, uint64_t 
         return tail_of(log, half) + bytes <= log->limit_bytes;
 }
 
-/* ---- the other half -------------------------------------------------------------------------- */
+/* ---- copying to the other half --------------------------------------------------------------- */
 
 /* Gives back the memory of the unused half, from its end down to `to`. A failure (none is known)
  * costs memory until the next copy. */
@@ -313,7 +313,7 @@ static void repeat_record(struct session_log *log, const struct session_record *
         commit_record(log, half, copy);
 }
 
-/* ---- records --------------------------------------------------------------------------------- */
+/* ---- calls of sessions ----------------------------------------------------------------------- */
 
 static bool is_off(const struct ns *ns)
 {

@@ -28,7 +28,7 @@ static bool writes_queue(const struct carry *c)
         return c->way.buffer != CARRY_TO_BUFFER && is_behind_queue(c->ns, c->way.to);
 }
 
-/* ---- which ----------------------------------------------------------------------------------- */
+/* ---- planning -------------------------------------------------------------------------------- */
 
 static void plan_steps(struct carry *c)
 {

@@ -64,7 +64,7 @@ void space_drop_page(struct ns *ns, uint32_t page)
                 (void)ns_drop_subtree(ns, page, (struct drop_reason){.why = EVICT_PRESSURE});
 }
 
-/* ---- all of them, in slices ------------------------------------------------------------------ */
+/* ---- removing in slices ---------------------------------------------------------------------- */
 
 static uint32_t remove_some_unknown(struct ns *ns, uint32_t budget)
 {

@@ -429,7 +429,7 @@ int space_raise(struct ns *ns)
         return r;
 }
 
-/* ---- room ------------------------------------------------------------------------------------ */
+/* ---- making space ---------------------------------------------------------------------------- */
 
 static struct ns *find_ns(const struct store *s, const struct disk_space *space)
 {

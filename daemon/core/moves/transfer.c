@@ -22,7 +22,7 @@
 #include "daemon/core/records/shared.h"
 #include "daemon/tier/mover.h"
 
-/* ---- which ---------------------------------------------------------------------------------- */
+/* ---- queries --------------------------------------------------------------------------------- */
 
 /* Does the page that is read keep its place? It may be moved by another transfer meanwhile. */
 static bool leaves_page(const struct transfer *t)

@@ -38,8 +38,8 @@ struct records {
         struct records_header *header; /* the mapping; NULL: none */
         struct set_record *sets;       /* by index; n_set_slots */
         struct page *pages;            /* capacity_pages */
-        struct page_note *notes;       /* likewise */
-        struct page_extra *extras;     /* likewise */
+        struct page_note *notes;       /* capacity_pages */
+        struct page_extra *extras;     /* capacity_pages */
         struct hash_seed seed;         /* for checksums */
 };
 
@@ -139,7 +139,7 @@ struct ns_failure {
 struct ns_waits {
         uint32_t n;                /* attachments whose lease waits for sets that are being made */
         uint64_t n_wanted;         /* pages that these leases lack */
-        uint32_t n_queued;         /* attachments whose lease waits for room */
+        uint32_t n_queued;         /* attachments whose lease waits for memory */
         struct ns_failure failure; /* for the next lease that tries again */
 };
 

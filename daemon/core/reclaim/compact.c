@@ -372,7 +372,7 @@ uint32_t compact_visit(struct extent_set *set, uint64_t now_nsec, uint32_t budge
         return n_looked;
 }
 
-/* ---- which ---------------------------------------------------------------------------------- */
+/* ---- choosing a set -------------------------------------------------------------------------- */
 
 /* Describes a set without looking at its pages: assumes that all of them can be moved, except those
  * in magazines, which can be taken back. */

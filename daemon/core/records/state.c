@@ -21,8 +21,7 @@ static uint32_t state_sum(const struct state_root *state)
         return (uint32_t)hash_bytes(seed, state, offsetof(struct state_root, sum));
 }
 
-/* ---- nothing of it ----------------------------------------------------------------------------
- */
+/* ---- dropping descriptors -------------------------------------------------------------------- */
 
 uint32_t state_drop_kind(const struct keep *k, enum keep_kind kind)
 {

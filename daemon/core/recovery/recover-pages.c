@@ -58,8 +58,7 @@ struct rebuild {
         bool had_sessions; /* ending at a page, or holding it */
 };
 
-/* ---- each by itself ---------------------------------------------------------------------------
- */
+/* ---- single pages ---------------------------------------------------------------------------- */
 
 static bool is_zero(const struct page_note *note)
 {

@@ -17,8 +17,8 @@
  * gives back pages that they leased. `frames`: their n numbers, overwritten. */
 void member_undo(struct member *m, uint64_t *frames, uint32_t n);
 
-/* The client has these sets mapped. Returns 0; -ESTALE with the sentence: one of them has other
- * memory now, as the old one was lost. */
+/* The client has these sets mapped. Returns 0; -ESTALE with the sentence: a set is gone, because
+ * its memory was lost. */
 int attach_name_mapped(struct attach *a, const uint32_t *sets, uint32_t n, struct detail *d);
 
 /* The client has mapped the sets that it named, and no others. It is notified of recalls again. */

@@ -520,7 +520,7 @@ static void take_answer(struct exchange_epoch *p)
         exchange_io_end(io);
 }
 
-/* ---- going on -------------------------------------------------------------------------------- */
+/* ---- work ------------------------------------------------------------------------------------ */
 
 /* Applies another host's change here. Returns false if a part couldn't begin yet. */
 static bool follow_coming(struct exchange_epoch *p)

@@ -74,7 +74,7 @@ int drop_tag(struct drop *d, struct attach *a, uint64_t tag, struct detail *deta
         return 0;
 }
 
-/* ---- all ------------------------------------------------------------------------------------- */
+/* ---- all pages ------------------------------------------------------------------------------- */
 
 /* The epoch makes cached pages unfindable; their slots stay until the sweep. The tree gets a
  * replacement, which is made first and can be thrown away. The policy may keep learnt state, so it
@@ -124,7 +124,7 @@ int ns_empty(struct ns *ns, enum drop_cause cause, uint64_t *ret_pages)
         return 0;
 }
 
-/* ---- on another host ------------------------------------------------------------------------- */
+/* ---- changes of other hosts ------------------------------------------------------------------ */
 
 int ns_follow_change(struct ns *ns, const struct change_item *what)
 {

@@ -358,7 +358,7 @@ static void take_slice(struct session_truncation *t, uint64_t budget)
                 end_truncation(t);
 }
 
-/* ---- which ranges ---------------------------------------------------------------------------- */
+/* ---- ranges ---------------------------------------------------------------------------------- */
 
 /* Are there ranges, in the right order? Returns 0; -EINVAL with the sentence. */
 static int check_order(const struct token_range *ranges, uint32_t n, struct detail *d)
@@ -425,7 +425,7 @@ static void join_ranges(
         t->n_ranges = n;
 }
 
-/* ---- the beginning --------------------------------------------------------------------------- */
+/* ---- begin ----------------------------------------------------------------------------------- */
 
 /* May another truncation begin in the namespace? */
 static bool may_begin(const struct sessions *all)

@@ -86,8 +86,7 @@ void session_leave_front(struct session *s, uint32_t n)
                 store->owner.on_work(store->owner.data);
 }
 
-/* ---- windows that go ---------------------------------------------------------------------------
- */
+/* ---- dropping windows ------------------------------------------------------------------------ */
 
 void session_cut_window(struct session *s, uint32_t n)
 {
@@ -145,8 +144,7 @@ static bool sessions_lose_window(struct sessions *all, bool open)
         return true;
 }
 
-/* ---- room for pages ----------------------------------------------------------------------------
- */
+/* ---- space for pages ------------------------------------------------------------------------- */
 
 /* Returns the most space that the windows of the namespace may have, in pages. */
 static uint64_t most_room(const struct ns *ns)
@@ -194,8 +192,7 @@ int session_reserve_window(struct session *s, uint64_t n, struct detail *d)
         return 0;
 }
 
-/* ---- memory that is needed ---------------------------------------------------------------------
- */
+/* ---- giving memory back ---------------------------------------------------------------------- */
 
 bool sessions_give_way(struct ns *ns, bool open)
 {

@@ -18,7 +18,7 @@ static uint32_t steps_of(const struct ns *ns)
         return ns->tenant->attrs.prefetch_steps;
 }
 
-/* ---- where a client is ----------------------------------------------------------------------- */
+/* ---- a client's position --------------------------------------------------------------------- */
 
 enum where { ELSEWHERE, BEHIND, AHEAD };
 
@@ -366,8 +366,7 @@ void prefetch_note_expected(struct ns *ns, uint32_t page)
                 s->owner.on_transfer_work(s->owner.data);
 }
 
-/* ---- texts that come up as a whole ------------------------------------------------------------
- */
+/* ---- texts promoted as a whole --------------------------------------------------------------- */
 
 /* Promotes pages of the texts that end at these keys. Texts with more to begin stay in the list. */
 static bool bring_texts(

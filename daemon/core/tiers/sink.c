@@ -111,7 +111,7 @@ static uint32_t count_due(struct ns *ns, enum tier_kind kind)
         return tier_n_down(&ns->tiers[kind].fill, &l);
 }
 
-/* ---- a place below -------------------------------------------------------------------------- */
+/* ---- a place in the lower tier --------------------------------------------------------------- */
 
 static bool is_worth(const struct ns *ns, uint32_t page, enum tier_kind kind, uint32_t other)
 {
