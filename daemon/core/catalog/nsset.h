@@ -8,9 +8,8 @@
  * A set exists while one of its namespaces does. A key is complete while each of `size` namespaces
  * has it cached.
  *
- *   incomplete (in some) <-> complete (in all) -> doomed: dropped in one, to be dropped in the
- * others
- *        \-> doomed: incomplete for NSSET_GRACE_NSEC, and pinned in none.
+ *   incomplete (in some) <-> complete (in all) -> doomed: dropped in one, next in the others
+ *        \-> doomed: incomplete for NSSET_GRACE_NSEC, and pinned in none
  *
  * A key that is incomplete because a session gave its page up in a namespace (session-truncate.h)
  * stays in the others until it is evicted there: their sessions may keep other pages.

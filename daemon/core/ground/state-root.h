@@ -4,7 +4,7 @@
  * place.
  *
  *   made (zeros, then the rest, the magic last) -> adopted by the daemon that comes after
- *                                             \-> unknown or damaged: dropped with everything kept
+ *                                             \-> unknown or damaged: all stored memory dropped
  *
  * The layout of all kept memory has one version, STATE_LAYOUT_VERSION. A daemon doesn't read a
  * version that it doesn't know. Loop thread only.

@@ -74,8 +74,8 @@ struct transfer *transfer_find(const struct ns *ns, uint32_t from);
 /* A client waits for the transfer now. */
 void transfer_hurry(struct transfer *t);
 
-/* Calls a demotion off, so that its page is a victim again at once: a lease lacks pages. Returns
- * false if there is none. */
+/* Calls the namespace's demotions off, so that their pages are victims again at once: a lease lacks
+ * pages. Returns false if there is none. */
 bool transfer_call_off(struct ns *ns);
 
 /* The transfer isn't needed any more: it ends as soon as possible, and its bytes aren't used. */

@@ -25,9 +25,9 @@ struct detail;
 int room_find(
         struct attach *a, uint32_t n, bool waited, enum lease_reason *ret_reason, struct detail *d);
 
-/* Could `n` pages be had at once if all others gave their memory back, except reservations? Returns
- * 0; otherwise KVL_STATUS_QUOTA, KVL_STATUS_RESERVATION or KVL_STATUS_FULL with the sentence: the
- * bytes needed, the limit, and the remedy. Waiting doesn't help. */
+/* Could `n` pages be had at the same time if all others gave their memory back, except
+ * reservations? Returns 0; otherwise KVL_STATUS_QUOTA, KVL_STATUS_RESERVATION or KVL_STATUS_FULL
+ * with the sentence: the bytes needed, the limit, and the remedy. Waiting doesn't help. */
 int room_check(const struct ns *ns, uint32_t n, struct detail *d);
 
 /* Returns the pages that a lease would get at once without taking memory of others, if `idle` of
