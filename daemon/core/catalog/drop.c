@@ -47,7 +47,7 @@ static void drop_leaf(struct ns *ns, uint32_t page, struct drop_reason reason, b
         (void)shared_remove(ns, page);
         if (reason.why == EVICT_INVALIDATE && reason.cause != CAUSE_SESSION &&
                 tier_of_page(&ns->geometry, page) == TIER_DISK)
-                /* Even if clients read it: no lookup may find it. */
+                /* Removes the page there even if clients read it: no lookup may find it. */
                 ns_store(ns)->listeners->page_leaves_disk(ns, page);
         history_note_drop(ns, page, reason);
         happened_gone(ns, page, reason);
@@ -106,7 +106,7 @@ uint64_t ns_drop_leaves(struct ns *ns, uint32_t page, uint64_t most, struct drop
         uint32_t up = page, leaf;
         uint64_t n = 0;
 
-        /* Continues at the parent: from the top, a chain would take quadratic time. */
+        /* Continues at the leaf's parent: from `page`, a chain would take quadratic time. */
         do {
                 leaf = tree_leaf_below(&ns->tree, up);
                 up = tree_parent(&ns->tree, leaf);

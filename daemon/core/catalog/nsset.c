@@ -290,7 +290,7 @@ void nsset_swept(struct ns *ns, uint32_t page)
         const uint8_t *key = ns_page(ns, page)->key;
         struct nsset_key *e = ns->catalog.set ? find_key(ns->catalog.set, key) : NULL;
 
-        /* Published anew since the namespace was invalidated? */
+        /* Was the key published again since the namespace was invalidated? */
         if (!e || ns_find_page(ns, key) != PAGE_NONE)
                 return;
         update(ns->catalog.set, e, e->here & ~bit_of(ns), e->doomed & ~bit_of(ns),

@@ -205,7 +205,7 @@ void ns_look_again(struct ns *ns, uint32_t budget)
                 const struct page *p = ns_page(ns, page);
                 bool is_sealed = p->state == PAGE_SEALED;
 
-                /* Moves it to the end of the list; the sweep handles stale pages. */
+                /* Moves the page to the end of the list; the sweep handles stale pages. */
                 if (ns_page_is_stale(ns, p) || shared_is_pinned(ns, page)) {
                         unwatch(ns, page);
                         ns_watch(ns, page);

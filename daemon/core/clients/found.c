@@ -43,6 +43,6 @@ uint32_t touch_page(
                 (uint32_t)p->generation != generation)
                 return 0;
         n_walked = found_note(a, page, request);
-        /* The policy walks now, or when the request ends. */
+        /* Also counts the policy's walk, which happens now or when the request ends. */
         return n_walked + MIN((uint32_t)ns_note(ns, page)->depth, EVICT_WALK_PAGES);
 }

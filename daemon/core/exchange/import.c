@@ -37,22 +37,22 @@ struct import {
         import_fn done;        /* NULL: the end isn't reported */
         void *data;            /* borrowed */
         uint64_t deadline_nsec, probe_deadline_nsec;
-        uint64_t began_nsec;      /* the last probe */
-        struct worth_stream came; /* of values */
-        uint64_t expected_nsec;   /* from began_nsec on; 0: it is a trial */
-        uint64_t epoch;           /* when probed; 0: it wasn't yet */
+        uint64_t began_nsec;      /* when the last probe began */
+        struct worth_stream came; /* values that came and aren't in the bandwidth yet */
+        uint64_t expected_nsec;   /* time expected from began_nsec on; 0: a trial */
+        uint64_t epoch;           /* the epoch when probed; 0: not probed yet */
         struct exchange_io *reads_epoch, *probe;
-        bool only_probes, would_load; /* would_load: probe only */
+        bool only_probes, would_load; /* would_load: the result of a probe */
         bool is_loading;
         bool is_looked_at; /* scratch of imports_work() */
         bool has_parent;
         uint8_t parent[KEY_BYTES];
         uint32_t n_keys;
-        uint32_t n_wanted; /* there; of these have a page: */
+        uint32_t n_wanted; /* pages that the store has; n_granted of these have a page here */
         uint32_t n_granted;
-        uint32_t n_asked; /* read from the store; of these, in the page or copied to it: */
+        uint32_t n_asked; /* pages asked for; n_filled of these have bytes, or are being copied */
         uint32_t n_filled;
-        uint32_t n_published;      /* of these */
+        uint32_t n_published;      /* of n_filled */
         uint32_t n_disturbed;      /* exchange_ns.n_disturbed at the last check of its pages */
         bool awaits_room;          /* memory is being made for missing pages */
         enum exchange_drop why;    /* why pages from n_granted on aren't imported */

@@ -30,7 +30,7 @@ struct tenant;
 struct export_all_figures {
         uint32_t n_tenants;                    /* that may write to a store */
         bool is_on;                            /* begun, and not ended */
-        bool is_running;                       /* and not idle */
+        bool is_running;                       /* begun, and something is left to export */
         uint64_t written_pages, written_bytes; /* since it began */
         uint64_t there_pages, there_bytes;     /* since it began: the store had them */
         uint64_t left_pages, left_bytes; /* as far as counted; if it isn't running: pages before

@@ -42,27 +42,27 @@ struct export_tip {
 
 struct export_text {
         struct list_link link;   /* exchange.texts */
-        bool is_found;           /* or will be: a session's */
+        bool is_found;           /* a client found it, or will: its turn is before others */
         bool is_of_all;          /* export_add_of_all() */
         struct exchange_ns *e;   /* borrowed: freed after its texts */
         struct export_tip end;   /* its last page */
         struct export_tip first; /* the last page before it grew: its end if `end` is dropped */
-        uint32_t depth;          /* pages looked at, from its beginning */
+        uint32_t depth;          /* pages looked at so far, from the text's beginning */
 };
 
 struct export_page {
         uint32_t page;
         uint64_t generation;
-        bool was_exported; /* at some time; false once the store has lost it */
+        bool was_exported; /* exported at some time; false once the store has lost it */
         bool is_over;
-        struct exchange_io *write; /* NULL: not begun, or over */
+        struct exchange_io *write; /* NULL: the write hasn't begun, or is over */
         bool is_sent;              /* its bytes are in the buffer */
 };
 
 struct export_batch {
         struct exchange_ns *e; /* borrowed: freed after its batch */
         uint64_t epoch;
-        struct exchange_io *probe; /* NULL: it is over */
+        struct exchange_io *probe; /* NULL: the probe is over */
         uint32_t n, n_begun, n_over;
         uint32_t n_left; /* of n_over: neither written nor there */
         struct export_page pages[EXPORT_BATCH];
@@ -308,7 +308,7 @@ static void take_from_text(struct export_batch *b, struct export_text *t, uint32
                 if (export_is_done(e, page))
                         continue;
                 if (!may_go || is_cut_off(e, page)) {
-                        /* Pages that continue it couldn't be found. */
+                        /* Pages that continue this one couldn't be found without it. */
                         if (!may_go && !t->is_of_all)
                                 e->x->counters.not_exported[EXCHANGE_GONE] += depth - t->depth;
                         t->depth = depth;
@@ -361,7 +361,7 @@ static void leave_page(struct export_batch *b, struct export_page *p, int why)
 {
         struct exchange_ns *e = b->e;
 
-        /* A page that the store has may be marked as used another time. */
+        /* A page that the store has isn't lost: it may be marked as used another time. */
         e->x->counters.not_exported[exchange_drop_of(why)] += !p->was_exported;
         forget_page(b, p);
         p->is_over = true;

@@ -238,7 +238,7 @@ void chronicle_settle(struct chronicle *c, uint64_t now_nsec, bool all)
 /* Returns an open event like this note; NULL: none. */
 static struct chronicle_event *find_open(struct chronicle *c, const struct chronicle_note *n)
 {
-        /* A batch of evictions repeats the same note. */
+        /* A batch of evictions repeats one note. */
         if (c->recent < c->n_open && is_alike(&c->open[c->recent], n))
                 return &c->open[c->recent];
         for (uint32_t i = 0; i < c->n_open; i++)

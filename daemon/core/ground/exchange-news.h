@@ -45,7 +45,7 @@ struct exchange_refusal {
         struct exchange_item item;
         uint64_t n_pages;                 /* pages among item.n */
         char tenant[TENANT_NAME_MAX + 1]; /* the tenant of the first value */
-        bool is_of_several;               /* values of other tenants, too */
+        bool is_of_several;               /* values of several tenants were refused */
 };
 
 /* Nodes that a reachable store skips (daemon/remote/endpoint/breaker.h), as one state: it lasts

@@ -235,7 +235,8 @@ static int retire_version(struct ns *ns, const char *version)
 
         if (strcmp(ns->layout.version, version) == 0)
                 return 0;
-        /* Other hosts may still use the old ones: nothing is invalidated there. */
+        /* Other hosts may still use pages of the old version: the store isn't told to invalidate
+         * them. */
         exchange_leave_ns(ns);
         r = ns_invalidate(ns, CAUSE_NAMESPACE, &n_pages);
         if (r < 0) {
@@ -248,7 +249,7 @@ static int retire_version(struct ns *ns, const char *version)
         records_commit_options(ns);
         shared_show_epochs(ns);
         space_renew(ns);
-        /* Each version has an epoch of its own. Exception: in a set, a change is still due. */
+        /* Each version has an epoch of its own, so no change is due; in a set, one may still be. */
         epoch.must_change = ns->catalog.set && records_shared_epoch(ns).must_change;
         records_commit_shared_epoch(ns, &epoch);
         exchange_enter_ns(ns);
@@ -329,7 +330,7 @@ int attach_open_with(struct member *m, const char *name, const struct ns_layout 
         a = attach_new(m, ns);
         r = a ? retire_version(ns, layout->version) : -ENOMEM;
         if (r < 0) {
-                /* A namespace made for this stays, empty, like any without clients. */
+                /* A namespace made for this client stays, empty, like any without clients. */
                 if (a)
                         attach_free(a);
                 return detail_set(d, r, "no memory to open namespace %s", name);

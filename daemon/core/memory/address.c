@@ -9,7 +9,7 @@
 
 uint64_t address_bytes(const struct ns *ns)
 {
-        /* At most the device's budget, and a null set. */
+        /* At most all sets of the device's budget, and a null set. */
         uint64_t bytes = ns->geometry.set_bytes * geometry_device_slots(&ns->geometry);
 
         return bytes <= ADDRESS_END ? round_up_u64(bytes, ADDRESS_STEP) : UINT64_MAX;

@@ -151,7 +151,7 @@ static void end_going(struct discard *what)
                 queue_submit(what->queue, TAKE(what->parting));
                 free(what);
         } else {
-                /* The process ends; the descriptor store still has them. */
+                /* The process ends; the descriptor store still has the sets' descriptors. */
                 job_free(TAKE(what->parting));
                 free(what);
         }

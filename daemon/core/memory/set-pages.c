@@ -77,7 +77,7 @@ void set_put_page(struct extent_set *set, uint32_t page)
 
         assert(p->state != PAGE_FREE && p->state != PAGE_NULL && !page_is_held(p));
 
-        /* At the head: a set that was full is used before those that may become empty. */
+        /* Inserts at the head: a set that was full is used before those that may become empty. */
         if (set->recall.state != RECALL_NONE)
                 set->tier->n_withheld++;
         else if (set->n_free == 0)

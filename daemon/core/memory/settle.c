@@ -69,7 +69,7 @@ static void settle_recalled(struct extent_set *set)
         if (set->recall.state == RECALL_IDLE)
                 return;
         recall_become_idle(set);
-        /* Makes it the next to be visited. */
+        /* Makes this set the next to be visited. */
         list_remove(&set->recall.link);
         list_insert_before(s->recalls.sets.next, &set->recall.link);
         s->recalls.visits_left = MIN(s->recalls.visits_left + 1, s->recalls.n);

@@ -392,7 +392,7 @@ int space_open(struct ns *ns, bool is_kept)
 
 void space_close(struct ns *ns, bool is_kept)
 {
-        /* No later code would remember the removals. */
+        /* Finishes the removals now: no later code would remember them. */
         while (ns->space.removes_unknown && !is_kept)
                 (void)space_clean(ns, UINT32_MAX);
         leave_disk(ns);

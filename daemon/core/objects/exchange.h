@@ -75,7 +75,7 @@ enum export_all_phase {
 /* Exports all that is cached (export-all.h). A *pass* counts pages, then walks over them. */
 struct export_all {
         enum export_all_phase phase;
-        struct chore chore;     /* in ALL_COUNTS and ALL_WALKS */
+        struct chore chore;     /* counts and walks, in ALL_COUNTS and ALL_WALKS */
         uint32_t counted_sec;   /* when the pass began */
         struct exchange_ns *at; /* place of the count or walk; NULL: its end */
         uint32_t page;
@@ -87,8 +87,8 @@ struct export_all {
         uint64_t hold_nsec; /* no batch begins before; the store refused the last one */
         bool is_failing;    /* a page failed and none was written since; `why` says why */
         enum exchange_drop why;
-        uint64_t left_pages, left_bytes; /* when last counted, or so far */
-        uint64_t old_pages;              /* also counted; from before the epoch */
+        uint64_t left_pages, left_bytes; /* left to export, as of the last count or so far */
+        uint64_t old_pages;              /* counted too: pages from before the epoch */
         uint64_t written_pages, written_bytes, there_pages, there_bytes; /* since the beginning */
         uint64_t done_pages, done_bytes; /* of these, at the time of the count */
 };
@@ -102,7 +102,7 @@ struct exchange {
         struct map by_id;            /* id of a namespace -> struct exchange_ns */
         struct list_link imports;    /* struct import.link */
         uint32_t n_imports;
-        bool is_importing; /* a page is being imported now; its publish isn't exported */
+        bool is_importing; /* a page is being imported now; publishing it doesn't export it */
         uint64_t import_bytes, export_bytes; /* of values under way */
         uint32_t n_ops;                      /* operations that the store executes */
         struct list_link ios;                /* struct exchange_io.link: these operations */
@@ -118,7 +118,7 @@ struct exchange {
         struct bucket bucket;         /* limits exported KiB */
         struct worth_ratio bandwidth; /* of imports */
         struct worth_error error;     /* of imports */
-        unsigned n_refused;           /* imports that weren't worth it since one was */
+        unsigned n_refused;           /* consecutive imports that were refused as too slow */
         struct exchange_counters counters;
 };
 

@@ -55,7 +55,7 @@ struct member {
         bool read_only;  /* may look up and pin; the request handlers refuse the rest, attach_open()
                             and the magazine theirs */
         bool lingers;
-        bool is_over;  /* publishes no more pages */
+        bool is_over;  /* the client publishes no more pages */
         bool repeats;  /* repeats requests that the previous daemon may have done: publishing an own
                           page again returns 0, not -EINVAL */
         bool has_left; /* leave.h: freed once the last of `closing` is */
@@ -98,7 +98,7 @@ struct magazine {
         uint64_t refill_nsec; /* when it was filled last */
         uint64_t n_put;       /* as in the segment: pages put, less pages taken back */
         bool tampered;        /* the client stored into a slot: reported once */
-        bool is_short;        /* the last refill lacked pages; sets are being made */
+        bool is_short;        /* the last refill found too few pages; sets are being made */
 };
 
 struct attach {

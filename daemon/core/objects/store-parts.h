@@ -18,18 +18,18 @@ struct mover;
 struct ns;
 
 struct store_counters {
-        uint64_t lookups;     /* requests */
+        uint64_t lookups;     /* lookup requests */
         uint64_t lookup_keys; /* pages asked for */
         uint64_t lookup_hits; /* pages found */
-        uint64_t publishes;   /* pages */
-        uint64_t duplicates;  /* pages */
-        uint64_t evictions;   /* pages */
+        uint64_t publishes;   /* pages published */
+        uint64_t duplicates;  /* published pages whose key was cached already */
+        uint64_t evictions;   /* pages evicted */
         uint64_t leases_refused;
         uint64_t unindexed;       /* pages published that the index had no slot for */
-        uint64_t compacted_pages; /* moved */
-        uint64_t compacted_sets;  /* given back after that */
+        uint64_t compacted_pages; /* pages moved by compaction */
+        uint64_t compacted_sets;  /* sets given back after their pages were moved */
         uint64_t sessions_expired;
-        uint64_t announced;                     /* keys */
+        uint64_t announced;                     /* keys announced */
         uint64_t announces_pending;             /* keys that another client was computing */
         uint64_t pages_expired;                 /* expire.h */
         uint64_t demoted_pages, promoted_pages; /* transfer.h */

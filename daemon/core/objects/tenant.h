@@ -62,7 +62,7 @@ struct tenant_counters {
         uint64_t evictions;     /* pages of this tenant evicted */
         uint64_t refusals;      /* lease requests refused */
         uint64_t waits;         /* lease requests that waited */
-        uint64_t waited_nsec;   /* sum over these */
+        uint64_t waited_nsec;   /* sum of the times that they waited */
         uint64_t max_wait_nsec; /* the longest */
         uint64_t degraded;      /* lease requests that got fewer pages than they asked for */
         uint64_t mismatches;    /* times that a client found wrong numbers in a page */

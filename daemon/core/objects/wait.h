@@ -12,8 +12,8 @@
  * isn't in the list, but keeps the fields that the order depends on: number, arrived, deadline. */
 struct wait {
         struct list_link link; /* store.waits, unordered */
-        uint32_t n_wanted;     /* pages */
-        uint32_t n_asked;      /* n_wanted, kept while it isn't in the list */
+        uint32_t n_wanted;     /* pages that the lease wants */
+        uint32_t n_asked;      /* n_wanted, kept while the wait isn't in the list */
         uint64_t number;       /* order of arrival */
         uint64_t arrived_nsec;
         uint64_t deadline_nsec;   /* UINT64_MAX: none */

@@ -55,7 +55,7 @@ struct rebuild {
         struct placed *placed; /* owned; by page */
         uint32_t oldest_sec;   /* the earliest last use */
         bool had_tags;
-        bool had_sessions; /* ending at a page, or holding it */
+        bool had_sessions; /* sessions ended at a page, or held it */
 };
 
 /* ---- single pages ---------------------------------------------------------------------------- */

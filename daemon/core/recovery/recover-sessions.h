@@ -13,7 +13,7 @@ struct ns;
 struct sessions_recovered {
         bool has_log;        /* the log is of this namespace; false: no sessions */
         bool is_damaged;     /* the log ended too early */
-        uint32_t n_sessions; /* restored */
+        uint32_t n_sessions; /* sessions restored */
 };
 
 /* Restores the log's sessions, with those of their pages that exist. The namespace's pages are

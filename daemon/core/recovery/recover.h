@@ -42,24 +42,24 @@ enum recover_drop {
 };
 
 struct recovery {
-        uint32_t n_namespaces;  /* recovered */
-        uint32_t n_lost;        /* lost namespaces */
-        uint32_t n_sessions;    /* restored */
+        uint32_t n_namespaces;  /* namespaces recovered */
+        uint32_t n_lost;        /* namespaces lost */
+        uint32_t n_sessions;    /* sessions restored */
         uint32_t n_logs_lost;   /* namespaces that lost sessions, all or those after a damage */
-        uint32_t n_clients;     /* recovered, dead or alive */
+        uint32_t n_clients;     /* clients recovered, dead or alive */
         uint32_t n_culprits;    /* of n_clients, lost by culprit.h */
         uint32_t n_pins_lost;   /* attachments whose pins are unknown */
-        uint32_t n_sets;        /* bound again */
-        uint64_t n_bytes;       /* of these sets */
-        uint64_t n_pages;       /* SEALED, findable */
-        uint64_t n_stale;       /* SEALED, invalidated before: for the sweep */
-        uint64_t n_granted;     /* found GRANTED */
-        uint64_t n_detached;    /* found DETACHED */
-        uint64_t n_unfinished;  /* copies under way (MOVING): FREE now */
+        uint32_t n_sets;        /* sets bound again */
+        uint64_t n_bytes;       /* bytes of these sets */
+        uint64_t n_pages;       /* SEALED pages that can be found */
+        uint64_t n_stale;       /* SEALED pages that were invalidated before: for the sweep */
+        uint64_t n_granted;     /* pages found GRANTED */
+        uint64_t n_detached;    /* pages found DETACHED */
+        uint64_t n_unfinished;  /* targets of unfinished copies (MOVING), which are FREE now */
         uint64_t n_unclaimed;   /* of n_granted: freed, without an owner (store_recover_end()) */
         uint64_t n_slots_fixed; /* corrected slots and lines of index segments */
-        uint64_t n_dropped[DROP_REASONS]; /* pages */
-        uint64_t nsec;                    /* both calls together */
+        uint64_t n_dropped[DROP_REASONS]; /* pages dropped, by enum recover_drop */
+        uint64_t nsec;                    /* time that both calls took */
 };
 
 /* Returns "parent", for example, for messages; static. */

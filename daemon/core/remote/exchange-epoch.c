@@ -103,7 +103,7 @@ void epoch_put(struct exchange_ns *e)
                 epoch_free(p);
                 return;
         }
-        /* Moves it behind the others, so that the first one is the oldest. */
+        /* Moves this epoch behind the others, so that the first one is the oldest. */
         list_remove(&p->link);
         list_append(&e->x->epochs, &p->link);
         left = find_too_many(e->x);
@@ -137,7 +137,7 @@ void epoch_recall(struct exchange_ns *e)
         if (p->changes.at == 0)
                 p->changes.at = p->changes.seen = kept.number;
         if (kept.must_change && !p->must_change) {
-                /* Only the previous daemon knew which keys. */
+                /* Invalidates all: only the previous daemon knew which keys. */
                 epoch_change(p, &(const struct change_item){.kind = CHANGE_ALL});
         } else if (p->number != 0 || p->must_change) {
                 commit_epoch(p);
@@ -360,7 +360,7 @@ void epoch_change(struct exchange_epoch *p, const struct change_item *what)
         commit_epoch(p);
         if (p->asking && p->asks != EPOCH_READS)
                 return;
-        /* Its answer would be outdated; the write must follow the store's present epoch. */
+        /* The answer would be outdated; the write must follow the store's present epoch. */
         exchange_io_end(p->asking);
         p->asking = NULL;
         p->changes.is_read = false;

@@ -44,12 +44,12 @@ struct exchange_io {
         uint8_t *buffer;             /* owned; from x->buffers */
         uint64_t buffer_bytes;
         uint64_t bytes; /* counted as under way while the store has it */
-        bool is_import; /* counted as imported bytes */
+        bool is_import; /* its bytes count as imported */
         /* Set by exchange_io_new_import() if the value is received into its page: the header, and
          * the page's planes. NULL: it has a buffer. */
         struct iovec *pieces; /* owned; n_pieces */
         unsigned n_pieces;
-        struct fill *fill; /* NULL: it is over */
+        struct fill *fill; /* NULL: the fill is over */
         uint8_t header[ENVELOPE_BYTES];
         /* The copy of exchange_io_move(), which has the buffer; NULL: none is under way. */
         struct transfer *transfer;

@@ -104,11 +104,11 @@ static uint64_t queue_deadline(const struct attach *a, const struct lease_reques
 struct ask {
         struct attach *a;
         const struct lease_request *rq;
-        bool by_device;           /* it waited for sets that were being made */
-        bool failed;              /* making them failed */
+        bool by_device;           /* the lease waited for sets that were being made */
+        bool failed;              /* making these sets failed */
         uint32_t n;               /* pages to grant or to wait for */
         struct run run;           /* LEASE_RUN: the pages to grant are the first of these */
-        enum lease_reason reason; /* why, if it didn't return 0 */
+        enum lease_reason reason; /* why the lease didn't succeed */
         struct detail *d;
 };
 
@@ -156,7 +156,7 @@ static int find_run(struct ask *k, uint32_t n)
 
         if (run_find(ns, n, &k->run))
                 return 0;
-        /* Sets that the device made were for a run: don't ask again. */
+        /* The lease has waited for sets made for this run: doesn't ask for more. */
         if (k->by_device)
                 r = ns->device.n_preparing > 0 ? -EINPROGRESS : 0;
         else
@@ -320,7 +320,7 @@ static void conclude(struct ask *k, int r, bool waited, struct lease_result *ret
         }
         if (r != 0) {
                 ret->reason = r == -EBUSY ? LEASE_REASON_NONE : k->reason;
-                /* Don't count the daemon's own lack of memory. */
+                /* Doesn't count the daemon's own lack of memory. */
                 if (r > 0 || (r != -EBUSY && ns->device.pool->queue))
                         count_refusal(ns, k->rq->n, ret->reason, k->d);
                 return;

@@ -14,8 +14,8 @@
 /* Which pages: the values of LeaseRequest.contiguous. */
 enum lease_how {
         LEASE_ANY = 0,
-        LEASE_RUN = 1,  /* with consecutive numbers, or none */
-        LEASE_RUNS = 2, /* in the longest such runs there are (run.h) */
+        LEASE_RUN = 1,  /* pages with consecutive numbers, or none */
+        LEASE_RUNS = 2, /* pages in the longest runs there are (run.h) */
 };
 
 struct lease_request {

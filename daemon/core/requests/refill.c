@@ -80,8 +80,7 @@ bool magazine_refill(struct attach *a, uint32_t wanted, uint64_t now_nsec)
         bool is_clean = magazine_settle(a);
         uint32_t n_put = 0;
 
-        /* Only once in a batch of submissions, which has one time: it is more expensive than other
-         * entries. */
+        /* A batch of submissions has one time: fills only once in a batch, as that is expensive. */
         if (a->magazine->refill_nsec != now_nsec)
                 n_put = fill_magazine(a, wanted, now_nsec);
         atomic_store_explicit(&a->share.header->refill_asked, 0, memory_order_release);

@@ -122,7 +122,7 @@ static int do_fetch(struct attach *a, const struct shm_submission *s, struct sub
         bool has_planes = s->op == SHM_OP_FETCH_PLANES;
         bool copies = has_planes || s->flags & SHM_FETCH_COPY;
 
-        /* Otherwise it would be a move, or a copy of all planes. */
+        /* Without a target it would be a move; without planes, a copy of all planes. */
         if ((copies && s->copy.to == PAGE_NONE) || (has_planes && s->copy.n_planes == 0))
                 return -EINVAL;
         ret->fetching = a;

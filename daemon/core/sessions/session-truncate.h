@@ -60,7 +60,7 @@ struct session_truncation {
                         loses its first pages */
         bool keeps_end;            /* the end of the text doesn't change */
         bool has_head;             /* `at` is the last page before the gap */
-        bool has_shorter_head;     /* the head was longer before */
+        bool has_shorter_head;     /* the head is shorter than before */
         bool is_lost;              /* there will be no window; held pages are released */
         uint64_t end;              /* end of the session's present pages, in tokens */
         uint64_t text_end;         /* end of its text if that stays; in tokens */
@@ -73,7 +73,7 @@ struct session_truncation {
         uint64_t head_tokens;            /* where the head will end */
         uint64_t window_token, kept_end; /* where the window will begin, and where its last page
                                             ends; 0: no window */
-        uint64_t n_left;                 /* pages that leave the session */
+        uint64_t n_left;                 /* how many pages leave the session */
         int result;                      /* at the end: 0, -EINVAL, -ENOENT, -EAGAIN, -ENOMEM */
         struct detail why;               /* the sentence, if the result isn't 0 */
         /* The queued truncation is over and in no list: its owner may free it. */

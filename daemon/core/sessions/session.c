@@ -179,7 +179,7 @@ int session_new(
         if (r < 0)
                 return r;
         all = ns->sessions;
-        /* Sweeps only as many as necessary: all of them would take too long. */
+        /* Sweeps only as many sessions as necessary: all of them would take too long. */
         while (all->n_dead > 0 && all->n_live + all->n_dead >= SESSIONS_MAX) {
                 uint32_t budget = ns_store(ns)->drop_slice_pages;
 

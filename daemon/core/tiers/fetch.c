@@ -63,7 +63,7 @@ static int locate(const struct ns *ns, struct fetch_request *rq)
 
         if (!p || (uint32_t)p->generation != rq->generation)
                 return -ENOENT;
-        /* A copy needs no index. */
+        /* A copy needs no index: its source may be detached. */
         if (rq->to != PAGE_NONE)
                 return p->state == PAGE_SEALED || p->state == PAGE_DETACHED ? 0 : -ENOENT;
         if (p->state == PAGE_DETACHED) {

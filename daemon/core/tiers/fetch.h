@@ -52,7 +52,7 @@ struct fetch {
         struct fetch_request rq;
         fetch_fn done;
         void *data;      /* borrowed */
-        bool is_waiting; /* for a transfer; else for its begin */
+        bool is_waiting; /* waits for the end of a transfer; false: for its begin */
         bool is_tried;   /* scratch of fetch_work() */
         unsigned n_tries;
 };

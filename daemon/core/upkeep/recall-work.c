@@ -260,7 +260,7 @@ enum recall_next recall_work(
         while (s->recalls.visits_left > 0 && w.budget > 0) {
                 set = list_first(&s->recalls.sets, struct extent_set, recall.link);
                 is_done = visit_set(&w, set);
-                /* Not if it was called off. */
+                /* A recall that was called off is in no list any more. */
                 if (is_done && set->recall.state != RECALL_NONE) {
                         list_remove(&set->recall.link);
                         list_append(&s->recalls.sets, &set->recall.link);
