@@ -230,8 +230,8 @@ void magazine_adopt(struct attach *a)
                 else
                         (void)atomic_compare_exchange_strong(&a->share.magazine[slot], &found, 0);
         }
-        /* The client counts taken pages after claiming them: this may be one too many, never too
-         * few. */
+        /* Loads n_taken after the slots: pages that the client claims and counts meanwhile make
+         * n_put too large, not too small. */
         m->n_put = atomic_load(&a->share.header->n_taken) + m->n_pages;
         m->level = MIN(atomic_load(&a->share.header->level), (uint32_t)SHM_MAGAZINE_SLOTS);
         magazine_show(a, 0);

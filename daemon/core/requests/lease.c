@@ -49,7 +49,7 @@ static void count_wait(struct attach *a)
         c->max_wait_nsec = MAX(c->max_wait_nsec, nsec);
 }
 
-/* Sets were kept for the lease; frees them if they aren't needed. */
+/* Frees sets that were kept for a lease, if no lease needs them. */
 static void trim_after_wait(struct ns *ns)
 {
         if (ns->waits.n == 0)
@@ -204,8 +204,8 @@ static int degrade_run(struct ask *k, int why)
         return 0;
 }
 
-/* Tries fewer pages, halving their number, then takes all that are FREE. Doesn't ask a device again
- * that has just failed. Returns as find_pages(), with k->n pages. */
+/* Tries half as many pages until enough are found, then takes all that are FREE. Doesn't ask a
+ * device again that has just failed. Returns as find_pages(), with k->n pages. */
 static int degrade(struct ask *k, int why)
 {
         const struct ns *ns = k->a->ns;

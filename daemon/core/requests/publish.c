@@ -63,7 +63,7 @@ static void note_place(struct ns *ns, const struct publish_one *o)
         uint64_t end = (is_first ? 0 : ns_page(ns, o->parent)->end_token) + (uint64_t)o->tokens;
 
         ns_note(ns, o->page)->depth = MIN(depth + 1, DEPTH_MAX) & DEPTH_MAX;
-        /* If a session's window has the page, its end is set there. */
+        /* Only a page for a session's window can exceed this; the window sets its end then. */
         ns_page(ns, o->page)->end_token = (uint32_t)MIN(end, (uint64_t)TEXT_TOKENS_MAX);
 }
 
@@ -92,9 +92,8 @@ static void hide_page(struct ns *ns, uint32_t page, bool is_private)
         note_time(ns, page);
 }
 
-/* Seals a page and returns whether it can be found. It is DETACHED from the start if the index has
- * no slot, or if it is for a session's window. It is also if its set is recalled; it ends with its
- * pins then. */
+/* Seals a page; returns whether it can be found. It is DETACHED from the start if the index has no
+ * slot for it, its parent is unindexed, its set is recalled, or it is for a session's window. */
 static bool seal_page(struct attach *a, const struct publish_one *o, uint64_t hash)
 {
         struct ns *ns = a->ns;

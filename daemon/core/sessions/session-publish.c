@@ -124,7 +124,7 @@ static void append_to_tree(struct session *s, uint32_t page, uint32_t parent)
                 session_end_at(s, page);
         else if (parent == PAGE_NONE || tree_has(t, parent))
                 session_end_at(s, parent);
-        else if (!continues) /* the beginning of the text is unknown */
+        else if (!continues) /* it follows lost pages of another text */
                 session_end_at(s, PAGE_NONE);
 }
 
