@@ -6,7 +6,7 @@
  * written. A *batch* of pages of one namespace, from the beginnings of texts on, is asked for and
  * written:
  *
- * batch:  asks (one TOUCH for each page) -> copies and writes (one page after another) -> over
+ *   batch:  asks (one TOUCH for each page) -> copies and writes (one page after another) -> over
  *
  * A page's generation is noted when it enters a batch, so that it enters one once a minute
  * (EXCHANGE_AGAIN_SEC). If it wasn't written, the note is removed, for the page and for pages that

@@ -524,8 +524,6 @@ void region_note_charge(struct stake *s, uint64_t bytes, struct claim *claim)
 
 /* ---- reclaiming from stakes ------------------------------------------------------------------ */
 
-/* coming: memory that is being taken back doesn't count. far: it exceeds its share by a set or
- * more. NULL: none, apart from skipped ones. */
 struct stake *region_furthest_over(struct pool *pool, bool coming, bool far)
 {
         struct fairness *r = &pool->fairness;

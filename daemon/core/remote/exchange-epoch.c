@@ -113,8 +113,8 @@ void epoch_put(struct exchange_ns *e)
 
 /* ---- over a restart -------------------------------------------------------------------------- */
 
-/* While other hosts' changes are being applied, the records have the epoch from which on. After a
- * kill they are applied again, and cached pages count as pages of another epoch. */
+/* Stores the epoch in the records; while other hosts' changes are being applied, the epoch at which
+ * they begin. After a kill they are applied again, and cached pages count as another epoch's. */
 static void commit_epoch(struct exchange_epoch *p)
 {
         const struct exchange_changes *c = &p->changes;

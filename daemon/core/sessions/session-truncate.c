@@ -289,7 +289,7 @@ static void cut_session(struct session_truncation *t)
 {
         struct session *s = t->session;
 
-        s->told = SESSION_UNTOLD; /* before the first record of a change */
+        s->told = SESSION_UNTOLD; /* in all records of this change */
         if (!t->builds)
                 cut_more(t, s);
         else if (!nothing_leaves(t))
