@@ -26,11 +26,11 @@ test='libcmocka-dev valgrind g++ clang libclang-rt-14-dev clang-format cppcheck 
 protobuf-compiler libatomic1 python3-pyte strace
 util-linux mount systemd procps spin chromium fio man-db mandoc groff-base zsh prometheus
 abigail-tools bpftrace redis-tools openssl libhiredis-dev iproute2'
-# openssh-server: an sshd of a test's own, for kvleasectl --host. podman: builds and runs the image.
-full='openssh-server podman'
+# podman: builds and runs the image.
+full='podman'
 # Debian starts these at once and at every boot; here they are installed, and neither started nor enabled.
-services='prometheus:prometheus.service openssh-server:ssh.service openssh-server:ssh.socket podman:podman.service
-podman:podman.socket podman:podman-restart.service podman:podman-auto-update.service podman:podman-auto-update.timer'
+services='prometheus:prometheus.service podman:podman.service podman:podman.socket podman:podman-restart.service
+podman:podman-auto-update.service podman:podman-auto-update.timer'
 package='build-essential dpkg-dev debhelper dh-python lintian python3 python3-dev python3-venv systemd debootstrap'
 
 usage() {

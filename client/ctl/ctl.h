@@ -38,8 +38,6 @@ enum ctl_exit {
         X(SOCKET, "socket", "PATH", true, "admin.sock or monitor.sock of kvleased")             \
         X(RUNTIME_DIR, "runtime-dir", "DIR", true,                                              \
                 "DIR/admin.sock, or for who only reads DIR/monitor.sock")                       \
-        X(HOST, "host", "URL", true,                                                            \
-                "run there by ssh: ssh://[USER@]HOST[:PORT]; files and sockets are there")      \
         X(JSON, "json", NULL, true, "print one JSON object; numbers in bytes and seconds")      \
         X(BYTES, "bytes", NULL, true, "print sizes and times as plain numbers")                 \
         X(NO_HEADINGS, "no-headings", NULL, true, "print lists without their first line")       \

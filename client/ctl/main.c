@@ -10,7 +10,6 @@
 
 #include "client/ctl/admin.h"
 #include "client/ctl/option.h"
-#include "client/ctl/remote.h"
 #include "client/ctl/verb.h"
 #include "kvlease-version.h"
 
@@ -63,9 +62,6 @@ static int run_command(struct ctl *ctl)
         r = ctl->verb->check ? ctl->verb->check(ctl) : CTL_OK;
         if (r != CTL_OK)
                 return r;
-        /* What the arguments are was checked here; the rest is known there. */
-        if (ctl->options[CTL_OPTION_HOST])
-                return remote_run(ctl);
         ctl->socket_path = socket_path(ctl);
         ctl->format = (struct show_format){
                 .json = ctl->options[CTL_OPTION_JSON],

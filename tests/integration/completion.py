@@ -111,9 +111,6 @@ def expect_of_daemon(shell, env):
     expect(shell, "kvleasectl warm chat hello --session ", ["turn-1", "turn-2"], env)
     expect(shell, "kvleasectl sessions purge chess --session ", [], env)
     expect(shell, "kvleasectl remote c", ["cluster"], env)
-    # Another host isn't asked: ssh could want a password.
-    expect(shell, "kvleasectl --host ssh://gpu1 tenants show ", [], env)
-    expect(shell, "kvleasectl --host=ssh://gpu1 purge chat ", [], env)
 
 
 def expect_nothing_of_daemon(shell, env):

@@ -242,7 +242,6 @@ static const struct golden goldens[] = {
         {"usage-other-option", FAKE_ABSENT, 2, {"status", "--force"}},
         {"usage-value", FAKE_ABSENT, 2, {"drain", "--timeout"}},
         {"usage-no-value", FAKE_ABSENT, 2, {"status", "--json=yes"}},
-        {"usage-host", FAKE_ABSENT, 2, {"status", "--host", "gpu1"}},
         {"usage-two-sockets", FAKE_ABSENT, 2, {"status", "--runtime-dir", "."}},
         {"usage-few", FAKE_ABSENT, 2, {"tenants", "set", "search"}},
         {"usage-many", FAKE_ABSENT, 2, {"status", "now"}},
