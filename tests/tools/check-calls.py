@@ -35,6 +35,8 @@ def read_symbols(tree: str, library: pathlib.Path, sources: dict[str, str],
                  defined: dict[str, str], used: dict[str, set[str]]) -> None:
     """What each source file of the library defines (name -> file), and what it uses (file -> names)."""
     out = subprocess.run(["nm", "-A", "--format=posix", str(library)], check=True, capture_output=True, text=True).stdout
+    if not out:
+        raise SystemExit(f"{library}: no object in it has a symbol")
     for line in out.splitlines():
         where, _, rest = line.partition("]: ")
         fields = rest.split()

@@ -119,7 +119,10 @@ def check_threats():
     page = "docs/THREATS.md"
     protected, others = read(page).split("## Protected")[1].split("## Not protected")
     tests = r"\b(unit|integration|fault|fuzz|python)/(\w+)(?::([\w+]+))?|\b(?:exposure|system|fuzz-corpus)-\w+"
-    for row in re.findall(r"^\| (?!attack|-).*\|$", protected, re.M):
+    rows = re.findall(r"^\| (?!attack|-).*\|$", protected, re.M)
+    if len(rows) < 10:
+        problems.append(f"{page}: its rows can't be read")
+    for row in rows:
         if not re.search(tests, row.split("|")[-2]):
             problems.append(f"{page}: no test is named for: {row.split('|')[1].strip()}")
     for cell in [row.split("|")[-2] for row in re.findall(r"^\|.*\|$", protected + others, re.M)]:
@@ -147,7 +150,10 @@ def check_catalog():
 
 def check_usage():
     """What a script prints of itself for --help is all of its first comment, and no command."""
-    for script in [*sorted((top / "packaging").glob("*.sh")), *sorted((top / "tests").rglob("*.sh"))]:
+    scripts = [*sorted((top / "packaging").glob("*.sh")), *sorted((top / "tests").rglob("*.sh"))]
+    if len(scripts) < 5:
+        problems.append("packaging and tests: their scripts can't be found")
+    for script in scripts:
         lines = script.read_text().split("\n")
         comment = next(i for i, line in enumerate(lines) if not line.startswith("#"))
         for last in re.findall(r"sed -n '[^']* 2,(\d+)p' \"\$0\"", "\n".join(lines)):

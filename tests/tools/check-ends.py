@@ -88,7 +88,10 @@ def check(top: pathlib.Path, libraries: list[tuple[str, pathlib.Path]], root: st
             idle -= {source} if ends else set()
             continue
         bad += [f"{source}: uses {name}" for name in ends] + check_source(top, source)
-    for path in sorted((top / package).glob("*.[ch]")):
+    files = sorted((top / package).glob("*.[ch]"))
+    if not files:
+        bad.append(f"no source is in {package}")
+    for path in files:
         bad += check_source(top, path.relative_to(top).as_posix())
     return bad + [f"{source} is allowed and ends nothing: take it out" for source in sorted(idle)]
 

@@ -142,6 +142,8 @@ def commands_of(top: pathlib.Path, build: pathlib.Path) -> list[Command]:
                 del arguments[at:at + 2]
         keep = [a for a in arguments if a not in ("-c", "-MD") and not a.startswith(("-O", "-W")) and "_FORTIFY" not in a]
         found.setdefault(source, (source, keep, entry["directory"]))
+    if not found:
+        raise SystemExit(f"{build}/compile_commands.json names no source of {' or '.join(rooms.ROOMS)} in {top}")
     return list(found.values())
 
 

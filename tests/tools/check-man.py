@@ -94,6 +94,8 @@ def check_library():
                     texts[name] = text.split("\n.SH")[0]
                     if f"{name}(" not in head.split(".SH DESCRIPTION")[0]:
                         problems.append(f"{page}: {name} isn't in the synopsis")
+    if len(exported) < 40:
+        problems.append(f"{symbols}: its functions can't be read")
     for name in exported:
         if not re.search(r"^[^.\n]", texts.get(name, ""), re.M):
             problems.append(f"{name} has no text in section 3")

@@ -88,5 +88,7 @@ if len(table) < 20:
 for provider, path in files.items():
     check_file(provider, path, table)
 n = sum(check_script(p, table, causes) for p in sorted((source / "packaging/bpftrace").glob("*.bt.in")))
+if n == 0:
+    problems.append("packaging/bpftrace: no script uses a probe")
 print("\n".join(problems) if problems else f"{len(table)} probes, {n} used by scripts: ok")
 sys.exit(1 if problems else 0)

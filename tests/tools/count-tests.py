@@ -26,6 +26,9 @@ def main(part: str, log: str, out: str) -> None:
             failed += 1
             print(f"FAILED: {part}: {test['name']} ({test['result']})")
             print(output[-SHOWN:])
+    if passed + failed + skipped == 0:
+        failed = 1
+        print(f"FAILED: {part}: {log} has no test")
     with open(out, "w", encoding="ascii") as f:
         f.write(f"{passed} {failed} {skipped}\n")
 

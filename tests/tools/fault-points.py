@@ -14,6 +14,8 @@ for path in sources:
 for name, paths in places.items():
     if len(paths) > 1:
         sys.exit(f"fault point {name} is in {' and '.join(sorted(paths))}: a name stands for one place")
+if not places:
+    sys.exit(f"no fault point is in {' '.join(sources) or 'no source'}")
 with open(output, "w", encoding="utf-8") as f:
     f.write("#define FAULT_POINTS(X) \\\n")
     f.write(" \\\n".join(f'        X("{name}")' for name in sorted(places)))

@@ -101,8 +101,8 @@ def source(words: list[str]) -> pathlib.Path:
     would be looked at, and all be well."""
     top = pathlib.Path(words[0] if words else ".").resolve()
     for tree in ROOMS:
-        if not (top / tree).is_dir():
-            print(f"{top} isn't the source of kvlease: it has no {tree}", file=sys.stderr)
+        if not any((top / tree).rglob("*.c")):
+            print(f"{top} isn't the source of kvlease: it has no {tree}/**/*.c", file=sys.stderr)
             sys.exit(2)
     return top
 

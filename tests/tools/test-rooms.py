@@ -47,6 +47,7 @@ class Broken(unittest.TestCase):
         folder = tempfile.TemporaryDirectory()
         self.addCleanup(folder.cleanup)
         self.top = pathlib.Path(folder.name)
+        self.write(f"{ABOVE}/package.c", "")
         self.write(f"{LOW}/low.h", "int low_get(void);\n")
         self.write(f"{LOW}/low.c", f'#include "{TREE}/{LOW}/low.h"\nint low_get(void)\n{{\n        return 1;\n}}\n')
         self.write(f"{HIGH}/high.h", "int high_get(void);\nextern int high_count;\n")
@@ -208,11 +209,23 @@ class Broken(unittest.TestCase):
 
     def test_wrong_arguments(self) -> None:
         """Where nothing is looked at, nothing is well."""
-        for name, *words in (["edges", "/nowhere"], ["sizes", "/nowhere"], ["names", "/nowhere"], ["fields", "/nowhere"],
+        for name, *words in (["edges", "/nowhere"], ["names", "/nowhere"], ["fields", "/nowhere"],
                              ["calls"], ["calls", str(SOURCE)], ["calls", str(SOURCE), f"{TREE}=lib.a"]):
             done = subprocess.run([sys.executable, FOLDER / f"check-{name}.py", *words], cwd=self.top,
                                   capture_output=True, text=True)
             self.assertEqual((done.returncode, done.stdout), (2, ""), name)
+            self.assertNotIn("can't open file", done.stderr)
+
+    def test_nothing_to_read(self) -> None:
+        empty = self.top / "empty.a"
+        subprocess.run(["ar", "rc", empty], check=True)
+        (self.top / "compile_commands.json").write_text("[]")
+        for read in (lambda: calls.check(self.top, [(TREE, empty)]), lambda: ends.check(self.top, [(TREE, empty)]),
+                     lambda: fields.commands_of(self.top, self.top)):
+            with self.assertRaises(SystemExit):
+                read()
+        (self.top / TREE / ABOVE / "package.c").unlink()
+        self.assertEqual(self.ends(), [f"no source is in {TREE}/{ABOVE}"])
 
     def test_owner_that_is_none(self) -> None:
         self.assertEqual(self.fields(ABOVE), [f"{TREE} has no struct part"])
