@@ -151,7 +151,7 @@ run_tests() {
 }
 
 sources() {
-        find base proto gpu policy daemon client tests -name '*.[ch]' | sort
+        find base proto gpu policy daemon client lab tests -name '*.[ch]' | sort
 }
 
 part_static() {
@@ -182,7 +182,7 @@ part_static() {
 
 part_release() {
         # shellcheck disable=SC2086
-        build build --buildtype=release $symbols || return 0
+        build build --buildtype=release $symbols -Dlab="$([ "$full" = 1 ] && echo true || echo false)" || return 0
         # Of the two ways to hand a GPU's memory over the short run tries one, and leaves out what
         # docs/TESTING.md names ("full").
         suites='--no-suite cudaipc --no-suite full'

@@ -22,8 +22,6 @@ EDGES = {
     "client/examples": {"client/examples"},
     # This one also finds the GPU's driver, by the loader alone.
     "client/examples/decoder": {"client/examples/decoder", "client/examples", "gpu"},
-    # What a layer needs of what it has: the same decoder, and the codecs of cold pages themselves (base/codec).
-    "client/examples/tune": {"client/examples/tune", "client/examples/decoder", "base"},
     # So is the package for Python: it builds on the public header alone.
     "client/python": {"client/python", "client/lib"},
     # The state of the daemon knows nothing of sockets, the loop or the configuration file.
@@ -43,6 +41,7 @@ EDGES = {
     "daemon/server": {"daemon/server", "daemon/keep", "daemon/reap", "daemon/core", "daemon/tier", "daemon/exchange", "daemon/remote", "policy",
                       "gpu", "proto", "base"},
     "tests": None,  # anything
+    "lab": None,
 }
 # policy/ is pure, and so is daemon/remote/protocol; daemon/core has no loop, base/ is libc only.
 FORBIDDEN_SYSTEM = {

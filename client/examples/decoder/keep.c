@@ -67,20 +67,12 @@ static uint32_t choose_least_attended(const struct choice *c)
         return best;
 }
 
-static const struct {
-        const char *name;
-        uint32_t (*choose)(const struct choice *c);
-} rules[] = {
-        [KEEP_LAST] = {"last", choose_oldest},
-        [KEEP_WINDOW] = {"window", choose_behind_first},
-        [KEEP_STRIDE] = {"stride", choose_most_crowded},
-        [KEEP_ATTENTION] = {"attention", choose_least_attended},
+static uint32_t (*const rules[])(const struct choice *c) = {
+        [KEEP_LAST] = choose_oldest,
+        [KEEP_WINDOW] = choose_behind_first,
+        [KEEP_STRIDE] = choose_most_crowded,
+        [KEEP_ATTENTION] = choose_least_attended,
 };
-
-const char *keep_rule_name(enum keep_rule rule)
-{
-        return rules[rule].name;
-}
 
 uint32_t keep_next_to_go(enum keep_rule rule, const bool *is_kept, uint32_t n_pages,
         const struct scores *scores, uint32_t layer)
@@ -94,5 +86,5 @@ uint32_t keep_next_to_go(enum keep_rule rule, const bool *is_kept, uint32_t n_pa
                 c.n_kept++;
                 c.newest = i;
         }
-        return c.n_kept < 2 ? KEEP_NONE : rules[rule].choose(&c);
+        return c.n_kept < 2 ? KEEP_NONE : rules[rule](&c);
 }

@@ -21,9 +21,6 @@ enum keep_rule { KEEP_LAST, KEEP_WINDOW, KEEP_STRIDE, KEEP_ATTENTION, N_KEEP_RUL
 
 #define KEEP_NONE UINT32_MAX
 
-/* "last", "window", "stride", "attention". Static. */
-const char *keep_rule_name(enum keep_rule rule);
-
 /*
  * The page that goes next, of those below n_pages that is_kept says are there: never the last of
  * them. KEEP_NONE: there are fewer than two. scores: of KEEP_ATTENTION, of `layer`; else unused.

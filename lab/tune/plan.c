@@ -1,4 +1,4 @@
-#include "client/examples/tune/plan.h"
+#include "lab/tune/plan.h"
 
 #include <ctype.h>
 #include <stdbool.h>

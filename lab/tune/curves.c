@@ -1,4 +1,4 @@
-#include "client/examples/tune/curves.h"
+#include "lab/tune/curves.h"
 
 #include <errno.h>
 #include <math.h>

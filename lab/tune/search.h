@@ -12,7 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "client/examples/tune/reading.h"
+#include "lab/tune/reading.h"
 
 /* Percent of a layer's pages; the first is everything. */
 #define SEARCH_SHARES                           \

@@ -5,7 +5,7 @@
 
 #include <stdio.h>
 
-#include "client/examples/tune/search.h"
+#include "lab/tune/search.h"
 
 #define CURVES_BUDGETS         \
         {                      \

@@ -1,5 +1,5 @@
 /*
- * Weights of a file, and what they say again of a text: trained/copying.bin copies what stood far
+ * Weights of a file, and what they say again of a text: copying.bin copies what stood far
  * before, where a layer that does so keeps it.
  */
 #include <errno.h>
@@ -8,7 +8,7 @@
 #include <string.h>
 
 #include "client/examples/decoder/trained.h"
-#include "client/examples/tune/reading.h"
+#include "lab/tune/reading.h"
 #include "tests/integration/pattern.h"
 #include "tests/unit/test-support.h"
 

@@ -12,7 +12,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "client/examples/tune/plan.h"
+#include "lab/tune/plan.h"
 
 struct byte_reading {
         float nats;         /* -ln(what the model gave the byte that came) */

@@ -11,7 +11,7 @@
 #include <string.h>
 
 #include "client/examples/decoder/trained.h"
-#include "client/examples/tune/curves.h"
+#include "lab/tune/curves.h"
 
 #define TEXT_MAX (UINT32_C(1) << 20)
 

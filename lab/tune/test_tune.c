@@ -9,7 +9,7 @@
 #include <string.h>
 
 #include "client/examples/decoder/trained.h"
-#include "client/examples/tune/search.h"
+#include "lab/tune/search.h"
 #include "tests/unit/test-support.h"
 
 enum { PAGE_TOKENS = 16, DOCUMENT_BYTES = 512, SHORT_BYTES = 2048, LONG_BYTES = 8192 };

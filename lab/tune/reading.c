@@ -1,4 +1,4 @@
-#include "client/examples/tune/reading.h"
+#include "lab/tune/reading.h"
 
 #include <assert.h>
 #include <errno.h>

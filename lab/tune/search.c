@@ -1,4 +1,4 @@
-#include "client/examples/tune/search.h"
+#include "lab/tune/search.h"
 
 #include <errno.h>
 #include <math.h>
