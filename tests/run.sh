@@ -117,10 +117,9 @@ build() {
         if [ ! -e "$dir/build.ninja" ]; then
                 check "setup-$dir" meson setup "$dir" "$@" || return 1
         else
-                check "setup-$dir" meson configure "$dir" "$@" || return 1
+                # By setup: configure knows no option that the tree didn't have when $dir was made.
+                check "setup-$dir" meson setup --reconfigure "$dir" "$@" || return 1
         fi
-        # Of an older tree the tests there are aren't known before meson has looked again.
-        [ -z "$only" ] || check "regenerate-$dir" ninja -C "$dir" build.ninja || return 1
         # shellcheck disable=SC2046,SC2086
         check "compile-$dir" ninja -C "$dir" \
                 $([ -z "$only" ] || python3 tests/tools/test-targets.py "$dir" $only)
@@ -249,12 +248,12 @@ part_python() {
         check python-ruff "$venv/bin/ruff" check --no-cache client/python || true
         check python-format "$venv/bin/ruff" format --no-cache --check client/python || true
         # What kvlease-bench runs, whether what it drives is installed or not.
-        check peers-types "$venv/bin/mypy" --config-file tests/bench/peers/mypy.ini \
+        check peers-types "$venv/bin/mypy" --config-file lab/bench/peers/mypy.ini \
                 --cache-dir build/mypy-peers -p peers || true
         check peers-ruff "$venv/bin/ruff" check --no-cache \
-                --config client/python/pyproject.toml tests/bench || true
+                --config client/python/pyproject.toml lab/bench || true
         check peers-format "$venv/bin/ruff" format --no-cache --check \
-                --config client/python/pyproject.toml tests/bench || true
+                --config client/python/pyproject.toml lab/bench || true
 }
 
 # keep NAME DOWNLOAD DISK REQUIREMENTS: packages in a folder that is kept: $kept.
@@ -331,10 +330,11 @@ part_engines() {
 # packages of vLLM and of the others, and kvlease. Each is measured for a moment.
 part_peers() {
         python_install || return 0
+        check configure-peers meson setup --reconfigure build -Dlab=true || return 0
         check compile-peers ninja -C build tests/bench/kvlease-bench || return 0
         keep vllm 1200 3000 tests/engines/requirements-vllm.txt || return 0
         vllm=$kept
-        keep peers 400 1500 tests/bench/peers/requirements.txt || return 0
+        keep peers 400 1500 lab/bench/peers/requirements.txt || return 0
         check peers-venv /usr/bin/python3 -m venv --without-pip build/peers-venv || return 0
         for site in build/peers-venv/lib/python*/site-packages; do
                 printf '%s\n' "$kept" "$vllm" "$venv/lib/${site#build/peers-venv/lib/}" >"$site/peers.pth"

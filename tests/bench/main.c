@@ -14,7 +14,10 @@ static const struct bench *const benches[] = {&bench_hit, &bench_alloc, &bench_p
         &bench_rings, &bench_restart, &bench_throughput, &bench_interference, &bench_data,
         &bench_rpc, &bench_qos, &bench_policy, &bench_replay, &bench_footprint, &bench_gpu,
         &bench_tiers, &bench_disk, &bench_observe, &bench_neighbours, &bench_keys, &bench_fills,
-        &bench_peers, &bench_remote, &bench_remote_hosts, &bench_long};
+#ifdef KVL_LAB
+        &bench_peers,
+#endif
+        &bench_remote, &bench_remote_hosts, &bench_long};
 
 struct options {
         bool list, json, check, quick, help, version;

@@ -11,11 +11,11 @@
 #include "client/lib/kvlease.h"
 #include "tests/bench/bench.h"
 #include "tests/bench/fixture.h"
-#include "tests/bench/peer-process.h"
+#include "lab/bench/peer-process.h"
 #include "tests/bench/redis.h"
 #include "tests/integration/pattern.h"
 
-#define PAGE_TOKENS 64u /* this and what follows as tests/bench/peers has it */
+#define PAGE_TOKENS 64u /* this and what follows as lab/bench/peers has it */
 #define TEXT_PAGES  128u
 #define TEXT_TOKENS (TEXT_PAGES * PAGE_TOKENS)
 #define TEXT_BYTES  (TEXT_PAGES * KVL_KEY_BYTES)
@@ -40,7 +40,7 @@ struct site {
         struct redis_request request;
 };
 
-/* A module of tests/bench/peers, which has rows of its own; or what is measured here, with one. */
+/* A module of lab/bench/peers, which has rows of its own; or what is measured here, with one. */
 struct peer {
         const char *name, *row;       /* row: NULL of a module, as all that follows */
         int (*start)(struct site *s); /* 0 or -errno, told; redis_stop() it in any case. Or NULL */

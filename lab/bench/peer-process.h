@@ -1,5 +1,5 @@
 /*
- * A peer of kvlease in a process of its own: a module of the Python package tests/bench/peers,
+ * A peer of kvlease in a process of its own: a module of the Python package lab/bench/peers,
  * which drives another prefix cache and answers how long hits took.
  *
  *   start (it is there, and full) -> hits ... -> stop

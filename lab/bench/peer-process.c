@@ -1,4 +1,4 @@
-#include "tests/bench/peer-process.h"
+#include "lab/bench/peer-process.h"
 
 #include <errno.h>
 #include <fcntl.h>

@@ -6,7 +6,7 @@ from __future__ import annotations
 import kvlease
 from peers.peer import PAGE_TOKENS, Way, text
 
-_PAGE_BYTES = 4096  # as tests/bench/peers.c has it, like the rest of the layout
+_PAGE_BYTES = 4096  # as lab/bench/peers.c has it, like the rest of the layout
 
 
 class Peer:
