@@ -56,7 +56,7 @@ static void let_go(const struct window_run *run, uint32_t i, uint32_t n_groups)
                         s->policy, sim_slot(s, sim_window_page(s, run->path[i], group)), run->now);
 }
 
-static void find(struct window_run *run, uint32_t n_hit)
+static void find_windows(struct window_run *run, uint32_t n_hit)
 {
         struct sim *s = run->s;
         const struct evict_ops *ops = s->options.policy;
@@ -140,7 +140,7 @@ void windows_run(struct sim *s, const struct sim_request *r)
         run.n_found = sim_longest_hit(s, run.path, r->n_blocks);
         n_hit = longest_hit(&run);
         sim_count_request(s, r, n_hit);
-        find(&run, n_hit);
+        find_windows(&run, n_hit);
         for (uint32_t i = n_hit; i < r->n_blocks && add_block(&run, i); i++)
                 ;
         sim_end_request(s, r, run.n_held);

@@ -46,7 +46,7 @@ exec env -i HOME=/root PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/s
 KVLEASED = """
 kvleased --config /etc/kvlease/kvleased.conf >/tmp/kvleased.log 2>&1 &
 trap "kill $!; wait" EXIT
-for i in $(seq 600); do kvleasectl version >/dev/null 2>&1 && break; sleep 0.1; done
+for i in $(seq 600); do kvleasectl tenants list >/dev/null 2>&1 && break; sleep 0.1; done
 """
 
 
