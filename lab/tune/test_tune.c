@@ -41,7 +41,7 @@ static int setup(void **state)
 
 /* ---- plans ----------------------------------------------------------------------------------- */
 
-static void test_plans_are_texts(void **state)
+TEST(test_plans_are_texts)
 {
         static const char *const good[] = {"0-3:100:none", "0:100:none,1-2:50:int8,3:1:int4",
                 "0:40:fp8,1:30:fp8,2:30:int8,3:30:none"};
@@ -59,7 +59,7 @@ static void test_plans_are_texts(void **state)
         assert_string_equal(printed, "0-3:7:none");
 }
 
-static void test_what_is_no_plan(void **state)
+TEST(test_what_is_no_plan)
 {
         static const char *const bad[] = {"", "0", "0-", "0-3", "0-3:", "0-3:0:none",
                 "0-3:101:none", "0-3:50", "0-3:50:", "0-3:50:int16", "0-3:50:int8x", "1-3:50:none",
@@ -73,7 +73,7 @@ static void test_what_is_no_plan(void **state)
         }
 }
 
-static void test_the_longest_text_has_room(void **state)
+TEST(test_the_longest_text_has_room)
 {
         struct plan plan = plan_everything(PLAN_LAYERS_MAX), again = {.rule = KEEP_ATTENTION};
         char printed[PLAN_TEXT_MAX];
@@ -85,7 +85,7 @@ static void test_the_longest_text_has_room(void **state)
         assert_memory_equal(&plan, &again, sizeof(plan));
 }
 
-static void test_pages_and_bytes(void **state)
+TEST(test_pages_and_bytes)
 {
         struct plan plan = plan_everything(4);
 
@@ -131,7 +131,7 @@ static void check_found(const struct search *s, bool with_codecs, double part, c
         assert_true(loss >= 0);
 }
 
-static void test_search_finds_the_least_loss(void **state)
+TEST(test_search_finds_the_least_loss)
 {
         struct search s = known_search();
         struct plan plan;
@@ -190,7 +190,7 @@ static double change(const char *name, const struct plan *plan)
 
 /* At half of the bytes layers and codecs lose at most 0.5 %; window and stride lose more than that,
  * of documents that are as long as what the model was trained on. */
-static void test_half_of_the_bytes(void **state)
+TEST(test_half_of_the_bytes)
 {
         struct plan plan = plan_everything(trained.n_layers);
         struct reading exact = measure(&plan);
@@ -207,7 +207,7 @@ static void test_half_of_the_bytes(void **state)
         assert_true(change("stride", &plan) > 0.005);
 }
 
-static void test_agreement(void **state)
+TEST(test_agreement)
 {
         static struct byte_reading first[200];
         struct plan plan = plan_everything(trained.n_layers);
@@ -227,7 +227,7 @@ static void test_agreement(void **state)
 }
 
 /* A document knows nothing of the one before. */
-static void test_documents_are_read_alone(void **state)
+TEST(test_documents_are_read_alone)
 {
         static struct byte_reading all[256], second[128];
         struct plan plan = plan_uniform(trained.n_layers, KEEP_ATTENTION, 40, CODEC_INT8);
@@ -245,16 +245,5 @@ static void test_documents_are_read_alone(void **state)
 
 int main(void)
 {
-        const struct CMUnitTest tests[] = {
-                TEST(test_plans_are_texts),
-                TEST(test_what_is_no_plan),
-                TEST(test_the_longest_text_has_room),
-                TEST(test_pages_and_bytes),
-                TEST(test_search_finds_the_least_loss),
-                TEST(test_half_of_the_bytes),
-                TEST(test_agreement),
-                TEST(test_documents_are_read_alone),
-        };
-
-        return cmocka_run_group_tests(tests, setup, NULL);
+        return test_run_all(setup, NULL);
 }

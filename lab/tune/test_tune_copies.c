@@ -141,9 +141,9 @@ static void test_copies_what_the_last_layer_keeps(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                TEST(test_what_are_no_weights), /* the weights are those of the file after it */
-                TEST(test_finds_copies),
-                TEST(test_copies_what_the_last_layer_keeps),
+                TEST_ROW(test_what_are_no_weights), /* the weights are those of the file after it */
+                TEST_ROW(test_finds_copies),
+                TEST_ROW(test_copies_what_the_last_layer_keeps),
         };
 
         return RUN_TESTS(tests);

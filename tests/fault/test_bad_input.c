@@ -69,7 +69,7 @@ static void write_file(const char *path, const char *text)
         assert_int_equal(fclose(f), 0);
 }
 
-static void test_daemon_words(void **state)
+HARNESS_TEST(test_daemon_words, NULL)
 {
         struct harness *h = *state;
         char path[PRIVATE_PATH_MAX], text[512];
@@ -104,7 +104,7 @@ static void test_daemon_words(void **state)
         daemon_refuses(path, "--check-config", "bad.conf.d/more.conf:3", "state_dir");
 }
 
-static void test_check_config(void **state)
+HARNESS_TEST(test_check_config, NULL)
 {
         struct harness *h = *state;
         struct proc_output o;
@@ -126,7 +126,7 @@ static void test_check_config(void **state)
 }
 
 /* The second daemon goes; the first one serves on. */
-static void test_two_daemons(void **state)
+HARNESS_TEST(test_two_daemons, NULL)
 {
         struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", 1);
@@ -141,7 +141,7 @@ static void test_two_daemons(void **state)
 }
 
 /* SIGKILL leaves socket files: the next daemon takes their places. */
-static void test_stale_sockets(void **state)
+HARNESS_TEST(test_stale_sockets, NULL)
 {
         struct harness *h = *state;
         struct worker *w;
@@ -157,7 +157,7 @@ static void test_stale_sockets(void **state)
 }
 
 /* Something else sits where the socket should be. */
-static void test_occupied_socket(void **state)
+HARNESS_TEST(test_occupied_socket, NULL)
 {
         struct harness *h = *state;
         int status;
@@ -170,7 +170,7 @@ static void test_occupied_socket(void **state)
         assert_int_equal(private_daemon_start(&h->daemon), 0);
 }
 
-static void test_long_runtime_dir(void **state)
+HARNESS_TEST(test_long_runtime_dir, NULL)
 {
         struct harness *h = *state;
         char path[PRIVATE_PATH_MAX], text[512], dir[101];
@@ -200,7 +200,7 @@ static void ctl_refuses(const char *const *words, int expected, const char *a, c
         proc_output_free(&o);
 }
 
-static void test_ctl_words(void **state)
+HARNESS_TEST(test_ctl_words, NULL)
 {
         struct harness *h = *state;
         const char *admin = h->daemon.admin;
@@ -220,7 +220,7 @@ static void test_ctl_words(void **state)
 }
 
 /* A socket nobody listens on, and one that may not be used. */
-static void test_ctl_sockets(void **state)
+HARNESS_TEST(test_ctl_sockets, NULL)
 {
         struct harness *h = *state;
         struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -294,7 +294,7 @@ static void doctor_finds_no_room(struct harness *h)
         proc_output_free(&o);
 }
 
-static void test_full_disk(void **state)
+HARNESS_TEST(test_full_disk, NULL)
 {
         struct harness *h = *state;
         char filler[PRIVATE_PATH_MAX], *log;
@@ -331,7 +331,7 @@ static void test_full_disk(void **state)
 }
 
 /* A state directory that can't be written: changes are refused, and not made. */
-static void test_unwritable_state(void **state)
+HARNESS_TEST(test_unwritable_state, NULL)
 {
         struct harness *h = *state;
         struct proc_output o;
@@ -349,7 +349,7 @@ static void test_unwritable_state(void **state)
 }
 
 /* The state file is damaged: the daemon says which line, and touches nothing. */
-static void test_bad_state(void **state)
+HARNESS_TEST(test_bad_state, NULL)
 {
         struct harness *h = *state;
         char path[PRIVATE_PATH_MAX], saved[PRIVATE_PATH_MAX];
@@ -370,23 +370,4 @@ static void test_bad_state(void **state)
         harness_start(h);
         assert_int_equal(ctl_tenant(h, "kept", "limit_bytes"), 2 << 20);
         ctl(h, "tenants remove kept");
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                harness_test(test_daemon_words, NULL),
-                harness_test(test_check_config, NULL),
-                harness_test(test_two_daemons, NULL),
-                harness_test(test_stale_sockets, NULL),
-                harness_test(test_occupied_socket, NULL),
-                harness_test(test_long_runtime_dir, NULL),
-                harness_test(test_ctl_words, NULL),
-                harness_test(test_ctl_sockets, NULL),
-                harness_test(test_full_disk, NULL),
-                harness_test(test_unwritable_state, NULL),
-                harness_test(test_bad_state, NULL),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

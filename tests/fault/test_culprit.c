@@ -104,7 +104,7 @@ static void begin(struct scene *s, struct harness *h)
         worker_publish_chain(s->good, 1, 4, s->pages);
 }
 
-static void test_culprit(void **state)
+HARNESS_TEST(test_culprit, &options)
 {
         struct scene s;
         struct worker *bad, *again, *mate;
@@ -155,7 +155,7 @@ static void test_culprit(void **state)
         harness_assert_settled(s.h);
 }
 
-static void test_killed_from_outside(void **state)
+HARNESS_TEST(test_killed_from_outside, &options)
 {
         struct worker *bad;
         struct scene s;
@@ -168,14 +168,4 @@ static void test_killed_from_outside(void **state)
         worker_stop(bad);
         worker_stop(s.good);
         harness_assert_settled(s.h);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                harness_test(test_culprit, (void *)&options),
-                harness_test(test_killed_from_outside, (void *)&options),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

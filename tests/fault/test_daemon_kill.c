@@ -160,7 +160,7 @@ static void kill_all(struct scene *s, const struct kind *kind, unsigned pass)
         assert_int_equal(a.n_hit, a.n);
 }
 
-static void test_points(void **state)
+HARNESS_TEST(test_points, &options)
 {
         unsigned n_passes = private_full() ? 3 : 1;
         struct scene s;
@@ -178,7 +178,7 @@ static void test_points(void **state)
         scene_end(&s);
 }
 
-static void test_moments(void **state)
+HARNESS_TEST(test_moments, &options)
 {
         unsigned n = private_full() ? 500 : 30;
         struct scene s;
@@ -194,14 +194,4 @@ static void test_moments(void **state)
                 scene_recover(&s);
         }
         scene_end(&s);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                harness_test(test_points, (void *)&options),
-                harness_test(test_moments, (void *)&options),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

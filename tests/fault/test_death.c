@@ -225,7 +225,7 @@ static const struct {
         {"two threads tear down", tear_down_twice, 0},
 };
 
-static void test_ends(void **state)
+HARNESS_TEST(test_ends, NULL)
 {
         struct harness *h = *state;
         char socket[PRIVATE_PATH_MAX];
@@ -263,7 +263,7 @@ static void end_main_thread(void)
 }
 
 /* It lives as long as any of its threads: a pidfd tells of the last one. */
-static void test_main_thread(void **state)
+HARNESS_TEST(test_main_thread, NULL)
 {
         struct harness *h = *state;
         struct dying d = start(h, end_main_thread);
@@ -316,7 +316,7 @@ static void fork_and_use(void)
                 pause();
 }
 
-static void test_fork(void **state)
+HARNESS_TEST(test_fork, NULL)
 {
         struct harness *h = *state;
         struct dying d = start(h, fork_and_use);
@@ -360,7 +360,7 @@ static void spawn_others(void)
                 pause();
 }
 
-static void test_spawn(void **state)
+HARNESS_TEST(test_spawn, NULL)
 {
         struct harness *h = *state;
         struct dying d = start(h, spawn_others);
@@ -383,7 +383,7 @@ static void replace_program(void)
 }
 
 /* The same process as far as the daemon can know: what it held is held until its exit. */
-static void test_exec(void **state)
+HARNESS_TEST(test_exec, NULL)
 {
         struct harness *h = *state;
         struct dying d = start(h, replace_program);
@@ -413,7 +413,7 @@ static void be_stopped(void)
 #define FIRST_CHAIN ((1u << 22) + 1)
 
 /* Nobody waits for it, and it loses nothing. */
-static void test_stopped(void **state)
+HARNESS_TEST(test_stopped, NULL)
 {
         unsigned seconds = private_full() ? 60 : 3;
         struct harness *h = *state;
@@ -468,7 +468,7 @@ static int compare(const void *a, const void *b)
 }
 
 /* From the signal until everything is free; the kernel's own time is in it. */
-static void test_how_soon(void **state)
+HARNESS_TEST(test_how_soon, NULL)
 {
         uint64_t nsec[31], n = private_full() ? ARRAY_SIZE(nsec) : 11;
         struct harness *h = *state;
@@ -495,19 +495,4 @@ static void test_how_soon(void **state)
                 (double)nsec[n / 2] / 1e6, (double)nsec[n - 1] / 1e6, (unsigned)n);
         /* 10 ms are wanted of the host's memory; a bound that a loaded machine keeps. */
         assert_true(nsec[n / 2] < UINT64_C(2000000000));
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                harness_test(test_ends, NULL),
-                harness_test(test_main_thread, NULL),
-                harness_test(test_fork, NULL),
-                harness_test(test_spawn, NULL),
-                harness_test(test_exec, NULL),
-                harness_test(test_stopped, NULL),
-                harness_test(test_how_soon, NULL),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

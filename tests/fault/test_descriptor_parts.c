@@ -225,7 +225,7 @@ static void await_idle(struct harness *h, const char *tenant)
         }
 }
 
-static void test_open_files(void **state)
+HARNESS_TEST(test_open_files, &options)
 {
         struct harness *h = *state;
         pid_t pid = (pid_t)ctl_status(h, "pid"), attacker;
@@ -261,7 +261,7 @@ static void test_open_files(void **state)
 }
 
 /* A process dies that has thousands of shares by a few connections: they end in slices. */
-static void test_many_end_at_once(void **state)
+HARNESS_TEST(test_many_end_at_once, &options)
 {
         struct harness *h = *state;
         struct booty booty;
@@ -295,7 +295,7 @@ static struct accounts look(struct harness *h)
         return a;
 }
 
-static void test_kept(void **state)
+HARNESS_TEST(test_kept, &kept)
 {
         struct harness *h = *state;
         uint64_t n_kept = ctl_status(h, "kept_fds");
@@ -340,11 +340,5 @@ static void test_kept(void **state)
 
 int main(void)
 {
-        const struct CMUnitTest tests[] = {
-                harness_test(test_open_files, (void *)&options),
-                harness_test(test_many_end_at_once, (void *)&options),
-                harness_test(test_kept, (void *)&kept),
-        };
-
-        return cmocka_run_group_tests(tests, file_clock_open, file_clock_close);
+        return test_run_all(file_clock_open, file_clock_close);
 }

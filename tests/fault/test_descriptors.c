@@ -55,7 +55,7 @@ static void set_limit(pid_t pid, struct rlimit limit)
         assert_int_equal(prlimit(pid, RLIMIT_NOFILE, &limit, NULL), 0);
 }
 
-static void test_warned(void **state)
+HARNESS_TEST(test_warned, &options)
 {
         struct harness *h = *state;
         const char *argv[] = {"/bin/sh", "-c", "ulimit -n 512 && exec \"$0\" \"$@\" 2>>\"$LOG\"",
@@ -126,13 +126,13 @@ static void refuse_early(struct harness *h, unsigned n_expected)
         set_limit(pid, before);
 }
 
-static void test_refused_early(void **state)
+HARNESS_TEST(test_refused_early, &options)
 {
         refuse_early(*state, FEW_FDS * 3 / 8);
 }
 
 /* Each extent is two files there: its own, and what was exported of it. */
-static void test_refused_early_when_kept(void **state)
+HARNESS_TEST(test_refused_early_when_kept, &kept)
 {
         refuse_early(*state, FEW_FDS * 3 / 16);
 }
@@ -166,7 +166,7 @@ static pid_t share_memory(struct harness *h)
 }
 
 /* With everything that clients share, too, and what is kept of it, the reserve is left. */
-static void test_shared_and_kept(void **state)
+HARNESS_TEST(test_shared_and_kept, &kept)
 {
         struct harness *h = *state;
         struct rlimit before;
@@ -195,7 +195,7 @@ static void test_shared_and_kept(void **state)
 }
 
 /* The kernel's table is as large as it will ever have to be: that it grows would stop the loop. */
-static void test_table(void **state)
+HARNESS_TEST(test_table, NULL)
 {
         struct harness *h = *state;
         uint64_t needed = ctl_status(h, "open_files_needed"), max = ctl_status(h, "open_files_max");
@@ -215,7 +215,7 @@ static void restart(struct harness *h)
 
 /* What other hosts share takes some, too: threads, and connections to its nodes. Tenants have what
  * that leaves. */
-static void test_remote(void **state)
+HARNESS_TEST(test_remote, NULL)
 {
         struct harness *h = *state;
         uint64_t needed = ctl_status(h, "open_files_needed");
@@ -234,18 +234,4 @@ static void test_remote(void **state)
         assert_int_equal(truncate(h->daemon.config, len), 0);
         restart(h);
         assert_int_equal(ctl_status(h, "open_files_needed"), needed);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                harness_test(test_warned, (void *)&options),
-                harness_test(test_refused_early, (void *)&options),
-                harness_test(test_refused_early_when_kept, (void *)&kept),
-                harness_test(test_shared_and_kept, (void *)&kept),
-                harness_test(test_table, NULL),
-                harness_test(test_remote, NULL),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

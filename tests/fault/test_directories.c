@@ -57,7 +57,7 @@ static void refuses(const char *config, int code, const char *a, const char *b)
 }
 
 /* Two daemons that write one file would lose each other's tenants. */
-static void test_state_dir_in_use(void **state)
+HARNESS_TEST(test_state_dir_in_use, NULL)
 {
         struct harness *h = *state;
         struct paths p;
@@ -73,7 +73,7 @@ static void test_state_dir_in_use(void **state)
         ctl(h, "tenants remove kept");
 }
 
-static void test_dangling_link(void **state)
+HARNESS_TEST(test_dangling_link, NULL)
 {
         struct harness *h = *state;
         struct paths p;
@@ -86,7 +86,7 @@ static void test_dangling_link(void **state)
         refuses(p.config, 3, p.runtime, "the directory above it is missing");
 }
 
-static void test_open_to_everybody(void **state)
+HARNESS_TEST(test_open_to_everybody, NULL)
 {
         struct harness *h = *state;
         struct paths p;
@@ -109,7 +109,7 @@ static void assert_log(struct harness *h, const char *words)
         free(text);
 }
 
-static void test_open_to_a_group(void **state)
+HARNESS_TEST(test_open_to_a_group, NULL)
 {
         struct harness *h = *state;
         int status;
@@ -122,7 +122,7 @@ static void test_open_to_a_group(void **state)
 
 /* What a daemon opens as root is in directories of its own: none is used that somebody else made.
  */
-static void test_of_somebody_else(void **state)
+HARNESS_TEST(test_of_somebody_else, NULL)
 {
         struct harness *h = *state;
         struct paths p;
@@ -167,7 +167,7 @@ static unsigned mode_of(const char *dir, const char *name)
 }
 
 /* Left open to everybody, by an older daemon or by hand. A stranger has the old lock open still. */
-static void test_mended(void **state)
+HARNESS_TEST(test_mended, NULL)
 {
         struct harness *h = *state;
         char path[PRIVATE_PATH_MAX];
@@ -196,7 +196,7 @@ static void test_mended(void **state)
 }
 
 /* Tenants get through to their sockets whatever umask the daemon was started with. */
-static void test_umask(void **state)
+HARNESS_TEST(test_umask, NULL)
 {
         struct harness *h = *state;
         char path[PRIVATE_PATH_MAX];
@@ -224,7 +224,7 @@ static void crash(struct harness *h)
 }
 
 /* Directories of two tenants, one of them gone since; what somebody put there stays. */
-static void test_after_a_crash(void **state)
+HARNESS_TEST(test_after_a_crash, NULL)
 {
         static const struct private_tenant both[] = {{"a", NULL}, {"gone", NULL}, {NULL, NULL}};
         static const struct private_options two = {.tenants = both}, one = {0};
@@ -257,7 +257,7 @@ static void test_after_a_crash(void **state)
 /* ---- the configuration file ---- */
 
 /* What it made for a tenant goes with the tenant, also where the one that made it is gone. */
-static void test_tenant_goes_after_a_crash(void **state)
+HARNESS_TEST(test_tenant_goes_after_a_crash, NULL)
 {
         struct harness *h = *state;
         char path[PRIVATE_PATH_MAX];
@@ -271,7 +271,7 @@ static void test_tenant_goes_after_a_crash(void **state)
         assert_int_equal(access(path, F_OK), -1);
 }
 
-static void test_unreadable_config(void **state)
+HARNESS_TEST(test_unreadable_config, NULL)
 {
         struct harness *h = *state;
         struct paths p;
@@ -284,7 +284,7 @@ static void test_unreadable_config(void **state)
         refuses(p.config, 2, "Permission denied", "make it readable");
 }
 
-static void test_status_without_a_file(void **state)
+HARNESS_TEST(test_status_without_a_file, NULL)
 {
         struct harness *h = *state;
         const char *argv[] = {program_daemon(), "--runtime-dir", h->daemon.runtime, "--state-dir",
@@ -314,7 +314,7 @@ static void test_status_without_a_file(void **state)
 }
 
 /* Directories and models may have names in any language. */
-static void test_beyond_ascii(void **state)
+HARNESS_TEST(test_beyond_ascii, NULL)
 {
         static const char model[] = "/data/\xe6\xa8\xa1\xe5\x9e\x8b/Qwen";
         struct harness *h = *state;
@@ -357,7 +357,7 @@ static void test_beyond_ascii(void **state)
 
 /* A file of a newer kvleased serves, and is said; one that was cut off, or that everybody may write
  * to, doesn't. */
-static void test_tenants_of_others(void **state)
+HARNESS_TEST(test_tenants_of_others, NULL)
 {
         static const char newer[] = "[tenant newer]\nlimit = 8MiB\nfuture_option = 3\n";
         struct harness *h = *state;
@@ -385,25 +385,4 @@ static void test_tenants_of_others(void **state)
         assert_int_equal(unlink(path), 0);
         harness_start(h);
         free(text);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                harness_test(test_state_dir_in_use, NULL),
-                harness_test(test_dangling_link, NULL),
-                harness_test(test_open_to_everybody, NULL),
-                harness_test(test_open_to_a_group, NULL),
-                harness_test(test_of_somebody_else, NULL),
-                harness_test(test_mended, NULL),
-                harness_test(test_umask, NULL),
-                harness_test(test_after_a_crash, NULL),
-                harness_test(test_tenant_goes_after_a_crash, NULL),
-                harness_test(test_tenants_of_others, NULL),
-                harness_test(test_unreadable_config, NULL),
-                harness_test(test_status_without_a_file, NULL),
-                harness_test(test_beyond_ascii, NULL),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -102,7 +102,7 @@ static void run_on_full_disk(struct harness *h)
         assert_int_equal(ctl_tenant(h, "a", "limit_bytes"), 16 << 20);
 }
 
-static void test_disk(void **state)
+HARNESS_TEST(test_disk, NULL)
 {
         struct harness *h = *state;
 
@@ -132,7 +132,7 @@ static void limit_daemon(struct harness *h, int resource, rlim_t n)
 }
 
 /* Who is there is served on; who comes is turned away, and gets in when there is room. */
-static void test_descriptors(void **state)
+HARNESS_TEST(test_descriptors, NULL)
 {
         struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", 1), *other = worker_spawn(h);
@@ -158,7 +158,7 @@ static void test_descriptors(void **state)
 /* ---- locked memory -------------------------------------------------------------------------- */
 
 /* Nothing of ours is locked; a limit of 0 is a container's default. */
-static void test_locked_memory(void **state)
+HARNESS_TEST(test_locked_memory, NULL)
 {
         struct harness *h = *state;
         struct rlimit before;
@@ -180,7 +180,7 @@ static const struct private_options jumping = {.env = file_clock_env, .tenants =
 
 /* Forwards by years, back to the beginning, to the end of all numbers: pages may expire, what is
  * held stays, and the state is whole. */
-static void test_clock(void **state)
+HARNESS_TEST(test_clock, &jumping)
 {
         static const uint64_t times[] = {YEAR_NSEC, 10 * YEAR_NSEC, 1000, 2000, UINT64_MAX / 2,
                 UINT64_MAX - 1, 5, YEAR_NSEC};
@@ -203,12 +203,5 @@ static void test_clock(void **state)
 
 int main(void)
 {
-        const struct CMUnitTest tests[] = {
-                harness_test(test_disk, NULL),
-                harness_test(test_descriptors, NULL),
-                harness_test(test_locked_memory, NULL),
-                harness_test(test_clock, (void *)&jumping),
-        };
-
-        return cmocka_run_group_tests(tests, file_clock_open, file_clock_close);
+        return test_run_all(file_clock_open, file_clock_close);
 }

@@ -134,7 +134,7 @@ static const struct {
         {"reserved-flag", reserved_flag},
 };
 
-static void test_violations(void **state)
+HARNESS_TEST(test_violations, &few_clients)
 {
         struct harness *h = *state;
         struct good good;
@@ -158,7 +158,7 @@ static void test_violations(void **state)
 /* ---- what is refused politely ---- */
 
 /* A type from a newer client is answered, and the connection goes on. */
-static void test_unknown_type(void **state)
+HARNESS_TEST(test_unknown_type, NULL)
 {
         struct raw r;
 
@@ -173,7 +173,7 @@ static void test_unknown_type(void **state)
 }
 
 /* Pages and namespaces that are not the asker's. */
-static void test_wrong_objects(void **state)
+HARNESS_TEST(test_wrong_objects, NULL)
 {
         static uint32_t pages[] = {0, 1, 0x7fffffff, UINT32_MAX};
         Kvlease__V1__FreeRequest free_pages = KVLEASE__V1__FREE_REQUEST__INIT;
@@ -224,7 +224,7 @@ static uint32_t status_with(struct raw *r, uint16_t type, uint8_t byte, const Pr
 }
 
 /* Unpacked, a name ends at its first NUL: one namespace could be opened by another's name. */
-static void test_texts(void **state)
+HARNESS_TEST(test_texts, NULL)
 {
         static const uint8_t bytes[] = {'\0', '\n', 0x1b, 0x7f, 0xff};
         Kvlease__V1__NsOpenRequest open = KVLEASE__V1__NS_OPEN_REQUEST__INIT;
@@ -266,7 +266,7 @@ static void test_texts(void **state)
 }
 
 /* A client of another protocol version gets an answer that says which side to upgrade. */
-static void test_version(void **state)
+HARNESS_TEST(test_version, NULL)
 {
         const Kvlease__V1__HelloReply *hello;
         struct raw r;
@@ -296,7 +296,7 @@ static void test_version(void **state)
 }
 
 /* Whoever doesn't prove which process it is gets nothing. */
-static void test_unproven(void **state)
+HARNESS_TEST(test_unproven, &challenge)
 {
         Kvlease__V1__LookupRequest lookup = KVLEASE__V1__LOOKUP_REQUEST__INIT;
         Kvlease__V1__AuthRequest auth = KVLEASE__V1__AUTH_REQUEST__INIT;
@@ -333,7 +333,7 @@ static void assert_memory(struct harness *h, int64_t before_kib)
 }
 
 /* Frames that never end, and clients that say nothing. */
-static void test_half_frames(void **state)
+HARNESS_TEST(test_half_frames, &few_clients)
 {
         struct harness *h = *state;
         uint8_t buf[FRAME_HEADER_SIZE + 100] = {0};
@@ -369,7 +369,7 @@ static bool flood(struct raw *r, const uint8_t *frame, size_t len, uint64_t *ret
         return false;
 }
 
-static void test_flood(void **state)
+HARNESS_TEST(test_flood, &few_clients)
 {
         struct harness *h = *state;
         int64_t before = proc_status_value(h->daemon.pid, "RssAnon");
@@ -401,7 +401,7 @@ static void test_flood(void **state)
 }
 
 /* Namespaces cost the daemon memory: there is an end to them. */
-static void test_many_namespaces(void **state)
+HARNESS_TEST(test_many_namespaces, NULL)
 {
         struct harness *h = *state;
         int64_t before = proc_status_value(h->daemon.pid, "RssAnon");
@@ -415,7 +415,7 @@ static void test_many_namespaces(void **state)
         worker_stop(w);
 }
 
-static void test_many_clients(void **state)
+HARNESS_TEST(test_many_clients, &few_clients)
 {
         struct harness *h = *state;
         const Kvlease__V1__HelloReply *hello;
@@ -438,7 +438,7 @@ static void test_many_clients(void **state)
 }
 
 /* After BYE nothing is served any more. */
-static void test_after_bye(void **state)
+HARNESS_TEST(test_after_bye, NULL)
 {
         struct harness *h = *state;
         const Kvlease__V1__LeaseReply *reply;
@@ -481,7 +481,7 @@ static void mutate(struct raw *r, uint64_t *random)
         }
 }
 
-static void test_mutations(void **state)
+HARNESS_TEST(test_mutations, &many_clients)
 {
         struct harness *h = *state;
         int64_t before = proc_status_value(h->daemon.pid, "RssAnon");
@@ -531,7 +531,7 @@ static uint32_t publish_one(struct raw *r, uint32_t ns_id, uint8_t *key)
 
 /* One key, as often as a frame takes; then FETCHes of its page: the limit holds, says what it is,
  * and nobody else notices. */
-static void test_pins(void **state)
+HARNESS_TEST(test_pins, &pinned)
 {
         static uint8_t keys[PINS_MAX * KVL_KEY_BYTES];
         Kvlease__V1__LookupRequest lookup = KVLEASE__V1__LOOKUP_REQUEST__INIT;
@@ -571,24 +571,8 @@ static void test_pins(void **state)
 
 int main(void)
 {
-        const struct CMUnitTest tests[] = {
-                harness_test(test_violations, (void *)&few_clients),
-                harness_test(test_unknown_type, NULL),
-                harness_test(test_wrong_objects, NULL),
-                harness_test(test_texts, NULL),
-                harness_test(test_version, NULL),
-                harness_test(test_unproven, (void *)&challenge),
-                harness_test(test_half_frames, (void *)&few_clients),
-                harness_test(test_flood, (void *)&few_clients),
-                harness_test(test_many_namespaces, NULL),
-                harness_test(test_many_clients, (void *)&few_clients),
-                harness_test(test_after_bye, NULL),
-                harness_test(test_pins, (void *)&pinned),
-                harness_test(test_mutations, (void *)&many_clients),
-        };
-
         /* meson sets it; calloc() then touches all it gives, and the daemon's size means nothing.
          */
         unsetenv("MALLOC_PERTURB_");
-        return cmocka_run_group_tests(tests, NULL, NULL);
+        return test_run_all(NULL, NULL);
 }

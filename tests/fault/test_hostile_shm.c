@@ -542,7 +542,7 @@ static void run_attack(struct harness *h, void *data)
         attack->fn(&s);
 }
 
-static void test_attacks(void **state)
+HARNESS_TEST(test_attacks, &two_tenants)
 {
         struct harness *h = *state;
         struct good same, other;
@@ -584,7 +584,7 @@ static void wrap_counters(struct harness *h, void *data)
                 atomic_store(&s.counters[pages[i]], UINT32_MAX);
 }
 
-static void test_counters_wrap(void **state)
+HARNESS_TEST(test_counters_wrap, &small_cache)
 {
         struct harness *h = *state;
         struct worker *reader = worker_start(h, "a", "good", 1), *other;
@@ -686,7 +686,7 @@ static bool is_over(const struct raw_child *c)
         return poll(&p, 1, 0) > 0;
 }
 
-static void test_random(void **state)
+HARNESS_TEST(test_random, &two_tenants)
 {
         uint64_t seed = harness_seed(), seconds = private_full() ? 60 : 3;
         uint64_t end = now_nsec() + seconds * 1000000000;
@@ -719,15 +719,4 @@ static void test_random(void **state)
         print_message("%u lives, %llu violations\n", n_lives, (unsigned long long)h->violations);
         good_stop(&same);
         good_stop(&other);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                harness_test(test_attacks, (void *)&two_tenants),
-                harness_test(test_counters_wrap, (void *)&small_cache),
-                harness_test(test_random, (void *)&two_tenants),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

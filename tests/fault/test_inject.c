@@ -259,7 +259,7 @@ static void try_serving(struct harness *h, unsigned f, uint64_t k)
         harness_assert_settled(h);
 }
 
-static void test_serving(void **state)
+HARNESS_TEST(test_serving, &options)
 {
         struct harness *h = *state;
         struct counts before;
@@ -353,7 +353,7 @@ static void try_starting(struct harness *h, unsigned f, uint64_t k)
         assert_documented_end(h, log_offset, status);
 }
 
-static void test_starting(void **state)
+HARNESS_TEST(test_starting, &options)
 {
         struct harness *h = *state;
         struct counts counts;
@@ -387,7 +387,7 @@ static void start_used(struct harness *h)
         ctl_wait_status(h, "n_clients", 0);
 }
 
-static void test_stopping(void **state)
+HARNESS_TEST(test_stopping, &options)
 {
         struct harness *h = *state;
         struct counts before;
@@ -421,7 +421,7 @@ static bool is_documented(int code, int injected)
                code == -ENOTCONN || code == -ETIMEDOUT || code == -EIO;
 }
 
-static void test_library(void **state)
+HARNESS_TEST(test_library, &options)
 {
         static const char *const modules = "KVL_INJECT_MODULES=libkvlease:libcrypto:libprotobuf";
         const char *env[] = {file_env, preload_env, modules, "KVL_WORKER_TIMEOUT_MSEC=3000", NULL};
@@ -459,12 +459,5 @@ static void test_library(void **state)
 
 int main(void)
 {
-        const struct CMUnitTest tests[] = {
-                harness_test(test_starting, (void *)&options),
-                harness_test(test_serving, (void *)&options),
-                harness_test(test_stopping, (void *)&options),
-                harness_test(test_library, (void *)&options),
-        };
-
-        return cmocka_run_group_tests(tests, open_shared, close_shared);
+        return test_run_all(open_shared, close_shared);
 }

@@ -164,7 +164,7 @@ static void end(struct scene *s)
                 print_message("%u times something was lost, and said to be\n", s->n_lost);
 }
 
-static void test_taking_over(void **state)
+HARNESS_TEST(test_taking_over, &kept)
 {
         struct counts before;
         struct scene s;
@@ -238,7 +238,7 @@ static void try_keeping(struct scene *s, unsigned f, uint64_t k)
         proc_output_free(&o);
 }
 
-static void test_keeping(void **state)
+HARNESS_TEST(test_keeping, &kept)
 {
         struct counts before;
         struct worker *w;
@@ -262,10 +262,5 @@ static void test_keeping(void **state)
 
 int main(void)
 {
-        const struct CMUnitTest tests[] = {
-                harness_test(test_taking_over, (void *)&kept),
-                harness_test(test_keeping, (void *)&kept),
-        };
-
-        return cmocka_run_group_tests(tests, open_shared, close_shared);
+        return test_run_all(open_shared, close_shared);
 }

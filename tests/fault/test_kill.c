@@ -32,7 +32,7 @@ static void kill_and_replace(
         }
 }
 
-static void test_kill(void **state)
+HARNESS_TEST(test_kill, &two_tenants)
 {
         unsigned n_kills = private_full() ? 200 : private_short() ? 10 : 20;
         struct harness *h = *state;
@@ -56,7 +56,7 @@ static void test_kill(void **state)
 }
 
 /* Killed while it maps and holds: everything ends, soon. */
-static void test_reclaim(void **state)
+HARNESS_TEST(test_reclaim, &two_tenants)
 {
         struct harness *h = *state;
         struct worker *w = worker_start(h, "b", "ns", 1);
@@ -68,14 +68,4 @@ static void test_reclaim(void **state)
         ctl_wait_status(h, "pages_granted", 0);
         assert_int_equal(ctl_status(h, "pages_sealed"), 8);
         assert_int_equal(ctl_status(h, "pages_pinned"), 0);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                harness_test(test_kill, (void *)&two_tenants),
-                harness_test(test_reclaim, (void *)&two_tenants),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -102,7 +102,7 @@ static void run_out(struct harness *h, unsigned more)
 }
 
 /* A connection takes two: once the first of them is the one that is lacking, once the second. */
-static void test_no_descriptors(void **state)
+HARNESS_TEST(test_no_descriptors, &crowd)
 {
         run_out(*state, 0);
         run_out(*state, 1);
@@ -148,7 +148,7 @@ static void assert_full(struct harness *h, const char *tenant, const char *sente
         raw_close(&r);
 }
 
-static void test_too_many(void **state)
+HARNESS_TEST(test_too_many, &few)
 {
         struct harness *h = *state;
         struct raw raws[5];
@@ -177,7 +177,7 @@ static void test_too_many(void **state)
 }
 
 /* Even to be told that there is no place costs one: at most 32 at a time. */
-static void test_refused_are_bounded(void **state)
+HARNESS_TEST(test_refused_are_bounded, &few)
 {
         struct harness *h = *state;
         struct raw raws[2];
@@ -204,15 +204,4 @@ static void test_refused_are_bounded(void **state)
                 fd_close(fds[i]);
         for (unsigned i = 0; i < 2; i++)
                 raw_close(&raws[i]);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                harness_test(test_no_descriptors, (void *)&crowd),
-                harness_test(test_too_many, (void *)&few),
-                harness_test(test_refused_are_bounded, (void *)&few),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

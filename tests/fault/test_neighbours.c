@@ -63,52 +63,37 @@ static void test_beside(void **state, enum neighbour kind)
         harness_assert_prompt(h);
 }
 
-static void test_refills(void **state)
+HARNESS_TEST(test_refills, &options)
 {
         test_beside(state, NEIGHBOUR_REFILLS);
 }
 
-static void test_pins(void **state)
+HARNESS_TEST(test_pins, &options)
 {
         test_beside(state, NEIGHBOUR_PINS);
 }
 
-static void test_asks(void **state)
+HARNESS_TEST(test_asks, &options)
 {
         test_beside(state, NEIGHBOUR_ASKS);
 }
 
-static void test_churn(void **state)
+HARNESS_TEST(test_churn, &options)
 {
         test_beside(state, NEIGHBOUR_CHURN);
 }
 
-static void test_touches(void **state)
+HARNESS_TEST(test_touches, &options)
 {
         test_beside(state, NEIGHBOUR_TOUCHES);
 }
 
-static void test_leases(void **state)
+HARNESS_TEST(test_leases, &options)
 {
         test_beside(state, NEIGHBOUR_LEASES);
 }
 
-static void test_waits(void **state)
+HARNESS_TEST(test_waits, &options)
 {
         test_beside(state, NEIGHBOUR_WAITS);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                harness_test(test_refills, (void *)&options),
-                harness_test(test_pins, (void *)&options),
-                harness_test(test_asks, (void *)&options),
-                harness_test(test_churn, (void *)&options),
-                harness_test(test_touches, (void *)&options),
-                harness_test(test_leases, (void *)&options),
-                harness_test(test_waits, (void *)&options),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -228,7 +228,7 @@ static void clear_away(struct attack *a)
         ctl(a->h, "purge mob --remove");
 }
 
-static void test_redteam(void **state)
+HARNESS_TEST(test_redteam, &options)
 {
         struct attack a = {.h = *state};
         unsigned seconds = private_full() ? FULL_SEC : SHORT_SEC;
@@ -249,11 +249,4 @@ static void test_redteam(void **state)
         assert_prompt(&a);
         /* The enemies are forgotten: a rule of theirs broken at the end is none of the test's. */
         harness_assert_settled(a.h);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {harness_test(test_redteam, (void *)&options)};
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

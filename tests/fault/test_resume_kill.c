@@ -98,7 +98,7 @@ static void run_death(struct harness *h, const char *point)
         worker_stop(mate);
 }
 
-static void test_deaths(void **state)
+HARNESS_TEST(test_deaths, &kept)
 {
         struct harness *h = *state;
         uint64_t n_kept;
@@ -117,11 +117,4 @@ static void test_deaths(void **state)
                 n++;
         }
         assert_true(n > 0);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {harness_test(test_deaths, (void *)&kept)};
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -183,7 +183,7 @@ static void run_death(struct harness *h, const struct death *d)
         }
 }
 
-static void test_deaths(void **state)
+HARNESS_TEST(test_deaths, NULL)
 {
         struct harness *h = *state;
 
@@ -203,19 +203,9 @@ static bool is_tried(const char *point)
 }
 
 /* Whoever adds a point adds the line that passes it. */
-static void test_no_point_is_forgotten(void **state)
+TEST_BARE(test_no_point_is_forgotten)
 {
         for (size_t i = 0; i < ARRAY_SIZE(points); ++i)
                 if (!is_tried(points[i]))
                         fail_msg("no line passes the fault point %s", points[i]);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_no_point_is_forgotten),
-                harness_test(test_deaths, NULL),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -66,7 +66,7 @@ static char *tenants_text(struct harness *h)
         return o.out;
 }
 
-static void test_nothing_changes(void **state)
+HARNESS_TEST(test_nothing_changes, &options)
 {
         struct harness *h = *state;
         char path[PRIVATE_PATH_MAX], *was, *is;
@@ -99,7 +99,7 @@ static void test_nothing_changes(void **state)
 }
 
 /* The same words once there is no obstacle any more. */
-static void test_works_again(void **state)
+HARNESS_TEST(test_works_again, &options)
 {
         struct harness *h = *state;
         struct obstacle o;
@@ -114,14 +114,4 @@ static void test_works_again(void **state)
         harness_restart(h);
         assert_int_equal(ctl_tenant(h, "kept", "weight"), 9);
         assert_int_equal(ctl_status(h, "n_tenants"), 2);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                harness_test(test_nothing_changes, (void *)&options),
-                harness_test(test_works_again, (void *)&options),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

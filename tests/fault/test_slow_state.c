@@ -64,7 +64,7 @@ static void assert_ends(pid_t pid, int code)
         assert_int_equal(WEXITSTATUS(status), code);
 }
 
-static void test_others_are_served(void **state)
+HARNESS_TEST(test_others_are_served, &options)
 {
         struct harness *h = *state;
         uint32_t pages[8];
@@ -92,7 +92,7 @@ static void test_others_are_served(void **state)
 }
 
 /* SIGTERM comes while it is written: the stop waits, it is answered and kept. */
-static void test_stopped(void **state)
+HARNESS_TEST(test_stopped, &options)
 {
         struct harness *h = *state;
         int status;
@@ -115,7 +115,7 @@ static void test_stopped(void **state)
 }
 
 /* Killed before the file is synced, before it takes the old one's place, and after. */
-static void test_killed(void **state)
+HARNESS_TEST(test_killed, &options)
 {
         static const struct {
                 unsigned f, k;
@@ -146,11 +146,5 @@ static void test_killed(void **state)
 
 int main(void)
 {
-        const struct CMUnitTest tests[] = {
-                harness_test(test_others_are_served, (void *)&options),
-                harness_test(test_stopped, (void *)&options),
-                harness_test(test_killed, (void *)&options),
-        };
-
-        return cmocka_run_group_tests(tests, open_shared, close_shared);
+        return test_run_all(open_shared, close_shared);
 }

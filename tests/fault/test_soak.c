@@ -111,7 +111,7 @@ static void run(struct harness *h, unsigned n_lives, unsigned msec)
         scene_end(&s);
 }
 
-static void test_soak(void **state)
+HARNESS_TEST(test_soak, &options)
 {
         struct harness *h = *state;
         struct level first, last;
@@ -127,11 +127,4 @@ static void test_soak(void **state)
         assert_int_equal(last.n_pages, 0);
         if (private_measures_memory())
                 assert_true(last.rss_kib <= first.rss_kib + SLACK_KIB);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {harness_test(test_soak, (void *)&options)};
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -129,7 +129,7 @@ static uint32_t map_set(struct raw *r, uint32_t ns_id, uint32_t set, int *ret_fd
 }
 
 /* Who opens the file waits 45 s for whoever has a lease of it, unless it is told not to. */
-static void test_lease_of_a_file(void **state)
+HARNESS_TEST(test_lease_of_a_file, &tiered)
 {
         struct harness *h = *state;
         struct raw holder, other;
@@ -201,7 +201,7 @@ static unsigned start_herd(struct herd *herd, pthread_t *threads)
         return n;
 }
 
-static void test_herd(void **state)
+HARNESS_TEST(test_herd, &plain)
 {
         static pthread_t threads[N_HERD];
         Kvlease__V1__AnnounceRequest announce = KVLEASE__V1__ANNOUNCE_REQUEST__INIT;
@@ -237,14 +237,4 @@ static void test_herd(void **state)
         fd_close(s.index_fd);
         fd_close(s.pins_fd);
         ctl_wait_status(h, "n_clients", 0);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                harness_test(test_lease_of_a_file, (void *)&tiered),
-                harness_test(test_herd, (void *)&plain),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -71,7 +71,7 @@ static void fill_magazine(struct harness *h, struct worker *w)
         assert_true(ctl_status(h, "pages_ready") >= N);
 }
 
-static void test_stopped(void **state)
+HARNESS_TEST(test_stopped, NULL)
 {
         struct harness *h = *state;
         struct worker *a = worker_start(h, "a", "ns", 1), *b;
@@ -109,7 +109,7 @@ static void test_stopped(void **state)
 }
 
 /* A worker dies, and another one says goodbye, while nobody watches. */
-static void test_death_meanwhile(void **state)
+HARNESS_TEST(test_death_meanwhile, NULL)
 {
         struct harness *h = *state;
         struct worker *a = worker_start(h, "a", "ns", 1), *b = worker_start(h, "a", "ns", 1);
@@ -175,7 +175,7 @@ static void check_says(struct harness *h, const char *const *words, const char *
                 close(files[i][0]);
 }
 
-static void test_asked_meanwhile(void **state)
+HARNESS_TEST(test_asked_meanwhile, NULL)
 {
         static const char *const verbs[][3] = {{"status", "--json"}, {"doctor", "--all"},
                 {"version"}, {"events"}, {"tenants", "list", "--json"}};
@@ -187,15 +187,4 @@ static void test_asked_meanwhile(void **state)
 
                 check_says(*state, words, shows[i]);
         }
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                harness_test(test_stopped, NULL),
-                harness_test(test_death_meanwhile, NULL),
-                harness_test(test_asked_meanwhile, NULL),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -128,7 +128,7 @@ static void leave(struct raw *r)
         raw_close(r);
 }
 
-static void test_flood(void **state)
+HARNESS_TEST(test_flood, &options)
 {
         struct harness *h = *state;
         struct raw flood, other;
@@ -150,7 +150,7 @@ static void test_flood(void **state)
 }
 
 /* How many it leaves unread, whatever the machine's limits are. */
-static void test_bound(void **state)
+HARNESS_TEST(test_bound, &options)
 {
         struct harness *h = *state;
         struct raw r;
@@ -201,7 +201,7 @@ static void assert_logged_once(struct harness *h, const char *words)
 }
 
 /* So many that all together starve the rest: who asks then waits, and loses nothing but time. */
-static void test_starved(void **state)
+HARNESS_TEST(test_starved, &options)
 {
         struct harness *h = *state;
         struct raw floods[N_FLOODERS], other;
@@ -232,7 +232,7 @@ static void test_starved(void **state)
 }
 
 /* A goodbye doesn't leave them behind for the next connection to leave more. */
-static void test_goodbye(void **state)
+HARNESS_TEST(test_goodbye, &options)
 {
         struct harness *h = *state;
         Kvlease__V1__ByeRequest bye = KVLEASE__V1__BYE_REQUEST__INIT;
@@ -247,7 +247,7 @@ static void test_goodbye(void **state)
 }
 
 /* Nor does half a hang-up. */
-static void test_half_closed(void **state)
+HARNESS_TEST(test_half_closed, &options)
 {
         struct harness *h = *state;
         Kvlease__V1__NsCloseRequest close_ns = KVLEASE__V1__NS_CLOSE_REQUEST__INIT;
@@ -269,7 +269,7 @@ static void test_half_closed(void **state)
 
 /* The daemon's log goes to a pipe that nobody reads, as of a container's driver that has stopped:
  * clients and administrators are served all the same, and no line is lost. */
-static void test_log(void **state)
+HARNESS_TEST(test_log, &options)
 {
         struct harness *h = *state;
         _cleanup_free_ char *text = calloc(1, 1 << 20);
@@ -302,18 +302,4 @@ static void test_log(void **state)
         assert_int_equal(unlink(h->daemon.log), 0);
         fd_close(open(h->daemon.log, O_WRONLY | O_CREAT | O_CLOEXEC, 0600));
         fd_close(fifo);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                harness_test(test_flood, (void *)&options),
-                harness_test(test_bound, (void *)&options),
-                harness_test(test_starved, (void *)&options),
-                harness_test(test_goodbye, (void *)&options),
-                harness_test(test_half_closed, (void *)&options),
-                harness_test(test_log, (void *)&options),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

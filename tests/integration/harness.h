@@ -6,16 +6,11 @@
 #ifndef KVL_TEST_HARNESS_H
 #define KVL_TEST_HARNESS_H
 
-#include <setjmp.h>
-#include <stdarg.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 #include <jansson.h>
 
 #include "tests/integration/private-daemon.h"
 #include "tests/integration/worker.h"
+#include "tests/unit/test-run.h"
 
 #define HARNESS_MAX_WORKERS 512
 
@@ -47,7 +42,10 @@ struct harness {
         bool driver_keeps;    /* its context is broken, so that the driver gives nothing back */
 };
 
-/* A test with a daemon of its own: options (static, NULL: the defaults). */
+/* Begins a test with a daemon of its own: options (static, NULL: the defaults). */
+#define HARNESS_TEST(fn, options) TEST_WITH(fn, harness_setup, harness_teardown, options)
+
+/* The same for a file that lists its tests in a table: a row of it. */
 #define harness_test(fn, options) \
         cmocka_unit_test_prestate_setup_teardown(fn, harness_setup, harness_teardown, options)
 int harness_setup(void **state);

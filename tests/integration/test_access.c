@@ -92,7 +92,7 @@ static const struct private_tenant rows[] = {
         {"a", NULL}, {"b", "uids = 54321\n"}, {"c", "gids = 54400\n"}, {NULL, NULL}};
 static const struct private_options tenants = {.tenants = rows};
 
-static void test_tenant_sockets(void **state)
+HARNESS_TEST(test_tenant_sockets, &tenants)
 {
         struct harness *h = *state;
         char a[PRIVATE_PATH_MAX], b[PRIVATE_PATH_MAX], c[PRIVATE_PATH_MAX];
@@ -126,7 +126,7 @@ static void test_tenant_sockets(void **state)
 }
 
 /* The administrator is told which users a change locks out, and to whom it opens a tenant. */
-static void test_lost_access(void **state)
+HARNESS_TEST(test_lost_access, &tenants)
 {
         static const char *const told[][2] = {
                 {"tenants set b uids=54322", "note: uids 54321 may no longer connect to tenant b"},
@@ -149,7 +149,7 @@ static void test_lost_access(void **state)
 }
 
 /* The default socket: exactly one tenant must name the user. */
-static void test_default_socket(void **state)
+HARNESS_TEST(test_default_socket, &tenants)
 {
         struct harness *h = *state;
         char path[PRIVATE_PATH_MAX];
@@ -196,7 +196,7 @@ static void assert_admin(struct harness *h, const struct user *u, const char *wh
 static const struct private_options admin_group = {
         .daemon_lines = "admin_group = daemon\n", .tenants = rows};
 
-static void test_admin_socket(void **state)
+HARNESS_TEST(test_admin_socket, &admin_group)
 {
         static const struct user member = {"54322", "54322", "1"};
         struct harness *h = *state;
@@ -236,7 +236,7 @@ static void assert_finds_monitor(struct harness *h, const struct user *u)
 static const struct private_options two_groups = {
         .daemon_lines = "admin_group = 54400\nmonitor_group = daemon\n", .tenants = rows};
 
-static void test_monitor_socket(void **state)
+HARNESS_TEST(test_monitor_socket, &two_groups)
 {
         static const struct user member = {"54322", "54322", "1"};
         struct harness *h = *state;
@@ -259,17 +259,4 @@ static void test_monitor_socket(void **state)
         assert_status(path, &bob, "uid 54322 may not monitor kvleased: join group daemon");
         assert_status(path, &bob_in_team, NULL);
         assert_admin(h, &member, "uid 54322 may not administer kvleased");
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                harness_test(test_tenant_sockets, (void *)&tenants),
-                harness_test(test_lost_access, (void *)&tenants),
-                harness_test(test_default_socket, (void *)&tenants),
-                harness_test(test_admin_socket, (void *)&admin_group),
-                harness_test(test_monitor_socket, (void *)&two_groups),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -44,7 +44,7 @@ static int listen_high(const char *path)
         return high;
 }
 
-static void test_activation(void **state)
+HARNESS_TEST(test_activation, NULL)
 {
         struct harness *h = *state;
         char path[PRIVATE_PATH_MAX], dir[PRIVATE_PATH_MAX];
@@ -76,13 +76,4 @@ static void test_activation(void **state)
         assert_int_equal(status, 0);
         assert_int_equal(stat(path, &after), 0); /* its maker's, not the daemon's, to remove */
         assert_int_equal(private_daemon_start(&h->daemon), 0);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                harness_test(test_activation, NULL),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -43,7 +43,7 @@ static uint32_t set_pages(struct worker *w)
         return (uint32_t)strtoul(at + strlen("set="), NULL, 10);
 }
 
-static void test_holes(void **state)
+HARNESS_TEST(test_holes, &options)
 {
         struct worker *w = start_worker(*state, "holes");
         uint32_t n = set_pages(w), page;
@@ -60,7 +60,7 @@ static void test_holes(void **state)
         worker_stop(w);
 }
 
-static void test_none(void **state)
+HARNESS_TEST(test_none, &options)
 {
         struct worker *w = start_worker(*state, "-");
 
@@ -84,19 +84,8 @@ static void page_zero(struct harness *h, const char *flags, const char *hole)
         worker_stop(w);
 }
 
-static void test_page_zero(void **state)
+HARNESS_TEST(test_page_zero, &options)
 {
         page_zero(*state, "zero", "faults");
         page_zero(*state, "zero,holes", "zeros");
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                harness_test(test_holes, (void *)&options),
-                harness_test(test_none, (void *)&options),
-                harness_test(test_page_zero, (void *)&options),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

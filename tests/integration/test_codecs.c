@@ -153,7 +153,7 @@ static void check_ranges(struct harness *h)
         json_decref(reply);
 }
 
-static void test_layers(void **state)
+HARNESS_TEST(test_layers, &kept)
 {
         struct harness *h = *state;
         size_t bytes = (size_t)N_PAGES * PLANE_BYTES;
@@ -197,13 +197,4 @@ static void test_layers(void **state)
         free(before);
         free(after);
         ctl(h, "purge a --remove");
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                harness_test(test_layers, (void *)&kept),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

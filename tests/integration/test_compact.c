@@ -118,7 +118,7 @@ static void step_until(struct harness *h, struct worker *const *workers, unsigne
         }
 }
 
-static void test_sets_go_back(void **state)
+HARNESS_TEST(test_sets_go_back, &plain)
 {
         struct harness *h = *state;
         struct worker *w[] = {start_worker(h, true), start_worker(h, true)};
@@ -144,7 +144,7 @@ static void test_sets_go_back(void **state)
 }
 
 /* Who makes no promise keeps what it has mapped; when it has gone, its sets go too. */
-static void test_without_safe_points(void **state)
+HARNESS_TEST(test_without_safe_points, &plain)
 {
         struct harness *h = *state;
         struct worker *w = start_worker(h, false), *reader;
@@ -166,7 +166,7 @@ static void test_without_safe_points(void **state)
 
 /* Pages are hit all the time while they move: every lookup finds a whole chain, or the part before
  * a page that is just changing places, which may be the first one; what it finds is right. */
-static void test_hits_meanwhile(void **state)
+HARNESS_TEST(test_hits_meanwhile, &plain)
 {
         struct harness *h = *state;
         struct worker *w = start_worker(h, true), *reader = start_worker(h, true);
@@ -208,7 +208,7 @@ static void test_hits_meanwhile(void **state)
 }
 
 /* The holder of a page is never left with another's bytes, however long it takes. */
-static void test_pinned_stays(void **state)
+HARNESS_TEST(test_pinned_stays, &plain)
 {
         struct harness *h = *state;
         struct worker *w[] = {start_worker(h, true), start_worker(h, true)};
@@ -230,7 +230,7 @@ static void test_pinned_stays(void **state)
         worker_stop(w[1]);
 }
 
-static void test_off(void **state)
+HARNESS_TEST(test_off, &off)
 {
         struct harness *h = *state;
         struct worker *w = start_worker(h, true);
@@ -244,17 +244,4 @@ static void test_off(void **state)
         assert_int_equal(ctl_status(h, "compacted_pages"), 0);
         assert_true(scattered(h) > SET_PAGES);
         worker_stop(w);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                harness_test(test_sets_go_back, (void *)&plain),
-                harness_test(test_without_safe_points, (void *)&plain),
-                harness_test(test_hits_meanwhile, (void *)&plain),
-                harness_test(test_pinned_stays, (void *)&plain),
-                harness_test(test_off, (void *)&off),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -138,18 +138,18 @@ static void cold_and_warm(struct harness *h, const char *planes)
         assert_string_equal(other.logits, oracle.logits);
 }
 
-static void test_block(void **state)
+HARNESS_TEST(test_block, &two_tenants)
 {
         cold_and_warm(*state, "block");
 }
 
-static void test_layer(void **state)
+HARNESS_TEST(test_layer, &two_tenants)
 {
         cold_and_warm(*state, "layer");
 }
 
 /* Both layouts compute the same, and so do CPU and GPU. */
-static void test_layouts_agree(void **state)
+HARNESS_TEST(test_layouts_agree, &two_tenants)
 {
         struct run block = decode(*state, NULL, "block"), layer = decode(*state, NULL, "layer");
 
@@ -158,7 +158,7 @@ static void test_layouts_agree(void **state)
 }
 
 /* Killed in the middle: its successor goes on from what it published, to the same end. */
-static void test_killed(void **state)
+HARNESS_TEST(test_killed, &two_tenants)
 {
         struct harness *h = *state;
         struct run oracle = decode(h, NULL, "block"), successor;
@@ -208,7 +208,7 @@ static struct run decode_deep(
  * them up, as without one, whatever was cached of the text, and whether they were said in pages or
  * in bytes. It isn't the text with all pages.
  */
-static void test_deep_layers_give_up_the_same(void **state)
+HARNESS_TEST(test_deep_layers_give_up_the_same, &two_tenants)
 {
         struct harness *h = *state;
         const char *by_pages = "--deep-pages=16";
@@ -235,17 +235,4 @@ static void test_deep_layers_give_up_the_same(void **state)
         assert_string_equal(warm.logits, oracle.logits);
         assert_string_equal(other.logits, oracle.logits);
         assert_string_not_equal(whole.logits, oracle.logits);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                harness_test(test_block, (void *)&two_tenants),
-                harness_test(test_layer, (void *)&two_tenants),
-                harness_test(test_layouts_agree, (void *)&two_tenants),
-                harness_test(test_killed, (void *)&two_tenants),
-                harness_test(test_deep_layers_give_up_the_same, (void *)&two_tenants),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

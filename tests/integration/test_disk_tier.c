@@ -101,13 +101,13 @@ static void larger(struct harness *h)
         ctl_wait_status(h, "disk_pages_sealed", 0);
 }
 
-static void test_larger(void **state)
+HARNESS_TEST(test_larger, &below_host)
 {
         larger(*state);
 }
 
 /* A tenant that mustn't have anything on a disk. */
-static void test_kept_out(void **state)
+HARNESS_TEST(test_kept_out, &below_host)
 {
         struct harness *h = *state;
         struct worker *w = worker_start(h, "out", "ns", 1);
@@ -125,7 +125,7 @@ static void test_kept_out(void **state)
 
 /* ---- restarts -------------------------------------------------------------------------------- */
 
-static void test_killed(void **state)
+HARNESS_TEST(test_killed, &kept)
 {
         struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", 1);
@@ -148,7 +148,7 @@ static void test_killed(void **state)
 }
 
 /* Where nothing but the disk is left. */
-static void test_rebooted(void **state)
+HARNESS_TEST(test_rebooted, &below_host)
 {
         struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", 1);
@@ -177,7 +177,7 @@ static void end_abruptly(struct harness *h)
 }
 
 /* What was invalidated isn't there after a power cut right behind the answer. */
-static void test_invalidated(void **state)
+HARNESS_TEST(test_invalidated, &below_device)
 {
         struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", 1);
@@ -224,7 +224,7 @@ static void flip(const char *path, off_t from)
 }
 
 /* Under a daemon that runs. */
-static void test_flipped(void **state)
+HARNESS_TEST(test_flipped, &below_host)
 {
         struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", 1);
@@ -286,12 +286,12 @@ static void zero_some(const char *path)
         close(fd);
 }
 
-static void test_shortened(void **state)
+HARNESS_TEST(test_shortened, &below_host)
 {
         damaged_between(*state, shorten);
 }
 
-static void test_damaged(void **state)
+HARNESS_TEST(test_damaged, &below_device)
 {
         damaged_between(*state, flip_all);
         damaged_between(*state, zero_some);
@@ -325,7 +325,7 @@ static void assert_state(struct harness *h, const char *state)
 }
 
 /* It goes while the daemon runs. */
-static void test_gone(void **state)
+HARNESS_TEST(test_gone, &below_host)
 {
         struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", 1);
@@ -341,7 +341,7 @@ static void test_gone(void **state)
 }
 
 /* It can't be had at the start. */
-static void test_unusable(void **state)
+HARNESS_TEST(test_unusable, &below_host)
 {
         struct harness *h = *state;
         int status, fd;
@@ -359,26 +359,7 @@ static void test_unusable(void **state)
         close(fd);
 }
 
-static void test_below_device(void **state)
+HARNESS_TEST(test_below_device, &below_device)
 {
         larger(*state);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                harness_test(test_larger, (void *)&below_host),
-                harness_test(test_below_device, (void *)&below_device),
-                harness_test(test_kept_out, (void *)&below_host),
-                harness_test(test_killed, (void *)&kept),
-                harness_test(test_rebooted, (void *)&below_host),
-                harness_test(test_invalidated, (void *)&below_device),
-                harness_test(test_flipped, (void *)&below_host),
-                harness_test(test_shortened, (void *)&below_host),
-                harness_test(test_damaged, (void *)&below_device),
-                harness_test(test_gone, (void *)&below_host),
-                harness_test(test_unusable, (void *)&below_host),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

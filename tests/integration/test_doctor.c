@@ -90,7 +90,7 @@ static void follow(struct harness *h, const char *check, const char *state)
 }
 
 /* Of the host this runs on there may be warnings, of kvleased there is nothing to say. */
-static void test_healthy(void **state)
+HARNESS_TEST(test_healthy, &with_disk)
 {
         static const char *const fine[] = {"kernel", "driver", "config", "daemon", "devices",
                 "open-files", "runtime-dir", "admin-socket", "tenant-sockets", "state-dir",
@@ -107,7 +107,7 @@ static void test_healthy(void **state)
 }
 
 /* The same for people. */
-static void test_text(void **state)
+HARNESS_TEST(test_text, NULL)
 {
         struct harness *h = *state;
         struct proc_output o;
@@ -133,7 +133,7 @@ static void test_text(void **state)
         proc_output_free(&o);
 }
 
-static void test_modes(void **state)
+HARNESS_TEST(test_modes, NULL)
 {
         struct harness *h = *state;
 
@@ -149,7 +149,7 @@ static void test_modes(void **state)
         expect(h, "runtime-dir", "ok", -1);
 }
 
-static void test_tenant_socket(void **state)
+HARNESS_TEST(test_tenant_socket, NULL)
 {
         struct harness *h = *state;
         char path[PRIVATE_PATH_MAX], away[PRIVATE_PATH_MAX + 8];
@@ -168,7 +168,7 @@ static void test_tenant_socket(void **state)
 }
 
 /* Whoever may open too few files: the daemon as it runs. */
-static void test_open_files(void **state)
+HARNESS_TEST(test_open_files, NULL)
 {
         struct harness *h = *state;
         struct rlimit was;
@@ -185,7 +185,7 @@ static void test_open_files(void **state)
         expect(h, "open-files", "ok", -1);
 }
 
-static void test_fd_store(void **state)
+HARNESS_TEST(test_fd_store, &many_clients)
 {
         struct harness *h = *state;
         int code;
@@ -201,7 +201,7 @@ static void test_fd_store(void **state)
 }
 
 /* What the next start would find. */
-static void test_config(void **state)
+HARNESS_TEST(test_config, NULL)
 {
         struct harness *h = *state;
         int code;
@@ -238,7 +238,7 @@ static bool says_of_disk(struct harness *h, const char *text)
 }
 
 /* A disk that is to have another size than its file. */
-static void test_disk(void **state)
+HARNESS_TEST(test_disk, &with_disk)
 {
         struct harness *h = *state;
         FILE *to = fopen(h->daemon.config, "ae");
@@ -269,7 +269,7 @@ static bool status_finds(struct harness *h, const char *word)
         return is_found;
 }
 
-static void test_drain(void **state)
+HARNESS_TEST(test_drain, NULL)
 {
         struct harness *h = *state;
 
@@ -282,7 +282,7 @@ static void test_drain(void **state)
         assert_false(status_finds(h, "draining"));
 }
 
-static void test_stopped(void **state)
+HARNESS_TEST(test_stopped, NULL)
 {
         struct harness *h = *state;
         int status, code;
@@ -299,7 +299,7 @@ static void test_stopped(void **state)
 }
 
 /* A user who may not ask: said, and no error. */
-static void test_other_user(void **state)
+HARNESS_TEST(test_other_user, NULL)
 {
         struct harness *h = *state;
         const char *argv[] = {"setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", NULL,
@@ -317,23 +317,4 @@ static void test_other_user(void **state)
         assert_int_equal(json_integer_value(json_object_get(reply, "errors")), 0);
         json_decref(reply);
         proc_output_free(&o);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                harness_test(test_healthy, (void *)&with_disk),
-                harness_test(test_text, NULL),
-                harness_test(test_modes, NULL),
-                harness_test(test_tenant_socket, NULL),
-                harness_test(test_open_files, NULL),
-                harness_test(test_fd_store, (void *)&many_clients),
-                harness_test(test_config, NULL),
-                harness_test(test_disk, (void *)&with_disk),
-                harness_test(test_drain, NULL),
-                harness_test(test_stopped, NULL),
-                harness_test(test_other_user, NULL),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

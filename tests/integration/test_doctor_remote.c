@@ -51,13 +51,13 @@ static void expect_well(struct host *h, unsigned n_nodes)
 #define WELL \
         "--maxmemory", "100mb", "--maxmemory-policy", "allkeys-lru", "--maxmemory-clients", "10%"
 
-static void test_none(void **state)
+HOST_TEST(test_none)
 {
         host_expect(*state, "remote", DOCTOR_OK, "no [remote] is configured", NULL);
 }
 
 /* Each option that is wrong is found, and goes away by doing what is said. */
-static void test_options(void **state)
+HOST_TEST(test_options)
 {
         static const struct {
                 const char *wrong, *found, *remedy, *right;
@@ -97,7 +97,7 @@ static void test_options(void **state)
 }
 
 /* The user that kvleased has, and what he may do. */
-static void test_users(void **state)
+HOST_TEST(test_users)
 {
         static const char *const words[] = {WELL, "--user", "all", "on", ">s3cret", "~kvl:1:t:*",
                 "+exists", "+get", "+set", "+touch", "+unlink", "+cluster|slots", "+config|get",
@@ -147,7 +147,7 @@ static void test_users(void **state)
         redis_cluster_deinit(&servers);
 }
 
-static void test_unreachable(void **state)
+HOST_TEST(test_unreachable)
 {
         struct host *h = *state;
 
@@ -165,7 +165,7 @@ static void test_unreachable(void **state)
 }
 
 /* All nodes of a cluster are looked at, be only one of them named. */
-static void test_cluster(void **state)
+HOST_TEST(test_cluster)
 {
         struct host *h = *state;
 
@@ -206,17 +206,4 @@ static void test_cluster(void **state)
         host_expect(h, "remote", DOCTOR_WARNING, "of 16384 slots 16383 have a node",
                 "redis-cli --cluster fix");
         redis_cluster_deinit(&servers);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                HOST_TEST(test_none),
-                HOST_TEST(test_options),
-                HOST_TEST(test_users),
-                HOST_TEST(test_unreachable),
-                HOST_TEST(test_cluster),
-        };
-
-        return RUN_TESTS(tests);
 }

@@ -133,7 +133,7 @@ static void assert_finds_text(struct worker *w)
         }
 }
 
-static void test_computed_once(void **state)
+TEST_BARE(test_computed_once)
 {
         struct harness *staying = start(state, "remote = x\n");
         struct worker *w;
@@ -150,7 +150,7 @@ static void test_computed_once(void **state)
         end(state, staying);
 }
 
-static void test_no_remote(void **state)
+TEST_BARE(test_no_remote)
 {
         struct harness *staying = start(state, "");
 
@@ -159,7 +159,7 @@ static void test_no_remote(void **state)
         end(state, staying);
 }
 
-static void test_may_not_write(void **state)
+TEST_BARE(test_may_not_write)
 {
         struct harness *staying = start(state, "remote = x\nremote_write = 0\n");
 
@@ -168,7 +168,7 @@ static void test_may_not_write(void **state)
 }
 
 /* It says so, and goes on once there is a server again, also where nobody waits. */
-static void test_server_is_stopped(void **state)
+TEST_BARE(test_server_is_stopped)
 {
         uint64_t until = clock_now_nsec() + PATIENCE_MSEC * NSEC_PER_MSEC;
         struct harness *staying = start(state, "remote = x\n");
@@ -186,7 +186,7 @@ static void test_server_is_stopped(void **state)
 }
 
 /* What was computed before a server said which epoch it is of stays where it is. */
-static void test_no_epoch(void **state)
+TEST_BARE(test_no_epoch)
 {
         struct harness *staying = start(state, "remote = x\n");
 
@@ -197,17 +197,4 @@ static void test_no_epoch(void **state)
         assert_int_equal(kill(server.servers[0].pid, SIGCONT), 0);
         assert_exports(0, 0, N_PAGES);
         end(state, staying);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_computed_once),
-                cmocka_unit_test(test_no_remote),
-                cmocka_unit_test(test_may_not_write),
-                cmocka_unit_test(test_server_is_stopped),
-                cmocka_unit_test(test_no_epoch),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -163,7 +163,7 @@ static void interrupt(struct follower *f)
 /* ---- tests ----------------------------------------------------------------------------------- */
 
 /* A tenant's pages that made room for another's leases: whose, how many, for whom. */
-static void test_eviction(void **state)
+HARNESS_TEST(test_eviction, &tight)
 {
         struct harness *h = *state;
         struct worker *a = worker_start(h, "a", "victim", 1), *b;
@@ -204,7 +204,7 @@ static void test_eviction(void **state)
 }
 
 /* Two sources at once: what both tell of a second stands in the order of its times. */
-static void test_order(void **state)
+HARNESS_TEST(test_order, &tight)
 {
         struct harness *h = *state;
         struct worker *first = worker_start(h, "b", "n", 1);
@@ -231,7 +231,7 @@ static void test_order(void **state)
 }
 
 /* Says which limit, and counts what is the same. */
-static void test_refusal(void **state)
+HARNESS_TEST(test_refusal, &tight)
 {
         struct harness *h = *state;
         struct worker *b = worker_start(h, "b", "n", 1);
@@ -264,7 +264,7 @@ static void test_refusal(void **state)
 }
 
 /* What administrators do, and by whom. */
-static void test_changes(void **state)
+HARNESS_TEST(test_changes, &tight)
 {
         struct harness *h = *state;
         struct worker *a = worker_start(h, "a", "n", 1);
@@ -303,7 +303,7 @@ static void test_changes(void **state)
 
 /* A client found wrong numbers in a page: nobody finds the namespace's pages, and the tenant's
  * count says so. */
-static void test_mismatch(void **state)
+HARNESS_TEST(test_mismatch, &tight)
 {
         struct harness *h = *state;
         struct worker *a = worker_start(h, "a", "n", 1), *b = worker_start(h, "a", "n", 1);
@@ -323,7 +323,7 @@ static void test_mismatch(void **state)
         worker_stop(b);
 }
 
-static void test_follow(void **state)
+HARNESS_TEST(test_follow, &tight)
 {
         struct harness *h = *state;
         struct worker *b = worker_start(h, "b", "n", 1);
@@ -344,7 +344,7 @@ static void test_follow(void **state)
 }
 
 /* Behind `| head` it ends with its reader, and says nothing, though nothing happens meanwhile. */
-static void test_head(void **state)
+HARNESS_TEST(test_head, &tight)
 {
         struct harness *h = *state;
         char line[2 * PRIVATE_PATH_MAX + 64];
@@ -360,7 +360,7 @@ static void test_head(void **state)
 }
 
 /* A reader that stands still holds nobody up, and is told how much it missed. */
-static void test_slow(void **state)
+HARNESS_TEST(test_slow, &tight)
 {
         struct harness *h = *state;
         Kvlease__V1__AdminDrainRequest m = KVLEASE__V1__ADMIN_DRAIN_REQUEST__INIT;
@@ -395,7 +395,7 @@ static void test_slow(void **state)
 }
 
 /* Follows the next daemon as it did the one before, and says so. */
-static void test_restart(void **state)
+HARNESS_TEST(test_restart, &tight)
 {
         struct harness *h = *state;
         struct follower f;
@@ -416,7 +416,7 @@ static void test_restart(void **state)
 }
 
 /* Of one that is gone there may be events; a slip is said all the same. */
-static void test_no_such_tenant(void **state)
+HARNESS_TEST(test_no_such_tenant, &tight)
 {
         struct harness *h = *state;
         struct proc_output o;
@@ -425,22 +425,4 @@ static void test_no_such_tenant(void **state)
         assert_string_equal(o.out, "");
         assert_non_null(strstr(o.err, "no tenant nope"));
         proc_output_free(&o);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                harness_test(test_eviction, (void *)&tight),
-                harness_test(test_refusal, (void *)&tight),
-                harness_test(test_order, (void *)&tight),
-                harness_test(test_changes, (void *)&tight),
-                harness_test(test_mismatch, (void *)&tight),
-                harness_test(test_follow, (void *)&tight),
-                harness_test(test_head, (void *)&tight),
-                harness_test(test_slow, (void *)&tight),
-                harness_test(test_no_such_tenant, (void *)&tight),
-                harness_test(test_restart, (void *)&tight),
-        };
-
-        return cmocka_run_group_tests_name("events", tests, NULL, NULL);
 }

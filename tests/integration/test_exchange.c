@@ -37,7 +37,7 @@ static void assert_loads(const struct host *h, unsigned n, unsigned n_lost)
 
 /* ---- tests ----------------------------------------------------------------------------------- */
 
-static void test_text_of_another_host(void **state)
+TEST(test_text_of_another_host)
 {
         struct host a, b;
 
@@ -58,7 +58,7 @@ static void test_text_of_another_host(void **state)
         redis_cluster_deinit(&server);
 }
 
-static void test_last_page_is_partial(void **state)
+TEST(test_last_page_is_partial)
 {
         const struct page *last;
         struct host a, b;
@@ -79,7 +79,7 @@ static void test_last_page_is_partial(void **state)
 }
 
 /* Most of a text lies below the device when it is found again: it is exported from there. */
-static void test_text_below_the_device(void **state)
+TEST(test_text_below_the_device)
 {
         struct host a, b;
         unsigned n_below = 0;
@@ -105,7 +105,7 @@ static void test_text_below_the_device(void **state)
         redis_cluster_deinit(&server);
 }
 
-static void test_sealed_with_a_secret(void **state)
+TEST(test_sealed_with_a_secret)
 {
         struct host a, b, other;
 
@@ -123,7 +123,7 @@ static void test_sealed_with_a_secret(void **state)
         redis_cluster_deinit(&server);
 }
 
-static void test_continues_what_is_here(void **state)
+TEST(test_continues_what_is_here)
 {
         struct import *i;
         struct host a, b;
@@ -159,7 +159,7 @@ static void damage_values(unsigned at)
         assert_int_equal(n, N_PAGES);
 }
 
-static void test_damaged_is_not_served(void **state)
+TEST(test_damaged_is_not_served)
 {
         /* The last one is behind its end, which makes it too long. */
         static const unsigned places[] = {0, 40, 200, 256, 1000, 131072, 262144};
@@ -184,7 +184,7 @@ static void test_damaged_is_not_served(void **state)
         }
 }
 
-static void test_invalidated_is_not_found(void **state)
+TEST(test_invalidated_is_not_found)
 {
         uint8_t key[KEY_BYTES];
         struct drop d;
@@ -214,7 +214,7 @@ static void test_invalidated_is_not_found(void **state)
 
 /* A store that seemed too slow is tried again after some time, by a load that is as short as any.
  */
-static void test_slow_is_tried_again(void **state)
+TEST(test_slow_is_tried_again)
 {
         const struct worth_ratio slow = {.amount = 1, .nsec = 1e15};
         const unsigned n_least = WORTH_TOKENS_MIN / PAGE_TOKENS;
@@ -247,7 +247,7 @@ static void test_slow_is_tried_again(void **state)
 
 /* A load loses where its tokens would have been computed meanwhile. One that ends at its deadline
  * loses where it has brought nothing. */
-static void test_load_that_lost(void **state)
+TEST(test_load_that_lost)
 {
         struct exchange_figures f;
         struct import *i;
@@ -288,7 +288,7 @@ static void test_load_that_lost(void **state)
 }
 
 /* Pages of other weights are never found, and those who have the old ones go on. */
-static void test_another_version(void **state)
+TEST(test_another_version)
 {
         struct host a, b, c;
         struct import *i;
@@ -315,7 +315,7 @@ static void test_another_version(void **state)
 }
 
 /* As if there were none, in time. */
-static void test_server_is_gone_or_stopped(void **state)
+TEST(test_server_is_gone_or_stopped)
 {
         for (int sig = SIGSTOP;; sig = SIGKILL) {
                 struct host a, b;
@@ -341,7 +341,7 @@ static void test_server_is_gone_or_stopped(void **state)
 }
 
 /* Who begins while another one hasn't loaded anything yet learns that that one does. */
-static void test_both_look_for_it(void **state)
+TEST(test_both_look_for_it)
 {
         struct host a, b, other = {.is_over = false};
         struct import *i, *second;
@@ -372,7 +372,7 @@ static void test_both_look_for_it(void **state)
         redis_cluster_deinit(&server);
 }
 
-static void test_single_flight_and_its_end(void **state)
+TEST(test_single_flight_and_its_end)
 {
         struct import *i, *second;
         struct attach *other;
@@ -425,7 +425,7 @@ static uint32_t probe(struct host *h, struct attach *reader, unsigned n, unsigne
 }
 
 /* What is there is counted, whatever of it is here or on its way. */
-static void test_probe(void **state)
+TEST(test_probe)
 {
         struct attach *reader;
         struct import *i, *second;
@@ -461,7 +461,7 @@ static void test_probe(void **state)
         redis_cluster_deinit(&server);
 }
 
-static void test_probe_of_a_text_with_a_gap(void **state)
+TEST(test_probe_of_a_text_with_a_gap)
 {
         char name[EXCHANGE_NAME_MAX];
         uint8_t key[KEY_BYTES];
@@ -481,7 +481,7 @@ static void test_probe_of_a_text_with_a_gap(void **state)
 }
 
 /* As if there were nothing, in time; and those that ask leave room for those that load. */
-static void test_probes_without_an_answer(void **state)
+TEST(test_probes_without_an_answer)
 {
         struct import *probes[PROBES_MAX], *i;
         struct host a, b;
@@ -514,7 +514,7 @@ static void test_probes_without_an_answer(void **state)
 
 /* At its deadline an import ends by itself: the store's threads may be late, and until they have
  * let go of what they have there is nothing to do at once. */
-static void test_store_is_late(void **state)
+TEST(test_store_is_late)
 {
         uint64_t deadline_nsec, next;
         struct import *i;
@@ -548,7 +548,7 @@ static void test_store_is_late(void **state)
 }
 
 /* What is under way ends with the exchange, and with the namespace's invalidation. */
-static void test_called_off(void **state)
+TEST(test_called_off)
 {
         struct import *i;
         struct host a, b;
@@ -575,30 +575,4 @@ static void test_called_off(void **state)
         host_end(&b);
         host_end(&a);
         redis_cluster_deinit(&server);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_text_of_another_host),
-                TEST(test_last_page_is_partial),
-                TEST(test_text_below_the_device),
-                TEST(test_sealed_with_a_secret),
-                TEST(test_continues_what_is_here),
-                TEST(test_damaged_is_not_served),
-                TEST(test_invalidated_is_not_found),
-                TEST(test_slow_is_tried_again),
-                TEST(test_load_that_lost),
-                TEST(test_another_version),
-                TEST(test_server_is_gone_or_stopped),
-                TEST(test_both_look_for_it),
-                TEST(test_single_flight_and_its_end),
-                TEST(test_probe),
-                TEST(test_probe_of_a_text_with_a_gap),
-                TEST(test_probes_without_an_answer),
-                TEST(test_store_is_late),
-                TEST(test_called_off),
-        };
-
-        return RUN_TESTS(tests);
 }

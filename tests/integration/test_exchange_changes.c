@@ -121,7 +121,7 @@ static void end_two(struct host *a, struct host *b)
 /* ---- what goes ------------------------------------------------------------------------------- */
 
 /* The page and what continues it, and nothing else; nobody asks anybody for anything meanwhile. */
-static void test_key(void **state)
+TEST(test_key)
 {
         struct host a, b;
 
@@ -141,7 +141,7 @@ static void test_key(void **state)
 }
 
 /* The same with a secret, of which each change is sealed. */
-static void test_key_with_a_secret(void **state)
+TEST(test_key_with_a_secret)
 {
         struct host a, b;
 
@@ -155,7 +155,7 @@ static void test_key_with_a_secret(void **state)
         end_two(&a, &b);
 }
 
-static void test_tag(void **state)
+TEST(test_tag)
 {
         uint8_t keys[N_OTHER * KEY_BYTES];
         uint32_t pages[N_OTHER], got[N_OTHER], n_got;
@@ -181,7 +181,7 @@ static void test_tag(void **state)
         end_two(&a, &b);
 }
 
-static void test_all(void **state)
+TEST(test_all)
 {
         struct host a, b;
         uint64_t n;
@@ -208,7 +208,7 @@ static void test_all(void **state)
 }
 
 /* More than one change has room for, at once: all goes. */
-static void test_very_many(void **state)
+TEST(test_very_many)
 {
         struct host a, b;
 
@@ -246,7 +246,7 @@ static void await_all(struct host *h, unsigned n_hosts, unsigned n_text, unsigne
 
 /* Two hosts invalidate at the same moment, again and again. All hosts do what either did, in
  * whatever order their changes have come. */
-static void test_two_at_once(void **state)
+TEST(test_two_at_once)
 {
         struct host h[3];
 
@@ -279,7 +279,7 @@ static void test_two_at_once(void **state)
 }
 
 /* A host that is away meanwhile follows all that happened. */
-static void test_away_meanwhile(void **state)
+TEST(test_away_meanwhile)
 {
         struct host a, b;
 
@@ -300,7 +300,7 @@ static void test_away_meanwhile(void **state)
 
 /* The server has lost everything, which is no invalidation: what hosts have stays, and what is
  * invalidated after that goes everywhere. */
-static void test_server_has_lost_all(void **state)
+TEST(test_server_has_lost_all)
 {
         struct host a, b;
         char *left;
@@ -323,7 +323,7 @@ static void test_server_has_lost_all(void **state)
 
 /* The server stops answering; what is invalidated meanwhile is told when it is back, also by a host
  * whose namespace has gone. */
-static void test_namespace_has_gone(void **state)
+TEST(test_namespace_has_gone)
 {
         struct host a, b;
 
@@ -347,7 +347,7 @@ static void test_namespace_has_gone(void **state)
 
 /* What an import has read of the epoch is of before an invalidation, and is looked at after it has
  * reached the server: nothing is found by it. */
-static void test_epoch_that_was_read_before(void **state)
+TEST(test_epoch_that_was_read_before)
 {
         struct import *i;
         struct host a;
@@ -399,7 +399,7 @@ static void forge_epoch(void)
 
 /* Somebody writes rubbish where a change would be, and another epoch: nothing goes, and what is
  * invalidated after that is told and followed. With a secret nobody else makes a change. */
-static void test_rubbish(void **state)
+TEST(test_rubbish)
 {
         static const char *const secrets[] = {NULL, "0123456789abcdef"};
 
@@ -424,7 +424,7 @@ static void test_rubbish(void **state)
 }
 
 /* It lies where a host has to write that may remove nothing: the epoch is changed all the same. */
-static void test_rubbish_in_the_way(void **state)
+TEST(test_rubbish_in_the_way)
 {
         struct host a, b;
 
@@ -439,7 +439,7 @@ static void test_rubbish_in_the_way(void **state)
 }
 
 /* A change that was sealed for one epoch is none of another. */
-static void test_copied(void **state)
+TEST(test_copied)
 {
         struct host a, b;
         char *names, *copied, words[2 * EXCHANGE_NAME_MAX + 64];
@@ -471,7 +471,7 @@ static void test_copied(void **state)
 
 /* Somebody has no secret and knows everything else: he writes a change as hosts without a secret
  * write them, to the right place. */
-static void test_forged(void **state)
+TEST(test_forged)
 {
         struct change c = {.next = 12345};
         struct host a, b;
@@ -505,26 +505,4 @@ static void test_forged(void **state)
         assert_int_equal(count_text(&b, 0, N_PAGES), N_PAGES);
         assert_int_equal(counters_of(&b).followed, 0);
         end_two(&a, &b);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_key),
-                TEST(test_key_with_a_secret),
-                TEST(test_tag),
-                TEST(test_all),
-                TEST(test_very_many),
-                TEST(test_two_at_once),
-                TEST(test_away_meanwhile),
-                TEST(test_server_has_lost_all),
-                TEST(test_namespace_has_gone),
-                TEST(test_epoch_that_was_read_before),
-                TEST(test_rubbish),
-                TEST(test_rubbish_in_the_way),
-                TEST(test_copied),
-                TEST(test_forged),
-        };
-
-        return RUN_TESTS(tests);
 }

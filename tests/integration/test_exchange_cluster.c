@@ -104,7 +104,7 @@ static void assert_nowhere_else(unsigned host, unsigned text)
 /* ---- all is well ----------------------------------------------------------------------------- */
 
 /* While slots move, too: hosts go on exporting and importing. */
-static void test_found_by_two_others(void **state)
+TEST_BARE(test_found_by_two_others)
 {
         static struct slot_mover mover;
 
@@ -145,7 +145,7 @@ static void invalidate(unsigned host, unsigned text)
 /* Nobody imports what was exported before, whoever has computed it, and whoever invalidates a page
  * of it: who computed it, or who imported it. It goes from where it was cached, on all hosts, and
  * nothing else does. */
-static void test_invalidated_on_one_host(void **state)
+TEST_BARE(test_invalidated_on_one_host)
 {
         unsigned text, other;
 
@@ -317,7 +317,7 @@ static void lose_master(unsigned ill, int sig)
 
 /* First the one that has the epoch, without which nothing is imported; then another one is stopped.
  */
-static void test_masters_are_lost(void **state)
+TEST_BARE(test_masters_are_lost)
 {
         unsigned first;
         char *epoch;
@@ -329,15 +329,4 @@ static void test_masters_are_lost(void **state)
         lose_master(first, SIGKILL);
         lose_master((first + 1) % N_MASTERS, SIGSTOP);
         cluster_end(state);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_found_by_two_others),
-                cmocka_unit_test(test_invalidated_on_one_host),
-                cmocka_unit_test(test_masters_are_lost),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

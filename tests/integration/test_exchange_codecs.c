@@ -105,14 +105,14 @@ static void share_numbers(const char *secret)
         end_two(&a, &b);
 }
 
-static void test_half_the_bytes(void **state)
+TEST_BARE(test_half_the_bytes)
 {
         share_numbers(NULL);
         share_numbers("0123456789abcdef");
 }
 
 /* What one codec stores is never taken for what another one does. */
-static void test_another_codec(void **state)
+TEST_BARE(test_another_codec)
 {
         static const enum codec others[] = {CODEC_NONE, CODEC_FP8, CODEC_INT4};
         struct host a, b;
@@ -134,7 +134,7 @@ static void test_another_codec(void **state)
 }
 
 /* The codec doesn't take a page: nothing behind it is of use to others. */
-static void test_not_finite(void **state)
+TEST_BARE(test_not_finite)
 {
         const unsigned bad = 17;
         struct host a, b;
@@ -150,7 +150,7 @@ static void test_not_finite(void **state)
 
 /* Another host, or who has no secret to know, writes what no encoder makes, in an envelope that is
  * right: it is damaged, and goes. */
-static void test_never_encoded(void **state)
+TEST_BARE(test_never_encoded)
 {
         const unsigned bad = 17;
         struct exchange_ns *e;
@@ -186,16 +186,4 @@ static void test_never_encoded(void **state)
                 host_turn(&b);
         }
         end_two(&a, &b);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_half_the_bytes),
-                cmocka_unit_test(test_another_codec),
-                cmocka_unit_test(test_not_finite),
-                cmocka_unit_test(test_never_encoded),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

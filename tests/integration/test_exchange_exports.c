@@ -8,7 +8,7 @@
 #include "daemon/core/exports/exports-impl.h"
 #include "daemon/core/remote/exchange-ns.h"
 
-static void test_what_nobody_finds_stays(void **state)
+TEST(test_what_nobody_finds_stays)
 {
         struct host a;
 
@@ -30,7 +30,7 @@ static void test_what_nobody_finds_stays(void **state)
 
 /* What is found here again a minute later is marked as used there, and what is gone there is
  * written again. */
-static void test_what_is_used_stays_there(void **state)
+TEST(test_what_is_used_stays_there)
 {
         const uint64_t later = (EXCHANGE_AGAIN_SEC + 1) * NSEC_PER_SEC;
         uint64_t until = clock_now_nsec() + PATIENCE_NSEC;
@@ -95,7 +95,7 @@ static void allow_pages(const struct host *h, unsigned first, unsigned n)
 /* A page in the middle of a text can't be written. Once it can, it is as soon as the text is found
  * again, though its last page never failed; and only what nobody could get to is asked for again.
  */
-static void test_hole_is_filled(void **state)
+TEST(test_hole_is_filled)
 {
         const unsigned hole = 5;
         struct host a, b;
@@ -125,7 +125,7 @@ static void test_hole_is_filled(void **state)
 
 /* A host that exports and imports nothing learns of the other's invalidation by itself, and what it
  * exports from then on is found. */
-static void test_exporter_learns_the_epoch(void **state)
+TEST(test_exporter_learns_the_epoch)
 {
         struct host a, b;
         uint64_t until;
@@ -158,7 +158,7 @@ static void test_exporter_learns_the_epoch(void **state)
 }
 
 /* What is imported is there: it isn't to be exported, however long the text is. */
-static void test_imported_is_not_exported(void **state)
+TEST(test_imported_is_not_exported)
 {
         const uint32_t page_tokens = EXCHANGE_LONG_TOKENS / (N_PAGES - 4);
         struct host a, b;
@@ -212,7 +212,7 @@ static void turn_until_none_waits(struct host *h)
 }
 
 /* What is published page after page is one text that grows, and not as many as it has pages. */
-static void test_text_grows(void **state)
+TEST(test_text_grows)
 {
         struct host a, b;
 
@@ -234,7 +234,7 @@ static void test_text_grows(void **state)
 }
 
 /* Also while pages from its beginning are on their way. */
-static void test_text_grows_meanwhile(void **state)
+TEST(test_text_grows_meanwhile)
 {
         uint8_t key[KEY_BYTES];
         struct host a;
@@ -255,7 +255,7 @@ static void test_text_grows_meanwhile(void **state)
 }
 
 /* The text's last page goes before its turn: it is written as far as it was before it grew. */
-static void test_text_has_lost_its_end(void **state)
+TEST(test_text_has_lost_its_end)
 {
         struct host a;
 
@@ -307,7 +307,7 @@ static void assert_only_exported(struct host *h, unsigned key_number)
 }
 
 /* What was found goes before what was only published, and of each kind the newest first. */
-static void test_whose_turn_it_is(void **state)
+TEST(test_whose_turn_it_is)
 {
         static const struct {
                 unsigned n_texts;
@@ -336,7 +336,7 @@ static void test_whose_turn_it_is(void **state)
 
 /* Where there is no room for another text the one goes whose turn would be last; and of those that
  * were found none for one that was only published. */
-static void test_too_many_texts(void **state)
+TEST(test_too_many_texts)
 {
         struct host a;
 
@@ -356,22 +356,4 @@ static void test_too_many_texts(void **state)
         assert_only_exported(&a, 1000 + 2 * EXPORT_TEXTS_MAX);
         host_end(&a);
         redis_cluster_deinit(&server);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_what_nobody_finds_stays),
-                TEST(test_what_is_used_stays_there),
-                TEST(test_hole_is_filled),
-                TEST(test_exporter_learns_the_epoch),
-                TEST(test_imported_is_not_exported),
-                TEST(test_text_grows),
-                TEST(test_text_grows_meanwhile),
-                TEST(test_text_has_lost_its_end),
-                TEST(test_whose_turn_it_is),
-                TEST(test_too_many_texts),
-        };
-
-        return RUN_TESTS(tests);
 }

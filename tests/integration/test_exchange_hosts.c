@@ -193,7 +193,7 @@ static struct decoded decode(const struct harness *h, unsigned first, unsigned w
 
 /* ---- tests ----------------------------------------------------------------------------------- */
 
-static void test_found_on_the_other_host(void **state)
+TEST_BARE(test_found_on_the_other_host)
 {
         struct worker *w;
 
@@ -218,7 +218,7 @@ static void test_found_on_the_other_host(void **state)
 
 /* Pages travel as int8 stores them, which is in less than half the bytes; these numbers it stores
  * exactly. Of a GPU, too, whose tenant has no memory of the host. */
-static void test_found_through_a_codec(void **state)
+TEST_BARE(test_found_through_a_codec)
 {
         const struct hosts_options o = {
                 .prefill = HOSTS_PREFILL, .tenant_lines = "host_codec = int8\n"};
@@ -248,7 +248,7 @@ static void assert_told(struct worker *w, unsigned n_here, unsigned n, bool woul
 }
 
 /* Nothing is loaded for that, nor is it missed; and who may only read is told, too. */
-static void test_told_what_the_other_host_has(void **state)
+TEST_BARE(test_told_what_the_other_host_has)
 {
         struct worker *w;
 
@@ -274,7 +274,7 @@ static void test_told_what_the_other_host_has(void **state)
 
 /* Loaded is what is here before an engine has computed it: by its own account, once it gives one.
  */
-static void test_what_is_computed_sooner_is_not_loaded(void **state)
+TEST_BARE(test_what_is_computed_sooner_is_not_loaded)
 {
         struct worker *w;
 
@@ -303,7 +303,7 @@ static void test_what_is_computed_sooner_is_not_loaded(void **state)
 }
 
 /* The logits are the same bits on the other host as without any daemon. */
-static void test_decoder_on_the_other_host(void **state)
+TEST_BARE(test_decoder_on_the_other_host)
 {
         struct decoded oracle, d;
         unsigned n_pages;
@@ -328,7 +328,7 @@ static void test_decoder_on_the_other_host(void **state)
 
 /* What it is asked, and what it is sent, stays without an answer; events tell when, and until when.
  */
-static void test_server_is_stopped(void **state)
+TEST_BARE(test_server_is_stopped)
 {
         struct worker *w;
         uint64_t count;
@@ -365,7 +365,7 @@ static void test_server_is_stopped(void **state)
 
 /* One of three doesn't answer, and later does. The others serve all the time, so that it is asked
  * again and again by whoever looks for something. */
-static void test_one_node_is_stopped(void **state)
+TEST_BARE(test_one_node_is_stopped)
 {
         uint64_t until = clock_now_nsec() + PATIENCE_NSEC, count;
         unsigned chain = CHAIN + 1;
@@ -394,7 +394,7 @@ static void test_one_node_is_stopped(void **state)
         hosts_end(state);
 }
 
-static void test_server_is_killed(void **state)
+TEST_BARE(test_server_is_killed)
 {
         struct worker *w;
 
@@ -411,7 +411,7 @@ static void test_server_is_killed(void **state)
 }
 
 /* A user who may not read finds nothing, in time; and everything once he may again. */
-static void test_server_denies(void **state)
+TEST_BARE(test_server_denies)
 {
         struct worker *w;
 
@@ -428,7 +428,7 @@ static void test_server_denies(void **state)
 }
 
 /* A server that is full, and evicts nothing, refuses what is written; what is there is found. */
-static void test_server_is_full(void **state)
+TEST_BARE(test_server_is_full)
 {
         static const char refused[] = "kvlease_exchange_not_exported_pages_total{tenant=\"a\","
                                       "remote=\"x\",reason=\"refused\"}";
@@ -477,7 +477,7 @@ static void add_tls_server(void)
 }
 
 /* Whom this host believes has not signed what the server shows; the other host believes who has. */
-static void test_certificate_of_somebody_else(void **state)
+TEST_BARE(test_certificate_of_somebody_else)
 {
         char here_lines[256], there_lines[256];
         struct hosts_options o = {
@@ -555,7 +555,7 @@ static unsigned find_some(struct worker *w, unsigned found[N_TEXTS])
 
 /* Replies that wait to be sent take more memory than the server has for them: it disconnects who
  * asked. What then was found already has the right bytes, as everything that is found. */
-static void test_server_disconnects(void **state)
+TEST_BARE(test_server_disconnects)
 {
         unsigned found[N_TEXTS];
         uint32_t pages[N_PAGES];
@@ -594,7 +594,7 @@ static void test_server_disconnects(void **state)
 #define LEAST_MOVED 8
 
 /* While slots move from node to node all that was computed is found, and more is written. */
-static void test_slots_move(void **state)
+TEST_BARE(test_slots_move)
 {
         static struct slot_mover mover;
         unsigned n = 1;
@@ -617,7 +617,7 @@ static void test_slots_move(void **state)
 }
 
 /* Each value has other bytes where its page's are, or in its header. */
-static void test_server_lies(void **state)
+TEST_BARE(test_server_lies)
 {
         uint64_t began, count, more;
         char *keys, *save = NULL;
@@ -648,7 +648,7 @@ static void test_server_lies(void **state)
 }
 
 /* Where it was computed it isn't found any more, nor elsewhere by who hadn't it yet. */
-static void test_invalidated_on_the_other_host(void **state)
+TEST_BARE(test_invalidated_on_the_other_host)
 {
         struct worker *w, *other;
         char *before;
@@ -666,27 +666,4 @@ static void test_invalidated_on_the_other_host(void **state)
         worker_stop(other);
         worker_stop(w);
         hosts_end(state);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_found_on_the_other_host),
-                cmocka_unit_test(test_found_through_a_codec),
-                cmocka_unit_test(test_told_what_the_other_host_has),
-                cmocka_unit_test(test_what_is_computed_sooner_is_not_loaded),
-                cmocka_unit_test(test_decoder_on_the_other_host),
-                cmocka_unit_test(test_server_is_stopped),
-                cmocka_unit_test(test_one_node_is_stopped),
-                cmocka_unit_test(test_server_is_killed),
-                cmocka_unit_test(test_server_denies),
-                cmocka_unit_test(test_server_is_full),
-                cmocka_unit_test(test_certificate_of_somebody_else),
-                cmocka_unit_test(test_server_disconnects),
-                cmocka_unit_test(test_slots_move),
-                cmocka_unit_test(test_server_lies),
-                cmocka_unit_test(test_invalidated_on_the_other_host),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -26,7 +26,7 @@ static bool is_receiving(const struct host *h)
 
 /* What was being received into is nobody's until the client of the store has let go of it, and
  * stays as long when the namespace goes. */
-static void test_called_off_while_received(void **state)
+TEST(test_called_off_while_received)
 {
         struct import *i;
         struct host a, b;
@@ -63,7 +63,7 @@ static void count_call(void *data)
 
 /* A client may give back, before it is asked for, what it was never told of: what it leases then
  * isn't written to. */
-static void test_given_back_before_it_is_asked_for(void **state)
+TEST(test_given_back_before_it_is_asked_for)
 {
         uint32_t pages[N_PAGES];
         unsigned n = 0, n_wanted = 0;
@@ -121,7 +121,7 @@ static void recall_while_importing(struct host *h, struct extent_set *set)
 
 /* What is taken back is let go of at once where the server doesn't answer: its client isn't late
  * with what it has never heard of. */
-static void test_recalled_while_nothing_comes(void **state)
+TEST(test_recalled_while_nothing_comes)
 {
         struct import *i;
         struct host a, b;
@@ -148,7 +148,7 @@ static void test_recalled_while_nothing_comes(void **state)
 
 /* Likewise what has come already, which the import pins for its client until it is over; also where
  * what it waits for lies elsewhere. */
-static void test_recalled_after_some_have_come(void **state)
+TEST(test_recalled_after_some_have_come)
 {
         const uint64_t bytes = 2 * TIER_PAGE_BYTES + ENVELOPE_BYTES;
         uint64_t until = clock_now_nsec() + PATIENCE_NSEC;
@@ -213,21 +213,8 @@ static bool import_planes(unsigned n_planes)
 }
 
 /* More pieces than one operation of the store's client has go through a buffer. */
-static void test_many_planes(void **state)
+TEST(test_many_planes)
 {
         assert_true(import_planes(REMOTE_IOV_MAX - 1));
         assert_false(import_planes(REMOTE_IOV_MAX));
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_called_off_while_received),
-                TEST(test_given_back_before_it_is_asked_for),
-                TEST(test_recalled_while_nothing_comes),
-                TEST(test_recalled_after_some_have_come),
-                TEST(test_many_planes),
-        };
-
-        return RUN_TESTS(tests);
 }

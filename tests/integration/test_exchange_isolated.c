@@ -194,13 +194,13 @@ static void isolate(void **state, enum host_net_state how)
 /* ---- tests ----------------------------------------------------------------------------------- */
 
 /* The host knows that it has no link. */
-static void test_link_down(void **state)
+TEST_BARE(test_link_down)
 {
         isolate(state, HOST_NET_DOWN);
 }
 
 /* It doesn't: what it sends is lost on the way. */
-static void test_link_cut(void **state)
+TEST_BARE(test_link_cut)
 {
         isolate(state, HOST_NET_CUT);
 }
@@ -208,7 +208,7 @@ static void test_link_cut(void **state)
 /* Something is invalidated on the host that has no link, and something on another one. What others
  * have of the first is theirs until they can be told, and so is what this host has of the second.
  */
-static void test_invalidated_without_a_link(void **state)
+TEST_BARE(test_invalidated_without_a_link)
 {
         char *before;
 
@@ -251,11 +251,5 @@ static void test_invalidated_without_a_link(void **state)
 
 int main(void)
 {
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_link_down),
-                cmocka_unit_test(test_link_cut),
-                cmocka_unit_test(test_invalidated_without_a_link),
-        };
-
-        return cmocka_run_group_tests(tests, start, stop);
+        return test_run_all(start, stop);
 }

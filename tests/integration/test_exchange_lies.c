@@ -414,23 +414,18 @@ static void import_lies(const char *secret)
         redis_cluster_deinit(&server);
 }
 
-static void test_summed(void **state)
+TEST(test_summed)
 {
         import_lies(NULL);
 }
 
-static void test_sealed(void **state)
+TEST(test_sealed)
 {
         import_lies(SECRET);
 }
 
 int main(void)
 {
-        const struct CMUnitTest tests[] = {
-                TEST(test_summed),
-                TEST(test_sealed),
-        };
-
         random_start("test_exchange_lies");
-        return RUN_TESTS(tests);
+        return test_run_all(NULL, NULL);
 }

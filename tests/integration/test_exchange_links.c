@@ -185,7 +185,7 @@ static void fall_ill(void **state, unsigned behind, enum host_net_state ill, str
 
 /* ---- tests ----------------------------------------------------------------------------------- */
 
-static void test_found_on_the_other_host(void **state)
+TEST_BARE(test_found_on_the_other_host)
 {
         struct worker *w;
 
@@ -199,7 +199,7 @@ static void test_found_on_the_other_host(void **state)
 }
 
 /* Without the epoch nothing of others is found. */
-static void test_link_down(void **state)
+TEST_BARE(test_link_down)
 {
         struct illness seen;
 
@@ -208,7 +208,7 @@ static void test_link_down(void **state)
 }
 
 /* The host hears all and its answers are lost. It has some of the pages, the epoch is elsewhere. */
-static void test_mute(void **state)
+TEST_BARE(test_mute)
 {
         struct illness seen;
 
@@ -216,7 +216,7 @@ static void test_mute(void **state)
 }
 
 /* Pages take longer than a lookup may wait. */
-static void test_slow_link(void **state)
+TEST_BARE(test_slow_link)
 {
         struct illness seen;
 
@@ -225,7 +225,7 @@ static void test_slow_link(void **state)
 
 /* Something is invalidated while the host with the epoch can't be reached: nothing is exchanged
  * until that is told, and then nobody finds what was there before. */
-static void test_invalidated_without_a_link(void **state)
+TEST_BARE(test_invalidated_without_a_link)
 {
         struct worker *w, *other;
         unsigned host;
@@ -259,13 +259,5 @@ static void test_invalidated_without_a_link(void **state)
 
 int main(void)
 {
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_found_on_the_other_host),
-                cmocka_unit_test(test_link_down),
-                cmocka_unit_test(test_mute),
-                cmocka_unit_test(test_slow_link),
-                cmocka_unit_test(test_invalidated_without_a_link),
-        };
-
-        return cmocka_run_group_tests(tests, start, stop);
+        return test_run_all(start, stop);
 }

@@ -75,7 +75,7 @@ static void live_without_password(struct worker *w)
 
 /* The server doesn't let this host in, which goes on by itself. The right password takes a restart.
  */
-static void test_wrong_password(void **state)
+TEST_BARE(test_wrong_password)
 {
         static const char *const words[] = {ACL_USER, NULL};
         char here_lines[256], there_lines[256];
@@ -102,13 +102,4 @@ static void test_wrong_password(void **state)
         assert_exchange(0, true);
         worker_stop(w);
         hosts_end(state);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_wrong_password),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -97,7 +97,7 @@ static void find_until_exported(unsigned chain, unsigned n)
 /* ---- tests ----------------------------------------------------------------------------------- */
 
 /* Nothing was invalidated meanwhile: the epoch is that which the pages were published under. */
-static void test_taken_over_is_shared(void **state)
+TEST_BARE(test_taken_over_is_shared)
 {
         start(state);
         compute_there(CHAIN);
@@ -112,7 +112,7 @@ static void test_taken_over_is_shared(void **state)
 
 /* Something was: it goes from what was taken over, as if this host had never died. What was taken
  * over isn't shared, and what is computed since is. */
-static void test_invalidated_meanwhile(void **state)
+TEST_BARE(test_invalidated_meanwhile)
 {
         char *before;
 
@@ -146,7 +146,7 @@ static void let_server_write(bool may)
 
 /* The server couldn't be told that something was invalidated, and whoever was to tell it has died:
  * it is told by the next one. */
-static void test_invalidated_before_it_died(void **state)
+TEST_BARE(test_invalidated_before_it_died)
 {
         char *before;
 
@@ -163,15 +163,4 @@ static void test_invalidated_before_it_died(void **state)
         assert_int_equal(find_chain(w, CHAIN, SHORT_MSEC), 0);
         free(before);
         end(state);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_taken_over_is_shared),
-                cmocka_unit_test(test_invalidated_meanwhile),
-                cmocka_unit_test(test_invalidated_before_it_died),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -169,7 +169,7 @@ static void hosts_end(struct host *a, struct host *b)
 /* ---- tests ----------------------------------------------------------------------------------- */
 
 /* A conversation is continued by turns, each of which was computed once. */
-static void test_goes_on_elsewhere(void **state)
+TEST_BARE(test_goes_on_elsewhere)
 {
         struct host a, b;
 
@@ -192,7 +192,7 @@ static void test_goes_on_elsewhere(void **state)
 }
 
 /* What has begun the text is here; somebody computes a page of it meanwhile. */
-static void test_waits_for_others(void **state)
+TEST_BARE(test_waits_for_others)
 {
         struct session_load *l;
         struct host a, b;
@@ -217,7 +217,7 @@ static void test_waits_for_others(void **state)
 }
 
 /* What the servers have lost is lost at the session's end. */
-static void test_pages_are_lost(void **state)
+TEST_BARE(test_pages_are_lost)
 {
         struct host a, b;
 
@@ -232,7 +232,7 @@ static void test_pages_are_lost(void **state)
 
 /* Both go on from the same place: who was done last is who others follow, and what a host hasn't
  * told others of it keeps. */
-static void test_both_go_on(void **state)
+TEST_BARE(test_both_go_on)
 {
         struct host a, b;
         uint32_t handle;
@@ -253,7 +253,7 @@ static void test_both_go_on(void **state)
 }
 
 /* What a host can't tell others stays there as it is, whatever they do. */
-static void test_others_arent_told(void **state)
+TEST_BARE(test_others_arent_told)
 {
         struct host a, b, reader;
 
@@ -274,7 +274,7 @@ static void test_others_arent_told(void **state)
 }
 
 /* No other host finds a session that was truncated, or dropped. */
-static void test_truncated_and_dropped(void **state)
+TEST_BARE(test_truncated_and_dropped)
 {
         struct session_truncation t;
         struct host a, b;
@@ -305,7 +305,7 @@ static void test_truncated_and_dropped(void **state)
 }
 
 /* What was invalidated is found by nobody. */
-static void test_invalidated(void **state)
+TEST_BARE(test_invalidated)
 {
         struct host a, b;
 
@@ -319,7 +319,7 @@ static void test_invalidated(void **state)
 }
 
 /* Whoever writes to the servers costs a host what others have, and nothing else. */
-static void test_lies(void **state)
+TEST_BARE(test_lies)
 {
         struct host a, b;
 
@@ -342,7 +342,7 @@ static bool is_all_exported(struct host *h, uint64_t n)
 }
 
 /* Somebody has the session open all the time, and the host is to go. */
-static void test_host_goes(void **state)
+TEST_BARE(test_host_goes)
 {
         uint32_t handle;
         struct host a, b;
@@ -360,7 +360,7 @@ static void test_host_goes(void **state)
 }
 
 /* The client goes, or nobody wants it any more. */
-static void test_called_off(void **state)
+TEST_BARE(test_called_off)
 {
         struct session_load *l;
         struct host a, b;
@@ -375,22 +375,4 @@ static void test_called_off(void **state)
         assert_true(b.is_over);
         assert_int_equal(b.code, KVL_STATUS_MISS);
         hosts_end(&a, &b);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_goes_on_elsewhere),
-                cmocka_unit_test(test_waits_for_others),
-                cmocka_unit_test(test_pages_are_lost),
-                cmocka_unit_test(test_both_go_on),
-                cmocka_unit_test(test_others_arent_told),
-                cmocka_unit_test(test_truncated_and_dropped),
-                cmocka_unit_test(test_invalidated),
-                cmocka_unit_test(test_lies),
-                cmocka_unit_test(test_host_goes),
-                cmocka_unit_test(test_called_off),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -104,7 +104,7 @@ static void end_both(struct set_host *a, struct set_host *b)
 /* ---- how far an import goes ------------------------------------------------------------------ */
 
 /* Each rank has its own bytes. */
-static void test_all_ranks(void **state)
+TEST(test_all_ranks)
 {
         struct set_host a, b;
 
@@ -151,7 +151,7 @@ static void assert_tells_of_the_set(const struct set_host *s)
 }
 
 /* Where the other rank isn't open it can't be asked for. */
-static void test_cut_to_the_shortest(void **state)
+TEST(test_cut_to_the_shortest)
 {
         struct set_host a, b, alone;
 
@@ -165,7 +165,7 @@ static void test_cut_to_the_shortest(void **state)
 }
 
 /* Before it is decided whether it is worth it: what is left here is too short. */
-static void test_too_short_for_one(void **state)
+TEST(test_too_short_for_one)
 {
         const unsigned n = WORTH_TOKENS_MIN / PAGE_TOKENS - 1;
         struct set_host a, b;
@@ -182,7 +182,7 @@ static void test_too_short_for_one(void **state)
 }
 
 /* What the other rank has here isn't asked for: it may be there, or not. */
-static void test_cached_in_the_other(void **state)
+TEST(test_cached_in_the_other)
 {
         struct set_host a, b;
 
@@ -194,7 +194,7 @@ static void test_cached_in_the_other(void **state)
 }
 
 /* But it is, where the other rank is about to drop it, because this one has. */
-static void test_going_in_the_other(void **state)
+TEST(test_going_in_the_other)
 {
         struct set_host a, b;
 
@@ -209,7 +209,7 @@ static void test_going_in_the_other(void **state)
 }
 
 /* Somebody computes, or imports, what the other rank lacks. */
-static void test_announced_in_the_other(void **state)
+TEST(test_announced_in_the_other)
 {
         uint8_t keys[N_PAGES * KEY_BYTES];
         uint32_t pages[N_PAGES], n, other;
@@ -224,7 +224,7 @@ static void test_announced_in_the_other(void **state)
         end_both(&a, &b);
 }
 
-static void test_both_at_once(void **state)
+TEST(test_both_at_once)
 {
         struct host other = {.is_over = false};
         struct set_host a, b;
@@ -247,7 +247,7 @@ static void test_both_at_once(void **state)
 }
 
 /* A namespace of the set that takes no part is never asked for. */
-static void test_other_takes_no_part(void **state)
+TEST(test_other_takes_no_part)
 {
         struct set_host a, b;
 
@@ -262,7 +262,7 @@ static void test_other_takes_no_part(void **state)
 }
 
 /* Of the largest set as many keys are asked for as there may be names. */
-static void test_largest_set(void **state)
+TEST(test_largest_set)
 {
         static uint8_t keys[IMPORT_KEYS_MAX * KEY_BYTES];
         struct import_request rq = {.keys = keys, .n_keys = IMPORT_KEYS_MAX};
@@ -335,7 +335,7 @@ static void find_places(struct places *p)
 }
 
 /* What all ranks have of a page lies on one node of a cluster, and pages on all nodes. */
-static void test_one_place_of_a_page(void **state)
+TEST(test_one_place_of_a_page)
 {
         struct set_host a, b;
         struct places p;
@@ -353,7 +353,7 @@ static void test_one_place_of_a_page(void **state)
 }
 
 /* What one rank has invalidated isn't found by the other, also by hosts where only that is open. */
-static void test_invalidated_by_one_rank(void **state)
+TEST(test_invalidated_by_one_rank)
 {
         struct set_host a, b, c, has_all;
         uint8_t key[KEY_BYTES];
@@ -396,7 +396,7 @@ static void test_invalidated_by_one_rank(void **state)
 
 /* While hosts get another version of the model under the same names, one after the other, neither
  * meets the other's values: they aren't found, overwritten or removed. */
-static void test_another_version(void **state)
+TEST(test_another_version)
 {
         struct set_host a, b, newer;
 
@@ -420,24 +420,4 @@ static void test_another_version(void **state)
         end(&newer);
         end(&a);
         redis_cluster_deinit(&server);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_all_ranks),
-                TEST(test_cut_to_the_shortest),
-                TEST(test_too_short_for_one),
-                TEST(test_cached_in_the_other),
-                TEST(test_going_in_the_other),
-                TEST(test_announced_in_the_other),
-                TEST(test_both_at_once),
-                TEST(test_other_takes_no_part),
-                TEST(test_largest_set),
-                TEST(test_one_place_of_a_page),
-                TEST(test_invalidated_by_one_rank),
-                TEST(test_another_version),
-        };
-
-        return RUN_TESTS(tests);
 }

@@ -78,7 +78,7 @@ static void await_nothing(struct host *a, struct host *b)
 
 /* A tenant that asks for all it can, and gets no answers: the other one may ask, and both may
  * invalidate. */
-static void test_asks_for_all(void **state)
+TEST(test_asks_for_all)
 {
         struct import *probes[PROBES_MAX], *i;
         struct remote_stats stats;
@@ -121,7 +121,7 @@ static void test_asks_for_all(void **state)
 
 /* Where a tenant has as much under way as it may an import waits with its pages, and goes on when
  * some of that is over. */
-static void test_reads_wait(void **state)
+TEST(test_reads_wait)
 {
         const uint32_t all = 1u << 20;
         struct import *i;
@@ -167,7 +167,7 @@ static void import_from_stopped(struct host *h, struct import **ret)
 
 /* What is called off counts until the store has let go of it: a client that begins again and again
  * gets no further. */
-static void test_called_off_counts(void **state)
+TEST(test_called_off_counts)
 {
         uint64_t until = clock_now_nsec() + PATIENCE_NSEC, bytes;
         struct import *i;
@@ -195,7 +195,7 @@ static void test_called_off_counts(void **state)
 
 /* Of an exchange that is closed nothing is looked at when the store lets go of it, and one that is
  * opened in its place begins with nothing. */
-static void test_closed_meanwhile(void **state)
+TEST(test_closed_meanwhile)
 {
         uint64_t until = clock_now_nsec() + PATIENCE_NSEC;
         struct import *i;
@@ -220,16 +220,4 @@ static void test_closed_meanwhile(void **state)
         host_end(&b);
         host_end(&a);
         redis_cluster_deinit(&server);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_asks_for_all),
-                TEST(test_reads_wait),
-                TEST(test_called_off_counts),
-                TEST(test_closed_meanwhile),
-        };
-
-        return RUN_TESTS(tests);
 }

@@ -76,7 +76,7 @@ static void end(struct harness *h, struct worker *w, const char *tenant)
 }
 
 /* Of two texts of the same age the expected one stays, of a worker that does nothing else. */
-static void test_outlives_a_flood(void **state)
+HARNESS_TEST(test_outlives_a_flood, &options)
 {
         const char *const tenants[] = {"a", "b"};
         struct harness *h = *state;
@@ -108,7 +108,7 @@ static void test_outlives_a_flood(void **state)
         }
 }
 
-static void test_expires(void **state)
+HARNESS_TEST(test_expires, &options)
 {
         struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "cache", 1);
@@ -126,7 +126,7 @@ static void test_expires(void **state)
 
 /* All that is cached is expected: a quarter is kept, what was said first, and leases get the rest;
  * and then that, too, where the text that is written takes all of the device. */
-static void test_share(void **state)
+HARNESS_TEST(test_share, &options)
 {
         struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "cache", 1);
@@ -151,7 +151,7 @@ static void test_share(void **state)
 
 /* A tenant's reservation is there for it, and what it has cached there stays, whatever another one
  * expects. */
-static void test_reservations(void **state)
+HARNESS_TEST(test_reservations, &reserved)
 {
         struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "cache", 1);
@@ -170,16 +170,4 @@ static void test_reservations(void **state)
         worker_stop(w);
         ctl(h, "purge a --remove");
         ctl(h, "purge r --remove");
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                harness_test(test_outlives_a_flood, (void *)&options),
-                harness_test(test_expires, (void *)&options),
-                harness_test(test_share, (void *)&options),
-                harness_test(test_reservations, (void *)&reserved),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

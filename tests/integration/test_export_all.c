@@ -65,7 +65,7 @@ static unsigned count_there(void)
         return n;
 }
 
-static void test_what_nobody_found(void **state)
+TEST(test_what_nobody_found)
 {
         struct host a, b;
         struct export_all_figures f;
@@ -114,7 +114,7 @@ static void await_known(struct host *h)
 }
 
 /* What was cached before the epoch was learnt stays, and what continues it. */
-static void test_of_before_the_epoch(void **state)
+TEST(test_of_before_the_epoch)
 {
         uint8_t keys[N_PAGES * KEY_BYTES];
         struct export_all_figures f;
@@ -165,7 +165,7 @@ static void export_some(struct host *h, unsigned n)
 }
 
 /* What was used last is there first; a text from its beginning on, though its end is what was. */
-static void test_order(void **state)
+TEST(test_order)
 {
         struct host a, b;
 
@@ -184,7 +184,7 @@ static void test_order(void **state)
 }
 
 /* More texts than may wait, looked at in small slices, at so many bytes a second. */
-static void test_many_texts(void **state)
+TEST(test_many_texts)
 {
         const unsigned n = 100;
         struct export_all_figures f;
@@ -212,7 +212,7 @@ static void test_many_texts(void **state)
 }
 
 /* A server that doesn't answer is in the way, and is tried again until it does. */
-static void test_server_is_stopped(void **state)
+TEST(test_server_is_stopped)
 {
         uint64_t until = clock_now_nsec() + PATIENCE_NSEC;
         enum exchange_drop why;
@@ -252,7 +252,7 @@ static void test_server_is_stopped(void **state)
 }
 
 /* Another rate holds for what is under way; where somebody else reads it, all is of before. */
-static void test_other_options(void **state)
+TEST(test_other_options)
 {
         uint64_t until = clock_now_nsec() + PATIENCE_NSEC / 2;
         struct host a;
@@ -280,7 +280,7 @@ static void test_other_options(void **state)
 }
 
 /* The namespace, or the exchange, goes while it is exported. */
-static void test_ends_meanwhile(void **state)
+TEST(test_ends_meanwhile)
 {
         struct host a;
 
@@ -311,19 +311,4 @@ static void test_ends_meanwhile(void **state)
         assert_int_equal(export_all_begin(&a.w.store), 0);
         host_end(&a);
         redis_cluster_deinit(&server);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_what_nobody_found),
-                TEST(test_of_before_the_epoch),
-                TEST(test_order),
-                TEST(test_many_texts),
-                TEST(test_server_is_stopped),
-                TEST(test_other_options),
-                TEST(test_ends_meanwhile),
-        };
-
-        return RUN_TESTS(tests);
 }

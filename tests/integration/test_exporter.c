@@ -67,7 +67,7 @@ static void assert_status(struct harness *h, const char *m)
                 assert_as_ctl(h, m, same[i].series, same[i].name);
 }
 
-static void test_figures(void **state)
+HARNESS_TEST(test_figures, &options)
 {
         struct harness *h = *state;
         struct worker *w = make_history(h);
@@ -96,7 +96,7 @@ static void test_figures(void **state)
 }
 
 /* Pages that are found are tokens that needn't be computed. */
-static void test_hits(void **state)
+HARNESS_TEST(test_hits, &options)
 {
         struct harness *h = *state;
         struct worker *w = worker_start(h, "loser", "cache", 1);
@@ -174,7 +174,7 @@ static void assert_zeros(const char *m)
 }
 
 /* Requests were made, and their times are told; a peer that breaks a rule is counted under it. */
-static void test_counters(void **state)
+HARNESS_TEST(test_counters, &options)
 {
         struct harness *h = *state;
         struct worker *w = worker_start(h, "loser", "cache", 1);
@@ -203,7 +203,7 @@ static void test_counters(void **state)
 }
 
 /* The daemon goes and comes back: the exporter stays, and counts it. */
-static void test_without_daemon(void **state)
+HARNESS_TEST(test_without_daemon, &options)
 {
         struct harness *h = *state;
         struct exporter e;
@@ -238,7 +238,7 @@ static void test_without_daemon(void **state)
 }
 
 /* The first look is the history's first sample: there is no time before it to tell of. */
-static void test_first_event(void **state)
+HARNESS_TEST(test_first_event, &options)
 {
         static const char head[] = "GET /events HTTP/1.1\r\nHost: x\r\n\r\n";
         struct harness *h = *state;
@@ -265,7 +265,7 @@ static void test_first_event(void **state)
 }
 
 /* A connection that was kept while the daemon was replaced: one scrape, no failure. */
-static void test_left_behind(void **state)
+HARNESS_TEST(test_left_behind, &options)
 {
         struct harness *h = *state;
         struct exporter e;
@@ -282,7 +282,7 @@ static void test_left_behind(void **state)
 }
 
 /* A daemon that doesn't answer: up 0 after the timeout, and the exporter itself is healthy. */
-static void test_daemon_hangs(void **state)
+HARNESS_TEST(test_daemon_hangs, &options)
 {
         static const char *const words[] = {"--timeout", "50ms", NULL};
         struct harness *h = *state;
@@ -315,7 +315,7 @@ static void test_daemon_hangs(void **state)
 }
 
 /* A tenant's socket isn't the admin socket, and must not look like a daemon. */
-static void test_wrong_socket(void **state)
+HARNESS_TEST(test_wrong_socket, &options)
 {
         struct harness *h = *state;
         char socket[PRIVATE_PATH_MAX];
@@ -338,7 +338,7 @@ static const struct private_tenant many[] = {
         {"t0", NULL}, {"t1", NULL}, {"t2", NULL}, {"t3", NULL}, {"t4", NULL}, {NULL, NULL}};
 static const struct private_options options_many = {.tenants = many};
 
-static void test_limit(void **state)
+HARNESS_TEST(test_limit, &options_many)
 {
         static const char *const words[] = {"--max-rows", "2", NULL};
         struct harness *h = *state;
@@ -388,7 +388,7 @@ static void assert_answer(const struct exporter *e, const char *head, int status
         http_answer_free(&a);
 }
 
-static void test_http(void **state)
+HARNESS_TEST(test_http, &options)
 {
         struct harness *h = *state;
         struct exporter e;
@@ -418,7 +418,7 @@ static void test_http(void **state)
 }
 
 /* Each HELP text of a scrape, and figures of the exporter's own process. */
-static void test_help(void **state)
+HARNESS_TEST(test_help, &options)
 {
         struct harness *h = *state;
         struct worker *w = make_history(h);
@@ -453,7 +453,7 @@ static void test_help(void **state)
 #define N_SCRAPES   20
 
 /* Connections that say a part of a request, or nothing: whoever asks is answered each time. */
-static void test_half_open(void **state)
+HARNESS_TEST(test_half_open, &options)
 {
         static const char part[] = "GET /metrics HTTP/1.1\r\n";
         struct harness *h = *state;
@@ -520,7 +520,7 @@ static void scrape_beside(struct harness *h, void (*attack)(const struct exporte
         exporter_stop(&e);
 }
 
-static void test_stream_of_connections(void **state)
+HARNESS_TEST(test_stream_of_connections, &options)
 {
         scrape_beside(*state, open_for_ever, 0);
 }
@@ -550,13 +550,13 @@ static void ask_for_ever(const struct exporter *e)
         }
 }
 
-static void test_unread_answers(void **state)
+HARNESS_TEST(test_unread_answers, &options)
 {
         scrape_beside(*state, ask_for_ever, 100); /* what is unread piles up */
 }
 
 /* `promtool check metrics` has nothing to say; status 3 would be that it has. */
-static void test_promtool(void **state)
+HARNESS_TEST(test_promtool, &options)
 {
         struct harness *h = *state;
         struct worker *w = make_history(h);
@@ -582,7 +582,7 @@ static void test_promtool(void **state)
 }
 
 /* Refused command lines: status 2 and a sentence. */
-static void test_command_line(void **state)
+HARNESS_TEST(test_command_line, &options)
 {
         static const char *const wrong[][3] = {{"--listen", "nowhere"}, {"--listen", "::1:80"},
                 {"--listen", "127.0.0.1:65536"}, {"--timeout", "soon"}, {"--timeout", "0"},
@@ -597,28 +597,4 @@ static void test_command_line(void **state)
                 assert_true(strlen(o.err) > 0);
                 proc_output_free(&o);
         }
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                harness_test(test_figures, (void *)&options),
-                harness_test(test_hits, (void *)&options),
-                harness_test(test_counters, (void *)&options),
-                harness_test(test_without_daemon, (void *)&options),
-                harness_test(test_first_event, (void *)&options),
-                harness_test(test_left_behind, (void *)&options),
-                harness_test(test_daemon_hangs, (void *)&options),
-                harness_test(test_wrong_socket, (void *)&options),
-                harness_test(test_limit, (void *)&options_many),
-                harness_test(test_http, (void *)&options),
-                harness_test(test_help, (void *)&options),
-                harness_test(test_half_open, (void *)&options),
-                harness_test(test_stream_of_connections, (void *)&options),
-                harness_test(test_unread_answers, (void *)&options),
-                harness_test(test_promtool, (void *)&options),
-                harness_test(test_command_line, (void *)&options),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -97,7 +97,7 @@ static void assert_sealed(
         assert_as_ctl(h, of_namespace(m, "pages", more), name_in_ctl);
 }
 
-static void test_figures_by_tier(void **state)
+HARNESS_TEST(test_figures_by_tier, &three_tiers)
 {
         struct harness *h = *state;
         struct worker *w = fill_all_tiers(h);
@@ -148,7 +148,7 @@ static void damage_pages(const char *path)
 }
 
 /* Pages are damaged; then the file goes while the daemon runs. */
-static void test_trouble(void **state)
+HARNESS_TEST(test_trouble, &three_tiers)
 {
         struct harness *h = *state;
         struct worker *w = fill_all_tiers(h);
@@ -178,7 +178,7 @@ static void test_trouble(void **state)
 }
 
 /* Where nothing lies below the device no figure of what lies there is told. */
-static void test_without_tiers(void **state)
+HARNESS_TEST(test_without_tiers, &no_tiers)
 {
         struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", 1);
@@ -194,15 +194,4 @@ static void test_without_tiers(void **state)
         assert_false(metric_exists(m, "kvlease_disk_errors_total{"));
         worker_stop(w);
         exporter_stop(&e);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                harness_test(test_figures_by_tier, (void *)&three_tiers),
-                harness_test(test_trouble, (void *)&three_tiers),
-                harness_test(test_without_tiers, (void *)&no_tiers),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -48,7 +48,7 @@ static void assert_rows(struct harness *h, const char *words, size_t n)
         json_decref(reply);
 }
 
-static void test_who_evicted_whom(void **state)
+HARNESS_TEST(test_who_evicted_whom, &options)
 {
         struct harness *h = *state;
         struct worker *winner, *loser;
@@ -84,7 +84,7 @@ static json_int_t device_figure(struct harness *h, const char *name)
 }
 
 /* Reserved while another tenant holds all there is: it is missing until that one lets go. */
-static void test_missing_reservation(void **state)
+HARNESS_TEST(test_missing_reservation, &options)
 {
         struct harness *h = *state;
         struct worker *w = worker_start(h, "winner", "work", 1);
@@ -106,7 +106,7 @@ static void test_missing_reservation(void **state)
 }
 
 /* What leases met: counted of the tenant, and of all. */
-static void test_leases(void **state)
+HARNESS_TEST(test_leases, &options)
 {
         struct harness *h = *state;
         struct worker *w = worker_start(h, "winner", "work", 1);
@@ -129,7 +129,7 @@ static void test_leases(void **state)
 }
 
 /* Who keeps a tenant from borrowing. */
-static void test_safepoints(void **state)
+HARNESS_TEST(test_safepoints, &options)
 {
         struct harness *h = *state;
         struct worker *keeps = worker_spawn(h), *not = worker_start(h, "winner", "work", 1);
@@ -150,16 +150,4 @@ static void test_safepoints(void **state)
         json_decref(reply);
         worker_stop(keeps);
         worker_stop(not );
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                harness_test(test_who_evicted_whom, (void *)&options),
-                harness_test(test_missing_reservation, (void *)&options),
-                harness_test(test_leases, (void *)&options),
-                harness_test(test_safepoints, (void *)&options),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -69,7 +69,7 @@ static void assert_computed_once(
 }
 
 /* Both are told at once. */
-static void test_at_once(void **state)
+HARNESS_TEST(test_at_once, &roomy)
 {
         struct harness *h = *state;
         struct worker *workers[2];
@@ -83,7 +83,7 @@ static void test_at_once(void **state)
 }
 
 /* The others come while the first is in the middle of it; and they want more than it does. */
-static void test_in_the_middle(void **state)
+HARNESS_TEST(test_in_the_middle, &roomy)
 {
         struct harness *h = *state;
         struct worker *workers[4];
@@ -140,7 +140,7 @@ static unsigned follow(
         return worst;
 }
 
-static void test_follow(void **state)
+HARNESS_TEST(test_follow, &roomy)
 {
         struct harness *h = *state;
         struct worker *prefill = worker_start(h, "a", "ns", 2);
@@ -224,7 +224,7 @@ static void take_over(struct worker **waiters, unsigned chain)
                 worker_tell(waiters[i], "flight-drop");
 }
 
-static void test_killed_announcer(void **state)
+HARNESS_TEST(test_killed_announcer, &roomy)
 {
         unsigned n_rounds = private_full() ? 50 : private_short() ? 5 : 15, n = 0;
         uint64_t latencies[50 * N_WAITERS];
@@ -269,7 +269,7 @@ static uint32_t announce_one(struct worker *w, struct worker *waiter, unsigned c
 }
 
 /* It frees the page, or closes the namespace, or says goodbye. */
-static void test_given_up(void **state)
+HARNESS_TEST(test_given_up, &roomy)
 {
         struct harness *h = *state;
         struct worker *waiter = worker_start(h, "a", "ns", 2), *w = worker_start(h, "a", "ns", 2);
@@ -287,7 +287,7 @@ static void test_given_up(void **state)
 }
 
 /* Somebody else is faster, or drops everything. */
-static void test_others(void **state)
+HARNESS_TEST(test_others, &roomy)
 {
         struct harness *h = *state;
         struct worker *waiter = worker_start(h, "a", "ns", 2), *w = worker_start(h, "a", "ns", 2);
@@ -311,7 +311,7 @@ static void test_others(void **state)
  */
 
 /* Each announces one text and waits for the other's. */
-static void test_circle(void **state)
+HARNESS_TEST(test_circle, &roomy)
 {
         struct harness *h = *state;
         struct worker *w[2];
@@ -332,7 +332,7 @@ static void test_circle(void **state)
                 worker_stop(w[i]);
 }
 
-static void test_stopped_daemon(void **state)
+HARNESS_TEST(test_stopped_daemon, &roomy)
 {
         static const char *const env[] = {"KVL_WORKER_TIMEOUT_MSEC=2000", NULL};
         struct harness *h = *state;
@@ -413,7 +413,7 @@ static void churn(struct harness *h, unsigned n_texts, unsigned msec, const char
 }
 
 /* Few texts: they meet, and wait for each other. */
-static void test_churn(void **state)
+HARNESS_TEST(test_churn, &small_cache)
 {
         churn(*state, 6,
                 private_full()    ? 60000
@@ -423,25 +423,7 @@ static void test_churn(void **state)
 }
 
 /* More than there is room for. */
-static void test_churn_under_eviction(void **state)
+HARNESS_TEST(test_churn_under_eviction, &small_cache)
 {
         churn(*state, 120, private_full() ? 60000 : private_short() ? 1000 : 2000, "evictions");
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                harness_test(test_at_once, (void *)&roomy),
-                harness_test(test_in_the_middle, (void *)&roomy),
-                harness_test(test_follow, (void *)&roomy),
-                harness_test(test_killed_announcer, (void *)&roomy),
-                harness_test(test_given_up, (void *)&roomy),
-                harness_test(test_others, (void *)&roomy),
-                harness_test(test_circle, (void *)&roomy),
-                harness_test(test_stopped_daemon, (void *)&roomy),
-                harness_test(test_churn, (void *)&small_cache),
-                harness_test(test_churn_under_eviction, (void *)&small_cache),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

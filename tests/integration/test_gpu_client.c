@@ -30,7 +30,7 @@ static void assert_no_access(struct harness *h, const char *variable, const char
         worker_stop(w);
 }
 
-static void test_no_access(void **state)
+HARNESS_TEST(test_no_access, NULL)
 {
         struct harness *h = *state;
         struct worker *w;
@@ -61,7 +61,7 @@ static void open_same(struct worker *w)
         worker_tell(w, "open ns 2 - - same");
 }
 
-static void test_same_address(void **state)
+HARNESS_TEST(test_same_address, NULL)
 {
         struct harness *h = *state;
         struct worker *a = worker_spawn(h), *b = worker_spawn(h);
@@ -99,7 +99,7 @@ static void test_same_address(void **state)
 }
 
 /* The CPU can't reach a page by its address. */
-static void test_addresses_differ(void **state)
+HARNESS_TEST(test_addresses_differ, NULL)
 {
         struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", 1);
@@ -146,7 +146,7 @@ static uint32_t wait_found(struct worker *w, unsigned chain)
 }
 
 /* Findable once the stream gets there: with what the stream wrote, and not before. */
-static void test_publish(void **state)
+HARNESS_TEST(test_publish, NULL)
 {
         struct harness *h = *state;
         struct worker *a = worker_start(h, "a", "ns", 1), *b = worker_start(h, "a", "ns", 1);
@@ -175,7 +175,7 @@ static void test_publish(void **state)
 }
 
 /* Without anybody calling into the library meanwhile: the driver's thread submits it. */
-static void test_publish_unattended(void **state)
+HARNESS_TEST(test_publish_unattended, NULL)
 {
         struct harness *h = *state;
         struct worker *a, *b;
@@ -199,7 +199,7 @@ static void test_publish_unattended(void **state)
 }
 
 /* Pins and pages go when the stream is through with them. */
-static void test_release_and_free(void **state)
+HARNESS_TEST(test_release_and_free, NULL)
 {
         struct harness *h = *state;
         struct worker *a = worker_start(h, "a", "ns", 1);
@@ -244,7 +244,7 @@ static void assert_has_null(struct worker *w)
 }
 
 /* Each process has its own, from the first moment on, also after a restart of the daemon. */
-static void test_page_zero(void **state)
+HARNESS_TEST(test_page_zero, &kept)
 {
         struct harness *h = *state;
         struct worker *a = start_null(h), *b;
@@ -290,7 +290,7 @@ static void write_control(const char *path, const char *lines)
  * A kernel before the publish fails: nobody ever finds the page, the publish ends with -EIO, and
  * so does every later one of this client. Others go on.
  */
-static void test_broken_context(void **state)
+HARNESS_TEST(test_broken_context, NULL)
 {
         struct harness *h = *state;
         char control[PRIVATE_PATH_MAX + 8], variable[PRIVATE_PATH_MAX + 32];
@@ -324,20 +324,4 @@ static void test_broken_context(void **state)
         worker_publish_chain(b, 3, 1, &page);
         worker_kill(a);
         worker_stop(b);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                harness_test(test_no_access, NULL),
-                harness_test(test_same_address, NULL),
-                harness_test(test_addresses_differ, NULL),
-                harness_test(test_publish, NULL),
-                harness_test(test_publish_unattended, NULL),
-                harness_test(test_release_and_free, NULL),
-                harness_test(test_page_zero, (void *)&kept),
-                harness_test(test_broken_context, NULL),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -83,18 +83,18 @@ static void lose_device(struct harness *h, const char *rule)
         gpu_inject(h, "");
 }
 
-static void test_launch_failed(void **state)
+HARNESS_TEST(test_launch_failed, &controlled)
 {
         lose_device(*state, "719:1:0");
 }
 
-static void test_ecc(void **state)
+HARNESS_TEST(test_ecc, &controlled)
 {
         lose_device(*state, "214:1:0");
 }
 
 /* Full for the driver, whatever the budget says: refused, and had again once there is memory. */
-static void test_out_of_memory(void **state)
+HARNESS_TEST(test_out_of_memory, &controlled)
 {
         struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", 1);
@@ -115,7 +115,7 @@ static void test_out_of_memory(void **state)
 }
 
 /* Memory that zeroing left as it was is given to nobody. */
-static void test_not_zeroed(void **state)
+HARNESS_TEST(test_not_zeroed, &controlled)
 {
         struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", 1);
@@ -145,7 +145,7 @@ static void assert_quick_status(struct harness *h)
  * The driver hangs, longer than driver_timeout: who needs it is refused in time, nobody else
  * notices, and once it answers it is used again.
  */
-static void test_hang(void **state)
+HARNESS_TEST(test_hang, &impatient)
 {
         struct harness *h = *state;
         struct worker *a = worker_start(h, "a", "ns", 1), *b = worker_start(h, "b", "ns", 1);
@@ -183,7 +183,7 @@ static void test_hang(void **state)
 }
 
 /* A driver that never answers doesn't keep the daemon from ending, nor a client from leaving. */
-static void test_stop_while_stuck(void **state)
+HARNESS_TEST(test_stop_while_stuck, &impatient)
 {
         struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", 1);
@@ -201,7 +201,7 @@ static void test_stop_while_stuck(void **state)
 }
 
 /* A client whose socket waits for a slow driver dies, and one that isn't served at once is. */
-static void test_dies_waiting(void **state)
+HARNESS_TEST(test_dies_waiting, &impatient)
 {
         struct harness *h = *state;
         struct worker *a = worker_start(h, "a", "ns", 1), *b = worker_start(h, "a", "ns", 1);
@@ -220,7 +220,7 @@ static void test_dies_waiting(void **state)
 }
 
 /* Slow but within the limit: many wait, each is served. */
-static void test_slow(void **state)
+HARNESS_TEST(test_slow, &impatient)
 {
         struct harness *h = *state;
         struct worker *workers[8];
@@ -308,7 +308,7 @@ static void await_registered(struct harness *h, bool all)
         assert_true(n > 0);
 }
 
-static void test_registered(void **state)
+HARNESS_TEST(test_registered, &cold)
 {
         struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", 1);
@@ -325,7 +325,7 @@ static void test_registered(void **state)
 }
 
 /* The tier is as good, but for its copies, and says so. */
-static void test_not_registered(void **state)
+HARNESS_TEST(test_not_registered, &cold)
 {
         struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", 1);
@@ -346,22 +346,9 @@ static void test_not_registered(void **state)
 
 int main(void)
 {
-        const struct CMUnitTest tests[] = {
-                harness_test(test_launch_failed, (void *)&controlled),
-                harness_test(test_ecc, (void *)&controlled),
-                harness_test(test_out_of_memory, (void *)&controlled),
-                harness_test(test_not_zeroed, (void *)&controlled),
-                harness_test(test_hang, (void *)&impatient),
-                harness_test(test_stop_while_stuck, (void *)&impatient),
-                harness_test(test_dies_waiting, (void *)&impatient),
-                harness_test(test_slow, (void *)&impatient),
-                harness_test(test_registered, (void *)&cold),
-                harness_test(test_not_registered, (void *)&cold),
-        };
-
         if (private_on_real_gpu()) {
                 puts("skipped: faults are injected into the driver double");
                 return 77;
         }
-        return cmocka_run_group_tests(tests, NULL, NULL);
+        return test_run_all(NULL, NULL);
 }

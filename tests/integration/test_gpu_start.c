@@ -57,7 +57,7 @@ static void assert_refused(const struct private_options *o, const char *const *w
         private_daemon_deinit(&d);
 }
 
-static void test_wrong_uuid(void **state)
+TEST_BARE(test_wrong_uuid)
 {
         const struct private_options o = {.devices = NOT_THERE};
         const char *const words[] = {NOT_THERE, private_device(), "host", NULL};
@@ -65,7 +65,7 @@ static void test_wrong_uuid(void **state)
         assert_refused(&o, words);
 }
 
-static void test_demanded(void **state)
+TEST_BARE(test_demanded)
 {
         gpu_needs_double();
         for (unsigned i = 0; i < ARRAY_SIZE(refusals); ++i) {
@@ -101,7 +101,7 @@ static void run_auto(const struct refusal *refusal)
         assert_int_equal(harness_teardown(&state), 0);
 }
 
-static void test_auto(void **state)
+TEST_BARE(test_auto)
 {
         gpu_needs_double();
         for (unsigned i = 0; i < ARRAY_SIZE(refusals); ++i)
@@ -112,7 +112,7 @@ static void test_auto(void **state)
 /* 'auto' with a GPU there takes it. */
 static const struct private_options automatic = {.devices = "auto"};
 
-static void test_auto_finds(void **state)
+HARNESS_TEST(test_auto_finds, &automatic)
 {
         struct harness *h = *state;
         char *name = gpu_device_text(h, "name"), *transport = gpu_device_text(h, "transport");
@@ -128,7 +128,7 @@ static void test_auto_finds(void **state)
 }
 
 /* A GPU that can't hand memory over as it is told to, nor in another way. */
-static void test_without_transport(void **state)
+TEST_BARE(test_without_transport)
 {
         bool is_vmm = strcmp(private_transport(), "vmm") == 0;
         const char *const env[] = {is_vmm ? "FAKECUDA_NO=vmm,ipc" : "FAKECUDA_NO=ipc", NULL};
@@ -144,7 +144,7 @@ static const char *const no_vmm[] = {"FAKECUDA_NO=vmm", NULL};
 static const struct private_options without_vmm = {
         .env = no_vmm, .device_lines = "memory = 256MiB\nextent = 2MiB\ntransport = auto\n"};
 
-static void test_without_vmm(void **state)
+TEST_BARE(test_without_vmm)
 {
         struct harness *h;
         struct worker *a, *b;
@@ -170,18 +170,4 @@ static void test_without_vmm(void **state)
         worker_stop(a);
         worker_stop(b);
         assert_int_equal(harness_teardown(&own), 0);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_wrong_uuid),
-                cmocka_unit_test(test_demanded),
-                cmocka_unit_test(test_auto),
-                harness_test(test_auto_finds, (void *)&automatic),
-                cmocka_unit_test(test_without_transport),
-                cmocka_unit_test(test_without_vmm),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

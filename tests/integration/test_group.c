@@ -24,7 +24,7 @@ static struct worker *join(struct harness *h, struct worker *first, const char *
 }
 
 /* The scheduler leases, a worker maps, writes and publishes, the scheduler looks up. */
-static void test_scheduler(void **state)
+HARNESS_TEST(test_scheduler, NULL)
 {
         struct harness *h = *state;
         struct worker *worker = worker_start(h, "a", "ns", 1);
@@ -48,7 +48,7 @@ static void test_scheduler(void **state)
 }
 
 /* Grants belong to the group: they end with its last member, not before. */
-static void test_death(void **state)
+HARNESS_TEST(test_death, NULL)
 {
         struct harness *h = *state;
         struct worker *a = worker_start(h, "a", "ns", 1), *b = join(h, a, "");
@@ -71,7 +71,7 @@ static void test_death(void **state)
 
 /* Who knows the engine's secret is in its group, whoever comes first, on the same tenant's socket;
  * another secret is another group. */
-static void test_secret(void **state)
+HARNESS_TEST(test_secret, NULL)
 {
         struct harness *h = *state;
         char socket[PRIVATE_PATH_MAX];
@@ -101,7 +101,7 @@ static void test_secret(void **state)
 }
 
 /* A stranger of the same tenant may not free what a group holds. */
-static void test_stranger(void **state)
+HARNESS_TEST(test_stranger, NULL)
 {
         struct harness *h = *state;
         struct worker *a = worker_start(h, "a", "ns", 1), *b = worker_start(h, "a", "ns", 1);
@@ -119,7 +119,7 @@ static void test_stranger(void **state)
 
 /* What another group has leased is mapped by nobody else, also where its set is mapped already;
  * what a member has leased or pinned is. */
-static void test_map(void **state)
+HARNESS_TEST(test_map, NULL)
 {
         struct harness *h = *state;
         struct worker *a = worker_start(h, "a", "ns", 1), *b = worker_start(h, "a", "ns", 1);
@@ -149,7 +149,7 @@ static void test_map(void **state)
 }
 
 /* Each pin is let go by itself; one more is had by who has one, and for no page without it. */
-static void test_pin(void **state)
+HARNESS_TEST(test_pin, NULL)
 {
         struct harness *h = *state;
         struct worker *a = worker_start(h, "a", "ns", 1), *b = worker_start(h, "a", "ns", 1);
@@ -178,7 +178,7 @@ static void test_pin(void **state)
 }
 
 /* Death is hang-up and exit: until then the pages stay pinned, whatever the socket does. */
-static void test_hangup(void **state)
+HARNESS_TEST(test_hangup, NULL)
 {
         struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", 1);
@@ -200,7 +200,7 @@ static void test_hangup(void **state)
 }
 
 /* Who maps nothing is dropped at hang-up; a pin segment counts for as long as the process lives. */
-static void test_hangup_unmapped(void **state)
+HARNESS_TEST(test_hangup_unmapped, NULL)
 {
         struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", 1), *s = join(h, w, "metadata");
@@ -217,7 +217,7 @@ static void test_hangup_unmapped(void **state)
 }
 
 /* BYE ends everything while the process lives on. */
-static void test_bye(void **state)
+HARNESS_TEST(test_bye, NULL)
 {
         struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", 1);
@@ -233,7 +233,7 @@ static void test_bye(void **state)
 }
 
 /* Who breaks the protocol while it maps memory is muted and keeps its pins until it exits. */
-static void test_muted(void **state)
+HARNESS_TEST(test_muted, NULL)
 {
         struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", 1), *good = worker_start(h, "a", "ns", 1);
@@ -256,7 +256,7 @@ static void test_muted(void **state)
 }
 
 /* The other way to know a peer's process: a nonce answered with credentials. */
-static void test_challenge(void **state)
+HARNESS_TEST(test_challenge, &challenge)
 {
         struct harness *h = *state;
         struct worker *a = worker_start(h, "a", "ns", 1), *b = join(h, a, "");
@@ -268,23 +268,4 @@ static void test_challenge(void **state)
         ctl_wait_status(h, "n_clients", 1);
         ctl_wait_status(h, "pages_pinned", 0);
         worker_stop(b);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                harness_test(test_scheduler, NULL),
-                harness_test(test_death, NULL),
-                harness_test(test_stranger, NULL),
-                harness_test(test_secret, NULL),
-                harness_test(test_map, NULL),
-                harness_test(test_pin, NULL),
-                harness_test(test_hangup, NULL),
-                harness_test(test_hangup_unmapped, NULL),
-                harness_test(test_bye, NULL),
-                harness_test(test_muted, NULL),
-                harness_test(test_challenge, (void *)&challenge),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

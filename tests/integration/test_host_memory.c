@@ -66,7 +66,7 @@ static void await_more(struct harness *h, const char *name)
         assert_true(n > 0);
 }
 
-static void test_configured(void **state)
+HARNESS_TEST(test_configured, &options)
 {
         struct harness *h = *state;
 
@@ -79,7 +79,7 @@ static void test_configured(void **state)
 }
 
 /* What is cold goes down, and is charged to its tenant there; a lower limit takes it back. */
-static void test_goes_down(void **state)
+HARNESS_TEST(test_goes_down, &options)
 {
         struct harness *h = *state;
 
@@ -94,7 +94,7 @@ static void test_goes_down(void **state)
         assert_true(ctl_status(h, "pages_sealed") > 0);
 }
 
-static void test_kept_out(void **state)
+HARNESS_TEST(test_kept_out, &options)
 {
         struct harness *h = *state;
 
@@ -102,15 +102,4 @@ static void test_kept_out(void **state)
         assert_int_equal(number_of(h, "tenants", "out", "host_charged_bytes"), 0);
         assert_int_equal(number_of(h, "tenants", "out", "host_arrived"), 0);
         assert_true(number_of(h, "tenants", "out", "evictions") > 0);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                harness_test(test_configured, (void *)&options),
-                harness_test(test_goes_down, (void *)&options),
-                harness_test(test_kept_out, (void *)&options),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -118,7 +118,7 @@ static void check_violation(struct harness *h, int fd)
         h->violations = 1;
 }
 
-static void test_fields(void **state)
+HARNESS_TEST(test_fields, &to_journal)
 {
         struct harness *h = *state;
         int fd = open_journal();
@@ -164,13 +164,4 @@ static void test_fields(void **state)
         assert_int_equal(file_read(h->daemon.log, 65536, &text, &len), 0);
         assert_non_null(strstr(text, " notice: ready in "));
         free(text);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                harness_test(test_fields, (void *)&to_journal),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -161,7 +161,7 @@ static uint64_t kept_now(struct kept *k)
 }
 
 /* Killed, it comes back by itself: with the same sockets, which somebody may be waiting at. */
-static void test_killed(void **state)
+HARNESS_TEST(test_killed, NULL)
 {
         char path[PRIVATE_PATH_MAX];
         struct kept k;
@@ -191,7 +191,7 @@ static void test_killed(void **state)
 
 /* SIGUSR1: another daemon from the same file, with the same sockets, and without a word of a stop
  * above. */
-static void test_upgrade(void **state)
+HARNESS_TEST(test_upgrade, NULL)
 {
         char path[PRIVATE_PATH_MAX];
         struct kept k;
@@ -211,7 +211,7 @@ static void test_upgrade(void **state)
         kept_stop(&k);
 }
 
-static void test_reload(void **state)
+HARNESS_TEST(test_reload, NULL)
 {
         struct kept k;
 
@@ -223,7 +223,7 @@ static void test_reload(void **state)
 }
 
 /* A tenant that is gone meanwhile takes its socket with it. */
-static void test_socket_of_nobody(void **state)
+HARNESS_TEST(test_socket_of_nobody, NULL)
 {
         static const struct private_tenant one[] = {{"a", "limit = 4MiB\n"}, {NULL, NULL}};
         static const struct private_tenant two[] = {
@@ -260,7 +260,7 @@ static void test_socket_of_nobody(void **state)
 }
 
 /* A store without room: said, and the daemon serves. */
-static void test_full_store(void **state)
+HARNESS_TEST(test_full_store, NULL)
 {
         struct private_daemon *d = &((struct harness *)*state)->daemon;
         char *text;
@@ -295,7 +295,7 @@ static void exec_activated(struct kept *k, int fd, int unknown)
         _exit(127);
 }
 
-static void test_activated(void **state)
+HARNESS_TEST(test_activated, NULL)
 {
         struct harness *h = *state;
         struct kept k = {.h = h};
@@ -336,7 +336,7 @@ static void test_activated(void **state)
 }
 
 /* The parent is no memory without a daemon: it gives up, and says so. */
-static void test_gives_up(void **state)
+HARNESS_TEST(test_gives_up, NULL)
 {
         struct private_daemon *d = &((struct harness *)*state)->daemon;
         struct kept k;
@@ -364,7 +364,7 @@ static void test_gives_up(void **state)
         harness_start(k.h);
 }
 
-static void test_watchdog(void **state)
+HARNESS_TEST(test_watchdog, NULL)
 {
         struct kept k;
 
@@ -377,7 +377,7 @@ static void test_watchdog(void **state)
 }
 
 /* Who read the log is gone: neither the parent ends by that, nor a daemon that it starts then. */
-static void test_log_of_nobody(void **state)
+HARNESS_TEST(test_log_of_nobody, NULL)
 {
         struct kept k = {.h = *state};
         int status, log[2];
@@ -395,7 +395,7 @@ static void test_log_of_nobody(void **state)
 }
 
 /* The daemon doesn't outlive its parent. */
-static void test_parent_killed(void **state)
+HARNESS_TEST(test_parent_killed, NULL)
 {
         struct kept k;
 
@@ -438,7 +438,7 @@ static bool hear(struct kept *k, int msec, int *ret_fd)
 }
 
 /* Who is READY may be killed, and loses no socket by it: READY comes when all is kept. */
-static void test_ready_comes_last(void **state)
+HARNESS_TEST(test_ready_comes_last, NULL)
 {
         struct kept k = {.h = *state};
         int status, fd, barrier = -1, log = open_log(&k);
@@ -468,7 +468,7 @@ static void test_ready_comes_last(void **state)
 }
 
 /* Nobody keeps anything, or it isn't wanted: as ever. */
-static void test_off(void **state)
+HARNESS_TEST(test_off, NULL)
 {
         static const struct private_options off = {.daemon_lines = "keep_state = off"};
         struct harness *h = *state;
@@ -489,7 +489,7 @@ static void test_off(void **state)
 }
 
 /* Who keeps them doesn't answer: administrators are served all the same. */
-static void test_stopped_parent(void **state)
+HARNESS_TEST(test_stopped_parent, NULL)
 {
         struct kept k;
 
@@ -503,23 +503,7 @@ static void test_stopped_parent(void **state)
 
 int main(void)
 {
-        const struct CMUnitTest tests[] = {
-                harness_test(test_killed, NULL),
-                harness_test(test_upgrade, NULL),
-                harness_test(test_reload, NULL),
-                harness_test(test_ready_comes_last, NULL),
-                harness_test(test_socket_of_nobody, NULL),
-                harness_test(test_full_store, NULL),
-                harness_test(test_activated, NULL),
-                harness_test(test_gives_up, NULL),
-                harness_test(test_watchdog, NULL),
-                harness_test(test_log_of_nobody, NULL),
-                harness_test(test_parent_killed, NULL),
-                harness_test(test_off, NULL),
-                harness_test(test_stopped_parent, NULL),
-        };
-
         unsetenv("WATCHDOG_USEC");
         unsetenv("WATCHDOG_PID");
-        return cmocka_run_group_tests(tests, NULL, NULL);
+        return test_run_all(NULL, NULL);
 }

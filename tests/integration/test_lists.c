@@ -82,7 +82,7 @@ static void assert_several_frames(struct harness *h, const char *words)
         proc_output_free(&o);
 }
 
-static void test_tenants(void **state)
+HARNESS_TEST(test_tenants, &many_tenants)
 {
         struct harness *h = *state;
         json_t *reply = ctl_json(h, "tenants list");
@@ -100,7 +100,7 @@ static void test_tenants(void **state)
         json_decref(reply);
 }
 
-static void test_namespaces(void **state)
+HARNESS_TEST(test_namespaces, NULL)
 {
         struct harness *h = *state;
         struct worker *w = worker_spawn(h);
@@ -142,7 +142,7 @@ static unsigned assert_regions(json_t *list)
         return n_decided;
 }
 
-static void test_regions(void **state)
+HARNESS_TEST(test_regions, &two_devices)
 {
         struct harness *h = *state;
         char words[NAME_SIZE + 32], name[NAME_SIZE];
@@ -215,7 +215,7 @@ static const char *row_name(unsigned i, char buf[NAME_SIZE])
 }
 
 /* Twice as many as one answer has, in the order of the remotes; last is one without nodes. */
-static void test_nodes(void **state)
+HARNESS_TEST(test_nodes, &with_remote)
 {
         const unsigned n = N_NODES + 1;
         struct harness *h = *state;
@@ -246,13 +246,6 @@ static void test_nodes(void **state)
 
 int main(void)
 {
-        const struct CMUnitTest tests[] = {
-                harness_test(test_tenants, (void *)&many_tenants),
-                harness_test(test_namespaces, NULL),
-                harness_test(test_regions, (void *)&two_devices),
-                harness_test(test_nodes, (void *)&with_remote),
-        };
-
         name_tenants();
-        return cmocka_run_group_tests(tests, start_server, stop_server);
+        return test_run_all(start_server, stop_server);
 }

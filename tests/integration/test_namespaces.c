@@ -17,7 +17,7 @@ static struct worker *connected(struct harness *h)
 }
 
 /* The refusal names both layouts. */
-static void test_layout(void **state)
+HARNESS_TEST(test_layout, NULL)
 {
         struct harness *h = *state;
         struct worker *a = worker_start(h, "a", "ns", 1), *b = connected(h);
@@ -32,7 +32,7 @@ static void test_layout(void **state)
 }
 
 /* Engines whose kernels lay pages out differently don't share a namespace, and are told so. */
-static void test_format(void **state)
+HARNESS_TEST(test_format, NULL)
 {
         struct harness *h = *state;
         struct worker *a = connected(h), *b = connected(h), *c = connected(h);
@@ -51,7 +51,7 @@ static void test_format(void **state)
 }
 
 /* Without a name two workers of one layout find each other, and those of another one don't. */
-static void test_no_name(void **state)
+HARNESS_TEST(test_no_name, NULL)
 {
         struct harness *h = *state;
         struct worker *a = connected(h), *b = connected(h), *c = connected(h);
@@ -91,7 +91,7 @@ static void await_leasable(struct harness *h, struct worker *w, int n)
 }
 
 /* How many pages leases would get, as all that counts changes. */
-static void test_leasable(void **state)
+HARNESS_TEST(test_leasable, NULL)
 {
         struct harness *h = *state;
         struct worker *a = worker_start(h, "a", "ns", 1), *b = worker_start(h, "a", "ns", 1);
@@ -119,7 +119,7 @@ static void test_leasable(void **state)
 }
 
 /* Another version of the weights retires what the old one computed; its pins last. */
-static void test_version(void **state)
+HARNESS_TEST(test_version, NULL)
 {
         struct harness *h = *state;
         struct worker *a = worker_start(h, "a", "ns", 1), *b;
@@ -139,7 +139,7 @@ static void test_version(void **state)
 }
 
 /* Pages with everything below them vanish at once, pinned ones stay readable. */
-static void test_invalidate_key(void **state)
+HARNESS_TEST(test_invalidate_key, NULL)
 {
         struct harness *h = *state;
         struct worker *a = worker_start(h, "a", "ns", 1), *b = worker_start(h, "a", "ns", 1);
@@ -164,7 +164,7 @@ static void test_invalidate_key(void **state)
         worker_stop(b);
 }
 
-static void test_invalidate_all(void **state)
+HARNESS_TEST(test_invalidate_all, NULL)
 {
         struct harness *h = *state;
         struct worker *a = worker_start(h, "a", "ns", 1), *b = worker_start(h, "a", "ns", 1);
@@ -182,7 +182,7 @@ static void test_invalidate_all(void **state)
         worker_stop(b);
 }
 
-static void test_purge(void **state)
+HARNESS_TEST(test_purge, NULL)
 {
         struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", 1);
@@ -196,7 +196,7 @@ static void test_purge(void **state)
         worker_stop(w);
 }
 
-static void test_drain(void **state)
+HARNESS_TEST(test_drain, NULL)
 {
         struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", 1), *late;
@@ -227,7 +227,7 @@ static void test_drain(void **state)
 }
 
 /* A daemon that stops tells its clients and doesn't wait for them for ever. */
-static void test_stop(void **state)
+HARNESS_TEST(test_stop, NULL)
 {
         struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", 1);
@@ -240,22 +240,4 @@ static void test_stop(void **state)
         worker_tell(w, "verify %u 1000", pages[0]); /* mapped pages stay readable */
         assert_true(worker_ask(w, "lease 1") < 0);
         worker_stop(w);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                harness_test(test_layout, NULL),
-                harness_test(test_format, NULL),
-                harness_test(test_no_name, NULL),
-                harness_test(test_leasable, NULL),
-                harness_test(test_version, NULL),
-                harness_test(test_invalidate_key, NULL),
-                harness_test(test_invalidate_all, NULL),
-                harness_test(test_purge, NULL),
-                harness_test(test_drain, NULL),
-                harness_test(test_stop, NULL),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

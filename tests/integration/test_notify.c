@@ -137,7 +137,7 @@ static void stuff(struct notify *n)
  * The daemon's first message can't go out: so what the sockets answer now, they answer before
  * READY=1.
  */
-static void test_ready_after_sockets(void **state)
+HARNESS_TEST(test_ready_after_sockets, &two_tenants)
 {
         struct harness *h = *state;
         char paths[4][PRIVATE_PATH_MAX];
@@ -168,7 +168,7 @@ static void test_ready_after_sockets(void **state)
 }
 
 /* A daemon that can't start never says that it is ready. */
-static void test_never_ready(void **state)
+HARNESS_TEST(test_never_ready, &two_tenants)
 {
         struct harness *h = *state;
         struct notify n;
@@ -210,7 +210,7 @@ static void break_config(struct harness *h)
         assert_int_equal(fclose(f), 0);
 }
 
-static void test_life(void **state)
+HARNESS_TEST(test_life, &two_tenants)
 {
         static const struct private_options one_tenant = {.tenants = two + 1};
         struct harness *h = *state;
@@ -241,7 +241,7 @@ static void test_life(void **state)
 }
 
 /* A sign of life at half the interval: not rarer, and not for ever more often. */
-static void test_watchdog(void **state)
+HARNESS_TEST(test_watchdog, &two_tenants)
 {
         struct harness *h = *state;
         unsigned n_pings = 0;
@@ -262,7 +262,7 @@ static void test_watchdog(void **state)
         notify_close(&n);
 }
 
-static void test_no_watchdog(void **state)
+HARNESS_TEST(test_no_watchdog, &two_tenants)
 {
         struct harness *h = *state;
         int64_t before;
@@ -290,15 +290,7 @@ static void test_no_watchdog(void **state)
 
 int main(void)
 {
-        const struct CMUnitTest tests[] = {
-                harness_test(test_ready_after_sockets, (void *)&two_tenants),
-                harness_test(test_never_ready, (void *)&two_tenants),
-                harness_test(test_life, (void *)&two_tenants),
-                harness_test(test_watchdog, (void *)&two_tenants),
-                harness_test(test_no_watchdog, (void *)&two_tenants),
-        };
-
         unsetenv("WATCHDOG_USEC");
         unsetenv("WATCHDOG_PID");
-        return cmocka_run_group_tests(tests, NULL, NULL);
+        return test_run_all(NULL, NULL);
 }

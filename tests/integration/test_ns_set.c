@@ -120,7 +120,7 @@ static void assert_found(struct model *m, unsigned chain, unsigned n_keys, unsig
 }
 
 /* The longest run that all ranks have; beyond it nothing is held. */
-static void test_lookup(void **state)
+HARNESS_TEST(test_lookup, &small_cache)
 {
         static const unsigned lengths[N_RANKS] = {10, 8, 9, 10};
         struct text texts[N_RANKS];
@@ -195,7 +195,7 @@ static unsigned n_whole(struct model *m, unsigned chain)
         return s.n_whole;
 }
 
-static void test_eviction(void **state)
+HARNESS_TEST(test_eviction, &small_cache)
 {
         uint64_t n_complete = 0;
         struct model m;
@@ -227,7 +227,7 @@ static void test_eviction(void **state)
  */
 
 /* What it never publishes goes from the others, after ten seconds; a full run has so much time. */
-static void test_dead_rank(void **state)
+HARNESS_TEST(test_dead_rank, &small_cache)
 {
         struct model m;
 
@@ -249,15 +249,4 @@ static void test_dead_rank(void **state)
         assert_found(&m, 1, 6, 6);
         worker_tell(m.scheduler, "set-release");
         stop_model(&m);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                harness_test(test_lookup, (void *)&small_cache),
-                harness_test(test_eviction, (void *)&small_cache),
-                harness_test(test_dead_rank, (void *)&small_cache),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -31,22 +31,12 @@ static void run(struct harness *h, unsigned n_planes)
         assert_true(ctl_status(h, "publishes") > 0);
 }
 
-static void test_one_plane(void **state)
+HARNESS_TEST(test_one_plane, &four_tenants)
 {
         run(*state, 1);
 }
 
-static void test_planes(void **state)
+HARNESS_TEST(test_planes, &four_tenants)
 {
         run(*state, 4);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                harness_test(test_one_plane, (void *)&four_tenants),
-                harness_test(test_planes, (void *)&four_tenants),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

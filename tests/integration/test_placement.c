@@ -84,7 +84,7 @@ static void assert_refused(struct harness *h, const char *words, const char *why
         proc_output_free(&o);
 }
 
-static void test_devices(void **state)
+HARNESS_TEST(test_devices, &three)
 {
         struct harness *h = *state;
 
@@ -107,7 +107,7 @@ static bool log_has(struct harness *h, const char *words)
 }
 
 /* A budget in percent; 'memory' counts more. */
-static void test_memory_ratio(void **state)
+HARNESS_TEST(test_memory_ratio, &three)
 {
         static const struct private_options half = {
                 .devices = "host, host-1",
@@ -141,7 +141,7 @@ static void test_memory_ratio(void **state)
 }
 
 /* On the first, as long as there is room; then where there is. */
-static void test_pack(void **state)
+HARNESS_TEST(test_pack, &three)
 {
         struct harness *h = *state;
         struct worker *w = join(h, "pack"), *other = join(h, "pack");
@@ -164,7 +164,7 @@ static void test_pack(void **state)
         worker_stop(other);
 }
 
-static void test_spread(void **state)
+HARNESS_TEST(test_spread, &three)
 {
         struct harness *h = *state;
         struct worker *w = join(h, "spread");
@@ -180,7 +180,7 @@ static void test_spread(void **state)
 }
 
 /* The tenant's device, unless the client names another. */
-static void test_named(void **state)
+HARNESS_TEST(test_named, &three)
 {
         struct harness *h = *state;
         struct worker *w = join(h, "last");
@@ -207,7 +207,7 @@ static void test_named(void **state)
 }
 
 /* Nobody else on the devices of such a tenant, and it on none where others are. */
-static void test_exclusive(void **state)
+HARNESS_TEST(test_exclusive, &three)
 {
         struct harness *h = *state;
         struct worker *pack = join(h, "pack"), *alone = join(h, "hermit"), *last = join(h, "last");
@@ -254,7 +254,7 @@ static json_int_t reserved_on(struct harness *h, const char *device)
 }
 
 /* Reservations go where the tenant is placed. */
-static void test_reservations(void **state)
+HARNESS_TEST(test_reservations, &three)
 {
         struct harness *h = *state;
         struct worker *w;
@@ -290,19 +290,4 @@ static void test_reservations(void **state)
         assert_int_equal(reserved_on(h, "host-2"), 4 * MIB);
         assert_int_equal(reserved_on(h, "host"), 2 * MIB);
         worker_stop(w);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                harness_test(test_devices, (void *)&three),
-                harness_test(test_memory_ratio, (void *)&three),
-                harness_test(test_pack, (void *)&three),
-                harness_test(test_spread, (void *)&three),
-                harness_test(test_named, (void *)&three),
-                harness_test(test_exclusive, (void *)&three),
-                harness_test(test_reservations, (void *)&three),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

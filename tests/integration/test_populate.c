@@ -138,7 +138,7 @@ static bool can_populate(void)
         return can;
 }
 
-static void test_found(void **state)
+HARNESS_TEST(test_found, &options)
 {
         struct harness *h = *state;
         struct worker *a, *b;
@@ -164,7 +164,7 @@ static void test_found(void **state)
         worker_stop(a);
 }
 
-static void test_leased(void **state)
+HARNESS_TEST(test_leased, &options)
 {
         struct harness *h = *state;
         struct worker *w;
@@ -183,7 +183,7 @@ static void test_leased(void **state)
 }
 
 /* The daemon has touched all before a client has written anything: it is charged with it. */
-static void test_by_the_daemon(void **state)
+HARNESS_TEST(test_by_the_daemon, &daemon_options)
 {
         struct harness *h = *state;
         struct worker *w = start_worker(h);
@@ -199,7 +199,7 @@ static void test_by_the_daemon(void **state)
 }
 
 /* Started calls: by the time they call back. */
-static void test_started(void **state)
+HARNESS_TEST(test_started, &options)
 {
         struct worker *w;
 
@@ -213,7 +213,7 @@ static void test_started(void **state)
 }
 
 /* As on kernels before 5.14: all is as it was without. */
-static void test_refused(void **state)
+HARNESS_TEST(test_refused, &options)
 {
         struct harness *h = *state;
         struct worker *a = start_worker(h), *b = start_worker(h);
@@ -235,7 +235,7 @@ static void test_refused(void **state)
 }
 
 /* Workers ask for them where the daemon says so, which asks the machine. */
-static void test_huge(void **state)
+HARNESS_TEST(test_huge, &huge_options)
 {
         struct worker *a = start_worker(*state), *b = start_worker(*state);
         bool has = proc_has_huge_pages();
@@ -253,18 +253,4 @@ static void test_huge(void **state)
                 assert_true(m.huge_kib > 0 && m.huge_kib == m.resident_kib);
         worker_stop(b);
         worker_stop(a);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                harness_test(test_found, (void *)&options),
-                harness_test(test_leased, (void *)&options),
-                harness_test(test_by_the_daemon, (void *)&daemon_options),
-                harness_test(test_started, (void *)&options),
-                harness_test(test_refused, (void *)&options),
-                harness_test(test_huge, (void *)&huge_options),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

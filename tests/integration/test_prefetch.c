@@ -176,7 +176,7 @@ static void read_piece(struct worker *w, unsigned chain, unsigned first, unsigne
 /* ---- tests ----------------------------------------------------------------------------------- */
 
 /* Of a cold text most pages are there when the reader comes to them. */
-static void test_stream(void **state)
+HARNESS_TEST(test_stream, &options)
 {
         struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "cache", 1);
@@ -203,7 +203,7 @@ static void test_stream(void **state)
 }
 
 /* Beginnings are read, and no more: that goes off by itself, and stays off for a pause. */
-static void test_useless(void **state)
+HARNESS_TEST(test_useless, &options)
 {
         struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "cache", 1);
@@ -241,7 +241,7 @@ static void test_useless(void **state)
 }
 
 /* A session that said when it returns is there before it does. */
-static void test_turn(void **state)
+HARNESS_TEST(test_turn, &options)
 {
         struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "cache", 1);
@@ -278,7 +278,7 @@ static void assert_warmed(struct harness *h, const char *words, uint64_t came, u
         json_decref(reply);
 }
 
-static void test_warm(void **state)
+HARNESS_TEST(test_warm, &options)
 {
         struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "cache", 1);
@@ -306,7 +306,7 @@ static void test_warm(void **state)
 }
 
 /* Pages with the tag come up when the daemon comes back, and no others. */
-static void test_warm_at_start(void **state)
+HARNESS_TEST(test_warm_at_start, &kept)
 {
         struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "cache", 1);
@@ -340,17 +340,4 @@ static void test_warm_at_start(void **state)
         assert_int_equal(figure(h, "prefetch_warm_useful"), figure(h, "prefetch_warm_begun"));
         worker_stop(w);
         ctl(h, "purge a --remove");
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                harness_test(test_stream, (void *)&options),
-                harness_test(test_useless, (void *)&options),
-                harness_test(test_turn, (void *)&options),
-                harness_test(test_warm, (void *)&options),
-                harness_test(test_warm_at_start, (void *)&kept),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

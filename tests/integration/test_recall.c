@@ -87,7 +87,7 @@ static void wait_event(struct worker *w, const char *words)
 }
 
 /* The whole dance by hand: held memory stays, what is let go of is unmapped at the safe point. */
-static void test_recall(void **state)
+HARNESS_TEST(test_recall, &patient)
 {
         struct harness *h = *state;
         struct worker *a = worker_start(h, "a", "ns", 1), *b = worker_start(h, "a", "ns", 1);
@@ -125,7 +125,7 @@ static void test_recall(void **state)
 }
 
 /* Who calls safe points gives memory back while it works, and another tenant gets it. */
-static void test_serving(void **state)
+HARNESS_TEST(test_serving, &tight)
 {
         struct harness *h = *state;
         uint64_t random = harness_seed();
@@ -150,7 +150,7 @@ static void test_serving(void **state)
 
 /* Who doesn't answer keeps what it has, at its tenant's expense, and is named; later it gives it
  * back all the same. */
-static void test_quarantine(void **state)
+HARNESS_TEST(test_quarantine, &quick)
 {
         struct harness *h = *state;
         struct worker *a = worker_start(h, "a", "ns", 1), *other;
@@ -171,7 +171,7 @@ static void test_quarantine(void **state)
         worker_stop(a);
 }
 
-static void test_quarantine_ends_with_life(void **state)
+HARNESS_TEST(test_quarantine_ends_with_life, &quick)
 {
         struct harness *h = *state;
         struct worker *a = worker_start(h, "a", "ns", 1);
@@ -185,7 +185,7 @@ static void test_quarantine_ends_with_life(void **state)
         wait_charged(h, "a", 0);
 }
 
-static void test_kill(void **state)
+HARNESS_TEST(test_kill, &deadly)
 {
         struct harness *h = *state;
         struct worker *a = worker_start(h, "a", "ns", 1), *b = worker_start(h, "b", "ns", 1);
@@ -213,7 +213,7 @@ static size_t n_clients(struct harness *h)
 
 /* On a GPU its pages come back when exit and grace are over, and not before: it may still be
  * writing. On the host at once. */
-static void test_grace(void **state)
+HARNESS_TEST(test_grace, &graceful)
 {
         struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", 1);
@@ -239,7 +239,7 @@ static void test_grace(void **state)
 }
 
 /* Who leaves properly has finished its work: no grace. */
-static void test_bye(void **state)
+HARNESS_TEST(test_bye, &graceful)
 {
         struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", 1);
@@ -253,7 +253,7 @@ static void test_bye(void **state)
 }
 
 /* The daemon is killed and starts again: clients see a disconnect and read on what they mapped. */
-static void test_daemon_killed(void **state)
+HARNESS_TEST(test_daemon_killed, NULL)
 {
         struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", 1);
@@ -283,7 +283,7 @@ static const struct private_options one_set = {
 
 /* All of a set, given from one tenant to the other and back: zeros, neither bytes of the other nor
  * what fresh memory holds. */
-static void test_no_residue(void **state)
+HARNESS_TEST(test_no_residue, &one_set)
 {
         struct harness *h = *state;
         uint32_t pages[SET_PAGES];
@@ -342,7 +342,7 @@ static int run_on_terminal(
 }
 
 /* Where much goes at once a person is asked, and a program is told how much. */
-static void test_much_at_once_is_asked(void **state)
+HARNESS_TEST(test_much_at_once_is_asked, NULL)
 {
         static const char *const all[] = {"recall", "a", NULL};
         static const char *const all_yes[] = {"recall", "a", "--yes", NULL};
@@ -375,22 +375,4 @@ static void test_much_at_once_is_asked(void **state)
         assert_null(strstr(said, "[y/N]"));
         assert_int_equal(ctl_tenant(h, "a", "charged_bytes"), 0);
         ctl(h, "tenants set a limit=none");
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                harness_test(test_recall, (void *)&patient),
-                harness_test(test_serving, (void *)&tight),
-                harness_test(test_quarantine, (void *)&quick),
-                harness_test(test_quarantine_ends_with_life, (void *)&quick),
-                harness_test(test_kill, (void *)&deadly),
-                harness_test(test_grace, (void *)&graceful),
-                harness_test(test_bye, (void *)&graceful),
-                harness_test(test_daemon_killed, NULL),
-                harness_test(test_no_residue, (void *)&one_set),
-                harness_test(test_much_at_once_is_asked, NULL),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -73,7 +73,7 @@ static void reload_to(struct harness *h, const struct private_options *o, ...)
         free(text);
 }
 
-static void test_tenants(void **state)
+HARNESS_TEST(test_tenants, &options)
 {
         static const struct private_tenant after[] = {
                 {"a", "limit = 6MiB\n"}, {"c", "limit = 2MiB\nweight = 7\n"}, {NULL, NULL}};
@@ -98,7 +98,7 @@ static void test_tenants(void **state)
 }
 
 /* Nobody loses a tenant that is used; it goes with a later reload. */
-static void test_removed_in_use(void **state)
+HARNESS_TEST(test_removed_in_use, &options)
 {
         static const struct private_tenant row[] = {{"a", NULL}, {NULL, NULL}};
         static const struct private_options only_a = {.tenants = row};
@@ -119,7 +119,7 @@ static void test_removed_in_use(void **state)
 }
 
 /* kvleasectl reload says what became of each change, and where nothing was changed why. */
-static void test_verb(void **state)
+HARNESS_TEST(test_verb, &options)
 {
         static const struct private_tenant after[] = {
                 {"a", "limit = 6MiB\nweight = 20\n"}, {"c", NULL}, {NULL, NULL}};
@@ -162,7 +162,7 @@ static void test_verb(void **state)
 }
 
 /* What an administrator set lies over the file, whatever the file says next. */
-static void test_set_over_file(void **state)
+HARNESS_TEST(test_set_over_file, &options)
 {
         static const struct private_tenant changed[] = {
                 {"a", "limit = 5MiB\nweight = 30\n"}, {"b", "limit = 8MiB\n"}, {NULL, NULL}};
@@ -186,7 +186,7 @@ static void test_set_over_file(void **state)
 #define PINNED(reserve) "class = pinned\nreserve = " reserve "\n"
 
 /* A valid configuration is in force, whoever stands first in the file. */
-static void test_reservations_in_any_order(void **state)
+HARNESS_TEST(test_reservations_in_any_order, &options)
 {
         static const struct private_tenant small_large[] = {{"a", PINNED("50MiB")},
                 {"b", PINNED("200MiB")}, {NULL, NULL}},
@@ -222,7 +222,7 @@ static void test_reservations_in_any_order(void **state)
 }
 
 /* Options that contradict each other: the file is not taken. */
-static void test_contradiction(void **state)
+HARNESS_TEST(test_contradiction, &options)
 {
         static const struct private_tenant bad[] = {
                 {"a", "limit = 9MiB\n"}, {"b", "reserve = 8MiB\n"}, {NULL, NULL}};
@@ -238,7 +238,7 @@ static void test_contradiction(void **state)
         reload_to(h, &options, NULL);
 }
 
-static void test_needs_restart(void **state)
+HARNESS_TEST(test_needs_restart, &options)
 {
         static const struct private_options next = {
                 .daemon_lines = "default_socket = off\nstop_timeout = 3s\nevict = lru\n",
@@ -270,7 +270,7 @@ static char *drop_in_path(struct harness *h, const char *name)
 /* A file beside the configuration counts where that is read: by a reload, a check before a restart,
  * and
  * --check-config. */
-static void test_drop_ins(void **state)
+HARNESS_TEST(test_drop_ins, &options)
 {
         static const char good[] =
                 "[daemon]\nruntime_dir = /nonexistent\n[tenant a]\nlimit = 5MiB\n";
@@ -305,7 +305,7 @@ static void test_drop_ins(void **state)
 }
 
 /* A FIFO that took the place of the configuration: the reload is refused, and nobody waits. */
-static void test_a_fifo(void **state)
+HARNESS_TEST(test_a_fifo, &options)
 {
         struct harness *h = *state;
         char *file = h->daemon.config, *aside;
@@ -368,7 +368,7 @@ static void expect_config(struct harness *h, const char *words, const char *begi
 
 /* Each option with what is in force, where it is from, and what waits: for a restart, and where a
  * reservation doesn't fit for a reload. */
-static void test_config_show(void **state)
+HARNESS_TEST(test_config_show, &options)
 {
         static const struct private_tenant after[] = {
                 {"a", "class = pinned\nreserve = 512MiB\n"}, {"b", "limit = 8MiB\n"}, {NULL, NULL}};
@@ -404,7 +404,7 @@ static void test_config_show(void **state)
 static const struct private_options with_remote = {.daemon_lines = REMOTE, .tenants = before};
 
 /* What a reload changes of [remote NAME], what waits, and what a tenant may name. */
-static void test_remotes(void **state)
+HARNESS_TEST(test_remotes, &with_remote)
 {
         static const struct private_tenant named[] = {
                 {"a", "limit = 4MiB\nremote = r\nremote_write = 0\n"}, {"b", "limit = 8MiB\n"},
@@ -470,7 +470,7 @@ static char *tenants_text(struct harness *h)
 }
 
 /* One bad line: all of the file is left, also its good lines, and each mistake is named. */
-static void test_bad_file(void **state)
+HARNESS_TEST(test_bad_file, &options)
 {
         static const struct private_tenant bad[] = {{"a", "limit = 9MiB\n"},
                 {"d", "limit = 1MiB\n"}, {"e", "limit = much\n"}, {NULL, NULL}};
@@ -498,24 +498,4 @@ static void test_bad_file(void **state)
         w = worker_start(h, "a", "ns", 1);
         worker_stop(w);
         reload_to(h, &options, NULL);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                harness_test(test_tenants, (void *)&options),
-                harness_test(test_verb, (void *)&options),
-                harness_test(test_remotes, (void *)&with_remote),
-                harness_test(test_removed_in_use, (void *)&options),
-                harness_test(test_set_over_file, (void *)&options),
-                harness_test(test_reservations_in_any_order, (void *)&options),
-                harness_test(test_contradiction, (void *)&options),
-                harness_test(test_needs_restart, (void *)&options),
-                harness_test(test_bad_file, (void *)&options),
-                harness_test(test_drop_ins, (void *)&options),
-                harness_test(test_a_fifo, (void *)&options),
-                harness_test(test_config_show, (void *)&options),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -116,7 +116,7 @@ static unsigned slot_of(unsigned i)
 /* ---- all is well ------------------------------------------------------------------------------
  */
 
-static void test_values(void **state)
+TEST_BARE(test_values)
 {
         struct remote_stats stats;
         struct remote_node_stats node;
@@ -138,7 +138,7 @@ static void test_values(void **state)
 }
 
 /* Several keys of one tag at once: how many there are, until they are removed. */
-static void test_many_keys(void **state)
+TEST_BARE(test_many_keys)
 {
         struct iovec keys[] = {PIECE("{tag}1"), PIECE("{tag}2"), PIECE("{tag}3")};
         const struct {
@@ -191,7 +191,7 @@ static int write_with(
         return o.result;
 }
 
-static void test_writes(void **state)
+TEST_BARE(test_writes)
 {
         char value[8] = "";
         struct one o;
@@ -244,7 +244,7 @@ static void *move_slots(void *data)
 
 /* Keys whose slots are being moved are read, one after the other: each is there all the time, but
  * where two redirections would be needed. Its bytes are its own. */
-static void test_reshard(void **state)
+TEST_BARE(test_reshard)
 {
         static struct moving moving;
         struct remote_stats before, after;
@@ -306,7 +306,7 @@ static void ride_out(const int owners[REDIS_SLOTS], int ill)
         assert_true(opened > 0 && opened - started < NSEC_PER_SEC);
 }
 
-static void test_killed_master(void **state)
+TEST_BARE(test_killed_master)
 {
         static int owners[REDIS_SLOTS];
         int ill;
@@ -324,7 +324,7 @@ static void test_killed_master(void **state)
         ride_out(owners, ill);
 }
 
-static void test_stopped_master(void **state)
+TEST_BARE(test_stopped_master)
 {
         static int owners[REDIS_SLOTS];
         int ill;
@@ -345,14 +345,5 @@ static void test_stopped_master(void **state)
 
 int main(void)
 {
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_values),
-                cmocka_unit_test(test_many_keys),
-                cmocka_unit_test(test_writes),
-                cmocka_unit_test(test_reshard),
-                cmocka_unit_test(test_killed_master),
-                cmocka_unit_test(test_stopped_master),
-        };
-
-        return cmocka_run_group_tests(tests, start, stop);
+        return test_run_all(start, stop);
 }

@@ -230,7 +230,7 @@ static void ask_owners(unsigned host, int owners[REDIS_SLOTS])
 }
 
 /* A replica on another host takes over, and its keys are there again while the link is down. */
-static void test_link_down(void **state)
+TEST_BARE(test_link_down)
 {
         static int owners[REDIS_SLOTS];
         static struct illness seen;
@@ -249,7 +249,7 @@ static void test_link_down(void **state)
 
 /* The host hears all and its answers are lost; the others know nothing of it, so no replica helps.
  */
-static void test_mute(void **state)
+TEST_BARE(test_mute)
 {
         static int owners[REDIS_SLOTS];
         static struct illness seen;
@@ -267,7 +267,7 @@ static void test_mute(void **state)
 
 /* A value takes longer than its deadline. That was too short, and says nothing about the node: who
  * gives it time has his values. */
-static void test_slow_link(void **state)
+TEST_BARE(test_slow_link)
 {
         static int owners[REDIS_SLOTS];
         static struct illness seen;
@@ -289,11 +289,5 @@ static void test_slow_link(void **state)
 
 int main(void)
 {
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_link_down),
-                cmocka_unit_test(test_mute),
-                cmocka_unit_test(test_slow_link),
-        };
-
-        return cmocka_run_group_tests(tests, start, stop);
+        return test_run_all(start, stop);
 }

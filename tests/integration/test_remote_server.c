@@ -47,7 +47,7 @@ static int refusal_await(struct remote_store *s)
 /* ---- what a server refuses -------------------------------------------------------------------
  */
 
-static void test_users(void **state)
+TEST(test_users)
 {
         static const char *const words[] = {"--user", "joe", "on", ">s3cret", "~kvl:*", "+get",
                 "+set", "+exists", "+cluster|slots", "--user", "ann", "on", ">s3cret", "~kvl:*",
@@ -89,7 +89,7 @@ static void test_users(void **state)
 }
 
 /* Full, and it mayn't evict: writes are refused, and everything else goes on. */
-static void test_full(void **state)
+TEST(test_full)
 {
         enum { BYTES = 1 << 20, N = 64 };
         static const char *const words[] = {
@@ -220,7 +220,7 @@ static unsigned read_at_once(
  * that wait to be sent, so little is under way: two connections have 2 MiB each. Where there is
  * room for these nothing is evicted, and where there is none two values once, and then no more.
  */
-static void test_reads_evict_nothing(void **state)
+TEST(test_reads_evict_nothing)
 {
         static const char *const words[] = {
                 "--maxmemory", "150mb", "--maxmemory-policy", "allkeys-lru", NULL};
@@ -342,7 +342,7 @@ static void tls_values(const struct remote_options *with)
         remote_close(s);
 }
 
-static void test_tls(void **state)
+TEST(test_tls)
 {
         char ca[128], crt[128], key[128], other[128], client_crt[128], client_key[128];
         const char *const words[] = {"--tls-ca-cert-file", ca, "--tls-cert-file", crt,
@@ -399,16 +399,4 @@ static void test_tls(void **state)
         assert_true(tls_try(&(struct remote_options){.is_tls = false}) < 0);
         assert_true(tls_ask(&(struct remote_options){.is_tls = false}) < 0);
         redis_cluster_deinit(&server);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_users),
-                TEST(test_full),
-                TEST(test_reads_evict_nothing),
-                TEST(test_tls),
-        };
-
-        return RUN_TESTS(tests);
 }

@@ -50,7 +50,7 @@ static struct worker *start_talking(struct harness *h, uint32_t pages[3])
         return w;
 }
 
-static void test_goes_on(void **state)
+HARNESS_TEST(test_goes_on, &kept)
 {
         struct harness *h = *state;
         uint32_t pages[3], found[3];
@@ -89,7 +89,7 @@ static void assert_number(json_t *o, const char *name, json_int_t value)
                         (long long)value);
 }
 
-static void test_json(void **state)
+HARNESS_TEST(test_json, &kept)
 {
         struct harness *h = *state;
         uint32_t pages[3];
@@ -121,7 +121,7 @@ static void test_json(void **state)
 }
 
 /* Another kvleased that doesn't read what this one keeps, or is none. */
-static void test_other_binary(void **state)
+HARNESS_TEST(test_other_binary, &kept)
 {
         struct harness *h = *state;
         uint32_t pages[3];
@@ -137,7 +137,7 @@ static void test_other_binary(void **state)
 }
 
 /* Another kvleased that reads what this one keeps, and takes its arguments, but not the files. */
-static void test_other_binary_and_configuration(void **state)
+HARNESS_TEST(test_other_binary_and_configuration, &kept)
 {
         struct harness *h = *state;
         char path[PRIVATE_PATH_MAX + 16], words[PRIVATE_PATH_MAX + 64], *script;
@@ -158,7 +158,7 @@ static void test_other_binary_and_configuration(void **state)
 }
 
 /* The next daemon reads the file anew; nothing is lost where it is as it was. */
-static void test_changed_configuration(void **state)
+HARNESS_TEST(test_changed_configuration, &kept)
 {
         static const struct private_tenant other[] = {{"b", NULL}, {NULL, NULL}};
         static const struct {
@@ -195,7 +195,7 @@ static void test_changed_configuration(void **state)
 }
 
 /* A program that takes its time isn't waited for, whatever it has closed or says. */
-static void test_other_binary_that_stays(void **state)
+HARNESS_TEST(test_other_binary_that_stays, &kept)
 {
         static const char *const scripts[] = {
                 "#!/bin/sh\necho 1\nexec sleep 1000 >&-\n",
@@ -213,7 +213,7 @@ static void test_other_binary_that_stays(void **state)
 }
 
 /* The daemon's number is somebody else's there: no program is run for it. */
-static void test_other_pid_namespace(void **state)
+HARNESS_TEST(test_other_pid_namespace, &kept)
 {
         struct harness *h = *state;
         const char *const argv[] = {"unshare", "--pid", "--fork", program_ctl(), "--socket",
@@ -232,7 +232,7 @@ static void test_other_pid_namespace(void **state)
         proc_output_free(&out);
 }
 
-static void test_nobody_keeps(void **state)
+HARNESS_TEST(test_nobody_keeps, NULL)
 {
         struct harness *h = *state;
         uint32_t pages[3];
@@ -245,7 +245,7 @@ static void test_nobody_keeps(void **state)
 }
 
 /* Its socket goes with it, and the next one's isn't there yet: that is waited for. */
-static void test_socket_that_goes(void **state)
+HARNESS_TEST(test_socket_that_goes, &started_again)
 {
         struct harness *h = *state;
         uint64_t pid = ctl_status(h, "pid");
@@ -256,7 +256,7 @@ static void test_socket_that_goes(void **state)
 }
 
 /* The socket is kept and takes connections, but nobody starts the next daemon. */
-static void test_nobody_comes(void **state)
+HARNESS_TEST(test_nobody_comes, &kept)
 {
         struct harness *h = *state;
         uint64_t begin_nsec;
@@ -269,22 +269,4 @@ static void test_nobody_comes(void **state)
         assert_true(clock_now_nsec() - begin_nsec < 15 * NSEC_PER_SEC);
         assert_int_equal(kill(h->daemon.pid, SIGCONT), 0);
         assert_int_equal(private_daemon_await(&h->daemon), 0);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                harness_test(test_goes_on, (void *)&kept),
-                harness_test(test_json, (void *)&kept),
-                harness_test(test_other_binary, (void *)&kept),
-                harness_test(test_changed_configuration, (void *)&kept),
-                harness_test(test_other_binary_and_configuration, (void *)&kept),
-                harness_test(test_other_binary_that_stays, (void *)&kept),
-                harness_test(test_other_pid_namespace, (void *)&kept),
-                harness_test(test_nobody_keeps, NULL),
-                harness_test(test_socket_that_goes, (void *)&started_again),
-                harness_test(test_nobody_comes, (void *)&kept),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -172,7 +172,7 @@ static void assert_conversation(struct worker *w, const struct found *f)
         assert_int_equal(worker_ask(w, "session-keys 7:0-4 7:105"), 0);
 }
 
-static void test_worker_dies(void **state)
+HARNESS_TEST(test_worker_dies, NULL)
 {
         struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", N_PLANES);
@@ -236,7 +236,7 @@ static unsigned talk_until_killed(struct harness *h, unsigned chain, unsigned us
         return f.n;
 }
 
-static void test_killed_while_talking(void **state)
+HARNESS_TEST(test_killed_while_talking, NULL)
 {
         uint64_t random = harness_seed(), early = 0, late = 2000; /* us: nothing yet, and all */
         /* Of a real driver's start nobody knows how long it takes. */
@@ -262,7 +262,7 @@ static void test_killed_while_talking(void **state)
 }
 
 /* Two processes have it open; one drops it. */
-static void test_dropped_by_another(void **state)
+HARNESS_TEST(test_dropped_by_another, NULL)
 {
         struct harness *h = *state;
         struct worker *a = worker_start(h, "a", "ns", N_PLANES);
@@ -289,7 +289,7 @@ static void test_dropped_by_another(void **state)
 }
 
 /* What is only closed is kept. */
-static void test_closed(void **state)
+HARNESS_TEST(test_closed, NULL)
 {
         struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", N_PLANES);
@@ -310,7 +310,7 @@ static void test_closed(void **state)
 }
 
 /* The same id is another session for another tenant, or namespace. */
-static void test_tenants(void **state)
+HARNESS_TEST(test_tenants, &two)
 {
         struct harness *h = *state;
         struct worker *a = worker_start(h, "a", "ns", N_PLANES);
@@ -332,7 +332,7 @@ static void test_tenants(void **state)
 /* ---- truncation --------------------------------------------------------------------------------
  */
 
-static void test_truncate(void **state)
+HARNESS_TEST(test_truncate, NULL)
 {
         struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", N_PLANES);
@@ -386,7 +386,7 @@ static void test_truncate(void **state)
 /* ---- the end of sessions -----------------------------------------------------------------------
  */
 
-static void test_expiry(void **state)
+HARNESS_TEST(test_expiry, NULL)
 {
         struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", N_PLANES);
@@ -409,7 +409,7 @@ static const struct private_tenant impatient_tenant[] = {
 static const struct private_options impatient = {.tenants = impatient_tenant};
 
 /* As the tenant is configured, but where the opener says otherwise. */
-static void test_expiry_of_tenant(void **state)
+HARNESS_TEST(test_expiry_of_tenant, &impatient)
 {
         struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", N_PLANES);
@@ -449,7 +449,7 @@ static void reload(struct harness *h, const struct private_options *o)
         fail_msg("the daemon wasn't reloaded");
 }
 
-static void test_reload(void **state)
+HARNESS_TEST(test_reload, &two)
 {
         struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", N_PLANES);
@@ -468,7 +468,7 @@ static void test_reload(void **state)
         worker_stop(w);
 }
 
-static void test_tenant_removed(void **state)
+HARNESS_TEST(test_tenant_removed, NULL)
 {
         struct harness *h = *state;
         struct worker *w;
@@ -507,7 +507,7 @@ static void flood(struct worker *w)
 }
 
 /* It has fewer pages, from its end, and says how many tokens are to be computed again. */
-static void test_eviction(void **state)
+HARNESS_TEST(test_eviction, &small)
 {
         struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", N_PLANES);
@@ -550,7 +550,7 @@ static void test_eviction(void **state)
 }
 
 /* Windows are nobody else's: they give way, whole. */
-static void test_window_gives_way(void **state)
+HARNESS_TEST(test_window_gives_way, &small)
 {
         struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", N_PLANES);
@@ -580,7 +580,7 @@ static unsigned invalidate_tag(struct worker *w, unsigned tag)
         return (unsigned)atoi(w->rest);
 }
 
-static void test_tags(void **state)
+HARNESS_TEST(test_tags, NULL)
 {
         struct harness *h = *state;
         struct worker *a = worker_start(h, "a", "ns", N_PLANES);
@@ -609,7 +609,7 @@ static void test_tags(void **state)
 }
 
 /* Through the session, too, and over again for the document's new text. */
-static void test_tag_of_session(void **state)
+HARNESS_TEST(test_tag_of_session, NULL)
 {
         struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", N_PLANES);
@@ -667,7 +667,7 @@ static void assert_why(struct worker *w, const char *key, int state, const char 
         assert_int_equal(why.page, -1);
 }
 
-static void test_explain(void **state)
+HARNESS_TEST(test_explain, NULL)
 {
         struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", N_PLANES);
@@ -696,7 +696,7 @@ static void test_explain(void **state)
         worker_stop(w);
 }
 
-static void test_explain_eviction(void **state)
+HARNESS_TEST(test_explain_eviction, &small)
 {
         struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", N_PLANES);
@@ -738,7 +738,7 @@ static void assert_example(struct harness *h, const char *text, bool dies, const
         free(out);
 }
 
-static void test_example(void **state)
+HARNESS_TEST(test_example, NULL)
 {
         struct harness *h = *state;
 
@@ -757,29 +757,4 @@ static void test_example(void **state)
                 "resumes: 3 pages with 40 tokens are cached, 0 tokens were lost: "
                 "\"Hello, who are you? I keep pages. Whose?\"\n"
                 "published up to token 47\n");
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                harness_test(test_worker_dies, NULL),
-                harness_test(test_killed_while_talking, NULL),
-                harness_test(test_dropped_by_another, NULL),
-                harness_test(test_closed, NULL),
-                harness_test(test_tenants, (void *)&two),
-                harness_test(test_truncate, NULL),
-                harness_test(test_expiry, NULL),
-                harness_test(test_expiry_of_tenant, (void *)&impatient),
-                harness_test(test_reload, (void *)&two),
-                harness_test(test_tenant_removed, NULL),
-                harness_test(test_eviction, (void *)&small),
-                harness_test(test_window_gives_way, (void *)&small),
-                harness_test(test_tags, NULL),
-                harness_test(test_tag_of_session, NULL),
-                harness_test(test_explain, NULL),
-                harness_test(test_explain_eviction, (void *)&small),
-                harness_test(test_example, NULL),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -113,7 +113,7 @@ static void assert_said(struct worker *w, unsigned n_pages)
 /* ---- tests ----------------------------------------------------------------------------------- */
 
 /* It begins there, goes on here, and there again. Each host has all of it, whoever computed it. */
-static void test_conversation(void **state)
+TEST_BARE(test_conversation)
 {
         struct worker *w, *other;
 
@@ -135,7 +135,7 @@ static void test_conversation(void **state)
 }
 
 /* What was loaded is the host's own, without the server, and where kvleased dies. */
-static void test_daemon_dies(void **state)
+TEST_BARE(test_daemon_dies)
 {
         struct worker *w, *other;
 
@@ -178,7 +178,7 @@ static void kill_here(void)
 
 /* What others were told of is what they may continue, also where kvleased has died meanwhile. Who
  * opens it here, and adds nothing, takes nothing of that away. */
-static void test_told_before_it_died(void **state)
+TEST_BARE(test_told_before_it_died)
 {
         struct worker *w, *other;
 
@@ -200,7 +200,7 @@ static void test_told_before_it_died(void **state)
 }
 
 /* A host that has truncated its own, and removed the record, leaves what another one tells. */
-static void test_truncated_before_it_died(void **state)
+TEST_BARE(test_truncated_before_it_died)
 {
         uint64_t until = clock_now_nsec() + PATIENCE_NSEC;
         struct worker *w, *other;
@@ -235,7 +235,7 @@ static void test_truncated_before_it_died(void **state)
 
 /* A server that doesn't answer costs the time that the client gives, and the session is a new one.
  * It is this host's own then, without the server. */
-static void test_server_is_stopped(void **state)
+TEST_BARE(test_server_is_stopped)
 {
         uint64_t began, took;
         struct worker *w, *other;
@@ -259,17 +259,4 @@ static void test_server_is_stopped(void **state)
         worker_stop(w);
         worker_stop(other);
         hosts_end(state);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_conversation),
-                cmocka_unit_test(test_daemon_dies),
-                cmocka_unit_test(test_told_before_it_died),
-                cmocka_unit_test(test_truncated_before_it_died),
-                cmocka_unit_test(test_server_is_stopped),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -59,7 +59,7 @@ static void expect_hits(struct worker *w, unsigned n)
                 worker_tell(w, "release %u", pages[i]);
 }
 
-static void test_keep(void **state)
+HARNESS_TEST(test_keep, NULL)
 {
         struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", N_PLANES), *other;
@@ -111,7 +111,7 @@ static void kill_daemon(struct harness *h)
 }
 
 /* Its gaps are there after a restart, and more of them can be made. */
-static void test_daemon_dies(void **state)
+HARNESS_TEST(test_daemon_dies, &kept)
 {
         struct harness *h = *state;
         struct worker *w;
@@ -134,7 +134,7 @@ static void test_daemon_dies(void **state)
 }
 
 /* The daemon dies while a long text with a gap is gone through: it is asked again. */
-static void test_daemon_dies_meanwhile(void **state)
+HARNESS_TEST(test_daemon_dies_meanwhile, &kept_long)
 {
         struct harness *h = *state;
         struct worker *w, *other;
@@ -178,7 +178,7 @@ static struct worker *start_group(struct harness *h, unsigned group)
 
 /* One group of layers gives up most of a text of which the other one keeps all, longer than keys
  * may be incomplete in a set (10 s; a full run has so much time), and over a restart. */
-static void test_groups_keep_their_own(void **state)
+HARNESS_TEST(test_groups_keep_their_own, &kept)
 {
         struct harness *h = *state;
         struct worker *shallow, *deep;
@@ -202,16 +202,4 @@ static void test_groups_keep_their_own(void **state)
         ctl_wait_status(h, "pages_detached", 0);
         worker_stop(deep);
         worker_stop(shallow);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                harness_test(test_keep, NULL),
-                harness_test(test_daemon_dies, (void *)&kept),
-                harness_test(test_daemon_dies_meanwhile, (void *)&kept_long),
-                harness_test(test_groups_keep_their_own, (void *)&kept),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -45,19 +45,19 @@ static void share(struct harness *h, unsigned n_planes)
         assert_int_equal(ctl_status(h, "pages_sealed"), 5);
 }
 
-static void test_one_plane(void **state)
+HARNESS_TEST(test_one_plane, NULL)
 {
         share(*state, 1);
 }
 
 /* More planes than fit one frame's descriptors. */
-static void test_many_planes(void **state)
+HARNESS_TEST(test_many_planes, NULL)
 {
         share(*state, 20);
 }
 
 /* What was published outlives all workers. */
-static void test_outlives(void **state)
+HARNESS_TEST(test_outlives, NULL)
 {
         struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", 1);
@@ -73,7 +73,7 @@ static void test_outlives(void **state)
         worker_stop(w);
 }
 
-static void test_duplicate(void **state)
+HARNESS_TEST(test_duplicate, NULL)
 {
         struct harness *h = *state;
         struct worker *a = worker_start(h, "a", "ns", 1), *b = worker_start(h, "a", "ns", 1);
@@ -96,7 +96,7 @@ static void test_duplicate(void **state)
 }
 
 /* Branches of one prefix; the parent must be there. */
-static void test_branches(void **state)
+HARNESS_TEST(test_branches, NULL)
 {
         struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", 1);
@@ -114,7 +114,7 @@ static void test_branches(void **state)
         worker_stop(w);
 }
 
-static void test_page_zero(void **state)
+HARNESS_TEST(test_page_zero, NULL)
 {
         struct harness *h = *state;
         struct worker *w = worker_spawn(h);
@@ -133,7 +133,7 @@ static void test_page_zero(void **state)
 }
 
 /* A magazine is filled up behind the client's back: its event loop isn't woken for it. */
-static void test_refills_wake_nobody(void **state)
+HARNESS_TEST(test_refills_wake_nobody, NULL)
 {
         struct worker *w = worker_start(*state, "a", "ns", 1);
 
@@ -142,19 +142,4 @@ static void test_refills_wake_nobody(void **state)
                 assert_int_equal(worker_ask(w, "wakeups 5"), 0);
         }
         worker_stop(w);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                harness_test(test_one_plane, NULL),
-                harness_test(test_many_planes, NULL),
-                harness_test(test_outlives, NULL),
-                harness_test(test_duplicate, NULL),
-                harness_test(test_branches, NULL),
-                harness_test(test_page_zero, NULL),
-                harness_test(test_refills_wake_nobody, NULL),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -48,7 +48,7 @@ static void check_reader(struct worker *w)
 }
 
 /* One that could publish and may no more: at once, whatever it holds; and again. */
-static void test_rights_change(void **state)
+HARNESS_TEST(test_rights_change, &options)
 {
         struct harness *h = *state;
         struct worker *w = worker_start(h, "open", "ns", 1), *reader;
@@ -86,7 +86,7 @@ static void test_rights_change(void **state)
 }
 
 /* What it can't free is freed with it. */
-static void test_free_is_denied(void **state)
+HARNESS_TEST(test_free_is_denied, &options)
 {
         struct harness *h = *state;
         struct worker *w = worker_start(h, "open", "ns", 1);
@@ -129,7 +129,7 @@ static struct worker *spawn_as(struct harness *h, const char *uid, const char *g
         return worker_spawn_as(h, path);
 }
 
-static void test_users(void **state)
+HARNESS_TEST(test_users, &options)
 {
         struct harness *h = *state;
         struct worker *alice, *bob, *teammate;
@@ -160,7 +160,7 @@ static void test_users(void **state)
 }
 
 /* Through the default socket a user finds the tenant of its own. */
-static void test_default_socket(void **state)
+HARNESS_TEST(test_default_socket, &options)
 {
         struct harness *h = *state;
         struct worker *alice, *bob;
@@ -178,16 +178,4 @@ static void test_default_socket(void **state)
         worker_tell(bob, "lease 1");
         worker_stop(bob);
         worker_stop(alice);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                harness_test(test_rights_change, (void *)&options),
-                harness_test(test_free_is_denied, (void *)&options),
-                harness_test(test_users, (void *)&options),
-                harness_test(test_default_socket, (void *)&options),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -131,7 +131,7 @@ static struct region wait_demand(struct harness *h, uint64_t bytes)
 /* ---- tests ---------------------------------------------------------------------------------- */
 
 /* A peak, calm, a higher peak: the reservation follows, within what is allowed. */
-static void test_follows_demand(void **state)
+HARNESS_TEST(test_follows_demand, &sizer_on)
 {
         struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", 1);
@@ -161,7 +161,7 @@ static void test_follows_demand(void **state)
 }
 
 /* Pages that are read count, pages that are only cached don't. */
-static void test_pins_count(void **state)
+HARNESS_TEST(test_pins_count, &sizer_on)
 {
         struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", 1);
@@ -180,7 +180,7 @@ static void test_pins_count(void **state)
 }
 
 /* It says what it would do, and never does it. */
-static void test_dry_run(void **state)
+HARNESS_TEST(test_dry_run, &sizer_dry)
 {
         struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", 1);
@@ -199,7 +199,7 @@ static void test_dry_run(void **state)
 }
 
 /* What an administrator reserves is where it goes on from; what it reserved others can't. */
-static void test_by_hand(void **state)
+HARNESS_TEST(test_by_hand, &sizer_on)
 {
         struct harness *h = *state;
         struct proc_output o;
@@ -227,7 +227,7 @@ static void refused(struct harness *h, const char *words, const char *why)
 }
 
 /* What is configured already is in force again where it is asked for, or nothing else moves it. */
-static void test_configured_again(void **state)
+HARNESS_TEST(test_configured_again, &sizer_on)
 {
         struct harness *h = *state;
 
@@ -255,7 +255,7 @@ static void test_configured_again(void **state)
 }
 
 /* It didn't fit at start: the sizer goes on from there, and another option's change leaves that. */
-static void test_cut_at_start(void **state)
+HARNESS_TEST(test_cut_at_start, &sizer_on)
 {
         static const struct private_options small = {.tenants = on,
                 .daemon_lines = QUICK,
@@ -277,7 +277,7 @@ static void test_cut_at_start(void **state)
 }
 
 /* Of the whole day: without a sizer the minimum is reserved. */
-static void test_schedule(void **state)
+HARNESS_TEST(test_schedule, &scheduled)
 {
         struct harness *h = *state;
         struct region r = wait_region(h, 10 * MIB, "new-limits");
@@ -292,7 +292,7 @@ static void test_schedule(void **state)
 }
 
 /* Another interval is in force at once, and not when the old one is over. */
-static void test_reload(void **state)
+HARNESS_TEST(test_reload, &seldom)
 {
         struct harness *h = *state;
         struct worker *w;
@@ -345,7 +345,7 @@ static void wait_quiet(struct harness *h)
 }
 
 /* Nobody's demand is looked at where nobody wants it; a sizer is served as soon as there is one. */
-static void test_wakes_for_sizers_alone(void **state)
+HARNESS_TEST(test_wakes_for_sizers_alone, &unsized)
 {
         struct harness *h = *state;
 
@@ -356,21 +356,4 @@ static void test_wakes_for_sizers_alone(void **state)
         ctl(h, "tenants set a sizer=off");
         wait_region(h, 4 * MIB, "none");
         wait_quiet(h);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                harness_test(test_follows_demand, (void *)&sizer_on),
-                harness_test(test_pins_count, (void *)&sizer_on),
-                harness_test(test_dry_run, (void *)&sizer_dry),
-                harness_test(test_by_hand, (void *)&sizer_on),
-                harness_test(test_configured_again, (void *)&sizer_on),
-                harness_test(test_cut_at_start, (void *)&sizer_on),
-                harness_test(test_schedule, (void *)&scheduled),
-                harness_test(test_reload, (void *)&seldom),
-                harness_test(test_wakes_for_sizers_alone, (void *)&unsized),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -59,7 +59,7 @@ static unsigned run_beside(struct harness *h, struct worker *w, const char *word
         return n;
 }
 
-static void test_key(void **state)
+HARNESS_TEST(test_key, &many_pages)
 {
         struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", 1), *reader = worker_start(h, "a", "ns", 1);
@@ -75,7 +75,7 @@ static void test_key(void **state)
         worker_stop(w);
 }
 
-static void test_tag(void **state)
+HARNESS_TEST(test_tag, &many_pages)
 {
         struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", 1), *reader = worker_start(h, "a", "ns", 1);
@@ -91,7 +91,7 @@ static void test_tag(void **state)
 }
 
 /* Those that left aren't the session's any more when it is answered; they go soon. */
-static void test_session(void **state)
+HARNESS_TEST(test_session, &many_pages)
 {
         struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", 1);
@@ -108,7 +108,7 @@ static void test_session(void **state)
 }
 
 /* A publish that continues none of a session's long window: all of that leaves the session. */
-static void test_window(void **state)
+HARNESS_TEST(test_window, &many_pages)
 {
         struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", 1);
@@ -171,7 +171,7 @@ static void begin_long_text(struct worker *w)
 
 /* While a long text is truncated its own tenant is served, too: who asks for the same is told that
  * it is under way. Of a request that takes one turn nobody would ever see that. */
-static void test_truncation(void **state)
+HARNESS_TEST(test_truncation, &many_pages)
 {
         struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", 1), *other = worker_start(h, "a", "ns", 1);
@@ -193,7 +193,7 @@ static void test_truncation(void **state)
 
 /* The daemon dies in the middle: the next one has the session as it was, and does it when it is
  * asked again; or as it was to be. */
-static void test_daemon_dies_truncating(void **state)
+HARNESS_TEST(test_daemon_dies_truncating, &kept_pages)
 {
         struct harness *h = *state;
         pid_t daemon = (pid_t)ctl_status(h, "pid");
@@ -221,7 +221,7 @@ static void test_daemon_dies_truncating(void **state)
 
 /* A reader in shared memory beside it: what it finds of the text gets shorter, never longer, and
  * nothing is found once the other is told. */
-static void test_reader(void **state)
+HARNESS_TEST(test_reader, &many_pages)
 {
         struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", 1), *reader = worker_start(h, "a", "ns", 1);
@@ -246,7 +246,7 @@ static void test_reader(void **state)
 }
 
 /* The asker dies, others of its tenant leave: it is done all the same. */
-static void test_asker_dies(void **state)
+HARNESS_TEST(test_asker_dies, &many_pages)
 {
         struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", 1), *reader = worker_start(h, "a", "ns", 1);
@@ -263,7 +263,7 @@ static void test_asker_dies(void **state)
 }
 
 /* The daemon dies in the middle: the client asks the next one again, and that does the rest. */
-static void test_daemon_dies(void **state)
+HARNESS_TEST(test_daemon_dies, &kept_pages)
 {
         struct harness *h = *state;
         pid_t daemon = (pid_t)ctl_status(h, "pid");
@@ -288,7 +288,7 @@ static void test_daemon_dies(void **state)
 
 /* A limit under what is cached, which nobody has mapped: it is answered when it is on disk, and
  * what is too much goes soon. How long a turn takes is the disk's to say here. */
-static void test_lower_limit(void **state)
+HARNESS_TEST(test_lower_limit, &many_pages)
 {
         struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", 1), *other = worker_start(h, "b", "ns", 1);
@@ -316,7 +316,7 @@ static void hold_many(struct worker *w)
 
 /* A client is killed that has very much pinned and leased: all of it goes soon, and its successor
  * needn't wait for that. */
-static void test_client_dies(void **state)
+HARNESS_TEST(test_client_dies, &many_pages)
 {
         struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", 1), *other = worker_start(h, "b", "ns", 1);
@@ -337,7 +337,7 @@ static void test_client_dies(void **state)
 }
 
 /* A client is killed that has announced very much: who waits for the last of it hears of that. */
-static void test_announcer_dies(void **state)
+HARNESS_TEST(test_announcer_dies, &many_pages)
 {
         struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", 1), *other = worker_start(h, "b", "ns", 1);
@@ -357,7 +357,7 @@ static void test_announcer_dies(void **state)
 
 /* It closes the namespace instead: nothing of it is held once it is told, and others are served
  * until then. */
-static void test_close(void **state)
+HARNESS_TEST(test_close, &many_pages)
 {
         struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", 1);
@@ -369,25 +369,4 @@ static void test_close(void **state)
         assert_int_equal(ctl_status(h, "pages_granted"), 0);
         assert_int_equal(ctl_status(h, "pages_sealed"), N_HELD);
         worker_kill(w);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                harness_test(test_key, (void *)&many_pages),
-                harness_test(test_tag, (void *)&many_pages),
-                harness_test(test_session, (void *)&many_pages),
-                harness_test(test_window, (void *)&many_pages),
-                harness_test(test_truncation, (void *)&many_pages),
-                harness_test(test_reader, (void *)&many_pages),
-                harness_test(test_asker_dies, (void *)&many_pages),
-                harness_test(test_lower_limit, (void *)&many_pages),
-                harness_test(test_client_dies, (void *)&many_pages),
-                harness_test(test_announcer_dies, (void *)&many_pages),
-                harness_test(test_close, (void *)&many_pages),
-                harness_test(test_daemon_dies, (void *)&kept_pages),
-                harness_test(test_daemon_dies_truncating, (void *)&kept_pages),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

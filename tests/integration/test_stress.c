@@ -84,7 +84,7 @@ static uint64_t pins_of_each(void)
         return (private_full() ? 10000000 : 1000000 / SLOWNESS) / N_READERS + 1;
 }
 
-static void test_readers(void **state)
+HARNESS_TEST(test_readers, &small_cache)
 {
         struct crowd c;
 
@@ -97,7 +97,7 @@ static void test_readers(void **state)
 }
 
 /* Readers die with pins, in the middle of taking more: nobody else notices, and nothing leaks. */
-static void test_killed_readers(void **state)
+HARNESS_TEST(test_killed_readers, &small_cache)
 {
         unsigned n_kills = private_full() ? 400 : private_short() ? 10 : 30;
         struct harness *h = *state;
@@ -123,7 +123,7 @@ static void test_killed_readers(void **state)
 
 /* A reader that loses the processor each time between its two steps, pin and look: what takes
  * nanoseconds else, and is hit by the evictor hardly ever. */
-static void test_slow_reader(void **state)
+HARNESS_TEST(test_slow_reader, &small_cache)
 {
         static const char *const env[] = {
                 "KVL_FAULT_POINT=lookup-pinned", "KVL_FAULT_PASS=yield", NULL};
@@ -141,15 +141,4 @@ static void test_slow_reader(void **state)
         } while (!evicted(*state));
         kill_all(c.writers, N_WRITERS);
         harness_assert_settled(*state);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                harness_test(test_readers, (void *)&small_cache),
-                harness_test(test_killed_readers, (void *)&small_cache),
-                harness_test(test_slow_reader, (void *)&small_cache),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -72,7 +72,7 @@ static void publish(struct worker *w, unsigned chain)
                 worker_tell(w, "release %u", pages[i]);
 }
 
-static void test_shared(void **state)
+HARNESS_TEST(test_shared, &plain)
 {
         struct harness *h = *state;
         struct worker *one = start_worker(h, "a", 0), *two = start_worker(h, "a", 0);
@@ -88,7 +88,7 @@ static void test_shared(void **state)
 }
 
 /* What a worker asks for is what it gets, or it is told why not. */
-static void test_asked_for(void **state)
+HARNESS_TEST(test_asked_for, &plain)
 {
         struct harness *h = *state;
         struct worker *one = start_worker(h, "a", APART), *two = worker_spawn(h);
@@ -117,7 +117,7 @@ static void test_asked_for(void **state)
 }
 
 /* What a tenant writes between pages no other one reads. */
-static void test_nothing_left(void **state)
+HARNESS_TEST(test_nothing_left, &plain)
 {
         struct harness *h = *state;
         struct worker *a, *b;
@@ -176,19 +176,19 @@ static void survives(struct harness *h, unsigned asked)
         worker_stop(three);
 }
 
-static void test_survives(void **state)
+HARNESS_TEST(test_survives, &kept)
 {
         survives(*state, 0);
 }
 
-static void test_survives_apart(void **state)
+HARNESS_TEST(test_survives_apart, &kept)
 {
         survives(*state, APART);
 }
 
 /* More than the device holds; what is found has its bytes, wherever it was. The next text waits
  * until the last one's pages have gone down: what hasn't is evicted for it. */
-static void test_below(void **state)
+HARNESS_TEST(test_below, &tiers)
 {
         struct harness *h = *state;
         struct worker *one = start_worker(h, "a", APART), *two = start_worker(h, "a", 0);
@@ -247,7 +247,7 @@ static unsigned read_all(struct harness *h, struct worker *w)
 }
 
 /* Twice what the device holds. */
-static void test_disk(void **state)
+HARNESS_TEST(test_disk, &disk)
 {
         struct harness *h = *state;
         struct worker *one = start_worker(h, "a", APART), *two = start_worker(h, "a", 0);
@@ -266,19 +266,4 @@ static void test_disk(void **state)
         }
         worker_stop(one);
         worker_stop(two);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                harness_test(test_shared, (void *)&plain),
-                harness_test(test_asked_for, (void *)&plain),
-                harness_test(test_nothing_left, (void *)&plain),
-                harness_test(test_survives, (void *)&kept),
-                harness_test(test_survives_apart, (void *)&kept),
-                harness_test(test_below, (void *)&tiers),
-                harness_test(test_disk, (void *)&disk),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -17,7 +17,7 @@ static const struct private_options two_tenants = {.tenants = two};
 #define MAX_READY 16 /* after one lease: a magazine's first level, doubled once */
 
 /* At 4 MiB in pages of 4 KiB: 1024 pages, not one more; what it has stays. */
-static void test_quota(void **state)
+HARNESS_TEST(test_quota, &two_tenants)
 {
         struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", 1);
@@ -39,7 +39,7 @@ static void test_quota(void **state)
 }
 
 /* A full tenant's new pages push its own idle ones out, leaf first, and nobody else's. */
-static void test_eviction(void **state)
+HARNESS_TEST(test_eviction, &two_tenants)
 {
         struct harness *h = *state;
         struct worker *a = worker_start(h, "a", "ns", 1), *b = worker_start(h, "b", "ns", 1);
@@ -79,7 +79,7 @@ static unsigned grow_magazine(struct harness *h, struct worker *w, unsigned want
 }
 
 /* What a client that has paused was granted ahead is used up before anything cached goes. */
-static void test_idle_magazine(void **state)
+HARNESS_TEST(test_idle_magazine, &two_tenants)
 {
         struct harness *h = *state;
         unsigned n_ready, n_granted;
@@ -106,7 +106,7 @@ static void test_idle_magazine(void **state)
 }
 
 /* The same name and keys in another tenant: other pages, and none of the first one's bytes. */
-static void test_separation(void **state)
+HARNESS_TEST(test_separation, &two_tenants)
 {
         struct harness *h = *state;
         struct worker *a = worker_start(h, "a", "ns", 1), *b = worker_start(h, "b", "ns", 1);
@@ -137,7 +137,7 @@ static void test_separation(void **state)
 }
 
 /* Memory that went from one tenant to the other reads as zeros: all of it. */
-static void test_hand_over(void **state)
+HARNESS_TEST(test_hand_over, &two_tenants)
 {
         struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", 1);
@@ -165,7 +165,7 @@ static void test_hand_over(void **state)
         worker_stop(w);
 }
 
-static void test_administration(void **state)
+HARNESS_TEST(test_administration, &two_tenants)
 {
         struct harness *h = *state;
         struct worker *w;
@@ -214,7 +214,7 @@ static void assert_found(struct harness *h, const char *words)
 }
 
 /* A tenant that can hold no extent set is made all the same, and said at every place. */
-static void test_a_tenant_that_can_lease_nothing(void **state)
+HARNESS_TEST(test_a_tenant_that_can_lease_nothing, &two_tenants)
 {
         static const char said[] = "tenant c can lease no page: its limit of 1 MiB is less than an "
                                    "extent set";
@@ -257,7 +257,7 @@ static void test_a_tenant_that_can_lease_nothing(void **state)
 }
 
 /* A limit set below what is used takes nothing away, and grants nothing more. */
-static void test_limit_below_usage(void **state)
+HARNESS_TEST(test_limit_below_usage, &two_tenants)
 {
         struct harness *h = *state;
         struct worker *w = worker_start(h, "b", "ns", 1);
@@ -274,7 +274,7 @@ static void test_limit_below_usage(void **state)
         ctl(h, "tenants set b limit=8MiB");
 }
 
-static void test_reload(void **state)
+HARNESS_TEST(test_reload, &two_tenants)
 {
         static const struct private_tenant three[] = {{"a", "limit = 6MiB\n"},
                 {"b", "limit = 8MiB\n"}, {"d", "limit = 2MiB\n"}, {NULL, NULL}};
@@ -294,7 +294,7 @@ static void test_reload(void **state)
 }
 
 /* A configuration that is wrong changes nothing. */
-static void test_bad_reload(void **state)
+HARNESS_TEST(test_bad_reload, &two_tenants)
 {
         struct harness *h = *state;
         FILE *f = fopen(h->daemon.config, "ae");
@@ -312,7 +312,7 @@ static void test_bad_reload(void **state)
 }
 
 /* Rules narrow a socket; the default socket finds the tenant that lists the user. */
-static void test_access(void **state)
+HARNESS_TEST(test_access, &two_tenants)
 {
         char mine[64];
         const struct private_tenant rows[] = {
@@ -352,7 +352,7 @@ static void refused(struct harness *h, const char *words, const char *why, const
 }
 
 /* In force at once and after a restart, or refused, whoever has the rest being named. */
-static void test_reservations(void **state)
+HARNESS_TEST(test_reservations, &two_tenants)
 {
         struct harness *h = *state;
 
@@ -403,7 +403,7 @@ static uint64_t crossover_of(struct harness *h, const char *ns)
 
 /* What a miss costs is told to the policies of namespaces made from then on, and of all namespaces
  * after a restart. Where the policy is lru it is refused. */
-static void test_miss_cost(void **state)
+HARNESS_TEST(test_miss_cost, &two_tenants)
 {
         struct harness *h = *state;
         struct worker *before, *after;
@@ -434,7 +434,7 @@ static void test_miss_cost(void **state)
 }
 
 /* A tenant is removed: its reservation is anybody's. With clients it stays, and so does that. */
-static void test_removed_with_reservation(void **state)
+HARNESS_TEST(test_removed_with_reservation, &two_tenants)
 {
         struct harness *h = *state;
         struct worker *w;
@@ -467,7 +467,7 @@ static bool log_has(struct harness *h, const char *words)
 }
 
 /* The device has less than was promised: it starts, with what fits, and says so. */
-static void test_promises_that_fit_no_more(void **state)
+HARNESS_TEST(test_promises_that_fit_no_more, &two_tenants)
 {
         static const struct private_options small = {
                 .device_lines = "memory = 64MiB\nextent = 2MiB\n", .tenants = two};
@@ -495,7 +495,7 @@ static void test_promises_that_fit_no_more(void **state)
 }
 
 /* One tenant's options don't go with a file or devices changed since: all start, it says so. */
-static void test_changes_that_fit_no_more(void **state)
+HARNESS_TEST(test_changes_that_fit_no_more, &two_tenants)
 {
         static const struct private_tenant limited[] = {{"b", "limit = 4MiB\n"}, {NULL}};
         static const struct private_options changed = {
@@ -527,7 +527,7 @@ static void test_changes_that_fit_no_more(void **state)
 static const struct private_tenant missing_group[] = {{"a", "group = nosuchgroup\n"}, {NULL, NULL}};
 static const struct private_options with_missing_group = {.tenants = missing_group};
 
-static void test_missing_group(void **state)
+HARNESS_TEST(test_missing_group, &with_missing_group)
 {
         struct harness *h = *state;
 
@@ -535,29 +535,4 @@ static void test_missing_group(void **state)
         assert_int_equal(ctl_tenant(h, "a", "weight"), 9);
         refused(h, "tenants set a group=norisgroup", "there is no group norisgroup", "groupadd");
         ctl(h, "tenants set a group=");
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                harness_test(test_quota, (void *)&two_tenants),
-                harness_test(test_eviction, (void *)&two_tenants),
-                harness_test(test_idle_magazine, (void *)&two_tenants),
-                harness_test(test_separation, (void *)&two_tenants),
-                harness_test(test_hand_over, (void *)&two_tenants),
-                harness_test(test_administration, (void *)&two_tenants),
-                harness_test(test_a_tenant_that_can_lease_nothing, (void *)&two_tenants),
-                harness_test(test_limit_below_usage, (void *)&two_tenants),
-                harness_test(test_reload, (void *)&two_tenants),
-                harness_test(test_bad_reload, (void *)&two_tenants),
-                harness_test(test_access, (void *)&two_tenants),
-                harness_test(test_reservations, (void *)&two_tenants),
-                harness_test(test_miss_cost, (void *)&two_tenants),
-                harness_test(test_removed_with_reservation, (void *)&two_tenants),
-                harness_test(test_promises_that_fit_no_more, (void *)&two_tenants),
-                harness_test(test_changes_that_fit_no_more, (void *)&two_tenants),
-                harness_test(test_missing_group, (void *)&with_missing_group),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

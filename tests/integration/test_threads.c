@@ -48,7 +48,7 @@ static void open_namespace(struct harness *h, struct kvl_conn **ret_conn, struct
 }
 
 /* Four threads on each of two connections. */
-static void test_threads(void **state)
+HARNESS_TEST(test_threads, &small_tenant)
 {
         uint64_t seed = harness_seed(), n_ops = private_full() ? 5000 : private_short() ? 100 : 300;
         struct kvl_conn *conns[2];
@@ -103,7 +103,7 @@ static void use_name(struct kvl_ns *ns, int code, const uint32_t *pages, uint32_
         (*n_done)++;
 }
 
-static void test_close_under_callbacks(void **state)
+HARNESS_TEST(test_close_under_callbacks, &small_tenant)
 {
         struct kvl_layout layout = worker_layout(2);
         /* Nobody else here holds the context: a real driver takes 0.1 s to make it, each round. */
@@ -145,7 +145,7 @@ static void close_it(struct kvl_ns *ns, int code, const uint32_t *pages, uint32_
 }
 
 /* A callback may close the namespace that it is called for. */
-static void test_close_from_callback(void **state)
+HARNESS_TEST(test_close_from_callback, &small_tenant)
 {
         uint8_t key[KVL_KEY_BYTES] = {3};
         int code = 0;
@@ -254,7 +254,7 @@ static void *follow_all(void *data)
         return NULL;
 }
 
-static void test_single_flight(void **state)
+HARNESS_TEST(test_single_flight, &small_tenant)
 {
         struct texts t = {.n = private_full() ? 2000 : private_short() ? 30 : 200};
         pthread_t threads[1 + N_FOLLOWERS];
@@ -319,7 +319,7 @@ static void *poll_all(void *data)
         return NULL;
 }
 
-static void test_started(void **state)
+HARNESS_TEST(test_started, &small_tenant)
 {
         struct storm s = {0};
         struct kvl_ns_info info = {.size = sizeof(info)};
@@ -343,17 +343,4 @@ static void test_started(void **state)
         assert_int_equal(s.n_done, s.n_started);
         kvl_disconnect(s.conn);
         sem_destroy(&s.done);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                harness_test(test_threads, (void *)&small_tenant),
-                harness_test(test_close_under_callbacks, (void *)&small_tenant),
-                harness_test(test_close_from_callback, (void *)&small_tenant),
-                harness_test(test_single_flight, (void *)&small_tenant),
-                harness_test(test_started, (void *)&small_tenant),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

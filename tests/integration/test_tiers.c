@@ -57,7 +57,7 @@ static void assert_most(uint32_t n)
         assert_true(n > (private_on_gpu() ? 0 : CHAINS * CHAIN_PAGES / 2));
 }
 
-static void test_larger_than_device(void **state)
+HARNESS_TEST(test_larger_than_device, &tiers)
 {
         struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", 1);
@@ -70,7 +70,7 @@ static void test_larger_than_device(void **state)
         ctl(h, "purge a --remove");
 }
 
-static void test_survives(void **state)
+HARNESS_TEST(test_survives, &kept)
 {
         struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", 1);
@@ -87,14 +87,4 @@ static void test_survives(void **state)
         assert_most(read_all(w));
         worker_stop(w);
         ctl(h, "purge a --remove");
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                harness_test(test_larger_than_device, (void *)&tiers),
-                harness_test(test_survives, (void *)&kept),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -172,12 +172,12 @@ static void talk(struct harness *h, bool daemon_dies)
         worker_stop(w);
 }
 
-static void test_session(void **state)
+HARNESS_TEST(test_session, &tiers)
 {
         talk(*state, false);
 }
 
-static void test_session_survives(void **state)
+HARNESS_TEST(test_session_survives, &kept)
 {
         if (!private_is_contiguous()) {
                 print_message("skipped: this memory doesn't outlive the daemon\n");
@@ -187,7 +187,7 @@ static void test_session_survives(void **state)
 }
 
 /* Its name is forgotten; what it had stays cached, where it is. */
-static void test_session_expires(void **state)
+HARNESS_TEST(test_session_expires, &tiers)
 {
         struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", 1);
@@ -230,7 +230,7 @@ static unsigned count_of(const struct worker *w)
         return (unsigned)strtoul(w->rest, NULL, 10);
 }
 
-static void test_invalidation(void **state)
+HARNESS_TEST(test_invalidation, &tiers)
 {
         struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", 1);
@@ -268,7 +268,7 @@ static void test_invalidation(void **state)
 
 /* One rank's text is cold, the other one's isn't: it is found in both, and is on the device then.
  */
-static void test_set(void **state)
+HARNESS_TEST(test_set, &tiers)
 {
         struct harness *h = *state;
         struct worker *ranks[RANKS], *scheduler = worker_spawn(h);
@@ -318,7 +318,7 @@ static void test_set(void **state)
 
 /* What can't come up, as all of the device is leased, ends the run; the worker looks at how many
  * tokens that is. */
-static void test_cut(void **state)
+HARNESS_TEST(test_cut, &tiers)
 {
         struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", 1), *hog = worker_start(h, "a", "ns", 1);
@@ -355,7 +355,7 @@ static struct where probe(struct worker *w, const char *keys)
 }
 
 /* A probe finds what is cached from the first key on, wherever that lies, and leaves it there. */
-static void test_probe(void **state)
+HARNESS_TEST(test_probe, &tiers)
 {
         struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", 1);
@@ -395,7 +395,7 @@ static void test_probe(void **state)
 #define N_MORE 4
 
 /* The beginning is below the device, the rest is being computed. */
-static void test_lookup_wait(void **state)
+HARNESS_TEST(test_lookup_wait, &tiers)
 {
         struct harness *h = *state;
         struct worker *reader = worker_start(h, "a", "ns", 1);
@@ -452,7 +452,7 @@ static struct worker *start_safe(struct harness *h, const char *tenant)
 
 /* Who gives a set to another tenant finds what was in it below the device. Beside a GPU small pages
  * may take longer than they are given: what has gone down is found. */
-static void test_share(void **state)
+HARNESS_TEST(test_share, &shared)
 {
         struct harness *h = *state;
         struct worker *a = start_safe(h, "a"), *b = start_safe(h, "b");
@@ -487,21 +487,4 @@ static void test_share(void **state)
         worker_stop(b);
         ctl(h, "purge a --remove");
         ctl(h, "purge b --remove");
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                harness_test(test_session, (void *)&tiers),
-                harness_test(test_session_survives, (void *)&kept),
-                harness_test(test_session_expires, (void *)&tiers),
-                harness_test(test_invalidation, (void *)&tiers),
-                harness_test(test_set, (void *)&tiers),
-                harness_test(test_cut, (void *)&tiers),
-                harness_test(test_probe, (void *)&tiers),
-                harness_test(test_lookup_wait, (void *)&tiers),
-                harness_test(test_share, (void *)&shared),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -75,7 +75,7 @@ static void assert_explained(
 }
 
 /* A text that somebody holds, one that is looked up, and one that nobody wants any more. */
-static void test_expiry(void **state)
+HARNESS_TEST(test_expiry, &short_lives)
 {
         struct harness *h = *state;
         struct worker *a = worker_start(h, "a", "n", 1), *b = worker_start(h, "b", "n", 1);
@@ -99,7 +99,7 @@ static void test_expiry(void **state)
         worker_stop(b);
 }
 
-static void test_explain(void **state)
+HARNESS_TEST(test_explain, NULL)
 {
         struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "n", 1);
@@ -146,7 +146,7 @@ static void assert_policy(struct harness *h, const char *tenant, const char *nam
 }
 
 /* A policy for each tenant; a change counts for namespaces made from then on. */
-static void test_policies(void **state)
+HARNESS_TEST(test_policies, &two_policies)
 {
         static const char *const names[] = {"pgi", "lru"};
         struct harness *h = *state;
@@ -192,7 +192,7 @@ static bool is_recording(struct harness *h)
         return is;
 }
 
-static void test_record(void **state)
+HARNESS_TEST(test_record, NULL)
 {
         struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "n", 1);
@@ -250,7 +250,7 @@ static bool is_in_log(struct harness *h, const char *words)
 }
 
 /* Written at the stop, taken at the next start; a damaged file costs a line in the log. */
-static void test_learnt(void **state)
+HARNESS_TEST(test_learnt, NULL)
 {
         struct harness *h = *state;
         char path[PRIVATE_PATH_MAX + 32];
@@ -286,7 +286,7 @@ static void test_learnt(void **state)
         free(text);
 }
 
-static void test_clock(void **state)
+HARNESS_TEST(test_clock, &by_file)
 {
         struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "n", 1);
@@ -313,14 +313,5 @@ static void test_clock(void **state)
 
 int main(void)
 {
-        const struct CMUnitTest tests[] = {
-                harness_test(test_expiry, (void *)&short_lives),
-                harness_test(test_explain, NULL),
-                harness_test(test_policies, (void *)&two_policies),
-                harness_test(test_record, NULL),
-                harness_test(test_learnt, NULL),
-                harness_test(test_clock, (void *)&by_file),
-        };
-
-        return cmocka_run_group_tests(tests, file_clock_open, file_clock_close);
+        return test_run_all(file_clock_open, file_clock_close);
 }

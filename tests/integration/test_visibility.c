@@ -36,7 +36,7 @@ static void assert_missed(struct worker *w, unsigned chain)
 }
 
 /* The run tests what it says it tests. */
-static void test_mode(void **state)
+HARNESS_TEST(test_mode, NULL)
 {
         struct harness *h = *state;
         struct worker *a = worker_start(h, "a", "ns", 1), *b = worker_start(h, "a", "ns", 1);
@@ -49,7 +49,7 @@ static void test_mode(void **state)
         worker_stop(b);
 }
 
-static void test_found(void **state)
+HARNESS_TEST(test_found, NULL)
 {
         struct harness *h = *state;
         struct worker *a = worker_start(h, "a", "ns", 1), *b = worker_start(h, "a", "ns", 1);
@@ -67,7 +67,7 @@ static void test_found(void **state)
 
 /* b finds what a published although the daemon has been stopped since. What b hasn't looked up
  * before is in a set that it has mapped. */
-static void test_found_without_daemon(void **state)
+HARNESS_TEST(test_found_without_daemon, NULL)
 {
         struct harness *h = *state;
         struct worker *a, *b;
@@ -89,7 +89,7 @@ static void test_found_without_daemon(void **state)
 }
 
 /* The next lookup of anybody misses, also where the page was found a moment ago. */
-static void test_invalidate_key(void **state)
+HARNESS_TEST(test_invalidate_key, NULL)
 {
         struct harness *h = *state;
         struct worker *a = worker_start(h, "a", "ns", 1), *b = worker_start(h, "a", "ns", 1);
@@ -113,7 +113,7 @@ static void test_invalidate_key(void **state)
         worker_stop(b);
 }
 
-static void test_invalidate_all(void **state)
+HARNESS_TEST(test_invalidate_all, NULL)
 {
         struct harness *h = *state;
         struct worker *a = worker_start(h, "a", "ns", 1), *b = worker_start(h, "a", "ns", 1);
@@ -157,7 +157,7 @@ static void cache_long_text(struct worker *w, unsigned chain, unsigned n)
 }
 
 /* At once, not when the daemon has got round to all the pages: that takes it a while here. */
-static void test_invalidate_many(void **state)
+HARNESS_TEST(test_invalidate_many, &large_cache)
 {
         struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", 1);
@@ -171,7 +171,7 @@ static void test_invalidate_many(void **state)
         worker_stop(w);
 }
 
-static void test_purge(void **state)
+HARNESS_TEST(test_purge, NULL)
 {
         struct harness *h = *state;
         struct worker *a = worker_start(h, "a", "ns", 1);
@@ -187,7 +187,7 @@ static void test_purge(void **state)
 }
 
 /* Other weights: whoever opened the namespace for the old ones is told with every call. */
-static void test_version(void **state)
+HARNESS_TEST(test_version, NULL)
 {
         struct harness *h = *state;
         struct worker *a = worker_start(h, "a", "ns", 1), *b = worker_spawn(h);
@@ -218,7 +218,7 @@ static void test_version(void **state)
 }
 
 /* One closes the namespace, with pins and grants, while another one reads the same pages. */
-static void test_close(void **state)
+HARNESS_TEST(test_close, &small_cache)
 {
         struct harness *h = *state;
         struct worker *a = worker_start(h, "a", "ns", 1), *b = worker_start(h, "a", "ns", 1);
@@ -246,7 +246,7 @@ static void test_close(void **state)
 }
 
 /* A page under anybody's pin isn't evicted, and any other one is. */
-static void test_pinned_stays(void **state)
+HARNESS_TEST(test_pinned_stays, &small_cache)
 {
         struct harness *h = *state;
         struct worker *a = worker_start(h, "a", "ns", 1), *b = worker_start(h, "a", "ns", 1);
@@ -269,7 +269,7 @@ static void test_pinned_stays(void **state)
 }
 
 /* Who reads nothing on its socket, as it has nothing to ask there, breaks no rule. */
-static void test_only_hits(void **state)
+HARNESS_TEST(test_only_hits, NULL)
 {
         struct harness *h = *state;
         struct worker *a = worker_start(h, "a", "ns", 1), *b = worker_start(h, "a", "ns", 1);
@@ -283,7 +283,7 @@ static void test_only_hits(void **state)
 }
 
 /* Hits that nobody tells the daemon of count when it evicts, also where it sleeps since before. */
-static void test_recent_hits_count(void **state)
+HARNESS_TEST(test_recent_hits_count, &small_cache)
 {
         struct harness *h = *state;
         struct worker *a = worker_start(h, "a", "ns", 1), *b = worker_start(h, "a", "ns", 1);
@@ -304,24 +304,4 @@ static void test_recent_hits_count(void **state)
         assert_missed(b, 2);
         worker_stop(a);
         worker_stop(b);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                harness_test(test_mode, NULL),
-                harness_test(test_found, NULL),
-                harness_test(test_found_without_daemon, NULL),
-                harness_test(test_invalidate_key, NULL),
-                harness_test(test_invalidate_all, NULL),
-                harness_test(test_invalidate_many, (void *)&large_cache),
-                harness_test(test_purge, NULL),
-                harness_test(test_version, NULL),
-                harness_test(test_close, (void *)&small_cache),
-                harness_test(test_pinned_stays, (void *)&small_cache),
-                harness_test(test_only_hits, NULL),
-                harness_test(test_recent_hits_count, (void *)&small_cache),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -62,7 +62,7 @@ static void start_waiting(struct harness *h, struct worker **ret, const char *co
 }
 
 /* Whatever the order of their requests; and who is killed while it waits is passed over. */
-static void test_order(void **state)
+HARNESS_TEST(test_order, &two_sets)
 {
         static const char *const tenants[] = {"low", "high", "high", NULL};
         struct harness *h = *state;
@@ -86,7 +86,7 @@ static void test_order(void **state)
 
 /* What the same connection frees, and looks up, isn't held up by its lease; in the end it is what
  * that waits for. */
-static void test_own_free(void **state)
+HARNESS_TEST(test_own_free, &two_sets)
 {
         struct harness *h = *state;
         struct worker *w = worker_start(h, "small", "ns", 1);
@@ -109,7 +109,7 @@ static void test_own_free(void **state)
         worker_stop(w);
 }
 
-static void test_how_long(void **state)
+HARNESS_TEST(test_how_long, &two_sets)
 {
         struct harness *h = *state;
         struct worker *holders[] = {hold_set(h, "hasty", "1"), hold_set(h, "hasty", "2")};
@@ -136,7 +136,7 @@ static void test_how_long(void **state)
                 worker_stop(holders[i]);
 }
 
-static void test_degrade(void **state)
+HARNESS_TEST(test_degrade, &two_sets)
 {
         struct harness *h = *state;
         struct worker *holder = hold_set(h, "hasty", "1"), *w = worker_start(h, "modest", "ns", 1);
@@ -152,7 +152,7 @@ static void test_degrade(void **state)
         worker_stop(holder);
 }
 
-static void test_drain(void **state)
+HARNESS_TEST(test_drain, &two_sets)
 {
         struct proc_output out;
         static const char *const tenants[] = {"low", "high", NULL};
@@ -174,7 +174,7 @@ static void test_drain(void **state)
 }
 
 /* The daemon ends while somebody waits: it is told. */
-static void test_stop(void **state)
+HARNESS_TEST(test_stop, &two_sets)
 {
         static const char *const tenants[] = {"low", NULL};
         struct harness *h = *state;
@@ -205,7 +205,7 @@ static unsigned first_of_run(struct worker *w, unsigned n)
 }
 
 /* Pages with consecutive numbers are had or not: for them nobody waits. */
-static void test_runs(void **state)
+HARNESS_TEST(test_runs, &two_sets)
 {
         struct harness *h = *state;
         struct worker *w = worker_start(h, "small", "ns", 1);
@@ -226,19 +226,4 @@ static void test_runs(void **state)
         worker_tell(w, "free %u %u", first, first + 1);
         worker_tell(w, "lease-with 3 runs");
         worker_stop(w);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                harness_test(test_order, (void *)&two_sets),
-                harness_test(test_own_free, (void *)&two_sets),
-                harness_test(test_how_long, (void *)&two_sets),
-                harness_test(test_degrade, (void *)&two_sets),
-                harness_test(test_runs, (void *)&two_sets),
-                harness_test(test_drain, (void *)&two_sets),
-                harness_test(test_stop, (void *)&two_sets),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -174,7 +174,7 @@ static void larger_than_device(struct harness *h, const char *const *options)
         assert_int_equal(ctl_status(h, "evictions"), 0);
 }
 
-static void test_larger_than_device(void **state)
+HARNESS_TEST(test_larger_than_device, &small)
 {
         if (!private_on_gpu())
                 assert_no_room(*state, none);
@@ -184,7 +184,7 @@ static void test_larger_than_device(void **state)
 }
 
 /* The smallest window there can be. */
-static void test_smallest(void **state)
+HARNESS_TEST(test_smallest, &small)
 {
         static const char *const smallest[] = {"--device-pages=8", NULL};
 
@@ -193,7 +193,7 @@ static void test_smallest(void **state)
 }
 
 /* A plane for K and one for V of each layer. */
-static void test_layer(void **state)
+HARNESS_TEST(test_layer, &layered)
 {
         static const char *const layer[] = {"--device-pages=12", "--planes=layer", NULL};
 
@@ -202,7 +202,7 @@ static void test_layer(void **state)
 }
 
 /* Two read and write the same text at once, each through a window of its own. */
-static void test_two(void **state)
+HARNESS_TEST(test_two, &shared)
 {
         struct harness *h = *state;
         struct run oracle = decode(h, NULL, none);
@@ -235,7 +235,7 @@ static void test_two(void **state)
 }
 
 /* The daemon is killed while pages are on their way, and goes on with what it had. */
-static void test_survives(void **state)
+HARNESS_TEST(test_survives, &kept)
 {
         struct harness *h = *state;
         struct run oracle = decode(h, NULL, none), run;
@@ -303,7 +303,7 @@ static void verify(struct worker *w, uint32_t n_pages, uint32_t n_first, uint32_
 
 /* One that is larger than the device is written by one worker, and read, continued and truncated by
  * another: every byte is as it was published. */
-static void test_conversation(void **state)
+HARNESS_TEST(test_conversation, &shared)
 {
         struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", 1);
@@ -348,7 +348,7 @@ static void verify_planes(struct worker *w, unsigned step)
 
 /* One that is read plane after plane has the bytes that were published in each of them; also after
  * the daemon was killed, which forgets the sums of parts of its pages. */
-static void test_planes(void **state)
+HARNESS_TEST(test_planes, &wide)
 {
         struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "wide", 4);
@@ -372,25 +372,9 @@ static void test_planes(void **state)
 }
 
 /* Nothing lies below the device: it is full, and that is said. */
-static void test_nothing_below(void **state)
+HARNESS_TEST(test_nothing_below, &no_host)
 {
         if (private_on_gpu())
                 skip(); /* its pages are small: all of it fits */
         assert_no_room(*state, by_window);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                harness_test(test_larger_than_device, (void *)&small),
-                harness_test(test_smallest, (void *)&small),
-                harness_test(test_layer, (void *)&layered),
-                harness_test(test_two, (void *)&shared),
-                harness_test(test_survives, (void *)&kept),
-                harness_test(test_conversation, (void *)&shared),
-                harness_test(test_planes, (void *)&wide),
-                harness_test(test_nothing_below, (void *)&no_host),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -10,7 +10,7 @@ struct host {
 };
 
 /* A test with a host that has no files: struct host * in *state. */
-#define HOST_TEST(fn) cmocka_unit_test_setup_teardown(fn, host_setup, host_teardown)
+#define HOST_TEST(fn) TEST_WITH(fn, host_setup, host_teardown, NULL)
 int host_setup(void **state);
 int host_teardown(void **state);
 

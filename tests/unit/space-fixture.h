@@ -12,7 +12,7 @@ const char *space_path(void);
 int make_path(void **state);
 int remove_path(void **state);
 
-#define DISK_TEST(name) cmocka_unit_test_setup_teardown(name, make_path, remove_path)
+#define DISK_TEST(name) TEST_WITH(name, make_path, remove_path, NULL)
 
 /* Two sets of the device, n_host of the host (0: none), a disk. */
 static inline struct tiers_want want(unsigned n_host)

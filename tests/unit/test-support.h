@@ -5,18 +5,16 @@
 #ifndef KVL_TESTS_TEST_SUPPORT_H
 #define KVL_TESTS_TEST_SUPPORT_H
 
-#include <setjmp.h>
-#include <stdarg.h>
 #include <stdbool.h>
-#include <stddef.h>
-#include <stdint.h>
-
-#include <cmocka.h>
 
 #include "base/macros.h"
+#include "tests/unit/test-run.h"
 
-/* A row of a CMUnitTest table: fails `fn` where it leaves more or fewer fds open than it found. */
-#define TEST(fn) cmocka_unit_test_setup_teardown(fn, test_fds_note, test_fds_check)
+/* Begins a test, which fails where it leaves more or fewer descriptors open than it found. */
+#define TEST(fn) TEST_WITH(fn, test_fds_note, test_fds_check, NULL)
+
+/* The same for a file that lists its tests in a table: a row of it. */
+#define TEST_ROW(fn) cmocka_unit_test_setup_teardown(fn, test_fds_note, test_fds_check)
 
 /* Both take any state and leave it alone; a test with a setup of its own calls them from there. */
 int test_fds_note(void **state);

@@ -35,7 +35,7 @@ static int try(const struct tenant_config *t, uid_t uid, gid_t gid, gid_t group)
         return r;
 }
 
-static void test_tenant_rules(void **state)
+TEST(test_tenant_rules)
 {
         struct tenant_config t = tenant_with("uids=", "gids=");
 
@@ -62,7 +62,7 @@ static bool may_publish(const struct tenant_config *t, uid_t uid, gid_t gid, gid
         return access_may_publish(t, &c);
 }
 
-static void test_publishers(void **state)
+TEST(test_publishers)
 {
         struct tenant_config t = tenant_with("uids=1", "gids=2");
 
@@ -85,7 +85,7 @@ static void test_publishers(void **state)
         assert_int_equal(try(&t, 1, 1, 2), 0); /* who reads comes in all the same */
 }
 
-static void test_sentence(void **state)
+TEST(test_sentence)
 {
         struct tenant_config t = tenant_with("uids=5", "gids=");
         const struct creds c = {.uid = 77};
@@ -120,7 +120,7 @@ static const char *amended(struct tenant_config *t, const char *assignment, cons
         } while (0)
 
 /* What adds to lists takes nobody's access, what takes from them gives it to nobody. */
-static void test_lists_are_amended(void **state)
+TEST(test_lists_are_amended)
 {
         struct tenant_config t = tenant_with("uids=5 root", "gids="), before;
         char many[ID_LIST_TEXT_MAX] = "uids+=";
@@ -163,7 +163,7 @@ static void assert_tells(struct tenant_config *before, const char *assignment, c
         assert_string_equal(d.text, wanted);
 }
 
-static void test_lost_access_is_told(void **state)
+TEST(test_lost_access_is_told)
 {
         struct tenant_config t = tenant_with("uids=root 5,6", "gids=7");
 
@@ -190,7 +190,7 @@ static int try_admin(const char *group, uid_t uid, gid_t gid, gid_t supplementar
         return access_admin(group, &c, &d);
 }
 
-static void test_admin(void **state)
+TEST(test_admin)
 {
         gid_t gid; /* of "daemon", which LSB wants everywhere */
 
@@ -206,7 +206,7 @@ static void test_admin(void **state)
         assert_int_equal(try_admin("", 54321, gid, 54321), -EACCES);
 }
 
-static void test_group_number(void **state)
+TEST(test_group_number)
 {
         gid_t gid = 7;
 
@@ -244,7 +244,7 @@ static void check_own_creds(unsigned n_groups, const gid_t *groups)
         close(fds[1]);
 }
 
-static void test_creds(void **state)
+TEST(test_creds)
 {
         gid_t groups[1024];
         int n = getgroups(ARRAY_SIZE(groups), groups);
@@ -255,7 +255,7 @@ static void test_creds(void **state)
 
 /* None, and so many that the kernel takes 2 ms to tell, which aren't asked for: a process of its
  * own each. */
-static void test_groups_of_any_number(void **state)
+TEST(test_groups_of_any_number)
 {
         static const unsigned numbers[] = {0, 1, 64, CREDS_GROUPS_MAX, CREDS_GROUPS_MAX + 1, 65536};
 
@@ -280,7 +280,7 @@ static void test_groups_of_any_number(void **state)
         }
 }
 
-static void test_pidfd(void **state)
+TEST(test_pidfd)
 {
         pid_t pid = child_fork();
         struct pollfd p;
@@ -301,22 +301,4 @@ static void test_pidfd(void **state)
         assert_true(creds_pidfd_exited(fd));
         close(fd);
         assert_int_equal(creds_open_pidfd(pid), -ESRCH);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_tenant_rules),
-                TEST(test_publishers),
-                TEST(test_lists_are_amended),
-                TEST(test_lost_access_is_told),
-                TEST(test_sentence),
-                TEST(test_admin),
-                TEST(test_creds),
-                TEST(test_group_number),
-                TEST(test_groups_of_any_number),
-                TEST(test_pidfd),
-        };
-
-        return RUN_TESTS(tests);
 }

@@ -36,7 +36,7 @@ static void end(struct accounts *x)
         assert_int_equal(x->pool.account.charged_bytes, 0);
 }
 
-static void test_charges_all_or_none(void **state)
+TEST(test_charges_all_or_none)
 {
         struct charge c1 = {0}, c2 = {0}, c3 = {0};
         struct accounts x;
@@ -63,7 +63,7 @@ static void test_charges_all_or_none(void **state)
         end(&x);
 }
 
-static void test_no_overflow(void **state)
+TEST(test_no_overflow)
 {
         struct charge c1 = {0}, c2 = {0};
         struct accounts x;
@@ -75,7 +75,7 @@ static void test_no_overflow(void **state)
         end(&x);
 }
 
-static void test_over_a_lowered_limit(void **state)
+TEST(test_over_a_lowered_limit)
 {
         struct charge c1 = {0}, c2 = {0};
         struct accounts x;
@@ -92,7 +92,7 @@ static void test_over_a_lowered_limit(void **state)
 }
 
 /* What is idle of a reservation follows every charge, also one that is left behind. */
-static void test_idle_reserve(void **state)
+TEST(test_idle_reserve)
 {
         struct charge c1 = {0}, c2 = {0};
         struct accounts x;
@@ -113,16 +113,4 @@ static void test_idle_reserve(void **state)
         charge_drop(&c2);
         assert_int_equal(x.pool.idle_reserve_bytes, 50);
         end(&x);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_charges_all_or_none),
-                TEST(test_no_overflow),
-                TEST(test_over_a_lowered_limit),
-                TEST(test_idle_reserve),
-        };
-
-        return RUN_TESTS(tests);
 }

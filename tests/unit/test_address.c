@@ -54,7 +54,7 @@ static void drop_all(struct world *w)
                         drop(ns);
 }
 
-static void test_one_behind_the_other(void **state)
+TEST(test_one_behind_the_other)
 {
         struct ns *a, *b, *c;
         struct world w;
@@ -71,7 +71,7 @@ static void test_one_behind_the_other(void **state)
         drop_all(&w);
 }
 
-static void test_handed_out_again(void **state)
+TEST(test_handed_out_again)
 {
         struct ns *a, *b, *c;
         struct world w;
@@ -104,7 +104,7 @@ static void check_all(struct world *w, const struct ns *ns)
                                             ns->address + address_bytes(ns) <= other->address);
 }
 
-static void test_random(void **state)
+TEST(test_random)
 {
         unsigned n_given = 0, n_refused = 0;
         struct list_link *from;
@@ -132,12 +132,6 @@ static void test_random(void **state)
 
 int main(void)
 {
-        const struct CMUnitTest tests[] = {
-                TEST(test_one_behind_the_other),
-                TEST(test_handed_out_again),
-                TEST(test_random),
-        };
-
         random_start("test_address");
-        return RUN_TESTS(tests);
+        return test_run_all(NULL, NULL);
 }

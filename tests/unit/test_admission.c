@@ -13,7 +13,7 @@ static void check_order(const struct admission_request *a, const struct admissio
 }
 
 /* Each criterion beats all that come after it. */
-static void test_criteria(void **state)
+TEST(test_criteria)
 {
         const struct admission_request base = {50, 10, NOW, NOW + 9, 100, 7};
         struct admission_request first = base, second = base;
@@ -33,7 +33,7 @@ static void test_criteria(void **state)
 
 /* A step of priority for each whole ADMISSION_AGE_NSEC, the one who came earlier than now or not.
  */
-static void test_aging(void **state)
+TEST(test_aging)
 {
         struct admission_request fresh = {100, 1, NOW, NOW + 1, 0, 2};
         struct admission_request old = {0, 1, NOW - 101 * ADMISSION_AGE_NSEC, NONE, 5 * MSEC, 1};
@@ -48,7 +48,7 @@ static void test_aging(void **state)
 }
 
 /* Where 64-bit products wrap. */
-static void test_extremes(void **state)
+TEST(test_extremes)
 {
         struct admission_request a = {0, 1000, 0, NONE, UINT64_MAX, 1};
         struct admission_request b = {0, 999, 0, NONE, UINT64_MAX, 0};
@@ -79,7 +79,7 @@ static struct admission_request random_request(uint64_t number)
         return r;
 }
 
-static void test_strict_order(void **state)
+TEST(test_strict_order)
 {
         struct admission_request r[3];
 
@@ -149,7 +149,7 @@ static void add_urgent(struct queue *q, uint64_t tick, uint64_t now_nsec)
  * One is served each tick, and as many of priority 100 come. Before the one with priority 0 go
  * those that wait already, and those that come in the 101 steps after it: at most 1.1 a tick.
  */
-static void test_nobody_starves(void **state)
+TEST(test_nobody_starves)
 {
         static struct queue q;
         uint64_t now_nsec = NOW, served_at = 0, came_at = 500;
@@ -174,7 +174,7 @@ static void test_nobody_starves(void **state)
 }
 
 /* Whoever comes 101 steps after another is served after it, for any two. */
-static void test_bound(void **state)
+TEST(test_bound)
 {
         random_start(__func__);
         for (int round = 0; round < 100000; round++) {
@@ -188,18 +188,4 @@ static void test_bound(void **state)
                 assert_true(
                         later <= 101 && (later == 0 || admission_compare(&a, &b, now_nsec) < 0));
         }
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_criteria),
-                TEST(test_aging),
-                TEST(test_extremes),
-                TEST(test_strict_order),
-                TEST(test_nobody_starves),
-                TEST(test_bound),
-        };
-
-        return RUN_TESTS(tests);
 }

@@ -16,7 +16,7 @@ static uint64_t lease(struct ahead *a, uint32_t rate, uint32_t n, double sec, ui
         return now;
 }
 
-static void test_nobody_leases(void **state)
+TEST(test_nobody_leases)
 {
         struct ahead a = {0};
 
@@ -25,7 +25,7 @@ static void test_nobody_leases(void **state)
         assert_int_equal(ahead_pages(&a, 100, START), 0);
 }
 
-static void test_nothing_made_yet(void **state)
+TEST(test_nothing_made_yet)
 {
         struct ahead a = {0};
         uint64_t now = lease(&a, 1000, 1, 1, START);
@@ -34,7 +34,7 @@ static void test_nothing_made_yet(void **state)
 }
 
 /* Twice what is leased meanwhile, however the leases are cut. */
-static void test_steady(void **state)
+TEST(test_steady)
 {
         for (uint32_t n = 1; n <= 64; n *= 4) {
                 struct ahead a = {0};
@@ -49,7 +49,7 @@ static void test_steady(void **state)
         }
 }
 
-static void test_follows_the_rate(void **state)
+TEST(test_follows_the_rate)
 {
         struct ahead a = {0};
         uint64_t now;
@@ -69,7 +69,7 @@ static void test_follows_the_rate(void **state)
         assert_int_equal(ahead_pages(&a, 10000, UINT64_MAX), 0);
 }
 
-static void test_making(void **state)
+TEST(test_making)
 {
         struct ahead a = {0}, first;
         uint64_t now;
@@ -83,17 +83,4 @@ static void test_making(void **state)
         /* One that was slow counts a quarter. */
         ahead_made(&first, 200 * NSEC_PER_MSEC);
         assert_in_range(ahead_pages(&first, 10000, now), 240, 260);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_nobody_leases),
-                TEST(test_nothing_made_yet),
-                TEST(test_steady),
-                TEST(test_follows_the_rate),
-                TEST(test_making),
-        };
-
-        return RUN_TESTS(tests);
 }

@@ -29,7 +29,7 @@ static void free_both(struct tree *t, struct ancestors *a)
         tree_deinit(t);
 }
 
-static void test_each_of_a_chain(void **state)
+TEST(test_each_of_a_chain)
 {
         struct ancestors a;
         struct tree t;
@@ -60,7 +60,7 @@ static bool is_above(const void *data, uint32_t node)
 }
 
 /* The last page that is true is found from each of those below it, and few are asked. */
-static void test_deepest(void **state)
+TEST(test_deepest)
 {
         const uint32_t n = 20 * ANCESTORS_STEP + 7;
         struct ancestors a;
@@ -84,7 +84,7 @@ static void test_deepest(void **state)
         free_both(&t, &a);
 }
 
-static void test_walk_is_short(void **state)
+TEST(test_walk_is_short)
 {
         const uint32_t wanted = 1000, depth = 15100, step = ANCESTORS_STEP;
         struct ancestors a;
@@ -165,7 +165,7 @@ static void look_for_some(const struct random_tree *r)
         assert_int_equal(ancestors_find(&r->ancestors, &r->tree, node, depth, wanted), up);
 }
 
-static void test_any_tree(void **state)
+TEST(test_any_tree)
 {
         static struct random_tree r;
         uint32_t deepest = 0;
@@ -193,7 +193,7 @@ static void test_any_tree(void **state)
 }
 
 /* Each allocation fails once: a mark is missing, and nothing is found at another place. */
-static void test_no_memory_for_marks(void **state)
+TEST(test_no_memory_for_marks)
 {
         const uint32_t n = 3 * 64 * ANCESTORS_STEP / 2;
 
@@ -227,7 +227,7 @@ static void test_no_memory_for_marks(void **state)
         }
 }
 
-static void test_checker_sees(void **state)
+TEST(test_checker_sees)
 {
         struct ancestors a, none = {0};
         struct tree t;
@@ -241,18 +241,4 @@ static void test_checker_sees(void **state)
         tree_remove(&t, node_of(1999));
         assert_null(ancestors_check(&a, &t)); /* it had none */
         free_both(&t, &a);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_each_of_a_chain),
-                TEST(test_walk_is_short),
-                TEST(test_deepest),
-                TEST(test_any_tree),
-                TEST(test_no_memory_for_marks),
-                TEST(test_checker_sees),
-        };
-
-        return RUN_TESTS(tests);
 }

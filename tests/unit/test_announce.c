@@ -13,7 +13,7 @@
 
 /* ---- what is seen ---------------------------------------------------------------------------- */
 
-static void test_pending_until_published(void **state)
+TEST(test_pending_until_published)
 {
         const struct shm_line *line;
         struct world w;
@@ -49,7 +49,7 @@ static void test_pending_until_published(void **state)
         end(&w);
 }
 
-static void test_stops_at_what_others_have(void **state)
+TEST(test_stops_at_what_others_have)
 {
         uint32_t cached, mine[N_PAGES], n, page;
         struct world w;
@@ -71,7 +71,7 @@ static void test_stops_at_what_others_have(void **state)
         end(&w);
 }
 
-static void test_what_cannot_be_announced(void **state)
+TEST(test_what_cannot_be_announced)
 {
         uint32_t n, page = 0, far = 1000000, theirs, ready;
         struct world w;
@@ -96,7 +96,7 @@ static void test_what_cannot_be_announced(void **state)
         end(&w);
 }
 
-static void test_stale_is_not_announced(void **state)
+TEST(test_stale_is_not_announced)
 {
         struct ns_layout l = test_layout();
         struct attach *newer;
@@ -117,7 +117,7 @@ static void test_stale_is_not_announced(void **state)
         end(&w);
 }
 
-static void test_its_own_way_to_another_key(void **state)
+TEST(test_its_own_way_to_another_key)
 {
         struct world w;
         uint32_t got;
@@ -135,7 +135,7 @@ static void test_its_own_way_to_another_key(void **state)
         end(&w);
 }
 
-static void test_somebody_else_publishes(void **state)
+TEST(test_somebody_else_publishes)
 {
         uint32_t theirs, got;
         uint64_t before;
@@ -158,7 +158,7 @@ static void test_somebody_else_publishes(void **state)
 }
 
 /* In the place of an announced page, though the index is full there. */
-static void test_no_slot(void **state)
+TEST(test_no_slot)
 {
         uint32_t pages[18], n, page, got, home;
         uint8_t keys[18 * KEY_BYTES], k[KEY_BYTES];
@@ -188,7 +188,7 @@ static void test_no_slot(void **state)
 }
 
 /* What continues a page that can't be found can't be found either. */
-static void test_below_a_page_without_slot(void **state)
+TEST(test_below_a_page_without_slot)
 {
         uint32_t pages[SET_PAGES], got, n, page, far = SET_PAGES - 1;
         struct publish_one o = {.tokens = PAGE_TOKENS};
@@ -217,7 +217,7 @@ static void test_below_a_page_without_slot(void **state)
 }
 
 /* A mate that has given a page back to a group with a dead member: it stays GRANTED. */
-static void test_given_back(void **state)
+TEST(test_given_back)
 {
         struct extent_handle handle;
         struct member *mate;
@@ -239,7 +239,7 @@ static void test_given_back(void **state)
 }
 
 /* Whoever saw the word before must not take it for the same after. */
-static void test_word_does_not_come_back(void **state)
+TEST(test_word_does_not_come_back)
 {
         uint64_t first, second;
         uint32_t n, page;
@@ -277,7 +277,7 @@ static void expect_broken(struct world *w, const char *why)
                 lvalue = was;                      \
         } while (0)
 
-static void test_checker(void **state)
+TEST(test_checker)
 {
         struct page_extra *extra;
         struct page *p;
@@ -305,23 +305,4 @@ static void test_checker(void **state)
         BREAK(&w, w.a->ns->shared.lines[w.pages[0]].state, 0, "another state");
         BREAK(&w, w.a->ns->shared.lines[w.pages[0]].key[3], 77, "another key");
         end(&w);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_pending_until_published),
-                TEST(test_stops_at_what_others_have),
-                TEST(test_what_cannot_be_announced),
-                TEST(test_stale_is_not_announced),
-                TEST(test_its_own_way_to_another_key),
-                TEST(test_somebody_else_publishes),
-                TEST(test_no_slot),
-                TEST(test_below_a_page_without_slot),
-                TEST(test_given_back),
-                TEST(test_word_does_not_come_back),
-                TEST(test_checker),
-        };
-
-        return RUN_TESTS(tests);
 }

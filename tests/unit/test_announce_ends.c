@@ -113,7 +113,7 @@ static const struct way ways[] = {
         {"recall", end_by_recall, KVL_STATUS_MISS},
 };
 
-static void test_every_end(void **state)
+TEST(test_every_end)
 {
         for (size_t i = 0; i < ARRAY_SIZE(ways); i++) {
                 struct world w;
@@ -132,7 +132,7 @@ static void test_every_end(void **state)
 }
 
 /* A set that is taken back costs what is announced in it, however much is announced elsewhere. */
-static void test_looks_at_its_own_set(void **state)
+TEST(test_looks_at_its_own_set)
 {
         uint32_t pages[SET_PAGES], n, page, n_near = 0;
         struct extent_set *near, *far;
@@ -160,7 +160,7 @@ static void test_looks_at_its_own_set(void **state)
 }
 
 /* Who has announced nothing, or nothing more, looks at nothing when it goes. */
-static void test_looks_where_it_announced(void **state)
+TEST(test_looks_where_it_announced)
 {
         uint32_t n, page;
         struct world w;
@@ -228,7 +228,7 @@ static void expect_slices(struct world *w)
         assert_int_equal(w->b->ns->catalog.announced.n, N_PAGES);
 }
 
-static void test_lingers_in_slices(void **state)
+TEST(test_lingers_in_slices)
 {
         struct world w;
 
@@ -239,7 +239,7 @@ static void test_lingers_in_slices(void **state)
 }
 
 /* Gone, before what was begun when it lingered is over, or at once. */
-static void test_goes_in_slices(void **state)
+TEST(test_goes_in_slices)
 {
         for (int lingers = 0; lingers < 2; lingers++) {
                 struct world w;
@@ -261,7 +261,7 @@ static void test_goes_in_slices(void **state)
 
 /* The namespace is invalidated: nobody finds any of them from then on, who waits hears of it a
  * slice a turn, and what is announced anew stays, also under a key that was announced before. */
-static void test_invalidated_in_slices(void **state)
+TEST(test_invalidated_in_slices)
 {
         for (int again = 0; again < 2; again++) {
                 uint8_t keys[MANY * KEY_BYTES];
@@ -300,7 +300,7 @@ static void test_invalidated_in_slices(void **state)
 }
 
 /* And it goes, before all of them are. */
-static void test_namespace_goes_in_slices(void **state)
+TEST(test_namespace_goes_in_slices)
 {
         uint64_t n_pages, n_kept;
         struct world w;
@@ -319,7 +319,7 @@ static void test_namespace_goes_in_slices(void **state)
 }
 
 /* It may only read, and then publish again: what it announces then stays. */
-static void test_announces_again(void **state)
+TEST(test_announces_again)
 {
         uint32_t page, n, got;
         uint8_t again[KEY_BYTES];
@@ -402,7 +402,7 @@ static void go_to_sleep(struct sleeper *s, const struct shm_line *line)
         await_sleep(s);
 }
 
-static void test_every_end_wakes(void **state)
+TEST(test_every_end_wakes)
 {
         for (size_t i = 0; i < ARRAY_SIZE(ways); i++) {
                 struct sleeper sleepers[2] = {0};
@@ -458,7 +458,7 @@ static void join_herd(struct sleeper *herd)
         }
 }
 
-static void test_a_herd_is_woken_in_slices(void **state)
+TEST(test_a_herd_is_woken_in_slices)
 {
         struct sleeper herd[N_HERD];
         const struct shm_line *lines;
@@ -485,22 +485,4 @@ static void test_a_herd_is_woken_in_slices(void **state)
         assert_false(chores_are_left(&w.f.store));
         munmap(base, w.b->ns->shared.segment.bytes);
         end(&w);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_every_end),
-                TEST(test_looks_at_its_own_set),
-                TEST(test_looks_where_it_announced),
-                TEST(test_lingers_in_slices),
-                TEST(test_goes_in_slices),
-                TEST(test_invalidated_in_slices),
-                TEST(test_namespace_goes_in_slices),
-                TEST(test_announces_again),
-                TEST(test_every_end_wakes),
-                TEST(test_a_herd_is_woken_in_slices),
-        };
-
-        return RUN_TESTS(tests);
 }

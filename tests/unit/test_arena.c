@@ -6,7 +6,7 @@
 #include "proto/arena.h"
 #include "tests/unit/alloc-fail.h"
 
-static void test_budget(void **state)
+TEST(test_budget)
 {
         struct arena a;
         uint8_t *p;
@@ -29,7 +29,7 @@ static void test_budget(void **state)
         arena_deinit(&a);
 }
 
-static void test_blocks_are_apart_and_aligned(void **state)
+TEST(test_blocks_are_apart_and_aligned)
 {
         struct arena a;
         uint8_t *blocks[10];
@@ -47,7 +47,7 @@ static void test_blocks_are_apart_and_aligned(void **state)
         arena_deinit(&a);
 }
 
-static void test_as_protobuf_allocator(void **state)
+TEST(test_as_protobuf_allocator)
 {
         ProtobufCAllocator *allocator;
         struct arena a;
@@ -65,7 +65,7 @@ static void test_as_protobuf_allocator(void **state)
         arena_deinit(&a);
 }
 
-static void test_no_memory(void **state)
+TEST(test_no_memory)
 {
         alloc_fail_each(n)
         {
@@ -76,16 +76,4 @@ static void test_no_memory(void **state)
                 if (r == 0)
                         arena_deinit(&a);
         }
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_budget),
-                TEST(test_blocks_are_apart_and_aligned),
-                TEST(test_as_protobuf_allocator),
-                TEST(test_no_memory),
-        };
-
-        return RUN_TESTS(tests);
 }

@@ -27,7 +27,7 @@ static int reserve(struct numbers *a, uint32_t n)
 }
 
 /* What was there stays, what is new is 0, small, mapped, and where the one becomes the other. */
-static void test_grows(void **state)
+TEST_BARE(test_grows)
 {
         static const uint32_t lengths[] = {
                 1, SMALL, MAPPED - 1, MAPPED, MAPPED + 3, 5 * MAPPED, MOST};
@@ -59,7 +59,7 @@ static long count_faults(void)
 }
 
 /* What is in a large one isn't touched when it grows, nor what is new. */
-static void test_growing_touches_nothing(void **state)
+TEST_BARE(test_growing_touches_nothing)
 {
         struct numbers a = {0};
         long before;
@@ -74,7 +74,7 @@ static void test_growing_touches_nothing(void **state)
         array_free(a.array, a.len, sizeof(uint64_t));
 }
 
-static void test_reset(void **state)
+TEST_BARE(test_reset)
 {
         static const uint32_t lengths[] = {SMALL, 2 * MAPPED};
         struct numbers a = {0};
@@ -100,7 +100,7 @@ static void limit_addresses(rlim_t bytes)
 }
 
 /* Where there is no memory all stays as it was. */
-static void test_no_memory(void **state)
+TEST_BARE(test_no_memory)
 {
         struct numbers a = {0};
 
@@ -126,16 +126,4 @@ static void test_no_memory(void **state)
         assert_int_equal(a.len, MAPPED);
         assert_int_equal(*at(&a, SMALL - 1), 5);
         array_free(a.array, a.len, sizeof(uint64_t));
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_grows),
-                cmocka_unit_test(test_growing_touches_nothing),
-                cmocka_unit_test(test_reset),
-                cmocka_unit_test(test_no_memory),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -12,7 +12,7 @@ static bool admits(struct breaker *b, uint64_t now_nsec)
         return breaker_admits(b, now_nsec, &is_trial);
 }
 
-static void test_opens(void **state)
+TEST(test_opens)
 {
         struct breaker b = {0};
 
@@ -30,7 +30,7 @@ static void test_opens(void **state)
         assert_false(admits(&b, START + BREAKER_OPEN_NSEC - 1));
 }
 
-static void test_trials(void **state)
+TEST(test_trials)
 {
         struct breaker b = {0};
         uint64_t now = START, open = BREAKER_OPEN_NSEC;
@@ -64,20 +64,9 @@ static void test_trials(void **state)
 }
 
 /* What people are told. */
-static void test_names(void **state)
+TEST(test_names)
 {
         assert_string_equal(breaker_state_name(BREAKER_CLOSED), "closed");
         assert_string_equal(breaker_state_name(BREAKER_OPEN), "open");
         assert_string_equal(breaker_state_name(BREAKER_HALF_OPEN), "half-open");
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_opens),
-                TEST(test_trials),
-                TEST(test_names),
-        };
-
-        return RUN_TESTS(tests);
 }

@@ -14,7 +14,7 @@ static bool take(struct bucket *b, struct bucket_limit limit, uint64_t now)
         return true;
 }
 
-static void test_burst_then_rate(void **state)
+TEST_BARE(test_burst_then_rate)
 {
         const struct bucket_limit limit = {10, 3};
         struct bucket b = {0};
@@ -29,7 +29,7 @@ static void test_burst_then_rate(void **state)
 }
 
 /* However long nothing is taken: a burst, and no more. */
-static void test_pause_fills_it(void **state)
+TEST_BARE(test_pause_fills_it)
 {
         const struct bucket_limit limit = {1000, 5};
         struct bucket b = {0};
@@ -41,7 +41,7 @@ static void test_pause_fills_it(void **state)
         assert_int_equal(n, 5);
 }
 
-static void test_debt(void **state)
+TEST_BARE(test_debt)
 {
         const struct bucket_limit limit = {10, 2};
         struct bucket b = {0};
@@ -50,7 +50,7 @@ static void test_debt(void **state)
         assert_int_equal(bucket_wait_nsec(&b, limit, START), 1100 * NSEC_PER_MSEC);
 }
 
-static void test_no_limit(void **state)
+TEST_BARE(test_no_limit)
 {
         const struct bucket_limit none = {0, 1}, some = {1, 1};
         struct bucket b = {0};
@@ -84,22 +84,9 @@ static void try_order(bool always)
         }
 }
 
-static void test_any_order(void **state)
+TEST_BARE(test_any_order)
 {
         random_start("bucket");
         for (unsigned run = 0; run < 200; run++)
                 try_order(run % 2);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_burst_then_rate),
-                cmocka_unit_test(test_pause_fills_it),
-                cmocka_unit_test(test_debt),
-                cmocka_unit_test(test_no_limit),
-                cmocka_unit_test(test_any_order),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

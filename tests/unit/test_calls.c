@@ -10,7 +10,7 @@ static uint64_t count(const struct calls *c, uint16_t type, size_t bucket)
         return c->times[msg_find(type) - msg_at(0)].counts[bucket];
 }
 
-static void test_buckets(void **state)
+TEST(test_buckets)
 {
         struct calls c = {0};
         const struct msg_info *lease = msg_find(MSG_LEASE);
@@ -30,14 +30,14 @@ static void test_buckets(void **state)
                         UINT32_MAX * UINT64_C(1000));
 }
 
-static void test_bounds_rise(void **state)
+TEST(test_bounds_rise)
 {
         for (size_t i = 1; i + 1 < CALLS_BUCKETS; i++)
                 assert_true(calls_bounds_nsec[i] > calls_bounds_nsec[i - 1]);
 }
 
 /* Every type has its own. */
-static void test_kinds(void **state)
+TEST(test_kinds)
 {
         struct calls c = {0};
         unsigned n = 0;
@@ -63,7 +63,7 @@ static size_t row_of(const char *rule)
 }
 
 /* Each has its own row, and what isn't known is counted under "other", which is the last. */
-static void test_rules(void **state)
+TEST(test_rules)
 {
         struct calls c = {0};
 
@@ -77,16 +77,4 @@ static void test_rules(void **state)
                         c.broken[i], 1 + (i == row_of("hello-first") || i == row_of("other")));
         }
         assert_int_equal(row_of("other"), CALLS_RULES - 1);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_buckets),
-                TEST(test_bounds_rise),
-                TEST(test_kinds),
-                TEST(test_rules),
-        };
-
-        return RUN_TESTS(tests);
 }

@@ -31,7 +31,7 @@ static void add(struct change *c, struct change_item item)
         change_add(c, &item);
 }
 
-static void test_adding(void **state)
+TEST_BARE(test_adding)
 {
         struct change c = {0}, other = {0};
 
@@ -54,7 +54,7 @@ static void test_adding(void **state)
         assert_all(&other);
 }
 
-static void test_read(void **state)
+TEST_BARE(test_read)
 {
         uint8_t payload[CHANGE_BYTES_MAX];
         struct change c = {.next = 77}, r;
@@ -79,7 +79,7 @@ static void test_read(void **state)
 
 /* Whatever else it says, or however long it is. A change that is read can be written again, and is
  * the same then: so nothing but what change_write() writes is read. */
-static void test_refused(void **state)
+TEST_BARE(test_refused)
 {
         uint8_t payload[CHANGE_BYTES_MAX + 48] = {0}, again[CHANGE_BYTES_MAX];
         struct change c = {.next = 77}, r = {.next = 5};
@@ -119,15 +119,4 @@ static void test_refused(void **state)
         payload[4] = CHANGE_ITEMS_MAX + 1;
         assert_false(change_read(payload, change_bytes(CHANGE_ITEMS_MAX + 1), &r));
         assert_int_equal(r.next, 5);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_adding),
-                cmocka_unit_test(test_read),
-                cmocka_unit_test(test_refused),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

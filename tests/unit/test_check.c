@@ -88,7 +88,7 @@ static void end(struct state *s)
                 page_turn(break_page, break_page->generation, break_was);       \
         } while (0)
 
-static void test_accounts(void **state)
+TEST(test_accounts)
 {
         struct pool *pool;
         struct state s;
@@ -109,7 +109,7 @@ static void test_accounts(void **state)
         end(&s);
 }
 
-static void test_sets(void **state)
+TEST(test_sets)
 {
         struct extent_set *set;
         struct state s;
@@ -128,7 +128,7 @@ static void test_sets(void **state)
         end(&s);
 }
 
-static void test_free_lists(void **state)
+TEST(test_free_lists)
 {
         struct extent_set *set;
         struct state s;
@@ -149,7 +149,7 @@ static void test_free_lists(void **state)
         end(&s);
 }
 
-static void test_page_states(void **state)
+TEST(test_page_states)
 {
         struct state s;
         uint32_t free = 0;
@@ -174,7 +174,7 @@ static void test_page_states(void **state)
         end(&s);
 }
 
-static void test_index(void **state)
+TEST(test_index)
 {
         _Atomic uint64_t *slot = NULL;
         struct shm_line *line;
@@ -198,7 +198,7 @@ static void test_index(void **state)
         end(&s);
 }
 
-static void test_watched_and_ready(void **state)
+TEST(test_watched_and_ready)
 {
         struct state s;
         uint32_t slot;
@@ -227,7 +227,7 @@ static const char *blind_check(const void *policy)
 
 static const struct evict_ops blind = {.check = blind_check};
 
-static void test_tree_and_policy(void **state)
+TEST(test_tree_and_policy)
 {
         struct state s;
 
@@ -240,7 +240,7 @@ static void test_tree_and_policy(void **state)
         end(&s);
 }
 
-static void test_pins(void **state)
+TEST(test_pins)
 {
         uint32_t *count;
         struct state s;
@@ -256,7 +256,7 @@ static void test_pins(void **state)
         end(&s);
 }
 
-static void test_grants(void **state)
+TEST(test_grants)
 {
         struct grants *g;
         struct state s;
@@ -272,7 +272,7 @@ static void test_grants(void **state)
         end(&s);
 }
 
-static void test_members(void **state)
+TEST(test_members)
 {
         struct state s;
 
@@ -282,7 +282,7 @@ static void test_members(void **state)
         end(&s);
 }
 
-static void test_sound_state(void **state)
+TEST(test_sound_state)
 {
         uint64_t n_pages, n_sets;
         struct state s;
@@ -307,7 +307,7 @@ static unsigned go_on(struct checker *c, unsigned n_slices, int *ret_result)
 }
 
 /* All that a whole check finds is found, and things may change meanwhile. */
-static void test_slices(void **state)
+TEST(test_slices)
 {
         uint64_t n_pages, n_sets, whole_pages, whole_sets;
         struct attach *other, *late;
@@ -370,7 +370,7 @@ static void test_slices(void **state)
 }
 
 /* What nobody ever touched of an index stays so: there may be very many that are empty. */
-static void test_takes_no_memory(void **state)
+TEST(test_takes_no_memory)
 {
         struct stat before, after;
         struct fixture f;
@@ -388,25 +388,4 @@ static void test_takes_no_memory(void **state)
         assert_int_equal(after.st_blocks, before.st_blocks);
         member_free(m);
         fixture_end(&f);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_sound_state),
-                TEST(test_accounts),
-                TEST(test_sets),
-                TEST(test_free_lists),
-                TEST(test_page_states),
-                TEST(test_index),
-                TEST(test_watched_and_ready),
-                TEST(test_tree_and_policy),
-                TEST(test_pins),
-                TEST(test_grants),
-                TEST(test_members),
-                TEST(test_slices),
-                TEST(test_takes_no_memory),
-        };
-
-        return RUN_TESTS(tests);
 }

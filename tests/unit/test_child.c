@@ -71,26 +71,16 @@ static void expect_end(void (*child)(int fd))
         fd_close(fds[0]);
 }
 
-static void test_ends(void **state)
+TEST(test_ends)
 {
         expect_end(stay_as_it_is);
 }
 
-static void test_ends_as_another(void **state)
+TEST(test_ends_as_another)
 {
         if (geteuid() != 0) {
                 print_message("skipped: only root can become another user\n");
                 skip();
         }
         expect_end(stay_as_another);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_ends),
-                TEST(test_ends_as_another),
-        };
-
-        return RUN_TESTS(tests);
 }

@@ -49,7 +49,7 @@ static size_t count(const struct chronicle *c, const struct chronicle_filter *f,
 }
 
 /* What is alike within the window is one event, and has no number before its end. */
-static void test_together(void **state)
+TEST(test_together)
 {
         const struct chronicle_event *e;
         struct chronicle c;
@@ -83,7 +83,7 @@ static void test_together(void **state)
 }
 
 /* Each of these makes another event. */
-static void test_apart(void **state)
+TEST(test_apart)
 {
         const struct chronicle_note notes[] = {
                 {.kind = EVENT_EVICTED, .tenant = "a"},
@@ -109,7 +109,7 @@ static void test_apart(void **state)
 }
 
 /* What isn't added up is there at once, and behind what led to it. */
-static void test_alone(void **state)
+TEST(test_alone)
 {
         struct chronicle c;
 
@@ -124,7 +124,7 @@ static void test_alone(void **state)
 }
 
 /* The oldest go, and the numbers say how many. */
-static void test_overflow(void **state)
+TEST(test_overflow)
 {
         struct chronicle c;
 
@@ -150,7 +150,7 @@ static void test_overflow(void **state)
 
 /* Whoever makes most loses its own oldest, and nobody else loses any, as far as each has no more
  * than an equal part. */
-static void test_parts(void **state)
+TEST(test_parts)
 {
         enum { QUIET = 10, NOISY = 3 * CHRONICLE_EVENTS };
         static const char *const loud[] = {"loud", "noisy"};
@@ -189,7 +189,7 @@ static void test_parts(void **state)
 }
 
 /* As many as there are places: each has one. */
-static void test_many_owners(void **state)
+TEST(test_many_owners)
 {
         struct chronicle c;
         char name[16];
@@ -206,7 +206,7 @@ static void test_many_owners(void **state)
 }
 
 /* More that is open than there is room for: the oldest window ends early, nothing is lost. */
-static void test_many_open(void **state)
+TEST(test_many_open)
 {
         struct chronicle c;
         char name[16];
@@ -225,7 +225,7 @@ static void test_many_open(void **state)
 
 /* Events are in the order of their times, and nothing that is noted is left out, whatever is noted
  * when: of many sources at once, and with times that were taken earlier. */
-static void test_order(void **state)
+TEST(test_order)
 {
         uint64_t now = 100 * SEC, last_nsec = 0, after = 0, counted = 0;
         const struct chronicle_event *e;
@@ -264,7 +264,7 @@ static void test_order(void **state)
         chronicle_close(&c);
 }
 
-static void test_filter(void **state)
+TEST(test_filter)
 {
         struct chronicle c;
 
@@ -287,7 +287,7 @@ static void test_filter(void **state)
 }
 
 /* Who doesn't say who did it means whose request is being handled. */
-static void test_by(void **state)
+TEST(test_by)
 {
         struct chronicle c;
 
@@ -304,7 +304,7 @@ static void test_by(void **state)
 }
 
 /* Texts that are too long are cut between characters, and still told together. */
-static void test_long_texts(void **state)
+TEST(test_long_texts)
 {
         const struct chronicle_event *e;
         struct chronicle c;
@@ -328,7 +328,7 @@ static void test_long_texts(void **state)
 }
 
 /* One that was never opened, or is closed, takes no notes. */
-static void test_off(void **state)
+TEST(test_off)
 {
         struct chronicle c = {0};
 
@@ -339,30 +339,9 @@ static void test_off(void **state)
         chronicle_close(&c);
 }
 
-static void test_names(void **state)
+TEST(test_names)
 {
         for (enum event_kind kind = 0; kind < EVENT_KINDS; kind++)
                 assert_int_equal(chronicle_find_kind(chronicle_kind_name(kind)), kind);
         assert_int_equal(chronicle_find_kind("eaten"), EVENT_KINDS);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_together),
-                TEST(test_apart),
-                TEST(test_alone),
-                TEST(test_overflow),
-                TEST(test_parts),
-                TEST(test_many_owners),
-                TEST(test_many_open),
-                TEST(test_order),
-                TEST(test_filter),
-                TEST(test_by),
-                TEST(test_long_texts),
-                TEST(test_off),
-                TEST(test_names),
-        };
-
-        return RUN_TESTS(tests);
 }

@@ -34,7 +34,7 @@ static void script_serve(struct fake_peer *p)
                 }                                                    \
         } while (0)
 
-static void test_connect_fails(void **state)
+TEST(test_connect_fails)
 {
         struct kvl_conn *conn;
         struct fake f;
@@ -45,7 +45,7 @@ static void test_connect_fails(void **state)
         fake_stop(&f);
 }
 
-static void test_open_fails(void **state)
+TEST(test_open_fails)
 {
         struct kvl_layout layout = test_layout(3, PAGE_BYTES);
         struct kvl_conn *conn;
@@ -60,7 +60,7 @@ static void test_open_fails(void **state)
         fake_stop(&f);
 }
 
-static void test_mapping_fails(void **state)
+TEST(test_mapping_fails)
 {
         struct kvl_layout layout = test_layout(3, PAGE_BYTES);
         uint8_t key[KVL_KEY_BYTES];
@@ -98,7 +98,7 @@ static void test_mapping_fails(void **state)
         fake_stop(&f);
 }
 
-static void test_session_fails(void **state)
+TEST(test_session_fails)
 {
         struct kvl_layout layout = test_layout(1, PAGE_BYTES);
         struct kvl_session *session;
@@ -125,7 +125,7 @@ static void release_at_once(struct kvl_ns *ns, int code, const uint32_t *pages, 
 }
 
 /* Where a start fails its callback doesn't run. */
-static void test_start_fails(void **state)
+TEST(test_start_fails)
 {
         struct kvl_layout layout = test_layout(1, PAGE_BYTES);
         struct kvl_conn *conn;
@@ -155,7 +155,7 @@ static void script_silent(struct fake_peer *p)
 }
 
 /* What can't be remembered as late would be taken for a lie later: the connection ends. */
-static void test_timeout_without_memory(void **state)
+TEST(test_timeout_without_memory)
 {
         struct kvl_layout layout = test_layout(1, PAGE_BYTES);
         struct kvl_conn *conn;
@@ -172,18 +172,4 @@ static void test_timeout_without_memory(void **state)
         assert_int_equal(kvl_lease(ns, 0, 1, &page), -ENOTCONN);
         kvl_disconnect(conn);
         fake_stop(&f);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_connect_fails),
-                TEST(test_open_fails),
-                TEST(test_mapping_fails),
-                TEST(test_session_fails),
-                TEST(test_start_fails),
-                TEST(test_timeout_without_memory),
-        };
-
-        return RUN_TESTS(tests);
 }

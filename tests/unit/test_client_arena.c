@@ -391,7 +391,7 @@ int main(void)
                 TEST_BOTH(test_holes),
                 TEST_BOTH(test_metadata_only),
                 TEST_BOTH(test_populated),
-                TEST(test_units),
+                TEST_ROW(test_units),
                 TEST_BOTH(test_gpu_holes),
                 TEST_BOTH(test_gpu_in_set),
                 TEST_BOTH(test_gpu_vmm),

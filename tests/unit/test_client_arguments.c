@@ -175,8 +175,8 @@ static void test_no_room(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                TEST(test_nothing_to_ask),
-                TEST(test_no_room),
+                TEST_ROW(test_nothing_to_ask),
+                TEST_ROW(test_no_room),
                 TEST_SHARED(test_no_room),
         };
 

@@ -94,7 +94,7 @@ static void count_ok(struct kvl_ns *ns, int code, const uint32_t *pages, uint32_
         ++*(unsigned *)data;
 }
 
-static void test_fast_path_goes_on(void **state)
+TEST(test_fast_path_goes_on)
 {
         uint8_t keys[3][KVL_KEY_BYTES];
         uint32_t pages[2], found, leased, n_pages;
@@ -147,7 +147,7 @@ static void script_away_with_a_full_ring(struct fake_peer *p)
         fake_check_nothing_held(p);
 }
 
-static void test_full_ring(void **state)
+TEST(test_full_ring)
 {
         enum { N = SHM_SUB_ENTRIES + 100 };
         static uint32_t pages[N];
@@ -203,7 +203,7 @@ static void script_pending(struct fake_peer *p)
         fake_serve(p);
 }
 
-static void test_wait_outlives(void **state)
+TEST(test_wait_outlives)
 {
         uint8_t key[KVL_KEY_BYTES];
         uint64_t began;
@@ -219,7 +219,7 @@ static void test_wait_outlives(void **state)
         resume_close(&c);
 }
 
-static void test_wait_times_out(void **state)
+TEST(test_wait_times_out)
 {
         uint8_t key[KVL_KEY_BYTES];
         uint64_t began;
@@ -263,7 +263,7 @@ static void script_recalls(struct fake_peer *p)
         fake_check_nothing_held(p);
 }
 
-static void test_recalls_are_told_anew(void **state)
+TEST(test_recalls_are_told_anew)
 {
         struct client c;
         uint32_t page;
@@ -306,7 +306,7 @@ static void script_leaves_after_recall(struct fake_peer *p)
         fake_check_nothing_held(p);
 }
 
-static void test_unmapped_while_away(void **state)
+TEST(test_unmapped_while_away)
 {
         struct client c;
         uint32_t page;
@@ -338,7 +338,7 @@ static void script_asks_twice(struct fake_peer *p)
         fake_check_nothing_held(p);
 }
 
-static void test_unmapped_already(void **state)
+TEST(test_unmapped_already)
 {
         struct client c;
         uint32_t page;
@@ -378,7 +378,7 @@ static void script_sessions(struct fake_peer *p)
         fake_serve(p);
 }
 
-static void test_sessions_are_opened_again(void **state)
+TEST(test_sessions_are_opened_again)
 {
         struct kvl_session *first, *second;
         struct client c;
@@ -449,7 +449,7 @@ static void invalidate_on_drain(struct kvl_conn *conn, const struct kvl_event *e
 
 /* A restart while the call that opened or closed them hasn't returned yet, as a callback runs in
  * it. */
-static void test_opened_a_moment_ago(void **state)
+TEST(test_opened_a_moment_ago)
 {
         struct kvl_layout layout = test_layout(1, PAGE_BYTES);
         struct kvl_session *session;
@@ -492,7 +492,7 @@ static void script_ns_of_no_use(struct fake_peer *p)
 
 /* What can't be used here is given back, and isn't asked for after a restart: a namespace that the
  * daemon doesn't know would end the connection. */
-static void test_open_that_fails(void **state)
+TEST(test_open_that_fails)
 {
         struct kvl_layout layout = test_layout(1, PAGE_BYTES);
         struct kvl_ns *more;
@@ -525,7 +525,7 @@ static void script_expects_hints(struct fake_peer *p)
         fake_serve(p);
 }
 
-static void test_hints_while_away(void **state)
+TEST(test_hints_while_away)
 {
         struct kvl_session *session;
         struct client c;
@@ -540,23 +540,4 @@ static void test_hints_while_away(void **state)
         wait_until_back(&c);
         give_order(&c);
         resume_close(&c);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_fast_path_goes_on),
-                TEST(test_full_ring),
-                TEST(test_wait_outlives),
-                TEST(test_wait_times_out),
-                TEST(test_recalls_are_told_anew),
-                TEST(test_unmapped_while_away),
-                TEST(test_unmapped_already),
-                TEST(test_sessions_are_opened_again),
-                TEST(test_opened_a_moment_ago),
-                TEST(test_open_that_fails),
-                TEST(test_hints_while_away),
-        };
-
-        return RUN_TESTS(tests);
 }

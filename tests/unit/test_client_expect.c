@@ -42,7 +42,7 @@ static void script_socket(struct fake_peer *p)
         fake_expect_end(p);
 }
 
-static void test_over_the_socket(void **state)
+TEST(test_over_the_socket)
 {
         static uint8_t keys[MANY * KVL_KEY_BYTES];
         struct client c;
@@ -61,7 +61,7 @@ static void script_refused(struct fake_peer *p)
         fake_expect_end(p);
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
         uint8_t key[KVL_KEY_BYTES];
         struct client c;
@@ -95,7 +95,7 @@ static void script_room(struct fake_peer *p)
         fake_expect_end(p);
 }
 
-static void test_room(void **state)
+TEST(test_room)
 {
         struct client c;
 
@@ -146,7 +146,7 @@ static void script_shared(struct fake_peer *p)
 }
 
 /* What is asked for ends before, at and after the last page that is cached. */
-static void test_by_the_ring(void **state)
+TEST(test_by_the_ring)
 {
         uint8_t keys[(N_CACHED + 2) * KVL_KEY_BYTES];
         struct client c;
@@ -175,7 +175,7 @@ static void script_older(struct fake_peer *p)
         fake_expect_end(p);
 }
 
-static void test_an_older_daemon(void **state)
+TEST(test_an_older_daemon)
 {
         uint8_t key[KVL_KEY_BYTES];
         struct client c;
@@ -184,17 +184,4 @@ static void test_an_older_daemon(void **state)
         open_client(&c, script_older, LONG_MSEC, 0);
         assert_int_equal(kvl_expect(c.ns, key, 1, 7), 0);
         close_client(&c);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_over_the_socket),
-                TEST(test_refused),
-                TEST(test_room),
-                TEST(test_by_the_ring),
-                TEST(test_an_older_daemon),
-        };
-
-        return RUN_TESTS(tests);
 }

@@ -70,7 +70,7 @@ static void assert_no_connection(fake_script script, int code, const char *sente
         fake_stop(&f);
 }
 
-static void test_hello_fails(void **state)
+TEST(test_hello_fails)
 {
         assert_no_connection(script_version, KVL_VERSION, "upgrade libkvlease");
         assert_no_connection(script_version_unasked, -EPROTO, "wasn't offered");
@@ -120,7 +120,7 @@ static void script_challenge_never(struct fake_peer *p)
         fake_expect_end(p);
 }
 
-static void test_challenge(void **state)
+TEST(test_challenge)
 {
         struct kvl_conn *conn;
         struct fake f;
@@ -318,7 +318,7 @@ static void assert_breaks(fake_script script, int code)
         fake_stop(&f);
 }
 
-static void test_broken_replies(void **state)
+TEST(test_broken_replies)
 {
         static const struct {
                 fake_script script;
@@ -357,7 +357,7 @@ static void script_unsealed(struct fake_peer *p)
         fake_serve(p);
 }
 
-static void test_memory_that_cannot_be_mapped(void **state)
+TEST(test_memory_that_cannot_be_mapped)
 {
         struct kvl_layout layout = test_layout(1, PAGE_BYTES);
         struct kvl_conn *conn;
@@ -389,7 +389,7 @@ static void script_bad_geometry(struct fake_peer *p)
         fake_expect_end(p);
 }
 
-static void test_absurd_namespace(void **state)
+TEST(test_absurd_namespace)
 {
         struct kvl_layout layout = test_layout(1, PAGE_BYTES);
         struct kvl_conn *conn;
@@ -487,7 +487,7 @@ static void late(fake_script script, bool is_lookup)
         fake_stop(&f);
 }
 
-static void test_late_replies_are_given_back(void **state)
+TEST(test_late_replies_are_given_back)
 {
         late(script_late_lease, false);
         late(script_late_lookup, true);
@@ -510,7 +510,7 @@ static void script_late_open(struct fake_peer *p)
         fake_serve(p);
 }
 
-static void test_late_open_is_closed(void **state)
+TEST(test_late_open_is_closed)
 {
         struct kvl_layout layout = test_layout(1, PAGE_BYTES);
         struct kvl_conn *conn;
@@ -559,7 +559,7 @@ static void in_order(struct kvl_conn *conn, const struct kvl_event *event, void 
         ++*n;
 }
 
-static void test_many_events(void **state)
+TEST(test_many_events)
 {
         struct kvl_layout layout = test_layout(1, PAGE_BYTES);
         struct kvl_conn *conn;
@@ -597,7 +597,7 @@ static void *lease_and_free(void *ns)
 
 /* As many calls as may be are started; then several threads wait for room and for replies at once.
  */
-static void test_daemon_that_does_not_read(void **state)
+TEST(test_daemon_that_does_not_read)
 {
         struct kvl_layout layout = test_layout(1, PAGE_BYTES);
         static uint8_t keys[200 * KVL_KEY_BYTES];
@@ -654,7 +654,7 @@ static void script_one_after_the_other(struct fake_peer *p)
 }
 
 /* Who polled has its answer and goes; who slept polls from then on. */
-static void test_reader_hands_on(void **state)
+TEST(test_reader_hands_on)
 {
         struct kvl_layout layout = test_layout(1, PAGE_BYTES);
         const uint32_t page = 0;
@@ -689,7 +689,7 @@ static void script_dies(struct fake_peer *p)
 }
 
 /* Everybody who waits hears of it. */
-static void test_daemon_that_dies(void **state)
+TEST(test_daemon_that_dies)
 {
         struct kvl_layout layout = test_layout(1, PAGE_BYTES);
         pthread_t threads[2];
@@ -715,23 +715,4 @@ static void test_daemon_that_dies(void **state)
         assert_int_equal(told.n_disconnected, 1);
         kvl_disconnect(conn);
         fake_stop(&f);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_hello_fails),
-                TEST(test_challenge),
-                TEST(test_broken_replies),
-                TEST(test_memory_that_cannot_be_mapped),
-                TEST(test_absurd_namespace),
-                TEST(test_late_replies_are_given_back),
-                TEST(test_late_open_is_closed),
-                TEST(test_many_events),
-                TEST(test_daemon_that_does_not_read),
-                TEST(test_reader_hands_on),
-                TEST(test_daemon_that_dies),
-        };
-
-        return RUN_TESTS(tests);
 }

@@ -39,7 +39,7 @@ static void script_reverse(struct fake_peer *p)
         serve_and_check(p);
 }
 
-static void test_reverse(void **state)
+TEST(test_reverse)
 {
         struct client c;
 
@@ -83,7 +83,7 @@ static void script_lies_always(struct fake_peer *p)
         FAKE_CHECK(p->n_fetches == MAX_REPEATS + 1);
 }
 
-static void test_lost_race(void **state)
+TEST(test_lost_race)
 {
         struct client c;
 
@@ -94,7 +94,7 @@ static void test_lost_race(void **state)
         close_client(&c);
 }
 
-static void test_lost_always(void **state)
+TEST(test_lost_always)
 {
         struct client c;
 
@@ -120,7 +120,7 @@ static void script_late(struct fake_peer *p)
         serve_and_check(p);
 }
 
-static void test_timeout(void **state)
+TEST(test_timeout)
 {
         struct client c;
         uint64_t n;
@@ -150,7 +150,7 @@ static void script_closed(struct fake_peer *p)
         fake_serve(p);
 }
 
-static void test_closed(void **state)
+TEST(test_closed)
 {
         struct result r = {0};
         struct client c;
@@ -185,7 +185,7 @@ static void script_restarted(struct fake_peer *p)
         FAKE_CHECK(p->n_fetches == 5);
 }
 
-static void test_restarted(void **state)
+TEST(test_restarted)
 {
         struct client c;
 
@@ -212,7 +212,7 @@ static void script_restarted_socket(struct fake_peer *p)
         serve_and_check(p);
 }
 
-static void test_restarted_socket(void **state)
+TEST(test_restarted_socket)
 {
         struct client c;
 
@@ -263,7 +263,7 @@ static void script_breaks(struct fake_peer *p)
 }
 
 /* A lookup in shared memory has what it has, all the same. */
-static void test_breaks(void **state)
+TEST(test_breaks)
 {
         uint32_t up[N_KEYS];
         struct client c;
@@ -330,30 +330,12 @@ static void assert_brings_many(unsigned flags)
         close_client(&c);
 }
 
-static void test_many(void **state)
+TEST(test_many)
 {
         assert_brings_many(0);
 }
 
-static void test_many_socket(void **state)
+TEST(test_many_socket)
 {
         assert_brings_many(KVL_CONNECT_NO_SHM);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_reverse),
-                TEST(test_lost_race),
-                TEST(test_lost_always),
-                TEST(test_timeout),
-                TEST(test_closed),
-                TEST(test_restarted),
-                TEST(test_restarted_socket),
-                TEST(test_breaks),
-                TEST(test_many),
-                TEST(test_many_socket),
-        };
-
-        return RUN_TESTS(tests);
 }

@@ -119,7 +119,7 @@ static void script_answers(struct fake_peer *p)
         fake_expect_end(p);
 }
 
-static void test_answers(void **state)
+TEST_BARE(test_answers)
 {
         struct client c;
 
@@ -138,7 +138,7 @@ static void script_from_the_beginning(struct fake_peer *p)
         fake_expect_end(p);
 }
 
-static void test_from_the_beginning(void **state)
+TEST_BARE(test_from_the_beginning)
 {
         struct client c;
 
@@ -170,7 +170,7 @@ static void script_somebody_computes_it(struct fake_peer *p)
 }
 
 /* It is waited for, and what that ends with is told. */
-static void test_somebody_computes_it(void **state)
+TEST_BARE(test_somebody_computes_it)
 {
         struct client c;
 
@@ -189,7 +189,7 @@ static void script_closed(struct fake_peer *p)
         fake_expect_end(p);
 }
 
-static void test_closed(void **state)
+TEST_BARE(test_closed)
 {
         struct test_done done = {0};
         struct client c;
@@ -211,7 +211,7 @@ static void script_nothing(struct fake_peer *p)
 }
 
 /* Nobody is asked. */
-static void test_takes_no_part(void **state)
+TEST_BARE(test_takes_no_part)
 {
         struct test_done done = {0};
         struct client c;
@@ -231,7 +231,7 @@ static void script_no_message(struct fake_peer *p)
         fake_expect_end(p);
 }
 
-static void test_arguments(void **state)
+TEST_BARE(test_arguments)
 {
         struct client c;
 
@@ -285,7 +285,7 @@ static void script_lookup(struct fake_peer *p)
         fake_expect_end(p);
 }
 
-static void test_lookup(void **state)
+TEST_BARE(test_lookup)
 {
         uint32_t pages[4], n = 0;
         uint64_t n_tokens = 0;
@@ -332,7 +332,7 @@ static void script_session(struct fake_peer *p)
 }
 
 /* What can't be loaded is opened as it is here. */
-static void test_session(void **state)
+TEST_BARE(test_session)
 {
         struct kvl_session_options o = {.size = sizeof(o), .load_msec = LONG_MSEC};
         struct kvl_session_info info = {.size = sizeof(info)};
@@ -436,7 +436,7 @@ static void script_probe(struct fake_peer *p)
         fake_expect_end(p);
 }
 
-static void test_probe(void **state)
+TEST_BARE(test_probe)
 {
         struct client c;
 
@@ -468,7 +468,7 @@ static void script_probe_is_refused(struct fake_peer *p)
         fake_expect_end(p);
 }
 
-static void test_probe_is_refused(void **state)
+TEST_BARE(test_probe_is_refused)
 {
         uint32_t here = 77, all = 78;
         struct client c;
@@ -492,7 +492,7 @@ static void script_probe_is_late(struct fake_peer *p)
         fake_expect_end(p);
 }
 
-static void test_probe_is_late(void **state)
+TEST_BARE(test_probe_is_late)
 {
         uint32_t here = 0, all = 0;
         struct client c;
@@ -512,7 +512,7 @@ static void script_probe_without_part(struct fake_peer *p)
         fake_expect_end(p);
 }
 
-static void test_probe_without_part(void **state)
+TEST_BARE(test_probe_without_part)
 {
         struct client c;
 
@@ -535,7 +535,7 @@ static void script_probe_is_wrong(struct fake_peer *p)
         fake_expect_end(p);
 }
 
-static void test_probe_is_wrong(void **state)
+TEST_BARE(test_probe_is_wrong)
 {
         uint32_t here, all;
         struct client c;
@@ -548,7 +548,7 @@ static void test_probe_is_wrong(void **state)
         }
 }
 
-static void test_probe_arguments(void **state)
+TEST_BARE(test_probe_arguments)
 {
         uint32_t n;
         struct client c;
@@ -578,7 +578,7 @@ static void script_prefill(struct fake_peer *p)
         fake_expect_end(p);
 }
 
-static void test_prefill(void **state)
+TEST_BARE(test_prefill)
 {
         struct client c;
 
@@ -590,27 +590,4 @@ static void test_prefill(void **state)
         assert_string_equal(kvl_last_error(), "1 tokens in 3600000000001 ns: at least 1 token in 1 "
                                               "ns to an hour are allowed");
         close_client(&c);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_answers),
-                cmocka_unit_test(test_from_the_beginning),
-                cmocka_unit_test(test_somebody_computes_it),
-                cmocka_unit_test(test_closed),
-                cmocka_unit_test(test_takes_no_part),
-                cmocka_unit_test(test_arguments),
-                cmocka_unit_test(test_lookup),
-                cmocka_unit_test(test_session),
-                cmocka_unit_test(test_probe),
-                cmocka_unit_test(test_probe_is_refused),
-                cmocka_unit_test(test_probe_is_late),
-                cmocka_unit_test(test_probe_without_part),
-                cmocka_unit_test(test_probe_is_wrong),
-                cmocka_unit_test(test_probe_arguments),
-                cmocka_unit_test(test_prefill),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -41,7 +41,7 @@ static void script_options(struct fake_peer *p)
         fake_expect_end(p);
 }
 
-static void test_options(void **state)
+TEST(test_options)
 {
         struct kvl_lease_result result;
         uint32_t pages[8];
@@ -92,7 +92,7 @@ static void script_refuse(struct fake_peer *p)
         fake_expect_end(p);
 }
 
-static void test_refusals(void **state)
+TEST(test_refusals)
 {
         struct kvl_lease_result result;
         struct client c;
@@ -132,7 +132,7 @@ static void script_runs(struct fake_peer *p)
         fake_expect_end(p);
 }
 
-static void test_runs(void **state)
+TEST(test_runs)
 {
         struct kvl_lease_options o = {.size = sizeof(o), .flags = KVL_LEASE_CONTIGUOUS};
         struct kvl_lease_result result = {.size = sizeof(result)};
@@ -176,7 +176,7 @@ static void script_many(struct fake_peer *p)
 }
 
 /* Fewer than are of use, or more than were asked for. */
-static void test_wrong_counts(void **state)
+TEST(test_wrong_counts)
 {
         static const fake_script scripts[] = {script_few, script_many};
         struct kvl_lease_result result;
@@ -198,7 +198,7 @@ static void script_one(struct fake_peer *p)
         fake_expect_end(p);
 }
 
-static void test_arguments(void **state)
+TEST(test_arguments)
 {
         struct kvl_lease_options options = {.size = sizeof(options), .min_pages = 3};
         struct kvl_lease_result result = {.size = sizeof(result), .n_pages = 77};
@@ -239,7 +239,7 @@ static void script_safepoints(struct fake_peer *p)
         fake_expect_end(p);
 }
 
-static void test_safepoints_are_declared(void **state)
+TEST(test_safepoints_are_declared)
 {
         struct kvl_conn *conn;
         struct fake f;
@@ -268,7 +268,7 @@ static void script_slow(struct fake_peer *p)
         fake_expect_end(p);
 }
 
-static void test_wait_outlasts_timeout(void **state)
+TEST(test_wait_outlasts_timeout)
 {
         struct kvl_lease_result result;
         struct client c;
@@ -297,7 +297,7 @@ static void script_late(struct fake_peer *p)
         fake_expect_end(p);
 }
 
-static void test_late_answer_is_given_back(void **state)
+TEST(test_late_answer_is_given_back)
 {
         uint64_t start = clock_now_nsec();
         struct kvl_lease_result result;
@@ -339,7 +339,7 @@ static void script_out_of_order(struct fake_peer *p)
         fake_expect_end(p);
 }
 
-static void test_overtaken(void **state)
+TEST(test_overtaken)
 {
         struct outcome o[2] = {0};
         uint8_t key[KVL_KEY_BYTES];
@@ -372,7 +372,7 @@ static void script_deaf(struct fake_peer *p)
         fake_expect_end(p);
 }
 
-static void test_close_calls_it_off(void **state)
+TEST(test_close_calls_it_off)
 {
         struct outcome o = {0};
         struct client c;
@@ -436,7 +436,7 @@ static void *lease_blocked(void *data)
 }
 
 /* The engine's own thread goes on from step to step. */
-static void test_safepoint_of_another_thread(void **state)
+TEST(test_safepoint_of_another_thread)
 {
         struct blocked b = {0};
         pthread_t thread;
@@ -470,7 +470,7 @@ static void reach_safepoint(struct kvl_conn *conn, const struct kvl_event *event
 }
 
 /* An engine of one thread that leases between its steps. */
-static void test_safepoint_in_handler(void **state)
+TEST(test_safepoint_in_handler)
 {
         uint32_t pages[8];
         struct client c;
@@ -483,24 +483,4 @@ static void test_safepoint_in_handler(void **state)
         assert_int_equal(n, 1);
         assert_int_equal(pages[7], 71);
         close_client(&c);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_options),
-                TEST(test_refusals),
-                TEST(test_runs),
-                TEST(test_wrong_counts),
-                TEST(test_arguments),
-                TEST(test_safepoints_are_declared),
-                TEST(test_wait_outlasts_timeout),
-                TEST(test_late_answer_is_given_back),
-                TEST(test_overtaken),
-                TEST(test_close_calls_it_off),
-                TEST(test_safepoint_of_another_thread),
-                TEST(test_safepoint_in_handler),
-        };
-
-        return RUN_TESTS(tests);
 }

@@ -38,7 +38,7 @@ static void script_magazine_whole(struct fake_peer *p)
 }
 
 /* Nothing is asked. */
-static void test_whole_from_magazine(void **state)
+TEST(test_whole_from_magazine)
 {
         struct kvl_lease_result result;
         struct outcome o = {0};
@@ -67,7 +67,7 @@ static void script_magazine_part(struct fake_peer *p)
         fake_expect_end(p);
 }
 
-static void test_part_from_magazine(void **state)
+TEST(test_part_from_magazine)
 {
         struct kvl_lease_result result;
         struct client c;
@@ -91,7 +91,7 @@ static void script_magazine_run(struct fake_peer *p)
 }
 
 /* Its pages lie anywhere; one page of it is a run. */
-static void test_run_beside_magazine(void **state)
+TEST(test_run_beside_magazine)
 {
         struct kvl_lease_options o = {.size = sizeof(o), .flags = KVL_LEASE_CONTIGUOUS};
         struct client c;
@@ -119,7 +119,7 @@ static void script_magazine_enough(struct fake_peer *p)
         fake_expect_end(p);
 }
 
-static void test_enough_in_magazine(void **state)
+TEST(test_enough_in_magazine)
 {
         struct kvl_lease_result result;
         struct client c;
@@ -154,7 +154,7 @@ static void script_magazine_held(struct fake_peer *p)
         fake_expect_end(p);
 }
 
-static void test_nothing_is_held_while_it_waits(void **state)
+TEST(test_nothing_is_held_while_it_waits)
 {
         struct kvl_lease_result result;
         uint32_t pages[8];
@@ -172,17 +172,4 @@ static void test_nothing_is_held_while_it_waits(void **state)
         assert_int_equal(lease_with(&c, 8, 0, -1, &result), KVL_FULL);
         assert_result(&result, 0, KVL_REASON_POOL_FULL, 0);
         close_client(&c);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_run_beside_magazine),
-                TEST(test_whole_from_magazine),
-                TEST(test_part_from_magazine),
-                TEST(test_enough_in_magazine),
-                TEST(test_nothing_is_held_while_it_waits),
-        };
-
-        return RUN_TESTS(tests);
 }

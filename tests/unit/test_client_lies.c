@@ -336,7 +336,7 @@ static void end_fake(struct fake *f)
         free(f->path);
 }
 
-static void test_lies(void **state)
+TEST(test_lies)
 {
         const char *full = getenv("KVL_FULL");
         unsigned n_lives = full && *full == '1' ? 10 * N_LIVES : N_LIVES, n_opened = 0;
@@ -353,13 +353,4 @@ static void test_lies(void **state)
                 end_fake(&f);
         }
         assert_true(n_opened > n_lives / 4);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_lies),
-        };
-
-        return RUN_TESTS(tests);
 }

@@ -148,7 +148,7 @@ static void publish_with(fake_script script, unsigned flags)
         close_client(&c);
 }
 
-static void test_publish_in_shared_memory(void **state)
+TEST(test_publish_in_shared_memory)
 {
         publish_with(script_publishes, 0);
 }
@@ -223,13 +223,13 @@ static void talk_in_threads(unsigned flags)
         close_client(&c);
 }
 
-static void test_threads(void **state)
+TEST(test_threads)
 {
         talk_in_threads(0);
         talk_in_threads(KVL_CONNECT_NO_SHM);
 }
 
-static void test_publish_on_socket(void **state)
+TEST(test_publish_on_socket)
 {
         publish_with(script_publishes_on_socket, KVL_CONNECT_NO_SHM);
 }
@@ -271,7 +271,7 @@ static void publish_on_stream(unsigned flags)
         close_client(&c);
 }
 
-static void test_publish_on_stream(void **state)
+TEST(test_publish_on_stream)
 {
         publish_on_stream(0);
         publish_on_stream(KVL_CONNECT_NO_SHM);
@@ -325,7 +325,7 @@ static void script_copy_gpu(struct fake_peer *p)
         script_copy(p);
 }
 
-static void test_copy(void **state)
+TEST(test_copy)
 {
         struct client c;
 
@@ -384,7 +384,7 @@ static void script_explain(struct fake_peer *p)
         fake_expect_end(p);
 }
 
-static void test_tags_and_explanations(void **state)
+TEST(test_tags_and_explanations)
 {
         uint8_t keys[3 * KVL_KEY_BYTES] = {[0] = 1, [32] = 2, [64] = 3};
         struct kvl_explanation why[3];
@@ -423,7 +423,7 @@ static void script_ns_options(struct fake_peer *p)
         fake_expect_end(p);
 }
 
-static void test_namespace_options(void **state)
+TEST(test_namespace_options)
 {
         static char long_name[130];
         struct kvl_ns_options options = {.size = sizeof(options),
@@ -459,19 +459,4 @@ static void test_namespace_options(void **state)
         assert_int_equal(kvl_ns_open_with(conn, "chat", &layout, NULL, &ns), 0);
         kvl_disconnect(conn);
         fake_stop(&f);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_publish_in_shared_memory),
-                TEST(test_threads),
-                TEST(test_publish_on_socket),
-                TEST(test_publish_on_stream),
-                TEST(test_copy),
-                TEST(test_tags_and_explanations),
-                TEST(test_namespace_options),
-        };
-
-        return RUN_TESTS(tests);
 }

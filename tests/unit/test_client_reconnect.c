@@ -29,7 +29,7 @@ static void script_absent(struct fake_peer *p)
         fake_check_nothing_held(p);
 }
 
-static void test_deadline_while_away(void **state)
+TEST(test_deadline_while_away)
 {
         uint32_t pages[2], more[1];
         struct client c;
@@ -56,7 +56,7 @@ static void script_leaves(struct fake_peer *p)
         fake_receive(p, MSG_LEASE);
 }
 
-static void test_gives_up(void **state)
+TEST(test_gives_up)
 {
         struct client c;
         uint32_t page;
@@ -75,7 +75,7 @@ static void test_gives_up(void **state)
 }
 
 /* Whoever never waits is told, too. */
-static void test_gives_up_in_a_loop(void **state)
+TEST(test_gives_up_in_a_loop)
 {
         struct client c;
         int code = 1;
@@ -146,7 +146,7 @@ static void assert_over(fake_script script, int code, const char *sentence)
         resume_close(&c);
 }
 
-static void test_lost(void **state)
+TEST(test_lost)
 {
         assert_over(script_lost, -ESTALE, "connect anew");
         assert_over(script_another, -ESTALE, "connect anew");
@@ -176,7 +176,7 @@ static void script_hesitates(struct fake_peer *p)
         fake_check_nothing_held(p);
 }
 
-static void test_daemon_that_hesitates(void **state)
+TEST(test_daemon_that_hesitates)
 {
         struct client c;
         uint32_t page;
@@ -214,7 +214,7 @@ static void script_challenges(struct fake_peer *p)
         fake_serve(p);
 }
 
-static void test_challenge(void **state)
+TEST(test_challenge)
 {
         struct client c;
         uint32_t page;
@@ -224,7 +224,7 @@ static void test_challenge(void **state)
         resume_close(&c);
 }
 
-static void test_back_off(void **state)
+TEST(test_back_off)
 {
         for (unsigned n = 1; n <= 100; n++) {
                 uint64_t most = n <= 7 ? (UINT64_C(10) << (n - 1)) : 1000;
@@ -277,24 +277,8 @@ static void assert_disconnects(fake_script script, uint64_t most_msec)
         assert_true(clock_now_nsec() - began < most_msec * NSEC_PER_MSEC);
 }
 
-static void test_disconnect_while_away(void **state)
+TEST(test_disconnect_while_away)
 {
         assert_disconnects(script_back_for_bye, 5000);
         assert_disconnects(script_gone, 5000);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_deadline_while_away),
-                TEST(test_gives_up),
-                TEST(test_gives_up_in_a_loop),
-                TEST(test_lost),
-                TEST(test_daemon_that_hesitates),
-                TEST(test_challenge),
-                TEST(test_back_off),
-                TEST(test_disconnect_while_away),
-        };
-
-        return RUN_TESTS(tests);
 }

@@ -43,7 +43,7 @@ static void check_mapped(const struct attach *a, bool is_mapped)
         assert_true(a->ns->device.n_sets > 0 || !is_mapped);
 }
 
-static void test_all_of_it(void **state)
+TEST(test_all_of_it)
 {
         struct fake_keep *k = calloc(1, sizeof(*k));
         struct member *one, *mate, *other;
@@ -102,7 +102,7 @@ static void test_all_of_it(void **state)
         free(k);
 }
 
-static void test_undo_and_resume(void **state)
+TEST(test_undo_and_resume)
 {
         struct fake_keep *k = calloc(1, sizeof(*k));
         uint64_t frames[] = {13, 22, UINT64_C(1) << 32};
@@ -134,7 +134,7 @@ static void test_undo_and_resume(void **state)
 }
 
 /* What may have been done already is done once. */
-static void test_repeats(void **state)
+TEST(test_repeats)
 {
         struct fake_keep *k = calloc(1, sizeof(*k));
         struct publish_one o = {.parent = PAGE_NONE, .tokens = 16};
@@ -195,7 +195,7 @@ static void report_half(struct daemon *dm, struct attach *a, struct attach *b)
 }
 
 /* What was named to the daemon before isn't freed because the rest of the list doesn't name it. */
-static void test_half_report(void **state)
+TEST(test_half_report)
 {
         struct fake_keep *k = calloc(1, sizeof(*k));
         struct daemon dm;
@@ -227,7 +227,7 @@ static void invalidate(struct daemon *dm, struct attach *a, struct attach *b)
 }
 
 /* Pages that were invalidated, and that a client reads, weren't swept before the end. */
-static void test_stale_pins(void **state)
+TEST(test_stale_pins)
 {
         struct fake_keep *k = calloc(1, sizeof(*k));
         struct daemon dm;
@@ -264,7 +264,7 @@ static void import_half(struct daemon *dm, struct attach *a, struct attach *b)
         need(announce_pages(a, pages, keys, 2, &n, &page, &dm->d));
 }
 
-static void test_half_import(void **state)
+TEST(test_half_import)
 {
         struct fake_keep *k = calloc(1, sizeof(*k));
         uint8_t key[KEY_BYTES];
@@ -306,7 +306,7 @@ static void scribble(struct daemon *dm, struct attach *a, struct attach *b)
                 b->share.counters[page] = UINT32_MAX;
 }
 
-static void test_hostile_segment(void **state)
+TEST(test_hostile_segment)
 {
         struct fake_keep *k = calloc(1, sizeof(*k));
         struct daemon dm;
@@ -327,7 +327,7 @@ static void test_hostile_segment(void **state)
 }
 
 /* Another file under its name: the row was somebody else's before. */
-static void test_other_segment(void **state)
+TEST(test_other_segment)
 {
         struct fake_keep *k = calloc(1, sizeof(*k));
         struct daemon dm;
@@ -364,7 +364,7 @@ static void start_once(struct fake_keep *k, void *data)
 
 /* Its pins are where nobody finds them, though it was told that they count: nothing is taken from
  * it, at the next start neither, until it has exited. */
-static void test_lost_pins(void **state)
+TEST(test_lost_pins)
 {
         static const enum keep_kind kinds[] = {KEEP_PINS, KEEP_SOCKET_PINS};
         uint64_t members[2];
@@ -400,7 +400,7 @@ static void test_lost_pins(void **state)
 }
 
 /* Without the tables nobody knows who reads and writes the pages that were kept. */
-static void test_tables_lost(void **state)
+TEST(test_tables_lost)
 {
         static const uint32_t rubbish = UINT32_MAX;
         struct fake_keep *k = calloc(1, sizeof(*k));
@@ -447,7 +447,7 @@ static void test_tables_lost(void **state)
 /* ---- no room ----------------------------------------------------------------------------------
  */
 
-static void test_no_room(void **state)
+TEST(test_no_room)
 {
         struct fake_keep *k = calloc(1, sizeof(*k));
         _cleanup_fd_ int pidfd = pidfd_open(getpid(), 0);
@@ -485,7 +485,7 @@ static void test_no_room(void **state)
 }
 
 /* Rows are used again. */
-static void test_rows(void **state)
+TEST(test_rows)
 {
         struct fake_keep *k = calloc(1, sizeof(*k));
         struct member *first, *second;
@@ -508,7 +508,7 @@ static void test_rows(void **state)
 /* ---- tokens -----------------------------------------------------------------------------------
  */
 
-static void test_tokens(void **state)
+TEST(test_tokens)
 {
         struct fake_keep *k = calloc(1, sizeof(*k));
         uint8_t first[CLIENT_TOKEN_BYTES], second[CLIENT_TOKEN_BYTES], third[CLIENT_TOKEN_BYTES];
@@ -539,22 +539,6 @@ static void test_tokens(void **state)
 
 int main(void)
 {
-        static const struct CMUnitTest tests[] = {
-                TEST(test_all_of_it),
-                TEST(test_undo_and_resume),
-                TEST(test_repeats),
-                TEST(test_half_report),
-                TEST(test_stale_pins),
-                TEST(test_half_import),
-                TEST(test_hostile_segment),
-                TEST(test_other_segment),
-                TEST(test_lost_pins),
-                TEST(test_tables_lost),
-                TEST(test_no_room),
-                TEST(test_rows),
-                TEST(test_tokens),
-        };
-
         facts_init();
-        return RUN_TESTS(tests);
+        return test_run_all(NULL, NULL);
 }

@@ -89,7 +89,7 @@ static bool kill_at(const char *point, unsigned pass)
         return WIFSIGNALED(status);
 }
 
-static void test_killed(void **state)
+TEST(test_killed)
 {
         for (size_t i = 0; i < sizeof(points) / sizeof(*points); i++) {
                 if (!kill_at(points[i], 1))
@@ -131,7 +131,7 @@ static void check_left(struct daemon *dm)
         assert_true(join(dm->a, NULL, false)->id > facts->other);
 }
 
-static void test_killed_while_they_leave(void **state)
+TEST(test_killed_while_they_leave)
 {
         for (n_slices = 0; n_slices < 8; n_slices++) {
                 struct fake_keep *k = calloc(1, sizeof(*k));
@@ -176,7 +176,7 @@ static void lower_slowly(struct fake_keep *k, void *data)
 }
 
 /* The next one, whose limit is another, takes back what was being taken back. */
-static void test_killed_while_a_limit_is_met(void **state)
+TEST(test_killed_while_a_limit_is_met)
 {
         for (n_slices = 0; n_slices < 12; n_slices++) {
                 struct fake_keep *k = calloc(1, sizeof(*k));
@@ -200,12 +200,6 @@ static void test_killed_while_a_limit_is_met(void **state)
 
 int main(void)
 {
-        static const struct CMUnitTest tests[] = {
-                TEST(test_killed),
-                TEST(test_killed_while_they_leave),
-                TEST(test_killed_while_a_limit_is_met),
-        };
-
         facts_init();
-        return RUN_TESTS(tests);
+        return test_run_all(NULL, NULL);
 }

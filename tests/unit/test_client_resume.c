@@ -149,7 +149,7 @@ static void assert_outlives(uint16_t type, bool done_first)
         resume_close(&c);
 }
 
-static void test_every_call_outlives(void **state)
+TEST(test_every_call_outlives)
 {
         static const uint16_t types[] = {MSG_NS_OPEN, MSG_LEASE, MSG_MAP, MSG_ANNOUNCE, MSG_PUBLISH,
                 MSG_WAIT, MSG_LOOKUP, MSG_RELEASE, MSG_FREE, MSG_EXPLAIN, MSG_REPORT,
@@ -203,7 +203,7 @@ static void script_forgets_report(struct fake_peer *p)
         fake_serve(p);
 }
 
-static void test_report_begins_anew(void **state)
+TEST(test_report_begins_anew)
 {
         struct kvl_layout layout = test_layout(1, 64);
         static uint32_t pages[REPORT_PAGES];
@@ -251,7 +251,7 @@ static void script_half_a_reply(struct fake_peer *p)
         fake_check_nothing_held(p);
 }
 
-static void test_half_a_reply(void **state)
+TEST(test_half_a_reply)
 {
         struct client c;
         uint32_t pages[2];
@@ -279,7 +279,7 @@ static void count_done(struct kvl_ns *ns, int code, const uint32_t *pages, uint3
 }
 
 /* The last request that the socket took is half in it; others wait behind that. */
-static void test_half_a_request(void **state)
+TEST(test_half_a_request)
 {
         static uint8_t keys[1500 * KVL_KEY_BYTES];
         unsigned n_started = 0, n_done = 0;
@@ -315,7 +315,7 @@ static void count_answered(struct kvl_ns *ns, int code, const uint32_t *pages, u
         ++*(unsigned *)data;
 }
 
-static void test_many_requests(void **state)
+TEST(test_many_requests)
 {
         unsigned n_started = 0, n_done = 0;
         struct client c;
@@ -372,7 +372,7 @@ static void *lease_and_free(void *data)
         return c;
 }
 
-static void test_threads(void **state)
+TEST(test_threads)
 {
         pthread_t threads[N_THREADS];
         struct client c;
@@ -438,18 +438,18 @@ static void run_loop(uint32_t kind)
         resume_close(&c);
 }
 
-static void test_level_triggered_loop(void **state)
+TEST(test_level_triggered_loop)
 {
         run_loop(0);
 }
 
-static void test_edge_triggered_loop(void **state)
+TEST(test_edge_triggered_loop)
 {
         run_loop(EPOLLET);
 }
 
 /* What isn't in the socket makes the descriptor ready, too: callbacks, room for what is unsent. */
-static void test_poll_for_callbacks(void **state)
+TEST(test_poll_for_callbacks)
 {
         static uint8_t keys[1500 * KVL_KEY_BYTES];
         unsigned n_started = 0, n_done = 0;
@@ -493,7 +493,7 @@ static void count_freed(struct kvl_ns *ns, int code, const uint32_t *pages, uint
 
 /* The daemon answered and was killed; the client finds that out by what it says next, and reads the
  * answer all the same. */
-static void test_answered_before_the_end(void **state)
+TEST(test_answered_before_the_end)
 {
         struct pollfd hung_up = {.events = 0};
         unsigned n_done = 0;
@@ -529,7 +529,7 @@ static void script_restart_once(struct fake_peer *p)
 }
 
 /* A child that has copies of all descriptors is in nobody's way. */
-static void test_fork(void **state)
+TEST(test_fork)
 {
         struct pollfd poll_fd = {.events = POLLIN};
         int to_child[2], status;
@@ -561,23 +561,4 @@ static void test_fork(void **state)
         assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
         assert_int_equal(kvl_free(c.ns, &page, 1), 0);
         resume_close(&c);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_every_call_outlives),
-                TEST(test_report_begins_anew),
-                TEST(test_half_a_reply),
-                TEST(test_half_a_request),
-                TEST(test_many_requests),
-                TEST(test_threads),
-                TEST(test_level_triggered_loop),
-                TEST(test_edge_triggered_loop),
-                TEST(test_poll_for_callbacks),
-                TEST(test_answered_before_the_end),
-                TEST(test_fork),
-        };
-
-        return RUN_TESTS(tests);
 }

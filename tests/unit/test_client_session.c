@@ -39,7 +39,7 @@ static void script_open(struct fake_peer *p)
         fake_expect_end(p);
 }
 
-static void test_open_and_close(void **state)
+TEST(test_open_and_close)
 {
         const struct kvl_session_options options = {
                 .size = sizeof(options), .must_exist = 1, .expire_sec = 77};
@@ -74,7 +74,7 @@ static void script_nothing(struct fake_peer *p)
 }
 
 /* None of it reaches the daemon. */
-static void test_arguments(void **state)
+TEST(test_arguments)
 {
         struct kvl_session_info info = {0};
         struct kvl_session_page page;
@@ -129,7 +129,7 @@ static void script_hints(struct fake_peer *p)
         fake_expect_end(p);
 }
 
-static void test_hint_and_truncate(void **state)
+TEST(test_hint_and_truncate)
 {
         struct kvl_session *s;
         struct client c;
@@ -166,7 +166,7 @@ static void script_keep(struct fake_peer *p)
 }
 
 /* As many ranges as there may be, of the longest numbers, go in one message. */
-static void test_keep(void **state)
+TEST(test_keep)
 {
         struct kvl_token_range ranges[N_RANGES];
         struct kvl_session *s;
@@ -247,7 +247,7 @@ static void script_pages(struct fake_peer *p)
         fake_expect_end(p);
 }
 
-static void test_pages(void **state)
+TEST(test_pages)
 {
         struct kvl_session_page pages[3];
         uint8_t key[KVL_KEY_BYTES];
@@ -300,7 +300,7 @@ static void script_long(struct fake_peer *p)
         fake_expect_end(p);
 }
 
-static void test_many_pages(void **state)
+TEST(test_many_pages)
 {
         static struct kvl_session_page pages[LENGTH + 10];
         struct kvl_layout layout = test_layout(2, 4096);
@@ -354,7 +354,7 @@ static void script_lies(struct fake_peer *p)
         fake_expect_end(p);
 }
 
-static void test_pages_that_lie(void **state)
+TEST(test_pages_that_lie)
 {
         struct kvl_session_page pages[2];
         struct kvl_session *s;
@@ -383,7 +383,7 @@ static void script_open_lies(struct fake_peer *p)
         fake_expect_end(p);
 }
 
-static void test_open_that_lies(void **state)
+TEST(test_open_that_lies)
 {
         struct kvl_session *none = NULL;
         struct client c;
@@ -425,7 +425,7 @@ static void script_late(struct fake_peer *p)
         fake_expect_end(p);
 }
 
-static void test_late(void **state)
+TEST(test_late)
 {
         struct kvl_session_page pages[2];
         struct kvl_session *s, *none;
@@ -452,7 +452,7 @@ static void script_late_lie(struct fake_peer *p)
         fake_expect_end(p);
 }
 
-static void test_late_lie(void **state)
+TEST(test_late_lie)
 {
         struct kvl_session_page pages[2];
         struct kvl_session *s;
@@ -479,7 +479,7 @@ static void script_unmapped(struct fake_peer *p)
         fake_expect_end(p);
 }
 
-static void test_unmapped(void **state)
+TEST(test_unmapped)
 {
         struct kvl_session_page pages[2];
         struct kvl_session *s;
@@ -505,7 +505,7 @@ static void script_map_lies(struct fake_peer *p)
         fake_expect_end(p);
 }
 
-static void test_map_that_lies(void **state)
+TEST(test_map_that_lies)
 {
         struct kvl_session_page pages[2];
         struct kvl_session *s;
@@ -517,24 +517,4 @@ static void test_map_that_lies(void **state)
         assert_int_equal(kvl_session_pages(s, 0, 2, pages, &n), -EPROTO);
         assert_int_equal(n, 77);
         close_client(&c);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_open_and_close),
-                TEST(test_arguments),
-                TEST(test_hint_and_truncate),
-                TEST(test_keep),
-                TEST(test_pages),
-                TEST(test_many_pages),
-                TEST(test_pages_that_lie),
-                TEST(test_open_that_lies),
-                TEST(test_late),
-                TEST(test_late_lie),
-                TEST(test_unmapped),
-                TEST(test_map_that_lies),
-        };
-
-        return RUN_TESTS(tests);
 }

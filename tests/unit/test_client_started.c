@@ -440,13 +440,13 @@ static void test_close_beside_events(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                TEST(test_callback_starts_all),
-                TEST(test_every_callback_starts_one),
-                TEST(test_refused_calls_do_not_count),
-                TEST(test_poller_sends_the_rest),
-                TEST(test_poller_calls_back),
-                TEST(test_threads_and_a_poller),
-                TEST(test_close_beside_events),
+                TEST_ROW(test_callback_starts_all),
+                TEST_ROW(test_every_callback_starts_one),
+                TEST_ROW(test_refused_calls_do_not_count),
+                TEST_ROW(test_poller_sends_the_rest),
+                TEST_ROW(test_poller_calls_back),
+                TEST_ROW(test_threads_and_a_poller),
+                TEST_ROW(test_close_beside_events),
                 TEST_SHARED(test_callback_starts_all),
                 TEST_SHARED(test_every_callback_starts_one),
                 TEST_SHARED(test_poller_calls_back),

@@ -7,7 +7,7 @@
 /* ---- what there is -----------------------------------------------------------------------------
  */
 
-static void test_info(void **state)
+TEST(test_info)
 {
         struct kvl_ns_info info = {.size = sizeof(info)};
         struct client c;
@@ -87,7 +87,7 @@ static void script_spoiled(struct fake_peer *p)
         }
 }
 
-static void test_spoiled(void **state)
+TEST(test_spoiled)
 {
         struct kvl_layout layout = test_layout(1, PAGE_BYTES);
         struct client c;
@@ -127,12 +127,12 @@ static void assert_looks_up(unsigned flags)
         close_client(&c);
 }
 
-static void test_lookup(void **state)
+TEST(test_lookup)
 {
         assert_looks_up(0);
 }
 
-static void test_lookup_socket(void **state)
+TEST(test_lookup_socket)
 {
         assert_looks_up(KVL_CONNECT_NO_SHM);
 }
@@ -151,12 +151,12 @@ static void assert_ends_where_full(unsigned flags)
         close_client(&c);
 }
 
-static void test_full(void **state)
+TEST(test_full)
 {
         assert_ends_where_full(0);
 }
 
-static void test_full_socket(void **state)
+TEST(test_full_socket)
 {
         assert_ends_where_full(KVL_CONNECT_NO_SHM);
 }
@@ -221,12 +221,12 @@ static void assert_finds(unsigned flags)
         close_client(&c);
 }
 
-static void test_find(void **state)
+TEST(test_find)
 {
         assert_finds(0);
 }
 
-static void test_find_socket(void **state)
+TEST(test_find_socket)
 {
         assert_finds(KVL_CONNECT_NO_SHM);
 }
@@ -237,7 +237,7 @@ static void script_encoded(struct fake_peer *p)
         script_find(p);
 }
 
-static void test_encoded(void **state)
+TEST(test_encoded)
 {
         struct client c;
         uint32_t number;
@@ -273,7 +273,7 @@ static void wait_for_recall(struct client *c)
         }
 }
 
-static void test_recall(void **state)
+TEST(test_recall)
 {
         struct client c;
         uint64_t n;
@@ -318,12 +318,12 @@ static void assert_fetches(unsigned flags)
         close_client(&c);
 }
 
-static void test_fetch(void **state)
+TEST(test_fetch)
 {
         assert_fetches(0);
 }
 
-static void test_fetch_socket(void **state)
+TEST(test_fetch_socket)
 {
         assert_fetches(KVL_CONNECT_NO_SHM);
 }
@@ -351,34 +351,12 @@ static void assert_starts(unsigned flags)
         close_client(&c);
 }
 
-static void test_start(void **state)
+TEST(test_start)
 {
         assert_starts(0);
 }
 
-static void test_start_socket(void **state)
+TEST(test_start_socket)
 {
         assert_starts(KVL_CONNECT_NO_SHM);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_info),
-                TEST(test_spoiled),
-                TEST(test_lookup),
-                TEST(test_lookup_socket),
-                TEST(test_full),
-                TEST(test_full_socket),
-                TEST(test_find),
-                TEST(test_find_socket),
-                TEST(test_encoded),
-                TEST(test_recall),
-                TEST(test_fetch),
-                TEST(test_fetch_socket),
-                TEST(test_start),
-                TEST(test_start_socket),
-        };
-
-        return RUN_TESTS(tests);
 }

@@ -46,13 +46,13 @@ static void assert_set(unsigned flags, bool full_is_first)
         close_client(&other);
 }
 
-static void test_set(void **state)
+TEST(test_set)
 {
         assert_set(0, true);
         assert_set(0, false);
 }
 
-static void test_set_socket(void **state)
+TEST(test_set_socket)
 {
         assert_set(KVL_CONNECT_NO_SHM, true);
         assert_set(KVL_CONNECT_NO_SHM, false);
@@ -138,12 +138,12 @@ static void assert_waits(unsigned flags)
         close_client(&c);
 }
 
-static void test_wait(void **state)
+TEST(test_wait)
 {
         assert_waits(0);
 }
 
-static void test_wait_socket(void **state)
+TEST(test_wait_socket)
 {
         assert_waits(KVL_CONNECT_NO_SHM);
 }
@@ -165,12 +165,12 @@ static void assert_waits_full(unsigned flags)
         close_client(&c);
 }
 
-static void test_wait_full(void **state)
+TEST(test_wait_full)
 {
         assert_waits_full(0);
 }
 
-static void test_wait_full_socket(void **state)
+TEST(test_wait_full_socket)
 {
         assert_waits_full(KVL_CONNECT_NO_SHM);
 }
@@ -279,12 +279,12 @@ static void assert_sessions(unsigned flags)
         close_client(&c);
 }
 
-static void test_session(void **state)
+TEST(test_session)
 {
         assert_sessions(0);
 }
 
-static void test_session_socket(void **state)
+TEST(test_session_socket)
 {
         assert_sessions(KVL_CONNECT_NO_SHM);
 }
@@ -302,30 +302,12 @@ static void assert_sessions_full(unsigned flags)
         close_client(&c);
 }
 
-static void test_session_full(void **state)
+TEST(test_session_full)
 {
         assert_sessions_full(0);
 }
 
-static void test_session_full_socket(void **state)
+TEST(test_session_full_socket)
 {
         assert_sessions_full(KVL_CONNECT_NO_SHM);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_set),
-                TEST(test_set_socket),
-                TEST(test_wait),
-                TEST(test_wait_socket),
-                TEST(test_wait_full),
-                TEST(test_wait_full_socket),
-                TEST(test_session),
-                TEST(test_session_socket),
-                TEST(test_session_full),
-                TEST(test_session_full_socket),
-        };
-
-        return RUN_TESTS(tests);
 }

@@ -94,7 +94,7 @@ static void script_announce(struct fake_peer *p)
         }
 }
 
-static void test_announce(void **state)
+TEST(test_announce)
 {
         const uint32_t pages[] = {10, 11, 12};
         struct kvl_layout layout = test_layout(1, PAGE_BYTES);
@@ -125,7 +125,7 @@ static void script_nothing(struct fake_peer *p)
         fake_expect_end(p);
 }
 
-static void test_announce_arguments(void **state)
+TEST(test_announce_arguments)
 {
         static uint32_t pages[KVL_MAX_PUBLISH_PAGES + 1];
         const uint32_t beyond = UINT32_MAX;
@@ -180,7 +180,7 @@ static void script_waits(struct fake_peer *p)
         fake_expect_end(p);
 }
 
-static void test_waits(void **state)
+TEST(test_waits)
 {
         struct client c;
 
@@ -209,7 +209,7 @@ static void script_deaf(struct fake_peer *p)
 }
 
 /* The connection's time begins once the wait's is over. */
-static void test_deaf(void **state)
+TEST(test_deaf)
 {
         struct client c;
         uint64_t begin;
@@ -231,7 +231,7 @@ static void script_cancel(struct fake_peer *p)
         fake_expect_end(p);
 }
 
-static void test_close_cancels(void **state)
+TEST(test_close_cancels)
 {
         struct test_done done = {0};
         struct client c;
@@ -275,7 +275,7 @@ static void assert_wait_start(struct client *c, uint32_t key, int code)
         assert_true(done.n == 1 && done.code == code);
 }
 
-static void test_start_in_shared_memory(void **state)
+TEST(test_start_in_shared_memory)
 {
         struct kvl_layout layout = test_layout(1, PAGE_BYTES);
         struct kvl_ns *other;
@@ -369,7 +369,7 @@ static void assert_follow(struct client *c, int code, uint32_t n, int is_pending
                 assert_int_equal(pages[i], some_pages[i]);
 }
 
-static void test_follow(void **state)
+TEST(test_follow)
 {
         struct client c;
 
@@ -403,7 +403,7 @@ static void script_set(struct fake_peer *p)
         fake_expect_end(p);
 }
 
-static void test_set(void **state)
+TEST(test_set)
 {
         uint32_t pages[3 * N_KEYS], n = 77;
         struct kvl_ns *nss[3];
@@ -446,7 +446,7 @@ static void script_set_unmapped(struct fake_peer *p)
 }
 
 /* Found in all, and in one it can't be mapped: none is held. */
-static void test_set_unmapped(void **state)
+TEST(test_set_unmapped)
 {
         struct kvl_layout layout = test_layout(1, PAGE_BYTES);
         uint32_t pages[3], n = 77, page = 7;
@@ -461,21 +461,4 @@ static void test_set_unmapped(void **state)
         assert_true(n == 77 && n_tokens == 77);
         assert_int_equal(kvl_release(c.ns, &page, 1), -EINVAL);
         close_client(&c);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_announce),
-                TEST(test_announce_arguments),
-                TEST(test_waits),
-                TEST(test_deaf),
-                TEST(test_close_cancels),
-                TEST(test_start_in_shared_memory),
-                TEST(test_follow),
-                TEST(test_set),
-                TEST(test_set_unmapped),
-        };
-
-        return RUN_TESTS(tests);
 }

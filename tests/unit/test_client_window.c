@@ -44,12 +44,12 @@ static void goes_down(unsigned flags)
         close_client(&c);
 }
 
-static void test_down(void **state)
+TEST(test_down)
 {
         goes_down(0);
 }
 
-static void test_down_socket(void **state)
+TEST(test_down_socket)
 {
         goes_down(KVL_CONNECT_NO_SHM);
 }
@@ -80,12 +80,12 @@ static void stays_where_full(unsigned flags)
         close_client(&c);
 }
 
-static void test_full(void **state)
+TEST(test_full)
 {
         stays_where_full(0);
 }
 
-static void test_full_socket(void **state)
+TEST(test_full_socket)
 {
         stays_where_full(KVL_CONNECT_NO_SHM);
 }
@@ -113,7 +113,7 @@ static void script_passes(struct fake_peer *p)
         fake_check_nothing_held(p);
 }
 
-static void test_passes(void **state)
+TEST(test_passes)
 {
         const uint32_t *pages, *before;
         struct client c;
@@ -156,7 +156,7 @@ static void script_ahead(struct fake_peer *p)
 }
 
 /* While a chunk is waited for the next one is on its way already. */
-static void test_two_are_on_their_way(void **state)
+TEST(test_two_are_on_their_way)
 {
         const uint32_t *pages;
         struct client c;
@@ -190,12 +190,12 @@ static void any_order(unsigned flags)
         close_client(&c);
 }
 
-static void test_any_order(void **state)
+TEST(test_any_order)
 {
         any_order(0);
 }
 
-static void test_any_order_socket(void **state)
+TEST(test_any_order_socket)
 {
         any_order(KVL_CONNECT_NO_SHM);
 }
@@ -230,12 +230,12 @@ static void ends_come_up(unsigned flags)
         close_client(&c);
 }
 
-static void test_ends(void **state)
+TEST(test_ends)
 {
         ends_come_up(0);
 }
 
-static void test_ends_socket(void **state)
+TEST(test_ends_socket)
 {
         ends_come_up(KVL_CONNECT_NO_SHM);
 }
@@ -265,7 +265,7 @@ static void script_miss(struct fake_peer *p)
         fake_check_nothing_held(p);
 }
 
-static void test_miss(void **state)
+TEST(test_miss)
 {
         const uint32_t *pages = NULL;
         struct client c;
@@ -315,7 +315,7 @@ static void script_wrong(struct fake_peer *p)
         fake_serve(p);
 }
 
-static void test_wrong(void **state)
+TEST(test_wrong)
 {
         const uint32_t *pages;
         struct client c;
@@ -345,7 +345,7 @@ static void script_late(struct fake_peer *p)
 }
 
 /* A copy that is late may come at any time: nothing is read in the buffer any more. */
-static void test_timeout(void **state)
+TEST(test_timeout)
 {
         const uint32_t *pages;
         struct client c;
@@ -377,7 +377,7 @@ static void script_open(struct fake_peer *p)
 }
 
 /* The namespace is closed, or the connection, with copies under way. */
-static void test_left_open(void **state)
+TEST(test_left_open)
 {
         for (unsigned by_ns = 0; by_ns < 2; by_ns++) {
                 const uint32_t *pages;
@@ -392,7 +392,7 @@ static void test_left_open(void **state)
         }
 }
 
-static void test_arguments(void **state)
+TEST(test_arguments)
 {
         struct kvl_window_options o = {.size = sizeof(o), .chunk_pages = KVL_MAX_WINDOW_CHUNK + 1};
         struct kvl_window *none = NULL;
@@ -415,7 +415,7 @@ static void test_arguments(void **state)
         close_client(&c);
 }
 
-static void test_metadata_only(void **state)
+TEST(test_metadata_only)
 {
         struct kvl_window *none;
         struct client c;
@@ -459,38 +459,12 @@ static void without_memory(unsigned flags)
         close_client(&c);
 }
 
-static void test_without_memory(void **state)
+TEST(test_without_memory)
 {
         without_memory(0);
 }
 
-static void test_without_memory_socket(void **state)
+TEST(test_without_memory_socket)
 {
         without_memory(KVL_CONNECT_NO_SHM);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_down),
-                TEST(test_down_socket),
-                TEST(test_full),
-                TEST(test_full_socket),
-                TEST(test_passes),
-                TEST(test_any_order),
-                TEST(test_any_order_socket),
-                TEST(test_ends),
-                TEST(test_ends_socket),
-                TEST(test_miss),
-                TEST(test_wrong),
-                TEST(test_two_are_on_their_way),
-                TEST(test_timeout),
-                TEST(test_left_open),
-                TEST(test_arguments),
-                TEST(test_metadata_only),
-                TEST(test_without_memory),
-                TEST(test_without_memory_socket),
-        };
-
-        return RUN_TESTS(tests);
 }

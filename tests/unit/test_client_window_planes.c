@@ -65,7 +65,7 @@ static void script_planes(struct fake_peer *p)
         fake_check_nothing_held(p);
 }
 
-static void test_planes(void **state)
+TEST(test_planes)
 {
         struct client c;
 
@@ -85,7 +85,7 @@ static void script_planes_socket(struct fake_peer *p)
         fake_check_nothing_held(p);
 }
 
-static void test_planes_socket(void **state)
+TEST(test_planes_socket)
 {
         struct client c;
 
@@ -109,7 +109,7 @@ static void script_old(struct fake_peer *p)
         fake_check_nothing_held(p);
 }
 
-static void test_planes_old(void **state)
+TEST(test_planes_old)
 {
         struct client c;
 
@@ -155,25 +155,12 @@ static void any_planes(unsigned flags)
         n_planes = 1;
 }
 
-static void test_any_planes(void **state)
+TEST(test_any_planes)
 {
         any_planes(0);
 }
 
-static void test_any_planes_socket(void **state)
+TEST(test_any_planes_socket)
 {
         any_planes(KVL_CONNECT_NO_SHM);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_planes),
-                TEST(test_planes_socket),
-                TEST(test_planes_old),
-                TEST(test_any_planes),
-                TEST(test_any_planes_socket),
-        };
-
-        return RUN_TESTS(tests);
 }

@@ -29,7 +29,7 @@ static double value_by_definition(uint32_t bits, int n_exponent, int n_fraction)
         return bits >> (n_exponent + n_fraction) & 1 ? -magnitude : magnitude;
 }
 
-static void test_f16_values(void **state)
+TEST(test_f16_values)
 {
         for (uint32_t h = 0; h <= 0xffff; h++) {
                 if ((h & 0x7c00) == 0x7c00) {
@@ -67,7 +67,7 @@ static uint32_t round_e4m3(float f)
         return e4m3_round(f);
 }
 
-static void test_rounding(void **state)
+TEST(test_rounding)
 {
         for (uint16_t h = 0; h < 0x7bff; h++) {
                 check_between(f16_value(h), f16_value(h + 1), h, round_f16);
@@ -87,7 +87,7 @@ static void test_rounding(void **state)
 }
 
 /* Every code but NaN, and 448, the greatest, from OCP's table. */
-static void test_e4m3_values(void **state)
+TEST(test_e4m3_values)
 {
         for (uint32_t code = 0; code <= 0xff; code++) {
                 assert_true((double)e4m3_value((uint8_t)code) == value_by_definition(code, 4, 3));
@@ -216,7 +216,7 @@ static void check_same(const struct codec_kernels *k, enum codec codec, struct c
         matrix_deinit(&m);
 }
 
-static void test_kernels_agree(void **state)
+TEST(test_kernels_agree)
 {
         const struct codec_kernels *k;
         unsigned n;
@@ -231,7 +231,7 @@ static void test_kernels_agree(void **state)
 }
 
 /* Every code by every kernel, beside factors of every size. */
-static void test_kernels_decode_all(void **state)
+TEST(test_kernels_decode_all)
 {
         const struct codec_kernels *k;
         uint8_t codes[256], expected[256 * 4], got[256 * 4];
@@ -303,7 +303,7 @@ static void check_errors(const struct matrix *m, struct bound b)
 
 /* What codec.h says of int8 and int4; of fp8: half a step of four bits, of values or of the
  * smallest. */
-static void test_errors(void **state)
+TEST(test_errors)
 {
         for (unsigned i = 0; i < N_SHAPES; i++)
                 for (unsigned codec = CODEC_INT8; codec < N_CODECS; codec++) {
@@ -350,7 +350,7 @@ static void check_f16_below(unsigned end)
 }
 
 /* Below each power of two, and below each of the smallest, where 2^-24 is much. */
-static void test_all_f16(void **state)
+TEST(test_all_f16)
 {
         for (unsigned power = 1; power <= 30; power++)
                 check_f16_below(power << 10);
@@ -358,7 +358,7 @@ static void test_all_f16(void **state)
                 check_f16_below(end);
 }
 
-static void test_not_finite(void **state)
+TEST(test_not_finite)
 {
         static const float bad[] = {INFINITY, -INFINITY, NAN};
         struct matrix m;
@@ -387,7 +387,7 @@ static void test_not_finite(void **state)
 }
 
 /* The ends of what fp32 holds: refused, exact, and flushed to zero. */
-static void test_f32_ends(void **state)
+TEST(test_f32_ends)
 {
         struct codec_shape shape = {CODEC_F32, false, 1, 3, 2};
         struct matrix m;
@@ -411,7 +411,7 @@ static void test_f32_ends(void **state)
         matrix_deinit(&m);
 }
 
-static void test_damaged(void **state)
+TEST(test_damaged)
 {
         struct codec_shape shape = {CODEC_F16, false, 1, 16, 16};
         struct matrix m;
@@ -433,7 +433,7 @@ static void test_damaged(void **state)
 
 /* Stored pages are read by later versions: these bytes are int4's for good. Two maxima, then codes
  * of 7, -3, 1 and of 7, 4 (3.5, a tie), -7. */
-static void test_int4_bytes(void **state)
+TEST(test_int4_bytes)
 {
         static const float values[3][2] = {{7, 0.5f}, {-3, 0.25f}, {1, -0.5f}};
         static const uint8_t expected[2][8] = {
@@ -458,7 +458,7 @@ static void test_int4_bytes(void **state)
 }
 
 /* The second group of a channel has nothing of the first one's maximum. */
-static void test_int4_groups(void **state)
+TEST(test_int4_groups)
 {
         for (unsigned first = 0; first < 2; first++) {
                 struct codec_shape shape = {CODEC_BF16, first, 2, CODEC_GROUP_TOKENS + 3, 5};
@@ -477,7 +477,7 @@ static void test_int4_groups(void **state)
         }
 }
 
-static void test_error_add(void **state)
+TEST(test_error_add)
 {
         static const float plain[] = {3, -4, 0, 1}, decoded[] = {3.5f, -4, 0, 2};
 
@@ -500,7 +500,7 @@ static void test_error_add(void **state)
 }
 
 /* A page of 64 tokens shrinks to 0.52 of its bytes at most; without a codec nothing changes. */
-static void test_sizes(void **state)
+TEST(test_sizes)
 {
         struct codec_shape shape = {CODEC_F16, false, 2, 64, 1024},
                            odd = {CODEC_F32, true, 3, 33, 7};
@@ -521,23 +521,6 @@ static void test_sizes(void **state)
 
 int main(void)
 {
-        const struct CMUnitTest tests[] = {
-                TEST(test_f16_values),
-                TEST(test_rounding),
-                TEST(test_e4m3_values),
-                TEST(test_kernels_agree),
-                TEST(test_kernels_decode_all),
-                TEST(test_errors),
-                TEST(test_all_f16),
-                TEST(test_not_finite),
-                TEST(test_f32_ends),
-                TEST(test_damaged),
-                TEST(test_int4_bytes),
-                TEST(test_int4_groups),
-                TEST(test_error_add),
-                TEST(test_sizes),
-        };
-
         random_start("test_codec");
-        return RUN_TESTS(tests);
+        return test_run_all(NULL, NULL);
 }

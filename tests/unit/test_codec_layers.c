@@ -35,7 +35,7 @@ static void check_text(const char *text, uint32_t n_layers, const char *expected
         assert_true(codec_layers_equal(&l, &again));
 }
 
-static void test_read(void **state)
+TEST(test_read)
 {
         check_text("none", 32, "none");
         check_text("int4", 32, "int4");
@@ -61,7 +61,7 @@ static void check_refused(const char *text, uint32_t n_layers, const char *why)
         assert_int_equal(l.n, 77);
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
         static const char long_text[] =
                 "0-1:none,00000000000000000000000000000000000000000000000000"
@@ -99,7 +99,7 @@ static void test_refused(void **state)
 }
 
 /* As an option, before there is a layout: any end will do. */
-static void test_checked(void **state)
+TEST(test_checked)
 {
         struct detail d;
 
@@ -112,7 +112,7 @@ static void test_checked(void **state)
 }
 
 /* What a stranger writes is codecs of the layout's layers, or refused. */
-static void test_any_text(void **state)
+TEST(test_any_text)
 {
         static const char of[] = "0123456789-:,nonefp8int4", good[] = "0-3:none,4-6:int8,7-:int4";
         const struct ns_layout l = toy_layout(65536);
@@ -190,7 +190,7 @@ static void check_parts(
 
 #define M(n) ((n) * (uint64_t)MATRIX_BYTES)
 
-static void test_parts(void **state)
+TEST(test_parts)
 {
         const struct ns_layout block = layout_of(4, 1, 8), layers = layout_of(3, 3, 2),
                                halves = layout_of(2, 4, 1), odd = layout_of(4, 2, 6);
@@ -232,7 +232,7 @@ static void test_parts(void **state)
                 2);
 }
 
-static void test_layers_that_cannot_be_told(void **state)
+TEST(test_layers_that_cannot_be_told)
 {
         const struct ns_layout l = layout_of(3, 2, 2); /* four matrices */
         struct ns_layout bytes = layout_of(2, 2, 1);
@@ -265,7 +265,7 @@ static struct records_header header_of(const struct ns_layout *l, uint32_t codec
 }
 
 /* What an earlier daemon wrote has one codec, by its number, and no ranges. */
-static void test_records_before(void **state)
+TEST(test_records_before)
 {
         const struct ns_layout l = layout_of(4, 1, 8);
         struct records_header h = header_of(&l, CODEC_INT8, 8 * INT8_BYTES);
@@ -282,7 +282,7 @@ static void test_records_before(void **state)
         assert_int_equal(records_codecs(&h, &c), -EINVAL);
 }
 
-static void test_records(void **state)
+TEST(test_records)
 {
         const struct ns_layout l = layout_of(4, 1, 8);
         struct records_header h = header_of(&l, CODEC_BY_LAYER, M(2) + 6 * INT4_BYTES);
@@ -311,17 +311,6 @@ static void test_records(void **state)
 
 int main(void)
 {
-        const struct CMUnitTest tests[] = {
-                TEST(test_read),
-                TEST(test_refused),
-                TEST(test_checked),
-                TEST(test_any_text),
-                TEST(test_parts),
-                TEST(test_layers_that_cannot_be_told),
-                TEST(test_records_before),
-                TEST(test_records),
-        };
-
         random_start("test_codec_layers");
-        return RUN_TESTS(tests);
+        return test_run_all(NULL, NULL);
 }

@@ -8,7 +8,7 @@ static struct compact_set set_of(uint32_t n_movable, uint32_t n_held)
         return (struct compact_set){16, 16 - n_movable - n_held, n_movable, n_held};
 }
 
-static void test_fewest_live(void **state)
+TEST(test_fewest_live)
 {
         const struct compact_set sets[] = {
                 set_of(4, 0), set_of(2, 0), set_of(1, 1), set_of(2, 0), set_of(9, 0)};
@@ -18,7 +18,7 @@ static void test_fewest_live(void **state)
         assert_true(compact_choose(NULL, 0) == SIZE_MAX);
 }
 
-static void test_a_quarter(void **state)
+TEST(test_a_quarter)
 {
         struct compact_set sets[] = {set_of(4, 0), set_of(8, 0)};
 
@@ -33,7 +33,7 @@ static void test_a_quarter(void **state)
 }
 
 /* Granted, pinned, or neither free nor cached: it would have to be waited for. */
-static void test_held(void **state)
+TEST(test_held)
 {
         struct compact_set sets[] = {set_of(1, 1), set_of(8, 0)};
 
@@ -43,7 +43,7 @@ static void test_held(void **state)
 }
 
 /* Room is FREE pages of other sets that hold something: not its own, not those of empty ones. */
-static void test_room_elsewhere(void **state)
+TEST(test_room_elsewhere)
 {
         struct compact_set sets[] = {set_of(3, 0), set_of(13, 0), set_of(0, 16), set_of(0, 0)};
 
@@ -54,7 +54,7 @@ static void test_room_elsewhere(void **state)
         assert_int_equal(compact_choose(sets, 4), 0);
 }
 
-static void test_scattered(void **state)
+TEST(test_scattered)
 {
         const struct compact_set tidy[] = {set_of(16, 0), set_of(0, 0), set_of(7, 9)};
         const struct compact_set sets[] = {set_of(12, 0), set_of(0, 0), set_of(0, 4)};
@@ -100,7 +100,7 @@ static bool is_worth_it(const struct compact_set *sets, size_t n, size_t i)
 }
 
 /* Done again and again it ends, and then nothing is left to do. */
-static void test_it_ends(void **state)
+TEST(test_it_ends)
 {
         struct compact_set sets[MAX_SETS];
 
@@ -125,18 +125,4 @@ static void test_it_ends(void **state)
                 for (size_t i = 0; i < n; i++)
                         assert_false(is_worth_it(sets, n, i));
         }
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_fewest_live),
-                TEST(test_a_quarter),
-                TEST(test_held),
-                TEST(test_room_elsewhere),
-                TEST(test_scattered),
-                TEST(test_it_ends),
-        };
-
-        return RUN_TESTS(tests);
 }

@@ -28,7 +28,7 @@ static void end(struct world *w, struct member *m)
         fixture_end(&w->f);
 }
 
-static void test_empties_a_set(void **state)
+TEST(test_empties_a_set)
 {
         struct world w;
         struct member *m;
@@ -53,7 +53,7 @@ static void test_empties_a_set(void **state)
         end(&w, m);
 }
 
-static void test_all_planes(void **state)
+TEST(test_all_planes)
 {
         struct world w;
         struct member *m;
@@ -76,7 +76,7 @@ static void test_all_planes(void **state)
 }
 
 /* By strides, as many bytes as a page has. */
-static void test_apart(void **state)
+TEST(test_apart)
 {
         for (unsigned n_planes = 1; n_planes <= 2; n_planes++) {
                 struct world w;
@@ -99,7 +99,7 @@ static void test_apart(void **state)
 }
 
 /* Parents and children of what was moved, and its place in the order of eviction. */
-static void test_tree_and_order(void **state)
+TEST(test_tree_and_order)
 {
         struct world w;
         struct member *m;
@@ -139,7 +139,7 @@ static void test_tree_and_order(void **state)
 }
 
 /* Of several sets with room the fullest is filled. */
-static void test_fullest_is_filled(void **state)
+TEST(test_fullest_is_filled)
 {
         struct world w;
         struct member *m;
@@ -162,7 +162,7 @@ static void test_fullest_is_filled(void **state)
 }
 
 /* Who queues for room in the namespace needs what is withheld. */
-static void test_called_off_for_who_waits(void **state)
+TEST(test_called_off_for_who_waits)
 {
         struct world w;
         struct member *m;
@@ -180,7 +180,7 @@ static void test_called_off_for_who_waits(void **state)
 }
 
 /* Pages that are leased all the time will need the room. */
-static void test_not_while_it_is_leased(void **state)
+TEST(test_not_while_it_is_leased)
 {
         struct world w;
         struct member *m;
@@ -199,7 +199,7 @@ static void test_not_while_it_is_leased(void **state)
 }
 
 /* Nobody else could have what is reserved, unless it is lent. */
-static void test_reserved(void **state)
+TEST(test_reserved)
 {
         struct world w;
         struct member *m;
@@ -220,7 +220,7 @@ static void test_reserved(void **state)
 }
 
 /* What is pinned, by either way, granted or too full isn't touched. */
-static void test_held_sets_stay(void **state)
+TEST(test_held_sets_stay)
 {
         uint8_t key[KEY_BYTES];
         struct world w;
@@ -245,7 +245,7 @@ static void test_held_sets_stay(void **state)
         end(&w, m);
 }
 
-static void test_goes_on_when_let_go(void **state)
+TEST(test_goes_on_when_let_go)
 {
         uint8_t key[KEY_BYTES];
         struct world w;
@@ -269,7 +269,7 @@ static void test_goes_on_when_let_go(void **state)
         end(&w, m);
 }
 
-static void test_called_off_after_a_while(void **state)
+TEST(test_called_off_after_a_while)
 {
         uint8_t key[KEY_BYTES];
         struct world w;
@@ -299,7 +299,7 @@ static void test_called_off_after_a_while(void **state)
 }
 
 /* A lease that lacks pages has those that are withheld; nothing else is bound or evicted. */
-static void test_lease_calls_it_off(void **state)
+TEST(test_lease_calls_it_off)
 {
         struct world w;
         struct member *m;
@@ -319,7 +319,7 @@ static void test_lease_calls_it_off(void **state)
 }
 
 /* Its room is leased by others before it is used: called off, and nothing is dropped. */
-static void test_room_goes_away(void **state)
+TEST(test_room_goes_away)
 {
         struct world w;
         struct member *m;
@@ -336,7 +336,7 @@ static void test_room_goes_away(void **state)
         end(&w, m);
 }
 
-static void test_mapped(void **state)
+TEST(test_mapped)
 {
         struct world w;
         struct member *m;
@@ -359,7 +359,7 @@ static void test_mapped(void **state)
 }
 
 /* Who can't be asked maps it while it is being emptied. */
-static void test_mapped_meanwhile(void **state)
+TEST(test_mapped_meanwhile)
 {
         struct world w;
         struct member *m;
@@ -374,7 +374,7 @@ static void test_mapped_meanwhile(void **state)
 }
 
 /* What lies in magazines is taken back; a page that was claimed keeps the set. */
-static void test_magazines(void **state)
+TEST(test_magazines)
 {
         struct world w;
         struct member *m;
@@ -417,7 +417,7 @@ static void test_magazines(void **state)
 }
 
 /* An administrator takes what is being emptied. */
-static void test_forced_meanwhile(void **state)
+TEST(test_forced_meanwhile)
 {
         struct world w;
         struct member *m;
@@ -430,7 +430,7 @@ static void test_forced_meanwhile(void **state)
         end(&w, m);
 }
 
-static void test_without_memory(void **state)
+TEST(test_without_memory)
 {
         bool failed = true;
 
@@ -497,7 +497,7 @@ static struct attach *begin_large(struct world *w, struct member **ret_member)
         return a;
 }
 
-static void test_large_pages(void **state)
+TEST(test_large_pages)
 {
         struct world w;
         struct member *m;
@@ -511,7 +511,7 @@ static void test_large_pages(void **state)
 }
 
 /* A lease has what was taken for copies, too. */
-static void test_lease_ends_half_copies(void **state)
+TEST(test_lease_ends_half_copies)
 {
         struct world w;
         struct member *m;
@@ -527,7 +527,7 @@ static void test_lease_ends_half_copies(void **state)
 }
 
 /* Whoever ends it, nothing stays MOVING, and nothing keeps the daemon awake. */
-static void test_half_copies_end(void **state)
+TEST(test_half_copies_end)
 {
         for (unsigned how = 0; how < 4; how++) {
                 struct world w;
@@ -604,7 +604,7 @@ static void random_step(struct random_world *r)
         r->w.now_nsec += random_below(200) * MSEC;
 }
 
-static void test_random(void **state)
+TEST(test_random)
 {
         struct random_world r = {0};
         struct member *m;
@@ -622,34 +622,4 @@ static void test_random(void **state)
         }
         assert_true(r.w.f.store.counters.compacted_sets > 10);
         end(&r.w, m);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_empties_a_set),
-                TEST(test_all_planes),
-                TEST(test_apart),
-                TEST(test_tree_and_order),
-                TEST(test_fullest_is_filled),
-                TEST(test_called_off_for_who_waits),
-                TEST(test_not_while_it_is_leased),
-                TEST(test_reserved),
-                TEST(test_held_sets_stay),
-                TEST(test_goes_on_when_let_go),
-                TEST(test_called_off_after_a_while),
-                TEST(test_lease_calls_it_off),
-                TEST(test_room_goes_away),
-                TEST(test_mapped),
-                TEST(test_mapped_meanwhile),
-                TEST(test_magazines),
-                TEST(test_forced_meanwhile),
-                TEST(test_without_memory),
-                TEST(test_large_pages),
-                TEST(test_lease_ends_half_copies),
-                TEST(test_half_copies_end),
-                TEST(test_random),
-        };
-
-        return RUN_TESTS(tests);
 }

@@ -130,7 +130,7 @@ static void finish_copies(struct world *w, const struct attach *a)
                 reap(w);
 }
 
-static void test_slow_device(void **state)
+TEST(test_slow_device)
 {
         struct world w;
         struct member *m;
@@ -149,7 +149,7 @@ static void test_slow_device(void **state)
         end_slow(&w, m);
 }
 
-static void test_apart(void **state)
+TEST(test_apart)
 {
         struct world w;
         struct member *m;
@@ -163,7 +163,7 @@ static void test_apart(void **state)
         end_slow(&w, m);
 }
 
-static void test_pinned_during_the_copy(void **state)
+TEST(test_pinned_during_the_copy)
 {
         struct world w;
         struct member *m;
@@ -191,7 +191,7 @@ static void test_pinned_during_the_copy(void **state)
         end_slow(&w, m);
 }
 
-static void test_stale_during_the_copy(void **state)
+TEST(test_stale_during_the_copy)
 {
         struct world w;
         struct member *m;
@@ -212,7 +212,7 @@ static void test_stale_during_the_copy(void **state)
 }
 
 /* Another text is published in its place. */
-static void test_reused_during_the_copy(void **state)
+TEST(test_reused_during_the_copy)
 {
         struct world w;
         struct member *m;
@@ -242,7 +242,7 @@ static void test_reused_during_the_copy(void **state)
 }
 
 /* Who can't be asked to unmap it isn't. */
-static void test_mapped_during_the_copy(void **state)
+TEST(test_mapped_during_the_copy)
 {
         struct world w;
         struct member *m;
@@ -259,7 +259,7 @@ static void test_mapped_during_the_copy(void **state)
 }
 
 /* All of it goes away. */
-static void test_dropped_during_the_copy(void **state)
+TEST(test_dropped_during_the_copy)
 {
         struct world w;
         struct member *m;
@@ -274,7 +274,7 @@ static void test_dropped_during_the_copy(void **state)
         end_slow(&w, m);
 }
 
-static void test_failed_copy(void **state)
+TEST(test_failed_copy)
 {
         struct world w;
         struct member *m;
@@ -289,7 +289,7 @@ static void test_failed_copy(void **state)
 }
 
 /* What the driver may still write to is nobody's until it answers. */
-static void test_late_copy(void **state)
+TEST(test_late_copy)
 {
         struct world w;
         struct member *m;
@@ -318,7 +318,7 @@ static void test_late_copy(void **state)
 }
 
 /* The namespace goes, and the daemon, while copies are under way. */
-static void test_end_during_the_copy(void **state)
+TEST(test_end_during_the_copy)
 {
         for (unsigned how = 0; how < 2; how++) {
                 struct world w;
@@ -340,22 +340,4 @@ static void test_end_during_the_copy(void **state)
                 fixture_end(&w.f);
                 fake_device_deinit(&w.f.device);
         }
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_slow_device),
-                TEST(test_apart),
-                TEST(test_pinned_during_the_copy),
-                TEST(test_stale_during_the_copy),
-                TEST(test_reused_during_the_copy),
-                TEST(test_mapped_during_the_copy),
-                TEST(test_dropped_during_the_copy),
-                TEST(test_failed_copy),
-                TEST(test_late_copy),
-                TEST(test_end_during_the_copy),
-        };
-
-        return RUN_TESTS(tests);
 }

@@ -31,7 +31,7 @@ static int parse(const char *text, struct config *ret_config, struct reports *r)
         return config_parse("k.conf", text, strlen(text), ret_config, note, r);
 }
 
-static void test_a_whole_file(void **state)
+TEST(test_a_whole_file)
 {
         struct config c;
         struct reports r;
@@ -64,7 +64,7 @@ static void test_a_whole_file(void **state)
         config_deinit(&c);
 }
 
-static void test_all_errors_are_reported(void **state)
+TEST(test_all_errors_are_reported)
 {
         static const char *const expected[] = {
                 "k.conf:1: 'x' stands before the first [section]",
@@ -94,7 +94,7 @@ static void test_all_errors_are_reported(void **state)
                         fail_msg("'%s' is missing in:\n%s", expected[i], r.text);
 }
 
-static void test_syntax_ends_the_reading(void **state)
+TEST(test_syntax_ends_the_reading)
 {
         struct config c;
         struct reports r;
@@ -104,7 +104,7 @@ static void test_syntax_ends_the_reading(void **state)
         assert_non_null(strstr(r.text, "k.conf:2: expected 'key = value'"));
 }
 
-static void test_missing_files(void **state)
+TEST(test_missing_files)
 {
         const char *dir = test_dir_make();
         char *path = test_path(dir, "none.conf");
@@ -136,7 +136,7 @@ static int load(const char *text, const char *const *overrides, size_t n, struct
         return result;
 }
 
-static void test_overrides(void **state)
+TEST(test_overrides)
 {
         static const char *const good[] = {
                 "daemon.max_clients=9",
@@ -212,7 +212,7 @@ static void assert_origin(const struct config *c, const struct origins *from,
 
 /* In order of name after the file itself; what comes later wins, lists included, and the command
  * line before all. Names that end otherwise, or begin with a dot, aren't read. */
-static void test_drop_ins(void **state)
+TEST(test_drop_ins)
 {
         const char *dir = test_dir_make();
         struct files f = make_files(dir, "[daemon]\nmax_clients = 1\nlog_level = info\n[tenant "
@@ -245,7 +245,7 @@ static void test_drop_ins(void **state)
 }
 
 /* Every error names its file and line, those of all files at once. */
-static void test_errors_in_drop_ins(void **state)
+TEST(test_errors_in_drop_ins)
 {
         static const char *const expected[] = {
                 "/k.conf:2: [daemon] no option 'x'",
@@ -276,7 +276,7 @@ static void test_errors_in_drop_ins(void **state)
 }
 
 /* The file itself is read again at every reload, which must not wait. */
-static void test_a_file_that_is_none(void **state)
+TEST(test_a_file_that_is_none)
 {
         static const char remedy[] = "it is no regular file: name a regular file by --config";
         const char *dir = test_dir_make();
@@ -307,7 +307,7 @@ static void test_a_file_that_is_none(void **state)
 }
 
 /* Whatever lies in the directory costs an error that names it, and no wait. */
-static void test_drop_ins_that_are_none(void **state)
+TEST(test_drop_ins_that_are_none)
 {
         static char huge[CONFIG_FILE_MAX + 1];
         const char *dir = test_dir_make();
@@ -366,7 +366,7 @@ static void test_drop_ins_that_are_none(void **state)
         test_dir_remove(dir);
 }
 
-static void test_drop_ins_that_are_a_file(void **state)
+TEST(test_drop_ins_that_are_a_file)
 {
         const char *dir = test_dir_make();
         struct files f = {test_path(dir, "k.conf"), test_path(dir, "k.conf.d")};
@@ -382,7 +382,7 @@ static void test_drop_ins_that_are_a_file(void **state)
         test_dir_remove(dir);
 }
 
-static void test_socket_path_must_fit(void **state)
+TEST(test_socket_path_must_fit)
 {
         char dir[CONFIG_PATH_MAX] = "/", name[TENANT_NAME_MAX + 1] = "", text[512], why[512];
         struct config c;
@@ -400,7 +400,7 @@ static void test_socket_path_must_fit(void **state)
 }
 
 /* Without any tenant, too: those who administer and monitor have sockets there. */
-static void test_runtime_dir_must_fit(void **state)
+TEST(test_runtime_dir_must_fit)
 {
         char dir[CONFIG_PATH_MAX] = "/", text[512];
         struct config c;
@@ -418,7 +418,7 @@ static void test_runtime_dir_must_fit(void **state)
 }
 
 /* Options of a tenant that don't go together; each is found by itself. */
-static void test_tenants_that_contradict_themselves(void **state)
+TEST(test_tenants_that_contradict_themselves)
 {
         static const struct {
                 const char *lines, *error;
@@ -473,7 +473,7 @@ static void test_tenants_that_contradict_themselves(void **state)
         }
 }
 
-static void test_members(void **state)
+TEST(test_members)
 {
         static const char *const expected[] = {
                 "k.conf:4: [device tp2] members: 'GPU-1' is no device",
@@ -503,7 +503,7 @@ static void test_members(void **state)
 }
 
 /* Of which members, and how many, a device can be. */
-static void test_members_together(void **state)
+TEST(test_members_together)
 {
 #define UUID "-5a1e0c2e-7b1f-4a57-9a3c-0b7f5f2e8d1"
 #define GPU  "GPU" UUID
@@ -532,7 +532,7 @@ static void test_members_together(void **state)
 }
 
 /* What is wrong with an option, with several together, and with a device: all at once. */
-static void test_all_kinds_of_errors_at_once(void **state)
+TEST(test_all_kinds_of_errors_at_once)
 {
         static const char *const expected[] = {
                 "k.conf:2: [daemon] max_clients: 'x'",
@@ -560,7 +560,7 @@ static void test_all_kinds_of_errors_at_once(void **state)
         assert_int_equal(r.n_errors, ARRAY_SIZE(expected));
 }
 
-static void test_devices(void **state)
+TEST(test_devices)
 {
         static const char *const good[] = {"auto", "host", "host-1,host",
                 "GPU-5a1e0c2e-7b1f-4a57-9a3c-0b7f5f2e8d11, "
@@ -586,7 +586,7 @@ static void test_devices(void **state)
 }
 
 /* The usual word for an empty file, and for a drop-in that is masked. */
-static void test_null_device(void **state)
+TEST(test_null_device)
 {
         struct config_source source = {.file = "/dev/null"};
         const char *dir = test_dir_make();
@@ -608,7 +608,7 @@ static void test_null_device(void **state)
         test_dir_remove(dir);
 }
 
-static void test_tenants_that_fit_together(void **state)
+TEST(test_tenants_that_fit_together)
 {
         static const char *const good[] = {
                 "class=pinned",
@@ -634,7 +634,7 @@ static void test_tenants_that_fit_together(void **state)
         }
 }
 
-static void test_tiers(void **state)
+TEST(test_tiers)
 {
         static const char good[] =
                 "[device host]\nextent = 32MiB\nhost_memory = 32MiB\n"
@@ -658,7 +658,7 @@ static void test_tiers(void **state)
         config_deinit(&c);
 }
 
-static void test_tiers_that_contradict_themselves(void **state)
+TEST(test_tiers_that_contradict_themselves)
 {
         static const struct {
                 const char *lines, *error;
@@ -684,7 +684,7 @@ static void test_tiers_that_contradict_themselves(void **state)
         }
 }
 
-static void test_tenants_only(void **state)
+TEST(test_tenants_only)
 {
         static const char good[] = "[tenant a]\nlimit=2GiB\n", bad[] = "[daemon]\nmax_clients=1\n";
         struct tenant_table t;
@@ -697,7 +697,7 @@ static void test_tenants_only(void **state)
         assert_non_null(strstr(r.text, "allowed are [tenant NAME]"));
 }
 
-static void test_apply(void **state)
+TEST(test_apply)
 {
         struct tenant_config t;
         char why[512];
@@ -729,7 +729,7 @@ static void assert_warned(const char *text, const char *words)
 }
 
 /* Below one extent set every lease is refused. */
-static void test_tenants_that_can_lease_nothing(void **state)
+TEST(test_tenants_that_can_lease_nothing)
 {
         assert_warned("[daemon]\ndevices=host\n[tenant a]\nlimit=64MiB\n", NULL);
         assert_warned("[daemon]\ndevices=host\n[tenant a]\nlimit=32MiB\n",
@@ -753,12 +753,12 @@ static void test_tenants_that_can_lease_nothing(void **state)
         assert_warned("[tenant a]\nclass=pinned\nburst=none\nreserve=1MiB\n", NULL);
 }
 
-static void test_more_memory_than_there_is(void **state)
+TEST(test_more_memory_than_there_is)
 {
         assert_warned("[device host]\nmemory=1024TiB\n", "the machine will run out of memory");
 }
 
-static void test_memory_failures(void **state)
+TEST(test_memory_failures)
 {
         unsigned n_failed = 0;
 
@@ -778,38 +778,4 @@ static void test_memory_failures(void **state)
                 }
         }
         assert_true(n_failed >= 2);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_a_whole_file),
-                TEST(test_all_errors_are_reported),
-                TEST(test_syntax_ends_the_reading),
-                TEST(test_missing_files),
-                TEST(test_overrides),
-                TEST(test_drop_ins),
-                TEST(test_errors_in_drop_ins),
-                TEST(test_a_file_that_is_none),
-                TEST(test_drop_ins_that_are_none),
-                TEST(test_drop_ins_that_are_a_file),
-                TEST(test_socket_path_must_fit),
-                TEST(test_runtime_dir_must_fit),
-                TEST(test_tenants_that_contradict_themselves),
-                TEST(test_all_kinds_of_errors_at_once),
-                TEST(test_members),
-                TEST(test_members_together),
-                TEST(test_devices),
-                TEST(test_null_device),
-                TEST(test_tenants_that_fit_together),
-                TEST(test_tiers),
-                TEST(test_tiers_that_contradict_themselves),
-                TEST(test_tenants_only),
-                TEST(test_apply),
-                TEST(test_tenants_that_can_lease_nothing),
-                TEST(test_more_memory_than_there_is),
-                TEST(test_memory_failures),
-        };
-
-        return RUN_TESTS(tests);
 }

@@ -361,7 +361,7 @@ static void check_width(const struct golden *g, const struct fake_result *r)
                                 (int)strcspn(line, "\n"), line);
 }
 
-static void test_goldens(void **state)
+TEST(test_goldens)
 {
         for (size_t i = 0; i < ARRAY_SIZE(goldens); i++) {
                 const struct golden *g = &goldens[i];
@@ -383,12 +383,12 @@ static void test_goldens(void **state)
 }
 
 /* Golden files nobody compares with would rot. */
-static void test_no_golden_left_over(void **state)
+TEST(test_no_golden_left_over)
 {
         assert_int_equal(test_dir_count(GOLDEN_DIR), ARRAY_SIZE(goldens) + 1); /* update.sh */
 }
 
-static void test_json_numbers(void **state)
+TEST(test_json_numbers)
 {
         struct fake_result r = {0};
         json_t *j, *first, *second;
@@ -417,7 +417,7 @@ static void run_without_option(const char *env, const char *const *args, int wan
 }
 
 /* --socket, then --runtime-dir, then the environment. */
-static void test_socket_choice(void **state)
+TEST(test_socket_choice)
 {
         const char *good = "KVLEASE_ADMIN_SOCKET=admin.sock", *bad = "KVLEASE_ADMIN_SOCKET=none";
 
@@ -428,7 +428,7 @@ static void test_socket_choice(void **state)
         run_without_option(good, (const char *[]){"status", "--runtime-dir=/nowhere", NULL}, 3);
 }
 
-static void test_full_disk(void **state)
+TEST(test_full_disk)
 {
         struct fake_result r = {0};
 
@@ -442,7 +442,7 @@ static void test_full_disk(void **state)
 }
 
 /* Who reads the beginning alone is told of no failure. */
-static void test_closed_pipe(void **state)
+TEST(test_closed_pipe)
 {
         char line[256];
         FILE *said =
@@ -455,7 +455,7 @@ static void test_closed_pipe(void **state)
 }
 
 /* More than a frame holds is refused here, whole. */
-static void test_request_too_big(void **state)
+TEST(test_request_too_big)
 {
         size_t len = 100 * 1024;
         char *arg = malloc(len + 1);
@@ -472,19 +472,4 @@ static void test_request_too_big(void **state)
         assert_string_equal(r.requests, "");
         fake_result_deinit(&r);
         free(arg);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_goldens),
-                TEST(test_no_golden_left_over),
-                TEST(test_json_numbers),
-                TEST(test_socket_choice),
-                TEST(test_full_disk),
-                TEST(test_closed_pipe),
-                TEST(test_request_too_big),
-        };
-
-        return RUN_TESTS(tests);
 }

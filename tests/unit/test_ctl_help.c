@@ -27,7 +27,7 @@ static int split_command(char *line, char **argv, int max)
         return n;
 }
 
-static void test_examples(void **state)
+TEST(test_examples)
 {
         for (size_t i = 0; i < n_examples; i++) {
                 char *line = strdup(examples[i].command), *argv[16];
@@ -45,7 +45,7 @@ static void test_examples(void **state)
         }
 }
 
-static void test_every_verb_has_one(void **state)
+TEST(test_every_verb_has_one)
 {
         for (size_t v = 0; v < n_verbs; v++) {
                 bool is_there = false;
@@ -58,7 +58,7 @@ static void test_every_verb_has_one(void **state)
 }
 
 /* What --policies takes is listed, as completion has it from there. */
-static void test_policies(void **state)
+TEST(test_policies)
 {
         const char *text = NULL;
 
@@ -76,7 +76,7 @@ static void test_policies(void **state)
 }
 
 /* No verb's help speaks of another verb's meaning of an option. */
-static void test_options_are_the_verbs(void **state)
+TEST(test_options_are_the_verbs)
 {
         for (size_t v = 0; v < n_verbs; v++)
                 for (size_t o = 0; o < CTL_N_OPTIONS; o++) {
@@ -93,16 +93,4 @@ static void test_options_are_the_verbs(void **state)
                                         fail_msg("%s --%s: '%s'", verbs[v].name,
                                                 option_rows[o].name, help);
                 }
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_examples),
-                TEST(test_every_verb_has_one),
-                TEST(test_policies),
-                TEST(test_options_are_the_verbs),
-        };
-
-        return RUN_TESTS(tests);
 }

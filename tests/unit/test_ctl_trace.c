@@ -104,7 +104,7 @@ static void check_has(const char *args, int code, const char *expected)
 }
 
 /* Times in seconds are told from milliseconds, and no configuration is made of a mistake. */
-static void test_time_unit(void **state)
+TEST(test_time_unit)
 {
         static const char sure[] = "kvleasectl: timestamps can't be milliseconds: 5 of 5 requests "
                                    "would continue others before their answers could be there";
@@ -129,7 +129,7 @@ static void test_time_unit(void **state)
                 "time\n");
 }
 
-static void test_replay(void **state)
+TEST(test_replay)
 {
         check("replay good.jsonl --policies lru,optimum --capacities 2,100%", 0,
                 "Token hit %, one cache for all, pages of 16 tokens\n"
@@ -144,7 +144,7 @@ static void test_replay(void **state)
 }
 
 /* 2 pages and 2 below are all there are: what the device alone would have hit, and all. */
-static void test_tier_below(void **state)
+TEST(test_tier_below)
 {
         check("replay good.jsonl --policies lru --capacities 2 --below 1", 0,
                 "Token hit %, one cache for all, pages of 16 tokens\n"
@@ -162,7 +162,7 @@ static void test_tier_below(void **state)
 }
 
 /* kvleased's policies with and without being told; a capacity is a part of all groups' pages. */
-static void test_windows(void **state)
+TEST(test_windows)
 {
         check("replay good.jsonl --policies lru,fifo --capacities 50% --window-groups 2 "
               "--window-tokens 16",
@@ -186,7 +186,7 @@ static void test_windows(void **state)
 }
 
 /* Of all policies what hits save of computation, and of those that can go by that once more. */
-static void test_crossover(void **state)
+TEST(test_crossover)
 {
         check("replay good.jsonl --policies lru --capacities 2 --attention-crossover 1", 0,
                 "Token hit %, one cache for all, pages of 16 tokens\n"
@@ -202,7 +202,7 @@ static void test_crossover(void **state)
                 "--attention-crossover");
 }
 
-static void test_seeds(void **state)
+TEST(test_seeds)
 {
         /* LRU doesn't look at ids. */
         check("replay good.jsonl --policies lru --capacities 2 --seeds 3", 0,
@@ -220,7 +220,7 @@ static void test_seeds(void **state)
 
 /* A block a second, an output token a second. Two pages have no room for two requests, nor for all
  * of one: they begin at 0, 18 and 35 s, and the last ends at 44.5 s. */
-static void test_requests_that_take_time(void **state)
+TEST(test_requests_that_take_time)
 {
         check("replay good.jsonl --policies lru --capacities 2 --prefill-rate 16 "
               "--time-per-output-token 1s",
@@ -241,7 +241,7 @@ static void test_requests_that_take_time(void **state)
 }
 
 /* Two requests of one block of 16 tokens: all larger sizes explain them as well. */
-static void test_block_size_that_is_not_told(void **state)
+TEST(test_block_size_that_is_not_told)
 {
         check_has("replay mixed.jsonl --policies lru --capacities 2", 0,
                 "kvleasectl: the lines don't tell the size of a block: 16, 32, 64, 128, 256, 512, "
@@ -252,7 +252,7 @@ static void test_block_size_that_is_not_told(void **state)
                 "Token hit %, one cache for all, pages of 32 tokens\n");
 }
 
-static void test_json(void **state)
+TEST(test_json)
 {
         int code;
         _cleanup_free_ char *text =
@@ -320,7 +320,7 @@ static const char analysis[] =
         "  (all)                            3         5         5  46.15 (%s)\n"
         "  The p99 is the smallest reservation that covers 99 %% of the time.\n";
 
-static void test_analyze(void **state)
+TEST(test_analyze)
 {
         _cleanup_free_ char *expected = NULL;
 
@@ -328,7 +328,7 @@ static void test_analyze(void **state)
         assert_true(asprintf(&expected, analysis, evict_policies[0]->name) > 0);
         check("analyze good.jsonl --policies lru,optimum --capacities 2 --hold 2s", 0, expected);
 }
-static void test_recommend(void **state)
+TEST(test_recommend)
 {
         /* 5 pages of 16 tokens of 1 MiB; 5 were most in use, 4 are all there are. */
         check_has("recommend good.jsonl --token-bytes 1MiB --hold 2s", 0,
@@ -358,7 +358,7 @@ static void test_recommend(void **state)
         "hosts large.jsonl --block-tokens 512 --size 8MiB --token-bytes 1KiB --prefill-rate 1000 "
 
 /* As in test_host_runs.c: of two hosts the second loads block 1; or one has all. */
-static void test_hosts(void **state)
+TEST(test_hosts)
 {
         _cleanup_free_ char *text = NULL;
         int code;
@@ -419,7 +419,7 @@ static void test_hosts(void **state)
         check_has("hosts good.jsonl --size 0 --token-bytes 1", 2, "--size: '0' is not a size");
 }
 
-static void test_refuses(void **state)
+TEST(test_refuses)
 {
         check("replay nowhere.jsonl", 1,
                 "kvleasectl: cannot read nowhere.jsonl: No such file or directory\n");
@@ -448,25 +448,4 @@ static void test_refuses(void **state)
                 "kvleasectl: cannot write nowhere/x.html: No such file or directory\n");
         check_has("analyze good.jsonl --html /dev/full --policies lru --capacities 1", 1,
                 "kvleasectl: cannot write /dev/full: No space left on device\n");
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_replay),
-                TEST(test_time_unit),
-                TEST(test_tier_below),
-                TEST(test_crossover),
-                TEST(test_windows),
-                TEST(test_seeds),
-                TEST(test_requests_that_take_time),
-                TEST(test_block_size_that_is_not_told),
-                TEST(test_json),
-                TEST(test_analyze),
-                TEST(test_recommend),
-                TEST(test_hosts),
-                TEST(test_refuses),
-        };
-
-        return RUN_TESTS(tests);
 }

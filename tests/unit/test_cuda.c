@@ -121,7 +121,7 @@ static void open_beside_a_dead_one(void)
         CHECK(strstr(why, "cuDeviceTotalMem"));
 }
 
-static void test_open(void **state)
+TEST(test_open)
 {
         run(open_by_name, "FAKECUDA_DEVICES=2");
         run(open_by_name, "FAKECUDA_DEVICES=2 FAKECUDA_VERSION=11030");
@@ -153,7 +153,7 @@ static void numa_node_known(void)
         device_close(d);
 }
 
-static void test_numa_node(void **state)
+TEST(test_numa_node)
 {
         run(numa_node_known, "FAKECUDA_DEVICES=1");
         run(numa_node_unknown, "FAKECUDA_DEVICES=1 FAKECUDA_FAIL=cuDeviceGetAttribute:1:1:1");
@@ -211,7 +211,7 @@ static void transports_without_any(void)
         CHECK(strcmp(why, "") != 0);
 }
 
-static void test_transports(void **state)
+TEST(test_transports)
 {
         run(transports, NULL);
         run(transports_without_vmm, "FAKECUDA_NO=fd");
@@ -303,7 +303,7 @@ static void not_zeroed_ipc(void)
         not_zeroed(TRANSPORT_CUDAIPC);
 }
 
-static void test_extents(void **state)
+TEST(test_extents)
 {
         run(extents_vmm, NULL);
         run(extents_vmm, "FAKECUDA_NO=rdma");
@@ -528,7 +528,7 @@ static void two_processes(void)
         device_close(d);
 }
 
-static void test_vmm(void **state)
+TEST(test_vmm)
 {
         run(kept_handle, NULL);
         run(arena, NULL);
@@ -541,14 +541,6 @@ static void test_vmm(void **state)
 
 int main(int argc, char **argv)
 {
-        const struct CMUnitTest tests[] = {
-                TEST(test_open),
-                TEST(test_numa_node),
-                TEST(test_transports),
-                TEST(test_extents),
-                TEST(test_vmm),
-        };
-
         use_double(argv);
-        return RUN_TESTS(tests);
+        return test_run_all(NULL, NULL);
 }

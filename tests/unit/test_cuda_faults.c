@@ -205,7 +205,7 @@ static void fail_each(const char *const *calls, size_t n, bool noticed)
 
 #define FAIL_EACH(calls, noticed) fail_each(calls, ARRAY_SIZE(calls), noticed)
 
-static void test_vmm(void **state)
+TEST(test_vmm)
 {
         of_transport = TRANSPORT_VMM;
         is_user = false;
@@ -217,7 +217,7 @@ static void test_vmm(void **state)
         FAIL_EACH(releases, false);
 }
 
-static void test_ipc_owner(void **state)
+TEST(test_ipc_owner)
 {
         of_transport = TRANSPORT_CUDAIPC;
         is_user = false;
@@ -227,7 +227,7 @@ static void test_ipc_owner(void **state)
         FAIL_EACH(releases, false);
 }
 
-static void test_ipc_user(void **state)
+TEST(test_ipc_user)
 {
         is_user = true;
         must_notice = false;
@@ -238,12 +238,6 @@ static void test_ipc_user(void **state)
 
 int main(int argc, char **argv)
 {
-        const struct CMUnitTest tests[] = {
-                TEST(test_vmm),
-                TEST(test_ipc_owner),
-                TEST(test_ipc_user),
-        };
-
         use_double(argv);
-        return RUN_TESTS(tests);
+        return test_run_all(NULL, NULL);
 }

@@ -131,7 +131,7 @@ static void import_stale(void)
         device_close(d);
 }
 
-static void test_import(void **state)
+TEST(test_import)
 {
         run(import_both, NULL);
         run(import_both, "FAKECUDA_NO=vmm");
@@ -139,18 +139,13 @@ static void test_import(void **state)
         run(import_twice, NULL);
 }
 
-static void test_own_handle(void **state)
+TEST(test_own_handle)
 {
         run(own_handle, NULL);
 }
 
 int main(int argc, char **argv)
 {
-        const struct CMUnitTest tests[] = {
-                TEST(test_import),
-                TEST(test_own_handle),
-        };
-
         use_double(argv);
-        return RUN_TESTS(tests);
+        return test_run_all(NULL, NULL);
 }

@@ -107,7 +107,7 @@ static void assert_refused(const char *env, int result, const char *sentence)
 
 #define ALL_BUT_BATCH (CUDA_HAS_VMM | CUDA_HAS_IPC | CUDA_HAS_UUID2 | CUDA_HAS_KERNEL)
 
-static void test_capabilities_by_version(void **state)
+TEST(test_capabilities_by_version)
 {
         struct answer a = ask("FAKECUDA_VERSION=13000");
 
@@ -124,7 +124,7 @@ static void test_capabilities_by_version(void **state)
         assert_int_equal(a.capabilities, ALL_BUT_BATCH & ~(unsigned)CUDA_HAS_UUID2);
 }
 
-static void test_groups_are_whole_or_absent(void **state)
+TEST(test_groups_are_whole_or_absent)
 {
         assert_int_equal(ask("FAKECUDA_NO=vmm").capabilities & ALL_BUT_BATCH,
                 ALL_BUT_BATCH & ~(unsigned)CUDA_HAS_VMM);
@@ -132,7 +132,7 @@ static void test_groups_are_whole_or_absent(void **state)
                 ALL_BUT_BATCH & ~(unsigned)CUDA_HAS_IPC);
 }
 
-static void test_sentences(void **state)
+TEST(test_sentences)
 {
         assert_refused("FAKECUDA_FAIL=cuInit:34", -ELIBBAD, "stub of the CUDA toolkit");
         assert_refused("FAKECUDA_FAIL=cuInit:100", -ENODEV, "finds no device");
@@ -148,7 +148,7 @@ static void test_sentences(void **state)
 }
 
 /* The outcome stays, but for a fabric manager that may come up. */
-static void test_only_not_ready_is_tried_again(void **state)
+TEST(test_only_not_ready_is_tried_again)
 {
         run("FAKECUDA_FAIL=cuInit:802:1:1", "child 2");
         assert_int_equal(parse(output).result, -EAGAIN);
@@ -158,7 +158,7 @@ static void test_only_not_ready_is_tried_again(void **state)
         assert_int_equal(parse(strchr(output, '\n') + 1).result, -ELIBBAD);
 }
 
-static void test_not_in_a_child(void **state)
+TEST(test_not_in_a_child)
 {
         char start[16];
 
@@ -168,7 +168,7 @@ static void test_not_in_a_child(void **state)
         assert_non_null(strstr(output, "child of the process"));
 }
 
-static void test_errnos(void **state)
+TEST(test_errnos)
 {
         static const struct {
                 cu_result result;
@@ -210,14 +210,6 @@ static void test_errnos(void **state)
 
 int main(int argc, char **argv)
 {
-        const struct CMUnitTest tests[] = {
-                TEST(test_capabilities_by_version),
-                TEST(test_groups_are_whole_or_absent),
-                TEST(test_sentences),
-                TEST(test_only_not_ready_is_tried_again),
-                TEST(test_not_in_a_child),
-                TEST(test_errnos),
-        };
         int r;
 
         if (argc > 2 && strcmp(argv[1], "child") == 0)
@@ -226,7 +218,7 @@ int main(int argc, char **argv)
                 return child_forks();
         program = argv[0];
         dir = test_dir_make();
-        r = RUN_TESTS(tests);
+        r = test_run_all(NULL, NULL);
         test_dir_remove(dir);
         return r;
 }

@@ -234,7 +234,7 @@ static void broken_stream(void)
         device_close(d);
 }
 
-static void test_contexts(void **state)
+TEST(test_contexts)
 {
         run(contexts_vmm, "FAKECUDA_DEVICES=2");
         run(contexts_ipc, "FAKECUDA_DEVICES=2");
@@ -368,7 +368,7 @@ static void batch_under_way(void)
         device_close(d);
 }
 
-static void test_batches(void **state)
+TEST(test_batches)
 {
         run(batches, "FAKECUDA_VERSION=13000");
         run(batches, "FAKECUDA_VERSION=12080");
@@ -412,7 +412,7 @@ static void registration(void)
         munmap(host, HOST_BYTES);
 }
 
-static void test_registration(void **state)
+TEST(test_registration)
 {
         run(registration, NULL);
 }
@@ -471,7 +471,7 @@ static void device_lost_ipc(void)
         device_lost(TRANSPORT_CUDAIPC);
 }
 
-static void test_device_lost(void **state)
+TEST(test_device_lost)
 {
         run_broken(device_lost_vmm, NULL);
         run_broken(device_lost_ipc, NULL);
@@ -524,7 +524,7 @@ static void no_memory_ipc(void)
         no_memory(TRANSPORT_CUDAIPC);
 }
 
-static void test_no_memory(void **state)
+TEST(test_no_memory)
 {
         run(no_memory_vmm, NULL);
         run(no_memory_ipc, NULL);
@@ -532,14 +532,6 @@ static void test_no_memory(void **state)
 
 int main(int argc, char **argv)
 {
-        const struct CMUnitTest tests[] = {
-                TEST(test_contexts),
-                TEST(test_batches),
-                TEST(test_registration),
-                TEST(test_device_lost),
-                TEST(test_no_memory),
-        };
-
         use_double(argv);
-        return RUN_TESTS(tests);
+        return test_run_all(NULL, NULL);
 }

@@ -40,7 +40,7 @@ static bool is_client(const struct store *s, uint64_t tenant, uint64_t client)
         return is;
 }
 
-static void test_two_deaths(void **state)
+TEST(test_two_deaths)
 {
         struct store s;
 
@@ -59,7 +59,7 @@ static void test_two_deaths(void **state)
 }
 
 /* Nobody was served, or it was killed from outside; and what was served before is over. */
-static void test_nobody(void **state)
+TEST(test_nobody)
 {
         struct state_serving was, inner;
         struct store s;
@@ -81,7 +81,7 @@ static void test_nobody(void **state)
 }
 
 /* What a client left killed a daemon: once is enough, and it isn't read again. */
-static void test_taking_over(void **state)
+TEST(test_taking_over)
 {
         struct store s;
         struct detail d;
@@ -99,7 +99,7 @@ static void test_taking_over(void **state)
 }
 
 /* Another client each time: its tenant, which is forgotten after an hour. */
-static void test_tenant(void **state)
+TEST(test_tenant)
 {
         struct store s;
 
@@ -118,7 +118,7 @@ static void test_tenant(void **state)
 }
 
 /* More than there are rows for: the oldest goes. */
-static void test_full(void **state)
+TEST(test_full)
 {
         struct store s;
 
@@ -129,17 +129,4 @@ static void test_full(void **state)
         assert_true(die(&s, A, 1, NOW + 100));
         assert_true(is_client(&s, A, 1));
         store_deinit(&s);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_two_deaths),
-                TEST(test_nobody),
-                TEST(test_taking_over),
-                TEST(test_tenant),
-                TEST(test_full),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -137,7 +137,7 @@ static void drain_all(struct client *c, uint32_t n)
         assert_false(turn.more);
 }
 
-static void test_header(void **state)
+TEST(test_header)
 {
         struct client c;
 
@@ -158,7 +158,7 @@ static void test_header(void **state)
 }
 
 /* The daemon can't be made to fault by a segment that shrinks. */
-static void test_sealed(void **state)
+TEST(test_sealed)
 {
         struct ring ring = {0};
         int fd = -1;
@@ -170,7 +170,7 @@ static void test_sealed(void **state)
         ring_close(&ring);
 }
 
-static void test_order(void **state)
+TEST(test_order)
 {
         struct client c;
 
@@ -193,7 +193,7 @@ static void test_order(void **state)
         client_close(&c);
 }
 
-static void test_wraps(void **state)
+TEST(test_wraps)
 {
         struct client c;
         uint64_t done = 0;
@@ -213,7 +213,7 @@ static void test_wraps(void **state)
         client_close(&c);
 }
 
-static void test_budget(void **state)
+TEST(test_budget)
 {
         struct client c;
         struct ring_turn turn;
@@ -233,7 +233,7 @@ static void test_budget(void **state)
 }
 
 /* Nothing is executed whose completion has no room, and all of it once there is. */
-static void test_stall(void **state)
+TEST(test_stall)
 {
         struct client c;
         struct ring_turn turn;
@@ -262,7 +262,7 @@ static void test_stall(void **state)
 }
 
 /* Of a client that is gone everything is executed; nobody takes completions. */
-static void test_ended(void **state)
+TEST(test_ended)
 {
         struct client c;
 
@@ -281,7 +281,7 @@ static void test_ended(void **state)
         client_close(&c);
 }
 
-static void test_no_completion(void **state)
+TEST(test_no_completion)
 {
         struct client c;
 
@@ -314,7 +314,7 @@ static void check_bad_tail(uint32_t n, uint64_t tail)
         client_close(&c);
 }
 
-static void test_bad_tails(void **state)
+TEST(test_bad_tails)
 {
         check_bad_tail(100, 50 + N_SUB + 1); /* beyond the ring */
         check_bad_tail(100, 99);             /* back, before what was seen */
@@ -344,7 +344,7 @@ static void check_bad_head(uint64_t head)
         client_close(&c);
 }
 
-static void test_bad_heads(void **state)
+TEST(test_bad_heads)
 {
         check_bad_head(102); /* of a completion that isn't there */
         check_bad_head(49);  /* back */
@@ -352,7 +352,7 @@ static void test_bad_heads(void **state)
 }
 
 /* What came before a broken entry is done and told; nothing after it is. */
-static void test_bad_entry(void **state)
+TEST(test_bad_entry)
 {
         struct client c;
         struct ring_turn turn;
@@ -370,7 +370,7 @@ static void test_bad_entry(void **state)
 }
 
 /* Entries that the client changes while their batch is executed. */
-static void test_changed_after_copy(void **state)
+TEST(test_changed_after_copy)
 {
         struct client c;
         struct ring_turn turn;
@@ -386,7 +386,7 @@ static void test_changed_after_copy(void **state)
         client_close(&c);
 }
 
-static void test_daemon_sleeps(void **state)
+TEST(test_daemon_sleeps)
 {
         struct client c;
 
@@ -403,7 +403,7 @@ static void test_daemon_sleeps(void **state)
         client_close(&c);
 }
 
-static void test_client_sleeps(void **state)
+TEST(test_client_sleeps)
 {
         struct client c;
 
@@ -421,7 +421,7 @@ static void test_client_sleeps(void **state)
 }
 
 /* Entries that complete nothing are no news, but in a ring whose client may wait for room. */
-static void test_news(void **state)
+TEST(test_news)
 {
         struct client c;
 
@@ -442,7 +442,7 @@ static void test_news(void **state)
 }
 
 /* What goes a long way ends the turn early, and nothing is lost. */
-static void test_long_ways(void **state)
+TEST(test_long_ways)
 {
         struct client c;
         struct ring_turn turn;
@@ -466,7 +466,7 @@ static void test_long_ways(void **state)
 
 /* A turn whose time is over executes one that may be long, or a few of the others; nothing is lost,
  * and who waits for a position sees when it is reached. */
-static void test_time_is_up(void **state)
+TEST(test_time_is_up)
 {
         const uint64_t over = 1; /* by a clock that began long ago */
         struct client c;
@@ -491,7 +491,7 @@ static void test_time_is_up(void **state)
 /* ---- what completes later ---------------------------------------------------------------------
  */
 
-static void test_fetches(void **state)
+TEST(test_fetches)
 {
         const struct shm_completion *got;
         struct client c;
@@ -527,7 +527,7 @@ static void test_fetches(void **state)
 }
 
 /* Room for what is under way is nobody else's. */
-static void test_fetches_room(void **state)
+TEST(test_fetches_room)
 {
         struct client c;
         uint64_t n = 0;
@@ -556,7 +556,7 @@ static void test_fetches_room(void **state)
         client_close(&c);
 }
 
-static void test_fetches_ended(void **state)
+TEST(test_fetches_ended)
 {
         struct client c;
 
@@ -575,32 +575,4 @@ static void test_fetches_ended(void **state)
         assert_int_equal(c.ring.n_fetches, 0);
         client_close(&c);
         ring_complete(&c.ring, 1, 0, 1);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_header),
-                TEST(test_sealed),
-                TEST(test_order),
-                TEST(test_wraps),
-                TEST(test_budget),
-                TEST(test_long_ways),
-                TEST(test_stall),
-                TEST(test_ended),
-                TEST(test_no_completion),
-                TEST(test_bad_tails),
-                TEST(test_bad_heads),
-                TEST(test_bad_entry),
-                TEST(test_changed_after_copy),
-                TEST(test_daemon_sleeps),
-                TEST(test_news),
-                TEST(test_client_sleeps),
-                TEST(test_time_is_up),
-                TEST(test_fetches),
-                TEST(test_fetches_room),
-                TEST(test_fetches_ended),
-        };
-
-        return RUN_TESTS(tests);
 }

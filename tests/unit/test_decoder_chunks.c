@@ -107,7 +107,7 @@ static int setup(void **state)
         return 0;
 }
 
-static void test_chunks_have_the_same_bits(void **state)
+TEST(test_chunks_have_the_same_bits)
 {
         static const uint32_t windows[] = {1, 2, 5, WINDOW_MAX};
         static const uint32_t page_tokens[] = {7, 16, 64};
@@ -131,7 +131,7 @@ static void test_chunks_have_the_same_bits(void **state)
 }
 
 /* The test above sees a byte that is wrong in the page that is farthest away. */
-static void test_far_pages_matter(void **state)
+TEST(test_far_pages_matter)
 {
         struct context *c = context_new(16), *changed = context_new(16);
         uint32_t last = N_TOKENS - N_TOKENS % 16;
@@ -150,7 +150,7 @@ static void test_far_pages_matter(void **state)
 }
 
 /* What the source says comes back, wherever it says it, and the step can be repeated. */
-static void test_source_fails(void **state)
+TEST(test_source_fails)
 {
         struct context *whole = context_new(64), *c = context_new(64);
         struct chunk_source s = source_over(c, 1);
@@ -173,11 +173,5 @@ static void test_source_fails(void **state)
 
 int main(void)
 {
-        const struct CMUnitTest tests[] = {
-                TEST(test_chunks_have_the_same_bits),
-                TEST(test_far_pages_matter),
-                TEST(test_source_fails),
-        };
-
-        return cmocka_run_group_tests(tests, setup, NULL);
+        return test_run_all(setup, NULL);
 }

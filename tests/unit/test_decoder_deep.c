@@ -270,7 +270,7 @@ static void end_text(struct deep *d)
 
 /* ---- opening --------------------------------------------------------------------------------- */
 
-static void test_opens_a_namespace_of_the_set(void **state)
+TEST_WITH(test_opens_a_namespace_of_the_set, setup, test_fds_check, NULL)
 {
         struct deep_options options = deep_options_of((struct kvl_conn *)(void *)&lib);
         struct deep *d = open_with(options);
@@ -297,7 +297,7 @@ static void test_opens_a_namespace_of_the_set(void **state)
         assert_null(d);
 }
 
-static void test_without_memory(void **state)
+TEST_WITH(test_without_memory, setup, test_fds_check, NULL)
 {
         struct deep_options options = deep_options_of((struct kvl_conn *)(void *)&lib);
 
@@ -315,7 +315,7 @@ static void test_without_memory(void **state)
         }
 }
 
-static void test_tensors_are_where_planes_are(void **state)
+TEST_WITH(test_tensors_are_where_planes_are, setup, test_fds_check, NULL)
 {
         static const uint32_t n_planes[] = {1, N_TENSORS};
 
@@ -344,7 +344,7 @@ static void test_tensors_are_where_planes_are(void **state)
 
 /* ---- which pages are kept -------------------------------------------------------------------- */
 
-static void test_no_page_and_one(void **state)
+TEST_WITH(test_no_page_and_one, setup, test_fds_check, NULL)
 {
         struct deep *d = open_over(true);
 
@@ -363,7 +363,7 @@ static void test_no_page_and_one(void **state)
 }
 
 /* As many as may be: none goes. One more, and one does. */
-static void test_all_are_kept(void **state)
+TEST_WITH(test_all_are_kept, setup, test_fds_check, NULL)
 {
         static const float mass[N_MOST] = {3, 1, 2, 0};
         struct deep *d = open_over(true);
@@ -395,7 +395,7 @@ static void check_gone(struct deep *d, const float mass[N_MOST], const char *exp
         assert_int_equal(deep_end(d), 0);
 }
 
-static void test_which_page_goes(void **state)
+TEST_WITH(test_which_page_goes, setup, test_fds_check, NULL)
 {
         static const struct {
                 float mass[N_MOST];
@@ -425,7 +425,7 @@ static void test_which_page_goes(void **state)
 }
 
 /* Of the deep layers, all together, and of no other one. */
-static void test_the_sum_over_deep_layers_counts(void **state)
+TEST_WITH(test_the_sum_over_deep_layers_counts, setup, test_fds_check, NULL)
 {
         struct deep *d = open_over(false);
 
@@ -443,7 +443,7 @@ static void test_the_sum_over_deep_layers_counts(void **state)
 }
 
 /* What an earlier text got, be it no number at all, is forgotten with it. */
-static void test_texts_know_nothing_of_each_other(void **state)
+TEST_WITH(test_texts_know_nothing_of_each_other, setup, test_fds_check, NULL)
 {
         static const float before[N_MOST] = {INFINITY, 5, NAN, NAN};
         struct deep *d = open_over(false);
@@ -464,7 +464,7 @@ static void test_texts_know_nothing_of_each_other(void **state)
 
 /* ---- what the session is told ---------------------------------------------------------------- */
 
-static void test_the_session_keeps_ranges(void **state)
+TEST_WITH(test_the_session_keeps_ranges, setup, test_fds_check, NULL)
 {
         static const float first[] = {3, 1, 2, 0}, second[] = {9, 0, 1, 9, 9};
         struct deep *d = open_over(true);
@@ -486,7 +486,7 @@ static void test_the_session_keeps_ranges(void **state)
 }
 
 /* Others are truncated at the time: what goes is told with the next one. */
-static void test_ranges_that_are_told_later(void **state)
+TEST_WITH(test_ranges_that_are_told_later, setup, test_fds_check, NULL)
 {
         static const float mass[] = {1, 2, 3, 4, 5};
         struct deep *d = open_over(true);
@@ -511,7 +511,7 @@ static void test_ranges_that_are_told_later(void **state)
 }
 
 /* Of pages that are private the session knows nothing; without a page it isn't told of ranges. */
-static void test_pages_that_are_not_published(void **state)
+TEST_WITH(test_pages_that_are_not_published, setup, test_fds_check, NULL)
 {
         static const float mass[] = {1, 2, 3, 4, 5};
         struct deep *d = open_over(true);
@@ -536,7 +536,7 @@ static void test_pages_that_are_not_published(void **state)
         deep_close(d);
 }
 
-static void test_private_memory_is_not_published(void **state)
+TEST_WITH(test_private_memory_is_not_published, setup, test_fds_check, NULL)
 {
         struct deep *d = open_over(false);
 
@@ -550,7 +550,7 @@ static void test_private_memory_is_not_published(void **state)
 
 /* ---- what is cached -------------------------------------------------------------------------- */
 
-static void test_cached_pages_are_entered(void **state)
+TEST_WITH(test_cached_pages_are_entered, setup, test_fds_check, NULL)
 {
         struct deep *d = open_over(true), *other = open_over(true);
 
@@ -574,7 +574,7 @@ static void test_cached_pages_are_entered(void **state)
         deep_close(d);
 }
 
-static void test_what_fails_is_returned(void **state)
+TEST_WITH(test_what_fails_is_returned, setup, test_fds_check, NULL)
 {
         struct deep *d = open_over(true);
         uint32_t n = 99;
@@ -606,25 +606,3 @@ static void test_what_fails_is_returned(void **state)
 }
 
 #define DEEP_TEST(fn) cmocka_unit_test_setup_teardown(fn, setup, test_fds_check)
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                DEEP_TEST(test_opens_a_namespace_of_the_set),
-                DEEP_TEST(test_without_memory),
-                DEEP_TEST(test_tensors_are_where_planes_are),
-                DEEP_TEST(test_no_page_and_one),
-                DEEP_TEST(test_all_are_kept),
-                DEEP_TEST(test_which_page_goes),
-                DEEP_TEST(test_the_sum_over_deep_layers_counts),
-                DEEP_TEST(test_texts_know_nothing_of_each_other),
-                DEEP_TEST(test_the_session_keeps_ranges),
-                DEEP_TEST(test_ranges_that_are_told_later),
-                DEEP_TEST(test_pages_that_are_not_published),
-                DEEP_TEST(test_private_memory_is_not_published),
-                DEEP_TEST(test_cached_pages_are_entered),
-                DEEP_TEST(test_what_fails_is_returned),
-        };
-
-        return RUN_TESTS(tests);
-}

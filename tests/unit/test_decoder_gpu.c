@@ -454,7 +454,7 @@ static void run_on_host(uint32_t page_tokens, float *out)
 
 static float expected[N_TOKENS * 48], found[N_TOKENS * 48];
 
-static void test_attention_is_right(void **state)
+TEST(test_attention_is_right)
 {
         struct place p;
 
@@ -468,7 +468,7 @@ static void test_attention_is_right(void **state)
 }
 
 /* One source of truth for digests: the bits of the CPU, for all pages, chunks and tables. */
-static void test_same_bits_everywhere(void **state)
+TEST(test_same_bits_everywhere)
 {
         static const uint32_t page_tokens[] = {1, 5, 7, 16, 64}, chunks[] = {1, 3, 16, 64};
         static const uint32_t strides[] = {1, 63, 37};
@@ -492,7 +492,7 @@ static void test_same_bits_everywhere(void **state)
 }
 
 /* Pages have the very bytes that the CPU writes, and nothing else of them is touched. */
-static void test_pages_have_the_same_bytes(void **state)
+TEST(test_pages_have_the_same_bytes)
 {
         const size_t bytes = PAGES_MAX * 4 * TENSOR_HALVES * sizeof(uint16_t);
         struct place gpu, host;
@@ -513,7 +513,7 @@ static unsigned char *tensor_of_device(unsigned char *address, size_t bytes)
 }
 
 /* Pages that come in chunks: client/examples/decoder/page-source.h. */
-static void test_same_bits_in_chunks(void **state)
+TEST(test_same_bits_in_chunks)
 {
         static const uint32_t page_tokens[] = {1, 5, 16}, windows[] = {1, 2, 7};
         const size_t tensor_bytes = TENSOR_HALVES * sizeof(uint16_t);
@@ -548,7 +548,7 @@ static void test_same_bits_in_chunks(void **state)
 }
 
 /* Where there is no room for the scores of a whole page, tokens are computed some at a time. */
-static void test_long_context(void **state)
+TEST(test_long_context)
 {
         struct place p;
         uint32_t max_pages = 65536; /* 64 tokens a page: 96 MiB of scores for one token */
@@ -564,7 +564,7 @@ static void test_long_context(void **state)
 }
 
 /* A page of the table moves (somebody else's took its place): attention reads the new one. */
-static void test_table_changes(void **state)
+TEST(test_table_changes)
 {
         static float other[N_TOKENS * 48];
         struct place p;
@@ -585,7 +585,7 @@ static void test_table_changes(void **state)
 }
 
 /* Whichever call of the driver fails: it is told, with its name, and nothing stays. */
-static void test_driver_fails(void **state)
+TEST(test_driver_fails)
 {
         int n_failed = 0, r = -1;
 
@@ -628,7 +628,7 @@ static int open_with(const char *device, const char *kernels)
         return r;
 }
 
-static void test_what_is_missing_is_told(void **state)
+TEST(test_what_is_missing_is_told)
 {
         driver.load_error = -ENODEV;
         assert_int_equal(open_with(device_1, kernels_file), -ENODEV);
@@ -660,16 +660,5 @@ static void test_what_is_missing_is_told(void **state)
 
 int main(void)
 {
-        const struct CMUnitTest tests[] = {
-                TEST(test_attention_is_right),
-                TEST(test_same_bits_everywhere),
-                TEST(test_pages_have_the_same_bytes),
-                TEST(test_same_bits_in_chunks),
-                TEST(test_long_context),
-                TEST(test_table_changes),
-                TEST(test_driver_fails),
-                TEST(test_what_is_missing_is_told),
-        };
-
-        return cmocka_run_group_tests(tests, setup, teardown);
+        return test_run_all(setup, teardown);
 }

@@ -106,7 +106,7 @@ static void check_attention(const bool *is_kept, uint32_t layer)
                 text.table[i] = text.memory[i];
 }
 
-static void test_attention_is_exact_over_what_is_kept(void **state)
+TEST(test_attention_is_exact_over_what_is_kept)
 {
         static const bool kept[][N_PAGES] = {
                 {true, true, true, true, true},
@@ -122,7 +122,7 @@ static void test_attention_is_exact_over_what_is_kept(void **state)
 
 /* ---- scores ---------------------------------------------------------------------------------- */
 
-static void test_attention_counts_what_pages_get(void **state)
+TEST(test_attention_counts_what_pages_get)
 {
         struct scores *scores = scores_new(LAYERS, N_PAGES);
         bool kept[N_PAGES] = {true, false, true, true, true};
@@ -143,7 +143,7 @@ static void test_attention_counts_what_pages_get(void **state)
         scores_free(scores);
 }
 
-static void test_mass_and_entropy(void **state)
+TEST(test_mass_and_entropy)
 {
         static const float even[6] = {0.25f, 0.25f, 0.25f, 0.25f}, one[6] = {0, 0, 0, 0, 1, 0};
         struct scores *scores = scores_new(1, 3);
@@ -189,7 +189,7 @@ static void check_rule(
         assert_string_equal(left, expected_left);
 }
 
-static void test_rules(void **state)
+TEST(test_rules)
 {
         /* Pages 1 and 4 get most; 6 and 7 are new, and get little yet. */
         static const float weights[N] = {0.05f, 0.3f, 0.1f, 0.02f, 0.4f, 0.08f, 0.01f, 0.04f};
@@ -208,7 +208,7 @@ static void test_rules(void **state)
         scores_free(scores);
 }
 
-static void test_the_last_one_stays(void **state)
+TEST(test_the_last_one_stays)
 {
         bool one[N] = {[3] = true}, none[N] = {false};
 
@@ -221,13 +221,5 @@ static void test_the_last_one_stays(void **state)
 
 int main(void)
 {
-        const struct CMUnitTest tests[] = {
-                TEST(test_attention_is_exact_over_what_is_kept),
-                TEST(test_attention_counts_what_pages_get),
-                TEST(test_mass_and_entropy),
-                TEST(test_rules),
-                TEST(test_the_last_one_stays),
-        };
-
-        return cmocka_run_group_tests(tests, setup, teardown);
+        return test_run_all(setup, teardown);
 }

@@ -28,7 +28,7 @@ static int setup(void **state)
         return 0;
 }
 
-static void test_gemm_is_right(void **state)
+TEST(test_gemm_is_right)
 {
         for (int i = 0; i < M; i++) {
                 for (int j = 0; j < N; j++) {
@@ -42,7 +42,7 @@ static void test_gemm_is_right(void **state)
 }
 
 /* Rows one by one, columns in odd pieces, and the sum in two parts. */
-static void test_gemm_is_the_same_in_pieces(void **state)
+TEST(test_gemm_is_the_same_in_pieces)
 {
         float c[M * N] = {0};
 
@@ -61,7 +61,7 @@ static void test_gemm_is_the_same_in_pieces(void **state)
         assert_memory_equal(c, expected, sizeof(c));
 }
 
-static void test_linear_reads_panels(void **state)
+TEST(test_linear_reads_panels)
 {
         float panels[K * 24], out[M * 24], plain[M * 24] = {0};
 
@@ -74,7 +74,7 @@ static void test_linear_reads_panels(void **state)
         assert_memory_equal(out, plain, sizeof(out));
 }
 
-static void test_exp_sum(void **state)
+TEST(test_exp_sum)
 {
         static float scores[N_SCORES + KERNEL_PANEL], before[N_SCORES];
         double expected_sum = 0, max = -INFINITY;
@@ -95,7 +95,7 @@ static void test_exp_sum(void **state)
         assert_true(fabs((double)sum - expected_sum) < 1e-5 * expected_sum);
 }
 
-static void test_exp_sum_of_one(void **state)
+TEST(test_exp_sum_of_one)
 {
         float scores[KERNEL_PANEL] = {-12345.0f};
 
@@ -103,7 +103,7 @@ static void test_exp_sum_of_one(void **state)
         assert_true(scores[0] == 1.0f);
 }
 
-static void test_swiglu_at_the_ends(void **state)
+TEST(test_swiglu_at_the_ends)
 {
         float gate[3] = {-1000, 0, 1000}, up[3] = {2, 2, 2};
 
@@ -114,7 +114,7 @@ static void test_swiglu_at_the_ends(void **state)
 }
 
 /* Every fp16 number comes back from a float. */
-static void test_halves_are_exact(void **state)
+TEST(test_halves_are_exact)
 {
         for (unsigned half = 0; half < 0x10000; half++) {
                 unsigned exponent = half >> 10 & 31, mantissa = half & 0x3ff;
@@ -131,7 +131,7 @@ static void test_halves_are_exact(void **state)
 }
 
 /* Between two neighbours: to the nearer one, from the middle to the even one. */
-static void test_halves_are_rounded(void **state)
+TEST(test_halves_are_rounded)
 {
         for (uint16_t half = 0; half < 0x7bff; half++) {
                 float low = half_value(half), high = half_value(half + 1), middle;
@@ -146,7 +146,7 @@ static void test_halves_are_rounded(void **state)
         assert_int_equal(half_of(-INFINITY), 0xfbff);
 }
 
-static void test_widen(void **state)
+TEST(test_widen)
 {
         uint16_t halves[N_SCORES];
         float wide[N_SCORES];
@@ -160,17 +160,5 @@ static void test_widen(void **state)
 
 int main(void)
 {
-        const struct CMUnitTest tests[] = {
-                TEST(test_gemm_is_right),
-                TEST(test_gemm_is_the_same_in_pieces),
-                TEST(test_linear_reads_panels),
-                TEST(test_exp_sum),
-                TEST(test_exp_sum_of_one),
-                TEST(test_swiglu_at_the_ends),
-                TEST(test_halves_are_exact),
-                TEST(test_halves_are_rounded),
-                TEST(test_widen),
-        };
-
-        return cmocka_run_group_tests(tests, setup, NULL);
+        return test_run_all(setup, NULL);
 }

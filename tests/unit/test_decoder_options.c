@@ -65,7 +65,7 @@ static void check_refused(const char *first, const char *second, const char *sen
 }
 
 /* Two of the four layers: a page has 2 * 2 tensors of 2 heads of 32, 64 tokens, fp16: 32 KiB. */
-static void test_bytes_are_pages(void **state)
+TEST(test_bytes_are_pages)
 {
         assert_int_equal(pages_of(NULL, NULL), 32);
         assert_int_equal(pages_of("--deep-pages=8", NULL), 8);
@@ -80,7 +80,7 @@ static void test_bytes_are_pages(void **state)
         assert_int_equal(pages_of("--deep-bytes=33587199", NULL), DEEP_MAX_PAGES);
 }
 
-static void test_bytes_that_are_refused(void **state)
+TEST(test_bytes_that_are_refused)
 {
         static const char *const wrong[] = {"", "0", "0KiB", "-1", "+1", " 1", "1 ", "KiB", "1kib",
                 "1KB", "1KiBs", "0x100000", "1.5MiB", "18446744073709551616",
@@ -99,13 +99,13 @@ static void test_bytes_that_are_refused(void **state)
         }
 }
 
-static void test_one_of_both(void **state)
+TEST(test_one_of_both)
 {
         check_refused("--deep-bytes=1MiB", "--deep-pages=8", "give one of them");
         check_refused("--deep-pages=32", "--deep-bytes=1MiB", "give one of them");
 }
 
-static void test_bytes_of_no_layer(void **state)
+TEST(test_bytes_of_no_layer)
 {
         struct options o = {0};
 
@@ -115,16 +115,4 @@ static void test_bytes_of_no_layer(void **state)
         check_refused("--deep-bytes=1MiB", "--device-pages=16", "not with --device-pages");
         check_refused(
                 "--wait-ms=10", "--device-pages=16", "--wait-ms waits for pages on the device");
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_bytes_are_pages),
-                TEST(test_bytes_that_are_refused),
-                TEST(test_one_of_both),
-                TEST(test_bytes_of_no_layer),
-        };
-
-        return RUN_TESTS(tests);
 }

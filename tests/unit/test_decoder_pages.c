@@ -745,20 +745,20 @@ static int on_the_gpu(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                TEST(test_cold_then_warm),
-                TEST(test_waits_for_others),
-                TEST(test_last_token_is_always_computed),
-                TEST(test_no_parent_goes_on_alone),
-                TEST(test_stale_at_begin_reopens_once),
-                TEST(test_stale_and_gone),
-                TEST(test_no_room_is_told),
-                TEST(test_open_fails),
-                TEST(test_publish_fails),
-                TEST(test_somebody_was_first),
-                TEST(test_window),
-                TEST(test_memory_is_given_back),
-                TEST(test_private_memory),
-                TEST(test_gpu_fails),
+                TEST_ROW(test_cold_then_warm),
+                TEST_ROW(test_waits_for_others),
+                TEST_ROW(test_last_token_is_always_computed),
+                TEST_ROW(test_no_parent_goes_on_alone),
+                TEST_ROW(test_stale_at_begin_reopens_once),
+                TEST_ROW(test_stale_and_gone),
+                TEST_ROW(test_no_room_is_told),
+                TEST_ROW(test_open_fails),
+                TEST_ROW(test_publish_fails),
+                TEST_ROW(test_somebody_was_first),
+                TEST_ROW(test_window),
+                TEST_ROW(test_memory_is_given_back),
+                TEST_ROW(test_private_memory),
+                TEST_ROW(test_gpu_fails),
         };
         int n_failed = cmocka_run_group_tests_name("host", tests, NULL, NULL);
 

@@ -67,7 +67,7 @@ static int setup(void **state)
 
 /* ---- the script ------------------------------------------------------------------------------ */
 
-static void test_logits_are_those_of_the_script(void **state)
+TEST(test_logits_are_those_of_the_script)
 {
         static unsigned char memory[TENSORS_MAX * TENSOR_MAX], *tensors[TENSORS_MAX];
         uint32_t tokens[RECORDED_TOKENS] = {MODEL_BOS};
@@ -99,13 +99,13 @@ static void test_logits_are_those_of_the_script(void **state)
         model_free(m);
 }
 
-static void test_loss_is_that_of_the_script(void **state)
+TEST(test_loss_is_that_of_the_script)
 {
         print_message("%u bytes: %.5f nats a byte, recorded %.5f\n", n_bytes, exact, recorded_loss);
         assert_true(fabs(exact - recorded_loss) < LOSS_TOLERANCE);
 }
 
-static void test_the_model_has_learnt(void **state)
+TEST(test_the_model_has_learnt)
 {
         assert_true(exact < 2.0); /* of 5.5 for bytes at random */
 }
@@ -123,22 +123,22 @@ static double change(enum codec codec, uint32_t first_layer)
         return part;
 }
 
-static void test_int8(void **state)
+TEST(test_int8)
 {
         assert_true(fabs(change(CODEC_INT8, 0)) < CODEC_TOLERANCE);
 }
 
-static void test_fp8(void **state)
+TEST(test_fp8)
 {
         assert_true(fabs(change(CODEC_FP8, 0)) < CODEC_TOLERANCE);
 }
 
-static void test_int4(void **state)
+TEST(test_int4)
 {
         assert_true(fabs(change(CODEC_INT4, 0)) < INT4_TOLERANCE);
 }
 
-static void test_deep_layers_only(void **state)
+TEST(test_deep_layers_only)
 {
         struct model_shape shape;
 
@@ -149,15 +149,5 @@ static void test_deep_layers_only(void **state)
 
 int main(void)
 {
-        const struct CMUnitTest tests[] = {
-                TEST(test_logits_are_those_of_the_script),
-                TEST(test_loss_is_that_of_the_script),
-                TEST(test_the_model_has_learnt),
-                TEST(test_int8),
-                TEST(test_fp8),
-                TEST(test_int4),
-                TEST(test_deep_layers_only),
-        };
-
-        return cmocka_run_group_tests(tests, setup, NULL);
+        return test_run_all(setup, NULL);
 }

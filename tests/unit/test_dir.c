@@ -57,7 +57,7 @@ static unsigned mode_of(const char *path)
         return st.st_mode & 07777;
 }
 
-static void test_modes(void **state)
+TEST_WITH(test_modes, setup, teardown, NULL)
 {
         struct place *p = *state;
 
@@ -74,7 +74,7 @@ static void test_modes(void **state)
         assert_int_equal(mode_of(p->dir), 0777);
 }
 
-static void test_mended(void **state)
+TEST_WITH(test_mended, setup, teardown, NULL)
 {
         struct place *p = *state;
         mode_t mask = umask(0077);
@@ -91,7 +91,7 @@ static void test_mended(void **state)
         umask(mask);
 }
 
-static void test_links(void **state)
+TEST_WITH(test_links, setup, teardown, NULL)
 {
         struct place *p = *state;
 
@@ -105,7 +105,7 @@ static void test_links(void **state)
         refuses(p, dir_check(p->link, 0, 0, p->why), "symbolic link belongs to uid", -EPERM);
 }
 
-static void test_not_there(void **state)
+TEST_WITH(test_not_there, setup, teardown, NULL)
 {
         struct place *p = *state;
         char path[80];
@@ -121,7 +121,7 @@ static void test_not_there(void **state)
         assert_int_equal(unlink(p->dir), 0);
 }
 
-static void test_owners(void **state)
+TEST_WITH(test_owners, setup, teardown, NULL)
 {
         struct place *p = *state;
 
@@ -140,17 +140,4 @@ static void test_owners(void **state)
         refuses(p, dir_check(p->dir, DIR_MEND, 0750, p->why), "chmod it to 0750", -EPERM);
         assert_int_equal(seteuid(0), 0);
         assert_int_equal(mode_of(p->dir), 0775);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test_setup_teardown(test_modes, setup, teardown),
-                cmocka_unit_test_setup_teardown(test_mended, setup, teardown),
-                cmocka_unit_test_setup_teardown(test_links, setup, teardown),
-                cmocka_unit_test_setup_teardown(test_not_there, setup, teardown),
-                cmocka_unit_test_setup_teardown(test_owners, setup, teardown),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -120,7 +120,7 @@ static bool is_mapped(const void *at)
         return mincore((void *)(uintptr_t)at, 1, &in) == 0;
 }
 
-static void test_thread(void **state)
+TEST_BARE(test_thread)
 {
         struct fixture f;
         struct discard *what;
@@ -142,7 +142,7 @@ static void test_thread(void **state)
 }
 
 /* No more than so many extents wait, or one set of more; what is beyond that goes at once. */
-static void test_bound(void **state)
+TEST_BARE(test_bound)
 {
         struct fixture f;
 
@@ -168,7 +168,7 @@ static void test_bound(void **state)
 }
 
 /* Faster than the thread goes. */
-static void test_many(void **state)
+TEST_BARE(test_many)
 {
         struct fixture f;
 
@@ -182,7 +182,7 @@ static void test_many(void **state)
         close_fixture(&f);
 }
 
-static void test_no_thread(void **state)
+TEST_BARE(test_no_thread)
 {
         struct fixture f;
         struct discard *what;
@@ -200,7 +200,7 @@ static void test_no_thread(void **state)
 }
 
 /* A client has made its file immutable: it goes all the same, and what is in it stays with it. */
-static void test_immutable(void **state)
+TEST_BARE(test_immutable)
 {
         struct extent_handle handle;
         struct discard *what;
@@ -219,17 +219,4 @@ static void test_immutable(void **state)
         (void)ioctl(handle.fd, FS_IOC_SETFLAGS, &flags);
         fd_close(handle.fd);
         close_fixture(&f);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_thread),
-                cmocka_unit_test(test_bound),
-                cmocka_unit_test(test_many),
-                cmocka_unit_test(test_no_thread),
-                cmocka_unit_test(test_immutable),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

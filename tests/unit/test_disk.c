@@ -436,26 +436,26 @@ static void test_close(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-        TEST(test_lengths),
-        TEST(test_tail),
-        TEST(test_pieces),
-        TEST(test_restart),
-        TEST(test_remove),
-        TEST(test_evict),
-        TEST(test_raise),
-        TEST(test_drop),
-        TEST(test_too_many_spaces),
-        TEST(test_memory),
-        TEST(test_memory_of_calls),
-        TEST(test_sync),
-        TEST(test_close),
+        TEST_ROW(test_lengths),
+        TEST_ROW(test_tail),
+        TEST_ROW(test_pieces),
+        TEST_ROW(test_restart),
+        TEST_ROW(test_remove),
+        TEST_ROW(test_evict),
+        TEST_ROW(test_raise),
+        TEST_ROW(test_drop),
+        TEST_ROW(test_too_many_spaces),
+        TEST_ROW(test_memory),
+        TEST_ROW(test_memory_of_calls),
+        TEST_ROW(test_sync),
+        TEST_ROW(test_close),
 };
 
 /* Those that differ between file systems. */
 static const struct CMUnitTest some_tests[] = {
-        TEST(test_lengths),
-        TEST(test_pieces),
-        TEST(test_restart),
+        TEST_ROW(test_lengths),
+        TEST_ROW(test_pieces),
+        TEST_ROW(test_restart),
 };
 
 static int run(const char *group, bool all)

@@ -105,7 +105,7 @@ static struct disk_stats damage(uint64_t offset, int opened, unsigned n_good)
         return s;
 }
 
-static void test_page(void **state)
+TEST(test_page)
 {
         for (unsigned i = 0; i < 20; i++) {
                 unsigned n = random_below(N_PAGES);
@@ -118,7 +118,7 @@ static void test_page(void **state)
         }
 }
 
-static void test_index(void **state)
+TEST(test_index)
 {
         for (unsigned i = 0; i < 20; i++) {
                 unsigned n = random_below(N_PAGES);
@@ -132,7 +132,7 @@ static void test_index(void **state)
         }
 }
 
-static void test_tables(void **state)
+TEST(test_tables)
 {
         uint64_t used = at[20] >> 32;
         struct disk_stats s;
@@ -149,7 +149,7 @@ static void test_tables(void **state)
         assert_int_equal(s.n_damaged, 1);
 }
 
-static void test_super(void **state)
+TEST(test_super)
 {
         for (unsigned i = 0; i < sizeof(struct disk_super); i++) {
                 if (i < offsetof(struct disk_super, version))
@@ -163,7 +163,7 @@ static void test_super(void **state)
 }
 
 /* An entry in another's place, and a chunk in another's: neither is one. */
-static void test_misplaced(void **state)
+TEST(test_misplaced)
 {
         char *image = malloc(TEST_BYTES);
 
@@ -180,7 +180,7 @@ static void test_misplaced(void **state)
 }
 
 /* Anything anywhere. */
-static void test_many(void **state)
+TEST(test_many)
 {
         unsigned n = getenv("KVL_FULL") ? 5000 : 50;
         char *image = malloc(TEST_BYTES);
@@ -203,17 +203,8 @@ static void test_many(void **state)
 
 int main(void)
 {
-        const struct CMUnitTest tests[] = {
-                TEST(test_page),
-                TEST(test_index),
-                TEST(test_tables),
-                TEST(test_super),
-                TEST(test_misplaced),
-                TEST(test_many),
-        };
-
         random_start("test_disk_damage");
         sim_set_random(random_below);
         disk_tests_in_memory();
-        return cmocka_run_group_tests(tests, setup, teardown);
+        return test_run_all(setup, teardown);
 }

@@ -70,7 +70,7 @@ static int try_write(struct bench *b, struct disk_space *s, uint64_t number)
 
 /* ---- errors ---------------------------------------------------------------------------------- */
 
-static void test_one_error(void **state)
+TEST(test_one_error)
 {
         struct disk_space *s;
         struct bench b;
@@ -119,7 +119,7 @@ static void expect_discarded(struct bench *b)
         assert_int_equal(st.st_size, 0);
 }
 
-static void test_many_errors(void **state)
+TEST(test_many_errors)
 {
         struct answer a = {0};
         struct disk_space *s;
@@ -150,7 +150,7 @@ static void test_many_errors(void **state)
 }
 
 /* What can't be taken out for good: the file goes instead, or it is said that it may come back. */
-static void test_index_fails(void **state)
+TEST(test_index_fails)
 {
         for (unsigned can_truncate = 0; can_truncate < 2; can_truncate++) {
                 struct answer raised = {0}, later = {0};
@@ -176,7 +176,7 @@ static void test_index_fails(void **state)
         }
 }
 
-static void test_flush_fails(void **state)
+TEST(test_flush_fails)
 {
         struct answer removed = {0}, synced = {0};
         struct disk_ref ref = {0};
@@ -198,7 +198,7 @@ static void test_flush_fails(void **state)
         end(&b);
 }
 
-static void test_zeroing_fails(void **state)
+TEST(test_zeroing_fails)
 {
         struct answer a = {0};
         struct disk_space *s;
@@ -225,7 +225,7 @@ static void test_zeroing_fails(void **state)
 }
 
 /* A chunk whose index can't be read is lost, and nothing else. */
-static void test_loading_fails(void **state)
+TEST(test_loading_fails)
 {
         struct answer a = {0};
         struct disk_space *s;
@@ -262,7 +262,7 @@ static void wait_until(uint64_t nsec)
                 (void)poll(NULL, 0, 1);
 }
 
-static void test_late(void **state)
+TEST(test_late)
 {
         struct test_io t, u;
         struct disk_space *s;
@@ -301,7 +301,7 @@ static void test_late(void **state)
 }
 
 /* It is given up, by a process that ends without it. */
-static void test_hangs(void **state)
+TEST(test_hangs)
 {
         pid_t pid = child_fork();
         int status;
@@ -326,7 +326,7 @@ static void test_hangs(void **state)
 
 /* ---- bounds ---------------------------------------------------------------------------------- */
 
-static void test_bounds(void **state)
+TEST(test_bounds)
 {
         struct test_io t[6];
         struct disk_space *s;
@@ -369,7 +369,7 @@ static void test_bounds(void **state)
 }
 
 /* A quarter of the depth is in the engine ahead of time, and begins without a turn of the loop. */
-static void test_ahead(void **state)
+TEST(test_ahead)
 {
         struct test_io t[8];
         struct disk_space *s;
@@ -401,7 +401,7 @@ static void test_ahead(void **state)
 }
 
 /* Entries are written together while there is something to do, and at once where there isn't. */
-static void test_batches(void **state)
+TEST(test_batches)
 {
         struct test_io t[10];
         struct disk_space *s;
@@ -438,7 +438,7 @@ static void test_batches(void **state)
 
 /* ---- what ends early ------------------------------------------------------------------------- */
 
-static void test_cancel(void **state)
+TEST(test_cancel)
 {
         struct test_io t[3];
         struct disk_space *s;
@@ -478,7 +478,7 @@ static void test_cancel(void **state)
 }
 
 /* The same while its chunk is zeroed. */
-static void test_cancel_zeroing(void **state)
+TEST(test_cancel_zeroing)
 {
         struct disk_space *s;
         struct test_io t, u;
@@ -513,7 +513,7 @@ static void test_cancel_zeroing(void **state)
 }
 
 /* What is read while it is taken out: by remove, by raise, by giving its chunk. */
-static void test_gone_meanwhile(void **state)
+TEST(test_gone_meanwhile)
 {
         for (unsigned how = 0; how < 4; how++) {
                 struct answer a = {0};
@@ -561,7 +561,7 @@ static void test_gone_meanwhile(void **state)
 }
 
 /* A slot isn't written to while its former page is read. */
-static void test_slot_in_use(void **state)
+TEST(test_slot_in_use)
 {
         struct disk_ref ref;
         struct disk_space *s;
@@ -597,26 +597,8 @@ static void test_slot_in_use(void **state)
 
 int main(void)
 {
-        const struct CMUnitTest tests[] = {
-                TEST(test_one_error),
-                TEST(test_many_errors),
-                TEST(test_index_fails),
-                TEST(test_flush_fails),
-                TEST(test_zeroing_fails),
-                TEST(test_loading_fails),
-                TEST(test_late),
-                TEST(test_hangs),
-                TEST(test_bounds),
-                TEST(test_ahead),
-                TEST(test_batches),
-                TEST(test_cancel),
-                TEST(test_cancel_zeroing),
-                TEST(test_gone_meanwhile),
-                TEST(test_slot_in_use),
-        };
-
         random_start("test_disk_faults");
         sim_set_random(random_below);
         disk_tests_in_memory();
-        return RUN_TESTS(tests);
+        return test_run_all(NULL, NULL);
 }

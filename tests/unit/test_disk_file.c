@@ -390,21 +390,21 @@ static void test_deleted(void **state)
 }
 
 static const struct CMUnitTest tests[] = {
-        TEST(test_new),
-        TEST(test_refused),
-        TEST(test_anew),
-        TEST(test_no_room),
-        TEST(test_full),
-        TEST(test_zero_otherwise),
-        TEST(test_bad),
-        TEST(test_shortened),
-        TEST(test_deleted),
+        TEST_ROW(test_new),
+        TEST_ROW(test_refused),
+        TEST_ROW(test_anew),
+        TEST_ROW(test_no_room),
+        TEST_ROW(test_full),
+        TEST_ROW(test_zero_otherwise),
+        TEST_ROW(test_bad),
+        TEST_ROW(test_shortened),
+        TEST_ROW(test_deleted),
 };
 
 /* Those that differ between file systems. */
 static const struct CMUnitTest some_tests[] = {
-        TEST(test_new),
-        TEST(test_full),
+        TEST_ROW(test_new),
+        TEST_ROW(test_full),
 };
 
 static int run(const char *group, bool all)

@@ -141,7 +141,7 @@ static bool kill_at(const char *point, unsigned pass, enum disk_engine_kind engi
         return status != 0;
 }
 
-static void test_kill(void **state)
+TEST(test_kill)
 {
 #define NAME(name) name,
         static const char *const points[] = {FAULT_POINTS(NAME)};
@@ -158,9 +158,7 @@ static void test_kill(void **state)
 
 int main(void)
 {
-        const struct CMUnitTest tests[] = {TEST(test_kill)};
-
         told = mmap(NULL, sizeof(*told), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
         disk_tests_in_memory();
-        return RUN_TESTS(tests);
+        return test_run_all(NULL, NULL);
 }

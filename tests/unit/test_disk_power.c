@@ -433,7 +433,7 @@ static void end_life(void)
         bench_deinit(&run.b);
 }
 
-static void test_cuts(void **state)
+TEST(test_cuts)
 {
         unsigned n_lives = getenv("KVL_FULL") ? 40 : 3, n_found = 0, n_missed = 0, n_cuts = 0;
         unsigned n_synced = 0;
@@ -458,10 +458,8 @@ static void test_cuts(void **state)
 
 int main(void)
 {
-        const struct CMUnitTest tests[] = {TEST(test_cuts)};
-
         random_start("test_disk_power");
         sim_set_random(random_below);
         disk_tests_in_memory();
-        return RUN_TESTS(tests);
+        return test_run_all(NULL, NULL);
 }

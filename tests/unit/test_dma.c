@@ -114,7 +114,7 @@ static void expect_log(struct scene *w, const char *calls)
         assert_string_equal(fake_device_take_log(&w->gpu, w->log), calls);
 }
 
-static void test_registered(void **state)
+TEST(test_registered)
 {
         struct scene w;
 
@@ -135,7 +135,7 @@ static void test_registered(void **state)
 }
 
 /* What the daemon's end finds registered. */
-static void test_ends(void **state)
+TEST(test_ends)
 {
         struct scene w;
 
@@ -145,7 +145,7 @@ static void test_ends(void **state)
         end(&w);
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
         struct scene w;
         uint8_t *at;
@@ -167,7 +167,7 @@ static void test_refused(void **state)
 }
 
 /* Its set goes while it is being registered: it is mapped until the driver has let go of it. */
-static void test_goes_meanwhile(void **state)
+TEST(test_goes_meanwhile)
 {
         struct scene w;
         uint8_t *at;
@@ -191,7 +191,7 @@ static void test_goes_meanwhile(void **state)
 }
 
 /* What was late may be registered all the same, and is given back as if it were. */
-static void test_late(void **state)
+TEST(test_late)
 {
         struct scene w;
 
@@ -209,17 +209,4 @@ static void test_late(void **state)
                 reap(&w);
         expect_log(&w, "register unregister ");
         end(&w);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_registered),
-                TEST(test_ends),
-                TEST(test_refused),
-                TEST(test_goes_meanwhile),
-                TEST(test_late),
-        };
-
-        return RUN_TESTS(tests);
 }

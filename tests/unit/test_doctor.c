@@ -28,7 +28,7 @@
 
 /* ---- files ----------------------------------------------------------------------------------- */
 
-static void test_lines(void **state)
+TEST(test_lines)
 {
         struct doctor_lines l = {0};
         static const char config[] = "# comment\n[daemon]\ndevices = host\n[device host]\n"
@@ -53,7 +53,7 @@ static void test_lines(void **state)
 }
 
 /* What the daemon was started with is its configuration, before any file of that name. */
-static void test_arguments(void **state)
+HOST_TEST(test_arguments)
 {
         struct host *h = *state;
         char path[512];
@@ -81,7 +81,7 @@ static void test_arguments(void **state)
 }
 
 /* A service of kvleased@, and drop-ins in systemd's order. */
-static void test_unit_files(void **state)
+HOST_TEST(test_unit_files)
 {
         struct host *h = *state;
 
@@ -113,7 +113,7 @@ static void test_unit_files(void **state)
         "ProtectSystem=strict\nDevicePolicy=closed\n"                  \
         "DeviceAllow=char-nvidia* rw\n"
 
-static void test_unit(void **state)
+HOST_TEST(test_unit)
 {
         struct host *h = *state;
 
@@ -140,7 +140,7 @@ static void test_unit(void **state)
 }
 
 /* The unit that is installed. */
-static void test_own_unit(void **state)
+HOST_TEST(test_own_unit)
 {
         struct host *h = *state;
         char *text;
@@ -153,7 +153,7 @@ static void test_own_unit(void **state)
         host_expect(h, "unit", DOCTOR_OK, "is as kvleased needs it", NULL);
 }
 
-static void test_unit_of_daemon(void **state)
+HOST_TEST(test_unit_of_daemon)
 {
         struct host *h = *state;
 
@@ -182,7 +182,7 @@ static void write_program(struct host *h, const char *script)
         h->d.binary = path;
 }
 
-static void test_config(void **state)
+HOST_TEST(test_config)
 {
         struct host *h = *state;
 
@@ -201,7 +201,7 @@ static void test_config(void **state)
 }
 
 /* Files beside the configuration are of it, in order of name. */
-static void test_drop_ins(void **state)
+HOST_TEST(test_drop_ins)
 {
         struct host *h = *state;
 
@@ -214,7 +214,7 @@ static void test_drop_ins(void **state)
 }
 
 /* A configuration that is none is not waited for, and what is wrong with it kvleased says. */
-static void test_config_that_is_none(void **state)
+HOST_TEST(test_config_that_is_none)
 {
         struct host *h = *state;
 
@@ -246,7 +246,7 @@ static void wait_for_program(pid_t pid, const char *program)
 }
 
 /* A process of whoever answers: its program runs where root and this user alone could write it. */
-static void test_untrusted_program(void **state)
+HOST_TEST(test_untrusted_program)
 {
         struct host *h = *state;
         char copy[512], command[1100];
@@ -276,7 +276,7 @@ static void test_untrusted_program(void **state)
 
 /* ---- daemon ---------------------------------------------------------------------------------- */
 
-static void test_daemon(void **state)
+HOST_TEST(test_daemon)
 {
         struct host *h = *state;
 
@@ -292,7 +292,7 @@ static void test_daemon(void **state)
         host_expect(h, "daemon", DOCTOR_ERROR, "permission denied", "journalctl -u");
 }
 
-static void test_running(void **state)
+HOST_TEST(test_running)
 {
         struct host *h = *state;
 
@@ -310,7 +310,7 @@ static void test_running(void **state)
         host_expect(h, "daemon", DOCTOR_WARNING, "kvleased is 0,", "packages of one version");
 }
 
-static void test_devices(void **state)
+HOST_TEST(test_devices)
 {
         struct host *h = *state;
         struct doctor_device *row;
@@ -326,7 +326,7 @@ static void test_devices(void **state)
         host_expect(h, "devices", DOCTOR_ERROR, GPU " is broken", "dmesg for the disk");
 }
 
-static void test_index_guard(void **state)
+HOST_TEST(test_index_guard)
 {
         struct host *h = *state;
 
@@ -337,7 +337,7 @@ static void test_index_guard(void **state)
         host_expect(h, "index-guard", DOCTOR_WARNING, "Operation not permitted", "CAP_SYS_ADMIN");
 }
 
-static void test_open_files(void **state)
+HOST_TEST(test_open_files)
 {
         struct host *h = *state;
 
@@ -351,7 +351,7 @@ static void test_open_files(void **state)
         host_expect(h, "open-files", DOCTOR_WARNING, "may have 1999", "LimitNOFILE=524288");
 }
 
-static void test_locked_memory(void **state)
+HOST_TEST(test_locked_memory)
 {
         struct host *h = *state;
 
@@ -378,7 +378,7 @@ static void test_locked_memory(void **state)
         host_expect(h, "locked-memory", DOCTOR_OK, "any allowed", NULL);
 }
 
-static void test_fd_store(void **state)
+HOST_TEST(test_fd_store)
 {
         struct host *h = *state;
 
@@ -418,7 +418,7 @@ static void make_socket(struct host *h, const char *path, unsigned mode)
         assert_int_equal(chmod(host_path(h, path), mode), 0);
 }
 
-static void test_admin_socket(void **state)
+HOST_TEST(test_admin_socket)
 {
         struct host *h = *state;
 
@@ -438,7 +438,7 @@ static void test_admin_socket(void **state)
         host_expect(h, "admin-socket", DOCTOR_ERROR, "everybody may connect", "chmod 0660");
 }
 
-static void test_admin_group(void **state)
+HOST_TEST(test_admin_group)
 {
         struct host *h = *state;
 
@@ -451,7 +451,7 @@ static void test_admin_group(void **state)
         host_expect(h, "admin-group", DOCTOR_OK, "only root", NULL);
 }
 
-static void test_runtime_dir(void **state)
+HOST_TEST(test_runtime_dir)
 {
         struct host *h = *state;
 
@@ -467,7 +467,7 @@ static void test_runtime_dir(void **state)
         host_expect(h, "runtime-dir", DOCTOR_WARNING, "can't reach", "chmod 0755");
 }
 
-static void test_tenant_sockets(void **state)
+HOST_TEST(test_tenant_sockets)
 {
         static const char dir[] = "/run/kvlease/t/a", path[] = "/run/kvlease/t/a/sock";
         struct host *h = *state;
@@ -514,7 +514,7 @@ static void skip_without_direct(struct host *h)
                 skip();
 }
 
-static void test_disk(void **state)
+HOST_TEST(test_disk)
 {
         struct host *h = *state;
 
@@ -543,7 +543,7 @@ static void test_disk(void **state)
 }
 
 /* A service with ProtectSystem=strict writes below its state directory, and what is named. */
-static void test_disk_in_unit(void **state)
+HOST_TEST(test_disk_in_unit)
 {
         struct host *h = *state;
 
@@ -568,7 +568,7 @@ static void test_disk_in_unit(void **state)
         host_expect(h, "disk", DOCTOR_OK, "there is room", NULL);
 }
 
-static void test_io_uring(void **state)
+HOST_TEST(test_io_uring)
 {
         static const char file[] = "/proc/sys/kernel/io_uring_disabled";
         struct host *h = *state;
@@ -584,7 +584,7 @@ static void test_io_uring(void **state)
 }
 
 /* A finding for each row, whatever can't be read. */
-static void test_bare_host(void **state)
+HOST_TEST(test_bare_host)
 {
         struct host *h = *state;
 
@@ -598,7 +598,7 @@ static void test_bare_host(void **state)
 }
 
 /* Many pages were asked for, and none was found: engines' keys differ, perhaps. */
-static void test_remote_keys(void **state)
+HOST_TEST(test_remote_keys)
 {
         struct host *h = *state;
         struct doctor_exchange *x = calloc(2, sizeof(*x));
@@ -618,38 +618,4 @@ static void test_remote_keys(void **state)
                 "PYTHONHASHSEED");
         x[1].found_pages = 1;
         host_expect(h, "remote-keys", DOCTOR_OK, "asked for few: 2", NULL);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_lines),
-                HOST_TEST(test_arguments),
-                HOST_TEST(test_unit_files),
-                HOST_TEST(test_unit),
-                HOST_TEST(test_own_unit),
-                HOST_TEST(test_unit_of_daemon),
-                HOST_TEST(test_config),
-                HOST_TEST(test_drop_ins),
-                HOST_TEST(test_config_that_is_none),
-                HOST_TEST(test_untrusted_program),
-                HOST_TEST(test_daemon),
-                HOST_TEST(test_remote_keys),
-                HOST_TEST(test_running),
-                HOST_TEST(test_devices),
-                HOST_TEST(test_index_guard),
-                HOST_TEST(test_open_files),
-                HOST_TEST(test_locked_memory),
-                HOST_TEST(test_fd_store),
-                HOST_TEST(test_admin_socket),
-                HOST_TEST(test_admin_group),
-                HOST_TEST(test_runtime_dir),
-                HOST_TEST(test_tenant_sockets),
-                HOST_TEST(test_disk),
-                HOST_TEST(test_disk_in_unit),
-                HOST_TEST(test_io_uring),
-                HOST_TEST(test_bare_host),
-        };
-
-        return RUN_TESTS(tests);
 }

@@ -32,7 +32,7 @@ static int teardown(void **state)
         return test_fds_check(state);
 }
 
-static void test_answers(void **state)
+TEST_WITH(test_answers, setup, teardown, NULL)
 {
         driver_ask(&driver, MSEC);
         assert_true(driver.asked);
@@ -50,7 +50,7 @@ static void test_answers(void **state)
         assert_int_equal(driver.gpus[0].users[0].pid, 4711);
 }
 
-static void test_lacks(void **state)
+TEST_WITH(test_lacks, setup, teardown, NULL)
 {
         setenv("FAKECUDA_NO", "fd", 1);
         setenv("FAKENVML_FAIL", "1", 1);
@@ -61,7 +61,7 @@ static void test_lacks(void **state)
         assert_string_equal(driver.management_why, "libnvidia-ml.so.1 can't be used");
 }
 
-static void test_fails(void **state)
+TEST_WITH(test_fails, setup, teardown, NULL)
 {
         setenv("FAKECUDA_FAIL", "cuInit:100", 1);
         driver_ask(&driver, MSEC);
@@ -71,7 +71,7 @@ static void test_fails(void **state)
         assert_int_equal(driver.n_gpus, 0);
 }
 
-static void test_hangs(void **state)
+TEST_WITH(test_hangs, setup, teardown, NULL)
 {
         uint64_t begin_nsec = clock_now_nsec();
 
@@ -83,23 +83,10 @@ static void test_hangs(void **state)
 }
 
 /* The double aborts where FAKECUDA_FAIL is nonsense. */
-static void test_crashes(void **state)
+TEST_WITH(test_crashes, setup, teardown, NULL)
 {
         setenv("FAKECUDA_FAIL", "nonsense", 1);
         driver_ask(&driver, MSEC);
         assert_false(driver.asked);
         assert_string_equal(driver.why, "the driver ends the process that asks it");
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test_setup_teardown(test_answers, setup, teardown),
-                cmocka_unit_test_setup_teardown(test_lacks, setup, teardown),
-                cmocka_unit_test_setup_teardown(test_fails, setup, teardown),
-                cmocka_unit_test_setup_teardown(test_hangs, setup, teardown),
-                cmocka_unit_test_setup_teardown(test_crashes, setup, teardown),
-        };
-
-        return RUN_TESTS(tests);
 }

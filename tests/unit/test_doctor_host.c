@@ -14,7 +14,7 @@
 #define GIB (UINT64_C(1) << 30)
 #define GPU "GPU-6a3d1f52-8c1e-4b7a-9d0e-2f4b6c8d0e1f"
 
-static void test_kernel(void **state)
+HOST_TEST(test_kernel)
 {
         struct host *h = *state;
 
@@ -29,7 +29,7 @@ static void test_kernel(void **state)
         host_expect(h, "kernel", DOCTOR_ERROR, "pidfd_open", "5.12");
 }
 
-static void test_clock(void **state)
+HOST_TEST(test_clock)
 {
         static const char file[] =
                 "/sys/devices/system/clocksource/clocksource0/current_clocksource";
@@ -44,7 +44,7 @@ static void test_clock(void **state)
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-static void test_memory(void **state)
+HOST_TEST(test_memory)
 {
         struct host *h = *state;
 
@@ -64,7 +64,7 @@ static void test_memory(void **state)
 }
 
 /* What the daemon has leased already isn't wanted once more. */
-static void test_memory_of_daemon(void **state)
+HOST_TEST(test_memory_of_daemon)
 {
         struct host *h = *state;
 
@@ -77,7 +77,7 @@ static void test_memory_of_daemon(void **state)
         host_expect(h, "memory", DOCTOR_WARNING, "17 GiB", "less than that");
 }
 
-static void test_cgroup(void **state)
+HOST_TEST(test_cgroup)
 {
         struct host *h = *state;
 
@@ -98,7 +98,7 @@ static void test_cgroup(void **state)
 }
 
 /* The memory controller of version 1, alone or beside others; no limit is a large number. */
-static void test_cgroup_v1(void **state)
+HOST_TEST(test_cgroup_v1)
 {
         struct host *h = *state;
 
@@ -125,7 +125,7 @@ static void add_client(struct host *h, const char *tenant, uint32_t pid)
 }
 
 /* What a client writes first is charged to its own group, which must have room for all of it. */
-static void test_client_cgroups(void **state)
+HOST_TEST(test_client_cgroups)
 {
         struct host *h = *state;
         struct doctor_tenant *t = malloc(sizeof(*t));
@@ -175,7 +175,7 @@ static void test_client_cgroups(void **state)
         host_expect(h, "client-cgroups", DOCTOR_OK, "have room: 2", NULL);
 }
 
-static void test_cgroup_of_unit(void **state)
+HOST_TEST(test_cgroup_of_unit)
 {
         struct host *h = *state;
 
@@ -186,7 +186,7 @@ static void test_cgroup_of_unit(void **state)
         host_expect(h, "cgroup-memory", DOCTOR_WARNING, "may have 2 GiB", "systemctl edit");
 }
 
-static void test_overcommit(void **state)
+HOST_TEST(test_overcommit)
 {
         struct host *h = *state;
 
@@ -201,7 +201,7 @@ static void test_overcommit(void **state)
         host_expect(h, "overcommit", DOCTOR_WARNING, "leaves 2 GiB", "vm.overcommit_memory=0");
 }
 
-static void test_huge_pages(void **state)
+HOST_TEST(test_huge_pages)
 {
         static const char file[] = "/sys/kernel/mm/transparent_hugepage/shmem_enabled";
         struct host *h = *state;
@@ -226,7 +226,7 @@ static void write_module(struct host *h)
                 "NVRM version: NVIDIA UNIX x86_64 Kernel Module  550.54.14  Thu Feb 22\n");
 }
 
-static void test_driver_none(void **state)
+HOST_TEST(test_driver_none)
 {
         struct host *h = *state;
 
@@ -242,7 +242,7 @@ static void test_driver_none(void **state)
         host_expect(h, "driver", DOCTOR_WARNING, "driver 550.54.14", "libcuda1");
 }
 
-static void test_driver(void **state)
+HOST_TEST(test_driver)
 {
         struct host *h = *state;
 
@@ -259,7 +259,7 @@ static void test_driver(void **state)
         host_expect(h, "driver", DOCTOR_ERROR, "no driver", "dmesg");
 }
 
-static void test_device_nodes(void **state)
+HOST_TEST(test_device_nodes)
 {
         struct host *h = *state;
 
@@ -282,7 +282,7 @@ static void test_device_nodes(void **state)
                 "nvidia-modprobe -u");
 }
 
-static void test_transport(void **state)
+HOST_TEST(test_transport)
 {
         struct host *h = *state;
         struct driver_gpu *g;
@@ -297,7 +297,7 @@ static void test_transport(void **state)
         host_expect(h, "gpu-transport", DOCTOR_WARNING, "loses", "transport = auto");
 }
 
-static void test_persistence(void **state)
+HOST_TEST(test_persistence)
 {
         struct host *h = *state;
         struct driver_gpu *g = host_add_gpu(h, GPU, GIB);
@@ -315,7 +315,7 @@ static void test_persistence(void **state)
                 "systemctl restart nvidia-persistenced");
 }
 
-static void test_gpu_memory(void **state)
+HOST_TEST(test_gpu_memory)
 {
         struct host *h = *state;
         struct driver_gpu *g = host_add_gpu(h, GPU, 80 * GIB);
@@ -339,7 +339,7 @@ static void test_gpu_memory(void **state)
         host_expect(h, "gpu-memory", DOCTOR_UNCHECKED, "isn't known", NULL);
 }
 
-static void test_numa(void **state)
+HOST_TEST(test_numa)
 {
         struct host *h = *state;
         struct driver_gpu *g = host_add_gpu(h, GPU, GIB);
@@ -360,29 +360,4 @@ static void test_numa(void **state)
         host_expect(h, "numa", DOCTOR_WARNING, "from node 0 alone", "AllowedMemoryNodes");
         host_write(h, "/proc/42/status", "Name:\tkvleased\nMems_allowed_list:\t0-1\n");
         host_expect(h, "numa", DOCTOR_OK, "nodes 0-1", NULL);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                HOST_TEST(test_kernel),
-                HOST_TEST(test_clock),
-                HOST_TEST(test_memory),
-                HOST_TEST(test_memory_of_daemon),
-                HOST_TEST(test_cgroup),
-                HOST_TEST(test_cgroup_v1),
-                HOST_TEST(test_client_cgroups),
-                HOST_TEST(test_cgroup_of_unit),
-                HOST_TEST(test_overcommit),
-                HOST_TEST(test_huge_pages),
-                HOST_TEST(test_driver_none),
-                HOST_TEST(test_driver),
-                HOST_TEST(test_device_nodes),
-                HOST_TEST(test_transport),
-                HOST_TEST(test_persistence),
-                HOST_TEST(test_gpu_memory),
-                HOST_TEST(test_numa),
-        };
-
-        return RUN_TESTS(tests);
 }

@@ -103,7 +103,7 @@ static unsigned run(struct bench *w)
 
 /* A text of 60 pages, and 20 that continue its middle: every look counts, those on the way down,
  * too. Nothing is found of it after, by whatever key; what is beside it is. */
-static void test_slices(void **state)
+TEST_BARE(test_slices)
 {
         struct waiting d;
         struct bench w;
@@ -130,7 +130,7 @@ static void test_slices(void **state)
 }
 
 /* Between two slices the text is found up to where it goes on, as after evictions. */
-static void test_found_between(void **state)
+TEST_BARE(test_found_between)
 {
         unsigned before = 40, now;
         struct waiting d;
@@ -151,7 +151,7 @@ static void test_found_between(void **state)
 }
 
 /* As a small one is: there is nothing to wait for. */
-static void test_at_once(void **state)
+TEST_BARE(test_at_once)
 {
         uint8_t key[KEY_BYTES];
         struct bench w;
@@ -170,7 +170,7 @@ static void test_at_once(void **state)
 }
 
 /* Whatever is taken away at the place where it goes on, or all of it. */
-static void test_evicted_meanwhile(void **state)
+TEST_BARE(test_evicted_meanwhile)
 {
         struct waiting d;
         struct bench w;
@@ -209,7 +209,7 @@ static void move_page(struct bench *w, unsigned key)
         fixture_check(&w->f);
 }
 
-static void test_moved_meanwhile(void **state)
+TEST_BARE(test_moved_meanwhile)
 {
         struct waiting d;
         struct bench w;
@@ -229,7 +229,7 @@ static void test_moved_meanwhile(void **state)
         end(&w);
 }
 
-static void test_published_meanwhile(void **state)
+TEST_BARE(test_published_meanwhile)
 {
         struct waiting d;
         struct bench w;
@@ -254,7 +254,7 @@ static void test_published_meanwhile(void **state)
 }
 
 /* Who reads goes on reading, and nobody else finds it. */
-static void test_pinned(void **state)
+TEST_BARE(test_pinned)
 {
         struct waiting d;
         uint32_t pages[16];
@@ -273,7 +273,7 @@ static void test_pinned(void **state)
 }
 
 /* Two that meet: one in the other, one tag through both. */
-static void test_two(void **state)
+TEST_BARE(test_two)
 {
         struct waiting outer, inner, tag = {.n_done = 0};
         struct bench w;
@@ -298,7 +298,7 @@ static void test_two(void **state)
 }
 
 /* Everything becomes unfindable in the middle; the namespace goes. */
-static void test_namespace_meanwhile(void **state)
+TEST_BARE(test_namespace_meanwhile)
 {
         uint64_t n_pages, n_kept;
         struct waiting d, e;
@@ -325,7 +325,7 @@ static void test_namespace_meanwhile(void **state)
         end(&w);
 }
 
-static void test_limit(void **state)
+TEST_BARE(test_limit)
 {
         struct waiting d[DROPS_MAX];
         uint8_t key[KEY_BYTES];
@@ -349,7 +349,7 @@ static void test_limit(void **state)
 }
 
 /* Tenants take turns, whoever has more of them; of one tenant its drops do. */
-static void test_turns(void **state)
+TEST_BARE(test_turns)
 {
         struct waiting d[3], other;
         struct bench w, b;
@@ -382,7 +382,7 @@ static void test_turns(void **state)
 }
 
 /* What a session leaves: nobody waits for it, and it ends where somebody has use for a page. */
-static void test_text(void **state)
+TEST_BARE(test_text)
 {
         struct bench w;
         uint32_t s, t;
@@ -405,24 +405,4 @@ static void test_text(void **state)
         assert_int_equal(count_hits(w.a, 0, 40), 10);
         expect_pages(w.a, t, "0@0 1@1 2@2 3@3 4@4 5@5 6@6 7@7 8@8 9@9 100@10");
         end(&w);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_slices),
-                cmocka_unit_test(test_found_between),
-                cmocka_unit_test(test_at_once),
-                cmocka_unit_test(test_evicted_meanwhile),
-                cmocka_unit_test(test_moved_meanwhile),
-                cmocka_unit_test(test_published_meanwhile),
-                cmocka_unit_test(test_pinned),
-                cmocka_unit_test(test_two),
-                cmocka_unit_test(test_namespace_meanwhile),
-                cmocka_unit_test(test_limit),
-                cmocka_unit_test(test_turns),
-                cmocka_unit_test(test_text),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -79,7 +79,7 @@ static enum envelope_fault open_value(const struct scene *s, const struct envelo
         return fault;
 }
 
-static void test_opens(void **state)
+TEST(test_opens)
 {
         struct scene s = scene_new();
         struct value summed = seal(&s, NULL), sealed = seal(&s, &s.key);
@@ -103,7 +103,7 @@ static void test_opens(void **state)
 }
 
 /* Where the plain bytes lie. */
-static void test_seals_in_place(void **state)
+TEST(test_seals_in_place)
 {
         struct scene s = scene_new();
         struct value v;
@@ -118,7 +118,7 @@ static void test_seals_in_place(void **state)
 
 /* The bytes of the format: SHA-256 of a sealed value that Python's cryptography made of the same
  * fields, by AES-256-GCM with the page's key of test_exchange_keys.c. */
-static void test_vector(void **state)
+TEST(test_vector)
 {
         struct scene s = scene_new();
         struct value sealed = seal(&s, &s.key);
@@ -131,7 +131,7 @@ static void test_vector(void **state)
                 "cbeae9c46ea868ed75738814f5128eb8bdcc1088ac501b5aaff10ec611718f04");
 }
 
-static void test_nonces_differ(void **state)
+TEST(test_nonces_differ)
 {
         struct scene s = scene_new();
         struct iovec iov = {s.payload, PAYLOAD};
@@ -155,7 +155,7 @@ static void refuses(const struct scene *s, const struct envelope *want, const st
 }
 
 /* A good envelope of something else than what was asked for. */
-static void test_swapped(void **state)
+TEST(test_swapped)
 {
         struct scene s = scene_new();
         struct value summed = seal(&s, NULL), sealed = seal(&s, &s.key);
@@ -196,7 +196,7 @@ static void test_swapped(void **state)
                 open_value(&s, &s.envelope, &key, &sealed, sizeof(sealed)), ENVELOPE_SEAL_BROKEN);
 }
 
-static void test_lengths(void **state)
+TEST(test_lengths)
 {
         struct scene s = scene_new();
         struct value summed = seal(&s, NULL), sealed = seal(&s, &s.key);
@@ -218,7 +218,7 @@ static void test_lengths(void **state)
 }
 
 /* More than was ever sealed, from who sums it and who asks for it alike. */
-static void test_too_long(void **state)
+TEST(test_too_long)
 {
         struct scene s = scene_new();
         struct value summed = seal(&s, NULL);
@@ -237,7 +237,7 @@ static void test_too_long(void **state)
                 ENVELOPE_LENGTH);
 }
 
-static void test_not_sealed_if_wrong(void **state)
+TEST(test_not_sealed_if_wrong)
 {
         struct scene s = scene_new();
         struct iovec iov = {s.payload, PAYLOAD};
@@ -258,7 +258,7 @@ static void test_not_sealed_if_wrong(void **state)
 }
 
 /* What a header says that this version never writes, or of something else; its sum is right. */
-static void test_summed_by_enemy(void **state)
+TEST(test_summed_by_enemy)
 {
         static const struct {
                 size_t at;
@@ -297,7 +297,7 @@ static void test_summed_by_enemy(void **state)
 }
 
 /* What a header says that this version never writes. */
-static void test_format(void **state)
+TEST(test_format)
 {
         static const struct {
                 size_t at;
@@ -340,7 +340,7 @@ static void test_format(void **state)
         }
 }
 
-static void test_words(void **state)
+TEST(test_words)
 {
         for (unsigned i = 0; i < N_ENVELOPE_FAULTS; i++) {
                 assert_non_null(envelope_fault_name((enum envelope_fault)i));
@@ -416,7 +416,7 @@ static void mutate(struct value *v, const struct value values[N_VALUES])
         }
 }
 
-static void test_mutations(void **state)
+TEST(test_mutations)
 {
         struct scene s = scene_new();
         struct value values[2][N_VALUES];
@@ -455,24 +455,4 @@ static void test_mutations(void **state)
         assert_true(n_by_fault[ENVELOPE_PAYLOAD_SUM] > 0);
         for (enum envelope_fault f = ENVELOPE_OTHER_ID; f <= ENVELOPE_TOKENS_BAD; f++)
                 assert_true(n_by_fault[f] > 0);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_opens),
-                TEST(test_seals_in_place),
-                TEST(test_vector),
-                TEST(test_nonces_differ),
-                TEST(test_swapped),
-                TEST(test_lengths),
-                TEST(test_too_long),
-                TEST(test_not_sealed_if_wrong),
-                TEST(test_summed_by_enemy),
-                TEST(test_format),
-                TEST(test_words),
-                TEST(test_mutations),
-        };
-
-        return RUN_TESTS(tests);
 }

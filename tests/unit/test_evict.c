@@ -449,14 +449,14 @@ static void drive(const struct evict_ops *ops, uint32_t n_tiers, bool memory_fai
         world_deinit(&w);
 }
 
-static void test_driven_as_by_the_daemon(void **state)
+TEST(test_driven_as_by_the_daemon)
 {
         random_start(__func__);
         for (const struct evict_ops *const *p = sim_policies; *p; p++)
                 drive(*p, 1, false);
 }
 
-static void test_over_three_tiers(void **state)
+TEST(test_over_three_tiers)
 {
         random_start(__func__);
         for (const struct evict_ops *const *p = sim_policies; *p; p++)
@@ -464,7 +464,7 @@ static void test_over_three_tiers(void **state)
                         drive(*p, 3, false);
 }
 
-static void test_while_memory_fails(void **state)
+TEST(test_while_memory_fails)
 {
         random_start(__func__);
         for (const struct evict_ops *const *p = sim_policies; *p; p++)
@@ -474,7 +474,7 @@ static void test_while_memory_fails(void **state)
                         drive(*p, 2, true);
 }
 
-static void test_created_or_not(void **state)
+TEST(test_created_or_not)
 {
         struct world w = {0};
 
@@ -497,7 +497,7 @@ static void test_created_or_not(void **state)
 }
 
 /* None goes by order in the tree alone: with all else equal, an unused page leaves before used. */
-static void test_unused_goes_before_used(void **state)
+TEST(test_unused_goes_before_used)
 {
         for (const struct evict_ops *const *p = sim_policies; *p; p++) {
                 struct world w;
@@ -531,17 +531,4 @@ static void test_unused_goes_before_used(void **state)
                         fail_msg("%s takes what was used", (*p)->name);
                 world_deinit(&w);
         }
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_driven_as_by_the_daemon),
-                TEST(test_over_three_tiers),
-                TEST(test_while_memory_fails),
-                TEST(test_created_or_not),
-                TEST(test_unused_goes_before_used),
-        };
-
-        return RUN_TESTS(tests);
 }

@@ -25,7 +25,7 @@ static void use(struct buffers *b, uint32_t n, uint64_t bytes, uint64_t now_nsec
         }
 }
 
-static void test_used_again(void **state)
+TEST_BARE(test_used_again)
 {
         struct buffers b = {0};
         uint8_t *one = buffers_take(&b, BYTES), *other = buffers_take(&b, BYTES);
@@ -44,7 +44,7 @@ static void test_used_again(void **state)
         assert_int_equal(b.n, 0);
 }
 
-static void test_bounded(void **state)
+TEST_BARE(test_bounded)
 {
         struct buffers b = {0};
 
@@ -59,7 +59,7 @@ static void test_bounded(void **state)
         assert_int_equal(b.n, 0);
 }
 
-static void test_until_idle(void **state)
+TEST_BARE(test_until_idle)
 {
         struct buffers b = {0};
 
@@ -71,15 +71,4 @@ static void test_until_idle(void **state)
         assert_int_equal(b.n, 3);
         assert_true(buffers_work(&b, 20 + BUFFERS_KEPT_NSEC) == UINT64_MAX);
         assert_int_equal(b.n, 0);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_used_again),
-                cmocka_unit_test(test_bounded),
-                cmocka_unit_test(test_until_idle),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

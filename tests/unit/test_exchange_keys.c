@@ -28,7 +28,7 @@ static void is_hex(const uint8_t bytes[32], const char *hex)
         assert_string_equal(format_hex(bytes, 32, text), hex);
 }
 
-static void test_places(void **state)
+TEST(test_places)
 {
         struct exchange_tenant t = fixture_tenant();
         uint8_t id[EXCHANGE_ID_BYTES], place[EXCHANGE_PLACE_BYTES];
@@ -58,7 +58,7 @@ static void test_places(void **state)
         is_hex(place, OPEN);
 }
 
-static void test_members(void **state)
+TEST(test_members)
 {
         struct exchange_tenant t = fixture_tenant(), others = fixture_tenant();
         uint8_t id[EXCHANGE_ID_BYTES];
@@ -79,7 +79,7 @@ static void test_members(void **state)
 }
 
 /* Whatever part of a page, and which page by its key alone. */
-static void test_parts_lie_in_one_slot(void **state)
+TEST(test_parts_lie_in_one_slot)
 {
         static const uint32_t parts[] = {0, 1, 17, MEMBER, UINT32_MAX};
         uint8_t id[EXCHANGE_ID_BYTES] = {0}, key[EXCHANGE_KEY_BYTES] = {0};
@@ -101,7 +101,7 @@ static void test_parts_lie_in_one_slot(void **state)
         assert_int_not_equal(slots[0], slots[1]);
 }
 
-static void test_seal_keys(void **state)
+TEST(test_seal_keys)
 {
         struct exchange_tenant t = fixture_tenant();
         uint8_t id[EXCHANGE_ID_BYTES], key[32];
@@ -117,7 +117,7 @@ static void test_seal_keys(void **state)
 }
 
 /* The longest names that there are fit. */
-static void test_longest(void **state)
+TEST(test_longest)
 {
         struct exchange_tenant t = fixture_tenant();
         const uint8_t place[EXCHANGE_PLACE_BYTES] = {0xff};
@@ -134,7 +134,7 @@ static void test_longest(void **state)
         assert_int_equal(exchange_session_name(&t, id, session, 0, name), -EINVAL);
 }
 
-static void test_texts_too_long(void **state)
+TEST(test_texts_too_long)
 {
         static char text[EXCHANGE_TEXTS_MAX + 1];
         struct exchange_tenant t = fixture_tenant();
@@ -157,7 +157,7 @@ static void test_texts_too_long(void **state)
 
 /* Whatever differs in one field has another identity; text that goes from one field to the next
  * one, too. */
-static void test_identities_differ(void **state)
+TEST(test_identities_differ)
 {
         struct exchange_tenant t = fixture_tenant(), others = fixture_tenant();
         struct exchange_model models[16];
@@ -193,7 +193,7 @@ static void test_identities_differ(void **state)
                         assert_memory_not_equal(ids[i], ids[j], EXCHANGE_ID_BYTES);
 }
 
-static void test_places_differ(void **state)
+TEST(test_places_differ)
 {
         struct exchange_tenant t = fixture_tenant(), others = fixture_tenant();
         uint8_t id[EXCHANGE_ID_BYTES] = {0}, key[EXCHANGE_KEY_BYTES] = {0};
@@ -212,20 +212,4 @@ static void test_places_differ(void **state)
         for (unsigned i = 0; i < n; i++)
                 for (unsigned j = 0; j < i; j++)
                         assert_memory_not_equal(places[i], places[j], EXCHANGE_PLACE_BYTES);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_places),
-                TEST(test_members),
-                TEST(test_parts_lie_in_one_slot),
-                TEST(test_seal_keys),
-                TEST(test_longest),
-                TEST(test_texts_too_long),
-                TEST(test_identities_differ),
-                TEST(test_places_differ),
-        };
-
-        return RUN_TESTS(tests);
 }

@@ -80,7 +80,7 @@ static void assert_last(const struct teller *t, uint64_t n, const char *reason, 
 
 /* ---- reached or not -------------------------------------------------------------------------- */
 
-static void test_why(void **state)
+TEST(test_why)
 {
         static const struct {
                 int error;
@@ -107,7 +107,7 @@ static void test_why(void **state)
         }
 }
 
-static void test_lost_and_regained(void **state)
+TEST(test_lost_and_regained)
 {
         struct remote_summary nameless = {.state = REMOTE_UNREACHED};
         struct teller t;
@@ -140,7 +140,7 @@ static void test_lost_and_regained(void **state)
 }
 
 /* What is over before it is told isn't told. */
-static void test_short_outage(void **state)
+TEST(test_short_outage)
 {
         struct teller t;
 
@@ -156,7 +156,7 @@ static void test_short_outage(void **state)
 
 /* One that comes and goes all the time fills nothing, all times are counted, and what was told last
  * is the truth a minute later. */
-static void test_flapping(void **state)
+TEST(test_flapping)
 {
         uint64_t n, now = 1;
         struct teller t;
@@ -186,7 +186,7 @@ static void test_flapping(void **state)
 
 /* ---- nodes ----------------------------------------------------------------------------------- */
 
-static void test_node_left_alone(void **state)
+TEST(test_node_left_alone)
 {
         struct remote_summary more = partly;
         struct teller t;
@@ -221,7 +221,7 @@ static void test_node_left_alone(void **state)
 }
 
 /* Of a store of which all nodes are left alone nothing more is said of these. */
-static void test_nodes_of_a_lost_store(void **state)
+TEST(test_nodes_of_a_lost_store)
 {
         struct teller t;
 
@@ -241,7 +241,7 @@ static void test_nodes_of_a_lost_store(void **state)
 }
 
 /* A node that comes and goes all the time fills nothing; it is told of at most once a minute. */
-static void test_flapping_node(void **state)
+TEST(test_flapping_node)
 {
         uint64_t now = 1;
         struct teller t;
@@ -271,7 +271,7 @@ static void fail_between(struct teller *t, unsigned from, unsigned to)
 }
 
 /* What happens within a minute is told together, with whatever is true then. */
-static void test_told_together(void **state)
+TEST(test_told_together)
 {
         struct teller t;
 
@@ -299,7 +299,7 @@ static void test_told_together(void **state)
 
 /* ---- refused values -------------------------------------------------------------------------- */
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
         struct teller t;
 
@@ -339,7 +339,7 @@ static void test_refused(void **state)
 }
 
 /* As many reasons as there are, and one that nobody expects. */
-static void test_all_reasons(void **state)
+TEST(test_all_reasons)
 {
         struct teller t;
 
@@ -353,22 +353,4 @@ static void test_all_reasons(void **state)
         see(&t, &reached, 100 * SEC);
         assert_last(&t, N_ENVELOPE_FAULTS + 2, "another", 1);
         teller_end(&t);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_why),
-                TEST(test_lost_and_regained),
-                TEST(test_short_outage),
-                TEST(test_flapping),
-                TEST(test_node_left_alone),
-                TEST(test_nodes_of_a_lost_store),
-                TEST(test_flapping_node),
-                TEST(test_told_together),
-                TEST(test_refused),
-                TEST(test_all_reasons),
-        };
-
-        return RUN_TESTS(tests);
 }

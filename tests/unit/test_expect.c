@@ -165,7 +165,7 @@ static bool has_text(const struct cache *c, uint32_t first, uint32_t n)
 }
 
 /* The oldest text is expected: all others go before it, and what comes after its middle does. */
-static void test_is_kept(void **state)
+TEST(test_is_kept)
 {
         for (size_t i = 0; i < ARRAY_SIZE(all_ops); i++) {
                 struct cache c;
@@ -183,7 +183,7 @@ static void test_is_kept(void **state)
 }
 
 /* Where nothing else can go it goes, from its end, and the rest stays expected. */
-static void test_yields(void **state)
+TEST(test_yields)
 {
         for (size_t i = 0; i < ARRAY_SIZE(all_ops); i++) {
                 struct cache c;
@@ -205,7 +205,7 @@ static void test_yields(void **state)
 }
 
 /* Who reads it keeps it: the next one yields, the last first, and none is asked twice. */
-static void test_yields_nothing_that_is_read(void **state)
+TEST(test_yields_nothing_that_is_read)
 {
         struct cache c;
 
@@ -227,7 +227,7 @@ static void test_yields_nothing_that_is_read(void **state)
         cache_deinit(&c);
 }
 
-static void test_expires(void **state)
+TEST(test_expires)
 {
         for (size_t i = 0; i < ARRAY_SIZE(all_ops); i++) {
                 struct cache c;
@@ -253,7 +253,7 @@ static void test_expires(void **state)
 }
 
 /* By a touch of the text, or of what continues it; each request counts. */
-static void test_is_fulfilled(void **state)
+TEST(test_is_fulfilled)
 {
         struct cache c;
 
@@ -283,7 +283,7 @@ static void test_is_fulfilled(void **state)
 
 /* Beyond the share the text that was said last loses pages from its end; one alone can't have more
  * either. */
-static void test_share(void **state)
+TEST(test_share)
 {
         struct cache c;
 
@@ -310,7 +310,7 @@ static void test_share(void **state)
 
 /* One that was said before others, of which one has come, never comes: it gives up what is too
  * much, and its place. */
-static void test_overdue(void **state)
+TEST(test_overdue)
 {
         struct cache c;
 
@@ -338,7 +338,7 @@ static void test_overdue(void **state)
 }
 
 /* More texts than there can be: they are told in vain. One that is there counts as before. */
-static void test_most(void **state)
+TEST(test_most)
 {
         struct cache c;
 
@@ -357,7 +357,7 @@ static void test_most(void **state)
 }
 
 /* A text that has more pages than one walk goes through isn't expected. */
-static void test_too_long(void **state)
+TEST(test_too_long)
 {
         struct tree tree;
         struct expect_counters counters = {0};
@@ -386,7 +386,7 @@ static void test_too_long(void **state)
 }
 
 /* In each tier it is kept where it lies, also after it went there or came from there. */
-static void test_tiers(void **state)
+TEST(test_tiers)
 {
         for (size_t i = 0; i < ARRAY_SIZE(all_ops); i++) {
                 struct cache c;
@@ -418,7 +418,7 @@ static void test_tiers(void **state)
 }
 
 /* Somebody moves an expected page: two locks, of which either may go first. */
-static void test_two_locks(void **state)
+TEST(test_two_locks)
 {
         for (size_t i = 0; i < ARRAY_SIZE(all_ops); i++)
                 for (int first = 0; first < 2; first++) {
@@ -447,7 +447,7 @@ static void test_two_locks(void **state)
 /* ---- all of it in any order ------------------------------------------------------------------ */
 
 /* Long texts that branch, and a few of which more begin others than are looked for one by one. */
-static void test_deep_texts(void **state)
+TEST(test_deep_texts)
 {
         random_start(__func__);
         for (unsigned round = 0; round < 10; round++) {
@@ -473,7 +473,7 @@ static void test_deep_texts(void **state)
 
 /* What a touch goes through doesn't grow with its text, whether something is expected of that text
  * or of another one. */
-static void test_touch_is_short(void **state)
+TEST(test_touch_is_short)
 {
         const uint32_t n = EVICT_WALK_PAGES;
         uint64_t n_pages[TREE_TIERS] = {UINT32_MAX};
@@ -588,7 +588,7 @@ static void do_something(struct cache *c, uint32_t *n_cached)
 }
 
 /* Nothing is held: in the end all of it can go. */
-static void test_any_order(void **state)
+TEST(test_any_order)
 {
         for (size_t i = 0; i < ARRAY_SIZE(all_ops); i++) {
                 uint32_t n_cached = 0, victim;
@@ -614,23 +614,6 @@ static void test_any_order(void **state)
 
 int main(void)
 {
-        const struct CMUnitTest tests[] = {
-                TEST(test_is_kept),
-                TEST(test_yields),
-                TEST(test_yields_nothing_that_is_read),
-                TEST(test_expires),
-                TEST(test_is_fulfilled),
-                TEST(test_share),
-                TEST(test_overdue),
-                TEST(test_most),
-                TEST(test_deep_texts),
-                TEST(test_touch_is_short),
-                TEST(test_too_long),
-                TEST(test_tiers),
-                TEST(test_two_locks),
-                TEST(test_any_order),
-        };
-
         random_start("test_expect");
-        return RUN_TESTS(tests);
+        return test_run_all(NULL, NULL);
 }

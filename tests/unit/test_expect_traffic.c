@@ -52,7 +52,7 @@ static void try_size(
         g->n++;
 }
 
-static void test_queue(void **state)
+TEST(test_queue)
 {
         for (unsigned p = 0; evict_policies[p]; p++) {
                 struct gains g = {0};
@@ -77,11 +77,4 @@ static void test_queue(void **state)
                 assert_true(g.wrong_sum > 0);
                 assert_true(g.true_sum > g.wrong_sum);
         }
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {TEST(test_queue)};
-
-        return RUN_TESTS(tests);
 }

@@ -78,7 +78,7 @@ static void lease_and_free(struct world *w, uint32_t n, uint64_t now_nsec)
         assert_int_equal(free_pages(w->attach, pages, n, NULL), 0);
 }
 
-static void test_others_go_before_it(void **state)
+TEST(test_others_go_before_it)
 {
         struct world w;
 
@@ -95,7 +95,7 @@ static void test_others_go_before_it(void **state)
 }
 
 /* Without it the oldest text is the first to go. */
-static void test_it_makes_the_difference(void **state)
+TEST(test_it_makes_the_difference)
 {
         struct world w;
 
@@ -106,7 +106,7 @@ static void test_it_makes_the_difference(void **state)
 }
 
 /* No lease fails for it: where nothing else can go, it does, from its end. */
-static void test_leases_get_it(void **state)
+TEST(test_leases_get_it)
 {
         struct world w;
 
@@ -121,7 +121,7 @@ static void test_leases_get_it(void **state)
         world_end(&w);
 }
 
-static void test_expires(void **state)
+TEST(test_expires)
 {
         struct world w;
 
@@ -137,7 +137,7 @@ static void test_expires(void **state)
 }
 
 /* The ring's bound is the socket's. */
-static void test_longest_time(void **state)
+TEST(test_longest_time)
 {
         uint64_t most = EXPECT_TTL_MOST_MSEC / 1000 * SECOND;
         struct world w;
@@ -152,7 +152,7 @@ static void test_longest_time(void **state)
 }
 
 /* A quarter of what is cached: the second text is one too many. */
-static void test_share(void **state)
+TEST(test_share)
 {
         struct world w;
 
@@ -168,7 +168,7 @@ static void test_share(void **state)
 
 /* Another tenant's claims take sets of it as they take any other: each set has something that is
  * expected. */
-static void test_other_tenants_get_it(void **state)
+TEST(test_other_tenants_get_it)
 {
         uint32_t pages[2 * SET_PAGES];
         uint8_t keys[2 * KEY_BYTES];
@@ -191,7 +191,7 @@ static void test_other_tenants_get_it(void **state)
         world_end(&w);
 }
 
-static void test_nothing_is_cached(void **state)
+TEST(test_nothing_is_cached)
 {
         struct world w;
 
@@ -203,7 +203,7 @@ static void test_nothing_is_cached(void **state)
 }
 
 /* All of it is invalidated at once, and the namespace goes with expectations. */
-static void test_invalidated(void **state)
+TEST(test_invalidated)
 {
         uint64_t n;
         struct world w;
@@ -220,7 +220,7 @@ static void test_invalidated(void **state)
 }
 
 /* By a ring: the page that the client has found, if it is that still. */
-static void test_by_page(void **state)
+TEST(test_by_page)
 {
         struct submit_result result;
         struct submit_chain chain = {0};
@@ -250,22 +250,4 @@ static void test_by_page(void **state)
         assert_string_equal(result.violation, "ring-op");
         assert_int_equal(counters(&w)->received, 1);
         world_end(&w);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_others_go_before_it),
-                TEST(test_it_makes_the_difference),
-                TEST(test_leases_get_it),
-                TEST(test_expires),
-                TEST(test_longest_time),
-                TEST(test_share),
-                TEST(test_other_tenants_get_it),
-                TEST(test_nothing_is_cached),
-                TEST(test_invalidated),
-                TEST(test_by_page),
-        };
-
-        return RUN_TESTS(tests);
 }

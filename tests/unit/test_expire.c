@@ -79,7 +79,7 @@ static uint64_t n_cached(struct world *w)
         return ns_count_findable(w->a->ns);
 }
 
-static void test_never(void **state)
+TEST(test_never)
 {
         struct world w;
 
@@ -93,7 +93,7 @@ static void test_never(void **state)
 }
 
 /* Not before its time, and at most a tenth of it later; a whole text, leaves first. */
-static void test_idle(void **state)
+TEST(test_idle)
 {
         struct world w;
 
@@ -116,7 +116,7 @@ static void test_idle(void **state)
 
 /* Who looks up a text keeps it, all of it, though its deepest page alone is noted. What was
  * published beyond what is looked up goes. */
-static void test_used(void **state)
+TEST(test_used)
 {
         struct world w;
 
@@ -138,7 +138,7 @@ static void test_used(void **state)
 }
 
 /* A leaf that goes speaks for its parent: this was used as lately as the leaf. */
-static void test_parent_as_fresh(void **state)
+TEST(test_parent_as_fresh)
 {
         struct world w;
         uint8_t key[KEY_BYTES];
@@ -160,7 +160,7 @@ static void test_parent_as_fresh(void **state)
 }
 
 /* What is pinned stays, over the socket and in a segment; its time begins when it is let go. */
-static void test_pinned(void **state)
+TEST(test_pinned)
 {
         struct world w;
         uint32_t page, other;
@@ -191,7 +191,7 @@ static void test_pinned(void **state)
 }
 
 /* Pages that nobody has found since their publish go sooner; those that somebody has don't. */
-static void test_unused(void **state)
+TEST(test_unused)
 {
         struct explanation e;
         struct world w;
@@ -224,7 +224,7 @@ static void test_unused(void **state)
 }
 
 /* What the opener of the namespace said goes before what the tenant has. */
-static void test_of_namespace(void **state)
+TEST(test_of_namespace)
 {
         struct world w;
 
@@ -249,7 +249,7 @@ static void lease_some(struct world *w, unsigned n, uint64_t now_msec, uint32_t 
         stock_leased(w->a->ns, n, now_msec * MSEC);
 }
 
-static void test_free_ahead(void **state)
+TEST(test_free_ahead)
 {
         struct world w;
         struct ns *ns;
@@ -293,20 +293,4 @@ static void test_free_ahead(void **state)
         assert_int_equal(ns->counters.evictions, 13);
         assert_int_equal(ns->reclaim.stock.n_to_free, 0);
         end(&w);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_never),
-                TEST(test_idle),
-                TEST(test_used),
-                TEST(test_parent_as_fresh),
-                TEST(test_pinned),
-                TEST(test_unused),
-                TEST(test_of_namespace),
-                TEST(test_free_ahead),
-        };
-
-        return RUN_TESTS(tests);
 }

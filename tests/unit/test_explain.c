@@ -86,7 +86,7 @@ static void evict_for(struct world *w, struct client *c, struct ns *ns, const st
         settle_all(&w->server.store);
 }
 
-static void test_names(void **state)
+TEST(test_names)
 {
         struct world w;
         struct client *c, *admin;
@@ -170,7 +170,7 @@ static int deaf_port(char address[32])
         return fd;
 }
 
-static void test_other_hosts(void **state)
+TEST(test_other_hosts)
 {
         struct exchange_figures before, after;
         struct client *c, *admin;
@@ -221,7 +221,7 @@ static void test_other_hosts(void **state)
 
 /* ---- what is refused ------------------------------------------------------------------------- */
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
         static const struct {
                 size_t n_bytes;
@@ -259,11 +259,5 @@ static void test_refused(void **state)
 
 int main(void)
 {
-        const struct CMUnitTest tests[] = {
-                TEST(test_names),
-                TEST(test_other_hosts),
-                TEST(test_refused),
-        };
-
-        return cmocka_run_group_tests(tests, world_warm_up, NULL);
+        return test_run_all(world_warm_up, NULL);
 }

@@ -51,7 +51,7 @@ static void step(struct scene *s, uint64_t keys, uint64_t hits, uint64_t fast, u
         history_add(&s->history, s->now_nsec, &s->status, &s->counters);
 }
 
-static void test_points(void **state)
+TEST(test_points)
 {
         struct scene *s = malloc(sizeof(*s));
         struct history_point p;
@@ -88,7 +88,7 @@ static void test_points(void **state)
         free(s);
 }
 
-static void test_gaps(void **state)
+TEST(test_gaps)
 {
         struct scene *s = malloc(sizeof(*s));
         struct history_point p;
@@ -113,7 +113,7 @@ static void test_gaps(void **state)
 }
 
 /* The ring has the last hour, in order. */
-static void test_an_hour(void **state)
+TEST(test_an_hour)
 {
         struct scene *s = malloc(sizeof(*s));
         struct history_point p;
@@ -132,7 +132,7 @@ static void test_an_hour(void **state)
 }
 
 /* A daemon that doesn't know of times, or that has other buckets than the one before. */
-static void test_without_times(void **state)
+TEST(test_without_times)
 {
         struct scene *s = malloc(sizeof(*s));
         struct history_point p;
@@ -147,16 +147,4 @@ static void test_without_times(void **state)
         assert_int_equal(p.keys, 3);
         assert_int_equal(p.median_usec, 0);
         free(s);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_points),
-                TEST(test_gaps),
-                TEST(test_an_hour),
-                TEST(test_without_times),
-        };
-
-        return RUN_TESTS(tests);
 }

@@ -63,7 +63,7 @@ static void round_of(struct scene *s, const char *expected, double level, double
         s->n = 0;
 }
 
-static void test_first_have_names(void **state)
+TEST(test_first_have_names)
 {
         struct scene s = {.n = 0};
 
@@ -81,7 +81,7 @@ static void test_first_have_names(void **state)
 }
 
 /* A name that came free goes to a row that is new, not to one of the rest. */
-static void test_places_are_kept(void **state)
+TEST(test_places_are_kept)
 {
         struct scene s = {.n = 0};
 
@@ -106,7 +106,7 @@ static void test_places_are_kept(void **state)
         limit_deinit(&s.limit);
 }
 
-static void test_counters_never_fall(void **state)
+TEST(test_counters_never_fall)
 {
         struct scene s = {.n = 0};
 
@@ -126,7 +126,7 @@ static void test_counters_never_fall(void **state)
         limit_deinit(&s.limit);
 }
 
-static void test_memory(void **state)
+TEST(test_memory)
 {
         alloc_fail_each(n)
         {
@@ -148,7 +148,7 @@ static void test_memory(void **state)
 }
 
 /* A row that lacks the part in which a metric is adds nothing to its sum. */
-static void test_rows_without_a_part(void **state)
+TEST(test_rows_without_a_part)
 {
         struct inner {
                 uint64_t value;
@@ -174,17 +174,4 @@ static void test_rows_without_a_part(void **state)
         assert_int_equal(n_named, 0);
         assert_true(limit_sum(&limit, 0) == 7);
         limit_deinit(&limit);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_first_have_names),
-                TEST(test_places_are_kept),
-                TEST(test_counters_never_fall),
-                TEST(test_memory),
-                TEST(test_rows_without_a_part),
-        };
-
-        return RUN_TESTS(tests);
 }

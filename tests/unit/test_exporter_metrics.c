@@ -55,7 +55,7 @@ static void check_once(const char *name, unsigned *n)
                 }
 }
 
-static void test_tables(void **state)
+TEST(test_tables)
 {
         for (size_t i = 0; i < n_metric_tables; i++) {
                 const struct metric_table *t = metric_tables[i];
@@ -76,7 +76,7 @@ static void test_tables(void **state)
 }
 
 /* What stands in a row is what is told. */
-static void test_values(void **state)
+TEST(test_values)
 {
         Kvlease__V1__AdminTenant t = KVLEASE__V1__ADMIN_TENANT__INIT;
         static const struct metric limit = {
@@ -144,7 +144,7 @@ static void assert_tier(
 }
 
 /* Each tier has its figure, and one that the namespace hasn't has none. */
-static void test_tiers(void **state)
+TEST(test_tiers)
 {
         Kvlease__V1__AdminNamespace row = KVLEASE__V1__ADMIN_NAMESPACE__INIT;
         Kvlease__V1__AdminTier host = KVLEASE__V1__ADMIN_TIER__INIT;
@@ -163,7 +163,7 @@ static void test_tiers(void **state)
 }
 
 /* A row of what lies below a device is told as the device's, and as of its tier. */
-static void test_names_of_tiers(void **state)
+TEST(test_names_of_tiers)
 {
         static const char *const tables[] = {"devices", "pools", "regions"};
         Kvlease__V1__AdminDevice device = KVLEASE__V1__ADMIN_DEVICE__INIT;
@@ -189,7 +189,7 @@ static double device_state(const Kvlease__V1__AdminDevice *row, const char *stat
 }
 
 /* What kvleased says of the queue of a disk's row is "ok" for ever: the disk's own state counts. */
-static void test_state_of_a_disk(void **state)
+TEST(test_state_of_a_disk)
 {
         Kvlease__V1__AdminDevice row = KVLEASE__V1__ADMIN_DEVICE__INIT;
         Kvlease__V1__AdminTier disk = KVLEASE__V1__ADMIN_TIER__INIT;
@@ -202,17 +202,4 @@ static void test_state_of_a_disk(void **state)
         assert_true(device_state(&row, "ok") == 0);
         assert_true(device_state(&row, "failing") == 0);
         assert_true(device_state(&row, "off") == 1);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_tables),
-                TEST(test_values),
-                TEST(test_tiers),
-                TEST(test_names_of_tiers),
-                TEST(test_state_of_a_disk),
-        };
-
-        return RUN_TESTS(tests);
 }

@@ -13,7 +13,7 @@
 
 #define NUMBERS " 1 1 1 0 -1 4194560 100 0 0 0 250 150 0 0 20 0 3 0 12345 8192000 321"
 
-static void test_parse(void **state)
+TEST(test_parse)
 {
         static const char *const names[] = {"kvlease-exporte", "a b", ") S 1 (", ""};
         double ticks = (double)sysconf(_SC_CLK_TCK);
@@ -32,7 +32,7 @@ static void test_parse(void **state)
         }
 }
 
-static void test_nonsense(void **state)
+TEST(test_nonsense)
 {
         static const char *const lines[] = {"", "42", "42 (x", "42 (x)", "42 (x) S",
                 "42 (x) S 1 2 3", "42 (x) S 1 1 1 0 -1 4194560 100 0 0 0 x", "()"};
@@ -67,7 +67,7 @@ static double value_now(const char *name)
         return value;
 }
 
-static void test_figures(void **state)
+TEST(test_figures)
 {
         double files = value_now("process_open_fds"), cpu = value_now("process_cpu_seconds_total");
         double now = (double)time(NULL), started = value_now("process_start_time_seconds");
@@ -90,7 +90,7 @@ static void test_figures(void **state)
                 ; /* it grows by what this takes */
 }
 
-static void test_open_metrics(void **state)
+TEST(test_open_metrics)
 {
         struct text t;
 
@@ -105,16 +105,4 @@ static void test_open_metrics(void **state)
         text_sample(&t, &(struct text_labels){0}, 1);
         assert_non_null(strstr(t.data, "\nkvlease_up 1\n"));
         text_deinit(&t);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_parse),
-                TEST(test_nonsense),
-                TEST(test_figures),
-                TEST(test_open_metrics),
-        };
-
-        return RUN_TESTS(tests);
 }

@@ -3,7 +3,7 @@
 
 #include "client/exporter/slots.h"
 
-static void test_oldest_goes(void **state)
+TEST(test_oldest_goes)
 {
         const uint64_t later = 100 + SLOTS_ASK_NSEC + 100;
         struct slot *first[SLOTS_KEPT], *last;
@@ -37,7 +37,7 @@ static void test_oldest_goes(void **state)
 }
 
 /* Requests that come before the answers of those before them are taken renew nothing. */
-static void test_pipelining(void **state)
+TEST(test_pipelining)
 {
         struct slot *pipelining;
         struct slots s;
@@ -69,7 +69,7 @@ static void fill(struct slots *s, uint64_t now)
 }
 
 /* Who takes nothing goes, and nobody else. */
-static void test_stalled(void **state)
+TEST(test_stalled)
 {
         const uint64_t later = 1000 + SLOTS_STALL_NSEC + 1;
         struct slots s;
@@ -88,7 +88,7 @@ static void test_stalled(void **state)
 }
 
 /* Who takes a byte now and then has no more time than others. */
-static void test_slow(void **state)
+TEST(test_slow)
 {
         const uint64_t late = 1000 + SLOTS_ANSWER_NSEC + 1;
         struct slots s;
@@ -102,7 +102,7 @@ static void test_slow(void **state)
 }
 
 /* Places run out while answers are made; soon after they are, others have places. */
-static void test_all_asked(void **state)
+TEST(test_all_asked)
 {
         const uint64_t later = 2000 + SLOTS_STALL_NSEC + 1;
         struct slots s;
@@ -125,7 +125,7 @@ static uint64_t unread_of(int fd)
         return (uint64_t)fd; /* descriptor 0 takes all */
 }
 
-static void test_streams(void **state)
+TEST(test_streams)
 {
         struct slots s;
 
@@ -135,18 +135,4 @@ static void test_streams(void **state)
         assert_null(slots_stalled_stream(&s, unread_of)); /* it may be under way */
         assert_ptr_equal(slots_stalled_stream(&s, unread_of), &s.all[1]);
         assert_null(slots_stalled_stream(&s, unread_of));
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_oldest_goes),
-                TEST(test_pipelining),
-                TEST(test_stalled),
-                TEST(test_slow),
-                TEST(test_all_asked),
-                TEST(test_streams),
-        };
-
-        return RUN_TESTS(tests);
 }

@@ -48,7 +48,7 @@ static const char *text_of(const json_t *object, const char *name)
 }
 
 /* Names that are markup, quotes, controls and no UTF-8; a limit that is none. */
-static void test_names(void **state)
+TEST(test_names)
 {
         static const char *const names[] = {"</script><b>", "\"],\"up\":false", "a\\", "\x01\n\x7f",
                 "\xff\xfe", "", "t\xc3\xa9"};
@@ -87,7 +87,7 @@ static void test_names(void **state)
 }
 
 /* However many rows a daemon has, what is sent each time is bounded. */
-static void test_many(void **state)
+TEST(test_many)
 {
         Kvlease__V1__AdminStatusReply status = KVLEASE__V1__ADMIN_STATUS_REPLY__INIT;
         Kvlease__V1__AdminTenant tenant = KVLEASE__V1__ADMIN_TENANT__INIT;
@@ -119,7 +119,7 @@ static void test_many(void **state)
 }
 
 /* Streams are bounded, get what happens, and end when the server does. */
-static void test_streams(void **state)
+TEST(test_streams)
 {
         const struct scraper_options o = {
                 .socket = "/nonexistent/admin.sock", .timeout_nsec = NSEC_PER_SEC, .max_rows = 1};
@@ -174,7 +174,7 @@ static void *scrape(void *scraper)
 }
 
 /* A look for the page is no scrape, also after scrapes that shared one; nobody answers them. */
-static void test_scrapes_are_counted(void **state)
+TEST(test_scrapes_are_counted)
 {
         const char *dir = test_dir_make();
         struct sockaddr_un a = {.sun_family = AF_UNIX};
@@ -206,16 +206,4 @@ static void test_scrapes_are_counted(void **state)
         scraper_free(s);
         close(fd);
         test_dir_remove(dir);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_names),
-                TEST(test_many),
-                TEST(test_streams),
-                TEST(test_scrapes_are_counted),
-        };
-
-        return RUN_TESTS(tests);
 }

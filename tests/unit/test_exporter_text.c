@@ -35,7 +35,7 @@ static void assert_label(const char *value, const char *expected)
 
 #define UNKNOWN "\xef\xbf\xbd"
 
-static void test_labels(void **state)
+TEST(test_labels)
 {
         assert_label("", "");
         assert_label("team-a", "team-a");
@@ -47,7 +47,7 @@ static void test_labels(void **state)
 }
 
 /* Overlong, a surrogate, beyond Unicode, cut short, a byte that begins nothing. */
-static void test_broken_utf8(void **state)
+TEST(test_broken_utf8)
 {
         assert_label("\xc0\x80", UNKNOWN UNKNOWN);
         assert_label("\xe0\x80\x80x", UNKNOWN UNKNOWN UNKNOWN "x");
@@ -75,7 +75,7 @@ static void assert_number(double value, const char *expected)
         text_deinit(&t);
 }
 
-static void test_numbers(void **state)
+TEST(test_numbers)
 {
         assert_number(0, "0");
         assert_number(0.001, "0.001");
@@ -109,7 +109,7 @@ static void write_all(struct text *t)
         "kvlease_call_seconds_sum{kind=\"a\"} 4.5\n"              \
         "kvlease_call_seconds_count{kind=\"a\"} 5\n"
 
-static void test_prometheus(void **state)
+TEST(test_prometheus)
 {
         struct text t;
 
@@ -126,7 +126,7 @@ static void test_prometheus(void **state)
         text_deinit(&t);
 }
 
-static void test_openmetrics(void **state)
+TEST(test_openmetrics)
 {
         struct text t;
 
@@ -145,7 +145,7 @@ static void test_openmetrics(void **state)
         text_deinit(&t);
 }
 
-static void test_html(void **state)
+TEST(test_html)
 {
         struct text t;
 
@@ -156,7 +156,7 @@ static void test_html(void **state)
 }
 
 /* More than the first piece of memory, and each piece missing once. */
-static void test_memory(void **state)
+TEST(test_memory)
 {
         alloc_fail_each(n)
         {
@@ -176,7 +176,7 @@ static void assert_choice(const char *header, enum text_format format)
                 fail_msg("%s", header ? header : "no header");
 }
 
-static void test_accept(void **state)
+TEST(test_accept)
 {
         assert_choice(NULL, TEXT_PROMETHEUS);
         assert_choice("", TEXT_PROMETHEUS);
@@ -199,7 +199,7 @@ static void test_accept(void **state)
 }
 
 /* No weight at all: as if it were not wanted. */
-static void test_accept_nonsense(void **state)
+TEST(test_accept_nonsense)
 {
         assert_choice("application/openmetrics-text;q=2", TEXT_PROMETHEUS);
         assert_choice("application/openmetrics-text;q=1.001", TEXT_PROMETHEUS);
@@ -211,7 +211,7 @@ static void test_accept_nonsense(void **state)
         assert_choice("application/openmetrics-text-2", TEXT_PROMETHEUS);
 }
 
-static void test_hosts(void **state)
+TEST(test_hosts)
 {
         static const struct host_names names = {{"gpu7.example.net", "metrics"}, 2},
                                        any = {{"*"}, 1};
@@ -235,22 +235,4 @@ static void test_hosts(void **state)
         assert_true(host_is_allowed(&names, own));
         snprintf(with_domain, sizeof(with_domain), "%s.evil.example", own);
         assert_false(host_is_allowed(&names, with_domain));
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_labels),
-                TEST(test_broken_utf8),
-                TEST(test_numbers),
-                TEST(test_prometheus),
-                TEST(test_openmetrics),
-                TEST(test_html),
-                TEST(test_memory),
-                TEST(test_accept),
-                TEST(test_accept_nonsense),
-                TEST(test_hosts),
-        };
-
-        return RUN_TESTS(tests);
 }

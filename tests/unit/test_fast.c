@@ -75,7 +75,7 @@ static uint32_t n_pins(const struct world *w)
 /* ---- hits --------------------------------------------------------------------------------------
  */
 
-static void test_runs(void **state)
+TEST(test_runs)
 {
         struct fast_hit hit;
         struct world w;
@@ -130,7 +130,7 @@ static void assert_hit(struct world *w, uint32_t wanted)
         assert_int_equal(fast_release(&w->fast, &page, 1, &page), 0);
 }
 
-static void test_what_is_no_hit(void **state)
+TEST(test_what_is_no_hit)
 {
         struct world w;
         struct shm_line *line;
@@ -163,7 +163,7 @@ static void test_what_is_no_hit(void **state)
 }
 
 /* Slots that look like the key's: another's, empty, beyond the namespace; and the next bucket. */
-static void test_collisions(void **state)
+TEST(test_collisions)
 {
         uint32_t home, next;
         uint64_t hash;
@@ -191,7 +191,7 @@ static void test_collisions(void **state)
 }
 
 /* The bucket after the last is the first. */
-static void test_last_bucket(void **state)
+TEST(test_last_bucket)
 {
         struct world w;
         uint64_t hash;
@@ -211,7 +211,7 @@ static void test_last_bucket(void **state)
 /* ---- release -----------------------------------------------------------------------------------
  */
 
-static void test_release(void **state)
+TEST(test_release)
 {
         const uint32_t pages[] = {3, 4, 5}, twice[] = {3, 3};
         struct world w;
@@ -232,7 +232,7 @@ static void test_release(void **state)
 /* ---- the magazine ------------------------------------------------------------------------------
  */
 
-static void test_magazine(void **state)
+TEST(test_magazine)
 {
         uint32_t pages[8];
         struct world w;
@@ -292,7 +292,7 @@ static void *claim_all(void *data)
 }
 
 /* Each page is got once, by one of the threads. */
-static void test_claims_by_threads(void **state)
+TEST(test_claims_by_threads)
 {
         struct claimer claimers[N_CLAIMERS] = {0};
         pthread_t threads[N_CLAIMERS];
@@ -414,7 +414,7 @@ static bool is_cached(const struct content *contents, uint32_t text)
         return false;
 }
 
-static void test_readers_and_evictor(void **state)
+TEST(test_readers_and_evictor)
 {
         struct content contents[N_HOT_PAGES] = {0};
         struct reader readers[N_READERS] = {0};
@@ -483,7 +483,7 @@ static int map_pins(struct world *w, uint64_t client_id)
                 (what) = was_right;                  \
         } while (0)
 
-static void test_broken_segments(void **state)
+TEST(test_broken_segments)
 {
         struct shm_index *x;
         struct shm_pins *p;
@@ -512,21 +512,4 @@ static void test_broken_segments(void **state)
         WRONG(p->magazine_offset, 4095, map_pins(&w, CLIENT_ID), -EINVAL);
         WRONG(p->counters_offset, w.pins.bytes - 4, map_pins(&w, CLIENT_ID), -EINVAL);
         world_close(&w);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_runs),
-                TEST(test_what_is_no_hit),
-                TEST(test_collisions),
-                TEST(test_last_bucket),
-                TEST(test_release),
-                TEST(test_magazine),
-                TEST(test_claims_by_threads),
-                TEST(test_readers_and_evictor),
-                TEST(test_broken_segments),
-        };
-
-        return RUN_TESTS(tests);
 }

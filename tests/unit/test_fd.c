@@ -25,7 +25,7 @@
 
 #define STRANGER 65533 /* no user of the system's */
 
-static void test_close_keeps_errno(void **state)
+TEST(test_close_keeps_errno)
 {
         int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
 
@@ -37,7 +37,7 @@ static void test_close_keeps_errno(void **state)
         assert_int_equal(errno, E2BIG);
 }
 
-static void test_count_and_cleanup(void **state)
+TEST(test_count_and_cleanup)
 {
         int before = fd_count_open(), n = 0;
 
@@ -56,7 +56,7 @@ static void test_count_and_cleanup(void **state)
         assert_int_equal(fd_count_open(), before);
 }
 
-static void test_reopen_read_only(void **state)
+TEST(test_reopen_read_only)
 {
         int fd = memfd_create_sized("test", 4096), reader = fd_reopen_read_only(fd);
         char *writer_map = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0), *map;
@@ -79,7 +79,7 @@ static void test_reopen_read_only(void **state)
 }
 
 /* Who has the file can have a lease of it, which other opens wait for: for 45 s, by default. */
-static void test_reopen_leased(void **state)
+TEST(test_reopen_leased)
 {
         int fd = memfd_create_sized("test", 4096), reader = fd_reopen_read_only(fd);
         int before = fd_count_open();
@@ -125,7 +125,7 @@ static int reopen_as_stranger(int reader, bool has_capability)
 }
 
 /* Which is what docs/THREATS.md says of memory below a device: nothing but the mode guards it. */
-static void test_reopened_to_write(void **state)
+TEST(test_reopened_to_write)
 {
         int fd = memfd_create_sized("test", 4096), reader = fd_reopen_read_only(fd), again;
         char path[64];
@@ -161,7 +161,7 @@ static bool has_vm_flag(const void *at, const char *flag)
         return found;
 }
 
-static void test_memory_map(void **state)
+TEST(test_memory_map)
 {
         int fd = memfd_create_sized("test", 8192), pipe_fds[2];
         char *one = memory_map(fd, 8192), *other = memory_map(fd, 4096), *own;
@@ -199,7 +199,7 @@ static int open_standard_without(int first, int last)
         return fd_open_standard() < 0 || fd_count_open() != n + last - first + 1 ? 3 : 0;
 }
 
-static void test_open_standard(void **state)
+TEST(test_open_standard)
 {
         for (int first = 0; first <= 2; first++)
                 for (int last = first; last <= 2; last++) {
@@ -214,7 +214,7 @@ static void test_open_standard(void **state)
                 }
 }
 
-static void test_memfd(void **state)
+TEST(test_memfd)
 {
         _cleanup_fd_ int fd = memfd_create_sized("kvl-test", 3 * 4096);
         struct stat st;
@@ -243,7 +243,7 @@ static void test_memfd(void **state)
         assert_int_equal(st.st_size, 3 * 4096);
 }
 
-static void test_memfd_errors(void **state)
+TEST(test_memfd_errors)
 {
         char name[300];
 
@@ -266,7 +266,7 @@ static void check_file(const char *path, const char *expected)
         free(data);
 }
 
-static void test_replace(void **state)
+TEST(test_replace)
 {
         const char *dir = test_dir_make();
         char *path = test_path(dir, "file");
@@ -288,7 +288,7 @@ static void test_replace(void **state)
 }
 
 /* The file size limit stands in for a full disk: it fails write() half-way. */
-static void test_replace_half_written(void **state)
+TEST(test_replace_half_written)
 {
         static char big[200000];
         const char *dir = test_dir_make();
@@ -309,7 +309,7 @@ static void test_replace_half_written(void **state)
         free(path);
 }
 
-static void test_read_limits(void **state)
+TEST(test_read_limits)
 {
         static char content[9001];
         const char *dir = test_dir_make();
@@ -333,7 +333,7 @@ static void test_read_limits(void **state)
 }
 
 /* Neither is opened where that would wait, nor read where it would have no end. */
-static void test_read_regular(void **state)
+TEST(test_read_regular)
 {
         const char *dir = test_dir_make();
         char *path = test_path(dir, "file"), *data = NULL;
@@ -359,7 +359,7 @@ static void test_read_regular(void **state)
 }
 
 /* Files of /proc say they are empty. */
-static void test_read_unknown_size(void **state)
+TEST(test_read_unknown_size)
 {
         char *data = NULL;
         size_t len = 0;
@@ -370,7 +370,7 @@ static void test_read_unknown_size(void **state)
         free(data);
 }
 
-static void test_read_without_memory(void **state)
+TEST(test_read_without_memory)
 {
         alloc_fail_each(n)
         {
@@ -382,27 +382,4 @@ static void test_read_without_memory(void **state)
                 assert_int_equal(data == NULL, alloc_fail_happened());
                 free(data);
         }
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_close_keeps_errno),
-                TEST(test_count_and_cleanup),
-                TEST(test_reopen_read_only),
-                TEST(test_reopen_leased),
-                TEST(test_reopened_to_write),
-                TEST(test_memory_map),
-                TEST(test_open_standard),
-                TEST(test_memfd),
-                TEST(test_memfd_errors),
-                TEST(test_replace),
-                TEST(test_replace_half_written),
-                TEST(test_read_limits),
-                TEST(test_read_regular),
-                TEST(test_read_unknown_size),
-                TEST(test_read_without_memory),
-        };
-
-        return RUN_TESTS(tests);
 }

@@ -7,7 +7,7 @@
 
 #define MAX_TENANTS 64
 
-static void test_sure(void **state)
+TEST_BARE(test_sure)
 {
         /* 128 of 8,192 are nobody's; half of the rest goes in equal parts, the rest of that by what
          * is reserved. */
@@ -21,7 +21,7 @@ static void test_sure(void **state)
 }
 
 /* Of many tenants each still has what a client needs; of too many an equal part of all there is. */
-static void test_sure_of_many(void **state)
+TEST_BARE(test_sure_of_many)
 {
         assert_int_equal(fd_part_sure(8192, 50, 0, 1000), 80);
         assert_int_equal(fd_part_sure(8192, 100, 0, 1000), 64);
@@ -43,7 +43,7 @@ static struct fd_room room_with(uint64_t max, const struct fd_part *parts, unsig
         return room;
 }
 
-static void test_limit(void **state)
+TEST_BARE(test_limit)
 {
         struct fd_part parts[] = {{0, 300}, {0, 300}};
         struct fd_room room = room_with(1000, parts, 2); /* 125 are nobody's */
@@ -70,7 +70,7 @@ static void test_limit(void **state)
 
 /* A tenant was added: who has more than it may keeps it and gets no more; who is below gets what is
  * there. */
-static void test_added(void **state)
+TEST_BARE(test_added)
 {
         const struct fd_part parts[] = {{700, 200}, {100, 200}, {0, 200}};
         struct fd_room room = room_with(1100, parts, 3);
@@ -88,7 +88,7 @@ static void test_added(void **state)
 
 /* Tenants take at random, all they get: each gets what it is sure of, always, and the room is never
  * exceeded. */
-static void test_any_order(void **state)
+TEST_BARE(test_any_order)
 {
         random_start("fd_parts");
         for (unsigned round = 0; round < 2000; round++) {
@@ -123,17 +123,4 @@ static void test_any_order(void **state)
                         used += parts[i].used;
                 assert_true(used <= max);
         }
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_sure),
-                cmocka_unit_test(test_sure_of_many),
-                cmocka_unit_test(test_limit),
-                cmocka_unit_test(test_added),
-                cmocka_unit_test(test_any_order),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -152,7 +152,7 @@ static void assert_outcome(struct scene *s, unsigned i, uint32_t status, uint32_
 /* ---- */
 
 /* One answer for all, when the last one is done; each pinned once more. */
-static void test_batch(void **state)
+TEST(test_batch)
 {
         struct scene s;
 
@@ -195,7 +195,7 @@ static const struct {
         {KVL_STATUS_FULL, WIRE_FULL, false},
 };
 
-static void test_at_once(void **state)
+TEST(test_at_once)
 {
         struct scene s;
 
@@ -212,7 +212,7 @@ static void test_at_once(void **state)
 }
 
 /* A pin too many: of all pages before anything is begun, of one page as that page's outcome. */
-static void test_too_many_pins(void **state)
+TEST(test_too_many_pins)
 {
         struct scene s;
 
@@ -232,7 +232,7 @@ static void test_too_many_pins(void **state)
 }
 
 /* The attack: pins of one page up to their limit, then one more by FETCH. */
-static void test_too_many_pins_of_a_page(void **state)
+TEST(test_too_many_pins_of_a_page)
 {
         struct scene s;
 
@@ -250,7 +250,7 @@ static void test_too_many_pins_of_a_page(void **state)
 }
 
 /* Copies: into what is granted, and without a pin. */
-static void test_copy(void **state)
+TEST(test_copy)
 {
         uint32_t targets[2];
         struct scene s;
@@ -291,7 +291,7 @@ static void say_fetch_planes(struct scene *s, const uint32_t *targets, size_t n_
 }
 
 /* Planes of copies, and of nothing else; whether there are such is daemon/core's to say. */
-static void test_copy_planes(void **state)
+TEST(test_copy_planes)
 {
         uint32_t target;
         struct scene s;
@@ -317,7 +317,7 @@ static void test_copy_planes(void **state)
 }
 
 /* Not what somebody else has pinned, nor what isn't there. */
-static void test_refused(void **state)
+TEST(test_refused)
 {
         uint32_t many[FETCHES_MAX_PAGES + 1] = {0};
         uint32_t wrong[] = {0, UINT32_MAX, 4 * SET_PAGES};
@@ -338,7 +338,7 @@ static void test_refused(void **state)
 }
 
 /* A reader brings pages up, and sends none down. */
-static void test_reader(void **state)
+TEST(test_reader)
 {
         Kvlease__V1__FetchRequest m = KVLEASE__V1__FETCH_REQUEST__INIT;
         struct scene s;
@@ -361,7 +361,7 @@ static void test_reader(void **state)
         world_end(&s.w);
 }
 
-static void test_closed(void **state)
+TEST(test_closed)
 {
         struct scene s;
 
@@ -376,7 +376,7 @@ static void test_closed(void **state)
         world_end(&s.w);
 }
 
-static void test_gone(void **state)
+TEST(test_gone)
 {
         struct scene s;
 
@@ -390,7 +390,7 @@ static void test_gone(void **state)
 }
 
 /* Both call it off: the core, as its attachment goes, and the server before. */
-static void test_called_off(void **state)
+TEST(test_called_off)
 {
         struct scene s;
 
@@ -405,19 +405,5 @@ static void test_called_off(void **state)
 
 int main(void)
 {
-        const struct CMUnitTest tests[] = {
-                TEST(test_batch),
-                TEST(test_at_once),
-                TEST(test_too_many_pins),
-                TEST(test_too_many_pins_of_a_page),
-                TEST(test_copy),
-                TEST(test_copy_planes),
-                TEST(test_refused),
-                TEST(test_reader),
-                TEST(test_closed),
-                TEST(test_gone),
-                TEST(test_called_off),
-        };
-
-        return cmocka_run_group_tests(tests, world_warm_up, NULL);
+        return test_run_all(world_warm_up, NULL);
 }

@@ -61,7 +61,7 @@ static int end(struct tiers *w, struct filler *f)
         return fill_end(f->fill);
 }
 
-static void test_filled_where_it_lies(void **state)
+TEST_BARE(test_filled_where_it_lies)
 {
         struct filler f;
         struct tiers w;
@@ -80,7 +80,7 @@ static void test_filled_where_it_lies(void **state)
 
 /* A page that is given back is nobody's before nobody writes to it any more, nor does its set go.
  */
-static void test_given_back_meanwhile(void **state)
+TEST_BARE(test_given_back_meanwhile)
 {
         uint32_t page, n_free;
         struct filler f;
@@ -102,7 +102,7 @@ static void test_given_back_meanwhile(void **state)
 }
 
 /* Two at once: each page is its own fill's. */
-static void test_two(void **state)
+TEST_BARE(test_two)
 {
         struct filler first, second;
         struct tiers w;
@@ -124,7 +124,7 @@ static void test_two(void **state)
 
 /* A client that publishes what it wasn't told of spoils its own page, which stays nobody else's
  * when it is dropped. */
-static void test_published_meanwhile(void **state)
+TEST_BARE(test_published_meanwhile)
 {
         uint8_t key[KEY_BYTES];
         struct filler f;
@@ -155,7 +155,7 @@ static void test_published_meanwhile(void **state)
 
 /* All pages of a set at once, given back from the last one on, and ended from the first: each is
  * its own fill's. */
-static void test_many(void **state)
+TEST_BARE(test_many)
 {
         static struct filler fillers[TIER_SET_PAGES];
         uint32_t pages[TIER_SET_PAGES];
@@ -180,7 +180,7 @@ static void test_many(void **state)
 }
 
 /* A page has one fill at a time. */
-static void test_twice(void **state)
+TEST_BARE(test_twice)
 {
         struct filler f, other;
         struct fill_writer writer = {on_stop, &other};
@@ -199,7 +199,7 @@ static void test_twice(void **state)
 
 /* A client may have a page copied to what it wasn't told of, too: when it is given back it is
  * nobody's before both have ended, in either order. */
-static void test_copied_to_meanwhile(void **state)
+TEST_BARE(test_copied_to_meanwhile)
 {
         for (bool fill_is_first = false;; fill_is_first = true) {
                 struct fill_writer writer;
@@ -239,7 +239,7 @@ static void test_copied_to_meanwhile(void **state)
 }
 
 /* The memory stays until who writes has stopped. */
-static void test_namespace_goes(void **state)
+TEST_BARE(test_namespace_goes)
 {
         struct filler f;
         struct tiers w;
@@ -255,28 +255,11 @@ static void test_namespace_goes(void **state)
 }
 
 /* What is stored otherwise than it travels has to be decoded from elsewhere. */
-static void test_travels_in_a_codec(void **state)
+TEST_BARE(test_travels_in_a_codec)
 {
         struct tiers w;
 
         tiers_start(&w, &evict_lru, 2, 2, 1, CODEC_INT8);
         assert_false(fill_is_possible(w.ns));
         tiers_end(&w);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_filled_where_it_lies),
-                cmocka_unit_test(test_given_back_meanwhile),
-                cmocka_unit_test(test_two),
-                cmocka_unit_test(test_published_meanwhile),
-                cmocka_unit_test(test_many),
-                cmocka_unit_test(test_twice),
-                cmocka_unit_test(test_copied_to_meanwhile),
-                cmocka_unit_test(test_namespace_goes),
-                cmocka_unit_test(test_travels_in_a_codec),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

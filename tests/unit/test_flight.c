@@ -157,7 +157,7 @@ static struct client *start_waiting(struct world *w, pid_t pid, struct client **
 
 /* ---- waits ----------------------------------------------------------------------------------- */
 
-static void test_answered_at_once(void **state)
+TEST(test_answered_at_once)
 {
         struct client *c, *other;
         struct world w;
@@ -177,7 +177,7 @@ static void test_answered_at_once(void **state)
         world_end(&w);
 }
 
-static void test_answered_at_the_end(void **state)
+TEST(test_answered_at_the_end)
 {
         struct client *c, *other;
         struct world w;
@@ -199,7 +199,7 @@ static void test_answered_at_the_end(void **state)
 }
 
 /* By somebody else, as soon as the first is out of the way. */
-static void test_announced_anew(void **state)
+TEST(test_announced_anew)
 {
         struct client *c, *other, *third;
         struct attach *a;
@@ -222,7 +222,7 @@ static void test_announced_anew(void **state)
         world_end(&w);
 }
 
-static void test_deadline(void **state)
+TEST(test_deadline)
 {
         struct client *other;
         uint64_t began;
@@ -237,7 +237,7 @@ static void test_deadline(void **state)
         world_end(&w);
 }
 
-static void test_invalidated(void **state)
+TEST(test_invalidated)
 {
         Kvlease__V1__InvalidateRequest m = KVLEASE__V1__INVALIDATE_REQUEST__INIT;
         struct client *c, *other;
@@ -253,7 +253,7 @@ static void test_invalidated(void **state)
         world_end(&w);
 }
 
-static void test_closed(void **state)
+TEST(test_closed)
 {
         struct client *other, *third;
         struct world w;
@@ -270,7 +270,7 @@ static void test_closed(void **state)
 }
 
 /* What waits ends with its peer, whether it hangs up or breaks the protocol. */
-static void test_waiter_goes(void **state)
+TEST(test_waiter_goes)
 {
         struct client *c, *other, *muted;
         struct world w;
@@ -291,7 +291,7 @@ static void test_waiter_goes(void **state)
         world_end(&w);
 }
 
-static void test_only_so_many(void **state)
+TEST(test_only_so_many)
 {
         struct client *c, *other;
         unsigned n = 0;
@@ -318,7 +318,7 @@ static void test_only_so_many(void **state)
 
 /* Whatever their hashes by the seed that clients can read: what ends one announcement looks at who
  * waits for that key, and for no other. */
-static void test_waits_of_one_key(void **state)
+TEST(test_waits_of_one_key)
 {
         struct client *c, *other;
         struct world w;
@@ -342,7 +342,7 @@ static void test_waits_of_one_key(void **state)
         world_end(&w);
 }
 
-static void test_without_memory(void **state)
+TEST(test_without_memory)
 {
         struct client *other;
         struct world w;
@@ -356,7 +356,7 @@ static void test_without_memory(void **state)
         world_end(&w);
 }
 
-static void test_bad_requests(void **state)
+TEST(test_bad_requests)
 {
         Kvlease__V1__AnnounceRequest a = KVLEASE__V1__ANNOUNCE_REQUEST__INIT;
         Kvlease__V1__WaitRequest m = KVLEASE__V1__WAIT_REQUEST__INIT;
@@ -395,7 +395,7 @@ static void test_bad_requests(void **state)
         world_end(&w);
 }
 
-static void test_too_many_pages(void **state)
+TEST(test_too_many_pages)
 {
         static uint8_t keys[(MAX_PUBLISH_PAGES + 1) * KEY_BYTES];
         static uint32_t pages[MAX_PUBLISH_PAGES + 1];
@@ -414,7 +414,7 @@ static void test_too_many_pages(void **state)
         world_end(&w);
 }
 
-static void test_readers_do_not_announce(void **state)
+TEST(test_readers_do_not_announce)
 {
         struct client *c, *other;
         struct world w;
@@ -432,7 +432,7 @@ static void test_readers_do_not_announce(void **state)
 
 /* With a pin segment, so that it isn't gone before its process is; its connection stays open, as
  * with a child that it forked. */
-static void test_killed(void **state)
+TEST(test_killed)
 {
         struct client *c, *other;
         pid_t pid = start_process();
@@ -447,7 +447,7 @@ static void test_killed(void **state)
 }
 
 /* It lives, and keeps its pages; but it can't publish them any more. */
-static void test_hung_up(void **state)
+TEST(test_hung_up)
 {
         struct client *c, *other;
         pid_t pid = start_process();
@@ -464,7 +464,7 @@ static void test_hung_up(void **state)
         world_end(&w);
 }
 
-static void test_muted(void **state)
+TEST(test_muted)
 {
         struct client *c, *other;
         struct world w;
@@ -478,7 +478,7 @@ static void test_muted(void **state)
 }
 
 /* Announced in the last words of who hangs up. */
-static void test_last_words(void **state)
+TEST(test_last_words)
 {
         struct client *c, *other;
         pid_t pid = start_process();
@@ -562,7 +562,7 @@ static const char *list_sets(
         return text;
 }
 
-static void test_sets(void **state)
+TEST(test_sets)
 {
         Kvlease__V1__AdminListRequest m = KVLEASE__V1__ADMIN_LIST_REQUEST__INIT;
         struct attach *a, *b;
@@ -601,26 +601,5 @@ static void test_sets(void **state)
 
 int main(void)
 {
-        const struct CMUnitTest tests[] = {
-                TEST(test_answered_at_once),
-                TEST(test_answered_at_the_end),
-                TEST(test_announced_anew),
-                TEST(test_deadline),
-                TEST(test_invalidated),
-                TEST(test_closed),
-                TEST(test_waiter_goes),
-                TEST(test_only_so_many),
-                TEST(test_waits_of_one_key),
-                TEST(test_without_memory),
-                TEST(test_bad_requests),
-                TEST(test_too_many_pages),
-                TEST(test_readers_do_not_announce),
-                TEST(test_killed),
-                TEST(test_hung_up),
-                TEST(test_muted),
-                TEST(test_last_words),
-                TEST(test_sets),
-        };
-
-        return cmocka_run_group_tests(tests, world_warm_up, NULL);
+        return test_run_all(world_warm_up, NULL);
 }

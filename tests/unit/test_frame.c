@@ -93,7 +93,7 @@ static void expect_error(int error, const char *rule)
         frame_parser_deinit(&parser);
 }
 
-static void test_header_layout(void **state)
+TEST(test_header_layout)
 {
         struct frame_header h = {FRAME_MAGIC, 0x0201, 0x0403, 0x08070605, 0x0a09, 0x0c0b,
                 UINT64_C(0x14131211100f0e0d)};
@@ -104,7 +104,7 @@ static void test_header_layout(void **state)
                 buf, "KVL1\1\2\3\4\5\6\7\x8\x9\xa\xb\xc\xd\xe\xf\x10\x11\x12\x13\x14", 24);
 }
 
-static void test_byte_by_byte(void **state)
+TEST(test_byte_by_byte)
 {
         uint8_t buf[100];
         size_t len = make_frame(buf, header(20, 0, 7));
@@ -119,7 +119,7 @@ static void test_byte_by_byte(void **state)
         frame_parser_deinit(&parser);
 }
 
-static void test_several_at_once(void **state)
+TEST(test_several_at_once)
 {
         static uint8_t buf[1000];
         size_t len = make_frame(buf, header(0, 0, 1));
@@ -138,7 +138,7 @@ static void test_several_at_once(void **state)
 }
 
 /* Frames of all sizes in pieces of all sizes, many times the buffer. */
-static void test_long_stream(void **state)
+TEST(test_long_stream)
 {
         static uint8_t stream[8 * FRAME_MAX_SIZE];
         size_t fed = 0, len = 0;
@@ -171,7 +171,7 @@ static void test_long_stream(void **state)
         frame_parser_deinit(&parser);
 }
 
-static void test_largest_frame_after_another(void **state)
+TEST(test_largest_frame_after_another)
 {
         static uint8_t buf[2 * FRAME_MAX_SIZE];
         size_t small = make_frame(buf, header(60000, 0, 1));
@@ -189,7 +189,7 @@ static void test_largest_frame_after_another(void **state)
 }
 
 /* Nothing of it is taken; the fds are closed. */
-static void test_more_than_the_space(void **state)
+TEST(test_more_than_the_space)
 {
         int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
         size_t size;
@@ -201,7 +201,7 @@ static void test_more_than_the_space(void **state)
         frame_parser_deinit(&parser);
 }
 
-static void test_bad_headers(void **state)
+TEST(test_bad_headers)
 {
         const struct frame_header good = header(0, 0, 1);
         struct {
@@ -243,7 +243,7 @@ static void test_bad_headers(void **state)
         }
 }
 
-static void test_hello_of_any_version(void **state)
+TEST(test_hello_of_any_version)
 {
         struct frame_header h = header(0, 0, 1);
         uint8_t buf[FRAME_HEADER_SIZE];
@@ -257,7 +257,7 @@ static void test_hello_of_any_version(void **state)
         frame_parser_deinit(&parser);
 }
 
-static void test_event(void **state)
+TEST(test_event)
 {
         struct frame_header h = header(0, 0, 0);
         uint8_t buf[FRAME_HEADER_SIZE];
@@ -270,7 +270,7 @@ static void test_event(void **state)
         frame_parser_deinit(&parser);
 }
 
-static void test_fds_go_with_their_frame(void **state)
+TEST(test_fds_go_with_their_frame)
 {
         uint8_t buf[200];
         size_t first = make_frame(buf, header(10, 0, 1));
@@ -307,7 +307,7 @@ static void test_fds_go_with_their_frame(void **state)
 }
 
 /* A frame with fds whose rest is longer than the tail of the buffer, though that isn't short. */
-static void test_rest_of_a_frame_with_fds_fits(void **state)
+TEST(test_rest_of_a_frame_with_fds_fits)
 {
         static uint8_t buf[2 * FRAME_MAX_SIZE];
         size_t first = make_frame(buf, header(40000, 0, 1)), size;
@@ -326,7 +326,7 @@ static void test_rest_of_a_frame_with_fds_fits(void **state)
         frame_parser_deinit(&parser);
 }
 
-static void test_fds_in_order(void **state)
+TEST(test_fds_in_order)
 {
         uint8_t buf[200];
         size_t first = make_frame(buf, header(0, 1, 1));
@@ -346,7 +346,7 @@ static void test_fds_in_order(void **state)
         frame_parser_deinit(&parser);
 }
 
-static void test_wrong_fds(void **state)
+TEST(test_wrong_fds)
 {
         struct frame_header h = header(0, 0, 1);
         uint8_t buf[FRAME_HEADER_SIZE];
@@ -369,25 +369,4 @@ static void test_wrong_fds(void **state)
         assert_int_equal(feed_with_fds(buf, 5, FRAME_MAX_FDS), 0);
         assert_int_equal(feed_with_fds(buf + 5, 5, 1), -EPROTO);
         frame_parser_deinit(&parser);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_header_layout),
-                TEST(test_byte_by_byte),
-                TEST(test_several_at_once),
-                TEST(test_long_stream),
-                TEST(test_largest_frame_after_another),
-                TEST(test_more_than_the_space),
-                TEST(test_bad_headers),
-                TEST(test_hello_of_any_version),
-                TEST(test_event),
-                TEST(test_fds_go_with_their_frame),
-                TEST(test_rest_of_a_frame_with_fds_fits),
-                TEST(test_fds_in_order),
-                TEST(test_wrong_fds),
-        };
-
-        return RUN_TESTS(tests);
 }

@@ -41,7 +41,7 @@ static void check_sizes(const struct ns_geometry *g, const struct ns_layout *l, 
 }
 
 /* Pages one behind the other, where that makes sets of a good size: on the host as on a GPU. */
-static void test_sizes(void **state)
+TEST(test_sizes)
 {
         static const struct {
                 uint64_t page_bytes;
@@ -73,7 +73,7 @@ static void test_sizes(void **state)
 
 /* Pages of a size that makes sets too large of a GPU's units have a stride there. On the host
  * smaller units do. */
-static void test_strides(void **state)
+TEST(test_strides)
 {
         static const struct {
                 uint64_t page_bytes;
@@ -109,7 +109,7 @@ static void test_strides(void **state)
 }
 
 /* As an engine asks for it: to be had, or refused with what is in the way. */
-static void test_stride_asked_for(void **state)
+TEST(test_stride_asked_for)
 {
         struct ns_layout l = with_planes(1576960, 1), deepseek = with_planes(61 * 18 * KIB, 1);
         struct set_source gpu = on_gpu(4 * GIB);
@@ -138,7 +138,7 @@ static void test_stride_asked_for(void **state)
 }
 
 /* No set is larger than it must be, and little is lost. */
-static void test_random_layouts(void **state)
+TEST(test_random_layouts)
 {
         unsigned n_ok = 0;
 
@@ -174,7 +174,7 @@ static void test_random_layouts(void **state)
 
 /* In one plane no set of a GPU is over 100 MiB, whatever the page is, up to 32 MiB; but for small
  * pages with large odd factors. */
-static void test_one_plane(void **state)
+TEST(test_one_plane)
 {
         struct set_source source = on_gpu(100 * GIB);
 
@@ -188,7 +188,7 @@ static void test_one_plane(void **state)
 }
 
 /* The sentence names the field and what to do. */
-static void test_refusals(void **state)
+TEST(test_refusals)
 {
         struct ns_layout odd = with_planes(18 * KIB, 61), big = with_planes(64 * MIB, 8);
         struct set_source large = on_gpu(100 * GIB), small = on_gpu(256 * MIB), huge = on_gpu(GIB);
@@ -226,7 +226,7 @@ static void check_refused(const struct ns_layout *l, const char *field)
                 check_refused(&bad, #field);          \
         } while (0)
 
-static void test_layout_check(void **state)
+TEST(test_layout_check)
 {
         struct ns_layout l = test_layout();
 
@@ -265,7 +265,7 @@ static void test_layout_check(void **state)
                 assert_string_equal(ns_layout_difference(&x, &y), #field); \
         } while (0)
 
-static void test_layout_difference(void **state)
+TEST(test_layout_difference)
 {
         struct ns_layout a = test_layout(), b = test_layout();
         char text[NS_LAYOUT_TEXT_MAX];
@@ -312,7 +312,7 @@ static void test_layout_difference(void **state)
 }
 
 /* By the page over all planes; a tenant could otherwise spend the daemon's memory, not its own. */
-static void test_least_page(void **state)
+TEST(test_least_page)
 {
         struct ns_layout small = with_planes(64, 63), least = with_planes(64, 64);
         struct tenant_attrs attrs = {
@@ -342,18 +342,6 @@ static void test_least_page(void **state)
 
 int main(void)
 {
-        const struct CMUnitTest tests[] = {
-                TEST(test_sizes),
-                TEST(test_strides),
-                TEST(test_stride_asked_for),
-                TEST(test_random_layouts),
-                TEST(test_one_plane),
-                TEST(test_refusals),
-                TEST(test_layout_check),
-                TEST(test_layout_difference),
-                TEST(test_least_page),
-        };
-
         random_start("test_geometry");
-        return RUN_TESTS(tests);
+        return test_run_all(NULL, NULL);
 }

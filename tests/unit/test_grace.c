@@ -71,7 +71,7 @@ static uint64_t n_granted(const struct mates *s)
         return s->a->ns->device.n_pages[PAGE_GRANTED];
 }
 
-static void test_waits_for_the_dead(void **state)
+TEST(test_waits_for_the_dead)
 {
         struct mates s;
 
@@ -90,7 +90,7 @@ static void test_waits_for_the_dead(void **state)
         end(&s);
 }
 
-static void test_waits_for_both(void **state)
+TEST(test_waits_for_both)
 {
         struct member *second;
         struct mates s;
@@ -115,7 +115,7 @@ static void test_waits_for_both(void **state)
 }
 
 /* Nobody writes there: what lives, what isn't mapped, what another group does. */
-static void test_no_grace(void **state)
+TEST(test_no_grace)
 {
         struct mates s;
 
@@ -155,7 +155,7 @@ static struct shm_submission freeing(uint32_t page)
         return (struct shm_submission){.op = SHM_OP_FREE, .tokens = 1, .pages = {page}};
 }
 
-static void test_in_the_ring(void **state)
+TEST(test_in_the_ring)
 {
         struct shm_submission publish = {
                 .op = SHM_OP_PUBLISH, .flags = SHM_PUBLISH_ROOT, .tokens = PAGE_TOKENS};
@@ -177,7 +177,7 @@ static void test_in_the_ring(void **state)
         end(&s);
 }
 
-static void test_is_nobodys_any_more(void **state)
+TEST(test_is_nobodys_any_more)
 {
         uint32_t both[2], page, n, sealed;
         uint8_t key[KEY_BYTES];
@@ -206,7 +206,7 @@ static void test_is_nobodys_any_more(void **state)
 }
 
 /* A dead member counts until its grace is over. */
-static void test_report(void **state)
+TEST(test_report)
 {
         struct mates s;
         uint64_t n;
@@ -231,7 +231,7 @@ static void test_report(void **state)
 }
 
 /* What the living leave behind is the dead one's alone, and all of it ends with it. */
-static void test_group_ends(void **state)
+TEST(test_group_ends)
 {
         struct mates s;
 
@@ -249,7 +249,7 @@ static void test_group_ends(void **state)
 }
 
 /* Nobody alive holds the page: nobody is asked for it, or late; the set waits all the same. */
-static void test_recall(void **state)
+TEST(test_recall)
 {
         struct mates s;
 
@@ -275,7 +275,7 @@ static void test_recall(void **state)
 }
 
 /* Nobody was given what lies in a magazine. */
-static void test_magazine(void **state)
+TEST(test_magazine)
 {
         struct mates s;
         uint64_t n_ready;
@@ -304,7 +304,7 @@ static void expect_broken(struct mates *s, const char *text)
                 fail_msg("'%s' does not say '%s'", s->w.f.d.text, text);
 }
 
-static void test_checker(void **state)
+TEST(test_checker)
 {
         struct page *p;
         struct mates s;
@@ -330,22 +330,4 @@ static void test_checker(void **state)
         expect_broken(&s, "is given back but");
         p->given_back = 0;
         end(&s);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_waits_for_the_dead),
-                TEST(test_waits_for_both),
-                TEST(test_no_grace),
-                TEST(test_in_the_ring),
-                TEST(test_is_nobodys_any_more),
-                TEST(test_report),
-                TEST(test_group_ends),
-                TEST(test_recall),
-                TEST(test_magazine),
-                TEST(test_checker),
-        };
-
-        return RUN_TESTS(tests);
 }

@@ -6,7 +6,7 @@
 #include "base/macros.h"
 
 /* First vector of SipHash-1-3 for key 00 01 .. 0f (the empty message), from Rust's core tests. */
-static void test_key_counting_up(void **state)
+TEST(test_key_counting_up)
 {
         const struct hash_seed seed = {UINT64_C(0x0706050403020100), UINT64_C(0x0f0e0d0c0b0a0908)};
 
@@ -14,7 +14,7 @@ static void test_key_counting_up(void **state)
 }
 
 /* CPython 3.11 hashes bytes by SipHash-1-3; these come from it with PYTHONHASHSEED=0. */
-static void test_key_zero(void **state)
+TEST(test_key_zero)
 {
         const struct hash_seed zero = {0};
         uint8_t counting[64];
@@ -28,7 +28,7 @@ static void test_key_zero(void **state)
         assert_int_equal(hash_bytes(zero, counting, 64), UINT64_C(0x75e05fd5bbc870c6));
 }
 
-static void test_any_alignment(void **state)
+TEST(test_any_alignment)
 {
         const struct hash_seed seed = hash_seed_random();
         char buf[40] = {0};
@@ -40,7 +40,7 @@ static void test_any_alignment(void **state)
         }
 }
 
-static void test_seeds_differ(void **state)
+TEST(test_seeds_differ)
 {
         struct hash_seed a = hash_seed_random(), b = hash_seed_random();
 
@@ -49,7 +49,7 @@ static void test_seeds_differ(void **state)
 }
 
 /* Computed by another program (Python's whole numbers) from docs/PROTOCOL.md. */
-static void test_digest_vectors(void **state)
+TEST(test_digest_vectors)
 {
         const struct hash_seed zero = {0},
                                seed = {UINT64_C(0x0706050403020100), UINT64_C(0x0f0e0d0c0b0a0908)};
@@ -79,7 +79,7 @@ static double chi_square(const uint32_t counts[N_BINS])
  * half) and in tags (the upper half). By chance the sum is 4,095 with a deviation of
  * sqrt(2 * 4,095) = 90.5; six of those are allowed, for the 248 sums of this test.
  */
-static void test_digests_are_spread(void **state)
+TEST(test_digests_are_spread)
 {
         const struct hash_seed seeds[] = {{0}, {3, 4}, {UINT64_MAX, 1}, {1, UINT64_C(1) << 63}};
         uint32_t buckets[N_BINS], tags[N_BINS];
@@ -105,18 +105,4 @@ static void test_digests_are_spread(void **state)
                                         chi_square(buckets), chi_square(tags));
                 }
         }
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_key_counting_up),
-                TEST(test_key_zero),
-                TEST(test_any_alignment),
-                TEST(test_seeds_differ),
-                TEST(test_digest_vectors),
-                TEST(test_digests_are_spread),
-        };
-
-        return RUN_TESTS(tests);
 }

@@ -36,7 +36,7 @@ static uint64_t invalidate(struct attach *a, unsigned key)
         return n;
 }
 
-static void test_cached(void **state)
+TEST(test_cached)
 {
         struct fixture f;
         struct member *m;
@@ -66,7 +66,7 @@ static void test_cached(void **state)
 }
 
 /* Evicted for the tenant's own lease, then for another tenant's. */
-static void test_evicted(void **state)
+TEST(test_evicted)
 {
         struct fixture f;
         struct member *ma, *mb;
@@ -106,7 +106,7 @@ static void test_evicted(void **state)
 }
 
 /* By a key, with what is below it; published again it is cached. */
-static void test_invalidated(void **state)
+TEST(test_invalidated)
 {
         struct fixture f;
         struct member *m;
@@ -132,7 +132,7 @@ static void test_invalidated(void **state)
 }
 
 /* The namespace as a whole, its version, and an administrator: known once the sweep has come by. */
-static void test_all(void **state)
+TEST(test_all)
 {
         struct ns_layout l = test_layout();
         struct fixture f;
@@ -174,7 +174,7 @@ static void test_all(void **state)
 }
 
 /* Memory taken back by an administrator. */
-static void test_recalled(void **state)
+TEST(test_recalled)
 {
         struct fixture f;
         struct member *m;
@@ -197,7 +197,7 @@ static void test_recalled(void **state)
 }
 
 /* Announced: by whom it is computed, and on which page. */
-static void test_pending(void **state)
+TEST(test_pending)
 {
         uint8_t key[KEY_BYTES];
         struct explanation e;
@@ -223,7 +223,7 @@ static void test_pending(void **state)
 }
 
 /* More than it holds: the oldest are forgotten, the latest aren't. */
-static void test_bounded(void **state)
+TEST(test_bounded)
 {
         struct fixture f;
         struct member *m;
@@ -260,7 +260,7 @@ static unsigned next_colliding(const struct attach *a, unsigned from, uint64_t b
 }
 
 /* A client that makes keys of one bucket by the index's seed doesn't overwrite them here. */
-static void test_collisions(void **state)
+TEST(test_collisions)
 {
         enum { N = 16 }; /* a bucket has 4 entries */
         unsigned numbers[N];
@@ -280,20 +280,4 @@ static void test_collisions(void **state)
                 assert_int_equal(explain(a, numbers[i], 1).state, HISTORY_INVALIDATED);
         member_free(m);
         fixture_end(&f);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_cached),
-                TEST(test_evicted),
-                TEST(test_invalidated),
-                TEST(test_all),
-                TEST(test_recalled),
-                TEST(test_pending),
-                TEST(test_bounded),
-                TEST(test_collisions),
-        };
-
-        return RUN_TESTS(tests);
 }

@@ -58,7 +58,7 @@ static struct device_arena *reserve_backed(
         return a;
 }
 
-static void test_holes_read_zeros(void **state)
+TEST(test_holes_read_zeros)
 {
         const struct arena_backing backing = {.reads_zeros = true};
         struct device *d = open_host();
@@ -82,7 +82,7 @@ static void test_holes_read_zeros(void **state)
 }
 
 /* Two planes of two extents; a null page that ends in the middle of a page of the system. */
-static void test_null_pages(void **state)
+TEST(test_null_pages)
 {
         const struct arena_backing backing = {
                 .null_bytes = 4096 + 64, .null_stride_bytes = 2 * STEP};
@@ -119,7 +119,7 @@ static void test_null_pages(void **state)
  * Planes of a few pages of the system, as layers have on small pools or with blocks of odd sizes:
  * each begins with its null page, what lies behind the last one has none, and extents come and go.
  */
-static void test_null_pages_of_small_planes(void **state)
+TEST(test_null_pages_of_small_planes)
 {
         struct device *d = open_host();
         const uint64_t unit = d->props.unit_bytes, plane_bytes = 3 * unit;
@@ -150,7 +150,7 @@ static void test_null_pages_of_small_planes(void **state)
 }
 
 /* What can't be backed is refused, and the arena is as it was. */
-static void test_backing_refused(void **state)
+TEST(test_backing_refused)
 {
         struct device *d = open_host();
         const struct arena_backing bad[] = {
@@ -192,7 +192,7 @@ static void *read_on(void *data)
 }
 
 /* A reader that met a moment without anything would end the test by SIGSEGV. */
-static void test_holes_are_always_there(void **state)
+TEST(test_holes_are_always_there)
 {
         const struct arena_backing backing = {
                 .reads_zeros = true, .null_bytes = 4096, .null_stride_bytes = 2 * STEP};
@@ -219,7 +219,7 @@ static void test_holes_are_always_there(void **state)
 }
 
 /* A set that can't be mapped leaves what was there. */
-static void test_mapping_fails(void **state)
+TEST(test_mapping_fails)
 {
         const struct arena_backing backing = {.reads_zeros = true};
         struct device *d = open_host();
@@ -240,18 +240,4 @@ static void test_mapping_fails(void **state)
         d->ops->arena_release(a);
         d->ops->extent_destroy(e, true);
         device_close(d);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_holes_read_zeros),
-                TEST(test_null_pages),
-                TEST(test_null_pages_of_small_planes),
-                TEST(test_backing_refused),
-                TEST(test_holes_are_always_there),
-                TEST(test_mapping_fails),
-        };
-
-        return RUN_TESTS(tests);
 }

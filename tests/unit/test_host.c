@@ -114,7 +114,7 @@ static bool all_zero(const uint8_t *p, size_t len)
         return p[0] == 0 && memcmp(p, p + 1, len - 1) == 0;
 }
 
-static void test_open_and_enumerate(void **state)
+TEST(test_open_and_enumerate)
 {
         struct device_props props[2];
         struct device *d = NULL;
@@ -139,7 +139,7 @@ static void test_open_and_enumerate(void **state)
 }
 
 /* Further devices of the same memory, by name alone. */
-static void test_further_names(void **state)
+TEST(test_further_names)
 {
         static const char *const names[] = {"host-1", "host-9", "host-10", "host-9999"};
         static const char *const others[] = {"host-", "host-0", "host-01", "host-1x", "host1",
@@ -172,7 +172,7 @@ static int open_spanning(const char *members, struct device **ret)
 }
 
 /* Extents lie on the member that is asked for; what is refused says why. */
-static void test_span(void **state)
+TEST(test_span)
 {
         struct device *d = NULL;
         char name[DEVICE_NAME_MAX + 1];
@@ -209,7 +209,7 @@ static void test_span(void **state)
         device_close(d);
 }
 
-static void test_two_arenas_see_the_same_bytes(void **state)
+TEST(test_two_arenas_see_the_same_bytes)
 {
         struct device *d = open_host();
         struct extent *mine = create(d, STEP), *theirs = import_again(mine);
@@ -236,7 +236,7 @@ static void test_two_arenas_see_the_same_bytes(void **state)
 }
 
 /* A client maps hundreds of extents: they must not cost it a descriptor each. */
-static void test_mapped_import_holds_no_fd(void **state)
+TEST(test_mapped_import_holds_no_fd)
 {
         struct device *d = open_host();
         struct extent *mine = create(d, STEP), *theirs;
@@ -257,7 +257,7 @@ static void test_mapped_import_holds_no_fd(void **state)
         device_close(d);
 }
 
-static void test_extents_are_contiguous(void **state)
+TEST(test_extents_are_contiguous)
 {
         struct device *d = open_host();
         struct extent *first = create(d, STEP), *second = create(d, 2 * STEP);
@@ -284,7 +284,7 @@ static void test_extents_are_contiguous(void **state)
 
 /* Of the kernel's pages, where sets of 2 MiB would be too large: one behind the other, and given
  * back whole. */
-static void test_extents_of_small_units(void **state)
+TEST(test_extents_of_small_units)
 {
         struct device *d = open_host();
         uint64_t unit = d->props.unit_bytes, bytes = 3 * unit;
@@ -315,7 +315,7 @@ static void test_extents_of_small_units(void **state)
         device_close(d);
 }
 
-static void test_unmap_leaves_the_reservation(void **state)
+TEST(test_unmap_leaves_the_reservation)
 {
         struct device *d = open_host();
         struct extent *e = create(d, STEP);
@@ -337,7 +337,7 @@ static void test_unmap_leaves_the_reservation(void **state)
         device_close(d);
 }
 
-static void test_read_only_mapping(void **state)
+TEST(test_read_only_mapping)
 {
         struct device *d = open_host();
         struct extent *e = create(d, STEP);
@@ -352,7 +352,7 @@ static void test_read_only_mapping(void **state)
         device_close(d);
 }
 
-static void test_failed_map_leaves_the_reservation(void **state)
+TEST(test_failed_map_leaves_the_reservation)
 {
         struct device *d = open_host();
         struct extent *e = create(d, STEP), *read_only = NULL;
@@ -374,7 +374,7 @@ static void test_failed_map_leaves_the_reservation(void **state)
         device_close(d);
 }
 
-static void test_not_inherited_nor_dumped(void **state)
+TEST(test_not_inherited_nor_dumped)
 {
         struct device *d = open_host();
         struct extent *e = create(d, STEP);
@@ -401,7 +401,7 @@ static void test_not_inherited_nor_dumped(void **state)
         device_close(d);
 }
 
-static void test_read_write_zero(void **state)
+TEST(test_read_write_zero)
 {
         struct device *d = open_host();
         struct extent *e = create(d, STEP);
@@ -430,7 +430,7 @@ static void test_read_write_zero(void **state)
 }
 
 /* Who has the file can change what write() does with it; the device doesn't notice. */
-static void test_written_to_whatever_clients_set(void **state)
+TEST(test_written_to_whatever_clients_set)
 {
         struct device *d = open_host();
         struct extent *e = create(d, STEP), *from = create(d, STEP);
@@ -453,7 +453,7 @@ static void test_written_to_whatever_clients_set(void **state)
         d->ops->close(d);
 }
 
-static void test_copy(void **state)
+TEST(test_copy)
 {
         const uint64_t len = STEP - 12345, from = 1111, to = 12345; /* no multiple of anything */
         struct device *d = open_host();
@@ -480,7 +480,7 @@ static void test_copy(void **state)
 }
 
 /* What the last owner destroys is gone for whoever kept a descriptor of it. */
-static void test_destroy_punches(void **state)
+TEST(test_destroy_punches)
 {
         struct device *d = open_host();
         struct extent *e = create(d, STEP), *imported = import_again(e);
@@ -502,7 +502,7 @@ static void test_destroy_punches(void **state)
 }
 
 /* An extent can't be pulled from under those who map it. */
-static void test_extents_are_sealed(void **state)
+TEST(test_extents_are_sealed)
 {
         struct device *d = open_host();
         struct extent *e = create(d, STEP);
@@ -536,7 +536,7 @@ static int memfd_of(uint64_t bytes, int seals)
         return fd;
 }
 
-static void test_import_refuses(void **state)
+TEST(test_import_refuses)
 {
         struct device *d = open_host();
         struct extent *e = NULL;
@@ -564,7 +564,7 @@ static void test_import_refuses(void **state)
 }
 
 /* Nothing is left behind, which the count of descriptors around each test would show. */
-static void test_out_of_memory(void **state)
+TEST(test_out_of_memory)
 {
         alloc_fail_each(n)
         {
@@ -588,7 +588,7 @@ static void test_out_of_memory(void **state)
 }
 
 /* Aligning leaves nothing before and after; it would be a MiB on average. */
-static void test_arena_gives_all_back(void **state)
+TEST(test_arena_gives_all_back)
 {
         struct device *d = open_host();
         uint64_t before = address_space_bytes();
@@ -612,7 +612,7 @@ static void test_arena_gives_all_back(void **state)
         device_close(d);
 }
 
-static void test_arena_too_large(void **state)
+TEST(test_arena_too_large)
 {
         struct device *d = open_host();
         struct device_arena *a = NULL;
@@ -668,7 +668,7 @@ static void look_at_policy(const uint8_t *at)
         assert_int_equal(nodes[0], 1);
 }
 
-static void test_numa_node(void **state)
+TEST(test_numa_node)
 {
         struct device_options options = {.side = DEVICE_OWNER, .has_numa_node = true};
         struct device *d = open_owner(&options);
@@ -705,7 +705,7 @@ static void look_at_flags(const uint8_t *at)
         assert_true(has_flag);
 }
 
-static void test_huge_pages(void **state)
+TEST(test_huge_pages)
 {
         const struct device_options options = {.side = DEVICE_OWNER, .huge_pages = true};
         struct device *d = open_owner(&options);
@@ -728,7 +728,7 @@ static void test_huge_pages(void **state)
 }
 
 /* An owner that populates has the kernel take an extent's memory as it makes it, and it alone. */
-static void test_populate(void **state)
+TEST(test_populate)
 {
         struct device_options options = {.side = DEVICE_OWNER, .populate = true};
 
@@ -751,7 +751,7 @@ static void test_populate(void **state)
 }
 
 /* Users do as their owner says, and don't ask the machine. */
-static void test_huge_pages_of_users(void **state)
+TEST(test_huge_pages_of_users)
 {
         const struct device_options options = {.side = DEVICE_USER, .huge_pages = true};
         struct device *d = NULL;
@@ -764,7 +764,7 @@ static void test_huge_pages_of_users(void **state)
 }
 
 /* What breaks a rule of device.h ends nobody's process, and changes nothing. */
-static void test_broken_rules(void **state)
+TEST(test_broken_rules)
 {
         struct device *d = open_host();
         const struct device_ops *ops = d->ops;
@@ -800,37 +800,4 @@ static void test_broken_rules(void **state)
         ops->arena_release(a);
         assert_false(is_reserved(base));
         device_close(d);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_open_and_enumerate),
-                TEST(test_further_names),
-                TEST(test_span),
-                TEST(test_two_arenas_see_the_same_bytes),
-                TEST(test_mapped_import_holds_no_fd),
-                TEST(test_extents_are_contiguous),
-                TEST(test_extents_of_small_units),
-                TEST(test_unmap_leaves_the_reservation),
-                TEST(test_read_only_mapping),
-                TEST(test_failed_map_leaves_the_reservation),
-                TEST(test_not_inherited_nor_dumped),
-                TEST(test_read_write_zero),
-                TEST(test_written_to_whatever_clients_set),
-                TEST(test_copy),
-                TEST(test_destroy_punches),
-                TEST(test_extents_are_sealed),
-                TEST(test_import_refuses),
-                TEST(test_out_of_memory),
-                TEST(test_arena_gives_all_back),
-                TEST(test_arena_too_large),
-                TEST(test_numa_node),
-                TEST(test_huge_pages),
-                TEST(test_populate),
-                TEST(test_huge_pages_of_users),
-                TEST(test_broken_rules),
-        };
-
-        return RUN_TESTS(tests);
 }

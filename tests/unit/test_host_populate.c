@@ -107,7 +107,7 @@ static void unmap_both(struct mapping *own, struct mapping *other, int fd)
 }
 
 /* To be written, too. */
-static void test_what_is_there(void **state)
+TEST(test_what_is_there)
 {
         struct mapping own, other;
         uint64_t faults;
@@ -129,7 +129,7 @@ static void test_what_is_there(void **state)
 }
 
 /* One page of 64 KiB is made. */
-static void test_what_is_not(void **state)
+TEST(test_what_is_not)
 {
         struct mapping own, other;
         int fd;
@@ -146,7 +146,7 @@ static void test_what_is_not(void **state)
 }
 
 /* A hint: nothing comes of it. */
-static void test_where_nothing_is_mapped(void **state)
+TEST(test_where_nothing_is_mapped)
 {
         struct mapping own, other;
         int fd = map_both(&own, &other);
@@ -155,15 +155,4 @@ static void test_where_nothing_is_mapped(void **state)
         assert_int_equal(present_bytes(other.base, STEP, 2 * STEP), 0);
         assert_int_equal(memory_bytes(fd), 0);
         unmap_both(&own, &other, fd);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_what_is_there),
-                TEST(test_what_is_not),
-                TEST(test_where_nothing_is_mapped),
-        };
-
-        return RUN_TESTS(tests);
 }

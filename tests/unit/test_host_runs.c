@@ -275,12 +275,12 @@ static void test_json(void **unused)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                TEST(test_runs),
-                TEST(test_nodes),
-                TEST(test_refused),
-                TEST(test_sizes),
-                TEST(test_defaults),
-                TEST(test_json),
+                TEST_ROW(test_runs),
+                TEST_ROW(test_nodes),
+                TEST_ROW(test_refused),
+                TEST_ROW(test_sizes),
+                TEST_ROW(test_defaults),
+                TEST_ROW(test_json),
         };
 
         return RUN_TESTS(tests);

@@ -92,7 +92,7 @@ static struct sim_result run_one_cache(
 /* Room for all: each host finds what it has seen. Requests 0, 2 and 4 go to one host, 1 and 3 to
  * the other: of 4 the first has 0 1, of 3 the second. Nothing leaves a device, so nothing is
  * exported. */
-static void test_round_robin(void **state)
+TEST(test_round_robin)
 {
         struct hosts_options options = options_of(&evict_lru, 5, 2);
         struct hosts_result r = run(&few, &options);
@@ -109,7 +109,7 @@ static void test_round_robin(void **state)
 }
 
 /* With exports of what is found or published the second host finds what the first has computed. */
-static void test_on_finding(void **state)
+TEST(test_on_finding)
 {
         struct hosts_options options = options_of(&evict_lru, 5, 2);
         struct hosts_result r;
@@ -142,7 +142,7 @@ static void test_on_finding(void **state)
 
 /* One host with room for 3: 2 leaves for 3, 3 for 4, 4 for 2, and 2 for 3. Request 3 loads 2, and
  * request 4 loads 3. */
-static void test_on_demotion(void **state)
+TEST(test_on_demotion)
 {
         struct hosts_options options = options_of(&evict_lru, 3, 1);
         struct hosts_result r = run(&few, &options);
@@ -185,7 +185,7 @@ static const struct sim_trace *slow_trace(uint64_t times)
  * is gone, but not more than once a minute. One host that has room for all, and a store that has
  * room for 3: 3 goes there for 2, 4 for 0; 100 s later 0 1 2 are found here, and none is there;
  * then 0 1 3, and 3 isn't. */
-static void test_touches(void **state)
+TEST(test_touches)
 {
         struct hosts_options options = options_of(&evict_lru, 5, 1);
         struct hosts_result r;
@@ -207,7 +207,7 @@ static void test_touches(void **state)
 
 /* With exports on demotion that is so of what precedes what a host asks for. It has room for one
  * block: 0 leaves for 4, comes back in request 3, and precedes what request 4 asks for. */
-static void test_touches_ancestors(void **state)
+TEST(test_touches_ancestors)
 {
         struct hosts_options options = options_of(&evict_lru, 1, 1);
 
@@ -217,7 +217,7 @@ static void test_touches_ancestors(void **state)
 
 /* A host writes at its rate. A block takes 1 s of it, and the first two go at once, or nearly: 0 at
  * 0, 1 at 0.2 s, and one each second from 1.2 s on. */
-static void test_write_rate(void **state)
+TEST(test_write_rate)
 {
         struct hosts_options options = options_of(&evict_lru, 5, 1);
         struct hosts_result r;
@@ -271,7 +271,7 @@ static const struct sim_trace *many_trace(bool as_one)
 /* A block takes 2.5 s: 0 goes at once, and the text that begins with 1 waits until 3 takes the
  * place of its end, on a host with room for 3. Then 3 goes, as it is newer, and of the text what it
  * was before it grew: 1. */
-static void test_end_is_gone(void **state)
+TEST(test_end_is_gone)
 {
         static const uint32_t blocks[] = {0, 1, 2, 4, 3, 1};
         static const uint32_t parents[] = {NODE_NONE, NODE_NONE, 1, NODE_NONE, 2};
@@ -301,7 +301,7 @@ static void test_end_is_gone(void **state)
 
 /* One is written, and others wait until there are too many; but what is published block after block
  * is one text, which grows. */
-static void test_many_texts(void **state)
+TEST(test_many_texts)
 {
         struct hosts_options options = options_of(&evict_lru, N_MANY, 1);
         struct hosts_result r;
@@ -317,7 +317,7 @@ static void test_many_texts(void **state)
 }
 
 /* A block that is several pages is as many keys, of as many bytes together. */
-static void test_pages_of_a_block(void **state)
+TEST(test_pages_of_a_block)
 {
         struct hosts_options options = options_of(&evict_lru, 3, 1);
         struct hosts_result r;
@@ -332,7 +332,7 @@ static void test_pages_of_a_block(void **state)
 }
 
 /* Loads are for what is worth it: not a block where two are the least. */
-static void test_least_tokens(void **state)
+TEST(test_least_tokens)
 {
         struct hosts_options options = options_of(&evict_lru, 5, 2);
         struct hosts_result r;
@@ -353,7 +353,7 @@ static void test_least_tokens(void **state)
 }
 
 /* 10 ms a block to compute; a round trip and 1.25 times the bytes to load. */
-static void test_what_loses(void **state)
+TEST(test_what_loses)
 {
         struct hosts_options options = options_of(&evict_lru, 5, 2);
         struct hosts_result r;
@@ -381,7 +381,7 @@ static void test_what_loses(void **state)
         assert_int_equal(run(&few, &options).lost_loads, 3);
 }
 
-static void test_lanes(void **state)
+TEST(test_lanes)
 {
         const struct lanes_options options = {.n_nodes = 2,
                 .n_hosts = 2,
@@ -417,7 +417,7 @@ static void test_lanes(void **state)
 
 /* All at the same time: the second host's link takes 10 ms for 0 1, so that 2 has to wait for
  * longer than it takes to compute; that of the first one is free for 3. */
-static void test_queues(void **state)
+TEST(test_queues)
 {
         struct hosts_options options = options_of(&evict_lru, 5, 2);
         struct sim_request requests[ARRAY_SIZE(few_requests)];
@@ -440,7 +440,7 @@ static void test_queues(void **state)
 /* One node, which takes 2 s for a block: what it can't begin with within 5 s is dropped, which is
  * 4, as 0 1 2 and 3 come before. Where it takes 6 s that is 1, and 2 behind it, and the host tries
  * nothing else for 5 s. */
-static void test_slow_writes(void **state)
+TEST(test_slow_writes)
 {
         struct hosts_options options = options_of(&evict_lru, 5, 1);
         struct hosts_result r;
@@ -464,7 +464,7 @@ static void test_slow_writes(void **state)
 }
 
 /* Who goes on goes on where it was; who begins goes where least is to do. */
-static void test_sessions(void **state)
+TEST(test_sessions)
 {
         struct hosts_options options = options_of(&evict_lru, 5, 2);
         struct hosts_result r;
@@ -479,7 +479,7 @@ static void test_sessions(void **state)
 
 /* 0 1 are two of three blocks: the host that has them is chosen, always the same. A text of which
  * nobody has anything goes to the one that is next. */
-static void test_prefixes(void **state)
+TEST(test_prefixes)
 {
         struct hosts_options options = options_of(&evict_lru, 5, 2);
         struct hosts_result r;
@@ -492,7 +492,7 @@ static void test_prefixes(void **state)
 }
 
 /* Two hosts with a copy of the trace each find what one would, twice, and nothing of each other. */
-static void test_copies(void **state)
+TEST(test_copies)
 {
         struct hosts_options options = options_of(&evict_lru, 3, 1);
         struct hosts_result one = run(&few, &options), two;
@@ -510,7 +510,7 @@ static void test_copies(void **state)
  */
 
 /* One host without a store is the simulator. */
-static void test_one_host_is_the_simulator(void **state)
+TEST(test_one_host_is_the_simulator)
 {
         random_start(__func__);
         for (int i = 0; i < 20; i++) {
@@ -537,7 +537,7 @@ static void test_one_host_is_the_simulator(void **state)
 }
 
 /* A store that has all, at once and for nothing, makes one cache that has all of any hosts. */
-static void test_free_store_is_one_cache(void **state)
+TEST(test_free_store_is_one_cache)
 {
         random_start(__func__);
         for (int i = 0; i < 40; i++) {
@@ -562,7 +562,7 @@ static void test_free_store_is_one_cache(void **state)
 }
 
 /* Whatever the store is: no more than one cache with all, no fewer local hits than without. */
-static void test_any_store(void **state)
+TEST(test_any_store)
 {
         random_start(__func__);
         for (int i = 0; i < 100; i++) {
@@ -608,7 +608,7 @@ static void check_refused(struct hosts_options options)
         assert_null(h);
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
         const struct hosts_options good = options_of(&evict_lru, 3, 4);
         struct hosts_options options = good;
@@ -645,7 +645,7 @@ static void test_refused(void **state)
         assert_int_equal(run(&few, &options).requests, 5);
 }
 
-static void test_out_of_memory(void **state)
+TEST(test_out_of_memory)
 {
         struct hosts_options options = options_of(&evict_lru, 3, 2);
 
@@ -662,34 +662,4 @@ static void test_out_of_memory(void **state)
                 assert_int_equal(r, alloc_fail_happened() ? -ENOMEM : 0);
                 hosts_free(h);
         }
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_round_robin),
-                TEST(test_on_finding),
-                TEST(test_on_demotion),
-                TEST(test_touches),
-                TEST(test_touches_ancestors),
-                TEST(test_write_rate),
-                TEST(test_end_is_gone),
-                TEST(test_many_texts),
-                TEST(test_pages_of_a_block),
-                TEST(test_least_tokens),
-                TEST(test_what_loses),
-                TEST(test_lanes),
-                TEST(test_queues),
-                TEST(test_slow_writes),
-                TEST(test_sessions),
-                TEST(test_prefixes),
-                TEST(test_copies),
-                TEST(test_one_host_is_the_simulator),
-                TEST(test_free_store_is_one_cache),
-                TEST(test_any_store),
-                TEST(test_refused),
-                TEST(test_out_of_memory),
-        };
-
-        return RUN_TESTS(tests);
 }

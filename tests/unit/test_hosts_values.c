@@ -27,7 +27,7 @@ static void put(struct values *v, uint32_t key, uint64_t now)
 }
 
 /* EXISTS is no use, GET and TOUCH are. */
-static void test_least_recently_used_goes(void **state)
+TEST(test_least_recently_used_goes)
 {
         struct values *v = new_values(VALUES_LRU, 4, 2, 0);
         struct values_stats stats;
@@ -50,7 +50,7 @@ static void test_least_recently_used_goes(void **state)
         values_free(v);
 }
 
-static void test_use_once_in_a_while(void **state)
+TEST(test_use_once_in_a_while)
 {
         struct values *v = new_values(VALUES_LRU, 2, 2, 0);
 
@@ -63,7 +63,7 @@ static void test_use_once_in_a_while(void **state)
 }
 
 /* A use doesn't put it off: SET with PX says when. */
-static void test_expiry(void **state)
+TEST(test_expiry)
 {
         struct values *v = new_values(VALUES_LRU, 3, 3, 10);
         struct values_stats stats;
@@ -84,7 +84,7 @@ static void test_expiry(void **state)
 }
 
 /* The first use after a put() counts for certain; what isn't used loses one a minute. */
-static void test_least_frequently_used_goes(void **state)
+TEST(test_least_frequently_used_goes)
 {
         struct values *v = new_values(VALUES_LFU, 5, 2, 0);
 
@@ -106,7 +106,7 @@ static void test_least_frequently_used_goes(void **state)
 /* Against a list that is searched. */
 #define N_KEYS 40
 
-static void test_random(void **state)
+TEST(test_random)
 {
         random_start(__func__);
         for (int round = 0; round < 50; round++) {
@@ -143,7 +143,7 @@ static void test_random(void **state)
 }
 
 /* Whatever is used, and however often. */
-static void test_random_frequencies(void **state)
+TEST(test_random_frequencies)
 {
         random_start(__func__);
         for (int round = 0; round < 20; round++) {
@@ -162,7 +162,7 @@ static void test_random_frequencies(void **state)
         }
 }
 
-static void test_no_room_at_all(void **state)
+TEST(test_no_room_at_all)
 {
         struct values *v = new_values(VALUES_LRU, 1, 0, 0);
 
@@ -171,7 +171,7 @@ static void test_no_room_at_all(void **state)
         values_free(v);
 }
 
-static void test_out_of_memory(void **state)
+TEST(test_out_of_memory)
 {
         const struct values_options options = {.n_keys = 2, .capacity = 2};
 
@@ -187,20 +187,4 @@ static void test_out_of_memory(void **state)
                         assert_null(values_check(v));
                 values_free(v);
         }
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_least_recently_used_goes),
-                TEST(test_use_once_in_a_while),
-                TEST(test_expiry),
-                TEST(test_least_frequently_used_goes),
-                TEST(test_random),
-                TEST(test_random_frequencies),
-                TEST(test_no_room_at_all),
-                TEST(test_out_of_memory),
-        };
-
-        return RUN_TESTS(tests);
 }

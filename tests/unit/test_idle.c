@@ -26,7 +26,7 @@ static void leave(struct attach *a)
         attach_close(a);
 }
 
-static void test_goes_after_a_while(void **state)
+TEST_BARE(test_goes_after_a_while)
 {
         struct fixture f;
         struct member *m;
@@ -47,7 +47,7 @@ static void test_goes_after_a_while(void **state)
 }
 
 /* Whoever opens it again begins the time anew; while it is open there is none. */
-static void test_opened_again(void **state)
+TEST_BARE(test_opened_again)
 {
         struct fixture f;
         struct member *m;
@@ -72,7 +72,7 @@ static void test_opened_again(void **state)
 }
 
 /* A page that is cached, a session: it stays. */
-static void test_what_stays(void **state)
+TEST_BARE(test_what_stays)
 {
         struct fixture f;
         struct member *m;
@@ -107,7 +107,7 @@ static void test_what_stays(void **state)
 }
 
 /* All of them, some in each call. */
-static void test_many(void **state)
+TEST_BARE(test_many)
 {
         struct fixture f;
         struct member *m;
@@ -131,7 +131,7 @@ static void test_many(void **state)
 }
 
 /* At the limit of a tenant's namespaces an idle one makes place, of its own and no other's. */
-static void test_makes_place(void **state)
+TEST_BARE(test_makes_place)
 {
         struct ns_layout l = test_layout();
         struct member *m, *other;
@@ -156,17 +156,4 @@ static void test_makes_place(void **state)
         member_free(m);
         member_free(other);
         fixture_end(&f);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_goes_after_a_while),
-                cmocka_unit_test(test_opened_again),
-                cmocka_unit_test(test_what_stays),
-                cmocka_unit_test(test_many),
-                cmocka_unit_test(test_makes_place),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -126,7 +126,7 @@ static void expect_tainted(struct line *l, int probe)
         fd_close(probe);
 }
 
-static void test_bytes(void **state)
+TEST(test_bytes)
 {
         struct line l;
 
@@ -144,7 +144,7 @@ static void test_bytes(void **state)
         close_line(&l);
 }
 
-static void test_descriptors(void **state)
+TEST(test_descriptors)
 {
         static const struct {
                 size_t before; /* bytes sent and received */
@@ -176,7 +176,7 @@ static void test_descriptors(void **state)
 }
 
 /* Bytes that lie before them are received with them, or not at all. */
-static void test_behind_bytes(void **state)
+TEST(test_behind_bytes)
 {
         struct line l;
         int probe;
@@ -189,7 +189,7 @@ static void test_behind_bytes(void **state)
 }
 
 /* The byte with the descriptor lies behind what the parser has room for. */
-static void test_behind_the_room(void **state)
+TEST(test_behind_the_room)
 {
         struct line l;
         ssize_t n;
@@ -209,7 +209,7 @@ static void test_behind_the_room(void **state)
 }
 
 /* An urgent byte alone is a byte. */
-static void test_urgent(void **state)
+TEST(test_urgent)
 {
         struct line l;
 
@@ -223,7 +223,7 @@ static void test_urgent(void **state)
         close_line(&l);
 }
 
-static void test_credentials(void **state)
+TEST(test_credentials)
 {
         struct sock_creds creds;
         struct line l;
@@ -250,7 +250,7 @@ static void test_credentials(void **state)
         close_line(&l);
 }
 
-static void test_receive_into_a_full_parser(void **state)
+TEST(test_receive_into_a_full_parser)
 {
         static uint8_t frame[FRAME_MAX_SIZE];
         struct line l;
@@ -266,7 +266,7 @@ static void test_receive_into_a_full_parser(void **state)
 }
 
 /* What is in the queue of a connection that ends. */
-static void test_finish(void **state)
+TEST(test_finish)
 {
         struct line l;
         int probe;
@@ -293,7 +293,7 @@ static void test_finish(void **state)
 }
 
 /* One that sent as many bytes as it can, each by itself. */
-static void test_finish_small_pieces(void **state)
+TEST(test_finish_small_pieces)
 {
         struct line l;
 
@@ -305,7 +305,7 @@ static void test_finish_small_pieces(void **state)
 }
 
 /* The peer went without reading what it was sent: that is told once, with nothing behind it. */
-static void test_finish_reset(void **state)
+TEST(test_finish_reset)
 {
         struct line l;
 
@@ -327,7 +327,7 @@ static void *send_both(void *data)
         return NULL;
 }
 
-static void test_race(void **state)
+TEST(test_race)
 {
         for (unsigned i = 0; i < 200; i++) {
                 struct line l;
@@ -360,7 +360,7 @@ static bool kernel_refuses(int fd)
 }
 
 /* Who connected before the socket was told, and after. */
-static void test_listen(void **state)
+TEST(test_listen)
 {
         const char *dir = test_dir_make();
         _cleanup_free_ char *path = test_path(dir, "sock");
@@ -396,24 +396,4 @@ static void test_listen(void **state)
         fd_close(late);
         fd_close(server);
         test_dir_remove(dir);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_bytes),
-                TEST(test_descriptors),
-                TEST(test_behind_bytes),
-                TEST(test_behind_the_room),
-                TEST(test_urgent),
-                TEST(test_credentials),
-                TEST(test_receive_into_a_full_parser),
-                TEST(test_finish),
-                TEST(test_finish_small_pieces),
-                TEST(test_finish_reset),
-                TEST(test_race),
-                TEST(test_listen),
-        };
-
-        return RUN_TESTS(tests);
 }

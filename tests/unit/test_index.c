@@ -41,7 +41,7 @@ static unsigned count_used(const struct world *w, uint32_t bucket)
 }
 
 /* Both buckets full of findable pages: published, not found, freed after its last pin. */
-static void test_page_without_a_slot(void **state)
+TEST(test_page_without_a_slot)
 {
         _Atomic uint64_t saved[2 * SHM_BUCKET_SLOTS];
         struct shm_bucket *home, *next;
@@ -122,7 +122,7 @@ static void publish_at(struct world *w, struct keys *k, uint32_t home, unsigned 
  * of its own. The next key of 1 goes to 2, one of 2 to 3, one of 3 to 4, one of 4 to 5, until 2 has
  * none of its own any more.
  */
-static void test_full_buckets_make_room(void **state)
+TEST(test_full_buckets_make_room)
 {
         struct keys k = {.next = 1};
         struct world w;
@@ -201,7 +201,7 @@ static uint32_t look_up_misled(
 
 /* More keys than are looked for at a time, in both buckets; other pages where one's tag is, and
  * numbers that are no page's; and one of them that isn't cached. */
-static void test_run_on_the_socket(void **state)
+TEST(test_run_on_the_socket)
 {
         struct keys k = {.next = 1};
         struct world w;
@@ -227,15 +227,4 @@ static void test_run_on_the_socket(void **state)
         for (unsigned i = 0; i < k.n; i++)
                 unpin(&w, k.pages[i]);
         end(&w);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_page_without_a_slot),
-                TEST(test_full_buckets_make_room),
-                TEST(test_run_on_the_socket),
-        };
-
-        return RUN_TESTS(tests);
 }

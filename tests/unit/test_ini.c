@@ -40,7 +40,7 @@ static void check_reads(const char *text, const char *expected)
         assert_string_equal(err, "");
 }
 
-static void test_reads(void **state)
+TEST(test_reads)
 {
         check_reads("", "");
         check_reads("\n\n# comment = 1\n ; [x\n", "");
@@ -66,7 +66,7 @@ static void check_refuses(const char *text, size_t len, const char *expected)
                 assert_in_range(*c, ' ', '~');
 }
 
-static void test_refuses(void **state)
+TEST(test_refuses)
 {
         static const struct {
                 const char *text, *expected;
@@ -91,7 +91,7 @@ static void test_refuses(void **state)
         check_refuses("a\0b = 1", 7, "conf:1: control character \\x00");
 }
 
-static void test_shows_little_of_the_text(void **state)
+TEST(test_shows_little_of_the_text)
 {
         char text[1000];
 
@@ -105,7 +105,7 @@ static void test_shows_little_of_the_text(void **state)
         check_refuses(text + 1, sizeof(text) - 1, "conf:1: a key is");
 }
 
-static void test_longest_line(void **state)
+TEST(test_longest_line)
 {
         static char text[INI_LINE_MAX + 2];
         struct record rec = {0};
@@ -125,7 +125,7 @@ static void test_longest_line(void **state)
         assert_int_equal(ini_parse("f", text, INI_LINE_MAX, note, &rec, err, sizeof(err)), 0);
 }
 
-static void test_callback_stops(void **state)
+TEST(test_callback_stops)
 {
         static const char text[] = "[s]\na=1\nbad=2\nc=3\n";
         struct record rec = {.refuse = "bad"};
@@ -156,7 +156,7 @@ static int keep(const struct ini_entry *e, void *data, char *err, size_t err_len
         return 0;
 }
 
-static void test_no_memory_in_the_callback(void **state)
+TEST(test_no_memory_in_the_callback)
 {
         static const char text[] = "[s]\na=1\nb=2\nc=3\n";
 
@@ -171,18 +171,4 @@ static void test_no_memory_in_the_callback(void **state)
                 for (unsigned i = 0; i < 3; i++)
                         free(values[i]);
         }
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_reads),
-                TEST(test_refuses),
-                TEST(test_shows_little_of_the_text),
-                TEST(test_longest_line),
-                TEST(test_callback_stops),
-                TEST(test_no_memory_in_the_callback),
-        };
-
-        return RUN_TESTS(tests);
 }

@@ -4,7 +4,7 @@
 
 #include "tests/unit/test-support.h"
 
-static void test_names(void **state)
+TEST_BARE(test_names)
 {
         static const struct {
                 enum keep_kind kind;
@@ -29,7 +29,7 @@ static void test_names(void **state)
 }
 
 /* What a service manager gives back may be of another version, or of somebody else. */
-static void test_no_names(void **state)
+TEST_BARE(test_no_names)
 {
         static const char *const names[] = {"", "e", "x1", "e01", "e-1", "e1:", "e123456"};
         enum keep_kind kind;
@@ -37,14 +37,4 @@ static void test_no_names(void **state)
 
         for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++)
                 assert_false(keep_parse(names[i], &kind, &number));
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_names),
-                cmocka_unit_test(test_no_names),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -21,7 +21,7 @@ static int new_fd(void)
         return fd;
 }
 
-static void test_store(void **state)
+TEST(test_store)
 {
         struct fdstore s;
         int before = fd_count_open();
@@ -51,7 +51,7 @@ static void test_store(void **state)
 }
 
 /* Names are one string of the next child's environment. */
-static void test_store_of_few_names(void **state)
+TEST(test_store_of_few_names)
 {
         struct fdstore s;
 
@@ -62,7 +62,7 @@ static void test_store_of_few_names(void **state)
         fdstore_deinit(&s);
 }
 
-static void test_store_without_memory(void **state)
+TEST(test_store_without_memory)
 {
         alloc_fail_each(n)
         {
@@ -74,7 +74,7 @@ static void test_store_without_memory(void **state)
         }
 }
 
-static void test_lines(void **state)
+TEST(test_lines)
 {
         static const char text[] = "FDSTORE=1\nFDNAME=e1\nSTATUS=a=b\nXFDNAME=no\nREADY=11";
         char value[8];
@@ -122,7 +122,7 @@ static void say(
         fd_close(fd);
 }
 
-static void test_messages(void **state)
+TEST(test_messages)
 {
         static char large[NOTIFY_MAX_BYTES + 1];
         struct notify_message m;
@@ -176,7 +176,7 @@ static void test_messages(void **state)
 #define DIR_MAX 100 /* and "/notify", of a socket's address */
 
 /* As long a directory as an address can have. */
-static void test_longest_directory(void **state)
+TEST(test_longest_directory)
 {
         const char *top = test_dir_make();
         char name[DIR_MAX], *path;
@@ -198,7 +198,7 @@ static void test_longest_directory(void **state)
 }
 
 /* Somebody who doesn't listen to what it is told is waited for, but not for ever. */
-static void test_unheard(void **state)
+TEST(test_unheard)
 {
         struct sockaddr_un to;
         struct notify n;
@@ -213,19 +213,4 @@ static void test_unheard(void **state)
         notify_say(n.address.sun_path, "STATUS=nobody hears this");
         fd_close(fd);
         notify_close(&n);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_store),
-                TEST(test_store_of_few_names),
-                TEST(test_store_without_memory),
-                TEST(test_lines),
-                TEST(test_messages),
-                TEST(test_longest_directory),
-                TEST(test_unheard),
-        };
-
-        return RUN_TESTS(tests);
 }

@@ -16,7 +16,7 @@
 /* ---- what is kept ------------------------------------------------------------------------------
  */
 
-static void test_kept(void **state)
+TEST(test_kept)
 {
         struct life l;
 
@@ -36,7 +36,7 @@ static void test_kept(void **state)
 }
 
 /* What it says in its last moment counts. */
-static void test_last_words(void **state)
+TEST(test_last_words)
 {
         struct life l;
 
@@ -49,7 +49,7 @@ static void test_last_words(void **state)
 }
 
 /* Nobody but the child is heard. */
-static void test_others(void **state)
+TEST(test_others)
 {
         struct life l;
 
@@ -65,7 +65,7 @@ static void test_others(void **state)
         life_stop(&l);
 }
 
-static void test_full(void **state)
+TEST(test_full)
 {
         struct parent_options o = life_patient();
         struct life l;
@@ -93,7 +93,7 @@ static void limit_files(void)
 }
 
 /* Half of what may be open, as a child has each twice for a moment, but for the parent's own. */
-static void test_few_files(void **state)
+TEST(test_few_files)
 {
         struct parent_options o = life_patient();
         struct life l;
@@ -136,7 +136,7 @@ static void give_to_another(void)
 }
 
 /* What the parent was given each child is given, before what is kept. */
-static void test_given(void **state)
+TEST(test_given)
 {
         struct life l;
 
@@ -161,7 +161,7 @@ static void test_given(void **state)
  */
 
 /* Peace, or a reason that another start wouldn't change. */
-static void test_exit_codes(void **state)
+TEST(test_exit_codes)
 {
         struct life l;
 
@@ -190,7 +190,7 @@ static void test_exit_codes(void **state)
 }
 
 /* It asks for another start; that is no death. */
-static void test_again(void **state)
+TEST(test_again)
 {
         struct parent_options o = life_patient();
         struct life l;
@@ -210,7 +210,7 @@ static void test_again(void **state)
         assert_int_equal(life_end(&l), EXIT_FAILURE);
 }
 
-static void test_tries(void **state)
+TEST(test_tries)
 {
         struct parent_options o = life_patient();
         struct life l;
@@ -240,7 +240,7 @@ static void test_tries(void **state)
 #define YOUNG_MSEC 2000
 
 /* A long life between them: they aren't in a row. */
-static void test_long_life(void **state)
+TEST(test_long_life)
 {
         struct parent_options o = life_patient();
         struct life l;
@@ -262,7 +262,7 @@ static void test_long_life(void **state)
  */
 
 /* It is told to end, and nobody above hears that it does; no death either. */
-static void test_upgrade(void **state)
+TEST(test_upgrade)
 {
         struct parent_options o = life_patient();
         struct life l;
@@ -292,7 +292,7 @@ static void test_upgrade(void **state)
 }
 
 /* An upgrade is asked for once: who exits with 0 later ends the parent. */
-static void test_end_after_upgrade(void **state)
+TEST(test_end_after_upgrade)
 {
         struct life l;
 
@@ -306,7 +306,7 @@ static void test_end_after_upgrade(void **state)
 #define N_PAUSES 11 /* of 100 ms, 200 ms .. 6.4 s, 10 s, ..: a minute, were they waited for */
 
 /* During a pause there is nothing to end, but to start. */
-static void test_upgrade_in_a_pause(void **state)
+TEST(test_upgrade_in_a_pause)
 {
         struct life l;
         uint64_t began;
@@ -340,7 +340,7 @@ static void end_by(int number, int code)
         assert_int_equal(life_end(&l), code);
 }
 
-static void test_end(void **state)
+TEST(test_end)
 {
         struct life l;
 
@@ -364,7 +364,7 @@ static void test_end(void **state)
 }
 
 /* In the parent's name, and where it is true. */
-static void test_said_above(void **state)
+TEST(test_said_above)
 {
         struct life l;
 
@@ -381,7 +381,7 @@ static void test_said_above(void **state)
         assert_int_equal(life_end(&l), 0);
 }
 
-static void test_reload(void **state)
+TEST(test_reload)
 {
         struct life l;
 
@@ -392,7 +392,7 @@ static void test_reload(void **state)
 }
 
 /* The child dies with it, at once. */
-static void test_parent_killed(void **state)
+TEST(test_parent_killed)
 {
         struct life l;
 
@@ -409,7 +409,7 @@ static void test_parent_killed(void **state)
 
 /* One that is READY and shows no sign of life is killed, stopped or not; before that, and be it the
  * second of the parent's, it may take its time. */
-static void test_watchdog(void **state)
+TEST(test_watchdog)
 {
         struct parent_options o = life_patient();
         struct life l;
@@ -434,7 +434,7 @@ static void test_watchdog(void **state)
 #define LONG_WATCHDOG_MSEC 5000 /* longer than a loaded machine needs for two messages */
 
 /* What it says, whatever it is, is a sign of life: of one that was silent for long. */
-static void test_watchdog_is_fed(void **state)
+TEST(test_watchdog_is_fed)
 {
         struct parent_options o = life_patient();
         struct life l;
@@ -464,7 +464,7 @@ static void watch_another(void)
 }
 
 /* The parent's own: the child's to say, while there is one. */
-static void test_watchdog_above(void **state)
+TEST(test_watchdog_above)
 {
         struct parent_options o = life_patient();
         struct life l;
@@ -504,33 +504,10 @@ static void test_watchdog_above(void **state)
 
 int main(int argc, char **argv)
 {
-        const struct CMUnitTest tests[] = {
-                TEST(test_kept),
-                TEST(test_last_words),
-                TEST(test_others),
-                TEST(test_full),
-                TEST(test_few_files),
-                TEST(test_given),
-                TEST(test_exit_codes),
-                TEST(test_again),
-                TEST(test_tries),
-                TEST(test_long_life),
-                TEST(test_upgrade),
-                TEST(test_end_after_upgrade),
-                TEST(test_upgrade_in_a_pause),
-                TEST(test_end),
-                TEST(test_said_above),
-                TEST(test_reload),
-                TEST(test_parent_killed),
-                TEST(test_watchdog),
-                TEST(test_watchdog_is_fed),
-                TEST(test_watchdog_above),
-        };
-
         if (argc > 1 && strcmp(argv[1], "child") == 0)
                 return life_child();
         unsetenv("WATCHDOG_USEC");
         unsetenv("WATCHDOG_PID");
         unsetenv("LISTEN_FDS");
-        return RUN_TESTS(tests);
+        return test_run_all(NULL, NULL);
 }

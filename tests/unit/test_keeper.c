@@ -103,7 +103,7 @@ static void expect_log(const char *log)
         assert_string_equal(all, log);
 }
 
-static void test_kept_after_a_barrier(void **state)
+TEST(test_kept_after_a_barrier)
 {
         struct keeper *k = start(&patient);
         uint64_t ticket = 0;
@@ -122,7 +122,7 @@ static void test_kept_after_a_barrier(void **state)
         end(k);
 }
 
-static void test_drops_in_order(void **state)
+TEST(test_drops_in_order)
 {
         struct keeper *k = start(&patient);
 
@@ -139,7 +139,7 @@ static void test_drops_in_order(void **state)
 }
 
 /* While a barrier is under way orders gather, and go out with one. */
-static void test_one_barrier_for_many(void **state)
+TEST(test_one_barrier_for_many)
 {
         struct keeper *k = start(&patient);
         uint64_t first, last;
@@ -159,7 +159,7 @@ static void test_one_barrier_for_many(void **state)
 }
 
 /* Nobody waits for a drop. */
-static void test_no_barrier_for_drops(void **state)
+TEST(test_no_barrier_for_drops)
 {
         struct keeper *k = start(&patient);
 
@@ -171,7 +171,7 @@ static void test_no_barrier_for_drops(void **state)
         assert_int_equal(notify.n_barriers, 1);
 }
 
-static void test_late(void **state)
+TEST(test_late)
 {
         struct keeper_options o = patient;
         struct detail d = {""};
@@ -200,7 +200,7 @@ static void test_late(void **state)
         end(k);
 }
 
-static void test_limits(void **state)
+TEST(test_limits)
 {
         static const struct {
                 struct keeper_options o;
@@ -241,7 +241,7 @@ static void inherit(struct keeper *k, enum keep_kind kind, uint32_t number, int 
         assert_int_equal(keeper_inherit(k, kind, number, fd), 0);
 }
 
-static void test_what_was_left(void **state)
+TEST(test_what_was_left)
 {
         struct keeper *k = start(&patient);
         int extents[] = {new_fd(), new_fd()}, ring = new_fd();
@@ -270,7 +270,7 @@ static void test_what_was_left(void **state)
 }
 
 /* The manager drops by name, so that one of several can't be dropped alone. */
-static void test_one_name_twice(void **state)
+TEST(test_one_name_twice)
 {
         struct keeper *k = start(&patient);
         int first = new_fd();
@@ -286,7 +286,7 @@ static void test_one_name_twice(void **state)
 }
 
 /* What wasn't taken is closed at the end, and stays kept. */
-static void test_end_drops_nothing(void **state)
+TEST(test_end_drops_nothing)
 {
         struct keeper *k = start(&patient);
 
@@ -299,7 +299,7 @@ static void test_end_drops_nothing(void **state)
         assert_null(strstr(notify.log, "-"));
 }
 
-static void test_end_while_nobody_answers(void **state)
+TEST(test_end_while_nobody_answers)
 {
         struct keeper *k = start(&patient);
 
@@ -335,7 +335,7 @@ static void *park_and_drop(void *data)
         return NULL;
 }
 
-static void test_threads(void **state)
+TEST(test_threads)
 {
         struct keeper *k = start(&patient);
         pthread_t threads[THREADS];
@@ -350,7 +350,7 @@ static void test_threads(void **state)
         assert_int_equal(notify.n_kept, 0);
 }
 
-static void test_without_memory(void **state)
+TEST(test_without_memory)
 {
         unsigned n_failed = 0;
 
@@ -377,24 +377,4 @@ static void test_without_memory(void **state)
         }
         assert_true(n_failed >= 5);
         fake_notify_stop(&notify);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_kept_after_a_barrier),
-                TEST(test_drops_in_order),
-                TEST(test_one_barrier_for_many),
-                TEST(test_no_barrier_for_drops),
-                TEST(test_late),
-                TEST(test_limits),
-                TEST(test_what_was_left),
-                TEST(test_one_name_twice),
-                TEST(test_end_drops_nothing),
-                TEST(test_end_while_nobody_answers),
-                TEST(test_threads),
-                TEST(test_without_memory),
-        };
-
-        return RUN_TESTS(tests);
 }

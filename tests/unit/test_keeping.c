@@ -96,7 +96,7 @@ static void release_barrier(void)
         pthread_mutex_unlock(&notify.lock);
 }
 
-static void test_replies_wait(void **state)
+TEST(test_replies_wait)
 {
         struct client *c, *admin;
         struct world w;
@@ -129,7 +129,7 @@ static void *release_later(void *data)
         return NULL;
 }
 
-static void test_settles(void **state)
+TEST(test_settles)
 {
         pthread_t thread;
         struct world w;
@@ -147,7 +147,7 @@ static void test_settles(void **state)
 }
 
 /* However much is added meanwhile, what was said before goes as soon as it may. */
-static void test_no_starvation(void **state)
+TEST(test_no_starvation)
 {
         struct client *c;
         struct world w;
@@ -161,7 +161,7 @@ static void test_no_starvation(void **state)
 }
 
 /* A service manager that never answers doesn't stop the daemon for good. */
-static void test_late_manager(void **state)
+TEST(test_late_manager)
 {
         struct client *c;
         struct world w;
@@ -183,7 +183,7 @@ static void test_late_manager(void **state)
 }
 
 /* Who goes while it waits for its reply takes nothing with it. */
-static void test_peer_goes_while_held(void **state)
+TEST(test_peer_goes_while_held)
 {
         struct client *c;
         struct world w;
@@ -196,7 +196,7 @@ static void test_peer_goes_while_held(void **state)
         end(&w);
 }
 
-static void test_park(void **state)
+TEST(test_park)
 {
         char why[DEVICE_WHY_BYTES] = "";
         struct queue_park park;
@@ -230,14 +230,5 @@ static void test_park(void **state)
 
 int main(void)
 {
-        const struct CMUnitTest tests[] = {
-                TEST(test_replies_wait),
-                TEST(test_settles),
-                TEST(test_no_starvation),
-                TEST(test_late_manager),
-                TEST(test_peer_goes_while_held),
-                TEST(test_park),
-        };
-
-        return cmocka_run_group_tests(tests, world_warm_up, NULL);
+        return test_run_all(world_warm_up, NULL);
 }

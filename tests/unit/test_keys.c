@@ -38,7 +38,7 @@ static void assert_key(const uint8_t key[KVL_KEY_BYTES], const char *hex)
         assert_string_equal(text, hex);
 }
 
-static void test_vectors(void **state)
+TEST(test_vectors)
 {
         const uint32_t tokens[] = {1, 2, 0x01020304, UINT32_MAX};
         uint8_t root[KVL_KEY_BYTES], key[KVL_KEY_BYTES];
@@ -51,7 +51,7 @@ static void test_vectors(void **state)
         assert_key(key, "a7d0f28892bc5c4ef9c7b17ec81d0a3f1636b9fa0c100bddb4b0df2db0e92249");
 }
 
-static void test_vector_without_the_optional(void **state)
+TEST(test_vector_without_the_optional)
 {
         struct kvl_layout l = {
                 .size = sizeof(l),
@@ -74,7 +74,7 @@ static void test_vector_without_the_optional(void **state)
 }
 
 /* Of the first vector's layout with one field more: what is there was there before it. */
-static void test_vector_with_format(void **state)
+TEST(test_vector_with_format)
 {
         struct kvl_layout l = layout;
         uint8_t key[KVL_KEY_BYTES];
@@ -86,7 +86,7 @@ static void test_vector_with_format(void **state)
 }
 
 /* A program that was built before there was a format. */
-static void test_shorter_struct_of_an_older_program(void **state)
+TEST(test_shorter_struct_of_an_older_program)
 {
         struct kvl_layout l = layout;
         uint8_t key[KVL_KEY_BYTES];
@@ -107,7 +107,7 @@ static void assert_differs(const struct kvl_layout *l)
         assert_memory_not_equal(a, b, sizeof(a));
 }
 
-static void test_every_field_counts(void **state)
+TEST(test_every_field_counts)
 {
         struct kvl_layout l;
 
@@ -135,7 +135,7 @@ static void test_every_field_counts(void **state)
         assert_differs(&l);
 }
 
-static void test_planes_do_not_count(void **state)
+TEST(test_planes_do_not_count)
 {
         struct kvl_layout l = layout;
         uint8_t a[KVL_KEY_BYTES], b[KVL_KEY_BYTES];
@@ -156,7 +156,7 @@ static void assert_name(const struct kvl_layout *l, const char *expected)
         assert_string_equal(name, expected);
 }
 
-static void test_name_vectors(void **state)
+TEST(test_name_vectors)
 {
         char model[129] = "", longest[KVL_NS_NAME_BYTES];
         struct kvl_layout l = layout;
@@ -177,7 +177,7 @@ static void test_name_vectors(void **state)
         assert_name(&l, longest);
 }
 
-static void test_every_field_but_version_is_in_the_name(void **state)
+TEST(test_every_field_but_version_is_in_the_name)
 {
         char a[KVL_NS_NAME_BYTES], b[KVL_NS_NAME_BYTES], model[129] = "";
         struct kvl_layout l;
@@ -214,7 +214,7 @@ static void test_every_field_but_version_is_in_the_name(void **state)
         assert_int_equal(kvl_layout_name(&l, b), -EINVAL);
 }
 
-static void test_refusals(void **state)
+TEST(test_refusals)
 {
         uint8_t key[KVL_KEY_BYTES] = {0};
         uint32_t token = 1;
@@ -250,7 +250,7 @@ static void test_refusals(void **state)
         assert_int_equal(kvl_keys(key, &token, 1, 1025, key), -EINVAL);
 }
 
-static void test_a_full_page(void **state)
+TEST(test_a_full_page)
 {
         uint32_t tokens[1024] = {7};
         uint8_t parent[KVL_KEY_BYTES] = {0}, key[KVL_KEY_BYTES];
@@ -259,7 +259,7 @@ static void test_a_full_page(void **state)
         assert_key(key, "a187cd3e8a9bcfbce876ce219fdca7cc0905f35749ad51b6ec600fa6337d6a4c");
 }
 
-static void test_no_tokens(void **state)
+TEST(test_no_tokens)
 {
         uint8_t parent[KVL_KEY_BYTES] = {0};
 
@@ -320,13 +320,13 @@ static void assert_all_lengths(page_keys_fn *fn)
         assert_keys(fn, parent, text, TEXT_TOKENS, 1024);
 }
 
-static void test_a_whole_text(void **state)
+TEST(test_a_whole_text)
 {
         assert_all_lengths(kvl_keys_or_fail);
         assert_all_lengths(page_keys_portable);
 }
 
-static void test_by_sha_instructions(void **state)
+TEST(test_by_sha_instructions)
 {
         if (!page_keys_has_sha_ni())
                 skip();
@@ -334,7 +334,7 @@ static void test_by_sha_instructions(void **state)
 }
 
 /* What is known already needn't be computed again: the rest follows from its last key. */
-static void test_what_follows(void **state)
+TEST(test_what_follows)
 {
         static uint32_t text[TEXT_TOKENS];
         uint8_t whole[40 * KVL_KEY_BYTES], parts[40 * KVL_KEY_BYTES], parent[KVL_KEY_BYTES] = {1};
@@ -362,7 +362,7 @@ static void *make_keys(void *arg)
         return NULL;
 }
 
-static void test_threads(void **state)
+TEST(test_threads)
 {
         static uint8_t keys[4][65 * KVL_KEY_BYTES];
         pthread_t threads[4];
@@ -375,7 +375,7 @@ static void test_threads(void **state)
                 assert_memory_equal(keys[i], keys[0], sizeof(keys[0]));
 }
 
-static void test_longer_struct_of_a_newer_program(void **state)
+TEST(test_longer_struct_of_a_newer_program)
 {
         struct {
                 struct kvl_layout l;
@@ -394,25 +394,6 @@ static void test_longer_struct_of_a_newer_program(void **state)
 
 int main(void)
 {
-        const struct CMUnitTest tests[] = {
-                TEST(test_vectors),
-                TEST(test_vector_without_the_optional),
-                TEST(test_vector_with_format),
-                TEST(test_shorter_struct_of_an_older_program),
-                TEST(test_name_vectors),
-                TEST(test_every_field_but_version_is_in_the_name),
-                TEST(test_every_field_counts),
-                TEST(test_planes_do_not_count),
-                TEST(test_refusals),
-                TEST(test_a_full_page),
-                TEST(test_no_tokens),
-                TEST(test_a_whole_text),
-                TEST(test_by_sha_instructions),
-                TEST(test_what_follows),
-                TEST(test_threads),
-                TEST(test_longer_struct_of_a_newer_program),
-        };
-
         random_start("keys");
-        return RUN_TESTS(tests);
+        return test_run_all(NULL, NULL);
 }

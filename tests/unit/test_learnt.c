@@ -93,7 +93,7 @@ static uint32_t run_once(uint32_t value)
         return loaded;
 }
 
-static void test_survives(void **state)
+TEST(test_survives)
 {
         struct stat st;
 
@@ -110,7 +110,7 @@ static void test_survives(void **state)
 }
 
 /* Not written again while it is the same; ten minutes after the last time where it isn't. */
-static void test_every_ten_minutes(void **state)
+TEST(test_every_ten_minutes)
 {
         struct world w;
         struct client *c;
@@ -150,7 +150,7 @@ static void test_every_ten_minutes(void **state)
 
 /* With its namespace it is written, with its tenant it goes. */
 /* As nobody wants the namespace, nor what was learnt in it. */
-static void test_goes_with_an_idle_namespace(void **state)
+TEST(test_goes_with_an_idle_namespace)
 {
         struct world w;
 
@@ -168,7 +168,7 @@ static void test_goes_with_an_idle_namespace(void **state)
         finish();
 }
 
-static void test_goes_with_the_tenant(void **state)
+TEST(test_goes_with_the_tenant)
 {
         struct world w;
         struct detail d = {""};
@@ -193,7 +193,7 @@ static void test_goes_with_the_tenant(void **state)
 
 /* Files that are no such files, damaged, or of another policy or version: as if there were none,
  * and replaced by the next one. */
-static void test_refused(void **state)
+TEST(test_refused)
 {
         char *text = NULL;
         size_t len = 0;
@@ -226,7 +226,7 @@ static void test_refused(void **state)
         finish();
 }
 
-static void test_too_large(void **state)
+TEST(test_too_large)
 {
         begin();
         n_saved_bytes = LEARNT_MAX_BYTES;
@@ -239,7 +239,7 @@ static void test_too_large(void **state)
 }
 
 /* A directory that can't be written to costs the daemon nothing but what was learnt. */
-static void test_no_room(void **state)
+TEST(test_no_room)
 {
         begin();
         snprintf(path, sizeof(path), "%s/policy", state_dir);
@@ -250,7 +250,7 @@ static void test_no_room(void **state)
 }
 
 /* What couldn't be written is written as soon as it can be, though nothing changes meanwhile. */
-static void test_room_later(void **state)
+TEST(test_room_later)
 {
         char file[128];
         struct world w;
@@ -303,7 +303,7 @@ static void done(struct disk_job *job)
 }
 
 /* Handed on together, or one by the end of another; the loop runs until all are done. */
-static void test_in_order(void **state)
+TEST(test_in_order)
 {
         static struct counted jobs[N_JOBS];
         unsigned n_run = 0, n_done = 0;
@@ -328,17 +328,5 @@ static void test_in_order(void **state)
 
 int main(void)
 {
-        const struct CMUnitTest tests[] = {
-                TEST(test_survives),
-                TEST(test_every_ten_minutes),
-                TEST(test_goes_with_an_idle_namespace),
-                TEST(test_goes_with_the_tenant),
-                TEST(test_refused),
-                TEST(test_too_large),
-                TEST(test_no_room),
-                TEST(test_room_later),
-                TEST(test_in_order),
-        };
-
-        return cmocka_run_group_tests(tests, world_warm_up, NULL);
+        return test_run_all(world_warm_up, NULL);
 }

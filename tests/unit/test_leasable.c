@@ -34,7 +34,7 @@ static void assert_true_to_word(struct world *w, struct attach *a)
         assert_int_equal(count(a), n);
 }
 
-static void test_limit(void **state)
+TEST(test_limit)
 {
         uint32_t pages[4 * SET_PAGES], page;
         enum lease_reason reason;
@@ -64,7 +64,7 @@ static void test_limit(void **state)
 }
 
 /* What is cached and nobody holds gives way; what is pinned, by whatever means, doesn't. */
-static void test_cached(void **state)
+TEST(test_cached)
 {
         uint32_t pages[SET_PAGES];
         struct member *m, *other;
@@ -99,7 +99,7 @@ static void test_cached(void **state)
 }
 
 /* What others have reserved isn't among it, lent or not; what one has reserved oneself is. */
-static void test_reservations(void **state)
+TEST(test_reservations)
 {
         struct member *ma, *mb;
         struct attach *a, *b;
@@ -132,7 +132,7 @@ static void test_reservations(void **state)
 }
 
 /* Memory that another tenant holds isn't among it, though some would be given by fair share. */
-static void test_others_hold_it(void **state)
+TEST(test_others_hold_it)
 {
         struct member *ma, *mb;
         struct attach *a, *b;
@@ -152,7 +152,7 @@ static void test_others_hold_it(void **state)
 }
 
 /* Of a set on the host, or (a GPU) a set more than the budget holds. */
-static void test_page_zero(void **state)
+TEST(test_page_zero)
 {
         struct ns_layout l = test_layout();
         uint32_t pages[2 * SET_PAGES];
@@ -178,7 +178,7 @@ static void test_page_zero(void **state)
 }
 
 /* What can't ever be had is neither what others hold now nor what nobody waits for. */
-static void test_never(void **state)
+TEST(test_never)
 {
         struct ns_layout l = test_layout();
         uint32_t pages[3 * SET_PAGES], all_pages[9 * SET_PAGES];
@@ -241,7 +241,7 @@ static void test_never(void **state)
 }
 
 /* A round in small steps, of one namespace after the other; sets come and go meanwhile. */
-static void test_rounds(void **state)
+TEST(test_rounds)
 {
         struct attach *a, *b;
         uint32_t pages[4 * SET_PAGES], budget, n_rounds = 0, n_steps = 0;
@@ -282,19 +282,4 @@ static void test_rounds(void **state)
         attach_close(b);
         member_free(m);
         fixture_end(&w.f);
-}
-
-int main(void)
-{
-        static const struct CMUnitTest tests[] = {
-                TEST(test_limit),
-                TEST(test_cached),
-                TEST(test_reservations),
-                TEST(test_others_hold_it),
-                TEST(test_page_zero),
-                TEST(test_never),
-                TEST(test_rounds),
-        };
-
-        return RUN_TESTS(tests);
 }

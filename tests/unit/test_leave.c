@@ -53,7 +53,7 @@ static struct attach *open_beside(struct world *w)
         return open_ns(join(w->f.a), "n");
 }
 
-static void test_pins(void **state)
+TEST_BARE(test_pins)
 {
         struct attach *a, *beside;
         uint32_t pages[N];
@@ -78,7 +78,7 @@ static void test_pins(void **state)
 }
 
 /* What is pinned yet isn't evicted, whatever somebody else wants. */
-static void test_pinned_until_then(void **state)
+TEST_BARE(test_pinned_until_then)
 {
         uint32_t pages[N], more[16 * SET_PAGES];
         struct attach *a, *beside;
@@ -103,7 +103,7 @@ static void test_pinned_until_then(void **state)
 
 /* A group that ends: its grants are nobody's before they are freed, and who comes with its token
  * isn't in it. */
-static void test_grants(void **state)
+TEST_BARE(test_grants)
 {
         uint8_t token[GROUP_TOKEN_BYTES];
         struct attach *a, *beside;
@@ -137,7 +137,7 @@ static void test_grants(void **state)
 
 /* NS_CLOSE: it is told when nothing is held any more. Another of the group opens it meanwhile: what
  * was granted before goes, what is granted to that one stays. */
-static void test_close(void **state)
+TEST_BARE(test_close)
 {
         struct attach *a, *mate;
         uint32_t pages[N], own[8], id;
@@ -175,7 +175,7 @@ static void test_close(void **state)
 }
 
 /* Nobody is told, and the member goes in the middle. */
-static void test_close_then_leave(void **state)
+TEST_BARE(test_close_then_leave)
 {
         uint32_t pages[N], more[N];
         struct attach *a, *b;
@@ -203,7 +203,7 @@ static void test_close_then_leave(void **state)
 }
 
 /* Sets that it had mapped are unbound one after the other. */
-static void test_mapped(void **state)
+TEST_BARE(test_mapped)
 {
         struct attach *a;
         uint32_t pages[64];
@@ -234,7 +234,7 @@ static void test_mapped(void **state)
 }
 
 /* A namespace and a tenant don't go under it; the store does. */
-static void test_what_stays(void **state)
+TEST_BARE(test_what_stays)
 {
         uint64_t n_pages, n_kept;
         uint32_t pages[N];
@@ -253,19 +253,4 @@ static void test_what_stays(void **state)
         assert_non_null(strstr(w.f.d.text, "in a moment"));
         fixture_check(&w.f);
         fixture_end(&w.f);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_pins),
-                cmocka_unit_test(test_pinned_until_then),
-                cmocka_unit_test(test_grants),
-                cmocka_unit_test(test_close),
-                cmocka_unit_test(test_close_then_leave),
-                cmocka_unit_test(test_mapped),
-                cmocka_unit_test(test_what_stays),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -16,7 +16,7 @@ static uint32_t up(uint32_t n, uint32_t most, uint32_t victim)
 
 /* From the end of a text to its beginning, as evictions go: one page further ahead each time, until
  * that is 8 pages, or the beginning. */
-static void test_up_a_text(void **state)
+TEST(test_up_a_text)
 {
         struct lines_ahead ahead = {0};
         uint32_t pages[N_TEXT];
@@ -36,7 +36,7 @@ static void test_up_a_text(void **state)
 }
 
 /* A victim that isn't what the last one continued. */
-static void test_another_text(void **state)
+TEST(test_another_text)
 {
         uint32_t pages[N_TEXT], others[2];
         struct lines_ahead ahead = {0};
@@ -56,7 +56,7 @@ static void test_another_text(void **state)
 }
 
 /* What clients submit is looked at ahead as it is. */
-static void test_rubbish(void **state)
+TEST(test_rubbish)
 {
         struct shm_submission s[] = {publishing(0, 1, SHM_PUBLISH_ROOT),
                 publishing(UINT32_MAX, 2, SHM_PUBLISH_ROOT),
@@ -72,15 +72,4 @@ static void test_rubbish(void **state)
         attach_close(w.a);
         submit_prefetch(w.m, s, ARRAY_SIZE(s));
         end(&w);
-}
-
-int main(void)
-{
-        static const struct CMUnitTest tests[] = {
-                TEST(test_up_a_text),
-                TEST(test_another_text),
-                TEST(test_rubbish),
-        };
-
-        return RUN_TESTS(tests);
 }

@@ -48,7 +48,7 @@ static struct lock lock_in(const char *dir)
         return l;
 }
 
-static void test_deaths(void **state)
+TEST(test_deaths)
 {
         const char *dir = test_dir_make();
         struct lock l = lock_in(dir);
@@ -82,7 +82,7 @@ static void test_deaths(void **state)
 }
 
 /* Deaths for want of memory that follow each other are waited for, ever longer. */
-static void test_pauses(void **state)
+TEST(test_pauses)
 {
         static const unsigned secs[] = {0, 1, 2, 4, 8, 16, 30, 30};
         const char *dir = test_dir_make();
@@ -102,7 +102,7 @@ static void test_pauses(void **state)
 }
 
 /* What is old, of another boot, or no line of ours counts for nothing. */
-static void test_other_lines(void **state)
+TEST(test_other_lines)
 {
         const struct cgroup_oom_kills now = {0};
         struct lives l;
@@ -116,15 +116,4 @@ static void test_other_lines(void **state)
         assert_int_equal(l.n, 1);
         assert_int_equal(lives_count(&l, true), 0);
         close(fd);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_deaths),
-                TEST(test_pauses),
-                TEST(test_other_lines),
-        };
-
-        return RUN_TESTS(tests);
 }

@@ -71,7 +71,7 @@ static pid_t dead(void)
         return pid;
 }
 
-static void test_take_and_drop(void **state)
+TEST_WITH(test_take_and_drop, setup, teardown, NULL)
 {
         struct place *p = *state;
         mode_t mask = umask(0);
@@ -87,7 +87,7 @@ static void test_take_and_drop(void **state)
 }
 
 /* What a daemon that was killed left is used again. */
-static void test_left(void **state)
+TEST_WITH(test_left, setup, teardown, NULL)
 {
         struct place *p = *state;
         struct stat before, after;
@@ -103,7 +103,7 @@ static void test_left(void **state)
 }
 
 /* Somebody opened it while they could, and may lock it now or later: it isn't the lock any more. */
-static void test_open_to_others(void **state)
+TEST_WITH(test_open_to_others, setup, teardown, NULL)
 {
         static const bool held[] = {true, false};
         struct place *p = *state;
@@ -131,7 +131,7 @@ static void test_open_to_others(void **state)
 
 /* One that an older daemon has is its as long as it lives; whose number a process of another user
  * has got isn't there any more. */
-static void test_of_a_living_daemon(void **state)
+TEST_WITH(test_of_a_living_daemon, setup, teardown, NULL)
 {
         struct place *p = *state;
         char text[32];
@@ -167,7 +167,7 @@ static void test_of_a_living_daemon(void **state)
 }
 
 /* Another's file, a second name of some file, a link, a pipe: none is truncated or locked. */
-static void test_not_ours(void **state)
+TEST_WITH(test_not_ours, setup, teardown, NULL)
 {
         struct place *p = *state;
         struct stat st;
@@ -203,7 +203,7 @@ static void test_not_ours(void **state)
 }
 
 /* Another daemon is about to replace it, or was killed then. */
-static void test_replaced_by_two(void **state)
+TEST_WITH(test_replaced_by_two, setup, teardown, NULL)
 {
         struct place *p = *state;
         char text[32];
@@ -224,7 +224,7 @@ static void test_replaced_by_two(void **state)
 }
 
 /* Many that start at once over a file that must be replaced: never two have the lock. */
-static void test_race(void **state)
+TEST_WITH(test_race, setup, teardown, NULL)
 {
         struct place *p = *state;
 
@@ -272,7 +272,7 @@ static void test_race(void **state)
 }
 
 /* What somebody removed, and another daemon took since, isn't this one's to remove. */
-static void test_drop_removed(void **state)
+TEST_WITH(test_drop_removed, setup, teardown, NULL)
 {
         struct place *p = *state;
         int fd = lockfile_take(p->path), second;
@@ -283,20 +283,4 @@ static void test_drop_removed(void **state)
         lockfile_drop(p->path, fd);
         assert_int_equal(access(p->path, F_OK), 0);
         lockfile_drop(p->path, second);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test_setup_teardown(test_take_and_drop, setup, teardown),
-                cmocka_unit_test_setup_teardown(test_left, setup, teardown),
-                cmocka_unit_test_setup_teardown(test_open_to_others, setup, teardown),
-                cmocka_unit_test_setup_teardown(test_of_a_living_daemon, setup, teardown),
-                cmocka_unit_test_setup_teardown(test_not_ours, setup, teardown),
-                cmocka_unit_test_setup_teardown(test_replaced_by_two, setup, teardown),
-                cmocka_unit_test_setup_teardown(test_race, setup, teardown),
-                cmocka_unit_test_setup_teardown(test_drop_removed, setup, teardown),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -185,10 +185,10 @@ static void test_is_journal(void **state)
 int main(void)
 {
         const struct CMUnitTest tests[] = {
-                TEST(test_a_line), TEST(test_a_line_stays_one), TEST(test_a_long_line_is_cut),
-                TEST(test_once_per_rule), TEST(test_levels), TEST(test_reader_stalls),
-                TEST(test_is_journal),
-                TEST(test_end_unread), /* the last one: it leaves the thread behind */
+                TEST_ROW(test_a_line), TEST_ROW(test_a_line_stays_one),
+                TEST_ROW(test_a_long_line_is_cut), TEST_ROW(test_once_per_rule),
+                TEST_ROW(test_levels), TEST_ROW(test_reader_stalls), TEST_ROW(test_is_journal),
+                TEST_ROW(test_end_unread), /* the last one: it leaves the thread behind */
         };
 
         signal(SIGPIPE, SIG_IGN);

@@ -42,7 +42,7 @@ static enum recall_next turn(struct world *w, struct attach *a)
 
 /* The first slice goes at once, the rest in turns; all of it without a word to clients, none of
  * whom has any of it. */
-static void test_slices(void **state)
+TEST_BARE(test_slices)
 {
         struct attach *a;
         struct member *m;
@@ -71,7 +71,7 @@ static void test_slices(void **state)
 }
 
 /* Nothing more is leased from the first moment, and no lease has to do the rest of it. */
-static void test_lease_meanwhile(void **state)
+TEST_BARE(test_lease_meanwhile)
 {
         struct attach *a, *other;
         uint32_t page;
@@ -102,7 +102,7 @@ static void test_lease_meanwhile(void **state)
 }
 
 /* What takes little with it goes before what much is built upon, also in later turns. */
-static void test_cheapest_first(void **state)
+TEST_BARE(test_cheapest_first)
 {
         struct attach *a, *held;
         uint32_t page;
@@ -130,7 +130,7 @@ static void test_cheapest_first(void **state)
 
 /* More pages than are looked at in one turn: none is, nothing goes at once, and what was bound last
  * goes first. */
-static void test_many_pages(void **state)
+TEST_BARE(test_many_pages)
 {
         struct attach *a;
         struct member *m;
@@ -159,7 +159,7 @@ static void test_many_pages(void **state)
 }
 
 /* Raised again in the middle: what is going goes, no more. Lowered again: as much more. */
-static void test_again_meanwhile(void **state)
+TEST_BARE(test_again_meanwhile)
 {
         struct attach *a;
         struct member *m;
@@ -183,17 +183,4 @@ static void test_again_meanwhile(void **state)
         assert_int_equal(charged(&w), 16 * SET_BYTES);
         member_free(m);
         fixture_end(&w.f);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_slices),
-                cmocka_unit_test(test_lease_meanwhile),
-                cmocka_unit_test(test_cheapest_first),
-                cmocka_unit_test(test_many_pages),
-                cmocka_unit_test(test_again_meanwhile),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -103,7 +103,7 @@ static uint64_t charged(const struct tenant *t, enum tier_kind tier)
         return t->accounts[tier].charged_bytes;
 }
 
-static void test_there(void **state)
+TEST(test_there)
 {
         struct fixture *f;
         struct tenant *c;
@@ -135,7 +135,7 @@ static void test_there(void **state)
         end_lower(&l);
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
         struct world w;
 
@@ -149,7 +149,7 @@ static void test_refused(void **state)
 }
 
 /* What lies below is charged there and nowhere else. */
-static void test_limit(void **state)
+TEST(test_limit)
 {
         struct extent_set *set;
         struct lower l;
@@ -178,7 +178,7 @@ static void expect_settled(struct lower *l)
 }
 
 /* Who deserves memory gets whole sets of who is furthest over, which nobody maps. */
-static void test_share(void **state)
+TEST(test_share)
 {
         struct stake *of_b;
         struct lower l;
@@ -204,7 +204,7 @@ static void test_share(void **state)
 }
 
 /* A set that a client has mapped is recalled; softly for another tenant. */
-static void test_share_of_mapped(void **state)
+TEST(test_share_of_mapped)
 {
         struct stake *of_b;
         struct lower l;
@@ -229,7 +229,7 @@ static void test_share_of_mapped(void **state)
 }
 
 /* A reservation is of devices: to keep to it keeps nobody out of what lies below. */
-static void test_reservation(void **state)
+TEST(test_reservation)
 {
         struct tenant_attrs attrs;
         struct lower l;
@@ -246,7 +246,7 @@ static void test_reservation(void **state)
 }
 
 /* Leases wait for devices: what is below goes on meanwhile. */
-static void test_waits(void **state)
+TEST(test_waits)
 {
         struct claim claim = {0};
         struct lower l;
@@ -265,7 +265,7 @@ static void test_waits(void **state)
 
 /* A lower limit of one tier takes sets of that tier: unmapped ones at once, mapped ones by recall.
  */
-static void test_limit_lowered(void **state)
+TEST(test_limit_lowered)
 {
         struct extent_set *kept;
         struct lower l;
@@ -290,7 +290,7 @@ static void test_limit_lowered(void **state)
 }
 
 /* So does a budget that is less than what is held. */
-static void test_budget_lowered(void **state)
+TEST(test_budget_lowered)
 {
         struct lower l;
 
@@ -306,7 +306,7 @@ static void test_budget_lowered(void **state)
 }
 
 /* How large a reservation should be doesn't depend on what lies below. */
-static void test_sizing(void **state)
+TEST(test_sizing)
 {
         struct stake *of_a;
         struct lower l;
@@ -323,7 +323,7 @@ static void test_sizing(void **state)
 }
 
 /* The device's limit is none of the host's. */
-static void test_device_limit_lowered(void **state)
+TEST(test_device_limit_lowered)
 {
         struct lower l;
 
@@ -338,7 +338,7 @@ static void test_device_limit_lowered(void **state)
 }
 
 /* What is kept ready for leases is of the device. */
-static void test_stock(void **state)
+TEST(test_stock)
 {
         struct extent_set *set;
         struct lower l;
@@ -366,7 +366,7 @@ static void expect_broken(struct lower *l, const char *text)
                 fail_msg("'%s' does not say '%s'", l->w.f.d.text, text);
 }
 
-static void test_check(void **state)
+TEST(test_check)
 {
         struct stake *s;
         struct lower l;
@@ -387,25 +387,4 @@ static void test_check(void **state)
         expect_broken(&l, "the account of another tenant or tier");
         s->account = &l.w.f.a->accounts[TIER_HOST];
         end_lower(&l);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_there),
-                TEST(test_refused),
-                TEST(test_limit),
-                TEST(test_share),
-                TEST(test_share_of_mapped),
-                TEST(test_reservation),
-                TEST(test_waits),
-                TEST(test_limit_lowered),
-                TEST(test_budget_lowered),
-                TEST(test_sizing),
-                TEST(test_device_limit_lowered),
-                TEST(test_stock),
-                TEST(test_check),
-        };
-
-        return RUN_TESTS(tests);
 }

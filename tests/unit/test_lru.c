@@ -79,7 +79,7 @@ static void expect_victim(struct cache *c, uint32_t tier, enum evict_how how, ui
         assert_null(ops->check(c->lru));
 }
 
-static void test_goes_down_in_order(void **state)
+TEST(test_goes_down_in_order)
 {
         struct cache c;
 
@@ -102,7 +102,7 @@ static void test_goes_down_in_order(void **state)
         cache_deinit(&c);
 }
 
-static void test_locked_is_no_victim(void **state)
+TEST(test_locked_is_no_victim)
 {
         struct cache c;
 
@@ -127,14 +127,14 @@ static void test_locked_is_no_victim(void **state)
         cache_deinit(&c);
 }
 
-static void test_found_by_name(void **state)
+TEST(test_found_by_name)
 {
         assert_ptr_equal(evict_find("lru"), &evict_lru);
         assert_null(evict_find("LRU"));
         assert_null(evict_find(""));
 }
 
-static void test_oldest_goes_first(void **state)
+TEST(test_oldest_goes_first)
 {
         struct cache c;
 
@@ -160,7 +160,7 @@ static void test_oldest_goes_first(void **state)
 }
 
 /* A lookup in shared memory holds nothing that the policy knows of: the touch alone orders. */
-static void test_touch_makes_recent(void **state)
+TEST(test_touch_makes_recent)
 {
         struct cache c;
 
@@ -182,7 +182,7 @@ static void test_touch_makes_recent(void **state)
 }
 
 /* 0 <- 1 <- 2, let go from the top: still from the leaf up. */
-static void test_leaf_first_against_the_order(void **state)
+TEST(test_leaf_first_against_the_order)
 {
         struct cache c;
 
@@ -201,7 +201,7 @@ static void test_leaf_first_against_the_order(void **state)
         cache_deinit(&c);
 }
 
-static void test_held_child_protects_its_parent(void **state)
+TEST(test_held_child_protects_its_parent)
 {
         struct cache c;
 
@@ -220,7 +220,7 @@ static void test_held_child_protects_its_parent(void **state)
         cache_deinit(&c);
 }
 
-static void test_parked_node_is_held_again(void **state)
+TEST(test_parked_node_is_held_again)
 {
         struct cache c;
 
@@ -238,7 +238,7 @@ static void test_parked_node_is_held_again(void **state)
         cache_deinit(&c);
 }
 
-static void test_reset_forgets(void **state)
+TEST(test_reset_forgets)
 {
         struct cache c;
 
@@ -259,7 +259,7 @@ static void test_reset_forgets(void **state)
         cache_deinit(&c);
 }
 
-static void test_out_of_memory_changes_nothing(void **state)
+TEST(test_out_of_memory_changes_nothing)
 {
         struct cache c;
         void *lru = NULL;
@@ -285,7 +285,7 @@ static void test_out_of_memory_changes_nothing(void **state)
         cache_deinit(&c);
 }
 
-static void test_nine_bytes_a_node(void **state)
+TEST(test_nine_bytes_a_node)
 {
         struct cache c;
 
@@ -294,7 +294,7 @@ static void test_nine_bytes_a_node(void **state)
         cache_deinit(&c);
 }
 
-static void test_check_finds_damage(void **state)
+TEST(test_check_finds_damage)
 {
         struct cache c;
 
@@ -308,7 +308,7 @@ static void test_check_finds_damage(void **state)
 }
 
 /* Let go from the top: moving parents past their children would take 10^11 steps and be killed. */
-static void test_long_chain_goes_in_linear_time(void **state)
+TEST(test_long_chain_goes_in_linear_time)
 {
         const uint32_t n = 500000;
         struct cache c;
@@ -471,7 +471,7 @@ static void random_step(struct cache *c, struct model *m)
         }
 }
 
-static void test_random_against_model(void **state)
+TEST(test_random_against_model)
 {
         struct model m = {.n_usable = 1};
         struct cache c;
@@ -573,7 +573,7 @@ static void end(struct workload *w, struct request *r)
         }
 }
 
-static void test_plain_lru_when_released_deepest_first(void **state)
+TEST(test_plain_lru_when_released_deepest_first)
 {
         struct workload w = {0};
 
@@ -590,27 +590,4 @@ static void test_plain_lru_when_released_deepest_first(void **state)
                 assert_int_equal(ops->victim(w.cache.lru, 0, EVICT_DROP, 0), plain_lru(&w));
         }
         cache_deinit(&w.cache);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_found_by_name),
-                TEST(test_oldest_goes_first),
-                TEST(test_goes_down_in_order),
-                TEST(test_locked_is_no_victim),
-                TEST(test_touch_makes_recent),
-                TEST(test_leaf_first_against_the_order),
-                TEST(test_held_child_protects_its_parent),
-                TEST(test_parked_node_is_held_again),
-                TEST(test_reset_forgets),
-                TEST(test_out_of_memory_changes_nothing),
-                TEST(test_nine_bytes_a_node),
-                TEST(test_check_finds_damage),
-                TEST(test_long_chain_goes_in_linear_time),
-                TEST(test_random_against_model),
-                TEST(test_plain_lru_when_released_deepest_first),
-        };
-
-        return RUN_TESTS(tests);
 }

@@ -8,7 +8,7 @@
 
 #define N_KEYS 512
 
-static void test_put_find_remove(void **state)
+TEST(test_put_find_remove)
 {
         struct map m;
 
@@ -52,7 +52,7 @@ static void check_against(const struct map *m, const uint64_t *values, const boo
 }
 
 /* Many small tables, so that chains of collisions and wrap-around are common. */
-static void test_random_operations_match_a_model(void **state)
+TEST(test_random_operations_match_a_model)
 {
         unsigned random = 12345;
 
@@ -82,7 +82,7 @@ static void test_random_operations_match_a_model(void **state)
         }
 }
 
-static void test_reserve(void **state)
+TEST(test_reserve)
 {
         struct map m;
 
@@ -99,7 +99,7 @@ static void test_reserve(void **state)
 }
 
 /* No put moves more than a few keys to a larger table, and all have moved before that is full. */
-static void test_grows_little_by_little(void **state)
+TEST(test_grows_little_by_little)
 {
         unsigned n_grown = 0;
         struct map m;
@@ -122,7 +122,7 @@ static void test_grows_little_by_little(void **state)
 }
 
 /* With keys in both tables: each is found, comes once, and can be replaced, removed and taken. */
-static void test_while_it_grows(void **state)
+TEST(test_while_it_grows)
 {
         struct map_slot slot;
         bool seen[1000] = {false};
@@ -158,7 +158,7 @@ static void test_while_it_grows(void **state)
         map_deinit(&m);
 }
 
-static void test_no_memory_leaves_it_unchanged(void **state)
+TEST(test_no_memory_leaves_it_unchanged)
 {
         alloc_fail_each(n)
         {
@@ -176,18 +176,4 @@ static void test_no_memory_leaves_it_unchanged(void **state)
                 assert_null(map_find(&m, n_put));
                 map_deinit(&m);
         }
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_put_find_remove),
-                TEST(test_random_operations_match_a_model),
-                TEST(test_reserve),
-                TEST(test_grows_little_by_little),
-                TEST(test_while_it_grows),
-                TEST(test_no_memory_leaves_it_unchanged),
-        };
-
-        return RUN_TESTS(tests);
 }

@@ -8,7 +8,7 @@
 /* ---- what comes out ----------------------------------------------------------------------------
  */
 
-static void test_down_and_up(void **state)
+TEST(test_down_and_up)
 {
         static const size_t sizes[] = {1, 4096, 65536, MOVER_PIECE_BYTES, MOVER_PIECE_BYTES + 1,
                 3 * MOVER_PIECE_BYTES - 77};
@@ -143,7 +143,7 @@ static void check_up(const struct batch *b, const struct outcome *o, unsigned pa
         assert_memory_equal(b->back[page][0], b->plain[page][0], sizeof(b->plain[page][0]));
 }
 
-static void test_batch(void **state)
+TEST(test_batch)
 {
         struct mover *m = start(1, 0);
         struct outcome down, up;
@@ -168,7 +168,7 @@ static void test_batch(void **state)
 }
 
 /* A bit of each plane's stored bytes, or of the sum. */
-static void test_damaged(void **state)
+TEST(test_damaged)
 {
         struct mover *m = start(1, 0);
         struct outcome down, up;
@@ -270,7 +270,7 @@ static void check_only_plane(const struct batch *b, unsigned page, unsigned plan
 }
 
 /* Sums of planes come with the first move, and do for the next ones: of that plane alone. */
-static void test_plane_sums(void **state)
+TEST(test_plane_sums)
 {
         struct mover *m = start(1, 0);
         struct outcome down, up;
@@ -297,7 +297,7 @@ static void test_plane_sums(void **state)
 }
 
 /* The first move finds damage anywhere in the page; the next ones in what they move. */
-static void test_plane_damaged(void **state)
+TEST(test_plane_damaged)
 {
         struct mover *m = start(1, 0);
         struct outcome down, up;
@@ -339,7 +339,7 @@ static void test_plane_damaged(void **state)
 }
 
 /* Its sum is right, and no encoder made it. */
-static void test_undecodable(void **state)
+TEST(test_undecodable)
 {
         struct mover *m = start(1, 0);
         struct outcome down, up;
@@ -357,7 +357,7 @@ static void test_undecodable(void **state)
         mover_close(m);
 }
 
-static void test_not_finite(void **state)
+TEST(test_not_finite)
 {
         struct mover *m = start(1, 0);
         struct outcome o;
@@ -378,7 +378,7 @@ static void test_not_finite(void **state)
 }
 
 /* Memory that doesn't hold what was written to it: one plane's bytes lie over the other's. */
-static void test_read_back(void **state)
+TEST(test_read_back)
 {
         struct mover *m = start(1, 0);
         struct outcome o;
@@ -407,17 +407,6 @@ static void test_read_back(void **state)
 
 int main(void)
 {
-        const struct CMUnitTest tests[] = {
-                TEST(test_down_and_up),
-                TEST(test_batch),
-                TEST(test_damaged),
-                TEST(test_plane_sums),
-                TEST(test_plane_damaged),
-                TEST(test_undecodable),
-                TEST(test_not_finite),
-                TEST(test_read_back),
-        };
-
         random_start("test_mover");
-        return RUN_TESTS(tests);
+        return test_run_all(NULL, NULL);
 }

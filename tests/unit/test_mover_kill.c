@@ -141,7 +141,7 @@ static bool kill_at(struct scene *s, const char *point, unsigned pass)
 
 #define NAME(name) name,
 
-static void test_killed_anywhere(void **state)
+TEST(test_killed_anywhere)
 {
         static const char *const points[] = {FAULT_POINTS(NAME)};
         struct scene *s =
@@ -157,13 +157,4 @@ static void test_killed_anywhere(void **state)
                 assert_true(pass > 1);
         }
         munmap(s, sizeof(*s));
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_killed_anywhere),
-        };
-
-        return RUN_TESTS(tests);
 }

@@ -10,7 +10,7 @@
 /* ---- order --------------------------------------------------------------------------------------
  */
 
-static void test_callbacks_run_in_reap_alone(void **state)
+TEST(test_callbacks_run_in_reap_alone)
 {
         struct mover *m = start(1, 0);
         struct outcome o;
@@ -31,7 +31,7 @@ static void test_callbacks_run_in_reap_alone(void **state)
 }
 
 /* The loop isn't woken for each of many, but for who waits, for some, and for the last. */
-static void test_rings(void **state)
+TEST(test_rings)
 {
         struct outcome o[7], urgent;
         struct mover *m = start(1, 8);
@@ -59,7 +59,7 @@ static void test_rings(void **state)
 }
 
 /* As many bytes, though fewer than half of what may be submitted. */
-static void test_rings_for_bytes(void **state)
+TEST(test_rings_for_bytes)
 {
         struct mover *m = start(1, 100);
         struct outcome o[6];
@@ -80,7 +80,7 @@ static void test_rings_for_bytes(void **state)
         mover_close(m);
 }
 
-static void test_order(void **state)
+TEST(test_order)
 {
         struct mover *m = start(1, 0);
         struct outcome running, other[3], urgent[2];
@@ -109,7 +109,7 @@ static void test_order(void **state)
 }
 
 /* One that runs, or is done, is none the wiser. */
-static void test_hurry_late(void **state)
+TEST(test_hurry_late)
 {
         struct mover *m = start(1, 0);
         struct outcome o;
@@ -130,7 +130,7 @@ static void test_hurry_late(void **state)
 /* ---- cancelling ---------------------------------------------------------------------------------
  */
 
-static void test_cancel_waiting(void **state)
+TEST(test_cancel_waiting)
 {
         struct mover *m = start(1, 0);
         struct outcome running, o;
@@ -158,7 +158,7 @@ static void test_cancel_waiting(void **state)
 }
 
 /* The first page was moved; of the second the first piece; nothing more is begun. */
-static void test_cancel_running(void **state)
+TEST(test_cancel_running)
 {
         struct mover *m = start(1, 0);
         struct move *move = move_new(MOVE_DOWN, 3, 1);
@@ -190,7 +190,7 @@ static void test_cancel_running(void **state)
         mover_close(m);
 }
 
-static void test_cancel_done(void **state)
+TEST(test_cancel_done)
 {
         struct mover *m = start(1, 0);
         struct outcome o;
@@ -208,7 +208,7 @@ static void test_cancel_done(void **state)
 /* ---- limits, callbacks, the end -----------------------------------------------------------------
  */
 
-static void test_full(void **state)
+TEST(test_full)
 {
         struct mover *m = start(1, 2);
         struct outcome o[4], refused;
@@ -260,7 +260,7 @@ static void on_link(struct move *done, int result, void *data)
                 move_free(move);
 }
 
-static void test_submit_from_callback(void **state)
+TEST(test_submit_from_callback)
 {
         struct chain c = {.mover = start(1, 1), .left = 6};
 
@@ -279,7 +279,7 @@ static void test_submit_from_callback(void **state)
         assert_int_equal(c.left, 0);
 }
 
-static void test_close(void **state)
+TEST(test_close)
 {
         struct mover *m = start(1, 0);
         struct outcome running, other, urgent;
@@ -305,7 +305,7 @@ static void test_close(void **state)
         mover_close(NULL);
 }
 
-static void test_no_memory(void **state)
+TEST(test_no_memory)
 {
         alloc_fail_each(n)
         {
@@ -325,7 +325,7 @@ static void test_no_memory(void **state)
 }
 
 /* Beyond what a submission brings, nothing is allocated: not even where that would fail. */
-static void test_moves_without_memory(void **state)
+TEST(test_moves_without_memory)
 {
         struct mover *m = start(1, 0);
         struct outcome o[2];
@@ -341,7 +341,7 @@ static void test_moves_without_memory(void **state)
         assert_int_equal(o[0].n, 1);
 }
 
-static void test_no_descriptor(void **state)
+TEST(test_no_descriptor)
 {
         struct rlimit old, none;
         struct mover *m = NULL;
@@ -354,7 +354,7 @@ static void test_no_descriptor(void **state)
         assert_null(m);
 }
 
-static void test_no_thread(void **state)
+TEST(test_no_thread)
 {
         const struct mover_options options = {.n_threads = 3};
         struct mover *m = NULL;
@@ -372,7 +372,7 @@ static void test_no_thread(void **state)
 
 #define N_MOVES 200
 
-static void test_threads(void **state)
+TEST(test_threads)
 {
         static uint8_t pages[N_MOVES][4096 + 64];
         static struct outcome o[N_MOVES];
@@ -408,25 +408,6 @@ static void test_threads(void **state)
 
 int main(void)
 {
-        const struct CMUnitTest tests[] = {
-                TEST(test_callbacks_run_in_reap_alone),
-                TEST(test_rings),
-                TEST(test_rings_for_bytes),
-                TEST(test_order),
-                TEST(test_hurry_late),
-                TEST(test_cancel_waiting),
-                TEST(test_cancel_running),
-                TEST(test_cancel_done),
-                TEST(test_full),
-                TEST(test_submit_from_callback),
-                TEST(test_close),
-                TEST(test_no_memory),
-                TEST(test_moves_without_memory),
-                TEST(test_no_descriptor),
-                TEST(test_no_thread),
-                TEST(test_threads),
-        };
-
         random_start("test_mover_order");
-        return RUN_TESTS(tests);
+        return test_run_all(NULL, NULL);
 }

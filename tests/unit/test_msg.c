@@ -9,7 +9,7 @@
 #include "proto/msg.h"
 #include "tests/unit/alloc-fail.h"
 
-static void test_table(void **state)
+TEST(test_table)
 {
         const struct msg_info *row;
         unsigned n = 0, previous = 0;
@@ -35,7 +35,7 @@ static void test_table(void **state)
         assert_null(msg_find(UINT16_MAX));
 }
 
-static void test_table_rows(void **state)
+TEST(test_table_rows)
 {
         const struct msg_info *row = msg_find(MSG_RELEASE);
 
@@ -49,7 +49,7 @@ static void test_table_rows(void **state)
 }
 
 /* Every reply begins with status and detail, so that they can be filled in without knowing it. */
-static void test_replies_begin_alike(void **state)
+TEST(test_replies_begin_alike)
 {
         for (unsigned i = 0; msg_at(i); i++) {
                 const ProtobufCMessageDescriptor *d = msg_at(i)->reply;
@@ -77,7 +77,7 @@ static bool contains_itself(const ProtobufCMessageDescriptor *d, unsigned depth)
 }
 
 /* protobuf-c 1.4.1 unpacks recursively without a limit. */
-static void test_no_message_contains_itself(void **state)
+TEST(test_no_message_contains_itself)
 {
         for (unsigned i = 0; msg_at(i); i++) {
                 assert_false(contains_itself(msg_at(i)->reply, 0));
@@ -86,7 +86,7 @@ static void test_no_message_contains_itself(void **state)
         }
 }
 
-static void test_pack_and_unpack(void **state)
+TEST(test_pack_and_unpack)
 {
         static uint8_t buf[FRAME_MAX_SIZE];
         Kvlease__V1__LeaseReply m = KVLEASE__V1__LEASE_REPLY__INIT, *got;
@@ -116,7 +116,7 @@ static void test_pack_and_unpack(void **state)
         arena_deinit(&a);
 }
 
-static void test_largest(void **state)
+TEST(test_largest)
 {
         static uint8_t buf[FRAME_MAX_SIZE], keys[FRAME_MAX_SIZE];
         Kvlease__V1__LookupRequest m = KVLEASE__V1__LOOKUP_REQUEST__INIT;
@@ -131,7 +131,7 @@ static void test_largest(void **state)
         assert_int_equal(msg_pack(buf, 1, MSG_LOOKUP, 0, 1, FRAME_MAX_FDS + 1, &m.base), -EMSGSIZE);
 }
 
-static void test_unpack_refuses(void **state)
+TEST(test_unpack_refuses)
 {
         const ProtobufCMessageDescriptor *d = &kvlease__v1__lease_request__descriptor;
         struct arena a;
@@ -145,7 +145,7 @@ static void test_unpack_refuses(void **state)
 }
 
 /* 64 KiB of unknown fields ask for more than any valid message: the budget ends it. */
-static void test_unpack_bomb(void **state)
+TEST(test_unpack_bomb)
 {
         static uint8_t payload[FRAME_MAX_PAYLOAD];
         struct arena a;
@@ -163,7 +163,7 @@ static void test_unpack_bomb(void **state)
 }
 
 /* The largest valid messages that a server has to read fit the budget. */
-static void test_budget_is_enough(void **state)
+TEST(test_budget_is_enough)
 {
         static uint8_t payload[FRAME_MAX_PAYLOAD];
         const size_t len = sizeof(payload) - 4;
@@ -200,7 +200,7 @@ static size_t pack_tenants(uint8_t *payload)
 }
 
 /* Every budget from nothing to enough: each of protobuf-c's allocations fails once. */
-static void test_unpack_with_any_budget(void **state)
+TEST(test_unpack_with_any_budget)
 {
         static uint8_t payload[FRAME_MAX_SIZE];
         size_t len = pack_tenants(payload), budget;
@@ -230,7 +230,7 @@ static size_t put_field(uint8_t *to, uint32_t id, const void *data, size_t len)
         return len + 3;
 }
 
-static void test_bad_text(void **state)
+TEST(test_bad_text)
 {
         static const struct {
                 const char *text, *wrong;
@@ -309,7 +309,7 @@ static unsigned expect_refused(const ProtobufCMessageDescriptor *d,
         return n;
 }
 
-static void test_bad_text_of_every_request(void **state)
+TEST(test_bad_text_of_every_request)
 {
         unsigned n = 0;
 
@@ -320,7 +320,7 @@ static void test_bad_text_of_every_request(void **state)
 }
 
 /* Cut anywhere, and with any byte changed: it ends, within the bytes (a sanitizer looks). */
-static void test_bad_text_of_damaged_bytes(void **state)
+TEST(test_bad_text_of_damaged_bytes)
 {
         const ProtobufCMessageDescriptor *d = &kvlease__v1__ns_open_request__descriptor;
         Kvlease__V1__NsOpenRequest m = KVLEASE__V1__NS_OPEN_REQUEST__INIT;
@@ -351,25 +351,4 @@ static void test_bad_text_of_damaged_bytes(void **state)
                 free(copy);
         }
         assert_string_equal(msg_bad_text(d, payload, 1, false, &field), "a field that is cut off");
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_table),
-                TEST(test_table_rows),
-                TEST(test_replies_begin_alike),
-                TEST(test_no_message_contains_itself),
-                TEST(test_pack_and_unpack),
-                TEST(test_largest),
-                TEST(test_unpack_refuses),
-                TEST(test_unpack_bomb),
-                TEST(test_budget_is_enough),
-                TEST(test_unpack_with_any_budget),
-                TEST(test_bad_text),
-                TEST(test_bad_text_of_every_request),
-                TEST(test_bad_text_of_damaged_bytes),
-        };
-
-        return RUN_TESTS(tests);
 }

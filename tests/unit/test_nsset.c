@@ -113,7 +113,7 @@ static uint32_t page_of(const struct attach *a, unsigned number)
 
 /* ---- who is in it ---------------------------------------------------------------------------- */
 
-static void test_who_is_in(void **state)
+TEST(test_who_is_in)
 {
         struct attach *a, *b;
         struct member *other;
@@ -143,7 +143,7 @@ static void test_who_is_in(void **state)
 }
 
 /* The first who opens it says. */
-static void test_opened_again(void **state)
+TEST(test_opened_again)
 {
         struct member *other;
         struct attach *a;
@@ -166,7 +166,7 @@ static void test_opened_again(void **state)
         end(&w);
 }
 
-static void test_expire_time_is_said(void **state)
+TEST(test_expire_time_is_said)
 {
         struct attach_options o = {.expire_nsec = 5 * NSEC_PER_SEC};
         struct ns_layout l = test_layout();
@@ -190,7 +190,7 @@ static void test_expire_time_is_said(void **state)
         end(&w);
 }
 
-static void test_leaving(void **state)
+TEST(test_leaving)
 {
         uint64_t n, kept;
         struct world w;
@@ -221,7 +221,7 @@ static void test_leaving(void **state)
 
 /* ---- drops ----------------------------------------------------------------------------------- */
 
-static void test_counts(void **state)
+TEST(test_counts)
 {
         struct world w;
 
@@ -238,7 +238,7 @@ static void test_counts(void **state)
         end(&w);
 }
 
-static void test_dropped_in_one(void **state)
+TEST(test_dropped_in_one)
 {
         uint8_t key[KEY_BYTES];
         struct world w;
@@ -261,7 +261,7 @@ static void test_dropped_in_one(void **state)
 }
 
 /* Why is told in the others, too. */
-static void test_why(void **state)
+TEST(test_why)
 {
         struct explanation e;
         uint8_t key[KEY_BYTES];
@@ -285,7 +285,7 @@ static void test_why(void **state)
 }
 
 /* Below the key in another rank is what the first never had. */
-static void test_dropped_with_what_is_below(void **state)
+TEST(test_dropped_with_what_is_below)
 {
         struct world w;
 
@@ -317,7 +317,7 @@ static void test_dropped_with_what_is_below(void **state)
 
 /* A client that makes each rank another chain of the same keys: one drop goes through all of them,
  * and each round of work does no more than it may. */
-static void test_work_is_bounded(void **state)
+TEST(test_work_is_bounded)
 {
         struct world w;
         unsigned n_rounds = 0;
@@ -354,7 +354,7 @@ static void test_work_is_bounded(void **state)
 }
 
 /* Dropped, and published anew in the same rank before the others were gone through. */
-static void test_published_anew(void **state)
+TEST(test_published_anew)
 {
         uint8_t key[KEY_BYTES];
         struct world w;
@@ -377,7 +377,7 @@ static void pass_time(struct world *w, uint64_t nsec)
         store_set_now(&w->f.store, w->f.store.now_nsec + nsec);
 }
 
-static void test_session_leaves_others_theirs(void **state)
+TEST(test_session_leaves_others_theirs)
 {
         struct world w;
 
@@ -411,7 +411,7 @@ static void test_session_leaves_others_theirs(void **state)
 /* ---- eviction -------------------------------------------------------------------------------- */
 
 /* Each rank's cache is full; a lease in one takes the oldest of all. */
-static void test_evicted_together(void **state)
+TEST(test_evicted_together)
 {
         uint32_t pages[SET_PAGES];
         struct world w;
@@ -428,7 +428,7 @@ static void test_evicted_together(void **state)
         end(&w);
 }
 
-static void test_held_elsewhere(void **state)
+TEST(test_held_elsewhere)
 {
         uint32_t pages[SET_PAGES], held[4], n;
         uint8_t keys[4 * KEY_BYTES];
@@ -455,7 +455,7 @@ static void test_held_elsewhere(void **state)
 
 /* What another namespace has lost already goes wherever it is: whoever found it before the work
  * came by reads a page that nobody finds any more, and keeps no other rank's. */
-static void test_doomed_is_held_for_nobody(void **state)
+TEST(test_doomed_is_held_for_nobody)
 {
         uint32_t page, held, n;
         uint8_t key[KEY_BYTES];
@@ -482,7 +482,7 @@ static void test_doomed_is_held_for_nobody(void **state)
 }
 
 /* A set is taken as a whole only where nothing of it is held in another namespace. */
-static void test_held_elsewhere_keeps_a_set(void **state)
+TEST(test_held_elsewhere_keeps_a_set)
 {
         uint32_t held[4], n;
         uint8_t keys[4 * KEY_BYTES];
@@ -503,7 +503,7 @@ static void test_held_elsewhere_keeps_a_set(void **state)
         end(&w);
 }
 
-static void test_held_in_a_segment(void **state)
+TEST(test_held_in_a_segment)
 {
         uint32_t page;
         struct world w;
@@ -526,7 +526,7 @@ static void test_held_in_a_segment(void **state)
 
 /* ---- incomplete keys ------------------------------------------------------------------------- */
 
-static void test_incomplete_goes(void **state)
+TEST(test_incomplete_goes)
 {
         struct explanation e;
         uint8_t key[KEY_BYTES];
@@ -555,7 +555,7 @@ static void test_incomplete_goes(void **state)
         end(&w);
 }
 
-static void test_incomplete_and_held(void **state)
+TEST(test_incomplete_and_held)
 {
         uint32_t pages[2];
         struct world w;
@@ -577,7 +577,7 @@ static void test_incomplete_and_held(void **state)
 }
 
 /* A namespace is invalidated: by the sweep its keys are incomplete, and not before. */
-static void test_one_is_invalidated(void **state)
+TEST(test_one_is_invalidated)
 {
         struct world w;
         uint64_t n;
@@ -599,7 +599,7 @@ static void test_one_is_invalidated(void **state)
 }
 
 /* Pinned ones, too: they are detached by the sweep. */
-static void test_invalidated_and_pinned(void **state)
+TEST(test_invalidated_and_pinned)
 {
         uint32_t pages[2];
         struct world w;
@@ -621,7 +621,7 @@ static void test_invalidated_and_pinned(void **state)
 /* ---- memory -----------------------------------------------------------------------------------
  */
 
-static void test_allocation_failures(void **state)
+TEST(test_allocation_failures)
 {
         alloc_fail_each(n)
         {
@@ -671,7 +671,7 @@ static void expect_broken(struct world *w, const char *why)
                 fail_msg("%s, not %s", w->f.d.text, why);
 }
 
-static void test_checker(void **state)
+TEST(test_checker)
 {
         struct ns *ns;
         struct world w;
@@ -710,34 +710,4 @@ static void test_checker(void **state)
                 ns_page(ns, at)->key[9] = was;
         }
         end(&w);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_who_is_in),
-                TEST(test_opened_again),
-                TEST(test_expire_time_is_said),
-                TEST(test_leaving),
-                TEST(test_counts),
-                TEST(test_dropped_in_one),
-                TEST(test_why),
-                TEST(test_dropped_with_what_is_below),
-                TEST(test_work_is_bounded),
-                TEST(test_published_anew),
-                TEST(test_session_leaves_others_theirs),
-                TEST(test_evicted_together),
-                TEST(test_held_elsewhere),
-                TEST(test_doomed_is_held_for_nobody),
-                TEST(test_held_elsewhere_keeps_a_set),
-                TEST(test_held_in_a_segment),
-                TEST(test_incomplete_goes),
-                TEST(test_incomplete_and_held),
-                TEST(test_one_is_invalidated),
-                TEST(test_invalidated_and_pinned),
-                TEST(test_allocation_failures),
-                TEST(test_checker),
-        };
-
-        return RUN_TESTS(tests);
 }

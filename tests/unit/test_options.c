@@ -21,7 +21,7 @@ static const struct option *get(enum option_section s, const char *key)
         return o;
 }
 
-static void test_rows_are_sound(void **state)
+TEST(test_rows_are_sound)
 {
         for (size_t i = 0; i < n_options; i++) {
                 const struct option *o = &options[i];
@@ -36,7 +36,7 @@ static void test_rows_are_sound(void **state)
         }
 }
 
-static void test_evict_names_are_policies(void **state)
+TEST(test_evict_names_are_policies)
 {
         size_t n = 0;
 
@@ -52,7 +52,7 @@ static void test_evict_names_are_policies(void **state)
                 option_find(SECTION_DAEMON, "evict")->default_text, config_evict_names[0]);
 }
 
-static void test_crossover(void **state)
+TEST(test_crossover)
 {
         struct tenant_config t;
 
@@ -75,7 +75,7 @@ static unsigned index_of(const char *const *names, const char *name)
 }
 
 /* The index of a name is the number the core knows it by. */
-static void test_names_are_the_cores(void **state)
+TEST(test_names_are_the_cores)
 {
         assert_int_equal(index_of(config_class_names, "dynamic"), TENANT_DYNAMIC);
         assert_int_equal(index_of(config_class_names, "pinned"), TENANT_PINNED);
@@ -89,7 +89,7 @@ static void test_names_are_the_cores(void **state)
         assert_int_equal(index_of(config_sizer_names, "on"), SIZING_ON);
 }
 
-static void test_placement_text(void **state)
+TEST(test_placement_text)
 {
         enum place_policy policy;
         const char *device;
@@ -109,7 +109,7 @@ static void test_placement_text(void **state)
         assert_int_equal(placement_parse("device=a b", &policy, &device), -EINVAL);
 }
 
-static void test_defaults_round_trip(void **state)
+TEST(test_defaults_round_trip)
 {
         struct daemon_config d = {0};
         struct device_config v = {0};
@@ -175,7 +175,7 @@ static void refused(enum option_section s, const char *key, const char *value, c
         assert_ptr_equal(strstr(err, key), err);
 }
 
-static void test_refusals(void **state)
+TEST(test_refusals)
 {
         char long_path[CONFIG_PATH_MAX + 3];
 
@@ -227,7 +227,7 @@ static void test_refusals(void **state)
         refused(SECTION_DAEMON, "state_dir", long_path, "too long");
 }
 
-static void test_id_lists(void **state)
+TEST(test_id_lists)
 {
         struct tenant_config t;
         char many[4 * ID_LIST_MAX + 8] = "";
@@ -248,7 +248,7 @@ static void test_id_lists(void **state)
         assert_int_equal(t.access.uids.n, 0);
 }
 
-static void test_words(void **state)
+TEST(test_words)
 {
         struct tenant_config t;
 
@@ -260,7 +260,7 @@ static void test_words(void **state)
         assert_true(t.limit_bytes == TENANT_LIMIT_NONE);
 }
 
-static void test_nearest(void **state)
+TEST(test_nearest)
 {
         assert_string_equal(option_nearest(SECTION_DAEMON, "max_client")->key, "max_clients");
         assert_string_equal(option_nearest(SECTION_DAEMON, "runtimedir")->key, "runtime_dir");
@@ -270,7 +270,7 @@ static void test_nearest(void **state)
                 "a_key_that_is_much_longer_than_any_key_of_the_table_could_ever_be"));
 }
 
-static void test_copy_takes_only_the_mask(void **state)
+TEST(test_copy_takes_only_the_mask)
 {
         struct tenant_config a, b;
 
@@ -288,7 +288,7 @@ static void test_copy_takes_only_the_mask(void **state)
 }
 
 /* Each has a bit of its own in its section's masks, however many rows all sections have. */
-static void test_bits(void **state)
+TEST(test_bits)
 {
         uint64_t seen[N_SECTIONS] = {0};
 
@@ -302,7 +302,7 @@ static void test_bits(void **state)
         assert_true(n_options > 64);
 }
 
-static void test_help_names_every_option(void **state)
+TEST(test_help_names_every_option)
 {
         char *text = NULL, *json = NULL;
         size_t len;
@@ -319,25 +319,4 @@ static void test_help_names_every_option(void **state)
         }
         free(text);
         free(json);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_rows_are_sound),
-                TEST(test_evict_names_are_policies),
-                TEST(test_crossover),
-                TEST(test_names_are_the_cores),
-                TEST(test_placement_text),
-                TEST(test_defaults_round_trip),
-                TEST(test_refusals),
-                TEST(test_id_lists),
-                TEST(test_words),
-                TEST(test_nearest),
-                TEST(test_copy_takes_only_the_mask),
-                TEST(test_bits),
-                TEST(test_help_names_every_option),
-        };
-
-        return RUN_TESTS(tests);
 }

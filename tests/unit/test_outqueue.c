@@ -94,7 +94,7 @@ static size_t take(struct pipe *p, uint8_t *buf, size_t n, unsigned *ret_fds)
         return (size_t)got;
 }
 
-static void test_sent_at_once(void **state)
+TEST(test_sent_at_once)
 {
         uint8_t frame[100] = {7}, buf[200];
         int fd = open_null();
@@ -114,7 +114,7 @@ static void test_sent_at_once(void **state)
  * Frames until the socket is full and long beyond; every third has two descriptors. The reader
  * takes odd amounts. Everything comes, in order, descriptors with the first byte of their frame.
  */
-static void test_in_order(void **state)
+TEST(test_in_order)
 {
         enum { N = 60 };
         static uint8_t all[N * LEN], expected[LEN];
@@ -156,7 +156,7 @@ static void test_in_order(void **state)
 }
 
 /* A frame queued whole keeps its descriptors; one queued in part has given them away. */
-static void test_descriptors_once(void **state)
+TEST(test_descriptors_once)
 {
         static uint8_t large[FRAME_MAX_SIZE], buf[2 * FRAME_MAX_SIZE];
         struct pipe p;
@@ -184,7 +184,7 @@ static void test_descriptors_once(void **state)
 }
 
 /* Nobody reads: the limit comes, and what is refused leaks no descriptor. */
-static void test_limit(void **state)
+TEST(test_limit)
 {
         struct pipe p;
         unsigned n = 0;
@@ -204,7 +204,7 @@ static void test_limit(void **state)
 }
 
 /* Small frames cost what keeping them costs, not their bytes alone. */
-static void test_small_frames_are_bounded(void **state)
+TEST(test_small_frames_are_bounded)
 {
         uint8_t byte = 0;
         struct pipe p;
@@ -222,7 +222,7 @@ static void test_small_frames_are_bounded(void **state)
 #define SMALL 100 /* several fit the smallest buffer */
 
 /* What waits for a ticket goes with it, and holds up what comes behind it. */
-static void test_tickets(void **state)
+TEST(test_tickets)
 {
         static uint8_t buf[4 * SMALL];
         uint8_t frame[LEN];
@@ -259,7 +259,7 @@ static void test_tickets(void **state)
         pipe_close(&p);
 }
 
-static void test_broken_socket(void **state)
+TEST(test_broken_socket)
 {
         struct pipe p;
         int fd, before;
@@ -278,7 +278,7 @@ static void test_broken_socket(void **state)
         pipe_close(&p);
 }
 
-static void test_out_of_memory(void **state)
+TEST(test_out_of_memory)
 {
         unsigned n_failed = 0;
 
@@ -298,20 +298,4 @@ static void test_out_of_memory(void **state)
                 pipe_close(&p);
         }
         assert_true(n_failed >= 1);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_sent_at_once),
-                TEST(test_in_order),
-                TEST(test_descriptors_once),
-                TEST(test_limit),
-                TEST(test_small_frames_are_bounded),
-                TEST(test_tickets),
-                TEST(test_broken_socket),
-                TEST(test_out_of_memory),
-        };
-
-        return RUN_TESTS(tests);
 }

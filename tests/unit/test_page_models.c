@@ -86,7 +86,7 @@ static char *read_document(void)
         return text;
 }
 
-static void test_document(void **state)
+TEST(test_document)
 {
         char *document = read_document(), *table = NULL;
         size_t n_bytes = 0;
@@ -101,7 +101,7 @@ static void test_document(void **state)
         free(document);
 }
 
-static void test_bounds(void **state)
+TEST(test_bounds)
 {
         for (size_t i = 0; i < ARRAY_SIZE(page_models); i++) {
                 struct ns_geometry gpu = geometry_of(&page_models[i], 2 * MIB, 0);
@@ -121,7 +121,7 @@ static void test_bounds(void **state)
  * multiples of 2 MiB times the stride's odd factor; the first stride that has one of less than 32
  * is 9 times 512 KiB, and loses too much.
  */
-static void test_deepseek(void **state)
+TEST(test_deepseek)
 {
         const struct page_model *m = &page_models[ARRAY_SIZE(page_models) - 1];
         uint64_t page = page_model_bytes(m), wide = 9 * 512 * KIB, least = UINT64_MAX;
@@ -141,15 +141,9 @@ static void test_deepseek(void **state)
 
 int main(int argc, char **argv)
 {
-        const struct CMUnitTest tests[] = {
-                TEST(test_document),
-                TEST(test_bounds),
-                TEST(test_deepseek),
-        };
-
         if (argc > 1 && strcmp(argv[1], "--print") == 0) {
                 print_table(stdout);
                 return 0;
         }
-        return RUN_TESTS(tests);
+        return test_run_all(NULL, NULL);
 }

@@ -84,7 +84,7 @@ static void step(struct model *m, struct kvl_page_table *t)
         }
 }
 
-static void test_random_against_model(void **state)
+TEST(test_random_against_model)
 {
         static const uint32_t sizes[] = {16, 64, 512, 4096};
 
@@ -107,7 +107,7 @@ static void test_random_against_model(void **state)
         }
 }
 
-static void test_bounds(void **state)
+TEST(test_bounds)
 {
         uint32_t pages[40] = {7, 8, 9}, n_groups = 5;
         struct kvl_page_table *t = NULL;
@@ -147,7 +147,7 @@ static void test_bounds(void **state)
         kvl_page_table_free(NULL);
 }
 
-static void test_no_table(void **state)
+TEST(test_no_table)
 {
         uint32_t page = 1;
 
@@ -160,7 +160,7 @@ static void test_no_table(void **state)
 }
 
 /* What fails leaves both views as they were, and the flat array where it was. */
-static void test_no_memory(void **state)
+TEST(test_no_memory)
 {
         struct model *m = calloc(1, sizeof(*m));
         struct kvl_page_table *t = NULL;
@@ -195,16 +195,4 @@ static void test_no_memory(void **state)
         check(m, t);
         kvl_page_table_free(t);
         free(m);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_random_against_model),
-                TEST(test_bounds),
-                TEST(test_no_table),
-                TEST(test_no_memory),
-        };
-
-        return RUN_TESTS(tests);
 }

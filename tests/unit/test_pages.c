@@ -25,7 +25,7 @@ static void end(struct fixture *f, struct member *m)
         fixture_end(f);
 }
 
-static void test_life_of_a_page(void **state)
+TEST(test_life_of_a_page)
 {
         uint8_t keys[2 * KEY_BYTES];
         struct publish p;
@@ -63,7 +63,7 @@ static void test_life_of_a_page(void **state)
         end(&f, m);
 }
 
-static void test_duplicate(void **state)
+TEST(test_duplicate)
 {
         struct member *m, *other;
         struct attach *a, *b;
@@ -93,7 +93,7 @@ static void test_duplicate(void **state)
         end(&f, m);
 }
 
-static void test_bad_requests(void **state)
+TEST(test_bad_requests)
 {
         struct member *m, *other;
         struct attach *a, *b;
@@ -144,7 +144,7 @@ static void repeat_key(uint8_t *keys, uint32_t n)
 }
 
 /* More of one page than a client may have: refused, and nothing of the request is done. */
-static void test_pins_of_a_page(void **state)
+TEST(test_pins_of_a_page)
 {
         enum { RUN = 64 };
         uint8_t keys[RUN * KEY_BYTES];
@@ -175,7 +175,7 @@ static void test_pins_of_a_page(void **state)
 }
 
 /* Over all pages of the client, as its tenant's max_pins has it. */
-static void test_pins_of_a_client(void **state)
+TEST(test_pins_of_a_client)
 {
         uint8_t keys[3 * KEY_BYTES];
         uint32_t pages[3], got[3], n;
@@ -216,7 +216,7 @@ static void test_pins_of_a_client(void **state)
 }
 
 /* Pins that are added to others are pins like any: by client, and by page. */
-static void test_pinned_again(void **state)
+TEST(test_pinned_again)
 {
         uint32_t page, got, n, many[1024];
         uint8_t key[KEY_BYTES];
@@ -250,7 +250,7 @@ static void test_pinned_again(void **state)
 
 /* What a client published for the daemon before this one it has pinned: asked again, at its limit,
  * it is told so. */
-static void test_repeated_publish_at_the_limit(void **state)
+TEST(test_repeated_publish_at_the_limit)
 {
         uint8_t keys[3 * KEY_BYTES];
         uint32_t pages[3], got[3], n;
@@ -273,7 +273,7 @@ static void test_repeated_publish_at_the_limit(void **state)
 
 /* A client asks again for what it published in part for the daemon before this one. What it
  * published, and reads, has left the index since, so that nothing can continue it. */
-static void test_repeated_publish_without_its_parent(void **state)
+TEST(test_repeated_publish_without_its_parent)
 {
         uint8_t keys[3 * KEY_BYTES];
         uint32_t pages[3], got[3], n;
@@ -299,7 +299,7 @@ static void test_repeated_publish_without_its_parent(void **state)
         end(&f, m);
 }
 
-static void test_detached_until_released(void **state)
+TEST(test_detached_until_released)
 {
         struct fixture f;
         struct member *m;
@@ -325,7 +325,7 @@ static void test_detached_until_released(void **state)
         end(&f, m);
 }
 
-static void test_invalidation_and_sweep(void **state)
+TEST(test_invalidation_and_sweep)
 {
         struct fixture f;
         struct member *m;
@@ -360,7 +360,7 @@ static void test_invalidation_and_sweep(void **state)
         end(&f, m);
 }
 
-static void test_another_version(void **state)
+TEST(test_another_version)
 {
         struct ns_layout l = test_layout();
         struct member *m, *other;
@@ -390,7 +390,7 @@ static void test_another_version(void **state)
         end(&f, m);
 }
 
-static void test_open_refusals(void **state)
+TEST(test_open_refusals)
 {
         struct ns_layout l = test_layout();
         struct fixture f;
@@ -412,7 +412,7 @@ static void test_open_refusals(void **state)
         end(&f, m);
 }
 
-static void test_page_zero_is_kept(void **state)
+TEST(test_page_zero_is_kept)
 {
         struct ns_layout l = test_layout();
         struct fixture f;
@@ -439,7 +439,7 @@ static void test_page_zero_is_kept(void **state)
 }
 
 /* On a GPU it is the clients' own, and set 0 with it: nothing is lost of the budget. */
-static void test_page_zero_on_gpu(void **state)
+TEST(test_page_zero_on_gpu)
 {
         struct lease_request run = {.n = 4 * SET_PAGES, .min = 4 * SET_PAGES, .how = LEASE_RUN};
         struct ns_layout l = test_layout();
@@ -473,7 +473,7 @@ static void test_page_zero_on_gpu(void **state)
         end(&f, m);
 }
 
-static void test_groups_share_grants(void **state)
+TEST(test_groups_share_grants)
 {
         struct member *m, *second, *stranger;
         struct attach *a, *b;
@@ -499,7 +499,7 @@ static void test_groups_share_grants(void **state)
         end(&f, m);
 }
 
-static void test_max_clients(void **state)
+TEST(test_max_clients)
 {
         struct fixture f;
         struct member *m[9];
@@ -514,7 +514,7 @@ static void test_max_clients(void **state)
         fixture_end(&f);
 }
 
-static void test_mapping_keeps_a_set(void **state)
+TEST(test_mapping_keeps_a_set)
 {
         struct ns_layout l = test_layout();
         struct extent_handle handles[4];
@@ -547,7 +547,7 @@ static void test_mapping_keeps_a_set(void **state)
         end(&f, m);
 }
 
-static void test_device_failure_leaves_nothing(void **state)
+TEST(test_device_failure_leaves_nothing)
 {
         struct ns_layout l = test_layout();
         struct fixture f;
@@ -568,7 +568,7 @@ static void test_device_failure_leaves_nothing(void **state)
         end(&f, m);
 }
 
-static void test_drain(void **state)
+TEST(test_drain)
 {
         struct fixture f;
         struct member *m;
@@ -583,7 +583,7 @@ static void test_drain(void **state)
         end(&f, m);
 }
 
-static void test_purge_and_remove(void **state)
+TEST(test_purge_and_remove)
 {
         struct fixture f;
         struct member *m;
@@ -650,7 +650,7 @@ static void everything(struct fixture *f)
         (void)tenant_set_attrs(f->a, &attrs, NULL);
 }
 
-static void test_allocation_failures(void **state)
+TEST(test_allocation_failures)
 {
         unsigned n_failures = 0;
 
@@ -721,38 +721,8 @@ static void check_reused_parent(bool rebinds)
         end(&f, m);
 }
 
-static void test_reused_page_is_no_parent(void **state)
+TEST(test_reused_page_is_no_parent)
 {
         check_reused_parent(false);
         check_reused_parent(true);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_life_of_a_page),
-                TEST(test_duplicate),
-                TEST(test_bad_requests),
-                TEST(test_pins_of_a_page),
-                TEST(test_pins_of_a_client),
-                TEST(test_pinned_again),
-                TEST(test_repeated_publish_at_the_limit),
-                TEST(test_repeated_publish_without_its_parent),
-                TEST(test_detached_until_released),
-                TEST(test_invalidation_and_sweep),
-                TEST(test_another_version),
-                TEST(test_open_refusals),
-                TEST(test_page_zero_is_kept),
-                TEST(test_page_zero_on_gpu),
-                TEST(test_groups_share_grants),
-                TEST(test_max_clients),
-                TEST(test_mapping_keeps_a_set),
-                TEST(test_device_failure_leaves_nothing),
-                TEST(test_drain),
-                TEST(test_purge_and_remove),
-                TEST(test_allocation_failures),
-                TEST(test_reused_page_is_no_parent),
-        };
-
-        return RUN_TESTS(tests);
 }

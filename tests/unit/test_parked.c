@@ -79,7 +79,7 @@ static void ask_devices(struct world *w, struct client *admin, const char *state
         assert_int_equal(admin->n_preparing, n);
 }
 
-static void test_lease_waits_and_others_do_not(void **state)
+TEST(test_lease_waits_and_others_do_not)
 {
         struct client *c, *other, *admin;
         struct world w;
@@ -108,7 +108,7 @@ static void test_lease_waits_and_others_do_not(void **state)
 }
 
 /* Of one connection: the second is run once the first is answered, the rest at once. */
-static void test_leases_stay_in_order(void **state)
+TEST(test_leases_stay_in_order)
 {
         struct client *c;
         struct world w;
@@ -142,7 +142,7 @@ static unsigned count_refused(const struct client *c)
 
 /* What a peer makes the daemon keep for it is bounded: then its leases are refused, and what else
  * it says is handled, as it may be what is waited for, or recalled. */
-static void test_too_many_behind(void **state)
+TEST(test_too_many_behind)
 {
         struct client *c;
         struct world w;
@@ -173,7 +173,7 @@ static void test_too_many_behind(void **state)
 }
 
 /* Those behind are run no faster than the peer takes the answers. */
-static void test_behind_and_not_reading(void **state)
+TEST(test_behind_and_not_reading)
 {
         struct client *c;
         struct world w;
@@ -199,7 +199,7 @@ static void test_behind_and_not_reading(void **state)
         world_end(&w);
 }
 
-static void test_close_while_parked(void **state)
+TEST(test_close_while_parked)
 {
         Kvlease__V1__NsCloseRequest close = KVLEASE__V1__NS_CLOSE_REQUEST__INIT;
         struct client *c;
@@ -223,7 +223,7 @@ static void test_close_while_parked(void **state)
         world_end(&w);
 }
 
-static void test_bye_while_parked(void **state)
+TEST(test_bye_while_parked)
 {
         Kvlease__V1__ByeRequest bye = KVLEASE__V1__BYE_REQUEST__INIT;
         struct client *c;
@@ -243,7 +243,7 @@ static void test_bye_while_parked(void **state)
 }
 
 /* Of a lease that waits for a device alone: the request's own. */
-static void test_deadline_at_a_device(void **state)
+TEST(test_deadline_at_a_device)
 {
         Kvlease__V1__LeaseRequest request = KVLEASE__V1__LEASE_REQUEST__INIT;
         struct client *c;
@@ -261,7 +261,7 @@ static void test_deadline_at_a_device(void **state)
         world_end(&w);
 }
 
-static void test_first_come_first_served(void **state)
+TEST(test_first_come_first_served)
 {
         struct client *c, *other;
         struct world w;
@@ -306,7 +306,7 @@ static unsigned count_answered(struct world *w, struct client *clients[], unsign
 
 /* One extent set ends all of them, one with its pages: no turn has to look for room for them all,
  * and what was made is settled after the last. */
-static void test_many_in_turns(void **state)
+TEST(test_many_in_turns)
 {
         enum { N = CLIENTS_MAX - 1 };
         struct client *clients[N], *admin;
@@ -339,7 +339,7 @@ static void test_many_in_turns(void **state)
 }
 
 /* What is made while others are still due is for the oldest all the same. */
-static void test_many_in_order(void **state)
+TEST(test_many_in_order)
 {
         enum { N = CLIENTS_MAX, N_SETS = 4 };
         struct client *clients[N];
@@ -354,7 +354,7 @@ static void test_many_in_order(void **state)
 }
 
 /* Goes through all of them though none can be answered yet: a destroyed set is no news to them. */
-static void test_many_wait_on(void **state)
+TEST(test_many_wait_on)
 {
         enum { N = CLIENTS_MAX - 1 };
         struct client *clients[N], *c;
@@ -380,7 +380,7 @@ static void test_many_wait_on(void **state)
 }
 
 /* Who leaves between two turns is passed over, and what was made is settled all the same. */
-static void test_last_due_leaves(void **state)
+TEST(test_last_due_leaves)
 {
         enum { N = PARKED_RETRIES_PER_TURN + 1 };
         struct client *clients[N];
@@ -399,7 +399,7 @@ static void test_last_due_leaves(void **state)
         world_end(&w);
 }
 
-static void test_hang_up_while_parked(void **state)
+TEST(test_hang_up_while_parked)
 {
         struct client *c;
         struct world w;
@@ -419,7 +419,7 @@ static void test_hang_up_while_parked(void **state)
         world_end(&w);
 }
 
-static void test_violation_while_parked(void **state)
+TEST(test_violation_while_parked)
 {
         struct client *c;
         struct world w;
@@ -450,7 +450,7 @@ static struct client *park_with_memory(struct world *w)
 }
 
 /* It keeps what it maps, and waits for nothing. */
-static void test_muted_while_parked(void **state)
+TEST(test_muted_while_parked)
 {
         struct client *c;
         struct world w;
@@ -467,7 +467,7 @@ static void test_muted_while_parked(void **state)
         world_end(&w);
 }
 
-static void test_hang_up_with_memory(void **state)
+TEST(test_hang_up_with_memory)
 {
         struct client *c;
         struct world w;
@@ -483,7 +483,7 @@ static void test_hang_up_with_memory(void **state)
         world_end(&w);
 }
 
-static void test_drain_answers(void **state)
+TEST(test_drain_answers)
 {
         Kvlease__V1__AdminDrainRequest drain = KVLEASE__V1__ADMIN_DRAIN_REQUEST__INIT;
         struct client *c, *admin;
@@ -503,7 +503,7 @@ static void test_drain_answers(void **state)
         world_end(&w);
 }
 
-static void test_stop_answers(void **state)
+TEST(test_stop_answers)
 {
         struct client *c;
         struct world w;
@@ -521,7 +521,7 @@ static void test_stop_answers(void **state)
         world_end(&w);
 }
 
-static void test_hanging_driver(void **state)
+TEST(test_hanging_driver)
 {
         struct client *c, *admin;
         struct world w;
@@ -546,7 +546,7 @@ static void test_hanging_driver(void **state)
         world_end(&w);
 }
 
-static void test_broken_device(void **state)
+TEST(test_broken_device)
 {
         struct client *c, *admin;
         struct world w;
@@ -562,7 +562,7 @@ static void test_broken_device(void **state)
 }
 
 /* Nothing runs where nothing is submitted. */
-static void test_idle(void **state)
+TEST(test_idle)
 {
         struct client *c;
         struct world w;
@@ -581,7 +581,7 @@ static void test_idle(void **state)
         world_end(&w);
 }
 
-static void test_end_with_a_hanging_driver(void **state)
+TEST(test_end_with_a_hanging_driver)
 {
         struct client *c;
         struct world w;
@@ -692,7 +692,7 @@ static enum exit_code start_in_vain(char *ret_said, size_t size)
 }
 
 /* The daemon doesn't start with a device that would never answer anybody. */
-static void test_no_start_without_ears(void **state)
+TEST(test_no_start_without_ears)
 {
         char said[1024];
 
@@ -703,7 +703,7 @@ static void test_no_start_without_ears(void **state)
 }
 
 /* Nor without the thread that works on files, which libuv would abort for. */
-static void test_no_start_without_threads(void **state)
+TEST(test_no_start_without_threads)
 {
         char said[1024];
 
@@ -714,7 +714,7 @@ static void test_no_start_without_threads(void **state)
 }
 
 /* What the pool is given first is over when the daemon goes on. */
-static void test_pool_is_there(void **state)
+TEST(test_pool_is_there)
 {
         wrapped.n_jobs = wrapped.n_jobs_done = 0;
         assert_int_equal(disk_start(), 0);
@@ -723,7 +723,7 @@ static void test_pool_is_there(void **state)
 }
 
 /* What an earlier daemon left may be as many files as the hard limit allows. */
-static void test_limit_before_all(void **state)
+TEST(test_limit_before_all)
 {
         struct rlimit before, low, raised;
         char said[1024];
@@ -740,7 +740,7 @@ static void test_limit_before_all(void **state)
 }
 
 /* The same way in for a device of the caller's, which is closed then. */
-static void test_no_ears_for_a_given_device(void **state)
+TEST(test_no_ears_for_a_given_device)
 {
         char log[FAKE_LOG_BYTES];
         struct config config;
@@ -760,35 +760,5 @@ static void test_no_ears_for_a_given_device(void **state)
 
 int main(void)
 {
-        const struct CMUnitTest tests[] = {
-                TEST(test_lease_waits_and_others_do_not),
-                TEST(test_leases_stay_in_order),
-                TEST(test_too_many_behind),
-                TEST(test_behind_and_not_reading),
-                TEST(test_close_while_parked),
-                TEST(test_bye_while_parked),
-                TEST(test_deadline_at_a_device),
-                TEST(test_first_come_first_served),
-                TEST(test_many_in_turns),
-                TEST(test_many_in_order),
-                TEST(test_many_wait_on),
-                TEST(test_last_due_leaves),
-                TEST(test_hang_up_while_parked),
-                TEST(test_violation_while_parked),
-                TEST(test_muted_while_parked),
-                TEST(test_hang_up_with_memory),
-                TEST(test_drain_answers),
-                TEST(test_stop_answers),
-                TEST(test_hanging_driver),
-                TEST(test_broken_device),
-                TEST(test_idle),
-                TEST(test_end_with_a_hanging_driver),
-                TEST(test_no_start_without_ears),
-                TEST(test_no_start_without_threads),
-                TEST(test_pool_is_there),
-                TEST(test_no_ears_for_a_given_device),
-                TEST(test_limit_before_all),
-        };
-
-        return cmocka_run_group_tests(tests, world_warm_up, NULL);
+        return test_run_all(world_warm_up, NULL);
 }

@@ -70,7 +70,7 @@ static bool is_idle(struct world *w)
         return !uv_is_active((uv_handle_t *)&w->server.leases.timer);
 }
 
-static void test_room_by_own_free(void **state)
+TEST(test_room_by_own_free)
 {
         struct client *c;
         struct world w;
@@ -93,7 +93,7 @@ static void test_room_by_own_free(void **state)
         world_end(&w);
 }
 
-static void test_room_by_others(void **state)
+TEST(test_room_by_others)
 {
         struct client *c, *first, *second, *gone;
         struct world w;
@@ -124,7 +124,7 @@ static void test_room_by_others(void **state)
 }
 
 /* A pin that ends in a segment: nobody says so. */
-static void test_room_without_a_word(void **state)
+TEST(test_room_without_a_word)
 {
         struct client *c, *other;
         struct attach *a;
@@ -149,7 +149,7 @@ static void test_room_without_a_word(void **state)
 
 /* A pin that ends in a segment, while leases of another client end at their deadline all the time:
  * they are no round of tries. */
-static void test_deadlines_of_others(void **state)
+TEST(test_deadlines_of_others)
 {
         Kvlease__V1__LeaseRequest request = KVLEASE__V1__LEASE_REQUEST__INIT;
         struct client *c, *other, *hasty;
@@ -189,7 +189,7 @@ static void test_deadlines_of_others(void **state)
 
 /* What a device has made is for who waits for that: the others are no reason to reap no more, and
  * have their round. */
-static void test_device_is_not_for_room(void **state)
+TEST(test_device_is_not_for_room)
 {
         struct client *c, *other;
         struct world w;
@@ -209,7 +209,7 @@ static void test_device_is_not_for_room(void **state)
         world_end(&w);
 }
 
-static void test_deadline(void **state)
+TEST(test_deadline)
 {
         struct client *c;
         struct world w;
@@ -229,7 +229,7 @@ static void test_deadline(void **state)
 }
 
 /* More of them than one turn tries. */
-static void test_many_for_room(void **state)
+TEST(test_many_for_room)
 {
         enum { N = CLIENTS_MAX - 1 };
         struct client *clients[N], *c;
@@ -252,7 +252,7 @@ static void test_many_for_room(void **state)
         world_end(&w);
 }
 
-static void test_drain_for_room(void **state)
+TEST(test_drain_for_room)
 {
         Kvlease__V1__AdminDrainRequest drain = KVLEASE__V1__ADMIN_DRAIN_REQUEST__INIT;
         struct client *c, *admin;
@@ -274,16 +274,5 @@ static void test_drain_for_room(void **state)
 
 int main(void)
 {
-        const struct CMUnitTest tests[] = {
-                TEST(test_room_by_own_free),
-                TEST(test_room_by_others),
-                TEST(test_room_without_a_word),
-                TEST(test_deadlines_of_others),
-                TEST(test_device_is_not_for_room),
-                TEST(test_deadline),
-                TEST(test_many_for_room),
-                TEST(test_drain_for_room),
-        };
-
-        return cmocka_run_group_tests(tests, world_warm_up, NULL);
+        return test_run_all(world_warm_up, NULL);
 }

@@ -25,7 +25,7 @@ static void check_rows(int (*parse)(const char *, uint64_t *), const struct row 
         }
 }
 
-static void test_u64(void **state)
+TEST(test_u64)
 {
         static const struct row rows[] = {
                 {"0", 0, 0},
@@ -45,7 +45,7 @@ static void test_u64(void **state)
         check_rows(parse_u64, rows, ARRAY_SIZE(rows));
 }
 
-static void test_bytes(void **state)
+TEST(test_bytes)
 {
         static const struct row rows[] = {
                 {"0", 0, 0},
@@ -83,7 +83,7 @@ static void test_bytes(void **state)
         check_rows(parse_bytes, rows, ARRAY_SIZE(rows));
 }
 
-static void test_duration(void **state)
+TEST(test_duration)
 {
         static const struct row rows[] = {
                 {"250ms", 0, 250 * NSEC_PER_MSEC},
@@ -106,7 +106,7 @@ static void test_duration(void **state)
         check_rows(parse_duration, rows, ARRAY_SIZE(rows));
 }
 
-static void test_bool(void **state)
+TEST(test_bool)
 {
         static const char *const yes[] = {"yes", "true", "on", "1"};
         static const char *const no[] = {"no", "false", "off", "0"};
@@ -126,7 +126,7 @@ static void test_bool(void **state)
         assert_true(value);
 }
 
-static void test_hex(void **state)
+TEST(test_hex)
 {
         uint8_t data[4] = {1, 2, 3, 4};
         char text[9];
@@ -141,7 +141,7 @@ static void test_hex(void **state)
         assert_string_equal(format_hex(data, 0, text), "");
 }
 
-static void test_format_duration(void **state)
+TEST(test_format_duration)
 {
         static const struct {
                 uint64_t nsec;
@@ -166,7 +166,7 @@ static void test_format_duration(void **state)
         }
 }
 
-static void test_format_bytes(void **state)
+TEST(test_format_bytes)
 {
         static const struct {
                 uint64_t bytes;
@@ -190,7 +190,7 @@ static void test_format_bytes(void **state)
                 assert_string_equal(format_bytes(rows[i].bytes, buf), rows[i].text);
 }
 
-static void test_format_opaque(void **state)
+TEST(test_format_opaque)
 {
         char buf[FORMAT_OPAQUE_BYTES(4)];
 
@@ -201,7 +201,7 @@ static void test_format_opaque(void **state)
         assert_string_equal(format_opaque("\x1f", 1, buf), "0x1f");
 }
 
-static void test_format_excerpt(void **state)
+TEST(test_format_excerpt)
 {
         char buf[FORMAT_EXCERPT_MAX], bad[200];
 
@@ -217,7 +217,7 @@ static void test_format_excerpt(void **state)
         }
 }
 
-static void test_names(void **state)
+TEST(test_names)
 {
         static const char *const bad[] = {
                 "", ".", "..", ".a", "-a", "a/b", "a b", "a\n", "\xc3\xa4"};
@@ -238,7 +238,7 @@ static void test_names(void **state)
         assert_false(ns_name_is_valid(longest));
 }
 
-static void test_utf8(void **state)
+TEST(test_utf8)
 {
         static const struct {
                 const char *text;
@@ -259,7 +259,7 @@ static void test_utf8(void **state)
                 assert_int_equal(utf8_char_len(cases[i].text, cases[i].n), cases[i].len);
 }
 
-static void test_plain_text(void **state)
+TEST(test_plain_text)
 {
         static const char *const plain[] = {"", "a b", "/data/\xe6\xa8\xa1\xe5\x9e\x8b", "\xc2\xa0",
                 "\xe2\x82\xac", "\xe2\x80\xa7", "\xe2\x81\xa5", "\xf0\x9f\x98\x80"};
@@ -273,24 +273,4 @@ static void test_plain_text(void **state)
                 assert_true(text_is_plain(plain[i]));
         for (size_t i = 0; i < ARRAY_SIZE(others); i++)
                 assert_false(text_is_plain(others[i]));
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_u64),
-                TEST(test_bytes),
-                TEST(test_duration),
-                TEST(test_bool),
-                TEST(test_hex),
-                TEST(test_format_bytes),
-                TEST(test_format_duration),
-                TEST(test_format_opaque),
-                TEST(test_format_excerpt),
-                TEST(test_names),
-                TEST(test_utf8),
-                TEST(test_plain_text),
-        };
-
-        return RUN_TESTS(tests);
 }

@@ -136,7 +136,7 @@ static void expect_grace(struct world *w, struct client *c, struct client *mate)
         world_check(w);
 }
 
-static void test_grace(void **state)
+TEST(test_grace)
 {
         struct world w;
         struct client *mate, *c, *admin;
@@ -151,7 +151,7 @@ static void test_grace(void **state)
         end(&w);
 }
 
-static void test_grace_after_hang_up(void **state)
+TEST(test_grace_after_hang_up)
 {
         struct world w;
         struct client *mate, *c, *admin;
@@ -168,7 +168,7 @@ static void test_grace_after_hang_up(void **state)
 }
 
 /* Shown like those that wait for the exit. */
-static void test_grace_is_shown(void **state)
+TEST(test_grace_is_shown)
 {
         struct world w;
         struct client *c, *admin;
@@ -184,7 +184,7 @@ static void test_grace_is_shown(void **state)
 }
 
 /* Two graces at once: one timer for both. */
-static void test_two_graces(void **state)
+TEST(test_two_graces)
 {
         struct world w;
         struct client *c, *d;
@@ -214,7 +214,7 @@ static void expect_no_grace(struct world *w, struct client *c)
         assert_int_equal(uv_is_active((uv_handle_t *)&w->server.peers.grace_timer), 0);
 }
 
-static void test_no_grace(void **state)
+TEST(test_no_grace)
 {
         struct world w;
         struct client *c;
@@ -233,7 +233,7 @@ static void test_no_grace(void **state)
 }
 
 /* Who says goodbye says that nothing is under way. */
-static void test_bye_needs_no_grace(void **state)
+TEST(test_bye_needs_no_grace)
 {
         static const Kvlease__V1__ByeRequest bye = KVLEASE__V1__BYE_REQUEST__INIT;
         struct world w;
@@ -263,7 +263,7 @@ static void free_all(struct world *w, struct client *c)
         assert_int_equal(ask(w, c, MSG_FREE, &request.base), 0);
 }
 
-static void test_recall(void **state)
+TEST(test_recall)
 {
         struct world w;
         struct client *c, *admin;
@@ -299,7 +299,7 @@ static void test_recall(void **state)
 }
 
 /* A pin that ends in the segment is found out without anybody's word. */
-static void test_recall_polls(void **state)
+TEST(test_recall_polls)
 {
         struct world w;
         struct client *c, *admin;
@@ -331,7 +331,7 @@ static void test_recall_polls(void **state)
         end(&w);
 }
 
-static void test_quarantine(void **state)
+TEST(test_quarantine)
 {
         struct pollfd p = {.events = POLLIN};
         struct world w;
@@ -360,7 +360,7 @@ static void test_quarantine(void **state)
 /* Killed through the daemon's pidfd; its memory comes back after the grace. Who holds nothing
  * lives.
  */
-static void test_kill(void **state)
+TEST(test_kill)
 {
         struct world w;
         struct client *c, *other, *admin;
@@ -399,7 +399,7 @@ static void end_slow(struct world *w, struct client *c)
 }
 
 /* Whose lease waits for a driver gives back meanwhile what is recalled. */
-static void test_who_waits_can_answer(void **state)
+TEST(test_who_waits_can_answer)
 {
         struct world w;
         struct client *c, *admin;
@@ -419,7 +419,7 @@ static void test_who_waits_can_answer(void **state)
 }
 
 /* And who doesn't has no excuse. */
-static void test_who_waits_is_killed(void **state)
+TEST(test_who_waits_is_killed)
 {
         struct world w;
         struct client *c, *admin;
@@ -436,20 +436,5 @@ static void test_who_waits_is_killed(void **state)
 
 int main(void)
 {
-        const struct CMUnitTest tests[] = {
-                TEST(test_grace),
-                TEST(test_grace_after_hang_up),
-                TEST(test_grace_is_shown),
-                TEST(test_two_graces),
-                TEST(test_no_grace),
-                TEST(test_bye_needs_no_grace),
-                TEST(test_recall),
-                TEST(test_recall_polls),
-                TEST(test_quarantine),
-                TEST(test_kill),
-                TEST(test_who_waits_can_answer),
-                TEST(test_who_waits_is_killed),
-        };
-
-        return cmocka_run_group_tests(tests, world_warm_up, NULL);
+        return test_run_all(world_warm_up, NULL);
 }

@@ -12,13 +12,13 @@
 #include "tests/unit/pgi-fixture.h"
 #include "tests/unit/test-support.h"
 
-static void test_default(void **state)
+TEST(test_default)
 {
         assert_ptr_equal(evict_policies[0], &evict_pgi);
         assert_ptr_equal(evict_find("pgi"), &evict_pgi);
 }
 
-static void test_class_of_a_page(void **state)
+TEST(test_class_of_a_page)
 {
         struct cache c;
 
@@ -43,7 +43,7 @@ static void test_class_of_a_page(void **state)
 }
 
 /* The text of an earlier request, but for its partial tail, is a known prefix. */
-static void test_continuations(void **state)
+TEST(test_continuations)
 {
         struct cache c;
 
@@ -79,7 +79,7 @@ static void test_continuations(void **state)
 }
 
 /* A continuation that was forgotten is new: ghosts are what makes it known. */
-static void test_ghosts_are_what_is_known(void **state)
+TEST(test_ghosts_are_what_is_known)
 {
         struct cache c;
 
@@ -93,7 +93,7 @@ static void test_ghosts_are_what_is_known(void **state)
 }
 
 /* Whether a page continues another one is known without ghosts. */
-static void test_a_forgotten_page_is_no_other_continuation(void **state)
+TEST(test_a_forgotten_page_is_no_other_continuation)
 {
         struct cache c;
 
@@ -109,7 +109,7 @@ static void test_a_forgotten_page_is_no_other_continuation(void **state)
         cache_deinit(&c);
 }
 
-static void test_invalidated_pages_leave_no_ghost(void **state)
+TEST(test_invalidated_pages_leave_no_ghost)
 {
         struct cache c;
 
@@ -131,7 +131,7 @@ static void hint(struct cache *c, uint32_t id, enum evict_hint h, uint64_t after
         assert_null(ops->check(c->pgi));
 }
 
-static void test_hints(void **state)
+TEST(test_hints)
 {
         struct cache c;
 
@@ -162,7 +162,7 @@ static void test_hints(void **state)
 }
 
 /* It is about the request that gave it. */
-static void test_hints_end_with_the_next_use(void **state)
+TEST(test_hints_end_with_the_next_use)
 {
         struct cache c;
 
@@ -176,7 +176,7 @@ static void test_hints_end_with_the_next_use(void **state)
         cache_deinit(&c);
 }
 
-static void test_a_request_uses_a_page_once(void **state)
+TEST(test_a_request_uses_a_page_once)
 {
         struct cache c;
         uint64_t before;
@@ -201,7 +201,7 @@ static void test_a_request_uses_a_page_once(void **state)
 }
 
 /* A touch uses its page; those above are used when the request ends, once, and as of the touch. */
-static void test_what_is_above_is_used_at_the_end(void **state)
+TEST(test_what_is_above_is_used_at_the_end)
 {
         struct cache c;
         uint64_t before;
@@ -224,7 +224,7 @@ static void test_what_is_above_is_used_at_the_end(void **state)
 }
 
 /* A text comes again after 20 s, and its request runs for 1,000 s: what is learnt is the 20. */
-static void test_what_is_above_is_used_when_it_was_found(void **state)
+TEST(test_what_is_above_is_used_when_it_was_found)
 {
         struct cache c;
 
@@ -241,7 +241,7 @@ static void test_what_is_above_is_used_when_it_was_found(void **state)
 }
 
 /* Of a page that has moved meanwhile; of another text than the one that is published. */
-static void test_what_is_above_is_found_again(void **state)
+TEST(test_what_is_above_is_found_again)
 {
         struct cache c;
         uint64_t before;
@@ -263,7 +263,7 @@ static void test_what_is_above_is_found_again(void **state)
 }
 
 /* Requests that never end have to go for others, and then what is above is used. */
-static void test_what_is_above_is_used_without_an_end(void **state)
+TEST(test_what_is_above_is_used_without_an_end)
 {
         enum { REQUESTS = 3000, AT_MOST_RUNNING = 1024 };
         struct cache c;
@@ -284,7 +284,7 @@ static void test_what_is_above_is_used_without_an_end(void **state)
 
 /* However far behind what is known of a page is: once it is the next to go, it was used when what
  * continued it was. */
-static void test_a_page_is_no_older_than_what_continued_it(void **state)
+TEST(test_a_page_is_no_older_than_what_continued_it)
 {
         struct cache c;
 
@@ -299,7 +299,7 @@ static void test_a_page_is_no_older_than_what_continued_it(void **state)
         cache_deinit(&c);
 }
 
-static void test_oldest_first_before_anything_is_learnt(void **state)
+TEST(test_oldest_first_before_anything_is_learnt)
 {
         struct cache c;
 
@@ -319,7 +319,7 @@ static void test_oldest_first_before_anything_is_learnt(void **state)
 }
 
 /* A page that is held is in use: its age is from when it was let go of. */
-static void test_age_of_what_was_held(void **state)
+TEST(test_age_of_what_was_held)
 {
         struct cache c;
 
@@ -366,7 +366,7 @@ static void run_sessions(struct cache *c, uint32_t seconds, bool hints, bool rig
 }
 
 /* Partial tails, which nobody asked for again, go before older pages that may be. */
-static void test_learns_what_is_worth_least(void **state)
+TEST(test_learns_what_is_worth_least)
 {
         struct cache c;
         uint32_t node;
@@ -413,7 +413,7 @@ static void expect_hints_learnt(bool right)
         cache_deinit(&c);
 }
 
-static void test_hints_are_learnt(void **state)
+TEST(test_hints_are_learnt)
 {
         expect_hints_learnt(true);
         expect_hints_learnt(false);
@@ -470,7 +470,7 @@ static void expect_passed_first(struct cache *c)
  * learnt to throw away comes again in seconds. LRU hits all of that: LRU it is, until the tables
  * know better.
  */
-static void test_falls_back(void **state)
+TEST(test_falls_back)
 {
         const uint32_t room = 80;
         struct cache c;
@@ -495,7 +495,7 @@ static void test_falls_back(void **state)
         cache_deinit(&c);
 }
 
-static void test_reset_keeps_what_was_learnt(void **state)
+TEST(test_reset_keeps_what_was_learnt)
 {
         struct cache c;
         uint64_t n_events;
@@ -524,7 +524,7 @@ static void test_reset_keeps_what_was_learnt(void **state)
         cache_deinit(&c);
 }
 
-static void test_saved_and_loaded(void **state)
+TEST(test_saved_and_loaded)
 {
         struct cache c, d;
         size_t size;
@@ -552,7 +552,7 @@ static void test_saved_and_loaded(void **state)
         cache_deinit(&d);
 }
 
-static void test_ghosts_and_memory_are_bounded(void **state)
+TEST(test_ghosts_and_memory_are_bounded)
 {
         const uint32_t max_ghosts = 1000;
         struct evict_usage usage;
@@ -577,7 +577,7 @@ static void test_ghosts_and_memory_are_bounded(void **state)
 }
 
 /* In its class and place; the request that runs with it ends with it. */
-static void test_moved(void **state)
+TEST(test_moved)
 {
         struct cache c;
 
@@ -611,7 +611,7 @@ static void move_text(struct cache *c, uint32_t id, uint32_t to)
 }
 
 /* A conversation of two turns, and an older question: what is known goes with the page. */
-static void test_other_tiers(void **state)
+TEST(test_other_tiers)
 {
         struct evict_params params = {.page_tokens = PAGE_TOKENS};
         const uint32_t below = N_NODES - 100;
@@ -652,7 +652,7 @@ static void test_other_tiers(void **state)
 }
 
 /* Nor forward by years: ages end where bins do. */
-static void test_clock_never_goes_back(void **state)
+TEST(test_clock_never_goes_back)
 {
         struct cache c;
 
@@ -671,7 +671,7 @@ static void test_clock_never_goes_back(void **state)
 
 /* LRU is asked for what it had when a request began, before what the request publishes moves its
  * line: all of the first text, though there is room for five pages once the first is published. */
-static void test_lru_is_judged_by_what_it_had(void **state)
+TEST(test_lru_is_judged_by_what_it_had)
 {
         const uint32_t text[] = {1, 2, 3, 4};
         struct cache c;
@@ -688,7 +688,7 @@ static void test_lru_is_judged_by_what_it_had(void **state)
 }
 
 /* A pass over more pages and ghosts than one turn counts goes on until it says that it is done. */
-static void test_work_says_when_it_is_done(void **state)
+TEST(test_work_says_when_it_is_done)
 {
         unsigned n_turns = 1;
         struct cache c;
@@ -709,7 +709,7 @@ static void test_work_says_when_it_is_done(void **state)
 }
 
 /* Clients that never end a request teach it all the same. */
-static void test_requests_that_never_end(void **state)
+TEST(test_requests_that_never_end)
 {
         struct cache c;
 
@@ -721,40 +721,4 @@ static void test_requests_that_never_end(void **state)
         }
         assert_true(look(&c, 1).ready);
         cache_deinit(&c);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_requests_that_never_end),
-                TEST(test_lru_is_judged_by_what_it_had),
-                TEST(test_work_says_when_it_is_done),
-                TEST(test_default),
-                TEST(test_class_of_a_page),
-                TEST(test_continuations),
-                TEST(test_ghosts_are_what_is_known),
-                TEST(test_a_forgotten_page_is_no_other_continuation),
-                TEST(test_invalidated_pages_leave_no_ghost),
-                TEST(test_hints),
-                TEST(test_hints_end_with_the_next_use),
-                TEST(test_a_request_uses_a_page_once),
-                TEST(test_what_is_above_is_used_at_the_end),
-                TEST(test_what_is_above_is_used_when_it_was_found),
-                TEST(test_what_is_above_is_found_again),
-                TEST(test_what_is_above_is_used_without_an_end),
-                TEST(test_a_page_is_no_older_than_what_continued_it),
-                TEST(test_oldest_first_before_anything_is_learnt),
-                TEST(test_age_of_what_was_held),
-                TEST(test_learns_what_is_worth_least),
-                TEST(test_hints_are_learnt),
-                TEST(test_falls_back),
-                TEST(test_reset_keeps_what_was_learnt),
-                TEST(test_saved_and_loaded),
-                TEST(test_ghosts_and_memory_are_bounded),
-                TEST(test_moved),
-                TEST(test_other_tiers),
-                TEST(test_clock_never_goes_back),
-        };
-
-        return RUN_TESTS(tests);
 }

@@ -50,14 +50,14 @@ static void open_cache(struct cache *c, uint32_t crossover)
         learn(c, LONG);
 }
 
-static void test_goes_by_cost(void **state)
+TEST(test_goes_by_cost)
 {
         assert_true(evict_pgi.goes_by_cost);
         assert_false(evict_lru.goes_by_cost);
 }
 
 /* Two texts of one class and age: a page of the longer one is worth more, by what it costs. */
-static void test_worth(void **state)
+TEST(test_worth)
 {
         struct cache c;
         uint32_t longer, shorter;
@@ -92,7 +92,7 @@ static uint32_t count_victims(struct cache *c, uint32_t last, uint32_t n)
 
 /* The shorter text goes first, whichever of both was asked for first: also where it is a little
  * nearer to its next use, by which it would stay if both cost the same. */
-static void test_victims(void **state)
+TEST(test_victims)
 {
         struct cache c;
         uint32_t shorter;
@@ -111,7 +111,7 @@ static void test_victims(void **state)
 }
 
 /* Another number, the same cost. */
-static void test_moved_pages_keep_their_cost(void **state)
+TEST(test_moved_pages_keep_their_cost)
 {
         struct cache c;
         uint32_t longer, node, to;
@@ -134,7 +134,7 @@ static void test_moved_pages_keep_their_cost(void **state)
 }
 
 /* What it takes, and that it says what it goes by. */
-static void test_memory(void **state)
+TEST(test_memory)
 {
         struct cache without, with;
         struct evict_usage u, v;
@@ -152,7 +152,7 @@ static void test_memory(void **state)
         cache_deinit(&with);
 }
 
-static void test_out_of_memory(void **state)
+TEST(test_out_of_memory)
 {
         struct tree tree;
         struct evict_params params = {
@@ -173,18 +173,4 @@ static void test_out_of_memory(void **state)
                 ops->free(pgi);
         }
         tree_deinit(&tree);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_goes_by_cost),
-                TEST(test_worth),
-                TEST(test_victims),
-                TEST(test_moved_pages_keep_their_cost),
-                TEST(test_memory),
-                TEST(test_out_of_memory),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

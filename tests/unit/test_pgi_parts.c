@@ -15,7 +15,7 @@
 #include "tests/unit/test-random.h"
 #include "tests/unit/test-support.h"
 
-static void test_age_bins(void **state)
+TEST(test_age_bins)
 {
         uint32_t last = 0;
 
@@ -40,7 +40,7 @@ static void test_age_bins(void **state)
 }
 
 /* 100 spells: 10 end in bin 0, 20 are censored in it, 35 end in bin 2, 35 are censored in bin 3. */
-static void test_at_risk_by_hand(void **state)
+TEST(test_at_risk_by_hand)
 {
         uint32_t events[PGI_BINS] = {10, 0, 35};
         double censored[PGI_BINS] = {20, 0, 0, 35}, at_risk[PGI_BINS];
@@ -80,7 +80,7 @@ static void expect_gittins(const double *hazard)
         }
 }
 
-static void test_gittins_against_all_horizons(void **state)
+TEST(test_gittins_against_all_horizons)
 {
         double hazard[PGI_BINS] = {0};
 
@@ -106,7 +106,7 @@ static struct pgi_table new_table(void)
 }
 
 /* Class A is used at 100 s by all, class B by none of as many; C has a single spell. */
-static void test_learns_classes(void **state)
+TEST(test_learns_classes)
 {
         const uint32_t a = PGI_BODY + 3, b = PGI_BODY + 7, c = PGI_BODY + 9, age = 1500;
         struct pgi_table t = new_table();
@@ -150,7 +150,7 @@ static float times_worth(uint32_t n_times, double request_pages)
 }
 
 /* Spells of few requests say little: where a request has 200 pages, 1,000 spells are of five. */
-static void test_long_requests_teach_slowly(void **state)
+TEST(test_long_requests_teach_slowly)
 {
         assert_true(times_worth(1, 0) > 10);
         assert_true(times_worth(1, 50) > 10);
@@ -160,7 +160,7 @@ static void test_long_requests_teach_slowly(void **state)
 
 /* A pass counts what is alive then: it replaces the one before, and an unfinished one says nothing.
  */
-static void test_passes_replace_each_other(void **state)
+TEST(test_passes_replace_each_other)
 {
         const uint32_t class = PGI_SHARED;
         struct pgi_table t = new_table();
@@ -180,7 +180,7 @@ static void test_passes_replace_each_other(void **state)
 }
 
 /* Old traffic counts half each time there is more than 4 M uses: the newer decides. */
-static void test_old_traffic_fades(void **state)
+TEST(test_old_traffic_fades)
 {
         struct pgi_table t = new_table();
 
@@ -193,7 +193,7 @@ static void test_old_traffic_fades(void **state)
 }
 
 /* Where next to nothing is used again, what is forgotten counts up to 2^30 all the same. */
-static void test_old_losses_fade(void **state)
+TEST(test_old_losses_fade)
 {
         const uint32_t cell = pgi_cell(PGI_SHARED, 0);
         struct pgi_table t = new_table();
@@ -223,7 +223,7 @@ static void expect_same_index(const struct pgi_table *a, const struct pgi_table 
         assert_memory_equal(a->index, b->index, PGI_CLASSES * PGI_BINS * sizeof(float));
 }
 
-static void test_saved_and_loaded(void **state)
+TEST(test_saved_and_loaded)
 {
         struct pgi_table t = new_table(), u = new_table();
         size_t size = pgi_table_save(&t, NULL, 0);
@@ -259,7 +259,7 @@ static void seal(uint8_t *buf, size_t size)
                 buf[size - 8 + i] = (uint8_t)(h >> (8 * i));
 }
 
-static void test_hostile_forms_are_refused(void **state)
+TEST(test_hostile_forms_are_refused)
 {
         struct pgi_table t = new_table(), u = new_table();
         size_t size = pgi_table_save(&t, NULL, 0);
@@ -307,7 +307,7 @@ static void forget(void *data, const struct pgi_ghost *ghost)
 }
 
 /* Growing by any number of sets at a time, all that were put are there or were given back. */
-static void test_ghosts_are_bounded(void **state)
+TEST(test_ghosts_are_bounded)
 {
         static const uint32_t limits[] = {1, 7, 8, 100, 5000, 1 << 15};
         struct pgi_ghosts g;
@@ -339,7 +339,7 @@ static void test_ghosts_are_bounded(void **state)
         }
 }
 
-static void test_the_oldest_ghost_is_forgotten(void **state)
+TEST(test_the_oldest_ghost_is_forgotten)
 {
         struct pgi_ghosts g;
         struct pgi_ghost ghost, old;
@@ -358,7 +358,7 @@ static void test_the_oldest_ghost_is_forgotten(void **state)
         pgi_ghosts_deinit(&g);
 }
 
-static void test_ghosts_without_memory(void **state)
+TEST(test_ghosts_without_memory)
 {
         struct pgi_ghosts g;
         struct pgi_ghost old;
@@ -411,7 +411,7 @@ static bool plain_use(struct plain_lru *l, uint32_t page)
 }
 
 /* With an epoch a use the line is exact; with 256 a cache, off by less than a hundredth. */
-static void test_line_is_lru(void **state)
+TEST(test_line_is_lru)
 {
         struct plain_lru plain = {.capacity = 200};
         struct pgi_lru l = {0};
@@ -436,7 +436,7 @@ static void test_line_is_lru(void **state)
 
 /* A page that isn't used any more, for 100 times 2^21 epochs, and one that was just used: LRU has
  * the second alone, however often the bits of the first come around. */
-static void test_bits_of_stamps(void **state)
+TEST(test_bits_of_stamps)
 {
         struct pgi_lru l = {.line = UINT32_MAX - 700, .base = UINT32_MAX - 700, .current = 300};
         uint32_t old_bits = (l.base - 1) & PGI_STAMP_MASK, bits;
@@ -464,7 +464,7 @@ static void judge_as(struct pgi_lru *l, int64_t difference, uint64_t hits)
         pgi_lru_judge(l, 1000);
 }
 
-static void test_behind_when_it_surely_loses(void **state)
+TEST(test_behind_when_it_surely_loses)
 {
         struct pgi_lru l = {0};
 
@@ -483,7 +483,7 @@ static void test_behind_when_it_surely_loses(void **state)
 }
 
 /* A request lost now and then is within chance, and a loss of a ten-thousandth is a trifle. */
-static void test_not_behind_by_chance_or_trifles(void **state)
+TEST(test_not_behind_by_chance_or_trifles)
 {
         struct pgi_lru l = {0}, m = {0};
 
@@ -497,7 +497,7 @@ static void test_not_behind_by_chance_or_trifles(void **state)
 
 /* A use that is noted late: LRU had the page when it was made, and has dropped it for others since.
  */
-static void test_a_use_that_is_noted_late(void **state)
+TEST(test_a_use_that_is_noted_late)
 {
         struct pgi_lru l = {0};
         uint32_t stamp, other, base;
@@ -518,7 +518,7 @@ static void test_a_use_that_is_noted_late(void **state)
         assert_int_equal(l.request, 1); /* ours alone */
 }
 
-static void test_requests_that_never_end(void **state)
+TEST(test_requests_that_never_end)
 {
         static struct pgi_run runs[PGI_RUNS];
         uint32_t n = 0, n_dropped = 0;
@@ -548,7 +548,7 @@ static void test_requests_that_never_end(void **state)
         }
 }
 
-static void test_classes(void **state)
+TEST(test_classes)
 {
         bool seen[PGI_CLASSES] = {0};
 
@@ -581,7 +581,7 @@ static void test_classes(void **state)
 }
 
 /* Who is used at an age of 100 ticks, is so with near certainty; and not before, and not after. */
-static void test_chance(void **state)
+TEST(test_chance)
 {
         struct pgi_table t;
 
@@ -601,7 +601,7 @@ static void test_chance(void **state)
 }
 
 /* Intervals: a bounded number, fine where young; pages stay in that of their time. */
-static void test_intervals_widen_with_age(void **state)
+TEST(test_intervals_widen_with_age)
 {
         static struct pgi_page pages[2000];
         struct pgi_lists l;
@@ -633,7 +633,7 @@ static void test_intervals_widen_with_age(void **state)
 }
 
 /* Used later goes to the end; a parent that becomes a leaf is the first where it isn't younger. */
-static void test_order_within_a_list(void **state)
+TEST(test_order_within_a_list)
 {
         struct pgi_page pages[5] = {0};
         struct pgi_lists l;
@@ -661,7 +661,7 @@ static void test_order_within_a_list(void **state)
         pgi_lists_deinit(&l);
 }
 
-static void test_continuations_by_number(void **state)
+TEST(test_continuations_by_number)
 {
         uint32_t n_unseen = 0;
 
@@ -686,7 +686,7 @@ static void use_pages(struct pgi_clock *c, uint32_t n)
                 pgi_clock_used(c);
 }
 
-static void test_clock(void **state)
+TEST(test_clock)
 {
         struct pgi_clock c = {0};
 
@@ -716,7 +716,7 @@ static void test_clock(void **state)
         assert_int_equal(pgi_clock_advance(&c, 1041 * TICK, 1), 69);
 }
 
-static void test_clock_lasts(void **state)
+TEST(test_clock_lasts)
 {
         struct pgi_clock c = {.has_begun = true, .now = UINT32_MAX / 4 * 3 - 1};
         uint32_t now;
@@ -730,38 +730,4 @@ static void test_clock_lasts(void **state)
         assert_int_equal(pgi_clock_advance(&c, 4 * TICK, 256), now + 2);
         assert_int_equal(pgi_clock_advance(&c, UINT64_MAX, 256), UINT32_MAX);
         assert_int_equal(pgi_clock_advance(&c, UINT64_MAX, 256), UINT32_MAX);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_age_bins),
-                TEST(test_at_risk_by_hand),
-                TEST(test_gittins_against_all_horizons),
-                TEST(test_learns_classes),
-                TEST(test_long_requests_teach_slowly),
-                TEST(test_passes_replace_each_other),
-                TEST(test_old_traffic_fades),
-                TEST(test_old_losses_fade),
-                TEST(test_saved_and_loaded),
-                TEST(test_hostile_forms_are_refused),
-                TEST(test_ghosts_are_bounded),
-                TEST(test_the_oldest_ghost_is_forgotten),
-                TEST(test_ghosts_without_memory),
-                TEST(test_line_is_lru),
-                TEST(test_bits_of_stamps),
-                TEST(test_behind_when_it_surely_loses),
-                TEST(test_not_behind_by_chance_or_trifles),
-                TEST(test_a_use_that_is_noted_late),
-                TEST(test_requests_that_never_end),
-                TEST(test_classes),
-                TEST(test_continuations_by_number),
-                TEST(test_clock),
-                TEST(test_clock_lasts),
-                TEST(test_chance),
-                TEST(test_intervals_widen_with_age),
-                TEST(test_order_within_a_list),
-        };
-
-        return RUN_TESTS(tests);
 }

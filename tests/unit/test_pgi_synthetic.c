@@ -61,7 +61,7 @@ static double gain_of(struct form f, const struct traffic_kind *kind, double *re
         return sum;
 }
 
-static void test_never_far_below_lru(void **state)
+TEST(test_never_far_below_lru)
 {
         struct form f = form();
         double sum = 0, worst = 0, mean;
@@ -78,11 +78,4 @@ static void test_never_far_below_lru(void **state)
         printf("mean %+.2f, worst %+.2f\n", mean, worst);
         assert_true(worst >= -MOST_BELOW);
         assert_true(mean >= LEAST_GAIN);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {TEST(test_never_far_below_lru)};
-
-        return RUN_TESTS(tests);
 }

@@ -70,7 +70,7 @@ static struct sim_request *copy_requests(void)
         return copy;
 }
 
-static void test_table(void **state)
+TEST(test_table)
 {
         work = trace.sim;
         for (unsigned k = 0; k < N_CAPACITIES; k++) {
@@ -135,7 +135,7 @@ static double hinted_percent(
         return sum / N_SEEDS;
 }
 
-static void test_hints(void **state)
+TEST(test_hints)
 {
         struct sim_request *requests = copy_requests();
         double hits, low;
@@ -172,7 +172,7 @@ static void expect_no_worse_than_lru(const char *what)
 }
 
 /* A third of the speed, and ten times. */
-static void test_other_clocks(void **state)
+TEST(test_other_clocks)
 {
         struct sim_request *requests = copy_requests();
 
@@ -186,7 +186,7 @@ static void test_other_clocks(void **state)
 }
 
 /* Half of the conversations, told apart by their second block; capacities as of the whole. */
-static void test_half_of_the_conversations(void **state)
+TEST(test_half_of_the_conversations)
 {
         struct sim_request *requests = copy_requests();
         uint32_t n = 0;
@@ -203,7 +203,7 @@ static void test_half_of_the_conversations(void **state)
         free(requests);
 }
 
-static void test_first_half_then_the_rest(void **state)
+TEST(test_first_half_then_the_rest)
 {
         struct sim_options options = {.policy = &evict_pgi, .tenant = SIM_ALL_TENANTS};
         struct sim *first = NULL, *second = NULL;
@@ -242,13 +242,6 @@ static void test_first_half_then_the_rest(void **state)
 
 int main(void)
 {
-        const struct CMUnitTest tests[] = {
-                TEST(test_table),
-                TEST(test_hints),
-                TEST(test_other_clocks),
-                TEST(test_half_of_the_conversations),
-                TEST(test_first_half_then_the_rest),
-        };
         const char *path = TRACE;
         struct trace_error error;
         int r;
@@ -262,7 +255,7 @@ int main(void)
                 fprintf(stderr, "%s:%ju: %s\n", path, (uintmax_t)error.line, error.text);
                 return 1;
         }
-        r = RUN_TESTS(tests);
+        r = test_run_all(NULL, NULL);
         trace_free(&trace);
         return r;
 }

@@ -12,7 +12,7 @@
 #define N_PAGES 100
 #define MAPPED  (UINT32_C(1) << 20) /* so many that the memory is sparse */
 
-static void test_counts(void **state)
+TEST(test_counts)
 {
         struct pin_counts c = {0};
 
@@ -40,7 +40,7 @@ static void test_counts(void **state)
 }
 
 /* Each pinned page once, whatever is looked at at a time. */
-static void test_next(void **state)
+TEST(test_next)
 {
         static const uint32_t pages[] = {0, 1, 15, 16, 17, 4095, 4096, MAPPED - 1};
 
@@ -68,7 +68,7 @@ static void test_next(void **state)
         }
 }
 
-static void test_no_memory(void **state)
+TEST(test_no_memory)
 {
         struct pin_counts c = {0};
 
@@ -83,7 +83,7 @@ static void test_no_memory(void **state)
 }
 
 /* Of a page with two pins: two can be about to go, and count until they have. */
-static void test_release(void **state)
+TEST(test_release)
 {
         struct pin_counts c = {0};
 
@@ -128,7 +128,7 @@ static uint32_t take(uint32_t page, uint32_t n, void *data)
 
 /* A daemon is killed while pins are released: the next one finds all that weren't, in a file whose
  * memory is as much as before. */
-static void test_kept(void **state)
+TEST(test_kept)
 {
         int fd = memfd_create_sized("pins", pin_counts_bytes(KEPT_PAGES));
         struct pin_counts c = {0}, next = {0};
@@ -161,17 +161,4 @@ static void test_kept(void **state)
         pin_counts_deinit(&next);
         pin_counts_deinit(&c);
         close(fd);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_counts),
-                TEST(test_next),
-                TEST(test_no_memory),
-                TEST(test_release),
-                TEST(test_kept),
-        };
-
-        return RUN_TESTS(tests);
 }

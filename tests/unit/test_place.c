@@ -11,7 +11,7 @@ static size_t choose(const struct place_device *d, size_t n, enum place_policy p
         return place_choose(d, n, policy, false, SET);
 }
 
-static void test_choose_pack(void **state)
+TEST(test_choose_pack)
 {
         struct place_device d[] = {{1000, 500}, {1000, 500, 100, 1}, {1000, 500, 200, 1}};
 
@@ -31,7 +31,7 @@ static void test_choose_pack(void **state)
         assert_int_equal(choose(d, 3, PLACE_PACK), 1);
 }
 
-static void test_choose_spread(void **state)
+TEST(test_choose_spread)
 {
         struct place_device d[] = {{1000, 500, 200, 1}, {1000, 500, 100, 2}, {1000, 500, 100, 1}};
 
@@ -44,7 +44,7 @@ static void test_choose_spread(void **state)
         assert_int_equal(choose(d, 3, PLACE_SPREAD), 1);
 }
 
-static void test_choose_named(void **state)
+TEST(test_choose_named)
 {
         struct place_device d[] = {{1000, 1000}, {1000, 0, .is_named = true}};
 
@@ -56,7 +56,7 @@ static void test_choose_named(void **state)
         assert_true(choose(d, 2, PLACE_DEVICE) == NO_DEVICE);
 }
 
-static void test_choose_alone(void **state)
+TEST(test_choose_alone)
 {
         struct place_device d[] = {{1000, 500, .n_others = 1}, {1000, 500, .is_broken = true},
                 {1000, 500, .is_exclusive = true, .n_others = 1}, {1000, 0}};
@@ -95,7 +95,7 @@ static void check_missing(const struct place_device *d, size_t n, enum place_pol
                 assert_int_equal(got[i], 0);
 }
 
-static void test_reserve_pack(void **state)
+TEST(test_reserve_pack)
 {
         struct place_device d[] = {{100, 50}, {100, 99}, {100, 100}, {100, 30, 10}};
 
@@ -114,7 +114,7 @@ static void test_reserve_pack(void **state)
 }
 
 /* What grows stays with the namespaces, though another device could hold all of it. */
-static void test_reserve_stays(void **state)
+TEST(test_reserve_stays)
 {
         struct place_device d[] = {{100, 40, 30, 1}, {100, 100}, {100, 30, 10, 1}};
 
@@ -124,7 +124,7 @@ static void test_reserve_stays(void **state)
         check_reserve(d, 3, PLACE_SPREAD, 90, (uint64_t[]){30, 30, 30});
 }
 
-static void test_reserve_spread(void **state)
+TEST(test_reserve_spread)
 {
         struct place_device d[] = {{100, 100}, {100, 25}, {100, 100}};
 
@@ -136,7 +136,7 @@ static void test_reserve_spread(void **state)
         check_missing(d, 3, PLACE_SPREAD, false, 223, 3);
 }
 
-static void test_reserve_named(void **state)
+TEST(test_reserve_named)
 {
         struct place_device d[] = {{100, 100}, {100, 45, .is_named = true}};
 
@@ -144,7 +144,7 @@ static void test_reserve_named(void **state)
         check_missing(d, 2, PLACE_DEVICE, false, 42, 2);
 }
 
-static void test_reserve_alone(void **state)
+TEST(test_reserve_alone)
 {
         struct place_device d[] = {{100, 100, .n_others = 1}, {100, 100, .is_broken = true},
                 {100, 100, .is_exclusive = true}, {100, 100}, {100, 7}};
@@ -155,7 +155,7 @@ static void test_reserve_alone(void **state)
 }
 
 /* More than 64 bits in sum. */
-static void test_reserve_extremes(void **state)
+TEST(test_reserve_extremes)
 {
         const struct place_device d[] = {{UINT64_MAX, UINT64_MAX}, {UINT64_MAX, UINT64_MAX}};
         const uint64_t steps[] = {1, UINT64_C(1) << 63};
@@ -240,7 +240,7 @@ static void check_split(const struct random_case *c, const uint64_t *got)
                         assert_true(got[k] <= got[i] + largest_step * c->n);
 }
 
-static void test_reserve_random(void **state)
+TEST(test_reserve_random)
 {
         random_start(__func__);
         for (int round = 0; round < 100000; round++) {
@@ -254,23 +254,4 @@ static void test_reserve_random(void **state)
                 if (fits)
                         check_split(&c, got);
         }
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_choose_pack),
-                TEST(test_choose_spread),
-                TEST(test_choose_named),
-                TEST(test_choose_alone),
-                TEST(test_reserve_pack),
-                TEST(test_reserve_stays),
-                TEST(test_reserve_spread),
-                TEST(test_reserve_named),
-                TEST(test_reserve_alone),
-                TEST(test_reserve_extremes),
-                TEST(test_reserve_random),
-        };
-
-        return RUN_TESTS(tests);
 }

@@ -89,7 +89,7 @@ static void flip_plane(struct tiers *w, uint32_t page, uint32_t plane)
 /* ---- what is copied -------------------------------------------------------------------------- */
 
 /* Each range, for the first time of its page and again. */
-static void test_ranges(void **state)
+TEST_BARE(test_ranges)
 {
         struct tiers w;
         unsigned key;
@@ -113,7 +113,7 @@ static void test_ranges(void **state)
 }
 
 /* The first copy compares all of the page; those after it what they copy, and nothing else. */
-static void test_compared(void **state)
+TEST_BARE(test_compared)
 {
         struct tiers w;
         unsigned key;
@@ -136,7 +136,7 @@ static void test_compared(void **state)
         tiers_end(&w);
 }
 
-static void test_damaged_at_first(void **state)
+TEST_BARE(test_damaged_at_first)
 {
         struct tiers w;
         unsigned key;
@@ -172,7 +172,7 @@ static void check_told(struct fetch *f, int status, uint32_t page, void *data)
 }
 
 /* Some ranges into one target at once are as many copies, each of which is told of its own end. */
-static void test_at_once(void **state)
+TEST_BARE(test_at_once)
 {
         struct plane_copy copies[3];
         uint32_t page, to;
@@ -206,7 +206,7 @@ static void test_at_once(void **state)
 }
 
 /* A number below the device is another page's after a while: its sums are, too. */
-static void test_reused(void **state)
+TEST_BARE(test_reused)
 {
         struct tiers w;
         unsigned n_reused = 0;
@@ -234,7 +234,7 @@ static void test_reused(void **state)
 }
 
 /* From a page that is on the device. */
-static void test_from_device(void **state)
+TEST_BARE(test_from_device)
 {
         struct tiers w;
         uint32_t page;
@@ -250,7 +250,7 @@ static void test_from_device(void **state)
 }
 
 /* A disk has a page in one piece: all of it is read, and compared, for some of its planes. */
-static void test_from_disk(void **state)
+DISK_TEST(test_from_disk)
 {
         struct tiers_want o = want(0);
         unsigned n = 0;
@@ -303,7 +303,7 @@ static void cache_numbers(struct tiers *w, unsigned key)
 
 /* Some planes are decoded to what they are in a copy of all of them, also where a plane has layers
  * with different codecs. */
-static void test_codecs(void **state)
+TEST_BARE(test_codecs)
 {
         static const struct {
                 unsigned n_layers;
@@ -355,7 +355,7 @@ static void test_codecs(void **state)
 /* ---- what is refused, and what isn't worth it -------------------------------------------------
  */
 
-static void test_refused(void **state)
+TEST_BARE(test_refused)
 {
         static const struct plane_range wrong[] = {{0, N_PLANES + 1}, {N_PLANES, 1}, {3, 2},
                 {UINT32_MAX, 1}, {UINT32_MAX, 2}, {1, UINT32_MAX}, {2, 0}, {UINT32_MAX, 0},
@@ -386,7 +386,7 @@ static void test_refused(void **state)
 }
 
 /* Without a tier below any device nothing copies, which is said at once. */
-static void test_no_mover(void **state)
+TEST_BARE(test_no_mover)
 {
         struct mover *mover;
         struct told told;
@@ -408,7 +408,7 @@ static void test_no_mover(void **state)
 }
 
 /* Planes so small that sums would cost more than they save go with the others of their page. */
-static void test_small(void **state)
+TEST_BARE(test_small)
 {
         struct tiers_want o = {.evict = &evict_lru,
                 .n_device = 1,
@@ -436,23 +436,4 @@ static void test_small(void **state)
         assert_int_equal(free_pages(w.attach, &to, 1, NULL), 0);
         tier_unpin(&w, page);
         tiers_end(&w);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_ranges),
-                cmocka_unit_test(test_compared),
-                cmocka_unit_test(test_damaged_at_first),
-                cmocka_unit_test(test_at_once),
-                cmocka_unit_test(test_reused),
-                cmocka_unit_test(test_from_device),
-                DISK_TEST(test_from_disk),
-                cmocka_unit_test(test_codecs),
-                cmocka_unit_test(test_refused),
-                cmocka_unit_test(test_no_mover),
-                cmocka_unit_test(test_small),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

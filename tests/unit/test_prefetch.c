@@ -26,7 +26,7 @@ static uint64_t run_for(struct prefetch *p, unsigned percent, unsigned seconds, 
         return now;
 }
 
-static void test_useful_stays_on_and_grows(void **state)
+TEST(test_useful_stays_on_and_grows)
 {
         struct prefetch p;
         uint64_t now;
@@ -45,7 +45,7 @@ static void test_useful_stays_on_and_grows(void **state)
 }
 
 /* No more are wasted than the window is wide, whatever it was; a probe wastes PREFETCH_PROBE. */
-static void test_useless_goes_off(void **state)
+TEST(test_useless_goes_off)
 {
         struct prefetch p;
         uint64_t now;
@@ -65,7 +65,7 @@ static void test_useless_goes_off(void **state)
         assert_int_equal(p.n_wasted, PREFETCH_MOST);
 }
 
-static void test_less_than_half_goes_off(void **state)
+TEST(test_less_than_half_goes_off)
 {
         struct prefetch p;
         uint64_t now;
@@ -78,7 +78,7 @@ static void test_less_than_half_goes_off(void **state)
 }
 
 /* On after a pause when traffic changes, and the pauses are short again. */
-static void test_change_of_phase(void **state)
+TEST(test_change_of_phase)
 {
         struct prefetch p;
         uint64_t now;
@@ -97,7 +97,7 @@ static void test_change_of_phase(void **state)
 }
 
 /* Pages at stake count until they are decided; the rate is that of the window. */
-static void test_bounds(void **state)
+TEST(test_bounds)
 {
         struct prefetch p;
 
@@ -121,7 +121,7 @@ static void test_bounds(void **state)
 }
 
 /* What is decided after it went off changes nothing. */
-static void test_late_news(void **state)
+TEST(test_late_news)
 {
         struct prefetch p;
 
@@ -143,7 +143,7 @@ static void test_late_news(void **state)
 }
 
 /* What was named is no guess: it is counted, and that is all. */
-static void test_named(void **state)
+TEST(test_named)
 {
         struct prefetch p;
 
@@ -160,7 +160,7 @@ static void test_named(void **state)
         assert_int_equal(p.n_begun, p.n_useful + p.n_wasted + p.n_given_up + p.n_stake);
 }
 
-static void test_steps(void **state)
+TEST(test_steps)
 {
         assert_int_equal(prefetch_steps(0, 0, 100, 4), 4);
         assert_int_equal(prefetch_steps(0, 5, 100, 4), 0); /* 1..4 were asked for */
@@ -171,20 +171,4 @@ static void test_steps(void **state)
         assert_int_equal(prefetch_steps(UINT32_MAX - 1, 0, UINT32_MAX, UINT32_MAX), 0);
         assert_int_equal(prefetch_steps(3, 0, 100, 0), 0);
         assert_true(prefetch_expects(0.5) && !prefetch_expects(0.49));
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_useful_stays_on_and_grows),
-                TEST(test_useless_goes_off),
-                TEST(test_less_than_half_goes_off),
-                TEST(test_change_of_phase),
-                TEST(test_bounds),
-                TEST(test_late_news),
-                TEST(test_named),
-                TEST(test_steps),
-        };
-
-        return RUN_TESTS(tests);
 }

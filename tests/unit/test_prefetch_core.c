@@ -36,13 +36,13 @@ static void streams(const struct evict_ops *evict)
         tiers_end(&w);
 }
 
-static void test_stream(void **state)
+TEST(test_stream)
 {
         streams(&evict_lru);
         streams(&evict_pgi);
 }
 
-static void test_steps_are_the_tenants(void **state)
+TEST(test_steps_are_the_tenants)
 {
         struct tiers w;
 
@@ -60,7 +60,7 @@ static void test_steps_are_the_tenants(void **state)
 }
 
 /* Lookups that don't go on: of the same text again, of others, or much later. */
-static void test_no_stream(void **state)
+TEST(test_no_stream)
 {
         struct tiers w;
 
@@ -81,7 +81,7 @@ static void test_no_stream(void **state)
 }
 
 /* As many texts at a time as are told apart. */
-static void test_several_streams(void **state)
+TEST(test_several_streams)
 {
         struct tiers w;
 
@@ -99,7 +99,7 @@ static void test_several_streams(void **state)
 }
 
 /* Where a text branches only the client's own pins say how it goes on. */
-static void test_branch(void **state)
+TEST(test_branch)
 {
         uint8_t keys[12 * KEY_BYTES];
         uint32_t pages[12], n;
@@ -131,7 +131,7 @@ static void test_branch(void **state)
 }
 
 /* Under way when it is asked for: one transfer, told once, and the guess was right. */
-static void test_joined(void **state)
+TEST(test_joined)
 {
         struct told told[8] = {0};
         struct tiers w;
@@ -154,7 +154,7 @@ static void test_joined(void **state)
 /* ---- room ------------------------------------------------------------------------------------ */
 
 /* What the largest lease of late took stays FREE. */
-static void test_leases_come_first(void **state)
+TEST(test_leases_come_first)
 {
         uint32_t held[N_DEVICE], n_free;
         struct tiers w;
@@ -172,7 +172,7 @@ static void test_leases_come_first(void **state)
 }
 
 /* A full device: what was used longest ago goes down for a stream, and nothing is dropped. */
-static void test_swaps(void **state)
+TEST(test_swaps)
 {
         struct tiers w;
 
@@ -192,7 +192,7 @@ static void test_swaps(void **state)
 }
 
 /* What comes before it in its text doesn't go down for a page, though it was used longest ago. */
-static void test_swaps_others(void **state)
+TEST(test_swaps_others)
 {
         struct tiers w;
 
@@ -212,7 +212,7 @@ static void test_swaps_others(void **state)
 }
 
 /* All is read: nothing goes for a guess. */
-static void test_no_room(void **state)
+TEST(test_no_room)
 {
         uint32_t held[N_DEVICE];
         struct tiers w;
@@ -229,7 +229,7 @@ static void test_no_room(void **state)
 /* ---- useless --------------------------------------------------------------------------------- */
 
 /* Texts that nobody reads to the end: it goes off by itself, and probes after a pause. */
-static void test_goes_off(void **state)
+TEST(test_goes_off)
 {
         const struct prefetch *p;
         struct tiers w;
@@ -262,7 +262,7 @@ static void test_goes_off(void **state)
 }
 
 /* On a device with room for it a wrong guess is wasted, too, after a while. */
-static void test_waste_by_time(void **state)
+TEST(test_waste_by_time)
 {
         struct tiers w;
 
@@ -299,7 +299,7 @@ static void begin_stream(struct tiers *w)
         tiers_check(w);
 }
 
-static void test_invalidated(void **state)
+TEST(test_invalidated)
 {
         uint64_t n;
         struct tiers w;
@@ -324,7 +324,7 @@ static void test_invalidated(void **state)
         tiers_end(&w);
 }
 
-static void test_damaged(void **state)
+TEST(test_damaged)
 {
         struct tiers w;
         uint32_t page;
@@ -342,7 +342,7 @@ static void test_damaged(void **state)
 }
 
 /* Where they were to go is taken back: they stay where they are, and nothing was guessed wrong. */
-static void test_failed(void **state)
+TEST(test_failed)
 {
         struct tiers w;
         uint32_t page = PAGE_NONE;
@@ -360,7 +360,7 @@ static void test_failed(void **state)
         tiers_end(&w);
 }
 
-static void test_client_leaves(void **state)
+TEST(test_client_leaves)
 {
         struct tiers w;
 
@@ -373,7 +373,7 @@ static void test_client_leaves(void **state)
         tiers_end(&w);
 }
 
-static void test_namespace_goes(void **state)
+TEST(test_namespace_goes)
 {
         uint64_t n_pages, n_kept;
         struct tiers w;
@@ -427,7 +427,7 @@ static void any_step(struct tiers *w)
         tiers_check(w);
 }
 
-static void test_anything(void **state)
+TEST(test_anything)
 {
         const struct evict_ops *const policies[] = {&evict_lru, &evict_pgi};
         uint64_t n_begun = 0;
@@ -446,30 +446,4 @@ static void test_anything(void **state)
                 tiers_end(&w);
         }
         assert_true(n_begun > 0);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_stream),
-                TEST(test_steps_are_the_tenants),
-                TEST(test_no_stream),
-                TEST(test_several_streams),
-                TEST(test_branch),
-                TEST(test_joined),
-                TEST(test_leases_come_first),
-                TEST(test_swaps),
-                TEST(test_swaps_others),
-                TEST(test_no_room),
-                TEST(test_goes_off),
-                TEST(test_waste_by_time),
-                TEST(test_invalidated),
-                TEST(test_damaged),
-                TEST(test_failed),
-                TEST(test_client_leaves),
-                TEST(test_namespace_goes),
-                TEST(test_anything),
-        };
-
-        return RUN_TESTS(tests);
 }

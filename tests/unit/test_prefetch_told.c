@@ -27,7 +27,7 @@ static void hint(struct tiers *w, uint32_t session, enum evict_hint h, uint64_t 
 }
 
 /* Of three sessions the one that is about to return comes up, and not long before. */
-static void test_turn(void **state)
+TEST(test_turn)
 {
         uint64_t start_nsec;
         uint32_t s[3];
@@ -87,7 +87,7 @@ static void teach(struct tiers *w)
 
 /* Without a time, by what the policy has learnt; also on a full device, where what is worth less
  * goes down for it. Not what has ended. */
-static void test_turn_by_chance(void **state)
+TEST(test_turn_by_chance)
 {
         for (unsigned is_full = 0; is_full < 2; is_full++) {
                 struct tiers w;
@@ -117,7 +117,7 @@ static void test_turn_by_chance(void **state)
 }
 
 /* A policy that knows an order only lets nothing go for a guess. */
-static void test_turn_stays_below(void **state)
+TEST(test_turn_stays_below)
 {
         struct tiers w;
         uint32_t s;
@@ -147,7 +147,7 @@ static void expect_text(struct tiers *w, unsigned first, unsigned n)
 
 /* Of two texts below the device the expected one comes up, on a full device in the place of what is
  * expected by nobody, with a policy that knows an order only, too. */
-static void test_expected(void **state)
+TEST(test_expected)
 {
         const struct evict_ops *const all[] = {&evict_lru, &evict_pgi};
 
@@ -176,7 +176,7 @@ static void test_expected(void **state)
 }
 
 /* Of a tenant that wants no guesses nothing comes up; it is kept where it is. */
-static void test_expected_stays_below(void **state)
+TEST(test_expected_stays_below)
 {
         struct tiers w;
 
@@ -203,7 +203,7 @@ static struct warm_figures warm(struct tiers *w, const struct warm_request *rq)
         return f;
 }
 
-static void test_warm_keys(void **state)
+TEST(test_warm_keys)
 {
         uint8_t keys[3 * KEY_BYTES];
         struct warm_request rq = {.keys = keys, .n_keys = 3};
@@ -228,7 +228,7 @@ static void test_warm_keys(void **state)
         tiers_end(&w);
 }
 
-static void test_warm_tags(void **state)
+TEST(test_warm_tags)
 {
         const struct warm_request rq = {.n_tags = 2, .tags = {7, 9}};
         struct warm_figures f;
@@ -258,7 +258,7 @@ static void test_warm_tags(void **state)
 }
 
 /* As much as there is room for; a second request waits for the first. */
-static void test_warm_all(void **state)
+TEST(test_warm_all)
 {
         const struct warm_request rq = {0};
         struct warm_figures f;
@@ -282,7 +282,7 @@ static void test_warm_all(void **state)
         tiers_end(&w);
 }
 
-static void test_warm_stops(void **state)
+TEST(test_warm_stops)
 {
         const struct warm_request rq = {0};
         struct warm_figures f;
@@ -299,21 +299,4 @@ static void test_warm_stops(void **state)
         assert_int_equal(f.n_came, PREFETCHES_MAX / 2);
         assert_int_equal(count_on_device(&w, 0, TEXT), PREFETCHES_MAX / 2);
         tiers_end(&w);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_turn),
-                TEST(test_turn_by_chance),
-                TEST(test_turn_stays_below),
-                TEST(test_expected),
-                TEST(test_expected_stays_below),
-                TEST(test_warm_keys),
-                TEST(test_warm_tags),
-                TEST(test_warm_all),
-                TEST(test_warm_stops),
-        };
-
-        return RUN_TESTS(tests);
 }

@@ -15,7 +15,7 @@
 #include "daemon/core/requests/refill.h"
 #include "tests/unit/slow-fixture.h"
 
-static void test_lease_waits_for_its_set(void **state)
+TEST(test_lease_waits_for_its_set)
 {
         uint32_t pages[SET_PAGES];
         struct member *m;
@@ -49,7 +49,7 @@ static void test_lease_waits_for_its_set(void **state)
         end(&s);
 }
 
-static void test_map_needs_no_driver(void **state)
+TEST(test_map_needs_no_driver)
 {
         struct extent_handle first, second;
         uint32_t pages[1];
@@ -75,7 +75,7 @@ static void test_map_needs_no_driver(void **state)
         end(&s);
 }
 
-static void test_copied_handles(void **state)
+TEST(test_copied_handles)
 {
         struct extent_handle handle;
         uint32_t pages[1];
@@ -103,7 +103,7 @@ static void test_copied_handles(void **state)
 
 /* The wait for a device ends with the request's own, not with the tenant's max_wait, and isn't one
  * for room. */
-static void test_request_ends_the_wait(void **state)
+TEST(test_request_ends_the_wait)
 {
         struct lease_request rq = {.n = 1, .min = 1, .max_wait_nsec = 1000};
         uint32_t pages[SET_PAGES];
@@ -138,7 +138,7 @@ static void test_request_ends_the_wait(void **state)
 }
 
 /* There are pages enough, but not one behind the other: a set is made for these. */
-static void test_run_waits_for_its_set(void **state)
+TEST(test_run_waits_for_its_set)
 {
         struct lease_request rq = {.n = SET_PAGES, .min = SET_PAGES, .how = LEASE_RUN};
         uint32_t pages[2 * SET_PAGES], some[SET_PAGES];
@@ -173,7 +173,7 @@ static void test_run_waits_for_its_set(void **state)
         end(&s);
 }
 
-static void test_two_leases_wait(void **state)
+TEST(test_two_leases_wait)
 {
         uint32_t pages[SET_PAGES];
         struct attach *a, *b;
@@ -203,7 +203,7 @@ static void test_two_leases_wait(void **state)
 }
 
 /* Within a budget of one set: the second starts over, and is refused by the budget. */
-static void test_second_lease_finds_its_set_taken(void **state)
+TEST(test_second_lease_finds_its_set_taken)
 {
         uint32_t pages[SET_PAGES];
         struct attach *a, *b;
@@ -229,7 +229,7 @@ static void test_second_lease_finds_its_set_taken(void **state)
         end(&s);
 }
 
-static void test_waiter_leaves(void **state)
+TEST(test_waiter_leaves)
 {
         uint32_t pages[SET_PAGES];
         struct member *m;
@@ -268,7 +268,7 @@ static void test_waiter_leaves(void **state)
 }
 
 /* A set that is made for nobody any more keeps no idle set of its namespace from giving way. */
-static void test_idle_set_beside_one_in_making(void **state)
+TEST(test_idle_set_beside_one_in_making)
 {
         uint32_t pages[2 * SET_PAGES];
         struct attach *a, *b;
@@ -300,7 +300,7 @@ static void test_idle_set_beside_one_in_making(void **state)
         end(&s);
 }
 
-static void test_purge_while_preparing(void **state)
+TEST(test_purge_while_preparing)
 {
         uint64_t n_pages, n_kept;
         uint32_t pages[SET_PAGES];
@@ -337,7 +337,7 @@ static void test_purge_while_preparing(void **state)
 }
 
 /* What a purged namespace was being made takes nothing from another tenant's reservation. */
-static void test_purge_leaves_reservations_alone(void **state)
+TEST(test_purge_leaves_reservations_alone)
 {
         uint64_t n_pages, n_kept;
         uint32_t pages[2 * SET_PAGES];
@@ -377,7 +377,7 @@ static void test_purge_leaves_reservations_alone(void **state)
 }
 
 /* Everything goes while sets are being made, with and without a namespace. */
-static void test_end_while_preparing(void **state)
+TEST(test_end_while_preparing)
 {
         uint64_t n_pages, n_kept;
         uint32_t pages[SET_PAGES];
@@ -396,7 +396,7 @@ static void test_end_while_preparing(void **state)
         end(&s);
 }
 
-static void test_magazine_is_topped_up(void **state)
+TEST(test_magazine_is_topped_up)
 {
         struct member *m;
         struct attach *a;
@@ -431,7 +431,7 @@ static void test_magazine_is_topped_up(void **state)
         end(&s);
 }
 
-static void test_magazine_leaves_what_a_lease_waits_for(void **state)
+TEST(test_magazine_leaves_what_a_lease_waits_for)
 {
         uint32_t pages[2 * SET_PAGES];
         struct member *m, *n;
@@ -459,7 +459,7 @@ static void test_magazine_leaves_what_a_lease_waits_for(void **state)
         end(&s);
 }
 
-static void test_drain_ends_the_wait(void **state)
+TEST(test_drain_ends_the_wait)
 {
         uint32_t pages[SET_PAGES];
         struct member *m;
@@ -480,7 +480,7 @@ static void test_drain_ends_the_wait(void **state)
 }
 
 /* A set that was made for a lease that waits for more isn't taken for somebody else. */
-static void test_others_leave_it_alone(void **state)
+TEST(test_others_leave_it_alone)
 {
         uint32_t pages[2 * SET_PAGES], other[SET_PAGES];
         struct attach *a, *b;
@@ -515,7 +515,7 @@ static void test_others_leave_it_alone(void **state)
 }
 
 /* What is made under a limit that was lowered meanwhile isn't kept beyond it. */
-static void test_limit_lowered_while_preparing(void **state)
+TEST(test_limit_lowered_while_preparing)
 {
         uint32_t pages[3 * SET_PAGES];
         struct extent_handle handle;
@@ -568,7 +568,7 @@ static void test_limit_lowered_while_preparing(void **state)
                 fixture_check(&(slow)->f);                                                         \
         } while (0)
 
-static void test_checker_sees_what_is_wrong(void **state)
+TEST(test_checker_sees_what_is_wrong)
 {
         struct extent_set *set;
         uint32_t pages[SET_PAGES];
@@ -601,7 +601,7 @@ static void test_checker_sees_what_is_wrong(void **state)
 
 /* Of two leases of a namespace the first waits for its set to be made, the second for room: what is
  * made is the first one's, also where the second is tried before it. */
-static void test_made_for_who_waited(void **state)
+TEST(test_made_for_who_waited)
 {
         uint32_t pages[SET_PAGES];
         struct tenant_attrs attrs;
@@ -637,31 +637,4 @@ static void test_made_for_who_waited(void **state)
         member_free(m);
         member_free(n);
         end(&s);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_lease_waits_for_its_set),
-                TEST(test_map_needs_no_driver),
-                TEST(test_copied_handles),
-                TEST(test_request_ends_the_wait),
-                TEST(test_run_waits_for_its_set),
-                TEST(test_two_leases_wait),
-                TEST(test_second_lease_finds_its_set_taken),
-                TEST(test_waiter_leaves),
-                TEST(test_idle_set_beside_one_in_making),
-                TEST(test_purge_while_preparing),
-                TEST(test_purge_leaves_reservations_alone),
-                TEST(test_end_while_preparing),
-                TEST(test_magazine_is_topped_up),
-                TEST(test_magazine_leaves_what_a_lease_waits_for),
-                TEST(test_drain_ends_the_wait),
-                TEST(test_others_leave_it_alone),
-                TEST(test_limit_lowered_while_preparing),
-                TEST(test_checker_sees_what_is_wrong),
-                TEST(test_made_for_who_waited),
-        };
-
-        return RUN_TESTS(tests);
 }

@@ -4,7 +4,7 @@
 #include "daemon/core/lifetimes/tenant.h"
 #include "tests/unit/slow-fixture.h"
 
-static void test_device_without_memory(void **state)
+TEST(test_device_without_memory)
 {
         uint32_t pages[SET_PAGES];
         struct member *m;
@@ -35,7 +35,7 @@ static void test_device_without_memory(void **state)
 }
 
 /* What it can't have from the device it takes from its own cache. */
-static void test_failure_is_met_by_eviction(void **state)
+TEST(test_failure_is_met_by_eviction)
 {
         uint32_t pages[SET_PAGES];
         struct member *m;
@@ -59,7 +59,7 @@ static void test_failure_is_met_by_eviction(void **state)
         end(&s);
 }
 
-static void test_some_made_some_not(void **state)
+TEST(test_some_made_some_not)
 {
         uint32_t pages[3 * SET_PAGES];
         struct member *m;
@@ -91,7 +91,7 @@ static void test_some_made_some_not(void **state)
 }
 
 /* What was made of a lease that may be degraded is granted; what failed isn't tried again. */
-static void test_degrade_meets_a_failure(void **state)
+TEST(test_degrade_meets_a_failure)
 {
         const struct lease_request rq = {.n = 3 * SET_PAGES, .min = 1, .max_wait_nsec = UINT64_MAX};
         uint32_t pages[3 * SET_PAGES];
@@ -131,7 +131,7 @@ static void test_degrade_meets_a_failure(void **state)
         end(&s);
 }
 
-static void test_driver_hangs_and_recovers(void **state)
+TEST(test_driver_hangs_and_recovers)
 {
         uint32_t pages[SET_PAGES], other[SET_PAGES];
         struct attach *a, *b;
@@ -173,7 +173,7 @@ static void test_driver_hangs_and_recovers(void **state)
         end(&s);
 }
 
-static void test_broken_device(void **state)
+TEST(test_broken_device)
 {
         uint32_t pages[SET_PAGES];
         struct member *m;
@@ -195,18 +195,4 @@ static void test_broken_device(void **state)
         assert_int_equal(s.f.n_pressure, 0); /* clients can't help */
         member_free(m);
         end(&s);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_device_without_memory),
-                TEST(test_failure_is_met_by_eviction),
-                TEST(test_some_made_some_not),
-                TEST(test_degrade_meets_a_failure),
-                TEST(test_driver_hangs_and_recovers),
-                TEST(test_broken_device),
-        };
-
-        return RUN_TESTS(tests);
 }

@@ -80,13 +80,13 @@ static void puts_middle(const struct evict_ops *evict)
         tiers_end(&w);
 }
 
-static void test_middle(void **state)
+TEST_BARE(test_middle)
 {
         puts_middle(&evict_lru);
         puts_middle(&evict_pgi);
 }
 
-static void test_there(void **state)
+TEST_BARE(test_there)
 {
         struct told first, second, third;
         struct tiers w;
@@ -113,7 +113,7 @@ static void test_there(void **state)
 }
 
 /* Below, what nobody reads gives way; what is read doesn't. */
-static void test_full_below(void **state)
+TEST_BARE(test_full_below)
 {
         uint32_t below[N_BELOW], page;
         struct told told;
@@ -147,7 +147,7 @@ static void test_full_below(void **state)
 }
 
 /* What is on its way down by itself is given up, being read, and then goes as it was asked to. */
-static void test_sinking(void **state)
+TEST_BARE(test_sinking)
 {
         struct told told;
         struct tiers w;
@@ -172,7 +172,7 @@ static void test_sinking(void **state)
 }
 
 /* A session's window holds pages where they are; what it holds can be copied all the same. */
-static void test_windows(void **state)
+TEST_BARE(test_windows)
 {
         uint32_t page, to;
         struct told told;
@@ -203,7 +203,7 @@ static void test_windows(void **state)
 }
 
 /* What nobody can find any more is read by who has it; damaged, by nobody. */
-static void test_copy_dropped(void **state)
+TEST_BARE(test_copy_dropped)
 {
         uint32_t page, to;
         struct told told;
@@ -231,7 +231,7 @@ static void test_copy_dropped(void **state)
 }
 
 /* Let go while it goes: nobody reads the old page, and the new one is cached as any. */
-static void test_let_go_meanwhile(void **state)
+TEST_BARE(test_let_go_meanwhile)
 {
         struct told told;
         struct tiers w;
@@ -253,7 +253,7 @@ static void test_let_go_meanwhile(void **state)
         tiers_end(&w);
 }
 
-static void test_dropped_meanwhile(void **state)
+TEST_BARE(test_dropped_meanwhile)
 {
         struct told told;
         struct tiers w;
@@ -272,7 +272,7 @@ static void test_dropped_meanwhile(void **state)
 }
 
 /* What the codec doesn't take stays where it is, being read. */
-static void test_not_finite(void **state)
+TEST_BARE(test_not_finite)
 {
         const uint16_t nan = 0x7e00;
         struct told told;
@@ -432,26 +432,8 @@ static void at_random(const struct evict_ops *evict)
         tiers_end(&r.w);
 }
 
-static void test_random(void **state)
+TEST_BARE(test_random)
 {
         at_random(&evict_lru);
         at_random(&evict_pgi);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_middle),
-                cmocka_unit_test(test_there),
-                cmocka_unit_test(test_full_below),
-                cmocka_unit_test(test_sinking),
-                cmocka_unit_test(test_windows),
-                cmocka_unit_test(test_copy_dropped),
-                cmocka_unit_test(test_let_go_meanwhile),
-                cmocka_unit_test(test_dropped_meanwhile),
-                cmocka_unit_test(test_not_finite),
-                cmocka_unit_test(test_random),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -11,7 +11,7 @@
 #include "tests/unit/alloc-fail.h"
 #include "tests/unit/queue-fixture.h"
 
-static void test_create_and_destroy(void **state)
+TEST(test_create_and_destroy)
 {
         struct outcome made = {0};
         struct test t;
@@ -30,7 +30,7 @@ static void test_create_and_destroy(void **state)
         end(&t);
 }
 
-static void test_callbacks_run_in_reap_alone(void **state)
+TEST(test_callbacks_run_in_reap_alone)
 {
         struct outcome made = {0}, other = {0};
         struct pollfd p;
@@ -57,7 +57,7 @@ static void test_callbacks_run_in_reap_alone(void **state)
         end(&t);
 }
 
-static void test_create_is_all_or_nothing(void **state)
+TEST(test_create_is_all_or_nothing)
 {
         static const char *const calls[] = {"create", "export"};
 
@@ -83,7 +83,7 @@ static void test_create_is_all_or_nothing(void **state)
         }
 }
 
-static void test_jobs_run_in_order(void **state)
+TEST(test_jobs_run_in_order)
 {
         struct outcome a = {0}, b = {0}, zero = {0}, gone = {0};
         unsigned order = 0;
@@ -108,7 +108,7 @@ static void test_jobs_run_in_order(void **state)
         end(&t);
 }
 
-static void test_late_job_is_over_at_its_deadline(void **state)
+TEST(test_late_job_is_over_at_its_deadline)
 {
         struct outcome late = {0}, waiting = {0}, during = {0}, after = {0};
         struct pollfd p;
@@ -145,7 +145,7 @@ static void test_late_job_is_over_at_its_deadline(void **state)
         end(&t);
 }
 
-static void test_destroy_waits_for_a_stuck_driver(void **state)
+TEST(test_destroy_waits_for_a_stuck_driver)
 {
         struct outcome a = {0}, b = {0}, late = {0}, before = {0}, during = {0};
         struct test t;
@@ -170,7 +170,7 @@ static void test_destroy_waits_for_a_stuck_driver(void **state)
         end(&t);
 }
 
-static void test_late_destroy_goes_on(void **state)
+TEST(test_late_destroy_goes_on)
 {
         struct outcome a = {0}, late = {0}, again = {0};
         struct test t;
@@ -191,7 +191,7 @@ static void test_late_destroy_goes_on(void **state)
 }
 
 /* Each call has the whole deadline: a job of many is not late because it is long. */
-static void test_deadline_is_of_each_call(void **state)
+TEST(test_deadline_is_of_each_call)
 {
         struct outcome made = {0};
         uint64_t first, second;
@@ -213,7 +213,7 @@ static void test_deadline_is_of_each_call(void **state)
         end(&t);
 }
 
-static void test_broken_device(void **state)
+TEST(test_broken_device)
 {
         struct outcome a = {0}, first = {0}, second = {0};
         struct test t;
@@ -235,7 +235,7 @@ static void test_broken_device(void **state)
         end(&t);
 }
 
-static void test_copies_one_by_one(void **state)
+TEST(test_copies_one_by_one)
 {
         struct outcome a = {0}, out = {0}, in = {0};
         char host[16];
@@ -256,7 +256,7 @@ static void test_copies_one_by_one(void **state)
         end(&t);
 }
 
-static void test_batches_fly_beside_jobs(void **state)
+TEST(test_batches_fly_beside_jobs)
 {
         struct outcome a = {0}, b = {0}, out = {0}, out2 = {0}, in = {0}, gone = {0};
         char host[16];
@@ -291,7 +291,7 @@ static void test_batches_fly_beside_jobs(void **state)
         end(&t);
 }
 
-static void test_late_batch(void **state)
+TEST(test_late_batch)
 {
         struct outcome a = {0}, out = {0}, gone = {0};
         char host[16];
@@ -315,7 +315,7 @@ static void test_late_batch(void **state)
         end(&t);
 }
 
-static void test_failed_batch(void **state)
+TEST(test_failed_batch)
 {
         struct outcome a = {0}, out = {0};
         char host[16];
@@ -340,7 +340,7 @@ static void submit_host(struct test *t, enum job_kind kind, void *host, struct o
         submit_copy(t, kind, NULL, host, o);
 }
 
-static void test_registers(void **state)
+TEST(test_registers)
 {
         struct outcome in = {0}, fails = {0}, out = {0};
         char host[16];
@@ -372,7 +372,7 @@ static void test_registers(void **state)
 }
 
 /* What copies use stays registered until they are done. */
-static void test_unregister_waits_for_copies(void **state)
+TEST(test_unregister_waits_for_copies)
 {
         struct outcome a = {0}, copied = {0}, out = {0};
         char host[16];
@@ -397,7 +397,7 @@ static void test_unregister_waits_for_copies(void **state)
 }
 
 /* While the driver hangs nothing is registered, and what is to be given back waits. */
-static void test_unregister_is_never_refused(void **state)
+TEST(test_unregister_is_never_refused)
 {
         struct outcome late = {0}, refused = {0}, out = {0};
         char host[16];
@@ -434,7 +434,7 @@ static void submit_within(struct test *t, struct extent *to, struct extent *from
 }
 
 /* In order with the rest: a source that is destroyed after is there still. */
-static void test_copies_within(void **state)
+TEST(test_copies_within)
 {
         struct outcome a = {0}, b = {0}, copied = {0}, gone = {0};
         struct extent *to, *from;
@@ -468,7 +468,7 @@ static void test_copies_within(void **state)
         end(&t);
 }
 
-static void test_late_copy_within(void **state)
+TEST(test_late_copy_within)
 {
         struct outcome a = {0}, late = {0}, refused = {0}, failed = {0};
         struct test t;
@@ -497,7 +497,7 @@ static void test_late_copy_within(void **state)
 }
 
 /* Nothing is lost of what is submitted, done and not fetched, or not begun. */
-static void test_close_takes_everything_down(void **state)
+TEST(test_close_takes_everything_down)
 {
         struct outcome a = {0}, done = {0}, waiting = {0}, gone = {0};
         struct test t;
@@ -554,7 +554,7 @@ static void *drag(void *data)
 }
 
 /* However much is left to do, the end comes within the deadline. */
-static void test_close_of_a_slow_queue(void **state)
+TEST(test_close_of_a_slow_queue)
 {
         struct outcome a[SLOW_CALLS / 2] = {0}, kept = {0}, o = {0};
         pthread_t thread;
@@ -577,7 +577,7 @@ static void test_close_of_a_slow_queue(void **state)
         assert_int_equal(fake_device_count(&t.device), 0);
 }
 
-static void test_close_of_a_stuck_queue(void **state)
+TEST(test_close_of_a_stuck_queue)
 {
         leave_behind("create", true);
         leave_behind("create", false);
@@ -585,7 +585,7 @@ static void test_close_of_a_stuck_queue(void **state)
         leave_behind("close", false);
 }
 
-static void test_open_by_name(void **state)
+TEST(test_open_by_name)
 {
         struct device_options options = {.side = DEVICE_OWNER};
         char why[DEVICE_WHY_BYTES];
@@ -612,7 +612,7 @@ static void test_open_by_name(void **state)
         assert_true(queue_close(t.queue));
 }
 
-static void test_without_memory(void **state)
+TEST(test_without_memory)
 {
         alloc_fail_each(n)
         {
@@ -623,35 +623,4 @@ static void test_without_memory(void **state)
                 job_free(create_job);
                 job_free(copy_job);
         }
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_create_and_destroy),
-                TEST(test_callbacks_run_in_reap_alone),
-                TEST(test_create_is_all_or_nothing),
-                TEST(test_jobs_run_in_order),
-                TEST(test_late_job_is_over_at_its_deadline),
-                TEST(test_destroy_waits_for_a_stuck_driver),
-                TEST(test_late_destroy_goes_on),
-                TEST(test_deadline_is_of_each_call),
-                TEST(test_broken_device),
-                TEST(test_copies_one_by_one),
-                TEST(test_batches_fly_beside_jobs),
-                TEST(test_late_batch),
-                TEST(test_failed_batch),
-                TEST(test_registers),
-                TEST(test_unregister_waits_for_copies),
-                TEST(test_unregister_is_never_refused),
-                TEST(test_copies_within),
-                TEST(test_late_copy_within),
-                TEST(test_close_takes_everything_down),
-                TEST(test_close_of_a_slow_queue),
-                TEST(test_close_of_a_stuck_queue),
-                TEST(test_open_by_name),
-                TEST(test_without_memory),
-        };
-
-        return RUN_TESTS(tests);
 }

@@ -77,7 +77,7 @@ static void create_numbered(struct test *t, struct outcome *o)
         reap_until(t, o);
 }
 
-static void test_parks_what_is_made(void **state)
+TEST(test_parks_what_is_made)
 {
         struct outcome made = {0};
         struct parker p = {0};
@@ -102,7 +102,7 @@ static void test_parks_what_is_made(void **state)
 }
 
 /* Nothing that isn't kept is ever used. */
-static void test_what_cannot_be_parked_fails(void **state)
+TEST(test_what_cannot_be_parked_fails)
 {
         static const struct {
                 unsigned fail_at;
@@ -131,7 +131,7 @@ static void test_what_cannot_be_parked_fails(void **state)
 }
 
 /* What has no descriptor (cudaipc) can't be kept, and is made all the same. */
-static void test_nothing_to_park(void **state)
+TEST(test_nothing_to_park)
 {
         struct outcome made = {0};
         struct parker p = {.fail_at = 1};
@@ -146,7 +146,7 @@ static void test_nothing_to_park(void **state)
 }
 
 /* Nobody waits for it any more: what it made goes, and nothing of it was kept. */
-static void test_late_extents_are_not_parked(void **state)
+TEST(test_late_extents_are_not_parked)
 {
         struct outcome late = {0};
         struct parker p = {0};
@@ -185,7 +185,7 @@ static void start_on_host(struct test *t, struct parker *p)
 
 /* One of two isn't had: the other is let go of, with what it holds, for who has it mapped; so it is
  * where nobody has a use for what was had. */
-static void test_import(void **state)
+TEST(test_import)
 {
         struct outcome made = {0}, failed = {0}, imported = {0}, gone = {0};
         struct job_extent extents[2] = {{.handle.fd = -1}, {.handle.fd = -1}};
@@ -264,7 +264,7 @@ static int check_canary(struct test *t, int fd, uint64_t value)
 
 /* Parked once, before the first extent; it holds its value when nothing but its descriptor is left,
  * and what doesn't is told from it. */
-static void test_canary(void **state)
+TEST(test_canary)
 {
         struct parker p = {0};
         uint64_t zero = 0;
@@ -293,7 +293,7 @@ static void test_canary(void **state)
         fd_close(p.canary_fd);
 }
 
-static void test_no_canary(void **state)
+TEST(test_no_canary)
 {
         struct parker p = {0};
         int fd = open("/dev/null", O_RDWR | O_CLOEXEC);
@@ -307,7 +307,7 @@ static void test_no_canary(void **state)
 }
 
 /* Nothing is kept without it; the next one tries again. */
-static void test_canary_fails(void **state)
+TEST(test_canary_fails)
 {
         static const struct {
                 const char *call;
@@ -356,7 +356,7 @@ static void test_canary_fails(void **state)
 }
 
 /* Late in the canary: the extent goes, and isn't kept. */
-static void test_late_in_canary(void **state)
+TEST(test_late_in_canary)
 {
         struct outcome late = {0};
         struct parker p = {0};
@@ -381,21 +381,4 @@ static void test_late_in_canary(void **state)
         assert_int_equal(fake_device_count(&t.device), 0);
         fd_close(p.canary_fd);
         end(&t);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_parks_what_is_made),
-                TEST(test_what_cannot_be_parked_fails),
-                TEST(test_nothing_to_park),
-                TEST(test_late_extents_are_not_parked),
-                TEST(test_import),
-                TEST(test_canary),
-                TEST(test_no_canary),
-                TEST(test_canary_fails),
-                TEST(test_late_in_canary),
-        };
-
-        return RUN_TESTS(tests);
 }

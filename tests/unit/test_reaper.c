@@ -169,7 +169,7 @@ static void let_go(struct held *h)
 
 /* ---- what it does ---------------------------------------------------------------------------- */
 
-static void test_punch(void **state)
+TEST(test_punch)
 {
         struct scene s;
         struct mark m = {0};
@@ -188,7 +188,7 @@ static void test_punch(void **state)
 }
 
 /* The process has the last descriptor of it: who is at the other end sees that it is gone. */
-static void test_close(void **state)
+TEST(test_close)
 {
         struct scene s;
         struct mark m = {.scene = &s};
@@ -205,7 +205,7 @@ static void test_close(void **state)
         reaper_stop(s.reaper);
 }
 
-static void test_punch_that_fails(void **state)
+TEST(test_punch_that_fails)
 {
         struct scene s;
         struct mark m = {.scene = &s};
@@ -224,7 +224,7 @@ static void test_punch_that_fails(void **state)
 
 /* More than its socket holds in either direction: a few messages. Nothing is lost. Nobody reads
  * what it says until all are submitted. */
-static void test_full_socket(void **state)
+TEST(test_full_socket)
 {
         static struct mark marks[200];
         struct reaper_owner o;
@@ -250,7 +250,7 @@ static void test_full_socket(void **state)
         fd_close(fd);
 }
 
-static void test_order(void **state)
+TEST(test_order)
 {
         static struct mark marks[500];
         struct reaper_owner o;
@@ -276,7 +276,7 @@ static void test_order(void **state)
 
 /* ---- what hangs ------------------------------------------------------------------------------ */
 
-static void test_owner_that_hangs(void **state)
+TEST(test_owner_that_hangs)
 {
         struct mark hung[REAPER_OWNER_RUNNING + 2] = {0}, others[20] = {0};
         struct reaper_owner o;
@@ -317,7 +317,7 @@ static void test_owner_that_hangs(void **state)
 }
 
 /* Strangers, all of them, have as many places as they have; a tenant has its own. */
-static void test_strangers_that_hang(void **state)
+TEST(test_strangers_that_hang)
 {
         static struct mark hung[REAPER_STRANGERS_RUNNING + 3];
         struct mark late = {0}, tenant = {0};
@@ -347,7 +347,7 @@ static void test_strangers_that_hang(void **state)
 }
 
 /* The daemon's end doesn't wait for it, and it is done all the same, when it can be. */
-static void test_stop_while_it_hangs(void **state)
+TEST(test_stop_while_it_hangs)
 {
         struct mark running = {0}, last = {0};
         struct scene s;
@@ -399,7 +399,7 @@ static void kill_and_go_on(struct scene *s, unsigned n_lost)
         fd_close(fd);
 }
 
-static void test_killed_while_it_hangs(void **state)
+TEST(test_killed_while_it_hangs)
 {
         struct mark m = {0};
         struct scene s;
@@ -416,7 +416,7 @@ static void test_killed_while_it_hangs(void **state)
         fd_close(h.fd);
 }
 
-static void test_killed_idle(void **state)
+TEST(test_killed_idle)
 {
         struct scene s;
 
@@ -430,7 +430,7 @@ static void test_killed_idle(void **state)
 }
 
 /* After a life of some length the next one is there at once. */
-static void test_killed_old(void **state)
+TEST(test_killed_old)
 {
         struct scene s;
         int pid;
@@ -448,7 +448,7 @@ static void test_killed_old(void **state)
 /* ---- the process ----------------------------------------------------------------------------- */
 
 /* It has nothing of ours, hears no signals meant for us, and ends with its socket. */
-static void test_process(void **state)
+TEST(test_process)
 {
         struct scene s;
         struct mark m = {0};
@@ -475,7 +475,7 @@ static void test_process(void **state)
 }
 
 /* The close of a socket that lingers, with bytes that the other side never takes, for an hour. */
-static void test_linger(void **state)
+TEST(test_linger)
 {
         struct sockaddr_in at = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
         struct linger linger = {.l_onoff = 1, .l_linger = 3600};
@@ -510,7 +510,7 @@ static void test_linger(void **state)
 
 /* ---- without a process ----------------------------------------------------------------------- */
 
-static void test_no_process(void **state)
+TEST(test_no_process)
 {
         struct scene s;
         struct mark m = {0};
@@ -531,7 +531,7 @@ static void test_no_process(void **state)
 }
 
 /* One that starts and exits at once. */
-static void test_process_that_dies_young(void **state)
+TEST(test_process_that_dies_young)
 {
         struct scene s;
         struct mark m = {0};
@@ -549,25 +549,7 @@ static void test_process_that_dies_young(void **state)
 
 int main(int argc, char **argv)
 {
-        const struct CMUnitTest tests[] = {
-                TEST(test_punch),
-                TEST(test_close),
-                TEST(test_punch_that_fails),
-                TEST(test_order),
-                TEST(test_full_socket),
-                TEST(test_owner_that_hangs),
-                TEST(test_strangers_that_hang),
-                TEST(test_stop_while_it_hangs),
-                TEST(test_killed_while_it_hangs),
-                TEST(test_killed_idle),
-                TEST(test_killed_old),
-                TEST(test_process),
-                TEST(test_linger),
-                TEST(test_no_process),
-                TEST(test_process_that_dies_young),
-        };
-
         if (reap_is_asked(argc, argv))
                 return reap_process();
-        return RUN_TESTS(tests);
+        return test_run_all(NULL, NULL);
 }

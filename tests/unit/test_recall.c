@@ -9,7 +9,7 @@
 
 /* ---- the way of a set ----------------------------------------------------------------------- */
 
-static void test_unmapped_goes_at_once(void **state)
+TEST(test_unmapped_goes_at_once)
 {
         struct world w;
         struct member *m;
@@ -35,7 +35,7 @@ static void test_unmapped_goes_at_once(void **state)
         fixture_end(&w.f);
 }
 
-static void test_cached_and_mapped(void **state)
+TEST(test_cached_and_mapped)
 {
         struct world w;
         struct member *m;
@@ -68,7 +68,7 @@ static void test_cached_and_mapped(void **state)
         fixture_end(&w.f);
 }
 
-static void test_granted(void **state)
+TEST(test_granted)
 {
         struct world w;
         struct member *m;
@@ -106,7 +106,7 @@ static void test_granted(void **state)
 }
 
 /* What is withheld is out of reach: nothing is evicted for a lease that would need it. */
-static void test_lease_out_of_reach(void **state)
+TEST(test_lease_out_of_reach)
 {
         struct world w;
         struct member *m;
@@ -129,7 +129,7 @@ static void test_lease_out_of_reach(void **state)
 }
 
 /* A lease that only the withheld pages could serve is refused, and nothing is granted of them. */
-static void test_no_room_in_recalled_sets(void **state)
+TEST(test_no_room_in_recalled_sets)
 {
         struct world w;
         struct member *m;
@@ -154,7 +154,7 @@ static void test_no_room_in_recalled_sets(void **state)
         fixture_end(&w.f);
 }
 
-static void test_pinned_over_the_socket(void **state)
+TEST(test_pinned_over_the_socket)
 {
         struct world w;
         struct member *m;
@@ -182,7 +182,7 @@ static void test_pinned_over_the_socket(void **state)
 }
 
 /* Nobody tells that a pin in a segment went: it is polled for. */
-static void test_pinned_in_a_segment(void **state)
+TEST(test_pinned_in_a_segment)
 {
         struct world w;
         struct member *m;
@@ -212,7 +212,7 @@ static void test_pinned_in_a_segment(void **state)
 }
 
 /* A lease finds out itself that what was pinned in the way is so no longer: the set goes for it. */
-static void test_lease_when_the_last_pin_went(void **state)
+TEST(test_lease_when_the_last_pin_went)
 {
         uint32_t pages[SET_PAGES], page;
         struct world w;
@@ -238,7 +238,7 @@ static void test_lease_when_the_last_pin_went(void **state)
 }
 
 /* Published after the recall: sealed, but not to be found, and so with what follows it. */
-static void test_publish_into_a_recalled_set(void **state)
+TEST(test_publish_into_a_recalled_set)
 {
         struct world w;
         struct member *m;
@@ -267,7 +267,7 @@ static void test_publish_into_a_recalled_set(void **state)
         fixture_end(&w.f);
 }
 
-static void test_publish_shared_into_a_recalled_set(void **state)
+TEST(test_publish_shared_into_a_recalled_set)
 {
         struct world w;
         struct member *m;
@@ -301,7 +301,7 @@ static void test_publish_shared_into_a_recalled_set(void **state)
 
 /* What nobody claimed is taken back at once, also of a set that isn't recalled by the way; what was
  * claimed is held. */
-static void test_magazine(void **state)
+TEST(test_magazine)
 {
         struct world w;
         struct member *m;
@@ -343,7 +343,7 @@ static void test_magazine(void **state)
 }
 
 /* Only what lies in a recalled set is taken back. */
-static void test_magazine_elsewhere(void **state)
+TEST(test_magazine_elsewhere)
 {
         struct world w;
         struct member *m;
@@ -366,7 +366,7 @@ static void test_magazine_elsewhere(void **state)
 
 /* A namespace with two sets; all but the first page of the first is granted, the magazine has that
  * one and pages of the second. */
-static void test_magazine_of_two_sets(void **state)
+TEST(test_magazine_of_two_sets)
 {
         struct world w;
         struct member *m;
@@ -391,7 +391,7 @@ static void test_magazine_of_two_sets(void **state)
 }
 
 /* What lies below its pages leaves the cache, too, in whichever set. */
-static void test_descendants_elsewhere(void **state)
+TEST(test_descendants_elsewhere)
 {
         struct world w;
         struct member *m;
@@ -413,7 +413,7 @@ static void test_descendants_elsewhere(void **state)
 
 /* ---- clients -------------------------------------------------------------------------------- */
 
-static void test_two_clients(void **state)
+TEST(test_two_clients)
 {
         struct world w;
         struct member *m, *other;
@@ -447,7 +447,7 @@ static void test_two_clients(void **state)
 }
 
 /* Who dies lets go of everything. */
-static void test_one_dies(void **state)
+TEST(test_one_dies)
 {
         struct world w;
         struct member *m, *other;
@@ -478,7 +478,7 @@ static void test_one_dies(void **state)
 
 /* A scheduler that maps nothing holds the pages, a worker of its group has them mapped; another
  * client has the namespace open and nothing of the set. */
-static void test_holder_without_mapping(void **state)
+TEST(test_holder_without_mapping)
 {
         struct world w;
         struct member *m, *worker, *other;
@@ -519,7 +519,7 @@ static void test_holder_without_mapping(void **state)
 }
 
 /* One that pins in its segment what it hasn't mapped is told, once, while another can't be. */
-static void test_holder_in_a_segment(void **state)
+TEST(test_holder_in_a_segment)
 {
         struct world w;
         struct member *m, *other;
@@ -551,7 +551,7 @@ static void test_holder_in_a_segment(void **state)
         fixture_end(&w.f);
 }
 
-static void test_mapped_late(void **state)
+TEST(test_mapped_late)
 {
         struct world w;
         struct member *m;
@@ -577,7 +577,7 @@ static void test_mapped_late(void **state)
 }
 
 /* One that doesn't read is told when it does, and others don't wait for it. */
-static void test_busy_client(void **state)
+TEST(test_busy_client)
 {
         struct world w;
         struct member *m, *other;
@@ -606,32 +606,4 @@ static void test_busy_client(void **state)
         member_free(other);
         member_free(m);
         fixture_end(&w.f);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_unmapped_goes_at_once),
-                TEST(test_cached_and_mapped),
-                TEST(test_granted),
-                TEST(test_lease_out_of_reach),
-                TEST(test_no_room_in_recalled_sets),
-                TEST(test_pinned_over_the_socket),
-                TEST(test_pinned_in_a_segment),
-                TEST(test_lease_when_the_last_pin_went),
-                TEST(test_publish_into_a_recalled_set),
-                TEST(test_publish_shared_into_a_recalled_set),
-                TEST(test_magazine),
-                TEST(test_magazine_elsewhere),
-                TEST(test_magazine_of_two_sets),
-                TEST(test_descendants_elsewhere),
-                TEST(test_two_clients),
-                TEST(test_one_dies),
-                TEST(test_holder_without_mapping),
-                TEST(test_holder_in_a_segment),
-                TEST(test_mapped_late),
-                TEST(test_busy_client),
-        };
-
-        return RUN_TESTS(tests);
 }

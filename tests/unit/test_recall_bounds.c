@@ -17,7 +17,7 @@ static void set_limit(struct world *w, unsigned sets)
 
 /* ---- deadlines ------------------------------------------------------------------------------ */
 
-static void test_quarantine(void **state)
+TEST(test_quarantine)
 {
         struct world w;
         struct member *m;
@@ -65,7 +65,7 @@ static void test_quarantine(void **state)
 
 /* A limit that was lowered and raised again: what wasn't given back isn't to be had, and no lease
  * waits for it. */
-static void test_quarantine_is_no_room(void **state)
+TEST(test_quarantine_is_no_room)
 {
         uint32_t pages[2 * SET_PAGES];
         struct member *m;
@@ -99,7 +99,7 @@ static void test_quarantine_is_no_room(void **state)
 }
 
 /* The death of who is late ends it. */
-static void test_quarantine_ends_with_its_client(void **state)
+TEST(test_quarantine_ends_with_its_client)
 {
         struct world w;
         struct member *m;
@@ -126,7 +126,7 @@ static void test_quarantine_ends_with_its_client(void **state)
 
 /* Four sets: 0 mapped and full, 1 mapped with one page in use, 2 unmapped and held, 3 mapped with
  * two. */
-static void test_order(void **state)
+TEST(test_order)
 {
         struct world w;
         struct member *m;
@@ -160,7 +160,7 @@ static void test_order(void **state)
         fixture_end(&w.f);
 }
 
-static void test_without_memory_to_sort(void **state)
+TEST(test_without_memory_to_sort)
 {
         struct world w;
         struct member *m;
@@ -183,7 +183,7 @@ static void test_without_memory_to_sort(void **state)
         fixture_end(&w.f);
 }
 
-static void test_limit_lowered(void **state)
+TEST(test_limit_lowered)
 {
         struct world w;
         struct member *m;
@@ -218,7 +218,7 @@ static void test_limit_lowered(void **state)
 }
 
 /* Tenants can be dropped with what is recalled of them. */
-static void test_namespace_goes(void **state)
+TEST(test_namespace_goes)
 {
         struct world w;
         struct member *m;
@@ -236,7 +236,7 @@ static void test_namespace_goes(void **state)
 }
 
 /* No step does more than its budget, however much there is; all is done in the end. */
-static void test_bounded_steps(void **state)
+TEST(test_bounded_steps)
 {
         enum { N = 32, BUDGET = 40 };
         struct world w;
@@ -278,7 +278,7 @@ static void test_bounded_steps(void **state)
 }
 
 /* Records are looked at and there is nothing to drop. */
-static void test_bounded_steps_held(void **state)
+TEST(test_bounded_steps_held)
 {
         enum { N = 16, BUDGET = 1 + SET_PAGES / 2 };
         uint32_t pages[N * SET_PAGES];
@@ -302,7 +302,7 @@ static void test_bounded_steps_held(void **state)
 }
 
 /* One set with a long chain below it, in sets that stay. */
-static void test_bounded_steps_below(void **state)
+TEST(test_bounded_steps_below)
 {
         enum { N = 8, BUDGET = 10 };
         struct world w;
@@ -329,22 +329,4 @@ static void test_bounded_steps_below(void **state)
         assert_int_equal(n_sets(&w), N - 1);
         member_free(m);
         fixture_end(&w.f);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_quarantine),
-                TEST(test_quarantine_is_no_room),
-                TEST(test_quarantine_ends_with_its_client),
-                TEST(test_order),
-                TEST(test_without_memory_to_sort),
-                TEST(test_limit_lowered),
-                TEST(test_namespace_goes),
-                TEST(test_bounded_steps),
-                TEST(test_bounded_steps_held),
-                TEST(test_bounded_steps_below),
-        };
-
-        return RUN_TESTS(tests);
 }

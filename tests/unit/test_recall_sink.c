@@ -85,14 +85,14 @@ static void goes_down(enum recall_kind kind)
         tiers_end(&w);
 }
 
-static void test_goes_down(void **state)
+TEST(test_goes_down)
 {
         goes_down(RECALL_SOFT);
         goes_down(RECALL_FORCED);
 }
 
 /* More than may be on their way at a time, and what continues what is left in another set. */
-static void test_all_of_it(void **state)
+TEST(test_all_of_it)
 {
         struct tiers w;
 
@@ -109,7 +109,7 @@ static void test_all_of_it(void **state)
 }
 
 /* What is worth no more than what lies below goes for it. */
-static void test_no_room(void **state)
+TEST(test_no_room)
 {
         struct tenant_attrs attrs;
         struct tiers w;
@@ -133,7 +133,7 @@ static void test_no_room(void **state)
 }
 
 /* What somebody reads stays until then, and is found no more. */
-static void test_read(void **state)
+TEST(test_read)
 {
         struct tiers w;
         uint8_t key[KEY_BYTES];
@@ -154,7 +154,7 @@ static void test_read(void **state)
 }
 
 /* Who waits for memory waits for no copy: what is left goes at once. */
-static void test_lease_waits(void **state)
+TEST(test_lease_waits)
 {
         struct member *other;
         struct attach *b;
@@ -185,7 +185,7 @@ static void test_lease_waits(void **state)
         tiers_end(&w);
 }
 
-static void test_late(void **state)
+TEST(test_late)
 {
         struct tiers w;
 
@@ -208,7 +208,7 @@ static bool note_recall(struct attach *a, const struct extent_set *set, bool idl
 }
 
 /* Who has it mapped is told once all of it is below. */
-static void test_mapped(void **state)
+TEST(test_mapped)
 {
         struct extent_handle handle = {.fd = -1};
         struct tiers w;
@@ -229,19 +229,4 @@ static void test_mapped(void **state)
         assert_int_equal(attach_unmapped(w.attach, 0, &w.d), 0);
         assert_int_equal(w.ns->device.n_sets, 0);
         tiers_end(&w);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_goes_down),
-                TEST(test_all_of_it),
-                TEST(test_no_room),
-                TEST(test_read),
-                TEST(test_lease_waits),
-                TEST(test_late),
-                TEST(test_mapped),
-        };
-
-        return RUN_TESTS(tests);
 }

@@ -26,7 +26,7 @@ static void map_all(struct attach *a)
                 assert_int_equal(attach_map_set(a, set->index, 0, 1, &handle, NULL), 1);
 }
 
-static void test_own_pages_first(void **state)
+TEST(test_own_pages_first)
 {
         struct fixture f;
         struct member *m;
@@ -49,7 +49,7 @@ static void test_own_pages_first(void **state)
         fixture_end(&f);
 }
 
-static void test_limit_sentence(void **state)
+TEST(test_limit_sentence)
 {
         struct fixture f;
         struct member *m;
@@ -78,7 +78,7 @@ static void test_limit_sentence(void **state)
 }
 
 /* An empty tenant whose limit is below one set of the layout: what it holds isn't the reason. */
-static void test_limit_below_a_set(void **state)
+TEST(test_limit_below_a_set)
 {
         struct ns_layout layout = test_layout();
         struct fixture f;
@@ -104,7 +104,7 @@ static void test_limit_below_a_set(void **state)
         fixture_end(&f);
 }
 
-static void test_other_tenants_idle_sets(void **state)
+TEST(test_other_tenants_idle_sets)
 {
         struct fixture f;
         struct member *ma, *mb;
@@ -141,7 +141,7 @@ static void test_other_tenants_idle_sets(void **state)
 
 /* Of one chain over all sets the end goes, a set at a time: never its beginning with all below it.
  */
-static void test_chain_goes_from_its_end(void **state)
+TEST(test_chain_goes_from_its_end)
 {
         uint32_t pages[4 * SET_PAGES], lease[SET_PAGES];
         struct member *ma, *mb;
@@ -168,7 +168,7 @@ static void test_chain_goes_from_its_end(void **state)
 }
 
 /* A set with nothing in it but a root is dearer than the full one that continues it. */
-static void test_cost_is_what_is_dropped(void **state)
+TEST(test_cost_is_what_is_dropped)
 {
         uint32_t pages[1 + SET_PAGES], sealed[1 + SET_PAGES], n, page;
         uint8_t keys[(1 + SET_PAGES) * KEY_BYTES];
@@ -197,7 +197,7 @@ static void test_cost_is_what_is_dropped(void **state)
         fixture_end(&f);
 }
 
-static void test_of_equals_the_last(void **state)
+TEST(test_of_equals_the_last)
 {
         struct member *ma, *mb;
         struct attach *a;
@@ -219,7 +219,7 @@ static void test_of_equals_the_last(void **state)
 }
 
 /* A set is left alone where something below a page of it is pinned, in whichever set that is. */
-static void test_pinned_descendant_elsewhere(void **state)
+TEST(test_pinned_descendant_elsewhere)
 {
         uint32_t pages[2 * SET_PAGES], lease[SET_PAGES], n;
         struct member *ma, *mb;
@@ -250,7 +250,7 @@ static void test_pinned_descendant_elsewhere(void **state)
         fixture_end(&f);
 }
 
-static void test_lower_limit_evicts(void **state)
+TEST(test_lower_limit_evicts)
 {
         struct tenant_attrs attrs;
         struct fixture f;
@@ -275,7 +275,7 @@ static void test_lower_limit_evicts(void **state)
 }
 
 /* What a limit could not have while it was mapped it has when the member leaves. */
-static void test_lowered_limit_is_met_later(void **state)
+TEST(test_lowered_limit_is_met_later)
 {
         struct tenant_attrs attrs;
         struct member *m, *other;
@@ -307,7 +307,7 @@ static void test_lowered_limit_is_met_later(void **state)
         fixture_end(&f);
 }
 
-static void test_stale_pages_are_swept_for_a_lease(void **state)
+TEST(test_stale_pages_are_swept_for_a_lease)
 {
         struct fixture f;
         struct member *m;
@@ -342,7 +342,7 @@ static struct attach *open_shared(struct member *m, const char *name)
 
 /* What is pinned in a segment alone keeps its set, whoever asks: the namespace, another one of the
  * tenant, another tenant. */
-static void test_pinned_in_a_segment_elsewhere(void **state)
+TEST(test_pinned_in_a_segment_elsewhere)
 {
         uint32_t pages[2 * SET_PAGES], lease[SET_PAGES];
         struct attach *a, *other, *b;
@@ -376,7 +376,7 @@ static void test_pinned_in_a_segment_elsewhere(void **state)
 }
 
 /* Dropped from the cache under a reader that has gone since: free without being told. */
-static void test_detached_is_looked_at_first(void **state)
+TEST(test_detached_is_looked_at_first)
 {
         struct attach *a, *other;
         uint32_t pages[1], lease;
@@ -406,7 +406,7 @@ static void test_detached_is_looked_at_first(void **state)
 }
 
 /* A stale page under a reader: its set can't go, so what is cached beside it is left alone. */
-static void test_stale_page_pinned_in_a_segment(void **state)
+TEST(test_stale_page_pinned_in_a_segment)
 {
         uint32_t pages[SET_PAGES / 2], lease;
         struct member *ma, *mb;
@@ -442,7 +442,7 @@ static void refill(struct attach *a, uint32_t n)
 
 /* A set that holds nothing but what lies in a magazine goes back, and the cached one beside it
  * needn't go. */
-static void test_magazine_is_enough(void **state)
+TEST(test_magazine_is_enough)
 {
         struct attach *a, *other;
         struct fixture f;
@@ -469,7 +469,7 @@ static void test_magazine_is_enough(void **state)
 }
 
 /* The same by a device's budget, for another tenant. */
-static void test_magazine_is_enough_for_others(void **state)
+TEST(test_magazine_is_enough_for_others)
 {
         struct member *ma, *mb;
         struct stake *b;
@@ -533,7 +533,7 @@ static uint32_t reclaim_beside_magazine(bool claims)
         return n;
 }
 
-static void test_magazine_in_a_cached_set(void **state)
+TEST(test_magazine_in_a_cached_set)
 {
         /* What nobody claimed keeps no set: the end of the chain goes. */
         assert_int_equal(reclaim_beside_magazine(false), SET_PAGES);
@@ -551,7 +551,7 @@ static int admit_four(const struct ns *ns, enum tier_kind kind, struct detail *d
 
 /* Where descriptors are in the way, not memory, sets of the tenant's other namespaces give way all
  * the same; what is mapped doesn't. */
-static void test_descriptors_of_own_sets(void **state)
+TEST(test_descriptors_of_own_sets)
 {
         uint32_t pages[2 * SET_PAGES];
         struct attach *a, *b;
@@ -594,7 +594,7 @@ static struct attach *start_many(struct fixture *f, unsigned n, struct member **
 }
 
 /* Those that are looked at first are held: they aren't looked at for ever. */
-static void test_others_are_looked_at_next(void **state)
+TEST(test_others_are_looked_at_next)
 {
         uint32_t pages[SET_PAGES], lease;
         struct member *ma, *mb;
@@ -624,7 +624,7 @@ static void test_others_are_looked_at_next(void **state)
 }
 
 /* The set that isn't mapped has the text's beginning; its end is pinned elsewhere, in a segment. */
-static void test_what_is_below_is_looked_at(void **state)
+TEST(test_what_is_below_is_looked_at)
 {
         struct member *ma, *mb;
         struct attach *a, *b;
@@ -655,7 +655,7 @@ static void test_what_is_below_is_looked_at(void **state)
 }
 
 /* Very much is built upon one set: it isn't looked at, and stays. */
-static void test_much_is_built_upon_it(void **state)
+TEST(test_much_is_built_upon_it)
 {
         struct publish p = {.n = SET_PAGES, .last_tokens = PAGE_TOKENS};
         uint32_t pages[SET_PAGES], sealed[SET_PAGES], n, lease;
@@ -696,7 +696,7 @@ static void test_much_is_built_upon_it(void **state)
 }
 
 /* Nobody is refused by how sets were weighed a moment ago, where others are lighter since. */
-static void test_lighter_since_weighed(void **state)
+TEST(test_lighter_since_weighed)
 {
         uint32_t lease[SET_PAGES];
         struct member *ma, *mb;
@@ -729,34 +729,4 @@ static void test_lighter_since_weighed(void **state)
         fixture_check(&f);
         member_free(mb);
         fixture_end(&f);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_own_pages_first),
-                TEST(test_limit_sentence),
-                TEST(test_limit_below_a_set),
-                TEST(test_other_tenants_idle_sets),
-                TEST(test_chain_goes_from_its_end),
-                TEST(test_cost_is_what_is_dropped),
-                TEST(test_of_equals_the_last),
-                TEST(test_pinned_descendant_elsewhere),
-                TEST(test_lower_limit_evicts),
-                TEST(test_lowered_limit_is_met_later),
-                TEST(test_stale_pages_are_swept_for_a_lease),
-                TEST(test_pinned_in_a_segment_elsewhere),
-                TEST(test_detached_is_looked_at_first),
-                TEST(test_stale_page_pinned_in_a_segment),
-                TEST(test_magazine_is_enough),
-                TEST(test_magazine_is_enough_for_others),
-                TEST(test_magazine_in_a_cached_set),
-                TEST(test_descriptors_of_own_sets),
-                TEST(test_others_are_looked_at_next),
-                TEST(test_what_is_below_is_looked_at),
-                TEST(test_much_is_built_upon_it),
-                TEST(test_lighter_since_weighed),
-        };
-
-        return RUN_TESTS(tests);
 }

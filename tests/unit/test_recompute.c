@@ -7,7 +7,7 @@
 #define CROSSOVER 1000
 
 /* Token by token, as the header has it. */
-static void test_prefix_is_the_sum_of_its_tokens(void **state)
+TEST(test_prefix_is_the_sum_of_its_tokens)
 {
         double sum = 0;
 
@@ -19,7 +19,7 @@ static void test_prefix_is_the_sum_of_its_tokens(void **state)
         assert_true(recompute_prefix(2 * CROSSOVER, CROSSOVER) == 4 * CROSSOVER);
 }
 
-static void test_without_attention(void **state)
+TEST(test_without_attention)
 {
         assert_true(recompute_prefix(123456789, 0) == 123456789);
         assert_true(recompute_prefix(0, 0) == 0);
@@ -27,7 +27,7 @@ static void test_without_attention(void **state)
 }
 
 /* Parameters, layers, query heads and elements of a head of Llama 3 8B. */
-static void test_default_crossover(void **state)
+TEST(test_default_crossover)
 {
         assert_int_equal(RECOMPUTE_CROSSOVER, (uint32_t)(8.03e9 / (2.0 * 32 * 32 * 128)));
 }
@@ -48,7 +48,7 @@ static void expect_in_bin(uint64_t n, uint32_t crossover)
                 assert_true(mean_of(n, crossover) <= recompute_bin_cost(bin) * half + 1e-9);
 }
 
-static void test_bins(void **state)
+TEST(test_bins)
 {
         for (uint64_t n = 1; n < 100000; n += 7)
                 expect_in_bin(n, CROSSOVER);
@@ -61,7 +61,7 @@ static void test_bins(void **state)
         assert_int_equal(recompute_bin(UINT64_MAX, 1), RECOMPUTE_BINS - 1);
 }
 
-static void test_lengths(void **state)
+TEST(test_lengths)
 {
         assert_int_equal(recompute_length(0, CROSSOVER), 0);
         assert_int_equal(recompute_length(250, CROSSOVER), 0);
@@ -71,17 +71,4 @@ static void test_lengths(void **state)
         assert_int_equal(recompute_length(2000, CROSSOVER), 2);
         assert_int_equal(recompute_length(2001, CROSSOVER), 3);
         assert_int_equal(recompute_length(UINT64_MAX, RECOMPUTE_CROSSOVER_MOST), 3);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_prefix_is_the_sum_of_its_tokens),
-                TEST(test_without_attention),
-                TEST(test_default_crossover),
-                TEST(test_bins),
-                TEST(test_lengths),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

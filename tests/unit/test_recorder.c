@@ -133,7 +133,7 @@ static void read_back(const char *path, struct trace *ret)
 }
 
 /* Requests that find, publish, both, or neither; texts that share a beginning share its ids. */
-static void test_is_a_trace(void **state)
+TEST(test_is_a_trace)
 {
         const struct sim_trace *s;
         struct bench b;
@@ -193,7 +193,7 @@ static uint64_t first_id(const char *path)
 }
 
 /* Another recording has another secret, and other files; nothing of a key is in them. */
-static void test_secret(void **state)
+TEST(test_secret)
 {
         char other[128];
         struct bench b;
@@ -217,7 +217,7 @@ static void test_secret(void **state)
 }
 
 /* A request that nobody ends is written after a minute; one whose page is gone is lost. */
-static void test_idle(void **state)
+TEST(test_idle)
 {
         uint8_t key[KEY_BYTES] = {1}; /* of page 0 of text 0 */
         uint64_t now, n_pages;
@@ -254,7 +254,7 @@ static void test_idle(void **state)
 }
 
 /* Compaction moves pages that nobody holds: what a request used is found where it lies then. */
-static void test_moved(void **state)
+TEST(test_moved)
 {
         uint8_t key[KEY_BYTES] = {2}; /* of page 1 of text 0 */
         uint64_t n_pages;
@@ -297,7 +297,7 @@ static unsigned count_files(struct bench *b, unsigned *ret_first)
         return n;
 }
 
-static void test_rotates(void **state)
+TEST(test_rotates)
 {
         unsigned first = 0, i;
         struct bench b;
@@ -319,7 +319,7 @@ static void test_rotates(void **state)
 
 /* Calls that name no request: what is published goes on where a lookup, or what was published
  * before, has got to. */
-static void test_unnamed(void **state)
+TEST(test_unnamed)
 {
         const struct sim_trace *s;
         unsigned lengths = 0;
@@ -354,7 +354,7 @@ static void test_unnamed(void **state)
 }
 
 /* Where requests without a number are too many, the one that was idle longest is written. */
-static void test_many_unnamed(void **state)
+TEST(test_many_unnamed)
 {
         struct bench b;
 
@@ -372,7 +372,7 @@ static void test_many_unnamed(void **state)
 }
 
 /* The file system keeps a twentieth free: older files go, and then requests are lost. */
-static void test_room(void **state)
+TEST(test_room)
 {
         struct detail d = {""};
         unsigned first = 0;
@@ -411,7 +411,7 @@ static void test_room(void **state)
 }
 
 /* More under way than it keeps in mind, and a disk that doesn't take what is written. */
-static void test_bounds(void **state)
+TEST(test_bounds)
 {
         struct detail d = {""};
         struct bench b;
@@ -437,7 +437,7 @@ static void test_bounds(void **state)
         end(&b);
 }
 
-static void test_no_disk(void **state)
+TEST(test_no_disk)
 {
         char traces[96];
         struct bench b;
@@ -463,18 +463,5 @@ static void test_no_disk(void **state)
 
 int main(void)
 {
-        const struct CMUnitTest tests[] = {
-                TEST(test_is_a_trace),
-                TEST(test_secret),
-                TEST(test_idle),
-                TEST(test_moved),
-                TEST(test_rotates),
-                TEST(test_unnamed),
-                TEST(test_many_unnamed),
-                TEST(test_room),
-                TEST(test_bounds),
-                TEST(test_no_disk),
-        };
-
-        return cmocka_run_group_tests(tests, world_warm_up, NULL);
+        return test_run_all(world_warm_up, NULL);
 }

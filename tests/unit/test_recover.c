@@ -284,7 +284,7 @@ static bool kill_at(const char *point, const char *pass)
         return WIFSIGNALED(status);
 }
 
-static void test_every_point(void **state)
+TEST(test_every_point)
 {
         static const char *const passes[] = {"1", "2", "3", "9", "20"};
         unsigned n = 0, n_promised = 0;
@@ -305,7 +305,7 @@ static void test_every_point(void **state)
 }
 
 /* A daemon that is killed while it recovers. */
-static void test_during_recovery(void **state)
+TEST(test_during_recovery)
 {
         static const char *const names[] = {"restart-before-epoch", "restart-before-count",
                 "recover-after-sets", "recover-after-index", "recover-after-tree",
@@ -375,7 +375,7 @@ static int run_random(struct keep_parent *k, void *data)
         return 0;
 }
 
-static void test_any_moment(void **state)
+TEST(test_any_moment)
 {
         struct keep_parent k;
         struct oracle *o = oracle_new();
@@ -455,7 +455,7 @@ static int run_without_with(struct keep_parent *k, void *data)
 
 /* Records of a namespace with a format: found again with it. Where its bytes are damaged, or gone
  * as for a daemon that knows none, that namespace is. */
-static void test_format(void **state)
+TEST(test_format)
 {
         static const uint8_t zeros[sizeof(struct records_format)];
         struct records_header h;
@@ -502,7 +502,7 @@ static int run_refused(struct keep_parent *k, void *data)
 }
 
 /* Nothing of what another version wrote is read, and nothing of it stays kept. */
-static void test_other_version(void **state)
+TEST(test_other_version)
 {
         struct keep_parent k;
         struct oracle *o = oracle_new();
@@ -522,17 +522,4 @@ static void test_other_version(void **state)
         assert_int_equal(keep_parent_count(&k, KEEP_INDEX), 0);
         keep_parent_deinit(&k);
         munmap(o, sizeof(*o));
-}
-
-int main(void)
-{
-        static const struct CMUnitTest tests[] = {
-                TEST(test_every_point),
-                TEST(test_during_recovery),
-                TEST(test_any_moment),
-                TEST(test_format),
-                TEST(test_other_version),
-        };
-
-        return RUN_TESTS(tests);
 }

@@ -20,13 +20,13 @@ static void invert(unsigned target, unsigned from, unsigned to, unsigned step, u
         }
 }
 
-static void test_root(void **state)
+TEST_BARE(test_root)
 {
         invert(0, 0, 80, 1, 0);
 }
 
 /* Header, set records, then pages, notes and extras. */
-static void test_records(void **state)
+TEST_BARE(test_records)
 {
         invert(1, 0, 1100, 3, 0);
         invert(1, 40, 1100, 7, 1);
@@ -39,13 +39,13 @@ static void test_records(void **state)
         invert(1, 16384, 16384 + 16 * 32, 5, 2);
 }
 
-static void test_index(void **state)
+TEST_BARE(test_index)
 {
         invert(2, 0, 144, 3, 0);
         invert(2, 4096, 4096 + 3000, 13, 0);
 }
 
-static void test_random(void **state)
+TEST_BARE(test_random)
 {
         random_start("test_random");
         for (unsigned i = 0; i < N_RANDOM; i++) {
@@ -60,16 +60,4 @@ static void test_random(void **state)
                 }
                 LLVMFuzzerTestOneInput(input, n);
         }
-}
-
-int main(void)
-{
-        static const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_root),
-                cmocka_unit_test(test_records),
-                cmocka_unit_test(test_index),
-                cmocka_unit_test(test_random),
-        };
-
-        return RUN_TESTS(tests);
 }

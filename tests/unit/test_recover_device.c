@@ -41,7 +41,7 @@ static int run_on_queue(struct keep_parent *k, void *data)
 }
 
 /* Each life finds what all before it published, with its bytes, and goes on. */
-static void test_behind_queue(void **state)
+TEST(test_behind_queue)
 {
         struct keep_parent k;
         struct oracle *o = oracle_new();
@@ -79,7 +79,7 @@ static void take_away(struct keep_parent *k, enum keep_kind kind, uint32_t numbe
 
 /* A namespace of which an extent wasn't kept: clients find nothing in it any more, and what they
  * are reading is there as long as they have it mapped. */
-static void test_lost(void **state)
+TEST(test_lost)
 {
         struct keep_parent k;
         struct oracle *o = oracle_new();
@@ -175,7 +175,7 @@ static void swap_canary(struct keep_parent *k)
         fd_close(fd);
 }
 
-static void test_canary(void **state)
+TEST(test_canary)
 {
         static void (*const harms[])(struct keep_parent *) = {
                 clear_canary, lose_canary, swap_canary};
@@ -205,7 +205,7 @@ static void test_canary(void **state)
 
 /* Killed before and after a value is in the root, of a device that is new, and of one that lost its
  * memory. */
-static void test_canary_killed(void **state)
+TEST(test_canary_killed)
 {
 #define NAME(name) name,
         static const char *const names[] = {KILLED_BY_CANARY(NAME)};
@@ -300,24 +300,11 @@ static void lose_plane(bool is_gone)
 }
 
 /* Whatever was taken of a namespace that is lost isn't kept any longer. */
-static void test_lost_extents(void **state)
+TEST(test_lost_extents)
 {
         for (unsigned i = 0; i < 4; i++) {
                 is_on_queue = i & 1;
                 lose_plane(i & 2);
         }
         is_on_queue = false;
-}
-
-int main(void)
-{
-        static const struct CMUnitTest tests[] = {
-                TEST(test_behind_queue),
-                TEST(test_lost),
-                TEST(test_canary),
-                TEST(test_canary_killed),
-                TEST(test_lost_extents),
-        };
-
-        return RUN_TESTS(tests);
 }

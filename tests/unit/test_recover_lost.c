@@ -212,14 +212,14 @@ static void check_row(const struct row *row)
         end(&s, k);
 }
 
-static void test_missing(void **state)
+TEST(test_missing)
 {
         for (size_t i = 0; i < ARRAY_SIZE(rows); i++)
                 check_row(&rows[i]);
 }
 
 /* One of several is missing: what it belongs to goes, the others stay. */
-static void test_one_missing(void **state)
+TEST(test_one_missing)
 {
         static const enum keep_kind kinds[] = {
                 KEEP_RECORDS, KEEP_INDEX, KEEP_INDEX_READER, KEEP_EXTENT};
@@ -243,7 +243,7 @@ static void test_one_missing(void **state)
         }
 }
 
-static void test_rubbish(void **state)
+TEST(test_rubbish)
 {
         static const uint64_t sizes[] = {0, 8192, UINT64_C(1) << 28};
 
@@ -280,7 +280,7 @@ static void recover_without_memory(struct fake_keep *k, void *data)
 
 /* Each allocation in turn fails while clients are recovered: the daemon that comes after that one
  * finds all of them. */
-static void test_clients_without_memory(void **state)
+TEST(test_clients_without_memory)
 {
         const struct found all = {
                 .n_namespaces = 5, .n_sessions = 2, .n_clients = 4, .n_attaches = 7};
@@ -302,16 +302,4 @@ static void test_clients_without_memory(void **state)
         }
         assert_int_equal(WEXITSTATUS(status), NONE_LEFT);
         assert_true(n > 10);
-}
-
-int main(void)
-{
-        static const struct CMUnitTest tests[] = {
-                TEST(test_missing),
-                TEST(test_one_missing),
-                TEST(test_rubbish),
-                TEST(test_clients_without_memory),
-        };
-
-        return RUN_TESTS(tests);
 }

@@ -146,18 +146,11 @@ static void measure(uint32_t n_pages, const struct evict_ops *evict)
         munmap(f, sizeof(*f));
 }
 
-static void test_time(void **state)
+TEST(test_time)
 {
         static const struct evict_ops *const policies[] = {&evict_lru, &evict_pgi};
 
         for (size_t i = 0; i < ARRAY_SIZE(policies); i++)
                 for (uint32_t n = 10000; n <= 1000000; n *= 10)
                         measure(n, policies[i]);
-}
-
-int main(void)
-{
-        static const struct CMUnitTest tests[] = {TEST(test_time)};
-
-        return RUN_TESTS(tests);
 }

@@ -9,7 +9,7 @@
 
 /* ---- reservations --------------------------------------------------------------------------- */
 
-static void test_reservation_is_kept(void **state)
+TEST(test_reservation_is_kept)
 {
         struct member *ma, *mb;
         struct attach *a, *b;
@@ -43,7 +43,7 @@ static void test_reservation_is_kept(void **state)
 }
 
 /* Nothing that others cache or wait for is asked where it is within the reservation. */
-static void test_within_the_reservation_others_lose_nothing(void **state)
+TEST(test_within_the_reservation_others_lose_nothing)
 {
         struct member *ma, *mb;
         struct attach *a, *b;
@@ -69,7 +69,7 @@ static void test_within_the_reservation_others_lose_nothing(void **state)
         fixture_end(&w.f);
 }
 
-static void test_burst_queue(void **state)
+TEST(test_burst_queue)
 {
         struct tenant_attrs attrs;
         struct attach *a, *other;
@@ -107,7 +107,7 @@ static void test_burst_queue(void **state)
 }
 
 /* Magazines take a part of what the tenant may have, not of the device. */
-static void test_magazine_within_the_reservation(void **state)
+TEST(test_magazine_within_the_reservation)
 {
         struct tenant_attrs attrs;
         struct member *m;
@@ -133,7 +133,7 @@ static void test_magazine_within_the_reservation(void **state)
         fixture_end(&w.f);
 }
 
-static void test_reservation_that_does_not_fit(void **state)
+TEST(test_reservation_that_does_not_fit)
 {
         struct tenant_attrs attrs = {
                 .limit_bytes = 8 * SET_BYTES, .weight = 1, .max_clients = 8, .reserve_bytes = 1};
@@ -171,7 +171,7 @@ static void test_reservation_that_does_not_fit(void **state)
         fixture_end(&w.f);
 }
 
-static void test_holders(void **state)
+TEST(test_holders)
 {
         struct tenant_attrs attrs = {.limit_bytes = SET_BYTES,
                 .weight = 1,
@@ -197,7 +197,7 @@ static void test_holders(void **state)
 }
 
 /* Over two devices: all of it or nothing. */
-static void test_two_devices(void **state)
+TEST(test_two_devices)
 {
         struct fake_device device;
         struct tenant_attrs attrs;
@@ -245,7 +245,7 @@ static void test_two_devices(void **state)
 
 /* ---- a reservation is raised over what others have ------------------------------------------- */
 
-static void test_raised_over_a_cache(void **state)
+TEST(test_raised_over_a_cache)
 {
         struct member *ma, *mb;
         struct attach *a, *b;
@@ -307,7 +307,7 @@ static void end_raised(struct raised *s)
         fixture_end(&s->w.f);
 }
 
-static void test_raised_over_safe_clients(void **state)
+TEST(test_raised_over_safe_clients)
 {
         struct raised s;
         uint32_t pages[SET_PAGES];
@@ -340,7 +340,7 @@ static void test_raised_over_safe_clients(void **state)
 
 /* Softly for a second, then with a deadline, then it is quarantined and another one is asked for.
  */
-static void test_soft_recalls_are_pressed(void **state)
+TEST(test_soft_recalls_are_pressed)
 {
         struct raised s;
 
@@ -360,7 +360,7 @@ static void test_soft_recalls_are_pressed(void **state)
         end_raised(&s);
 }
 
-static void test_raised_over_others(void **state)
+TEST(test_raised_over_others)
 {
         struct raised s;
 
@@ -373,7 +373,7 @@ static void test_raised_over_others(void **state)
 }
 
 /* A lowered limit doesn't wait for what is recalled softly. */
-static void test_limit_presses(void **state)
+TEST(test_limit_presses)
 {
         struct raised s;
 
@@ -409,7 +409,7 @@ static unsigned fill_mapped(struct world *w, struct attach *a, unsigned *key)
         return (unsigned)((a->ns->tenant->account.charged_bytes - before) / SET_BYTES);
 }
 
-static void test_lending(void **state)
+TEST(test_lending)
 {
         struct member *ma, *mb;
         struct attach *a, *b;
@@ -473,7 +473,7 @@ static void expect_broken(struct world *w, const char *text)
                 fail_msg("%s", w->f.d.text);
 }
 
-static void test_check(void **state)
+TEST(test_check)
 {
         uint64_t *const none = NULL;
         struct stake *of_a;
@@ -519,7 +519,7 @@ static void test_check(void **state)
 }
 
 /* A tenant has an account, with a limit, in every tier. */
-static void test_limits_of_tiers(void **state)
+TEST(test_limits_of_tiers)
 {
         struct tenant_attrs attrs;
         struct world w;
@@ -549,7 +549,7 @@ static void expect_reason(struct world *w, struct attach *a, enum lease_reason e
 }
 
 /* What is named is what would end it first, whichever way it is found out. */
-static void test_nearest_limit(void **state)
+TEST(test_nearest_limit)
 {
         struct tenant_attrs attrs;
         struct member *m, *other;
@@ -579,28 +579,4 @@ static void test_nearest_limit(void **state)
         member_free(m);
         member_free(other);
         fixture_end(&w.f);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_reservation_is_kept),
-                TEST(test_within_the_reservation_others_lose_nothing),
-                TEST(test_burst_queue),
-                TEST(test_magazine_within_the_reservation),
-                TEST(test_reservation_that_does_not_fit),
-                TEST(test_holders),
-                TEST(test_two_devices),
-                TEST(test_raised_over_a_cache),
-                TEST(test_raised_over_safe_clients),
-                TEST(test_soft_recalls_are_pressed),
-                TEST(test_raised_over_others),
-                TEST(test_limit_presses),
-                TEST(test_lending),
-                TEST(test_limits_of_tiers),
-                TEST(test_nearest_limit),
-                TEST(test_check),
-        };
-
-        return RUN_TESTS(tests);
 }

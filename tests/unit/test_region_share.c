@@ -71,14 +71,14 @@ static void converge(bool a_first)
         fixture_end(&w.f);
 }
 
-static void test_shares_converge(void **state)
+TEST(test_shares_converge)
 {
         converge(true);
         converge(false);
 }
 
 /* What is free is left for who wants it and has less than its share. */
-static void test_free_memory_is_for_who_deserves_it(void **state)
+TEST(test_free_memory_is_for_who_deserves_it)
 {
         uint32_t pages[4 * SET_PAGES];
         struct member *ma, *mb;
@@ -102,7 +102,7 @@ static void test_free_memory_is_for_who_deserves_it(void **state)
 }
 
 /* A want counts at once, and for a second. */
-static void test_wants_change_shares(void **state)
+TEST(test_wants_change_shares)
 {
         struct member *ma, *mb;
         struct attach *b;
@@ -135,7 +135,7 @@ static void test_wants_change_shares(void **state)
 }
 
 /* A client that takes all its pages from its magazine comes to its share, too. */
-static void test_magazines_grow_to_the_share(void **state)
+TEST(test_magazines_grow_to_the_share)
 {
         struct member *ma, *mb;
         struct attach *a, *b;
@@ -163,7 +163,7 @@ static void test_magazines_grow_to_the_share(void **state)
 }
 
 /* What is free already isn't taken from anybody. */
-static void test_recalls_what_is_missing(void **state)
+TEST(test_recalls_what_is_missing)
 {
         uint32_t pages[2 * SET_PAGES];
         struct member *ma, *mb;
@@ -190,7 +190,7 @@ static void test_recalls_what_is_missing(void **state)
 }
 
 /* What is held and isn't let go keeps nobody from what it deserves: then it is another set. */
-static void test_soft_recall_that_takes_long(void **state)
+TEST(test_soft_recall_that_takes_long)
 {
         struct member *ma, *mb;
         struct attach *a, *b;
@@ -226,7 +226,7 @@ static void test_soft_recall_that_takes_long(void **state)
 }
 
 /* Nobody knows when its client could unmap anything: it is left alone. */
-static void test_without_safe_points(void **state)
+TEST(test_without_safe_points)
 {
         struct member *ma, *mb, *unsafe;
         struct attach *a, *b;
@@ -259,7 +259,7 @@ static void test_without_safe_points(void **state)
 }
 
 /* Of sets that clients have mapped the one goes of which nothing is held. */
-static void test_soft_recall_prefers_what_is_not_held(void **state)
+TEST(test_soft_recall_prefers_what_is_not_held)
 {
         uint32_t pages[3], page;
         struct member *ma, *mb;
@@ -303,7 +303,7 @@ static const struct blame *blame_by(const struct tenant *victim, const char *by)
         return NULL;
 }
 
-static void test_blame(void **state)
+TEST(test_blame)
 {
         struct member *ma, *mb;
         struct attach *a, *b;
@@ -341,7 +341,7 @@ static void test_blame(void **state)
         fixture_end(&w.f);
 }
 
-static void test_many_blames(void **state)
+TEST(test_many_blames)
 {
         struct tenant by = {0};
         struct world w;
@@ -357,22 +357,4 @@ static void test_many_blames(void **state)
         assert_int_equal(n, BLAME_MAX + 1);
         assert_int_equal(blame_by(w.f.a, BLAME_OTHERS)->pages, BLAME_MAX);
         fixture_end(&w.f);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_shares_converge),
-                TEST(test_free_memory_is_for_who_deserves_it),
-                TEST(test_wants_change_shares),
-                TEST(test_magazines_grow_to_the_share),
-                TEST(test_recalls_what_is_missing),
-                TEST(test_soft_recall_that_takes_long),
-                TEST(test_without_safe_points),
-                TEST(test_soft_recall_prefers_what_is_not_held),
-                TEST(test_blame),
-                TEST(test_many_blames),
-        };
-
-        return RUN_TESTS(tests);
 }

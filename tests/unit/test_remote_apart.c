@@ -62,7 +62,7 @@ static bool answer_slowly(
 }
 
 /* Who gives a node less time than it needs learns nothing, and that is all. */
-static void test_short_deadlines(void **state)
+TEST(test_short_deadlines)
 {
         unsigned n_accepted, n_late = 0;
         struct remote_store *s;
@@ -204,7 +204,7 @@ static void write_slowly(bool pauses)
 /* Nothing is received while a value is on its way, which takes much longer than a node may be
  * silent: it isn't, as it takes what it is sent. Nor is it when it has just taken all, whenever
  * that is. */
-static void test_slow_write(void **state)
+TEST(test_slow_write)
 {
         write_slowly(false);
         write_slowly(true);
@@ -241,7 +241,7 @@ static void note_results(struct remote_io *io, void *data)
 }
 
 /* Who asks for what is good has it, however often the connection is closed because others don't. */
-static void test_beside_giants(void **state)
+TEST(test_beside_giants)
 {
         enum { N = 6 };
         struct iovec giant = PIECE("giant"), vast = PIECE("vast"), good = PIECE("good");
@@ -284,7 +284,7 @@ static void test_beside_giants(void **state)
 }
 
 /* What nobody wants any more is passed over only where it is about as long as was expected. */
-static void test_behind_a_giant(void **state)
+TEST(test_behind_a_giant)
 {
         _Atomic bool goes_on = false;
         struct remote_store *s;
@@ -326,7 +326,7 @@ static bool answer_writes(
 
 /* What was sent on a connection that is closed because of others is sent again, unless it mayn't be
  * done twice. */
-static void test_only_once(void **state)
+TEST(test_only_once)
 {
         for (unsigned once = 0; once < 2; once++) {
                 _Atomic unsigned n_written = 0;
@@ -394,7 +394,7 @@ static bool answer_in_order(
 }
 
 /* What is read comes before what waits to be written, whatever was asked for first. */
-static void test_reads_come_first(void **state)
+TEST(test_reads_come_first)
 {
         uint8_t *value = calloc(1, WRITE_BYTES);
         struct iovec from = {value, WRITE_BYTES};
@@ -460,7 +460,7 @@ static bool answer_half_of_slots(
 
 /* Somebody's write that is half sent costs the connection on which slots are half told. They are
  * asked for again, and read from their beginning. */
-static void test_half_of_slots(void **state)
+TEST(test_half_of_slots)
 {
         enum { BYTES = 3 << 19 };
         uint8_t *value = calloc(1, BYTES);
@@ -530,7 +530,7 @@ static bool answer_behind_a_value(
 }
 
 /* Slots that are told too late cost no connection where bytes of a value come all the time. */
-static void test_slots_behind_a_value(void **state)
+TEST(test_slots_behind_a_value)
 {
         char got[40];
         struct iovec key = PIECE("slow"), iov = {got, sizeof(got)};
@@ -556,20 +556,4 @@ static void test_slots_behind_a_value(void **state)
         assert_int_equal(store_node(s, NULL).n_losses, 0);
         remote_close(s);
         fake_redis_stop(&e);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_short_deadlines),
-                TEST(test_slow_write),
-                TEST(test_beside_giants),
-                TEST(test_behind_a_giant),
-                TEST(test_only_once),
-                TEST(test_reads_come_first),
-                TEST(test_half_of_slots),
-                TEST(test_slots_behind_a_value),
-        };
-
-        return RUN_TESTS(tests);
 }

@@ -57,7 +57,7 @@ static int asks(struct remote_asker *a, const char *reply, const char *expected)
         return r;
 }
 
-static void test_replies(void **state)
+TEST(test_replies)
 {
         struct fake_redis e;
         struct remote_asker *a;
@@ -86,7 +86,7 @@ static void test_replies(void **state)
 }
 
 /* Each ends the connection: every later call says the same. */
-static void test_harm(void **state)
+TEST(test_harm)
 {
         static const struct {
                 const char *said;
@@ -117,7 +117,7 @@ static void test_harm(void **state)
 }
 
 /* Many strings that are too long together. */
-static void test_long(void **state)
+TEST(test_long)
 {
         enum { N = 1100, LEN = 1000 };
         char *text = malloc(N * (LEN + 16) + 16), *at = text;
@@ -138,7 +138,7 @@ static void test_long(void **state)
 }
 
 /* AUTH comes first, and what it is answered with counts. */
-static void test_auth(void **state)
+TEST(test_auth)
 {
         const struct remote_options options = {
                 .connect_msec = 5000, .user = "u", .secret = "s3cret"};
@@ -159,16 +159,4 @@ static void test_auth(void **state)
         remote_ask_close(a);
         remote_ask_close(NULL);
         fake_redis_stop(&e);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_replies),
-                TEST(test_harm),
-                TEST(test_long),
-                TEST(test_auth),
-        };
-
-        return RUN_TESTS(tests);
 }

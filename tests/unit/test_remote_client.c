@@ -55,7 +55,7 @@ static bool answer_value(
 }
 
 /* Into pieces, whatever the pieces in which it arrives; nothing behind it is touched. */
-static void test_read(void **state)
+TEST(test_read)
 {
         static const size_t steps[] = {VALUE_BYTES + 100, 1, 7, 4096, 16384, 50000};
         static const size_t lens[] = {VALUE_BYTES, 1, 0, 16384, 16383, 5000};
@@ -90,7 +90,7 @@ static void test_read(void **state)
 
 /* A value that is longer than its buffers is passed over, or costs the connection; what is asked
  * next is answered in either case, and never by what was left of it. */
-static void test_read_too_long(void **state)
+TEST(test_read_too_long)
 {
         static uint8_t got[10];
         struct dribble d = {.step = 1000};
@@ -130,7 +130,7 @@ static bool answer_giant(
         return true;
 }
 
-static void test_read_giant(void **state)
+TEST(test_read_giant)
 {
         struct fake_redis e;
         struct remote_store *s;
@@ -201,7 +201,7 @@ static const struct {
         {REMOTE_PROBE, "*0\r\n", -EPROTO, BREAKER_CLOSED},
 };
 
-static void test_answers(void **state)
+TEST(test_answers)
 {
         const char *text = NULL;
         struct fake_redis e;
@@ -260,7 +260,7 @@ static void check_sent(enum remote_kind kind, const struct remote_op *op,
         assert_string_equal(r.text, sent);
 }
 
-static void test_sent(void **state)
+TEST(test_sent)
 {
         static const struct remote_options plain, user = {.user = "joe", .secret = "s3cret"},
                                                   secret = {.secret = "s3cret"};
@@ -312,7 +312,7 @@ static bool answer_sink(
         return true;
 }
 
-static void test_large_writes(void **state)
+TEST(test_large_writes)
 {
         enum { BYTES = 3 << 20, PIECES = REMOTE_IOV_MAX, N = 6 }; /* each beyond a window */
         uint8_t *values[N];
@@ -355,7 +355,7 @@ static void test_large_writes(void **state)
 /* ---- redirections -----------------------------------------------------------------------------
  */
 
-static void test_redirects(void **state)
+TEST(test_redirects)
 {
         char moved[64], ask[64];
         const char *first[] = {moved, NULL}, *second[] = {":1\r\n", ":1\r\n"};
@@ -441,7 +441,7 @@ static void slots_all(struct slots *slots, const struct fake_redis *e)
 }
 
 /* Whoever was sent on goes there at once the next time, while nobody says more of slots. */
-static void test_moved_stays(void **state)
+TEST(test_moved_stays)
 {
         struct slots old = {.later = NULL}, new = {.get = "$1\r\nx\r\n"};
         struct fake_redis from, to;
@@ -467,7 +467,7 @@ static void test_moved_stays(void **state)
 }
 
 /* A node that has lost its cluster, and says nonsense, doesn't make us forget it. */
-static void test_slots_stay(void **state)
+TEST(test_slots_stay)
 {
         static const struct {
                 const char *later;
@@ -510,7 +510,7 @@ static void never_done(struct remote_io *io, void *data)
         fail_msg("a batch that wasn't taken was called back");
 }
 
-static void test_refusals(void **state)
+TEST(test_refusals)
 {
         struct iovec key = PIECE("key"), two[] = {PIECE("a"), PIECE("b")}, empty = PIECE("");
         struct iovec long_key = {NULL, REMOTE_KEY_MAX + 1}, value = PIECE("v"), none = PIECE("");
@@ -568,7 +568,7 @@ static void test_refusals(void **state)
         remote_close(s);
 }
 
-static void test_options(void **state)
+TEST(test_options)
 {
         const char *good = "127.0.0.1:1",
                    *bad[] = {"", "host", "host:", ":1", "host:0", "host:65536", "host:1x", "::1:1",
@@ -597,23 +597,4 @@ static void test_options(void **state)
                 assert_int_equal(remote_open(&rows[i], &s, why), -EINVAL);
                 assert_true(strlen(why) > 0);
         }
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_read),
-                TEST(test_read_too_long),
-                TEST(test_read_giant),
-                TEST(test_answers),
-                TEST(test_sent),
-                TEST(test_large_writes),
-                TEST(test_redirects),
-                TEST(test_moved_stays),
-                TEST(test_slots_stay),
-                TEST(test_refusals),
-                TEST(test_options),
-        };
-
-        return RUN_TESTS(tests);
 }

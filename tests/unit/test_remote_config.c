@@ -83,7 +83,7 @@ static int load(const struct scene *s, const char *text, struct config *ret, str
         return result;
 }
 
-static void test_all_of_it(void **state)
+TEST(test_all_of_it)
 {
         struct scene s = scene_new();
         struct remote_settings settings;
@@ -136,7 +136,7 @@ static void test_all_of_it(void **state)
 }
 
 /* Nothing but the addresses is needed, and what isn't said isn't there. */
-static void test_least(void **state)
+TEST(test_least)
 {
         struct scene s = scene_new();
         struct remote_settings settings;
@@ -159,7 +159,7 @@ static void test_least(void **state)
 
 #define A "addresses = h:1\n"
 
-static void test_refusals(void **state)
+TEST(test_refusals)
 {
         static const struct {
                 const char *text;
@@ -203,7 +203,7 @@ static void test_refusals(void **state)
         scene_free(&s);
 }
 
-static void test_secrets_that_are_none(void **state)
+TEST(test_secrets_that_are_none)
 {
         struct scene s = scene_new();
         struct config c;
@@ -221,7 +221,7 @@ static void test_secrets_that_are_none(void **state)
         scene_free(&s);
 }
 
-static void test_too_many(void **state)
+TEST(test_too_many)
 {
         struct scene s = scene_new();
         char text[64 * (CONFIG_REMOTES_MAX + 1)] = "";
@@ -240,7 +240,7 @@ static void test_too_many(void **state)
 }
 
 /* A drop-in replaces what the file says, and the command line both. */
-static void test_layers(void **state)
+TEST(test_layers)
 {
         struct scene s = scene_new();
         const char *const overrides[] = {"remote.r.connections=3"};
@@ -266,18 +266,4 @@ static void test_layers(void **state)
         free(drop_in);
         free(dir);
         scene_free(&s);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_all_of_it),
-                TEST(test_least),
-                TEST(test_refusals),
-                TEST(test_secrets_that_are_none),
-                TEST(test_too_many),
-                TEST(test_layers),
-        };
-
-        return RUN_TESTS(tests);
 }

@@ -64,7 +64,7 @@ static struct remote_store *known_store(struct fake_redis *e)
 /* ---- time -------------------------------------------------------------------------------------
  */
 
-static void test_deadline(void **state)
+TEST(test_deadline)
 {
         uint8_t value[200];
         struct iovec iov = {value, sizeof(value)};
@@ -105,7 +105,7 @@ static bool answer_late(
         return true;
 }
 
-static void test_late_answer(void **state)
+TEST(test_late_answer)
 {
         char late[5] = "", good[5] = "";
         struct iovec iov = {late, 4};
@@ -130,7 +130,7 @@ static void test_late_answer(void **state)
 /* ---- connections that fail --------------------------------------------------------------------
  */
 
-static void test_losses(void **state)
+TEST(test_losses)
 {
         static const struct {
                 const char *key;
@@ -174,7 +174,7 @@ static void test_losses(void **state)
         fake_redis_stop(&e);
 }
 
-static void test_breaker(void **state)
+TEST(test_breaker)
 {
         struct remote_summary summary;
         uint64_t started, opened;
@@ -220,7 +220,7 @@ static void test_breaker(void **state)
 
 /* A node that takes connections, and says nothing: each attempt costs a deadline, until it has been
  * silent for so long that its breaker opens. */
-static void test_stopped(void **state)
+TEST(test_stopped)
 {
         struct remote_store *s;
         struct fake_redis e;
@@ -246,7 +246,7 @@ static void test_stopped(void **state)
 
 /* How long a node may be silent is the remote's to say. What it owes ends then, and nothing that
  * waits for a long time. */
-static void test_silent(void **state)
+TEST(test_silent)
 {
         enum { SILENCE_MSEC = 100 };
         const char *address;
@@ -286,7 +286,7 @@ static void test_silent(void **state)
 }
 
 /* Nobody answers when it connects: a socket whose queue of connections is full. */
-static void test_unreachable(void **state)
+TEST(test_unreachable)
 {
         struct sockaddr_in address = {
                 .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -335,7 +335,7 @@ static void loopback_set(bool is_up)
 
 /* The link goes down, and nobody says so: what was sent isn't acknowledged. It is found out long
  * before the deadline, also by what is asked for slots. */
-static void test_cut_off(void **state)
+TEST(test_cut_off)
 {
         int old_net = open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC);
         const char *address;
@@ -388,7 +388,7 @@ static bool answer_wrong_pass(
         return true;
 }
 
-static void test_wrong_secret(void **state)
+TEST(test_wrong_secret)
 {
         const char *address;
         struct remote_options options = {.addresses = &address,
@@ -427,7 +427,7 @@ static bool answer_nothing(
 
 /* The time for a connection to stand is one for all of it: a server that accepts, and never answers
  * AUTH, is given up as soon as one that can't be reached. */
-static void test_silent_secret(void **state)
+TEST(test_silent_secret)
 {
         const char *address;
         struct remote_options options = {
@@ -454,7 +454,7 @@ static void test_silent_secret(void **state)
 /* ---- cancelling -------------------------------------------------------------------------------
  */
 
-static void test_cancel(void **state)
+TEST(test_cancel)
 {
         uint8_t value[5];
         struct iovec iov = {value, sizeof(value)};
@@ -501,7 +501,7 @@ static bool answer_in_parts(
 }
 
 /* Nothing is received any more into what was taken back. */
-static void test_taken_back_halfway(void **state)
+TEST(test_taken_back_halfway)
 {
         uint8_t value[10], other[5];
         struct iovec iov = {value, sizeof(value)};
@@ -531,7 +531,7 @@ static void test_taken_back_halfway(void **state)
 }
 
 /* Nor after a deadline. The connection stays, and what is left of the value is nobody's. */
-static void test_late_halfway(void **state)
+TEST(test_late_halfway)
 {
         const char *address;
         struct remote_options options = {
@@ -582,7 +582,7 @@ static int work_long(const struct remote_op *op, void *data)
 }
 
 /* Who takes it back waits for that. */
-static void test_taken_back_while_worked_on(void **state)
+TEST(test_taken_back_while_worked_on)
 {
         struct iovec key = PIECE("key"), iov = {malloc(5), 5};
         struct remote_io *io = remote_io_new(1);
@@ -646,12 +646,12 @@ static void end_write(bool is_late)
         fake_redis_stop(&e);
 }
 
-static void test_cancel_write(void **state)
+TEST(test_cancel_write)
 {
         end_write(false);
 }
 
-static void test_late_write(void **state)
+TEST(test_late_write)
 {
         end_write(true);
 }
@@ -682,7 +682,7 @@ static struct remote_io *hang_new(uint32_t n, struct iovec *key, unsigned *n_can
 }
 
 /* As many as may be wait; the end comes to all of them. */
-static void test_busy_and_close(void **state)
+TEST(test_busy_and_close)
 {
         struct iovec key = PIECE("hang");
         struct remote_options options = {.n_addresses = 1, .max_ops = 500};
@@ -713,7 +713,7 @@ static void test_busy_and_close(void **state)
         fake_redis_stop(&e);
 }
 
-static void test_window(void **state)
+TEST(test_window)
 {
         static uint8_t value[1 << 20];
         struct iovec iov = {value, sizeof(value)};
@@ -741,7 +741,7 @@ static void test_window(void **state)
                 assert_int_equal(ones[i].result, -ECANCELED);
 }
 
-static void test_names(void **state)
+TEST(test_names)
 {
         struct remote_store *s;
         struct fake_redis e;
@@ -765,31 +765,4 @@ static void test_names(void **state)
         s = store_open_at("nowhere.invalid:1");
         assert_int_equal(one_call(s, REMOTE_PROBE, "key", NULL, 0, &o), -EAGAIN);
         remote_close(s);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_deadline),
-                TEST(test_late_answer),
-                TEST(test_losses),
-                TEST(test_breaker),
-                TEST(test_stopped),
-                TEST(test_silent),
-                TEST(test_unreachable),
-                TEST(test_cut_off),
-                TEST(test_wrong_secret),
-                TEST(test_silent_secret),
-                TEST(test_cancel),
-                TEST(test_taken_back_halfway),
-                TEST(test_late_halfway),
-                TEST(test_taken_back_while_worked_on),
-                TEST(test_cancel_write),
-                TEST(test_late_write),
-                TEST(test_busy_and_close),
-                TEST(test_window),
-                TEST(test_names),
-        };
-
-        return RUN_TESTS(tests);
 }

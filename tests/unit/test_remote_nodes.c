@@ -44,7 +44,7 @@ static bool is_known(const struct remote_store *s, const char *name)
         return false;
 }
 
-static void test_addresses(void **state)
+TEST(test_addresses)
 {
         static const struct {
                 const char *text, *host;
@@ -72,7 +72,7 @@ static void test_addresses(void **state)
 }
 
 /* A name that leads to another address again and again doesn't fill the table. */
-static void test_many_seeds(void **state)
+TEST(test_many_seeds)
 {
         struct remote_store *s = store_make();
         struct slot_table *table = calloc(1, sizeof(*table));
@@ -100,7 +100,7 @@ static void test_many_seeds(void **state)
 }
 
 /* Where nodes are all in use there is no place, and what doesn't fit isn't believed. */
-static void test_no_place(void **state)
+TEST(test_no_place)
 {
         struct remote_store *s = store_make();
         struct slot_table *table = calloc(1, sizeof(*table));
@@ -132,7 +132,7 @@ static void test_no_place(void **state)
 
 /* What it may come to take follows the nodes that are known, and what isn't listed any more counts
  * while it is connected. */
-static void test_descriptors(void **state)
+TEST(test_descriptors)
 {
         struct slot_table *table = calloc(1, sizeof(*table));
         struct remote_store *s = store_make();
@@ -159,7 +159,7 @@ static void test_descriptors(void **state)
 }
 
 /* As many as it takes: threads, and a connection of each to a server. */
-static void test_counts_what_it_takes(void **state)
+TEST(test_counts_what_it_takes)
 {
         int before = fd_count_open();
         struct remote_store *s = store_open_at("127.0.0.1:1");
@@ -171,7 +171,7 @@ static void test_counts_what_it_takes(void **state)
 }
 
 /* Without memory nothing is begun, and nothing is left behind. */
-static void test_no_memory(void **state)
+TEST(test_no_memory)
 {
         const char *const addresses[] = {"127.0.0.1:1", "[::1]:1"};
         const struct remote_options options = {.addresses = addresses,
@@ -195,7 +195,7 @@ static void test_no_memory(void **state)
         }
 }
 
-static void test_no_memory_for_a_batch(void **state)
+TEST(test_no_memory_for_a_batch)
 {
         struct remote_store *s = store_open_at("127.0.0.1:1");
         struct iovec key = PIECE("key");
@@ -220,19 +220,4 @@ static void test_no_memory_for_a_batch(void **state)
                         remote_io_free(io);
         }
         remote_close(s);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_addresses),
-                TEST(test_many_seeds),
-                TEST(test_no_place),
-                TEST(test_descriptors),
-                TEST(test_counts_what_it_takes),
-                TEST(test_no_memory),
-                TEST(test_no_memory_for_a_batch),
-        };
-
-        return RUN_TESTS(tests);
 }

@@ -288,7 +288,7 @@ static struct remote_store *open_narrow(const struct server *server, const char 
 
 /* One node sends so much that its thread could do nothing else. What is asked of another one by
  * that thread ends in time, and what is taken back is let go of. */
-static void test_trickle(void **state)
+TEST(test_trickle)
 {
         static uint8_t value[TRICKLE_BYTES];
         struct iovec iov = {value, sizeof(value)}, small = {(uint8_t[8]){0}, 8};
@@ -345,7 +345,7 @@ static void test_trickle(void **state)
  */
 
 /* What TLS has read, and wasn't asked for before others had their turn, isn't forgotten. */
-static void test_turns(void **state)
+TEST(test_turns)
 {
         static uint8_t value[1 << 20];
         char ca[256], key[32];
@@ -375,7 +375,7 @@ static void test_turns(void **state)
 }
 
 /* A server that wants to negotiate again isn't heard: the certificate that was verified counts. */
-static void test_negotiated_once(void **state)
+TEST(test_negotiated_once)
 {
         char ca[256], value[6] = "";
         const char *dir = test_dir_make();
@@ -419,7 +419,7 @@ static void serve_requests(struct server *s, int fd)
 }
 
 /* It ends when it has to, whatever comes meanwhile. */
-static void test_endless_handshake(void **state)
+TEST(test_endless_handshake)
 {
         const char *address;
         struct remote_options options = {.addresses = &address, .n_addresses = 1, .is_tls = true};
@@ -444,13 +444,6 @@ static void test_endless_handshake(void **state)
 
 int main(void)
 {
-        const struct CMUnitTest tests[] = {
-                TEST(test_trickle),
-                TEST(test_turns),
-                TEST(test_negotiated_once),
-                TEST(test_endless_handshake),
-        };
-
         signal(SIGPIPE, SIG_IGN); /* OpenSSL writes to sockets whose other end may have gone */
-        return RUN_TESTS(tests);
+        return test_run_all(NULL, NULL);
 }

@@ -78,7 +78,7 @@ static int work_once(enum remote_kind kind, bool asks_first, struct worked *w, c
         return result;
 }
 
-static void test_written(void **state)
+TEST(test_written)
 {
         const char *const ok[] = {"+OK\r\n"}, *const there[] = {":1\r\n"},
                           *const absent[] = {":0\r\n", "+OK\r\n"}, *const none[] = {NULL};
@@ -102,7 +102,7 @@ static void test_written(void **state)
         assert_int_equal(w.n, 1);
 }
 
-static void test_read(void **state)
+TEST(test_read)
 {
         const char *const two[] = {"$2\r\nxy\r\n"}, *const null[] = {"$-1\r\n"},
                           *const more[] = {"$4\r\nxyzz\r\n"};
@@ -123,7 +123,7 @@ static void test_read(void **state)
 }
 
 /* What is sent again, to another node, isn't worked on again. */
-static void test_redirected(void **state)
+TEST(test_redirected)
 {
         char moved[64], value[3];
         const char *first[] = {moved}, *second[] = {"+OK\r\n"};
@@ -137,15 +137,4 @@ static void test_redirected(void **state)
         assert_string_equal(p.records[0].text, "SET {a}1 ABC PX 1500;");
         assert_string_equal(p.records[1].text, "SET {a}1 ABC PX 1500;");
         assert_int_equal(w.n, 1);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_written),
-                TEST(test_read),
-                TEST(test_redirected),
-        };
-
-        return RUN_TESTS(tests);
 }

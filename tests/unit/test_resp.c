@@ -119,7 +119,7 @@ static const struct {
                 "*1@0.0 *1@1.0 *1@2.0 *1@3.0 *1@4.0 *1@5.0 *1@6.0 *1@7.0 :1 ;", 1},
 };
 
-static void test_good(void **state)
+TEST(test_good)
 {
         struct story s;
         unsigned n;
@@ -170,7 +170,7 @@ static const struct {
         {">1\r\n", -EPROTO},
 };
 
-static void test_bad(void **state)
+TEST(test_bad)
 {
         struct story s;
         unsigned n;
@@ -183,7 +183,7 @@ static void test_bad(void **state)
 }
 
 /* A line that has no end is refused once it is too long, and not kept for ever. */
-static void test_long_line(void **state)
+TEST(test_long_line)
 {
         char line[RESP_LINE_MAX + 3];
         struct resp_parser p;
@@ -209,7 +209,7 @@ static void test_long_line(void **state)
 }
 
 /* Arrays of arrays: each is within its bound, and all of them together aren't. */
-static void test_many_tokens(void **state)
+TEST(test_many_tokens)
 {
         char head[32];
         struct resp_parser p;
@@ -232,7 +232,7 @@ static void test_many_tokens(void **state)
 }
 
 /* Whatever comes, in whatever pieces: the same is made of it. */
-static void test_random(void **state)
+TEST(test_random)
 {
         static const char letters[] = "+-:$*0123456789\r\n\r\n\r\nab";
 
@@ -265,7 +265,7 @@ static void put_request(struct resp_writer *w)
         resp_put_word(w, "");
 }
 
-static void test_requests(void **state)
+TEST(test_requests)
 {
         static const char expected[] =
                 "*5\r\n$3\r\nSET\r\n$3\r\na\0b\r\n$0\r\n\r\n$20\r\n18446744073709551615\r\n$0\r\n"
@@ -287,7 +287,7 @@ static void test_requests(void **state)
         free(data);
 }
 
-static void test_command(void **state)
+TEST(test_command)
 {
         static const char expected[] = "*2\r\n$7\r\nCLUSTER\r\n$5\r\nSLOTS\r\n";
         const char *const words[] = {"CLUSTER", "SLOTS", NULL};
@@ -298,19 +298,4 @@ static void test_command(void **state)
         assert_int_equal(len, sizeof(expected) - 1);
         assert_memory_equal(text, expected, len);
         free(text);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_good),
-                TEST(test_bad),
-                TEST(test_long_line),
-                TEST(test_many_tokens),
-                TEST(test_random),
-                TEST(test_requests),
-                TEST(test_command),
-        };
-
-        return RUN_TESTS(tests);
 }

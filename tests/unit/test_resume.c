@@ -6,7 +6,7 @@
 /* ---- it goes on -------------------------------------------------------------------------------
  */
 
-static void test_goes_on(void **state)
+TEST(test_goes_on)
 {
         struct scene *s = start("[tenant a]\n");
         struct client *c = connect_worker(s, getpid()), *again;
@@ -49,7 +49,7 @@ static void test_goes_on(void **state)
 }
 
 /* A namespace that it was never told is open is closed; sets that aren't there are told. */
-static void test_undone(void **state)
+TEST(test_undone)
 {
         struct scene *s = start("[tenant a]\n");
         struct client *c = connect_worker(s, getpid());
@@ -68,7 +68,7 @@ static void test_undone(void **state)
 }
 
 /* What is asked for again isn't done again. */
-static void test_once(void **state)
+TEST(test_once)
 {
         struct scene *s = start("[tenant a]\n");
         struct client *c = connect_worker(s, getpid()), *mate;
@@ -111,7 +111,7 @@ static void test_once(void **state)
 }
 
 /* Descriptors whose reply was lost are sent again. */
-static void test_segments_again(void **state)
+TEST(test_segments_again)
 {
         struct scene *s = start("[tenant a]\n");
         struct client *c = connect_client(&s->w, getpid(), NULL);
@@ -135,7 +135,7 @@ static void test_segments_again(void **state)
 }
 
 /* A segment that can't be opened isn't kept, and can be asked for again. */
-static void test_segment_without_descriptors(void **state)
+TEST(test_segment_without_descriptors)
 {
         struct scene *s = start("[tenant a]\n");
         struct client *c = connect_client(&s->w, getpid(), NULL);
@@ -172,7 +172,7 @@ static void expect_lost(struct scene *s, struct client *c)
         assert_true(attach_find(peer_of(&s->w, c)->member, NS_ID)->pins_lost);
 }
 
-static void test_segments_lost(void **state)
+TEST(test_segments_lost)
 {
         Kvlease__V1__ShmOpenRequest open = KVLEASE__V1__SHM_OPEN_REQUEST__INIT;
         Kvlease__V1__NsShareRequest share = KVLEASE__V1__NS_SHARE_REQUEST__INIT;
@@ -199,7 +199,7 @@ static void test_segments_lost(void **state)
 }
 
 /* It is told of a recall that came while it was away. */
-static void test_told_again(void **state)
+TEST(test_told_again)
 {
         struct scene *s = start("[tenant a]\n");
         struct client *c = connect_worker(s, getpid());
@@ -218,7 +218,7 @@ static void test_told_again(void **state)
         end(s);
 }
 /* Of one that begins while it says what it has mapped: it may not have that set any more. */
-static void test_told_when_resumed(void **state)
+TEST(test_told_when_resumed)
 {
         struct scene *s = start("[tenant a]\n");
         struct client *c = connect_worker(s, getpid());
@@ -238,7 +238,7 @@ static void test_told_when_resumed(void **state)
 /* ---- who may not ------------------------------------------------------------------------------
  */
 
-static void test_forged(void **state)
+TEST(test_forged)
 {
         pid_t other = start_process(); /* before there are connections that it would inherit */
         struct scene *s = start("[tenant a]\n[tenant b]\n");
@@ -275,7 +275,7 @@ static void test_forged(void **state)
         end(s);
 }
 
-static void test_after_bye(void **state)
+TEST(test_after_bye)
 {
         struct scene *s = start("[tenant a]\n");
         struct client *c = connect_worker(s, getpid());
@@ -289,7 +289,7 @@ static void test_after_bye(void **state)
 }
 
 /* Its process has exited: whoever has the number now isn't it. */
-static void test_exited(void **state)
+TEST(test_exited)
 {
         struct scene *s = start("[tenant a]\n");
         pid_t pid = start_process();
@@ -310,7 +310,7 @@ static void test_exited(void **state)
         end(s);
 }
 
-static void test_bad_requests(void **state)
+TEST(test_bad_requests)
 {
         struct scene *s = start("[tenant a]\n");
         struct client *c = connect_worker(s, getpid());
@@ -333,7 +333,7 @@ static void test_bad_requests(void **state)
 }
 
 /* Until the process has proven itself nothing happens. */
-static void test_challenge(void **state)
+TEST(test_challenge)
 {
         struct scene *s = start("[daemon]\nliveness = challenge\n[tenant a]\n");
         Kvlease__V1__AuthRequest auth = KVLEASE__V1__AUTH_REQUEST__INIT;
@@ -370,7 +370,7 @@ static void test_challenge(void **state)
  */
 
 /* Who is away is told, once, of a member that left meanwhile. */
-static void test_mate_left(void **state)
+TEST(test_mate_left)
 {
         pid_t other = start_process();
         struct scene *s = start("[tenant a]\n");
@@ -398,22 +398,5 @@ static void test_mate_left(void **state)
 
 int main(void)
 {
-        static const struct CMUnitTest tests[] = {
-                TEST(test_goes_on),
-                TEST(test_undone),
-                TEST(test_once),
-                TEST(test_segments_again),
-                TEST(test_segments_lost),
-                TEST(test_segment_without_descriptors),
-                TEST(test_told_again),
-                TEST(test_told_when_resumed),
-                TEST(test_forged),
-                TEST(test_after_bye),
-                TEST(test_exited),
-                TEST(test_bad_requests),
-                TEST(test_challenge),
-                TEST(test_mate_left),
-        };
-
-        return cmocka_run_group_tests(tests, world_warm_up, NULL);
+        return test_run_all(world_warm_up, NULL);
 }

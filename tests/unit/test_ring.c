@@ -47,7 +47,7 @@ static void take(struct world *w, uint32_t n, uint64_t *number)
         }
 }
 
-static void test_batches(void **state)
+TEST(test_batches)
 {
         uint64_t n_in = 0, n_out = 0;
         struct shm_submission s;
@@ -76,7 +76,7 @@ static bool touch_wakes(struct world *w)
         return wakes;
 }
 
-static void test_full_ring(void **state)
+TEST(test_full_ring)
 {
         const struct shm_submission touch = {.op = SHM_OP_TOUCH};
         uint64_t n_in = 0, n_out = 0;
@@ -113,7 +113,7 @@ static void test_full_ring(void **state)
         world_close(&w);
 }
 
-static void test_doorbells(void **state)
+TEST(test_doorbells)
 {
         struct shm_submission s;
         struct world w;
@@ -136,7 +136,7 @@ static void test_doorbells(void **state)
         world_close(&w);
 }
 
-static void test_completions(void **state)
+TEST(test_completions)
 {
         struct shm_completion got[3];
         uint64_t n_in = 0, n_out = 0;
@@ -194,7 +194,7 @@ static void *submit_batches(void *data)
 }
 
 /* Batches stay together, in the order of their thread. */
-static void test_submitters(void **state)
+TEST(test_submitters)
 {
         struct submitter submitters[N_SUBMITTERS];
         uint64_t n_seen[N_SUBMITTERS] = {0};
@@ -295,7 +295,7 @@ static void script_slow(struct fake_peer *p)
 }
 
 /* The ring fills up; what doesn't fit it gets its turn; a hint is refused. */
-static void test_daemon_that_is_slow(void **state)
+TEST(test_daemon_that_is_slow)
 {
         static uint8_t keys[3000 * KVL_KEY_BYTES];
         static uint32_t pages[3000];
@@ -344,7 +344,7 @@ static void script_late(struct fake_peer *p)
 }
 
 /* Nobody waits any more when it is published: the pins go. */
-static void test_late_completions(void **state)
+TEST(test_late_completions)
 {
         const uint32_t pages[] = {1, 2, 3};
         uint32_t found[3], n = 99;
@@ -439,7 +439,7 @@ static void script_lie(struct fake_peer *p)
         fake_expect_end(p);
 }
 
-static void test_lies(void **state)
+TEST(test_lies)
 {
         void (*const lies[])(struct fake_peer * p, const struct shm_submission *first) = {
                 lie_unknown, lie_order, lie_other_page, lie_beyond, lie_status, lie_after_failure,
@@ -490,7 +490,7 @@ static void script_dies(struct fake_peer *p)
 }
 
 /* What it completed before counts. What it granted ahead can't be published any more. */
-static void test_daemon_that_dies(void **state)
+TEST(test_daemon_that_dies)
 {
         const uint32_t pages[] = {1, 2};
         uint8_t keys[2 * KVL_KEY_BYTES];
@@ -525,7 +525,7 @@ static void script_dies_of_duplicate(struct fake_peer *p)
 }
 
 /* Its page has to be mapped, and asking for that finds the connection broken. */
-static void test_daemon_that_dies_of_a_duplicate(void **state)
+TEST(test_daemon_that_dies_of_a_duplicate)
 {
         const uint32_t pages[] = {1, 2};
         uint8_t keys[2 * KVL_KEY_BYTES];
@@ -609,7 +609,7 @@ static void with_and_without(fake_script script, unsigned flags, int uses_shm)
         fake_stop(&f);
 }
 
-static void test_who_shares(void **state)
+TEST(test_who_shares)
 {
         with_and_without(script_serve, 0, 1);
         with_and_without(script_old, 0, 0);
@@ -633,7 +633,7 @@ static void script_without_fd(struct fake_peer *p)
         fake_expect_end(p);
 }
 
-static void test_segment_that_is_missing(void **state)
+TEST(test_segment_that_is_missing)
 {
         struct kvl_conn *conn;
         struct fake f;
@@ -663,7 +663,7 @@ static void script_report(struct fake_peer *p)
         fake_serve(p);
 }
 
-static void test_report(void **state)
+TEST(test_report)
 {
         struct kvl_layout layout = test_layout(1, 64);
         static uint32_t pages[4100];
@@ -683,25 +683,4 @@ static void test_report(void **state)
         assert_int_equal(n, 12);
         kvl_disconnect(conn);
         fake_stop(&f);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_batches),
-                TEST(test_full_ring),
-                TEST(test_doorbells),
-                TEST(test_completions),
-                TEST(test_submitters),
-                TEST(test_daemon_that_is_slow),
-                TEST(test_late_completions),
-                TEST(test_lies),
-                TEST(test_daemon_that_dies),
-                TEST(test_daemon_that_dies_of_a_duplicate),
-                TEST(test_who_shares),
-                TEST(test_segment_that_is_missing),
-                TEST(test_report),
-        };
-
-        return RUN_TESTS(tests);
 }

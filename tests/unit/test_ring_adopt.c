@@ -168,7 +168,7 @@ static void kill_and_go_on(const char *point, unsigned pass)
         fd_close(fd);
 }
 
-static void test_killed(void **state)
+TEST(test_killed)
 {
         static const char *const each[] = {"completion-before", "cursor-before-copy",
                 "cursor-before-turn", "cursor-after-turn"};
@@ -185,7 +185,7 @@ static void test_killed(void **state)
 }
 
 /* Killed again and again, also while it takes over. */
-static void test_killed_often(void **state)
+TEST(test_killed_often)
 {
         static const char *const points[] = {"cursor-before-turn", "ring-adopt-before",
                 "completion-before", "ring-adopt-between", "cursor-before-copy", "ring-adopt-after",
@@ -212,7 +212,7 @@ static void test_killed_often(void **state)
 }
 
 /* The shared words are the daemon's only by agreement. */
-static void test_hostile_words(void **state)
+TEST(test_hostile_words)
 {
         struct shm_client *shm;
         int fd = make_segment(N_ENTRIES, &shm);
@@ -251,7 +251,7 @@ static void test_hostile_words(void **state)
 }
 
 /* Completions that it took while the daemon was away make room. */
-static void test_taken_meanwhile(void **state)
+TEST(test_taken_meanwhile)
 {
         struct shm_client *shm;
         int fd = make_segment(0, &shm);
@@ -274,14 +274,7 @@ static void test_taken_meanwhile(void **state)
 
 int main(void)
 {
-        static const struct CMUnitTest tests[] = {
-                TEST(test_killed),
-                TEST(test_killed_often),
-                TEST(test_hostile_words),
-                TEST(test_taken_meanwhile),
-        };
-
         scene = map_shared(-1, sizeof(*scene));
         list_init(&member.attachments);
-        return RUN_TESTS(tests);
+        return test_run_all(NULL, NULL);
 }

@@ -63,7 +63,7 @@ static void assert_run(const struct world *w, uint32_t first, uint32_t n)
                 assert_int_equal(w->pages[i], first + i);
 }
 
-static void test_fresh_sets(void **state)
+TEST(test_fresh_sets)
 {
         struct world w;
 
@@ -79,7 +79,7 @@ static void test_fresh_sets(void **state)
 }
 
 /* The shortest one that is long enough; in the list of its set it is anywhere. */
-static void test_best_fit(void **state)
+TEST(test_best_fit)
 {
         struct world w;
 
@@ -101,7 +101,7 @@ static void test_best_fit(void **state)
         end(&w);
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
         struct world w;
 
@@ -122,7 +122,7 @@ static void test_refused(void **state)
 }
 
 /* It isn't waited for: what comes free needn't be a run. */
-static void test_no_queue(void **state)
+TEST(test_no_queue)
 {
         struct tenant_attrs attrs;
         struct world w;
@@ -138,7 +138,7 @@ static void test_no_queue(void **state)
         end(&w);
 }
 
-static void test_degraded(void **state)
+TEST(test_degraded)
 {
         struct tenant_attrs attrs;
         struct world w;
@@ -160,7 +160,7 @@ static void test_degraded(void **state)
 }
 
 /* Where the free pages are none, a set is bound for it; and goes again where it was for nothing. */
-static void test_set_for_it(void **state)
+TEST(test_set_for_it)
 {
         struct world w;
 
@@ -180,7 +180,7 @@ static void test_set_for_it(void **state)
         end(&w);
 }
 
-static void test_preferred(void **state)
+TEST(test_preferred)
 {
         static const uint32_t longest[] = {1, 2, 3, 4, 8, 9, 10, 11, 14, 15};
         struct world w;
@@ -206,7 +206,7 @@ static void test_preferred(void **state)
 }
 
 /* Of a set that is taken back nothing is granted, and no run goes over it. */
-static void test_cut_off(void **state)
+TEST(test_cut_off)
 {
         struct run run;
         struct world w;
@@ -226,7 +226,7 @@ static void test_cut_off(void **state)
 }
 
 /* A search begins where the one before it was cut off, and goes through all the same. */
-static void test_begins_elsewhere(void **state)
+TEST(test_begins_elsewhere)
 {
         struct run run;
         struct world w;
@@ -252,7 +252,7 @@ static void test_begins_elsewhere(void **state)
 }
 
 /* As a list and as a bitmap, whatever comes and goes: fixture_check() compares them. */
-static void test_random(void **state)
+TEST(test_random)
 {
         uint32_t held[ALL], n_held = 0;
         uint64_t random = 88172645463325252u;
@@ -280,22 +280,4 @@ static void test_random(void **state)
         }
         assert_true(n_held > 0);
         end(&w);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_fresh_sets),
-                TEST(test_best_fit),
-                TEST(test_refused),
-                TEST(test_no_queue),
-                TEST(test_degraded),
-                TEST(test_set_for_it),
-                TEST(test_preferred),
-                TEST(test_cut_off),
-                TEST(test_begins_elsewhere),
-                TEST(test_random),
-        };
-
-        return RUN_TESTS(tests);
 }

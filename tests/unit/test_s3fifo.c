@@ -79,14 +79,14 @@ static void expect_evicted(struct cache *c, uint32_t node)
         assert_null(ops->check(c->policy));
 }
 
-static void test_found_by_name(void **state)
+TEST(test_found_by_name)
 {
         assert_ptr_equal(sim_policy_find("s3fifo"), &evict_s3fifo);
         assert_null(evict_find("s3fifo"));
 }
 
 /* One use is the paper's "not enough". */
-static void test_unused_goes_in_order_of_arrival(void **state)
+TEST(test_unused_goes_in_order_of_arrival)
 {
         struct cache c;
 
@@ -100,7 +100,7 @@ static void test_unused_goes_in_order_of_arrival(void **state)
         cache_deinit(&c);
 }
 
-static void test_used_twice_is_promoted(void **state)
+TEST(test_used_twice_is_promoted)
 {
         struct cache c;
 
@@ -129,7 +129,7 @@ static void fill_main(struct cache *c)
         expect_evicted(c, 8);
 }
 
-static void test_a_round_for_each_use(void **state)
+TEST(test_a_round_for_each_use)
 {
         struct cache c;
 
@@ -146,7 +146,7 @@ static void test_a_round_for_each_use(void **state)
         cache_deinit(&c);
 }
 
-static void test_main_is_spared_while_the_small_queue_is_large(void **state)
+TEST(test_main_is_spared_while_the_small_queue_is_large)
 {
         struct cache c;
 
@@ -165,7 +165,7 @@ static void test_main_is_spared_while_the_small_queue_is_large(void **state)
         cache_deinit(&c);
 }
 
-static void test_a_tenth_is_large(void **state)
+TEST(test_a_tenth_is_large)
 {
         struct cache c;
 
@@ -180,7 +180,7 @@ static void test_a_tenth_is_large(void **state)
         cache_deinit(&c);
 }
 
-static void test_who_comes_back_goes_to_the_main_queue(void **state)
+TEST(test_who_comes_back_goes_to_the_main_queue)
 {
         struct cache c;
 
@@ -236,13 +236,13 @@ static void expect_remembered(uint32_t max_ghosts, uint32_t n)
         cache_deinit(&c);
 }
 
-static void test_ghosts_are_bounded(void **state)
+TEST(test_ghosts_are_bounded)
 {
         expect_remembered(3, 3);
         expect_remembered(0, 8); /* as many as are in the main queue */
 }
 
-static void test_memory_is_bounded(void **state)
+TEST(test_memory_is_bounded)
 {
         const uint32_t n = 1 << 16;
         struct cache c;
@@ -256,7 +256,7 @@ static void test_memory_is_bounded(void **state)
 }
 
 /* Met while it is held: back where it was once it isn't. */
-static void test_held_node_is_passed(void **state)
+TEST(test_held_node_is_passed)
 {
         struct cache c;
 
@@ -278,7 +278,7 @@ static void test_held_node_is_passed(void **state)
 }
 
 /* 0 <- 1, 0 <- 2, all older than 3; let go of from the top. */
-static void test_inner_node_waits_for_its_last_child(void **state)
+TEST(test_inner_node_waits_for_its_last_child)
 {
         struct cache c;
 
@@ -297,7 +297,7 @@ static void test_inner_node_waits_for_its_last_child(void **state)
 }
 
 /* It is passed as it is held, loses its child, and is let go of. */
-static void test_passed_for_two_reasons(void **state)
+TEST(test_passed_for_two_reasons)
 {
         struct cache c;
 
@@ -317,7 +317,7 @@ static void test_passed_for_two_reasons(void **state)
         cache_deinit(&c);
 }
 
-static void test_moved_node_keeps_its_place(void **state)
+TEST(test_moved_node_keeps_its_place)
 {
         struct cache c;
 
@@ -331,7 +331,7 @@ static void test_moved_node_keeps_its_place(void **state)
         cache_deinit(&c);
 }
 
-static void test_reset_forgets_nodes_and_keeps_ghosts(void **state)
+TEST(test_reset_forgets_nodes_and_keeps_ghosts)
 {
         struct cache c;
 
@@ -347,7 +347,7 @@ static void test_reset_forgets_nodes_and_keeps_ghosts(void **state)
         cache_deinit(&c);
 }
 
-static void test_out_of_memory_changes_nothing(void **state)
+TEST(test_out_of_memory_changes_nothing)
 {
         struct cache c;
 
@@ -367,7 +367,7 @@ static void test_out_of_memory_changes_nothing(void **state)
         cache_deinit(&c);
 }
 
-static void test_check_finds_damage(void **state)
+TEST(test_check_finds_damage)
 {
         struct cache c;
 
@@ -380,7 +380,7 @@ static void test_check_finds_damage(void **state)
 }
 
 /* Let go of from the top, and the last one held: no event may lead to looking at all again. */
-static void test_long_chain_goes_in_linear_time(void **state)
+TEST(test_long_chain_goes_in_linear_time)
 {
         const uint32_t n = 500000;
         struct cache c;
@@ -404,29 +404,4 @@ static void test_long_chain_goes_in_linear_time(void **state)
         }
         cache_deinit(&c);
         alarm(0);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_found_by_name),
-                TEST(test_unused_goes_in_order_of_arrival),
-                TEST(test_used_twice_is_promoted),
-                TEST(test_a_round_for_each_use),
-                TEST(test_main_is_spared_while_the_small_queue_is_large),
-                TEST(test_a_tenth_is_large),
-                TEST(test_who_comes_back_goes_to_the_main_queue),
-                TEST(test_ghosts_are_bounded),
-                TEST(test_memory_is_bounded),
-                TEST(test_held_node_is_passed),
-                TEST(test_inner_node_waits_for_its_last_child),
-                TEST(test_passed_for_two_reasons),
-                TEST(test_moved_node_keeps_its_place),
-                TEST(test_reset_forgets_nodes_and_keeps_ghosts),
-                TEST(test_out_of_memory_changes_nothing),
-                TEST(test_check_finds_damage),
-                TEST(test_long_chain_goes_in_linear_time),
-        };
-
-        return RUN_TESTS(tests);
 }

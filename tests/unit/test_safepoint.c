@@ -674,13 +674,13 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 TEST_BOTH(test_vmm),
                 TEST_BOTH(test_ipc),
-                TEST(test_host_copies),
-                TEST(test_wrong_handles),
-                TEST(test_device_errors),
+                TEST_ROW(test_host_copies),
+                TEST_ROW(test_wrong_handles),
+                TEST_ROW(test_device_errors),
 #if !defined(__SANITIZE_THREAD__)
-                TEST(test_same_address),
+                TEST_ROW(test_same_address),
 #endif
-                TEST(test_no_address_left),
+                TEST_ROW(test_no_address_left),
                 TEST_BOTH(test_recall),
                 TEST_BOTH(test_recall_ipc),
                 TEST_BOTH(test_host_recall),

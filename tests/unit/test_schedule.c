@@ -21,7 +21,7 @@ static void parse(const char *text, struct schedule *s)
                 fail_msg("'%s': %s", text, err);
 }
 
-static void test_empty(void **state)
+TEST(test_empty)
 {
         struct schedule s = {.n = 7};
 
@@ -33,7 +33,7 @@ static void test_empty(void **state)
         assert_int_equal(s.n, 0);
 }
 
-static void test_spans(void **state)
+TEST(test_spans)
 {
         struct schedule s;
 
@@ -50,7 +50,7 @@ static void test_spans(void **state)
         assert_int_equal(s.spans[1].max_bytes, 9 * GIB / 2);
 }
 
-static void test_over_midnight(void **state)
+TEST(test_over_midnight)
 {
         struct schedule s;
 
@@ -65,7 +65,7 @@ static void test_over_midnight(void **state)
         assert_null(schedule_at(&s, at(22, 0) - 1));
 }
 
-static void test_whole_day_and_its_end(void **state)
+TEST(test_whole_day_and_its_end)
 {
         static const char *const whole[] = {
                 "00:00-24:00 1GiB", "00:00-00:00 1GiB", "07:15-07:15 1GiB"};
@@ -82,7 +82,7 @@ static void test_whole_day_and_its_end(void **state)
         assert_null(schedule_at(&s, 0));
 }
 
-static void test_first_counts(void **state)
+TEST(test_first_counts)
 {
         struct schedule s;
 
@@ -91,7 +91,7 @@ static void test_first_counts(void **state)
         assert_ptr_equal(schedule_at(&s, at(13, 0)), &s.spans[1]);
 }
 
-static void test_errors_name_the_span(void **state)
+TEST(test_errors_name_the_span)
 {
         static const struct {
                 const char *text, *words;
@@ -127,7 +127,7 @@ static void test_errors_name_the_span(void **state)
         }
 }
 
-static void test_at_most_so_many(void **state)
+TEST(test_at_most_so_many)
 {
         char text[512] = "00:00-01:00 1GiB", err[256];
         struct schedule s;
@@ -141,7 +141,7 @@ static void test_at_most_so_many(void **state)
         assert_non_null(strstr(err, "at most 8 spans"));
 }
 
-static void test_short_buffer(void **state)
+TEST(test_short_buffer)
 {
         struct schedule s;
         char err[8] = "xxxxxxx";
@@ -151,20 +151,4 @@ static void test_short_buffer(void **state)
         assert_int_equal(schedule_parse("x", &s, err, 7), -EINVAL);
         assert_string_equal(err, "span 1");
         assert_int_equal(err[7], 0);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_empty),
-                TEST(test_spans),
-                TEST(test_over_midnight),
-                TEST(test_whole_day_and_its_end),
-                TEST(test_first_counts),
-                TEST(test_errors_name_the_span),
-                TEST(test_at_most_so_many),
-                TEST(test_short_buffer),
-        };
-
-        return RUN_TESTS(tests);
 }

@@ -75,7 +75,7 @@ static void is_refused(const void *bytes, size_t n, mode_t mode, int error, cons
         scene_free(&s);
 }
 
-static void test_contents(void **state)
+TEST(test_contents)
 {
         is_read("abcd", 4, 0600, "abcd", 4);
         is_read("abcd\n", 5, 0600, "abcd", 4);
@@ -89,7 +89,7 @@ static void test_contents(void **state)
         is_refused("abcdefghijklmnopqrst", 20, 0600, -EINVAL, "has more than 8 bytes");
 }
 
-static void test_modes(void **state)
+TEST(test_modes)
 {
         is_read("abcd", 4, 0400, "abcd", 4);
         is_read("abcd", 4, 0640, "abcd", 4);
@@ -99,7 +99,7 @@ static void test_modes(void **state)
         is_refused("abcd", 4, 0660, -EACCES, "has mode 0660");
 }
 
-static void test_owner(void **state)
+TEST(test_owner)
 {
         struct scene s = scene_new("abcd", 4, 0600);
         struct secret got;
@@ -113,7 +113,7 @@ static void test_owner(void **state)
         scene_free(&s);
 }
 
-static void test_no_file(void **state)
+TEST(test_no_file)
 {
         struct scene s = scene_new("abcd", 4, 0600);
         char *other = test_path(s.dir, "other");
@@ -128,16 +128,4 @@ static void test_no_file(void **state)
         assert_int_equal(read_secret(other, &got, "is no regular file"), -EBADFD);
         free(other);
         scene_free(&s);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_contents),
-                TEST(test_modes),
-                TEST(test_owner),
-                TEST(test_no_file),
-        };
-
-        return RUN_TESTS(tests);
 }

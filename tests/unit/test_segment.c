@@ -485,7 +485,7 @@ static unsigned room_entries(const struct segment_room *room)
         return test_dir_count(path);
 }
 
-static void test_room(void **state)
+TEST(test_room)
 {
         sigset_t mask, mask_after;
         char *mounts = NULL, *mounts_after = NULL, *cwd = getcwd(NULL, 0), *cwd_after;
@@ -526,7 +526,7 @@ static void test_room(void **state)
 }
 
 /* Pages 1 and 3 of four are written to. */
-static void test_parts(void **state)
+TEST(test_parts)
 {
         struct segment_room room;
         struct segment s;
@@ -548,14 +548,14 @@ static void test_parts(void **state)
         segment_room_close(&room);
 }
 
-static void test_names(void **state)
+TEST(test_names)
 {
         assert_string_equal(segment_guard_name(SEGMENT_READ_ONLY_MOUNT), "read-only mount");
         assert_string_equal(segment_guard_name(SEGMENT_MEMFD), "memfd");
 }
 
 /* With too few descriptors left there is no mount, and no segment, and nothing left behind. */
-static void test_few_fds(void **state)
+TEST(test_few_fds)
 {
         struct segment_room room, spare;
         struct segment s;
@@ -678,7 +678,7 @@ static void check_errors(struct segment_room *room)
 static void (*const checks[])(struct segment_room *room) = {
         check_shares, check_sparse, check_fork, check_errors};
 
-static void test_mount(void **state)
+TEST(test_mount)
 {
         for (size_t i = 0; i < ARRAY_SIZE(checks); i++) {
                 struct segment_room room;
@@ -691,7 +691,7 @@ static void test_mount(void **state)
         }
 }
 
-static void test_memfd(void **state)
+TEST(test_memfd)
 {
         for (size_t i = 0; i < ARRAY_SIZE(checks); i++) {
                 struct segment_room room;
@@ -704,7 +704,7 @@ static void test_memfd(void **state)
 
 /* ---- who can write -------------------------------------------------------------------------- */
 
-static void test_mount_readers(void **state)
+TEST(test_mount_readers)
 {
         struct segment_room room;
         struct segment s;
@@ -718,7 +718,7 @@ static void test_mount_readers(void **state)
         segment_room_close(&room);
 }
 
-static void test_attempts_are_sound(void **state)
+TEST(test_attempts_are_sound)
 {
         struct segment_room room;
 
@@ -740,7 +740,7 @@ static void test_attempts_are_sound(void **state)
 }
 
 /* A memfd keeps other uids out, and its own not. */
-static void test_memfd_readers(void **state)
+TEST(test_memfd_readers)
 {
         static const struct attempt reopening = {"reopen", try_reopen, true};
         struct segment_room room;
@@ -755,21 +755,4 @@ static void test_memfd_readers(void **state)
                 print_message("skipped: readers of another uid need root to make\n");
         segment_free(&s);
         segment_room_close(&room);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_room),
-                TEST(test_names),
-                TEST(test_parts),
-                TEST(test_few_fds),
-                TEST(test_mount),
-                TEST(test_memfd),
-                TEST(test_mount_readers),
-                TEST(test_attempts_are_sound),
-                TEST(test_memfd_readers),
-        };
-
-        return RUN_TESTS(tests);
 }

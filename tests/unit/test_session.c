@@ -11,7 +11,7 @@
 #include "tests/unit/alloc-fail.h"
 #include "tests/unit/session-fixture.h"
 
-static void test_open(void **state)
+TEST(test_open)
 {
         struct fixture f;
         struct member *m, *other;
@@ -58,7 +58,7 @@ static void test_open(void **state)
         fixture_end(&f);
 }
 
-static void test_append(void **state)
+TEST(test_append)
 {
         struct fixture f;
         struct member *m;
@@ -143,7 +143,7 @@ static void move_page(struct attach *a, uint32_t handle, uint32_t index)
 
 /* Marks of ancestors (policy/ancestors.h) come, move, go and come again with the pages that have
  * them. */
-static void test_long_text(void **state)
+TEST(test_long_text)
 {
         const uint32_t n = 3 * ANCESTORS_STEP + 16, step = 16;
         uint64_t n_gone;
@@ -178,7 +178,7 @@ static void test_long_text(void **state)
         fixture_end(&f);
 }
 
-static void test_pins(void **state)
+TEST(test_pins)
 {
         struct session_page pages[4];
         struct member *m;
@@ -218,7 +218,7 @@ static void test_pins(void **state)
         fixture_end(&f);
 }
 
-static void test_eviction_moves_the_end(void **state)
+TEST(test_eviction_moves_the_end)
 {
         struct fixture f;
         struct member *m;
@@ -263,7 +263,7 @@ static void test_eviction_moves_the_end(void **state)
 }
 
 /* Of sessions that ended at one page each goes its own way, in whatever order. */
-static void test_many_end_at_one_page(void **state)
+TEST(test_many_end_at_one_page)
 {
         struct fixture f;
         struct member *m;
@@ -295,7 +295,7 @@ static void test_many_end_at_one_page(void **state)
         fixture_end(&f);
 }
 
-static void test_survives_its_clients(void **state)
+TEST(test_survives_its_clients)
 {
         struct fixture f;
         struct member *m, *n;
@@ -333,7 +333,7 @@ static void test_survives_its_clients(void **state)
 
 /* Pages that can't be found, of another text than that of the session: it doesn't end in its old
  * one. */
-static void test_lost_pages_of_another_text(void **state)
+TEST(test_lost_pages_of_another_text)
 {
         uint8_t keys[4 * KEY_BYTES];
         struct fixture f;
@@ -367,7 +367,7 @@ static void test_lost_pages_of_another_text(void **state)
         fixture_end(&f);
 }
 
-static void test_list(void **state)
+TEST(test_list)
 {
         const struct session *s;
         struct session_info info;
@@ -403,7 +403,7 @@ static void test_list(void **state)
 }
 
 /* A page that can't be found, because its set is being taken back: the session has it no more. */
-static void test_page_without_a_slot(void **state)
+TEST(test_page_without_a_slot)
 {
         uint8_t keys[2 * KEY_BYTES];
         struct fixture f;
@@ -447,7 +447,7 @@ static void tell(
         told.n++;
 }
 
-static void test_hints(void **state)
+TEST(test_hints)
 {
         struct evict_ops ops = evict_lru;
         uint8_t keys[3 * KEY_BYTES];
@@ -489,7 +489,7 @@ static void test_hints(void **state)
         fixture_end(&f);
 }
 
-static void test_no_memory(void **state)
+TEST(test_no_memory)
 {
         struct fixture f;
         struct member *m;
@@ -512,24 +512,4 @@ static void test_no_memory(void **state)
                 }
         member_free(m);
         fixture_end(&f);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_open),
-                TEST(test_append),
-                TEST(test_long_text),
-                TEST(test_pins),
-                TEST(test_eviction_moves_the_end),
-                TEST(test_many_end_at_one_page),
-                TEST(test_survives_its_clients),
-                TEST(test_lost_pages_of_another_text),
-                TEST(test_list),
-                TEST(test_page_without_a_slot),
-                TEST(test_hints),
-                TEST(test_no_memory),
-        };
-
-        return RUN_TESTS(tests);
 }

@@ -7,7 +7,7 @@
 #include "daemon/core/requests/invalidate.h"
 #include "tests/unit/session-fixture.h"
 
-static void test_drop(void **state)
+TEST(test_drop)
 {
         struct fixture f;
         struct member *m, *n;
@@ -50,7 +50,7 @@ static void test_drop(void **state)
         fixture_end(&f);
 }
 
-static void test_invalidation(void **state)
+TEST(test_invalidation)
 {
         struct ns_layout layout = test_layout();
         struct fixture f;
@@ -102,7 +102,7 @@ static void test_invalidation(void **state)
 }
 
 /* A client with the old version open can't use what was its. */
-static void test_old_version(void **state)
+TEST(test_old_version)
 {
         struct ns_layout layout = test_layout();
         struct fixture f;
@@ -125,7 +125,7 @@ static void test_old_version(void **state)
         fixture_end(&f);
 }
 
-static void test_expire(void **state)
+TEST(test_expire)
 {
         struct fixture f;
         struct member *m;
@@ -166,7 +166,7 @@ static void test_expire(void **state)
 
 /* The time that is returned is that of the one that goes first, also where a round takes several
  * calls and something happens to what it has passed. */
-static void test_expire_next(void **state)
+TEST(test_expire_next)
 {
         struct fixture f;
         struct member *m;
@@ -199,7 +199,7 @@ static void test_expire_next(void **state)
         fixture_end(&f);
 }
 
-static void test_purge(void **state)
+TEST(test_purge)
 {
         struct session_purge p;
         struct fixture f;
@@ -255,7 +255,7 @@ static void note_done(struct session_purge *p)
 }
 
 /* Those of all namespaces go, a slice of them a turn; who uses one meanwhile keeps it. */
-static void test_purge_in_slices(void **state)
+TEST(test_purge_in_slices)
 {
         struct session_purge p;
         struct attach *a, *b;
@@ -293,7 +293,7 @@ static void test_purge_in_slices(void **state)
 }
 
 /* Of one namespace; a text counts for as much as it takes; and the tenant may end before. */
-static void test_purge_ends_early(void **state)
+TEST(test_purge_ends_early)
 {
         struct session_purge p;
         struct attach *a, *b;
@@ -352,7 +352,7 @@ static void fill_tenant(struct member *m, struct attach *y)
         assert_non_null(strstr(d.text, "262144"));
 }
 
-static void test_limits(void **state)
+TEST(test_limits)
 {
         struct fixture f;
         struct member *m;
@@ -403,21 +403,4 @@ static void test_limits(void **state)
         fill_tenant(m, y);
         member_free(m);
         fixture_end(&f);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_drop),
-                TEST(test_invalidation),
-                TEST(test_old_version),
-                TEST(test_expire),
-                TEST(test_expire_next),
-                TEST(test_purge),
-                TEST(test_purge_in_slices),
-                TEST(test_purge_ends_early),
-                TEST(test_limits),
-        };
-
-        return RUN_TESTS(tests);
 }

@@ -56,7 +56,7 @@ static uint32_t begin_text(struct bench *w, unsigned n)
         return s;
 }
 
-static void test_ranges(void **state)
+TEST(test_ranges)
 {
         struct bench w;
         struct member *m;
@@ -99,7 +99,7 @@ static void test_ranges(void **state)
 }
 
 /* truncate_pages() of a session with several gaps: its last tokens go over them. */
-static void test_truncated_after(void **state)
+TEST(test_truncated_after)
 {
         struct bench w;
         uint32_t s = begin_text(&w, 12);
@@ -119,7 +119,7 @@ static void test_truncated_after(void **state)
 }
 
 /* Where the last range ends before the text does, the text ends there. */
-static void test_earlier_end(void **state)
+TEST(test_earlier_end)
 {
         struct bench w;
         uint32_t s = begin_text(&w, 10);
@@ -151,7 +151,7 @@ static void test_earlier_end(void **state)
 }
 
 /* A page stays as a whole where a range has one of its tokens. Ranges that meet are one. */
-static void test_whole_pages(void **state)
+TEST(test_whole_pages)
 {
         uint32_t s, page;
         struct bench w;
@@ -172,7 +172,7 @@ static void test_whole_pages(void **state)
         end(&w);
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
         static struct token_range many[TRUNCATION_RANGES_MAX + 1];
         struct bench w;
@@ -205,7 +205,7 @@ static void test_refused(void **state)
 }
 
 /* What was evicted may be named: nothing is kept of it. */
-static void test_lost(void **state)
+TEST(test_lost)
 {
         struct bench w;
         uint32_t s = begin_text(&w, 10);
@@ -232,7 +232,7 @@ static void test_lost(void **state)
 }
 
 /* Pages of others stay for them. */
-static void test_shared_pages(void **state)
+TEST(test_shared_pages)
 {
         struct bench w;
         uint32_t s = begin_text(&w, 8), t = open_session(w.a, "t");
@@ -249,7 +249,7 @@ static void test_shared_pages(void **state)
         end(&w);
 }
 
-static void test_no_memory(void **state)
+TEST(test_no_memory)
 {
         const struct token_range ranges[] = {PAGES(0, 2), PAGES(4, 5), PAGES(8, END)};
         struct bench w;
@@ -341,7 +341,7 @@ static void end_keeping(struct keeping *k)
 }
 
 /* For everybody it is as before until it is done. What leaves is let go of in slices, too. */
-static void test_slices(void **state)
+TEST(test_slices)
 {
         unsigned n_before = 0, n_after = 0;
         struct keeping k;
@@ -361,7 +361,7 @@ static void test_slices(void **state)
 }
 
 /* What leaves the tree meanwhile is the text's all the same, in its order. */
-static void test_evicted(void **state)
+TEST(test_evicted)
 {
         for (unsigned n_slices = 0; n_slices < 13; n_slices += 3) {
                 struct keeping k;
@@ -378,7 +378,7 @@ static void test_evicted(void **state)
 }
 
 /* A page of the head moves to another place. */
-static void test_moved(void **state)
+TEST(test_moved)
 {
         struct keeping k;
         uint32_t to;
@@ -396,7 +396,7 @@ static void test_moved(void **state)
 }
 
 /* Published to, or without the window that it had: it is as before, and is asked again. */
-static void test_called_off(void **state)
+TEST(test_called_off)
 {
         for (int is_lost = 0; is_lost < 2; is_lost++) {
                 struct keeping k;
@@ -425,7 +425,7 @@ static void test_called_off(void **state)
 }
 
 /* The window is lost when all of it has been seen: what stays is held already. */
-static void test_lost_late(void **state)
+TEST(test_lost_late)
 {
         struct keeping k;
 
@@ -441,7 +441,7 @@ static void test_lost_late(void **state)
 }
 
 /* Memory is needed: first the window goes, then what is held; the session ends up without one. */
-static void test_gives_way(void **state)
+TEST(test_gives_way)
 {
         struct keeping k;
 
@@ -462,7 +462,7 @@ static void test_gives_way(void **state)
 }
 
 /* A set of pages that it holds is recalled, while it walks or lets go of the old window. */
-static void test_recalled(void **state)
+TEST(test_recalled)
 {
         for (unsigned n_slices = 1; n_slices < 40; n_slices += 2) {
                 struct keeping k;
@@ -482,7 +482,7 @@ static void test_recalled(void **state)
 }
 
 /* The session goes in the middle, before it has changed and after that. */
-static void test_gone(void **state)
+TEST(test_gone)
 {
         for (unsigned n_slices = 1; n_slices < 40; n_slices += 2) {
                 struct keeping k;
@@ -504,28 +504,4 @@ static void test_gone(void **state)
                 assert_int_equal(k.w.ns->device.n_pages[PAGE_DETACHED], 0);
                 end_keeping(&k);
         }
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_ranges),
-                TEST(test_truncated_after),
-                TEST(test_earlier_end),
-                TEST(test_whole_pages),
-                TEST(test_refused),
-                TEST(test_lost),
-                TEST(test_shared_pages),
-                TEST(test_no_memory),
-                TEST(test_slices),
-                TEST(test_evicted),
-                TEST(test_moved),
-                TEST(test_called_off),
-                TEST(test_lost_late),
-                TEST(test_gives_way),
-                TEST(test_recalled),
-                TEST(test_gone),
-        };
-
-        return RUN_TESTS(tests);
 }

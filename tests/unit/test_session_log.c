@@ -7,7 +7,7 @@
 #include "tests/unit/alloc-fail.h"
 #include "tests/unit/session-log-fixture.h"
 
-static void test_off(void **state)
+TEST_BARE(test_off)
 {
         struct bench w;
 
@@ -21,7 +21,7 @@ static void test_off(void **state)
         end(&w);
 }
 
-static void test_restart(void **state)
+TEST_BARE(test_restart)
 {
         struct bench w;
         uint32_t s, t;
@@ -76,7 +76,7 @@ static void tell(struct session *s, bool is_done)
 }
 
 /* Other hosts know what a session is once they were told, and until it changes. */
-static void test_told(void **state)
+TEST_BARE(test_told)
 {
         struct bench w;
         uint32_t handle;
@@ -109,7 +109,7 @@ static void test_told(void **state)
 }
 
 /* What others have made of it is what others know; it isn't taken before they know it. */
-static void test_replaced(void **state)
+TEST_BARE(test_replaced)
 {
         struct bench w;
         uint8_t key[KEY_BYTES];
@@ -136,7 +136,7 @@ static void test_replaced(void **state)
 }
 
 /* A hint that there isn't is none, and nothing is believed that comes with it. */
-static void test_no_hint(void **state)
+TEST_BARE(test_no_hint)
 {
         struct bench w;
         struct session *s;
@@ -156,7 +156,7 @@ static void test_no_hint(void **state)
 }
 
 /* Where a page goes, the sessions that end there end at its parent. */
-static void test_ends(void **state)
+TEST_BARE(test_ends)
 {
         struct bench w;
         uint32_t s;
@@ -181,7 +181,7 @@ static void test_ends(void **state)
 }
 
 /* What the log says of a page's end counts where the page is gone, not where it is there. */
-static void test_page_first(void **state)
+TEST_BARE(test_page_first)
 {
         struct bench w;
         uint8_t key[KEY_BYTES];
@@ -197,7 +197,7 @@ static void test_page_first(void **state)
         end(&w);
 }
 
-static void test_windows(void **state)
+TEST_BARE(test_windows)
 {
         struct bench w;
         uint32_t s;
@@ -226,7 +226,7 @@ static void test_windows(void **state)
 }
 
 /* Windows with gaps: what is kept of one is written behind it. */
-static void test_keeps(void **state)
+TEST_BARE(test_keeps)
 {
         const struct token_range first[] = {
                 {0, 2 * PAGE_TOKENS}, {4 * PAGE_TOKENS, 8 * PAGE_TOKENS}, {160, TOKEN_RANGE_END}};
@@ -260,7 +260,7 @@ static void test_keeps(void **state)
 
 /* A text that is as long as any can be; and one of a daemon that let positions begin anew at 2^32:
  * what comes after that isn't there, and no position is less than nothing. */
-static void test_longest_text(void **state)
+TEST_BARE(test_longest_text)
 {
         const uint64_t most = (UINT64_C(1) << 32) - 8 * PAGE_TOKENS; /* page 7 ends at 2^32 */
         struct session_info info;
@@ -312,7 +312,7 @@ static void test_longest_text(void **state)
 }
 
 /* Windows give way in the order in which they were used. */
-static void test_window_order(void **state)
+TEST_BARE(test_window_order)
 {
         struct bench w;
         char id[2] = "a";
@@ -342,7 +342,7 @@ static void test_window_order(void **state)
 }
 
 /* That it is used is written at most once a second; nobody loses more than that. */
-static void test_used(void **state)
+TEST_BARE(test_used)
 {
         struct session_log *log;
         struct bench w;
@@ -374,7 +374,7 @@ static void test_used(void **state)
 }
 
 /* An invalidation ends them by the epoch alone. */
-static void test_epoch(void **state)
+TEST_BARE(test_epoch)
 {
         struct bench w;
         uint64_t n;
@@ -393,7 +393,7 @@ static void test_epoch(void **state)
         end(&w);
 }
 
-static void test_not_kept(void **state)
+TEST_BARE(test_not_kept)
 {
         struct bench w;
         struct detail d;
@@ -427,7 +427,7 @@ static void test_not_kept(void **state)
 /* ---- the two halves -------------------------------------------------------------------------- */
 
 /* Whatever is live, the log has at most twice as much, and what is copied meanwhile. */
-static void test_copies(void **state)
+TEST_BARE(test_copies)
 {
         uint64_t live, worst = 0, before, most_step = 0;
         struct session_log *log;
@@ -494,7 +494,7 @@ static void test_copies(void **state)
 }
 
 /* Where a half lacks room, all is copied at once: into the one that is begun, or anew. */
-static void test_full(void **state)
+TEST_BARE(test_full)
 {
         struct session_log *log;
         struct bench w;
@@ -565,7 +565,7 @@ static struct session *begin_truncation(struct bench *w, struct session_truncati
 
 /* Whenever it is that the daemon ends, the next one has it as before, and then all of it, whether
  * the log is copied meanwhile or other records come between. */
-static void test_long_window(void **state)
+TEST_BARE(test_long_window)
 {
         for (unsigned n_slices = 1;; n_slices += 37) {
                 struct session_truncation t;
@@ -619,7 +619,7 @@ static struct session *begin_keeping(struct bench *w, struct session_truncation 
         return s;
 }
 
-static void test_long_window_with_gaps(void **state)
+TEST_BARE(test_long_window_with_gaps)
 {
         for (unsigned n_slices = 1;; n_slices += 11) {
                 struct session_truncation t;
@@ -657,7 +657,7 @@ static void test_long_window_with_gaps(void **state)
 
 /* A session whose window was lost gets one that is made of its head. What was written of that is
  * of no session until the record that says so. */
-static void test_window_of_head(void **state)
+TEST_BARE(test_window_of_head)
 {
         struct token_range ranges[25];
         bool is_done = false;
@@ -691,7 +691,7 @@ static void test_window_of_head(void **state)
 }
 
 /* A copy takes it in pieces, while pages are published to it and leave it. */
-static void test_long_window_is_copied(void **state)
+TEST_BARE(test_long_window_is_copied)
 {
         struct session_truncation t;
         struct session_log *log;
@@ -731,7 +731,7 @@ static void test_long_window_is_copied(void **state)
 }
 
 /* It ends before all of it is copied; another one has its place, or nobody. */
-static void test_long_window_ends(void **state)
+TEST_BARE(test_long_window_ends)
 {
         for (int is_dropped = 0; is_dropped < 2; is_dropped++) {
                 struct session_truncation t;
@@ -762,33 +762,4 @@ static void test_long_window_ends(void **state)
                 assert_int_equal(sessions_count(w.ns), is_dropped ? 1 : 2);
                 end(&w);
         }
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_off),
-                cmocka_unit_test(test_restart),
-                cmocka_unit_test(test_told),
-                cmocka_unit_test(test_replaced),
-                cmocka_unit_test(test_no_hint),
-                cmocka_unit_test(test_ends),
-                cmocka_unit_test(test_page_first),
-                cmocka_unit_test(test_windows),
-                cmocka_unit_test(test_keeps),
-                cmocka_unit_test(test_longest_text),
-                cmocka_unit_test(test_window_order),
-                cmocka_unit_test(test_used),
-                cmocka_unit_test(test_epoch),
-                cmocka_unit_test(test_not_kept),
-                cmocka_unit_test(test_copies),
-                cmocka_unit_test(test_full),
-                cmocka_unit_test(test_long_window),
-                cmocka_unit_test(test_long_window_with_gaps),
-                cmocka_unit_test(test_window_of_head),
-                cmocka_unit_test(test_long_window_is_copied),
-                cmocka_unit_test(test_long_window_ends),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

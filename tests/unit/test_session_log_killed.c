@@ -247,7 +247,7 @@ static bool kill_at(const char *point, unsigned pass, uint64_t seed)
         return was_killed;
 }
 
-static void test_killed(void **state)
+TEST_BARE(test_killed)
 {
         static const char *const points[] = {"session-log-before-tail", "session-log-after-tail",
                 "session-log-half-put", "session-log-punch", "session-log-before-flip",
@@ -302,7 +302,7 @@ static bool kill_truncation(unsigned n_last, const char *pass)
 }
 
 /* No record that has something of a truncation says that others know of it. */
-static void test_truncation_untold(void **state)
+TEST_BARE(test_truncation_untold)
 {
         for (unsigned n_last = 0; n_last < 2; n_last++) {
                 assert_true(kill_truncation(n_last, "1"));
@@ -313,7 +313,7 @@ static void test_truncation_untold(void **state)
 
 /* ---- damaged --------------------------------------------------------------------------------- */
 
-static void test_damaged(void **state)
+TEST_BARE(test_damaged)
 {
         for (unsigned n = 0; n < 300; n++) {
                 struct actor x = {0};
@@ -343,7 +343,7 @@ static void test_damaged(void **state)
         }
 }
 
-static void test_no_memory(void **state)
+TEST_BARE(test_no_memory)
 {
         struct actor x = {0};
         int log;
@@ -373,13 +373,6 @@ static void test_no_memory(void **state)
 
 int main(void)
 {
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_killed),
-                cmocka_unit_test(test_truncation_untold),
-                cmocka_unit_test(test_damaged),
-                cmocka_unit_test(test_no_memory),
-        };
-
         random_start("test_session_log_killed");
-        return cmocka_run_group_tests(tests, NULL, NULL);
+        return test_run_all(NULL, NULL);
 }

@@ -17,7 +17,7 @@ static size_t write_record(uint64_t n_tokens, uint32_t n_pages)
         return session_record_bytes(n_pages);
 }
 
-static void test_read(void **state)
+TEST_BARE(test_read)
 {
         struct session_record r;
         size_t n = write_record(48, N_KEYS);
@@ -30,7 +30,7 @@ static void test_read(void **state)
 }
 
 /* Whatever else it says, or however long it is. */
-static void test_refused(void **state)
+TEST_BARE(test_refused)
 {
         struct session_record r = {.n_pages = 77};
         size_t n = write_record(48, N_KEYS);
@@ -49,14 +49,4 @@ static void test_refused(void **state)
                 payload, session_record_bytes(SESSION_RECORD_PAGES_MAX + 1), &r));
         assert_int_equal(r.n_pages, 77);
         assert_true(session_record_read(payload, write_record(UINT32_MAX, N_KEYS), &r));
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_read),
-                cmocka_unit_test(test_refused),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

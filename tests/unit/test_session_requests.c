@@ -118,7 +118,7 @@ static uint32_t close_session(struct world *w, struct client *c, uint32_t sessio
         return ask(w, c, MSG_SESSION_CLOSE, &m.base);
 }
 
-static void test_life(void **state)
+TEST(test_life)
 {
         const Kvlease__V1__SessionPagesReply *pages;
         const Kvlease__V1__SessionOpenReply *opened;
@@ -177,7 +177,7 @@ static void test_life(void **state)
         world_end(&w);
 }
 
-static void test_two_clients(void **state)
+TEST(test_two_clients)
 {
         struct client *c, *other;
         struct world w;
@@ -202,7 +202,7 @@ static void test_two_clients(void **state)
         world_end(&w);
 }
 
-static void test_readers(void **state)
+TEST(test_readers)
 {
         struct client *c, *reader;
         struct world w;
@@ -230,7 +230,7 @@ static void test_readers(void **state)
         world_end(&w);
 }
 
-static void test_tags(void **state)
+TEST(test_tags)
 {
         Kvlease__V1__InvalidateRequest m = KVLEASE__V1__INVALIDATE_REQUEST__INIT;
         uint8_t key[KEY_BYTES] = {1};
@@ -285,7 +285,7 @@ static ProtobufCMessage *make_row(struct request *rq, void *object)
 }
 
 /* A page of a list takes the same memory whatever the list's length. */
-static void test_page_memory(void **state)
+TEST(test_page_memory)
 {
         struct list_page page;
         struct rows rows = {0};
@@ -304,7 +304,7 @@ static void test_page_memory(void **state)
         world_end(&w);
 }
 
-static void test_administration(void **state)
+TEST(test_administration)
 {
         Kvlease__V1__AdminStatusRequest status = KVLEASE__V1__ADMIN_STATUS_REQUEST__INIT;
         Kvlease__V1__AdminListRequest all = KVLEASE__V1__ADMIN_LIST_REQUEST__INIT;
@@ -361,7 +361,7 @@ static void test_administration(void **state)
 }
 
 /* Longer than a reply: each comes once. */
-static void test_long_list(void **state)
+TEST(test_long_list)
 {
         const Kvlease__V1__AdminSessionsReply *reply;
         unsigned n = 0, n_replies = 0;
@@ -420,7 +420,7 @@ static void make_many(struct attach *a)
 
 /* As many as take more than a turn of the loop: it is answered when all are gone. They go all the
  * same where the administrator doesn't wait, and the tenant may. */
-static void test_purge_of_many(void **state)
+TEST(test_purge_of_many)
 {
         Kvlease__V1__AdminSessionPurgeRequest m = KVLEASE__V1__ADMIN_SESSION_PURGE_REQUEST__INIT;
         struct client *c, *admin;
@@ -467,7 +467,7 @@ static void do_chores(struct world *w, void (*on_work)(void *data))
 }
 
 /* Ranges are kept, and what others may say is refused. */
-static void test_keep(void **state)
+TEST(test_keep)
 {
         static const uint64_t first[] = {0, 32, 64}, end[] = {16, 48, UINT64_MAX};
         static uint64_t many[TRUNCATION_RANGES_MAX + 1], after[TRUNCATION_RANGES_MAX + 1];
@@ -509,7 +509,7 @@ static void test_keep(void **state)
 }
 
 /* It is answered when what left is let go of, too. */
-static void test_keep_in_slices(void **state)
+TEST(test_keep_in_slices)
 {
         static const uint64_t first[] = {0, 64}, end[] = {16, UINT64_MAX};
         struct session_info info;
@@ -536,7 +536,7 @@ static void test_keep_in_slices(void **state)
 
 /* A long text is truncated a slice at a time: it is answered when that is over, and what is behind
  * it waits. Somebody else publishes to it; whoever asked hangs up. */
-static void test_truncate_in_slices(void **state)
+TEST(test_truncate_in_slices)
 {
         Kvlease__V1__SessionTruncateRequest m = KVLEASE__V1__SESSION_TRUNCATE_REQUEST__INIT;
         struct session_info info;
@@ -592,7 +592,7 @@ static void test_truncate_in_slices(void **state)
         world_end(&w);
 }
 
-static void test_expiry(void **state)
+TEST(test_expiry)
 {
         Kvlease__V1__SessionOpenRequest m = KVLEASE__V1__SESSION_OPEN_REQUEST__INIT;
         const struct ns *ns;
@@ -626,7 +626,7 @@ static uint64_t upkeep_due_sec(const struct world *w)
 
 /* The daemon sleeps until a session can expire, and not before it is closed; a client that dies
  * used its sessions until then. */
-static void test_sleeps_until_expiry(void **state)
+TEST(test_sleeps_until_expiry)
 {
         Kvlease__V1__SessionOpenRequest m = KVLEASE__V1__SESSION_OPEN_REQUEST__INIT;
         struct session_info info;
@@ -657,21 +657,5 @@ static void test_sleeps_until_expiry(void **state)
 
 int main(void)
 {
-        const struct CMUnitTest tests[] = {
-                TEST(test_life),
-                TEST(test_two_clients),
-                TEST(test_readers),
-                TEST(test_tags),
-                TEST(test_page_memory),
-                TEST(test_administration),
-                TEST(test_long_list),
-                TEST(test_purge_of_many),
-                TEST(test_truncate_in_slices),
-                TEST(test_keep),
-                TEST(test_keep_in_slices),
-                TEST(test_expiry),
-                TEST(test_sleeps_until_expiry),
-        };
-
-        return cmocka_run_group_tests(tests, world_warm_up, NULL);
+        return test_run_all(world_warm_up, NULL);
 }

@@ -106,7 +106,7 @@ static void expect_untouched(struct bench *w)
 }
 
 /* For everybody it is as before until it is done, and then all that it is to be. */
-static void test_slices(void **state)
+TEST(test_slices)
 {
         unsigned n = 0, before = 0;
         struct bench w;
@@ -131,7 +131,7 @@ static void test_slices(void **state)
 
 /* What leaves the tree meanwhile, from the end of the text on, is the text's all the same: of the
  * window, of the gap, and of the head, from which it is lost. */
-static void test_evicted(void **state)
+TEST(test_evicted)
 {
         for (unsigned n_slices = 0; n_slices < 12; n_slices += 3) {
                 struct bench w;
@@ -154,7 +154,7 @@ static void test_evicted(void **state)
 }
 
 /* Pages that it comes to later move to another place (compaction, tiers). */
-static void test_moved(void **state)
+TEST(test_moved)
 {
         struct bench w;
         uint32_t to;
@@ -174,7 +174,7 @@ static void test_moved(void **state)
 }
 
 /* Another page of the text, or another end of it: that isn't what was to be truncated. */
-static void test_published_to(void **state)
+TEST(test_published_to)
 {
         for (unsigned at = 1; at < N_PAGES; at += N_PAGES / 2) {
                 struct bench w;
@@ -195,7 +195,7 @@ static void test_published_to(void **state)
 }
 
 /* The session is dropped, expires, or goes with all of the namespace. */
-static void test_gone(void **state)
+TEST(test_gone)
 {
         for (int how = 0; how < 4; how++) {
                 struct session_purge purge;
@@ -228,7 +228,7 @@ static void test_gone(void **state)
 }
 
 /* Whoever asked for it is gone, and then the namespace: whoever owns the truncation hears of it. */
-static void test_namespace_goes(void **state)
+TEST(test_namespace_goes)
 {
         uint64_t n_pages, n_kept;
         struct bench w;
@@ -245,7 +245,7 @@ static void test_namespace_goes(void **state)
 }
 
 /* Who has closed it, and doesn't wait any more: it is done all the same. */
-static void test_closed(void **state)
+TEST(test_closed)
 {
         struct bench w;
 
@@ -258,7 +258,7 @@ static void test_closed(void **state)
 }
 
 /* Memory is needed: what it holds gives way, last, and it ends up without a window. */
-static void test_gives_way(void **state)
+TEST(test_gives_way)
 {
         struct bench w;
 
@@ -279,7 +279,7 @@ static void test_gives_way(void **state)
 }
 
 /* So it does where the set of a page is recalled: one that it holds, or comes to. */
-static void test_recalled(void **state)
+TEST(test_recalled)
 {
         for (int is_held = 0; is_held < 2; is_held++) {
                 struct bench w;
@@ -313,7 +313,7 @@ static void test_recalled(void **state)
 }
 
 /* One of a session at a time, and so many of all. */
-static void test_limit(void **state)
+TEST(test_limit)
 {
         struct session_truncation t[TRUNCATIONS_MAX];
         unsigned n_done = 0;
@@ -348,7 +348,7 @@ static void test_limit(void **state)
 }
 
 /* The window of a session that has been truncated before isn't all let go of yet. */
-static void test_again(void **state)
+TEST(test_again)
 {
         struct bench w;
 
@@ -364,23 +364,4 @@ static void test_again(void **state)
         truncate_pages(w.a, w.s, 2, 3, N_HEAD - 2 + N_END - 3);
         assert_int_equal(info_of(w.a, w.s).n_pages, 2 + 3);
         end(&w);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_slices),
-                TEST(test_evicted),
-                TEST(test_moved),
-                TEST(test_published_to),
-                TEST(test_gone),
-                TEST(test_namespace_goes),
-                TEST(test_closed),
-                TEST(test_gives_way),
-                TEST(test_recalled),
-                TEST(test_limit),
-                TEST(test_again),
-        };
-
-        return RUN_TESTS(tests);
 }

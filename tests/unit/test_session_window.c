@@ -6,7 +6,7 @@
 #include "tests/unit/alloc-fail.h"
 #include "tests/unit/session-window-fixture.h"
 
-static void test_truncate(void **state)
+TEST(test_truncate)
 {
         struct bench w;
         uint32_t s;
@@ -37,7 +37,7 @@ static void test_truncate(void **state)
         end(&w);
 }
 
-static void test_ranges(void **state)
+TEST(test_ranges)
 {
         struct detail d;
         struct bench w;
@@ -87,7 +87,7 @@ static void test_ranges(void **state)
         end(&w);
 }
 
-static void test_published_to(void **state)
+TEST(test_published_to)
 {
         struct bench w;
         uint32_t s, t, pages[2];
@@ -145,7 +145,7 @@ static int publish_one_shared(
         return r;
 }
 
-static void test_published_through_shared_memory(void **state)
+TEST(test_published_through_shared_memory)
 {
         uint32_t s, page, next;
         uint8_t key[KEY_BYTES];
@@ -170,7 +170,7 @@ static void test_published_through_shared_memory(void **state)
 
 /* A page that would end beyond the last token that a text can have isn't published; what is there
  * stays as it is, and can be continued further back. */
-static void test_longest_text(void **state)
+TEST(test_longest_text)
 {
         const uint64_t most = (UINT64_C(1) << 32) - 6 * PAGE_TOKENS; /* then page 5 ends at 2^32 */
         uint32_t s, page, next, pages[2];
@@ -202,7 +202,7 @@ static void test_longest_text(void **state)
 }
 
 /* The same of a text without a gap. */
-static void test_longest_text_of_a_tree(void **state)
+TEST(test_longest_text_of_a_tree)
 {
         uint8_t key[KEY_BYTES];
         uint32_t page;
@@ -223,7 +223,7 @@ static void test_longest_text_of_a_tree(void **state)
 }
 
 /* Back beyond SESSION_REWIND_PAGES nobody looks. */
-static void test_rewind_is_bounded(void **state)
+TEST(test_rewind_is_bounded)
 {
         struct bench w;
         uint32_t s, pages[1];
@@ -238,7 +238,7 @@ static void test_rewind_is_bounded(void **state)
         end(&w);
 }
 
-static void test_shared_pages_stay(void **state)
+TEST(test_shared_pages_stay)
 {
         struct bench w;
         uint32_t s, t, pinned[2];
@@ -287,7 +287,7 @@ static void test_shared_pages_stay(void **state)
 }
 
 /* Sessions may end in the same text: what their windows take is bounded all the same. */
-static void test_windows_are_bounded(void **state)
+TEST(test_windows_are_bounded)
 {
         uint32_t most, s = 0, n = 0;
         struct bench w;
@@ -318,7 +318,7 @@ static void test_windows_are_bounded(void **state)
         end(&w);
 }
 
-static void test_no_memory(void **state)
+TEST(test_no_memory)
 {
         struct bench w;
         uint64_t left;
@@ -339,7 +339,7 @@ static void test_no_memory(void **state)
 }
 
 /* A publish that the window has no memory for changes nothing. */
-static void test_no_memory_for_publish(void **state)
+TEST(test_no_memory_for_publish)
 {
         uint8_t keys[KEY_BYTES], parent[KEY_BYTES];
         uint32_t s, page, sealed, n_sealed;
@@ -364,23 +364,4 @@ static void test_no_memory_for_publish(void **state)
         assert_int_equal(release_pages(w.a, &sealed, 1, 1, NULL), 0);
         expect_pages(w.a, s, "0@0 5@5 6@6");
         end(&w);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_truncate),
-                TEST(test_ranges),
-                TEST(test_published_to),
-                TEST(test_published_through_shared_memory),
-                TEST(test_longest_text),
-                TEST(test_longest_text_of_a_tree),
-                TEST(test_rewind_is_bounded),
-                TEST(test_shared_pages_stay),
-                TEST(test_windows_are_bounded),
-                TEST(test_no_memory),
-                TEST(test_no_memory_for_publish),
-        };
-
-        return RUN_TESTS(tests);
 }

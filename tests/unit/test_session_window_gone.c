@@ -12,7 +12,7 @@
 #include "tests/unit/session-window-fixture.h"
 
 /* Its head is evicted as anything else. */
-static void test_head_goes(void **state)
+TEST(test_head_goes)
 {
         struct bench w;
         uint32_t s;
@@ -29,7 +29,7 @@ static void test_head_goes(void **state)
         end(&w);
 }
 
-static void test_lost_window(void **state)
+TEST(test_lost_window)
 {
         struct bench w;
         uint32_t s;
@@ -55,7 +55,7 @@ static void test_lost_window(void **state)
 
 /* A lease takes windows of sessions that nobody has open before anything cached, those of open ones
  * after it. */
-static void test_gives_way(void **state)
+TEST(test_gives_way)
 {
         uint32_t one, two, open, pages[32];
         struct bench w;
@@ -94,7 +94,7 @@ static void test_gives_way(void **state)
 }
 
 /* Sets with windows go to others as those with cached pages do. */
-static void test_sets_are_given(void **state)
+TEST(test_sets_are_given)
 {
         struct bench w;
         struct attach *y;
@@ -126,7 +126,7 @@ static void test_sets_are_given(void **state)
         end(&w);
 }
 
-static void test_recall(void **state)
+TEST(test_recall)
 {
         struct bench w;
         uint32_t s, t;
@@ -147,7 +147,7 @@ static void test_recall(void **state)
 }
 
 /* What is in a set that is being taken back can't be kept. */
-static void test_truncate_in_recalled_set(void **state)
+TEST(test_truncate_in_recalled_set)
 {
         uint8_t key[KEY_BYTES];
         struct bench w;
@@ -181,7 +181,7 @@ static void test_truncate_in_recalled_set(void **state)
         end(&w);
 }
 
-static void test_pinned_window_goes(void **state)
+TEST(test_pinned_window_goes)
 {
         struct session_page pages[4];
         struct bench w;
@@ -216,7 +216,7 @@ static void test_pinned_window_goes(void **state)
         end(&w);
 }
 
-static void test_invalidation(void **state)
+TEST(test_invalidation)
 {
         struct bench w;
         uint64_t n;
@@ -251,7 +251,7 @@ static void test_invalidation(void **state)
 }
 
 /* Where windows are all there is, they are swept all the same. */
-static void test_invalidation_of_windows_alone(void **state)
+TEST(test_invalidation_of_windows_alone)
 {
         struct bench w;
         uint64_t n;
@@ -271,7 +271,7 @@ static void test_invalidation_of_windows_alone(void **state)
         end(&w);
 }
 
-static void test_expiry_and_purge(void **state)
+TEST(test_expiry_and_purge)
 {
         struct session_purge purge;
         struct bench w;
@@ -329,14 +329,14 @@ static void compact_two(bool in_window, uint32_t n_sets)
 }
 
 /* Also where others have the page of a window in the tree. */
-static void test_compaction_leaves_windows(void **state)
+TEST(test_compaction_leaves_windows)
 {
         compact_two(false, 1);
         compact_two(true, 2);
 }
 
 /* Sets with windows aren't compacted; an end in the tree moves with its page. */
-static void test_compaction(void **state)
+TEST(test_compaction)
 {
         struct bench w;
         uint8_t key[KEY_BYTES];
@@ -356,24 +356,4 @@ static void test_compaction(void **state)
         expect_pages(w.a, s, "0@0 3@3");
         expect_pages(w.a, t, "10@0 11@1");
         end(&w);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_head_goes),
-                TEST(test_lost_window),
-                TEST(test_gives_way),
-                TEST(test_sets_are_given),
-                TEST(test_recall),
-                TEST(test_invalidation_of_windows_alone),
-                TEST(test_truncate_in_recalled_set),
-                TEST(test_pinned_window_goes),
-                TEST(test_invalidation),
-                TEST(test_expiry_and_purge),
-                TEST(test_compaction_leaves_windows),
-                TEST(test_compaction),
-        };
-
-        return RUN_TESTS(tests);
 }

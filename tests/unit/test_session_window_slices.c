@@ -9,7 +9,7 @@
 #include "tests/unit/session-window-fixture.h"
 
 /* Windows elsewhere, of more pages than is looked at in a turn, don't hold a recall up. */
-static void test_recall_beside_windows(void **state)
+TEST(test_recall_beside_windows)
 {
         struct bench w;
         uint32_t t;
@@ -30,7 +30,7 @@ static void test_recall_beside_windows(void **state)
 }
 
 /* Who takes a set back looks at windows as long as one may hold something there, no longer. */
-static void test_leave_set_looks_at_few(void **state)
+TEST(test_leave_set_looks_at_few)
 {
         struct bench w;
         uint32_t s, t, u;
@@ -62,7 +62,7 @@ static void test_leave_set_looks_at_few(void **state)
 
 /* The pages of a long window that a session leaves go a slice at a time; it is gone at once, and
  * its room is others'. */
-static void test_long_window_goes_in_slices(void **state)
+TEST_BARE(test_long_window_goes_in_slices)
 {
         uint64_t n_kept;
         unsigned n = 0;
@@ -134,7 +134,7 @@ static void expect_slices(struct bench *w, unsigned n)
 
 /* What is published to the session continues none of its window: that isn't the session's any more,
  * and the new page is. */
-static void test_window_begins_anew_in_slices(void **state)
+TEST(test_window_begins_anew_in_slices)
 {
         struct bench w;
         uint32_t s = long_window(&w);
@@ -152,7 +152,7 @@ static void test_window_begins_anew_in_slices(void **state)
         end(&w);
 }
 
-static void test_window_is_shortened_in_slices(void **state)
+TEST(test_window_is_shortened_in_slices)
 {
         struct bench w;
         uint32_t s = long_window(&w);
@@ -179,7 +179,7 @@ static void test_window_is_shortened_in_slices(void **state)
 
 /* A window that is lost, too; and pages of it are the first that a lease takes after that, a slice
  * at a time. */
-static void test_window_is_lost_in_slices(void **state)
+TEST(test_window_is_lost_in_slices)
 {
         struct bench w;
         uint32_t s = long_window(&w);
@@ -201,7 +201,7 @@ static void test_window_is_lost_in_slices(void **state)
 
 /* One that is lost because of a set that is taken back: the set's pages go at once, those before
  * and behind them in slices. */
-static void test_window_leaves_set_in_slices(void **state)
+TEST(test_window_leaves_set_in_slices)
 {
         struct bench w;
         uint32_t s = long_window(&w);
@@ -217,7 +217,7 @@ static void test_window_leaves_set_in_slices(void **state)
 }
 
 /* The session ends, however it does, before all of them went. */
-static void test_slices_of_a_session_that_ends(void **state)
+TEST(test_slices_of_a_session_that_ends)
 {
         for (int how = 0; how < 4; how++) {
                 struct bench w;
@@ -237,20 +237,4 @@ static void test_slices_of_a_session_that_ends(void **state)
                         expect_slices(&w, 0);
                 end(&w); /* or it is there when its namespace goes */
         }
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_window_begins_anew_in_slices),
-                TEST(test_window_is_shortened_in_slices),
-                TEST(test_window_is_lost_in_slices),
-                TEST(test_window_leaves_set_in_slices),
-                TEST(test_slices_of_a_session_that_ends),
-                cmocka_unit_test(test_long_window_goes_in_slices),
-                TEST(test_recall_beside_windows),
-                TEST(test_leave_set_looks_at_few),
-        };
-
-        return RUN_TESTS(tests);
 }

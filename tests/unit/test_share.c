@@ -19,7 +19,7 @@ static void check_fair(
                 assert_int_equal(fair[i], expected[i]);
 }
 
-static void test_fair_nobody(void **state)
+TEST(test_fair_nobody)
 {
         const struct share_tenant idle[] = {{0, 0, 1, 0}, {0, 0, 1000, 100}};
 
@@ -29,7 +29,7 @@ static void test_fair_nobody(void **state)
 }
 
 /* By hand: who wants little gets it, the others split the rest by weight. */
-static void test_fair_by_hand(void **state)
+TEST(test_fair_by_hand)
 {
         const struct share_tenant all[] = {
                 {0, UINT64_MAX, 1, 0}, {0, UINT64_MAX, 2, 0}, {0, UINT64_MAX, 5, 0}};
@@ -45,7 +45,7 @@ static void test_fair_by_hand(void **state)
 }
 
 /* Nothing is lost to rounding, and among equals the lower index gets it. */
-static void test_fair_rounding(void **state)
+TEST(test_fair_rounding)
 {
         const struct share_tenant t[] = {
                 {0, UINT64_MAX, 7, 0}, {0, UINT64_MAX, 7, 0}, {0, UINT64_MAX, 7, 0}};
@@ -137,7 +137,7 @@ static void check_against_water(const struct share_tenant *t, size_t n, uint64_t
                                                             ((u128)fair[i] + n) * t[k].weight);
 }
 
-static void test_fair_random(void **state)
+TEST(test_fair_random)
 {
         struct share_tenant t[MAX_TENANTS];
 
@@ -151,7 +151,7 @@ static void test_fair_random(void **state)
 }
 
 /* A tenant that demands more never gets less by it, and one that another leaves alone neither. */
-static void test_fair_is_monotonous(void **state)
+TEST(test_fair_is_monotonous)
 {
         struct share_tenant t[MAX_TENANTS];
         uint64_t before[MAX_TENANTS], after[MAX_TENANTS];
@@ -178,7 +178,7 @@ static void test_fair_is_monotonous(void **state)
 
 static const uint64_t no_share[8];
 
-static void test_nobody(void **state)
+TEST(test_nobody)
 {
         const struct share_tenant t[] = {{0, 0, 1, 0}, {10, 0, 1000, 100}, {3, 0, 1, 0}};
 
@@ -186,7 +186,7 @@ static void test_nobody(void **state)
         assert_true(share_furthest_over(t, (uint64_t[]){0, 10, 4}, NULL, 3) == SIZE_MAX);
 }
 
-static void test_most_per_weight(void **state)
+TEST(test_most_per_weight)
 {
         const struct share_tenant t[] = {
                 {30 * GIB, 0, 100, 0}, {4 * GIB, 0, 10, 100}, {0, 0, 1, 0}, {8 * GIB, 0, 21, 0}};
@@ -199,7 +199,7 @@ static void test_most_per_weight(void **state)
         assert_true(share_furthest_over(t, fair, (uint8_t[]){1, 1, 0, 0}, 4) == SIZE_MAX);
 }
 
-static void test_ties(void **state)
+TEST(test_ties)
 {
         const struct share_tenant by_priority[] = {{6, 0, 2, 50}, {9, 0, 3, 40}, {12, 0, 4, 60}};
         const struct share_tenant by_index[] = {{6, 0, 3, 7}, {4, 0, 2, 7}, {2, 0, 1, 7}};
@@ -209,7 +209,7 @@ static void test_ties(void **state)
 }
 
 /* Where 64-bit products wrap and doubles can't tell the two apart. */
-static void test_extremes(void **state)
+TEST(test_extremes)
 {
         const struct share_tenant wraps[] = {{UINT64_MAX / 2 + 1, 0, 1, 0}, {3, 0, 2, 0}};
         const struct share_tenant close[] = {
@@ -252,7 +252,7 @@ static void check_furthest(
         }
 }
 
-static void test_furthest_random(void **state)
+TEST(test_furthest_random)
 {
         struct share_tenant t[MAX_TENANTS];
         uint64_t fair[MAX_TENANTS];
@@ -269,22 +269,4 @@ static void test_furthest_random(void **state)
                 }
                 check_furthest(t, n, fair, skip);
         }
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_fair_nobody),
-                TEST(test_fair_by_hand),
-                TEST(test_fair_rounding),
-                TEST(test_fair_random),
-                TEST(test_fair_is_monotonous),
-                TEST(test_nobody),
-                TEST(test_most_per_weight),
-                TEST(test_ties),
-                TEST(test_extremes),
-                TEST(test_furthest_random),
-        };
-
-        return RUN_TESTS(tests);
 }

@@ -15,7 +15,7 @@
 #include "daemon/core/requests/invalidate.h"
 #include "tests/unit/shared-fixture.h"
 
-static void test_publish_shows_the_page(void **state)
+TEST(test_publish_shows_the_page)
 {
         struct world w;
         uint32_t page;
@@ -29,7 +29,7 @@ static void test_publish_shows_the_page(void **state)
         end(&w);
 }
 
-static void test_pinned_in_a_segment_is_never_evicted(void **state)
+TEST(test_pinned_in_a_segment_is_never_evicted)
 {
         uint32_t kept, gone, pages[SET_PAGES];
         struct world w;
@@ -55,7 +55,7 @@ static void test_pinned_in_a_segment_is_never_evicted(void **state)
 
 /* A client of another namespace has the tenant's memory mapped and pins it in its segment: the
  * refusal counts these pins, though no lease has met them. */
-static void test_refusal_counts_pins_of_segments(void **state)
+TEST(test_refusal_counts_pins_of_segments)
 {
         struct extent_handle handle;
         struct tenant_attrs attrs;
@@ -99,7 +99,7 @@ static void *pin_and_unpin(void *data)
 }
 
 /* A pin that comes between the look and the sum: the page is as it was. */
-static void test_late_pin_restores_the_page(void **state)
+TEST(test_late_pin_restores_the_page)
 {
         struct late_pin l = {0};
         uint32_t n_kept = 0, n_wrong = 0;
@@ -125,7 +125,7 @@ static void test_late_pin_restores_the_page(void **state)
         end(&w);
 }
 
-static void test_pins_end_with_the_client(void **state)
+TEST(test_pins_end_with_the_client)
 {
         struct member *other;
         uint32_t page, pages[SET_PAGES];
@@ -148,7 +148,7 @@ static void test_pins_end_with_the_client(void **state)
 }
 
 /* What was pinned while it was tried comes back in the order in which it was met. */
-static void test_watched_pages_keep_their_order(void **state)
+TEST(test_watched_pages_keep_their_order)
 {
         uint32_t chain[SET_PAGES], page;
         struct world w;
@@ -172,7 +172,7 @@ static void test_watched_pages_keep_their_order(void **state)
 }
 
 /* Who can write the index (a memfd, the same uid) can make pages unfindable, and nothing worse. */
-static void test_slots_taken_away(void **state)
+TEST(test_slots_taken_away)
 {
         uint32_t pages[SET_PAGES];
         struct world w;
@@ -186,7 +186,7 @@ static void test_slots_taken_away(void **state)
 }
 
 /* Invalidated under a reader: not found again, not reused either. */
-static void test_invalidated_page_waits_for_its_reader(void **state)
+TEST(test_invalidated_page_waits_for_its_reader)
 {
         uint8_t key[KEY_BYTES];
         uint32_t page, stale;
@@ -222,7 +222,7 @@ static void test_invalidated_page_waits_for_its_reader(void **state)
 }
 
 /* All slots of a key are taken, by pages that were invalidated. */
-static void test_stale_slots_are_taken_over(void **state)
+TEST(test_stale_slots_are_taken_over)
 {
         struct shm_bucket *buckets[2];
         uint64_t hash;
@@ -257,7 +257,7 @@ static void test_stale_slots_are_taken_over(void **state)
 }
 
 /* A key published again while its stale page still has the slot. */
-static void test_stale_slot_doesnt_hide_a_fresh_page(void **state)
+TEST(test_stale_slot_doesnt_hide_a_fresh_page)
 {
         uint32_t old, fresh;
         struct world w;
@@ -278,7 +278,7 @@ static void test_stale_slot_doesnt_hide_a_fresh_page(void **state)
         end(&w);
 }
 
-static void test_duplicate_is_pinned_for_the_client(void **state)
+TEST(test_duplicate_is_pinned_for_the_client)
 {
         uint32_t first, second;
         struct submit_result r;
@@ -297,7 +297,7 @@ static void test_duplicate_is_pinned_for_the_client(void **state)
         end(&w);
 }
 
-static void test_chain_stops_where_it_fails(void **state)
+TEST(test_chain_stops_where_it_fails)
 {
         uint32_t pages[4], other;
         struct submit_result r;
@@ -347,7 +347,7 @@ static void test_chain_stops_where_it_fails(void **state)
         end(&w);
 }
 
-static void test_rubbish_is_a_violation(void **state)
+TEST(test_rubbish_is_a_violation)
 {
         static const struct shm_submission rubbish[] = {
                 {.op = 0},
@@ -370,7 +370,7 @@ static void test_rubbish_is_a_violation(void **state)
 }
 
 /* What is well formed and wrong is answered; nothing changes. */
-static void test_wrong_is_answered(void **state)
+TEST(test_wrong_is_answered)
 {
         struct member *stranger;
         uint32_t theirs, page;
@@ -438,7 +438,7 @@ static void test_wrong_is_answered(void **state)
         end(&w);
 }
 
-static void test_touch_makes_recent(void **state)
+TEST(test_touch_makes_recent)
 {
         uint32_t old, newer, pages[SET_PAGES - 1];
         struct world w;
@@ -463,7 +463,7 @@ static void test_touch_makes_recent(void **state)
 }
 
 /* A set of pages that a daemon before this one had shown, and this one hasn't. */
-static void test_lines_of_a_lost_set(void **state)
+TEST(test_lines_of_a_lost_set)
 {
         uint32_t pages[2 * SET_PAGES];
         struct world w;
@@ -480,7 +480,7 @@ static void test_lines_of_a_lost_set(void **state)
 }
 
 /* Lookups in memory are figures all the same. */
-static void test_lookups_are_counted(void **state)
+TEST(test_lookups_are_counted)
 {
         struct world w;
 
@@ -517,7 +517,7 @@ static void refill(struct world *w, uint32_t wanted)
         assert_int_equal(w->a->share.header->refill_asked, 0);
 }
 
-static void test_magazine_grants_ahead(void **state)
+TEST(test_magazine_grants_ahead)
 {
         struct submit_result r;
         struct world w;
@@ -548,7 +548,7 @@ static void test_magazine_grants_ahead(void **state)
         end(&w);
 }
 
-static void test_magazine_grows_and_keeps_to_its_part(void **state)
+TEST(test_magazine_grows_and_keeps_to_its_part)
 {
         struct world w;
 
@@ -568,7 +568,7 @@ static void test_magazine_grows_and_keeps_to_its_part(void **state)
 }
 
 /* Idle grants are never lost memory: a lease that needs them takes them back. */
-static void test_magazine_gives_way(void **state)
+TEST(test_magazine_gives_way)
 {
         uint32_t pages[2 * SET_PAGES], mine;
         struct member *other;
@@ -592,7 +592,7 @@ static void test_magazine_gives_way(void **state)
 
 /* What a client that paused has no use for goes before what is cached; what it may take any moment
  * stays. */
-static void test_idle_magazine_goes_before_pages(void **state)
+TEST(test_idle_magazine_goes_before_pages)
 {
         const uint64_t second = UINT64_C(1000000000);
         struct member *other;
@@ -628,7 +628,7 @@ static void test_idle_magazine_goes_before_pages(void **state)
         end(&w);
 }
 
-static void test_magazine_of_the_dead_is_free(void **state)
+TEST(test_magazine_of_the_dead_is_free)
 {
         struct member *other;
         struct world w;
@@ -644,7 +644,7 @@ static void test_magazine_of_the_dead_is_free(void **state)
         end(&w);
 }
 
-static void test_magazine_that_was_written_into(void **state)
+TEST(test_magazine_that_was_written_into)
 {
         struct world w;
         uint32_t slot = 0;
@@ -671,7 +671,7 @@ static void test_magazine_that_was_written_into(void **state)
         end(&w);
 }
 
-static void test_report_frees_the_rest(void **state)
+TEST(test_report_frees_the_rest)
 {
         uint32_t pages[4], stranger;
         struct member *other;
@@ -709,7 +709,7 @@ static void test_report_frees_the_rest(void **state)
 }
 
 /* Who only looks up: its magazine is emptied and stays so, what it submits is refused. */
-static void test_readers(void **state)
+TEST(test_readers)
 {
         struct shm_submission freeing = {.op = SHM_OP_FREE, .tokens = 1};
         struct submit_result r;
@@ -743,37 +743,4 @@ static void test_readers(void **state)
         refill(&w, 2);
         assert_true(w.ns->clients.n_ready > 0);
         end(&w);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_publish_shows_the_page),
-                TEST(test_pinned_in_a_segment_is_never_evicted),
-                TEST(test_refusal_counts_pins_of_segments),
-                TEST(test_late_pin_restores_the_page),
-                TEST(test_pins_end_with_the_client),
-                TEST(test_watched_pages_keep_their_order),
-                TEST(test_slots_taken_away),
-                TEST(test_invalidated_page_waits_for_its_reader),
-                TEST(test_stale_slot_doesnt_hide_a_fresh_page),
-                TEST(test_stale_slots_are_taken_over),
-                TEST(test_duplicate_is_pinned_for_the_client),
-                TEST(test_chain_stops_where_it_fails),
-                TEST(test_rubbish_is_a_violation),
-                TEST(test_wrong_is_answered),
-                TEST(test_touch_makes_recent),
-                TEST(test_lines_of_a_lost_set),
-                TEST(test_lookups_are_counted),
-                TEST(test_magazine_grants_ahead),
-                TEST(test_magazine_grows_and_keeps_to_its_part),
-                TEST(test_magazine_gives_way),
-                TEST(test_idle_magazine_goes_before_pages),
-                TEST(test_magazine_of_the_dead_is_free),
-                TEST(test_magazine_that_was_written_into),
-                TEST(test_report_frees_the_rest),
-                TEST(test_readers),
-        };
-
-        return RUN_TESTS(tests);
 }

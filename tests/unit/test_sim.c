@@ -61,7 +61,7 @@ static struct sim_result run(const struct sim_trace *trace, const struct sim_opt
         return result;
 }
 
-static void test_counts(void **state)
+TEST(test_counts)
 {
         struct sim_options options = options_of(&evict_lru, 5);
         struct sim_result all = run(&few, &options);
@@ -77,7 +77,7 @@ static void test_counts(void **state)
         assert_true(all.policy_bytes >= 8 * 5);
 }
 
-static void test_room_for_one_text(void **state)
+TEST(test_room_for_one_text)
 {
         struct sim_options options = options_of(&evict_lru, 3);
         struct sim_result r = run(&few, &options);
@@ -89,7 +89,7 @@ static void test_room_for_one_text(void **state)
 }
 
 /* A path longer than the cache: its beginning is cached, as it holds itself. */
-static void test_text_longer_than_the_cache(void **state)
+TEST(test_text_longer_than_the_cache)
 {
         struct sim_options options = options_of(&evict_lru, 2);
         struct sim_result r = run(&few, &options);
@@ -98,7 +98,7 @@ static void test_text_longer_than_the_cache(void **state)
         assert_int_equal(r.evictions, 1 + 1);
 }
 
-static void test_one_tenant(void **state)
+TEST(test_one_tenant)
 {
         struct sim_options options = options_of(&evict_lru, 5);
         struct sim_result r;
@@ -112,7 +112,7 @@ static void test_one_tenant(void **state)
         assert_int_equal(run(&few, &options).requests, 0);
 }
 
-static void test_empty_trace(void **state)
+TEST(test_empty_trace)
 {
         const struct sim_trace empty = {.block_tokens = 16};
 
@@ -211,7 +211,7 @@ static struct evict_ops make_spy(void)
         return spy;
 }
 
-static void test_events_as_the_daemon_gives_them(void **state)
+TEST(test_events_as_the_daemon_gives_them)
 {
         struct evict_ops spy = make_spy();
         struct sim_options options = options_of(&spy, 3);
@@ -260,7 +260,7 @@ static struct sim_options with_windows(const struct evict_ops *policy, uint32_t 
 
 /* Of each block the page of the window comes first. The second text leaves the first behind block
  * 1, whose window it finds; the third has one block. */
-static void test_events_of_windows(void **state)
+TEST(test_events_of_windows)
 {
         struct evict_ops spy = make_spy();
         struct sim_options options = with_windows(&spy, 10);
@@ -308,7 +308,7 @@ static void test_events_of_windows(void **state)
 /* A text of 4 blocks, another one, and the first again; 12 pages, where each text has 8. Who isn't
  * told that the windows of a text's first two blocks have passed keeps them, and not the last one
  * of the first text. */
-static void test_passed_windows_make_room(void **state)
+TEST(test_passed_windows_make_room)
 {
         static const uint32_t blocks[] = {0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3};
         static const uint32_t parents[] = {NODE_NONE, 0, 1, 2, NODE_NONE, 4, 5, 6};
@@ -330,7 +330,7 @@ static void test_passed_windows_make_room(void **state)
 }
 
 /* Without want of room windows lose no hit; with it a hit is never longer than without windows. */
-static void test_random_windows(void **state)
+TEST(test_random_windows)
 {
         random_start(__func__);
         for (int i = 0; i < 200; i++) {
@@ -354,7 +354,7 @@ static void test_random_windows(void **state)
 }
 
 /* Nothing is held; the newest may be the victim, and what continues it isn't cached then. */
-static void test_bypass(void **state)
+TEST(test_bypass)
 {
         struct evict_ops spy = make_spy();
         struct sim_options options = options_of(&spy, 2);
@@ -369,7 +369,7 @@ static void test_bypass(void **state)
         assert_int_equal(r.evictions, 1 + 1 + 1 + 2);
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
         struct evict_ops spy = make_spy();
         struct sim_options options = options_of(&evict_optimum, 2);
@@ -398,7 +398,7 @@ static void test_refused(void **state)
         assert_null(s);
 }
 
-static void test_out_of_memory(void **state)
+TEST(test_out_of_memory)
 {
         for (const struct evict_ops *const *p = sim_policies; *p; p++) {
                 struct sim_options options = options_of(*p, 3);
@@ -415,7 +415,7 @@ static void test_out_of_memory(void **state)
         }
 }
 
-static void test_found_by_name(void **state)
+TEST(test_found_by_name)
 {
         for (const struct evict_ops *const *p = sim_policies; *p; p++)
                 assert_ptr_equal(sim_policy_find((*p)->name), *p);
@@ -423,7 +423,7 @@ static void test_found_by_name(void **state)
 }
 
 /* 3 pages and 2 below: 2 goes down for 3, 1 and 3 stay until 4 comes; all are found again. */
-static void test_tier_below(void **state)
+TEST(test_tier_below)
 {
         struct sim_options options = options_of(&evict_lru, 3);
         struct sim_result r;
@@ -446,7 +446,7 @@ static void test_tier_below(void **state)
 }
 
 /* Where a path fits the device, LRU over two tiers is LRU. */
-static void test_two_tiers_of_lru_are_one(void **state)
+TEST(test_two_tiers_of_lru_are_one)
 {
         random_start(__func__);
         for (int i = 0; i < 30; i++) {
@@ -467,7 +467,7 @@ static void test_two_tiers_of_lru_are_one(void **state)
 }
 
 /* Every policy: what sim_check() says after each request, and no more hits than the optimum. */
-static void test_random_traces(void **state)
+TEST(test_random_traces)
 {
         random_start(__func__);
         for (int i = 0; i < 20; i++) {
@@ -501,7 +501,7 @@ static void expect_same_result(const struct sim_result *a, const struct sim_resu
 
 /* A crossover that the policy isn't told measures, and changes nothing else; and policies that
  * don't go by costs ignore it. With one, the tree and the policy stay sound. */
-static void test_costs(void **state)
+TEST(test_costs)
 {
         random_start(__func__);
         for (int i = 0; i < 20; i++) {
@@ -586,7 +586,7 @@ static int most_hits(const struct sim_trace *t, uint32_t capacity)
         return most;
 }
 
-static void test_optimum_against_brute_force(void **state)
+TEST(test_optimum_against_brute_force)
 {
         random_start(__func__);
         for (int i = 0; i < 300; i++) {
@@ -597,30 +597,4 @@ static void test_optimum_against_brute_force(void **state)
                 assert_int_equal(run(&random_trace.trace, &options).hit_blocks,
                         most_hits(&random_trace.trace, capacity));
         }
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_counts),
-                TEST(test_room_for_one_text),
-                TEST(test_text_longer_than_the_cache),
-                TEST(test_one_tenant),
-                TEST(test_empty_trace),
-                TEST(test_events_as_the_daemon_gives_them),
-                TEST(test_events_of_windows),
-                TEST(test_passed_windows_make_room),
-                TEST(test_random_windows),
-                TEST(test_bypass),
-                TEST(test_refused),
-                TEST(test_out_of_memory),
-                TEST(test_found_by_name),
-                TEST(test_tier_below),
-                TEST(test_two_tiers_of_lru_are_one),
-                TEST(test_random_traces),
-                TEST(test_costs),
-                TEST(test_optimum_against_brute_force),
-        };
-
-        return RUN_TESTS(tests);
 }

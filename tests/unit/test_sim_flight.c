@@ -80,7 +80,7 @@ static struct sim_result run_slow(const struct sim_request *requests, uint32_t n
 
 /* The first has computed its blocks after 2 s: the second comes before that and finds none of
  * them, and after its own 3 s the two are there already. The third finds all. */
-static void test_found_once_computed(void **state)
+TEST(test_found_once_computed)
 {
         const struct sim_request r[] = {
                 request_at(0, 0, 2, 0), request_at(1, 0, 3, 0), request_at(5, 0, 3, 0)};
@@ -99,7 +99,7 @@ static void test_found_once_computed(void **state)
 
 /* Two pages of text and one for 16 tokens of output are held from 0 s to 2 + 16 s, and there are
  * three: who comes after 1 s begins after 18 s. Nothing has to go for it then. */
-static void test_waits_for_room(void **state)
+TEST(test_waits_for_room)
 {
         const struct sim_request r[] = {request_at(0, 0, 2, 16), request_at(1, 3, 1, 0)};
         struct sim_result got = run_slow(r, 2, 3);
@@ -118,7 +118,7 @@ static void test_waits_for_room(void **state)
 }
 
 /* Requests begin in their order: the third had room, and waits for the second. */
-static void test_waits_in_order(void **state)
+TEST(test_waits_in_order)
 {
         const struct sim_request r[] = {
                 request_at(0, 0, 2, 16), request_at(1, 0, 3, 16), request_at(3, 3, 1, 0)};
@@ -132,7 +132,7 @@ static void test_waits_in_order(void **state)
 }
 
 /* What another request holds is held once. */
-static void test_shared_pages_are_held_once(void **state)
+TEST(test_shared_pages_are_held_once)
 {
         const struct sim_request r[] = {request_at(0, 0, 2, 16), request_at(3, 0, 3, 0)};
         struct sim_result got = run_slow(r, 2, 4);
@@ -143,7 +143,7 @@ static void test_shared_pages_are_held_once(void **state)
         assert_true(got.flight.held_page_seconds == 3 * 18 + 1);
 }
 
-static void test_limit_of_running(void **state)
+TEST(test_limit_of_running)
 {
         const struct sim_request r[] = {request_at(0, 0, 2, 16), request_at(1, 3, 1, 0)};
         struct sim_engine engine = slow;
@@ -163,7 +163,7 @@ static void test_limit_of_running(void **state)
 }
 
 /* One that is alone begins, and what doesn't fit isn't cached. */
-static void test_text_longer_than_the_cache(void **state)
+TEST(test_text_longer_than_the_cache)
 {
         const struct sim_request r[] = {request_at(0, 0, 3, 16), request_at(100, 0, 3, 16)};
         struct sim_result got = run_slow(r, 2, 2);
@@ -175,7 +175,7 @@ static void test_text_longer_than_the_cache(void **state)
 }
 
 /* Output that takes no time takes no pages. */
-static void test_prefill_alone(void **state)
+TEST(test_prefill_alone)
 {
         const struct sim_request r[] = {request_at(0, 0, 2, 16)};
         const struct sim_engine engine = {.prefill_tokens_per_sec = 8};
@@ -196,14 +196,14 @@ static void check_endless(uint64_t output_token_nsec)
         assert_int_equal(run(&trace, &options).flight.wait_nsec, SIM_TIME_MAX_NSEC - SEC);
 }
 
-static void test_endless_output(void **state)
+TEST(test_endless_output)
 {
         check_endless(2 * SEC);  /* more than the time there is */
         check_endless(60 * SEC); /* more than 64 bits */
 }
 
 /* Where nothing takes time it is the same as without. */
-static void test_no_time_is_as_before(void **state)
+TEST(test_no_time_is_as_before)
 {
         const struct sim_engine none = {0}, no_time = {.max_running = 2};
 
@@ -245,7 +245,7 @@ static void run_random(const struct evict_ops *policy)
 }
 
 /* Whatever is asked for, all invariants hold after each request (run()). */
-static void test_random_traces(void **state)
+TEST(test_random_traces)
 {
         for (unsigned round = 0; round < 20; round++) {
                 random_trace_make(&random_trace, 64, 12, 256);
@@ -255,7 +255,7 @@ static void test_random_traces(void **state)
         }
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
         struct sim_options options = options_of(&evict_optimum, 2, &slow);
         struct sim_trace trace = trace_of(NULL, 0);
@@ -268,7 +268,7 @@ static void test_refused(void **state)
         assert_int_equal(sim_new(&trace, &options, &s), -EINVAL);
 }
 
-static void test_out_of_memory(void **state)
+TEST(test_out_of_memory)
 {
         const struct sim_request r[] = {request_at(0, 0, 2, 16)};
         struct sim_options options = options_of(&evict_lru, 2, &slow);
@@ -282,24 +282,4 @@ static void test_out_of_memory(void **state)
                 assert_int_equal(result, alloc_fail_happened() ? -ENOMEM : 0);
                 sim_free(s);
         }
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_found_once_computed),
-                TEST(test_waits_for_room),
-                TEST(test_waits_in_order),
-                TEST(test_shared_pages_are_held_once),
-                TEST(test_limit_of_running),
-                TEST(test_text_longer_than_the_cache),
-                TEST(test_prefill_alone),
-                TEST(test_endless_output),
-                TEST(test_no_time_is_as_before),
-                TEST(test_random_traces),
-                TEST(test_refused),
-                TEST(test_out_of_memory),
-        };
-
-        return RUN_TESTS(tests);
 }

@@ -22,7 +22,7 @@ static void expect_there(struct ghosts *g, uint64_t id, uint32_t queue, uint64_t
         expect_gone(g, id);
 }
 
-static void test_added_and_taken(void **state)
+TEST(test_added_and_taken)
 {
         struct ghosts g;
 
@@ -42,7 +42,7 @@ static void test_added_and_taken(void **state)
         ghosts_deinit(&g);
 }
 
-static void test_oldest_makes_room(void **state)
+TEST(test_oldest_makes_room)
 {
         struct ghosts g;
 
@@ -65,7 +65,7 @@ static void test_oldest_makes_room(void **state)
 }
 
 /* None at all: nothing is remembered. Some: as many as there is memory for. */
-static void test_out_of_memory(void **state)
+TEST(test_out_of_memory)
 {
         struct ghosts g;
 
@@ -139,7 +139,7 @@ static void expect_evicted(struct cache *c, uint32_t node)
 }
 
 /* 0 is used twice, the first time before it is evicted; all others once, but for 3. */
-static void test_lru2_remembers_uses_of_the_evicted(void **state)
+TEST(test_lru2_remembers_uses_of_the_evicted)
 {
         struct cache c;
 
@@ -159,7 +159,7 @@ static void test_lru2_remembers_uses_of_the_evicted(void **state)
 }
 
 /* The target begins at 0: what was used once goes first, until a ghost of it comes back. */
-static void test_arc_follows_its_ghosts(void **state)
+TEST(test_arc_follows_its_ghosts)
 {
         struct cache c;
 
@@ -182,7 +182,7 @@ static void test_arc_follows_its_ghosts(void **state)
 }
 
 /* Equal uses: the deeper block costs more, and the older one of two goes. */
-static void test_gdsf_weighs_depth(void **state)
+TEST(test_gdsf_weighs_depth)
 {
         struct cache c;
 
@@ -205,7 +205,7 @@ static void test_gdsf_weighs_depth(void **state)
 }
 
 /* What was used often long ago isn't worth more than what comes for ever. */
-static void test_gdsf_ages(void **state)
+TEST(test_gdsf_ages)
 {
         struct cache c;
 
@@ -223,19 +223,4 @@ static void test_gdsf_ages(void **state)
         expect_evicted(&c, 0);
         expect_evicted(&c, 10);
         cache_deinit(&c);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_added_and_taken),
-                TEST(test_oldest_makes_room),
-                TEST(test_out_of_memory),
-                TEST(test_lru2_remembers_uses_of_the_evicted),
-                TEST(test_arc_follows_its_ghosts),
-                TEST(test_gdsf_weighs_depth),
-                TEST(test_gdsf_ages),
-        };
-
-        return RUN_TESTS(tests);
 }

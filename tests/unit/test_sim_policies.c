@@ -231,7 +231,7 @@ static uint64_t naive_hits(uint32_t capacity, uint32_t (*victim)(struct naive *c
         return naive.hits;
 }
 
-static void test_against_plain_caches(void **state)
+TEST(test_against_plain_caches)
 {
         static const struct {
                 const struct evict_ops *ops;
@@ -259,13 +259,4 @@ static void test_against_plain_caches(void **state)
                 }
         }
         assert_true(hits > 0);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_against_plain_caches),
-        };
-
-        return RUN_TESTS(tests);
 }

@@ -58,7 +58,7 @@ static double hit_percent(const struct evict_ops *ops, uint32_t capacity, uint32
         return 100.0 * (double)result.hit_tokens / (double)result.input_tokens;
 }
 
-static void test_table(void **state)
+TEST(test_table)
 {
         unsigned n_off = 0;
 
@@ -78,7 +78,7 @@ static void test_table(void **state)
 }
 
 /* A tier of ten times the pages below, against one cache of both. */
-static void test_two_tiers_are_one(void **state)
+TEST(test_two_tiers_are_one)
 {
         for (const struct evict_ops *const *p = evict_policies; *p; p++)
                 for (uint32_t percent = 1; percent <= 5; percent += percent > 1 ? 3 : 1) {
@@ -94,7 +94,6 @@ static void test_two_tiers_are_one(void **state)
 
 int main(void)
 {
-        const struct CMUnitTest tests[] = {TEST(test_table), TEST(test_two_tiers_are_one)};
         const char *path = TRACE;
         struct trace_error error;
         int r;
@@ -108,7 +107,7 @@ int main(void)
                 fprintf(stderr, "%s:%ju: %s\n", path, (uintmax_t)error.line, error.text);
                 return 1;
         }
-        r = RUN_TESTS(tests);
+        r = test_run_all(NULL, NULL);
         trace_free(&trace);
         return r;
 }

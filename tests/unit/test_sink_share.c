@@ -75,7 +75,7 @@ static unsigned count_below(struct tiers *w, const struct user *u, unsigned firs
 }
 
 /* Who comes late gets its half of what another one has filled, and no more. */
-static void test_share(void **state)
+TEST(test_share)
 {
         struct user a, b;
         struct tiers w;
@@ -111,7 +111,7 @@ static void invalidate(struct user *u, unsigned key)
 
 /* Sets of which little is left are no loss to anybody: their own namespace fills them first, and
  * for others they go first. */
-static void test_sparse(void **state)
+TEST(test_sparse)
 {
         struct user a, b;
         struct tiers w;
@@ -170,19 +170,8 @@ static void namespaces(uint64_t host_limit_bytes)
         tiers_end(&w);
 }
 
-static void test_namespaces(void **state)
+TEST(test_namespaces)
 {
         namespaces(UINT64_MAX);
         namespaces(2 * TIER_SET_BYTES);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_share),
-                TEST(test_sparse),
-                TEST(test_namespaces),
-        };
-
-        return RUN_TESTS(tests);
 }

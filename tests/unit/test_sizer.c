@@ -196,7 +196,7 @@ static void run_day(const struct day *day)
         sizer_free(s);
 }
 
-static void test_days(void **state)
+TEST_BARE(test_days)
 {
         for (uint64_t seed = 1; seed <= N_SEEDS; seed++)
                 for (size_t i = 0; i < ARRAY_SIZE(days); i++) {
@@ -258,7 +258,7 @@ static enum sizer_why rig_hold(struct rig *rig, uint64_t steps, unsigned n)
         return why;
 }
 
-static void test_nothing_sampled(void **state)
+TEST_WITH(test_nothing_sampled, rig_start, rig_end, NULL)
 {
         struct rig *rig = *state;
         struct sizer_decision d = sizer_decide(rig->sizer, &params, 7 * STEP, 9);
@@ -269,7 +269,7 @@ static void test_nothing_sampled(void **state)
         assert_int_equal(sizer_demand(rig->sizer), 0);
 }
 
-static void test_flat_demand_changes_nothing(void **state)
+TEST_WITH(test_flat_demand_changes_nothing, rig_start, rig_end, NULL)
 {
         struct rig *rig = *state;
 
@@ -283,7 +283,7 @@ static void test_flat_demand_changes_nothing(void **state)
 }
 
 /* A window full of little demand, then a peak: three samples of it in a window of 400. */
-static void test_grows_at_once(void **state)
+TEST_WITH(test_grows_at_once, rig_start, rig_end, NULL)
 {
         struct rig *rig = *state;
 
@@ -296,7 +296,7 @@ static void test_grows_at_once(void **state)
 }
 
 /* Less is reserved than was needed for a while: an administrator took it. */
-static void test_grows_to_p99(void **state)
+TEST_WITH(test_grows_to_p99, rig_start, rig_end, NULL)
 {
         struct rig *rig = *state;
 
@@ -307,7 +307,7 @@ static void test_grows_to_p99(void **state)
         assert_int_equal(rig->reserved, 100 * STEP);
 }
 
-static void test_shrinks_slowly(void **state)
+TEST_WITH(test_shrinks_slowly, rig_start, rig_end, NULL)
 {
         struct rig *rig = *state;
         uint64_t before, peak_end;
@@ -335,7 +335,7 @@ static void test_shrinks_slowly(void **state)
         assert_int_equal(rig_hold(rig, 20, 2 * WINDOW_LEN), SIZER_HOLD);
 }
 
-static void test_learns_first(void **state)
+TEST_WITH(test_learns_first, rig_start, rig_end, NULL)
 {
         struct rig *rig = *state;
 
@@ -344,7 +344,7 @@ static void test_learns_first(void **state)
         assert_int_equal(rig_step(rig, 1), SIZER_SHRINK);
 }
 
-static void test_limits(void **state)
+TEST_WITH(test_limits, rig_start, rig_end, NULL)
 {
         struct rig *rig = *state;
 
@@ -366,7 +366,7 @@ static void test_limits(void **state)
 
 /* Spikes that are rarer than one sample in 200 are let pass, and nothing is ever undone for them.
  */
-static void test_rare_spikes(void **state)
+TEST_WITH(test_rare_spikes, rig_start, rig_end, NULL)
 {
         struct rig *rig = *state;
 
@@ -378,7 +378,7 @@ static void test_rare_spikes(void **state)
 }
 
 /* Spikes that are frequent enough to be covered stay covered. */
-static void test_frequent_spikes(void **state)
+TEST_WITH(test_frequent_spikes, rig_start, rig_end, NULL)
 {
         struct rig *rig = *state;
         unsigned n_changes = 0;
@@ -393,7 +393,7 @@ static void test_frequent_spikes(void **state)
         assert_true(rig->reserved >= 300 * STEP);
 }
 
-static void test_percentile(void **state)
+TEST_WITH(test_percentile, rig_start, rig_end, NULL)
 {
         struct rig *rig = *state;
         uint64_t samples[WINDOW_LEN];
@@ -417,7 +417,7 @@ static void test_percentile(void **state)
 }
 
 /* A sample counts for a whole window, and an eighth more at most. */
-static void test_window(void **state)
+TEST_WITH(test_window, rig_start, rig_end, NULL)
 {
         struct rig *rig = *state;
 
@@ -437,7 +437,7 @@ static void test_window(void **state)
         }
 }
 
-static void test_other_parameters_forget(void **state)
+TEST_WITH(test_other_parameters_forget, rig_start, rig_end, NULL)
 {
         struct rig *rig = *state;
         struct sizer_params other = params;
@@ -452,7 +452,7 @@ static void test_other_parameters_forget(void **state)
         assert_int_equal(sizer_p99(rig->sizer), 2 * STEP);
 }
 
-static void test_texts(void **state)
+TEST_BARE(test_texts)
 {
         for (int i = SIZER_NONE; i <= SIZER_LEARNING; i++) {
                 assert_true(strlen(sizer_why_text(i)) > 10);
@@ -462,27 +462,8 @@ static void test_texts(void **state)
         }
 }
 
-#define RULE(fn) cmocka_unit_test_setup_teardown(fn, rig_start, rig_end)
-
 int main(void)
 {
-        const struct CMUnitTest tests[] = {
-                RULE(test_nothing_sampled),
-                RULE(test_flat_demand_changes_nothing),
-                RULE(test_grows_at_once),
-                RULE(test_grows_to_p99),
-                RULE(test_shrinks_slowly),
-                RULE(test_learns_first),
-                RULE(test_limits),
-                RULE(test_rare_spikes),
-                RULE(test_frequent_spikes),
-                RULE(test_percentile),
-                RULE(test_window),
-                RULE(test_other_parameters_forget),
-                cmocka_unit_test(test_texts),
-                cmocka_unit_test(test_days),
-        };
-
         random_start("test_sizer");
-        return RUN_TESTS(tests);
+        return test_run_all(NULL, NULL);
 }

@@ -121,7 +121,7 @@ static void queue(struct attach *a, uint32_t n)
 
 /* ---- demand --------------------------------------------------------------------------------- */
 
-static void test_demand_of_grants(void **state)
+TEST(test_demand_of_grants)
 {
         struct rig rig;
         struct attach *other;
@@ -146,7 +146,7 @@ static void test_demand_of_grants(void **state)
 }
 
 /* What is only cached isn't needed; what somebody reads is, whichever way it is pinned. */
-static void test_demand_of_pins(void **state)
+TEST(test_demand_of_pins)
 {
         struct rig rig;
         uint32_t pages[SET_PAGES];
@@ -169,7 +169,7 @@ static void test_demand_of_pins(void **state)
 }
 
 /* What clients haven't claimed can be taken back from their magazines. */
-static void test_demand_of_magazines(void **state)
+TEST(test_demand_of_magazines)
 {
         struct rig rig;
 
@@ -181,7 +181,7 @@ static void test_demand_of_magazines(void **state)
         rig_end(&rig);
 }
 
-static void test_demand_of_who_waits(void **state)
+TEST(test_demand_of_who_waits)
 {
         struct rig rig;
 
@@ -195,7 +195,7 @@ static void test_demand_of_who_waits(void **state)
 }
 
 /* Its demand can't be seen: it gets no more than it has. So it is asked for set by set. */
-static void test_demand_of_who_is_refused(void **state)
+TEST(test_demand_of_who_is_refused)
 {
         struct sizing_attrs attrs = sizer(SIZING_ON, 1, 4);
         struct stake *stake;
@@ -240,7 +240,7 @@ static void sample_parts(struct rig *rig, uint64_t ret[3])
 }
 
 /* More pins than are looked at in one go: a part stands for all, another part each time. */
-static void test_many_pins(void **state)
+TEST(test_many_pins)
 {
         struct sizing_attrs attrs = sizer(SIZING_DRY_RUN, 0, 4000);
         struct member *members[N_CLIENTS];
@@ -279,7 +279,7 @@ static void test_many_pins(void **state)
 
 /* ---- the sizer ------------------------------------------------------------------------------ */
 
-static void test_follows_demand(void **state)
+TEST(test_follows_demand)
 {
         struct sizing_attrs attrs = sizer(SIZING_ON, 1, 12);
         struct rig rig;
@@ -318,7 +318,7 @@ static void test_follows_demand(void **state)
         rig_end(&rig);
 }
 
-static void test_dry_run(void **state)
+TEST(test_dry_run)
 {
         struct sizing_attrs attrs = sizer(SIZING_DRY_RUN, 4, 12);
         struct rig rig;
@@ -345,7 +345,7 @@ static void test_dry_run(void **state)
 }
 
 /* Where the device has no room it grows as far as it has, and says who has the rest. */
-static void test_refused_growth(void **state)
+TEST(test_refused_growth)
 {
         struct sizing_attrs attrs = sizer(SIZING_ON, 1, 18);
         struct rig rig;
@@ -387,7 +387,7 @@ static void test_refused_growth(void **state)
 }
 
 /* What an administrator reserves is where the sizer goes on from. */
-static void test_by_hand(void **state)
+TEST(test_by_hand)
 {
         struct sizing_attrs attrs = sizer(SIZING_ON, 1, 18);
         struct rig rig;
@@ -427,7 +427,7 @@ static void test_by_hand(void **state)
 }
 
 /* Changing another attribute leaves what the sizer reserved. */
-static void test_other_attributes(void **state)
+TEST(test_other_attributes)
 {
         struct sizing_attrs attrs = sizer(SIZING_ON, 1, 18);
         struct tenant_attrs other;
@@ -444,7 +444,7 @@ static void test_other_attributes(void **state)
         rig_end(&rig);
 }
 
-static void test_limit_is_the_most(void **state)
+TEST(test_limit_is_the_most)
 {
         struct sizing_attrs attrs = sizer(SIZING_ON, 6, 18);
         struct tenant_attrs limited;
@@ -464,7 +464,7 @@ static void test_limit_is_the_most(void **state)
 }
 
 /* A tenant that isn't pinned has no reservation to move. */
-static void test_dynamic(void **state)
+TEST(test_dynamic)
 {
         struct sizing_attrs attrs = sizer(SIZING_ON, 6, 18);
         struct rig rig;
@@ -480,7 +480,7 @@ static void test_dynamic(void **state)
         rig_end(&rig);
 }
 
-static void test_no_memory(void **state)
+TEST(test_no_memory)
 {
         struct sizing_attrs attrs = sizer(SIZING_ON, 6, 18);
         struct rig rig;
@@ -509,7 +509,7 @@ static struct sizing_attrs scheduled(enum sizing_mode mode, const char *text)
 }
 
 /* Without a sizer the minimum is reserved. */
-static void test_schedule(void **state)
+TEST(test_schedule)
 {
         struct sizing_attrs attrs =
                 scheduled(SIZING_OFF, "08:00-20:00 7000-16KiB, 20:00-22:00 4KiB-8KiB");
@@ -539,7 +539,7 @@ static void test_schedule(void **state)
         rig_end(&rig);
 }
 
-static void test_schedule_that_doesnt_fit(void **state)
+TEST(test_schedule_that_doesnt_fit)
 {
         struct sizing_attrs attrs = scheduled(SIZING_OFF, "00:00-24:00 15KiB");
         struct rig rig;
@@ -558,7 +558,7 @@ static void test_schedule_that_doesnt_fit(void **state)
 }
 
 /* With a sizer the schedule says within what it may choose. */
-static void test_schedule_and_sizer(void **state)
+TEST(test_schedule_and_sizer)
 {
         struct sizing_attrs attrs =
                 scheduled(SIZING_ON, "08:00-20:00 6KiB-10KiB, 20:00-22:00 1KiB-8KiB");
@@ -580,29 +580,4 @@ static void test_schedule_and_sizer(void **state)
         tick(&rig);
         assert_int_equal(reserved(rig.f.a), 5);
         rig_end(&rig);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_demand_of_grants),
-                TEST(test_demand_of_pins),
-                TEST(test_demand_of_magazines),
-                TEST(test_demand_of_who_waits),
-                TEST(test_demand_of_who_is_refused),
-                TEST(test_many_pins),
-                TEST(test_follows_demand),
-                TEST(test_dry_run),
-                TEST(test_refused_growth),
-                TEST(test_by_hand),
-                TEST(test_other_attributes),
-                TEST(test_limit_is_the_most),
-                TEST(test_dynamic),
-                TEST(test_no_memory),
-                TEST(test_schedule),
-                TEST(test_schedule_that_doesnt_fit),
-                TEST(test_schedule_and_sizer),
-        };
-
-        return RUN_TESTS(tests);
 }

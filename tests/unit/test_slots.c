@@ -9,7 +9,7 @@
 #include "daemon/remote/protocol/slots.h"
 
 /* The specification's own value (0x31c3), and what CLUSTER KEYSLOT of Redis 7.0.15 says. */
-static void test_keys(void **state)
+TEST(test_keys)
 {
         static const struct {
                 const char *key;
@@ -48,7 +48,7 @@ static unsigned slot_by_bits(const uint8_t *key, size_t len)
 
 /* Keys of one byte have an entry of the table each; of two bytes each entry again, with the top
  * bits that a single byte's slot doesn't show, in the place of the next one. */
-static void test_every_entry(void **state)
+TEST(test_every_entry)
 {
         uint8_t key[2];
 
@@ -102,7 +102,7 @@ static int table_read(const char *data, size_t step)
         "$8\r\n10.0.0.1\r\n"
 #define LOST "*4\r\n$5\r\nnode1\r\n:7003\r\n" ID "*0\r\n"
 
-static void test_tables(void **state)
+TEST(test_tables)
 {
         for (size_t step = 1; step < 50; step += 7) {
                 assert_int_equal(table_read("*0\r\n", step), 0);
@@ -135,7 +135,7 @@ static void test_tables(void **state)
         }
 }
 
-static void test_bad_tables(void **state)
+TEST(test_bad_tables)
 {
         static const char *const bad[] = {
                 "+OK\r\n",
@@ -168,7 +168,7 @@ static void test_bad_tables(void **state)
 }
 
 /* More masters than there may be. */
-static void test_many_owners(void **state)
+TEST(test_many_owners)
 {
         char *data = NULL;
         size_t size;
@@ -203,7 +203,7 @@ static char *make_ranges(unsigned n)
 }
 
 /* As many ranges and masters as there may be: who is whose. */
-static void test_many_ranges(void **state)
+TEST(test_many_ranges)
 {
         char *data = make_ranges(SLOT_OWNERS_MAX), host[32];
 
@@ -219,7 +219,7 @@ static void test_many_ranges(void **state)
         }
 }
 
-static void test_redirects(void **state)
+TEST(test_redirects)
 {
         static const struct {
                 const char *text;
@@ -265,19 +265,4 @@ static void test_redirects(void **state)
                 assert_int_equal(to.to.port, rows[i].port);
         }
         assert_false(slot_redirect_parse("MOVED 1 a\0b:1", 13, &(struct slot_redirect){0}));
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_keys),
-                TEST(test_every_entry),
-                TEST(test_tables),
-                TEST(test_bad_tables),
-                TEST(test_many_owners),
-                TEST(test_many_ranges),
-                TEST(test_redirects),
-        };
-
-        return RUN_TESTS(tests);
 }

@@ -35,7 +35,7 @@ static void make_header(uint8_t *buf, uint32_t length, uint16_t fd_count, uint64
                 &(struct frame_header){FRAME_MAGIC, 1, MSG_MAP, length, fd_count, 0, seq}, buf);
 }
 
-static void test_bytes_and_end(void **state)
+TEST(test_bytes_and_end)
 {
         uint8_t buf[FRAME_HEADER_SIZE];
         struct frame f;
@@ -59,7 +59,7 @@ static void test_bytes_and_end(void **state)
         end_pair(pair);
 }
 
-static void test_send_until_full(void **state)
+TEST(test_send_until_full)
 {
         static uint8_t big[4 << 20];
         int pair[2];
@@ -75,7 +75,7 @@ static void test_send_until_full(void **state)
         end_pair(pair);
 }
 
-static void test_fds_arrive(void **state)
+TEST(test_fds_arrive)
 {
         uint8_t buf[FRAME_HEADER_SIZE];
         int pair[2], fds[FRAME_MAX_FDS];
@@ -104,7 +104,7 @@ static void test_fds_arrive(void **state)
  * Two frames with 16 fds each, the first of them sent in two parts: its end and the second frame
  * lie in the socket together, and the parser must not get 32 fds.
  */
-static void test_full_frames_back_to_back(void **state)
+TEST(test_full_frames_back_to_back)
 {
         uint8_t buf[FRAME_HEADER_SIZE + 10] = {0};
         int pair[2], fds[FRAME_MAX_FDS];
@@ -157,7 +157,7 @@ static void send_raw_fds(int socket, unsigned n)
         assert_int_equal(sendmsg(socket, &msg, 0), 1);
 }
 
-static void test_too_many_fds(void **state)
+TEST(test_too_many_fds)
 {
         static const unsigned counts[] = {17, 20, 24, 25, 100};
 
@@ -172,7 +172,7 @@ static void test_too_many_fds(void **state)
 }
 
 /* A process at its limit of descriptors: its own trouble, not the peer's. */
-static void test_no_room_for_fds(void **state)
+TEST(test_no_room_for_fds)
 {
         struct rlimit old, low;
         uint8_t byte = 1;
@@ -189,7 +189,7 @@ static void test_no_room_for_fds(void **state)
         end_pair(pair);
 }
 
-static void test_receive_into_a_full_parser(void **state)
+TEST(test_receive_into_a_full_parser)
 {
         static uint8_t frame[FRAME_MAX_SIZE];
         int pair[2], size = 1 << 20;
@@ -204,7 +204,7 @@ static void test_receive_into_a_full_parser(void **state)
         end_pair(pair);
 }
 
-static void test_listen_and_connect(void **state)
+TEST(test_listen_and_connect)
 {
         const char *dir = test_dir_make();
         _cleanup_free_ char *path = test_path(dir, "sock");
@@ -234,7 +234,7 @@ static void test_listen_and_connect(void **state)
         test_dir_remove(dir);
 }
 
-static void test_listen_where_it_may_not(void **state)
+TEST(test_listen_where_it_may_not)
 {
         const char *dir = test_dir_make();
         _cleanup_free_ char *file = test_path(dir, "file");
@@ -259,7 +259,7 @@ static void test_listen_where_it_may_not(void **state)
 }
 
 /* A socket of another type is somebody's: it is neither stale nor ours to remove. */
-static void test_listen_over_a_datagram_socket(void **state)
+TEST(test_listen_over_a_datagram_socket)
 {
         const char *dir = test_dir_make();
         _cleanup_free_ char *path = test_path(dir, "sock");
@@ -272,22 +272,4 @@ static void test_listen_over_a_datagram_socket(void **state)
         assert_int_equal(test_dir_count(dir), 1);
         fd_close(other);
         test_dir_remove(dir);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_bytes_and_end),
-                TEST(test_send_until_full),
-                TEST(test_fds_arrive),
-                TEST(test_full_frames_back_to_back),
-                TEST(test_too_many_fds),
-                TEST(test_no_room_for_fds),
-                TEST(test_receive_into_a_full_parser),
-                TEST(test_listen_and_connect),
-                TEST(test_listen_where_it_may_not),
-                TEST(test_listen_over_a_datagram_socket),
-        };
-
-        return RUN_TESTS(tests);
 }

@@ -27,17 +27,17 @@ static void goes_down(struct tiers_want o, unsigned n_keys)
         tiers_end(&w);
 }
 
-static void test_below_host(void **state)
+DISK_TEST(test_below_host)
 {
         goes_down(want(2), 240);
 }
 
-static void test_below_device(void **state)
+DISK_TEST(test_below_device)
 {
         goes_down(want(0), 200);
 }
 
-static void test_planes(void **state)
+DISK_TEST(test_planes)
 {
         struct tiers_want o = want(2);
 
@@ -50,7 +50,7 @@ static void test_planes(void **state)
 }
 
 /* What nobody asked for again isn't worth a write; the end of a text that is there is. */
-static void test_admission(void **state)
+DISK_TEST(test_admission)
 {
         const struct tiers_want o = want(2);
         struct tiers w;
@@ -68,7 +68,7 @@ static void test_admission(void **state)
 }
 
 /* Stored alike it goes as it is, else it is opened between them. */
-static void test_codecs(void **state)
+DISK_TEST(test_codecs)
 {
         static const char *const codecs[][2] = {{"none", "int8"}, {"int8", "int8"},
                 {"int8", "none"}, {"int8", "int4"}, {"0:none,1:int8", "0:none,1:int8"},
@@ -135,7 +135,7 @@ static void flip_everywhere(void)
         close(fd);
 }
 
-static void test_flipped(void **state)
+DISK_TEST(test_flipped)
 {
         struct tiers_want o = want(2);
         unsigned n_wrong = 0;
@@ -155,7 +155,7 @@ static void test_flipped(void **state)
 }
 
 /* The daemon goes on without it. */
-static void test_off(void **state)
+DISK_TEST(test_off)
 {
         const struct tiers_want o = want(2);
         int result = 1;
@@ -178,7 +178,7 @@ static void test_off(void **state)
 }
 
 /* What it had goes a few pages at a time, and is no hit meanwhile. */
-static void test_off_in_slices(void **state)
+DISK_TEST(test_off_in_slices)
 {
         const struct tiers_want o = want(2);
         unsigned key = 0, n;
@@ -214,7 +214,7 @@ static void test_off_in_slices(void **state)
         tiers_end(&w);
 }
 
-static void test_full(void **state)
+DISK_TEST(test_full)
 {
         struct tiers_want o = want(2);
         unsigned n;
@@ -276,7 +276,7 @@ static void step(struct tiers *w)
                 assert_true(tier_is_filled(w, page, key));
 }
 
-static void test_random(void **state)
+DISK_TEST(test_random)
 {
         struct tiers_want o = want(3);
         struct tiers w;
@@ -297,22 +297,4 @@ static void test_random(void **state)
                 (void)is_right(&w, key);
         assert_int_equal(w.store.counters.pages_damaged, 0);
         tiers_end(&w);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                DISK_TEST(test_below_host),
-                DISK_TEST(test_below_device),
-                DISK_TEST(test_planes),
-                DISK_TEST(test_admission),
-                DISK_TEST(test_codecs),
-                DISK_TEST(test_flipped),
-                DISK_TEST(test_off),
-                DISK_TEST(test_off_in_slices),
-                DISK_TEST(test_full),
-                DISK_TEST(test_random),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -74,7 +74,7 @@ static unsigned count_on_disk(struct tiers *w, unsigned n_keys)
 /* ---- slow ------------------------------------------------------------------------------------ */
 
 /* While nothing that the disk was asked for happens, leases find room, and who fetches waits. */
-static void test_slow(void **state)
+TEST_WITH(test_slow, make_path, remove_path, NULL)
 {
         struct sim sim = {.error = -EIO};
         struct told told;
@@ -112,7 +112,7 @@ static void test_slow(void **state)
 /* ---- failing --------------------------------------------------------------------------------- */
 
 /* What can't be read now is there later. */
-static void test_errors(void **state)
+TEST_WITH(test_errors, make_path, remove_path, NULL)
 {
         struct sim sim = {.error = -EIO};
         unsigned n_right = 0, n_gone = 0;
@@ -144,7 +144,7 @@ static void test_errors(void **state)
 }
 
 /* Given up: what lay there is gone, the rest goes on. */
-static void test_dies(void **state)
+TEST_WITH(test_dies, make_path, remove_path, NULL)
 {
         struct sim sim = {.error = -EIO};
         struct tiers w;
@@ -267,7 +267,7 @@ static unsigned cut_once(void)
         return n;
 }
 
-static void test_power(void **state)
+TEST_WITH(test_power, make_path, remove_path, NULL)
 {
         unsigned n_found = 0;
 
@@ -278,15 +278,3 @@ static void test_power(void **state)
 }
 
 #define DISK_TEST(name) cmocka_unit_test_setup_teardown(name, make_path, remove_path)
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                DISK_TEST(test_slow),
-                DISK_TEST(test_errors),
-                DISK_TEST(test_dies),
-                DISK_TEST(test_power),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
-}

@@ -57,7 +57,7 @@ static void found_again(void (*start)(struct tiers *w, const struct tiers_want *
 }
 
 /* Pages are those of the codecs that they were stored with: by layer, too. */
-static void test_codecs_by_layer(void **state)
+DISK_TEST(test_codecs_by_layer)
 {
         struct tiers_want o = want(2);
         unsigned n;
@@ -100,7 +100,7 @@ static void cache_sibling(struct tiers *w, unsigned key)
 }
 
 /* Very many may continue one page: they are claimed with it, together. */
-static void test_siblings(void **state)
+DISK_TEST(test_siblings)
 {
         const struct tiers_want o = want(2);
         unsigned n_disk;
@@ -140,17 +140,17 @@ static void restart_and_sort(struct tiers *w, const struct tiers_want *o)
         assert_true(space_takes(w->ns));
 }
 
-static void test_found_again(void **state)
+DISK_TEST(test_found_again)
 {
         found_again(restart);
 }
 
-static void test_found_in_slices(void **state)
+DISK_TEST(test_found_in_slices)
 {
         found_again(restart_and_sort);
 }
 
-static void test_other_version(void **state)
+DISK_TEST(test_other_version)
 {
         const struct tiers_want o = want(2);
         struct tiers w;
@@ -168,7 +168,7 @@ static void test_other_version(void **state)
 
 /* Pages of other kernels aren't found again by a namespace that lays them out differently; those of
  * the same kernels are. */
-static void test_other_format(void **state)
+DISK_TEST(test_other_format)
 {
         struct tiers_want o = want(2);
         struct tiers w;
@@ -230,7 +230,7 @@ static int purge(struct tiers *w)
         return store_purge(&w->store, w->a, NULL, true, &n, &n_kept);
 }
 
-static void test_invalidated(void **state)
+DISK_TEST(test_invalidated)
 {
         invalidated(forget_key);
         invalidated(drop_ns);
@@ -238,7 +238,7 @@ static void test_invalidated(void **state)
 }
 
 /* What is unclaimed goes with what it continues, though nobody can tell that it does. */
-static void test_invalidated_unclaimed(void **state)
+DISK_TEST(test_invalidated_unclaimed)
 {
         const struct tiers_want o = want(2);
         uint8_t key[KEY_BYTES];
@@ -260,7 +260,7 @@ static void test_invalidated_unclaimed(void **state)
 }
 
 /* Before the disk was looked into: it isn't found when that is over, nor after the next start. */
-static void test_invalidated_unread(void **state)
+DISK_TEST(test_invalidated_unread)
 {
         const struct tiers_want o = want(2);
         uint8_t key[KEY_BYTES];
@@ -286,7 +286,7 @@ static void test_invalidated_unread(void **state)
 }
 
 /* While what it has is being looked at: then nothing of it is a page that isn't one yet. */
-static void test_invalidated_unsorted(void **state)
+DISK_TEST(test_invalidated_unsorted)
 {
         const struct tiers_want o = want(2);
         uint8_t key[KEY_BYTES];
@@ -336,7 +336,7 @@ static unsigned count_entries(const struct tiers *w)
 }
 
 /* The promise waits until the last of them is removed. */
-static void test_removed_in_slices(void **state)
+DISK_TEST(test_removed_in_slices)
 {
         const struct tiers_want o = want(2);
         unsigned n_slices = 0, n;
@@ -365,7 +365,7 @@ static void test_removed_in_slices(void **state)
 }
 
 /* A daemon that ends keeps no promise, and tells who waits for it. */
-static void test_ends_while_removing(void **state)
+DISK_TEST(test_ends_while_removing)
 {
         const struct tiers_want o = want(2);
         int result = 1;
@@ -378,7 +378,7 @@ static void test_ends_while_removing(void **state)
 }
 
 /* A namespace that goes meanwhile leaves nothing on the disk that was to go, and the rest. */
-static void test_closes_while_removing(void **state)
+DISK_TEST(test_closes_while_removing)
 {
         const struct tiers_want o = want(2);
         int result = 1;
@@ -398,25 +398,4 @@ static void test_closes_while_removing(void **state)
         assert_int_equal(w.ns->space.n_left, 0);
         assert_int_equal(count_in(&w, 300, TIER_DISK), n);
         tiers_end(&w);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                DISK_TEST(test_found_again),
-                DISK_TEST(test_found_in_slices),
-                DISK_TEST(test_codecs_by_layer),
-                DISK_TEST(test_siblings),
-                DISK_TEST(test_other_version),
-                DISK_TEST(test_other_format),
-                DISK_TEST(test_invalidated),
-                DISK_TEST(test_invalidated_unclaimed),
-                DISK_TEST(test_invalidated_unread),
-                DISK_TEST(test_invalidated_unsorted),
-                DISK_TEST(test_removed_in_slices),
-                DISK_TEST(test_ends_while_removing),
-                DISK_TEST(test_closes_while_removing),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -130,7 +130,7 @@ static void check_carried(FILE *image)
         free(expected);
 }
 
-static void test_carried(void **state)
+TEST(test_carried)
 {
         FILE *f = open_fixture(STATE_LAYOUT_VERSION);
 
@@ -139,7 +139,7 @@ static void test_carried(void **state)
 }
 
 /* The fixture can be written again, and twice the same. */
-static void test_written(void **state)
+TEST(test_written)
 {
         char *text[2];
         size_t len[2];
@@ -188,7 +188,7 @@ static void check_refused(FILE *image, uint32_t version)
         free_keep(k);
 }
 
-static void test_refused(void **state)
+TEST(test_refused)
 {
         static const uint32_t others[] = {0, STATE_LAYOUT_VERSION + 1, UINT32_MAX};
 
@@ -222,7 +222,7 @@ static void try_without_memory(struct fake_keep *k, void *data)
         assert_non_null(strstr(d.text, "cannot map the root"));
 }
 
-static void test_no_memory(void **state)
+TEST(test_no_memory)
 {
         struct fake_keep *k = make_keep();
         FILE *f = open_fixture(STATE_LAYOUT_VERSION);
@@ -257,14 +257,7 @@ static int write_as_asked(const char *what)
 
 int main(int argc, char **argv)
 {
-        static const struct CMUnitTest tests[] = {
-                TEST(test_carried),
-                TEST(test_written),
-                TEST(test_refused),
-                TEST(test_no_memory),
-        };
-
         if (argc > 1)
                 return write_as_asked(argv[1]);
-        return RUN_TESTS(tests);
+        return test_run_all(NULL, NULL);
 }

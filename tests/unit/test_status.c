@@ -5,7 +5,7 @@
 
 #include "proto/status.h"
 
-static void test_there_and_back(void **state)
+TEST(test_there_and_back)
 {
 #define X(name, wire, code, text)                       \
         assert_int_equal(status_from_wire(wire), code); \
@@ -16,7 +16,7 @@ static void test_there_and_back(void **state)
 }
 
 /* Values of the first release: clients in containers are older or newer than the daemon. */
-static void test_wire_values_stay(void **state)
+TEST(test_wire_values_stay)
 {
         assert_int_equal(status_from_wire(0), 0);
         assert_int_equal(status_from_wire(3), KVL_STATUS_QUOTA);
@@ -26,7 +26,7 @@ static void test_wire_values_stay(void **state)
         assert_int_equal(status_to_wire(-EAGAIN), 47); /* not an I/O error */
 }
 
-static void test_unknown(void **state)
+TEST(test_unknown)
 {
         assert_int_equal(status_from_wire(31), -EPROTO);
         assert_int_equal(status_from_wire(UINT32_MAX), -EPROTO);
@@ -35,15 +35,4 @@ static void test_unknown(void **state)
         assert_string_equal(status_text(-EXDEV), strerror(EXDEV));
         assert_string_equal(status_text(1000), "unknown outcome");
         assert_non_null(status_text(INT_MIN));
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_there_and_back),
-                TEST(test_wire_values_stay),
-                TEST(test_unknown),
-        };
-
-        return RUN_TESTS(tests);
 }

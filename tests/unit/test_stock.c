@@ -135,7 +135,7 @@ static unsigned run(bool has_stock)
         return n;
 }
 
-static void test_steady_leases_wait_less(void **state)
+TEST(test_steady_leases_wait_less)
 {
         unsigned without = run(false), with = run(true);
 
@@ -145,7 +145,7 @@ static void test_steady_leases_wait_less(void **state)
 }
 
 /* When nobody leases any more it goes back, at the latest with the last client. */
-static void test_goes_back(void **state)
+TEST(test_goes_back)
 {
         struct stream s;
         uint32_t used;
@@ -166,7 +166,7 @@ static void test_goes_back(void **state)
         end(&s);
 }
 
-static void test_ends_with_the_last_client(void **state)
+TEST(test_ends_with_the_last_client)
 {
         struct stream s;
 
@@ -185,7 +185,7 @@ static void test_ends_with_the_last_client(void **state)
 }
 
 /* Never over the limit, and nothing that is cached goes for it. */
-static void test_takes_nothing(void **state)
+TEST(test_takes_nothing)
 {
         uint32_t pages[3 * SET_PAGES];
         struct stream s;
@@ -209,7 +209,7 @@ static void test_takes_nothing(void **state)
 }
 
 /* What is reserved for others is no room. */
-static void test_leaves_reservations(void **state)
+TEST(test_leaves_reservations)
 {
         struct stake *b;
         uint32_t page;
@@ -233,7 +233,7 @@ static void test_leaves_reservations(void **state)
 }
 
 /* The last set is for who needs it now: neither the stock nor a magazine has it made. */
-static void test_leaves_the_last(void **state)
+TEST(test_leaves_the_last)
 {
         struct member *other;
         uint32_t pages[SET_PAGES];
@@ -264,7 +264,7 @@ static void test_leaves_the_last(void **state)
 }
 
 /* A few leases now and then, and a device that makes sets at once: nothing is kept. */
-static void test_no_stream(void **state)
+TEST(test_no_stream)
 {
         struct fixture f;
         struct member *m;
@@ -279,19 +279,4 @@ static void test_no_stream(void **state)
         assert_int_equal(a->ns->device.n_sets, 1);
         member_free(m);
         fixture_end(&f);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_steady_leases_wait_less),
-                TEST(test_goes_back),
-                TEST(test_ends_with_the_last_client),
-                TEST(test_takes_nothing),
-                TEST(test_leaves_reservations),
-                TEST(test_leaves_the_last),
-                TEST(test_no_stream),
-        };
-
-        return RUN_TESTS(tests);
 }

@@ -52,7 +52,7 @@ static void check_copy(const struct sum_kernels *k, size_t out, size_t in, size_
         assert_true(is_untouched(out, n));
 }
 
-static void test_sizes(void **state)
+TEST(test_sizes)
 {
         const struct sum_kernels *k;
         unsigned n_kernels;
@@ -70,7 +70,7 @@ static void test_sizes(void **state)
         assert_true(n_kernels >= 1 && sum_kernels_at(n_kernels - 1) == &sum_kernels_plain);
 }
 
-static void test_alignments(void **state)
+TEST(test_alignments)
 {
         static const size_t sizes[] = {1, 63, 64, 65, 200, 4096, 4159, SIZE_MAX_TRIED};
         const struct sum_kernels *k;
@@ -101,7 +101,7 @@ static void check_pieces(const struct sum_kernels *k, size_t n)
         assert_int_equal(k->end(&s), XXH3_64bits(from, n));
 }
 
-static void test_pieces(void **state)
+TEST(test_pieces)
 {
         const struct sum_kernels *k;
 
@@ -111,7 +111,7 @@ static void test_pieces(void **state)
                         check_pieces(k, random_u64() % SIZE_MAX_TRIED);
 }
 
-static void test_nothing(void **state)
+TEST(test_nothing)
 {
         struct sum s;
 
@@ -140,7 +140,7 @@ static void *scribble(void *data)
 }
 
 /* A tenant that writes where it mustn't any more: the sum is of what was written. */
-static void test_changing_source(void **state)
+TEST(test_changing_source)
 {
         struct scribbler w = {.bytes = (_Atomic uint8_t *)from};
         const struct sum_kernels *k;
@@ -160,7 +160,7 @@ static void test_changing_source(void **state)
 }
 
 /* The public functions, and a sum as it is kept: this must never change. */
-static void test_public(void **state)
+TEST(test_public)
 {
         static const uint8_t kept[] = "what is stored keeps its sum";
         struct sum s;
@@ -178,15 +178,6 @@ static void test_public(void **state)
 
 int main(void)
 {
-        const struct CMUnitTest tests[] = {
-                TEST(test_sizes),
-                TEST(test_alignments),
-                TEST(test_pieces),
-                TEST(test_nothing),
-                TEST(test_changing_source),
-                TEST(test_public),
-        };
-
         random_start("test_sum");
-        return RUN_TESTS(tests);
+        return test_run_all(NULL, NULL);
 }

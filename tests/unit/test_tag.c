@@ -78,7 +78,7 @@ static void expect_dropped(struct bench *w, uint64_t tag, unsigned n_expected)
         fixture_check(&w->f);
 }
 
-static void test_invalidate(void **state)
+TEST(test_invalidate)
 {
         struct bench w;
 
@@ -102,7 +102,7 @@ static void test_invalidate(void **state)
 }
 
 /* What was published first by somebody without one gets it; one that has another keeps that. */
-static void test_duplicates(void **state)
+TEST(test_duplicates)
 {
         struct bench w;
 
@@ -133,7 +133,7 @@ static bool has_extra(struct bench *w, unsigned key)
 
 /* Pages without a tag take no memory for one, and what lies there of an earlier page means nothing.
  */
-static void test_only_what_has_a_tag_takes_memory(void **state)
+TEST(test_only_what_has_a_tag_takes_memory)
 {
         struct bench w;
 
@@ -158,7 +158,7 @@ static void test_only_what_has_a_tag_takes_memory(void **state)
         end(&w);
 }
 
-static void test_pages_that_go(void **state)
+TEST(test_pages_that_go)
 {
         struct bench w;
         uint64_t n;
@@ -185,7 +185,7 @@ static void test_pages_that_go(void **state)
 }
 
 /* It is pinned: nobody finds it, its reader keeps it. */
-static void test_pinned(void **state)
+TEST(test_pinned)
 {
         uint8_t key[KEY_BYTES];
         uint32_t page, n;
@@ -202,7 +202,7 @@ static void test_pinned(void **state)
         end(&w);
 }
 
-static void test_moved(void **state)
+TEST(test_moved)
 {
         struct bench w;
         uint32_t page, to = 7;
@@ -219,7 +219,7 @@ static void test_moved(void **state)
         end(&w);
 }
 
-static void test_no_memory(void **state)
+TEST(test_no_memory)
 {
         uint32_t page, sealed, n_sealed;
         uint8_t bytes[KEY_BYTES];
@@ -306,7 +306,7 @@ static void parent(struct bench *w, const struct attach *a, unsigned key)
 #define ROOT_PAGE  SHM_PUBLISH_ROOT
 #define CHAIN_PAGE SHM_PUBLISH_CHAIN
 
-static void test_with(void **state)
+TEST(test_with)
 {
         const struct shm_submission end_request = {.op = SHM_OP_REQUEST_END, .ns_id = 1};
         struct attach *y;
@@ -354,7 +354,7 @@ static void expect_victim(struct bench *w, unsigned key)
 }
 
 /* Over the socket and by the ring they are the next to go, until they are found. */
-static void test_window_passed(void **state)
+TEST(test_window_passed)
 {
         const struct publish passed = {.window_passed = true};
         struct bench w;
@@ -376,7 +376,7 @@ static void test_window_passed(void **state)
         end(&w);
 }
 
-static void test_with_what_is_not_there(void **state)
+TEST(test_with_what_is_not_there)
 {
         struct shm_submission nowhere = {.op = SHM_OP_WITH, .ns_id = 99, .page = 1};
         struct bench w;
@@ -402,7 +402,7 @@ static void test_with_what_is_not_there(void **state)
 }
 
 /* A text that goes on after the gap, as a client does it. */
-static void test_truncated(void **state)
+TEST(test_truncated)
 {
         struct bench w;
         uint32_t s;
@@ -429,7 +429,7 @@ static void test_truncated(void **state)
 }
 
 /* What a client asks for again, as it may have been done by the daemon before: it has the tag. */
-static void test_published_again(void **state)
+TEST(test_published_again)
 {
         uint32_t pages[2], sealed[2], n;
         uint8_t keys[2 * KEY_BYTES];
@@ -454,24 +454,4 @@ static void test_published_again(void **state)
         expect_dropped(&w, 5, 0);
         assert_int_equal(release_pages(w.a, sealed, 2, 1, NULL), 0);
         end(&w);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_invalidate),
-                TEST(test_duplicates),
-                TEST(test_only_what_has_a_tag_takes_memory),
-                TEST(test_published_again),
-                TEST(test_pages_that_go),
-                TEST(test_pinned),
-                TEST(test_moved),
-                TEST(test_no_memory),
-                TEST(test_with),
-                TEST(test_window_passed),
-                TEST(test_with_what_is_not_there),
-                TEST(test_truncated),
-        };
-
-        return RUN_TESTS(tests);
 }

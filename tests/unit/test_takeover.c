@@ -40,7 +40,7 @@ static void live(struct fake_keep *keep, void *data)
         facts->muted = identity_of(s, muted);
 }
 
-static void test_next_daemon(void **state)
+TEST(test_next_daemon)
 {
         struct scene *s = calloc(1, sizeof(*s));
         struct client *c, *fresh;
@@ -99,7 +99,7 @@ static void live_alone(struct fake_keep *keep, void *data)
 }
 
 /* Whose process nobody can look at is no dead one: it may be reading. */
-static void test_without_descriptors(void **state)
+TEST(test_without_descriptors)
 {
         struct scene *s = calloc(1, sizeof(*s));
 
@@ -141,7 +141,7 @@ static void end_unadopted(struct tenant *t)
 }
 
 /* A client whose ring can't be had isn't gone on with as if it had none: it is tried again. */
-static void test_without_its_ring(void **state)
+TEST(test_without_its_ring)
 {
         struct scene *s = calloc(1, sizeof(*s));
         struct detail d = {""};
@@ -164,7 +164,7 @@ static void test_without_its_ring(void **state)
 }
 
 /* It was told of a segment that nobody kept: what it submitted there can't be known. */
-static void test_lost_client(void **state)
+TEST(test_lost_client)
 {
         struct scene *s = calloc(1, sizeof(*s));
 
@@ -211,7 +211,7 @@ static void live_with_readers(struct fake_keep *keep, void *data)
         keep_drop(&s->w.server.store.keep, KEEP_PROCESS, peer_of(&s->w, dead)->member->record - 1);
 }
 
-static void test_exited_reader(void **state)
+TEST(test_exited_reader)
 {
         struct scene *s = calloc(1, sizeof(*s));
         const struct ns *ns;
@@ -231,7 +231,7 @@ static void test_exited_reader(void **state)
 }
 
 /* Why it can't start is what is said, not what it has lost. */
-static void test_no_room_for_the_root(void **state)
+TEST(test_no_room_for_the_root)
 {
         struct scene *s = calloc(1, sizeof(*s));
         struct detail d = {""};
@@ -252,16 +252,7 @@ static void test_no_room_for_the_root(void **state)
 
 int main(void)
 {
-        static const struct CMUnitTest tests[] = {
-                TEST(test_next_daemon),
-                TEST(test_without_descriptors),
-                TEST(test_without_its_ring),
-                TEST(test_lost_client),
-                TEST(test_exited_reader),
-                TEST(test_no_room_for_the_root),
-        };
-
         facts = mmap(
                 NULL, sizeof(*facts), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
-        return cmocka_run_group_tests(tests, world_warm_up, NULL);
+        return test_run_all(world_warm_up, NULL);
 }

@@ -69,8 +69,6 @@ static int end_test(void **state)
         return test_fds_check(state);
 }
 
-#define SLOW_TEST(fn) cmocka_unit_test_setup_teardown(fn, test_fds_note, end_test)
-
 static const char *dir;
 
 static void start(struct world *w)
@@ -132,7 +130,7 @@ static bool file_says(const char *text)
 
 /* ---- tests ----------------------------------------------------------------------------------- */
 
-static void test_others_are_served(void **state)
+TEST_WITH(test_others_are_served, test_fds_note, end_test, NULL)
 {
         static struct world w;
         struct client *admin, *other, *c;
@@ -161,7 +159,7 @@ static void test_others_are_served(void **state)
 }
 
 /* Of several administrators: each is checked against what the one before it made. */
-static void test_in_order(void **state)
+TEST_WITH(test_in_order, test_fds_note, end_test, NULL)
 {
         struct client *admins[4];
         static struct world w;
@@ -191,7 +189,7 @@ static void test_in_order(void **state)
 }
 
 /* Who asked is gone: it is carried out, and nobody is answered. */
-static void test_hang_up(void **state)
+TEST_WITH(test_hang_up, test_fds_note, end_test, NULL)
 {
         struct client *admin, *second;
         static struct world w;
@@ -215,7 +213,7 @@ static void test_hang_up(void **state)
 }
 
 /* While it was written a client came, who keeps its tenant: the file has it again. */
-static void test_refused_once_written(void **state)
+TEST_WITH(test_refused_once_written, test_fds_note, end_test, NULL)
 {
         struct client *admin;
         static struct world w;
@@ -255,7 +253,7 @@ static void reload(struct world *w, const char *text)
 }
 
 /* It has no part in what isn't written yet, and that is laid over what it brings. */
-static void test_reload_meanwhile(void **state)
+TEST_WITH(test_reload_meanwhile, test_fds_note, end_test, NULL)
 {
         struct client *admin;
         static struct world w;
@@ -294,7 +292,7 @@ static void ask_removal(struct client *admin)
 
 /* While it is written SIGHUP makes or removes the tenant, or names it: refused, and the file is as
  * it was. */
-static void test_reload_refuses(void **state)
+TEST_WITH(test_reload_refuses, test_fds_note, end_test, NULL)
 {
         static const struct {
                 void (*ask)(struct client *admin);
@@ -331,7 +329,7 @@ static void test_reload_refuses(void **state)
 }
 
 /* A client of the tenant is killed: what it held goes, and the change is put in force. */
-static void test_client_dies_meanwhile(void **state)
+TEST_WITH(test_client_dies_meanwhile, test_fds_note, end_test, NULL)
 {
         struct client *admin, *c;
         static struct world w;
@@ -357,7 +355,7 @@ static void test_client_dies_meanwhile(void **state)
         finish(&w);
 }
 
-static void test_cannot_be_written(void **state)
+TEST_WITH(test_cannot_be_written, test_fds_note, end_test, NULL)
 {
         struct client *admin;
         static struct world w;
@@ -380,7 +378,7 @@ static void test_cannot_be_written(void **state)
 }
 
 /* No more than that wait, whoever comes. */
-static void test_most(void **state)
+TEST_WITH(test_most, test_fds_note, end_test, NULL)
 {
         struct client *admin;
         static struct world w;
@@ -408,7 +406,7 @@ static void test_most(void **state)
 
 /* The daemon ends while one is written, and two wait: the file has the first, nobody is answered.
  */
-static void test_end(void **state)
+TEST_WITH(test_end, test_fds_note, end_test, NULL)
 {
         struct client *admins[3];
         static struct world w;
@@ -430,18 +428,5 @@ static void test_end(void **state)
 
 int main(void)
 {
-        const struct CMUnitTest tests[] = {
-                SLOW_TEST(test_others_are_served),
-                SLOW_TEST(test_in_order),
-                SLOW_TEST(test_hang_up),
-                SLOW_TEST(test_refused_once_written),
-                SLOW_TEST(test_reload_meanwhile),
-                SLOW_TEST(test_reload_refuses),
-                SLOW_TEST(test_client_dies_meanwhile),
-                SLOW_TEST(test_cannot_be_written),
-                SLOW_TEST(test_most),
-                SLOW_TEST(test_end),
-        };
-
-        return cmocka_run_group_tests(tests, world_warm_up, NULL);
+        return test_run_all(world_warm_up, NULL);
 }

@@ -127,7 +127,7 @@ static char *read_db(const struct tenantdb *db)
         return text;
 }
 
-static void test_survives_a_restart(void **state)
+TEST(test_survives_a_restart)
 {
         const char *dir = test_dir_make();
         char *state_dir = test_path(dir, "state");
@@ -158,7 +158,7 @@ static void test_survives_a_restart(void **state)
 }
 
 /* Every option of a tenant, as it was put. */
-static void test_qos_survives_a_restart(void **state)
+TEST(test_qos_survives_a_restart)
 {
         static const char *const assignments[] = {"class=pinned", "reserve=2GiB",
                 "reserve_min=1GiB", "reserve_max=3GiB", "sizer=dry-run", "burst=none",
@@ -217,7 +217,7 @@ static void check_unchanged_on_failure(struct tenantdb *db, int expected)
         free(after);
 }
 
-static void test_a_full_disk(void **state)
+TEST(test_a_full_disk)
 {
         const char *dir = test_dir_make();
         struct tenantdb db;
@@ -234,7 +234,7 @@ static void test_a_full_disk(void **state)
 }
 
 /* Whoever asked for it can't put it in force: the file is as it was, to the letter. */
-static void test_a_refused_change(void **state)
+TEST(test_a_refused_change)
 {
         const char *dir = test_dir_make();
         char *before, *after;
@@ -261,7 +261,7 @@ static void test_a_refused_change(void **state)
 }
 
 /* It is refused, and the disk takes nothing any more: said, and mended at the end. */
-static void test_a_change_that_stays(void **state)
+TEST(test_a_change_that_stays)
 {
         const char *dir = test_dir_make();
         struct outcome o = {.refusal = -EBUSY, .disk_fills = true};
@@ -291,7 +291,7 @@ static void test_a_change_that_stays(void **state)
         test_dir_remove(dir);
 }
 
-static void test_out_of_memory(void **state)
+TEST(test_out_of_memory)
 {
         const char *dir = test_dir_make();
         struct tenantdb db;
@@ -321,7 +321,7 @@ static void test_out_of_memory(void **state)
         test_dir_remove(dir);
 }
 
-static void test_a_broken_file_is_refused(void **state)
+TEST(test_a_broken_file_is_refused)
 {
         static const char bad[] = "[tenant a]\nlimit = lots\n";
         const char *dir = test_dir_make();
@@ -343,7 +343,7 @@ static void test_a_broken_file_is_refused(void **state)
 }
 
 /* Written by a newer kvleased: its options stay in the file until their tenant goes. */
-static void test_what_is_not_known(void **state)
+TEST(test_what_is_not_known)
 {
         static const char newer[] = "[tenant keep]\nlimit = 64MiB\nfuture_option = a = 3\n"
                                     "\n[tenant gone]\nfuture_option = 4\n"
@@ -380,7 +380,7 @@ static void test_what_is_not_known(void **state)
 }
 
 /* At whatever byte it was cut off, a file of ours is refused, but not one of an older version. */
-static void test_cut_off(void **state)
+TEST(test_cut_off)
 {
         static const char old[] = "# Written by kvleased: what kvleasectl changed. Laid over the "
                                   "configuration at start.\n\n[tenant a]\nweight = 5\n";
@@ -411,7 +411,7 @@ static void test_cut_off(void **state)
 }
 
 /* Whoever may write there may make tenants. */
-static void test_whose_file(void **state)
+TEST(test_whose_file)
 {
         static const char text[] = "[tenant a]\nweight = 5\n";
         const char *dir = test_dir_make();
@@ -434,7 +434,7 @@ static void test_whose_file(void **state)
         test_dir_remove(dir);
 }
 
-static void test_an_unusable_directory(void **state)
+TEST(test_an_unusable_directory)
 {
         const char *dir = test_dir_make();
         char *nested = test_path(dir, "no/such/parent");
@@ -449,19 +449,5 @@ static void test_an_unusable_directory(void **state)
 
 int main(void)
 {
-        const struct CMUnitTest tests[] = {
-                TEST(test_survives_a_restart),
-                TEST(test_qos_survives_a_restart),
-                TEST(test_a_full_disk),
-                TEST(test_a_refused_change),
-                TEST(test_a_change_that_stays),
-                TEST(test_out_of_memory),
-                TEST(test_a_broken_file_is_refused),
-                TEST(test_what_is_not_known),
-                TEST(test_cut_off),
-                TEST(test_whose_file),
-                TEST(test_an_unusable_directory),
-        };
-
-        return cmocka_run_group_tests(tests, open_loop, close_loop);
+        return test_run_all(open_loop, close_loop);
 }

@@ -12,7 +12,7 @@ static void *get_mask(void *data)
         return data;
 }
 
-static void test_signals_are_blocked_in_it(void **state)
+TEST_BARE(test_signals_are_blocked_in_it)
 {
         static const int kept[] = {SIGINT, SIGTERM, SIGHUP, SIGUSR1, SIGCHLD, SIGPIPE};
         sigset_t before, after, inside;
@@ -33,7 +33,7 @@ static void test_signals_are_blocked_in_it(void **state)
         }
 }
 
-static void test_failure_leaves_the_mask(void **state)
+TEST_BARE(test_failure_leaves_the_mask)
 {
         sigset_t before, after;
         pthread_attr_t attr;
@@ -46,14 +46,4 @@ static void test_failure_leaves_the_mask(void **state)
         pthread_attr_destroy(&attr);
         assert_int_equal(pthread_sigmask(SIG_SETMASK, NULL, &after), 0);
         assert_memory_equal(&before, &after, sizeof(before));
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_signals_are_blocked_in_it),
-                cmocka_unit_test(test_failure_leaves_the_mask),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -19,7 +19,7 @@ static uint32_t n_kept(const struct tier_fill *f)
         return tier_n_kept(f, &l);
 }
 
-static void test_between_the_marks(void **state)
+TEST(test_between_the_marks)
 {
         struct tier_fill f = {0};
 
@@ -37,7 +37,7 @@ static void test_between_the_marks(void **state)
         assert_int_equal(n_down(&f, 0, 160), 0);
 }
 
-static void test_marks(void **state)
+TEST(test_marks)
 {
         struct tier_level l = {.capacity = CAPACITY, .n_ahead = 400, .n_most = UINT32_MAX};
         struct tier_fill f = {0};
@@ -54,7 +54,7 @@ static void test_marks(void **state)
 }
 
 /* A tier that leases take from, whatever comes: the moves end, and it is never emptied for good. */
-static void test_settles(void **state)
+TEST(test_settles)
 {
         struct tier_fill f = {0};
         uint32_t n_free = 0, n_leaving = 0;
@@ -75,7 +75,7 @@ static void test_settles(void **state)
         assert_int_equal(n_down(&f, n_free + n_leaving, 0), 0);
 }
 
-static void test_worth_a_place(void **state)
+TEST(test_worth_a_place)
 {
         assert_true(tier_takes(2, 1, 1, 1));
         assert_true(tier_takes(1, 1, 1, 1));
@@ -85,7 +85,7 @@ static void test_worth_a_place(void **state)
         assert_true(tier_takes(0, 1, 0, 1));
 }
 
-static void test_admission_to_disk(void **state)
+TEST(test_admission_to_disk)
 {
         struct tier_filter filter = {.min_uses = 2, .long_tokens = 1000};
 
@@ -126,7 +126,7 @@ static void serve(struct tier_queue *q, struct mover *m, unsigned n, int times)
 }
 
 /* By weight, whatever the sizes: no two are further apart than a transfer of each. */
-static void test_turns_are_fair(void **state)
+TEST(test_turns_are_fair)
 {
         struct mover m[] = {{.weight = 100}, {.weight = 300}, {.weight = 1000}};
         struct tier_queue q = {0};
@@ -144,7 +144,7 @@ static void test_turns_are_fair(void **state)
 }
 
 /* Who comes back has no more than its share from then on. */
-static void test_idle_saves_nothing_up(void **state)
+TEST(test_idle_saves_nothing_up)
 {
         struct mover m[] = {{.weight = 100}, {.weight = 100}};
         struct tier_queue q = {0};
@@ -157,7 +157,7 @@ static void test_idle_saves_nothing_up(void **state)
         assert_true(m[0].moved <= m[1].moved + (2 << 20));
 }
 
-static void test_units(void **state)
+TEST(test_units)
 {
         assert_int_equal(tier_unit_pages(TIER_HOST, 4096), 256);
         assert_int_equal(tier_unit_pages(TIER_HOST, 256 << 10), 4);
@@ -165,20 +165,4 @@ static void test_units(void **state)
         assert_int_equal(tier_unit_pages(TIER_HOST, UINT64_MAX), 1);
         assert_int_equal(tier_unit_pages(TIER_DISK, 1), TIER_UNIT_PAGES);
         assert_int_equal(tier_unit_pages(TIER_DISK, 256 << 10), 16);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_between_the_marks),
-                TEST(test_marks),
-                TEST(test_settles),
-                TEST(test_worth_a_place),
-                TEST(test_admission_to_disk),
-                TEST(test_turns_are_fair),
-                TEST(test_idle_saves_nothing_up),
-                TEST(test_units),
-        };
-
-        return RUN_TESTS(tests);
 }

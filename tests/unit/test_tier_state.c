@@ -159,7 +159,7 @@ static void assert_pages(struct tiers *w, uint32_t handle, unsigned n, const cha
 
 /* Its end is below, is continued from there, comes up again; and all of it is there for who opens
  * it after a worker died. */
-static void test_session(void **state)
+TEST(test_session)
 {
         struct tiers w;
         uint32_t s;
@@ -191,7 +191,7 @@ static void test_session(void **state)
 }
 
 /* Evicted below the device it is shorter by that; what was cut off goes, wherever it was. */
-static void test_session_loses(void **state)
+TEST(test_session_loses)
 {
         struct session_info info;
         struct tiers w;
@@ -220,7 +220,7 @@ static void test_session_loses(void **state)
 }
 
 /* The window's pages stay what they are, below the device or not, until the session goes. */
-static void test_session_window(void **state)
+TEST(test_session_window)
 {
         struct tiers w;
         uint64_t n_left;
@@ -245,7 +245,7 @@ static void test_session_window(void **state)
 }
 
 /* Ranges are kept wherever their pages are, in the head and in the window, and again. */
-static void test_session_keeps(void **state)
+TEST(test_session_keeps)
 {
         struct token_range ranges[3];
         struct tiers w;
@@ -280,7 +280,7 @@ static void test_session_keeps(void **state)
 }
 
 /* The session goes after its time, and its pages, which are cached as any, after theirs. */
-static void test_expiry(void **state)
+TEST(test_expiry)
 {
         struct tiers w;
         uint32_t s;
@@ -314,7 +314,7 @@ static void test_expiry(void **state)
 /* ---- invalidation ---------------------------------------------------------------------------- */
 
 /* A tag's pages go wherever they lie, or are on their way to; and so does what continues them. */
-static void test_tag(void **state)
+TEST(test_tag)
 {
         uint32_t page, n;
         uint8_t key[KEY_BYTES];
@@ -350,7 +350,7 @@ static void test_tag(void **state)
         tiers_end(&w);
 }
 
-static void test_key(void **state)
+TEST(test_key)
 {
         uint8_t key[KEY_BYTES];
         struct tiers w;
@@ -371,7 +371,7 @@ static void test_key(void **state)
 }
 
 /* The sweep frees what is stale below the device; what is brought up meanwhile is nobody's. */
-static void test_namespace(void **state)
+TEST(test_namespace)
 {
         struct told told;
         struct tiers w;
@@ -402,7 +402,7 @@ static void test_namespace(void **state)
 #define RANKS 2
 
 /* A key goes in all or stays in all, wherever each of them has it. */
-static void test_set(void **state)
+TEST(test_set)
 {
         struct attach_options o = {.set = "model", .set_size = RANKS};
         struct attach *ranks[RANKS];
@@ -446,21 +446,4 @@ static void test_set(void **state)
                 assert_nothing_below(&w);
         }
         tiers_end(&w);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_session),
-                TEST(test_session_loses),
-                TEST(test_session_window),
-                TEST(test_session_keeps),
-                TEST(test_expiry),
-                TEST(test_tag),
-                TEST(test_key),
-                TEST(test_namespace),
-                TEST(test_set),
-        };
-
-        return RUN_TESTS(tests);
 }

@@ -52,7 +52,7 @@ static void expect_rate(const struct top_sample *s, const char *id, unsigned col
 
 /* ---- rates ----------------------------------------------------------------------------------- */
 
-static void test_rate_is_of_the_interval(void **state)
+TEST(test_rate_is_of_the_interval)
 {
         struct top_sample before, now;
 
@@ -76,7 +76,7 @@ static void test_rate_is_of_the_interval(void **state)
         top_sample_deinit(&now);
 }
 
-static void test_counter_that_began_anew(void **state)
+TEST(test_counter_that_began_anew)
 {
         struct top_sample before, now;
 
@@ -93,7 +93,7 @@ static void test_counter_that_began_anew(void **state)
         top_sample_deinit(&now);
 }
 
-static void test_no_rates_over_a_restart(void **state)
+TEST(test_no_rates_over_a_restart)
 {
         struct top_sample before, now, later;
 
@@ -117,7 +117,7 @@ static void test_no_rates_over_a_restart(void **state)
         top_sample_deinit(&later);
 }
 
-static void test_sums(void **state)
+TEST(test_sums)
 {
         static const unsigned both[] = {HITS, MISSES};
         struct top_sample parts_before, parts, sums;
@@ -158,7 +158,7 @@ static void expect_order(
         assert_string_equal(names, expected);
 }
 
-static void test_order_and_filter(void **state)
+TEST(test_order_and_filter)
 {
         struct top_sample s;
 
@@ -180,7 +180,7 @@ static void test_order_and_filter(void **state)
         top_sample_deinit(&s);
 }
 
-static void test_columns_by_name(void **state)
+TEST(test_columns_by_name)
 {
         assert_int_equal(top_find_column(&view, "hit%"), RATIO);
         assert_int_equal(top_find_column(&view, "Used"), USED);
@@ -195,7 +195,7 @@ static void test_columns_by_name(void **state)
 }
 
 /* Names come from clients. */
-static void test_text_is_printable(void **state)
+TEST(test_text_is_printable)
 {
         struct show_format f = {0};
         const struct top_row *row;
@@ -226,7 +226,7 @@ static enum top_effect press(struct top_ui *ui, const char *keys)
         return last;
 }
 
-static void test_views_and_sort(void **state)
+TEST(test_views_and_sort)
 {
         struct top_ui ui;
 
@@ -249,7 +249,7 @@ static void test_views_and_sort(void **state)
         assert_int_equal(press(&ui, "q"), TOP_QUIT);
 }
 
-static void test_filter_is_typed(void **state)
+TEST(test_filter_is_typed)
 {
         struct top_ui ui;
 
@@ -277,7 +277,7 @@ static void test_filter_is_typed(void **state)
         assert_string_equal(ui.filter, "");
 }
 
-static void test_interval_and_pause(void **state)
+TEST(test_interval_and_pause)
 {
         struct top_ui ui;
 
@@ -296,7 +296,7 @@ static void test_interval_and_pause(void **state)
         assert_false(ui.is_paused);
 }
 
-static void test_help_and_scrolling(void **state)
+TEST(test_help_and_scrolling)
 {
         struct top_ui ui;
 
@@ -320,23 +320,4 @@ static void test_help_and_scrolling(void **state)
         assert_true(ui.first_row > 1000000); /* the screen bounds it */
         press(&ui, "n");
         assert_int_equal(ui.first_row + ui.first_column, 0);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_rate_is_of_the_interval),
-                TEST(test_counter_that_began_anew),
-                TEST(test_no_rates_over_a_restart),
-                TEST(test_sums),
-                TEST(test_order_and_filter),
-                TEST(test_columns_by_name),
-                TEST(test_text_is_printable),
-                TEST(test_views_and_sort),
-                TEST(test_filter_is_typed),
-                TEST(test_interval_and_pause),
-                TEST(test_help_and_scrolling),
-        };
-
-        return RUN_TESTS(tests);
 }

@@ -63,7 +63,7 @@ static void check_refused(const char *text, unsigned flags, uint64_t line, const
         assert_null(t.tenants);
 }
 
-static void test_chained(void **state)
+TEST(test_chained)
 {
         /* 46 -> 47 -> 9 and 46 -> 47 -> 50; an id alone; empty lines; no end of the last one. */
         check_trace(LINE("0", "1000", "46, 47, 9") "\n \t\r\n" LINE("5", "1000", "46, 47, 50")
@@ -75,7 +75,7 @@ static void test_chained(void **state)
         check_trace(LINE("0", "9", "9223372036854775807,0"), 0, "-1,0 0/0:0,1");
 }
 
-static void test_contents(void **state)
+TEST(test_contents)
 {
         /* The same content at two places is two blocks. */
         check_trace(LINE("0", "9", "5,5,6") LINE("1", "9", "6,5,5") LINE("2", "9", "5,5"),
@@ -91,7 +91,7 @@ static void test_contents(void **state)
                 "a block: read them with --chain");
 }
 
-static void test_fields(void **state)
+TEST(test_fields)
 {
         static const char text[] =
                 "{\"timestamp\": 27482, \"input_length\": 1030, \"output_length\": 52, "
@@ -126,7 +126,7 @@ static void test_fields(void **state)
         "{\"tenant\": \"" name "\", \"timestamp\": " time ", \"input_length\": 9, " \
         "\"output_length\": 7, \"hash_ids\": [" ids "]}\n"
 
-static void test_tenants(void **state)
+TEST(test_tenants)
 {
         /* Ids of two tenants never meet. */
         static const char text[] = TENANT_LINE("chat", "0", "1,2") TENANT_LINE("rag", "1", "1,2")
@@ -146,7 +146,7 @@ static void test_tenants(void **state)
                 "with '.' or '-'");
 }
 
-static void test_many_tenants(void **state)
+TEST(test_many_tenants)
 {
         char *text = NULL;
         size_t len = 0;
@@ -160,7 +160,7 @@ static void test_many_tenants(void **state)
         free(text);
 }
 
-static void test_late(void **state)
+TEST(test_late)
 {
         struct trace t;
         struct trace_error e;
@@ -173,7 +173,7 @@ static void test_late(void **state)
         trace_free(&t);
 }
 
-static void test_refuses(void **state)
+TEST(test_refuses)
 {
         static const struct {
                 const char *line, *why;
@@ -234,7 +234,7 @@ static void test_refuses(void **state)
                 "the right number by --block-tokens");
 }
 
-static void test_units(void **state)
+TEST(test_units)
 {
         check_trace(LINE("1500", "1", "7"), 0, "-1 1500/0:0");
         check_trace(LINE("1.5", "1", "7"), TRACE_UNIT_FLAG(TRACE_UNIT_S), "-1 1500/0:0");
@@ -250,7 +250,7 @@ static void test_units(void **state)
 #define TIMELESS(ids) "{\"input_length\":16,\"hash_ids\":[" ids "]}\n"
 
 /* Neither times nor lengths of output need be there. */
-static void test_left_out(void **state)
+TEST(test_left_out)
 {
         struct trace t;
         struct trace_error e;
@@ -271,7 +271,7 @@ static void test_left_out(void **state)
 #define MARK "\xef\xbb\xbf"
 
 /* Files that are no JSON lines are named, also where bad lines are skipped. */
-static void test_other_files(void **state)
+TEST(test_other_files)
 {
         static const char *const damaged[] = {
                 "1, 2, 3", "p\": 1, \"hash_ids\": [4, 5, 6]}", "[4, 5, 6]}", "1, 2, 3\n\n"};
@@ -348,7 +348,7 @@ static void check_doubt(
         trace_free(&t);
 }
 
-static void test_doubtful_times(void **state)
+TEST(test_doubtful_times)
 {
         check_doubt(0, 5000, 100, TRACE_DOUBT_NONE, "");
         check_doubt(1700000000000, 5000, 100, TRACE_DOUBT_NONE, "");
@@ -371,7 +371,7 @@ static void check_size(const char *text, uint32_t tokens, uint32_t fits)
         trace_free(&t);
 }
 
-static void test_block_sizes(void **state)
+TEST(test_block_sizes)
 {
         /* The last block may be partial: 17 to 32 tokens, of which one is a power of two. The
          * other way there would be 12 to 16 tokens in each of two full blocks. */
@@ -390,7 +390,7 @@ static void test_block_sizes(void **state)
         check_size(LINE("0", "32", "1,2") LINE("1", "5000", "") LINE("2", "0", "7"), 16, 16);
 }
 
-static void test_refuses_block_sizes(void **state)
+TEST(test_refuses_block_sizes)
 {
         /* The other way there would be 69 to 85. */
         check_refused(LINE("0", "340", "1,2,3,4"), 0, 0,
@@ -401,7 +401,7 @@ static void test_refuses_block_sizes(void **state)
                 "another one 99 or fewer; give the right number by --block-tokens");
 }
 
-static void test_skips(void **state)
+TEST(test_skips)
 {
         /* The blocks of a path that turns out to be wrong are taken back. */
         static const char text[] =
@@ -419,7 +419,7 @@ static void test_skips(void **state)
 }
 
 /* A tenant that only a line named that was left out is none. */
-static void test_skips_tenants(void **state)
+TEST(test_skips_tenants)
 {
         static const char text[] =
                 "{\"timestamp\":0,\"input_length\":2,\"output_length\":0,\"tenant\":\"bad\","
@@ -449,7 +449,7 @@ static char *long_line(size_t n)
         return text;
 }
 
-static void test_long_lines(void **state)
+TEST(test_long_lines)
 {
         _cleanup_free_ char *fits = long_line(TRACE_LINE_MAX),
                             *over = long_line(TRACE_LINE_MAX + 1);
@@ -461,7 +461,7 @@ static void test_long_lines(void **state)
         check_trace(text, TRACE_SKIP_BAD, "-1 3/0:0");
 }
 
-static void test_nesting(void **state)
+TEST(test_nesting)
 {
         enum { DEPTH = 100000 };
         _cleanup_free_ char *text = malloc(DEPTH + 1);
@@ -514,7 +514,7 @@ static void check_files(const char *const *paths, unsigned n, const char *expect
         trace_free(&t);
 }
 
-static void test_files(void **state)
+TEST(test_files)
 {
         struct folder f;
         struct trace t;
@@ -540,7 +540,7 @@ static void test_files(void **state)
 }
 
 /* Read once, and waited for: `zstdcat TRACE | kvleasectl trace analyze /dev/stdin`. */
-static void test_pipe(void **state)
+TEST(test_pipe)
 {
         static const char text[] = LINE("0", "1", "1,2") LINE("20", "1", "1");
         char path[32];
@@ -567,7 +567,7 @@ static void check_file_refused(
         assert_null(t.tenants);
 }
 
-static void test_bad_files(void **state)
+TEST(test_bad_files)
 {
         struct folder f;
         struct stat st;
@@ -610,7 +610,7 @@ static bool note_progress(uint64_t done_bytes, uint64_t total_bytes, void *data)
         return !p->stop;
 }
 
-static void test_progress(void **state)
+TEST(test_progress)
 {
         _cleanup_free_ char *line = long_line(1 << 20);
         struct progress p = {0};
@@ -635,7 +635,7 @@ static void test_progress(void **state)
         folder_remove(&f);
 }
 
-static void test_no_memory(void **state)
+TEST(test_no_memory)
 {
         static const char text[] = TENANT_LINE("chat", "0", "1,2") TENANT_LINE("rag", "1", "1,2")
                 LINE("3", "1", "8,9,10") "x";
@@ -650,34 +650,4 @@ static void test_no_memory(void **state)
                 assert_int_equal(t.sim.n_requests, r == 0 ? 3 : 0);
                 trace_free(&t);
         }
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_chained),
-                TEST(test_contents),
-                TEST(test_fields),
-                TEST(test_tenants),
-                TEST(test_many_tenants),
-                TEST(test_late),
-                TEST(test_refuses),
-                TEST(test_units),
-                TEST(test_left_out),
-                TEST(test_other_files),
-                TEST(test_doubtful_times),
-                TEST(test_block_sizes),
-                TEST(test_refuses_block_sizes),
-                TEST(test_skips),
-                TEST(test_skips_tenants),
-                TEST(test_long_lines),
-                TEST(test_nesting),
-                TEST(test_files),
-                TEST(test_pipe),
-                TEST(test_bad_files),
-                TEST(test_progress),
-                TEST(test_no_memory),
-        };
-
-        return RUN_TESTS(tests);
 }

@@ -36,7 +36,7 @@ static void check_dist(const struct dist *d, uint64_t n, double mean, uint64_t m
         assert_int_equal(binned, n);
 }
 
-static void test_dist(void **state)
+TEST(test_dist)
 {
         uint64_t values[] = {0, 1, 2, 3, 4, 5, 6, UINT64_MAX};
         struct dist d;
@@ -59,7 +59,7 @@ static void test_dist(void **state)
         assert_int_equal(d.n, 0);
 }
 
-static void test_requests(void **state)
+TEST(test_requests)
 {
         struct analysis a = {0};
         struct trace t;
@@ -99,7 +99,7 @@ static void check_sessions(const char *text, const uint32_t *expected)
         "{\"timestamp\":0,\"input_length\":" #input ",\"output_length\":1,\"hash_ids\":[" ids "]}" \
         "\n"
 
-static void test_sessions(void **state)
+TEST(test_sessions)
 {
         const uint32_t none = UINT32_MAX;
 
@@ -117,7 +117,7 @@ static void test_sessions(void **state)
         check_sessions(REQUEST(0, "") REQUEST(5, ""), (const uint32_t[]){none, none});
 }
 
-static void test_page_sizes(void **state)
+TEST(test_page_sizes)
 {
         struct page_sizes p;
         struct trace t;
@@ -140,7 +140,7 @@ static void test_page_sizes(void **state)
 }
 
 /* Pages smaller than the trace's blocks: what is known of sessions counts, nothing else. */
-static void test_small_pages(void **state)
+TEST(test_small_pages)
 {
         static const char text[] =
                 "{\"timestamp\":0,\"input_length\":900,\"output_length\":0,\"hash_ids\":[1,2]}\n"
@@ -185,7 +185,7 @@ static uint32_t advised_for(unsigned n, unsigned tokens)
         return p.sizes[p.advised].tokens;
 }
 
-static void test_page_advice(void **state)
+TEST(test_page_advice)
 {
         assert_int_equal(advised_for(4, 1000), 16);
         assert_int_equal(advised_for(4, 6400 - 10), 128);
@@ -195,7 +195,7 @@ static void test_page_advice(void **state)
         assert_int_equal(advised_for(4, 128 * 1024), 1024);
 }
 
-static void test_demand(void **state)
+TEST(test_demand)
 {
         struct demand d;
         struct trace t;
@@ -228,7 +228,7 @@ static void check_hits(const struct curves *c, unsigned policy, unsigned capacit
         assert_int_equal(c->results[policy][capacity].input_tokens, 104);
 }
 
-static void test_curves(void **state)
+TEST(test_curves)
 {
         struct curves *c = calloc(1, sizeof(*c));
         struct trace t;
@@ -259,7 +259,7 @@ static void test_curves(void **state)
         "\"output_length\":0,\"hash_ids\":[" ids "]}\n"
 
 /* A part for each tenant: the busy one can't take the other's page. */
-static void test_split(void **state)
+TEST(test_split)
 {
         static const char text[] = OF("a", "0", "1") OF("b", "1", "1") OF("b", "2", "2")
                 OF("b", "3", "3") OF("a", "4", "1");
@@ -294,7 +294,7 @@ static void check_refused(const char *policies, const char *capacities, const ch
         free(c);
 }
 
-static void test_refuses_lists(void **state)
+TEST(test_refuses_lists)
 {
         char many[200];
 
@@ -320,7 +320,7 @@ static bool stop(uint64_t done, uint64_t total, void *data)
         return false;
 }
 
-static void test_cancel(void **state)
+TEST(test_cancel)
 {
         struct replay_job job = {
                 .options = {.policy = &evict_lru, .capacity_pages = 1, .tenant = SIM_ALL_TENANTS}};
@@ -337,7 +337,7 @@ static void test_cancel(void **state)
 
 /* ---- all of it ------------------------------------------------------------------------------- */
 
-static void test_analyze(void **state)
+TEST(test_analyze)
 {
         struct analysis_options o = {
                 .n_processes = 2, .policies = "lru,optimum", .capacities = "2,4"};
@@ -367,7 +367,7 @@ static void test_analyze(void **state)
         free(a);
 }
 
-static void test_words(void **state)
+TEST(test_words)
 {
         char buf[32];
 
@@ -409,7 +409,7 @@ static uint32_t by_id_victim(void *policy, uint32_t tier, enum evict_how how, ui
 
 /* 32 tokens are found where the first id is even, 48 where it is odd, whatever process runs which
  * seed. */
-static void test_seeds(void **state)
+TEST(test_seeds)
 {
         struct curves *c = calloc(1, sizeof(*c));
         struct evict_ops policy = evict_lru;
@@ -459,7 +459,7 @@ static int run_planned(void *data, size_t i, void *result, _Atomic uint64_t *n_d
         return 0;
 }
 
-static void test_jobs(void **state)
+TEST(test_jobs)
 {
         struct job_plan plan = {SIZE_MAX, SIZE_MAX};
         const struct jobs jobs = {
@@ -475,27 +475,4 @@ static void test_jobs(void **state)
         assert_int_equal(jobs_run(&jobs, results, 2, NULL, NULL), -EDOM);
         plan.dies = 1;
         assert_int_equal(jobs_run(&jobs, results, 2, NULL, NULL), -ECHILD);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_dist),
-                TEST(test_requests),
-                TEST(test_sessions),
-                TEST(test_page_sizes),
-                TEST(test_small_pages),
-                TEST(test_page_advice),
-                TEST(test_demand),
-                TEST(test_curves),
-                TEST(test_seeds),
-                TEST(test_split),
-                TEST(test_refuses_lists),
-                TEST(test_cancel),
-                TEST(test_analyze),
-                TEST(test_words),
-                TEST(test_jobs),
-        };
-
-        return RUN_TESTS(tests);
 }

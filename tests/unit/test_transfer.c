@@ -34,18 +34,18 @@ static void goes_down(const struct evict_ops *evict, unsigned n_planes)
         tiers_end(&w);
 }
 
-static void test_down(void **state)
+TEST_BARE(test_down)
 {
         goes_down(&evict_lru, 1);
 }
 
-static void test_down_planes(void **state)
+TEST_BARE(test_down_planes)
 {
         goes_down(&evict_pgi, 4);
 }
 
 /* Of a text the end goes first, and what lies above stays the parent of what lies below. */
-static void test_ends_go_first(void **state)
+TEST_BARE(test_ends_go_first)
 {
         struct tiers w;
 
@@ -62,7 +62,7 @@ static void test_ends_go_first(void **state)
         tiers_end(&w);
 }
 
-static void test_pinned_stay(void **state)
+TEST_BARE(test_pinned_stay)
 {
         struct tiers w;
         uint8_t key[KEY_BYTES];
@@ -84,7 +84,7 @@ static void test_pinned_stay(void **state)
 }
 
 /* Where both are full what was used longest ago leaves the lower one, and nothing else. */
-static void test_full_below(void **state)
+TEST_BARE(test_full_below)
 {
         unsigned n = N_DEVICE + 2 * N_DEVICE, n_more = 40, n_left = 0;
         struct tiers w;
@@ -111,7 +111,7 @@ static void test_full_below(void **state)
 
 /* A lease that needs more than has gone down: what continues a text below goes before its
  * beginning. */
-static void test_tips_give_way(void **state)
+TEST_BARE(test_tips_give_way)
 {
         uint32_t held[N_DEVICE];
         struct tiers w;
@@ -130,7 +130,7 @@ static void test_tips_give_way(void **state)
 }
 
 /* A tenant that is kept out of the host's memory has what it had: pages are evicted. */
-static void test_host_limit(void **state)
+TEST_BARE(test_host_limit)
 {
         struct tenant_attrs attrs;
         struct tiers w;
@@ -151,7 +151,7 @@ static void test_host_limit(void **state)
 
 /* ---- up -------------------------------------------------------------------------------------- */
 
-static void test_up(void **state)
+TEST_BARE(test_up)
 {
         struct told told, second;
         struct tiers w;
@@ -244,14 +244,14 @@ static void goes_apart(unsigned n_planes, enum codec codec)
         tiers_end(&w);
 }
 
-static void test_apart(void **state)
+TEST_BARE(test_apart)
 {
         goes_apart(1, CODEC_NONE);
         goes_apart(2, CODEC_NONE);
         goes_apart(1, CODEC_INT8);
 }
 
-static void test_there(void **state)
+TEST_BARE(test_there)
 {
         struct told told;
         struct tiers w;
@@ -270,7 +270,7 @@ static void test_there(void **state)
 }
 
 /* All of the device is held: what lies below stays there. */
-static void test_no_room_above(void **state)
+TEST_BARE(test_no_room_above)
 {
         uint32_t held[N_DEVICE], page;
         struct told told;
@@ -290,7 +290,7 @@ static void test_no_room_above(void **state)
 }
 
 /* Who publishes what lies below has brought it up. */
-static void test_published_again(void **state)
+TEST_BARE(test_published_again)
 {
         uint8_t keys[KEY_BYTES];
         uint32_t old, page, sealed, n;
@@ -325,7 +325,7 @@ static void flip(struct tiers *w, uint32_t page)
 }
 
 /* Never served, counted; what comes after it in its text is of no use either. */
-static void test_damaged(void **state)
+TEST_BARE(test_damaged)
 {
         struct told told;
         struct tiers w;
@@ -353,7 +353,7 @@ static void test_damaged(void **state)
 
 /* ---- copies ---------------------------------------------------------------------------------- */
 
-static void test_copy(void **state)
+TEST_BARE(test_copy)
 {
         struct told told;
         struct tiers w;
@@ -387,7 +387,7 @@ static void test_copy(void **state)
 /* ---- codecs ---------------------------------------------------------------------------------- */
 
 /* Half the memory, and each value near what it was. */
-static void test_int8(void **state)
+TEST_BARE(test_int8)
 {
         uint16_t before[32], after[32];
         struct told told;
@@ -526,7 +526,7 @@ static void check_sampled(const struct tiers *w)
 
 /* Each layer with its codec: in one plane, where a range begins within a plane and ends within the
  * next one, and a plane each. */
-static void test_layers(void **state)
+TEST_BARE(test_layers)
 {
         static const double most[N_CODECS] = {[CODEC_INT8] = 0.5 / 220, [CODEC_INT4] = 0.5 / 13.9};
         static const struct {
@@ -568,7 +568,7 @@ static void test_layers(void **state)
 }
 
 /* What int8 doesn't take is dropped, once, and the others go down. */
-static void test_not_finite(void **state)
+TEST_BARE(test_not_finite)
 {
         const uint16_t nan = NUMBER_NAN;
         struct tiers w;
@@ -602,7 +602,7 @@ static void test_not_finite(void **state)
 
 /* The tenant's attributes say what there is where nobody names any: for a layout that can have it.
  */
-static void test_codecs_of_tenant(void **state)
+TEST_BARE(test_codecs_of_tenant)
 {
         struct attach_options named = {.names_host_codecs = true};
         struct ns_layout l = toy_layout(TIER_PAGE_BYTES);
@@ -631,7 +631,7 @@ static void test_codecs_of_tenant(void **state)
         tiers_end(&w);
 }
 
-static void test_codec_refused(void **state)
+TEST_BARE(test_codec_refused)
 {
         const struct attach_options int8 = {.host_codecs = codec_layers_all(CODEC_INT8)};
         struct ns_layout l = toy_layout(TIER_PAGE_BYTES);
@@ -659,31 +659,4 @@ static void test_codec_refused(void **state)
         assert_non_null(strstr(w.d.text, "no multiple of n_layers 3"));
         member_free(m);
         tiers_end(&w);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_down),
-                cmocka_unit_test(test_down_planes),
-                cmocka_unit_test(test_ends_go_first),
-                cmocka_unit_test(test_pinned_stay),
-                cmocka_unit_test(test_full_below),
-                cmocka_unit_test(test_tips_give_way),
-                cmocka_unit_test(test_host_limit),
-                cmocka_unit_test(test_up),
-                cmocka_unit_test(test_apart),
-                cmocka_unit_test(test_there),
-                cmocka_unit_test(test_no_room_above),
-                cmocka_unit_test(test_published_again),
-                cmocka_unit_test(test_damaged),
-                cmocka_unit_test(test_copy),
-                cmocka_unit_test(test_int8),
-                cmocka_unit_test(test_layers),
-                cmocka_unit_test(test_not_finite),
-                cmocka_unit_test(test_codecs_of_tenant),
-                cmocka_unit_test(test_codec_refused),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -85,7 +85,7 @@ static void assert_out(struct tiers *w, unsigned key, enum tier_kind tier)
         free(e.bytes);
 }
 
-static void test_out(void **state)
+TEST_BARE(test_out)
 {
         struct tiers w;
         unsigned key = 0;
@@ -99,7 +99,7 @@ static void test_out(void **state)
         tiers_end(&w);
 }
 
-static void test_out_of_a_disk(void **state)
+DISK_TEST(test_out_of_a_disk)
 {
         struct tiers_want o = want(0);
         unsigned key = 0;
@@ -114,7 +114,7 @@ static void test_out_of_a_disk(void **state)
         tiers_end(&w);
 }
 
-static void test_in(void **state)
+TEST_BARE(test_in)
 {
         struct buffer_end e;
         struct tiers w;
@@ -134,7 +134,7 @@ static void test_in(void **state)
 }
 
 /* A page that is given back isn't anybody's before nothing writes to it any more. */
-static void test_given_back_meanwhile(void **state)
+TEST_BARE(test_given_back_meanwhile)
 {
         struct buffer_end e;
         struct tiers w;
@@ -160,7 +160,7 @@ static void test_given_back_meanwhile(void **state)
 }
 
 /* Where the page is somebody else's by then these may be another's bytes. */
-static void test_gone_meanwhile(void **state)
+TEST_BARE(test_gone_meanwhile)
 {
         uint32_t from, page = PAGE_NONE;
         uint8_t key[KEY_BYTES];
@@ -184,7 +184,7 @@ static void test_gone_meanwhile(void **state)
 }
 
 /* Nobody is told, and the buffer goes by itself. */
-static void test_let_go(void **state)
+TEST_BARE(test_let_go)
 {
         struct buffer_end e, other;
         struct tiers w;
@@ -203,7 +203,7 @@ static void test_let_go(void **state)
 }
 
 /* Without threads that copy the buffer stays the caller's. */
-static void test_no_mover(void **state)
+TEST_BARE(test_no_mover)
 {
         struct transfer *t = NULL;
         struct buffer_end e;
@@ -221,19 +221,4 @@ static void test_no_mover(void **state)
         assert_null(t);
         free(b.bytes);
         tiers_end(&w);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_out),
-                DISK_TEST(test_out_of_a_disk),
-                cmocka_unit_test(test_in),
-                cmocka_unit_test(test_given_back_meanwhile),
-                cmocka_unit_test(test_gone_meanwhile),
-                cmocka_unit_test(test_let_go),
-                cmocka_unit_test(test_no_mover),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

@@ -133,7 +133,7 @@ static void go_and_come(
 }
 
 /* From a device, whether it has a tier in the host's memory or not. */
-static void test_from_the_device(void **state)
+DISK_TEST(test_from_the_device)
 {
         for (unsigned i = 0; i < 2 * ARRAY_SIZE(forms); i++) {
                 const struct form *f = &forms[i / 2];
@@ -149,7 +149,7 @@ static void test_from_the_device(void **state)
 }
 
 /* From below: as it lies there, to the byte. */
-static void test_from_the_host(void **state)
+DISK_TEST(test_from_the_host)
 {
         for (unsigned i = 0; i < ARRAY_SIZE(forms); i++) {
                 uint8_t *bytes;
@@ -174,7 +174,7 @@ static void test_from_the_host(void **state)
 }
 
 /* A disk may store them in another form. */
-static void test_from_a_disk(void **state)
+DISK_TEST(test_from_a_disk)
 {
         for (unsigned i = 0; i < ARRAY_SIZE(forms); i++) {
                 struct tiers w;
@@ -197,7 +197,7 @@ static void test_from_a_disk(void **state)
 }
 
 /* A page below whose bytes have changed is nobody's: its sum is compared as it goes. */
-static void test_damaged_below(void **state)
+DISK_TEST(test_damaged_below)
 {
         uint8_t *bytes;
         struct tiers w;
@@ -219,7 +219,7 @@ static void test_damaged_below(void **state)
 }
 
 /* What the codec doesn't take stays where it is, and doesn't go. */
-static void test_not_finite(void **state)
+DISK_TEST(test_not_finite)
 {
         uint8_t *bytes;
         struct tiers w;
@@ -233,7 +233,7 @@ static void test_not_finite(void **state)
 }
 
 /* Who has the secret may send anything: what no encoder makes becomes no page. */
-static void test_never_encoded(void **state)
+DISK_TEST(test_never_encoded)
 {
         struct tiers w;
         uint8_t *bytes;
@@ -248,18 +248,4 @@ static void test_never_encoded(void **state)
                         assert_int_equal(numbers_at(&w, page, plane)[i], 0);
         assert_int_equal(w.store.counters.pages_damaged, 0); /* none that was cached */
         tiers_end(&w);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                DISK_TEST(test_from_the_device),
-                DISK_TEST(test_from_the_host),
-                DISK_TEST(test_from_a_disk),
-                DISK_TEST(test_damaged_below),
-                DISK_TEST(test_not_finite),
-                DISK_TEST(test_never_encoded),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

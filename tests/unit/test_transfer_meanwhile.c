@@ -33,7 +33,7 @@ static uint32_t begin_up(struct tiers *w, unsigned *ret_key, struct told *told)
 }
 
 /* A lease that lacks pages doesn't wait for what goes down: that goes for it. */
-static void test_leased_meanwhile(void **state)
+TEST_BARE(test_leased_meanwhile)
 {
         uint32_t held[N_DEVICE];
         struct tiers w;
@@ -55,7 +55,7 @@ static void test_leased_meanwhile(void **state)
 }
 
 /* Who pins a page while it is copied down has it where it is. */
-static void test_pinned_meanwhile(void **state)
+TEST_BARE(test_pinned_meanwhile)
 {
         uint32_t page = PAGE_NONE;
         struct tiers w;
@@ -107,13 +107,13 @@ static void compacted_meanwhile(bool is_copied_first)
         tiers_end(&w);
 }
 
-static void test_compacted_meanwhile(void **state)
+TEST_BARE(test_compacted_meanwhile)
 {
         compacted_meanwhile(false);
         compacted_meanwhile(true);
 }
 
-static void test_invalidated_meanwhile(void **state)
+TEST_BARE(test_invalidated_meanwhile)
 {
         uint8_t bytes[KEY_BYTES];
         struct told told;
@@ -140,7 +140,7 @@ static void test_invalidated_meanwhile(void **state)
         tiers_end(&w);
 }
 
-static void test_client_goes_meanwhile(void **state)
+TEST_BARE(test_client_goes_meanwhile)
 {
         struct told told;
         struct tiers w;
@@ -155,7 +155,7 @@ static void test_client_goes_meanwhile(void **state)
         store_deinit(&w.store);
 }
 
-static void test_ns_goes_meanwhile(void **state)
+TEST_BARE(test_ns_goes_meanwhile)
 {
         struct told told;
         struct tiers w;
@@ -172,7 +172,7 @@ static void test_ns_goes_meanwhile(void **state)
 
 /* What is published while it is copied into, and gone before the copy has ended, is nobody's until
  * then, and clients don't see it. */
-static void test_published_while_copied(void **state)
+TEST_BARE(test_published_while_copied)
 {
         uint8_t key[KEY_BYTES];
         uint32_t page, to, n;
@@ -207,7 +207,7 @@ static void test_published_while_copied(void **state)
 
 /* What a session's window holds stays where it is: out of the tree instead of down, and nobody's
  * publish takes its place. */
-static void test_windows_hold(void **state)
+TEST_BARE(test_windows_hold)
 {
         uint8_t keys[KEY_BYTES];
         uint32_t old, page, sealed, n;
@@ -270,7 +270,7 @@ static void windows_hold_meanwhile(const struct evict_ops *evict)
         tiers_end(&w);
 }
 
-static void test_windows_hold_meanwhile(void **state)
+TEST_BARE(test_windows_hold_meanwhile)
 {
         windows_hold_meanwhile(&evict_pgi);
         windows_hold_meanwhile(&evict_lru);
@@ -336,31 +336,12 @@ static void at_random(const struct evict_ops *evict)
         tiers_end(&w);
 }
 
-static void test_random_lru(void **state)
+TEST_BARE(test_random_lru)
 {
         at_random(&evict_lru);
 }
 
-static void test_random_pgi(void **state)
+TEST_BARE(test_random_pgi)
 {
         at_random(&evict_pgi);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                cmocka_unit_test(test_leased_meanwhile),
-                cmocka_unit_test(test_pinned_meanwhile),
-                cmocka_unit_test(test_compacted_meanwhile),
-                cmocka_unit_test(test_invalidated_meanwhile),
-                cmocka_unit_test(test_client_goes_meanwhile),
-                cmocka_unit_test(test_ns_goes_meanwhile),
-                cmocka_unit_test(test_published_while_copied),
-                cmocka_unit_test(test_windows_hold),
-                cmocka_unit_test(test_windows_hold_meanwhile),
-                cmocka_unit_test(test_random_lru),
-                cmocka_unit_test(test_random_pgi),
-        };
-
-        return cmocka_run_group_tests(tests, NULL, NULL);
 }

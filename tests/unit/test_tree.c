@@ -7,7 +7,7 @@
 #include "tests/unit/test-random.h"
 #include "tests/unit/test-support.h"
 
-static void test_insert_and_remove(void **state)
+TEST(test_insert_and_remove)
 {
         struct tree t;
 
@@ -37,7 +37,7 @@ static void test_insert_and_remove(void **state)
 }
 
 /* 0 <- 1 <- 2, 0 <- 3; 4. */
-static void test_walks(void **state)
+TEST(test_walks)
 {
         struct tree t;
 
@@ -60,7 +60,7 @@ static void test_walks(void **state)
         tree_deinit(&t);
 }
 
-static void test_reserve_keeps_nodes(void **state)
+TEST(test_reserve_keeps_nodes)
 {
         struct tree t;
 
@@ -80,7 +80,7 @@ static void test_reserve_keeps_nodes(void **state)
         tree_deinit(&t);
 }
 
-static void test_out_of_memory_changes_nothing(void **state)
+TEST(test_out_of_memory_changes_nothing)
 {
         struct tree t;
 
@@ -96,7 +96,7 @@ static void test_out_of_memory_changes_nothing(void **state)
 }
 
 /* With tiers there are two arrays. */
-static void test_out_of_memory_with_tiers(void **state)
+TEST(test_out_of_memory_with_tiers)
 {
         struct tree t;
 
@@ -116,7 +116,7 @@ static void test_out_of_memory_with_tiers(void **state)
         tree_deinit(&t);
 }
 
-static void test_move_takes_the_place(void **state)
+TEST(test_move_takes_the_place)
 {
         struct tree t;
 
@@ -160,7 +160,7 @@ static uint32_t remove_subtree(struct tree *t, uint32_t top)
 }
 
 /* A quadratic walk would take 10^11 steps and be killed. */
-static void test_long_chain_goes_in_linear_time(void **state)
+TEST(test_long_chain_goes_in_linear_time)
 {
         const uint32_t n = 500000;
         struct tree t;
@@ -180,7 +180,7 @@ static void test_long_chain_goes_in_linear_time(void **state)
 }
 
 /* Tiers 0..9 and 10 and more: 0 <- 1 <- 2, 0 <- 3, going down from the leaves. */
-static void test_tips(void **state)
+TEST(test_tips)
 {
         struct tree t;
 
@@ -214,7 +214,7 @@ static void test_tips(void **state)
         tree_deinit(&t);
 }
 
-static void test_check_finds_damage(void **state)
+TEST(test_check_finds_damage)
 {
         struct tree t;
 
@@ -327,7 +327,7 @@ static void random_step(struct tree *t, struct model *m)
         }
 }
 
-static void test_random_against_model(void **state)
+TEST(test_random_against_model)
 {
         struct model m = {0};
         struct tree t;
@@ -341,22 +341,4 @@ static void test_random_against_model(void **state)
                 compare(&t, &m);
         }
         tree_deinit(&t);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_insert_and_remove),
-                TEST(test_walks),
-                TEST(test_reserve_keeps_nodes),
-                TEST(test_move_takes_the_place),
-                TEST(test_out_of_memory_changes_nothing),
-                TEST(test_out_of_memory_with_tiers),
-                TEST(test_long_chain_goes_in_linear_time),
-                TEST(test_tips),
-                TEST(test_check_finds_damage),
-                TEST(test_random_against_model),
-        };
-
-        return RUN_TESTS(tests);
 }

@@ -70,7 +70,7 @@ static void computes(void)
 
 /* A system call that blocks is a turn like any: nobody is served meanwhile. Half of it will do:
  * what the thread waited for a processor right before is taken for part of it. */
-static void test_sleep(void **state)
+TEST(test_sleep)
 {
         struct world w;
 
@@ -79,7 +79,7 @@ static void test_sleep(void **state)
         assert_true(w.watch.turns.sum_nsec >= LONG_MSEC / 2 * NSEC_PER_MSEC);
 }
 
-static void test_compute(void **state)
+TEST(test_compute)
 {
         struct world w;
 
@@ -88,7 +88,7 @@ static void test_compute(void **state)
 }
 
 /* Waits for events are no turns. */
-static void test_wait(void **state)
+TEST(test_wait)
 {
         struct world w;
 
@@ -97,7 +97,7 @@ static void test_wait(void **state)
 }
 
 /* Another program had the processor. */
-static void test_processor(void **state)
+TEST(test_processor)
 {
         struct turn_watch w = {0};
 
@@ -122,7 +122,7 @@ static void note(struct turn_watch *w, uint64_t now, unsigned msec, const char *
         turn_watch_note(w, now, msec * NSEC_PER_MSEC, 0);
 }
 
-static void test_parts(void **state)
+TEST(test_parts)
 {
         struct turn_watch w = {0};
 
@@ -143,7 +143,7 @@ static void test_parts(void **state)
         assert_string_equal(w.longest[0].tenant, "b");
 }
 
-static void test_longest(void **state)
+TEST(test_longest)
 {
         static const unsigned turns[] = {5, 9, 1, 7, 8, 3, 6};
         struct turn_watch w = {0};
@@ -156,7 +156,7 @@ static void test_longest(void **state)
                 assert_int_equal(w.longest[i].nsec, (9 - i) * NSEC_PER_MSEC);
 }
 
-static void test_recent(void **state)
+TEST(test_recent)
 {
         struct turn_watch w = {0};
         uint64_t at = 30 * MINUTE;
@@ -179,19 +179,10 @@ static void test_recent(void **state)
 
 int main(void)
 {
-        const struct CMUnitTest tests[] = {
-                TEST(test_sleep),
-                TEST(test_compute),
-                TEST(test_wait),
-                TEST(test_processor),
-                TEST(test_parts),
-                TEST(test_longest),
-                TEST(test_recent),
-        };
         uv_loop_t loop;
 
         /* The first loop of a process opens a pipe that libuv keeps. */
         if (uv_loop_init(&loop) < 0 || uv_loop_close(&loop) < 0)
                 return 1;
-        return RUN_TESTS(tests);
+        return test_run_all(NULL, NULL);
 }

@@ -57,7 +57,7 @@ static void await_handled(struct world *w, const char *tenant, uint64_t n)
 /* ---- turns ---------------------------------------------------------------------------------- */
 
 /* Twelve clients of one tenant get no more than one of another. */
-static void test_by_tenant(void **state)
+TEST(test_by_tenant)
 {
         struct client *many[N_MANY], *one;
         uint64_t of_a, of_b;
@@ -86,7 +86,7 @@ static void test_by_tenant(void **state)
 }
 
 /* None of the twelve is served twice before each was once. */
-static void test_peers_in_turn(void **state)
+TEST(test_peers_in_turn)
 {
         struct client *many[N_MANY];
         uint64_t before[N_MANY];
@@ -117,7 +117,7 @@ static void test_peers_in_turn(void **state)
 }
 
 /* What a tenant owes is paid by the time that it waits, however few turns that are. */
-static void test_owes_time(void **state)
+TEST(test_owes_time)
 {
         struct client *one, *other;
         uint64_t of_a;
@@ -145,7 +145,7 @@ static void test_owes_time(void **state)
 }
 
 /* An administrator doesn't wait for any of them. */
-static void test_administrator_first(void **state)
+TEST(test_administrator_first)
 {
         Kvlease__V1__AdminStatusRequest request = KVLEASE__V1__ADMIN_STATUS_REQUEST__INIT;
         struct client *many[N_MANY], *admin;
@@ -173,7 +173,7 @@ static void test_administrator_first(void **state)
 /* ---- requests ------------------------------------------------------------------------------- */
 
 /* What is beyond waits, and none is refused. */
-static void test_max_requests(void **state)
+TEST(test_max_requests)
 {
         struct client *c, *other;
         struct tenancy *a;
@@ -203,7 +203,7 @@ static void test_max_requests(void **state)
 }
 
 /* What an administrator sets is in force at once. */
-static void test_max_requests_changes(void **state)
+TEST(test_max_requests_changes)
 {
         struct tenant_config config;
         struct client *c;
@@ -231,7 +231,7 @@ static void test_max_requests_changes(void **state)
 }
 
 /* Whoever goes while it waits is gone. */
-static void test_ends_while_paused(void **state)
+TEST(test_ends_while_paused)
 {
         struct client *c;
         struct detail d;
@@ -249,7 +249,7 @@ static void test_ends_while_paused(void **state)
         world_end(&w);
 }
 
-static void test_max_connects(void **state)
+TEST(test_max_connects)
 {
         struct detail d = {""};
         struct tenancy *a;
@@ -294,7 +294,7 @@ static size_t pending_sum(struct world *w)
         return sum;
 }
 
-static void test_max_pending(void **state)
+TEST(test_max_pending)
 {
         struct client *floods[N_MANY], *other;
         struct world w;
@@ -326,7 +326,7 @@ static void test_max_pending(void **state)
 }
 
 /* What is sent unasked: the one that has most is dropped, and nobody else. */
-static void test_overflow(void **state)
+TEST(test_overflow)
 {
         struct client *c, *more, *other;
         struct world w;
@@ -360,7 +360,7 @@ static void test_overflow(void **state)
 
 /* What is kept for requests that wait can't be given up: where most is of that kind, output of
  * others is. */
-static void test_overflow_beside_waiting(void **state)
+TEST(test_overflow_beside_waiting)
 {
         const size_t waiting = 600 * KIB;
         struct client *b;
@@ -390,7 +390,7 @@ static void test_overflow_beside_waiting(void **state)
 
 /* Rings in which nobody submitted anything are looked at: that is nothing which was executed, or a
  * full pool would be counted anew, for ever. */
-static void test_empty_rings(void **state)
+TEST(test_empty_rings)
 {
         struct world w;
         struct client *c;
@@ -411,20 +411,5 @@ static void test_empty_rings(void **state)
 
 int main(void)
 {
-        const struct CMUnitTest tests[] = {
-                TEST(test_by_tenant),
-                TEST(test_peers_in_turn),
-                TEST(test_owes_time),
-                TEST(test_administrator_first),
-                TEST(test_max_requests),
-                TEST(test_max_requests_changes),
-                TEST(test_ends_while_paused),
-                TEST(test_max_connects),
-                TEST(test_max_pending),
-                TEST(test_overflow),
-                TEST(test_overflow_beside_waiting),
-                TEST(test_empty_rings),
-        };
-
-        return cmocka_run_group_tests(tests, world_warm_up, NULL);
+        return test_run_all(world_warm_up, NULL);
 }

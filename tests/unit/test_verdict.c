@@ -56,7 +56,7 @@ static struct verdict judge(const struct scene *s)
         return v;
 }
 
-static void test_well(void **state)
+TEST(test_well)
 {
         struct scene s;
         struct verdict v;
@@ -235,7 +235,7 @@ static const struct {
 };
 
 /* Each alone is found alone. */
-static void test_each_finding(void **state)
+TEST(test_each_finding)
 {
         for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
                 struct scene s;
@@ -256,7 +256,7 @@ static void test_each_finding(void **state)
 }
 
 /* What happened lately isn't well, though all is by now. */
-static void test_refusals(void **state)
+TEST(test_refusals)
 {
         Kvlease__V1__AdminEvent last = KVLEASE__V1__ADMIN_EVENT__INIT;
         static const struct show_format format;
@@ -279,7 +279,7 @@ static void test_refusals(void **state)
 }
 
 /* In JSON the worst stands first, and notes alone leave all well. */
-static void test_json(void **state)
+TEST(test_json)
 {
         json_t *object = json_object();
         struct scene s;
@@ -304,16 +304,4 @@ static void test_json(void **state)
                 "error");
         verdict_deinit(&v);
         json_decref(object);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_well),
-                TEST(test_each_finding),
-                TEST(test_refusals),
-                TEST(test_json),
-        };
-
-        return RUN_TESTS(tests);
 }

@@ -129,7 +129,7 @@ static void expect_said(const struct world *w, const char *part)
 }
 
 /* It waits, holds nothing, and is served once there is room for all of it. */
-static void test_waits_for_all_of_it(void **state)
+TEST(test_waits_for_all_of_it)
 {
         uint32_t held[2 * SET_PAGES];
         struct world w;
@@ -158,7 +158,7 @@ static void test_waits_for_all_of_it(void **state)
         end(&w);
 }
 
-static void test_order_of_priority(void **state)
+TEST(test_order_of_priority)
 {
         uint32_t held[SET_PAGES];
         struct world w;
@@ -180,7 +180,7 @@ static void test_order_of_priority(void **state)
 }
 
 /* 40 steps of priority are 4 s. */
-static void test_order_by_age(void **state)
+TEST(test_order_by_age)
 {
         uint32_t held[SET_PAGES];
         struct world w;
@@ -198,7 +198,7 @@ static void test_order_by_age(void **state)
         end(&w);
 }
 
-static void test_order_of_deadlines(void **state)
+TEST(test_order_of_deadlines)
 {
         struct lease_request hasty = request(SET_PAGES);
         uint32_t held[SET_PAGES];
@@ -216,7 +216,7 @@ static void test_order_of_deadlines(void **state)
 }
 
 /* Whoever holds less of the device per weight. */
-static void test_order_of_shares(void **state)
+TEST(test_order_of_shares)
 {
         uint32_t held[3 * SET_PAGES];
         struct world w;
@@ -231,7 +231,7 @@ static void test_order_of_shares(void **state)
 
 /* FREE pages of a namespace are for who waits there, not for who comes later, nor for a magazine.
  */
-static void test_nobody_overtakes(void **state)
+TEST(test_nobody_overtakes)
 {
         uint32_t held[2], other[SET_PAGES];
         struct member *m;
@@ -263,7 +263,7 @@ static void test_nobody_overtakes(void **state)
         end(&w);
 }
 
-static void test_deadline(void **state)
+TEST(test_deadline)
 {
         uint32_t held[SET_PAGES];
         struct lease_request hasty = request(1);
@@ -295,7 +295,7 @@ static void test_deadline(void **state)
         end(&w);
 }
 
-static void test_request_says_how_long(void **state)
+TEST(test_request_says_how_long)
 {
         uint32_t held[SET_PAGES];
         struct lease_request hasty = request(1);
@@ -327,7 +327,7 @@ static void reject(struct tenant_attrs *a)
         a->when_full = WHEN_FULL_REJECT;
 }
 
-static void test_reject(void **state)
+TEST(test_reject)
 {
         uint32_t held[SET_PAGES];
         struct world w;
@@ -343,7 +343,7 @@ static void test_reject(void **state)
         end(&w);
 }
 
-static void test_degrade(void **state)
+TEST(test_degrade)
 {
         struct lease_request some = request(3 * SET_PAGES);
         uint32_t held[SET_PAGES];
@@ -370,7 +370,7 @@ static void test_degrade(void **state)
 }
 
 /* Its own cache gives way first: what is idle counts as what there is. */
-static void test_degrade_evicts(void **state)
+TEST(test_degrade_evicts)
 {
         struct lease_request some = request(2 * SET_PAGES);
         uint32_t held[SET_PAGES], pinned[2];
@@ -388,7 +388,7 @@ static void test_degrade_evicts(void **state)
 }
 
 /* More than there will ever be: nobody waits for that. */
-static void test_impossible(void **state)
+TEST(test_impossible)
 {
         struct world w;
 
@@ -401,7 +401,7 @@ static void test_impossible(void **state)
         end(&w);
 }
 
-static void test_quota_blocks_nobody_else(void **state)
+TEST(test_quota_blocks_nobody_else)
 {
         uint32_t mine[SET_PAGES];
         struct member *m;
@@ -433,7 +433,7 @@ static void test_quota_blocks_nobody_else(void **state)
 }
 
 /* Who dies makes way, and others are told. */
-static void test_called_off(void **state)
+TEST(test_called_off)
 {
         uint32_t held[SET_PAGES];
         struct world w;
@@ -454,7 +454,7 @@ static void test_called_off(void **state)
         end(&w);
 }
 
-static void test_draining(void **state)
+TEST(test_draining)
 {
         uint32_t held[SET_PAGES];
         struct world w;
@@ -471,7 +471,7 @@ static void test_draining(void **state)
         end(&w);
 }
 
-static void test_min_is_checked(void **state)
+TEST(test_min_is_checked)
 {
         struct lease_request rq = request(4);
         struct world w;
@@ -493,7 +493,7 @@ static void reserve_one_set(struct tenant_attrs *a)
 }
 
 /* Whom a set more is fair for comes before whom it isn't, whatever the order of their leases. */
-static void test_fair_share_comes_first(void **state)
+TEST(test_fair_share_comes_first)
 {
         uint32_t mine[3 * SET_PAGES], held[SET_PAGES];
         struct world w;
@@ -516,7 +516,7 @@ static void test_fair_share_comes_first(void **state)
 }
 
 /* And among those for whom it is, the order counts. */
-static void test_order_among_the_fair(void **state)
+TEST(test_order_among_the_fair)
 {
         struct tenant_attrs attrs = {
                 .limit_bytes = 64 * SET_BYTES, .weight = 1, .priority = 50, .max_clients = 8};
@@ -546,7 +546,7 @@ static void test_order_among_the_fair(void **state)
 }
 
 /* Its own by reservation, which others still hold: then it waits whatever when_full says. */
-static void test_owed(void **state)
+TEST(test_owed)
 {
         struct lease_request rq = request(SET_PAGES);
         uint32_t held[2 * SET_PAGES];
@@ -585,7 +585,7 @@ static void reserve_two_and_degrade(struct tenant_attrs *a)
 }
 
 /* What is reserved is waited for first; then fewer pages are better than none. */
-static void test_owed_and_degraded(void **state)
+TEST(test_owed_and_degraded)
 {
         struct lease_request rq = request(2 * SET_PAGES);
         uint32_t held[2 * SET_PAGES];
@@ -631,7 +631,7 @@ static struct attach *serve(struct world *w)
 }
 
 /* One set, and always somebody of a higher priority who has just come for it. */
-static void test_nobody_starves(void **state)
+TEST(test_nobody_starves)
 {
         struct attach *owner;
         uint32_t held[SET_PAGES];
@@ -658,33 +658,4 @@ static void test_nobody_starves(void **state)
         /* 40 steps of 100 ms, in which one was served every 10 ms. */
         assert_in_range(n_others, 380, 420);
         end(&w);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_waits_for_all_of_it),
-                TEST(test_order_of_priority),
-                TEST(test_order_by_age),
-                TEST(test_order_of_deadlines),
-                TEST(test_order_of_shares),
-                TEST(test_nobody_overtakes),
-                TEST(test_deadline),
-                TEST(test_request_says_how_long),
-                TEST(test_reject),
-                TEST(test_degrade),
-                TEST(test_degrade_evicts),
-                TEST(test_impossible),
-                TEST(test_quota_blocks_nobody_else),
-                TEST(test_called_off),
-                TEST(test_draining),
-                TEST(test_min_is_checked),
-                TEST(test_fair_share_comes_first),
-                TEST(test_order_among_the_fair),
-                TEST(test_owed),
-                TEST(test_owed_and_degraded),
-                TEST(test_nobody_starves),
-        };
-
-        return RUN_TESTS(tests);
 }

@@ -128,7 +128,7 @@ static void assert_look(struct world *w, enum fast_key wanted)
         assert_int_equal(n_pins(s), 0);
 }
 
-static void test_look(void **state)
+TEST(test_look)
 {
         struct shm_line *line;
         struct world w;
@@ -201,7 +201,7 @@ static int end_waiter(struct waiter *w)
         return w->code;
 }
 
-static void test_at_once(void **state)
+TEST(test_at_once)
 {
         struct world w;
 
@@ -262,7 +262,7 @@ static void only_wake(struct world *w)
         fake_index_seal(&w->spaces[0].index, 8, 16);
 }
 
-static void test_ends(void **state)
+TEST(test_ends)
 {
         static const struct {
                 void (*fn)(struct world *w);
@@ -299,7 +299,7 @@ static void test_ends(void **state)
 }
 
 /* Nobody ends it: a daemon that is stopped, or dead. */
-static void test_time_over(void **state)
+TEST(test_time_over)
 {
         struct waiter waiter;
         struct world w;
@@ -319,7 +319,7 @@ static void on_alarm(int signal)
 }
 
 /* Signals neither end it nor make it longer. */
-static void test_signals(void **state)
+TEST(test_signals)
 {
         const struct sigaction action = {.sa_handler = on_alarm};
         const struct itimerval often = {.it_interval = {.tv_usec = 2000}, .it_value = {0, 2000}};
@@ -341,7 +341,7 @@ static void test_signals(void **state)
         world_close(&w);
 }
 
-static void test_arguments(void **state)
+TEST(test_arguments)
 {
         uint32_t page, n;
         uint64_t n_tokens;
@@ -401,7 +401,7 @@ static void assert_woken_through(int reader_fd, struct fake_index *daemons)
         world_close(&w);
 }
 
-static void test_read_only_descriptor(void **state)
+TEST(test_read_only_descriptor)
 {
         struct fake_index daemons;
         char path[64];
@@ -417,7 +417,7 @@ static void test_read_only_descriptor(void **state)
 }
 
 /* Of a mount that is read-only for everybody, where this process may make one. */
-static void test_read_only_mount(void **state)
+TEST(test_read_only_mount)
 {
         struct fake_index model, daemons;
         struct segment_room room;
@@ -519,7 +519,7 @@ static void follow(uint32_t n_cached, uint32_t end, bool gives_up, int timeout_m
         world_close(&w);
 }
 
-static void test_follow(void **state)
+TEST(test_follow)
 {
         follow(0, N_KEYS, false, LONG_MSEC, 0);
         follow(10, N_KEYS, false, LONG_MSEC, 0);
@@ -529,7 +529,7 @@ static void test_follow(void **state)
         follow(10, 10, false, SHORT_MSEC, 1);
 }
 
-static void test_nothing_to_follow(void **state)
+TEST(test_nothing_to_follow)
 {
         struct found found;
         struct world w;
@@ -556,7 +556,7 @@ static void *run_change(void *data)
 }
 
 /* What was found before is let go. */
-static void test_stale_meanwhile(void **state)
+TEST(test_stale_meanwhile)
 {
         struct found found;
         pthread_t thread;
@@ -639,7 +639,7 @@ static void *run_announces(void *data)
         return NULL;
 }
 
-static void test_traffic(void **state)
+TEST(test_traffic)
 {
         pthread_t announcer, waiters[N_WAITERS];
         struct traffic t = {0};
@@ -673,7 +673,7 @@ static int lookup_set(struct world *w, uint32_t *ret_pages, uint32_t *ret_n, uin
         return kvl_lookup_set(nss, N_NSS, 9, w->keys[0], N_KEYS, ret_pages, ret_n, ret_n_tokens);
 }
 
-static void test_set(void **state)
+TEST(test_set)
 {
         static const uint32_t has[][N_NSS] = {
                 {40, 40, 40}, {40, 39, 40}, {1, 40, 20}, {30, 20, 10}, {30, 10, 20}, {40, 1, 1}};
@@ -699,7 +699,7 @@ static void test_set(void **state)
         }
 }
 
-static void test_set_misses(void **state)
+TEST(test_set_misses)
 {
         uint32_t pages[N_NSS * N_KEYS], n;
         uint64_t n_tokens;
@@ -723,26 +723,4 @@ static void test_set_misses(void **state)
         assert_string_equal(kvl_last_error(), kvl_strerror(KVL_STALE));
         assert_true(n_pins(&w.spaces[0]) == 0 && n_pins(&w.spaces[1]) == 0);
         world_close(&w);
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_look),
-                TEST(test_at_once),
-                TEST(test_ends),
-                TEST(test_time_over),
-                TEST(test_signals),
-                TEST(test_arguments),
-                TEST(test_read_only_descriptor),
-                TEST(test_read_only_mount),
-                TEST(test_follow),
-                TEST(test_nothing_to_follow),
-                TEST(test_stale_meanwhile),
-                TEST(test_traffic),
-                TEST(test_set),
-                TEST(test_set_misses),
-        };
-
-        return RUN_TESTS(tests);
 }

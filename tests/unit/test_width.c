@@ -13,7 +13,7 @@
 #include "client/ctl/list-width.h"
 #include "client/ctl/width.h"
 
-static void test_output_width(void **state)
+TEST(test_output_width)
 {
         setenv("KVLEASE_COLUMNS", "132", 1);
         assert_int_equal(output_width(), 132);
@@ -32,7 +32,7 @@ static void test_output_width(void **state)
 }
 
 /* What the terminal itself says, or COLUMNS of it; one that says nothing has 80 columns. */
-static void test_terminal(void **state)
+TEST(test_terminal)
 {
         struct winsize sizes[] = {{.ws_col = 67}, {.ws_col = 0}, {.ws_col = 67}};
         size_t widths[ARRAY_SIZE(sizes)];
@@ -58,7 +58,7 @@ static void test_terminal(void **state)
         assert_int_equal(widths[2], 50);
 }
 
-static void test_text_columns(void **state)
+TEST(test_text_columns)
 {
         assert_int_equal(text_columns(""), 0);
         assert_int_equal(text_columns("host"), 4);
@@ -79,7 +79,7 @@ static void check_printable(const char *locale, const char *text, const char *sh
         assert_non_null(setlocale(LC_CTYPE, "C.UTF-8"));
 }
 
-static void test_text_printable(void **state)
+TEST(test_text_printable)
 {
         check_printable("C.UTF-8", "/d\xc3\xa9/\xe4\xb8\xad", "/d\xc3\xa9/\xe4\xb8\xad");
         check_printable("C.UTF-8", "\x1b[m \xff \xe2\x80\xae \xc2\x9b",
@@ -97,7 +97,7 @@ static void expect_line(const char *text, size_t width, const char *line, const 
         assert_string_equal(next, rest);
 }
 
-static void test_text_line(void **state)
+TEST(test_text_line)
 {
         expect_line("", 10, "", "");
         expect_line("one two", 7, "one two", "");
@@ -125,7 +125,7 @@ static void expect_fit(size_t width, const size_t want[4])
                         fail_msg("width %zu: column %zu has %zu", width, i, columns[i].width);
 }
 
-static void test_fit_columns(void **state)
+TEST(test_fit_columns)
 {
         struct fit_column empty[] = {{.heading_width = 9, .width = 9, .is_empty = true},
                 {.heading_width = 4, .width = 9, .spare = 9}};
@@ -151,7 +151,7 @@ static void expect_cell(struct fit_column c, const char *text, const char *first
         free(cell);
 }
 
-static void test_fit_cell(void **state)
+TEST(test_fit_cell)
 {
         expect_cell((struct fit_column){.width = 3}, "one two", "one two", "");
         expect_cell((struct fit_column){.width = 3, .wraps = true}, "one two", "one", "two");
@@ -163,16 +163,6 @@ static void test_fit_cell(void **state)
 
 int main(void)
 {
-        const struct CMUnitTest tests[] = {
-                TEST(test_output_width),
-                TEST(test_terminal),
-                TEST(test_text_columns),
-                TEST(test_text_printable),
-                TEST(test_text_line),
-                TEST(test_fit_columns),
-                TEST(test_fit_cell),
-        };
-
         setlocale(LC_CTYPE, "C.UTF-8");
-        return RUN_TESTS(tests);
+        return test_run_all(NULL, NULL);
 }

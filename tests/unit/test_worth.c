@@ -16,7 +16,7 @@ static bool is_near(uint64_t a, uint64_t b)
         return a <= b + b / 1000 + 1 && b <= a + a / 1000 + 1;
 }
 
-static void test_starts(void **state)
+TEST(test_starts)
 {
         assert_int_equal(worth_nsec(&none, worth_bandwidth(0), 1000), 1000);
         assert_int_equal(worth_nsec(&none, worth_bandwidth(2000), 1000), NSEC_PER_SEC / 2);
@@ -26,7 +26,7 @@ static void test_starts(void **state)
 }
 
 /* The inverse of times. */
-static void test_rates(void **state)
+TEST(test_rates)
 {
         struct worth_ratio r = {0};
 
@@ -39,7 +39,7 @@ static void test_rates(void **state)
 }
 
 /* A load that took as long as computing lost nothing; one that brought nothing has lost. */
-static void test_lost(void **state)
+TEST(test_lost)
 {
         const struct worth_ratio measured = {.amount = 10, .nsec = 1000};
         const struct worth_ratio start = worth_token_time(7);
@@ -53,7 +53,7 @@ static void test_lost(void **state)
 }
 
 /* What was seen counts, not where it began. */
-static void test_learns(void **state)
+TEST(test_learns)
 {
         struct worth_ratio r = {0};
 
@@ -70,7 +70,7 @@ static void test_learns(void **state)
         assert_in_range(worth_nsec(&r, worth_token_time(1), 100), 1000, 1200);
 }
 
-static void test_outliers(void **state)
+TEST(test_outliers)
 {
         struct worth_ratio r = {0};
 
@@ -88,7 +88,7 @@ static void test_outliers(void **state)
         assert_true(is_near(worth_nsec(&r, worth_token_time(1), 16), 160000));
 }
 
-static void test_small_loads(void **state)
+TEST(test_small_loads)
 {
         struct worth_ratio r = {0};
 
@@ -109,7 +109,7 @@ static struct worth_ratio known_bandwidth(void)
 }
 
 /* 50 ms at half of it, in one sample and in 25. */
-static void test_samples_of_any_size(void **state)
+TEST(test_samples_of_any_size)
 {
         struct worth_ratio one = known_bandwidth(), many = one;
         uint64_t of_one, of_many;
@@ -124,7 +124,7 @@ static void test_samples_of_any_size(void **state)
 }
 
 /* However much came fast before: a store that is slow from now on is known to be soon. */
-static void test_slow_is_learnt_soon(void **state)
+TEST(test_slow_is_learnt_soon)
 {
         struct worth_ratio r = known_bandwidth();
 
@@ -150,7 +150,7 @@ static enum worth_verdict verdict_of(struct worth_part p)
         return worth_loading(&p, 1, 1000, &none, worth_token_time(100000)).verdict;
 }
 
-static void test_rule(void **state)
+TEST(test_rule)
 {
         /* 79 MB at 1 GB/s and a quarter are 98.75 ms, 80 MB 100 ms: not sooner. */
         assert_int_equal(verdict_of(part(0, 0, 79000000)), WORTH_LOADED);
@@ -162,7 +162,7 @@ static void test_rule(void **state)
 }
 
 /* Where loads were off by a fifth, three of it are added; by a twelfth or less, a quarter. */
-static void test_error(void **state)
+TEST(test_error)
 {
         struct worth_part p = part(0, 0, 62000000); /* 99.2 ms and 100.8 ms with three fifths */
         struct worth_error e = {0};
@@ -194,7 +194,7 @@ static void test_error(void **state)
 }
 
 /* What is expected of a load is without what is added, and its error is of that. */
-static void test_expected(void **state)
+TEST(test_expected)
 {
         struct worth_part parts[] = {part(5, 0, MIB), part(100, 0, MIB)};
         struct worth_answer a;
@@ -205,7 +205,7 @@ static void test_expected(void **state)
         assert_int_equal(a.expected_nsec, 100 + MIB);
 }
 
-static void test_nodes(void **state)
+TEST(test_nodes)
 {
         struct worth_part parts[] = {part(0, 0, MIB), part(0, 0, 2 * MIB), part(100, 0, MIB)};
         struct worth_ratio slow = {0};
@@ -221,7 +221,7 @@ static void test_nodes(void **state)
         assert_int_equal(a.verdict, WORTH_TOO_SLOW);
 }
 
-static void test_short(void **state)
+TEST(test_short)
 {
         struct worth_part p = part(0, 0, 1);
         struct worth_ratio start = worth_token_time(NSEC_PER_SEC);
@@ -233,7 +233,7 @@ static void test_short(void **state)
 }
 
 /* Numbers of enemies, and of nothing. */
-static void test_extremes(void **state)
+TEST(test_extremes)
 {
         struct worth_part p = part(UINT64_MAX, UINT64_MAX, UINT64_MAX);
         struct worth_ratio r = {0};
@@ -262,7 +262,7 @@ static const char *text_of(
         return worth_text(&a, n, n * 16, buf);
 }
 
-static void test_texts(void **state)
+TEST(test_texts)
 {
         assert_string_equal(text_of(WORTH_LOADED, 41 * NSEC_PER_MSEC, 120 * NSEC_PER_MSEC, 96),
                 "96 pages, 41 ms to load against 120 ms to compute: loaded");
@@ -275,7 +275,7 @@ static void test_texts(void **state)
 }
 
 /* Eight that are looked at together, after as long as it should take: nothing is learnt of that. */
-static void test_values_together(void **state)
+TEST(test_values_together)
 {
         struct worth_ratio r = {0};
         struct worth_stream s = {.since_nsec = 1000};
@@ -296,28 +296,4 @@ static void test_values_together(void **state)
                 worth_note_value(&r, &s, MIB, false, now);
         }
         assert_true(is_near(worth_nsec(&r, worth_bandwidth(1), MIB), 2000000));
-}
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST(test_starts),
-                TEST(test_rates),
-                TEST(test_lost),
-                TEST(test_learns),
-                TEST(test_values_together),
-                TEST(test_outliers),
-                TEST(test_small_loads),
-                TEST(test_samples_of_any_size),
-                TEST(test_slow_is_learnt_soon),
-                TEST(test_rule),
-                TEST(test_error),
-                TEST(test_expected),
-                TEST(test_nodes),
-                TEST(test_short),
-                TEST(test_extremes),
-                TEST(test_texts),
-        };
-
-        return RUN_TESTS(tests);
 }

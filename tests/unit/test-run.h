@@ -1,0 +1,39 @@
+/*
+ * Tests that register themselves. TEST_WITH(), or a macro that is made of it, stands where a test's
+ * head would, and puts the test into a list that the linker makes (section kvl_tests). The main()
+ * of test-main.c runs the list in the order of the file. A file that prepares something for all of
+ * its tests has a main() of its own, which calls test_run_all().
+ */
+#ifndef KVL_TESTS_TEST_RUN_H
+#define KVL_TESTS_TEST_RUN_H
+
+#include <setjmp.h>
+#include <stdarg.h>
+#include <stddef.h>
+#include <stdint.h>
+#include <string.h>
+
+#include <cmocka.h>
+
+struct test_row {
+        struct CMUnitTest test;
+        int line; /* of the file: tests run in this order */
+};
+
+/* Begins a test whose `state` is `initial` (a constant expression; may be NULL) when `setup` is
+ * called. setup, teardown: around this test; may be NULL. */
+#define TEST_WITH(fn, setup, teardown, initial)                                          \
+        static void fn(void **state);                                                    \
+        static const struct test_row fn##_row                                            \
+                __attribute__((used, section("kvl_tests"), aligned(sizeof(void *)))) = { \
+                        {#fn, fn, setup, teardown, (void *)(initial)}, __LINE__};        \
+        static void fn(void **state)
+
+/* A test without fixtures. */
+#define TEST_BARE(fn) TEST_WITH(fn, NULL, NULL, NULL)
+
+/* Runs all tests of the program between `setup` and `teardown` (either may be NULL). Returns the
+ * number of tests that failed; negative: a fixture failed, or there is no memory. */
+int test_run_all(CMFixtureFunction setup, CMFixtureFunction teardown);
+
+#endif
