@@ -11,7 +11,7 @@
  *
  * A point is placed where a death leaves something half done in memory that outlives the process:
  * segments that library and daemon share, and the daemon's own records
- * (daemon/core/ground/state-root.h). Tests of the library's points: tests/fault/test_ring_kill.c,
+ * (daemon/core/state/state-root.h). Tests of the library's points: tests/fault/test_ring_kill.c,
  * test_resume_kill.c; of the daemon's: test_daemon_kill.c, and unit tests.
  * tests/tools/fault-points.py takes the names from the sources: each new point must be killed at,
  * or be listed by a test as an exception.

@@ -72,7 +72,7 @@ enum page_state {
  * There are enough buckets for SHM_SLOTS_PER_PAGE slots for each page. A key goes to the bucket
  * after its home if the home has SHM_HOME_SLOTS in use and the next is emptier. With 3 and 6, 1.0 %
  * of the keys of a full namespace are in the second bucket, which readers look at last. Then 1.4 of
- * 1 M keys find both full and move others (daemon/core/records/shared.c). Alternatives: 7.0 % and
+ * 1 M keys find both full and move others (daemon/core/state/shared.c). Alternatives: 7.0 % and
  * 0.4 with 3 and 4; 0.1 % and 8 with 3 and 8; 4.5 % and 131 with 2 and 6. (Simulated: 20 fills of 1
  * M with random hashes.)
  */

@@ -16,7 +16,7 @@ ssize_t sock_send(int fd, const void *data, size_t len, const int *fds, unsigned
 
 /*
  * Receives once into `p`, MSG_DONTWAIT | MSG_CMSG_CLOEXEC. For receivers that trust the sender, as
- * a client trusts the daemon: see daemon/server/wire/inbound.h. Returns bytes (> 0), 0 on end of
+ * a client trusts the daemon: see daemon/server/base/inbound.h. Returns bytes (> 0), 0 on end of
  * file, or:
  * - -EAGAIN, or another -errno.
  * - -EPROTO: more fds were sent than a frame may have (those that came are closed), or

@@ -3,10 +3,10 @@
 
 #include "base/list.h"
 #include "daemon/core/check-impl.h"
-#include "daemon/core/ground/page.h"
-#include "daemon/core/ground/pin-counts.h"
-#include "daemon/core/objects/group.h"
-#include "daemon/core/objects/ns.h"
+#include "daemon/core/state/page.h"
+#include "daemon/core/state/pin-counts.h"
+#include "daemon/core/state/group.h"
+#include "daemon/core/state/ns.h"
 #include "proto/shm.h"
 
 static void add_pins(struct checker *c, const struct attach *a, uint32_t first, uint32_t n)

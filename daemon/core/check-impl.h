@@ -8,9 +8,9 @@
 #include <errno.h>
 #include <stdint.h>
 
-#include "daemon/core/ground/detail.h"
-#include "daemon/core/objects/ns.h"
-#include "daemon/core/records/shared.h"
+#include "daemon/core/state/detail.h"
+#include "daemon/core/state/ns.h"
+#include "daemon/core/state/shared.h"
 
 struct attach;
 struct ns;

@@ -5,15 +5,15 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "daemon/core/catalog/announced.h"
-#include "daemon/core/catalog/drop.h"
-#include "daemon/core/catalog/tag.h"
+#include "daemon/core/cache/announced.h"
+#include "daemon/core/cache/drop.h"
+#include "daemon/core/cache/tag.h"
 #include "daemon/core/check-impl.h"
 #include "daemon/core/core.h"
-#include "daemon/core/objects/store.h"
-#include "daemon/core/records/records.h"
+#include "daemon/core/state/store.h"
+#include "daemon/core/state/records.h"
 #include "daemon/core/sessions/session.h"
-#include "daemon/core/tiers/prefetch.h"
+#include "daemon/core/reclaim/prefetch.h"
 #include "policy/ancestors.h"
 #include "policy/expect.h"
 

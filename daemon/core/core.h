@@ -1,12 +1,12 @@
 /*
  * The core as a whole: the server, the model test and the fuzzers make, drive, empty and end it
- * with these functions. objects/store.h declares its parts. wiring.c says which module is notified
+ * with these functions. state/store.h declares its parts. wiring.c says which module is notified
  * of which event, and in which order. One thread.
  */
 #ifndef KVL_CORE_CORE_H
 #define KVL_CORE_CORE_H
 
-#include "daemon/core/objects/store.h"
+#include "daemon/core/state/store.h"
 
 /* Writes all pending state to the disks and closes them; pages keep their state. Returns false as
  * store_deinit() does. */

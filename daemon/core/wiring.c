@@ -4,17 +4,17 @@
  */
 #include "daemon/core/wiring.h"
 
-#include "daemon/core/catalog/drop.h"
-#include "daemon/core/catalog/history.h"
-#include "daemon/core/catalog/nsset.h"
-#include "daemon/core/catalog/tag.h"
+#include "daemon/core/cache/drop.h"
+#include "daemon/core/cache/history.h"
+#include "daemon/core/cache/nsset.h"
+#include "daemon/core/cache/tag.h"
 #include "daemon/core/exchange/exchange.h"
-#include "daemon/core/exports/exports.h"
+#include "daemon/core/exchange/exports.h"
 #include "daemon/core/moves/space.h"
 #include "daemon/core/moves/transfer.h"
 #include "daemon/core/sessions/session.h"
-#include "daemon/core/tiers/fetch.h"
-#include "daemon/core/tiers/prefetch.h"
+#include "daemon/core/reclaim/fetch.h"
+#include "daemon/core/reclaim/prefetch.h"
 
 static void page_goes(struct ns *ns, uint32_t page, struct drop_reason reason)
 {

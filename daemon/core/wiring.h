@@ -5,7 +5,7 @@
 #ifndef KVL_CORE_WIRING_H
 #define KVL_CORE_WIRING_H
 
-#include "daemon/core/objects/listeners.h"
+#include "daemon/core/state/listeners.h"
 
 extern const struct core_listeners core_listeners;
 

@@ -9,7 +9,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* The daemon's names have 6 characters at most (daemon/core/ground/keep.h). */
+/* The daemon's names have 6 characters at most (daemon/core/state/keep.h). */
 #define FDSTORE_NAME_BYTES 8
 
 struct fdstore {

@@ -10,8 +10,8 @@
 
 #include "base/clock.h"
 #include "base/parse.h"
-#include "daemon/core/ground/state-root.h"
-#include "daemon/server/system/exit-code.h"
+#include "daemon/core/state/state-root.h"
+#include "daemon/server/base/exit-code.h"
 #include "kvlease-version.h"
 
 /* Their names are one string of the environment, of 128 KiB (keeper.c). */

@@ -5,7 +5,7 @@
 #include <stdbool.h>
 
 #include "daemon/keep/parent.h"
-#include "daemon/server/settings/config.h"
+#include "daemon/server/config/config.h"
 
 #define CMDLINE_MAX_OPTIONS 256 /* --option and its short forms; not tuned */
 

@@ -11,9 +11,9 @@
 #include "daemon/reap/reaper.h"
 #include "daemon/server/cmdline.h"
 #include "daemon/server/server.h"
-#include "daemon/server/settings/config-warn.h"
-#include "daemon/server/settings/config.h"
-#include "daemon/server/system/log.h"
+#include "daemon/server/config/config-warn.h"
+#include "daemon/server/config/config.h"
+#include "daemon/server/base/log.h"
 
 static void log_report(void *data, bool is_error, const char *sentence)
 {

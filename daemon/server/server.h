@@ -15,8 +15,8 @@
 
 #include <stdint.h>
 
-#include "daemon/server/objects/server.h"
-#include "daemon/server/system/exit-code.h"
+#include "daemon/server/peers/server.h"
+#include "daemon/server/base/exit-code.h"
 
 struct device;
 

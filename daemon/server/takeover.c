@@ -4,14 +4,14 @@
 
 #include "base/parse.h"
 #include "daemon/core/clients/client-record.h"
-#include "daemon/core/ground/state-root.h"
-#include "daemon/core/records/culprit.h"
-#include "daemon/core/records/state.h"
-#include "daemon/core/recovery/canary.h"
-#include "daemon/core/recovery/recover.h"
-#include "daemon/server/objects/server.h"
+#include "daemon/core/state/state-root.h"
+#include "daemon/core/state/culprit.h"
+#include "daemon/core/state/state.h"
+#include "daemon/core/life/canary.h"
+#include "daemon/core/life/recover.h"
+#include "daemon/server/peers/server.h"
 #include "daemon/server/peers/resume.h"
-#include "daemon/server/system/log.h"
+#include "daemon/server/base/log.h"
 
 int takeover_begin(struct server *s, struct detail *d)
 {

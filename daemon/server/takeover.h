@@ -5,7 +5,7 @@
 #ifndef KVL_SERVER_TAKEOVER_H
 #define KVL_SERVER_TAKEOVER_H
 
-#include "daemon/core/ground/detail.h"
+#include "daemon/core/state/detail.h"
 
 struct server;
 

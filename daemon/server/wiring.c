@@ -2,9 +2,9 @@
 
 #include "base/clock.h"
 #include "daemon/core/core.h"
-#include "daemon/core/objects/store.h"
+#include "daemon/core/state/store.h"
 #include "daemon/server/dispatch.h"
-#include "daemon/server/objects/server.h"
+#include "daemon/server/peers/server.h"
 #include "daemon/server/peers/peer-timers.h"
 #include "daemon/server/peers/peer.h"
 #include "daemon/server/peers/turns.h"
@@ -14,12 +14,12 @@
 #include "daemon/server/services/queues.h"
 #include "daemon/server/services/remotes.h"
 #include "daemon/server/services/upkeep-timer.h"
-#include "daemon/server/tenants/welcome.h"
-#include "daemon/server/waits/checks.h"
-#include "daemon/server/waits/fetches.h"
-#include "daemon/server/waits/key-waits.h"
-#include "daemon/server/waits/parked.h"
-#include "daemon/server/waits/recalls.h"
+#include "daemon/server/services/welcome.h"
+#include "daemon/server/peers/checks.h"
+#include "daemon/server/peers/fetches.h"
+#include "daemon/server/peers/key-waits.h"
+#include "daemon/server/peers/parked.h"
+#include "daemon/server/peers/recalls.h"
 
 /* Stale pages swept in one loop turn: some 25 microseconds of work, 100 with 64 clients. Not
  * tuned. */

@@ -1,7 +1,7 @@
 /*
  * I/O engine of a disk store (disk.h): operations on one file, several at once, in no order. An
  * engine has its own threads. libuv's pool has one thread in the daemon, for the files of its state
- * (daemon/server/system/disk.h); a hanging disk would block those, too. The engine's threads also
+ * (daemon/server/base/disk.h); a hanging disk would block those, too. The engine's threads also
  * compute the sums of read bytes, off the loop. Tests have engines that fail and lose power.
  *
  * Threads: submit(), reap() and close() from one. The data of an operation belong to the engine

@@ -71,7 +71,7 @@ static unsigned count_used(
         return n;
 }
 
-/* Where the daemon would put it (daemon/core/records/shared.c). */
+/* Where the daemon would put it (daemon/core/state/shared.c). */
 bool table_insert(struct table *t, const uint8_t key[32], uint32_t page, uint16_t tokens)
 {
         _Atomic uint64_t *at, *next;

@@ -14,7 +14,7 @@
 
 #include "base/fd.h"
 #include "base/macros.h"
-#include "daemon/core/lifetimes/idle.h"
+#include "daemon/core/life/idle.h"
 #include "proto/shm.h"
 #include "proto/status.h"
 #include "tests/fault/raw.h"

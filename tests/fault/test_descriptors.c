@@ -13,7 +13,7 @@
 
 #include "base/fd.h"
 #include "base/macros.h"
-#include "daemon/server/system/fd-parts.h"
+#include "daemon/server/base/fd-parts.h"
 #include "proto/status.h"
 #include "tests/fault/raw-shm.h"
 #include "tests/unit/child.h"

@@ -3,7 +3,7 @@
  * that linger, memory, a file of a FUSE server. Sent by strangers on the default socket before they
  * say HELLO, by a tenant's client after it, alone and in numbers. Whatever it is, the daemon's loop
  * goes on, a good client is answered, and in the end nothing is left of it, in the daemon or its
- * reaper. On both ways of receiving (daemon/server/wire/inbound.h): where the kernel refuses
+ * reaper. On both ways of receiving (daemon/server/base/inbound.h): where the kernel refuses
  * descriptors the sender is told.
  */
 #include <arpa/inet.h>
@@ -23,7 +23,7 @@
 
 #include "base/fd.h"
 #include "base/macros.h"
-#include "daemon/server/wire/inbound.h"
+#include "daemon/server/base/inbound.h"
 #include "proto/sock.h"
 #include "tests/fault/good.h"
 #include "tests/fault/raw.h"

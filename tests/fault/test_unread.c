@@ -17,7 +17,7 @@
 
 #include "base/fd.h"
 #include "base/macros.h"
-#include "daemon/server/wire/outqueue.h"
+#include "daemon/server/base/outqueue.h"
 #include "proto/sock.h"
 #include "proto/status.h"
 #include "tests/fault/raw.h"

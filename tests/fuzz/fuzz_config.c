@@ -4,7 +4,7 @@
  */
 #include <string.h>
 
-#include "daemon/server/settings/config.h"
+#include "daemon/server/config/config.h"
 #include "tests/fuzz/fuzz.h"
 
 struct reports {

@@ -1,5 +1,5 @@
 /*
- * Logs of sessions that a daemon finds (daemon/core/journal/session-log.h), over pages that a
+ * Logs of sessions that a daemon finds (daemon/core/sessions/session-log.h), over pages that a
  * namespace has. Whatever is in them: no crash, state that checks, and the sessions go on.
  *
  * Input: the half that counts. Sums are made right, so that what records say is looked at; but for
@@ -12,16 +12,16 @@
 #include "base/fd.h"
 #include "daemon/core/clients/member.h"
 #include "daemon/core/core.h"
-#include "daemon/core/lifetimes/leave.h"
-#include "daemon/core/lifetimes/open.h"
-#include "daemon/core/lifetimes/tenant.h"
+#include "daemon/core/life/leave.h"
+#include "daemon/core/life/open.h"
+#include "daemon/core/life/tenant-life.h"
 #include "daemon/core/memory/settle.h"
-#include "daemon/core/objects/store.h"
-#include "daemon/core/objects/tenant.h"
+#include "daemon/core/state/store.h"
+#include "daemon/core/state/tenant.h"
 #include "daemon/core/requests/lease.h"
 #include "daemon/core/requests/lookup.h"
 #include "daemon/core/requests/publish.h"
-#include "daemon/core/recovery/recover-sessions.h"
+#include "daemon/core/life/recover-sessions.h"
 #include "daemon/core/sessions/session-impl.h"
 #include "tests/fuzz/fuzz.h"
 #include "tests/unit/at-once.h"

@@ -5,7 +5,7 @@
 #ifndef KVL_FUZZ_SEQUENCE_CLIENT_H
 #define KVL_FUZZ_SEQUENCE_CLIENT_H
 
-#include "daemon/core/objects/group.h"
+#include "daemon/core/state/group.h"
 #include "proto/frame.h"
 
 #define N_SPACES 2

@@ -10,7 +10,7 @@
 
 #include "daemon/core/exchange/exchange.h"
 #include "daemon/core/exchange/import.h"
-#include "daemon/core/quota/chores.h"
+#include "daemon/core/memory/chores.h"
 #include "tests/integration/redis-needed.h"
 #include "tests/unit/tier-fixture.h"
 

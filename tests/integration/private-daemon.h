@@ -190,7 +190,7 @@ uint64_t proc_stolen_msec(void);
 bool proc_has_huge_pages(void);
 
 /* Has kvleased the descriptors that it keeps for administrators? While one is connected, and a
- * moment after, it hasn't: daemon/server/sockets/descriptors.h. */
+ * moment after, it hasn't: daemon/server/peers/descriptors.h. */
 bool proc_holds_reserve(pid_t pid);
 
 /* A number of /proc/PID/status: "RssAnon" (KiB), "voluntary_ctxt_switches". -errno. */

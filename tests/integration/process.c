@@ -13,7 +13,7 @@
 
 #include "base/fd.h"
 #include "base/macros.h"
-#include "daemon/server/objects/sockets.h"
+#include "daemon/server/peers/sockets.h"
 #include "tests/integration/private-daemon.h"
 #include "tests/unit/child.h"
 

@@ -11,7 +11,7 @@
 
 #include "base/fd.h"
 #include "base/macros.h"
-#include "daemon/core/ground/chronicle.h"
+#include "daemon/core/state/chronicle.h"
 #include "tests/fault/raw.h"
 #include "tests/integration/harness.h"
 

@@ -12,7 +12,7 @@
 
 #include "daemon/core/clients/announce.h"
 #include "daemon/core/exchange/exchange-impl.h"
-#include "daemon/core/lifetimes/namespace.h"
+#include "daemon/core/life/namespace.h"
 #include "daemon/core/requests/invalidate.h"
 
 /* Another client of the host's, with the same namespace, of this version; NULL: of the same. */

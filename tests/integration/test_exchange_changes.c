@@ -9,8 +9,8 @@
 #include <stdio.h>
 
 #include "daemon/core/exchange/exchange-impl.h"
-#include "daemon/core/lifetimes/idle.h"
-#include "daemon/core/lifetimes/namespace.h"
+#include "daemon/core/life/idle.h"
+#include "daemon/core/life/namespace.h"
 #include "daemon/core/requests/invalidate.h"
 #include "daemon/exchange/change.h"
 

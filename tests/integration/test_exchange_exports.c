@@ -5,8 +5,8 @@
 /* Before cmocka, whose fail() is a macro. */
 #include "tests/integration/exchange-host.h"
 
-#include "daemon/core/exports/exports-impl.h"
-#include "daemon/core/remote/exchange-ns.h"
+#include "daemon/core/exchange/exports-impl.h"
+#include "daemon/core/exchange/exchange-ns.h"
 
 TEST(test_what_nobody_finds_stays)
 {

@@ -12,7 +12,7 @@
 #include "daemon/core/exchange/exchange-impl.h"
 #include "daemon/core/moves/fill.h"
 #include "daemon/core/reclaim/recall.h"
-#include "daemon/core/upkeep/recall-work.h"
+#include "daemon/core/reclaim/recall-work.h"
 
 #define N_IN_FIRST 3 /* pages of a text that lie in another set than the rest */
 

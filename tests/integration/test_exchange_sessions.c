@@ -7,7 +7,7 @@
 
 #include "daemon/core/clients/announce.h"
 #include "daemon/core/clients/grants.h"
-#include "daemon/core/exports/export-all.h"
+#include "daemon/core/exchange/export-all.h"
 #include "daemon/core/exchange/session-load.h"
 #include "daemon/core/sessions/session-truncate.h"
 #include "daemon/core/sessions/session.h"

@@ -8,7 +8,7 @@
 #include "daemon/core/clients/announce.h"
 #include "daemon/core/exchange/exchange-impl.h"
 #include "daemon/core/exchange/outlook.h"
-#include "daemon/core/objects/nsset.h"
+#include "daemon/core/state/nsset-keys.h"
 #include "daemon/core/requests/invalidate.h"
 
 #define N_RANKS 2

@@ -8,7 +8,7 @@
 
 #include <signal.h>
 
-#include "daemon/core/exports/export-all.h"
+#include "daemon/core/exchange/export-all.h"
 
 #define TEXT_PAGE_BYTES (2 * TIER_PAGE_BYTES) /* of both planes */
 #define N_IMPORTED      16                    /* the least that is loaded; and a batch of exports */

@@ -9,7 +9,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/macros.h"
-#include "daemon/core/ground/state-root.h"
+#include "daemon/core/state/state-root.h"
 #include "tests/integration/harness.h"
 
 #define EXIT_TIMEOUT 4

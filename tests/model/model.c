@@ -6,12 +6,12 @@
 #include <stdio.h>
 #include <stdlib.h>
 
-#include "daemon/core/catalog/pages.h"
+#include "daemon/core/cache/pages.h"
 #include "daemon/core/clients/magazine.h"
 #include "daemon/core/core.h"
-#include "daemon/core/ground/detail.h"
-#include "daemon/core/objects/tenant.h"
-#include "daemon/core/records/shared.h"
+#include "daemon/core/state/detail.h"
+#include "daemon/core/state/tenant.h"
+#include "daemon/core/state/shared.h"
 #include "proto/status.h"
 
 /* Page and set sizes worked out by hand from BUDGET, EXTENT and GRANULARITY. */

@@ -16,8 +16,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "daemon/core/objects/group.h"
-#include "daemon/core/objects/store.h"
+#include "daemon/core/state/group.h"
+#include "daemon/core/state/store.h"
 #include "daemon/core/requests/submit.h"
 #include "tests/unit/fake-device.h"
 

@@ -11,21 +11,21 @@
 #include <stdlib.h>
 #include <time.h>
 
-#include "daemon/core/catalog/announced.h"
-#include "daemon/core/catalog/nsset.h"
-#include "daemon/core/catalog/pages.h"
+#include "daemon/core/cache/announced.h"
+#include "daemon/core/cache/nsset.h"
+#include "daemon/core/cache/pages.h"
 #include "daemon/core/clients/announce.h"
 #include "daemon/core/clients/grants.h"
 #include "daemon/core/clients/member.h"
 #include "daemon/core/core.h"
-#include "daemon/core/lifetimes/leave.h"
-#include "daemon/core/lifetimes/namespace.h"
-#include "daemon/core/lifetimes/open.h"
-#include "daemon/core/quota/chores.h"
+#include "daemon/core/life/leave.h"
+#include "daemon/core/life/namespace.h"
+#include "daemon/core/life/open.h"
+#include "daemon/core/memory/chores.h"
 #include "daemon/core/reclaim/recall.h"
-#include "daemon/core/records/shared.h"
+#include "daemon/core/state/shared.h"
 #include "daemon/core/requests/invalidate.h"
-#include "daemon/core/upkeep/recall-work.h"
+#include "daemon/core/reclaim/recall-work.h"
 #include "tests/unit/core-fixture.h"
 
 #define N_RANKS   3

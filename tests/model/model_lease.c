@@ -2,8 +2,8 @@
 #include <errno.h>
 #include <string.h>
 
-#include "daemon/core/ground/detail.h"
-#include "daemon/core/objects/tenant.h"
+#include "daemon/core/state/detail.h"
+#include "daemon/core/state/tenant.h"
 #include "daemon/core/reclaim/recall.h"
 #include "daemon/core/requests/lease.h"
 #include "proto/status.h"

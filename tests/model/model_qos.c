@@ -1,5 +1,5 @@
 /*
- * The guarantees of daemon/core/quota/region.h and wait.h over the real store, after random
+ * The guarantees of daemon/core/memory/region.h and wait.h over the real store, after random
  * histories:
  *
  *   random     tenants of all kinds do what they like, attributes change, clients die. Every step

@@ -2,10 +2,10 @@
 #include <errno.h>
 
 #include "daemon/core/clients/attach.h"
-#include "daemon/core/ground/detail.h"
+#include "daemon/core/state/detail.h"
 #include "daemon/core/memory/settle.h"
 #include "daemon/core/reclaim/recall.h"
-#include "daemon/core/upkeep/recall-work.h"
+#include "daemon/core/reclaim/recall-work.h"
 #include "tests/model/model.h"
 
 /* Bytes of the tenant's sets that are recalled. */

@@ -11,15 +11,15 @@
 #include <string.h>
 #include <time.h>
 
-#include "daemon/core/catalog/pages.h"
-#include "daemon/core/lifetimes/leave.h"
-#include "daemon/core/lifetimes/namespace.h"
+#include "daemon/core/cache/pages.h"
+#include "daemon/core/life/leave.h"
+#include "daemon/core/life/namespace.h"
 #include "daemon/core/memory/settle.h"
-#include "daemon/core/quota/chores.h"
+#include "daemon/core/memory/chores.h"
 #include "daemon/core/reclaim/sweep.h"
-#include "daemon/core/records/shared.h"
+#include "daemon/core/state/shared.h"
 #include "daemon/core/requests/invalidate.h"
-#include "daemon/core/upkeep/recall-work.h"
+#include "daemon/core/reclaim/recall-work.h"
 #include "tests/model/session_ranges.h"
 #include "tests/model/session_world.h"
 #include "tests/unit/at-once.h"

@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "daemon/core/clients/attach.h"
-#include "daemon/core/ground/detail.h"
+#include "daemon/core/state/detail.h"
 #include "proto/status.h"
 #include "tests/model/model.h"
 

@@ -11,10 +11,10 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "daemon/core/objects/group.h"
-#include "daemon/core/objects/store.h"
-#include "daemon/core/objects/tenant.h"
-#include "daemon/core/quota/region.h"
+#include "daemon/core/state/group.h"
+#include "daemon/core/state/store.h"
+#include "daemon/core/state/tenant.h"
+#include "daemon/core/memory/region.h"
 #include "daemon/core/requests/lease.h"
 
 #define MAX_TENANTS 6

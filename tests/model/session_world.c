@@ -3,10 +3,10 @@
 #include "daemon/core/clients/attach.h"
 #include "daemon/core/clients/member.h"
 #include "daemon/core/core.h"
-#include "daemon/core/lifetimes/leave.h"
-#include "daemon/core/lifetimes/open.h"
-#include "daemon/core/lifetimes/tenant.h"
-#include "daemon/core/quota/chores.h"
+#include "daemon/core/life/leave.h"
+#include "daemon/core/life/open.h"
+#include "daemon/core/life/tenant-life.h"
+#include "daemon/core/memory/chores.h"
 
 struct fake_device device;
 struct store store;

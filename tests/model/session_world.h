@@ -10,12 +10,12 @@
 #include <string.h>
 #include <time.h>
 
-#include "daemon/core/catalog/drop.h"
-#include "daemon/core/catalog/tag.h"
+#include "daemon/core/cache/drop.h"
+#include "daemon/core/cache/tag.h"
 #include "daemon/core/clients/grants.h"
-#include "daemon/core/ground/detail.h"
-#include "daemon/core/objects/store.h"
-#include "daemon/core/objects/tenant.h"
+#include "daemon/core/state/detail.h"
+#include "daemon/core/state/store.h"
+#include "daemon/core/state/tenant.h"
 #include "daemon/core/reclaim/compact.h"
 #include "daemon/core/reclaim/recall.h"
 #include "daemon/core/requests/lease.h"

@@ -15,7 +15,7 @@
 
 #include <systemd/sd-daemon.h>
 
-#include "daemon/core/ground/keep.h"
+#include "daemon/core/state/keep.h"
 #include "tests/integration/pattern.h"
 
 #define PAGE_BYTES   4096

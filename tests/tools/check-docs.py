@@ -138,16 +138,16 @@ def check_threats():
 
 def check_catalog():
     """Each MESSAGE_ID has its text for journalctl -x, and each text its message."""
-    table = dict(re.findall(r'X\((\w+), LEVEL_\w+, "([0-9a-f]{32})"\)', read("daemon/server/system/log.h")))
+    table = dict(re.findall(r'X\((\w+), LEVEL_\w+, "([0-9a-f]{32})"\)', read("daemon/server/base/log.h")))
     catalog = "packaging/systemd/kvlease.catalog"
     entries = re.findall(r"^-- (\S+)\nSubject: \S.*\nDefined-By: kvlease\nDocumentation: man:\S+\n\n\S", read(catalog), re.M)
     if len(table) < 10:
-        problems.append("daemon/server/system/log.h: LOG_MESSAGE_TABLE can't be read")
+        problems.append("daemon/server/base/log.h: LOG_MESSAGE_TABLE can't be read")
     for name, id in table.items():
         if entries.count(id) != 1:
             problems.append(f"{catalog}: not one whole text for {name}, {id}")
     for id in set(re.findall(r"^-- (\S+)", read(catalog), re.M)) - set(table.values()):
-        problems.append(f"{catalog}: no message of daemon/server/system/log.h has {id}")
+        problems.append(f"{catalog}: no message of daemon/server/base/log.h has {id}")
 
 
 def check_usage():

@@ -73,7 +73,7 @@ def check_script(path, table, causes):
 
 
 def check_causes():
-    header = (source / "daemon/core/objects/drop-reason.h").read_text()
+    header = (source / "daemon/core/state/drop-reason.h").read_text()
     names = re.findall(r"\bCAUSE_\w+", re.search(r"enum drop_cause \{(.*?)\};", header, re.S)[1])
     causes = [str(i) for i in range(len(names))]
     rows = re.findall(r"^\| (\d+) \|", document.read_text().split("| cause | meaning |")[1].split("\n\n")[0], re.M)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """check-rules.py ROOT: the rules of the protocol that the source names are those that are counted.
 
-What calls_note_violation() isn't told of by a name of its table (daemon/server/system/calls.h) is
+What calls_note_violation() isn't told of by a name of its table (daemon/server/base/calls.h) is
 counted as "other", which nobody can look up; and a rule of the table that nothing names is told as
 0 for ever.
 """
@@ -23,7 +23,7 @@ def named(text):
 
 
 def main():
-    table = re.findall(rf"X\({WORD}\)", (root / "daemon/server/system/calls.h").read_text())
+    table = re.findall(rf"X\({WORD}\)", (root / "daemon/server/base/calls.h").read_text())
     files = [root / "proto/frame.c", *sorted((root / "daemon").rglob("*.c"))]
     where = {word: path for path in files for word in named(path.read_text())}
     problems = [f"{path}: rule {word} isn't in CALLS_RULE_TABLE" for word, path in where.items() if word not in table]

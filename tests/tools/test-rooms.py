@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """
-Breaks each rule of check-edges.py, check-calls.py, check-ends.py, check-names.py and check-fields.py on
-purpose, in a small tree that is compiled for it, and expects to be told.
+Breaks each rule of check-edges.py, check-calls.py, check-ends.py and check-names.py on purpose,
+in a small tree that is compiled for it, and expects to be told.
 
   test-rooms.py CC [ARG]...
 """
@@ -14,7 +14,6 @@ import sys
 import tempfile
 import types
 import unittest
-import unittest.mock
 
 import rooms
 
@@ -23,7 +22,7 @@ SOURCE = FOLDER.parents[1]
 CC: list[str] = ["cc"]
 TREE = "daemon/core"
 LOW, HIGH = rooms.ROOMS[TREE][0], rooms.ROOMS[TREE][-1]
-OBJECTS, BELOW, ABOVE = "objects", "quota", "reclaim"
+ABOVE = rooms.ROOMS[TREE][2]
 
 
 def load(name: str) -> types.ModuleType:
@@ -37,7 +36,7 @@ def load(name: str) -> types.ModuleType:
 
 
 edges, calls = load("check-edges"), load("check-calls")
-names, fields, ends = load("check-names"), load("check-fields"), load("check-ends")
+names, ends = load("check-names"), load("check-ends")
 
 
 class Broken(unittest.TestCase):
@@ -85,14 +84,6 @@ class Broken(unittest.TestCase):
         """What check-ends.py says of the high room and all that it uses, and of a package in the room above."""
         bad: list[str] = ends.check(self.top, [(TREE, self.library())], f"{TREE}/{HIGH}", f"{TREE}/{ABOVE}",
                                     dict.fromkeys(allowed, "a test"))
-        return bad
-
-    def fields(self, owner: str) -> list[str]:
-        """What check-fields.py says of the tree's sources, where `owner` is the room of struct part."""
-        commands = [(source.relative_to(self.top).as_posix(), [*CC, "-I", str(self.top), str(source)], str(self.top))
-                    for source in sorted((self.top / TREE).rglob("*.c"))]
-        with unittest.mock.patch.object(rooms, "OWNERS", {TREE: {"part": owner}}):
-            bad: list[str] = fields.check(self.top, commands)
         return bad
 
     def test_whole(self) -> None:
@@ -183,33 +174,11 @@ class Broken(unittest.TestCase):
         self.write(f"{HIGH}/two.c", "/*\nstatic int begin(void);\n*/\nstatic int begin_call(void)\n{\n}\n")
         self.assertEqual(names.check(self.top), [])
         self.write(f"{HIGH}/two.c", "static __attribute__((format(printf, 1, 2))) int *begin(void);\n")
-        self.assertEqual(names.check(self.top), [f"begin() is static in {TREE}/{LOW}/one.c, {TREE}/{HIGH}/two.c"])
-
-    def write_part(self) -> None:
-        """A struct with a part, in a room that all others may include, and what looks at it in a room below and one above."""
-        self.write(f"{OBJECTS}/part.h", "struct part {\n        int a; /* b; c */\n        int n, *p;\n        void (*fn)(int a, int b);\n};\n"
-                   "struct whole {\n        struct part part;\n};\n")
-        self.write(f"{OBJECTS}/part.c", "int part_c;\n")
-        for room in (BELOW, ABOVE):
-            self.write(f"{room}/look.c", f'#include "{TREE}/{OBJECTS}/part.h"\n'
-                       "int look(const struct whole *w);\nint look(const struct whole *w)\n{\n        return w->part.n;\n}\n")
-
-    def test_field_of_a_room_above(self) -> None:
-        self.write_part()
-        self.assertEqual(self.fields(BELOW), [])
-        self.assertEqual(self.fields(ABOVE), [f"{TREE}/{BELOW}/look.c uses n of part of {ABOVE}"])
-
-    def test_field_of_a_room_below_is_written(self) -> None:
-        self.write_part()
-        for field in ("a = 1", "n++", "p = 0", "fn = 0"):
-            self.write(f"{ABOVE}/write.c", f'#include "{TREE}/{OBJECTS}/part.h"\n'
-                       f"void wrong(struct whole *w);\nvoid wrong(struct whole *w)\n{{\n        w->part.{field};\n}}\n")
-            self.assertEqual(self.fields(ABOVE), [f"{TREE}/{BELOW}/look.c uses n of part of {ABOVE}"])
-            self.assertEqual(self.fields(BELOW), [f"{TREE}/{ABOVE}/write.c writes {field.split()[0].rstrip('+')}"])
+        self.assertEqual(names.check(self.top), [f"begin() is static in {TREE}/{HIGH}/two.c, {TREE}/{LOW}/one.c"])
 
     def test_wrong_arguments(self) -> None:
         """Where nothing is looked at, nothing is well."""
-        for name, *words in (["edges", "/nowhere"], ["names", "/nowhere"], ["fields", "/nowhere"],
+        for name, *words in (["edges", "/nowhere"], ["names", "/nowhere"], 
                              ["calls"], ["calls", str(SOURCE)], ["calls", str(SOURCE), f"{TREE}=lib.a"]):
             done = subprocess.run([sys.executable, FOLDER / f"check-{name}.py", *words], cwd=self.top,
                                   capture_output=True, text=True)
@@ -219,18 +188,11 @@ class Broken(unittest.TestCase):
     def test_nothing_to_read(self) -> None:
         empty = self.top / "empty.a"
         subprocess.run(["ar", "rc", empty], check=True)
-        (self.top / "compile_commands.json").write_text("[]")
-        for read in (lambda: calls.check(self.top, [(TREE, empty)]), lambda: ends.check(self.top, [(TREE, empty)]),
-                     lambda: fields.commands_of(self.top, self.top)):
+        for read in (lambda: calls.check(self.top, [(TREE, empty)]), lambda: ends.check(self.top, [(TREE, empty)])):
             with self.assertRaises(SystemExit):
                 read()
         (self.top / TREE / ABOVE / "package.c").unlink()
         self.assertEqual(self.ends(), [f"no source is in {TREE}/{ABOVE}"])
-
-    def test_owner_that_is_none(self) -> None:
-        self.assertEqual(self.fields(ABOVE), [f"{TREE} has no struct part"])
-        self.write_part()
-        self.assertEqual(self.fields("attic"), [f"{TREE} has no room attic"])
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@
 #define KVL_TESTS_ANNOUNCE_FIXTURE_H
 
 #include "daemon/core/clients/announce.h"
-#include "daemon/core/lifetimes/leave.h"
+#include "daemon/core/life/leave.h"
 #include "daemon/core/reclaim/recall.h"
 #include "tests/unit/core-fixture.h"
 

@@ -7,12 +7,12 @@
 
 #include <stdint.h>
 
-#include "daemon/core/lifetimes/leave.h"
-#include "daemon/core/lifetimes/open.h"
-#include "daemon/core/objects/group.h"
-#include "daemon/core/objects/ns.h"
-#include "daemon/core/objects/tenant.h"
-#include "daemon/core/quota/chores.h"
+#include "daemon/core/life/leave.h"
+#include "daemon/core/life/open.h"
+#include "daemon/core/state/group.h"
+#include "daemon/core/state/ns.h"
+#include "daemon/core/state/tenant.h"
+#include "daemon/core/memory/chores.h"
 #include "daemon/core/requests/invalidate.h"
 #include "daemon/core/requests/lease.h"
 #include "daemon/core/sessions/session-truncate.h"

@@ -6,11 +6,11 @@
 #ifndef KVL_TESTS_CLIENT_RECOVER_FIXTURE_H
 #define KVL_TESTS_CLIENT_RECOVER_FIXTURE_H
 
-#include "daemon/core/ground/detail.h"
-#include "daemon/core/objects/group.h"
-#include "daemon/core/objects/store.h"
-#include "daemon/core/objects/tenant.h"
-#include "daemon/core/recovery/recover.h"
+#include "daemon/core/state/detail.h"
+#include "daemon/core/state/group.h"
+#include "daemon/core/state/store.h"
+#include "daemon/core/state/tenant.h"
+#include "daemon/core/life/recover.h"
 #include "tests/unit/fake-keep.h"
 #include "tests/unit/test-support.h"
 

@@ -2,9 +2,9 @@
 #ifndef KVL_TESTS_COMPACT_FIXTURE_H
 #define KVL_TESTS_COMPACT_FIXTURE_H
 
-#include "daemon/core/catalog/pages.h"
-#include "daemon/core/lifetimes/open.h"
-#include "daemon/core/objects/ns.h"
+#include "daemon/core/cache/pages.h"
+#include "daemon/core/life/open.h"
+#include "daemon/core/state/ns.h"
 #include "daemon/core/reclaim/compact.h"
 #include "daemon/core/requests/invalidate.h"
 #include "tests/unit/recall-fixture.h"

@@ -6,14 +6,14 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "daemon/core/catalog/drop.h"
+#include "daemon/core/cache/drop.h"
 #include "daemon/core/clients/member.h"
 #include "daemon/core/core.h"
-#include "daemon/core/ground/detail.h"
-#include "daemon/core/lifetimes/open.h"
-#include "daemon/core/lifetimes/tenant.h"
-#include "daemon/core/objects/store.h"
-#include "daemon/core/objects/tenant.h"
+#include "daemon/core/state/detail.h"
+#include "daemon/core/life/open.h"
+#include "daemon/core/life/tenant-life.h"
+#include "daemon/core/state/store.h"
+#include "daemon/core/state/tenant.h"
 #include "daemon/core/requests/lease.h"
 #include "daemon/core/requests/lookup.h"
 #include "daemon/core/requests/publish.h"

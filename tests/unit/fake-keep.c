@@ -10,8 +10,8 @@
 #include <unistd.h>
 
 #include "base/fd.h"
-#include "daemon/core/ground/detail.h"
-#include "daemon/core/ground/state-root.h"
+#include "daemon/core/state/detail.h"
+#include "daemon/core/state/state-root.h"
 #include "tests/unit/child.h"
 #include "tests/unit/test-support.h"
 

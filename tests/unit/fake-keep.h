@@ -1,5 +1,5 @@
 /*
- * Keeps descriptors for a store (daemon/core/ground/keep.h), in the test's own process or, as
+ * Keeps descriptors for a store (daemon/core/state/keep.h), in the test's own process or, as
  * another process keeps them for one that is killed, at the other end of a socket.
  */
 #ifndef KVL_TESTS_FAKE_KEEP_H
@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "daemon/core/ground/keep.h"
+#include "daemon/core/state/keep.h"
 
 #define FAKE_KEEP_MAX 4096
 

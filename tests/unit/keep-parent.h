@@ -10,7 +10,7 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "daemon/core/ground/keep.h"
+#include "daemon/core/state/keep.h"
 
 #define KEEP_PARENT_MAX 256
 

@@ -1,12 +1,12 @@
 /* Texts that lie below the device and are read, and what is brought up before
- * (daemon/core/tiers/prefetch.h): on top of tier-fixture.h. */
+ * (daemon/core/reclaim/prefetch.h): on top of tier-fixture.h. */
 #ifndef KVL_TESTS_PREFETCH_FIXTURE_H
 #define KVL_TESTS_PREFETCH_FIXTURE_H
 
 #include "base/clock.h"
 #include "daemon/core/memory/sets.h"
 #include "daemon/core/requests/invalidate.h"
-#include "daemon/core/tiers/prefetch.h"
+#include "daemon/core/reclaim/prefetch.h"
 #include "tests/unit/tier-fixture.h"
 
 #define N_SETS   3  /* the last one is bound for nobody's guess */

@@ -7,7 +7,7 @@
 #include "daemon/core/clients/grants.h"
 #include "daemon/core/memory/settle.h"
 #include "daemon/core/reclaim/recall.h"
-#include "daemon/core/upkeep/recall-work.h"
+#include "daemon/core/reclaim/recall-work.h"
 #include "tests/unit/core-fixture.h"
 
 #define MSEC    UINT64_C(1000000)

@@ -2,9 +2,9 @@
 #ifndef KVL_TESTS_REGION_FIXTURE_H
 #define KVL_TESTS_REGION_FIXTURE_H
 
-#include "daemon/core/lifetimes/tenant.h"
-#include "daemon/core/quota/blame.h"
-#include "daemon/core/quota/region.h"
+#include "daemon/core/life/tenant-life.h"
+#include "daemon/core/memory/blame.h"
+#include "daemon/core/memory/region.h"
 #include "tests/unit/recall-fixture.h"
 
 #define SEC (1000 * MSEC)

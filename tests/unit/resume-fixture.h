@@ -12,7 +12,7 @@
 
 #include "base/fd.h"
 #include "daemon/core/clients/client-record.h"
-#include "daemon/core/objects/tenant.h"
+#include "daemon/core/state/tenant.h"
 #include "daemon/server/takeover.h"
 #include "proto/status.h"
 #include "tests/unit/fake-keep.h"

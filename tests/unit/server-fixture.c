@@ -9,8 +9,8 @@
 
 #include "base/fd.h"
 #include "daemon/core/core.h"
-#include "daemon/server/system/log.h"
-#include "daemon/server/tenants/tenants.h"
+#include "daemon/server/base/log.h"
+#include "daemon/server/services/tenants.h"
 #include "proto/sock.h"
 #include "tests/unit/child.h"
 

@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "daemon/core/objects/group.h"
+#include "daemon/core/state/group.h"
 #include "daemon/server/peers/peer.h"
 #include "daemon/server/server.h"
 #include "proto/arena.h"

@@ -2,10 +2,10 @@
 #ifndef KVL_TESTS_SESSION_FIXTURE_H
 #define KVL_TESTS_SESSION_FIXTURE_H
 
-#include "daemon/core/catalog/pages.h"
+#include "daemon/core/cache/pages.h"
 #include "daemon/core/clients/grants.h"
 #include "daemon/core/memory/settle.h"
-#include "daemon/core/records/records.h"
+#include "daemon/core/state/records.h"
 #include "daemon/core/sessions/session-impl.h"
 #include "tests/unit/core-fixture.h"
 

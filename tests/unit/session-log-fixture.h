@@ -8,10 +8,10 @@
 #include <sys/stat.h>
 
 #include "base/fd.h"
-#include "daemon/core/catalog/pages.h"
-#include "daemon/core/lifetimes/leave.h"
+#include "daemon/core/cache/pages.h"
+#include "daemon/core/life/leave.h"
 #include "daemon/core/memory/settle.h"
-#include "daemon/core/recovery/recover-sessions.h"
+#include "daemon/core/life/recover-sessions.h"
 #include "daemon/core/sessions/session-impl.h"
 #include "tests/unit/session-fixture.h"
 

@@ -2,7 +2,7 @@
 #ifndef KVL_TESTS_SESSION_WINDOW_FIXTURE_H
 #define KVL_TESTS_SESSION_WINDOW_FIXTURE_H
 
-#include "daemon/core/lifetimes/leave.h"
+#include "daemon/core/life/leave.h"
 #include "tests/unit/session-fixture.h"
 
 struct bench {

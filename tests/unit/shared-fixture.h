@@ -3,7 +3,7 @@
 #define KVL_TESTS_SHARED_FIXTURE_H
 
 #include "daemon/core/clients/attach.h"
-#include "daemon/core/lifetimes/leave.h"
+#include "daemon/core/life/leave.h"
 #include "daemon/core/requests/submit.h"
 #include "tests/unit/core-fixture.h"
 

@@ -2,7 +2,7 @@
  * What a daemon kept, as text: to be written by one version of the source and given to another.
  *
  *   # a comment
- *   keep KIND NUMBER BYTES       a descriptor (daemon/core/ground/keep.h), of so many bytes, zero
+ *   keep KIND NUMBER BYTES       a descriptor (daemon/core/state/keep.h), of so many bytes, zero
  * but for: OFFSET HEX                   a row of STATE_IMAGE_ROW bytes
  *
  * Not in it is what belongs to one run of a machine: a process is made the caller's own, and the

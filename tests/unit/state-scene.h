@@ -7,10 +7,10 @@
 
 #include <stdio.h>
 
-#include "daemon/core/ground/detail.h"
-#include "daemon/core/objects/store.h"
-#include "daemon/core/objects/tenant.h"
-#include "daemon/core/recovery/recover.h"
+#include "daemon/core/state/detail.h"
+#include "daemon/core/state/store.h"
+#include "daemon/core/state/tenant.h"
+#include "daemon/core/life/recover.h"
 #include "tests/unit/fake-keep.h"
 
 struct scene {

@@ -12,7 +12,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
-#include "daemon/server/sockets/access.h"
+#include "daemon/server/peers/access.h"
 
 static struct tenant_config tenant_with(const char *a, const char *b)
 {

@@ -1,7 +1,7 @@
-#include "daemon/core/objects/pool.h"
-#include "daemon/core/objects/tenant.h"
-#include "daemon/core/quota/account.h"
-#include "daemon/core/quota/region.h"
+#include "daemon/core/state/pool.h"
+#include "daemon/core/state/tenant.h"
+#include "daemon/core/memory/account.h"
+#include "daemon/core/memory/region.h"
 #include "proto/status.h"
 #include "tests/unit/test-support.h"
 

@@ -2,9 +2,9 @@
 #include <stdlib.h>
 
 #include "daemon/core/memory/address.h"
-#include "daemon/core/objects/ns.h"
-#include "daemon/core/objects/store.h"
-#include "daemon/core/objects/tenant.h"
+#include "daemon/core/state/ns.h"
+#include "daemon/core/state/store.h"
+#include "daemon/core/state/tenant.h"
 #include "tests/unit/test-random.h"
 #include "tests/unit/test-support.h"
 

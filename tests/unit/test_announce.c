@@ -1,12 +1,12 @@
 /* Single flight in the daemon's state: who announces what, and what readers see of it. How it ends
  * is in test_announce_ends.c. */
-#include "daemon/core/catalog/pages.h"
+#include "daemon/core/cache/pages.h"
 #include "daemon/core/clients/attach.h"
 #include "daemon/core/clients/grants.h"
 #include "daemon/core/clients/member.h"
-#include "daemon/core/lifetimes/leave.h"
-#include "daemon/core/lifetimes/namespace.h"
-#include "daemon/core/records/shared.h"
+#include "daemon/core/life/leave.h"
+#include "daemon/core/life/namespace.h"
+#include "daemon/core/state/shared.h"
 #include "daemon/core/requests/invalidate.h"
 #include "daemon/core/requests/refill.h"
 #include "tests/unit/announce-fixture.h"

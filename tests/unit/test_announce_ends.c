@@ -8,14 +8,14 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "daemon/core/catalog/announced.h"
+#include "daemon/core/cache/announced.h"
 #include "daemon/core/clients/grants.h"
 #include "daemon/core/clients/member.h"
 #include "daemon/core/core.h"
-#include "daemon/core/lifetimes/leave.h"
-#include "daemon/core/lifetimes/namespace.h"
-#include "daemon/core/quota/chores.h"
-#include "daemon/core/catalog/wake.h"
+#include "daemon/core/life/leave.h"
+#include "daemon/core/life/namespace.h"
+#include "daemon/core/memory/chores.h"
+#include "daemon/core/cache/wake.h"
 #include "tests/unit/announce-fixture.h"
 
 /* ---- how it ends ----------------------------------------------------------------------------- */

@@ -2,7 +2,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "daemon/server/system/calls.h"
+#include "daemon/server/base/calls.h"
 #include "tests/unit/test-support.h"
 
 static uint64_t count(const struct calls *c, uint16_t type, size_t bucket)

@@ -3,8 +3,8 @@
 
 #include "daemon/core/clients/attach.h"
 #include "daemon/core/clients/grants.h"
-#include "daemon/core/lifetimes/leave.h"
-#include "daemon/core/lifetimes/namespace.h"
+#include "daemon/core/life/leave.h"
+#include "daemon/core/life/namespace.h"
 #include "daemon/core/requests/invalidate.h"
 #include "daemon/core/requests/refill.h"
 #include "tests/unit/core-fixture.h"

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/core/ground/chronicle.h"
+#include "daemon/core/state/chronicle.h"
 #include "tests/unit/test-random.h"
 
 #define SEC NSEC_PER_SEC

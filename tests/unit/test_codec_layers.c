@@ -1,13 +1,13 @@
-/* Codecs by layer (daemon/core/ground/codecs.h): how they are written, which bytes of a page are
+/* Codecs by layer (daemon/core/state/codecs.h): how they are written, which bytes of a page are
  * whose, and what is kept of them in records. */
-#include "daemon/core/ground/codecs.h"
+#include "daemon/core/state/codecs.h"
 
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "daemon/core/ground/detail.h"
-#include "daemon/core/records/records.h"
+#include "daemon/core/state/detail.h"
+#include "daemon/core/state/records.h"
 #include "tests/unit/test-random.h"
 #include "tests/unit/test-support.h"
 #include "tests/unit/toy-layout.h"

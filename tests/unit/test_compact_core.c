@@ -2,10 +2,10 @@
  * byte for byte, and the set goes back. */
 #include "daemon/core/clients/attach.h"
 #include "daemon/core/clients/magazine.h"
-#include "daemon/core/lifetimes/leave.h"
+#include "daemon/core/life/leave.h"
 #include "daemon/core/reclaim/take-back.h"
 #include "daemon/core/requests/refill.h"
-#include "daemon/core/upkeep/recall-work.h"
+#include "daemon/core/reclaim/recall-work.h"
 #include "tests/unit/alloc-fail.h"
 #include "tests/unit/compact-fixture.h"
 #include "tests/unit/test-random.h"

@@ -5,10 +5,10 @@
 #include "base/fd.h"
 #include "daemon/core/clients/attach.h"
 #include "daemon/core/core.h"
-#include "daemon/core/lifetimes/leave.h"
-#include "daemon/core/lifetimes/namespace.h"
+#include "daemon/core/life/leave.h"
+#include "daemon/core/life/namespace.h"
 #include "daemon/core/memory/sets.h"
-#include "daemon/core/upkeep/recall-work.h"
+#include "daemon/core/reclaim/recall-work.h"
 #include "gpu/queue.h"
 #include "tests/unit/compact-fixture.h"
 

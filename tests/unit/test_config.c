@@ -7,8 +7,8 @@
 #include <unistd.h>
 
 #include "base/fd.h"
-#include "daemon/server/settings/config-warn.h"
-#include "daemon/server/settings/config.h"
+#include "daemon/server/config/config-warn.h"
+#include "daemon/server/config/config.h"
 #include "tests/unit/alloc-fail.h"
 
 struct reports {

@@ -1,12 +1,12 @@
 /* Who was served when daemons died: what the next one makes of it. */
 #include "daemon/core/core.h"
-#include "daemon/core/records/culprit.h"
+#include "daemon/core/state/culprit.h"
 
 #include <string.h>
 
-#include "daemon/core/ground/detail.h"
-#include "daemon/core/objects/store.h"
-#include "daemon/core/records/state.h"
+#include "daemon/core/state/detail.h"
+#include "daemon/core/state/store.h"
+#include "daemon/core/state/state.h"
 #include "tests/unit/test-support.h"
 
 #define NOW (UINT64_C(1000000) * NSEC_PER_SEC)

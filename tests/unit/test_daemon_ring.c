@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
-#include "daemon/server/wire/ring.h"
+#include "daemon/server/base/ring.h"
 
 #define N_SUB  SHM_SUB_ENTRIES
 #define N_COMP SHM_COMP_ENTRIES

@@ -1,16 +1,16 @@
 /* Host memory below a GPU: registered with it when it is mapped, given back when the driver has let
  * go of it, and as good where the driver refuses. */
 #include "daemon/core/core.h"
-#include "daemon/core/lifetimes/leave.h"
-#include "daemon/core/lifetimes/open.h"
+#include "daemon/core/life/leave.h"
+#include "daemon/core/life/open.h"
 #include "daemon/core/memory/dma.h"
 
 #include <poll.h>
 
 #include "base/clock.h"
 #include "daemon/core/memory/sets.h"
-#include "daemon/core/objects/group.h"
-#include "daemon/core/objects/ns.h"
+#include "daemon/core/state/group.h"
+#include "daemon/core/state/ns.h"
 #include "gpu/queue.h"
 #include "tests/unit/core-fixture.h"
 

@@ -1,13 +1,13 @@
 /* Drops in slices: what one slice may take, what is found between two, and what may come between.
  */
-#include "daemon/core/catalog/tag.h"
+#include "daemon/core/cache/tag.h"
 #include "daemon/core/clients/grants.h"
 #include "daemon/core/core.h"
-#include "daemon/core/lifetimes/leave.h"
-#include "daemon/core/lifetimes/namespace.h"
+#include "daemon/core/life/leave.h"
+#include "daemon/core/life/namespace.h"
 #include "daemon/core/memory/settle.h"
 #include "daemon/core/moves/places.h"
-#include "daemon/core/quota/chores.h"
+#include "daemon/core/memory/chores.h"
 #include "daemon/core/reclaim/sweep.h"
 #include "daemon/core/requests/invalidate.h"
 #include "tests/unit/session-fixture.h"

@@ -5,8 +5,8 @@
 #include <string.h>
 
 #include "base/macros.h"
-#include "daemon/core/ground/exchange-news.h"
-#include "daemon/core/ground/chronicle.h"
+#include "daemon/core/state/exchange-news.h"
+#include "daemon/core/state/chronicle.h"
 #include "daemon/remote/store/remote.h"
 
 #define SEC    NSEC_PER_SEC

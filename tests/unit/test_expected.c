@@ -1,8 +1,8 @@
 /* What clients expect to be asked for soon (daemon/core/requests/expected.h), and what gives way
  * for it and in spite of it. */
-#include "daemon/core/catalog/pages.h"
+#include "daemon/core/cache/pages.h"
 #include "daemon/core/clients/grants.h"
-#include "daemon/core/lifetimes/namespace.h"
+#include "daemon/core/life/namespace.h"
 #include "daemon/core/requests/expected.h"
 #include "daemon/core/requests/submit.h"
 #include "policy/expect.h"

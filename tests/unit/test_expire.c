@@ -1,16 +1,16 @@
-/* Pages that nobody uses go (daemon/core/catalog/expire.h), and pages that are made free ahead of
+/* Pages that nobody uses go (daemon/core/cache/expire.h), and pages that are made free ahead of
  * leases (daemon/core/reclaim/stock.h, free_ahead). */
 #include "base/clock.h"
-#include "daemon/core/catalog/expire.h"
-#include "daemon/core/catalog/history.h"
-#include "daemon/core/catalog/pages.h"
+#include "daemon/core/cache/expire.h"
+#include "daemon/core/cache/history.h"
+#include "daemon/core/cache/pages.h"
 #include "daemon/core/clients/attach.h"
 #include "daemon/core/clients/found.h"
 #include "daemon/core/core.h"
-#include "daemon/core/lifetimes/leave.h"
-#include "daemon/core/objects/ns.h"
+#include "daemon/core/life/leave.h"
+#include "daemon/core/state/ns.h"
 #include "daemon/core/reclaim/stock.h"
-#include "daemon/core/records/shared.h"
+#include "daemon/core/state/shared.h"
 #include "daemon/core/requests/invalidate.h"
 #include "tests/unit/core-fixture.h"
 

@@ -8,15 +8,15 @@
 #include <sys/socket.h>
 
 #include "base/fd.h"
-#include "daemon/core/catalog/drop.h"
+#include "daemon/core/cache/drop.h"
 #include "daemon/core/exchange/exchange.h"
-#include "daemon/core/objects/tenant.h"
+#include "daemon/core/state/tenant.h"
 #include "daemon/core/requests/lease.h"
 #include "daemon/core/requests/lookup.h"
 #include "daemon/core/requests/publish.h"
 #include "daemon/remote/store/remote.h"
 #include "daemon/server/handlers/client-handlers.h"
-#include "daemon/server/tenants/tenants.h"
+#include "daemon/server/services/tenants.h"
 
 #define N_SETS 2
 

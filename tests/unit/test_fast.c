@@ -369,7 +369,7 @@ static void *read_all(void *data)
         return NULL;
 }
 
-/* As daemon/core/records/shared.h says. */
+/* As daemon/core/state/shared.h says. */
 static bool retire(struct world *w, uint32_t page)
 {
         struct shm_line *line = &w->index.lines[page];

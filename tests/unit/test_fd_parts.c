@@ -1,5 +1,5 @@
-/* How a room of descriptors is divided among tenants (daemon/server/system/fd-parts.h). */
-#include "daemon/server/system/fd-parts.h"
+/* How a room of descriptors is divided among tenants (daemon/server/base/fd-parts.h). */
+#include "daemon/server/base/fd-parts.h"
 
 #include "base/macros.h"
 #include "tests/unit/test-random.h"

@@ -10,9 +10,9 @@
 
 #include "daemon/core/clients/member.h"
 #include "daemon/core/clients/pin.h"
-#include "daemon/core/objects/group.h"
-#include "daemon/core/objects/tenant.h"
-#include "daemon/server/waits/fetches.h"
+#include "daemon/core/state/group.h"
+#include "daemon/core/state/tenant.h"
+#include "daemon/server/peers/fetches.h"
 #include "proto/status.h"
 
 #define N_PAGES 3

@@ -1,5 +1,5 @@
 /* The server in process: keys that are announced, and requests that wait for them. */
-#include "daemon/core/catalog/announced.h"
+#include "daemon/core/cache/announced.h"
 #include "daemon/core/clients/attach.h"
 #include "daemon/core/clients/member.h"
 #include "daemon/core/requests/invalidate.h"
@@ -8,13 +8,13 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "daemon/core/catalog/drop.h"
-#include "daemon/core/catalog/nsset.h"
+#include "daemon/core/cache/drop.h"
+#include "daemon/core/cache/nsset.h"
 #include "daemon/core/clients/announce.h"
 #include "daemon/core/requests/lease.h"
 #include "daemon/core/requests/lookup.h"
 #include "daemon/core/requests/publish.h"
-#include "daemon/server/waits/key-waits.h"
+#include "daemon/server/peers/key-waits.h"
 #include "proto/status.h"
 #include "tests/unit/alloc-fail.h"
 #include "tests/unit/at-once.h"

@@ -1,4 +1,4 @@
-#include "daemon/core/lifetimes/leave.h"
+#include "daemon/core/life/leave.h"
 #include "tests/unit/core-fixture.h"
 #include "tests/unit/test-random.h"
 

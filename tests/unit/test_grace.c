@@ -3,9 +3,9 @@
 #include "daemon/core/clients/grants.h"
 #include "daemon/core/clients/magazine.h"
 #include "daemon/core/clients/member.h"
-#include "daemon/core/lifetimes/leave.h"
+#include "daemon/core/life/leave.h"
 #include "daemon/core/requests/submit.h"
-#include "daemon/core/upkeep/recall-work.h"
+#include "daemon/core/reclaim/recall-work.h"
 #include "tests/unit/recall-fixture.h"
 
 /* One group: `a` lives, `b` is to linger and has set 0 mapped. Another group of the tenant. */

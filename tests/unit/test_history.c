@@ -1,17 +1,17 @@
-/* What became of keys (daemon/core/catalog/history.h). */
+/* What became of keys (daemon/core/cache/history.h). */
 #include "base/clock.h"
-#include "daemon/core/catalog/history.h"
+#include "daemon/core/cache/history.h"
 #include "daemon/core/clients/announce.h"
 #include "daemon/core/clients/grants.h"
 #include "daemon/core/core.h"
-#include "daemon/core/lifetimes/leave.h"
-#include "daemon/core/lifetimes/namespace.h"
-#include "daemon/core/lifetimes/tenant.h"
-#include "daemon/core/objects/ns.h"
+#include "daemon/core/life/leave.h"
+#include "daemon/core/life/namespace.h"
+#include "daemon/core/life/tenant-life.h"
+#include "daemon/core/state/ns.h"
 #include "daemon/core/reclaim/recall.h"
-#include "daemon/core/records/shared.h"
+#include "daemon/core/state/shared.h"
 #include "daemon/core/requests/invalidate.h"
-#include "daemon/core/upkeep/recall-work.h"
+#include "daemon/core/reclaim/recall-work.h"
 #include "tests/unit/core-fixture.h"
 
 #define SEC NSEC_PER_SEC

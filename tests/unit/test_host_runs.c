@@ -9,8 +9,8 @@
 #include "base/parse.h"
 #include "client/trace/report-hosts.h"
 #include "client/trace/trace.h"
-#include "daemon/core/exports/exports.h"
-#include "daemon/server/settings/options.h"
+#include "daemon/core/exchange/exports.h"
+#include "daemon/server/config/options.h"
 
 #define BLOCK_TOKENS 512
 #define TOKEN_BYTES  1024

@@ -1,11 +1,11 @@
-/* Namespaces that hold nothing go (daemon/core/lifetimes/idle.h). */
+/* Namespaces that hold nothing go (daemon/core/life/idle.h). */
 #include "daemon/core/core.h"
-#include "daemon/core/lifetimes/idle.h"
+#include "daemon/core/life/idle.h"
 
-#include "daemon/core/lifetimes/leave.h"
-#include "daemon/core/lifetimes/namespace.h"
-#include "daemon/core/objects/group.h"
-#include "daemon/core/objects/ns.h"
+#include "daemon/core/life/leave.h"
+#include "daemon/core/life/namespace.h"
+#include "daemon/core/state/group.h"
+#include "daemon/core/state/ns.h"
 #include "daemon/core/sessions/session.h"
 #include "tests/unit/core-fixture.h"
 

@@ -13,7 +13,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
-#include "daemon/server/wire/inbound.h"
+#include "daemon/server/base/inbound.h"
 #include "proto/msg.h"
 #include "proto/sock.h"
 #include "tests/unit/fd-count.h"

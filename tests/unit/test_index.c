@@ -1,7 +1,7 @@
-/* The index of a namespace where many keys want the same buckets (daemon/core/records/shared.h). */
-#include "daemon/core/catalog/pages.h"
-#include "daemon/core/lifetimes/namespace.h"
-#include "daemon/core/records/shared.h"
+/* The index of a namespace where many keys want the same buckets (daemon/core/state/shared.h). */
+#include "daemon/core/cache/pages.h"
+#include "daemon/core/life/namespace.h"
+#include "daemon/core/state/shared.h"
 #include "tests/unit/shared-fixture.h"
 
 static uint32_t bucket_of(const struct world *w, unsigned key, uint32_t n)

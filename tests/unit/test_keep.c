@@ -1,4 +1,4 @@
-#include "daemon/core/ground/keep.h"
+#include "daemon/core/state/keep.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
 /* Descriptors that are left with a service manager: order, barriers, limits, and what comes back.
  */
-#include "daemon/server/keeping/keeper.h"
+#include "daemon/server/peers/keeper.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -13,7 +13,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
-#include "daemon/core/ground/detail.h"
+#include "daemon/core/state/detail.h"
 #include "tests/unit/alloc-fail.h"
 #include "tests/unit/fake-notify.h"
 #include "tests/unit/test-support.h"

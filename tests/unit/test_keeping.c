@@ -1,5 +1,5 @@
 /* The server and what outlives it: nobody is told of what isn't kept yet. */
-#include "daemon/server/keeping/keeping.h"
+#include "daemon/server/peers/keeping.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -8,8 +8,8 @@
 #include <string.h>
 
 #include "base/fd.h"
-#include "daemon/core/ground/keep.h"
-#include "daemon/server/keeping/keeper.h"
+#include "daemon/core/state/keep.h"
+#include "daemon/server/peers/keeper.h"
 #include "gpu/queue.h"
 #include "tests/unit/fake-notify.h"
 #include "tests/unit/server-fixture.h"

@@ -10,12 +10,12 @@
 #include <sys/stat.h>
 
 #include "base/fd.h"
-#include "daemon/core/lifetimes/idle.h"
-#include "daemon/core/objects/group.h"
-#include "daemon/core/objects/tenant.h"
+#include "daemon/core/life/idle.h"
+#include "daemon/core/state/group.h"
+#include "daemon/core/state/tenant.h"
 #include "daemon/server/services/learnt.h"
-#include "daemon/server/system/disk.h"
-#include "daemon/server/tenants/tenants.h"
+#include "daemon/server/base/disk.h"
+#include "daemon/server/services/tenants.h"
 #include "policy/evict.h"
 
 static struct evict_ops policy; /* evict_lru, and the two below */

@@ -1,12 +1,12 @@
-/* How many pages leases would get: daemon/core/upkeep/leasable.h. */
-#include "daemon/core/catalog/pages.h"
+/* How many pages leases would get: daemon/core/reclaim/leasable.h. */
+#include "daemon/core/cache/pages.h"
 #include "daemon/core/clients/attach.h"
-#include "daemon/core/lifetimes/leave.h"
-#include "daemon/core/objects/group.h"
-#include "daemon/core/objects/ns.h"
+#include "daemon/core/life/leave.h"
+#include "daemon/core/state/group.h"
+#include "daemon/core/state/ns.h"
 #include "daemon/core/reclaim/room.h"
-#include "daemon/core/records/shared.h"
-#include "daemon/core/upkeep/leasable.h"
+#include "daemon/core/state/shared.h"
+#include "daemon/core/reclaim/leasable.h"
 #include "tests/unit/region-fixture.h"
 
 /* After a whole round. What is shown is that. */

@@ -1,11 +1,11 @@
 /* What clients leave, in slices: how much goes in one, what is held between two, and what others
  * may do meanwhile. */
-#include "daemon/core/catalog/drop.h"
+#include "daemon/core/cache/drop.h"
 #include "daemon/core/clients/member.h"
 #include "daemon/core/core.h"
-#include "daemon/core/lifetimes/leave.h"
-#include "daemon/core/lifetimes/tenant.h"
-#include "daemon/core/quota/chores.h"
+#include "daemon/core/life/leave.h"
+#include "daemon/core/life/tenant-life.h"
+#include "daemon/core/memory/chores.h"
 #include "tests/unit/recall-fixture.h"
 
 #define SLICE 4

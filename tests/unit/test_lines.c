@@ -1,7 +1,7 @@
-/* Cache lines that are asked for ahead (daemon/core/catalog/lines.h): of which pages, and that any
+/* Cache lines that are asked for ahead (daemon/core/cache/lines.h): of which pages, and that any
  * numbers may be given. */
-#include "daemon/core/catalog/lines.h"
-#include "daemon/core/lifetimes/leave.h"
+#include "daemon/core/cache/lines.h"
+#include "daemon/core/life/leave.h"
 #include "tests/unit/shared-fixture.h"
 
 #define N_TEXT 20u

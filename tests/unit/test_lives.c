@@ -9,7 +9,7 @@
 #include "base/cgroup.h"
 #include "base/clock.h"
 #include "base/fd.h"
-#include "daemon/server/directories/lives.h"
+#include "daemon/server/config/lives.h"
 
 struct lock {
         char path[256];

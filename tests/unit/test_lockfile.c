@@ -14,7 +14,7 @@
 
 #include "base/fd.h"
 #include "base/macros.h"
-#include "daemon/server/system/lockfile.h"
+#include "daemon/server/base/lockfile.h"
 
 #define STRANGER 65533 /* no user of the system's */
 

@@ -8,7 +8,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "daemon/server/system/log.h"
+#include "daemon/server/base/log.h"
 
 static void test_a_line(void **state)
 {

@@ -1,9 +1,9 @@
 /* A tenant's limit that is lowered under what it has cached: how much goes at once, what goes when,
  * and what others see meanwhile. */
-#include "daemon/core/catalog/drop.h"
-#include "daemon/core/lifetimes/leave.h"
-#include "daemon/core/lifetimes/tenant.h"
-#include "daemon/core/upkeep/recall-work.h"
+#include "daemon/core/cache/drop.h"
+#include "daemon/core/life/leave.h"
+#include "daemon/core/life/tenant-life.h"
+#include "daemon/core/reclaim/recall-work.h"
 #include "tests/unit/recall-fixture.h"
 
 #define BUDGET 8 /* page records a turn */

@@ -1,13 +1,13 @@
 /* Pools below a device: limits, shares and recalls work there as on devices. */
 #include "daemon/core/clients/grants.h"
 #include "daemon/core/core.h"
-#include "daemon/core/lifetimes/leave.h"
-#include "daemon/core/lifetimes/sizing.h"
+#include "daemon/core/life/leave.h"
+#include "daemon/core/life/sizing.h"
 #include "daemon/core/memory/sets.h"
 #include "daemon/core/memory/settle.h"
-#include "daemon/core/quota/wait.h"
+#include "daemon/core/memory/wait.h"
 #include "daemon/core/reclaim/take-back.h"
-#include "daemon/core/upkeep/recall-work.h"
+#include "daemon/core/reclaim/recall-work.h"
 #include "tests/unit/region-fixture.h"
 
 /* Sets of the device are `start()`'s; host memory, and a disk where that isn't 0. */

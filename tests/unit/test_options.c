@@ -5,9 +5,9 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "daemon/server/settings/config.h"
-#include "daemon/server/settings/options.h"
-#include "daemon/server/settings/tenant-check.h"
+#include "daemon/server/config/config.h"
+#include "daemon/server/config/options.h"
+#include "daemon/server/config/tenant-check.h"
 #include "policy/evict.h"
 #include "policy/recompute.h"
 

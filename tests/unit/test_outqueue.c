@@ -9,7 +9,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
-#include "daemon/server/wire/outqueue.h"
+#include "daemon/server/base/outqueue.h"
 #include "proto/frame.h"
 #include "proto/sock.h"
 #include "tests/unit/alloc-fail.h"

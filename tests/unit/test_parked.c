@@ -12,12 +12,12 @@
 #include <sys/resource.h>
 
 #include "base/fd.h"
-#include "daemon/core/objects/tenant.h"
+#include "daemon/core/state/tenant.h"
 #include "daemon/server/services/queues.h"
 #include "daemon/server/services/stop.h"
-#include "daemon/server/system/disk.h"
-#include "daemon/server/tenants/tenants.h"
-#include "daemon/server/waits/parked.h"
+#include "daemon/server/base/disk.h"
+#include "daemon/server/services/tenants.h"
+#include "daemon/server/peers/parked.h"
 #include "gpu/queue.h"
 #include "proto/status.h"
 

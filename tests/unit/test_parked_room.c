@@ -8,7 +8,7 @@
 
 #include "daemon/core/requests/lease.h"
 #include "daemon/core/requests/publish.h"
-#include "daemon/server/waits/parked.h"
+#include "daemon/server/peers/parked.h"
 
 static struct client *connect_worker(struct world *w)
 {

@@ -5,8 +5,8 @@
 #include <unistd.h>
 
 #include "base/fd.h"
-#include "daemon/core/ground/page.h"
-#include "daemon/core/ground/pin-counts.h"
+#include "daemon/core/state/page.h"
+#include "daemon/core/state/pin-counts.h"
 #include "tests/unit/alloc-fail.h"
 
 #define N_PAGES 100

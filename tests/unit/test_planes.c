@@ -1,4 +1,4 @@
-/* Copies of some planes of pages (daemon/core/tiers/fetch.h, moves/part-sums.h), on real memory:
+/* Copies of some planes of pages (daemon/core/reclaim/fetch.h, moves/part-sums.h), on real memory:
  * what is copied, what is compared for it, and when all of a page is. */
 #include <stdlib.h>
 

@@ -1,12 +1,12 @@
-/* What is brought up before it is asked for (daemon/core/tiers/prefetch.h), on real memory: every
+/* What is brought up before it is asked for (daemon/core/reclaim/prefetch.h), on real memory: every
  * page is looked at after it has moved, and the account is the checker's. Streams of lookups, the
  * room for guesses, and what becomes of those that were wrong. */
 #include "daemon/core/core.h"
-#include "daemon/core/lifetimes/namespace.h"
+#include "daemon/core/life/namespace.h"
 #include "daemon/core/reclaim/recall.h"
 #include "daemon/core/reclaim/sweep.h"
-#include "daemon/core/tiers/warm.h"
-#include "daemon/core/upkeep/recall-work.h"
+#include "daemon/core/reclaim/warm.h"
+#include "daemon/core/reclaim/recall-work.h"
 #include "tests/unit/prefetch-fixture.h"
 #include "tests/unit/test-random.h"
 

@@ -1,11 +1,11 @@
 /* What is brought up because clients say that it will be needed, on real memory: the sessions whose
- * turn is next (daemon/core/tiers/prefetch.h), and what is named (warm.h). */
+ * turn is next (daemon/core/reclaim/prefetch.h), and what is named (warm.h). */
 #include <errno.h>
 
 #include "daemon/core/core.h"
 #include "daemon/core/requests/expected.h"
 #include "daemon/core/sessions/session.h"
-#include "daemon/core/tiers/warm.h"
+#include "daemon/core/reclaim/warm.h"
 #include "tests/unit/prefetch-fixture.h"
 
 /* ---- turns ----------------------------------------------------------------------------------- */

@@ -8,10 +8,10 @@
 #include "daemon/core/clients/grants.h"
 #include "daemon/core/clients/magazine.h"
 #include "daemon/core/core.h"
-#include "daemon/core/lifetimes/leave.h"
-#include "daemon/core/lifetimes/tenant.h"
+#include "daemon/core/life/leave.h"
+#include "daemon/core/life/tenant-life.h"
 #include "daemon/core/memory/settle.h"
-#include "daemon/core/quota/wait.h"
+#include "daemon/core/memory/wait.h"
 #include "daemon/core/requests/refill.h"
 #include "tests/unit/slow-fixture.h"
 

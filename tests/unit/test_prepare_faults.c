@@ -1,7 +1,7 @@
 /* daemon/core on a device behind a queue: sets that can't be made, or never come. */
 #include "daemon/core/clients/grants.h"
-#include "daemon/core/lifetimes/leave.h"
-#include "daemon/core/lifetimes/tenant.h"
+#include "daemon/core/life/leave.h"
+#include "daemon/core/life/tenant-life.h"
 #include "tests/unit/slow-fixture.h"
 
 TEST(test_device_without_memory)

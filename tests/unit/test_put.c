@@ -1,6 +1,6 @@
 /* Pages that go below the device because who reads them says so, in whatever order, and copies of
- * pages that stay where they are (daemon/core/tiers/fetch.h, transfer.h), on real memory. */
-#include "daemon/core/catalog/pages.h"
+ * pages that stay where they are (daemon/core/reclaim/fetch.h, transfer.h), on real memory. */
+#include "daemon/core/cache/pages.h"
 #include "daemon/core/clients/grants.h"
 #include "tests/unit/test-random.h"
 #include "tests/unit/tier-fixture.h"

@@ -1,10 +1,10 @@
 /* Extent sets taken back from living clients (daemon/core/reclaim/recall.h): the way of a set, and
  * what clients are told. */
 #include "daemon/core/clients/attach.h"
-#include "daemon/core/lifetimes/leave.h"
+#include "daemon/core/life/leave.h"
 #include "daemon/core/requests/refill.h"
 #include "daemon/core/requests/submit.h"
-#include "daemon/core/upkeep/recall-work.h"
+#include "daemon/core/reclaim/recall-work.h"
 #include "tests/unit/recall-fixture.h"
 
 /* ---- the way of a set ----------------------------------------------------------------------- */

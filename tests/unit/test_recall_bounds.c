@@ -1,8 +1,8 @@
 /* Recalls: deadlines, which sets and how many, and how much is done at a time. */
-#include "daemon/core/lifetimes/leave.h"
-#include "daemon/core/lifetimes/tenant.h"
+#include "daemon/core/life/leave.h"
+#include "daemon/core/life/tenant-life.h"
 #include "daemon/core/reclaim/room.h"
-#include "daemon/core/upkeep/recall-work.h"
+#include "daemon/core/reclaim/recall-work.h"
 #include "tests/unit/alloc-fail.h"
 #include "tests/unit/recall-fixture.h"
 

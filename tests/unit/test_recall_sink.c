@@ -3,11 +3,11 @@
 #include <unistd.h>
 
 #include "daemon/core/clients/attach.h"
-#include "daemon/core/lifetimes/tenant.h"
+#include "daemon/core/life/tenant-life.h"
 #include "daemon/core/memory/settle.h"
-#include "daemon/core/quota/wait.h"
+#include "daemon/core/memory/wait.h"
 #include "daemon/core/reclaim/recall.h"
-#include "daemon/core/upkeep/recall-work.h"
+#include "daemon/core/reclaim/recall-work.h"
 #include "tests/unit/tier-fixture.h"
 
 #define N_KEYS  64 /* texts of one page: two sets */

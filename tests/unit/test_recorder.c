@@ -1,7 +1,7 @@
 /* The daemon's traffic as a trace (daemon/server/services/recorder.h): what is written is read back
  * by the reader of traces, and is what was done. */
-#include "daemon/core/catalog/pages.h"
-#include "daemon/core/lifetimes/namespace.h"
+#include "daemon/core/cache/pages.h"
+#include "daemon/core/life/namespace.h"
 #include "daemon/core/requests/invalidate.h"
 #include "tests/unit/at-once.h"
 #include "tests/unit/server-fixture.h"
@@ -14,10 +14,10 @@
 
 #include "base/fd.h"
 #include "client/trace/trace.h"
-#include "daemon/core/catalog/drop.h"
+#include "daemon/core/cache/drop.h"
 #include "daemon/core/clients/grants.h"
 #include "daemon/core/clients/request.h"
-#include "daemon/core/objects/tenant.h"
+#include "daemon/core/state/tenant.h"
 #include "daemon/core/requests/lease.h"
 #include "daemon/core/requests/lookup.h"
 #include "daemon/core/requests/publish.h"

@@ -2,12 +2,12 @@
  * there, nothing has two owners; and what was damaged is gone, never wrong. */
 #include "daemon/core/clients/grants.h"
 #include "daemon/core/core.h"
-#include "daemon/core/lifetimes/leave.h"
-#include "daemon/core/lifetimes/open.h"
+#include "daemon/core/life/leave.h"
+#include "daemon/core/life/open.h"
 #include "daemon/core/memory/settle.h"
-#include "daemon/core/records/records.h"
-#include "daemon/core/records/shared.h"
-#include "daemon/core/upkeep/recall-work.h"
+#include "daemon/core/state/records.h"
+#include "daemon/core/state/shared.h"
+#include "daemon/core/reclaim/recall-work.h"
 #include "tests/unit/at-once.h"
 #include "tests/unit/recover-child.h"
 

@@ -1,7 +1,7 @@
 /* What the next daemon makes of a device's memory: it takes over what is there, behind a queue as
  * well, and believes nothing of a device that may have lost what it held, nor of a namespace of
  * which something is missing. */
-#include "daemon/core/lifetimes/open.h"
+#include "daemon/core/life/open.h"
 #include "tests/unit/at-once.h"
 #include "tests/unit/recover-child.h"
 

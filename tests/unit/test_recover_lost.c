@@ -1,7 +1,7 @@
 /*
  * Of what was kept one kind is missing, or is another thing than it was: that part is gone, and
  * said to be, the rest is there, and nothing belongs to anybody who isn't (the table in
- * daemon/core/ground/keep.h). On the state of tests/fixtures.
+ * daemon/core/state/keep.h). On the state of tests/fixtures.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -14,11 +14,11 @@
 #include "base/fd.h"
 #include "daemon/core/clients/client-record.h"
 #include "daemon/core/clients/member.h"
-#include "daemon/core/ground/state-root.h"
-#include "daemon/core/lifetimes/leave.h"
-#include "daemon/core/lifetimes/open.h"
-#include "daemon/core/objects/ns.h"
-#include "daemon/core/recovery/recover-clients.h"
+#include "daemon/core/state/state-root.h"
+#include "daemon/core/life/leave.h"
+#include "daemon/core/life/open.h"
+#include "daemon/core/state/ns.h"
+#include "daemon/core/life/recover-clients.h"
 #include "daemon/core/requests/lease.h"
 #include "daemon/core/sessions/session.h"
 #include "tests/unit/alloc-fail.h"

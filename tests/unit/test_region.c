@@ -1,10 +1,10 @@
 /* Reservations: kept, refused, raised over what others have, lent. */
 #include "daemon/core/clients/attach.h"
-#include "daemon/core/lifetimes/leave.h"
-#include "daemon/core/lifetimes/tenant.h"
+#include "daemon/core/life/leave.h"
+#include "daemon/core/life/tenant-life.h"
 #include "daemon/core/reclaim/take-back.h"
 #include "daemon/core/requests/refill.h"
-#include "daemon/core/upkeep/recall-work.h"
+#include "daemon/core/reclaim/recall-work.h"
 #include "tests/unit/region-fixture.h"
 
 /* ---- reservations --------------------------------------------------------------------------- */

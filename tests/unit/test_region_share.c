@@ -1,8 +1,8 @@
 /* The dynamic pool, shared by weight; who evicted whom. */
 #include "daemon/core/clients/attach.h"
 #include "daemon/core/core.h"
-#include "daemon/core/lifetimes/leave.h"
-#include "daemon/core/lifetimes/tenant.h"
+#include "daemon/core/life/leave.h"
+#include "daemon/core/life/tenant-life.h"
 #include "daemon/core/requests/refill.h"
 #include "tests/unit/region-fixture.h"
 

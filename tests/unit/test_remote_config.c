@@ -9,7 +9,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
-#include "daemon/server/settings/remote-config.h"
+#include "daemon/server/config/remote-config.h"
 
 struct reports {
         char text[8192]; /* a line each */

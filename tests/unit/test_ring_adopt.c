@@ -15,7 +15,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
-#include "daemon/server/wire/ring.h"
+#include "daemon/server/base/ring.h"
 
 #define N_ENTRIES 100
 #define NOW       1

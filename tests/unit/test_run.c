@@ -1,8 +1,8 @@
 /* daemon/core: leases of pages with consecutive numbers. */
 #include "daemon/core/clients/grants.h"
 #include "daemon/core/clients/magazine.h"
-#include "daemon/core/lifetimes/leave.h"
-#include "daemon/core/lifetimes/tenant.h"
+#include "daemon/core/life/leave.h"
+#include "daemon/core/life/tenant-life.h"
 #include "daemon/core/memory/run.h"
 #include "tests/unit/core-fixture.h"
 

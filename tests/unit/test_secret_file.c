@@ -7,7 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "daemon/server/system/secret-file.h"
+#include "daemon/server/base/secret-file.h"
 
 struct scene {
         const char *dir;

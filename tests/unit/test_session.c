@@ -2,12 +2,12 @@
  * they go is in test_session_gone.c. */
 #include "daemon/core/clients/attach.h"
 #include "daemon/core/clients/grants.h"
-#include "daemon/core/lifetimes/leave.h"
-#include "daemon/core/lifetimes/namespace.h"
+#include "daemon/core/life/leave.h"
+#include "daemon/core/life/namespace.h"
 #include "daemon/core/memory/settle.h"
 #include "daemon/core/moves/places.h"
 #include "daemon/core/reclaim/recall.h"
-#include "daemon/core/records/shared.h"
+#include "daemon/core/state/shared.h"
 #include "tests/unit/alloc-fail.h"
 #include "tests/unit/session-fixture.h"
 

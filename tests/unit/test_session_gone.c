@@ -1,8 +1,8 @@
 /* Sessions that go: dropped, invalidated, expired or purged, in slices where they are many; and how
  * many there may be. */
-#include "daemon/core/lifetimes/leave.h"
-#include "daemon/core/lifetimes/namespace.h"
-#include "daemon/core/quota/chores.h"
+#include "daemon/core/life/leave.h"
+#include "daemon/core/life/namespace.h"
+#include "daemon/core/memory/chores.h"
 #include "daemon/core/reclaim/sweep.h"
 #include "daemon/core/requests/invalidate.h"
 #include "tests/unit/session-fixture.h"

@@ -1,8 +1,8 @@
 /* Sessions that are there again after a restart: what is written down, and what is made of it.
  * Where the daemon was killed is in test_session_log_killed.c. */
-#include "daemon/core/lifetimes/namespace.h"
+#include "daemon/core/life/namespace.h"
 #include "daemon/core/memory/settle.h"
-#include "daemon/core/quota/chores.h"
+#include "daemon/core/memory/chores.h"
 #include "daemon/core/reclaim/sweep.h"
 #include "tests/unit/alloc-fail.h"
 #include "tests/unit/session-log-fixture.h"

@@ -7,7 +7,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "daemon/core/lifetimes/namespace.h"
+#include "daemon/core/life/namespace.h"
 #include "daemon/core/memory/settle.h"
 #include "daemon/core/reclaim/sweep.h"
 #include "tests/unit/alloc-fail.h"

@@ -1,9 +1,9 @@
 /* The requests of sessions and tags, through the server. */
 #include "daemon/core/clients/member.h"
-#include "daemon/core/objects/tenant.h"
+#include "daemon/core/state/tenant.h"
 #include "daemon/core/requests/lease.h"
 #include "daemon/core/sessions/session-impl.h"
-#include "daemon/server/administration/list-page.h"
+#include "daemon/server/handlers/list-page.h"
 #include "proto/arena.h"
 #include "proto/status.h"
 #include "tests/unit/at-once.h"

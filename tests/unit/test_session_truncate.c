@@ -4,11 +4,11 @@
 
 #include "daemon/core/clients/grants.h"
 #include "daemon/core/core.h"
-#include "daemon/core/lifetimes/leave.h"
-#include "daemon/core/lifetimes/namespace.h"
+#include "daemon/core/life/leave.h"
+#include "daemon/core/life/namespace.h"
 #include "daemon/core/memory/settle.h"
 #include "daemon/core/moves/places.h"
-#include "daemon/core/quota/chores.h"
+#include "daemon/core/memory/chores.h"
 #include "daemon/core/sessions/session-impl.h"
 #include "tests/unit/session-fixture.h"
 

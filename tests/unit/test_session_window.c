@@ -1,8 +1,8 @@
 /* Sessions that were truncated: a head in the tree, and a window that they hold by themselves. What
  * is cut, and what can be published to them; how windows go is in test_session_window_gone.c. */
 #include "daemon/core/clients/attach.h"
-#include "daemon/core/lifetimes/leave.h"
-#include "daemon/core/records/shared.h"
+#include "daemon/core/life/leave.h"
+#include "daemon/core/state/shared.h"
 #include "tests/unit/alloc-fail.h"
 #include "tests/unit/session-window-fixture.h"
 

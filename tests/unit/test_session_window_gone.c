@@ -1,13 +1,13 @@
 /* How windows of sessions that were truncated go: they give way to leases, leave sets that are
  * taken back, and end with what invalidates or expires them; and sets with windows are not
  * compacted. */
-#include "daemon/core/catalog/pages.h"
+#include "daemon/core/cache/pages.h"
 #include "daemon/core/clients/attach.h"
 #include "daemon/core/core.h"
-#include "daemon/core/lifetimes/namespace.h"
+#include "daemon/core/life/namespace.h"
 #include "daemon/core/memory/settle.h"
 #include "daemon/core/reclaim/sweep.h"
-#include "daemon/core/upkeep/recall-work.h"
+#include "daemon/core/reclaim/recall-work.h"
 #include "tests/unit/compact-fixture.h"
 #include "tests/unit/session-window-fixture.h"
 

@@ -1,10 +1,10 @@
 /* Windows of sessions take a turn of the loop little time: long ones go in slices, whatever they go
  * for, and who takes a set back looks at few of them. */
 #include "daemon/core/core.h"
-#include "daemon/core/lifetimes/namespace.h"
+#include "daemon/core/life/namespace.h"
 #include "daemon/core/memory/settle.h"
-#include "daemon/core/quota/chores.h"
-#include "daemon/core/upkeep/recall-work.h"
+#include "daemon/core/memory/chores.h"
+#include "daemon/core/reclaim/recall-work.h"
 #include "tests/unit/recall-fixture.h"
 #include "tests/unit/session-window-fixture.h"
 

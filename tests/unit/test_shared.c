@@ -2,16 +2,16 @@
 #include <pthread.h>
 
 #include "base/fd.h"
-#include "daemon/core/catalog/pages.h"
+#include "daemon/core/cache/pages.h"
 #include "daemon/core/clients/attach.h"
 #include "daemon/core/clients/grants.h"
 #include "daemon/core/clients/magazine.h"
 #include "daemon/core/clients/member.h"
-#include "daemon/core/lifetimes/namespace.h"
-#include "daemon/core/lifetimes/tenant.h"
+#include "daemon/core/life/namespace.h"
+#include "daemon/core/life/tenant-life.h"
 #include "daemon/core/memory/settle.h"
 #include "daemon/core/reclaim/sweep.h"
-#include "daemon/core/records/shared.h"
+#include "daemon/core/state/shared.h"
 #include "daemon/core/requests/invalidate.h"
 #include "tests/unit/shared-fixture.h"
 

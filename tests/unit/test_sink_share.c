@@ -1,6 +1,7 @@
-/* Whose memory below the device is, where it is less than all would use (daemon/core/tiers/sink.h):
- * fair shares between tenants, and what a tenant's other namespaces and sparse sets hold. */
-#include "daemon/core/lifetimes/tenant.h"
+/* Whose memory below the device is, where it is less than all would use
+ * (daemon/core/reclaim/sink.h): fair shares between tenants, and what a tenant's other namespaces
+ * and sparse sets hold. */
+#include "daemon/core/life/tenant-life.h"
 #include "daemon/core/requests/invalidate.h"
 #include "tests/unit/tier-fixture.h"
 

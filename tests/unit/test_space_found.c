@@ -1,8 +1,8 @@
 /* What a disk is found to have after the machine's start (daemon/core/moves/space.h), on real
  * files: pages that are pages again, and those that were invalidated and are none. */
 #include "daemon/core/core.h"
-#include "daemon/core/lifetimes/leave.h"
-#include "daemon/core/lifetimes/namespace.h"
+#include "daemon/core/life/leave.h"
+#include "daemon/core/life/namespace.h"
 #include "daemon/core/memory/below.h"
 #include "daemon/core/moves/space.h"
 #include "daemon/core/requests/invalidate.h"

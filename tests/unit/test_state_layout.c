@@ -19,8 +19,8 @@
 
 #include "base/fd.h"
 #include "daemon/core/core.h"
-#include "daemon/core/ground/state-root.h"
-#include "daemon/core/records/state.h"
+#include "daemon/core/state/state-root.h"
+#include "daemon/core/state/state.h"
 #include "tests/unit/state-image.h"
 #include "tests/unit/state-scene.h"
 #include "tests/unit/test-support.h"

@@ -1,17 +1,17 @@
 /* What a daemon makes of the clients of the one before it: a child is that one. */
 #include "daemon/core/clients/attach.h"
-#include "daemon/core/lifetimes/leave.h"
-#include "daemon/core/lifetimes/namespace.h"
+#include "daemon/core/life/leave.h"
+#include "daemon/core/life/namespace.h"
 #include "daemon/core/reclaim/sweep.h"
-#include "daemon/core/records/shared.h"
+#include "daemon/core/state/shared.h"
 #include "tests/unit/at-once.h"
 #include "tests/unit/resume-fixture.h"
 
 #include <errno.h>
 #include <sys/mman.h>
 
-#include "daemon/core/objects/group.h"
-#include "daemon/core/objects/ns.h"
+#include "daemon/core/state/group.h"
+#include "daemon/core/state/ns.h"
 
 static struct shared_facts {
         struct identity alive, dead, muted;

@@ -8,10 +8,10 @@
 #include <stdlib.h>
 
 #include "base/fd.h"
-#include "daemon/core/objects/tenant.h"
-#include "daemon/server/system/disk.h"
-#include "daemon/server/tenants/tenant-changes.h"
-#include "daemon/server/tenants/tenants.h"
+#include "daemon/core/state/tenant.h"
+#include "daemon/server/base/disk.h"
+#include "daemon/server/services/tenant-changes.h"
+#include "daemon/server/services/tenants.h"
 #include "proto/status.h"
 
 /* A disk that does nothing until it is told to: what comes after this job waits for it. A test that

@@ -10,7 +10,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
-#include "daemon/server/directories/tenantdb.h"
+#include "daemon/server/config/tenantdb.h"
 #include "tests/unit/alloc-fail.h"
 
 static char reported[4096];

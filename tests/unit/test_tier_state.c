@@ -1,10 +1,10 @@
 /* What the daemon knows of pages follows them below the device: sessions, tags, invalidation,
  * expiry and namespace sets, on real memory. */
 #include "base/clock.h"
-#include "daemon/core/catalog/expire.h"
-#include "daemon/core/catalog/nsset.h"
+#include "daemon/core/cache/expire.h"
+#include "daemon/core/cache/nsset.h"
 #include "daemon/core/core.h"
-#include "daemon/core/lifetimes/namespace.h"
+#include "daemon/core/life/namespace.h"
 #include "daemon/core/memory/sets.h"
 #include "daemon/core/reclaim/sweep.h"
 #include "daemon/core/requests/invalidate.h"

@@ -4,7 +4,7 @@
 #include <math.h>
 
 #include "daemon/core/clients/grants.h"
-#include "daemon/core/lifetimes/tenant.h"
+#include "daemon/core/life/tenant-life.h"
 #include "tests/unit/page-numbers.h"
 #include "tests/unit/transfer-fixture.h"
 

@@ -3,16 +3,16 @@
  * windows, and anything at random. */
 #include <poll.h>
 
-#include "daemon/core/catalog/pages.h"
+#include "daemon/core/cache/pages.h"
 #include "daemon/core/clients/grants.h"
 #include "daemon/core/core.h"
-#include "daemon/core/lifetimes/namespace.h"
+#include "daemon/core/life/namespace.h"
 #include "daemon/core/memory/settle.h"
 #include "daemon/core/reclaim/compact.h"
 #include "daemon/core/reclaim/recall.h"
 #include "daemon/core/reclaim/sweep.h"
 #include "daemon/core/requests/invalidate.h"
-#include "daemon/core/upkeep/recall-work.h"
+#include "daemon/core/reclaim/recall-work.h"
 #include "tests/unit/test-random.h"
 #include "tests/unit/transfer-fixture.h"
 

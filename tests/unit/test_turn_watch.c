@@ -3,7 +3,7 @@
 
 #include "base/clock.h"
 #include "base/macros.h"
-#include "daemon/server/system/turn-watch.h"
+#include "daemon/server/base/turn-watch.h"
 #include "tests/unit/test-support.h"
 
 #define LONG_MSEC 60u /* long against what the loop itself does, and a scheduler's slice */

@@ -4,15 +4,15 @@
  */
 #include "base/fd.h"
 #include "daemon/server/peers/quiet.h"
-#include "daemon/server/wire/ring.h"
+#include "daemon/server/base/ring.h"
 #include "tests/unit/server-fixture.h"
 
 #include <stdio.h>
 
 #include "daemon/server/peers/events.h"
 #include "daemon/server/peers/turns.h"
-#include "daemon/server/tenants/tenants.h"
-#include "daemon/server/wire/outqueue.h"
+#include "daemon/server/services/tenants.h"
+#include "daemon/server/base/outqueue.h"
 #include "proto/status.h"
 
 #define N_MANY 12

@@ -1,9 +1,9 @@
 /* daemon/core: leases that wait for room, in which order they are served, and how they end. */
 #include "daemon/core/clients/grants.h"
 #include "daemon/core/clients/magazine.h"
-#include "daemon/core/lifetimes/leave.h"
-#include "daemon/core/lifetimes/tenant.h"
-#include "daemon/core/quota/wait.h"
+#include "daemon/core/life/leave.h"
+#include "daemon/core/life/tenant-life.h"
+#include "daemon/core/memory/wait.h"
 #include "tests/unit/core-fixture.h"
 
 #define MSEC UINT64_C(1000000)

@@ -603,7 +603,7 @@ static void *run_waits(void *data)
         return NULL;
 }
 
-/* As daemon/core/records/shared.h says, until it may: whoever looks has a pin for that long. */
+/* As daemon/core/state/shared.h says, until it may: whoever looks has a pin for that long. */
 static void retire(struct world *w, uint32_t page)
 {
         struct space *s = &w->spaces[0];

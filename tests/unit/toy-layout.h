@@ -2,7 +2,7 @@
 #ifndef KVL_TESTS_TOY_LAYOUT_H
 #define KVL_TESTS_TOY_LAYOUT_H
 
-#include "daemon/core/ground/geometry.h"
+#include "daemon/core/state/geometry.h"
 
 static inline struct ns_layout toy_layout(uint64_t plane_page_bytes)
 {

@@ -56,7 +56,7 @@
 #include "proto/msg.h"
 
 #define CONN_DETAIL_BYTES \
-        1024                 /* the daemon's limit (daemon/core/ground/detail.h): two layouts fit */
+        1024                 /* the daemon's limit (daemon/core/state/detail.h): two layouts fit */
 #define CONN_TENANT_MAX  128 /* bytes; longer ones are a violation */
 #define CONN_TOKEN_BYTES 16  /* protocol */
 #define CONN_NONCE_BYTES 16  /* protocol */

@@ -10,8 +10,8 @@
 #include "client/lib/life/life-impl.h"
 #include "client/lib/objects/abi.h"
 #include "client/lib/objects/ns.h"
-#include "client/lib/rings/fetch.h"
-#include "client/lib/rings/flight.h"
+#include "client/lib/calls/fetch.h"
+#include "client/lib/calls/flight.h"
 #include "kvlease-version.h"
 #include "proto/status.h"
 

@@ -7,8 +7,8 @@
 #include "client/lib/mapping/safepoint.h"
 #include "client/lib/objects/ns.h"
 #include "client/lib/objects/session.h"
-#include "client/lib/rings/fetch.h"
-#include "client/lib/rings/flight.h"
+#include "client/lib/calls/fetch.h"
+#include "client/lib/calls/flight.h"
 #include "gpu/device.h"
 
 #define MAX_MAPPED_SETS 8192 /* of one RESUME_NS; protocol */

@@ -6,7 +6,7 @@
 #include "client/lib/connection/error.h"
 #include "client/lib/life/life-impl.h"
 #include "client/lib/objects/ns.h"
-#include "client/lib/rings/flight.h"
+#include "client/lib/calls/flight.h"
 
 #define MAX_SEGMENTS 2
 

@@ -1,14 +1,14 @@
 /* Which parts of the library learn of events below them, and in which order. Parts don't call
  * higher layers by name: their events come here. */
-#include "client/lib/ahead/stream.h"
-#include "client/lib/ahead/window.h"
+#include "client/lib/pages/stream.h"
+#include "client/lib/pages/window.h"
 #include "client/lib/calls/op.h"
 #include "client/lib/life/life-impl.h"
 #include "client/lib/mapping/safepoint.h"
 #include "client/lib/objects/callback.h"
-#include "client/lib/pages/session.h"
-#include "client/lib/rings/fetch.h"
-#include "client/lib/rings/flight.h"
+#include "client/lib/pages/sessions.h"
+#include "client/lib/calls/fetch.h"
+#include "client/lib/calls/flight.h"
 
 /* ---- of a connection ---------------------------------------------------------------------------
  */

@@ -8,7 +8,7 @@
 #include "client/lib/calls/op.h"
 #include "client/lib/connection/error.h"
 #include "client/lib/objects/args.h"
-#include "client/lib/rings/flight.h"
+#include "client/lib/calls/flight.h"
 
 /* A binary search for the last cached page: if a page is cached, so are those before it. Returns
  * KVL_PAGE_NONE if not even the first is cached. Pins nothing: a hint. */

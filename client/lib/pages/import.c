@@ -13,7 +13,7 @@
 #include "client/lib/connection/error.h"
 #include "client/lib/objects/args.h"
 #include "client/lib/pages/lookup.h"
-#include "client/lib/pages/session.h"
+#include "client/lib/pages/sessions.h"
 
 #define IMPORT_MAX_MSEC  600000 /* protocol */
 #define PREFILL_MAX_NSEC (3600 * NSEC_PER_SEC)

@@ -10,7 +10,7 @@
 #include "client/lib/connection/error.h"
 #include "client/lib/objects/abi.h"
 #include "client/lib/objects/args.h"
-#include "client/lib/rings/flight.h"
+#include "client/lib/calls/flight.h"
 
 /* Pages asked for beyond the magazine's when a lease came up short: the daemon may evict for them.
  * Larger needs raise the magazine's level. Not tuned. */

@@ -9,8 +9,8 @@
 #include "client/lib/calls/op.h"
 #include "client/lib/connection/error.h"
 #include "client/lib/objects/args.h"
-#include "client/lib/rings/fetch.h"
-#include "client/lib/rings/flight.h"
+#include "client/lib/calls/fetch.h"
+#include "client/lib/calls/flight.h"
 
 /* ---- lookup ------------------------------------------------------------------------------------
  */

@@ -11,7 +11,7 @@
 #include "client/lib/objects/args.h"
 #include "client/lib/objects/session.h"
 #include "client/lib/pages/publish.h"
-#include "client/lib/rings/flight.h"
+#include "client/lib/calls/flight.h"
 
 /* ---- publish -----------------------------------------------------------------------------------
  */

@@ -1,5 +1,5 @@
 /* Publishing or freeing pages by calls that a GPU stream begins: the part of publish.c that
- * ahead/stream.c uses. */
+ * pages/stream.c uses. */
 #ifndef KVL_LIB_PUBLISH_H
 #define KVL_LIB_PUBLISH_H
 

@@ -1,4 +1,4 @@
-/* Releasing pins by calls that a GPU stream begins: the part that ahead/stream.c uses. */
+/* Releasing pins by calls that a GPU stream begins: the part that pages/stream.c uses. */
 #ifndef KVL_LIB_RELEASE_H
 #define KVL_LIB_RELEASE_H
 

@@ -3,7 +3,7 @@
 
 #include "client/lib/connection/error.h"
 #include "client/lib/objects/args.h"
-#include "client/lib/rings/flight.h"
+#include "client/lib/calls/flight.h"
 
 uint64_t kvl_request_begin(struct kvl_ns *ns)
 {

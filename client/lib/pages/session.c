@@ -12,8 +12,8 @@
 #include "client/lib/objects/args.h"
 #include "client/lib/objects/session.h"
 #include "client/lib/pages/lookup.h"
-#include "client/lib/pages/session.h"
-#include "client/lib/rings/fetch.h"
+#include "client/lib/pages/sessions.h"
+#include "client/lib/calls/fetch.h"
 
 #define MAX_REPLY_PAGES 1024   /* of one SESSION_PAGES; protocol */
 #define LOAD_MAX_MSEC   600000 /* protocol */

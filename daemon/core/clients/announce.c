@@ -5,11 +5,11 @@
 #include <string.h>
 
 #include "base/fault-point.h"
-#include "daemon/core/catalog/announced.h"
+#include "daemon/core/cache/announced.h"
 #include "daemon/core/clients/grants.h"
-#include "daemon/core/ground/detail.h"
-#include "daemon/core/objects/store.h"
-#include "daemon/core/records/shared.h"
+#include "daemon/core/state/detail.h"
+#include "daemon/core/state/store.h"
+#include "daemon/core/state/shared.h"
 #include "proto/status.h"
 
 /* ---- announce -------------------------------------------------------------------------------- */

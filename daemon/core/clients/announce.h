@@ -18,7 +18,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "daemon/core/objects/group.h"
+#include "daemon/core/state/group.h"
 
 /*
  * Reserves keys[i] for pages[i], n of them, in order, until one fails; *ret_n: the number

@@ -10,11 +10,11 @@
 #include "daemon/core/clients/client-record.h"
 #include "daemon/core/clients/found.h"
 #include "daemon/core/clients/magazine.h"
-#include "daemon/core/ground/detail.h"
+#include "daemon/core/state/detail.h"
 #include "daemon/core/memory/sets.h"
 #include "daemon/core/memory/settle.h"
-#include "daemon/core/objects/group.h"
-#include "daemon/core/records/shared.h"
+#include "daemon/core/state/group.h"
+#include "daemon/core/state/shared.h"
 #include "proto/status.h"
 
 int attach_share(struct attach *a, struct detail *d)

@@ -1,12 +1,12 @@
 /*
  * A member's holds in a namespace that it has open: its pin segment and the sets that it has
- * mapped. pin.h has its pins, objects/group.h describes attachments, lifetimes/open.h and leave.h
+ * mapped. pin.h has its pins, state/group.h describes attachments, life/open.h and leave.h
  * open and close them. Loop thread only.
  */
 #ifndef KVL_CORE_ATTACH_H
 #define KVL_CORE_ATTACH_H
 
-#include "daemon/core/objects/group.h"
+#include "daemon/core/state/group.h"
 #include "gpu/device.h"
 
 /* Gives the attachment a pin segment and a magazine. Returns 0; -EEXIST: it has them; -ENOMEM,

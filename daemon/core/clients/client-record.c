@@ -11,10 +11,10 @@
 #include "base/fd.h"
 #include "daemon/core/clients/attach.h"
 #include "daemon/core/clients/client-table.h"
-#include "daemon/core/ground/detail.h"
-#include "daemon/core/objects/store.h"
-#include "daemon/core/objects/tenant.h"
-#include "daemon/core/records/state.h"
+#include "daemon/core/state/detail.h"
+#include "daemon/core/state/store.h"
+#include "daemon/core/state/tenant.h"
+#include "daemon/core/state/state.h"
 #include "proto/status.h"
 
 static struct store *member_store(const struct member *m)

@@ -32,7 +32,7 @@
 #include "base/fault-point.h"
 #include "base/parse.h"
 #include "daemon/core/clients/submit-chain.h"
-#include "daemon/core/objects/group.h"
+#include "daemon/core/state/group.h"
 
 struct detail;
 struct recovery;

@@ -6,7 +6,7 @@
 #define KVL_CORE_CLIENT_TABLE_H
 
 #include "daemon/core/clients/client-record.h"
-#include "daemon/core/ground/keep.h"
+#include "daemon/core/state/keep.h"
 
 /* Rows beyond these were never used. */
 struct client_table_header {

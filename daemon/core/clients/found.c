@@ -1,8 +1,8 @@
 #include "daemon/core/clients/found.h"
 
 #include "daemon/core/clients/request.h"
-#include "daemon/core/objects/listeners.h"
-#include "daemon/core/objects/store.h"
+#include "daemon/core/state/listeners.h"
+#include "daemon/core/state/store.h"
 #include "policy/expect.h"
 
 /* A lookup found the page as its deepest: that counts for its ancestors, too (drop_leaf()). */

@@ -5,7 +5,7 @@
 #ifndef KVL_CORE_FOUND_H
 #define KVL_CORE_FOUND_H
 
-#include "daemon/core/objects/group.h"
+#include "daemon/core/state/group.h"
 
 /* Notes that a lookup found the page as its deepest, which counts for the pages before it, too.
  * Returns the number of pages that expect_touched() looked at. */

@@ -3,13 +3,13 @@
 #include <assert.h>
 #include <errno.h>
 
-#include "daemon/core/catalog/announced.h"
-#include "daemon/core/catalog/pages.h"
+#include "daemon/core/cache/announced.h"
+#include "daemon/core/cache/pages.h"
 #include "daemon/core/clients/magazine.h"
-#include "daemon/core/ground/detail.h"
+#include "daemon/core/state/detail.h"
 #include "daemon/core/memory/sets.h"
 #include "daemon/core/memory/settle.h"
-#include "daemon/core/objects/ns.h"
+#include "daemon/core/state/ns.h"
 
 void grants_add(struct grants *g, uint32_t page)
 {

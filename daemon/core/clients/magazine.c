@@ -5,11 +5,11 @@
 #include "base/clock.h"
 #include "base/fault-point.h"
 #include "base/probe.h"
-#include "daemon/core/catalog/pages.h"
+#include "daemon/core/cache/pages.h"
 #include "daemon/core/clients/grants.h"
-#include "daemon/core/objects/group.h"
-#include "daemon/core/objects/pool.h"
-#include "daemon/core/objects/tenant.h"
+#include "daemon/core/state/group.h"
+#include "daemon/core/state/pool.h"
+#include "daemon/core/state/tenant.h"
 
 /* Not tuned: some 10 ms between two refills mean a client in a prefill, a second one that has
  * stopped. The level rises from 8 to 1024 in seven refills. */

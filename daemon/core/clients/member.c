@@ -6,14 +6,14 @@
 #include <string.h>
 
 #include "base/hash.h"
-#include "daemon/core/catalog/announced.h"
+#include "daemon/core/cache/announced.h"
 #include "daemon/core/clients/client-record.h"
 #include "daemon/core/clients/magazine.h"
-#include "daemon/core/ground/detail.h"
+#include "daemon/core/state/detail.h"
 #include "daemon/core/memory/settle.h"
-#include "daemon/core/objects/group.h"
-#include "daemon/core/objects/store.h"
-#include "daemon/core/objects/tenant.h"
+#include "daemon/core/state/group.h"
+#include "daemon/core/state/store.h"
+#include "daemon/core/state/tenant.h"
 
 static bool group_id_is_used(const struct store *s, uint32_t id)
 {

@@ -1,11 +1,11 @@
 /*
- * Makes members of groups, and withdraws their announcements. objects/group.h describes groups and
- * members; lifetimes/leave.h removes a member. Loop thread only.
+ * Makes members of groups, and withdraws their announcements. state/group.h describes groups and
+ * members; life/leave.h removes a member. Loop thread only.
  */
 #ifndef KVL_CORE_MEMBER_H
 #define KVL_CORE_MEMBER_H
 
-#include "daemon/core/objects/group.h"
+#include "daemon/core/state/group.h"
 
 /* Joins the group with `token`, or starts a new one if token is NULL. Returns 0; -ENOENT: no such
  * group of this tenant; -EMFILE: the tenant's max_clients; -ENOMEM. */

@@ -3,9 +3,9 @@
  * one of two segments:
  *
  *   attach.share  of a client that shares memory: it writes the counters itself, without a request
- *                 (records/shared.h)
+ *                 (state/shared.h)
  *   attach.pins   written by the daemon for the client: pins that it takes and releases over the
- *                 socket (ground/pin-counts.h)
+ *                 socket (state/pin-counts.h)
  *
  * All pins in the second one are added and removed by functions of this file. A page's record has
  * their sum over all clients, too (page_pins()). Callers check page numbers unless a comment says

@@ -1,7 +1,7 @@
 #include "daemon/core/clients/request.h"
 
-#include "daemon/core/objects/ns.h"
-#include "daemon/core/objects/store.h"
+#include "daemon/core/state/ns.h"
+#include "daemon/core/state/store.h"
 
 uint64_t request_id(const struct attach *a, uint64_t request)
 {

@@ -7,8 +7,8 @@
 
 #include <stdint.h>
 
-#include "daemon/core/objects/group.h"
-#include "daemon/core/objects/store.h"
+#include "daemon/core/state/group.h"
+#include "daemon/core/state/store.h"
 
 /* Returns the number by which policies know a request. Clients number their requests themselves,
  * each from 1. 0 (no request) stays 0. */

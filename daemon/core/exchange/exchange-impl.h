@@ -6,12 +6,11 @@
 #include <stdint.h>
 
 #include "daemon/core/exchange/exchange.h"
-#include "daemon/core/exports/exports.h"
-#include "daemon/core/objects/exchange.h"
-#include "daemon/core/remote/exchange-epoch.h"
-#include "daemon/core/remote/exchange-io.h"
-#include "daemon/core/remote/exchange-ns.h"
-#include "daemon/core/remote/set-probe.h"
+#include "daemon/core/exchange/exports.h"
+#include "daemon/core/exchange/exchange-epoch.h"
+#include "daemon/core/exchange/exchange-io.h"
+#include "daemon/core/exchange/exchange-ns.h"
+#include "daemon/core/exchange/set-probe.h"
 
 /* Per tenant: requests, and bytes of values under way or not looked at yet. Buffers are the
  * daemon's, and charged to no account. Not tuned, except the window: half of it makes the store

@@ -7,12 +7,12 @@
 #include "base/clock.h"
 #include "base/macros.h"
 #include "daemon/core/exchange/exchange-impl.h"
-#include "daemon/core/ground/detail.h"
+#include "daemon/core/state/detail.h"
 #include "daemon/core/memory/settle.h"
-#include "daemon/core/objects/ns.h"
-#include "daemon/core/objects/nsset.h"
-#include "daemon/core/objects/store.h"
-#include "daemon/core/objects/tenant.h"
+#include "daemon/core/state/ns.h"
+#include "daemon/core/state/nsset-keys.h"
+#include "daemon/core/state/store.h"
+#include "daemon/core/state/tenant.h"
 
 #define EXPIRY_MAX_MSEC (UINT64_C(365) * 24 * 3600 * 1000) /* remote.h */
 

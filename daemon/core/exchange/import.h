@@ -6,7 +6,7 @@
  *                 \-> over: no page is there, or loading isn't worth it
  *
  * *Probing*: reads the namespace's epoch, and sends one EXISTS for each key to find how many pages
- * are there without a gap. For a namespace of a set (catalog/nsset.h) it also asks for pages that
+ * are there without a gap. For a namespace of a set (cache/nsset.h) it also asks for pages that
  * the others lack, if they are open on this host: a page that stays incomplete is of no use, and
  * isn't loaded. *Loading*: FREE pages are granted to the client's group, announced under the
  * client's name, filled, checked and published in the order of the text. Other clients that want

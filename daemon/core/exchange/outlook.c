@@ -4,10 +4,10 @@
 
 #include "base/clock.h"
 #include "daemon/core/exchange/exchange-impl.h"
-#include "daemon/core/ground/detail.h"
-#include "daemon/core/objects/ns.h"
-#include "daemon/core/objects/nsset.h"
-#include "daemon/core/objects/tenant.h"
+#include "daemon/core/state/detail.h"
+#include "daemon/core/state/ns.h"
+#include "daemon/core/state/nsset-keys.h"
+#include "daemon/core/state/tenant.h"
 #include "daemon/exchange/worth-text.h"
 
 const char *exchange_outlook_name(enum exchange_outlook outlook)

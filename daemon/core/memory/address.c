@@ -3,9 +3,9 @@
 #include <stdbool.h>
 
 #include "base/macros.h"
-#include "daemon/core/objects/ns.h"
-#include "daemon/core/objects/store.h"
-#include "daemon/core/objects/tenant.h"
+#include "daemon/core/state/ns.h"
+#include "daemon/core/state/store.h"
+#include "daemon/core/state/tenant.h"
 
 uint64_t address_bytes(const struct ns *ns)
 {

@@ -1,6 +1,6 @@
 #include "daemon/core/memory/below.h"
 
-#include "daemon/core/objects/store.h"
+#include "daemon/core/state/store.h"
 #include "daemon/tier/disk.h"
 
 bool space_takes(const struct ns *ns)

@@ -4,7 +4,7 @@
 #ifndef KVL_CORE_BELOW_H
 #define KVL_CORE_BELOW_H
 
-#include "daemon/core/objects/ns.h"
+#include "daemon/core/state/ns.h"
 
 /* Does the namespace's space on a disk take pages? It was loaded, and the disk works. */
 bool space_takes(const struct ns *ns);

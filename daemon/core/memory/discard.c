@@ -6,12 +6,12 @@
 
 #include "base/macros.h"
 #include "base/thread.h"
-#include "daemon/core/objects/pool.h"
-#include "daemon/core/objects/store.h"
-#include "daemon/core/objects/tenant.h"
-#include "daemon/core/quota/account.h"
-#include "daemon/core/quota/region.h"
-#include "daemon/core/quota/wait.h"
+#include "daemon/core/state/pool.h"
+#include "daemon/core/state/store.h"
+#include "daemon/core/state/tenant.h"
+#include "daemon/core/memory/account.h"
+#include "daemon/core/memory/region.h"
+#include "daemon/core/memory/wait.h"
 #include "gpu/device.h"
 #include "gpu/queue.h"
 

@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "daemon/core/memory/discard.h"
-#include "daemon/core/objects/pool.h"
+#include "daemon/core/state/pool.h"
 #include "gpu/queue.h"
 
 enum dma_state {

@@ -13,7 +13,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "daemon/core/objects/ns.h"
+#include "daemon/core/state/ns.h"
 
 /* Takes less than half a millisecond. Not tuned. */
 #define RUN_LOOK_MAX 32768

@@ -6,8 +6,8 @@
 #include "daemon/core/memory/below.h"
 #include "daemon/core/memory/run.h"
 #include "daemon/core/memory/sets.h"
-#include "daemon/core/objects/ns.h"
-#include "daemon/core/records/page-state.h"
+#include "daemon/core/state/ns.h"
+#include "daemon/core/state/page-state.h"
 
 static struct page *page_of(struct extent_set *set, uint32_t page)
 {

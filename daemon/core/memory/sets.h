@@ -1,21 +1,21 @@
 /*
- * Binds and unbinds extent sets, and takes pages from them. objects/pool.h says what sets and pools
+ * Binds and unbinds extent sets, and takes pages from them. state/pool.h says what sets and pools
  * are. Loop thread only.
  */
 #ifndef KVL_CORE_SETS_H
 #define KVL_CORE_SETS_H
 
-#include "daemon/core/objects/pool.h"
+#include "daemon/core/state/pool.h"
 
 struct claim;
 
 /*
  * Binds the lowest free set slot of the namespace's tier, with charge, extents and page records, if
- * the region admits it for the claim (quota/region.h; NULL: for no lease). Returns 0 with *ret_set;
- * KVL_STATUS_QUOTA, KVL_STATUS_RESERVATION; KVL_STATUS_FULL (also if no slot is left); -ENOMEM, or
- * -EIO from the device. Nothing changes on failure. With a queue it returns -EINPROGRESS: the set
- * is PREPARING. pool_reap() binds it later, or stores the failure in ns.waits.failure for a waiting
- * lease.
+ * the region admits it for the claim (memory/region.h; NULL: for no lease). Returns 0 with
+ * *ret_set; KVL_STATUS_QUOTA, KVL_STATUS_RESERVATION; KVL_STATUS_FULL (also if no slot is left);
+ * -ENOMEM, or -EIO from the device. Nothing changes on failure. With a queue it returns
+ * -EINPROGRESS: the set is PREPARING. pool_reap() binds it later, or stores the failure in
+ * ns.waits.failure for a waiting lease.
  */
 int set_bind_in(struct ns *ns, enum tier_kind kind, struct claim *claim,
         struct extent_set **ret_set, struct detail *d);

@@ -2,8 +2,8 @@
 #include "base/probe.h"
 #include "daemon/core/memory/sets.h"
 #include "daemon/core/memory/settle.h"
-#include "daemon/core/objects/store.h"
-#include "daemon/core/objects/tenant.h"
+#include "daemon/core/state/store.h"
+#include "daemon/core/state/tenant.h"
 
 void recall_forget(struct extent_set *set)
 {

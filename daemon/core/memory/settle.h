@@ -11,8 +11,8 @@
 #ifndef KVL_CORE_SETTLE_H
 #define KVL_CORE_SETTLE_H
 
-#include "daemon/core/objects/ns.h"
-#include "daemon/core/objects/store.h"
+#include "daemon/core/state/ns.h"
+#include "daemon/core/state/store.h"
 
 /* Lists a set that has fewer holds than before, or that was bound and isn't used yet, if that may
  * matter. It stays listed until the list is drained. Idempotent. */

@@ -3,7 +3,7 @@
 #define KVL_CORE_CARRY_IMPL_H
 
 #include "daemon/core/moves/carry.h"
-#include "daemon/core/objects/ns.h"
+#include "daemon/core/state/ns.h"
 
 enum step { STEP_OUT, STEP_READ, STEP_OPEN, STEP_PACK, STEP_WRITE, STEP_IN };
 

@@ -10,8 +10,8 @@
 #include "daemon/core/memory/sets.h"
 #include "daemon/core/moves/carry-impl.h"
 #include "daemon/core/moves/part-sums.h"
-#include "daemon/core/objects/ns.h"
-#include "daemon/core/objects/store.h"
+#include "daemon/core/state/ns.h"
+#include "daemon/core/state/store.h"
 #include "daemon/tier/mover.h"
 
 bool carry_goes_as_it_is(const struct carry *c)

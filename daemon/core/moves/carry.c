@@ -8,8 +8,8 @@
 #include "daemon/core/memory/sets.h"
 #include "daemon/core/moves/carry-impl.h"
 #include "daemon/core/moves/space.h"
-#include "daemon/core/objects/ns.h"
-#include "daemon/core/objects/store.h"
+#include "daemon/core/state/ns.h"
+#include "daemon/core/state/store.h"
 #include "daemon/tier/mover.h"
 #include "gpu/queue.h"
 

@@ -27,8 +27,8 @@
 #include <sys/uio.h>
 
 #include "base/list.h"
-#include "daemon/core/ground/codecs.h"
-#include "daemon/core/ground/geometry.h"
+#include "daemon/core/state/codecs.h"
+#include "daemon/core/state/geometry.h"
 #include "daemon/tier/disk.h"
 #include "policy/tier.h"
 

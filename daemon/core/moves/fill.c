@@ -4,13 +4,13 @@
 #include <errno.h>
 #include <stdlib.h>
 
-#include "daemon/core/catalog/pages.h"
+#include "daemon/core/cache/pages.h"
 #include "daemon/core/memory/run.h"
 #include "daemon/core/memory/sets.h"
 #include "daemon/core/memory/settle.h"
-#include "daemon/core/objects/ns.h"
-#include "daemon/core/objects/pool.h"
-#include "daemon/core/objects/store.h"
+#include "daemon/core/state/ns.h"
+#include "daemon/core/state/pool.h"
+#include "daemon/core/state/store.h"
 
 /* Returns 0 or -errno. */
 static int find_planes(const struct fill *f, struct iovec *planes)

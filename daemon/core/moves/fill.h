@@ -1,6 +1,6 @@
 /*
  * A page of a device that other threads, outside of the core, fill in place: data of other hosts is
- * received there (remote/exchange-io.h).
+ * received there (exchange/exchange-io.h).
  *
  *   begun -> ended: the page is GRANTED to its client as before, with the written bytes
  *      \-> the page is given back: MOVING, without an owner -> ended: FREE
@@ -14,7 +14,7 @@
 #include <stdint.h>
 #include <sys/uio.h>
 
-#include "daemon/core/objects/fill.h"
+#include "daemon/core/state/moving.h"
 
 /* Are the namespace's pages mapped in this process (no device behind a queue), in the form in which
  * they are sent to other hosts (page_travel_form())? */

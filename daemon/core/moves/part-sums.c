@@ -2,7 +2,7 @@
 
 #include <stdlib.h>
 
-#include "daemon/core/objects/ns.h"
+#include "daemon/core/state/ns.h"
 #include "daemon/tier/mover.h"
 
 /* set.part_sums has a row for each page: its generation (0: unknown), and the sums. */

@@ -1,5 +1,5 @@
 /*
- * Checksums of the parts of pages in lower tiers' memory (ground/codecs.h), so that a copy of some
+ * Checksums of the parts of pages in lower tiers' memory (state/codecs.h), so that a copy of some
  * planes can be checked without reading the others. The first copy of some planes of a page checks
  * the whole page by its own sum. It sets the sums of the page's parts, which later copies use. They
  * belong to the set, for a generation of its page, and don't survive a restart. They take 8 bytes

@@ -4,14 +4,14 @@
 #include <string.h>
 
 #include "base/fault-point.h"
-#include "daemon/core/catalog/drop.h"
-#include "daemon/core/catalog/pages.h"
-#include "daemon/core/objects/listeners.h"
-#include "daemon/core/objects/ns.h"
-#include "daemon/core/objects/store.h"
-#include "daemon/core/records/page-state.h"
-#include "daemon/core/records/records.h"
-#include "daemon/core/records/shared.h"
+#include "daemon/core/cache/drop.h"
+#include "daemon/core/cache/pages.h"
+#include "daemon/core/state/listeners.h"
+#include "daemon/core/state/ns.h"
+#include "daemon/core/state/store.h"
+#include "daemon/core/state/page-state.h"
+#include "daemon/core/state/records.h"
+#include "daemon/core/state/shared.h"
 #include "policy/expect.h"
 
 bool places_is_idle(const struct ns *ns, uint32_t page)

@@ -3,12 +3,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/core/catalog/drop.h"
-#include "daemon/core/catalog/pages.h"
+#include "daemon/core/cache/drop.h"
+#include "daemon/core/cache/pages.h"
 #include "daemon/core/moves/carry.h"
 #include "daemon/core/moves/space-impl.h"
-#include "daemon/core/objects/ns.h"
-#include "daemon/core/objects/store.h"
+#include "daemon/core/state/ns.h"
+#include "daemon/core/state/store.h"
 
 void space_wake(struct store *s)
 {

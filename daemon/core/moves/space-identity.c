@@ -3,8 +3,8 @@
 #include <string.h>
 
 #include "daemon/core/moves/space-impl.h"
-#include "daemon/core/objects/ns.h"
-#include "daemon/core/objects/tenant.h"
+#include "daemon/core/state/ns.h"
+#include "daemon/core/state/tenant.h"
 
 static int add_bytes(EVP_MD_CTX *md, const void *bytes, size_t n)
 {

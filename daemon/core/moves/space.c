@@ -5,20 +5,20 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/core/catalog/drop.h"
-#include "daemon/core/catalog/nsset.h"
-#include "daemon/core/catalog/pages.h"
-#include "daemon/core/catalog/tag.h"
-#include "daemon/core/catalog/victim.h"
+#include "daemon/core/cache/drop.h"
+#include "daemon/core/cache/nsset.h"
+#include "daemon/core/cache/pages.h"
+#include "daemon/core/cache/tag.h"
+#include "daemon/core/cache/victim.h"
 #include "daemon/core/memory/below.h"
 #include "daemon/core/memory/sets.h"
 #include "daemon/core/moves/space-impl.h"
-#include "daemon/core/objects/ns.h"
-#include "daemon/core/objects/store.h"
-#include "daemon/core/objects/tenant.h"
-#include "daemon/core/records/page-state.h"
-#include "daemon/core/records/records.h"
-#include "daemon/core/records/shared.h"
+#include "daemon/core/state/ns.h"
+#include "daemon/core/state/store.h"
+#include "daemon/core/state/tenant.h"
+#include "daemon/core/state/page-state.h"
+#include "daemon/core/state/records.h"
+#include "daemon/core/state/shared.h"
 
 /* An entry that was found at the start. */
 struct space_entry {

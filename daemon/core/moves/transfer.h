@@ -24,7 +24,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "daemon/core/objects/transfer.h"
+#include "daemon/core/state/moving.h"
 
 struct ns;
 struct store;

@@ -5,17 +5,17 @@
 #include <stdlib.h>
 
 #include "base/probe.h"
-#include "daemon/core/catalog/announced.h"
-#include "daemon/core/catalog/drop.h"
-#include "daemon/core/catalog/happened.h"
+#include "daemon/core/cache/announced.h"
+#include "daemon/core/cache/drop.h"
+#include "daemon/core/cache/happened.h"
 #include "daemon/core/clients/magazine.h"
 #include "daemon/core/memory/settle.h"
-#include "daemon/core/objects/listeners.h"
-#include "daemon/core/objects/ns.h"
-#include "daemon/core/objects/store.h"
-#include "daemon/core/objects/tenant.h"
-#include "daemon/core/quota/blame.h"
-#include "daemon/core/records/records.h"
+#include "daemon/core/state/listeners.h"
+#include "daemon/core/state/ns.h"
+#include "daemon/core/state/store.h"
+#include "daemon/core/state/tenant.h"
+#include "daemon/core/memory/blame.h"
+#include "daemon/core/state/records.h"
 
 /* ---- choosing sets --------------------------------------------------------------------------- */
 

@@ -33,7 +33,7 @@
 #include <stdint.h>
 
 #include "base/clock.h"
-#include "daemon/core/objects/pool.h"
+#include "daemon/core/state/pool.h"
 
 struct extent_set;
 struct ns;

@@ -3,16 +3,16 @@
 #include <errno.h>
 #include <stdio.h>
 
-#include "daemon/core/catalog/pages.h"
-#include "daemon/core/catalog/victim.h"
+#include "daemon/core/cache/pages.h"
+#include "daemon/core/cache/victim.h"
 #include "daemon/core/clients/magazine.h"
-#include "daemon/core/ground/detail.h"
+#include "daemon/core/state/detail.h"
 #include "daemon/core/memory/sets.h"
 #include "daemon/core/memory/settle.h"
-#include "daemon/core/objects/group.h"
-#include "daemon/core/objects/ns.h"
-#include "daemon/core/objects/store.h"
-#include "daemon/core/objects/tenant.h"
+#include "daemon/core/state/group.h"
+#include "daemon/core/state/ns.h"
+#include "daemon/core/state/store.h"
+#include "daemon/core/state/tenant.h"
 #include "daemon/core/reclaim/compact.h"
 #include "daemon/core/reclaim/reclaim.h"
 #include "daemon/core/reclaim/sweep.h"

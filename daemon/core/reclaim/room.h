@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "daemon/core/quota/region.h"
+#include "daemon/core/memory/region.h"
 
 struct ns;
 struct attach;

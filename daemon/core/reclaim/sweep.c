@@ -1,6 +1,6 @@
 #include "daemon/core/reclaim/sweep.h"
 
-#include "daemon/core/catalog/pages.h"
+#include "daemon/core/cache/pages.h"
 #include "daemon/core/sessions/session.h"
 
 bool ns_sweep(struct ns *ns, uint32_t budget)

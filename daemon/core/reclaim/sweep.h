@@ -5,7 +5,7 @@
 #ifndef KVL_CORE_SWEEP_H
 #define KVL_CORE_SWEEP_H
 
-#include "daemon/core/objects/ns.h"
+#include "daemon/core/state/ns.h"
 
 /* Looks at up to `budget` page records of the namespace, and frees or detaches the stale ones.
  * Returns true while there are more. */

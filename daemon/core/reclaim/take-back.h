@@ -1,6 +1,6 @@
 /*
  * Takes memory back from stakes that exceed their share, for reservations and for stakes that are
- * entitled to it. quota/region.h computes shares and changes nothing. Loop thread only.
+ * entitled to it. memory/region.h computes shares and changes nothing. Loop thread only.
  */
 #ifndef KVL_CORE_TAKE_BACK_H
 #define KVL_CORE_TAKE_BACK_H

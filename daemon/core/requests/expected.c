@@ -2,10 +2,10 @@
 
 #include "base/clock.h"
 #include "base/macros.h"
-#include "daemon/core/catalog/pages.h"
-#include "daemon/core/objects/ns.h"
-#include "daemon/core/objects/store.h"
-#include "daemon/core/tiers/prefetch.h"
+#include "daemon/core/cache/pages.h"
+#include "daemon/core/state/ns.h"
+#include "daemon/core/state/store.h"
+#include "daemon/core/reclaim/prefetch.h"
 #include "policy/expect.h"
 
 /* Returns NULL without memory. */

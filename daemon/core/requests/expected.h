@@ -2,15 +2,15 @@
  * Texts that clients expect to ask for soon (EXPECT; policy/expect.h): given over the socket by
  * keys, of which the deepest cached one counts, or by a page found in shared memory. A hint:
  * nothing is pinned or counted as a lookup, and it doesn't survive a restart. Pages in lower tiers
- * are promoted (tiers/prefetch.h). now_nsec: CLOCK_MONOTONIC. Loop thread only.
+ * are promoted (reclaim/prefetch.h). now_nsec: CLOCK_MONOTONIC. Loop thread only.
  */
 #ifndef KVL_CORE_EXPECTED_H
 #define KVL_CORE_EXPECTED_H
 
 #include <stdint.h>
 
-#include "daemon/core/ground/detail.h"
-#include "daemon/core/objects/group.h"
+#include "daemon/core/state/detail.h"
+#include "daemon/core/state/group.h"
 
 /* Announces that a request will continue the cached beginning of the text with keys[0..n-1] within
  * ttl_msec (0: EXPECT_TTL_MSEC; at most EXPECT_TTL_MOST_MSEC). Returns 0, also if no page of it is

@@ -1,12 +1,12 @@
 /*
  * Invalidates cached pages: pages with a key or a tag, and all below them, or all pages of a
- * namespace; for a client of this host, an administrator, or another host. catalog/drop.h drops
+ * namespace; for a client of this host, an administrator, or another host. cache/drop.h drops
  * pages, a slice at a time. Loop thread only.
  */
 #ifndef KVL_CORE_INVALIDATE_H
 #define KVL_CORE_INVALIDATE_H
 
-#include "daemon/core/catalog/drop.h"
+#include "daemon/core/cache/drop.h"
 #include "daemon/exchange/change.h"
 
 /* Begin a drop and do its first slice: of the page with `key` and all below it; of the pages with
@@ -17,7 +17,7 @@ int drop_key(struct drop *d, struct attach *a, const uint8_t key[KEY_BYTES], str
 int drop_tag(struct drop *d, struct attach *a, uint64_t tag, struct detail *detail);
 
 /* Makes all cached pages unfindable at once, at a constant cost; ns_sweep() frees them later.
- * Doesn't notify other hosts (lifetimes/namespace.h: ns_invalidate()). cause: the reason that the
+ * Doesn't notify other hosts (life/namespace.h: ns_invalidate()). cause: the reason that the
  * history of keys gets. *ret_pages: pages that were findable. Calls store.owner.on_stale. Returns 0
  * or -ENOMEM (nothing changed). */
 int ns_empty(struct ns *ns, enum drop_cause cause, uint64_t *ret_pages);

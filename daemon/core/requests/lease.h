@@ -9,7 +9,7 @@
 
 #include <stdint.h>
 
-#include "daemon/core/objects/group.h"
+#include "daemon/core/state/group.h"
 
 /* Which pages: the values of LeaseRequest.contiguous. */
 enum lease_how {

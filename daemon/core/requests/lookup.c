@@ -3,13 +3,13 @@
 #include <errno.h>
 
 #include "base/macros.h"
-#include "daemon/core/catalog/lines.h"
+#include "daemon/core/cache/lines.h"
 #include "daemon/core/clients/found.h"
 #include "daemon/core/clients/pin.h"
-#include "daemon/core/ground/detail.h"
+#include "daemon/core/state/detail.h"
 #include "daemon/core/memory/settle.h"
-#include "daemon/core/objects/store.h"
-#include "daemon/core/records/shared.h"
+#include "daemon/core/state/store.h"
+#include "daemon/core/state/shared.h"
 #include "proto/status.h"
 
 /* Keys whose memory is prefetched: enough to hide the latency. Not tuned. */

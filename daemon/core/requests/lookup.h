@@ -10,7 +10,7 @@
 
 #include <stdint.h>
 
-#include "daemon/core/objects/group.h"
+#include "daemon/core/state/group.h"
 
 /* Finds the longest run of cached pages for keys[0..n-1], and pins each once. ret_pages has space
  * for n. Returns 0 with *ret_n > 0 pages and *ret_tokens tokens in them; KVL_STATUS_MISS with

@@ -12,7 +12,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "daemon/core/objects/group.h"
+#include "daemon/core/state/group.h"
 
 struct publish {
         const uint32_t *pages; /* n, granted to the group */

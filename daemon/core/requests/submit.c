@@ -2,7 +2,7 @@
 
 #include <errno.h>
 
-#include "daemon/core/catalog/lines.h"
+#include "daemon/core/cache/lines.h"
 #include "daemon/core/clients/found.h"
 #include "daemon/core/clients/grants.h"
 #include "daemon/core/clients/request.h"

@@ -9,8 +9,8 @@
 #include <stdint.h>
 
 #include "daemon/core/clients/submit-chain.h"
-#include "daemon/core/objects/group.h"
-#include "daemon/core/tiers/fetch.h"
+#include "daemon/core/state/group.h"
+#include "daemon/core/reclaim/fetch.h"
 #include "proto/shm.h"
 
 struct submit_result {

@@ -5,7 +5,7 @@
  */
 #include <assert.h>
 
-#include "daemon/core/catalog/pages.h"
+#include "daemon/core/cache/pages.h"
 #include "daemon/core/sessions/session-impl.h"
 
 /* Returns NULL if no session ends at the page. */

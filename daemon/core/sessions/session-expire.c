@@ -1,8 +1,8 @@
 /* Notes uses of sessions, and drops sessions that were idle for too long. */
-#include "daemon/core/catalog/happened.h"
+#include "daemon/core/cache/happened.h"
 #include "daemon/core/memory/settle.h"
-#include "daemon/core/objects/store.h"
-#include "daemon/core/objects/tenant.h"
+#include "daemon/core/state/store.h"
+#include "daemon/core/state/tenant.h"
 #include "daemon/core/sessions/session-impl.h"
 
 uint64_t session_expire_time(const struct session *s)

@@ -6,7 +6,7 @@
 
 #include "daemon/core/clients/attach.h"
 #include "daemon/core/memory/settle.h"
-#include "daemon/core/objects/store.h"
+#include "daemon/core/state/store.h"
 #include "daemon/core/sessions/session-impl.h"
 
 static struct opening *find_opening(const struct attach *a, uint32_t handle)

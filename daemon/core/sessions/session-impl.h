@@ -7,12 +7,11 @@
 #ifndef KVL_CORE_SESSION_IMPL_H
 #define KVL_CORE_SESSION_IMPL_H
 
-#include "daemon/core/journal/session-log.h"
-#include "daemon/core/objects/session.h"
+#include "daemon/core/sessions/session-log.h"
+#include "daemon/core/sessions/session.h"
 #include "daemon/core/sessions/session-purge.h"
 #include "daemon/core/sessions/session-restore.h"
 #include "daemon/core/sessions/session-truncate.h"
-#include "daemon/core/sessions/session.h"
 
 /* Return where in its text a page ends and begins, in tokens. */
 static inline uint64_t page_end_token(const struct ns *ns, uint32_t page)

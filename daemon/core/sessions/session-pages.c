@@ -3,11 +3,11 @@
 
 #include <string.h>
 
-#include "daemon/core/catalog/pages.h"
+#include "daemon/core/cache/pages.h"
 #include "daemon/core/clients/found.h"
 #include "daemon/core/clients/pin.h"
-#include "daemon/core/objects/store.h"
-#include "daemon/core/records/shared.h"
+#include "daemon/core/state/store.h"
+#include "daemon/core/state/shared.h"
 #include "daemon/core/sessions/session-impl.h"
 #include "proto/status.h"
 

@@ -4,9 +4,9 @@
 #include <errno.h>
 #include <string.h>
 
-#include "daemon/core/catalog/pages.h"
-#include "daemon/core/objects/store.h"
-#include "daemon/core/records/records.h"
+#include "daemon/core/cache/pages.h"
+#include "daemon/core/state/store.h"
+#include "daemon/core/state/records.h"
 #include "daemon/core/sessions/session-impl.h"
 
 const char *session_hint_name(enum evict_hint hint)

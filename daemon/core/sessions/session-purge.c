@@ -1,9 +1,9 @@
 #include "daemon/core/sessions/session-purge.h"
 
 #include "daemon/core/memory/settle.h"
-#include "daemon/core/objects/store.h"
-#include "daemon/core/objects/tenant.h"
-#include "daemon/core/quota/chores.h"
+#include "daemon/core/state/store.h"
+#include "daemon/core/state/tenant.h"
+#include "daemon/core/memory/chores.h"
 #include "daemon/core/sessions/session-impl.h"
 
 /* Namespaces that are skipped in about the time of a look at a page. Not tuned. */

@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "daemon/core/ground/chore.h"
+#include "daemon/core/state/chore.h"
 
 struct ns;
 struct tenant;
@@ -36,7 +36,7 @@ void session_purge_id(struct session_purge *p, struct ns *ns, const uint8_t *id,
 /* Does a slice. Returns true if there is more. */
 bool session_purge_begin(struct session_purge *p);
 
-/* Does the rest of a purge in chores_work() (quota/chores.h). done() is called at its end, or when
+/* Does the rest of a purge in chores_work() (memory/chores.h). done() is called at its end, or when
  * the tenant is freed: the purge is in no list then, and its owner may free it. */
 void session_purge_queue(struct session_purge *p, void (*done)(struct session_purge *p));
 

@@ -1,6 +1,6 @@
 /*
  * Functions with which recovery restores the previous daemon's sessions
- * (recovery/recover-sessions.h). They fill in parts of a session; recovery sets the other fields
+ * (life/recover-sessions.h). They fill in parts of a session; recovery sets the other fields
  * itself. Loop thread only.
  */
 #ifndef KVL_CORE_SESSION_RESTORE_H
@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "daemon/core/objects/session.h"
+#include "daemon/core/sessions/session.h"
 
 /* Returns the namespace's sessions, borrowed. Makes them if there are none yet, empty and without a
  * log. NULL: no memory. */

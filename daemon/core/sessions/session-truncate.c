@@ -5,12 +5,12 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/core/catalog/drop.h"
-#include "daemon/core/catalog/pages.h"
+#include "daemon/core/cache/drop.h"
+#include "daemon/core/cache/pages.h"
 #include "daemon/core/memory/settle.h"
-#include "daemon/core/objects/store.h"
-#include "daemon/core/objects/tenant.h"
-#include "daemon/core/quota/chores.h"
+#include "daemon/core/state/store.h"
+#include "daemon/core/state/tenant.h"
+#include "daemon/core/memory/chores.h"
 #include "daemon/core/sessions/session-impl.h"
 
 /* ---- held pages ------------------------------------------------------------------------------ */

@@ -13,7 +13,7 @@
  * A text may have very many pages, so they are walked in slices:
  *
  *   window, from its first page on -> tree, from the session's end on (both: holds the pages of the
- *   next window) -> writing the log (journal/session-log.h) -> done -> releasing the old window.
+ *   next window) -> writing the log (sessions/session-log.h) -> done -> releasing the old window.
  *
  * Until it is done the session is unchanged, for clients and for a daemon that recovers it; then it
  * is truncated at once. Pages that leave the tree meanwhile still belong to the text: the
@@ -29,9 +29,9 @@
 #include <stdint.h>
 
 #include "base/list.h"
-#include "daemon/core/ground/chore.h"
-#include "daemon/core/ground/detail.h"
-#include "daemon/core/objects/session.h"
+#include "daemon/core/state/chore.h"
+#include "daemon/core/state/detail.h"
+#include "daemon/core/sessions/session.h"
 
 /* The most truncations under way in one namespace: each page that is dropped or moved is compared
  * with all. Not tuned. */
@@ -103,7 +103,7 @@ static inline bool truncation_is_over(const struct session_truncation *t)
 }
 
 /* Moves a truncation that isn't over to `to`, which has its turns in chores_work()
- * (quota/chores.h). done() is called at its end. */
+ * (memory/chores.h). done() is called at its end. */
 void truncation_queue(struct session_truncation *t, struct session_truncation *to,
         void (*done)(struct session_truncation *t));
 

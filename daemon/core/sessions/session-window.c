@@ -1,14 +1,14 @@
 /*
- * The windows of truncated sessions. struct session_window (objects/session.h) describes their
- * memory. Pages that leave a window at its front stay held for later slices, so that no call
+ * The windows of truncated sessions. struct session_window (sessions/session.h) describes
+ * their memory. Pages that leave a window at its front stay held for later slices, so that no call
  * releases more than a slice of them.
  */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/core/catalog/pages.h"
-#include "daemon/core/objects/store.h"
+#include "daemon/core/cache/pages.h"
+#include "daemon/core/state/store.h"
 #include "daemon/core/sessions/session-impl.h"
 
 uint64_t session_window_end(const struct session *s)

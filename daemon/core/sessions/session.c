@@ -5,10 +5,10 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/core/catalog/drop.h"
-#include "daemon/core/objects/listeners.h"
-#include "daemon/core/objects/store.h"
-#include "daemon/core/objects/tenant.h"
+#include "daemon/core/cache/drop.h"
+#include "daemon/core/state/listeners.h"
+#include "daemon/core/state/store.h"
+#include "daemon/core/state/tenant.h"
 #include "daemon/core/sessions/session-impl.h"
 
 #define FIRST_SLOTS 16 /* not tuned */

@@ -1,14 +1,14 @@
 /* EXPLAIN, ADMIN_EXPLAIN. */
 #include <errno.h>
 
-#include "daemon/core/catalog/history.h"
+#include "daemon/core/cache/history.h"
 #include "daemon/core/exchange/outlook.h"
-#include "daemon/core/objects/group.h"
-#include "daemon/core/objects/tenant.h"
+#include "daemon/core/state/group.h"
+#include "daemon/core/state/tenant.h"
 #include "daemon/server/handlers/client-handlers.h"
-#include "daemon/server/objects/server.h"
+#include "daemon/server/peers/server.h"
 #include "daemon/server/peers/peer.h"
-#include "daemon/server/tenants/tenants.h"
+#include "daemon/server/services/tenants.h"
 #include "proto/arena.h"
 #include "proto/kvlease.pb-c.h"
 

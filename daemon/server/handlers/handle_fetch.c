@@ -5,7 +5,7 @@
 #include "daemon/core/clients/pin.h"
 #include "daemon/server/handlers/client-handlers.h"
 #include "daemon/server/peers/peer.h"
-#include "daemon/server/waits/fetches.h"
+#include "daemon/server/peers/fetches.h"
 #include "proto/kvlease.pb-c.h"
 
 int handle_FETCH(struct request *rq)

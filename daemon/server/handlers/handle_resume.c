@@ -2,10 +2,10 @@
 #include <errno.h>
 
 #include "daemon/core/clients/client-record.h"
-#include "daemon/core/objects/tenant.h"
-#include "daemon/core/recovery/resume.h"
+#include "daemon/core/state/tenant.h"
+#include "daemon/core/life/resume.h"
 #include "daemon/server/handlers/client-handlers.h"
-#include "daemon/server/objects/server.h"
+#include "daemon/server/peers/server.h"
 #include "daemon/server/peers/events.h"
 #include "daemon/server/peers/peer.h"
 #include "proto/kvlease.pb-c.h"

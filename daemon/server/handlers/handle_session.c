@@ -3,15 +3,15 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "daemon/core/objects/group.h"
-#include "daemon/core/objects/store.h"
-#include "daemon/core/objects/tenant.h"
+#include "daemon/core/state/group.h"
+#include "daemon/core/state/store.h"
+#include "daemon/core/state/tenant.h"
 #include "daemon/core/sessions/session.h"
 #include "daemon/core/sessions/session-truncate.h"
 #include "daemon/server/handlers/client-handlers.h"
-#include "daemon/server/objects/server.h"
+#include "daemon/server/peers/server.h"
 #include "daemon/server/peers/peer.h"
-#include "daemon/server/waits/drops.h"
+#include "daemon/server/peers/drops.h"
 #include "proto/arena.h"
 #include "proto/kvlease.pb-c.h"
 

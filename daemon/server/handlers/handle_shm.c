@@ -8,7 +8,7 @@
 #include "daemon/core/clients/attach.h"
 #include "daemon/core/clients/client-record.h"
 #include "daemon/server/handlers/client-handlers.h"
-#include "daemon/server/objects/server.h"
+#include "daemon/server/peers/server.h"
 #include "daemon/server/peers/peer.h"
 #include "proto/kvlease.pb-c.h"
 

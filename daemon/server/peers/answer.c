@@ -2,7 +2,7 @@
 
 #include <assert.h>
 
-#include "daemon/server/objects/server.h"
+#include "daemon/server/peers/server.h"
 #include "daemon/server/peers/peer.h"
 #include "proto/kvlease.pb-c.h"
 #include "proto/status.h"

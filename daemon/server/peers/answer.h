@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "daemon/core/ground/detail.h"
+#include "daemon/core/state/detail.h"
 #include "proto/frame.h"
 #include "proto/msg.h"
 

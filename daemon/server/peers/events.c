@@ -4,7 +4,7 @@
 
 #include "base/clock.h"
 #include "base/macros.h"
-#include "daemon/server/objects/server.h"
+#include "daemon/server/peers/server.h"
 #include "daemon/server/peers/peer.h"
 #include "proto/msg.h"
 

@@ -2,7 +2,7 @@
 #ifndef KVL_SERVER_EVENTS_H
 #define KVL_SERVER_EVENTS_H
 
-#include "daemon/core/objects/group.h"
+#include "daemon/core/state/group.h"
 #include "proto/kvlease.pb-c.h"
 
 struct server;

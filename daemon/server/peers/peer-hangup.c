@@ -5,15 +5,15 @@
 #include "base/clock.h"
 #include "base/macros.h"
 #include "daemon/core/clients/client-record.h"
-#include "daemon/core/objects/tenant.h"
-#include "daemon/core/quota/chores.h"
-#include "daemon/server/objects/server.h"
-#include "daemon/server/objects/tenancy.h"
+#include "daemon/core/state/tenant.h"
+#include "daemon/core/memory/chores.h"
+#include "daemon/server/peers/server.h"
+#include "daemon/server/peers/tenancy.h"
 #include "daemon/server/peers/peer-impl.h"
 #include "daemon/server/peers/peer-timers.h"
 #include "daemon/server/peers/pending.h"
 #include "daemon/server/peers/turns.h"
-#include "daemon/server/system/creds.h"
+#include "daemon/server/base/creds.h"
 
 /*
  * Receives after the end of a stream was reported: the rest of the socket's buffer (some 200 KiB,

@@ -3,13 +3,13 @@
 #include "base/macros.h"
 #include "daemon/core/clients/client-record.h"
 #include "daemon/core/clients/member.h"
-#include "daemon/core/lifetimes/leave.h"
-#include "daemon/core/quota/chores.h"
-#include "daemon/server/objects/server.h"
-#include "daemon/server/objects/serving.h"
-#include "daemon/server/objects/tenancy.h"
+#include "daemon/core/life/leave.h"
+#include "daemon/core/memory/chores.h"
+#include "daemon/server/peers/server.h"
+#include "daemon/server/peers/serving.h"
+#include "daemon/server/peers/tenancy.h"
 #include "daemon/server/peers/peer.h"
-#include "daemon/server/settings/options.h"
+#include "daemon/server/config/options.h"
 
 /* ---- in slices ------------------------------------------------------------------------------- */
 

@@ -2,8 +2,8 @@
 #include "daemon/core/clients/attach.h"
 #include "daemon/server/peers/peer.h"
 
-#include "daemon/server/objects/server.h"
-#include "daemon/server/objects/serving.h"
+#include "daemon/server/peers/server.h"
+#include "daemon/server/peers/serving.h"
 #include "daemon/server/peers/events.h"
 #include "daemon/server/peers/quiet.h"
 #include "daemon/server/peers/turns.h"

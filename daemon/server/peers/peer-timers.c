@@ -1,7 +1,7 @@
 #include "daemon/server/peers/peer-timers.h"
 
 #include "base/clock.h"
-#include "daemon/server/objects/server.h"
+#include "daemon/server/peers/server.h"
 #include "daemon/server/peers/peer.h"
 
 /*

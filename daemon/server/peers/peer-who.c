@@ -2,10 +2,10 @@
 #include <stdio.h>
 
 #include "daemon/core/clients/member.h"
-#include "daemon/server/objects/server.h"
-#include "daemon/server/objects/tenancy.h"
+#include "daemon/server/peers/server.h"
+#include "daemon/server/peers/tenancy.h"
 #include "daemon/server/peers/peer.h"
-#include "daemon/server/sockets/access.h"
+#include "daemon/server/peers/access.h"
 
 void peer_set_who(struct peer *p)
 {

@@ -1,8 +1,8 @@
 #include "daemon/server/peers/pending.h"
 
 #include "base/macros.h"
-#include "daemon/server/objects/server.h"
-#include "daemon/server/objects/tenancy.h"
+#include "daemon/server/peers/server.h"
+#include "daemon/server/peers/tenancy.h"
 #include "daemon/server/peers/peer.h"
 
 static size_t pending_of(const struct peer *p)

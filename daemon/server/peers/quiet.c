@@ -3,7 +3,7 @@
 #include "base/clock.h"
 #include "base/macros.h"
 #include "daemon/core/core.h"
-#include "daemon/server/objects/server.h"
+#include "daemon/server/peers/server.h"
 #include "daemon/server/peers/peer.h"
 #include "daemon/server/peers/turns.h"
 

@@ -19,7 +19,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "daemon/core/ground/detail.h"
+#include "daemon/core/state/detail.h"
 #include "proto/kvlease.pb-c.h"
 
 struct member;

@@ -3,11 +3,11 @@
 #include <errno.h>
 
 #include "base/macros.h"
-#include "daemon/core/ground/chore.h"
-#include "daemon/core/objects/tenant.h"
-#include "daemon/core/quota/chores.h"
-#include "daemon/server/objects/server.h"
-#include "daemon/server/objects/tenancy.h"
+#include "daemon/core/state/chore.h"
+#include "daemon/core/state/tenant.h"
+#include "daemon/core/memory/chores.h"
+#include "daemon/server/peers/server.h"
+#include "daemon/server/peers/tenancy.h"
 #include "daemon/server/peers/peer.h"
 #include "daemon/server/peers/quiet.h"
 

@@ -20,7 +20,7 @@
 #include <stdint.h>
 
 #include "base/clock.h"
-#include "daemon/core/ground/detail.h"
+#include "daemon/core/state/detail.h"
 
 struct server;
 struct tenancy;
@@ -73,7 +73,7 @@ void turns_bill(struct tenancy *t, uint64_t began_nsec);
  * to this time. Not tuned. */
 #define TURNS_FIGURES_NSEC (3 * NSEC_PER_MSEC)
 
-/* Time per turn of the loop for the chores (daemon/core/ground/chore.h) of all tenants together,
+/* Time per turn of the loop for the chores (daemon/core/state/chore.h) of all tenants together,
  * give or take a slice. It is charged to the chores' tenants. Not tuned. */
 #define TURNS_CHORES_NSEC NSEC_PER_MSEC
 

@@ -3,7 +3,7 @@
 #include "base/clock.h"
 #include "daemon/core/reclaim/compact.h"
 #include "daemon/core/reclaim/stock.h"
-#include "daemon/server/objects/server.h"
+#include "daemon/server/peers/server.h"
 
 /* Short compared to the seconds in which a cache changes; also the interval between two freed sets.
  * Not tuned. */

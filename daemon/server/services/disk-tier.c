@@ -8,11 +8,11 @@
 #include "base/clock.h"
 #include "base/parse.h"
 #include "daemon/core/core.h"
-#include "daemon/core/ground/detail.h"
+#include "daemon/core/state/detail.h"
 #include "daemon/core/moves/space.h"
-#include "daemon/core/objects/store.h"
-#include "daemon/server/objects/server.h"
-#include "daemon/server/system/log.h"
+#include "daemon/core/state/store.h"
+#include "daemon/server/peers/server.h"
+#include "daemon/server/base/log.h"
 #include "daemon/tier/disk.h"
 
 /* Size of chunks, which hold whole pages and move between namespaces: many pages in a chunk, and

@@ -13,12 +13,12 @@
 #include "base/dir.h"
 #include "base/fd.h"
 #include "base/hash.h"
-#include "daemon/core/objects/ns.h"
-#include "daemon/core/objects/tenant.h"
-#include "daemon/server/objects/server.h"
+#include "daemon/core/state/ns.h"
+#include "daemon/core/state/tenant.h"
+#include "daemon/server/peers/server.h"
 #include "daemon/server/services/upkeep-timer.h"
-#include "daemon/server/system/disk.h"
-#include "daemon/server/system/log.h"
+#include "daemon/server/base/disk.h"
+#include "daemon/server/base/log.h"
 
 /* Interval of saves: a crash may lose that much of learning over hours and days. Not tuned. */
 #define SAVE_NSEC (600 * NSEC_PER_SEC)

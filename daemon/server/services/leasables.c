@@ -1,8 +1,8 @@
 #include "daemon/server/services/leasables.h"
 
 #include "base/macros.h"
-#include "daemon/core/upkeep/leasable.h"
-#include "daemon/server/objects/server.h"
+#include "daemon/core/reclaim/leasable.h"
+#include "daemon/server/peers/server.h"
 
 /* Interval of counting, which briefly takes cache lines of pins away from clients: a part in a
  * thousand of their time. Not tuned. */

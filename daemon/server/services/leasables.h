@@ -1,7 +1,7 @@
 /*
- * Counts how many pages leases would get (daemon/core/upkeep/leasable.h): 10 ms after something was
- * executed, and then each 10 ms until every namespace was counted. No timer runs while nothing is
- * executed. Loop thread only.
+ * Counts how many pages leases would get (daemon/core/reclaim/leasable.h): 10 ms after something
+ * was executed, and then each 10 ms until every namespace was counted. No timer runs while nothing
+ * is executed. Loop thread only.
  */
 #ifndef KVL_SERVER_LEASABLES_H
 #define KVL_SERVER_LEASABLES_H

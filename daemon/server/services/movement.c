@@ -4,13 +4,13 @@
 #include <unistd.h>
 
 #include "daemon/core/moves/transfer.h"
-#include "daemon/core/tiers/prefetch.h"
-#include "daemon/core/tiers/sink.h"
-#include "daemon/core/tiers/transfer-work.h"
-#include "daemon/server/objects/server.h"
+#include "daemon/core/reclaim/prefetch.h"
+#include "daemon/core/reclaim/sink.h"
+#include "daemon/core/reclaim/transfer-work.h"
+#include "daemon/server/peers/server.h"
 #include "daemon/server/peers/quiet.h"
 #include "daemon/server/services/disk-tier.h"
-#include "daemon/server/system/log.h"
+#include "daemon/server/base/log.h"
 #include "daemon/tier/mover.h"
 
 /* Delay before moves that could not begin are tried again. Not tuned. */

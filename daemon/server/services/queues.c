@@ -9,11 +9,11 @@
 #include "base/macros.h"
 #include "daemon/core/core.h"
 #include "daemon/core/memory/sets.h"
-#include "daemon/core/objects/store.h"
-#include "daemon/core/tiers/fetch.h"
-#include "daemon/server/objects/server.h"
-#include "daemon/server/system/log.h"
-#include "daemon/server/waits/parked.h"
+#include "daemon/core/state/store.h"
+#include "daemon/core/reclaim/fetch.h"
+#include "daemon/server/peers/server.h"
+#include "daemon/server/base/log.h"
+#include "daemon/server/peers/parked.h"
 #include "gpu/queue.h"
 
 struct queue_watch {

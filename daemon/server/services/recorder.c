@@ -10,11 +10,11 @@
 #include "base/clock.h"
 #include "base/dir.h"
 #include "base/parse.h"
-#include "daemon/core/catalog/pages.h"
-#include "daemon/core/objects/ns.h"
-#include "daemon/core/objects/tenant.h"
-#include "daemon/server/objects/server.h"
-#include "daemon/server/system/recorder-file.h"
+#include "daemon/core/cache/pages.h"
+#include "daemon/core/state/ns.h"
+#include "daemon/core/state/tenant.h"
+#include "daemon/server/peers/server.h"
+#include "daemon/server/base/recorder-file.h"
 
 #define IDLE_NSEC (60 * NSEC_PER_SEC)
 

@@ -6,15 +6,15 @@
 
 #include "base/clock.h"
 #include "base/macros.h"
-#include "daemon/core/ground/exchange-news.h"
+#include "daemon/core/state/exchange-news.h"
 #include "daemon/core/exchange/exchange.h"
-#include "daemon/core/ground/detail.h"
-#include "daemon/core/objects/tenant.h"
+#include "daemon/core/state/detail.h"
+#include "daemon/core/state/tenant.h"
 #include "daemon/remote/store/remote.h"
-#include "daemon/server/objects/server.h"
-#include "daemon/server/objects/tenancy.h"
-#include "daemon/server/settings/remote-config.h"
-#include "daemon/server/system/log.h"
+#include "daemon/server/peers/server.h"
+#include "daemon/server/peers/tenancy.h"
+#include "daemon/server/config/remote-config.h"
+#include "daemon/server/base/log.h"
 
 struct remote_service {
         struct list_link link;              /* server.services.remotes.list */

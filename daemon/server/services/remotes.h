@@ -6,7 +6,7 @@
 #ifndef KVL_SERVER_REMOTES_H
 #define KVL_SERVER_REMOTES_H
 
-#include "daemon/server/settings/config.h"
+#include "daemon/server/config/config.h"
 
 struct remote_store;
 struct server;

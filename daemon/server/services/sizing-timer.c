@@ -4,11 +4,11 @@
 
 #include "base/clock.h"
 #include "base/parse.h"
-#include "daemon/core/lifetimes/sizing.h"
-#include "daemon/core/objects/tenant.h"
-#include "daemon/server/objects/server.h"
-#include "daemon/server/system/log.h"
-#include "daemon/server/waits/followers.h"
+#include "daemon/core/life/sizing.h"
+#include "daemon/core/state/tenant.h"
+#include "daemon/server/peers/server.h"
+#include "daemon/server/base/log.h"
+#include "daemon/server/peers/followers.h"
 
 static uint32_t second_of_day(void)
 {

@@ -2,9 +2,9 @@
 
 #include <stdio.h>
 
-#include "daemon/server/objects/server.h"
-#include "daemon/server/objects/tenancy.h"
-#include "daemon/server/system/notify.h"
+#include "daemon/server/peers/server.h"
+#include "daemon/server/peers/tenancy.h"
+#include "daemon/server/base/notify.h"
 
 const char *status_format(const struct server *s, char line[STATUS_BYTES])
 {

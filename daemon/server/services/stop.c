@@ -1,16 +1,16 @@
 #include "daemon/server/services/stop.h"
 
 #include "base/clock.h"
-#include "daemon/core/records/culprit.h"
-#include "daemon/server/objects/server.h"
-#include "daemon/server/objects/tenancy.h"
+#include "daemon/core/state/culprit.h"
+#include "daemon/server/peers/server.h"
+#include "daemon/server/peers/tenancy.h"
 #include "daemon/server/peers/events.h"
 #include "daemon/server/peers/peer-timers.h"
-#include "daemon/server/sockets/listener.h"
-#include "daemon/server/system/log.h"
-#include "daemon/server/system/notify.h"
-#include "daemon/server/waits/followers.h"
-#include "daemon/server/waits/parked.h"
+#include "daemon/server/peers/listener.h"
+#include "daemon/server/base/log.h"
+#include "daemon/server/base/notify.h"
+#include "daemon/server/peers/followers.h"
+#include "daemon/server/peers/parked.h"
 
 static void on_stop_timeout(uv_timer_t *timer)
 {

@@ -1,12 +1,12 @@
 #include "daemon/server/services/warming.h"
 
-#include "daemon/core/objects/ns.h"
-#include "daemon/core/objects/tenant.h"
-#include "daemon/core/tiers/warm.h"
-#include "daemon/server/objects/server.h"
-#include "daemon/server/objects/tenancy.h"
-#include "daemon/server/settings/tenant-check.h"
-#include "daemon/server/system/log.h"
+#include "daemon/core/state/ns.h"
+#include "daemon/core/state/tenant.h"
+#include "daemon/core/reclaim/warm.h"
+#include "daemon/server/peers/server.h"
+#include "daemon/server/peers/tenancy.h"
+#include "daemon/server/config/tenant-check.h"
+#include "daemon/server/base/log.h"
 
 static void start_tenant(const struct tenancy *t)
 {

@@ -1,5 +1,5 @@
 /* Warming at the start: fetches pages of the tags in tenants' option warm_tags from lower tiers
- * (daemon/core/tiers/warm.h). */
+ * (daemon/core/reclaim/warm.h). */
 #ifndef KVL_SERVER_WARMING_H
 #define KVL_SERVER_WARMING_H
 

@@ -1,0 +1,638 @@
+#include "daemon/core/memory/region.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/macros.h"
+#include "base/parse.h"
+#include "daemon/core/state/group.h"
+#include "daemon/core/state/ns.h"
+#include "daemon/core/state/pool.h"
+#include "daemon/core/state/store.h"
+#include "daemon/core/state/tenant.h"
+#include "daemon/core/memory/account.h"
+#include "daemon/core/memory/wait.h"
+#include "policy/share.h"
+#include "proto/status.h"
+
+/* Longer than the time between two attempts of a client, shorter than people wait. Not tuned. */
+#define WANTS_NSEC NSEC_PER_SEC
+
+const char *lease_reason_name(enum lease_reason r)
+{
+        static const char *const names[] = {"none", "quota", "reservation full", "pool full",
+                "deadline passed", "degraded by policy", "draining", "device", "no run"};
+
+        return names[r];
+}
+
+int lease_reason_status(enum lease_reason r)
+{
+        switch (r) {
+        case LEASE_REASON_QUOTA:
+                return KVL_STATUS_QUOTA;
+        case LEASE_REASON_RESERVATION_FULL:
+                return KVL_STATUS_RESERVATION;
+        default:
+                return KVL_STATUS_FULL;
+        }
+}
+
+/* ---- stakes --------------------------------------------------------------------------------- */
+
+static void free_scratch(struct fairness *r)
+{
+        free(r->shares);
+        free(r->fair);
+        free(r->order);
+        *r = (struct fairness){0};
+}
+
+static int grow_scratch(struct fairness *r, size_t n)
+{
+        struct share_tenant *shares = calloc(n, sizeof(*shares));
+        uint64_t *fair = calloc(n, sizeof(*fair));
+        uint32_t *order = calloc(n, sizeof(*order));
+
+        if (!shares || !fair || !order) {
+                free(shares);
+                free(fair);
+                free(order);
+                return -ENOMEM;
+        }
+        free_scratch(r);
+        *r = (struct fairness){.shares = shares, .fair = fair, .order = order, .n_stakes = n};
+        return 0;
+}
+
+int stake_new(struct tenant *t, struct pool *pool)
+{
+        struct stake *s = calloc(1, sizeof(*s));
+        size_t n = pool->fairness.n_stakes;
+
+        if (!s || grow_scratch(&pool->fairness, n + 1) < 0) {
+                free(s);
+                return -ENOMEM;
+        }
+        s->tenant = t;
+        s->pool = pool;
+        s->account = &t->accounts[pool->tier];
+        list_append(&t->stakes, &s->tenant_link);
+        list_append(&pool->stakes, &s->pool_link);
+        return 0;
+}
+
+void stake_free(struct stake *s)
+{
+        struct pool *pool = s->pool;
+
+        assert(s->charged_bytes == 0);
+
+        pool->reserved_bytes -= s->reserve_bytes;
+        pool->idle_reserve_bytes -= s->reserve_bytes;
+        list_remove(&s->tenant_link);
+        list_remove(&s->pool_link);
+        free(s);
+        region_changed(pool);
+        if (--pool->fairness.n_stakes == 0)
+                free_scratch(&pool->fairness);
+}
+
+bool stake_is_safe(const struct stake *s)
+{
+        list_for_each (ns, &s->tenant->namespaces, struct ns, link) {
+                if (!ns_tier_on(ns, s->pool))
+                        continue;
+                list_for_each (a, &ns->clients.attachments, struct attach, ns_link)
+                        if (!a->member->metadata_only && !a->member->safepoints)
+                                return false;
+        }
+        return true;
+}
+
+static uint64_t now_of(const struct stake *s)
+{
+        return s->tenant->store->now_nsec;
+}
+
+static bool wants(const struct stake *s)
+{
+        return s->wants_until_nsec > now_of(s);
+}
+
+/* Lower tiers have no reservations. */
+bool stake_keeps_to_reserve(const struct stake *s)
+{
+        const struct tenant_attrs *attrs = &s->tenant->attrs;
+
+        return s->pool->tier == TIER_DEVICE && attrs->class == TENANT_PINNED &&
+               attrs->burst == BURST_NONE;
+}
+
+/* Returns the excess with `bytes` more. */
+static uint64_t excess_with(const struct stake *s, uint64_t bytes)
+{
+        uint64_t charged = s->charged_bytes + bytes;
+
+        return charged > s->reserve_bytes ? charged - s->reserve_bytes : 0;
+}
+
+/* Returns what the tenant's limit still allows, in whole sets; other tenants get the rest. */
+static uint64_t left_of_limit(const struct stake *s)
+{
+        const struct account *a = s->account;
+        uint64_t left = a->limit_bytes - MIN(a->charged_bytes, a->limit_bytes);
+
+        return left - left % s->wanted_set_bytes;
+}
+
+static uint64_t demand(const struct stake *s)
+{
+        if (!wants(s) || stake_keeps_to_reserve(s))
+                return stake_excess(s);
+        return excess_with(s, left_of_limit(s));
+}
+
+bool region_is_reserved(const struct stake *s, uint64_t bytes)
+{
+        return s->charged_bytes <= s->reserve_bytes && bytes <= s->reserve_bytes - s->charged_bytes;
+}
+
+/* ---- budgets --------------------------------------------------------------------------------- */
+
+uint64_t region_dynamic_bytes(const struct pool *pool)
+{
+        return pool->account.limit_bytes - MIN(pool->reserved_bytes, pool->account.limit_bytes);
+}
+
+uint64_t region_missing(const struct pool *pool)
+{
+        uint64_t sum = pool->account.charged_bytes + pool->idle_reserve_bytes;
+
+        return sum > pool->account.limit_bytes ? sum - pool->account.limit_bytes : 0;
+}
+
+/* Returns the part of the stake's idle reserve that others may use: all but what it wants itself.
+ */
+static uint64_t lendable(const struct stake *s)
+{
+        uint64_t idle = stake_idle(s);
+
+        if (!s->tenant->attrs.lend_idle_reserve)
+                return 0;
+        return wants(s) ? idle - MIN(idle, s->wanted_bytes) : idle;
+}
+
+static uint64_t all_lendable(const struct pool *pool)
+{
+        uint64_t bytes = 0;
+
+        if (pool->idle_reserve_bytes == 0)
+                return 0;
+        list_for_each (s, &pool->stakes, struct stake, pool_link)
+                bytes += lendable(s);
+        return bytes;
+}
+
+/* Returns the missing bytes that aren't lent. */
+uint64_t region_due(const struct pool *pool)
+{
+        uint64_t missing = region_missing(pool), lent = missing > 0 ? all_lendable(pool) : 0;
+
+        return missing > lent ? missing - lent : 0;
+}
+
+/* Returns by how much lending may break the rule if the stake has `bytes` more. Only clients that
+ * use safe points may hold lent memory. */
+static uint64_t borrowable(const struct stake *s, uint64_t bytes)
+{
+        uint64_t lent = all_lendable(s->pool) - lendable(s), safe = 0;
+
+        if (lent == 0)
+                return 0;
+        list_for_each (o, &s->pool->stakes, struct stake, pool_link) {
+                uint64_t excess = excess_with(o, o == s ? bytes : 0);
+
+                if (excess > 0 && stake_is_safe(o))
+                        safe += excess;
+        }
+        return MIN(lent, safe);
+}
+
+/* Returns the part of the stake's idle reserve that is free for it in any case. */
+static uint64_t backed(const struct stake *s)
+{
+        return s->lends ? 0 : stake_idle(s) - MIN(stake_idle(s), s->unbacked_bytes);
+}
+
+static uint64_t all_backed(const struct pool *pool)
+{
+        uint64_t bytes = 0;
+
+        list_for_each (s, &pool->stakes, struct stake, pool_link)
+                bytes += backed(s);
+        return bytes;
+}
+
+/* Backs reservations with free memory. A stake that stops lending has no backed reserve at first.
+ */
+void region_back(struct pool *pool)
+{
+        uint64_t taken, there;
+
+        list_for_each (s, &pool->stakes, struct stake, pool_link) {
+                if (s->lends && !s->tenant->attrs.lend_idle_reserve)
+                        s->unbacked_bytes = stake_idle(s);
+                s->lends = s->tenant->attrs.lend_idle_reserve;
+                s->unbacked_bytes = MIN(s->unbacked_bytes, stake_idle(s));
+        }
+        taken = pool->account.charged_bytes + all_backed(pool);
+        there = pool->account.limit_bytes - MIN(taken, pool->account.limit_bytes);
+        list_for_each (s, &pool->stakes, struct stake, pool_link) {
+                uint64_t bytes = s->lends ? 0 : MIN(there, s->unbacked_bytes);
+
+                s->unbacked_bytes -= bytes;
+                there -= bytes;
+        }
+}
+
+/* Is memory for the stake's reservation free, without other stakes' idle reserves? */
+static bool is_there(const struct stake *s, uint64_t bytes)
+{
+        if (region_missing(s->pool) == 0)
+                return true;
+        region_back(s->pool);
+        return s->pool->account.charged_bytes + bytes + all_backed(s->pool) - backed(s) <=
+               s->pool->account.limit_bytes;
+}
+
+/* Would the rule hold if the stake were charged `bytes` more? */
+bool region_has_room(const struct stake *s, uint64_t bytes)
+{
+        const struct pool *pool = s->pool;
+        uint64_t limit = pool->account.limit_bytes, sum;
+
+        if (!account_fits(&pool->account, bytes))
+                return false;
+        if (region_is_reserved(s, bytes))
+                return is_there(s, bytes);
+        sum = pool->account.charged_bytes + bytes + pool->idle_reserve_bytes -
+              MIN(stake_idle(s), bytes);
+        return sum <= limit || sum - limit <= borrowable(s, bytes);
+}
+
+/* Returns the most bytes of the pool that the stake may have, ignoring the tenant's limit. */
+static uint64_t most_of_pool(const struct stake *s)
+{
+        const struct pool *pool = s->pool;
+        uint64_t others = pool->reserved_bytes - s->reserve_bytes, lent = 0;
+
+        if (stake_keeps_to_reserve(s))
+                return s->reserve_bytes;
+        list_for_each (o, &pool->stakes, struct stake, pool_link)
+                lent += o != s && o->tenant->attrs.lend_idle_reserve ? o->reserve_bytes : 0;
+        return pool->account.limit_bytes - MIN(others - lent, pool->account.limit_bytes);
+}
+
+uint64_t region_reach(const struct stake *s)
+{
+        return MIN(s->account->limit_bytes, most_of_pool(s));
+}
+
+uint64_t region_free(const struct stake *s)
+{
+        const struct account *limit = s->account, *budget = &s->pool->account;
+        uint64_t left = budget->limit_bytes - MIN(budget->charged_bytes, budget->limit_bytes);
+        uint64_t reserved = MIN(s->pool->idle_reserve_bytes - stake_idle(s), left);
+        uint64_t most = stake_keeps_to_reserve(s) ? MIN(left, stake_idle(s)) : left - reserved;
+        uint64_t charged = MIN(limit->charged_bytes, limit->limit_bytes);
+
+        return MIN(most, limit->limit_bytes - charged);
+}
+
+/* ---- fair shares ---------------------------------------------------------------------------- */
+
+void region_changed(struct pool *pool)
+{
+        pool->fairness.is_fresh = false;
+}
+
+/* Returns the bytes to share: without sets that have no tenant. */
+static uint64_t capacity(const struct pool *pool)
+{
+        uint64_t bytes = region_dynamic_bytes(pool) + all_lendable(pool);
+        uint64_t orphaned = pool->account.charged_bytes;
+
+        list_for_each (s, &pool->stakes, struct stake, pool_link)
+                orphaned -= s->charged_bytes;
+        return bytes - MIN(bytes, orphaned);
+}
+
+/* Computes fairness.fair, in order of pool.stakes; `asking` demands `excess` at least. */
+static void work_out(const struct pool *pool, const struct stake *asking, uint64_t excess)
+{
+        const struct fairness *r = &pool->fairness;
+        size_t i = 0;
+
+        list_for_each (s, &pool->stakes, struct stake, pool_link)
+                r->shares[i++] = (struct share_tenant){
+                        .held_bytes = stake_excess(s),
+                        .demand_bytes = s == asking ? MAX(demand(s), excess) : demand(s),
+                        .weight = s->tenant->attrs.weight,
+                        .priority = s->tenant->attrs.priority,
+                };
+        share_fair(r->shares, i, capacity(pool), r->fair, r->order);
+}
+
+static void refresh(struct pool *pool)
+{
+        struct fairness *r = &pool->fairness;
+        size_t i = 0;
+        struct stake *any = list_first(&pool->stakes, struct stake, pool_link);
+        uint64_t now_nsec = now_of(any);
+
+        if (r->is_fresh && now_nsec < r->fresh_until_nsec)
+                return;
+        work_out(pool, NULL, 0);
+        r->fresh_until_nsec = UINT64_MAX;
+        list_for_each (s, &pool->stakes, struct stake, pool_link) {
+                s->fair_bytes = r->fair[i++];
+                if (wants(s))
+                        r->fresh_until_nsec = MIN(r->fresh_until_nsec, s->wants_until_nsec);
+        }
+        r->is_fresh = true;
+}
+
+uint64_t region_fair(const struct stake *s)
+{
+        refresh(s->pool);
+        return s->fair_bytes;
+}
+
+/* Returns the stake's fair share if it asked for so much. */
+static uint64_t fair_for(const struct stake *s, uint64_t excess)
+{
+        size_t i = 0;
+
+        if (excess <= demand(s))
+                return region_fair(s);
+        work_out(s->pool, s, excess);
+        list_for_each (o, &s->pool->stakes, struct stake, pool_link) {
+                if (o == s)
+                        break;
+                i++;
+        }
+        return s->pool->fairness.fair[i];
+}
+
+bool region_deserves(const struct stake *s, uint64_t bytes)
+{
+        uint64_t excess = excess_with(s, bytes);
+
+        return excess <= region_fair(s) || excess <= fair_for(s, excess);
+}
+
+static uint64_t set_of(const struct stake *s)
+{
+        return s->wanted_set_bytes > 0 ? s->wanted_set_bytes : s->pool->extent_bytes;
+}
+
+static bool deserves_what_it_wants(const struct stake *s)
+{
+        return wants(s) && !stake_keeps_to_reserve(s) &&
+               !region_is_reserved(s, s->wanted_set_bytes) &&
+               account_fits(s->account, s->wanted_set_bytes) &&
+               excess_with(s, s->wanted_set_bytes) <= region_fair(s);
+}
+
+bool region_any_deserves(const struct pool *pool)
+{
+        list_for_each (s, &pool->stakes, struct stake, pool_link)
+                if (deserves_what_it_wants(s))
+                        return true;
+        return false;
+}
+
+/* A stake below its fair share may take a set from one that exceeds its own by a set or more. This
+ * holds even if none is entitled to a whole set. */
+bool region_may_have(const struct stake *s, uint64_t bytes)
+{
+        if (region_any_deserves(s->pool) || excess_with(s, bytes) >= region_fair(s) + set_of(s))
+                return false;
+        list_for_each (o, &s->pool->stakes, struct stake, pool_link)
+                if (o != s && stake_excess(o) >= region_fair(o) + set_of(o))
+                        return true;
+        return false;
+}
+
+void region_note_want(struct stake *s, uint64_t set_bytes, uint64_t bytes, uint64_t now_nsec)
+{
+        if (!wants(s))
+                s->owed_since_nsec = 0;
+        if (!wants(s) || s->wanted_bytes != bytes)
+                region_changed(s->pool);
+        s->wants_until_nsec = now_nsec + WANTS_NSEC;
+        s->wanted_set_bytes = set_bytes;
+        s->wanted_bytes = bytes;
+}
+
+/* ---- admission ------------------------------------------------------------------------------ */
+
+/* No stake exceeds its fair share while another that wants memory lacks a set of its own share. A
+ * stake never exceeds it by a set or more while another could have that set. */
+static bool is_fair(const struct stake *s, uint64_t bytes)
+{
+        uint64_t excess = excess_with(s, bytes);
+        bool any = false;
+
+        list_for_each (o, &s->pool->stakes, struct stake, pool_link)
+                any |= o != s && demand(o) > stake_excess(o);
+        if (!any || region_deserves(s, bytes))
+                return true;
+        if (excess >= fair_for(s, excess) + MIN(bytes, set_of(s)))
+                return false;
+        list_for_each (o, &s->pool->stakes, struct stake, pool_link)
+                if (o != s && deserves_what_it_wants(o))
+                        return false;
+        return true;
+}
+
+/* Does no waiting lease come before this claim (wait.h)? Leases wait for devices only. A claim
+ * without a lease comes after all leases that are entitled to memory, or after all leases. */
+static bool is_in_order(const struct stake *s, uint64_t bytes, const struct claim *claim)
+{
+        const struct store *store = s->tenant->store;
+        bool is_deserved;
+
+        if (list_is_empty(&store->waits.leases) || s->pool->tier != TIER_DEVICE)
+                return true;
+        if (claim)
+                return wait_is_next(claim->lease);
+        is_deserved = region_deserves(s, bytes);
+        list_for_each (w, &store->waits.leases, struct wait, link) {
+                const struct attach *a = container_of(w, struct attach, wait);
+
+                if (w->reason == LEASE_REASON_POOL_FULL && a->ns->device.pool == s->pool &&
+                        (!is_deserved || w->deserves))
+                        return false;
+        }
+        return true;
+}
+
+enum lease_reason region_nearest(const struct stake *s)
+{
+        const struct account *a = s->account;
+        uint64_t elsewhere = a->charged_bytes - s->charged_bytes, most = most_of_pool(s);
+        uint64_t limit = a->limit_bytes - MIN(elsewhere, a->limit_bytes);
+
+        if (limit < most || (limit == most && most < s->pool->account.limit_bytes))
+                return LEASE_REASON_QUOTA;
+        return stake_keeps_to_reserve(s) ? LEASE_REASON_RESERVATION_FULL : LEASE_REASON_POOL_FULL;
+}
+
+enum lease_reason region_admits(const struct stake *s, uint64_t bytes, const struct claim *claim)
+{
+        if (!account_fits(s->account, bytes))
+                return region_nearest(s);
+        if (region_is_reserved(s, bytes))
+                return region_has_room(s, bytes) ? LEASE_REASON_NONE : LEASE_REASON_POOL_FULL;
+        if (stake_keeps_to_reserve(s))
+                return LEASE_REASON_RESERVATION_FULL;
+        if (!region_has_room(s, bytes))
+                return LEASE_REASON_POOL_FULL;
+        if (claim && bytes <= claim->given_bytes)
+                return LEASE_REASON_NONE;
+        if (is_fair(s, bytes) && is_in_order(s, bytes, claim))
+                return LEASE_REASON_NONE;
+        return LEASE_REASON_POOL_FULL;
+}
+
+void region_note_charge(struct stake *s, uint64_t bytes, struct claim *claim)
+{
+        uint64_t waited_nsec = now_of(s) - s->owed_since_nsec;
+
+        if (claim)
+                claim->given_bytes -= MIN(claim->given_bytes, bytes);
+        if (s->owed_since_nsec > 0 && s->charged_bytes <= s->reserve_bytes) {
+                s->taken_back_nsec = MAX(s->taken_back_nsec, waited_nsec);
+                s->owed_since_nsec = 0;
+        }
+}
+
+/* ---- reclaiming from stakes ------------------------------------------------------------------ */
+
+struct stake *region_furthest_over(struct pool *pool, bool coming, bool far)
+{
+        struct fairness *r = &pool->fairness;
+        size_t i = 0, found;
+
+        refresh(pool);
+        list_for_each (s, &pool->stakes, struct stake, pool_link) {
+                uint64_t held = stake_excess(s);
+
+                held -= MIN(held, coming ? s->recalled_bytes : 0);
+                if (s->is_skipped || (far && held < s->fair_bytes + set_of(s)))
+                        held = 0;
+                r->fair[i] = s->fair_bytes;
+                r->shares[i++] = (struct share_tenant){
+                        .held_bytes = held,
+                        .weight = s->tenant->attrs.weight,
+                        .priority = s->tenant->attrs.priority,
+                };
+        }
+        found = share_furthest_over(r->shares, r->fair, NULL, i);
+        list_for_each (s, &pool->stakes, struct stake, pool_link)
+                if (found-- == 0)
+                        return s;
+        return NULL;
+}
+
+uint64_t region_wanted(const struct pool *pool, bool far)
+{
+        uint64_t taken = pool->account.charged_bytes + pool->idle_reserve_bytes, wanted = 0;
+        uint64_t there = pool->account.limit_bytes - MIN(taken, pool->account.limit_bytes);
+
+        list_for_each (s, &pool->stakes, struct stake, pool_link) {
+                uint64_t below;
+
+                if (far && wants(s) && !stake_keeps_to_reserve(s) &&
+                        stake_excess(s) < region_fair(s))
+                        wanted += s->wanted_set_bytes;
+                if (!deserves_what_it_wants(s))
+                        continue;
+                below = region_fair(s) - stake_excess(s) + stake_idle(s);
+                below -= below % s->wanted_set_bytes;
+                wanted += MIN(s->wanted_bytes, below);
+        }
+        return wanted - MIN(wanted, there);
+}
+
+/* ---- check ---------------------------------------------------------------------------------- */
+
+static const char *check_stake(const struct stake *s)
+{
+        uint64_t charged = 0, recalled = 0;
+
+        if (s->account != &s->tenant->accounts[s->pool->tier])
+                return "a stake has the account of another tenant or tier";
+        if (s->pool->extent_bytes > 0 && s->reserve_bytes % s->pool->extent_bytes != 0)
+                return "a reservation isn't a multiple of the extent size";
+        list_for_each (ns, &s->tenant->namespaces, struct ns, link) {
+                const struct ns_tier *tier = &ns->tiers[s->pool->tier];
+
+                if ((tier->pool == s->pool) != (tier->stake == s))
+                        return "a namespace has the stake of another tenant or device";
+                if (tier->stake != s)
+                        continue;
+                charged += ns_charged_bytes(ns, s->pool->tier);
+                list_for_each (set, &tier->sets_bound, struct extent_set, link)
+                        if (set->recall.state != RECALL_NONE && !set->recall.quarantined)
+                                recalled += set->charge.bytes;
+        }
+        list_for_each (what, &s->pool->discards->going, struct discard, link)
+                if (what->charge.stake == s)
+                        charged += what->charge.bytes;
+        if (charged != s->charged_bytes)
+                return "a stake's charge isn't the sum of its sets";
+        if (recalled != s->recalled_bytes)
+                return "a stake's recalled bytes aren't the sum of its recalled sets";
+        return NULL;
+}
+
+const char *region_check(const struct pool *pool)
+{
+        uint64_t charged = 0, reserved = 0, idle = 0;
+        size_t n = 0;
+
+        list_for_each (s, &pool->stakes, struct stake, pool_link) {
+                const char *why = check_stake(s);
+
+                if (why)
+                        return why;
+                charged += s->charged_bytes;
+                reserved += s->reserve_bytes;
+                idle += stake_idle(s);
+                n++;
+        }
+        list_for_each (set, &pool->orphans, struct extent_set, link)
+                charged += set->charge.bytes;
+        list_for_each (what, &pool->discards->going, struct discard, link)
+                if (what->charge.pool == &pool->account && !what->charge.tenant)
+                        charged += what->charge.bytes;
+        if (charged != pool->account.charged_bytes)
+                return "the charges of its stakes aren't its own";
+        if (reserved != pool->reserved_bytes)
+                return "the stakes' reservations aren't what it has reserved";
+        if (idle != pool->idle_reserve_bytes)
+                return "the stakes' idle reserves aren't its own";
+        if (reserved > pool->account.limit_bytes)
+                return "more is reserved than its budget";
+        if (pool->account.charged_bytes + all_backed(pool) > pool->account.limit_bytes)
+                return "others have what is idle of a reservation";
+        if (n != pool->fairness.n_stakes)
+                return "it has another number of stakes than it counts";
+        return NULL;
+}

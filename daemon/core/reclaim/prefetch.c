@@ -1,0 +1,399 @@
+#include "daemon/core/reclaim/prefetch.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <stdlib.h>
+
+#include "base/macros.h"
+#include "daemon/core/cache/pages.h"
+#include "daemon/core/memory/sets.h"
+#include "daemon/core/memory/settle.h"
+#include "daemon/core/moves/transfer.h"
+#include "daemon/core/state/ns.h"
+#include "daemon/core/state/store.h"
+#include "daemon/core/state/tenant.h"
+#include "daemon/core/reclaim/room.h"
+#include "daemon/core/reclaim/prefetch-impl.h"
+#include "daemon/core/reclaim/sink.h"
+#include "daemon/core/reclaim/warm.h"
+
+bool prefetch_is_possible(const struct ns *ns)
+{
+        if (!ns_store(ns)->moving.mover)
+                return false;
+        for (unsigned i = TIER_DEVICE + 1; i < TIER_COUNT; i++)
+                if (ns->tiers[i].pool)
+                        return true;
+        return false;
+}
+
+struct prefetching *prefetch_get(struct ns *ns)
+{
+        struct prefetching *p = ns->prefetching;
+
+        if (p)
+                return p;
+        p = calloc(1, sizeof(*p));
+        if (!p)
+                return NULL;
+        for (unsigned i = 0; i < PREFETCH_KINDS; i++)
+                prefetch_init(&p->kinds[i], i);
+        map_init(&p->pages);
+        ns->prefetching = p;
+        return p;
+}
+
+const struct prefetch *prefetch_of(const struct ns *ns, enum prefetch_kind kind)
+{
+        return ns->prefetching ? &ns->prefetching->kinds[kind] : NULL;
+}
+
+/* ---- at stake -------------------------------------------------------------------------------- */
+
+struct stake_of_page {
+        enum prefetch_kind kind;
+        bool is_coming;
+        uint32_t begun_sec;
+};
+
+static uint64_t pack_stake(const struct stake_of_page *s)
+{
+        return (uint64_t)s->begun_sec << 8 | (uint64_t)s->is_coming << 7 | s->kind;
+}
+
+static struct stake_of_page unpack_stake(uint64_t value)
+{
+        return (struct stake_of_page){.kind = value & 0x7f,
+                .is_coming = value >> 7 & 1,
+                .begun_sec = (uint32_t)(value >> 8)};
+}
+
+/* The map has space for it. */
+static void put_stake(struct ns *ns, uint32_t page, const struct stake_of_page *s)
+{
+        int r = map_put(&ns->prefetching->pages, page, pack_stake(s));
+
+        assert(r == 0);
+        (void)r;
+        ns->prefetching->n_coming[s->kind] += s->is_coming;
+        ns_store(ns)->fetching.n_prefetching += s->is_coming;
+}
+
+/* Returns false if the page isn't at stake. */
+static bool take_stake(struct ns *ns, uint32_t page, struct stake_of_page *ret)
+{
+        struct prefetching *p = ns->prefetching;
+        const uint64_t *value = p ? map_find(&p->pages, page) : NULL;
+
+        *ret = unpack_stake(value ? *value : 0);
+        if (!value)
+                return false;
+        map_remove(&p->pages, page);
+        p->n_coming[ret->kind] -= ret->is_coming;
+        ns_store(ns)->fetching.n_prefetching -= ret->is_coming;
+        return true;
+}
+
+static bool is_on_device(const struct ns *ns, uint32_t page)
+{
+        return tier_of_page(&ns->geometry, page) == TIER_DEVICE;
+}
+
+void prefetch_note_used(struct ns *ns, uint32_t page)
+{
+        struct stake_of_page s;
+
+        if (take_stake(ns, page, &s))
+                prefetch_useful(&ns->prefetching->kinds[s.kind]);
+}
+
+void prefetch_note_moved(struct ns *ns, uint32_t page, uint32_t to)
+{
+        struct stake_of_page s;
+
+        if (!take_stake(ns, page, &s))
+                return;
+        if (is_on_device(ns, page) && !is_on_device(ns, to)) {
+                prefetch_wasted(&ns->prefetching->kinds[s.kind], ns_store(ns)->now_nsec);
+                return;
+        }
+        if (s.is_coming && is_on_device(ns, to)) {
+                s.is_coming = false;
+                if (s.kind == PREFETCH_WARM)
+                        warm_note_came(ns);
+        }
+        put_stake(ns, to, &s);
+}
+
+void prefetch_note_gone(struct ns *ns, uint32_t page, struct drop_reason reason)
+{
+        bool is_old = reason.cause == CAUSE_EXPIRED;
+        struct stake_of_page s;
+
+        if (!take_stake(ns, page, &s))
+                return;
+        if (!s.is_coming && (reason.why == EVICT_PRESSURE || is_old))
+                prefetch_wasted(&ns->prefetching->kinds[s.kind], ns_store(ns)->now_nsec);
+        else
+                prefetch_give_up(&ns->prefetching->kinds[s.kind]);
+}
+
+void prefetch_note_failed(struct ns *ns, uint32_t page)
+{
+        struct stake_of_page s;
+
+        if (take_stake(ns, page, &s))
+                prefetch_give_up(&ns->prefetching->kinds[s.kind]);
+}
+
+void prefetch_reset(struct ns *ns)
+{
+        struct prefetching *p = ns->prefetching;
+        struct map_slot slot;
+
+        if (!p)
+                return;
+        for (size_t iter = 0; map_next(&p->pages, &iter, &slot); iter = 0)
+                prefetch_note_failed(ns, (uint32_t)slot.key);
+        p->n_turns = p->n_expected = 0;
+}
+
+void prefetch_free(struct ns *ns)
+{
+        struct prefetching *p = ns->prefetching;
+
+        if (!p)
+                return;
+        prefetch_reset(ns);
+        warm_free(ns);
+        map_deinit(&p->pages);
+        free(p);
+        ns->prefetching = NULL;
+}
+
+/* Returns a guess that was wrong for too long, or PAGE_NONE. */
+static uint32_t find_old(const struct ns *ns, uint32_t now_sec)
+{
+        const struct prefetching *p = ns->prefetching;
+        struct map_slot slot;
+
+        for (size_t iter = 0; map_next(&p->pages, &iter, &slot);) {
+                struct stake_of_page s = unpack_stake(slot.value);
+
+                if (s.kind != PREFETCH_WARM && !s.is_coming &&
+                        now_sec - s.begun_sec >= PREFETCH_STAKE_SEC)
+                        return (uint32_t)slot.key;
+        }
+        return PAGE_NONE;
+}
+
+bool prefetch_end_old(struct ns *ns)
+{
+        struct prefetching *p = ns->prefetching;
+        struct stake_of_page s;
+        uint32_t page;
+
+        if (!p)
+                return false;
+        while ((page = find_old(ns, store_now_sec(ns_store(ns)))) != PAGE_NONE) {
+                (void)take_stake(ns, page, &s);
+                prefetch_wasted(&p->kinds[s.kind], ns_store(ns)->now_nsec);
+        }
+        return p->kinds[PREFETCH_STREAM].n_stake + p->kinds[PREFETCH_TURN].n_stake +
+                       p->kinds[PREFETCH_EXPECT].n_stake >
+               0;
+}
+
+/* ---- a place --------------------------------------------------------------------------------- */
+
+/* Returns the FREE pages that are left to leases. */
+static uint64_t kept_free(const struct ns *ns)
+{
+        return ns->waits.n_wanted + (room_leaves_another(ns) ? 0 : sink_n_kept(ns));
+}
+
+static bool has_spare(const struct ns *ns)
+{
+        return ns_n_room(ns) > kept_free(ns);
+}
+
+static enum sink_for sink_reason(enum prefetch_kind kind)
+{
+        if (kind == PREFETCH_EXPECT)
+                return SINK_FOR_EXPECTED;
+        return kind == PREFETCH_STREAM ? SINK_FOR_READER : SINK_FOR_GUESS;
+}
+
+/* Demotes pages of less worth than the text that ends at `end`, to make space for n pages of it.
+ * Returns -EAGAIN: some are being demoted; -ENOSPC. */
+static int make_room(struct ns *ns, enum prefetch_kind kind, uint32_t end, uint32_t n)
+{
+        uint64_t kept = kept_free(ns);
+        uint64_t coming = ns_n_room(ns) + transfer_count(ns, TRANSFER_DOWN);
+
+        while (coming < kept + n && sink_swaps(ns, end, sink_reason(kind)))
+                coming = ns_n_room(ns) + transfer_count(ns, TRANSFER_DOWN);
+        return coming > kept ? -EAGAIN : -ENOSPC;
+}
+
+/* Takes a FREE page of the device that no lease needs, MOVING. Returns 0; -EAGAIN: one will be
+ * FREE; -ENOSPC. */
+static int take_place(
+        struct ns *ns, enum prefetch_kind kind, uint32_t end, uint32_t n, uint32_t *ret_page)
+{
+        struct extent_set *set;
+
+        if (ns->waits.n_queued > 0 || ns_store(ns)->draining)
+                return -ENOSPC;
+        if (!has_spare(ns) && room_leaves_another(ns))
+                (void)set_bind(ns, NULL, &set, NULL);
+        if (!has_spare(ns) && ns->device.n_preparing > 0)
+                return -EAGAIN;
+        if (!has_spare(ns))
+                return make_room(ns, kind, end, n);
+        set = list_first(&ns->device.sets_room, struct extent_set, room_link);
+        *ret_page = set_take_page(set, &(struct page_use){.state = PAGE_MOVING});
+        return 0;
+}
+
+/* ---- a page ---------------------------------------------------------------------------------- */
+
+static bool may_begin(const struct ns *ns)
+{
+        const struct prefetching *p = ns->prefetching;
+        uint32_t n = 0;
+
+        for (unsigned i = 0; i < PREFETCH_KINDS; i++)
+                n += p->n_coming[i];
+        return n < PREFETCHES_MAX / 2 && ns_store(ns)->fetching.n_prefetching < PREFETCHES_MAX;
+}
+
+/* n: pages to promote of the text that ends at `end`, this one included. BRING_DONE: it is under
+ * way. */
+static enum bring begin_bringing(
+        struct ns *ns, enum prefetch_kind kind, uint32_t page, uint32_t end, uint32_t n)
+{
+        struct prefetching *p = ns->prefetching;
+        struct store *s = ns_store(ns);
+        struct stake_of_page stake = {kind, true, store_now_sec(s)};
+        uint32_t to;
+        int r;
+
+        if (transfer_find(ns, page))
+                return BRING_DONE;
+        if (ns_extra(ns, page)->n_windows > 0)
+                return BRING_STUCK;
+        if (!may_begin(ns))
+                return BRING_MORE;
+        if (prefetch_may(&p->kinds[kind], 1, s->now_nsec) == 0)
+                return BRING_LATER;
+        if (map_reserve(&p->pages, 1) < 0)
+                return BRING_STUCK;
+        r = take_place(ns, kind, end, n, &to);
+        if (r < 0)
+                return r == -EAGAIN ? BRING_MORE : BRING_FULL;
+        r = transfer_begin(ns, TRANSFER_UP, page, to, false);
+        if (r < 0) {
+                ns_free_page(ns, to);
+                return r == -EBUSY ? BRING_MORE : BRING_STUCK;
+        }
+        prefetch_begin(&p->kinds[kind], 1, s->now_nsec);
+        put_stake(ns, page, &stake);
+        return BRING_DONE;
+}
+
+/* Finds the first pages of the text behind `after` that are in lower tiers, in order. Returns their
+ * number. */
+static uint32_t find_lower(
+        const struct ns *ns, uint32_t page, uint32_t after, uint32_t ret[PREFETCHES_MAX])
+{
+        uint32_t last[PREFETCHES_MAX] = {0}, n = 0, n_kept;
+
+        for (uint32_t i = 0; page != PAGE_NONE && page != after && i < EVICT_WALK_PAGES; i++) {
+                if (!is_on_device(ns, page))
+                        last[n++ % PREFETCHES_MAX] = page;
+                else if (n > 0) /* pages before it are on the device, too */
+                        break;
+                page = tree_parent(&ns->tree, page);
+        }
+        n_kept = MIN(n, (uint32_t)PREFETCHES_MAX);
+        for (uint32_t i = 0; i < n_kept; i++)
+                ret[i] = last[(n - 1 - i) % PREFETCHES_MAX];
+        return n_kept;
+}
+
+enum bring prefetch_bring(struct ns *ns, enum prefetch_kind kind, uint32_t page, uint32_t after)
+{
+        uint32_t pages[PREFETCHES_MAX], n = find_lower(ns, page, after, pages);
+        enum bring b = BRING_DONE;
+
+        for (uint32_t i = 0; i < n && b == BRING_DONE; i++)
+                b = begin_bringing(ns, kind, pages[i], page, n - i);
+        return b == BRING_DONE && n == PREFETCHES_MAX ? BRING_MORE : b;
+}
+
+/* ---- turns ----------------------------------------------------------------------------------- */
+
+bool prefetch_work(struct store *s, uint64_t now_nsec)
+{
+        SETTLE_AT_END(s);
+        bool more = false;
+
+        store_set_now(s, now_nsec);
+        if (!s->moving.mover || s->draining)
+                return false;
+        list_for_each (t, &s->tenants, struct tenant, link)
+                list_for_each (ns, &t->namespaces, struct ns, link) {
+                        if (!ns->prefetching)
+                                continue;
+                        more |= prefetch_guess(ns);
+                        more |= warm_work(ns);
+                }
+        return more;
+}
+
+/* ---- the checker ----------------------------------------------------------------------------- */
+
+static const char *check_page(const struct ns *ns, uint32_t page, const struct stake_of_page *s)
+{
+        const struct page *p = ns_page(ns, page);
+        const struct transfer *t;
+
+        if (!p || p->state != PAGE_SEALED || ns_page_is_stale(ns, p))
+                return "a page is at stake that isn't cached";
+        if (s->kind >= PREFETCH_KINDS)
+                return "a page is at stake for no kind of guess";
+        if (s->is_coming == is_on_device(ns, page))
+                return "a page at stake is in another tier than it should be";
+        t = transfer_find(ns, page);
+        if (s->is_coming && (!t || t->kind != TRANSFER_UP))
+                return "a page at stake should be on its way, and isn't";
+        return NULL;
+}
+
+const char *prefetch_check(const struct ns *ns)
+{
+        const struct prefetching *p = ns->prefetching;
+        uint64_t n[PREFETCH_KINDS] = {0}, n_coming[PREFETCH_KINDS] = {0};
+        const char *why = NULL;
+        struct map_slot slot;
+
+        for (size_t iter = 0; p && !why && map_next(&p->pages, &iter, &slot);) {
+                struct stake_of_page s = unpack_stake(slot.value);
+
+                why = check_page(ns, (uint32_t)slot.key, &s);
+                if (why)
+                        return why;
+                n[s.kind]++;
+                n_coming[s.kind] += s.is_coming;
+        }
+        for (unsigned i = 0; p && i < PREFETCH_KINDS; i++) {
+                const struct prefetch *k = &p->kinds[i];
+
+                if (n[i] != k->n_stake || n_coming[i] != p->n_coming[i])
+                        return "pages at stake are counted wrong";
+                if (k->n_begun != k->n_useful + k->n_wasted + k->n_given_up + k->n_stake)
+                        return "pages brought up ahead are lost from the account";
+        }
+        return NULL;
+}

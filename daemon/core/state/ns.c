@@ -1,0 +1,113 @@
+#include "daemon/core/state/ns.h"
+
+#include <stdatomic.h>
+#include <string.h>
+
+#include "daemon/core/state/store.h"
+
+struct ns *ns_find(struct tenant *t, const char *name)
+{
+        list_for_each (ns, &t->namespaces, struct ns, link)
+                if (strcmp(ns->name, name) == 0)
+                        return ns;
+        return NULL;
+}
+
+/* Returns the first namespace of the tenants after this link. */
+static struct ns *first_after(struct store *s, struct list_link *tenant)
+{
+        for (tenant = tenant->next; tenant != &s->tenants; tenant = tenant->next) {
+                struct tenant *t = list_entry(tenant, struct tenant, link);
+
+                if (!list_is_empty(&t->namespaces))
+                        return list_first(&t->namespaces, struct ns, link);
+        }
+        return NULL;
+}
+
+void ns_walk_begin(struct ns_walk *w, struct store *s)
+{
+        *w = (struct ns_walk){.ns = first_after(s, &s->tenants)};
+        list_append(&s->ns_walks, &w->link);
+}
+
+void ns_walk_next(struct ns_walk *w)
+{
+        struct tenant *t = w->ns->tenant;
+
+        if (w->ns->link.next != &t->namespaces)
+                w->ns = list_entry(w->ns->link.next, struct ns, link);
+        else
+                w->ns = first_after(t->store, &t->link);
+}
+
+void ns_walk_end(struct ns_walk *w)
+{
+        list_remove(&w->link);
+}
+
+void ns_leave_walks(struct ns *ns)
+{
+        list_for_each (w, &ns_store(ns)->ns_walks, struct ns_walk, link) {
+                if (w->ns != ns)
+                        continue;
+                ns_walk_next(w);
+                w->n_freed++;
+        }
+}
+
+struct extent_set *ns_next_set(const struct ns *ns, const struct extent_set *set)
+{
+        unsigned kind = set ? set_kind(set) : 0;
+        const struct list_link *next = set ? set->link.next : ns->device.sets_bound.next;
+
+        while (next == &ns->tiers[kind].sets_bound) {
+                if (++kind == TIER_COUNT)
+                        return NULL;
+                next = ns->tiers[kind].sets_bound.next;
+        }
+        return container_of(next, struct extent_set, link);
+}
+
+const struct page_extra *ns_extra(const struct ns *ns, uint32_t page)
+{
+        static const struct page_extra none;
+
+        return ns->records.notes[page].has_extra ? &ns->records.extras[page] : &none;
+}
+
+struct page_extra *ns_make_extra(struct ns *ns, uint32_t page)
+{
+        struct page_note *note = ns_note(ns, page);
+        struct page_extra *extra = &ns->records.extras[page];
+
+        if (!note->has_extra) {
+                *extra = (struct page_extra){0};
+                atomic_signal_fence(memory_order_seq_cst); /* before it counts */
+                note->has_extra = 1;
+        }
+        return extra;
+}
+
+void ns_note_use(struct ns *ns, uint32_t page)
+{
+        ns_note(ns, page)->used_sec = store_now_sec(ns_store(ns));
+}
+
+/* 32 bits of the epoch suffice: the sweep reaches a page before 2^32 invalidations. */
+bool ns_page_is_stale(const struct ns *ns, const struct page *p)
+{
+        return p->state == PAGE_SEALED && p->epoch != (uint32_t)ns->epoch;
+}
+
+uint64_t ns_count_findable(const struct ns *ns)
+{
+        return ns_n_pages(ns, PAGE_SEALED) - ns->catalog.n_stale;
+}
+
+bool ns_page_is_kept(const struct ns *ns, uint32_t page)
+{
+        const struct page *p = ns_page(ns, page);
+
+        return p->state == PAGE_DETACHED && page_pins(p) == 0 && ns_extra(ns, page)->n_windows > 0;
+}

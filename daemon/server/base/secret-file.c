@@ -1,0 +1,99 @@
+#include "daemon/server/base/secret-file.h"
+
+#include <assert.h>
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/fd.h"
+
+/* Others have no access, the group only reads: Kubernetes gives a secret with an fsGroup mode
+ * 0440. */
+#define FORBIDDEN_MODE (S_IRWXO | S_IWGRP | S_IXGRP)
+
+static int check_file(const char *key, const char *path, int fd, struct detail *d)
+{
+        struct stat st;
+
+        if (fstat(fd, &st) < 0)
+                return detail_set(d, -errno, "%s = %s: %s", key, path, strerror(errno));
+        if (!S_ISREG(st.st_mode))
+                return detail_set(d, S_ISDIR(st.st_mode) ? -EISDIR : -EBADFD,
+                        "%s = %s is no regular file: name one", key, path);
+        if (st.st_uid != 0 && st.st_uid != geteuid())
+                return detail_set(d, -EACCES,
+                        "%s = %s belongs to uid %u, neither to root nor to uid %u, which kvleased "
+                        "runs as: chown it, and write a new secret",
+                        key, path, (unsigned)st.st_uid, (unsigned)geteuid());
+        if (st.st_mode & FORBIDDEN_MODE)
+                return detail_set(d, -EACCES,
+                        "%s = %s has mode %04o, so that others can read or change it: chmod 600, "
+                        "and write a new secret",
+                        key, path, (unsigned)(st.st_mode & 07777));
+        return 0;
+}
+
+/* Up to `size` bytes. Their number, or -errno. */
+static ssize_t read_up_to(int fd, char *bytes, size_t size)
+{
+        size_t n = 0;
+
+        while (n < size) {
+                ssize_t got = read(fd, bytes + n, size - n);
+
+                if (got < 0 && errno != EINTR)
+                        return -errno;
+                if (got == 0)
+                        break;
+                n += got > 0 ? (size_t)got : 0;
+        }
+        return (ssize_t)n;
+}
+
+static int read_bytes(const char *key, const char *path, int fd, size_t min, size_t max,
+        struct secret *s, struct detail *d)
+{
+        char text[SECRET_BYTES_MAX + 2]; /* a newline, and one byte too many */
+        ssize_t n = read_up_to(fd, text, max + 2);
+        int r = 0;
+
+        if (n > 0 && text[n - 1] == '\n')
+                n--;
+        if (n < 0)
+                r = detail_set(d, (int)n, "%s = %s: %s", key, path, strerror((int)-n));
+        else if ((size_t)n < min)
+                r = detail_set(d, -EINVAL, "%s = %s has %zd bytes, at least %zu are needed%s", key,
+                        path, n, min, min > 1 ? ": openssl rand -base64 32 makes some" : "");
+        else if ((size_t)n > max)
+                r = detail_set(d, -EINVAL, "%s = %s has more than %zu bytes: make it shorter", key,
+                        path, max);
+        else
+                memcpy(s->bytes, text, (size_t)n);
+        s->len = r == 0 ? (size_t)n : 0;
+        explicit_bzero(text, sizeof(text));
+        return r;
+}
+
+int secret_read(const char *key, const char *path, size_t min, size_t max, struct secret *ret,
+        struct detail *d)
+{
+        _cleanup_fd_ int fd = -1;
+        int r;
+
+        assert(max <= SECRET_BYTES_MAX);
+        memset(ret, 0, sizeof(*ret));
+        /* Doesn't wait, not even for a FIFO or a terminal. */
+        fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOCTTY);
+        if (fd < 0)
+                return detail_set(
+                        d, -errno, "%s = %s can't be read: %s", key, path, strerror(errno));
+        r = check_file(key, path, fd, d);
+        return r < 0 ? r : read_bytes(key, path, fd, min, max, ret, d);
+}
+
+void secret_wipe(struct secret *s)
+{
+        explicit_bzero(s, sizeof(*s));
+}

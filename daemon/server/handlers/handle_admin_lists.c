@@ -1,0 +1,498 @@
+/* ADMIN_DEVICES, ADMIN_TENANTS, ADMIN_NAMESPACES, ADMIN_CLIENTS: list-page.h. */
+#include <errno.h>
+
+#include "base/clock.h"
+#include "base/hash.h"
+#include "base/parse.h"
+#include "daemon/core/cache/nsset.h"
+#include "daemon/core/cache/pages.h"
+#include "daemon/core/clients/magazine.h"
+#include "daemon/core/clients/member.h"
+#include "daemon/core/life/placing.h"
+#include "daemon/core/state/group.h"
+#include "daemon/core/state/ns.h"
+#include "daemon/core/state/store.h"
+#include "daemon/core/state/tenant.h"
+#include "daemon/core/memory/region.h"
+#include "daemon/core/sessions/session.h"
+#include "daemon/server/handlers/admin-handlers.h"
+#include "daemon/server/handlers/list-page.h"
+#include "daemon/server/handlers/tier-figures.h"
+#include "daemon/server/peers/server.h"
+#include "daemon/server/peers/tenancy.h"
+#include "daemon/server/peers/tier-name.h"
+#include "daemon/server/peers/peer.h"
+#include "daemon/server/services/queues.h"
+#include "daemon/server/config/tenant-check.h"
+#include "daemon/server/peers/descriptors.h"
+#include "daemon/server/peers/listener.h"
+#include "daemon/server/services/tenant-room.h"
+#include "daemon/server/peers/parked.h"
+#include "policy/expect.h"
+#include "proto/arena.h"
+#include "proto/kvlease.pb-c.h"
+
+static const char *transport_name(enum device_transport transport)
+{
+        switch (transport) {
+        case TRANSPORT_MEMFD:
+                return "memfd";
+        case TRANSPORT_VMM:
+                return "vmm";
+        case TRANSPORT_CUDAIPC:
+                return "cudaipc";
+        }
+        return "unknown";
+}
+
+static ProtobufCMessage *make_device(struct request *rq, void *object)
+{
+        struct pool *pool = object;
+        const struct device_props *props = pool->props;
+        Kvlease__V1__AdminDevice *row = arena_alloc(&rq->server->scratch.arena, sizeof(*row));
+        Kvlease__V1__AdminPrefetch *ahead[PREFETCH_KINDS] = {NULL};
+        const struct tenant *owner;
+
+        if (!row || prefetch_figures_of_pool(
+                            &rq->server->scratch.arena, &rq->server->store, pool, ahead) < 0)
+                return NULL;
+        kvlease__v1__admin_device__init(row);
+        row->prefetch_stream = ahead[PREFETCH_STREAM];
+        row->prefetch_turn = ahead[PREFETCH_TURN];
+        row->prefetch_expect = ahead[PREFETCH_EXPECT];
+        row->prefetch_warm = ahead[PREFETCH_WARM];
+        if (tier_figures_of_disk(&rq->server->scratch.arena, pool, &row->disk) < 0)
+                return NULL;
+        row->name = (char *)props->name;
+        row->backend = (char *)props->backend;
+        row->members = (char *)props->members;
+        row->tier = (char *)tier_name(pool->tier);
+        row->of_device = (char *)pool_device_name(pool);
+        row->budget_bytes = pool->account.limit_bytes;
+        row->charged_bytes = pool->account.charged_bytes;
+        row->extent_bytes = pool->extent_bytes;
+        row->n_sets = pool->n_sets;
+        row->total_bytes = props->total_bytes;
+        if (pool->tier != TIER_DISK)
+                row->transport = (char *)transport_name(props->transport);
+        row->state = row->disk ? row->disk->state : (char *)queues_state(pool);
+        row->why = row->disk ? row->disk->why : pool->why;
+        row->n_preparing = pool->n_preparing;
+        row->registered_bytes = pool->registered_bytes;
+        row->reserved_bytes = pool->reserved_bytes;
+        row->missing_bytes = region_missing(pool);
+        owner = placing_owner(pool);
+        if (owner)
+                row->exclusive = (char *)owner->name;
+        if (props->total_bytes > 0)
+                row->memory_ratio = (uint32_t)(0.5 + (double)row->budget_bytes * 100 /
+                                                             (double)props->total_bytes);
+        return &row->base;
+}
+
+int handle_ADMIN_DEVICES(struct request *rq)
+{
+        const Kvlease__V1__AdminListRequest *m = rq->message;
+        Kvlease__V1__AdminDevicesReply *reply = rq->reply;
+        struct rows rows = {0};
+        struct list_page page = {0};
+        uint64_t id = 0;
+        int r = 0;
+
+        store_for_each_pool (pool, &rq->server->store)
+                if (++id > m->after && r == 0)
+                        r = rows_add(&rows, id, pool);
+        r = rows_fill_page(rq, r, &rows, make_device, &page);
+        reply->devices = (Kvlease__V1__AdminDevice **)page.messages;
+        reply->n_devices = page.n;
+        reply->next = page.next;
+        return r;
+}
+
+static void count_tenant_pages(const struct tenant *t, Kvlease__V1__AdminTenant *row)
+{
+        list_for_each (ns, &t->namespaces, struct ns, link) {
+                row->n_namespaces++;
+                row->pages_granted += ns->device.n_pages[PAGE_GRANTED] - ns->clients.n_ready;
+                row->pages_sealed += ns->device.n_pages[PAGE_SEALED];
+                row->pages_detached += ns->device.n_pages[PAGE_DETACHED];
+                row->pages_promoted += ns->device.n_arrived;
+        }
+}
+
+static uint32_t count_waiting(const struct tenant *t)
+{
+        uint32_t n = 0;
+
+        list_for_each (a, &t->store->waits.leases, struct attach, wait.link)
+                n += a->ns->tenant == t;
+        return n;
+}
+
+/* Options as they are written. */
+static void show_options(const struct tenant_config *c, Kvlease__V1__AdminTenant *row)
+{
+        row->weight = c->weight;
+        row->priority = c->priority;
+        row->max_clients = c->max_clients;
+        row->max_pins = c->max_pins;
+        row->uids = (char *)c->access.uids.text;
+        row->gids = (char *)c->access.gids.text;
+        row->group = (char *)c->access.group;
+        row->class_ = (char *)config_class_names[c->class];
+        row->reserve_configured_bytes = c->reservation.bytes;
+        row->reserve_min_bytes = tenant_reserve_min(c);
+        row->reserve_max_bytes = tenant_reserve_max(c);
+        row->sizer = (char *)config_sizer_names[c->reservation.sizer];
+        row->schedule = (char *)c->reservation.schedule;
+        row->when_full = (char *)config_when_full_names[c->when_full];
+        row->max_wait_msec = c->max_wait_nsec / NSEC_PER_MSEC;
+        row->burst = (char *)config_burst_names[c->burst];
+        row->lend_idle_reserve = c->reservation.lends_idle;
+        row->placement = (char *)c->placement;
+        row->exclusive = c->exclusive;
+        row->share_group = c->access.share_group;
+        row->publish_uids = (char *)c->access.publish_uids.text;
+        row->publish_gids = (char *)c->access.publish_gids.text;
+        row->expire_sec = c->expire_nsec / NSEC_PER_SEC;
+        row->expire_unused_sec = c->expire_unused_nsec / NSEC_PER_SEC;
+        row->session_expire_sec = c->session_expire_nsec / NSEC_PER_SEC;
+        row->max_connects = c->max_connects;
+        row->max_requests = c->max_requests;
+        row->miss_cost = (char *)config_miss_cost_names[c->eviction.miss_cost];
+        row->attention_crossover = c->eviction.attention_crossover;
+}
+
+static void show_load(const struct tenancy *t, Kvlease__V1__AdminTenant *row)
+{
+        const struct turns *u = &t->turns;
+        uint64_t pauses_nsec = u->pauses_nsec;
+
+        if (u->paused)
+                pauses_nsec += clock_now_nsec() - u->paused_nsec;
+        row->requests = u->n_requests;
+        row->paused = u->paused;
+        row->pauses = u->n_pauses;
+        row->pauses_msec = pauses_nsec / NSEC_PER_MSEC;
+        row->connects_refused = u->n_refused;
+        row->pending_bytes = t->pending_bytes;
+}
+
+static void show_descriptors(const struct tenancy *t, Kvlease__V1__AdminTenant *row)
+{
+        struct descriptors_part open = descriptors_of(t, DESCRIPTORS_OPEN), kept;
+
+        row->open_files = open.used;
+        row->open_files_sure = open.sure;
+        row->open_files_limit = open.limit;
+        if (!keeping_is_on(&t->server->keeping))
+                return;
+        kept = descriptors_of(t, DESCRIPTORS_KEPT);
+        row->kept_fds = kept.used;
+        row->kept_fds_sure = kept.sure;
+        row->kept_fds_limit = kept.limit;
+}
+
+static void show_regions(const struct tenant *t, Kvlease__V1__AdminTenant *row)
+{
+        list_for_each (s, &t->stakes, struct stake, tenant_link) {
+                if (s->pool->tier != TIER_DEVICE)
+                        continue;
+                row->reserve_bytes += s->reserve_bytes;
+                row->excess_bytes += stake_excess(s);
+                row->fair_bytes += MIN(region_fair(s), region_dynamic_bytes(s->pool));
+        }
+}
+
+static void show_counters(struct tenant *t, Kvlease__V1__AdminTenant *row)
+{
+        struct tenant_counters *c = &t->counters;
+
+        row->evictions = c->evictions;
+        row->refusals = c->refusals;
+        row->refused_by = c->by_reason;
+        row->n_refused_by = ARRAY_SIZE(c->by_reason);
+        row->waiting = count_waiting(t);
+        row->waits = c->waits;
+        row->waited_msec = c->waited_nsec / NSEC_PER_MSEC;
+        row->max_waited_msec = c->max_wait_nsec / NSEC_PER_MSEC;
+        row->degraded = c->degraded;
+        row->verify_failures = c->mismatches;
+}
+
+/* 0 or -ENOMEM. */
+static int show_room(struct arena *arena, const struct tenancy *t, Kvlease__V1__AdminTenant *row)
+{
+        struct detail d;
+
+        if (tenant_room_check(t, &d) == 0)
+                return 0;
+        row->no_room = arena_strdup(arena, d.text);
+        return row->no_room ? 0 : -ENOMEM;
+}
+
+static ProtobufCMessage *make_tenant(struct request *rq, void *object)
+{
+        struct arena *arena = &rq->server->scratch.arena;
+        struct tenancy *t = object;
+        Kvlease__V1__AdminTenant *row = arena_alloc(arena, sizeof(*row));
+        char *path = row ? arena_alloc(arena, LISTENER_PATH_MAX) : NULL;
+
+        if (!path)
+                return NULL;
+        kvlease__v1__admin_tenant__init(row);
+        if (tier_figures_of_tenant(arena, t->tenant, TIER_HOST, &row->host) < 0 ||
+                tier_figures_of_tenant(arena, t->tenant, TIER_DISK, &row->disk) < 0)
+                return NULL;
+        row->name = t->config.name;
+        row->limit_bytes = t->tenant->account.limit_bytes;
+        row->charged_bytes = t->tenant->account.charged_bytes;
+        row->n_clients = t->tenant->n_members;
+        row->socket_path = listener_tenant_path(rq->server, t->config.name, path);
+        row->source = (char *)(t->from_config ? "config" : "admin");
+        row->recalled_sets = t->tenant->n_recalled;
+        row->held_sets = t->tenant->held.n_sets;
+        row->held_bytes = t->tenant->held.bytes;
+        show_options(&t->config, row);
+        show_load(t, row);
+        row->evict =
+                (char *)(t->tenant->attrs.evict ? t->tenant->attrs.evict : rq->server->store.evict)
+                        ->name;
+        show_regions(t->tenant, row);
+        show_descriptors(t, row);
+        show_counters(t->tenant, row);
+        count_tenant_pages(t->tenant, row);
+        return show_room(arena, t, row) < 0 ? NULL : &row->base;
+}
+
+int handle_ADMIN_TENANTS(struct request *rq)
+{
+        const Kvlease__V1__AdminListRequest *m = rq->message;
+        Kvlease__V1__AdminTenantsReply *reply = rq->reply;
+        struct rows rows = {0};
+        struct list_page page = {0};
+        int r = list_check_tenant(rq, m);
+
+        list_for_each (t, &rq->server->tenancies.list, struct tenancy, link)
+                if (r == 0 && t->id > m->after && list_wants(m, t->config.name))
+                        r = rows_add(&rows, t->id, t);
+        r = rows_fill_page(rq, r, &rows, make_tenant, &page);
+        reply->tenants = (Kvlease__V1__AdminTenant **)page.messages;
+        reply->n_tenants = page.n;
+        reply->next = page.next;
+        return r;
+}
+
+/* Borrows from the namespace. NULL: no room. */
+static Kvlease__V1__NsLayout *make_layout(struct arena *arena, struct ns_layout *l)
+{
+        Kvlease__V1__NsLayout *m = arena_alloc(arena, sizeof(*m));
+
+        if (!m)
+                return NULL;
+        kvlease__v1__ns_layout__init(m);
+        m->model = l->model;
+        m->version = l->version;
+        m->dtype = l->dtype;
+        m->n_layers = l->n_layers;
+        m->n_kv_heads = l->n_kv_heads;
+        m->head_size = l->head_size;
+        m->page_tokens = l->page_tokens;
+        m->n_planes = l->n_planes;
+        m->plane_page_bytes = l->plane_page_bytes;
+        m->tp_rank = l->tp_rank;
+        m->tp_size = l->tp_size;
+        m->layer_group = l->layer_group;
+        m->salt.data = l->salt;
+        m->salt.len = l->salt_len;
+        m->format.data = l->format;
+        m->format.len = l->format_len;
+        return m;
+}
+
+static uint32_t count_attachments(const struct ns *ns)
+{
+        uint32_t n = 0;
+
+        list_for_each (a, &ns->clients.attachments, struct attach, ns_link)
+                n++;
+        return n;
+}
+
+static ProtobufCMessage *make_ns(struct request *rq, void *object)
+{
+        struct arena *arena = &rq->server->scratch.arena;
+        struct ns *ns = object;
+        Kvlease__V1__AdminNamespace *row = arena_alloc(arena, sizeof(*row));
+        Kvlease__V1__NsLayout *layout = row ? make_layout(arena, &ns->layout) : NULL;
+
+        Kvlease__V1__AdminPrefetch *ahead[PREFETCH_KINDS] = {NULL};
+        struct evict_usage usage;
+
+        if (!layout || prefetch_figures_of_ns(arena, ns, ahead) < 0)
+                return NULL;
+        kvlease__v1__admin_namespace__init(row);
+        row->prefetch_stream = ahead[PREFETCH_STREAM];
+        row->prefetch_turn = ahead[PREFETCH_TURN];
+        row->prefetch_expect = ahead[PREFETCH_EXPECT];
+        row->prefetch_warm = ahead[PREFETCH_WARM];
+        if (tier_figures_of_ns(arena, ns, TIER_HOST, &row->host) < 0 ||
+                tier_figures_of_ns(arena, ns, TIER_DISK, &row->disk) < 0)
+                return NULL;
+        row->tenant = ns->tenant->name;
+        row->name = ns->name;
+        row->layout = layout;
+        row->device = (char *)ns->device.pool->props->name;
+        row->epoch = ns->epoch;
+        row->charged_bytes = ns_charged_bytes(ns, TIER_DEVICE);
+        row->n_sets = ns->device.n_sets;
+        row->pages_free = ns->device.n_pages[PAGE_FREE] + ns->device.n_pages[PAGE_MOVING];
+        row->pages_granted = ns->device.n_pages[PAGE_GRANTED] - ns->clients.n_ready;
+        row->pages_ready = ns->clients.n_ready;
+        row->pages_sealed = ns->device.n_pages[PAGE_SEALED];
+        row->pages_pinned = ns_find_pinned(ns, NULL, NULL);
+        row->pages_detached = ns->device.n_pages[PAGE_DETACHED];
+        row->n_clients = count_attachments(ns);
+        row->capacity_pages = ns->geometry.capacity_pages;
+        row->set_pages = ns->geometry.set_pages;
+        row->stride_bytes = geometry_stride(&ns->geometry);
+        row->hits = ns->counters.hits;
+        row->keys = ns->counters.keys;
+        row->set = (char *)(ns->catalog.set ? ns->catalog.set->name : "");
+        row->set_size = ns->catalog.set ? ns->catalog.set->size : 0;
+        row->evict = (char *)ns->evict->name;
+        evict_usage(ns->evict, ns->policy, &usage);
+        row->policy_bytes = usage.page_bytes + usage.ghost_bytes + usage.table_bytes;
+        row->attention_crossover = usage.crossover_tokens;
+        row->policy_ghosts = usage.ghosts;
+        row->policy_ghost_bytes = usage.ghost_bytes;
+        row->policy_ghost_limit_bytes = usage.ghost_limit_bytes;
+        row->evictions = ns->counters.evictions;
+        row->pages_expired = ns->counters.expired;
+        row->pages_promoted = ns->device.n_arrived;
+        row->n_sessions = sessions_count(ns);
+        row->pages_expected = expect_count_pages(ns->expect);
+        return &row->base;
+}
+
+int handle_ADMIN_NAMESPACES(struct request *rq)
+{
+        const Kvlease__V1__AdminListRequest *m = rq->message;
+        Kvlease__V1__AdminNamespacesReply *reply = rq->reply;
+        struct rows rows = {0};
+        struct list_page page = {0};
+        int r = list_check_tenant(rq, m);
+
+        list_for_each (t, &rq->server->store.tenants, struct tenant, link)
+                list_for_each (ns, &t->namespaces, struct ns, link)
+                        if (r == 0 && ns->id > m->after && list_wants(m, t->name))
+                                r = rows_add(&rows, ns->id, ns);
+        r = rows_fill_page(rq, r, &rows, make_ns, &page);
+        reply->namespaces = (Kvlease__V1__AdminNamespace **)page.messages;
+        reply->n_namespaces = page.n;
+        reply->next = page.next;
+        return r;
+}
+
+/* A hash that distinguishes groups; the token itself is a capability. Seeded anew at each start. */
+static char *group_label(struct request *rq, const struct group *g)
+{
+        struct hash_seed seed = {rq->server->store.boot_epoch, 0};
+        uint64_t hash = hash_bytes(seed, g->token, GROUP_TOKEN_BYTES);
+        char *text = arena_alloc(&rq->server->scratch.arena, 9);
+
+        return text ? format_hex(&hash, 4, text) : NULL;
+}
+
+/* Granted pages of the group, without unclaimed ones in its members' magazines. */
+static uint64_t granted_pages(const struct group *g)
+{
+        uint64_t n = 0;
+
+        list_for_each (grants, &g->grants, struct grants, link)
+                n += grants->n_pages;
+        list_for_each (m, &g->members, struct member, link)
+                list_for_each (a, &m->attachments, struct attach, member_link)
+                        if (a->magazine)
+                                n -= a->magazine->n_pages;
+        return n;
+}
+
+/* Counts mapped sets that are being recalled. */
+static uint32_t count_recalled(const struct member *m)
+{
+        uint32_t n = 0;
+
+        list_for_each (a, &m->attachments, struct attach, member_link) {
+                size_t iter = 0;
+                struct map_slot slot;
+
+                while (map_next(&a->mapped, &iter, &slot))
+                        n += a->ns->sets.at[slot.key]->recall.state != RECALL_NONE;
+        }
+        return n;
+}
+
+static void show_peer(struct peer *p, Kvlease__V1__AdminClient *row)
+{
+        uint64_t now = clock_now_nsec();
+
+        row->state = (char *)peer_state_name(p);
+        row->state_sec = (now - p->times.state_nsec) / NSEC_PER_SEC;
+        row->heard_sec = (now - p->times.heard_nsec) / NSEC_PER_SEC;
+        row->connected_sec = (now - p->times.connected_nsec) / NSEC_PER_SEC;
+        row->requests = p->counts.n_requests;
+        row->violations = p->counts.n_violations;
+        row->late = p->recall.late || p->recall.condemned;
+        row->killed = p->recall.condemned;
+        row->pending_bytes = p->counts.pending_bytes;
+        row->waiting = p->waits[PENDING_LEASE].n + p->waits[PENDING_KEY].n +
+                       p->waits[PENDING_FETCH].n + p->waits[PENDING_IMPORT].n;
+}
+
+static ProtobufCMessage *make_client(struct request *rq, void *object)
+{
+        struct peer *p = object;
+        Kvlease__V1__AdminClient *row = arena_alloc(&rq->server->scratch.arena, sizeof(*row));
+        char *group = row ? group_label(rq, p->member->group) : NULL;
+
+        if (!group)
+                return NULL;
+        kvlease__v1__admin_client__init(row);
+        row->client_id = p->member->id;
+        row->tenant = p->tenancy->config.name;
+        row->name = p->identity.name;
+        row->pid = (uint32_t)p->identity.pid;
+        row->uid = p->identity.uid;
+        show_peer(p, row);
+        row->metadata_only = p->member->metadata_only;
+        row->safepoints = p->member->safepoints;
+        row->group = group;
+        row->pages_granted = granted_pages(p->member->group);
+        row->pins = member_count_pins(p->member);
+        row->mapped_sets = p->member->n_mapped_sets;
+        row->quarantined_sets = p->member->n_quarantined_sets;
+        row->recalled_sets = count_recalled(p->member);
+        list_for_each (a, &p->member->attachments, struct attach, member_link)
+                row->namespaces++;
+        return &row->base;
+}
+
+int handle_ADMIN_CLIENTS(struct request *rq)
+{
+        const Kvlease__V1__AdminListRequest *m = rq->message;
+        Kvlease__V1__AdminClientsReply *reply = rq->reply;
+        struct rows rows = {0};
+        struct list_page page = {0};
+        int r = list_check_tenant(rq, m);
+
+        list_for_each (p, &rq->server->peers.list, struct peer, links.all)
+                if (r == 0 && p->member && p->member->id > m->after &&
+                        list_wants(m, p->tenancy->config.name))
+                        r = rows_add(&rows, p->member->id, p);
+        r = rows_fill_page(rq, r, &rows, make_client, &page);
+        reply->clients = (Kvlease__V1__AdminClient **)page.messages;
+        reply->n_clients = page.n;
+        reply->next = page.next;
+        return r;
+}

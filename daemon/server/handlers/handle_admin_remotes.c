@@ -1,0 +1,147 @@
+/* ADMIN_REMOTES. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/macros.h"
+#include "daemon/remote/store/remote.h"
+#include "daemon/server/handlers/admin-handlers.h"
+#include "daemon/server/handlers/list-page.h"
+#include "daemon/server/peers/server.h"
+#include "daemon/server/peers/tenancy.h"
+#include "daemon/server/services/remotes.h"
+#include "proto/arena.h"
+#include "proto/kvlease.pb-c.h"
+
+/* A remote, and one of its nodes. */
+struct remote_row {
+        const char *name;           /* borrowed of the configuration */
+        struct remote_store *store; /* borrowed; NULL: it isn't open */
+        uint64_t now_nsec;
+        bool has_node;
+        struct remote_node_stats node;
+};
+
+/* Rows of a remote: its nodes, or one row if it has none. */
+#define ROWS_MAX (REMOTE_NODES_MAX + 1)
+
+static void fill_remote(Kvlease__V1__AdminRemoteNode *m, struct remote_store *store)
+{
+        struct remote_summary summary;
+        struct remote_stats stats;
+
+        remote_summary(store, &summary);
+        remote_stats(store, &stats);
+        m->state = (char *)remote_state_name(summary.state);
+        m->is_cluster = stats.is_cluster;
+        m->slots_served = stats.n_served;
+        if (stats.refresh_error < 0)
+                m->slots_error = (char *)remote_error_text(stats.refresh_error);
+        m->reads = stats.n_hits;
+        m->reads_failed = stats.n_misses;
+        m->writes = stats.n_written;
+        m->writes_refused = stats.n_refused;
+}
+
+static void fill_node(
+        Kvlease__V1__AdminRemoteNode *m, const struct remote_node_stats *n, uint64_t now_nsec)
+{
+        m->slots = n->n_slots;
+        m->connections = n->n_connections;
+        m->breaker = (char *)breaker_state_name(n->breaker);
+        if (n->breaker == BREAKER_OPEN)
+                m->open_left_msec = minus_u64(n->open_until_nsec, now_nsec) / NSEC_PER_MSEC;
+        m->rtt_usec = n->rtt_nsec / NSEC_PER_USEC;
+        m->bytes_read = n->bytes_in;
+        m->bytes_written = n->bytes_out;
+        m->answers = n->n_ops;
+        m->errors = n->n_errors;
+        m->timeouts = n->n_timeouts;
+        m->losses = n->n_losses;
+        m->trips = n->n_trips;
+        if (n->last_error < 0)
+                m->last_error = (char *)remote_error_text(n->last_error);
+}
+
+static ProtobufCMessage *make_row(struct request *rq, void *object)
+{
+        struct arena *arena = &rq->server->scratch.arena;
+        Kvlease__V1__AdminRemoteNode *m = arena_alloc(arena, sizeof(*m));
+        char *address = arena_alloc(arena, REMOTE_NAME_BYTES);
+        const struct remote_row *row = object;
+
+        if (!m || !address)
+                return NULL;
+        kvlease__v1__admin_remote_node__init(m);
+        m->remote = (char *)row->name;
+        m->state = (char *)"not-open";
+        if (row->store)
+                fill_remote(m, row->store);
+        if (row->has_node) {
+                memcpy(address, row->node.name, REMOTE_NAME_BYTES);
+                m->address = address;
+                fill_node(m, &row->node, row->now_nsec);
+        }
+        return &m->base;
+}
+
+/* True if this is the remote of the wanted tenant. */
+static bool wants_remote(const struct server *s, const char *tenant, const char *remote)
+{
+        if (!*tenant)
+                return true;
+        list_for_each (t, &s->tenancies.list, struct tenancy, link)
+                if (strcmp(t->config.name, tenant) == 0)
+                        return strcmp(t->config.remote.name, remote) == 0;
+        return false;
+}
+
+/* Adds rows of remote number `at` to `list`, which has room. A node's place in the store is part of
+ * its row's id. By the next page another node may have the place, and is listed there. */
+static int add_remote(struct request *rq, size_t at, struct remote_row *list, struct rows *rows)
+{
+        const Kvlease__V1__AdminListRequest *m = rq->message;
+        const struct remote_row row = {.name = rq->server->config.remotes[at].name,
+                .store = remotes_find(rq->server, rq->server->config.remotes[at].name),
+                .now_nsec = clock_now_nsec()};
+        const uint64_t id = at * ROWS_MAX + 1;
+        unsigned iter = 0, n = 0;
+        int r = 0;
+
+        for (list[0] = row; r == 0 && row.store && n < REMOTE_NODES_MAX; n++) {
+                list[n] = row;
+                list[n].has_node = remote_node_next(row.store, &iter, &list[n].node);
+                if (!list[n].has_node)
+                        break;
+                if (id + iter > m->after)
+                        r = rows_add(rows, id + iter, &list[n]);
+        }
+        return r == 0 && n == 0 && id > m->after ? rows_add(rows, id, &list[0]) : r;
+}
+
+int handle_ADMIN_REMOTES(struct request *rq)
+{
+        const Kvlease__V1__AdminListRequest *m = rq->message;
+        const struct config *c = &rq->server->config;
+        Kvlease__V1__AdminRemotesReply *reply = rq->reply;
+        struct rows rows = {0};
+        struct list_page page = {0};
+        struct remote_row *list;
+        int r = list_check_tenant(rq, m);
+
+        if (r < 0)
+                return r;
+        list = calloc(c->n_remotes * ROWS_MAX + 1, sizeof(*list));
+        if (!list)
+                return -ENOMEM;
+        for (size_t i = 0; i < c->n_remotes && r == 0; i++)
+                if (wants_remote(rq->server, m->tenant, c->remotes[i].name))
+                        r = add_remote(rq, i, &list[i * ROWS_MAX], &rows);
+        r = rows_fill_page(rq, r, &rows, make_row, &page);
+        reply->nodes = (Kvlease__V1__AdminRemoteNode **)page.messages;
+        reply->n_nodes = page.n;
+        reply->next = page.next;
+        free(list);
+        return r;
+}

@@ -1,0 +1,209 @@
+/* ADMIN_CONFIG: each option, its value in force, and the origin of the configured value. */
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "daemon/core/state/pool.h"
+#include "daemon/core/state/store.h"
+#include "daemon/core/state/tenant.h"
+#include "daemon/server/handlers/admin-handlers.h"
+#include "daemon/server/handlers/list-page.h"
+#include "daemon/server/peers/server.h"
+#include "daemon/server/peers/tenancy.h"
+#include "daemon/server/services/next-config.h"
+#include "daemon/server/services/tenants.h"
+#include "proto/arena.h"
+
+/*
+ * Ids of rows: those of a section follow each other, behind its number. [daemon] is the first
+ * section, devices come next in their order, then remotes in theirs, and tenants by their own
+ * numbers.
+ */
+#define SECTION_ROWS 64
+static_assert(SECTION_OPTIONS_MAX <= SECTION_ROWS, "an id for each option");
+#define FIRST_DEVICE 1
+#define FIRST_REMOTE (FIRST_DEVICE + CONFIG_DEVICES_MAX)
+#define FIRST_TENANT (FIRST_REMOTE + CONFIG_REMOTES_MAX)
+
+/* More rows than fit a page of a list; the next request gets the rest. */
+#define ROWS_MAX 2048
+
+struct option_row {
+        const struct option *option;
+        struct pool *pool;                  /* NULL: of no device */
+        const struct remote_config *remote; /* in force; NULL: of no remote */
+        struct tenancy *tenancy;            /* NULL: of no tenant */
+};
+
+struct finder {
+        const Kvlease__V1__AdminListRequest *request;
+        struct option_row *found; /* room for ROWS_MAX */
+        struct rows rows;
+        int result;
+};
+
+/* Adds a section's options behind the cursor. `of`: the section, without an option. */
+static void find_options(struct finder *f, uint64_t section_number, enum option_section section,
+        struct option_row of)
+{
+        const uint64_t first_id = section_number * SECTION_ROWS + 1;
+
+        if (first_id + SECTION_ROWS <= f->request->after)
+                return;
+        for (size_t i = 0; i < n_options && f->result == 0; i++) {
+                const struct option *o = &options[i];
+                const uint64_t id = first_id + (o->section == section ? option_index(o) : 0);
+                struct option_row *row = &f->found[f->rows.n];
+
+                if (o->section != section || id <= f->request->after || f->rows.n == ROWS_MAX)
+                        continue;
+                *row = of;
+                row->option = o;
+                f->result = rows_add(&f->rows, id, row);
+        }
+}
+
+static void find_rows(struct finder *f, struct server *s)
+{
+        uint64_t number = FIRST_DEVICE;
+
+        if (!*f->request->tenant) {
+                find_options(f, 0, SECTION_DAEMON, (struct option_row){0});
+                list_for_each (pool, &s->store.pools, struct pool, link)
+                        find_options(
+                                f, number++, SECTION_DEVICE, (struct option_row){.pool = pool});
+                for (size_t i = 0; i < s->config.n_remotes; i++)
+                        find_options(f, FIRST_REMOTE + i, SECTION_REMOTE,
+                                (struct option_row){.remote = &s->config.remotes[i]});
+        }
+        list_for_each (t, &s->tenancies.list, struct tenancy, link)
+                if (list_wants(f->request, t->config.name))
+                        find_options(f, FIRST_TENANT + t->id, SECTION_TENANT,
+                                (struct option_row){.tenancy = t});
+}
+
+/* A copy in the arena. NULL: no room. */
+static char *copy_text(struct request *rq, const char *text)
+{
+        return arena_strdup(&rq->server->scratch.arena, text);
+}
+
+/* Values of one section: in force, and configured. */
+struct section_values {
+        const void *now, *configured;
+        const struct origins *from;
+        struct device_config device_now, device_next;
+        struct remote_config remote_next;
+        struct tenant_config tenant;
+};
+
+static void look_at_device(struct server *s, const char *name, struct section_values *ret)
+{
+        const struct device_config *next = next_config_device(&s->next, name, &ret->device_next);
+
+        ret->now = next_config_device(&s->config, name, &ret->device_now);
+        ret->configured = next;
+        ret->from = &next->from;
+}
+
+static void look_at_remote(
+        struct server *s, const struct remote_config *now, struct section_values *ret)
+{
+        const struct remote_config *next =
+                next_config_remote(&s->next, now->name, &ret->remote_next);
+
+        ret->now = now;
+        ret->configured = next;
+        ret->from = &next->from;
+}
+
+/* A tenant that is no longer configured stays until a reload can end it, with its values in
+ * force. */
+static void look_at_tenant(struct server *s, const struct tenancy *t, struct section_values *ret)
+{
+        bool from_config;
+
+        if (!tenants_configured(s, &s->config, t->config.name, &ret->tenant, &from_config))
+                ret->tenant = t->config;
+        ret->now = &t->config;
+        ret->configured = &ret->tenant;
+        ret->from = &ret->tenant.from;
+}
+
+static void look_at_section(
+        struct server *s, const struct option_row *row, struct section_values *ret)
+{
+        if (row->tenancy) {
+                look_at_tenant(s, row->tenancy, ret);
+        } else if (row->pool) {
+                look_at_device(s, row->pool->props->name, ret);
+        } else if (row->remote) {
+                look_at_remote(s, row->remote, ret);
+        } else {
+                ret->now = &s->config.daemon;
+                ret->configured = &s->next.daemon;
+                ret->from = &s->next.daemon.from;
+        }
+}
+
+static char *origin_text(
+        struct request *rq, const struct option_row *row, const struct origins *from)
+{
+        const struct tenant_config *kept =
+                row->tenancy ? tenantdb_find(&rq->server->db, row->tenancy->config.name) : NULL;
+        char buf[CONFIG_ORIGIN_MAX];
+
+        if (kept && (kept->set & option_bit(row->option)))
+                return (char *)"kvleasectl";
+        return copy_text(
+                rq, config_origin(&rq->server->config, from->of[option_index(row->option)], buf));
+}
+
+static ProtobufCMessage *make_option(struct request *rq, void *object)
+{
+        const struct option_row *of = object;
+        const struct option *o = of->option;
+        Kvlease__V1__AdminOption *row = arena_alloc(&rq->server->scratch.arena, sizeof(*row));
+        char value[OPTION_VALUE_MAX], configured[OPTION_VALUE_MAX];
+        struct section_values values;
+
+        if (!row)
+                return NULL;
+        look_at_section(rq->server, of, &values);
+        kvlease__v1__admin_option__init(row);
+        row->section = (char *)option_section_name(o->section);
+        if (of->tenancy)
+                row->name = of->tenancy->config.name;
+        else if (of->pool)
+                row->name = (char *)of->pool->props->name;
+        else if (of->remote)
+                row->name = (char *)of->remote->name;
+        row->key = (char *)o->key;
+        row->default_value = (char *)o->default_text;
+        row->reloadable = o->reloadable;
+        row->value = copy_text(rq, option_format(o, values.now, value));
+        row->origin = origin_text(rq, of, values.from);
+        row->waits = strcmp(value, option_format(o, values.configured, configured)) != 0;
+        if (row->waits)
+                row->configured = copy_text(rq, configured);
+        return row->value && row->origin && row->configured ? &row->base : NULL;
+}
+
+int handle_ADMIN_CONFIG(struct request *rq)
+{
+        Kvlease__V1__AdminConfigReply *reply = rq->reply;
+        _cleanup_free_ struct option_row *found = calloc(ROWS_MAX + 1, sizeof(*found));
+        struct finder f = {.request = rq->message, .found = found};
+        struct list_page page = {0};
+        int r = found ? list_check_tenant(rq, f.request) : -ENOMEM;
+
+        if (r == 0) {
+                find_rows(&f, rq->server);
+                r = f.result;
+        }
+        r = rows_fill_page(rq, r, &f.rows, make_option, &page);
+        reply->options = (Kvlease__V1__AdminOption **)page.messages;
+        reply->n_options = page.n;
+        reply->next = page.next;
+        return r;
+}

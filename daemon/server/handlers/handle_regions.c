@@ -1,0 +1,242 @@
+/* ADMIN_REGIONS, ADMIN_EVICTIONS. */
+#include <errno.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "daemon/core/life/sizing.h"
+#include "daemon/core/state/pool.h"
+#include "daemon/core/state/tenant.h"
+#include "daemon/core/memory/blame.h"
+#include "daemon/core/memory/region.h"
+#include "daemon/server/handlers/admin-handlers.h"
+#include "daemon/server/handlers/list-page.h"
+#include "daemon/server/peers/server.h"
+#include "daemon/server/peers/tier-name.h"
+#include "daemon/server/peers/tenancy.h"
+#include "proto/arena.h"
+
+/* ---- regions --------------------------------------------------------------------------------- */
+
+/* Ids of rows: those of a device's are its own and the tenant's, or 0 for its dynamic pool. */
+#define REGION_ID_SHIFT 48
+
+struct region {
+        struct pool *pool;
+        struct tenancy *tenancy;   /* NULL: the dynamic pool */
+        const struct stake *stake; /* NULL likewise */
+        uint64_t id;
+};
+
+/* Excess of all stakes: bound memory of the dynamic pool, with lent memory. */
+static uint64_t pool_excess(const struct pool *pool)
+{
+        uint64_t sum = 0;
+
+        list_for_each (stake, &pool->stakes, struct stake, pool_link)
+                sum += stake_excess(stake);
+        return sum;
+}
+
+/*
+ * Bytes of idle reservations that others hold by permission. A set isn't tied to one lender, so
+ * they are attributed to lenders in order. `of`: one lender; NULL: all.
+ */
+static uint64_t lent_bytes(const struct pool *pool, const struct stake *of)
+{
+        uint64_t left = region_missing(pool), sum = 0;
+
+        list_for_each (stake, &pool->stakes, struct stake, pool_link) {
+                bool lends = stake->tenant->attrs.lend_idle_reserve;
+                uint64_t lent = lends ? MIN(left, stake_idle(stake)) : 0;
+
+                left -= lent;
+                if (!of || of == stake)
+                        sum += lent;
+        }
+        return sum;
+}
+
+static void fill_dynamic(Kvlease__V1__AdminRegion *row, const struct pool *pool)
+{
+        row->size_bytes = row->target_bytes = region_dynamic_bytes(pool);
+        row->excess_bytes = pool_excess(pool);
+        row->used_bytes = MIN(row->excess_bytes, row->size_bytes);
+        row->lent_bytes = lent_bytes(pool, NULL);
+        row->missing_bytes = region_missing(pool) - row->lent_bytes;
+}
+
+/* Fills in the sizing of the tenant's reservation, the same in each of its rows. */
+static void fill_sizing(Kvlease__V1__AdminRegion *row, const struct tenant *t)
+{
+        const struct sizing *z = &t->sizing;
+
+        row->sizer = (char *)config_sizer_names[z->attrs.mode];
+        row->min_bytes = z->min_bytes;
+        row->max_bytes = z->max_bytes;
+        row->changes = z->n_changes;
+        row->target_bytes = sizing_reserved(t);
+        row->decision = (char *)sizer_why_name(z->last.why);
+        if (z->decided_nsec == 0)
+                return;
+        row->why = (char *)sizing_why(t);
+        row->target_bytes = z->last.target_bytes;
+        row->p99_bytes = z->last.p99_bytes;
+        row->decided_sec_ago = (t->store->now_nsec - z->decided_nsec) / NSEC_PER_SEC;
+        if (z->sizer)
+                row->demand_bytes = sizer_demand(z->sizer);
+}
+
+static void fill_stake(Kvlease__V1__AdminRegion *row, const struct region *region)
+{
+        const struct stake *stake = region->stake;
+        uint64_t fair = region_fair(stake);
+        uint64_t missing = region_missing(region->pool) - lent_bytes(region->pool, NULL);
+
+        row->tenant = region->tenancy->config.name;
+        row->size_bytes = stake->reserve_bytes;
+        row->used_bytes = MIN(stake->charged_bytes, stake->reserve_bytes);
+        row->excess_bytes = stake_excess(stake);
+        row->fair_bytes = MIN(fair, region->pool->account.limit_bytes);
+        row->lent_bytes = lent_bytes(region->pool, stake);
+        if (!stake->tenant->attrs.lend_idle_reserve)
+                row->missing_bytes = MIN(stake->unbacked_bytes, missing);
+        row->taken_back_msec = (stake->taken_back_nsec + NSEC_PER_MSEC - 1) / NSEC_PER_MSEC;
+        fill_sizing(row, stake->tenant);
+}
+
+static ProtobufCMessage *make_region(struct request *rq, void *object)
+{
+        const struct region *region = object;
+        Kvlease__V1__AdminRegion *row = arena_alloc(&rq->server->scratch.arena, sizeof(*row));
+
+        if (!row)
+                return NULL;
+        kvlease__v1__admin_region__init(row);
+        row->device = (char *)region->pool->props->name;
+        row->tier = (char *)tier_name(region->pool->tier);
+        row->of_device = (char *)pool_device_name(region->pool);
+        if (region->stake)
+                fill_stake(row, region);
+        else
+                fill_dynamic(row, region->pool);
+        return &row->base;
+}
+
+/* Finds the regions behind the cursor; `ret` may be NULL. Returns their number. */
+static size_t find_regions(
+        struct server *s, const Kvlease__V1__AdminListRequest *m, struct region *ret)
+{
+        uint64_t pool_number = 0;
+        size_t n = 0;
+
+        list_for_each (pool, &s->store.pools, struct pool, link) {
+                uint64_t base = ++pool_number << REGION_ID_SHIFT;
+
+                if (!*m->tenant && base > m->after) {
+                        if (ret)
+                                ret[n] = (struct region){.pool = pool, .id = base};
+                        n++;
+                }
+                list_for_each (stake, &pool->stakes, struct stake, pool_link) {
+                        struct tenancy *t = stake->tenant->server_data;
+
+                        if (!list_wants(m, stake->tenant->name) || base + t->id <= m->after)
+                                continue;
+                        if (ret)
+                                ret[n] = (struct region){pool, t, stake, base + t->id};
+                        n++;
+                }
+        }
+        return n;
+}
+
+int handle_ADMIN_REGIONS(struct request *rq)
+{
+        const Kvlease__V1__AdminListRequest *m = rq->message;
+        Kvlease__V1__AdminRegionsReply *reply = rq->reply;
+        size_t n = find_regions(rq->server, m, NULL);
+        _cleanup_free_ struct region *regions = calloc(n + 1, sizeof(*regions));
+        struct list_page page = {0};
+        struct rows rows = {0};
+        int r = regions ? list_check_tenant(rq, m) : -ENOMEM;
+
+        if (r == 0)
+                find_regions(rq->server, m, regions);
+        for (size_t i = 0; i < n && r == 0; i++)
+                r = rows_add(&rows, regions[i].id, &regions[i]);
+        r = rows_fill_page(rq, r, &rows, make_region, &page);
+        reply->regions = (Kvlease__V1__AdminRegion **)page.messages;
+        reply->n_regions = page.n;
+        reply->next = page.next;
+        return r;
+}
+
+/* ---- evictions ------------------------------------------------------------------------------- */
+
+/* Ids of rows: those of a tenant's are its own, and the number of the name. */
+#define EVICTION_ID_SHIFT 8
+_Static_assert(BLAME_MAX + 2 < 1 << EVICTION_ID_SHIFT, "all names of a victim have a number");
+
+struct eviction {
+        const struct tenancy *victim;
+        const struct blame *blame;
+        uint64_t id;
+};
+
+static ProtobufCMessage *make_eviction(struct request *rq, void *object)
+{
+        const struct eviction *e = object;
+        Kvlease__V1__AdminEviction *row = arena_alloc(&rq->server->scratch.arena, sizeof(*row));
+
+        if (!row)
+                return NULL;
+        kvlease__v1__admin_eviction__init(row);
+        row->victim = (char *)e->victim->config.name;
+        row->by = (char *)e->blame->by;
+        row->pages = e->blame->pages;
+        row->sets = e->blame->sets;
+        return &row->base;
+}
+
+/* Finds the evictions behind the cursor; `ret` may be NULL. Returns their number. */
+static size_t find_evictions(
+        struct server *s, const Kvlease__V1__AdminListRequest *m, struct eviction *ret)
+{
+        size_t n = 0;
+
+        list_for_each (t, &s->tenancies.list, struct tenancy, link) {
+                uint64_t id = t->id << EVICTION_ID_SHIFT;
+
+                if (!list_wants(m, t->config.name))
+                        continue;
+                list_for_each (b, &t->tenant->blames, struct blame, link) {
+                        if (++id <= m->after)
+                                continue;
+                        if (ret)
+                                ret[n] = (struct eviction){t, b, id};
+                        n++;
+                }
+        }
+        return n;
+}
+
+int handle_ADMIN_EVICTIONS(struct request *rq)
+{
+        const Kvlease__V1__AdminListRequest *m = rq->message;
+        Kvlease__V1__AdminEvictionsReply *reply = rq->reply;
+        size_t n = find_evictions(rq->server, m, NULL);
+        _cleanup_free_ struct eviction *evictions = calloc(n + 1, sizeof(*evictions));
+        struct list_page page = {0};
+        struct rows rows = {0};
+        int r = evictions ? list_check_tenant(rq, m) : -ENOMEM;
+
+        if (r == 0)
+                find_evictions(rq->server, m, evictions);
+        for (size_t i = 0; i < n && r == 0; i++)
+                r = rows_add(&rows, evictions[i].id, &evictions[i]);
+        r = rows_fill_page(rq, r, &rows, make_eviction, &page);
+        reply->evictions = (Kvlease__V1__AdminEviction **)page.messages;
+        reply->n_evictions = page.n;
+        reply->next = page.next;
+        return r;
+}

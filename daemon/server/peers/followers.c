@@ -1,0 +1,133 @@
+#include "daemon/server/peers/followers.h"
+
+#include <errno.h>
+#include <stdlib.h>
+
+#include "base/clock.h"
+#include "base/macros.h"
+#include "daemon/server/peers/server.h"
+#include "daemon/server/peers/peer.h"
+#include "daemon/server/peers/pending.h"
+#include "daemon/server/base/log.h"
+#include "daemon/server/peers/event-messages.h"
+
+static uint64_t time_until(uint64_t then, uint64_t now)
+{
+        return minus_u64(then, now);
+}
+
+static void on_timer(uv_timer_t *timer);
+
+/* Sets the timer to the next deadline. */
+static void expect_next(struct server *s)
+{
+        const struct chronicle *c = &s->store.chronicle;
+        uint64_t now = clock_now_nsec(), left = UINT64_MAX;
+
+        if (list_is_empty(&s->followers.list) || uv_is_closing((uv_handle_t *)&s->followers.timer))
+                return;
+        list_for_each (f, &s->followers.list, struct follower, link)
+                left = MIN(left, time_until(f->until_nsec, now));
+        if (chronicle_due(c) != UINT64_MAX)
+                left = MIN(left, time_until(chronicle_due(c), server_now(s)));
+        if (c->last > s->followers.seen)
+                left = 0;
+        /* Rounded up: else an unfinished interval would be looked at repeatedly. */
+        uv_timer_start(
+                &s->followers.timer, on_timer, (left + NSEC_PER_MSEC - 1) / NSEC_PER_MSEC, 0);
+}
+
+static void forget_follower(struct follower *f)
+{
+        pending_remove(&f->pending);
+        list_remove(&f->link);
+        free(f);
+}
+
+static void drop_follower(struct pending *w)
+{
+        forget_follower(container_of(w, struct follower, pending));
+}
+
+static const struct pending_ops pending_ops = {PENDING_EVENTS, drop_follower, NULL};
+
+static void answer_follower(struct server *s, struct follower *f)
+{
+        Kvlease__V1__AdminEventsReply reply = KVLEASE__V1__ADMIN_EVENTS_REPLY__INIT;
+        struct frame_header request = f->pending.request;
+        struct peer *p = f->pending.peer;
+        int r;
+
+        arena_reset(&s->scratch.arena);
+        r = events_fill(s, &f->query, &reply);
+        forget_follower(f);
+        answer_end(p, &request, &reply.base, r, r < 0 ? "no memory for the answer" : "");
+}
+
+/* Answers requests with an event, or whose time is up. */
+static void answer_due(struct server *s, bool all)
+{
+        const struct chronicle *c = &s->store.chronicle;
+        uint64_t now = clock_now_nsec();
+
+        s->followers.seen = c->last;
+        list_for_each_safe (f, &s->followers.list, struct follower, link)
+                if (all || now >= f->until_nsec || c->last < f->query.after ||
+                        chronicle_next(c, &f->query.filter, f->query.after))
+                        answer_follower(s, f);
+}
+
+static void on_timer(uv_timer_t *timer)
+{
+        struct server *s = container_of(timer, struct server, followers.timer);
+
+        chronicle_settle(&s->store.chronicle, server_now(s), false);
+        answer_due(s, false);
+        expect_next(s);
+}
+
+static void on_note(void *data)
+{
+        expect_next(data);
+}
+
+void followers_init(struct server *s)
+{
+        struct chronicle *c = &s->store.chronicle;
+
+        list_init(&s->followers.list);
+        uv_timer_init(&s->loop.uv, &s->followers.timer);
+        if (chronicle_open(c) < 0)
+                log_warning("no memory for events: kvleasectl events will show none");
+        c->on_note = on_note;
+        c->data = s;
+}
+
+int follower_add(struct request *rq, const struct event_query *q, uint64_t wait_nsec)
+{
+        struct follower *f;
+
+        if (rq->peer->waits[PENDING_EVENTS].n > 0)
+                return detail_set(&rq->detail, -EBUSY,
+                        "this connection waits for events already: one request can at a time");
+        f = malloc(sizeof(*f));
+        if (!f)
+                return detail_set(&rq->detail, -ENOMEM, "no memory to wait for events");
+        f->pending = (struct pending){0};
+        pending_add(&f->pending, rq->peer, &pending_ops, 0, rq->header, false);
+        f->until_nsec = clock_now_nsec() + wait_nsec;
+        f->query = *q;
+        f->query.filter.tenant = f->query.tenant;
+        f->query.filter.ns = f->query.ns;
+        list_init(&f->link);
+        list_append(&rq->server->followers.list, &f->link);
+        rq->is_deferred = true;
+        expect_next(rq->server);
+        return 0;
+}
+
+void followers_end(struct server *s)
+{
+        chronicle_settle(&s->store.chronicle, server_now(s), true);
+        answer_due(s, true);
+}
