@@ -72,7 +72,7 @@ static const char *broken_rule(
 /* Looks at the namespace's watched pages, within its tenant's time. */
 static void look_at_watched(struct tenancy *t, struct ns *ns)
 {
-        SETTLE_AT_END(ns_store(ns));
+        SETTLE_AT_END(ns->store);
 
         for (uint64_t left = ns->catalog.watched.n; left > 0 && turns_may_visit(t);) {
                 uint64_t began = clock_now_nsec();

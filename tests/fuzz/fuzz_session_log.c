@@ -158,7 +158,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         handle = open_session("a");
         (void)session_truncate(session_of(attach, handle, NULL), 16, 16, &n, NULL);
         (void)sessions_give_way(attach->ns, true);
-        settle_all(ns_store(attach->ns));
+        settle_all(attach->ns->store);
         check_state();
         CHECK(session_close(attach, handle, true, 1, NULL) == 0);
         check_state();

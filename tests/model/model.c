@@ -531,7 +531,7 @@ static void look(void)
         for (int t = 0; t < N_TENANTS; t++)
                 list_for_each (ns, &tenants[t]->namespaces, struct ns, link) {
                         ns_look_again(ns, UINT32_MAX);
-                        settle_all(ns_store(ns));
+                        settle_all(ns->store);
                         list_for_each (a, &ns->clients.attachments, struct attach, ns_link)
                                 CHECK(!a->magazine || magazine_settle(a), "tampered with");
                 }

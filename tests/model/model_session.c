@@ -452,7 +452,7 @@ static void op_evict(void)
                 if (victim != NODE_NONE)
                         (void)ns_evict_leaf(ns, victim, NULL);
         }
-        settle_all(ns_store(ns));
+        settle_all(ns->store);
 }
 
 static void op_invalidate_key(void)
@@ -590,7 +590,7 @@ static void op_sweep(void)
         op = "sweep";
         (void)ns_sweep(ns, 1 + rnd(20));
         ns_look_again(ns, rnd(20));
-        settle_all(ns_store(ns));
+        settle_all(ns->store);
 }
 
 static void op_give_way(void)
@@ -598,7 +598,7 @@ static void op_give_way(void)
         op = "give way";
         windows_may_go = true;
         (void)sessions_give_way(ns, rnd(2));
-        settle_all(ns_store(ns));
+        settle_all(ns->store);
 }
 
 static void op_die(void)

@@ -157,7 +157,7 @@ static inline void evict(struct attach *a, unsigned key)
         assert_int_not_equal(page, PAGE_NONE);
         assert_true(tree_is_leaf(&a->ns->tree, page));
         assert_true(ns_evict_leaf(a->ns, page, NULL));
-        settle_all(ns_store(a->ns));
+        settle_all(a->ns->store);
 }
 
 static inline bool is_cached(struct attach *a, unsigned key)

@@ -545,8 +545,7 @@ TEST(test_magazine_in_a_cached_set)
 /* Four extents, and no more. */
 static int admit_four(const struct ns *ns, enum tier_kind kind, struct detail *d, void *data)
 {
-        return ns->tenant->store->memory.n_extents < 4 ? 0
-                                                       : detail_set(d, -EMFILE, "no descriptors");
+        return ns->store->memory.n_extents < 4 ? 0 : detail_set(d, -EMFILE, "no descriptors");
 }
 
 /* Where descriptors are in the way, not memory, sets of the tenant's other namespaces give way all

@@ -137,7 +137,7 @@ static void move_page(struct attach *a, uint32_t handle, uint32_t index)
         assert_int_equal(lease_pages(a, 1, 1, &to, NULL), 0);
         grants_remove(a->grants, to);
         places_change(a->ns, from.page, to, 0);
-        settle_all(ns_store(a->ns));
+        settle_all(a->ns->store);
         ns_page(a->ns, to)->owner = 0;
 }
 

@@ -63,7 +63,7 @@ uint32_t announce_find(const struct ns *ns, uint64_t hash, const uint8_t key[KEY
 static void end_announcement(struct ns *ns, uint32_t page)
 {
         struct page *p = ns_page(ns, page);
-        struct store *s = ns_store(ns);
+        struct store *s = ns->store;
 
         unlink_page(ns, page);
         FAULT_POINT("announce-before-wake");
@@ -81,7 +81,7 @@ static void end_of_granted_page(struct ns *ns, uint32_t page)
         end_announcement(ns, page);
         ns_make_extra(ns, page)->announcer = 0;
         if (ns_note(ns, page)->seq == PAGE_SEQ_IMPORT)
-                ns_store(ns)->listeners->import_disturbed(ns);
+                ns->store->listeners->import_disturbed(ns);
 }
 
 void announce_withdraw(struct ns *ns, uint32_t page)
@@ -199,14 +199,14 @@ uint64_t announce_withdraw_all(struct attach *a)
         if (!a->has_announced)
                 return 0;
         a->has_announced = false;
-        if (ns->catalog.announced.n <= ns_store(ns)->drop_slice_pages) {
+        if (ns->catalog.announced.n <= ns->store->drop_slice_pages) {
                 list_for_each_safe (
                         set, &ns->catalog.announced.sets, struct extent_set, announced_link)
                         n += withdraw_those(set, a);
                 return n;
         }
         a->withdraw_at = 0;
-        n = announce_withdraw_some(a, ns_store(ns)->drop_slice_pages);
+        n = announce_withdraw_some(a, ns->store->drop_slice_pages);
         if (a->withdraw_at == PAGE_NONE || chore_is_queued(&a->withdrawal))
                 return n;
         a->withdrawal.work = withdraw_of_attachment;
@@ -224,7 +224,7 @@ static bool withdraw_of_namespace(struct chore *c, uint64_t budget)
 
 void announce_withdraw_ns(struct ns *ns)
 {
-        if (ns->catalog.announced.n <= ns_store(ns)->drop_slice_pages) {
+        if (ns->catalog.announced.n <= ns->store->drop_slice_pages) {
                 list_for_each_safe (
                         set, &ns->catalog.announced.sets, struct extent_set, announced_link)
                         (void)withdraw_those(set, NULL);
@@ -234,7 +234,7 @@ void announce_withdraw_ns(struct ns *ns)
         ns->catalog.announced.withdrawal.work = withdraw_of_namespace;
         if (!chore_is_queued(&ns->catalog.announced.withdrawal) &&
                 withdraw_of_namespace(
-                        &ns->catalog.announced.withdrawal, ns_store(ns)->drop_slice_pages))
+                        &ns->catalog.announced.withdrawal, ns->store->drop_slice_pages))
                 chore_queue(&ns->catalog.announced.withdrawal, ns->tenant);
 }
 

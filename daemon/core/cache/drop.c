@@ -48,12 +48,12 @@ static void drop_leaf(struct ns *ns, uint32_t page, struct drop_reason reason, b
         if (reason.why == EVICT_INVALIDATE && reason.cause != CAUSE_SESSION &&
                 tier_of_page(&ns->geometry, page) == TIER_DISK)
                 /* Removes the page there even if clients read it: no lookup may find it. */
-                ns_store(ns)->listeners->page_leaves_disk(ns, page);
+                ns->store->listeners->page_leaves_disk(ns, page);
         history_note_drop(ns, page, reason);
         happened_gone(ns, page, reason);
         PROBE(kvleased, evict, ns->tenant, ns, page, p->tokens, reason.cause, reason.by);
         hand_up(ns, page);
-        ns_store(ns)->listeners->page_goes(ns, page, reason);
+        ns->store->listeners->page_goes(ns, page, reason);
         expect_leaves(ns->expect, page);
         ns->evict->remove(ns->policy, page, reason.why);
         ns_leave_tree(ns, page);
@@ -67,7 +67,7 @@ static void count_evictions(struct ns *ns, uint64_t n)
 {
         ns->counters.evictions += n;
         ns->tenant->counters.evictions += n;
-        ns_store(ns)->counters.evictions += n;
+        ns->store->counters.evictions += n;
 }
 
 static bool drop_idle_leaf(struct ns *ns, uint32_t page, struct drop_reason reason)
@@ -97,7 +97,7 @@ bool ns_expire_leaf(struct ns *ns, uint32_t page)
         bool went = drop_idle_leaf(ns, page, reason);
 
         ns->counters.expired += went;
-        ns_store(ns)->counters.pages_expired += went;
+        ns->store->counters.pages_expired += went;
         return went;
 }
 
@@ -241,7 +241,7 @@ void drop_cancel(struct drop *d)
 static bool work_on_drop(struct chore *c, uint64_t budget)
 {
         struct drop *d = container_of(c, struct drop, chore);
-        SETTLE_AT_END(ns_store(d->ns));
+        SETTLE_AT_END(d->ns->store);
 
         if (!drop_is_over(d))
                 (void)take_slice(d, budget);
@@ -320,7 +320,7 @@ void drop_below(struct ns *ns, uint32_t page, struct drop_reason reason)
         struct drop d;
 
         (void)begin_below(
-                &d, ns, page, reason, may_wait ? ns_store(ns)->drop_slice_pages : UINT64_MAX);
+                &d, ns, page, reason, may_wait ? ns->store->drop_slice_pages : UINT64_MAX);
         if (!leave_rest(&d))
                 (void)take_slice(&d, UINT64_MAX);
 }
@@ -375,7 +375,7 @@ uint64_t drop_text(struct ns *ns, uint32_t page, uint32_t stop_depth, drop_wante
         d.at = page;
         d.stop_depth = stop_depth;
         d.is_wanted = is_wanted;
-        n = drop_begin(&d, ns, ns_store(ns)->drop_slice_pages);
+        n = drop_begin(&d, ns, ns->store->drop_slice_pages);
         if (!drop_is_over(&d) && (!drop_has_room(ns) || !leave_rest(&d)))
                 end_drop(&d);
         return n;

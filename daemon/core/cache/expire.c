@@ -36,7 +36,7 @@ static bool is_due(const struct ns *ns, uint32_t page)
 {
         const struct page_note *n = ns_note(ns, page);
         uint32_t published_sec = ns_page(ns, page)->published_sec;
-        uint32_t now_sec = store_now_sec(ns_store(ns));
+        uint32_t now_sec = store_now_sec(ns->store);
 
         return is_older(now_sec, n->used_sec, expire_nsec(ns)) ||
                (!n->was_found &&

@@ -7,7 +7,7 @@
 
 static void note_event(struct ns *ns, struct chronicle_note n)
 {
-        struct store *s = ns_store(ns);
+        struct store *s = ns->store;
 
         n.tenant = ns->tenant->name;
         n.ns = ns->name;

@@ -117,7 +117,7 @@ static void note_entry(struct ns *ns, uint32_t page, struct entry e)
 
         if (!h)
                 return;
-        e.hash = store_hash_key(ns_store(ns), ns_page(ns, page)->key);
+        e.hash = store_hash_key(ns->store, ns_page(ns, page)->key);
         e.client = ns_note(ns, page)->client;
         e.used = 1;
         *entry_for(h, e.hash) = e;
@@ -145,7 +145,7 @@ void history_note_drop(struct ns *ns, uint32_t page, struct drop_reason reason)
 {
         note_entry(ns, page,
                 (struct entry){
-                        .gone_sec = store_now_sec(ns_store(ns)),
+                        .gone_sec = store_now_sec(ns->store),
                         .number = reason.why == EVICT_PRESSURE && reason.by ? reason.by->number : 0,
                         .state = (uint8_t)state_of(reason),
                         .cause = (uint8_t)reason.cause,
@@ -158,7 +158,7 @@ void history_note_all(struct ns *ns, enum history_state state, enum drop_cause c
 
         if (!h)
                 return;
-        h->reset_sec = store_now_sec(ns_store(ns));
+        h->reset_sec = store_now_sec(ns->store);
         h->reset_state = (uint8_t)state;
         h->reset_cause = (uint8_t)cause;
 }
@@ -186,7 +186,7 @@ static const struct tenant *tenant_by_number(const struct store *s, uint32_t num
 
 static void explain_gone(const struct ns *ns, const struct entry *e, struct explanation *ret)
 {
-        const struct store *s = ns_store(ns);
+        const struct store *s = ns->store;
 
         *ret = (struct explanation){
                 .state = e->state,
@@ -211,7 +211,7 @@ static void explain_pending(const struct ns *ns, uint32_t page, struct explanati
 static void explain_cached(const struct ns *ns, uint32_t page, struct explanation *ret)
 {
         const struct page_note *n = ns_note(ns, page);
-        uint32_t now_sec = store_now_sec(ns_store(ns));
+        uint32_t now_sec = store_now_sec(ns->store);
 
         *ret = (struct explanation){
                 .state = HISTORY_CACHED,
@@ -229,10 +229,10 @@ void history_explain(
         uint64_t hash = shared_hash(&ns->shared, key);
         uint32_t page = shared_find(ns, hash, key), pending = announce_find(ns, hash, key);
         const struct entry *e = ns->catalog.history ? find_entry(ns->catalog.history,
-                                                              store_hash_key(ns_store(ns), key))
+                                                              store_hash_key(ns->store, key))
                                                     : NULL;
 
-        store_set_now(ns_store(ns), now_nsec);
+        store_set_now(ns->store, now_nsec);
         if (page != PAGE_NONE)
                 explain_cached(ns, page, ret);
         else if (pending != PAGE_NONE)

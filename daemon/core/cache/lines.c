@@ -32,7 +32,7 @@ void lines_prefetch_page(const struct ns *ns, uint32_t page)
 
 void lines_prefetch_key(const struct ns *ns, const uint8_t key[KEY_BYTES])
 {
-        uint64_t id = store_hash_key(ns_store(ns), key);
+        uint64_t id = store_hash_key(ns->store, key);
 
         shared_prefetch(&ns->shared, shared_hash(&ns->shared, key));
         history_prefetch(ns, id);

@@ -233,7 +233,7 @@ void nsset_leave(struct ns *ns)
 
                         if ((e->here | e->doomed) & bit_of(ns))
                                 update(set, e, e->here & ~bit_of(ns), e->doomed & ~bit_of(ns),
-                                        ns_store(ns)->now_nsec);
+                                        ns->store->now_nsec);
                 }
         set->members[ns->catalog.set_place] = NULL;
         ns->catalog.set = NULL;
@@ -256,14 +256,14 @@ void nsset_sealed(struct ns *ns, uint32_t page)
                 e = add_key(ns->catalog.set, key);
         /* No other page of this namespace had the key. */
         update(ns->catalog.set, e, e->here | bit_of(ns), e->doomed & ~bit_of(ns),
-                ns_store(ns)->now_nsec);
+                ns->store->now_nsec);
 }
 
 void nsset_gone(struct ns *ns, uint32_t page, struct drop_reason reason)
 {
         struct nsset_key *e =
                 ns->catalog.set ? find_key(ns->catalog.set, ns_page(ns, page)->key) : NULL;
-        struct store *s = ns_store(ns);
+        struct store *s = ns->store;
         uint64_t bit, rest;
 
         if (!e)
@@ -294,7 +294,7 @@ void nsset_swept(struct ns *ns, uint32_t page)
         if (!e || ns_find_page(ns, key) != PAGE_NONE)
                 return;
         update(ns->catalog.set, e, e->here & ~bit_of(ns), e->doomed & ~bit_of(ns),
-                ns_store(ns)->now_nsec);
+                ns->store->now_nsec);
 }
 
 void nsset_keep_incomplete(struct nsset *set)
@@ -396,7 +396,7 @@ static uint64_t drop_one(struct nsset *set, struct nsset_key *e, uint32_t budget
         uint64_t n;
 
         if (page == PAGE_NONE) { /* a client removed its slot, or the page is stale */
-                update(set, e, e->here, e->doomed & ~bit_of(ns), ns_store(ns)->now_nsec);
+                update(set, e, e->here, e->doomed & ~bit_of(ns), ns->store->now_nsec);
                 return 1;
         }
         list_remove(&e->doomed_link);

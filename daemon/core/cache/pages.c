@@ -38,13 +38,13 @@ static bool is_copied_to(struct ns *ns, uint32_t page)
 
         if (ns_set_of(ns, page)->moving.n_copies == 0)
                 return false;
-        list_for_each (t, &ns_store(ns)->moving.transfers, struct transfer, link)
+        list_for_each (t, &ns->store->moving.transfers, struct transfer, link)
                 if (t->ns == ns && transfer_fills_granted(t) && t->to == page && !t->is_unwanted)
                         found = t;
         if (!found)
                 return false;
         ns_set_state(ns, page, PAGE_MOVING);
-        ns_store(ns)->listeners->copy_unwanted(found);
+        ns->store->listeners->copy_unwanted(found);
         return true;
 }
 
@@ -57,7 +57,7 @@ void ns_free_page(struct ns *ns, uint32_t page)
                 return;
         set_put_page(set, page);
         settle_set(set);
-        wait_wake(ns_store(ns));
+        wait_wake(ns->store);
 }
 
 void ns_watch(struct ns *ns, uint32_t page)
@@ -130,7 +130,7 @@ void ns_let_go(struct ns *ns, uint32_t page, bool is_retired)
                 unwatch(ns, page);
         if (ns_page_is_stale(ns, p)) {
                 (void)shared_remove(ns, page); /* its slot may have been taken over */
-                ns_store(ns)->listeners->page_swept(ns, page);
+                ns->store->listeners->page_swept(ns, page);
                 ns->catalog.n_stale--;
         }
         if (ns_extra(ns, page)->n_windows > 0) {
@@ -192,9 +192,9 @@ void ns_unpin_page(struct ns *ns, uint32_t page, uint32_t n)
                 ns_let_go(ns, page, false);
         } else {
                 ns_note_use(ns, page);
-                ns->evict->idle(ns->policy, page, ns_store(ns)->now_nsec);
+                ns->evict->idle(ns->policy, page, ns->store->now_nsec);
         }
-        wait_wake(ns_store(ns));
+        wait_wake(ns->store);
 }
 
 void ns_look_again(struct ns *ns, uint32_t budget)
@@ -211,7 +211,7 @@ void ns_look_again(struct ns *ns, uint32_t budget)
                 } else if (is_sealed) {
                         unwatch(ns, page);
                         ns_note_use(ns, page);
-                        ns->evict->idle(ns->policy, page, ns_store(ns)->now_nsec);
+                        ns->evict->idle(ns->policy, page, ns->store->now_nsec);
                 } else {
                         ns_let_go(ns, page, false);
                 }
@@ -299,7 +299,7 @@ void ns_sweep_page(struct ns *ns, uint32_t page)
                 return;
         }
         (void)shared_remove(ns, page);
-        ns_store(ns)->listeners->page_swept(ns, page);
+        ns->store->listeners->page_swept(ns, page);
         ns->catalog.n_stale--;
         ns_set_state(ns, page, PAGE_DETACHED);
 }

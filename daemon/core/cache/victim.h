@@ -13,7 +13,7 @@
  * ns_yield_expected(). */
 static inline uint32_t ns_victim(struct ns *ns, enum tier_kind kind, enum evict_how how)
 {
-        uint64_t now_nsec = ns_store(ns)->now_nsec;
+        uint64_t now_nsec = ns->store->now_nsec;
 
         expect_settle(ns->expect, now_nsec);
         return ns->evict->victim(ns->policy, kind, how, now_nsec);

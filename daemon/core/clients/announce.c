@@ -44,7 +44,7 @@ static int check_key(const struct ns *ns, uint64_t hash, const uint8_t *key, uin
         if (page == PAGE_NONE)
                 return 0;
         *ret_page = page;
-        ns_store(ns)->counters.announces_pending++;
+        ns->store->counters.announces_pending++;
         return detail_set(d, KVL_STATUS_PENDING, "client %llu is computing the key: wait for it",
                 (unsigned long long)ns_extra(ns, page)->announcer);
 }
@@ -74,7 +74,7 @@ static int announce_page(
         }
         announce_enter(ns, page, a->member->id);
         a->has_announced = true;
-        ns_store(ns)->counters.announced++;
+        ns->store->counters.announced++;
         return 0;
 }
 

@@ -13,16 +13,16 @@ uint32_t found_note(struct attach *a, uint32_t page, uint64_t request)
 
         ns_note_use(ns, page);
         ns_note(ns, page)->was_found = 1;
-        ns->evict->touch(ns->policy, page, request_id(a, request), ns_store(ns)->now_nsec);
+        ns->evict->touch(ns->policy, page, request_id(a, request), ns->store->now_nsec);
         n_walked = expect_touched(ns->expect, page, ns_note(ns, page)->depth);
-        ns_store(ns)->listeners->page_found(a, page);
+        ns->store->listeners->page_found(a, page);
         request_tell(ns, request_id(a, request), REQUEST_FOUND, page);
         return n_walked;
 }
 
 void count_lookups(struct ns *ns, uint64_t n_lookups, uint64_t n_keys, uint64_t n_hits)
 {
-        struct store_counters *c = &ns_store(ns)->counters;
+        struct store_counters *c = &ns->store->counters;
 
         ns->counters.keys += n_keys;
         ns->counters.hits += n_hits;
@@ -38,7 +38,7 @@ uint32_t touch_page(
         const struct page *p = ns_page(ns, page);
         uint32_t n_walked;
 
-        store_set_now(ns_store(ns), now_nsec);
+        store_set_now(ns->store, now_nsec);
         if (!p || p->state != PAGE_SEALED || ns_page_is_stale(ns, p) ||
                 (uint32_t)p->generation != generation)
                 return 0;

@@ -12,7 +12,7 @@ uint64_t request_id(const struct attach *a, uint64_t request)
 
 void request_tell(struct ns *ns, uint64_t request, enum request_event what, uint32_t page)
 {
-        const struct store *s = ns_store(ns);
+        const struct store *s = ns->store;
 
         ns->learnt.has_work = ns->learnt.unsaved = true;
         if (s->owner.on_request)
@@ -21,7 +21,7 @@ void request_tell(struct ns *ns, uint64_t request, enum request_event what, uint
 
 void request_end(struct attach *a, uint64_t request, uint64_t now_nsec)
 {
-        store_set_now(ns_store(a->ns), now_nsec);
+        store_set_now(a->ns->store, now_nsec);
         if (request == 0)
                 return;
         a->ns->evict->request_end(a->ns->policy, request_id(a, request), now_nsec);

@@ -192,7 +192,7 @@ void exchange_io_envelop(
 /* The receive into the page has ended, successfully or not. */
 static void leave_page(struct exchange_io *io)
 {
-        SETTLE_AT_END(ns_store(io->fill->ns));
+        SETTLE_AT_END(io->fill->ns->store);
 
         end_fill(io);
 }

@@ -82,7 +82,7 @@ bool export_is_done(const struct exchange_ns *e, uint32_t page)
         if (!was_exported(e, page))
                 return false;
         return export_all_is_on(e->x) ||
-               store_now_sec(ns_store(e->ns)) - e->exported[page].seen_sec < EXCHANGE_AGAIN_SEC;
+               store_now_sec(e->ns->store) - e->exported[page].seen_sec < EXCHANGE_AGAIN_SEC;
 }
 
 static void note_exported(struct exchange_ns *e, uint32_t page, uint32_t generation)
@@ -92,7 +92,7 @@ static void note_exported(struct exchange_ns *e, uint32_t page, uint32_t generat
                 e->exported = calloc(e->ns->geometry.capacity_pages, sizeof(*e->exported));
         if (e->exported)
                 e->exported[page] = (struct exported_page){
-                        .generation = generation, .seen_sec = store_now_sec(ns_store(e->ns))};
+                        .generation = generation, .seen_sec = store_now_sec(e->ns->store)};
 }
 
 void export_note_there(struct exchange_ns *e, uint32_t page)

@@ -175,7 +175,7 @@ static void end_loading(struct import *i, enum exchange_drop why)
 
 void import_cancel(struct import *i)
 {
-        SETTLE_AT_END(ns_store(i->a->ns));
+        SETTLE_AT_END(i->a->ns->store);
 
         i->done = NULL;
         end_import(i, EXCHANGE_CALLED_OFF, i->n_wanted - i->n_published);
@@ -301,7 +301,7 @@ static int begin_probe(struct import *i)
                 return r;
         }
         i->probe = io;
-        i->began_nsec = i->a->ns->tenant->store->now_nsec;
+        i->began_nsec = i->a->ns->store->now_nsec;
         i->epoch = i->e->epoch->number;
         i->e->x->counters.probes++;
         i->e->x->counters.probed_pages += i->n_keys;
@@ -320,11 +320,11 @@ static int begin_import(struct import *i)
 int import_begin(struct attach *a, const struct import_request *rq, uint64_t now_nsec,
         import_fn done, void *data, struct import **ret_import, struct detail *d)
 {
-        SETTLE_AT_END(ns_store(a->ns));
+        SETTLE_AT_END(a->ns->store);
         struct import *i;
         int r;
 
-        store_set_now(ns_store(a->ns), now_nsec);
+        store_set_now(a->ns->store, now_nsec);
         r = check_import(a, rq, d);
         if (r != 0)
                 return r;
@@ -446,7 +446,7 @@ void imports_take_room(const struct exchange_ns *e)
 {
         list_for_each (i, &e->x->imports, struct import, link)
                 if (i->e == e && i->awaits_room) {
-                        take_pages(i, ns_store(e->ns)->now_nsec);
+                        take_pages(i, e->ns->store->now_nsec);
                         exchange_wake(e->x);
                 }
 }
@@ -588,7 +588,7 @@ static bool publish_value(struct import *i, uint32_t n, const struct envelope *v
 
         i->a->member->repeats = false;
         x->is_importing = true;
-        r = publish_pages(i->a, &publish, ns_store(i->a->ns)->now_nsec, &p->carrier, &n_done, &d);
+        r = publish_pages(i->a, &publish, i->a->ns->store->now_nsec, &p->carrier, &n_done, &d);
         x->is_importing = false;
         if (r != 0 && r != KVL_STATUS_DUPLICATE)
                 return false;
@@ -616,7 +616,7 @@ static bool take_value(struct import *i)
         uint32_t n = i->n_filled;
         struct exchange_io *io = i->pages[n].io;
         const struct exchange_result *r = &io->results[0];
-        uint64_t now_nsec = ns_store(i->a->ns)->now_nsec;
+        uint64_t now_nsec = i->a->ns->store->now_nsec;
 
         if (r->result == -EMSGSIZE) {
                 note_fault(i, ENVELOPE_LENGTH);

@@ -173,7 +173,7 @@ static bool begin_export(struct session_export *w)
                 return false;
         w->io = is_gone ? remove_new(w, &name) : write_new(w, s, &name);
         if (!w->io ||
-                exchange_io_begin(w->io, ns_store(w->e->ns)->now_nsec + EXPORT_DEADLINE_NSEC) < 0)
+                exchange_io_begin(w->io, w->e->ns->store->now_nsec + EXPORT_DEADLINE_NSEC) < 0)
                 return false;
         if (s)
                 session_begin_telling(s);

@@ -76,7 +76,7 @@ static void end_load(struct session_load *l, int code)
 
 void session_load_cancel(struct session_load *l)
 {
-        SETTLE_AT_END(ns_store(l->a->ns));
+        SETTLE_AT_END(l->a->ns->store);
 
         load_free(l);
 }
@@ -140,11 +140,11 @@ int session_load_begin(struct attach *a, const uint8_t *id, uint32_t id_len, uin
         uint64_t now_nsec, session_load_fn done, void *data, struct session_load **ret_load,
         struct detail *d)
 {
-        SETTLE_AT_END(ns_store(a->ns));
+        SETTLE_AT_END(a->ns->store);
         struct session_load *l;
         int r;
 
-        store_set_now(ns_store(a->ns), now_nsec);
+        store_set_now(a->ns->store, now_nsec);
         r = check_load(a, id, id_len, d);
         if (r != 0)
                 return r;
@@ -267,8 +267,7 @@ static void on_imported(const struct import_outcome *outcome, void *data)
         l->n_imported += outcome->n_pages;
         l->is_cut =
                 outcome->n_pages == 0 && code != KVL_STATUS_PENDING && code != KVL_STATUS_DUPLICATE;
-        l->again_nsec =
-                ns_store(l->a->ns)->now_nsec + (code == KVL_STATUS_PENDING ? AGAIN_NSEC : 0);
+        l->again_nsec = l->a->ns->store->now_nsec + (code == KVL_STATUS_PENDING ? AGAIN_NSEC : 0);
         exchange_wake(l->e->x);
 }
 
@@ -281,7 +280,7 @@ static bool import_behind(struct session_load *l, uint32_t n)
                 .n_keys = MIN(l->record.n_pages - n, (uint32_t)IMPORT_KEYS_MAX),
                 .deadline_nsec = l->deadline_nsec,
         };
-        uint64_t now_nsec = ns_store(l->a->ns)->now_nsec;
+        uint64_t now_nsec = l->a->ns->store->now_nsec;
         int r = import_begin(l->a, &rq, now_nsec, on_imported, l, &l->import, NULL);
 
         l->again_nsec = r == KVL_STATUS_PENDING ? now_nsec + AGAIN_NSEC : 0;
@@ -294,7 +293,7 @@ static int replace_session(struct session_load *l, uint32_t n_cached)
         struct ns *ns = l->a->ns;
         uint32_t tail = n_cached > 0 ? page_at(l, n_cached - 1) : PAGE_NONE;
         int r = session_replace(
-                ns, l->id, l->id_len, tail, l->record.n_tokens, ns_store(ns)->now_nsec, NULL);
+                ns, l->id, l->id_len, tail, l->record.n_tokens, ns->store->now_nsec, NULL);
 
         return r == 0 ? 0 : KVL_STATUS_MISS;
 }

@@ -60,7 +60,7 @@ uint64_t idle_look(struct store *s, uint64_t now_nsec)
 static bool is_due(const struct ns *ns)
 {
         return ns->idle.since_nsec > 0 &&
-               ns_store(ns)->now_nsec >= ns->idle.since_nsec + NS_IDLE_NSEC && ns_is_idle(ns) &&
+               ns->store->now_nsec >= ns->idle.since_nsec + NS_IDLE_NSEC && ns_is_idle(ns) &&
                !records_shared_epoch(ns).must_change; /* unknown to other hosts yet */
 }
 

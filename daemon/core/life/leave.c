@@ -114,7 +114,7 @@ static void end_attachment(struct attach *a)
 static bool leave_some(struct chore *c, uint64_t budget)
 {
         struct attach *a = container_of(c, struct attach, chore);
-        SETTLE_AT_END(ns_store(a->ns));
+        SETTLE_AT_END(a->ns->store);
         uint64_t n = announce_withdraw_some(a, budget);
 
         if (n < budget)
@@ -170,7 +170,7 @@ static void begin_closing(struct attach *a)
         prefetch_forget(a);
         (void)announce_withdraw_all(a);
         chore_remove(&a->withdrawal, ns->tenant); /* part of its closing from now on */
-        sessions_close_all(a, ns_store(ns)->now_nsec);
+        sessions_close_all(a, ns->store->now_nsec);
         end_share(a);
         list_remove(&a->member_link);
         list_append(&a->member->closing, &a->member_link);

@@ -139,6 +139,7 @@ static int ns_make(struct tenant *t, const struct ns_layout *layout,
 static void place_in_pools(struct ns *ns, struct tenant *t, struct pool *pool, const char *name)
 {
         ns->tenant = t;
+        ns->store = t->store;
         for (struct pool *p = pool; p; p = p->below) {
                 if (ns->geometry.tiers[p->tier].n_sets == 0)
                         continue;
@@ -151,7 +152,7 @@ static void place_in_pools(struct ns *ns, struct tenant *t, struct pool *pool, c
 /* Makes the namespace findable; it is empty. */
 static void enter_tenant(struct ns *ns)
 {
-        struct store *s = ns_store(ns);
+        struct store *s = ns->store;
 
         list_append(&ns->tenant->namespaces, &ns->link);
         ns->tenant->n_namespaces++;
@@ -277,7 +278,7 @@ int ns_new(struct tenant *t, struct pool *pool, const char *name, const struct n
 
 void ns_free(struct ns *ns)
 {
-        struct store *store = ns_store(ns);
+        struct store *store = ns->store;
 
         assert(list_is_empty(&ns->clients.attachments) && list_is_empty(&ns->clients.closing));
 

@@ -170,14 +170,14 @@ static void recover_page(struct rebuild *b, uint32_t page)
                 ns->catalog.n_stale++;
                 return;
         }
-        p->published_sec = MIN(p->published_sec, store_now_sec(ns_store(ns)));
-        note->used_sec = MIN(note->used_sec, store_now_sec(ns_store(ns)));
+        p->published_sec = MIN(p->published_sec, store_now_sec(ns->store));
+        note->used_sec = MIN(note->used_sec, store_now_sec(ns->store));
         b->oldest_sec = MIN(b->oldest_sec, note->used_sec);
         b->had_tags |= ns_extra(ns, page)->tag != 0;
         b->pages[b->n_pages++] = (struct candidate){.page = page,
                 .order = {[BY_DEPTH] = note->depth, [BY_AGE] = UINT32_MAX - note->used_sec}};
         b->placed[page] = (struct placed){.hash = shared_hash(&ns->shared, p->key),
-                .id = store_hash_key(ns_store(ns), p->key),
+                .id = store_hash_key(ns->store, p->key),
                 .parent = note->place.parent,
                 .depth = note->depth,
                 .tokens = p->tokens};

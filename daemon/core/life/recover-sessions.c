@@ -349,7 +349,7 @@ static void restore_session(struct replay *r, struct session *s, const struct re
 {
         const struct session_put *p = &from->put;
         struct session_log_page end = find_end(r, p->tail);
-        uint64_t now_nsec = ns_store(r->ns)->now_nsec;
+        uint64_t now_nsec = r->ns->store->now_nsec;
 
         s->used_nsec = MIN(p->used_nsec, now_nsec);
         s->expire_nsec = p->expire_nsec;
@@ -453,14 +453,14 @@ static void forget_all(struct sessions *all)
 /* The log is unusable: drops its descriptor. */
 static void drop_log(struct ns *ns)
 {
-        keep_drop(&ns_store(ns)->keep, KEEP_SESSIONS, ns->records.number);
+        keep_drop(&ns->store->keep, KEEP_SESSIONS, ns->records.number);
         sessions_free(ns);
 }
 
 struct sessions_recovered sessions_recover(struct ns *ns)
 {
         struct sessions_recovered nothing = {0}, found;
-        const struct keep *k = &ns_store(ns)->keep;
+        const struct keep *k = &ns->store->keep;
         int fd = keep_is_on(k) ? k->ops->take(k->data, KEEP_SESSIONS, ns->records.number) : -ENOENT;
 
         if (fd < 0)

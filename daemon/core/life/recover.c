@@ -324,7 +324,7 @@ static int explain_set(int r, const struct ns *ns, struct detail *d)
 static int rejoin(struct ns *ns, struct detail *d)
 {
         const struct records_identity *i = &ns->records.header->identity;
-        struct state_root *state = ns_store(ns)->state;
+        struct state_root *state = ns->store->state;
         int r;
 
         if (!i->nsset[0])

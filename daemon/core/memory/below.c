@@ -36,7 +36,7 @@ bool sink_is_possible(const struct ns *ns)
 
 void sink_note_taken(struct ns *ns)
 {
-        struct store *s = ns_store(ns);
+        struct store *s = ns->store;
 
         if (!tier_may_sink(ns, TIER_DEVICE))
                 return;

@@ -70,7 +70,7 @@ static void on_destroyed(struct job *job, int result, void *data)
 
 static const struct keep *keep_of(const struct extent_set *set)
 {
-        return &ns_store(set->ns)->keep;
+        return &set->ns->store->keep;
 }
 
 /* Clients had the files, so the process must not block on them (discard.h). */
@@ -288,7 +288,7 @@ static int set_make(struct ns *ns, uint32_t index, struct extent_set **ret_set)
         if (r < 0)
                 return r;
         if (keep_is_on(keep_of(set)) && set->n_extents > 0)
-                set->first_extent = next_extents(ns_store(ns), set->n_extents);
+                set->first_extent = next_extents(ns->store, set->n_extents);
         r = set->pool->queue ? 0 : create_extents(set);
         if (r != 0) {
                 set_free(set);
@@ -302,7 +302,7 @@ static int set_make(struct ns *ns, uint32_t index, struct extent_set **ret_set)
 /* Counts the extents for the namespace's tenant, from the time of the charge on. */
 static void count_extents(const struct extent_set *set, bool more)
 {
-        struct store *s = ns_store(set->ns);
+        struct store *s = set->ns->store;
         uint64_t n = more ? set->n_extents : -(uint64_t)set->n_extents;
 
         s->memory.n_extents += n;
@@ -369,7 +369,7 @@ void set_adopted(struct extent_set *set)
 
 static int admit_extents(const struct ns *ns, enum tier_kind kind, struct detail *d)
 {
-        const struct store *s = ns_store(ns);
+        const struct store *s = ns->store;
 
         return s->owner.admit_extents && ns->geometry.tiers[kind].n_extents > 0
                        ? s->owner.admit_extents(ns, kind, d, s->owner.data)
@@ -749,7 +749,7 @@ void set_discard(struct extent_set *set)
         part_with_charge(set);
         destroy_extents(set);
         set_free(set);
-        wait_wake(ns_store(ns));
+        wait_wake(ns->store);
 }
 
 void set_unbind(struct extent_set *set)

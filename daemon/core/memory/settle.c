@@ -53,7 +53,7 @@ void recall_become_idle(struct extent_set *set)
 /* A recalled set has fewer holds, maybe none. */
 static void settle_recalled(struct extent_set *set)
 {
-        struct store *s = ns_store(set->ns);
+        struct store *s = set->ns->store;
 
         if (!set_is_unheld(set)) {
                 if (set->recall.sink_at > 0 && !set->recall.is_sunk) { /* demote the next ones */
@@ -99,7 +99,7 @@ void settle_set(struct extent_set *set)
 {
         if (list_is_empty(&set->settle_link) &&
                 (set->recall.state != RECALL_NONE || set_is_idle(set)))
-                list_append(&ns_store(set->ns)->memory.settling, &set->settle_link);
+                list_append(&set->ns->store->memory.settling, &set->settle_link);
 }
 
 void settle_sets_of(struct ns *ns)

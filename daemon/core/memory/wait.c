@@ -16,7 +16,7 @@ static struct attach *attach_of(struct wait *w)
 
 void wait_arrive(struct attach *a, uint32_t n, uint64_t deadline_nsec)
 {
-        struct store *s = ns_store(a->ns);
+        struct store *s = a->ns->store;
 
         assert(a->wait.n_wanted == 0);
 
@@ -62,7 +62,7 @@ void wait_begin(struct attach *a, uint32_t n, enum lease_reason reason)
         w->reason = reason;
         if (reason != LEASE_REASON_DEVICE || w->told == LEASE_REASON_NONE)
                 w->told = reason;
-        list_append(&ns_store(a->ns)->waits.leases, &w->link);
+        list_append(&a->ns->store->waits.leases, &w->link);
         if (reason == LEASE_REASON_DEVICE) {
                 a->ns->waits.n_wanted += n;
                 a->ns->waits.n++;
@@ -126,7 +126,7 @@ static bool comes_before(const struct attach *a, const struct admission_request 
 {
         const struct admission_request request = request_of(a);
 
-        return admission_compare(&request, b, ns_store(a->ns)->now_nsec) < 0;
+        return admission_compare(&request, b, a->ns->store->now_nsec) < 0;
 }
 
 struct candidate {
@@ -194,10 +194,10 @@ bool wait_is_next(const struct attach *a)
         struct admission_request request;
         bool is_known = false, a_deserves = false;
 
-        if (list_is_empty(&ns_store(a->ns)->waits.leases))
+        if (list_is_empty(&a->ns->store->waits.leases))
                 return true;
         request = request_of(a);
-        list_for_each (w, &ns_store(a->ns)->waits.leases, struct wait, link) {
+        list_for_each (w, &a->ns->store->waits.leases, struct wait, link) {
                 const struct attach *b = attach_of(w);
 
                 if (b == a || !is_rival(b, a) || !comes_before(b, &request))

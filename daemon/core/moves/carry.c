@@ -93,7 +93,7 @@ static struct carry *carry_new(struct ns *ns, const struct carry_way *way)
 
         if (!c)
                 return NULL;
-        *c = (struct carry){.store = ns_store(ns),
+        *c = (struct carry){.store = ns->store,
                 .ns = ns,
                 .way = *way,
                 .is_open = true,
@@ -127,7 +127,7 @@ static bool is_same_way(const struct carry_way *a, const struct carry_way *b)
 
 struct carry *carry_find(struct ns *ns, const struct carry_way *way)
 {
-        list_for_each (c, &ns_store(ns)->moving.carries, struct carry, link)
+        list_for_each (c, &ns->store->moving.carries, struct carry, link)
                 if (c->is_open && c->ns == ns && is_same_way(&c->way, way) && c->n < c->n_max)
                         return c;
         return carry_new(ns, way);
@@ -523,7 +523,7 @@ static void stop_move(struct carry *c)
 
 void carry_forget_ns(struct ns *ns)
 {
-        list_for_each_safe (c, &ns_store(ns)->moving.carries, struct carry, link) {
+        list_for_each_safe (c, &ns->store->moving.carries, struct carry, link) {
                 if (c->ns != ns)
                         continue;
                 c->ns = NULL;

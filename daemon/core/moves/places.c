@@ -50,7 +50,7 @@ static void take_place(struct ns *ns, uint32_t from, uint32_t to, uint64_t conte
 
         assert(old->state == PAGE_SEALED && (p->state == PAGE_MOVING || p->state == PAGE_GRANTED));
 
-        ns_store(ns)->listeners->page_moves(ns, from, to); /* first: session-log.h */
+        ns->store->listeners->page_moves(ns, from, to); /* first: session-log.h */
         FAULT_POINT("move-before-key");
         memcpy(p->key, old->key, KEY_BYTES);
         p->tokens = old->tokens;
@@ -74,7 +74,7 @@ static void take_place(struct ns *ns, uint32_t from, uint32_t to, uint64_t conte
         drops_page_moved(ns, from, to);
         adopt_children(ns, to);
         FAULT_POINT("move-before-free");
-        ns_store(ns)->listeners->page_moved(ns, from, to);
+        ns->store->listeners->page_moved(ns, from, to);
         ns->evict->move(ns->policy, from, to);
         expect_moved(ns->expect, from, to);
 }
@@ -91,6 +91,6 @@ void places_change_pinned(struct ns *ns, uint32_t from, uint32_t to, uint64_t co
 
         take_place(ns, from, to, content);
         if (was_held)
-                ns->evict->idle(ns->policy, to, ns_store(ns)->now_nsec);
+                ns->evict->idle(ns->policy, to, ns->store->now_nsec);
         ns_leave_page(ns, from);
 }

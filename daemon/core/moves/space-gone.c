@@ -123,9 +123,9 @@ uint32_t space_clean(struct ns *ns, uint32_t budget)
 
 static void begin_cleaning(struct ns *ns)
 {
-        (void)space_clean(ns, ns_store(ns)->drop_slice_pages);
+        (void)space_clean(ns, ns->store->drop_slice_pages);
         if (space_is_cleaning(&ns->space))
-                space_wake(ns_store(ns));
+                space_wake(ns->store);
 }
 
 void space_drop_missing(struct ns *ns)
@@ -137,13 +137,13 @@ void space_drop_missing(struct ns *ns)
 
 void space_stop_removing(struct ns *ns)
 {
-        ns_store(ns)->moving.n_removing -= ns->space.removes_unknown;
+        ns->store->moving.n_removing -= ns->space.removes_unknown;
         ns->space.removes_unknown = false;
 }
 
 void space_remove_unknown(struct ns *ns)
 {
-        ns_store(ns)->moving.n_removing += !ns->space.removes_unknown;
+        ns->store->moving.n_removing += !ns->space.removes_unknown;
         ns->space.removes_unknown = true;
         ns->space.unknown_iter = 0;
         begin_cleaning(ns);

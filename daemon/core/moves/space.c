@@ -42,7 +42,7 @@ static struct disk_file *disk_of(const struct ns *ns)
 
 static uint64_t hash_of(const struct ns *ns, const uint8_t key[KEY_BYTES])
 {
-        return store_hash_key(ns_store(ns), key) >> 1; /* a map's key isn't UINT64_MAX */
+        return store_hash_key(ns->store, key) >> 1; /* a map's key isn't UINT64_MAX */
 }
 
 /* ---- entries become pages -------------------------------------------------------------------- */
@@ -162,17 +162,17 @@ static bool enter_page(struct ns *ns, const struct disk_page *d, uint64_t at, ui
                 return false;
         }
         ns_set_state(ns, page, PAGE_SEALED);
-        ns_page(ns, page)->published_sec = store_now_sec(ns_store(ns));
+        ns_page(ns, page)->published_sec = store_now_sec(ns->store);
         ns_note_use(ns, page);
         if (d->tag != 0)
                 tag_enter(ns, page);
         ns_enter_tree(ns, page, parent);
         ns->evict->insert(ns->policy, page,
-                &(struct evict_insert){.id = store_hash_key(ns_store(ns), d->key),
+                &(struct evict_insert){.id = store_hash_key(ns->store, d->key),
                         .tokens = d->tokens,
                         .depth = ns_note(ns, page)->depth},
-                ns_store(ns)->now_nsec);
-        ns->evict->idle(ns->policy, page, ns_store(ns)->now_nsec);
+                ns->store->now_nsec);
+        ns->evict->idle(ns->policy, page, ns->store->now_nsec);
         nsset_sealed(ns, page);
         return true;
 }
@@ -223,7 +223,7 @@ void space_note_sealed(struct ns *ns, uint32_t page)
                 return;
         claim_after(ns, ns_page(ns, page)->key);
         if (ns->space.claimed > 0)
-                space_wake(ns_store(ns));
+                space_wake(ns->store);
 }
 
 void space_drop_unclaimed(struct ns *ns)
@@ -290,7 +290,7 @@ static void begin_sorting(struct ns *ns)
         }
         s->room = (uint32_t)MIN(info.n_pages, UINT32_MAX - 1);
         s->sort_iter = 0;
-        (void)sort_some(ns, ns_store(ns)->drop_slice_pages);
+        (void)sort_some(ns, ns->store->drop_slice_pages);
 }
 
 /* ---- open, loading, ready -------------------------------------------------------------------- */
@@ -305,7 +305,7 @@ static void become_ready(struct ns *ns)
                 begin_sorting(ns);
         }
         ns->sink.may_be_due = true;
-        space_wake(ns_store(ns));
+        space_wake(ns->store);
 }
 
 static void on_loaded(int result, void *data)
@@ -555,7 +555,7 @@ static bool drop_victims(struct ns *ns, uint32_t n)
  * chunks beyond its pages' needs. */
 bool space_make_room(struct ns *ns, uint32_t n)
 {
-        struct store *store = ns_store(ns);
+        struct store *store = ns->store;
         struct disk_file *d = disk_of(ns);
         struct disk_space *best = NULL, *unopened = NULL, *largest = NULL;
         uint64_t most = 0;

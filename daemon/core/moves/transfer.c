@@ -32,7 +32,7 @@ static bool leaves_page(const struct transfer *t)
 
 struct transfer *transfer_find(const struct ns *ns, uint32_t from)
 {
-        list_for_each (t, &ns_store(ns)->moving.transfers, struct transfer, link)
+        list_for_each (t, &ns->store->moving.transfers, struct transfer, link)
                 if (t->ns == ns && t->from == from && !leaves_page(t))
                         return t;
         return NULL;
@@ -42,7 +42,7 @@ uint32_t transfer_count(const struct ns *ns, enum transfer_kind kind)
 {
         uint32_t n = 0;
 
-        list_for_each (t, &ns_store(ns)->moving.transfers, struct transfer, link)
+        list_for_each (t, &ns->store->moving.transfers, struct transfer, link)
                 n += t->ns == ns && t->kind == kind;
         return n;
 }
@@ -58,14 +58,14 @@ uint64_t transfer_count_moving(const struct ns *ns)
 {
         uint64_t n = 0;
 
-        list_for_each (t, &ns_store(ns)->moving.transfers, struct transfer, link)
+        list_for_each (t, &ns->store->moving.transfers, struct transfer, link)
                 n += t->ns == ns && holds_moving(t);
         return n;
 }
 
 bool transfer_moves_to(const struct ns *ns, uint32_t page)
 {
-        list_for_each (t, &ns_store(ns)->moving.transfers, struct transfer, link)
+        list_for_each (t, &ns->store->moving.transfers, struct transfer, link)
                 if (t->ns == ns && t->to == page && holds_moving(t))
                         return true;
         return false;
@@ -80,7 +80,7 @@ static struct carry_page *carried(const struct transfer *t)
 
 static void unlink_one(struct transfer *t)
 {
-        struct store *s = ns_store(t->ns);
+        struct store *s = t->ns->store;
 
         list_remove(&t->link);
         s->moving.n_transfers--;
@@ -152,7 +152,7 @@ static void drop_damaged(struct transfer *t)
 
         if (!is_there(t))
                 return;
-        ns_store(ns)->counters.pages_damaged++;
+        ns->store->counters.pages_damaged++;
         ns->tiers[tier_of_page(&ns->geometry, t->from)].n_damaged++;
         drop_below(
                 ns, t->from, (struct drop_reason){.why = EVICT_INVALIDATE, .cause = CAUSE_DAMAGED});
@@ -187,7 +187,7 @@ static int end_down(struct transfer *t)
 
         if (!is_there(t) || !may_arrive(t) || !retire(t))
                 return -EAGAIN;
-        ns_store(ns)->counters.demoted_pages++;
+        ns->store->counters.demoted_pages++;
         ns->tiers[tier_of_page(&ns->geometry, t->to)].n_arrived++;
         happened_demoted(ns, t->to);
         places_change(ns, t->from, t->to, carried(t)->content);
@@ -204,7 +204,7 @@ static int end_put(struct transfer *t)
                 return -ENOENT;
         if (!may_arrive(t))
                 return -EAGAIN;
-        ns_store(ns)->counters.demoted_pages++;
+        ns->store->counters.demoted_pages++;
         ns->tiers[tier_of_page(&ns->geometry, t->to)].n_arrived++;
         happened_demoted(ns, t->to);
         places_change_pinned(ns, t->from, t->to, carried(t)->content);
@@ -220,7 +220,7 @@ static int end_up(struct transfer *t)
                 return -ENOENT;
         if (!may_arrive(t))
                 return -EAGAIN;
-        ns_store(ns)->counters.promoted_pages++;
+        ns->store->counters.promoted_pages++;
         ns->tiers[TIER_DEVICE].n_arrived++;
         places_change_pinned(ns, t->from, t->to, 0);
         PROBE_MOVED(promote, t, way.from);
@@ -296,7 +296,7 @@ static void finish_transfer(struct transfer *t)
         if (buffer.done)
                 buffer.done(carry_take_buffer(carry), result, buffer.data);
         else if (kind != TRANSFER_DOWN && kind != TRANSFER_OUT && kind != TRANSFER_IN)
-                ns_store(ns)->listeners->transfer_ended(ns, kind, from, to, planes, result);
+                ns->store->listeners->transfer_ended(ns, kind, from, to, planes, result);
 }
 
 /* Ends all transfers of a finished carry; more may begin meanwhile. */
@@ -363,7 +363,7 @@ static struct carry *find_carry(const struct transfer *t, bool is_urgent)
 
 static void account_transfer(struct transfer *t)
 {
-        struct store *s = ns_store(t->ns);
+        struct store *s = t->ns->store;
 
         for (unsigned i = 0; i < 2; i++)
                 if (t->sets[i])
@@ -383,7 +383,7 @@ static void account_transfer(struct transfer *t)
 static int begin_transfer(
         struct ns *ns, const struct transfer *what, bool is_urgent, struct transfer **ret_transfer)
 {
-        struct store *s = ns_store(ns);
+        struct store *s = ns->store;
         struct transfer *t;
 
         if (!s->moving.mover)
@@ -488,7 +488,7 @@ bool transfer_call_off(struct ns *ns)
 {
         bool any = false;
 
-        list_for_each (t, &ns_store(ns)->moving.transfers, struct transfer, link) {
+        list_for_each (t, &ns->store->moving.transfers, struct transfer, link) {
                 if (t->ns != ns || t->kind != TRANSFER_DOWN || t->is_unwanted)
                         continue;
                 if (is_in_policy(t))
@@ -501,7 +501,7 @@ bool transfer_call_off(struct ns *ns)
 
 void transfer_forget_ns(struct ns *ns)
 {
-        list_for_each_safe (t, &ns_store(ns)->moving.transfers, struct transfer, link) {
+        list_for_each_safe (t, &ns->store->moving.transfers, struct transfer, link) {
                 if (t->ns != ns)
                         continue;
                 unlink_one(t);

@@ -76,7 +76,7 @@ static uint32_t count_on(const struct store *s, const struct pool *pool)
 
 static bool is_moving(const struct ns *ns, uint32_t page)
 {
-        list_for_each (m, &ns_store(ns)->moves, struct move, link)
+        list_for_each (m, &ns->store->moves, struct move, link)
                 if (m->ns == ns && m->from == page)
                         return true;
         return false;
@@ -84,7 +84,7 @@ static bool is_moving(const struct ns *ns, uint32_t page)
 
 bool compact_moves_to(const struct ns *ns, uint32_t page)
 {
-        list_for_each (m, &ns_store(ns)->moves, struct move, link)
+        list_for_each (m, &ns->store->moves, struct move, link)
                 if (m->ns == ns && m->to == page)
                         return true;
         return false;
@@ -94,7 +94,7 @@ uint64_t compact_count_moves(const struct ns *ns)
 {
         uint64_t n = 0;
 
-        list_for_each (m, &ns_store(ns)->moves, struct move, link)
+        list_for_each (m, &ns->store->moves, struct move, link)
                 n += m->ns == ns;
         return n;
 }
@@ -141,8 +141,8 @@ static void finish_move(struct move *m, int result)
                 return;
         }
         set = ns_set_of(ns, from);
-        set->recall.give_up_nsec = ns_store(ns)->now_nsec + PATIENCE_NSEC;
-        ns_store(ns)->counters.compacted_pages++;
+        set->recall.give_up_nsec = ns->store->now_nsec + PATIENCE_NSEC;
+        ns->store->counters.compacted_pages++;
         end_move(m);
         places_change(ns, from, to, 0);
 }
@@ -201,7 +201,7 @@ static void on_copied(struct job *job, int result, void *data)
                 end_move(m);
                 return;
         }
-        s = ns_store(m->ns);
+        s = m->ns->store;
         if (result == -ETIMEDOUT)
                 m->is_late = true;
         else
@@ -285,7 +285,7 @@ static struct extent_set *find_room(const struct ns *ns)
 static int begin_move(struct ns *ns, uint32_t page)
 {
         struct extent_set *room = find_room(ns);
-        struct store *s = ns_store(ns);
+        struct store *s = ns->store;
         struct move *m;
 
         if (!room)
@@ -310,14 +310,14 @@ static int begin_move(struct ns *ns, uint32_t page)
 
 static void call_off(struct extent_set *set)
 {
-        set->ns->reclaim.compaction.after_nsec = ns_store(set->ns)->now_nsec + PATIENCE_NSEC;
+        set->ns->reclaim.compaction.after_nsec = set->ns->store->now_nsec + PATIENCE_NSEC;
         recall_call_off(set);
-        wait_wake(ns_store(set->ns));
+        wait_wake(set->ns->store);
 }
 
 void compact_call_off(struct ns *ns)
 {
-        struct store *s = ns_store(ns);
+        struct store *s = ns->store;
 
         list_for_each_safe (set, &s->recalls.sets, struct extent_set, recall.link)
                 if (set->ns == ns && is_emptied(set))
@@ -330,7 +330,7 @@ static int begin_moves(struct extent_set *set, uint32_t budget, uint32_t *n_look
 {
         struct ns *ns = set->ns;
         uint32_t set_pages = ns->geometry.set_pages, n = MIN(set_pages, budget);
-        uint32_t n_moves = count_on(ns_store(ns), ns->device.pool);
+        uint32_t n_moves = count_on(ns->store, ns->device.pool);
         int r = 0;
 
         for (; r == 0 && *n_looked < n && n_moves < MOVES_PER_POOL; (*n_looked)++) {
@@ -356,7 +356,7 @@ uint32_t compact_visit(struct extent_set *set, uint64_t now_nsec, uint32_t budge
         uint32_t n_looked = 0;
         int r;
 
-        end_late(ns_store(ns));
+        end_late(ns->store);
         if (set->recall.give_up_nsec == 0)
                 set->recall.give_up_nsec = now_nsec + PATIENCE_NSEC;
         if (ns->waits.n + ns->waits.n_queued > 0 || now_nsec >= set->recall.give_up_nsec ||
@@ -366,7 +366,7 @@ uint32_t compact_visit(struct extent_set *set, uint64_t now_nsec, uint32_t budge
         }
         r = begin_moves(set, budget, &n_looked);
         if (!pool->queue)
-                copy_inline(ns_store(ns));
+                copy_inline(ns->store);
         if (r == -ENOSPC && is_emptied(set))
                 call_off(set);
         return n_looked;
@@ -427,7 +427,7 @@ static bool has_room_beside(const struct extent_set *set, uint32_t n)
         return n_room >= n &&
                ns_n_room(ns) >= set->n_free + n +
                                         MAX((uint64_t)ns->reclaim.stock.n_to_keep,
-                                                count_leased_soon(ns, ns_store(ns)->now_nsec));
+                                                count_leased_soon(ns, ns->store->now_nsec));
 }
 
 static bool is_worth_it(const struct extent_set *set)
@@ -495,7 +495,7 @@ static void begin_emptying(struct extent_set *set)
 
 static bool is_compacting(const struct ns *ns)
 {
-        list_for_each (set, &ns_store(ns)->recalls.sets, struct extent_set, recall.link)
+        list_for_each (set, &ns->store->recalls.sets, struct extent_set, recall.link)
                 if (set->ns == ns && is_emptied(set))
                         return true;
         return false;
@@ -560,7 +560,7 @@ bool compact_turn(struct store *s, uint64_t now_nsec)
 
 void compact_forget_ns(struct ns *ns)
 {
-        list_for_each_safe (m, &ns_store(ns)->moves, struct move, link) {
+        list_for_each_safe (m, &ns->store->moves, struct move, link) {
                 if (m->ns != ns)
                         continue;
                 m->ns = NULL;

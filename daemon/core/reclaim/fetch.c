@@ -48,7 +48,7 @@ uint32_t fetch_count(const struct attach *a)
 {
         uint32_t n = 0;
 
-        list_for_each (f, &ns_store(a->ns)->fetching.fetches, struct fetch, link)
+        list_for_each (f, &a->ns->store->fetching.fetches, struct fetch, link)
                 n += f->attach == a;
         return n;
 }
@@ -241,7 +241,7 @@ static struct plane_range planes_to_copy(const struct ns *ns, const struct fetch
 int fetch_begin(struct attach *a, const struct fetch_request *rq, fetch_fn done, void *data,
         struct fetch **ret_fetch, uint32_t *ret_page, struct detail *d)
 {
-        SETTLE_AT_END(ns_store(a->ns));
+        SETTLE_AT_END(a->ns->store);
         int r = check_request(a, rq, d);
         struct fetch *f;
 
@@ -255,7 +255,7 @@ int fetch_begin(struct attach *a, const struct fetch_request *rq, fetch_fn done,
         r = locate(a->ns, &f->rq);
         if (r >= 0)
                 prefetch_note_fetch(a, f->rq.page, rq->to != PAGE_NONE);
-        list_append(&ns_store(a->ns)->fetching.fetches, &f->link);
+        list_append(&a->ns->store->fetching.fetches, &f->link);
         PROBE(kvleased, fetch, f, a->ns->tenant, a->ns, f->rq.page, f->rq.to, f->rq.goes_down);
         r = start_fetch(f);
         if (r == 0) {
@@ -277,7 +277,7 @@ void fetch_cancel(struct fetch *f)
 
 void fetch_end_all(struct attach *a)
 {
-        struct store *s = ns_store(a->ns);
+        struct store *s = a->ns->store;
         bool any;
 
         do {
@@ -296,7 +296,7 @@ void fetch_end_all(struct attach *a)
 static struct fetch *find_waiting(struct ns *ns, enum transfer_kind kind, uint32_t from,
         uint32_t to, struct plane_range planes)
 {
-        list_for_each (f, &ns_store(ns)->fetching.fetches, struct fetch, link)
+        list_for_each (f, &ns->store->fetching.fetches, struct fetch, link)
                 if (f->is_waiting && f->attach->ns == ns && f->rq.page == from &&
                         f->rq.goes_down == (kind == TRANSFER_PUT) &&
                         f->rq.to == (kind == TRANSFER_COPY ? to : PAGE_NONE) &&

@@ -12,7 +12,7 @@
 
 void leasable_begin(struct ns *ns)
 {
-        struct store *s = ns_store(ns);
+        struct store *s = ns->store;
 
         list_append(&s->leasables.namespaces, &ns->upkeep.leasable.link);
         s->leasables.n++;
@@ -21,7 +21,7 @@ void leasable_begin(struct ns *ns)
 void leasable_end(struct ns *ns)
 {
         list_remove(&ns->upkeep.leasable.link);
-        ns_store(ns)->leasables.n--;
+        ns->store->leasables.n--;
 }
 
 /* Returns the held SEALED pages of a run in a set; *ret_looked: it looked at each of them, because

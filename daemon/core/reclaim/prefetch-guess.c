@@ -46,7 +46,7 @@ static enum where where_is(const struct ns *ns, const struct reader *r, uint32_t
 {
         uint32_t at, from, to;
 
-        if (!is_reading(r, ns_store(ns)->now_nsec))
+        if (!is_reading(r, ns->store->now_nsec))
                 return ELSEWHERE;
         at = ns_find_page(ns, r->key);
         if (at == PAGE_NONE)
@@ -100,7 +100,7 @@ static void start_over(struct ns *ns, struct reader *r, uint32_t page)
 /* Moves the reader to `page`: by another lookup, or by the one that began it. */
 static void move_reader(struct ns *ns, struct reader *r, uint32_t page, bool is_lookup)
 {
-        struct store *s = ns_store(ns);
+        struct store *s = ns->store;
 
         move_to(ns, r, page);
         r->is_streaming |= is_lookup;
@@ -122,7 +122,7 @@ static void note_read(struct attach *a, uint32_t page, bool fetches, bool is_loo
                 return;
         if (where == ELSEWHERE)
                 start_over(a->ns, r, page);
-        r->seen_nsec = MAX(ns_store(a->ns)->now_nsec, UINT64_C(1));
+        r->seen_nsec = MAX(a->ns->store->now_nsec, UINT64_C(1));
         if (where == AHEAD)
                 move_reader(a->ns, r, page, is_lookup);
 }
@@ -186,7 +186,7 @@ static bool stream(struct attach *a, struct reader *r)
         uint32_t at = ns_find_page(ns, r->key), last = at;
         enum bring b = BRING_DONE;
 
-        if (at == PAGE_NONE || !is_reading(r, ns_store(ns)->now_nsec))
+        if (at == PAGE_NONE || !is_reading(r, ns->store->now_nsec))
                 return false;
         for (uint32_t i = 0, next; i < steps_of(ns); i++, last = next) {
                 next = next_of(a, last);
@@ -246,7 +246,7 @@ bool prefetch_is_streaming(const struct store *s, uint64_t now_nsec)
  */
 static bool is_expected(const struct ns *ns, const struct session *s, uint32_t tail)
 {
-        uint64_t now_nsec = ns_store(ns)->now_nsec, returns_nsec;
+        uint64_t now_nsec = ns->store->now_nsec, returns_nsec;
         enum evict_hint hint = session_hint_of(s, &returns_nsec);
 
         if (hint == EVICT_HINT_DONE)
@@ -316,7 +316,7 @@ static bool has_lower_pages(const struct ns *ns)
 
 static uint64_t look_for_guesses(struct ns *ns)
 {
-        uint64_t now_nsec = ns_store(ns)->now_nsec;
+        uint64_t now_nsec = ns->store->now_nsec;
         bool any = false, others = prefetch_end_old(ns);
 
         if (steps_of(ns) > 0 && sessions_count(ns) > 0 && has_lower_pages(ns) &&
@@ -351,7 +351,7 @@ uint64_t prefetch_look(struct store *s, uint64_t now_nsec)
 
 void prefetch_note_expected(struct ns *ns, uint32_t page)
 {
-        struct store *s = ns_store(ns);
+        struct store *s = ns->store;
         struct prefetching *p;
 
         if (tier_of_page(&ns->geometry, page) == TIER_DEVICE || steps_of(ns) == 0 ||

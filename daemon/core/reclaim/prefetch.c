@@ -19,7 +19,7 @@
 
 bool prefetch_is_possible(const struct ns *ns)
 {
-        if (!ns_store(ns)->moving.mover)
+        if (!ns->store->moving.mover)
                 return false;
         for (unsigned i = TIER_DEVICE + 1; i < TIER_COUNT; i++)
                 if (ns->tiers[i].pool)
@@ -76,7 +76,7 @@ static void put_stake(struct ns *ns, uint32_t page, const struct stake_of_page *
         assert(r == 0);
         (void)r;
         ns->prefetching->n_coming[s->kind] += s->is_coming;
-        ns_store(ns)->fetching.n_prefetching += s->is_coming;
+        ns->store->fetching.n_prefetching += s->is_coming;
 }
 
 /* Returns false if the page isn't at stake. */
@@ -90,7 +90,7 @@ static bool take_stake(struct ns *ns, uint32_t page, struct stake_of_page *ret)
                 return false;
         map_remove(&p->pages, page);
         p->n_coming[ret->kind] -= ret->is_coming;
-        ns_store(ns)->fetching.n_prefetching -= ret->is_coming;
+        ns->store->fetching.n_prefetching -= ret->is_coming;
         return true;
 }
 
@@ -114,7 +114,7 @@ void prefetch_note_moved(struct ns *ns, uint32_t page, uint32_t to)
         if (!take_stake(ns, page, &s))
                 return;
         if (is_on_device(ns, page) && !is_on_device(ns, to)) {
-                prefetch_wasted(&ns->prefetching->kinds[s.kind], ns_store(ns)->now_nsec);
+                prefetch_wasted(&ns->prefetching->kinds[s.kind], ns->store->now_nsec);
                 return;
         }
         if (s.is_coming && is_on_device(ns, to)) {
@@ -133,7 +133,7 @@ void prefetch_note_gone(struct ns *ns, uint32_t page, struct drop_reason reason)
         if (!take_stake(ns, page, &s))
                 return;
         if (!s.is_coming && (reason.why == EVICT_PRESSURE || is_old))
-                prefetch_wasted(&ns->prefetching->kinds[s.kind], ns_store(ns)->now_nsec);
+                prefetch_wasted(&ns->prefetching->kinds[s.kind], ns->store->now_nsec);
         else
                 prefetch_give_up(&ns->prefetching->kinds[s.kind]);
 }
@@ -195,9 +195,9 @@ bool prefetch_end_old(struct ns *ns)
 
         if (!p)
                 return false;
-        while ((page = find_old(ns, store_now_sec(ns_store(ns)))) != PAGE_NONE) {
+        while ((page = find_old(ns, store_now_sec(ns->store))) != PAGE_NONE) {
                 (void)take_stake(ns, page, &s);
-                prefetch_wasted(&p->kinds[s.kind], ns_store(ns)->now_nsec);
+                prefetch_wasted(&p->kinds[s.kind], ns->store->now_nsec);
         }
         return p->kinds[PREFETCH_STREAM].n_stake + p->kinds[PREFETCH_TURN].n_stake +
                        p->kinds[PREFETCH_EXPECT].n_stake >
@@ -243,7 +243,7 @@ static int take_place(
 {
         struct extent_set *set;
 
-        if (ns->waits.n_queued > 0 || ns_store(ns)->draining)
+        if (ns->waits.n_queued > 0 || ns->store->draining)
                 return -ENOSPC;
         if (!has_spare(ns) && room_leaves_another(ns))
                 (void)set_bind(ns, NULL, &set, NULL);
@@ -265,7 +265,7 @@ static bool may_begin(const struct ns *ns)
 
         for (unsigned i = 0; i < PREFETCH_KINDS; i++)
                 n += p->n_coming[i];
-        return n < PREFETCHES_MAX / 2 && ns_store(ns)->fetching.n_prefetching < PREFETCHES_MAX;
+        return n < PREFETCHES_MAX / 2 && ns->store->fetching.n_prefetching < PREFETCHES_MAX;
 }
 
 /* n: pages to promote of the text that ends at `end`, this one included. BRING_DONE: it is under
@@ -274,7 +274,7 @@ static enum bring begin_bringing(
         struct ns *ns, enum prefetch_kind kind, uint32_t page, uint32_t end, uint32_t n)
 {
         struct prefetching *p = ns->prefetching;
-        struct store *s = ns_store(ns);
+        struct store *s = ns->store;
         struct stake_of_page stake = {kind, true, store_now_sec(s)};
         uint32_t to;
         int r;

@@ -241,7 +241,7 @@ uint32_t recall_ask(const struct recall_request *rq)
 void recall_set(struct extent_set *set, enum recall_kind kind)
 {
         const struct recall_request rq = {.tenant = set->ns->tenant, .kind = kind};
-        struct store *s = ns_store(set->ns);
+        struct store *s = set->ns->store;
 
         begin_recall(set, &rq);
         magazine_drain_recalled(set->ns);
@@ -253,7 +253,7 @@ void recall_again(struct extent_set *set, uint64_t timeout_nsec)
 {
         const struct recall_request rq = {
                 .tenant = set->ns->tenant, .kind = RECALL_FORCED, .timeout_nsec = timeout_nsec};
-        struct store *s = ns_store(set->ns);
+        struct store *s = set->ns->store;
 
         begin_recall(set, &rq);
         recall_begin_round(s);

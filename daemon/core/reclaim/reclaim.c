@@ -54,7 +54,7 @@ static void count_own(struct tenant *t, uint64_t n)
 static bool is_fresh(const struct ns *ns, uint32_t page)
 {
         return ns->tiers[TIER_DEVICE].pool->below &&
-               ns_note(ns, page)->used_sec + FRESH_SEC > store_now_sec(ns_store(ns));
+               ns_note(ns, page)->used_sec + FRESH_SEC > store_now_sec(ns->store);
 }
 
 /* Evicts leaves until the policy has none left; spares: not fresh ones. */
@@ -324,7 +324,7 @@ static bool has_weighed_set(const struct ns_tier *tier)
  * or unmapped since. */
 static bool is_time_to_weigh(const struct ns *ns, const struct ns_tier *tier)
 {
-        return ns_store(ns)->now_nsec >= tier->weigh_after_nsec ||
+        return ns->store->now_nsec >= tier->weigh_after_nsec ||
                (tier->has_lighter && !has_weighed_set(tier));
 }
 
@@ -332,7 +332,7 @@ static bool is_time_to_weigh(const struct ns *ns, const struct ns_tier *tier)
 static uint64_t weigh_tier(
         struct ns *ns, struct ns_tier *tier, const struct ns *spare, uint64_t most)
 {
-        uint64_t now_nsec = ns_store(ns)->now_nsec, n_looks;
+        uint64_t now_nsec = ns->store->now_nsec, n_looks;
 
         if (most == 0 || !is_time_to_weigh(ns, tier))
                 return 0;
@@ -341,7 +341,7 @@ static uint64_t weigh_tier(
                 ns_look_again(ns, NS_LOOK_PAGES);
                 if (tier == &ns->device)
                         magazine_drain_ns(ns);
-                settle_now(ns_store(ns), spare); /* idle sets aren't weighed */
+                settle_now(ns->store, spare); /* idle sets aren't weighed */
         }
         list_for_each (set, &tier->sets_bound, struct extent_set, link)
                 set->cost_bytes = COST_HELD;

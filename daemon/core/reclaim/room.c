@@ -70,7 +70,7 @@ static bool take_windows(struct ns *ns, uint32_t n, bool open)
  * enough, checks `n_look` watched pages. */
 static bool evict_pages(struct ns *ns, uint32_t n, uint32_t n_look)
 {
-        uint64_t now_nsec = ns_store(ns)->now_nsec;
+        uint64_t now_nsec = ns->store->now_nsec;
 
         if (magazine_trim_idle(ns, now_nsec) > 0 && ns_n_coming(ns) >= n)
                 return true;
@@ -156,7 +156,7 @@ static bool ask_others(struct ns *ns, uint32_t n, const struct claim *claim)
         if (most == 0 || !has_slot(ns) ||
                 region_admits(ns->device.stake, most * set_bytes, claim) != LEASE_REASON_POOL_FULL)
                 return false;
-        region_note_want(ns->device.stake, set_bytes, most * set_bytes, ns_store(ns)->now_nsec);
+        region_note_want(ns->device.stake, set_bytes, most * set_bytes, ns->store->now_nsec);
         for (; most > 0; most /= 2)
                 if (region_make_room(ns->device.stake, ns, most * set_bytes, claim))
                         return true;
@@ -184,7 +184,7 @@ static void sweep_for(struct ns *ns, uint64_t n)
 {
         while (ns_n_room(ns) < n && ns_sweep(ns, SWEEP_BATCH))
                 ;
-        settle_now(ns_store(ns), ns);
+        settle_now(ns->store, ns);
 }
 
 /* Makes pages available, in the order of rising cost. Returns 0: `n` pages are FREE or being made;
@@ -200,7 +200,7 @@ static int make_room(struct ns *ns, uint32_t n, struct claim *claim, struct deta
                 return 0;
         if (n > pages_within_reach(ns)) {
                 ns_look_again(ns, NS_LOOK_PAGES);
-                settle_now(ns_store(ns), ns); /* its pins may have ended */
+                settle_now(ns->store, ns); /* its pins may have ended */
         }
         if (n > pages_within_reach(ns))
                 return r < 0 ? r : lease_reason_status(region_nearest(ns->device.stake));
@@ -218,7 +218,7 @@ static int make_room(struct ns *ns, uint32_t n, struct claim *claim, struct deta
                 if ((r < 0 && r != -EMFILE) || !is_less)
                         return take_windows(ns, n, true) ? 0 : r;
                 is_less = reclaim_own(ns, n, claim);
-                settle_now(ns_store(ns), ns); /* frees recalled sets, as memory is needed now */
+                settle_now(ns->store, ns); /* frees recalled sets, as memory is needed now */
                 r = bind_lacking(ns, n, claim, d);
         }
         return r;
@@ -530,7 +530,7 @@ int room_find(
         struct attach *a, uint32_t n, bool waited, enum lease_reason *ret_reason, struct detail *d)
 {
         struct ns *ns = a->ns;
-        struct store *store = ns_store(ns);
+        struct store *store = ns->store;
         uint64_t evictions = store->counters.evictions;
         bool by_device = waited && ns->waits.failure.code != 0, pressed;
         struct claim claim = {.lease = a};
@@ -577,7 +577,7 @@ uint64_t room_leasable(const struct ns *ns, uint64_t idle)
         uint64_t sets = n_sets_left(ns), wanted = ns->waits.n_wanted;
         uint64_t pages = ns_n_room(ns) + idle + sets * ns->geometry.set_pages;
 
-        if (ns_store(ns)->draining)
+        if (ns->store->draining)
                 return 0;
         if (sets > 0 && ns->sets.keep_page_zero && !ns->sets.at[0])
                 wanted++;

@@ -58,7 +58,7 @@ static uint32_t count_leaving(const struct ns *ns, enum tier_kind kind)
 {
         uint32_t n = 0;
 
-        list_for_each (t, &ns_store(ns)->moving.transfers, struct transfer, link)
+        list_for_each (t, &ns->store->moving.transfers, struct transfer, link)
                 n += t->ns == ns && t->kind == TRANSFER_DOWN &&
                      tier_of_page(&ns->geometry, t->from) == kind;
         return n;
@@ -115,7 +115,7 @@ static uint32_t count_due(struct ns *ns, enum tier_kind kind)
 
 static bool is_worth(const struct ns *ns, uint32_t page, enum tier_kind kind, uint32_t other)
 {
-        uint64_t bytes = ns->geometry.tiers[kind].stored_bytes, now = ns_store(ns)->now_nsec;
+        uint64_t bytes = ns->geometry.tiers[kind].stored_bytes, now = ns->store->now_nsec;
 
         return !ns->evict->worth || tier_takes(ns->evict->worth(ns->policy, page, now), bytes,
                                             ns->evict->worth(ns->policy, other, now), bytes);
@@ -138,7 +138,7 @@ static bool bind_below(struct ns *ns, enum tier_kind kind)
 
         if (r != KVL_STATUS_FULL || !has_slot(ns, kind))
                 return r == 0;
-        region_note_want(s, bytes, bytes, ns_store(ns)->now_nsec);
+        region_note_want(s, bytes, bytes, ns->store->now_nsec);
         return region_make_room(s, ns, bytes, NULL) && set_bind_in(ns, kind, NULL, &set, NULL) == 0;
 }
 
@@ -269,7 +269,7 @@ int sink_page(struct ns *ns, uint32_t page)
 {
         int r;
 
-        if (!may_begin(ns_store(ns)))
+        if (!may_begin(ns->store))
                 return -EBUSY;
         r = begin_sinking(ns, page, tier_below(ns, TIER_DEVICE));
         return r;
@@ -348,7 +348,7 @@ static uint32_t find_other_victim(struct ns *ns, uint32_t page)
 
 bool sink_swaps(struct ns *ns, uint32_t page, enum sink_for why)
 {
-        uint64_t now_nsec = ns_store(ns)->now_nsec;
+        uint64_t now_nsec = ns->store->now_nsec;
         uint32_t victim = tier_may_sink(ns, TIER_DEVICE) ? find_other_victim(ns, page) : NODE_NONE;
 
         if (victim == NODE_NONE)

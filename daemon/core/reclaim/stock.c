@@ -38,7 +38,7 @@ static void note_burst(struct ns *ns, uint32_t n)
 
 void stock_leased(struct ns *ns, uint32_t n, uint64_t now_nsec)
 {
-        struct store *s = ns_store(ns);
+        struct store *s = ns->store;
 
         ahead_leased(&ns->reclaim.stock.ahead, n, now_nsec);
         note_burst(ns, n);
@@ -58,7 +58,7 @@ bool stock_is_leased(const struct ns *ns, uint64_t now_nsec)
 /* Will more pages be leased soon? */
 static bool is_busy(const struct ns *ns, uint64_t now_nsec)
 {
-        return !ns_store(ns)->draining && !list_is_empty(&ns->clients.attachments) &&
+        return !ns->store->draining && !list_is_empty(&ns->clients.attachments) &&
                stock_is_leased(ns, now_nsec);
 }
 
@@ -123,7 +123,7 @@ static bool keep_stocked(struct ns *ns, uint64_t now_nsec)
                 return false;
         ns->reclaim.stock.n_to_keep = wanted(ns, now_nsec);
         ns->reclaim.stock.n_to_free = wanted_free(ns, now_nsec);
-        if (ns->reclaim.stock.n_to_keep > 0 && !is_waited_for(ns_store(ns), ns->device.pool))
+        if (ns->reclaim.stock.n_to_keep > 0 && !is_waited_for(ns->store, ns->device.pool))
                 bind(ns);
         free_ahead(ns, now_nsec);
         if (MAX(ns->reclaim.stock.n_to_keep, ns->reclaim.stock.n_to_free) < was)

@@ -109,7 +109,7 @@ static void count_named(struct ns *ns, const struct warm *w, uint64_t counts[2])
 
 int warm_begin(struct ns *ns, const struct warm_request *rq, struct detail *d)
 {
-        struct store *s = ns_store(ns);
+        struct store *s = ns->store;
         struct prefetching *p = prefetch_get(ns);
         uint64_t counts[2];
         struct warm *w;

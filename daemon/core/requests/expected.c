@@ -13,7 +13,7 @@ static struct expect *get_expectations(struct ns *ns)
 {
         if (!ns->expect)
                 ns->expect = expect_new(ns->evict, ns->policy, &ns->tree, &ns->catalog.ancestors,
-                        ns->geometry.capacity_pages, &ns_store(ns)->counters.expected);
+                        ns->geometry.capacity_pages, &ns->store->counters.expected);
         return ns->expect;
 }
 
@@ -60,7 +60,7 @@ int expected_by_keys(struct attach *a, const uint8_t *keys, uint32_t n, uint32_t
         uint32_t page;
         int r;
 
-        store_set_now(ns_store(a->ns), now_nsec);
+        store_set_now(a->ns->store, now_nsec);
         r = attach_check_version(a, d);
         if (r != 0)
                 return r;
@@ -75,7 +75,7 @@ uint32_t expected_by_page(
 {
         const struct page *p = ns_page(a->ns, page);
 
-        store_set_now(ns_store(a->ns), now_nsec);
+        store_set_now(a->ns->store, now_nsec);
         if (!p || p->state != PAGE_SEALED || ns_page_is_stale(a->ns, p) ||
                 (uint32_t)p->generation != generation)
                 return 0;

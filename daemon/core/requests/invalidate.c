@@ -37,7 +37,7 @@ static int check_may_begin(const struct attach *a, struct detail *detail)
 
 int drop_key(struct drop *d, struct attach *a, const uint8_t key[KEY_BYTES], struct detail *detail)
 {
-        SETTLE_AT_END(ns_store(a->ns));
+        SETTLE_AT_END(a->ns->store);
         struct change_item what = {.kind = CHANGE_KEY};
         int r;
 
@@ -47,17 +47,17 @@ int drop_key(struct drop *d, struct attach *a, const uint8_t key[KEY_BYTES], str
         if (r != 0)
                 return r;
         space_drop_unclaimed(a->ns);
-        ns_store(a->ns)->listeners->invalidated(a->ns, &what);
+        a->ns->store->listeners->invalidated(a->ns, &what);
         d->kind = DROP_SUBTREE;
         d->reason = (struct drop_reason){.why = EVICT_INVALIDATE, .cause = CAUSE_KEY};
         d->top = d->at = ns_find_page(a->ns, key);
-        (void)drop_begin(d, a->ns, ns_store(a->ns)->drop_slice_pages);
+        (void)drop_begin(d, a->ns, a->ns->store->drop_slice_pages);
         return 0;
 }
 
 int drop_tag(struct drop *d, struct attach *a, uint64_t tag, struct detail *detail)
 {
-        SETTLE_AT_END(ns_store(a->ns));
+        SETTLE_AT_END(a->ns->store);
         const struct change_item what = {.kind = CHANGE_TAG, .tag = tag};
         int r;
 
@@ -66,11 +66,11 @@ int drop_tag(struct drop *d, struct attach *a, uint64_t tag, struct detail *deta
         if (r != 0)
                 return r;
         space_drop_unclaimed(a->ns);
-        ns_store(a->ns)->listeners->invalidated(a->ns, &what);
+        a->ns->store->listeners->invalidated(a->ns, &what);
         d->kind = DROP_TAG;
         d->reason = (struct drop_reason){.why = EVICT_INVALIDATE, .cause = CAUSE_TAG};
         d->tag = tag;
-        (void)drop_begin(d, a->ns, ns_store(a->ns)->drop_slice_pages);
+        (void)drop_begin(d, a->ns, a->ns->store->drop_slice_pages);
         return 0;
 }
 
@@ -81,8 +81,8 @@ int drop_tag(struct drop *d, struct attach *a, uint64_t tag, struct detail *deta
  * is reset in place, as the last step that can fail. */
 int ns_empty(struct ns *ns, enum drop_cause cause, uint64_t *ret_pages)
 {
-        SETTLE_AT_END(ns_store(ns));
-        struct store *store = ns_store(ns);
+        SETTLE_AT_END(ns->store);
+        struct store *store = ns->store;
         uint64_t n_findable = ns_count_findable(ns);
         struct tree tree;
         int r;
@@ -128,7 +128,7 @@ int ns_empty(struct ns *ns, enum drop_cause cause, uint64_t *ret_pages)
 
 int ns_follow_change(struct ns *ns, const struct change_item *what)
 {
-        SETTLE_AT_END(ns_store(ns));
+        SETTLE_AT_END(ns->store);
         const struct drop_reason reason = {.why = EVICT_INVALIDATE, .cause = CAUSE_HOST};
         uint64_t n_pages;
         uint32_t page;

@@ -33,7 +33,7 @@ static bool has_queued(const struct wait *w)
 
 static uint64_t waited_nsec(const struct attach *a)
 {
-        return ns_store(a->ns)->now_nsec - a->wait.arrived_nsec;
+        return a->ns->store->now_nsec - a->wait.arrived_nsec;
 }
 
 /* Counts the wait of a lease that has ended. */
@@ -59,13 +59,13 @@ static void trim_after_wait(struct ns *ns)
 
 void lease_call_off(struct attach *a)
 {
-        SETTLE_AT_END(ns_store(a->ns));
+        SETTLE_AT_END(a->ns->store);
 
         if (!wait_end(a))
                 return;
         count_wait(a);
         trim_after_wait(a->ns);
-        wait_wake(ns_store(a->ns));
+        wait_wake(a->ns->store);
 }
 
 /* ---- waiting --------------------------------------------------------------------------------- */
@@ -95,8 +95,8 @@ static uint64_t longest_wait(
 /* Returns the deadline that orders the lease among others that wait. */
 static uint64_t queue_deadline(const struct attach *a, const struct lease_request *rq)
 {
-        return add_nsec(ns_store(a->ns)->now_nsec,
-                MIN(a->ns->tenant->attrs.max_wait_nsec, rq->max_wait_nsec));
+        return add_nsec(
+                a->ns->store->now_nsec, MIN(a->ns->tenant->attrs.max_wait_nsec, rq->max_wait_nsec));
 }
 
 /* ---- one try -------------------------------------------------------------------------------- */
@@ -247,7 +247,7 @@ static void count_refusal(
         happened_refused(ns, n, reason, d);
         ns->tenant->counters.refusals++;
         ns->tenant->counters.by_reason[reason]++;
-        ns_store(ns)->counters.leases_refused++;
+        ns->store->counters.leases_refused++;
 }
 
 /* d has the sentence about the obstacle; puts in front how long the lease waited, and why no
@@ -279,7 +279,7 @@ static int wait_for_device(struct ask *k)
         uint64_t most = k->rq->max_wait_nsec == 0 ? UINT64_MAX : k->rq->max_wait_nsec;
         uint64_t deadline = add_nsec(a->wait.arrived_nsec, most);
 
-        if (ns_store(a->ns)->now_nsec >= deadline) {
+        if (a->ns->store->now_nsec >= deadline) {
                 detail_set(k->d, KVL_STATUS_TIMEOUT,
                         "device %s is still making memory for it: let it wait longer",
                         a->ns->device.pool->props->name);
@@ -302,7 +302,7 @@ static int wait_for_room(struct ask *k, int refusal)
         if (k->rq->holds_some)
                 return detail_set(k->d, -EBUSY,
                         "it would wait while pages of it are held: give them back and ask for all");
-        if (ns_store(a->ns)->now_nsec >= deadline)
+        if (a->ns->store->now_nsec >= deadline)
                 return time_out(k, most);
         a->wait.deadline_nsec = deadline;
         wait_begin(a, k->n, k->reason);
@@ -359,7 +359,7 @@ static int check_request(struct attach *a, const struct lease_request *rq, struc
         if (rq->min == 0 || rq->min > rq->n)
                 return detail_set(d, -EINVAL, "at least %u of %u pages: 1 to %u are allowed",
                         rq->min, rq->n, rq->n);
-        if (ns_store(a->ns)->draining)
+        if (a->ns->store->draining)
                 return detail_set(d, KVL_STATUS_DRAINING, "the daemon is draining");
         return attach_check_version(a, d);
 }
@@ -401,7 +401,7 @@ static void take_pages(const struct ask *k, uint32_t n, uint32_t *ret_pages)
 int lease_ask(struct attach *a, const struct lease_request *rq, uint64_t now_nsec,
         uint32_t *ret_pages, struct lease_result *ret, struct detail *d)
 {
-        SETTLE_AT_END(ns_store(a->ns));
+        SETTLE_AT_END(a->ns->store);
         struct ns *ns = a->ns;
         struct ask k = {.a = a, .rq = rq, .n = rq->n, .d = d};
         bool waited;
@@ -410,7 +410,7 @@ int lease_ask(struct attach *a, const struct lease_request *rq, uint64_t now_nse
         k.by_device = a->wait.n_wanted > 0 && a->wait.reason == LEASE_REASON_DEVICE;
         waited = wait_end(a);
         *ret = (struct lease_result){0};
-        store_set_now(ns_store(ns), now_nsec);
+        store_set_now(ns->store, now_nsec);
         r = check_request(a, rq, d);
         if (r != 0)
                 r = refuse_request(&k, r, waited, ret);
@@ -430,7 +430,7 @@ int lease_ask(struct attach *a, const struct lease_request *rq, uint64_t now_nse
                 trim_after_wait(ns);
         /* The next lease may be able to get memory now. */
         if (waited && r != -EINPROGRESS)
-                wait_wake(ns_store(ns));
+                wait_wake(ns->store);
         return r;
 }
 
@@ -449,8 +449,8 @@ uint32_t lease_make_ready(struct attach *a, uint32_t n, uint32_t n_dear, uint64_
         struct ns *ns = a->ns;
         uint64_t n_room;
 
-        store_set_now(ns_store(ns), now_nsec);
-        if (ns_store(ns)->draining || ns->waits.n_queued > 0 || a->member->read_only ||
+        store_set_now(ns->store, now_nsec);
+        if (ns->store->draining || ns->waits.n_queued > 0 || a->member->read_only ||
                 attach_check_version(a, NULL) != 0)
                 return 0;
         if (ns_n_room(ns) < n + ns->waits.n_wanted) {

@@ -84,7 +84,7 @@ int lookup_pages(struct attach *a, const uint8_t *keys, uint32_t n, uint64_t req
         uint32_t found;
         int r;
 
-        store_set_now(ns_store(ns), now_nsec);
+        store_set_now(ns->store, now_nsec);
         *ret_n = 0;
         r = attach_check_version(a, d);
         if (r != 0)
@@ -106,8 +106,8 @@ int lookup_pages(struct attach *a, const uint8_t *keys, uint32_t n, uint64_t req
 int release_pages(
         struct attach *a, const uint32_t *pages, uint32_t n, uint64_t now_nsec, struct detail *d)
 {
-        SETTLE_AT_END(ns_store(a->ns));
+        SETTLE_AT_END(a->ns->store);
 
-        store_set_now(ns_store(a->ns), now_nsec);
+        store_set_now(a->ns->store, now_nsec);
         return pin_release(a, pages, n, d);
 }

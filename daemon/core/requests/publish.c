@@ -76,7 +76,7 @@ enum published { PUBLISHED_SEALED, PUBLISHED_HIDDEN, PUBLISHED_DUPLICATE, PUBLIS
 /* Notes the time of the publish, in the place of fields of a GRANTED page. */
 static void note_time(struct ns *ns, uint32_t page)
 {
-        ns_page(ns, page)->published_sec = store_now_sec(ns_store(ns));
+        ns_page(ns, page)->published_sec = store_now_sec(ns->store);
         ns_note_use(ns, page);
 }
 
@@ -87,7 +87,7 @@ static void hide_page(struct ns *ns, uint32_t page, bool is_private)
 
         tag_store(ns, page, 0);
         p->unindexed = !is_private;
-        ns_store(ns)->counters.unindexed += !is_private;
+        ns->store->counters.unindexed += !is_private;
         ns_set_state(ns, page, PAGE_DETACHED);
         note_time(ns, page);
 }
@@ -116,7 +116,7 @@ static bool seal_page(struct attach *a, const struct publish_one *o, uint64_t ha
         records_seal(ns, o->page, p->generation, o->parent);
         shared_describe(ns, o->page);
         ns->counters.publishes++;
-        ns_store(ns)->counters.publishes++;
+        ns->store->counters.publishes++;
         if (is_hidden) {
                 hide_page(ns, o->page, is_private);
                 PROBE_PUBLISH(a, o, o->page, PUBLISHED_HIDDEN);
@@ -133,16 +133,16 @@ static bool seal_page(struct attach *a, const struct publish_one *o, uint64_t ha
                 tag_enter(ns, o->page);
         ns_enter_tree(ns, o->page, o->parent);
         ns->evict->insert(ns->policy, o->page,
-                &(struct evict_insert){.id = store_hash_key(ns_store(ns), o->key),
+                &(struct evict_insert){.id = store_hash_key(ns->store, o->key),
                         .tokens = o->tokens,
                         .depth = ns_note(ns, o->page)->depth,
                         .request = request_id(a, o->request),
                         .window_passed = o->window_passed},
-                ns_store(ns)->now_nsec);
+                ns->store->now_nsec);
         request_tell(ns, request_id(a, o->request), REQUEST_PUBLISHED, o->page);
         nsset_sealed(ns, o->page);
         space_note_sealed(ns, o->page);
-        ns_store(ns)->listeners->page_published(ns, o->page);
+        ns->store->listeners->page_published(ns, o->page);
         PROBE_PUBLISH(a, o, o->page, PUBLISHED_SEALED);
         return true;
 }
@@ -194,7 +194,7 @@ static uint32_t find_existing(struct attach *a, const struct publish_one *o, uin
 /* Adds the page with the key to the session, and gives it the tag. */
 static void enter_page(struct attach *a, const struct publish_one *o, uint32_t page)
 {
-        session_append(a, o->session, page, o->parent, ns_store(a->ns)->now_nsec);
+        session_append(a, o->session, page, o->parent, a->ns->store->now_nsec);
         if (o->tag != 0 && ns_page(a->ns, page)->state == PAGE_SEALED)
                 tag_add(a->ns, page, o->tag);
 }
@@ -217,7 +217,7 @@ static bool take_over(struct attach *a, const struct publish_one *o, uint32_t ex
         places_change_pinned(ns, existing, o->page, 0);
         ns_note_use(ns, o->page);
         ns->counters.duplicates++;
-        ns_store(ns)->counters.duplicates++;
+        ns->store->counters.duplicates++;
         request_tell(ns, request_id(a, o->request), REQUEST_PUBLISHED, o->page);
         PROBE_PUBLISH(a, o, o->page, PUBLISHED_TAKEN_OVER);
         return true;
@@ -230,7 +230,7 @@ static void note_duplicate(const struct attach *a, const struct publish_one *o, 
         ns_note_use(ns, existing);
         request_tell(ns, request_id(a, o->request), REQUEST_PUBLISHED, existing);
         ns->counters.duplicates++;
-        ns_store(ns)->counters.duplicates++;
+        ns->store->counters.duplicates++;
         PROBE_PUBLISH(a, o, existing, PUBLISHED_DUPLICATE);
 }
 
@@ -303,7 +303,7 @@ static void publish_first(
         if (!is_submitted)
                 pin_add_published(a, o->page);
         else if (is_findable) /* for the policy; the evictor looks at the segments */
-                ns->evict->idle(ns->policy, o->page, ns_store(ns)->now_nsec);
+                ns->evict->idle(ns->policy, o->page, ns->store->now_nsec);
         enter_page(a, o, o->page);
         if (is_submitted && !is_findable && !ns_page_is_kept(ns, o->page))
                 ns_watch(ns, o->page);
@@ -363,12 +363,12 @@ static int publish_page(struct attach *a, const struct publish_one *o, bool is_s
 int publish_shared(struct attach *a, const struct publish_one *o, uint64_t now_nsec,
         uint32_t *ret_page, struct detail *d)
 {
-        SETTLE_AT_END(ns_store(a->ns));
+        SETTLE_AT_END(a->ns->store);
         int r;
 
         assert(pins_is_open(&a->share));
 
-        store_set_now(ns_store(a->ns), now_nsec);
+        store_set_now(a->ns->store, now_nsec);
         if (o->tokens == 0 || o->tokens > a->ns->layout.page_tokens)
                 return detail_set(
                         d, -EINVAL, "a page has 1 to %u tokens", a->ns->layout.page_tokens);
@@ -394,12 +394,12 @@ static uint32_t count_new_pins(struct attach *a, const struct publish *p)
 int publish_pages(struct attach *a, const struct publish *p, uint64_t now_nsec, uint32_t *ret_pages,
         uint32_t *ret_n, struct detail *d)
 {
-        SETTLE_AT_END(ns_store(a->ns));
+        SETTLE_AT_END(a->ns->store);
         uint32_t parent = PAGE_NONE, i;
         bool duplicates = false;
         int r;
 
-        store_set_now(ns_store(a->ns), now_nsec);
+        store_set_now(a->ns->store, now_nsec);
         *ret_n = 0;
         r = publish_check(a, p, d);
         if (r != 0)

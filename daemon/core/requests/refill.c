@@ -76,7 +76,7 @@ void magazine_top_up(struct attach *a, uint64_t now_nsec)
 
 bool magazine_refill(struct attach *a, uint32_t wanted, uint64_t now_nsec)
 {
-        SETTLE_AT_END(ns_store(a->ns));
+        SETTLE_AT_END(a->ns->store);
         bool is_clean = magazine_settle(a);
         uint32_t n_put = 0;
 

@@ -43,7 +43,7 @@ static void begin_expiry_round(struct sessions *all, uint64_t tenant_expire_nsec
 
 uint64_t sessions_expire(struct ns *ns, uint64_t now_nsec, uint32_t budget)
 {
-        SETTLE_AT_END(ns_store(ns));
+        SETTLE_AT_END(ns->store);
         uint64_t tenant_expire_nsec = ns->tenant->attrs.session_expire_nsec;
         struct sessions *all = ns->sessions;
 
@@ -57,9 +57,9 @@ uint64_t sessions_expire(struct ns *ns, uint64_t now_nsec, uint32_t budget)
                 uint32_t cost = 1;
 
                 if (expiry_nsec <= now_nsec) {
-                        cost += MIN(s->window.n, ns_store(ns)->drop_slice_pages);
+                        cost += MIN(s->window.n, ns->store->drop_slice_pages);
                         session_end(s);
-                        ns_store(ns)->counters.sessions_expired++;
+                        ns->store->counters.sessions_expired++;
                         happened_session_expired(ns);
                 } else {
                         note_expiry(all, expiry_nsec);

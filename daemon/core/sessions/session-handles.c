@@ -85,7 +85,7 @@ int session_open(struct attach *a, const uint8_t *id, uint32_t id_len, bool must
         uint64_t expire_nsec, uint64_t now_nsec, uint32_t *ret_handle, bool *ret_created,
         struct detail *d)
 {
-        SETTLE_AT_END(ns_store(a->ns));
+        SETTLE_AT_END(a->ns->store);
         struct ns *ns = a->ns;
         struct session *s;
         struct opening *o;
@@ -93,7 +93,7 @@ int session_open(struct attach *a, const uint8_t *id, uint32_t id_len, bool must
 
         if (r != 0)
                 return r;
-        store_set_now(ns_store(ns), now_nsec);
+        store_set_now(ns->store, now_nsec);
         s = session_find(ns, id, id_len);
         if (!s && must_exist)
                 return detail_set(
@@ -133,12 +133,12 @@ struct session *session_of(struct attach *a, uint32_t handle, struct detail *d)
 
 int session_close(struct attach *a, uint32_t handle, bool drop, uint64_t now_nsec, struct detail *d)
 {
-        SETTLE_AT_END(ns_store(a->ns));
+        SETTLE_AT_END(a->ns->store);
         struct session *s = session_of(a, handle, d);
 
         if (!find_opening(a, handle))
                 return -ENOENT;
-        store_set_now(ns_store(a->ns), now_nsec);
+        store_set_now(a->ns->store, now_nsec);
         close_handle(a, handle, now_nsec);
         if (!drop)
                 return 0;

@@ -464,7 +464,7 @@ int session_log_open(struct ns *ns, struct detail *d)
         _cleanup_fd_ int fd = -1;
         int r;
 
-        if (!keep_is_on(&ns_store(ns)->keep))
+        if (!keep_is_on(&ns->store->keep))
                 return 0;
         fd = memfd_create_sized("kvlease-sessions", bytes);
         r = fd < 0 ? fd : map_log(log, fd, bytes);
@@ -478,7 +478,7 @@ int session_log_open(struct ns *ns, struct detail *d)
         FAULT_POINT("session-log-before-magic");
         log->head->magic = SESSION_LOG_MAGIC;
         FAULT_POINT("session-log-before-keep");
-        r = keep_add(&ns_store(ns)->keep, KEEP_SESSIONS, ns->records.number, log->fd, d);
+        r = keep_add(&ns->store->keep, KEEP_SESSIONS, ns->records.number, log->fd, d);
         if (r < 0)
                 unmap_log(log, bytes);
         FAULT_POINT("session-log-after-keep");

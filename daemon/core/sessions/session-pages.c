@@ -98,7 +98,7 @@ int session_pages(struct attach *a, struct session *s, uint32_t from, uint32_t m
         uint32_t total = count_head(s) + s->window.n, n;
         int r;
 
-        store_set_now(ns_store(ns), now_nsec);
+        store_set_now(ns->store, now_nsec);
         *ret_n = 0;
         n = from < total ? MIN(max, total - from) : 0;
         list_pages(s, from, n, ret);

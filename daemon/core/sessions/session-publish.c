@@ -202,7 +202,7 @@ enum evict_hint session_hint_of(const struct session *s, uint64_t *ret_returns_n
 
 void session_hint(struct session *s, enum evict_hint hint, uint64_t after_nsec, uint64_t now_nsec)
 {
-        store_set_now(ns_store(s->ns), now_nsec);
+        store_set_now(s->ns->store, now_nsec);
         s->hint = hint;
         s->returns_nsec = hint == EVICT_HINT_RETURNS ? now_nsec + after_nsec : 0;
         session_log_put(s);

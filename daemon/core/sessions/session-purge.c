@@ -32,7 +32,7 @@ void session_purge_init(
 
 void session_purge_id(struct session_purge *p, struct ns *ns, const uint8_t *id, uint32_t id_len)
 {
-        SETTLE_AT_END(ns_store(ns));
+        SETTLE_AT_END(ns->store);
 
         (void)purge_session(p, session_find(ns, id, id_len));
 }

@@ -294,7 +294,7 @@ static void cut_session(struct session_truncation *t)
                 cut_more(t, s);
         else if (!nothing_leaves(t))
                 cut_text(t, s);
-        session_use(s, ns_store(t->ns)->now_nsec);
+        session_use(s, t->ns->store->now_nsec);
         session_log_put(s);
         session_tell(s->ns, s->id, s->id_len);
         leave_session(t, 0);
@@ -481,7 +481,7 @@ static int make_room(struct session_truncation *t)
 static int begin_ranges(struct session_truncation *t, struct session *s, bool builds,
         uint64_t text_end, const struct token_range *ranges, uint32_t n, struct detail *d)
 {
-        SETTLE_AT_END(ns_store(s->ns));
+        SETTLE_AT_END(s->ns->store);
         uint64_t end = present_end(s);
 
         *t = (struct session_truncation){.ns = s->ns,
@@ -507,7 +507,7 @@ static int begin_ranges(struct session_truncation *t, struct session *s, bool bu
         }
         s->truncation = t;
         list_append(&s->ns->sessions->truncations, &t->link);
-        take_slice(t, ns_store(s->ns)->drop_slice_pages);
+        take_slice(t, s->ns->store->drop_slice_pages);
         return 0;
 }
 
@@ -555,7 +555,7 @@ int truncation_begin_ends(struct session_truncation *t, struct session *s, uint6
 static bool work_truncation(struct chore *c, uint64_t budget)
 {
         struct session_truncation *t = container_of(c, struct session_truncation, chore);
-        SETTLE_AT_END(ns_store(t->ns));
+        SETTLE_AT_END(t->ns->store);
 
         take_slice(t, budget);
         if (!truncation_is_over(t))
@@ -583,7 +583,7 @@ void truncation_queue(struct session_truncation *t, struct session_truncation *t
 
 void truncation_cancel(struct session_truncation *t)
 {
-        SETTLE_AT_END(ns_store(t->ns));
+        SETTLE_AT_END(t->ns->store);
 
         if (t->session)
                 leave_session(t, -ENOMEM);
@@ -664,7 +664,7 @@ void truncations_end(struct ns *ns)
 
 bool truncations_give_way(struct ns *ns, bool open)
 {
-        uint32_t most = ns_store(ns)->drop_slice_pages;
+        uint32_t most = ns->store->drop_slice_pages;
 
         list_for_each (t, &ns->sessions->truncations, struct session_truncation, link) {
                 if (count_held(t) == 0 || !(open || t->is_lost))

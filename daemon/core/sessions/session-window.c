@@ -64,7 +64,7 @@ uint32_t session_shed(struct session *s, uint32_t most)
 
 void session_leave_front(struct session *s, uint32_t n)
 {
-        struct store *store = ns_store(s->ns);
+        struct store *store = s->ns->store;
         struct sessions *all = s->ns->sessions;
 
         if (n == 0)
@@ -201,7 +201,7 @@ bool sessions_give_way(struct ns *ns, bool open)
                 all ? list_first(&all->shedding, struct session, window.shed_link) : NULL;
 
         if (s)
-                return session_shed(s, ns_store(ns)->drop_slice_pages) > 0;
+                return session_shed(s, ns->store->drop_slice_pages) > 0;
         return all && (sessions_lose_window(all, open) || truncations_give_way(ns, open));
 }
 

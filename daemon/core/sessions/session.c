@@ -181,7 +181,7 @@ int session_new(
         all = ns->sessions;
         /* Sweeps only as many sessions as necessary: all of them would take too long. */
         while (all->n_dead > 0 && all->n_live + all->n_dead >= SESSIONS_MAX) {
-                uint32_t budget = ns_store(ns)->drop_slice_pages;
+                uint32_t budget = ns->store->drop_slice_pages;
 
                 (void)sessions_sweep(ns, &budget);
         }
@@ -236,7 +236,7 @@ static void session_free(struct session *s)
 
 void session_end(struct session *s)
 {
-        struct store *store = ns_store(s->ns);
+        struct store *store = s->ns->store;
         struct sessions *all = s->ns->sessions;
 
         if (s->window.n_before - s->window.n_shed + s->window.n <= store->drop_slice_pages) {
@@ -258,12 +258,12 @@ void session_end(struct session *s)
 
 void session_tell(struct ns *ns, const uint8_t *id, uint32_t id_len)
 {
-        ns_store(ns)->listeners->session_rests(ns, id, id_len);
+        ns->store->listeners->session_rests(ns, id, id_len);
 }
 
 uint64_t session_drop(struct session *s)
 {
-        uint64_t n = 1 + s->n_open + MIN(s->window.n, ns_store(s->ns)->drop_slice_pages);
+        uint64_t n = 1 + s->n_open + MIN(s->window.n, s->ns->store->drop_slice_pages);
         uint32_t tail = session_tail(s), id_len = s->id_len;
         uint8_t id[SESSION_ID_MAX];
         struct ns *ns = s->ns;

@@ -48,7 +48,7 @@ void ns_walk_end(struct ns_walk *w)
 
 void ns_leave_walks(struct ns *ns)
 {
-        list_for_each (w, &ns_store(ns)->ns_walks, struct ns_walk, link) {
+        list_for_each (w, &ns->store->ns_walks, struct ns_walk, link) {
                 if (w->ns != ns)
                         continue;
                 ns_walk_next(w);
@@ -91,7 +91,7 @@ struct page_extra *ns_make_extra(struct ns *ns, uint32_t page)
 
 void ns_note_use(struct ns *ns, uint32_t page)
 {
-        ns_note(ns, page)->used_sec = store_now_sec(ns_store(ns));
+        ns_note(ns, page)->used_sec = store_now_sec(ns->store);
 }
 
 /* 32 bits of the epoch suffice: the sweep reaches a page before 2^32 invalidations. */

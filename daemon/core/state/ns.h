@@ -61,6 +61,7 @@ struct ns {
         struct list_link link;      /* tenant.namespaces */
         uint64_t id;                /* never reused while the daemon runs */
         struct tenant *tenant;      /* borrowed */
+        struct store *store;        /* the tenant's; borrowed */
         struct ns_layout layout;
         struct ns_geometry geometry;
         uint64_t address;       /* of its range, the same in all clients (address.h); 0: none */
@@ -109,11 +110,6 @@ void ns_walk_end(struct ns_walk *w);
 
 /* Advances walks beyond a namespace that is about to leave its tenant's list. */
 void ns_leave_walks(struct ns *ns);
-
-static inline struct store *ns_store(const struct ns *ns)
-{
-        return ns->tenant->store;
-}
 
 /* Returns the namespace's share of the pool; NULL: none. */
 static inline struct ns_tier *ns_tier_on(struct ns *ns, const struct pool *pool)

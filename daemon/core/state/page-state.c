@@ -16,7 +16,7 @@ static void change_state(struct ns *ns, uint32_t page, uint64_t generation, enum
         assert(tier->n_pages[p->state] > 0);
         if (tier == &ns->tiers[TIER_DISK] && page_is_shown(p->state) && !page_is_shown(s) &&
                 p->epoch == (uint32_t)ns->epoch) /* older pages were dropped as a whole */
-                ns_store(ns)->listeners->page_leaves_disk(ns, page);
+                ns->store->listeners->page_leaves_disk(ns, page);
         tier->n_pages[p->state]--;
         if (!page_is_shown(p->state) && page_is_shown(s)) /* it is in no list any more */
                 p->n_pins = 0;

@@ -318,7 +318,7 @@ static void fill_identity(const struct ns *ns, struct records_header *h)
 /* The records are stored first and dropped last: an index without records was a namespace's. */
 static void drop_kept(const struct ns *ns)
 {
-        const struct keep *k = &ns_store(ns)->keep;
+        const struct keep *k = &ns->store->keep;
 
         keep_drop(k, KEEP_INDEX, ns->records.number);
         keep_drop(k, KEEP_INDEX_READER, ns->records.number);
@@ -328,7 +328,7 @@ static void drop_kept(const struct ns *ns)
 
 static int keep_all(const struct ns *ns, struct detail *d)
 {
-        const struct keep *k = &ns_store(ns)->keep;
+        const struct keep *k = &ns->store->keep;
         int r = keep_add(k, KEEP_RECORDS, ns->records.number, ns->records.fd, d);
 
         FAULT_POINT("records-between-keeps");

@@ -73,7 +73,7 @@ static struct running *add_running(struct recorder *r, struct ns *ns, uint64_t k
         }
         q->key = key;
         q->ns = ns;
-        q->first_nsec = ns->tenant->store->now_nsec;
+        q->first_nsec = ns->store->now_nsec;
         list_append(&r->running, &q->link);
         r->n_running++;
         return q;
