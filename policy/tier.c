@@ -19,17 +19,17 @@ uint32_t tier_n_down(struct tier_fill *f, const struct tier_level *l)
         uint64_t coming = (uint64_t)l->n_free + l->n_leaving, low = low_mark(l), high = 2 * low;
 
         if (coming < low)
-                f->is_sinking = true;
+                f->is_demoting = true;
         else if (coming >= high)
-                f->is_sinking = false;
-        if (!f->is_sinking || l->n_leaving >= l->n_most)
+                f->is_demoting = false;
+        if (!f->is_demoting || l->n_leaving >= l->n_most)
                 return 0;
         return (uint32_t)MIN(high - coming, (uint64_t)l->n_most - l->n_leaving);
 }
 
 uint32_t tier_n_kept(const struct tier_fill *f, const struct tier_level *l)
 {
-        return low_mark(l) * (f->is_sinking ? 2 : 1);
+        return low_mark(l) * (f->is_demoting ? 2 : 1);
 }
 
 bool tier_takes(double worth, uint64_t bytes, double other_worth, uint64_t other_bytes)

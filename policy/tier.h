@@ -26,7 +26,7 @@ enum tier_kind { TIER_DEVICE, TIER_HOST, TIER_DISK, TIER_COUNT };
 #define TIER_MOST_SHARE 4
 
 struct tier_fill {
-        bool is_sinking; /* between the marks: demoting up to the high one */
+        bool is_demoting; /* between the marks: demoting up to the high one */
 };
 
 struct tier_level {

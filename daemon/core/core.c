@@ -58,7 +58,7 @@ void store_init(struct store *s, const struct evict_ops *evict)
         s->drop_slice_pages = DROP_SLICE_PAGES;
         list_init(&s->moves);
         list_init(&s->moving.transfers);
-        list_init(&s->moving.carries);
+        list_init(&s->moving.batches);
         list_init(&s->fetching.fetches);
         list_init(&s->moving.promises);
         discards_init(&s->memory.discards);
@@ -115,7 +115,7 @@ bool store_deinit(struct store *s)
         segment_room_close(&s->room);
         client_records_close(s);
         state_close(s);
-        chronicle_close(&s->chronicle);
+        event_log_close(&s->event_log);
         return is_done;
 }
 

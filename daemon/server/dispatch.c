@@ -195,10 +195,10 @@ static bool handle(struct peer *p, const struct frame *f, const struct msg_info 
                 code = check_may_publish(&rq, info);
         if (code == 0)
                 code = check_may_change(&rq, info);
-        p->server->store.chronicle.by = p->identity.who;
+        p->server->store.event_log.by = p->identity.who;
         if (code == 0)
                 code = find_handler(info->type)(&rq);
-        p->server->store.chronicle.by = NULL;
+        p->server->store.event_log.by = NULL;
         if (code == -EINPROGRESS)
                 return false;
         if (rq.is_deferred)

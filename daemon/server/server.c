@@ -338,14 +338,14 @@ static void start_handles(struct server *s)
 static void note_start(struct server *s)
 {
         const struct recovery *r = &s->life.recovery;
-        char detail[CHRONICLE_DETAIL_MAX + 1] = "the cache starts empty";
+        char detail[EVENT_LOG_DETAIL_MAX + 1] = "the cache starts empty";
 
         if (s->life.took_over)
                 snprintf(detail, sizeof(detail),
                         "taken over: %" PRIu64 " pages in %u namespaces, %u clients; lost: %u "
                         "namespaces, %u clients over which kvleased died",
                         r->n_pages, r->n_namespaces, r->n_clients, r->n_lost, r->n_culprits);
-        server_note(s, &(struct chronicle_note){.kind = EVENT_DAEMON,
+        server_note(s, &(struct event_note){.kind = EVENT_DAEMON,
                                .reason = "started",
                                .pages = s->life.took_over ? r->n_pages : 0,
                                .detail = detail});

@@ -200,7 +200,7 @@ void disk_cancel_waiting(struct disk_file *d, int result)
         end_waiting(d, &d->queue, result);
 }
 
-static void carry_out_end(struct disk_file *d)
+static void batch_out_end(struct disk_file *d)
 {
         end_waiting(d, &d->urgent, -ENODEV);
         end_waiting(d, &d->queue, -ENODEV);
@@ -270,7 +270,7 @@ unsigned disk_reap(struct disk_file *d)
         note_late(d);
         n = run_tasks(d) + run_waiters(d);
         if (d->is_off)
-                carry_out_end(d);
+                batch_out_end(d);
         else
                 start_some(d);
         disk_meta_go(d);

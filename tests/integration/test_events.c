@@ -11,7 +11,7 @@
 
 #include "base/fd.h"
 #include "base/macros.h"
-#include "daemon/core/state/chronicle.h"
+#include "daemon/core/state/event-log.h"
 #include "tests/fault/raw.h"
 #include "tests/integration/harness.h"
 
@@ -364,7 +364,7 @@ HARNESS_TEST(test_slow, &tight)
 {
         struct harness *h = *state;
         Kvlease__V1__AdminDrainRequest m = KVLEASE__V1__ADMIN_DRAIN_REQUEST__INIT;
-        unsigned n = 2 * CHRONICLE_EVENTS;
+        unsigned n = 2 * EVENT_LOG_EVENTS;
         struct follower f;
         uint64_t lost = 0;
         struct raw r;
@@ -388,7 +388,7 @@ HARNESS_TEST(test_slow, &tight)
                 json_decref(e);
         }
         /* All but what is in the ring, and the one answer that was under way. */
-        assert_in_range(lost, n - CHRONICLE_EVENTS - 257, n - CHRONICLE_EVENTS + 1);
+        assert_in_range(lost, n - EVENT_LOG_EVENTS - 257, n - EVENT_LOG_EVENTS + 1);
         ctl(h, "tenants set a weight=8");
         await(&f, "tenant", "changed");
         interrupt(&f);

@@ -30,7 +30,7 @@ static inline void settle(struct tiers *w)
         unsigned idle = 0, n_waits = 0;
 
         while (idle < 2) {
-                (void)sink_turn(&w->store, w->now_nsec);
+                (void)demote_turn(&w->store, w->now_nsec);
                 (void)prefetch_work(&w->store, w->now_nsec);
                 (void)transfer_work(&w->store);
                 idle = w->store.moving.n_transfers > 0 ? 0 : idle + 1;
@@ -107,7 +107,7 @@ static inline void push_down(struct tiers *w, unsigned first, unsigned n)
                 to = set_take_page(set, &(struct page_use){.state = PAGE_MOVING});
                 assert_int_equal(transfer_begin(w->ns, TRANSFER_DOWN, page, to, false), 0);
                 (void)transfer_start(&w->store);
-                while (w->store.moving.n_sinking > 0) {
+                while (w->store.moving.n_demoting > 0) {
                         (void)poll(&fd, 1, 10);
                         (void)mover_reap(w->store.moving.mover);
                         (void)transfer_work(&w->store);

@@ -6,13 +6,13 @@
 
 #include "base/macros.h"
 #include "daemon/core/state/exchange-news.h"
-#include "daemon/core/state/chronicle.h"
+#include "daemon/core/state/event-log.h"
 #include "daemon/remote/store/remote.h"
 
 #define SEC    NSEC_PER_SEC
 #define MINUTE (60 * SEC)
 
-static const struct chronicle_filter all;
+static const struct event_log_filter all;
 
 static const struct remote_summary unknown = {.n_nodes = 2},
                                    reached = {.state = REMOTE_REACHED, .n_nodes = 2},
@@ -28,42 +28,41 @@ static const struct remote_summary unknown = {.n_nodes = 2},
 
 struct teller {
         struct exchange_news news;
-        struct chronicle chronicle;
+        struct event_log event_log;
 };
 
 static void teller_start(struct teller *t)
 {
         *t = (struct teller){.news.name = "x"};
-        assert_int_equal(chronicle_open(&t->chronicle), 0);
+        assert_int_equal(event_log_open(&t->event_log), 0);
 }
 
 static void teller_end(struct teller *t)
 {
-        chronicle_close(&t->chronicle);
+        event_log_close(&t->event_log);
 }
 
 /* As each second of the daemon does. */
 static void see(struct teller *t, const struct remote_summary *summary, uint64_t now_nsec)
 {
         exchange_news_see(&t->news, summary, now_nsec);
-        exchange_news_tell(&t->news, &t->chronicle, now_nsec);
+        exchange_news_tell(&t->news, &t->event_log, now_nsec);
 }
 
 static void refuse(struct teller *t, const char *tenant, const char *reason, uint64_t now_nsec)
 {
         exchange_news_refused(&t->news, tenant, reason, "it is bad", 1);
-        exchange_news_tell(&t->news, &t->chronicle, now_nsec);
+        exchange_news_tell(&t->news, &t->event_log, now_nsec);
 }
 
 static uint64_t n_events(const struct teller *t)
 {
-        return t->chronicle.last;
+        return t->event_log.last;
 }
 
-static const struct chronicle_event *last_event(const struct teller *t)
+static const struct log_event *last_event(const struct teller *t)
 {
-        const struct chronicle_event *e =
-                chronicle_next(&t->chronicle, &all, t->chronicle.last - 1);
+        const struct log_event *e = event_log_next(&t->event_log, &all, t->event_log.last - 1);
 
         assert_non_null(e);
         assert_int_equal(e->kind, EVENT_REMOTE);
@@ -282,8 +281,8 @@ TEST(test_told_together)
         assert_int_equal(n_events(&t), 2);
         fail_between(&t, 1060, 1070);
         assert_int_equal(n_events(&t), 4);
-        assert_int_equal(chronicle_next(&t.chronicle, &all, 2)->count, 2);
-        assert_string_equal(chronicle_next(&t.chronicle, &all, 2)->reason, "unreachable");
+        assert_int_equal(event_log_next(&t.event_log, &all, 2)->count, 2);
+        assert_string_equal(event_log_next(&t.event_log, &all, 2)->reason, "unreachable");
         assert_last(&t, 4, "reachable again", 1);
         /* The short one is told when it is over. */
         fail_between(&t, 1080, 1090);
@@ -292,7 +291,7 @@ TEST(test_told_together)
         see(&t, &reached, 1130 * SEC);
         assert_last(&t, 5, "reachable again", 1);
         fail_between(&t, 2000, 2010);
-        assert_int_equal(chronicle_next(&t.chronicle, &all, 5)->count, 1);
+        assert_int_equal(event_log_next(&t.event_log, &all, 5)->count, 1);
         assert_last(&t, 7, "reachable again", 1);
         teller_end(&t);
 }

@@ -199,11 +199,11 @@ TEST(test_swaps_others)
         start(&w, &evict_lru);
         append(&w, 0, ROOT, 0, 16, 0);
         push_down(&w, 8, 8);
-        assert_false(sink_swaps(w.ns, tier_find(&w, 15), SINK_FOR_READER));
+        assert_false(demote_swaps(w.ns, tier_find(&w, 15), DEMOTE_FOR_READER));
         for (unsigned i = 0; i < 4; i++)
                 assert_true(tier_cache(&w, FILLERS + i, 1));
-        assert_false(sink_swaps(w.ns, tier_find(&w, 15), SINK_FOR_GUESS));
-        assert_true(sink_swaps(w.ns, tier_find(&w, 15), SINK_FOR_READER));
+        assert_false(demote_swaps(w.ns, tier_find(&w, 15), DEMOTE_FOR_GUESS));
+        assert_true(demote_swaps(w.ns, tier_find(&w, 15), DEMOTE_FOR_READER));
         settle(&w);
         assert_tier(&w, 0, 8, TIER_DEVICE);
         assert_tier(&w, FILLERS, 1, TIER_HOST);

@@ -147,7 +147,7 @@ TEST_BARE(test_full_below)
 }
 
 /* What is on its way down by itself is given up, being read, and then goes as it was asked to. */
-TEST_BARE(test_sinking)
+TEST_BARE(test_demoting)
 {
         struct told told;
         struct tiers w;
@@ -157,7 +157,7 @@ TEST_BARE(test_sinking)
         tiers_start(&w, &evict_lru, 2, 4, 1, CODEC_NONE);
         for (unsigned i = 0; i < N_DEVICE; i++)
                 assert_true(tier_cache(&w, i, 1));
-        (void)sink_turn(&w.store, w.now_nsec);
+        (void)demote_turn(&w.store, w.now_nsec);
         while (!transfer_find(w.ns, tier_find(&w, key)))
                 key++;
         page = tier_pin(&w, key);
@@ -386,7 +386,7 @@ static void step(struct readers *r)
                         copy(r, i);
                 break;
         case 9:
-                (void)sink_turn(&w->store, w->now_nsec);
+                (void)demote_turn(&w->store, w->now_nsec);
                 break;
         case 10:
                 page = tier_find(w, text + random_below(TEXT_PAGES));

@@ -191,7 +191,7 @@ TEST(test_late)
 
         start(&w, 4);
         recall(&w, RECALL_SOFT, UINT64_MAX);
-        w.now_nsec += RECALL_SINK_NSEC;
+        w.now_nsec += RECALL_DEMOTE_NSEC;
         go_on(&w);
         assert_int_equal(w.ns->device.n_sets, 0);
         expect(&w, 0, 0);

@@ -259,7 +259,7 @@ static void step(struct tiers *w)
                 (void)disk_reap(w->disk);
                 break;
         case 5:
-                (void)sink_turn(&w->store, w->now_nsec);
+                (void)demote_turn(&w->store, w->now_nsec);
                 break;
         case 6:
                 (void)mover_reap(w->store.moving.mover);

@@ -40,7 +40,7 @@ static void turn(struct tiers *w)
 {
         w->now_nsec += NSEC_PER_SEC;
         store_set_now(&w->store, w->now_nsec);
-        (void)sink_turn(&w->store, w->now_nsec);
+        (void)demote_turn(&w->store, w->now_nsec);
         (void)transfer_work(&w->store);
         for (unsigned i = 0; i < 20; i++) {
                 struct pollfd fd = {.fd = mover_fd(w->store.moving.mover), .events = POLLIN};

@@ -1,4 +1,4 @@
-/* Pages between the device and memory of the host below it (daemon/core/moves/transfer.h, sink.h,
+/* Pages between the device and memory of the host below it (daemon/core/moves/transfer.h, demote.h,
  * fetch.h), on real memory: down, up, copied, and as codecs store them. What happens meanwhile is
  * in test_transfer_meanwhile.c. */
 #include <math.h>

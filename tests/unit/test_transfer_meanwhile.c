@@ -41,7 +41,7 @@ TEST_BARE(test_leased_meanwhile)
         tiers_start(&w, &evict_lru, 2, 4, 1, CODEC_NONE);
         for (unsigned i = 0; i < N_DEVICE / 16; i++)
                 assert_true(tier_cache(&w, 16 * i, 16));
-        (void)sink_turn(&w.store, w.now_nsec);
+        (void)demote_turn(&w.store, w.now_nsec);
         assert_int_equal(
                 w.store.moving.n_transfers, N_DEVICE / 2); /* texts, whole, from the end on */
         for (unsigned key = 0; key < N_DEVICE; key++)
@@ -64,7 +64,7 @@ TEST_BARE(test_pinned_meanwhile)
         tiers_start(&w, &evict_lru, 2, 4, 1, CODEC_NONE);
         for (key = 0; key < N_DEVICE; key++)
                 assert_true(tier_cache(&w, key, 1));
-        (void)sink_turn(&w.store, w.now_nsec);
+        (void)demote_turn(&w.store, w.now_nsec);
         for (key = 0; page == PAGE_NONE; key++)
                 if (transfer_find(w.ns, tier_find(&w, key)))
                         page = tier_pin(&w, key);
@@ -96,7 +96,7 @@ static void compacted_meanwhile(bool is_copied_first)
         if (is_copied_first)
                 (void)compact_visit(ns_set_of(w.ns, page), w.now_nsec, TIER_SET_PAGES);
         assert_int_equal(compact_count_moves(w.ns), is_copied_first);
-        assert_int_equal(sink_page(w.ns, page), 0);
+        assert_int_equal(demote_page(w.ns, page), 0);
         do
                 recall_poll(&w.store);
         while (recall_work(&w.store, w.now_nsec, UINT64_MAX, 1000) == RECALL_MORE);
@@ -219,7 +219,7 @@ TEST_BARE(test_windows_hold)
                 assert_true(tier_cache(&w, key, 1));
         page = tier_find(&w, 0);
         ns_keep_page(w.ns, page);
-        (void)sink_turn(&w.store, w.now_nsec);
+        (void)demote_turn(&w.store, w.now_nsec);
         assert_int_equal(ns_page(w.ns, page)->state, PAGE_DETACHED);
         assert_null(transfer_find(w.ns, page));
         ns_unkeep_page(w.ns, page);
@@ -301,7 +301,7 @@ static void step(struct tiers *w)
                         (void)tier_fetch(w, page, PAGE_NONE, &told);
                 break;
         case 5:
-                (void)sink_turn(&w->store, w->now_nsec);
+                (void)demote_turn(&w->store, w->now_nsec);
                 break;
         case 6:
                 (void)mover_reap(w->store.moving.mover);

@@ -16,7 +16,7 @@
 #include "daemon/core/state/group.h"
 #include "daemon/core/state/ns.h"
 #include "daemon/core/reclaim/fetch.h"
-#include "daemon/core/reclaim/sink.h"
+#include "daemon/core/reclaim/demote.h"
 #include "daemon/core/reclaim/transfer-work.h"
 #include "daemon/tier/disk-engine.h"
 #include "daemon/tier/disk.h"
@@ -276,7 +276,7 @@ static inline void tiers_settle(struct tiers *w)
         bool more;
 
         do {
-                (void)sink_turn(&w->store, w->now_nsec);
+                (void)demote_turn(&w->store, w->now_nsec);
                 more = transfer_work(&w->store);
                 if (w->store.moving.n_transfers > 0 && poll(fds, 2, 10) == 0)
                         assert_true(++n_idle < 1000);

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 
 #include "base/probe.h"
-#include "daemon/core/cache/happened.h"
+#include "daemon/core/cache/note-events.h"
 #include "daemon/core/cache/history.h"
 #include "daemon/core/cache/nsset.h"
 #include "daemon/core/cache/pages.h"
@@ -50,7 +50,7 @@ static void drop_leaf(struct ns *ns, uint32_t page, struct drop_reason reason, b
                 /* Removes the page there even if clients read it: no lookup may find it. */
                 ns->store->listeners->page_leaves_disk(ns, page);
         history_note_drop(ns, page, reason);
-        happened_gone(ns, page, reason);
+        note_gone(ns, page, reason);
         PROBE(kvleased, evict, ns->tenant, ns, page, p->tokens, reason.cause, reason.by);
         hand_up(ns, page);
         ns->store->listeners->page_goes(ns, page, reason);

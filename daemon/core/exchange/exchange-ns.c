@@ -25,7 +25,7 @@ void exchange_note_refused(
         if (!x->options.news)
                 return;
         exchange_news_refused(x->options.news, x->tenant->name, reason, what, n_pages);
-        exchange_news_tell(x->options.news, &s->chronicle, s->now_nsec);
+        exchange_news_tell(x->options.news, &s->event_log, s->now_nsec);
 }
 
 struct exchange_ns *exchange_find_ns(const struct ns *ns)

@@ -19,7 +19,7 @@
 struct attach;
 struct ns;
 
-/* The limits of disk_filter in reclaim/sink.c: most pages are computed once and never asked for
+/* The limits of disk_filter in reclaim/demote.c: most pages are computed once and never asked for
  * again. Not tuned. */
 #define EXCHANGE_MIN_USES    2
 #define EXCHANGE_LONG_TOKENS 16384

@@ -24,23 +24,23 @@ enum tier_kind tier_below(const struct ns *ns, enum tier_kind kind)
         return kind;
 }
 
-bool tier_may_sink(const struct ns *ns, enum tier_kind kind)
+bool tier_may_demote(const struct ns *ns, enum tier_kind kind)
 {
         return ns->tiers[kind].pool && tier_below(ns, kind) < TIER_COUNT;
 }
 
-bool sink_is_possible(const struct ns *ns)
+bool demote_is_possible(const struct ns *ns)
 {
-        return tier_may_sink(ns, TIER_DEVICE);
+        return tier_may_demote(ns, TIER_DEVICE);
 }
 
-void sink_note_taken(struct ns *ns)
+void demote_note_taken(struct ns *ns)
 {
         struct store *s = ns->store;
 
-        if (!tier_may_sink(ns, TIER_DEVICE))
+        if (!tier_may_demote(ns, TIER_DEVICE))
                 return;
-        ns->sink.may_be_due = true;
+        ns->demotion.may_be_due = true;
         if (s->owner.on_transfer_work)
                 s->owner.on_transfer_work(s->owner.data);
 }

@@ -13,13 +13,13 @@ bool space_takes(const struct ns *ns);
 enum tier_kind tier_below(const struct ns *ns, enum tier_kind kind);
 
 /* Can pages of the tier be demoted? */
-bool tier_may_sink(const struct ns *ns, enum tier_kind kind);
+bool tier_may_demote(const struct ns *ns, enum tier_kind kind);
 
 /* Can pages of the namespace's device be demoted? */
-bool sink_is_possible(const struct ns *ns);
+bool demote_is_possible(const struct ns *ns);
 
 /* A page of the device was taken, so FREE pages may be too few and others must be demoted: calls
  * store.owner.on_transfer_work(). */
-void sink_note_taken(struct ns *ns);
+void demote_note_taken(struct ns *ns);
 
 #endif

@@ -60,7 +60,7 @@ void set_take(struct extent_set *set, uint32_t page, const struct page_use *use)
         FAULT_POINT("page-before-take");
         ns_set_granted(set->ns, page, use->state);
         if (set_kind(set) == TIER_DEVICE)
-                sink_note_taken(set->ns);
+                demote_note_taken(set->ns);
 }
 
 uint32_t set_take_page(struct extent_set *set, const struct page_use *use)

@@ -56,7 +56,8 @@ static void settle_recalled(struct extent_set *set)
         struct store *s = set->ns->store;
 
         if (!set_is_unheld(set)) {
-                if (set->recall.sink_at > 0 && !set->recall.is_sunk) { /* demote the next ones */
+                if (set->recall.demote_at > 0 &&
+                        !set->recall.is_demoted) { /* demote the next ones */
                         recall_poll(s);
                         recall_wake(s);
                 }

@@ -5,7 +5,7 @@
 
 #include "daemon/core/cache/drop.h"
 #include "daemon/core/cache/pages.h"
-#include "daemon/core/moves/carry.h"
+#include "daemon/core/moves/copy-batch.h"
 #include "daemon/core/moves/space-impl.h"
 #include "daemon/core/state/ns.h"
 #include "daemon/core/state/store.h"
@@ -182,7 +182,7 @@ static unsigned ask_disks(struct promise *p)
 {
         unsigned n = 0;
 
-        carry_unwrite_gone(p->store);
+        batch_unwrite_gone(p->store);
         list_for_each (pool, &p->store->lower_pools, struct pool, link) {
                 int r;
 

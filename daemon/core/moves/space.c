@@ -304,7 +304,7 @@ static void become_ready(struct ns *ns)
         } else {
                 begin_sorting(ns);
         }
-        ns->sink.may_be_due = true;
+        ns->demotion.may_be_due = true;
         space_wake(ns->store);
 }
 

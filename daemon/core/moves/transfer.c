@@ -7,10 +7,10 @@
 #include "base/fault-point.h"
 #include "base/probe.h"
 #include "daemon/core/cache/drop.h"
-#include "daemon/core/cache/happened.h"
+#include "daemon/core/cache/note-events.h"
 #include "daemon/core/cache/pages.h"
 #include "daemon/core/memory/settle.h"
-#include "daemon/core/moves/carry.h"
+#include "daemon/core/moves/copy-batch.h"
 #include "daemon/core/moves/part-sums.h"
 #include "daemon/core/moves/places.h"
 #include "daemon/core/moves/space.h"
@@ -71,9 +71,9 @@ bool transfer_moves_to(const struct ns *ns, uint32_t page)
         return false;
 }
 
-static struct carry_page *carried(const struct transfer *t)
+static struct batch_page *carried(const struct transfer *t)
 {
-        return &t->carry->pages[t->place];
+        return &t->batch->pages[t->place];
 }
 
 /* ---- end ------------------------------------------------------------------------------------- */
@@ -85,8 +85,8 @@ static void unlink_one(struct transfer *t)
         list_remove(&t->link);
         s->moving.n_transfers--;
         if (t->kind == TRANSFER_DOWN) {
-                s->moving.n_sinking--;
-                s->moving.sinking_bytes -= t->bytes;
+                s->moving.n_demoting--;
+                s->moving.demoting_bytes -= t->bytes;
         }
 }
 
@@ -133,7 +133,7 @@ static bool is_from_disk(const struct transfer *t)
  * it. */
 static void give_up(struct transfer *t, int result)
 {
-        struct carry_page *p = carried(t);
+        struct batch_page *p = carried(t);
         bool is_gone = is_from_disk(t) && (p->result == -ENOENT || p->result == -ENODEV);
 
         if (((t->kind == TRANSFER_DOWN && result == -EDOM) || is_gone) && is_there(t))
@@ -179,7 +179,7 @@ static bool may_arrive(const struct transfer *t)
 
 #define PROBE_MOVED(name, t, other_tier)                                       \
         PROBE(kvleased, name, t, (t)->ns->tenant, (t)->ns, (t)->from, (t)->to, \
-                (t)->carry->other_tier)
+                (t)->batch->other_tier)
 
 static int end_down(struct transfer *t)
 {
@@ -189,7 +189,7 @@ static int end_down(struct transfer *t)
                 return -EAGAIN;
         ns->store->counters.demoted_pages++;
         ns->tiers[tier_of_page(&ns->geometry, t->to)].n_arrived++;
-        happened_demoted(ns, t->to);
+        note_demoted(ns, t->to);
         places_change(ns, t->from, t->to, carried(t)->content);
         PROBE_MOVED(demote, t, way.to);
         return 0;
@@ -206,7 +206,7 @@ static int end_put(struct transfer *t)
                 return -EAGAIN;
         ns->store->counters.demoted_pages++;
         ns->tiers[tier_of_page(&ns->geometry, t->to)].n_arrived++;
-        happened_demoted(ns, t->to);
+        note_demoted(ns, t->to);
         places_change_pinned(ns, t->from, t->to, carried(t)->content);
         PROBE_MOVED(demote, t, way.to);
         return 0;
@@ -233,7 +233,7 @@ static int end_reading(const struct transfer *t)
 {
         const struct page *from = ns_page(t->ns, t->from);
         bool may_be_another = tier_of_page(&t->ns->geometry, t->from) == TIER_DEVICE ||
-                              t->carry->way.has_part_sums;
+                              t->batch->way.has_part_sums;
 
         return may_be_another && (!from || from->generation != t->from_generation) ? -ENOENT : 0;
 }
@@ -275,7 +275,7 @@ static void finish_transfer(struct transfer *t)
 {
         int result = t->is_unwanted ? -ECANCELED : carried(t)->result;
         const struct transfer_buffer buffer = t->buffer;
-        struct carry *carry = t->carry;
+        struct copy_batch *batch = t->batch;
         enum transfer_kind kind = t->kind;
         uint32_t from = t->from, to = t->to;
         struct plane_range planes = t->planes;
@@ -294,13 +294,13 @@ static void finish_transfer(struct transfer *t)
         leave_sets(t);
         free(t);
         if (buffer.done)
-                buffer.done(carry_take_buffer(carry), result, buffer.data);
+                buffer.done(batch_take_buffer(batch), result, buffer.data);
         else if (kind != TRANSFER_DOWN && kind != TRANSFER_OUT && kind != TRANSFER_IN)
                 ns->store->listeners->transfer_ended(ns, kind, from, to, planes, result);
 }
 
-/* Ends all transfers of a finished carry; more may begin meanwhile. */
-static void finish_all(struct carry *c)
+/* Ends all transfers of a finished copy batch; more may begin meanwhile. */
+static void finish_all(struct copy_batch *c)
 {
         struct store *s = c->store;
         struct transfer *t;
@@ -308,32 +308,32 @@ static void finish_all(struct carry *c)
         do {
                 t = NULL;
                 list_for_each (each, &s->moving.transfers, struct transfer, link)
-                        if (each->carry == c) {
+                        if (each->batch == c) {
                                 t = each;
                                 break;
                         }
                 if (t)
                         finish_transfer(t);
         } while (t);
-        carry_free(c);
+        batch_free(c);
 }
 
 void transfers_end(struct store *s)
 {
-        struct carry *c;
+        struct copy_batch *c;
 
-        while ((c = carry_next_over(s)))
+        while ((c = batch_next_over(s)))
                 finish_all(c);
 }
 
 /* ---- begin ----------------------------------------------------------------------------------- */
 
 /* Returns how its bytes are copied. */
-static struct carry_way way_of(const struct transfer *t, bool is_urgent)
+static struct batch_way way_of(const struct transfer *t, bool is_urgent)
 {
         const struct ns *ns = t->ns;
         const enum tier_kind of_buffer = page_travel_form(&ns->codecs.of_pages);
-        struct carry_way way = {.from = of_buffer,
+        struct batch_way way = {.from = of_buffer,
                 .to = of_buffer,
                 .planes = t->planes,
                 .is_copy = leaves_page(t),
@@ -342,23 +342,23 @@ static struct carry_way way_of(const struct transfer *t, bool is_urgent)
         if (t->sets[0])
                 way.from = tier_of_page(&ns->geometry, t->from);
         else
-                way.buffer = CARRY_FROM_BUFFER;
+                way.buffer = BATCH_FROM_BUFFER;
         if (t->sets[1])
                 way.to = tier_of_page(&ns->geometry, t->to);
         else
-                way.buffer = CARRY_TO_BUFFER;
+                way.buffer = BATCH_TO_BUFFER;
         way.has_part_sums = way.from == TIER_HOST && t->planes.n < ns->layout.n_planes &&
                             part_sums_are_known(t->sets[0], t->from);
         return way;
 }
 
-static struct carry *find_carry(const struct transfer *t, bool is_urgent)
+static struct copy_batch *find_batch(const struct transfer *t, bool is_urgent)
 {
-        struct carry_way way = way_of(t, is_urgent);
+        struct batch_way way = way_of(t, is_urgent);
 
-        if (way.buffer == CARRY_NO_BUFFER)
-                return carry_find(t->ns, &way);
-        return carry_new_with_buffer(t->ns, &way, t->buffer.bytes, t->buffer.at);
+        if (way.buffer == BATCH_NO_BUFFER)
+                return batch_find(t->ns, &way);
+        return batch_new_with_buffer(t->ns, &way, t->buffer.bytes, t->buffer.at);
 }
 
 static void account_transfer(struct transfer *t)
@@ -372,8 +372,8 @@ static void account_transfer(struct transfer *t)
                 t->sets[1]->moving.n_copies++;
         s->moving.n_transfers++;
         if (t->kind == TRANSFER_DOWN) {
-                s->moving.n_sinking++;
-                s->moving.sinking_bytes += t->bytes;
+                s->moving.n_demoting++;
+                s->moving.demoting_bytes += t->bytes;
         }
         list_init(&t->link);
         list_append(&s->moving.transfers, &t->link);
@@ -402,12 +402,12 @@ static int begin_transfer(
                 t->to_generation = ns_page(ns, t->to)->generation;
                 t->sets[1] = ns_set_of(ns, t->to);
         }
-        t->carry = find_carry(t, is_urgent);
-        if (!t->carry) {
+        t->batch = find_batch(t, is_urgent);
+        if (!t->batch) {
                 free(t);
                 return -ENOMEM;
         }
-        t->place = carry_add(t->carry, t->from, t->to);
+        t->place = batch_add(t->batch, t->from, t->to);
         account_transfer(t);
         if (!leaves_page(t))
                 ns->evict->lock(ns->policy, t->from);
@@ -470,18 +470,18 @@ void transfer_let_go(struct transfer *t)
 
 bool transfer_start(struct store *s)
 {
-        return carry_start(s);
+        return batch_start(s);
 }
 
 void transfer_hurry(struct transfer *t)
 {
-        carry_hurry(t->carry);
+        batch_hurry(t->batch);
 }
 
 void transfer_stop_wanting(struct transfer *t)
 {
         t->is_unwanted = true;
-        carry_leave(t->carry, t->place);
+        batch_leave(t->batch, t->place);
 }
 
 bool transfer_call_off(struct ns *ns)
@@ -507,7 +507,7 @@ void transfer_forget_ns(struct ns *ns)
                 unlink_one(t);
                 free(t);
         }
-        carry_forget_ns(ns);
+        batch_forget_ns(ns);
 }
 
 void transfer_deinit(struct store *s)
@@ -518,5 +518,5 @@ void transfer_deinit(struct store *s)
                 unlink_one(t);
                 free(t);
         }
-        carry_deinit(s);
+        batch_deinit(s);
 }

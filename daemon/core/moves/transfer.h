@@ -15,8 +15,8 @@
  * (for a copy, GRANTED as before). Bytes from a lower tier are compared with the sum in
  * page_extra.content; a page with other bytes is dropped and counted as damaged.
  *
- * carry.h copies the bytes, of several pages at once. transfer_work() handles the results. Loop
- * thread only.
+ * copy-batch.h copies the bytes, of several pages at once. transfer_work() handles the results.
+ * Loop thread only.
  */
 #ifndef KVL_CORE_TRANSFER_H
 #define KVL_CORE_TRANSFER_H
@@ -29,7 +29,7 @@
 struct ns;
 struct store;
 struct extent_set;
-struct carry;
+struct copy_batch;
 
 /*
  * Begins a transfer. `from` is SEALED, not stale and in no window (COPY: SEALED or DETACHED). `to`

@@ -18,7 +18,7 @@
 #include "daemon/core/state/tenant.h"
 #include "daemon/core/reclaim/room.h"
 #include "daemon/core/reclaim/prefetch.h"
-#include "daemon/core/reclaim/sink.h"
+#include "daemon/core/reclaim/demote.h"
 #include "policy/tier.h"
 #include "proto/status.h"
 
@@ -85,7 +85,7 @@ static int take_place(struct ns *ns, uint32_t *ret_page)
 {
         struct extent_set *set;
 
-        if (ns_n_room(ns) == 0 && !room_leaves_another(ns) && sink_makes_room(ns) &&
+        if (ns_n_room(ns) == 0 && !room_leaves_another(ns) && demote_makes_room(ns) &&
                 ns_n_room(ns) == 0)
                 return -EAGAIN;
         if (ns_n_room(ns) == 0)

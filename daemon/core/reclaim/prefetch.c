@@ -14,7 +14,7 @@
 #include "daemon/core/state/tenant.h"
 #include "daemon/core/reclaim/room.h"
 #include "daemon/core/reclaim/prefetch-impl.h"
-#include "daemon/core/reclaim/sink.h"
+#include "daemon/core/reclaim/demote.h"
 #include "daemon/core/reclaim/warm.h"
 
 bool prefetch_is_possible(const struct ns *ns)
@@ -209,7 +209,7 @@ bool prefetch_end_old(struct ns *ns)
 /* Returns the FREE pages that are left to leases. */
 static uint64_t kept_free(const struct ns *ns)
 {
-        return ns->waits.n_wanted + (room_leaves_another(ns) ? 0 : sink_n_kept(ns));
+        return ns->waits.n_wanted + (room_leaves_another(ns) ? 0 : demote_n_kept(ns));
 }
 
 static bool has_spare(const struct ns *ns)
@@ -217,11 +217,11 @@ static bool has_spare(const struct ns *ns)
         return ns_n_room(ns) > kept_free(ns);
 }
 
-static enum sink_for sink_reason(enum prefetch_kind kind)
+static enum demote_for demote_reason(enum prefetch_kind kind)
 {
         if (kind == PREFETCH_EXPECT)
-                return SINK_FOR_EXPECTED;
-        return kind == PREFETCH_STREAM ? SINK_FOR_READER : SINK_FOR_GUESS;
+                return DEMOTE_FOR_EXPECTED;
+        return kind == PREFETCH_STREAM ? DEMOTE_FOR_READER : DEMOTE_FOR_GUESS;
 }
 
 /* Demotes pages of less worth than the text that ends at `end`, to make space for n pages of it.
@@ -231,7 +231,7 @@ static int make_room(struct ns *ns, enum prefetch_kind kind, uint32_t end, uint3
         uint64_t kept = kept_free(ns);
         uint64_t coming = ns_n_room(ns) + transfer_count(ns, TRANSFER_DOWN);
 
-        while (coming < kept + n && sink_swaps(ns, end, sink_reason(kind)))
+        while (coming < kept + n && demote_swaps(ns, end, demote_reason(kind)))
                 coming = ns_n_room(ns) + transfer_count(ns, TRANSFER_DOWN);
         return coming > kept ? -EAGAIN : -ENOSPC;
 }

@@ -127,8 +127,8 @@ void prefetch_forget(struct attach *a);
 
 /* ---- work ------------------------------------------------------------------------------------ */
 
-/* Begins what is due, after transfer_work() and sink_turn(). Returns true if there is more: call it
- * again after store.owner.on_transfer_work, and in a while. */
+/* Begins what is due, after transfer_work() and demote_turn(). Returns true if there is more: call
+ * it again after store.owner.on_transfer_work, and in a while. */
 bool prefetch_work(struct store *s, uint64_t now_nsec);
 
 /* Has a client streamed in the last PREFETCH_POLL_NSEC? Then the daemon must look at rings every

@@ -24,7 +24,7 @@
 #include "daemon/core/reclaim/take-back.h"
 #include "daemon/core/state/shared.h"
 #include "daemon/core/sessions/session.h"
-#include "daemon/core/reclaim/sink.h"
+#include "daemon/core/reclaim/demote.h"
 #include "policy/evict.h"
 
 struct work {
@@ -57,36 +57,36 @@ static bool holds_page_of(struct work *w, const struct attach *a, const struct e
         return false;
 }
 
-static bool may_sink(const struct work *w, const struct extent_set *set)
+static bool may_demote(const struct work *w, const struct extent_set *set)
 {
         const struct set_recall *r = &set->recall;
 
-        return r->state == RECALL_ASKED && r->kind != RECALL_COMPACT && !r->is_sunk &&
-               set_kind(set) == TIER_DEVICE && sink_is_possible(set->ns) &&
-               w->store->moving.mover && w->now_nsec < r->begun_nsec + RECALL_SINK_NSEC &&
+        return r->state == RECALL_ASKED && r->kind != RECALL_COMPACT && !r->is_demoted &&
+               set_kind(set) == TIER_DEVICE && demote_is_possible(set->ns) &&
+               w->store->moving.mover && w->now_nsec < r->begun_nsec + RECALL_DEMOTE_NSEC &&
                region_missing(set->pool) == 0 && !wait_any_for_room(w->store);
 }
 
 /* Demotes cached pages, the beginnings of texts first: they stay if the rest must be dropped.
  * Returns true while pages are being demoted, or are left. */
-static bool sink_what_is_cached(struct work *w, struct extent_set *set)
+static bool demote_what_is_cached(struct work *w, struct extent_set *set)
 {
         struct ns *ns = set->ns;
         uint32_t n = ns->geometry.set_pages, page;
 
-        if (!may_sink(w, set)) {
-                set->recall.is_sunk = true;
+        if (!may_demote(w, set)) {
+                set->recall.is_demoted = true;
                 return false;
         }
-        for (; set->recall.sink_at < n && w->budget > 0; set->recall.sink_at++) {
-                page = set->index * n + set->recall.sink_at;
+        for (; set->recall.demote_at < n && w->budget > 0; set->recall.demote_at++) {
+                page = set->index * n + set->recall.demote_at;
                 spend_budget(w, 1);
                 if (places_is_idle(ns, page) && !shared_is_pinned(ns, page) &&
-                        !transfer_find(ns, page) && sink_page(ns, page) == -EBUSY)
+                        !transfer_find(ns, page) && demote_page(ns, page) == -EBUSY)
                         return true;
         }
-        set->recall.is_sunk = set->recall.sink_at == n && set->moving.n_busy == 0;
-        return !set->recall.is_sunk;
+        set->recall.is_demoted = set->recall.demote_at == n && set->moving.n_busy == 0;
+        return !set->recall.is_demoted;
 }
 
 /* Drops or detaches the set's cached pages. Returns false if there is more. */
@@ -219,7 +219,7 @@ static bool visit_set(struct work *w, struct extent_set *set)
                 if (!set_is_unheld(set))
                         return true;
         }
-        if (!sink_what_is_cached(w, set) && !purge_and_blame(w, set))
+        if (!demote_what_is_cached(w, set) && !purge_and_blame(w, set))
                 return false;
         look_at_pins(w, set->ns);
         if (set_is_unheld(set) && set->n_mapped == 0)

@@ -9,7 +9,7 @@
 
 /* Cached pages of a recalled set are demoted for this time, then dropped. It is long compared to
  * copying a set of 64 MiB, some 20 ms, and short compared to recalls' deadlines. Not tuned. */
-#define RECALL_SINK_NSEC (500 * NSEC_PER_MSEC)
+#define RECALL_DEMOTE_NSEC (500 * NSEC_PER_MSEC)
 
 /* When to call recall_work() next. */
 enum recall_next {

@@ -7,7 +7,7 @@
 #include "base/probe.h"
 #include "daemon/core/cache/announced.h"
 #include "daemon/core/cache/drop.h"
-#include "daemon/core/cache/happened.h"
+#include "daemon/core/cache/note-events.h"
 #include "daemon/core/clients/magazine.h"
 #include "daemon/core/memory/settle.h"
 #include "daemon/core/state/listeners.h"
@@ -64,7 +64,7 @@ static void begin_recall(struct extent_set *set, const struct recall_request *rq
         t->recalled_bytes += set->charge.bytes;
         set->tier->stake->recalled_bytes += set->charge.bytes;
         s->listeners->import_disturbed(set->ns);
-        happened_revoked(set, rq->by, rq->kind);
+        note_revoked(set, rq->by, rq->kind);
         if (rq->kind != RECALL_COMPACT)
                 blame_note(t, rq->by, 0, 1);
         PROBE(kvleased, recall, t, set->ns, set->index, set->charge.bytes, rq->kind, rq->by);

@@ -17,9 +17,9 @@
  * A *soft* recall (enum recall_kind) tells no client and has no deadline while ASKED: it waits
  * until held pages are released. From IDLE on it is like any other.
  *
- * If the namespace has a lower tier, cached pages that aren't read are demoted (sink.h) instead of
- * dropped, for RECALL_SINK_NSEC at most. A lease that waits for memory, or a reservation that lacks
- * memory, ends that: the rest is dropped at once.
+ * If the namespace has a lower tier, cached pages that aren't read are demoted (demote.h) instead
+ * of dropped, for RECALL_DEMOTE_NSEC at most. A lease that waits for memory, or a reservation that
+ * lacks memory, ends that: the rest is dropped at once.
  *
  * A page that is GRANTED when its set is recalled can still be published: it is DETACHED from the
  * start ("unindexed"), as are pages published below it, and is freed after its last pin.

@@ -1,7 +1,7 @@
 #include "daemon/core/reclaim/transfer-work.h"
 
 #include "daemon/core/memory/settle.h"
-#include "daemon/core/moves/carry.h"
+#include "daemon/core/moves/copy-batch.h"
 #include "daemon/core/moves/space.h"
 #include "daemon/core/moves/transfer.h"
 #include "daemon/core/state/store.h"
@@ -19,6 +19,6 @@ bool transfer_work(struct store *s)
         transfers_end(s);
         more = space_work(s, SPACE_STEP);
         more |= fetch_work(s);
-        more |= carry_start(s);
+        more |= batch_start(s);
         return more || !list_is_empty(&s->moving.transfers);
 }

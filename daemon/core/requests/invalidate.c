@@ -6,7 +6,7 @@
 #include "base/fault-point.h"
 #include "base/probe.h"
 #include "daemon/core/cache/announced.h"
-#include "daemon/core/cache/happened.h"
+#include "daemon/core/cache/note-events.h"
 #include "daemon/core/cache/history.h"
 #include "daemon/core/cache/pages.h"
 #include "daemon/core/cache/tag.h"
@@ -116,7 +116,7 @@ int ns_empty(struct ns *ns, enum drop_cause cause, uint64_t *ret_pages)
         magazine_drain_ns(ns); /* its pages could only be published as stale */
         ns_note_stale(ns);
         history_note_all(ns, HISTORY_INVALIDATED, cause);
-        happened_emptied(ns, n_findable, cause);
+        note_emptied(ns, n_findable, cause);
         PROBE(kvleased, invalidate, ns->tenant, ns, n_findable, cause);
         *ret_pages = n_findable;
         if (store->owner.on_stale)

@@ -5,7 +5,7 @@
 
 #include "base/clock.h"
 #include "base/probe.h"
-#include "daemon/core/cache/happened.h"
+#include "daemon/core/cache/note-events.h"
 #include "daemon/core/clients/grants.h"
 #include "daemon/core/clients/magazine.h"
 #include "daemon/core/state/detail.h"
@@ -244,7 +244,7 @@ static int try_lease(struct ask *k)
 static void count_refusal(
         struct ns *ns, uint32_t n, enum lease_reason reason, const struct detail *d)
 {
-        happened_refused(ns, n, reason, d);
+        note_refused(ns, n, reason, d);
         ns->tenant->counters.refusals++;
         ns->tenant->counters.by_reason[reason]++;
         ns->store->counters.leases_refused++;

@@ -1,5 +1,5 @@
 /* Notes uses of sessions, and drops sessions that were idle for too long. */
-#include "daemon/core/cache/happened.h"
+#include "daemon/core/cache/note-events.h"
 #include "daemon/core/memory/settle.h"
 #include "daemon/core/state/store.h"
 #include "daemon/core/state/tenant.h"
@@ -60,7 +60,7 @@ uint64_t sessions_expire(struct ns *ns, uint64_t now_nsec, uint32_t budget)
                         cost += MIN(s->window.n, ns->store->drop_slice_pages);
                         session_end(s);
                         ns->store->counters.sessions_expired++;
-                        happened_session_expired(ns);
+                        note_session_expired(ns);
                 } else {
                         note_expiry(all, expiry_nsec);
                 }

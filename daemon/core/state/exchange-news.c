@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/macros.h"
-#include "daemon/core/state/chronicle.h"
+#include "daemon/core/state/event-log.h"
 #include "daemon/remote/store/remote.h"
 
 /* ---- events ---------------------------------------------------------------------------------- */
@@ -112,22 +112,22 @@ static bool is_due(const struct exchange_item *item, uint64_t now_nsec)
 }
 
 /* Notes an item that is due; sets by, count and kind. */
-static void tell_item(struct exchange_news *n, struct exchange_item *item, struct chronicle *c,
-        uint64_t now_nsec, struct chronicle_note note)
+static void tell_item(struct exchange_news *n, struct exchange_item *item, struct event_log *c,
+        uint64_t now_nsec, struct event_note note)
 {
-        char by[CHRONICLE_BY_MAX + 1];
+        char by[EVENT_LOG_BY_MAX + 1];
 
         (void)snprintf(by, sizeof(by), "remote %s", n->name);
         note.kind = EVENT_REMOTE;
         note.by = by;
         note.count = item->n;
-        chronicle_note(c, now_nsec, &note);
+        event_note(c, now_nsec, &note);
         *item = (struct exchange_item){.told_nsec = now_nsec};
 }
 
-static void tell_unreached(struct exchange_news *n, struct chronicle *c, uint64_t now_nsec)
+static void tell_unreached(struct exchange_news *n, struct event_log *c, uint64_t now_nsec)
 {
-        char detail[CHRONICLE_DETAIL_MAX + 1];
+        char detail[EVENT_LOG_DETAIL_MAX + 1];
 
         if (n->n_nodes == 0)
                 (void)snprintf(detail, sizeof(detail),
@@ -138,24 +138,24 @@ static void tell_unreached(struct exchange_news *n, struct chronicle *c, uint64_
                         n->last_error ? remote_error_text(n->last_error) : "");
         n->regained.n = 0; /* implied by this report */
         tell_item(n, &n->lost, c, now_nsec,
-                (struct chronicle_note){.reason = "unreachable", .detail = detail});
+                (struct event_note){.reason = "unreachable", .detail = detail});
 }
 
-static void tell_reached(struct exchange_news *n, struct chronicle *c, uint64_t now_nsec)
+static void tell_reached(struct exchange_news *n, struct event_log *c, uint64_t now_nsec)
 {
-        char detail[CHRONICLE_DETAIL_MAX + 1], duration[FORMAT_DURATION_MAX];
+        char detail[EVENT_LOG_DETAIL_MAX + 1], duration[FORMAT_DURATION_MAX];
 
         (void)snprintf(detail, sizeof(detail), "it wasn't for %s",
                 format_duration(n->lasted_nsec / NSEC_PER_SEC * NSEC_PER_SEC, duration));
         n->lost.n = 0; /* implied by this report */
         tell_item(n, &n->regained, c, now_nsec,
-                (struct chronicle_note){.reason = "reachable again", .detail = detail});
+                (struct event_note){.reason = "reachable again", .detail = detail});
 }
 
-static void tell_nodes_lost(struct exchange_news *news, struct chronicle *c, uint64_t now_nsec)
+static void tell_nodes_lost(struct exchange_news *news, struct event_log *c, uint64_t now_nsec)
 {
         struct exchange_nodes_news *n = &news->nodes;
-        char detail[CHRONICLE_DETAIL_MAX + 1], which[REMOTE_NAME_BYTES + 32];
+        char detail[EVENT_LOG_DETAIL_MAX + 1], which[REMOTE_NAME_BYTES + 32];
 
         if (n->n_away == 1)
                 (void)snprintf(which, sizeof(which), "%s is left alone", n->name);
@@ -166,31 +166,31 @@ static void tell_nodes_lost(struct exchange_news *news, struct chronicle *c, uin
                 n->error ? ": " : "", n->error ? remote_error_text(n->error) : "");
         n->regained.n = 0; /* implied by this report */
         tell_item(news, &n->lost, c, now_nsec,
-                (struct chronicle_note){.reason = "node left alone", .detail = detail});
+                (struct event_note){.reason = "node left alone", .detail = detail});
 }
 
-static void tell_nodes_regained(struct exchange_news *news, struct chronicle *c, uint64_t now_nsec)
+static void tell_nodes_regained(struct exchange_news *news, struct event_log *c, uint64_t now_nsec)
 {
         struct exchange_nodes_news *n = &news->nodes;
-        char detail[CHRONICLE_DETAIL_MAX + 1], duration[FORMAT_DURATION_MAX];
+        char detail[EVENT_LOG_DETAIL_MAX + 1], duration[FORMAT_DURATION_MAX];
 
         (void)snprintf(detail, sizeof(detail), "no node is left alone; for %s %u of %u %s",
                 format_duration(n->lasted_nsec / NSEC_PER_SEC * NSEC_PER_SEC, duration), n->n_away,
                 n->n_nodes, n->n_away == 1 ? "was" : "were");
         n->lost.n = 0; /* implied by this report */
         tell_item(news, &n->regained, c, now_nsec,
-                (struct chronicle_note){.reason = "all nodes answer", .detail = detail});
+                (struct event_note){.reason = "all nodes answer", .detail = detail});
 }
 
 static void tell_refusal(
-        struct exchange_news *n, struct exchange_refusal *r, struct chronicle *c, uint64_t now_nsec)
+        struct exchange_news *n, struct exchange_refusal *r, struct event_log *c, uint64_t now_nsec)
 {
-        char detail[CHRONICLE_DETAIL_MAX + 1];
+        char detail[EVENT_LOG_DETAIL_MAX + 1];
 
         (void)snprintf(detail, sizeof(detail), "refused, as %s%s", r->what,
                 r->is_of_several ? "; of several tenants" : "");
         tell_item(n, &r->item, c, now_nsec,
-                (struct chronicle_note){.tenant = r->is_of_several ? NULL : r->tenant,
+                (struct event_note){.tenant = r->is_of_several ? NULL : r->tenant,
                         .reason = r->reason,
                         .detail = detail,
                         .pages = r->n_pages});
@@ -198,7 +198,7 @@ static void tell_refusal(
         r->is_of_several = false;
 }
 
-void exchange_news_tell(struct exchange_news *n, struct chronicle *c, uint64_t now_nsec)
+void exchange_news_tell(struct exchange_news *n, struct event_log *c, uint64_t now_nsec)
 {
         if (n->is_unreached && is_due(&n->lost, now_nsec))
                 tell_unreached(n, c, now_nsec);

@@ -1,5 +1,5 @@
 /*
- * Events (state/chronicle.h) about a store that hosts share: it became unreachable or reachable,
+ * Events (state/event-log.h) about a store that hosts share: it became unreachable or reachable,
  * some of its nodes are skipped or none is any more, values were refused as damaged or foreign.
  *
  * The store and the network are untrusted and can cause any number of these. So each is reported at
@@ -20,7 +20,7 @@
 #include "daemon/exchange/envelope.h"
 #include "daemon/remote/store/remote.h"
 
-struct chronicle;
+struct event_log;
 
 /* The shortest time between two reports of one kind. Not tuned. */
 #define EXCHANGE_NEWS_NSEC (60 * NSEC_PER_SEC)
@@ -86,6 +86,6 @@ void exchange_news_refused(struct exchange_news *n, const char *tenant, const ch
         const char *what, uint32_t n_pages);
 
 /* Reports what is due. Call it after both functions above, and about every second. */
-void exchange_news_tell(struct exchange_news *n, struct chronicle *c, uint64_t now_nsec);
+void exchange_news_tell(struct exchange_news *n, struct event_log *c, uint64_t now_nsec);
 
 #endif

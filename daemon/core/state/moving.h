@@ -10,7 +10,7 @@
 #include "daemon/core/state/geometry.h"
 #include "daemon/core/state/ns.h"
 
-struct carry;
+struct copy_batch;
 struct extent_set;
 
 /* The writer of a page's bytes. */
@@ -79,9 +79,9 @@ struct transfer {
         uint64_t from_generation, to_generation;
         uint64_t bytes;             /* of these planes, plain */
         struct extent_set *sets[2]; /* sets of `from` and `to`; NULL: that end is a buffer */
-        /* OUT and IN; the carry has the bytes. done NULL: the end isn't reported. */
+        /* OUT and IN; the copy batch has the bytes. done NULL: the end isn't reported. */
         struct transfer_buffer buffer;
-        struct carry *carry; /* the copy batch, whose page `place` this is */
+        struct copy_batch *batch; /* the copy batch, whose page `place` this is */
         uint32_t place;
         bool is_unwanted; /* called off: a copy whose page was given back, or a demotion */
 };

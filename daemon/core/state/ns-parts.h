@@ -105,7 +105,7 @@ static inline bool space_is_sorting(const struct ns_space *s)
         return s->entries && !s->is_ready;
 }
 
-/* Statistics of the pages that were encoded for a tier, since the start: moves/carry.h. */
+/* Statistics of the pages that were encoded for a tier, since the start: moves/copy-batch.h. */
 struct ns_coding {
         uint64_t n_pages;   /* sent to the encoder */
         uint64_t n_sampled; /* of these, pages whose errors were measured */
@@ -221,8 +221,8 @@ struct ns_reclaim {
         struct ns_compaction compaction;
 };
 
-/* Demotes pages: reclaim/sink.h. */
-struct ns_sink {
+/* Demotes pages: reclaim/demote.h. */
+struct ns_demotion {
         bool has_looked; /* scratch */
         bool may_be_due; /* pages were taken since no demotion was due */
 };

@@ -49,8 +49,8 @@ struct ns_tier {
         uint64_t n_withheld;        /* FREE pages of recalled sets: not granted */
         uint64_t n_arrived;         /* pages that came from another tier; since the start */
         uint64_t n_damaged;         /* pages whose bytes failed their checksum */
-        struct tier_fill fill;      /* sink.h */
-        uint32_t n_to_sink;         /* scratch of sink.c */
+        struct tier_fill fill;      /* demote.h */
+        uint32_t n_to_demote;       /* scratch of demote.c */
         uint64_t weigh_after_nsec;  /* reclaim.c: when the sets may be weighed again */
         bool has_lighter;           /* if set, earlier: a set was freed or is held less */
 };
@@ -86,7 +86,7 @@ struct ns {
         struct ns_space space;
         struct sessions *sessions; /* owned; NULL: none yet; sessions/session.h */
         struct ns_reclaim reclaim;
-        struct ns_sink sink;
+        struct ns_demotion demotion;
         struct prefetching *prefetching; /* owned; NULL: none yet; reclaim/prefetch.h */
         struct ns_upkeep upkeep;
         struct ns_idle idle;

@@ -51,9 +51,9 @@ struct pool {
         uint64_t reserved_bytes;          /* sum of the stakes' reservations */
         uint64_t idle_reserve_bytes;      /* of these, not charged to their owners */
         struct fairness fairness;
-        struct tier_queue sinking; /* sink.h: order of tenants that demote pages */
-        struct discards *discards; /* the store's; borrowed */
-        uint64_t extent_bytes;     /* wanted size of a set; 64 MiB by default */
+        struct tier_queue demoting; /* demote.h: order of tenants that demote pages */
+        struct discards *discards;  /* the store's; borrowed */
+        uint64_t extent_bytes;      /* wanted size of a set; 64 MiB by default */
         uint32_t n_sets;
         uint32_t n_preparing;       /* orphans included */
         struct list_link orphans;   /* struct extent_set.link */
@@ -88,13 +88,13 @@ struct set_recall {
         struct list_link link; /* store.recalls, but for RECALL_NONE */
         enum recall_state state;
         enum recall_kind kind;
-        bool left_windows; /* session windows hold no page of it (sessions_leave_set()) */
-        bool is_sunk;      /* no more cached pages are demoted (recall-work.c) */
-        uint32_t sink_at;  /* until then: the next page to demote, index in the set */
-        uint32_t n_purged; /* pages purged so far */
-        bool told;         /* all clients concerned were notified of the state */
-        bool holders_told; /* holders that don't map the set were notified */
-        bool quarantined;  /* past a deadline */
+        bool left_windows;  /* session windows hold no page of it (sessions_leave_set()) */
+        bool is_demoted;    /* no more cached pages are demoted (recall-work.c) */
+        uint32_t demote_at; /* until then: the next page to demote, index in the set */
+        uint32_t n_purged;  /* pages purged so far */
+        bool told;          /* all clients concerned were notified of the state */
+        bool holders_told;  /* holders that don't map the set were notified */
+        bool quarantined;   /* past a deadline */
         uint64_t begun_nsec;
         struct tenant *by;      /* the tenant that gets it; borrowed; NULL: none, or freed */
         uint64_t timeout_nsec;  /* 0: the default */

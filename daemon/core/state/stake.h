@@ -33,25 +33,25 @@ struct charge {
 
 struct stake {
         struct list_link tenant_link, pool_link;
-        struct tenant *tenant;     /* borrowed */
-        struct pool *pool;         /* borrowed */
-        struct account *account;   /* the tenant's for the pool's tier; borrowed */
-        uint64_t reserve_bytes;    /* multiple of pool.extent_bytes */
-        uint64_t charged_bytes;    /* sets bound, preparing, quarantined */
-        uint64_t n_extents;        /* in these sets */
-        uint64_t recalled_bytes;   /* of these: being taken back, not quarantined */
-        uint64_t wants_until_nsec; /* the tenant got less than it wanted: until then it counts as
-                                      wanting all that it may have */
-        uint64_t wanted_bytes;     /* what it lacked then, in whole sets */
-        uint64_t wanted_set_bytes; /* size of these sets */
-        uint64_t unbacked_bytes;   /* idle reserve that isn't free: in use by others when it was
-                                      reserved, or lent, or held by orphans */
-        uint64_t taken_back_nsec;  /* the longest time to get lent memory back; 0: never needed */
-        uint64_t owed_since_nsec;  /* since when it waits for its reserved memory; 0: it doesn't */
-        uint64_t fair_bytes;       /* region_fair(), if fairness.is_fresh */
-        struct tier_claim sinking; /* sink.h: its turn to demote pages */
-        bool lends;                /* unbacked_bytes takes its lending into account */
-        bool is_skipped;           /* scratch of one call */
+        struct tenant *tenant;      /* borrowed */
+        struct pool *pool;          /* borrowed */
+        struct account *account;    /* the tenant's for the pool's tier; borrowed */
+        uint64_t reserve_bytes;     /* multiple of pool.extent_bytes */
+        uint64_t charged_bytes;     /* sets bound, preparing, quarantined */
+        uint64_t n_extents;         /* in these sets */
+        uint64_t recalled_bytes;    /* of these: being taken back, not quarantined */
+        uint64_t wants_until_nsec;  /* the tenant got less than it wanted: until then it counts as
+                                       wanting all that it may have */
+        uint64_t wanted_bytes;      /* what it lacked then, in whole sets */
+        uint64_t wanted_set_bytes;  /* size of these sets */
+        uint64_t unbacked_bytes;    /* idle reserve that isn't free: in use by others when it was
+                                       reserved, or lent, or held by orphans */
+        uint64_t taken_back_nsec;   /* the longest time to get lent memory back; 0: never needed */
+        uint64_t owed_since_nsec;   /* since when it waits for its reserved memory; 0: it doesn't */
+        uint64_t fair_bytes;        /* region_fair(), if fairness.is_fresh */
+        struct tier_claim demoting; /* demote.h: its turn to demote pages */
+        bool lends;                 /* unbacked_bytes takes its lending into account */
+        bool is_skipped;            /* scratch of one call */
 };
 
 /* A pool's scratch memory to compute fair shares; has an entry for each stake. */

@@ -120,7 +120,7 @@ struct store_owner {
         void (*on_work)(void *data);
         /* recall_work() is to be called soon. */
         void (*on_recall_work)(void *data);
-        /* transfer_work() and sink_turn() are to be called soon. */
+        /* transfer_work() and demote_turn() are to be called soon. */
         void (*on_transfer_work)(void *data);
         /* exchange_work() is to be called soon. */
         void (*on_exchange_work)(void *data);
@@ -151,9 +151,9 @@ struct store_recalls {
 struct store_moving {
         struct list_link transfers; /* struct transfer.link */
         uint32_t n_transfers;
-        uint32_t n_sinking;        /* transfers on their way down */
-        uint64_t sinking_bytes;    /* of these */
-        struct list_link carries;  /* struct carry.link */
+        uint32_t n_demoting;       /* transfers on their way down */
+        uint64_t demoting_bytes;   /* of these */
+        struct list_link batches;  /* struct copy_batch.link */
         struct list_link promises; /* struct promise.link: space-gone.c */
         uint32_t n_removing;       /* namespaces with ns_space.removes_unknown */
         struct mover *mover;       /* owned; NULL: no page moves between tiers or hosts */

@@ -14,7 +14,7 @@
 #include "base/list.h"
 #include "base/macros.h"
 #include "base/segment.h"
-#include "daemon/core/state/chronicle.h"
+#include "daemon/core/state/event-log.h"
 #include "daemon/core/state/keep.h"
 #include "daemon/core/state/state-root.h"
 #include "daemon/core/state/pool.h"
@@ -49,7 +49,7 @@ struct store {
         uint64_t now_nsec; /* the latest time of a call; for events without a time (a member's
                               death) */
         struct store_counters counters;
-        struct chronicle chronicle; /* off until the server opens it */
+        struct event_log event_log; /* off until the server opens it */
         struct list_link chores;    /* struct tenant.chores_link; the next turn first */
         struct list_link ns_walks;  /* struct ns_walk.link */
         uint32_t drop_slice_pages;  /* slice of a chore: DROP_SLICE_PAGES; tests set less */

@@ -145,8 +145,8 @@ static void set_draining(struct request *rq, bool off, const char *uid)
         else
                 events_to_all(
                         s, KVLEASE__V1__NOTICE_EVENT__KIND__DRAIN, "the daemon grants nothing new");
-        server_note(s, &(struct chronicle_note){
-                               .kind = EVENT_DAEMON, .reason = off ? "drain off" : "drain"});
+        server_note(s,
+                &(struct event_note){.kind = EVENT_DAEMON, .reason = off ? "drain off" : "drain"});
         status_notify(s);
 }
 

@@ -36,7 +36,7 @@ static int read_query(
 
         *ret = (struct event_query){.after = m->after};
         for (size_t i = 0; i < m->n_kinds; i++) {
-                enum event_kind kind = chronicle_find_kind(m->kinds[i]);
+                enum event_kind kind = event_log_find_kind(m->kinds[i]);
 
                 if (kind == EVENT_KINDS)
                         return refuse_kind(rq, m->kinds[i]);
@@ -61,7 +61,7 @@ int handle_ADMIN_EVENTS(struct request *rq)
 {
         const Kvlease__V1__AdminEventsRequest *m = rq->message;
         struct server *s = rq->server;
-        struct chronicle *c = &s->store.chronicle;
+        struct event_log *c = &s->store.event_log;
         struct event_query q;
         int r = read_query(rq, m, &q);
 
@@ -72,10 +72,10 @@ int handle_ADMIN_EVENTS(struct request *rq)
                         "wait_msec is %" PRIu32 ": at most %d is allowed", m->wait_msec,
                         WAIT_MAX_MSEC);
         /* A request that waits gets whole seconds; one that doesn't gets all until now. */
-        chronicle_settle(c, server_now(s), m->wait_msec == 0);
+        event_log_settle(c, server_now(s), m->wait_msec == 0);
         if (m->last > 0)
-                q.after = chronicle_before_last(c, &q.filter, m->last);
-        if (m->wait_msec > 0 && m->after <= c->last && !chronicle_next(c, &q.filter, q.after))
+                q.after = event_log_before_last(c, &q.filter, m->last);
+        if (m->wait_msec > 0 && m->after <= c->last && !event_log_next(c, &q.filter, q.after))
                 return follower_add(rq, &q, m->wait_msec * NSEC_PER_MSEC);
         return events_fill(s, &q, rq->reply);
 }

@@ -39,7 +39,7 @@ static uint64_t time_msec(const struct moment *now, uint64_t nsec)
 
 /* Texts stay the event log's. */
 static Kvlease__V1__AdminEvent *event_message(
-        struct server *s, const struct moment *now, const struct chronicle_event *e)
+        struct server *s, const struct moment *now, const struct log_event *e)
 {
         Kvlease__V1__AdminEvent *m = arena_alloc(&s->scratch.arena, sizeof(*m));
 
@@ -49,7 +49,7 @@ static Kvlease__V1__AdminEvent *event_message(
         m->number = e->number;
         m->time_msec = time_msec(now, e->last_nsec);
         m->first_time_msec = MIN(time_msec(now, e->first_nsec), m->time_msec);
-        m->kind = (char *)chronicle_kind_name(e->kind);
+        m->kind = (char *)event_log_kind_name(e->kind);
         m->tenant = (char *)e->tenant;
         m->ns = (char *)e->ns;
         m->by_tenant = (char *)e->by_tenant;
@@ -67,17 +67,17 @@ static Kvlease__V1__AdminEvent *event_message(
 
 int events_fill(struct server *s, const struct event_query *q, Kvlease__V1__AdminEventsReply *reply)
 {
-        const struct chronicle *c = &s->store.chronicle;
+        const struct event_log *c = &s->store.event_log;
         const struct moment now = moment_now(s);
-        const struct chronicle_event *e;
+        const struct log_event *e;
         uint64_t at = q->after;
         size_t bytes = 0;
 
         reply->events = arena_alloc(&s->scratch.arena, EVENTS_MOST * sizeof(*reply->events));
         if (!reply->events)
                 return -ENOMEM;
-        reply->lost = chronicle_lost(c, at);
-        while ((e = chronicle_next(c, &q->filter, at)) && reply->n_events < EVENTS_MOST) {
+        reply->lost = event_log_lost(c, at);
+        while ((e = event_log_next(c, &q->filter, at)) && reply->n_events < EVENTS_MOST) {
                 Kvlease__V1__AdminEvent *m = event_message(s, &now, e);
 
                 if (!m && reply->n_events == 0)

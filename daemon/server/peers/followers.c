@@ -21,15 +21,15 @@ static void on_timer(uv_timer_t *timer);
 /* Sets the timer to the next deadline. */
 static void expect_next(struct server *s)
 {
-        const struct chronicle *c = &s->store.chronicle;
+        const struct event_log *c = &s->store.event_log;
         uint64_t now = clock_now_nsec(), left = UINT64_MAX;
 
         if (list_is_empty(&s->followers.list) || uv_is_closing((uv_handle_t *)&s->followers.timer))
                 return;
         list_for_each (f, &s->followers.list, struct follower, link)
                 left = MIN(left, time_until(f->until_nsec, now));
-        if (chronicle_due(c) != UINT64_MAX)
-                left = MIN(left, time_until(chronicle_due(c), server_now(s)));
+        if (event_log_due(c) != UINT64_MAX)
+                left = MIN(left, time_until(event_log_due(c), server_now(s)));
         if (c->last > s->followers.seen)
                 left = 0;
         /* Rounded up: else an unfinished interval would be looked at repeatedly. */
@@ -67,13 +67,13 @@ static void answer_follower(struct server *s, struct follower *f)
 /* Answers requests with an event, or whose time is up. */
 static void answer_due(struct server *s, bool all)
 {
-        const struct chronicle *c = &s->store.chronicle;
+        const struct event_log *c = &s->store.event_log;
         uint64_t now = clock_now_nsec();
 
         s->followers.seen = c->last;
         list_for_each_safe (f, &s->followers.list, struct follower, link)
                 if (all || now >= f->until_nsec || c->last < f->query.after ||
-                        chronicle_next(c, &f->query.filter, f->query.after))
+                        event_log_next(c, &f->query.filter, f->query.after))
                         answer_follower(s, f);
 }
 
@@ -81,7 +81,7 @@ static void on_timer(uv_timer_t *timer)
 {
         struct server *s = container_of(timer, struct server, followers.timer);
 
-        chronicle_settle(&s->store.chronicle, server_now(s), false);
+        event_log_settle(&s->store.event_log, server_now(s), false);
         answer_due(s, false);
         expect_next(s);
 }
@@ -93,11 +93,11 @@ static void on_note(void *data)
 
 void followers_init(struct server *s)
 {
-        struct chronicle *c = &s->store.chronicle;
+        struct event_log *c = &s->store.event_log;
 
         list_init(&s->followers.list);
         uv_timer_init(&s->loop.uv, &s->followers.timer);
-        if (chronicle_open(c) < 0)
+        if (event_log_open(c) < 0)
                 log_warning("no memory for events: kvleasectl events will show none");
         c->on_note = on_note;
         c->data = s;
@@ -128,6 +128,6 @@ int follower_add(struct request *rq, const struct event_query *q, uint64_t wait_
 
 void followers_end(struct server *s)
 {
-        chronicle_settle(&s->store.chronicle, server_now(s), true);
+        event_log_settle(&s->store.event_log, server_now(s), true);
         answer_due(s, true);
 }

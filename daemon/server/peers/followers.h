@@ -1,14 +1,14 @@
 /*
  * Requests (ADMIN_EVENTS) that wait for the next event: one a connection, a few hundred bytes each.
  * Each is answered when there is an event, or when its time is up. A client that doesn't ask again
- * is sent nothing: a slow reader misses events that no longer fit the ring (core/chronicle.h), and
+ * is sent nothing: a slow reader misses events that no longer fit the ring (core/event-log.h), and
  * delays no other.
  */
 #ifndef KVL_SERVER_FOLLOWERS_H
 #define KVL_SERVER_FOLLOWERS_H
 
 #include "base/list.h"
-#include "daemon/core/state/chronicle.h"
+#include "daemon/core/state/event-log.h"
 #include "daemon/core/state/tenant.h"
 #include "daemon/server/peers/pending.h"
 #include "daemon/server/peers/answer.h"
@@ -19,7 +19,7 @@ struct peer;
 
 /* The query, copied from the request. */
 struct event_query {
-        struct chronicle_filter filter; /* its texts are the next two, once copied */
+        struct event_log_filter filter; /* its texts are the next two, once copied */
         char tenant[TENANT_NAME_MAX + 1], ns[NS_NAME_MAX + 1];
         uint64_t after;
 };

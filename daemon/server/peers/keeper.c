@@ -141,7 +141,7 @@ static bool pass_barrier(const struct keeper *k)
 }
 
 /* With the lock, which is given up meanwhile. */
-static void carry_out_orders(struct keeper *k)
+static void batch_out_orders(struct keeper *k)
 {
         uint64_t ticket = k->last;
         struct list_link orders;
@@ -171,7 +171,7 @@ static void *thread_main(void *data)
         pthread_mutex_lock(&k->lock);
         for (;;) {
                 if (!list_is_empty(&k->orders))
-                        carry_out_orders(k);
+                        batch_out_orders(k);
                 else if (!k->stopping)
                         pthread_cond_wait(&k->work, &k->lock);
                 else

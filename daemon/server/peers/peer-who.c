@@ -31,7 +31,7 @@ static const char *end_reason(const struct peer *p)
 
 void peer_note_end(struct peer *p, const char *why)
 {
-        server_note(p->server, &(struct chronicle_note){.kind = EVENT_CLIENT,
+        server_note(p->server, &(struct event_note){.kind = EVENT_CLIENT,
                                        .tenant = p->tenancy->config.name,
                                        .by = p->identity.who,
                                        .reason = why ? why : end_reason(p)});
@@ -39,7 +39,7 @@ void peer_note_end(struct peer *p, const char *why)
 
 void peer_note_violation(struct peer *p, const char *rule)
 {
-        server_note(p->server, &(struct chronicle_note){.kind = EVENT_VIOLATION,
+        server_note(p->server, &(struct event_note){.kind = EVENT_VIOLATION,
                                        .tenant = p->tenancy ? p->tenancy->config.name : NULL,
                                        .by = p->identity.who,
                                        .reason = rule});

@@ -84,7 +84,7 @@ static void on_late(struct attach *a, const struct extent_set *set, void *data)
                 return;
         p->recall.late = true;
         snprintf(pid, sizeof(pid), "%d", (int)p->identity.pid);
-        server_note(s, &(struct chronicle_note){.kind = EVENT_QUARANTINED,
+        server_note(s, &(struct event_note){.kind = EVENT_QUARANTINED,
                                .tenant = a->ns->tenant->name,
                                .ns = a->ns->name,
                                .by = p->identity.who,

@@ -91,9 +91,9 @@ static inline uint64_t server_now(const struct server *s)
 }
 
 /* Adds a note to the event log, now. */
-static inline void server_note(struct server *s, const struct chronicle_note *n)
+static inline void server_note(struct server *s, const struct event_note *n)
 {
-        chronicle_note(&s->store.chronicle, server_now(s), n);
+        event_note(&s->store.event_log, server_now(s), n);
 }
 
 #endif

@@ -5,7 +5,7 @@
 
 #include "daemon/core/moves/transfer.h"
 #include "daemon/core/reclaim/prefetch.h"
-#include "daemon/core/reclaim/sink.h"
+#include "daemon/core/reclaim/demote.h"
 #include "daemon/core/reclaim/transfer-work.h"
 #include "daemon/server/peers/server.h"
 #include "daemon/server/peers/quiet.h"
@@ -67,7 +67,7 @@ void movement_turn(struct server *s)
                 return;
         s->services.movement.is_due = false;
         more = transfer_work(&s->store);
-        more |= sink_turn(&s->store, server_now(s));
+        more |= demote_turn(&s->store, server_now(s));
         more |= prefetch_work(&s->store, server_now(s));
         disk_tiers_turn(s);
         expect_rings(s);

@@ -1,7 +1,7 @@
 /*
- * The server's part of tiers (daemon/core/moves/transfer.h, sink.h, fetch.h): copying threads, and
- * the timers of the loop for them. If no device has a lower tier, nothing is opened and no timer
- * runs. Loop thread only.
+ * The server's part of tiers (daemon/core/moves/transfer.h, demote.h, fetch.h): copying threads,
+ * and the timers of the loop for them. If no device has a lower tier, nothing is opened and no
+ * timer runs. Loop thread only.
  */
 #ifndef KVL_SERVER_MOVEMENT_H
 #define KVL_SERVER_MOVEMENT_H

@@ -157,13 +157,12 @@ int reload_config(struct server *s, reload_say say, void *data)
         r = config_load(&s->source, &next, report_config, &reloader);
         if (r < 0) {
                 log_message(LOG_RELOAD_FAILED, NULL, "reload: nothing was changed");
-                server_note(s,
-                        &(struct chronicle_note){.kind = EVENT_DAEMON, .reason = "reload failed"});
+                server_note(
+                        s, &(struct event_note){.kind = EVENT_DAEMON, .reason = "reload failed"});
         } else {
                 apply_config(&reloader, &next);
                 log_message(LOG_RELOADED, NULL, "reloaded");
-                server_note(
-                        s, &(struct chronicle_note){.kind = EVENT_DAEMON, .reason = "reloaded"});
+                server_note(s, &(struct event_note){.kind = EVENT_DAEMON, .reason = "reloaded"});
         }
         status_notify(s);
         notify_now("READY=1");

@@ -91,7 +91,7 @@ static void on_watch(uv_timer_t *timer)
 
                 remote_summary(r->store, &summary);
                 exchange_news_see(&r->news, &summary, now);
-                exchange_news_tell(&r->news, &s->store.chronicle, now);
+                exchange_news_tell(&r->news, &s->store.event_log, now);
         }
 }
 

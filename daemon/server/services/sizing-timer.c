@@ -24,7 +24,7 @@ static void on_moved(const struct tenant *t, uint64_t before_bytes, void *data)
         char before[FORMAT_BYTES_MAX], after[FORMAT_BYTES_MAX];
 
         server_note(
-                data, &(struct chronicle_note){.kind = EVENT_RESIZED,
+                data, &(struct event_note){.kind = EVENT_RESIZED,
                               .tenant = t->name,
                               .before_bytes = before_bytes,
                               .bytes = sizing_reserved(t),

@@ -38,7 +38,7 @@ void server_stop(struct server *s)
         s->life.stopping = true;
         culprits_forget(&s->store);
         log_message(LOG_STOPPING, NULL, "stopping");
-        server_note(s, &(struct chronicle_note){.kind = EVENT_DAEMON,
+        server_note(s, &(struct event_note){.kind = EVENT_DAEMON,
                                .reason = s->life.restarting ? "restarting" : "stopping"});
         notify_now("STOPPING=1");
         stop_close_listeners(s);

@@ -152,13 +152,13 @@ static const char *verb_of(const struct tenant_change *c)
 /* Notes a change with its values, as far as they fit. */
 static void note_tenant(const struct tenant_change *c)
 {
-        char text[CHRONICLE_DETAIL_MAX + 1] = "";
+        char text[EVENT_LOG_DETAIL_MAX + 1] = "";
         size_t len = 0;
 
         for (size_t i = 0; i < c->n_options && len < sizeof(text); i++)
                 len += (size_t)snprintf(
                         text + len, sizeof(text) - len, "%s%s", i > 0 ? " " : "", c->options[i]);
-        server_note(c->server, &(struct chronicle_note){.kind = EVENT_TENANT,
+        server_note(c->server, &(struct event_note){.kind = EVENT_TENANT,
                                        .tenant = c->name,
                                        .reason = verb_of(c),
                                        .detail = text});
@@ -192,7 +192,7 @@ static void note_reserve(const struct tenant_change *c, uint64_t before_bytes)
         uint64_t bytes = reserved_bytes(c);
 
         if (bytes != before_bytes)
-                server_note(c->server, &(struct chronicle_note){.kind = EVENT_RESIZED,
+                server_note(c->server, &(struct event_note){.kind = EVENT_RESIZED,
                                                .tenant = c->name,
                                                .reason = "set",
                                                .before_bytes = before_bytes,
@@ -294,10 +294,10 @@ static void on_written(struct tenant_change *c)
 
         quiet_end(s);
         store_set_now(&s->store, server_now(s));
-        s->store.chronicle.by = c->who;
+        s->store.event_log.by = c->who;
         c->refusal = put_in_force(c, &c->detail);
         if (c->refusal < 0) {
-                s->store.chronicle.by = NULL;
+                s->store.event_log.by = NULL;
                 tenantdb_undo(&s->db, c->refusal);
                 return;
         }
@@ -307,7 +307,7 @@ static void on_written(struct tenant_change *c)
                 note_reserve(c, reserved);
                 warn_small(c);
         }
-        s->store.chronicle.by = NULL;
+        s->store.event_log.by = NULL;
         loop_kick(&s->loop);
         end_and_go_on(c, 0);
 }

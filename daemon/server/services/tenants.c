@@ -489,7 +489,7 @@ static void drop_removed(const struct reloading *r, struct tenancy *t)
         snprintf(sentence, sizeof(sentence), "tenant %s is removed", name);
         log_message(LOG_TENANT_REMOVED, LOG_FIELDS({"TENANT", name}), "%s", sentence);
         r->say(r->data, false, sentence);
-        server_note(s, &(struct chronicle_note){.kind = EVENT_TENANT,
+        server_note(s, &(struct event_note){.kind = EVENT_TENANT,
                                .tenant = name,
                                .reason = "removed",
                                .by = "the configuration"});

@@ -1,17 +1,17 @@
-#include "daemon/core/cache/happened.h"
+#include "daemon/core/cache/note-events.h"
 
 #include "daemon/core/state/detail.h"
 #include "daemon/core/state/ns.h"
 #include "daemon/core/state/store.h"
 #include "daemon/core/state/tenant.h"
 
-static void note_event(struct ns *ns, struct chronicle_note n)
+static void note_event(struct ns *ns, struct event_note n)
 {
         struct store *s = ns->store;
 
         n.tenant = ns->tenant->name;
         n.ns = ns->name;
-        chronicle_note(&s->chronicle, s->now_nsec, &n);
+        event_note(&s->event_log, s->now_nsec, &n);
 }
 
 /* Returns why pages are dropped, except for evictions. */
@@ -56,10 +56,10 @@ static const char *room_reason(struct drop_reason reason, enum tier_kind tier)
         return tier == TIER_DEVICE ? "limit" : "tier full";
 }
 
-void happened_gone(struct ns *ns, uint32_t page, struct drop_reason reason)
+void note_gone(struct ns *ns, uint32_t page, struct drop_reason reason)
 {
         enum tier_kind tier = tier_of_page(&ns->geometry, page);
-        struct chronicle_note n = {
+        struct event_note n = {
                 .tier = (uint8_t)(1 + tier), .pages = 1, .bytes = layout_page_bytes(&ns->layout)};
 
         if (reason.why == EVICT_PRESSURE) {
@@ -73,36 +73,35 @@ void happened_gone(struct ns *ns, uint32_t page, struct drop_reason reason)
         note_event(ns, n);
 }
 
-void happened_emptied(struct ns *ns, uint64_t n, enum drop_cause cause)
+void note_emptied(struct ns *ns, uint64_t n, enum drop_cause cause)
 {
         if (n > 0)
-                note_event(ns, (struct chronicle_note){.kind = EVENT_DROPPED,
+                note_event(ns, (struct event_note){.kind = EVENT_DROPPED,
                                        .pages = n,
                                        .bytes = n * layout_page_bytes(&ns->layout),
                                        .reason = cause_name(cause)});
 }
 
-void happened_refused(
-        struct ns *ns, uint32_t n, enum lease_reason reason, const struct detail *detail)
+void note_refused(struct ns *ns, uint32_t n, enum lease_reason reason, const struct detail *detail)
 {
-        note_event(ns, (struct chronicle_note){.kind = EVENT_REFUSED,
+        note_event(ns, (struct event_note){.kind = EVENT_REFUSED,
                                .pages = n,
                                .bytes = n * layout_page_bytes(&ns->layout),
                                .reason = lease_reason_name(reason),
                                .detail = detail ? detail->text : NULL});
 }
 
-void happened_demoted(struct ns *ns, uint32_t to)
+void note_demoted(struct ns *ns, uint32_t to)
 {
-        note_event(ns, (struct chronicle_note){.kind = EVENT_DEMOTED,
+        note_event(ns, (struct event_note){.kind = EVENT_DEMOTED,
                                .pages = 1,
                                .bytes = layout_page_bytes(&ns->layout),
                                .tier = (uint8_t)(1 + tier_of_page(&ns->geometry, to))});
 }
 
-void happened_revoked(struct extent_set *set, const struct tenant *by, enum recall_kind kind)
+void note_revoked(struct extent_set *set, const struct tenant *by, enum recall_kind kind)
 {
-        note_event(set->ns, (struct chronicle_note){.kind = EVENT_REVOKED,
+        note_event(set->ns, (struct event_note){.kind = EVENT_REVOKED,
                                     .bytes = set->charge.bytes,
                                     .by_tenant = by ? by->name : NULL,
                                     .reason = kind == RECALL_COMPACT ? "compaction"
@@ -110,7 +109,7 @@ void happened_revoked(struct extent_set *set, const struct tenant *by, enum reca
                                                                      : "recall or limit"});
 }
 
-void happened_session_expired(struct ns *ns)
+void note_session_expired(struct ns *ns)
 {
-        note_event(ns, (struct chronicle_note){.kind = EVENT_EXPIRED, .reason = "session"});
+        note_event(ns, (struct event_note){.kind = EVENT_EXPIRED, .reason = "session"});
 }

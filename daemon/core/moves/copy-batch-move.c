@@ -1,6 +1,6 @@
 /*
- * The mover's part of a carry: moves pages' bytes between mapped memory and their stored form, part
- * by part.
+ * The mover's part of a copy batch: moves pages' bytes between mapped memory and their stored form,
+ * part by part.
  */
 #include <assert.h>
 #include <errno.h>
@@ -8,65 +8,65 @@
 #include <string.h>
 
 #include "daemon/core/memory/sets.h"
-#include "daemon/core/moves/carry-impl.h"
+#include "daemon/core/moves/copy-batch-impl.h"
 #include "daemon/core/moves/part-sums.h"
 #include "daemon/core/state/ns.h"
 #include "daemon/core/state/store.h"
 #include "daemon/tier/mover.h"
 
-bool carry_goes_as_it_is(const struct carry *c)
+bool batch_goes_as_it_is(const struct copy_batch *c)
 {
         return c->way.from != TIER_DEVICE && c->way.to != TIER_DEVICE &&
                codec_layers_equal(&c->ns->codecs.of_pages.tiers[c->way.from],
                        &c->ns->codecs.of_pages.tiers[c->way.to]);
 }
 
-uint32_t carry_count_sent(const struct carry *c)
+uint32_t batch_count_sent(const struct copy_batch *c)
 {
         uint32_t n = 0;
 
         for (uint32_t i = 0; i < c->n; i++)
-                n += carry_was_sent(&c->pages[i]);
+                n += batch_was_sent(&c->pages[i]);
         return n;
 }
 
 /* ---- addresses ------------------------------------------------------------------------------- */
 
 /* Returns an address in the caller's buffer, which has one page. */
-static uint8_t *buffer_at(const struct carry *c, uint64_t offset)
+static uint8_t *buffer_at(const struct copy_batch *c, uint64_t offset)
 {
         return c->buffer + c->buffer_begin + offset;
 }
 
 /* Does the mover copy a page of a device into a buffer? The buffer then has the stored form. */
-static bool packs_into_buffer(const struct carry *c)
+static bool packs_into_buffer(const struct copy_batch *c)
 {
-        return c->way.buffer == CARRY_TO_BUFFER && c->steps[c->at] == STEP_PACK;
+        return c->way.buffer == BATCH_TO_BUFFER && c->steps[c->at] == STEP_PACK;
 }
 
-uint8_t *carry_plain_at(const struct carry *c, uint32_t i, uint32_t plane)
+uint8_t *batch_plain_at(const struct copy_batch *c, uint32_t i, uint32_t plane)
 {
         unsigned end = c->way.from == TIER_DEVICE ? 0 : 1;
-        const struct carry_page *p = &c->pages[i];
+        const struct batch_page *p = &c->pages[i];
         uint64_t offset = (plane - c->way.planes.first) * c->ns->layout.plane_page_bytes;
 
-        if (carry_has_plain_buffer(c) && !packs_into_buffer(c))
+        if (batch_has_plain_buffer(c) && !packs_into_buffer(c))
                 return buffer_at(c, offset);
         if (c->plain)
-                return c->plain + i * carry_plain_bytes(c) + offset;
+                return c->plain + i * batch_plain_bytes(c) + offset;
         return set_address(p->sets[end], end == 0 ? p->from : p->to, plane);
 }
 
 /* Returns where a part of page i is stored; for a zeroed part, where the stored page begins. */
 static uint8_t *stored_at(
-        const struct carry *c, uint32_t i, unsigned end, const struct page_part *part)
+        const struct copy_batch *c, uint32_t i, unsigned end, const struct page_part *part)
 {
         enum tier_kind kind = end == 0 ? c->way.from : c->way.to;
-        const struct carry_page *p = &c->pages[i];
+        const struct batch_page *p = &c->pages[i];
         uint32_t page = end == 0 ? p->from : p->to;
         uint8_t *at;
 
-        if (c->way.buffer == (end == 0 ? CARRY_FROM_BUFFER : CARRY_TO_BUFFER))
+        if (c->way.buffer == (end == 0 ? BATCH_FROM_BUFFER : BATCH_TO_BUFFER))
                 return buffer_at(c, part->stored_at);
         if (kind == TIER_DEVICE) /* only for a copy */
                 return set_address(p->sets[end], page, part->plane);
@@ -78,7 +78,7 @@ static uint8_t *stored_at(
 
 /* Counts the errors of the sampled page after it was encoded. Sums that aren't finite are left out:
  * a client broke the rules and wrote to the page meanwhile. */
-static void count_errors(struct carry *c)
+static void count_errors(struct copy_batch *c)
 {
         struct ns_coding *coding = &c->ns->codecs.done[c->way.to];
 
@@ -95,21 +95,21 @@ static void count_errors(struct carry *c)
 }
 
 /* Does the page still have the generation that was read? */
-static bool is_still(const struct carry *c, const struct carry_page *p)
+static bool is_still(const struct copy_batch *c, const struct batch_page *p)
 {
         return c->ns && set_page(p->sets[0], p->from)->generation == p->generation;
 }
 
 static void on_moved(struct move *move, int result, void *data)
 {
-        struct carry *c = data;
+        struct copy_batch *c = data;
         size_t k = 0;
 
         c->move = NULL;
         for (uint32_t i = 0; i < c->n; i++) {
-                struct carry_page *p = &c->pages[i];
+                struct batch_page *p = &c->pages[i];
 
-                if (!carry_was_sent(p))
+                if (!batch_was_sent(p))
                         continue;
                 p->result = move->pages[k].result;
                 if (p->result == 0 && move->direction == MOVE_DOWN) {
@@ -123,15 +123,16 @@ static void on_moved(struct move *move, int result, void *data)
         }
         assert(k == move->n_pages);
         (void)result;
-        carry_end_step(c);
+        batch_end_step(c);
 }
 
 /* Describes a part of page i for the mover. A plane that isn't moved has only its sum checked. */
-static struct move_plane plane_of(const struct carry *c, uint32_t i, const struct page_part *part)
+static struct move_plane plane_of(
+        const struct copy_batch *c, uint32_t i, const struct page_part *part)
 {
         bool opens = c->steps[c->at] == STEP_OPEN;
         bool is_moved = plane_range_has(c->way.planes, part->plane);
-        uint8_t *plain = is_moved ? carry_plain_at(c, i, part->plane) : NULL;
+        uint8_t *plain = is_moved ? batch_plain_at(c, i, part->plane) : NULL;
         uint8_t *stored = stored_at(c, i, opens ? 0 : 1, part);
 
         if (plain)
@@ -144,7 +145,7 @@ static struct move_plane plane_of(const struct carry *c, uint32_t i, const struc
 }
 
 /* Describes all of page i in its stored form. */
-static struct move_plane plane_as_it_is(const struct carry *c, uint32_t i)
+static struct move_plane plane_as_it_is(const struct copy_batch *c, uint32_t i)
 {
         static const struct page_part all;
 
@@ -154,14 +155,14 @@ static struct move_plane plane_as_it_is(const struct carry *c, uint32_t i)
 }
 
 /* Returns the tier whose parts the step's moves use. */
-static enum tier_kind coded_tier(const struct carry *c)
+static enum tier_kind coded_tier(const struct copy_batch *c)
 {
         return c->steps[c->at] == STEP_OPEN ? c->way.from : c->way.to;
 }
 
 /* Does the step's move have this part? Parts of other planes are included if the page's sum is
  * checked. */
-static bool has_part(const struct carry *c, const struct page_part *part)
+static bool has_part(const struct copy_batch *c, const struct page_part *part)
 {
         bool reads_all = c->steps[c->at] == STEP_OPEN && !c->way.has_part_sums;
 
@@ -169,7 +170,7 @@ static bool has_part(const struct carry *c, const struct page_part *part)
 }
 
 /* Returns the parts of each page in the step's move. */
-static uint32_t count_parts(const struct carry *c)
+static uint32_t count_parts(const struct copy_batch *c)
 {
         struct page_part part = {0};
         uint32_t n = 0;
@@ -180,9 +181,9 @@ static uint32_t count_parts(const struct carry *c)
 }
 
 /* Describes the parts of page i. Returns false if one end has no memory. */
-static bool fill_parts(struct carry *c, uint32_t i, struct move_plane *planes)
+static bool fill_parts(struct copy_batch *c, uint32_t i, struct move_plane *planes)
 {
-        const struct carry_page *p = &c->pages[i];
+        const struct batch_page *p = &c->pages[i];
         const uint64_t *sums = c->way.has_part_sums ? part_sums_of(p->sets[0], p->from) : NULL;
         struct page_part part = {0};
         bool is_there = true;
@@ -204,21 +205,21 @@ static bool fill_parts(struct carry *c, uint32_t i, struct move_plane *planes)
         return is_there;
 }
 
-static bool fill_planes(struct carry *c, uint32_t i, struct move_plane *planes)
+static bool fill_planes(struct copy_batch *c, uint32_t i, struct move_plane *planes)
 {
-        if (c->steps[c->at] != STEP_OPEN || !carry_goes_as_it_is(c))
+        if (c->steps[c->at] != STEP_OPEN || !batch_goes_as_it_is(c))
                 return fill_parts(c, i, planes);
         *planes = plane_as_it_is(c, i);
         return planes->from && planes->to;
 }
 
 /* Returns false if one end has no memory. */
-static bool fill_move(struct carry *c, struct move *m)
+static bool fill_move(struct copy_batch *c, struct move *m)
 {
         size_t k = 0;
 
         for (uint32_t i = 0; i < c->n; i++) {
-                if (!carry_was_sent(&c->pages[i]))
+                if (!batch_was_sent(&c->pages[i]))
                         continue;
                 if (!fill_planes(c, i, &m->planes[k * m->n_planes]))
                         return false;
@@ -227,9 +228,9 @@ static bool fill_move(struct carry *c, struct move *m)
         return true;
 }
 
-static enum move_sums which_sums(const struct carry *c)
+static enum move_sums which_sums(const struct copy_batch *c)
 {
-        if (c->way.buffer == CARRY_FROM_BUFFER && !carry_has_plain_buffer(c))
+        if (c->way.buffer == BATCH_FROM_BUFFER && !batch_has_plain_buffer(c))
                 return MOVE_SUM_NONE;
         if (c->way.has_part_sums)
                 return MOVE_SUM_PLANES;
@@ -237,11 +238,11 @@ static enum move_sums which_sums(const struct carry *c)
                                                                                     : MOVE_SUM_PAGE;
 }
 
-int carry_move_bytes(struct carry *c)
+int batch_move_bytes(struct copy_batch *c)
 {
         bool opens = c->steps[c->at] == STEP_OPEN;
-        size_t n_planes = opens && carry_goes_as_it_is(c) ? 1 : count_parts(c);
-        struct move *m = move_new(opens ? MOVE_UP : MOVE_DOWN, carry_count_sent(c), n_planes);
+        size_t n_planes = opens && batch_goes_as_it_is(c) ? 1 : count_parts(c);
+        struct move *m = move_new(opens ? MOVE_UP : MOVE_DOWN, batch_count_sent(c), n_planes);
         int r;
 
         if (!m)

@@ -1,4 +1,4 @@
-#include "daemon/core/state/chronicle.h"
+#include "daemon/core/state/event-log.h"
 
 #include <assert.h>
 #include <errno.h>
@@ -23,18 +23,18 @@ struct owner {
         uint32_t n;                     /* events; 0: the entry is free */
 };
 
-struct chronicle_kept {
+struct event_log_kept {
         uint32_t n, n_owners;                /* owners: 1 + the highest index in use */
-        uint16_t order[CHRONICLE_EVENTS];    /* places of events, by their numbers */
-        uint16_t owner_of[CHRONICLE_EVENTS]; /* by event */
-        struct chronicle_event events[CHRONICLE_EVENTS];
-        struct owner owners[CHRONICLE_EVENTS]; /* each has an event */
-        struct chronicle_event open[CHRONICLE_OPEN_EVENTS];
+        uint16_t order[EVENT_LOG_EVENTS];    /* places of events, by their numbers */
+        uint16_t owner_of[EVENT_LOG_EVENTS]; /* by event */
+        struct log_event events[EVENT_LOG_EVENTS];
+        struct owner owners[EVENT_LOG_EVENTS]; /* each has an event */
+        struct log_event open[EVENT_LOG_OPEN_EVENTS];
 };
 
-int chronicle_open(struct chronicle *c)
+int event_log_open(struct event_log *c)
 {
-        struct chronicle_kept *kept = calloc(1, sizeof(*kept));
+        struct event_log_kept *kept = calloc(1, sizeof(*kept));
 
         if (!kept)
                 return -ENOMEM;
@@ -43,21 +43,21 @@ int chronicle_open(struct chronicle *c)
         return 0;
 }
 
-void chronicle_close(struct chronicle *c)
+void event_log_close(struct event_log *c)
 {
         free(c->kept);
-        *c = (struct chronicle){0};
+        *c = (struct event_log){0};
 }
 
 /* ---- closed events --------------------------------------------------------------------------- */
 
 /* A tenant with many events loses its own: it can't push out those of others. */
-static const char *owner_name(const struct chronicle_event *e)
+static const char *owner_name(const struct log_event *e)
 {
         return e->by_tenant[0] ? e->by_tenant : e->tenant;
 }
 
-static uint16_t find_owner(struct chronicle_kept *k, const char *name)
+static uint16_t find_owner(struct event_log_kept *k, const char *name)
 {
         uint32_t free_at = k->n_owners;
 
@@ -67,14 +67,14 @@ static uint16_t find_owner(struct chronicle_kept *k, const char *name)
                 if (k->owners[i].n == 0)
                         free_at = i;
         }
-        assert(free_at < CHRONICLE_EVENTS); /* there is space for an event, so an owner has none */
+        assert(free_at < EVENT_LOG_EVENTS); /* there is space for an event, so an owner has none */
         k->n_owners = MAX(k->n_owners, free_at + 1);
         strcpy(k->owners[free_at].name, name);
         return (uint16_t)free_at;
 }
 
 /* Drops the oldest event of the owner with the most. Returns its place. */
-static uint16_t drop_one(struct chronicle_kept *k)
+static uint16_t drop_one(struct event_log_kept *k)
 {
         uint32_t most = 0, i = 0;
         uint16_t at;
@@ -92,11 +92,11 @@ static uint16_t drop_one(struct chronicle_kept *k)
 }
 
 /* Keeps an event, whose number is higher than all before it. */
-static struct chronicle_event *keep(struct chronicle *c, const struct chronicle_event *e)
+static struct log_event *keep(struct event_log *c, const struct log_event *e)
 {
-        struct chronicle_kept *k = c->kept;
+        struct event_log_kept *k = c->kept;
         /* Places are used in order until all are in use. */
-        uint16_t at = k->n < CHRONICLE_EVENTS ? (uint16_t)k->n : drop_one(k);
+        uint16_t at = k->n < EVENT_LOG_EVENTS ? (uint16_t)k->n : drop_one(k);
         uint16_t owner = find_owner(k, owner_name(e));
 
         k->order[k->n++] = at;
@@ -106,13 +106,13 @@ static struct chronicle_event *keep(struct chronicle *c, const struct chronicle_
         return &k->events[at];
 }
 
-static const struct chronicle_event *nth(const struct chronicle *c, uint32_t i)
+static const struct log_event *nth(const struct event_log *c, uint32_t i)
 {
         return &c->kept->events[c->kept->order[i]];
 }
 
 /* Returns the number of kept events numbered up to `number`. */
-static uint32_t count_to(const struct chronicle *c, uint64_t number)
+static uint32_t count_to(const struct event_log *c, uint64_t number)
 {
         uint32_t low = 0, high = c->kept ? c->kept->n : 0;
 
@@ -127,7 +127,7 @@ static uint32_t count_to(const struct chronicle *c, uint64_t number)
         return low;
 }
 
-uint64_t chronicle_lost(const struct chronicle *c, uint64_t after)
+uint64_t event_log_lost(const struct event_log *c, uint64_t after)
 {
         return after < c->last ? c->last - after - (c->kept->n - count_to(c, after)) : 0;
 }
@@ -165,14 +165,14 @@ static bool is_same_text(const char *kept, size_t size, const char *text)
 
 #define SAME(e, n, field) is_same_text((e)->field, sizeof((e)->field), (n)->field)
 
-static bool is_alike(const struct chronicle_event *e, const struct chronicle_note *n)
+static bool is_alike(const struct log_event *e, const struct event_note *n)
 {
         return e->kind == n->kind && SAME(e, n, tenant) && SAME(e, n, ns) &&
                SAME(e, n, by_tenant) && SAME(e, n, reason) && SAME(e, n, by) && e->tier == n->tier;
 }
 
-static void begin_event(struct chronicle_event *e, uint64_t number, uint64_t now_nsec,
-        const struct chronicle_note *n)
+static void begin_event(
+        struct log_event *e, uint64_t number, uint64_t now_nsec, const struct event_note *n)
 {
         e->number = number;
         e->kind = n->kind;
@@ -188,7 +188,7 @@ static void begin_event(struct chronicle_event *e, uint64_t number, uint64_t now
         e->detail[0] = '\0';
 }
 
-static void add_note(struct chronicle_event *e, uint64_t now_nsec, const struct chronicle_note *n)
+static void add_note(struct log_event *e, uint64_t now_nsec, const struct event_note *n)
 {
         e->last_nsec = MAX(now_nsec, e->first_nsec);
         e->count += MAX(n->count, UINT64_C(1));
@@ -200,7 +200,7 @@ static void add_note(struct chronicle_event *e, uint64_t now_nsec, const struct 
 
 /* Closes the open event whose last note is oldest; of several, the one opened first. Returns its
  * index among the open ones. */
-static uint32_t close_stalest(struct chronicle *c)
+static uint32_t close_stalest(struct event_log *c)
 {
         uint32_t at = 0;
 
@@ -218,25 +218,25 @@ static uint32_t close_stalest(struct chronicle *c)
 
 /* Closes the open event that was opened first. Events that ended earlier are closed before it,
  * early: numbers are in the order of the events' ends. */
-static void close_first(struct chronicle *c)
+static void close_first(struct event_log *c)
 {
         while (close_stalest(c) > 0)
                 ;
 }
 
-static bool is_over(const struct chronicle_event *e, uint64_t now_nsec)
+static bool is_over(const struct log_event *e, uint64_t now_nsec)
 {
-        return now_nsec >= e->first_nsec + CHRONICLE_WINDOW_NSEC;
+        return now_nsec >= e->first_nsec + EVENT_LOG_WINDOW_NSEC;
 }
 
-void chronicle_settle(struct chronicle *c, uint64_t now_nsec, bool all)
+void event_log_settle(struct event_log *c, uint64_t now_nsec, bool all)
 {
         while (c->n_open > 0 && (all || is_over(&c->open[0], now_nsec)))
                 close_first(c);
 }
 
 /* Returns an open event like this note; NULL: none. */
-static struct chronicle_event *find_open(struct chronicle *c, const struct chronicle_note *n)
+static struct log_event *find_open(struct event_log *c, const struct event_note *n)
 {
         /* A batch of evictions repeats one note. */
         if (c->recent < c->n_open && is_alike(&c->open[c->recent], n))
@@ -249,20 +249,20 @@ static struct chronicle_event *find_open(struct chronicle *c, const struct chron
         return NULL;
 }
 
-static struct chronicle_event *open_one(
-        struct chronicle *c, uint64_t now_nsec, const struct chronicle_note *n)
+static struct log_event *open_one(
+        struct event_log *c, uint64_t now_nsec, const struct event_note *n)
 {
-        if (c->n_open == CHRONICLE_OPEN_EVENTS)
+        if (c->n_open == EVENT_LOG_OPEN_EVENTS)
                 (void)close_stalest(c);
         c->recent = c->n_open++;
         begin_event(&c->open[c->recent], 0, now_nsec, n);
         return &c->open[c->recent];
 }
 
-void chronicle_note(struct chronicle *c, uint64_t now_nsec, const struct chronicle_note *note)
+void event_note(struct event_log *c, uint64_t now_nsec, const struct event_note *note)
 {
-        struct chronicle_note copy = *note, *n = &copy;
-        struct chronicle_event *e, alone;
+        struct event_note copy = *note, *n = &copy;
+        struct log_event *e, alone;
 
         if (!c->kept)
                 return;
@@ -270,14 +270,14 @@ void chronicle_note(struct chronicle *c, uint64_t now_nsec, const struct chronic
                 n->by = c->by;
         /* A caller may have read its clock before a later note. */
         now_nsec = c->latest_nsec = MAX(now_nsec, c->latest_nsec);
-        chronicle_settle(c, now_nsec, false);
+        event_log_settle(c, now_nsec, false);
         if (kinds[n->kind].merges) {
                 e = find_open(c, n);
                 if (!e)
                         e = open_one(c, now_nsec, n);
         } else {
                 /* Closes the open events, which led to this one, so that they come first. */
-                chronicle_settle(c, now_nsec, true);
+                event_log_settle(c, now_nsec, true);
                 begin_event(&alone, ++c->last, now_nsec, n);
                 e = keep(c, &alone);
         }
@@ -286,12 +286,12 @@ void chronicle_note(struct chronicle *c, uint64_t now_nsec, const struct chronic
                 c->on_note(c->data);
 }
 
-uint64_t chronicle_due(const struct chronicle *c)
+uint64_t event_log_due(const struct event_log *c)
 {
-        return c->n_open > 0 ? c->open[0].first_nsec + CHRONICLE_WINDOW_NSEC : UINT64_MAX;
+        return c->n_open > 0 ? c->open[0].first_nsec + EVENT_LOG_WINDOW_NSEC : UINT64_MAX;
 }
 
-static bool is_wanted(const struct chronicle_event *e, const struct chronicle_filter *f)
+static bool is_wanted(const struct log_event *e, const struct event_log_filter *f)
 {
         const char *tenant = text_of(f->tenant), *ns = text_of(f->ns);
 
@@ -301,8 +301,8 @@ static bool is_wanted(const struct chronicle_event *e, const struct chronicle_fi
                        strcmp(e->by_tenant, tenant) == 0);
 }
 
-const struct chronicle_event *chronicle_next(
-        const struct chronicle *c, const struct chronicle_filter *f, uint64_t after)
+const struct log_event *event_log_next(
+        const struct event_log *c, const struct event_log_filter *f, uint64_t after)
 {
         if (after >= c->last)
                 return NULL;
@@ -312,8 +312,8 @@ const struct chronicle_event *chronicle_next(
         return NULL;
 }
 
-uint64_t chronicle_before_last(
-        const struct chronicle *c, const struct chronicle_filter *f, uint64_t n)
+uint64_t event_log_before_last(
+        const struct event_log *c, const struct event_log_filter *f, uint64_t n)
 {
         for (uint32_t i = c->kept ? c->kept->n : 0; i-- > 0;) {
                 if (!is_wanted(nth(c, i), f))
@@ -325,12 +325,12 @@ uint64_t chronicle_before_last(
         return 0;
 }
 
-const char *chronicle_kind_name(enum event_kind kind)
+const char *event_log_kind_name(enum event_kind kind)
 {
         return kinds[kind].name;
 }
 
-enum event_kind chronicle_find_kind(const char *name)
+enum event_kind event_log_find_kind(const char *name)
 {
         enum event_kind kind = 0;
 

@@ -1,5 +1,5 @@
 /* Whose memory below the device is, where it is less than all would use
- * (daemon/core/reclaim/sink.h): fair shares between tenants, and what a tenant's other namespaces
+ * (daemon/core/reclaim/demote.h): fair shares between tenants, and what a tenant's other namespaces
  * and sparse sets hold. */
 #include "daemon/core/life/tenant-life.h"
 #include "daemon/core/requests/invalidate.h"

@@ -6,7 +6,7 @@
 
 #include "base/fault-point.h"
 #include "daemon/core/memory/sets.h"
-#include "daemon/core/moves/carry-impl.h"
+#include "daemon/core/moves/copy-batch-impl.h"
 #include "daemon/core/moves/space.h"
 #include "daemon/core/state/ns.h"
 #include "daemon/core/state/store.h"
@@ -18,19 +18,19 @@ static bool is_behind_queue(const struct ns *ns, enum tier_kind kind)
         return ns->tiers[kind].pool->queue;
 }
 
-static bool reads_queue(const struct carry *c)
+static bool reads_queue(const struct copy_batch *c)
 {
-        return c->way.buffer != CARRY_FROM_BUFFER && is_behind_queue(c->ns, c->way.from);
+        return c->way.buffer != BATCH_FROM_BUFFER && is_behind_queue(c->ns, c->way.from);
 }
 
-static bool writes_queue(const struct carry *c)
+static bool writes_queue(const struct copy_batch *c)
 {
-        return c->way.buffer != CARRY_TO_BUFFER && is_behind_queue(c->ns, c->way.to);
+        return c->way.buffer != BATCH_TO_BUFFER && is_behind_queue(c->ns, c->way.to);
 }
 
 /* ---- planning -------------------------------------------------------------------------------- */
 
-static void plan_steps(struct carry *c)
+static void plan_steps(struct copy_batch *c)
 {
         bool out = reads_queue(c), in = writes_queue(c);
         unsigned n = 0;
@@ -41,7 +41,7 @@ static void plan_steps(struct carry *c)
                 c->steps[n++] = STEP_READ;
         if (c->way.from != TIER_DEVICE)
                 c->steps[n++] = STEP_OPEN;
-        if (c->way.to != TIER_DEVICE && !carry_goes_as_it_is(c))
+        if (c->way.to != TIER_DEVICE && !batch_goes_as_it_is(c))
                 c->steps[n++] = STEP_PACK;
         if (c->way.from == TIER_DEVICE && c->way.to == TIER_DEVICE && !out && !in)
                 c->steps[n++] = STEP_PACK; /* a copy */
@@ -53,16 +53,16 @@ static void plan_steps(struct carry *c)
 }
 
 /* Makes buffers for the largest number of pages. Returns 0 or -ENOMEM. */
-static int make_buffers(struct carry *c)
+static int make_buffers(struct copy_batch *c)
 {
         const struct ns *ns = c->ns;
         bool crosses_queue = reads_queue(c) || writes_queue(c);
         bool changes_codec =
-                c->way.from != TIER_DEVICE && c->way.to != TIER_DEVICE && !carry_goes_as_it_is(c);
+                c->way.from != TIER_DEVICE && c->way.to != TIER_DEVICE && !batch_goes_as_it_is(c);
         enum tier_kind disk = c->way.from == TIER_DISK ? c->way.from : c->way.to;
 
-        if ((crosses_queue && !carry_has_plain_buffer(c)) || changes_codec) {
-                c->plain = malloc(c->n_max * carry_plain_bytes(c));
+        if ((crosses_queue && !batch_has_plain_buffer(c)) || changes_codec) {
+                c->plain = malloc(c->n_max * batch_plain_bytes(c));
                 if (!c->plain)
                         return -ENOMEM;
         }
@@ -76,7 +76,7 @@ static int make_buffers(struct carry *c)
 }
 
 /* Returns the pages of a batch, by the bytes that are read of each. */
-static uint32_t unit_pages(const struct ns *ns, const struct carry_way *way)
+static uint32_t unit_pages(const struct ns *ns, const struct batch_way *way)
 {
         enum tier_kind lower = way->from > way->to ? way->from : way->to;
         uint32_t n_planes = way->has_part_sums ? way->planes.n : ns->layout.n_planes;
@@ -86,28 +86,28 @@ static uint32_t unit_pages(const struct ns *ns, const struct carry_way *way)
                        : tier_unit_pages(lower, n_planes * ns->layout.plane_page_bytes);
 }
 
-static struct carry *carry_new(struct ns *ns, const struct carry_way *way)
+static struct copy_batch *batch_new(struct ns *ns, const struct batch_way *way)
 {
         uint32_t n_max = unit_pages(ns, way);
-        struct carry *c = calloc(1, sizeof(*c) + n_max * sizeof(c->pages[0]));
+        struct copy_batch *c = calloc(1, sizeof(*c) + n_max * sizeof(c->pages[0]));
 
         if (!c)
                 return NULL;
-        *c = (struct carry){.store = ns->store,
+        *c = (struct copy_batch){.store = ns->store,
                 .ns = ns,
                 .way = *way,
                 .is_open = true,
-                .sampled = CARRY_NONE_SAMPLED,
+                .sampled = BATCH_NONE_SAMPLED,
                 .n_max = n_max};
         list_init(&c->link);
-        list_append(&c->store->moving.carries, &c->link);
+        list_append(&c->store->moving.batches, &c->link);
         return c;
 }
 
-struct carry *carry_new_with_buffer(
-        struct ns *ns, const struct carry_way *way, uint8_t *bytes, size_t begin)
+struct copy_batch *batch_new_with_buffer(
+        struct ns *ns, const struct batch_way *way, uint8_t *bytes, size_t begin)
 {
-        struct carry *c = carry_new(ns, way);
+        struct copy_batch *c = batch_new(ns, way);
 
         if (!c)
                 return NULL;
@@ -117,7 +117,7 @@ struct carry *carry_new_with_buffer(
         return c;
 }
 
-static bool is_same_way(const struct carry_way *a, const struct carry_way *b)
+static bool is_same_way(const struct batch_way *a, const struct batch_way *b)
 {
         return a->from == b->from && a->to == b->to && a->buffer == b->buffer &&
                a->planes.first == b->planes.first && a->planes.n == b->planes.n &&
@@ -125,12 +125,12 @@ static bool is_same_way(const struct carry_way *a, const struct carry_way *b)
                a->has_part_sums == b->has_part_sums;
 }
 
-struct carry *carry_find(struct ns *ns, const struct carry_way *way)
+struct copy_batch *batch_find(struct ns *ns, const struct batch_way *way)
 {
-        list_for_each (c, &ns->store->moving.carries, struct carry, link)
+        list_for_each (c, &ns->store->moving.batches, struct copy_batch, link)
                 if (c->is_open && c->ns == ns && is_same_way(&c->way, way) && c->n < c->n_max)
                         return c;
-        return carry_new(ns, way);
+        return batch_new(ns, way);
 }
 
 /* Describes a page for the disk. */
@@ -153,13 +153,13 @@ static struct disk_page describe_page(const struct ns *ns, uint32_t page)
         return d;
 }
 
-uint32_t carry_add(struct carry *c, uint32_t from, uint32_t to)
+uint32_t batch_add(struct copy_batch *c, uint32_t from, uint32_t to)
 {
-        struct carry_page *p = &c->pages[c->n];
+        struct batch_page *p = &c->pages[c->n];
 
         assert(c->is_open && c->n < c->n_max);
 
-        *p = (struct carry_page){.from = from, .to = to};
+        *p = (struct batch_page){.from = from, .to = to};
         if (to != PAGE_NONE)
                 p->sets[1] = ns_set_of(c->ns, to);
         if (from != PAGE_NONE) {
@@ -174,12 +174,12 @@ uint32_t carry_add(struct carry *c, uint32_t from, uint32_t to)
 
 /* ---- steps ----------------------------------------------------------------------------------- */
 
-static bool is_wanted(const struct carry_page *p)
+static bool is_wanted(const struct batch_page *p)
 {
         return p->result == 0 && !p->is_unwanted;
 }
 
-static uint32_t count_wanted(const struct carry *c)
+static uint32_t count_wanted(const struct copy_batch *c)
 {
         uint32_t n = 0;
 
@@ -188,16 +188,16 @@ static uint32_t count_wanted(const struct carry *c)
         return n;
 }
 
-static void fail_rest(struct carry *c, int result)
+static void fail_rest(struct copy_batch *c, int result)
 {
         for (uint32_t i = 0; i < c->n; i++)
                 if (c->pages[i].result == 0)
                         c->pages[i].result = result;
 }
 
-static void go_on(struct carry *c);
+static void go_on(struct copy_batch *c);
 
-void carry_end_step(struct carry *c)
+void batch_end_step(struct copy_batch *c)
 {
         c->at++;
         go_on(c);
@@ -205,7 +205,7 @@ void carry_end_step(struct carry *c)
 
 static void on_job(struct job *job, int result, void *data)
 {
-        struct carry *c = data;
+        struct copy_batch *c = data;
 
         if (result == -ETIMEDOUT) {
                 c->is_late = true;
@@ -214,25 +214,25 @@ static void on_job(struct job *job, int result, void *data)
         c->queue = NULL;
         if (result < 0)
                 fail_rest(c, result);
-        carry_end_step(c);
+        batch_end_step(c);
 }
 
-static int run_job(struct carry *c, unsigned end)
+static int run_job(struct copy_batch *c, unsigned end)
 {
         const struct ns *ns = c->ns;
         uint64_t bytes = ns->layout.plane_page_bytes;
         struct queue *queue = ns->tiers[end == 0 ? c->way.from : c->way.to].pool->queue;
         struct job *job = job_new(
-                end == 0 ? JOB_COPY_OUT : JOB_COPY_IN, carry_count_sent(c) * c->way.planes.n);
+                end == 0 ? JOB_COPY_OUT : JOB_COPY_IN, batch_count_sent(c) * c->way.planes.n);
         size_t k = 0;
 
         if (!job)
                 return -ENOMEM;
         for (uint32_t i = 0; i < c->n; i++) {
-                const struct carry_page *p = &c->pages[i];
+                const struct batch_page *p = &c->pages[i];
                 uint32_t page = end == 0 ? p->from : p->to;
 
-                if (!carry_was_sent(p))
+                if (!batch_was_sent(p))
                         continue;
                 for (uint32_t n = 0; n < c->way.planes.n; n++) {
                         uint32_t plane = c->way.planes.first + n;
@@ -240,7 +240,7 @@ static int run_job(struct carry *c, unsigned end)
                         job->copies[k++] =
                                 (struct device_copy){.extent = p->sets[end]->extents[plane],
                                         .offset = ns_offset(ns, page),
-                                        .host = carry_plain_at(c, i, plane),
+                                        .host = batch_plain_at(c, i, plane),
                                         .len = bytes};
                 }
         }
@@ -252,7 +252,7 @@ static int run_job(struct carry *c, unsigned end)
 }
 
 /* Was the page dropped, or invalidated, meanwhile? An invalidated page mustn't become durable. */
-static bool is_gone(const struct carry *c, const struct carry_page *p)
+static bool is_gone(const struct copy_batch *c, const struct batch_page *p)
 {
         const struct page *page = c->ns ? ns_page(c->ns, p->from) : NULL;
 
@@ -260,7 +260,7 @@ static bool is_gone(const struct carry *c, const struct carry_page *p)
                memcmp(page->key, p->disk.key, KEY_BYTES) != 0;
 }
 
-static void note_written(const struct carry *c, struct carry_page *p, uint64_t at)
+static void note_written(const struct copy_batch *c, struct batch_page *p, uint64_t at)
 {
         if (c->ns && is_gone(c, p)) {
                 space_discard(c->ns, at, p->disk.key);
@@ -275,15 +275,15 @@ static void note_written(const struct carry *c, struct carry_page *p, uint64_t a
  * in. */
 static void on_io(struct disk_io *io, void *data)
 {
-        struct carry *c = data;
+        struct copy_batch *c = data;
         uint32_t k = 0;
 
         c->io = NULL;
         for (uint32_t i = 0; i < c->n; i++) {
-                struct carry_page *p = &c->pages[i];
+                struct batch_page *p = &c->pages[i];
                 const struct disk_io_page *is;
 
-                if (!carry_was_sent(p))
+                if (!batch_was_sent(p))
                         continue;
                 is = &io->pages[k++];
                 p->result = is->result;
@@ -298,10 +298,10 @@ static void on_io(struct disk_io *io, void *data)
                 }
         }
         assert(k == io->n);
-        carry_end_step(c);
+        batch_end_step(c);
 }
 
-static int use_disk(struct carry *c)
+static int use_disk(struct copy_batch *c)
 {
         bool writes = c->way.to == TIER_DISK;
         struct disk_space *space = c->ns->space.disk;
@@ -312,20 +312,20 @@ static int use_disk(struct carry *c)
         if (!space)
                 return -ENODEV;
         for (uint32_t i = 0; writes && i < c->n; i++)
-                if (carry_was_sent(&c->pages[i]) && is_gone(c, &c->pages[i]))
+                if (batch_was_sent(&c->pages[i]) && is_gone(c, &c->pages[i]))
                         c->pages[i].result = -ENOENT;
-        if (carry_count_sent(c) == 0)
+        if (batch_count_sent(c) == 0)
                 return -ENOENT;
-        io = disk_io_new(carry_count_sent(c));
+        io = disk_io_new(batch_count_sent(c));
         if (!io)
                 return -ENOMEM;
         for (uint32_t i = 0; i < c->n; i++) {
-                struct carry_page *p = &c->pages[i];
+                struct batch_page *p = &c->pages[i];
 
-                if (!carry_was_sent(p))
+                if (!batch_was_sent(p))
                         continue;
                 p->iov = (struct iovec){c->stored + i * c->slot_bytes, c->slot_bytes};
-                if (writes && carry_goes_as_it_is(c))
+                if (writes && batch_goes_as_it_is(c))
                         p->disk.sum = p->content;
                 io->pages[k++] = (struct disk_io_page){
                         .page = p->disk, .at = p->content, .iov = &p->iov, .n_iov = 1};
@@ -340,11 +340,11 @@ static int use_disk(struct carry *c)
         }
         disk_io_free(io);
         if (r == DISK_FULL)
-                return space_make_room(c->ns, carry_count_sent(c)) ? NOT_YET : -ENOSPC;
+                return space_make_room(c->ns, batch_count_sent(c)) ? NOT_YET : -ENOSPC;
         return r == DISK_BUSY || r == -EAGAIN ? NOT_YET : r;
 }
 
-static int begin_step(struct carry *c)
+static int begin_step(struct copy_batch *c)
 {
         FAULT_POINT("transfer-before-step");
         switch ((enum step)c->steps[c->at]) {
@@ -357,12 +357,12 @@ static int begin_step(struct carry *c)
                 return use_disk(c);
         case STEP_OPEN:
         case STEP_PACK:
-                return carry_move_bytes(c);
+                return batch_move_bytes(c);
         }
         return -EINVAL;
 }
 
-static void over(struct carry *c)
+static void over(struct copy_batch *c)
 {
         struct store *s = c->store;
 
@@ -371,8 +371,8 @@ static void over(struct carry *c)
                 s->owner.on_transfer_work(s->owner.data);
 }
 
-/* Callbacks advance from step to step; a step that can't begin waits for carry_start(). */
-static void go_on(struct carry *c)
+/* Callbacks advance from step to step; a step that can't begin waits for batch_start(). */
+static void go_on(struct copy_batch *c)
 {
         while (c->ns && c->at < c->n_steps && count_wanted(c) > 0) {
                 int r = begin_step(c);
@@ -384,25 +384,25 @@ static void go_on(struct carry *c)
         over(c);
 }
 
-static bool is_busy(const struct carry *c)
+static bool is_busy(const struct copy_batch *c)
 {
         return c->move || c->io || c->queue;
 }
 
 /* Samples at most one page of a batch. */
-static void choose_sample(struct carry *c)
+static void choose_sample(struct copy_batch *c)
 {
         struct ns_coding *coding = &c->ns->codecs.done[c->way.to];
 
-        if (c->way.to == TIER_DEVICE || c->way.buffer != CARRY_NO_BUFFER ||
-                carry_goes_as_it_is(c) || c->ns->codecs.of_pages.tiers[c->way.to].n == 0)
+        if (c->way.to == TIER_DEVICE || c->way.buffer != BATCH_NO_BUFFER ||
+                batch_goes_as_it_is(c) || c->ns->codecs.of_pages.tiers[c->way.to].n == 0)
                 return;
         for (uint32_t i = 0; i < c->n; i++)
-                if (coding->n_pages++ % CARRY_SAMPLES_ONE_IN == 0)
+                if (coding->n_pages++ % BATCH_SAMPLES_ONE_IN == 0)
                         c->sampled = i;
 }
 
-static void start_batch(struct carry *c)
+static void start_batch(struct copy_batch *c)
 {
         if (c->is_open) {
                 c->is_open = false;
@@ -414,11 +414,11 @@ static void start_batch(struct carry *c)
         go_on(c);
 }
 
-bool carry_start(struct store *s)
+bool batch_start(struct store *s)
 {
         bool more = false;
 
-        list_for_each_safe (c, &s->moving.carries, struct carry, link) {
+        list_for_each_safe (c, &s->moving.batches, struct copy_batch, link) {
                 if (c->is_over || is_busy(c))
                         continue;
                 start_batch(c);
@@ -427,14 +427,14 @@ bool carry_start(struct store *s)
         return more;
 }
 
-void carry_hurry(struct carry *c)
+void batch_hurry(struct copy_batch *c)
 {
         c->way.is_urgent = true;
         if (c->move)
                 mover_hurry(c->store->moving.mover, c->move);
 }
 
-void carry_leave(struct carry *c, uint32_t i)
+void batch_leave(struct copy_batch *c, uint32_t i)
 {
         c->pages[i].is_unwanted = true;
         if (count_wanted(c) > 0)
@@ -446,32 +446,32 @@ void carry_leave(struct carry *c, uint32_t i)
 }
 
 /* Discards a page that was written before the transfer has its result. */
-static void discard_written(struct carry *c, struct carry_page *p)
+static void discard_written(struct copy_batch *c, struct batch_page *p)
 {
         space_discard(c->ns, p->content, p->disk.key);
         p->is_written = false;
         p->result = -ENOENT;
 }
 
-static void unwrite_gone(struct carry *c)
+static void unwrite_gone(struct copy_batch *c)
 {
         uint32_t k = 0;
 
         for (uint32_t i = 0; i < c->n; i++) {
-                struct carry_page *p = &c->pages[i];
+                struct batch_page *p = &c->pages[i];
                 bool goes = is_gone(c, p);
 
                 if (goes && p->is_written)
                         discard_written(c, p);
-                else if (goes && c->io && carry_was_sent(p))
+                else if (goes && c->io && batch_was_sent(p))
                         disk_unwrite(c->disk, c->io, k);
-                k += carry_was_sent(p);
+                k += batch_was_sent(p);
         }
 }
 
-void carry_unwrite_gone(struct store *s)
+void batch_unwrite_gone(struct store *s)
 {
-        list_for_each (c, &s->moving.carries, struct carry, link)
+        list_for_each (c, &s->moving.batches, struct copy_batch, link)
                 if (c->ns && c->way.to == TIER_DISK && !c->is_open)
                         unwrite_gone(c);
 }
@@ -479,7 +479,7 @@ void carry_unwrite_gone(struct store *s)
 /* ---- end ------------------------------------------------------------------------------------- */
 
 /* The queue has answered late, or never will: it doesn't write to the buffer any more. */
-static bool is_over(struct carry *c)
+static bool is_over(struct copy_batch *c)
 {
         if (c->is_late && !queue_is_stuck(c->queue)) {
                 c->is_late = false;
@@ -490,15 +490,15 @@ static bool is_over(struct carry *c)
         return c->is_over;
 }
 
-struct carry *carry_next_over(struct store *s)
+struct copy_batch *batch_next_over(struct store *s)
 {
-        list_for_each (c, &s->moving.carries, struct carry, link)
+        list_for_each (c, &s->moving.batches, struct copy_batch, link)
                 if (is_over(c))
                         return c;
         return NULL;
 }
 
-void carry_free(struct carry *c)
+void batch_free(struct copy_batch *c)
 {
         list_remove(&c->link);
         free(c->plain);
@@ -508,7 +508,7 @@ void carry_free(struct carry *c)
 }
 
 /* Callbacks of other moves run meanwhile; they only note results. */
-static void stop_move(struct carry *c)
+static void stop_move(struct copy_batch *c)
 {
         struct mover *m = c->store->moving.mover;
         struct pollfd fd = {.fd = mover_fd(m), .events = POLLIN};
@@ -521,9 +521,9 @@ static void stop_move(struct carry *c)
         }
 }
 
-void carry_forget_ns(struct ns *ns)
+void batch_forget_ns(struct ns *ns)
 {
-        list_for_each_safe (c, &ns->store->moving.carries, struct carry, link) {
+        list_for_each_safe (c, &ns->store->moving.batches, struct copy_batch, link) {
                 if (c->ns != ns)
                         continue;
                 c->ns = NULL;
@@ -531,13 +531,13 @@ void carry_forget_ns(struct ns *ns)
                 if (c->io)
                         disk_cancel(c->disk, c->io);
                 if (!is_busy(c))
-                        carry_free(c);
+                        batch_free(c);
         }
 }
 
-void carry_deinit(struct store *s)
+void batch_deinit(struct store *s)
 {
-        list_for_each_safe (c, &s->moving.carries, struct carry, link)
+        list_for_each_safe (c, &s->moving.batches, struct copy_batch, link)
                 if (!c->io) /* else the disk hangs, and still uses its buffers */
-                        carry_free(c);
+                        batch_free(c);
 }

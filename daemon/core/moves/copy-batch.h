@@ -2,7 +2,7 @@
  * Copies the bytes of pages from one tier of a namespace to another. Pages are copied in batches of
  * up to one unit of policy/tier.h, because small copies and small writes are slow.
  *
- *   carry:  open (pages are added) -> under way, a step after another -> over: transfer.c handles
+ *   open (pages are added) -> under way, a step after another -> over: transfer.c handles
  *                                                                        the results
  *
  *   OUT    a device behind a queue -> plain bytes: a job of the queue
@@ -17,10 +17,10 @@
  * as TIER_HOST stores them (page_travel_form()). The caller checks the sums of bytes from a buffer.
  *
  * Memory that this process has mapped is read and written in place. Bytes behind a queue or on a
- * disk go through a buffer of the carry's. Loop thread only.
+ * disk go through a buffer of the copy batch's. Loop thread only.
  */
-#ifndef KVL_CORE_CARRY_H
-#define KVL_CORE_CARRY_H
+#ifndef KVL_CORE_COPY_BATCH_H
+#define KVL_CORE_COPY_BATCH_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -39,22 +39,22 @@ struct move;
 struct queue;
 
 /* The end that is a buffer of the caller's. No tier is read or written at that end. */
-enum carry_buffer { CARRY_NO_BUFFER, CARRY_TO_BUFFER, CARRY_FROM_BUFFER };
+enum batch_buffer { BATCH_NO_BUFFER, BATCH_TO_BUFFER, BATCH_FROM_BUFFER };
 
 /* The common properties of the pages of a batch. */
-struct carry_way {
+struct batch_way {
         enum tier_kind from, to; /* for a buffer: the tier whose form it has */
-        enum carry_buffer buffer;
+        enum batch_buffer buffer;
         struct plane_range planes; /* to be moved: all, except for a copy */
         bool is_copy;              /* `to` keeps its owner */
         bool is_urgent;
         bool has_part_sums; /* some planes are moved, from TIER_HOST, with part_sums_are_known() */
 };
 
-struct carry_page {
+struct batch_page {
         uint32_t from, to;          /* PAGE_NONE: a buffer */
         uint64_t generation;        /* of `from` */
-        struct extent_set *sets[2]; /* of both; borrowed while the carry has its namespace */
+        struct extent_set *sets[2]; /* of both; borrowed while the copy batch has its namespace */
         /* page_extra.content of `from`; at the end, if result is 0, of `to`. */
         uint64_t content;
         struct disk_page disk; /* its description on the disk */
@@ -64,21 +64,21 @@ struct carry_page {
         int result;
 };
 
-#define CARRY_STEPS_MAX 5
+#define BATCH_STEPS_MAX 5
 
 /* One in so many encoded pages is sampled: one matrix of each part is decoded again, and its errors
  * are counted in struct ns_coding. Not tuned. */
-#define CARRY_SAMPLES_ONE_IN 64
-#define CARRY_NONE_SAMPLED   UINT32_MAX
+#define BATCH_SAMPLES_ONE_IN 64
+#define BATCH_NONE_SAMPLED   UINT32_MAX
 
-struct carry {
-        struct list_link link; /* store.moving.carries */
+struct copy_batch {
+        struct list_link link; /* store.moving.batches */
         struct store *store;   /* borrowed */
         struct ns *ns;         /* borrowed; NULL: it was freed */
-        struct carry_way way;
+        struct batch_way way;
         bool is_open; /* pages may be added: no step has begun */
         bool is_over;
-        uint8_t steps[CARRY_STEPS_MAX];
+        uint8_t steps[BATCH_STEPS_MAX];
         unsigned n_steps, at;    /* at: the step under way, or the next one */
         uint8_t *plain, *stored; /* owned buffers; NULL: in place */
         uint8_t *buffer; /* owned: the caller's, whose page begins at buffer_begin; or NULL */
@@ -89,24 +89,24 @@ struct carry {
         struct disk_file *disk; /* the disk of `io` */
         struct queue *queue;    /* its job uses a buffer; borrowed; NULL: none */
         bool is_late;           /* the driver may use it until it isn't stuck any more */
-        uint32_t sampled;       /* number of the sampled page; CARRY_NONE_SAMPLED */
+        uint32_t sampled;       /* number of the sampled page; BATCH_NONE_SAMPLED */
         /* Errors of that page, by range of codecs; the mover's during the move. */
         struct codec_error errors[CODEC_RANGES_MAX];
         uint32_t n, n_max;
-        struct carry_page pages[];
+        struct batch_page pages[];
 };
 
 /* Returns an open batch for another page of the namespace with these properties. NULL: no memory.
  */
-struct carry *carry_find(struct ns *ns, const struct carry_way *way);
+struct copy_batch *batch_find(struct ns *ns, const struct batch_way *way);
 
 /* Makes a batch for a page whose other end is a buffer. The page begins at `begin` of `bytes`,
- * which the carry owns unless it returns NULL (no memory). */
-struct carry *carry_new_with_buffer(
-        struct ns *ns, const struct carry_way *way, uint8_t *bytes, size_t begin);
+ * which the copy batch owns unless it returns NULL (no memory). */
+struct copy_batch *batch_new_with_buffer(
+        struct ns *ns, const struct batch_way *way, uint8_t *bytes, size_t begin);
 
 /* Takes the buffer back after the end. */
-static inline uint8_t *carry_take_buffer(struct carry *c)
+static inline uint8_t *batch_take_buffer(struct copy_batch *c)
 {
         uint8_t *bytes = c->buffer;
 
@@ -114,32 +114,32 @@ static inline uint8_t *carry_take_buffer(struct carry *c)
         return bytes;
 }
 
-/* Adds a page and returns its number. Its sets must stay until carry_drop_page() or the end. */
-uint32_t carry_add(struct carry *c, uint32_t from, uint32_t to);
+/* Adds a page and returns its number. Its sets must stay until batch_drop_page() or the end. */
+uint32_t batch_add(struct copy_batch *c, uint32_t from, uint32_t to);
 
 /* Begins all batches that are open or couldn't continue. Returns true if one can't yet (the mover
  * or the disk is at its limit): call it again. */
-bool carry_start(struct store *s);
+bool batch_start(struct store *s);
 
 /* A client waits for the batch now. */
-void carry_hurry(struct carry *c);
+void batch_hurry(struct copy_batch *c);
 
 /* The page isn't needed any more; the others continue. */
-void carry_leave(struct carry *c, uint32_t i);
+void batch_leave(struct copy_batch *c, uint32_t i);
 
 /* Discards pages that are being written to a disk and were dropped since: space_promise() must not
  * be answered while their entries exist. */
-void carry_unwrite_gone(struct store *s);
+void batch_unwrite_gone(struct store *s);
 
-/* Returns a batch that has ended, to be freed by carry_free(); NULL: none. */
-struct carry *carry_next_over(struct store *s);
-void carry_free(struct carry *c);
+/* Returns a batch that has ended, to be freed by batch_free(); NULL: none. */
+struct copy_batch *batch_next_over(struct store *s);
+void batch_free(struct copy_batch *c);
 
 /* The namespace is being freed: when this returns, no mover uses its memory. That takes at most a
  * piece of a copy (mover.h). Jobs of a queue or a disk end by themselves. */
-void carry_forget_ns(struct ns *ns);
+void batch_forget_ns(struct ns *ns);
 
 /* Frees everything after the end of mover, queues and disks. */
-void carry_deinit(struct store *s);
+void batch_deinit(struct store *s);
 
 #endif

@@ -1,4 +1,4 @@
-#include "daemon/core/reclaim/sink.h"
+#include "daemon/core/reclaim/demote.h"
 
 #include <errno.h>
 
@@ -27,12 +27,12 @@
 /* Demotions of all namespaces under way at a time: pages, or bytes if that is more pages. For pages
  * of 1 MiB it is some ms of copying for one thread; copies for clients come before these (mover.h,
  * "urgent"). Not tuned. */
-#define SINKING_PAGES 32
-#define SINKING_BYTES (UINT64_C(32) << 20)
+#define DEMOTING_PAGES 32
+#define DEMOTING_BYTES (UINT64_C(32) << 20)
 
 /* Demotions of one namespace from one tier: half of that, so that two tenants share, or two units.
  */
-#define SINKING_SHARE 2
+#define DEMOTING_SHARE 2
 
 /* Tries to find a place in the lower tier: sets come and go meanwhile, its pages may be read. Not
  * tuned. */
@@ -50,8 +50,8 @@ static uint32_t most_of(const struct ns *ns, enum tier_kind kind)
         enum tier_kind below = tier_below(ns, kind);
         uint32_t units = below == TIER_COUNT ? 0 : 2 * tier_unit_pages(below, bytes);
 
-        return MAX((uint32_t)SINKING_PAGES / SINKING_SHARE,
-                MIN(units, (uint32_t)(SINKING_BYTES / SINKING_SHARE / bytes)));
+        return MAX((uint32_t)DEMOTING_PAGES / DEMOTING_SHARE,
+                MIN(units, (uint32_t)(DEMOTING_BYTES / DEMOTING_SHARE / bytes)));
 }
 
 static uint32_t count_leaving(const struct ns *ns, enum tier_kind kind)
@@ -93,7 +93,7 @@ static struct tier_level level_of(const struct ns *ns, enum tier_kind kind)
         };
 }
 
-uint32_t sink_n_kept(const struct ns *ns)
+uint32_t demote_n_kept(const struct ns *ns)
 {
         struct tier_level l = level_of(ns, TIER_DEVICE);
 
@@ -105,7 +105,7 @@ static uint32_t count_due(struct ns *ns, enum tier_kind kind)
 {
         struct tier_level l;
 
-        if (!tier_may_sink(ns, kind) || ns->catalog.n_stale > 0 || grows(ns, kind))
+        if (!tier_may_demote(ns, kind) || ns->catalog.n_stale > 0 || grows(ns, kind))
                 return 0;
         l = level_of(ns, kind);
         return tier_n_down(&ns->tiers[kind].fill, &l);
@@ -213,9 +213,9 @@ static uint32_t find_victim(struct ns *ns, enum tier_kind kind)
 {
         uint32_t page = next_victim(ns, kind);
 
-        if (page != NODE_NONE || ns->sink.has_looked)
+        if (page != NODE_NONE || ns->demotion.has_looked)
                 return page;
-        ns->sink.has_looked = true;
+        ns->demotion.has_looked = true;
         ns_look_again(ns, NS_LOOK_PAGES);
         return next_victim(ns, kind);
 }
@@ -234,7 +234,7 @@ static int drop_one(struct ns *ns, uint32_t page)
         return tree_is_leaf(&ns->tree, page) && ns_evict_leaf(ns, page, NULL) ? 0 : -EBUSY;
 }
 
-static int begin_sinking(struct ns *ns, uint32_t page, enum tier_kind kind)
+static int begin_demoting(struct ns *ns, uint32_t page, enum tier_kind kind)
 {
         uint32_t to;
         int r = is_admitted(ns, page, kind) ? take_place(ns, page, kind, &to) : -EDQUOT;
@@ -262,29 +262,29 @@ static uint32_t find_next(const struct ns *ns, uint32_t page)
 
 static bool may_begin(const struct store *s)
 {
-        return s->moving.n_sinking < SINKING_PAGES || s->moving.sinking_bytes < SINKING_BYTES;
+        return s->moving.n_demoting < DEMOTING_PAGES || s->moving.demoting_bytes < DEMOTING_BYTES;
 }
 
-int sink_page(struct ns *ns, uint32_t page)
+int demote_page(struct ns *ns, uint32_t page)
 {
         int r;
 
         if (!may_begin(ns->store))
                 return -EBUSY;
-        r = begin_sinking(ns, page, tier_below(ns, TIER_DEVICE));
+        r = begin_demoting(ns, page, tier_below(ns, TIER_DEVICE));
         return r;
 }
 
 /* Demotes `page` and its parents, at most `most` pages together. Returns how many; 0: no page is
  * demoted or was dropped. */
-static uint32_t sink_text(struct ns *ns, enum tier_kind from, uint32_t page, uint32_t most)
+static uint32_t demote_text(struct ns *ns, enum tier_kind from, uint32_t page, uint32_t most)
 {
         enum tier_kind kind = tier_below(ns, from);
         uint32_t end = page, n = 0;
         int r = 0;
 
         for (; page != NODE_NONE && n < most; page = find_next(ns, page)) {
-                r = begin_sinking(ns, page, kind);
+                r = begin_demoting(ns, page, kind);
                 if (r < 0)
                         break;
                 n++;
@@ -294,11 +294,11 @@ static uint32_t sink_text(struct ns *ns, enum tier_kind from, uint32_t page, uin
         return n;
 }
 
-static uint32_t sink_some(struct ns *ns, enum tier_kind from, uint32_t most)
+static uint32_t demote_some(struct ns *ns, enum tier_kind from, uint32_t most)
 {
         uint32_t page = find_victim(ns, from);
 
-        return page == NODE_NONE ? 0 : sink_text(ns, from, page, most);
+        return page == NODE_NONE ? 0 : demote_text(ns, from, page, most);
 }
 
 static bool has_room_soon(const struct ns *ns)
@@ -306,11 +306,11 @@ static bool has_room_soon(const struct ns *ns)
         return ns_n_room(ns) > 0 || transfer_count(ns, TRANSFER_DOWN) > 0;
 }
 
-bool sink_makes_room(struct ns *ns)
+bool demote_makes_room(struct ns *ns)
 {
-        if (!tier_may_sink(ns, TIER_DEVICE) || ns_n_room(ns) > 0)
+        if (!tier_may_demote(ns, TIER_DEVICE) || ns_n_room(ns) > 0)
                 return has_room_soon(ns);
-        while (sink_some(ns, TIER_DEVICE, 1) == 0 && !has_room_soon(ns))
+        while (demote_some(ns, TIER_DEVICE, 1) == 0 && !has_room_soon(ns))
                 if (!ns_yield_expected(ns, TIER_DEVICE, EVICT_DEMOTE))
                         return false;
         return has_room_soon(ns);
@@ -346,19 +346,20 @@ static uint32_t find_other_victim(struct ns *ns, uint32_t page)
         return victim;
 }
 
-bool sink_swaps(struct ns *ns, uint32_t page, enum sink_for why)
+bool demote_swaps(struct ns *ns, uint32_t page, enum demote_for why)
 {
         uint64_t now_nsec = ns->store->now_nsec;
-        uint32_t victim = tier_may_sink(ns, TIER_DEVICE) ? find_other_victim(ns, page) : NODE_NONE;
+        uint32_t victim =
+                tier_may_demote(ns, TIER_DEVICE) ? find_other_victim(ns, page) : NODE_NONE;
 
         if (victim == NODE_NONE)
                 return false;
-        if (why != SINK_FOR_EXPECTED &&
+        if (why != DEMOTE_FOR_EXPECTED &&
                 (ns->evict->worth ? ns->evict->worth(ns->policy, page, now_nsec) <=
                                             ns->evict->worth(ns->policy, victim, now_nsec)
-                                  : why != SINK_FOR_READER))
+                                  : why != DEMOTE_FOR_READER))
                 return false;
-        return sink_text(ns, TIER_DEVICE, victim, 1) > 0;
+        return demote_text(ns, TIER_DEVICE, victim, 1) > 0;
 }
 
 /* ---- turns ----------------------------------------------------------------------------------- */
@@ -374,9 +375,9 @@ static struct ns *next_ns(struct store *s, enum tier_kind kind)
                         const struct ns_tier *tier = &ns->tiers[kind];
                         uint64_t turn;
 
-                        if (tier->n_to_sink == 0)
+                        if (tier->n_to_demote == 0)
                                 continue;
-                        turn = tier_turn(&tier->pool->sinking, &tier->stake->sinking);
+                        turn = tier_turn(&tier->pool->demoting, &tier->stake->demoting);
                         if (!best || turn < least) {
                                 best = ns;
                                 least = turn;
@@ -387,17 +388,17 @@ static struct ns *next_ns(struct store *s, enum tier_kind kind)
 
 static bool count_ns_due(struct ns *ns)
 {
-        bool any = false, is_sinking = false;
+        bool any = false, is_demoting = false;
 
-        ns->sink.has_looked = false;
+        ns->demotion.has_looked = false;
         for (enum tier_kind kind = TIER_DEVICE; kind < TIER_COUNT; kind++) {
                 struct ns_tier *tier = &ns->tiers[kind];
 
-                tier->n_to_sink = ns->sink.may_be_due && tier->pool ? count_due(ns, kind) : 0;
-                any |= tier->n_to_sink > 0;
-                is_sinking |= tier->fill.is_sinking;
+                tier->n_to_demote = ns->demotion.may_be_due && tier->pool ? count_due(ns, kind) : 0;
+                any |= tier->n_to_demote > 0;
+                is_demoting |= tier->fill.is_demoting;
         }
-        ns->sink.may_be_due = any || is_sinking;
+        ns->demotion.may_be_due = any || is_demoting;
         return any;
 }
 
@@ -412,7 +413,7 @@ static bool count_all_due(struct store *s)
 }
 
 /* Returns true if a demotion can't begin. */
-static bool sink_tier(struct store *s, enum tier_kind kind)
+static bool demote_tier(struct store *s, enum tier_kind kind)
 {
         bool is_stuck = false;
         struct ns *ns;
@@ -422,21 +423,21 @@ static bool sink_tier(struct store *s, enum tier_kind kind)
                 uint64_t bytes = ns->geometry.tiers[kind].set_bytes / ns->geometry.set_pages;
                 uint64_t plain = layout_page_bytes(&ns->layout);
                 uint32_t unit = tier_unit_pages(tier_below(ns, kind), plain);
-                uint32_t n = sink_some(ns, kind, MIN(unit, tier->n_to_sink));
+                uint32_t n = demote_some(ns, kind, MIN(unit, tier->n_to_demote));
 
-                tier->n_to_sink -= n;
+                tier->n_to_demote -= n;
                 if (n == 0) {
                         is_stuck = true;
-                        tier->n_to_sink = 0;
+                        tier->n_to_demote = 0;
                         continue;
                 }
-                tier_take_turn(&tier->pool->sinking, &tier->stake->sinking, n * bytes,
+                tier_take_turn(&tier->pool->demoting, &tier->stake->demoting, n * bytes,
                         ns->tenant->attrs.weight);
         }
         return is_stuck;
 }
 
-bool sink_turn(struct store *s, uint64_t now_nsec)
+bool demote_turn(struct store *s, uint64_t now_nsec)
 {
         SETTLE_AT_END(s);
         bool is_stuck = false;
@@ -445,6 +446,6 @@ bool sink_turn(struct store *s, uint64_t now_nsec)
         if (!s->moving.mover || s->draining || !count_all_due(s))
                 return false;
         for (enum tier_kind kind = TIER_DEVICE; kind < TIER_DISK; kind++)
-                is_stuck |= sink_tier(s, kind);
+                is_stuck |= demote_tier(s, kind);
         return transfer_start(s) || is_stuck;
 }
