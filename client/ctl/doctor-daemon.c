@@ -487,7 +487,7 @@ void doctor_check_remote_keys(struct doctor *d)
                 doctor_advise(d, "give engines of all hosts the same seed of hashes (vLLM: "
                                  "PYTHONHASHSEED), version and layout, and the tenant the same "
                                  "remote_secret and host_codec, unless nobody else writes there "
-                                 "(docs/ENGINES.md, \"What is shared with whom\")");
+                                 "(docs/integrate/vllm.md, \"Conditions for sharing\")");
                 is_wrong = true;
         }
         if (!is_wrong)

@@ -214,7 +214,7 @@ def test_states_under_pressure(
 
 
 def test_the_documents_table() -> None:
-    text = (serving.HERE.parents[1] / "docs/ENGINES.md").read_text()
+    text = (serving.HERE.parents[1] / "docs/integrate/vllm.md").read_text()
     assert f"\n{', '.join(FAMILIES)}\n" in text
 
 

@@ -5,8 +5,8 @@
 
 The blocks of the engine's KV cache become pages of kvlease, without a copy and without a patch of
 transformers: a block's id is a page's number. What one process has computed, every other one of the
-tenant finds that runs the same weights in the same way (docs/ENGINES.md has the details, and what
-is refused).
+tenant finds that runs the same weights in the same way (docs/integrate/transformers.md has the
+conditions and refusals).
 
     python -m kvlease.transformers serve MODEL --continuous-batching
 

@@ -5,7 +5,7 @@
 
 Processes of a tenant that run the same weights in the same way find each other's KV cache. Where it
 can be, the blocks of vLLM's KV cache are pages of kvlease themselves: a block's id is a page's
-number, and nothing is copied. Elsewhere blocks are copied (docs/ENGINES.md).
+number, and nothing is copied. Elsewhere blocks are copied (docs/integrate/vllm.md).
 
 Prefill here, decode there: two processes of one tenant on one device, both with these two flags,
 --enable-prompt-tokens-details being there to see what was found, and a router before them
