@@ -22,6 +22,7 @@ from vllm.v1.kv_cache_interface import (
     KVCacheConfig,
     KVCacheGroupSpec,
     MambaSpec,
+    SlidingWindowSpec,
 )
 from vllm.v1.request import Request, RequestStatus
 
@@ -296,6 +297,53 @@ def test_what_is_zeroed_is_held(daemon: package.Daemon) -> None:
     assert second.manager.take_new_block_ids() == taken
     for engine, which in ((first, stays), (second, other)):
         engine.end(which)
+        engine.connection.close()
+
+
+class Counting:
+    """A namespace that notes how many keys each lookup asks for."""
+
+    def __init__(self, namespace: kvlease.Namespace) -> None:
+        self._namespace = namespace
+        self.asked: list[int] = []
+
+    def lookup(self, keys: bytes, *arguments: Any) -> Any:
+        self.asked.append(len(keys) // kvlease.KEY_BYTES)
+        return self._namespace.lookup(keys, *arguments)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._namespace, name)
+
+
+def test_a_chain_is_one_lookup(daemon: package.Daemon) -> None:
+    """Windows beside full attention: pages of full attention are looked up in one call, those of a
+    window one by one, and a waiting text has its chain expected."""
+    window = SlidingWindowSpec(
+        block_size=PAGE, num_kv_heads=1, head_size=32, dtype=torch.float32, sliding_window=PAGE + 1
+    )
+    first, second = (Engine(daemon, 400, None, 0, window) for _ in range(2))
+    prompt = list(range(6 * PAGE + 1))
+    computed = first.request(prompt)
+    assert first.schedule(computed)
+    first.results(computed)
+    first.end(computed)
+    pool: Any = second.pool
+    namespace = pool.namespace = Counting(pool.namespace)
+    waiting = second.request(prompt)
+    pool.expect(waiting)
+    # At most a quarter of what is cached is expected.
+    package.wait_until(lambda: daemon.figure("pages_expected") > 0)
+    assert second.manager.get_computed_blocks(waiting)[1] == 6 * PAGE
+    assert namespace.asked == [6, 1]
+    second.end(waiting)
+    # Nothing of a text is cached: its window is asked for from its end on, its chain once.
+    namespace.asked.clear()
+    other = second.request([token + 1 for token in prompt])
+    assert second.manager.get_computed_blocks(other)[1] == 0
+    assert namespace.asked[0] == 6 and namespace.asked.count(6) == 1
+    second.end(other)
+    package.wait_until(lambda: held(daemon) == (0, 0))
+    for engine in (first, second):
         engine.connection.close()
 
 

@@ -22,6 +22,11 @@ from kvlease.vllm.texts import Block, Text
 _logger = logging.getLogger("kvlease")
 
 
+def _of_group(key: bytes, group: int) -> bytes:
+    """The key of a group's page."""
+    return hash_parts(key, bytes([group]))
+
+
 class GroupsPool(Pool):
     """vLLM's own search for a prefix, which knows all kinds of layers, asks it for each block."""
 
@@ -65,13 +70,37 @@ class GroupsPool(Pool):
         (block,) = self._take_found(text, pages.detach())
         return block
 
+    def _chains(self, keys: list[bytes]) -> list[list[bytes]]:
+        return [[_of_group(key, group) for key in keys] for group in self._chained_groups()]
+
+    def _chained_groups(self) -> list[int]:
+        groups = self._manager.kv_cache_config.kv_cache_groups
+        return [group for group in range(len(groups)) if self._is_chained(group)]
+
+    def _ask_for_chains(self, text: Text, n_pages: int) -> None:
+        """Looks up pages of full attention, all of a group in one call. kvleased has a page only
+        where it has all pages before it."""
+        for group in self._chained_groups():
+            keys = self._keys(text, 0, n_pages, group)
+            try:
+                pages = self.namespace.lookup(b"".join(keys), text.handle).detach() if keys else []
+            except kvlease.Error as error:
+                _logger.info("looked up nothing: %s", error)
+                return
+            found = self._take_found(text, pages)
+            for i, block_hash in enumerate(text.request.block_hashes[:n_pages]):
+                own = None if i < len(found) else super().get_cached_block(block_hash, [group])
+                self._answers[bytes(block_hash), group] = (
+                    found[i] if i < len(found) else own[0] if own else None
+                )
+
     def _keys(self, text: Text, first: int, end: int, group: int) -> list[bytes]:
         return [self._key(text, each, group) for each in text.request.block_hashes[first:end]]
 
     def _key(self, text: Text, block_hash: bytes, group: int) -> bytes:
         assert text.epoch is not None
         (key,) = self._state.keys(text.epoch, [block_hash])
-        return hash_parts(key, bytes([group]))
+        return _of_group(key, group)
 
     def _find(self, text: Text, longest: int) -> tuple[Any, int, int]:
         """Looks up anew each time. Pages of the last lookup stay pinned until this one is over."""
@@ -81,6 +110,8 @@ class GroupsPool(Pool):
         can_share = self._state.can_share(text.epoch) and not self._verifier.has_failed
         self._asks = text if can_share else None
         try:
+            if can_share:
+                self._ask_for_chains(text, longest // self.hash_block_size)
             blocks, n_tokens, n_uncached = self._manager.coordinator.find_longest_cache_hit(
                 text.request.block_hashes, longest
             )
@@ -137,9 +168,4 @@ class GroupsPool(Pool):
 
     def _n_pages(self, n_tokens: int) -> int:
         """At least: a window may need fewer than a text has."""
-        groups = self._manager.kv_cache_config.kv_cache_groups
-        n_chained = sum(self._is_chained(group) for group in range(len(groups)))
-        return super()._n_pages(n_tokens) * n_chained or 1
-
-    def expect(self, request: Any) -> None:
-        """Nothing is said beforehand of pages below the device: a lookup brings them up."""
+        return super()._n_pages(n_tokens) * len(self._chained_groups()) or 1
