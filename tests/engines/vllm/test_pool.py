@@ -308,6 +308,7 @@ class Counting:
         self.asked: list[int] = []
 
     def lookup(self, keys: bytes, *arguments: Any) -> Any:
+        """Notes it first."""
         self.asked.append(len(keys) // kvlease.KEY_BYTES)
         return self._namespace.lookup(keys, *arguments)
 
