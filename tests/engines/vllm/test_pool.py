@@ -283,7 +283,10 @@ def test_what_is_zeroed_is_held(daemon: package.Daemon) -> None:
     """vLLM has a list of new blocks to zero, from which it takes none that are given back before
     the step: here these are another engine's."""
     state = MambaSpec(
-        block_size=PAGE, shapes=((1024,),), dtypes=(torch.float32,), mamba_cache_mode="align"
+        block_size=PAGE,
+        shapes=((1024,),),
+        dtypes=(torch.float32,),
+        mamba_cache_mode="align",
     )
     first, second = (Engine(daemon, 400, None, 0, state) for _ in range(2))
     stays, goes = first.request(PROMPT), first.request([*range(3, 70)])
@@ -348,11 +351,54 @@ def test_a_chain_is_one_lookup(daemon: package.Daemon) -> None:
         engine.connection.close()
 
 
+@pytest.mark.parametrize("n_computed", [0, 2 * PAGE])
+def test_all_groups_have_their_pages_or_none(
+    daemon: package.Daemon, monkeypatch: pytest.MonkeyPatch, n_computed: int
+) -> None:
+    """Another engine leases the last pages between the groups of layers: a request that asks again
+    gets blocks of all groups, of which vLLM tells its workers."""
+    state = MambaSpec(
+        block_size=PAGE,
+        shapes=((1024,),),
+        dtypes=(torch.float32,),
+        mamba_cache_mode="align",
+    )
+    engine = Engine(daemon, 400, None, 0, state)
+    request = engine.request(PROMPT)
+    if n_computed:
+        assert engine.schedule(request, n_computed)
+        engine.results(request)
+    before = engine.manager.get_block_ids(request.request_id)
+    lease = engine.pool._lease
+    refused = iter([False, True])
+
+    def lease_once(n_pages: int) -> list[int]:
+        if next(refused, False):
+            raise adapter.Refused("the tenant's limit is reached")
+        return lease(n_pages)
+
+    monkeypatch.setattr(engine.pool, "_lease", lease_once)
+    assert engine.schedule(request) is None
+    assert engine.manager.get_block_ids(request.request_id) == before
+    package.wait_until(lambda: held(daemon)[1] == (3 if n_computed else 0))
+    new = engine.manager.allocate_slots(request, len(PROMPT) - n_computed)
+    tables = engine.manager.get_block_ids(request.request_id)
+    assert new.get_block_ids() == tuple(
+        now[len(then) :] for now, then in zip(tables, before, strict=True)
+    )
+    engine.end(request)
+    package.wait_until(lambda: held(daemon) == (0, 0))
+    engine.connection.close()
+
+
 def test_states_at_the_ends_of_pages(daemon: package.Daemon) -> None:
     """Linear attention beside full attention: a state is published where a step has ended with a
     page, and is found alone; one in the middle of a page never is."""
     state = MambaSpec(
-        block_size=PAGE, shapes=((1024,),), dtypes=(torch.float32,), mamba_cache_mode="align"
+        block_size=PAGE,
+        shapes=((1024,),),
+        dtypes=(torch.float32,),
+        mamba_cache_mode="align",
     )
     first, second = (Engine(daemon, 400, None, 0, state) for _ in range(2))
 

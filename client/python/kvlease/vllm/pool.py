@@ -305,6 +305,7 @@ class Pool(Finding, Publishing):
         text = self._text(request)
         self._lease_for = text.handle
         begins = request.status != RequestStatus.RUNNING
+        before = self._lengths(request)
         if begins and self._is_hopeless(text):
             return None
         # Before the blocks behind them, whose events name them.
@@ -321,9 +322,7 @@ class Pool(Finding, Publishing):
             )
         except Refused as refusal:
             why = str(refusal)
-            if begins:
-                # It has its table's first part, of pages that were found.
-                self._manager.free(request)
+            self._take_back(request, before)
             blocks = None
         if blocks is None:
             self.stats.waits += 1
@@ -346,6 +345,23 @@ class Pool(Finding, Publishing):
         return blocks
 
     # The rest.
+
+    def _lengths(self, request: Any) -> list[int]:
+        """Blocks that the request's tables have, by group of layers."""
+        managers = self._manager.coordinator.single_type_managers
+        return [len(each.req_to_blocks.get(request.request_id, ())) for each in managers]
+
+    def _take_back(self, request: Any, before: list[int]) -> None:
+        """Of a refused allocation, which some groups of layers had their blocks of: vLLM's workers
+        are told of no block that is in a table already when the request asks again."""
+        if not any(before):
+            self._manager.free(request)
+            return
+        managers = self._manager.coordinator.single_type_managers
+        for manager, n_blocks in zip(managers, before, strict=True):
+            table = manager.req_to_blocks[request.request_id]
+            self.free_blocks(reversed(table[n_blocks:]))
+            del table[n_blocks:]
 
     def _lease(self, n_pages: int) -> list[int]:
         """All or none: Refused says why."""
