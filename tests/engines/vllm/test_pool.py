@@ -351,6 +351,32 @@ def test_a_chain_is_one_lookup(daemon: package.Daemon) -> None:
         engine.connection.close()
 
 
+def test_a_request_that_ends_with_its_first_step(daemon: package.Daemon) -> None:
+    """As one that prefills for another engine: what the step has passed of a window is published,
+    which the same prompt needs."""
+    window = SlidingWindowSpec(
+        block_size=PAGE,
+        num_kv_heads=1,
+        head_size=32,
+        dtype=torch.float32,
+        sliding_window=2 * PAGE,
+    )
+    first, second = (Engine(daemon, 400, None, 0, window) for _ in range(2))
+    prompt = PROMPT[: 3 * PAGE]
+    request = first.request(prompt, 1)
+    assert first.schedule(request)
+    request.num_in_flight_tokens = 0
+    # As vLLM's scheduler ends it.
+    first.manager.remove_skipped_blocks(request.request_id, len(prompt), len(prompt))
+    first.end(request)
+    again = second.request(prompt)
+    assert second.manager.get_computed_blocks(again)[1] == 2 * PAGE
+    second.end(again)
+    package.wait_until(lambda: held(daemon) == (0, 0))
+    for engine in (first, second):
+        engine.connection.close()
+
+
 @pytest.mark.parametrize("n_computed", [0, 2 * PAGE])
 def test_all_groups_have_their_pages_or_none(
     daemon: package.Daemon, monkeypatch: pytest.MonkeyPatch, n_computed: int

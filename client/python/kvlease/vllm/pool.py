@@ -93,6 +93,9 @@ class Pool(Finding, Publishing):
         manager.get_computed_blocks = self._get_computed_blocks
         take_new = manager.take_new_block_ids
         manager.take_new_block_ids = lambda: list(filter(self._is_own, take_new()))
+        # vLLM gives back what a request that ends has passed, right before it calls end(), which
+        # publishes that. The request's other blocks follow right after.
+        manager.remove_skipped_blocks = lambda *_, **__: None
 
     # What vLLM's cache manager asks the pool.
 
