@@ -153,6 +153,9 @@ class InPlace(KvleaseConnector):
             self._model,
         )
         self._pool = pool
+        # A page that is given back may be another engine's at once. For a producer vLLM doesn't
+        # wait until the steps are over that still write to a request's blocks.
+        self._scheduler.defer_block_free = True
         keep_over_sleep(pool)
         self._events = _engine.Events(self._connection)
 
