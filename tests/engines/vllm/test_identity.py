@@ -279,6 +279,28 @@ def test_draft_models(
     assert weights._model(worker) is target
 
 
+def test_what_one_rank_refuses_all_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A rank that went on alone would wait for the others for ever."""
+    said: list[Any] = []
+
+    def gather(value: Any) -> list[Any]:
+        said.append(value)
+        return [value, (b"", "the second rank's model can't be read")]
+
+    dropped = torch.nn.Linear(1, 1)
+    dropped.weight = None
+    configuration = SimpleNamespace(speculative_config=None)
+    worker = SimpleNamespace(vllm_config=configuration, device=torch.device("meta"))
+    monkeypatch.setattr(weights, "on_stack", lambda kind: worker)
+    monkeypatch.setattr(weights, "gather", gather)
+    for model, own in ((torch.nn.Linear(1, 1), ""), (dropped, "weight")):
+        worker.get_model = lambda model=model: model
+        with pytest.raises(ValueError, match=own or "the second rank's model"):
+            weights.Watch(None)
+        assert own in said[-1][1]
+        assert bool(said[-1][0]) == (own == "")
+
+
 def test_roles(model: str) -> None:
     for role in ("kv_producer", "kv_consumer"):
         assert refusal(model, kv_transfer_config={"kv_role": role}) == ""

@@ -210,15 +210,23 @@ class Watch:
     """Knows what a rank computes with."""
 
     def __init__(self, name: str | None) -> None:
-        """name: of the weights, that the user has given them. ValueError where the model can't be
-        told apart. Made while vLLM's worker initializes its KV cache."""
+        """name: of the weights, that the user has given them. ValueError, of all ranks at once,
+        where the model can't be told apart. Made while vLLM's worker initializes its KV cache."""
         worker = self._worker = on_stack(WorkerBase)
-        _convert(worker)
-        self._watched = Watched(
-            _model(worker), name, ignored=("load_weights", "cpu_linear"), unpack=_unpack
-        )
-        own = self._watched.identity
-        self.identity = hash_parts(*gather(own))
+        own, why = b"", ""
+        try:
+            _convert(worker)
+            self._watched = Watched(
+                _model(worker), name, ignored=("load_weights", "cpu_linear"), unpack=_unpack
+            )
+            own = self._watched.identity
+        except ValueError as error:
+            why = str(error)
+        said = gather((own, why))
+        # Ranks that went on alone would wait for the others for ever.
+        if refused := [each for _, each in said if each]:
+            raise ValueError(refused[0])
+        self.identity = hash_parts(*(each for each, _ in said))
         """Of the model: what all ranks have makes it up, in their order."""
         if get_dp_group().world_size > 1:
             # Engines with experts have parts of them each, and compute the same numbers together.
