@@ -1108,3 +1108,23 @@ def test_windows_that_have_passed(
     )
     passed = [i for i in range(n_tokens // PAGE) if pool._has_passed(request, i, 0)]
     assert passed == [i for first, end in expected for i in range(first, end)]
+
+
+@pytest.mark.parametrize(
+    ("n_prompt", "n_tokens", "expected"),
+    [
+        (4 * PAGE, 4 * PAGE, [0, 1]),
+        (4 * PAGE + 5, 4 * PAGE + 5, [0, 1, 2]),
+        (2 * PAGE + 5, 4 * PAGE + 1, [0, 2]),
+    ],
+)
+def test_states_that_have_passed(n_prompt: int, n_tokens: int, expected: list[int]) -> None:
+    """Not those behind which the same prompt begins, or one that continues the text."""
+    state = SimpleNamespace(get_num_skipped_tokens=lambda n_computed: n_computed - 1)
+    pool = object.__new__(groups.GroupsPool)
+    pool.hash_block_size = PAGE
+    pool._manager = SimpleNamespace(coordinator=SimpleNamespace(single_type_managers=[state]))
+    request = SimpleNamespace(
+        shared_prefix_boundary=0, num_prompt_tokens=n_prompt, num_tokens=n_tokens
+    )
+    assert [i for i in range(n_tokens // PAGE) if pool._has_passed(request, i, 0)] == expected

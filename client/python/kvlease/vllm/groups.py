@@ -160,9 +160,13 @@ class GroupsPool(Pool):
         expected to leave this one behind its prompt, behind all of its tokens, or where it leaves
         what is cached, or up to half a window before any of these."""
         skipped = self._manager.coordinator.single_type_managers[group].get_num_skipped_tokens
-        end = (i + 1) * self.hash_block_size
+        size = self.hash_block_size
+        end = (i + 1) * size
         for n in (request.shared_prefix_boundary, request.num_prompt_tokens, request.num_tokens):
-            if end <= n and end > skipped(n - (n - skipped(n)) // 2):
+            # Texts begin where a page ends, and compute at least one token.
+            last, before = n // size * size, (n - 1) // size * size
+            first = min(skipped(last - (last - skipped(last)) // 2), skipped(before))
+            if first < end <= n:
                 return False
         return bool(end <= request.num_tokens)
 
