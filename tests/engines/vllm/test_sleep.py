@@ -3,11 +3,15 @@ replaced by some that forget as much."""
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import kvlease_conftest as package
 import pytest
 from support import LIMIT, MEMORY, findable, held, make_prompts, published
+from vllm.v1.engine.core import EngineCore
+
+from kvlease.vllm.connector import keep_over_sleep
 
 PAGE = 32
 PROMPTS = make_prompts(1, 200, 7, 40)
@@ -34,6 +38,26 @@ def wake_up(self, tags=None):
 CPUWorker.sleep, CPUWorker.wake_up = sleep, wake_up
 """
 RELOAD = "self.engine.collective_rpc('reload_weights', kwargs={'weights_path': %r})"
+
+
+class Core(EngineCore):
+    """An engine that can't fall asleep now."""
+
+    def __init__(self, cache: Any) -> None:
+        keep_over_sleep(cache)
+
+    def sleep(self, level: int = 1, mode: Any = "abort") -> None:
+        """Before its cache is reset."""
+        raise ValueError(mode)
+
+
+def test_an_engine_that_stays_awake() -> None:
+    """A reset that is asked for later drops pages."""
+    cache = SimpleNamespace(keeps_pages=False)
+    core = Core(cache)
+    with pytest.raises(ValueError, match="soon"):
+        core.sleep(mode="soon")
+    assert not cache.keeps_pages
 
 
 @pytest.mark.parametrize("processes", ["0", "1"])

@@ -185,7 +185,12 @@ def keep_over_sleep(cache: _Keeps) -> None:
 
         def keep(*arguments: Any, **keywords: Any) -> Any:
             cache.keeps_pages = keeps(*arguments, **keywords)
-            return call(*arguments, **keywords)
+            try:
+                return call(*arguments, **keywords)
+            except BaseException:
+                # It stays awake: a reset that is asked for later drops pages.
+                cache.keeps_pages = False
+                raise
 
         setattr(core, name, keep)
 
