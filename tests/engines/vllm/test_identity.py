@@ -35,6 +35,20 @@ RANKS = {"tensor_parallel_size": 2, "distributed_executor_backend": "mp"}
 FULL = FullAttentionSpec(**SIZES)
 
 
+class Backend:
+    """That of a layer."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+
+    def get_attn_backend(self) -> Any:
+        """What vLLM calls it."""
+        return SimpleNamespace(get_name=lambda: self.name)
+
+
+LAYERS = {name: Backend("CPU_ATTN") for name in ("a", "d")}
+
+
 def caches(*specs: Any) -> KVCacheConfig:
     """A group of layers for each."""
     return KVCacheConfig(
@@ -180,7 +194,7 @@ def test_where_layers_lie() -> None:
         kv_cache_layout="BLHNC",
         kv_cache_groups=[KVCacheGroupSpec(["a", "b", "c"], both)],
     )
-    part = places.part_of(config)
+    part = places.part_of(config, LAYERS)
     assert (part.n_planes, part.plane_bytes, part.n_layers) == (1, stride, 3)
     places.place(config, 100 * stride, stride + 64, 0)
     assert [each.size for each in config.kv_cache_tensors] == [100 * stride] * 2
@@ -195,11 +209,37 @@ def test_where_layers_lie() -> None:
         kv_cache_layout="LBNHC",
         kv_cache_groups=[KVCacheGroupSpec(["a", "c"], latent), KVCacheGroupSpec(["d"], latent)],
     )
-    part = places.part_of(apart)
+    part = places.part_of(apart, LAYERS)
     assert (part.n_planes, part.plane_bytes, part.n_layers) == (2, size, 2)
     places.place(apart, 100 * size, size, 50 * size)
     assert places.pieces(apart, 0) == [(0, size), (50 * size, size)]
     assert places.pieces(apart, 1) == [(0, size)]
+
+
+def test_stages_say_the_same(model: str) -> None:
+    """Of a pipeline whose stages have other layers: each of them opens the same namespace."""
+    state = MambaSpec(
+        block_size=32, shapes=((4096,),), dtypes=(torch.float32,), mamba_cache_mode="align"
+    )
+    both = caches(FULL, state)
+    layers = {"0": Backend("CPU_ATTN"), "1": Backend("LINEAR")}
+    second = caches(FULL, state)
+    second.kv_cache_groups[0].layer_names.clear()
+    del second.kv_cache_tensors[0]
+    parts = [places.part_of(each, layers) for each in (both, second)]
+    assert [part.backend for part in parts] == ["CPU_ATTN", "LINEAR"]
+    config = EngineArgs(
+        model=model,
+        skip_tokenizer_init=True,
+        kv_transfer_config=TRANSFER,
+        pipeline_parallel_size=2,
+    ).create_engine_config()
+    options = identity.Options()
+    first, other = (identity.layout(config, each, options, b"", parts) for each in (both, second))
+    assert first == other
+    narrow = replace(parts[1], dtype=torch.bfloat16, head_size=1)
+    assert identity.layout(config, both, options, b"", [parts[0], narrow]).head_size == 32
+    assert places.dtype_of_all([parts[0], narrow]) == torch.uint8
 
 
 def test_allowed_where_the_user_insists(model: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -196,19 +196,18 @@ def layout(
 
     A page has the parts of all ranks, each in planes of its own, one rank's behind the other's: so
     it is found or not for all of them, and has one number. A rank has as many planes as the one
-    with the most layers; what it doesn't need of them is unused.
+    with the most layers; what it doesn't need of them is unused. Stages of a pipeline have other
+    layers each, and say the same: what the first one has.
     """
-    spec = places.specs(kv_cache_config)[0]
-    first = kv_cache_config.kv_cache_tensors[0].layers[0]
-    attention = vllm_config.compilation_config.static_forward_context[first]
+    first, n_tokens = parts[0], places.specs(kv_cache_config)[0].block_size
     # The dtype of fp8 numbers is uint8: the setting has the name of the numbers (fp8_e5m2).
     cache, parallel = vllm_config.cache_config, vllm_config.parallel_config
-    dtype = places.dtype_of(kv_cache_config)
+    dtype = places.dtype_of_all(parts)
     is_known = dtype in _engine.DTYPES
     numbers = str(dtype).removeprefix("torch.") if is_known else cache.cache_dtype
     n_stages = parallel.pipeline_parallel_size
     kind = (
-        f"vllm {vllm.__version__} {attention.get_attn_backend().get_name()} "
+        f"vllm {vllm.__version__} {first.backend} "
         f"{kv_cache_config.kv_cache_layout} {cache.prefix_caching_hash_algo} "
         f"{numbers} tp{parallel.tensor_parallel_size}" + (f" pp{n_stages}" if n_stages > 1 else "")
     )
@@ -216,15 +215,15 @@ def layout(
         model=model_name(vllm_config),
         dtype=_engine.DTYPES.get(dtype, kvlease.DType.OTHER),
         n_layers=sum(part.n_layers for part in parts) // parallel.tensor_parallel_size,
-        n_kv_heads=getattr(spec, "num_kv_heads", 1),
-        head_size=getattr(spec, "head_size", 1),
-        page_tokens=min(spec.block_size, 1024),
+        n_kv_heads=first.n_kv_heads,
+        head_size=first.head_size,
+        page_tokens=min(n_tokens, 1024),
         plane_page_bytes=max(part.plane_bytes for part in parts),
         n_planes=max(part.n_planes for part in parts) * len(parts),
         salt=hash_parts(
             salt(vllm_config, options, model), *(part.words.encode() for part in parts)
         ),
-        format=_engine.format_of(kind.encode(), f" {spec.block_size}".encode()),
+        format=_engine.format_of(kind.encode(), f" {n_tokens}".encode()),
     )
 
 

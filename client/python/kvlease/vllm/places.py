@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -95,22 +96,40 @@ class Part:
     n_layers: int
     words: str
     """What vLLM says of the layers."""
+    dtype: torch.dtype
+    """Of all numbers; uint8 where layers have several."""
+    n_kv_heads: int
+    """Of the first layer that vLLM says something of."""
+    head_size: int
+    backend: str
+    """Which computes on the first layer's blocks."""
 
 
-def part_of(kv_cache_config: Any) -> Part:
-    """Of this rank, which unsupported() has nothing against."""
+def part_of(kv_cache_config: Any, layers: Any) -> Part:
+    """Of this rank, which unsupported() has nothing against. layers: vLLM's, by their names."""
     tensors = kv_cache_config.kv_cache_tensors
     groups = [set(group.layer_names) for group in kv_cache_config.kv_cache_groups]
     n_layers = max(sum(len(each.layers) for each in _of(group, tensors)) for group in groups)
     is_apart = KVCacheLayout[kv_cache_config.kv_cache_layout].is_layer_compact
     described = [f"{each.layers} {each.layer_stride} {each.offset}" for each in tensors]
     kinds = [f"{group.kv_cache_spec}" for group in kv_cache_config.kv_cache_groups]
+    spec = specs(kv_cache_config)[0]
     return Part(
         n_planes=n_layers if is_apart else 1,
         plane_bytes=tensors[0].block_stride,
         n_layers=n_layers,
         words=f"{described if not is_apart else [each.layers for each in tensors]} {kinds}",
+        dtype=dtype_of(kv_cache_config),
+        n_kv_heads=getattr(spec, "num_kv_heads", 1),
+        head_size=getattr(spec, "head_size", 1),
+        backend=layers[tensors[0].layers[0]].get_attn_backend().get_name(),
     )
+
+
+def dtype_of_all(parts: Sequence[Part]) -> torch.dtype:
+    """Of the numbers of all ranks; uint8 where they have several."""
+    dtypes = {part.dtype for part in parts}
+    return dtypes.pop() if len(dtypes) == 1 else torch.uint8
 
 
 def _of(group: Any, tensors: Any) -> list[Any]:

@@ -62,10 +62,12 @@ class Worker:
         """identity.NotInPlaceError, of all ranks at once, where the device's pages can't be vLLM's
         blocks. watch: knows the model; closed with this."""
         self._watch = watch
-        own = places.part_of(kv_cache_config)
-        layout = identity.layout(vllm_config, kv_cache_config, options, watch.identity, gather(own))
+        layers = vllm_config.compilation_config.static_forward_context
+        own = places.part_of(kv_cache_config, layers)
+        parts = gather(own)
+        layout = identity.layout(vllm_config, kv_cache_config, options, watch.identity, parts)
         self._on_loss = options.on_loss
-        self._config, self._dtype = kv_cache_config, places.dtype_of(kv_cache_config)
+        self._config, self._dtype = kv_cache_config, places.dtype_of_all(parts)
         _verify.check_dtype(options.verify, self._dtype)
         self._device = vllm_config.device_config.device
         on_host = torch.device(self._device).type == "cpu"
