@@ -417,6 +417,27 @@ def test_all_groups_have_their_pages_or_none(
     engine.connection.close()
 
 
+def test_a_state_that_another_model_has_begun(daemon: package.Daemon) -> None:
+    """No request that begins with the new model shares it, nor does a router hear of it."""
+    state = MambaSpec(
+        block_size=PAGE, shapes=((1024,),), dtypes=(torch.float32,), mamba_cache_mode="align"
+    )
+    engine = Engine(daemon, 400, None, 0, state, events=True)
+    request = engine.request(PROMPT)
+    assert engine.schedule(request, 2 * PAGE)
+    engine.results(request)
+    engine.model.now = State(1, root=b"2")
+    engine.manager.take_events()
+    # vLLM marks the last state of a prompt that ends a page by itself.
+    assert engine.schedule(request, PAGE)
+    assert engine.pool.get_cached_block(request.block_hashes[2], [1]) is None
+    request.num_in_flight_tokens = 0
+    assert engine.manager.take_events() == []
+    engine.end(request)
+    package.wait_until(lambda: held(daemon) == (0, 0))
+    engine.connection.close()
+
+
 def test_states_at_the_ends_of_pages(daemon: package.Daemon) -> None:
     """Linear attention beside full attention: a state is published where a step has ended with a
     page, and is found alone; one in the middle of a page never is."""

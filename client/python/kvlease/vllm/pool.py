@@ -229,6 +229,17 @@ class Pool(Finding, Publishing):
             self._told.stored(n_events, [b.block_hash for b in new if b.block_hash is not None])
         text.n_full[group] = num_full_blocks
 
+    def cache_partial_block(self, request: Any, *arguments: Any, **keywords: Any) -> Any:
+        """As cache_full_blocks(), of a recurrent state that a step writes on its way."""
+        text = self._text(request)
+        if text.epoch is None or self._state.go_on(text.epoch) is None:
+            return None
+        n_events = len(self.kv_event_queue)
+        block_hash = super().cache_partial_block(request, *arguments, **keywords)
+        if self._told and block_hash is not None:
+            self._told.stored(n_events, [block_hash])
+        return block_hash
+
     # What the connector asks.
 
     def take_fresh(self) -> list[int]:
