@@ -25,8 +25,9 @@ from vllm.v1.kv_cache_interface import (
     UniformTypeKVCacheSpecs,
 )
 
+import kvlease
 from kvlease import _engine
-from kvlease.vllm import identity, places, weights
+from kvlease.vllm import connections, identity, places, weights
 from kvlease.vllm.worker import Worker
 
 TRANSFER = {"kv_connector": "KvleaseConnector", "kv_role": "kv_both"}
@@ -339,6 +340,32 @@ def test_what_one_rank_refuses_all_do(monkeypatch: pytest.MonkeyPatch) -> None:
             weights.Watch(None)
         assert own in said[-1][1]
         assert bool(said[-1][0]) == (own == "")
+
+
+def test_ranks_connect_all_or_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One of them is refused, as where the tenant has as many clients as it may have."""
+    watch: Any = SimpleNamespace(rank=0, n_ranks=2)
+    closed: list[bool] = []
+    connection = SimpleNamespace(close=lambda: closed.append(True))
+    refusal = kvlease.Quota("too many clients")
+    answers: list[Any] = []
+    monkeypatch.setattr(connections, "gather", lambda value: [value, answers.pop(0)])
+
+    def connect(*_: Any, **__: Any) -> Any:
+        if refuses:
+            raise refusal
+        return connection
+
+    monkeypatch.setattr(kvlease, "connect", connect)
+    for refuses, other in ((False, None), (False, "too many"), (True, None)):
+        answers[:] = [b"", other]
+        if not refuses and not other:
+            assert connections.connect_worker(identity.Options(), watch, "m") is connection
+            continue
+        with pytest.raises(kvlease.Quota if refuses else ValueError, match="too many"):
+            connections.connect_worker(identity.Options(), watch, "m")
+        assert answers == []
+    assert closed == [True]
 
 
 def test_roles(model: str) -> None:
