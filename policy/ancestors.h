@@ -49,8 +49,8 @@ static inline bool ancestors_has_mark(uint32_t depth)
         return depth % ANCESTORS_STEP == 0;
 }
 
-/* ancestors_insert() for a caller who knows `above`, the nearest ancestor with a mark (NODE_NONE:
- * none has), so that nothing is looked up in the tree. */
+/* Like ancestors_insert(), without a look-up in the tree. above: the nearest ancestor with a mark;
+ * NODE_NONE: none. */
 void ancestors_insert_below(struct ancestors *a, uint32_t node, uint32_t depth, uint32_t above);
 
 /* Removes a node of this depth that was removed from the tree, or is about to be. */

@@ -1,23 +1,24 @@
 /*
- * Least recently used, leaf-first: for each tier a queue of the idle nodes in the order in which
- * they became idle, 9 bytes a node, no allocation per event.
+ * Least recently used, leaf-first. Each tier has a queue of its idle nodes in the order in which
+ * they became idle. 9 bytes a node, no allocation in an event.
  *
  *   nowhere  held: inserted, or hold() since the last idle(). Or idle and locked, and victim() met
  *            it as the oldest: unlock() puts it back, as old as any in the list
- *   listed   idle, in its tier's queue, the most recently idle as the newest; in another queue,
- *            which goes first, where the window of the page has passed (evict_insert)
+ *   listed   idle, in its tier's queue, the most recently idle as the newest. Nodes whose window
+ *            has passed (evict_insert) are in a second queue, which is evicted first
  *   aside    idle, but victim() met it as the oldest while it had children below, and was asked for
  *            a leaf: in a queue of its own, as old as any in the list
  *   parked   idle, but victim() met it as the oldest while it was no tip: in no queue until the
  *            last child in the way leaves, whose place it then takes
  *
- * Callers drop the deepest page of a chain first, which puts ancestors after descendants: the
- * oldest is normally a leaf and nothing is parked. It is not where a client lets go of an ancestor
- * early, while a descendant is held or before it drops that one.
+ * Callers drop the deepest page of a chain first, which puts ancestors after descendants. So the
+ * oldest is normally a leaf, and nothing is parked. Exception: a client releases an ancestor before
+ * a descendant.
  *
- * An ancestor is worth at least as much as what continues it, so a parked node comes back no older
- * than its last child. Moving it in front of some child at once would say the same, but a chain let
- * go from the top down would then cost a quadratic number of moves, and clients choose that order.
+ * An ancestor is worth at least as much as its descendants, so a parked node comes back no older
+ * than its last child. Moving it in front of its oldest child at once would be equivalent. But a
+ * chain released from the top down would then cost a quadratic number of moves, and clients choose
+ * that order.
  */
 #include <assert.h>
 #include <errno.h>
@@ -62,7 +63,7 @@ static struct queue *queue_of(struct lru *lru, uint32_t node, enum place place)
         return state_of(lru, node)->window_passed ? &lru->passed[tier] : &lru->list[tier];
 }
 
-/* To one end of a queue. */
+/* Adds an idle node at one end of a queue. */
 static void enter_queue(struct lru *lru, uint32_t node, enum place place, bool oldest)
 {
         (oldest ? queue_add_oldest : queue_add_newest)(
@@ -145,7 +146,7 @@ static void lru_insert(
         lru->states[node].window_passed = what->window_passed;
 }
 
-/* What is held is the newest when it becomes idle; what is idle is now. */
+/* An idle node becomes the newest at once, a held one when it becomes idle. */
 static void lru_touch(void *policy, uint32_t node, uint64_t request, uint64_t now_nsec)
 {
         struct lru *lru = policy;
@@ -202,9 +203,9 @@ static void lru_unlock(void *policy, uint32_t node)
 }
 
 /*
- * A parent that waited for its child to go, from the tier that the child was in. The child is still
- * in its queue, if in any, and isn't after. One that was held was in use until now, so its parent
- * is the newest; one that was locked had been chosen already.
+ * Lists a parked parent whose child leaves child_tier. A child in the list of the same tier gives
+ * its place to the parent. Else the parent becomes the oldest if the child was locked, set aside or
+ * had its window passed. Otherwise it becomes the newest.
  */
 static void come_back(struct lru *lru, uint32_t parent, uint32_t child, uint32_t child_tier)
 {
@@ -238,7 +239,7 @@ static void lru_remove(void *policy, uint32_t node, enum evict_reason why)
         *state_of(lru, node) = (struct state){0};
 }
 
-/* Its parent may be a tip now. */
+/* Moves a node to another tier as the newest. Its parent may become a tip. */
 static void change_tier(struct lru *lru, uint32_t node, uint32_t to)
 {
         struct state *s = state_of(lru, node);
@@ -276,7 +277,7 @@ static void lru_request_end(void *policy, uint64_t request, uint64_t now_nsec)
 {
 }
 
-/* The oldest of a queue, where it is what is asked for; else it has another place now. */
+/* True if the oldest node of the queue is a victim for `how`. Else the node leaves the queue. */
 static bool take_oldest(struct lru *lru, const struct queue *q, enum evict_how how)
 {
         uint32_t node = queue_oldest(q);
@@ -295,8 +296,8 @@ static bool take_oldest(struct lru *lru, const struct queue *q, enum evict_how h
 }
 
 /*
- * Amortised O(1): every round but the last takes a node out of its queue, and only idle(), touch(),
- * unlock(), move() and remove() put one in, one or two each.
+ * Amortised O(1): every round but the last takes a node out of its queue. Only idle(), touch(),
+ * unlock(), move() and remove() put nodes back, one or two each.
  */
 static uint32_t lru_victim(void *policy, uint32_t tier, enum evict_how how, uint64_t now_nsec)
 {

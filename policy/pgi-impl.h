@@ -1,4 +1,4 @@
-/* What PGI's files share of an instance. Nobody else includes this. */
+/* State of an instance, shared by PGI's files only. */
 #ifndef KVL_POLICY_PGI_IMPL_H
 #define KVL_POLICY_PGI_IMPL_H
 
@@ -15,20 +15,20 @@
 #include "policy/pgi-table.h"
 #include "policy/tree.h"
 
-/* The rank of a list: the interval of age that it holds, and its index (the lowest index goes
- * first, among equals the older list). */
+/* Rank of a list: its interval of age, and its index. The lowest index is evicted first; among
+ * equals, the older list. */
 struct rank {
         uint32_t interval;
         float index;
 };
 
-/* The list of a shelf that victims are taken from, while it isn't empty. */
+/* The list of a shelf that victims come from, until it is empty. */
 struct choice {
         bool made, by_age;
         uint32_t row; /* of pgi_row() */
         struct rank rank;
         uint32_t at;                  /* ticks */
-        uint32_t bins[PGI_INTERVALS]; /* of the ages of intervals, then */
+        uint32_t bins[PGI_INTERVALS]; /* age bin of each interval at `at` */
 };
 
 struct pgi {
@@ -48,18 +48,18 @@ struct pgi {
         struct pgi_clock clock;
         uint32_t since, rebuild_after; /* requests */
         uint32_t n_used;               /* pages, since the last request was over */
-        double request_pages;          /* that a request uses, in the mean of the last ones */
+        double request_pages;          /* pages a request uses, mean of the last requests */
         bool counting;                 /* a pass is going on */
         uint32_t count_at;             /* its next page, then ghost */
 };
 
-/* Ghosts, lists and tables cost much, and a namespace without pages has no use for them. */
+/* True once ghosts, lists and tables exist. A namespace without pages needs none. */
 static inline bool is_made(const struct pgi *p)
 {
         return p->runs;
 }
 
-/* Of a page used `touched`; 0 for what is later than now. */
+/* Age of a page used at `touched`; 0 if that is later than now. */
 static inline uint32_t pgi_age_of(uint32_t touched, uint32_t now)
 {
         return touched < now ? now - touched : 0;
@@ -71,7 +71,7 @@ static inline struct pgi_page *pgi_page_of(const struct pgi *p, uint32_t node)
         return &p->pages[node];
 }
 
-/* Its class, where that is another for pages in the body of a text. */
+/* Class of a page; body: its class if it is in the body of a text. */
 static inline uint32_t pgi_class_with_body(const struct pgi_page *page, uint32_t body)
 {
         if (page->class == PGI_PARTIAL || page->class == PGI_PASSED)
@@ -98,13 +98,13 @@ static inline void pgi_set_stamp(struct pgi_page *page, uint32_t stamp)
         page->stamp = stamp & PGI_STAMP_MASK;
 }
 
-/* Where a page belongs that is a tip, or a leaf even. The last tier has one shelf. */
+/* The shelf of a tip, which may be a leaf. The last tier has one shelf. */
 static inline uint32_t shelf_for(const struct pgi *p, uint32_t node, bool is_leaf)
 {
         return 2 * tree_tier(p->tree, node) + !is_leaf;
 }
 
-/* A shelf takes a tip that nobody holds or has locked. */
+/* Only idle tips without locks lie on shelves. */
 static inline bool is_candidate(const struct pgi *p, uint32_t node)
 {
         return !p->pages[node].held && p->pages[node].n_locks == 0 && tree_is_tip(p->tree, node);

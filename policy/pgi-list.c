@@ -79,7 +79,7 @@ static uint32_t row_of(const struct pgi_lists *l, const struct pgi_page *pages, 
         return pgi_row(l, p->shelf_1 - 1U, pgi_cost_bin(l, page), p->class);
 }
 
-/* Of a page on a shelf. */
+/* The list of a page that lies on a shelf. */
 static struct pgi_heads *list_of(struct pgi_lists *l, const struct pgi_page *pages, uint32_t page,
         uint32_t *ret_row, uint32_t *ret_interval)
 {
@@ -102,7 +102,7 @@ static void append_list(struct pgi_page *pages, struct pgi_heads *to, const stru
         to->last_1 = what->last_1;
 }
 
-/* Bit i + 1 joins bit i, those above come down by one. */
+/* Merges bit i + 1 into bit i, and shifts the higher bits down by one. */
 static uint64_t join_bits(uint64_t bits, uint32_t i)
 {
         uint64_t low = bits & ((UINT64_C(2) << i) - 1), high = bits >> i >> 1;
@@ -128,7 +128,7 @@ static void join_intervals(struct pgi_lists *l, struct pgi_page *pages, uint32_t
         l->n--;
 }
 
-/* Of a pair: the age of its older end by that of its younger end. */
+/* For intervals i and i + 1: the age of their older end, divided by that of their younger end. */
 static double age_ratio(const struct pgi_lists *l, uint32_t i, uint32_t now)
 {
         uint32_t end = i + 2 < l->n ? l->start[i + 2] : now;
@@ -230,7 +230,7 @@ void pgi_relink_as(struct pgi_lists *l, struct pgi_page *pages, uint32_t page, u
         *(p->next_1 ? &pages[p->next_1 - 1].prev_1 : &h->last_1) = to + 1;
 }
 
-/* Number of pages in the list, or UINT32_MAX where it isn't one. */
+/* Returns the number of pages in the list; UINT32_MAX: the list is inconsistent. */
 static uint32_t list_length(const struct pgi_lists *l, const struct pgi_page *pages,
         uint32_t n_pages, uint32_t row, uint32_t interval)
 {

@@ -1,15 +1,14 @@
 /*
- * The pages of the cache that may leave their tier, by class and by when they were last used: what
- * victims are chosen from. PURE. Not thread-safe.
+ * Cached pages that may leave their tier, by class and last use. Victims are chosen from these
+ * lists. PURE. Not thread-safe.
  *
- * They lie on *shelves*: those that are chosen from together are on one. Each shelf has a list for
- * each class, cost and interval of time.
+ * A *shelf* holds the pages of which one choice of a victim is made. Each shelf has a list for each
+ * class, cost and interval of time.
  *
- * Time is cut into at most PGI_INTERVALS intervals, of PGI_FIRST_TICKS or more each. For the next
- * one, the two neighbours become one whose joint age is told apart least by that: intervals grow
- * with age, as the bins of hazard do. So linking, unlinking and finding the oldest and the youngest
- * of a class cost a few steps, whatever becomes a leaf when. Within a list: in the order of use, as
- * far as merging and parents that become leaves allow.
+ * Time is cut into at most PGI_INTERVALS intervals, of PGI_FIRST_TICKS or more each. When there are
+ * too many, the two neighbours whose ages differ least by ratio are joined. So intervals grow with
+ * age, like the bins of hazard. Linking, unlinking, and finding the oldest and the youngest of a
+ * class take a few steps. A list is in order of use, except for pages of pgi_link_exposed().
  */
 #ifndef KVL_POLICY_PGI_LIST_H
 #define KVL_POLICY_PGI_LIST_H
@@ -24,35 +23,34 @@
 #include "policy/recompute.h"
 #include "policy/tree.h"
 
-/* Intervals of age: as many as a word has bits. In a cache that goes back an hour these are about
- * five for each doubling of age. */
+/* Intervals of age: one for each bit of a word. For a cache that reaches back an hour there are
+ * about five for each doubling of age. */
 #define PGI_INTERVALS UINT32_C(64)
 
-/* For each tier those that are leaves, and those that are tips only; nothing lies below the last
- * tier, and a tip of it is a leaf. */
+/* Two shelves a tier, of its leaves and of its other tips. The lowest tier has one, because its
+ * tips are leaves. */
 #define PGI_SHELVES (2 * TREE_TIERS - 1)
 
-/* What the policy knows of a cached page; an array of them has one for each page number. All zero
- * where the page isn't cached. */
+/* The policy's data about a cached page, in an array by page number. All zero: not cached. */
 struct pgi_page {
-        uint32_t prev_1, next_1; /* page plus one, in its list; 0: the end, or in none */
-        uint32_t tag;            /* of its id, as ghosts have it (pgi-ghost.h); 0: not cached */
-        uint32_t touched;        /* ticks */
+        uint32_t prev_1, next_1;             /* neighbours in its list, plus one; 0: none */
+        uint32_t tag;                        /* hash of its id (pgi-ghost.h); 0: not cached */
+        uint32_t touched;                    /* ticks */
         uint32_t stamp : PGI_STAMP_BITS;     /* of pgi-lru.h */
         uint32_t length : 2;                 /* of its text up to its end: bin of PGI_LENGTHS */
         uint32_t hint : 4;                   /* of the text that ends here; pgi.c */
-        uint32_t shelf_1 : 3;                /* that it lies on, plus one; 0: on none */
-        uint32_t held : 1;                   /* on no shelf, nor where it has locks */
+        uint32_t shelf_1 : 3;                /* its shelf plus one; 0: on none */
+        uint32_t held : 1;                   /* pinned; held and locked pages are on no shelf */
         uint32_t accesses : PGI_ACCESS_BITS; /* saturates */
         uint32_t class : 8;
         uint32_t turn : 3; /* of the last request that ended here; 0: none did */
-        uint32_t kid : 5;  /* what continues it; pgi-class.h */
+        uint32_t kid : 5;  /* its continuations; pgi-class.h */
         uint32_t n_locks : 2;
 };
 static_assert(sizeof(struct pgi_page) == 24, "docs/PERFORMANCE.md has the bytes of a page");
 static_assert(PGI_LENGTHS <= 4 && PGI_SHELVES <= 7, "bits");
 
-/* Of a shelf and a cost: the classes of the table, and PGI_PASSED. */
+/* Rows of one shelf and cost: the classes of the table, and PGI_PASSED. */
 #define PGI_ROWS (PGI_PASSED + 1)
 
 struct pgi_heads {
@@ -60,11 +58,11 @@ struct pgi_heads {
 };
 
 struct pgi_lists {
-        struct pgi_heads *heads; /* owned; of each row PGI_INTERVALS; 84 KiB a shelf and cost */
-        uint64_t *used;          /* owned; of each row a bit an interval: its list has something */
+        struct pgi_heads *heads; /* owned; PGI_INTERVALS a row; 85 KiB a shelf and cost */
+        uint64_t *used;          /* owned; bits of a row: its lists that aren't empty */
         uint32_t n_rows;         /* shelves * n_costs * PGI_ROWS: pgi_row() */
         uint32_t n_costs;        /* RECOMPUTE_BINS; 1: all pages cost the same */
-        uint8_t *costs;          /* owned; of each page its bin of cost. NULL where n_costs is 1 */
+        uint8_t *costs;          /* owned; bin of cost, by page. NULL if n_costs is 1 */
         uint32_t costs_len;
         uint32_t start[PGI_INTERVALS]; /* ticks, ascending */
         uint32_t n;
@@ -76,14 +74,14 @@ static inline uint32_t pgi_row(
         return (shelf * l->n_costs + cost) * PGI_ROWS + class;
 }
 
-/* n_costs: 1 or RECOMPUTE_BINS. 0 or -ENOMEM. */
+/* n_costs: 1 or RECOMPUTE_BINS. Returns 0 or -ENOMEM. */
 int pgi_lists_init(struct pgi_lists *l, uint32_t n_shelves, uint32_t n_costs);
 void pgi_lists_deinit(struct pgi_lists *l); /* safe on a zeroed struct */
 uint64_t pgi_lists_bytes(const struct pgi_lists *l);
-/* Pages 0..n-1 may have costs from now on. 0 or -ENOMEM (unchanged). */
+/* Lets pages 0..n-1 have costs. Returns 0, or -ENOMEM (nothing changed). */
 int pgi_lists_reserve(struct pgi_lists *l, uint32_t n);
 
-/* A page that lies on no shelf has this bin of cost. Ignored where all pages cost the same. */
+/* Sets the bin of cost of a page that lies on no shelf. Ignored if all pages cost the same. */
 static inline void pgi_set_cost(struct pgi_lists *l, uint32_t page, uint32_t bin)
 {
         if (l->costs)
@@ -95,32 +93,32 @@ static inline uint32_t pgi_cost_bin(const struct pgi_lists *l, uint32_t page)
         return l->costs ? l->costs[page] : 0;
 }
 
-/* What missing the page costs: 1 where all cost the same. */
+/* Cost of missing the page: 1 if all pages cost the same. */
 static inline double pgi_cost(const struct pgi_lists *l, uint32_t page)
 {
         return l->costs ? recompute_bin_cost(l->costs[page]) : 1;
 }
 
-/* Empty again. Can't fail. */
+/* Empties all lists. Can't fail. */
 void pgi_lists_clear(struct pgi_lists *l);
 
-/* A new interval from now on, where the last one has begun long enough ago. Returns true where
- * intervals have other numbers since. */
+/* Begins a new interval if the last one is PGI_FIRST_TICKS old or older. Returns true if that
+ * joined two intervals, which renumbers the later ones. */
 bool pgi_lists_advance(struct pgi_lists *l, struct pgi_page *pages, uint32_t now);
 
-/* Which has this time. There is one. */
+/* The interval of this time. At least one interval must exist. */
 uint32_t pgi_interval_of(const struct pgi_lists *l, uint32_t touched);
 
-/* In which interval it is linked: as the last in use; or, where the first isn't older, the first.
- */
+/* Put a page on a shelf and return its interval. pgi_link_used(): at the end of its list.
+ * pgi_link_exposed(): at the front if no page there is older, else at the end. */
 uint32_t pgi_link_used(struct pgi_lists *l, struct pgi_page *pages, uint32_t page, uint32_t shelf);
 uint32_t pgi_link_exposed(
         struct pgi_lists *l, struct pgi_page *pages, uint32_t page, uint32_t shelf);
 void pgi_unlink(struct pgi_lists *l, struct pgi_page *pages, uint32_t page);
-/* `to` has been copied from `page`, which lies on a shelf. */
+/* Puts `to`, a copy of `page`, in the place of `page` on its shelf. */
 void pgi_relink_as(struct pgi_lists *l, struct pgi_page *pages, uint32_t page, uint32_t to);
 
-/* The first of a list that isn't empty. */
+/* First page of a list, which must not be empty. */
 static inline uint32_t pgi_first(const struct pgi_lists *l, uint32_t row, uint32_t interval)
 {
         return l->heads[row * PGI_INTERVALS + interval].first_1 - 1;

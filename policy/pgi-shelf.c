@@ -1,7 +1,7 @@
-/* PGI's shelves, and which page of one goes first. */
+/* PGI's shelves, and the choice of their victims. */
 #include "policy/pgi-shelf.h"
 
-/* A choice of victims holds as long as the finest age that is told apart, a second or less. */
+/* A choice of victims is kept for the finest step of age: about a second. */
 #define CHOICE_TICKS PGI_FIRST_TICKS
 
 void pgi_choices_drop(struct pgi *p)
@@ -13,8 +13,8 @@ void pgi_choices_drop(struct pgi *p)
 /* The index of pages whose window has passed: less than that of any class. */
 #define PASSED_INDEX (-1)
 
-/* Whose pages go first: those whose window has passed; of others, of the list that is worth less,
- * or, by age alone or among equals, as all are before anything is learnt, of the older one. */
+/* True if pages of list a are evicted before those of b. Pages whose window has passed come first,
+ * then the list with the lower index, then the older one. by_age: age decides before the index. */
 static bool goes_before(struct rank a, struct rank b, bool by_age)
 {
         if ((a.index < 0) != (b.index < 0))
@@ -24,7 +24,7 @@ static bool goes_before(struct rank a, struct rank b, bool by_age)
         return a.index < b.index && (!by_age || a.interval == b.interval);
 }
 
-/* A list that isn't empty. */
+/* Makes a list, which isn't empty, the choice of its shelf if it ranks before that. */
 static void consider(
         struct pgi *p, uint32_t shelf, uint32_t cost, uint32_t class, uint32_t interval)
 {
@@ -42,7 +42,7 @@ static void consider(
         c->rank = rank;
 }
 
-/* The list that the page was linked in. */
+/* Considers the list of a page that was just linked. */
 static void consider_page(struct pgi *p, uint32_t shelf, uint32_t node, uint32_t interval)
 {
         if (p->choices[shelf].made)
@@ -113,8 +113,8 @@ static void choose_order(struct pgi *p, uint32_t shelf, uint32_t now)
                 consider_cost(p, shelf, cost);
 }
 
-/* The index of a class has its low end where it is youngest or oldest: it rises while a reuse comes
- * nearer, and falls when it is late. Amortised O(1): a choice is good for its whole list. */
+/* A class's index is lowest at its youngest or oldest list: it rises while a reuse comes nearer,
+ * and falls when the reuse is late. Amortised O(1): a choice serves its whole list. */
 static const struct choice *choice_of(struct pgi *p, uint32_t shelf, uint32_t now)
 {
         const struct choice *c = &p->choices[shelf];

@@ -9,22 +9,21 @@
 
 #define CELLS (PGI_CLASSES * PGI_BINS)
 
-/* A class, or group, says as much as what it is drawn to once it has seen so many spells reach a
- * bin. Not tuned: from 5 to 100 the results differ by less than 0.2 points of hits. */
+/* Weight of the prior of a class or group, in spells that reached a bin. Not tuned: from 5 to 100
+ * the results differ by less than 0.2 points of hits. */
 #define PSEUDO_SPELLS 10
 
 /*
- * Pages of a text are used together. Where requests use hundreds, there are many spells before
- * there are many requests, and what few requests did is chance: agents with contexts of 40 to 300
- * pages could lose a point of hits to LRU in their first thousand requests. So each page that a
- * request uses beyond LONG_REQUEST counts as so many pseudo-spells more as FEW_REQUESTS is times
- * the requests that were seen. Tuned on such agents; below 50 pages it costs other traffic more
- * than it saves them.
+ * Pages of a text are used together, so long requests give many spells from few, possibly unusual,
+ * requests. Agents with contexts of 40 to 300 pages could lose a point of hits to LRU in their
+ * first thousand requests. So each page that a request uses beyond LONG_REQUEST adds FEW_REQUESTS
+ * pseudo-spells, divided by the number of requests seen. Tuned on such agents. A value below 50
+ * pages costs other traffic more than it saves them.
  */
 #define LONG_REQUEST 50
 #define FEW_REQUESTS 4000
 
-/* What was learnt is halved when it comes from so many uses: traffic changes. */
+/* All counts are halved when they have more uses than this, because traffic changes. */
 #define MAX_EVENTS (UINT64_C(1) << 22)
 
 /* The saved form: magic, version, bins, classes, events, censored (counts of 32 bits), and the
@@ -33,8 +32,8 @@
 #define VERSION 1
 #define HEADER  16
 #define SAVED   (HEADER + 2 * CELLS * 4 + 8)
-/* Of a count in it, and of all that were forgotten, who outnumber the uses in some traffic: 32 bits
- * end. Sums of all cells can't overflow. */
+/* Limit of a saved count, which has 32 bits, and of n_lost, which outgrows n_events in some
+ * traffic. Sums of all cells can't overflow. */
 #define MAX_COUNT (UINT32_C(1) << 30)
 
 int pgi_table_init(struct pgi_table *t)
@@ -119,16 +118,17 @@ void pgi_at_risk(const uint32_t events[PGI_BINS], const double censored[PGI_BINS
         }
 }
 
-/* From point i to point j of the curve of (ticks kept, chance of use). */
+/* Slope from point i to point j of the curve (ticks kept, chance of use). */
 static double slope(const double *kept, const double *used, uint32_t i, uint32_t j)
 {
         return kept[j] > kept[i] ? (used[j] - used[i]) / (kept[j] - kept[i]) : 0;
 }
 
 /*
- * P and E both carry the chance of reaching bin b, which cancels: the index is the steepest slope
- * from the curve's point b to a later one. Those worth going to are the upper hull of the later
- * points, kept on a stack with the next one on top: linear, where trying all T is quadratic.
+ * P and E both have the chance of reaching bin b as a factor, which cancels. So the index is the
+ * steepest slope from the curve's point b to a later one. Only the later points' upper hull
+ * matters. Its points are kept on a stack with the next one on top: linear, while trying all points
+ * is quadratic.
  */
 void pgi_gittins(const double hazard[PGI_BINS], float ret_index[PGI_BINS])
 {
@@ -151,7 +151,7 @@ void pgi_gittins(const double hazard[PGI_BINS], float ret_index[PGI_BINS])
         }
 }
 
-/* Of all pages, of pages with one hint, of one class. */
+/* Statistics of all pages, of a group of classes, or of one class. */
 struct level {
         double events[PGI_BINS], at_risk[PGI_BINS], hazard[PGI_BINS];
 };
@@ -174,7 +174,7 @@ static double pseudo_spells(const struct pgi_table *t, double request_pages)
         return PSEUDO_SPELLS + (request_pages - LONG_REQUEST) * FEW_REQUESTS / n_requests;
 }
 
-/* drawn_to: NULL, to no use at all. */
+/* drawn_to: the prior; NULL: no use at all. */
 static void level_hazard(struct level *l, const struct level *drawn_to, double pseudo)
 {
         for (uint32_t b = 0; b < PGI_BINS; b++)
@@ -195,7 +195,7 @@ static void level_of_class(const struct pgi_table *t, uint32_t class, struct lev
         pgi_at_risk(events, censored, ret->at_risk);
 }
 
-/* Where each group begins. Partial and shared pages are like nothing but themselves. */
+/* First class of each group. Classes 0 to PGI_BODY - 1 (partial and shared pages) form no group. */
 static const uint32_t groups[] = {0, PGI_BODY, PGI_CONTINUES, PGI_DONE, PGI_RETURNS, PGI_CLASSES};
 
 static void add_classes(const struct pgi_table *t, uint32_t from, uint32_t to, struct level *sum)
@@ -239,8 +239,7 @@ static void make_index(struct pgi_table *t, double request_pages)
         t->ready = true;
 }
 
-/* Of a bin that is reached or left in its middle, the part of its hazard that its part of the time
- * has. */
+/* A bin that is covered in part counts with that part of its hazard. */
 double pgi_table_chance(
         const struct pgi_table *t, uint32_t class, uint32_t age_ticks, uint32_t within_ticks)
 {
@@ -307,7 +306,7 @@ static uint64_t fnv1a(const uint8_t *bytes, size_t n)
         return h;
 }
 
-/* What is cached and remembered isn't saved: it is censored at the age it has. */
+/* Pages that are cached or remembered are saved as censored, at their age in the last pass. */
 size_t pgi_table_save(const struct pgi_table *t, void *buf, size_t size)
 {
         const uint32_t header[] = {MAGIC, VERSION, PGI_BINS, PGI_CLASSES};

@@ -1,41 +1,42 @@
 /*
- * The prefix Gittins index: evicts the idle leaf (or tip) that is worth least, where worth is the
- * chance that a page of its class and age is used again, for each tick of keeping it until then,
- * over the horizon that suits it best. What classes' chances are is learnt from the namespace's
- * traffic (pgi-table.h), of pages that were evicted, too (pgi-ghost.h).
+ * The prefix Gittins index: evicts the idle leaf (or tip) that is worth least. Worth is the chance
+ * that a page of its class and age is used again, for each tick of keeping it until then. The
+ * horizon is the one that gives the highest worth. The chances are learnt from the namespace's
+ * traffic (pgi-table.h), also from evicted pages (pgi-ghost.h).
  *
- * The class of a page says at its last use
+ * The class of a page is set at its last use:
  *   partial   it is the partial tail of a text
  *   shared    two or more different pages continue it: how often it was used, log2
  *   body      the rest: which turn of a conversation the request was, how long its text was, how
- *             much of it was new, and what the client said of what comes next (hint)
- *   passed    the text goes on beyond the window of the page's layers: first of all to go, until it
- *             is used
+ *             much of it was new, and the client's hint about the text
+ *   passed    the text goes on beyond the window of the page's layers: evicted first, until it is
+ *             used
  *
- * A request is a continuation where the text of an earlier request is a known prefix of it, but for
- * that text's partial tail: the last whole page of each request's text has the number of its turn.
- * What is known doesn't depend on what is cached.
+ * A request continues an earlier one if the earlier text, without its partial tail, is a known
+ * prefix. The last whole page of each request's text has the number of its turn. That doesn't
+ * depend on which pages are cached.
  *
- * Where a miss costs more the deeper in a text it is (evict_params.crossover_tokens), a page is
- * worth that chance times what a token of its text up to there costs in the mean (recompute.h). The
- * mean, and not the page's own cost, because what comes before the page costs less and is given up
- * next. Pages of a class lie in lists by bins of that cost, and uses count by it where PGI and LRU
- * are compared. Classes tell lengths of texts apart where costs do.
+ * With evict_params.crossover_tokens a miss costs more the deeper in a text it is. Then a page is
+ * worth that chance times the mean cost of a token of its text up to there (recompute.h). The
+ * page's own cost would be wrong: the pages before it cost less, and are given up next. Pages of a
+ * class lie in lists by bins of that cost, and the comparison of PGI and LRU weighs uses by it.
+ * Classes divide lengths of texts where costs differ.
  *
- * Hints are believed as far as they came true: pages with a hint are classes of their own.
+ * Pages with a hint have classes of their own, so a hint counts as far as it came true.
  *
- * Where plain LRU would hit more (pgi-lru.h), and before anything is learnt, the oldest pages go
- * first, and the index decides among those of about the same age.
+ * While plain LRU would hit more (pgi-lru.h), and before anything is learnt, the oldest pages are
+ * evicted first. The index then decides among pages of about the same age.
  *
- * Memory: 24 bytes a page, 16 a ghost (as many as were met, at most max_ghosts; sets of eight
- * forget the one used longest ago; half as much again while they become more), 496 KB an instance,
- * and 168 KB more for each tier below the first. With costs, a byte more a page, and 84 KB for each
- * of RECOMPUTE_BINS and shelf, of which is in use what lists are.
- * Nothing is allocated in an event. request_end() and hint() walk the text's pages once each. A
- * touch() of a request notes its page, whatever the length of the text, and the pages above are
- * used in the walk of request_end(): as nothing goes before what continues it, no victim is chosen
- * by what isn't known of them meanwhile. One that is of no request, or not the first of its
- * request, walks.
+ * Memory: 24 bytes a page, 16 a ghost, about 490 KB an instance, and 176 KB for each tier below the
+ * first. There are as many ghosts as were met, at most max_ghosts. Full sets of eight forget the
+ * ghost used longest ago. While the sets grow, ghosts take half as much again. With costs, a page
+ * takes a byte more, and each shelf 88 KB for each of RECOMPUTE_BINS, of which only used lists take
+ * memory. No event allocates memory.
+ *
+ * request_end() and hint() walk the text's pages once each. The first touch() of a request only
+ * notes its page: the walk of request_end() counts the uses of the pages above. No victim is chosen
+ * wrongly meanwhile, because no page is evicted before those that continue it. A later touch() of
+ * the request, or one without a request, walks.
  */
 #include "policy/pgi.h"
 
@@ -57,22 +58,22 @@
 #include "policy/pgi-table.h"
 #include "policy/pgi-text.h"
 
-/* Tables are made again after so many requests, the first times sooner. Not tuned: from 25 to 256
- * the results differ by less than 0.1 points of hits. */
+/* Requests between rebuilds of the table, which come sooner at first. Not tuned: from 25 to 256 the
+ * results differ by less than 0.1 points of hits. */
 #define FIRST_REBUILD 16
 #define REBUILD       UINT32_C(256)
 
-/* Where more is known than this times REBUILD, passes are rarer: a request pays for counting so
- * many pages and ghosts. */
+/* Rebuilds are rarer with more than COUNT_SHARE * REBUILD pages and ghosts: a request pays for
+ * counting at most so many of them. */
 #define COUNT_SHARE 1024
 
-/* How many requests the mean of pages a request is of, about. Not tuned. */
+/* Requests in the mean of pages a request, about. Not tuned. */
 #define MEAN_OF_REQUESTS 64
 
-/* Sets of ghosts that move in one work() while there become more: some 20 us. */
+/* Sets of ghosts that one work() moves while the sets grow: about 20 us. */
 #define SETS_AT_ONCE 256
 
-/* Pages and ghosts counted in one work(): some 10 us. */
+/* Pages and ghosts that one work() counts: about 10 us. */
 #define COUNT_AT_ONCE UINT32_C(4096)
 
 #define TICKS_A_SECOND (1e9 / (UINT32_C(1) << PGI_TICK_SHIFT))
@@ -165,7 +166,7 @@ static void drop_pass(struct pgi *p)
         p->count_at = 0;
 }
 
-/* Ghosts go, too. The tables stay, and the comparison with LRU begins anew. */
+/* Forgets ghosts, too. The tables stay, and the comparison with LRU begins anew. */
 static int pgi_reset(void *policy)
 {
         struct pgi *p = policy;
@@ -195,7 +196,7 @@ static int pgi_reset(void *policy)
         return 0;
 }
 
-/* One that has an end, or an event outside of any. */
+/* Counts a request that has ended, or an event outside of requests. */
 static void request_over(struct pgi *p)
 {
         p->since++;
@@ -204,8 +205,8 @@ static void request_over(struct pgi *p)
         pgi_lru_judge(&p->lru, p->n_cached);
 }
 
-/* The request's, begun where it wasn't. One that had to go for it counts as over: clients may never
- * say so. */
+/* The run of a request, which begins here if it is new. A request that it displaces counts as over,
+ * because clients may never end one. */
 static struct pgi_run *run_of(struct pgi *p, uint64_t request, uint32_t now)
 {
         struct pgi_run dropped, *run = pgi_run_find(p->runs, request);
@@ -220,8 +221,8 @@ static struct pgi_run *run_of(struct pgi *p, uint64_t request, uint32_t now)
         return run;
 }
 
-/* What is known of a page that wasn't cached, and that LRU had, or not, by what it had dropped when
- * lru_base was its base. True: something. */
+/* Restores the data of a page that wasn't cached from its ghost, and counts the use. lru_base:
+ * pgi_lru.base when the request began. Returns false if there is no ghost. */
 static bool recall(struct pgi *p, uint32_t node, uint32_t now, uint32_t lru_base)
 {
         struct pgi_page *page = &p->pages[node];
@@ -239,7 +240,8 @@ static bool recall(struct pgi *p, uint32_t node, uint32_t now, uint32_t lru_base
         return true;
 }
 
-/* A parent is a leaf no more (nor a tip, as a rule), and may have a continuation more. */
+/* Updates a parent that got a child: it is no leaf, normally no tip, and may have one more
+ * continuation. */
 static void update_parent(struct pgi *p, uint32_t node, uint32_t child_tag)
 {
         struct pgi_page *parent = pgi_page_of(p, node);
@@ -256,7 +258,7 @@ static void run_goes_to(
         run->turn = (uint8_t)turn;
 }
 
-/* Texts of so many tokens outside of requests are first turns, all new. */
+/* Class of a new page. Outside of requests its text of `tokens` counts as a first turn, all new. */
 static uint32_t class_at_insert(
         const struct pgi_page *page, const struct pgi_run *run, uint64_t tokens)
 {
@@ -331,8 +333,8 @@ static void pgi_insert(
         page->class = (uint8_t)class_at_insert(page, run, text_tokens);
 }
 
-/* The request's first lookup found the page: what is above it can wait for the end of the request,
- * which goes up there in any case. */
+/* Notes the page that the request's first lookup found. The pages above can wait for the end of the
+ * request, which walks up there in any case. */
 static void find_first(struct pgi *p, uint32_t node, uint64_t request, uint32_t now)
 {
         const struct pgi_page *page = pgi_page_of(p, node);
@@ -385,8 +387,8 @@ static void pgi_request_end(void *policy, uint64_t request, uint64_t now_nsec)
         request_over(p);
 }
 
-/* Before the end of its request, which then does the same, or after it: of the pages that were used
- * by the same request. */
+/* Changes the classes of the pages that were used together with this one. Comes before the end of
+ * their request, which then does the same, or after it. */
 static void pgi_hint(
         void *policy, uint32_t node, enum evict_hint hint, uint64_t after_nsec, uint64_t now_nsec)
 {
@@ -419,7 +421,7 @@ static void pgi_hold(void *policy, uint32_t node)
         page->held = 1;
 }
 
-/* In use until now: its age is from here. */
+/* The page was in use until now, so its age starts here. */
 static void pgi_idle(void *policy, uint32_t node, uint64_t now_nsec)
 {
         struct pgi *p = policy;
@@ -499,7 +501,7 @@ static void pgi_remove(void *policy, uint32_t node, enum evict_reason why)
         only = tree_is_only_child(p->tree, node);
         pgi_shelf_put(
                 p, parent, tree_is_tip(p->tree, parent) || tree_hides_tip(p->tree, node), only);
-        /* Used by the same requests: the next victim, as a rule. */
+        /* The parent is normally the next victim: the same requests used it. */
         if (only)
                 pgi_ghosts_expect(&p->ghosts, pgi_page_of(p, parent)->tag);
 }
@@ -541,9 +543,9 @@ static uint32_t pgi_victim(void *policy, uint32_t tier, enum evict_how how, uint
         return is_made(p) ? pgi_choices_victim(p, tier, how, tick(p, now_nsec)) : NODE_NONE;
 }
 
-/* Measured as victims are, by the interval of its last use: a finer age would have two tiers drop
- * what one cache of both keeps. By age where that decides about victims: as if the chance of use
- * fell with it. */
+/* Uses the age of a page's interval, as the choice of victims does. With a finer age two tiers
+ * would drop pages that one cache of both sizes keeps. Where age decides about victims, the worth
+ * falls with age. */
 static double pgi_worth(void *policy, uint32_t node, uint64_t now_nsec)
 {
         struct pgi *p = policy;
@@ -560,8 +562,7 @@ static double pgi_worth(void *policy, uint32_t node, uint64_t now_nsec)
         return a_tick * TICKS_A_SECOND;
 }
 
-/* Where the clock goes by use (pgi-clock.h) its ticks are shorter, and the chance is less than it
- * is within that time. */
+/* If the clock runs by use (pgi-clock.h) its ticks are shorter, and this chance is too low. */
 static double pgi_chance(void *policy, uint32_t node, uint64_t within_nsec, uint64_t now_nsec)
 {
         struct pgi *p = policy;
@@ -573,7 +574,7 @@ static double pgi_chance(void *policy, uint32_t node, uint64_t within_nsec, uint
                 &p->table, page->class, age, (uint32_t)MIN(within, (uint64_t)UINT32_MAX));
 }
 
-/* One of the pages and ghosts, by its number. */
+/* Counts page i, or ghost i - n_pages. */
 static void count_one(struct pgi *p, uint32_t i, uint32_t now)
 {
         struct pgi_page *page;
@@ -592,13 +593,13 @@ static void count_one(struct pgi *p, uint32_t i, uint32_t now)
                 pgi_table_count(&p->table, ghost->class, pgi_age_of(ghost->touched, now));
 }
 
-/* Of the numbers of count_one(). */
+/* One past the largest number that count_one() takes. */
 static uint32_t n_known_at_most(const struct pgi *p)
 {
         return (uint32_t)MIN((uint64_t)p->n_pages + pgi_ghosts_size(&p->ghosts), UINT32_MAX);
 }
 
-/* Pages that are used while a pass goes on may be counted at both ages, or at none. */
+/* A page that is used during a pass may be counted at both ages, or at none. */
 static void count_more(struct pgi *p, uint32_t now)
 {
         uint32_t n = n_known_at_most(p), end = MIN(p->count_at + (uint64_t)COUNT_AT_ONCE, n);

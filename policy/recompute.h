@@ -1,22 +1,21 @@
 /*
  * Cost of computing tokens of a text again, by their position in it. PURE.
  *
- * One token at position n of a text takes
+ * In a forward pass of a decoder, one token at position n of a text takes
  *
  *   2 P + 4 L H Q n   floating-point operations
  *
- * in a forward pass of a decoder with P parameters, L layers and H query heads of Q elements. Each
- * parameter is multiplied and added once. In each layer every head multiplies the token's query
- * with n keys, and n weights with n values. Source: Chowdhery et al.: PaLM, 2022, appendix B, which
- * has three times as much for forward and backward passes together, and leaves out the softmax,
- * too. With
+ * with P parameters, L layers and H query heads of Q elements. Each parameter is multiplied and
+ * added once. In each layer every head multiplies the token's query with n keys, and n weights with
+ * n values. Source: Chowdhery et al.: PaLM, 2022, appendix B. Its figures are three times as large,
+ * for forward and backward passes together, and also leave out the softmax. With
  *
  *   crossover = P / (2 L H Q)   tokens
  *
  * that is 2 P (1 + n / crossover): at the position `crossover` attention costs as much as all the
- * rest. Costs are in units of a token at the beginning of its text. So the crossover is the only
- * property of a model that is needed. The first n tokens cost n + n^2 / (2 crossover), and each of
- * them 1 + n / (2 crossover) on average.
+ * rest. Costs are in units of a token at the beginning of its text, so no other property of a model
+ * is needed. The first n tokens cost n + n^2 / (2 crossover), and each of them 1 + n / (2
+ * crossover) on average.
  */
 #ifndef KVL_POLICY_RECOMPUTE_H
 #define KVL_POLICY_RECOMPUTE_H

@@ -5,10 +5,11 @@
  *   n >= WORTH_TOKENS_MIN, and
  *   rtt + (queued + bytes) / bandwidth * (1 + clamp(3 * error, 1/4, 1))  <  tokens * token time
  *
- * Bytes come in *parts* at the same time, each with figures of its own; the left side is that of
+ * Bytes come in *parts* at the same time, each with figures of its own. The left side is that of
  * the slowest part. Imports have one part, the whole store, whose rtt is that of their own probe
- * (core/exchange/import.c). Bandwidth and token time are *ratios* over recent measurements; before
- * any, or instead of them, the administrator's settings. Engines measure the token time.
+ * (core/exchange/import.c). Bandwidth and token time are *ratios* over recent measurements.
+ * Settings of the administrator replace missing measurements, and may override them. Engines
+ * measure the token time.
  *
  * A quarter is added to transfers, as a late load costs more than an untried one would gain. If the
  * last loads deviated from their expected time by more than a twelfth on average, three times that
@@ -42,9 +43,9 @@
 /* Smaller loads reflect round trips more than bandwidth, and aren't noted. Not tuned. */
 #define WORTH_SAMPLE_BYTES (UINT64_C(64) << 10)
 
-/* Bound of a sample: its ratio to the known value counts as at most so many times more or less. If
- * an engine was stopped in the middle of a step, its sample of tokens (all of one size) changes the
- * ratio by at most 3/8. Not tuned. */
+/* Bound of a sample: its ratio counts as at most so many times more or less than the known one. An
+ * engine that was stopped in a step changes the ratio by at most 3/8, if samples have one size. Not
+ * tuned. */
 #define WORTH_SAMPLE_SPREAD 4
 
 /*

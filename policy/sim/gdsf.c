@@ -1,13 +1,13 @@
 /*
- * Greedy dual, size and frequency, for blocks of one size (Cherkasova: Improving WWW proxies
- * performance with greedy-dual-size-frequency caching policy, HP Laboratories 1998). The leaf with
- * the lowest
+ * Greedy dual, size and frequency, for blocks of one size. Source: Cherkasova: Improving WWW
+ * proxies performance with greedy-dual-size-frequency caching policy, HP Laboratories 1998. The
+ * leaf with the lowest
  *
  *   age of the cache at its last use + uses * cost
  *
- * is evicted, and its value becomes the cache's age. The cost is that of computing the block again,
- * in units of a text's first block: work that is the same for every token, and attention, which
- * grows with the position.
+ * is evicted. Its value becomes the cache's age. The cost is that of computing the block again, in
+ * units of a text's first block. It has a part that is the same for every token, and attention,
+ * which grows with the position.
  */
 #include <errno.h>
 #include <string.h>
@@ -17,9 +17,9 @@
 #include "policy/sim/ranked.h"
 
 /*
- * At this position attention costs as much as all the rest: 2 flop for each parameter against 4 for
- * each layer, element of the hidden state and token before. Of a model with 8.03e9 parameters and
- * 32 layers of 4,096 (Llama 3 8B); other models' are between 20,000 and 60,000.
+ * Attention costs as much as all the rest at this position. The rest takes 2 flop a parameter,
+ * attention 4 for each layer, element of the hidden state and earlier token. The model has 8.03e9
+ * parameters and 32 layers of 4,096 (Llama 3 8B). Other models have 20,000 to 60,000 tokens.
  */
 #define EVEN_TOKENS (2 * 8.03e9 / (4.0 * 32 * 4096))
 

@@ -1,4 +1,4 @@
-/* What the simulator's files share of an instance. Nobody else includes this. */
+/* State of an instance, shared by the simulator's files only. */
 #ifndef KVL_POLICY_SIM_IMPL_H
 #define KVL_POLICY_SIM_IMPL_H
 
@@ -18,28 +18,29 @@ struct sim {
         struct sim_options options;
         struct tree tree;
         void *policy;
-        uint32_t *slot_1;    /* of a block, plus one; 0: not cached */
-        uint32_t *block_of;  /* of a slot in use */
-        uint32_t *next_same; /* optimum: of each trace.blocks[i], the request that has it next */
-        uint32_t *next_use;  /* optimum: of each block, the same as of the running request */
+        uint32_t *slot_1;    /* by block, plus one; 0: not cached */
+        uint32_t *block_of;  /* by slot in use */
+        uint32_t *next_same; /* optimum: for each trace.blocks[i], the next request with it */
+        uint32_t *next_use;  /* optimum: for each block, its next request */
         struct slots tiers[SIM_TIERS];
         uint32_t n_slots;
         uint32_t next; /* request */
         struct flight flight;
         struct expect *expect;  /* owned; NULL: nothing is expected */
-        uint32_t n_queued;      /* requests that have been in the queue, or are */
-        uint32_t *last_request; /* that has a block; where something is expected wrongly */
+        uint32_t n_queued;      /* index after the last request that was queued */
+        uint32_t *last_request; /* last request with each block; to choose wrong expectations */
         uint64_t draws;         /* random numbers so far */
         struct sim_result result;
 };
 
-/* Where a block is cached; NODE_NONE: nowhere. */
+/* Slot of a cached block; NODE_NONE: it isn't cached. */
 static inline uint32_t sim_slot(const struct sim *s, uint32_t block)
 {
         return s->slot_1[block] - 1;
 }
 
-/* Numbers of pages: the trace's blocks, and then as many for each group of layers with a window. */
+/* Pages are numbered: first the trace's blocks, then as many for each group of layers with a
+ * window. */
 static inline uint32_t sim_n_pages(const struct sim *s)
 {
         return s->trace.n_unique * (1 + s->options.windows.groups);
@@ -50,33 +51,32 @@ static inline uint32_t sim_window_page(const struct sim *s, uint32_t block, uint
         return (1 + group) * s->trace.n_unique + block;
 }
 
-/* Blocks of the path that are cached, from its start on. */
+/* Number of cached blocks from the path's start. */
 uint32_t sim_longest_hit(const struct sim *s, const uint32_t *path, uint32_t n);
 
-/* A request begins that finds so many blocks. */
+/* Counts a request that finds n_hit blocks. */
 void sim_count_request(struct sim *s, const struct sim_request *r, uint32_t n_hit);
 
-/* The policy does all the housekeeping it has, as the daemon lets it do in time. */
+/* Lets the policy do all its housekeeping, which the daemon does bit by bit. */
 void sim_work(struct sim *s, uint64_t now_nsec);
 
-/* One of a full device goes, or goes down. False where none can. */
+/* Drops or demotes a block of a full device. Returns false if none can be. */
 bool sim_evict_one(struct sim *s, uint64_t now_nsec);
 
-/* Block i of a request's path is cached from now on, and held. The one before is cached, and there
- * is a free slot. */
+/* Caches and holds block i of a request's path. Its parent must be cached, and a slot free. */
 void sim_insert(struct sim *s, uint32_t request, uint32_t i, uint64_t now_nsec);
 
-/* The same of that block's page of a group of layers with a window: it has no parent. */
+/* Caches and holds that block's page of a group of layers with a window, which has no parent. */
 void sim_insert_window(struct sim *s, uint32_t request, uint32_t i, uint32_t group, bool passed,
         uint64_t now_nsec);
 
-/* There is a free slot, now. False where none can be had. */
+/* Makes a free slot on the device. Returns false if no block can be evicted. */
 bool sim_make_room(struct sim *s, uint64_t now_nsec);
 
-/* The running request ends, of whose path so many blocks are cached. */
+/* Ends the running request; n_cached blocks of its path are cached. */
 void sim_end_request(struct sim *s, const struct sim_request *r, uint32_t n_cached);
 
-/* A request of the trace runs, with pages of layers that have a window. */
+/* Runs a request of the trace, with the pages of layers that have a window. */
 void windows_run(struct sim *s, const struct sim_request *r);
 
 #endif

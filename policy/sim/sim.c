@@ -10,7 +10,7 @@
 #include "policy/sim/sim-impl.h"
 #include "policy/tier.h"
 
-/* The finalizer of splitmix64 (Steele, Lea, Flood 2014), and what undoes it. */
+/* The finalizer of splitmix64 (Steele, Lea, Flood 2014), and its inverse. */
 static uint64_t mix(uint64_t x)
 {
         x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
@@ -25,7 +25,7 @@ static uint64_t unmix(uint64_t x)
         return x ^ x >> 30 ^ x >> 60;
 }
 
-/* As random as the hashes of keys are, and another for each seed. */
+/* Id of a block: random like a hash of a key, and different for each seed. */
 static uint64_t id_of(const struct sim *s, uint32_t block)
 {
         return mix(mix(s->options.seed) + block + 1);
@@ -49,7 +49,8 @@ static uint64_t next_use(void *data, uint64_t id)
         return request == UINT32_MAX ? UINT64_MAX : request;
 }
 
-/* From the end of the trace back. next_use[] is the workspace, and then of no request yet. */
+/* Fills next_same[] from the end of the trace back, with next_use[] as workspace. next_use[] then
+ * has the first use of each block. */
 static int look_ahead(struct sim *s)
 {
         s->next_same = calloc((size_t)s->trace.n_blocks + 1, sizeof(*s->next_same));
@@ -69,7 +70,7 @@ static int look_ahead(struct sim *s)
         return 0;
 }
 
-/* The capacity's, and those in `spare` that are used for a moment only. */
+/* Makes the slots of a tier: `capacity`, and `spare` ones that are used for a moment only. */
 static int fill_tier(struct slots *t, uint32_t capacity, uint32_t spare, uint32_t first)
 {
         t->capacity = capacity;
@@ -83,8 +84,8 @@ static int fill_tier(struct slots *t, uint32_t capacity, uint32_t spare, uint32_
         return 0;
 }
 
-/* More than the trace's blocks are never in use. A page that comes up changes places with one that
- * goes down: that takes a spare one below. */
+/* At most all blocks of the trace are in use. A page that comes up changes places with a demoted
+ * one, which takes a spare slot below. */
 static int make_slots(struct sim *s)
 {
         uint32_t n_device = MIN(s->options.capacity_pages, sim_n_pages(s));
@@ -100,7 +101,7 @@ static int make_slots(struct sim *s)
         if (n_below > 0 && first_below > 0)
                 tree_set_tiers(&s->tree, (uint32_t[]){0, first_below}, SIM_TIERS);
         r = fill_tier(&s->tiers[0], n_device, s->options.may_bypass, 0);
-        /* Pages without content are leased as well: there are as many as are asked for. */
+        /* Running requests also lease pages without content, so the trace's blocks are no bound. */
         if (sim_takes_time(&s->options.engine))
                 s->tiers[0].capacity = s->options.capacity_pages;
         if (r == 0)
@@ -280,8 +281,8 @@ static uint32_t victim(const struct sim *s, uint32_t tier, enum evict_how how, u
         return s->options.policy->victim(s->policy, tier, how, now);
 }
 
-/* Of a full device, and a full tier below of which `below` is next (NODE_NONE: nothing can go): the
- * leaf that goes instead of anything going down; NODE_NONE: something does. */
+/* Chooses for a full device and a full lower tier. Returns the device leaf to drop if it is worth
+ * less than `below`, the lower tier's next victim, or if that is NODE_NONE. NODE_NONE: demote. */
 static uint32_t goes_at_once(const struct sim *s, uint32_t below, uint64_t now)
 {
         const struct evict_ops *ops = s->options.policy;
@@ -334,8 +335,7 @@ bool sim_make_room(struct sim *s, uint64_t now)
         return !is_full(&s->tiers[0]) || sim_evict_one(s, now);
 }
 
-/* What a request found below comes up, where there is something that may make place for it. Its
- * path is held. */
+/* Moves the held path's blocks up to the device, while blocks can be demoted for them. */
 static void bring_up(struct sim *s, const uint32_t *path, uint32_t n, uint64_t now)
 {
         for (uint32_t i = 0; i < n; i++) {
@@ -353,7 +353,7 @@ static void bring_up(struct sim *s, const uint32_t *path, uint32_t n, uint64_t n
         }
 }
 
-/* Tokens of block i. A trace's figures needn't agree: at least one, at most a block's. */
+/* Tokens of block i. A trace's figures needn't agree, so the result is cut to 1..block_tokens. */
 static uint32_t tokens_of(const struct sim *s, const struct sim_request *r, uint32_t i)
 {
         uint64_t before = (uint64_t)i * s->trace.block_tokens;
@@ -400,7 +400,7 @@ void sim_insert_window(
                 now_nsec);
 }
 
-/* Blocks of the path that are cached then. */
+/* Inserts the rest of the path. Returns the number of cached blocks. */
 static uint32_t insert_rest(struct sim *s, const struct sim_request *r, uint32_t n_hit)
 {
         uint32_t i = n_hit;
@@ -413,7 +413,7 @@ static uint32_t insert_rest(struct sim *s, const struct sim_request *r, uint32_t
         return i;
 }
 
-/* The same where nothing is held: one slot is spare, and what is in it may go at once. */
+/* Like insert_rest(), but holds nothing: the block just inserted may be evicted at once. */
 static uint32_t insert_or_bypass(struct sim *s, const struct sim_request *r, uint32_t n_hit)
 {
         const uint32_t *path = s->trace.blocks + r->first;
@@ -508,10 +508,10 @@ static void run_request(struct sim *s, const struct sim_request *r)
 /* ---- the queue that is known ------------------------------------------------------------------
  */
 
-/* Texts that are tried for one that nobody asks for again. */
+/* Tries to find a text that isn't requested again. */
 #define WRONG_TRIES 16
 
-/* Requests that such a text is taken from: the last ones, of which the cache has most. */
+/* Such a text comes from the last requests, whose blocks are mostly cached. */
 #define WRONG_REQUESTS 1024
 
 static uint32_t random_below(struct sim *s, uint32_t n)
@@ -519,7 +519,7 @@ static uint32_t random_below(struct sim *s, uint32_t n)
         return (uint32_t)(mix(mix(s->options.seed + 1) + ++s->draws) % n);
 }
 
-/* The request expects that what is cached of its text is still there when it comes. */
+/* Expects the cached part of the request's text until the request runs. */
 static void expect_text(struct sim *s, const struct sim_request *r, uint64_t now)
 {
         const uint32_t *path = s->trace.blocks + r->first;
@@ -533,7 +533,7 @@ static void expect_text(struct sim *s, const struct sim_request *r, uint64_t now
                         now + EXPECT_TTL_MSEC * UINT64_C(1000000), n_pages, now);
 }
 
-/* A text of the last requests that isn't asked for again. */
+/* Expects a text of the last requests that isn't requested again. */
 static void expect_wrongly(struct sim *s, uint64_t now)
 {
         uint32_t n = MIN(s->next, (uint32_t)WRONG_REQUESTS);

@@ -1,25 +1,25 @@
 /*
- * The trace simulator: what a policy would have hit, with a cache of so many pages. PURE: no I/O,
- * no clock. It drives the very policies of the daemon (policy/evict.h) with the events the daemon
- * would, over slots that are reused as page indices are. One instance is one thread's; a trace is
- * read only and may be shared.
+ * The trace simulator: the hits of a policy with a cache of a given size. PURE: no I/O, no clock.
+ * It runs the daemon's policies (policy/evict.h) with the events that the daemon would send, over
+ * slots that are reused as page indices are. Each instance belongs to one thread. A trace is only
+ * read, and may be shared.
  *
- * The model (docs/POLICY.md, "The model"): a request is a path from the root of a tree of blocks;
- * its hit is the longest prefix of it that is cached. Then it holds its whole path, the blocks it
- * lacks are inserted (victims are leaves nobody holds; where there is none the rest of the path
- * isn't cached), and it ends. Every request counts, from a cold start.
+ * The model (docs/POLICY.md, "The model"): a request is a path from the root of a tree of blocks.
+ * Its hit is the longest prefix of it that is cached. Then it holds its whole path, missing blocks
+ * are inserted, and it ends. Victims are leaves that aren't held; if there is none, the rest of the
+ * path isn't cached. Every request counts, from a cold start.
  *
- * With an engine that takes time (struct sim_engine) a request runs for as long as its input is
- * prefilled and its output is decoded, and holds its pages until then (docs/POLICY.md, "Requests
- * that run"). Without, it is over in the moment in which it begins.
+ * With an engine that takes time (struct sim_engine) a request runs until its input is prefilled
+ * and its output decoded. It holds its pages until then (docs/POLICY.md, "Requests that run").
+ * Otherwise it ends in the moment in which it begins.
  *
- * With expectations: the requests that come next are a queue that is known. Each is expected
- * (policy/expect.h) when it enters the queue, as an engine would say of a request that waits.
+ * With expectations the next requests wait in a queue. Each is expected (policy/expect.h) when it
+ * enters the queue, as an engine announces waiting requests.
  *
  * With layers of a window (struct sim_windows): see policy/sim/windows.c.
  *
- * With a tier below: what has no room on the device goes down, unless the tier below would drop it
- * next; what a request finds there comes up, before it inserts. A page is in one of both. Moves
+ * With a tier below, device pages without room are demoted, unless the tier below would drop them
+ * next. Pages that a request finds there move up before it inserts. A page is in one tier. Moves
  * take no time.
  */
 #ifndef KVL_POLICY_SIM_H
@@ -54,7 +54,8 @@ struct sim_trace {
 
 /* The time that requests take. All zero: none. */
 struct sim_engine {
-        /* Input that wasn't found, of each request by itself; 0: it is there at once. */
+        /* Prefill of the input that wasn't found, for each request by itself; 0: it takes no time.
+         */
         uint64_t prefill_tokens_per_sec;
         /* 0: output takes neither time nor pages. */
         uint64_t output_token_nsec;
@@ -73,41 +74,41 @@ static inline bool sim_takes_time(const struct sim_engine *e)
         return e->prefill_tokens_per_sec > 0 || e->output_token_nsec > 0 || e->max_running > 0;
 }
 
-/* Times are cut here: 200 years, as those of traces. */
+/* Times are cut here, at 200 years, like those of traces. */
 #define SIM_TIME_MAX_NSEC UINT64_C(6300000000000000000)
 
 struct sim_options {
         const struct evict_ops *policy;
         uint32_t capacity_pages; /* > 0 */
-        uint32_t below_pages;    /* of the tier below; 0: none */
+        uint32_t below_pages;    /* size of the tier below; 0: none */
         uint32_t max_ghosts;     /* evict_params */
-        uint32_t crossover;      /* tokens, of policy/recompute.h, for what the result says of
-                                    computation */
-        bool goes_by_cost;       /* the policy is told the crossover, too (evict_params) */
-        uint32_t expect;         /* requests of the queue that is known; 0: nothing is expected */
-        uint32_t wrong_percent;  /* so many of them are told wrong: a text that nobody asks for
-                                    again is expected instead of theirs */
-        uint32_t tenant;         /* only its requests; SIM_ALL_TENANTS */
-        /* The optimum's rules: nothing is held, what was just inserted may be the victim. */
+        uint32_t crossover;      /* tokens (policy/recompute.h), for the costs in the result */
+        bool goes_by_cost;       /* the policy gets the crossover, too (evict_params) */
+        uint32_t expect;         /* length of the queue; 0: nothing is expected */
+        uint32_t wrong_percent;  /* share of requests for which a text is expected that isn't
+                                    requested again, instead of theirs */
+        uint32_t tenant;         /* run this tenant's requests; SIM_ALL_TENANTS: all */
+        /* The optimum's rules: nothing is held, and a block that was just inserted may be evicted.
+         */
         bool may_bypass;
         struct sim_engine engine;   /* not with a tier below, and not with may_bypass */
         struct sim_windows windows; /* with none of: a tier below, expect, may_bypass, engine */
         uint64_t seed;      /* of the ids of pages, which stand for the hashes of their keys */
         const void *learnt; /* load()ed before the first request; may be NULL */
         size_t learnt_bytes;
-        /* A block leaves the device for others: it goes down, or is dropped. It may be looked at,
-         * and nothing else. NULL: nobody asks. */
+        /* Called when a block of the device is demoted or dropped. It must not change the
+         * simulator. May be NULL. */
         void (*leaves)(void *data, uint32_t block);
         void *leaves_data; /* borrowed */
 };
 
 #define SIM_ALL_TENANTS UINT32_MAX
 
-/* What became of requests that take time; zero where none does. */
+/* Results of requests that take time; else all zero. */
 struct sim_flight_result {
-        uint64_t waited_requests;   /* that didn't begin when they came */
-        uint64_t wait_nsec;         /* of these, in sum */
-        uint64_t uncached_blocks;   /* of requests that had no room for all of theirs, alone */
+        uint64_t waited_requests;   /* requests that didn't begin at their time */
+        uint64_t wait_nsec;         /* sum over these */
+        uint64_t uncached_blocks;   /* of requests that lacked room although they ran alone */
         uint64_t duplicate_blocks;  /* computed by two requests at the same time */
         uint64_t max_running;       /* requests, at the same time */
         double held_page_seconds;   /* pages that running requests held, times how long */
@@ -117,10 +118,10 @@ struct sim_flight_result {
 struct sim_result {
         uint64_t requests, input_tokens, blocks, inserts, evictions;
         uint64_t hit_tokens, hit_blocks; /* in both tiers */
-        /* What computing these tokens takes, in units of a token at the beginning of a text
-         * (policy/recompute.h); without a crossover the tokens. */
+        /* Cost of computing these tokens, in units of a token at the beginning of a text
+         * (policy/recompute.h). Without a crossover: the number of tokens. */
         double input_cost, hit_cost;
-        uint64_t below_tokens; /* of these: in pages that weren't on the device */
+        uint64_t below_tokens; /* hit tokens in pages of the tier below */
         uint64_t demotions, promotions;
         struct expect_counters expected;
         uint64_t policy_bytes; /* metadata at the end */
@@ -129,25 +130,24 @@ struct sim_result {
 
 struct sim;
 
-/* 0: *ret_sim, owned. -EINVAL: the policy is "optimum" without may_bypass, or capacity 0, or there
- * is a tier below, or something is expected, for a policy that has no lock(), or with may_bypass;
- * or an engine that takes time, or windows, with any of these; or what was learnt is not what the
- * policy's load() takes; -ENOMEM. Borrows the trace; options are copied. */
+/* Returns 0 and *ret_sim (owned), -ENOMEM, or -EINVAL for: a capacity of 0; "optimum" without
+ * may_bypass; a tier below or `expect`, with may_bypass or a policy without lock(); an engine that
+ * takes time, with may_bypass, a tier below or `expect`; windows of 0 tokens, or with any of these;
+ * `learnt` that the policy's load() refuses. Borrows the trace, copies options. */
 int sim_new(const struct sim_trace *trace, const struct sim_options *options, struct sim **ret_sim);
 void sim_free(struct sim *s);
 
-/* Runs up to `n` more requests. Number of those that are left; 0: done. */
+/* Runs up to `n` more requests. Returns the number that is left; 0: done. */
 uint32_t sim_run(struct sim *s, uint32_t n);
 
 /*
- * For who divides the requests of a trace among several caches, instead of sim_run(): runs this one
- * alone. Requests come in the order of the trace; which ones don't come is the caller's choice.
- * Nothing is expected, requests take no time, there are no windows, and the policy isn't the
- * optimum.
+ * Runs one request. For callers that divide a trace among several caches, instead of sim_run().
+ * Calls follow the order of the trace, and may leave out requests. Not with `expect`, an engine
+ * that takes time, windows, or may_bypass.
  */
 void sim_run_one(struct sim *s, uint32_t request);
 
-/* Blocks that this request of the trace would find, from its start on, if it ran now. */
+/* Blocks that this request would find, from its start on, if it ran now. */
 uint32_t sim_would_hit(const struct sim *s, uint32_t request);
 
 void sim_result(const struct sim *s, struct sim_result *ret);
@@ -155,7 +155,7 @@ void sim_result(const struct sim *s, struct sim_result *ret);
 /* The policy's instance, for save() and check(). Borrowed. */
 const void *sim_policy(const struct sim *s);
 
-/* Debug: cached set prefix-closed, its size, the policy's own check. NULL, or a static sentence. */
+/* Debug: checks the cached set, its size, and the policy. Returns NULL or a static sentence. */
 const char *sim_check(const struct sim *s);
 
 #endif

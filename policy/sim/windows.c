@@ -1,15 +1,16 @@
 /*
- * Requests to a model whose layers attend to a window, but for one group of full attention, as
- * vLLM's cache has them: each block of a text has a page of the full group, which continues the one
- * before it, and a page of each group with a window, which continues nothing. A hit ends behind a
- * block, and takes all pages of full attention before it and the last pages of each window: as many
- * as have the window's tokens but one, or all where the text is shorter.
+ * Requests to a model in which one group of layers has full attention, and the others attend to a
+ * window. Pages are as in vLLM's cache. Each block of a text has a page of the full group, which
+ * continues the one before it. It also has a page of each group with a window, which continues
+ * nothing. A hit ends at the end of a block. It takes all pages of full attention before that, and
+ * the last pages of each window. These cover the window's tokens less one, or the whole text if
+ * that is shorter.
  *
- * A request holds all pages of full attention, and those of the windows before the block that it is
- * at. What isn't cached is inserted block by block, the windows first. Where that leaves off for
- * want of room the rest isn't cached. Later texts are expected to leave this one at its end, or
- * where it leaves what was cached of full attention, or up to half a window before either. The
- * window of a page has passed where none of them needs the page, as vLLM's adapter has it.
+ * A request holds all pages of full attention, and the window pages before its current block.
+ * Missing pages are inserted block by block, window pages first. If there is no room, the rest
+ * isn't cached. Later texts are expected to leave this one at three places: its end, the end of the
+ * cached pages of full attention, or up to half a window before either. The window of a page has
+ * passed if no such text needs the page. vLLM's adapter decides in the same way.
  */
 #include "base/macros.h"
 #include "policy/sim/sim-impl.h"
@@ -33,7 +34,7 @@ static bool has_windows(const struct sim *s, uint32_t block)
         return true;
 }
 
-/* Blocks of the longest hit. */
+/* Number of blocks of the longest hit. */
 static uint32_t longest_hit(const struct window_run *run)
 {
         uint32_t n = 0;
@@ -46,7 +47,7 @@ static uint32_t longest_hit(const struct window_run *run)
         return n;
 }
 
-/* Lets go of the pages of block i. */
+/* Releases block i's window pages of the first n_groups groups. */
 static void let_go(const struct window_run *run, uint32_t i, uint32_t n_groups)
 {
         struct sim *s = run->s;
@@ -86,7 +87,8 @@ static bool has_passed(const struct window_run *run, uint32_t i)
         return end < run->n_blocks && !is_before_fork;
 }
 
-/* The pages of windows of block i are held from now on. False: there is no room for all. */
+/* Holds the window pages of block i, inserting missing ones. Returns false, holding none, if there
+ * is no room for all. */
 static bool add_windows(struct window_run *run, uint32_t i)
 {
         struct sim *s = run->s;
