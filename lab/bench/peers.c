@@ -150,7 +150,8 @@ static void site_close(struct site *s)
         free(s->pages);
 }
 
-/* A text's keys, or its tokens, lie in the cache: whoever asks has just made or read them. */
+/* Measures a hit of a text. Its keys, or its tokens, are in the CPU's cache, as a caller has just
+ * made or read them. */
 static int hit(struct site *s, bool from_tokens, double *ret_usec)
 {
         static uint32_t tokens[TEXT_TOKENS], found[TEXT_PAGES];
@@ -250,7 +251,8 @@ static bool ends_with(const char *text, const char *end)
         return n >= n_end && strcmp(text + n - n_end, end) == 0;
 }
 
-/* What is measured here has no process, but its row is in *ret as if it had. */
+/* Starts a peer. One that is measured in this process gets its row in *ret as if it had one of its
+ * own. */
 static int start(struct site *s, const struct peer *peer, struct peer_process *ret)
 {
         if (!peer->row)

@@ -85,7 +85,7 @@ int curves_measure(const struct search *search, const struct text *text,
         return r;
 }
 
-/* What perplexity is more than with everything kept, percent; and the standard error of that. */
+/* Change of perplexity against keeping everything, in percent, and its standard error. */
 static double change_of(const struct reading *r)
 {
         return 100 * expm1(r->lost);
@@ -137,8 +137,8 @@ void curves_print_table(const struct curves *c, FILE *to)
 
 /* ---- picture --------------------------------------------------------------------------------- */
 
-/* Of the axes, in pixels; bytes from 20 to 80 percent, and changes by their logarithm, of which
- * those below the least, and those that are none, lie on the lower edge. */
+/* The axes, in pixels: bytes from 20 to 80 percent, and the logarithm of changes. Changes below
+ * LEAST, also negative ones, lie on the lower edge. */
 #define LEFT      70.0
 #define RIGHT     560.0
 #define TOP       50.0
@@ -158,7 +158,7 @@ static double place_x(double percent)
         return LEFT + (percent - X_MIN) / (X_MAX - X_MIN) * (RIGHT - LEFT);
 }
 
-/* Upwards from 0 to 1. */
+/* Ordinate of a part, 0..1, from the lower to the upper edge. */
 static double place_part(double part)
 {
         return BOTTOM - part * (BOTTOM - TOP);
@@ -171,7 +171,7 @@ static double place_change(double percent)
         return place_part(fmin(decades, N_DECADES) / N_DECADES);
 }
 
-/* What the picture shows of a reading. */
+/* The value that the picture shows. */
 static double value_of(const struct reading *r)
 {
         return r->n_copies > 0 ? 100 * r->copied : change_of(r);

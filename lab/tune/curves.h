@@ -1,6 +1,4 @@
-/*
- * What each way to keep fewer bytes costs, as a table and as a picture.
- */
+/* Costs of the ways to keep fewer bytes, as a table and as a picture. */
 #pragma once
 
 #include <stdio.h>
@@ -21,10 +19,10 @@ struct curve_point {
 
 /*
  *   last-k, window, stride   all layers keep the same share of their pages, by that rule (keep.h)
- *   int8, int4               all layers' pages go through the codec; where that isn't enough, the
+ *   int8, int4               all layers' pages go through the codec; if that isn't enough, the
  *                            window rule gives pages up
- *   layers by attention      what search_by_bytes() finds without codecs
- *   layers and codecs        what it finds with them
+ *   layers by attention      the plan of search_by_bytes() without codecs
+ *   layers and codecs        the plan of search_by_bytes() with codecs
  */
 struct curve {
         const char *name;
@@ -36,15 +34,14 @@ struct curves {
         struct curve ways[CURVES_N_WAYS];
 };
 
-/* Reads the text once for each way and budget. Returns as reading_measure(); -ENOENT: nothing is so
- * small. said: as search_learn(). text->reference isn't
- * looked at. */
+/* Reads the text once for each way and budget. Returns as reading_measure(); -ENOENT: no plan is so
+ * small. said: as in search_learn(). Ignores text->reference. */
 int curves_measure(const struct search *search, const struct text *text,
         void (*said)(uint32_t n_done, uint32_t n_all), struct curves *ret);
 
-/* Rows of Markdown, with a head; a column for exact copies where the text has some. */
+/* Prints rows of Markdown, with a head, and a column for exact copies if the text has some. */
 void curves_print_table(const struct curves *curves, FILE *to);
 
-/* An SVG document: against the bytes the change of perplexity, or, where the text has exact copies,
- * which part of their bytes is found likeliest. */
+/* Draws an SVG document, by bytes: the change of perplexity, or, for a text with exact copies, the
+ * share of their bytes that is found likeliest. */
 void curves_draw(const struct curves *curves, FILE *to);

@@ -1,7 +1,7 @@
 /*
- * kvlease-tune: finds what each layer of the trained decoder can do without, by a text, and shows
- * what that costs beside other ways to keep fewer bytes. The beginning of the text is learnt from,
- * and what follows is measured.
+ * kvlease-tune: finds the pages and codecs that each layer of the trained decoder needs, by a text.
+ * Shows the cost of that beside other ways to keep fewer bytes. Learns from the beginning of the
+ * text, and measures what follows.
  */
 #include <errno.h>
 #include <getopt.h>
@@ -15,14 +15,14 @@
 
 #define TEXT_MAX (UINT32_C(1) << 20)
 
-#define COPY_PART  4  /* of a document at most is copied */
+#define COPY_PART  4  /* copies are at most one in so many bytes of a document */
 #define COPY_BEGIN 16 /* it stands first behind such a part of the document */
 
 enum exit_status { DONE = 0, FAILED = 1, WRONG_USAGE = 2, NOT_WITHIN = 3 };
 
 struct options {
-        double bytes;    /* percent; NAN: whatever max_loss leaves */
-        double max_loss; /* percent of perplexity; NAN: whatever `bytes` takes */
+        double bytes;    /* percent; NAN: max_loss decides */
+        double max_loss; /* percent of perplexity; NAN: `bytes` decides */
         uint32_t page_tokens, document, learn, measure;
         uint32_t copies; /* bytes; 0: none */
         bool with_codecs, curves;

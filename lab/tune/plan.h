@@ -1,7 +1,7 @@
 /*
- * What each layer keeps of a text, and in which form: a *plan*. As text, ranges of layers from 0
- * on without a gap: "0-1:100:none,2-3:50:int8" keeps all pages of layers 0 and 1 as they are, and
- * half of those of layers 2 and 3, which go through int8. The names of codecs are those of
+ * A *plan*: the pages that each layer keeps of a text, and their codec. As text, a plan is ranges
+ * of layers from 0 on without a gap. "0-1:100:none,2-3:50:int8" keeps all pages of layers 0 and 1
+ * as they are, and half of those of layers 2 and 3, which go through int8. Codecs have the names of
  * host_layer_codecs (kvlease.h). No state, any thread.
  */
 #pragma once
@@ -18,7 +18,7 @@
         1024 /* bytes, the NUL included; each layer has a range of its own at most \
               */
 
-#define PLAN_LEAST_PAGES 2 /* the first of the text, and the newest */
+#define PLAN_LEAST_PAGES 2 /* the first and the newest of a text */
 
 struct plan_layer {
         uint32_t percent; /* of its full pages, 1..100; PLAN_LEAST_PAGES at least */
@@ -38,24 +38,22 @@ struct plan plan_everything(uint32_t n_layers);
 struct plan plan_uniform(
         uint32_t n_layers, enum keep_rule rule, uint32_t percent, enum codec codec);
 
-/* Pages that a layer keeps of n_pages full ones: PLAN_LEAST_PAGES at least, where there are so
- * many.
- */
+/* Pages that a layer keeps of n_pages full ones: PLAN_LEAST_PAGES or more, if there are so many. */
 uint32_t plan_pages(const struct plan_layer *layer, uint32_t n_pages);
 
 /* K (is_v 0) or V of a page in one layer, as codecs see it: model.h. */
 struct codec_shape plan_tensor_shape(
         const struct model_shape *shape, uint32_t page_tokens, uint32_t is_v);
 
-/* Bytes of K and V of a page in one layer, by the codec of it. */
+/* Bytes of K and V of a page in one layer, encoded by the codec. */
 size_t plan_page_bytes(const struct model_shape *shape, uint32_t page_tokens, enum codec codec);
 
-/* The bytes of a long text, as a part of what it takes as it is: 0..1. */
+/* Bytes of a long text under the plan, as a share (0..1) of its bytes with everything kept. */
 double plan_part(const struct plan *plan, const struct model_shape *shape, uint32_t page_tokens);
 
-/* Writes the text, with a NUL; layers next to each other that are alike share a range. */
+/* Writes the plan as text, with a NUL. Adjacent layers that are alike share a range. */
 void plan_print(const struct plan *plan, char ret_text[PLAN_TEXT_MAX]);
 
-/* Reads it for a model of n_layers layers; the rule stays what it is. NULL, or what is wrong with
- * the text (static); then *plan is as before. */
+/* Reads a plan for a model of n_layers layers; the rule stays. Returns NULL, or the error (static;
+ * *plan is unchanged). */
 const char *plan_parse(const char *text, uint32_t n_layers, struct plan *plan);

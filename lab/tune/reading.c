@@ -10,8 +10,7 @@
 #include "client/examples/decoder/scores.h"
 #include "client/examples/decoder/trained.h"
 
-/* What attention was is worth so much of what it is a page later: a half after seven pages. Not
- * tuned. */
+/* Weight of a page's attention one page later: it halves in seven pages. Not tuned. */
 #define FADE 0.9f
 
 struct reader {
@@ -120,7 +119,7 @@ static uint32_t count_kept(const struct reader *d, uint32_t layer)
         return n;
 }
 
-/* Of n_full pages a layer keeps what the plan says. */
+/* Gives up pages until the layer keeps as many of n_full pages as the plan says. */
 static void give_up(struct reader *d, uint32_t layer, uint32_t n_full)
 {
         bool *is_kept = d->is_kept + (size_t)layer * d->n_pages;

@@ -19,7 +19,7 @@ struct lesson {
         uint32_t n_done, n_all;
 };
 
-/* What it loses where one layer alone is as told. */
+/* Measures the loss of a plan in which one layer differs from keeping everything. */
 static int try_layer(struct lesson *l, uint32_t layer, struct plan_layer alone, double *ret_loss)
 {
         struct plan plan = plan_everything(l->search->shape.n_layers);
@@ -78,15 +78,15 @@ int search_learn(const struct text *text, uint32_t page_tokens,
 
 #define N_OPTIONS (SEARCH_N_SHARES * N_CODECS)
 
-/* Of a layer: [share][codec]. */
+/* An option of one layer: [share][codec]. */
 struct option {
         struct plan_layer layer;
         uint32_t units;
         double loss;
 };
 
-/* best[l * row + u]: the least that layers before l lose in at most u units, and what the last of
- * them is then. */
+/* best[l * row + u]: the least loss of the layers before l in at most u units, and the option of
+ * the last of them. */
 struct cell {
         double loss;
         uint32_t option;

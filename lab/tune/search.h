@@ -1,11 +1,11 @@
 /*
- * Finds a plan: which share of its pages each layer keeps, and in which codec, by what a text says.
+ * Finds a plan by a text: the share of its pages that each layer keeps, and their codec.
  *
- * First every layer is tried alone, with each share and each codec, while all others keep
- * everything (`search_learn()`, the part that takes time: a reading each). What a plan loses is
- * then taken to be the sum of what its layers lose, and of what shares and codecs do, and the plan
- * that loses least within some bytes is found exactly, by dynamic programming. Sums are a guess:
- * who has a bound reads the text under the plan once more.
+ * First, search_learn() tries every layer alone, with each share and each codec, while all others
+ * keep everything. Each try is a reading, which takes time. A plan's loss is then assumed to be the
+ * sum of its layers' losses, and of those of shares and codecs. Dynamic programming finds the plan
+ * with the least loss within some bytes exactly. The sum is an estimate, so a caller with a bound
+ * must read the text under the plan once more.
  */
 #pragma once
 
@@ -26,26 +26,26 @@ struct search {
         struct model_shape shape;
         uint32_t page_tokens;
         struct reading exact; /* everything kept, as it is */
-        /* Nats a byte more than that, of one layer alone: what it lost, or 0 where it gained, and
-         * the standard error of that, so that what isn't known counts as lost. */
+        /* Loss of one layer alone, in nats a byte: 0 or what it lost, plus its standard error, so
+         * that uncertainty counts as loss. */
         double share_loss[PLAN_LAYERS_MAX][SEARCH_N_SHARES];
         double codec_loss[PLAN_LAYERS_MAX][N_CODECS];
 };
 
-/* Reads the text under rule KEEP_ATTENTION, for each share and codec of each layer once. `said`
- * (NULL: nobody) is told after each. Returns as reading_measure(). */
+/* Reads the text under rule KEEP_ATTENTION, for each share and codec of each layer once. said (or
+ * NULL) is called after each. Returns as reading_measure(). */
 int search_learn(const struct text *text, uint32_t page_tokens,
         void (*said)(uint32_t n_done, uint32_t n_all), struct search *ret);
 
 /*
- * The plan that is expected to lose least of those that take at most `part` (0..1) of all bytes;
- * with_codecs false: all pages as they are. *ret_loss (may be NULL): nats a byte that it is
- * expected to lose. False: no plan is so small, or no memory; then *ret_plan is as before.
+ * Finds the plan with the least expected loss that takes at most `part` (0..1) of all bytes.
+ * with_codecs false: no codecs. ret_loss (or NULL): the expected loss in nats a byte. Returns false
+ * if no plan is so small, or without memory (*ret_plan is unchanged).
  */
 bool search_by_bytes(const struct search *search, bool with_codecs, double part,
         struct plan *ret_plan, double *ret_loss);
 
-/* The smallest plan, in steps of a percent, that is expected to lose at most so many nats a byte.
- * False: no memory. */
+/* Finds the smallest plan, in steps of a percent, with an expected loss of at most `loss` nats a
+ * byte. Returns false without memory. */
 bool search_by_loss(const struct search *search, bool with_codecs, double loss,
         struct plan *ret_plan, double *ret_loss);

@@ -1,7 +1,6 @@
 /*
- * What layers can do without: plans as text, the search for one, and what plans cost in what the
- * trained decoder says of a text that it hasn't seen. KVL_FULL=1: of 4 KiB of it, else of 768
- * bytes.
+ * Plans as text, the search for one, and the loss of plans for a text that the trained decoder
+ * hasn't seen: 2 KiB of it, or 8 KiB with KVL_FULL=1.
  */
 #include <math.h>
 #include <stdio.h>
@@ -14,7 +13,7 @@
 
 enum { PAGE_TOKENS = 16, DOCUMENT_BYTES = 512, SHORT_BYTES = 2048, LONG_BYTES = 8192 };
 
-/* What the search finds for half of the bytes (docs/LONG.md). */
+/* The plan that the search finds for half of the bytes (docs/LONG.md). */
 #define HALF_PLAN "0:100:int8,1:100:int4,2-3:100:int8"
 
 #define LEARNT_BYTES 4096 /* from the first of them */
@@ -103,7 +102,7 @@ TEST(test_pages_and_bytes)
 
 /* ---- the search ------------------------------------------------------------------------------ */
 
-/* Of a model of which the last two layers lose nothing to speak of, and codecs cost a little. */
+/* A model whose last two layers lose almost nothing, and in which codecs cost a little. */
 static struct search known_search(void)
 {
         struct search s = {.shape = trained, .page_tokens = 64};

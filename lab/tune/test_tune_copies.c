@@ -99,7 +99,7 @@ static void test_finds_copies(void **state)
                 assert_false(found[i]);
 }
 
-/* Of text that wasn't trained on; what stands twice can't be known. */
+/* Copies of random bytes, in a text that wasn't trained on: the model can't know them. */
 static void make_text(void)
 {
         uint64_t random = 26;
