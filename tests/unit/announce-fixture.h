@@ -58,7 +58,7 @@ static inline const uint8_t *key(const struct world *w, unsigned i)
         return w->keys + i * KEY_BYTES;
 }
 
-/* Of pages[first..], for the keys of the same places. */
+/* Announces pages[first..], with the keys of the same indices. */
 static inline int announce(
         struct world *w, unsigned first, unsigned n, uint32_t *ret_n, uint32_t *ret_page)
 {
@@ -76,7 +76,7 @@ static inline void announce_all(struct world *w)
         assert_int_equal(n, N_PAGES);
 }
 
-/* What readers in shared memory see of the page. */
+/* The page's state word, as readers in shared memory see it. */
 static inline uint64_t word(const struct world *w, uint32_t page)
 {
         return w->a->ns->shared.lines[page].state;

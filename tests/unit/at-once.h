@@ -39,7 +39,7 @@ static inline int lease_pages(
         return lease_ask(a, &rq, at_nsec, ret_pages, &result, detail);
 }
 
-/* What is left of a chore that is queued, in one slice. */
+/* Does the rest of a queued chore in one slice. */
 static inline void at_once_finish(struct chore *chore, struct tenant *t)
 {
         chore_remove(chore, t);

@@ -1,7 +1,7 @@
 /*
- * Processes that a test starts. They end with it at the latest: where an assertion fails before it
- * has waited for them, and where it is killed for taking too long. Whoever runs the tests would
- * wait for them otherwise, as they hold its pipes.
+ * Processes that a test starts. They end with the test at the latest, also if an assertion fails or
+ * the test is killed for its time. Otherwise they would hold the pipes of the test runner, which
+ * would wait for them.
  */
 #ifndef KVL_TESTS_CHILD_H
 #define KVL_TESTS_CHILD_H

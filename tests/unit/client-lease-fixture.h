@@ -1,4 +1,4 @@
-/* What the tests of kvl_lease_with() share: both sides of a connection, and what a lease led to. */
+/* Fixture of the tests of kvl_lease_with(): both sides of a connection, and a lease's results. */
 #ifndef KVL_TESTS_CLIENT_LEASE_FIXTURE_H
 #define KVL_TESTS_CLIENT_LEASE_FIXTURE_H
 
@@ -7,7 +7,7 @@
 #include "base/macros.h"
 #include "tests/unit/client-support.h"
 
-/* Of connections that see no timeout here; valgrind on a loaded machine. */
+/* For connections that must not time out, even with valgrind on a loaded machine. */
 #define LONG_MSEC 60000
 
 /* The next request but for doorbells, which must be of `type`. */

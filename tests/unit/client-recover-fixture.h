@@ -37,7 +37,7 @@ void daemon_check(struct daemon *dm);
 /* All clients leave first. */
 void daemon_end(struct daemon *dm);
 
-/* What nobody took is released at start. */
+/* Releases the pages that no client claimed at start. */
 void release_rest(struct fake_keep *k);
 
 /* Nothing of clients is kept any more, but the tables. */
@@ -62,7 +62,7 @@ int publish(struct attach *a, unsigned first, uint32_t n, uint32_t *pages);
 
 /* ---- the first daemon ---- */
 
-/* What the test is told of it. */
+/* Facts about it that the test gets. */
 struct facts {
         uint64_t one, mate, other;
         uint32_t group_id;

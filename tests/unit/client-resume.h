@@ -1,4 +1,4 @@
-/* What the tests of a connection that outlives its daemon share. */
+/* Fixture of the tests of a connection that outlives its daemon. */
 #ifndef KVL_TESTS_CLIENT_RESUME_H
 #define KVL_TESTS_CLIENT_RESUME_H
 
@@ -98,7 +98,7 @@ static inline void resume_dispatch(struct client *c)
         kvl_dispatch(c->conn);
 }
 
-/* Of a lease: its result; what was leased is given back. */
+/* Callback of a lease: notes its result, and gives back the pages. */
 static inline void resume_note_code(struct kvl_ns *ns, int code, const uint32_t *pages,
         uint32_t n_pages, uint64_t n_tokens, void *data)
 {

@@ -1,4 +1,4 @@
-/* What the tests of the library's sessions share: both sides of a connection that has one. */
+/* Fixture of the tests of the library's sessions: both sides of a connection that has one. */
 #ifndef KVL_TESTS_CLIENT_SESSION_H
 #define KVL_TESTS_CLIENT_SESSION_H
 

@@ -1,4 +1,4 @@
-/* What the tests of the client library share: connecting to a fake daemon, and one small layout. */
+/* Fixture of the client library's tests: connecting to a fake daemon, and a small layout. */
 #ifndef KVL_TESTS_CLIENT_SUPPORT_H
 #define KVL_TESTS_CLIENT_SUPPORT_H
 
@@ -63,7 +63,7 @@ static inline void test_key(uint8_t *key, uint32_t i)
         key[31] = 1;
 }
 
-/* Of a started call that says a code alone: data of test_on_done(). */
+/* Result of a started call that gives only a code: data of test_on_done(). */
 struct test_done {
         unsigned n;
         int code;

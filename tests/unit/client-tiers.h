@@ -1,5 +1,5 @@
-/* What the tests of pages below the device share: a client, and a fake daemon that has a text,
- * parts of it below its device. */
+/* Fixture of the tests of pages below the device: a client, and a fake daemon with a text that is
+ * partly below its device. */
 #ifndef KVL_TESTS_CLIENT_TIERS_H
 #define KVL_TESTS_CLIENT_TIERS_H
 
@@ -11,7 +11,7 @@
 #include "tests/unit/child.h"
 #include "tests/unit/client-support.h"
 
-/* Of connections that see no timeout here; valgrind on a loaded machine. */
+/* For connections that must not time out, even with valgrind on a loaded machine. */
 #define LONG_MSEC 60000
 
 /* The fake daemon's: pages 0 to N_DEVICE - 1 are on the device. */

@@ -9,7 +9,7 @@
 #include "client/lib/objects/ns.h"
 #include "tests/unit/client-support.h"
 
-/* Of connections that see no timeout here; valgrind on a loaded machine. */
+/* For connections that must not time out, even with valgrind on a loaded machine. */
 #define LONG_MSEC 60000
 
 #define SET_PAGES (FAKE_EXTENT_BYTES / PAGE_BYTES)
@@ -63,7 +63,7 @@ static inline void serve_to_ns(struct fake_peer *p)
                 p->fill(p);
 }
 
-/* Of the layout that clients open. */
+/* Planes of the layout that clients open. */
 static uint32_t n_planes = 1;
 
 static inline void connect_client(

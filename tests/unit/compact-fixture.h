@@ -1,4 +1,4 @@
-/* What tests of compaction share: texts whose bytes tell which they are, scattered over sets. */
+/* Fixture of the tests of compaction: texts scattered over sets, whose bytes identify them. */
 #ifndef KVL_TESTS_COMPACT_FIXTURE_H
 #define KVL_TESTS_COMPACT_FIXTURE_H
 
@@ -127,7 +127,7 @@ static inline struct attach *open_apart(struct world *w, struct member *m, unsig
         return a;
 }
 
-/* What lies between pages has never been written to. */
+/* Nothing was written between pages. */
 static inline void assert_nothing_between(const struct ns *ns)
 {
         static const uint8_t nothing[APART_STRIDE - APART_PAGE_BYTES];

@@ -136,7 +136,7 @@ static inline void publish_chain(struct attach *a, unsigned first, unsigned n, u
         assert_memory_equal(sealed, ret_pages, n * sizeof(*sealed));
 }
 
-/* The same, and nothing stays pinned. */
+/* Publishes a chain and releases its pages. */
 static inline void cache_chain(struct attach *a, unsigned first, unsigned n)
 {
         uint32_t pages[64];

@@ -306,7 +306,8 @@ static M(AdminRegion) regions[] = {
 
 #include "tests/unit/ctl-fake-events.h"
 
-/* Two in the first answer and the rest in the next; who follows finds out that some were lost. */
+/* Two events in the first answer, the rest in the next. A following client sees that some were
+ * lost. */
 static void answer_events(
         const struct fake_answers *f, M(AdminEventsReply) * m, const M(AdminEventsRequest) * q)
 {
@@ -531,7 +532,7 @@ static void answer_status(struct fake_answers *f, M(AdminStatusReply) * reply)
         }
 }
 
-/* Of FAKE_WELL: what status finds fault with goes. */
+/* FAKE_WELL: removes all that `status` warns about. */
 static void answer_devices(
         struct fake_answers *f, M(AdminDevicesReply) * reply, const M(AdminListRequest) * q)
 {
@@ -567,7 +568,7 @@ static void answer_tenants(
         }
 }
 
-/* As many as were asked for, but for a daemon that answers none. */
+/* An answer for each key; none from a daemon that is empty. */
 static void answer_explain(
         struct fake_answers *f, M(ExplainReply) * reply, const M(AdminExplainRequest) * q)
 {
@@ -603,7 +604,7 @@ static void answer_record(
         reply->trouble = "no room in /var/lib/kvlease/traces";
 }
 
-/* On its way, once; it never ends where nobody leaves. */
+/* Warming runs after BEGIN; with FAKE_LINGERING it never ends. */
 static void answer_warm(
         struct fake_answers *f, M(AdminWarmReply) * reply, const M(AdminWarmRequest) * q)
 {

@@ -1,6 +1,6 @@
 /*
- * What the scripted kvleased of ctl-fake.h answers: fixed tables, one row an answer, as its mode
- * wants them. Test code: failures assert.
+ * Answers of the scripted kvleased of ctl-fake.h: fixed tables with a row for each answer, chosen
+ * by its mode. Test code: failures assert.
  */
 #ifndef KVL_TESTS_CTL_FAKE_ANSWERS_H
 #define KVL_TESTS_CTL_FAKE_ANSWERS_H
@@ -15,7 +15,7 @@ struct fake_answers {
         unsigned n_status;   /* asked so often how many clients there are */
 };
 
-/* What the answer to AdminStatus says of namespace sets, and of the memory of eviction policies. */
+/* Namespace sets, and memory of eviction policies, in the answer to AdminStatus. */
 #define STATUS_OF_CATALOG                                                  \
         .n_ns_sets = 2, .set_keys_complete = 9, .set_keys_incomplete = 40, \
         .policy_page_bytes = 96 << 20, .policy_ghost_bytes = 3 << 20,      \

@@ -1,8 +1,8 @@
-/* Of what there is in the fake daemon, its events: a part of ctl-fake-answers.c, after its M(). */
+/* Events of the fake daemon: a part of ctl-fake-answers.c, after its M(). */
 #ifndef KVL_TESTS_CTL_FAKE_EVENTS_H
 #define KVL_TESTS_CTL_FAKE_EVENTS_H
 
-/* Of every kind of line. */
+/* At least one event of each kind of line. */
 static M(AdminEvent) events[] = {
         {
                 PROTOBUF_C_MESSAGE_INIT(&kvlease__v1__admin_event__descriptor),

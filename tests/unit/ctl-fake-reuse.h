@@ -1,5 +1,4 @@
-/* Of what there is in the fake daemon, what is said of reuse: a part of ctl-fake-answers.c, after
- * its M() and GIB. */
+/* Figures of reuse in the fake daemon: a part of ctl-fake-answers.c, after its M() and GIB. */
 #ifndef KVL_TESTS_CTL_FAKE_REUSE_H
 #define KVL_TESTS_CTL_FAKE_REUSE_H
 
@@ -60,7 +59,7 @@ static M(AdminExchangeDrop) drops[] = {
         {.reason = "busy"},
         {.reason = "late", .not_imported = 12, .not_exported = 1},
         {.reason = "damaged", .not_imported = 3},
-        /* Of another daemon: its reasons may be anything. */
+        /* Another daemon's reasons may be any bytes. */
         {.reason = "\x1b[2J\xff", .not_exported = 2},
 };
 

@@ -105,7 +105,7 @@ static void end_connection(struct fake *f)
 
 static void send_all(struct fake *f, const void *data, size_t len)
 {
-        /* What kvleasectl refuses to read on is no failure of the test. */
+        /* If kvleasectl refuses to read on, the test doesn't fail. */
         (void)!send(f->fd, data, len, MSG_NOSIGNAL);
 }
 
@@ -194,7 +194,8 @@ static int make_socket(enum fake_mode mode, const char *dir)
         if (mode == FAKE_DEAF)
                 fd = fd_close(fd);
         if (mode == FAKE_FORBIDDEN) {
-                /* Root may connect to anything and goes as nobody; others may not even as owner. */
+                /* Root may connect to any socket, and runs kvleasectl as another user. Other users
+                 * are refused even as owners. */
                 assert_int_equal(chmod(dir, 0755), 0);
                 assert_int_equal(chmod(path, geteuid() == 0 ? 0600 : 0), 0);
         }

@@ -27,7 +27,7 @@ enum fake_mode {
         FAKE_SLOW,        /* answers once kvleasectl says that no answer comes */
         FAKE_CIRCLE,      /* the cursor of its lists never gets further */
         FAKE_ABSENT,      /* no socket */
-        FAKE_DEAF,        /* a socket on which nobody listens */
+        FAKE_DEAF,        /* a socket without a listener */
         FAKE_FORBIDDEN,   /* a socket this user may not use */
 };
 

@@ -11,7 +11,7 @@
 #include "tests/unit/fd-count.h"
 #include "tests/unit/test-support.h"
 
-/* Of one process; a hang ends it. */
+/* Time limit of one process, which ends a hang. */
 #define SECONDS 60
 
 void child_fails(const char *file, int line, const char *what)

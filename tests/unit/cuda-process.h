@@ -1,6 +1,6 @@
 /*
- * Processes that use the CUDA backend over the driver double: each is a fork of a test that never
- * calls the driver itself, as it is loaded once per process and not usable after a fork.
+ * Processes that use the CUDA backend with a simulated driver. Each is a fork of a test that never
+ * calls the driver itself: it is loaded once per process, and not usable after a fork.
  */
 #ifndef KVL_TESTS_CUDA_PROCESS_H
 #define KVL_TESTS_CUDA_PROCESS_H
@@ -44,13 +44,13 @@ void use_double(char **argv);
  */
 void run(void (*fn)(void), const char *env);
 
-/* The same, where memory and descriptors of the driver may be left (a device that broke). */
+/* Like run(), for a device that broke: memory and descriptors of the driver may be left. */
 void run_broken(void (*fn)(void), const char *env);
 
-/* It must be stopped by the double. */
+/* The simulated driver must abort the process. */
 void run_abort(void (*fn)(void));
 
-/* Of the process: rules for the double from now on (a file of "fail=" and "delay=" lines). */
+/* Sets the process's rules for the simulated driver (a file of "fail=" and "delay=" lines). */
 void control(const char *lines);
 
 /* Before the driver is used: a second process, and a socket between the two. */
@@ -59,7 +59,7 @@ struct peer {
         int fd;
 };
 struct peer peer_start(void (*fn)(int fd));
-/* It must have ended well. */
+/* Waits for the peer, which must exit with 0. */
 void peer_join(struct peer *p);
 
 /* A byte; a handle (its fd is closed here). */

@@ -31,7 +31,7 @@ void bench_init(struct bench *b, enum disk_engine_kind engine);
 /* Its disk is closed. */
 void bench_deinit(struct bench *b);
 
-/* As disk_open(). */
+/* Like disk_open(). */
 int bench_open(struct bench *b);
 void bench_close(struct bench *b);
 
@@ -66,7 +66,7 @@ void page_key(uint64_t number, uint8_t ret_key[DISK_KEY_BYTES]);
 void page_fill(uint64_t number, void *bytes, uint32_t length);
 bool page_is(uint64_t number, const void *bytes, uint32_t length);
 
-/* What the page of that number is, its sum included. */
+/* The page with this number, its sum included. */
 struct disk_page page_of(uint64_t number, uint32_t length);
 
 /* Compares all fields. */
@@ -92,7 +92,7 @@ void test_io_read_page(struct test_io *t, uint32_t i, uint64_t number, uint64_t 
 void bench_write(struct bench *b, struct disk_space *s, uint64_t number, uint32_t n,
         uint32_t length, uint64_t *ret_at);
 
-/* Of one page: the result; its bytes are compared where that is 0. */
+/* Reads one page. Returns the result; 0: its bytes were compared. */
 int bench_read(struct bench *b, struct disk_space *s, uint64_t number, uint64_t at);
 
 /* Where the page is; UINT64_MAX: nowhere. */

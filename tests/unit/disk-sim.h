@@ -1,10 +1,8 @@
 /*
- * An engine for tests (daemon/tier/disk-engine.h) that does in the calling thread what it is told
- * to: operations wait until the test lets one of them happen. It knows what a disk would have after
- * a power cut: what a FLUSH covered, and of all else any part, in any order.
- *
- * Fails the test where two operations that write the same bytes are under way at once: which of
- * them is last is nobody's to say.
+ * An engine for tests (daemon/tier/disk-engine.h) that runs in the calling thread: operations wait
+ * until the test lets one of them happen. It knows the bytes of a disk after a power cut: all that
+ * a FLUSH covered, and any part of the rest, in any order. Fails the test if two operations write
+ * the same bytes at the same time, because their order is undefined.
  */
 #ifndef KVL_TESTS_DISK_SIM_H
 #define KVL_TESTS_DISK_SIM_H
@@ -33,7 +31,7 @@ struct sim {
         struct list_link waiting; /* operations */
         struct list_link done;
         unsigned n_waiting;
-        /* Of each kind of operation, by bit: it fails so. */
+        /* Kinds of operations, by bit, that fail with `error`. */
         unsigned fails;
         int error;
         unsigned n_flushes;
@@ -51,8 +49,8 @@ bool sim_step(struct sim *s);
 /* All happen. */
 void sim_run(struct sim *s);
 
-/* What is on the disk if the power goes now: `bytes`, owned by the caller. `part` of 256: how much
- * of what wasn't flushed got there. */
+/* Returns the bytes of the disk after a power cut now, owned by the caller. part: share of the
+ * unflushed bytes that reached the disk, in 256ths. */
 char *sim_cut(struct sim *s, enum sim_tear tear, unsigned part);
 
 #endif

@@ -56,7 +56,7 @@ static inline int fixture_envelope(
         return exchange_identify(t, &fixture_model, ret->id);
 }
 
-/* Sums a header that isn't sealed anew, as an enemy can who wrote to it. */
+/* Sums a header without sealing it anew, as an attacker with write access can. */
 static inline void fixture_mend_sum(uint8_t header[ENVELOPE_BYTES])
 {
         const uint64_t sum = sum_of(header, ENVELOPE_BYTES - sizeof(sum));

@@ -1,4 +1,4 @@
-/* What the scripted daemon's files share: fake-daemon.c and fake-serve.c. For these alone. */
+/* Shared by the scripted daemon's files only: fake-daemon.c and fake-serve.c. */
 #ifndef KVL_TESTS_FAKE_DAEMON_IMPL_H
 #define KVL_TESTS_FAKE_DAEMON_IMPL_H
 

@@ -123,10 +123,10 @@ void fake_reply_pages(struct fake_peer *p, uint32_t status, const uint32_t *page
                                                : &lookup.base);
 }
 
-/* ---- who it talks to ---------------------------------------------------------------------------
+/* ---- the peer ----------------------------------------------------------------------------------
  */
 
-/* What pending leases got is nobody's. */
+/* Frees the pages of pending leases. */
 static void undo(struct fake_peer *p)
 {
         for (size_t i = 0; i < p->n_pending; i++)

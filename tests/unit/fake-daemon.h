@@ -47,7 +47,7 @@ struct fake_peer {
         struct arena arena;
         uint64_t seq; /* of the request received last */
         uint16_t type, flags;
-        /* What NS_OPEN answers, set by the script. */
+        /* Answers of NS_OPEN, set by the script. */
         const char *device; /* NULL: "host" */
         uint32_t transport; /* 0: memfd */
         uint64_t address;
@@ -94,7 +94,7 @@ struct fake_peer {
         } chain; /* of the publishes in the ring */
         /* Restarts. */
         bool resumes;                       /* set by the script: clients may go on after one */
-        bool is_mute;                       /* likewise: what it does, it tells nobody */
+        bool is_mute;                       /* likewise; its messages are not sent */
         bool is_resuming;                   /* not RESUMED yet: the rings wait */
         uint64_t pending[FAKE_MAX_PENDING]; /* of the last HELLO */
         size_t n_pending;
@@ -114,7 +114,8 @@ void fake_stop(struct fake *f);
 /* For scripts: drops the connection and waits for the next. */
 void fake_accept(struct fake_peer *p);
 
-/* For scripts: hangs up, and nobody listens any more; listens again, and waits for a connection. */
+/* For scripts. Leave: hang up and stop listening. Return: listen again, and wait for a connection.
+ */
 void fake_leave(struct fake_peer *p);
 void fake_return(struct fake_peer *p);
 
@@ -124,7 +125,7 @@ void fake_take_up(struct fake_peer *p);
 /* Next request, which must be of `type`; borrowed until the next. */
 const ProtobufCMessage *fake_receive(struct fake_peer *p, uint16_t type);
 
-/* Whatever comes; NULL at the end of the stream. */
+/* Next request of any type; NULL: the stream has ended. */
 const ProtobufCMessage *fake_receive_any(struct fake_peer *p);
 
 /* Waits for the end of the stream, ignoring what comes before; a BYE is answered, as daemons do. */
@@ -149,7 +150,7 @@ void fake_put(struct fake_peer *p, uint32_t page, const uint8_t *key, uint16_t t
 /* The page that has the key; -1: none. */
 int64_t fake_find_key(const struct fake_peer *p, const uint8_t *key);
 
-/* Nobody's, and without a key. */
+/* True if no client has the page, and it has no key. */
 bool fake_is_unused(const struct fake_peer *p, uint32_t page);
 
 /* Moves it to the device, where it isn't there already: *ret_page. WIRE_OK or WIRE_FULL. */

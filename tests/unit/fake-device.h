@@ -38,15 +38,14 @@ struct fake_device {
 /* The device is embedded in *f, which outlives it. */
 void fake_device_init(struct fake_device *f, const char *name, uint64_t granularity_bytes);
 
-/* What an extent of at most 4 KiB holds: bytes that copies between extents move, and nothing else
- * looks at. Not while a copy runs. */
+/* Bytes of an extent, at most 4 KiB. Copies between extents move them, and nothing else reads them.
+ * Not while a copy runs. */
 uint8_t *fake_bytes(struct extent *e);
 
-/* As it would be behind a queue: may block, hands out descriptors where `by_fd`. */
+/* Makes it a device behind a queue: calls may block, and by_fd hands out descriptors. */
 void fake_device_make_slow(struct fake_device *f, bool by_fd);
 
-/* It copies in batches, which are done when fake_device_end_batch() says so; and takes
- * registrations of host memory. */
+/* Makes it copy in batches, which fake_device_end_batch() ends, and register host memory. */
 void fake_device_add_batches(struct fake_device *f);
 void fake_device_end_batch(struct fake_device *f, enum device_direction direction);
 
@@ -54,7 +53,7 @@ void fake_device_end_batch(struct fake_device *f, enum device_direction directio
  * "read", "write", "start", "poll", "register", "unregister", "close") blocks from now on. */
 void fake_device_block(struct fake_device *f, const char *call);
 
-/* Until somebody is in the call that blocks; aborts after 10 s. */
+/* Waits until a thread is in the call that blocks; aborts after 10 s. */
 void fake_device_wait_inside(struct fake_device *f);
 void fake_device_unblock(struct fake_device *f);
 
@@ -67,7 +66,7 @@ void fake_device_wait_closed(struct fake_device *f);
 /* Calls since the last time, polls left out. */
 const char *fake_device_take_log(struct fake_device *f, char buf[FAKE_LOG_BYTES]);
 
-/* Its lock and condition; nobody is in it. */
+/* Destroys its lock and condition, which no thread uses any more. */
 void fake_device_deinit(struct fake_device *f);
 
 #endif

@@ -1,4 +1,4 @@
-/* What the scripted daemon does with FETCH. No byte moves: only who has which key. */
+/* FETCH in the scripted daemon. No bytes move, only keys. */
 #include "tests/unit/fake-daemon.h"
 
 #include "proto/status.h"

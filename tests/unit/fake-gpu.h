@@ -25,7 +25,7 @@ struct fake_gpu {
         enum device_transport transport;
         int open_error; /* what opening fails with, 0: it doesn't */
         const char *open_why;
-        /* What happened. */
+        /* Counts of calls. */
         unsigned n_open, n_mapped, n_unmapped, n_waits, n_queries;
         void *waited_for; /* stream of the last wait */
         /* At any time. */
@@ -44,13 +44,13 @@ struct fake_gpu {
 
 extern struct fake_gpu fake_gpu;
 
-/* As new; nothing of it is open. */
+/* Resets it; nothing of it may be open. */
 void fake_gpu_reset(enum device_transport transport);
 
 /* Runs the next n host functions in a thread of their own, and waits for it. */
 void fake_gpu_run(unsigned n);
 
-/* The same in two steps: it doesn't wait. */
+/* fake_gpu_run() in two steps: start doesn't wait. */
 void fake_gpu_run_start(unsigned n);
 void fake_gpu_run_join(void);
 

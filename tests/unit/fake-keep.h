@@ -1,6 +1,6 @@
 /*
- * Keeps descriptors for a store (daemon/core/state/keep.h), in the test's own process or, as
- * another process keeps them for one that is killed, at the other end of a socket.
+ * Keeps descriptors for a store (daemon/core/state/keep.h). They are in the test's own process. For
+ * a store that is killed, another process keeps them at the other end of a socket.
  */
 #ifndef KVL_TESTS_FAKE_KEEP_H
 #define KVL_TESTS_FAKE_KEEP_H
@@ -35,7 +35,7 @@ void fake_keep_deinit(struct fake_keep *k);
 /* Another store begins: what is there is what was left. */
 void fake_keep_restart(struct fake_keep *k);
 
-/* As if the store before had left it; takes the descriptor. */
+/* Adds a descriptor as if an earlier store had left it; takes the descriptor. */
 void fake_keep_leave(struct fake_keep *k, enum keep_kind kind, uint32_t number, int fd);
 
 /* How many of a kind are there. */
@@ -49,8 +49,8 @@ void fake_keep_set_unsure(const struct fake_keep *k);
 
 /*
  * Runs fn(data, k) in a child, which may be killed at a fault point (KVL_FAULT_POINT and
- * KVL_FAULT_PASS of its environment), and then has what the child ordered until then. Returns its
- * wait status. fn never returns to the test: the child ends after it.
+ * KVL_FAULT_PASS of its environment). k then has the descriptors that the child stored until then.
+ * Returns the child's wait status. fn never returns to the test: the child ends after it.
  */
 int fake_keep_fork(struct fake_keep *k, const char *point, unsigned pass,
         void (*fn)(struct fake_keep *k, void *data), void *data);

@@ -45,7 +45,7 @@ void fake_notify_await(struct fake_notify *n, unsigned n_barriers);
 int fake_notify_get(struct fake_notify *n, const char *name);
 unsigned fake_notify_count(struct fake_notify *n);
 
-/* What came since the last time. */
+/* Returns the messages since the last call. */
 const char *fake_notify_take_log(struct fake_notify *n, char buf[FAKE_NOTIFY_LOG]);
 
 #endif

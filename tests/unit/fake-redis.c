@@ -30,7 +30,7 @@ void fake_say_bytes(struct fake_conn *c, const void *data, size_t len)
                 ssize_t n = send(c->fd, at, len, MSG_NOSIGNAL);
 
                 if (n <= 0)
-                        return; /* who listens has gone */
+                        return; /* the listener has exited */
                 at += n;
                 len -= (size_t)n;
         }

@@ -1,6 +1,6 @@
 /*
- * What the scripted daemon answers to requests, over the socket and in rings: a small world of
- * pages, simple where the real one is careful. Pages that change tiers: fake-fetch.c.
+ * The scripted daemon's answers to requests, over the socket and in rings: a small world of pages,
+ * simple where the real one is careful. Pages that change tiers: fake-fetch.c.
  */
 #include "tests/unit/fake-daemon-impl.h"
 
@@ -49,7 +49,7 @@ static void serve_open(struct fake_peer *p, const Kvlease__V1__NsOpenRequest *re
         m.transport = p->transport ? p->transport : 1;
         m.address = p->address;
         m.null_set = p->has_null_set && request->keep_page_zero;
-        /* Nobody gets its pages. */
+        /* The null set's pages are never leased. */
         if (m.null_set)
                 memset(p->leased, 1, p->set_pages);
         if (p->n_device_sets > 0)
@@ -129,7 +129,7 @@ static void serve_map(struct fake_peer *p, const Kvlease__V1__MapRequest *reques
         fake_send(p, MSG_MAP, FRAME_REPLY, p->seq, &m.base, extents + request->first_plane, n);
 }
 
-/* Those on the device. */
+/* Pages on the device. */
 static uint32_t n_leasable(const struct fake_peer *p)
 {
         return p->n_device_sets > 0 ? p->n_device_sets * p->set_pages : p->capacity;
@@ -392,7 +392,7 @@ static void drain_magazine(struct fake_peer *p)
         }
 }
 
-/* It holds up to whatever isn't part of a publish. */
+/* A WITH holds until a submission that isn't part of a publish. */
 static void note_with(struct fake_peer *p, const struct shm_submission *s)
 {
         if (s->op == SHM_OP_WITH)
@@ -452,7 +452,7 @@ static void serve_put(struct fake_peer *p, const Kvlease__V1__ReleaseRequest *re
                 fake_reply_simple(p, status, status ? "it isn't yours" : "");
 }
 
-/* The memory is another's: who maps the set again gets fresh extents. */
+/* The memory has another owner: clients that map the set again get fresh extents. */
 static void serve_unmapped(struct fake_peer *p, const Kvlease__V1__UnmappedRequest *request)
 {
         FAKE_CHECK(request->ns_id == FAKE_NS_ID && request->set_index < FAKE_N_SETS);

@@ -147,7 +147,7 @@ void fake_index_announce(
 {
         struct shm_line *line = &x->lines[page];
 
-        /* As who may read it meanwhile does. */
+        /* Atomic, because clients may read the key meanwhile. */
         for (unsigned i = 0; i < SHM_KEY_BYTES; i++)
                 __atomic_store_n(&line->key[i], key[i], __ATOMIC_RELAXED);
         __atomic_store_n(&line->epoch, x->header->epoch, __ATOMIC_RELAXED);

@@ -54,15 +54,15 @@ void fake_index_add(struct fake_index *x, uint32_t page, const uint8_t *key, uin
 void fake_index_announce(
         struct fake_index *x, uint32_t page, const uint8_t *key, uint64_t generation);
 
-/* What is PENDING becomes SEALED; or FREE, of the next generation and without a slot. Who waits is
- * woken. */
+/* A PENDING page becomes SEALED, or FREE of the next generation and without a slot. Wakes waiting
+ * clients. */
 void fake_index_seal(struct fake_index *x, uint32_t page, uint16_t tokens);
 void fake_index_withdraw(struct fake_index *x, uint32_t page);
 
 /* A page that is SEALED can't be found any more, and stays readable. */
 void fake_index_detach(struct fake_index *x, uint32_t page);
 
-/* Who waits for the page looks again. */
+/* Wakes the clients that wait for the page, to look again. */
 void fake_index_wake(struct fake_index *x, uint32_t page);
 
 /* Puts a page into the magazine's first empty slot. */

@@ -40,7 +40,7 @@ struct peer {
         int fd;
 };
 struct peer peer_start(void (*fn)(int fd));
-/* It must have ended well, or by the signal. */
+/* The peer must exit with 0, or be killed by the signal. */
 void peer_join(struct peer *p);
 void peer_kill(struct peer *p);
 

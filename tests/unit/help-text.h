@@ -1,4 +1,4 @@
-/* What a HELP text must be: whoever sees that one line alone has to understand it. */
+/* Rules of HELP texts: each must be understandable from its line alone. */
 #ifndef KVL_TEST_HELP_TEXT_H
 #define KVL_TEST_HELP_TEXT_H
 

@@ -87,7 +87,7 @@ static void say_as_another(const char *text)
         waitpid(pid, NULL, 0);
 }
 
-/* What it was given: variables, and the sizes of what is behind the descriptors. */
+/* Reports the child's environment, and the sizes behind its descriptors. */
 static void introduce(int fd)
 {
         char text[LIFE_TEXT_BYTES];

@@ -27,7 +27,7 @@ struct life {
 /* main() of the child, where argv[1] is "child". */
 int life_child(void);
 
-/* A store of 8, 20 tries; everybody dies young, nobody is watched. */
+/* A store of 8, 20 tries; every child may die young, and no watchdog runs. */
 struct parent_options life_patient(void);
 
 /* `prepare` sets up what is given to the parent, in its process; NULL: nothing. */
@@ -39,9 +39,8 @@ void life_meet(struct life *l);
 /* Both. */
 void life_start(struct life *l, struct parent_options o);
 
-/* What it was given: "files=1024 store=8 usec=- wpid=0 pid=1 names=e7:e9 sizes=7,9,". wpid, pid:
- * whether WATCHDOG_PID and LISTEN_PID are its own; sizes: bytes of what is behind each descriptor.
- */
+/* The child's environment: "files=1024 store=8 usec=- wpid=0 pid=1 names=e7:e9 sizes=7,9,". wpid,
+ * pid: whether WATCHDOG_PID and LISTEN_PID are its own. sizes: bytes behind each descriptor. */
 void life_assert_about(const struct life *l, const char *text);
 
 /*
@@ -55,12 +54,12 @@ void life_assert_about(const struct life *l, const char *text);
  */
 void life_order(struct life *l, const char *line);
 
-/* The same; it was carried out when this returns. */
+/* Like life_order(), and waits until the order was carried out. */
 void life_tell(struct life *l, const char *line);
 
 void life_get_ready(struct life *l);
 
-/* Waits until the child is dead, whoever killed it. */
+/* Waits until the child is dead, however it died. */
 void life_await_death(struct life *l);
 
 /* The next message above, as l->text. */
@@ -72,7 +71,7 @@ void life_expect(struct life *l, const char *text);
 /* Waits for the parent's end; as of waitpid(). Nothing is left. */
 int life_wait(struct life *l);
 
-/* The same; its exit code. */
+/* Ends it, and returns its exit code. */
 int life_end(struct life *l);
 
 /* Ends it by SIGTERM. */

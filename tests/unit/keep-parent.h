@@ -1,7 +1,7 @@
 /*
- * Who keeps descriptors, for tests whose daemon is a child that dies: a table of the parent's,
- * which the child has from fork() and whose changes it sends back as it makes them (one message
- * each, in order: what was sent before the kill arrives).
+ * Keeps descriptors for tests whose daemon is a child that dies. The parent has a table, which the
+ * child gets by fork(). The child sends each change back at once, as a message. Messages sent
+ * before a kill arrive, in order.
  */
 #ifndef KVL_TESTS_KEEP_PARENT_H
 #define KVL_TESTS_KEEP_PARENT_H

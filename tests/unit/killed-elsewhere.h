@@ -1,7 +1,7 @@
 /*
- * Fault points (base/fault-point.h) that a daemon under load comes by once in the life of what is
- * kept, or not at all, by the unit test that kills at each of them: it fails where it doesn't come
- * by one. tests/fault/test_daemon_kill.c kills at all the others.
+ * Fault points (base/fault-point.h) that a daemon under load passes once in the life of its stored
+ * state, or never. Listed by the unit test that kills at each of them, and that fails if it doesn't
+ * pass one. tests/fault/test_daemon_kill.c kills at all the others.
  */
 #ifndef KVL_TESTS_KILLED_ELSEWHERE_H
 #define KVL_TESTS_KILLED_ELSEWHERE_H

@@ -1,5 +1,5 @@
-/* What the tests of a mover share. Copies are held up by order (gate_*), so that nothing in them
- * depends on time. For one test program each. */
+/* Fixture of the tests of a mover. Copies are blocked by order (gate_*), so that no test depends on
+ * time. One test program each. */
 #ifndef KVL_TESTS_MOVER_FIXTURE_H
 #define KVL_TESTS_MOVER_FIXTURE_H
 
@@ -130,7 +130,7 @@ int __wrap_pthread_join(pthread_t thread, void **ret)
 
 #define MAX_PAGES 8
 
-/* What a callback saw. */
+/* Result of a callback. */
 struct outcome {
         unsigned n; /* calls */
         int result;

@@ -4,7 +4,7 @@
 
 #include <stdint.h>
 
-/* As the models' published configurations have it, of one rank; all layers in one plane. */
+/* From the models' published configurations, for one rank; all layers in one plane. */
 static const struct page_model {
         const char *name, *dtype;
         uint32_t number_bytes, block_tokens, n_layers, n_kv_heads, head_size;

@@ -9,7 +9,7 @@
 #include "daemon/core/reclaim/prefetch.h"
 #include "tests/unit/tier-fixture.h"
 
-#define N_SETS   3  /* the last one is bound for nobody's guess */
+#define N_SETS   3  /* no guess goes to the last one */
 #define N_DEVICE 96 /* pages */
 #define FILLERS  10000
 #define TEXT     48
@@ -124,7 +124,7 @@ static inline void assert_tier(struct tiers *w, unsigned first, unsigned n, enum
         }
 }
 
-/* Of those that are cached. */
+/* Number of these keys' pages that are on the device. */
 static inline unsigned count_on_device(struct tiers *w, unsigned first, unsigned n)
 {
         unsigned n_there = 0;
@@ -140,7 +140,7 @@ static inline unsigned count_on_device(struct tiers *w, unsigned first, unsigned
         return n_there;
 }
 
-/* Of a kind of guesses: zeros, where there was none. */
+/* Figures of a kind of guess; zeros if there was none. */
 static inline const struct prefetch *account(struct tiers *w, enum prefetch_kind kind)
 {
         static const struct prefetch none;
@@ -174,7 +174,7 @@ static inline unsigned begin_read(
         return n_waits;
 }
 
-/* The same, until all have come; what was found is compared, and given back. */
+/* Like begin_read(), and waits for all pages, compares and releases them. */
 static inline unsigned read_text(struct tiers *w, unsigned first, unsigned n)
 {
         struct told told[TEXT] = {0};

@@ -22,7 +22,7 @@ struct test {
         char log[FAKE_LOG_BYTES];
 };
 
-/* What callbacks saw. */
+/* Results of callbacks. */
 struct outcome {
         unsigned n;
         int result;

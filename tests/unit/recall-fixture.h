@@ -56,7 +56,7 @@ static inline void note_work(void *data)
         ((struct world *)data)->n_work++;
 }
 
-/* Of `sets` sets, all of them tenant a's if it likes. */
+/* Starts with `sets` sets, all of which tenant a may use. */
 static inline void start(struct world *w, unsigned sets)
 {
         *w = (struct world){.now_nsec = 1000};
@@ -69,7 +69,7 @@ static inline void start(struct world *w, unsigned sets)
         w->f.store.owner.data = w;
 }
 
-/* What is to be done now, in steps of `budget`. */
+/* Does all work that is due, in steps of `budget`. */
 static inline enum recall_next work_in_steps(struct world *w, uint32_t budget)
 {
         enum recall_next next;

@@ -5,14 +5,14 @@
 #include "tests/unit/recover-fixture.h"
 #include "tests/unit/test-support.h"
 
-/* A life that nobody ends before fn does; its wait status. */
+/* Runs a life that ends with fn. Returns its wait status. */
 static inline int in_child(
         struct keep_parent *k, int (*fn)(struct keep_parent *, void *), void *data)
 {
         return keep_parent_run(k, fn, data, 0);
 }
 
-/* It came to its end, and no CHECK() failed. */
+/* The child ran to its end, and no CHECK() failed. */
 static inline void assert_exited(int status)
 {
         if (!WIFEXITED(status) || WEXITSTATUS(status) != 0)

@@ -1,7 +1,6 @@
 /*
- * A daemon's state that lives in a child, and what must be true of it after the child was killed:
- * the child notes in shared memory what it is about to do, and what it has done, as a client that
- * was answered would know it.
+ * A daemon's state in a child, and the checks after the child was killed. The child notes in shared
+ * memory each step before and after it, as a client that got an answer would know it.
  */
 #ifndef KVL_TESTS_RECOVER_FIXTURE_H
 #define KVL_TESTS_RECOVER_FIXTURE_H
@@ -62,7 +61,7 @@
 
 enum known {
         ABSENT,  /* was never published, or is gone */
-        MAYBE,   /* somebody was about to change it */
+        MAYBE,   /* a change of it was under way */
         PRESENT, /* published and answered, and pinned: it is there */
         CACHED,  /* the same, and may be evicted */
 };
@@ -149,7 +148,7 @@ static inline void life_add_device(struct life *l, struct device *device, enum l
         CHECK(store_add_queue(&l->store, l->queue, N_SETS * EXTENT, EXTENT, &l->d) == 0);
 }
 
-/* As the server starts; recovers what is there, clients aside. */
+/* Starts as the server does, and recovers everything but clients. */
 static inline void life_begin_on(
         struct life *l, struct keep_parent *k, struct oracle *o, enum life_device how)
 {
@@ -228,7 +227,7 @@ static inline struct extent *extent_of(const struct ns *ns, uint32_t page)
         return ns_set_of(ns, page)->extents[0];
 }
 
-/* Of every page the first and the last bytes tell whose it is. */
+/* Writes the id to the page's first and last bytes. */
 static inline void write_page(const struct ns *ns, uint32_t page, unsigned id)
 {
         uint64_t at = page % SET_PAGES * PAGE_BYTES;
@@ -310,7 +309,7 @@ static inline void life_publish(struct life *l, unsigned id, unsigned parent, un
         life_publish_page(l, life_lease(l, id), id, parent, tag);
 }
 
-/* Nobody pins it any more. */
+/* Drops the last pin of the page. */
 static inline void life_release(struct life *l, unsigned id)
 {
         uint32_t page = life_find(l->a->ns, id);
@@ -319,7 +318,7 @@ static inline void life_release(struct life *l, unsigned id)
         CHECK(release_pages(l->a, &page, 1, l->now_nsec, &l->d) == 0);
 }
 
-/* Those below it. */
+/* True if the page is `top` or continues it. */
 static inline bool is_below(const struct oracle *o, unsigned id, unsigned top)
 {
         while (id != 0 && id != top)
@@ -334,7 +333,7 @@ static inline void note_below(struct life *l, unsigned top, enum known known)
                         note(l, id, known);
 }
 
-/* Of pages that are pinned: they are DETACHED until they are released. */
+/* Drops pages that are pinned: they are DETACHED until they are released. */
 static inline void life_drop(struct life *l, unsigned id)
 {
         uint32_t pages[N_IDS], n = 0;
@@ -374,8 +373,8 @@ static inline void check_id(struct life *l, const struct ns *ns, unsigned id)
         CHECK(known != PRESENT || ns_extra(ns, page)->tag == l->o->ids[id].tag);
 }
 
-/* Everything that was answered is there, and nothing else; the state is whole; memory that was
- * somebody's is nobody's now, or can be leased. */
+/* Exactly the answered pages are there, the state is consistent, and memory of dead clients is
+ * free. */
 static inline void life_verify(struct life *l)
 {
         struct ns *ns;

@@ -78,7 +78,7 @@ static inline void map_all(struct attach *a)
                         assert_int_equal(map_set(a, set->index), 1);
 }
 
-/* What its client was told to unmap it does. */
+/* The client unmaps all sets that it was asked to unmap. */
 static inline void keep_safe_point(struct world *w)
 {
         for (unsigned i = 0; i < w->n_told; i++)
@@ -87,7 +87,7 @@ static inline void keep_safe_point(struct world *w)
         w->n_told = 0;
 }
 
-/* Caches a page that nobody asks for again; maps what it gets. */
+/* Caches a page that isn't requested again, and maps its set. */
 static inline int use_one(struct world *w, struct attach *a, unsigned key)
 {
         uint32_t page, sealed, n;

@@ -10,7 +10,7 @@
 
 #include "tests/unit/fake-redis.h"
 
-/* What every script answers the same way. False: it is something else. */
+/* Answers commands that every script answers in the same way. Returns false for others. */
 static inline bool answer_common(struct fake_conn *c, const struct fake_arg *args)
 {
         if (fake_arg_is(&args[0], "CLUSTER")) {

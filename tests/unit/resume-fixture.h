@@ -21,7 +21,7 @@
 #define N_SETS   8
 #define HOST_SET (UINT64_C(2) << 20) /* bytes; the host's granularity */
 
-/* What a client keeps of itself. */
+/* A client's own record of its identity. */
 struct identity {
         uint64_t id;
         uint8_t token[CLIENT_TOKEN_BYTES];
@@ -227,7 +227,7 @@ static inline struct attach *attach_of(struct scene *s, struct client *c)
         return attach_find(peer_of(&s->w, c)->member, NS_ID);
 }
 
-/* It has a page leased and the set mapped, and hangs up. */
+/* A client with a leased page and a mapped set hangs up. */
 static inline struct identity break_off(struct scene *s, struct client *c)
 {
         struct identity i = identity_of(s, c);

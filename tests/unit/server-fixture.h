@@ -33,7 +33,7 @@ struct client {
         struct frame_parser parser;
         uint64_t seq;
 
-        /* What it was told. */
+        /* Replies of the server. */
         uint32_t status;   /* of the last reply; UINT32_MAX: none since say() */
         char replies[128]; /* "LEASE:0 ", one behind the other, since expect() or ask() */
         char detail[512];  /* of the last reply */
@@ -77,7 +77,7 @@ void world_check(struct world *w);
 /* Ends peers and server; clients and device stay. */
 void world_stop(struct world *w);
 
-/* What is left after world_stop(), but for the lock of the device. */
+/* Frees the rest after world_stop(), except the device's lock. */
 void world_free(struct world *w);
 
 /* All of that, with the store checked on the way; the device is closed and has no extent left, and
@@ -121,7 +121,7 @@ struct client *connect_admin(struct world *w);
  */
 struct client *connect_client(struct world *w, pid_t pid, const struct client *mate);
 
-/* The same of another tenant. */
+/* Like connect_client(), for another tenant. */
 struct client *connect_client_of(
         struct world *w, const char *tenant, pid_t pid, const struct client *mate);
 

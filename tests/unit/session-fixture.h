@@ -1,4 +1,4 @@
-/* What tests of sessions do again and again, on top of core-fixture.h. */
+/* Fixture of the tests of sessions, on top of core-fixture.h. */
 #ifndef KVL_TESTS_SESSION_FIXTURE_H
 #define KVL_TESTS_SESSION_FIXTURE_H
 
@@ -12,7 +12,7 @@
 #define ROOT UINT32_MAX /* no parent */
 #define SEC  UINT64_C(1000000000)
 
-/* As session_open(), at 1 ns, without a time of its own to expire. */
+/* Like session_open(), at 1 ns, without an expiry of its own. */
 static inline int try_open(struct attach *a, const void *id, uint32_t len, bool must_exist,
         uint32_t *ret_handle, bool *ret_created)
 {
@@ -59,7 +59,7 @@ static inline int publish_tail(struct attach *a, uint32_t session, unsigned pare
         return r;
 }
 
-/* The same with full pages, and nothing stays pinned. */
+/* Like publish_tail() with full pages, and releases them. */
 static inline void append(
         struct attach *a, uint32_t session, unsigned parent, unsigned first, unsigned n)
 {
@@ -131,7 +131,7 @@ static inline void expect_tokens(
         assert_int_equal(info.lost_tokens, lost_pages * PAGE_TOKENS);
 }
 
-/* As if its text had been longer by so many tokens before its window, a multiple of PAGE_TOKENS. */
+/* Moves the window as if the text before it were longer by `tokens` (a multiple of PAGE_TOKENS). */
 static inline void push_window(struct attach *a, uint32_t session, uint64_t tokens)
 {
         struct session *s = session_of(a, session, NULL);

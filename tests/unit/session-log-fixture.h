@@ -111,7 +111,7 @@ static inline void forget(struct bench *w)
                 }
 }
 
-/* As store_recover_end(): pages that nobody holds. */
+/* Like store_recover_end(): frees pages that no client holds. */
 static inline void free_unheld(struct bench *w)
 {
         for (uint32_t i = 0; i < w->ns->geometry.capacity_pages; i++) {

@@ -48,7 +48,7 @@ static inline void end(struct slow *s)
         fake_device_deinit(&s->f.device);
 }
 
-/* Until a job is over; whoever waited is tried again by the test. */
+/* Waits until a job is over. The test itself retries the requests that waited. */
 static inline void reap(struct slow *s)
 {
         uint64_t end_nsec = clock_now_nsec() + PATIENCE_MSEC * NSEC_PER_MSEC;

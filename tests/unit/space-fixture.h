@@ -1,5 +1,5 @@
-/* What tests of pages on a disk do again and again (daemon/core/moves/space.h): a store on a real
- * file, on top of tier-fixture.h. */
+/* Fixture of the tests of pages on a disk (daemon/core/moves/space.h): a store on a real file, on
+ * top of tier-fixture.h. */
 #ifndef KVL_TESTS_SPACE_FIXTURE_H
 #define KVL_TESTS_SPACE_FIXTURE_H
 
@@ -65,7 +65,7 @@ static inline bool is_right(struct tiers *w, unsigned key)
         return true;
 }
 
-/* Of the keys 0.. those whose pages are there. */
+/* Counts the keys from 0 whose pages are in this tier. */
 static inline unsigned count_in(struct tiers *w, unsigned n_keys, enum tier_kind kind)
 {
         unsigned n = 0;
@@ -88,7 +88,7 @@ static inline void await_space(struct tiers *w)
 
 /* ---- another start ---- */
 
-/* Of some texts the beginning is asked for again and again, and stays above. */
+/* The beginnings of these texts are found again and again, and stay above. */
 #define N_DEAR 8
 
 /* Caches n texts of two pages, and others, so that many lie below. Returns how many pages of the

@@ -23,7 +23,7 @@ static uint64_t inode_of(const struct fake_keep *k, enum keep_kind kind, uint32_
         return fd >= 0 && fstat(fd, &st) == 0 ? st.st_ino : 0;
 }
 
-/* Those in rows of clients are those of the files that are kept, or 0. */
+/* Sets the inodes in rows of clients to those of the kept files, or to 0. */
 static void set_inodes(const struct fake_keep *k, bool are_there)
 {
         int fd = fake_keep_find(k, KEEP_CLIENTS, 0);

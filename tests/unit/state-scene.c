@@ -216,8 +216,7 @@ static uint32_t open_session(struct attach *a, const char *id)
         return handle;
 }
 
-/* Published and found, of an older epoch, one that was invalidated: both while somebody reads them.
- */
+/* Makes three texts that clients read: published and found; of an older epoch; invalidated. */
 static void live_texts(struct attach *a)
 {
         uint8_t key[KEY_BYTES], keys[2 * KEY_BYTES];

@@ -1,8 +1,8 @@
 /*
- * Tests that register themselves. TEST_WITH(), or a macro that is made of it, stands where a test's
- * head would, and puts the test into a list that the linker makes (section kvl_tests). The main()
- * of test-main.c runs the list in the order of the file. A file that prepares something for all of
- * its tests has a main() of its own, which calls test_run_all().
+ * Tests that register themselves. TEST_WITH(), or a macro based on it, replaces a test's head, and
+ * puts the test into a list that the linker makes (section kvl_tests). The main() of test-main.c
+ * runs the list in the order of the file. A file with a setup for all of its tests has its own
+ * main(), which calls test_run_all().
  */
 #ifndef KVL_TESTS_TEST_RUN_H
 #define KVL_TESTS_TEST_RUN_H

@@ -1,6 +1,6 @@
 /*
- * What every unit test uses: cmocka with its includes in the right order, and a check around each
- * test that it closed the descriptors it opened.
+ * Base of every unit test: cmocka with its includes in the right order, and a check that each test
+ * closed the descriptors that it opened.
  */
 #ifndef KVL_TESTS_TEST_SUPPORT_H
 #define KVL_TESTS_TEST_SUPPORT_H
@@ -13,7 +13,7 @@
 /* Begins a test, which fails where it leaves more or fewer descriptors open than it found. */
 #define TEST(fn) TEST_WITH(fn, test_fds_note, test_fds_check, NULL)
 
-/* The same for a file that lists its tests in a table: a row of it. */
+/* A row of a file that lists its tests in a table. */
 #define TEST_ROW(fn) cmocka_unit_test_setup_teardown(fn, test_fds_note, test_fds_check)
 
 /* Both take any state and leave it alone; a test with a setup of its own calls them from there. */

@@ -1,4 +1,4 @@
-/* Who may come in: what the kernel says of a peer, and the rules. */
+/* Access rules, and the kernel's data about a peer. */
 #include "tests/unit/child.h"
 #include "tests/unit/test-support.h"
 
@@ -67,7 +67,7 @@ TEST(test_publishers)
         struct tenant_config t = tenant_with("uids=1", "gids=2");
 
         assert_false(access_has_publishers(&t));
-        assert_true(may_publish(&t, 5, 6, 7)); /* whoever got in */
+        assert_true(may_publish(&t, 5, 6, 7)); /* every admitted user */
         t = tenant_with("publish_uids=5", "publish_gids=");
         assert_true(access_has_publishers(&t));
         assert_true(may_publish(&t, 5, 6, 7));
@@ -82,7 +82,7 @@ TEST(test_publishers)
         assert_true(may_publish(&t, 5, 1, 2));
         assert_true(may_publish(&t, 1, 1, 7));
         assert_false(may_publish(&t, 1, 1, 2));
-        assert_int_equal(try(&t, 1, 1, 2), 0); /* who reads comes in all the same */
+        assert_int_equal(try(&t, 1, 1, 2), 0); /* readers are admitted all the same */
 }
 
 TEST(test_sentence)
@@ -119,7 +119,7 @@ static const char *amended(struct tenant_config *t, const char *assignment, cons
                         fail_msg("%s: \"%s\"", assignment, text_);                             \
         } while (0)
 
-/* What adds to lists takes nobody's access, what takes from them gives it to nobody. */
+/* Adding to lists denies no user, and removing from lists admits none. */
 TEST(test_lists_are_amended)
 {
         struct tenant_config t = tenant_with("uids=5 root", "gids="), before;

@@ -91,7 +91,7 @@ TEST(test_over_a_lowered_limit)
         end(&x);
 }
 
-/* What is idle of a reservation follows every charge, also one that is left behind. */
+/* The idle part of a reservation follows every charge, also one that is left behind. */
 TEST(test_idle_reserve)
 {
         struct charge c1 = {0}, c2 = {0};

@@ -80,7 +80,7 @@ TEST(test_handed_out_again)
         a = add(&w, 0, 16384 * GIB);
         b = add(&w, 1, 16384 * GIB);
         drop(a);
-        /* As late as possible. */
+        /* A freed address is used again as late as possible. */
         c = add(&w, 0, 16384 * GIB);
         assert_int_equal(c->address, ADDRESS_FIRST + 32768 * GIB);
         a = add(&w, 0, 16384 * GIB);

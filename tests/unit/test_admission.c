@@ -31,8 +31,8 @@ TEST(test_criteria)
         assert_int_equal(admission_compare(&base, &base, NOW), 0);
 }
 
-/* A step of priority for each whole ADMISSION_AGE_NSEC, the one who came earlier than now or not.
- */
+/* Each whole ADMISSION_AGE_NSEC adds a step of priority, whether the request arrived before now or
+ * not. */
 TEST(test_aging)
 {
         struct admission_request fresh = {100, 1, NOW, NOW + 1, 0, 2};
@@ -173,7 +173,7 @@ TEST(test_nobody_starves)
         assert_true(served_at >= came_at + 100 * TICK_STEPS);
 }
 
-/* Whoever comes 101 steps after another is served after it, for any two. */
+/* A request that arrives 101 steps after another is served after it, for any two. */
 TEST(test_bound)
 {
         random_start(__func__);

@@ -1,5 +1,5 @@
-/* Single flight in the daemon's state: who announces what, and what readers see of it. How it ends
- * is in test_announce_ends.c. */
+/* Single flight in the daemon's state: announcements, and their view by readers.
+ * test_announce_ends.c tests how they end. */
 #include "daemon/core/cache/pages.h"
 #include "daemon/core/clients/attach.h"
 #include "daemon/core/clients/grants.h"
@@ -179,7 +179,7 @@ TEST(test_no_slot)
         assert_non_null(strstr(w.f.d.text, "no slot left"));
         assert_int_equal(shown(&w, pages[16]), PAGE_FREE);
         fixture_check(&w.f);
-        /* Announced ones keep theirs: who publishes another has none. */
+        /* Announced pages keep their slots; another published page gets none. */
         assert_int_equal(publish(w.a, pages[17], keys + 17 * KEY_BYTES, &got), 0);
         assert_int_equal(ns_page(w.a->ns, got)->state, PAGE_DETACHED);
         assert_int_equal(publish(w.a, pages[3], keys + 3 * KEY_BYTES, &got), 0);
@@ -187,7 +187,7 @@ TEST(test_no_slot)
         end(&w);
 }
 
-/* What continues a page that can't be found can't be found either. */
+/* A page that continues one without a slot can't be found either. */
 TEST(test_below_a_page_without_slot)
 {
         uint32_t pages[SET_PAGES], got, n, page, far = SET_PAGES - 1;
@@ -238,7 +238,7 @@ TEST(test_given_back)
         end(&w);
 }
 
-/* Whoever saw the word before must not take it for the same after. */
+/* A reader that saw the word before must not mistake the later one for it. */
 TEST(test_word_does_not_come_back)
 {
         uint64_t first, second;

@@ -1,5 +1,5 @@
-/* How announcements end, single flight in the daemon's state: who is told, who is woken, and how
- * much of it is done at once. */
+/* Ends of announcements (single flight in the daemon's state): notices, wake-ups, and the work of
+ * each step. */
 #include <limits.h>
 #include <linux/futex.h>
 #include <pthread.h>
@@ -20,7 +20,7 @@
 
 /* ---- how it ends ----------------------------------------------------------------------------- */
 
-/* What ends the announcement of pages[0], and what the key is then. */
+/* A way to end the announcement of pages[0], and the key's state after it. */
 struct way {
         const char *name;
         void (*go)(struct world *w);
@@ -159,7 +159,7 @@ TEST(test_looks_at_its_own_set)
         end(&w);
 }
 
-/* Who has announced nothing, or nothing more, looks at nothing when it goes. */
+/* A client without announcements looks at nothing when it leaves. */
 TEST(test_looks_where_it_announced)
 {
         uint32_t n, page;
@@ -259,8 +259,8 @@ TEST(test_goes_in_slices)
         }
 }
 
-/* The namespace is invalidated: nobody finds any of them from then on, who waits hears of it a
- * slice a turn, and what is announced anew stays, also under a key that was announced before. */
+/* The namespace is invalidated: none of them is found from then on. Waiting clients hear of it a
+ * slice a turn. New announcements stay, also under a key that was announced before. */
 TEST(test_invalidated_in_slices)
 {
         for (int again = 0; again < 2; again++) {
@@ -318,7 +318,7 @@ TEST(test_namespace_goes_in_slices)
         end(&w);
 }
 
-/* It may only read, and then publish again: what it announces then stays. */
+/* A client becomes read-only, and then may publish again: its new announcements stay. */
 TEST(test_announces_again)
 {
         uint32_t page, n, got;
@@ -340,7 +340,7 @@ TEST(test_announces_again)
         end(&w);
 }
 
-/* ---- who sleeps is woken ----------------------------------------------------------------------
+/* ---- sleepers are woken ------------------------------------------------------------------------
  */
 
 struct sleeper {
@@ -466,7 +466,7 @@ TEST(test_a_herd_is_woken_in_slices)
         unsigned n_slices = 0;
         void *base;
 
-        /* A call wakes so many, on whatever pages they sleep. */
+        /* A call wakes WAKE_SLICE threads, on any pages. */
         start_herd(&w, herd, &lines, &base);
         assert_int_equal(count_asleep(&lines[w.pages[0]]), N_HERD - 1 - WAKE_SLICE);
         assert_int_equal(count_asleep(&lines[w.pages[1]]), 1);

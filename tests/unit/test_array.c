@@ -26,7 +26,7 @@ static int reserve(struct numbers *a, uint32_t n)
         return array_reserve(&a->array, &a->len, n, MOST, sizeof(uint64_t));
 }
 
-/* What was there stays, what is new is 0, small, mapped, and where the one becomes the other. */
+/* Old elements stay, and new ones are 0, in small and mapped arrays, and between both. */
 TEST_BARE(test_grows)
 {
         static const uint32_t lengths[] = {
@@ -58,7 +58,6 @@ static long count_faults(void)
         return usage.ru_minflt;
 }
 
-/* What is in a large one isn't touched when it grows, nor what is new. */
 TEST_BARE(test_growing_touches_nothing)
 {
         struct numbers a = {0};

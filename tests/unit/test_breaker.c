@@ -1,4 +1,4 @@
-/* A breaker: when it opens, for how long, and who may try. */
+/* A breaker: when and how long it is open, and when it admits a try. */
 #include "tests/unit/test-support.h"
 
 #include "daemon/remote/endpoint/breaker.h"
@@ -63,7 +63,6 @@ TEST(test_trials)
         assert_int_equal(b.state, BREAKER_OPEN);
 }
 
-/* What people are told. */
 TEST(test_names)
 {
         assert_string_equal(breaker_state_name(BREAKER_CLOSED), "closed");

@@ -60,8 +60,8 @@ TEST_BARE(test_no_limit)
         assert_true(take(&b, some, START)); /* nothing was counted meanwhile */
 }
 
-/* In any time t nobody gets more than burst + rate * t, and who asks whenever there is something
- * gets no less, but for a thousandth. */
+/* In any time t at most burst + rate * t tokens are taken. A client that always asks gets that
+ * much, less a thousandth. */
 static void try_order(bool always)
 {
         struct bucket_limit limit = {1 + random_below(BUCKET_MAX_RATE), 1 + random_below(1000)};

@@ -77,8 +77,8 @@ TEST_BARE(test_read)
         assert_all(&r);
 }
 
-/* Whatever else it says, or however long it is. A change that is read can be written again, and is
- * the same then: so nothing but what change_write() writes is read. */
+/* Any other bytes of any length are refused. A change that can be read is the same after it is
+ * written again: so only output of change_write() is read. */
 TEST_BARE(test_refused)
 {
         uint8_t payload[CHANGE_BYTES_MAX + 48] = {0}, again[CHANGE_BYTES_MAX];

@@ -235,7 +235,7 @@ TEST(test_tree_and_policy)
         BREAK(&s, s.ns->tree.nodes[s.cached[1]].parent_1, s.granted[0] + 1, "parent isn't cached");
         BREAK(&s, s.ns->tree.nodes[s.cached[0]].first_child_1, 0, "below any root");
         BREAK(&s, s.ns->tree.nodes[s.cached[2]].prev_1, 0, "not in the tree");
-        /* What the policy's own check finds is passed on. */
+        /* A finding of the policy's own check is passed on. */
         BREAK(&s, s.ns->evict, &blind, "eviction policy of namespace a/x: blind");
         end(&s);
 }
@@ -344,7 +344,7 @@ TEST(test_slices)
                 checker_free(c);
         }
 
-        /* What is broken is found, also where it breaks after the first slice. */
+        /* A defect is found even if it appears after the first slice. */
         c = checker_new(&s.f.store);
         (void)go_on(c, 1, &r);
         page(&s, s.granted[1])->mark = 1;
@@ -369,7 +369,7 @@ TEST(test_slices)
         end(&s);
 }
 
-/* What nobody ever touched of an index stays so: there may be very many that are empty. */
+/* The check doesn't touch untouched parts of an index: there may be many empty ones. */
 TEST(test_takes_no_memory)
 {
         struct stat before, after;

@@ -1,5 +1,4 @@
-/* What the library does for its user when the daemon behaves. Misbehaviour: test_client_faults.c.
- */
+/* The library with a daemon that behaves. Misbehaviour: test_client_faults.c. */
 #include <poll.h>
 #include <pthread.h>
 #include <sys/wait.h>
@@ -408,7 +407,7 @@ static void test_started_calls(void **state)
         assert_int_equal(kvl_publish_start(ns, &publish, note, &o), 0);
         dispatch_until(conn, &o.n_calls, 3);
         assert_int_equal(kvl_lookup_start(ns, 0, key, 1, note, &o), 0);
-        /* It is done already where memory is shared; then nothing else says so. */
+        /* In shared memory the call is done already, and no other sign says so. */
         assert_int_equal(kvl_wants_write(conn), *state ? 1 : 0);
         if (*state)
                 dispatch_until(conn, &o.n_calls, 4);
@@ -501,7 +500,7 @@ static void count_done(struct kvl_ns *ns, int code, const uint32_t *pages, uint3
         w->n_done++;
 }
 
-/* Of a page that goes from thread to thread by way of another process. */
+/* A word of a page that moves from thread to thread through another process. */
 static _Atomic uint32_t *shared_word(struct worker *w, uint32_t page)
 {
         return kvl_page_ptr(w->ns, page, 0);

@@ -154,7 +154,7 @@ static void script_silent(struct fake_peer *p)
         fake_expect_end(p);
 }
 
-/* What can't be remembered as late would be taken for a lie later: the connection ends. */
+/* A late request that can't be noted ends the connection: its reply would look like a violation. */
 TEST(test_timeout_without_memory)
 {
         struct kvl_layout layout = test_layout(1, PAGE_BYTES);

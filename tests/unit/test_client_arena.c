@@ -216,7 +216,7 @@ static bool is_populated(const struct world *w, uint32_t page)
         return ns_are_populated(w->ns, &page, 1);
 }
 
-/* What a call brings, and nothing else, until it is unmapped. */
+/* A call populates its own pages only, which stay so until they are unmapped. */
 static void test_populated(void **state)
 {
         struct world w;
@@ -258,7 +258,7 @@ static void test_units(void **state)
                 assert_int_equal(ns.populated.unit_shift, cases[i].shift);
                 ns.populated.bits[0] = UINT64_MAX;
                 ns_forget_populated(&ns, 0);
-                /* As many as the set has. */
+                /* Clears a bit for each unit of the set. */
                 assert_int_equal(__builtin_ctzll(ns.populated.bits[0] | UINT64_C(1) << 63),
                         MIN(cases[i].set_pages >> cases[i].shift, 63U));
                 free(ns.populated.bits);
@@ -287,7 +287,7 @@ static void test_gpu_holes(void **state)
         }
 }
 
-/* Of a daemon, or a namespace, from before there were null sets: it is mapped with its set. */
+/* A daemon or namespace without null sets: page 0 is mapped with its set. */
 static void test_gpu_in_set(void **state)
 {
         struct world w;

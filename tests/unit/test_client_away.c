@@ -1,5 +1,5 @@
-/* What goes on in shared memory while the daemon is away, and what it is told when it is back. Over
- * the socket: test_client_resume.c. */
+/* Shared memory while the daemon is away, and the client's report when it is back. Over the socket:
+ * test_client_resume.c. */
 #include <pthread.h>
 
 #include "base/clock.h"
@@ -18,7 +18,7 @@ static void welcome_shared(struct fake_peer *p)
         fake_share_ns(p);
 }
 
-/* What comes, until the client has asked for a MSG_INVALIDATE: its order to go. */
+/* Serves requests until a MSG_INVALIDATE, the client's order to leave. */
 static void serve_until_order(struct fake_peer *p)
 {
         do {
@@ -72,7 +72,7 @@ static void script_away_for_a_while(struct fake_peer *p)
 {
         welcome_shared(p);
         serve_until_order(p);
-        /* As one that was killed while it filled the magazine, and about to ring. */
+        /* The state of a daemon that was killed while it filled the magazine, about to ring. */
         p->shared_pins.header->refill_asked = 1;
         atomic_store(&p->rings.header->client_sleeps, 0);
         fake_leave(p);
@@ -158,7 +158,7 @@ TEST(test_full_ring)
         assert_int_equal(kvl_lease(c.ns, 0, N, pages), 0);
         give_order(&c);
         wait_until_away(&c);
-        /* What doesn't fit the ring waits for it. */
+        /* A request that doesn't fit the ring waits for it. */
         for (; n_started < N - 1; n_started++)
                 assert_int_equal(kvl_free_start(c.ns, &pages[n_started], 1, count_ok, &n_done), 0);
         assert_int_equal(kvl_free(c.ns, &pages[n_started], 1), -ETIMEDOUT);
@@ -248,7 +248,7 @@ static void script_recalls(struct fake_peer *p)
         FAKE_CHECK(p->is_mapped[0] && !p->is_mapped[1]);
         serve_until_order(p);
         FAKE_CHECK(p->n_unmapped[0] == 0);
-        /* It still wants it; and dies of the answer. */
+        /* The daemon still wants the set, and dies when it gets the answer. */
         fake_recall(p, 0, true, 60000);
         serve_until_order(p);
         while (fake_receive_any(p) && p->type != MSG_UNMAPPED)
@@ -286,8 +286,7 @@ TEST(test_recalls_are_told_anew)
         resume_close(&c);
 }
 
-/* It dies after it has asked for a set, before it is told that the set is unmapped: that is never
- * sent to it. */
+/* The daemon recalls a set, and dies before the client's UNMAPPED, which is never sent to it. */
 static void script_leaves_after_recall(struct fake_peer *p)
 {
         welcome_shared(p);
@@ -322,7 +321,7 @@ TEST(test_unmapped_while_away)
         resume_close(&c);
 }
 
-/* It asks for a set that it was told is unmapped. */
+/* The daemon recalls a set that the client has already reported as unmapped. */
 static void script_asks_twice(struct fake_peer *p)
 {
         welcome_shared(p);
@@ -474,7 +473,7 @@ TEST(test_opened_a_moment_ago)
         resume_close(&c);
 }
 
-/* It dies of the close, which it may have done. */
+/* The daemon dies of the close, which may have been executed. */
 static void script_ns_of_no_use(struct fake_peer *p)
 {
         p->resumes = true;
@@ -490,8 +489,8 @@ static void script_ns_of_no_use(struct fake_peer *p)
         fake_serve(p);
 }
 
-/* What can't be used here is given back, and isn't asked for after a restart: a namespace that the
- * daemon doesn't know would end the connection. */
+/* A namespace that the client can't use is closed, and isn't resumed after a restart: an unknown
+ * namespace would end the connection. */
 TEST(test_open_that_fails)
 {
         struct kvl_layout layout = test_layout(1, PAGE_BYTES);

@@ -138,7 +138,7 @@ static void test_many_pages(void **state)
                 open_world(state, &w, scripts[i], 0, 0);
                 assert_int_equal(w.r, 0);
                 assert_int_equal(kvl_lease(w.ns, 0, SET_PAGES + 3, pages), 0);
-                /* Of two sets, in no order. */
+                /* Pages of two sets, in no order. */
                 memcpy(some,
                         (uint32_t[]){pages[7], pages[SET_PAGES + 2], pages[3], pages[4],
                                 pages[SET_PAGES]},

@@ -23,7 +23,7 @@ static bool is_key(const Kvlease__V1__ExpectRequest *m, uint32_t at, uint32_t nu
         return memcmp(m->keys.data + (size_t)at * KVL_KEY_BYTES, key, KVL_KEY_BYTES) == 0;
 }
 
-/* Of a text whose keys don't fit a message every fourth goes, the last one among them. */
+/* If a text's keys don't fit a message, every fourth is sent, including the last one. */
 static void script_socket(struct fake_peer *p)
 {
         const Kvlease__V1__ExpectRequest *m;
@@ -145,7 +145,7 @@ static void script_shared(struct fake_peer *p)
         fake_expect_end(p);
 }
 
-/* What is asked for ends before, at and after the last page that is cached. */
+/* The expected text ends before, at and after the last cached page. */
 TEST(test_by_the_ring)
 {
         uint8_t keys[(N_CACHED + 2) * KVL_KEY_BYTES];

@@ -1,4 +1,4 @@
-/* What the library does when the daemon refuses, lies, is late, or dies. */
+/* The library with a daemon that refuses, lies, is late, or dies. */
 #include <fcntl.h>
 #include <poll.h>
 #include <pthread.h>
@@ -595,8 +595,7 @@ static void *lease_and_free(void *ns)
         return r == 0 ? ns : NULL;
 }
 
-/* As many calls as may be are started; then several threads wait for room and for replies at once.
- */
+/* The maximum of calls is started. Then several threads wait for room and for replies at once. */
 TEST(test_daemon_that_does_not_read)
 {
         struct kvl_layout layout = test_layout(1, PAGE_BYTES);
@@ -653,7 +652,7 @@ static void script_one_after_the_other(struct fake_peer *p)
         fake_serve(p);
 }
 
-/* Who polled has its answer and goes; who slept polls from then on. */
+/* The polling thread returns with its answer, and the sleeping one polls from then on. */
 TEST(test_reader_hands_on)
 {
         struct kvl_layout layout = test_layout(1, PAGE_BYTES);
@@ -688,7 +687,7 @@ static void script_dies(struct fake_peer *p)
         fake_receive(p, MSG_LEASE);
 }
 
-/* Everybody who waits hears of it. */
+/* Every waiting thread gets an error. */
 TEST(test_daemon_that_dies)
 {
         struct kvl_layout layout = test_layout(1, PAGE_BYTES);

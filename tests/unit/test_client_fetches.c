@@ -170,7 +170,7 @@ TEST(test_closed)
  * ------------------------------------------------------------------
  */
 
-/* Of three, one was answered, two were begun and forgotten. */
+/* Three fetches: one was answered, two were begun and forgotten. */
 static void script_restarted(struct fake_peer *p)
 {
         p->resumes = true;

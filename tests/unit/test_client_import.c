@@ -5,7 +5,7 @@
 #include "base/macros.h"
 #include "tests/unit/client-support.h"
 
-/* Of connections that see no timeout here; valgrind on a loaded machine. */
+/* For connections that must not time out, even with valgrind on a loaded machine. */
 #define LONG_MSEC 60000
 
 #define FLAGS (KVL_CONNECT_METADATA_ONLY | KVL_CONNECT_NO_SHM)
@@ -129,7 +129,7 @@ TEST_BARE(test_answers)
         close_client(&c);
 }
 
-/* Of more keys than a request may have the first are asked for; nothing leads to a text's first. */
+/* Only the first keys of a longer list fit a request. A text's first key has no parent. */
 static void script_from_the_beginning(struct fake_peer *p)
 {
         welcome(p);
@@ -169,7 +169,7 @@ static void script_somebody_computes_it(struct fake_peer *p)
         fake_expect_end(p);
 }
 
-/* It is waited for, and what that ends with is told. */
+/* The client waits for the computing client, and gets the result of that. */
 TEST_BARE(test_somebody_computes_it)
 {
         struct client c;
@@ -210,7 +210,7 @@ static void script_nothing(struct fake_peer *p)
         fake_expect_end(p);
 }
 
-/* Nobody is asked. */
+/* The client sends no request. */
 TEST_BARE(test_takes_no_part)
 {
         struct test_done done = {0};
@@ -264,7 +264,7 @@ static void answer_lookup(
         fake_reply(p, &reply.base);
 }
 
-/* It asks once for what nobody on this host computes, and takes what came. */
+/* The client asks once for pages that no local client computes, and takes those that came. */
 static void script_lookup(struct fake_peer *p)
 {
         welcome(p);
@@ -276,7 +276,7 @@ static void script_lookup(struct fake_peer *p)
         answer_lookup(p, 1, 3, 1, 2);
         receive_wait(p, 3);
         fake_reply_simple(p, WIRE_MISS, "");
-        /* Whoever may not import computes. */
+        /* A client that may not import computes. */
         answer_lookup(p, 0, 4, 0, 1);
         receive_wait(p, 1);
         fake_reply_simple(p, WIRE_MISS, "");
@@ -331,7 +331,7 @@ static void script_session(struct fake_peer *p)
         fake_expect_end(p);
 }
 
-/* What can't be loaded is opened as it is here. */
+/* A session that can't be loaded is opened in its local state. */
 TEST_BARE(test_session)
 {
         struct kvl_session_options o = {.size = sizeof(o), .load_msec = LONG_MSEC};

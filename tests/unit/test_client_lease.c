@@ -59,7 +59,7 @@ TEST(test_options)
         close_client(&c);
 }
 
-/* As a daemon that knows no reasons says it, or one that knows more than this library. */
+/* Answers of a daemon without reasons, and of one with reasons that the library doesn't know. */
 static const struct {
         struct answer a;
         int code, reason;

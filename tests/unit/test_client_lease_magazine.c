@@ -131,7 +131,7 @@ TEST(test_enough_in_magazine)
         close_client(&c);
 }
 
-/* It would have to wait: nothing is held meanwhile. */
+/* The lease would have to wait: nothing is held meanwhile. */
 static void script_magazine_held(struct fake_peer *p)
 {
         const Kvlease__V1__LeaseRequest *m;

@@ -1,7 +1,7 @@
 /*
- * A daemon that says anything: whatever comes in its replies, its events and its shared memory, the
- * library returns, and its process goes on. The seed is printed. What it says is random, so that
- * nothing is checked but that; of addresses that the library gives, the bytes are there.
+ * A daemon that answers anything in replies, events and shared memory: the library returns, and its
+ * process goes on. The seed is printed. Answers are random, so nothing else is checked, except that
+ * addresses from the library are readable.
  */
 #include <signal.h>
 #include <sys/wait.h>
@@ -142,7 +142,7 @@ static void lie(struct fake_peer *p, ProtobufCMessage *m)
         }
 }
 
-/* It may find itself in what it said, and ends. */
+/* The daemon may trip over its own lies, and end. */
 static void script(struct fake_peer *p)
 {
         if (!freopen("/dev/null", "w", stderr))

@@ -14,7 +14,7 @@
 
 #define N_PUBLISHED 1600u
 
-/* Of which namespace, page and key; what script_published() looks for. */
+/* Session and tag of a publish; script_published() looks for them. */
 static const struct fake_with NOTHING = {0}, BOTH = {SESSION, 7}, ONLY_TAG = {0, UINT64_MAX},
                               ONLY_SESSION = {SESSION, 0}, PASSED = {0, 0, true};
 
@@ -120,7 +120,7 @@ static void publish_all(struct client *c, const struct kvl_session *s)
                         p.parent_key = p.keys - KVL_KEY_BYTES;
                 assert_int_equal(kvl_publish_start(c->ns, &p, count_done, &n_done), 0);
         }
-        /* As a program has it that was built before there were sessions. */
+        /* The struct of a program that was built before there were sessions. */
         p = publish_of(first, 1, BOTH, s);
         p.size = offsetof(struct kvl_publish, session);
         assert_int_equal(kvl_publish_start(c->ns, &p, count_done, &n_done), 0);

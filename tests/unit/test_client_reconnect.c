@@ -1,7 +1,7 @@
 /*
  * How the library finds a daemon again that went away, over the socket: how long it waits, how it
- * says who it is, what ends the connection, and what callers are told then. What becomes of their
- * requests: test_client_resume.c.
+ * identifies itself, when the connection ends, and the results for callers. Their requests:
+ * test_client_resume.c.
  */
 #include "base/clock.h"
 #include "client/lib/connection/conn-impl.h"
@@ -74,7 +74,7 @@ TEST(test_gives_up)
         resume_close(&c);
 }
 
-/* Whoever never waits is told, too. */
+/* A caller that never waits gets the error, too. */
 TEST(test_gives_up_in_a_loop)
 {
         struct client c;
@@ -241,7 +241,7 @@ TEST(test_back_off)
 /* ---- disconnecting -----------------------------------------------------------------------------
  */
 
-/* It comes back within the second that kvl_disconnect() waits: and is told. */
+/* The daemon comes back within the second that kvl_disconnect() waits, and gets the BYE. */
 static void script_back_for_bye(struct fake_peer *p)
 {
         const ProtobufCMessage *m;

@@ -91,7 +91,7 @@ TEST(test_all_of_it)
         assert_int_equal(b->magazine->n_pages, facts->n_ready);
         assert_true(shared_is_pinned(a->ns, facts->in_segment));
 
-        /* It goes on from there. */
+        /* Counting goes on from there. */
         need(release_pages(a, facts->sealed, 4, NOW, NULL));
         assert_int_equal(one->n_pins, 2);
         assert_true(join(dm.a, NULL, false)->id > facts->other);
@@ -133,7 +133,7 @@ TEST(test_undo_and_resume)
         free(k);
 }
 
-/* What may have been done already is done once. */
+/* A repeated request that was executed before is executed once. */
 TEST(test_repeats)
 {
         struct fake_keep *k = calloc(1, sizeof(*k));
@@ -185,7 +185,7 @@ TEST(test_repeats)
         free(k);
 }
 
-/* It is killed between two messages of a report. */
+/* The client is killed between two messages of a report. */
 static void report_half(struct daemon *dm, struct attach *a, struct attach *b)
 {
         uint64_t n;
@@ -194,7 +194,7 @@ static void report_half(struct daemon *dm, struct attach *a, struct attach *b)
         need(report_pages(a, facts->leased, 3, false, true, &n, NULL));
 }
 
-/* What was named to the daemon before isn't freed because the rest of the list doesn't name it. */
+/* Pages that the client reported before aren't freed if the rest of the list lacks them. */
 TEST(test_half_report)
 {
         struct fake_keep *k = calloc(1, sizeof(*k));
@@ -276,7 +276,7 @@ TEST(test_half_import)
         daemon_start(&dm, &k->keep);
         daemon_check(&dm);
         a = attach_find(find(&dm, facts->one), 1);
-        /* What clients leased is theirs, and nothing else. */
+        /* Only pages that clients leased are theirs. */
         assert_int_equal(a->ns->device.n_pages[PAGE_GRANTED], 8 + 1 + facts->n_ready);
         assert_int_equal(dm.recovery.n_unclaimed, 2);
         make_keys(key, 900, 1);
@@ -326,7 +326,7 @@ TEST(test_hostile_segment)
         free(k);
 }
 
-/* Another file under its name: the row was somebody else's before. */
+/* Another file has the segment's name: the row belonged to another client before. */
 TEST(test_other_segment)
 {
         struct fake_keep *k = calloc(1, sizeof(*k));
@@ -362,8 +362,8 @@ static void start_once(struct fake_keep *k, void *data)
         atomic_store(&dm.store.state->is_unsure, 0);
 }
 
-/* Its pins are where nobody finds them, though it was told that they count: nothing is taken from
- * it, at the next start neither, until it has exited. */
+/* The file of its pins is lost, though the client was told that they count. Its pages stay until it
+ * has exited, also at the next start. */
 TEST(test_lost_pins)
 {
         static const enum keep_kind kinds[] = {KEEP_PINS, KEEP_SOCKET_PINS};
@@ -399,7 +399,7 @@ TEST(test_lost_pins)
         }
 }
 
-/* Without the tables nobody knows who reads and writes the pages that were kept. */
+/* Without the tables the readers and writers of kept pages are unknown. */
 TEST(test_tables_lost)
 {
         static const uint32_t rubbish = UINT32_MAX;
@@ -430,7 +430,7 @@ TEST(test_tables_lost)
                 assert_int_equal(store.state->n_restarts, 0);
                 assert_int_equal(store.boot_epoch, store.state->boot_epoch);
                 store_deinit(&store);
-                /* What was made in their place is good for the next one. */
+                /* The tables that replaced them serve the next daemon. */
                 fake_keep_restart(k);
                 {
                         struct daemon dm;

@@ -1,7 +1,7 @@
 /*
- * A daemon that is killed at each of the fault points of what it records of clients (the core is
- * compiled with them), and between two slices of what goes on for long: the one that comes after
- * finds a state that is whole, and nothing that belongs to clients that have gone.
+ * Kills a daemon at each fault point of its records of clients (the core is compiled with them),
+ * and between slices of long work. The next daemon finds a consistent state, and nothing of clients
+ * that have exited.
  */
 #include <stdlib.h>
 #include <string.h>
@@ -25,7 +25,7 @@
 /* ---- killed -----------------------------------------------------------------------------------
  */
 
-/* It goes on to the end, and everybody leaves. */
+/* Runs to the end, and every client leaves. */
 static void leave(struct daemon *dm, struct attach *a, struct attach *b)
 {
         uint64_t pending[] = {21};
@@ -116,7 +116,7 @@ static void leave_slowly(struct daemon *dm, struct attach *a, struct attach *b)
         daemon_check(dm);
 }
 
-/* What they held is nobody's, and their ids are nobody else's. */
+/* Their pages are free, and their ids aren't used again. */
 static void check_left(struct daemon *dm)
 {
         struct ns *ns = ns_find(dm->a, "n");
@@ -151,7 +151,7 @@ TEST(test_killed_while_they_leave)
 
 #define N_CACHED (4 * SET_PAGES)
 
-/* What nobody maps is too much, and some of it has gone. */
+/* Lowers the limit below the pages, which no client maps, and drops some of them. */
 static void lower_slowly(struct fake_keep *k, void *data)
 {
         uint32_t pages[N_CACHED];

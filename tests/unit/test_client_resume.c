@@ -1,7 +1,7 @@
 /*
- * What was asked of a daemon that goes away is done by the one that comes back: calls, threads and
- * loops outlive it, over the socket. How the library finds it again, or gives up:
- * test_client_reconnect.c. Shared memory and memory that is recalled: test_client_away.c.
+ * Calls, threads and loops that outlive the daemon, over the socket: the next daemon executes the
+ * requests. Finding the daemon again, or giving up: test_client_reconnect.c. Shared memory and
+ * recalled memory: test_client_away.c.
  */
 #include <pthread.h>
 #include <sys/epoll.h>
@@ -180,7 +180,7 @@ static void expect_report(struct fake_peer *p, bool is_last)
         FAKE_CHECK(m->pages[0] == (is_last ? KVL_MAX_LEASE_PAGES : 0));
 }
 
-/* What it was told before it died it doesn't know any more. */
+/* The next daemon has forgotten the reports to the one before. */
 static void script_forgets_report(struct fake_peer *p)
 {
         Kvlease__V1__CountReply reply = KVLEASE__V1__COUNT_REPLY__INIT;
@@ -297,8 +297,8 @@ TEST(test_half_a_request)
         resume_close(&c);
 }
 
-/* It reads everything and answers nothing. What it is told of then is as much as the protocol
- * allows (fake-daemon.c looks). */
+/* The daemon reads everything and answers nothing. The next one gets as many requests as the
+ * protocol allows (fake-daemon.c checks). */
 static void script_silent_then_dies(struct fake_peer *p)
 {
         p->resumes = true;
@@ -329,7 +329,7 @@ TEST(test_many_requests)
         assert_int_equal(kvl_invalidate(c.ns, NULL, NULL), 0);
         assert_int_equal(c.told.n_back, 1);
         assert_int_equal(n_done, n_started);
-        /* Those that are done don't count. */
+        /* Calls that are done don't count. */
         assert_int_equal(kvl_free_start(c.ns, &page, 1, count_answered, &n_done), 0);
         while (n_done == n_started)
                 resume_dispatch(&c);
@@ -405,7 +405,7 @@ static void script_absent_for_loops(struct fake_peer *p)
         fake_check_nothing_held(p);
 }
 
-/* As an event loop does: one descriptor, registered once. `kind`: 0 or EPOLLET. */
+/* Like an event loop: one descriptor, registered once. `kind`: 0 or EPOLLET. */
 static void run_loop(uint32_t kind)
 {
         struct epoll_event event = {.events = EPOLLIN | kind};
@@ -448,7 +448,7 @@ TEST(test_edge_triggered_loop)
         run_loop(EPOLLET);
 }
 
-/* What isn't in the socket makes the descriptor ready, too: callbacks, room for what is unsent. */
+/* Callbacks and room for unsent bytes, which aren't in the socket, also make it ready. */
 TEST(test_poll_for_callbacks)
 {
         static uint8_t keys[1500 * KVL_KEY_BYTES];
@@ -528,7 +528,7 @@ static void script_restart_once(struct fake_peer *p)
         fake_serve(p);
 }
 
-/* A child that has copies of all descriptors is in nobody's way. */
+/* A child with copies of all descriptors blocks nothing. */
 TEST(test_fork)
 {
         struct pollfd poll_fd = {.events = POLLIN};

@@ -165,7 +165,7 @@ static void script_keep(struct fake_peer *p)
         fake_expect_end(p);
 }
 
-/* As many ranges as there may be, of the longest numbers, go in one message. */
+/* The most ranges, with the longest numbers, fit one message. */
 TEST(test_keep)
 {
         struct kvl_token_range ranges[N_RANGES];
@@ -291,7 +291,7 @@ static void script_long(struct fake_peer *p)
         answer_pages(p, (struct page_run){0, 1024, 16});
         expect_pages(p, 1024, 1024);
         answer_pages(p, (struct page_run){0});
-        /* What was got before is given back. */
+        /* Pages from earlier replies are given back. */
         expect_pages(p, 0, 1024);
         answer_pages(p, (struct page_run){0, 1024, 16});
         expect_pages(p, 1024, 1024);
@@ -396,7 +396,7 @@ TEST(test_open_that_lies)
         }
 }
 
-/* What comes next; as kvl_dispatch(). */
+/* Waits for a message, and handles it as kvl_dispatch(). */
 static int dispatch_next(struct client *c)
 {
         struct pollfd p = {.fd = kvl_fd(c->conn), .events = POLLIN};
@@ -405,7 +405,7 @@ static int dispatch_next(struct client *c)
         return kvl_dispatch(c->conn);
 }
 
-/* Answers come when nobody waits for them any more: what they bring is given back. */
+/* Answers come after the callers gave up: their pages are given back. */
 static void script_late(struct fake_peer *p)
 {
         const Kvlease__V1__ReleaseRequest *m;

@@ -147,7 +147,6 @@ static void script_leaves(struct fake_peer *p)
         fake_welcome_ns(p);
 }
 
-/* What wasn't started isn't under way. */
 static void test_refused_calls_do_not_count(void **state)
 {
         struct kvl_conn *conn;
@@ -214,7 +213,7 @@ static void start_in_thread(struct starter *starter)
         assert_ptr_equal(result, starter);
 }
 
-/* Who polls sends the rest, though it was another one who left it: the daemon says nothing. */
+/* The polling thread sends the rest that another thread left: the daemon sends nothing. */
 static void test_poller_sends_the_rest(void **state)
 {
         static struct started s;
@@ -235,7 +234,7 @@ static void test_poller_sends_the_rest(void **state)
         order_fd = fd_close(order_fd);
 }
 
-/* What another one started is done at once: the descriptor says so, and no longer than it is so. */
+/* Another thread's call is done at once. The descriptor is readable until its callback has run. */
 static void test_poller_calls_back(void **state)
 {
         static struct started s;
@@ -365,7 +364,7 @@ static void script_notices(struct fake_peer *p)
 static _Thread_local bool is_closing;
 
 #if !defined(__SANITIZE_THREAD__)
-/* Whoever closes a namespace rests where it lets go of a lock: another thread gets it. */
+/* The thread that closes a namespace pauses after each unlock: another one gets the lock. */
 int pthread_mutex_unlock(pthread_mutex_t *mutex)
 {
         static int (*unlock)(pthread_mutex_t * mutex);
@@ -391,7 +390,7 @@ static void on_event(struct kvl_conn *conn, const struct kvl_event *event, void 
         struct told *told = data;
 
         told->n++;
-        usleep(200); /* longer than who closes rests */
+        usleep(200); /* longer than the closing thread pauses */
         told->n_wrong += event->ns && strcmp(kvl_ns_name(event->ns), "closing") != 0;
 }
 

@@ -5,7 +5,7 @@
 /* ---- kvl_lookup_set() -------------------------------------------------------------------------
  */
 
-/* Of what the other one has no room for nothing is brought up here. */
+/* Pages for which the other namespace has no room aren't brought up here. */
 static void script_cut(struct fake_peer *p)
 {
         script_text(p);
@@ -74,7 +74,7 @@ static void put_text_and_announce(struct fake_peer *p)
                 fake_index_announce(&p->index, PENDING_PAGE, key, 3);
 }
 
-/* What is executed in the ring, and then the next request; NULL: the end. */
+/* Serves the ring, and returns the next request; NULL: the stream has ended. */
 static const ProtobufCMessage *next_request(struct fake_peer *p)
 {
         while (p->has_rings && !fake_rings_sleep(&p->rings))
@@ -148,7 +148,7 @@ TEST(test_wait_socket)
         assert_waits(KVL_CONNECT_NO_SHM);
 }
 
-/* What comes after the last that there is room for is cached, not being computed. */
+/* A page after the last one with room is cached, so the lookup isn't pending. */
 static void assert_waits_full(unsigned flags)
 {
         int is_pending = -1;

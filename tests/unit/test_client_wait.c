@@ -6,7 +6,7 @@
 #include "base/macros.h"
 #include "tests/unit/client-support.h"
 
-/* Of connections that see no timeout here; valgrind on a loaded machine. */
+/* For connections that must not time out, even with valgrind on a loaded machine. */
 #define LONG_MSEC 60000
 #define LATE_MSEC 20000
 
@@ -202,7 +202,7 @@ static void script_deaf(struct fake_peer *p)
 {
         fake_welcome_ns(p);
         receive_wait(p, 5, 300);
-        /* Nobody is waiting for it any more when it comes, which is no violation. */
+        /* A reply after its caller gave up is no violation. */
         fake_receive(p, MSG_REQUEST_END);
         fake_reply_simple(p, WIRE_OK, "");
         fake_expect_end(p);
@@ -335,7 +335,8 @@ static void script_follow(struct fake_peer *p)
         answer_lookup(p, 4, 1, some_pages + 4, 1);
         answer_wait(p, 5, WIRE_OK);
         answer_lookup(p, 5, 1, some_pages + 5, 1);
-        /* Nobody computes the rest; then: its time is over; then: it went as soon as it came. */
+        /* First no client computes the rest; then the time is over; then the page comes and
+         * vanishes. */
         answer_lookup(p, 0, 6, some_pages, 2);
         answer_wait(p, 2, WIRE_MISS);
         answer_lookup(p, 0, 6, some_pages, 2);
@@ -343,7 +344,7 @@ static void script_follow(struct fake_peer *p)
         answer_lookup(p, 0, 6, NULL, 0);
         answer_wait(p, 0, WIRE_OK);
         answer_lookup(p, 0, 1, NULL, 0);
-        /* What was found before something went wrong is let go. */
+        /* Pages that were found before an error are released. */
         answer_lookup(p, 0, 6, some_pages, 3);
         answer_wait(p, 3, WIRE_STALE);
         expect_release(p, some_pages, 3);
@@ -383,7 +384,7 @@ TEST(test_follow)
         close_client(&c);
 }
 
-/* The same namespace thrice: for the library it makes no difference. */
+/* One namespace three times: the library sees no difference. */
 static void script_set(struct fake_peer *p)
 {
         fake_welcome_ns(p);

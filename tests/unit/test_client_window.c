@@ -37,7 +37,7 @@ static void goes_down(unsigned flags)
                 assert_int_equal(kvl_window_append(c.window, &c.pages[i], 1, NULL), 0);
                 assert_non_null(kvl_window_pages(c.window, &n));
                 assert_int_equal(n, i + 1);
-                /* Of what was there before this one: that is settled. */
+                /* Earlier pages have settled. */
                 for (uint32_t j = 0; j < i; j++)
                         assert_int_equal(is_below(&c, j), j >= N_FIRST && j + N_LAST < i);
         }
@@ -63,7 +63,7 @@ static void script_full(struct fake_peer *p)
         fake_check_nothing_held(p);
 }
 
-/* What doesn't fit below stays, and is read where it is. */
+/* A page without room below stays, and is read there. */
 static void stays_where_full(unsigned flags)
 {
         const uint32_t *pages;
@@ -200,7 +200,7 @@ TEST(test_any_order_socket)
         any_order(KVL_CONNECT_NO_SHM);
 }
 
-/* Of a text that is found from its beginning: the ends come up. */
+/* A text that is found from its beginning: its ends come up. */
 static void put_below(struct fake_peer *p)
 {
         for (uint32_t i = 0; i < N_TEXT; i++) {
@@ -292,7 +292,7 @@ static void hold(struct fake_peer *p, const struct shm_submission *s)
         held[n_held++] = *s;
 }
 
-/* What lies in the ring, then a frame. */
+/* Serves the ring, then a frame. */
 static void serve_next(struct fake_peer *p)
 {
         while (p->has_rings && !fake_rings_sleep(&p->rings))

@@ -252,7 +252,7 @@ TEST(test_kernels_decode_all)
                         }
 }
 
-/* Of n tokens of the channel, or as many as there are. */
+/* Greatest magnitude of n tokens of the channel, or of as many as there are. */
 static double greatest(
         const struct matrix *m, size_t matrix, size_t channel, size_t first, size_t n)
 {
@@ -301,7 +301,7 @@ static void check_errors(const struct matrix *m, struct bound b)
                                 check_group(m, b, x, c, first);
 }
 
-/* What codec.h says of int8 and int4; of fp8: half a step of four bits, of values or of the
+/* The bounds of codec.h for int8 and int4. For fp8: half a step of four bits, of values or of the
  * smallest. */
 TEST(test_errors)
 {

@@ -98,7 +98,7 @@ TEST(test_refused)
         check_refused(many, CODEC_RANGES_MAX + 1, "change more than 15 times");
 }
 
-/* As an option, before there is a layout: any end will do. */
+/* Checked as an option before there is a layout, so any last layer is accepted. */
 TEST(test_checked)
 {
         struct detail d;
@@ -111,7 +111,7 @@ TEST(test_checked)
         assert_int_equal(codec_layers_check("", &d), -EINVAL);
 }
 
-/* What a stranger writes is codecs of the layout's layers, or refused. */
+/* Any text gives codecs of the layout's layers, or is refused. */
 TEST(test_any_text)
 {
         static const char of[] = "0123456789-:,nonefp8int4", good[] = "0-3:none,4-6:int8,7-:int4";
@@ -219,7 +219,7 @@ TEST(test_parts)
                         {0, CODEC_NONE, M(3), M(3), M(3)}, {1, CODEC_NONE, 0, M(3), M(3)},
                         {1, CODEC_INT8, M(3), M(3), 3 * INT8_BYTES}},
                 4);
-        /* One codec for all: a plane is a part, of whatever numbers where there is none. */
+        /* With one codec for all, each plane is a part; without a codec, of any numbers. */
         check_parts(&layers, "int8",
                 (const struct part[]){{0, CODEC_INT8, 0, M(2), 2 * INT8_BYTES},
                         {1, CODEC_INT8, 0, M(2), 2 * INT8_BYTES},
@@ -264,7 +264,7 @@ static struct records_header header_of(const struct ns_layout *l, uint32_t codec
         return h;
 }
 
-/* What an earlier daemon wrote has one codec, by its number, and no ranges. */
+/* Records of an earlier daemon have one codec, by its number, and no ranges. */
 TEST(test_records_before)
 {
         const struct ns_layout l = layout_of(4, 1, 8);

@@ -18,7 +18,7 @@ static struct attach *begin(struct world *w, struct member **ret_member)
         *ret_member = join(w->f.a);
         a = open_ns(*ret_member, "n");
         scatter(a);
-        w->now_nsec = LATER; /* nobody has leased for long */
+        w->now_nsec = LATER; /* no lease for a long time */
         return a;
 }
 
@@ -138,7 +138,6 @@ TEST(test_tree_and_order)
         end(&w, m);
 }
 
-/* Of several sets with room the fullest is filled. */
 TEST(test_fullest_is_filled)
 {
         struct world w;
@@ -161,7 +160,7 @@ TEST(test_fullest_is_filled)
         end(&w, m);
 }
 
-/* Who queues for room in the namespace needs what is withheld. */
+/* A lease that waits for room in the namespace needs the withheld pages. */
 TEST(test_called_off_for_who_waits)
 {
         struct world w;
@@ -198,7 +197,7 @@ TEST(test_not_while_it_is_leased)
         end(&w, m);
 }
 
-/* Nobody else could have what is reserved, unless it is lent. */
+/* Reserved memory isn't available to other tenants, unless it is lent. */
 TEST(test_reserved)
 {
         struct world w;
@@ -219,7 +218,7 @@ TEST(test_reserved)
         end(&w, m);
 }
 
-/* What is pinned, by either way, granted or too full isn't touched. */
+/* Sets with pages that are pinned (in either way) or granted, and sets that are too full, stay. */
 TEST(test_held_sets_stay)
 {
         uint8_t key[KEY_BYTES];
@@ -358,7 +357,7 @@ TEST(test_mapped)
         end(&w, m);
 }
 
-/* Who can't be asked maps it while it is being emptied. */
+/* A client that can't be recalled maps the set while it is being emptied. */
 TEST(test_mapped_meanwhile)
 {
         struct world w;
@@ -373,7 +372,7 @@ TEST(test_mapped_meanwhile)
         end(&w, m);
 }
 
-/* What lies in magazines is taken back; a page that was claimed keeps the set. */
+/* Pages in magazines are taken back; a claimed page keeps the set. */
 TEST(test_magazines)
 {
         struct world w;
@@ -468,7 +467,7 @@ static struct attach *open_large(struct member *m)
         return a;
 }
 
-/* As begin(), and its second set is half copied. */
+/* Like begin(), with the second set half copied. */
 static struct attach *begin_large(struct world *w, struct member **ret_member)
 {
         struct tenant_attrs attrs = {.limit_bytes = 4 * SET_PAGES * LARGE_PAGE,
@@ -526,7 +525,7 @@ TEST(test_lease_ends_half_copies)
         end(&w, m);
 }
 
-/* Whoever ends it, nothing stays MOVING, and nothing keeps the daemon awake. */
+/* However it ends, no page stays MOVING, and the daemon can sleep. */
 TEST(test_half_copies_end)
 {
         for (unsigned how = 0; how < 4; how++) {

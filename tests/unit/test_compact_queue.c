@@ -41,7 +41,7 @@ static struct pool *pool_of(struct world *w)
         return store_find_pool(&w->f.store, "");
 }
 
-/* Until jobs end that somebody waits for. */
+/* Waits until jobs with a waiting request end. */
 static void reap(struct world *w)
 {
         uint64_t end_nsec = clock_now_nsec() + PATIENCE_MSEC * NSEC_PER_MSEC;
@@ -241,7 +241,7 @@ TEST(test_reused_during_the_copy)
         end_slow(&w, m);
 }
 
-/* Who can't be asked to unmap it isn't. */
+/* A client that can't be recalled isn't asked to unmap it. */
 TEST(test_mapped_during_the_copy)
 {
         struct world w;
@@ -288,7 +288,7 @@ TEST(test_failed_copy)
         end_slow(&w, m);
 }
 
-/* What the driver may still write to is nobody's until it answers. */
+/* Memory that the driver may still write to isn't used until it answers. */
 TEST(test_late_copy)
 {
         struct world w;

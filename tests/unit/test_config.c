@@ -265,7 +265,7 @@ TEST(test_errors_in_drop_ins)
         for (size_t i = 0; i < ARRAY_SIZE(expected); i++)
                 if (!strstr(r.text, expected[i]))
                         fail_msg("'%s' is missing in:\n%s", expected[i], r.text);
-        /* What is seen when all is read: in the file that says it. */
+        /* An error that is found after all files were read names the file of the line. */
         assert_int_equal(file_replace(f.main, "[device host]\n", 14, 0600), 0);
         add_file(&f, "1.conf", "[device host]\n\ndisk = /a\n");
         add_file(&f, "2.conf", "");
@@ -306,7 +306,7 @@ TEST(test_a_file_that_is_none)
         test_dir_remove(dir);
 }
 
-/* Whatever lies in the directory costs an error that names it, and no wait. */
+/* Any other file in the directory gives an error that names it, without a wait. */
 TEST(test_drop_ins_that_are_none)
 {
         static char huge[CONFIG_FILE_MAX + 1];
@@ -399,7 +399,7 @@ TEST(test_socket_path_must_fit)
         assert_int_equal(r.n_errors, 1);
 }
 
-/* Without any tenant, too: those who administer and monitor have sockets there. */
+/* The directory must fit even without tenants: administrators and monitors have sockets there. */
 TEST(test_runtime_dir_must_fit)
 {
         char dir[CONFIG_PATH_MAX] = "/", text[512];
@@ -502,7 +502,7 @@ TEST(test_members)
         config_deinit(&c);
 }
 
-/* Of which members, and how many, a device can be. */
+/* Kinds and numbers of members that a device may have. */
 TEST(test_members_together)
 {
 #define UUID "-5a1e0c2e-7b1f-4a57-9a3c-0b7f5f2e8d1"
@@ -531,7 +531,7 @@ TEST(test_members_together)
         }
 }
 
-/* What is wrong with an option, with several together, and with a device: all at once. */
+/* Errors of an option, of several together, and of a device are all reported. */
 TEST(test_all_kinds_of_errors_at_once)
 {
         static const char *const expected[] = {
@@ -556,7 +556,7 @@ TEST(test_all_kinds_of_errors_at_once)
         for (size_t i = 0; i < ARRAY_SIZE(expected); i++)
                 if (!strstr(r.text, expected[i]))
                         fail_msg("'%s' is missing in:\n%s", expected[i], r.text);
-        /* Of [tenant b] an option was refused: what goes together with it isn't known. */
+        /* An option of [tenant b] was refused, so combinations with it aren't checked. */
         assert_int_equal(r.n_errors, ARRAY_SIZE(expected));
 }
 

@@ -1,7 +1,7 @@
 /*
  * kvleasectl from the outside: text, JSON, requests and exit code of every verb and every way to
  * fail, compared with tests/golden/NAME. KVLEASE_GOLDEN_UPDATE=1 writes these files anew
- * (tests/golden/update.sh); the exit codes stand here as well, so that nobody updates them away.
+ * (tests/golden/update.sh). The exit codes are also listed here, so that no update changes them.
  */
 #include "tests/unit/test-support.h"
 
@@ -382,7 +382,6 @@ TEST(test_goldens)
         }
 }
 
-/* Golden files nobody compares with would rot. */
 TEST(test_no_golden_left_over)
 {
         assert_int_equal(test_dir_count(GOLDEN_DIR), ARRAY_SIZE(goldens) + 1); /* update.sh */
@@ -441,7 +440,7 @@ TEST(test_full_disk)
         fake_result_deinit(&r);
 }
 
-/* Who reads the beginning alone is told of no failure. */
+/* A reader that closes the pipe early causes no error message. */
 TEST(test_closed_pipe)
 {
         char line[256];

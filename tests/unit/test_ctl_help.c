@@ -1,5 +1,4 @@
-/* What kvleasectl's help says can be typed: every verb has an example, and every example is right.
- */
+/* kvleasectl's help can be typed: every verb has an example, and every example is right. */
 /* Before cmocka, whose fail() is a macro. */
 #include "client/ctl/examples.h"
 #include "client/ctl/option.h"
@@ -57,7 +56,7 @@ TEST(test_every_verb_has_one)
         }
 }
 
-/* What --policies takes is listed, as completion has it from there. */
+/* The help lists the values of --policies, and completion takes them from there. */
 TEST(test_policies)
 {
         const char *text = NULL;

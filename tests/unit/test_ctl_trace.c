@@ -16,13 +16,13 @@
 #error "KVLEASECTL is the program's path"
 #endif
 
-/* As in test_trace_analysis.c: 104 input tokens, of which 32 or 48 are hits. */
+/* The trace of test_trace_analysis.c: 104 input tokens, of which 32 or 48 are hits. */
 static const char good[] =
         "{\"timestamp\":0,\"input_length\":32,\"output_length\":16,\"hash_ids\":[1,2]}\n"
         "{\"timestamp\":1000,\"input_length\":32,\"output_length\":16,\"hash_ids\":[1,3]}\n"
         "{\"timestamp\":5000,\"input_length\":40,\"output_length\":8,\"hash_ids\":[1,2,4]}\n";
 
-/* A tenant of the file's name, and requests of nobody. */
+/* A tenant with the file's name, and requests without a tenant. */
 static const char mixed[] =
         "{\"timestamp\":0,\"input_length\":16,\"output_length\":0,\"tenant\":\"mixed\","
         "\"hash_ids\":[1]}\n"
@@ -185,7 +185,7 @@ TEST(test_windows)
                 "--window-groups: '65' is no number of 1 to 64");
 }
 
-/* Of all policies what hits save of computation, and of those that can go by that once more. */
+/* The computation that hits save, for all policies, and twice for those that can use costs. */
 TEST(test_crossover)
 {
         check("replay good.jsonl --policies lru --capacities 2 --attention-crossover 1", 0,
@@ -357,7 +357,7 @@ TEST(test_recommend)
 #define HOSTS \
         "hosts large.jsonl --block-tokens 512 --size 8MiB --token-bytes 1KiB --prefill-rate 1000 "
 
-/* As in test_host_runs.c: of two hosts the second loads block 1; or one has all. */
+/* The trace of test_host_runs.c: of two hosts the second loads block 1; or one has all blocks. */
 TEST(test_hosts)
 {
         _cleanup_free_ char *text = NULL;
@@ -395,7 +395,7 @@ TEST(test_hosts)
                 "       2 session        28.57     71.43\n"
                 "       4 session        28.57     71.43\n");
         check_has(HOSTS "--hosts 2 --group 2 --store uses=1 --json", 0, "\"remote_tokens\": 512");
-        /* What is too much for one host isn't for a trace of many. */
+        /* A load that is too much for one host is fine for a trace of many. */
         check_has("replay busy.jsonl", 0, "answered with 50000 tokens a second");
         text = run("hosts busy.jsonl --size 8MiB --token-bytes 1KiB --prefill-rate 1000 --hosts 2 "
                    "--group 2",

@@ -59,7 +59,7 @@ static void open_mig(void)
         OK(device_open(name, NULL, &d, why));
         CHECK(strcmp(d->props.name, name) == 0);
         device_close(d);
-        /* Who asks for the whole GPU doesn't get a part of it. */
+        /* A request for the whole GPU isn't given a part of it. */
         GIVES(device_open(UUID0, NULL, &d, why), -ENODEV);
         CHECK(strstr(why, name));
 }
@@ -108,7 +108,8 @@ static void enumerate(void)
         CHECK(props[0].writes_linger && !props[0].is_cpu_memory && props[0].is_contiguous);
 }
 
-/* The second answers, so it can be opened by name; nobody else's name is denied. */
+/* The second GPU answers, so it opens by name. For another name the dead GPU's error is returned.
+ */
 static void open_beside_a_dead_one(void)
 {
         struct device *d = NULL;
@@ -134,7 +135,7 @@ TEST(test_open)
         run_broken(open_beside_a_dead_one, "FAKECUDA_DEVICES=2");
 }
 
-/* What an older driver says of an attribute that it doesn't know. */
+/* An older driver's answer for an attribute that it doesn't know. */
 static void numa_node_unknown(void)
 {
         struct device *d = NULL;
@@ -357,14 +358,14 @@ static void arena(void)
         theirs = import(a, 2 * STEP, export(mine));
         OK(ops->arena_map(a, 0, mine, DEVICE_READ_WRITE));
         CHECK(ops->extent_address(mine) == base && ops->extent_address(theirs) == base + 2 * STEP);
-        /* What an owner takes over is as what it made. */
+        /* An owner can take over an extent, which is then like its own. */
         OK(ops->extent_export(theirs, &handle));
         close(handle.fd);
         fill(mine, 3);
         CHECK(holds(theirs, 0, 2 * STEP, 3));
         OK(ops->arena_unmap(a, 0, mine));
         CHECK(!ops->extent_address(mine) && holds(mine, 0, STEP, 3));
-        /* What was made here may be at several places. */
+        /* An extent that was made here may be mapped at several places. */
         OK(ops->arena_unmap(a, 2 * STEP, theirs));
         OK(ops->arena_map(a, 0, mine, DEVICE_READ_WRITE));
         OK(ops->arena_map(a, 2 * STEP, mine, DEVICE_READ_WRITE));
@@ -410,7 +411,7 @@ static void bad_handles(void)
         unimport(a, 0, e);
         u->ops->arena_release(a);
         device_close(u);
-        /* Who takes it over maps it at once. */
+        /* An owner's import maps the extent at once. */
         handle = export(mine);
         e = NULL;
         control("fail=cuMemMap:1");
@@ -420,7 +421,7 @@ static void bad_handles(void)
         device_close(d);
 }
 
-/* What breaks a rule of device.h ends nobody's process, and changes nothing; either transport. */
+/* A call that breaks a rule of device.h ends no process, and changes nothing; either transport. */
 static void broken_rules(void)
 {
         for (enum device_transport t = TRANSPORT_VMM; t <= TRANSPORT_CUDAIPC; t++) {

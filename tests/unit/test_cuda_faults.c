@@ -173,7 +173,7 @@ static void fail_call(const char *call, bool noticed)
                 }
 }
 
-/* Nobody is told when what releases something fails. */
+/* Failures of these calls, which release something, are not reported. */
 static const char *const releases[] = {"cuCtxPopCurrent", "cuMemAddressFree", "cuMemRelease",
         "cuMemFree", "cuStreamDestroy", "cuEventDestroy", "cuDevicePrimaryCtxRelease",
         "cuMemGetInfo", "cuCtxSynchronize"};

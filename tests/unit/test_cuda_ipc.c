@@ -52,7 +52,7 @@ static void import_both(void)
         peer_join(&p);
 }
 
-/* As two connections of one process do: the driver counts. */
+/* Two connections of one process import the same extent: the driver counts. */
 static void import_twice(void)
 {
         struct peer p = peer_start(own);

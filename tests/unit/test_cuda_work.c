@@ -27,7 +27,7 @@ static cu_context current(void)
         return context;
 }
 
-/* Everything once, with whatever context is current. */
+/* Makes every call once, with any current context. */
 static void all_calls(struct device *d, void (*check)(void))
 {
         const struct device_ops *ops = d->ops;
@@ -113,7 +113,7 @@ static void use_stream(struct device *d, void *stream)
         OK(d->ops->stream_query(d, stream));
 }
 
-/* Of an engine that uses another device beside. */
+/* Streams of an engine that also uses another device. */
 static void streams(void)
 {
         const struct cuda *cuda = driver();
@@ -170,7 +170,7 @@ static void capturing_stream(void)
         control("bad=capturing");
         GIVES(d->ops->stream_call(d, NULL, count_call, &n), -EINVAL);
         CHECK(strstr(d->why, "captured into a CUDA graph"));
-        /* What waits for it was put there before. */
+        /* Queries and waits concern calls from before the capture. */
         GIVES(d->ops->stream_query(d, NULL), -EBUSY);
         GIVES(d->ops->stream_wait(d, NULL), -EINVAL);
         control("");
@@ -180,7 +180,7 @@ static void capturing_stream(void)
         device_close(d);
 }
 
-/* The default stream is that of the device, whatever the caller works with. */
+/* The default stream is the device's, with any context of the caller. */
 static void streams_of_others(void)
 {
         const struct cuda *cuda = driver();
@@ -319,7 +319,7 @@ static void batches(void)
         device_close(d);
 }
 
-/* What isn't registered is copied one by one; so is everything once the driver refused. */
+/* Unregistered memory is copied one by one. So is all memory after the driver refused a batch. */
 static void batches_refused(void)
 {
         struct device *d = open_gpu(DEVICE_OWNER, TRANSPORT_VMM);
@@ -353,7 +353,7 @@ static void batch_under_way(void)
         GIVES(d->ops->batch_poll(going_out), -EBUSY);
         GIVES(d->ops->batch_poll(going_in), -EBUSY);
         CHECK(host[PAGE - 1] == (uint8_t)((PAGE - 1) / 7));
-        /* Nobody knows where the context can't be had; what was delayed goes on from here. */
+        /* Without the context the state is unknown. Delayed copies go on from here. */
         control("delay=stream:60000:1:0\nfail=cuCtxPushCurrent:800");
         GIVES(d->ops->batch_poll(going_in), -EBUSY);
         control("");

@@ -1,4 +1,4 @@
-/* Who was served when daemons died: what the next one makes of it. */
+/* The tenants that were served when daemons died, and the next daemon's conclusions. */
 #include "daemon/core/core.h"
 #include "daemon/core/state/culprit.h"
 
@@ -58,7 +58,7 @@ TEST(test_two_deaths)
         store_deinit(&s);
 }
 
-/* Nobody was served, or it was killed from outside; and what was served before is over. */
+/* No tenant was served, or the daemon was killed from outside; earlier service doesn't count. */
 TEST(test_nobody)
 {
         struct state_serving was, inner;
@@ -80,7 +80,7 @@ TEST(test_nobody)
         store_deinit(&s);
 }
 
-/* What a client left killed a daemon: once is enough, and it isn't read again. */
+/* State of a client killed a daemon: after one time it isn't read again. */
 TEST(test_taking_over)
 {
         struct store s;

@@ -261,7 +261,7 @@ TEST(test_stall)
         client_close(&c);
 }
 
-/* Of a client that is gone everything is executed; nobody takes completions. */
+/* All submissions of a client that has exited are executed; no process takes completions. */
 TEST(test_ended)
 {
         struct client c;
@@ -351,7 +351,7 @@ TEST(test_bad_heads)
         check_bad_head(UINT64_MAX);
 }
 
-/* What came before a broken entry is done and told; nothing after it is. */
+/* Entries before a broken one are executed and reported, later ones aren't. */
 TEST(test_bad_entry)
 {
         struct client c;
@@ -441,7 +441,7 @@ TEST(test_news)
         client_close(&c);
 }
 
-/* What goes a long way ends the turn early, and nothing is lost. */
+/* Long walks end the turn early, and nothing is lost. */
 TEST(test_long_ways)
 {
         struct client c;
@@ -464,8 +464,8 @@ TEST(test_long_ways)
         client_close(&c);
 }
 
-/* A turn whose time is over executes one that may be long, or a few of the others; nothing is lost,
- * and who waits for a position sees when it is reached. */
+/* A turn whose time is over executes one entry that may be long, or a few others. Nothing is lost,
+ * and a client that waits for a position sees when it is reached. */
 TEST(test_time_is_up)
 {
         const uint64_t over = 1; /* by a clock that began long ago */
@@ -526,7 +526,7 @@ TEST(test_fetches)
         client_close(&c);
 }
 
-/* Room for what is under way is nobody else's. */
+/* Running fetches keep their room in the ring of completions. */
 TEST(test_fetches_room)
 {
         struct client c;

@@ -149,7 +149,7 @@ TEST(test_far_pages_matter)
         context_free(c);
 }
 
-/* What the source says comes back, wherever it says it, and the step can be repeated. */
+/* An error of the source is returned, wherever it occurs, and the step can be repeated. */
 TEST(test_source_fails)
 {
         struct context *whole = context_new(64), *c = context_new(64);

@@ -1,6 +1,6 @@
 /*
- * What deep layers keep of a text, against a library that is played by this file: which pages go,
- * what the session is told, and that nothing stays held, whatever the library returns.
+ * Pages that deep layers keep of a text, against a library that this file plays. Checks the pages
+ * that are given up, the calls to the session, and that no page stays held.
  */
 #include <errno.h>
 #include <math.h>
@@ -179,7 +179,7 @@ static struct deep *open_with(struct deep_options options)
         return d;
 }
 
-/* Over the library, or in private memory, whose pages whoever uses it enters in the table. */
+/* Over the library, or in private memory, whose user enters its pages in the table. */
 static struct deep *open_over(bool uses_library)
 {
         return open_with(deep_options_of(uses_library ? (struct kvl_conn *)(void *)&lib : NULL));
@@ -214,7 +214,7 @@ static void grow_text(struct deep *d, uint32_t first, uint32_t end, uint32_t n_p
         }
 }
 
-/* What attention has given to each page up to now: in both deep layers the same. */
+/* Sets the attention that each page got so far, the same in both deep layers. */
 static void set_masses(const float *mass, uint32_t n)
 {
         assert_non_null(kv.scores);
@@ -362,7 +362,7 @@ TEST_WITH(test_no_page_and_one, setup, test_fds_check, NULL)
         deep_close(d);
 }
 
-/* As many as may be: none goes. One more, and one does. */
+/* With the maximum no page is given up; with one more, one is. */
 TEST_WITH(test_all_are_kept, setup, test_fds_check, NULL)
 {
         static const float mass[N_MOST] = {3, 1, 2, 0};
@@ -424,7 +424,7 @@ TEST_WITH(test_which_page_goes, setup, test_fds_check, NULL)
         }
 }
 
-/* Of the deep layers, all together, and of no other one. */
+/* Only the sum over all deep layers counts. */
 TEST_WITH(test_the_sum_over_deep_layers_counts, setup, test_fds_check, NULL)
 {
         struct deep *d = open_over(false);
@@ -442,7 +442,7 @@ TEST_WITH(test_the_sum_over_deep_layers_counts, setup, test_fds_check, NULL)
         deep_close(d);
 }
 
-/* What an earlier text got, be it no number at all, is forgotten with it. */
+/* Values of an earlier text, even if they are no numbers, are forgotten with it. */
 TEST_WITH(test_texts_know_nothing_of_each_other, setup, test_fds_check, NULL)
 {
         static const float before[N_MOST] = {INFINITY, 5, NAN, NAN};
@@ -510,7 +510,7 @@ TEST_WITH(test_ranges_that_are_told_later, setup, test_fds_check, NULL)
         deep_close(d);
 }
 
-/* Of pages that are private the session knows nothing; without a page it isn't told of ranges. */
+/* The session doesn't know private pages. Without a page it gets no ranges. */
 TEST_WITH(test_pages_that_are_not_published, setup, test_fds_check, NULL)
 {
         static const float mass[] = {1, 2, 3, 4, 5};
@@ -559,7 +559,7 @@ TEST_WITH(test_cached_pages_are_entered, setup, test_fds_check, NULL)
         begin_text(other, 3, 2);
         check_kept(3, "012");
         assert_int_equal(count_pins(), 4);
-        /* Somebody was faster: theirs is the page, and ours is free again. */
+        /* Another worker was faster: its page is used, and ours is free again. */
         assert_int_equal(deep_publish(d, 2, keys), 0);
         assert_int_equal(extend_text(other, 2), 0);
         assert_int_equal(count_leased(), 1);

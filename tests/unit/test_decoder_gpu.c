@@ -1,7 +1,7 @@
 /*
- * The decoder's K, V and attention on a GPU: gpu.c against a driver that is played by this file,
- * and the kernels as the CPU runs them. Right, the same bits as on the CPU, whatever is computed at
- * once and wherever pages lie; and every failure of the driver is told and leaves nothing behind.
+ * The decoder's K, V and attention on a GPU: gpu.c with a driver that this file plays, and the
+ * kernels run by the CPU. Results are correct, with the same bits as on the CPU, for any chunks and
+ * places of pages. Every failure of the driver is reported and leaves nothing behind.
  */
 #include <errno.h>
 #include <math.h>
@@ -563,7 +563,7 @@ TEST(test_long_context)
         check_nothing_left();
 }
 
-/* A page of the table moves (somebody else's took its place): attention reads the new one. */
+/* A page of the table moves, as another one took its place: attention reads the new one. */
 TEST(test_table_changes)
 {
         static float other[N_TOKENS * 48];

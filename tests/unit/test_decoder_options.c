@@ -10,10 +10,10 @@
 #include "client/examples/decoder/options.h"
 #include "tests/unit/test-support.h"
 
-/* What a parse says on stderr. */
+/* Output of a parse on stderr. */
 static char said[1024];
 
-/* Of the default shape, with these arguments (NULL: none) and a file. */
+/* Parses for the default shape, with these arguments (NULL: none) and a file. */
 static int parse_args(
         const char *layers, const char *first, const char *second, struct options *ret)
 {

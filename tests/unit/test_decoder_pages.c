@@ -222,7 +222,7 @@ static void check_stream(kvl_stream s)
         assert_ptr_equal(s, on_gpu ? &stream : NULL);
 }
 
-/* It takes effect later, and its arguments are borrowed for the call only. */
+/* The call takes effect later, but borrows its arguments only until it returns. */
 int kvl_publish_on_stream(struct kvl_ns *ns, const struct kvl_publish *publish, kvl_stream s,
         kvl_done_fn done, void *data)
 {
@@ -300,7 +300,7 @@ int kvl_window_open(
 {
         int r = injected("window_open");
 
-        /* Of 16 pages on the device: 1 and 8 at the ends, and 3 for what is written and moves. */
+        /* 16 pages are on the device: 1 and 8 at the ends, and 3 for new and moving pages. */
         assert_int_equal(options->chunk_pages, 2);
         assert_int_equal(options->first_tokens, PAGE_TOKENS);
         assert_int_equal(options->last_tokens, 8 * PAGE_TOKENS);
@@ -485,7 +485,7 @@ static void test_cold_then_warm(void **state)
         small.plane_per_tensor = false;
 }
 
-/* What others compute or bring is waited for, where the command line says so. */
+/* With the option, pages that other clients compute or bring up are waited for. */
 static void test_waits_for_others(void **state)
 {
         float cold[MODEL_VOCAB], warm[MODEL_VOCAB];

@@ -59,7 +59,7 @@ static uint32_t sets_below(const struct user *u)
         return u->a->ns->tiers[TIER_HOST].n_sets;
 }
 
-/* Of all that it cached, what is found has its bytes. Returns how much lies below. */
+/* Checks the bytes of all pages that are still cached. Returns how many are in lower tiers. */
 static unsigned count_below(struct tiers *w, const struct user *u, unsigned first_key)
 {
         unsigned n = 0;
@@ -75,7 +75,7 @@ static unsigned count_below(struct tiers *w, const struct user *u, unsigned firs
         return n;
 }
 
-/* Who comes late gets its half of what another one has filled, and no more. */
+/* A late user gets its half of the tier that another one has filled, and no more. */
 TEST(test_share)
 {
         struct user a, b;

@@ -1,4 +1,4 @@
-/* Memory of the host goes back in a thread: unmapped, and empty to who still has it mapped. */
+/* Host memory is freed in a thread: unmapped, and empty for processes that still map it. */
 #include "daemon/core/memory/discard.h"
 
 #include <errno.h>
@@ -23,7 +23,7 @@ struct fixture {
         unsigned n;
 };
 
-/* The host's functions, and who called the last one. */
+/* The host's functions, and the thread that last called extent_destroy(). */
 static const struct device_ops *host_ops;
 static struct device_ops spy_ops;
 static _Atomic pthread_t destroyed_by;
@@ -59,7 +59,7 @@ static void close_fixture(struct fixture *f)
         f->device->ops->close(f->device);
 }
 
-/* Full of ones, and mapped by somebody else. */
+/* An extent full of ones, which another process maps. */
 static struct extent *make_extent(struct fixture *f)
 {
         const struct device_ops *ops = f->device->ops;
@@ -78,7 +78,7 @@ static struct extent *make_extent(struct fixture *f)
         return e;
 }
 
-/* Of n extents, n_mapped of them mapped here. */
+/* Makes a discard of n extents, n_mapped of them mapped here. */
 static struct discard *make(struct fixture *f, uint32_t n, uint32_t n_mapped)
 {
         const struct device_ops *ops = f->device->ops;
@@ -192,7 +192,7 @@ TEST_BARE(test_no_thread)
         assert_true(is_full(&f, 0));
         discard_submit(&f.discards, what);
         assert_true(is_empty(&f, 0));
-        /* Of a disk. */
+        /* An empty discard, as for a disk. */
         what = discard_new(0);
         assert_non_null(what);
         discard_submit(&f.discards, what);

@@ -39,7 +39,7 @@ static void test_lengths(void **state)
         end(&b);
 }
 
-/* What is behind a page in its last block is nobody's: zeros in the file, and in what is read. */
+/* The bytes after a page in its last block are zeros, in the file and in reads. */
 static void test_tail(void **state)
 {
         char block[4096];
@@ -139,12 +139,12 @@ static void test_restart(void **state)
         assert_int_equal(n, 20);
         for (unsigned i = 0; i < 20; i++)
                 assert_int_equal(bench_read(&b, s, 200 + i, at[i]), 0);
-        /* It goes on. */
+        /* The store works on. */
         bench_write(&b, s, 300, 3, 5000, NULL);
         end(&b);
 }
 
-/* What a file has at a moment, opened as another one. */
+/* Opens a copy of the file's current contents as another store. */
 static void open_copy(struct bench *b, struct bench *ret_copy)
 {
         char *data;
@@ -451,7 +451,7 @@ static const struct CMUnitTest tests[] = {
         TEST_ROW(test_close),
 };
 
-/* Those that differ between file systems. */
+/* Tests whose result depends on the file system. */
 static const struct CMUnitTest some_tests[] = {
         TEST_ROW(test_lengths),
         TEST_ROW(test_pieces),

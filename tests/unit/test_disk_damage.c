@@ -158,7 +158,7 @@ TEST(test_super)
                         (void)damage(i, DISK_NEW, 0);
                 assert_string_not_equal(b.why, "");
         }
-        /* What is behind it means nothing. */
+        /* Bytes after the superblock have no meaning. */
         (void)damage(sizeof(struct disk_super) + random_below(3000), 0, N_PAGES);
 }
 

@@ -149,7 +149,8 @@ TEST(test_many_errors)
         end(&b);
 }
 
-/* What can't be taken out for good: the file goes instead, or it is said that it may come back. */
+/* A page can't be removed durably: the file is removed, or the answer says that it may come back.
+ */
 TEST(test_index_fails)
 {
         for (unsigned can_truncate = 0; can_truncate < 2; can_truncate++) {
@@ -300,7 +301,7 @@ TEST(test_late)
         end(&b);
 }
 
-/* It is given up, by a process that ends without it. */
+/* The store gives the operation up, in a process that ends without it. */
 TEST(test_hangs)
 {
         pid_t pid = child_fork();
@@ -477,7 +478,7 @@ TEST(test_cancel)
         end(&b);
 }
 
-/* The same while its chunk is zeroed. */
+/* The operation is canceled while its chunk is zeroed. */
 TEST(test_cancel_zeroing)
 {
         struct disk_space *s;
@@ -512,7 +513,7 @@ TEST(test_cancel_zeroing)
         end(&b);
 }
 
-/* What is read while it is taken out: by remove, by raise, by giving its chunk. */
+/* A page is removed while it is read: by remove, by raise, or as its chunk is freed. */
 TEST(test_gone_meanwhile)
 {
         for (unsigned how = 0; how < 4; how++) {

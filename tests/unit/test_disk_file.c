@@ -13,7 +13,7 @@
 #include "daemon/tier/disk-format.h"
 #include "tests/unit/disk-engines.h"
 
-/* What fallocate() says in this process: tests make it say something else. */
+/* fallocate() of this process; tests make it fail. */
 int __real_fallocate64(int fd, int mode, off_t offset, off_t len);
 int __wrap_fallocate64(int fd, int mode, off_t offset, off_t len);
 
@@ -57,8 +57,8 @@ static void test_new(void **state)
         end(&b);
 }
 
-/* A directory where others may put files, and a file that is going to be the store's with a second
- * name, or another owner, who has it open. */
+/* Refuses a directory in which other users may make files. Refuses a file that has a second name,
+ * or an owner that may have it open. */
 static void refuses_what_others_made(struct bench *b)
 {
         char beside[256], second[256], text[16] = "";
@@ -265,7 +265,7 @@ static void test_full(void **state)
         }
         assert_int_equal(r, 0);
         bench_check(&b);
-        /* What was the other one's is not in the file any more. */
+        /* Pages of the other store are not in the file any more. */
         for (unsigned i = 7; i < 14; i++)
                 assert_false(file_has(b.path, i));
         assert_true(file_has(b.path, 14));
@@ -401,7 +401,7 @@ static const struct CMUnitTest tests[] = {
         TEST_ROW(test_deleted),
 };
 
-/* Those that differ between file systems. */
+/* Tests whose result depends on the file system. */
 static const struct CMUnitTest some_tests[] = {
         TEST_ROW(test_new),
         TEST_ROW(test_full),

@@ -15,7 +15,7 @@
 
 #define N_PASSES 4
 
-/* What the process that was killed had been told: shared with the one that looks. */
+/* Answers that the killed process had got: shared with the process that checks. */
 struct told {
         bool synced, removed, raised, dropped, is_over;
 };
@@ -28,8 +28,8 @@ static void expect_0(int r)
                 abort();
 }
 
-/* Pages 0..9 of `a` are synced, 3 is removed, those of `b` are of a generation that ends, `c` goes
- * and another space has what it had. */
+/* Pages 0..9 of `a` are synced, and 3 is removed. The generation of `b`'s pages ends. `c` is
+ * dropped, and another space gets its chunks. */
 static void live(struct bench *b)
 {
         struct disk_space *s, *t, *u;
@@ -112,7 +112,7 @@ static void look(struct bench *b)
         (void)count(b, 'a', 400, 70);
         (void)count(b, 'b', 300, 2);
         (void)count(b, 'c', 200, 60);
-        /* It goes on. */
+        /* The store works on. */
         bench_write(b, bench_space(b, 'z', TEST_SLOT), 900, 1, 5000, NULL);
         bench_close(b);
 }

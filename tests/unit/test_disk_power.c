@@ -1,8 +1,7 @@
 /*
- * The power goes at random moments while a disk's store works, on a disk that may have any part of
- * what wasn't flushed, in any order and torn (disk-sim.h). What is there then is opened: each page
- * is what was written or a miss; nothing comes back that was taken out; all that was synced is
- * there.
+ * Cuts the power at random moments while a disk's store works. Any part of the unflushed data may
+ * be on the disk, in any order and torn (disk-sim.h). Then the disk is opened: each page has its
+ * written bytes or is a miss; removed pages don't come back; all synced pages are there.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -19,7 +18,7 @@
 #define N_SPACES 3
 #define N_PAGES  4096 /* numbers of pages that are ever written */
 
-/* What the test knows of a page, by its number. */
+/* The test's record of a page, by its number. */
 struct known {
         bool was_written; /* begun to be: it may be there */
         bool is_taken;    /* out, or about to be: it needn't be there */
@@ -33,7 +32,7 @@ struct known {
         bool is_there; /* and may be read or removed */
 };
 
-/* What it knows of a space. */
+/* The test's record of a space. */
 struct place {
         struct disk_space *space;
         uint32_t life, dead_life;             /* lives up to dead_life are over for good */

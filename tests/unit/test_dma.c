@@ -134,7 +134,7 @@ TEST(test_registered)
         end(&w);
 }
 
-/* What the daemon's end finds registered. */
+/* The daemon unregisters all memory when it ends. */
 TEST(test_ends)
 {
         struct scene w;
@@ -190,7 +190,7 @@ TEST(test_goes_meanwhile)
         end(&w);
 }
 
-/* What was late may be registered all the same, and is given back as if it were. */
+/* A late registration may have succeeded, and is undone as if it had. */
 TEST(test_late)
 {
         struct scene w;

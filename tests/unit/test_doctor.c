@@ -52,7 +52,7 @@ TEST(test_lines)
         lines_free(&l);
 }
 
-/* What the daemon was started with is its configuration, before any file of that name. */
+/* The arguments of the daemon name its configuration, before any file of that name. */
 HOST_TEST(test_arguments)
 {
         struct host *h = *state;
@@ -245,7 +245,7 @@ static void wait_for_program(pid_t pid, const char *program)
         fail_msg("%s isn't %s", is, program);
 }
 
-/* A process of whoever answers: its program runs where root and this user alone could write it. */
+/* The process may be anyone's: its program only runs if just root and this user can write it. */
 HOST_TEST(test_untrusted_program)
 {
         struct host *h = *state;
@@ -583,7 +583,7 @@ HOST_TEST(test_io_uring)
         host_expect(h, "io-uring", DOCTOR_OK, "allowed", NULL);
 }
 
-/* A finding for each row, whatever can't be read. */
+/* Each row gives a finding, even if nothing can be read. */
 HOST_TEST(test_bare_host)
 {
         struct host *h = *state;

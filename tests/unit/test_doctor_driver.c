@@ -1,5 +1,4 @@
-/* What kvleasectl doctor is told by a driver, and by one that hangs or crashes: over the driver
- * double. */
+/* kvleasectl doctor with the simulated driver, and with one that hangs or crashes. */
 #include "tests/unit/test-support.h"
 
 #include <errno.h>

@@ -63,7 +63,7 @@ HOST_TEST(test_memory)
         host_expect(h, "memory", DOCTOR_ERROR, "the host has 32 GiB", "host_memory");
 }
 
-/* What the daemon has leased already isn't wanted once more. */
+/* Memory that the daemon already has isn't required again. */
 HOST_TEST(test_memory_of_daemon)
 {
         struct host *h = *state;
@@ -124,7 +124,7 @@ static void add_client(struct host *h, const char *tenant, uint32_t pid)
         p->clients[p->n_clients++] = (struct doctor_client){strdup(tenant), strdup("engine"), pid};
 }
 
-/* What a client writes first is charged to its own group, which must have room for all of it. */
+/* A page's first writer is charged for it: the client's own group must have room for all pages. */
 HOST_TEST(test_client_cgroups)
 {
         struct host *h = *state;
@@ -152,7 +152,7 @@ HOST_TEST(test_client_cgroups)
                 "control group /sys/fs/cgroup/pod/x of its client engine (pid 50) may have 1 GiB",
                 "populate = on");
         assert_int_equal(h->d.n_findings, n_findings + 1); /* one for both */
-        /* Of no limit the device's memory counts. */
+        /* Without a limit the device's memory counts. */
         t->limit_bytes = UINT64_MAX;
         host_expect(h, "client-cgroups", DOCTOR_WARNING, "may hold 4 GiB", "limit=");
         /* Groups that can't be read: their processes are away, or in another namespace. The limit
@@ -276,7 +276,7 @@ HOST_TEST(test_device_nodes)
         assert_int_equal(unlink(host_path(h, "/dev/nvidia-uvm")), 0);
         host_expect(h, "device-nodes", DOCTOR_ERROR, "/dev/nvidia-uvm is missing",
                 "nvidia-modprobe -u");
-        /* It works without: a container that has another GPU. */
+        /* A container with another GPU works without the node. */
         host_add_gpu(h, GPU, GIB);
         host_expect(h, "device-nodes", DOCTOR_WARNING, "/dev/nvidia-uvm is missing",
                 "nvidia-modprobe -u");

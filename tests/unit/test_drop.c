@@ -68,7 +68,7 @@ static void cache_below(struct bench *w, unsigned parent, unsigned first, unsign
                 append(w->a, 0, parent, first + i, 1);
 }
 
-/* Of the subtree below a key. It isn't over. */
+/* Begins to drop the subtree below a key, which takes more than one slice. */
 static void drop_from(struct bench *w, unsigned key, struct waiting *d)
 {
         uint8_t bytes[KEY_BYTES];
@@ -101,8 +101,8 @@ static unsigned run(struct bench *w)
         return n;
 }
 
-/* A text of 60 pages, and 20 that continue its middle: every look counts, those on the way down,
- * too. Nothing is found of it after, by whatever key; what is beside it is. */
+/* A text of 60 pages, and 20 that continue its middle. Every visited page counts, also on the way
+ * down. None of its pages is found afterwards, under any key; other texts are. */
 TEST_BARE(test_slices)
 {
         struct waiting d;
@@ -150,7 +150,7 @@ TEST_BARE(test_found_between)
         end(&w);
 }
 
-/* As a small one is: there is nothing to wait for. */
+/* A small drop is over at once. */
 TEST_BARE(test_at_once)
 {
         uint8_t key[KEY_BYTES];
@@ -169,7 +169,7 @@ TEST_BARE(test_at_once)
         end(&w);
 }
 
-/* Whatever is taken away at the place where it goes on, or all of it. */
+/* Pages are evicted where the drop goes on, or all of them. */
 TEST_BARE(test_evicted_meanwhile)
 {
         struct waiting d;
@@ -195,7 +195,7 @@ TEST_BARE(test_evicted_meanwhile)
         }
 }
 
-/* As compaction and tiers do it: the page of this key is another from now on. */
+/* Moves the page of this key to another index, like compaction and tiers. */
 static void move_page(struct bench *w, unsigned key)
 {
         uint32_t to, from = find(w, key);
@@ -253,7 +253,7 @@ TEST_BARE(test_published_meanwhile)
         end(&w);
 }
 
-/* Who reads goes on reading, and nobody else finds it. */
+/* Readers keep the page, but it can't be found. */
 TEST_BARE(test_pinned)
 {
         struct waiting d;
@@ -348,7 +348,7 @@ TEST_BARE(test_limit)
         end(&w);
 }
 
-/* Tenants take turns, whoever has more of them; of one tenant its drops do. */
+/* Tenants take turns, for any number of drops; so do the drops of a tenant. */
 TEST_BARE(test_turns)
 {
         struct waiting d[3], other;
@@ -381,7 +381,7 @@ TEST_BARE(test_turns)
         end(&w);
 }
 
-/* What a session leaves: nobody waits for it, and it ends where somebody has use for a page. */
+/* The rest of a session: no client waits for it, and it ends where another session uses a page. */
 TEST_BARE(test_text)
 {
         struct bench w;

@@ -183,7 +183,7 @@ TEST(test_swapped)
         want = s.envelope;
         want.epoch++;
         refuses(&s, &want, &summed, &sealed, ENVELOPE_OTHER_EPOCH);
-        /* As it is really asked for: with the key of that epoch. */
+        /* A real request has the key of that epoch. */
         assert_int_equal(exchange_seal_key(&s.tenant, want.epoch, &key), 0);
         assert_int_equal(
                 open_value(&s, &want, &key, &sealed, sizeof(sealed)), ENVELOPE_SEAL_BROKEN);
@@ -217,7 +217,7 @@ TEST(test_lengths)
                 ENVELOPE_LENGTH);
 }
 
-/* More than was ever sealed, from who sums it and who asks for it alike. */
+/* A value longer than any sealed one is refused, even if sum and request have its length. */
 TEST(test_too_long)
 {
         struct scene s = scene_new();
@@ -257,7 +257,7 @@ TEST(test_not_sealed_if_wrong)
         assert_int_equal(envelope_seal(&good, NULL, &iov, 1, NULL, header, NULL), 0);
 }
 
-/* What a header says that this version never writes, or of something else; its sum is right. */
+/* A correct sum over fields that this version never writes, or of another page. */
 TEST(test_summed_by_enemy)
 {
         static const struct {
@@ -296,7 +296,7 @@ TEST(test_summed_by_enemy)
         assert_int_equal(open_value(&s, &s.envelope, NULL, &v, sizeof(v)), ENVELOPE_TOKENS_BAD);
 }
 
-/* What a header says that this version never writes. */
+/* Header fields with values that this version never writes. */
 TEST(test_format)
 {
         static const struct {
@@ -358,9 +358,8 @@ TEST(test_words)
 #define N_MUTATIONS 1000000
 #define N_VALUES    9
 
-/* Genuine values that lie beside each other: of the page that is asked for, another page, another
- * epoch, rank and model, another tenant, behind another page, in another codec, and with more
- * tokens. */
+/* Genuine values for neighbours of the requested page. They have another page, epoch, rank and
+ * model, tenant, parent page, codec, or more tokens. */
 static void make_values(struct value values[N_VALUES], bool is_sealed)
 {
         for (unsigned i = 0; i < N_VALUES; i++) {
@@ -449,7 +448,7 @@ TEST(test_mutations)
                 n_by_fault[fault]++;
                 n_changed++;
         }
-        /* It was each of these that found them, not one alone. */
+        /* Each of these checks found some of them. */
         assert_true(n_by_fault[ENVELOPE_SEAL_BROKEN] > 0);
         assert_true(n_by_fault[ENVELOPE_HEADER_SUM] > 0);
         assert_true(n_by_fault[ENVELOPE_PAYLOAD_SUM] > 0);

@@ -48,7 +48,7 @@ static size_t count(const struct event_log *c, const struct event_log_filter *f,
         return n;
 }
 
-/* What is alike within the window is one event, and has no number before its end. */
+/* Like events within the window are one event, which has no number until the window ends. */
 TEST(test_together)
 {
         const struct log_event *e;
@@ -108,7 +108,7 @@ TEST(test_apart)
         event_log_close(&c);
 }
 
-/* What isn't added up is there at once, and behind what led to it. */
+/* An event that isn't added up is visible at once, after the events that led to it. */
 TEST(test_alone)
 {
         struct event_log c;
@@ -148,7 +148,7 @@ TEST(test_overflow)
         event_log_close(&c);
 }
 
-/* Whoever makes most loses its own oldest, and nobody else loses any, as far as each has no more
+/* The owner of most events loses its oldest ones. Other owners lose none while they have no more
  * than an equal part. */
 TEST(test_parts)
 {
@@ -163,7 +163,7 @@ TEST(test_parts)
                 note(&c, SEC, EVENT_TENANT, "quiet");
         for (unsigned i = 0; i < NOISY; i++)
                 note(&c, SEC, EVENT_TENANT, loud[0]);
-        /* Of somebody's pages, and at their expense: who took them is who makes many. */
+        /* Evictions of `quiet`'s pages for `noisy` count for `noisy`. */
         for (unsigned i = 0; i < NOISY; i++) {
                 evict(&c, (i + 2) * SEC, "quiet", loud[1]);
                 event_log_settle(&c, (i + 2) * SEC, true);
@@ -188,7 +188,7 @@ TEST(test_parts)
         event_log_close(&c);
 }
 
-/* As many as there are places: each has one. */
+/* One owner for each place: each has one. */
 TEST(test_many_owners)
 {
         struct event_log c;
@@ -223,8 +223,8 @@ TEST(test_many_open)
         event_log_close(&c);
 }
 
-/* Events are in the order of their times, and nothing that is noted is left out, whatever is noted
- * when: of many sources at once, and with times that were taken earlier. */
+/* Events are in the order of their times, and none is left out. They come from many sources at
+ * once, with times that were taken earlier. */
 TEST(test_order)
 {
         uint64_t now = 100 * SEC, last_nsec = 0, after = 0, counted = 0;
@@ -286,7 +286,7 @@ TEST(test_filter)
         event_log_close(&c);
 }
 
-/* Who doesn't say who did it means whose request is being handled. */
+/* An event without `by` has the client whose request is being handled. */
 TEST(test_by)
 {
         struct event_log c;

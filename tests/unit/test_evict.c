@@ -1,6 +1,6 @@
 /*
- * What every policy promises, whatever it prefers: driven as the daemon drives it, by clients that
- * overlap, die, and let go in any order, with memory that fails at any moment.
+ * Properties of every policy, with events as the daemon sends them. Clients overlap, die, and
+ * release pages in any order, and allocations fail at any moment.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -32,7 +32,7 @@ struct world {
         uint32_t pins[N_NODES];
         bool is_watched[N_NODES]; /* held for a pin in a segment */
         bool is_locked[N_NODES];
-        bool is_passed[N_NODES]; /* its window has passed, and nobody has found it since */
+        bool is_passed[N_NODES]; /* its window has passed, without a touch() since */
         bool is_continued[N_NODES];
         uint64_t ids[N_NODES];
         struct request requests[N_REQUESTS];
@@ -182,7 +182,7 @@ static void unpin(struct world *w, struct request *r, uint32_t at)
                 w->ops->idle(w->policy, node, w->clock);
 }
 
-/* What a request goes on from: its last page, or one that it has pinned in a segment. */
+/* The page that a request continues: its last one, or one that it has pinned in a segment. */
 static uint32_t end_of(const struct world *w, const struct request *r)
 {
         uint32_t any = random_below(w->n_usable);
@@ -227,7 +227,7 @@ static void touch(struct world *w, uint32_t node, uint64_t request)
         w->is_passed[node] = false;
 }
 
-/* What is cached of a text, pinned or (through shared memory) only touched. */
+/* Looks up the cached part of a text, which is pinned, or only touched (through shared memory). */
 static void look_up(struct world *w, struct request *r)
 {
         uint32_t node = random_below(w->n_usable), up[N_NODES], n = 0;

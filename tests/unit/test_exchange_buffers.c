@@ -50,7 +50,7 @@ TEST_BARE(test_bounded)
 
         use(&b, FIT + 3, BYTES, 1);
         assert_int_equal(b.n, FIT);
-        /* Of one size at a time, that of the last one. */
+        /* All buffers have one size, the last one's. */
         use(&b, 2, 4096, 1);
         assert_int_equal(b.n, 2);
         use(&b, 1, 1, 1);

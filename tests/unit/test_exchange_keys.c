@@ -1,5 +1,6 @@
-/* Names and keys of what hosts exchange: against vectors that tests/tools/exchange-vectors.py made
- * apart from this code (hmac, hashlib), and that whatever differs in anything has another name. */
+/* Names and keys of values that hosts exchange, against vectors that
+ * tests/tools/exchange-vectors.py made without this code (hmac, hashlib). Different values have
+ * different names. */
 #include "tests/unit/test-support.h"
 
 #include <errno.h>
@@ -78,7 +79,7 @@ TEST(test_members)
                         assert_int_not_equal(numbers[i], numbers[j]);
 }
 
-/* Whatever part of a page, and which page by its key alone. */
+/* For any part of a page; the page's key alone gives the slot. */
 TEST(test_parts_lie_in_one_slot)
 {
         static const uint32_t parts[] = {0, 1, 17, MEMBER, UINT32_MAX};
@@ -155,8 +156,8 @@ TEST(test_texts_too_long)
         assert_int_equal(exchange_identify(&t, &m, id), -ENAMETOOLONG);
 }
 
-/* Whatever differs in one field has another identity; text that goes from one field to the next
- * one, too. */
+/* Models that differ in one field have different identities, also if text moves from one field to
+ * the next. */
 TEST(test_identities_differ)
 {
         struct exchange_tenant t = fixture_tenant(), others = fixture_tenant();

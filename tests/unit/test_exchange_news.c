@@ -1,4 +1,4 @@
-/* What is told of a store that hosts share: once, sparsely, and the truth in the end. */
+/* Events about a store that hosts share: once, sparsely, and the last one is true. */
 #include "tests/unit/test-support.h"
 
 #include <errno.h>
@@ -42,7 +42,7 @@ static void teller_end(struct teller *t)
         event_log_close(&t->event_log);
 }
 
-/* As each second of the daemon does. */
+/* Does the daemon's work of each second. */
 static void see(struct teller *t, const struct remote_summary *summary, uint64_t now_nsec)
 {
         exchange_news_see(&t->news, summary, now_nsec);
@@ -122,7 +122,7 @@ TEST(test_lost_and_regained)
         assert_string_equal(last_event(&t)->detail, "of 2 nodes none answers: Connection refused");
         assert_string_equal(last_event(&t)->tenant, "");
         see(&t, &lost, 200 * SEC);
-        see(&t, &unknown, 201 * SEC); /* somebody answers, and serves nothing yet */
+        see(&t, &unknown, 201 * SEC); /* a server answers, and serves nothing yet */
         assert_int_equal(n_events(&t), 1);
         see(&t, &reached, 205 * SEC);
         assert_last(&t, 2, "reachable again", 1);
@@ -138,7 +138,7 @@ TEST(test_lost_and_regained)
         teller_end(&t);
 }
 
-/* What is over before it is told isn't told. */
+/* An outage that ends before it is due isn't reported. */
 TEST(test_short_outage)
 {
         struct teller t;
@@ -167,8 +167,7 @@ TEST(test_flapping)
                         see(&t, &lost, now += 4 * SEC);
                         see(&t, &reached, now += 5 * SEC);
                 }
-                /* Of an hour: each of the two once a minute, and what comes before the first
-                 * minute. */
+                /* In an hour: each of the two once a minute, and those before the first minute. */
                 assert_in_range(n_events(&t), 60, 122);
                 see(&t, ends_lost ? &lost : &reached, now += SEC);
                 see(&t, ends_lost ? &lost : &reached, now += MINUTE);
@@ -219,7 +218,7 @@ TEST(test_node_left_alone)
         teller_end(&t);
 }
 
-/* Of a store of which all nodes are left alone nothing more is said of these. */
+/* If all nodes of a store are lost, no more events name single nodes. */
 TEST(test_nodes_of_a_lost_store)
 {
         struct teller t;
@@ -269,7 +268,7 @@ static void fail_between(struct teller *t, unsigned from, unsigned to)
         see(t, &reached, to * SEC);
 }
 
-/* What happens within a minute is told together, with whatever is true then. */
+/* Changes within a minute are reported together, with the state at the end. */
 TEST(test_told_together)
 {
         struct teller t;
@@ -317,7 +316,7 @@ TEST(test_refused)
         assert_string_equal(last_event(&t)->tenant, "b");
         see(&t, &reached, 69 * SEC);
         assert_int_equal(n_events(&t), 2);
-        /* Nobody has to be refused again for it. */
+        /* The count is reported without another refusal. */
         see(&t, &reached, 70 * SEC);
         assert_last(&t, 3, "seal-broken", 100);
         assert_int_equal(last_event(&t)->pages, 100);
@@ -325,7 +324,7 @@ TEST(test_refused)
         see(&t, &reached, 1000 * SEC);
         assert_int_equal(n_events(&t), 3);
 
-        /* Of several tenants: nobody's own. */
+        /* Refusals for several tenants name none. */
         refuse(&t, "a", "length", 1001 * SEC);
         assert_last(&t, 4, "length", 1);
         refuse(&t, "b", "length", 1002 * SEC);
@@ -337,7 +336,7 @@ TEST(test_refused)
         teller_end(&t);
 }
 
-/* As many reasons as there are, and one that nobody expects. */
+/* All known reasons, and an unknown one. */
 TEST(test_all_reasons)
 {
         struct teller t;

@@ -1,5 +1,4 @@
-/* What is expected (policy/expect.h), with the policies that the daemon has and one of the
- * simulator's. */
+/* Expected texts (policy/expect.h), with the daemon's policies and one of the simulator's. */
 #include <string.h>
 
 #include "policy/expect.h"
@@ -204,7 +203,7 @@ TEST(test_yields)
         }
 }
 
-/* Who reads it keeps it: the next one yields, the last first, and none is asked twice. */
+/* A reader keeps its page: the next one yields, the last first, and none is asked twice. */
 TEST(test_yields_nothing_that_is_read)
 {
         struct cache c;
@@ -417,7 +416,7 @@ TEST(test_tiers)
         }
 }
 
-/* Somebody moves an expected page: two locks, of which either may go first. */
+/* An expected page is moved: two locks, of which either may be removed first. */
 TEST(test_two_locks)
 {
         for (size_t i = 0; i < ARRAY_SIZE(all_ops); i++)
@@ -471,8 +470,7 @@ TEST(test_deep_texts)
         }
 }
 
-/* What a touch goes through doesn't grow with its text, whether something is expected of that text
- * or of another one. */
+/* The cost of a touch doesn't grow with the text, whether that text or another one is expected. */
 TEST(test_touch_is_short)
 {
         const uint32_t n = EVICT_WALK_PAGES;
@@ -534,7 +532,7 @@ static uint32_t find_victim(struct cache *c, uint32_t tier, enum evict_how how)
         return victim;
 }
 
-/* What it continues is on the device. */
+/* True if the node's parent is on the device. */
 static bool may_come_up(const struct cache *c, uint32_t node)
 {
         uint32_t parent = tree_parent(&c->tree, node);

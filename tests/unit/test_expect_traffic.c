@@ -1,8 +1,8 @@
 /*
- * What it is worth that the next 64 requests are known (policy/expect.h), on synthetic traffic of
- * several kinds (tests/traffic): with 30 % of them told wrong PGI may lose 0.2 points of token hits
- * nowhere against a cache that knows nothing, and the mean of each policy gains; a true queue gains
- * more. Prints a table; all kinds with KVL_FULL=1.
+ * The value of knowing the next 64 requests (policy/expect.h), on synthetic traffic of several
+ * kinds (tests/traffic). With 30 % of the expectations wrong PGI may lose 0.2 points of token hits
+ * against a cache without them. The mean of each policy must gain. A true queue must gain more.
+ * Prints a table; all kinds with KVL_FULL=1.
  */
 #include <stdio.h>
 #include <stdlib.h>

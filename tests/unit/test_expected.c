@@ -1,5 +1,5 @@
-/* What clients expect to be asked for soon (daemon/core/requests/expected.h), and what gives way
- * for it and in spite of it. */
+/* Texts that clients expect to use soon (daemon/core/requests/expected.h), and the pages that are
+ * evicted for them or in spite of them. */
 #include "daemon/core/cache/pages.h"
 #include "daemon/core/clients/grants.h"
 #include "daemon/core/life/namespace.h"
@@ -238,7 +238,7 @@ TEST(test_by_page)
         assert_int_equal(n_expected(&w), 0);
         assert_int_equal(expected_by_page(w.attach, s.page, s.aux - 1, 0, 2), SET_PAGES);
         assert_int_equal(n_expected(&w), SET_PAGES);
-        /* Who shares no memory has no business with rings. */
+        /* A client that shares no memory must not use rings. */
         submit_one(w.member, &chain, &s, 2, &result);
         assert_null(result.violation);
         assert_false(result.completes);

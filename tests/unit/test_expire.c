@@ -1,5 +1,5 @@
-/* Pages that nobody uses go (daemon/core/cache/expire.h), and pages that are made free ahead of
- * leases (daemon/core/reclaim/stock.h, free_ahead). */
+/* Expiry of unused pages (daemon/core/cache/expire.h), and pages that are freed ahead of leases
+ * (daemon/core/reclaim/stock.h, free_ahead). */
 #include "base/clock.h"
 #include "daemon/core/cache/expire.h"
 #include "daemon/core/cache/history.h"
@@ -37,7 +37,7 @@ static void end(struct world *w)
         fixture_end(&w->f);
 }
 
-/* As the daemon does it: a round where one is due, in small steps. */
+/* Like the daemon: runs a round if one is due, in small steps. */
 static void pass(struct world *w, uint64_t now_sec)
 {
         (void)expire_begin(&w->f.store, now_sec * SEC);
@@ -114,8 +114,8 @@ TEST(test_idle)
         end(&w);
 }
 
-/* Who looks up a text keeps it, all of it, though its deepest page alone is noted. What was
- * published beyond what is looked up goes. */
+/* A lookup keeps the whole text, though it notes only the deepest page. Pages beyond that expire.
+ */
 TEST(test_used)
 {
         struct world w;
@@ -159,7 +159,7 @@ TEST(test_parent_as_fresh)
         end(&w);
 }
 
-/* What is pinned stays, over the socket and in a segment; its time begins when it is let go. */
+/* Pinned pages stay, over the socket and in a segment; their time begins when they are released. */
 TEST(test_pinned)
 {
         struct world w;
@@ -190,7 +190,7 @@ TEST(test_pinned)
         end(&w);
 }
 
-/* Pages that nobody has found since their publish go sooner; those that somebody has don't. */
+/* Pages that were never found since their publish expire sooner. */
 TEST(test_unused)
 {
         struct explanation e;
@@ -215,7 +215,7 @@ TEST(test_unused)
         assert_true(e.age_sec >= 8 && e.age_sec <= 10);
         pass(&w, 5000);
         assert_int_equal(n_cached(&w), 3);
-        /* Who found the 3rd page has found the first two. */
+        /* A lookup that found the third page found the first two. */
         make_keys(key, 2, 1);
         assert_int_equal(invalidate_key(w.a, key, &n, NULL), 0);
         pass(&w, 6000);
@@ -223,7 +223,7 @@ TEST(test_unused)
         end(&w);
 }
 
-/* What the opener of the namespace said goes before what the tenant has. */
+/* The namespace's setting takes precedence over the tenant's. */
 TEST(test_of_namespace)
 {
         struct world w;
@@ -274,7 +274,7 @@ TEST(test_free_ahead)
         assert_int_equal(ns->counters.evictions, 0);
         assert_int_equal(ns_n_room(ns), 0);
 
-        /* All of it is held: a quarter of the 32 pages is made free, while somebody leases. */
+        /* All pages are held. While a client leases, a quarter of the 32 pages is freed. */
         assert_true(stock_work(&w.f.store, 1100 * MSEC));
         assert_int_equal(ns_n_room(ns), 8);
         assert_int_equal(ns->counters.evictions, 8);
@@ -287,7 +287,7 @@ TEST(test_free_ahead)
         assert_int_equal(ns_n_room(ns), 8);
         assert_int_equal(ns->counters.evictions, 13);
 
-        /* Nobody leases for a while: none is made. */
+        /* No leases for a while: no page is freed. */
         lease_some(&w, 6, 1400, pages + 7);
         assert_false(stock_work(&w.f.store, 5000 * MSEC));
         assert_int_equal(ns->counters.evictions, 13);

@@ -128,7 +128,7 @@ static void assert_outlook(
         assert_string_equal(reply.outlook_detail, sentence);
 }
 
-/* Exchanges by a store at this address, at which nobody listens. */
+/* Opens an exchange with a store at this address, which has no listener. */
 static struct remote_store *open_exchange(struct tenant *t, const char *address)
 {
         const struct remote_options remote = {.addresses = &address, .n_addresses = 1};
@@ -156,7 +156,7 @@ static void await_unreached(struct remote_store *remote)
         } while (summary.state != REMOTE_UNREACHED);
 }
 
-/* A port of this host that is somebody's who never listens. Owned. */
+/* A port of this host that is bound, but never listens. Owned. */
 static int deaf_port(char address[32])
 {
         struct sockaddr_in sin = {.sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
@@ -210,7 +210,7 @@ TEST(test_other_hosts)
         assert_memory_equal(&before.counters, &after.counters, sizeof(before.counters));
         assert_int_equal(after.n_imports, 0);
 
-        /* Of what is here nothing is said. */
+        /* Nothing is said about pages of this host. */
         cache(&w, c, 1);
         assert_outlook(&w, admin, "", "");
         exchange_close(a);

@@ -1,5 +1,5 @@
-/* What the status page shows of the last hour: hits and times between two samples, and gaps where
- * the daemon was another one, or away. */
+/* The last hour on the status page: hits and times between two samples, and gaps where the daemon
+ * was restarted or away. */
 #include <stdlib.h>
 #include <string.h>
 
@@ -75,7 +75,7 @@ TEST(test_points)
         assert_true(history_point(&s->history, 1, s->now_nsec, &p));
         assert_int_equal(p.keys, 0);
         assert_int_equal(p.p99_usec, 0);
-        /* What has happened since the last sample. */
+        /* Changes since the last sample. */
         assert_false(history_now(&s->history, s->now_nsec, &s->status, &s->counters, &p));
         s->status.lookup_keys += 5;
         s->status.lookup_hits += 4;

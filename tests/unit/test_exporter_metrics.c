@@ -75,7 +75,7 @@ TEST(test_tables)
         }
 }
 
-/* What stands in a row is what is told. */
+/* The output has the values of the row. */
 TEST(test_values)
 {
         Kvlease__V1__AdminTenant t = KVLEASE__V1__ADMIN_TENANT__INIT;
@@ -188,7 +188,7 @@ static double device_state(const Kvlease__V1__AdminDevice *row, const char *stat
         return metric_value(find_metric("devices", "device_state", "state", state, row), row);
 }
 
-/* What kvleased says of the queue of a disk's row is "ok" for ever: the disk's own state counts. */
+/* In a disk's row the queue's state is always "ok", so the disk's own state counts. */
 TEST(test_state_of_a_disk)
 {
         Kvlease__V1__AdminDevice row = KVLEASE__V1__ADMIN_DEVICE__INIT;

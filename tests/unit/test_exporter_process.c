@@ -1,4 +1,4 @@
-/* What the exporter tells of its own process. */
+/* The exporter's metrics of its own process. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdio.h>
@@ -100,7 +100,7 @@ TEST(test_open_metrics)
         assert_non_null(strstr(t.data, "# UNIT process_cpu_seconds seconds\n"));
         assert_non_null(strstr(t.data, "\nprocess_cpu_seconds_total "));
         assert_null(strstr(t.data, "kvlease_process"));
-        /* What comes behind has the prefix again. */
+        /* Later families have the prefix again. */
         text_family(&t, "up", TEXT_GAUGE, "1 where kvleased answered.");
         text_sample(&t, &(struct text_labels){0}, 1);
         assert_non_null(strstr(t.data, "\nkvlease_up 1\n"));

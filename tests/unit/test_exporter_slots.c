@@ -24,7 +24,7 @@ TEST(test_oldest_goes)
         assert_null(slots_send_away(&s, later)); /* once for each that comes */
         slots_leave(&s, first[2]);
         assert_null(slots_send_away(&s, later));
-        /* However many come, who came last isn't the next to go. */
+        /* With any number of connections, the newest one isn't closed next. */
         for (unsigned i = 0; i < SLOTS_KEPT - 1; i++) {
                 struct slot *gone;
 
@@ -68,7 +68,7 @@ static void fill(struct slots *s, uint64_t now)
         }
 }
 
-/* Who takes nothing goes, and nobody else. */
+/* Only a connection that reads nothing is closed. */
 TEST(test_stalled)
 {
         const uint64_t later = 1000 + SLOTS_STALL_NSEC + 1;
@@ -87,7 +87,7 @@ TEST(test_stalled)
         assert_null(slots_cut_off(&s, 2 * later));
 }
 
-/* Who takes a byte now and then has no more time than others. */
+/* A connection that reads a byte now and then gets no more time than others. */
 TEST(test_slow)
 {
         const uint64_t late = 1000 + SLOTS_ANSWER_NSEC + 1;

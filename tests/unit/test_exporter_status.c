@@ -1,5 +1,4 @@
-/* What the status page's script is sent: JSON that is right whatever names and figures there are.
- */
+/* JSON for the status page's script: valid for all names and figures. */
 #include <errno.h>
 #include <jansson.h>
 #include <pthread.h>
@@ -173,7 +172,7 @@ static void *scrape(void *scraper)
         return (void *)n;
 }
 
-/* A look for the page is no scrape, also after scrapes that shared one; nobody answers them. */
+/* A request of the page is no scrape, also after scrapes that shared one. Without answers. */
 TEST(test_scrapes_are_counted)
 {
         const char *dir = test_dir_make();

@@ -191,7 +191,7 @@ TEST(test_accept)
         assert_choice("TEXT/PLAIN;Q=0.1,\tApplication/OpenMetrics-Text;q=0.9", TEXT_OPENMETRICS);
         assert_choice(
                 "text/*;q=0.9, application/openmetrics-text;q=0.5, */*;q=0.1", TEXT_PROMETHEUS);
-        /* What Prometheus 2.42 sends, and a later one. */
+        /* Headers of Prometheus 2.42, and of a later one. */
         assert_choice("application/openmetrics-text;version=1.0.0,application/openmetrics-text;"
                       "version=0.0.1;q=0.75,text/plain;version=0.0.4;q=0.5,*/*;q=0.1",
                 TEXT_OPENMETRICS);

@@ -156,7 +156,7 @@ static void memset_borders(void)
         end();
 }
 
-/* What the CPU touches faults, as on hardware. */
+/* A CPU access faults, as on hardware. */
 static void cpu_faults(void)
 {
         cu_deviceptr at;
@@ -282,7 +282,7 @@ static void vmm_exporter(int fd)
         begin();
         handle = create();
         fill(map(handle), 0x31);
-        create(); /* nobody else's: goes with the process */
+        create(); /* private: freed with the process */
         OK(cuMemExportToShareableHandle(&exported, handle, CU_HANDLE_POSIX_FD, 0));
         send_fd(fd, exported);
         hear(fd);
@@ -424,7 +424,7 @@ static void ipc_importer_dies(void)
         end();
 }
 
-/* The exporter is killed: who has the memory open keeps it, nobody else gets it. */
+/* The exporter is killed: processes that have the memory open keep it, others can't open it. */
 static void ipc_exporter(int fd)
 {
         cu_ipc_mem_handle handle;

@@ -1,4 +1,4 @@
-/* What the driver double aborts for: each rule is broken once, in a process of its own. */
+/* Rules on which the simulated driver aborts: each is broken once, in a process of its own. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -311,7 +311,7 @@ static void fault_control(void)
 /* A broken context stays so, and what was queued isn't called. */
 static void sticky(void)
 {
-        /* Whoever is at the gate may look at it until the process ends: nothing waits for him. */
+        /* The thread at the gate may read it until the process ends. */
         static struct gate gate = GATE;
         cu_stream stream;
         cu_deviceptr at;

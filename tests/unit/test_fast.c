@@ -43,7 +43,7 @@ static void world_open(struct world *w, uint32_t n_buckets)
 
         fake_index_open(&w->index, CAPACITY, n_buckets);
         fake_pins_open(&w->pins, CAPACITY, CLIENT_ID);
-        /* The same mapping for both sides: TSan knows atomics by their address. */
+        /* Both sides use the same mapping, because TSan knows atomics by their address. */
         index = (struct shm_map){w->index.header, w->index.bytes};
         pins = (struct shm_map){w->pins.header, w->pins.bytes};
         fast_init(&w->fast, &index, &pins, 1);
@@ -369,7 +369,7 @@ static void *read_all(void *data)
         return NULL;
 }
 
-/* As daemon/core/state/shared.h says. */
+/* Retires a page like daemon/core/state/shared.h; false: it is pinned. */
 static bool retire(struct world *w, uint32_t page)
 {
         struct shm_line *line = &w->index.lines[page];

@@ -78,7 +78,7 @@ TEST(test_reopen_read_only)
         assert_int_equal(fd_reopen_read_only(-1), -ENOENT);
 }
 
-/* Who has the file can have a lease of it, which other opens wait for: for 45 s, by default. */
+/* A process with the file can take a lease of it, for which other opens wait: 45 s by default. */
 TEST(test_reopen_leased)
 {
         int fd = memfd_create_sized("test", 4096), reader = fd_reopen_read_only(fd);
@@ -142,7 +142,7 @@ TEST(test_reopened_to_write)
         fd_close(fd);
 }
 
-/* What VmFlags of proc(5), smaps, say of the mapping at an address. */
+/* True if the mapping at an address has this flag in VmFlags (proc(5), smaps). */
 static bool has_vm_flag(const void *at, const char *flag)
 {
         FILE *f = fopen("/proc/self/smaps", "re");
@@ -183,7 +183,7 @@ TEST(test_memory_map)
         fd_close(pipe_fds[1]);
 }
 
-/* Of a process that was started with these closed; 0: it went well. */
+/* Runs in a process without these descriptors. Returns 0 if all checks hold. */
 static int open_standard_without(int first, int last)
 {
         int n;

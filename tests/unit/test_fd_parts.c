@@ -9,8 +9,8 @@
 
 TEST_BARE(test_sure)
 {
-        /* 128 of 8,192 are nobody's; half of the rest goes in equal parts, the rest of that by what
-         * is reserved. */
+        /* 128 of 8,192 belong to no tenant. Half of the rest goes in equal parts, and the other
+         * half by reservations. */
         assert_int_equal(fd_part_sure(8192, 1, 0, 1000), 4032);
         assert_int_equal(fd_part_sure(8192, 2, 0, 1000), 2016);
         assert_int_equal(fd_part_sure(8192, 2, 500, 1000), 2016 + 2016);
@@ -20,7 +20,7 @@ TEST_BARE(test_sure)
         assert_int_equal(fd_part_sure(80, 1, 0, 1000), 64); /* an eighth of a small room */
 }
 
-/* Of many tenants each still has what a client needs; of too many an equal part of all there is. */
+/* With many tenants each still has enough for a client; with too many, an equal part of all. */
 TEST_BARE(test_sure_of_many)
 {
         assert_int_equal(fd_part_sure(8192, 50, 0, 1000), 80);
@@ -46,7 +46,7 @@ static struct fd_room room_with(uint64_t max, const struct fd_part *parts, unsig
 TEST_BARE(test_limit)
 {
         struct fd_part parts[] = {{0, 300}, {0, 300}};
-        struct fd_room room = room_with(1000, parts, 2); /* 125 are nobody's */
+        struct fd_room room = room_with(1000, parts, 2); /* 125 belong to no tenant */
 
         /* All that the other isn't sure of, and no more. */
         assert_int_equal(fd_part_limit(&room, &parts[0]), 575);
@@ -54,13 +54,13 @@ TEST_BARE(test_limit)
         room = room_with(1000, parts, 2);
         assert_int_equal(fd_part_limit(&room, &parts[0]), 575);
         assert_int_equal(fd_part_limit(&room, &parts[1]), 300);
-        /* What the other uses beyond that counts, too. */
+        /* The other tenant's use beyond that counts, too. */
         parts[0].used = 525;
         parts[1].used = 320;
         room = room_with(1000, parts, 2);
         assert_int_equal(fd_part_limit(&room, &parts[0]), 555);
         assert_int_equal(fd_part_limit(&room, &parts[1]), 350);
-        /* Nobody's connections have room of their own, and no more without costing tenants. */
+        /* Connections without a tenant have their own room; beyond it tenants lose theirs. */
         room.nobodys = 125;
         assert_int_equal(fd_part_limit(&room, &parts[0]), 555);
         room.nobodys = 145;
@@ -68,8 +68,8 @@ TEST_BARE(test_limit)
         assert_int_equal(fd_part_limit(&room, &parts[1]), 330);
 }
 
-/* A tenant was added: who has more than it may keeps it and gets no more; who is below gets what is
- * there. */
+/* A tenant was added. One with more than its part keeps it and gets no more; one below its part
+ * gets what is free. */
 TEST_BARE(test_added)
 {
         const struct fd_part parts[] = {{700, 200}, {100, 200}, {0, 200}};
@@ -78,7 +78,7 @@ TEST_BARE(test_added)
         assert_int_equal(fd_part_limit(&room, &parts[0]), 572);
         assert_int_equal(fd_part_limit(&room, &parts[1]), 200);
         assert_int_equal(fd_part_limit(&room, &parts[2]), 200);
-        /* As long as it is. */
+        /* Only while any are free. */
         room = room_with(850, parts, 3);
         assert_int_equal(fd_part_limit(&room, &parts[1]), 150);
         assert_int_equal(fd_part_limit(&room, &parts[2]), 50);

@@ -17,7 +17,7 @@
 
 #define N_PAGES 3
 
-/* What fetch_begin() was asked for, and its answer. */
+/* Arguments of fetch_begin(), and its answer. */
 static struct {
         int answer; /* 0: it is under way */
         unsigned n_begun, n_canceled;
@@ -257,7 +257,7 @@ TEST(test_copy)
 
         start(&s);
         lease(&s, 1, targets);
-        targets[1] = s.pages[2]; /* published: nobody's to write */
+        targets[1] = s.pages[2]; /* published: no client may write it */
         say_fetch(&s, s.pages, 2, targets, 2);
         AWAIT(&s.w, core.n_begun == 1);
         assert_int_equal(core.asked[0].to, targets[0]);
@@ -316,7 +316,7 @@ TEST(test_copy_planes)
         world_end(&s.w);
 }
 
-/* Not what somebody else has pinned, nor what isn't there. */
+/* Refuses pages that another client has pinned, and pages that don't exist. */
 TEST(test_refused)
 {
         uint32_t many[FETCHES_MAX_PAGES + 1] = {0};

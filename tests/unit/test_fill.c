@@ -8,14 +8,14 @@
 #define N_PLANES 3
 #define KEY      7
 
-/* Who fills a page. */
+/* A thread that fills a page. */
 struct filler {
         struct fill *fill;
         struct iovec planes[N_PLANES];
         unsigned n_stopped;
 };
 
-/* As tier_fill() has it, into what was given. */
+/* Writes the planes with the bytes of tier_fill(). */
 static void write_planes(const struct filler *f)
 {
         for (uint32_t plane = 0; plane < N_PLANES; plane++)
@@ -26,7 +26,7 @@ static void write_planes(const struct filler *f)
                 }
 }
 
-/* The last one who writes does so to memory that is still there. */
+/* The last write goes to memory that still exists. */
 static void on_stop(void *data)
 {
         struct filler *f = data;
@@ -78,8 +78,7 @@ TEST_BARE(test_filled_where_it_lies)
         tiers_end(&w);
 }
 
-/* A page that is given back is nobody's before nobody writes to it any more, nor does its set go.
- */
+/* A page that is given back isn't free, nor its set unbound, before all writes to it have ended. */
 TEST_BARE(test_given_back_meanwhile)
 {
         uint32_t page, n_free;
@@ -122,8 +121,8 @@ TEST_BARE(test_two)
         tiers_end(&w);
 }
 
-/* A client that publishes what it wasn't told of spoils its own page, which stays nobody else's
- * when it is dropped. */
+/* A client that publishes a page during its fill spoils only its own page. If that is dropped, it
+ * isn't free before the fill ends. */
 TEST_BARE(test_published_meanwhile)
 {
         uint8_t key[KEY_BYTES];
@@ -197,8 +196,8 @@ TEST_BARE(test_twice)
         tiers_end(&w);
 }
 
-/* A client may have a page copied to what it wasn't told of, too: when it is given back it is
- * nobody's before both have ended, in either order. */
+/* A page that is being filled may also be the target of a copy. If it is given back, it is free
+ * only after both have ended, in either order. */
 TEST_BARE(test_copied_to_meanwhile)
 {
         for (bool fill_is_first = false;; fill_is_first = true) {
@@ -238,7 +237,7 @@ TEST_BARE(test_copied_to_meanwhile)
         }
 }
 
-/* The memory stays until who writes has stopped. */
+/* The memory stays until the writer has stopped. */
 TEST_BARE(test_namespace_goes)
 {
         struct filler f;
@@ -254,7 +253,7 @@ TEST_BARE(test_namespace_goes)
         assert_int_equal(f.n_stopped, 1);
 }
 
-/* What is stored otherwise than it travels has to be decoded from elsewhere. */
+/* A page that travels in another codec than its own can't be filled in place. */
 TEST_BARE(test_travels_in_a_codec)
 {
         struct tiers w;

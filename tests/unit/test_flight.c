@@ -187,7 +187,7 @@ TEST(test_answered_at_the_end)
         say_wait(other, 1, 60000);
         say_wait(other, 0, 60000);
         await_waits(&w, other, 3);
-        /* What else it says isn't held up. */
+        /* Other requests aren't blocked. */
         say_lease(other, 1);
         expect(&w, other, "LEASE:0 ");
         say_free(c, 1);
@@ -198,7 +198,7 @@ TEST(test_answered_at_the_end)
         world_end(&w);
 }
 
-/* By somebody else, as soon as the first is out of the way. */
+/* Another client announces the key as soon as the first announcement has ended. */
 TEST(test_announced_anew)
 {
         struct client *c, *other, *third;
@@ -269,7 +269,7 @@ TEST(test_closed)
         world_end(&w);
 }
 
-/* What waits ends with its peer, whether it hangs up or breaks the protocol. */
+/* Waits end with their peer, whether it hangs up or breaks the protocol. */
 TEST(test_waiter_goes)
 {
         struct client *c, *other, *muted;
@@ -316,8 +316,8 @@ TEST(test_only_so_many)
         world_end(&w);
 }
 
-/* Whatever their hashes by the seed that clients can read: what ends one announcement looks at who
- * waits for that key, and for no other. */
+/* The end of an announcement only looks at waits for its key. Clients can read the seed of the
+ * hashes, so they may collide. */
 TEST(test_waits_of_one_key)
 {
         struct client *c, *other;
@@ -329,7 +329,7 @@ TEST(test_waits_of_one_key)
         say_wait(other, 1, 60000);
         await_waits(&w, other, KEY_WAITS_MAX);
         assert_int_equal(w.server.key_waits.groups.n_used, 2);
-        say_free(c, 2); /* nobody waits for it */
+        say_free(c, 2); /* no client waits for it */
         say_free(c, 1);
         expect(&w, c, "FREE:0 FREE:0 ");
         expect(&w, other, "WAIT:1 ");
@@ -446,7 +446,7 @@ TEST(test_killed)
         world_end(&w);
 }
 
-/* It lives, and keeps its pages; but it can't publish them any more. */
+/* The client lives, and keeps its pages, but can't publish them any more. */
 TEST(test_hung_up)
 {
         struct client *c, *other;
@@ -477,7 +477,7 @@ TEST(test_muted)
         world_end(&w);
 }
 
-/* Announced in the last words of who hangs up. */
+/* The key is announced in the last requests of a client that hangs up. */
 TEST(test_last_words)
 {
         struct client *c, *other;

@@ -108,7 +108,7 @@ TEST(test_strides)
         }
 }
 
-/* As an engine asks for it: to be had, or refused with what is in the way. */
+/* A stride that an engine asks for is used, or refused with the obstacle. */
 TEST(test_stride_asked_for)
 {
         struct ns_layout l = with_planes(1576960, 1), deepseek = with_planes(61 * 18 * KIB, 1);
@@ -172,8 +172,8 @@ TEST(test_random_layouts)
         assert_true(n_ok > 2000);
 }
 
-/* In one plane no set of a GPU is over 100 MiB, whatever the page is, up to 32 MiB; but for small
- * pages with large odd factors. */
+/* With one plane, sets of a GPU have at most 100 MiB for pages up to 32 MiB. Exception: small pages
+ * with large odd factors. */
 TEST(test_one_plane)
 {
         struct set_source source = on_gpu(100 * GIB);

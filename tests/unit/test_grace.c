@@ -114,7 +114,7 @@ TEST(test_waits_for_both)
         end(&s);
 }
 
-/* Nobody writes there: what lives, what isn't mapped, what another group does. */
+/* No grace if the client is alive, maps nothing, or belongs to another group. */
 TEST(test_no_grace)
 {
         struct mates s;
@@ -230,7 +230,7 @@ TEST(test_report)
         end(&s);
 }
 
-/* What the living leave behind is the dead one's alone, and all of it ends with it. */
+/* Pages that the living client gives back belong to the dead one alone, and end with it. */
 TEST(test_group_ends)
 {
         struct mates s;
@@ -248,7 +248,7 @@ TEST(test_group_ends)
         end(&s);
 }
 
-/* Nobody alive holds the page: nobody is asked for it, or late; the set waits all the same. */
+/* No living client holds the page, so none is asked, or late; the set waits all the same. */
 TEST(test_recall)
 {
         struct mates s;
@@ -274,7 +274,7 @@ TEST(test_recall)
         end(&s);
 }
 
-/* Nobody was given what lies in a magazine. */
+/* Pages in a magazine were given to no client. */
 TEST(test_magazine)
 {
         struct mates s;

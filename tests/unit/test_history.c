@@ -1,4 +1,4 @@
-/* What became of keys (daemon/core/cache/history.h). */
+/* The fate of keys (daemon/core/cache/history.h). */
 #include "base/clock.h"
 #include "daemon/core/cache/history.h"
 #include "daemon/core/clients/announce.h"

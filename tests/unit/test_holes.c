@@ -1,4 +1,4 @@
-/* What an arena of the host's memory has where nothing is mapped. */
+/* Unmapped ranges of an arena of host memory. */
 #include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -149,7 +149,7 @@ TEST(test_null_pages_of_small_planes)
         device_close(d);
 }
 
-/* What can't be backed is refused, and the arena is as it was. */
+/* A backing that is impossible is refused, and the arena is unchanged. */
 TEST(test_backing_refused)
 {
         struct device *d = open_host();

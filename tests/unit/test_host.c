@@ -49,7 +49,7 @@ static int export(struct extent *e)
         return handle.fd;
 }
 
-/* The same memory as another process would have it. */
+/* Imports the same memory, as another process would. */
 static struct extent *import_again(struct extent *e)
 {
         struct extent_handle handle = {.fd = export(e)};
@@ -282,8 +282,8 @@ TEST(test_extents_are_contiguous)
         device_close(d);
 }
 
-/* Of the kernel's pages, where sets of 2 MiB would be too large: one behind the other, and given
- * back whole. */
+/* Extents of the kernel's pages, as sets of 2 MiB would be too large. They are adjacent, and freed
+ * completely. */
 TEST(test_extents_of_small_units)
 {
         struct device *d = open_host();
@@ -429,7 +429,7 @@ TEST(test_read_write_zero)
         device_close(d);
 }
 
-/* Who has the file can change what write() does with it; the device doesn't notice. */
+/* A process with the file can change what write() does with it, except for the device's. */
 TEST(test_written_to_whatever_clients_set)
 {
         struct device *d = open_host();
@@ -479,7 +479,7 @@ TEST(test_copy)
         device_close(d);
 }
 
-/* What the last owner destroys is gone for whoever kept a descriptor of it. */
+/* Memory that the last owner destroys is empty for processes that kept a descriptor of it. */
 TEST(test_destroy_punches)
 {
         struct device *d = open_host();
@@ -501,7 +501,7 @@ TEST(test_destroy_punches)
         device_close(d);
 }
 
-/* An extent can't be pulled from under those who map it. */
+/* An extent can't be truncated while clients map it. */
 TEST(test_extents_are_sealed)
 {
         struct device *d = open_host();
@@ -543,7 +543,7 @@ TEST(test_import_refuses)
         struct extent_handle good = {.fd = memfd_of(STEP, F_SEAL_SHRINK)};
         FILE *file = tmpfile();
 
-        /* What it takes, so that the rest is refused for the reason given. */
+        /* A good import, to show that the others are refused for their reasons. */
         assert_int_equal(d->ops->extent_import(d, &good, STEP, &e), 0);
         d->ops->extent_destroy(e, false);
 
@@ -655,7 +655,7 @@ static void use_once(struct device *d, void (*look)(const uint8_t *at))
         d->ops->extent_destroy(e, true);
 }
 
-/* It prefers node 0: linux/mempolicy.h. */
+/* Node 0 is preferred: linux/mempolicy.h. */
 static void look_at_policy(const uint8_t *at)
 {
         const int of_address = 2, preferred = 1;
@@ -763,7 +763,7 @@ TEST(test_huge_pages_of_users)
         device_close(d);
 }
 
-/* What breaks a rule of device.h ends nobody's process, and changes nothing. */
+/* A call that breaks a rule of device.h ends no process, and changes nothing. */
 TEST(test_broken_rules)
 {
         struct device *d = open_host();
@@ -789,7 +789,7 @@ TEST(test_broken_rules)
         assert_int_equal(ops->arena_map(a, UINT64_MAX - 4095, e, DEVICE_READ_WRITE), -EINVAL);
         ops->arena_populate(a, 2 * STEP, 1);
         assert_false(none || no_arena || is_readable(base));
-        /* What is mapped stays, and so does what it is mapped in. */
+        /* A mapped extent stays, and so does its arena. */
         map(a, STEP, e);
         base[STEP] = 7;
         ops->extent_destroy(e, true);

@@ -57,7 +57,7 @@ static bool can_populate(void)
 
 static struct device *d;
 
-/* Of one extent in one process' arena, twice as large. */
+/* An extent in an arena of one process, which is twice as large. */
 struct mapping {
         struct extent *extent;
         struct device_arena *arena;
@@ -79,7 +79,7 @@ static void unmap(struct mapping *m)
         d->ops->extent_destroy(m->extent, false);
 }
 
-/* The same memory, written by `own`, and not touched by `other`. Returns a descriptor of it. */
+/* Maps memory twice: `own` writes it, `other` doesn't touch it. Returns its descriptor. */
 static int map_both(struct mapping *own, struct mapping *other)
 {
         struct extent_handle handle;
@@ -122,7 +122,7 @@ TEST(test_what_is_there)
         assert_int_equal(memory_bytes(fd), 5 * AROUND);
         faults = n_faults();
         memset(other.base, 8, 4 * AROUND);
-        /* Of 64 pages. Tools that shadow memory have some of their own. */
+        /* 64 pages are written. Tools that shadow memory cause some faults of their own. */
         assert_true(n_faults() - faults < 32);
         assert_int_equal(own.base[0], 8);
         unmap_both(&own, &other, fd);

@@ -179,7 +179,7 @@ static void test_refused(void **state)
                 "'1KiB' is no bandwidth of a store: that is a size of 1 MiB to 1 TiB");
 }
 
-/* What doesn't go together with the trace. */
+/* Sizes that don't fit the trace. */
 static void test_sizes(void **unused)
 {
         void *state[2];
@@ -206,7 +206,7 @@ static void test_sizes(void **unused)
         free(t);
 }
 
-/* Of kvleased. */
+/* Default of an option of kvleased. */
 static uint64_t default_of(enum option_section section, const char *key)
 {
         const struct option *o = option_find(section, key);
@@ -220,7 +220,7 @@ static uint64_t default_of(enum option_section section, const char *key)
         return value;
 }
 
-/* What is said of defaults is what they are, and what kvleased does. */
+/* Defaults are as documented, and equal kvleased's. */
 static void test_defaults(void **state)
 {
         struct store_model m, same;

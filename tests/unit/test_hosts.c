@@ -125,8 +125,8 @@ TEST(test_on_finding)
         assert_int_equal(r.values.most, 5);
         assert_int_equal(r.known_writes, 0);
         assert_int_equal(r.peak_bytes, 9 * 1000);
-        /* With the second use: 0 1 are used twice by a host for the first time in request 3 (by
-         * the second one) and 4, which is when it finds them there. */
+        /* Writes at the second use. A host uses 0 1 for the second time in request 3 (the second
+         * host) and 4, and finds them there at that time. */
         options.store.filter.min_uses = 2;
         r = run(&few, &options);
         assert_int_equal(r.remote_tokens, 0);
@@ -153,7 +153,7 @@ TEST(test_on_demotion)
         assert_int_equal(r.known_writes, 1);
         assert_int_equal(r.refused_writes, 0);
         assert_int_equal(r.probes, 3 + 1 + 1 + 1 + 1 + 4); /* and each write asks first */
-        /* What was used once isn't worth a write. */
+        /* A block that was used once isn't worth a write. */
         options.store.filter.min_uses = 2;
         r = run(&few, &options);
         assert_int_equal(r.remote_tokens, 0);
@@ -181,10 +181,10 @@ static const struct sim_trace *slow_trace(uint64_t times)
         return &slow;
 }
 
-/* What is found is marked as used in the store, from the text's beginning on, and written where it
- * is gone, but not more than once a minute. One host that has room for all, and a store that has
- * room for 3: 3 goes there for 2, 4 for 0; 100 s later 0 1 2 are found here, and none is there;
- * then 0 1 3, and 3 isn't. */
+/* Blocks that are found are marked as used in the store, from the text's beginning on, but not more
+ * than once a minute. Missing ones are written again. One host has room for all, and the store for
+ * 3: there 3 replaces 2, and 4 replaces 0. After 100 s 0 1 2 are found here, and none is in the
+ * store; then 0 1 3, and 3 isn't. */
 TEST(test_touches)
 {
         struct hosts_options options = options_of(&evict_lru, 5, 1);
@@ -197,7 +197,7 @@ TEST(test_touches)
         assert_int_equal(r.writes, 3 + 1 + 1 + 3 + 1);
         assert_int_equal(r.known_writes, 2 + 2);
         assert_int_equal(r.values.evictions, 6);
-        /* Of the busiest ten seconds, not of all of them. */
+        /* The peak is that of the busiest ten seconds. */
         assert_int_equal(r.peak_bytes, 3000);
         assert_int_equal(r.peak_keys, 6);
         assert_int_equal(run(&few, &options).touches, 5);
@@ -233,7 +233,8 @@ TEST(test_write_rate)
         r = run(&few, &options);
         assert_int_equal(r.writes, 2);
         assert_int_equal(r.dropped_writes, 0);
-        /* What leaves a device with room for 3 doesn't wait: 2, and not 3 a second later. */
+        /* Blocks that leave a device with room for 3 don't wait: 2 is written, 3 a second later
+         * isn't. */
         options.cache.capacity_pages = 3;
         options.store.export = HOSTS_EXPORT_DEMOTION;
         r = run(&few, &options);
@@ -268,9 +269,9 @@ static const struct sim_trace *many_trace(bool as_one)
         return &many;
 }
 
-/* A block takes 2.5 s: 0 goes at once, and the text that begins with 1 waits until 3 takes the
- * place of its end, on a host with room for 3. Then 3 goes, as it is newer, and of the text what it
- * was before it grew: 1. */
+/* A write of a block takes 2.5 s, on a host with room for 3. 0 is written at once. The text that
+ * begins with 1 waits until 3 takes the place of its end. Then 3 is written, as it is newer. Of the
+ * text only 1 is written, its part before it grew. */
 TEST(test_end_is_gone)
 {
         static const uint32_t blocks[] = {0, 1, 2, 4, 3, 1};
@@ -454,7 +455,7 @@ TEST(test_slow_writes)
         r = run(&few, &options);
         assert_int_equal(r.writes, 1);
         assert_int_equal(r.dropped_writes, 2);
-        /* What leaves a device waits for 1 s: 2 and 3, and not 4. */
+        /* A block that leaves the device waits for 1 s: 2 and 3 are written, and not 4. */
         options.store.export = HOSTS_EXPORT_DEMOTION;
         options.store.lanes.node_bytes_per_sec = 500;
         options.cache.capacity_pages = 3;
@@ -463,7 +464,7 @@ TEST(test_slow_writes)
         assert_int_equal(r.dropped_writes, 1);
 }
 
-/* Who goes on goes on where it was; who begins goes where least is to do. */
+/* A continued text goes to its host, a new one to the host with the least work. */
 TEST(test_sessions)
 {
         struct hosts_options options = options_of(&evict_lru, 5, 2);
@@ -477,8 +478,8 @@ TEST(test_sessions)
         assert_int_equal(r.probes, 0);
 }
 
-/* 0 1 are two of three blocks: the host that has them is chosen, always the same. A text of which
- * nobody has anything goes to the one that is next. */
+/* 0 1 are two of three blocks: the host that has them is chosen, always the same one. A text
+ * without cached blocks goes to the next host. */
 TEST(test_prefixes)
 {
         struct hosts_options options = options_of(&evict_lru, 5, 2);
@@ -561,7 +562,7 @@ TEST(test_free_store_is_one_cache)
         }
 }
 
-/* Whatever the store is: no more than one cache with all, no fewer local hits than without. */
+/* Any store: no more hits than one cache of all, no fewer local hits than without a store. */
 TEST(test_any_store)
 {
         random_start(__func__);
@@ -633,7 +634,7 @@ TEST(test_refused)
         options.cache.tenant = 0;
         check_refused(options);
         options = good;
-        options.affinity = HOSTS_SESSION; /* and nobody says which are */
+        options.affinity = HOSTS_SESSION; /* without the continued texts */
         check_refused(options);
         options = good;
         options.prefill_tokens_per_sec = 0;
@@ -641,7 +642,7 @@ TEST(test_refused)
         options = good;
         options.store.keys_per_block = HOSTS_PROBE_KEYS + 1;
         check_refused(options);
-        options.store.values.capacity = 0; /* nobody looks */
+        options.store.values.capacity = 0; /* without a store it isn't checked */
         assert_int_equal(run(&few, &options).requests, 5);
 }
 

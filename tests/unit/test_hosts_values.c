@@ -1,4 +1,4 @@
-/* What a simulated Redis keeps, and what it lets go. */
+/* Values that a simulated Redis keeps, and those that it evicts. */
 #include <errno.h>
 
 #include "policy/hosts/values.h"
@@ -142,7 +142,7 @@ TEST(test_random)
         }
 }
 
-/* Whatever is used, and however often. */
+/* Any values are used, any number of times. */
 TEST(test_random_frequencies)
 {
         random_start(__func__);

@@ -12,7 +12,7 @@
 #define SEC       NSEC_PER_SEC
 #define START_SEC 1000
 
-/* As the daemon does it. */
+/* Does the daemon's work. */
 static void pass(struct fixture *f, uint64_t now_nsec)
 {
         (void)idle_look(&f->store, now_nsec);
@@ -46,7 +46,7 @@ TEST_BARE(test_goes_after_a_while)
         fixture_end(&f);
 }
 
-/* Whoever opens it again begins the time anew; while it is open there is none. */
+/* A namespace that is opened again has no idle time while it is open, and a new one afterwards. */
 TEST_BARE(test_opened_again)
 {
         struct fixture f;

@@ -1,7 +1,6 @@
 /*
- * Descriptors that nobody asked for, on both ways of receiving. Whether the receiver dropped one is
- * seen at a pipe: what is sent is its only end for writing, and as long as somebody has that, the
- * other end isn't at its end.
+ * Unrequested descriptors, on both ways of receiving. A pipe shows whether the receiver closed one:
+ * its only writing end is sent, and while a process has that, the reading end isn't at its end.
  */
 #include "tests/unit/test-support.h"
 
@@ -90,7 +89,7 @@ static int send_probe(int socket, size_t len, unsigned n, int flags)
         return ends[0];
 }
 
-/* Somebody has the other end still. */
+/* True if a process still has the writing end. */
 static bool probe_is_held(int probe)
 {
         char byte;
@@ -265,7 +264,7 @@ TEST(test_receive_into_a_full_parser)
         close_line(&l);
 }
 
-/* What is in the queue of a connection that ends. */
+/* Descriptors in the queue of a connection that ends. */
 TEST(test_finish)
 {
         struct line l;
@@ -359,7 +358,7 @@ static bool kernel_refuses(int fd)
         return getsockopt(fd, SOL_SOCKET, SO_PASSRIGHTS, &value, &len) == 0;
 }
 
-/* Who connected before the socket was told, and after. */
+/* Connections from before and after inbound_listen(). */
 TEST(test_listen)
 {
         const char *dir = test_dir_make();
@@ -368,7 +367,7 @@ TEST(test_listen)
         struct inbound in[2];
 
         assert_true(server >= 0);
-        /* As a .socket unit can ask for it. */
+        /* A .socket unit can set this option. */
         assert_int_equal(setsockopt(server, SOL_SOCKET, SO_PASSCRED, &on, sizeof(on)), 0);
         early = sock_connect(path);
         assert_int_equal(inbound_listen(server), 0);

@@ -153,7 +153,7 @@ TEST(test_full_buckets_make_room)
         for (unsigned i = 0; i < k.n; i++)
                 assert_int_equal(seen(&w, k.keys[i]), k.pages[i]);
         fixture_check(&w.f);
-        /* What was moved goes as everything does. */
+        /* Moved entries are removed like all others. */
         unpin(&w, page);
         for (unsigned i = 0; i < k.n; i++)
                 unpin(&w, k.pages[i]);
@@ -181,8 +181,8 @@ static uint32_t look_up(struct world *w, const struct keys *k)
         return n;
 }
 
-/* The page's slot in its key's home bucket goes to the last one there, which is free, and what has
- * the key's tag in its place names another. Returns how many are found then. */
+/* Puts the page's slot at the end of its key's home bucket, which is free. A slot with the same tag
+ * and another page takes its place. Returns the number of pages that are found. */
 static uint32_t look_up_misled(
         struct world *w, const struct keys *k, uint32_t bucket, uint32_t at, uint32_t other)
 {

@@ -28,7 +28,7 @@ TEST_BARE(test_names)
         }
 }
 
-/* What a service manager gives back may be of another version, or of somebody else. */
+/* A service manager may give back names of another version, or of another program. */
 TEST_BARE(test_no_names)
 {
         static const char *const names[] = {"", "e", "x1", "e01", "e-1", "e1:", "e123456"};

@@ -1,4 +1,4 @@
-/* What the parent of kvleased --keep is made of: its store, and what it hears. */
+/* Parts of the parent of kvleased --keep: its store, and the messages to it. */
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
@@ -132,7 +132,7 @@ TEST(test_messages)
 
         assert_int_equal(notify_open(&n), 0);
         assert_int_equal(stat(n.dir, &st), 0);
-        assert_int_equal(st.st_mode & 0777, 0700); /* nobody else gets in */
+        assert_int_equal(st.st_mode & 0777, 0700); /* closed to other users */
         assert_int_equal(notify_receive(&n, &m), 0);
         notify_say(n.address.sun_path, "READY=1");
         assert_int_equal(notify_receive(&n, &m), 1);
@@ -167,7 +167,7 @@ TEST(test_messages)
                 fd_close(fds[i]);
         notify_close(&n);
         assert_int_equal(stat(n.address.sun_path, &st), -1);
-        notify_say(NULL, "READY=1"); /* nobody is there: nothing happens */
+        notify_say(NULL, "READY=1"); /* without a receiver nothing happens */
         notify_say("", "READY=1");
         notify_say("vsock:2:1", "READY=1");
         notify_say("/nowhere/at/all", "READY=1");
@@ -175,7 +175,7 @@ TEST(test_messages)
 
 #define DIR_MAX 100 /* and "/notify", of a socket's address */
 
-/* As long a directory as an address can have. */
+/* The longest directory that fits an address. */
 TEST(test_longest_directory)
 {
         const char *top = test_dir_make();
@@ -197,7 +197,7 @@ TEST(test_longest_directory)
         test_dir_remove(top);
 }
 
-/* Somebody who doesn't listen to what it is told is waited for, but not for ever. */
+/* A receiver that doesn't read is waited for, but not forever. */
 TEST(test_unheard)
 {
         struct sockaddr_un to;

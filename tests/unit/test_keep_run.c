@@ -35,7 +35,7 @@ TEST(test_kept)
         life_stop(&l);
 }
 
-/* What it says in its last moment counts. */
+/* Messages of the child's last moment count. */
 TEST(test_last_words)
 {
         struct life l;
@@ -48,7 +48,7 @@ TEST(test_last_words)
         life_stop(&l);
 }
 
-/* Nobody but the child is heard. */
+/* Only the child's messages count. */
 TEST(test_others)
 {
         struct life l;
@@ -135,7 +135,7 @@ static void give_to_another(void)
         setenv("LISTEN_PID", "1", 1);
 }
 
-/* What the parent was given each child is given, before what is kept. */
+/* Each child gets the parent's own descriptors, before the stored ones. */
 TEST(test_given)
 {
         struct life l;
@@ -189,7 +189,7 @@ TEST(test_exit_codes)
         life_stop(&l);
 }
 
-/* It asks for another start; that is no death. */
+/* The child asks for another start, which doesn't count as a death. */
 TEST(test_again)
 {
         struct parent_options o = life_patient();
@@ -227,7 +227,7 @@ TEST(test_tries)
         kill(l.child, SIGKILL);
         life_expect(&l, "the daemon died 3 times in a row");
         assert_int_equal(life_end(&l), EXIT_FAILURE);
-        /* Nobody dies young. */
+        /* No death counts as young. */
         o.young_nsec = 0;
         life_start(&l, o);
         for (unsigned i = 0; i < 6; i++) {
@@ -261,7 +261,7 @@ TEST(test_long_life)
 /* ---- signals -----------------------------------------------------------------------------------
  */
 
-/* It is told to end, and nobody above hears that it does; no death either. */
+/* The child is told to end. That isn't reported upwards, and doesn't count as a death. */
 TEST(test_upgrade)
 {
         struct parent_options o = life_patient();
@@ -291,7 +291,7 @@ TEST(test_upgrade)
         assert_int_equal(life_end(&l), EXIT_FAILURE);
 }
 
-/* An upgrade is asked for once: who exits with 0 later ends the parent. */
+/* An upgrade is asked for once: a later exit with 0 ends the parent. */
 TEST(test_end_after_upgrade)
 {
         struct life l;
@@ -325,7 +325,7 @@ TEST(test_upgrade_in_a_pause)
         assert_int_equal(life_end(&l), 0);
 }
 
-/* It ends with the child's exit code, whatever that would mean otherwise. */
+/* The parent ends with the child's exit code, for any usual meaning of it. */
 static void end_by(int number, int code)
 {
         struct life l;
@@ -351,7 +351,7 @@ TEST(test_end)
         life_start(&l, life_patient());
         kill(l.parent, SIGTERM);
         assert_int_equal(life_end(&l), EXIT_FAILURE);
-        /* In a pause there is nobody to wait for. */
+        /* In a pause there is no child to wait for. */
         life_start(&l, life_patient());
         for (unsigned i = 0; i < 3; i++) {
                 kill(l.child, SIGKILL);
@@ -433,7 +433,7 @@ TEST(test_watchdog)
 
 #define LONG_WATCHDOG_MSEC 5000 /* longer than a loaded machine needs for two messages */
 
-/* What it says, whatever it is, is a sign of life: of one that was silent for long. */
+/* Any message of the child is a sign of life, also after a long silence. */
 TEST(test_watchdog_is_fed)
 {
         struct parent_options o = life_patient();
@@ -479,7 +479,7 @@ TEST(test_watchdog_above)
         life_tell(&l, "say WATCHDOG=1");
         life_hear(&l);
         assert_string_equal(l.text, "WATCHDOG=1\n");
-        /* Pauses may last longer than who watches has patience. */
+        /* Pauses may be longer than the watchdog's time. */
         for (unsigned i = 0; i < 4; i++) {
                 kill(l.child, SIGKILL);
                 life_expect(&l, "killed by signal 9");

@@ -90,7 +90,7 @@ static void wait_kept(struct keeper *k)
                 fail_msg("%s", d.text);
 }
 
-/* Nobody waits for drops: they come when they come. */
+/* Waits for the log: drops are sent without a barrier, so they take any time. */
 static void expect_log(const char *log)
 {
         uint64_t end = clock_now_nsec() + PATIENT_MSEC * NSEC_PER_MSEC;
@@ -158,7 +158,6 @@ TEST(test_one_barrier_for_many)
         end(k);
 }
 
-/* Nobody waits for a drop. */
 TEST(test_no_barrier_for_drops)
 {
         struct keeper *k = start(&patient);
@@ -285,7 +284,7 @@ TEST(test_one_name_twice)
         end(k);
 }
 
-/* What wasn't taken is closed at the end, and stays kept. */
+/* Descriptors that weren't taken are closed at the end, and stay stored. */
 TEST(test_end_drops_nothing)
 {
         struct keeper *k = start(&patient);
@@ -308,7 +307,7 @@ TEST(test_end_while_nobody_answers)
         fake_notify_await(&notify, 1);
         end(k);
         k = start(&patient);
-        unsetenv("NOTIFY_SOCKET"); /* nobody is there at all: it tries again and again */
+        unsetenv("NOTIFY_SOCKET"); /* no manager: the keeper tries again and again */
         add(k, KEEP_EXTENT, 8, NULL);
         end(k);
 }
@@ -316,7 +315,7 @@ TEST(test_end_while_nobody_answers)
 #define THREADS 4
 #define ROUNDS  200
 
-/* As devices' threads do. */
+/* Parks and drops, like devices' threads. */
 static void *park_and_drop(void *data)
 {
         struct keeper *k = ((struct keeper **)data)[0];

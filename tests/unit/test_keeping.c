@@ -1,4 +1,4 @@
-/* The server and what outlives it: nobody is told of what isn't kept yet. */
+/* The server and its stored descriptors: it reports nothing that isn't stored yet. */
 #include "daemon/server/peers/keeping.h"
 
 #include <errno.h>
@@ -60,8 +60,8 @@ static void say_status(struct client *c)
         say(c, MSG_ADMIN_STATUS, &m.base);
 }
 
-/* It holds a barrier back: what was added before is on its way, what comes now waits for another.
- */
+/* Waits until a barrier is held back. Earlier descriptors are on their way; later ones wait for the
+ * next barrier. */
 static void await_held(void)
 {
         bool is_there = false;
@@ -123,7 +123,7 @@ static atomic_bool was_released;
 static void *release_later(void *data)
 {
         await_held();
-        poll(NULL, 0, 50); /* who doesn't wait is gone by then */
+        poll(NULL, 0, 50); /* a caller that doesn't wait has returned by then */
         atomic_store(&was_released, true);
         release_barrier();
         return NULL;
@@ -182,7 +182,7 @@ TEST(test_late_manager)
         end(&w);
 }
 
-/* Who goes while it waits for its reply takes nothing with it. */
+/* A peer that leaves while its reply waits takes nothing with it. */
 TEST(test_peer_goes_while_held)
 {
         struct client *c;
@@ -215,7 +215,7 @@ TEST(test_park)
         keeper_drop(w.server.keeping.keeper, KEEP_CANARY, 5);
         fd = fake_notify_get(&notify, "e5");
         assert_true(fd >= 0);
-        assert_int_equal(keeping_ticket(&w.server), 0); /* nobody's business in the loop */
+        assert_int_equal(keeping_ticket(&w.server), 0); /* no ticket of the loop */
         for (uint32_t i = 6; i < 105; i++)
                 assert_int_equal(park.park(park.data, PARKED_EXTENT, i, fd, why), 0);
         assert_int_equal(park.park(park.data, PARKED_EXTENT, 105, fd, why), -EMFILE);

@@ -73,7 +73,7 @@ TEST(test_vector_without_the_optional)
         assert_key(next, "16f08b70a4e4d75f0f2dc44b66f20fee5e0f84b34137fb744eb8e7089be08625");
 }
 
-/* Of the first vector's layout with one field more: what is there was there before it. */
+/* The first vector's layout with one more field; the other values are from before it. */
 TEST(test_vector_with_format)
 {
         struct kvl_layout l = layout;
@@ -167,7 +167,7 @@ TEST(test_name_vectors)
         l.format = "vllm 1";
         l.format_bytes = 7;
         assert_name(&l, "llama-3-8b@7e08021a633b");
-        /* What a name may not have, or not begin with. */
+        /* Characters that a name may not have, or not begin with. */
         l = layout;
         l.model = ".org/llama 3@8b";
         assert_name(&l, "_org_llama_3_8b@9cf08d610eef");
@@ -201,7 +201,7 @@ TEST(test_every_field_but_version_is_in_the_name)
         RENAMED(layer_group, 0);
         RENAMED(salt, "pepper\0y");
         RENAMED(format, "vllm"; l.format_bytes = 4);
-        /* What is cut off counts, too. */
+        /* The part that is cut off counts, too. */
         memset(model, 'm', 128);
         l = layout;
         l.model = model;
@@ -275,7 +275,7 @@ static void fill_text(uint32_t *tokens)
                 tokens[i] = (uint32_t)random_u64();
 }
 
-/* Page after page, each from the key before: whatever way it is computed. */
+/* Each page's key follows from the one before, for either implementation. */
 static void assert_keys(page_keys_fn *fn, const uint8_t *parent, const uint32_t *tokens,
         uint32_t n_tokens, uint32_t page_tokens)
 {
@@ -302,7 +302,7 @@ static void kvl_keys_or_fail(const uint8_t *parent, const uint32_t *tokens, uint
         assert_int_equal(kvl_keys(parent, tokens, n_tokens, page_tokens, ret_keys), 0);
 }
 
-/* All lengths that matter to blocks of 64 bytes, then whatever comes. */
+/* All lengths that matter to blocks of 64 bytes, then random ones. */
 static void assert_all_lengths(page_keys_fn *fn)
 {
         static uint32_t text[TEXT_TOKENS];
@@ -333,7 +333,7 @@ TEST(test_by_sha_instructions)
         assert_all_lengths(page_keys_sha_ni);
 }
 
-/* What is known already needn't be computed again: the rest follows from its last key. */
+/* Known keys needn't be computed again: the rest follows from the last one. */
 TEST(test_what_follows)
 {
         static uint32_t text[TEXT_TOKENS];

@@ -1,5 +1,5 @@
-/* What policies have learnt survives the daemon (daemon/server/services/learnt.h), and jobs for
- * files run in order (disk.h). The policy is the test's: LRU that knows a number. */
+/* Statistics of policies survive the daemon (daemon/server/services/learnt.h), and jobs for files
+ * run in order (disk.h). The test's policy is LRU with a number. */
 #include "daemon/core/core.h"
 #include "tests/unit/server-fixture.h"
 
@@ -149,7 +149,7 @@ TEST(test_every_ten_minutes)
 }
 
 /* With its namespace it is written, with its tenant it goes. */
-/* As nobody wants the namespace, nor what was learnt in it. */
+/* The namespace is unused, and so are its statistics. */
 TEST(test_goes_with_an_idle_namespace)
 {
         struct world w;
@@ -249,7 +249,7 @@ TEST(test_no_room)
         finish();
 }
 
-/* What couldn't be written is written as soon as it can be, though nothing changes meanwhile. */
+/* Statistics that couldn't be written are written as soon as possible, without a new change. */
 TEST(test_room_later)
 {
         char file[128];

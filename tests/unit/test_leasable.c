@@ -46,7 +46,7 @@ TEST(test_limit)
         set_limit(&w, w.f.a, 4);
         m = join(w.f.a);
         a = open_ns(m, "x");
-        assert_int_equal(atomic_load(&a->ns->shared.header->leasable), 0); /* nobody has looked */
+        assert_int_equal(atomic_load(&a->ns->shared.header->leasable), 0); /* not computed yet */
         assert_int_equal(count(a), 4 * SET_PAGES);
         assert_true_to_word(&w, a);
         assert_int_equal(ask(&w, a, 3, pages, NULL), 0);
@@ -63,7 +63,7 @@ TEST(test_limit)
         fixture_end(&w.f);
 }
 
-/* What is cached and nobody holds gives way; what is pinned, by whatever means, doesn't. */
+/* Cached pages without pins are evicted; pinned ones aren't, whichever way they are pinned. */
 TEST(test_cached)
 {
         uint32_t pages[SET_PAGES];
@@ -98,7 +98,7 @@ TEST(test_cached)
         fixture_end(&w.f);
 }
 
-/* What others have reserved isn't among it, lent or not; what one has reserved oneself is. */
+/* Reservations of other tenants don't count, lent or not; one's own does. */
 TEST(test_reservations)
 {
         struct member *ma, *mb;
@@ -151,7 +151,7 @@ TEST(test_others_hold_it)
         fixture_end(&w.f);
 }
 
-/* Of a set on the host, or (a GPU) a set more than the budget holds. */
+/* On the host page 0 takes a page of a set; on a GPU it is in a set beyond the budget. */
 TEST(test_page_zero)
 {
         struct ns_layout l = test_layout();
@@ -177,7 +177,7 @@ TEST(test_page_zero)
         }
 }
 
-/* What can't ever be had is neither what others hold now nor what nobody waits for. */
+/* room_check() refuses leases that can never be served, not those that others' pages block now. */
 TEST(test_never)
 {
         struct ns_layout l = test_layout();
@@ -227,7 +227,7 @@ TEST(test_never)
         assert_int_equal(room_check(b->ns, UINT32_MAX, &w.f.d), KVL_STATUS_QUOTA);
         assert_non_null(
                 strstr(w.f.d.text, "lease fewer pages, or give the device a larger budget"));
-        /* A lease beyond the device's budget ends with that sentence, whatever was in its way. */
+        /* A lease beyond the device's budget ends with that text, for any obstacle. */
         w.f.d.text[0] = 0;
         assert_int_equal(lease_pages(a, 8 * SET_PAGES, 1, all_pages, &w.f.d), KVL_STATUS_FULL);
         assert_non_null(strstr(w.f.d.text, "more than the 5 KiB that tenant a can have"));
@@ -277,7 +277,7 @@ TEST(test_rounds)
         assert_int_equal(count(a), 16 * SET_PAGES);
         budget = UINT32_MAX;
         assert_int_equal(leasables_look(&w.f.store, 2, &budget, false), 2);
-        budget = 24; /* in quiet times a run of a set that nobody holds is as a page */
+        budget = 24; /* on an idle host a run of a free set counts as a page */
         assert_true(leasable_look(a->ns, &budget, true));
         attach_close(b);
         member_free(m);

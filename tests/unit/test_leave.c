@@ -1,5 +1,5 @@
-/* What clients leave, in slices: how much goes in one, what is held between two, and what others
- * may do meanwhile. */
+/* Pages of clients that leave are freed in slices: the work of a slice, the state between two, and
+ * other clients' requests meanwhile. */
 #include "daemon/core/cache/drop.h"
 #include "daemon/core/clients/member.h"
 #include "daemon/core/core.h"
@@ -27,7 +27,7 @@ static uint64_t pinned(const struct ns *ns)
         return ns->device.n_pinned;
 }
 
-/* What one slice lets go of is bounded, and each state in between is sound. Number of slices. */
+/* Runs all slices, and returns their number. Each is bounded, and leaves a consistent state. */
 static unsigned run(struct world *w, struct ns *ns)
 {
         unsigned n = 0;
@@ -47,7 +47,7 @@ static void note(void *data)
         ++*(unsigned *)data;
 }
 
-/* Whom nobody but the test sees: so that the namespace is there to be asked. */
+/* An attachment of the test, which keeps the namespace. */
 static struct attach *open_beside(struct world *w)
 {
         return open_ns(join(w->f.a), "n");
@@ -77,7 +77,7 @@ TEST_BARE(test_pins)
         fixture_end(&w.f);
 }
 
-/* What is pinned yet isn't evicted, whatever somebody else wants. */
+/* A page that is still pinned isn't evicted, even if another client needs it. */
 TEST_BARE(test_pinned_until_then)
 {
         uint32_t pages[N], more[16 * SET_PAGES];
@@ -101,8 +101,8 @@ TEST_BARE(test_pinned_until_then)
         fixture_end(&w.f);
 }
 
-/* A group that ends: its grants are nobody's before they are freed, and who comes with its token
- * isn't in it. */
+/* A group ends: its grants have no owner before they are freed, and a client that comes with its
+ * token isn't in it. */
 TEST_BARE(test_grants)
 {
         uint8_t token[GROUP_TOKEN_BYTES];
@@ -174,7 +174,7 @@ TEST_BARE(test_close)
         fixture_end(&w.f);
 }
 
-/* Nobody is told, and the member goes in the middle. */
+/* No client gets a notice, and the member leaves in the middle. */
 TEST_BARE(test_close_then_leave)
 {
         uint32_t pages[N], more[N];

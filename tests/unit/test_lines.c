@@ -55,7 +55,7 @@ TEST(test_another_text)
         end(&w);
 }
 
-/* What clients submit is looked at ahead as it is. */
+/* The prefetch reads clients' submissions unchecked. */
 TEST(test_rubbish)
 {
         struct shm_submission s[] = {publishing(0, 1, SHM_PUBLISH_ROOT),

@@ -1,4 +1,4 @@
-/* What a daemon finds in the lock file of how those before it ended. */
+/* Records in the lock file of how earlier daemons ended. */
 #include "tests/unit/test-support.h"
 
 #include <fcntl.h>
@@ -101,7 +101,7 @@ TEST(test_pauses)
         test_dir_remove(dir);
 }
 
-/* What is old, of another boot, or no line of ours counts for nothing. */
+/* Lines that are old, of another boot, or malformed don't count. */
 TEST(test_other_lines)
 {
         const struct cgroup_oom_kills now = {0};

@@ -1,4 +1,4 @@
-/* Lock files: of this daemon alone, whatever is there in their place, and whoever has it open. */
+/* Lock files belong to this daemon alone, despite other files and processes that open them. */
 #include "tests/unit/test-support.h"
 
 #include <errno.h>
@@ -54,7 +54,7 @@ static unsigned mode_of(const char *path)
         return st.st_mode & 07777;
 }
 
-/* As an older daemon, or somebody else, left it. */
+/* A file of an older daemon, or of another program. */
 static void leave(const char *path, const char *text, unsigned mode)
 {
         assert_int_equal(file_replace(path, text, strlen(text), mode), 0);
@@ -86,7 +86,7 @@ TEST_WITH(test_take_and_drop, setup, teardown, NULL)
         assert_int_equal(access(p->path, F_OK), -1);
 }
 
-/* What a daemon that was killed left is used again. */
+/* The file of a killed daemon is used again. */
 TEST_WITH(test_left, setup, teardown, NULL)
 {
         struct place *p = *state;
@@ -102,7 +102,7 @@ TEST_WITH(test_left, setup, teardown, NULL)
         lockfile_drop(p->path, fd);
 }
 
-/* Somebody opened it while they could, and may lock it now or later: it isn't the lock any more. */
+/* A stranger could open the file, and may lock it now or later: another file becomes the lock. */
 TEST_WITH(test_open_to_others, setup, teardown, NULL)
 {
         static const bool held[] = {true, false};
@@ -242,8 +242,8 @@ TEST_WITH(test_race, setup, teardown, NULL)
                         if (pids[i] == 0) {
                                 int fd = lockfile_take(p->path);
 
-                                /* Whoever has it keeps it until all have tried. The file stays, as
-                                 * with one that is killed: the lock ends. */
+                                /* The holder keeps the lock until all have tried. The file stays,
+                                 * as with a killed process: only the lock ends. */
                                 close(over[1]);
                                 if (fd >= 0)
                                         (void)!read(over[0], &byte, 1);
@@ -271,7 +271,7 @@ TEST_WITH(test_race, setup, teardown, NULL)
         }
 }
 
-/* What somebody removed, and another daemon took since, isn't this one's to remove. */
+/* The file was removed, and another daemon took a new one, which this daemon must not remove. */
 TEST_WITH(test_drop_removed, setup, teardown, NULL)
 {
         struct place *p = *state;

@@ -1,4 +1,4 @@
-/* Log lines: one line whatever the text, level filter, once per rule. */
+/* Log lines: one line for any text, the level filter, and messages once per rule. */
 #include "tests/unit/test-support.h"
 
 #include <fcntl.h>
@@ -59,7 +59,7 @@ static void test_once_per_rule(void **state)
         }
 }
 
-/* What a function writes to stderr; owned. */
+/* Returns the output of a function on stderr; owned. */
 static char *capture(void (*fn)(void))
 {
         int pipe_fds[2], saved = dup(STDERR_FILENO);
@@ -102,7 +102,7 @@ static void test_levels(void **state)
         free(text);
 }
 
-/* Nobody reads while more is said than waits; then somebody does. */
+/* More lines are logged than the queue holds while the reader sleeps; then it reads. */
 static void test_reader_stalls(void **state)
 {
         const unsigned n = LOG_QUEUE_MAX + 200;

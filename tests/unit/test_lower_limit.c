@@ -101,7 +101,7 @@ TEST_BARE(test_lease_meanwhile)
         fixture_end(&w.f);
 }
 
-/* What takes little with it goes before what much is built upon, also in later turns. */
+/* Sets with few dependent pages are evicted before those with many, also in later turns. */
 TEST_BARE(test_cheapest_first)
 {
         struct attach *a, *held;
@@ -149,7 +149,7 @@ TEST_BARE(test_many_pages)
         assert_int_equal(w.f.a->n_recalled, 6);
         for (unsigned i = 0; i < 20; i++) {
                 assert_int_equal(a->ns->sets.at[i]->recall.state != RECALL_NONE, i >= 14);
-                assert_int_equal(a->ns->sets.at[i]->cost_bytes, 0); /* nobody has weighed it */
+                assert_int_equal(a->ns->sets.at[i]->cost_bytes, 0); /* not weighed yet */
         }
         assert_int_equal(work_in_steps(&w, BUDGET), RECALL_NOTHING);
         assert_int_equal(charged(&w), 14 * SET_BYTES);

@@ -64,7 +64,7 @@ static struct stake *host_stake(struct lower *l, const struct attach *a)
         return stake_find(a->ns->tenant, l->host_pool);
 }
 
-/* A set of host memory whose pages are cached, with keys that nobody else has. As set_bind_in(). */
+/* Caches a set of pages in host memory, with keys of their own. Returns as set_bind_in(). */
 static int cache_below(struct attach *a, unsigned first_key)
 {
         struct extent_set *set;
@@ -148,7 +148,7 @@ TEST(test_refused)
         fixture_end(&w.f);
 }
 
-/* What lies below is charged there and nowhere else. */
+/* Pages of a lower tier are charged only there. */
 TEST(test_limit)
 {
         struct extent_set *set;
@@ -170,14 +170,14 @@ TEST(test_limit)
         end_lower(&l);
 }
 
-/* The pool is full, and no tenant over its share by a set or more: nobody gives way. */
+/* The pool is full, and no tenant is a set or more over its share: no set is evicted. */
 static void expect_settled(struct lower *l)
 {
         assert_false(region_make_room(host_stake(l, l->a), NULL, SET_BYTES, NULL));
         assert_false(region_make_room(host_stake(l, l->b), NULL, SET_BYTES, NULL));
 }
 
-/* Who deserves memory gets whole sets of who is furthest over, which nobody maps. */
+/* A tenant below its share gets whole unmapped sets of the tenant that is furthest over. */
 TEST(test_share)
 {
         struct stake *of_b;
@@ -228,7 +228,7 @@ TEST(test_share_of_mapped)
         end_lower(&l);
 }
 
-/* A reservation is of devices: to keep to it keeps nobody out of what lies below. */
+/* Reservations are of devices: they don't limit tenants in lower tiers. */
 TEST(test_reservation)
 {
         struct tenant_attrs attrs;
@@ -337,7 +337,7 @@ TEST(test_device_limit_lowered)
         end_lower(&l);
 }
 
-/* What is kept ready for leases is of the device. */
+/* The stock for leases is of the device. */
 TEST(test_stock)
 {
         struct extent_set *set;

@@ -331,10 +331,11 @@ TEST(test_long_chain_goes_in_linear_time)
 }
 
 /*
- * Random events against a model that searches everything. Whatever the order of events, a victim is
- * the idle leaf with the lowest rank. A node's rank is the time it became idle; a node that was
- * passed over at that (its rank is lower still, but it has children) has none any more, until its
- * last child leaves: then it gets that child's, or the time of day where the child was held.
+ * Random events against a model that searches everything.
+ *
+ * A victim is the idle leaf with the lowest rank. A node's rank is the time it became idle. A node
+ * that was passed over at its turn, because it has children, has no rank until its last child
+ * leaves. Then it gets that child's rank, or the current time if the child was held.
  */
 #define N_MODEL 48
 #define NO_RANK 0
@@ -487,8 +488,8 @@ TEST(test_random_against_model)
 }
 
 /*
- * As the daemon does it: requests hold paths from a root, overlap, and let go from the deepest page
- * up. Then it is plain LRU, and the least recent of *all* idle nodes is a leaf by itself.
+ * Events as the daemon sends them: requests hold paths from a root, overlap, and release from the
+ * deepest page up. Then it is plain LRU, and the oldest of *all* idle nodes is a leaf.
  */
 #define N_REQUESTS 6
 #define MAX_DEPTH  12
@@ -544,7 +545,7 @@ static void begin(struct workload *w, struct request *r)
 {
         uint32_t node = random_below(N_MODEL), up[N_MODEL], n = 0, last = NODE_NONE;
 
-        /* What is cached of it ... */
+        /* Pins the cached part ... */
         if (tree_has(&w->cache.tree, node))
                 for (; node != NODE_NONE; node = tree_parent(&w->cache.tree, node))
                         up[n++] = node;

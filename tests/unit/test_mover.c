@@ -220,7 +220,7 @@ static const uint8_t *stored_plane(const struct batch *b, unsigned page, unsigne
         return at;
 }
 
-/* Of all planes the sums, of this one alone the bytes. */
+/* Sums of all planes, bytes of this one only. */
 static struct move *sum_both(
         struct batch *b, const struct outcome *down, unsigned plane, struct outcome *o)
 {

@@ -1,6 +1,6 @@
 /*
- * A process that moves pages and is killed at each fault point of the mover: whatever it had
- * answered for is stored, with the sum it told; what it hadn't lies where it was.
+ * Kills a process that moves pages at each fault point of the mover. Pages that it answered for are
+ * stored, with the reported sum. Other pages are where they were.
  */
 #include <poll.h>
 #include <signal.h>
@@ -43,7 +43,7 @@ static void on_stored(struct move *move, int result, void *data)
         for (unsigned i = 0; i < N_PAGES; i++) {
                 s->ledger[i].sum = move->pages[i].sum;
                 s->ledger[i].is_stored = true;
-                memset(s->plain[i], 0xee, PAGE_BYTES); /* somebody else's by now */
+                memset(s->plain[i], 0xee, PAGE_BYTES); /* reused by now */
         }
 }
 

@@ -30,7 +30,7 @@ TEST(test_callbacks_run_in_reap_alone)
         assert_int_equal(o.n, 1);
 }
 
-/* The loop isn't woken for each of many, but for who waits, for some, and for the last. */
+/* Not each of many moves wakes the loop: urgent ones, a batch, and the last one do. */
 TEST(test_rings)
 {
         struct outcome o[7], urgent;
@@ -58,7 +58,7 @@ TEST(test_rings)
         mover_close(m);
 }
 
-/* As many bytes, though fewer than half of what may be submitted. */
+/* Enough bytes wake the loop, though fewer than half of the allowed moves are done. */
 TEST(test_rings_for_bytes)
 {
         struct mover *m = start(1, 100);
@@ -227,7 +227,7 @@ TEST(test_full)
         assert_int_equal(mover_submit(m, more[1]), MOVER_FULL);
         gate_open();
         reap_until(m, &o[1]);
-        /* As many as were reaped. */
+        /* One more move is accepted for each that was reaped. */
         assert_int_equal(o[3].n, 1);
         for (unsigned i = 0; i < 2; i++)
                 assert_int_equal(mover_submit(m, more[i]), 0);

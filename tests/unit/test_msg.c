@@ -24,7 +24,7 @@ TEST(test_table)
                 assert_in_range(row->reply->sizeof_message, 1, REPLY_STRUCT_MAX);
                 assert_int_equal(row->request == NULL, is_event);
                 assert_true(row->sockets & (MSG_ON_TENANT | MSG_ON_ADMIN));
-                /* Of those on the monitor socket tests/integration/test_monitor.c has a table. */
+                /* tests/integration/test_monitor.c has a table of those on the monitor socket. */
                 assert_int_equal(!strncmp(row->name, "ADMIN_", 6),
                         row->sockets == MSG_ON_ADMIN || row->sockets == MSG_READS);
                 assert_in_range(row->max_reply_fds, 0, FRAME_MAX_FDS);
@@ -266,7 +266,7 @@ TEST(test_bad_text)
                 }
                 wrong = msg_bad_text(d, payload, len, true, &field);
                 assert_int_equal(wrong == NULL, cases[i].is_raw_fine);
-                /* Bytes are any, and what isn't known is nobody's. */
+                /* Fields of bytes may have any, and unknown fields belong to no message. */
                 len = put_field(payload, 5, cases[i].text, cases[i].len);
                 len += put_field(payload + len, 1000, cases[i].text, cases[i].len);
                 assert_null(msg_bad_text(d, payload, len, false, &field));

@@ -111,7 +111,7 @@ static uint32_t page_of(const struct attach *a, unsigned number)
         return ns_find_page(a->ns, key);
 }
 
-/* ---- who is in it ---------------------------------------------------------------------------- */
+/* ---- members --------------------------------------------------------------------------------- */
 
 TEST(test_who_is_in)
 {
@@ -142,7 +142,7 @@ TEST(test_who_is_in)
         end(&w);
 }
 
-/* The first who opens it says. */
+/* The first attachment sets the options. */
 TEST(test_opened_again)
 {
         struct member *other;
@@ -400,7 +400,7 @@ TEST(test_session_leaves_others_theirs)
         expect_hits(&w, 0, 2, "222");
         assert_int_equal(w.set->n_incomplete, 0);
         fixture_check(&w.f);
-        /* What is incomplete for another reason goes. */
+        /* Keys that are incomplete for another reason are dropped. */
         cache_in(&w, RANKS - 1, 10, 1);
         pass_time(&w, NSSET_GRACE_NSEC);
         work(&w);
@@ -453,8 +453,8 @@ TEST(test_held_elsewhere)
         end(&w);
 }
 
-/* What another namespace has lost already goes wherever it is: whoever found it before the work
- * came by reads a page that nobody finds any more, and keeps no other rank's. */
+/* A key that another namespace has lost is dropped everywhere. A client that found it before that
+ * reads a page that can't be found any more, and keeps no other rank's page. */
 TEST(test_doomed_is_held_for_nobody)
 {
         uint32_t page, held, n;

@@ -183,7 +183,7 @@ TEST(test_descriptors_once)
         pipe_close(&p);
 }
 
-/* Nobody reads: the limit comes, and what is refused leaks no descriptor. */
+/* Without a reader the limit is reached, and refused frames leak no descriptor. */
 TEST(test_limit)
 {
         struct pipe p;
@@ -221,7 +221,7 @@ TEST(test_small_frames_are_bounded)
 
 #define SMALL 100 /* several fit the smallest buffer */
 
-/* What waits for a ticket goes with it, and holds up what comes behind it. */
+/* Frames that wait for a ticket are sent with it, and block later ones. */
 TEST(test_tickets)
 {
         static uint8_t buf[4 * SMALL];

@@ -1,6 +1,6 @@
 /*
- * What pages of real models take (docs/PAGES.md): the table there is what this program makes, and
- * it fails where the document has another. `test_page_models --print` shows it.
+ * Sizes of pages of real models (docs/PAGES.md). This program makes the table there, and fails if
+ * the document differs. `test_page_models --print` shows it.
  */
 #include <stdio.h>
 #include <stdlib.h>

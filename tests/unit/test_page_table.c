@@ -159,7 +159,7 @@ TEST(test_no_table)
         assert_null(kvl_page_table_groups(NULL, NULL));
 }
 
-/* What fails leaves both views as they were, and the flat array where it was. */
+/* A failed call leaves both views as they were, and the flat array where it was. */
 TEST(test_no_memory)
 {
         struct model *m = calloc(1, sizeof(*m));

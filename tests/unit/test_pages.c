@@ -198,13 +198,13 @@ TEST(test_pins_of_a_client)
         assert_int_equal(n, 0);
         assert_int_equal(m->n_pins, 3);
         assert_int_equal(lookup_pages(a, keys, 1, 0, 1, got, &n, &tokens, &f.d), 0);
-        /* What is published would be pinned, too: nothing of it is. */
+        /* Published pages would be pinned, too: none is published. */
         assert_int_equal(lease_pages(a, 3, 1, pages, NULL), 0);
         make_keys(keys, 10, 3);
         assert_int_equal(publish_pages(a, &p, 1, got, &n, &f.d), KVL_STATUS_QUOTA);
         assert_int_equal(n, 0);
         assert_int_equal(ns_page(a->ns, pages[0])->state, PAGE_GRANTED);
-        /* Another client has pins of its own, and who releases has room again. */
+        /* Another client has pins of its own, and a release makes room again. */
         mate = join(f.a);
         b = open_ns(mate, "x");
         make_keys(keys, 0, 3);
@@ -248,8 +248,8 @@ TEST(test_pinned_again)
         end(&f, m);
 }
 
-/* What a client published for the daemon before this one it has pinned: asked again, at its limit,
- * it is told so. */
+/* A client repeats a publish for the next daemon, at its limit: the daemon reports the pages that
+ * it pinned then. */
 TEST(test_repeated_publish_at_the_limit)
 {
         uint8_t keys[3 * KEY_BYTES];
@@ -465,7 +465,7 @@ TEST(test_page_zero_on_gpu)
         for (int i = 1; i < 4 * SET_PAGES; i++)
                 assert_int_equal(pages[i], pages[0] + i);
         fixture_check(&f);
-        /* It is kept back for all who open it, whether or not they ask. */
+        /* Page 0 is kept back for all attachments, whether they ask or not. */
         attach_close(a);
         assert_int_equal(attach_open(m, "x", &l, "", true, &a, &f.d), 0);
         assert_int_equal(attach_open(m, "y", &l, "", false, &b, &f.d), 0);
@@ -614,7 +614,7 @@ TEST(test_purge_and_remove)
         fixture_end(&f);
 }
 
-/* Everything once, stopping where it fails; the state must hold whatever allocation failed. */
+/* Makes every call once, until one fails: any failed allocation leaves a consistent state. */
 static void everything(struct fixture *f)
 {
         struct tenant_attrs attrs = f->a->attrs;

@@ -107,7 +107,7 @@ TEST(test_lease_waits_and_others_do_not)
         world_end(&w);
 }
 
-/* Of one connection: the second is run once the first is answered, the rest at once. */
+/* Leases of one connection: the second runs once the first is answered, the rest at once. */
 TEST(test_leases_stay_in_order)
 {
         struct client *c;
@@ -140,8 +140,8 @@ static unsigned count_refused(const struct client *c)
         return n;
 }
 
-/* What a peer makes the daemon keep for it is bounded: then its leases are refused, and what else
- * it says is handled, as it may be what is waited for, or recalled. */
+/* The daemon keeps a bounded number of requests of a peer, and refuses leases beyond it. Other
+ * requests are still handled: a lease or a recall may wait for them. */
 TEST(test_too_many_behind)
 {
         struct client *c;
@@ -172,7 +172,7 @@ TEST(test_too_many_behind)
         world_end(&w);
 }
 
-/* Those behind are run no faster than the peer takes the answers. */
+/* Leases behind it run no faster than the peer reads the answers. */
 TEST(test_behind_and_not_reading)
 {
         struct client *c;
@@ -242,7 +242,7 @@ TEST(test_bye_while_parked)
         world_end(&w);
 }
 
-/* Of a lease that waits for a device alone: the request's own. */
+/* A lease that only waits for a device has the request's own deadline. */
 TEST(test_deadline_at_a_device)
 {
         Kvlease__V1__LeaseRequest request = KVLEASE__V1__LEASE_REQUEST__INIT;
@@ -292,7 +292,7 @@ static void park_many(struct world *w, struct client *clients[], unsigned n, con
         }
 }
 
-/* Of clients in order of their requests: who is parked comes after all who aren't. */
+/* Counts answered clients: in the order of requests none is parked before an answered one. */
 static unsigned count_answered(struct world *w, struct client *clients[], unsigned n)
 {
         unsigned n_answered = 0;
@@ -338,7 +338,7 @@ TEST(test_many_in_turns)
         world_end(&w);
 }
 
-/* What is made while others are still due is for the oldest all the same. */
+/* A set that is made while other leases are still due goes to the oldest one. */
 TEST(test_many_in_order)
 {
         enum { N = CLIENTS_MAX, N_SETS = 4 };
@@ -379,7 +379,7 @@ TEST(test_many_wait_on)
         world_end(&w);
 }
 
-/* Who leaves between two turns is passed over, and what was made is settled all the same. */
+/* A client that leaves between two turns is skipped, and its set is settled all the same. */
 TEST(test_last_due_leaves)
 {
         enum { N = PARKED_RETRIES_PER_TURN + 1 };
@@ -449,7 +449,7 @@ static struct client *park_with_memory(struct world *w)
         return c;
 }
 
-/* It keeps what it maps, and waits for nothing. */
+/* The client keeps its mapped sets, and waits for nothing. */
 TEST(test_muted_while_parked)
 {
         struct client *c;
@@ -713,7 +713,7 @@ TEST(test_no_start_without_threads)
         assert_non_null(strstr(said, "no thread for its files"));
 }
 
-/* What the pool is given first is over when the daemon goes on. */
+/* disk_start() waits for the pool's first job. */
 TEST(test_pool_is_there)
 {
         wrapped.n_jobs = wrapped.n_jobs_done = 0;
@@ -722,7 +722,7 @@ TEST(test_pool_is_there)
         assert_int_equal(wrapped.n_jobs_done, 1);
 }
 
-/* What an earlier daemon left may be as many files as the hard limit allows. */
+/* An earlier daemon may have left as many files as the hard limit allows. */
 TEST(test_limit_before_all)
 {
         struct rlimit before, low, raised;
@@ -739,7 +739,7 @@ TEST(test_limit_before_all)
         assert_true(raised.rlim_cur == raised.rlim_max);
 }
 
-/* The same way in for a device of the caller's, which is closed then. */
+/* server_init_for_test() closes the caller's device if it fails. */
 TEST(test_no_ears_for_a_given_device)
 {
         char log[FAKE_LOG_BYTES];

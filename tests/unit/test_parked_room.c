@@ -123,7 +123,7 @@ TEST(test_room_by_others)
         world_end(&w);
 }
 
-/* A pin that ends in a segment: nobody says so. */
+/* A pin ends in a segment, without a message. */
 TEST(test_room_without_a_word)
 {
         struct client *c, *other;
@@ -187,8 +187,8 @@ TEST(test_deadlines_of_others)
         world_end(&w);
 }
 
-/* What a device has made is for who waits for that: the others are no reason to reap no more, and
- * have their round. */
+/* Sets that a device made are for the leases that wait for it. Leases that wait for room don't stop
+ * the reaping, and have their round. */
 TEST(test_device_is_not_for_room)
 {
         struct client *c, *other;

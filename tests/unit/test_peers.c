@@ -39,7 +39,7 @@ static void start(struct world *w, bool writes_linger, const char *daemon_option
         start_on(w, writes_linger, false, daemon_options);
 }
 
-/* Of a process of its own. */
+/* Connects a client with a process of its own. */
 static struct client *connect_child(struct world *w, const struct client *mate)
 {
         pid_t pid = start_process();
@@ -219,7 +219,7 @@ TEST(test_no_grace)
         struct world w;
         struct client *c;
 
-        /* It maps nothing. */
+        /* The client maps nothing. */
         start(&w, true, "");
         c = connect_child(&w, NULL);
         lease(&w, c, 2);
@@ -232,7 +232,7 @@ TEST(test_no_grace)
         end(&w);
 }
 
-/* Who says goodbye says that nothing is under way. */
+/* A client that says BYE has no work under way. */
 TEST(test_bye_needs_no_grace)
 {
         static const Kvlease__V1__ByeRequest bye = KVLEASE__V1__BYE_REQUEST__INIT;
@@ -357,9 +357,8 @@ TEST(test_quarantine)
         end(&w);
 }
 
-/* Killed through the daemon's pidfd; its memory comes back after the grace. Who holds nothing
- * lives.
- */
+/* The client is killed through the daemon's pidfd, and its memory is freed after the grace. A
+ * client that holds nothing lives. */
 TEST(test_kill)
 {
         struct world w;
@@ -418,7 +417,7 @@ TEST(test_who_waits_can_answer)
         end_slow(&w, c);
 }
 
-/* And who doesn't has no excuse. */
+/* A waiting client gets no exception. */
 TEST(test_who_waits_is_killed)
 {
         struct world w;

@@ -152,7 +152,7 @@ TEST(test_hints)
         assert_int_equal(look(&c, 4).class, PGI_RETURNS + 1);
         hint(&c, 6, EVICT_HINT_UNKNOWN, 0);
         assert_int_equal(look(&c, 4).class, pgi_body_class(PGI_HINT_NONE, 2, 1, 0));
-        /* Of pages that a later request has used, it says nothing. */
+        /* A hint says nothing of pages that a later request has used. */
         c.now += 20 * SECOND;
         ask(&c, IDS(1, 2, 4, 7), PAGE_TOKENS);
         hint(&c, 6, EVICT_HINT_DONE, 0);
@@ -161,7 +161,6 @@ TEST(test_hints)
         cache_deinit(&c);
 }
 
-/* It is about the request that gave it. */
 TEST(test_hints_end_with_the_next_use)
 {
         struct cache c;
@@ -240,7 +239,7 @@ TEST(test_what_is_above_is_used_when_it_was_found)
         cache_deinit(&c);
 }
 
-/* Of a page that has moved meanwhile; of another text than the one that is published. */
+/* The page has moved meanwhile, and belongs to another text than the published one. */
 TEST(test_what_is_above_is_found_again)
 {
         struct cache c;
@@ -365,7 +364,7 @@ static void run_sessions(struct cache *c, uint32_t seconds, bool hints, bool rig
         }
 }
 
-/* Partial tails, which nobody asked for again, go before older pages that may be. */
+/* Partial tails, which are never requested again, are evicted before older pages that may be. */
 TEST(test_learns_what_is_worth_least)
 {
         struct cache c;
@@ -466,9 +465,9 @@ static void expect_passed_first(struct cache *c)
 }
 
 /*
- * What it has learnt to keep for minutes doesn't come again, and fills the cache; what it has
- * learnt to throw away comes again in seconds. LRU hits all of that: LRU it is, until the tables
- * know better.
+ * Pages that PGI learnt to keep for minutes don't come again, and fill the cache. Pages that it
+ * learnt to drop come again in seconds. LRU hits all of these, so PGI evicts like LRU until its
+ * tables know better.
  */
 TEST(test_falls_back)
 {

@@ -75,7 +75,7 @@ TEST(test_worth)
         cache_deinit(&c);
 }
 
-/* Of which text the first victims are: how many of SHORT are pages of this one. */
+/* Counts how many of the first SHORT victims belong to this text. */
 static uint32_t count_victims(struct cache *c, uint32_t last, uint32_t n)
 {
         uint32_t n_of_it = 0;
@@ -133,7 +133,7 @@ TEST(test_moved_pages_keep_their_cost)
         cache_deinit(&c);
 }
 
-/* What it takes, and that it says what it goes by. */
+/* Checks the memory with costs, and the reported crossover. */
 TEST(test_memory)
 {
         struct cache without, with;

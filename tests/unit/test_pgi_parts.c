@@ -125,14 +125,14 @@ TEST(test_learns_classes)
         assert_true(pgi_table_index(&t, a, pgi_age_bin(age)) > pgi_table_index(&t, a, 10));
         assert_true(pgi_table_index(&t, a, pgi_age_bin(age) + 1) < pgi_table_index(&t, a, 1));
         assert_true(pgi_table_index(&t, b, 1) < pgi_table_index(&t, a, 1) / 10);
-        /* What has hardly been seen is as its group is: between the two. */
+        /* A class with few events is like its group: between the two. */
         assert_true(pgi_table_index(&t, c, 1) < pgi_table_index(&t, a, 1));
         assert_true(pgi_table_index(&t, c, 1) > pgi_table_index(&t, a, 1) / 10);
         pgi_table_deinit(&t);
 }
 
-/* How many times as much a page of class A is worth, of which 1,000 were used at 100 s, as one of
- * class B, of which as many never were: so many times over, by requests of so many pages. */
+/* Worth of a page of class A, divided by that of class B. 1,000 * n_times pages of A were used at
+ * 100 s, and as many of B never. Requests use request_pages each. */
 static float times_worth(uint32_t n_times, double request_pages)
 {
         const uint32_t a = PGI_BODY + 3, b = PGI_BODY + 7;
@@ -580,7 +580,7 @@ TEST(test_classes)
         assert_int_equal(pgi_body_class(PGI_HINT_RETURNS + 7, 1, 0, 0), PGI_CLASSES - 1);
 }
 
-/* Who is used at an age of 100 ticks, is so with near certainty; and not before, and not after. */
+/* Pages are used at an age of 100 ticks with near certainty, not before, and not after. */
 TEST(test_chance)
 {
         struct pgi_table t;
@@ -694,14 +694,14 @@ TEST(test_clock)
         assert_int_equal(pgi_clock_advance(&c, 1007 * TICK, 1600), 7);
         assert_int_equal(pgi_clock_advance(&c, 900 * TICK, 1600), 7); /* it went back */
         assert_int_equal(pgi_clock_advance(&c, 1009 * TICK, 1600), 9);
-        /* It stands still, and a sixteenth of the cache is a tick. */
+        /* The wall clock stands still: the use of a sixteenth of the cache is a tick. */
         use_pages(&c, 99);
         assert_int_equal(pgi_clock_advance(&c, 1009 * TICK, 1600), 9);
         use_pages(&c, 1);
         assert_int_equal(pgi_clock_advance(&c, 1009 * TICK, 1600), 10);
         use_pages(&c, 1600);
         assert_int_equal(pgi_clock_advance(&c, 1009 * TICK, 1600), 26);
-        /* What the wall's clock counts isn't added to that: it makes up for the 17 ticks. */
+        /* Ticks of the wall clock aren't added: they make up for the 17 ticks. */
         assert_int_equal(pgi_clock_advance(&c, 1019 * TICK, 1600), 26);
         assert_int_equal(pgi_clock_advance(&c, 1020 * TICK, 1600), 27);
         use_pages(&c, 1600);

@@ -20,7 +20,7 @@
 
 static const uint32_t percents[N_CAPACITIES] = {1, 2, 5, 10, 20, 50, 100};
 
-/* Of page ids: which ghosts of PGI's are in one set. */
+/* Seeds of page ids, which decide which ghosts of PGI share a set. */
 #define N_SEEDS 5U
 
 /* The least that is allowed in the mean; a seed's may be 0.1 less. At 20 % and more: 0.2 below
@@ -117,7 +117,7 @@ static void give_hints(struct sim_request *requests, unsigned percent_right, uns
         free(wanted_later);
 }
 
-/* Of N_SEEDS draws of wrong hints, the mean; *ret_low: the least. */
+/* Mean over N_SEEDS draws of wrong hints; *ret_low: the least. */
 static double hinted_percent(
         struct sim_request *requests, unsigned percent_right, uint32_t percent, double *ret_low)
 {

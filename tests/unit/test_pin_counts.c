@@ -39,7 +39,7 @@ TEST(test_counts)
         assert_int_equal(pin_counts_get(&c, N_PAGES - 1), 0);
 }
 
-/* Each pinned page once, whatever is looked at at a time. */
+/* Each pinned page comes once, for any number of pages examined at a time. */
 TEST(test_next)
 {
         static const uint32_t pages[] = {0, 1, 15, 16, 17, 4095, 4096, MAPPED - 1};
@@ -82,7 +82,7 @@ TEST(test_no_memory)
         pin_counts_deinit(&c);
 }
 
-/* Of a page with two pins: two can be about to go, and count until they have. */
+/* A page with two pins can have two releases under way; both count until they end. */
 TEST(test_release)
 {
         struct pin_counts c = {0};

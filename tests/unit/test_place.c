@@ -18,7 +18,7 @@ TEST(test_choose_pack)
         assert_true(choose(NULL, 0, PLACE_PACK) == NO_DEVICE);
         assert_int_equal(choose(d, 1, PLACE_PACK), 0);
         assert_int_equal(choose(d, 3, PLACE_PACK), 2);
-        /* As long as there is room. */
+        /* While it has room. */
         d[2].free_bytes = SET;
         assert_int_equal(choose(d, 3, PLACE_PACK), 2);
         d[2].free_bytes = SET - 1;
@@ -113,7 +113,7 @@ TEST(test_reserve_pack)
         check_missing(d, 4, PLACE_PACK, false, UINT64_MAX, UINT64_MAX - 270);
 }
 
-/* What grows stays with the namespaces, though another device could hold all of it. */
+/* A growing reservation stays with the namespaces, though another device could hold all of it. */
 TEST(test_reserve_stays)
 {
         struct place_device d[] = {{100, 40, 30, 1}, {100, 100}, {100, 30, 10, 1}};
@@ -234,7 +234,7 @@ static void check_split(const struct random_case *c, const uint64_t *got)
                 assert_int_equal(used, fewest(c));
                 return;
         }
-        /* Evenly: who has room left has as much as any other, but for steps. */
+        /* A device with room left has as much as any other, except for steps. */
         for (size_t i = 0; i < c->n; i++)
                 for (size_t k = 0; got[i] < c->has[i] && k < c->n; k++)
                         assert_true(got[k] <= got[i] + largest_step * c->n);

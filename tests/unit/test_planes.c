@@ -49,7 +49,7 @@ static bool is_plane_untouched(const struct tiers *w, uint32_t page, uint32_t pl
         return true;
 }
 
-/* Of `to`, these planes have what key's page has, and the others nothing. */
+/* Page `to` has the bytes of key's page in these planes, and nothing in the others. */
 static void check_planes(const struct tiers *w, uint32_t to, struct plane_range r, unsigned key)
 {
         for (uint32_t plane = 0; plane < w->n_planes; plane++)

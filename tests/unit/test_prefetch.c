@@ -44,7 +44,7 @@ TEST(test_useful_stays_on_and_grows)
         assert_in_range(p.window, PREFETCH_MOST / 2, PREFETCH_MOST);
 }
 
-/* No more are wasted than the window is wide, whatever it was; a probe wastes PREFETCH_PROBE. */
+/* At most a window of pages is wasted, for any window; a probe wastes PREFETCH_PROBE. */
 TEST(test_useless_goes_off)
 {
         struct prefetch p;
@@ -120,7 +120,7 @@ TEST(test_bounds)
                 PREFETCH_START);
 }
 
-/* What is decided after it went off changes nothing. */
+/* Results after it went off change nothing. */
 TEST(test_late_news)
 {
         struct prefetch p;
@@ -142,7 +142,7 @@ TEST(test_late_news)
         assert_int_equal(p.on_again_nsec, NSEC_PER_SEC + PREFETCH_PAUSE_NSEC);
 }
 
-/* What was named is no guess: it is counted, and that is all. */
+/* Named pages are no guess: they are only counted. */
 TEST(test_named)
 {
         struct prefetch p;

@@ -1,6 +1,6 @@
-/* What is brought up before it is asked for (daemon/core/reclaim/prefetch.h), on real memory: every
- * page is looked at after it has moved, and the account is the checker's. Streams of lookups, the
- * room for guesses, and what becomes of those that were wrong. */
+/* Pages that are brought up ahead of requests (daemon/core/reclaim/prefetch.h), on real memory.
+ * Every page is checked after it has moved, and the checker counts pages. Streams of lookups, the
+ * room for guesses, and the fate of wrong ones. */
 #include "daemon/core/core.h"
 #include "daemon/core/life/namespace.h"
 #include "daemon/core/reclaim/recall.h"
@@ -80,7 +80,7 @@ TEST(test_no_stream)
         tiers_end(&w);
 }
 
-/* As many texts at a time as are told apart. */
+/* The maximum of texts that can be told apart. */
 TEST(test_several_streams)
 {
         struct tiers w;
@@ -153,7 +153,7 @@ TEST(test_joined)
 
 /* ---- room ------------------------------------------------------------------------------------ */
 
-/* What the largest lease of late took stays FREE. */
+/* Room for the largest recent lease stays FREE. */
 TEST(test_leases_come_first)
 {
         uint32_t held[N_DEVICE], n_free;
@@ -191,7 +191,7 @@ TEST(test_swaps)
         tiers_end(&w);
 }
 
-/* What comes before it in its text doesn't go down for a page, though it was used longest ago. */
+/* A page's ancestors aren't demoted for it, though they were used longest ago. */
 TEST(test_swaps_others)
 {
         struct tiers w;
@@ -228,7 +228,7 @@ TEST(test_no_room)
 
 /* ---- useless --------------------------------------------------------------------------------- */
 
-/* Texts that nobody reads to the end: it goes off by itself, and probes after a pause. */
+/* Texts that are never read to the end: prefetch goes off by itself, and probes after a pause. */
 TEST(test_goes_off)
 {
         const struct prefetch *p;

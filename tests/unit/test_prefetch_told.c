@@ -1,5 +1,5 @@
-/* What is brought up because clients say that it will be needed, on real memory: the sessions whose
- * turn is next (daemon/core/reclaim/prefetch.h), and what is named (warm.h). */
+/* Pages that are brought up because clients announced a need, on real memory: sessions whose turn
+ * is next (daemon/core/reclaim/prefetch.h), and named texts (warm.h). */
 #include <errno.h>
 
 #include "daemon/core/core.h"
@@ -26,7 +26,7 @@ static void hint(struct tiers *w, uint32_t session, enum evict_hint h, uint64_t 
         session_hint(session_of(w->attach, session, NULL), h, after_nsec, w->now_nsec);
 }
 
-/* Of three sessions the one that is about to return comes up, and not long before. */
+/* The one of three sessions that is about to return comes up, and not long before. */
 TEST(test_turn)
 {
         uint64_t start_nsec;
@@ -61,8 +61,8 @@ TEST(test_turn)
         tiers_end(&w);
 }
 
-/* Turns that come every four seconds, as their clients say, and texts that nobody asks for again.
- */
+/* Turns that come every four seconds, as their clients announce, and texts that aren't requested
+ * again. */
 static void teach(struct tiers *w)
 {
         for (unsigned i = 0; i < 64; i++) {
@@ -145,8 +145,8 @@ static void expect_text(struct tiers *w, unsigned first, unsigned n)
         assert_int_equal(expected_by_keys(w->attach, keys, n, 0, w->now_nsec, NULL), 0);
 }
 
-/* Of two texts below the device the expected one comes up, on a full device in the place of what is
- * expected by nobody, with a policy that knows an order only, too. */
+/* The expected one of two texts below the device comes up. On a full device it replaces unexpected
+ * pages, also with a policy that knows only an order. */
 TEST(test_expected)
 {
         const struct evict_ops *const all[] = {&evict_lru, &evict_pgi};
@@ -175,7 +175,7 @@ TEST(test_expected)
         }
 }
 
-/* Of a tenant that wants no guesses nothing comes up; it is kept where it is. */
+/* For a tenant without guesses nothing comes up; the text is kept where it is. */
 TEST(test_expected_stays_below)
 {
         struct tiers w;
@@ -257,7 +257,7 @@ TEST(test_warm_tags)
         tiers_end(&w);
 }
 
-/* As much as there is room for; a second request waits for the first. */
+/* Pages come up while there is room; a second request waits for the first. */
 TEST(test_warm_all)
 {
         const struct warm_request rq = {0};

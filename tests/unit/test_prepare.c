@@ -1,5 +1,5 @@
-/* daemon/core on a device behind a queue: sets that take their time, and who waits for them.
- * Devices that fail: test_prepare_faults.c. */
+/* daemon/core on a device behind a queue: sets that take time to make, and leases that wait for
+ * them. Devices that fail: test_prepare_faults.c. */
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -41,7 +41,7 @@ TEST(test_lease_waits_for_its_set)
         settle(&s);
         assert_int_equal(a->ns->device.n_sets, 1);
         assert_int_equal(a->ns->device.n_pages[PAGE_GRANTED], 3);
-        /* As ever from here on. */
+        /* From here on leases work as usual. */
         assert_int_equal(lease(&s, a, 5, pages), 0);
         assert_int_equal(s.pool->account.charged_bytes, SET_BYTES);
         member_free(m);
@@ -160,7 +160,7 @@ TEST(test_run_waits_for_its_set)
         fake_device_block(&s.f.device, "create");
         assert_int_equal(lease_ask(a, &rq, 1, pages, &result, &s.f.d), -EINPROGRESS);
         assert_int_equal(a->ns->device.n_preparing, 1);
-        /* It isn't there yet: no reason to refuse, nor to make another one. */
+        /* A set that isn't ready yet is no reason to refuse, nor to make another one. */
         assert_int_equal(lease_ask(a, &rq, 2, pages, &result, &s.f.d), -EINPROGRESS);
         assert_int_equal(a->ns->device.n_preparing, 1);
         fake_device_unblock(&s.f.device);
@@ -193,7 +193,7 @@ TEST(test_two_leases_wait)
         fake_device_unblock(&s.f.device);
         while (a->ns->device.n_preparing > 0)
                 reap(&s);
-        /* The one that is first has it; who comes after learns why there is no other. */
+        /* The first lease has the set; the next one gets the reason why there is no other. */
         assert_int_equal(lease(&s, a, SET_PAGES, pages), 0);
         assert_int_equal(lease(&s, b, SET_PAGES, pages), KVL_STATUS_FULL);
         settle(&s);
@@ -250,7 +250,7 @@ TEST(test_waiter_leaves)
         settle(&s);
         assert_int_equal(ns->device.n_sets, 0);
         assert_int_equal(s.pool->account.charged_bytes, 0);
-        /* A failure that nobody waits for isn't kept. */
+        /* A failure without a waiting lease isn't kept. */
         m = join(s.f.a);
         a = open_ns(m, "x");
         fake_device_fail(&s.f.device, "create", 1, -ENOMEM);
@@ -267,7 +267,7 @@ TEST(test_waiter_leaves)
         end(&s);
 }
 
-/* A set that is made for nobody any more keeps no idle set of its namespace from giving way. */
+/* A set without a waiting lease doesn't stop the eviction of its namespace's idle sets. */
 TEST(test_idle_set_beside_one_in_making)
 {
         uint32_t pages[2 * SET_PAGES];
@@ -317,7 +317,7 @@ TEST(test_purge_while_preparing)
         assert_int_equal(store_purge(&s.f.store, s.f.a, NULL, true, &n_pages, &n_kept), 0);
         fixture_check(&s.f);
         assert_int_equal(s.f.a->account.charged_bytes, 0);
-        /* The device makes it all the same: until it is gone nobody else gets the budget. */
+        /* The device makes the set all the same: until it is freed its budget is taken. */
         assert_int_equal(s.pool->account.charged_bytes, SET_BYTES);
         assert_int_equal(s.pool->n_preparing, 1);
         m = join(s.f.b);
@@ -336,7 +336,7 @@ TEST(test_purge_while_preparing)
         end(&s);
 }
 
-/* What a purged namespace was being made takes nothing from another tenant's reservation. */
+/* Sets in making for a purged namespace take nothing from another tenant's reservation. */
 TEST(test_purge_leaves_reservations_alone)
 {
         uint64_t n_pages, n_kept;
@@ -479,7 +479,7 @@ TEST(test_drain_ends_the_wait)
         end(&s);
 }
 
-/* A set that was made for a lease that waits for more isn't taken for somebody else. */
+/* A set that was made for a lease that waits for more isn't given to another client. */
 TEST(test_others_leave_it_alone)
 {
         uint32_t pages[2 * SET_PAGES], other[SET_PAGES];
@@ -514,7 +514,7 @@ TEST(test_others_leave_it_alone)
         end(&s);
 }
 
-/* What is made under a limit that was lowered meanwhile isn't kept beyond it. */
+/* Sets that exceed a limit that was lowered while they were made aren't kept. */
 TEST(test_limit_lowered_while_preparing)
 {
         uint32_t pages[3 * SET_PAGES];
@@ -541,7 +541,7 @@ TEST(test_limit_lowered_while_preparing)
         attrs.limit_bytes = 2 * SET_BYTES;
         assert_int_equal(tenant_set_attrs(s.f.a, &attrs, &s.f.d), 0);
         fixture_check(&s.f);
-        /* What is used fits the limit. */
+        /* The pages in use fit the limit. */
         assert_int_equal(s.f.a->n_recalled, 0);
         fake_device_unblock(&s.f.device);
         do {
@@ -599,8 +599,8 @@ TEST(test_checker_sees_what_is_wrong)
         end(&s);
 }
 
-/* Of two leases of a namespace the first waits for its set to be made, the second for room: what is
- * made is the first one's, also where the second is tried before it. */
+/* The first of a namespace's two leases waits for its set, the second for room. The set is the
+ * first one's, even if the second is tried before it. */
 TEST(test_made_for_who_waited)
 {
         uint32_t pages[SET_PAGES];

@@ -34,7 +34,7 @@ TEST(test_device_without_memory)
         end(&s);
 }
 
-/* What it can't have from the device it takes from its own cache. */
+/* Pages that the device can't provide come from the namespace's own cache. */
 TEST(test_failure_is_met_by_eviction)
 {
         uint32_t pages[SET_PAGES];
@@ -76,7 +76,7 @@ TEST(test_some_made_some_not)
         fake_device_unblock(&s.f.device);
         while (a->ns->device.n_preparing > 0) {
                 reap(&s);
-                /* Those that were made are kept for it. */
+                /* The sets that were made are kept for it. */
                 if (a->ns->device.n_preparing > 0)
                         assert_int_equal(lease(&s, a, 3 * SET_PAGES, pages), -EINPROGRESS);
                 settle(&s);
@@ -90,7 +90,7 @@ TEST(test_some_made_some_not)
         end(&s);
 }
 
-/* What was made of a lease that may be degraded is granted; what failed isn't tried again. */
+/* A lease that may be degraded gets the sets that were made; the failed one isn't tried again. */
 TEST(test_degrade_meets_a_failure)
 {
         const struct lease_request rq = {.n = 3 * SET_PAGES, .min = 1, .max_wait_nsec = UINT64_MAX};
@@ -155,7 +155,7 @@ TEST(test_driver_hangs_and_recovers)
         /* At once now, and nothing is asked of it. */
         assert_int_equal(lease(&s, a, 1, pages), -EIO);
         expect_said(&s, "device slow hangs");
-        /* What is bound is there as ever. */
+        /* Bound sets stay usable. */
         assert_int_equal(lease(&s, b, 6, pages), 0);
         assert_int_equal(free_pages(b, other, 2, NULL), 0);
         assert_int_equal(free_pages(b, pages, 6, NULL), 0);
@@ -165,7 +165,7 @@ TEST(test_driver_hangs_and_recovers)
         wait_quiet(&s);
         assert_int_equal(fake_device_count(&s.f.device), 0);
         assert_int_equal(lease(&s, a, 1, pages), -EINPROGRESS);
-        /* What was destroyed last may be told only now. */
+        /* The last destruction may be reported only now. */
         while (a->ns->device.n_preparing > 0)
                 reap(&s);
         assert_int_equal(lease(&s, a, 1, pages), 0);

@@ -1,5 +1,5 @@
-/* Pages that go below the device because who reads them says so, in whatever order, and copies of
- * pages that stay where they are (daemon/core/reclaim/fetch.h, transfer.h), on real memory. */
+/* Pages that are demoted because their readers ask for it, in any order, and copies of pages that
+ * stay (daemon/core/reclaim/fetch.h, transfer.h), on real memory. */
 #include "daemon/core/cache/pages.h"
 #include "daemon/core/clients/grants.h"
 #include "tests/unit/test-random.h"
@@ -23,7 +23,7 @@ static void pin_text(struct tiers *w, unsigned n, uint32_t *ret_pages)
         assert_int_equal(n_found, n);
 }
 
-/* As a client does that is told where its page is by now. */
+/* Like a client that learns its page's new place: pins that, and releases the old page. */
 static void exchange(struct tiers *w, unsigned key, uint32_t *page)
 {
         uint32_t old = *page;
@@ -101,7 +101,7 @@ TEST_BARE(test_there)
         tiers_settle(&w);
         assert_is_put(&w, 0, page, &first);
         assert_int_equal(second.page, first.page);
-        /* Who still reads the old page is told the same at once. */
+        /* Another reader of the old page gets the same answer at once. */
         assert_int_equal(tier_put(&w, page, &third), FETCH_THERE);
         assert_int_equal(third.page, first.page);
         exchange(&w, 0, &page);
@@ -112,7 +112,7 @@ TEST_BARE(test_there)
         tiers_end(&w);
 }
 
-/* Below, what nobody reads gives way; what is read doesn't. */
+/* In the lower tier unread pages are evicted; pages with readers aren't. */
 TEST_BARE(test_full_below)
 {
         uint32_t below[N_BELOW], page;
@@ -146,7 +146,7 @@ TEST_BARE(test_full_below)
         tiers_end(&w);
 }
 
-/* What is on its way down by itself is given up, being read, and then goes as it was asked to. */
+/* A demotion under way is given up, as the page is read. Then the page is demoted as requested. */
 TEST_BARE(test_demoting)
 {
         struct told told;
@@ -202,7 +202,7 @@ TEST_BARE(test_windows)
         tiers_end(&w);
 }
 
-/* What nobody can find any more is read by who has it; damaged, by nobody. */
+/* A page that can't be found any more is read by its holders; a damaged one isn't read. */
 TEST_BARE(test_copy_dropped)
 {
         uint32_t page, to;
@@ -230,7 +230,7 @@ TEST_BARE(test_copy_dropped)
         tiers_end(&w);
 }
 
-/* Let go while it goes: nobody reads the old page, and the new one is cached as any. */
+/* The page is released during its move: the old one has no reader, the new one is cached. */
 TEST_BARE(test_let_go_meanwhile)
 {
         struct told told;
@@ -271,7 +271,7 @@ TEST_BARE(test_dropped_meanwhile)
         tiers_end(&w);
 }
 
-/* What the codec doesn't take stays where it is, being read. */
+/* A page that the codec can't encode stays where it is, as it is read. */
 TEST_BARE(test_not_finite)
 {
         const uint16_t nan = 0x7e00;

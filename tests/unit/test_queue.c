@@ -132,7 +132,7 @@ TEST(test_late_job_is_over_at_its_deadline)
         assert_int_equal(queue_reap(t.queue), 1);
         assert_int_equal(during.result, -ETIMEDOUT);
         fake_device_unblock(&t.device);
-        /* That it works again is told, and what it made for nobody is gone by then. */
+        /* The queue reports that it works again. Extents without a receiver are freed by then. */
         p = (struct pollfd){.fd = queue_fd(t.queue), .events = POLLIN};
         assert_int_equal(poll(&p, 1, PATIENCE_MSEC), 1);
         assert_false(queue_is_stuck(t.queue));
@@ -272,7 +272,7 @@ TEST(test_batches_fly_beside_jobs)
         /* Both directions fly; the second of one waits for the first. */
         assert_int_equal(out.n + out2.n + in.n, 0);
         expect_log(&t, "start-out start-in create export ");
-        /* What they read and write isn't destroyed under them. */
+        /* Extents aren't destroyed while copies read or write them. */
         submit_destroy(&t, &a, 1, &gone);
         fake_device_end_batch(&t.device, DEVICE_FROM_HOST);
         reap_until(&t, &in);
@@ -371,7 +371,6 @@ TEST(test_registers)
         end(&t);
 }
 
-/* What copies use stays registered until they are done. */
 TEST(test_unregister_waits_for_copies)
 {
         struct outcome a = {0}, copied = {0}, out = {0};

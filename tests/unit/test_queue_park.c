@@ -13,7 +13,7 @@
 
 #define PARKED_MAX 4
 
-/* Who keeps them; looked at between jobs. */
+/* A store of extents, examined between jobs. */
 struct parker {
         struct fake_device *device; /* NULL: another kind */
         unsigned n_parked, n_waits, n_dropped;
@@ -130,7 +130,7 @@ TEST(test_what_cannot_be_parked_fails)
         }
 }
 
-/* What has no descriptor (cudaipc) can't be kept, and is made all the same. */
+/* Extents without a descriptor (cudaipc) can't be parked, and are made all the same. */
 TEST(test_nothing_to_park)
 {
         struct outcome made = {0};
@@ -145,7 +145,7 @@ TEST(test_nothing_to_park)
         end(&t);
 }
 
-/* Nobody waits for it any more: what it made goes, and nothing of it was kept. */
+/* The request was given up: its extents are freed, and none was parked. */
 TEST(test_late_extents_are_not_parked)
 {
         struct outcome late = {0};
@@ -183,8 +183,8 @@ static void start_on_host(struct test *t, struct parker *p)
         queue_set_park(t->queue, &(struct queue_park){parker_park, parker_wait, parker_drop, p});
 }
 
-/* One of two isn't had: the other is let go of, with what it holds, for who has it mapped; so it is
- * where nobody has a use for what was had. */
+/* One of two extents can't be imported. The other is released with its contents, for processes that
+ * map it. An imported extent without use is released in the same way. */
 TEST(test_import)
 {
         struct outcome made = {0}, failed = {0}, imported = {0}, gone = {0};

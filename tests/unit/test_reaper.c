@@ -112,7 +112,7 @@ static void punch(struct scene *s, int fd, uint64_t owner, struct mark *m)
         reaper_submit(s->reaper, REAP_PUNCH, owner, dup(fd), BYTES, on_done, m);
 }
 
-/* ---- a file whose lock somebody holds ---------------------------------------------------------
+/* ---- a file whose lock is held ----------------------------------------------------------------
  * A thread's write() into it reads a page that this test delivers, as a userfaultfd's owner, when
  * it likes.
  */
@@ -151,7 +151,7 @@ static bool hold(struct held *h)
         assert_int_equal(ioctl(h->fault_fd, UFFDIO_REGISTER, &reg), 0);
         h->fd = make_file();
         assert_int_equal(pthread_create(&h->writer, NULL, writer_main, h), 0);
-        /* It asks for its page: it has the lock. */
+        /* The thread asks for its page, so it has the lock. */
         p.fd = h->fault_fd;
         assert_int_equal(poll(&p, 1, 20000), 1);
         return true;
@@ -187,7 +187,7 @@ TEST(test_punch)
         fd_close(fd);
 }
 
-/* The process has the last descriptor of it: who is at the other end sees that it is gone. */
+/* The process closes the last descriptor: the other end sees that. */
 TEST(test_close)
 {
         struct scene s;
@@ -222,8 +222,8 @@ TEST(test_punch_that_fails)
 
 /* ---- many ------------------------------------------------------------------------------------ */
 
-/* More than its socket holds in either direction: a few messages. Nothing is lost. Nobody reads
- * what it says until all are submitted. */
+/* More than its socket holds in either direction, which is a few messages. Nothing is lost, though
+ * its answers aren't read until all are submitted. */
 TEST(test_full_socket)
 {
         static struct mark marks[200];
@@ -447,7 +447,7 @@ TEST(test_killed_old)
 
 /* ---- the process ----------------------------------------------------------------------------- */
 
-/* It has nothing of ours, hears no signals meant for us, and ends with its socket. */
+/* The process has none of our descriptors, gets none of our signals, and ends with its socket. */
 TEST(test_process)
 {
         struct scene s;

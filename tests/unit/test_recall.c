@@ -105,7 +105,7 @@ TEST(test_granted)
         fixture_end(&w.f);
 }
 
-/* What is withheld is out of reach: nothing is evicted for a lease that would need it. */
+/* Withheld pages aren't available: nothing is evicted for a lease that would need them. */
 TEST(test_lease_out_of_reach)
 {
         struct world w;
@@ -181,7 +181,7 @@ TEST(test_pinned_over_the_socket)
         fixture_end(&w.f);
 }
 
-/* Nobody tells that a pin in a segment went: it is polled for. */
+/* A pin in a segment ends without a message: it is polled for. */
 TEST(test_pinned_in_a_segment)
 {
         struct world w;
@@ -299,8 +299,8 @@ TEST(test_publish_shared_into_a_recalled_set)
         fixture_end(&w.f);
 }
 
-/* What nobody claimed is taken back at once, also of a set that isn't recalled by the way; what was
- * claimed is held. */
+/* Unclaimed pages are taken back at once, also of a set that isn't recalled. Claimed ones stay
+ * held. */
 TEST(test_magazine)
 {
         struct world w;
@@ -390,7 +390,7 @@ TEST(test_magazine_of_two_sets)
         fixture_end(&w.f);
 }
 
-/* What lies below its pages leaves the cache, too, in whichever set. */
+/* Descendants of its pages leave the cache, too, in any set. */
 TEST(test_descendants_elsewhere)
 {
         struct world w;
@@ -402,7 +402,7 @@ TEST(test_descendants_elsewhere)
         a = open_ns(m, "n");
         cache_chain(a, 0, SET_PAGES + 4); /* sets 0 and 1 */
         assert_int_equal(map_set(a, 1), 1);
-        assert_int_equal(recall_sets(w.f.a, NULL, 1, 0), 1); /* set 0: nobody maps it */
+        assert_int_equal(recall_sets(w.f.a, NULL, 1, 0), 1); /* set 0: not mapped */
         assert_int_equal(w.f.store.counters.evictions, 0);
         assert_int_equal(work(&w), RECALL_NOTHING);
         assert_int_equal(w.f.store.counters.evictions, SET_PAGES + 4);
@@ -446,7 +446,7 @@ TEST(test_two_clients)
         fixture_end(&w.f);
 }
 
-/* Who dies lets go of everything. */
+/* A client that dies releases everything. */
 TEST(test_one_dies)
 {
         struct world w;
@@ -500,7 +500,7 @@ TEST(test_holder_without_mapping)
         assert_int_equal(w.n_told, 2);
         assert_told(&w, 0, a, 0, false, TIMEOUT);
         assert_told(&w, 1, b, 0, false, TIMEOUT);
-        /* It is late, the worker that waits for it isn't. */
+        /* The first client is late, the worker that waits for it isn't. */
         assert_int_equal(work_later(&w, TIMEOUT), RECALL_LATER);
         assert_int_equal(w.n_late, 1);
         assert_ptr_equal(w.late[0], a);

@@ -39,7 +39,7 @@ TEST(test_quarantine)
         assert_ptr_equal(w.late[0], a);
         assert_int_equal(m->n_quarantined_sets, 1);
         assert_int_equal(w.f.store.recalls.n_quarantined, 1);
-        /* Bound, charged, and nobody gets its pages. */
+        /* The set is bound and charged, and its pages can't be leased. */
         assert_int_equal(w.f.a->account.charged_bytes, SET_BYTES);
         assert_int_equal(lease_pages(a, 1, 1, &more, NULL), KVL_STATUS_FULL);
         assert_int_equal(work_later(&w, 10 * TIMEOUT), RECALL_LATER);
@@ -98,7 +98,6 @@ TEST(test_quarantine_is_no_room)
         fixture_end(&w.f);
 }
 
-/* The death of who is late ends it. */
 TEST(test_quarantine_ends_with_its_client)
 {
         struct world w;

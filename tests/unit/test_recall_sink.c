@@ -13,7 +13,7 @@
 #define N_KEYS  64 /* texts of one page: two sets */
 #define TIMEOUT NSEC_PER_SEC
 
-/* Two sets of the device, full of what nobody reads, and n_host below. */
+/* Two sets of the device, full of unread pages, and n_host sets below. */
 static void start(struct tiers *w, unsigned n_host)
 {
         tiers_start(w, &evict_pgi, 2, n_host, 1, CODEC_NONE);
@@ -54,7 +54,7 @@ static void go_on(struct tiers *w)
                 turn(w);
 }
 
-/* Those that are cached have their bytes; how many there are, and how many of these lie below. */
+/* Checks the bytes of cached pages, their number, and how many of them are in the lower tier. */
 static void expect(struct tiers *w, unsigned n_cached, unsigned n_below)
 {
         unsigned cached = 0, below = 0;
@@ -108,7 +108,7 @@ TEST(test_all_of_it)
         tiers_end(&w);
 }
 
-/* What is worth no more than what lies below goes for it. */
+/* A page that is worth no more than those in the lower tier is dropped. */
 TEST(test_no_room)
 {
         struct tenant_attrs attrs;
@@ -132,7 +132,7 @@ TEST(test_no_room)
         tiers_end(&w);
 }
 
-/* What somebody reads stays until then, and is found no more. */
+/* A page with a reader stays until it is released, and can't be found any more. */
 TEST(test_read)
 {
         struct tiers w;
@@ -153,7 +153,7 @@ TEST(test_read)
         tiers_end(&w);
 }
 
-/* Who waits for memory waits for no copy: what is left goes at once. */
+/* A lease that waits for memory doesn't wait for copies: the rest is dropped at once. */
 TEST(test_lease_waits)
 {
         struct member *other;
@@ -207,7 +207,7 @@ static bool note_recall(struct attach *a, const struct extent_set *set, bool idl
         return true;
 }
 
-/* Who has it mapped is told once all of it is below. */
+/* A client that maps the set is asked to unmap it once all of it is in the lower tier. */
 TEST(test_mapped)
 {
         struct extent_handle handle = {.fd = -1};

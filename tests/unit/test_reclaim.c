@@ -122,7 +122,7 @@ TEST(test_other_tenants_idle_sets)
         assert_int_equal(lease_pages(b, SET_PAGES, 1, pages, &f.d), 0);
         assert_int_equal(count_hits(a, 900, SET_PAGES), 0);
         assert_int_equal(count_hits(a, 0, SET_PAGES), SET_PAGES);
-        /* What is mapped is never taken, and the sentence names no other tenant. */
+        /* Mapped sets are never taken, and the text names no other tenant. */
         assert_int_equal(lease_pages(b, 1, 1, pages, &f.d), KVL_STATUS_FULL);
         assert_non_null(strstr(f.d.text, "tenant b holds 1 KiB"));
         assert_non_null(strstr(f.d.text, "other tenants hold 3 KiB"));
@@ -139,8 +139,7 @@ TEST(test_other_tenants_idle_sets)
         fixture_end(&f);
 }
 
-/* Of one chain over all sets the end goes, a set at a time: never its beginning with all below it.
- */
+/* A chain over all sets is evicted from its end, a set at a time, never from its beginning. */
 TEST(test_chain_goes_from_its_end)
 {
         uint32_t pages[4 * SET_PAGES], lease[SET_PAGES];
@@ -274,7 +273,7 @@ TEST(test_lower_limit_evicts)
         fixture_end(&f);
 }
 
-/* What a limit could not have while it was mapped it has when the member leaves. */
+/* Sets over a lowered limit are freed when the member that maps them leaves. */
 TEST(test_lowered_limit_is_met_later)
 {
         struct tenant_attrs attrs;
@@ -331,7 +330,7 @@ TEST(test_stale_pages_are_swept_for_a_lease)
 
 /* ---- clients that share memory --------------------------------------------------------------- */
 
-/* The same client, with a segment. */
+/* Opens the namespace with a segment. */
 static struct attach *open_shared(struct member *m, const char *name)
 {
         struct attach *a = open_ns(m, name);
@@ -340,8 +339,8 @@ static struct attach *open_shared(struct member *m, const char *name)
         return a;
 }
 
-/* What is pinned in a segment alone keeps its set, whoever asks: the namespace, another one of the
- * tenant, another tenant. */
+/* A page that is pinned only in a segment keeps its set from any lease: of the namespace, of
+ * another one of the tenant, and of another tenant. */
 TEST(test_pinned_in_a_segment_elsewhere)
 {
         uint32_t pages[2 * SET_PAGES], lease[SET_PAGES];
@@ -365,7 +364,7 @@ TEST(test_pinned_in_a_segment_elsewhere)
         assert_int_equal(lease_pages(b, 1, 1, lease, &f.d), KVL_STATUS_FULL);
         assert_int_equal(count_hits(a, 0, 2 * SET_PAGES), 2 * SET_PAGES);
         fixture_check(&f);
-        /* The deeper set goes alone, nobody told the daemon that it may. */
+        /* Only the deeper set is evicted, though the daemon got no message of the unpin. */
         a->share.counters[pages[2 * SET_PAGES - 1]]--;
         assert_int_equal(lease_pages(other, 1, 1, lease, &f.d), 0);
         assert_int_equal(count_hits(a, 0, 2 * SET_PAGES), SET_PAGES);
@@ -468,7 +467,7 @@ TEST(test_magazine_is_enough)
         fixture_end(&f);
 }
 
-/* The same by a device's budget, for another tenant. */
+/* Magazines give pages back to another tenant, too, by a device's budget. */
 TEST(test_magazine_is_enough_for_others)
 {
         struct member *ma, *mb;
@@ -535,10 +534,10 @@ static uint32_t reclaim_beside_magazine(bool claims)
 
 TEST(test_magazine_in_a_cached_set)
 {
-        /* What nobody claimed keeps no set: the end of the chain goes. */
+        /* Unclaimed pages keep no set: the end of the chain is evicted. */
         assert_int_equal(reclaim_beside_magazine(false), SET_PAGES);
-        /* What was claimed does, though nobody told the daemon: the dearer one goes, with all
-         * below it. */
+        /* Claimed pages do, without a message: the dearer set is evicted, with all pages below it.
+         */
         assert_int_equal(reclaim_beside_magazine(true), 0);
 }
 
@@ -580,7 +579,7 @@ TEST(test_descriptors_of_own_sets)
 #define MANY_SETS 20 /* have more than 128 slices of a page */
 #define SO_MANY   (WEIGHED_BELOW / SET_PAGES + 4)
 
-/* As many as reclaim.c follows below a set, beside the set's own. */
+/* Pages below a set that reclaim.c follows, besides the set's own. */
 #define WEIGHED_BELOW 1024
 
 /* Fills n sets. With one client 32 looks are enough for two sets of these each time. */
@@ -592,7 +591,7 @@ static struct attach *start_many(struct fixture *f, unsigned n, struct member **
         return open_shared(*ret_m, "x");
 }
 
-/* Those that are looked at first are held: they aren't looked at for ever. */
+/* The first sets are held: the search doesn't stay at them. */
 TEST(test_others_are_looked_at_next)
 {
         uint32_t pages[SET_PAGES], lease;
@@ -694,7 +693,7 @@ TEST(test_much_is_built_upon_it)
         fixture_end(&f);
 }
 
-/* Nobody is refused by how sets were weighed a moment ago, where others are lighter since. */
+/* Weights of sets that are out of date refuse no lease, if other sets are lighter since. */
 TEST(test_lighter_since_weighed)
 {
         uint32_t lease[SET_PAGES];
@@ -713,7 +712,7 @@ TEST(test_lighter_since_weighed)
         b = open_ns(mb, "x");
         assert_int_equal(lease_pages(b, SET_PAGES, 1, lease, &f.d), 0);
         assert_int_equal(lease_pages(b, SET_PAGES, 1, lease, &f.d), KVL_STATUS_FULL);
-        /* Who had all mapped lets one go, and then leaves. */
+        /* The member that mapped all sets unmaps one, and then leaves. */
         attach_forget_mapped(a, 3);
         assert_int_equal(lease_pages(b, SET_PAGES, 1, lease, &f.d), 0);
         assert_int_equal(count_hits(a, 300, SET_PAGES), 0);
@@ -721,7 +720,7 @@ TEST(test_lighter_since_weighed)
         member_free(ma);
         while (chores_work(&f.store))
                 ;
-        /* As many as are fair. */
+        /* The fair number of sets. */
         for (unsigned i = 2; i < MANY_SETS / 2; i++)
                 assert_int_equal(lease_pages(b, SET_PAGES, 1, lease, &f.d), 0);
         assert_int_equal(f.a->counters.evictions, MANY_SETS / 2 * SET_PAGES);

@@ -1,4 +1,4 @@
-/* What computing tokens again takes (policy/recompute.h). */
+/* Cost of computing tokens again (policy/recompute.h). */
 #include <math.h>
 
 #include "policy/recompute.h"

@@ -216,7 +216,7 @@ TEST(test_secret)
         end(&b);
 }
 
-/* A request that nobody ends is written after a minute; one whose page is gone is lost. */
+/* A request without an end is written after a minute; one whose page is evicted is lost. */
 TEST(test_idle)
 {
         uint8_t key[KEY_BYTES] = {1}; /* of page 0 of text 0 */
@@ -253,7 +253,7 @@ TEST(test_idle)
         end(&b);
 }
 
-/* Compaction moves pages that nobody holds: what a request used is found where it lies then. */
+/* Compaction moves unheld pages: a request's pages are found at their new places. */
 TEST(test_moved)
 {
         uint8_t key[KEY_BYTES] = {2}; /* of page 1 of text 0 */
@@ -331,7 +331,7 @@ TEST(test_unnamed)
         publish(&b, 0, 0, 3, TOKENS);
         publish(&b, 0, 20, 2, TOKENS);
         assert_int_equal(recorder(&b)->n_running, 2);
-        look_up(&b, 0, 0, 3); /* somebody else asks for the first text */
+        look_up(&b, 0, 0, 3); /* another request for the first text */
         flush(&b);
         assert_int_equal(recorder(&b)->n_recorded, 1);
         look_up(&b, 0, 0, 2);

@@ -48,7 +48,7 @@ static void script_announce(struct life *l)
         CHECK(free_pages(l->a, &page, 1, &l->d) == 0);
 }
 
-/* A page that is cached gets a tag by who publishes it again. */
+/* A cached page gets its tag when it is published again. */
 static void script_tags(struct life *l)
 {
         uint8_t key[KEY_BYTES];
@@ -72,7 +72,7 @@ static void work(struct life *l)
                 ;
 }
 
-/* Texts of two pages in two sets, nobody's; then one set is emptied into the other. */
+/* Unpinned texts of two pages in two sets; then one set is emptied into the other. */
 static void script_compact(struct life *l)
 {
         for (unsigned id = 20; id < 20 + 2 * SET_PAGES; id++)
@@ -337,7 +337,7 @@ static unsigned random_parent(const struct oracle *o)
         return o->ids[id].known == PRESENT ? id : 0;
 }
 
-/* Takes up what the life before left: nobody pins it any more. */
+/* Continues the previous life, of which no page is pinned any more. */
 static int run_random(struct keep_parent *k, void *data)
 {
         struct life l;

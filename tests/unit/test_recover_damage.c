@@ -1,6 +1,5 @@
-/* Recovery of what was damaged, every byte of the root and of the records and whatever else a
- * generator comes upon: by the rules of tests/fuzz/fuzz_state.c, which aborts where one is broken.
- */
+/* Recovery of damaged state: every byte of the root and of the records, and random damage.
+ * tests/fuzz/fuzz_state.c has the rules, and aborts if one is broken. */
 #include "tests/fuzz/fuzz.h"
 #undef CHECK
 #include "tests/unit/test-random.h"

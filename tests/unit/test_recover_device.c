@@ -1,6 +1,5 @@
-/* What the next daemon makes of a device's memory: it takes over what is there, behind a queue as
- * well, and believes nothing of a device that may have lost what it held, nor of a namespace of
- * which something is missing. */
+/* Recovery of a device's memory. The next daemon takes it over, also behind a queue. It rejects a
+ * device that may have lost its contents, and a namespace with missing parts. */
 #include "daemon/core/life/open.h"
 #include "tests/unit/at-once.h"
 #include "tests/unit/recover-child.h"
@@ -166,7 +165,7 @@ static void lose_canary(struct keep_parent *k)
         take_away(k, KEEP_CANARY, 1);
 }
 
-/* It can't be imported. */
+/* Replaces the canary by a file that can't be imported. */
 static void swap_canary(struct keep_parent *k)
 {
         int fd = open("/dev/null", O_RDWR | O_CLOEXEC);
@@ -238,7 +237,7 @@ TEST(test_canary_killed)
 /* ---- extents that can't be had ----------------------------------------------------------------
  */
 
-/* Of the first set of the first namespace. */
+/* In the first set of the first namespace. */
 #define SECOND_PLANE 2
 
 static bool is_on_queue;
@@ -299,7 +298,7 @@ static void lose_plane(bool is_gone)
         munmap(o, sizeof(*o));
 }
 
-/* Whatever was taken of a namespace that is lost isn't kept any longer. */
+/* Extents of a lost namespace that were taken over are released. */
 TEST(test_lost_extents)
 {
         for (unsigned i = 0; i < 4; i++) {

@@ -1,7 +1,7 @@
 /*
- * Of what was kept one kind is missing, or is another thing than it was: that part is gone, and
- * said to be, the rest is there, and nothing belongs to anybody who isn't (the table in
- * daemon/core/state/keep.h). On the state of tests/fixtures.
+ * One kind of stored state is missing, or replaced: that part is lost and reported, and the rest is
+ * there. Nothing belongs to a client that doesn't exist (the table in daemon/core/state/keep.h).
+ * Uses the state of tests/fixtures.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -28,7 +28,7 @@
 #include "tests/unit/test-support.h"
 #include "tests/unit/toy-layout.h"
 
-/* What there is, or was lost. */
+/* Recovered objects, and lost ones. */
 struct found {
         unsigned n_namespaces, n_sessions, n_clients, n_attaches;
         unsigned n_ns_lost, n_logs_lost, n_pins_lost;
@@ -176,7 +176,7 @@ static void use(struct scene *s)
         member_free(m);
 }
 
-/* Nothing stays kept that nobody has: the server releases it when it is ready. */
+/* No unused descriptor stays stored: the server releases them when it is ready. */
 static void end(struct scene *s, struct fake_keep *k)
 {
         use(s);

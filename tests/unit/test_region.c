@@ -156,7 +156,7 @@ TEST(test_reservation_that_does_not_fit)
         assert_non_null(strstr(w.f.d.text, "of its budget of 8 KiB 3 KiB is left"));
         assert_non_null(strstr(w.f.d.text, "a (5 KiB)"));
         assert_int_equal(region_reserve(stake_of(&w, w.f.b), 3 * SET_BYTES, NULL), 0);
-        /* What the sizer made of it stays unless another one is configured. */
+        /* The sizer's value stays until another one is configured. */
         set_limit(&w, w.f.b, 7);
         assert_int_equal(stake_of(&w, w.f.b)->reserve_bytes, 3 * SET_BYTES);
         assert_int_equal(tenant_new(&w.f.store, "c", &attrs, &c, &w.f.d), -EINVAL);
@@ -230,7 +230,7 @@ TEST(test_two_devices)
         assert_int_equal(there->reserve_bytes, 4 * SET_BYTES);
         strcpy(attrs.device, "none");
         assert_int_equal(tenant_set_attrs(w.f.a, &attrs, &w.f.d), -ENOENT);
-        /* Nobody else can have it where a tenant is alone. */
+        /* No other tenant can use an exclusive device. */
         strcpy(attrs.device, "other");
         attrs.exclusive = true;
         attrs.reserve_bytes = SET_BYTES;
@@ -548,7 +548,7 @@ static void expect_reason(struct world *w, struct attach *a, enum lease_reason e
         assert_int_equal(reason, expected);
 }
 
-/* What is named is what would end it first, whichever way it is found out. */
+/* A refusal names the limit that comes first, however it is found. */
 TEST(test_nearest_limit)
 {
         struct tenant_attrs attrs;

@@ -1,4 +1,4 @@
-/* The dynamic pool, shared by weight; who evicted whom. */
+/* The dynamic pool, shared by weight, and counts of evictions by tenant. */
 #include "daemon/core/clients/attach.h"
 #include "daemon/core/core.h"
 #include "daemon/core/life/leave.h"
@@ -56,7 +56,7 @@ static void converge(bool a_first)
         /* And there it stays. */
         assert_int_equal(run(&w, a, b, 400, &key), 0);
         assert_int_equal(w.f.a->account.charged_bytes, 3 * SET_BYTES);
-        /* Who wants no more leaves the rest to the other. */
+        /* A tenant that stops leaves the rest to the other. */
         assert_int_equal(region_fair(stake_of(&w, w.f.b)), 9 * SET_BYTES);
         w.now_nsec += 2 * SEC;
         store_set_now(&w.f.store, w.now_nsec);
@@ -77,7 +77,7 @@ TEST(test_shares_converge)
         converge(false);
 }
 
-/* What is free is left for who wants it and has less than its share. */
+/* Free memory is left for tenants that want it and are below their share. */
 TEST(test_free_memory_is_for_who_deserves_it)
 {
         uint32_t pages[4 * SET_PAGES];
@@ -95,7 +95,7 @@ TEST(test_free_memory_is_for_who_deserves_it)
         assert_int_equal(ask(&w, a, 4 * SET_PAGES, pages, NULL), KVL_STATUS_FULL);
         assert_int_equal(ask(&w, b, 1, pages, NULL), KVL_STATUS_FULL);
         assert_int_equal(ask(&w, a, 2 * SET_PAGES, pages, NULL), 0);
-        assert_int_equal(ask(&w, b, 1, pages, NULL), 0); /* nobody lacks a whole set any more */
+        assert_int_equal(ask(&w, b, 1, pages, NULL), 0); /* no tenant lacks a whole set any more */
         member_free(ma);
         member_free(mb);
         fixture_end(&w.f);
@@ -162,7 +162,7 @@ TEST(test_magazines_grow_to_the_share)
         fixture_end(&w.f);
 }
 
-/* What is free already isn't taken from anybody. */
+/* Sets are only recalled as far as free memory isn't enough. */
 TEST(test_recalls_what_is_missing)
 {
         uint32_t pages[2 * SET_PAGES];
@@ -189,7 +189,7 @@ TEST(test_recalls_what_is_missing)
         fixture_end(&w.f);
 }
 
-/* What is held and isn't let go keeps nobody from what it deserves: then it is another set. */
+/* A held set that isn't given up costs no tenant its share: another set is recalled. */
 TEST(test_soft_recall_that_takes_long)
 {
         struct member *ma, *mb;
@@ -225,7 +225,7 @@ TEST(test_soft_recall_that_takes_long)
         fixture_end(&w.f);
 }
 
-/* Nobody knows when its client could unmap anything: it is left alone. */
+/* A client without safe points could unmap at unknown times: its sets stay. */
 TEST(test_without_safe_points)
 {
         struct member *ma, *mb, *unsafe;
@@ -258,7 +258,7 @@ TEST(test_without_safe_points)
         fixture_end(&w.f);
 }
 
-/* Of sets that clients have mapped the one goes of which nothing is held. */
+/* The mapped set without held pages is recalled. */
 TEST(test_soft_recall_prefers_what_is_not_held)
 {
         uint32_t pages[3], page;
@@ -293,7 +293,7 @@ TEST(test_soft_recall_prefers_what_is_not_held)
         fixture_end(&w.f);
 }
 
-/* ---- who evicted whom ------------------------------------------------------------------------ */
+/* ---- evictions by tenant --------------------------------------------------------------------- */
 
 static const struct blame *blame_by(const struct tenant *victim, const char *by)
 {
@@ -333,7 +333,7 @@ TEST(test_blame)
         assert_int_equal(blame_by(w.f.a, "b")->sets, 2);
         work(&w);
         assert_in_range(blame_by(w.f.a, "b")->pages, 2 * SET_PAGES - 2, 2 * SET_PAGES);
-        /* Whose lease it was is gone by then: nobody's. */
+        /* The tenant of the lease was removed by then, so no tenant is named. */
         member_free(mb);
         assert_int_equal(tenant_remove(w.f.b, true, NULL), 0);
         work(&w);

@@ -34,7 +34,7 @@ static struct remote_store *open_narrow(const char *address, unsigned silence_ms
         return s;
 }
 
-/* Of the client's connections to this port. */
+/* Sets an option of the client's connections to this port. */
 static void sockets_set(uint16_t port, int level, int name, int value)
 {
         for (int fd = 3; fd < 256; fd++) {
@@ -61,7 +61,7 @@ static bool answer_slowly(
         return true;
 }
 
-/* Who gives a node less time than it needs learns nothing, and that is all. */
+/* A caller with too short a deadline gets no answer, without other effects. */
 TEST(test_short_deadlines)
 {
         unsigned n_accepted, n_late = 0;
@@ -213,7 +213,7 @@ TEST(test_slow_write)
 /* ---- values that are too long -----------------------------------------------------------------
  */
 
-/* Of "giant" and "vast" the beginnings come, of "later" when the test says so. */
+/* Answers "giant" and "vast" with their beginnings, "later" when the test says so. */
 static bool answer_giant(
         struct fake_redis *e, struct fake_conn *c, unsigned n, const struct fake_arg *args)
 {
@@ -240,7 +240,7 @@ static void note_results(struct remote_io *io, void *data)
                 results[i] = io->ops[i].result;
 }
 
-/* Who asks for what is good has it, however often the connection is closed because others don't. */
+/* Good values arrive, however often the connection is closed because of others. */
 TEST(test_beside_giants)
 {
         enum { N = 6 };
@@ -283,7 +283,7 @@ TEST(test_beside_giants)
         fake_redis_stop(&e);
 }
 
-/* What nobody wants any more is passed over only where it is about as long as was expected. */
+/* The answer to an abandoned operation is skipped only if it is about as long as expected. */
 TEST(test_behind_a_giant)
 {
         _Atomic bool goes_on = false;
@@ -324,8 +324,8 @@ static bool answer_writes(
         return true;
 }
 
-/* What was sent on a connection that is closed because of others is sent again, unless it mayn't be
- * done twice. */
+/* Requests on a connection that is closed because of others are sent again, unless they must not be
+ * executed twice. */
 TEST(test_only_once)
 {
         for (unsigned once = 0; once < 2; once++) {
@@ -364,8 +364,7 @@ TEST(test_only_once)
         }
 }
 
-/* ---- who comes first --------------------------------------------------------------------------
- */
+/* ---- order ----------------------------------------------------------------------------------- */
 
 #define N_WRITES    6
 #define WRITE_BYTES (1u << 20)
@@ -393,7 +392,7 @@ static bool answer_in_order(
         return true;
 }
 
-/* What is read comes before what waits to be written, whatever was asked for first. */
+/* Reads precede waiting writes, in any order of submission. */
 TEST(test_reads_come_first)
 {
         uint8_t *value = calloc(1, WRITE_BYTES);
@@ -458,8 +457,8 @@ static bool answer_half_of_slots(
         return true;
 }
 
-/* Somebody's write that is half sent costs the connection on which slots are half told. They are
- * asked for again, and read from their beginning. */
+/* A half-sent write costs the connection on which slots are half received. They are requested
+ * again, and read from their beginning. */
 TEST(test_half_of_slots)
 {
         enum { BYTES = 3 << 19 };

@@ -11,8 +11,8 @@
 #include "daemon/remote/ask/ask.h"
 #include "tests/unit/fake-redis.h"
 
-/* What the server says next, NULL: nothing; "": it closes. In pieces of a byte where is_slow. Set
- * by the test, read in the server's thread. */
+/* The server's next answer. NULL: none; "": it closes. is_slow: in pieces of a byte. Set by the
+ * test, read in the server's thread. */
 static const char *_Atomic said;
 static _Atomic bool is_slow;
 

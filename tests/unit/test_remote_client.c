@@ -54,7 +54,7 @@ static bool answer_value(
         return true;
 }
 
-/* Into pieces, whatever the pieces in which it arrives; nothing behind it is touched. */
+/* Reads into pieces, in any pieces of arrival, and writes nothing behind them. */
 TEST(test_read)
 {
         static const size_t steps[] = {VALUE_BYTES + 100, 1, 7, 4096, 16384, 50000};
@@ -145,7 +145,7 @@ TEST(test_read_giant)
                         one_call(s, REMOTE_READ, "giant", got, sizeof(got), &o), -EMSGSIZE);
                 assert_int_equal(one_call(s, REMOTE_READ, "other", got, sizeof(got), &o), -ENOENT);
         }
-        /* It isn't the node's fault. */
+        /* The node isn't blamed. */
         assert_int_equal(store_node(s, NULL).n_losses, 0);
         remote_close(s);
         fake_redis_stop(&e);
@@ -228,7 +228,7 @@ TEST(test_answers)
 /* ---- what is sent -----------------------------------------------------------------------------
  */
 
-/* What is sent for an operation, and its result after these answers. */
+/* Checks the bytes that an operation sends, and its result for these answers. */
 static void check_sent(enum remote_kind kind, const struct remote_op *op,
         const struct remote_options *options, const char *const *given, int result,
         const char *sent)
@@ -293,7 +293,7 @@ TEST(test_sent)
         check_sent(REMOTE_WRITE, &write, &plain, two, -EPROTO, "EXISTS {a}1;");
 }
 
-/* Of many pieces, larger than any socket's buffer, and beside others. */
+/* A value of many pieces, larger than any socket's buffer, besides others. */
 struct sink {
         unsigned n_good;
 };
@@ -406,7 +406,7 @@ TEST(test_redirects)
 /* ---- slots ------------------------------------------------------------------------------------
  */
 
-/* Of two servers that answer CLUSTER SLOTS once, and later otherwise. */
+/* A server whose first answer to CLUSTER SLOTS differs from later ones. */
 struct slots {
         char first[256];
         const char *later; /* NULL: not at all */
@@ -440,7 +440,7 @@ static void slots_all(struct slots *slots, const struct fake_redis *e)
                 "*1\r\n*3\r\n:0\r\n:16383\r\n*2\r\n$9\r\n127.0.0.1\r\n:%u\r\n", e->port);
 }
 
-/* Whoever was sent on goes there at once the next time, while nobody says more of slots. */
+/* After a MOVED the client goes to the new node at once, until it learns other slots. */
 TEST(test_moved_stays)
 {
         struct slots old = {.later = NULL}, new = {.get = "$1\r\nx\r\n"};

@@ -16,8 +16,8 @@
 #include "base/fd.h"
 #include "tests/unit/fake-redis.h"
 
-/* What a thread may need to be scheduled on a machine that is busy with other tests. The bound
- * itself, 10 ms, is kvlease-bench's to measure. */
+/* Time for a thread to be scheduled on a machine that is busy with other tests. kvlease-bench
+ * measures the bound itself, 10 ms. */
 #define LATE_MSEC 1000
 
 static bool answer_common(struct fake_conn *c, const struct fake_arg *args)
@@ -93,7 +93,7 @@ TEST(test_deadline)
         fake_redis_stop(&e);
 }
 
-/* An answer that comes after the deadline is nobody's. */
+/* An answer after the deadline goes to no operation. */
 static bool answer_late(
         struct fake_redis *e, struct fake_conn *c, unsigned n, const struct fake_arg *args)
 {
@@ -270,7 +270,7 @@ TEST(test_silent)
         one_await(s, &o);
         assert_int_equal(o.result, -ETIMEDOUT);
         assert_int_equal(store_node(s, NULL).n_losses, 0);
-        /* What is asked meanwhile doesn't make it less silent. */
+        /* Other requests meanwhile don't hide its silence. */
         for (unsigned i = 0; !other.is_done; i++) {
                 assert_true(clock_now_nsec() - started < PATIENCE_NSEC);
                 one_submit(s, REMOTE_PROBE, "hang", NULL, 0, in_msec(5), &o);
@@ -285,7 +285,7 @@ TEST(test_silent)
         fake_redis_stop(&e);
 }
 
-/* Nobody answers when it connects: a socket whose queue of connections is full. */
+/* Connecting hangs: a socket whose queue of connections is full. */
 TEST(test_unreachable)
 {
         struct sockaddr_in address = {
@@ -333,8 +333,8 @@ static void loopback_set(bool is_up)
         fd_close(fd);
 }
 
-/* The link goes down, and nobody says so: what was sent isn't acknowledged. It is found out long
- * before the deadline, also by what is asked for slots. */
+/* The link goes down without notice: bytes aren't acknowledged. That is detected long before the
+ * deadline, also for requests of slots. */
 TEST(test_cut_off)
 {
         int old_net = open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC);
@@ -485,7 +485,7 @@ TEST(test_cancel)
         fake_redis_stop(&e);
 }
 
-/* Of "part" half comes, and the rest when the test says so. */
+/* Answers "part" with a half, and with the rest when the test says so. */
 static bool answer_in_parts(
         struct fake_redis *e, struct fake_conn *c, unsigned n, const struct fake_arg *args)
 {
@@ -530,7 +530,7 @@ TEST(test_taken_back_halfway)
         fake_redis_stop(&e);
 }
 
-/* Nor after a deadline. The connection stays, and what is left of the value is nobody's. */
+/* A deadline doesn't end the connection either. The rest of the value goes to no operation. */
 TEST(test_late_halfway)
 {
         const char *address;
@@ -581,7 +581,7 @@ static int work_long(const struct remote_op *op, void *data)
         return 0;
 }
 
-/* Who takes it back waits for that. */
+/* Taking the operation back waits for its work. */
 TEST(test_taken_back_while_worked_on)
 {
         struct iovec key = PIECE("key"), iov = {malloc(5), 5};
@@ -615,8 +615,8 @@ TEST(test_taken_back_while_worked_on)
         fake_redis_stop(&e);
 }
 
-/* Of a write that has begun: its buffers are the caller's again at once, by the connection's end,
- * which isn't the node's fault. */
+/* Ends a write that has begun. Its buffers are the caller's again at once, by closing the
+ * connection, for which the node isn't blamed. */
 static void end_write(bool is_late)
 {
         enum { BYTES = 32 << 20 };
@@ -681,7 +681,7 @@ static struct remote_io *hang_new(uint32_t n, struct iovec *key, unsigned *n_can
         return io;
 }
 
-/* As many as may be wait; the end comes to all of them. */
+/* The maximum of operations waits; close() ends all of them. */
 TEST(test_busy_and_close)
 {
         struct iovec key = PIECE("hang");

@@ -1,4 +1,4 @@
-/* Nodes of a cluster: addresses, places for more of them than there are, and who serves what. */
+/* Nodes of a cluster: addresses, too many of them, and the owners of slots. */
 /* Before cmocka, whose fail() is a macro. */
 #include "daemon/remote/store/remote-impl.h"
 
@@ -122,7 +122,7 @@ TEST(test_no_place)
         assert_true(remote_nodes_learn(s, table, 0));
         assert_int_equal(s->node_of[0], 5);
         assert_int_equal(s->nodes[5].stats.n_slots, N_SLOTS);
-        /* No cluster: whoever was asked has all. */
+        /* Without a cluster the answering node has all slots. */
         assert_true(remote_nodes_learn(s, NULL, 3));
         assert_int_equal(s->node_of[N_SLOTS - 1], 3);
         assert_false(s->nodes[5].is_listed);
@@ -130,8 +130,8 @@ TEST(test_no_place)
         store_end(s);
 }
 
-/* What it may come to take follows the nodes that are known, and what isn't listed any more counts
- * while it is connected. */
+/* The bound of descriptors follows the known nodes. An unlisted node counts while it is connected.
+ */
 TEST(test_descriptors)
 {
         struct slot_table *table = calloc(1, sizeof(*table));
@@ -158,7 +158,7 @@ TEST(test_descriptors)
         store_end(s);
 }
 
-/* As many as it takes: threads, and a connection of each to a server. */
+/* The bound counts threads, and a connection of each to a server. */
 TEST(test_counts_what_it_takes)
 {
         int before = fd_count_open();

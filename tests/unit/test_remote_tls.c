@@ -1,6 +1,6 @@
-/* The client of Redis where a server is an enemy that speaks TLS: records of a byte each, as many
- * as a socket takes, and a handshake without end. They are made before, so that who sends them is
- * faster than who takes them apart. Real servers: tests/integration/test_remote_server.c. */
+/* The client of Redis with a hostile TLS server: records of a byte each, as many as a socket takes,
+ * and a handshake without end. Records are made before, so that sending is faster than decrypting.
+ * Real servers: tests/integration/test_remote_server.c. */
 #include "tests/unit/remote-fixture.h"
 
 #include <arpa/inet.h>
@@ -19,7 +19,7 @@
 #include "base/macros.h"
 #include "daemon/remote/protocol/slots.h"
 
-/* What a thread may need to be scheduled on a machine that is busy with other tests. */
+/* Time for a thread to be scheduled on a machine that is busy with other tests. */
 #define SLACK_MSEC 1000
 
 /* Records for longer than that, of which each takes some two microseconds; their making takes half
@@ -85,7 +85,7 @@ static void *accept_all(void *data)
         }
 }
 
-/* It has its port; nobody is served before server_start(). */
+/* The server has its port, and serves no client before server_start(). */
 static void server_init(struct server *s, serve_fn fn, SSL_CTX *context)
 {
         struct sockaddr_in address = {
@@ -121,7 +121,7 @@ static void server_stop(struct server *s)
         fd_close(s->listen_fd);
 }
 
-/* False: who listens has gone. */
+/* Returns false if the receiver has closed. */
 static bool send_all(int fd, const char *data, size_t len)
 {
         while (len > 0) {
@@ -138,7 +138,7 @@ static bool send_all(int fd, const char *data, size_t len)
 /* ---- certificates -----------------------------------------------------------------------------
  */
 
-/* Of 127.0.0.1, signed by itself; and the file of it. The caller frees it. */
+/* A context of 127.0.0.1, whose self-signed certificate is in `path`. The caller frees it. */
 static SSL_CTX *context_new(const char *path)
 {
         SSL_CTX *context = SSL_CTX_new(TLS_server_method());
@@ -172,7 +172,7 @@ static SSL_CTX *context_new(const char *path)
 /* ---- records of a byte ------------------------------------------------------------------------
  */
 
-/* As many as can be made, and then all at once. */
+/* Makes as many records as it can, and then sends all at once. */
 static void trickle(struct server *s, SSL *ssl, int fd)
 {
         char head[32];
@@ -266,8 +266,8 @@ static void key_make(char key[32], const char *begins, unsigned half)
         while (slot_of_key(key, strlen(key)) / (N_SLOTS / 2) != half);
 }
 
-/* With one connection for large ones, to servers of which this one says who the others are; `ca`
- * has signed what they show. They are known then. */
+/* Opens a store with one connection for large values, and waits until it knows the nodes that this
+ * server names. `ca` has signed their certificates. */
 static struct remote_store *open_narrow(const struct server *server, const char *ca)
 {
         char address[32];
@@ -344,7 +344,7 @@ TEST(test_trickle)
 /* ---- records that end anywhere ----------------------------------------------------------------
  */
 
-/* What TLS has read, and wasn't asked for before others had their turn, isn't forgotten. */
+/* Bytes that TLS has read before another connection's turn aren't forgotten. */
 TEST(test_turns)
 {
         static uint8_t value[1 << 20];
@@ -418,7 +418,7 @@ static void serve_requests(struct server *s, int fd)
         (void)shutdown(fd, SHUT_RDWR);
 }
 
-/* It ends when it has to, whatever comes meanwhile. */
+/* The handshake ends at its deadline, for any bytes from the server. */
 TEST(test_endless_handshake)
 {
         const char *address;

@@ -7,7 +7,7 @@
 #include "tests/unit/fake-redis.h"
 #include "tests/unit/remote-record.h"
 
-/* What on_value was called with. */
+/* Arguments of on_value. */
 struct worked {
         unsigned n;
         int result; /* that it returns */
@@ -63,7 +63,7 @@ static int work_at(const char *address, enum remote_kind kind, bool asks_first, 
         return o.result;
 }
 
-/* The same, of a server that answers with these. */
+/* Runs it once, with a server that gives these answers. */
 static int work_once(enum remote_kind kind, bool asks_first, struct worked *w, char value[3],
         const char *const *given, const char *sent)
 {
@@ -87,7 +87,7 @@ TEST(test_written)
 
         assert_int_equal(work_once(REMOTE_WRITE, false, &w, value, ok, "SET {a}1 ABC PX 1500;"), 0);
         assert_int_equal(w.n, 1);
-        /* Where it is there already nobody works on it. */
+        /* A value that exists isn't worked on. */
         w.n = 0;
         assert_int_equal(work_once(REMOTE_WRITE, true, &w, value, there, "EXISTS {a}1;"), -EEXIST);
         assert_int_equal(w.n, 0);
@@ -122,7 +122,7 @@ TEST(test_read)
         assert_int_equal(w.n, 0);
 }
 
-/* What is sent again, to another node, isn't worked on again. */
+/* A value that is sent again, to another node, isn't worked on again. */
 TEST(test_redirected)
 {
         char moved[64], value[3];

@@ -1,4 +1,4 @@
-/* RESP2: replies in pieces of any size, whatever isn't RESP2, bounds, and requests. */
+/* RESP2: replies in pieces of any size, malformed bytes, bounds, and requests. */
 #include "tests/unit/test-support.h"
 
 #include <errno.h>
@@ -11,7 +11,7 @@
 
 #define BULK_MAX 1000
 
-/* What a reply says, as text: "[2 :1 $abc ]". */
+/* A reply as text: "[2 :1 $abc ]". */
 struct story {
         char text[4096];
         size_t len;
@@ -231,7 +231,7 @@ TEST(test_many_tokens)
         assert_int_equal(n_tokens, RESP_TOKENS_MAX - 1);
 }
 
-/* Whatever comes, in whatever pieces: the same is made of it. */
+/* Any bytes give the same result in any pieces. */
 TEST(test_random)
 {
         static const char letters[] = "+-:$*0123456789\r\n\r\n\r\nab";

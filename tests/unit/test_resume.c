@@ -67,7 +67,7 @@ TEST(test_undone)
         end(s);
 }
 
-/* What is asked for again isn't done again. */
+/* A repeated request isn't executed again. */
 TEST(test_once)
 {
         struct scene *s = start("[tenant a]\n");
@@ -163,8 +163,8 @@ static uint32_t resume_shared_ns(struct scene *s, struct client *c)
         return ask(&s->w, c, MSG_RESUME_NS, &m.base);
 }
 
-/* Who shares memory that the daemon hasn't would pin and submit where nobody looks; what it reads
- * stays. */
+/* A client whose shared memory the daemon has lost can't pin or submit there. It keeps reading its
+ * pages. */
 static void expect_lost(struct scene *s, struct client *c)
 {
         assert_int_equal(resume_shared_ns(s, c), WIRE_LOST);
@@ -198,7 +198,7 @@ TEST(test_segments_lost)
         end(s);
 }
 
-/* It is told of a recall that came while it was away. */
+/* A client that was away gets the recall that came meanwhile. */
 TEST(test_told_again)
 {
         struct scene *s = start("[tenant a]\n");
@@ -217,7 +217,7 @@ TEST(test_told_again)
         assert_int_equal(c->recall_set, 0);
         end(s);
 }
-/* Of one that begins while it says what it has mapped: it may not have that set any more. */
+/* The recall begins while the client reports its mapped sets: that set isn't allowed any more. */
 TEST(test_told_when_resumed)
 {
         struct scene *s = start("[tenant a]\n");
@@ -235,8 +235,7 @@ TEST(test_told_when_resumed)
         end(s);
 }
 
-/* ---- who may not ------------------------------------------------------------------------------
- */
+/* ---- refused clients ------------------------------------------------------------------------- */
 
 TEST(test_forged)
 {
@@ -288,7 +287,7 @@ TEST(test_after_bye)
         end(s);
 }
 
-/* Its process has exited: whoever has the number now isn't it. */
+/* Its process has exited: another process with the same number isn't it. */
 TEST(test_exited)
 {
         struct scene *s = start("[tenant a]\n");
@@ -369,7 +368,7 @@ TEST(test_challenge)
 /* ---- mates ------------------------------------------------------------------------------------
  */
 
-/* Who is away is told, once, of a member that left meanwhile. */
+/* A client that was away hears once of a member that left meanwhile. */
 TEST(test_mate_left)
 {
         pid_t other = start_process();

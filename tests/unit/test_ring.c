@@ -98,11 +98,11 @@ TEST(test_full_ring)
         take(&w, RING_LOSSY_ENTRIES - 1, &n_out);
         assert_true(fake_rings_take(&w.daemon, &s) && s.op == SHM_OP_TOUCH);
         take(&w, 1, &n_out);
-        /* It was busy a moment ago, and isn't looked at again so soon. */
+        /* The lock was busy a moment ago, so some touches are skipped without trying it. */
         for (int i = 1; i < RING_SKIP_TOUCHES; i++)
                 assert_true(ring_is_busy(&w.ring));
         assert_false(ring_is_busy(&w.ring));
-        /* Somebody else is submitting: a touch doesn't wait. */
+        /* Another thread is submitting: a touch doesn't wait. */
         assert_int_equal(ring_begin(&w.ring), RING_LOSSY_ENTRIES + 1);
         assert_false(ring_touch(&w.ring, &touch, &wakes));
         ring_commit(&w.ring, 0);
@@ -343,7 +343,7 @@ static void script_late(struct fake_peer *p)
         FAKE_CHECK(p->has_key[1] && p->has_key[2]);
 }
 
-/* Nobody waits any more when it is published: the pins go. */
+/* The caller has given up when the pages are published: they are unpinned. */
 TEST(test_late_completions)
 {
         const uint32_t pages[] = {1, 2, 3};
@@ -467,7 +467,7 @@ TEST(test_lies)
                 assert_int_equal(kvl_dispatch(conn), -EPROTO);
                 assert_int_equal(kvl_publish(ns, &publish, NULL, NULL), -ENOTCONN);
                 assert_int_equal(kvl_free(ns, pages, 1), -ENOTCONN);
-                /* What needs no daemon goes on. */
+                /* Calls that need no daemon still work. */
                 assert_int_equal(kvl_lookup(ns, 0, zero, 1, &found, &n, &n_tokens), 0);
                 assert_int_equal(found, 9);
                 assert_int_equal(kvl_release(ns, &found, 1), 0);
@@ -489,7 +489,7 @@ static void script_dies(struct fake_peer *p)
         fake_rings_complete(&p->rings, first.user_data, WIRE_OK, 1);
 }
 
-/* What it completed before counts. What it granted ahead can't be published any more. */
+/* Completions from before count. Pages that were granted ahead can't be published any more. */
 TEST(test_daemon_that_dies)
 {
         const uint32_t pages[] = {1, 2};

@@ -1,7 +1,7 @@
 /*
- * A client segment that outlives the daemon: what the next one executes of it, wherever the one
- * before was killed (ring.c is compiled with fault points), and whatever the client wrote into it.
- * What an entry does is replaced, as in test_daemon_ring.c.
+ * A client segment that outlives the daemon, which is killed at any fault point (ring.c is compiled
+ * with them). Checks the entries that the next daemon executes, for any bytes from the client.
+ * Entries have fake effects, as in test_daemon_ring.c.
  */
 #include "tests/unit/child.h"
 #include "tests/unit/test-support.h"
@@ -20,7 +20,7 @@
 #define N_ENTRIES 100
 #define NOW       1
 
-/* Of the test and its children. */
+/* Shared by the test and its children. */
 struct scene {
         struct client_cursors cursors;
         uint8_t n_executed[N_ENTRIES];

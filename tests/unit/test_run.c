@@ -121,7 +121,7 @@ TEST(test_refused)
         end(&w);
 }
 
-/* It isn't waited for: what comes free needn't be a run. */
+/* The lease doesn't wait: pages that become free needn't be a run. */
 TEST(test_no_queue)
 {
         struct tenant_attrs attrs;
@@ -205,7 +205,7 @@ TEST(test_preferred)
         end(&w);
 }
 
-/* Of a set that is taken back nothing is granted, and no run goes over it. */
+/* Pages of a recalled set aren't granted, and no run crosses it. */
 TEST(test_cut_off)
 {
         struct run run;
@@ -251,7 +251,7 @@ TEST(test_begins_elsewhere)
         end(&w);
 }
 
-/* As a list and as a bitmap, whatever comes and goes: fixture_check() compares them. */
+/* Random changes of the list and the bitmap, which fixture_check() compares. */
 TEST(test_random)
 {
         uint32_t held[ALL], n_held = 0;

@@ -110,8 +110,8 @@ TEST(test_used_twice_is_promoted)
         touch(&c, 1, 3);
         for (uint32_t i = 2; i < 18; i++)
                 expect_evicted(&c, i);
-        /* As long as a tenth is small, that gives one: 18 of 4, 19 of 3. Then the main queue does;
-         * what was used in the small one counts no more. */
+        /* The small queue gives victims while it is over a tenth: 18 of 4, 19 of 3. Then the main
+         * queue does; uses in the small one don't count any more. */
         expect_evicted(&c, 18);
         expect_evicted(&c, 19);
         expect_evicted(&c, 0);
@@ -296,7 +296,7 @@ TEST(test_inner_node_waits_for_its_last_child)
         cache_deinit(&c);
 }
 
-/* It is passed as it is held, loses its child, and is let go of. */
+/* Eviction passes the node because it is held. The node loses its child, and is released. */
 TEST(test_passed_for_two_reasons)
 {
         struct cache c;

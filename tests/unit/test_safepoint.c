@@ -174,7 +174,7 @@ static void test_ipc(void **state)
         for (uint32_t plane = 0; plane < 3; plane++) {
                 uint8_t mark[2], *first = kvl_page_ptr(w.ns, pages[SET_PAGES], plane);
 
-                /* What the daemon's handle said: set and plane. */
+                /* The set and plane from the daemon's handle. */
                 assert_true(first[0] == 2 && first[1] == plane);
                 assert_ptr_equal(
                         kvl_page_ptr(w.ns, pages[SET_PAGES + 1], plane), first + PAGE_BYTES);
@@ -355,7 +355,7 @@ static void test_recall(void **state)
         assert_non_null(kvl_page_ptr(w.ns, pages[SET_PAGES], 1));
         assert_int_equal(kvl_safepoint(w.conn, STREAM), 0);
         assert_int_equal(fake_gpu.n_waits, 1);
-        /* It comes back like any other. */
+        /* The set can be mapped again. */
         assert_int_equal(kvl_map_pages(w.ns, pages, 1), 0);
         assert_int_equal(fake_gpu.n_mapped, 6);
         assert_non_null(kvl_page_ptr(w.ns, pages[0], 1));
@@ -398,7 +398,7 @@ static void test_host_recall(void **state)
         close_world(&w);
 }
 
-/* What the client itself shows as pinned stays, whatever the daemon says. */
+/* A set with pins in the client's own segment stays mapped, for any recall. */
 static void test_pinned(void **state)
 {
         uint32_t page;
@@ -426,7 +426,7 @@ static void recall_meanwhile(void *data)
         conn_unlock(w->conn->conn);
 }
 
-/* What was put on the stream after the wait began may use it. */
+/* Work that was put on the stream after the wait began may use the set. */
 static void test_recall_during_wait(void **state)
 {
         uint32_t pages[SET_PAGES + 1];

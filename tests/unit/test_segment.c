@@ -139,7 +139,7 @@ static int try_vm_writev(const struct victim *v)
         return result(process_vm_writev(getpid(), &from, 1, &to, 1, 0));
 }
 
-/* What ptrace writes goes the same way: it may write where the program itself may not. */
+/* Writes like ptrace does, which also works in mappings that the program can't write. */
 static int try_proc_mem(const struct victim *v)
 {
         int fd = open("/proc/self/mem", O_RDWR);
@@ -702,7 +702,7 @@ TEST(test_memfd)
         }
 }
 
-/* ---- who can write -------------------------------------------------------------------------- */
+/* ---- writers --------------------------------------------------------------------------------- */
 
 TEST(test_mount_readers)
 {

@@ -1,5 +1,5 @@
-/* Sessions that are in the tree as a whole: which there are, where they end, who has them open. How
- * they go is in test_session_gone.c. */
+/* Sessions whose text is whole in the tree: names, ends, and attachments that have them open.
+ * test_session_gone.c tests how they end. */
 #include "daemon/core/clients/attach.h"
 #include "daemon/core/clients/grants.h"
 #include "daemon/core/life/leave.h"
@@ -44,7 +44,7 @@ TEST(test_open)
         assert_memory_equal(info.id, id, SESSION_ID_MAX);
         assert_int_equal(info.n_pages + info.n_tokens + info.lost_tokens, 0);
         assert_int_equal(sessions_count(a->ns), 2);
-        /* Of other namespaces and tenants they know nothing, nor do their handles hold there. */
+        /* Other namespaces and tenants don't have them, and their handles are invalid there. */
         assert_int_equal(try_open(y, id, SESSION_ID_MAX, true, &two, &created), -ENOENT);
         assert_int_equal(try_open(foreign, id, SESSION_ID_MAX, true, &two, &created), -ENOENT);
         assert_null(session_of(y, one, &f.d));
@@ -83,7 +83,7 @@ TEST(test_append)
         /* Another answer to an earlier turn. */
         append(a, s, 2, 13, 1);
         expect_pages(a, s, "0@0 1@1 2@2 13@3");
-        /* What is cached already, by whomever. */
+        /* Pages that are cached already, from any client. */
         append(a, s, 2, 3, 2);
         expect_pages(a, s, "0@0 1@1 2@2 3@3 4@4");
         assert_int_equal(a->ns->counters.duplicates, 2);
@@ -106,7 +106,7 @@ TEST(test_append)
         fixture_end(&f);
 }
 
-/* Of the text with keys 0.. its pages `from`.., some of them. */
+/* Expects some pages of the text with keys from 0, from page `from` on. */
 static void expect_some_pages(struct attach *a, uint32_t handle, uint32_t from)
 {
         struct session_page pages[5];
@@ -253,7 +253,7 @@ TEST(test_eviction_moves_the_end)
         fixture_check(&f);
         expect_pages(a, s, "");
         expect_tokens(a, s, 4, 4);
-        /* It goes on when what was lost is computed again. */
+        /* The session grows again when its lost pages are computed again. */
         append(a, s, ROOT, 0, 2);
         expect_pages(a, s, "0@0 1@1");
         expect_tokens(a, s, 2, 0);
@@ -262,7 +262,7 @@ TEST(test_eviction_moves_the_end)
         fixture_end(&f);
 }
 
-/* Of sessions that ended at one page each goes its own way, in whatever order. */
+/* Sessions that ended at one page diverge, in any order. */
 TEST(test_many_end_at_one_page)
 {
         struct fixture f;
@@ -475,7 +475,7 @@ TEST(test_hints)
         assert_int_equal(told.after_nsec, 5 * SEC);
         assert_int_equal(told.node, ns_find_page(a->ns, keys));
         assert_int_equal(info_of(a, s).hint, EVICT_HINT_RETURNS);
-        /* It goes with the end. */
+        /* The hint moves with the end. */
         store_set_now(&f.store, 2 * SEC);
         append(a, s, 0, 1, 1);
         assert_int_equal(told.n, 2);

@@ -141,7 +141,7 @@ TEST(test_expire)
         t = open_session(a, "t");
         append(a, s, ROOT, 0, 2);
         assert_int_equal(session_close(a, t, false, 10 * SEC, NULL), 0);
-        /* Never, where neither it nor the tenant has a time; nor while somebody has it open. */
+        /* A session without its own or the tenant's time never expires, nor does an open one. */
         assert_int_equal(sessions_expire(a->ns, 1000 * SEC, UINT32_MAX), UINT64_MAX);
         assert_int_equal(sessions_count(a->ns), 2);
         assert_int_equal(session_close(a, s, false, 20 * SEC, NULL), 0);
@@ -164,8 +164,8 @@ TEST(test_expire)
         fixture_end(&f);
 }
 
-/* The time that is returned is that of the one that goes first, also where a round takes several
- * calls and something happens to what it has passed. */
+/* Returns the time of the first session to expire, also if a round takes several calls and a
+ * session that it has passed changes. */
 TEST(test_expire_next)
 {
         struct fixture f;
@@ -236,7 +236,7 @@ TEST(test_purge)
 #define MANY  40
 #define SLICE 4
 
-/* MANY sessions, used at 1 ns, that nobody has open. */
+/* MANY closed sessions, used at 1 ns. */
 static void open_many(struct attach *a)
 {
         for (unsigned i = 0; i < MANY; i++) {
@@ -254,7 +254,7 @@ static void note_done(struct session_purge *p)
         n_done++;
 }
 
-/* Those of all namespaces go, a slice of them a turn; who uses one meanwhile keeps it. */
+/* Sessions of all namespaces are removed, a slice a turn. One that is used meanwhile stays. */
 TEST(test_purge_in_slices)
 {
         struct session_purge p;
@@ -292,7 +292,7 @@ TEST(test_purge_in_slices)
         fixture_end(&f);
 }
 
-/* Of one namespace; a text counts for as much as it takes; and the tenant may end before. */
+/* Sessions of one namespace. A text costs by its length, and the tenant may end first. */
 TEST(test_purge_ends_early)
 {
         struct session_purge p;
@@ -327,7 +327,7 @@ TEST(test_purge_ends_early)
         fixture_end(&f);
 }
 
-/* As many more sessions as a tenant may have, in other namespaces; then none more in `y`. */
+/* Opens the tenant's maximum of sessions in other namespaces, so that `y` gets no more. */
 static void fill_tenant(struct member *m, struct attach *y)
 {
         uint32_t handle, per_ns = SESSIONS_MAX, n = SESSIONS_TENANT_MAX / SESSIONS_MAX;
@@ -386,12 +386,12 @@ TEST(test_limits)
         assert_false(created);
         fixture_check(&f);
         assert_int_equal(session_close(a, handle, false, 1, NULL), 0);
-        /* What an invalidation ended makes room without waiting for the sweep. */
+        /* Sessions that an invalidation ended make room without the sweep. */
         assert_int_equal(ns_invalidate(a->ns, CAUSE_NAMESPACE, &n), 0);
         assert_int_equal(try_open(a, &id, sizeof(id), true, &handle, &created), -ENOENT);
         assert_int_equal(try_open(a, &id, sizeof(id), false, &handle, &created), 0);
         assert_int_equal(session_close(a, handle, true, 1, NULL), 0);
-        /* As few of it as that takes. */
+        /* Only as many as needed. */
         assert_in_range(a->ns->sessions->n_dead, SESSIONS_MAX - DROP_SLICE_PAGES, SESSIONS_MAX - 1);
         for (id = 0; id < SESSIONS_MAX; id++) {
                 assert_int_equal(try_open(a, &id, sizeof(id), false, &handle, &created), 0);

@@ -71,7 +71,7 @@ TEST(test_ranges)
         assert_int_equal(count_hits(w.a, 0, 10), 2);
         assert_int_equal(w.ns->device.n_pages[PAGE_SEALED], 2);
         assert_int_equal(w.ns->device.n_pages[PAGE_DETACHED], 4);
-        /* It goes on at its end. */
+        /* The text grows at its end. */
         append(w.a, s, 9, 10, 2);
         assert_false(is_cached(w.a, 10));
         /* Once more, from all of it: head, gaps, and what came later. */
@@ -79,7 +79,7 @@ TEST(test_ranges)
         expect_pages(w.a, s, "0@0 4@4 8@8 11@11");
         expect_tokens(w.a, s, 12, 0);
         assert_false(is_cached(w.a, 1));
-        /* Whoever else opens it has the same. */
+        /* Another client that opens it sees the same. */
         m = join(w.f.a);
         b = open_ns(m, "x");
         assert_int_equal(attach_share(b, NULL), 0);
@@ -194,7 +194,7 @@ TEST(test_refused)
         assert_int_equal(info_of(w.a, s).n_pages, 10);
         assert_int_equal(count_hits(w.a, 0, 10), 10);
         KEEP(&w, s, 5, PAGES(0, 2), PAGES(4, 5), PAGES(8, END));
-        /* What was given up, in the first gap and in another one. */
+        /* Ranges that were given up, in the first gap and in another one. */
         EXPECT_REFUSED(&w, s, "from 32 on, before 64, were given up", {0, 2 * PAGE_TOKENS + 1},
                 PAGES(4, 5));
         EXPECT_REFUSED(&w, s, "from 32 on, before 64, were given up", {63, 65});
@@ -204,7 +204,7 @@ TEST(test_refused)
         end(&w);
 }
 
-/* What was evicted may be named: nothing is kept of it. */
+/* Evicted pages may be named: none of them is kept. */
 TEST(test_lost)
 {
         struct bench w;
@@ -220,7 +220,7 @@ TEST(test_lost)
         KEEP(&w, s, 1, PAGES(0, 1), PAGES(2, 4), PAGES(7, END));
         expect_pages(w.a, s, "0@0 2@2 7@7 8@8");
         expect_tokens(w.a, s, 10, 1);
-        /* Of a window that is lost, too. */
+        /* Also pages of a lost window. */
         assert_true(sessions_give_way(w.ns, true));
         settle_all(&w.f.store);
         expect_tokens(w.a, s, 10, 8);
@@ -360,7 +360,7 @@ TEST(test_slices)
         end_keeping(&k);
 }
 
-/* What leaves the tree meanwhile is the text's all the same, in its order. */
+/* Pages that are evicted meanwhile stay in the text, in its order. */
 TEST(test_evicted)
 {
         for (unsigned n_slices = 0; n_slices < 13; n_slices += 3) {

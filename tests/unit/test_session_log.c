@@ -43,7 +43,7 @@ TEST_BARE(test_restart)
         expect_pages(w.a, s, "0@0 1@1 2@2 3@3");
         expect_tokens(w.a, s, 4, 0);
         assert_int_equal(info_of(w.a, open_session(w.a, "another")).hint, EVICT_HINT_RETURNS);
-        /* It goes on where it was. */
+        /* The log continues. */
         append(w.a, s, 3, 4, 2);
         assert_int_equal(session_close(w.a, open_session(w.a, "another"), true, 1, NULL), 0);
         expect_restart(&w);
@@ -108,7 +108,8 @@ TEST_BARE(test_told)
         end(&w);
 }
 
-/* What others have made of it is what others know; it isn't taken before they know it. */
+/* Another host's version counts as known to others. It replaces one only once that is known, too.
+ */
 TEST_BARE(test_replaced)
 {
         struct bench w;
@@ -180,7 +181,7 @@ TEST_BARE(test_ends)
         end(&w);
 }
 
-/* What the log says of a page's end counts where the page is gone, not where it is there. */
+/* The log's place of the text's end counts only if the page is gone. */
 TEST_BARE(test_page_first)
 {
         struct bench w;
@@ -341,7 +342,7 @@ TEST_BARE(test_window_order)
         end(&w);
 }
 
-/* That it is used is written at most once a second; nobody loses more than that. */
+/* Uses are logged at most once a second; a crash loses no more than that. */
 TEST_BARE(test_used)
 {
         struct session_log *log;
@@ -365,7 +366,7 @@ TEST_BARE(test_used)
         restart(&w);
         s = session_find(w.ns, (const uint8_t *)"s", 1);
         assert_int_equal(s->used_nsec, 1 + NSEC_PER_SEC);
-        /* Nobody opened it: it expires. */
+        /* Without an opener the session expires. */
         s->expire_nsec = NSEC_PER_SEC;
         (void)sessions_expire(w.ns, 3 * NSEC_PER_SEC, UINT32_MAX);
         assert_int_equal(sessions_count(w.ns), 0);
@@ -426,7 +427,7 @@ TEST_BARE(test_not_kept)
 
 /* ---- the two halves -------------------------------------------------------------------------- */
 
-/* Whatever is live, the log has at most twice as much, and what is copied meanwhile. */
+/* The log has at most twice the live bytes, plus the records that come during a copy. */
 TEST_BARE(test_copies)
 {
         uint64_t live, worst = 0, before, most_step = 0;
@@ -563,8 +564,8 @@ static struct session *begin_truncation(struct bench *w, struct session_truncati
         return s;
 }
 
-/* Whenever it is that the daemon ends, the next one has it as before, and then all of it, whether
- * the log is copied meanwhile or other records come between. */
+/* Whenever the daemon ends, the next one has the session as before, and later as truncated. The log
+ * may be copied meanwhile, and other records may come between. */
 TEST_BARE(test_long_window)
 {
         for (unsigned n_slices = 1;; n_slices += 37) {
@@ -591,7 +592,7 @@ TEST_BARE(test_long_window)
                 assert_int_equal(s->is_truncated, is_done);
                 assert_int_equal(s->window.n, is_done ? LONG - 50 : 0);
                 expect_restart(&w);
-                assert_true(truncation_is_done); /* whoever asked for it heard of that */
+                assert_true(truncation_is_done); /* the caller got its answer */
                 end(&w);
                 if (is_done)
                         break;
@@ -730,7 +731,7 @@ TEST_BARE(test_long_window_is_copied)
         end(&w);
 }
 
-/* It ends before all of it is copied; another one has its place, or nobody. */
+/* The session ends before all of it is copied; another one has its place, or none. */
 TEST_BARE(test_long_window_ends)
 {
         for (int is_dropped = 0; is_dropped < 2; is_dropped++) {

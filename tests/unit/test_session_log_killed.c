@@ -192,7 +192,7 @@ static bool is_as_after(unsigned n, uint64_t seed, int log)
         return is_same;
 }
 
-/* What a child doesn't get by fork(): an index of its own, and the log. */
+/* Gives a child its own index and log, which fork() doesn't. */
 static void begin_child(struct bench *w)
 {
         const struct segment *index = &w->ns->shared.segment;
@@ -266,8 +266,8 @@ TEST_BARE(test_killed)
                 }
 }
 
-/* A session of four pages, of which others were told, keeps its first page and so many last ones,
- * until so many records of that are written. False: there weren't as many. */
+/* A reported session of four pages keeps its first page and the last n_last. The child is killed
+ * after `pass` records of that. Returns false if there were fewer. */
 static bool kill_truncation(unsigned n_last, const char *pass)
 {
         char before[DUMP_BYTES], after[DUMP_BYTES];

@@ -29,7 +29,7 @@ TEST_BARE(test_read)
         assert_int_equal(r.keys[N_KEYS * EXCHANGE_KEY_BYTES - 1], 'k');
 }
 
-/* Whatever else it says, or however long it is. */
+/* Any other bytes, of any length. */
 TEST_BARE(test_refused)
 {
         struct session_record r = {.n_pages = 77};

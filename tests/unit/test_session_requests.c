@@ -284,7 +284,6 @@ static ProtobufCMessage *make_row(struct request *rq, void *object)
         return &row->base;
 }
 
-/* A page of a list takes the same memory whatever the list's length. */
 TEST(test_page_memory)
 {
         struct list_page page;
@@ -418,8 +417,8 @@ static void make_many(struct attach *a)
         }
 }
 
-/* As many as take more than a turn of the loop: it is answered when all are gone. They go all the
- * same where the administrator doesn't wait, and the tenant may. */
+/* More sessions than a turn of the loop removes: the reply comes after the last. They are removed
+ * even if the administrator hangs up. */
 TEST(test_purge_of_many)
 {
         Kvlease__V1__AdminSessionPurgeRequest m = KVLEASE__V1__ADMIN_SESSION_PURGE_REQUEST__INIT;
@@ -508,7 +507,7 @@ TEST(test_keep)
         world_end(&w);
 }
 
-/* It is answered when what left is let go of, too. */
+/* The reply comes after the pages were released, too. */
 TEST(test_keep_in_slices)
 {
         static const uint64_t first[] = {0, 64}, end[] = {16, UINT64_MAX};
@@ -534,8 +533,8 @@ TEST(test_keep_in_slices)
         world_end(&w);
 }
 
-/* A long text is truncated a slice at a time: it is answered when that is over, and what is behind
- * it waits. Somebody else publishes to it; whoever asked hangs up. */
+/* A long text is truncated a slice at a time. The reply comes after the last, and later requests
+ * wait. Another client publishes to it, and the caller hangs up. */
 TEST(test_truncate_in_slices)
 {
         Kvlease__V1__SessionTruncateRequest m = KVLEASE__V1__SESSION_TRUNCATE_REQUEST__INIT;

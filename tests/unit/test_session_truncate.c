@@ -32,7 +32,7 @@ static void on_done(struct session_truncation *t)
         container_of(t, struct bench, t)->is_done = true;
 }
 
-/* Of a session with this handle; the first slice is taken. */
+/* Begins to truncate a session, and runs the first slice. */
 static void truncate_soon(struct bench *w, uint32_t session)
 {
         struct session_truncation t;
@@ -129,8 +129,8 @@ TEST(test_slices)
         end(&w);
 }
 
-/* What leaves the tree meanwhile, from the end of the text on, is the text's all the same: of the
- * window, of the gap, and of the head, from which it is lost. */
+/* Pages that are evicted meanwhile, from the end of the text on, stay in the text: those of the
+ * window and of the gap. Pages of the head are lost. */
 TEST(test_evicted)
 {
         for (unsigned n_slices = 0; n_slices < 12; n_slices += 3) {
@@ -227,7 +227,7 @@ TEST(test_gone)
         }
 }
 
-/* Whoever asked for it is gone, and then the namespace: whoever owns the truncation hears of it. */
+/* The caller leaves, and the namespace is removed: the truncation's owner gets the result. */
 TEST(test_namespace_goes)
 {
         uint64_t n_pages, n_kept;
@@ -244,7 +244,7 @@ TEST(test_namespace_goes)
         end(&w);
 }
 
-/* Who has closed it, and doesn't wait any more: it is done all the same. */
+/* The caller closes the session without waiting: it is truncated all the same. */
 TEST(test_closed)
 {
         struct bench w;

@@ -25,7 +25,7 @@ TEST(test_truncate)
         assert_int_equal(w.ns->device.n_pages[PAGE_SEALED], 1);
         assert_int_equal(w.ns->device.n_pages[PAGE_DETACHED], 2);
         assert_int_equal(w.ns->catalog.watched.n, 0);
-        /* It is there for whoever opens it. */
+        /* Other clients that open it find it. */
         attach_close(w.a);
         w.a = open_ns(w.m, "x");
         assert_int_equal(attach_share(w.a, NULL), 0);
@@ -201,7 +201,7 @@ TEST(test_longest_text)
         end(&w);
 }
 
-/* The same of a text without a gap. */
+/* A text without a gap. */
 TEST(test_longest_text_of_a_tree)
 {
         uint8_t key[KEY_BYTES];
@@ -222,7 +222,7 @@ TEST(test_longest_text_of_a_tree)
         end(&w);
 }
 
-/* Back beyond SESSION_REWIND_PAGES nobody looks. */
+/* The search goes back SESSION_REWIND_PAGES at most. */
 TEST(test_rewind_is_bounded)
 {
         struct bench w;
@@ -260,7 +260,7 @@ TEST(test_shared_pages_stay)
         fixture_check(&w.f);
         expect_tokens(w.a, t, 7, 2);
         expect_pages(w.a, s, "0@0 4@4 5@5 6@6 7@7");
-        /* The same page in two windows. */
+        /* A page in two windows. */
         evict(w.a, 30);
         append(w.a, t, 4, 35, 1);
         truncate_pages(w.a, t, 1, 2, 3);
@@ -273,7 +273,7 @@ TEST(test_shared_pages_stay)
         assert_int_equal(session_close(w.a, t, true, 1, NULL), 0);
         assert_int_equal(
                 w.ns->device.n_pages[PAGE_DETACHED] + w.ns->device.n_pages[PAGE_SEALED], 0);
-        /* What is pinned stays findable for who has it pinned. */
+        /* Pinned pages can still be found by the client that pins them. */
         s = open_session(w.a, "s");
         append(w.a, s, ROOT, 0, 4);
         assert_int_equal(publish_tail(w.a, s, 3, 4, 2, PAGE_TOKENS, pinned), 0);
@@ -310,7 +310,7 @@ TEST(test_windows_are_bounded)
         assert_int_equal(r, -ENOMEM);
         assert_int_equal(n, most / 6 + 1);
         assert_int_equal(info_of(w.a, s).n_pages, 8);
-        /* One that nobody has open makes way. */
+        /* A closed session is removed for it. */
         assert_int_equal(session_close(w.a, 2, false, 1, NULL), 0);
         truncate_pages(w.a, s, 1, 6, 1);
         fixture_check(&w.f);

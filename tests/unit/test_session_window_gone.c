@@ -53,8 +53,7 @@ TEST(test_lost_window)
         end(&w);
 }
 
-/* A lease takes windows of sessions that nobody has open before anything cached, those of open ones
- * after it. */
+/* A lease evicts windows of closed sessions before cached pages, and those of open ones after. */
 TEST(test_gives_way)
 {
         uint32_t one, two, open, pages[32];
@@ -108,7 +107,7 @@ TEST(test_sets_are_given)
         fixture_check(&w.f);
         assert_int_equal(w.ns->device.n_sets, 0);
         expect_tokens(w.a, s, 14, 12);
-        /* But for what somebody reads. */
+        /* Except for pages with readers. */
         assert_int_equal(free_pages(y, pages, 2 * SET_PAGES, NULL), 0);
         assert_int_equal(session_close(w.a, s, true, 1, NULL), 0);
         s = truncated(&w, "s", 0, 14, 6);
@@ -146,7 +145,7 @@ TEST(test_recall)
         end(&w);
 }
 
-/* What is in a set that is being taken back can't be kept. */
+/* Pages of a recalled set can't be kept. */
 TEST(test_truncate_in_recalled_set)
 {
         uint8_t key[KEY_BYTES];

@@ -1,5 +1,5 @@
-/* Windows of sessions take a turn of the loop little time: long ones go in slices, whatever they go
- * for, and who takes a set back looks at few of them. */
+/* Windows of sessions take little time in a turn of the loop. Long ones are freed in slices, for
+ * any reason, and a recall of a set looks at few of them. */
 #include "daemon/core/core.h"
 #include "daemon/core/life/namespace.h"
 #include "daemon/core/memory/settle.h"
@@ -29,7 +29,7 @@ TEST(test_recall_beside_windows)
         end(&w);
 }
 
-/* Who takes a set back looks at windows as long as one may hold something there, no longer. */
+/* Leaving a set looks at windows only while one may have pages there. */
 TEST(test_leave_set_looks_at_few)
 {
         struct bench w;
@@ -99,8 +99,8 @@ TEST_BARE(test_long_window_goes_in_slices)
 
 #define LONG_WINDOW 50
 
-/* A session whose window has LONG_WINDOW pages, which nobody else has use for; 4 of them are let go
- * of at once. */
+/* A session whose window has LONG_WINDOW pages, which no other session uses; slices have 4 of them.
+ */
 static uint32_t long_window(struct bench *w)
 {
         uint32_t s;
@@ -132,8 +132,8 @@ static void expect_slices(struct bench *w, unsigned n)
         assert_int_equal(now, n);
 }
 
-/* What is published to the session continues none of its window: that isn't the session's any more,
- * and the new page is. */
+/* A page that is published to the session continues none of its window. The window is dropped, and
+ * the session begins anew with the page. */
 TEST(test_window_begins_anew_in_slices)
 {
         struct bench w;

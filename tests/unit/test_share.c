@@ -28,7 +28,7 @@ TEST(test_fair_nobody)
         check_fair(idle, 2, 0, (uint64_t[]){0, 0});
 }
 
-/* By hand: who wants little gets it, the others split the rest by weight. */
+/* Computed by hand: tenants with little demand get it, the others share the rest by weight. */
 TEST(test_fair_by_hand)
 {
         const struct share_tenant all[] = {
@@ -130,7 +130,8 @@ static void check_against_water(const struct share_tenant *t, size_t n, uint64_t
         }
         assert_true(sum == MIN(demands, (u128)capacity));
 
-        /* Who has less than it demands has no less per weight than any other, but for rounding. */
+        /* With less than its demand a tenant has no less per weight than others, but for rounding.
+         */
         for (size_t i = 0; i < n; i++)
                 for (size_t k = 0; fair[i] < t[i].demand_bytes && k < n; k++)
                         assert_true(fair[k] <= n || (u128)(fair[k] - n) * t[i].weight <=
@@ -174,7 +175,7 @@ TEST(test_fair_is_monotonous)
         }
 }
 
-/* ---- who is furthest over ---------------------------------------------------------------------*/
+/* ---- furthest over the share ----------------------------------------------------------------- */
 
 static const uint64_t no_share[8];
 

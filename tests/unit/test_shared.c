@@ -45,7 +45,7 @@ TEST(test_pinned_in_a_segment_is_never_evicted)
         assert_int_equal(shown(&w, gone), PAGE_FREE);
         assert_int_equal(lease_pages(w.a, 1, 1, pages, NULL), KVL_STATUS_FULL);
         fixture_check(&w.f);
-        /* Nobody tells the daemon of an unpin; it finds out when it needs the page. */
+        /* The daemon gets no message of an unpin; it finds out when it needs the page. */
         unpin(&w, kept);
         assert_int_equal(lease_pages(w.a, 1, 1, pages, NULL), 0);
         assert_int_equal(pages[0], kept);
@@ -147,7 +147,7 @@ TEST(test_pins_end_with_the_client)
         end(&w);
 }
 
-/* What was pinned while it was tried comes back in the order in which it was met. */
+/* Pages that were pinned when they were tried come back in the order of the tries. */
 TEST(test_watched_pages_keep_their_order)
 {
         uint32_t chain[SET_PAGES], page;
@@ -171,7 +171,7 @@ TEST(test_watched_pages_keep_their_order)
         end(&w);
 }
 
-/* Who can write the index (a memfd, the same uid) can make pages unfindable, and nothing worse. */
+/* A process that can write the index (a memfd, the same uid) can hide pages, and nothing worse. */
 TEST(test_slots_taken_away)
 {
         uint32_t pages[SET_PAGES];
@@ -369,7 +369,7 @@ TEST(test_rubbish_is_a_violation)
         end(&w);
 }
 
-/* What is well formed and wrong is answered; nothing changes. */
+/* A submission that is well formed and wrong is answered; nothing changes. */
 TEST(test_wrong_is_answered)
 {
         struct member *stranger;
@@ -395,7 +395,7 @@ TEST(test_wrong_is_answered)
         assert_int_equal(r.status, 0);
         r = submit(&w, (struct shm_submission){.op = SHM_OP_FETCH});
         assert_true(r.completes);
-        assert_non_null(r.fetching); /* the server's, who looks at the page */
+        assert_non_null(r.fetching); /* for the server, which checks the page */
         r = submit(&w, (struct shm_submission){
                                .op = SHM_OP_FETCH, .flags = SHM_FETCH_COPY, .copy.to = PAGE_NONE});
         assert_null(r.fetching);
@@ -534,7 +534,7 @@ TEST(test_magazine_grants_ahead)
         r = submit(&w, publishing(page, 1, SHM_PUBLISH_ROOT));
         assert_int_equal(r.status, 0);
         assert_int_equal(w.ns->clients.n_ready, 7);
-        /* One that nobody claimed can't be published or freed. */
+        /* An unclaimed page can't be published or freed. */
         for (uint32_t i = 0; (page = w.a->magazine->pages[i] - 1) == PAGE_NONE; i++)
                 ;
         r = submit(&w, publishing(page, 2, SHM_PUBLISH_ROOT));
@@ -590,8 +590,8 @@ TEST(test_magazine_gives_way)
         end(&w);
 }
 
-/* What a client that paused has no use for goes before what is cached; what it may take any moment
- * stays. */
+/* Pages in the magazine of a paused client are freed before cached pages; an active client's stay.
+ */
 TEST(test_idle_magazine_goes_before_pages)
 {
         const uint64_t second = UINT64_C(1000000000);
@@ -708,7 +708,7 @@ TEST(test_report_frees_the_rest)
         end(&w);
 }
 
-/* Who only looks up: its magazine is emptied and stays so, what it submits is refused. */
+/* Read-only clients: their magazine is emptied and stays so, and their submissions are refused. */
 TEST(test_readers)
 {
         struct shm_submission freeing = {.op = SHM_OP_FREE, .tokens = 1};

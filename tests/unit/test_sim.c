@@ -258,8 +258,8 @@ static struct sim_options with_windows(const struct evict_ops *policy, uint32_t 
         return options;
 }
 
-/* Of each block the page of the window comes first. The second text leaves the first behind block
- * 1, whose window it finds; the third has one block. */
+/* In each block the window's page comes first. The second text leaves the first after block 1,
+ * whose window it finds; the third has one block. */
 TEST(test_events_of_windows)
 {
         struct evict_ops spy = make_spy();
@@ -305,9 +305,9 @@ TEST(test_events_of_windows)
         assert_int_equal(r.hit_blocks, 5);
 }
 
-/* A text of 4 blocks, another one, and the first again; 12 pages, where each text has 8. Who isn't
- * told that the windows of a text's first two blocks have passed keeps them, and not the last one
- * of the first text. */
+/* A text of 4 blocks, another one, and the first again, with 12 pages; each text has 8. Without the
+ * notice that a text's first two windows have passed, the policy keeps those, and not the first
+ * text's last one. */
 TEST(test_passed_windows_make_room)
 {
         static const uint32_t blocks[] = {0, 1, 2, 3, 4, 5, 6, 7, 0, 1, 2, 3};

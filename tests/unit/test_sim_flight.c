@@ -98,7 +98,7 @@ TEST(test_found_once_computed)
 }
 
 /* Two pages of text and one for 16 tokens of output are held from 0 s to 2 + 16 s, and there are
- * three: who comes after 1 s begins after 18 s. Nothing has to go for it then. */
+ * three. A request that comes after 1 s begins after 18 s, without an eviction. */
 TEST(test_waits_for_room)
 {
         const struct sim_request r[] = {request_at(0, 0, 2, 16), request_at(1, 3, 1, 0)};
@@ -111,7 +111,7 @@ TEST(test_waits_for_room)
         assert_int_equal(got.flight.uncached_blocks, 0);
         assert_true(got.flight.held_page_seconds == 3 * 18 + 1);
         assert_true(got.flight.cached_page_seconds == 3 * 19);
-        /* With four pages it needn't wait; a page that nobody holds isn't in its way. */
+        /* With four pages it needn't wait; an unheld page makes room. */
         got = run_slow(r, 2, 4);
         assert_int_equal(got.flight.waited_requests, 0);
         assert_int_equal(got.flight.max_running, 2);
@@ -131,7 +131,6 @@ TEST(test_waits_in_order)
         assert_int_equal(got.hit_blocks, 2);
 }
 
-/* What another request holds is held once. */
 TEST(test_shared_pages_are_held_once)
 {
         const struct sim_request r[] = {request_at(0, 0, 2, 16), request_at(3, 0, 3, 0)};
@@ -244,7 +243,7 @@ static void run_random(const struct evict_ops *policy)
                 assert_true(got.flight.max_running <= engine.max_running);
 }
 
-/* Whatever is asked for, all invariants hold after each request (run()). */
+/* All invariants hold after each request of any trace (run()). */
 TEST(test_random_traces)
 {
         for (unsigned round = 0; round < 20; round++) {

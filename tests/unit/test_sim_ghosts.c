@@ -1,4 +1,4 @@
-/* What the simulator's policies remember of evicted nodes, and what they make of it. */
+/* The simulator policies' memory of evicted nodes, and its use. */
 #include "policy/sim/ghosts.h"
 #include "policy/sim/policies.h"
 #include "tests/unit/alloc-fail.h"
@@ -55,7 +55,7 @@ TEST(test_oldest_makes_room)
         expect_gone(&g, 1);
         for (uint64_t id = 2; id <= 100; id++)
                 expect_there(&g, id, id % 2, id);
-        /* Of the other queue, where its own is empty. */
+        /* From the other queue, if its own is empty. */
         for (uint64_t id = 0; id < 100; id++)
                 ghosts_add(&g, 0, id, id);
         ghosts_add(&g, 1, 100, 100);
@@ -204,7 +204,7 @@ TEST(test_gdsf_weighs_depth)
         cache_deinit(&c);
 }
 
-/* What was used often long ago isn't worth more than what comes for ever. */
+/* A block that was used often long ago isn't worth more than an endless stream of new ones. */
 TEST(test_gdsf_ages)
 {
         struct cache c;

@@ -11,7 +11,7 @@
 
 #define MAX_EVENTS 65536
 
-/* What went in and out. Blocks here, ids there: the n-th of one is the n-th of the other. */
+/* Insertions and evictions. The n-th block here is the n-th id of the other list. */
 struct event {
         bool is_insert;
         uint64_t name;
@@ -77,7 +77,7 @@ static uint32_t naive_lfu(struct naive *c)
         return found;
 }
 
-/* Below the oldest, whatever was inserted last at each step. */
+/* Returns the leaf below the oldest, following the newest child at each step. */
 static uint32_t naive_fifo(struct naive *c)
 {
         uint32_t at = NODE_NONE, next;
@@ -184,7 +184,7 @@ static void overheard_remove(void *policy, uint32_t node, enum evict_reason why)
         overheard->remove(policy, node, why);
 }
 
-/* Of each block its id, as they meet; both ways. */
+/* Maps blocks to ids in order of first use, and checks the map both ways. */
 static void compare(const char *name)
 {
         static uint64_t id_of[RANDOM_TRACE_UNIQUE];

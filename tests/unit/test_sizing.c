@@ -145,7 +145,7 @@ TEST(test_demand_of_grants)
         rig_end(&rig);
 }
 
-/* What is only cached isn't needed; what somebody reads is, whichever way it is pinned. */
+/* Pages that are only cached aren't needed; pages that are pinned in either way are. */
 TEST(test_demand_of_pins)
 {
         struct rig rig;
@@ -168,7 +168,7 @@ TEST(test_demand_of_pins)
         rig_end(&rig);
 }
 
-/* What clients haven't claimed can be taken back from their magazines. */
+/* Unclaimed pages in magazines can be taken back. */
 TEST(test_demand_of_magazines)
 {
         struct rig rig;
@@ -344,7 +344,7 @@ TEST(test_dry_run)
         rig_end(&rig);
 }
 
-/* Where the device has no room it grows as far as it has, and says who has the rest. */
+/* The reservation grows as far as there is room, and the text names the tenant with the rest. */
 TEST(test_refused_growth)
 {
         struct sizing_attrs attrs = sizer(SIZING_ON, 1, 18);
@@ -386,7 +386,7 @@ TEST(test_refused_growth)
         rig_end(&rig);
 }
 
-/* What an administrator reserves is where the sizer goes on from. */
+/* The sizer continues from an administrator's reservation. */
 TEST(test_by_hand)
 {
         struct sizing_attrs attrs = sizer(SIZING_ON, 1, 18);
@@ -419,7 +419,7 @@ TEST(test_by_hand)
         for (unsigned i = 0; i < 3 * WINDOW / TICK; i++)
                 tick(&rig);
         assert_int_equal(reserved(rig.f.a), 4);
-        /* Who only says what it would do leaves nothing that it did. */
+        /* A dry run takes back earlier changes. */
         attrs.mode = SIZING_DRY_RUN;
         assert_int_equal(sizing_set(rig.f.a, &attrs), 0);
         assert_int_equal(reserved(rig.f.a), 11);

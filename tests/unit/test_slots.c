@@ -202,7 +202,7 @@ static char *make_ranges(unsigned n)
         return data;
 }
 
-/* As many ranges and masters as there may be: who is whose. */
+/* The most ranges and masters, each with its owner. */
 TEST(test_many_ranges)
 {
         char *data = make_ranges(SLOT_OWNERS_MAX), host[32];

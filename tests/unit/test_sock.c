@@ -258,7 +258,7 @@ TEST(test_listen_where_it_may_not)
         test_dir_remove(dir);
 }
 
-/* A socket of another type is somebody's: it is neither stale nor ours to remove. */
+/* A socket of another type belongs to another program: it is neither stale nor removed. */
 TEST(test_listen_over_a_datagram_socket)
 {
         const char *dir = test_dir_make();

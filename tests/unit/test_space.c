@@ -49,7 +49,7 @@ DISK_TEST(test_planes)
         goes_down(o, 150);
 }
 
-/* What nobody asked for again isn't worth a write; the end of a text that is there is. */
+/* A page that wasn't requested again isn't worth a write; the end of a stored text is. */
 DISK_TEST(test_admission)
 {
         const struct tiers_want o = want(2);
@@ -177,7 +177,7 @@ DISK_TEST(test_off)
         tiers_end(&w);
 }
 
-/* What it had goes a few pages at a time, and is no hit meanwhile. */
+/* Its pages are removed in slices, and are misses meanwhile. */
 DISK_TEST(test_off_in_slices)
 {
         const struct tiers_want o = want(2);

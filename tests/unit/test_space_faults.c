@@ -1,5 +1,5 @@
-/* The daemon's state over a disk that is slow, fails, or loses its power (disk-sim.h): nobody waits
- * for it who needn't, and what is found has its bytes. */
+/* The daemon's state over a disk that is slow, fails, or loses its power (disk-sim.h): only
+ * requests for its pages wait for it, and pages that are found have their bytes. */
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -35,7 +35,7 @@ static void begin(struct tiers *w, struct sim *sim)
                               .start_data = sim});
 }
 
-/* What a turn of the loop does. */
+/* Does the work of a turn of the loop. */
 static void turn(struct tiers *w)
 {
         w->now_nsec += NSEC_PER_SEC;
@@ -73,7 +73,7 @@ static unsigned count_on_disk(struct tiers *w, unsigned n_keys)
 
 /* ---- slow ------------------------------------------------------------------------------------ */
 
-/* While nothing that the disk was asked for happens, leases find room, and who fetches waits. */
+/* While the disk does nothing, leases find room, and fetches wait. */
 TEST_WITH(test_slow, make_path, remove_path, NULL)
 {
         struct sim sim = {.error = -EIO};
@@ -111,7 +111,7 @@ TEST_WITH(test_slow, make_path, remove_path, NULL)
 
 /* ---- failing --------------------------------------------------------------------------------- */
 
-/* What can't be read now is there later. */
+/* A page that can't be read now is there later. */
 TEST_WITH(test_errors, make_path, remove_path, NULL)
 {
         struct sim sim = {.error = -EIO};
@@ -193,7 +193,7 @@ static void put_image(const char *image, uint64_t bytes)
         close(fd);
 }
 
-/* What a daemon makes of the file that a cut left. */
+/* Checks the pages that a daemon finds in the file after a cut. */
 static unsigned look_after(const bool *is_kept)
 {
         struct sim sim = {.error = -EIO};

@@ -1,5 +1,5 @@
-/* What a disk is found to have after the machine's start (daemon/core/moves/space.h), on real
- * files: pages that are pages again, and those that were invalidated and are none. */
+/* Contents of a disk after the machine's start (daemon/core/moves/space.h), on real files: pages
+ * that are recovered, and invalidated ones that aren't. */
 #include "daemon/core/core.h"
 #include "daemon/core/life/leave.h"
 #include "daemon/core/life/namespace.h"
@@ -8,8 +8,7 @@
 #include "daemon/core/requests/invalidate.h"
 #include "tests/unit/space-fixture.h"
 
-/* As restart(), but what the disk has is looked at a few entries at a time: it has come to the
- * first ones. */
+/* Like restart(), with slices of a few entries: the disk's first ones have been read. */
 static void restart_slowly(struct tiers *w, const struct tiers_want *o)
 {
         tiers_end(w);
@@ -237,7 +236,7 @@ DISK_TEST(test_invalidated)
         invalidated(purge);
 }
 
-/* What is unclaimed goes with what it continues, though nobody can tell that it does. */
+/* An invalidation also removes unclaimed entries, because their ancestors aren't known. */
 DISK_TEST(test_invalidated_unclaimed)
 {
         const struct tiers_want o = want(2);
@@ -308,8 +307,7 @@ DISK_TEST(test_invalidated_unsorted)
 
 /* ---- removed in slices ----------------------------------------------------------------------- */
 
-/* Invalidates a key that no page has, with entries that nobody claimed, of which a few at a time
- * are removed. */
+/* Invalidates a key without a page, with unclaimed entries, of which each slice removes a few. */
 static void begin_removing(struct tiers *w, const struct tiers_want *o)
 {
         uint8_t key[KEY_BYTES];
@@ -364,7 +362,7 @@ DISK_TEST(test_removed_in_slices)
         tiers_end(&w);
 }
 
-/* A daemon that ends keeps no promise, and tells who waits for it. */
+/* A daemon that ends keeps no promise, and reports that to waiting callers. */
 DISK_TEST(test_ends_while_removing)
 {
         const struct tiers_want o = want(2);

@@ -1,13 +1,10 @@
 /*
- * The layout of what is kept: the state of a small daemon, as it was written when the layout got
- * its version (tests/fixtures/state-v1), is carried by this source, and is what state-v1.carried
- * says, line by line. Where this fails because the layout was changed, that needs another
- * STATE_LAYOUT_VERSION (state.h), and fixtures of its own beside these, which are refused from then
- * on:
+ * The layout of stored state. The state of a small daemon, written when the layout got its version
+ * (tests/fixtures/state-v1), is carried by this source, and equals state-v1.carried, line by line.
  *
- *   sh tests/fixtures/update.sh BUILD
- *
- * writes those of the present version. Those of a version that was released aren't written again.
+ * If this fails because the layout was changed, that needs another STATE_LAYOUT_VERSION (state.h)
+ * and additional fixtures. The old ones are refused from then on. sh tests/fixtures/update.sh BUILD
+ * writes those of the present version. Those of a released version are never written again.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -65,7 +62,7 @@ static void free_keep(struct fake_keep *k)
         free(k);
 }
 
-/* What this source makes of the scene. */
+/* Writes the image of the scene by this source. */
 static void write_image(FILE *to)
 {
         struct fake_keep *k = make_keep();
@@ -163,7 +160,7 @@ TEST(test_written)
 
 /* ---- refused --------------------------------------------------------------------------------- */
 
-/* Of the image only a new root and tables without clients are kept after. */
+/* Only a new root and tables without clients are stored afterwards. */
 static void check_refused(FILE *image, uint32_t version)
 {
         struct fake_keep *k = make_keep();

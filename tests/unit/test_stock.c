@@ -1,5 +1,5 @@
-/* Pages kept ready (daemon/core/reclaim/stock.h): leases that come steadily don't wait for the
- * device, and nobody pays for it. */
+/* Free pages in stock (daemon/core/reclaim/stock.h): steady leases don't wait for the device,
+ * without a cost to other clients. */
 #include <poll.h>
 
 #include "base/clock.h"
@@ -117,7 +117,7 @@ static void go_on(struct stream *s, bool leases, bool has_stock)
                 fixture_check(&s->f);
 }
 
-/* Of a page each ten milliseconds, leases that had to wait once that was known. */
+/* Runs leases of a page each ten milliseconds. Returns how many waited after the rate was known. */
 static unsigned run(bool has_stock)
 {
         struct stream s;
@@ -144,7 +144,7 @@ TEST(test_steady_leases_wait_less)
         assert_true(with * 4 < without);
 }
 
-/* When nobody leases any more it goes back, at the latest with the last client. */
+/* Without leases the stock is given back, at the latest when the last client leaves. */
 TEST(test_goes_back)
 {
         struct stream s;
@@ -208,7 +208,7 @@ TEST(test_takes_nothing)
         end(&s);
 }
 
-/* What is reserved for others is no room. */
+/* Other tenants' reservations are no room. */
 TEST(test_leaves_reservations)
 {
         struct stake *b;
@@ -232,7 +232,7 @@ TEST(test_leaves_reservations)
         end(&s);
 }
 
-/* The last set is for who needs it now: neither the stock nor a magazine has it made. */
+/* The last set is for leases: neither the stock nor a magazine has it made. */
 TEST(test_leaves_the_last)
 {
         struct member *other;

@@ -31,7 +31,7 @@ static void script_gpu(struct fake_peer *p)
         fake_serve(p);
 }
 
-/* What the client held ends with the namespace; what a test let go must be gone before. */
+/* Pages that the client holds end with the namespace; released ones must be free before. */
 static void script_strict(struct fake_peer *p)
 {
         script_gpu(p);
@@ -149,12 +149,12 @@ static void test_publish_waits(void **state)
         assert_int_equal(kvl_lease(w.ns, 0, 2, pages), 0);
         assert_int_equal(publish(&w, pages[0], 1, 0, STREAM, &r), 0);
         assert_ptr_equal(fake_gpu.calls[0].stream, STREAM);
-        /* What waits holds nobody up. */
+        /* A waiting publish blocks no other call. */
         assert_int_equal(publish_now(&w, pages[1], 2), 0);
         assert_int_equal(find(&w, 1, &page), KVL_MISS);
         kvl_dispatch(w.conn);
         assert_int_equal(r.code, 1000);
-        /* Nobody has the lock: it is submitted by the host function. */
+        /* The lock is free: the host function submits it. */
         fake_gpu_run(1);
         assert_null(w.conn->conn->errands);
         assert_true(list_is_empty(&w.ns->streams.waiting));
@@ -178,7 +178,7 @@ static void test_order(void **state)
         for (uint32_t i = 0; i < 8; i++)
                 assert_int_equal(publish(&w, pages[i], i + 1, i, STREAM, &r[i]), 0);
         n_results = 0;
-        /* All of them are handed in while somebody has the lock: the host functions don't wait. */
+        /* All are handed in while a thread has the lock: the host functions don't wait. */
         conn_lock(w.conn->conn);
         fake_gpu_run(8);
         assert_non_null(w.conn->conn->errands);
@@ -227,7 +227,7 @@ static void test_release_and_free(void **state)
         assert_int_equal(kvl_free_on_stream(w.ns, pages + 1, 1, OTHER), 0);
         if (*state)
                 assert_true(fast_is_pinned(&w.ns->fast, pages[0]));
-        /* A release in shared memory waits for no lock, and neither for who has it. */
+        /* A release in shared memory waits for no lock, nor for its holder. */
         conn_lock(w.conn->conn);
         fake_gpu_run(2);
         if (*state)
@@ -373,7 +373,7 @@ static void test_many_threads(void **state)
         close_world(&w);
 }
 
-/* Who goes to sleep gives the lock back as well. */
+/* A thread that goes to sleep also gives the lock back. */
 static void test_sleeper(void **state)
 {
         pthread_condattr_t attributes;
@@ -599,10 +599,10 @@ static void test_context_breaks(void **state)
         assert_true(r.code == -EIO && r.n_pages == 0);
         if (*state) {
                 assert_false(fast_is_pinned(&w.ns->fast, pages[0]));
-                /* Nobody knows what still reads it. */
+                /* Its remaining readers are unknown. */
                 assert_true(fast_is_pinned(&w.ns->fast, pages[2]));
         }
-        /* It can't be published in any way, only freed. */
+        /* The page can't be published in any way, only freed. */
         assert_int_equal(publish(&w, pages[0], 1, 0, STREAM, &late), -EIO);
         assert_int_equal(publish_now(&w, pages[0], 1), -EIO);
         assert_non_null(strstr(kvl_last_error(), FAKE_GPU_NAME));
@@ -615,7 +615,7 @@ static void test_context_breaks(void **state)
                                  NULL, NULL),
                 -EIO);
         assert_int_equal(kvl_free(w.ns, pages, 2), 0);
-        /* It shouldn't run any more; where it does, it does nothing. */
+        /* The host function shouldn't run any more; if it does, it does nothing. */
         fake_gpu_run(2);
         kvl_dispatch(w.conn);
         assert_int_equal(find(&w, 1, &found), KVL_MISS);

@@ -82,7 +82,7 @@ TEST(test_alignments)
                                 check_copy(k, at, (at * 7 + n) % MARGIN, sizes[n]);
 }
 
-/* However it is cut, and whatever of it is copied. */
+/* For any pieces, any of which are copied. */
 static void check_pieces(const struct sum_kernels *k, size_t n)
 {
         struct sum s;

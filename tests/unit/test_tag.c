@@ -101,7 +101,7 @@ TEST(test_invalidate)
         end(&w);
 }
 
-/* What was published first by somebody without one gets it; one that has another keeps that. */
+/* A page that was published without a tag gets it; a page with another tag keeps that. */
 TEST(test_duplicates)
 {
         struct bench w;
@@ -184,7 +184,7 @@ TEST(test_pages_that_go)
         end(&w);
 }
 
-/* It is pinned: nobody finds it, its reader keeps it. */
+/* The page is pinned: it can't be found, and its reader keeps it. */
 TEST(test_pinned)
 {
         uint8_t key[KEY_BYTES];
@@ -338,7 +338,7 @@ TEST(test_with)
         assert_int_equal(publish(&w, w.a, 6, ROOT_PAGE), 0);
         assert_int_equal(tag_of(&w, 6), 0);
         expect_pages(w.a, s, "0@0 2@1");
-        /* It breaks a chain as anything does. */
+        /* A WITH breaks a chain like any other submission. */
         with(&w, w.a, s, 0);
         assert_int_equal(publish(&w, w.a, 7, CHAIN_PAGE), status_to_wire(KVL_STATUS_NO_PARENT));
         end(&w);
@@ -428,7 +428,7 @@ TEST(test_truncated)
         end(&w);
 }
 
-/* What a client asks for again, as it may have been done by the daemon before: it has the tag. */
+/* A repeated request, which the previous daemon may have executed: the page has the tag. */
 TEST(test_published_again)
 {
         uint32_t pages[2], sealed[2], n;

@@ -1,4 +1,4 @@
-/* What a daemon makes of the clients of the one before it: a child is that one. */
+/* Clients of the previous daemon, which is a child, in the next one. */
 #include "daemon/core/clients/attach.h"
 #include "daemon/core/life/leave.h"
 #include "daemon/core/life/namespace.h"
@@ -62,7 +62,7 @@ TEST(test_next_daemon)
         refuse(s, "a", getpid(), facts->muted, WIRE_DENIED, "is ignored");
         refuse(s, "a", getpid(), facts->dead, WIRE_LOST, "no client");
 
-        /* One is new, and then there is no room for another, but for who was there. */
+        /* One client is new. Then there is room only for clients that resume. */
         hello_new.min_version = hello_new.max_version = PROTO_VERSION_MAX;
         fresh = connect_process(&s->w, "a", getpid());
         assert_int_equal(ask(&s->w, fresh, MSG_HELLO, &hello_new.base), 0);
@@ -71,7 +71,7 @@ TEST(test_next_daemon)
         c = resume(s, getpid(), &facts->alive, NULL, 0);
         assert_true(ring_is_open(&peer_of(&s->w, c)->ring));
         assert_int_equal(resumed(s, c), 0);
-        AWAIT(&s->w, c->n_left == 1); /* who died while there was no daemon */
+        AWAIT(&s->w, c->n_left == 1); /* the client that died while there was no daemon */
         assert_int_equal(s->w.server.peers.n_adopted, 1);
         assert_int_equal(s->w.server.peers.n_resumed, 1);
         assert_int_equal(s->w.server.life.recovery.n_clients, 3);
@@ -98,7 +98,7 @@ static void live_alone(struct fake_keep *keep, void *data)
         assert_int_equal(ask(&s->w, connect_process(&s->w, "a", getppid()), MSG_HELLO, &m.base), 0);
 }
 
-/* Whose process nobody can look at is no dead one: it may be reading. */
+/* A client whose process can't be checked isn't dead: it may be reading. */
 TEST(test_without_descriptors)
 {
         struct scene *s = calloc(1, sizeof(*s));
@@ -163,7 +163,7 @@ TEST(test_without_its_ring)
         end(s);
 }
 
-/* It was told of a segment that nobody kept: what it submitted there can't be known. */
+/* The client was told of a segment that isn't stored: its submissions there are unknown. */
 TEST(test_lost_client)
 {
         struct scene *s = calloc(1, sizeof(*s));
@@ -182,8 +182,8 @@ TEST(test_lost_client)
         end(s);
 }
 
-/* A page that can't be found any more, pinned over the socket by one client, whose process nobody
- * kept, and in its segment by another. */
+/* A page that can't be found any more. One client, whose process isn't stored, pins it over the
+ * socket, and another one in its segment. */
 static void live_with_readers(struct fake_keep *keep, void *data)
 {
         struct scene *s = calloc(1, sizeof(*s));

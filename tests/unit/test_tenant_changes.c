@@ -119,7 +119,7 @@ static uint32_t weight_of(struct world *w, const char *name)
         return t ? t->config.weight : 0;
 }
 
-/* What the next start would find. */
+/* True if the file, which the next start reads, has this text. */
 static bool file_says(const char *text)
 {
         _cleanup_free_ char *path = test_path(dir, "tenants.conf"), *is = NULL;
@@ -158,7 +158,7 @@ TEST_WITH(test_others_are_served, test_fds_note, end_test, NULL)
         kill_process(pid);
 }
 
-/* Of several administrators: each is checked against what the one before it made. */
+/* Changes of several administrators: each is checked against the result of the one before. */
 TEST_WITH(test_in_order, test_fds_note, end_test, NULL)
 {
         struct client *admins[4];
@@ -188,7 +188,7 @@ TEST_WITH(test_in_order, test_fds_note, end_test, NULL)
         finish(&w);
 }
 
-/* Who asked is gone: it is carried out, and nobody is answered. */
+/* The administrator hangs up: the change is carried out, without a reply. */
 TEST_WITH(test_hang_up, test_fds_note, end_test, NULL)
 {
         struct client *admin, *second;
@@ -212,7 +212,7 @@ TEST_WITH(test_hang_up, test_fds_note, end_test, NULL)
         finish(&w);
 }
 
-/* While it was written a client came, who keeps its tenant: the file has it again. */
+/* A client came while the change was written, and keeps its tenant: the file has it again. */
 TEST_WITH(test_refused_once_written, test_fds_note, end_test, NULL)
 {
         struct client *admin;
@@ -252,7 +252,7 @@ static void reload(struct world *w, const char *text)
         w->server.config.tenants = next.tenants;
 }
 
-/* It has no part in what isn't written yet, and that is laid over what it brings. */
+/* A reload doesn't see an unwritten change, which is then applied to the reloaded tenants. */
 TEST_WITH(test_reload_meanwhile, test_fds_note, end_test, NULL)
 {
         struct client *admin;
@@ -377,7 +377,7 @@ TEST_WITH(test_cannot_be_written, test_fds_note, end_test, NULL)
         finish(&w);
 }
 
-/* No more than that wait, whoever comes. */
+/* At most TENANT_CHANGES_MAX changes wait. */
 TEST_WITH(test_most, test_fds_note, end_test, NULL)
 {
         struct client *admin;
@@ -404,8 +404,8 @@ TEST_WITH(test_most, test_fds_note, end_test, NULL)
         finish(&w);
 }
 
-/* The daemon ends while one is written, and two wait: the file has the first, nobody is answered.
- */
+/* The daemon ends while one change is written and two wait: the file has the first, and no
+ * administrator gets a reply. */
 TEST_WITH(test_end, test_fds_note, end_test, NULL)
 {
         struct client *admins[3];

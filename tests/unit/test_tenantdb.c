@@ -36,7 +36,7 @@ static int close_loop(void **state)
         return uv_loop_close(&loop);
 }
 
-/* What becomes of a change that is written. */
+/* Result of a written change. */
 struct outcome {
         struct tenantdb *db;
         int refusal;     /* 0: it is kept */
@@ -233,7 +233,7 @@ TEST(test_a_full_disk)
         test_dir_remove(dir);
 }
 
-/* Whoever asked for it can't put it in force: the file is as it was, to the letter. */
+/* A change that can't be applied: the file is as it was, to the letter. */
 TEST(test_a_refused_change)
 {
         const char *dir = test_dir_make();
@@ -260,7 +260,7 @@ TEST(test_a_refused_change)
         test_dir_remove(dir);
 }
 
-/* It is refused, and the disk takes nothing any more: said, and mended at the end. */
+/* The change is refused and the disk is full: that is reported, and corrected at the end. */
 TEST(test_a_change_that_stays)
 {
         const char *dir = test_dir_make();
@@ -379,7 +379,7 @@ TEST(test_what_is_not_known)
         test_dir_remove(dir);
 }
 
-/* At whatever byte it was cut off, a file of ours is refused, but not one of an older version. */
+/* A file of ours that is cut off at any byte is refused, but not one of an older version. */
 TEST(test_cut_off)
 {
         static const char old[] = "# Written by kvleased: what kvleasectl changed. Laid over the "
@@ -410,7 +410,7 @@ TEST(test_cut_off)
         test_dir_remove(dir);
 }
 
-/* Whoever may write there may make tenants. */
+/* Refused if other users can write the file: they could make tenants. */
 TEST(test_whose_file)
 {
         static const char text[] = "[tenant a]\nweight = 5\n";

@@ -53,7 +53,7 @@ TEST(test_marks)
         assert_int_equal(tier_n_down(&f, &l), 0);
 }
 
-/* A tier that leases take from, whatever comes: the moves end, and it is never emptied for good. */
+/* For any leases from a tier its moves end, and it is never emptied for good. */
 TEST(test_settles)
 {
         struct tier_fill f = {0};
@@ -125,7 +125,7 @@ static void serve(struct tier_queue *q, struct mover *m, unsigned n, int times)
         }
 }
 
-/* By weight, whatever the sizes: no two are further apart than a transfer of each. */
+/* Turns are by weight, for any sizes: no two are further apart than a transfer of each. */
 TEST(test_turns_are_fair)
 {
         struct mover m[] = {{.weight = 100}, {.weight = 300}, {.weight = 1000}};
@@ -143,7 +143,7 @@ TEST(test_turns_are_fair)
         }
 }
 
-/* Who comes back has no more than its share from then on. */
+/* A queue that was idle gets no more than its share from then on. */
 TEST(test_idle_saves_nothing_up)
 {
         struct mover m[] = {{.weight = 100}, {.weight = 100}};

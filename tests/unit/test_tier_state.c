@@ -1,5 +1,5 @@
-/* What the daemon knows of pages follows them below the device: sessions, tags, invalidation,
- * expiry and namespace sets, on real memory. */
+/* State of pages stays with them in lower tiers: sessions, tags, invalidation, expiry and namespace
+ * sets, on real memory. */
 #include "base/clock.h"
 #include "daemon/core/cache/expire.h"
 #include "daemon/core/cache/nsset.h"
@@ -80,7 +80,7 @@ static void assert_nothing_below(struct tiers *w)
         assert_int_equal(w->ns->tiers[TIER_HOST].n_pages[PAGE_DETACHED], 0);
 }
 
-/* What a publish says of its pages. */
+/* Arguments of a publish. */
 struct what {
         uint32_t session;
         uint64_t tag;
@@ -157,8 +157,8 @@ static void assert_pages(struct tiers *w, uint32_t handle, unsigned n, const cha
         assert_string_equal(found, tiers);
 }
 
-/* Its end is below, is continued from there, comes up again; and all of it is there for who opens
- * it after a worker died. */
+/* A session's end is in a lower tier, is continued from there, and comes up again. After a worker
+ * died another one finds all of it. */
 TEST(test_session)
 {
         struct tiers w;
@@ -266,7 +266,7 @@ TEST(test_session_keeps)
         assert_int_equal(tier_find(&w, 6), PAGE_NONE);
         send_down(&w, 1, 2);
         assert_pages(&w, s, 6, "dhhdhh");
-        /* Of the head one page below stays, in the window, and one of the window. */
+        /* Keeps a page of the head that is below, which moves to the window, and one of that. */
         ranges[0] = (struct token_range){0, page};
         ranges[1] = (struct token_range){2 * page, 3 * page};
         ranges[2] = (struct token_range){7 * page, 8 * page};
@@ -370,7 +370,7 @@ TEST(test_key)
         tiers_end(&w);
 }
 
-/* The sweep frees what is stale below the device; what is brought up meanwhile is nobody's. */
+/* The sweep frees stale pages of lower tiers, and those on their way up. */
 TEST(test_namespace)
 {
         struct told told;

@@ -1,4 +1,4 @@
-/* What kvleasectl top makes of two samples, which rows it shows, and what keys choose. */
+/* kvleasectl top: figures from two samples, the rows that it shows, and its keys. */
 #include <string.h>
 
 #include "base/clock.h"

@@ -77,7 +77,7 @@ TEST(test_chained)
 
 TEST(test_contents)
 {
-        /* The same content at two places is two blocks. */
+        /* Equal content in two places is two blocks. */
         check_trace(LINE("0", "9", "5,5,6") LINE("1", "9", "6,5,5") LINE("2", "9", "5,5"),
                 TRACE_CHAIN, "-1,0,1,-1,3,4 0/0:0,1,2 1/0:3,4,5 2/0:0,1");
         /* Chaining ids that are chained changes nothing. */
@@ -311,7 +311,7 @@ TEST(test_other_files)
                                 fail_msg("no '%s' in: %s", others[i].why, e.text);
                 }
         check_trace(MARK LINE("1", "1", "7"), 0, "-1 1/0:0");
-        /* What is left of a trace's first line is none of these. */
+        /* The rest of a trace's first line is none of these. */
         for (size_t i = 0; i < ARRAY_SIZE(damaged); i++) {
                 _cleanup_free_ char *text = NULL;
 
@@ -322,8 +322,8 @@ TEST(test_other_files)
                 "1, \"hash_ids\": [4, 5]}\nx\n" LINE("1", "1", "7"), TRACE_SKIP_BAD, "-1 1/0:0");
 }
 
-/* What is said of the times of a session's turns, each `step` after the one before, that have
- * `output` tokens. */
+/* Checks the verdict on the times of a session's turns, which come `step` apart and have `output`
+ * tokens. */
 static void check_doubt(
         double first, double step, unsigned output, enum trace_doubt expected, const char *words)
 {

@@ -328,7 +328,7 @@ TEST(test_cancel)
 
         parse(FIRST SECOND THIRD, &t);
         assert_int_equal(replay_run(&t.sim, &job, 1, 1, stop, NULL), -ECANCELED);
-        /* What a simulation refuses comes back from its process. */
+        /* The process of a simulation returns its refusal. */
         job.options.policy = &evict_optimum;
         assert_int_equal(replay_run(&t.sim, &job, 1, 1, NULL, NULL), -EINVAL);
         assert_int_equal(replay_run(&t.sim, &job, 0, 4, NULL, NULL), 0);
@@ -407,8 +407,7 @@ static uint32_t by_id_victim(void *policy, uint32_t tier, enum evict_how how, ui
         return by_id.first_id & 1 ? NODE_NONE : evict_lru.victim(policy, tier, how, now_nsec);
 }
 
-/* 32 tokens are found where the first id is even, 48 where it is odd, whatever process runs which
- * seed. */
+/* 32 tokens are found if the first id is even, 48 if it is odd, in any process. */
 TEST(test_seeds)
 {
         struct curves *c = calloc(1, sizeof(*c));

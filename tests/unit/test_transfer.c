@@ -44,7 +44,7 @@ TEST_BARE(test_down_planes)
         goes_down(&evict_pgi, 4);
 }
 
-/* Of a text the end goes first, and what lies above stays the parent of what lies below. */
+/* The end of a text is demoted first, and pages above stay the parents of those below. */
 TEST_BARE(test_ends_go_first)
 {
         struct tiers w;
@@ -175,7 +175,7 @@ TEST_BARE(test_up)
         assert_int_equal(tier_find(&w, key), told.page);
         assert_int_equal(tier_of(&w, key), TIER_DEVICE);
         assert_true(tier_is_filled(&w, told.page, key));
-        /* Who reads the old one goes on. */
+        /* A reader of the old page keeps it. */
         assert_int_equal(ns_page(w.ns, old)->state, PAGE_DETACHED);
         assert_true(tier_is_filled(&w, old, key));
         assert_int_equal(tier_fetch(&w, old, PAGE_NONE, &second), FETCH_THERE);
@@ -205,8 +205,8 @@ static void fill_between(struct tiers *w, bool is_filled)
                 }
 }
 
-/* Pages that lie further apart than they are large go down and come up as others do, and nothing
- * of what lies between goes with them. */
+/* Pages with a stride larger than their size are demoted and come up as others do, without the
+ * bytes between them. */
 static void goes_apart(unsigned n_planes, enum codec codec)
 {
         const struct tiers_want want = {.evict = &evict_lru,
@@ -289,7 +289,7 @@ TEST_BARE(test_no_room_above)
         tiers_end(&w);
 }
 
-/* Who publishes what lies below has brought it up. */
+/* A publish of a page of a lower tier brings it up. */
 TEST_BARE(test_published_again)
 {
         uint8_t keys[KEY_BYTES];
@@ -429,7 +429,7 @@ TEST_BARE(test_int8)
         tiers_end(&w);
 }
 
-/* What the layer of page 0 is filled with: 0.125 .. 0.5. */
+/* Contents of a layer of page 0: 0.125 .. 0.5. */
 static uint16_t layer_number(unsigned layer, unsigned i)
 {
         return (uint16_t)(0x3000 + (i * 37 + layer * 11) % 0x800);
@@ -567,7 +567,7 @@ TEST_BARE(test_layers)
         }
 }
 
-/* What int8 doesn't take is dropped, once, and the others go down. */
+/* A page that int8 can't encode is dropped, once, and the others are demoted. */
 TEST_BARE(test_not_finite)
 {
         const uint16_t nan = NUMBER_NAN;
@@ -600,8 +600,7 @@ TEST_BARE(test_not_finite)
         tiers_end(&w);
 }
 
-/* The tenant's attributes say what there is where nobody names any: for a layout that can have it.
- */
+/* Without a client's codecs the tenant's attributes set them, for a layout that can have them. */
 TEST_BARE(test_codecs_of_tenant)
 {
         struct attach_options named = {.names_host_codecs = true};

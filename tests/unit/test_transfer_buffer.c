@@ -23,7 +23,7 @@ static struct transfer_buffer make_buffer(const struct tiers *w, struct buffer_e
                 .bytes = bytes, .at = HEADER, .done = on_buffer_end, .data = e};
 }
 
-/* What tier_fill() writes to a page. */
+/* Fills a buffer with the bytes of tier_fill(). */
 static void fill_buffer(const struct tiers *w, uint8_t *bytes, unsigned key)
 {
         uint64_t n = w->ns->layout.plane_page_bytes;
@@ -159,7 +159,7 @@ TEST_BARE(test_given_back_meanwhile)
         tiers_end(&w);
 }
 
-/* Where the page is somebody else's by then these may be another's bytes. */
+/* If the page was reused by then, the bytes may be another page's. */
 TEST_BARE(test_gone_meanwhile)
 {
         uint32_t from, page = PAGE_NONE;
@@ -183,7 +183,7 @@ TEST_BARE(test_gone_meanwhile)
         tiers_end(&w);
 }
 
-/* Nobody is told, and the buffer goes by itself. */
+/* The caller gets no result, and the buffer is freed. */
 TEST_BARE(test_let_go)
 {
         struct buffer_end e, other;

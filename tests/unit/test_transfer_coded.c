@@ -87,7 +87,7 @@ static int page_in(struct tiers *w, uint8_t *bytes, uint32_t *ret_page)
 
 /* ---- tests ----------------------------------------------------------------------------------- */
 
-/* What a page goes through. */
+/* Codecs of a page in its tiers. */
 static const struct form {
         enum codec host, disk;
         const char *host_layers; /* in place of `host`, of two layers with a plane each; NULL */
@@ -112,8 +112,8 @@ static void open_form(struct tiers *w, const struct form *f, unsigned n_host)
         tiers_open(w, &o);
 }
 
-/* The page of this key goes out from this tier, and what went comes in on a page as near to it as
- * the codec lets it. `below`: what its plane is off by already, as it lies there. */
+/* Exports the page of this key from this tier. Imports the bytes to a page, which must be as near
+ * to it as the codec allows. below: the error that its plane has already, in its tier. */
 static void go_and_come(
         struct tiers *w, const struct form *f, unsigned key, enum tier_kind tier, double below)
 {
@@ -196,7 +196,7 @@ DISK_TEST(test_from_a_disk)
         }
 }
 
-/* A page below whose bytes have changed is nobody's: its sum is compared as it goes. */
+/* A page of a lower tier whose bytes have changed is dropped: an export compares its sum. */
 DISK_TEST(test_damaged_below)
 {
         uint8_t *bytes;
@@ -218,7 +218,7 @@ DISK_TEST(test_damaged_below)
         tiers_end(&w);
 }
 
-/* What the codec doesn't take stays where it is, and doesn't go. */
+/* A page that the codec can't encode stays where it is, and isn't exported. */
 DISK_TEST(test_not_finite)
 {
         uint8_t *bytes;
@@ -232,7 +232,7 @@ DISK_TEST(test_not_finite)
         tiers_end(&w);
 }
 
-/* Who has the secret may send anything: what no encoder makes becomes no page. */
+/* A host with the secret may send any bytes: bytes that no encoder makes become no page. */
 DISK_TEST(test_never_encoded)
 {
         struct tiers w;

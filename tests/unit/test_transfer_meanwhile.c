@@ -1,6 +1,6 @@
-/* What happens to pages while they move between the device and memory of the host below it
+/* Pages are changed while they move between the device and host memory
  * (daemon/core/moves/transfer.h), on real memory: leased, pinned, compacted, invalidated, held by
- * windows, and anything at random. */
+ * windows, and at random. */
 #include <poll.h>
 
 #include "daemon/core/cache/pages.h"
@@ -54,7 +54,7 @@ TEST_BARE(test_leased_meanwhile)
         tiers_end(&w);
 }
 
-/* Who pins a page while it is copied down has it where it is. */
+/* A page that is pinned during its demotion stays where it is. */
 TEST_BARE(test_pinned_meanwhile)
 {
         uint32_t page = PAGE_NONE;
@@ -150,7 +150,7 @@ TEST_BARE(test_client_goes_meanwhile)
         member_free(w.m);
         assert_int_equal(told.n, 1);
         assert_int_equal(told.status, -ECANCELED);
-        tiers_settle(&w); /* the move goes on: somebody wanted it */
+        tiers_settle(&w); /* the move goes on, as a caller waits for it */
         assert_int_equal(tier_of(&w, key), TIER_DEVICE);
         store_deinit(&w.store);
 }
@@ -170,8 +170,8 @@ TEST_BARE(test_ns_goes_meanwhile)
         store_deinit(&w.store);
 }
 
-/* What is published while it is copied into, and gone before the copy has ended, is nobody's until
- * then, and clients don't see it. */
+/* A page is published while it is copied into, and dropped before the copy has ended. It isn't free
+ * until then, and clients don't see it. */
 TEST_BARE(test_published_while_copied)
 {
         uint8_t key[KEY_BYTES];
@@ -205,8 +205,8 @@ TEST_BARE(test_published_while_copied)
 
 /* ---- windows of sessions ------------------------------------------------------------------- */
 
-/* What a session's window holds stays where it is: out of the tree instead of down, and nobody's
- * publish takes its place. */
+/* Pages in a session's window stay where they are. They leave the tree instead of being demoted,
+ * and no publish takes their place. */
 TEST_BARE(test_windows_hold)
 {
         uint8_t keys[KEY_BYTES];
@@ -280,7 +280,7 @@ TEST_BARE(test_windows_hold_meanwhile)
 
 #define N_KEYS 120
 
-/* What is found has its bytes, wherever it lies and whatever is under way. */
+/* A page that is found has its bytes, in any tier and during any move. */
 static void step(struct tiers *w)
 {
         unsigned key = random_below(N_KEYS);

@@ -146,7 +146,7 @@ TEST(test_move_takes_the_place)
         tree_deinit(&t);
 }
 
-/* As the header says it is done. Returns how many nodes went. */
+/* Removes a subtree as the header says. Returns the number of nodes. */
 static uint32_t remove_subtree(struct tree *t, uint32_t top)
 {
         uint32_t n = 0;
@@ -231,7 +231,7 @@ TEST(test_check_finds_damage)
         t.nodes[3].next_1 = 1; /* links outside the tree */
         assert_non_null(tree_check(&t));
         t.nodes[3].next_1 = 0;
-        t.nodes[0].first_child_1 = 0; /* children nobody reaches */
+        t.nodes[0].first_child_1 = 0; /* unreachable children */
         assert_non_null(tree_check(&t));
         tree_deinit(&t);
 }

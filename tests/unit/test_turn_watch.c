@@ -68,8 +68,8 @@ static void computes(void)
         } while (now < end);
 }
 
-/* A system call that blocks is a turn like any: nobody is served meanwhile. Half of it will do:
- * what the thread waited for a processor right before is taken for part of it. */
+/* A blocking system call is a turn like any other, during which no client is served. Half of its
+ * time is enough: some of it counts as waiting for a processor. */
 TEST(test_sleep)
 {
         struct world w;
@@ -135,7 +135,7 @@ TEST(test_parts)
         assert_string_equal(w.longest[0].what, "ADMIN_CHECK");
         assert_string_equal(w.longest[0].tenant, "");
         assert_int_equal(w.longest[0].what_nsec, 7 * NSEC_PER_MSEC);
-        /* It was of that turn alone. */
+        /* The part belonged to that turn alone. */
         turn_watch_note(&w, 5 * MINUTE, 13 * NSEC_PER_MSEC, 0);
         assert_null(w.longest[0].what);
         turn_watch_part(&w, "chore", "b", 14 * NSEC_PER_MSEC);

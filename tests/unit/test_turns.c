@@ -44,7 +44,7 @@ static uint64_t handled(struct world *w, const char *tenant)
         return tenancy_find(&w->server, tenant)->turns.n_requests;
 }
 
-/* As many turns as are needed; the replies, which are as many, are forgotten. */
+/* Runs turns until n requests are handled, and forgets the replies, which are as many. */
 static void await_handled(struct world *w, const char *tenant, uint64_t n)
 {
         while (handled(w, tenant) < n) {
@@ -116,7 +116,7 @@ TEST(test_peers_in_turn)
         world_end(&w);
 }
 
-/* What a tenant owes is paid by the time that it waits, however few turns that are. */
+/* A tenant's debt is paid by the time that it waits, for any number of turns. */
 TEST(test_owes_time)
 {
         struct client *one, *other;
@@ -172,7 +172,7 @@ TEST(test_administrator_first)
 
 /* ---- requests ------------------------------------------------------------------------------- */
 
-/* What is beyond waits, and none is refused. */
+/* Requests beyond the rate wait, and none is refused. */
 TEST(test_max_requests)
 {
         struct client *c, *other;
@@ -189,7 +189,7 @@ TEST(test_max_requests)
         AWAIT(&w, a->turns.paused);
         assert_in_range(handled(&w, "a"), 95, 120);
         assert_int_equal(a->turns.n_pauses, 1);
-        /* It isn't even looked at: the loop sleeps. */
+        /* The socket isn't even read: the loop sleeps. */
         ping(c, 30);
         world_turn(&w);
         world_turn(&w);
@@ -202,7 +202,7 @@ TEST(test_max_requests)
         world_end(&w);
 }
 
-/* What an administrator sets is in force at once. */
+/* An administrator's setting is in force at once. */
 TEST(test_max_requests_changes)
 {
         struct tenant_config config;
@@ -230,7 +230,7 @@ TEST(test_max_requests_changes)
         world_end(&w);
 }
 
-/* Whoever goes while it waits is gone. */
+/* A client that leaves while it waits is removed. */
 TEST(test_ends_while_paused)
 {
         struct client *c;
@@ -268,7 +268,7 @@ TEST(test_max_connects)
 
 /* ---- memory --------------------------------------------------------------------------------- */
 
-/* It sends and doesn't read, until nothing more is read from it. */
+/* Sends without reading, until the server reads no more from it. */
 static void flood(struct world *w, struct client *c)
 {
         Kvlease__V1__FreeRequest nothing = KVLEASE__V1__FREE_REQUEST__INIT;
@@ -320,12 +320,12 @@ TEST(test_max_pending)
         for (unsigned i = 0; i < N_MANY; i++)
                 floods[i]->fd = fds[i];
         AWAIT(&w, w.server.peers.pending_bytes ==
-                          0); /* they read: nothing is left, nobody was dropped */
+                          0); /* they read: nothing is left, and no client was dropped */
         assert_int_equal(w.server.peers.n_violations, 0);
         world_end(&w);
 }
 
-/* What is sent unasked: the one that has most is dropped, and nobody else. */
+/* Unrequested output: the peer with the most of it is dropped, and no other. */
 TEST(test_overflow)
 {
         struct client *c, *more, *other;
@@ -358,8 +358,7 @@ TEST(test_overflow)
         world_end(&w);
 }
 
-/* What is kept for requests that wait can't be given up: where most is of that kind, output of
- * others is. */
+/* Output for waiting requests can't be given up: if most of it is of that kind, other output is. */
 TEST(test_overflow_beside_waiting)
 {
         const size_t waiting = 600 * KIB;
@@ -388,8 +387,8 @@ TEST(test_overflow_beside_waiting)
         world_end(&w);
 }
 
-/* Rings in which nobody submitted anything are looked at: that is nothing which was executed, or a
- * full pool would be counted anew, for ever. */
+/* A look at empty rings must not count as work. Otherwise a full pool would be counted anew
+ * forever. */
 TEST(test_empty_rings)
 {
         struct world w;

@@ -1,4 +1,4 @@
-/* What kvleasectl status says first: each finding where it is due, and "all well" without any. */
+/* First lines of kvleasectl status: each finding where it is due, and "all well" without any. */
 #include "tests/unit/test-support.h"
 
 #include <stdlib.h>
@@ -45,7 +45,7 @@ static void scene_init(struct scene *s)
         s->status.open_files_needed = s->status.open_files_max = 1024;
 }
 
-/* What stands first in a verdict, and how many stand there. */
+/* Returns the first finding of a verdict, and the number of findings. */
 static struct verdict judge(const struct scene *s)
 {
         static const struct show_format format;
@@ -255,7 +255,7 @@ TEST(test_each_finding)
         }
 }
 
-/* What happened lately isn't well, though all is by now. */
+/* Recent refusals are a finding, though all is well by now. */
 TEST(test_refusals)
 {
         Kvlease__V1__AdminEvent last = KVLEASE__V1__ADMIN_EVENT__INIT;

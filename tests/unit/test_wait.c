@@ -53,7 +53,7 @@ static void wait_one_second(struct tenant_attrs *a)
         a->max_wait_nsec = SEC;
 }
 
-/* A device of `budget` sets; what the test takes through `held` is in nobody else's namespace. */
+/* A device of `budget` sets; pages of `held` are in a namespace of their own. */
 static void start(struct world *w, unsigned budget, unsigned limit_a)
 {
         *w = (struct world){0};
@@ -128,7 +128,7 @@ static void expect_said(const struct world *w, const char *part)
                 fail_msg("'%s' doesn't say '%s'", w->f.d.text, part);
 }
 
-/* It waits, holds nothing, and is served once there is room for all of it. */
+/* The lease waits, holds nothing, and is served once there is room for all of it. */
 TEST(test_waits_for_all_of_it)
 {
         uint32_t held[2 * SET_PAGES];
@@ -171,7 +171,7 @@ TEST(test_order_of_priority)
         assert_int_equal(ask(&w, w.b, SET_PAGES), -EINPROGRESS);
         expect_order(&w, w.b, w.a);
         give_back(&w, held, SET_PAGES);
-        /* Tried first, it leaves the memory to who comes before it. */
+        /* Tried first, it leaves the memory to the lease before it. */
         assert_int_equal(ask(&w, w.a, SET_PAGES), -EINPROGRESS);
         assert_int_equal(ask(&w, w.b, SET_PAGES), 0);
         assert_int_equal(free_pages(w.b, w.pages, SET_PAGES, NULL), 0);
@@ -215,7 +215,7 @@ TEST(test_order_of_deadlines)
         end(&w);
 }
 
-/* Whoever holds less of the device per weight. */
+/* The tenant that holds less of the device per weight is first. */
 TEST(test_order_of_shares)
 {
         uint32_t held[3 * SET_PAGES];
@@ -229,8 +229,8 @@ TEST(test_order_of_shares)
         end(&w);
 }
 
-/* FREE pages of a namespace are for who waits there, not for who comes later, nor for a magazine.
- */
+/* FREE pages of a namespace are for the leases that wait there, not for later ones, nor for a
+ * magazine. */
 TEST(test_nobody_overtakes)
 {
         uint32_t held[2], other[SET_PAGES];
@@ -289,7 +289,7 @@ TEST(test_deadline)
         hasty.max_wait_nsec = 20 * MSEC;
         assert_int_equal(ask_for(&w, w.a, hasty), -EINPROGRESS);
         w.now += 20 * MSEC;
-        /* What has come free at the last moment is its own. */
+        /* Pages that become free at the last moment are its own. */
         give_back(&w, held, SET_PAGES);
         assert_int_equal(ask_for(&w, w.a, hasty), 0);
         end(&w);
@@ -335,7 +335,7 @@ TEST(test_reject)
         start(&w, 1, 8);
         hold(&w, SET_PAGES, held);
         assert_int_equal(ask(&w, w.a, 1), -EINPROGRESS);
-        change(&w, w.f.a, reject); /* at once, also for who waits */
+        change(&w, w.f.a, reject); /* at once, also for waiting leases */
         assert_int_equal(ask(&w, w.a, 1), KVL_STATUS_FULL);
         assert_int_equal(ask(&w, w.a, 1), KVL_STATUS_FULL);
         assert_int_equal(w.f.a->counters.by_reason[LEASE_REASON_POOL_FULL], 2);
@@ -387,7 +387,7 @@ TEST(test_degrade_evicts)
         end(&w);
 }
 
-/* More than there will ever be: nobody waits for that. */
+/* A lease that can never be served doesn't wait. */
 TEST(test_impossible)
 {
         struct world w;
@@ -432,7 +432,7 @@ TEST(test_quota_blocks_nobody_else)
         end(&w);
 }
 
-/* Who dies makes way, and others are told. */
+/* A client that dies ends its wait, and others are notified. */
 TEST(test_called_off)
 {
         uint32_t held[SET_PAGES];
@@ -492,7 +492,7 @@ static void reserve_one_set(struct tenant_attrs *a)
         a->when_full = WHEN_FULL_REJECT;
 }
 
-/* Whom a set more is fair for comes before whom it isn't, whatever the order of their leases. */
+/* A tenant whose fair share has room for a set precedes one whose hasn't, in any order. */
 TEST(test_fair_share_comes_first)
 {
         uint32_t mine[3 * SET_PAGES], held[SET_PAGES];
@@ -545,7 +545,7 @@ TEST(test_order_among_the_fair)
         end(&w);
 }
 
-/* Its own by reservation, which others still hold: then it waits whatever when_full says. */
+/* Reserved memory that other tenants still hold is waited for with any when_full. */
 TEST(test_owed)
 {
         struct lease_request rq = request(SET_PAGES);
@@ -571,7 +571,7 @@ TEST(test_owed)
         rq.take_back_nsec = 5 * SEC;
         assert_int_equal(ask_for(&w, w.a, rq), -EINPROGRESS);
         give_back(&w, held, SET_PAGES);
-        /* What is given back is nobody else's. */
+        /* Pages that are given back go to no other tenant. */
         assert_int_equal(ask(&w, w.b, 1), -EINPROGRESS);
         assert_int_equal(ask_for(&w, w.a, rq), 0);
         end(&w);
@@ -584,7 +584,7 @@ static void reserve_two_and_degrade(struct tenant_attrs *a)
         a->when_full = WHEN_FULL_DEGRADE;
 }
 
-/* What is reserved is waited for first; then fewer pages are better than none. */
+/* A lease waits for reserved memory first; then fewer pages are better than none. */
 TEST(test_owed_and_degraded)
 {
         struct lease_request rq = request(2 * SET_PAGES);
@@ -630,7 +630,7 @@ static struct attach *serve(struct world *w)
         return served;
 }
 
-/* One set, and always somebody of a higher priority who has just come for it. */
+/* One set, and always a new lease of a higher priority for it. */
 TEST(test_nobody_starves)
 {
         struct attach *owner;

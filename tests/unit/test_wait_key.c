@@ -49,7 +49,7 @@ static void open_space(struct world *w, struct space *s)
 
         fake_index_open(&s->index, CAPACITY, 0);
         fake_pins_open(&s->pins, CAPACITY, CLIENT_ID);
-        /* The same mapping for both sides: TSan knows atomics by their address. */
+        /* Both sides use the same mapping, because TSan knows atomics by their address. */
         index = (struct shm_map){s->index.header, s->index.bytes};
         pins = (struct shm_map){s->pins.header, s->pins.bytes};
         s->ns.conn = &w->kvl_conn;
@@ -154,7 +154,7 @@ TEST(test_look)
                 assert_look(&w, FAST_MISS);
                 w.spaces[0].index.header->epoch--;
         }
-        /* Of two pages the one that counts: a slot that was another's comes first. */
+        /* The right one of two pages counts: a slot of another page comes first. */
         fake_index_withdraw(&w.spaces[0].index, 8);
         fake_index_announce(&w.spaces[0].index, 50, w.keys[5], 1);
         w.spaces[0].index.lines[50].key[0] ^= 1;
@@ -298,7 +298,7 @@ TEST(test_ends)
         }
 }
 
-/* Nobody ends it: a daemon that is stopped, or dead. */
+/* The wait isn't ended by the daemon, which is stopped or dead. */
 TEST(test_time_over)
 {
         struct waiter waiter;
@@ -416,7 +416,7 @@ TEST(test_read_only_descriptor)
         fake_index_close(&daemons);
 }
 
-/* Of a mount that is read-only for everybody, where this process may make one. */
+/* On a mount that is read-only for all processes, if this process may make one. */
 TEST(test_read_only_mount)
 {
         struct fake_index model, daemons;
@@ -555,7 +555,7 @@ static void *run_change(void *data)
         return NULL;
 }
 
-/* What was found before is let go. */
+/* Pages that were found before are released. */
 TEST(test_stale_meanwhile)
 {
         struct found found;
@@ -603,7 +603,8 @@ static void *run_waits(void *data)
         return NULL;
 }
 
-/* As daemon/core/state/shared.h says, until it may: whoever looks has a pin for that long. */
+/* Retires a page like daemon/core/state/shared.h, once threads that look have dropped their pins.
+ */
 static void retire(struct world *w, uint32_t page)
 {
         struct space *s = &w->spaces[0];

@@ -31,7 +31,7 @@ TEST(test_output_width)
         unsetenv("COLUMNS");
 }
 
-/* What the terminal itself says, or COLUMNS of it; one that says nothing has 80 columns. */
+/* The terminal's own width, or COLUMNS; without either 80 columns. */
 TEST(test_terminal)
 {
         struct winsize sizes[] = {{.ws_col = 67}, {.ws_col = 0}, {.ws_col = 67}};
@@ -68,7 +68,7 @@ TEST(test_text_columns)
         assert_int_equal(text_columns("\xe4\xb8\xad"), 2); /* two columns wide */
 }
 
-/* What a terminal of this locale shows stands as it is. */
+/* Text that a terminal of this locale can show is unchanged. */
 static void check_printable(const char *locale, const char *text, const char *shown)
 {
         _cleanup_free_ char *got = NULL;

@@ -150,7 +150,7 @@ static void test_copies_wait(void **state)
         close_world(&w);
 }
 
-/* What went down leaves the device after what is on the stream. */
+/* Demoted pages leave the device after the work on the stream. */
 static void test_release_waits(void **state)
 {
         uint32_t n, more;
@@ -178,7 +178,7 @@ static void test_release_waits(void **state)
         close_world(&w);
 }
 
-/* The context breaks while a copy waits for it: who waits for the copy is told. */
+/* The context breaks while a copy waits for it: callers that wait for the copy get an error. */
 static void test_broken(void **state)
 {
         const uint32_t *pages;

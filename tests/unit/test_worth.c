@@ -52,7 +52,7 @@ TEST(test_lost)
         assert_false(worth_lost(UINT64_MAX, UINT64_MAX, &measured, start));
 }
 
-/* What was seen counts, not where it began. */
+/* Samples count, not the initial value. */
 TEST(test_learns)
 {
         struct worth_ratio r = {0};
@@ -82,7 +82,7 @@ TEST(test_outliers)
                 worth_note(&r, 16, 1600);
         worth_note(&r, 16, 1);
         assert_in_range(worth_nsec(&r, worth_token_time(1), 1000), 90000, 95000);
-        /* What has really changed is learnt all the same. */
+        /* A real change is learnt all the same. */
         for (unsigned i = 0; i < 100; i++)
                 worth_note(&r, 16, 160000);
         assert_true(is_near(worth_nsec(&r, worth_token_time(1), 16), 160000));
@@ -193,7 +193,7 @@ TEST(test_error)
         assert_int_equal(verdict_of(p), WORTH_TOO_SLOW);
 }
 
-/* What is expected of a load is without what is added, and its error is of that. */
+/* The expected time of a load excludes the margin, and errors refer to it. */
 TEST(test_expected)
 {
         struct worth_part parts[] = {part(5, 0, MIB), part(100, 0, MIB)};

@@ -222,7 +222,7 @@ static inline uint32_t tier_find(struct tiers *w, unsigned key)
         return ns_find_page(w->ns, bytes);
 }
 
-/* As a client finds it, wherever it lies, until tier_unpin(). */
+/* Finds and pins a page in any tier, as a client does, until tier_unpin(). */
 static inline uint32_t tier_pin(struct tiers *w, unsigned key)
 {
         uint8_t bytes[KEY_BYTES];
@@ -248,7 +248,7 @@ static inline enum tier_kind tier_of(struct tiers *w, unsigned key)
         return tier_of_page(&w->ns->geometry, page);
 }
 
-/* Texts of n pages each, which nobody holds. False: the device has no room for it. */
+/* Caches a text of n pages without pins. Returns false if the device has no room for it. */
 static inline bool tier_cache(struct tiers *w, unsigned first, unsigned n)
 {
         uint8_t keys[16 * KEY_BYTES];

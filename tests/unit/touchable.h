@@ -44,7 +44,7 @@ static inline bool is_present(const void *at)
         return entry >> 63;
 }
 
-/* Is there a mapping, of whatever access? */
+/* True if there is a mapping, with any access. */
 static inline bool is_reserved(void *at)
 {
         unsigned char resident;
