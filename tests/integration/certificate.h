@@ -4,8 +4,8 @@
 #ifndef KVL_TEST_CERTIFICATE_H
 #define KVL_TEST_CERTIFICATE_H
 
-/* DIR/NAME.crt with its key DIR/NAME.key, by itself or, where it has an alternative name
- * ("subjectAltName=IP:127.0.0.1"), signed by that of the name "ca", which is made first. */
+/* Makes DIR/NAME.crt and its key DIR/NAME.key: self-signed or, with an alternative name
+ * ("subjectAltName=IP:127.0.0.1"), signed by the certificate "ca", made before. */
 void certificate_make(const char *dir, const char *name, const char *alternative);
 
 #endif

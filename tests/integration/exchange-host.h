@@ -35,13 +35,13 @@ struct host {
 
 static struct redis_cluster server;
 
-/* Of hosts that are started from now on: bytes a second that they export. */
+/* Bytes a second that hosts started from now on export. */
 static uint64_t host_write_rate = UINT64_C(1) << 30;
 
-/* Likewise: the codec of their memory below the device, be there any or not. */
+/* Codec of these hosts' lower tiers, if they have any. */
 static enum codec host_codec = CODEC_NONE;
 
-/* Likewise: planes of their pages. */
+/* Planes of these hosts' pages. */
 static unsigned host_planes = 2;
 
 static inline void server_start(void)
@@ -103,7 +103,7 @@ static inline void host_await_epoch(struct host *h)
         host_turn_often(h, 50);
 }
 
-/* What it exchanges, and how, from now on. */
+/* Opens the host's exchange; `secret` may be NULL. */
 static inline void host_open_exchange(struct host *h, bool may_write, const char *secret)
 {
         struct exchange_options o = {
@@ -115,7 +115,7 @@ static inline void host_open_exchange(struct host *h, bool may_write, const char
                 .write_bytes_per_sec = host_write_rate,
                 .probe_nsec = PATIENCE_NSEC,
                 .bytes_per_sec = UINT64_C(1) << 30,
-                .token_nsec = NSEC_PER_SEC, /* whatever it takes to load them */
+                .token_nsec = NSEC_PER_SEC, /* so slow that loading always pays */
         };
 
         assert_int_equal(exchange_open(h->w.a, &o, &h->w.d), 0);
@@ -173,7 +173,7 @@ static inline struct exchange_counters counters_of(const struct host *h)
         return f.counters;
 }
 
-/* Pages first.. of a text with bytes of its own, which nobody holds; behind this key, or NULL. */
+/* Publishes and releases pages first.. of a text with bytes of its own, behind this key or NULL. */
 static inline void host_compute_behind(
         struct host *h, const uint8_t *parent_key, unsigned first, unsigned n)
 {
@@ -221,7 +221,7 @@ static inline void host_await_exports(struct host *h)
         }
 }
 
-/* Computed, found by somebody, and with the server. */
+/* Computes a text, looks it up once, and waits until the server has it. */
 static inline void host_share_text(struct host *h)
 {
         host_compute(h, N_PAGES);
@@ -257,7 +257,7 @@ static inline int probe_ask(
         return import_begin(a, &rq, clock_now_nsec(), on_over, h, ret, &h->w.d);
 }
 
-/* Of keys first.., n of them, behind `first` ones that are cached. */
+/* Begins an import of keys first.., n of them, behind `first` cached ones. */
 static inline int import_ask(struct host *h, struct attach *a, unsigned first, unsigned n,
         unsigned msec, struct import **ret)
 {
@@ -297,7 +297,7 @@ static inline uint32_t import(struct host *h, unsigned first, unsigned n, unsign
         return h->n_imported;
 }
 
-/* What is cached has the bytes that were computed; nothing else is there or granted. */
+/* Exactly n pages are cached, with the right bytes. No other page is granted or announced. */
 static inline void assert_cached(struct host *h, unsigned n)
 {
         assert_int_equal(count_hits(h->w.attach, 0, N_PAGES), n);

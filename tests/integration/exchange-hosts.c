@@ -12,15 +12,15 @@
 /* Names of pages that tests write at most, each twice. */
 #define NAMES_MAX 65536
 
-/* As test_remote_links.c has it. An answer needs a client, a thread of the store's, the loop, the
- * client again and the test to be woken. */
+/* Same value as in test_remote_links.c. An answer wakes a client, a thread of the store, the loop,
+ * the client again and the test. */
 #define LATE_NSEC (10 * NSEC_PER_MSEC)
 #define N_WAKES   5
 
 struct redis_cluster server;
 struct harness *here, there, elsewhere;
 
-/* Of a daemon. */
+/* Configuration of one daemon. */
 struct host_config {
         char tenant_lines[1024];
         struct private_tenant tenants[2];
@@ -39,7 +39,7 @@ struct harness *host_at(unsigned i)
         return hosts[i];
 }
 
-/* What a test left that failed. */
+/* Cleans up after a test that failed. */
 static void clean_up(void)
 {
         redis_cluster_deinit(&server);
@@ -181,7 +181,7 @@ void await_other_epoch(const char *before)
         }
 }
 
-/* As who asks for figures has a daemon do. */
+/* Lets each daemon read its clients' rings, as a request for figures does. */
 void hosts_look_at_rings(void)
 {
         for (unsigned i = 0; i < n_hosts; i++)
@@ -385,7 +385,7 @@ void lookups_end(struct lookups *l)
 
 /* ---- slots that move ------------------------------------------------------------------------- */
 
-/* Of the first key that server i has; -1: it has none. */
+/* Returns the slot of the first key that server i has, or -1 if it has none. */
 static int slot_on(unsigned i)
 {
         char *keys = redis_cluster_call(&server, i, "--raw keys kvl:1:a:*:0"), *reply = NULL;

@@ -36,10 +36,10 @@ void hosts_find_server(void);
 /* Adds a server, or a cluster of more masters than one. */
 void hosts_add_servers(unsigned n_masters);
 
-/* The same, and each master has a replica. */
+/* Adds masters, each with a replica. */
 void hosts_add_replicated(unsigned n_masters);
 
-/* Of all. */
+/* Options of all hosts. */
 struct hosts_options {
         unsigned n_hosts;         /* 0: 2 */
         unsigned prefill;         /* tokens a second that engines compute, as the tenants
@@ -51,23 +51,23 @@ struct hosts_options {
         const pid_t *net_pids; /* each host is in the network of a process; NULL: all are here */
 };
 
-/* A token a second: pages are loaded whatever it takes. */
+/* One token a second: computing is so slow that loading always pays. */
 #define HOSTS_PREFILL 1
 
 /* Starts them; *state is what cmocka gave the test. */
 void hosts_start_daemons(void **state, const struct hosts_options *o);
 
-/* Here, with other lines. Nobody is connected. */
+/* Restarts the daemon here with other lines. No client may be connected. */
 void hosts_restart_here(const struct hosts_options *o);
 
-/* What every test's end demands, of all of them; and the servers end. */
+/* Checks every host as at a test's end, then ends the servers. */
 void hosts_end(void **state);
 
 /* A client of one of them. */
 struct worker *host_worker(struct harness *h);
 
-/* As redis-cli shows it: the number, in quotes. NULL: there is none. Owned. *ret_server (may be
- * NULL): the master that has it. */
+/* Returns the epoch as redis-cli shows it (a number, in quotes), owned; NULL: there is none.
+ * *ret_server (may be NULL): the master that has it. */
 char *read_epoch(unsigned *ret_server);
 
 /* The other host has an epoch: what is published there is for all hosts from now on. */
@@ -84,33 +84,34 @@ void await_exported(unsigned n);
 /* The host knows the epoch: what is published there is for all hosts from now on. */
 void await_ready(struct harness *h);
 
-/* The other host computes a text, and somebody there finds it: so many pages are there then. */
+/* The other host computes a text, and a client there finds it. The servers then have n_exported
+ * pages. */
 void share_chain(unsigned chain, unsigned n_exported);
 
-/* A client computes a text, and nobody holds it. */
+/* A client computes a text and releases its pages. */
 void compute_chain(struct worker *w, unsigned chain);
 
 /* How many pages a client here finds that may wait so long; each has what was computed. */
 unsigned find_chain(struct worker *w, unsigned chain, unsigned msec);
 
-/* The same. *ret_nsec: what the lookup alone took. */
+/* find_chain(); *ret_nsec: the time of the lookup alone. */
 unsigned find_chain_timed(struct worker *w, unsigned chain, unsigned msec, uint64_t *ret_nsec);
 
-/* What a client is told that asks how much of a text there is, for which nothing is loaded. */
+/* The answer to a client that asks how much of a text there is. Nothing is loaded for it. */
 struct told {
         unsigned n_here, n; /* pages on its host; there, or on others as well */
         bool would_load;    /* what others have */
 };
 struct told ask_of_chain(struct worker *w, unsigned chain, unsigned msec);
 
-/* The same, once all of it can be had: before, what one node has may be loaded without what another
- * one has, and leaves too little behind it to be loaded later. */
+/* Asks until all of the text can be had. Before, a load may get one node's part alone, and leave
+ * too little to be loaded later. */
 struct told await_whole(struct worker *w, unsigned chain);
 
 /* All of it is found, sooner or later. */
 void await_chain(struct worker *w, unsigned chain);
 
-/* The same of a text that the host lacks: once it can be had as a whole. */
+/* Waits until a text that the host lacks can be had as a whole, then finds it. */
 void find_whole(struct worker *w, unsigned chain);
 
 /* So many pages of it are cached on the client's host, soon: what another host invalidates goes
@@ -148,12 +149,12 @@ void slots_stay(struct slot_mover *m);
 
 /* ---- what administrators are told ---- */
 
-/* What Prometheus is told of the exchange of a host. */
+/* A figure of a host's exchange, as Prometheus gets it. */
 #define OF_A "{tenant=\"a\",remote=\"x\"}"
 double figure_of(const struct harness *h, const char *series);
 
-/* A key that nobody has would be looked for there, or not; it isn't, because somebody asks that.
- * `part`: of the sentence. */
+/* kvleasectl explains whether a missing key would be imported, without a probe: `outlook`. `part`
+ * is in its sentence. */
 void assert_outlook(struct harness *h, const char *outlook, const char *part);
 
 /* Events of this reason there are here of remote x; *ret_count: of how many things. `says` (may be

@@ -27,7 +27,7 @@ static inline void file_clock_set(uint64_t nsec)
         assert_int_equal(pwrite(fd, &le, sizeof(le), 0), sizeof(le));
 }
 
-/* It stands at 1000 s. */
+/* Makes a clock that stands at 1000 s. */
 static inline int file_clock_open(void **state)
 {
         fd_close(mkostemp(file_clock_path, O_CLOEXEC));

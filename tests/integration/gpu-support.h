@@ -1,4 +1,4 @@
-/* What the tests of GPUs share. */
+/* Helpers of the GPU tests. */
 #ifndef KVL_TEST_GPU_SUPPORT_H
 #define KVL_TEST_GPU_SUPPORT_H
 

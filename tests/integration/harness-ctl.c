@@ -95,7 +95,8 @@ uint64_t ctl_status(struct harness *h, const char *name)
 
 void ctl_wait_status(struct harness *h, const char *name, uint64_t value)
 {
-        /* What a flood has left in sockets is read before their end: that takes valgrind long. */
+        /* The daemon first reads all that a flood left in its sockets, which takes long under
+         * valgrind. */
         uint64_t msec = private_under_valgrind() ? 10 * CTL_WAIT_MSEC : CTL_WAIT_MSEC;
         uint64_t end = now_nsec() + msec * UINT64_C(1000000), is;
 
@@ -116,7 +117,7 @@ void ctl_wait_still(struct harness *h, unsigned n_readings)
                 json_t *status = ctl_json(h, "status");
                 uint64_t now = 0;
 
-                /* What there is no tier for is null, which counts as 0. */
+                /* A tier that doesn't exist is null, which counts as 0. */
                 now += (uint64_t)json_integer_value(json_object_get(status, "disk_pages_sealed"));
                 now += (uint64_t)json_integer_value(json_object_get(status, "disk_arrived"));
                 now += (uint64_t)json_integer_value(json_object_get(status, "host_arrived"));

@@ -30,7 +30,8 @@ static unsigned count_tenants(struct harness *h)
         return n;
 }
 
-/* Who asked it last has gone, as far as its descriptors tell: proc_holds_reserve(). */
+/* Waits until the descriptors show that the last administrator's connection is closed:
+ * proc_holds_reserve(). */
 static void await_reserve(const struct harness *h)
 {
         for (unsigned i = 0; i < RESERVE_MSEC / 10; ++i) {
@@ -49,7 +50,7 @@ void harness_start(struct harness *h)
         assert_int_equal(r, 0);
         h->stolen_msec = proc_stolen_msec();
         /* A daemon that answers has closed the socket that it said READY through. await_reserve()
-         * knows when it has closed the connection of who asked, too. */
+         * waits until it has closed the administrator's connection, too. */
         h->n_tenants = count_tenants(h);
         ctl_wait_status(h, "n_clients", 0);
         await_reserve(h);
@@ -204,7 +205,7 @@ static bool has_its_fds(struct harness *h, int *ret_n, int *ret_least, int *ret_
         return *ret_n >= least && (*ret_n <= *ret_most || h->driver_keeps || private_on_real_gpu());
 }
 
-/* Sets still come and go when nobody is there any more: compaction empties some. */
+/* Compaction still maps and frees sets after the last client has left. */
 static void assert_daemon_fds(struct harness *h)
 {
         int n = 0, least = 0, most = 0;

@@ -45,7 +45,7 @@ struct harness {
 /* Begins a test with a daemon of its own: options (static, NULL: the defaults). */
 #define HARNESS_TEST(fn, options) TEST_WITH(fn, harness_setup, harness_teardown, options)
 
-/* The same for a file that lists its tests in a table: a row of it. */
+/* A test's row, for a file that lists its tests in a table. */
 #define harness_test(fn, options) \
         cmocka_unit_test_prestate_setup_teardown(fn, harness_setup, harness_teardown, options)
 int harness_setup(void **state);
@@ -67,7 +67,7 @@ void harness_start(struct harness *h);
 /* Stops the daemon (exit status 0) and starts it again. */
 void harness_restart(struct harness *h);
 
-/* What every test's end demands; also between two steps of a test. */
+/* Checks what every test's end demands; also usable between two steps of a test. */
 void harness_assert_settled(struct harness *h);
 
 /* ---- kvleasectl ---- */
@@ -85,9 +85,8 @@ void ctl(struct harness *h, const char *words);
  * (test_gpu_restart.c). */
 void harness_needs_kept_memory(void);
 
-/* The daemon's loop kept nobody waiting: none of its turns took longer than HARNESS_TURN_MSEC, and
- * what this machine's hypervisor has taken of its processors since the start: it may have been in
- * one turn. Nothing under valgrind and sanitizers, where all takes longer. */
+/* No iteration of the daemon's loop took longer than HARNESS_TURN_MSEC. Time that the hypervisor
+ * has taken since the start is allowed on top. Checks nothing under valgrind and sanitizers. */
 #define HARNESS_TURN_MSEC 20
 void harness_assert_prompt(struct harness *h);
 
@@ -117,7 +116,7 @@ json_t *ctl_list(json_t *reply, const char *name);
 /* Starts a worker program without connecting it. */
 struct worker *worker_spawn(struct harness *h);
 
-/* The same of another program that understands the worker's lines. */
+/* Starts another program that understands the worker's lines. */
 struct worker *worker_spawn_as(struct harness *h, const char *program);
 
 /* With more environment (ends with NULL; may be NULL). */
@@ -133,7 +132,7 @@ struct worker *worker_start(
 /* Says a line, waits for the answer; returns its code. */
 int worker_ask(struct worker *w, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* The same, and the code must be 0. Returns the rest. */
+/* worker_ask(); fails unless the code is 0. Returns the rest of the answer. */
 const char *worker_tell(struct worker *w, const char *format, ...)
         __attribute__((format(printf, 2, 3)));
 
@@ -153,7 +152,7 @@ void worker_publish_chain(struct worker *w, unsigned chain, unsigned n, uint32_t
 /* Ends the worker: it says BYE and exits with 0. */
 void worker_stop(struct worker *w);
 
-/* It kills itself: waits for that. */
+/* Waits for the worker to kill itself. */
 void worker_wait_killed(struct worker *w);
 
 /* Not for one that was waited for. */
@@ -171,7 +170,7 @@ struct worker *worker_start_load(
 struct worker *worker_start_job(
         struct harness *h, const char *what, const char *tenant, struct worker_job job);
 
-/* The same of another program, with more environment. */
+/* Starts the job in another program, with more environment. */
 struct worker *worker_start_job_as(struct harness *h, const char *program, const char *const *env,
         const char *what, const char *tenant, struct worker_job job);
 

@@ -19,17 +19,17 @@ struct host_net {
 };
 
 /*
- * Moves the calling thread, and threads and processes that it starts from now on, into a namespace
- * of its own, with links to n_hosts others. 0; -EPERM: it isn't permitted; -ENOENT: a program is
- * missing, or refused something. Then, whatever it returned, host_net_deinit(), by the same thread.
+ * Moves the calling thread, and threads and processes that it starts from now on, into a network
+ * namespace with links to n_hosts others. Returns 0, -EPERM (not permitted), or -ENOENT (a program
+ * is missing or refused). In each case the same thread calls host_net_deinit() later.
  */
 int host_net_init(struct host_net *net, unsigned n_hosts);
 void host_net_deinit(struct host_net *net);
 
-/* What becomes of a link. Each is undone by HOST_NET_WELL. */
+/* State of a link. HOST_NET_WELL undoes each of the others. */
 enum host_net_state {
         HOST_NET_WELL,
-        HOST_NET_DOWN, /* nothing comes through, and nobody says so but to the host itself */
+        HOST_NET_DOWN, /* nothing comes through; only the host itself is told */
         HOST_NET_CUT,  /* the same, and the host isn't told either */
         HOST_NET_MUTE, /* what is sent to the host arrives, and nothing comes back */
         HOST_NET_SLOW, /* the host sends 8 Mbit/s */

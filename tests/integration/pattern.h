@@ -1,7 +1,7 @@
 /*
- * What tests write into pages and which keys they use: both follow from small numbers, so that any
- * process can tell what a page must hold. Keys are the same for all tenants on purpose; contents
- * follow from a seed that has the tenant in it.
+ * Contents and keys of test pages. Both follow from small numbers, so any process can tell the
+ * right bytes of a page. Keys are the same for all tenants on purpose; contents follow from a seed
+ * that has the tenant in it.
  */
 #ifndef KVL_TEST_PATTERN_H
 #define KVL_TEST_PATTERN_H

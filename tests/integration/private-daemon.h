@@ -70,10 +70,8 @@ int private_daemon_start(struct private_daemon *d);
 /* READY once more, by one that was started again. As private_daemon_start(). */
 int private_daemon_await(struct private_daemon *d);
 
-/*
- * Aims at this pass, from 1, of each of n fault points (base/fault-point.h), and at no others any
- * more: at most FAULT_MAX_AIMS. The names are copied. Nobody dies until it is armed.
- */
+/* Replaces all aims by this pass (from 1) of each of n fault points (base/fault-point.h), at most
+ * FAULT_MAX_AIMS. Copies the names. The daemon dies only once it is armed. */
 void private_daemon_aim(
         struct private_daemon *d, const char *const *points, size_t n, unsigned pass);
 
@@ -155,7 +153,7 @@ const char *program_session(void);
 /* Copies argv, behind valgrind's words where KVL_VALGRIND is set. */
 void program_wrap(const char *const *argv, const char *ret_argv[PROGRAM_ARGS_MAX]);
 
-/* What proc_spawn() gives the child; a member that is -1 is inherited. */
+/* Standard files of a child of proc_spawn(); a member that is -1 is inherited. */
 struct proc_files {
         int in, out, err;
 };
@@ -182,8 +180,8 @@ int proc_wait(pid_t pid, int timeout_msec, int *ret_status);
 /* Number of a process' descriptors, or -errno. */
 int proc_count_fds(pid_t pid);
 
-/* What the hypervisor has given to others of this machine's processors since it started, summed
- * over them; 0 where it doesn't say. */
+/* Milliseconds that the hypervisor took from this machine's processors since the start, summed over
+ * them. 0 if it doesn't report them. */
 uint64_t proc_stolen_msec(void);
 
 /* Does the kernel give memory files huge pages where it is asked to? */

@@ -39,7 +39,7 @@ bool private_on_real_gpu(void)
         return private_on_gpu() && value && strcmp(value, "1") == 0;
 }
 
-/* The first GPU's UUID, found by a child: who has loaded the driver must not fork. */
+/* Finds the first GPU's UUID in a child: a process that has loaded the driver must not fork. */
 static void find_first(char uuid[DEVICE_NAME_MAX + 1])
 {
         struct device_props props;

@@ -57,7 +57,7 @@ int redis_cluster_init(struct redis_cluster *c)
                 return 0;
         if (!is_program(in_tools))
                 return -ENOENT;
-        /* It is what its name says. */
+        /* The program acts by the name it is started under. */
         snprintf(c->program, sizeof(c->program), "%s/redis-server", c->dir);
         return symlink(in_tools, c->program) < 0 ? -errno : 0;
 }

@@ -74,7 +74,7 @@ bool redis_cluster_is_master(struct redis_cluster *c, unsigned i);
 #define REDIS_SLOTS 16384
 int redis_cluster_owners(struct redis_cluster *c, unsigned i, int ret_owners[REDIS_SLOTS]);
 
-/* Master `from`, who has the slot, hands it to master `to`, key by key; both are here. */
+/* Moves the slot from its owner `from` to `to`, key by key. Both masters are in this cluster. */
 void redis_cluster_move_slot(struct redis_cluster *c, unsigned slot, unsigned from, unsigned to);
 
 #endif

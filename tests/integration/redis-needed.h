@@ -7,7 +7,7 @@
 
 #include "tests/integration/redis-cluster.h"
 
-/* As redis_cluster_init(); where no server is installed the test is skipped. */
+/* redis_cluster_init(); skips the test if no server is installed. */
 static inline void redis_needed(struct redis_cluster *c)
 {
         int r = redis_cluster_init(c);

@@ -232,7 +232,7 @@ static void assert_finds_monitor(struct harness *h, const struct user *u)
         proc_output_free(&o);
 }
 
-/* Who monitors: not by that an administrator, but every administrator may. */
+/* A member of the monitor group isn't an administrator; every administrator may monitor. */
 static const struct private_options two_groups = {
         .daemon_lines = "admin_group = 54400\nmonitor_group = daemon\n", .tenants = rows};
 

@@ -1,4 +1,4 @@
-/* Sockets made by somebody else before the daemon runs, as systemd does. */
+/* Sockets are made before the daemon runs, by another process, as systemd does. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -14,7 +14,7 @@
 #include "proto/sock.h"
 #include "tests/integration/harness.h"
 
-/* What systemd does between fork and exec: descriptors from 3 on and three variables. */
+/* Passes descriptors from 3 on and three variables, as systemd does between fork and exec. */
 static void exec_activated(struct private_daemon *d, const int *fds, unsigned n, const char *names)
 {
         char pid[16], count[16];
@@ -63,7 +63,7 @@ HARNESS_TEST(test_activation, NULL)
         h->daemon.pid = fork();
         if (h->daemon.pid == 0)
                 exec_activated(&h->daemon, fds, 2, "tenant-a:admin");
-        /* The sockets listen already: whoever connects waits for the daemon. */
+        /* The sockets listen already: a client that connects waits for the daemon. */
         assert_int_equal(ctl_status(h, "n_tenants"), 1);
         assert_int_equal(stat(path, &after), 0);
         assert_int_equal(after.st_ino, before.st_ino); /* taken, not replaced */

@@ -24,7 +24,7 @@ static struct worker *start_worker(struct harness *h, const char *flags)
         return w;
 }
 
-/* What a reader and a writer meet at the page's place, in every plane. */
+/* Reading and writing at the page's place end like this in every plane. */
 static void assert_meets(struct worker *w, uint32_t page, const char *reader, const char *writer)
 {
         for (unsigned plane = 0; plane < N_PLANES; ++plane) {

@@ -1,7 +1,7 @@
 /*
- * Layers with codecs of their own below the device: each lies there in the bytes that its codec
- * takes, comes back as near to what was published as that allows, and is the same after the daemon
- * was killed. This process is the client.
+ * Layers with codecs of their own in the lower tiers. Each layer takes the bytes of its codec
+ * there. It comes back as exact as the codec allows, and the same after the daemon was killed. This
+ * process is the client.
  */
 #include <math.h>
 #include <signal.h>
@@ -43,7 +43,7 @@ static double number_of(uint16_t bits)
         return (double)half;
 }
 
-/* What is published: in steps of 2^-9, so that it is itself as a half. */
+/* Contents to publish: steps of 2^-9, which halves represent exactly. */
 static void make_plane(uint32_t page, uint32_t layer, uint16_t *ret)
 {
         uint64_t seed = 1000 * page + layer;
@@ -131,7 +131,7 @@ static double layer_error(const uint16_t *numbers, uint32_t layer)
         return worst;
 }
 
-/* What kvleasectl says of codecs, range by range. */
+/* Checks kvleasectl's rows of codecs, range by range. */
 static void check_ranges(struct harness *h)
 {
         static const struct {
@@ -181,7 +181,7 @@ HARNESS_TEST(test_layers, &kept)
                 assert_true(off <= most_off[layer]);
                 assert_true(most_off[layer] == 0 || off > most_off[layer] / 2);
         }
-        /* What is stored is what the next daemon reads. */
+        /* The next daemon reads the stored values. */
         assert_int_equal(kill((pid_t)ctl_status(h, "pid"), SIGKILL), 0);
         assert_int_equal(private_daemon_await(&h->daemon), 0);
         check_ranges(h);

@@ -1,7 +1,5 @@
-/*
- * Extent sets with little in them are emptied and go back, through the safe points of who has them
- * mapped; what is cached is found as before, byte for byte.
- */
+/* Compaction empties extent sets that hold few pages and frees them, through the safe points of
+ * clients that have them mapped. Cached pages are found as before, byte for byte. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -16,7 +14,7 @@
 #define SET_BYTES  (UINT64_C(4) << 20)
 #define CHAIN      8 /* pages */
 #define N_CHAINS   32
-/* 16 pages: whatever sets they lie in, all but one of these have a quarter of a set or less. */
+/* 16 pages remain: all sets but one are then at most a quarter full. */
 #define KEPT(chain)  ((chain) % 16 == 0)
 #define WAIT_MSEC    60000
 #define NOTHING_MSEC 700 /* several times what it takes to begin */
@@ -143,7 +141,7 @@ HARNESS_TEST(test_sets_go_back, &plain)
         worker_stop(w[1]);
 }
 
-/* Who makes no promise keeps what it has mapped; when it has gone, its sets go too. */
+/* A client without safe points keeps the sets it has mapped; they are freed after it has left. */
 HARNESS_TEST(test_without_safe_points, &plain)
 {
         struct harness *h = *state;
@@ -218,7 +216,7 @@ HARNESS_TEST(test_pinned_stays, &plain)
         worker_tell(w[1], "lookup 0:0-%u", CHAIN - 1);
         assert_int_equal(worker_numbers(w[1], pages, CHAIN), CHAIN);
         drop_most(w[0]);
-        /* What isn't pinned comes to what is. */
+        /* Pages that aren't pinned move to the set of pinned ones. */
         step_until(h, w, 2, false);
         for (unsigned i = 0; i < CHAIN; ++i)
                 worker_tell(w[1], "verify %u %u", pages[i], i);

@@ -1,6 +1,7 @@
 /*
- * The oracle: the decoder's logits are the same bits with any reuse as without a daemon, for both
- * layouts of planes, after evictions, after a kill, and never with another tenant's pages.
+ * The oracle: with any reuse, the decoder's logits are the same bits as without a daemon. This
+ * holds for both layouts of planes, after evictions and after a kill. Another tenant's pages are
+ * never used.
  */
 #include <signal.h>
 #include <stdio.h>
@@ -110,7 +111,7 @@ static struct run decode(struct harness *h, const char *tenant, const char *plan
         return run_decoder(argv, private_device());
 }
 
-/* What the CPU computes, on whatever device the tests are. */
+/* Decodes on the CPU, also where the tests run on another device. */
 static struct run decode_on_host(struct harness *h)
 {
         char text[PRIVATE_PATH_MAX], socket[PRIVATE_PATH_MAX];
@@ -204,9 +205,9 @@ static struct run decode_deep(
 }
 
 /*
- * What deep layers give up is theirs to decide: the same pages with a daemon, whose session gives
- * them up, as without one, whatever was cached of the text, and whether they were said in pages or
- * in bytes. It isn't the text with all pages.
+ * Deep layers give up the same pages with a daemon (through its session) as without one. This holds
+ * with any part cached, and for limits in pages and in bytes. The result differs from a run with
+ * all pages.
  */
 HARNESS_TEST(test_deep_layers_give_up_the_same, &two_tenants)
 {

@@ -68,8 +68,8 @@ static uint64_t on_disk(struct harness *h)
         return n;
 }
 
-/* It is asked for once more after it was published: what isn't doesn't go onto a disk, but is
- * dropped for room as soon as nobody has it pinned. */
+/* Publishes a text and finds it once. A text never found isn't written to disk: it is dropped for
+ * room as soon as it isn't pinned. */
 static void publish_and_read(struct worker *w, unsigned chain)
 {
         uint32_t pages[CHAIN_PAGES];
@@ -176,7 +176,7 @@ static void end_abruptly(struct harness *h)
         (void)private_daemon_stop(&h->daemon, &(int){0});
 }
 
-/* What was invalidated isn't there after a power cut right behind the answer. */
+/* A page invalidated before a power cut isn't found after it. */
 HARNESS_TEST(test_invalidated, &below_device)
 {
         struct harness *h = *state;
@@ -324,7 +324,7 @@ static void assert_state(struct harness *h, const char *state)
         json_decref(status);
 }
 
-/* It goes while the daemon runs. */
+/* The disk's file is truncated while the daemon runs. */
 HARNESS_TEST(test_gone, &below_host)
 {
         struct harness *h = *state;
@@ -340,7 +340,7 @@ HARNESS_TEST(test_gone, &below_host)
         assert_works(h);
 }
 
-/* It can't be had at the start. */
+/* The disk's file can't be used at the start. */
 HARNESS_TEST(test_unusable, &below_host)
 {
         struct harness *h = *state;

@@ -11,7 +11,7 @@
 #include "base/macros.h"
 #include "tests/integration/harness.h"
 
-/* As ctl.h has them. */
+/* Exit codes of ctl.h. */
 #define EXIT_WARNING 7
 #define EXIT_ERROR   8
 
@@ -20,7 +20,7 @@ static const struct private_options with_disk = {.disk_size = "64MiB"};
 static const struct private_options many_clients = {
         .daemon_lines = "max_clients = 20000\n", .is_kept = true};
 
-/* What it says; *ret_code its exit status. */
+/* Runs doctor; *ret_code is its exit status. */
 static json_t *look(struct harness *h, int *ret_code)
 {
         struct proc_output o;
@@ -89,7 +89,7 @@ static void follow(struct harness *h, const char *check, const char *state)
         json_decref(reply);
 }
 
-/* Of the host this runs on there may be warnings, of kvleased there is nothing to say. */
+/* The host may cause warnings; kvleased causes none. */
 HARNESS_TEST(test_healthy, &with_disk)
 {
         static const char *const fine[] = {"kernel", "driver", "config", "daemon", "devices",
@@ -106,7 +106,7 @@ HARNESS_TEST(test_healthy, &with_disk)
         json_decref(reply);
 }
 
-/* The same for people. */
+/* Output as text. */
 HARNESS_TEST(test_text, NULL)
 {
         struct harness *h = *state;
@@ -167,7 +167,7 @@ HARNESS_TEST(test_tenant_socket, NULL)
         expect(h, "tenant-sockets", "warning", -1);
 }
 
-/* Whoever may open too few files: the daemon as it runs. */
+/* The limit of open files is checked for the daemon as it runs. */
 HARNESS_TEST(test_open_files, NULL)
 {
         struct harness *h = *state;
@@ -200,7 +200,7 @@ HARNESS_TEST(test_fd_store, &many_clients)
         assert_true(ctl_status(h, "kept_max") <= 16384);
 }
 
-/* What the next start would find. */
+/* The checks read the configuration that the next start would use. */
 HARNESS_TEST(test_config, NULL)
 {
         struct harness *h = *state;
@@ -298,7 +298,7 @@ HARNESS_TEST(test_stopped, NULL)
         harness_start(h);
 }
 
-/* A user who may not ask: said, and no error. */
+/* A user without permission to ask: reported, but no error. */
 HARNESS_TEST(test_other_user, NULL)
 {
         struct harness *h = *state;

@@ -1,7 +1,5 @@
-/*
- * What kvleasectl doctor says of the servers through which hosts exchange pages: real ones, set up
- * well and badly, and servers that can't be asked. Skipped where none is installed.
- */
+/* kvleasectl doctor's findings on the servers through which hosts exchange pages. Real servers are
+ * set up well and badly; some can't be asked. Skipped if none is installed. */
 #include "tests/unit/test-support.h"
 
 #include <errno.h>
@@ -36,7 +34,7 @@ static void command(unsigned i, const char *text)
         free(said);
 }
 
-/* As it should be: nothing but this is found. */
+/* A good setup: this is the only finding. */
 static void expect_well(struct host *h, unsigned n_nodes)
 {
         size_t before = h->d.n_findings;

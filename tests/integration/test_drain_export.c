@@ -1,7 +1,7 @@
 /*
- * kvleasectl drain --export, with two kvleased, clients of their own and a real redis-server: what
- * a host has computed is found on the other one once that one has drained, though nobody found it
- * there; and what it says where nothing can be written.
+ * kvleasectl drain --export, with two kvleased, their clients and a real redis-server. A drained
+ * host's pages are found on the other host, though no client found them before. If nothing can be
+ * written, the drain reports it.
  */
 #include <errno.h>
 #include <signal.h>
@@ -83,7 +83,7 @@ static void compute(bool awaits_epoch)
         worker_stop(w);
 }
 
-/* Of the export, in what kvleasectl drain --export says in JSON. */
+/* A figure of the export in the JSON of kvleasectl drain --export. */
 static json_int_t figure_of_export(const char *json, const char *name)
 {
         json_t *o = json_loads(json, 0, NULL);
@@ -167,7 +167,8 @@ TEST_BARE(test_may_not_write)
         end(state, staying);
 }
 
-/* It says so, and goes on once there is a server again, also where nobody waits. */
+/* The drain reports the stopped server. It continues once the server does, also if no administrator
+ * waits. */
 TEST_BARE(test_server_is_stopped)
 {
         uint64_t until = clock_now_nsec() + PATIENCE_MSEC * NSEC_PER_MSEC;
@@ -185,7 +186,7 @@ TEST_BARE(test_server_is_stopped)
         end(state, staying);
 }
 
-/* What was computed before a server said which epoch it is of stays where it is. */
+/* Pages computed before a server reported its epoch aren't exported. */
 TEST_BARE(test_no_epoch)
 {
         struct harness *staying = start(state, "remote = x\n");

@@ -1,5 +1,4 @@
-/* kvleasectl events: what is told of what really happens, to whoever reads fast, slowly or later.
- */
+/* kvleasectl events: real events reach readers that are fast, slow or late. */
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -185,7 +184,7 @@ HARNESS_TEST(test_eviction, &tight)
         assert_true(number(e, "pages") >= SET_PAGES);
         assert_int_equal(number(e, "bytes"), number(e, "pages") * 2 * MIB / SET_PAGES);
         assert_int_equal(number(e, "count"), number(e, "pages"));
-        /* Of both tenants, and of nobody else. */
+        /* Events of both tenants, and of no other. */
         json_decref(list);
         list = events(h, "--kind evicted --tenant b");
         assert_true(json_array_size(list) > 0);
@@ -263,7 +262,7 @@ HARNESS_TEST(test_refusal, &tight)
         json_decref(list);
 }
 
-/* What administrators do, and by whom. */
+/* Changes by administrators, with the user who made each. */
 HARNESS_TEST(test_changes, &tight)
 {
         struct harness *h = *state;
@@ -301,8 +300,8 @@ HARNESS_TEST(test_changes, &tight)
         worker_stop(a);
 }
 
-/* A client found wrong numbers in a page: nobody finds the namespace's pages, and the tenant's
- * count says so. */
+/* A client found wrong numbers in a page: the namespace's pages aren't found any more. The tenant's
+ * count shows it. */
 HARNESS_TEST(test_mismatch, &tight)
 {
         struct harness *h = *state;
@@ -359,7 +358,7 @@ HARNESS_TEST(test_head, &tight)
         proc_output_free(&o);
 }
 
-/* A reader that stands still holds nobody up, and is told how much it missed. */
+/* A stopped reader delays no other, and learns how many events it missed. */
 HARNESS_TEST(test_slow, &tight)
 {
         struct harness *h = *state;
@@ -403,7 +402,7 @@ HARNESS_TEST(test_restart, &tight)
 
         follow(h, &f, "daemon");
         await(&f, "daemon", "started");
-        /* That it was stopping is told to who asks at that moment. */
+        /* A reader that is connected at that moment sees that the daemon was stopping. */
         assert_int_equal(private_daemon_stop(&h->daemon, &status), 0);
         await_stderr(&f, "kvleased went away: waiting for the next one");
         /* Not there yet while harness_start() counts what descriptors the daemon started with. */
@@ -415,7 +414,7 @@ HARNESS_TEST(test_restart, &tight)
         interrupt(&f);
 }
 
-/* Of one that is gone there may be events; a slip is said all the same. */
+/* A removed tenant may still have events; a name that isn't known is reported. */
 HARNESS_TEST(test_no_such_tenant, &tight)
 {
         struct harness *h = *state;

@@ -136,7 +136,7 @@ TEST(test_continues_what_is_here)
         assert_int_equal(import_ask(&b, b.w.attach, 0, 3, LONG_MSEC, &i), KVL_STATUS_DUPLICATE);
         assert_int_equal(import(&b, 3, N_PAGES - 3, LONG_MSEC), N_PAGES - 3);
         assert_cached(&b, N_PAGES);
-        /* Nobody gets to what lies behind a gap. */
+        /* Pages behind a gap can't be reached. */
         assert_int_equal(
                 import_ask(&b, b.w.attach, N_PAGES + 1, 1, LONG_MSEC, &i), KVL_STATUS_NO_PARENT);
         host_end(&b);
@@ -174,7 +174,7 @@ TEST(test_damaged_is_not_served)
                 assert_int_equal(import(&b, 0, N_PAGES, LONG_MSEC), 0);
                 assert_cached(&b, 0);
                 assert_int_equal(counters_of(&b).not_imported[EXCHANGE_DAMAGED], N_PAGES);
-                /* The first one is gone there: nobody asks for it again. */
+                /* Its first page has been removed there, so the text isn't asked for again. */
                 host_turn_often(&b, 50);
                 assert_int_equal(import(&b, 0, N_PAGES, LONG_MSEC), 0);
                 assert_int_equal(counters_of(&b).found_pages, N_PAGES);
@@ -236,9 +236,9 @@ TEST(test_slow_is_tried_again)
         assert_cached(&b, n_least);
         assert_true(seen->nsec < slow.nsec);
         assert_true(b.w.a->exchange->error.mean == 0);
-        /* Whoever finds a load that is worth it counts anew. */
+        /* A load that pays starts the count anew. */
         assert_int_equal(b.w.a->exchange->n_refused, 0);
-        /* Nobody estimated that a trial would pay. */
+        /* No estimate said that a trial would pay. */
         assert_loads(&b, 0, 0);
         host_end(&b);
         host_end(&a);
@@ -287,7 +287,7 @@ TEST(test_load_that_lost)
         redis_cluster_deinit(&server);
 }
 
-/* Pages of other weights are never found, and those who have the old ones go on. */
+/* Pages of another model version are never found; clients with the old version continue. */
 TEST(test_another_version)
 {
         struct host a, b, c;
@@ -314,7 +314,7 @@ TEST(test_another_version)
         redis_cluster_deinit(&server);
 }
 
-/* As if there were none, in time. */
+/* An import ends in time, as if there were no server. */
 TEST(test_server_is_gone_or_stopped)
 {
         for (int sig = SIGSTOP;; sig = SIGKILL) {
@@ -340,7 +340,7 @@ TEST(test_server_is_gone_or_stopped)
         }
 }
 
-/* Who begins while another one hasn't loaded anything yet learns that that one does. */
+/* A second import that begins before the first has loaded anything learns of it. */
 TEST(test_both_look_for_it)
 {
         struct host a, b, other = {.is_over = false};
@@ -388,7 +388,7 @@ TEST(test_single_flight_and_its_end)
         turn_until_loading(&b);
         assert_int_equal(
                 import_ask(&b, b.w.attach, 0, N_PAGES, LONG_MSEC, &second), KVL_STATUS_PENDING);
-        /* Whoever asked for it goes, and with him what isn't published yet. */
+        /* The importing client leaves: its import ends, and pages not published yet are freed. */
         member_free(m);
         assert_true(b.is_over);
         tiers_check(&b.w);
@@ -424,7 +424,7 @@ static uint32_t probe(struct host *h, struct attach *reader, unsigned n, unsigne
         return h->n_imported;
 }
 
-/* What is there is counted, whatever of it is here or on its way. */
+/* A probe counts the server's pages, also if some are cached here or on their way. */
 TEST(test_probe)
 {
         struct attach *reader;
@@ -480,7 +480,7 @@ TEST(test_probe_of_a_text_with_a_gap)
         redis_cluster_deinit(&server);
 }
 
-/* As if there were nothing, in time; and those that ask leave room for those that load. */
+/* Probes end in time, as if nothing were there. They leave room for imports. */
 TEST(test_probes_without_an_answer)
 {
         struct import *probes[PROBES_MAX], *i;
@@ -547,7 +547,7 @@ TEST(test_store_is_late)
         redis_cluster_deinit(&server);
 }
 
-/* What is under way ends with the exchange, and with the namespace's invalidation. */
+/* An exchange that closes, or a namespace that is invalidated, ends its imports. */
 TEST(test_called_off)
 {
         struct import *i;

@@ -1,7 +1,5 @@
-/*
- * What one host invalidates goes on others, too: stores of daemon/core, each with a client of its
- * own of one real redis-server. What processes make of it is in test_exchange_cluster.c.
- */
+/* Pages that one host invalidates are removed from others. Stores of daemon/core, each with its own
+ * client of one real redis-server. test_exchange_cluster.c does this with processes. */
 /* Before cmocka, whose fail() is a macro. */
 #include "tests/integration/exchange-host.h"
 
@@ -79,7 +77,7 @@ static void await_text(struct host *h, unsigned first, unsigned n, unsigned n_le
         tiers_check(&h->w);
 }
 
-/* Two texts that nobody exports: what the host has is its own. */
+/* Computes two texts and exports neither: they stay on this host. */
 static void compute_two(struct host *h)
 {
         host_compute(h, N_PAGES);
@@ -120,7 +118,9 @@ static void end_two(struct host *a, struct host *b)
 
 /* ---- what goes ------------------------------------------------------------------------------- */
 
-/* The page and what continues it, and nothing else; nobody asks anybody for anything meanwhile. */
+/*
+ * The page and its continuations are removed, and nothing else. No host asks another for anything.
+ */
 TEST(test_key)
 {
         struct host a, b;
@@ -133,14 +133,14 @@ TEST(test_key)
         assert_int_equal(count_text(&b, OTHER, N_OTHER), N_OTHER);
         assert_int_equal(counters_of(&b).followed, 1);
         assert_int_equal(counters_of(&b).probes, 0);
-        /* One that follows tells nobody: it would never end. */
+        /* A host that follows a change announces none: that would never end. */
         turn_for(&b, 1100);
         assert_int_equal(counters_of(&b).epochs, 0);
         assert_int_equal(count_text(&b, 0, N_PAGES), 5);
         end_two(&a, &b);
 }
 
-/* The same with a secret, of which each change is sealed. */
+/* With a secret, each change is sealed. */
 TEST(test_key_with_a_secret)
 {
         struct host a, b;
@@ -198,7 +198,7 @@ TEST(test_all)
         assert_int_equal(counters_of(&b).epochs, 0);
         while (store_work(&b.w.store, 64))
                 ;
-        /* What is computed from then on stays. */
+        /* Pages computed from then on stay. */
         compute_two(&b);
         turn_for(&b, 1200);
         assert_int_equal(count_text(&b, 0, N_PAGES), N_PAGES);
@@ -224,7 +224,7 @@ TEST(test_very_many)
         end_two(&a, &b);
 }
 
-/* ---- who is told when ------------------------------------------------------------------------ */
+/* ---- which hosts learn of a change, and when ------------------------------------------------- */
 
 /* All of the hosts have so many pages of both texts, soon. */
 static void await_all(struct host *h, unsigned n_hosts, unsigned n_text, unsigned n_other)
@@ -244,8 +244,8 @@ static void await_all(struct host *h, unsigned n_hosts, unsigned n_text, unsigne
         }
 }
 
-/* Two hosts invalidate at the same moment, again and again. All hosts do what either did, in
- * whatever order their changes have come. */
+/* Two hosts invalidate at the same moment, again and again. All hosts apply both changes, in any
+ * order of arrival. */
 TEST(test_two_at_once)
 {
         struct host h[3];
@@ -289,7 +289,7 @@ TEST(test_away_meanwhile)
                 host_invalidate(&a, 15 - i);
                 await_told(&a, i + 1);
         }
-        /* It hasn't had a turn since. */
+        /* The host hasn't had a turn since. */
         assert_int_equal(count_text(&b, 0, N_PAGES), N_PAGES);
         await_text(&b, 0, N_PAGES, 11);
         await_followed(&b, 5);
@@ -345,8 +345,8 @@ TEST(test_namespace_has_gone)
         end_two(&a, &b);
 }
 
-/* What an import has read of the epoch is of before an invalidation, and is looked at after it has
- * reached the server: nothing is found by it. */
+/* An import read the epoch before an invalidation. Its answer is handled after the invalidation has
+ * reached the server. It finds nothing. */
 TEST(test_epoch_that_was_read_before)
 {
         struct import *i;
@@ -357,7 +357,7 @@ TEST(test_epoch_that_was_read_before)
         host_share_text(&a);
         (void)tier_drop(&a.w, tier_find(&a.w, 0));
         assert_int_equal(import_ask(&a, a.w.attach, 0, N_PAGES, LONG_MSEC, &i), 0);
-        poll(NULL, 0, 50); /* it is answered, and nobody has looked */
+        poll(NULL, 0, 50); /* it is answered, and not looked at yet */
         host_invalidate(&a, 0);
         for (unsigned n = 0; n < 100; n++) { /* only the epoch's own questions are looked at */
                 (void)remote_reap(a.remote);
@@ -374,7 +374,7 @@ TEST(test_epoch_that_was_read_before)
         redis_cluster_deinit(&server);
 }
 
-/* ---- who means harm -------------------------------------------------------------------------- */
+/* ---- forged values --------------------------------------------------------------------------- */
 
 /* Puts a value into the place where the next change of a host would be looked for. */
 static void forge_next(const struct host *h, const char *value)
@@ -387,7 +387,7 @@ static void forge_next(const struct host *h, const char *value)
         free(redis_cluster_call(&server, 0, "set %s %s", name, value));
 }
 
-/* Another epoch, which nobody of the hosts has written. */
+/* Writes an epoch that none of the hosts has written. */
 static void forge_epoch(void)
 {
         char *name = redis_cluster_call(&server, 0, "--raw keys kvl:1:a:*:epoch");
@@ -397,8 +397,8 @@ static void forge_epoch(void)
         free(name);
 }
 
-/* Somebody writes rubbish where a change would be, and another epoch: nothing goes, and what is
- * invalidated after that is told and followed. With a secret nobody else makes a change. */
+/* Rubbish lies at the next change's place, and the epoch is forged. No page is removed, and later
+ * invalidations are announced and followed. With a secret, only hosts that know it make changes. */
 TEST(test_rubbish)
 {
         static const char *const secrets[] = {NULL, "0123456789abcdef"};
@@ -423,7 +423,8 @@ TEST(test_rubbish)
         }
 }
 
-/* It lies where a host has to write that may remove nothing: the epoch is changed all the same. */
+/* Rubbish lies where a host has to write, and the host may remove nothing. The epoch is changed all
+ * the same. */
 TEST(test_rubbish_in_the_way)
 {
         struct host a, b;
@@ -469,8 +470,8 @@ TEST(test_copied)
         end_two(&a, &b);
 }
 
-/* Somebody has no secret and knows everything else: he writes a change as hosts without a secret
- * write them, to the right place. */
+/* An attacker knows everything but the secret. It writes a change to the right place, as hosts
+ * without a secret write one. */
 TEST(test_forged)
 {
         struct change c = {.next = 12345};

@@ -1,8 +1,8 @@
 /*
- * Three hosts: three kvleased with clients of their own, and between them a real cluster of three
- * masters, each with a replica. What one computes the two others find; something is invalidated;
- * slots move; a master is killed and one is stopped, and their replicas take over. What is cached
- * where somebody looks is found all the time, and no lookup is late.
+ * Three kvleased with clients, and between them a real cluster of three masters, each with a
+ * replica. Each host's texts are found on the two others. Pages are invalidated, slots move, and
+ * masters are killed or stopped until their replicas take over. Throughout, cached pages are found
+ * and no lookup is late.
  */
 #include <errno.h>
 #include <signal.h>
@@ -22,9 +22,9 @@
 
 #define SHORT_MSEC 200 /* of a lookup while a master is gone */
 
-/* As test_remote_cluster.c has it. */
+/* Same value as in test_remote_cluster.c. */
 #define FAILOVER_NSEC (180 * NSEC_PER_SEC) /* a busy machine; not tuned */
-/* What a server has lost of what it said that it has taken is written again so much later. */
+/* A page that a server accepted and lost is written again after this time. */
 #define AGAIN_NSEC ((EXCHANGE_AGAIN_SEC + 30) * NSEC_PER_SEC)
 
 static struct worker *workers[N_HOSTS]; /* of each host one */
@@ -54,7 +54,7 @@ static void cluster_end(void **state)
 
 /* ---- texts ----------------------------------------------------------------------------------- */
 
-/* A host computes the next text, and somebody there finds it. */
+/* A host computes the next text and finds it once. */
 static unsigned compute_text(unsigned host)
 {
         unsigned text = ++n_texts;
@@ -142,9 +142,11 @@ static void invalidate(unsigned host, unsigned text)
         free(before);
 }
 
-/* Nobody imports what was exported before, whoever has computed it, and whoever invalidates a page
- * of it: who computed it, or who imported it. It goes from where it was cached, on all hosts, and
- * nothing else does. */
+/*
+ * A page is invalidated by the host that computed it, or by one that imported it. All hosts drop
+ * the page and its continuations. No host imports what was exported before; no other page is
+ * dropped.
+ */
 TEST_BARE(test_invalidated_on_one_host)
 {
         unsigned text, other;
@@ -226,7 +228,7 @@ static void continue_server(unsigned i)
                 assert_true(clock_now_nsec() < until);
 }
 
-/* What there is when a master is lost, and what comes until its replica has taken over. */
+/* Texts from before a master is lost, and from the time until its replica has taken over. */
 struct loss {
         unsigned everywhere;     /* a text that all hosts have cached */
         unsigned asked[N_HOSTS]; /* of each host: which others look for meanwhile, */
@@ -299,14 +301,14 @@ static void lose_master(unsigned ill, int sig)
         print_message("%u pages of the old master are lost\n", n_lost);
         for (unsigned i = 0; i < N_HOSTS; i++)
                 find_at_others(i, l.spare[i]);
-        /* What couldn't be written, or was written and is lost, is there once it was found again.
-         */
+        /* Pages that couldn't be written, or were lost, are on the servers once they were found
+         * again. */
         find_until_exported(l.during, l.during_at, l.n_during, n_texts * N_PAGES);
         for (unsigned i = 0; i < l.n_during; i++)
                 find_at_others(l.during_at[i], l.during[i]);
         for (unsigned i = 0; i < N_HOSTS; i++)
                 find_at_others(i, share_text(i));
-        /* Of what was written since, whose slots were the old master's. */
+        /* Counts pages written since, in the old master's slots. */
         before = list_pages(ill + N_MASTERS);
         n = count_lost(before, after);
         free(before);

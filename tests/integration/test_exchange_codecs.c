@@ -8,7 +8,7 @@
 #include "daemon/core/exchange/exchange-impl.h"
 #include "tests/unit/page-numbers.h"
 
-/* The pages of a text, which then are found by somebody. Key `bad` has what is no number. */
+/* Publishes the pages of a text and finds them once. Key `bad` has a value that isn't a number. */
 static void compute_numbers(struct host *h, unsigned bad)
 {
         uint8_t keys[N_PAGES * KEY_BYTES];
@@ -29,7 +29,7 @@ static void compute_numbers(struct host *h, unsigned bad)
         assert_int_equal(count_hits(h->w.attach, 0, N_PAGES), N_PAGES);
 }
 
-/* What is cached is as near to what was computed as the codec lets it. */
+/* n pages are cached, as exact as the codec allows. */
 static void assert_near(struct host *h, unsigned n)
 {
         assert_int_equal(count_hits(h->w.attach, 0, N_PAGES), n);
@@ -111,7 +111,7 @@ TEST_BARE(test_half_the_bytes)
         share_numbers("0123456789abcdef");
 }
 
-/* What one codec stores is never taken for what another one does. */
+/* A value in one codec is never taken for one in another. */
 TEST_BARE(test_another_codec)
 {
         static const enum codec others[] = {CODEC_NONE, CODEC_FP8, CODEC_INT4};
@@ -148,8 +148,8 @@ TEST_BARE(test_not_finite)
         end_two(&a, &b);
 }
 
-/* Another host, or who has no secret to know, writes what no encoder makes, in an envelope that is
- * right: it is damaged, and goes. */
+/* Another host writes bytes that no encoder makes, in a correct envelope. The value is counted as
+ * damaged and removed. */
 TEST_BARE(test_never_encoded)
 {
         const unsigned bad = 17;

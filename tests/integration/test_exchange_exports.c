@@ -1,7 +1,5 @@
-/*
- * What a host writes for others, and when: two stores of daemon/core, each with a client of its own
- * of one real redis-server. What others make of it is in test_exchange.c.
- */
+/* Which pages a host writes to the servers, and when. Two stores of daemon/core, each with its own
+ * client of one real redis-server. test_exchange.c imports such pages. */
 /* Before cmocka, whose fail() is a macro. */
 #include "tests/integration/exchange-host.h"
 
@@ -28,8 +26,8 @@ TEST(test_what_nobody_finds_stays)
         redis_cluster_deinit(&server);
 }
 
-/* What is found here again a minute later is marked as used there, and what is gone there is
- * written again. */
+/* A page found here again after a minute is marked as used on the server. A page that the server
+ * has lost is written again. */
 TEST(test_what_is_used_stays_there)
 {
         const uint64_t later = (EXCHANGE_AGAIN_SEC + 1) * NSEC_PER_SEC;
@@ -49,7 +47,7 @@ TEST(test_what_is_used_stays_there)
         }
         free(keys);
         assert_int_equal(n, 3);
-        /* Nobody has found it yet. */
+        /* The pages haven't been found yet. */
         for (unsigned i = 0; i < 50; i++) {
                 host_turn_later(&a, later);
                 poll(NULL, 0, 1);
@@ -92,9 +90,8 @@ static void allow_pages(const struct host *h, unsigned first, unsigned n)
         }
 }
 
-/* A page in the middle of a text can't be written. Once it can, it is as soon as the text is found
- * again, though its last page never failed; and only what nobody could get to is asked for again.
- */
+/* A page in the middle of a text can't be written at first. It is written when the text is found
+ * again, though the last page never failed. Only pages behind the gap are asked for again. */
 TEST(test_hole_is_filled)
 {
         const unsigned hole = 5;
@@ -140,7 +137,7 @@ TEST(test_exporter_learns_the_epoch)
                 assert_true(clock_now_nsec() < until);
                 host_turn(&b);
         }
-        /* What was cached before it has learnt the epoch stays here. */
+        /* Pages cached before the host has learnt the epoch aren't exported. */
         while (counters_of(&a).exported_pages < 2 * N_PAGES) {
                 assert_true(clock_now_nsec() < until);
                 /* They go here, too, once it has. */
@@ -157,7 +154,7 @@ TEST(test_exporter_learns_the_epoch)
         redis_cluster_deinit(&server);
 }
 
-/* What is imported is there: it isn't to be exported, however long the text is. */
+/* Imported pages are on the server already: they aren't exported, even in a long text. */
 TEST(test_imported_is_not_exported)
 {
         const uint32_t page_tokens = EXCHANGE_LONG_TOKENS / (N_PAGES - 4);
@@ -211,7 +208,7 @@ static void turn_until_none_waits(struct host *h)
         }
 }
 
-/* What is published page after page is one text that grows, and not as many as it has pages. */
+/* A text that is published page by page counts as one text that grows. */
 TEST(test_text_grows)
 {
         struct host a, b;
@@ -221,7 +218,7 @@ TEST(test_text_grows)
         start_with_long_pages(&b, false);
         host_compute(&a, N_PAGES);
         assert_int_equal(count_texts(&a), 1);
-        /* What continues it in another way is another one. */
+        /* A second continuation counts as a second text. */
         host_compute_behind(&a, ns_page(a.w.ns, tier_find(&a.w, FIRST_LONG))->key, 100, 2);
         assert_int_equal(count_texts(&a), 2);
         host_await_exported(&a, N_PAGES + 2);
@@ -306,7 +303,8 @@ static void assert_only_exported(struct host *h, unsigned key_number)
         assert_int_equal(counters_of(h).exported_pages, 1);
 }
 
-/* What was found goes before what was only published, and of each kind the newest first. */
+/* Found texts are exported before texts that were only published, the newest first within each
+ * kind. */
 TEST(test_whose_turn_it_is)
 {
         static const struct {

@@ -247,7 +247,7 @@ static void assert_told(struct worker *w, unsigned n_here, unsigned n, bool woul
         assert_true(told.n_here == n_here && told.n == n && told.would_load == would_load);
 }
 
-/* Nothing is loaded for that, nor is it missed; and who may only read is told, too. */
+/* Asking loads nothing and counts no miss. Clients that may only read are answered, too. */
 TEST_BARE(test_told_what_the_other_host_has)
 {
         struct worker *w;
@@ -311,7 +311,7 @@ TEST_BARE(test_decoder_on_the_other_host)
         hosts_start(state);
         oracle = decode(NULL, 0, 0);
         n_pages = (unsigned)((oracle.tokens - 1) / 32);
-        /* What is computed before the namespace's epoch is known stays there. */
+        /* Pages computed before the namespace's epoch is known aren't exported. */
         (void)decode(&there, 1, 0);
         await_epoch();
         for (unsigned i = 0; i < 2; i++) {
@@ -326,8 +326,7 @@ TEST_BARE(test_decoder_on_the_other_host)
         hosts_end(state);
 }
 
-/* What it is asked, and what it is sent, stays without an answer; events tell when, and until when.
- */
+/* Requests and writes get no answer; events tell when this begins and ends. */
 TEST_BARE(test_server_is_stopped)
 {
         struct worker *w;
@@ -346,7 +345,7 @@ TEST_BARE(test_server_is_stopped)
         assert_true(number_of_node(here, "trips") > 0);
         assert_true(number_of_node(here, "losses") > 0);
         assert_int_equal(count_events("reachable again", "", &count), 0);
-        /* It goes on, and so do they. */
+        /* The server continues, and so do the hosts. */
         assert_int_equal(kill(server.servers[0].pid, SIGCONT), 0);
         await_chain(w, CHAIN);
         await_event("reachable again");
@@ -363,8 +362,8 @@ TEST_BARE(test_server_is_stopped)
         hosts_end(state);
 }
 
-/* One of three doesn't answer, and later does. The others serve all the time, so that it is asked
- * again and again by whoever looks for something. */
+/* One of three servers is stopped, and later continues. The others serve all the time, so each
+ * lookup asks it again. */
 TEST_BARE(test_one_node_is_stopped)
 {
         uint64_t until = clock_now_nsec() + PATIENCE_NSEC, count;
@@ -410,7 +409,8 @@ TEST_BARE(test_server_is_killed)
         hosts_end(state);
 }
 
-/* A user who may not read finds nothing, in time; and everything once he may again. */
+/* A user of the server without the right to read finds nothing, in time. Once it may read again, it
+ * finds everything. */
 TEST_BARE(test_server_denies)
 {
         struct worker *w;
@@ -452,10 +452,10 @@ TEST_BARE(test_server_is_full)
         hosts_end(state);
 }
 
-/* ---- who it is, and how much it gives ---------------------------------------------------------
+/* ---- the server's identity and limits ----------------------------------------------------------
  */
 
-/* Certificates of two who sign others', "ca" that of the server. */
+/* Certificates of two authorities; "ca" signs the server's. */
 static char ca[128], other_ca[128];
 
 static void add_tls_server(void)
@@ -476,7 +476,8 @@ static void add_tls_server(void)
         assert_int_equal(redis_cluster_add(&server, words, true), 0);
 }
 
-/* Whom this host believes has not signed what the server shows; the other host believes who has. */
+/* The authority that this host trusts hasn't signed the server's certificate; the one that the
+ * other host trusts has. */
 TEST_BARE(test_certificate_of_somebody_else)
 {
         char here_lines[256], there_lines[256];
@@ -537,8 +538,8 @@ static unsigned long count_disconnected(void)
         return n;
 }
 
-/* While the server disconnects who asks for much. Returns how many pages of the texts were found.
- */
+/* Finds texts while the server disconnects clients with large requests. Returns how many pages were
+ * found. */
 static unsigned find_some(struct worker *w, unsigned found[N_TEXTS])
 {
         unsigned sum = 0;
@@ -553,8 +554,8 @@ static unsigned find_some(struct worker *w, unsigned found[N_TEXTS])
         return sum;
 }
 
-/* Replies that wait to be sent take more memory than the server has for them: it disconnects who
- * asked. What then was found already has the right bytes, as everything that is found. */
+/* Waiting replies take more memory than the server allows, so it disconnects the client. Pages
+ * found before that have the right bytes, like all others. */
 TEST_BARE(test_server_disconnects)
 {
         unsigned found[N_TEXTS];
@@ -579,7 +580,7 @@ TEST_BARE(test_server_disconnects)
         assert_int_equal(find_chain(w, CHAIN + N_TEXTS + 1, SHORT_MSEC), N_PAGES);
         assert_true(limit_clients("0"));
         await_chain(w, CHAIN + N_TEXTS);
-        /* Of what was found in part the rest is too short to be loaded. */
+        /* The rest of a text that was found in part is too short to be loaded. */
         for (unsigned i = 0; i < N_TEXTS; i++)
                 if (found[i] == 0)
                         await_chain(w, CHAIN + i);
@@ -637,7 +638,8 @@ TEST_BARE(test_server_lies)
         began = clock_now_nsec();
         for (unsigned i = 0; i < 3; i++)
                 assert_finds_nothing(w);
-        /* Of the text's first page, where it is damaged; at once, and not again within a minute. */
+        /* The event is of the text's first page, if that is damaged. It comes at once, and not
+         * again within a minute. */
         told = count_events("payload-sum", "a", &count) + count_events("header-sum", "a", &more);
         assert_true(told == 1 || clock_now_nsec() - began > 60 * NSEC_PER_SEC);
         assert_true(count + more > 0);
@@ -647,7 +649,7 @@ TEST_BARE(test_server_lies)
         hosts_end(state);
 }
 
-/* Where it was computed it isn't found any more, nor elsewhere by who hadn't it yet. */
+/* The text isn't found on the host that computed it, nor on hosts that hadn't imported it yet. */
 TEST_BARE(test_invalidated_on_the_other_host)
 {
         struct worker *w, *other;

@@ -24,8 +24,8 @@ static bool is_receiving(const struct host *h)
         return false;
 }
 
-/* What was being received into is nobody's until the client of the store has let go of it, and
- * stays as long when the namespace goes. */
+/* Pages being received into stay moving until the store's client has let go of them. This holds for
+ * an import that is called off, and for a namespace that ends. */
 TEST(test_called_off_while_received)
 {
         struct import *i;
@@ -119,8 +119,8 @@ static void recall_while_importing(struct host *h, struct extent_set *set)
         assert_int_equal(h->w.store.recalls.n_quarantined, 0);
 }
 
-/* What is taken back is let go of at once where the server doesn't answer: its client isn't late
- * with what it has never heard of. */
+/* The server doesn't answer, so a recall frees the pages at once. The client, which never heard of
+ * them, isn't late. */
 TEST(test_recalled_while_nothing_comes)
 {
         struct import *i;
@@ -146,8 +146,8 @@ TEST(test_recalled_while_nothing_comes)
         redis_cluster_deinit(&server);
 }
 
-/* Likewise what has come already, which the import pins for its client until it is over; also where
- * what it waits for lies elsewhere. */
+/* A recall frees pages that have arrived and that the import pins until it is over. This also holds
+ * if it waits for pages in another set. */
 TEST(test_recalled_after_some_have_come)
 {
         const uint64_t bytes = 2 * TIER_PAGE_BYTES + ENVELOPE_BYTES;

@@ -95,7 +95,7 @@ static void hosts_stop(void **state)
         hosts_end(state);
 }
 
-/* Of three masters; replicas aren't asked. */
+/* n of the three masters are left alone; replicas aren't asked. */
 static void assert_left_alone(unsigned host, unsigned n)
 {
         assert_true(figure_of(host_at(host), "kvlease_exchange_nodes_left_alone" OF_A) == n);
@@ -103,7 +103,7 @@ static void assert_left_alone(unsigned host, unsigned n)
 
 /* ---- texts ----------------------------------------------------------------------------------- */
 
-/* A host computes the text, and somebody there finds it. */
+/* A host computes the text and finds it once. */
 static void compute_text(unsigned host, unsigned text)
 {
         compute_chain(workers[host], text);
@@ -117,7 +117,7 @@ static void find_at(unsigned host, unsigned text)
         assert_int_equal(find_chain(workers[host], text, LONG_MSEC), N_PAGES);
 }
 
-/* What a host computes the two others find. */
+/* Each host computes a text, and the two others find it. */
 static void share_first_texts(void)
 {
         for (unsigned i = 0; i < N_HOSTS; i++) {
@@ -199,7 +199,7 @@ TEST_BARE(test_link_down)
         isolate(state, HOST_NET_DOWN);
 }
 
-/* It doesn't: what it sends is lost on the way. */
+/* The host isn't told: its packets are lost on the way. */
 TEST_BARE(test_link_cut)
 {
         isolate(state, HOST_NET_CUT);
@@ -240,7 +240,7 @@ TEST_BARE(test_invalidated_without_a_link)
                 await_left(workers[i], FIRST, 3);
                 await_left(workers[i], FIRST + 1, 5);
         }
-        /* What is computed from now on is shared, but for that of the same second. */
+        /* Texts computed from now on are shared, except for those of the same second. */
         sleep_msec(2100);
         compute_text(ISOLATED, OWN_BACK);
         find_at(1, OWN_BACK);

@@ -1,13 +1,10 @@
 /*
- * Imports of values that aren't what was asked for: a host asks for a page, and a real redis-server
- * has under its name something else, which is drawn anew for each import. None is served. Imports
- * of what another host really wrote are among them, and are served, each with its own bytes.
- *
- * A tenant with a secret and one without. Without a secret a value has sums, which find accidents
- * and no enemy (docs/THREATS.md): whoever reaches the servers writes envelopes that are accepted.
- * So what is drawn there with mended sums says something else than what was asked for, and there is
- * none with other bytes for the page and sums that fit them.
- *
+ * Imports of values that aren't those asked for. A host asks for a page, and a real redis-server
+ * has another value under its name, drawn anew for each import. None is served. Values that another
+ * host really wrote are among them: each is served with its own bytes. One tenant has a secret, one
+ * has none. Without a secret a value has only sums, which find accidents but no attacker
+ * (docs/THREATS.md). An attacker who reaches the servers writes envelopes that are accepted. There,
+ * a drawn value with mended sums always has a header that differs from the one asked for.
  * KVL_FULL=1: a million lies.
  */
 /* Before cmocka, whose fail() is a macro. */
@@ -29,7 +26,7 @@
 #define SECRET       "0123456789abcdef"
 #define OTHER_SECRET "fedcba9876543210"
 
-/* Who wrote a value, and of what it is. */
+/* The host that wrote a value, and its kind. */
 enum origin {
         OF_HONEST,    /* another host of the tenant */
         OF_OLD_EPOCH, /* the same, before something was invalidated */
@@ -45,7 +42,7 @@ enum origin {
         N_ORIGINS
 };
 
-/* What is done to it. */
+/* Change made to a value. */
 enum lie {
         LIE_WHOLE,   /* nothing: it lies under another page's name, or isn't honest */
         LIE_BITS,    /* some are flipped */
@@ -138,7 +135,7 @@ static void export_honest(const char *secret, enum origin to, bool invalidates)
         host_end(&a);
 }
 
-/* What a host writes with this key, or NULL. Its bytes are nobody's. */
+/* Makes the value that a host writes with this key, or with none (NULL). Its bytes are random. */
 static void make_value(uint8_t value[VALUE_BYTES], struct envelope e, const struct seal_key *key)
 {
         uint8_t *payload = value + ENVELOPE_BYTES;
@@ -173,7 +170,9 @@ static struct member *join_other_tenant(struct host *h, const char *secret)
         return join(other.w.a);
 }
 
-/* What isn't honest: as a host writes it of which all is as it is here, but for one thing. */
+/*
+ * Makes the dishonest values. Each is written as by a host that differs from this one in one thing.
+ */
 static void make_others(
         const struct host *b, struct host *c, struct member *of_tenant, const char *secret)
 {
@@ -228,8 +227,8 @@ static void flip_bits(struct trial *t)
                 t->value[random_below((uint32_t)n)] ^= (uint8_t)(1 << random_below(8));
 }
 
-/* Whatever the header says but the tag, its epoch and the tokens, which a host doesn't know before:
- * whoever can mend sums says there what he likes. */
+/* Changes a field of the header and mends the sum. Left out: the tag, the epoch and the tokens,
+ * which a host doesn't know before. An attacker who can mend sums puts there anything. */
 static void change_field(struct trial *t)
 {
         static const struct {
@@ -339,7 +338,8 @@ static void import_trials(struct host *b)
         } while (n_over < N_TEXTS);
 }
 
-/* What is honest was served with its bytes, and goes; nothing else was. Returns how many were. */
+/* Honest values were served with their bytes, and are dropped; no other was served. Returns how
+ * many were. */
 static unsigned look_at_trials(struct host *b)
 {
         unsigned n = 0;

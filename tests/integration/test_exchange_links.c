@@ -1,8 +1,8 @@
 /*
- * Two kvleased, and between them a cluster on three hosts, which are network namespaces: a link
- * goes down, answers of a host are lost, a link is slow. Each host has a master. What is cached
- * where somebody looks is found all the time, what others have in time or not at all, and all of it
- * once the link is back. Skipped where namespaces aren't permitted.
+ * Two kvleased, and between them a cluster on three hosts, which are network namespaces with a
+ * master each. A link goes down, a host's answers are lost, a link is slow. Cached pages are found
+ * all the time. Pages of other hosts come in time or not at all, and all of them once the link is
+ * back. Skipped where namespaces aren't permitted.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -84,7 +84,7 @@ static unsigned epoch_host(unsigned behind)
 
 /* ---- an ill host ----------------------------------------------------------------------------- */
 
-/* What was seen while a host was ill. */
+/* Results while a host is ill. */
 struct illness {
         struct lookups lookups;
         unsigned found[N_TEXTS]; /* pages of each text, at most */
@@ -136,7 +136,7 @@ static void await_text(struct worker *w, unsigned chain)
                 await_chain(w, chain);
 }
 
-/* What wasn't found is, and what nobody has asked for yet. */
+/* Texts that weren't found are found, as is a spare one that wasn't asked for yet. */
 static void await_texts(struct worker *w)
 {
         uint64_t began = clock_now_nsec();
@@ -223,8 +223,8 @@ TEST_BARE(test_slow_link)
         fall_ill(state, 2, HOST_NET_SLOW, &seen);
 }
 
-/* Something is invalidated while the host with the epoch can't be reached: nothing is exchanged
- * until that is told, and then nobody finds what was there before. */
+/* A page is invalidated while the host with the epoch can't be reached. Nothing is exchanged until
+ * the servers know. After that the old pages are found by no host. */
 TEST_BARE(test_invalidated_without_a_link)
 {
         struct worker *w, *other;
@@ -247,7 +247,7 @@ TEST_BARE(test_invalidated_without_a_link)
         await_other_epoch(before);
         free(before);
         assert_int_equal(find_chain(w, CHAIN, SHORT_MSEC), 0);
-        /* What is computed from now on is shared, but for that of the same second. */
+        /* Texts computed from now on are shared, except for those of the same second. */
         sleep_msec(2100);
         share_chain(SPARE, 2 * N_PAGES);
         await_chain(w, SPARE);

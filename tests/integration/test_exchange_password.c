@@ -35,8 +35,8 @@ static void write_password(const char *file, const char *password, char ret_line
         assert_int_equal(fclose(f), 0);
 }
 
-/* What kvleasectl exchanges says here of the servers: how many are left alone of one, and whether
- * the slots and the namespace's epoch are known. */
+/* kvleasectl exchanges shows one server and how many are left alone. It also shows whether the
+ * slots and the namespace's epoch are known. */
 static void assert_exchange(unsigned n_left_alone, bool is_known)
 {
         json_t *reply = ctl_json(here, "exchanges"), *row;

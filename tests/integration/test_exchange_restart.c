@@ -1,7 +1,7 @@
 /*
- * What a kvleased that takes over knows of other hosts: that its pages may go to them, and that
- * something was invalidated of which they weren't told. Two kvleased, one of which is killed, and a
- * server of Redis that both know (exchange-hosts.h). Sessions are in test_session_hosts.c.
+ * After a restart kvleased knows which pages may go to other hosts, and which invalidations it
+ * hasn't announced yet. Two kvleased, one of which is killed, share a Redis server
+ * (exchange-hosts.h). Sessions are in test_session_hosts.c.
  */
 #include <signal.h>
 #include <stdlib.h>
@@ -68,7 +68,7 @@ static void compute_there(unsigned chain)
                 worker_tell(other, "release %u", pages[i]);
 }
 
-/* Somebody finds it, so that it is for other hosts. */
+/* Finds the text on the other host, so that it is exported. */
 static void find_there(unsigned chain)
 {
         worker_tell(other, "hits 1 %u:0-%u", chain, N_PAGES - 1);
@@ -144,8 +144,8 @@ static void let_server_write(bool may)
         free(redis_cluster_call(&server, 0, "config set maxmemory %d", may ? 0 : 1));
 }
 
-/* The server couldn't be told that something was invalidated, and whoever was to tell it has died:
- * it is told by the next one. */
+/* An invalidation couldn't be announced to the server before the daemon died. The next daemon
+ * announces it. */
 TEST_BARE(test_invalidated_before_it_died)
 {
         char *before;

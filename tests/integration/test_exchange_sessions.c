@@ -100,7 +100,7 @@ static bool has_no_record(struct host *h, uint64_t n)
         return is_gone;
 }
 
-/* What the script does to each such key of the server's, `k`. Neither has a space. */
+/* Runs the script on each key `k` of the server that matches. Neither argument has a space. */
 static void on_all_keys(const char *pattern, const char *script)
 {
         free(redis_cluster_call(&server, 0,
@@ -191,7 +191,8 @@ TEST_BARE(test_goes_on_elsewhere)
         hosts_end(&a, &b);
 }
 
-/* What has begun the text is here; somebody computes a page of it meanwhile. */
+/* The session's first pages are here, and a client computes another page meanwhile. The load waits
+ * for that client. */
 TEST_BARE(test_waits_for_others)
 {
         struct session_load *l;
@@ -216,7 +217,7 @@ TEST_BARE(test_waits_for_others)
         hosts_end(&a, &b);
 }
 
-/* What the servers have lost is lost at the session's end. */
+/* A session ends before the first page that the servers have lost. */
 TEST_BARE(test_pages_are_lost)
 {
         struct host a, b;
@@ -230,8 +231,8 @@ TEST_BARE(test_pages_are_lost)
         hosts_end(&a, &b);
 }
 
-/* Both go on from the same place: who was done last is who others follow, and what a host hasn't
- * told others of it keeps. */
+/* Both hosts continue the session from the same place. Others follow the host that ended its turn
+ * last. A turn not yet announced stays with its host. */
 TEST_BARE(test_both_go_on)
 {
         struct host a, b;
@@ -252,7 +253,7 @@ TEST_BARE(test_both_go_on)
         hosts_end(&a, &b);
 }
 
-/* What a host can't tell others stays there as it is, whatever they do. */
+/* A host that can't announce a turn keeps it, though other hosts announce theirs. */
 TEST_BARE(test_others_arent_told)
 {
         struct host a, b, reader;
@@ -304,7 +305,7 @@ TEST_BARE(test_truncated_and_dropped)
         hosts_end(&a, &b);
 }
 
-/* What was invalidated is found by nobody. */
+/* An invalidated session isn't found by any host. */
 TEST_BARE(test_invalidated)
 {
         struct host a, b;
@@ -318,7 +319,7 @@ TEST_BARE(test_invalidated)
         hosts_end(&a, &b);
 }
 
-/* Whoever writes to the servers costs a host what others have, and nothing else. */
+/* A forged value costs a host the pages of others, and nothing else. */
 TEST_BARE(test_lies)
 {
         struct host a, b;
@@ -341,7 +342,7 @@ static bool is_all_exported(struct host *h, uint64_t n)
         return f.is_on && !f.is_running;
 }
 
-/* Somebody has the session open all the time, and the host is to go. */
+/* A client has the session open all the time while the host is drained. */
 TEST_BARE(test_host_goes)
 {
         uint32_t handle;
@@ -359,7 +360,7 @@ TEST_BARE(test_host_goes)
         hosts_end(&a, &b);
 }
 
-/* The client goes, or nobody wants it any more. */
+/* The load is cancelled, or the exchange closes. */
 TEST_BARE(test_called_off)
 {
         struct session_load *l;

@@ -13,7 +13,7 @@
 
 #define N_RANKS 2
 
-/* What there is of rank 1 in most tests: enough to be worth loading. */
+/* Pages of rank 1 in most tests: enough that loading pays. */
 #define N_SHORT (N_PAGES - 3)
 
 /* A host with namespaces of a set whose layouts don't tell them apart. */
@@ -43,7 +43,7 @@ static void open_rank(struct set_host *s, unsigned rank)
                 fail_msg("%s", s->h.w.d.text);
 }
 
-/* What the host does from now on it does as this rank. */
+/* The host acts as this rank from now on. */
 static struct host *as_rank(struct set_host *s, unsigned rank)
 {
         if (!s->attaches[rank])
@@ -54,7 +54,7 @@ static struct host *as_rank(struct set_host *s, unsigned rank)
         return &s->h;
 }
 
-/* It computes the first n pages of what this rank has of a text, and writes them. */
+/* Computes and exports the first n pages of this rank's part of a text. */
 static void share_as_rank(struct set_host *s, unsigned rank, unsigned n)
 {
         struct host *h = as_rank(s, rank);
@@ -139,7 +139,7 @@ static void assert_loads_the_shortest(struct set_host *b)
         assert_int_equal(b->h.w.ns->catalog.set->n_incomplete, 0);
 }
 
-/* Who asks why a page isn't here is told so. */
+/* kvleasectl explain tells why a page isn't here. */
 static void assert_tells_of_the_set(const struct set_host *s)
 {
         struct detail of_set, of_none;
@@ -181,7 +181,7 @@ TEST(test_too_short_for_one)
         end_both(&a, &b);
 }
 
-/* What the other rank has here isn't asked for: it may be there, or not. */
+/* Pages that the other rank has cached aren't asked for. They may be on the server or not. */
 TEST(test_cached_in_the_other)
 {
         struct set_host a, b;
@@ -208,7 +208,7 @@ TEST(test_going_in_the_other)
         end_both(&a, &b);
 }
 
-/* Somebody computes, or imports, what the other rank lacks. */
+/* A client computes the pages that the other rank lacks. */
 TEST(test_announced_in_the_other)
 {
         uint8_t keys[N_PAGES * KEY_BYTES];
@@ -261,7 +261,7 @@ TEST(test_other_takes_no_part)
         end_both(&a, &b);
 }
 
-/* Of the largest set as many keys are asked for as there may be names. */
+/* The largest set may ask for as many keys as there may be names. */
 TEST(test_largest_set)
 {
         static uint8_t keys[IMPORT_KEYS_MAX * KEY_BYTES];
@@ -334,7 +334,7 @@ static void find_places(struct places *p)
         }
 }
 
-/* What all ranks have of a page lies on one node of a cluster, and pages on all nodes. */
+/* All ranks' parts of a page lie on one node of a cluster; pages are spread over all nodes. */
 TEST(test_one_place_of_a_page)
 {
         struct set_host a, b;
@@ -352,7 +352,8 @@ TEST(test_one_place_of_a_page)
         end_both(&a, &b);
 }
 
-/* What one rank has invalidated isn't found by the other, also by hosts where only that is open. */
+/* A page that one rank has invalidated isn't found by the other. This holds for hosts where only
+ * that rank is open. */
 TEST(test_invalidated_by_one_rank)
 {
         struct set_host a, b, c, has_all;
@@ -381,7 +382,7 @@ TEST(test_invalidated_by_one_rank)
         }
         assert_int_equal(import(as_rank(&c, 1), 0, N_PAGES, LONG_MSEC), 0);
         assert_cached(&c.h, 0);
-        /* It goes from all ranks, also where another host has computed it. */
+        /* All ranks drop the page, also if another host has computed it. */
         for (unsigned rank = 0; rank < N_RANKS; rank++)
                 while (count_hits(has_all.attaches[rank], 0, N_PAGES) != 1) {
                         assert_true(clock_now_nsec() < until);

@@ -119,8 +119,8 @@ TEST(test_asks_for_all)
         redis_cluster_deinit(&server);
 }
 
-/* Where a tenant has as much under way as it may an import waits with its pages, and goes on when
- * some of that is over. */
+/* If a tenant reads as many bytes as it may, an import waits with its pages. It continues when some
+ * of those reads end. */
 TEST(test_reads_wait)
 {
         const uint32_t all = 1u << 20;
@@ -165,8 +165,8 @@ static void import_from_stopped(struct host *h, struct import **ret)
         assert_true(bytes_under_way(h) >= N_PAGES * 2 * TIER_PAGE_BYTES);
 }
 
-/* What is called off counts until the store has let go of it: a client that begins again and again
- * gets no further. */
+/* A cancelled import counts until the store has let go of it. A client gains nothing by beginning
+ * again and again. */
 TEST(test_called_off_counts)
 {
         uint64_t until = clock_now_nsec() + PATIENCE_NSEC, bytes;
@@ -193,8 +193,8 @@ TEST(test_called_off_counts)
         redis_cluster_deinit(&server);
 }
 
-/* Of an exchange that is closed nothing is looked at when the store lets go of it, and one that is
- * opened in its place begins with nothing. */
+/* After an exchange is closed, the store's late answers aren't looked at. A new exchange in its
+ * place starts from zero. */
 TEST(test_closed_meanwhile)
 {
         uint64_t until = clock_now_nsec() + PATIENCE_NSEC;

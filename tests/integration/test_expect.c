@@ -1,7 +1,7 @@
 /*
- * What an engine says of the requests that wait in its queue (kvl_expect()): the texts that they
- * continue outlive a flood that takes others of the same age, until their time is over, and within
- * their share; and nobody's reservation pays for it.
+ * An engine announces the requests in its queue (kvl_expect()). The texts that they continue
+ * outlive a flood that evicts others of the same age. This ends with their time, stays within their
+ * share, and costs no tenant its reservation.
  */
 #include <stdio.h>
 #include <string.h>
@@ -43,7 +43,7 @@ static void publish_texts(struct worker *w)
                 publish(w, i);
 }
 
-/* As many pages as the device has, which nobody has seen. */
+/* Publishes as many new pages as the device has. */
 static void flood(struct worker *w, unsigned first)
 {
         for (unsigned i = 0; i < FLOOD; i++)
@@ -75,7 +75,7 @@ static void end(struct harness *h, struct worker *w, const char *tenant)
         ctl(h, words);
 }
 
-/* Of two texts of the same age the expected one stays, of a worker that does nothing else. */
+/* Of two texts of the same age the expected one stays, even if its worker does nothing else. */
 HARNESS_TEST(test_outlives_a_flood, &options)
 {
         const char *const tenants[] = {"a", "b"};
@@ -96,7 +96,7 @@ HARNESS_TEST(test_outlives_a_flood, &options)
                 if (i == 0)
                         assert_int_equal(n_cached(w, 1), 0);
                 assert_int_equal(ctl_status(h, "expected_fulfilled"), fulfilled);
-                /* It comes. */
+                /* The request comes. */
                 worker_tell(w, "hits 1 0:0-%u", CHAIN_PAGES - 1);
                 ctl_wait_status(h, "expected_fulfilled", fulfilled + 1);
                 ctl_wait_status(h, "pages_expected", 0);
@@ -149,8 +149,8 @@ HARNESS_TEST(test_share, &options)
         end(h, w, "a");
 }
 
-/* A tenant's reservation is there for it, and what it has cached there stays, whatever another one
- * expects. */
+/* A tenant gets its reservation and keeps its cached pages there, though another tenant expects
+ * requests. */
 HARNESS_TEST(test_reservations, &reserved)
 {
         struct harness *h = *state;

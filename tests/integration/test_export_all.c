@@ -83,13 +83,13 @@ TEST(test_what_nobody_found)
         assert_int_equal(f.there_pages + f.left_pages + f.old_pages, 0);
         assert_int_equal(import(&b, 0, N_PAGES, LONG_MSEC), N_PAGES);
         assert_cached(&b, N_PAGES);
-        /* What is there isn't sent again. */
+        /* Pages that the server has aren't sent again. */
         begin(&a);
         await_all(&a);
         f = figures_of(&a);
         assert_int_equal(f.there_pages, N_PAGES);
         assert_int_equal(f.written_pages, 0);
-        /* What is published from now on goes, too. */
+        /* Pages published from now on are exported, too. */
         host_compute_behind(&a, NULL, 100, 3);
         assert_true(figures_of(&a).is_running);
         await_all(&a);
@@ -113,7 +113,7 @@ static void await_known(struct host *h)
         } while (f.n_ready == 0);
 }
 
-/* What was cached before the epoch was learnt stays, and what continues it. */
+/* Pages cached before the epoch was learnt aren't exported, nor are their continuations. */
 TEST(test_of_before_the_epoch)
 {
         uint8_t keys[N_PAGES * KEY_BYTES];
@@ -164,7 +164,8 @@ static void export_some(struct host *h, unsigned n)
         assert_int_equal(count_there(), n);
 }
 
-/* What was used last is there first; a text from its beginning on, though its end is what was. */
+/* The text used last is exported first, from its first page on, though its last page was the one
+ * used. */
 TEST(test_order)
 {
         struct host a, b;
@@ -251,7 +252,8 @@ TEST(test_server_is_stopped)
         redis_cluster_deinit(&server);
 }
 
-/* Another rate holds for what is under way; where somebody else reads it, all is of before. */
+/* A new rate holds for an export under way. With another secret, which other hosts read, all pages
+ * are old. */
 TEST(test_other_options)
 {
         uint64_t until = clock_now_nsec() + PATIENCE_NSEC / 2;

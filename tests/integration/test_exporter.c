@@ -300,7 +300,7 @@ HARNESS_TEST(test_daemon_hangs, &options)
         assert_int_equal(a.status, 200);
         http_answer_free(&a);
         assert_int_equal(kill(h->daemon.pid, SIGCONT), 0);
-        /* It is slow at first on a busy machine. */
+        /* The exporter starts slowly on a busy machine. */
         for (unsigned i = 0; i < 300; i++) {
                 bool up;
 
@@ -452,7 +452,7 @@ HARNESS_TEST(test_help, &options)
 #define N_HALF_OPEN 48 /* more than SLOTS_KEPT */
 #define N_SCRAPES   20
 
-/* Connections that say a part of a request, or nothing: whoever asks is answered each time. */
+/* Connections with half a request, or none: each other request is answered. */
 HARNESS_TEST(test_half_open, &options)
 {
         static const char part[] = "GET /metrics HTTP/1.1\r\n";
@@ -476,7 +476,7 @@ HARNESS_TEST(test_half_open, &options)
                 n_gone += recv(fds[i], &byte, 1, MSG_DONTWAIT) == 0;
         }
         assert_in_range(n_gone, 0, N_HALF_OPEN - 32 + N_SCRAPES); /* one for each that came */
-        /* Who came last has waited for the shortest time. */
+        /* The newest connection has waited for the shortest time. */
         send(fds[N_HALF_OPEN - 1], "Host: x\r\n\r\n", strlen("Host: x\r\n\r\n"), MSG_NOSIGNAL);
         http_ask(&e, "GET /-/healthy HTTP/1.1\r\n", &a);
         assert_int_equal(a.status, 200);

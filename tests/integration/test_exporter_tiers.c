@@ -1,5 +1,5 @@
-/* What kvlease-exporter tells of pages below the device, beside a real daemon: how many of them are
- * in which tier, that they moved, that some were damaged, and that the disk was given up. */
+/* kvlease-exporter's series of the lower tiers, beside a real daemon. They show how many pages each
+ * tier has, moves, damaged pages, and a disk that was given up. */
 #include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,5 +1,5 @@
-/* What kvleasectl tells of memory under pressure: who evicted whom, what is reserved and missing.
- */
+/* kvleasectl's figures of memory under pressure: which tenant evicted which, and what is reserved
+ * and missing. */
 #include <stdio.h>
 #include <string.h>
 
@@ -14,7 +14,7 @@ static const struct private_tenant both[] = {{"loser", NULL}, {"winner", NULL}, 
 static const struct private_options options = {
         .tenants = both, .device_lines = "memory = 4MiB\nextent = 2MiB\n"};
 
-/* Both sets are full of pages that nobody uses or has mapped. */
+/* Fills both sets with pages that no client uses or has mapped. */
 static void fill_with_cache(struct harness *h)
 {
         struct worker *w = worker_start(h, "loser", "cache", 1);
@@ -105,7 +105,7 @@ HARNESS_TEST(test_missing_reservation, &options)
         assert_int_equal(device_figure(h, "reserved_bytes"), set_bytes);
 }
 
-/* What leases met: counted of the tenant, and of all. */
+/* Outcomes of leases, counted for the tenant and in total. */
 HARNESS_TEST(test_leases, &options)
 {
         struct harness *h = *state;
@@ -128,7 +128,7 @@ HARNESS_TEST(test_leases, &options)
         worker_stop(w);
 }
 
-/* Who keeps a tenant from borrowing. */
+/* Clients that keep a tenant from borrowing. */
 HARNESS_TEST(test_safepoints, &options)
 {
         struct harness *h = *state;

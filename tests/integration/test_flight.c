@@ -1,7 +1,5 @@
-/*
- * Single flight: a text that several workers want at once is computed by one of them, page by page,
- * and the others get what it has as soon as it has it, or go on where it ends.
- */
+/* Single flight: several workers need a text at once. One of them computes it page by page. The
+ * others get each page as soon as it is published, or continue where it ends. */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -26,7 +24,7 @@ struct outcome {
         unsigned n_computed, n_found, n_duplicates, n_bad;
 };
 
-/* Of a "flight" that was said. */
+/* Reads the answer to a "flight" command. */
 static struct outcome read_outcome(struct worker *w)
 {
         struct outcome o;
@@ -205,7 +203,7 @@ static struct worker *start_announcer(struct harness *h, unsigned chain)
         return w;
 }
 
-/* One of those who wait takes over, and the others get its pages. */
+/* One waiting worker takes over, and the others get its pages. */
 static void take_over(struct worker **waiters, unsigned chain)
 {
         unsigned n_computed = 0;
@@ -268,7 +266,7 @@ static uint32_t announce_one(struct worker *w, struct worker *waiter, unsigned c
         return page;
 }
 
-/* It frees the page, or closes the namespace, or says goodbye. */
+/* The announcer frees the page, closes the namespace, or says goodbye. */
 HARNESS_TEST(test_given_up, &roomy)
 {
         struct harness *h = *state;
@@ -286,7 +284,7 @@ HARNESS_TEST(test_given_up, &roomy)
         worker_stop(waiter);
 }
 
-/* Somebody else is faster, or drops everything. */
+/* Another worker is faster, or drops everything. */
 HARNESS_TEST(test_others, &roomy)
 {
         struct harness *h = *state;
@@ -307,7 +305,7 @@ HARNESS_TEST(test_others, &roomy)
         worker_stop(waiter);
 }
 
-/* ---- waits that nobody ends --------------------------------------------------------------------
+/* ---- waits that no publish ends -----------------------------------------------------------------
  */
 
 /* Each announces one text and waits for the other's. */
@@ -347,7 +345,7 @@ HARNESS_TEST(test_stopped_daemon, &roomy)
         worker_say(waiter, "wait 1:%d 300", TEXT / 2);
         waited = read_wait(waiter, shares ? KVL_TIMEOUT : -ETIMEDOUT);
         assert_in_range(waited.took_nsec, 300 * MSEC, 2300 * MSEC + LATE_OK_NSEC);
-        /* What is cached is known all the same. */
+        /* A cached page is still found. */
         if (shares)
                 assert_int_equal(worker_ask(waiter, "wait 1:0 300"), 0);
         assert_int_equal(kill(h->daemon.pid, SIGCONT), 0);
@@ -374,7 +372,8 @@ static struct worker *start_flight(struct crowd *c)
                         .seed = pattern_next(&c->random), .n_planes = 1, .n_chains = c->n_texts});
 }
 
-/* One of them, and another in its place. Who saw a wrong byte, or an error, has ended. */
+/* Kills one worker and starts another in its place. A worker that saw a wrong byte or an error has
+ * exited before. */
 static void replace(struct crowd *c, unsigned victim)
 {
         assert_true(worker_is_running(c->workers[victim]));

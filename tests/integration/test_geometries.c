@@ -91,7 +91,7 @@ static struct kvl_layout layout_of(uint64_t plane_page_bytes, uint32_t n_planes)
 /* ---- bytes ------------------------------------------------------------------------------------
  */
 
-/* What is in a plane. On a GPU all planes of a page 0 that is nobody's are the same memory. */
+/* Contents of a plane. On a GPU all planes of a page 0 that isn't granted are the same memory. */
 static void make_end(
         uint32_t page, uint32_t plane, uint64_t seed, uint64_t ret_words[END_BYTES / 8])
 {
@@ -211,8 +211,7 @@ static void live(struct engine *e, uint64_t seed)
 /* ---- geometries -------------------------------------------------------------------------------
  */
 
-/* What may be said no to: where the geometry can't be, and where a device can't do what is asked.
- */
+/* Refusals are right only for an impossible geometry, or a flag that the device doesn't support. */
 static void assert_refused_well(const struct way *way, int code)
 {
         bool can_back = !private_on_gpu() || !(way->flags & KVL_NS_BACK_HOLES);
@@ -259,7 +258,7 @@ static void try_geometry(struct engine *e, uint64_t plane_page_bytes, uint32_t n
         for (size_t i = 0; i < ARRAY_SIZE(ways); ++i) {
 #if defined(__SANITIZE_THREAD__)
                 if (ways[i].flags & KVL_NS_SAME_ADDRESS)
-                        continue; /* it lets nobody choose addresses there */
+                        continue; /* a client can't choose addresses there */
 #endif
                 layout.layer_group = (uint32_t)i;
                 if (!open_engine(e, &ways[i], &layout)) {
@@ -309,7 +308,9 @@ static uint64_t pick(uint64_t *state, const unsigned *choice, size_t n)
         return choice[pattern_next(state) % n];
 }
 
-/* As models have them: layers of so many KV heads in one plane, or in one each; or any size. */
+/*
+ * Geometries of models: layers of several KV heads in one plane, or in one plane each; or any size.
+ */
 static void try_random(struct engine *e, uint64_t seed, struct counts *counts)
 {
         static const unsigned tokens[] = {8, 16, 32, 64, 128},
@@ -344,7 +345,7 @@ static void test_random(void **state)
         for (unsigned i = 0; i < RANDOM_COUNT; ++i)
                 try_random(&e, pattern_mix(seed + i), &counts);
         end_engine(&e, &counts);
-        /* Of the smallest pools of the host about half. */
+        /* About half of the host's smallest pools are opened. */
         assert_true(private_on_gpu() || 10 * counts.n_opened > counts.n_refused);
 }
 

@@ -14,7 +14,7 @@
 
 static const struct private_options kept = {.is_kept = true, .has_control = true};
 
-/* ---- who can't use the device ---- */
+/* ---- processes that can't use the device ---- */
 
 static void assert_no_access(struct harness *h, const char *variable, const char *words)
 {
@@ -78,7 +78,7 @@ HARNESS_TEST(test_same_address, NULL)
                 return;
         }
 #if defined(__SANITIZE_THREAD__)
-        /* It lets nobody choose addresses there. */
+        /* A client can't choose addresses there. */
         worker_stop(a);
         worker_stop(b);
         return;
@@ -286,10 +286,8 @@ static void write_control(const char *path, const char *lines)
         assert_int_equal(fclose(f), 0);
 }
 
-/*
- * A kernel before the publish fails: nobody ever finds the page, the publish ends with -EIO, and
- * so does every later one of this client. Others go on.
- */
+/* A kernel before the publish fails. The page is never found, and the publish ends with -EIO, like
+ * every later one of this client. Other clients continue. */
 HARNESS_TEST(test_broken_context, NULL)
 {
         struct harness *h = *state;
