@@ -75,7 +75,7 @@ static void lose_device(struct harness *h, const char *rule)
         free(why);
         assert_hits(b, 1);
         assert_hits(a, 1);
-        /* What is bound already can be written and published. */
+        /* Pages whose memory is bound already can be written and published. */
         worker_publish_chain(a, 2, N, pages);
         assert_hits(b, 2);
         worker_stop(a);
@@ -93,7 +93,8 @@ HARNESS_TEST(test_ecc, &controlled)
         lose_device(*state, "214:1:0");
 }
 
-/* Full for the driver, whatever the budget says: refused, and had again once there is memory. */
+/* The driver has no memory left, though the budget does: a lease is refused. It is granted once
+ * there is memory. */
 HARNESS_TEST(test_out_of_memory, &controlled)
 {
         struct harness *h = *state;
@@ -114,7 +115,7 @@ HARNESS_TEST(test_out_of_memory, &controlled)
         worker_stop(w);
 }
 
-/* Memory that zeroing left as it was is given to nobody. */
+/* Memory that zeroing left unchanged is never leased. */
 HARNESS_TEST(test_not_zeroed, &controlled)
 {
         struct harness *h = *state;
@@ -141,10 +142,8 @@ static void assert_quick_status(struct harness *h)
                         (unsigned long long)(now_nsec() - start) / 1000000);
 }
 
-/*
- * The driver hangs, longer than driver_timeout: who needs it is refused in time, nobody else
- * notices, and once it answers it is used again.
- */
+/* The driver hangs for longer than driver_timeout. A client that needs it is refused in time;
+ * others aren't affected. Once the driver answers, it is used again. */
 HARNESS_TEST(test_hang, &impatient)
 {
         struct harness *h = *state;
@@ -281,7 +280,7 @@ static void read_all(struct worker *w)
         assert_true(all > 0);
 }
 
-/* Of what lies below the GPU. */
+/* A number of the lower tier beside the GPU. */
 static uint64_t below(struct harness *h, const char *member, char why[DEVICE_WHY_BYTES])
 {
         json_t *reply = ctl_json(h, "devices"), *row;

@@ -1,7 +1,7 @@
 /*
- * A daemon that is started again on a GPU. What vmm hands over is there again, but where the device
- * lost it, can't give it back or isn't the same any more: then what was cached there is gone, is
- * said to be so, and is read by nobody. What cudaipc hands over ends with the daemon.
+ * The daemon is restarted on a GPU. vmm memory is there again, unless the device lost it, can't
+ * give it back or has changed. Cached pages are lost then: this is reported, and they are never
+ * read. cudaipc memory ends with the daemon.
  */
 #include <errno.h>
 #include <signal.h>
@@ -58,7 +58,8 @@ static void assert_there(struct worker *w, unsigned chain, const uint32_t *pages
                 worker_tell(w, "verify %u %u", found[i], 1000 * chain + i);
 }
 
-/* It is told, finds nothing, and can begin anew, on the same socket as a new client. */
+/* The client learns of the restart, finds nothing, and can begin anew on its socket, like a new
+ * client. */
 static void assert_begins_anew(struct worker *w, unsigned chain, const char *ns)
 {
         uint32_t pages[N];
@@ -185,7 +186,8 @@ static void test_not_imported(void **state)
                 "namespace ns of tenant a is gone: extents of it can't be had from device");
 }
 
-/* As of another size than is recorded: the driver maps the whole or nothing. */
+/* The driver refuses to map it, as for a size other than the recorded one: the whole is mapped, or
+ * nothing. */
 static void test_not_mapped(void **state)
 {
         only_on("vmm");
@@ -277,7 +279,7 @@ static void test_smaller(void **state)
         end_all(h);
 }
 
-/* Of a share of the device the canary has its part; what is named is to lease. */
+/* A share of the device includes the canary's memory; the reported budget excludes it. */
 static const struct private_options share = {
         .is_kept = true, .device_lines = "memory_ratio = 50\nextent = 2MiB\n"};
 
@@ -334,7 +336,9 @@ static void await_event(struct worker *w, const char *event)
         } while (!strstr(w->rest, event));
 }
 
-/* Killed, and not back: who has seen that it is away finds what is there without it. */
+/*
+ * The daemon is killed and not restarted. A client that has noticed finds pages that don't need it.
+ */
 static void test_away(void **state)
 {
         struct harness *h = *state;

@@ -1,6 +1,6 @@
 /*
- * What the daemon finds when it starts: GPUs that aren't there, drivers that don't work. Where the
- * configuration demands the device it exits with 4 and a sentence; with 'auto' it runs on the host.
+ * The daemon starts with GPUs that aren't there, and with drivers that don't work. If the
+ * configuration demands the device it exits with 4 and a sentence. With 'auto' it runs on the host.
  */
 #include <errno.h>
 #include <stdio.h>

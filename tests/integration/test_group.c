@@ -69,8 +69,8 @@ HARNESS_TEST(test_death, NULL)
         assert_int_equal(ctl_status(h, "pages_sealed"), 1);
 }
 
-/* Who knows the engine's secret is in its group, whoever comes first, on the same tenant's socket;
- * another secret is another group. */
+/* Processes with the engine's secret, on the same tenant's socket, are one group, whichever
+ * connects first. Another secret makes another group. */
 HARNESS_TEST(test_secret, NULL)
 {
         struct harness *h = *state;
@@ -91,7 +91,7 @@ HARNESS_TEST(test_secret, NULL)
         worker_numbers(ranks[0], &page, 1);
         worker_tell(ranks[1], "map %u", page);
         assert_int_equal(worker_ask(other, "map %u", page), -ENOENT);
-        /* It is there as long as any of them. */
+        /* The leased page stays as long as any member. */
         worker_kill(ranks[0]);
         ctl_wait_status(h, "n_clients", 3);
         worker_tell(ranks[2], "free %u", page);
@@ -117,8 +117,8 @@ HARNESS_TEST(test_stranger, NULL)
         worker_stop(b);
 }
 
-/* What another group has leased is mapped by nobody else, also where its set is mapped already;
- * what a member has leased or pinned is. */
+/* A page that another group has leased can't be mapped, even if its set is mapped already. Pages
+ * that a member has leased or pinned can. */
 HARNESS_TEST(test_map, NULL)
 {
         struct harness *h = *state;
@@ -148,7 +148,7 @@ HARNESS_TEST(test_map, NULL)
         worker_stop(b);
 }
 
-/* Each pin is let go by itself; one more is had by who has one, and for no page without it. */
+/* Each pin is released by itself. Only a group with a pin of the page gets one more. */
 HARNESS_TEST(test_pin, NULL)
 {
         struct harness *h = *state;
@@ -177,7 +177,8 @@ HARNESS_TEST(test_pin, NULL)
         worker_stop(b);
 }
 
-/* Death is hang-up and exit: until then the pages stay pinned, whatever the socket does. */
+/* A client counts as dead after hang-up and exit. Until then its pages stay pinned, also if its
+ * socket is closed. */
 HARNESS_TEST(test_hangup, NULL)
 {
         struct harness *h = *state;
@@ -199,7 +200,8 @@ HARNESS_TEST(test_hangup, NULL)
         ctl_wait_status(h, "pages_detached", 0);
 }
 
-/* Who maps nothing is dropped at hang-up; a pin segment counts for as long as the process lives. */
+/* A client without mappings is dropped at hang-up. A pin segment counts as a mapping for as long as
+ * the process lives. */
 HARNESS_TEST(test_hangup_unmapped, NULL)
 {
         struct harness *h = *state;
@@ -232,7 +234,8 @@ HARNESS_TEST(test_bye, NULL)
         worker_stop(w);
 }
 
-/* Who breaks the protocol while it maps memory is muted and keeps its pins until it exits. */
+/* A client that breaks the protocol while it maps memory is muted, and keeps its pins until it
+ * exits. */
 HARNESS_TEST(test_muted, NULL)
 {
         struct harness *h = *state;

@@ -1,4 +1,5 @@
-/* Memory of the host below a device: what is configured, what goes there, and who is kept out. */
+/* The host's memory below a device: its configuration, the pages demoted to it, and tenants without
+ * access. */
 #include <stdio.h>
 #include <string.h>
 
@@ -39,7 +40,7 @@ static void fill(struct harness *h, const char *tenant)
         worker_stop(w);
 }
 
-/* Of row `name` of a list. */
+/* A number in row `name` of a list. */
 static json_int_t number_of(struct harness *h, const char *list, const char *name, const char *key)
 {
         json_t *reply = ctl_json(h, list), *row;
@@ -78,7 +79,7 @@ HARNESS_TEST(test_configured, &options)
         assert_int_equal(ctl_status(h, "host_charged_bytes"), 0);
 }
 
-/* What is cold goes down, and is charged to its tenant there; a lower limit takes it back. */
+/* Cold pages are demoted and charged to their tenant there; a lower limit frees them. */
 HARNESS_TEST(test_goes_down, &options)
 {
         struct harness *h = *state;

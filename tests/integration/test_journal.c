@@ -1,7 +1,5 @@
-/*
- * What the journal gets: the daemon's messages with their fields. Needs a /run of its own, which
- * only root can mount; else skipped.
- */
+/* The daemon's messages and their fields in the journal. Needs a /run of its own, which only root
+ * can mount; otherwise skipped. */
 #include <errno.h>
 #include <poll.h>
 #include <sched.h>

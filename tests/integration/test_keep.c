@@ -75,7 +75,7 @@ static int open_log(const struct kept *k)
         return log;
 }
 
-/* As a parent that keeps what the daemon has. */
+/* Starts kvleased --keep: a parent that stores the daemon's descriptors. */
 static void kept_spawn(struct kept *k, const char *const *more)
 {
         const char *argv[8] = {"--keep"};
@@ -160,7 +160,7 @@ static uint64_t kept_now(struct kept *k)
         return ctl_status(k->h, "kept_fds");
 }
 
-/* Killed, it comes back by itself: with the same sockets, which somebody may be waiting at. */
+/* A killed daemon is restarted with the same sockets, where a client may be waiting. */
 HARNESS_TEST(test_killed, NULL)
 {
         char path[PRIVATE_PATH_MAX];
@@ -175,7 +175,7 @@ HARNESS_TEST(test_killed, NULL)
         n = kept_now(&k);
         assert_true(n >= 3); /* the sockets */
         kill(k.daemon, SIGSTOP);
-        waiting = sock_connect(path); /* in the backlog, of nobody yet */
+        waiting = sock_connect(path); /* in the backlog, not accepted yet */
         assert_true(waiting >= 0);
         kill(k.daemon, SIGKILL);
         expect(&k, "killed by signal 9: it is started again");
@@ -277,7 +277,7 @@ HARNESS_TEST(test_full_store, NULL)
         kept_stop(&k);
 }
 
-/* Sockets that the parent was given, and what nobody knows. */
+/* Passes a socket to the parent, and a descriptor that it doesn't know. */
 static void exec_activated(struct kept *k, int fd, int unknown)
 {
         struct private_daemon *d = &k->h->daemon;
@@ -376,7 +376,7 @@ HARNESS_TEST(test_watchdog, NULL)
         kept_stop(&k);
 }
 
-/* Who read the log is gone: neither the parent ends by that, nor a daemon that it starts then. */
+/* The log's reader has exited: the parent continues, and so does a daemon that it starts then. */
 HARNESS_TEST(test_log_of_nobody, NULL)
 {
         struct kept k = {.h = *state};
@@ -437,7 +437,7 @@ static bool hear(struct kept *k, int msec, int *ret_fd)
         return true;
 }
 
-/* Who is READY may be killed, and loses no socket by it: READY comes when all is kept. */
+/* READY is sent after everything is stored: a daemon killed from then on loses no socket. */
 HARNESS_TEST(test_ready_comes_last, NULL)
 {
         struct kept k = {.h = *state};
@@ -467,7 +467,7 @@ HARNESS_TEST(test_ready_comes_last, NULL)
         harness_start(k.h);
 }
 
-/* Nobody keeps anything, or it isn't wanted: as ever. */
+/* Without a descriptor store, or with keep_state = off, nothing is stored. */
 HARNESS_TEST(test_off, NULL)
 {
         static const struct private_options off = {.daemon_lines = "keep_state = off"};
@@ -488,7 +488,7 @@ HARNESS_TEST(test_off, NULL)
         harness_start(h);
 }
 
-/* Who keeps them doesn't answer: administrators are served all the same. */
+/* The parent doesn't answer: administrators are served all the same. */
 HARNESS_TEST(test_stopped_parent, NULL)
 {
         struct kept k;

@@ -35,7 +35,7 @@ static char *tenant_name(unsigned i, char buf[NAME_SIZE])
         return buf;
 }
 
-/* As long as names may be: 128 bytes. */
+/* A name of the greatest length: 128 bytes. */
 static char *ns_name(unsigned i, char buf[NAME_SIZE])
 {
         memset(buf, 'n', 123);

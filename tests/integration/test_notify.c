@@ -1,4 +1,4 @@
-/* What the service manager hears: state, status and watchdog over $NOTIFY_SOCKET. */
+/* Messages to the service manager over $NOTIFY_SOCKET: state, status and watchdog. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -273,7 +273,7 @@ HARNESS_TEST(test_no_watchdog, &two_tenants)
         expect_ready(&n);
         before = proc_status_value(h->daemon.pid, "voluntary_ctxt_switches");
         assert_null(notify_next(&n, 500));
-        /* Nobody asked for anything: the daemon slept. One for the way there from READY=1. */
+        /* The daemon slept, as no request came. One switch is for going to sleep after READY=1. */
         assert_in_range(proc_status_value(h->daemon.pid, "voluntary_ctxt_switches") - before, 0, 1);
         assert_int_equal(private_daemon_stop(&h->daemon, &(int){0}), 0);
         notify_close(&n);

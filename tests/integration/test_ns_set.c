@@ -180,8 +180,8 @@ static struct spread spread_of(struct model *m, unsigned chain)
         return s;
 }
 
-/* Of the text's keys, how many are in all ranks. What went in one goes in the others as soon as the
- * daemon comes to it: none stays in some. */
+/* How many of the text's keys are in all ranks. A key dropped in one rank is soon dropped in the
+ * others: waits until none is in some only. */
 static unsigned n_whole(struct model *m, unsigned chain)
 {
         struct spread s = spread_of(m, chain);
@@ -209,7 +209,7 @@ HARNESS_TEST(test_eviction, &small_cache)
                 n_complete += n_whole(&m, chain);
         print_message(
                 "%llu of %d keys left\n", (unsigned long long)n_complete, N_TEXTS * TEXT_PAGES);
-        /* Of the 512 of a rank up to half may be granted ahead. */
+        /* Up to half of a rank's 512 pages may be granted ahead. */
         assert_in_range(n_complete, 128, 512);
         assert_int_equal(ctl_status(m.h, "set_keys_complete"), n_complete);
         assert_int_equal(ctl_status(m.h, "set_keys_incomplete"), 0);
@@ -226,7 +226,8 @@ HARNESS_TEST(test_eviction, &small_cache)
 /* ---- a rank that dies --------------------------------------------------------------------------
  */
 
-/* What it never publishes goes from the others, after ten seconds; a full run has so much time. */
+/* Keys that the dead rank never publishes are dropped from the others after ten seconds. Only a
+ * full run waits that long. */
 HARNESS_TEST(test_dead_rank, &small_cache)
 {
         struct model m;

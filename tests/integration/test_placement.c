@@ -1,5 +1,5 @@
-/* Several devices: where namespaces and reservations go, budgets, and who has a device for itself.
- */
+/* Several devices: placement of namespaces and reservations, budgets, and tenants with a device of
+ * their own. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -157,7 +157,7 @@ HARNESS_TEST(test_pack, &three)
         leave(other);
         worker_stop(w);
         ctl_wait_status(h, "pages_granted", 0);
-        /* What exists is opened where it is. */
+        /* A namespace that exists is opened on its device. */
         open_on(other, "a", "host");
         leave(other);
         open_on(other, "b", "host-1");
@@ -206,7 +206,7 @@ HARNESS_TEST(test_named, &three)
         worker_stop(w);
 }
 
-/* Nobody else on the devices of such a tenant, and it on none where others are. */
+/* An exclusive tenant shares its devices with no other, and gets no device that others use. */
 HARNESS_TEST(test_exclusive, &three)
 {
         struct harness *h = *state;
@@ -219,7 +219,7 @@ HARNESS_TEST(test_exclusive, &three)
         leave(pack);
         assert_int_equal(worker_ask(pack, "open b 1 - - - host-1"), -EACCES);
         assert_non_null(strstr(pack->rest, "device host-1 is kept for one tenant alone"));
-        assert_null(strstr(pack->rest, "hermit")); /* whose it is, is nobody's business */
+        assert_null(strstr(pack->rest, "hermit")); /* the tenant's name isn't shown to others */
         leave(alone);
         assert_int_equal(worker_ask(alone, "open b 1 - - - host"), -EACCES);
         assert_non_null(strstr(alone->rest, "others are on device host"));
@@ -230,7 +230,7 @@ HARNESS_TEST(test_exclusive, &three)
         assert_non_null(strstr(pack->rest, "is kept for another one alone"));
         leave(alone);
         worker_stop(alone);
-        /* It leaves: the device is anybody's. */
+        /* The tenant leaves: others may use the device. */
         ctl_wait_status(h, "n_clients", 2);
         ctl(h, "purge --remove hermit");
         worker_tell(pack, "open b 1 - - - host-1");
@@ -280,7 +280,7 @@ HARNESS_TEST(test_reservations, &three)
         assert_int_equal(reserved_on(h, "host-2"), 2 * MIB);
         ctl(h, "tenants set pack class=dynamic reserve=0");
         assert_int_equal(reserved_on(h, "host"), 2 * MIB);
-        /* It grows beyond what its namespace's device has left: it doesn't move away from there. */
+        /* Its reservation grows beyond the room of its namespace's device, and stays there. */
         ctl(h, "tenants set spread class=dynamic reserve=0");
         ctl(h, "tenants set last class=dynamic reserve=0");
         ctl(h, "tenants set pack class=pinned reserve=2MiB placement=device=host-2");

@@ -1,7 +1,5 @@
-/*
- * What of the device's memory is in a worker's page tables before the worker touches it, and what
- * is made of memory for that: what it leased or found, and nothing that nobody asked for.
- */
+/* Device memory in a worker's page tables before the worker touches it, and memory made for that.
+ * Both are only of pages that the worker leased or found. */
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -39,8 +37,8 @@ static struct worker *start_worker(struct harness *h)
         return w;
 }
 
-/* Of the worker's mappings of extents: KiB in its page tables; of these, what is mapped as huge
- * pages; those for which it asked for such. */
+/* The worker's mappings of extents: KiB in its page tables, KiB mapped as huge pages, and mappings
+ * for which it asked for huge pages. */
 struct mapped {
         unsigned long resident_kib, huge_kib;
         unsigned n_advised;
@@ -212,7 +210,7 @@ HARNESS_TEST(test_started, &options)
         worker_stop(w);
 }
 
-/* As on kernels before 5.14: all is as it was without. */
+/* Kernels before 5.14 refuse: pages are populated at first touch, as without the option. */
 HARNESS_TEST(test_refused, &options)
 {
         struct harness *h = *state;

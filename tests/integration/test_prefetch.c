@@ -32,7 +32,7 @@ static uint64_t number(const json_t *object, const char *key)
         return (uint64_t)json_integer_value(n);
 }
 
-/* Of the namespace `cache`, for the caller to release; NULL where there is none. */
+/* Returns the row of namespace `cache`, which the caller releases; NULL: there is none. */
 static json_t *cache_row(struct harness *h)
 {
         json_t *reply = ctl_json(h, "namespaces"), *row, *found = NULL;
@@ -102,8 +102,8 @@ static uint64_t count_room(struct harness *h)
         return room + DEVICE_PAGES - bound;
 }
 
-/* As much has gone down as the next text needs, so that nothing is evicted for it: however long a
- * busy machine takes to make the first memory below, before any page moves. */
+/* Waits until as many pages were demoted as the next text needs, so that none is evicted for it. A
+ * busy machine may take long to make the first memory of the lower tier. */
 static void await_quiet(struct worker *w)
 {
         struct harness *h = w->harness;
@@ -175,7 +175,7 @@ static void read_piece(struct worker *w, unsigned chain, unsigned first, unsigne
 
 /* ---- tests ----------------------------------------------------------------------------------- */
 
-/* Of a cold text most pages are there when the reader comes to them. */
+/* Most pages of a cold text are on the device when the reader reaches them. */
 HARNESS_TEST(test_stream, &options)
 {
         struct harness *h = *state;
@@ -334,7 +334,7 @@ HARNESS_TEST(test_warm_at_start, &kept)
                 sleep_msec(10);
         assert_true(figure(h, "host_pages_sealed") <= CHAIN_PAGES);
         assert_int_equal(figure(h, "prefetch_stream_begun"), 0);
-        worker_tell(w, "invalidate 1000:0-0"); /* who makes hits alone stays away */
+        worker_tell(w, "invalidate 1000:0-0"); /* a client that makes only hits sends no messages */
         for (unsigned i = 0; i < CHAIN_PAGES; i += 64)
                 read_piece(w, 1, i, 64);
         assert_int_equal(figure(h, "prefetch_warm_useful"), figure(h, "prefetch_warm_begun"));

@@ -81,7 +81,7 @@ static struct worker *serve(struct harness *h, const char *what, const char *ten
                 (struct worker_job){.seed = seed, .n_planes = 1, .n_chains = MANY_CHAINS});
 }
 
-/* It has met nothing that it must not: it would have ended. */
+/* Kills a worker, which would have exited by itself after an error. */
 static void end_job(struct worker *w)
 {
         assert_true(worker_is_running(w));
@@ -99,7 +99,7 @@ static unsigned fill(struct worker *w)
         return n;
 }
 
-/* It maps nothing: what it gives up can go to others at once. */
+/* Starts a worker that maps nothing: other tenants get its memory at once when it frees it. */
 static struct worker *start_unmapped(struct harness *h, const char *tenant)
 {
         struct worker *w = worker_spawn(h);
@@ -128,7 +128,8 @@ static const struct private_options roomy = {.tenants = two,
         .daemon_lines = "revoke_timeout = 60s\n",
         .device_lines = "memory = 64MiB\nextent = 2MiB\n"};
 
-/* Cached pages go, and what is mapped comes back through safe points; nobody sees a wrong byte. */
+/* Cached pages are evicted, and mapped ones are given back at safe points. No client sees a wrong
+ * byte. */
 static void test_limit_shrunk(void **state)
 {
         struct harness *h = *state;
@@ -206,7 +207,7 @@ static void test_does_not_fit(void **state)
         assert_int_equal(ctl_tenant(h, "a", "reserve_bytes"), 32 * MIB);
 }
 
-/* Whatever the others hold, all that is reserved is there, at once. */
+/* All that is reserved is granted at once, though other tenants hold the rest. */
 static void test_pinned_at_once(void **state)
 {
         struct harness *h = *state;
@@ -229,7 +230,7 @@ static void test_pinned_at_once(void **state)
         worker_stop(c);
 }
 
-/* The same while they work: everything that a asks for within its reservation is granted. */
+/* Other tenants work meanwhile: every lease of a within its reservation is granted. */
 static void test_pinned_beside_load(void **state)
 {
         struct harness *h = *state;
@@ -326,7 +327,7 @@ static void test_not_lent(void **state)
         struct harness *h = *state;
         struct worker *b = serve(h, "load", "b", harness_seed()), *a;
 
-        /* It has given up pages of its own, so it had no more to get. */
+        /* The tenant has evicted pages of its own, so it was owed no more. */
         wait_tenant(h, "b", "evictions", 1, UINT64_MAX);
         assert_int_equal(ctl_tenant(h, "b", "charged_bytes"), 16 * MIB);
         a = worker_start(h, "a", "ns", 1);
@@ -339,7 +340,8 @@ static void test_not_lent(void **state)
 
 /* ---- priorities ----------------------------------------------------------------------------- */
 
-/* Far enough apart: who waits gains a step every 100 ms, and both wait as long. */
+/* The priorities are far apart: a waiting client gains a step every 100 ms, and both wait equally
+ * long. */
 static const struct private_tenant ranked[] = {{"hog", NULL}, {"low", "priority = 10\n" QUEUES},
         {"high", "priority = 90\n" QUEUES}, {NULL, NULL}};
 static const struct private_options ranks = {
@@ -353,7 +355,7 @@ static void ask_all(struct harness *h, struct worker **workers, unsigned n)
         ctl_wait_status(h, "n_waiting", n);
 }
 
-/* It has been granted its set, after a wait. */
+/* The lease was granted its set, after a wait. */
 static void assert_granted(struct worker *w)
 {
         unsigned granted, reason;
@@ -381,7 +383,7 @@ static void test_priorities(void **state)
         assert_int_equal(ctl_status(h, "n_waiting"), 2);
         assert_false(worker_answers(workers[0], 0));
         assert_false(worker_answers(workers[1], 0));
-        /* Who dies waits no more, and what comes free goes to the next one. */
+        /* A killed client leaves the queue, and freed memory goes to the next client. */
         worker_kill(workers[0]);
         ctl_wait_status(h, "n_waiting", 1);
         free_set(hog, 5);

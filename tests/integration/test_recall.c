@@ -1,7 +1,5 @@
-/*
- * Memory that is taken back from clients that live, what the death of a client or of the daemon
- * means for memory that is mapped, and what is left of one tenant when the next one gets it.
- */
+/* Memory is recalled from live clients. Memory stays safe after the death of a client or of the
+ * daemon that has it mapped. A tenant gets memory without another tenant's bytes. */
 #include <errno.h>
 #include <pty.h>
 #include <signal.h>
@@ -124,7 +122,7 @@ HARNESS_TEST(test_recall, &patient)
         worker_stop(b);
 }
 
-/* Who calls safe points gives memory back while it works, and another tenant gets it. */
+/* A client that calls safe points gives memory back while it works, and another tenant gets it. */
 HARNESS_TEST(test_serving, &tight)
 {
         struct harness *h = *state;
@@ -148,8 +146,8 @@ HARNESS_TEST(test_serving, &tight)
         worker_stop(b);
 }
 
-/* Who doesn't answer keeps what it has, at its tenant's expense, and is named; later it gives it
- * back all the same. */
+/* A client that doesn't answer keeps its memory, charged to its tenant, and is named. It may still
+ * give the memory back later. */
 HARNESS_TEST(test_quarantine, &quick)
 {
         struct harness *h = *state;
@@ -238,7 +236,7 @@ HARNESS_TEST(test_grace, &graceful)
         ctl_wait_status(h, "n_clients", 0);
 }
 
-/* Who leaves properly has finished its work: no grace. */
+/* A client that says goodbye has finished its work: there is no grace period. */
 HARNESS_TEST(test_bye, &graceful)
 {
         struct harness *h = *state;

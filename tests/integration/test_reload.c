@@ -19,7 +19,7 @@ static const struct private_tenant before[] = {
         {"a", "limit = 4MiB\nweight = 20\n"}, {"b", "limit = 8MiB\n"}, {NULL, NULL}};
 static const struct private_options options = {.tenants = before};
 
-/* What the daemon has logged; owned. */
+/* Returns the daemon's log, owned. */
 static char *read_log(struct harness *h)
 {
         size_t len;
@@ -29,7 +29,8 @@ static char *read_log(struct harness *h)
         return text;
 }
 
-/* What the daemon tells its manager: it waits where nobody takes that. */
+/* Reads the daemon's messages to its service manager, since the daemon waits while the socket is
+ * full. */
 static void take_notices(struct harness *h)
 {
         char message[4096];
@@ -97,7 +98,7 @@ HARNESS_TEST(test_tenants, &options)
         assert_int_equal(ctl_tenant(h, "b", "limit_bytes"), 8 << 20);
 }
 
-/* Nobody loses a tenant that is used; it goes with a later reload. */
+/* A tenant in use isn't removed; a later reload removes it. */
 HARNESS_TEST(test_removed_in_use, &options)
 {
         static const struct private_tenant row[] = {{"a", NULL}, {NULL, NULL}};
@@ -161,7 +162,7 @@ HARNESS_TEST(test_verb, &options)
         h->n_tenants = 2; /* it started with two, as the count of descriptors has it */
 }
 
-/* What an administrator set lies over the file, whatever the file says next. */
+/* An administrator's setting overrides the file, also after the file changes. */
 HARNESS_TEST(test_set_over_file, &options)
 {
         static const struct private_tenant changed[] = {
@@ -185,7 +186,7 @@ HARNESS_TEST(test_set_over_file, &options)
 
 #define PINNED(reserve) "class = pinned\nreserve = " reserve "\n"
 
-/* A valid configuration is in force, whoever stands first in the file. */
+/* A valid configuration takes effect in any order of its tenants. */
 HARNESS_TEST(test_reservations_in_any_order, &options)
 {
         static const struct private_tenant small_large[] = {{"a", PINNED("50MiB")},
@@ -304,7 +305,7 @@ HARNESS_TEST(test_drop_ins, &options)
         free(fifo);
 }
 
-/* A FIFO that took the place of the configuration: the reload is refused, and nobody waits. */
+/* A FIFO replaced the configuration: the reload is refused and doesn't block. */
 HARNESS_TEST(test_a_fifo, &options)
 {
         struct harness *h = *state;
@@ -403,7 +404,8 @@ HARNESS_TEST(test_config_show, &options)
 
 static const struct private_options with_remote = {.daemon_lines = REMOTE, .tenants = before};
 
-/* What a reload changes of [remote NAME], what waits, and what a tenant may name. */
+/* Options of [remote NAME] that a reload changes, options that wait, and remotes that a tenant may
+ * name. */
 HARNESS_TEST(test_remotes, &with_remote)
 {
         static const struct private_tenant named[] = {
@@ -446,7 +448,7 @@ HARNESS_TEST(test_remotes, &with_remote)
         assert_non_null(strstr(out.out, "[remote r] there are no addresses"));
         proc_output_free(&out);
 
-        /* A section that is gone costs nobody his tenant; nor does one that is new. */
+        /* A reload with a removed or new section leaves all tenants in place. */
         assert_int_equal(private_daemon_configure(&h->daemon, &options), 0);
         assert_int_equal(ctl_run(h, "reload", &out), 0);
         assert_non_null(strstr(out.out, "pending: [remote r] addresses stays '127.0.0.1:1': '' "));

@@ -213,7 +213,7 @@ TEST_BARE(test_writes)
 /* ---- slots move -------------------------------------------------------------------------------
  */
 
-/* Who has the key, as a server says that is well. */
+/* Returns the server with the key, as a healthy server reports it. */
 static int master_of(unsigned i)
 {
         static int owners[REDIS_SLOTS];
@@ -337,7 +337,7 @@ TEST_BARE(test_stopped_master)
         assert_int_equal(redis_cluster_owners(&cluster, (unsigned)ill, owners), 0);
         kill(cluster.servers[ill].pid, SIGSTOP);
         ride_out(owners, ill);
-        /* It comes back as a replica, and sends on whoever still asks it. */
+        /* The server returns as a replica, and redirects clients that still ask it. */
         kill(cluster.servers[ill].pid, SIGCONT);
         for (unsigned i = 0; i < N_KEYS; i++)
                 assert_int_equal(read_key(i, 5000), 0);

@@ -155,7 +155,7 @@ static int compare_times(const void *a, const void *b)
         return *x < *y ? -1 : *x > *y;
 }
 
-/* What was seen while a host was ill. */
+/* Results while a host is ill. */
 struct illness {
         unsigned n_late;
         uint64_t late_nsec[N_LATE]; /* of what was asked of it */
@@ -223,7 +223,7 @@ static void await_all(void)
                 (unsigned)((clock_now_nsec() - started) / NSEC_PER_MSEC));
 }
 
-/* Who has which slot, by a server on another host than this one. */
+/* Owners of all slots, as a server on another host reports them. */
 static void ask_owners(unsigned host, int owners[REDIS_SLOTS])
 {
         assert_int_equal(redis_cluster_owners(&cluster, (host + 1) % N_HOSTS, owners), 0);
@@ -265,8 +265,8 @@ TEST_BARE(test_mute)
         await_all();
 }
 
-/* A value takes longer than its deadline. That was too short, and says nothing about the node: who
- * gives it time has his values. */
+/* A value takes longer than its deadline. The deadline was too short; the node isn't blamed. With
+ * more time the value arrives. */
 TEST_BARE(test_slow_link)
 {
         static int owners[REDIS_SLOTS];

@@ -67,7 +67,7 @@ TEST(test_users)
                 assert_int_equal(one_call(s, REMOTE_PROBE, "kvl:1", NULL, 0, &o), -EAGAIN);
                 remote_close(s);
         }
-        /* Who mayn't ask for slots is known, and told so. */
+        /* A user who may not ask for slots is recognized, with a message. */
         s = server_open("ann", "s3cret");
         assert_int_equal(refusal_await(s), -EACCES);
         assert_int_equal(store_node(s, NULL).breaker, BREAKER_CLOSED);
@@ -189,8 +189,8 @@ static unsigned server_fill(struct remote_store *s, unsigned ret_there[N_LARGE])
         return n;
 }
 
-/* All of these are asked for at once, nobody takes what comes for a while, and each of them is what
- * was written, or isn't there any more. Returns how many aren't. */
+/* Begins all reads at once and takes no reply for a while. Each value is then right or missing.
+ * Returns how many are missing. */
 static unsigned read_at_once(
         struct remote_store *s, const unsigned *there, unsigned n_there, uint8_t *got)
 {
@@ -239,8 +239,8 @@ TEST(test_reads_evict_nothing)
         assert_true(count_evicted() > 0);
         remote_close(s);
 
-        /* Who reads has written nothing, so that the server has no buffers of its writes, which
-         * would go, and be room. What has 2 MiB takes a quarter more (docs/REMOTE.md). */
+        /* A new client has written nothing, so the server has no write buffers that it could free.
+         * A value of 2 MiB takes a quarter more (docs/REMOTE.md). */
         s = server_open(NULL, NULL);
         store_await_known(s);
         server_leave_room(N_CONNECTIONS * (LARGE_BYTES + LARGE_BYTES / 4));
@@ -267,7 +267,7 @@ TEST(test_reads_evict_nothing)
 /* ---- TLS --------------------------------------------------------------------------------------
  */
 
-/* What became of the first question, with these options. */
+/* Returns the result of the first request with these options. */
 static int tls_try(const struct remote_options *with)
 {
         const char *address = server.servers[0].address;
@@ -283,7 +283,7 @@ static int tls_try(const struct remote_options *with)
         return r;
 }
 
-/* The same of who asks by himself: 0 where PING is answered. */
+/* remote_asker with these options; returns 0 if PING is answered. */
 static int tls_ask(const struct remote_options *with)
 {
         static const char *const words[] = {"PING", NULL};
@@ -364,7 +364,7 @@ TEST(test_tls)
         certificate_make(server.dir, "ca", NULL);
         certificate_make(server.dir, "server", "subjectAltName=IP:127.0.0.1,DNS:server.example");
         certificate_make(server.dir, "client", "subjectAltName=DNS:client.example");
-        /* Of somebody else who calls himself the same. */
+        /* A certificate of another server with the same name. */
         snprintf(other, sizeof(other), "%s/other.crt", server.dir);
         certificate_make(server.dir, "other", NULL);
         server.cli_words = cli;
@@ -390,7 +390,7 @@ TEST(test_tls)
         /* The system believes others. */
         with.tls_ca = NULL;
         assert_int_equal(tls_try(&with), -EKEYREJECTED);
-        /* The server wants to know who we are: TLS 1.3 tells of it after the handshake. */
+        /* The server demands our certificate: TLS 1.3 reports that after the handshake. */
         with = good;
         with.tls_cert = with.tls_key = NULL;
         assert_true(tls_try(&with) < 0);

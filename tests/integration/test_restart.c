@@ -194,7 +194,7 @@ HARNESS_TEST(test_changed_configuration, &kept)
         ctl(h, "sessions purge a");
 }
 
-/* A program that takes its time isn't waited for, whatever it has closed or says. */
+/* A program that takes long isn't waited for, even if it closes its output or prints. */
 HARNESS_TEST(test_other_binary_that_stays, &kept)
 {
         static const char *const scripts[] = {
@@ -212,7 +212,7 @@ HARNESS_TEST(test_other_binary_that_stays, &kept)
         }
 }
 
-/* The daemon's number is somebody else's there: no program is run for it. */
+/* The daemon's pid means another process there, so no program is run for it. */
 HARNESS_TEST(test_other_pid_namespace, &kept)
 {
         struct harness *h = *state;
@@ -255,7 +255,7 @@ HARNESS_TEST(test_socket_that_goes, &started_again)
         assert_int_not_equal(ctl_status(h, "pid"), pid);
 }
 
-/* The socket is kept and takes connections, but nobody starts the next daemon. */
+/* The socket is kept and takes connections, but no next daemon is started. */
 HARNESS_TEST(test_nobody_comes, &kept)
 {
         struct harness *h = *state;
@@ -265,7 +265,7 @@ HARNESS_TEST(test_nobody_comes, &kept)
         assert_int_equal(kill(h->daemon.pid, SIGSTOP), 0);
         begin_nsec = clock_now_nsec();
         assert_says(h, "restart --timeout 1s", EXIT_TIMEOUT, "");
-        /* As long as it was told to, and not as the answer to a request may take. */
+        /* The time limit of the command holds, not that of an answer to a request. */
         assert_true(clock_now_nsec() - begin_nsec < 15 * NSEC_PER_SEC);
         assert_int_equal(kill(h->daemon.pid, SIGCONT), 0);
         assert_int_equal(private_daemon_await(&h->daemon), 0);

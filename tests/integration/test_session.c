@@ -200,7 +200,7 @@ HARNESS_TEST(test_worker_dies, NULL)
         f = find_pages(w);
         assert_int_equal(f.n, 6);
         assert_page(w, &f, 5, seed_of(7, 105), 80, 12);
-        /* It is cached text like any other. */
+        /* The text is cached like any other. */
         assert_int_equal(count_hits(w, "7:0-4 7:205"), 6);
         end_session(w, "chat must");
         worker_stop(w);
@@ -239,7 +239,7 @@ static unsigned talk_until_killed(struct harness *h, unsigned chain, unsigned us
 HARNESS_TEST(test_killed_while_talking, NULL)
 {
         uint64_t random = harness_seed(), early = 0, late = 2000; /* us: nothing yet, and all */
-        /* Of a real driver's start nobody knows how long it takes. */
+        /* The start of a real driver takes a time that can't be predicted. */
         unsigned n_midway = 0, n_enough = private_on_real_gpu() ? 3 : 10;
 
         for (unsigned i = 0; i < 100 && n_midway < n_enough; ++i) {
@@ -288,7 +288,7 @@ HARNESS_TEST(test_dropped_by_another, NULL)
         worker_stop(b);
 }
 
-/* What is only closed is kept. */
+/* A session that is closed but not dropped is kept. */
 HARNESS_TEST(test_closed, NULL)
 {
         struct harness *h = *state;
@@ -309,7 +309,7 @@ HARNESS_TEST(test_closed, NULL)
         ctl_wait_status(h, "n_sessions", 0);
 }
 
-/* The same id is another session for another tenant, or namespace. */
+/* Another tenant's or namespace's session with this id is a different one. */
 HARNESS_TEST(test_tenants, &two)
 {
         struct harness *h = *state;
@@ -356,7 +356,7 @@ HARNESS_TEST(test_truncate, NULL)
         assert_page(w, &f, 4, seed_of(8, 110), 160, 4);
         assert_int_equal(worker_ask(w, "session-keys 8:0-1 8:8-9 8:110"), 0);
         assert_int_equal(count_hits(w, "8:0-9 8:110"), 2);
-        /* It goes on after the gap: in the session alone. */
+        /* The session continues after the gap, without an entry in the index. */
         worker_tell(w, "lease 1");
         assert_int_equal(worker_numbers(w, &page, 1), 1);
         worker_tell(w, "copy %u %u", f.pages[4], page);
@@ -408,7 +408,7 @@ static const struct private_tenant impatient_tenant[] = {
         {"a", "session_expire = 1s\n"}, {NULL, NULL}};
 static const struct private_options impatient = {.tenants = impatient_tenant};
 
-/* As the tenant is configured, but where the opener says otherwise. */
+/* The tenant's expiry holds unless the opener gives another one. */
 HARNESS_TEST(test_expiry_of_tenant, &impatient)
 {
         struct harness *h = *state;
@@ -497,7 +497,7 @@ HARNESS_TEST(test_tenant_removed, NULL)
 static const struct private_tenant small_tenant[] = {{"a", "limit = 4MiB\n"}, {NULL, NULL}};
 static const struct private_options small = {.tenants = small_tenant};
 
-/* Texts that nobody asks for again, twice what the tenant may have. */
+/* Publishes texts that aren't looked up again, twice as much as the tenant may have. */
 static void flood(struct worker *w)
 {
         static unsigned chain = 100; /* of those before some may be cached yet */
@@ -506,7 +506,7 @@ static void flood(struct worker *w)
                 publish_and_release(w, (struct turn){chain++, 0, 32, 16, "-", .alone = true});
 }
 
-/* It has fewer pages, from its end, and says how many tokens are to be computed again. */
+/* Pages are evicted from the session's end. Its info gives the tokens to compute again. */
 HARNESS_TEST(test_eviction, &small)
 {
         struct harness *h = *state;
@@ -533,7 +533,7 @@ HARNESS_TEST(test_eviction, &small)
                         assert_page(w, &f, i, seed_of(1, i), i * PAGE_TOKENS, 16);
                 worker_tell(w, "session-release");
         }
-        /* What was lost is computed again. */
+        /* Computes the evicted pages again. */
         if (info.n_pages == 0)
                 publish_and_release(w, (struct turn){1, 0, 40, 16, "-"});
         else {
@@ -549,7 +549,7 @@ HARNESS_TEST(test_eviction, &small)
         worker_stop(w);
 }
 
-/* Windows are nobody else's: they give way, whole. */
+/* A window's pages are used by no other session: they are evicted as a whole. */
 HARNESS_TEST(test_window_gives_way, &small)
 {
         struct harness *h = *state;
@@ -598,7 +598,7 @@ HARNESS_TEST(test_tags, NULL)
         assert_int_equal(count_hits(a, "6:0"), 0);
         assert_int_equal(count_hits(a, "9:0-1"), 2);
         assert_int_equal(invalidate_tag(b, 42), 0);
-        /* Who reads goes on reading. */
+        /* A reader keeps the pages that it has pinned. */
         assert_int_equal(ctl_status(h, "pages_detached"), 2);
         worker_tell(a, "verify %u %u", held[0], seed_of(5, 4));
         release(a, held, 2);

@@ -112,7 +112,8 @@ static void assert_said(struct worker *w, unsigned n_pages)
 
 /* ---- tests ----------------------------------------------------------------------------------- */
 
-/* It begins there, goes on here, and there again. Each host has all of it, whoever computed it. */
+/* A conversation begins on the other host, continues here, and then there again. Each host has all
+ * of it. */
 TEST_BARE(test_conversation)
 {
         struct worker *w, *other;
@@ -134,7 +135,7 @@ TEST_BARE(test_conversation)
         hosts_end(state);
 }
 
-/* What was loaded is the host's own, without the server, and where kvleased dies. */
+/* Loaded pages are this host's own: they are there without the server, and after kvleased dies. */
 TEST_BARE(test_daemon_dies)
 {
         struct worker *w, *other;
@@ -176,8 +177,8 @@ static void kill_here(void)
         await_ready(here);
 }
 
-/* What others were told of is what they may continue, also where kvleased has died meanwhile. Who
- * opens it here, and adds nothing, takes nothing of that away. */
+/* Other hosts may continue an announced session, also after kvleased dies. A client that opens it
+ * here and adds nothing doesn't change that. */
 TEST_BARE(test_told_before_it_died)
 {
         struct worker *w, *other;

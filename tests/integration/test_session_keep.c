@@ -78,7 +78,7 @@ HARNESS_TEST(test_keep, NULL)
         assert_int_equal(worker_ask(w, "session-keep 0-16 32-80"), -EINVAL);
         assert_int_equal(worker_ask(w, "session-keep 0-16 64-112"), -EINVAL);
         expect_pages(w, "0 1 4 6 9 10 11");
-        /* It goes on, and is shortened again, while another process has it open. */
+        /* The session continues, and is shortened again, while another process has it open. */
         other = worker_start(h, "a", "ns", N_PLANES);
         worker_tell(other, "session-open chat must");
         worker_tell(w, "session-talk 1 12 13");
@@ -176,8 +176,8 @@ static struct worker *start_group(struct harness *h, unsigned group)
         return w;
 }
 
-/* One group of layers gives up most of a text of which the other one keeps all, longer than keys
- * may be incomplete in a set (10 s; a full run has so much time), and over a restart. */
+/* One group of layers drops most of a text that the other one keeps. This lasts longer than keys
+ * may be incomplete in a set (10 s, so only in a full run), and over a restart. */
 HARNESS_TEST(test_groups_keep_their_own, &kept)
 {
         struct harness *h = *state;

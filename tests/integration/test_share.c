@@ -56,7 +56,7 @@ HARNESS_TEST(test_many_planes, NULL)
         share(*state, 20);
 }
 
-/* What was published outlives all workers. */
+/* Published pages outlive all workers. */
 HARNESS_TEST(test_outlives, NULL)
 {
         struct harness *h = *state;

@@ -1,4 +1,5 @@
-/* A tenant that several share: who may publish, who only looks up, and how it is found. */
+/* A tenant shared by several users: users that may publish, users that only look up, and how each
+ * finds the socket. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -47,7 +48,7 @@ static void check_reader(struct worker *w)
         worker_tell(w, "release %u %u %u %u", pages[0], pages[1], pages[2], pages[3]);
 }
 
-/* One that could publish and may no more: at once, whatever it holds; and again. */
+/* A client loses the right to publish at once, with all that it holds, and gets it again. */
 HARNESS_TEST(test_rights_change, &options)
 {
         struct harness *h = *state;
@@ -85,7 +86,7 @@ HARNESS_TEST(test_rights_change, &options)
         worker_stop(w);
 }
 
-/* What it can't free is freed with it. */
+/* Pages that the client may no longer free are freed when it leaves. */
 HARNESS_TEST(test_free_is_denied, &options)
 {
         struct harness *h = *state;
@@ -149,7 +150,7 @@ HARNESS_TEST(test_users, &options)
         worker_attach(teammate, "team", "ns", 1);
         worker_publish_chain(teammate, 2, 4, pages);
         assert_int_equal(worker_ask(bob, "lookup 2:0-3"), 0);
-        /* The group's account, and nobody else's. */
+        /* Only the group's account is charged. */
         assert_int_equal(ctl_tenant(h, "team", "pages_sealed"), 8);
         assert_int_equal(ctl_tenant(h, "own", "charged_bytes"), 0);
         worker_tell(alice, "lease 1800");

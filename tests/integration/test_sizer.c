@@ -179,7 +179,7 @@ HARNESS_TEST(test_pins_count, &sizer_on)
         wait_demand(h, 0);
 }
 
-/* It says what it would do, and never does it. */
+/* With dry-run the sizer only reports what it would do. */
 HARNESS_TEST(test_dry_run, &sizer_dry)
 {
         struct harness *h = *state;
@@ -198,13 +198,14 @@ HARNESS_TEST(test_dry_run, &sizer_dry)
         assert_int_equal(r.changes, 0);
 }
 
-/* What an administrator reserves is where it goes on from; what it reserved others can't. */
+/* The sizer continues from a reservation that an administrator sets. Other tenants can't reserve
+ * the sizer's part. */
 HARNESS_TEST(test_by_hand, &sizer_on)
 {
         struct harness *h = *state;
         struct proc_output o;
 
-        wait_region(h, 2 * MIB, NULL); /* nobody needs anything */
+        wait_region(h, 2 * MIB, NULL); /* no tenant needs memory */
         ctl(h, "tenants set a reserve=16MiB");
         assert_int_equal(get_region(h, "a").size, 16 * MIB);
         ctl(h, "tenants set a weight=7");
@@ -226,12 +227,13 @@ static void refused(struct harness *h, const char *words, const char *why)
         proc_output_free(&o);
 }
 
-/* What is configured already is in force again where it is asked for, or nothing else moves it. */
+/* An option set to its configured value takes effect again if it is named, or if the sizer is
+ * turned off. */
 HARNESS_TEST(test_configured_again, &sizer_on)
 {
         struct harness *h = *state;
 
-        wait_region(h, 2 * MIB, NULL); /* nobody needs anything */
+        wait_region(h, 2 * MIB, NULL); /* no tenant needs memory */
         ctl(h, "tenants set a reserve=4MiB");
         assert_int_equal(get_region(h, "a").size, 4 * MIB);
         ctl(h, "tenants set a reserve=16MiB");
@@ -254,7 +256,8 @@ HARNESS_TEST(test_configured_again, &sizer_on)
         assert_int_equal(get_region(h, "a").size, 8 * MIB);
 }
 
-/* It didn't fit at start: the sizer goes on from there, and another option's change leaves that. */
+/* The reservation didn't fit at start. The sizer continues from the smaller one, and changes of
+ * other options keep it. */
 HARNESS_TEST(test_cut_at_start, &sizer_on)
 {
         static const struct private_options small = {.tenants = on,
@@ -276,7 +279,7 @@ HARNESS_TEST(test_cut_at_start, &sizer_on)
         assert_int_equal(get_region(h, "b").size, 20 * MIB);
 }
 
-/* Of the whole day: without a sizer the minimum is reserved. */
+/* A schedule for the whole day; without a sizer the minimum is reserved. */
 HARNESS_TEST(test_schedule, &scheduled)
 {
         struct harness *h = *state;
@@ -344,7 +347,7 @@ static void wait_quiet(struct harness *h)
                 assert_true(n < 100);
 }
 
-/* Nobody's demand is looked at where nobody wants it; a sizer is served as soon as there is one. */
+/* Without a sizer no demand is measured; a new sizer is served at once. */
 HARNESS_TEST(test_wakes_for_sizers_alone, &unsized)
 {
         struct harness *h = *state;

@@ -1,5 +1,5 @@
-/* What takes long is done in slices: other tenants are served meanwhile, and whoever asked for it
- * is told when it is done. */
+/* Long requests are done in slices: other tenants are served meanwhile. The client gets its answer
+ * when all is done. */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -18,7 +18,7 @@ static const struct private_options many_pages = {
 static const struct private_options kept_pages = {
         .device_lines = "memory = 1152MiB\n", .tenants = two_tenants, .is_kept = true};
 
-/* Of a text of N_PAGES pages: how many of these few are found, each by its key alone. */
+/* How many of a few sample keys of a text of N_PAGES are found, each by its key alone. */
 static unsigned count_found(struct worker *w)
 {
         static const unsigned sample[] = {0, 1, 77, 1023, 40000, 99999, N_PAGES - 1};
@@ -90,7 +90,7 @@ HARNESS_TEST(test_tag, &many_pages)
         worker_stop(w);
 }
 
-/* Those that left aren't the session's any more when it is answered; they go soon. */
+/* Truncated pages are out of the session when it is answered, and are freed soon. */
 HARNESS_TEST(test_session, &many_pages)
 {
         struct harness *h = *state;
@@ -169,8 +169,8 @@ static void begin_long_text(struct worker *w)
         worker_tell(w, "session-close");
 }
 
-/* While a long text is truncated its own tenant is served, too: who asks for the same is told that
- * it is under way. Of a request that takes one turn nobody would ever see that. */
+/* While a long text is truncated its tenant is served, too. A second request for this session is
+ * refused as under way. That couldn't be seen of a request that takes one iteration. */
 HARNESS_TEST(test_truncation, &many_pages)
 {
         struct harness *h = *state;
@@ -286,8 +286,8 @@ HARNESS_TEST(test_daemon_dies, &kept_pages)
         worker_stop(w);
 }
 
-/* A limit under what is cached, which nobody has mapped: it is answered when it is on disk, and
- * what is too much goes soon. How long a turn takes is the disk's to say here. */
+/* A limit below the cached pages, which aren't mapped. It is answered once it is on disk, and the
+ * excess is evicted soon. The disk determines the length of an iteration here. */
 HARNESS_TEST(test_lower_limit, &many_pages)
 {
         struct harness *h = *state;
@@ -336,7 +336,8 @@ HARNESS_TEST(test_client_dies, &many_pages)
         worker_stop(w);
 }
 
-/* A client is killed that has announced very much: who waits for the last of it hears of that. */
+/* A client that has announced very many pages is killed: a client that waits for the last one is
+ * told. */
 HARNESS_TEST(test_announcer_dies, &many_pages)
 {
         struct harness *h = *state;
@@ -355,7 +356,7 @@ HARNESS_TEST(test_announcer_dies, &many_pages)
         worker_stop(other);
 }
 
-/* It closes the namespace instead: nothing of it is held once it is told, and others are served
+/* A client closes the namespace. It holds no page of it once it is answered, and others are served
  * until then. */
 HARNESS_TEST(test_close, &many_pages)
 {

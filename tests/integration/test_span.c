@@ -205,7 +205,7 @@ static void test_ranks(void **state)
         }
 }
 
-/* What was written before the daemon was started again is where it was, on every member. */
+/* Bytes written before the daemon's restart are in place, on every member. */
 static void test_restart(void **state)
 {
         struct harness *h = *state;

@@ -63,8 +63,8 @@ static void kill_all(struct worker **workers, unsigned n)
         }
 }
 
-/* The whole cache was thrown away at least once: on a busy machine that takes any number of turns,
- * so who reads goes on until then. Without evictions, the test's time runs out. */
+/* The whole cache was evicted at least once. On a busy machine that takes any number of turns, so
+ * readers continue until then. Without evictions the test times out. */
 static bool evicted(struct harness *h)
 {
         uint64_t n = ctl_status(h, "evictions");
@@ -96,7 +96,7 @@ HARNESS_TEST(test_readers, &small_cache)
         harness_assert_settled(*state);
 }
 
-/* Readers die with pins, in the middle of taking more: nobody else notices, and nothing leaks. */
+/* Readers die with pins, while they take more. Other clients aren't affected, and nothing leaks. */
 HARNESS_TEST(test_killed_readers, &small_cache)
 {
         unsigned n_kills = private_full() ? 400 : private_short() ? 10 : 30;

@@ -1,7 +1,7 @@
 /*
- * Pages of a size that models have (1,576,960 bytes, 2,048 times 770) are shared by processes, over
- * a restart of the daemon too, and lie below the device meanwhile. On a GPU they lie further apart
- * than they are large; on the host they do where the worker asks for it.
+ * Pages of a size that models have (1,576,960 bytes, 2,048 times 770). Processes share them, also
+ * over a restart of the daemon, and they are demoted meanwhile. On a GPU their distance is greater
+ * than their size; on the host it is if the worker asks for it.
  */
 #include <errno.h>
 #include <signal.h>
@@ -87,7 +87,7 @@ HARNESS_TEST(test_shared, &plain)
         worker_stop(two);
 }
 
-/* What a worker asks for is what it gets, or it is told why not. */
+/* A worker gets the distance that it asks for, or the reason why not. */
 HARNESS_TEST(test_asked_for, &plain)
 {
         struct harness *h = *state;
@@ -116,7 +116,7 @@ HARNESS_TEST(test_asked_for, &plain)
         worker_stop(two);
 }
 
-/* What a tenant writes between pages no other one reads. */
+/* Bytes that a tenant writes between pages are never read by another tenant. */
 HARNESS_TEST(test_nothing_left, &plain)
 {
         struct harness *h = *state;
@@ -217,8 +217,8 @@ HARNESS_TEST(test_below, &tiers)
 
 #define DISK_CHAINS 16
 
-/* It is asked for once more after it was published: what isn't doesn't go onto a disk, but is
- * dropped for room as soon as nobody has it pinned. */
+/* Publishes a text and finds it once. A text never found isn't written to disk: it is dropped for
+ * room as soon as it isn't pinned. */
 static void publish_and_read(struct worker *w, unsigned chain)
 {
         uint32_t pages[CHAIN];

@@ -38,7 +38,7 @@ HARNESS_TEST(test_quota, &two_tenants)
         worker_stop(w);
 }
 
-/* A full tenant's new pages push its own idle ones out, leaf first, and nobody else's. */
+/* A full tenant's new pages evict its own idle ones, leaf first, and none of another tenant. */
 HARNESS_TEST(test_eviction, &two_tenants)
 {
         struct harness *h = *state;
@@ -54,7 +54,7 @@ HARNESS_TEST(test_eviction, &two_tenants)
         worker_tell(a, "lease 924");
         worker_tell(a, "lookup 1:0-199");
         n = worker_numbers(a, found, 200);
-        /* What is granted ahead was cached, too; that is little. */
+        /* Few pages granted ahead replaced cached ones, too. */
         n_ready = (unsigned)ctl_status(h, "pages_ready");
         assert_in_range(n_ready, 0, harness_shares() ? MAX_READY : 0);
         assert_int_equal(n, 100 - n_ready);
@@ -78,7 +78,7 @@ static unsigned grow_magazine(struct harness *h, struct worker *w, unsigned want
         return n_ready;
 }
 
-/* What a client that has paused was granted ahead is used up before anything cached goes. */
+/* A paused client's pages granted ahead are used up before a cached page is evicted. */
 HARNESS_TEST(test_idle_magazine, &two_tenants)
 {
         struct harness *h = *state;
@@ -105,7 +105,8 @@ HARNESS_TEST(test_idle_magazine, &two_tenants)
         worker_stop(b);
 }
 
-/* The same name and keys in another tenant: other pages, and none of the first one's bytes. */
+/* Another tenant's namespace of this name, with these keys, has other pages. They have none of the
+ * first one's bytes. */
 HARNESS_TEST(test_separation, &two_tenants)
 {
         struct harness *h = *state;
@@ -244,7 +245,7 @@ HARNESS_TEST(test_a_tenant_that_can_lease_nothing, &two_tenants)
         assert_int_equal(ctl_run(h, "tenants set c limit=2MiB", &out), 0);
         assert_string_equal(out.err, "");
         proc_output_free(&out);
-        /* What others have reserved leaves nothing, either. */
+        /* Reservations of others leave the tenant no room, either. */
         ctl(h, "tenants set a limit=none class=pinned reserve=256MiB");
         assert_found(h, "reservations of others leave it 0 B, less than an extent set");
         ctl(h, "tenants set a lend_idle_reserve=on");
@@ -340,7 +341,7 @@ HARNESS_TEST(test_access, &two_tenants)
 
 #define MIB (UINT64_C(1) << 20)
 
-/* A command that must be refused, for a reason that says `why` and `who`. */
+/* Runs a command that must be refused; the reason has `why` and `who` in it. */
 static void refused(struct harness *h, const char *words, const char *why, const char *who)
 {
         struct proc_output o;
@@ -351,7 +352,8 @@ static void refused(struct harness *h, const char *words, const char *why, const
         proc_output_free(&o);
 }
 
-/* In force at once and after a restart, or refused, whoever has the rest being named. */
+/* A reservation takes effect at once and after a restart, or is refused. The refusal names the
+ * tenants with the rest. */
 HARNESS_TEST(test_reservations, &two_tenants)
 {
         struct harness *h = *state;
@@ -401,8 +403,8 @@ static uint64_t crossover_of(struct harness *h, const char *ns)
         return crossover;
 }
 
-/* What a miss costs is told to the policies of namespaces made from then on, and of all namespaces
- * after a restart. Where the policy is lru it is refused. */
+/* The cost of a miss reaches the policies of namespaces made from then on; after a restart, of all
+ * namespaces. With policy lru it is refused. */
 HARNESS_TEST(test_miss_cost, &two_tenants)
 {
         struct harness *h = *state;
@@ -478,7 +480,7 @@ HARNESS_TEST(test_promises_that_fit_no_more, &two_tenants)
         ctl(h, "tenants set b limit=none class=pinned reserve=20MiB");
         assert_int_equal(private_daemon_configure(&h->daemon, &small), 0);
         harness_restart(h);
-        /* Who still fits has all. */
+        /* A tenant whose reservation still fits has all of it. */
         assert_int_equal(ctl_tenant(h, "b", "reserve_bytes"), 20 * MIB);
         assert_int_equal(ctl_tenant(h, "a", "reserve_bytes"), 44 * MIB);
         assert_true(log_has(h, "it runs with a reservation of 44 MiB instead of 100 MiB"));
@@ -523,7 +525,9 @@ HARNESS_TEST(test_changes_that_fit_no_more, &two_tenants)
         assert_int_equal(ctl_tenant(h, "b", "reserve_bytes"), 32 * MIB);
 }
 
-/* Of the configuration it is warned of; who changes something else isn't held up by it. */
+/*
+ * A missing group in the configuration only causes a warning; other options can still be changed.
+ */
 static const struct private_tenant missing_group[] = {{"a", "group = nosuchgroup\n"}, {NULL, NULL}};
 static const struct private_options with_missing_group = {.tenants = missing_group};
 

@@ -106,7 +106,8 @@ static void use_name(struct kvl_ns *ns, int code, const uint32_t *pages, uint32_
 HARNESS_TEST(test_close_under_callbacks, &small_tenant)
 {
         struct kvl_layout layout = worker_layout(2);
-        /* Nobody else here holds the context: a real driver takes 0.1 s to make it, each round. */
+        /* No other connection here holds the context: a real driver takes 0.1 s each round to make
+         * it. */
         int n_rounds = private_on_real_gpu() ? 50
                        : private_full()      ? 20000
                        : private_short()     ? 200
@@ -221,7 +222,7 @@ static void *compute_all(void *data)
         return NULL;
 }
 
-/* What there is of it once nobody computes it any more. */
+/* Looks up a text when it is no longer being computed. */
 static void follow(struct texts *t, unsigned chain)
 {
         uint8_t keys[TEXT_PAGES][KVL_KEY_BYTES];
@@ -272,13 +273,13 @@ HARNESS_TEST(test_single_flight, &small_tenant)
         kvl_disconnect(conn);
 }
 
-/* ---- calls that are started in callbacks, and beside who polls ---------------------------------
+/* ---- calls that are started in callbacks, and beside a polling thread ---------------------------
  */
 
 struct storm {
         struct kvl_conn *conn;
         struct kvl_ns *ns;
-        uint32_t page; /* that nobody has leased: to free it is refused by the daemon */
+        uint32_t page; /* not leased by any client: the daemon refuses to free it */
         unsigned n_refused;
         sem_t done;
         _Atomic unsigned n_started, n_done, n_wrong;
@@ -294,7 +295,7 @@ static void note_done(struct kvl_ns *ns, int code, const uint32_t *pages, uint32
         sem_post(&s->done);
 }
 
-/* As many as may be, one of them in its own place, and one more. */
+/* Starts as many calls as may be, one in the caller's place, and one more. */
 static void start_all(struct kvl_ns *ns, int code, const uint32_t *pages, uint32_t n_pages,
         uint64_t n_tokens, void *data)
 {

@@ -31,7 +31,7 @@ struct where {
         unsigned n_found, n_below;
 };
 
-/* Of the chain's first N_TEXT pages. */
+/* Tiers of the chain's first N_TEXT pages. */
 static struct where find(struct worker *w, unsigned chain)
 {
         struct where at;
@@ -158,7 +158,7 @@ static void talk(struct harness *h, bool daemon_dies)
         w = worker_start(h, "a", "ns", 1);
         assert_session(w, N_TEXT);
         assert_int_equal(find(w, 1).n_below, N_TEXT);
-        /* It goes on below the device, and what it has is brought up where it is read. */
+        /* The session continues in the lower tier; its pages are moved up when they are read. */
         worker_tell(w, "session-talk 1 %u %u", N_TEXT, N_TEXT + 3);
         read_session(w, N_TEXT + 4, N_TEXT + 4, 0);
         assert_up(w, 1, N_TEXT);
@@ -206,7 +206,7 @@ HARNESS_TEST(test_session_expires, &tiers)
 /* ---- invalidation ------------------------------------------------------------------------------
  */
 
-/* The first n pages of a chain, with a tag; they stay in nobody's hands. */
+/* Publishes and releases the first n pages of a chain, with a tag. */
 static void publish_tagged(struct worker *w, unsigned chain, unsigned n, unsigned tag)
 {
         char line[512];
@@ -299,7 +299,7 @@ HARNESS_TEST(test_set, &tiers)
         for (unsigned i = 0; i < RANKS; ++i)
                 assert_up(ranks[i], 1, N_TEXT);
         worker_tell(scheduler, "set-release");
-        /* What goes in one goes in the other, wherever it lies. */
+        /* A page invalidated in one rank is dropped in the other, in any tier. */
         worker_tell(ranks[1], "invalidate 1:%u", N_TEXT / 2);
         worker_tell(scheduler, "set-lookup 1:0-%u", N_TEXT);
         assert_int_equal(sscanf(scheduler->rest, "%u %u", &n_found, &n_tokens), 2);
@@ -316,8 +316,8 @@ HARNESS_TEST(test_set, &tiers)
 /* ---- lookups whose end stays below --------------------------------------------------------------
  */
 
-/* What can't come up, as all of the device is leased, ends the run; the worker looks at how many
- * tokens that is. */
+/* The whole device is leased, so a page that can't be moved up ends the run. The worker checks how
+ * many tokens that is. */
 HARNESS_TEST(test_cut, &tiers)
 {
         struct harness *h = *state;
@@ -371,8 +371,8 @@ HARNESS_TEST(test_probe, &tiers)
         release(w, pages, ARRAY_SIZE(pages));
         n_lookups = ctl_status(h, "lookups");
         if (harness_shares())
-                kill(daemon, SIGSTOP); /* nobody is asked */
-        /* What isn't cached follows. */
+                kill(daemon, SIGSTOP); /* the daemon isn't asked */
+        /* Pages that aren't cached follow. */
         for (unsigned i = 0; i < 3; ++i) {
                 struct where at = probe(w, "1:0-40");
 
@@ -450,8 +450,8 @@ static struct worker *start_safe(struct harness *h, const char *tenant)
 #define SET_PAGES 512
 #define N_TEXTS   24 /* of N_TEXT pages: more than a set of the two */
 
-/* Who gives a set to another tenant finds what was in it below the device. Beside a GPU small pages
- * may take longer than they are given: what has gone down is found. */
+/* A tenant that gives a set to another one finds its pages in the lower tier. Beside a GPU small
+ * pages may take longer than they are given; only demoted ones are found. */
 HARNESS_TEST(test_share, &shared)
 {
         struct harness *h = *state;
@@ -460,7 +460,7 @@ HARNESS_TEST(test_share, &shared)
 
         for (unsigned i = 0; i < N_TEXTS; ++i)
                 worker_tell(a, "cache %u %u", i, N_TEXT);
-        /* It gets its share at one of a's safe points. */
+        /* b gets its share at one of a's safe points. */
         for (unsigned n = 1000; worker_ask(b, "cache 500 %u", N_TEXT) != 0 && n > 0; --n) {
                 assert_int_equal(b->code, KVL_FULL);
                 worker_tell(a, "events"); /* takes what it is told */

@@ -1,7 +1,5 @@
-/*
- * What the daemon does now and then: pages that nobody uses go, why keys miss is remembered, the
- * traffic is recorded, what policies have learnt survives a restart, and time as a file has it.
- */
+/* Regular work of the daemon: idle pages expire, reasons of misses are remembered, and traffic is
+ * recorded. Learnt state of policies survives a restart. The clock is a file. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -74,7 +72,7 @@ static void assert_explained(
         json_decref(reply);
 }
 
-/* A text that somebody holds, one that is looked up, and one that nobody wants any more. */
+/* One text is held, one is looked up, and one is idle. */
 HARNESS_TEST(test_expiry, &short_lives)
 {
         struct harness *h = *state;
@@ -122,7 +120,7 @@ HARNESS_TEST(test_explain, NULL)
         worker_stop(w);
 }
 
-/* Of the first namespace; the text is valid for the reply's life. */
+/* The policy of the first namespace; the text is valid for the reply's life. */
 static const char *policy_of(struct harness *h, const char *tenant, json_t **ret_reply)
 {
         char words[64];

@@ -1,7 +1,5 @@
-/*
- * What one process does to the cache, and when another one sees it: at once, and where memory is
- * shared without the daemon's help.
- */
+/* Changes that one process makes to the cache are visible to others at once. With shared memory
+ * this needs no daemon. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -140,7 +138,7 @@ HARNESS_TEST(test_invalidate_all, NULL)
         worker_stop(b);
 }
 
-/* Text `chain` of `n` pages, whatever they hold; nothing stays pinned. */
+/* Caches text `chain` of `n` pages, with any contents, and releases it. */
 static void cache_long_text(struct worker *w, unsigned chain, unsigned n)
 {
         uint32_t pages[LONG];
@@ -186,7 +184,7 @@ HARNESS_TEST(test_purge, NULL)
         worker_stop(a);
 }
 
-/* Other weights: whoever opened the namespace for the old ones is told with every call. */
+/* The model has other weights: clients with the old version open are told with every call. */
 HARNESS_TEST(test_version, NULL)
 {
         struct harness *h = *state;
@@ -209,7 +207,7 @@ HARNESS_TEST(test_version, NULL)
         worker_publish_chain(b, 1, N, pages);
         assert_found(b, 1, N);
         assert_int_equal(worker_ask(a, "lookup 1:0-3"), 6);
-        /* It is told once; then it opens the namespace anew. */
+        /* The notice comes once; then the client opens the namespace anew. */
         worker_tell(a, "close");
         worker_tell(a, "open ns 1 2");
         assert_found(a, 1, N);
@@ -268,7 +266,7 @@ HARNESS_TEST(test_pinned_stays, &small_cache)
         worker_stop(b);
 }
 
-/* Who reads nothing on its socket, as it has nothing to ask there, breaks no rule. */
+/* A client that only makes hits reads nothing on its socket, and breaks no rule. */
 HARNESS_TEST(test_only_hits, NULL)
 {
         struct harness *h = *state;
@@ -282,7 +280,9 @@ HARNESS_TEST(test_only_hits, NULL)
         worker_stop(b);
 }
 
-/* Hits that nobody tells the daemon of count when it evicts, also where it sleeps since before. */
+/*
+ * Hits that the daemon isn't told of count at an eviction, even if it has slept since before them.
+ */
 HARNESS_TEST(test_recent_hits_count, &small_cache)
 {
         struct harness *h = *state;

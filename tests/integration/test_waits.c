@@ -1,4 +1,4 @@
-/* Leases that wait: who is served when, and how a wait ends. */
+/* Leases that wait: the order in which they are served, and how a wait ends. */
 #include <stdio.h>
 #include <stdlib.h>
 
@@ -61,7 +61,8 @@ static void start_waiting(struct harness *h, struct worker **ret, const char *co
         }
 }
 
-/* Whatever the order of their requests; and who is killed while it waits is passed over. */
+/* Priority decides, not the order of requests. A client that is killed while it waits is passed
+ * over. */
 HARNESS_TEST(test_order, &two_sets)
 {
         static const char *const tenants[] = {"low", "high", "high", NULL};
@@ -84,8 +85,8 @@ HARNESS_TEST(test_order, &two_sets)
         worker_stop(w[1]);
 }
 
-/* What the same connection frees, and looks up, isn't held up by its lease; in the end it is what
- * that waits for. */
+/* A waiting lease doesn't block frees and lookups of the same connection. In the end its own free
+ * is what the lease waits for. */
 HARNESS_TEST(test_own_free, &two_sets)
 {
         struct harness *h = *state;
@@ -161,7 +162,7 @@ HARNESS_TEST(test_drain, &two_sets)
         struct worker *w[2];
 
         start_waiting(h, w, tenants);
-        /* Those that hold pages stay. */
+        /* Clients that hold pages stay connected. */
         assert_int_equal(ctl_run(h, "drain --timeout 100ms", &out), 4);
         proc_output_free(&out);
         expect_answer(w[0], KVL_DRAINING, 0, KVL_REASON_DRAINING);
@@ -173,7 +174,7 @@ HARNESS_TEST(test_drain, &two_sets)
         }
 }
 
-/* The daemon ends while somebody waits: it is told. */
+/* The daemon stops while a client waits: the client is told. */
 HARNESS_TEST(test_stop, &two_sets)
 {
         static const char *const tenants[] = {"low", NULL};
@@ -204,7 +205,7 @@ static unsigned first_of_run(struct worker *w, unsigned n)
         return first;
 }
 
-/* Pages with consecutive numbers are had or not: for them nobody waits. */
+/* A lease of consecutive pages is granted or refused at once, never queued. */
 HARNESS_TEST(test_runs, &two_sets)
 {
         struct harness *h = *state;

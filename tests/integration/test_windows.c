@@ -61,7 +61,7 @@ static void make_text(struct harness *h, char path[PRIVATE_PATH_MAX])
         FILE *f;
 
         snprintf(path, PRIVATE_PATH_MAX, "%.40s/text", h->daemon.dir);
-        if (access(path, R_OK) == 0) /* somebody may be reading it */
+        if (access(path, R_OK) == 0) /* a worker may be reading it */
                 return;
         f = fopen(path, "we");
         assert_non_null(f);
@@ -323,7 +323,8 @@ HARNESS_TEST(test_conversation, &shared)
         worker_tell(w, "window-talk 1 %u %u session", TALK_PAGES, TALK_PAGES + 99);
         verify(w, TALK_PAGES + 100, 0, 0);
         worker_tell(w, "window-close");
-        /* What a truncated session holds stays where it is: 160 of these pages lie below. */
+        /* The pages of a truncated session stay in their tier: 160 of these pages are in the lower
+         * one. */
         worker_tell(w, "session-truncate %u %u", 16 * TALK_FIRST, 16 * 5 * TALK_LAST);
         open_window(w, TALK_FIRST + 5 * TALK_LAST);
         verify(w, TALK_FIRST + 5 * TALK_LAST, TALK_FIRST,

@@ -1,7 +1,5 @@
-/*
- * What a worker saw while the daemon was killed under it (worker-witness.c), in a file that it
- * shares with the test: the oracle of acknowledged pages, and the longest pauses.
- */
+/* Observations of a worker while the daemon was killed (worker-witness.c), in a file shared with
+ * the test. They are the oracle of acknowledged pages, and the longest pauses. */
 #ifndef KVL_TEST_WITNESS_H
 #define KVL_TEST_WITNESS_H
 

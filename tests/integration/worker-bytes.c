@@ -21,7 +21,7 @@ static struct kvl_ns_info info_of(const struct kvl_ns *ns)
 #define N_CHANNELS     32
 #define MATRIX_NUMBERS 512
 
-/* What int8 stores exactly: whole numbers, of which each channel has the greatest. */
+/* Numbers that int8 stores exactly: whole numbers; each channel has the greatest one. */
 static void make_numbers(uint64_t *piece, uint64_t bytes, uint64_t at)
 {
         for (uint64_t i = 0; i < bytes / 4; i++) {
@@ -36,7 +36,7 @@ static void make_numbers(uint64_t *piece, uint64_t bytes, uint64_t at)
         }
 }
 
-/* What a page has there: bytes that follow from the seed, or (KVL_WORKER_NUMBERS is set) numbers
+/* Contents of a page there: bytes that follow from the seed or, with KVL_WORKER_NUMBERS, numbers
  * that do. */
 static void make_piece(uint64_t *piece, uint64_t bytes, uint64_t seed, unsigned plane, uint64_t at)
 {

@@ -71,7 +71,7 @@ static int let_go(struct flight *f)
 /* ---- a text ------------------------------------------------------------------------------------
  */
 
-/* What others have, or are computing. 0 or -errno. */
+/* Takes pages that other clients have, or are computing. Returns 0 or -errno. */
 static int take_from_others(struct flight *f)
 {
         uint32_t n = 0;
@@ -136,8 +136,8 @@ static int compute(struct flight *f, uint32_t *pages, uint32_t n)
         return r;
 }
 
-/* Announces what is left, and computes `most` of that at most, as far as nobody else does. 0;
- * KVL_QUOTA, KVL_FULL: there is no room; KVL_NO_PARENT: what it has was invalidated; -errno. */
+/* Announces the rest and computes at most `most` of its pages, those that no other client computes.
+ * Returns 0; KVL_QUOTA, KVL_FULL: no room; KVL_NO_PARENT: its pages were invalidated; -errno. */
 static int take_off(struct flight *f, uint32_t most)
 {
         uint32_t pages[MAX_PAGES], first = f->n_held, n = f->n_pages - first, n_mine;
@@ -148,7 +148,7 @@ static int take_off(struct flight *f, uint32_t most)
         r = kvl_announce(f->ns, pages, key_of(f, first), n, &n_mine);
         if (r < 0 && r != -ENOSPC)
                 return r;
-        /* Nobody can be told of it, or somebody takes too long: it is computed all the same. */
+        /* The announcement failed, or another client takes too long: compute it all the same. */
         if (n_mine == 0 && (r == -ENOSPC || f->has_waited_in_vain))
                 n_mine = 1;
         r = compute(f, pages, MIN(n_mine, most));
@@ -235,7 +235,7 @@ static void begin_command(struct worker_state *w, const char *chain, const char 
         begin(&flight, strtoull(chain, NULL, 10), (uint32_t)strtoul(n_pages, NULL, 10));
 }
 
-/* announce KEYS PAGE...: pages announced, whatever the code is */
+/* announce KEYS PAGE...: pages announced, with any code */
 static void do_announce(struct worker_state *w, char **args, unsigned n_args)
 {
         static uint8_t keys[MAX_PAGES * KVL_KEY_BYTES];
@@ -392,8 +392,8 @@ static void answer_progress(struct worker_state *w, char **args,
                 printf("0 %u %" PRIu64 "\n", lag, flight.n_bad);
 }
 
-/* prefill CHAIN N USEC FILE, follow CHAIN N 0 FILE: pages of lag at most, wrong pages; the text
- * stays pinned. The one who follows begins once the other's publish has. */
+/* prefill CHAIN N USEC FILE, follow CHAIN N 0 FILE: greatest lag in pages, wrong pages. The text
+ * stays pinned. The follower begins once the other's publish has. */
 static void do_prefill(struct worker_state *w, char **args, unsigned n_args)
 {
         answer_progress(w, args, prefill);

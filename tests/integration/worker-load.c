@@ -58,7 +58,7 @@ static int publish(struct load *l, uint64_t chain, uint32_t first, uint32_t *pag
         code = kvl_publish(l->ns, &p, found, &n_done);
         if (code < 0)
                 return code;
-        /* Somebody else's may lie on the disk, from where nothing is read. */
+        /* Another client's page may be on disk, where it can't be read directly. */
         r = code == KVL_DUPLICATE ? kvl_fetch(l->ns, found, n_done, found) : 0;
         if (r < 0)
                 return r;

@@ -69,7 +69,7 @@ static void do_lease_with(struct worker_state *w, char **args, unsigned n_args)
         answer_lease(r, pages, &result);
 }
 
-/* What started leases brought: in the order in which they ended. */
+/* Results of started leases, in the order in which they ended. */
 #define MAX_STARTED_LEASES 16
 static struct {
         int code;
@@ -210,7 +210,7 @@ static void do_publish(struct worker_state *w, char **args, unsigned n_args)
         worker_answer_pages(r, found, n_done);
 }
 
-/* What a started publish brought. */
+/* Result of a started publish. */
 static struct {
         bool done;
         int code;
@@ -312,7 +312,7 @@ static void do_lookup(struct worker_state *w, char **args, unsigned n_args)
         uint64_t n_tokens;
         int r = kvl_lookup(w->ns, 0, keys, n_keys, pages, &n, &n_tokens);
 
-        /* Of a text at most the last page isn't full. */
+        /* Only the last page of a text may be partly filled. */
         if (r == 0 && (n_tokens > (uint64_t)n * w->info.page_tokens ||
                               n_tokens <= (uint64_t)(n - 1) * w->info.page_tokens)) {
                 fprintf(stderr, "lookup: %llu tokens in %u pages\n", (unsigned long long)n_tokens,

@@ -154,7 +154,7 @@ static int publish_some(
         return r;
 }
 
-/* The same, and nothing is held after. */
+/* publish_some(), then releases the pages. */
 static int fill_some(
         struct worker_state *w, unsigned chain, unsigned first, uint32_t n, uint64_t tag)
 {

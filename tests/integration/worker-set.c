@@ -60,8 +60,8 @@ static void do_release(struct worker_state *w, char **args, unsigned n_args)
         worker_answer(r);
 }
 
-/* set-counts CHAIN N: of each of the text's first N keys, in how many of them it is cached,
- * whatever is before it */
+/* set-counts CHAIN N: for each of the text's first N keys, in how many namespaces it is cached,
+ * with or without its parents */
 static void do_counts(struct worker_state *w, char **args, unsigned n_args)
 {
         uint64_t chain = strtoull(args[0], NULL, 10), n_tokens;

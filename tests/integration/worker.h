@@ -26,7 +26,7 @@ int worker_page_fill(struct kvl_ns *ns, uint32_t page, unsigned plane, uint64_t 
 /* Does it hold that pattern? Every byte is compared. */
 bool worker_page_matches(struct kvl_ns *ns, uint32_t page, unsigned plane, uint64_t seed);
 
-/* The same by the library's copies alone. */
+/* worker_page_matches() by the library's copies alone. */
 bool worker_page_copy_matches(struct kvl_ns *ns, uint32_t page, unsigned plane, uint64_t seed);
 
 /* True where every byte is 0. */
@@ -89,7 +89,7 @@ uint32_t worker_parse_keys(char **args, unsigned n_args, uint8_t *ret_keys, uint
                                 tuned */
 #define WORKER_TEXT_PAGES 12 /* the longest text; not tuned */
 
-/* What a program that isn't driven by lines does; on namespace "load". */
+/* Job of a program that isn't driven by lines, on namespace "load". */
 struct worker_job {
         const char *socket;
         uint64_t seed;
@@ -105,25 +105,21 @@ struct worker_job {
  */
 int worker_load(const struct worker_job *job);
 
-/* The same on a namespace that is open. From many threads at once, where told. 0 or 1. */
+/* worker_load() on an open namespace; may run in many threads at once. Returns 0 or 1. */
 int worker_load_on(struct kvl_conn *conn, struct kvl_ns *ns, const struct worker_job *job);
 
-/*
- * worker-read.c: looks texts up that others publish, compares every byte when it has pinned a page
- * and once more before it lets it go, until it has pinned `count` pages. As worker_load().
- */
+/* worker-read.c: looks up texts that others publish until it has pinned `count` pages. Compares
+ * every byte after pinning a page and again before releasing it. Returns like worker_load(). */
 int worker_read(const struct worker_job *job);
 
-/*
- * worker-flight.c: texts that are computed once between all who run this, `count` of them. As
- * worker_load().
- */
+/* worker-flight.c: computes `count` texts, each once between all workers of this job. Returns like
+ * worker_load(). */
 int worker_flight(const struct worker_job *job);
 
 /*
- * worker-witness.c: publishes texts of its own, keeps the last `count` of them, and looks them up
- * all the time, until the file in $KVL_WITNESS (witness.h) says that it is to end. 0, or 1 where a
- * page was missing or wrong.
+ * worker-witness.c: publishes texts of its own, keeps the last `count`, and looks them up all the
+ * time. Ends when the file in $KVL_WITNESS (witness.h) says so. Returns 0, or 1 if a page was
+ * missing or wrong.
  */
 int worker_witness(const struct worker_job *job);
 
