@@ -1,5 +1,4 @@
-/* Who a test plays in a child of its own: another user, another root, a process with a number that
- * was somebody's. */
+/* Actors that a test plays in a child: another user, another root, a process with a reused pid. */
 #ifndef KVL_TESTS_ACTORS_H
 #define KVL_TESTS_ACTORS_H
 
@@ -16,7 +15,7 @@
 
 #include "tests/unit/child.h"
 
-#define ANOTHER_UID 41002 /* of nobody else */
+#define ANOTHER_UID 41002 /* not used by another account */
 
 /* Shown by /proc as a process that was started as that user. */
 static inline bool be_uid(uid_t uid)

@@ -95,7 +95,7 @@ static bool is_named(const ProtobufCFieldDescriptor *f, const char *name)
         return strcmp(f->name, name) == 0;
 }
 
-/* Of a field, by what it is called. */
+/* Draws a value for a field, by its name. */
 static uint64_t number_for(const ProtobufCFieldDescriptor *f)
 {
         static const struct {
@@ -260,7 +260,8 @@ static void send_bytes(const void *data, size_t n)
 {
         struct pollfd p = {me.fd, POLLOUT, 0};
 
-        /* Who doesn't read isn't read from: then it goes on with something else. */
+        /* If the daemon doesn't read (it does so while its replies aren't read), does something
+         * else. */
         if (me.fd < 0 || poll(&p, 1, 20) <= 0)
                 return;
         if (send(me.fd, data, n, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 && one_in(4))
@@ -297,7 +298,7 @@ static void remember(const uint32_t *pages, size_t n)
                 me.pages[draw(N_KNOWN)] = pages[i];
 }
 
-/* What the daemon told it is what it uses from now on. */
+/* Takes numbers from the daemon's reply, to use them from now on. */
 static void learn(struct frame *f)
 {
         const struct msg_info *info = msg_find(f->header.type);
@@ -457,7 +458,7 @@ static void send_with_fds(const void *data, size_t n, unsigned n_fds)
         (void)sock_send(me.fd, data, n, fds, n_fds);
 }
 
-/* What is no frame, half a one, or brings descriptors. */
+/* Sends bytes that aren't a frame, half a frame, or descriptors. */
 static void mumble(void)
 {
         uint8_t junk[512];

@@ -1,16 +1,16 @@
 /*
- * A client that means harm, in a process of its own, by chance: everything that a client may send,
- * with numbers of its own, of others and of nobody; and what it mustn't. Nothing in here asserts:
- * what becomes of it is the daemon's business.
+ * A hostile client in a process of its own, at random. It sends everything that a client may send,
+ * with numbers of its own, of other clients and of no client, and illegal bytes. Nothing in here
+ * asserts: the daemon's state is what counts.
  */
 #ifndef KVL_TEST_ENEMY_H
 #define KVL_TEST_ENEMY_H
 
 #include "tests/integration/harness.h"
 
-#define ENEMY_UID 41002 /* and the next; of nobody else */
+#define ENEMY_UID 41002 /* and the next; not used by other accounts */
 
-/* What the tenants "a" and "mob" let in, beside root. */
+/* Users that the tenants "a" and "mob" admit, beside root. */
 #define ENEMY_UIDS "uids = 0, 41002, 41003\n"
 
 /* Attacks until it is killed, or has nothing left to try: the process ends then. Never returns.

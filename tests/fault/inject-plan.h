@@ -1,7 +1,5 @@
-/*
- * Which call of which function of libc is to fail (inject.h), one after the other, in a process
- * that has inject.so, and what its log says. Asserts by cmocka. One thread.
- */
+/* Plans which call of which libc function fails next (inject.h), in a process that has inject.so,
+ * and reads its log. Asserts by cmocka. One thread. */
 #ifndef KVL_TESTS_INJECT_PLAN_H
 #define KVL_TESTS_INJECT_PLAN_H
 
@@ -26,7 +24,7 @@ extern const char *const daemon_env[]; /* of a process with inject.so */
 extern const char *start_env[];        /* the same, with point_env */
 extern char point_env[64];
 
-/* Of the group of tests: the file that is shared with the process. */
+/* Set-up of the group of tests: makes the file that is shared with the process. */
 int open_shared(void **state);
 int close_shared(void **state);
 

@@ -134,7 +134,7 @@ static bool draws(struct inject_slot *s)
                (atomic_fetch_add(&s->random, 1) * UINT64_C(6364136223846793005) >> 33) % n == 0;
 }
 
-/* Into the process' log: what failed, and who called it. */
+/* Writes the failed function and its caller into the process' log. */
 static void tell(enum inject_function f, uint64_t n, const void *caller)
 {
         const char *object = "";
@@ -151,7 +151,7 @@ static void tell(enum inject_function f, uint64_t n, const void *caller)
         syscall(SYS_write, STDERR_FILENO, line, len);
 }
 
-/* As on a disk that is slow. */
+/* Waits as on a slow disk. */
 static void hold(struct inject_slot *s, uint64_t n)
 {
         const struct timespec moment = {.tv_nsec = 1000000};

@@ -1,12 +1,12 @@
 /*
- * What inject.so (inject.c), loaded by LD_PRELOAD, and who drives it share: a file that both map.
- * Counts the calls of some functions of libc in one process and makes some of them fail, or wait.
+ * The file that inject.so (inject.c), loaded by LD_PRELOAD, and the test that drives it both map.
+ * inject.so counts calls of some libc functions in one process, and makes some fail or wait.
  *
  * Environment of the process:
- *   KVL_INJECT_FILE=PATH       of `struct inject`, made by inject_open(); unset: nothing is counted
+ *   KVL_INJECT_FILE=PATH       a `struct inject` of inject_open(); unset: nothing is counted
  *   KVL_INJECT_MODULES=A:B     only calls out of objects whose path contains one of these words;
  *                              unset: all calls of the process
- *   KVL_INJECT=NAME:N:ERRNO,.. as inject_arm() before the first call; ERRNO is a number
+ *   KVL_INJECT=NAME:N:ERRNO,.. inject_arm() before the first call; ERRNO is a number
  */
 #ifndef KVL_TESTS_INJECT_H
 #define KVL_TESTS_INJECT_H
@@ -65,7 +65,7 @@ struct inject_slot {
         _Atomic uint64_t n_calls;
         _Atomic uint64_t fail_at; /* the call of this number fails, once; 0: none */
         _Atomic uint64_t one_in;  /* each call fails with probability 1 / one_in; 0: none */
-        _Atomic uint64_t random;  /* state of that; seeded by who sets one_in */
+        _Atomic uint64_t random;  /* state of that; seeded by the code that sets one_in */
         _Atomic uint64_t n_failed;
         _Atomic int32_t error;
         _Atomic uint64_t

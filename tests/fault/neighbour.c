@@ -88,8 +88,8 @@ static void publish(struct raw_shm *s, uint32_t *pages, uint32_t n, uint64_t fir
         }
         status = request_publish(s, &m);
         if (status == WIRE_NO_PARENT) {
-                /* One page of a million finds no place in a full index (proto/shm.h): what
-                 * continues it is cached by nobody. A text begins here. */
+                /* One page of a million finds no place in a full index (proto/shm.h), so its
+                 * continuation can't be cached. A text begins here. */
                 m.parent_key.len = 0;
                 m.parent_key.data = NULL;
                 status = request_publish(s, &m);
@@ -102,7 +102,7 @@ static void publish(struct raw_shm *s, uint32_t *pages, uint32_t n, uint64_t fir
         assert_non_null(raw_answer(&s->raw));
 }
 
-/* Of the pages from `first` on, by the client's counters; `more`: 1 or -1. */
+/* Adds `more` (1 or -1) to the client's pin counters of the pages from `first` on. */
 static void pin(struct site *site, uint32_t first, uint32_t more)
 {
         for (uint32_t i = first; i < site->n_pages; i++)
@@ -174,7 +174,7 @@ _Noreturn static void refill(struct site *site, bool toggles)
         }
 }
 
-/* What lies in the magazine goes back by FREEs, one store to claim each page. */
+/* Returns the pages in the magazine by FREEs, with one store to claim each page. */
 static void free_claimed(struct raw_shm *s)
 {
         struct shm_submission entry = {.op = SHM_OP_FREE, .ns_id = s->ns_id};

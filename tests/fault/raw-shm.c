@@ -54,7 +54,7 @@ static void open_ns(struct raw_shm *s, const char *name)
         const struct kvl_layout l = {.model = "test-model", .version = "1"};
         const Kvlease__V1__NsOpenReply *reply;
 
-        /* As worker_layout(1). */
+        /* Same values as worker_layout(1). */
         layout.model = (char *)l.model;
         layout.version = (char *)l.version;
         layout.dtype = KVL_DTYPE_F32;

@@ -27,7 +27,7 @@ struct raw_shm {
  * plane), shares it. Everything by the rules. Ends with the process. */
 void raw_share(struct raw_shm *s, struct harness *h, const char *ns);
 
-/* The same at another tenant's socket. */
+/* raw_share() at another tenant's socket. */
 void raw_share_at(struct raw_shm *s, const char *path, const char *ns);
 
 /* Stores one entry and the tail behind it; doesn't ring. The ring must have room. */
@@ -39,7 +39,7 @@ bool raw_ring(struct raw_shm *s);
 /* raw_submit(), raw_ring(), and the completion, which must come within 10 s. */
 struct shm_completion raw_complete(struct raw_shm *s, const struct shm_submission *entry);
 
-/* Of a page, as its line shows it. */
+/* Generation of a page, as its line shows it. */
 static inline uint64_t raw_generation(const struct raw_shm *s, uint32_t page)
 {
         const uint8_t *base = (const uint8_t *)s->index;
@@ -67,7 +67,7 @@ struct raw_child {
 };
 struct raw_child raw_fork(struct harness *h, void (*fn)(struct harness *h, void *data), void *data);
 
-/* The same, but doesn't wait for fn. */
+/* raw_fork(), but doesn't wait for fn. */
 struct raw_child raw_fork_start(
         struct harness *h, void (*fn)(struct harness *h, void *data), void *data);
 

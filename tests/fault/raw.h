@@ -48,14 +48,14 @@ bool raw_hung_up(struct raw *r);
 /* Hello with these versions; the answer. */
 const Kvlease__V1__HelloReply *raw_hello(struct raw *r, uint32_t min_version, uint32_t max_version);
 
-/* After a hello that was answered so: says who it is, where that is asked for. True: it may go on.
- */
+/* After this answer to hello: proves the process's identity if the daemon asks for it. Returns true
+ * if the client may continue. */
 bool raw_authenticate(struct raw *r, const Kvlease__V1__HelloReply *hello);
 
 /* Hello in version 1, accepted; namespace "raw" of one plane open; its id. */
 uint32_t raw_attach(struct raw *r);
 
-/* The same after a hello. */
+/* raw_attach() after a hello. */
 uint32_t raw_open_ns(struct raw *r);
 
 /* A namespace like that, of this name, or also of this model; the answer. */

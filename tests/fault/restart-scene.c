@@ -30,7 +30,9 @@ static struct witness *make_witness(const char *path)
         return at;
 }
 
-/* It gives back what is recalled: who kept it would be left with none of its tenant's memory. */
+/*
+ * The load gives back recalled memory. A worker that kept it would leave its tenant without memory.
+ */
 static struct worker *start_load(struct harness *h, uint64_t seed)
 {
         return worker_start_job(h, "serve", "busy",
@@ -183,7 +185,7 @@ static void administer(struct scene *s, unsigned n)
                 "tenants set busy limit=2MiB",
                 "tenants set busy limit=8MiB",
                 "purge churn stir",
-                "recall churn --size 2MiB", /* of who has left: it goes at once */
+                "recall churn --size 2MiB", /* the client has left: it is freed at once */
                 "sessions purge churn",
                 "purge churn --remove",
         };
@@ -202,7 +204,7 @@ void scene_stir(struct scene *s)
         s->n_stirred++;
 }
 
-/* Of the daemon itself, not of its keeper. */
+/* Kills the daemon itself, not its keeper. */
 void scene_kill_daemon(struct scene *s)
 {
         kill((pid_t)ctl_status(s->h, "pid"), SIGKILL);

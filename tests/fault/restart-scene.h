@@ -1,8 +1,8 @@
 /*
- * A kvleased under `kvleased --keep` that is killed and started again, under eight workers that
- * publish all the time and look at every byte they read (worker-witness.c), two that make it evict,
- * and one by which tests make it do the rest. The witnesses have the tenant "calm" to themselves,
- * those two "busy"; the rest is done to "churn", which has room for it.
+ * kvleased under `kvleased --keep` is killed and started again. Eight workers publish all the time
+ * and check every byte they read (worker-witness.c). Two make it evict, and one does the rest for
+ * tests. The witnesses' tenant is "calm", that of those two "busy". The rest is done to "churn",
+ * which has room for it.
  *
  *   scene_begin() -> (scene_stir(), scene_kill_daemon(), scene_recover())... -> scene_end()
  */

@@ -29,7 +29,7 @@ static void answer(int channel, uint64_t unique, int error, const void *body, si
                 .len = (uint32_t)(sizeof(header) + bytes), .error = error, .unique = unique};
         struct iovec iov[] = {{&header, sizeof(header)}, {(void *)body, bytes}};
 
-        /* Nobody waits for it any more: ENOENT. */
+        /* The request was aborted: ENOENT. */
         if (writev(channel, iov, 2) < 0 && errno != ENOENT)
                 _exit(1);
 }
@@ -162,7 +162,7 @@ bool slow_file_begin(struct slow_file *f, const pid_t victims[SLOW_FILE_VICTIMS]
         fd_close(channel);
         snprintf(path, sizeof(path), "%s/file", dir);
         f->fd = open(path, O_RDWR | O_CLOEXEC);
-        /* The file alone keeps it: nothing is left behind, whatever becomes of this process. */
+        /* The descriptor alone keeps the mount: nothing is left behind if this process ends. */
         assert_int_equal(umount2(dir, MNT_DETACH), 0);
         rmdir(dir);
         assert_true(f->fd >= 0);

@@ -1,7 +1,7 @@
 /*
- * A file of a FUSE server, which is a process of its own: whoever of the victims closes a
- * descriptor of it (FLUSH) waits for slow_file_end(), or the end of the test's process, in the
- * kernel, whatever signals it gets but SIGKILL. Others don't wait.
+ * A file of a FUSE server, which is a process of its own. A victim that closes a descriptor of it
+ * (FLUSH) waits in the kernel for slow_file_end() or the end of the test's process. Only SIGKILL
+ * interrupts that. Other processes don't wait.
  */
 #ifndef KVL_TEST_SLOW_FILE_H
 #define KVL_TEST_SLOW_FILE_H
@@ -25,7 +25,7 @@ bool slow_file_begin(struct slow_file *f, const pid_t victims[SLOW_FILE_VICTIMS]
 /* How often a victim has closed a descriptor of it. */
 unsigned slow_file_flushes(const struct slow_file *f);
 
-/* Ends the server, and closes fd: whoever waits doesn't any more. */
+/* Ends the server and closes fd: waiting victims continue. */
 void slow_file_end(struct slow_file *f);
 
 #endif

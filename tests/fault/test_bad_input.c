@@ -1,7 +1,5 @@
-/*
- * What people do wrong: each gets one line that names the thing and the remedy, an exit status that
- * says failure, and loses nothing.
- */
+/* Mistakes of users. Each gets one line that names the thing and the remedy, and an exit status of
+ * failure. None loses anything. */
 #include <errno.h>
 #include <sched.h>
 #include <signal.h>
@@ -117,7 +115,7 @@ HARNESS_TEST(test_check_config, NULL)
         assert_int_equal(run_daemon("/dev/null", "--check-config", &o), 0);
         assert_string_equal(o.err, "");
         proc_output_free(&o);
-        /* It may be meant, of a machine that gets more; or it is a slip. */
+        /* A warning only: the machine may get more memory. */
         snprintf(path, sizeof(path), "%.40s/large.conf", h->daemon.dir);
         write_file(path, "[device host]\nmemory = 100TiB\n");
         assert_int_equal(run_daemon(path, "--check-config", &o), 0);
@@ -219,7 +217,7 @@ HARNESS_TEST(test_ctl_words, NULL)
         assert_int_equal(ctl_status(h, "n_tenants"), 1);
 }
 
-/* A socket nobody listens on, and one that may not be used. */
+/* A socket that isn't listened on, and one that may not be used. */
 HARNESS_TEST(test_ctl_sockets, NULL)
 {
         struct harness *h = *state;

@@ -1,8 +1,8 @@
 /*
- * A client that reaches a fault of kvleased's: its requests end the daemon, again and again, by a
- * fault point that takes the place of such a fault (SIGABRT). Under `kvleased --keep` the cache and
- * the clients of others outlive that: who was served at two deaths is lost, and where a tenant's
- * clients go on with it, new ones are refused. A kill from outside blames nobody.
+ * A client whose requests end kvleased again and again, by a fault point that stands for a bug
+ * (SIGABRT). Under `kvleased --keep` the cache and other clients survive. A client that was served
+ * at two deaths is lost. If its tenant's clients continue with that, new ones are refused. A kill
+ * from outside blames no client.
  */
 #include <errno.h>
 #include <signal.h>
@@ -52,7 +52,7 @@ static void await_daemon(struct scene *s)
         ctl(s->h, "check");
 }
 
-/* It has lost nothing, and goes on. */
+/* The good client has lost nothing, and continues. */
 static void assert_good(struct scene *s)
 {
         uint32_t found[4];
@@ -63,7 +63,7 @@ static void assert_good(struct scene *s)
         worker_tell(s->good, "release %u %u %u %u", found[0], found[1], found[2], found[3]);
 }
 
-/* What the client asks for next is fatal, once. Returns what it is told in the end. */
+/* The client's next request is fatal, once. Returns the code that the client gets in the end. */
 static int strike(struct scene *s, struct worker *w, unsigned chain, int number)
 {
         struct private_daemon *d = &s->h->daemon;
@@ -82,7 +82,7 @@ static int strike(struct scene *s, struct worker *w, unsigned chain, int number)
         return r;
 }
 
-/* What was under way when it was told so is lost, and all that it asks for after that. */
+/* The client is lost: its requests under way fail, and all later ones. */
 static bool is_lost(int code)
 {
         return code == -ESTALE || code == -ENOTCONN;

@@ -1,12 +1,10 @@
 /*
- * kvleased is killed at every point where it stores to what outlives it, and at random moments,
- * under eight workers that look at every byte they read: each acknowledged page is there
- * afterwards, with its bytes; no worker notices more than a pause of what it publishes; `check` is
- * clean. (Short run: each point once, 30 moments; full: each at three passes, 500 moments. On a
- * GPU: moments.)
- *
- * All points of a kind that are left are aimed at together: whichever is passed first kills, the
- * daemon after that recovers in peace, and then the rest is aimed at again.
+ * kvleased is killed at every point where it stores to surviving state, and at random moments.
+ * Eight workers meanwhile check every byte they read. Each acknowledged page is there afterwards,
+ * with its bytes. Workers see only a pause in publishing, and `check` is clean. Short run: each
+ * point once, 30 moments. Full run: each point at three passes, 500 moments. On a GPU: moments
+ * only. All points left of a kind are aimed at together. The first one passed kills; the next
+ * daemon recovers undisturbed; then the rest is aimed at again.
  */
 #include <signal.h>
 #include <string.h>
@@ -27,7 +25,7 @@ static const struct private_options options = {
 
 #define NAME(name) name,
 static const char *const points[] = {FAULT_POINTS(NAME)};
-/* What load doesn't bring about, or once in the life of what is kept. */
+/* Points that this load doesn't reach, or that are passed once in the life of the stored state. */
 static const char *const elsewhere[] = {KILLED_BY_RECOVER(NAME) KILLED_BY_CANARY(NAME)
                 KILLED_BY_CLIENT_RECOVER(NAME) KILLED_BY_MOVER(NAME) KILLED_BY_DISK(NAME)};
 #undef NAME
@@ -49,7 +47,7 @@ static bool is_in(const char *name, const char *const *names, size_t n)
         return false;
 }
 
-/* What compaction and tiers have in common is killed in both. */
+/* Points shared by compaction and tiers are tried in both. */
 static bool is_passed(const char *name)
 {
         return strncmp(name, "move-", 5) == 0 || !is_in(name, elsewhere, ARRAY_SIZE(elsewhere));
@@ -113,7 +111,7 @@ static bool at_return(struct scene *s)
         return true;
 }
 
-/* Who comes by which points, by how they begin; the last one by all others. */
+/* How to reach points, by their prefixes; the last row is for all others. */
 static const struct kind {
         bool (*provoke)(struct scene *s); /* with the points aimed at; true: one was hit */
         const char *prefixes[8];

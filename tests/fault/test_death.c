@@ -73,7 +73,7 @@ static void work(const char *socket)
                 must(worker_page_fill(ns, granted[i], 0, i) == 0, "fill");
 }
 
-/* It can read what it has pinned, and lease. */
+/* The worker can read its pinned pages, and lease. */
 static void use(void)
 {
         uint32_t page;
@@ -262,7 +262,7 @@ static void end_main_thread(void)
         pthread_exit(NULL);
 }
 
-/* It lives as long as any of its threads: a pidfd tells of the last one. */
+/* A process lives as long as any of its threads: a pidfd reports the end of the last one. */
 HARNESS_TEST(test_main_thread, NULL)
 {
         struct harness *h = *state;
@@ -326,7 +326,7 @@ HARNESS_TEST(test_fork, NULL)
         assert_held(h);
         kill(d.pid, SIGKILL);
         reap(&d, SIGKILL);
-        assert_freed(h); /* the process counts, not who else has its socket */
+        assert_freed(h); /* the process counts, not other holders of its socket */
 }
 
 static char *const true_argv[] = {(char *)"true", NULL};
@@ -382,7 +382,7 @@ static void replace_program(void)
         must(false, "exec");
 }
 
-/* The same process as far as the daemon can know: what it held is held until its exit. */
+/* For the daemon a replaced program is still this process: its pages are held until it exits. */
 HARNESS_TEST(test_exec, NULL)
 {
         struct harness *h = *state;
@@ -412,7 +412,7 @@ static void be_stopped(void)
  * beyond the largest there is, PID_MAX_LIMIT of the kernel. */
 #define FIRST_CHAIN ((1u << 22) + 1)
 
-/* Nobody waits for it, and it loses nothing. */
+/* A stopped process delays no client, and loses nothing. */
 HARNESS_TEST(test_stopped, NULL)
 {
         unsigned seconds = private_full() ? 60 : 3;

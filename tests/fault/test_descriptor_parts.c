@@ -40,7 +40,7 @@ static const struct private_options kept = {.env = file_clock_env,
         .is_kept = true,
         .keep_max = "512"};
 
-/* What the attacker got, and why it stopped. */
+/* Everything the attacker got, and why it stopped. */
 struct booty {
         unsigned n_connections, n_shares, n_sets;
         char hello[256], open[256], lease[256]; /* "": never refused */
@@ -68,7 +68,7 @@ static bool connect_as(struct raw *r, struct harness *h, const char *tenant, cha
         return true;
 }
 
-/* Who is in gets that. */
+/* A client that is connected gets its ring. */
 static void open_ring(struct raw *r)
 {
         Kvlease__V1__ShmOpenRequest open = KVLEASE__V1__SHM_OPEN_REQUEST__INIT;
@@ -211,7 +211,7 @@ static struct worker *live(struct harness *h, unsigned chain)
         return w;
 }
 
-/* The tenant's namespaces go when nobody has had them open for a while. */
+/* Waits until the tenant's idle namespaces are removed. */
 static void await_idle(struct harness *h, const char *tenant)
 {
         uint64_t nsec = 2000 * NSEC_PER_SEC;
@@ -278,7 +278,7 @@ HARNESS_TEST(test_many_end_at_once, &options)
         await_idle(h, "b");
 }
 
-/* Of both tenants. */
+/* Accounts of both tenants. */
 struct accounts {
         uint64_t n[2][3];
 };

@@ -117,7 +117,7 @@ static void refuse_early(struct harness *h, unsigned n_expected)
         lease_all(&r, 1, &n);
         assert_int_equal(n, 0);
         assert_int_equal(count_log(h, "no further extents are made"), 1);
-        /* There is room for who comes to help. */
+        /* There is room for another administrator. */
         ctl(h, "tenants set a weight=7");
         raw_open(&late, h, NULL);
         assert_int_equal(raw_hello(&late, 1, 1)->status, WIRE_OK);
@@ -184,7 +184,7 @@ HARNESS_TEST(test_shared_and_kept, &kept)
         raw_open(&r, h, NULL);
         assert_int_equal(lease_all(&r, raw_attach(&r), &n)->status, WIRE_TOO_MANY);
         assert_true(n > 0);
-        /* What there was at the start is of the reserve, but for three listeners. */
+        /* The descriptors at the start belong to the reserve, except for three listeners. */
         taken = proc_count_fds(pid) - own;
         assert_in_range(taken, 4 * N_SHARING, FEW_FDS - DESCRIPTORS_RESERVE - 3);
         ctl(h, "tenants set a weight=7");
@@ -213,8 +213,8 @@ static void restart(struct harness *h)
         assert_int_equal(private_daemon_start(&h->daemon), 0);
 }
 
-/* What other hosts share takes some, too: threads, and connections to its nodes. Tenants have what
- * that leaves. */
+/* Exchange with other hosts takes descriptors for threads and for connections to nodes. Tenants
+ * have the rest. */
 HARNESS_TEST(test_remote, NULL)
 {
         struct harness *h = *state;

@@ -120,8 +120,8 @@ HARNESS_TEST(test_open_to_a_group, NULL)
         assert_log(h, "chmod g-w");
 }
 
-/* What a daemon opens as root is in directories of its own: none is used that somebody else made.
- */
+/* As root, the daemon opens files only in directories of its own, never in one that another user
+ * made. */
 HARNESS_TEST(test_of_somebody_else, NULL)
 {
         struct harness *h = *state;
@@ -195,7 +195,7 @@ HARNESS_TEST(test_mended, NULL)
         assert_int_equal(private_daemon_start(&h->daemon), 0);
 }
 
-/* Tenants get through to their sockets whatever umask the daemon was started with. */
+/* Tenants reach their sockets with any umask of the daemon. */
 HARNESS_TEST(test_umask, NULL)
 {
         struct harness *h = *state;
@@ -223,7 +223,7 @@ static void crash(struct harness *h)
         h->daemon.pid = 0;
 }
 
-/* Directories of two tenants, one of them gone since; what somebody put there stays. */
+/* Directories of two tenants, one of them removed since. A file from elsewhere in them stays. */
 HARNESS_TEST(test_after_a_crash, NULL)
 {
         static const struct private_tenant both[] = {{"a", NULL}, {"gone", NULL}, {NULL, NULL}};
@@ -246,7 +246,7 @@ HARNESS_TEST(test_after_a_crash, NULL)
         snprintf(path, sizeof(path), "%.60s/t/gone", h->daemon.runtime);
         assert_int_equal(access(path, F_OK), -1);
         assert_int_equal(unlink(file), 0);
-        /* And without a crash an empty directory is somebody's. */
+        /* Without a crash an empty directory isn't the daemon's, and stays. */
         assert_int_equal(mkdir(path, 0755), 0);
         assert_int_equal(private_daemon_start(&h->daemon), 0);
         assert_int_equal(private_daemon_stop(&h->daemon, &status), 0);
@@ -256,7 +256,7 @@ HARNESS_TEST(test_after_a_crash, NULL)
 
 /* ---- the configuration file ---- */
 
-/* What it made for a tenant goes with the tenant, also where the one that made it is gone. */
+/* A tenant's directory is removed with the tenant, also if a previous daemon made it. */
 HARNESS_TEST(test_tenant_goes_after_a_crash, NULL)
 {
         struct harness *h = *state;

@@ -1,7 +1,7 @@
 /*
- * What the machine runs out of: a full disk, no descriptors left, no locked memory allowed, clocks
- * that jump. The daemon says so, refuses what it can't do, serves the rest, and goes on when it is
- * over. (Single calls that fail: test_inject.c; a start with few descriptors: test_descriptors.c.)
+ * The machine runs out: a full disk, no descriptors, no locked memory, clocks that jump. The daemon
+ * reports it, refuses what it can't do and serves the rest. It recovers when the shortage is over.
+ * (Single calls that fail: test_inject.c; a start with few descriptors: test_descriptors.c.)
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -131,7 +131,7 @@ static void limit_daemon(struct harness *h, int resource, rlim_t n)
         assert_int_equal(prlimit(h->daemon.pid, resource, &limit, NULL), 0);
 }
 
-/* Who is there is served on; who comes is turned away, and gets in when there is room. */
+/* Connected clients are served. New ones are refused, and get in when there is room. */
 HARNESS_TEST(test_descriptors, NULL)
 {
         struct harness *h = *state;

@@ -1,10 +1,9 @@
 /*
- * Descriptors that nobody asked for, and whose last close() takes long: sockets with unsent data
- * that linger, memory, a file of a FUSE server. Sent by strangers on the default socket before they
- * say HELLO, by a tenant's client after it, alone and in numbers. Whatever it is, the daemon's loop
- * goes on, a good client is answered, and in the end nothing is left of it, in the daemon or its
- * reaper. On both ways of receiving (daemon/server/base/inbound.h): where the kernel refuses
- * descriptors the sender is told.
+ * Unwanted descriptors whose last close() takes long: sockets that linger with unsent data, memory,
+ * a file of a FUSE server. Strangers send them on the default socket before HELLO, a tenant's
+ * client after it, alone and in numbers. The daemon's loop continues and a good client is answered.
+ * In the end none is left in the daemon or its reaper. Both ways of receiving are tried
+ * (daemon/server/base/inbound.h). If the kernel refuses descriptors, the sender gets an error.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -39,14 +38,14 @@
 #define MEMORY_BYTES  ((off_t)512 << 20) /* some 100 ms to give back */
 #define PATIENCE_MSEC 30000
 
-/* No tenant has a uid here: who comes by the default socket is a stranger. */
+/* No tenant has a uid here, so each client of the default socket is a stranger. */
 static const struct private_options refusing = {0};
 static const char *const old_env[] = {INBOUND_TEST_VARIABLE "=1", NULL};
 static const struct private_options careful = {.env = old_env};
 
 /* ---- what takes long to close ---- */
 
-/* Connections to one listening socket that nobody reads from. */
+/* Connections to one listening socket that isn't read from. */
 struct bombs {
         int listening;
         int far[CROWD]; /* their other ends */
@@ -111,9 +110,9 @@ static void *close_in_thread(void *data)
 }
 
 /*
- * Ours isn't the last, where it was sent; or it is, where the daemon's were closed faster: then a
- * thread lingers until bombs_close(). Nobody looks at the descriptor meanwhile: a system call that
- * does so may be who lets go of it last.
+ * Closes our descriptor, which isn't the last if it was sent. If the daemon closed faster, ours is,
+ * and a thread lingers until bombs_close(). Nothing looks at the descriptor meanwhile: such a
+ * system call might become its last holder.
  */
 static void bomb_close(struct bombs *b, int fd, bool was_sent)
 {
@@ -132,7 +131,7 @@ static void bomb_close(struct bombs *b, int fd, bool was_sent)
         sleep_msec(1); /* it has most likely; if not, this one does no harm */
 }
 
-/* Whoever lingers doesn't any more. */
+/* Ends all lingering. */
 static void bombs_close(struct bombs *b)
 {
         for (unsigned i = 0; i < b->n; i++)
@@ -244,7 +243,7 @@ static bool begin(struct stage *s, void **state)
         return true;
 }
 
-/* Whoever came before this one was accepted, and heard. */
+/* Waits until all earlier clients were accepted and read. */
 static void let_in_all(struct stage *s)
 {
         char path[PRIVATE_PATH_MAX + 8];
@@ -264,7 +263,7 @@ static void let_in_all(struct stage *s)
         } while (now != before);
 }
 
-/* Nothing of it is left, and nobody had to wait. */
+/* Nothing is left, and no client had to wait. */
 static void end(struct stage *s)
 {
         uint64_t until = now_nsec() + PATIENCE_MSEC * UINT64_C(1000000);
@@ -284,7 +283,8 @@ static void end(struct stage *s)
         harness_assert_prompt(s->h);
 }
 
-/* What was sent it doesn't take: the sender is told by its kernel, or hung up on. */
+/* The daemon doesn't take the descriptors: the kernel refuses them to the sender, or the daemon
+ * hangs up. */
 static void expect_refused(struct stage *s, struct raw *r, bool sent)
 {
         assert_int_equal(sent, !s->refuses);
@@ -347,7 +347,7 @@ static void test_one(void **state)
         end(&s);
 }
 
-/* Whoever hangs up at once leaves it in the queue; before it was accepted, too. */
+/* A client hangs up at once and leaves descriptors in the queue, also before it was accepted. */
 static void test_left_in_the_queue(void **state)
 {
         char path[PRIVATE_PATH_MAX + 8];
@@ -426,7 +426,7 @@ static void test_memory(void **state)
         end(&s);
 }
 
-/* One whose server answers nobody who closes it. */
+/* A file whose server doesn't answer a close. */
 static void test_slow_file(void **state)
 {
         char path[PRIVATE_PATH_MAX + 8];
@@ -453,7 +453,7 @@ static void test_slow_file(void **state)
         f.fd = fd_close(f.fd);
         good_round(&s.good);
         harness_assert_prompt(s.h);
-        /* Nobody ever had a descriptor of it. */
+        /* No victim ever had a descriptor of it. */
         assert_int_equal(slow_file_flushes(&f), 0);
         slow_file_end(&f);
         end(&s);

@@ -1,7 +1,7 @@
 /*
- * A client that holds the lock of a file that the daemon shares with it: its write() into the file
- * reads a page that a userfaultfd doesn't deliver. What the daemon does with the file then waits
- * for it, uninterruptibly. Nobody else does, nor do the daemon's stop and its next start.
+ * A client holds the lock of a file that it shares with the daemon: its write() reads a page that a
+ * userfaultfd doesn't deliver. The daemon's work on that file then waits uninterruptibly. Other
+ * clients don't wait, nor do the daemon's stop and its next start.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -25,7 +25,7 @@
 #include "tests/fault/good.h"
 #include "tests/fault/raw.h"
 
-/* Of a busy machine: a lease that nobody holds up takes milliseconds. */
+/* For a busy machine: an undisturbed lease takes milliseconds. */
 #define SOON_NSEC UINT64_C(3000000000)
 
 #define PAGE        4096
@@ -126,7 +126,7 @@ static void let_go(struct holder *k)
         k->fault_fd = fd_close(k->fault_fd);
 }
 
-/* As a client that means well would. */
+/* Gives back like a well-behaved client. */
 static void give_back(struct holder *k)
 {
         Kvlease__V1__FreeRequest give = KVLEASE__V1__FREE_REQUEST__INIT;
@@ -217,7 +217,7 @@ static void test_others_go_on(void **state)
         hold(&k);
         give_back(&k);
         ctl(h, "purge a --remove");
-        /* It let go of its set, and has its memory: that is its own. */
+        /* The client released its set and has its memory back, charged to it. */
         wait_for_tenant(h, "a", "held_bytes", SET_BYTES);
         wait_for_tenant(h, "a", "charged_bytes", SET_BYTES);
         assert_int_equal(ctl_tenant(h, "a", "held_sets"), 1);
@@ -271,7 +271,7 @@ static void test_immutable(void **state)
                 raw_close(&k.raw);
                 raw_close(&other.raw);
                 ctl_wait_status(h, "n_clients", 0);
-                /* Nobody is there any more whom the memory could be charged to. */
+                /* No client is left that the memory could be charged to. */
                 wait_for_tenant(h, "a", "charged_bytes", 0);
                 assert_int_equal(ctl_tenant(h, "a", "held_sets"), 0);
                 fd_close(k.file);

@@ -29,7 +29,7 @@ static const struct private_tenant roomy[] = {
         {"a", "limit = 16MiB\nmax_clients = 512\nmax_connects = 1000000\n"}, {NULL, NULL}};
 static const struct private_options many_clients = {.tenants = roomy};
 
-/* As many pins as a client may have. */
+/* A client's limit of pins. */
 #define PINS_MAX 1000
 static const struct private_tenant few_pins[] = {
         {"a", "limit = 16MiB\nmax_pins = 1000\n"}, {NULL, NULL}};
@@ -251,7 +251,7 @@ HARNESS_TEST(test_texts, NULL)
         }
         assert_int_equal(status_with(&r, MSG_NS_OPEN, '-', &open.base), WIRE_OK);
         raw_close(&r);
-        /* What is no NUL in a client's own name is made printable. */
+        /* Bytes other than NUL in a client's own name are made printable. */
         hello.min_version = hello.max_version = 1;
         hello.client_name = (char *)"a\1b";
         raw_open(&r, h, NULL);
@@ -287,7 +287,7 @@ HARNESS_TEST(test_version, NULL)
         assert_int_equal(hello->version, 1);
         raw_close(&r);
         raw_open(&r, *state, NULL);
-        hello = raw_hello(&r, 3, 2); /* no range at all, nobody's to upgrade */
+        hello = raw_hello(&r, 3, 2); /* no range at all: no upgrade would help */
         assert_non_null(hello);
         assert_int_equal(hello->status, WIRE_INVALID);
         assert_non_null(strstr(hello->detail, "min_version 3 is larger than max_version 2"));
@@ -295,7 +295,7 @@ HARNESS_TEST(test_version, NULL)
         raw_close(&r);
 }
 
-/* Whoever doesn't prove which process it is gets nothing. */
+/* A client that doesn't prove its process gets nothing. */
 HARNESS_TEST(test_unproven, &challenge)
 {
         Kvlease__V1__LookupRequest lookup = KVLEASE__V1__LOOKUP_REQUEST__INIT;
@@ -458,7 +458,7 @@ HARNESS_TEST(test_after_bye, NULL)
         h->violations = ctl_status(h, "violations");
 }
 
-/* Valid traffic with bytes changed at random: whatever the daemon makes of it, it stays whole. */
+/* Valid traffic with bytes changed at random: the daemon stays intact. */
 static void mutate(struct raw *r, uint64_t *random)
 {
         Kvlease__V1__LeaseRequest lease = KVLEASE__V1__LEASE_REQUEST__INIT;
@@ -473,7 +473,7 @@ static void mutate(struct raw *r, uint64_t *random)
                 assert_true(n > 0);
                 for (unsigned k = (unsigned)(pattern_next(random) % 4); k > 0; --k)
                         buf[pattern_next(random) % (unsigned)n] = (uint8_t)pattern_next(random);
-                /* Who has a pin segment stays a client until its process exits: this one. */
+                /* A client with a pin segment stays until its process exits, which is this one. */
                 if (buf[6] == MSG_NS_SHARE)
                         continue;
                 if (!raw_send(r, buf, (size_t)n, 0))
@@ -529,8 +529,8 @@ static uint32_t publish_one(struct raw *r, uint32_t ns_id, uint8_t *key)
         return page;
 }
 
-/* One key, as often as a frame takes; then FETCHes of its page: the limit holds, says what it is,
- * and nobody else notices. */
+/* One key, as often as a frame takes, then FETCHes of its page. The limit holds and is named. Other
+ * clients aren't affected. */
 HARNESS_TEST(test_pins, &pinned)
 {
         static uint8_t keys[PINS_MAX * KVL_KEY_BYTES];

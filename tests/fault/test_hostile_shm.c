@@ -1,7 +1,7 @@
 /*
- * Clients that write what they like into the memory they share with the daemon: one attack each,
- * then random bytes. The daemon lives and is consistent, the clients beside them, of the same
- * tenant and of another one, notice nothing; who broke a rule is counted and muted.
+ * Clients that write anything into the memory they share with the daemon: one attack each, then
+ * random bytes. The daemon stays consistent. Clients beside them, of the same tenant and of another
+ * one, aren't affected. A client that broke a rule is counted and muted.
  */
 #include <errno.h>
 #include <poll.h>
@@ -82,7 +82,7 @@ static void tail_back(struct raw_shm *s)
 
 static void completions_unread(struct raw_shm *s);
 
-/* Those that are taken back wait for room for their completions. */
+/* Entries that are taken back wait for room for their completions. */
 static void tail_back_waiting(struct raw_shm *s)
 {
         const struct shm_submission f = free_of(s, UINT32_MAX);
@@ -165,7 +165,7 @@ static void free_many(struct raw_shm *s)
         send_entry(s, entry);
 }
 
-/* What isn't executed after a broken entry: the ones behind it. */
+/* The entries behind a broken one aren't executed. */
 static void broken_in_the_middle(struct raw_shm *s)
 {
         struct shm_submission good = publish_of(s, raw_claim(s), 1), bad = {.op = 77};
@@ -263,7 +263,7 @@ static void fetches(struct raw_shm *s)
         f.copy.first_plane = 0;
         f.copy.n_planes = 1;
         assert_int_equal(status_of(s, &f), WIRE_IO); /* nothing lies below the device */
-        /* Pinned in its own memory alone, and nobody's. */
+        /* The page is pinned only in the client's memory. */
         atomic_fetch_add(&s->counters[s->capacity_pages - 1], 1);
         f = fetch_of(s, s->capacity_pages - 1);
         assert_int_not_equal(status_of(s, &f), WIRE_OK);
@@ -332,7 +332,7 @@ static void publish_twice(struct raw_shm *s)
         assert_int_equal(status_of(s, &f), WIRE_INVALID);
 }
 
-/* What hangs on a parent that isn't there, or failed. */
+/* Entries that depend on a parent that is absent, or failed. */
 static void chain_on_nothing(struct raw_shm *s)
 {
         struct shm_submission p = publish_of(s, raw_claim(s), 21), f;
@@ -400,7 +400,7 @@ static void resized(struct raw_shm *s)
         assert_true(raw_ping(s, PING_MSEC));
 }
 
-/* Nothing more is executed than can be completed; nobody waits for this client. */
+/* No entry is executed whose completion has no room. No other client waits for this one. */
 static void completions_unread(struct raw_shm *s)
 {
         const struct shm_submission f = free_of(s, UINT32_MAX);
@@ -419,7 +419,7 @@ static void completions_unread(struct raw_shm *s)
         assert_int_equal(atomic_load(&s->client->comp_tail), n);
 }
 
-/* It is never sure who sleeps, and says so. */
+/* The client flips its sleep flag at random. */
 static void sleeps_flipped(struct raw_shm *s)
 {
         static const uint32_t values[] = {0, 1, 2, UINT32_MAX};

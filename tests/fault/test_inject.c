@@ -28,9 +28,9 @@
 static const struct private_options options = {.daemon_lines = "log_level = info\n"};
 
 /*
- * By a call of their own: libuv aborts where it can't watch a descriptor or start a thread (which
- * allocates in ld.so, which ends the process itself), and libc's name service (getgrnam()) doesn't
- * look at what malloc() returns. NULL: none of them.
+ * Names a library that ended the process itself. libuv aborts if it can't watch a descriptor or
+ * start a thread (ld.so allocates for that, and exits). libc's name service (getgrnam()) doesn't
+ * check malloc(). NULL: none of them.
  */
 static const char *find_culprit(const char *log, int status)
 {
@@ -133,7 +133,7 @@ static bool is_stored(struct harness *h, const char *section)
         return found;
 }
 
-static char refusal[512]; /* of the last request that was refused, for who must not be */
+static char refusal[512]; /* last refusal of a request that must not be refused */
 
 /* Exit status of a change: 0, or refused with a sentence. */
 static int change(struct harness *h, const char *words)
@@ -222,7 +222,7 @@ static bool is_running(struct harness *h, int *ret_status)
         return waitpid(h->daemon.pid, ret_status, WNOHANG) == 0;
 }
 
-/* It has ended. One that doesn't answer is about to: what ends it may take its time. */
+/* Has the daemon ended? One that doesn't answer is about to end, and may take its time. */
 static bool is_gone(struct harness *h, int *ret_status)
 {
         uint64_t end = now_nsec() + WAIT_MSEC * UINT64_C(1000000);
@@ -268,7 +268,7 @@ HARNESS_TEST(test_serving, &options)
         private_daemon_stop(&h->daemon, &(int){0});
         h->daemon.env = daemon_env;
         harness_start(h);
-        /* What is made once, by whoever comes first. */
+        /* Makes what the first client causes to be made once. */
         must_serve(h);
         harness_assert_settled(h);
         before = counts_now();
@@ -342,7 +342,7 @@ static void try_starting(struct harness *h, unsigned f, uint64_t k)
                 (unsigned long long)k, functions[f].error);
         spawn_daemon(h, start_env);
         if (comes_up(h, &status)) {
-                /* It may still be what libuv does for the next connection. */
+                /* The failing call may still be one of libuv for the next connection. */
                 if (change(h, "check") == 0 || is_running(h, &status)) {
                         ctl(h, "check");
                         end_daemon(h, log_offset);
@@ -414,7 +414,8 @@ HARNESS_TEST(test_stopping, &options)
 
 /* ---- in the library ------------------------------------------------------------------------- */
 
-/* What kvlease.h names for what the system is short of; a daemon that hears of it may hang up. */
+/* kvlease.h names these codes for a shortage of the system. The daemon may also hang up because of
+ * one. */
 static bool is_documented(int code, int injected)
 {
         return code >= 0 || code == -injected || code == -ENOMEM || code == -ECONNRESET ||

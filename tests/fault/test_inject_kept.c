@@ -1,8 +1,8 @@
 /*
- * Calls of libc that fail once (inject.h) in a kvleased under `--keep`, or in its keeper: while
- * something new is kept, and while the next daemon takes over. Whatever fails, a daemon serves
- * after it, started again if need be, and what was answered before is there: or the log says what
- * isn't, and its clients hear that they are lost.
+ * Single calls of libc fail (inject.h) in a kvleased under `--keep`, or in its keeper. They fail
+ * while something new is stored, and while the next daemon recovers. A daemon serves afterwards,
+ * restarted if needed. Everything answered before is there, or the log says what isn't and its
+ * clients learn that they are lost.
  */
 #include <signal.h>
 #include <stdio.h>
@@ -28,7 +28,7 @@ struct scene {
 
 /* ---- a daemon that comes and goes ------------------------------------------------------------ */
 
-/* What the keeper told its own manager, which mustn't wait for it. */
+/* Reads the keeper's messages to its manager, so that it doesn't block. */
 static void hear_keeper(struct harness *h)
 {
         char text[512];
@@ -37,7 +37,7 @@ static void hear_keeper(struct harness *h)
                 ;
 }
 
-/* Of the daemon that answers. The reply may be what fails: asked again. */
+/* Pid of the daemon that answers. The reply may be the call that fails, so it asks again. */
 static uint64_t pid_of_daemon(struct harness *h)
 {
         uint64_t end = now_nsec() + WAIT_MSEC * UINT64_C(1000000), pid = 0;
@@ -150,7 +150,7 @@ static void start(struct scene *s, void **state)
         s->h->daemon.env = daemon_env;
         harness_start(s->h);
         begin_client(s);
-        /* What is made once. */
+        /* Makes what is made once. */
         take_over(s, pid_of_daemon(s->h));
         assert_true(has_all(s));
 }

@@ -48,7 +48,7 @@ HARNESS_TEST(test_kill, &two_tenants)
         for (unsigned i = 0; i < N_WORKERS; ++i)
                 worker_kill(workers[i]);
         harness_assert_settled(h);
-        /* What the dead published is right, and serves. */
+        /* Pages of the dead workers are right, and are found. */
         probe = worker_start_load(h, "a", pattern_next(&random), 200, 1);
         worker_wait(probe);
         probe = worker_start_load(h, "b", pattern_next(&random), 200, 4);

@@ -32,7 +32,7 @@ static void limit_fds(struct harness *h, rlim_t n)
         assert_int_equal(prlimit(h->daemon.pid, RLIMIT_NOFILE, &limit, NULL), 0);
 }
 
-/* Share of a processor that the daemon takes while nobody asks it for anything. */
+/* The daemon's share of a processor without requests. */
 static double idle_load(struct harness *h)
 {
         struct timespec from, to;
@@ -61,9 +61,9 @@ static void assert_logged(struct harness *h, const char *words, unsigned n)
 }
 
 /*
- * No descriptors at all but `more`, which is fewer than a connection takes (a lowered limit: what
- * tenants have leaves a reserve, descriptors.h): who comes is closed, who is in is served, the loop
- * sleeps, and afterwards everybody gets in again.
+ * Only `more` descriptors are left, fewer than a connection takes. (The limit is lowered, since
+ * tenants leave a reserve: descriptors.h.) New clients are closed, connected ones are served, and
+ * the loop sleeps. Afterwards new clients get in again.
  */
 static void run_out(struct harness *h, unsigned more)
 {
@@ -162,7 +162,7 @@ HARNESS_TEST(test_too_many, &few)
                 assert_accepted(&raws[i], h, "b");
         assert_full(h, "b", "kvleased has 5 connections, the most it may have");
         assert_full(h, "b", "raise max_clients in [daemon]");
-        /* Who is to help must get in. */
+        /* An administrator must get in. */
         assert_int_equal(ctl_run(h, "status", &o), 0);
         proc_output_free(&o);
         raw_close(&raws[0]);

@@ -1,7 +1,5 @@
-/*
- * Tenants that make the daemon work for a store each (neighbour.h): whoever keeps to what is usual
- * is answered as ever, and no turn of the loop is long.
- */
+/* Tenants that cause much work for the store (neighbour.h). Clients with usual requests are
+ * answered as before, and no iteration of the loop is long. */
 #include <errno.h>
 #include <signal.h>
 #include <string.h>
@@ -51,7 +49,7 @@ static void test_beside(void **state, enum neighbour kind)
                 assert_true(now_nsec() - began < ROUND_NSEC);
         }
         harness_assert_prompt(h);
-        /* It keeps to the protocol, and goes on. */
+        /* The neighbour keeps to the protocol, and continues. */
         assert_int_equal(ctl_status(h, "violations"), 0);
         assert_int_equal(proc_wait(child.pid, 0, NULL), -ETIMEDOUT);
         kill(child.pid, SIGKILL);

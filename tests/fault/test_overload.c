@@ -145,7 +145,7 @@ static void ask_often(struct harness *h, struct good *g, const char *words)
                 ctl(h, words);
                 took[i] = now_nsec() - began;
                 assert_true(took[i] < ANSWER_NSEC);
-                good_round(g); /* and who keeps its limits gets on */
+                good_round(g); /* a client within its limits is served */
         }
         qsort(took, N_ROUNDS, sizeof(took[0]), by_number);
         print_message("%s: median %.1f ms, longest %.1f ms\n", words,
@@ -165,7 +165,7 @@ static void test_flood(void **state)
         loud = raw_fork_start(h, be_loud, (void *)"b");
         rings = raw_fork_start(h, flood_rings, NULL);
         ctl_wait_status(h, "n_clients", 1 + 2 * N_DEAF + N_WRITERS + N_RINGS);
-        /* Who doesn't read isn't read from: those who do are few then. */
+        /* A client that doesn't read isn't read from; few others are left then. */
         for (unsigned i = 0; i < 1000 && ctl_status(h, "peers_held") < N_DEAF; i++)
                 sleep_msec(10);
         assert_true(ctl_status(h, "peers_held") >= N_DEAF);
@@ -178,7 +178,9 @@ static void test_flood(void **state)
         after = proc_status_value(h->daemon.pid, "RssAnon");
         print_message(
                 "RssAnon: %lld KiB before, %lld KiB after\n", (long long)before, (long long)after);
-        /* What waits, the buffers of 113 connections with 64 KiB each, and what else they are. */
+        /*
+         * Pending output, the buffers of 113 connections with 64 KiB each, and their other memory.
+         */
         if (private_measures_memory())
                 assert_true(after - before < 1024 + 113 * 96);
         stop_flood(&deaf);
@@ -187,7 +189,7 @@ static void test_flood(void **state)
         stop_flood(&rings);
         ctl_wait_status(h, "n_clients", 1);
         assert_int_equal(ctl_status(h, "pending_bytes"), 0);
-        /* What the dead had written, 64 connections full, was handled in slices. */
+        /* Input that the dead clients had sent, 64 connections full, was handled in slices. */
         print_message("longest turn %.1f ms\n", (double)ctl_status(h, "longest_turn_nsec") / 1e6);
         harness_assert_prompt(h);
         good_stop(&g);
@@ -199,8 +201,8 @@ static const struct private_tenant one_a_second[] = {{"a", "max_requests = 1\n"}
 static const struct private_options slow_hello = {
         .tenants = one_a_second, .daemon_lines = "hello_timeout = 400ms\n"};
 
-/* Who says hello in time isn't sent away because its tenant has no turn for longer than that; who
- * says nothing is, once there is one. */
+/* A client that says hello in time isn't refused if its tenant has no turn for longer than that. A
+ * silent one is, as soon as there is a turn. */
 static void test_hello_waits(void **state)
 {
         struct harness *h = *state;
@@ -274,8 +276,8 @@ static void test_max_requests(void **state)
 
 /* ---- connections a second ---- */
 
-/* What "a" below may make at once: all its clients, and those of a second, which is one, as a busy
- * machine makes hardly more. */
+/* Connections that "a" below may make at once: all its clients, and one second's, which is one. A
+ * busy machine hardly makes more. */
 #define AT_ONCE 5
 
 static const struct private_tenant slow[] = {
@@ -331,9 +333,9 @@ static void test_max_connects(void **state)
                 assert_true(try_connect(h, "a"));
 }
 
-/* ---- who stops ---- */
+/* ---- clients that stop ---- */
 
-/* Notices stop at half of OUTQUEUE_HOLD_BYTES for who doesn't take them; and the last one. */
+/* A client that doesn't read gets notices up to half of OUTQUEUE_HOLD_BYTES, and the last one. */
 #define NOTICES_BYTES (132 * KIB)
 
 /* Clients that hold pins stop: these stay, others go on, nothing grows. */
@@ -364,7 +366,7 @@ static void test_stopped_readers(void **state)
                 assert_true(ctl_status(h, "pages_pinned") >= N_STOPPED * N_PAGES);
                 assert_true(ctl_status(h, "pending_bytes") <= N_STOPPED * NOTICES_BYTES);
         }
-        /* What good_round() publishes is remembered: some, and no more than that. */
+        /* Pages that good_round() publishes take some memory, and nothing else does. */
         after = proc_status_value(h->daemon.pid, "RssAnon");
         if (private_measures_memory())
                 assert_true(after - before < 4096);
@@ -378,7 +380,7 @@ static void test_stopped_readers(void **state)
         good_stop(&g);
 }
 
-/* ---- who only knocks ---- */
+/* ---- clients that only connect ---- */
 
 #define N_KNOCKS 3000
 #define N_OPEN   300
@@ -422,7 +424,7 @@ static void test_storm(void **state)
         int done[2];
         char byte;
 
-        /* It tells the daemon a limit of its own, whatever is set from outside. */
+        /* valgrind gives the daemon a limit of its own, in place of the one set from outside. */
         if (private_under_valgrind())
                 skip();
         assert_int_equal(pipe2(done, O_CLOEXEC), 0);

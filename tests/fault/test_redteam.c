@@ -1,10 +1,9 @@
 /*
- * What docs/THREATS.md promises, tried by who it promises it against: another user, root without
+ * Promises of docs/THREATS.md, tried by the attackers they are about: another user, root without
  * the daemon's capabilities, the root of a user namespace, a process of another pid namespace, a
- * client of another tenant. And what it says isn't protected is shown to be possible, so that it
- * stays true. Rings: test_hostile_shm.c; frames, descriptors and admin verbs: test_hostile.c;
- * segments: unit/test_segment.c; floods: test_unread.c, test_limits.c; resume tokens:
- * test_stolen.c.
+ * client of another tenant. Attacks that it calls possible are shown to be. Rings:
+ * test_hostile_shm.c; frames, descriptors and admin verbs: test_hostile.c; segments:
+ * unit/test_segment.c; floods: test_unread.c, test_limits.c; resume tokens: test_stolen.c.
  */
 #include <dirent.h>
 #include <errno.h>
@@ -37,7 +36,7 @@
 #include "tests/fault/raw-shm.h"
 #include "tests/unit/child.h"
 
-#define VICTIM_UID 41001 /* of nobody else */
+#define VICTIM_UID 41001 /* not used by another account */
 
 static const struct private_tenant two[] = {
         {"a", "limit = 32MiB\n"}, {"b", "limit = 32MiB\n"}, {NULL, NULL}};
@@ -53,7 +52,7 @@ static const struct private_options challenged_tenants = {
                 }                                                                        \
         } while (0)
 
-/* ---- who tries ------------------------------------------------------------------------------ */
+/* ---- attackers ------------------------------------------------------------------------------ */
 
 static bool be_victims_uid(void)
 {
@@ -224,7 +223,7 @@ static void be_bystander(struct harness *h, void *data)
         hold_file();
 }
 
-/* What works against another process of the user works against this one. */
+/* An attack that works against another process of the user works against this one. */
 static void expect_possible(struct harness *h, const struct actor *who, const char *whom, pid_t pid)
 {
         struct raw_child bystander = raw_fork(h, be_bystander, (void *)who);
@@ -470,7 +469,7 @@ static void test_other_tenants_names(void **state)
 
         worker_publish_chain(a, 1, 2, pages);
         worker_tell(a, "session-open text");
-        /* The same name, keys, pages and session: another namespace. */
+        /* These name, keys, pages and session mean another namespace here. */
         assert_int_equal(worker_ask(b, "lookup 1:0-1"), 1); /* KVL_MISS */
         assert_int_not_equal(worker_ask(b, "release %u", pages[0]), 0);
         assert_int_not_equal(worker_ask(b, "free %u", pages[0]), 0);
@@ -523,7 +522,7 @@ struct heir {
         int pipe[2];
 };
 
-/* Shares memory, leases, leaves its socket to who made it. */
+/* Shares memory, leases, and passes its socket to its parent. */
 static void be_first(struct heir *x)
 {
         raw_share(&x->shm, x->harness, "good");
@@ -592,9 +591,9 @@ static void test_pid_reuse(void **state)
         fd_close(x.pipe[1]);
 }
 
-/* ---- going on as somebody else -------------------------------------------------------------- */
+/* ---- resuming as another client ------------------------------------------------------------- */
 
-/* Who was told no token can't go on as a client, not even of its own tenant. */
+/* A client without the token can't resume as another client, not even of its own tenant. */
 static void test_forged_resume(void **state)
 {
         struct harness *h = *state;
@@ -656,7 +655,7 @@ static void test_handle_outlives_client(void **state)
         ctl_wait_status(h, "charged_bytes", 0);
         p = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
         assert_true(p != MAP_FAILED);
-        memset(p, 'x', 4096); /* memory of nobody */
+        memset(p, 'x', 4096); /* no tenant's memory */
         munmap(p, 4096);
         fd_close(fd);
 }

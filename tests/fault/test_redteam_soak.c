@@ -1,9 +1,8 @@
 /*
- * An hour (some seconds in the short run) under attack: enemies (enemy.h) of two tenants and three
- * users, who come, die at any moment and come again, while kvleased is killed and takes over;
- * beside them the workers of restart-scene.h, who look at every byte and know what was
- * acknowledged. Their tenant's memory is reserved: nothing of it may be lost, whatever the others
- * do. With sanitizers none of them may have anything to say.
+ * An hour (some seconds in the short run) under attack. Enemies (enemy.h) of two tenants and three
+ * users connect, die at any moment and return. kvleased is killed and recovers meanwhile. The
+ * workers of restart-scene.h check every byte and know the acknowledged pages. Their tenant's
+ * memory is reserved, so none of it may be lost. Sanitizers must report nothing.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -84,7 +83,7 @@ static void kill_enemy(struct attack *a, unsigned i)
         a->enemies[i] = 0;
 }
 
-/* Who has ended is followed by another one; some are killed in the middle of it. */
+/* Starts a new enemy for each that has ended; kills some in the middle. */
 static void stir_enemies(struct attack *a)
 {
         reap_enemies(a);
@@ -97,14 +96,14 @@ static void stir_enemies(struct attack *a)
 
 /* ---- lives of the daemon ---- */
 
-/* Every other life has administrators, who have files written and everything looked through: in
- * those the loop keeps others waiting, and it isn't the enemies' doing. */
+/* Every other life has administrators, whose commands write files and walk all state. The loop is
+ * slow then, which isn't the enemies' doing. */
 static bool is_administered(const struct attack *a)
 {
         return a->n_lives % 2 == 0;
 }
 
-/* What it has to say of itself before it dies. */
+/* Takes the daemon's figures before it dies. */
 static void note(struct attack *a)
 {
         uint64_t turn_nsec = ctl_status(a->h, "longest_turn_nsec");
@@ -180,17 +179,14 @@ static void assert_no_reports(struct attack *a)
 
         for (unsigned i = 0; i < ARRAY_SIZE(words); ++i)
                 assert_int_equal(count_lines(a->h, words[i], true), 0);
-        /* Nobody died but those that were killed here. */
+        /* The daemon died only when it was killed here. */
         assert_int_equal(count_lines(a->h, "ready in", false), a->n_lives);
 }
 
 /* ---- the test ---- */
 
-/*
- * What enemies can do to the loop they do in each of its lives. A turn is long, too, where the loop
- * sleeps on a lock of the kernel whose holder isn't given a processor, which several want each: few
- * lives have such a turn, unless the machine is busy with other things, too.
- */
+/* Enemies that slow the loop do so in each life. The loop may also sleep on a kernel lock whose
+ * holder gets no processor. On an otherwise idle machine few lives have such a long iteration. */
 static void assert_prompt(const struct attack *a)
 {
         unsigned n_lives = (a->n_lives + 1) / 2;

@@ -1,8 +1,7 @@
 /*
- * Workers that die while they go on with the next daemon, at each point of
- * client/lib/connection/resume.c: that daemon goes on, and so do the one after it and the workers
- * beside the dead one. Nothing that it held is left, with the daemon or with who keeps its
- * descriptors.
+ * Workers die while they resume with the next daemon, at each point of
+ * client/lib/connection/resume.c. That daemon continues, and so do its successor and the other
+ * workers. Nothing of the dead worker is left, in the daemon or in the descriptor store.
  */
 #include <signal.h>
 #include <stdio.h>
@@ -44,7 +43,7 @@ static struct worker *start_victim(struct harness *h)
         return w;
 }
 
-/* It asks for something, and so connects again; what it asks for is sent once it is known. */
+/* The victim sends a request, and so connects again. The request is sent after it has resumed. */
 static void die_at(struct harness *h, struct worker *victim, const char *point)
 {
         worker_tell(victim, "arm %s 1", point);
@@ -55,7 +54,7 @@ static void die_at(struct harness *h, struct worker *victim, const char *point)
         worker_wait_killed(victim);
 }
 
-/* It alone is there, with what it has pinned and nothing else. */
+/* Only this worker is left, with its pinned pages and nothing else. */
 static void assert_goes_on(struct harness *h, struct worker *w, const uint32_t pages[N_CACHED])
 {
         uint32_t found[N_CACHED];

@@ -109,7 +109,7 @@ static void say(struct victim *v, const char *line)
 /* Did it die at its point? */
 static bool dies(struct victim *v, const struct death *d, unsigned pass)
 {
-        /* What the magazine lacks at a moment comes over the socket: asked for again. */
+        /* A page that the magazine lacks comes over the socket, so the line is repeated. */
         unsigned n_lines = d->n_passes && strcmp(d->line, LEASE) != 0 ? 1 : 400;
 
         worker_tell(v->worker, "arm %s %u", d->point, pass);
@@ -123,7 +123,7 @@ static bool dies(struct victim *v, const struct death *d, unsigned pass)
         return false;
 }
 
-/* What the dead one held is free, what it had published by then is right. */
+/* Pages that the dead worker held are free; pages that it had published are right. */
 static void assert_recovered(struct harness *h)
 {
         struct worker *w;
@@ -202,7 +202,7 @@ static bool is_tried(const char *point)
         return strncmp(point, "resume-", strlen("resume-")) == 0;
 }
 
-/* Whoever adds a point adds the line that passes it. */
+/* A new point needs a line that passes it. */
 TEST_BARE(test_no_point_is_forgotten)
 {
         for (size_t i = 0; i < ARRAY_SIZE(points); ++i)

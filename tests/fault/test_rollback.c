@@ -1,7 +1,5 @@
-/*
- * The state file can't be replaced, whoever the daemon runs as: what an administrator asks for
- * happens nowhere, and works as soon as it can be.
- */
+/* The state file can't be replaced, for any user of the daemon. An administrator's change then
+ * takes no effect, and works as soon as the file can be replaced. */
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
@@ -98,7 +96,7 @@ HARNESS_TEST(test_nothing_changes, &options)
         assert_int_equal(ctl_tenant(h, "a", "limit_bytes"), 4 << 20);
 }
 
-/* The same words once there is no obstacle any more. */
+/* The command succeeds once the obstacle is removed. */
 HARNESS_TEST(test_works_again, &options)
 {
         struct harness *h = *state;

@@ -137,7 +137,7 @@ HARNESS_TEST(test_killed, &options)
                 assert_int_equal(proc_wait(h->daemon.pid, WAIT_MSEC, &status), 0);
                 h->daemon.pid = 0;
                 assert_int_equal(proc_wait(pid, WAIT_MSEC, &status), 0);
-                assert_int_not_equal(status, 0); /* nobody told it that it was done */
+                assert_int_not_equal(status, 0); /* the command got no answer */
                 reset_counts();
                 harness_start(h);
                 assert_int_equal(ctl_tenant(h, "a", "weight"), moments[i].weight);

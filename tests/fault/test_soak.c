@@ -1,7 +1,7 @@
 /*
- * Half an hour (some seconds in the short run) of mixed load, workers that come and go, and a
- * daemon that ends every minute, in peace and otherwise: memory, descriptors and pages are at the
- * end what they were at the beginning.
+ * Half an hour (some seconds in the short run) of mixed load. Workers start and end, and a daemon
+ * ends every minute, by a stop or a kill. Memory, descriptors and pages are at the end what they
+ * were at the beginning.
  */
 #include <dirent.h>
 #include <stdio.h>
@@ -27,7 +27,7 @@ struct level {
         uint64_t kept_fds, charged_bytes, n_pages;
 };
 
-/* Not those that it holds for administrators, or not, by who connected last. */
+/* Counts descriptors except those that the daemon may hold in reserve for administrators. */
 static int count_used(pid_t pid)
 {
         char dir_path[64], target[64];
@@ -59,7 +59,7 @@ static int count_least(pid_t pid)
         return n;
 }
 
-/* With nobody connected and nothing cached. */
+/* Measures without clients and cached pages. */
 static struct level measure(struct harness *h)
 {
         pid_t pid;
@@ -116,7 +116,7 @@ HARNESS_TEST(test_soak, &options)
         struct harness *h = *state;
         struct level first, last;
 
-        /* What is allocated once is, then. */
+        /* Allocates what is allocated once. */
         run(h, 2, 1000);
         first = measure(h);
         run(h, private_full() ? 30 : 4, private_full() ? 60000 : 1500);

@@ -128,7 +128,7 @@ static uint32_t map_set(struct raw *r, uint32_t ns_id, uint32_t set, int *ret_fd
         return reply->status;
 }
 
-/* Who opens the file waits 45 s for whoever has a lease of it, unless it is told not to. */
+/* Without O_NONBLOCK an open of the file waits 45 s for the holder of its lease. */
 HARNESS_TEST(test_lease_of_a_file, &tiered)
 {
         struct harness *h = *state;

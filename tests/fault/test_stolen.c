@@ -41,7 +41,7 @@ struct stolen {
         uint8_t token[16];
 };
 
-static const struct stolen *loot; /* for who is forked */
+static const struct stolen *loot; /* for the forked child */
 
 /* Goes on as the client: the status of HELLO, or of AUTH. The connection is left open. */
 static int resume_as(struct raw *r, const struct stolen *x, uint8_t ret_token[16])
@@ -77,7 +77,7 @@ static int resume_here(const struct stolen *x)
 
 #define CANT_BECOME 255
 
-/* As resume_here(), from a process of its own that has become somebody else; CANT_BECOME. */
+/* resume_here() from a child that has become another user; CANT_BECOME. */
 static int resume_elsewhere(const struct stolen *x, bool (*become)(void))
 {
         int status;
@@ -146,7 +146,7 @@ static struct stolen begin_victim(struct raw *r, struct harness *h, char path[PR
         return x;
 }
 
-/* What makes it stay when its connection ends. */
+/* Leases and maps a page, so that the client stays when its connection ends. */
 static void lease_and_map(struct raw *r, uint32_t ns_id)
 {
         Kvlease__V1__LeaseRequest lease = KVLEASE__V1__LEASE_REQUEST__INIT;
@@ -174,7 +174,7 @@ static void kill_daemon(struct harness *h)
         assert_int_not_equal(ctl_status(h, "pid"), pid);
 }
 
-/* Who gets the number of its process after it has exited isn't the client, whatever it knows. */
+/* A process with the pid of the exited client isn't that client, even with its token. */
 static void test_token_and_pid(void **state)
 {
         struct harness *h = *state;

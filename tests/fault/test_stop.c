@@ -1,5 +1,4 @@
-/* The ends of connections and of the daemon itself: who says nothing, who reads nothing, signals.
- */
+/* Ends of connections and of the daemon: silent clients, clients that don't read, signals. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -22,7 +21,7 @@ static uint64_t msec_since(uint64_t nsec)
         return (now_nsec() - nsec) / 1000000;
 }
 
-/* ---- who says nothing ---- */
+/* ---- silent clients ---- */
 
 static const struct private_options short_hello = {.daemon_lines = "hello_timeout = 400ms\n"};
 
@@ -93,7 +92,7 @@ static void test_timeout_reloaded(void **state)
 
 static const struct private_options default_hello = {.daemon_lines = "hello_timeout = 60s\n"};
 
-/* ---- who reads nothing ---- */
+/* ---- clients that don't read ---- */
 
 /* A client that asks and asks and takes no answer, until the daemon has output waiting for it. */
 static void open_deaf(struct raw *r, struct harness *h)
@@ -152,7 +151,7 @@ static void test_stop_timeout(void **state)
 
 static const struct private_options long_stop = {.daemon_lines = "stop_timeout = 1h\n"};
 
-/* Nobody is waited for who has taken everything; each hears of it. */
+/* The daemon doesn't wait for clients that have read everything; each is told of the stop. */
 static void test_stop_at_once(void **state)
 {
         struct harness *h = *state;
@@ -192,7 +191,7 @@ static void test_stop_twice(void **state)
         assert_int_equal(private_daemon_start(&h->daemon), 0);
 }
 
-/* Two at once, nobody there: still a clean end. */
+/* Two signals at once, without clients: still a clean end. */
 static void test_signals(void **state)
 {
         static const int signals[] = {SIGINT, SIGTERM};

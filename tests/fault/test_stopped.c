@@ -108,7 +108,7 @@ HARNESS_TEST(test_stopped, NULL)
         worker_stop(b);
 }
 
-/* A worker dies, and another one says goodbye, while nobody watches. */
+/* A worker dies, and another one says goodbye, while the daemon is stopped. */
 HARNESS_TEST(test_death_meanwhile, NULL)
 {
         struct harness *h = *state;
@@ -131,8 +131,8 @@ HARNESS_TEST(test_death_meanwhile, NULL)
         worker_stop(b);
 }
 
-/* A verb of kvleasectl says on stderr that no answer comes, and who is to go on; then it ends as
- * ever, and what it prints is as ever. */
+/* A verb of kvleasectl reports on stderr that no answer comes, and which process must continue.
+ * Then it ends and prints as usual. */
 static void check_says(struct harness *h, const char *const *words, const char *shows)
 {
         const char *argv[8] = {program_ctl(), "--socket", h->daemon.admin};

@@ -1,7 +1,7 @@
 /*
- * Who doesn't read. Clients that are sent descriptors and don't take them: the kernel counts what
- * is under way to all of them together, and who doesn't read must not take the others' share. And
- * whoever reads the log.
+ * Clients that don't take descriptors sent to them. The kernel counts those in flight for all
+ * clients together, so a client that doesn't read must not use the others' share. And a log that
+ * isn't read.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -139,7 +139,7 @@ HARNESS_TEST(test_flood, &options)
                 ask_map(&flood, id);
         sleep_msec(WATCH_MSEC);
         for (unsigned i = 0; i < 2 * OUTQUEUE_MAX_UNREAD_FDS; i++) {
-                ask_map(&other, other_id); /* who reads isn't held */
+                ask_map(&other, other_id); /* a client that reads isn't held */
                 assert_mapped(&other);
         }
         /* Nothing is lost either: as it reads it is answered. */
@@ -149,7 +149,7 @@ HARNESS_TEST(test_flood, &options)
         limit_fds(h, 1024);
 }
 
-/* How many it leaves unread, whatever the machine's limits are. */
+/* How many descriptors a client leaves unread, for any limit of the machine. */
 HARNESS_TEST(test_bound, &options)
 {
         struct harness *h = *state;
@@ -169,7 +169,7 @@ HARNESS_TEST(test_bound, &options)
                 }
         assert_in_range(n, 1, OUTQUEUE_MAX_UNREAD_FDS);
         raw_close(&r);
-        /* It mapped: the daemon waits for the end of its process, which is this one. */
+        /* The client mapped: the daemon waits for the end of its process, which is this one. */
         assert_int_equal(ctl_status(h, "members_waiting_exit"), 1);
         harness_restart(h);
 }
@@ -200,7 +200,9 @@ static void assert_logged_once(struct harness *h, const char *words)
         free(text);
 }
 
-/* So many that all together starve the rest: who asks then waits, and loses nothing but time. */
+/*
+ * So many that together they starve the rest. A client's request then waits, and only loses time.
+ */
 HARNESS_TEST(test_starved, &options)
 {
         struct harness *h = *state;
@@ -228,7 +230,7 @@ HARNESS_TEST(test_starved, &options)
         for (unsigned i = 2; i < N_FLOODERS; i++)
                 raw_close(&floods[i]);
         leave(&other);
-        harness_restart(h); /* it waits for the exit of those who mapped: this process */
+        harness_restart(h); /* it waits for the exit of clients with mappings: this process */
 }
 
 /* A goodbye doesn't leave them behind for the next connection to leave more. */
@@ -267,8 +269,8 @@ HARNESS_TEST(test_half_closed, &options)
 
 #define N_CHANGES 60 /* their lines are more than the pipe holds */
 
-/* The daemon's log goes to a pipe that nobody reads, as of a container's driver that has stopped:
- * clients and administrators are served all the same, and no line is lost. */
+/* The daemon's log goes to a pipe that isn't read, like that of a stopped container driver. Clients
+ * and administrators are served, and no line is lost. */
 HARNESS_TEST(test_log, &options)
 {
         struct harness *h = *state;

@@ -262,7 +262,7 @@ HARNESS_TEST(test_refusal, &tight)
         json_decref(list);
 }
 
-/* Changes by administrators, with the user who made each. */
+/* Changes by administrators, with each one's user. */
 HARNESS_TEST(test_changes, &tight)
 {
         struct harness *h = *state;

@@ -3,8 +3,8 @@
  * has another value under its name, drawn anew for each import. None is served. Values that another
  * host really wrote are among them: each is served with its own bytes. One tenant has a secret, one
  * has none. Without a secret a value has only sums, which find accidents but no attacker
- * (docs/THREATS.md). An attacker who reaches the servers writes envelopes that are accepted. There,
- * a drawn value with mended sums always has a header that differs from the one asked for.
+ * (docs/THREATS.md). An attacker with access to the servers writes envelopes that are accepted.
+ * There, a drawn value with mended sums always has a header that differs from the one asked for.
  * KVL_FULL=1: a million lies.
  */
 /* Before cmocka, whose fail() is a macro. */
@@ -227,8 +227,8 @@ static void flip_bits(struct trial *t)
                 t->value[random_below((uint32_t)n)] ^= (uint8_t)(1 << random_below(8));
 }
 
-/* Changes a field of the header and mends the sum. Left out: the tag, the epoch and the tokens,
- * which a host doesn't know before. An attacker who can mend sums puts there anything. */
+/* Changes a field of the header and mends the sum, as an attacker can. Left out: the tag, the epoch
+ * and the tokens, which a host doesn't know before. */
 static void change_field(struct trial *t)
 {
         static const struct {

@@ -75,7 +75,7 @@ static void end(struct harness *h, struct worker *w, const char *tenant)
         ctl(h, words);
 }
 
-/* Of two texts of the same age the expected one stays, even if its worker does nothing else. */
+/* The expected one of two texts of the same age stays, even if its worker does nothing else. */
 HARNESS_TEST(test_outlives_a_flood, &options)
 {
         const char *const tenants[] = {"a", "b"};

@@ -67,7 +67,7 @@ TEST(test_users)
                 assert_int_equal(one_call(s, REMOTE_PROBE, "kvl:1", NULL, 0, &o), -EAGAIN);
                 remote_close(s);
         }
-        /* A user who may not ask for slots is recognized, with a message. */
+        /* A user without permission to ask for slots gets -EACCES. */
         s = server_open("ann", "s3cret");
         assert_int_equal(refusal_await(s), -EACCES);
         assert_int_equal(store_node(s, NULL).breaker, BREAKER_CLOSED);

@@ -18,9 +18,9 @@
 #include "tests/integration/worker.h"
 
 #define PACE_USEC 5000 /* between two texts. Not tuned */
-#define LOOK_USEC                                                                          \
-        200 /* between two lookups: eight that look all the time leave two cores to nobody \
-               else. Not tuned */
+#define LOOK_USEC                                                                                \
+        200            /* between two lookups: eight workers without pauses would use all of two \
+                          cores. Not tuned */
 #define LOST_SHOWN 100 /* pages, of which it is said that they are lost */
 
 struct observer {
