@@ -72,7 +72,7 @@ static int time_releases(struct alloc *b)
         return r;
 }
 
-/* As time_releases(). */
+/* time_releases() with the table. */
 static int time_table(struct alloc *b)
 {
         static uint32_t pages[RELEASE_BATCH];

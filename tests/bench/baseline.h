@@ -1,7 +1,5 @@
-/*
- * What figures are compared to: an atomic increment, pages taken from an array, and the cheapest
- * answers that another process or thread can give.
- */
+/* Baselines of figures: an atomic increment, pages taken from an array, and the cheapest answers of
+ * another process or thread. */
 #ifndef KVL_BENCH_BASELINE_H
 #define KVL_BENCH_BASELINE_H
 
@@ -20,16 +18,16 @@
 /* Nanoseconds that one atomic increment of a word in the cache takes, over INCREMENTS_BATCH. */
 double increment_nsec(void);
 
-/* Nanoseconds that it takes to take one page from an array of this process, laid out as a magazine
- * (proto/shm.h) and as long, by an atomic exchange; over n of them, one after the other. */
+/* Nanoseconds to take one page from an array of this process, by an atomic exchange; over n of them
+ * in a row. The array has a magazine's layout and length (proto/shm.h). */
 double take_nsec(unsigned n);
 
-/* What one request and its answer weigh, in bytes. */
+/* Bytes of one request and of its answer. */
 struct echo_sizes {
         size_t request, reply;
 };
 
-/* Of a request and its answer as frames. */
+/* Sizes of a request and its answer as frames. */
 struct echo_sizes echo_sizes_of(const ProtobufCMessage *request, const ProtobufCMessage *reply);
 
 /* The frames that a lease and a free of one page take on the socket. */

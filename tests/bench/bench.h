@@ -70,7 +70,7 @@ int bench_print_json(const struct bench *b, const struct bench_run *run);
 /* ---- series.c ------------------------------------------------------------------------------- */
 
 /*
- * What one thing took: the samples of a round, and what each round came to. Zeroed: empty.
+ * Times of one operation: the samples of a round, and each round's result. Zeroed: empty.
  *   init -> (add ... close_round) for each round -> report -> deinit
  */
 struct series {

@@ -20,7 +20,7 @@
 
 #define PAGE_BYTES 65536
 #define TEXT_PAGES 512              /* 32 MiB */
-#define N_PAGES    (3 * TEXT_PAGES) /* of the device: a lease finds some whoever left others */
+#define N_PAGES    (3 * TEXT_PAGES) /* of the device: leases always find free ones */
 #define MAX_RATIO  1.3
 
 enum order { ORDER_WRITE, ORDER_READ, ORDER_DROP, ORDER_TOUCH_ALL, ORDER_END };
@@ -168,7 +168,7 @@ static int worker_start(struct worker *w, const struct fixture *f)
         return hear(w, &a);
 }
 
-/* It says goodbye first: what it had is free when this returns. */
+/* The worker says goodbye first: its pages are free when this returns. */
 static void worker_stop(struct worker *w)
 {
         /* Not by the pipe's end, which workers forked later have, too. */

@@ -19,7 +19,7 @@
 #define PAGES       (1024 * FIXTURE_TEXT)
 #define MAX_PAGES   (16 * PAGES)
 
-/* What keys look like. */
+/* Forms of keys. */
 enum kind {
         KIND_TOKENS, /* those that kvl_keys() makes of random tokens */
         KIND_FIRST,  /* a count in the first 4 bytes, and the same 28 bytes after it */

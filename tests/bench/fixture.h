@@ -30,12 +30,12 @@ struct fixture {
  */
 int fixture_open(struct fixture *f, uint64_t n_pages, uint64_t page_bytes);
 
-/* The same with room for host_pages in memory of the host below, in extents of 8 MiB. The daemon's
+/* fixture_open() with a lower tier of host_pages in host memory, in extents of 8 MiB. The daemon's
  * other threads run on all cores. */
 int fixture_open_tiers(
         struct fixture *f, uint64_t n_pages, uint64_t page_bytes, uint64_t host_pages);
 
-/* As fixture_open(), under kvleased --keep, which runs on all cores, as the daemon. */
+/* fixture_open() under kvleased --keep; keeper and daemon run on all cores. */
 int fixture_open_kept(struct fixture *f, uint64_t n_pages, uint64_t page_bytes);
 void fixture_close(struct fixture *f);
 
@@ -47,7 +47,9 @@ struct fixture_client {
 };
 int fixture_connect(const struct fixture *f, unsigned flags, struct fixture_client *ret);
 
-/* The same to any socket, by this name, with pages of so many tokens and bytes in one plane. */
+/*
+ * fixture_connect() to any socket, by this name; pages of so many tokens and bytes, in one plane.
+ */
 int fixture_connect_to(const char *socket, const char *name, unsigned flags, uint32_t page_tokens,
         uint64_t page_bytes, struct fixture_client *ret);
 void fixture_disconnect(struct fixture_client *c);
@@ -61,7 +63,7 @@ void fixture_disconnect(struct fixture_client *c);
 int fixture_fill(
         struct kvl_ns *ns, uint64_t seed, uint32_t n_pages, uint8_t *keys, uint32_t *pages);
 
-/* The same with keys that are given. */
+/* fixture_fill() with given keys. */
 int fixture_publish(
         struct kvl_ns *ns, uint64_t seed, uint32_t n_pages, const uint8_t *keys, uint32_t *pages);
 
@@ -70,10 +72,8 @@ int fixture_publish(
 int fixture_count_lost(
         struct kvl_ns *ns, const uint8_t *keys, uint32_t n_pages, uint64_t *ret_lost);
 
-/*
- * Takes the texts with these first keys away (n keys, `step` keys apart): a namespace that fills up
- * evicts, and has pages its index has no slot for. Nobody may hold their pages. 0 or -errno, told.
- */
+/* Invalidates the texts with these first keys (n keys, `step` apart), whose pages may not be held.
+ * A namespace that fills up evicts, and has pages without an index slot. 0 or -errno, told. */
 int fixture_drop(struct kvl_ns *ns, const uint8_t *keys, uint32_t n, uint32_t step);
 
 /* "1k", "100k", "1M" into `buf`, returned. */

@@ -18,8 +18,8 @@
 /* docs/PERFORMANCE.md names every byte. 192 was specified for pages with key, state, pins and place
  * in an LRU. What pgi, expiry and explanations know of a page came on top of it. */
 #define MAX_BYTES 224
-/* The device has little more room than for these pages, as when a cache is full: the index is sized
- * for what the device could hold (24 bytes for each such page), whatever it does hold. */
+/* The device has little more room than for these pages, like a full cache. The index is sized for
+ * what the device could hold, 24 bytes for each such page. */
 #define SPARE_PARTS 64
 #define IDLE_MSEC   5000 /* specification: an idle daemon makes no wakeups; not tuned */
 /* Beyond two seconds what was leased isn't kept ready any more (stock.c), and upkeep has been. */

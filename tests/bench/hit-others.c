@@ -1,7 +1,5 @@
-/*
- * A hit of 128 pages against what asks somebody else: a process (echo), a thread (futex),
- * redis-server; and with kvleased stopped. A lookup of one page against the table's.
- */
+/* A hit of 128 pages against caches that ask another process (echo), a thread (futex) or
+ * redis-server, and with kvleased stopped. A lookup of one page against the table's. */
 #include <errno.h>
 #include <math.h>
 #include <signal.h>
@@ -145,7 +143,7 @@ static int small_batch(struct others *o, unsigned what)
         return r ? bench_fail("hits of one page", -EIO) : 0;
 }
 
-/* The same in the table. */
+/* Times the batch in the table. */
 static int table_batch(struct others *o)
 {
         struct hit_site *site = o->site;

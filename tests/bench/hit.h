@@ -1,4 +1,4 @@
-/* What the parts of the benchmark `hit` share. */
+/* Shared by the parts of the benchmark `hit`. */
 #ifndef KVL_BENCH_HIT_H
 #define KVL_BENCH_HIT_H
 
@@ -45,7 +45,7 @@ struct hit_times {
 /* 0; -EIO with a line on stderr: not all pages were found, or others. */
 int hit_time(struct hit_site *site, uint64_t request, uint32_t n_keys, struct hit_times *ret);
 
-/* The same of the table. */
+/* Times the table in this way. */
 int hit_time_table(struct hit_site *site, uint32_t n_keys, struct hit_times *ret);
 
 /* hit-others.c: against everything but the table. */

@@ -232,10 +232,8 @@ const uint8_t *hosts_keys(struct hosts *h, struct hosts_text t)
         return h->keys;
 }
 
-/*
- * Of a page's numbers, which have 16 bits, n from `first` on, a multiple of 8: such as int8 stores
- * exactly, which are whole, and of which each channel's first one is the greatest.
- */
+/* Makes n of a page's 16-bit numbers from `first` on (a multiple of 8). int8 stores them exactly:
+ * they are whole, and each channel's first one is the greatest. */
 static void make_numbers(uint16_t *to, uint64_t first, uint64_t n, uint64_t seed)
 {
         uint64_t bytes = 0;
@@ -270,7 +268,7 @@ static int compute(struct hosts *h, struct hosts_text t)
         return r ? bench_fail(kvl_last_error(), r) : 0;
 }
 
-/* What is found a second time is for others, too; and what couldn't be written is tried again. */
+/* A text found a second time is exported, too; a failed write is tried again. */
 static int find_there(struct hosts *h, struct hosts_text t)
 {
         uint64_t n_tokens;
@@ -288,7 +286,7 @@ static int share_one(struct hosts *h, struct hosts_text t)
         int r = compute(h, t);
 
         h->n_exported += t.n_pages;
-        /* Whoever asks for figures has the daemon look at what lies in rings. */
+        /* Asking for figures makes the daemon read the rings. */
         while (r == 0 && hosts_figure(&h->there, "exported_pages") < (int64_t)h->n_exported) {
                 if (clock_now_nsec() > until)
                         return bench_fail("texts for other hosts", -ETIMEDOUT);
@@ -334,7 +332,7 @@ int hosts_remove(struct hosts *h, struct hosts_text t)
         do {
                 uint32_t n = 0;
 
-                /* What was given back a moment ago can't go before the daemon has looked. */
+                /* A page released a moment ago can't be evicted before the daemon has looked. */
                 r = hosts_empty(h, h->asker.ns);
                 if (r == 0)
                         r = kvl_lookup(
@@ -400,7 +398,7 @@ int hosts_say_prefill(struct hosts *h, double tokens_per_sec)
 const char *const hosts_state_names[N_HOSTS_STATES] = {
         "well", "stopped", "slow", "killed", "cut-off"};
 
-/* Whatever is sent is too much for this queue, and is dropped without a word. */
+/* Every packet is too large for this queue, and is dropped silently. */
 static int cut_off(bool is_cut)
 {
         const char *line = is_cut ? "tc qdisc add dev lo root tbf rate 8bit burst 1 limit 1"

@@ -22,7 +22,7 @@
 #define HOSTS_LONG_PAGES  1024 /* of the longest text: 32 k tokens */
 #define HOSTS_ROOM_PAGES  128  /* that `here` has beside it */
 
-/* Of a kvleased; as many as it has where nothing says otherwise. */
+/* Connections of a kvleased; its default. */
 #define HOSTS_CONNECTIONS 2
 
 /* Texts, by what their keys are made from; each has its pages from the first chain's number on. */
@@ -64,14 +64,14 @@ const uint8_t *hosts_keys(struct hosts *h, struct hosts_text t);
  * told. */
 int hosts_share(struct hosts *h, const struct hosts_text *texts, unsigned n);
 
-/* Takes everything from the device `here` that nobody holds. 0 or -errno, told. */
+/* Removes all pages from the device `here` that no client holds. 0 or -errno, told. */
 int hosts_empty(struct hosts *h, struct kvl_ns *ns);
 
-/* The same, until the text is gone, which somebody may have given back a moment ago. */
+/* hosts_empty() until the text is gone: its pages may have been released a moment ago. */
 int hosts_remove(struct hosts *h, struct hosts_text t);
 
-/* What a request of a text took that may wait so long, and how many pages it found, which are
- * given back; those that were loaded have what was computed there. 0 or -errno, told. */
+/* Requests a text with this deadline and releases the pages found. *ret: the time, and the pages;
+ * loaded ones have the right bytes. 0 or -errno, told. */
 struct hosts_answer {
         uint64_t nsec;
         uint32_t n_pages;
@@ -81,7 +81,7 @@ int hosts_ask(struct hosts *h, struct hosts_text t, int timeout_msec, struct hos
 /* So many tokens a second are computed by engines here. */
 int hosts_say_prefill(struct hosts *h, double tokens_per_sec);
 
-/* Of the exchange of one of them, as `kvleasectl exchanges` has it: -errno where it has none. */
+/* A figure of one host's exchange, from `kvleasectl exchanges`; -errno if there is none. */
 int64_t hosts_figure(const struct private_daemon *d, const char *name);
 
 /* ---- the store's state ----------------------------------------------------------------------- */

@@ -102,7 +102,7 @@ static size_t row_bytes(const struct long_text *t)
         return (size_t)t->numbers->n_channels * NUMBER_BYTES;
 }
 
-/* Of K or V: the numbers from the row on, then those before it. */
+/* Fills K or V: the numbers from the row on, then those before it. */
 static void fill_plane(const struct long_text *t, uint8_t *at, uint32_t page, uint32_t layer)
 {
         size_t matrix = LONG_PAGE_TOKENS * row_bytes(t);
@@ -280,7 +280,7 @@ static double sec_since(uint64_t start_nsec)
         return (double)(clock_now_nsec() - start_nsec) / 1e9;
 }
 
-/* As fast as memory is: eight sums side by side. */
+/* Reads at the speed of memory: eight sums side by side. */
 static uint64_t read_plane(const uint8_t *at, size_t n)
 {
         const uint64_t *words = (const uint64_t *)(const void *)at;

@@ -11,7 +11,7 @@
 #include "client/lib/kvlease.h"
 #include "tests/integration/private-daemon.h"
 
-/* Of a 7B model: 32 heads (8 with grouped queries) of 128 numbers of 2 bytes, K and V. */
+/* Sizes of a 7B model: 32 heads (8 with grouped queries) of 128 numbers of 2 bytes, K and V. */
 #define LONG_LAYERS      32u
 #define LONG_HEAD_SIZE   128u
 #define LONG_PAGE_TOKENS 64u

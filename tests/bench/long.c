@@ -173,8 +173,8 @@ static int compare(struct scene *s)
 
 #define MEMCPY_BYTES (256 * MIB)
 
-/* As device and host memory are: shared, so that children (kvleasectl) leave it as it is, where a
- * private page would have to be copied at its next write. NULL: none. */
+/* Maps shared memory, like that of device and host: children (kvleasectl) leave it as it is. A
+ * private page would be copied at its next write. NULL: failed. */
 static uint8_t *map_memory(void)
 {
         int fd = memfd_create_sized("kvlease-bench", MEMCPY_BYTES);
@@ -201,7 +201,7 @@ static double memcpy_rate(const struct scene *s)
         return (double)MEMCPY_BYTES / (double)MIB / ((double)(clock_now_nsec() - start) / 1e9);
 }
 
-/* Of each round; rows of one allocation. */
+/* Results of each round; rows of one allocation. */
 struct rounds {
         double *step_sec, *wait_sec;      /* of a step that reads: all of it, and in the library */
         double *copy_sec;                 /* of one that waits for copies and reads nothing */
@@ -300,7 +300,7 @@ static int measure_whole(struct scene *s, const char *name)
 
 static int keep(struct scene *s)
 {
-        /* Of two groups the shallow one keeps everything. */
+        /* The shallow one of two groups keeps everything. */
         struct long_text *t = &s->texts[s->n_texts - 1];
 
         return long_keep(t, s->n_tokens / KEEPS_FIRST, s->n_tokens / KEEPS_LAST);

@@ -1,8 +1,8 @@
 /*
- * neighbours: what one tenant's client takes for a publish, a lease on the socket and a hit of 128
- * pages, alone and beside each of the hostile tenants of tests/fault/neighbour.h. The client has a
- * core of its own; the daemon and who keeps it busy have the other one, the latter at the lowest
- * priority: what is measured is the daemon's fairness, not the kernel's.
+ * neighbours: times of one tenant's client for a publish, a lease on the socket and a hit of 128
+ * pages. Measured alone and beside each of the hostile tenants of tests/fault/neighbour.h. The
+ * client has a core of its own; the daemon and the hostile tenant have the other one, the tenant at
+ * the lowest priority. This measures the daemon's fairness, not the kernel's.
  */
 #include <errno.h>
 #include <math.h>
@@ -28,7 +28,7 @@
 #define N_KEYS     128
 #define PAGE_BYTES 4096
 #define SAMPLES    1000 /* of a round, beside each */
-#define PAUSE_USEC 200  /* between two samples: who is served seldom, not in a stream */
+#define PAUSE_USEC 200  /* between two samples: requests come seldom, not in a stream */
 #define SETTLE     200  /* ms after a neighbour was killed */
 #define LIMIT_MIB  512u /* of the hostile tenant: its pages are all used */
 #define MEMORY_MIB 1536u
@@ -254,7 +254,7 @@ static int one_round(struct neighbours *b, const struct bench_run *run)
         return r;
 }
 
-/* Of the daemon's loop, since it was started. */
+/* The longest iteration of the daemon's loop since its start. */
 static int report_turns(struct neighbours *b, struct bench_run *run)
 {
         json_t *status = qos_ctl(&b->daemon, "status");

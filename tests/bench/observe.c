@@ -167,7 +167,7 @@ static int scrape(struct observe *o)
         return 0;
 }
 
-/* Of all its threads, those that have ended too, in seconds; -1: it is gone. */
+/* CPU seconds of all its threads, including ended ones; -1: the process is gone. */
 static double cpu_sec(pid_t pid)
 {
         struct timespec t;

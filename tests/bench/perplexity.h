@@ -1,7 +1,7 @@
 /*
- * What a codec of cold pages costs in what a model says: the trained decoder reads a text whose K
- * and V go through the codec, page by page, as soon as a page is full. Tokens see pages before
- * theirs as the codec gives them back, and their own page as it was computed.
+ * Cost of a codec in a model's predictions. The trained decoder reads a text whose K and V go
+ * through the codec as soon as a page is full. Tokens see earlier pages as the codec gives them
+ * back, and their own page as it was computed.
  */
 #ifndef KVL_TESTS_PERPLEXITY_H
 #define KVL_TESTS_PERPLEXITY_H

@@ -1,8 +1,7 @@
 /*
- * policy: what an eviction policy costs per event in a full cache of 1 M pages, beside an LRU that
- * is nothing but a doubly linked list; what a hit costs while another text is expected; and what a
- * block costs the simulator. In this process,
- * without a daemon: it is the daemon's code.
+ * policy: cost of an eviction policy per event in a full cache of 1 M pages, beside an LRU that is
+ * only a doubly linked list. Also the cost of a hit while another text is expected, and of a block
+ * in the simulator. In this process, with the daemon's code.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -184,8 +183,8 @@ static uint32_t some_text(const struct cache *c, uint64_t *random)
         return c->order[pattern_next(random) % (c->n / DEPTH) * DEPTH + DEPTH - 1];
 }
 
-/* As many requests at a time as a sample has events; one of the two events of each is timed. While
- * they run others are served, so that neither finds its pages in the processor's caches. */
+/* Runs as many requests as a sample has events, and times one of each one's two events. Others are
+ * served between, so that the pages aren't in the processor's caches. */
 static double sample_requests(
         struct cache *c, enum event e, const uint32_t pages[BATCH], uint64_t *random)
 {
@@ -440,7 +439,7 @@ static int expecting_open(struct expecting *x, uint32_t n, uint32_t n_pages)
         return 0;
 }
 
-/* Of texts that aren't expected: nanoseconds a hit. */
+/* Nanoseconds a hit of texts that aren't expected. */
 static double sample_hits(struct expecting *x, struct expect *e, uint64_t *random)
 {
         uint32_t n_texts = x->n / x->n_pages, ends[BATCH];

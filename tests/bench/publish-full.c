@@ -73,7 +73,7 @@ static int time_puts(struct full *f, enum what what, unsigned n)
         return r;
 }
 
-/* Those that were put last. */
+/* Drops the texts published last. */
 static int drop_texts(struct full *f, unsigned n)
 {
         uint8_t key[KVL_KEY_BYTES];

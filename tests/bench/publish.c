@@ -38,7 +38,7 @@ enum what {
         N_WHATS
 };
 
-/* What publisher and reader tell each other. */
+/* Words shared by publisher and reader. */
 struct shared_words {
         uint8_t key[KVL_KEY_BYTES];
         _Atomic bool spinning;

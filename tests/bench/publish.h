@@ -1,4 +1,4 @@
-/* What the parts of the benchmark `publish` share. */
+/* Shared by the parts of the benchmark `publish`. */
 #ifndef KVL_BENCH_PUBLISH_H
 #define KVL_BENCH_PUBLISH_H
 

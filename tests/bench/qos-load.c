@@ -1,10 +1,10 @@
 /*
- * Who competes with the pinned tenant of the benchmark `qos`. A dynamic tenant looks texts up,
- * computes what isn't cached (a copy of a page's bytes), publishes it and keeps a safe point, as
- * fast as it can; its texts are far more than its memory. A burner does the same in memory of its
- * own, as large as the other's share, with a table of its own for an index; as often as the tenants
- * did in the round before, so that caches and memory have the same to do, and computes for the rest
- * of its time.
+ * Competitors of the pinned tenant in the benchmark `qos`. A dynamic tenant looks texts up,
+ * computes and publishes those that aren't cached (a copy of a page's bytes), and calls safe
+ * points. It runs as fast as it can; its texts are far more than its memory. A burner does this in
+ * memory of its own, of the size of the other's share, with a table as index. It makes as many
+ * steps as the tenants in the round before, so that caches and memory do the same work. It computes
+ * for the rest of its time.
  */
 #include <errno.h>
 #include <signal.h>
@@ -107,7 +107,7 @@ static int tenant_step(struct competitor *c)
         return r >= 0 ? kvl_safepoint(c->conn, NULL) : r;
 }
 
-/* What was asked back before it parks is given back. */
+/* Gives back recalled memory before the tenant parks. */
 static int tenant_settle(struct competitor *c)
 {
         int r = 0;

@@ -51,7 +51,7 @@ static int lease_all(struct client *c)
         for (unsigned i = 0; i < N_SETS; ++i) {
                 int r = 0;
 
-                /* What the others have freed comes back when their requests are done. */
+                /* Memory freed by the others is available when their requests are done. */
                 for (unsigned n = 0; n < WAIT_MSEC; ++n) {
                         r = kvl_lease(c->ns, 0, SET_PAGES, c->pages + i * SET_PAGES);
                         if (r != KVL_FULL)
@@ -91,7 +91,7 @@ static int wait_waiting(struct queue *q, unsigned n)
         return bench_fail("leases that should wait don't", -ETIMEDOUT);
 }
 
-/* *ret_n: how many threads run, whatever is returned. */
+/* *ret_n: how many threads run, also after a failure. */
 static int start_waiters(struct queue *q, unsigned *ret_n)
 {
         int r = 0;

@@ -1,5 +1,5 @@
 /*
- * What the parts of the benchmark `qos` share. One daemon with memory of the host: a pinned tenant
+ * Shared by the parts of the benchmark `qos`. One daemon with host memory has a pinned tenant
  * "pinned" and QOS_DYNAMIC dynamic ones, "t0" and on. Competitors are processes that run in one of
  * two phases: dynamic tenants (LOADED), or as many burners, which don't know the daemon (ALONE).
  */
@@ -28,14 +28,13 @@ enum qos_phase { QOS_ALONE, QOS_LOADED, QOS_N_PHASES };
 
 /* Shared with the competitors, mapped. */
 struct qos_words {
-        _Atomic int phase; /* who runs; QOS_N_PHASES: nobody */
+        _Atomic int phase; /* phase that runs; QOS_N_PHASES: none */
         _Atomic bool failed;
         _Atomic unsigned n_ready, n_running[QOS_N_PHASES];
         _Atomic uint64_t n_steps[QOS_N_PHASES];  /* of all competitors of a kind */
         _Atomic uint64_t n_copied[QOS_N_PHASES]; /* pages */
         _Atomic uint64_t n_refused;              /* leases of dynamic tenants */
-        /* What a burner does: a step in so much of its CPU time, with so many pages in 1000 steps.
-         */
+        /* A burner's work: CPU time of a step, and pages copied in 1000 steps. */
         _Atomic uint64_t step_nsec, copies_per_1000;
 };
 
@@ -53,7 +52,7 @@ static inline uint64_t qos_pool(const struct qos *q)
         return q->budget - q->reserve;
 }
 
-/* What max-min gives a dynamic tenant of it where all want more. */
+/* A dynamic tenant's max-min share in bytes if all want more. */
 uint64_t qos_fair(const struct qos *q, unsigned tenant);
 
 /* Connects to a tenant of `d`, with a namespace of QOS_PAGE_BYTES a page. 0 or -errno, told. */
@@ -75,7 +74,7 @@ void qos_load_stop(struct qos *q);
 /* Lets those of one phase run and waits until all others are parked. 0 or -errno, told. */
 int qos_load_switch(struct qos *q, int phase);
 
-/* What the competitors of a phase have done so far. */
+/* Work of a phase's competitors so far. */
 struct qos_work {
         uint64_t at_nsec, n_steps, n_copied;
 };
@@ -92,8 +91,8 @@ int qos_pinned_open(struct qos *q, struct qos_pinned **ret);
 void qos_pinned_close(struct qos_pinned *p);
 
 /*
- * `n_steps` at its pace: a lease of 1 to QOS_TEXT pages and a hit of a text, each timed into its
- * series (nanoseconds), and what was leased is published, or kept for a while and freed. 0 or
+ * Runs `n_steps` at the tenant's pace. Each leases 1 to QOS_TEXT pages and hits a text, both timed
+ * into their series (nanoseconds). Leased pages are published, or kept for a while and freed. 0 or
  * -errno, told.
  */
 int qos_pinned_run(

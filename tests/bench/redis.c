@@ -197,7 +197,7 @@ static ssize_t write_some(int fd, const uint8_t *data, size_t len)
         return n < 0 && errno == EAGAIN ? 0 : n;
 }
 
-/* What doesn't fit the socket is sent as the server reads; its answers must be read meanwhile. */
+/* Sends the rest as the server reads; its answers must be read meanwhile. */
 int redis_call(struct redis *r, const struct redis_request *q)
 {
         static uint8_t answer[1 << 20];

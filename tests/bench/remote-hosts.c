@@ -1,10 +1,10 @@
 /*
- * remote-hosts: what goes through the daemon where two hosts share a store: two kvleased and a
- * redis-server, all on this host. What the store does to those here when it is ill (remote-ill.c);
- * whether what is loaded is here sooner than it would be computed; and how long a second host takes
- * for a prefix of 32 k tokens that the first one has computed, against what docs/REMOTE.md says
- * that it takes: a round trip, and its bytes over the bandwidth that the client of daemon/remote
- * alone reads with, between the loads. And the same with pages that travel as int8 stores them.
+ * remote-hosts: pages through the daemon with two hosts that share a store: two kvleased and a
+ * redis-server, all on this host. Measures the effect of an ill store on this host's clients
+ * (remote-ill.c), and whether loading pages is faster than computing them. Also measures how long a
+ * second host takes for a prefix of 32 k tokens computed by the first one. docs/REMOTE.md gives the
+ * expected time: a round trip, and the bytes over the bandwidth. That is the bandwidth of the
+ * client of daemon/remote alone, measured between the loads. All again with pages stored as int8.
  */
 #include <errno.h>
 #include <math.h>
@@ -184,7 +184,7 @@ static int measure_mix(struct bench_state *b, struct bench_run *run)
 
 /* ---- a long prefix --------------------------------------------------------------------------- */
 
-/* What the formula says of it now. */
+/* Measures what the formula predicts now. */
 static int time_formula(struct bench_state *b, double *ret_msec)
 {
         uint64_t read_nsec, nsec;
@@ -260,7 +260,7 @@ static int measure_long(struct bench_state *b, struct bench_run *run)
         return r;
 }
 
-/* The same by two hosts with a codec. */
+/* Measures two hosts with a codec. */
 static int measure_coded(struct bench_state *b, struct bench_run *run)
 {
         const struct hosts_text text = {LONG_CHAIN, b->long_pages};

@@ -1,7 +1,7 @@
 /*
- * What a store that is stopped, slow, dead or cut off does to those here: hits of a text that is
- * here, while another client asks for texts that aren't; how late a request is that has a deadline;
- * and how long it takes until nobody asks the store any more.
+ * Effects of a store that is stopped, slow, dead or cut off. Measures hits of a cached text while
+ * another client asks for texts that aren't cached. Measures how late a request with a deadline is,
+ * and how long it takes until the store isn't asked any more.
  */
 #include "tests/bench/remote-ill.h"
 
@@ -34,14 +34,14 @@
 
 enum way { BY_SHM, BY_SOCKET, N_WAYS };
 
-/* Nobody asks; else the store is as hosts_state has it. */
+/* No client asks; the other states are those of hosts_state. */
 enum { ILL_IDLE = N_HOSTS_STATES, N_ILL_STATES };
 
 /* How the store is while a request waits. */
 enum lateness { LATE_STOPPED, LATE_MIDWAY, LATE_SLOW, N_LATE };
 static const char *const late_names[N_LATE] = {"stopped", "stopped-midway", "slow"};
 
-/* Who asks for texts all the time; shared with it. */
+/* The process that asks for texts all the time shares this. */
 struct asking {
         _Atomic bool is_on;
         _Atomic uint64_t n_pages, n_asked;
@@ -69,9 +69,9 @@ struct ill {
                                       of what they asked for until then */
 };
 
-/* ---- who asks for what isn't here ------------------------------------------------------------ */
+/* ---- a client that asks for missing texts ---------------------------------------------------- */
 
-/* Of another engine. Never returns. */
+/* Client of another engine. Never returns. */
 static void ask_all_the_time(struct hosts *h, struct asking *a)
 {
         struct fixture_client own = {0};
@@ -123,7 +123,7 @@ static int check_asker(const struct ill *ill)
                                                        : bench_fail("who asks for texts", -ECHILD);
 }
 
-/* It goes on, and in a store that is well it finds what it asks for. */
+/* The asker continues; with a healthy store it finds its texts. */
 static int await_asker(struct ill *ill, bool finds)
 {
         uint64_t until = clock_now_nsec() + PATIENCE_NSEC;
@@ -144,8 +144,7 @@ static int await_asker(struct ill *ill, bool finds)
 
 static const struct hosts_text hit_text = {ILL_CHAIN + ILL_TEXTS, ILL_HIT_PAGES};
 
-/* It is here, and stays. A daemon that had no time may have brought up a part of it: asked again.
- */
+/* Holds the text on the device. A busy daemon may have moved up only a part of it: asks again. */
 static int hold_text(struct ill *ill)
 {
         struct hosts *h = ill->h;

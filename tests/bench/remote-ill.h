@@ -4,8 +4,8 @@
 
 #include "tests/bench/hosts.h"
 
-/* Texts of others, which somebody asks for all the time; one that is here; and one that is asked
- * for with a deadline. */
+/* Texts of others, asked for all the time; a cached text; and one that is asked for with a
+ * deadline. */
 #define ILL_CHAIN         100
 #define ILL_TEXTS         8
 #define ILL_TEXT_PAGES    16

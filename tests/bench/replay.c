@@ -1,11 +1,11 @@
 /*
- * replay TRACE: the hit ratio of a real daemon under a recorded traffic, or a synthetic one of
- * tests/traffic/, beside that of the simulator with the same policy and capacity, in percent of the
- * input tokens. The daemon's clock is the trace's; pages are small and never touched; clients talk
- * over the socket, so that no page lies in a magazine and no TOUCH is lost, and one begins when the
- * daemon has heard all that the last one said: what is compared is the policy and everything around
- * it. The simulator's figure is the mean over several seeds of its page ids, as the daemon's keys
- * are one more such draw.
+ * replay TRACE: hit ratio of a real daemon under recorded traffic, or a synthetic one of
+ * tests/traffic/. Beside it, that of the simulator with the same policy and capacity, in percent of
+ * the input tokens. The daemon's clock is the trace's; pages are small and never touched. Clients
+ * use the socket, so that no page is in a magazine and no TOUCH is lost. Each begins when the
+ * daemon has read all of the last one. So only the policy and everything around it are compared.
+ * The simulator's figure is the mean over several seeds of page ids; the daemon's keys are one more
+ * such draw.
  */
 #include <errno.h>
 #include <fcntl.h>

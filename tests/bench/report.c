@@ -1,4 +1,4 @@
-/* What a run found: a table for people, JSON for programs. */
+/* Results of a run: a table for people, JSON for programs. */
 #include <errno.h>
 #include <math.h>
 #include <stdarg.h>

@@ -1,7 +1,7 @@
 /*
- * rings: operations a second that the daemon executes through a client's ring, against answers a
- * second of a process on a socket on the same core as the daemon: the core of the client, and
- * another one. What the daemon's thread itself ran for an operation is told beside it.
+ * rings: operations a second that the daemon executes through a client's ring. Compared with
+ * answers a second of a process on a socket, on the daemon's core. Measured with the client on that
+ * core and on another one. The CPU time of the daemon's thread for an operation is shown beside it.
  */
 #include <errno.h>
 #include <math.h>

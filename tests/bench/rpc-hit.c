@@ -131,7 +131,7 @@ static void report(struct rpc_hit *b, struct bench_run *run)
                 }
 }
 
-/* What a lookup and a release of N_KEYS pages, and their answers, weigh as frames. */
+/* Frame sizes of a lookup and a release of N_KEYS pages, and of their answers. */
 static void frame_sizes(struct echo_sizes ret_sizes[2])
 {
         Kvlease__V1__LookupRequest lookup = KVLEASE__V1__LOOKUP_REQUEST__INIT;

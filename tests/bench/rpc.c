@@ -12,7 +12,7 @@
 #include "tests/bench/rpc.h"
 
 #define MAX_RATIO 1.8 /* specification: p50 of lease and of free */
-#define BLOCK     50  /* requests, then echoes: whatever disturbs the machine disturbs both */
+#define BLOCK     50  /* requests, then echoes: a disturbance of the machine affects both */
 
 enum what { LEASE, FREE, LEASE_ECHO, FREE_ECHO, N_WHATS };
 

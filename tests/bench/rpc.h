@@ -1,4 +1,4 @@
-/* What the parts of the benchmark `rpc` share. */
+/* Shared by the parts of the benchmark `rpc`. */
 #ifndef KVL_BENCH_RPC_H
 #define KVL_BENCH_RPC_H
 

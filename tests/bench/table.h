@@ -1,9 +1,9 @@
 /*
- * The baseline of a hit: a table of this process, in its own memory, of the very layout and size of
- * a namespace's index and one client's pins (proto/shm.h), looked up as well as we know how: the
- * same hash, the same buckets and lines, the same compare of 32 bytes, an atomic counter per page.
- * What it lacks is what other processes make necessary: fences against an evictor, epochs,
- * validation of arguments, recency, a call into a library.
+ * The baseline of a hit: a table in this process's own memory, looked up as well as we know how.
+ * Layout and size are those of a namespace's index and one client's pins (proto/shm.h). It has the
+ * same hash, buckets and lines, the same compare of 32 bytes, and an atomic counter per page. It
+ * lacks what other processes make necessary: fences against an evictor, epochs, validation of
+ * arguments, recency, a call into a library.
  */
 #ifndef KVL_BENCH_TABLE_H
 #define KVL_BENCH_TABLE_H

@@ -16,8 +16,8 @@
 #define N_MATRICES 2    /* keys and values */
 #define MIN_RATIO  0.3  /* int8; specification */
 
-/* Of plain bytes, from 64 tokens on, and of a channel's maximum / 220. int8: specification; int4:
- * what codec.h says, 4.5 bits of 16, and 1/14 and half a step of fp16. */
+/* Bounds as fractions of plain bytes, from 64 tokens on, and of a channel's maximum / 220. int8:
+ * specification. int4: codec.h, 4.5 bits of 16, and 1/14 and half a step of fp16. */
 static const struct {
         double max_bytes, max_error;
 } bounds[N_CODECS] = {
@@ -100,7 +100,7 @@ static double greatest_error(const struct codecs *k, const uint8_t *plain, const
         return greatest;
 }
 
-/* Of the first page of the half that isn't encoded by others. */
+/* Measures the error in the first page of the half that other threads don't encode. */
 static int measure_error(const struct codecs *k, const struct contest *c, struct bench_run *run)
 {
         struct bench_result *result = bench_add(run, "1", "%s-error-%s-%u", codec_name(k->codec),

@@ -1,7 +1,5 @@
-/*
- * What tiers cost through the daemon: bytes down and up again, by lookups of texts that lie below
- * the device; and leases of others meanwhile.
- */
+/* Cost of tiers through the daemon: bytes moved down and up by lookups of texts in the lower tier,
+ * and leases of other clients meanwhile. */
 #include "tests/bench/tiers-daemon.h"
 
 #include <errno.h>
@@ -49,9 +47,9 @@ static uint8_t *keys_of(const struct cold *c, uint32_t text)
 }
 
 /*
- * Publishes pages first .. text_pages - 1 of it, written where it is the whole text: what was
- * written before may be there again, and who turns texts has no use for the processor meanwhile.
- * What wasn't brought up and lies below still is found there: our page is given back then.
+ * Publishes pages first .. text_pages - 1 of a text; writes them if that is all of it. Otherwise
+ * old bytes may remain, which saves the processor for the measurement. A page still in the lower
+ * tier is found there: our page is given back then.
  */
 static int publish_rest(struct cold *c, uint32_t text, uint32_t first)
 {
@@ -80,7 +78,7 @@ static int publish_rest(struct cold *c, uint32_t text, uint32_t first)
         return r;
 }
 
-/* Those before `first` are held. All are let go. */
+/* Publishes from `first` on, the pages before it being held. Releases all. */
 static int publish(struct cold *c, uint32_t text, uint32_t first)
 {
         int r = first < c->text_pages ? publish_rest(c, text, first) : 0;
@@ -248,14 +246,14 @@ enum {
 struct leases {
         struct fixture fixture;
         struct fixture_client clients[N_WAYS];
-        pid_t mover;          /* who turns texts; 0: none */
+        pid_t mover;          /* process that turns texts; 0: none */
         atomic_bool *is_busy; /* shared with it */
         uint32_t n_samples;
         unsigned n_ways; /* BY_REALTIME is the last: not everybody may */
         struct series series[N_WAYS][N_LOADS];
 };
 
-/* Of another engine: turns texts while it is told to. Never returns. */
+/* Client of another engine: turns texts while it is told to. Never returns. */
 static void turn_texts(const struct fixture *f, const atomic_bool *is_busy, uint64_t device_bytes)
 {
         struct cold c;

@@ -221,7 +221,7 @@ static int time_direction(struct store *s, struct series *to, unsigned direction
         return r;
 }
 
-/* What is timed finds its blocks written once, as fio does. */
+/* Writes all blocks once before they are timed, as fio does. */
 static int start_store(struct bench_state *b, unsigned size, unsigned what)
 {
         struct store *s = &b->stores[size][what];
@@ -292,7 +292,7 @@ static int one_round(struct bench_state *b, unsigned round)
         int r = 0;
 
         for (unsigned size = 0; size < N_SIZES && r == 0; size++) {
-                /* Who is first isn't always the same. */
+                /* The order changes from round to round. */
                 for (unsigned i = 0; i < N_WHATS && r == 0; i++) {
                         unsigned what = (i + round) % N_WHATS;
 

@@ -1,7 +1,5 @@
-/*
- * hit-ratio-host: the conversation trace through a daemon with memory of the host ten times its
- * device below it, against one whose device is eleven times as large.
- */
+/* hit-ratio-host: the conversation trace through a daemon with ten times its device's memory in
+ * host memory. Compared with a daemon whose device is eleven times as large. */
 #include <errno.h>
 #include <limits.h>
 #include <math.h>

@@ -1,7 +1,5 @@
-/*
- * What codecs cost in what a model says: the trained decoder reads a text that it hasn't seen, with
- * all of its K and V through the codec, and without (perplexity.h).
- */
+/* Cost of codecs in a model's predictions. The trained decoder reads an unseen text, with all of
+ * its K and V through the codec, and without (perplexity.h). */
 #include <errno.h>
 #include <math.h>
 #include <stdio.h>

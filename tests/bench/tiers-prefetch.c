@@ -151,7 +151,7 @@ static int cool(struct reading *b, struct kvl_ns *ns, uint64_t text)
         return r == -ENOENT ? bench_fail("a text that doesn't stay in memory of the host", r) : r;
 }
 
-/* What an engine does with it. */
+/* Reads a piece, like an engine. */
 static void compute(struct reading *b, struct kvl_ns *ns, const uint32_t *pages)
 {
         uint64_t sum = 0;

@@ -31,7 +31,7 @@ int tiers_prefetch(struct bench_run *run); /* a cold text that is read piece by 
  * of them up.
  */
 struct contest {
-        uint8_t *plain, *stored; /* bytes * 2 each; borrowed by who moves */
+        uint8_t *plain, *stored; /* bytes * 2 each; borrowed by the code that moves them */
         size_t bytes;            /* a half: a multiple of CONTEST_BLOCK */
         size_t page_bytes;       /* memcpy() goes by so much; a divisor of CONTEST_BLOCK */
         int fds[2];
@@ -46,8 +46,8 @@ void contest_close(struct contest *c);
 /* Moves `bytes` plain bytes from `at` on, both multiples of the page. 0, or -errno with a line. */
 typedef int (*contest_fn)(struct contest *c, bool is_up, size_t at, size_t bytes, void *data);
 
-/* What a round came to, in GB/s of plain bytes, down and up counted each: by the clock, and by what
- * all threads of this process used of the processor, which others on the machine change less. */
+/* Units of a round's result, in GB/s of plain bytes, down and up counted each. By the clock, or by
+ * processor time of all threads of this process, which other processes affect less. */
 enum contest_clock { CONTEST_CLOCK, CONTEST_PROCESSOR, N_CONTEST_CLOCKS };
 
 /* Sets medians over the rounds; results[i] may be NULL. 0 or what fn returned. */

@@ -73,7 +73,7 @@ static int parse_visible(const char *text)
         return -1;
 }
 
-/* As the driver: the list ends at the first entry that is none. */
+/* Like the driver, ends the list at the first invalid entry. */
 static void find_visible(void)
 {
         const char *list = getenv("CUDA_VISIBLE_DEVICES");
@@ -273,7 +273,7 @@ cu_result cuDevicePrimaryCtxRetain(cu_context *context, cu_device device)
         return CU_OK;
 }
 
-/* What a context takes with it when it ends. */
+/* Objects left in a context that ends. */
 static void check_empty(cu_context c)
 {
         char text[256] = "";

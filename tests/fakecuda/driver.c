@@ -103,7 +103,7 @@ cu_result fake_enter(const char *call, unsigned flags)
         return check_context(flags);
 }
 
-/* What the driver says of itself */
+/* The driver's description of itself */
 
 static const struct {
         cu_result result;

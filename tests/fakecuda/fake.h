@@ -1,41 +1,41 @@
 /*
- * A driver double: libcuda.so.1 for machines without a GPU, stricter than a driver. What a driver
- * reports by a result code is reported so; what it forbids without looking (a mapping with an
- * offset, memory used after unmap, leaks at exit) aborts the process with one line on stderr:
- * "fakecuda: CALL: the rule".
+ * A simulated driver: libcuda.so.1 for machines without a GPU, stricter than a driver. It returns
+ * the result codes that a driver returns. Errors that a driver forbids without checking abort the
+ * process: a mapping with an offset, memory used after unmap, leaks at exit. They print one line on
+ * stderr: "fakecuda: CALL: the rule".
  *
  * Environment:
  *   FAKECUDA_DIR=path       state between processes; must be a directory, else cuInit() finds no
- *                           device. Files of memory that nobody uses go at the next look.
+ *                           device. Files of unused memory are removed at the next look.
  *   FAKECUDA_DEVICES=n      default 1; device i is GPU-fa4ecada-0000-0000-0000-00000000000i
  *   CUDA_VISIBLE_DEVICES    as with the driver: indices or UUIDs, which give the ordinals
- *   FAKECUDA_MEMORY=bytes   of each device, default 8 GiB; only what is touched is used
- *   FAKECUDA_VERSION=13000  the driver's: which symbols and ABIs there are. Below 12000
+ *   FAKECUDA_MEMORY=bytes   of each device, default 8 GiB; only touched memory is used
+ *   FAKECUDA_VERSION=13000  the driver's version: which symbols and ABIs there are. Below 12000
  *                           cuGetProcAddress_v2() is there, but returns NOT_SUPPORTED
- *   FAKECUDA_NO=list        lacks: vmm, ipc, batch, uuid2, kernel (no symbols); fd, rdma,
- *                           read-only-host, vmm-attribute (symbols, but attributes of 0 and
- *                           NOT_SUPPORTED); ipc-calls (symbols, but NOT_SUPPORTED)
+ *   FAKECUDA_NO=list        lacks: vmm, ipc, batch, uuid2, kernel (no symbols);
+ *                           fd, rdma, read-only-host, vmm-attribute (symbols, but attributes of 0
+ *                           and NOT_SUPPORTED); ipc-calls (symbols, but NOT_SUPPORTED)
  *   FAKECUDA_FAIL=rules     "CALL:RESULT[:NTH[:TIMES]]", several by ';': from the NTH call on (1),
  *                           TIMES times (1; 0: for ever). CALL "*": any; "stream": a piece of a
  *                           stream's work, when its turn comes. A fatal result breaks the current
- *                           context (all, where none is current) for good; no host function is
+ *                           context for good, or all if none is current. No host function is
  *                           called from then on
- *   FAKECUDA_DELAY=rules    "CALL:MILLISECONDS[:NTH[:TIMES]]" before it acts
- *   FAKECUDA_CONTROL=path   a file of lines "fail=RULES", "delay=RULES", "bad=LIST", "#...",
- *                           looked at in every call; writing it starts its counts again, and ends
- *                           delays under way. Write it at once (rename), or it may be seen half
- *   FAKECUDA_MIG=1          devices are MIG instances: names of their own by the newer call
- *   FAKECUDA_BAD=list       memset: does nothing; capturing: streams say they are being captured,
- *                           and what would go into the graph aborts; cleared: what is imported
- *                           reads as zeros from then on, as after a reset of the device
- *   FAKECUDA_LENIENT=exit   no abort for leaks at exit. Nor is there one where a context is broken
- *                           or a releasing call was made to fail
+ *   FAKECUDA_DELAY=rules    "CALL:MILLISECONDS[:NTH[:TIMES]]" before the call acts
+ *   FAKECUDA_CONTROL=path   a file of lines "fail=RULES", "delay=RULES", "bad=LIST", "#...", read
+ *                           in every call. Writing it restarts its counts and ends delays under
+ *                           way. Write it at once (rename), or half of it may be read
+ *   FAKECUDA_MIG=1          devices are MIG instances: the newer call gives them their own names
+ *   FAKECUDA_BAD=list       memset: does nothing; capturing: streams report that they are captured,
+ *                           and work for the graph aborts; cleared: imported memory reads as zeros
+ *                           from then on, as after a reset of the device
+ *   FAKECUDA_LENIENT=exit   no abort for leaks at exit. With a broken context, or a releasing call
+ *                           that was made to fail, there is none either
  *
- * Memory is a file in $FAKECUDA_DIR (store.c). A device address range is PROT_NONE for the CPU; an
- * alias of the same size next to it is what copies and kernels use.
+ * Memory is a file in $FAKECUDA_DIR (store.c). A device address range is PROT_NONE for the CPU;
+ * copies and kernels use an alias of the same size next to it.
  *
- * Threads: any. One lock (fake.lock) guards everything; it is never held while a stream's work
- * runs, nor while a delay is waited for. "locked" below: the caller holds it.
+ * Threads: any. One lock (fake.lock) guards everything. It isn't held while a stream's work runs,
+ * nor during a delay. "locked" below: the caller holds it.
  */
 #ifndef KVL_TESTS_FAKECUDA_FAKE_H
 #define KVL_TESTS_FAKECUDA_FAKE_H
@@ -52,7 +52,7 @@
 #define FAKE_DEVICES_MAX 16
 #define FAKE_STACK_MAX   32
 #define FAKE_NAME_BYTES  128
-/* What drivers have on every GPU that we know of. */
+/* Granularity of every GPU that we know of. */
 #define FAKE_GRANULARITY ((size_t)2 << 20)
 
 /* The API, with the exported names. */
@@ -78,7 +78,7 @@ struct CUctx_st {
 struct fake {
         pthread_mutex_t lock;
         pthread_cond_t changed; /* CLOCK_MONOTONIC; any progress of any stream */
-        pid_t pid;              /* that called cuInit(); 0: nobody yet */
+        pid_t pid;              /* that called cuInit(); 0: none yet */
         uint64_t start;         /* its start time */
         char dir[4000];         /* $FAKECUDA_DIR */
         unsigned devices;       /* that exist */
@@ -123,7 +123,7 @@ enum fake_enter {
  */
 cu_result fake_enter(const char *call, unsigned flags);
 
-/* The same for something that isn't a call ("stream"): only delay and fault. */
+/* fake_enter() for something that isn't a call ("stream"): only delay and fault. */
 cu_result fake_enter_work(const char *name);
 
 /* While a host function runs in this thread: every call aborts. */
@@ -131,7 +131,7 @@ void fake_host_function(bool runs);
 
 int fake_version(void);
 
-/* What is in FAKECUDA_NO. */
+/* Is the capability in FAKECUDA_NO? */
 bool fake_lacks(const char *capability);
 
 /* fault.c */
@@ -189,16 +189,16 @@ int store_clear(int fd, size_t bytes);
 bool store_identify(int fd, char ret_name[FAKE_NAME_BYTES], struct store_name *ret);
 bool store_parse(const char *name, struct store_name *ret);
 
-/* After the last use here: the file goes where nobody else uses it. */
+/* After the last use here: removes the file if no other process uses it. */
 void store_forget(const char *name);
 
-/* Gives up memory of STORE_IPC that this process made. -EBUSY: somebody has it open. */
+/* Frees memory of STORE_IPC that this process made. -EBUSY: another process has it open. */
 int store_free(const char *name, int fd);
 
 /* Bytes that a device has in use, by all processes; -errno. */
 int store_used(int device, size_t *ret_bytes);
 
-/* Of a process; 0: there is none. */
+/* Start time of a process; 0: there is none. */
 uint64_t store_start_time(pid_t pid);
 
 /* memory.c: address ranges and what is mapped in them. */
@@ -313,7 +313,7 @@ cu_result stream_drain(cu_stream s);
 cu_result stream_drain_all(cu_context context);
 /* Locked. Ends the NULL stream of a context. */
 void stream_end_legacy(cu_context context);
-/* Of the calling thread while it runs a stream's work; else NULL. */
+/* The work that the calling thread runs for a stream; else NULL. */
 struct work *stream_running(cu_context *ret_context);
 unsigned stream_count(void);
 
@@ -326,7 +326,7 @@ unsigned module_count(void);
 /* vmm.c: handles that are not released. */
 unsigned vmm_handles(void);
 
-/* What is left at exit: adds ", N things" to the text, or nothing. */
+/* Adds the leaks at exit to the text: ", N things", or nothing. */
 void memory_leaks(char *text, size_t size);
 void leak_add(char *text, size_t size, unsigned n, const char *what);
 

@@ -8,7 +8,7 @@
 #include "base/macros.h"
 #include "tests/fakecuda/fake.h"
 
-/* What a handle's 64 bytes hold. */
+/* Layout of a handle's 64 bytes. */
 struct ipc_handle {
         uint64_t magic, bytes, start;
         int32_t pid, device;
@@ -41,8 +41,7 @@ static struct range *add_range(
         return range;
 }
 
-/* Locked. Unlike a mapping's, this memory's fd stays until here: its lock says who is an importer.
- */
+/* Locked. Unlike a mapping's, this memory's fd stays until here: its lock marks importers. */
 static void drop_range(struct range *range)
 {
         struct mapping *m = range->slots[0];

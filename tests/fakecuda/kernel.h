@@ -1,6 +1,6 @@
 /*
- * What a "kernel" for the driver double is: a function in a shared object, run by the CPU in the
- * stream's order. The image for cuModuleLoadData() is the text "FAKECUDA-MODULE\n", the path of the
+ * A "kernel" of the simulated driver: a function in a shared object, run by the CPU in the stream's
+ * order. The image for cuModuleLoadData() is the text "FAKECUDA-MODULE\n", the path of the
  * shared object, "\n".
  *
  * For each kernel NAME the object exports

@@ -14,10 +14,10 @@
 #include "tests/fakecuda/fake.h"
 
 /*
- * Each allocation is a file, "KIND.DEVICE.BYTES.PID.START.SERIAL". Whoever opens it holds a shared
- * lock on the open file, which lasts until the last descriptor and the last mapping of that open
- * file are gone, in whatever process: so a file whose lock can be had exclusively is dead, however
- * its users ended. Looking, opening and making are serialised by the file "lock".
+ * Each allocation is a file, "KIND.DEVICE.BYTES.PID.START.SERIAL". A process that opens it holds a
+ * shared lock on the open file. The lock lasts until the last descriptor and mapping of that open
+ * file are gone, in any process. So a file that can be locked exclusively is dead, however its
+ * users ended. Looking, opening and making are serialised by the file "lock".
  */
 #define RESIDUE       0xA5
 #define RESIDUE_BYTES 4096
@@ -92,7 +92,7 @@ bool store_parse(const char *name, struct store_name *ret)
                ret->device < FAKE_DEVICES_MAX;
 }
 
-/* Dir lock held. Removes the file where nobody uses it; true: somebody does. */
+/* Dir lock held. Removes the file if it is unused; returns true if a process uses it. */
 static bool is_used(const char *name)
 {
         char path[PATH_MAX];
@@ -138,7 +138,7 @@ int store_used(int device, size_t *ret_bytes)
         return r;
 }
 
-/* Enough that memory which nobody cleared shows wherever a page of 2 MiB is looked at. */
+/* Enough residue that uncleared memory shows in any page of 2 MiB. */
 static int fill_residue(int fd, size_t bytes)
 {
         char residue[RESIDUE_BYTES];

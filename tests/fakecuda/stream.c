@@ -1,7 +1,5 @@
-/*
- * Streams and events. Each stream has a thread, which starts on fresh work only after a moment
- * (unless somebody waits), so that a missing synchronisation shows.
- */
+/* Streams and events. Each stream has a thread, which starts new work only after a moment (unless a
+ * caller waits). So a missing synchronisation shows. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -77,8 +75,7 @@ static void work_free(struct work *w)
         free(w);
 }
 
-/* Zeroing gives whole pages back instead of filling them: nobody wants to pay for 8 GiB of zeros.
- */
+/* Zeroing frees whole pages instead of filling them: 8 GiB of zeros would be slow. */
 static void run_memset(const struct work *w)
 {
         size_t page = (size_t)sysconf(_SC_PAGESIZE);

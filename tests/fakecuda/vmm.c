@@ -180,7 +180,7 @@ cu_result cuMemExportToShareableHandle(
         return CU_OK;
 }
 
-/* As the driver: the caller's fd stays the caller's; what isn't ours is an invalid value. */
+/* Like the driver: the caller's fd stays the caller's, and a foreign fd is an invalid value. */
 cu_result cuMemImportFromShareableHandle(cu_mem_handle *handle, void *fd, cu_handle_type type)
 {
         cu_result r = enter("cuMemImportFromShareableHandle", ENTER_VMM);

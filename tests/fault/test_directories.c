@@ -120,7 +120,7 @@ HARNESS_TEST(test_open_to_a_group, NULL)
         assert_log(h, "chmod g-w");
 }
 
-/* As root, the daemon opens files only in directories of its own, never in one that another user
+/* A daemon run by root opens files only in directories of its own, never in one that another user
  * made. */
 HARNESS_TEST(test_of_somebody_else, NULL)
 {

@@ -1,4 +1,4 @@
-/* What libFuzzer and run-corpus.c call: returns 0, aborts where a property doesn't hold. */
+/* Called by libFuzzer and run-corpus.c. Returns 0; aborts if a property doesn't hold. */
 #ifndef KVL_TESTS_FUZZ_H
 #define KVL_TESTS_FUZZ_H
 

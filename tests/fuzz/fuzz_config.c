@@ -1,7 +1,5 @@
-/*
- * The configuration reader: whatever the text, it is taken or every error has a clean sentence;
- * what was taken can be written and read again to the same values.
- */
+/* The configuration reader. Any text is accepted, or every error has a clean sentence. An accepted
+ * text can be written, and read again to the same values. */
 #include <string.h>
 
 #include "daemon/server/config/config.h"

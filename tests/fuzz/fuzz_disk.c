@@ -1,10 +1,9 @@
 /*
- * Files that a disk's store finds (daemon/tier/disk.h). Whatever is in them: no crash, state that
- * checks, pages whose bytes have their sum, and the store goes on.
+ * Damaged files at the start of a disk's store (daemon/tier/disk.h). With any contents: no crash,
+ * state that checks, pages whose bytes have their sum, and a store that can be used.
  *
- * Input: a byte that says whether sums of records are made right (so that what they say is looked
- * at); then changes to a small file: 2 bytes for the place, in 8 bytes, 1 for the length, the
- * bytes.
+ * Input: a byte that says whether sums of records are made right, so that their fields are looked
+ * at. Then changes to a small file: 2 bytes for the place, in 8 bytes, 1 for the length, the bytes.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -230,7 +229,7 @@ static void read_all(struct disk_file *d, struct disk_space *s)
                 read_page(d, s, page, at);
 }
 
-/* It can be used. */
+/* Uses the store once. */
 static void go_on(struct disk_file *d)
 {
         struct disk_space *s = disk_space_next(d, NULL);

@@ -1,11 +1,11 @@
 /*
  * The daemon in process: frames of several peers through the real parser, dispatcher and state,
- * over a small host device. Whatever comes: no crash, replies that parse and unpack, state that
+ * over a small host device. With any input: no crash, replies that parse and unpack, state that
  * checks.
  *
  * Input: records of {peer, type, flags, length low, length high, payload}. Type 255: the payload is
- * fed as it is, without a header. Peers 0 and 1 are a group's members with a namespace open, 2 is
- * of another tenant, 3 is an administrator, 4 has not said hello.
+ * fed without a header. Peers 0 and 1 are a group's members with a namespace open. Peer 2 is of
+ * another tenant, 3 an administrator; 4 has not said hello.
  */
 #include <string.h>
 #include <sys/socket.h>
@@ -209,7 +209,7 @@ static void check_state(void)
 
 static void stop_server(void)
 {
-        /* As if each process had exited: what it maps goes, too. */
+        /* Ends each peer as if its process had exited, with its mappings. */
         list_for_each_safe (p, &server.peers.list, struct peer, links.all)
                 peer_end(p);
         check_state();

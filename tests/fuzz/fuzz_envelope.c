@@ -1,10 +1,10 @@
 /*
- * What comes back under a page's name. The first byte says how: bit 0, whether the tenant has a
- * secret; bit 1, whether the rest is the value as it arrives, or changes of a genuine one, four
- * bytes each: where (2), and two of them that are written there.
+ * Values read under a page's name. Bit 0 of the first byte: the tenant has a secret. Bit 1: the
+ * rest is the value as read, or else changes of a genuine one, four bytes each: where (2), and two
+ * bytes to write there.
  *
- * Nothing is accepted that a host of the tenant didn't write: with sums, that doesn't have the very
- * bytes that sealing what it says makes; with a secret, that isn't the genuine one.
+ * Only values that a host of the tenant wrote are accepted. With sums: the value equals the bytes
+ * that sealing its contents gives. With a secret: the value is the genuine one.
  */
 #include <string.h>
 

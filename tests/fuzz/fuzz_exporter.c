@@ -1,8 +1,7 @@
 /*
- * What kvlease-exporter reads of others: an Accept header, and answers of a daemon that may be
- * anybody. The first byte says which answer the rest is (0: a header). Whatever they say, the text
- * has whole lines only, is UTF-8 without control characters, and every sample is of the family
- * above it.
+ * Input of kvlease-exporter: an Accept header, and answers of a daemon that may be hostile. The
+ * first byte says which answer the rest is (0: a header). With any input the text has whole lines
+ * only and is UTF-8 without control characters. Every sample is of the family above it.
  */
 #include <string.h>
 
@@ -59,7 +58,7 @@ static void check_text(const struct text *t)
         }
 }
 
-/* As a scrape tells one row. */
+/* Writes one row like a scrape. */
 static void tell(struct text *t, const struct metric_table *table, const void *row)
 {
         for (size_t i = 0; i < table->n_metrics; i++) {

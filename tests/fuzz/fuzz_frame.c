@@ -1,7 +1,5 @@
-/*
- * The frame parser. However a stream is split, the same frames and the same error come out; and
- * whatever fds arrive when, each is closed once.
- */
+/* The frame parser. However a stream is split, it gives the same frames and the same error. Each
+ * descriptor is closed once, whenever it arrives. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdbool.h>
@@ -14,7 +12,7 @@
 #include "proto/frame.h"
 #include "tests/fuzz/fuzz.h"
 
-/* What came out of a stream. */
+/* Result of parsing a stream. */
 struct outcome {
         uint64_t digest; /* of all headers and payloads */
         unsigned n_frames;

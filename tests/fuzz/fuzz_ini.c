@@ -1,4 +1,4 @@
-/* The INI reader: whatever the text, entries and messages are clean text of bounded length. */
+/* The INI reader: with any text, entries and messages are clean text of bounded length. */
 #include <errno.h>
 #include <string.h>
 

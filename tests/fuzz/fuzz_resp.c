@@ -1,8 +1,7 @@
 /*
- * What a server sends: replies in RESP2, and among them what is made of CLUSTER SLOTS and of
- * redirections. The first byte says in which pieces the rest arrives. In whatever pieces, the same
- * tokens come of it; nothing is read beyond what has arrived, and every slot has an owner that
- * there is, or none.
+ * Replies of a server in RESP2, with the parsers of CLUSTER SLOTS and of redirections. The first
+ * byte says in which pieces the rest arrives. The tokens don't depend on the pieces. Nothing is
+ * read beyond the bytes that have arrived. Every slot has an owner that exists, or none.
  */
 #include <errno.h>
 #include <string.h>
@@ -56,7 +55,7 @@ static void check_table(const struct slot_table *table)
         CHECK(n == table->n_served);
 }
 
-/* As it arrives in pieces of `step` bytes, each of them in memory of its own length. */
+/* Parses the data in pieces of `step` bytes, each of them in memory of its own length. */
 static struct digest parse(const uint8_t *data, size_t size, size_t step)
 {
         static struct slot_table table;

@@ -1,10 +1,10 @@
 /*
- * Sequences of requests, by clients that know what they were given: the daemon in process, as
- * fuzz_dispatch.c has it, but here input is decoded into requests that make sense (pages that were
- * granted, keys of a small alphabet, sessions, tags), as a hostile client would send them; into
- * what clients do in shared memory; and into what happens to them: time passes, they hang up, go on
- * where they were, the daemon is restarted. Limits are small, so that each of them is met. Whatever
- * comes: no crash, and state that checks, all along.
+ * Sequences of requests by clients that know what they were given. The daemon is in process, like
+ * in fuzz_dispatch.c. Here input is decoded into sensible requests of a hostile client: pages that
+ * were granted, keys of a small alphabet, sessions, tags. It is also decoded into a client's acts
+ * in shared memory, and into events: time passes, clients hang up or resume, the daemon restarts.
+ * Limits are small, so that each is reached. With any input: no crash, and state that checks, all
+ * along.
  *
  * Input: records of {actor, operation, a, b, c}. An actor is a client of tenant a (0 and 1 are
  * mates of a group, 2 is a group of its own), one of tenant b, or the administrator.
@@ -622,7 +622,7 @@ static void op_submit(struct client *c, const struct step *s)
                 say(c, MSG_DOORBELL, &bell.base);
 }
 
-/* Of the loop, for a check: far more than it has slices here. */
+/* Iterations of the loop for a check: far more than it has slices here. */
 #define CHECK_TURNS_MAX 1000
 
 /* ---- administrators, time, restarts ---------------------------------------------------------- */

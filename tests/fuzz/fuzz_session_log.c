@@ -1,9 +1,8 @@
 /*
- * Logs of sessions that a daemon finds (daemon/core/sessions/session-log.h), over pages that a
- * namespace has. Whatever is in them: no crash, state that checks, and the sessions go on.
- *
- * Input: the half that counts. Sums are made right, so that what records say is looked at; but for
- * those whose sum is given as 0xffffffff.
+ * Damaged session logs at the daemon's start (daemon/core/sessions/session-log.h), over pages of a
+ * namespace. With any contents: no crash, state that checks, and usable sessions. Input: the half
+ * that counts. Sums are made right, so that records are looked at; exception: records whose sum is
+ * given as 0xffffffff.
  */
 #include <fcntl.h>
 #include <string.h>

@@ -1,12 +1,13 @@
 /*
- * What a daemon left, damaged, given to recovery. Whatever is in it: no crash, a state that checks
- * and goes on, nothing kept that nobody knows of; and a page that is found has the bytes of its
- * key, unless the input took the trouble to make the sums right.
+ * Damaged state of a previous daemon, given to recovery. With any contents: no crash, a state that
+ * checks and can be used, and no stored descriptor that isn't known. A page that is found has the
+ * bytes of its key, unless the input made the sums right.
  *
- * Input: a byte of enum flags, then records of {target, how, offset (2), value (2)} that change the
- * root, the records, the index segment, the clients' tables, what clients pin, or which descriptors
- * there are, of a namespace with two sets: texts, a stale page, a detached one, granted ones, one
- * that is announced, tags, a recall; and of a client with a client segment and pins of both kinds.
+ * Input: a byte of enum flags, then records of {target, how, offset (2), value (2)}. They change
+ * the root, the records, the index segment, the clients' tables, clients' pins, or which
+ * descriptors there are. The namespace has two sets with texts, a stale page, a detached one,
+ * granted ones, an announced one, tags and a recall. A client has a client segment and pins of both
+ * kinds.
  */
 #include <fcntl.h>
 #include <string.h>
@@ -277,8 +278,8 @@ static void apply(struct keep_parent *k, const uint8_t *r)
                 if (r[1] & 1 && e->fd >= 0)
                         e->fd = fd_close(e->fd);
                 else
-                        e->number =
-                                100000 + (uint32_t)(e - k->entries); /* a name is nobody else's */
+                        e->number = 100000 +
+                                    (uint32_t)(e - k->entries); /* a name that no other entry has */
                 return;
         }
         e = find(k, kinds[target]);
@@ -321,7 +322,7 @@ static void name_files(struct keep_parent *k)
                       (off_t)(ATTACHES_AT + offsetof(struct attach_slot, pins_inode))) > 0);
 }
 
-/* Of an extent the first byte of each page is all that anybody looks at. */
+/* Only the first byte of each page of an extent is looked at. */
 static void lay_out(struct keep_parent *k)
 {
         keep_parent_init(k);
@@ -360,7 +361,7 @@ static void fix_header(int fd)
         CHECK(pwrite(fd, &h, sizeof(h), 0) == (ssize_t)sizeof(h));
 }
 
-/* As whoever knows the format would. */
+/* Makes the sums right, as an attacker with knowledge of the format would. */
 static void fix_sums(struct keep_parent *k, unsigned flags)
 {
         struct keep_entry *e = find(k, KEEP_RECORDS);
@@ -402,7 +403,7 @@ static void check_bytes(const struct ns *ns)
         }
 }
 
-/* It goes on. */
+/* Uses the recovered state. */
 static void use(struct life *l)
 {
         const struct ns *ns = ns_find(l->t, "n");
@@ -419,7 +420,7 @@ static void use(struct life *l)
         check(&l->store);
 }
 
-/* Their processes have exited, and what nobody knows of is released as the server does it. */
+/* Ends the clients like exited processes, and releases unknown descriptors like the server. */
 static void end_clients(struct life *l)
 {
         static const enum keep_kind kinds[] = {KEEP_RING, KEEP_PINS, KEEP_SOCKET_PINS};

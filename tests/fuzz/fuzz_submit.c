@@ -1,12 +1,12 @@
 /*
  * Submissions of several clients, right ones and wrong ones, to submit_one() of a store without
- * memory, between whatever else happens to the pages. Whatever comes: no crash, state that checks,
- * and a page that an honest client has pinned by the rules is never used for anything else.
+ * memory, between other changes of the pages. With any input: no crash, and state that checks. A
+ * page that an honest client has pinned by the rules is never reused.
  *
  * Input: records of {client, verb, flags, tokens, namespace, page, key, aux}. Verbs below
  * FIRST_VERB are the op of a submission; ENTRY has a whole one behind it. Clients 0 and 1 are a
- * group, 2 is another one of the same tenant, 3 is of another tenant; 0 counts its pins honestly,
- * the others write what they like.
+ * group, 2 is another one of the same tenant, 3 is of another tenant. Client 0 counts its pins
+ * honestly, the others write anything.
  */
 #include <string.h>
 

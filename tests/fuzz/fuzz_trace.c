@@ -1,7 +1,5 @@
-/*
- * The reader of traces: whatever the text, requests are in order of time, blocks make a tree whose
- * paths the requests are, and an error names a line. The first byte chooses the flags.
- */
+/* The reader of traces. With any text, requests are in order of time, blocks make a tree with the
+ * requests as its paths, and an error names a line. The first byte chooses the flags. */
 #include <errno.h>
 #include <string.h>
 

@@ -7,7 +7,7 @@
 
 #include "tests/fuzz/fuzz.h"
 
-/* What a kept file holds; its holes aren't copied. */
+/* Contents of a stored file, without its holes. */
 #define RUNS_MAX 64
 struct image {
         enum keep_kind kind;
@@ -42,7 +42,7 @@ static void save(const struct keep_entry *k, struct image *ret)
         }
 }
 
-/* The same file, with what it held. */
+/* Restores the contents of the file, which stays the same inode. */
 static void restore(const struct keep_parent *keep, struct image *image)
 {
         int fd = keep_parent_find(keep, image->kind, image->number);
@@ -75,7 +75,7 @@ void kept_image_restore(const struct keep_parent *keep)
         n_images = 0;
 }
 
-/* ---- nobody keeps anything any more ---- */
+/* ---- a descriptor store that stores nothing ---- */
 
 static int add_nothing(void *data, enum keep_kind kind, uint32_t number, int fd, struct detail *d)
 {

@@ -1,7 +1,5 @@
-/*
- * What a daemon keeps, as it is at one moment: so that a fuzzer can have it killed then, and free
- * what is left of it in peace, in one process. The files stay the same ones, by inode.
- */
+/* Image of a daemon's stored descriptors at one moment. A fuzzer can then kill the daemon and free
+ * its rest cleanly, in one process. The files stay the same ones, by inode. */
 #ifndef KVL_FUZZ_KEPT_IMAGE_H
 #define KVL_FUZZ_KEPT_IMAGE_H
 

@@ -45,7 +45,7 @@ void client_read(struct client *c);
 
 void client_close(struct client *c);
 
-/* It is a new one: nothing is open. */
+/* Makes it a new client: nothing is open. */
 void client_forget(struct client *c);
 
 #endif

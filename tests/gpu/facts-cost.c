@@ -1,4 +1,4 @@
-/* What memory costs: T6, T13, T19. */
+/* Costs of memory: T6, T13, T19. */
 #include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>

@@ -1,4 +1,4 @@
-/* How long memory lives, and who still writes: T1, T3, T4, T5, T20. */
+/* Lifetime of memory, and writes after a process's death: T1, T3, T4, T5, T20. */
 #include <errno.h>
 #include <poll.h>
 #include <signal.h>

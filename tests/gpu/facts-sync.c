@@ -1,4 +1,4 @@
-/* What processes and graphs can rely on: T9, T10, T12, T17. */
+/* Guarantees for processes and graphs: T9, T10, T12, T17. */
 #include <errno.h>
 #include <fcntl.h>
 #include <stdatomic.h>
@@ -184,7 +184,7 @@ static void t10(struct fact *f)
         fact_value(f, "CUresult", plain, "register without the read-only flag");
         fact_value(f, "CUresult", flagged, "register with it");
         fact_value(f, "CUresult", back, "copy from the device into it");
-        /* What it did may have broken the context: it goes with the process. */
+        /* The copies may have broken the context: then it ends with the process. */
         if (back == CU_OK) {
                 need(g.c->MemHostUnregister(at), "cuMemHostUnregister");
                 chunk_free(&g, &chunk);

@@ -29,7 +29,7 @@ struct fact_value {
         double value;
 };
 
-/* What a fact came to. */
+/* Result of a fact. */
 struct fact {
         const char *id, *claim;
         bool quick;
@@ -73,7 +73,7 @@ void fact_die_into(struct fact *f, void (*finish)(struct fact *f));
 
 /* ---- the device ----------------------------------------------------------------------------- */
 
-/* What a process that looked at the device found; constant in all facts. */
+/* Properties of the device, found by a process of its own; constant in all facts. */
 struct device_facts {
         char name[128], uuid[48];
         int driver_version, compute_major, compute_minor;
@@ -183,7 +183,7 @@ void note_send(int sock, const struct note *note, int fd);
 /* Waits; ret_fd: NULL, none is expected; else there must be one. Dies with the peer. */
 void note_wait(int sock, struct note *ret, int *ret_fd);
 
-/* The same where there is one by now. */
+/* note_wait() if a note is there by now; else returns false. */
 bool note_poll(int sock, struct note *ret);
 
 void peer_end(struct peer *p);    /* waits until it has exited; dies where not with 0 */

@@ -124,7 +124,7 @@ static json_t *run_child(void (*fn)(void *data), void *data, unsigned seconds, i
         close(pipes[1]);
         object = read_json(pipes[0], deadline);
         close(pipes[0]);
-        /* It has said what it has to say: a little time to leave in order. */
+        /* The process has reported: give it a little time to exit. */
         if (proc_wait(pid, now_nsec() < deadline ? 10000 : 0, ret_status) < 0) {
                 kill(-pid, SIGKILL);
                 waitpid(pid, ret_status, 0);
@@ -259,7 +259,7 @@ static json_t *find_out(const struct fact_row *row, bool quick)
                 return object;
         if (!object)
                 object = fact_to_json(&f);
-        /* Of a process that told of its death, the sentence stays. */
+        /* If the process reported its death, its sentence stays. */
         if (status == -1)
                 snprintf(f.why, sizeof(f.why), "it took more than %u s", seconds);
         else if (WIFSIGNALED(status))

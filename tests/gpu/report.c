@@ -1,13 +1,13 @@
 /*
- * kvl-gpu-report DIR: makes DIR/report.md and DIR/report.json of what run.sh left in DIR/raw:
+ * kvl-gpu-report DIR: makes DIR/report.md and DIR/report.json of run.sh's results in DIR/raw:
  *
  *   host        lines "key=value"
- *   facts.json  of kvl-gpu-facts
+ *   facts.json  output of kvl-gpu-facts
  *   steps       lines "kind<TAB>name<TAB>transport<TAB>exit status<TAB>seconds"
  *   bench-*     JSON of kvlease-bench
- *   decoder     lines of JSON, of the decoder
+ *   decoder     lines of JSON from the decoder
  *
- * What is missing is left out.
+ * Missing files are left out.
  */
 #include <dirent.h>
 #include <errno.h>

@@ -199,7 +199,7 @@ unsigned model_invalidate(struct model_ns *ns)
                         ns->where[key] = NONE;
                         n++;
                 }
-        /* What was granted ahead could only be published as stale. */
+        /* A page granted ahead could only be published as stale, so it is taken back. */
         for (uint32_t page = 0; page < ns->n_pages; page++)
                 if (ns->pages[page].state == M_READY)
                         ns->pages[page].state = M_FREE;
@@ -364,7 +364,7 @@ static void learn_evicted(struct model_ns *ns, enum learn_how how)
                 }
 }
 
-/* Dropped pages that nobody pins: freed by the sweep, or because the daemon looked again. */
+/* Dropped pages without pins are free: the sweep freed them, or the daemon looked again. */
 static void learn_freed(struct model_ns *ns)
 {
         for (uint32_t page = 0; page < ns->n_pages; page++) {
@@ -471,7 +471,7 @@ static enum model_state state_of(const struct ns *real, uint32_t page)
         return p->state == PAGE_SEALED && !ns_page_is_stale(real, p) ? M_CACHED : M_GONE;
 }
 
-/* What the daemon doesn't know yet unless it has just looked. */
+/* The daemon may not know of a claimed page yet, unless it has just looked. */
 static void compare_late(const struct model_ns *ns, uint32_t page, bool has_looked)
 {
         const struct ns *real = real_ns(ns);

@@ -1,14 +1,15 @@
 /*
- * The naive model of daemon/core's state: arrays, and loops over all of them. It knows which key is
- * cached where, who pins what, who was granted what and which parent a key was published under;
- * from that it says how many bytes a tenant must be charged: the sets with a page in use or a
- * client that maps them. What it does not know is the eviction policy. After an operation that may
- * evict it asks which pages went, and checks of each that it was idle with nothing pinned below.
+ * The naive model of daemon/core's state: arrays, and loops over all of them. It knows each page's
+ * key, its pins, the group it was granted to, and the parent of each published key. From that it
+ * computes the bytes that a tenant must be charged: sets with a page in use, or mapped by a client.
  *
- * About half of the attachments are shared: the test plays their client in the segments. What it
- * does there the daemon learns late: a page that was dropped from the cache may stay GONE after its
- * last pin, a page claimed from a magazine may look ready. Before half of the comparisons the
- * daemon is made to look, and neither may be left.
+ * It doesn't know the eviction policy. After an operation that may evict it asks which pages were
+ * evicted, and checks that each was idle with no pin below it.
+ *
+ * About half of the attachments are shared: the test plays their client in the segments. The daemon
+ * learns late of that. A page that was dropped from the cache may stay GONE after its last pin; a
+ * page claimed from a magazine may look ready. Before half of the comparisons the daemon is made to
+ * look, and neither may be left.
  */
 #ifndef KVL_TESTS_MODEL_H
 #define KVL_TESTS_MODEL_H
@@ -35,7 +36,7 @@
 #define MAX_CLIENTS  4
 #define NONE         (-1)
 
-/* READY: lies in a magazine, nobody has claimed it. GONE: dropped from the cache, not free yet. */
+/* READY: in a magazine and not claimed. GONE: dropped from the cache, not free yet. */
 enum model_state { M_FREE, M_READY, M_GRANTED, M_CACHED, M_GONE };
 
 struct model_attach;
@@ -54,7 +55,7 @@ struct model_ns {
         bool exists;
         int tenant, shape;
         unsigned epoch, version_epoch, version;
-        bool keep_zero;    /* page 0 of set 0 is nobody's */
+        bool keep_zero;    /* page 0 of set 0 is never granted */
         bool has_null_set; /* all of set 0 is */
         struct model_page pages[MAX_PAGES];
         int where[N_KEYS];  /* page, NONE: not cached */
@@ -75,7 +76,7 @@ struct model_attach {
         unsigned counts[MAX_PAGES]; /* pins in its segment */
 };
 
-/* What a PUBLISH with CHAIN would continue. */
+/* Parent of a PUBLISH with CHAIN. */
 struct model_chain {
         uint32_t attach_id; /* 0: nothing */
         int status;         /* of what came before */
@@ -142,26 +143,26 @@ bool set_is_bound(const struct model_ns *ns, uint32_t set);
 bool set_is_mapped(const struct model_ns *ns, uint32_t set);
 uint32_t bound_sets(const struct model_ns *ns);
 
-/* What a tenant, what the device must be charged: sets with a page in use or a client that maps
- * them. */
+/* Bytes that a tenant, or the device, must be charged: sets with a page in use, or mapped by a
+ * client. */
 uint64_t usage_of(int tenant);
 uint64_t usage(void);
 
-/* FREE in the eyes of all, but its set is recalled: nobody gets it. */
+/* The page is FREE, but its set is recalled: it isn't granted. */
 bool is_withheld(const struct model_ns *ns, uint32_t page);
 
 /* Takes over which sets are recalled now; those that were stay so until they are unbound. Returns
  * the bytes of those that are recalled since. */
 uint64_t learn_recalled(bool may_recall);
 
-/* The same for a lease of tenant `asking`: softly, of others, and only what nobody has mapped, as
- * no client keeps safe points. */
+/* Learns the soft recalls of a lease of tenant `asking`: sets of others that aren't mapped, as no
+ * client keeps safe points. */
 void learn_soft(int asking);
 
 /* Neither the page with this key nor anything cached below it is pinned. */
 bool is_evictable(const struct model_ns *ns, int top);
 
-/* What the operations do to the model. */
+/* Effects of operations on the model. */
 unsigned model_drop_subtree(struct model_ns *ns, int top);
 unsigned model_invalidate(struct model_ns *ns);
 void model_unpin(struct model_attach *a, struct model_ns *ns, uint32_t page, unsigned n);
@@ -176,10 +177,8 @@ void model_close(struct model_member *m, int slot);
 /* The real thing; NULL where it does not exist. */
 struct ns *real_ns(const struct model_ns *ns);
 
-/*
- * Takes over which pages went, and checks that they were fit to go. Nobody but `only` may lose
- * cached pages (NULL: anybody), and that where `how` says so.
- */
+/* Learns which pages were evicted, and checks that they could be. Only `only` may lose cached pages
+ * (NULL: every namespace may), as far as `how` allows. */
 enum learn_how {
         MAY_SWEEP,     /* nothing cached goes */
         MAY_PURGE,     /* what lies in or below a recalled set, pinned or not */
@@ -218,7 +217,7 @@ struct publish_case make_publish(const struct model_member *m, const struct mode
 
 /* ---- clients that share memory (model_shared.c) ---------------------------------------------- */
 
-/* What a client does in its segments. */
+/* A client's operations in its segments. */
 struct shared_case {
         struct model_member *m;
         struct model_ns *ns;

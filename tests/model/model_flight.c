@@ -1,10 +1,9 @@
 /*
  * Model test of single flight and namespace sets: random operations of a few clients in three
- * namespaces of a set and one beside it. The model knows who announced what, and predicts every
- * end of it. Of what is cached it knows what it finds; of that it checks that what one namespace of
- * the set loses goes in the others, that a lease takes nothing that is held in another, and that
- * nothing stays incomplete for ever. The invariant checker runs after each step.
- *
+ * namespaces of a set and one beside it. The model knows all announcements, and predicts every end
+ * of them. It learns the cached keys by looking. A key lost in one namespace of the set must be
+ * dropped in the others. A lease takes no page that is held in another, and no key stays incomplete
+ * for ever. The invariant checker runs after each step.
  *   model_flight [--seed N] [--steps N] [--seeds N]
  */
 #include <stdarg.h>
@@ -130,7 +129,7 @@ static struct client *any_client(bool active)
         return c->real && !(active && c->is_over) ? c : NULL;
 }
 
-/* Of those granted to the client; PAGE_NONE: none. */
+/* Returns a page granted to the client; PAGE_NONE: there is none. */
 static uint32_t any_granted(const struct client *c, int s)
 {
         uint32_t first = rnd(MAX_PAGES);
@@ -148,7 +147,7 @@ static void note_end(struct ns *ns, const uint8_t key[KEY_BYTES], void *data)
         n_ends++;
 }
 
-/* The model's announcement of a key; whoever saw its word may not see it again. */
+/* Ends the model's announcement of a key; a client that saw its word may not see it again. */
 static void expect_end(int s, int key)
 {
         announced[s][key].member = -1;
@@ -162,8 +161,8 @@ static void expect_end_of(int s, uint32_t page)
                         expect_end(s, key);
 }
 
-/* What a member announced, or a namespace had, is withdrawn in slices, which unit tests count: here
- * they come one right after the other, with what else is under way. */
+/* Announcements of a member or a namespace are withdrawn in slices, which unit tests count. Here
+ * they run one right after the other, with all other work. */
 static void withdraw_all(void)
 {
         while (chores_work(&f.store))
@@ -225,7 +224,7 @@ static void op_linger(void)
         withdraw_all();
 }
 
-/* What is to go anyway may be taken by a lease, whoever found it before the work came by. */
+/* A lease may take a page that is to be dropped, though another rank found it before that. */
 static void check_held_stay(void)
 {
         for (int key = 0; key < N_KEYS; key++)
@@ -321,7 +320,7 @@ static void op_publish(void)
         op = "publish";
         if (page == PAGE_NONE)
                 return;
-        /* As announced, most of the time. */
+        /* The announced key, most of the time. */
         for (int i = 0; i < N_KEYS; i++)
                 if (announced[s][i].member >= 0 && announced[s][i].page == page && rnd(4))
                         key = i;
@@ -344,7 +343,7 @@ static void op_publish(void)
                 expect_end(s, key);
 }
 
-/* As ranks of one engine do it: the key in all of them, or in all but the last. */
+/* Publishes like the ranks of an engine: the key in all of them, or in all but the last. */
 static void op_publish_all(void)
 {
         struct client *c = any_client(true);
@@ -612,7 +611,7 @@ static void note_changes(void)
                         }
 }
 
-/* What an invalidated rank lost is incomplete from when the sweep comes by. */
+/* A key that an invalidated rank lost is incomplete from the sweep on. */
 static void note_swept(void)
 {
         for (int key = 0; key < N_KEYS; key++)
@@ -622,8 +621,8 @@ static void note_swept(void)
                 }
 }
 
-/* What a rank lost, but by its invalidation as a whole or because it was to lose it, the others are
- * to lose. */
+/* The other ranks are to lose a key that one rank lost. Exceptions: the rank was invalidated as a
+ * whole, or was to lose it. */
 static void note_losses(void)
 {
         for (int key = 0; key < N_KEYS; key++)

@@ -18,8 +18,8 @@ static bool has_unmapped_set(const struct model_ns *ns)
         return false;
 }
 
-/* Before a lease is refused, what serves nobody is taken: pages in magazines, and dropped ones
- * whose last reader has gone. */
+/* Before a lease is refused, unused memory is taken: pages in magazines, and dropped ones without
+ * readers. */
 static void check_nothing_lies_about(const struct model_ns *ns)
 {
         for (uint32_t page = 0; page < ns->n_pages; page++) {
@@ -34,7 +34,7 @@ static void check_nothing_lies_about(const struct model_ns *ns)
         }
 }
 
-/* Somebody else was refused a moment ago: what is free may be for him. */
+/* Another tenant was refused a moment ago: free memory may be kept for it. */
 static bool others_want(int t)
 {
         for (int i = 0; i < N_TENANTS; i++)
@@ -44,7 +44,7 @@ static bool others_want(int t)
         return false;
 }
 
-/* Pages that nobody holds, and that aren't free. */
+/* Counts pages that aren't held and aren't free. */
 static uint64_t count_idle(const struct model_ns *ns)
 {
         uint64_t n = 0;

@@ -67,7 +67,8 @@ static void op_join(void)
         m->group = friend ? friend->group : ++last_group;
 }
 
-/* Usage above a lowered limit goes as soon as nobody maps it; the limit binds where nobody is left.
+/*
+ * Usage above a lowered limit is freed as soon as it isn't mapped. Without clients the limit holds.
  */
 static void learn_leave(int t)
 {
@@ -515,7 +516,7 @@ static void op_request_end(void)
                 request_end(a->real, step, now_nsec);
 }
 
-/* What only clients with a segment do. */
+/* Runs an operation that only clients with a segment have. */
 static void op_shared(const char *name, void (*run)(const struct shared_case *s))
 {
         struct shared_case s;

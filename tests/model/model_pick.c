@@ -1,4 +1,4 @@
-/* What to try: mostly what a worker would do, now and then what it never should. */
+/* Draws what to try: mostly what a worker would do, now and then what it never should. */
 #include "tests/model/model.h"
 
 struct model_member *any_member(void)

@@ -1,13 +1,13 @@
 /*
  * The guarantees of daemon/core/memory/region.h and wait.h over the real store, after random
- * histories:
- *
- *   random     tenants of all kinds do what they like, attributes change, clients die. Every step
- * is checked (qos_world.h). Then all let go: whoever waits gets what it waits for converge   after
- * such a history all want all they can get: each has its weighted max-min share within a set, and
- * then nothing moves any more stream     a tenant of the lowest priority among others that never
- * stop asking: it is served isolation  what a tenant does within its reservation has the same
- * outcomes, hits and charges alone and under load, and it never waits
+ * histories. qos_world.h checks every step.
+ *   random     Tenants of all kinds do anything, attributes change, clients die. Then all free
+ *              their pages: every waiting client gets its lease.
+ *   converge   After such a history all want all they can get. Each reaches its weighted max-min
+ *              share within a set; then nothing moves any more.
+ *   stream     A tenant of the lowest priority, among others that never stop asking, is served.
+ *   isolation  A tenant within its reservation never waits. Its outcomes, hits and charges are the
+ *              same alone and under load.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -216,7 +216,7 @@ static uint64_t most_pages(const struct q_tenant *t)
         return MIN(most, a->limit_bytes) / set_bytes_of(t) * set_pages_of(t);
 }
 
-/* Who keeps what others wait for goes. */
+/* Ends clients that keep memory for which others wait. */
 static void end_unsafe(void)
 {
         for (uint32_t i = 0; i < n_tenants * N_CLIENTS; i++) {
@@ -251,9 +251,9 @@ static uint32_t n_waiting(bool only)
 }
 
 /*
- * Each but the last of those that wait has room when the one before let go, within the second for
- * which that one counts as wanting, and a few ticks for the recalls. Who wants more than its fair
- * share of what others keep in their caches may wait for ever.
+ * Each waiting client but the last gets memory soon after the one before frees it. That takes the
+ * second for which that one counts as wanting, and a few ticks for recalls. A client that wants
+ * more than its fair share of memory in others' caches may wait for ever.
  */
 static void settle(void)
 {
@@ -463,7 +463,7 @@ struct event {
 
 static struct event events[2][MAX_EVENTS];
 
-/* The pinned tenant's script: its own dice, which nobody else throws. */
+/* The pinned tenant's script, with random numbers of its own. */
 struct script {
         struct rng own;
         uint32_t n_chains, most_held; /* pages */

@@ -19,8 +19,8 @@ uint64_t recalled_bytes(int t)
         return bytes;
 }
 
-/* As much as was asked for, in whole sets, or all there was. Sets of which nothing but pages in
- * magazines was in use are gone already. */
+/* The wanted bytes were recalled, in whole sets, or all there were. Sets in use only by pages in
+ * magazines were freed before. */
 void check_recalled(int t, uint64_t wanted, uint64_t bytes, unsigned taken_before)
 {
         CHECK(bytes < wanted + EXTENT_BYTES, "%llu bytes recalled", (unsigned long long)bytes);

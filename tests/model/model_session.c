@@ -47,7 +47,7 @@ static void op_open(void)
         c->handles[i] = handle;
 }
 
-/* It is gone for all that had it open. */
+/* The session ends for all clients that had it open. */
 static void end_text(unsigned i)
 {
         call_off(i, -ENOENT);
@@ -335,7 +335,7 @@ static void op_truncate_soon(void)
                 truncation_begin_ends(&t, (struct session *)find_real(i), c->first, c->last, &d));
 }
 
-/* What is refused is for op_keep(). */
+/* Refused truncations are tried by op_keep(). */
 static void op_keep_soon(void)
 {
         struct truncation *c = &truncations[rnd(ARRAY_SIZE(truncations))];
@@ -431,7 +431,7 @@ static void op_truncate(void)
                 (unsigned long long)expected);
 }
 
-/* Of use to nobody: leases, and gives back. */
+/* Leases pages only to put pressure on memory, and frees them. */
 static void op_press(void)
 {
         struct client *c = any_client();
@@ -614,7 +614,7 @@ static void op_die(void)
         join_client(&clients[i], i % 2);
 }
 
-/* All that nobody has open, and that has a time. */
+/* Expires all sessions with a time that aren't open. */
 static void op_expire(void)
 {
         op = "expire";

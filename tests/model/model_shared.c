@@ -101,7 +101,7 @@ void shared_lookup(const struct shared_case *s)
                                   .touch = {.n_keys = len, .n_hits = n}});
 }
 
-/* Of the pages pinned in the segment, a few or all. The daemon isn't told. */
+/* Releases a few or all of the pages pinned in the segment. The daemon isn't told. */
 void shared_release(const struct shared_case *s)
 {
         uint32_t most = rnd(3) == 0 ? 4 : UINT32_MAX, start = rnd(s->ns->n_pages);
@@ -133,7 +133,7 @@ void shared_request_end(const struct shared_case *s)
 
 /* ---- publish, free --------------------------------------------------------------------------- */
 
-/* What the daemon must say of an entry that has a parent; 0: it has. */
+/* Status that the daemon must return for an entry with a parent; 0: the parent is there. */
 static int parent_status(const struct shared_case *s)
 {
         const struct model_chain *chain = &s->m->chain;

@@ -117,8 +117,8 @@ uint32_t rnd(uint32_t n)
         return draw_below(&rng, n);
 }
 
-/* What is drawn from the kernel decides, by hashes, in which order maps are gone through: one seed,
- * one history. Linked in its place. */
+/* Replaces getrandom() at link time. Its bytes determine, by hashes, the order of maps: one seed
+ * gives one history. */
 ssize_t __wrap_getrandom(void *buf, size_t n, unsigned flags);
 ssize_t __wrap_getrandom(void *buf, size_t n, unsigned flags)
 {
@@ -143,7 +143,7 @@ static void note_room(void *data)
         woken = true;
 }
 
-/* Who holds pages of the set lets go soon. */
+/* Makes a client with pages of the set release them soon. */
 static void hurry(struct client *c, const struct extent_set *set)
 {
         uint32_t set_pages = set_pages_of(c->tenant);
@@ -351,7 +351,7 @@ static bool is_reserved(const struct client *c, uint32_t n)
         return s->charged_bytes + need_bytes(c, n) <= most;
 }
 
-/* And nobody else has what is reserved, and no lease of its own tenant came before. */
+/* The reserved memory is free of other tenants, and no lease of its own tenant came before. */
 static bool is_guaranteed(const struct client *c, uint32_t n)
 {
         const struct ns *ns = c->attach->ns;
@@ -418,7 +418,7 @@ static void take_grant(struct client *c, const struct lease_request *rq, uint64_
         map_sets(c, h);
 }
 
-/* As long as its tenant lets it, or others may take to give back what is reserved for it. */
+/* The tenant's limit of a wait, or the time in which others must give back its reservation. */
 static uint64_t longest_wait(const struct client *c, const struct lease_request *rq, bool reserved)
 {
         uint64_t most = c->tenant->real->attrs.max_wait_nsec;
@@ -726,7 +726,7 @@ void world_check(void)
                 check_pool(i);
 }
 
-/* What a stake may have beyond its reservation. */
+/* The most that a stake may have beyond its reservation. */
 static double most_excess(const struct q_tenant *t)
 {
         const struct tenant_attrs *a = &t->real->attrs;

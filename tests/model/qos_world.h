@@ -1,9 +1,9 @@
 /*
- * What the QoS model runs: a store on one or two devices without memory, tenants with random
- * attributes, and their clients, which lease, publish, look up, map and let go. It plays the server
- * too: recalls are told, leases that wait are tried again in order. After every operation the whole
- * state is checked: the store's own checker, limits, sums and the rule of region.h; and of every
- * answer that it is one of those that the header allows.
+ * World of the QoS model: a store on one or two devices without memory, tenants with random
+ * attributes, and their clients. Clients lease, publish, look up, map and release. It plays the
+ * server, too: it sends recalls, and tries waiting leases again in order. After every operation the
+ * whole state is checked: by the store's own checker, limits, sums and the rule of region.h. Every
+ * answer must be one that the header allows.
  */
 #ifndef KVL_TESTS_QOS_WORLD_H
 #define KVL_TESTS_QOS_WORLD_H
@@ -128,8 +128,8 @@ bool client_waits(const struct client *c);
 struct hold *client_free_hold(struct client *c);
 uint32_t client_held_pages(const struct client *c);
 
-/* What lease_ask() said. A grant goes to a free hold, which there must be, until now + hold_nsec.
- */
+/* Returns lease_ask()'s code. A grant is put into a free hold, which must exist, until now +
+ * hold_nsec. */
 int client_lease(struct client *c, const struct lease_request *rq, uint64_t hold_nsec,
         struct lease_result *ret);
 
@@ -150,7 +150,7 @@ bool world_set_attrs(struct q_tenant *t, const struct tenant_attrs *attrs);
 /* Time goes on by TICK_NSEC, and all that waits for time happens. */
 void world_tick(void);
 
-/* Those that wait are tried again, as long as that changes something. */
+/* Tries waiting leases again, as long as that changes something. */
 void world_retry(void);
 
 /* Whole state; to be called after every operation. */

@@ -1,6 +1,5 @@
 /*
- * What becomes of the model's text (session_world.h) where ranges of it are kept, token by token;
- * and ranges to ask for.
+ * Keeps ranges of the model's text (session_world.h), token by token, and draws ranges to ask for.
  */
 #ifndef KVL_TESTS_MODEL_SESSION_RANGES_H
 #define KVL_TESTS_MODEL_SESSION_RANGES_H

@@ -168,7 +168,7 @@ void note_truncation(struct truncation *c)
                 struct element *e = &c->before.head.e[k];
 
                 if (!is_in_tree(e) && !is_in_window(e))
-                        e->page = PAGE_NONE; /* gone, whoever gets its key or its number */
+                        e->page = PAGE_NONE; /* gone, even if its key or its number is used again */
         }
 }
 

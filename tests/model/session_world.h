@@ -1,7 +1,5 @@
-/*
- * What model_session.c is about: a store with three clients, a naive model of the sessions that
- * they have open, and the comparison of both. One thread; there is one of each.
- */
+/* World of model_session.c: a store with three clients, a naive model of the sessions that they
+ * have open, and the comparison of both. One thread; there is one of each. */
 #ifndef KVL_TESTS_MODEL_SESSION_WORLD_H
 #define KVL_TESTS_MODEL_SESSION_WORLD_H
 
@@ -153,7 +151,7 @@ bool is_in_tree(const struct element *e);
 /* A session holds the page, as it was when it was entered. */
 bool is_in_window(const struct element *e);
 
-/* What is left of its list in the tree. */
+/* Removes from the text's list what isn't in the tree any more. */
 void prune(struct text *t);
 
 /* Where the text up to the last page of the list ends, in tokens; `empty` where it has no page. */
@@ -168,7 +166,7 @@ void call_off(unsigned i, int result);
 /* Called after each step, for each truncation. */
 void note_truncation(struct truncation *c);
 
-/* It is gone for the model, but for the handles that are open. */
+/* The text ends for the model, except for handles that are open. */
 void forget_text(struct text *t);
 
 /* ---- comparison --------------------------------------------------------------------------------

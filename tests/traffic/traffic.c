@@ -165,7 +165,7 @@ static void even(struct traffic *t)
         popular(t, 0, 0);
 }
 
-/* What LRU is made for: the chance falls with the number of others that were asked for since. */
+/* Traffic that suits LRU: the chance of a request falls with the number of others since. */
 static void stack(struct traffic *t)
 {
         struct prompts *p = new_prompts(t, 2000, 8, 0);

@@ -37,13 +37,14 @@ extern const size_t n_traffic_kinds;
 void traffic_make(struct traffic *t, const struct traffic_kind *kind, uint64_t seed);
 void traffic_free(struct traffic *t);
 
-/* Token hits of a policy in percent, with a cache that holds so many percent (> 0) of the different
- * blocks and with page ids made of `seed`. Ends the process where the simulator fails or its check
- * finds something wrong. */
+/* Token hits of a policy in percent. The cache holds `percent` (> 0) of the different blocks; page
+ * ids are made of `seed`. Ends the process if the simulator fails or its check finds an error. */
 double traffic_hit_percent(
         const struct traffic *t, const struct evict_ops *policy, double percent, uint64_t seed);
 
-/* The same with the next `expect` requests known, of which so many percent are told wrong. */
+/*
+ * traffic_hit_percent() with the next `expect` requests known, of which `wrong_percent` are wrong.
+ */
 double traffic_hit_percent_expecting(const struct traffic *t, const struct evict_ops *policy,
         double percent, uint64_t seed, uint32_t expect, uint32_t wrong_percent);
 
