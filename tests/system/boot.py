@@ -39,27 +39,27 @@ PR_SET_PDEATHSIG = 1
 SYSTEMD = "/usr/lib/systemd/systemd"
 UNITS = "/usr/lib/systemd/system"
 PATH = "/usr/sbin:/usr/bin:/sbin:/bin"
-# Hidden by an empty tmpfs.
+# Directories hidden by an empty tmpfs.
 OWN = ["dev", "run", "tmp", "var", "etc/systemd", "kvl"]
 DEVICES = ["null", "zero", "full", "random", "urandom", "tty"]
-# All that systemd finds of the units that are installed.
+# The only installed units that systemd finds.
 TARGETS = ["basic", "sysinit", "sockets", "paths", "slices", "timers", "local-fs", "swap",
            "shutdown", "umount", "final"]
 JOURNAL = ["systemd-journald.service", "systemd-journald.socket",
            "systemd-journald-dev-log.socket"]
 WANTED = [f"{t}.target" for t in TARGETS] + JOURNAL
-# What would change the machine: modules and the clock.
+# Capabilities that would let a test change the machine: modules and the clock.
 DROPPED = "-sys_module,-sys_time,-sys_rawio,-syslog"
 
 libc = ctypes.CDLL(None, use_errno=True)
 
 
 class Missing(Exception):
-    """What this machine doesn't permit."""
+    """Something that this machine doesn't permit."""
 
 
 class Broken(Exception):
-    """What goes wrong where it is permitted."""
+    """A failure on a machine that permits everything."""
 
 
 def call(what, result):
@@ -104,13 +104,13 @@ def make_devices(dev):
 
 
 def prepare_packages(root):
-    """Units that are installed shall run, but none of the machine's."""
+    """Lets installed units run, but none of the machine's."""
     directory = root / UNITS[1:]
     ours = {name: (directory / name).read_text() for name in WANTED}
     mount_tmpfs(directory)
     for name, text in ours.items():
         (directory / name).write_text(text)
-    # Forbids services to start, in many containers.
+    # In many containers this file forbids services to start.
     (root / "usr/sbin/policy-rc.d").unlink(missing_ok=True)
 
 
@@ -132,7 +132,7 @@ def make_units(etc):
 
 
 def make_root(base, lower, binds, packages):
-    """base: an empty directory of our own. Returns the root's."""
+    """base: an empty directory of our own. Returns the path of the root."""
     root = base / "root"
     for name in ("upper", "work", "root"):
         (base / name).mkdir()
@@ -161,7 +161,7 @@ def make_root(base, lower, binds, packages):
 
 
 def remove_cgroup(top):
-    """With those below. They are in use until the last process in them has ended."""
+    """Removes the group and those below. They are in use until the last process in them has ended."""
     for _ in range(100):
         below = sorted((p for p in top.rglob("*") if p.is_dir()), reverse=True)
         try:
@@ -177,14 +177,14 @@ def remove_cgroup(top):
 
 
 def make_cgroup(mounted):
-    """A group below our own, in the unified hierarchy, mounted there."""
+    """Makes a group below our own, in the unified hierarchy mounted there."""
     mounted.mkdir()
     try:
         run("mount", "-t", "cgroup2", "cgroup2", str(mounted))
         own = [line[3:].strip() for line in open("/proc/self/cgroup") if line.startswith("0::/")]
-        # Who came in from outside a cgroup namespace is in none of its groups.
+        # A process that came from outside a cgroup namespace is in none of its groups.
         parent = mounted if own[0].startswith("/..") else mounted / own[0].lstrip("/")
-        # Of a boot.py that was killed.
+        # Groups left by a boot.py that was killed.
         for left in parent.glob("kvlease-test-*"):
             if not os.path.exists("/proc/" + left.name.rsplit("-", 1)[1]):
                 remove_cgroup(left)
@@ -199,11 +199,11 @@ def make_cgroup(mounted):
 
 
 def become_init(root, unit_path):
-    """As PID 1 of the new namespaces. Doesn't return."""
+    """Becomes PID 1 of the new namespaces. Doesn't return."""
     end_with_parent()
     os.chdir(root)
     run("mount", "-t", "proc", "proc", "proc")
-    # What is the machine's stays as it is; what belongs to the network namespace is private.
+    # Files of the machine stay as they are; those of the network namespace are private.
     bind("proc/sys/net", "proc/sys/net")
     bind("proc/sys", "proc/sys")
     bind("proc/sys/net", "proc/sys/net")
@@ -228,7 +228,7 @@ def become_init(root, unit_path):
 
 
 def fork_init(root, group, unit_path, report):
-    """In a process between, which stays out of the new process namespace and reports init's pid."""
+    """Forks init from a process between, which stays outside the new process namespace and reports init's pid."""
     end_with_parent()
     (group / "cgroup.procs").write_text("0")
     call("namespaces of its own for systemd aren't permitted (unshare)", libc.unshare(
@@ -329,7 +329,7 @@ def run_program(init, args):
 
 def boot(args):
     group = between = pidfd = None
-    # In our own mount namespace: all mounts go with the last process in it.
+    # In our own mount namespace: all mounts end with the last process in it.
     call("mount namespaces aren't permitted (unshare)", libc.unshare(CLONE_NEWNS))
     binds = [(name, os.path.realpath(directory)) for name, directory in args.bind]
     run("mount", "--make-rprivate", "/")
@@ -345,7 +345,7 @@ def boot(args):
     finally:
         if pidfd:
             with contextlib.suppress(ProcessLookupError):
-                signal.pidfd_send_signal(pidfd, signal.SIGKILL)  # and all that is in its namespace
+                signal.pidfd_send_signal(pidfd, signal.SIGKILL)  # and with all processes in its namespace
             os.waitpid(between, 0)
         if group:
             remove_cgroup(group)

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""The image of packaging/kubernetes/Containerfile, made from this source's Debian packages, and run by podman as
-packaging/kubernetes/kvleased.yaml has it run: container.py SOURCE BUILD
+"""The image of packaging/kubernetes/Containerfile, run by podman like packaging/kubernetes/kvleased.yaml:
+container.py SOURCE BUILD
 
-Its base is a Debian that debootstrap makes, so that no registry is asked. Storage, containers and mounts are the
-test's own. Left out of what the manifest says: hostPID, as podman has no containers without a cgroup of their own
-there (workers run in the container), and capabilities that this machine hasn't, which are named. Skipped (77)
-without podman, debootstrap, Debian's mirror, or the right to run containers.
+The image is made from this source's Debian packages, its base by debootstrap, so that no registry is asked. Storage,
+containers and mounts are the test's own. Two parts of the manifest are left out: hostPID, as podman has no containers
+without a cgroup of their own there (workers run in the container), and capabilities that this machine hasn't, which
+are named. Skipped (77) without podman, debootstrap, Debian's mirror, or the right to run containers.
 """
 import contextlib
 import json
@@ -27,13 +27,13 @@ GROUP = 2001  # of tenant team-a
 MONITOR_GROUP = 975
 CAPABILITIES = {"CHOWN": 0, "KILL": 5, "SYS_ADMIN": 21, "SYS_RESOURCE": 24}  # <linux/capability.h>
 PR_CAPBSET_READ = 23  # <linux/prctl.h>
-# Enough, and less than podman's own, which not every machine can grant.
+# Enough for the test, and less than podman's defaults, which not every machine can grant.
 ULIMITS = ["--ulimit", "nofile=4096:4096", "--ulimit", "nproc=4096:4096"]
 machine.BUILD = pathlib.Path("/build")  # of workers, in the container
 
 
 def manifest(pattern):
-    """What the manifest says of that: a flow sequence, as words."""
+    """Words of a flow sequence in the manifest."""
     return re.split(r", *", re.search(pattern, MANIFEST)[1].replace('"', ""))
 
 
@@ -41,7 +41,7 @@ class Podman:
     def __init__(self, work):
         self.words = ["podman", "--root", work / "storage", "--runroot", work / "run", "--tmpdir", work / "tmp",
                       "--storage-driver", "vfs", "--cgroup-manager", "cgroupfs", "--events-backend", "none"]
-        # As Kubernetes does it: no tmpfs in a root that can't be written to.
+        # Like Kubernetes: no tmpfs in a read-only root.
         self.run_words = ["run", "--read-only", "--read-only-tmpfs=false", "--cap-drop", "all",
                           "--cgroups", "disabled", *ULIMITS]
 
@@ -49,11 +49,11 @@ class Podman:
         return debian.run(*self.words, *words, trouble=trouble, **more).strip()
 
     def start(self, name, *words):
-        """A container that goes on."""
+        """Starts a container that stays."""
         return self(*self.run_words, "--detach", "--name", name, *words)
 
     def remove(self):
-        """All containers, whatever became of the test."""
+        """Removes all containers, also after a failed test."""
         try:
             self("rm", "--all", "--force", "--time", "0")
         except debian.Failed as e:
@@ -61,7 +61,7 @@ class Podman:
 
 
 def make_image(podman, work):
-    """What podman says of the image."""
+    """Returns podman's output."""
     packages = work / "packages"
     base = debian.make(work / "base", "bookworm", "ca-certificates")
     debian.run("tar", "-C", base, "-cf", work / "base.tar", ".")
@@ -74,7 +74,7 @@ def make_image(podman, work):
 
 
 def make_folders(work):
-    """What the DaemonSet has of the node, and of its ConfigMap: with memory of the host, and less of it."""
+    """Makes the DaemonSet's folders of the node and of its ConfigMap, with host memory, and less of it than there."""
     node = work / "node"
     for name in "run", "state", "config":
         (node / name).mkdir(parents=True)
@@ -85,7 +85,7 @@ def make_folders(work):
 
 
 def mounts(node):
-    """Those of the manifest's first container; what is nothing of the node is a tmpfs."""
+    """Mounts of the manifest's first container; those that aren't of the node are a tmpfs."""
     words, first = [], MANIFEST.split("name: exporter")[0]
     for name, path, read_only in re.findall(r"- {name: (\w+), mountPath: ([^,}]+)(, readOnly: true)?}", first):
         of_node = (node / name).is_dir()
@@ -94,7 +94,7 @@ def mounts(node):
 
 
 def check_without_room(podman):
-    """Where it can write nowhere it says so."""
+    """Without a place to write to, the daemon reports it."""
     try:
         podman(*podman.run_words, "--rm", "--network", "none", "localhost/kvleased")
     except debian.Failed as e:
@@ -114,7 +114,7 @@ def start_kvleased(podman, node):
 
 
 def is_ready(podman):
-    """Its readiness probe."""
+    """Runs the readiness probe."""
     probe = manifest(r"exec: {command: \[(.*?)\]}")
     return subprocess.run([*podman.words, "exec", "kvleased", *probe], capture_output=True, check=False).returncode == 0
 
@@ -124,7 +124,7 @@ def status(podman):
 
 
 def check_worker(podman):
-    """One of another user; what it cached is there when the daemon has crashed."""
+    """Runs a worker of another user; its cached pages are there after the daemon has crashed."""
     worker = machine.Worker("/run/kvlease/t/team-a/sock",
                             through=[*podman.words, "exec", "--interactive", "--user", f"65534:{GROUP}", "kvleased"])
     worker.publish_text(1, 4)
@@ -169,7 +169,7 @@ def check(podman, work):
 
 
 def enter_namespace():
-    """Mounts of our own, with the unified hierarchy, which podman's runtime wants alone, where it is looked for."""
+    """Enters a mount namespace with the unified hierarchy mounted, the only one that podman's runtime accepts."""
     try:
         boot.call("mount namespaces aren't permitted (unshare)", boot.libc.unshare(boot.CLONE_NEWNS))
         boot.run("mount", "--make-rprivate", "/")

@@ -12,35 +12,35 @@ import sys
 import tempfile
 
 SKIP = 77
-TAIL = 4000  # characters of what a program said that failed
+TAIL = 4000  # characters of a failed program's output
 
 
 class Missing(Exception):
-    """What a test needs and can't have here."""
+    """Something that a test needs and can't have here."""
 
 
 class Failed(Exception):
-    """What goes wrong where all is there."""
+    """A failure with everything there."""
 
 
 @contextlib.contextmanager
 def workspace(name):
-    """A directory that is gone afterwards, whatever ends the test."""
+    """Makes a directory that is removed afterwards, however the test ends."""
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     with tempfile.TemporaryDirectory(prefix=f"kvl-{name}-", ignore_cleanup_errors=True) as path:
-        os.chmod(path, 0o755)  # roots lie in it
+        os.chmod(path, 0o755)  # it contains roots of containers
         yield pathlib.Path(path)
 
 
 def need(*tools, by="package"):
-    """by: whose list of install-deps.sh has them."""
+    """by: the list of install-deps.sh that has the tools."""
     for tool in tools:
         if not shutil.which(tool, path=os.environ["PATH"] + ":/usr/sbin:/sbin"):
             raise Missing(f"{tool} isn't installed (sh packaging/install-deps.sh {by})")
 
 
 def run(*command, trouble=Failed, **more):
-    """What it says, both ways; another exit status than 0 is `trouble`, with the end of that."""
+    """Returns stdout and stderr; another exit status than 0 raises `trouble` with the end of them."""
     done = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, stdin=subprocess.DEVNULL,
                           text=True, errors="replace", check=False, **more)
     if done.returncode != 0:
@@ -49,7 +49,7 @@ def run(*command, trouble=Failed, **more):
 
 
 def inside(root, source, *command):
-    """The words that run a command there, with the source as /source."""
+    """Words that run a command in the root, with the source as /source."""
     enter = 'mkdir -p "$1/source"; mount --bind "$2" "$1/source"; ' \
             'mount -o remount,bind,ro "$1/source"; root=$1; shift 2; exec chroot "$root" "$@"'
     return ["unshare", "--mount", "--pid", "--fork", "--kill-child", f"--mount-proc={root}/proc", "sh", "-ec", enter,
@@ -57,7 +57,7 @@ def inside(root, source, *command):
 
 
 def mirror():
-    """The URL that this machine takes Debian's main packages from, as apt says it; none where it doesn't."""
+    """URL from which this machine takes Debian's main packages, as apt reports it; none if there is none."""
     done = subprocess.run(["apt-get", "indextargets", "--format", "$(REPO_URI) $(ORIGIN) $(LABEL) $(COMPONENT)"],
                           stdout=subprocess.PIPE, text=True, check=False)
     found = [line.split()[0] for line in done.stdout.splitlines() if line.split()[1:] == ["Debian", "Debian", "main"]]
@@ -65,12 +65,12 @@ def mirror():
 
 
 def configure(root):
-    """How this machine reaches its registries: proxies, certificates, pip's index."""
+    """Copies this machine's access to registries: proxies, certificates, pip's index."""
     proxies = [line for line in run("apt-config", "dump").splitlines() if re.match(r"Acquire::https?::Proxy ", line)]
     (root / "etc/apt/apt.conf.d/90machine").write_text("".join(f"{line}\n" for line in proxies))
     ours, own = pathlib.Path("/usr/local/share/ca-certificates"), root / "usr/local/share/ca-certificates"
     if ours.is_dir():
-        shutil.copytree(ours, own, dirs_exist_ok=True)  # its ca-certificates takes them up when it is installed
+        shutil.copytree(ours, own, dirs_exist_ok=True)  # ca-certificates reads them when it is installed
     home = pathlib.Path.home()
     for conf in home / ".config/pip/pip.conf", home / ".pip/pip.conf", pathlib.Path("/etc/pip.conf"):
         if conf.exists():
@@ -79,12 +79,12 @@ def configure(root):
 
 
 def make(root, suite, *packages):
-    """A minimal one, with these packages. Missing where that can't be had."""
+    """Makes a minimal Debian with these packages. Raises Missing if that is impossible."""
     need("debootstrap", "unshare", "chroot")
     if os.geteuid() != 0:
         raise Missing("a fresh Debian can't be made without root")
     include = [f"--include={','.join(packages)}"] if packages else []
-    # In namespaces of its own: what it mounts there goes with it, and workspace() never removes this machine's.
+    # In namespaces of its own: its mounts end with it, and workspace() never removes this machine's.
     run("unshare", "--mount", "--pid", "--fork", "--kill-child", "--mount-proc", "debootstrap", "--variant=minbase",
         *include, suite, root, *mirror(), trouble=Missing)
     configure(root)
@@ -92,13 +92,13 @@ def make(root, suite, *packages):
 
 
 def build(source, folder):
-    """The packages of the source, built by this machine and clean for lintian, in the folder."""
+    """Builds the source's packages on this machine into the folder; they are clean for lintian."""
     need("dpkg-buildpackage", "dh", "lintian")
     run("sh", source / "packaging/deb.sh", "--lintian", folder)
 
 
 def end(test):
-    """Runs it and ends the process as meson wants it."""
+    """Runs the test and ends the process with the status that meson expects."""
     try:
         sys.exit(test())
     except Missing as e:

@@ -24,13 +24,13 @@ from guide import Guide
 SOURCE, COUNTS = pathlib.Path(sys.argv[1]).resolve(), pathlib.Path(sys.argv[2])
 FULL = bool(os.environ.get("KVL_FULL"))
 CACHE = pathlib.Path(os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache") / "kvlease"
-CACHE_DAYS = 30  # Debian has updates; not tuned
+CACHE_DAYS = 30  # days, as Debian has updates; not tuned
 DISK_BYTES = 8 << 30
 CLONE = "root/kvlease"
-TAIL = 100  # lines of a step that failed
+TAIL = 100  # lines of a failed step's output
 PASSED_ON = re.compile("(https?|no)_proxy|PIP_(INDEX_URL|EXTRA_INDEX_URL|TRUSTED_HOST|DEFAULT_TIMEOUT)", re.IGNORECASE)
 
-# What a container has, too: /proc, /sys, and of /dev what debootstrap makes.
+# Mounts that a container has, too: /proc, /sys, and the part of /dev that debootstrap makes.
 ENTER = """
 root=$1 cache=$2
 shift 2
@@ -42,7 +42,7 @@ exec env -i HOME=/root PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/s
         DEBIAN_FRONTEND=noninteractive "$@"
 """
 
-# A daemon of the packages, as nothing starts one in there: the commands after it find it ready.
+# Starts the packages' daemon, since nothing else starts it in there; later commands find it ready.
 KVLEASED = """
 kvleased --config /etc/kvlease/kvleased.conf >/tmp/kvleased.log 2>&1 &
 trap "kill $!; wait" EXIT
@@ -51,13 +51,13 @@ for i in $(seq 600); do kvleasectl tenants list >/dev/null 2>&1 && break; sleep 
 
 
 def cpu_seconds():
-    """Of all that was started here."""
+    """CPU time of all processes that were started here."""
     used = resource.getrusage(resource.RUSAGE_CHILDREN)
     return used.ru_utime + used.ru_stime
 
 
 def commands(page, section, *words):
-    """Those of a section, each of which must have its word."""
+    """Commands of a section, each of which must contain its word."""
     found = Guide(page).commands(section)
     if len(found) != len(words) or not all(word in command for word, command in zip(words, found)):
         sys.exit(f"fresh.py: {page}, {section} has {found}, where {words} were expected")
@@ -65,12 +65,12 @@ def commands(page, section, *words):
 
 
 def written(name, text):
-    """A command that writes it there."""
+    """A command that writes the text to that file."""
     return f"cat >{name} <<'END'\n{text}END"
 
 
 class Machine:
-    """A Debian where nothing is installed, and what was tried on it."""
+    """A Debian without anything installed, and the results of its steps."""
 
     def __init__(self, work, suite):
         self.suite, self.root, self.passed, self.failed = suite, work / suite, 0, 0
@@ -86,12 +86,12 @@ class Machine:
             os.utime(f"{base}.{os.getpid()}")
             debian.run("mv", "-T", f"{base}.{os.getpid()}", base)
         debian.run("cp", "-a", base, self.root)
-        debian.configure(self.root)  # the machine's may be another now
+        debian.configure(self.root)  # the machine may have changed since
         (self.root / "root/.cache/kvlease").mkdir(parents=True)
         debian.run("git", "clone", "--quiet", "--no-hardlinks", SOURCE, self.root / CLONE)
 
     def run(self, *commands):
-        """Step by step as one shell runs them, in the clone. Says what failed, and goes on. False: that failed."""
+        """Runs commands one by one in the clone, in one shell. Reports failures and continues. False: one failed."""
         script = "set -e\ncd ~/kvlease\n" + "\n".join(commands)
         kept = [f"{name}={value}" for name, value in os.environ.items() if PASSED_ON.fullmatch(name)]
         words = ["unshare", "--mount", "--pid", "--fork", "--kill-child", f"--mount-proc={self.root}/proc", "sh", "-ec",
@@ -114,7 +114,7 @@ def debian_12(machine):
     """README.md's "Try it"."""
     demo, suite = commands("README.md", "Try it", "packaging/demo.sh", "tests/run.sh")
     machine.run(demo)
-    # Both commands build in one directory: the second compiles nothing of the first again.
+    # Both commands build in one directory: the second compiles nothing again.
     machine.run(". packaging/package.sh", "meson configure build --buildtype=release $symbols >/dev/null",
                 "ninja -C build build.ninja daemon/server/kvleased | tail -n 1 | grep 'no work to do'")
     machine.run("python3 tests/tools/check-packages.py . build")  # also: ld.so finds what meson installs
@@ -124,11 +124,11 @@ def debian_12(machine):
 
 
 def debian_13(machine):
-    """Those of docs/start: pip, packages, a tenant, workers in C and Python."""
+    """Commands of docs/start: pip, packages, a tenant, workers in C and Python."""
     install = commands("docs/start/python.md", "Install", "install-deps.sh build", "-m venv", "venv/bin/pip install")
     socket, status = commands("docs/start/python.md", "Check the connection", "KVLEASE_SOCKET=", "-m kvlease")
     machine.run(*install)
-    # What these commands make is ignored. There is no git in the machine.
+    # Files that these commands make are ignored by git. The machine has no git.
     left = subprocess.run(["git", "-C", machine.root / CLONE, "status", "--porcelain"], check=True, capture_output=True)
     machine.run(f"test -z {shlex.quote(left.stdout.decode())}")
     machine.run("sh packaging/wheel.sh /tmp/wheel", "python3 -m venv /tmp/venv",

@@ -20,7 +20,7 @@ CONFIG = pathlib.Path("/etc/kvlease/kvleased.conf")
 KVLEASED = "kvleased.service"
 SOCKETS = ("kvleased.socket", "kvleased-admin.socket")
 SOCKET = "/run/kvlease/sock"
-WAIT_SECONDS = 30  # for what takes milliseconds, on a loaded machine; not tuned
+WAIT_SECONDS = 30  # for operations of milliseconds, on a loaded machine; not tuned
 FULL = os.environ.get("KVL_FULL") == "1"
 
 
@@ -32,7 +32,7 @@ def command(*words, check=True):
 
 
 def follow(guide, section, *before):
-    """The commands of a section of a Guide, in one shell, print what it shows. Warnings of doctor aren't errors."""
+    """Runs a section's commands in one shell; they print what it shows. Warnings of doctor aren't errors."""
     lines = [line + " || [ $? -eq 7 ]" if line == "kvleasectl doctor" else line for line in guide.commands(section)]
     guide.check(section, command("sh", "-ec", "\n".join([*before, *lines])).stdout)
 
@@ -42,7 +42,7 @@ def systemctl(*words, check=True):
 
 
 def wait_for(what, ask, seconds=WAIT_SECONDS):
-    """Until ask() answers something; returns that."""
+    """Waits until ask() returns something true; returns that."""
     end = time.monotonic() + seconds
     while True:
         answer = ask()
@@ -62,7 +62,7 @@ def write_unit(name, text):
 
 
 def set_in_unit(name, **settings):
-    """A drop-in for the section [Service]; none: removes it."""
+    """Writes a drop-in for the section [Service]; without settings it is removed."""
     where = UNITS / f"{name}.d"
     where.mkdir(exist_ok=True)
     lines = "".join(f"{key}={value}\n" for key, value in settings.items())
@@ -83,22 +83,22 @@ def main_pid(unit=KVLEASED):
 
 
 def wait_restarted(unit, old_pid):
-    """Until another process is ready in its place; returns its pid."""
+    """Waits until another process is ready in its place; returns its pid."""
     wait_for(f"{unit} runs again in another process than {old_pid}",
              lambda: main_pid(unit) not in (0, old_pid) and show(unit, "ActiveState") == "active")
     return main_pid(unit)
 
 
 def cursor():
-    """The end of the journal, to read from there on."""
+    """End of the journal, to read from there on."""
     command("journalctl", "--sync")
     said = command("journalctl", "-n", "0", "--show-cursor", "-q").stdout
     return said.rsplit(": ", 1)[1].strip()
 
 
 def journal(unit, since):
-    """What the unit said since then. unit None: everybody: of a process that ends at once after
-    what it says, the journal may not know any more which unit it was of."""
+    """Messages of the unit since then; None: of all units. If a process ends right after a
+    message, the journal may not know its unit any more."""
     command("journalctl", "--sync")
     return command("journalctl", "-q", "--no-pager", "-o", "cat", f"--after-cursor={since}",
                    *(["-u", unit] if unit else [])).stdout
@@ -119,7 +119,7 @@ def write_config(more="", name=CONFIG.name):
 
 
 def install_kvleased():
-    """The units as they are installed, with the programs that were built where they expect them."""
+    """Installs the units, with the built programs where they expect them."""
     for unit in (BUILD / "packaging/systemd").glob("kvleased*"):
         (UNITS / unit.name).write_text(unit.read_text())
     command("systemd-sysusers", str(SOURCE / "packaging/systemd/kvlease.sysusers"))
@@ -140,8 +140,8 @@ def status():
 
 
 def start_kvleased():
-    """The service and its sockets, as they are installed, with the configuration of the tests;
-    returns its pid. Whatever was there before is gone."""
+    """Starts the installed service and its sockets with the tests' configuration; returns its pid.
+    All earlier state is removed."""
     stop_kvleased()
     write_config()
     set_in_unit(KVLEASED)
@@ -155,7 +155,7 @@ def stop_kvleased():
 
 
 def metrics():
-    """What kvlease-exporter says; "" where it doesn't answer."""
+    """kvlease-exporter's metrics; "" if it doesn't answer."""
     try:
         with urllib.request.urlopen("http://127.0.0.1:9758/metrics", timeout=5) as answer:
             return answer.read().decode()
@@ -167,7 +167,7 @@ class Worker:
     """tests/integration/worker.c, driven by lines."""
 
     def __init__(self, socket="/run/kvlease/t/a/sock", group=None, through=()):
-        """group: of a worker of another user (nobody), its only one. through: words that run it elsewhere."""
+        """group: the only group of a worker of another user (nobody). through: words that run it elsewhere."""
         other = {} if group is None else {"user": 65534, "group": group, "extra_groups": []}
         self.process = subprocess.Popen([*through, BUILD / "tests/integration/kvl-worker"], bufsize=0,
                                         stdin=subprocess.PIPE, stdout=subprocess.PIPE, **other)
@@ -175,7 +175,7 @@ class Worker:
         self.tell("open ns 1")
 
     def ask(self, line):
-        """(code, the rest of its answer)"""
+        """(code, the rest of the answer)"""
         self.process.stdin.write(line.encode() + b"\n")
         said = b""
         while not said.endswith(b"\n"):
@@ -201,7 +201,7 @@ class Worker:
         return pages
 
     def find(self, chain, n):
-        """Looks the pages up and pins them; (how many are there, whether their bytes are right)."""
+        """Looks pages up and pins them; returns (number found, whether their bytes are right)."""
         code, rest = self.ask(f"lookup {chain}:0-{n - 1}")
         if code != 0:
             return 0, True
@@ -226,7 +226,7 @@ def explain(unit_names):
 
 
 def run_tests(names, units):
-    """All functions test_* among names; exits with 1 where one failed."""
+    """Runs all functions test_* among names; exits with 1 if one failed."""
     failed = 0
     wanted = sys.argv[1:]
     for name, test in list(names.items()):
@@ -236,7 +236,7 @@ def run_tests(names, units):
         try:
             test()
             print(f"ok {name} ({time.monotonic() - start:.1f} s)", flush=True)
-        except Exception:  # whatever it is: the others run all the same
+        except Exception:  # any failure: the others run all the same
             failed += 1
             print(f"FAILED {name}", flush=True)
             traceback.print_exc(file=sys.stdout)

@@ -13,20 +13,20 @@ import sys
 
 import debian
 
-# What test_packages.py and the systemd need themselves.
+# Packages that test_packages.py and systemd need themselves.
 TRIED_WITH = ["systemd", "python3-minimal", "libpython3-stdlib", "gcc", "libc6-dev", "pkg-config"]
 BUILD = "sh /source/packaging/install-deps.sh package && sh /source/packaging/deb.sh --lintian /packages"
 
 
 def build_in(root, suite, source):
-    """Returns the folder of the packages."""
+    """Builds the packages; returns their folder."""
     debian.make(root, suite, "ca-certificates")
     debian.run(*debian.inside(root, source, "sh", "-ec", BUILD))
     return root / "packages"
 
 
 def make_fresh(root, suite, source, packages):
-    """What the packages depend on is fetched there, and no more: there is no network beside the systemd."""
+    """Makes a Debian with only the packages' dependencies: the systemd beside it has no network."""
     debian.make(root, suite, *TRIED_WITH)
     shutil.copytree(packages, root / "packages")
     fetch = "apt-get install -y --no-install-recommends --download-only /packages/*.deb"

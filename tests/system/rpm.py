@@ -61,7 +61,7 @@ def main():
                "the configuration isn't marked as one")
         requires = printed("rpm", "-qp", "--requires", packages["kvleased"])
         expect("kvlease-tools" in requires and "libuv.so.1" in requires, f"kvleased requires {requires}")
-        subprocess.run(["rpm2archive", packages["kvleased"]], check=True)  # FILE.rpm.tgz beside it
+        subprocess.run(["rpm2archive", packages["kvleased"]], check=True)  # writes FILE.rpm.tgz beside it
         with tarfile.open(f"{packages['kvleased']}.tgz") as archive:
             archive.extractall(folder)
         said = printed(folder / "usr/sbin/kvleased", "--check-config", "--config", folder / "etc/kvlease/kvleased.conf")

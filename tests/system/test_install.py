@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What `meson install` installed (/kvl/tree, to be laid over the root), put to work by the commands of docs/start."""
+"""An installation by `meson install` (/kvl/tree, to be laid over the root), used with the commands of docs/start."""
 import os
 import pathlib
 import re
@@ -28,7 +28,7 @@ def test_install():
 
 
 def test_worker():
-    """The first tenant, and a program that is compiled against what was installed."""
+    """Adds the first tenant, and compiles a program against the installation."""
     machine.follow(HOST, "Add a tenant")
     machine.follow(HOST, "Check the daemon")
     pathlib.Path("/tmp/hello.c").write_text(C.program("c"))
@@ -38,7 +38,7 @@ def test_worker():
 
 
 def test_exporter():
-    """Serves as a user of its own, from the monitor socket that only a group may use."""
+    """The exporter runs as a user of its own, and reads the monitor socket, which only a group may use."""
     unit = "kvlease-exporter.service"
     machine.systemctl("start", unit)
     said = machine.wait_for("the exporter answers", machine.metrics)
@@ -48,5 +48,5 @@ def test_exporter():
 
 
 if __name__ == "__main__":
-    os.environ["PATH"] = "/usr/local/sbin:/usr/local/bin:" + os.environ["PATH"]  # as administrators have it
+    os.environ["PATH"] = "/usr/local/sbin:/usr/local/bin:" + os.environ["PATH"]  # PATH of administrators
     machine.run_tests(globals(), [KVLEASED])

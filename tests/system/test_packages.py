@@ -17,7 +17,7 @@ from machine import KVLEASED, SOCKETS
 
 HOST, C, PYTHON = (Guide(f"docs/start/{page}.md") for page in ("host", "c", "python"))
 
-# What other packages change when any package comes and goes.
+# Files that other packages change when any package is installed or removed.
 NOT_OURS = re.compile("^/(proc|sys|dev|tmp|kvl|run/(systemd|log|dpkg|lock)|root|etc/ld.so.cache"
                       "|etc/(group|gshadow|passwd|shadow)-?$|etc/.pwd.lock|var/(cache|log|tmp)"
                       "|var/lib/(dpkg|apt|systemd|ucf|man-db)|usr/share/info/dir)")
@@ -50,13 +50,13 @@ def install(pattern):
 
 
 def hello(*words):
-    """The example of docs/start/c.md, as a worker of the tenant that docs/start/host.md adds."""
+    """Runs the example of docs/start/c.md, as a worker of the tenant that docs/start/host.md adds."""
     return machine.command(*words, "env", "KVLEASE_SOCKET=/run/kvlease/t/prod/sock",
                            "/tmp/hello").stdout
 
 
 def test_install():
-    """Packages, a tenant with a guarantee and a group, a worker that uses it."""
+    """Installs packages, adds a tenant with a guarantee and a group, and runs a worker."""
     _, build, install = HOST.commands("Build and install the packages")
     shutil.copytree("/kvl/packages", build.split()[-1])
     shell(install.replace("apt install", "apt-get install -y -q --no-install-recommends"
@@ -90,7 +90,7 @@ def test_worker_of_another_user():
 
 
 def test_static():
-    """libkvlease.a: libkvlease-dev brings what it calls."""
+    """libkvlease-dev depends on everything that libkvlease.a calls."""
     shell("\n".join(["cd /tmp", *C.commands("Link statically")[:1]]))
     said = machine.command("env", "KVLEASE_SOCKET=/run/kvlease/t/prod/sock", "/tmp/hello-static").stdout
     assert "found page" in said, said
@@ -103,7 +103,7 @@ def test_examples():
 
 
 def test_documents():
-    """None is compressed: links between them name files as they are."""
+    """Documents aren't compressed: links between them name files as they are."""
     documents = pathlib.Path("/usr/share/doc/kvleased")
     assert (documents / "README.md").read_text() == (machine.SOURCE / "README.md").read_text()
     for page in documents.rglob("*.md"):
@@ -112,13 +112,13 @@ def test_documents():
 
 
 def python(*words, check=True):
-    """Debian's own, as a worker of the tenant that docs/start/host.md adds."""
+    """Runs Debian's Python, as a worker of the tenant that docs/start/host.md adds."""
     return machine.command("env", "KVLEASE_SOCKET=/run/kvlease/t/prod/sock", "/usr/bin/python3", "-I",
                            *words, check=check)
 
 
 def test_python():
-    """python3-kvlease: in Debian's Python, with its libkvlease0, byte-compiled."""
+    """python3-kvlease works in Debian's Python with its libkvlease0, byte-compiled."""
     where = "import kvlease; print(kvlease.__file__, kvlease.__version__)"
     said = python("-W", "error", "-c", where).stdout.split()
     assert said == [f"{DIST_PACKAGES}/__init__.py", shell("kvleased --version").split()[-1]], said
@@ -131,7 +131,7 @@ def test_python():
 
 
 def test_exporter():
-    """Isn't started by itself, and then serves as a user of its own."""
+    """The exporter isn't started by itself; started, it runs as a user of its own."""
     unit = "kvlease-exporter.service"
     assert machine.show(unit, "ActiveState") == "inactive"
     machine.systemctl("enable", "--now", unit)
@@ -141,7 +141,7 @@ def test_exporter():
 
 
 def test_upgrade():
-    """What is cached stays, sockets stay open, the exporter goes on."""
+    """Cached pages stay, sockets stay open, the exporter continues."""
     pid, socket = machine.main_pid(), os.stat("/run/kvlease/admin.sock").st_ino
     config = pathlib.Path("/etc/kvlease/kvleased.conf")
     config.write_text("[daemon]\nmax_clients = 77\n")
@@ -155,7 +155,7 @@ def test_upgrade():
 
 
 def test_upgrade_that_would_lose():
-    """The daemon goes on where the next one wouldn't take over what it holds."""
+    """The daemon keeps running if the next one wouldn't recover its state."""
     config = pathlib.Path("/etc/kvlease/kvleased.conf")
     before, pid = config.read_text(), machine.main_pid()
     config.write_text(before + "keep_state = off\n")
@@ -166,7 +166,7 @@ def test_upgrade_that_would_lose():
 
 
 def test_remove():
-    """The configuration and what tenants were told stay; a new installation goes on with them."""
+    """The configuration and tenants' settings stay; a new installation continues with them."""
     machine.command("dpkg", "-r", "kvleased")
     assert machine.show(KVLEASED, "ActiveState") == "inactive"
     assert not pathlib.Path("/usr/sbin/kvleased").exists()
@@ -179,7 +179,7 @@ def test_remove():
 
 
 def test_purge():
-    """Nothing is left of them, and of what came with them."""
+    """Nothing is left of the packages, nor of their dependencies."""
     names = installed() - BEFORE_PACKAGES
     assert {"kvleased", "kvlease-tools", "libkvlease0", "libkvlease-dev",
             "python3-kvlease"} <= names, names
@@ -194,7 +194,7 @@ def test_purge():
 
 
 if __name__ == "__main__":
-    # Says what pages there are whenever a package brings one, for a minute on a large machine.
+    # It lists all manual pages whenever a package brings one, for a minute on a large machine.
     pathlib.Path("/var/lib/man-db/auto-update").unlink(missing_ok=True)
     BEFORE_PACKAGES, BEFORE_FILES = installed(), files()
     machine.run_tests(globals(), [KVLEASED])

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""kvleased goes and comes back under a worker, as a service of a real systemd that keeps its
+"""kvleased ends and is started again under a worker, as a service of a real systemd that stores its
 descriptors."""
 import os
 import signal
@@ -11,11 +11,11 @@ from machine import KVLEASED
 
 CHAIN, PAGES = 7, 16
 RESTARTS = 20
-SMALL = 24  # a store that is full after a few extents
+SMALL = 24  # descriptors: a store that is full after a few extents
 
 
 class Text:
-    """A published text, of which the worker that published it reads the first half all the time."""
+    """A published text; its worker reads the first half all the time."""
 
     def __init__(self):
         machine.start_kvleased()
@@ -24,7 +24,7 @@ class Text:
         self.pinned = self.worker.tell(f"lookup {CHAIN}:0-{PAGES // 2 - 1}").split()
 
     def check(self):
-        """It is all there, for the worker that held on to it and for one that comes now."""
+        """All of it is there, for the worker that holds it and for a new one."""
         assert self.worker.is_intact(CHAIN, self.pinned), "pages that it reads have other bytes"
         n, intact = self.worker.find(CHAIN, PAGES)
         assert (n, intact) == (PAGES, True), f"the worker finds {n} of {PAGES} pages, {intact}"
@@ -57,7 +57,7 @@ def test_restart():
 
 
 def test_restart_by_kvleasectl():
-    """It ends by itself, and systemd starts it again."""
+    """kvleased ends by itself, and systemd starts it again."""
     text = Text()
     pid = machine.main_pid()
     machine.ctl("restart")
@@ -92,7 +92,7 @@ def test_watchdog():
 
 
 def test_many_restarts():
-    """Nothing piles up: as many descriptors are kept after the last as after the first."""
+    """Nothing piles up: as many descriptors are stored after the last restart as after the first."""
     text = Text()
     before = machine.n_kept()
     assert before > 0
@@ -111,7 +111,7 @@ def test_many_restarts():
 
 
 def test_worker_gone_meanwhile():
-    """What it held is freed at the start; what it published stays."""
+    """The worker's leases are freed at the start; its published pages stay."""
     text = Text()
     text.worker.tell("lease 3")
     pid = machine.main_pid()
@@ -128,7 +128,7 @@ def test_worker_gone_meanwhile():
 
 
 def test_stop_and_start():
-    """With the service the cache goes, and the next start says that it begins with nothing."""
+    """The cache ends with the service, and the next start reports that it begins with nothing."""
     text = Text()
     assert machine.n_kept() > 0
     machine.systemctl("stop", KVLEASED)
@@ -143,8 +143,8 @@ def test_stop_and_start():
 
 
 def test_store_too_small():
-    """It says so at the start. Memory that couldn't be kept isn't leased, and the refusal names the
-    limit. What is kept comes back."""
+    """The start reports it. Memory that couldn't be stored isn't leased, and the refusal names the
+    limit. Stored memory is recovered."""
     machine.start_kvleased()
     machine.set_in_unit(KVLEASED, FileDescriptorStoreMax=SMALL)
     machine.systemctl("stop", KVLEASED)

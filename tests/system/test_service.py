@@ -15,7 +15,7 @@ from machine import KVLEASED, SOCKET, start_kvleased
 
 
 def test_start():
-    """It counts as started when it is ready, not before."""
+    """The service counts as started when it is ready, not before."""
     since = machine.cursor()
     start_kvleased()
     # kvleased's lines are written by a thread of its own: their order says nothing.
@@ -34,7 +34,7 @@ def test_start():
 
 
 def test_guard():
-    """By its privileges clients can't write what they share."""
+    """Privileges let kvleased protect shared memory from clients' writes."""
     since = machine.cursor()
     start_kvleased()
     assert "read-only mount" not in machine.journal(KVLEASED, since)
@@ -44,7 +44,7 @@ PRIVILEGES = {"CAP_CHOWN": 0, "CAP_KILL": 5, "CAP_SYS_ADMIN": 21, "CAP_SYS_RESOU
 
 
 def test_directory_stays():
-    """Over a stop and a start, too: a container that has mounted it finds the new socket in it."""
+    """The directory stays over a stop and a start: a container that has mounted it finds the new socket."""
     start_kvleased()
     inode = os.stat("/run/kvlease/t/a").st_ino
     machine.systemctl("stop", KVLEASED)
@@ -59,7 +59,7 @@ def process_status(pid):
 
 
 def test_privileges():
-    """It has the four that it needs, and can't get others."""
+    """The service has its four capabilities, and can't get others."""
     status, of_init = process_status(start_kvleased()), process_status(1)
     # No more than systemd itself has here.
     wanted = sum(1 << n for n in PRIVILEGES.values()) & int(of_init["CapBnd"], 16)
@@ -70,7 +70,7 @@ def test_privileges():
 
 
 def test_nothing_on_disk():
-    """Neither cores nor swap have keys and pages."""
+    """Keys and pages are neither in cores nor in swap."""
     pid = start_kvleased()
     with open(f"/proc/{pid}/limits", encoding="ascii") as f:
         limits = f.read()
@@ -79,7 +79,7 @@ def test_nothing_on_disk():
 
 
 def test_tenants_group():
-    """A tenant's directory belongs to its group, though the daemon's umask lets nobody in."""
+    """A tenant's directory belongs to its group, though the daemon's umask admits no other user."""
     start_kvleased()
     machine.ctl("tenants", "add", "grouped", "group=games")
     games = grp.getgrnam("games").gr_gid
@@ -91,7 +91,7 @@ def test_tenants_group():
 
 
 def test_revoke_kill():
-    """Who keeps recalled memory is killed, a process of another user, too."""
+    """A client that keeps recalled memory is killed, also one of another user."""
     start_kvleased()
     program = re.search(r"path=(\S+)", machine.show(KVLEASED, "ExecStart"))[1]
     machine.set_in_unit(KVLEASED, ExecStart=f"\nExecStart={program} -o daemon.revoke_kill=on "
@@ -121,14 +121,14 @@ def test_administrators_group():
 
 
 def test_monitors_group():
-    """It reads on its own socket, and can change nothing there or elsewhere."""
+    """The group reads on its own socket, and can change nothing there or elsewhere."""
     start_kvleased()
     reads = ("--socket", "/run/kvlease/monitor.sock")
     done = ctl_as_nobody("kvlease-monitor", words=(*reads, "status"))
     assert done.returncode == 0, done.stderr
     done = ctl_as_nobody("kvlease-monitor", words=(*reads, "drain"))
     assert done.returncode != 0 and "which is for reading" in done.stderr, done.stderr
-    # Where none is named it is found; that of administrators stays closed.
+    # Without a named socket kvleasectl finds the monitor's; that of administrators stays closed.
     done = ctl_as_nobody("kvlease-monitor", words=("status",))
     assert done.returncode == 0, done.stderr
     done = ctl_as_nobody("kvlease-monitor", words=("--socket", "/run/kvlease/admin.sock", "drain"))
@@ -136,7 +136,7 @@ def test_monitors_group():
 
 
 def test_catalog():
-    """journalctl -x explains what it says."""
+    """journalctl -x explains the daemon's messages."""
     shutil.copy(machine.SOURCE / "packaging/systemd/kvlease.catalog", "/usr/lib/systemd/catalog")
     os.makedirs("/var/lib/systemd/catalog", exist_ok=True)
     machine.command("journalctl", "--update-catalog")
@@ -177,7 +177,7 @@ def activate(connect):
 
 
 def test_activation_by_a_client():
-    """The first connection starts it; a stop leaves the sockets, and clients can connect again."""
+    """The first connection starts the service. A stop leaves the sockets, and clients can connect again."""
     activate(lambda: machine.Worker(SOCKET).end())
 
 
@@ -196,7 +196,7 @@ def test_reload():
 
 
 def test_reload_of_nonsense():
-    """A wrong configuration fails with a sentence, and the service goes on with the old."""
+    """A wrong configuration fails with a sentence, and the service keeps the old one."""
     pid = start_kvleased()
     since = machine.cursor()
     machine.write_config("[nonsense]\n")
@@ -207,7 +207,7 @@ def test_reload_of_nonsense():
 
 
 def test_wrong_configuration():
-    """Isn't tried again."""
+    """The service isn't started again."""
     machine.stop_kvleased()
     since = machine.cursor()
     machine.write_config("[nonsense]\n")
@@ -226,7 +226,7 @@ def test_killed():
 
 
 def test_watchdog():
-    """One that hangs is killed and started again."""
+    """A hanging daemon is killed and started again."""
     start_kvleased()
     assert machine.show(KVLEASED, "WatchdogUSec") == "10s"
     machine.set_in_unit(KVLEASED, WatchdogSec=3)
@@ -240,7 +240,7 @@ def test_watchdog():
 
 
 def test_realtime():
-    """Its loop is scheduled as docs/operate/configure.md says it can be; other threads aren't."""
+    """The loop is scheduled as docs/operate/configure.md describes; other threads aren't."""
     start_kvleased()
     machine.set_in_unit(KVLEASED, CPUSchedulingPolicy="rr", CPUSchedulingPriority=1,
                         CPUSchedulingResetOnFork="yes")
@@ -254,7 +254,7 @@ def test_realtime():
 
 
 def doctor():
-    """States of what `kvleasectl doctor` looks at, by check."""
+    """States of `kvleasectl doctor`'s checks, by check."""
     found = {}
     shown = machine.ctl("doctor", "--json", "--binary", str(machine.BUILD / "daemon/server/kvleased"),
                         check=False)
@@ -264,7 +264,7 @@ def doctor():
 
 
 def test_doctor():
-    """It finds the service as it is installed well, and what a drop-in changes about it."""
+    """Doctor reports the installed service as healthy, and finds a drop-in's changes."""
     start_kvleased()
     found = doctor()
     for check in ("config", "unit", "daemon", "index-guard", "open-files", "locked-memory", "fd-store",
@@ -273,14 +273,14 @@ def test_doctor():
     machine.set_in_unit(KVLEASED, Restart="no", WatchdogSec=0)
     assert sorted(doctor()["unit"]) == ["error", "warning"]
     machine.set_in_unit(KVLEASED, FileDescriptorStoreMax=64)
-    assert doctor()["unit"] == ["warning"]  # the daemon that runs was told of more
+    assert doctor()["unit"] == ["warning"]  # the running daemon was started with more
     machine.systemctl("restart", KVLEASED)
     found = doctor()
     assert found["unit"] == ["ok"] and found["fd-store"] != ["ok"], found
 
 
 def test_stop_and_start():
-    """The cache is gone with the service."""
+    """The cache ends with the service."""
     start_kvleased()
     worker = machine.Worker()
     worker.publish_text(1, 4)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The rules of systemd's file-descriptor store, on which keeping rests, shown by a small service
+"""Rules of systemd's file-descriptor store, on which kvleased relies, shown by a small service
 (parker.c)."""
 import re
 import sys
@@ -12,7 +12,7 @@ UNIT = "parker.service"
 
 
 def start(what, most):
-    """A parker of its own; returns where the journal was before it."""
+    """Starts a parker of its own; returns the journal's position before it."""
     machine.systemctl("stop", UNIT, check=False)
     machine.write_unit(UNIT, f"""
 [Unit]
@@ -33,7 +33,7 @@ TimeoutStartSec=900
 
 
 def kill(since):
-    """SIGKILL; (how many came back, how many of them intact)."""
+    """Sends SIGKILL; returns (number of descriptors that came back, number of intact ones)."""
     pid = machine.main_pid(UNIT)
     machine.systemctl("kill", "-s", "KILL", UNIT)
     machine.wait_restarted(UNIT, pid)
@@ -46,7 +46,7 @@ def names(since):
 
 
 def park_many(count):
-    """All come back after SIGKILL and after a restart, with their names and contents."""
+    """All descriptors come back after SIGKILL and after a restart, with their names and contents."""
     since = start(count, count)
     assert machine.n_kept(UNIT) == count, machine.n_kept(UNIT)
     assert kill(since) == (count, count)
@@ -62,15 +62,15 @@ def test_thousands():
 
 
 def test_many():
-    """As many as kvleased.service may have (--full: it takes systemd a minute)."""
+    """The store takes as many as kvleased.service may have (--full: it takes systemd a minute)."""
     text = (machine.BUILD / "packaging/systemd/kvleased.service").read_text()
     if FULL:
         park_many(int(re.search(r"^FileDescriptorStoreMax=(\d+)$", text, re.MULTILINE)[1]))
 
 
 def test_beyond_the_limit():
-    """Descriptors beyond it are dropped. systemd's log has it, but the service isn't told: it must
-    count for itself."""
+    """Descriptors beyond the limit are dropped. systemd's log has it, but the service isn't told: it
+    must count for itself."""
     since = start(20, 8)
     assert machine.n_kept(UNIT) == 8, machine.n_kept(UNIT)
     assert "parked 20" in machine.journal(UNIT, since)
@@ -85,7 +85,7 @@ def test_no_store():
 
 
 def test_stop():
-    """A stop closes them all: the next start gets nothing."""
+    """A stop closes all: the next start gets nothing."""
     start(20, 20)
     since = machine.cursor()
     machine.systemctl("stop", UNIT)
@@ -96,8 +96,8 @@ def test_stop():
 
 
 def test_rules():
-    """The same open file is kept once, under its first name; a name with ':' is replaced; a removed
-    name is gone; two files may share a name; what hangs up is dropped unless FDPOLL=0."""
+    """The same open file is stored once, under its first name; a name with ':' is replaced; a removed
+    name is gone; two files may share a name; a hung-up file is dropped unless FDPOLL=0."""
     since = start("rules", 20)
     kill(since)
     assert names(since) == ["first", "kept", "stored", "twins", "twins"], names(since)

@@ -27,31 +27,31 @@ def series(name, labels=""):
 
 
 def flat(before, trouble=None, after=None):
-    """A value: while all is well, in the trouble, and when it is over. "_": no sample."""
+    """A constant value while healthy, in the trouble, and after it. "_": no sample."""
     trouble = before if trouble is None else trouble
     return [before] * BEFORE + [trouble] * TROUBLE + [before if after is None else after] * AFTER
 
 
 def grow(before, trouble=None):
-    """A counter that grows by so much a step; in the trouble by so much."""
+    """A counter that grows by `before` a step; in the trouble by `trouble`."""
     steps = flat(before, trouble)
     return [sum(steps[:i]) for i in range(1, len(steps) + 1)]
 
 
 def burst(rest=0, n=3):
-    """A counter that grows by `rest` a step, and by one more in the last `n` of the trouble."""
+    """A counter that grows by `rest` a step, and by one more in the trouble's last `n`."""
     end = BEFORE + TROUBLE
     return [rest * i + min(max(i - end + n, 0), n) for i in range(1, len(flat(0)) + 1)]
 
 
 def restarted():
-    """Seconds since a start: the trouble begins with another one, and a day goes by in a leap behind it."""
+    """Seconds since a start: the trouble begins with another start, and a day passes at once after it."""
     since = [0] * BEFORE + [300 * BEFORE] * TROUBLE + [300 * BEFORE - 86400] * AFTER
     return [300 * i - start for i, start in enumerate(since)]
 
 
 def values(samples):
-    """As promtool wants them: runs of the same value."""
+    """promtool's notation: runs of equal values."""
     runs = []
     for value in samples:
         if runs and runs[-1][0] == value:
@@ -141,27 +141,27 @@ HEALTHY = {
     series("exporter_rows", 'list="tenants",told="named"'): flat(200),
     series("exporter_rows", 'list="tenants",told="summed"'): flat(0),
 }
-# Of the same alerts in other ways: what is different, and which fire in the trouble.
+# Other troubles of these alerts: the changed series, and the alerts that fire.
 MORE = {
     "KvleaseDiskFailing-late": ({LATE: burst()}, ["KvleaseDiskFailing"]),
     "KvleaseDiskFailing-now": ({device("disk", "failing"): flat(0, 1)}, ["KvleaseDiskFailing"]),
-    # The first violation of a kind: kvleased tells of each from the start, so it is an increase.
+    # The first violation of a kind: kvleased exports each rule from the start, so it is an increase.
     "KvleaseViolations-first": ({series("violations_total", 'rule="new"'): burst(n=1)}, ["KvleaseViolations"]),
-    # A Prometheus that is new here doesn't take an old one for news.
+    # A new Prometheus doesn't take an old violation for news.
     "KvleaseViolations-old": ({series("violations_total", 'rule="old"'): flat("_", 1, 1)}, []),
     # No name of a node can be resolved.
     "KvleaseRemoteUnreachable-names": ({NODES: flat(3, 0), LEFT_ALONE: flat(0)}, ["KvleaseRemoteUnreachable"]),
-    # The first value that was refused, and never before.
+    # The first value that was refused.
     "KvleaseRemoteValuesRefused-first": ({NOT_IMPORTED.replace("{}", "damaged"): burst(n=1)}, ["KvleaseRemoteValuesRefused"]),
     # Nothing was lost at a restart.
     "KvleasePagesLostAtStart-none": ({series("uptime_seconds"): restarted()}, []),
-    # Whole namespaces were.
+    # Whole namespaces were lost.
     "KvleasePagesLostAtStart-namespaces": (
         {series("start_lost_namespaces"): flat(0, 1, 1), series("uptime_seconds"): restarted()},
         ["KvleasePagesLostAtStart"],
     ),
 }
-# What is different from healthy.
+# Differences from healthy.
 SCENARIOS = {
     "KvleaseExporterGone": {series("up"): flat(1, "_")},
     "KvleaseDown": {series("up"): flat(1, 0)},
@@ -171,7 +171,7 @@ SCENARIOS = {
     "KvleaseDiskFailing": {ERRORS: burst()},
     "KvleaseCacheLost": {restarts("emptied"): burst()},
     "KvleaseRestartLoop": {restarts("survived"): grow(0, 1)},
-    # What was lost stays what was lost, until another restart.
+    # The count of lost pages stays until another restart.
     "KvleasePagesLostAtStart": {
         series("start_lost_pages", 'reason="parent"'): flat(0, 7, 7),
         series("uptime_seconds"): restarted(),
@@ -198,7 +198,7 @@ SCENARIOS = {
 
 
 def firing(step, alerts):
-    """At the last step before this one exactly these fire, each once."""
+    """At the last step before this one exactly these alerts fire, each once."""
     return {
         "expr": 'count by (alertname) (ALERTS{alertstate="firing"})',
         "eval_time": f"{5 * (step - 1)}m",
@@ -207,7 +207,7 @@ def firing(step, alerts):
 
 
 def scenario(changes, fires):
-    """A test of promtool: none fires, then these do in the trouble, then none again."""
+    """A promtool test: none fires, then these do in the trouble, then none again."""
     return {
         "interval": "5m",
         "input_series": [{"series": name, "values": values(samples)} for name, samples in {**HEALTHY, **changes}.items()],
@@ -227,7 +227,7 @@ def write(folder, name, rules, tests):
 
 
 def run(files):
-    """Which of the files passed, and all that was said: one promtool for each processor."""
+    """Returns the files that passed, and all output: one promtool for each processor."""
     n = os.cpu_count() or 1
     with concurrent.futures.ThreadPoolExecutor(n) as pool:
         passed, said = zip(*pool.map(run_some, [files[i::n] for i in range(min(n, len(files)))]))
@@ -245,7 +245,7 @@ RULE = r"(- alert: {}\n\s+expr: )([^\n]*)\n(\s+for: [^\n]*\n)?"
 
 
 def alone(rules, alert):
-    """Without the other alerts."""
+    """The rules with this alert alone."""
     head, *blocks = re.split(r"^(?= *- alert: )", rules, flags=re.M)
     return head + "".join(b for b in blocks if re.match(rf" *- alert: {alert}\n", b))
 
@@ -255,12 +255,12 @@ def broken(rules, alert, expr):
 
 
 def lasting(rules, alert):
-    """Once it has fired it goes on."""
+    """The rules with an alert that never ends once it has fired."""
     return re.sub(RULE.format(alert), r"\g<1>max_over_time((\g<2>)[2h:5m]) > -Inf\n\g<3>", rules, count=1)
 
 
 def expressions():
-    """What the dashboard asks for, with its variables filled in."""
+    """Expressions of the dashboard, with its variables filled in."""
     panels = json.loads(dashboard.read_text())["panels"]
     found = [t["expr"] for p in panels for t in p.get("targets", [])]
     if len(found) < 20:
@@ -269,13 +269,13 @@ def expressions():
 
 
 def check_panels():
-    """A panel says what it shows, and what follows from it, to whoever sees it alone."""
+    """Each panel explains what it shows, and what follows from it, to a reader who sees only this panel."""
     panels = [p for p in json.loads(dashboard.read_text())["panels"] if p["type"] != "row"]
     return [f"{dashboard}: panel {p['title']} has no description" for p in panels if len(p.get("description", "")) < 40]
 
 
 def check_expressions(folder, found):
-    """promtool reads rules, and so it reads expressions."""
+    """promtool checks the expressions as rules."""
     rules = [{"record": f"panel:{i}", "expr": e} for i, e in enumerate(found)]
     path = folder / "dashboard.rules.yml"
     path.write_text(json.dumps({"groups": [{"name": "dashboard", "rules": rules}]}))
@@ -288,7 +288,7 @@ def check_rules(path):
 
 
 def check_names(rules):
-    """Families that rules and scenarios name are families that the exporter has."""
+    """The exporter has all families that rules and scenarios name."""
     source = "".join(path.read_text() for path in sorted(client.glob("*.c")))
     known = set(re.findall(r'"([a-z0-9_]+)"', source))
     names = set(re.findall(r"\bkvlease_([a-z0-9_]+)", rules + " ".join(HEALTHY)))

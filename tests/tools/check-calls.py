@@ -33,7 +33,7 @@ def source_of(tree: str, member: str, sources: dict[str, str]) -> str:
 
 def read_symbols(tree: str, library: pathlib.Path, sources: dict[str, str],
                  defined: dict[str, str], used: dict[str, set[str]]) -> None:
-    """What each source file of the library defines (name -> file), and what it uses (file -> names)."""
+    """Symbols that each source file of the library defines (name -> file), and uses (file -> names)."""
     out = subprocess.run(["nm", "-A", "--format=posix", str(library)], check=True, capture_output=True, text=True).stdout
     if not out:
         raise SystemExit(f"{library}: no object in it has a symbol")
@@ -63,7 +63,7 @@ def declared_in(header: pathlib.Path) -> set[str]:
 
 def check(top: pathlib.Path, libraries: list[tuple[str, pathlib.Path]]) -> list[str]:
     bad = []
-    # By tree: the daemon and the library have functions of the same names.
+    # By tree: daemon and library have functions of the same names.
     defined: dict[str, dict[str, str]] = collections.defaultdict(dict)
     used: dict[str, set[str]] = collections.defaultdict(set)
     for tree, library in libraries:

@@ -73,7 +73,7 @@ def check_status():
 
 
 def titles(page):
-    """The anchors of a page, as GitHub makes them."""
+    """Anchors of a page, as GitHub makes them."""
     text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.M | re.S)
     return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in re.findall(r"^#+ (.*)$", text, re.M)}
 
@@ -102,7 +102,7 @@ def check_test(page, room, name, function):
     if room == "fuzz":
         return
     text = source.read_text()
-    # Registered by its head, as TEST(); or defined, and in the list that main() runs.
+    # Registered by a macro like TEST(); or defined, and in main()'s list.
     registered = function and re.search(rf"^[A-Z]\w*\(test_{function}\b", text, re.M)
     listed = function and re.search(rf"^static void test_{function}\(", text, re.M) and len(re.findall(rf"\btest_{function}\b", text)) > 1
     if not registered and not listed:
@@ -151,7 +151,7 @@ def check_catalog():
 
 
 def check_usage():
-    """What a script prints of itself for --help is all of its first comment, and no command."""
+    """A script's --help prints all of its first comment, and no command."""
     scripts = [*sorted((top / "packaging").glob("*.sh")), *sorted((top / "tests").rglob("*.sh"))]
     if len(scripts) < 5:
         problems.append("packaging and tests: their scripts can't be found")

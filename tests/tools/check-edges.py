@@ -15,28 +15,28 @@ EDGES = {
     "gpu": {"gpu", "base"},
     "client/lib": {"client/lib", "proto", "gpu", "base"},
     "client/trace": {"client/trace", "policy", "base"},
-    # It asks the servers that hosts share (daemon/remote/ask/ask.h), as kvleased would.
+    # Doctor asks the servers that hosts share (daemon/remote/ask/ask.h), like kvleased.
     "client/ctl": {"client/ctl", "client/lib", "client/trace", "daemon/remote", "policy", "proto", "gpu", "base"},
     "client/exporter": {"client/exporter", "client/lib", "proto", "base"},
-    # An example is what a user writes: the public header and nothing else of ours.
+    # An example includes only what a user has: the public header.
     "client/examples": {"client/examples"},
-    # This one also finds the GPU's driver, by the loader alone.
+    # The decoder also finds the GPU's driver, by the loader alone.
     "client/examples/decoder": {"client/examples/decoder", "client/examples", "gpu"},
-    # So is the package for Python: it builds on the public header alone.
+    # The Python package uses only the public header.
     "client/python": {"client/python", "client/lib"},
-    # The state of the daemon knows nothing of sockets, the loop or the configuration file.
+    # The daemon's state doesn't depend on sockets, the loop or the configuration file.
     "daemon/core": {"daemon/core", "daemon/tier", "daemon/exchange", "daemon/remote", "policy", "gpu", "proto", "base"},
-    # Where cold pages lie knows nothing of the daemon's state.
+    # Tiers of cold pages don't depend on the daemon's state.
     "daemon/tier": {"daemon/tier", "gpu", "base"},
-    # The client of a Redis or Valkey cluster that several hosts share knows nothing of pages and tenants.
+    # The client of a shared Redis or Valkey cluster doesn't depend on pages and tenants.
     "daemon/remote": {"daemon/remote", "daemon/remote/protocol", "base"},
-    # What its servers say, and what is said to them: no I/O. Nobody else needs it.
+    # The servers' protocol: no I/O. Only daemon/remote needs it.
     "daemon/remote/protocol": {"daemon/remote/protocol", "base"},
-    # What hosts exchange, as it lies there, knows nothing of who carries it, nor of the daemon's state.
+    # The exchanged format doesn't depend on its transport, nor on the daemon's state.
     "daemon/exchange": {"daemon/exchange", "policy", "base"},
-    # The small parent of kvleased --keep knows nothing of what it keeps.
+    # The small parent of kvleased --keep doesn't depend on what it stores.
     "daemon/keep": {"daemon/keep", "base"},
-    # The process that does what others could hold up knows nothing of what it closes.
+    # The process for calls that a client could block doesn't depend on what it closes.
     "daemon/reap": {"daemon/reap", "base"},
     "daemon/server": {"daemon/server", "daemon/keep", "daemon/reap", "daemon/core", "daemon/tier", "daemon/exchange", "daemon/remote", "policy",
                       "gpu", "proto", "base"},
@@ -54,7 +54,7 @@ FORBIDDEN_SYSTEM = {
     "daemon/exchange": re.compile(r"<(uv|systemd/|protobuf-c|time|sys/(?!uio)|fcntl|unistd|pthread)"),
     "gpu": re.compile(r"<(uv|systemd/|protobuf-c)"),
 }
-# policy/ may write sentences by snprintf(), and has nothing else of <stdio.h>.
+# policy/ may write sentences by snprintf(), and uses nothing else of <stdio.h>.
 STDIO = re.compile(r"\b(FILE\b|v?f?printf\(|v?[fd]printf\(|f?puts\(|fopen\(|fwrite\(|perror\(|std(in|out|err)\b)")
 INCLUDE = re.compile(r'^\s*#\s*include\s+(["<])([^">]+)[">]')
 
@@ -67,7 +67,7 @@ def room_of(path: str) -> str:
 
 
 def sources(root: pathlib.Path):
-    """Every .c and .h below root, build folders (of any name) and hidden folders left out."""
+    """Every .c and .h below root; build folders (of any name) and hidden folders are left out."""
     for folder, subfolders, files in os.walk(root):
         subfolders[:] = sorted(s for s in subfolders if not s.startswith("."))
         if "meson-private" in subfolders:
@@ -79,7 +79,7 @@ def sources(root: pathlib.Path):
 
 
 def check(root: pathlib.Path) -> tuple[list[str], list[str]]:
-    """Violations of EDGES and what else is forbidden; and of the doors between rooms of one tree."""
+    """Violations of EDGES and of FORBIDDEN_SYSTEM; and those between rooms of one tree."""
     bad = []
     doors = []
     for path in sources(root):

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """
-Fails where libkvlease, or the Python package, could end the process that it is in, which is somebody's engine: by an
-assertion, abort(), exit() or a signal. An error is returned instead, or the compiler checks it (static_assert).
+Fails where libkvlease, or the Python package, could end its process, which is an engine: by an assertion, abort(),
+exit() or a signal. An error is returned instead, or the compiler checks it (static_assert).
 
   check-ends.py SOURCE TREE=LIBRARY.a...
 
-TREE: of the source, as "client/lib". LIBRARY.a: a static library of its objects. Looked at are all objects of client/lib,
-and what they use of the other libraries; and the source of these and of the package.
+TREE: a folder of the source, as "client/lib". LIBRARY.a: a static library of its objects. Checked are all objects of
+client/lib, those that they use of the other libraries, and the source of these and of the package.
 """
 from __future__ import annotations
 
@@ -17,26 +17,26 @@ import re
 import sys
 import types
 
-# What ends a process, or a thread of it, as object files name it.
+# Functions that end a process, or a thread of it, as object files name them.
 ENDS = set("""abort __assert __assert_fail __assert_perror_fail exit _exit _Exit quick_exit pthread_exit raise kill tgkill
 pthread_kill err errx verr verrx error error_at_line""".split())
-# Functions that protoc-c makes, with assertions in them. proto/msg.c packs and unpacks without them.
+# Functions of protoc-c with assertions in them. proto/msg.c packs and unpacks without them.
 MADE = re.compile(r"kvlease__v1__\w+__(get_packed_size|pack|pack_to_buffer|unpack|free_unpacked)$")
 
-# The same as source has it, and what the compiler makes an instruction of.
+# Words of the source for these, and for ends that the compiler makes an instruction of.
 WORDS = re.compile(
     r"(?<![\w.>])(assert|assert_perror|abort|_?exit|_Exit|quick_exit|errx?|unreachable|__builtin_(?:trap|unreachable|abort)|"
     r"Py_(?:FatalError|Exit|UNREACHABLE))\s*\(")
 COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*|\"(?:\\.|[^\"\\\n])*\"", re.DOTALL)
 
-# Reviewed: source -> why it can't end anything. Each has to be used.
+# Reviewed: source -> why it can't end anything. Each entry has to be used.
 ALLOWED = {
     "proto/kvlease.pb-c.c": "made by protoc-c: its assertions are in functions that nobody calls (MADE)",
 }
 
 
 def load_calls() -> types.ModuleType:
-    """check-calls.py, whose name isn't one that can be imported."""
+    """Loads check-calls.py, whose name can't be imported."""
     spec = importlib.util.spec_from_file_location("check_calls", pathlib.Path(__file__).parent / "check-calls.py")
     assert spec and spec.loader
     module = importlib.util.module_from_spec(spec)
@@ -45,7 +45,7 @@ def load_calls() -> types.ModuleType:
 
 
 def read(top: pathlib.Path, libraries: list[tuple[str, pathlib.Path]]) -> tuple[dict[str, str], dict[str, set[str]]]:
-    """Which source defines a name, and which names a source uses."""
+    """The source that defines each name, and the names that each source uses."""
     calls = load_calls()
     defined: dict[str, str] = {}
     used: dict[str, set[str]] = collections.defaultdict(set)
@@ -58,7 +58,7 @@ def read(top: pathlib.Path, libraries: list[tuple[str, pathlib.Path]]) -> tuple[
 
 
 def reached(defined: dict[str, str], used: dict[str, set[str]], root: str) -> list[str]:
-    """All sources of the tree `root`, and those that a linker takes with them."""
+    """All sources of the tree `root`, and those that a linker adds to them."""
     found = {source for source in {*defined.values(), *used} if source.startswith(root + "/")}
     todo = list(found)
     while todo:

@@ -19,7 +19,7 @@ import yaml
 source, kvleased = map(pathlib.Path, sys.argv[1:])
 folder = source / "packaging/helm/kvlease"
 RELEASES = ("1.30", "1.37")
-OURS = ("v1", "apps/v1")  # what Kubernetes itself has schemas of
+OURS = ("v1", "apps/v1")  # with schemas of Kubernetes itself
 problems = []
 
 TENANTS = {"team-a": {"group": 2001, "class": "pinned", "reserve": "8GiB"}, "team-b": {"group": 2002}}
@@ -58,7 +58,7 @@ def expect(is_so, what):
 
 
 def objects(chart, values):
-    """By kind and name."""
+    """Objects by kind and name."""
     found = {}
     for text in chart.render(values, name="kvlease", namespace="kvlease").values():
         for one in yaml.safe_load_all(text):
@@ -68,14 +68,14 @@ def objects(chart, values):
 
 
 def options(text):
-    """Sections of kvleased.conf."""
+    """Sections of kvleased.conf, parsed."""
     parser = configparser.ConfigParser(interpolation=None)
     parser.read_string(text)
     return {name: dict(parser[name]) for name in parser.sections()}
 
 
 def comparable(found):
-    """The configuration by its options: comments differ."""
+    """Objects with the configuration as options: comments differ."""
     config = found["ConfigMap", "kvleased"]["data"]
     config["kvleased.conf"] = options(config["kvleased.conf"])
     return found

@@ -40,7 +40,7 @@ def need_term(page, term, what):
 
 def check_kvleased():
     options = json.loads(printed(kvleased, "--help-config=json"))
-    # The same key in another section has a text of its own.
+    # A key of another section has a text of its own.
     sections = re.split(r"^\.SH SECTION \[(\w+).*$", read("kvleased.conf.5"), flags=re.M)
     texts = dict(zip(sections[1::2], sections[2::2]))
     for o in options:
@@ -104,7 +104,7 @@ def check_library():
 
 
 def check_sections():
-    """Who looks into a page of a program or a file finds what to type, and which variables count."""
+    """Pages of programs and files have sections for what to type and for the variables that count."""
     for page in pages:
         wanted = {"8": ["ENVIRONMENT", "EXAMPLES"], "1": ["ENVIRONMENT", "EXAMPLES"], "5": ["EXAMPLES"]}
         for section in wanted.get(page[-1], []):
@@ -114,7 +114,7 @@ def check_sections():
 
 
 def lint(path):
-    """mandoc's warnings but for empty paragraphs, which scdoc leaves everywhere; then man's."""
+    """mandoc's warnings, except of empty paragraphs, which scdoc leaves everywhere; then man's."""
     found = subprocess.run(["mandoc", "-Tlint", "-W", "warning", path], stdout=subprocess.PIPE, text=True)
     lines = [line for line in found.stdout.splitlines() if "skipping paragraph macro" not in line]
     shown = subprocess.run(["man", "--warnings", "-E", "UTF-8", "-l", "-Tutf8", "-Z", path],

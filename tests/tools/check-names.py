@@ -15,7 +15,7 @@ import sys
 import rooms
 
 TREES = ("base", "proto", "gpu", "policy", "daemon", "client")
-# What users write: each is a program of its own, which is read alone.
+# Users' code: each example is a program of its own, which is read alone.
 LEFT_OUT = "client/examples/"
 COMMENT = re.compile(r"/\*.*?\*/|//[^\n]*", re.DOTALL)
 ATTRIBUTE = re.compile(r"__attribute__\(\((?:[^()]|\([^()]*\))*\)\)")

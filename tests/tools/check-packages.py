@@ -28,13 +28,13 @@ libdir = os.path.join(options["prefix"], options["libdir"])
 
 
 def as_packaged(path):
-    """With Debian's prefix, and its directory of libraries."""
+    """The path with Debian's prefix and its directory of libraries."""
     path = re.sub(f"^{libdir}/(?=libkvlease|pkgconfig/)", "/usr/lib/TRIPLET/", path)
     return re.sub(r"^/usr/local/", "/usr/", path).lstrip("/")
 
 
 def matches(pattern, path):
-    """{usr/,}lib: where systemd's units are, in one Debian or another."""
+    """Handles {usr/,}lib, where systemd's units are in one Debian or another."""
     either = [pattern.replace("{usr/,}", prefix, 1) for prefix in ("usr/", "")]
     return any(fnmatch.fnmatch(path, p) or fnmatch.fnmatch(path, p + "/*") for p in either)
 
@@ -45,12 +45,12 @@ claims = {}
 for listing in sorted(debian.glob("*.install")):
     for line in listing.read_text().splitlines():
         pattern = line.split()[0]
-        if len(line.split()) == 2:  # from the source
+        if len(line.split()) == 2:  # a file of the source
             if not (source / pattern).is_file():
                 problems.append(f"{listing.name}: there is no {pattern}")
             continue
         found = {path for path in installed if matches(pattern, path)}
-        optional = ("usr/share/man/", "usr/share/kvlease/bpftrace")  # scdoc, sys/sdt.h may be missing
+        optional = ("usr/share/man/", "usr/share/kvlease/bpftrace")  # scdoc or sys/sdt.h may be missing
         if not found and not pattern.startswith(optional):
             problems.append(f"{listing.name}: {pattern} matches nothing that is installed")
         for path in found:
@@ -78,7 +78,7 @@ for target, path in documents.items():
             leads_to = os.path.normpath(f"{os.path.dirname(target)}/{link}")
             if "://" not in link and not any(d == leads_to or d.startswith(leads_to + "/") for d in documents):
                 problems.append(f"{target}: {link} isn't installed")
-# It names those that aren't there, too, and says of them that they aren't.
+# ldconfig also names directories that don't exist, and says so.
 searched = subprocess.run(["/sbin/ldconfig", "-v", "-N", "-X"], check=False, stdout=subprocess.PIPE,
                           stderr=subprocess.STDOUT, text=True).stdout
 if libdir not in re.findall(r"/[^:\s]+", searched):

@@ -17,17 +17,17 @@ from usdt import documented, probes
 
 NOP = {"x86_64": b"\x90", "aarch64": b"\x1f\x20\x03\xd5"}.get(platform.machine())
 
-MOST = 6  # that bpftrace reads on x86_64
+MOST = 6  # arguments that bpftrace reads on x86_64
 
 source = pathlib.Path(sys.argv[1])
 files = dict(zip(("kvleased", "kvlease"), sys.argv[2:]))
-tokens = {"kvleased": "kvleased", "kvlease": "libkvlease"}  # of the scripts, for the files
+tokens = {"kvleased": "kvleased", "kvlease": "libkvlease"}  # the scripts' names of the files
 problems = []
 document = source / "docs/PROBES.md"
 
 
 def noted(provider, path):
-    """{name: [Probe]}, of one file."""
+    """{name: [Probe]} of one file."""
     found, data = collections.defaultdict(list), pathlib.Path(path).read_bytes()
     for p in probes(path):
         found[p.name].append(p)

@@ -1,9 +1,8 @@
 #!/usr/bin/env python3
 """check-rules.py ROOT: the rules of the protocol that the source names are those that are counted.
 
-What calls_note_violation() isn't told of by a name of its table (daemon/server/base/calls.h) is
-counted as "other", which nobody can look up; and a rule of the table that nothing names is told as
-0 for ever.
+A violation whose rule isn't in calls_note_violation()'s table (daemon/server/base/calls.h) is counted as
+"other", which can't be looked up. A rule of the table that the source doesn't name is exported as 0 for ever.
 """
 import pathlib
 import re

@@ -16,7 +16,7 @@ def exported(library: str) -> set:
     out = subprocess.run(["nm", which, "--defined-only", library], check=True, text=True,
                          capture_output=True).stdout
     symbols = [line.split() for line in out.splitlines()]
-    # Not the version node itself (type A), nor the names of an archive's members.
+    # Not the version node (type A), nor the names of an archive's members.
     return {s[2].split("@")[0] for s in symbols if len(s) == 3 and s[1] != "A"}
 
 

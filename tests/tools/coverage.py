@@ -35,7 +35,7 @@ def excluded(source: str) -> set:
 
 
 def notes(build: str, source: str) -> list:
-    """Notes files of a source, in whatever targets it was compiled."""
+    """Notes files of a source, for all targets that compiled it."""
     name = source.replace("/", "_") + ".gcno"
     return [os.path.join(where, f) for where, _, files in os.walk(build) for f in files
             if f == name or f == os.path.basename(source) + ".gcno"]

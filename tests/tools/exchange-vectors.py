@@ -11,7 +11,7 @@ RANK_ALL = 0xFFFFFFFF
 
 
 def fields(*parts):
-    """One behind the other, each with its length before it; numbers have 64 bits."""
+    """Concatenates the parts, each with its length before it; numbers have 64 bits."""
     raw = [struct.pack("<Q", p) if isinstance(p, int) else p for p in parts]
     return b"".join(struct.pack("<Q", len(r)) + r for r in raw)
 

@@ -18,12 +18,12 @@ ROOMS: dict[str, list[str]] = {
     "client/lib": ["connection", "shared", "objects", "keys", "mapping", "calls", "pages", "life"],
 }
 
-# What users of a tree include. All of its rooms define what it declares, and any of them may include it.
+# Headers for a tree's users. All of its rooms define functions of them, and each may include them.
 PUBLIC = {"client/lib/kvlease.h"}
 
 
 def tree_of(path: str) -> str:
-    """The tree that a file named from the top of the source lies in; "": in none."""
+    """The tree of a file named from the top of the source; "": none."""
     for tree in ROOMS:
         if path.startswith(tree + "/"):
             return tree
@@ -31,7 +31,7 @@ def tree_of(path: str) -> str:
 
 
 def height(tree: str, path: str) -> int:
-    """How high the file's room is in its tree; -1: the folder isn't listed."""
+    """Height of the file's room in its tree; -1: the folder isn't listed."""
     parts = pathlib.PurePosixPath(path).relative_to(tree).parts
     if len(parts) == 1:
         return len(ROOMS[tree])
@@ -54,8 +54,8 @@ def door(source: str, target: str) -> str:
 
 
 def source(words: list[str]) -> pathlib.Path:
-    """The source that the first word names, the current folder without one. Ends with 2 where that has no rooms: nothing
-    would be looked at, and all be well."""
+    """The source that the first word names; without one, the current folder. Ends with 2 if that has no rooms, since
+    a check of nothing would pass."""
     top = pathlib.Path(words[0] if words else ".").resolve()
     for tree in ROOMS:
         if not any((top / tree).rglob("*.c")):
@@ -65,7 +65,7 @@ def source(words: list[str]) -> pathlib.Path:
 
 
 def report(kind: str, violations: list[str]) -> int:
-    """Prints the violations. The exit status: 0 where there is none."""
+    """Prints the violations. Returns the exit status: 0 if there is none."""
     for line in sorted(set(violations)):
         print(f"{kind}: {line}")
     if not violations:

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """
-Breaks each rule of check-edges.py, check-calls.py, check-ends.py and check-names.py on purpose,
-in a small tree that is compiled for it, and expects to be told.
+Breaks each rule of check-edges.py, check-calls.py, check-ends.py and check-names.py on purpose, in a small tree that
+is compiled for it, and expects the failure.
 
   test-rooms.py CC [ARG]...
 """
@@ -26,7 +26,7 @@ ABOVE = rooms.ROOMS[TREE][2]
 
 
 def load(name: str) -> types.ModuleType:
-    """A program of this folder, whose name isn't one that can be imported."""
+    """Loads a program of this folder, whose name can't be imported."""
     path = FOLDER / f"{name}.py"
     spec = importlib.util.spec_from_file_location(name.replace("-", "_"), path)
     assert spec and spec.loader
@@ -40,7 +40,7 @@ names, ends = load("check-names"), load("check-ends")
 
 
 class Broken(unittest.TestCase):
-    """A tree with a file in a low room and one in a high one, which a test adds what is wrong to."""
+    """A tree with a file in a low room and one in a high one; tests add faults to it."""
 
     def setUp(self) -> None:
         folder = tempfile.TemporaryDirectory()
@@ -66,7 +66,7 @@ class Broken(unittest.TestCase):
         return bad, doors
 
     def library(self) -> pathlib.Path:
-        """Of the tree's sources, each compiled as meson names it."""
+        """Library of the tree's sources, each compiled with the name that meson gives it."""
         library = self.top / "lib.a"
         objects = []
         for source in sorted((self.top / TREE).rglob("*.c")):
@@ -81,7 +81,7 @@ class Broken(unittest.TestCase):
         return bad
 
     def ends(self, *allowed: str) -> list[str]:
-        """What check-ends.py says of the high room and all that it uses, and of a package in the room above."""
+        """check-ends.py's findings in the high room and all that it uses, and in a package in the room above."""
         bad: list[str] = ends.check(self.top, [(TREE, self.library())], f"{TREE}/{HIGH}", f"{TREE}/{ABOVE}",
                                     dict.fromkeys(allowed, "a test"))
         return bad
@@ -120,7 +120,7 @@ class Broken(unittest.TestCase):
         self.assertEqual(self.edges(), (["policy/loud.c:5: policy/ has no input or output"], []))
 
     def test_call_of_a_room_above(self) -> None:
-        """Without an include, so that only the object file tells."""
+        """A call without an include shows only in the object file."""
         self.write(f"{LOW}/wrong.c", "int high_get(void);\nint wrong(void)\n{\n        return high_get();\n}\n")
         self.assertEqual(self.edges(), ([], []))
         bad = self.calls()
@@ -153,7 +153,7 @@ class Broken(unittest.TestCase):
         self.assertEqual(self.ends(f"{TREE}/{LOW}/low.c"), [])
 
     def test_library_that_ends_the_process_unseen(self) -> None:
-        """By a macro, whose name the source has; by an instruction, which the object doesn't name."""
+        """Ends by a macro, whose name the source has; and by an instruction, which the object doesn't name."""
         self.write(f"{HIGH}/trap.c", "void trap(void);\nvoid trap(void)\n{\n        __builtin_trap();\n}\n")
         self.write(f"{HIGH}/hidden.c", '#define END() _ex##it(0)\n#include <unistd.h>\nvoid hidden(void)\n{\n        END();\n}\n')
         self.assertEqual(self.ends(), [f"{TREE}/{HIGH}/hidden.c: uses _exit", f"{TREE}/{HIGH}/trap.c:4: __builtin_trap"])
@@ -177,7 +177,7 @@ class Broken(unittest.TestCase):
         self.assertEqual(names.check(self.top), [f"begin() is static in {TREE}/{HIGH}/two.c, {TREE}/{LOW}/one.c"])
 
     def test_wrong_arguments(self) -> None:
-        """Where nothing is looked at, nothing is well."""
+        """A check of nothing fails."""
         for name, *words in (["edges", "/nowhere"], ["names", "/nowhere"], 
                              ["calls"], ["calls", str(SOURCE)], ["calls", str(SOURCE), f"{TREE}=lib.a"]):
             done = subprocess.run([sys.executable, FOLDER / f"check-{name}.py", *words], cwd=self.top,

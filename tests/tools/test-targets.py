@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Names what the tests of some suites need: test-targets.py BUILD_DIR [--suite NAME]... [--no-suite NAME]...
+"""Names the targets that tests of some suites need: test-targets.py BUILD_DIR [--suite NAME]... [--no-suite NAME]...
 
 Suites are chosen as by `meson test`.
 """

@@ -1,10 +1,10 @@
-"""Static probes, for tests: of an ELF file (its notes .note.stapsdt), and those that docs/PROBES.md has."""
+"""Static probes, for tests: of an ELF file (its notes .note.stapsdt), and those documented in docs/PROBES.md."""
 import collections
 import re
 import struct
 
-# address: as the file has it, before it is loaded; offset: of the nop in the file; args: (bytes,
-# negative where signed; operand in the assembler's words).
+# address: as in the file, before it is loaded; offset: of the nop in the file; args: (bytes, negative if signed;
+# operand in the assembler's words).
 Probe = collections.namedtuple("Probe", "provider name address offset semaphore args")
 
 
@@ -20,7 +20,7 @@ def _sections(data):
 
 
 def _loads(data):
-    """(address, offset, bytes in the file) of what is loaded."""
+    """(address, offset, bytes in the file) of each loaded segment."""
     table, = struct.unpack_from("<Q", data, 0x20)
     size, n = struct.unpack_from("<HH", data, 0x36)
     for i in range(n):
@@ -34,7 +34,7 @@ def _offset(loads, address):
 
 
 def probes(path):
-    """All of the file, in its order; none where it has no notes."""
+    """All probes of the file, in its order; none if it has no notes."""
     with open(path, "rb") as f:
         data = f.read()
     sections = {name: rest for name, *rest in _sections(data)}
