@@ -1,7 +1,5 @@
-/*
- * kvlease-bench: every performance figure of the project. One benchmark a file; a benchmark
- * measures its baselines in the same run, interleaved with what it compares to them.
- */
+/* kvlease-bench: every performance figure of the project. One benchmark a file. A benchmark
+ * measures its baselines in the same run, interleaved with its own samples. */
 #ifndef KVL_BENCH_H
 #define KVL_BENCH_H
 
@@ -17,7 +15,7 @@
 struct bench_result {
         char name[BENCH_NAME_MAX + 1]; /* "lease" */
         const char *unit;              /* "us", "ns", "1/s", "MiB/s", "bytes", "1" */
-        const char *baseline;          /* what it is compared to: "table"; NULL: nothing */
+        const char *baseline;          /* the compared result: "table"; NULL: nothing */
         double median, p99;
         double baseline_median, baseline_p99;
         double max_ratio; /* bound: median is at most as often baseline_median, and `more` */
@@ -31,7 +29,7 @@ struct bench_run {
         unsigned rounds;      /* > 0 */
         const char *argument; /* behind the benchmark's name; NULL: none */
         bool quick;           /* small numbers, to see that it works: the figures mean nothing */
-        char device[96];      /* what it ran on beside the CPU; "": nothing */
+        char device[96];      /* the device beside the CPU; "": none */
         struct bench_result results[BENCH_MAX_RESULTS];
         unsigned n_results;
 };
@@ -57,7 +55,7 @@ struct bench_result *bench_add(struct bench_run *run, const char *unit, const ch
 /* False where a bound of the result is missed. */
 bool bench_reached(const struct bench_result *r);
 
-/* Sorts, and takes the value below which `part` (0..1) of them lie. n > 0. */
+/* Sorts, and returns the value below which `part` (0..1) of them are. n > 0. */
 double bench_quantile(double *values, size_t n, double part);
 
 /* Prints "kvlease-bench: WHAT: why" and returns r, or -EIO for a condition (> 0). */
@@ -98,14 +96,14 @@ void series_report(struct bench_result *r, struct series *own, struct series *ba
 /* ---- cores ---------------------------------------------------------------------------------- */
 
 /*
- * Where two processes run decides more than what they do: on one core an answer costs a switch, on
- * two it costs waking an idle core, and the scheduler changes its mind within a run. So all are
+ * The cores of two processes matter more than their work. On one core an answer costs a switch; on
+ * two it costs waking an idle core. The scheduler changes its choice within a run, so all are
  * pinned.
  */
 enum { CORE_CLIENT, CORE_OTHER, N_CORES };
 
-/* The first two cores this process may use; the other is -1 where there is one only. May run on
- * all of them from then on, if it was pinned by an earlier benchmark. 0 or -errno. */
+/* Finds the first two cores this process may use; the other is -1 if there is only one. Undoes an
+ * earlier benchmark's pinning first. Returns 0 or -errno. */
 int bench_find_cores(int ret_cores[N_CORES]);
 int bench_pin(pid_t pid, int core); /* pid 0: this thread. 0 or -errno */
 

@@ -1,7 +1,5 @@
-/*
- * A private daemon with one namespace of many small pages, whose memory is never written: what is
- * measured is what the project does, not what pages hold.
- */
+/* A private daemon with one namespace of many small pages, whose memory is never written. This
+ * measures the project's own work, not that on pages' bytes. */
 #ifndef KVL_BENCH_FIXTURE_H
 #define KVL_BENCH_FIXTURE_H
 
@@ -24,10 +22,8 @@ struct fixture {
 
 #define FIXTURE_INIT ((struct fixture){.daemon = {.notify_fd = -1}})
 
-/*
- * Room for n_pages of page_bytes. This process is pinned to the first core, the daemon to the other
- * one where there is one. 0 or -errno, told on stderr.
- */
+/* Starts a daemon with room for n_pages of page_bytes. Pins this process to the first core, the
+ * daemon to the second, if there is one. Returns 0 or -errno, with a message on stderr. */
 int fixture_open(struct fixture *f, uint64_t n_pages, uint64_t page_bytes);
 
 /* fixture_open() with a lower tier of host_pages in host memory, in extents of 8 MiB. The daemon's
@@ -55,9 +51,9 @@ int fixture_connect_to(const char *socket, const char *name, unsigned flags, uin
 void fixture_disconnect(struct fixture_client *c);
 
 /*
- * Publishes n_pages (a multiple of FIXTURE_TEXT) and releases them: page i has the key
- * pattern_key(seed, i), and the pages of neighbouring keys lie anywhere. keys (n_pages * 32 bytes)
- * and pages (n_pages) are filled in. 0 or -errno, told.
+ * Publishes n_pages (a multiple of FIXTURE_TEXT) and releases them. Page i has the key
+ * pattern_key(seed, i); pages of neighbouring keys are anywhere. Fills in keys (n_pages * 32 bytes)
+ * and pages (n_pages). Returns 0 or -errno, with a message.
  */
 #define FIXTURE_TEXT 1024
 int fixture_fill(
@@ -67,13 +63,16 @@ int fixture_fill(
 int fixture_publish(
         struct kvl_ns *ns, uint64_t seed, uint32_t n_pages, const uint8_t *keys, uint32_t *pages);
 
-/* How many of these pages, whole texts, aren't found: what comes after one that isn't neither.
- * 0 or -errno, told. */
+/* Counts pages of whole texts that aren't found, with those behind them. Returns 0 or -errno, with
+ * a message. */
 int fixture_count_lost(
         struct kvl_ns *ns, const uint8_t *keys, uint32_t n_pages, uint64_t *ret_lost);
 
-/* Invalidates the texts with these first keys (n keys, `step` apart), whose pages may not be held.
- * A namespace that fills up evicts, and has pages without an index slot. 0 or -errno, told. */
+/*
+ * Invalidates the texts with these first keys (n keys, `step` apart), whose pages may not be held.
+ * A namespace that fills up evicts, and has pages without an index slot. Returns 0 or -errno, with
+ * a message.
+ */
 int fixture_drop(struct kvl_ns *ns, const uint8_t *keys, uint32_t n, uint32_t step);
 
 /* "1k", "100k", "1M" into `buf`, returned. */

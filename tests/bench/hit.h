@@ -25,7 +25,8 @@ struct hit_site {
         uint32_t found[HIT_MAX_KEYS];
 };
 
-/* Publishes them, and connects. 0 or -errno, told; hit_site_close() it in any case. */
+/* Publishes the pages and connects. Returns 0 or -errno, with a message. Call hit_site_close() in
+ * any case. */
 int hit_site_open(struct hit_site *site, uint32_t n_pages);
 void hit_site_close(struct hit_site *site);
 

@@ -1,7 +1,7 @@
 /*
  * Two hosts and the store between them: two private kvleased, and a redis-server that both know, on
- * this machine. What is computed `there` is written to the store, and loaded `here`. What the parts
- * of the benchmark `remote-hosts` share.
+ * this machine. Texts computed `there` are written to the store, and loaded `here`. Shared by the
+ * parts of the benchmark `remote-hosts`.
  */
 #ifndef KVL_BENCH_HOSTS_H
 #define KVL_BENCH_HOSTS_H
@@ -19,13 +19,13 @@
 #define HOSTS_PAGE_TOKENS 32
 #define HOSTS_TOKEN_BYTES (32u << 10)
 #define HOSTS_PAGE_BYTES  ((uint64_t)HOSTS_PAGE_TOKENS * HOSTS_TOKEN_BYTES)
-#define HOSTS_LONG_PAGES  1024 /* of the longest text: 32 k tokens */
+#define HOSTS_LONG_PAGES  1024 /* pages of the longest text: 32 k tokens */
 #define HOSTS_ROOM_PAGES  128  /* that `here` has beside it */
 
 /* Connections of a kvleased; its default. */
 #define HOSTS_CONNECTIONS 2
 
-/* Texts, by what their keys are made from; each has its pages from the first chain's number on. */
+/* A text, named by the first chain that its keys are made from, and its number of pages. */
 struct hosts_text {
         unsigned chain;
         uint32_t n_pages;
@@ -44,41 +44,45 @@ struct hosts {
         uint8_t keys[HOSTS_LONG_PAGES * KVL_KEY_BYTES];
 };
 
-/* Zeroed before; hosts_close() it in any case. there_pages: that are computed there in all. codec:
- * their host_codec, as pages travel then. 0 or -errno, told; -ENODEV: there is no redis-server. */
+/*
+ * Zeroed before. there_pages: computed there in all. codec: their host_codec, also used in the
+ * store. Returns 0 or -errno, with a message; -ENODEV: there is no redis-server. Call hosts_close()
+ * in any case.
+ */
 int hosts_open(struct hosts *h, uint32_t there_pages, const char *codec);
 void hosts_close(struct hosts *h);
 
-/* A connection to one of them, as fixture_connect(). */
+/* fixture_connect() to one of the hosts. */
 int hosts_connect(
         const struct private_daemon *d, const char *name, unsigned flags, struct fixture_client *c);
 
-/* Client of `here` on the first core, all others on the other one; or everybody anywhere. */
+/* Pins `here`'s client to the first core and all others to the second; or lets all run anywhere. */
 void hosts_part(const struct hosts *h);
 void hosts_spread(struct hosts *h);
 
 /* Into h->keys. */
 const uint8_t *hosts_keys(struct hosts *h, struct hosts_text t);
 
-/* Computes the texts there, finds them there, and waits until the store has them. 0 or -errno,
- * told. */
+/* Computes the texts there, finds them there, and waits until the store has them. Returns 0 or
+ * -errno, with a message. */
 int hosts_share(struct hosts *h, const struct hosts_text *texts, unsigned n);
 
-/* Removes all pages from the device `here` that no client holds. 0 or -errno, told. */
+/* Removes all pages from the device `here` that no client holds. Returns 0 or -errno, with a
+ * message. */
 int hosts_empty(struct hosts *h, struct kvl_ns *ns);
 
 /* hosts_empty() until the text is gone: its pages may have been released a moment ago. */
 int hosts_remove(struct hosts *h, struct hosts_text t);
 
 /* Requests a text with this deadline and releases the pages found. *ret: the time, and the pages;
- * loaded ones have the right bytes. 0 or -errno, told. */
+ * loaded ones have the right bytes. Returns 0 or -errno, with a message. */
 struct hosts_answer {
         uint64_t nsec;
         uint32_t n_pages;
 };
 int hosts_ask(struct hosts *h, struct hosts_text t, int timeout_msec, struct hosts_answer *ret);
 
-/* So many tokens a second are computed by engines here. */
+/* Sets how many tokens a second engines here compute. */
 int hosts_say_prefill(struct hosts *h, double tokens_per_sec);
 
 /* A figure of one host's exchange, from `kvleasectl exchanges`; -errno if there is none. */
@@ -86,7 +90,7 @@ int64_t hosts_figure(const struct private_daemon *d, const char *name);
 
 /* ---- the store's state ----------------------------------------------------------------------- */
 
-/* Keeps what it holds, for store_start(). 0 or -errno, told. */
+/* Saves the store's contents for store_start(). Returns 0 or -errno, with a message. */
 int hosts_save(struct hosts *h);
 
 enum hosts_state {
@@ -103,16 +107,16 @@ extern const char *const hosts_state_names[N_HOSTS_STATES];
  * its own, and the program tc (Debian: iproute2). */
 bool hosts_can(const struct hosts *h, enum hosts_state state);
 
-/* From WELL to another state, or back. Back: what it held when it was saved is there again. 0 or
- * -errno, told. */
+/* Changes from WELL to another state, or back. Back at WELL the saved contents are there again.
+ * Returns 0 or -errno, with a message. */
 int hosts_enter(struct hosts *h, enum hosts_state state);
 int hosts_leave(struct hosts *h, enum hosts_state state);
 
-/* Until a text, which is here for a moment then, is loaded again by engines for which anything is
- * worth it. 0 or -errno, told. */
+/* Waits until a text, removed here before, is loaded again by engines for which loading always
+ * pays. Returns 0 or -errno, with a message. */
 int hosts_await_well(struct hosts *h);
 
-/* A text that hosts_await_well() loads; it is shared by hosts_open(). */
+/* The text that hosts_await_well() loads; hosts_open() shares it. */
 #define HOSTS_TRIAL ((struct hosts_text){1, 8})
 
 #endif

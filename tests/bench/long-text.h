@@ -1,6 +1,7 @@
 /*
  * A long text of a model with a plane for each layer, in a private daemon whose device holds a part
- * of it: published page by page through a window, read layer by layer, and every byte compared.
+ * of it. The text is published page by page through a window, and read layer by layer. Every byte
+ * is compared.
  */
 #ifndef KVL_BENCH_LONG_TEXT_H
 #define KVL_BENCH_LONG_TEXT_H
@@ -19,14 +20,14 @@
 struct long_shape {
         uint32_t n_kv_heads;
         uint32_t first_layer, n_layers; /* a group of the model's layers, each a plane */
-        const char *codecs;             /* by layer, of what lies below the device; NULL: none */
+        const char *codecs;             /* codecs of the lower tiers, by layer; NULL: none */
 };
 
 uint64_t long_plane_bytes(const struct long_shape *shape);
 uint64_t long_page_bytes(const struct long_shape *shape);
 
 /* Numbers of a layer's K and V of a page: near a normal distribution, of another width in each
- * channel. What a page has in a plane is that, begun at another token. */
+ * channel. Each page's plane has these numbers, begun at another token. */
 struct long_numbers {
         uint16_t *plane; /* owned: [2][page_tokens][channels], halves */
         float *most;     /* owned: greatest magnitude in each channel of K, then of V */
@@ -44,21 +45,21 @@ struct long_text {
         struct kvl_session *session;
         struct kvl_window *window;
         uint32_t n_pages;  /* published */
-        uint32_t *indexes; /* owned: which page of the text each of the window's is */
+        uint32_t *indexes; /* owned: page of the text for each page of the window */
         uint64_t room_pages;
 };
 
-/* Connects, and opens the namespace (of a set, where `set` names one), a session and a window. 0 or
- * -errno, told. */
+/* Connects, and opens the namespace (of a set, if `set` names one), a session and a window. Returns
+ * 0 or -errno, with a message. */
 int long_open(struct long_text *t, const char *socket, const char *name, const char *set,
         const struct long_shape *shape, const struct long_numbers *numbers, uint32_t max_pages);
 void long_close(struct long_text *t);
 
-/* Publishes another page. 0 or -errno, told. */
+/* Publishes another page. Returns 0 or -errno, with a message. */
 int long_append(struct long_text *t);
 
-/* Keeps the beginning (first tokens) and the end (last tokens), and opens the window anew. 0 or
- * -errno, told. */
+/* Keeps the beginning (first tokens) and the end (last tokens), and reopens the window. Returns 0
+ * or -errno, with a message. */
 int long_keep(struct long_text *t, uint64_t first_tokens, uint64_t last_tokens);
 
 enum long_reading { LONG_WAITS, LONG_READS, LONG_COMPARES };
@@ -68,13 +69,13 @@ struct long_pass {
         double all_sec;
         uint64_t moved_bytes; /* of copies that were handed out */
         uint64_t read_bytes;  /* of all pages */
-        double worst[3];      /* COMPARES: greatest error by what the channel's greatest number is;
-                                 of layers without a codec, int8, int4 */
-        uint64_t n_wrong;     /* COMPARES: planes without a codec that have other bytes */
+        double worst[3];  /* COMPARES: greatest error, relative to the channel's greatest number; of
+                             layers without a codec, int8, int4 */
+        uint64_t n_wrong; /* COMPARES: planes without a codec that have other bytes */
 };
 
-/* Goes over all the window's pages for each layer; whole: of layer 0 alone, with all planes moved.
- * Adds to *pass. 0 or -errno, told. */
+/* Reads all the window's pages for each layer; whole: only layer 0's, with all planes moved. Adds
+ * to *pass. Returns 0 or -errno, with a message. */
 int long_step(struct long_text *t, bool whole, enum long_reading reading, struct long_pass *pass);
 
 #endif

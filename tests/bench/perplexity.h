@@ -20,9 +20,9 @@ struct perplexity_options {
 };
 
 /*
- * The mean over all bytes of -ln(what the model gave it), each with all before it in sight: the
- * perplexity of a byte is e to that. 0; -ENOMEM; -EDOM: a page can't be encoded (codec_encode()).
- * Blocks for as long as the model computes. Any thread.
+ * The mean over all bytes of -ln(the model's probability), each with all earlier bytes in sight; e
+ * to that is a byte's perplexity. Returns 0; -ENOMEM; -EDOM: a page can't be encoded
+ * (codec_encode()). Blocks while the model computes. Any thread.
  */
 int perplexity_measure(const struct perplexity_options *options, double *ret_nats);
 

@@ -4,7 +4,8 @@
 
 #include "tests/bench/bench.h"
 
-/* publish-full.c: into a namespace that is full. Adds its rows; 0 or -errno, told. */
+/* publish-full.c: publishes into a full namespace and adds its rows. Returns 0 or -errno, with a
+ * message. */
 int publish_run_full(struct bench_run *run);
 
 #endif

@@ -55,11 +55,12 @@ static inline uint64_t qos_pool(const struct qos *q)
 /* A dynamic tenant's max-min share in bytes if all want more. */
 uint64_t qos_fair(const struct qos *q, unsigned tenant);
 
-/* Connects to a tenant of `d`, with a namespace of QOS_PAGE_BYTES a page. 0 or -errno, told. */
+/* Connects to a tenant of `d`, with a namespace of QOS_PAGE_BYTES a page. Returns 0 or -errno, with
+ * a message. */
 int qos_connect(const struct private_daemon *d, const char *tenant, unsigned flags,
         struct kvl_conn **ret_conn, struct kvl_ns **ret_ns);
 
-/* `kvleasectl --json WORDS...`; returned owned; NULL: told. */
+/* Runs `kvleasectl --json WORDS...`. Returns its output, owned; NULL after a message. */
 json_t *qos_ctl(const struct private_daemon *d, const char *words);
 
 /* A number of a tenant in the reply to "tenants list"; NAN: there is none. */
@@ -67,11 +68,12 @@ double qos_tenant(const json_t *reply, const char *tenant, const char *number);
 
 /* ---- qos-load.c: the competitors ------------------------------------------------------------ */
 
-/* Starts all, parked. 0 or -errno, told. */
+/* Starts all competitors, parked. Returns 0 or -errno, with a message. */
 int qos_load_start(struct qos *q);
 void qos_load_stop(struct qos *q);
 
-/* Lets those of one phase run and waits until all others are parked. 0 or -errno, told. */
+/* Lets the competitors of one phase run, and waits until all others are parked. Returns 0 or
+ * -errno, with a message. */
 int qos_load_switch(struct qos *q, int phase);
 
 /* Work of a phase's competitors so far. */
@@ -80,7 +82,7 @@ struct qos_work {
 };
 struct qos_work qos_load_work(const struct qos *q, enum qos_phase phase);
 
-/* From now on burners go through as much memory a second as tenants did since `before`. */
+/* From now on burners read as much memory a second as tenants did since `before`. */
 void qos_load_burn_like(struct qos *q, struct qos_work before);
 
 /* ---- qos-pinned.c: the pinned tenant -------------------------------------------------------- */
@@ -92,13 +94,13 @@ void qos_pinned_close(struct qos_pinned *p);
 
 /*
  * Runs `n_steps` at the tenant's pace. Each leases 1 to QOS_TEXT pages and hits a text, both timed
- * into their series (nanoseconds). Leased pages are published, or kept for a while and freed. 0 or
- * -errno, told.
+ * into their series (nanoseconds). Leased pages are published, or kept for a while and freed.
+ * Returns 0 or -errno, with a message.
  */
 int qos_pinned_run(
         struct qos_pinned *p, unsigned n_steps, struct series *alloc, struct series *hit);
 
-/* Since it was opened. */
+/* Counts since it was opened. */
 struct qos_pinned_counts {
         uint64_t refused, waited, missed, late;
 };
@@ -106,7 +108,8 @@ struct qos_pinned_counts qos_pinned_counts(const struct qos_pinned *p);
 
 /* ---- qos-queue.c ---------------------------------------------------------------------------- */
 
-/* Waits of leases by priority, with a daemon of its own; adds its results. 0 or -errno, told. */
+/* Waits of leases by priority, with a daemon of its own; adds its results. Returns 0 or -errno,
+ * with a message. */
 int qos_run_queue(struct bench_run *run);
 
 #endif

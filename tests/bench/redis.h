@@ -24,8 +24,8 @@ struct redis_request {
         size_t out_len, out_size, expected_len, expected_size;
 };
 
-/* Pinned to `core` (-1: not). 0; -ENOENT: it isn't installed (told on stderr as what is left out);
- * another -errno, told. */
+/* Starts it, pinned to `core` (-1: not). Returns 0; -ENOENT after a note on stderr: it isn't
+ * installed; another -errno, with a message. */
 int redis_start(struct redis *r, int core);
 void redis_stop(struct redis *r);
 

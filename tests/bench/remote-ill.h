@@ -13,7 +13,8 @@
 #define ILL_REQUEST_PAGES 64
 #define ILL_PAGES         (ILL_TEXTS * ILL_TEXT_PAGES + ILL_HIT_PAGES + ILL_REQUEST_PAGES)
 
-/* The texts are shared, and the server's state is saved. Adds its results. 0 or -errno, told. */
+/* The texts are shared, and the server's state is saved. Adds its results. Returns 0 or -errno,
+ * with a message. */
 int remote_ill(struct hosts *h, struct bench_run *run);
 
 #endif

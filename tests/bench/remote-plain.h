@@ -1,4 +1,4 @@
-/* The client of daemon/remote alone, without a daemon: what reading values from a server takes. */
+/* The client of daemon/remote alone, without a daemon: the time to read values from a server. */
 #ifndef KVL_BENCH_REMOTE_PLAIN_H
 #define KVL_BENCH_REMOTE_PLAIN_H
 
@@ -23,15 +23,15 @@ struct plain {
         struct plain_flight flights[PLAIN_FLIGHTS];
 };
 
-/* Zeroed before; plain_close() it in any case. As many values as there are flights are written. 0
- * or -errno, told. */
+/* Zeroed before. Writes as many values as there are flights. Returns 0 or -errno, with a message.
+ * Call plain_close() in any case. */
 int plain_open(struct plain *p, const char *address, unsigned n_connections, uint64_t value_bytes);
 void plain_close(struct plain *p);
 
-/* Reads so many values, of all connections. 0 or -errno, told. */
+/* Reads so many values over all connections. Returns 0 or -errno, with a message. */
 int plain_read(struct plain *p, uint32_t n_values, uint64_t *ret_nsec);
 
-/* Asks whether a value is there. 0 or -errno, told. */
+/* Probes for a value. Returns 0 or -errno, with a message. */
 int plain_probe(struct plain *p, uint64_t *ret_nsec);
 
 #endif

@@ -18,8 +18,8 @@ struct replay_cache {
         uint32_t device_pages, host_pages;
 };
 
-/* Hits in percent of the input tokens of the first n_requests. What lies below the device is a hit
- * where the lookup brought it up. 0, or -errno with a line on stderr. */
+/* Hits in percent of the input tokens of the first n_requests. A page of a lower tier is a hit if
+ * the lookup moved it up. Returns 0, or -errno with a line on stderr. */
 int replay_measure(const struct sim_trace *trace, uint32_t n_requests,
         const struct replay_cache *cache, double *ret_percent);
 

@@ -4,7 +4,7 @@
 
 #include "tests/bench/bench.h"
 
-/* rpc-hit.c: 0 or -errno, told. */
+/* rpc-hit.c: returns 0 or -errno, with a message. */
 int rpc_run_hits(struct bench_run *run);
 
 #endif

@@ -10,8 +10,8 @@
 
 #include "tests/bench/bench.h"
 
-/* Adds its rows. 0; -errno with a line on stderr; -ENODEV: what it measures isn't here, which it
- * has said, and the others go on. */
+/* Adds its rows. Returns 0; -errno with a line on stderr; -ENODEV after a note: a needed thing
+ * isn't here, and the others continue. */
 typedef int (*tiers_part_fn)(struct bench_run *run);
 
 int tiers_moves(struct bench_run *run);  /* the mover, without codec */
@@ -25,15 +25,12 @@ int tiers_prefetch(struct bench_run *run); /* a cold text that is read piece by 
 /* ---- what goes down and comes up again, beside memcpy() of as many bytes -----------------------
  */
 
-/*
- * Two memory files as the daemon's, far larger than caches. In the first half of both what is
- * measured works, in the second memcpy() does, block by block by turns: all blocks down, then all
- * of them up.
- */
+/* Two memory files like the daemon's, far larger than caches. The measured code uses the first half
+ * of both, memcpy() the second, alternating by blocks: all blocks down, then all up. */
 struct contest {
         uint8_t *plain, *stored; /* bytes * 2 each; borrowed by the code that moves them */
         size_t bytes;            /* a half: a multiple of CONTEST_BLOCK */
-        size_t page_bytes;       /* memcpy() goes by so much; a divisor of CONTEST_BLOCK */
+        size_t page_bytes;       /* size of a memcpy(); a divisor of CONTEST_BLOCK */
         int fds[2];
 };
 
@@ -50,7 +47,7 @@ typedef int (*contest_fn)(struct contest *c, bool is_up, size_t at, size_t bytes
  * processor time of all threads of this process, which other processes affect less. */
 enum contest_clock { CONTEST_CLOCK, CONTEST_PROCESSOR, N_CONTEST_CLOCKS };
 
-/* Sets medians over the rounds; results[i] may be NULL. 0 or what fn returned. */
+/* Sets medians over the rounds; results[i] may be NULL. Returns 0, or fn's result. */
 int contest_run(struct contest *c, unsigned rounds, contest_fn fn, void *data,
         struct bench_result *const results[N_CONTEST_CLOCKS]);
 

@@ -117,10 +117,8 @@ enum fake_enter {
 #define ENTER_VMM   (ENTER_INIT | ENTER_STICKY)
 #define ENTER_BOUND (ENTER_INIT | ENTER_CONTEXT | ENTER_STICKY)
 
-/*
- * Starts every call, unlocked: the rules that hold for all, the delay and the fault that were asked
- * for. CU_OK: go on; else what the call returns.
- */
+/* Starts every call, unlocked: checks the rules for all calls, then applies the injected delay and
+ * fault. CU_OK: continue; else the call's result. */
 cu_result fake_enter(const char *call, unsigned flags);
 
 /* fake_enter() for something that isn't a call ("stream"): only delay and fault. */
@@ -153,7 +151,7 @@ bool fake_is_fatal(cu_result result);
 /* The thread's current context, or NULL. */
 cu_context fake_current(void);
 
-/* That of the thread's end, or the process' (of the calling thread). */
+/* Depth of the calling thread's context stack, for the end of the thread or the process. */
 unsigned fake_stack_depth(void);
 
 /* Locked. Makes a context broken; NULL: all. */
@@ -201,7 +199,7 @@ int store_used(int device, size_t *ret_bytes);
 /* Start time of a process; 0: there is none. */
 uint64_t store_start_time(pid_t pid);
 
-/* memory.c: address ranges and what is mapped in them. */
+/* memory.c: address ranges and their mappings. */
 struct phys {
         char name[FAKE_NAME_BYTES];
         int fd; /* -1 once only mappings are left */
@@ -228,7 +226,7 @@ struct range {
         uint64_t at; /* PROT_NONE */
         char *alias;
         size_t bytes;
-        struct mapping **slots; /* one per granule: what is mapped there */
+        struct mapping **slots; /* the mapping of each granule */
         cu_context context;     /* of RANGE_ALLOCATED and _OPENED */
         unsigned opens;         /* of RANGE_OPENED */
 };
@@ -255,10 +253,8 @@ void mapping_free(struct mapping *m);
 struct phys *phys_new(int fd, const char *name, const struct store_name *parsed);
 void phys_unref(struct phys *p, unsigned *count);
 
-/*
- * Locked. The CPU's view of a device range, added to `pins` until pins_drop(). Aborts unless all of
- * it is mapped and `device` has access. `what` names the use ("destination").
- */
+/* Locked. Returns the CPU's view of a device range, added to `pins` until pins_drop(). Aborts
+ * unless all of it is mapped and `device` has access. `what` names the use ("destination"). */
 char *fake_pin(
         struct pins *pins, uint64_t at, size_t bytes, int device, bool writes, const char *what);
 void pins_drop(struct pins *pins);
@@ -275,7 +271,9 @@ struct host_reg {
         cu_context context;
 };
 
-/* Locked. The registration that a host range lies in, or NULL. Aborts where it lies in part. */
+/*
+ * Locked. Returns the registration of a host range, or NULL. Aborts if only a part is registered.
+ */
 struct host_reg *host_find(const void *at, size_t bytes);
 unsigned host_count(void);
 

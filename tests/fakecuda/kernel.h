@@ -19,10 +19,9 @@
 struct fake_launch {
         unsigned grid[3], block[3];
         /*
-         * Where the CPU finds `bytes` of device memory. Aborts the process where the range isn't
-         * mapped, or the kernel's device has no access to it. Good until the kernel returns; only
-         * from the thread that runs it. host_of() wants read and write access, host_of_const()
-         * read.
+         * The CPU's address of `bytes` of device memory, valid until the kernel returns. Aborts if
+         * the range isn't mapped, or the kernel's device has no access. Only for the thread that
+         * runs the kernel. host_of() needs read and write access, host_of_const() read access.
          */
         void *(*host_of)(uint64_t device_address, size_t bytes);
         const void *(*host_of_const)(uint64_t device_address, size_t bytes);

@@ -49,7 +49,7 @@ static inline bool be_root(void)
         return true;
 }
 
-/* fork() with this number; -1 with errno: it can't be had. */
+/* fork() with this pid; -1 with errno if it isn't available. */
 static inline pid_t fork_as(pid_t pid)
 {
         struct clone_args args = {

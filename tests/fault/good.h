@@ -1,7 +1,5 @@
-/*
- * The client that keeps the rules while others don't, and must not notice: it does everything a
- * client does and compares what it finds.
- */
+/* A client that keeps the rules while others don't, and must not be affected. It makes all of a
+ * client's calls and checks all results. */
 #ifndef KVL_TEST_GOOD_H
 #define KVL_TEST_GOOD_H
 
@@ -20,7 +18,7 @@ void good_start(struct good *g, struct harness *h, const char *tenant);
 /* Looks up, compares, leases, publishes, releases. Fails the test where something is wrong. */
 void good_round(struct good *g);
 
-/* One more round; everything given back. */
+/* Runs one more round and frees everything. */
 void good_stop(struct good *g);
 
 #endif

@@ -10,7 +10,7 @@
 #include "tests/fault/inject.h"
 #include "tests/integration/harness.h"
 
-/* How long the daemon may take to start or stop, and a request to be answered; not tuned. */
+/* Time limit of the daemon's start and stop, and of an answer; not tuned. */
 #define WAIT_MSEC 30000
 
 struct inject_function_info {
@@ -28,13 +28,13 @@ extern char point_env[64];
 int open_shared(void **state);
 int close_shared(void **state);
 
-/* The k-th call of it from now fails; 0: none. */
+/* From now on, the k-th call of the function fails; 0: none. */
 void arm(unsigned f, uint64_t k);
 
-/* The k-th call of it from now waits, and so do those after it; 0: none does any more. */
+/* From now on, the k-th call of the function and all later ones wait; 0: all continue. */
 void hold_from(unsigned f, uint64_t k);
 
-/* How many have come to wait since the counts were reset. */
+/* Calls that have waited since the counts were reset. */
 uint64_t count_held(unsigned f);
 
 void reset_counts(void);

@@ -16,9 +16,8 @@
 #include <stdint.h>
 
 /*
- * X(name, errno): of `open` also openat() and mkostemp(), of `send` also sendmsg(), of `dup`
- * fcntl(F_DUPFD*), of `seal` fcntl(F_ADD_SEALS). The errno is what the kernel gives where memory,
- * descriptors or disk are out.
+ * X(name, errno). `open` includes openat() and mkostemp(), `send` sendmsg(), `dup` fcntl(F_DUPFD*),
+ * `seal` fcntl(F_ADD_SEALS). The errno is the kernel's for a lack of memory, descriptors or disk.
  */
 #define INJECT_TABLE(X)           \
         X(malloc, ENOMEM)         \
@@ -70,7 +69,7 @@ struct inject_slot {
         _Atomic int32_t error;
         _Atomic uint64_t
                 hold_at;         /* calls from this number on wait as long as it is that; 0: none */
-        _Atomic uint64_t n_held; /* that have come to wait */
+        _Atomic uint64_t n_held; /* calls that have waited */
 };
 
 struct inject {

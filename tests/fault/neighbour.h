@@ -1,8 +1,5 @@
-/*
- * Tenants that make the daemon work with as little as a store into shared memory each time: for
- * tests and benchmarks that see what a neighbour notices of it. Each keeps to the protocol: nothing
- * here is a violation.
- */
+/* Tenants that cause the daemon work by single stores into shared memory, for tests and benchmarks
+ * of the effect on neighbours. Each keeps to the protocol: nothing here is a violation. */
 #ifndef KVL_TEST_NEIGHBOUR_H
 #define KVL_TEST_NEIGHBOUR_H
 
@@ -10,11 +7,11 @@
 
 enum neighbour {
         NEIGHBOUR_REFILLS, /* rings full of REFILL; all it has is pinned or granted */
-        NEIGHBOUR_PINS,    /* the same, while all its pins go and come back all the time */
-        NEIGHBOUR_ASKS,    /* REFILLs that are for another tenant to give room for, which has all of
-                              the device and reads all of it */
-        NEIGHBOUR_CHURN,   /* REFILLs that evict; what they grant is freed by the ring */
-        NEIGHBOUR_TOUCHES, /* rings full of TOUCHes of the end of a deep text */
+        NEIGHBOUR_PINS,    /* also pins and releases all its pages all the time */
+        NEIGHBOUR_ASKS,  /* REFILLs for which another tenant is to free memory; that tenant uses and
+                            reads all of the device */
+        NEIGHBOUR_CHURN, /* REFILLs that evict; the granted pages are freed by the ring */
+        NEIGHBOUR_TOUCHES, /* rings full of TOUCHes of a deep text's last page */
         NEIGHBOUR_LEASES,  /* LEASEs over sockets that find nothing but pinned pages */
         NEIGHBOUR_WAITS,   /* many WAITs for a key, while others' announcements end */
         N_NEIGHBOURS
@@ -30,7 +27,7 @@ struct neighbour_run {
         enum neighbour kind;
         char socket[PRIVATE_PATH_MAX]; /* of its tenant */
         char other[PRIVATE_PATH_MAX];  /* of the tenant that has all of the device (ASKS) */
-        uint32_t n_pages;              /* published first at most: what its limit holds */
+        uint32_t n_pages;              /* published first at most: as many as its limit allows */
         _Atomic uint32_t *ready;       /* 1 when it has begun */
 };
 

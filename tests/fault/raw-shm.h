@@ -1,6 +1,6 @@
 /*
- * A raw client (raw.h) that shares memory with the daemon and writes there what a test wants. One
- * thread. Not for the test's own process: one that broke the rules is muted until it exits
+ * A raw client (raw.h) that shares memory with the daemon and writes anything there. One thread.
+ * Not for the test's own process: a client that broke the rules is muted until it exits
  * (raw_fork()).
  */
 #ifndef KVL_TEST_RAW_SHM_H
@@ -36,7 +36,7 @@ void raw_submit(struct raw_shm *s, const struct shm_submission *entry);
 /* A DOORBELL frame, whether the daemon sleeps or not. False: hung up. */
 bool raw_ring(struct raw_shm *s);
 
-/* raw_submit(), raw_ring(), and the completion, which must come within 10 s. */
+/* raw_submit() and raw_ring(); returns the completion, which must arrive within 10 s. */
 struct shm_completion raw_complete(struct raw_shm *s, const struct shm_submission *entry);
 
 /* Generation of a page, as its line shows it. */
@@ -52,13 +52,13 @@ static inline uint64_t raw_generation(const struct raw_shm *s, uint32_t page)
 /* Takes a page out of the magazine, asking for a refill where it is empty. */
 uint32_t raw_claim(struct raw_shm *s);
 
-/* Asks the daemon something that changes nothing: what was submitted before is done then. False:
- * it doesn't answer any more within `timeout_msec`. */
+/* Sends a request that changes nothing: earlier submissions are done when it is answered. False: no
+ * answer within `timeout_msec`. */
 bool raw_ping(struct raw_shm *s, int timeout_msec);
 
 /*
- * A process that plays the hostile client: `fn` there, then it keeps still. Returns when fn is
- * over. Asserts in fn end the process, and raw_join() tells. It dies with the test, unless fn
+ * A process that plays the hostile client: it runs `fn`, then sleeps. Returns when fn has returned.
+ * An assert in fn ends the process, and raw_join() reports it. It dies with the test, unless fn
  * changes its credentials and doesn't call child_tie() after that (tests/unit/child.h).
  */
 struct raw_child {
@@ -71,7 +71,7 @@ struct raw_child raw_fork(struct harness *h, void (*fn)(struct harness *h, void 
 struct raw_child raw_fork_start(
         struct harness *h, void (*fn)(struct harness *h, void *data), void *data);
 
-/* fn must have come to its end. Kills the process. */
+/* Kills the process; fn must have returned. */
 void raw_join(struct raw_child *c);
 
 #endif

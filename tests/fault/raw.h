@@ -1,7 +1,4 @@
-/*
- * A client without the library: says what a test wants said, right or wrong. Asserts by cmocka.
- * One thread.
- */
+/* A client without the library: sends right or wrong messages. Asserts by cmocka. One thread. */
 #ifndef KVL_TEST_RAW_H
 #define KVL_TEST_RAW_H
 
@@ -29,7 +26,7 @@ struct raw {
 void raw_open(struct raw *r, struct harness *h, const char *path);
 void raw_close(struct raw *r);
 
-/* Sends bytes, with copies of a descriptor `n_fds` times. True: all of them went. */
+/* Sends bytes, with copies of a descriptor `n_fds` times. Returns true if all were sent. */
 bool raw_send(struct raw *r, const void *data, size_t len, unsigned n_fds);
 
 /* Sends a header with `length` zero bytes behind it; seq and version are filled in. */
@@ -41,8 +38,7 @@ bool raw_request(struct raw *r, uint16_t type, uint16_t flags, const ProtobufCMe
 /* Waits for the next answer that is no event. NULL: the daemon hung up. Borrowed until the next. */
 const ProtobufCMessage *raw_answer(struct raw *r);
 
-/* Waits until the daemon hangs up; what comes before is thrown away. False: it doesn't within 10 s.
- */
+/* Waits until the daemon hangs up, and drops earlier input. False: it doesn't within 10 s. */
 bool raw_hung_up(struct raw *r);
 
 /* Hello with these versions; the answer. */

@@ -33,14 +33,14 @@ struct scene {
 
 void scene_begin(struct scene *s, struct harness *h);
 
-/* Workers end: none has lost a page, or seen a wrong byte. Nothing is left of them. */
+/* Ends the workers: none has lost a page, or seen a wrong byte. Nothing is left of them. */
 void scene_end(struct scene *s);
 
-/* One step of what witnesses don't do: sessions, announcements, namespaces that come and go,
- * administration. The daemon may die over it. */
+/* One step of work that witnesses don't do: sessions, announcements, short-lived namespaces,
+ * administration. The daemon may die meanwhile. */
 void scene_stir(struct scene *s);
 
-/* SIGKILL; its keeper starts another one. */
+/* SIGKILL; the keeper starts another daemon. */
 void scene_kill_daemon(struct scene *s);
 
 /* The daemon is dead, or about to be: waits for the next one to be READY, and until each witness

@@ -22,7 +22,7 @@ struct slow_file {
 /* False, and said: there is no FUSE here, or no right to mount. */
 bool slow_file_begin(struct slow_file *f, const pid_t victims[SLOW_FILE_VICTIMS]);
 
-/* How often a victim has closed a descriptor of it. */
+/* How often a victim has closed a descriptor of the file. */
 unsigned slow_file_flushes(const struct slow_file *f);
 
 /* Ends the server and closes fd: waiting victims continue. */

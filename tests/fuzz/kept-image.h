@@ -5,11 +5,11 @@
 
 #include "tests/unit/keep-parent.h"
 
-/* One at a time; until kept_image_restore(). Holes aren't copied. Aborts where that fails. */
+/* One at a time, until kept_image_restore(). Holes aren't copied. Aborts on a failure. */
 void kept_image_take(const struct keep_parent *keep);
 void kept_image_restore(const struct keep_parent *keep);
 
-/* For the daemon meanwhile: it adds and drops nothing. */
+/* Used by the daemon meanwhile: adds and drops nothing. */
 extern const struct keep_ops kept_image_ops;
 
 #endif

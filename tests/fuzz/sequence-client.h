@@ -1,7 +1,5 @@
-/*
- * A client of fuzz_sequence.c: what it has been told, and remembers, so that what it says next
- * makes sense. Replies that no client could read abort.
- */
+/* A client of fuzz_sequence.c. It remembers its replies, so that its next requests make sense.
+ * Replies that no client could parse abort. */
 #ifndef KVL_FUZZ_SEQUENCE_CLIENT_H
 #define KVL_FUZZ_SEQUENCE_CLIENT_H
 
@@ -34,13 +32,13 @@ struct client {
         struct segment_map ring;
         uint64_t ring_tail;
         struct space spaces[N_SPACES];
-        struct space *asked; /* whose reply is awaited */
+        struct space *asked; /* namespace whose reply is awaited */
 };
 
-/* The last pages that it was told of. s NULL: of none. */
+/* Remembers the last pages of a reply. s NULL: none. */
 void client_know(struct space *s, const uint32_t *pages, size_t n);
 
-/* All that has come. */
+/* Reads all pending replies. */
 void client_read(struct client *c);
 
 void client_close(struct client *c);

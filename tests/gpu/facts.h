@@ -1,11 +1,10 @@
 /*
- * Facts about GPUs and their driver that the design stands on, each found out by a small program
- * over our own loader (gpu/cuda_load.h). What a fact needs of other processes it forks before it
- * loads the driver.
+ * Facts about GPUs and their driver that the design relies on. A small program over our own loader
+ * (gpu/cuda_load.h) checks each. It forks the processes that it needs before it loads the driver.
  *
- * Everything here gives up by itself: where a call fails that the fact needs, the process ends and
- * the fact's outcome is "failed" with a sentence that names the call. So nothing returns an error
- * but where it says so. Memory and descriptors are the process' and go with it.
+ * If a needed call fails, the process ends. The fact's outcome is then "failed", with a sentence
+ * that names the call. So functions here return errors only where they say so. Memory and
+ * descriptors belong to the process and end with it.
  */
 #ifndef KVL_TESTS_GPU_FACTS_H
 #define KVL_TESTS_GPU_FACTS_H
@@ -41,13 +40,13 @@ struct fact {
 
 struct fact_row {
         const char *id;    /* "T1" */
-        const char *claim; /* what "verified" means; without a full stop */
+        const char *claim; /* meaning of "verified"; without a full stop */
         void (*fn)(struct fact *f);
         unsigned seconds;    /* killed after it; a fifth of it with --quick */
         bool needs_vmm;      /* skipped where the device doesn't share it by descriptor */
         bool needs_ipc;      /* skipped where the driver has no legacy IPC */
         bool needs_kernels;  /* skipped where there are none */
-        bool not_for_double; /* does what the double aborts on */
+        bool not_for_double; /* breaks a rule of the simulated driver */
 };
 
 /* Ends with a NULL id. */
@@ -68,7 +67,7 @@ void fact_die(const char *why, ...) __attribute__((format(printf, 1, 2), noretur
 /* fact_die() for a result that isn't CU_OK. */
 void need(cu_result result, const char *call);
 
-/* Where the fact's process tells how it died; -1: stderr only. For main.c. */
+/* The fact's process reports its death there; -1: stderr only. For main.c. */
 void fact_die_into(struct fact *f, void (*finish)(struct fact *f));
 
 /* ---- the device ----------------------------------------------------------------------------- */
@@ -78,7 +77,7 @@ struct device_facts {
         char name[128], uuid[48];
         int driver_version, compute_major, compute_minor;
         unsigned capabilities;
-        bool is_double; /* tests/fakecuda: no figure of it means anything */
+        bool is_double; /* tests/fakecuda: its figures mean nothing */
         bool has_posix_fd, has_read_only_host, has_memops;
         uint64_t total_bytes, free_bytes, granularity_bytes;
 };
@@ -108,8 +107,8 @@ void gpu_sync(struct gpu *g);
 /* Waits until nothing is on the stream. False: it still is after this time. */
 bool gpu_wait_idle(struct gpu *g, cu_stream stream, unsigned msec);
 
-/* False on a driver without the functions for it, and on the double unless $KVL_GPU_FAKE_KERNELS
- * names what it runs instead. */
+/* Returns false if the driver lacks the functions. On the simulated driver it needs
+ * $KVL_GPU_FAKE_KERNELS, the kernels to run instead. */
 bool gpu_has_kernels(void);
 
 /* Starts a kernel of kernels.ptx with up to 4 arguments of 64 bits. */
@@ -152,15 +151,15 @@ uint64_t read_word(struct gpu *g, cu_deviceptr at);
 /* Host memory of a memfd, mapped writable and touched; MAP_FAILED never. *ret_fd is owned. */
 void *memfd_map(uint64_t bytes, int *ret_fd);
 
-/* `real` on hardware, `quick` with --quick, and little on the double; at most a quarter of what is
- * free; a multiple of the granularity. */
+/* Returns `real` on hardware, `quick` with --quick, and little on the simulated driver. At most a
+ * quarter of the free memory; a multiple of the granularity. */
 uint64_t fact_bytes(const struct fact *f, uint64_t real, uint64_t quick);
 
 /* ---- other processes ------------------------------------------------------------------------ */
 
 /* A message; may come with a descriptor. */
 struct note {
-        uint32_t failed; /* the peer died: text says why */
+        uint32_t failed; /* the peer died: text gives the reason */
         uint64_t number[4];
         double value[8];
         uint8_t bytes[64];

@@ -1,6 +1,6 @@
 /*
  * Functions of the driver that only the GPU suite calls, beside those of gpu/cuda_calls.h. Each may
- * be missing (NULL): what needs it is skipped then. Prototypes are from the public API
+ * be missing (NULL): facts that need it are skipped then. Prototypes are from the public API
  * documentation.
  */
 #ifndef KVL_TESTS_GPU_MORE_CALLS_H

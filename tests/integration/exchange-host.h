@@ -17,14 +17,14 @@
 /* 256 tokens, which a text must have to be loaded, are 16 pages. */
 #define N_PAGES 20
 
-/* So long an import may take where nothing is in its way; and where something is. */
+/* Time limits of an import: with nothing in its way, and with something. */
 #define LONG_MSEC  20000
 #define SHORT_MSEC 400
 
 struct host {
         struct tiers w;
         unsigned rank;        /* of a set: that w's attachment is of; 0: the first, or none */
-        unsigned last_tokens; /* of a text's last page; 0: it is full */
+        unsigned last_tokens; /* of the last page of a text; 0: it is full */
         struct remote_store *remote;
         bool is_over;
         uint32_t n_imported;
@@ -54,7 +54,7 @@ static inline void server_start(void)
 
 /* ---- hosts ----------------------------------------------------------------------------------- */
 
-/* So much later than it is. */
+/* One iteration at a time that is later by `nsec`. */
 static inline void host_turn_later(struct host *h, uint64_t nsec)
 {
         (void)remote_reap(h->remote);
@@ -91,7 +91,7 @@ static inline bool servers_have_epoch(void)
         return found;
 }
 
-/* So that pages that are published from now on are of after the epoch. */
+/* Waits for the epoch, so that pages published from now on belong to it. */
 static inline void host_await_epoch(struct host *h)
 {
         uint64_t until = clock_now_nsec() + PATIENCE_NSEC;
@@ -144,7 +144,7 @@ static inline void host_start(struct host *h, bool may_write)
         host_start_with(h, may_write, NULL);
 }
 
-/* The host's client has a namespace whose pages are of so many tokens, and bytes in each plane. */
+/* Replaces the client's namespace by one with pages of so many tokens, and bytes in each plane. */
 static inline void host_use_pages(struct host *h, uint32_t page_tokens, uint64_t plane_bytes)
 {
         struct ns_layout l = h->w.ns->layout;
@@ -209,7 +209,7 @@ static inline void host_await_exported(struct host *h, uint64_t n)
         }
 }
 
-/* Until no text waits and no page is on its way. */
+/* Waits until no text is queued and no page is being written. */
 static inline void host_await_exports(struct host *h)
 {
         uint64_t until = clock_now_nsec() + PATIENCE_NSEC;
@@ -244,7 +244,7 @@ static inline void on_over(const struct import_outcome *outcome, void *data)
         h->code = outcome->code;
 }
 
-/* How many of n keys of a text are there. */
+/* Begins a probe: how many of n keys of a text the server has. */
 static inline int probe_ask(
         struct host *h, struct attach *a, unsigned n, unsigned msec, struct import **ret)
 {
@@ -308,7 +308,7 @@ static inline void assert_cached(struct host *h, unsigned n)
         assert_int_equal(h->w.ns->catalog.announced.n, 0);
 }
 
-/* Until pages are granted, and values under way. */
+/* Waits until pages are granted and values are being read. */
 static inline void turn_until_loading(struct host *h)
 {
         uint64_t until = clock_now_nsec() + PATIENCE_NSEC;

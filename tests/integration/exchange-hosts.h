@@ -1,9 +1,9 @@
 /*
- * Two hosts for a test, or three: kvleased with clients of their own, and servers of Redis that all
- * of them know as [remote x] of their tenant "a". Namespace "ns" of that tenant is theirs, and
- * texts of N_PAGES are computed there and found here. Asserts by cmocka. One test at a time.
+ * Two or three hosts for a test: kvleased with clients of their own, and Redis servers that all
+ * know as [remote x] of their tenant "a". They share its namespace "ns"; texts of N_PAGES are
+ * computed there and found here. Asserts by cmocka. One test at a time.
  *
- *   hosts_find_server() -> (servers are added) -> hosts_start_daemons() -> hosts_end()
+ * hosts_find_server() -> (servers are added) -> hosts_start_daemons() -> hosts_end()
  */
 #ifndef KVL_TEST_EXCHANGE_HOSTS_H
 #define KVL_TEST_EXCHANGE_HOSTS_H
@@ -30,7 +30,7 @@ extern struct harness *here, there, elsewhere;
 /* The hosts by number: here, there, elsewhere. */
 struct harness *host_at(unsigned i);
 
-/* Where no server is installed the test is skipped. */
+/* Skips the test if no server is installed. */
 void hosts_find_server(void);
 
 /* Adds a server, or a cluster of more masters than one. */
@@ -54,7 +54,7 @@ struct hosts_options {
 /* One token a second: computing is so slow that loading always pays. */
 #define HOSTS_PREFILL 1
 
-/* Starts them; *state is what cmocka gave the test. */
+/* Starts the hosts' daemons; *state is cmocka's argument of the test. */
 void hosts_start_daemons(void **state, const struct hosts_options *o);
 
 /* Restarts the daemon here with other lines. No client may be connected. */
@@ -63,25 +63,25 @@ void hosts_restart_here(const struct hosts_options *o);
 /* Checks every host as at a test's end, then ends the servers. */
 void hosts_end(void **state);
 
-/* A client of one of them. */
+/* A client of one host. */
 struct worker *host_worker(struct harness *h);
 
 /* Returns the epoch as redis-cli shows it (a number, in quotes), owned; NULL: there is none.
  * *ret_server (may be NULL): the master that has it. */
 char *read_epoch(unsigned *ret_server);
 
-/* The other host has an epoch: what is published there is for all hosts from now on. */
+/* Waits until the other host has an epoch: pages published there are exported from now on. */
 void await_epoch(void);
 void await_other_epoch(const char *before);
 
-/* All hosts look at what lies in their clients' rings: what was found there counts as found. */
+/* Lets all hosts read their clients' rings: pages found there count as found. */
 void hosts_look_at_rings(void);
 
 /* Pages that the servers have. */
 unsigned count_exported(void);
 void await_exported(unsigned n);
 
-/* The host knows the epoch: what is published there is for all hosts from now on. */
+/* Waits until the host knows the epoch: pages published there are exported from now on. */
 void await_ready(struct harness *h);
 
 /* The other host computes a text, and a client there finds it. The servers then have n_exported
@@ -91,7 +91,7 @@ void share_chain(unsigned chain, unsigned n_exported);
 /* A client computes a text and releases its pages. */
 void compute_chain(struct worker *w, unsigned chain);
 
-/* How many pages a client here finds that may wait so long; each has what was computed. */
+/* Looks up with this time limit and returns how many pages were found; each has the right bytes. */
 unsigned find_chain(struct worker *w, unsigned chain, unsigned msec);
 
 /* find_chain(); *ret_nsec: the time of the lookup alone. */
@@ -100,7 +100,7 @@ unsigned find_chain_timed(struct worker *w, unsigned chain, unsigned msec, uint6
 /* The answer to a client that asks how much of a text there is. Nothing is loaded for it. */
 struct told {
         unsigned n_here, n; /* pages on its host; there, or on others as well */
-        bool would_load;    /* what others have */
+        bool would_load;    /* pages of other hosts */
 };
 struct told ask_of_chain(struct worker *w, unsigned chain, unsigned msec);
 
@@ -108,13 +108,13 @@ struct told ask_of_chain(struct worker *w, unsigned chain, unsigned msec);
  * too little to be loaded later. */
 struct told await_whole(struct worker *w, unsigned chain);
 
-/* All of it is found, sooner or later. */
+/* Waits until all of it is found. */
 void await_chain(struct worker *w, unsigned chain);
 
 /* Waits until a text that the host lacks can be had as a whole, then finds it. */
 void find_whole(struct worker *w, unsigned chain);
 
-/* So many pages of it are cached on the client's host, soon: what another host invalidates goes
+/* Waits until n pages of it are cached on the client's host. Invalidations of another host arrive
  * within a second. */
 void await_left(struct worker *w, unsigned chain, unsigned n);
 
@@ -128,10 +128,10 @@ struct lookups {
 
 void lookups_begin(struct lookups *l);
 
-/* One that may wait so long. Returns how many pages it found. */
+/* A lookup with this time limit. Returns how many pages were found. */
 unsigned look_up(struct lookups *l, struct worker *w, unsigned chain, unsigned msec);
 
-/* None was late, but for what this machine is late by itself. */
+/* No lookup was late, apart from this machine's own delays. */
 void lookups_end(struct lookups *l);
 
 /* ---- slots that move ---- */
@@ -157,12 +157,12 @@ double figure_of(const struct harness *h, const char *series);
  * is in its sentence. */
 void assert_outlook(struct harness *h, const char *outlook, const char *part);
 
-/* Events of this reason there are here of remote x; *ret_count: of how many things. `says` (may be
- * NULL): all of them say so. */
+/* Number of events here of this reason and remote x; *ret_count: sum of their counts. `says` (may
+ * be NULL) is in all of them. */
 unsigned count_events_that_say(
         const char *reason, const char *tenant, const char *says, uint64_t *ret_count);
 
-/* There is one of the remote itself. */
+/* Waits for an event of the remote itself. */
 void await_event(const char *reason);
 
 #endif

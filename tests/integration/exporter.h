@@ -1,7 +1,5 @@
-/*
- * kvlease-exporter beside a test's daemon, at a Unix socket in its directory, and what HTTP says
- * there. Asserts by cmocka.
- */
+/* kvlease-exporter beside a test's daemon, at a Unix socket in its directory, and its answers over
+ * HTTP. Asserts by cmocka. */
 #ifndef KVL_TEST_EXPORTER_H
 #define KVL_TEST_EXPORTER_H
 
@@ -10,10 +8,11 @@
 struct exporter {
         pid_t pid; /* 0: not running */
         char socket[PRIVATE_PATH_MAX];
-        char log[PRIVATE_PATH_MAX]; /* what it printed */
+        char log[PRIVATE_PATH_MAX]; /* file with its output */
 };
 
-/* More words of its command line, ends with NULL; may be NULL. Waits until it listens. */
+/* Starts it and waits until it listens. words: more of its command line, ends with NULL; may be
+ * NULL. */
 void exporter_start(struct exporter *e, const struct harness *h, const char *const *words);
 
 /* SIGTERM; its exit status must be 0. */

@@ -1,7 +1,7 @@
 /*
- * The ground of every integration test: a private kvleased, real workers, kvleasectl, and at the
- * end the demands that hold for all of them: no leaked descriptor, no leaked page, `check` clean,
- * usage exact, exit status 0. Asserts by cmocka; a test that fails kills what it started.
+ * Base of every integration test: a private kvleased, real workers, kvleasectl. At the end it
+ * checks: no leaked descriptor, no leaked page, `check` clean, usage exact, exit status 0. Asserts
+ * by cmocka; a failing test kills its processes.
  */
 #ifndef KVL_TEST_HARNESS_H
 #define KVL_TEST_HARNESS_H
@@ -26,18 +26,18 @@ struct worker {
         char *line; /* last answer */
         size_t line_size;
         int code;         /* number the last answer began with */
-        const char *rest; /* what followed, borrowed until the next answer */
+        const char *rest; /* the rest of the line, borrowed until the next answer */
 };
 
 struct harness {
         struct private_daemon daemon;
         struct worker workers[HARNESS_MAX_WORKERS];
-        int daemon_fds; /* after READY, before anybody came */
+        int daemon_fds; /* after READY, before the first client */
         int own_fds;
         unsigned n_tenants;   /* then */
         uint64_t violations;  /* of peers that the test expects */
         uint64_t stolen_msec; /* proc_stolen_msec() then */
-        int n_connections;    /* the most that the daemon makes to others, which come and go */
+        int n_connections;    /* the most connections of the daemon to others, at any moment */
         bool plays_others;    /* harness_play_others() */
         bool driver_keeps;    /* its context is broken, so that the driver gives nothing back */
 };
@@ -52,16 +52,16 @@ int harness_setup(void **state);
 int harness_teardown(void **state);
 
 /*
- * Lets processes of other users do their part, until the test's end: program_ctl() and
- * program_worker() are copies in the daemon's directory, which all may enter, wherever the build
- * lies. Skips the test where this isn't root.
+ * Lets processes of other users take part, until the test's end. program_ctl() and program_worker()
+ * are then copies in the daemon's directory, which every user may enter. Skips the test without
+ * root.
  */
 void harness_play_others(struct harness *h);
 
 /* Do clients of this run share memory with the daemon? Not with KVLEASE_NO_SHM=1. */
 bool harness_shares(void);
 
-/* Starts a daemon that is stopped, and counts what it begins with. */
+/* Starts a stopped daemon, and counts its first descriptors. */
 void harness_start(struct harness *h);
 
 /* Stops the daemon (exit status 0) and starts it again. */
@@ -81,8 +81,7 @@ int ctl_run(struct harness *h, const char *words, struct proc_output *ret_output
 /* Fails where it doesn't exit with 0. */
 void ctl(struct harness *h, const char *words);
 
-/* Skips the test where memory ends with the daemon that made it: what cudaipc hands over
- * (test_gpu_restart.c). */
+/* Skips the test if memory ends with its daemon, like that of cudaipc (test_gpu_restart.c). */
 void harness_needs_kept_memory(void);
 
 /* No iteration of the daemon's loop took longer than HARNESS_TURN_MSEC. Time that the hypervisor
@@ -96,11 +95,8 @@ uint64_t ctl_status(struct harness *h, const char *name);
 /* Waits until it is `value`, at most 10 s. */
 void ctl_wait_status(struct harness *h, const char *name, uint64_t value);
 
-/*
- * Waits until `n_readings` readings in a row, 10 ms and more apart, say the same: no page goes to a
- * tier below any more, comes from one, or is found on the disk after a start. At most 1,000
- * readings.
- */
+/* Waits until `n_readings` readings in a row, 10 ms and more apart, are equal. No page is then
+ * being demoted, moved up, or found on disk after a start. At most 1,000 readings. */
 void ctl_wait_still(struct harness *h, unsigned n_readings);
 #define STILL_BRIEFLY 5  /* between texts */
 #define STILL_LOADED  25 /* where a start reads the disk in the background */
@@ -119,7 +115,7 @@ struct worker *worker_spawn(struct harness *h);
 /* Starts another program that understands the worker's lines. */
 struct worker *worker_spawn_as(struct harness *h, const char *program);
 
-/* With more environment (ends with NULL; may be NULL). */
+/* Starts a program with more environment (ends with NULL; may be NULL). */
 struct worker *worker_spawn_with(struct harness *h, const char *program, const char *const *env);
 
 /* Connects a worker to the tenant's socket and opens namespace `ns` of `n_planes`. */
@@ -139,7 +135,8 @@ const char *worker_tell(struct worker *w, const char *format, ...)
 /* Says a line and doesn't wait. */
 void worker_say(struct worker *w, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
-/* Waits for the answer to what was said. False: it is dead, or too slow; ask again. */
+/* Waits for the answer to the last line. False: the worker is dead, or too slow; may be called
+ * again. */
 bool worker_answers(struct worker *w, int timeout_msec);
 
 /* Numbers in the rest of the last answer; returns how many. */
@@ -155,7 +152,7 @@ void worker_stop(struct worker *w);
 /* Waits for the worker to kill itself. */
 void worker_wait_killed(struct worker *w);
 
-/* Not for one that was waited for. */
+/* Not for a worker that was waited for. */
 bool worker_is_running(const struct worker *w);
 
 /* SIGKILL. */

@@ -15,7 +15,7 @@ struct host_net {
         unsigned n;
         pid_t pids[HOST_NET_MAX]; /* of a process in each; 0: none */
         char addresses[HOST_NET_MAX][16];
-        int old_net; /* descriptor of the namespace that the test came from; -1: none */
+        int old_net; /* the test's original namespace; -1: none */
 };
 
 /*
@@ -30,8 +30,8 @@ void host_net_deinit(struct host_net *net);
 enum host_net_state {
         HOST_NET_WELL,
         HOST_NET_DOWN, /* nothing comes through; only the host itself is told */
-        HOST_NET_CUT,  /* the same, and the host isn't told either */
-        HOST_NET_MUTE, /* what is sent to the host arrives, and nothing comes back */
+        HOST_NET_CUT,  /* nothing comes through, and the host isn't told either */
+        HOST_NET_MUTE, /* packets to the host arrive, its answers don't */
         HOST_NET_SLOW, /* the host sends 8 Mbit/s */
 };
 

@@ -1,7 +1,5 @@
-/*
- * How late this machine wakes a thread that sleeps: what a deadline can't be better than. Nothing
- * here asserts.
- */
+/* How late this machine wakes a sleeping thread: no deadline can be more exact. Nothing here
+ * asserts. */
 #ifndef KVL_TEST_OVERSLEEP_H
 #define KVL_TEST_OVERSLEEP_H
 

@@ -47,8 +47,8 @@ static inline uint64_t pattern_seed(const char *tenant, uint64_t chain, uint64_t
         return pattern_mix(pattern_mix(h + chain) + index);
 }
 
-/* Fills, or compares, `bytes` (a multiple of 8) of plane `plane` of a page, from `offset`
- * (likewise) on. */
+/* Fills, or compares, `bytes` of plane `plane` of a page, from `offset` on; both are multiples of
+ * 8. */
 static inline void pattern_fill_from(
         void *at, size_t bytes, uint64_t seed, unsigned plane, uint64_t offset)
 {

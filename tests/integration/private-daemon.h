@@ -53,7 +53,7 @@ struct private_daemon {
         struct fault_table *faults; /* NULL without fault points */
         const char *const *env;
         pid_t net_pid; /* as private_options has it */
-        pid_t pid;     /* 0: not running. Of one that is kept: its keeper's */
+        pid_t pid;     /* 0: not running. The keeper's pid with `--keep` */
         int status;    /* as of waitpid(), after -ECHILD */
         int notify_fd; /* -1: none */
 };
@@ -78,10 +78,10 @@ void private_daemon_aim(
 /* SIGKILL at the first aim that is hit from now on, once; the others stay aimed at. */
 void private_daemon_arm(struct private_daemon *d);
 
-/* At none any more. False: it wasn't armed, as it has died at a point since it was. */
+/* Removes all aims. Returns false if it wasn't armed, since it has died at a point. */
 bool private_daemon_disarm(struct private_daemon *d);
 
-/* Since it was armed it has died at a point, which is aimed at no more. */
+/* Has it died at a point since it was armed? That aim is removed. */
 bool private_daemon_has_died(const struct private_daemon *d);
 
 /* Was aimed at as number i, and is still. */
@@ -91,12 +91,13 @@ bool private_daemon_is_aimed_at(const struct private_daemon *d, size_t i);
 int private_daemon_stop(struct private_daemon *d, int *ret_status);
 
 /*
- * Injects faults into the daemon's driver from now on: lines of the double's FAKECUDA_CONTROL,
- * "fail=cuMemCreate:2\n" (tests/fakecuda). "": none. Not on a real device. 0 or -errno.
+ * Injects faults into the daemon's driver from now on: lines of the simulated driver's
+ * FAKECUDA_CONTROL, "fail=cuMemCreate:2\n" (tests/fakecuda). "": none. Not on a real device.
+ * Returns 0 or -errno.
  */
 int private_daemon_inject(struct private_daemon *d, const char *lines);
 
-/* Kills what runs, removes the directory. */
+/* Kills its processes and removes the directory. */
 void private_daemon_deinit(struct private_daemon *d);
 
 /* Path of a tenant's socket; into `buf` of PRIVATE_PATH_MAX bytes. */
@@ -121,16 +122,14 @@ const char *private_transport(void);
 bool private_on_gpu(void);
 bool private_on_real_gpu(void);
 
-/* Pages lie one behind the other. */
+/* Are pages contiguous? */
 bool private_is_contiguous(void);
 
 /* Its name: "host" or a UUID. */
 const char *private_device(void);
 
-/*
- * The double's state directory, one for this process, and where to find the double: in the
- * environment of what is started from now on. private_daemon_init() calls it. 0 or -errno.
- */
+/* Makes the simulated driver's state directory, one for this process. Sets it and the driver's path
+ * in the environment of later processes. private_daemon_init() calls it. Returns 0 or -errno. */
 int private_device_init(void);
 
 /* ---- processes ---------------------------------------------------------------------------------
@@ -196,14 +195,13 @@ int64_t proc_status_value(pid_t pid, const char *name);
 
 bool private_under_valgrind(void);
 
-/* A daemon's RssAnon is its own: not what a sanitizer's allocator, or valgrind, keeps besides. */
+/* Is a daemon's RssAnon its own memory, without that of a sanitizer's allocator or valgrind? */
 bool private_measures_memory(void);
 
 /* KVL_FULL=1: everything at the full numbers. */
 bool private_full(void);
 
-/* Where the same was run at length on the host already, and this isn't KVL_FULL: small numbers do.
- */
+/* Small numbers are enough: the long run was on the host, and this isn't KVL_FULL. */
 bool private_short(void);
 
 void sleep_msec(unsigned msec);

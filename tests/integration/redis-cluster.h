@@ -31,15 +31,15 @@ struct redis_cluster {
         char program[128];
         unsigned n;
         struct redis_server servers[REDIS_MAX];
-        const struct redis_place *places; /* borrowed, REDIS_MAX of them, for each server by its
+        const struct redis_place *places; /* borrowed, REDIS_MAX of them, one for each server by
                                              number; NULL: all are here */
         const char *const *cli_words;     /* more of redis-cli: "--tls"...; NULL: none */
 };
 
 /*
- * Makes the directory and finds the program: $KVL_REDIS (valkey-server), else redis-server, or
- * what it is a link to in Debian's package redis-tools, which starts no service. -ENOENT: there is
- * none.
+ * Makes the directory and finds the program: $KVL_REDIS (valkey-server), else redis-server. Else
+ * the target of that name's link in Debian's redis-tools, which starts no service. Returns 0;
+ * -ENOENT: there is none.
  */
 int redis_cluster_init(struct redis_cluster *c);
 void redis_cluster_deinit(struct redis_cluster *c);
@@ -60,10 +60,8 @@ int redis_cluster_create(struct redis_cluster *c, unsigned n_masters, bool has_r
  * -ETIMEDOUT. */
 int redis_cluster_await_copied(struct redis_cluster *c, unsigned master, unsigned replica);
 
-/*
- * A command to server i, by redis-cli: `format` is cut at spaces. Returns what it prints, owned, or
- * NULL.
- */
+/* Sends a command to server i by redis-cli; `format` is split at spaces. Returns its output, owned,
+ * or NULL. */
 char *redis_cluster_call(struct redis_cluster *c, unsigned i, const char *format, ...)
         __attribute__((format(printf, 3, 4)));
 

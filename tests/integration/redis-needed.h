@@ -1,5 +1,4 @@
-/* For tests that have nothing to show without a Redis server. Test code: failures assert. After
- * cmocka and what it needs. */
+/* For tests that need a Redis server. Failures assert. Include it after cmocka and its headers. */
 #ifndef KVL_TESTS_REDIS_NEEDED_H
 #define KVL_TESTS_REDIS_NEEDED_H
 

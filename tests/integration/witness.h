@@ -6,8 +6,8 @@
 #include <stdatomic.h>
 #include <stdint.h>
 
-/* Texts are numbered from 0. Those from n_dropped up to n_acked were acknowledged and not given up
- * since: every page of them must be there. */
+/* Texts are numbered from 0. Those from n_dropped up to n_acked were acknowledged and not dropped
+ * since: each of their pages must be there. */
 struct witness {
         _Atomic uint64_t n_acked;   /* W */
         _Atomic uint64_t n_dropped; /* W; before it drops them */

@@ -15,9 +15,9 @@
 #define WORKER_MAX_WORDS 4200 /* of a command: a full lease's pages and some */
 
 /*
- * Bytes of pages, wherever they lie (worker-bytes.c). On the CPU's memory worker_page_matches() and
- * the poke and peek of the worker go through the page's address, the rest through the library's
- * copies: both are tested.
+ * Bytes of pages in any memory (worker-bytes.c). On the CPU's memory worker_page_matches() and the
+ * worker's poke and peek use the page's address. The rest uses the library's copies, so that both
+ * are tested.
  */
 
 /* Fills a page, in one plane, with the pattern of `seed`. 0 or the library's code. */
@@ -32,7 +32,7 @@ bool worker_page_copy_matches(struct kvl_ns *ns, uint32_t page, unsigned plane, 
 /* True where every byte is 0. */
 bool worker_page_is_zero(struct kvl_ns *ns, uint32_t page, unsigned plane);
 
-/* One byte. 0 or the library's code. */
+/* Writes, or reads, one byte. Returns 0 or the library's code. */
 int worker_page_poke(struct kvl_ns *ns, uint32_t page, unsigned plane, uint64_t offset, char byte);
 int worker_page_peek(
         struct kvl_ns *ns, uint32_t page, unsigned plane, uint64_t offset, char *ret_byte);
@@ -43,7 +43,7 @@ struct worker_state {
         struct kvl_ns_info info;
         unsigned first_plane, n_planes; /* that it maps */
         char tenant[64];
-        char events[2048]; /* words of what happened since the last "events" */
+        char events[2048]; /* words of events since the last "events" */
 };
 
 /* Leases, fills and publishes page `index` of `chain`, for session `of` (NULL: for none). 0 or the
@@ -96,13 +96,11 @@ struct worker_job {
         uint64_t count;      /* operations, or pins; 0: for ever */
         unsigned n_planes;   /* of 4 KiB a page */
         unsigned n_chains;   /* texts */
-        bool has_safepoints; /* gives back what is recalled, after every operation */
+        bool has_safepoints; /* frees recalled sets after every operation */
 };
 
-/*
- * worker-load.c: random lease, fill, publish, lookup, verify, release and free until `count` are
- * done. Returns the exit status: 0, or 1 where a page held what it must not.
- */
+/* worker-load.c: random lease, fill, publish, lookup, verify, release and free until `count` are
+ * done. Returns the exit status: 0, or 1 if a page held wrong bytes. */
 int worker_load(const struct worker_job *job);
 
 /* worker_load() on an open namespace; may run in many threads at once. Returns 0 or 1. */
@@ -123,7 +121,8 @@ int worker_flight(const struct worker_job *job);
  */
 int worker_witness(const struct worker_job *job);
 
-/* Connects and opens the namespace of a job. 0, or the library's code, told on stderr. */
+/* Connects and opens the namespace of a job. Returns 0, or the library's code after a message on
+ * stderr. */
 int worker_open_job(
         const struct worker_job *job, struct kvl_conn **ret_conn, struct kvl_ns **ret_ns);
 

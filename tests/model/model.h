@@ -46,7 +46,7 @@ struct model_page {
         int group;                   /* READY, GRANTED */
         int key;                     /* CACHED, GONE */
         unsigned grant_epoch;        /* READY: the namespace's; GRANTED */
-        struct model_attach *holder; /* READY: whose magazine, */
+        struct model_attach *holder; /* READY: owner of the magazine, */
         uint32_t slot;               /* and where in it */
         unsigned long serial;        /* CACHED, GONE: no other page ever published has it */
 };
@@ -79,7 +79,7 @@ struct model_attach {
 /* Parent of a PUBLISH with CHAIN. */
 struct model_chain {
         uint32_t attach_id; /* 0: nothing */
-        int status;         /* of what came before */
+        int status;         /* of the entries before */
         int key;
         unsigned long serial;
 };
@@ -180,10 +180,10 @@ struct ns *real_ns(const struct model_ns *ns);
 /* Learns which pages were evicted, and checks that they could be. Only `only` may lose cached pages
  * (NULL: every namespace may), as far as `how` allows. */
 enum learn_how {
-        MAY_SWEEP,     /* nothing cached goes */
-        MAY_PURGE,     /* what lies in or below a recalled set, pinned or not */
-        MAY_EVICT,     /* other tenants, by fair share: also what is in magazines */
-        MAY_TAKE_BACK, /* the same, and what is in magazines */
+        MAY_SWEEP,     /* no cached page is evicted */
+        MAY_PURGE,     /* pages in or below a recalled set, pinned or not */
+        MAY_EVICT,     /* pages of other tenants, by fair share, also those in magazines */
+        MAY_TAKE_BACK, /* cached pages, and pages in magazines */
 };
 void learn(const struct model_ns *only, enum learn_how how);
 

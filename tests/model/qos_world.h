@@ -37,7 +37,7 @@ struct hold {
         uint32_t n; /* 0: nothing */
         uint32_t pages[MAX_PAGES];
         bool is_pinned;
-        uint64_t until_nsec; /* it lets go then */
+        uint64_t until_nsec; /* it releases the pages then */
 };
 
 struct world;
@@ -48,7 +48,7 @@ struct client {
         struct attach *attach;
         struct hold holds[MAX_HOLDS];
         bool mapped[MAX_SLOTS];
-        uint64_t unmap_nsec[MAX_SLOTS]; /* was told that it may be; 0: not */
+        uint64_t unmap_nsec[MAX_SLOTS]; /* when it was told to unmap; 0: it wasn't */
         /* A lease that waits; n 0: none. */
         struct lease_request rq;
         uint64_t since_nsec, hold_nsec;
@@ -71,7 +71,7 @@ struct world_counters {
         uint64_t granted, at_once, waited, refused, degraded, timeouts, recalled, unmapped, deaths;
         uint64_t within_reserve, set_attrs, no_room_to_reserve, hits;
         uint64_t longest_wait_nsec;
-        uint64_t compacted; /* clients told of a set that was emptied by compaction */
+        uint64_t compacted; /* sets emptied by compaction whose clients were told */
         uint64_t unfair;    /* leases that wait for more than their fair share */
 };
 
@@ -106,7 +106,7 @@ uint32_t rnd(uint32_t n);
 /* A store with `pools_wanted` devices that hold `sets` sets of EXTENT bytes each. No tenants. */
 void world_start(uint32_t pools_wanted, uint32_t sets);
 
-/* Everybody leaves; nothing of the devices may be left. */
+/* All clients leave; nothing may be left on the devices. */
 void world_end(void);
 
 /* Attributes that are in the way of nothing: dynamic, no limit, weight 1. */
@@ -147,7 +147,7 @@ void client_call_off(struct client *c);
 /* True where it did: else it doesn't fit, and that is right. */
 bool world_set_attrs(struct q_tenant *t, const struct tenant_attrs *attrs);
 
-/* Time goes on by TICK_NSEC, and all that waits for time happens. */
+/* Advances time by TICK_NSEC, and runs all that waits for time. */
 void world_tick(void);
 
 /* Tries waiting leases again, as long as that changes something. */

@@ -9,14 +9,14 @@
 /* Are there any, in order, without a token in common? */
 bool is_in_order(const struct token_range *ranges, unsigned n);
 
-/* Do the ranges name what the text has, or had once and lost? */
+/* Do the ranges name tokens that the text has, or had once and lost? */
 bool ranges_are_right(const struct text *t, const struct token_range *ranges, unsigned n);
 
 /* The ranges, which are right, stay. *left: how many pages don't. False: there are more pages than
  * the model has room for; nothing has changed. */
 bool keep_ranges(struct text *t, const struct token_range *ranges, unsigned n, uint64_t *left);
 
-/* Most often some of the pages that the text has, else anything. Returns how many ranges, at most
+/* Most often draws some of the text's pages, else anything. Returns the number of ranges, at most
  * MAX_RANGES. */
 unsigned draw_ranges(const struct text *t, struct token_range *ranges);
 

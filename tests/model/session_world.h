@@ -39,7 +39,7 @@
 struct element {
         uint64_t key, generation;
         uint32_t page, tokens;
-        uint64_t end; /* of the text up to it, in tokens */
+        uint64_t end; /* end of the text up to it, in tokens */
 };
 
 struct list {
@@ -67,7 +67,7 @@ struct sealed_key {
         unsigned long step; /* that it was sealed in last */
 };
 
-/* A truncation that isn't over, of the text as it was when it began. */
+/* A truncation under way, with the text at its begin. */
 struct truncation {
         struct session_truncation t;
         bool is_under_way, is_decided, window_may_go;
@@ -136,7 +136,7 @@ void end_world(void);
 /* A new member that has the namespace open; `shares`: with a pin segment. */
 void join_client(struct client *c, bool shares);
 
-/* One of them, at random. */
+/* Returns one at random. */
 struct client *any_client(void);
 
 /* A client and a session that it has open; NULL: there is none. */
@@ -154,13 +154,13 @@ bool is_in_window(const struct element *e);
 /* Removes from the text's list what isn't in the tree any more. */
 void prune(struct text *t);
 
-/* Where the text up to the last page of the list ends, in tokens; `empty` where it has no page. */
+/* End in tokens of the text up to the last page of the list; `empty` if the list has no page. */
 uint64_t end_of(const struct list *l, uint64_t empty);
 
 /* The truncation of text i that is under way and could still succeed; NULL: none. */
 struct truncation *truncation_of(unsigned i);
 
-/* The truncation of text i that is under way, if any, is to end with this result. */
+/* The truncation of text i that is under way, if any, must end with this result. */
 void call_off(unsigned i, int result);
 
 /* Called after each step, for each truncation. */
@@ -175,7 +175,7 @@ void forget_text(struct text *t);
 /* The store has it under this id; NULL: it has none. */
 const struct session *find_real(unsigned i);
 
-/* The session, its pages and its figures, with what the model says of it. */
+/* Compares the session, its pages and its figures with the model. */
 void compare_text(unsigned i);
 
 /* All sessions, and the store with itself. */
