@@ -30,7 +30,7 @@ struct answer {
         uint64_t begin_nsec, end_nsec;
 };
 
-/* A process with the namespace open, which does what it is told. */
+/* A process with the namespace open, which follows orders. */
 struct worker {
         pid_t pid;
         int orders[2], answers[2];
@@ -193,7 +193,7 @@ static void add(struct fresh *b, enum what what, bool warm, uint64_t begin, uint
         series_add(&b->series[2 * what + warm], (double)(end - begin) / 1e6);
 }
 
-/* The text goes from one to the other. */
+/* Passes the text from one worker to the other. */
 static int hand_over(struct fresh *b, bool warm, struct worker *from, struct worker *to)
 {
         struct answer wrote, found, dropped;

@@ -1,8 +1,7 @@
 /*
- * fills: a namespace is filled to its device's last page, and every page is looked up. A key for
- * which the index has no slot can't be found, and takes the rest of its text with it: none may be.
- * Each fill is a daemon of its own, whose index has a seed of its own. Pages' memory is never
- * touched.
+ * fills: a namespace is filled to its device's last page, and every page is looked up. A key
+ * without an index slot can't be found, nor the rest of its text: there may be none. Each fill is a
+ * daemon of its own, whose index has a seed of its own. Pages' memory is never touched.
  */
 #include <errno.h>
 #include <stdlib.h>

@@ -1,7 +1,5 @@
-/*
- * footprint: what a cached page costs the daemon, and what an idle daemon does. Pages are published
- * and released; their memory is never touched, so that what grows is the daemon's own.
- */
+/* footprint: daemon memory for a cached page, and wakeups of an idle daemon. Pages are published
+ * and released. Their memory is never touched, so that only the daemon's own grows. */
 #include <dirent.h>
 #include <errno.h>
 #include <stdio.h>
@@ -16,7 +14,7 @@
 #define N_PAGES 1048576 /* specification: 1 M pages resident */
 #define BATCH   1024    /* a text of so many pages; protocol */
 /* docs/PERFORMANCE.md names every byte. 192 was specified for pages with key, state, pins and place
- * in an LRU. What pgi, expiry and explanations know of a page came on top of it. */
+ * in an LRU. Data of pgi, expiry and explanations was added. */
 #define MAX_BYTES 224
 /* The device has little more room than for these pages, like a full cache. The index is sized for
  * what the device could hold, 24 bytes for each such page. */
@@ -30,7 +28,7 @@ struct footprint {
         struct fixture_client client;
 };
 
-/* One text: leased, published, released. */
+/* Leases, publishes and releases one text. */
 static int publish_text(struct footprint *b, unsigned text)
 {
         static uint32_t pages[BATCH];

@@ -333,7 +333,7 @@ static void init_one(struct series *s)
                 fact_die("out of memory");
 }
 
-/* Without figures on the double. */
+/* A row without figures on the simulated driver. */
 static struct bench_result *row(struct gpu_bench *b, const char *unit, struct series *own,
         struct series *baseline, const char *baseline_name, const char *name)
 {

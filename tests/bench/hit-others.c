@@ -17,7 +17,7 @@
 #define MAX_STOPPED_RATIO  1.1 /* "the same cost"; not tuned */
 #define WARM_KEYS          8   /* a few, as one request after another has */
 #define BLOCK              50
-#define REDIS_VALUE        "page1234" /* where a page lies: what a table in redis would say */
+#define REDIS_VALUE        "page1234" /* place of a page, as a table in redis would have it */
 #define REDIS_LOAD_AT_ONCE 1000
 
 enum what { HIT, STOPPED, ECHO, FUTEX, EXISTS, MGET, N_BIG };

@@ -73,8 +73,8 @@ static bool enter_net(void)
         return has_net;
 }
 
-/* Without a snapshot that it makes by itself; in one that it is told to make nothing is compressed,
- * and it is found again. */
+/* The server makes no snapshot by itself. One on demand isn't compressed, and is found at the
+ * restart. */
 static const char *const server_words[] = {"--rdbcompression", "no", "--rdbchecksum", "no", NULL};
 
 static int start_server(struct hosts *h)
@@ -104,7 +104,7 @@ static int await_epoch(struct hosts *h)
         return 0;
 }
 
-/* All memory of `here` is there, so that what is loaded first is no slower than what is later. */
+/* Touches all memory of `here`, so that the first loads are as fast as later ones. */
 static int touch_pages(struct hosts *h)
 {
         uint32_t n = 0, want = ARRAY_SIZE(h->pages);

@@ -310,7 +310,7 @@ static unsigned codec_of(const struct long_text *t, uint32_t layer)
         return codec;
 }
 
-/* Codecs are for what lay below; what stayed is as it was. */
+/* Codecs change only demoted planes; others are unchanged. */
 static void compare_plane(const struct long_text *t, const uint8_t *at, uint32_t page,
         uint32_t plane, bool is_copy, struct long_pass *pass)
 {

@@ -1,11 +1,9 @@
 /*
- * A text of a 7B model that is larger than the device it is attended over on: a decode step reads
- * all that each layer keeps of it, layer after layer, by copies of that layer's planes. All of it
- * on memory of the host, which is device and what lies below it alike; no attention is computed,
- * what is read is summed up.
- *
- * The argument is the tokens of the text: 32,768 is the whole case (16 GiB of K and V over a device
- * of 10 GiB), others have as much of the device.
+ * A text of a 7B model that is larger than its device. A decode step reads all that each layer
+ * keeps of it, layer after layer, by copies of that layer's planes. Device and lower tier are both
+ * host memory. No attention is computed: the bytes read are summed up. The argument is the text's
+ * number of tokens: 32,768 is the whole case (16 GiB of K and V over a device of 10 GiB). Others
+ * have a device in proportion.
  */
 #include <errno.h>
 #include <math.h>

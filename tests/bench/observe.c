@@ -1,8 +1,8 @@
 /*
- * observe: what being observed costs. 100 tenants, a namespace and 64 cached pages each, whose hits
- * of a whole text are timed all the time; for half of each round kvlease-exporter is scraped every
- * second, as Prometheus does it. CPU time is of the processes, by their clocks; the daemon's in the
- * other half is its baseline. A scrape counts from the request to the last byte.
+ * observe: the cost of being observed. 100 tenants have a namespace and 64 cached pages each; hits
+ * of a whole text are timed all the time. For half of each round kvlease-exporter is scraped every
+ * second, like by Prometheus. CPU time is that of the processes, by their clocks; the daemon's in
+ * the other half is its baseline. A scrape counts from the request to the last byte.
  */
 #include <errno.h>
 #include <fcntl.h>

@@ -89,7 +89,7 @@ static void cache_touch(struct cache *c, uint32_t page)
         }
 }
 
-/* The victim goes, and a page that begins a text takes its place. */
+/* Evicts the victim; a page that begins a text takes its place. */
 static int cache_replace(struct cache *c)
 {
         uint32_t page;
@@ -297,7 +297,8 @@ struct traffic {
         uint32_t *blocks, *parents;
 };
 
-/* Every other request begins a text of DEPTH blocks, the others ask for one of the last thousand.
+/*
+ * Every other request begins a text of DEPTH blocks; the others ask for one of the last thousand.
  */
 static int make_traffic(struct traffic *t, uint32_t n_requests)
 {

@@ -52,7 +52,7 @@ static int put(struct full *f, struct series *s)
         return r ? r : kvl_release(f->client.ns, pages, PUT_PAGES);
 }
 
-/* One after the other, then each after a pause. what: FULL or FREE. */
+/* First without pauses, then each after a pause. what: FULL or FREE. */
 static int time_puts(struct full *f, enum what what, unsigned n)
 {
         pid_t pid = f->fixture.daemon.pid;

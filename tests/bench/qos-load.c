@@ -58,7 +58,7 @@ static void choose_text(struct competitor *c)
 
 /* ---- a dynamic tenant ----------------------------------------------------------------------- */
 
-/* Publishes what was computed from page `first` of the text on; all pages are given up. */
+/* Publishes the computed pages from page `first` of the text on, and releases all. */
 static int publish(struct competitor *c, uint32_t first, const uint32_t *pages, uint32_t n)
 {
         uint32_t carriers[QOS_TEXT], n_done = 0;

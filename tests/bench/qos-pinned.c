@@ -151,8 +151,7 @@ static int put(struct qos_pinned *p, struct lease *l)
         return r;
 }
 
-/* One of the newer half of what it has published: the rest of the ring may just be written again.
- */
+/* Hits one of the newer half of its texts: the rest of the ring may be overwritten soon. */
 static int hit(struct qos_pinned *p, struct series *series)
 {
         uint8_t keys[QOS_TEXT * KVL_KEY_BYTES];

@@ -35,7 +35,7 @@
 /* Pages of a text of the mix: 256 to 2,048 tokens. */
 static const uint32_t mix_pages[] = {8, 10, 12, 16, 20, 24, 32, 40, 48, 64};
 
-/* How long computing takes in the mix, in times of what reading the bytes takes. */
+/* Time to compute in the mix, relative to the time to read the bytes. */
 static const double mix_factors[] = {0.5, 1, 1.5, 2, 4, 8};
 
 struct mix {

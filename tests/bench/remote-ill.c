@@ -47,7 +47,7 @@ struct asking {
         _Atomic uint64_t n_pages, n_asked;
 };
 
-/* How late this machine wakes a thread that sleeps: what a deadline can't be better than. */
+/* How late this machine wakes a sleeping thread: no deadline can be more exact. */
 struct oversleep {
         pthread_t thread;
         int core;
@@ -265,7 +265,7 @@ static void *stop_midway(void *data)
         return NULL;
 }
 
-/* One request of a text that the store has. */
+/* Requests a text that the store has. */
 static int time_request(struct ill *ill, enum lateness what)
 {
         const struct hosts_text t = {REQUEST_CHAIN, ILL_REQUEST_PAGES};

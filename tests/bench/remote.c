@@ -1,9 +1,8 @@
 /*
  * remote: values of 2 MiB read from and written to a Redis server over TCP on this host, by the
- * client of daemon/remote with one connection; against plain TCP from a memory file, which is what
- * the network alone takes, and against hiredis, which is what others use. In each case the bytes
- * end in, and come from, the same buffers. And how late an operation can end whose server is
- * stopped.
+ * client of daemon/remote with one connection. Baselines are plain TCP from a memory file, which is
+ * the network's time alone, and hiredis, which others use. In each case the bytes end in, and come
+ * from, the same buffers. Also: how late an operation ends whose server is stopped.
  */
 #include <arpa/inet.h>
 #include <errno.h>
@@ -316,7 +315,7 @@ static int time_what(struct bench_state *b, unsigned what)
         return r;
 }
 
-/* How long after its deadline an operation ends whose server is stopped. */
+/* How long after its deadline an operation ends if the server is stopped. */
 static int time_stop(struct bench_state *b)
 {
         struct flight *f = &b->flights[0];

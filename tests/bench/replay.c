@@ -165,10 +165,8 @@ static uint32_t tokens_of(const struct replay *b, const struct sim_request *r, u
         return (uint32_t)MIN(left, block);
 }
 
-/*
- * Computes what is missing, page by page: leases it, publishes it. *ret_n: pages held then. One in
- * a million finds no place in the index (proto/shm.h): what would continue it is given up.
- */
+/* Computes the missing pages one by one: leases and publishes each. *ret_n: pages held then. One in
+ * a million finds no place in the index (proto/shm.h): its continuation isn't computed. */
 static int compute(struct replay *b, struct kvl_ns *ns, const struct sim_request *r,
         uint64_t request, uint32_t n_hit, uint32_t *ret_n)
 {

@@ -1,8 +1,8 @@
 /*
- * restart: kvleased is killed under a worker that goes on, and comes back with everything. How long
- * until it is READY again, beside an empty one; the longest that a hit, a lease and a publish took
- * meanwhile, beside as long without a restart; pages that are missing then. Pages' memory is never
- * touched.
+ * restart: kvleased is killed under a worker that continues, and recovers everything. Measures the
+ * time until it is READY again, beside an empty one. Measures the longest hit, lease and publish
+ * meanwhile, beside an equally long time without a restart. Counts missing pages. Pages' memory is
+ * never touched.
  */
 #include <errno.h>
 #include <math.h>

@@ -148,7 +148,7 @@ struct traffic {
         uint64_t n_found, n_wanted;
 };
 
-/* GB/s, what goes down and what comes up counted each. */
+/* GB/s; bytes moved down and up are counted each. */
 static void add_rate(struct series *s, uint64_t bytes, uint64_t start_nsec)
 {
         series_add(s, 2.0 * (double)bytes / (double)(now_nsec() - start_nsec));

@@ -1,9 +1,8 @@
 /*
- * prefetch-stream: a cold text in memory of the host is read piece by piece. What a lookup takes,
- * and the whole text, beside the same of a tenant whose prefetch_steps is 0. The engine goes over
- * the bytes of each piece (-0ms: the next copy has that long to come) or waits for a device of its
- * own beside that (-5ms). Engine, daemon and its copying thread want a core each: on fewer, what is
- * copied ahead takes the engine's time.
+ * prefetch-stream: a cold text in host memory is read piece by piece. Measures a lookup, and the
+ * whole text, beside a tenant whose prefetch_steps is 0. The engine reads the bytes of each piece
+ * (-0ms: the next copy has that long), or also waits for a device of its own (-5ms). Engine, daemon
+ * and its copying thread need a core each; on fewer, copies ahead take the engine's time.
  */
 #include <errno.h>
 #include <stdlib.h>
@@ -49,7 +48,7 @@ static void make_keys(uint64_t text, uint32_t first, uint32_t n, uint8_t *keys)
                 pattern_key(text, first + i, keys + (size_t)i * KVL_KEY_BYTES);
 }
 
-/* One piece, that goes on a text; it stays pinned. */
+/* Publishes one piece that continues a text; it stays pinned. */
 static int publish_piece(struct kvl_ns *ns, uint64_t text, uint32_t at, uint32_t *pages)
 {
         uint8_t keys[PIECE * KVL_KEY_BYTES], parent[KVL_KEY_BYTES];
@@ -71,7 +70,7 @@ static int publish_piece(struct kvl_ns *ns, uint64_t text, uint32_t at, uint32_t
         return r == 0 ? 0 : bench_fail(kvl_last_error(), r);
 }
 
-/* So slowly that pages go down ahead of it, and none is evicted. */
+/* Publishes so slowly that pages are demoted first, and none is evicted. */
 static int publish(struct reading *b, struct kvl_ns *ns, uint64_t text)
 {
         uint32_t pages[TEXT];
@@ -117,8 +116,8 @@ static int drop(struct kvl_ns *ns, uint64_t text)
         return r == 0 ? 0 : bench_fail(kvl_last_error(), r);
 }
 
-/* Other texts take the device until all of this one lies below it, and go. On a busy machine leases
- * are faster than what goes down for them, and a page is evicted: -ENOENT. */
+/* Publishes and drops other texts until all of this one is in the lower tier. On a busy machine
+ * leases are faster than demotions, and a page is evicted: -ENOENT. */
 static int push_down(struct reading *b, struct kvl_ns *ns, uint64_t text)
 {
         uint64_t first = b->last_text + 1;

@@ -1,6 +1,4 @@
-/*
- * tiers: what moves pages between tiers, beside what moves their bytes and nothing else.
- */
+/* tiers: code that moves pages between tiers, beside code that only moves their bytes. */
 #include "tests/bench/tiers.h"
 
 #include <errno.h>

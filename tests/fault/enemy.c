@@ -372,7 +372,7 @@ static bool come(void)
         return me.fd >= 0;
 }
 
-/* Sends a message, and waits for what is said to it. */
+/* Sends a message, and waits for the answer. */
 static void ask(uint16_t type)
 {
         send_message(msg_find(type));
@@ -428,7 +428,7 @@ static void talk(void)
         }
 }
 
-/* One kind of request, as fast as it goes. */
+/* One kind of request, as fast as possible. */
 static void storm(void)
 {
         static const uint16_t kinds[] = {MSG_INVALIDATE, MSG_LEASE, MSG_FREE, MSG_NS_OPEN,
@@ -638,7 +638,7 @@ static void submit(struct shared *s, bool is_right)
         atomic_store(&s->client->comp_head, atomic_load(&s->client->comp_tail));
 }
 
-/* By the rules, as fast as it goes, with what is sent in between; at last not by the rules. */
+/* Submits by the rules, as fast as possible, with frames in between; at last breaks the rules. */
 static void submit_all(void)
 {
         bool is_right = one_in(2);

@@ -1,6 +1,6 @@
 /* inject.so: libc functions that fail on demand (inject.h). Calls what it stands before by the next
  * object's symbol, the allocator by glibc's own names: dlsym() allocates. */
-/* Both names of what takes an offset are stood before. */
+/* Both names of each function with an offset are replaced. */
 #undef _FILE_OFFSET_BITS
 
 #include "tests/fault/inject.h"
@@ -42,7 +42,7 @@ static const char *const names[] = {
 #undef X
 };
 
-/* Where the code of the objects lies whose calls count. */
+/* Code ranges of the objects whose calls count. */
 static struct range {
         uintptr_t first, end;
 } ranges[MAX_MODULES];

@@ -140,7 +140,7 @@ static void talk(struct scene *s, unsigned n)
         stir(s, n % 3 == 0 ? "session-close drop" : "session-close");
 }
 
-/* Two tell each other what they compute; the one ends in the middle of it. */
+/* Two workers announce to each other; one ends in the middle of it. */
 static void announce(struct scene *s, unsigned n)
 {
         uint32_t pages[4];

@@ -98,7 +98,7 @@ static void serve(const struct slow_file *f, int channel, const struct fuse_in_h
         }
 }
 
-/* Until it is killed. It has nothing but the channel: what it had of the test's would be closed
+/* Runs until it is killed. It keeps only the channel: the test's other descriptors would be closed
  * late. */
 _Noreturn static void server_run(const struct slow_file *f, int channel)
 {

@@ -75,7 +75,7 @@ HARNESS_TEST(test_daemon_words, NULL)
         daemon_refuses(h->daemon.config, "--no-such-option", "--no-such-option", "--help");
         daemon_refuses("/nonexistent/kvlease.conf", "--check-config", "/nonexistent/kvlease.conf",
                 "No such file");
-        /* Where it waited, run_daemon() would come to its end. */
+        /* If the daemon waited for the FIFO, run_daemon() would time out. */
         snprintf(path, sizeof(path), "%.40s/fifo", h->daemon.dir);
         assert_int_equal(mkfifo(path, 0600), 0);
         daemon_refuses(path, "--check-config", path, "no regular file: name a regular file by");

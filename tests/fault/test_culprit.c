@@ -22,7 +22,7 @@ static const struct private_tenant tenants[] = {
 static const struct private_options options = {
         .tenants = tenants, .is_kept = true, .has_faults = true};
 
-/* Where a pin that is taken over the socket is noted: clients with shared memory don't come by. */
+/* This point records a pin taken over the socket: clients with shared memory don't reach it. */
 static const char *const fatal[] = {"socket-pin-before"};
 
 struct scene {
@@ -125,7 +125,7 @@ HARNESS_TEST(test_culprit, &options)
         assert_non_null(strstr(out.out, "kvleased died serving it"));
         proc_output_free(&out);
 
-        /* Another one of that tenant: then all of it. */
+        /* Another client of that tenant: then all of it is refused. */
         again = start_bad(&s, 4);
         assert_int_equal(strike(&s, again, 4, SIGABRT), 0);
         assert_true(is_lost(strike(&s, again, 4, SIGABRT)));

@@ -30,7 +30,7 @@ static const char *const elsewhere[] = {KILLED_BY_RECOVER(NAME) KILLED_BY_CANARY
                 KILLED_BY_CLIENT_RECOVER(NAME) KILLED_BY_MOVER(NAME) KILLED_BY_DISK(NAME)};
 #undef NAME
 
-/* So often in turn nothing is hit: what is left isn't passed. For each pass; not tuned. */
+/* After so many rounds in a row without a hit, the rest isn't passed. For each pass; not tuned. */
 #define QUIET_ROUNDS 3
 
 struct aims {

@@ -151,7 +151,7 @@ static void assert_held(struct harness *h)
 
 /* ---- the ends ------------------------------------------------------------------------------- */
 
-/* Not exit(): what the harness has registered there is about its own process. */
+/* Not exit(): the harness has registered functions there for its own process. */
 static void exit_without_close(void)
 {
         _exit(0);
@@ -408,8 +408,8 @@ static void be_stopped(void)
                 pause();
 }
 
-/* The first text of a worker beside the processes that die, whose texts are named by their pids:
- * beyond the largest there is, PID_MAX_LIMIT of the kernel. */
+/* First text of a worker beside the dying processes, whose texts are named by their pids. This is
+ * above every pid (PID_MAX_LIMIT of the kernel). */
 #define FIRST_CHAIN ((1u << 22) + 1)
 
 /* A stopped process delays no client, and loses nothing. */

@@ -1,7 +1,7 @@
 /*
- * One tenant takes all the descriptors that it gets, by connections, namespaces that they share,
- * and memory. Another one does all that it came for; the next daemon counts the same; and when the
- * first one's processes have died everything comes back.
+ * One tenant takes all the descriptors that it gets, by connections, shared namespaces, and memory.
+ * Another one still does all its work, and the next daemon has the same counts. When the first
+ * one's processes have died all descriptors are free again.
  */
 #include <fcntl.h>
 #include <signal.h>

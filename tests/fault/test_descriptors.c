@@ -131,7 +131,7 @@ HARNESS_TEST(test_refused_early, &options)
         refuse_early(*state, FEW_FDS * 3 / 8);
 }
 
-/* Each extent is two files there: its own, and what was exported of it. */
+/* Each extent is two files there: its own, and its exported one. */
 HARNESS_TEST(test_refused_early_when_kept, &kept)
 {
         refuse_early(*state, FEW_FDS * 3 / 16);
@@ -165,7 +165,7 @@ static pid_t share_memory(struct harness *h)
         return pid;
 }
 
-/* With everything that clients share, too, and what is kept of it, the reserve is left. */
+/* With all shared memory of clients, and its stored descriptors, the reserve is left. */
 HARNESS_TEST(test_shared_and_kept, &kept)
 {
         struct harness *h = *state;
@@ -204,7 +204,7 @@ HARNESS_TEST(test_table, NULL)
         assert_true(proc_status_value(h->daemon.pid, "FDSize") >= (int64_t)MIN(needed, max));
 }
 
-/* With what the configuration has by now. */
+/* Restarts with the present configuration. */
 static void restart(struct harness *h)
 {
         int status;

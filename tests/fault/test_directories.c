@@ -1,7 +1,5 @@
-/*
- * Directories the daemon can't or must not use, and what it says of files that aren't there. What a
- * daemon that crashed left is gone after the next one's clean stop.
- */
+/* Directories that the daemon can't or must not use, and its messages about missing files.
+ * Leftovers of a crashed daemon are removed by the next one's clean stop. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -355,8 +353,8 @@ HARNESS_TEST(test_beyond_ascii, NULL)
         raw_close(&r);
 }
 
-/* A file of a newer kvleased serves, and is said; one that was cut off, or that everybody may write
- * to, doesn't. */
+/* A file of a newer kvleased is used, with a message. One that was truncated, or that every user
+ * may write to, isn't. */
 HARNESS_TEST(test_tenants_of_others, NULL)
 {
         static const char newer[] = "[tenant newer]\nlimit = 8MiB\nfuture_option = 3\n";

@@ -73,7 +73,7 @@ static uint64_t lost_requests(struct harness *h)
         return n;
 }
 
-/* Nothing is changed that can't be kept; what is recorded meanwhile is lost, and counted. */
+/* A change that can't be stored isn't made. Records made meanwhile are lost, and counted. */
 static void run_on_full_disk(struct harness *h)
 {
         char filler[PRIVATE_PATH_MAX + 16];

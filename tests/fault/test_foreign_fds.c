@@ -237,7 +237,7 @@ static bool begin(struct stage *s, void **state)
         s->reaper = find_reaper(s->h->daemon.pid);
         assert_true(s->reaper > 0);
         good_start(&s->good, s->h, "a");
-        /* By now it has long closed what it was started with. */
+        /* By now the reaper has long closed its descriptors of the start. */
         s->reaper_fds = proc_count_fds(s->reaper);
         bombs_open(&s->bombs);
         return true;
@@ -393,7 +393,7 @@ static void test_crowd(void **state)
                 if (i % 20 == 0)
                         good_round(&s.good);
         }
-        /* Others still get in where they come in. */
+        /* Others still get in over the default socket. */
         raw_open(&r, s.h, NULL);
         raw_attach(&r);
         raw_close(&r);

@@ -299,7 +299,8 @@ static void test_stop(void **state)
         harness_restart(h);
         assert_true(now_nsec() - since < 3 * SOON_NSEC);
         others_work(h);
-        /* Whom the next daemon knows nothing of: what the last one began is done all the same. */
+        /* The next daemon doesn't know this client: work that the last one began is done all the
+         * same. */
         assert_int_equal(ctl_tenant(h, "a", "charged_bytes"), 0);
         assert_true(blocks_of(k.file) > 0);
         let_go(&k);

@@ -24,7 +24,7 @@
 static const struct private_tenant few[] = {
         {"a", "limit = 16MiB\nmax_clients = 8\n"}, {NULL, NULL}};
 static const struct private_options few_clients = {.tenants = few};
-/* For clients that come faster than a slow daemon (valgrind) sees the last ones go. */
+/* For clients that connect faster than a slow daemon (valgrind) sees the last ones end. */
 static const struct private_tenant roomy[] = {
         {"a", "limit = 16MiB\nmax_clients = 512\nmax_connects = 1000000\n"}, {NULL, NULL}};
 static const struct private_options many_clients = {.tenants = roomy};

@@ -262,7 +262,7 @@ static void fetches(struct raw_shm *s)
         }
         f.copy.first_plane = 0;
         f.copy.n_planes = 1;
-        assert_int_equal(status_of(s, &f), WIRE_IO); /* nothing lies below the device */
+        assert_int_equal(status_of(s, &f), WIRE_IO); /* there is no lower tier */
         /* The page is pinned only in the client's memory. */
         atomic_fetch_add(&s->counters[s->capacity_pages - 1], 1);
         f = fetch_of(s, s->capacity_pages - 1);
@@ -283,8 +283,8 @@ static void other_namespaces(struct raw_shm *s)
         }
 }
 
-/* Every page there is: free ones, others' grants and cached pages, those that lie in its own
- * magazine. None of them was claimed. */
+/* Every kind of page: free ones, others' grants and cached pages, those in its own magazine. It has
+ * claimed none of them. */
 static void pages_of_others(struct raw_shm *s)
 {
         struct shm_submission claimed = free_of(s, raw_claim(s));

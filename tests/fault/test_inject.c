@@ -1,10 +1,9 @@
 /*
- * Calls of libc that fail once (inject.h): in the daemon while it starts, serves and stops, and in
- * the library. The daemon goes on, or ends with a documented exit code and a sentence; what it
- * answered an administrator is what it does and what it has on disk; nothing leaks. The library
- * fails the call it was in, and the process can go on with it.
- *
- * KVL_SEED chooses the calls; KVL_INJECT_POINT=NAME:N takes that one alone.
+ * Single calls of libc fail (inject.h): in the daemon while it starts, serves and stops, and in the
+ * library. The daemon continues, or ends with a documented exit code and a sentence. Answers to
+ * administrators are true of its state and its disk; nothing leaks. The library fails the call it
+ * was in, and its process can continue. KVL_SEED chooses the calls; KVL_INJECT_POINT=NAME:N takes
+ * that one alone.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -285,10 +284,8 @@ HARNESS_TEST(test_serving, &options)
 
 /* ---- while it starts and stops -------------------------------------------------------------- */
 
-/*
- * Waits until it answers, or has ended. READY isn't waited for: saying so may be what fails. What
- * it answers first may fail, too.
- */
+/* Waits until the daemon answers, or has ended. READY isn't waited for: its message may be the call
+ * that fails. So may the first answer. */
 static bool comes_up(struct harness *h, int *ret_status)
 {
         uint64_t end = now_nsec() + WAIT_MSEC * UINT64_C(1000000);

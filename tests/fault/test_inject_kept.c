@@ -73,7 +73,8 @@ static void take_over(struct scene *s, uint64_t pid)
         assert_int_equal(kill((pid_t)pid, SIGKILL), 0);
         while (next == pid)
                 next = pid_of_daemon(s->h);
-        /* Not of a keeper that it was itself, because nothing told it that it has one. */
+        /* Not the child of a keeper of its own, which it would start if it weren't told of this
+         * one. */
         assert_int_equal(proc_status_value((pid_t)next, "PPid"), s->h->daemon.pid);
 }
 
@@ -123,7 +124,7 @@ static bool has_all(struct scene *s)
         return true;
 }
 
-/* The client goes on; or what it lost was said, and another one begins. */
+/* The client continues; or its loss was logged, and another one begins. */
 static void check_client(struct scene *s, const char *what)
 {
         if (has_all(s)) {
@@ -211,7 +212,7 @@ static bool keep_more(struct scene *s, struct worker *w)
                worker_ask(w, "publish %u:0 - %u", chain, page) == 0;
 }
 
-/* Then the daemon dies: what was answered is there. */
+/* The daemon dies then: all that was answered is there. */
 static void try_keeping(struct scene *s, unsigned f, uint64_t k)
 {
         static const char *const env[] = {"KVL_WORKER_TIMEOUT_MSEC=5000", NULL};

@@ -1,4 +1,4 @@
-/* The ends of what the daemon has: descriptors, connections. It says so, and serves on. */
+/* Limits of the daemon: descriptors and connections. It reports them, and serves on. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -89,7 +89,7 @@ static void run_out(struct harness *h, unsigned more)
                 n_closed += recv(fds[i], &byte, 1, MSG_DONTWAIT) == 0 || errno == ECONNRESET;
                 fd_close(fds[i]);
         }
-        /* One may have found what was free a moment before, and be told why it is refused. */
+        /* One connection may have found a free place, and been refused with a reason. */
         assert_in_range(n_closed, N_FLOOD - 1, N_FLOOD);
         assert_logged(h, "no file descriptors left", 1);
         assert_logged(h, "cannot watch process", 0);

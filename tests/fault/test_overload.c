@@ -1,7 +1,5 @@
-/*
- * Clients that ask for more than there is, and don't read what they are told. Others are served,
- * administrators are answered, memory is bounded, and afterwards all is as before.
- */
+/* Clients that ask for more than there is, and don't read their answers. Others are served,
+ * administrators are answered, memory is bounded. Afterwards all is as before. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
@@ -100,7 +98,7 @@ static void be_loud(struct harness *h, void *data)
         write_on(h, data, N_WRITERS, FRAME_NO_REPLY);
 }
 
-/* Rings that are full all the time, of what goes wrong at once. */
+/* Rings that are always full of entries that fail at once. */
 static void flood_rings(struct harness *h, void *data)
 {
         static struct raw_shm shm[N_RINGS];
@@ -236,8 +234,8 @@ static void be_loud_alone(struct harness *h, void *data)
         write_on(h, data, 1, FRAME_NO_REPLY);
 }
 
-/* One client of the tenant floods: the other gets its part of what there is, and all of it as soon
- * as the limit is gone. */
+/* One client of the tenant floods: the other gets its share of requests, and all once the limit is
+ * gone. */
 static void test_max_requests(void **state)
 {
         struct harness *h = *state;
@@ -259,7 +257,7 @@ static void test_max_requests(void **state)
                 good_round(&g);
         }
         n = ctl_tenant(h, "a", "requests");
-        /* A second's that it had saved, and what a turn goes beyond. */
+        /* A second's requests that it had saved, and the excess of one iteration. */
         assert_true(n <= 200 + (now_nsec() - began) * 200 / NSEC_PER_SEC + A_TURN);
         assert_true(n > before + 20); /* the rest was the other's */
         assert_true(ctl_tenant(h, "a", "pauses") > 0);

@@ -128,7 +128,7 @@ static int try_map_files(pid_t pid)
         DIR *dir;
 
         snprintf(path, sizeof(path), "/proc/%d/map_files", (int)pid);
-        dir = opendir(path); /* anybody may; what is in it is shown to some */
+        dir = opendir(path); /* every user may; some see its contents */
         if (!dir)
                 return -errno;
         for (struct dirent *e; (e = readdir(dir));)
@@ -213,8 +213,8 @@ static void hold_file(void)
         assert_in_range(memfd_create("held", MFD_CLOEXEC), 0, MAX_FD);
 }
 
-/* Has nothing of kvlease, and lets be done to it what this machine lets be done to anybody: some
- * forbid it (Yama, a container's system call filter). */
+/* A process without any part of kvlease. It shows what this machine lets users do to each other:
+ * some forbid it (Yama, a container's system call filter). */
 static void be_bystander(struct harness *h, void *data)
 {
         const struct actor *who = data;

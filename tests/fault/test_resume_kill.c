@@ -11,7 +11,7 @@
 #include "library-fault-points.h"
 #include "tests/integration/harness.h"
 
-#define N_CACHED 4 /* pages of text 1, which everybody has pinned */
+#define N_CACHED 4 /* pages of text 1, which every worker has pinned */
 
 static const struct private_options kept = {.is_kept = true};
 
@@ -74,7 +74,7 @@ static void assert_goes_on(struct harness *h, struct worker *w, const uint32_t p
         ctl(h, "check");
 }
 
-/* Nothing is held or cached then. What isn't needed any more leaves its keeper soon after. */
+/* Nothing is held or cached then. The keeper soon drops descriptors that aren't needed. */
 static void empty(struct harness *h)
 {
         harness_assert_settled(h);

@@ -1,7 +1,7 @@
 /*
  * Clients that die in the middle of every operation in shared memory, at the points of
- * base/fault-point.h: what they held is back at once, what others find is right. (Points of going
- * on with the next daemon: test_resume_kill.c.)
+ * base/fault-point.h. Their pages are free at once; pages that others find are right. (Points of
+ * resuming with the next daemon: test_resume_kill.c.)
  */
 #include <errno.h>
 #include <stdio.h>

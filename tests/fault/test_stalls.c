@@ -46,8 +46,7 @@ static uint32_t lease_page(struct raw *r, uint32_t ns_id)
         return reply->pages[0];
 }
 
-/* status tells what the longest turns did: of a millisecond and more, of which there may be none.
- */
+/* status names the longest iterations: of a millisecond and more, of which there may be none. */
 static void assert_turns_told(struct harness *h)
 {
         json_t *status = ctl_json(h, "status"), *turn;
@@ -90,7 +89,7 @@ static void close_client(struct raw *r, uint32_t ns_id)
 
 /* ---- a lease of a file ----------------------------------------------------------------------- */
 
-/* A page that lies below the device: published, and sent down. */
+/* A page in the lower tier: published, and demoted. */
 static uint32_t page_below(struct raw *r, uint32_t ns_id)
 {
         Kvlease__V1__PublishRequest publish = KVLEASE__V1__PUBLISH_REQUEST__INIT;

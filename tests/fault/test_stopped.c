@@ -1,7 +1,5 @@
-/*
- * The daemon is stopped (SIGSTOP): what needs no answer goes on, what needs one is done when it
- * wakes.
- */
+/* The daemon is stopped (SIGSTOP). Calls that need no answer work; those that need one are done
+ * when it continues. */
 #include <errno.h>
 #include <fcntl.h>
 #include <signal.h>

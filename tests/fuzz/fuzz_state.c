@@ -187,7 +187,7 @@ static void copy(struct kept *to, const struct keep_entry *e)
                 CHECK(pread(e->fd, to->bytes, to->len, 0) == (ssize_t)to->len);
 }
 
-/* Both a client segment and pin segments; what is published before is pinned over the socket. */
+/* Makes a client segment and pin segments; pages published before are pinned over the socket. */
 static void share(struct member *m, struct attach *a)
 {
         _cleanup_fd_ int ring = memfd_create_sized("fuzz-ring", SHM_CLIENT_BYTES);

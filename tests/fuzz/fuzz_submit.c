@@ -72,8 +72,8 @@ enum verb {
         EXPIRE,
         GIVE_WAY,
         INVALIDATE_TAG, /* `key` */
-        SESSION_KEEP,   /* as SESSION_TRUNCATE: the first `tokens`, so many from token `key` on, and
-                           what comes from twice that on */
+        SESSION_KEEP, /* SESSION_TRUNCATE's ranges: the first `tokens`, so many from token `key` on,
+                         and all from twice that on */
         N_VERBS,
 };
 

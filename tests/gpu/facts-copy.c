@@ -34,7 +34,7 @@ struct t7 {
         uint64_t cliff; /* the smallest size from which all batches are fast */
 };
 
-/* Pieces that lie anywhere on the host, and in order on the device, as pages of a text do. */
+/* Pieces that are anywhere on the host, and in order on the device, like a text's pages. */
 static void shuffle(struct t7 *t, unsigned n)
 {
         uint64_t x = 88172645463325252;

@@ -1,7 +1,5 @@
-/*
- * kernels.ptx for the driver double (tests/fakecuda/kernel.h): the same work by the CPU, for the
- * test that the suite's programs run. poke() isn't here: the double aborts on what it does.
- */
+/* kernels.ptx for the simulated driver (tests/fakecuda/kernel.h): the same work by the CPU, to test
+ * that the suite's programs run. poke() isn't here: the simulated driver aborts on it. */
 #include <string.h>
 #include <time.h>
 

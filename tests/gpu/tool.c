@@ -15,7 +15,7 @@
 #include "tests/gpu/facts.h"
 #include "tests/integration/private-daemon.h"
 
-/* Not tuned: what a fact may wait for one message; main.c's time for the whole fact is longer. */
+/* Not tuned: time limit of a fact for one message; main.c's for the whole fact is longer. */
 #define NOTE_TIMEOUT_MSEC 120000
 
 static struct fact *dying_fact;

@@ -203,10 +203,8 @@ static unsigned count_different(char *const *names, unsigned n)
         return n_different;
 }
 
-/*
- * While slots move, a page may be seen where it was and where it is by then, or in neither place:
- * so all servers are asked twice, and what any of them has counts once.
- */
+/* While slots move, a page may be seen on its old and new server, or on neither. So all servers are
+ * asked twice, and a page found on any counts once. */
 unsigned count_exported(void)
 {
         static char *names[NAMES_MAX];

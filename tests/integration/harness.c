@@ -71,7 +71,7 @@ static void stop_daemon(struct harness *h)
         assert_int_equal(status, 0);
 }
 
-/* cmocka leaves a failed assertion by longjmp: what it left behind goes when the program ends. */
+/* cmocka leaves a failed assertion by longjmp: its leftovers are removed when the program ends. */
 static struct harness *unfinished;
 
 static void clean_up(void)
@@ -183,10 +183,10 @@ static void purge_all(struct harness *h)
 }
 
 /*
- * Descriptors of the daemon are those it started with, one a tenant that came, two an index
- * segment, and one an extent, but with cudaipc. The driver has descriptors of its own for what it
- * gave out, how many is its business; a real one takes some for itself when it pleases. Of a daemon
- * that is kept the process is its keeper, whose descriptors `kept_fds` counts.
+ * Expected descriptors of the daemon: those at its start, one for each added tenant, two an index
+ * segment. Each extent is one more, except with cudaipc. The driver has an unknown number for
+ * memory it exports; a real one takes some for itself at any time. With `--keep` the process is the
+ * keeper, whose descriptors `kept_fds` counts.
  */
 static bool has_its_fds(struct harness *h, int *ret_n, int *ret_least, int *ret_most)
 {

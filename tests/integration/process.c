@@ -171,7 +171,7 @@ int proc_wait(pid_t pid, int timeout_msec, int *ret_status)
         }
 }
 
-/* One stream of a child: what came, in a buffer that grows. */
+/* Output of one stream of a child, in a buffer that grows. */
 struct stream {
         int fd;
         FILE *f;

@@ -250,7 +250,7 @@ static int agreement_await(struct redis_cluster *c)
         return -ETIMEDOUT;
 }
 
-/* Replica i of master m, once it has heard of it and copied what it has. */
+/* Makes i a replica of master m, and waits until it knows m and has copied its data. */
 static int replica_make(struct redis_cluster *c, unsigned i, unsigned m)
 {
         char *id = redis_cluster_call(c, m, "CLUSTER MYID"), *said = NULL;
@@ -340,7 +340,7 @@ static bool is_host(const struct redis_cluster *c, const char *line)
         return false;
 }
 
-/* A host was read, and what comes next is its port. No two of our servers have the same. */
+/* A host was read, and its port follows. No two of our servers have the same. */
 static int server_of(const struct redis_cluster *c, const char *port)
 {
         for (unsigned k = 0; port && k < c->n; k++)

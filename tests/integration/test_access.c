@@ -125,7 +125,7 @@ HARNESS_TEST(test_tenant_sockets, &tenants)
         ctl_wait_status(h, "n_clients", 0);
 }
 
-/* The administrator is told which users a change locks out, and to whom it opens a tenant. */
+/* The administrator learns which users a change locks out, and to which users it opens a tenant. */
 HARNESS_TEST(test_lost_access, &tenants)
 {
         static const char *const told[][2] = {

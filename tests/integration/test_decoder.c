@@ -158,7 +158,8 @@ HARNESS_TEST(test_layouts_agree, &two_tenants)
         assert_string_equal(block.logits, decode_on_host(*state).logits);
 }
 
-/* Killed in the middle: its successor goes on from what it published, to the same end. */
+/* The decoder is killed in the middle: its successor continues from its published pages, with the
+ * same result. */
 HARNESS_TEST(test_killed, &two_tenants)
 {
         struct harness *h = *state;

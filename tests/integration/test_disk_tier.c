@@ -1,5 +1,5 @@
-/* A disk below memory of the host, or below the device: what is cold lies there, and is found after
- * the daemon's, and the machine's, restart; or is a miss, never other bytes. */
+/* A disk below host memory, or directly below the device. Cold pages are stored there, and found
+ * after a restart of the daemon or the machine. Otherwise they are misses, never other bytes. */
 #include <fcntl.h>
 #include <signal.h>
 #include <string.h>

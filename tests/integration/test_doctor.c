@@ -1,5 +1,5 @@
-/* kvleasectl doctor beside a real kvleased: nothing wrong where nothing is, what is made wrong is
- * found, and goes away by doing what it says. */
+/* kvleasectl doctor beside a real kvleased. A healthy host has no findings; each injected fault is
+ * found, and disappears after the remedy. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -54,7 +54,7 @@ HOST_TEST(test_none)
         host_expect(*state, "remote", DOCTOR_OK, "no [remote] is configured", NULL);
 }
 
-/* Each option that is wrong is found, and goes away by doing what is said. */
+/* Each wrong option is found, and the finding disappears after the remedy. */
 HOST_TEST(test_options)
 {
         static const struct {

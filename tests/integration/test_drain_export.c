@@ -118,7 +118,7 @@ static void assert_fails(const char *words, int code, const char *sentence)
         proc_output_free(&o);
 }
 
-/* All of it, with what was computed, once that host knows its namespace's epoch. */
+/* Once that host knows its namespace's epoch, it finds all of the text, with the right bytes. */
 static void assert_finds_text(struct worker *w)
 {
         uint64_t until = clock_now_nsec() + PATIENCE_MSEC * NSEC_PER_MSEC;

@@ -161,7 +161,7 @@ static void interrupt(struct follower *f)
 
 /* ---- tests ----------------------------------------------------------------------------------- */
 
-/* A tenant's pages that made room for another's leases: whose, how many, for whom. */
+/* Events of evictions for another tenant's leases: whose pages, how many, for whom. */
 HARNESS_TEST(test_eviction, &tight)
 {
         struct harness *h = *state;
@@ -405,7 +405,7 @@ HARNESS_TEST(test_restart, &tight)
         /* A reader that is connected at that moment sees that the daemon was stopping. */
         assert_int_equal(private_daemon_stop(&h->daemon, &status), 0);
         await_stderr(&f, "kvleased went away: waiting for the next one");
-        /* Not there yet while harness_start() counts what descriptors the daemon started with. */
+        /* The daemon may start only after harness_start() has counted its first descriptors. */
         kill(f.pid, SIGSTOP);
         harness_start(h);
         kill(f.pid, SIGCONT);

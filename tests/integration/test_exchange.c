@@ -1,7 +1,6 @@
 /*
- * Pages that go from one host to another: two stores of daemon/core, each with a client of its own
- * of one real redis-server. Namespace sets are in test_exchange_sets.c; what processes make of it
- * is in test_exchange_hosts.c.
+ * Exchange of pages between hosts: two stores of daemon/core, each with its own client of one real
+ * redis-server. Namespace sets are in test_exchange_sets.c; processes are in test_exchange_hosts.c.
  */
 /* Before cmocka, whose fail() is a macro. */
 #include "tests/integration/exchange-host.h"
@@ -78,7 +77,7 @@ TEST(test_last_page_is_partial)
         redis_cluster_deinit(&server);
 }
 
-/* Most of a text lies below the device when it is found again: it is exported from there. */
+/* Most of a text was demoted when it is found again: it is exported from the lower tier. */
 TEST(test_text_below_the_device)
 {
         struct host a, b;
@@ -400,8 +399,8 @@ TEST(test_single_flight_and_its_end)
         redis_cluster_deinit(&server);
 }
 
-/* By a client that may only read. Returns how many pages of n are there; nothing is brought, and
- * nothing has changed but what was asked. */
+/* Probes by a client that may only read. Returns how many of n pages the server has. No page is
+ * loaded, and only counters of probes change. */
 static uint32_t probe(struct host *h, struct attach *reader, unsigned n, unsigned msec)
 {
         const struct exchange_counters before = counters_of(h);
@@ -512,8 +511,8 @@ TEST(test_probes_without_an_answer)
         redis_cluster_deinit(&server);
 }
 
-/* At its deadline an import ends by itself: the store's threads may be late, and until they have
- * let go of what they have there is nothing to do at once. */
+/* An import ends by itself at its deadline. The store's threads may be late; until they have let go
+ * of their buffers there is nothing more to do. */
 TEST(test_store_is_late)
 {
         uint64_t deadline_nsec, next;

@@ -21,7 +21,7 @@
 /* Hosts' clocks are that much ahead, as they go five times as fast. */
 static uint64_t ahead_nsec;
 
-/* One turn, and what drops take. */
+/* One iteration, and pending drops. */
 static void turn(struct host *h)
 {
         ahead_nsec += 4 * NSEC_PER_MSEC;
@@ -84,7 +84,7 @@ static void compute_two(struct host *h)
         host_compute_behind(h, NULL, OTHER, N_OTHER);
 }
 
-/* The page of a text with this number, and what continues it; whether it is cached here or not. */
+/* Invalidates this page of a text with its continuations, cached here or not. */
 static void host_invalidate(struct host *h, unsigned i)
 {
         uint8_t key[KEY_BYTES];
@@ -207,7 +207,7 @@ TEST(test_all)
         end_two(&a, &b);
 }
 
-/* More than one change has room for, at once: all goes. */
+/* More keys at once than a change has room for: all pages are dropped. */
 TEST(test_very_many)
 {
         struct host a, b;
@@ -266,7 +266,9 @@ TEST(test_two_at_once)
                 await_all(h, 3, 0, 0);
                 for (unsigned i = 0; i < 2; i++)
                         await_told(&h[i], 2 * round + 2);
-                /* Until nothing is left to be followed, which would take what is computed next. */
+                /*
+                 * Waits until no change is left to follow, as it would drop pages computed later.
+                 */
                 for (unsigned n = 0; n < 300; n++) {
                         for (unsigned i = 0; i < 3; i++)
                                 turn(&h[i]);
@@ -298,8 +300,8 @@ TEST(test_away_meanwhile)
         end_two(&a, &b);
 }
 
-/* The server has lost everything, which is no invalidation: what hosts have stays, and what is
- * invalidated after that goes everywhere. */
+/* The server has lost everything, which is no invalidation: hosts keep their pages. Later
+ * invalidations reach all hosts. */
 TEST(test_server_has_lost_all)
 {
         struct host a, b;
@@ -321,8 +323,8 @@ TEST(test_server_has_lost_all)
         end_two(&a, &b);
 }
 
-/* The server stops answering; what is invalidated meanwhile is told when it is back, also by a host
- * whose namespace has gone. */
+/* The server stops answering. Invalidations meanwhile are announced when it is back, also by a host
+ * whose namespace was removed. */
 TEST(test_namespace_has_gone)
 {
         struct host a, b;

@@ -64,8 +64,8 @@ static unsigned compute_text(unsigned host)
         return text;
 }
 
-/* Texts of hosts are found there again, by other requests, until the servers have so many pages:
- * what couldn't be written comes again when it is found again. */
+/* Finds texts again on their hosts, by other requests, until the servers have so many pages. A page
+ * whose write failed is written when it is found again. */
 static void find_until_exported(
         const unsigned texts[], const unsigned hosts[], unsigned n, unsigned n_exported)
 {
@@ -88,7 +88,7 @@ static unsigned share_text(unsigned host)
         return text;
 }
 
-/* The two others find a host's text, each page with what was computed there. */
+/* The two others find a host's text, each page with the right bytes. */
 static void find_at_others(unsigned host, unsigned text)
 {
         for (unsigned i = 1; i < N_HOSTS; i++)
@@ -130,8 +130,8 @@ TEST_BARE(test_found_by_two_others)
         cluster_end(state);
 }
 
-/* The host invalidates a page of the text, and all others know. What was computed since is shared
- * again, but for that of the same second. */
+/* The host invalidates a page of the text, and all others learn of it. Pages computed since are
+ * shared, except for those of the same second. */
 static void invalidate(unsigned host, unsigned text)
 {
         char *before = read_epoch(NULL);
@@ -245,7 +245,7 @@ static void compute_during(struct loss *l, unsigned host)
         l->during[l->n_during++] = compute_text(host);
 }
 
-/* Hosts go on: they look for what they have, for what others have, and compute. */
+/* Hosts continue: they look up their own texts and those of others, and compute. */
 static void live_until_taken_over(struct loss *l, unsigned replica)
 {
         uint64_t began = clock_now_nsec();

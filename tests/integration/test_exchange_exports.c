@@ -251,7 +251,7 @@ TEST(test_text_grows_meanwhile)
         redis_cluster_deinit(&server);
 }
 
-/* The text's last page goes before its turn: it is written as far as it was before it grew. */
+/* The text's last page is dropped before its turn: the text is written up to its earlier length. */
 TEST(test_text_has_lost_its_end)
 {
         struct host a;
@@ -267,7 +267,7 @@ TEST(test_text_has_lost_its_end)
         /* The rest goes when it is found again. */
         assert_int_equal(count_hits(a.w.attach, 0, N_PAGES), N_PAGES - 1);
         host_await_exported(&a, N_PAGES - 1);
-        /* Nothing of it is left: nothing is written. */
+        /* No page of it is left, so none is written. */
         host_compute_behind(&a, NULL, 200, FIRST_LONG + 2);
         assert_int_equal(tier_drop(&a.w, tier_find(&a.w, 200)), FIRST_LONG + 2);
         turn_until_none_waits(&a);
@@ -332,8 +332,8 @@ TEST(test_whose_turn_it_is)
         }
 }
 
-/* Where there is no room for another text the one goes whose turn would be last; and of those that
- * were found none for one that was only published. */
+/* Without room for another text the one with the last turn is dropped. A text that was found is
+ * never dropped for one that was only published. */
 TEST(test_too_many_texts)
 {
         struct host a;

@@ -1,7 +1,7 @@
 /*
- * Two hosts: two kvleased with clients of their own, and a real redis-server that both know. What
- * was computed on the one is found on the other; where the server is gone, stopped or lies, the
- * other one answers as if there were none, and in time.
+ * Two kvleased with clients of their own, and a real redis-server that both know. Texts of one host
+ * are found on the other. If the server is gone, stopped or lies, that one answers in time, as if
+ * there were none.
  */
 #include <errno.h>
 #include <signal.h>
@@ -293,8 +293,8 @@ TEST_BARE(test_what_is_computed_sooner_is_not_loaded)
         assert_int_equal(json_figure_of(here, "prefill_tokens_per_sec", NULL), 1000000000);
         assert_true(figure_of(here, "kvlease_exchange_prefill_tokens_per_second" OF_A) == 1e9);
         assert_int_equal(json_figure_of(here, "loads", NULL), 0);
-        /* One of these counts as four times slower than what is known: more of them are believed.
-         */
+        /* One such sample counts as four times slower than the known rate: more of them are
+         * believed. */
         worker_tell(w, "note-prefill 1000000 1000000000000 100");
         assert_int_equal(find_text(w, LONG_MSEC), N_PAGES);
         assert_outlook(here, "asks", " to compute: loaded");
@@ -427,7 +427,7 @@ TEST_BARE(test_server_denies)
         hosts_end(state);
 }
 
-/* A server that is full, and evicts nothing, refuses what is written; what is there is found. */
+/* A full server without eviction refuses writes; its values are found. */
 TEST_BARE(test_server_is_full)
 {
         static const char refused[] = "kvlease_exchange_not_exported_pages_total{tenant=\"a\","

@@ -1,7 +1,5 @@
-/*
- * Pages of other hosts that are received where they lie: what happens to page and namespace
- * meanwhile, and which go through a buffer instead. Two stores as in test_exchange.c.
- */
+/* Pages of other hosts that are received in place: states of page and namespace meanwhile, and
+ * pages that need a buffer instead. Two stores like in test_exchange.c. */
 /* Before cmocka, whose fail() is a macro. */
 #include "tests/integration/exchange-host.h"
 
@@ -14,7 +12,7 @@
 #include "daemon/core/reclaim/recall.h"
 #include "daemon/core/reclaim/recall-work.h"
 
-#define N_IN_FIRST 3 /* pages of a text that lie in another set than the rest */
+#define N_IN_FIRST 3 /* pages of a text in another set than the rest */
 
 static bool is_receiving(const struct host *h)
 {
@@ -61,8 +59,8 @@ static void count_call(void *data)
         ++*(unsigned *)data;
 }
 
-/* A client may give back, before it is asked for, what it was never told of: what it leases then
- * isn't written to. */
+/* A client may give back, before a recall, a set that it was never told of. Pages that it leases
+ * then aren't written to. */
 TEST(test_given_back_before_it_is_asked_for)
 {
         uint32_t pages[N_PAGES];

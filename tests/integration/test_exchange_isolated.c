@@ -1,9 +1,8 @@
 /*
- * Three hosts with a kvleased each, and three with the servers of a cluster, a master and another
- * one's replica on each: all of them are network namespaces, with links of their own. A kvleased's
- * host loses its link. What it has it goes on finding, what others have it misses in time, and the
- * two others go on exchanging; with its link back it exchanges again. Skipped where namespaces
- * aren't permitted.
+ * Three hosts with a kvleased each, and three with a cluster's servers, a master and another one's
+ * replica on each. All of them are network namespaces, with links of their own. A kvleased's host
+ * loses its link. It still finds its own pages, and misses those of others in time; the two others
+ * still exchange. With its link back it exchanges again. Skipped where namespaces aren't permitted.
  */
 #include <errno.h>
 #include <stdio.h>
@@ -134,8 +133,8 @@ static void share_first_texts(void)
 
 /* ---- the isolated host ----------------------------------------------------------------------- */
 
-/* For a while each host looks for what all have; the isolated one also for what only others have,
- * and for what it has computed meanwhile. */
+/* For a while each host looks up a text that all have. The isolated one also looks up texts of
+ * others only, and those it has computed meanwhile. */
 static void live_isolated(void)
 {
         uint64_t until = clock_now_nsec() + ISOLATED_NSEC;
@@ -205,9 +204,8 @@ TEST_BARE(test_link_cut)
         isolate(state, HOST_NET_CUT);
 }
 
-/* Something is invalidated on the host that has no link, and something on another one. What others
- * have of the first is theirs until they can be told, and so is what this host has of the second.
- */
+/* Pages are invalidated on the host without a link, and on another one. Until the link is back,
+ * each keeps the other's pages. */
 TEST_BARE(test_invalidated_without_a_link)
 {
         char *before;

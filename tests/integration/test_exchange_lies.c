@@ -102,8 +102,8 @@ static void move_values(struct host *h, enum remote_kind kind, uint8_t *const at
         assert_int_equal(o.result, 0);
 }
 
-/* Another host computes all texts, and writes them. What it wrote is read; then, perhaps, something
- * is invalidated there. */
+/* Another host computes and writes all texts. The values are read; then, if asked for, a page is
+ * invalidated there. */
 static void export_honest(const char *secret, enum origin to, bool invalidates)
 {
         uint64_t until = clock_now_nsec() + PATIENCE_NSEC;

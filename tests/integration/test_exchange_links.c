@@ -123,9 +123,8 @@ static void live_with(struct worker *w, struct worker *other, struct illness *re
 /* So many pages at least are loaded: they have 256 tokens. */
 #define LEAST_PAGES 16
 
-/* The link is well again, and all of the text can be had, here or from others. What was loaded of
- * it while the host was ill may leave too little to be loaded behind it; else all of it is found.
- */
+/* The link is healthy again, and all of the text can be had, here or from others. A part loaded
+ * earlier may leave too little to be loaded behind it; otherwise all of it is found. */
 static void await_text(struct worker *w, unsigned chain)
 {
         struct told told = await_whole(w, chain);

@@ -49,8 +49,8 @@ static void assert_exchange(unsigned n_left_alone, bool is_known)
         json_decref(reply);
 }
 
-/* Here, while the server refuses the password: what it is asked is a miss, in words; what the host
- * has itself is found at once, and goes nowhere. */
+/* The server refuses the password. A lookup on it is a miss, with a reason. The host's own pages
+ * are found at once, and aren't exported. */
 static void live_without_password(struct worker *w)
 {
         static const char why[] = "kvleased isn't let in (user, secret_file)";

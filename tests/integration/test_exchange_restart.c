@@ -110,8 +110,8 @@ TEST_BARE(test_taken_over_is_shared)
         end(state);
 }
 
-/* Something was: it goes from what was taken over, as if this host had never died. What was taken
- * over isn't shared, and what is computed since is. */
+/* Pages were invalidated meanwhile: recovered pages are dropped, as if this host had never died.
+ * Recovered pages aren't shared; pages computed since are. */
 TEST_BARE(test_invalidated_meanwhile)
 {
         char *before;

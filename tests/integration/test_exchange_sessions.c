@@ -1,7 +1,5 @@
-/*
- * Sessions that go from one host to another: stores of daemon/core, each with a client of its own
- * of one real redis-server. What processes make of it is in test_exchange_hosts.c.
- */
+/* Sessions that move between hosts: stores of daemon/core, each with its own client of one real
+ * redis-server. Processes are in test_exchange_hosts.c. */
 /* Before cmocka, whose fail() is a macro. */
 #include "tests/integration/exchange-host.h"
 
@@ -180,7 +178,7 @@ TEST_BARE(test_goes_on_elsewhere)
         assert_int_equal(b.n_imported, 16);
         assert_session(&b, 16, 16 * PAGE_TOKENS);
         assert_cached(&b, 16);
-        /* Nothing is new to either of them. */
+        /* Neither host has anything new. */
         assert_int_equal(load(&b), KVL_STATUS_MISS);
         assert_int_equal(load(&a), KVL_STATUS_MISS);
         share_turn(&b, 16, 4, 1, 4);

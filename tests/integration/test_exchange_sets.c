@@ -293,7 +293,7 @@ TEST(test_largest_set)
 
 #define N_MASTERS 3
 
-/* Where pages lie: at each place, on one master alone, so many of their parts. */
+/* Places of pages: number of parts at each place, each on one master alone. */
 struct places {
         unsigned n, n_parts, n_masters;
         char tags[N_RANKS * N_PAGES][2 * EXCHANGE_PLACE_BYTES + 1];

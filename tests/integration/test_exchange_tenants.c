@@ -1,7 +1,7 @@
 /*
- * Tenants that share a store: what one of them has under way there, with a server that doesn't
- * answer, leaves room for the others; and it counts until the store has let go of it. Two stores of
- * daemon/core, as in test_exchange.c, stand for the tenants: they have one client of the server.
+ * Tenants that share a store. With a server that doesn't answer, one tenant's reads leave room for
+ * the others'. Reads count until the store has let go of them. Two stores of daemon/core, like in
+ * test_exchange.c, stand for the tenants: they have one client of the server.
  */
 /* Before cmocka, whose fail() is a macro. */
 #include "tests/integration/exchange-host.h"

@@ -124,8 +124,8 @@ HARNESS_TEST(test_expires, &options)
         end(h, w, "a");
 }
 
-/* All that is cached is expected: a quarter is kept, what was said first, and leases get the rest;
- * and then that, too, where the text that is written takes all of the device. */
+/* All cached texts are expected. A quarter is kept, the first to be announced, and leases get the
+ * rest. They also get that quarter if the text being written takes all of the device. */
 HARNESS_TEST(test_share, &options)
 {
         struct harness *h = *state;

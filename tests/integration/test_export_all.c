@@ -1,8 +1,5 @@
-/*
- * A host that is to go exports all that it has cached: a store of daemon/core, with a client of its
- * own of one real redis-server, and another one that looks what came there. What processes make of
- * it is in test_drain_export.c.
- */
+/* A drained host exports all its cached pages: a store of daemon/core with its own client of one
+ * real redis-server, and another one that reads them. Processes are in test_drain_export.c. */
 /* Before cmocka, whose fail() is a macro. */
 #include "tests/integration/exchange-host.h"
 
@@ -52,7 +49,7 @@ static void wait_sec(struct host *h, unsigned sec)
         store_set_now(&h->w.store, h->w.store.now_nsec + sec * NSEC_PER_SEC);
 }
 
-/* How many pages lie there. */
+/* Counts the server's pages. */
 static unsigned count_there(void)
 {
         char *keys = redis_cluster_call(&server, 0, "--raw keys kvl:1:a:*:0"), *save = NULL;

@@ -202,7 +202,7 @@ HARNESS_TEST(test_counters, &options)
         exporter_stop(&e);
 }
 
-/* The daemon goes and comes back: the exporter stays, and counts it. */
+/* The daemon ends and returns: the exporter stays, and counts it. */
 HARNESS_TEST(test_without_daemon, &options)
 {
         struct harness *h = *state;

@@ -177,7 +177,7 @@ HARNESS_TEST(test_trouble, &three_tiers)
         exporter_stop(&e);
 }
 
-/* Where nothing lies below the device no figure of what lies there is told. */
+/* Without lower tiers no figure of them is exported. */
 HARNESS_TEST(test_without_tiers, &no_tiers)
 {
         struct harness *h = *state;

@@ -66,7 +66,7 @@ static void assert_computed_once(
         assert_int_equal(ctl_status(h, "pages_sealed"), n_pages);
 }
 
-/* Both are told at once. */
+/* Both get their answer at once. */
 HARNESS_TEST(test_at_once, &roomy)
 {
         struct harness *h = *state;
@@ -80,7 +80,7 @@ HARNESS_TEST(test_at_once, &roomy)
         stop_all(workers, 2);
 }
 
-/* The others come while the first is in the middle of it; and they want more than it does. */
+/* The others arrive while the first is in the middle, and need more pages than it does. */
 HARNESS_TEST(test_in_the_middle, &roomy)
 {
         struct harness *h = *state;
@@ -180,7 +180,7 @@ static int compare(const void *a, const void *b)
         return x < y ? -1 : x > y;
 }
 
-/* One that has announced a text and published the first half of it. */
+/* Starts a worker that has announced a text and published its first half. */
 static struct worker *start_announcer(struct harness *h, unsigned chain)
 {
         struct worker *w = worker_start(h, "a", "ns", 2);

@@ -174,7 +174,7 @@ HARNESS_TEST(test_publish, NULL)
         worker_stop(b);
 }
 
-/* Without anybody calling into the library meanwhile: the driver's thread submits it. */
+/* No thread calls into the library meanwhile: the driver's thread submits the publish. */
 HARNESS_TEST(test_publish_unattended, NULL)
 {
         struct harness *h = *state;

@@ -1,6 +1,6 @@
 /*
- * A GPU whose driver fails, runs out of memory or hangs while the daemon serves from it: requests
- * that need it are refused with a sentence, everything else goes on, and what recovers is used
+ * A GPU whose driver fails, runs out of memory or hangs while the daemon uses it. Requests that
+ * need the driver are refused with a sentence; all others continue. A driver that recovers is used
  * again.
  */
 #include <stdio.h>
@@ -261,7 +261,7 @@ static void publish_all(struct worker *w)
         }
 }
 
-/* Every byte of what is found is as it was published. */
+/* Every byte of the found pages is as it was published. */
 static void read_all(struct worker *w)
 {
         uint32_t pages[CHAIN_PAGES], all = 0;

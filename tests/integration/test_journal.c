@@ -155,7 +155,7 @@ HARNESS_TEST(test_fields, &to_journal)
         expect(fd, "ready in ", &e);
         assert_field(&e, "MESSAGE_ID", first_id); /* of the event, not of the message */
         fd_close(fd);
-        /* Without a journal the readable text is the way. */
+        /* Without a journal the daemon writes readable text. */
         assert_int_equal(unlink("/run/systemd/journal/socket"), 0);
         assert_int_equal(truncate(h->daemon.log, 0), 0);
         harness_restart(h);

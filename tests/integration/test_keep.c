@@ -1,7 +1,5 @@
-/*
- * kvleased --keep: what the small parent keeps comes back to the next daemon, which it starts; the
- * rest of what a service manager does it does, too.
- */
+/* kvleased --keep: the small parent hands its stored descriptors to the next daemon, which it
+ * starts. It also does the rest of a service manager's work. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -244,7 +242,7 @@ HARNESS_TEST(test_socket_of_nobody, NULL)
         expect_ready(&k);
         assert_int_equal(kept_now(&k), n - 1);
         assert_int_equal(access(path, F_OK), -1);
-        /* And one that goes while the daemon runs. */
+        /* A tenant that is removed while the daemon runs. */
         ctl(h, "tenants add c limit=1MiB");
         assert_int_equal(kept_now(&k), n);
         ctl(h, "tenants remove c");
@@ -356,7 +354,7 @@ HARNESS_TEST(test_gives_up, NULL)
         assert_true(now_nsec() - begin >= UINT64_C(300000000)); /* 100 ms, 200 ms */
         status = kept_wait(&k);
         assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 1);
-        /* One that never was READY says itself what is wrong: no second try. */
+        /* A daemon that was never READY reports its error itself: there is no second try. */
         kept_spawn(&k, NULL);
         status = kept_wait(&k);
         assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 2);

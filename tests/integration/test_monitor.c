@@ -1,7 +1,5 @@
-/*
- * The monitor socket: what reads is answered there, what changes anything is refused. Every message
- * of administrators is classed in a table here; a new one fails the test until it is, too.
- */
+/* The monitor socket answers requests that read, and refuses those that change anything. Every
+ * administrative message is classed in a table here; a new one fails the test until it is in it. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>

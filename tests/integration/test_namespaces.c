@@ -31,7 +31,7 @@ HARNESS_TEST(test_layout, NULL)
         worker_stop(b);
 }
 
-/* Engines whose kernels lay pages out differently don't share a namespace, and are told so. */
+/* Engines whose kernels have different layouts don't share a namespace, and learn why. */
 HARNESS_TEST(test_format, NULL)
 {
         struct harness *h = *state;
@@ -118,7 +118,7 @@ HARNESS_TEST(test_leasable, NULL)
         worker_stop(b);
 }
 
-/* Another version of the weights retires what the old one computed; its pins last. */
+/* Another version of the weights retires pages of the old one; their pins last. */
 HARNESS_TEST(test_version, NULL)
 {
         struct harness *h = *state;

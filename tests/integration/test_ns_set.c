@@ -159,7 +159,9 @@ HARNESS_TEST(test_lookup, &small_cache)
 
 #define TEXT_PAGES 16
 #define N_TEXTS    60 /* 960 pages in each rank, of which little more than half fit */
-/* For a loaded machine, and less than the ten seconds after which a lone key goes; not tuned. */
+/*
+ * For a loaded machine, and less than the ten seconds after which a lone key is dropped; not tuned.
+ */
 #define SETTLE_MSEC 5000
 
 struct spread {

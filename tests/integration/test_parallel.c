@@ -1,4 +1,4 @@
-/* 32 clients at once on 4 tenants: what anybody finds is what its key says. */
+/* 32 clients at once on 4 tenants: each page found has the bytes of its key. */
 #include <stdio.h>
 
 #include "tests/integration/harness.h"

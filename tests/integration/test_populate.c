@@ -155,7 +155,7 @@ HARNESS_TEST(test_found, &options)
         assert_int_equal(made_kib(h), N_PAGES * PAGE_KIB);
         worker_tell(b, "verify %u 1003", pages[3]);
         worker_tell(b, "release %u %u %u %u", pages[0], pages[1], pages[2], pages[3]);
-        /* One of them once more, and one that is new. */
+        /* One page was found before, one is new. */
         worker_tell(b, "lookup 1:0-4");
         assert_int_equal(resident_kib(b), 5 * PAGE_KIB);
         worker_stop(b);

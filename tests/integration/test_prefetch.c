@@ -1,6 +1,8 @@
-/* Pages that come up from memory of the host before anybody asks for them: of a text that is read
- * piece by piece, of a session that is about to return, those that are named; and a guess that is
- * of no use. Every byte is compared. */
+/*
+ * Pages move up from host memory before a client asks for them: those of a text read piece by
+ * piece, of a session about to return, and named ones. One guess is of no use. Every byte is
+ * compared.
+ */
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
@@ -90,8 +92,8 @@ static void await_still(struct worker *w, const char *key)
         }
 }
 
-/* Pages of the device that the next text can have: they are free, the worker has them ready, or a
- * set of them isn't bound. */
+/* Device pages for the next text: free ones, those the worker has ready, and those of a set that
+ * isn't bound. */
 static uint64_t count_room(struct harness *h)
 {
         json_t *row = cache_row(h);
@@ -160,7 +162,7 @@ static void make_room(struct worker *w)
                 worker_tell(w, "invalidate %u:0-0", FIRST + i);
 }
 
-/* One piece of a text; an engine computes for a while with it. */
+/* Reads one piece of a text; an engine would compute for a while with it. */
 static void read_piece(struct worker *w, unsigned chain, unsigned first, unsigned n)
 {
         uint32_t pages[CHAIN_PAGES];
@@ -214,7 +216,7 @@ HARNESS_TEST(test_useless, &options)
                 on_nsec = clock_now_nsec();
                 publish(w, chain);
                 push_down(w);
-                make_room(w); /* else what comes up takes the room of the next text */
+                make_room(w); /* else pages that move up take the room of the next text */
                 read_piece(w, chain, 0, 8);
                 read_piece(w, chain, 8, 8);
                 read_piece(w, chain, 16, 4);
@@ -305,7 +307,7 @@ HARNESS_TEST(test_warm, &options)
         ctl(h, "purge a --remove");
 }
 
-/* Pages with the tag come up when the daemon comes back, and no others. */
+/* Pages with the tag move up after the daemon's restart, and no others. */
 HARNESS_TEST(test_warm_at_start, &kept)
 {
         struct harness *h = *state;

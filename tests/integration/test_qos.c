@@ -265,7 +265,7 @@ static const struct private_options shared = {.tenants = weighted,
         .daemon_lines = "revoke_timeout = 60s\n",
         .device_lines = "memory = 32MiB\nextent = 2MiB\n"};
 
-/* One has it all when the other comes. */
+/* One tenant has all memory when the other arrives. */
 static void test_weights(void **state)
 {
         struct harness *h = *state;
@@ -321,7 +321,7 @@ static void test_lending(void **state)
         worker_stop(a);
 }
 
-/* Nothing is lent to whom it couldn't be taken back from. */
+/* Memory isn't lent to a tenant from which it couldn't be recalled. */
 static void test_not_lent(void **state)
 {
         struct harness *h = *state;

@@ -75,7 +75,7 @@ static void assert_charged_one(struct harness *h)
         assert_in_range(ctl_tenant(h, "a", "charged_bytes"), 2 * MIB, 4 * MIB);
 }
 
-/* Until a "revoke" event has come; events before it are lost. */
+/* Waits for a "revoke" event; earlier events are lost. */
 static void wait_event(struct worker *w, const char *words)
 {
         for (unsigned i = 0; !strstr(worker_tell(w, "events"), words); ++i) {
@@ -84,7 +84,7 @@ static void wait_event(struct worker *w, const char *words)
         }
 }
 
-/* The whole dance by hand: held memory stays, what is let go of is unmapped at the safe point. */
+/* A whole recall by hand: held memory stays, released memory is unmapped at the safe point. */
 HARNESS_TEST(test_recall, &patient)
 {
         struct harness *h = *state;
@@ -159,7 +159,7 @@ HARNESS_TEST(test_quarantine, &quick)
         wait_client_number(h, "quarantined_sets", 1);
         assert_charged_one(h);
         worker_tell(a, "verify %u 1003", pages[3]);
-        /* Not found any more, and its tenant goes on. */
+        /* Its pages aren't found any more, and its tenant continues. */
         other = worker_start(h, "a", "ns", 1);
         assert_int_equal(worker_ask(other, "lookup 1:0-3"), 1);
         worker_publish_chain(other, 2, N, pages);
@@ -209,8 +209,8 @@ static size_t n_clients(struct harness *h)
         return n;
 }
 
-/* On a GPU its pages come back when exit and grace are over, and not before: it may still be
- * writing. On the host at once. */
+/* On a GPU the dead client's pages are free only after its exit and the grace, as its kernels may
+ * still write. On the host they are free at once. */
 HARNESS_TEST(test_grace, &graceful)
 {
         struct harness *h = *state;
@@ -339,7 +339,7 @@ static int run_on_terminal(
         return WEXITSTATUS(status);
 }
 
-/* Where much goes at once a person is asked, and a program is told how much. */
+/* kvleasectl asks a person before much is recalled at once, and tells a program how much. */
 HARNESS_TEST(test_much_at_once_is_asked, NULL)
 {
         static const char *const all[] = {"recall", "a", NULL};

@@ -1,5 +1,5 @@
-/* SIGHUP: what the file says now is in force, what needs a restart is said, a bad file is nothing.
- */
+/* SIGHUP: options of the file take effect; those that need a restart are named; a bad file changes
+ * nothing. */
 #include <signal.h>
 #include <stdarg.h>
 #include <stdio.h>
@@ -175,7 +175,7 @@ HARNESS_TEST(test_set_over_file, &options)
         reload_to(h, &next, NULL);
         assert_int_equal(ctl_tenant(h, "a", "limit_bytes"), 3 << 20);
         assert_int_equal(ctl_tenant(h, "a", "weight"), 30);
-        /* The section goes, what was set stays: the same as after a restart. */
+        /* The section is removed and set values stay, as after a restart. */
         reload_to(h, &without, NULL);
         assert_int_equal(ctl_tenant(h, "a", "limit_bytes"), 3 << 20);
         assert_int_equal(ctl_tenant(h, "a", "weight"), 100);
@@ -212,7 +212,7 @@ HARNESS_TEST(test_reservations_in_any_order, &options)
                 assert_int_equal(ctl_tenant(h, "b", "reserve_bytes"), 50 << 20);
                 reload_to(h, &first, NULL);
         }
-        /* Not both: what can't be stays, what can be is. */
+        /* Not both: the reservation that doesn't fit stays, the other is changed. */
         reload_to(h, &third, "tenant a: ", "it is left as it was", NULL);
         assert_int_equal(ctl_tenant(h, "a", "reserve_bytes"), 50 << 20);
         assert_int_equal(ctl_tenant(h, "b", "reserve_bytes"), 30 << 20);
@@ -254,7 +254,7 @@ HARNESS_TEST(test_needs_restart, &options)
         snprintf(path, sizeof(path), "%.60s/sock", h->daemon.runtime);
         assert_int_equal(access(path, F_OK), 0);
         assert_int_equal(ctl_status(h, "budget_bytes"), 256 << 20);
-        /* Again the same answer: what was kept is what the daemon compares with. */
+        /* The answer is the same: the daemon compares with the values in force. */
         reload_to(h, &next, "[daemon] default_socket stays", "[device host] memory stays", NULL);
         reload_to(h, &options, NULL);
 }
@@ -367,8 +367,8 @@ static void expect_config(struct harness *h, const char *words, const char *begi
         free(line);
 }
 
-/* Each option with what is in force, where it is from, and what waits: for a restart, and where a
- * reservation doesn't fit for a reload. */
+/* config show: each option with its value in force, its source, and a waiting value. That waits for
+ * a restart or, if a reservation doesn't fit, for a reload. */
 HARNESS_TEST(test_config_show, &options)
 {
         static const struct private_tenant after[] = {

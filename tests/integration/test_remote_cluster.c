@@ -1,6 +1,6 @@
 /*
- * The client of Redis against real ones: a cluster of three masters with replicas, of which one
- * is killed, one is stopped, and whose slots move under load. What servers refuse, and TLS:
+ * The Redis client against real servers: a cluster of three masters with replicas. One master is
+ * killed, one is stopped, and slots move under load. Refusals of servers, and TLS:
  * test_remote_server.c.
  */
 /* Before cmocka, whose fail() is a macro. */

@@ -158,7 +158,7 @@ static int compare_times(const void *a, const void *b)
 /* Results while a host is ill. */
 struct illness {
         unsigned n_late;
-        uint64_t late_nsec[N_LATE]; /* of what was asked of it */
+        uint64_t late_nsec[N_LATE]; /* of operations on it */
         uint64_t opened_nsec;       /* after which a breaker of its nodes was open; 0: never */
         unsigned n_read;            /* of its values */
         uint64_t asleep_nsec;       /* by the machine, of both threads that an answer needs */

@@ -120,7 +120,7 @@ HARNESS_TEST(test_json, &kept)
         ctl(h, "sessions purge a");
 }
 
-/* Another kvleased that doesn't read what this one keeps, or is none. */
+/* Another kvleased that can't read this one's stored state, or a program that isn't one. */
 HARNESS_TEST(test_other_binary, &kept)
 {
         struct harness *h = *state;
@@ -136,7 +136,9 @@ HARNESS_TEST(test_other_binary, &kept)
         ctl(h, "sessions purge a");
 }
 
-/* Another kvleased that reads what this one keeps, and takes its arguments, but not the files. */
+/*
+ * Another kvleased that reads this one's stored state and accepts its arguments, but not the files.
+ */
 HARNESS_TEST(test_other_binary_and_configuration, &kept)
 {
         struct harness *h = *state;

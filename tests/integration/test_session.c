@@ -282,7 +282,7 @@ HARNESS_TEST(test_dropped_by_another, NULL)
         assert_int_equal(worker_ask(a, "session-truncate 16 16"), -ENOENT);
         worker_tell(a, "session-close");
         assert_int_equal(ctl_status(h, "n_sessions"), 0);
-        /* With what only it used. */
+        /* Pages that only this session used are freed, too. */
         ctl_wait_status(h, "pages_sealed", 0);
         worker_stop(a);
         worker_stop(b);

@@ -1,8 +1,5 @@
-/*
- * Conversations that go from one host to another: two kvleased with clients of their own, and a
- * server of Redis that both know (exchange-hosts.h). What the stores of two hosts make of it alone
- * is in test_exchange_sessions.c.
- */
+/* Conversations that move between hosts: two kvleased with clients of their own, and a Redis server
+ * that both know (exchange-hosts.h). test_exchange_sessions.c does this with stores alone. */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -200,7 +197,9 @@ TEST_BARE(test_told_before_it_died)
         hosts_end(state);
 }
 
-/* A host that has truncated its own, and removed the record, leaves what another one tells. */
+/*
+ * A host that has truncated its own session, and removed the record, leaves another host's record.
+ */
 TEST_BARE(test_truncated_before_it_died)
 {
         uint64_t until = clock_now_nsec() + PATIENCE_NSEC;

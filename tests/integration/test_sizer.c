@@ -240,7 +240,7 @@ HARNESS_TEST(test_configured_again, &sizer_on)
         wait_region(h, 2 * MIB, "shrink");
         ctl(h, "tenants set a sizer=dry-run");
         assert_int_equal(get_region(h, "a").size, 16 * MIB);
-        /* There is no room for it any more: nothing is changed, and it is said. */
+        /* The configured reservation doesn't fit any more: nothing is changed, with a message. */
         ctl(h, "tenants set a sizer=on");
         wait_region(h, 2 * MIB, "shrink");
         ctl(h, "tenants set b class=pinned reserve=54MiB");

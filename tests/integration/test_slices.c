@@ -129,9 +129,11 @@ HARNESS_TEST(test_window, &many_pages)
 
 #define N_WINDOW (N_PAGES - 8)
 
-/* `w` has begun to truncate the session of this number, at the end of the long text that `anchor`
- * keeps cached; `other`, for whom it is open, too, has asked for the same. Was one of them told
- * that this is under way? The other's may come first. */
+/*
+ * `w` has begun to truncate the session of this number, at the end of the long text that `anchor`
+ * keeps cached. `other` has it open, too, and has sent the same request. Was one of them refused
+ * because this is under way? The other's request may be first.
+ */
 static bool is_refused_meanwhile(struct worker *w, struct worker *other, unsigned number)
 {
         unsigned n_refused = 0, n_done = 0;
@@ -219,8 +221,8 @@ HARNESS_TEST(test_daemon_dies_truncating, &kept_pages)
         worker_stop(w);
 }
 
-/* A reader in shared memory beside it: what it finds of the text gets shorter, never longer, and
- * nothing is found once the other is told. */
+/* A reader in shared memory beside it: its hits of the text get shorter, never longer. There are
+ * none once the other client has its answer. */
 HARNESS_TEST(test_reader, &many_pages)
 {
         struct harness *h = *state;
@@ -314,8 +316,8 @@ static void hold_many(struct worker *w)
         worker_tell(w, "hold 1 %u %u", N_HELD, N_HELD / 2);
 }
 
-/* A client is killed that has very much pinned and leased: all of it goes soon, and its successor
- * needn't wait for that. */
+/* A client with very many pins and leases is killed: all are freed soon. Its successor needn't wait
+ * for that. */
 HARNESS_TEST(test_client_dies, &many_pages)
 {
         struct harness *h = *state;

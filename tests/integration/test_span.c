@@ -1,7 +1,7 @@
 /*
- * A device that spans several: each rank of an engine maps its planes, on its member alone, and
- * another engine's ranks find there what they have written; also after a restart, and when it was
- * below the device meanwhile.
+ * A device that spans several. Each rank of an engine maps its planes, on its member alone, and
+ * another engine's ranks find the written bytes there. This holds after a restart, and after pages
+ * were demoted.
  */
 #include <errno.h>
 #include <signal.h>
@@ -60,7 +60,7 @@ static void restart_with(struct harness *h, const struct private_options *o)
         harness_restart(h);
 }
 
-/* SIGKILL; what its keeper starts has these options. */
+/* SIGKILL; the keeper starts a daemon with these options. */
 static void kill_with(struct harness *h, const struct private_options *next)
 {
         assert_int_equal(private_daemon_configure(&h->daemon, next), 0);
@@ -131,7 +131,9 @@ static void compute(struct engine *e, unsigned chain)
                 worker_tell(e->scheduler, "release %u", pages[i]);
 }
 
-/* Every rank finds what that rank of the other engine wrote. *ret_page: one of the pages. */
+/*
+ * Every rank finds the bytes that this rank of the other engine wrote. *ret_page: one of the pages.
+ */
 static void assert_found(struct engine *e, unsigned chain, uint32_t *ret_page)
 {
         uint32_t pages[N];
@@ -308,8 +310,8 @@ static void test_below(void **state)
                 n_found += n;
         }
         print_message("%u of %u pages found\n", n_found, n_chains * n_pages);
-        /* Pages go down more slowly than they are leased where the machine is busy: what is found
-         * is right, and more than the device holds (2 * 16 MiB of 16 KiB) has come up. */
+        /* On a busy machine pages are demoted more slowly than leased. Found pages are right, and
+         * more than the device holds (2 * 16 MiB of 16 KiB) moved up. */
         assert_true(n_found > 0);
         assert_true(n_found <= 2048 || ctl_status(h, "pages_promoted") > 0);
         worker_stop(w);

@@ -186,8 +186,8 @@ HARNESS_TEST(test_survives_apart, &kept)
         survives(*state, APART);
 }
 
-/* More than the device holds; what is found has its bytes, wherever it was. The next text waits
- * until the last one's pages have gone down: what hasn't is evicted for it. */
+/* More texts than the device holds; found pages have their bytes, in any tier. The next text waits
+ * until the last one's pages were demoted: others would be evicted for it. */
 HARNESS_TEST(test_below, &tiers)
 {
         struct harness *h = *state;

@@ -16,7 +16,7 @@ static const struct private_options two_tenants = {.tenants = two};
 
 #define MAX_READY 16 /* after one lease: a magazine's first level, doubled once */
 
-/* At 4 MiB in pages of 4 KiB: 1024 pages, not one more; what it has stays. */
+/* 4 MiB of pages of 4 KiB are 1024 pages, not one more; cached pages stay. */
 HARNESS_TEST(test_quota, &two_tenants)
 {
         struct harness *h = *state;
@@ -137,7 +137,7 @@ HARNESS_TEST(test_separation, &two_tenants)
         worker_stop(b);
 }
 
-/* Memory that went from one tenant to the other reads as zeros: all of it. */
+/* Memory that moved from one tenant to the other reads as zeros: all of it. */
 HARNESS_TEST(test_hand_over, &two_tenants)
 {
         struct harness *h = *state;
@@ -468,7 +468,8 @@ static bool log_has(struct harness *h, const char *words)
         return found;
 }
 
-/* The device has less than was promised: it starts, with what fits, and says so. */
+/* The device has less memory than was reserved. The daemon starts with reservations that fit, and
+ * reports the others. */
 HARNESS_TEST(test_promises_that_fit_no_more, &two_tenants)
 {
         static const struct private_options small = {
@@ -496,7 +497,8 @@ HARNESS_TEST(test_promises_that_fit_no_more, &two_tenants)
         assert_int_equal(ctl_tenant(h, "a", "reserve_bytes"), 50 * MIB);
 }
 
-/* One tenant's options don't go with a file or devices changed since: all start, it says so. */
+/* One tenant's options contradict a file or devices changed since: all tenants start, with a
+ * message. */
 HARNESS_TEST(test_changes_that_fit_no_more, &two_tenants)
 {
         static const struct private_tenant limited[] = {{"b", "limit = 4MiB\n"}, {NULL}};

@@ -1,5 +1,5 @@
-/* A cache larger than the device: what is cold lies in memory of the host, and comes back with the
- * bytes that it had, also after the daemon was killed. */
+/* A cache larger than the device: cold pages are in host memory. They come back with their bytes,
+ * also after the daemon was killed. */
 #include <signal.h>
 
 #include "base/macros.h"

@@ -1,5 +1,5 @@
-/* Pages that lie below the device, in all that is about more than single pages: sessions, tags,
- * namespace sets, lookups that wait. */
+/* Pages in a lower tier, in calls that concern more than single pages: sessions, tags, namespace
+ * sets, lookups that wait. */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -57,8 +57,8 @@ static json_int_t namespace_figure(struct harness *h, const char *name, const ch
         return value;
 }
 
-/* A lease evicts what it lacks, rather than wait for copies: until what is FREE does for the next,
- * or nothing goes down any more. */
+/* A lease evicts for missing memory, rather than wait for copies. Waits until free memory is enough
+ * for the next, or no page is demoted any more. */
 static void await_room(struct harness *h, const char *name)
 {
         json_int_t n_free = 0, arrived = 0, before = -1;
@@ -75,7 +75,9 @@ static void await_room(struct harness *h, const char *name)
         }
 }
 
-/* Other texts take the device until the last n pages of it are below: all of it stays. */
+/*
+ * Other texts fill the device until the text's last n pages are in the lower tier: all of it stays.
+ */
 static void make_cold(struct worker *w, const char *ns, unsigned chain, unsigned n)
 {
         static unsigned next_chain = 1000;
@@ -266,8 +268,7 @@ HARNESS_TEST(test_invalidation, &tiers)
 
 #define RANKS 2
 
-/* One rank's text is cold, the other one's isn't: it is found in both, and is on the device then.
- */
+/* One rank's text is cold, the other's isn't: it is found in both, and is on the device then. */
 HARNESS_TEST(test_set, &tiers)
 {
         struct harness *h = *state;
@@ -286,8 +287,8 @@ HARNESS_TEST(test_set, &tiers)
         }
         for (unsigned i = 0; i < RANKS; ++i)
                 worker_tell(ranks[i], "cache 1 %u", N_TEXT);
-        /* Its other texts are in one rank alone, for less time than the set waits for the other;
-         * whose text is held, as what is evicted there goes here too. */
+        /* Its other texts are in one rank alone, for less time than the set waits for the other.
+         * The other's text is held, as a page evicted there is dropped here, too. */
         worker_tell(ranks[1], "lookup 1:0-%u", N_TEXT - 1);
         assert_int_equal(worker_numbers(ranks[1], pages, N_TEXT), N_TEXT);
         make_cold(ranks[0], "rank-0", 1, N_TEXT);
@@ -354,7 +355,7 @@ static struct where probe(struct worker *w, const char *keys)
         return at;
 }
 
-/* A probe finds what is cached from the first key on, wherever that lies, and leaves it there. */
+/* A probe finds cached pages from the first key on, in any tier, and leaves them there. */
 HARNESS_TEST(test_probe, &tiers)
 {
         struct harness *h = *state;
@@ -463,7 +464,7 @@ HARNESS_TEST(test_share, &shared)
         /* b gets its share at one of a's safe points. */
         for (unsigned n = 1000; worker_ask(b, "cache 500 %u", N_TEXT) != 0 && n > 0; --n) {
                 assert_int_equal(b->code, KVL_FULL);
-                worker_tell(a, "events"); /* takes what it is told */
+                worker_tell(a, "events"); /* reads its events */
                 assert_true(worker_ask(a, "safepoint") >= 0);
                 sleep_msec(10);
         }

@@ -84,7 +84,7 @@ HARNESS_TEST(test_expiry, &short_lives)
         cache(b, 3);
         cache(b, 4);
         assert_string_equal(worker_tell(b, "hits 1 4:0-%d", PAGES - 1), " 1");
-        /* One text of each; a quarter of a minute is generous. */
+        /* One text of each tenant; a quarter of a minute is generous. */
         ctl_wait_status(h, "pages_expired", 2 * PAGES);
         assert_explained(h, "a", 2, 0, "expired");
         assert_explained(h, "a", 1, PAGES - 1, "cached");

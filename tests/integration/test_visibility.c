@@ -63,8 +63,8 @@ HARNESS_TEST(test_found, NULL)
         worker_stop(b);
 }
 
-/* b finds what a published although the daemon has been stopped since. What b hasn't looked up
- * before is in a set that it has mapped. */
+/* b finds a's published pages although the daemon has been stopped since. Pages that b looks up for
+ * the first time are in a set that it has mapped. */
 HARNESS_TEST(test_found_without_daemon, NULL)
 {
         struct harness *h = *state;

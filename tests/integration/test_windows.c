@@ -1,6 +1,6 @@
 /*
- * A text whose KV is three times what the device holds, read through a window: the decoder's logits
- * are the same bits as with all of it in place, nothing is evicted, and nothing is computed again.
+ * A text with three times the device's memory of KV, read through a window. The decoder's logits
+ * are the same bits as with all of it in place. Nothing is evicted, and nothing is computed again.
  */
 #include <signal.h>
 #include <stdio.h>
@@ -16,8 +16,9 @@
 #define NO_ROOM              3 /* exit status of the decoder */
 
 /*
- * Pages of 128 KiB: the device has 16. The double runs a kernel's threads one after the other:
- * there the text is short, its pages are small, and it is the decoder's budget that it outgrows.
+ * Pages of 128 KiB: the device has 16. The simulated driver runs a kernel's threads one after the
+ * other. There the text is short, its pages are small, and it outgrows the decoder's budget
+ * instead.
  */
 #define DEVICE_PAGES 12
 #define TEXT_PAGES   48
@@ -167,7 +168,7 @@ static void larger_than_device(struct harness *h, const char *const *options)
         assert_int_equal(ctl_status(h, "evictions"), 0);
         assert_int_equal(ctl_status(h, "host_damaged"), 0);
         assert_true(ctl_status(h, "host_arrived") + DEVICE_PAGES >= (uint64_t)cold.published);
-        /* All of it is there still, wherever it lies. */
+        /* All of it is still cached, in any tier. */
         warm = decode(h, "a", options);
         assert_true(warm.tokens - warm.reused <= PAGE_TOKENS);
         assert_string_equal(warm.logits, oracle.logits);
@@ -234,7 +235,7 @@ HARNESS_TEST(test_two, &shared)
         ctl(h, "purge a --remove");
 }
 
-/* The daemon is killed while pages are on their way, and goes on with what it had. */
+/* The daemon is killed while pages are being moved; the next one continues with the same pages. */
 HARNESS_TEST(test_survives, &kept)
 {
         struct harness *h = *state;
@@ -347,8 +348,8 @@ static void verify_planes(struct worker *w, unsigned step)
         assert_int_equal(got[1], 0);
 }
 
-/* One that is read plane after plane has the bytes that were published in each of them; also after
- * the daemon was killed, which forgets the sums of parts of its pages. */
+/* A window read plane by plane has the published bytes in each plane. This holds after the daemon
+ * was killed, which forgets the sums of parts of its pages. */
 HARNESS_TEST(test_planes, &wide)
 {
         struct harness *h = *state;
@@ -372,7 +373,7 @@ HARNESS_TEST(test_planes, &wide)
         ctl(h, "purge a --remove");
 }
 
-/* Nothing lies below the device: it is full, and that is said. */
+/* Without a lower tier the device is full, with a message. */
 HARNESS_TEST(test_nothing_below, &no_host)
 {
         if (private_on_gpu())

@@ -1,7 +1,5 @@
-/*
- * Workers that compute a text once between them: what of it is cached or being computed they wait
- * for, the rest they announce and compute. Commands, and a job of its own.
- */
+/* Workers that compute a text once between them. They wait for pages that are cached or being
+ * computed, announce the rest and compute it. Commands, and a job of its own. */
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>

@@ -1,4 +1,4 @@
-/* The worker's random load: what it finds must be what its key says, in its tenant. */
+/* The worker's random load: each page found must have its key's bytes, of its tenant. */
 #include <errno.h>
 #include <stdio.h>
 #include <string.h>
@@ -77,7 +77,7 @@ static int publish(struct load *l, uint64_t chain, uint32_t first, uint32_t *pag
         return r < 0 || n_done == n ? r : kvl_free(l->ns, pages + n_done, n - n_done);
 }
 
-/* Computes what the cache lacks of a text. */
+/* Computes the uncached pages of a text. */
 static int extend(struct load *l, uint64_t chain, uint32_t first, uint32_t length)
 {
         uint32_t pages[WORKER_TEXT_PAGES], n = length - first;

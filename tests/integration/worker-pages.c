@@ -331,8 +331,8 @@ static void do_hits(struct worker_state *w, char **args, unsigned n_args)
         int r = 0;
 
         for (unsigned long i = 0; i < n_times && r >= 0; ++i) {
-                /* A request each, as an engine's are: what one repeats isn't told the daemon again.
-                 */
+                /* One request each, like an engine's: a repeated hit isn't reported to the daemon
+                 * again. */
                 r = kvl_lookup(w->ns, i + 1, keys, n_keys, pages, &n, &n_tokens);
                 if (r)
                         continue;

@@ -48,7 +48,7 @@ static int let_go(struct reader *r, struct prefix *p)
         return code;
 }
 
-/* Looks one text up; what it finds is held in the place of the oldest. */
+/* Looks one text up, and holds the pages found in place of the oldest. */
 static int step(struct reader *r, uint64_t chain)
 {
         uint8_t keys[WORKER_TEXT_PAGES * KVL_KEY_BYTES];

@@ -332,7 +332,8 @@ static void do_explain(struct worker_state *w, char **args, unsigned n_args)
         printf("\n");
 }
 
-/* tiers KEYS...: how many are cached, and how many of these lie below the device; no use of them */
+/* tiers KEYS...: how many are cached, and how many of these are in a lower tier; doesn't count as a
+ * use */
 static void do_tiers(struct worker_state *w, char **args, unsigned n_args)
 {
         static struct kvl_explanation why[256];

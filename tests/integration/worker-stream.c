@@ -123,7 +123,7 @@ static void do_stream_set(struct worker_state *w, char **args, unsigned n_args)
                 printf("0\n");
 }
 
-/* publish-stream: the words of publish; publish-poll and publish-wait say what became of it */
+/* publish-stream: the words of publish; publish-poll and publish-wait give its result */
 static void do_publish_stream(struct worker_state *w, char **args, unsigned n_args)
 {
         worker_publish_on_stream(w, args, n_args, stream);

@@ -14,7 +14,7 @@ static bool is_word(char **args, unsigned n_args, unsigned i, const char *word)
         return i < n_args && strcmp(args[i], word) == 0;
 }
 
-/* window-open FIRST-TOKENS LAST-TOKENS CHUNK [session]: pages, and how many of them lie below */
+/* window-open FIRST-TOKENS LAST-TOKENS CHUNK [session]: pages, and how many are in a lower tier */
 static void do_open(struct worker_state *w, char **args, unsigned n_args)
 {
         const struct kvl_window_options o = {
@@ -60,8 +60,8 @@ static void do_talk(struct worker_state *w, char **args, unsigned n_args)
         worker_answer(r);
 }
 
-/* window-verify CHAIN N GAP: goes over all of it: after N pages GAP are missing. 0 and pages that
- * hold something else; or the library's code */
+/* window-verify CHAIN N GAP: reads all of it; after N pages, GAP are missing. 0 and the number of
+ * wrong pages; or the library's code */
 static void do_verify(struct worker_state *w, char **args, unsigned n_args)
 {
         uint64_t seed = 1000 * strtoull(args[0], NULL, 10);
@@ -88,7 +88,7 @@ static void do_verify(struct worker_state *w, char **args, unsigned n_args)
         printf("0 %u %u\n", n_text, n_wrong);
 }
 
-/* How many of the pages, from `index` of the text on, have other bytes in these planes. */
+/* Counts pages, from `index` of the text on, with wrong bytes in these planes. */
 static uint32_t count_wrong(const struct worker_state *w, const uint32_t *pages, uint32_t n,
         uint32_t first_plane, uint32_t n_planes, uint64_t seed)
 {
@@ -100,8 +100,8 @@ static uint32_t count_wrong(const struct worker_state *w, const uint32_t *pages,
         return n_wrong;
 }
 
-/* window-planes CHAIN N: goes over all of it for each N planes, as attention does. 0 and pages
- * whose planes hold something else; or the library's code */
+/* window-planes CHAIN N: reads all of it by N planes at a time, like attention. 0 and the number of
+ * pages with wrong planes; or the library's code */
 static void do_planes(struct worker_state *w, char **args, unsigned n_args)
 {
         uint64_t seed = 1000 * strtoull(args[0], NULL, 10);

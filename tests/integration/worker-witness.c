@@ -1,6 +1,6 @@
 /*
- * The worker that witnesses restarts of the daemon: one thread publishes texts, and says so when
- * they are acknowledged; another looks them up and compares every byte, all the time. No page of an
+ * A witness of the daemon's restarts. One thread publishes texts, and records when they are
+ * acknowledged. Another looks them up and compares every byte, all the time. No page of an
  * acknowledged text may ever be missing.
  */
 #include <fcntl.h>
@@ -122,7 +122,7 @@ static void *read_all(void *data)
         return NULL;
 }
 
-/* Pages for a text. KVL_QUOTA and the like: what was dropped is on its way back. */
+/* Leases pages for a text. After KVL_QUOTA and similar codes it waits for dropped pages. */
 static int lease(struct observer *o, uint32_t n, uint32_t *ret_pages)
 {
         int r;

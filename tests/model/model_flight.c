@@ -469,7 +469,7 @@ static void check_cut(struct drop *drop)
         c->is_under_way = false;
 }
 
-/* In slices of one look each: other steps come between. */
+/* In slices of one look each: other steps run between. */
 static void op_cut(void)
 {
         struct client *c = any_client(true);

@@ -1,4 +1,4 @@
-/* Leases: what is granted was free, and what is refused couldn't be had. */
+/* Leases: a granted page was free, and a refused lease was impossible. */
 #include <errno.h>
 #include <string.h>
 
@@ -59,8 +59,8 @@ static uint64_t count_idle(const struct model_ns *ns)
         return n;
 }
 
-/* Was it right to refuse? What is evictable here is gone, or all of it wouldn't do, and what is
- * left is too little. */
+/* Was the refusal right? All evictable pages here are gone, or all would not be enough; and the
+ * rest is too small. */
 static void check_refusal(const struct model_ns *ns, uint32_t n, int why)
 {
         uint64_t n_free = 0, n_busy = ns->keep_zero, limit = MIN(limits[ns->tenant], BUDGET_BYTES);

@@ -366,7 +366,7 @@ static void note_done(struct drop *drop)
         CHECK(drop_is_over(drop), "told too early");
 }
 
-/* In slices; with nothing between them here, so that the count is what the model says. */
+/* In slices; with no steps between them here, so that the count is the model's. */
 static void op_invalidate_key(void)
 {
         int key = (int)rnd(N_KEYS), r;
@@ -397,7 +397,7 @@ static void op_invalidate_key(void)
                 drop_queue(&drop, note_done);
         while (chores_work(&store))
                 CHECK(store_check(&store, &n_pages, &n_sets, &d) == 0, "%s", d.text);
-        /* Elsewhere the model expects that what goes for a lower limit goes at once. */
+        /* Elsewhere the model expects that a lower limit drops pages at once. */
         store.drop_slice_pages = DROP_SLICE_PAGES;
         CHECK(drop.n_pages == (ns->where[key] == NONE ? 0 : model_drop_subtree(ns, key)), "%llu",
                 (unsigned long long)drop.n_pages);

@@ -82,7 +82,7 @@ struct publish_case make_publish(const struct model_member *m, const struct mode
         int path[N_KEYS];
         uint32_t len = path_to((int)rnd(N_KEYS), path), skip = 0;
 
-        /* Mostly what a worker would: after a lookup, what isn't cached yet. */
+        /* Mostly like a worker: after a lookup, the first uncached page. */
         while (skip + 1 < len && ns->where[path[skip]] != NONE)
                 skip++;
         if (rnd(6) == 0)
@@ -90,7 +90,7 @@ struct publish_case make_publish(const struct model_member *m, const struct mode
         if (skip > 0)
                 c.parent = path[skip - 1];
         if (rnd(20) == 0)
-                c.parent = (int)rnd(N_KEYS); /* a client that lies, or whose parent went */
+                c.parent = (int)rnd(N_KEYS); /* a client that lies, or whose parent was dropped */
         c.n = len - skip;
         for (uint32_t i = 0; i < c.n; i++)
                 c.keys[i] = path[skip + i];

@@ -296,7 +296,7 @@ static void run_random(unsigned long n_ops)
 
 /* ---- convergence ----------------------------------------------------------------------------- */
 
-/* Everybody fills its cache: one lease at a time, published and let go. */
+/* Each client fills its cache: one lease at a time, published and released. */
 static void want_all(void)
 {
         op = "want";
@@ -317,7 +317,7 @@ static void want_all(void)
         world_tick();
 }
 
-/* From here on everybody keeps safe points, and wants without an end. */
+/* From here on each client keeps safe points, and wants memory without end. */
 static void make_greedy(void)
 {
         op = "greedy";

@@ -1,11 +1,11 @@
 /*
  * Random histories of sessions, against a naive model: a session is a list of pages, each with its
- * generation. What the model doesn't know is what is evicted when: of a list in the tree it asks
- * which pages are still there, and expects the beginning up to the first that isn't; of a window,
- * whether it is there as a whole, and whether anything was done that may cost it. After each step
- * the store is checked, and every session's pages, positions and figures are compared.
+ * generation. The model doesn't know when pages are evicted. For a list in the tree it asks which
+ * pages are left, and expects the beginning up to the first missing one. For a window it asks
+ * whether all of it is there, and whether anything was done that may cost it. After each step the
+ * store is checked, and every session's pages, positions and figures are compared.
  *
- *   model_session [--seed N] [--seeds N] [--steps N]
+ * model_session [--seed N] [--seeds N] [--steps N]
  */
 #include <stdlib.h>
 #include <string.h>
@@ -118,7 +118,7 @@ static int publish(struct client *c, uint32_t handle, uint32_t page, uint64_t ke
         return r;
 }
 
-/* In the model: after the first n_keep pages of the list comes this one. */
+/* In the model: puts the page behind the first n_keep of the list. */
 static void put(struct list *l, unsigned n_keep, struct element e)
 {
         l->n = n_keep;
@@ -195,7 +195,7 @@ static void op_append(void)
                 append_to_tree(t, n_keep, e);
 }
 
-/* In the tree: what is kept, by looping over all of it. */
+/* In the tree: finds the kept pages by looping over all. */
 static void truncate_tree(
         struct text *t, uint64_t first, uint64_t last, uint64_t gap_end, uint64_t *left)
 {
@@ -259,8 +259,8 @@ static bool lost_its_window(const struct truncation *c)
                windows_may_go;
 }
 
-/* The session is what it will be, or stays as it was. What is held may not be let go of yet. The
- * window of one whose window only gets shorter is as it is now: it may have been lost. */
+/* The session changes as announced, or stays as it was. Held pages may not be released yet. A
+ * window that only gets shorter is as it is now: it may have been lost. */
 static void decide(struct truncation *c)
 {
         struct text *t = &texts[c->i], now = c->before;
@@ -501,7 +501,7 @@ static void end_cut(struct drop *drop)
         container_of(drop, struct cut, drop)->is_under_way = false;
 }
 
-/* Nothing is found any more but what was published since. */
+/* Only pages published since are found. */
 static void check_cut(struct drop *drop)
 {
         struct cut *c = container_of(drop, struct cut, drop);

@@ -194,7 +194,7 @@ static int publish_entry(const struct shared_case *s, struct shm_submission entr
         CHECK(result.completes && result.page == expected_page, "page %u, expected %u", result.page,
                 expected_page);
         if (went) {
-                /* Which of its faults is told first depends on what became of the parent's page. */
+                /* The state of the parent's page decides which of its faults is reported first. */
                 r = status_from_wire(result.status);
                 CHECK(r == KVL_STATUS_NO_PARENT || r == KVL_STATUS_STALE || r == -EINVAL,
                         "%d, its parent isn't cached", r);

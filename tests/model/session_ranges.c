@@ -32,7 +32,7 @@ bool ranges_are_right(const struct text *t, const struct token_range *ranges, un
         return true;
 }
 
-/* How far the text is kept from its beginning on. */
+/* End of the kept part from the text's beginning. */
 static uint64_t first_end_of(const struct token_range *ranges, unsigned n)
 {
         uint64_t end = 0;
