@@ -260,8 +260,7 @@ static void send_bytes(const void *data, size_t n)
 {
         struct pollfd p = {me.fd, POLLOUT, 0};
 
-        /* If the daemon doesn't read (it does so while its replies aren't read), does something
-         * else. */
+        /* The daemon doesn't read while its replies aren't read: do something else then. */
         if (me.fd < 0 || poll(&p, 1, 20) <= 0)
                 return;
         if (send(me.fd, data, n, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 && one_in(4))

@@ -125,7 +125,7 @@ HARNESS_TEST(test_culprit, &options)
         assert_non_null(strstr(out.out, "kvleased died serving it"));
         proc_output_free(&out);
 
-        /* Another client of that tenant: then all of it is refused. */
+        /* Another client of that tenant: then the whole tenant is refused. */
         again = start_bad(&s, 4);
         assert_int_equal(strike(&s, again, 4, SIGABRT), 0);
         assert_true(is_lost(strike(&s, again, 4, SIGABRT)));

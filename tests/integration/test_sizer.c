@@ -227,8 +227,9 @@ static void refused(struct harness *h, const char *words, const char *why)
         proc_output_free(&o);
 }
 
-/* An option set to its configured value takes effect again if it is named, or if the sizer is
- * turned off. */
+/*
+ * A configured value takes effect again if it is set again, or if the sizer no longer changes it.
+ */
 HARNESS_TEST(test_configured_again, &sizer_on)
 {
         struct harness *h = *state;

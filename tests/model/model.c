@@ -505,7 +505,7 @@ static void compare_ns(const struct model_ns *ns, bool has_looked)
                 CHECK(real_page_of(real, key) == (uint32_t)ns->where[key], "key %d", key);
 }
 
-/* The client's segment has the client's own stores, and the daemon's. */
+/* Compares the client's segment with the model. */
 static void compare_segment(const struct model_attach *a, const struct model_ns *ns)
 {
         const struct pins *pins = &a->real->share;

@@ -151,7 +151,7 @@ bool is_in_tree(const struct element *e);
 /* A session holds the page, as it was when it was entered. */
 bool is_in_window(const struct element *e);
 
-/* Removes from the text's list what isn't in the tree any more. */
+/* Cuts the text's list before the first page that isn't in the tree any more. */
 void prune(struct text *t);
 
 /* End in tokens of the text up to the last page of the list; `empty` if the list has no page. */
