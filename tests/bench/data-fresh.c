@@ -1,7 +1,7 @@
 /*
- * data: 32 MiB written, and found and read whole, by processes that have just opened the namespace,
- * beside such as have touched all of its memory. The memory is there already: what fresh processes
- * lack is in their own page tables.
+ * data: 32 MiB written, and found and read whole, by processes that have just opened the namespace.
+ * Compared with processes that have touched all of its memory. The memory exists already: fresh
+ * processes only lack entries in their page tables.
  */
 #include <errno.h>
 #include <signal.h>

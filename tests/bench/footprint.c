@@ -20,7 +20,7 @@
  * what the device could hold, 24 bytes for each such page. */
 #define SPARE_PARTS 64
 #define IDLE_MSEC   5000 /* specification: an idle daemon makes no wakeups; not tuned */
-/* Beyond two seconds what was leased isn't kept ready any more (stock.c), and upkeep has been. */
+/* After two seconds leased pages aren't kept ready any more (stock.c), and upkeep has run. */
 #define SETTLE_MSEC 3500
 
 struct footprint {
@@ -75,7 +75,7 @@ static int measure_pages(struct footprint *b, unsigned n_pages, double *ret_byte
         return 0;
 }
 
-/* Times that any thread of the daemon went to sleep: as often it was woken. */
+/* How often the daemon's threads went to sleep, which equals their wakeups. */
 static int64_t count_switches(pid_t pid)
 {
         int64_t sum = 0;

@@ -234,7 +234,7 @@ static void time_zero(struct gpu_bench *b)
         }
 }
 
-/* Pages that lie in order on the device, and the other way round on the host. */
+/* Copies pages that are in order on the device, and in reverse on the host. */
 static void copy_batch(struct gpu_bench *b, enum device_direction direction, uint64_t piece)
 {
         static struct device_copy copies[MAX_PIECES];

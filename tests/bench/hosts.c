@@ -22,7 +22,7 @@
 #define PATIENCE_NSEC   (60 * NSEC_PER_SEC)
 #define FIND_AGAIN_NSEC (500 * NSEC_PER_MSEC)
 #define TRIAL_MSEC      500
-#define N_PREFILLS      256 /* after which what was said before counts for nothing */
+#define N_PREFILLS      256 /* after which earlier reports don't count */
 #define SLOW_RUN_MSEC   2
 #define SLOW_STOP_MSEC  38
 
@@ -91,7 +91,7 @@ static int start_server(struct hosts *h)
         return r < 0 ? bench_fail("redis-server", r) : 0;
 }
 
-/* The namespace has an epoch there: what is published from now on is for all hosts. */
+/* Waits until the namespace has an epoch there: pages published from now on are exported. */
 static int await_epoch(struct hosts *h)
 {
         uint64_t until = clock_now_nsec() + PATIENCE_NSEC;
@@ -438,7 +438,7 @@ int hosts_save(struct hosts *h)
         return is_saved ? 0 : bench_fail("a snapshot of the server", -EIO);
 }
 
-/* Where the one before ran. */
+/* Restarts the server on its old port. */
 static int start_again(struct hosts *h)
 {
         struct redis_server *s = &h->redis.servers[0];

@@ -1,7 +1,8 @@
 /*
- * interference: hits of 128 pages of one client, each timed, while another floods the daemon: with
- * requests on the socket, or with publishes and frees through its ring. The flood and the daemon
- * have the other core; it publishes what is published already, so that nothing is evicted.
+ * interference: hits of 128 pages of one client, each timed, while another floods the daemon. It
+ * floods with requests on the socket, or with publishes and frees through its ring. The flood and
+ * the daemon have the other core. It publishes pages that are published already, so that none is
+ * evicted.
  */
 #include <errno.h>
 #include <poll.h>

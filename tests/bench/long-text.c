@@ -132,7 +132,7 @@ static bool plane_is_right(
         return right;
 }
 
-/* The greatest error of the plane's numbers, by what the channel's greatest number is. */
+/* The greatest error of the plane's numbers, relative to the channel's greatest number. */
 static double plane_error(
         const struct long_text *t, const uint8_t *at, uint32_t page, uint32_t layer)
 {
@@ -323,7 +323,7 @@ static void compare_plane(const struct long_text *t, const uint8_t *at, uint32_t
                 pass->worst[codec] = fmax(pass->worst[codec], plane_error(t, at, page, layer));
 }
 
-static volatile uint64_t sink; /* so that what is read is read */
+static volatile uint64_t sink; /* keeps the compiler from removing reads */
 
 static void use_page(struct long_text *t, uint32_t page, uint32_t at, uint32_t plane,
         enum long_reading reading, struct long_pass *pass)

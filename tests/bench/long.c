@@ -25,10 +25,10 @@
 #define WHOLE_TOKENS  32768u
 #define WHOLE_BUDGET  (UINT64_C(10) << 30) /* with all heads; with fewer a part of it */
 #define ALL_HEADS     32u
-#define TENTH_TOKENS  3264u /* what is measured without an argument */
+#define TENTH_TOKENS  3264u /* measured without an argument */
 #define QUICK_TOKENS  2048u
 #define MAX_TOKENS    (1u << 20)
-#define SMALLEST      28 /* pages: two ends, the buffer, and what is on its way down */
+#define SMALLEST      28 /* pages: two ends, the buffer, and those being demoted */
 #define KEEPS_FIRST   16 /* a sixteenth of the text at its beginning, */
 #define KEEPS_LAST    4  /* a quarter at its end */
 #define SHALLOW       8  /* layers that keep everything, of a model in two groups */
@@ -56,7 +56,7 @@ struct scene {
 
 /* ---- what the daemon says -------------------------------------------------------------------- */
 
-/* Bytes that are charged in the tier; NAN: told. */
+/* Bytes charged in the tier; NAN after a message. */
 static double charged(const struct scene *s, const char *tier)
 {
         json_t *reply = qos_ctl(&s->daemon, "devices"), *row;
@@ -188,7 +188,7 @@ static uint8_t *map_memory(void)
         return memory;
 }
 
-/* MiB/s of what memcpy() moves in pieces as large as a plane's page. */
+/* MiB/s of memcpy() in pieces as large as a plane's page. */
 static double memcpy_rate(const struct scene *s)
 {
         size_t piece = long_plane_bytes(&s->texts[0].shape);
@@ -274,7 +274,7 @@ static int measure_steps(struct scene *s, const char *name)
         return r;
 }
 
-/* A layer by its planes, beside what it was when whole pages were moved for it. */
+/* Measures a layer by its planes, beside whole pages moved for it. */
 static int measure_whole(struct scene *s, const char *name)
 {
         struct long_pass planes = {0}, whole = {0};

@@ -74,7 +74,7 @@ static int start_daemon(struct neighbours *b)
                 r = bench_pin(0, b->cores[CORE_CLIENT]);
         if (r == 0)
                 r = bench_pin(b->daemon.pid, b->cores[CORE_OTHER]);
-        /* Before what else the machine does, where that is permitted. */
+        /* Ahead of the machine's other work, if that is permitted. */
         (void)setpriority(PRIO_PROCESS, 0, -20);
         (void)setpriority(PRIO_PROCESS, (id_t)b->daemon.pid, -20);
         return r < 0 ? bench_fail("private kvleased", r) : 0;

@@ -86,7 +86,7 @@ static int cool(struct reader *d, uint32_t page)
         return 0;
 }
 
-/* -ln of the part that a token has of what the logits give to all. */
+/* -ln of the token's share of the logits' total. */
 static double loss_of(const float *logits, uint32_t token)
 {
         double sum = 0, max = -INFINITY;

@@ -102,7 +102,7 @@ static int cache_replace(struct cache *c)
                 c->ops->remove(c->policy, page, EVICT_PRESSURE);
         } else {
                 page = c->list.prev[0] - 1;
-                /* Touched from the end on, a leaf is older than what it continues. */
+                /* Pages are touched from the end on, so a leaf is older than its parent. */
                 if (!tree_is_leaf(&c->tree, page))
                         page = tree_leaf_below(&c->tree, page);
                 list_out(&c->list, page + 1);

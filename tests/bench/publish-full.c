@@ -16,7 +16,7 @@
 #define PUT_PAGES  128
 #define N_PAGES    (128 * FIXTURE_TEXT)
 #define SLEEP_USEC 1000 /* the daemon has fallen asleep long before */
-/* Puts that a magazine's pages may do for: so many aren't counted where room isn't what it was. */
+/* Puts that a magazine's pages may serve: so many aren't counted after a change of free memory. */
 #define N_AHEAD 16
 
 enum what { FULL, FULL_IDLE, FULL_CPU, FREE, FREE_IDLE, FREE_CPU, N_WHATS };

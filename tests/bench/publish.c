@@ -68,7 +68,7 @@ static void count_done(
         *(int *)data = code ? -EIO : 1;
 }
 
-/* Until *done isn't 0. */
+/* Waits until *done isn't 0. */
 static int wait_done(struct kvl_conn *conn, const int *done)
 {
         while (*done == 0) {

@@ -30,7 +30,7 @@ struct competitor {
         struct qos *q;
         unsigned number;
         uint64_t random, n_texts;
-        uint8_t *page; /* what is "computed" */
+        uint8_t *page; /* the bytes to "compute" */
         uint8_t keys[QOS_TEXT * KVL_KEY_BYTES];
         struct kvl_conn *conn; /* a tenant's */
         struct kvl_ns *ns;
@@ -211,7 +211,7 @@ static void competitor_main(struct qos *q, enum qos_phase phase, unsigned number
         _exit(1);
 }
 
-/* Until `*word` is `value`. */
+/* Waits until `*word` is `value`. */
 static int wait_word(struct qos *q, _Atomic unsigned *word, unsigned value)
 {
         for (unsigned i = 0; i < WAIT_MSEC; ++i) {

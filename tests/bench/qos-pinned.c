@@ -1,7 +1,7 @@
 /*
- * The pinned tenant of the benchmark `qos`: a client with a steady demand. It never waits for the
- * daemon but in a lease: what it publishes it publishes by kvl_publish_start(), as an engine does.
- * Its texts fill its reservation, so that its own oldest ones give way.
+ * The pinned tenant of the benchmark `qos`: a client with a steady demand. It waits for the daemon
+ * only in leases; it publishes by kvl_publish_start(), like an engine. Its texts fill its
+ * reservation, so that its own oldest ones are evicted.
  */
 #include <errno.h>
 #include <string.h>

@@ -1,7 +1,7 @@
 /*
- * Waits by priority: one tenant holds all there is; two clients each of three others, which queue,
- * ask for memory, those of the lowest priority first; then what is held is given back bit by bit,
- * and from there on time counts.
+ * Waits by priority: one tenant holds all memory. Two clients each of three others, which queue,
+ * ask for memory, those of the lowest priority first. Then held memory is freed bit by bit, and
+ * from there on time counts.
  */
 #include <errno.h>
 #include <pthread.h>

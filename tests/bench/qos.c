@@ -152,7 +152,7 @@ double qos_tenant(const json_t *reply, const char *tenant, const char *number)
 /* How the dynamic tenants share the pool now. */
 struct sharing {
         double held[QOS_DYNAMIC], sum; /* bytes */
-        double error;                  /* the largest distance from a share, in what is allowed */
+        double error; /* the largest distance from a share, relative to the allowed one */
 };
 
 static int look(const struct qos *q, struct sharing *ret)

@@ -27,7 +27,7 @@
 #include "tests/traffic/traffic.h"
 
 #define MAX_DIFFERENCE 0.2 /* points; specification */
-#define N_CLIENTS      4   /* by turns: one policy sees what several clients do */
+#define N_CLIENTS      4   /* by turns: one policy sees several clients */
 #define EXTENT_BYTES   ((uint64_t)REPLAY_SET_PAGES * FIXTURE_PAGE_BYTES)
 #define QUICK_REQUESTS 12000u
 #define N_SEEDS        10u /* of the simulator's page ids */
@@ -217,7 +217,7 @@ static int replay_request(struct replay *b, uint32_t number)
                 c = kvl_request_end(ns, request);
         if (c == 0)
                 c = kvl_release(ns, b->pages, n_held);
-        if (c == 0) /* what was said before has no answer, but this has */
+        if (c == 0) /* the earlier requests have no answer, but this one has */
                 c = kvl_probe(ns, b->keys, 1, NULL, &n_probed);
         if (c == KVL_MISS)
                 c = 0;

@@ -168,7 +168,7 @@ static void take_longest(struct traffic *t, double *ret_msec)
                 ret_msec[i] = (double)atomic_exchange(&t->longest_nsec[i], 0) / NSEC_PER_MSEC;
 }
 
-/* With traffic: a calm window, then one with a restart in it. */
+/* Measures with traffic: a calm window, then one with a restart in it. */
 static int measure(
         struct traffic *t, struct private_daemon *d, unsigned window_msec, struct found *ret)
 {

@@ -85,7 +85,7 @@ static int pump(struct rings *b, unsigned what, uint32_t at_once)
         return r ? r : b->failed;
 }
 
-/* n_ops: what the ring's entries did. */
+/* n_ops: operations of the ring's entries. */
 static int time_pump(
         struct rings *b, unsigned placement, unsigned what, uint32_t at_once, uint32_t n_ops)
 {

@@ -1,7 +1,7 @@
 /*
- * rpc: what a request to the daemon costs on the socket. Lease and free of one page through
- * libkvlease, against frames of the same sizes that another process sends back unread: both
- * processes on one core, then on two. And a hit of many pages: rpc-hit.c.
+ * rpc: cost of a request to the daemon on the socket. Lease and free of one page through
+ * libkvlease, against frames of the same sizes that another process returns unread. Both processes
+ * on one core, then on two. And a hit of many pages: rpc-hit.c.
  */
 #include <errno.h>
 

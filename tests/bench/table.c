@@ -71,7 +71,7 @@ static unsigned count_used(
         return n;
 }
 
-/* Where the daemon would put it (daemon/core/state/shared.c). */
+/* Inserts at the daemon's place for it (daemon/core/state/shared.c). */
 bool table_insert(struct table *t, const uint8_t key[32], uint32_t page, uint16_t tokens)
 {
         _Atomic uint64_t *at, *next;
@@ -98,7 +98,7 @@ struct probe {
         uint32_t page;
 };
 
-/* All slots at once: where the key lies can't be predicted. */
+/* All slots at once: the key's slot can't be predicted. */
 static inline uint32_t match(const struct shm_bucket *b, uint64_t hash)
 {
         uint32_t matches = 0;

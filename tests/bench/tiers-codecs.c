@@ -1,6 +1,7 @@
 /*
- * Codecs: fp16 pages encoded and decoded again in this thread, what is left of their bytes, and how
- * far off their numbers are. Bandwidth is of plain bytes, down and up counted each, as memcpy()'s.
+ * Codecs: fp16 pages are encoded and decoded again in this thread. Reports the fraction of bytes
+ * left and the numbers' error. Bandwidth is of plain bytes, down and up counted each, like
+ * memcpy()'s.
  */
 #include <errno.h>
 #include <math.h>
@@ -28,7 +29,7 @@ struct codecs {
         struct codec_shape shape;
 };
 
-/* The encoded pages lie as far from each other as the plain ones. */
+/* The encoded pages are as far apart as the plain ones. */
 static int code_block(struct contest *c, bool is_up, size_t at, size_t bytes, void *data)
 {
         const struct codecs *k = data;
@@ -45,7 +46,7 @@ static const char *layout_name(const struct codecs *k)
         return k->shape.channels_first ? "channels-first" : "tokens-first";
 }
 
-/* All of it in this thread: by the processor's time. */
+/* All of it in this thread: by processor time. */
 static int measure_speed(const struct codecs *k, struct contest *c, struct bench_run *run)
 {
         struct bench_result *const results[N_CONTEST_CLOCKS] = {

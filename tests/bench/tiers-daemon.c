@@ -104,7 +104,7 @@ int cold_fill(struct cold *c, const struct fixture *f, uint64_t device_bytes)
         r = fixture_connect(f, 0, &c->client);
         for (uint32_t i = 0; i < c->n_texts && r == 0; i++) {
                 r = publish(c, i, 0);
-                sleep_msec(10); /* for what is cold to go down instead of being evicted */
+                sleep_msec(10); /* so that cold pages are demoted instead of evicted */
         }
         return r;
 }
@@ -143,7 +143,7 @@ enum { MOVED, MEMCPY, N_WHATS };
 struct traffic {
         struct fixture fixture;
         struct cold cold;
-        struct contest contest; /* what memcpy() moves */
+        struct contest contest; /* memcpy()'s memory */
         struct series series[N_WHATS];
         uint64_t n_found, n_wanted;
 };
@@ -249,7 +249,7 @@ struct leases {
         pid_t mover;          /* process that turns texts; 0: none */
         atomic_bool *is_busy; /* shared with it */
         uint32_t n_samples;
-        unsigned n_ways; /* BY_REALTIME is the last: not everybody may */
+        unsigned n_ways; /* BY_REALTIME is the last: not every user may */
         struct series series[N_WAYS][N_LOADS];
 };
 
@@ -319,7 +319,7 @@ static int leases_round(struct leases *l, bool is_warm_up)
 
         for (unsigned load = 0; load < N_LOADS && r == 0; load++) {
                 atomic_store(l->is_busy, load == BUSY);
-                sleep_msec(20); /* until it has begun, or what it began is over */
+                sleep_msec(20); /* until it has begun, or its last text is done */
                 for (unsigned way = 0; way < l->n_ways && r == 0; way++) {
                         r = schedule(l, way);
                         r = r < 0 ? bench_fail("scheduling", r) : time_leases(l, way, load);

@@ -139,7 +139,7 @@ static void answered(int result, void *data)
         *(int *)data = result;
 }
 
-/* Nothing is left to be done by the time that it returns. */
+/* Nothing is left to do when it returns. */
 static int forget_all(struct store *s)
 {
         int result = 1, r = 0;

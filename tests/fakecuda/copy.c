@@ -149,7 +149,7 @@ static void check_attributes(const cu_memcpy_attributes *attributes, const size_
         }
 }
 
-/* Locked. True: goes to pageable memory. */
+/* Locked. Returns true for a copy to pageable memory. */
 static bool add_copy(cu_deviceptr dst, cu_deviceptr src, size_t bytes, cu_stream s)
 {
         struct work *w = work_new(WORK_COPY, bytes);

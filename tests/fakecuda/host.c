@@ -8,7 +8,7 @@
 #include "base/macros.h"
 #include "tests/fakecuda/fake.h"
 
-/* Measured by others: one call of 512 GiB fails on R580 and later; 64 GiB is what works. */
+/* Measured by others: one call of 512 GiB fails on R580 and later; 64 GiB works. */
 #define PIECE_MAX ((size_t)64 << 30)
 
 static struct list_link regs = {&regs, &regs};

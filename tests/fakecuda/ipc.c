@@ -150,7 +150,7 @@ cu_result cuIpcGetMemHandle(cu_ipc_mem_handle *handle, cu_deviceptr at)
         return CU_OK;
 }
 
-/* Locked. What is open in this process already is only counted. */
+/* Locked. A range that this process has open already is only counted. */
 static struct range *find_open(const char *name)
 {
         struct range *range;

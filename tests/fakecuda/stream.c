@@ -18,7 +18,7 @@ struct CUstream_st {
         struct list_link link;
         cu_context context;
         bool is_legacy, is_blocking; /* blocking: ordered with the NULL stream */
-        bool ends;                   /* destroyed; goes once its work is done */
+        bool ends;                   /* destroyed; freed once its work is done */
         struct work *first, *last;   /* the first is under way */
 };
 
@@ -380,7 +380,7 @@ cu_result cuStreamSynchronize(cu_stream stream)
         return r;
 }
 
-/* Captures nothing; says it does where it is told to. */
+/* Captures nothing, but reports a capture with FAKECUDA_BAD=capturing. */
 cu_result cuStreamIsCapturing(cu_stream stream, cu_capture_status *status)
 {
         cu_result r = fake_enter("cuStreamIsCapturing", ENTER_BOUND);

@@ -22,10 +22,10 @@
 
 #define N_CHAINS    6
 #define CHAIN_PAGES 12
-#define N_KNOWN     64 /* pages that it was told of, and remembers */
+#define N_KNOWN     64 /* pages from replies that it remembers */
 #define POOL_BYTES  (256 * 1024)
 
-/* All of one process. */
+/* State of the process. */
 struct enemy {
         struct harness *h;
         uint64_t random;
@@ -176,7 +176,7 @@ static char *text_for(const ProtobufCFieldDescriptor *f)
 
 static void fill_message(ProtobufCMessage *m);
 
-/* The layout that goes with a name must be the same each time, or it is refused. */
+/* A name must have the same layout each time, or it is refused. */
 static ProtobufCMessage *layout_for(void)
 {
         Kvlease__V1__NsLayout *l = take(sizeof(*l));

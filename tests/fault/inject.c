@@ -1,5 +1,5 @@
-/* inject.so: libc functions that fail on demand (inject.h). Calls what it stands before by the next
- * object's symbol, the allocator by glibc's own names: dlsym() allocates. */
+/* inject.so: libc functions that fail on demand (inject.h). Calls the replaced functions by the
+ * next object's symbol, the allocator by glibc's own names: dlsym() allocates. */
 /* Both names of each function with an offset are replaced. */
 #undef _FILE_OFFSET_BITS
 
@@ -289,7 +289,7 @@ EXPORT ssize_t write(int fd, const void *p, size_t n)
         return NEXT(write)(fd, p, n);
 }
 
-/* Taking a descriptor out of a set isn't what runs out. */
+/* Removing a descriptor from a set needs no resource. */
 EXPORT int epoll_ctl(int fd, int op, int of, struct epoll_event *event)
 {
         if (op != EPOLL_CTL_DEL && fails(INJECT_epoll_ctl, CALLER))

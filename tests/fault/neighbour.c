@@ -146,7 +146,7 @@ static void bell(struct raw_shm *s)
                 assert_true(raw_ring(s));
 }
 
-/* Submits what was laid out, as far as there is room, and takes completions. */
+/* Submits the prepared entries as far as there is room, and takes completions. */
 static void submit_all(struct raw_shm *s)
 {
         atomic_store(&s->client->comp_head, atomic_load(&s->client->comp_tail));

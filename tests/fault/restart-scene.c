@@ -178,7 +178,7 @@ static void churn(struct scene *s, unsigned n)
                 worker_stop(w);
 }
 
-/* An administrator may be told that the outcome isn't known. */
+/* An administrator's request may end with "outcome unknown". */
 static void administer(struct scene *s, unsigned n)
 {
         static const char *const lines[] = {

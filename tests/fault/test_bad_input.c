@@ -123,7 +123,7 @@ HARNESS_TEST(test_check_config, NULL)
         proc_output_free(&o);
 }
 
-/* The second daemon goes; the first one serves on. */
+/* The second daemon exits; the first one continues. */
 HARNESS_TEST(test_two_daemons, NULL)
 {
         struct harness *h = *state;
@@ -251,7 +251,7 @@ static bool mount_state(struct harness *h)
         return mount("none", h->daemon.state, "tmpfs", 0, "size=16k,mode=755") == 0;
 }
 
-/* Writes until nothing goes any more. */
+/* Writes until the disk is full. */
 static void fill_state(struct harness *h, char path[PRIVATE_PATH_MAX])
 {
         static const char block[4096];

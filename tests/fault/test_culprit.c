@@ -142,7 +142,7 @@ HARNESS_TEST(test_culprit, &options)
         assert_int_equal(ctl_status(s.h, "tenants_refused"), 1);
         assert_good(&s);
 
-        /* Until a restart in peace. */
+        /* A planned restart admits the tenant again. */
         ctl(s.h, "restart");
         await_daemon(&s);
         assert_int_equal(ctl_status(s.h, "tenants_refused"), 0);

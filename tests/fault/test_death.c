@@ -1,7 +1,7 @@
 /*
- * The ways in which a worker can end, or seem to: killed, stopped for long, left without a close,
- * by one of its threads, forked, replaced by another program. Nothing leaks and nothing hangs; what
- * it held is free as soon as its process is gone, and not before.
+ * Ways in which a worker ends, or seems to: killed, stopped for long, left without a close, by one
+ * of its threads, forked, replaced by another program. Nothing leaks and nothing hangs. Its pages
+ * are free as soon as its process is gone, and not before.
  */
 #include <errno.h>
 #include <fcntl.h>

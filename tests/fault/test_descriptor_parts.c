@@ -81,7 +81,7 @@ static void open_ring(struct raw *r)
         assert_string_equal(reply->detail, "");
 }
 
-/* 0: refused. What is open can be shared. */
+/* Shares an open namespace; 0: refused. */
 static uint32_t share_named(struct raw *r, unsigned number, char why[256])
 {
         Kvlease__V1__NsShareRequest share = KVLEASE__V1__NS_SHARE_REQUEST__INIT;
@@ -145,7 +145,7 @@ static void take_all(struct harness *h, struct booty *b)
         b->n_sets = lease_sets(&r[0], first, b->lease);
 }
 
-/* A process of tenant a that keeps what it gets, until it is killed. */
+/* A process of tenant a that keeps all it gets, until it is killed. */
 static pid_t attack(struct harness *h, struct booty *ret_booty)
 {
         int ready[2];
@@ -311,7 +311,7 @@ HARNESS_TEST(test_kept, &kept)
         w = live(h, 1);
         ctl_wait_status(h, "n_clients", booty.n_connections + 1);
         before = look(h);
-        /* Memory that b let go of is given back by and by. */
+        /* Memory that b released is freed gradually. */
         for (unsigned i = 0; i < 1000 && before.n[0][0] > before.n[0][2]; i++) {
                 sleep_msec(10);
                 before = look(h);

@@ -200,7 +200,7 @@ HARNESS_TEST(test_table, NULL)
         struct harness *h = *state;
         uint64_t needed = ctl_status(h, "open_files_needed"), max = ctl_status(h, "open_files_max");
 
-        assert_true(needed > 256); /* what it would be by itself */
+        assert_true(needed > 256); /* its value without a limit */
         assert_true(proc_status_value(h->daemon.pid, "FDSize") >= (int64_t)MIN(needed, max));
 }
 

@@ -164,7 +164,8 @@ static unsigned mode_of(const char *dir, const char *name)
         return st.st_mode & 07777;
 }
 
-/* Left open to everybody, by an older daemon or by hand. A stranger has the old lock open still. */
+/* Paths were left open to all users, by an older daemon or by hand. A stranger still has the old
+ * lock open. */
 HARNESS_TEST(test_mended, NULL)
 {
         struct harness *h = *state;

@@ -93,7 +93,7 @@ static void run_on_full_disk(struct harness *h)
                         fail_msg("nothing was counted as lost");
                 sleep_msec(10);
         }
-        harness_restart(h); /* it can't save what policies learnt, and ends all the same */
+        harness_restart(h); /* the daemon can't save policies' state, and ends all the same */
         assert_int_equal(ctl_tenant(h, "a", "limit_bytes"), 32 << 20);
         assert_int_equal(unlink(filler), 0);
         ctl(h, "tenants set a limit=16MiB");
@@ -178,8 +178,8 @@ static const struct private_tenant expiring[] = {
         {"a", "limit = 64MiB\nexpire = 1h\nsession_expire = 1h\n"}, {NULL, NULL}};
 static const struct private_options jumping = {.env = file_clock_env, .tenants = expiring};
 
-/* Forwards by years, back to the beginning, to the end of all numbers: pages may expire, what is
- * held stays, and the state is whole. */
+/* The clock jumps forwards by years, back to the beginning, and to the greatest number. Pages may
+ * expire, held ones stay, and the state is consistent. */
 HARNESS_TEST(test_clock, &jumping)
 {
         static const uint64_t times[] = {YEAR_NSEC, 10 * YEAR_NSEC, 1000, 2000, UINT64_MAX / 2,

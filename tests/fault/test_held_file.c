@@ -37,7 +37,7 @@ static const struct private_tenant two[] = {
 static const struct private_options plain = {.tenants = two};
 static const struct private_options kept = {.tenants = two, .is_kept = true};
 
-/* A client of tenant "a" with a page, and what it has mapped of that. */
+/* A client of tenant "a" with a page, and its mapping of it. */
 struct holder {
         struct raw raw;
         uint32_t ns_id, page;

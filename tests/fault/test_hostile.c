@@ -1,7 +1,7 @@
 /*
- * Clients that break the protocol: each is disconnected (or muted, where it maps memory:
- * integration/test_group.c) and counted; a good client works throughout; the daemon's memory and
- * descriptors stay what they were.
+ * Clients that break the protocol: each is disconnected and counted. (One that maps memory is
+ * muted: integration/test_group.c.) A good client works throughout; the daemon's memory and
+ * descriptors don't change.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -157,7 +157,7 @@ HARNESS_TEST(test_violations, &few_clients)
 
 /* ---- what is refused politely ---- */
 
-/* A type from a newer client is answered, and the connection goes on. */
+/* A type from a newer client is answered, and the connection stays. */
 HARNESS_TEST(test_unknown_type, NULL)
 {
         struct raw r;
@@ -354,7 +354,7 @@ HARNESS_TEST(test_half_frames, &few_clients)
         good_stop(&good);
 }
 
-/* Sends as long as it goes; true where the daemon stopped reading, false where it hung up. */
+/* Sends as long as possible. Returns true if the daemon stopped reading, false if it hung up. */
 static bool flood(struct raw *r, const uint8_t *frame, size_t len, uint64_t *ret_sent)
 {
         struct pollfd p = {r->fd, POLLOUT, 0};

@@ -225,7 +225,7 @@ static struct shm_submission fetch_of(struct raw_shm *s, uint32_t page)
                 .aux = page < s->capacity_pages ? (uint32_t)raw_generation(s, page) : 0};
 }
 
-/* Pages that it hasn't pinned, or that aren't what it says; into pages that aren't its own. */
+/* FETCHes of pages that it hasn't pinned, with wrong data, or into pages that aren't its own. */
 static void fetches(struct raw_shm *s)
 {
         const uint32_t pages[] = {s->capacity_pages, 0x7fffffff, UINT32_MAX, s->capacity_pages - 1};
@@ -462,7 +462,8 @@ static void *change(void *data)
                 uint64_t n = pattern_next(&random);
                 struct shm_submission *e = &c->shm->subs[n % SHM_SUB_ENTRIES];
 
-                /* Rules are kept: what is seen by the first look and by a second one differs. */
+                /* The ring's rules are kept, but an entry changes between the daemon's first and
+                 * second look. */
                 e->page = (uint32_t)(n >> 32) % (2 * c->shm->set_pages);
                 e->key[0] = (uint8_t)(n >> 16);
                 e->tokens = (uint16_t)(1 + (n >> 24) % 8);
@@ -610,7 +611,7 @@ HARNESS_TEST(test_counters_wrap, &small_cache)
 
 /* ---- random bytes ---------------------------------------------------------------------------- */
 
-/* Anywhere in what it can write; the next look at the ring ends it, mostly. */
+/* Writes anywhere it can; the daemon's next look at the ring mostly ends it. */
 static void scribble_anywhere(struct raw_shm *s, uint64_t *random)
 {
         uint64_t n = pattern_next(random);

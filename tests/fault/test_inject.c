@@ -84,10 +84,8 @@ static bool client_session(struct worker *w, struct harness *h)
                worker_ask(w, "session-close drop") == 0 && worker_ask(w, "close") == 0;
 }
 
-/*
- * A tenant's limit; 0: there is no such tenant. The reply to one question may be what fails:
- * asked again. UINT64_MAX: the daemon doesn't answer.
- */
+/* A tenant's limit; 0: there is no such tenant; UINT64_MAX: the daemon doesn't answer. A reply may
+ * be the call that fails, so it asks again. */
 static uint64_t limit_of(struct harness *h, const char *tenant)
 {
         uint64_t limit = UINT64_MAX;
@@ -370,7 +368,7 @@ HARNESS_TEST(test_starting, &options)
         must_serve(h);
 }
 
-/* With something to be saved. */
+/* Starts a daemon with state to save. */
 static void start_used(struct harness *h)
 {
         struct worker *w;
@@ -405,7 +403,7 @@ HARNESS_TEST(test_stopping, &options)
         }
         plan_done(&p, "stopping");
         h->daemon.env = daemon_env;
-        reset_counts(); /* of what the last one didn't call */
+        reset_counts(); /* faults in functions that the last one didn't call */
         harness_start(h);
 }
 

@@ -98,7 +98,7 @@ static bool says(const struct scene *s, const char *const *words, size_t n)
         return found;
 }
 
-/* The log says that something of what was kept is gone. */
+/* Does the log report that stored state was lost? */
 static bool says_loss(const struct scene *s)
 {
         static const char *const words[] = {
@@ -107,7 +107,7 @@ static bool says_loss(const struct scene *s)
         return says(s, words, ARRAY_SIZE(words));
 }
 
-/* All it has is there; false: the daemon, or it, was told that it isn't. */
+/* Is the client's state complete? False: the daemon or the client learnt that it isn't. */
 static bool has_all(struct scene *s)
 {
         uint32_t found[3];

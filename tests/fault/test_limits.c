@@ -176,7 +176,7 @@ HARNESS_TEST(test_too_many, &few)
                 raw_close(&raws[i]);
 }
 
-/* Even to be told that there is no place costs one: at most 32 at a time. */
+/* A refusal for want of a place costs a descriptor: at most 32 at a time. */
 HARNESS_TEST(test_refused_are_bounded, &few)
 {
         struct harness *h = *state;

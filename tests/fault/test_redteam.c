@@ -67,7 +67,7 @@ static bool be_root_without_capabilities(void)
         return syscall(SYS_capset, &header, none) == 0;
 }
 
-/* Where the daemon has no number; /proc is still the host's. */
+/* Enters a pid namespace in which the daemon has no pid; /proc is still the host's. */
 static bool be_in_pid_namespace(void)
 {
         int status;
@@ -267,7 +267,7 @@ static void be_victim(struct harness *h, void *data)
         raw_share(&s, h, "good");
         raw_claim(&s);
         assert_true(be_victims_uid());
-        hold_file(); /* what it has of the daemon can't be opened anew by its user */
+        hold_file(); /* its user can't reopen the daemon's files */
 }
 
 static void test_worker_process(void **state)
@@ -296,7 +296,7 @@ static int try_connect(pid_t pid)
         return fd < 0 ? fd : 0;
 }
 
-/* Reaching a socket is what proves the tenant: the directory guards it. */
+/* Access to a socket proves the tenant: its directory guards it. */
 static void test_sockets(void **state)
 {
         struct harness *h = *state;
@@ -441,7 +441,7 @@ static void test_other_tenants_namespaces(void **state)
         struct worker *w;
         struct raw r;
 
-        /* So that there are numbers that are another tenant's alone. */
+        /* Makes numbers that only the other tenant has. */
         w = worker_start(h, "a", "first", 1);
         for (unsigned i = 0; i < 5; i++)
                 worker_tell(w, "open ns%u 1", i);
@@ -662,7 +662,7 @@ static void test_handle_outlives_client(void **state)
 
 /* ---- what a core would have ---- */
 
-/* Memory that it shares, but for what is the kernel's own: rings of io_uring, a driver's files. */
+/* Is it shared memory? Not the kernel's own: rings of io_uring, a driver's files. */
 static bool is_of_memory(const char *mapping)
 {
         const char *path = strchr(mapping, '/');

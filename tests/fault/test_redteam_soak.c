@@ -60,7 +60,7 @@ static void start_enemy(struct attack *a, unsigned i)
         a->n_enemies++;
 }
 
-/* They end as they want to, but not by a fault of theirs. */
+/* They may end at any time, but not by a fault of their own. */
 static void reap_enemies(struct attack *a)
 {
         for (unsigned i = 0; i < N_ENEMIES; ++i) {
@@ -213,7 +213,7 @@ static void run(struct attack *a, uint64_t seconds)
         }
 }
 
-/* Enemies' windows are kept, and what they cached. */
+/* Clears the enemies' windows and cached pages. */
 static void clear_away(struct attack *a)
 {
         for (unsigned i = 0; i < N_ENEMIES; ++i)

@@ -31,7 +31,7 @@ static void kill_daemon(struct harness *h)
         assert_int_equal(private_daemon_await(&h->daemon), 0);
 }
 
-/* Pins, a lease and a session: all that a daemon has to be told of, or to give back. */
+/* Starts a worker with pins, a lease and a session: all that a daemon must learn of, or free. */
 static struct worker *start_victim(struct harness *h)
 {
         struct worker *w = worker_spawn_as(h, program_worker_fault());

@@ -19,7 +19,7 @@
 
 /* Lines after which the victim is dead. */
 #define LOOKUP     "lookup 1:0-7"
-#define RELEASE    "release %u %u %u %u"         /* what it found */
+#define RELEASE    "release %u %u %u %u"         /* the pages found */
 #define PUBLISH    "publish 2:0-3 - %u %u %u %u" /* its own pages */
 #define DUPLICATE  "publish 1:0-3 - %u %u %u %u"
 #define CONTINUE   "publish 3:0-3 1:3 %u %u %u %u"

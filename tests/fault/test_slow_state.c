@@ -1,7 +1,7 @@
 /*
- * The state directory is on a disk that takes its time: calls of libc that wait (inject.h) hold a
- * change of a tenant up. Everybody else is served meanwhile; it is answered once it is durable, and
- * whenever the daemon is killed or stopped, the file is the old one or the new one.
+ * The state directory is on a slow disk: waiting calls of libc (inject.h) delay a change of a
+ * tenant. All other clients are served meanwhile. The change is answered once it is durable. If the
+ * daemon is killed or stopped, the file is the old one or the new one.
  */
 #include <errno.h>
 #include <signal.h>

@@ -11,8 +11,8 @@
 #include "base/macros.h"
 #include "tests/fault/restart-scene.h"
 
-/* The daemon's own memory may grow by so much: what allocators keep, and tables that were touched.
- * Not tuned. */
+/* The daemon's own memory may grow by so much: memory kept by allocators, and touched tables. Not
+ * tuned. */
 #define SLACK_KIB 8192
 
 static const struct private_options options = {

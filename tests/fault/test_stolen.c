@@ -43,7 +43,7 @@ struct stolen {
 
 static const struct stolen *loot; /* for the forked child */
 
-/* Goes on as the client: the status of HELLO, or of AUTH. The connection is left open. */
+/* Resumes as the client. Returns the status of HELLO, or of AUTH. The connection is left open. */
 static int resume_as(struct raw *r, const struct stolen *x, uint8_t ret_token[16])
 {
         Kvlease__V1__HelloRequest hello = KVLEASE__V1__HELLO_REQUEST__INIT;
@@ -95,7 +95,7 @@ static int resume_elsewhere(const struct stolen *x, bool (*become)(void))
         return WEXITSTATUS(status);
 }
 
-/* Everybody can reach the socket, as if it were mounted for them. */
+/* Lets all users reach the socket, as if it were mounted for them. */
 static void open_to_all(const char *path)
 {
         char dir[PRIVATE_PATH_MAX];

@@ -151,7 +151,7 @@ static void test_stop_timeout(void **state)
 
 static const struct private_options long_stop = {.daemon_lines = "stop_timeout = 1h\n"};
 
-/* The daemon doesn't wait for clients that have read everything; each is told of the stop. */
+/* The daemon doesn't wait for clients that have read everything; each gets a notice of the stop. */
 static void test_stop_at_once(void **state)
 {
         struct harness *h = *state;

@@ -58,7 +58,7 @@ static uint32_t lease(struct worker *w)
         return page;
 }
 
-/* Until its magazine has as many pages as the test takes. */
+/* Fills its magazine with the pages that the test needs. */
 static void fill_magazine(struct harness *h, struct worker *w)
 {
         for (unsigned i = 0; i < 100 && ctl_status(h, "pages_ready") < N; ++i) {
@@ -100,7 +100,7 @@ HARNESS_TEST(test_stopped, NULL)
         assert_int_equal(worker_numbers(b, pages, 2), 2);
         for (unsigned i = 0; i < 2; ++i)
                 worker_tell(b, "verify %u %u", pages[i], 2000 + i);
-        /* Rings were full of what may be lost. */
+        /* Rings were full of entries that may be lost. */
         assert_true(ctl_status(h, "touches_dropped") > 0);
         worker_stop(a);
         worker_stop(b);

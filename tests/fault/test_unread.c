@@ -24,7 +24,7 @@
 
 #define FEW_FDS    128
 #define N_FLOOD    200 /* requests: more than FEW_FDS, and less than a socket's buffer holds */
-#define N_FLOODERS 5   /* what they may leave is more than FEW_FDS */
+#define N_FLOODERS 5   /* they may leave more than FEW_FDS unread */
 #define WATCH_MSEC 300
 
 static_assert(N_FLOODERS * OUTQUEUE_MAX_UNREAD_FDS > FEW_FDS + OUTQUEUE_MAX_UNREAD_FDS / 2,
@@ -118,7 +118,7 @@ static unsigned take_maps(struct raw *r, unsigned max)
         return n;
 }
 
-/* Says goodbye: what it mapped would be kept until this process exits. */
+/* Says goodbye: its mappings would otherwise count until this process exits. */
 static void leave(struct raw *r)
 {
         Kvlease__V1__ByeRequest bye = KVLEASE__V1__BYE_REQUEST__INIT;
@@ -142,7 +142,7 @@ HARNESS_TEST(test_flood, &options)
                 ask_map(&other, other_id); /* a client that reads isn't held */
                 assert_mapped(&other);
         }
-        /* Nothing is lost either: as it reads it is answered. */
+        /* Nothing is lost either: each request is answered as the client reads. */
         assert_int_equal(take_maps(&flood, N_FLOOD), N_FLOOD);
         leave(&flood);
         leave(&other);
@@ -161,7 +161,7 @@ HARNESS_TEST(test_bound, &options)
         for (unsigned i = 0; i < N_FLOOD; i++)
                 ask_map(&r, id);
         sleep_msec(WATCH_MSEC);
-        assert_int_equal(shutdown(r.fd, SHUT_WR), 0); /* what isn't answered now never is */
+        assert_int_equal(shutdown(r.fd, SHUT_WR), 0); /* no later answer can come */
         while (sock_receive(r.fd, &r.parser) > 0)
                 while (frame_parser_next(&r.parser, &f, NULL) == 1) {
                         n += f.header.fd_count;
@@ -269,8 +269,8 @@ HARNESS_TEST(test_half_closed, &options)
 
 #define N_CHANGES 60 /* their lines are more than the pipe holds */
 
-/* The daemon's log goes to a pipe that isn't read, like that of a stopped container driver. Clients
- * and administrators are served, and no line is lost. */
+/* The daemon writes its log to a pipe that isn't read, like that of a stopped container driver.
+ * Clients and administrators are served, and no line is lost. */
 HARNESS_TEST(test_log, &options)
 {
         struct harness *h = *state;

@@ -40,7 +40,7 @@ static void make_genuine(void)
                       genuine[1].payload) == 0);
 }
 
-/* Sealing what the accepted value says makes the value. */
+/* Sealing the accepted value's contents gives the value. */
 static void check_sums(const uint8_t *value, const struct envelope *says, struct iovec payload)
 {
         uint8_t header[ENVELOPE_BYTES];

@@ -12,7 +12,7 @@
 
 #define BULK_MAX 4096
 
-/* Everything that was told, folded: two parses are the same where these are. */
+/* A digest of all tokens: two parses are the same if theirs are. */
 struct digest {
         uint64_t value;
         int result;

@@ -686,7 +686,7 @@ static void op_restart(struct client *unused, const struct step *s)
                 return;
         n_restarts++;
         kept_image_take(&keep);
-        server.store.keep.ops = &kept_image_ops; /* what it does to it from here on is undone */
+        server.store.keep.ops = &kept_image_ops; /* its changes to it from here on are undone */
         stop_server();
         kept_image_restore(&keep);
         keep_parent_begin(&keep);

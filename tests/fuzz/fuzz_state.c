@@ -309,7 +309,7 @@ static uint64_t inode_of(struct keep_parent *k, enum keep_kind kind)
         return st.st_ino;
 }
 
-/* The tables know what is kept by its inode. */
+/* The tables name stored files by inode. */
 static void name_files(struct keep_parent *k)
 {
         const uint64_t ring = inode_of(k, KEEP_RING);

@@ -249,7 +249,7 @@ static void store_counter(struct attach *a, const uint8_t *r)
                         wide(r[6], a->ns));
 }
 
-/* By the rules, as client/lib/shared/fast.c does it. */
+/* Pins by the rules, like client/lib/shared/fast.c. */
 static void pin(struct attach *a, const uint8_t *r)
 {
         uint8_t key[KEY_BYTES] = {r[6]};

@@ -145,7 +145,7 @@ static void t7_sizes(struct fact *f, struct t7 *t, const char *kind, bool to_dev
         }
 }
 
-/* Huge pages: reserved ones where there are any, else what the kernel makes of anonymous memory. */
+/* Huge pages: reserved ones if there are any, else the kernel's for anonymous memory. */
 static void *map_huge(uint64_t bytes, const char **ret_kind)
 {
         int fd = memfd_create("kvl-gpu-facts", MFD_CLOEXEC | MFD_HUGETLB);
@@ -217,7 +217,7 @@ static void t7(struct fact *f)
 #define COPY_BYTES   (UINT64_C(64) << 20)
 #define TOUCH_BYTES  (UINT64_C(256) << 20)
 #define MAX_SLOWDOWN 1.1 /* specification: a tenth */
-#define MIN_SPEED    0.5 /* of what the copies do alone; not tuned */
+#define MIN_SPEED    0.5 /* of the copies' speed alone; not tuned */
 
 /* At each message: milliseconds that a memory-bound kernel takes, the middle of several. */
 static void t8_worker(int sock, const void *arg)

@@ -28,7 +28,7 @@ enum step {
 static const char *const step_names[] = {"create", "export", "import", "map", "unmap", "release",
         "owner's map", "owner's unmap", "owner's release"};
 
-/* Sizes, and how many of each are tried; their sum is bounded by what is free. */
+/* Sizes, and how many of each are tried; free memory bounds their sum. */
 struct t6_size {
         unsigned mib, n;
 };
@@ -279,7 +279,7 @@ static void t13_leaver(int sock, const void *arg)
         gpu_close(&g);
 }
 
-/* Words of fresh memory that aren't zero; *ret_residue: those with what was left there. */
+/* Words of fresh memory that aren't zero; *ret_residue: those with the residue. */
 static uint64_t count_nonzero(struct gpu *g, uint64_t bytes, uint64_t *ret_residue)
 {
         uint64_t step = UINT64_C(2) << 20, n_nonzero = 0, *words = malloc(step), residue;

@@ -213,7 +213,7 @@ static void t3(struct fact *f)
 
 /* ---- T4 ------------------------------------------------------------------------------------- */
 
-/* Maps, then gives its own handle and descriptor back; unmaps when told. */
+/* Maps, then frees its own handle and descriptor; unmaps on a message. */
 static void t4_importer(int sock, const void *arg)
 {
         uint64_t bytes = *(const uint64_t *)arg;

@@ -35,7 +35,7 @@ static cu_deviceptr register_counter(struct gpu *g, void *at)
         return address;
 }
 
-/* Writes 1 to the counter from a stream when told. */
+/* Writes 1 to the counter from a stream, on a message. */
 static void t9_writer(int sock, const void *arg)
 {
         cu_deviceptr counter;

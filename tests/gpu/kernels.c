@@ -17,7 +17,7 @@ bool gpu_has_kernels(void)
                (!the_device.is_double || getenv("KVL_GPU_FAKE_KERNELS"));
 }
 
-/* The double's are functions in a shared object (tests/fakecuda/kernel.h). */
+/* The simulated driver's kernels are functions in a shared object (tests/fakecuda/kernel.h). */
 static void load_kernels(struct gpu *g)
 {
         char fake[4096];

@@ -187,7 +187,7 @@ static void take_device(const json_t *o)
                 json_string_value(json_object_get(o, "uuid")));
 }
 
-/* The device, owned; NULL: *ret_status is what to exit with. */
+/* Returns the device, owned; NULL: exit with *ret_status. */
 static json_t *find_device(int *ret_status)
 {
         int status;
@@ -278,7 +278,7 @@ static bool is_wanted(const struct fact_row *row, char **ids, int n_ids)
         return n_ids == 0;
 }
 
-/* Everything wanted, to `path` after each, so that what was found out isn't lost. */
+/* Runs all wanted facts, and writes `path` after each, so that no result is lost. */
 static int run_all(json_t *device, const char *path, bool quick, char **ids, int n_ids)
 {
         json_t *top = json_object(), *list = json_array();

@@ -208,7 +208,7 @@ static void print_head(FILE *to, const json_t *top)
                 figure(number_of(top, "seconds"), total));
 }
 
-/* The double's figures mean nothing: they stay out. */
+/* Figures of the simulated driver mean nothing: they are left out. */
 static void print_facts(FILE *to, const json_t *facts, bool with_figures)
 {
         const json_t *f, *v;

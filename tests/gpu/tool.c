@@ -118,7 +118,7 @@ void peer_start(
         close(socks[0]);
         dying_sock = socks[1];
         fn(socks[1], arg);
-        /* With the driver's handlers, as a program ends. */
+        /* Runs the driver's exit handlers, like any program. */
         exit(0);
 }
 

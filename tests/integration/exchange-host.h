@@ -121,7 +121,7 @@ static inline void host_open_exchange(struct host *h, bool may_write, const char
         assert_int_equal(exchange_open(h->w.a, &o, &h->w.d), 0);
 }
 
-/* n_below: sets of memory below the device. */
+/* n_below: sets of memory in a lower tier. */
 static inline void host_start_on(
         struct host *h, bool may_write, const char *secret, unsigned n_below)
 {

@@ -224,8 +224,8 @@ static void assert_daemon_fds(struct harness *h)
         fail_msg("the daemon has %d descriptors, %d to %d were expected", n, least, most);
 }
 
-/* Usage is the same wherever it is told; sets that a GPU's thread gives back, or that compaction
- * empties, take their time. */
+/* Waits until all reports of usage agree. A GPU's thread takes time to free sets, and so does
+ * compaction. */
 static void wait_exact(struct harness *h)
 {
         uint64_t of_daemon = 0, of_tenants = 0, n_pages = 0;

@@ -16,7 +16,7 @@
 
 #define SCRIPT_MSEC 20000
 
-/* A line of sh. 0, or -EIO with what it said on stderr. */
+/* Runs a line of sh. Returns 0, or -EIO after its stderr was printed. */
 __attribute__((format(printf, 1, 2))) static int script_run(const char *format, ...)
 {
         char line[1024];
@@ -124,7 +124,7 @@ int host_net_set(struct host_net *net, unsigned i, enum host_net_state state)
                                   "burst 64kb latency 1s",
                         pid);
         default:
-                /* A link that goes down takes its routes with it. */
+                /* A link that is taken down loses its routes. */
                 return script_run(
                         "ip link set h%u up && nsenter -t %d -n sh -c 'ip link set eth0 up; "
                         "ip route replace default via 10.79.%u.1; "

@@ -218,7 +218,7 @@ int private_daemon_start(struct private_daemon *d)
 {
         const char *program = d->has_faults ? program_daemon_fault() : program_daemon();
         char net_pid[16];
-        /* nsenter becomes what it starts. */
+        /* nsenter becomes the program that it starts. */
         const char *argv[] = {"nsenter", "-t", net_pid, "-n", program, "--config", d->config,
                 d->is_kept ? "--keep" : NULL, "--keep-young=1ms", /* no pauses after deaths */
                 d->keep_max ? "--keep-max" : NULL, d->keep_max, NULL};

@@ -13,7 +13,8 @@
 #include "gpu/device.h"
 #include "tests/integration/private-daemon.h"
 
-static char fake_dir[PRIVATE_PATH_MAX]; /* of the double's state; "" while there is none */
+static char
+        fake_dir[PRIVATE_PATH_MAX]; /* of the simulated driver's state; "" while there is none */
 
 const char *private_transport(void)
 {
@@ -93,7 +94,7 @@ static void remove_fake_dir(void)
         fake_dir[0] = '\0';
 }
 
-/* Children find the double by LD_LIBRARY_PATH; meson sets it for tests that are clients
+/* Children find the simulated driver by LD_LIBRARY_PATH; meson sets it for tests that are clients
  * themselves. */
 static int set_library_path(void)
 {

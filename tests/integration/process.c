@@ -179,7 +179,7 @@ struct stream {
         size_t size;
 };
 
-/* Takes what is there. False at the end of the stream. */
+/* Reads pending output. Returns false at the end of the stream. */
 static bool stream_read(struct stream *s)
 {
         char buf[4096];
@@ -265,7 +265,7 @@ int proc_count_fds(pid_t pid)
         return n;
 }
 
-/* /proc/stat: the first line is all processors', the eighth number what was stolen, in ticks;
+/* /proc/stat: the first line is all processors', its eighth number the stolen time, in ticks;
  * proc(5). */
 uint64_t proc_stolen_msec(void)
 {

@@ -129,7 +129,7 @@ static int server_start(struct redis_cluster *c, unsigned i, const char *const *
 {
         struct redis_server *s = &c->servers[i];
         char port[8], nodes[32], log[96], net_pid[16];
-        /* nsenter becomes what it starts. */
+        /* nsenter becomes the program that it starts. */
         const char *argv[WORDS_MAX] = {"nsenter", "-t", net_pid, "-n", c->program, "--bind",
                 server_host(s), "--port", is_tls ? "0" : port, "--tls-port", is_tls ? port : "0",
                 "--save", "", "--appendonly", "no", "--dir", c->dir, "--logfile", log,

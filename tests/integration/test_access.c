@@ -1,7 +1,5 @@
-/*
- * Other users: what sockets' rules let in and keep out, by the kernel's word. Needs root to become
- * another one; else skipped. Numbers of users and groups need no name on the machine.
- */
+/* Other users: the kernel's rules for each socket admit or refuse them. Needs root to become
+ * another user; otherwise skipped. Numbers of users and groups need no name on the machine. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -43,7 +41,7 @@ static int run_as(const struct user *u, const char *program, const char *arg1, c
         return WEXITSTATUS(ret_output->status);
 }
 
-/* Lets everybody reach the sockets: only the rules are left to keep them out. */
+/* Opens the paths to all users: only the sockets' rules are left. */
 static void open_paths(struct harness *h)
 {
         char path[PRIVATE_PATH_MAX];
@@ -55,7 +53,7 @@ static void open_paths(struct harness *h)
         }
 }
 
-/* Connects a real client there as the user. "" or what it was refused with; static storage. */
+/* Connects a real client there as the user. Returns "" or the refusal; static storage. */
 static const char *connect_as(const struct user *u, const char *path)
 {
         static char sentence[1024];

@@ -21,7 +21,7 @@
 #define N_PAGES       48 /* 6 MiB: the device has 8 MiB, in sets of 8 */
 #define CODECS        "0:none,1-2:int8,3:int4"
 
-/* Numbers are between -1 and 1: half a step of a codec, and what halves are off. */
+/* Numbers are between -1 and 1: half a step of a codec, and the error of halves. */
 static const double most_off[N_LAYERS] = {0, 0.5 / 127 + 0.001, 0.5 / 127 + 0.001, 0.5 / 7 + 0.001};
 
 static const struct private_tenant tenants[] = {{"a", NULL}, {NULL, NULL}};

@@ -17,7 +17,7 @@
 /* 16 pages remain: all sets but one are then at most a quarter full. */
 #define KEPT(chain)  ((chain) % 16 == 0)
 #define WAIT_MSEC    60000
-#define NOTHING_MSEC 700 /* several times what it takes to begin */
+#define NOTHING_MSEC 700 /* several times the delay of compaction's start */
 
 static const struct private_tenant tenants[] = {{"a", "limit = 128MiB\n"}, {NULL, NULL}};
 static const struct private_options plain = {
@@ -99,7 +99,7 @@ static double scattered(struct harness *h)
         return fragmentation(h) * (double)ctl_status(h, "budget_bytes") / SET_BYTES * SET_PAGES;
 }
 
-/* Steps of the engines, until a set went back, and (where `all`) one holds all that is kept. */
+/* Steps of the engines until a set was freed, and (with `all`) one set holds all kept pages. */
 static void step_until(struct harness *h, struct worker *const *workers, unsigned n, bool all)
 {
         uint64_t end = now_nsec() + WAIT_MSEC * UINT64_C(1000000);
@@ -162,8 +162,8 @@ HARNESS_TEST(test_without_safe_points, &plain)
         worker_stop(reader);
 }
 
-/* Pages are hit all the time while they move: every lookup finds a whole chain, or the part before
- * a page that is just changing places, which may be the first one; what it finds is right. */
+/* Pages are hit all the time while they move. Every lookup finds a whole chain, or the part before
+ * a page that is being moved, maybe the first. Found pages are right. */
 HARNESS_TEST(test_hits_meanwhile, &plain)
 {
         struct harness *h = *state;

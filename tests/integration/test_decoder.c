@@ -26,7 +26,7 @@ struct run {
 
 static const char *make_text(struct harness *h, char path[PRIVATE_PATH_MAX])
 {
-        /* The double runs one thread after the other. */
+        /* The simulated driver runs one thread after the other. */
         unsigned n = private_on_gpu() && !private_on_real_gpu() ? 20 : 60;
         FILE *f;
 

@@ -147,7 +147,7 @@ HARNESS_TEST(test_killed, &kept)
         ctl(h, "purge a --remove");
 }
 
-/* Where nothing but the disk is left. */
+/* Only the disk is left. */
 HARNESS_TEST(test_rebooted, &below_host)
 {
         struct harness *h = *state;
@@ -231,7 +231,7 @@ HARNESS_TEST(test_flipped, &below_host)
 
         publish_all(w);
         flip(h->daemon.disk, 1 << 20);
-        (void)read_all(w); /* asserts that what is found is right */
+        (void)read_all(w); /* asserts that found pages are right */
         assert_true(ctl_status(h, "disk_damaged") > 0);
         worker_stop(w);
         ctl(h, "purge a --remove");

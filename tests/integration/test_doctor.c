@@ -73,7 +73,7 @@ static void expect(struct harness *h, const char *check, const char *state, int 
         json_decref(reply);
 }
 
-/* Does what the check says, in a shell. */
+/* Runs the check's remedy in a shell. */
 static void follow(struct harness *h, const char *check, const char *state)
 {
         int code;

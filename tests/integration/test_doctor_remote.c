@@ -94,7 +94,7 @@ HOST_TEST(test_options)
         redis_cluster_deinit(&servers);
 }
 
-/* The user that kvleased has, and what he may do. */
+/* kvleased's user on the server, and its rights. */
 HOST_TEST(test_users)
 {
         static const char *const words[] = {WELL, "--user", "all", "on", ">s3cret", "~kvl:1:t:*",

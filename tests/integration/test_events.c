@@ -98,7 +98,7 @@ static void follow(struct harness *h, struct follower *f, const char *kind)
         f->err = err[0];
         f->out = fdopen(out[0], "r");
         assert_non_null(f->out);
-        setvbuf(f->out, NULL, _IONBF, 0); /* poll() is to see what is left */
+        setvbuf(f->out, NULL, _IONBF, 0); /* poll() must see unread output */
 }
 
 /* The next line; owned. */
@@ -115,7 +115,7 @@ static json_t *next_line(struct follower *f)
         return e;
 }
 
-/* Goes on to the event with this reason. */
+/* Reads on to the event with this reason. */
 static void await(struct follower *f, const char *kind, const char *reason)
 {
         bool found = false;
@@ -202,7 +202,7 @@ HARNESS_TEST(test_eviction, &tight)
         worker_stop(b);
 }
 
-/* Two sources at once: what both tell of a second stands in the order of its times. */
+/* Two sources at once: events of one second are in the order of their times. */
 HARNESS_TEST(test_order, &tight)
 {
         struct harness *h = *state;
@@ -229,7 +229,7 @@ HARNESS_TEST(test_order, &tight)
         worker_stop(second);
 }
 
-/* Says which limit, and counts what is the same. */
+/* The event names the limit, and counts repetitions. */
 HARNESS_TEST(test_refusal, &tight)
 {
         struct harness *h = *state;
@@ -386,7 +386,7 @@ HARNESS_TEST(test_slow, &tight)
                 lost = number(e, "lost");
                 json_decref(e);
         }
-        /* All but what is in the ring, and the one answer that was under way. */
+        /* All events but those in the ring, and the one answer under way. */
         assert_in_range(lost, n - EVENT_LOG_EVENTS - 257, n - EVENT_LOG_EVENTS + 1);
         ctl(h, "tenants set a weight=8");
         await(&f, "tenant", "changed");

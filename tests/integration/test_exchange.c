@@ -49,7 +49,7 @@ TEST(test_text_of_another_host)
         assert_cached(&b, N_PAGES);
         assert_int_equal(counters_of(&b).imported_pages, N_PAGES);
         assert_int_equal(counters_of(&b).exported_pages, 0);
-        /* No load takes what was expected, to a nanosecond. */
+        /* No load takes exactly the expected time. */
         assert_true(b.w.a->exchange->error.mean > 0);
         assert_loads(&b, 1, 0);
         host_end(&b);
@@ -494,7 +494,7 @@ TEST(test_probes_without_an_answer)
         assert_int_equal(kill(server.servers[0].pid, SIGSTOP), 0);
         began = clock_now_nsec();
         assert_int_equal(probe(&b, b.w.attach, N_PAGES, SHORT_MSEC), 0);
-        /* All of its time is for that, unlike an import's. */
+        /* A probe may use all of its time, unlike an import. */
         assert_true(clock_now_nsec() - began >= SHORT_MSEC * NSEC_PER_MSEC);
         assert_true(clock_now_nsec() - began < 5 * NSEC_PER_SEC);
         for (unsigned k = 0; k < PROBES_MAX; k++)

@@ -29,7 +29,7 @@ static void turn(struct host *h)
         (void)chores_work(&h->w.store);
 }
 
-/* So long by its clock. */
+/* Runs iterations for so long by its clock. */
 static void turn_for(struct host *h, unsigned msec)
 {
         for (unsigned i = 0; i < msec; i += 5) {
@@ -226,7 +226,7 @@ TEST(test_very_many)
 
 /* ---- which hosts learn of a change, and when ------------------------------------------------- */
 
-/* All of the hosts have so many pages of both texts, soon. */
+/* Waits until each host has so many pages of both texts. */
 static void await_all(struct host *h, unsigned n_hosts, unsigned n_text, unsigned n_other)
 {
         const uint64_t until = clock_now_nsec() + PATIENCE_NSEC;
@@ -399,7 +399,7 @@ static void forge_epoch(void)
         free(name);
 }
 
-/* Rubbish lies at the next change's place, and the epoch is forged. No page is removed, and later
+/* Rubbish is at the next change's place, and the epoch is forged. No page is removed, and later
  * invalidations are announced and followed. With a secret, only hosts that know it make changes. */
 TEST(test_rubbish)
 {
@@ -425,8 +425,8 @@ TEST(test_rubbish)
         }
 }
 
-/* Rubbish lies where a host has to write, and the host may remove nothing. The epoch is changed all
- * the same. */
+/* Rubbish is at the place where a host has to write, and the host may remove nothing. The epoch is
+ * changed all the same. */
 TEST(test_rubbish_in_the_way)
 {
         struct host a, b;

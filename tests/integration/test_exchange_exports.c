@@ -120,8 +120,8 @@ TEST(test_hole_is_filled)
         redis_cluster_deinit(&server);
 }
 
-/* A host that exports and imports nothing learns of the other's invalidation by itself, and what it
- * exports from then on is found. */
+/* A host that exports and imports nothing learns of the other's invalidation by itself. Pages that
+ * it exports from then on are found. */
 TEST(test_exporter_learns_the_epoch)
 {
         struct host a, b;
@@ -140,7 +140,7 @@ TEST(test_exporter_learns_the_epoch)
         /* Pages cached before the host has learnt the epoch aren't exported. */
         while (counters_of(&a).exported_pages < 2 * N_PAGES) {
                 assert_true(clock_now_nsec() < until);
-                /* They go here, too, once it has. */
+                /* Drops them here, too, as it does once it knows the epoch. */
                 if (tier_find(&a.w, 0) != PAGE_NONE)
                         (void)tier_drop(&a.w, tier_find(&a.w, 0));
                 host_compute(&a, N_PAGES);
@@ -264,7 +264,7 @@ TEST(test_text_has_lost_its_end)
         turn_until_none_waits(&a);
         assert_int_equal(counters_of(&a).exported_pages, FIRST_LONG + 1);
         assert_int_equal(counters_of(&a).not_exported[EXCHANGE_GONE], 1);
-        /* The rest goes when it is found again. */
+        /* The rest is exported when it is found again. */
         assert_int_equal(count_hits(a.w.attach, 0, N_PAGES), N_PAGES - 1);
         host_await_exported(&a, N_PAGES - 1);
         /* No page of it is left, so none is written. */
@@ -277,7 +277,7 @@ TEST(test_text_has_lost_its_end)
         redis_cluster_deinit(&server);
 }
 
-/* A page goes at once, and the next one a minute later. */
+/* One page is exported at once, the next one a minute later. */
 static void start_slow(struct host *h)
 {
         host_write_rate = 1;

@@ -124,7 +124,7 @@ static void await_text_of_node(struct harness *h, const char *name, const char *
         } while (!is_it);
 }
 
-/* In time, and nothing is left behind. */
+/* A lookup ends in time, and leaves nothing behind. */
 static void assert_finds_nothing(struct worker *w)
 {
         uint64_t began = clock_now_nsec();
@@ -272,8 +272,8 @@ TEST_BARE(test_told_what_the_other_host_has)
         hosts_end(state);
 }
 
-/* Loaded is what is here before an engine has computed it: by its own account, once it gives one.
- */
+/* A text is loaded if that is faster than an engine's computing, by the engine's own figure once it
+ * gives one. */
 TEST_BARE(test_what_is_computed_sooner_is_not_loaded)
 {
         struct worker *w;

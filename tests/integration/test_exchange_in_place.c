@@ -59,8 +59,8 @@ static void count_call(void *data)
         ++*(unsigned *)data;
 }
 
-/* A client may give back, before a recall, a set that it was never told of. Pages that it leases
- * then aren't written to. */
+/* A client may give back a set before it hears of the recall. Pages that it leases then aren't
+ * written to. */
 TEST(test_given_back_before_it_is_asked_for)
 {
         uint32_t pages[N_PAGES];

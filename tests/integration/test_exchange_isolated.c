@@ -198,7 +198,7 @@ TEST_BARE(test_link_down)
         isolate(state, HOST_NET_DOWN);
 }
 
-/* The host isn't told: its packets are lost on the way. */
+/* The host gets no error: its packets are lost on the way. */
 TEST_BARE(test_link_cut)
 {
         isolate(state, HOST_NET_CUT);

@@ -44,7 +44,7 @@ enum origin {
 
 /* Change made to a value. */
 enum lie {
-        LIE_WHOLE,   /* nothing: it lies under another page's name, or isn't honest */
+        LIE_WHOLE,   /* nothing: it is under another page's name, or isn't honest */
         LIE_BITS,    /* some are flipped */
         LIE_FIELD,   /* of the header, which says something else then; its sum is mended */
         LIE_SHORTER, /* it ends too early */
@@ -274,7 +274,7 @@ static void make_lie(struct trial *t, unsigned text, enum lie lie)
         }
 }
 
-/* The next import's value; what was drawn may be the honest one after all. */
+/* Draws the next import's value, which may be the honest one after all. */
 static void draw_trial(struct trial *t, unsigned text, unsigned n_by_lie[N_LIES])
 {
         const enum lie lie = random_below(N_LIES);
@@ -302,7 +302,7 @@ static void on_trial_over(const struct import_outcome *outcome, void *data)
         t->code = outcome->code;
 }
 
-/* All texts are asked for, with what the trials have under their names. */
+/* Imports all texts, with the trials' values under their names. */
 static void import_trials(struct host *b)
 {
         uint64_t until = clock_now_nsec() + PATIENCE_NSEC;

@@ -120,7 +120,7 @@ static void live_with(struct worker *w, struct worker *other, struct illness *re
         lookups_end(&ret->lookups);
 }
 
-/* So many pages at least are loaded: they have 256 tokens. */
+/* A load has at least so many pages: they have 256 tokens. */
 #define LEAST_PAGES 16
 
 /* The link is healthy again, and all of the text can be had, here or from others. A part loaded
@@ -197,7 +197,7 @@ TEST_BARE(test_found_on_the_other_host)
         hosts_end(state);
 }
 
-/* Without the epoch nothing of others is found. */
+/* Without the epoch no page of others is found. */
 TEST_BARE(test_link_down)
 {
         struct illness seen;

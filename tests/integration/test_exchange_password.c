@@ -20,7 +20,7 @@
         "--user", "kvlease", "on", ">" PASSWORD, "~kvl:1:a:*", "resetchannels", "-@all", "+get", \
                 "+set", "+exists", "+unlink", "+touch", "+cluster|slots", "+asking"
 
-/* ret_lines: more of [remote x]. `file` is in the servers' directory, and goes with it. */
+/* ret_lines: more of [remote x]. `file` is in the servers' directory, and is removed with it. */
 static void write_password(const char *file, const char *password, char ret_lines[256])
 {
         char path[128];
@@ -73,8 +73,7 @@ static void live_without_password(struct worker *w)
         assert_int_equal(count_exported(), N_PAGES);
 }
 
-/* The server doesn't let this host in, which goes on by itself. The right password takes a restart.
- */
+/* The server refuses this host, which continues by itself. The right password needs a restart. */
 TEST_BARE(test_wrong_password)
 {
         static const char *const words[] = {ACL_USER, NULL};

@@ -36,7 +36,7 @@ static void end(void **state)
         hosts_end(state);
 }
 
-/* kvleased is killed there; the process that keeps what it had doesn't start another one yet. */
+/* Kills kvleased there; its keeper doesn't start another one yet. */
 static void kill_there(void)
 {
         pid_t pid = (pid_t)ctl_status(&there, "pid");
@@ -53,7 +53,7 @@ static void start_there(void)
         await_ready(&there);
 }
 
-/* Pages that were published so long ago are of before what is learnt from now on. */
+/* Waits, so that pages published before are older than any epoch learnt from now on. */
 static void let_a_second_go(void)
 {
         sleep_msec(1100);
@@ -82,7 +82,7 @@ static void join_there(void)
         compute_there(OTHER);
 }
 
-/* Until the server has so many pages. */
+/* Finds the text until the server has so many pages. */
 static void find_until_exported(unsigned chain, unsigned n)
 {
         uint64_t until = clock_now_nsec() + 60 * NSEC_PER_SEC;

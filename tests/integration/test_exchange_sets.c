@@ -134,7 +134,7 @@ static void assert_loads_the_shortest(struct set_host *b)
         assert_int_equal(c.imported_pages, N_RANKS * N_SHORT);
         for (unsigned i = 0; i < N_EXCHANGE_DROPS; i++)
                 assert_int_equal(c.not_imported[i], 0);
-        /* Nothing is there in vain. */
+        /* No key is incomplete. */
         assert_int_equal(b->h.w.ns->catalog.set->n_complete, N_SHORT);
         assert_int_equal(b->h.w.ns->catalog.set->n_incomplete, 0);
 }
@@ -150,7 +150,7 @@ static void assert_tells_of_the_set(const struct set_host *s)
         assert_null(strstr(of_none.text, "namespace"));
 }
 
-/* Where the other rank isn't open it can't be asked for. */
+/* If the other rank isn't open its part can't be asked for. */
 TEST(test_cut_to_the_shortest)
 {
         struct set_host a, b, alone;
@@ -164,7 +164,7 @@ TEST(test_cut_to_the_shortest)
         end_both(&a, &b);
 }
 
-/* Before it is decided whether it is worth it: what is left here is too short. */
+/* The rest here is too short before its worth is computed. */
 TEST(test_too_short_for_one)
 {
         const unsigned n = WORTH_TOKENS_MIN / PAGE_TOKENS - 1;

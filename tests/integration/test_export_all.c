@@ -278,7 +278,7 @@ TEST(test_other_options)
         redis_cluster_deinit(&server);
 }
 
-/* The namespace, or the exchange, goes while it is exported. */
+/* The namespace, or the exchange, ends during the export. */
 TEST(test_ends_meanwhile)
 {
         struct host a;

@@ -173,7 +173,7 @@ static void assert_zeros(const char *m)
         }
 }
 
-/* Requests were made, and their times are told; a peer that breaks a rule is counted under it. */
+/* Requests and their times are exported; a peer that breaks a rule is counted under it. */
 HARNESS_TEST(test_counters, &options)
 {
         struct harness *h = *state;
@@ -514,7 +514,7 @@ static void scrape_beside(struct harness *h, void (*attack)(const struct exporte
                 free(exporter_metrics(&e));
                 sleep_msec(msec);
         }
-        assert_int_equal(waitpid(pid, NULL, WNOHANG), 0); /* the attack goes on */
+        assert_int_equal(waitpid(pid, NULL, WNOHANG), 0); /* the attack continues */
         kill(pid, SIGKILL);
         waitpid(pid, NULL, 0);
         exporter_stop(&e);
@@ -552,7 +552,7 @@ static void ask_for_ever(const struct exporter *e)
 
 HARNESS_TEST(test_unread_answers, &options)
 {
-        scrape_beside(*state, ask_for_ever, 100); /* what is unread piles up */
+        scrape_beside(*state, ask_for_ever, 100); /* unread answers pile up */
 }
 
 /* `promtool check metrics` has nothing to say; status 3 would be that it has. */

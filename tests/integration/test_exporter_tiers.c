@@ -147,7 +147,7 @@ static void damage_pages(const char *path)
         close(fd);
 }
 
-/* Pages are damaged; then the file goes while the daemon runs. */
+/* Pages are damaged; then the file is truncated while the daemon runs. */
 HARNESS_TEST(test_trouble, &three_tiers)
 {
         struct harness *h = *state;

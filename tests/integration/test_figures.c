@@ -83,7 +83,9 @@ static json_int_t device_figure(struct harness *h, const char *name)
         return value;
 }
 
-/* Reserved while another tenant holds all there is: it is missing until that one lets go. */
+/*
+ * A reservation made while another tenant holds all memory is missing until that tenant frees it.
+ */
 HARNESS_TEST(test_missing_reservation, &options)
 {
         struct harness *h = *state;

@@ -381,7 +381,7 @@ static void replace(struct crowd *c, unsigned victim)
         c->workers[victim] = start_flight(c);
 }
 
-/* Killed at any moment, for that long, and until what `figure` counts has happened. */
+/* Kills workers at random moments, for that long, and until `figure` is counted. */
 static void churn(struct harness *h, unsigned n_texts, unsigned msec, const char *figure)
 {
         /* They have to get to work before it is their turn: on a GPU that takes 0.4 s. */

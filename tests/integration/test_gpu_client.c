@@ -43,7 +43,7 @@ HARNESS_TEST(test_no_access, NULL)
         assert_no_access(h, "FAKECUDA_FAIL=cuInit:803", "driver");
         if (access("/dev/nvidiactl", F_OK) != 0)
                 assert_no_access(h, "LD_LIBRARY_PATH=", "libcuda.so.1");
-        /* Without memory of its own it can do everything else. */
+        /* A client without access to the device can make all other calls. */
         w = gpu_spawn(h, (const char *const[]){"FAKECUDA_DEVICES=0", NULL});
         worker_tell(w, "connect %s/t/a/sock - metadata", h->daemon.runtime);
         worker_tell(w, "open ns 1");
@@ -145,7 +145,7 @@ static uint32_t wait_found(struct worker *w, unsigned chain)
         return page;
 }
 
-/* Findable once the stream gets there: with what the stream wrote, and not before. */
+/* A page is found once the stream has written it, and not before. */
 HARNESS_TEST(test_publish, NULL)
 {
         struct harness *h = *state;

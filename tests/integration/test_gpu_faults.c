@@ -50,7 +50,8 @@ static void assert_hits(struct worker *w, unsigned chain)
         worker_tell(w, "release %u %u %u %u", found[0], found[1], found[2], found[3]);
 }
 
-/* Lost for good: what is cached is served on, new memory isn't had, and the daemon stops cleanly.
+/*
+ * The device is lost: cached pages are found, new memory is refused, and the daemon stops cleanly.
  */
 static void lose_device(struct harness *h, const char *rule)
 {
@@ -243,7 +244,7 @@ HARNESS_TEST(test_slow, &impatient)
 /* ---- memory of the host below the GPU, registered with it ------------------------------------ */
 
 #define CHAIN_PAGES 256 /* of 4 KiB */
-#define CHAINS      8   /* twice what the device holds */
+#define CHAINS      8   /* twice the device's memory */
 
 static const struct private_options cold = {.has_control = true,
         .tenants = two,

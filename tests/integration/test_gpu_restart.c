@@ -64,7 +64,7 @@ static void assert_begins_anew(struct worker *w, unsigned chain, const char *ns)
 {
         uint32_t pages[N];
 
-        /* Where memory is shared it needn't ask. */
+        /* With shared memory the client needn't ask the daemon. */
         assert_int_equal(worker_ask(w, "lookup %u:0-%u", chain, N - 1), KVL_STALE);
         assert_int_equal(worker_ask(w, "lease 2000"), -ESTALE);
         gpu_assert_says(w, "connect anew");
@@ -254,7 +254,7 @@ static void test_other_device(void **state)
         end_all(h);
 }
 
-/* A device with less for us than it holds: what fits is there. */
+/* A device with less memory for us than it holds: pages that fit are there. */
 static void test_smaller(void **state)
 {
         struct private_options small = kept;
@@ -307,7 +307,7 @@ static void test_budget(void **state)
 /* ---- a daemon that ends ------------------------------------------------------------------------
  */
 
-/* Clients go on finding what they have mapped, where it is there without the daemon. */
+/* Clients find their mapped pages after the stop, if memory outlives the daemon. */
 static void test_stopped(void **state)
 {
         struct harness *h = *state;

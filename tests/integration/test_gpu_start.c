@@ -31,7 +31,7 @@ static const struct refusal refusals[] = {
         {"FAKECUDA_DEVICES=0", "no"},
 };
 
-/* A driver of the machine's own would be found without the double. */
+/* Without the simulated driver the machine's own would be found. */
 static bool is_possible(const struct refusal *r)
 {
         return !strstr(r->env, "LD_LIBRARY_PATH") || access("/dev/nvidiactl", F_OK) != 0;
@@ -127,7 +127,7 @@ HARNESS_TEST(test_auto_finds, &automatic)
         worker_stop(w);
 }
 
-/* A GPU that can't hand memory over as it is told to, nor in another way. */
+/* A GPU that supports neither the configured transport nor another one. */
 TEST_BARE(test_without_transport)
 {
         bool is_vmm = strcmp(private_transport(), "vmm") == 0;

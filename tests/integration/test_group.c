@@ -1,4 +1,4 @@
-/* Groups: a scheduler without mappings and its workers; deaths and what they end. */
+/* Groups: a scheduler without mappings and its workers; deaths and their effects. */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -10,7 +10,7 @@
 
 static const struct private_options challenge = {.daemon_lines = "liveness = challenge\n"};
 
-/* Joins the group of `first`, metadata-only where told. */
+/* Joins the group of `first`; mode "metadata": without mappings. */
 static struct worker *join(struct harness *h, struct worker *first, const char *mode)
 {
         struct worker *w = worker_spawn(h);
@@ -100,7 +100,7 @@ HARNESS_TEST(test_secret, NULL)
         worker_stop(other);
 }
 
-/* A stranger of the same tenant may not free what a group holds. */
+/* A stranger of the same tenant may not free a group's pages. */
 HARNESS_TEST(test_stranger, NULL)
 {
         struct harness *h = *state;
@@ -161,7 +161,7 @@ HARNESS_TEST(test_pin, NULL)
         assert_int_equal(ctl_status(h, "pages_pinned"), 2);
         assert_int_equal(worker_ask(b, "pin %u", pages[0]), -EINVAL);
         worker_tell(a, "release %u", pages[0]);
-        /* None of those before it either. */
+        /* Pages before the refused one aren't pinned either. */
         assert_int_equal(worker_ask(a, "pin %u %u", pages[1], pages[0]), -EINVAL);
         assert_int_equal(ctl_status(h, "pages_pinned"), 1);
         worker_tell(a, "release %u", pages[1]);

@@ -27,7 +27,7 @@ static void release(struct worker *w, const uint32_t *pages, unsigned n)
         worker_tell(w, "%s", line);
 }
 
-/* Twice what the device holds. */
+/* Publishes twice the device's memory. */
 static void fill(struct harness *h, const char *tenant)
 {
         struct worker *w = worker_start(h, tenant, "cache", 1);
@@ -57,7 +57,7 @@ static json_int_t number_of(struct harness *h, const char *list, const char *nam
         return value;
 }
 
-/* Until it isn't 0, at most 10 s. */
+/* Waits until it isn't 0, at most 10 s. */
 static void await_more(struct harness *h, const char *name)
 {
         unsigned n = 1000;

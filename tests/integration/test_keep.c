@@ -247,7 +247,7 @@ HARNESS_TEST(test_socket_of_nobody, NULL)
         assert_int_equal(kept_now(&k), n);
         ctl(h, "tenants remove c");
         assert_int_equal(kept_now(&k), n - 1);
-        /* With its directory, whichever daemon made that. */
+        /* Its directory is removed, whichever daemon made it. */
         ctl(h, "tenants add c limit=1MiB");
         kill(k.daemon, SIGKILL);
         expect_ready(&k);

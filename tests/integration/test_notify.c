@@ -46,7 +46,7 @@ static void notify_open(struct notify *n, struct harness *h)
         assert_int_equal(bind(n->fd, (struct sockaddr *)&address, sizeof(address)), 0);
 }
 
-/* Starts the daemon with one more variable; its log goes to the harness' file. */
+/* Starts the daemon with one more variable; its log is written to the harness' file. */
 static void notify_start(struct notify *n, const char *variable)
 {
         struct private_daemon *d = &n->h->daemon;
@@ -133,10 +133,7 @@ static void stuff(struct notify *n)
         fd_close(fd);
 }
 
-/*
- * The daemon's first message can't go out: so what the sockets answer now, they answer before
- * READY=1.
- */
+/* The daemon's first message is blocked: answers on the sockets now are from before READY=1. */
 HARNESS_TEST(test_ready_after_sockets, &two_tenants)
 {
         struct harness *h = *state;

@@ -78,7 +78,7 @@ static void release(struct model *m, unsigned rank, const struct text *t)
         worker_tell(m->ranks[rank], "%s", line);
 }
 
-/* In all ranks before it is released in any. */
+/* Publishes in all ranks before it releases in any. */
 static void publish_in_all(struct model *m, unsigned chain, unsigned n, unsigned n_ranks)
 {
         struct text texts[N_RANKS];
@@ -205,7 +205,7 @@ HARNESS_TEST(test_eviction, &small_cache)
         start_model(&m, *state);
         for (unsigned chain = 0; chain < N_TEXTS; ++chain)
                 publish_in_all(&m, chain, TEXT_PAGES, N_RANKS);
-        sleep_msec(200); /* what is kept ready may take some */
+        sleep_msec(200); /* pages kept ready may take some */
         assert_true(ctl_status(m.h, "evictions") > 0);
         for (unsigned chain = 0; chain < N_TEXTS; ++chain)
                 n_complete += n_whole(&m, chain);

@@ -13,7 +13,7 @@
 #include "tests/integration/pattern.h"
 
 #define CHAIN_PAGES  256  /* of 4 KiB */
-#define DEVICE_PAGES 1024 /* what "memory" below says */
+#define DEVICE_PAGES 1024 /* the value of "memory" below */
 #define N_FILLERS    8
 #define FIRST        100 /* filler */
 #define TAG          7
@@ -128,7 +128,7 @@ static void publish(struct worker *w, unsigned chain)
         await_quiet(w);
 }
 
-/* With the tag. */
+/* Publishes with the tag. */
 static void publish_tagged(struct worker *w, unsigned chain)
 {
         char line[4096];
@@ -204,7 +204,7 @@ HARNESS_TEST(test_stream, &options)
         ctl(h, "purge a --remove");
 }
 
-/* Beginnings are read, and no more: that goes off by itself, and stays off for a pause. */
+/* Only the beginnings of texts are read: prefetch turns itself off, and stays off for a pause. */
 HARNESS_TEST(test_useless, &options)
 {
         struct harness *h = *state;
@@ -220,7 +220,7 @@ HARNESS_TEST(test_useless, &options)
                 read_piece(w, chain, 0, 8);
                 read_piece(w, chain, 8, 8);
                 read_piece(w, chain, 16, 4);
-                await_still(w, "pages_promoted"); /* what isn't there yet can't be wasted */
+                await_still(w, "pages_promoted"); /* a page that isn't there yet can't be wasted */
                 push_down(w);
                 make_room(w);
                 begun = figure(h, "prefetch_stream_begun");

@@ -250,7 +250,8 @@ HARNESS_TEST(test_bye, &graceful)
         assert_true(now_nsec() - start < GRACE_NSEC);
 }
 
-/* The daemon is killed and starts again: clients see a disconnect and read on what they mapped. */
+/* The daemon is killed and starts again: clients see a disconnect and can still read their mapped
+ * pages. */
 HARNESS_TEST(test_daemon_killed, NULL)
 {
         struct harness *h = *state;
@@ -279,8 +280,8 @@ HARNESS_TEST(test_daemon_killed, NULL)
 static const struct private_options one_set = {
         .tenants = two, .device_lines = "memory = 2MiB\nextent = 2MiB\n"};
 
-/* All of a set, given from one tenant to the other and back: zeros, neither bytes of the other nor
- * what fresh memory holds. */
+/* A whole set, given from one tenant to the other and back, is zero. It has neither the other's
+ * bytes nor those of fresh memory. */
 HARNESS_TEST(test_no_residue, &one_set)
 {
         struct harness *h = *state;
@@ -309,7 +310,7 @@ HARNESS_TEST(test_no_residue, &one_set)
         }
 }
 
-/* kvleasectl on a terminal of its own, which answers as a person would; *ret_said: what was shown.
+/* Runs kvleasectl on a terminal of its own, which answers like a person; *ret_said: its output.
  * Returns its exit status. */
 static int run_on_terminal(
         struct harness *h, const char *answer, const char *const *words, char ret_said[4096])
@@ -363,7 +364,8 @@ HARNESS_TEST(test_much_at_once_is_asked, NULL)
         assert_non_null(strstr(said, "the tenant holds 6 MiB"));
         assert_non_null(strstr(said, "nothing was changed"));
         assert_int_equal(ctl_tenant(h, "a", "charged_bytes"), 6 * MIB);
-        assert_int_equal(run_on_terminal(h, "", more, said), 0); /* nothing goes: not asked */
+        assert_int_equal(
+                run_on_terminal(h, "", more, said), 0); /* no page is recalled: not asked */
         assert_int_equal(run_on_terminal(h, "y\n", less, said), 0);
         assert_int_equal(ctl_tenant(h, "a", "charged_bytes"), 4 * MIB);
         assert_int_equal(ctl_run(h, "tenants set a limit=2MiB", &out), 0);

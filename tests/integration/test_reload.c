@@ -119,7 +119,7 @@ HARNESS_TEST(test_removed_in_use, &options)
         h->n_tenants = 2; /* it started with two, as the count of descriptors has it */
 }
 
-/* kvleasectl reload says what became of each change, and where nothing was changed why. */
+/* kvleasectl reload reports each change's effect, and why a changed line has none. */
 HARNESS_TEST(test_verb, &options)
 {
         static const struct private_tenant after[] = {

@@ -1,7 +1,7 @@
 /*
- * The client of Redis against a cluster on three hosts, which are network namespaces: a link goes
- * down, answers of a host are lost, a link is slow. Each host has a master, and a replica of
- * another host's. Skipped where namespaces aren't permitted.
+ * The Redis client against a cluster on three hosts, which are network namespaces. A link goes
+ * down, a host's answers are lost, a link is slow. Each host has a master, and a replica of another
+ * host's. Skipped where namespaces aren't permitted.
  */
 /* Before cmocka, whose fail() is a macro. */
 #include "tests/unit/remote-fixture.h"
@@ -19,7 +19,7 @@
 #define N_HOSTS     3
 #define N_KEYS      60
 #define VALUE_BYTES 200000 /* 0.2 s on a slow link */
-#define SHORT_MSEC  50     /* deadline of what is asked of an ill host */
+#define SHORT_MSEC  50     /* deadline of operations on an ill host */
 #define ILL_NSEC    (3 * NSEC_PER_SEC)
 #define LATE_NSEC   (10 * NSEC_PER_MSEC)
 #define OPENS_NSEC  NSEC_PER_SEC
@@ -210,7 +210,7 @@ static void live_with(const int owners[REDIS_SLOTS], unsigned host, struct illne
         assert_true(ret->late_nsec[ret->n_late - 1] <= LATE_NSEC + ret->asleep_nsec);
 }
 
-/* Until each key was there, one after the other. */
+/* Waits until each key was read, one after the other. */
 static void await_all(void)
 {
         uint64_t started = clock_now_nsec(), late;

@@ -1,7 +1,5 @@
-/*
- * The client of Redis against a real server by itself: what a server refuses (secrets, keys,
- * memory), and TLS with certificates that the test makes.
- */
+/* The Redis client against a single real server: its refusals (secrets, keys, memory), and TLS with
+ * certificates that the test makes. */
 /* Before cmocka, whose fail() is a macro. */
 #include "tests/unit/remote-fixture.h"
 
@@ -88,7 +86,7 @@ TEST(test_users)
         redis_cluster_deinit(&server);
 }
 
-/* Full, and it mayn't evict: writes are refused, and everything else goes on. */
+/* A full server without eviction refuses writes; all else works. */
 TEST(test_full)
 {
         enum { BYTES = 1 << 20, N = 64 };
@@ -132,7 +130,7 @@ TEST(test_full)
  */
 
 #define LARGE_BYTES (2u << 20)
-#define N_LARGE     150 /* more than twice what there is room for */
+#define N_LARGE     150 /* more than twice the server's room */
 #define N_READS     64  /* at once; all that are there, and more */
 #define N_ROUNDS    4
 

@@ -1,4 +1,4 @@
-/* kvleasectl restart: what it says beforehand, and that clients go on. */
+/* kvleasectl restart: its warnings, and clients that continue. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -246,7 +246,7 @@ HARNESS_TEST(test_nobody_keeps, NULL)
         ctl(h, "sessions purge a");
 }
 
-/* Its socket goes with it, and the next one's isn't there yet: that is waited for. */
+/* The old socket is removed, and the next one isn't there yet: kvleasectl waits for it. */
 HARNESS_TEST(test_socket_that_goes, &started_again)
 {
         struct harness *h = *state;

@@ -1,4 +1,4 @@
-/* Conversations that outlive their workers; documents that change; what became of a key. */
+/* Conversations that outlive their workers; documents that change; histories of keys. */
 #include <errno.h>
 #include <inttypes.h>
 #include <signal.h>
@@ -25,7 +25,7 @@ static const struct private_options two = {.tenants = two_tenants};
 /* ---- what a worker does ------------------------------------------------------------------------
  */
 
-/* Contents follow from these, so that any process can tell what a page must hold. */
+/* Seed of a page's contents, so that any process can tell the right bytes. */
 static unsigned seed_of(unsigned chain, unsigned index)
 {
         return 1000 * chain + index;
@@ -91,7 +91,7 @@ struct found {
         uint32_t pages[MAX_PAGES], tokens[MAX_PAGES], first[MAX_PAGES];
 };
 
-/* All of the session, pinned. */
+/* Pins all pages of the session. */
 static struct found find_pages(struct worker *w)
 {
         uint32_t numbers[3 * MAX_PAGES];
@@ -424,7 +424,7 @@ HARNESS_TEST(test_expiry_of_tenant, &impatient)
         worker_stop(w);
 }
 
-/* Until the log has it. */
+/* Reloads, and waits until the log shows it. */
 static void reload(struct harness *h, const struct private_options *o)
 {
         char message[4096];

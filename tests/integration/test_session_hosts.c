@@ -15,7 +15,7 @@
 #define N_TURN      20  /* of a turn behind these: long enough to be loaded */
 
 #define SHORT_MSEC 300 /* of an opening that loads nothing */
-/* So much later than asked for it may end on a busy machine. */
+/* Greatest delay of a request on a busy machine. */
 #define LATE_OK_NSEC (2 * NSEC_PER_SEC)
 
 /* *ret_other: a client of the other host, *ret_w: one here. */
@@ -48,7 +48,7 @@ static double records_told(const struct harness *h)
         return figure_of(h, "kvlease_exchange_session_records_total" OF_A);
 }
 
-/* The host has told others so many times of a session, and knows that it has. */
+/* Waits until the host has announced sessions so many times, and knows that it has. */
 static void await_told(const struct harness *h, double n)
 {
         uint64_t until = clock_now_nsec() + PATIENCE_NSEC;
@@ -75,7 +75,7 @@ static void talk(struct worker *w, unsigned first, unsigned last)
         await_exported(last + 1);
 }
 
-/* Opens it; asserts what it is. */
+/* Opens the session; asserts its state. */
 static void open_chat(struct worker *w, unsigned load_msec, const char *is)
 {
         char words[64];
@@ -84,7 +84,7 @@ static void open_chat(struct worker *w, unsigned load_msec, const char *is)
         assert_string_equal(worker_tell(w, "session-open %s", words) + 1, is); /* behind a space */
 }
 
-/* All of its pages are pinned, and have what was computed. */
+/* Pins all of its pages; each has the right bytes. */
 static void assert_said(struct worker *w, unsigned n_pages)
 {
         for (unsigned i = 0, n; i < n_pages; i += n) {
@@ -154,8 +154,8 @@ TEST_BARE(test_daemon_dies)
         hosts_end(state);
 }
 
-/* A client of the host has a conversation of one page; when others know of that, the host has begun
- * and ended what it had to tell them before. */
+/* A client of the host publishes a conversation of one page. When others know of it, all earlier
+ * announcements are done. */
 static void tell_another(struct harness *h, struct worker *w, const char *id, unsigned chain)
 {
         double before = records_told(h);

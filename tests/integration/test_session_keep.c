@@ -155,7 +155,7 @@ HARNESS_TEST(test_daemon_dies_meanwhile, &kept_long)
         worker_tell(w, "session-close");
         worker_tell(w, "session-open chat must");
         assert_int_equal(sscanf(w->rest, "%u %u", &is_new, &n_pages), 2);
-        assert_int_equal(n_pages, N_LONG / 2 + 1); /* the last range goes on to the end */
+        assert_int_equal(n_pages, N_LONG / 2 + 1); /* the last range reaches the end */
         /* Every second page is there as a gap now, so that this one has to be refused. */
         assert_int_equal(worker_ask(w, "session-keep 0-end"), -EINVAL);
         worker_tell(w, "session-close drop");

@@ -102,7 +102,7 @@ HARNESS_TEST(test_free_is_denied, &options)
         ctl_wait_status(h, "pages_granted", 0);
 }
 
-/* Lets everybody reach the sockets. */
+/* Opens the paths to the sockets to all users. */
 static void open_paths(struct harness *h)
 {
         char path[PRIVATE_PATH_MAX];

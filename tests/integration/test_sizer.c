@@ -1,4 +1,5 @@
-/* The sizer and schedules in a daemon: what workers need moves reservations, or is only said. */
+/* The sizer and schedules in a daemon: the demand of workers changes reservations, or is only
+ * reported. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -114,7 +115,7 @@ static struct region wait_region(struct harness *h, uint64_t size, const char *d
         }
 }
 
-/* Until the samples are of now: demand is that. */
+/* Waits until demand is of recent samples only. */
 static struct region wait_demand(struct harness *h, uint64_t bytes)
 {
         for (uint64_t end = clock_now_nsec() + WAIT_NSEC;;) {
@@ -130,7 +131,7 @@ static struct region wait_demand(struct harness *h, uint64_t bytes)
 
 /* ---- tests ---------------------------------------------------------------------------------- */
 
-/* A peak, calm, a higher peak: the reservation follows, within what is allowed. */
+/* A peak, calm, a higher peak: the reservation follows within its limits. */
 HARNESS_TEST(test_follows_demand, &sizer_on)
 {
         struct harness *h = *state;
@@ -251,7 +252,7 @@ HARNESS_TEST(test_configured_again, &sizer_on)
         assert_string_equal(get_region(h, "a").sizer, "on");
         assert_true(get_region(h, "a").size < 16 * MIB);
         ctl(h, "tenants set b class=dynamic reserve=0");
-        ctl(h, "tenants set a weight=8"); /* what was refused isn't made up for */
+        ctl(h, "tenants set a weight=8"); /* a refused change isn't made later */
         assert_true(get_region(h, "a").size < 16 * MIB);
         ctl(h, "tenants set a sizer=off reserve=8MiB");
         assert_int_equal(get_region(h, "a").size, 8 * MIB);

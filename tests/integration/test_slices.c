@@ -305,7 +305,7 @@ HARNESS_TEST(test_lower_limit, &many_pages)
         print_message("a lower limit: others were answered %u times\n", n);
         worker_stop(other);
         w = worker_start(h, "a", "ns", 1);
-        assert_int_equal(count_found(w), 4); /* its beginning is what is left */
+        assert_int_equal(count_found(w), 4); /* only its beginning is left */
         worker_stop(w);
 }
 
@@ -338,8 +338,8 @@ HARNESS_TEST(test_client_dies, &many_pages)
         worker_stop(w);
 }
 
-/* A client that has announced very many pages is killed: a client that waits for the last one is
- * told. */
+/* A client that has announced very many pages is killed: a client that waits for the last one
+ * learns of it. */
 HARNESS_TEST(test_announcer_dies, &many_pages)
 {
         struct harness *h = *state;

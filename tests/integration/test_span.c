@@ -21,7 +21,7 @@
 
 static const char *const many_gpus[] = {"FAKECUDA_DEVICES=8", NULL};
 
-/* The name of a member: a device of the host, or the double's GPU of this number. */
+/* The name of a member: a device of the host, or the simulated GPU of this number. */
 static void member_name(unsigned i, char ret_name[DEVICE_NAME_MAX + 1])
 {
         if (private_on_gpu())
@@ -287,7 +287,7 @@ static void test_below(void **state)
         struct harness *h = *state;
         char lines[LINES];
         const struct private_options o = spanning(in_order, 2, "host_memory = 64MiB", lines);
-        const unsigned n_pages = 256, n_chains = 24; /* of 16 KiB: three times what is above */
+        const unsigned n_pages = 256, n_chains = 24; /* of 16 KiB: three times the memory above */
         struct worker *w;
         unsigned n_found = 0;
 

@@ -54,7 +54,7 @@ static void start_all(struct crowd *c, struct harness *h, uint64_t n_pins)
                 c->readers[i] = start(c, "read", n_pins);
 }
 
-/* Writers check what they find, too: one that saw a wrong byte has ended. */
+/* Writers check found pages, too: one that saw a wrong byte has exited. */
 static void kill_all(struct worker **workers, unsigned n)
 {
         for (unsigned i = 0; i < n; ++i) {
@@ -121,8 +121,8 @@ HARNESS_TEST(test_killed_readers, &small_cache)
         harness_assert_settled(h);
 }
 
-/* A reader that loses the processor each time between its two steps, pin and look: what takes
- * nanoseconds else, and is hit by the evictor hardly ever. */
+/* A reader that loses the processor each time between pin and look. This usually takes nanoseconds,
+ * so the evictor hardly ever hits it. */
 HARNESS_TEST(test_slow_reader, &small_cache)
 {
         static const char *const env[] = {

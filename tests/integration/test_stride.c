@@ -29,7 +29,7 @@ static const struct private_options disk = {.tenants = tenants,
         .disk_size = "512MiB",
         .is_kept = true};
 
-/* With its namespace open; stride 0: as kvleased likes it. */
+/* Starts a worker with its namespace open; stride 0: kvleased chooses. */
 static struct worker *start_worker(struct harness *h, const char *tenant, unsigned stride)
 {
         struct worker *w = worker_spawn(h);
@@ -229,7 +229,7 @@ static void publish_and_read(struct worker *w, unsigned chain)
                 worker_tell(w, "release %u", pages[i]);
 }
 
-/* Some lie on the disk. Pages that are found, each with its bytes. */
+/* Counts found pages, some of them on disk, each with its bytes. */
 static unsigned read_all(struct harness *h, struct worker *w)
 {
         uint64_t n_below;
@@ -246,7 +246,7 @@ static unsigned read_all(struct harness *h, struct worker *w)
         return n;
 }
 
-/* Twice what the device holds. */
+/* Twice the device's memory. */
 HARNESS_TEST(test_disk, &disk)
 {
         struct harness *h = *state;

@@ -1,4 +1,4 @@
-/* Tenants: limits, separation, administration, what survives a restart. */
+/* Tenants: limits, separation, administration, and state that survives a restart. */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -257,7 +257,7 @@ HARNESS_TEST(test_a_tenant_that_can_lease_nothing, &two_tenants)
         assert_int_equal(ctl_status(h, "tenants_without_room"), 0);
 }
 
-/* A limit set below what is used takes nothing away, and grants nothing more. */
+/* A limit set below the usage frees nothing, and grants nothing more. */
 HARNESS_TEST(test_limit_below_usage, &two_tenants)
 {
         struct harness *h = *state;
@@ -386,7 +386,7 @@ HARNESS_TEST(test_reservations, &two_tenants)
         ctl(h, "tenants set b reserve=0 class=dynamic limit=8MiB");
 }
 
-/* The crossover that the policy of a namespace of tenant a goes by. */
+/* The crossover of the policy of tenant a's namespace. */
 static uint64_t crossover_of(struct harness *h, const char *ns)
 {
         json_t *reply = ctl_json(h, "namespaces --tenant a"), *row;
@@ -435,7 +435,8 @@ HARNESS_TEST(test_miss_cost, &two_tenants)
         ctl(h, "tenants set a miss_cost=tokens evict=lru");
 }
 
-/* A tenant is removed: its reservation is anybody's. With clients it stays, and so does that. */
+/* After a tenant's removal its reservation is free. A tenant with clients stays, and so does its
+ * reservation. */
 HARNESS_TEST(test_removed_with_reservation, &two_tenants)
 {
         struct harness *h = *state;

@@ -6,7 +6,7 @@
 #include "tests/integration/harness.h"
 
 #define CHAINS      12
-#define CHAIN_PAGES 256 /* of 4 KiB: three times what the device has */
+#define CHAIN_PAGES 256 /* of 4 KiB: three times the device's memory */
 
 static const struct private_tenant one[] = {{"a", NULL}, {NULL, NULL}};
 #define DEVICE_LINES "memory = 4MiB\nextent = 2MiB\nhost_memory = 16MiB\n"
@@ -49,8 +49,8 @@ static uint32_t read_all(struct worker *w)
         return n;
 }
 
-/* The device alone holds a third. Beside a GPU pages go down one by one, which is slower than these
- * small ones are leased: what is found is right there, and that is all. */
+/* The device alone holds a third. Beside a GPU pages are demoted one by one, more slowly than these
+ * small ones are leased: then only the bytes of found pages are checked. */
 static void assert_most(uint32_t n)
 {
         print_message("%u of %u pages found\n", n, CHAINS * CHAIN_PAGES);

@@ -11,7 +11,7 @@
 
 #define N_TEXT      32 /* pages of the text that a test is about; 4 KiB */
 #define COLD_PAGES  64
-#define COLD_CHAINS 64 /* what makes it cold: fewer pages than there is room below */
+#define COLD_CHAINS 64 /* texts that make it cold: fewer pages than the lower tier has room for */
 #define PAGE_TOKENS 16
 
 static const struct private_tenant one[] = {{"a", NULL}, {NULL, NULL}};
@@ -142,7 +142,7 @@ static void read_session(struct worker *w, unsigned n, unsigned n_head, unsigned
         worker_tell(w, "session-release");
 }
 
-/* A conversation that got cold outlives its worker, is read, goes on, is cut and read again. */
+/* A cold conversation outlives its worker, is read, continued, truncated and read again. */
 static void talk(struct harness *h, bool daemon_dies)
 {
         struct worker *w = worker_start(h, "a", "ns", 1);
@@ -188,7 +188,7 @@ HARNESS_TEST(test_session_survives, &kept)
         talk(*state, true);
 }
 
-/* Its name is forgotten; what it had stays cached, where it is. */
+/* The session is forgotten; its pages stay cached, in their tier. */
 HARNESS_TEST(test_session_expires, &tiers)
 {
         struct harness *h = *state;
@@ -395,7 +395,7 @@ HARNESS_TEST(test_probe, &tiers)
 
 #define N_MORE 4
 
-/* The beginning is below the device, the rest is being computed. */
+/* The beginning is in the lower tier, the rest is being computed. */
 HARNESS_TEST(test_lookup_wait, &tiers)
 {
         struct harness *h = *state;

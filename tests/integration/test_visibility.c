@@ -33,7 +33,7 @@ static void assert_missed(struct worker *w, unsigned chain)
         assert_int_equal(worker_ask(w, "lookup %u:0-%u", chain, N - 1), 1); /* KVL_MISS */
 }
 
-/* The run tests what it says it tests. */
+/* Checks that the run has the transport of its name. */
 HARNESS_TEST(test_mode, NULL)
 {
         struct harness *h = *state;
@@ -86,7 +86,7 @@ HARNESS_TEST(test_found_without_daemon, NULL)
         worker_stop(b);
 }
 
-/* The next lookup of anybody misses, also where the page was found a moment ago. */
+/* The next lookup of any client misses, also if the page was found a moment ago. */
 HARNESS_TEST(test_invalidate_key, NULL)
 {
         struct harness *h = *state;
@@ -126,7 +126,7 @@ HARNESS_TEST(test_invalidate_all, NULL)
                 assert_int_equal(atoi(a->rest), N);
                 assert_missed(b, chain);
                 assert_missed(a, chain);
-                /* Computed under what is gone now. */
+                /* A page computed behind an invalidated one can't be published. */
                 assert_int_equal(worker_ask(b, "publish %u:0 - %u", chain, granted), 6);
                 worker_tell(b, "free %u", granted);
                 /* The key is free again. */
@@ -184,7 +184,7 @@ HARNESS_TEST(test_purge, NULL)
         worker_stop(a);
 }
 
-/* The model has other weights: clients with the old version open are told with every call. */
+/* The model has other weights: every call of clients with the old version open reports it. */
 HARNESS_TEST(test_version, NULL)
 {
         struct harness *h = *state;
@@ -243,7 +243,7 @@ HARNESS_TEST(test_close, &small_cache)
         worker_stop(b);
 }
 
-/* A page under anybody's pin isn't evicted, and any other one is. */
+/* A page with a pin of any client isn't evicted; every other one is. */
 HARNESS_TEST(test_pinned_stays, &small_cache)
 {
         struct harness *h = *state;
@@ -280,9 +280,8 @@ HARNESS_TEST(test_only_hits, NULL)
         worker_stop(b);
 }
 
-/*
- * Hits that the daemon isn't told of count at an eviction, even if it has slept since before them.
- */
+/* Hits without a message to the daemon count at an eviction, even if it has slept since before
+ * them. */
 HARNESS_TEST(test_recent_hits_count, &small_cache)
 {
         struct harness *h = *state;

@@ -174,7 +174,7 @@ HARNESS_TEST(test_drain, &two_sets)
         }
 }
 
-/* The daemon stops while a client waits: the client is told. */
+/* The daemon stops while a client waits: the client gets an answer. */
 HARNESS_TEST(test_stop, &two_sets)
 {
         static const char *const tenants[] = {"low", NULL};

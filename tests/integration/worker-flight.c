@@ -156,7 +156,7 @@ static int take_off(struct flight *f, uint32_t most)
         return freed < 0 ? freed : r;
 }
 
-/* All of it, pinned. 0; as take_off(). */
+/* Pins all of the text. Returns 0, or take_off()'s codes. */
 static int get(struct flight *f)
 {
         int r = 0;
@@ -299,7 +299,7 @@ static void do_flight(struct worker_state *w, char **args, unsigned n_args)
                         flight.n_found, flight.n_duplicates, flight.n_bad);
 }
 
-/* flight-drop: releases what flight, prefill or follow got */
+/* flight-drop: releases the pages of flight, prefill or follow */
 static void do_flight_drop(struct worker_state *w, char **args, unsigned n_args)
 {
         worker_answer(let_go(&flight));

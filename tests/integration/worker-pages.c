@@ -74,7 +74,7 @@ static void do_lease_with(struct worker_state *w, char **args, unsigned n_args)
 static struct {
         int code;
         struct kvl_lease_result result;
-        uint32_t pages[256]; /* those beyond are leased, and not told */
+        uint32_t pages[256]; /* more pages than these are leased, but not listed */
 } ended[MAX_STARTED_LEASES];
 static unsigned n_ended, n_told;
 

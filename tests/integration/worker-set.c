@@ -49,7 +49,7 @@ static void do_lookup(struct worker_state *w, char **args, unsigned n_args)
                 printf("0 %u %" PRIu64 "\n", n_found, n_tokens);
 }
 
-/* set-release: what set-lookup pinned */
+/* set-release: releases set-lookup's pins */
 static void do_release(struct worker_state *w, char **args, unsigned n_args)
 {
         int r = 0;

@@ -64,7 +64,7 @@ static void do_stream(struct worker_state *w, char **args, unsigned n_args)
         printf("0\n");
 }
 
-/* stream-close: what stream made */
+/* stream-close: ends the stream of "stream" */
 static void do_stream_close(struct worker_state *w, char **args, unsigned n_args)
 {
         if (!stream)
@@ -154,7 +154,7 @@ static void do_safepoint(struct worker_state *w, char **args, unsigned n_args)
                 printf("0 %d\n", n);
 }
 
-/* address PAGE PLANE: where it lies */
+/* address PAGE PLANE: its address */
 static void do_address(struct worker_state *w, char **args, unsigned n_args)
 {
         printf("0 %p\n", kvl_page_ptr(w->ns, (uint32_t)strtoul(args[0], NULL, 10),

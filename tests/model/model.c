@@ -165,7 +165,7 @@ bool is_evictable(const struct model_ns *ns, int top)
         return true;
 }
 
-/* Out of the cache: gone at once, or when its last pin goes. */
+/* Drops the page from the cache: it is freed at once, or with its last pin. */
 static void model_drop(struct model_ns *ns, int key)
 {
         struct model_page *p = &ns->pages[ns->where[key]];
@@ -325,7 +325,7 @@ uint64_t learn_recalled(bool may_recall)
         return bytes;
 }
 
-/* Does it lie in a recalled set, or below such a page? */
+/* Is it in a recalled set, or below such a page? */
 static bool is_purged(const struct model_ns *ns, int key)
 {
         for (; key != NONE && ns->where[key] != NONE; key = ns->parent[key])
@@ -339,7 +339,7 @@ static bool may_go(const struct model_ns *ns, int key, enum learn_how how)
         return how == MAY_PURGE ? is_purged(ns, key) : how != MAY_SWEEP && is_evictable(ns, key);
 }
 
-/* Which cached pages went, and were they fit to go? */
+/* Which cached pages were evicted, and could they be? */
 static void learn_evicted(struct model_ns *ns, enum learn_how how)
 {
         struct ns *real = real_ns(ns);
@@ -525,7 +525,7 @@ static void compare_segment(const struct model_attach *a, const struct model_ns 
                 (unsigned long long)n_ready);
 }
 
-/* The daemon finds out what clients did in their segments. */
+/* Lets the daemon see the clients' stores in their segments. */
 static void look(void)
 {
         for (int t = 0; t < N_TENANTS; t++)

@@ -51,12 +51,13 @@ struct client {
 static struct fixture f;
 static struct client clients[N_MEMBERS];
 static struct announcement announced[N_SPACES][N_KEYS];
-static uint64_t had[N_SPACES][N_KEYS];    /* generation + 1 of the page with the key, before; 0 */
-static bool was_held[N_RANKS][N_KEYS];    /* pinned, before */
-static uint64_t must_go[N_RANKS][N_KEYS]; /* generation + 1 of what is to go with the work; 0 */
-static uint64_t changed_nsec[N_KEYS];     /* the key was published, dropped or pinned somewhere */
-static bool is_invalidated[N_SPACES];     /* by this step */
-static bool is_unswept[N_KEYS];           /* since one was, no work has come by */
+static uint64_t had[N_SPACES][N_KEYS]; /* generation + 1 of the page with the key, before; 0 */
+static bool was_held[N_RANKS][N_KEYS]; /* pinned, before */
+static uint64_t must_go[N_RANKS]
+                       [N_KEYS]; /* generation + 1 of a page to be dropped by the work; 0: none */
+static uint64_t changed_nsec[N_KEYS]; /* the key was published, dropped or pinned somewhere */
+static bool is_invalidated[N_SPACES]; /* by this step */
+static bool is_unswept[N_KEYS];       /* since one was, no work has come by */
 static unsigned n_ends, n_expected_ends, n_published, n_joint, n_expired;
 static uint64_t now_nsec = 1, seed, rng_state;
 static unsigned long step;
@@ -441,8 +442,7 @@ static void op_invalidate_key(void)
         CHECK((n > 0) == (had[s][key] != 0), "%llu pages", (unsigned long long)n);
 }
 
-/* A drop that isn't over, and what was to go by it: keys from `key` on, as pages and generations.
- */
+/* A drop under way, and its pages: keys from `key` on, with generations. */
 struct cut {
         struct drop drop;
         bool is_under_way;
@@ -727,7 +727,8 @@ static void one_step(void)
                 return;
         look();
         work();
-        note_changes(); /* what expired, or was to go before it was published anew in others */
+        note_changes(); /* pages that expired, or were to be dropped before others published them
+                           anew */
         note_swept();
         fixture_check(&f);
         compare_announced();

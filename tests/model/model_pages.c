@@ -34,7 +34,7 @@
 
 /* ---- operations ----------------------------------------------------------------------------- */
 
-/* Clients that share memory seldom ask over the socket what they can do there. True: done. */
+/* Clients that share memory seldom use the socket for calls that memory can do. True: done. */
 static bool in_segment(struct model_member *m, struct model_ns *ns, struct model_attach *a,
         void (*run)(const struct shared_case *s))
 {

@@ -237,7 +237,7 @@ static bool is_hopeless(const struct client *c)
         return false;
 }
 
-/* `only`: for what they could have. */
+/* `only`: those that wait for memory they could have. */
 static uint32_t n_waiting(bool only)
 {
         uint32_t n = 0;

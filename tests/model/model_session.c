@@ -375,7 +375,7 @@ static void op_keep(void)
         n = draw_ranges(t, ranges);
         if (t->head.n + t->window.n > MAX_LIST)
                 return;
-        windows_may_go = store.recalls.n > 0; /* what is in a recalled set can't be kept */
+        windows_may_go = store.recalls.n > 0; /* pages in a recalled set can't be kept */
         r = session_keep((struct session *)find_real(i), ranges, n, &left, &d);
         if (!is_in_order(ranges, n)) {
                 CHECK(r == -EINVAL, "%d", r);
@@ -412,7 +412,7 @@ static void op_truncate(void)
                 return;
         t = &texts[i];
         prune(t);
-        windows_may_go = store.recalls.n > 0; /* what is in a recalled set can't be kept */
+        windows_may_go = store.recalls.n > 0; /* pages in a recalled set can't be kept */
         r = session_truncate(session_of(c->a, c->handles[i], NULL), first, last, &left, &d);
         if ((first == 0 && last == 0) || (t->truncated && first > t->window_token)) {
                 CHECK(r == -EINVAL, "%d", r);
@@ -477,7 +477,7 @@ static void op_invalidate_tag(void)
         CHECK(invalidate_tag(clients[0].a, 1 + rnd(2), &n, &d) == 0, "%s", d.text);
 }
 
-/* A drop that isn't over: what it takes, and since which step. */
+/* A drop under way: its pages, and the step at which it began. */
 struct cut {
         struct drop drop;
         bool is_under_way;
@@ -672,7 +672,7 @@ static void follow(struct list *l)
         }
 }
 
-/* Nothing that is cached, or in a window, is lost by it. */
+/* Compaction loses no page that is cached, or in a window. */
 static void op_compact(void)
 {
         op = "compact";

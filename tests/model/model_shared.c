@@ -1,4 +1,4 @@
-/* The test as a client that shares memory: what proto/shm.h asks of one, step by step. */
+/* The test as a client that shares memory: the steps that proto/shm.h demands of it. */
 #include <errno.h>
 #include <string.h>
 
@@ -101,7 +101,7 @@ void shared_lookup(const struct shared_case *s)
                                   .touch = {.n_keys = len, .n_hits = n}});
 }
 
-/* Releases a few or all of the pages pinned in the segment. The daemon isn't told. */
+/* Releases a few or all of the pages pinned in the segment, without a message. */
 void shared_release(const struct shared_case *s)
 {
         uint32_t most = rnd(3) == 0 ? 4 : UINT32_MAX, start = rnd(s->ns->n_pages);
@@ -206,8 +206,9 @@ static int publish_entry(const struct shared_case *s, struct shm_submission entr
         return r;
 }
 
-/* Is this a batch that goes on where the client's last one ended, maybe long ago? Rather where that
- * page is gone. */
+/*
+ * Does this batch continue the client's last one, maybe long ago? More often if that page is gone.
+ */
 static bool goes_on(const struct shared_case *s)
 {
         bool has_ended_well = parent_status(s) == 0;
@@ -215,7 +216,7 @@ static bool goes_on(const struct shared_case *s)
         return rnd(has_ended_well && parent_went(s) ? 2 : 10) == 0;
 }
 
-/* A batch as it lies in the ring. */
+/* Submits a batch through the ring. */
 void shared_publish(const struct shared_case *s)
 {
         struct publish_case c = make_publish(s->m, s->ns);

@@ -1,7 +1,7 @@
 /*
- * Synthetic traffic for eviction policies: kinds of texts and of the times at which they are asked
- * for, among them what policies that learn are known to do badly on. A kind and a seed make the
- * same trace on every machine. One trace is one thread's until it is made, and read only then.
+ * Synthetic traffic for eviction policies: kinds of texts, and of the times of their requests. Some
+ * are known to be hard for learning policies. A kind and a seed make the same trace on every
+ * machine. A trace belongs to one thread until it is made, and is only read then.
  */
 #ifndef KVL_TESTS_TRAFFIC_H
 #define KVL_TESTS_TRAFFIC_H
