@@ -65,8 +65,7 @@ struct ill {
         struct series hits[N_WAYS][N_ILL_STATES];
         double opened_msec[N_HOSTS_STATES]; /* the worst; NAN: not measured */
         double late_msec[N_LATE], machine_msec;
-        unsigned n_waited[N_LATE]; /* requests that ended by their deadline, or whose rest was sent
-                                      until then */
+        unsigned n_waited[N_LATE]; /* requests that took a fifth of their time limit or more */
 };
 
 /* ---- a client that asks for missing texts ---------------------------------------------------- */
