@@ -220,7 +220,7 @@ static int one_round(struct bench_qos *b, unsigned phase, unsigned n_steps)
         return r;
 }
 
-/* Until the pinned tenant's cache is full and the others have their shares, or long enough. */
+/* Runs until the pinned tenant's cache is full and the others have their shares, or long enough. */
 static int warm_up(struct bench_qos *b, bool quick)
 {
         struct series nowhere = {0};

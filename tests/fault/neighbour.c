@@ -30,7 +30,7 @@ struct site {
         uint32_t last; /* the end of a text */
 };
 
-/* Not those of a process before this one. */
+/* Keys differ from those of an earlier process. */
 static void make_key(uint8_t key[SHM_KEY_BYTES], uint64_t n)
 {
         const pid_t own = getpid();
@@ -300,7 +300,7 @@ _Noreturn static void wait_in_vain(struct site *site)
                 announce(s, pages + 1, FRAME_PAGES, UINT64_C(2) << 40);
                 assert_true(raw_request(&s->raw, MSG_FREE, 0, &back.base));
                 assert_non_null(raw_answer(&s->raw));
-                /* On a busy machine memory may be on its way back for a moment. */
+                /* On a busy machine freed memory may take a moment to be available. */
                 while (lease(s, FRAME_PAGES, pages + 1) != FRAME_PAGES)
                         sleep_msec(1);
         }

@@ -154,9 +154,9 @@ static bool is_stored_as(struct harness *h, uint64_t is, uint64_t limit, const c
 }
 
 /*
- * After an answer the daemon, its file and the answer say the same. Where the connection was lost
- * instead, the change may still be under way (tenantdb.h): its file is looked at again until it is
- * over. False: the daemon is gone.
+ * After an answer, the daemon, its file and the answer agree. If the connection was lost, the
+ * change may still be under way (tenantdb.h): the file is read again until it is over. False: the
+ * daemon has ended.
  */
 static bool agrees(
         struct harness *h, const char *what, bool was_done, uint64_t limit, const char *line)

@@ -164,7 +164,7 @@ HARNESS_TEST(test_lease_of_a_file, &tiered)
 
 /* ---- many that wait -------------------------------------------------------------------------- */
 
-/* To wake them all at once takes a turn of 30 ms and more. */
+/* Waking all of these at once takes an iteration of 30 ms or more. */
 #define N_HERD 12000
 
 struct herd {

@@ -62,7 +62,7 @@ static pid_t host_start(void)
         return pid;
 }
 
-/* Its link, on which the test's end is its way to all others. */
+/* Makes the host's link; through it the test's namespace reaches all hosts. */
 static int host_connect(struct host_net *net, unsigned i)
 {
         pid_t pid = net->pids[i];

@@ -16,7 +16,7 @@
 #define EXIT_ERROR   8
 
 static const struct private_options with_disk = {.disk_size = "64MiB"};
-/* More clients than the keeper's 16384 descriptors are enough for. */
+/* More clients than the keeper's 16384 descriptors allow. */
 static const struct private_options many_clients = {
         .daemon_lines = "max_clients = 20000\n", .is_kept = true};
 

@@ -142,8 +142,8 @@ struct decoded {
         json_int_t tokens, reused;
 };
 
-/* Some tokens behind text `first`, by a decoder on this host, which waits for pages of others so
- * long; 0: not. h NULL: with private memory. */
+/* Decodes some tokens behind text `first` on this host. wait_msec: waits so long for pages of
+ * others; 0: not. h NULL: with private memory. */
 static struct decoded decode(const struct harness *h, unsigned first, unsigned wait_msec)
 {
         char socket[PRIVATE_PATH_MAX], wait[32], file[PRIVATE_PATH_MAX];

@@ -99,8 +99,8 @@ static unsigned sum_found(const struct illness *seen)
         return n;
 }
 
-/* For a while texts that others have are asked for here, and those that are cached, which must be
- * found, on either host. Something is computed as well. */
+/* For a while texts of others are looked up here, and cached texts, which must be found, on either
+ * host. A text is computed as well. */
 static void live_with(struct worker *w, struct worker *other, struct illness *ret)
 {
         uint64_t until = clock_now_nsec() + ILL_NSEC;

@@ -11,7 +11,7 @@
 #include "base/macros.h"
 #include "daemon/core/exchange/exchange-impl.h"
 
-/* Whether so many keys are there, of which none is. */
+/* Probes so many keys; the server has none of them. */
 static int ask_for_keys(struct host *h, unsigned n, struct import **ret)
 {
         static uint8_t keys[IMPORT_KEYS_MAX * KEY_BYTES];

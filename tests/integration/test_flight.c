@@ -384,7 +384,7 @@ static void replace(struct crowd *c, unsigned victim)
 /* Kills workers at random moments, for that long, and until `figure` is counted. */
 static void churn(struct harness *h, unsigned n_texts, unsigned msec, const char *figure)
 {
-        /* They have to get to work before it is their turn: on a GPU that takes 0.4 s. */
+        /* Workers need time to begin before they are killed: 0.4 s on a GPU. */
         unsigned kill_msec = private_on_real_gpu() ? 400 : 80;
         struct crowd c = {.h = h, .random = harness_seed(), .n_texts = n_texts};
         uint64_t end = now_nsec() + msec * MSEC;

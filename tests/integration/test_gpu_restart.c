@@ -177,7 +177,7 @@ static void lose_first(struct harness *h, const char *lines, const char *words)
         end_all(h);
 }
 
-/* One extent isn't had again: its namespace is gone, the rest is served. */
+/* One extent can't be imported: its namespace is dropped, the rest is served. */
 static void test_not_imported(void **state)
 {
         only_on("vmm");

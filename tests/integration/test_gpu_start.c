@@ -78,7 +78,7 @@ TEST_BARE(test_demanded)
         }
 }
 
-/* With 'auto' the host serves, as on a machine that never had a GPU. */
+/* With 'auto' the host's memory is used, like on a machine without a GPU. */
 static void run_auto(const struct refusal *refusal)
 {
         const char *const env[] = {refusal->env, NULL};

@@ -50,7 +50,9 @@ HARNESS_TEST(test_format, NULL)
         worker_stop(c);
 }
 
-/* Without a name two workers of one layout find each other, and those of another one don't. */
+/*
+ * Without a name, workers with one layout share a namespace, and those with another layout don't.
+ */
 HARNESS_TEST(test_no_name, NULL)
 {
         struct harness *h = *state;

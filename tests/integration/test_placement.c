@@ -236,7 +236,7 @@ HARNESS_TEST(test_exclusive, &three)
         worker_tell(pack, "open b 1 - - - host-1");
         worker_stop(pack);
         worker_stop(last);
-        /* Others are where it has a namespace. */
+        /* Other tenants use the device of its namespace. */
         ctl(h, "tenants set pack placement=pack");
         alone = join(h, "spread");
         worker_tell(alone, "open a 1 - - - host");

@@ -130,7 +130,7 @@ TEST_BARE(test_values)
         assert_true(stats.is_cluster);
         assert_int_equal(stats.n_served, N_SLOTS);
         assert_int_equal(stats.n_nodes, N_MASTERS);
-        /* Its slots were known: no node had to send us on. */
+        /* The client knew all slots: no node had to redirect it. */
         assert_int_equal(stats.n_redirects, 0);
         while (remote_node_next(store, &iter, &node))
                 n += node.n_slots > 0 && node.bytes_in > 0 && node.bytes_out > 0;

@@ -173,8 +173,8 @@ static bool is_on_host(const int owners[REDIS_SLOTS], unsigned i, unsigned host)
         return strcmp(cluster.servers[owner].place->host, net.addresses[host]) == 0;
 }
 
-/* For a while all keys are read in turn: those of the ill host's masters with a short deadline,
- * those of the others, which must be there, with a long one. */
+/* For a while all keys are read in turn. Those of the ill host's masters have a short deadline. The
+ * others, which must be found, have a long one. */
 static void live_with(const int owners[REDIS_SLOTS], unsigned host, struct illness *ret)
 {
         struct oversleep asleep;

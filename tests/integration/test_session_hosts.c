@@ -59,8 +59,8 @@ static void await_told(const struct harness *h, double n)
         }
 }
 
-/* Another turn of `chat` is over, with pages first..last, and other hosts can have it: a longer
- * conversation has a longer record. */
+/* Publishes pages first..last as another turn of `chat`, and waits until other hosts can load it: a
+ * longer conversation has a longer record. */
 static void talk(struct worker *w, unsigned first, unsigned last)
 {
         uint64_t until = clock_now_nsec() + PATIENCE_NSEC;

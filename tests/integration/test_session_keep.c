@@ -110,7 +110,7 @@ static void kill_daemon(struct harness *h)
         kill((pid_t)ctl_status(h, "pid"), SIGKILL);
 }
 
-/* Its gaps are there after a restart, and more of them can be made. */
+/* The session's gaps outlive a restart, and more can be made. */
 HARNESS_TEST(test_daemon_dies, &kept)
 {
         struct harness *h = *state;
@@ -156,7 +156,7 @@ HARNESS_TEST(test_daemon_dies_meanwhile, &kept_long)
         worker_tell(w, "session-open chat must");
         assert_int_equal(sscanf(w->rest, "%u %u", &is_new, &n_pages), 2);
         assert_int_equal(n_pages, N_LONG / 2 + 1); /* the last range reaches the end */
-        /* Every second page is there as a gap now, so that this one has to be refused. */
+        /* Every second page is a gap now, so this request has to be refused. */
         assert_int_equal(worker_ask(w, "session-keep 0-end"), -EINVAL);
         worker_tell(w, "session-close drop");
         ctl_wait_status(h, "pages_detached", 0);

@@ -126,7 +126,9 @@ static void assert_session(struct worker *w, unsigned n_pages)
         assert_int_equal(n_lost, 0);
 }
 
-/* Its pages are those of the text, without `gap` after the first `n_head`: all there, each byte. */
+/*
+ * The session has the text's pages, without `gap` after the first `n_head`, with all their bytes.
+ */
 static void read_session(struct worker *w, unsigned n, unsigned n_head, unsigned gap)
 {
         uint32_t numbers[3 * 2 * N_TEXT];
