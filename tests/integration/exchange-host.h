@@ -1,7 +1,5 @@
-/*
- * A host of several: a store of daemon/core, with a client of its own of one real redis-server.
- * Test code: failures assert.
- */
+/* One of several hosts: a store of daemon/core, with its own client of one real redis-server. Test
+ * code: failures assert. */
 #ifndef KVL_TESTS_EXCHANGE_HOST_H
 #define KVL_TESTS_EXCHANGE_HOST_H
 
@@ -14,7 +12,7 @@
 #include "tests/integration/redis-needed.h"
 #include "tests/unit/tier-fixture.h"
 
-/* 256 tokens, which a text must have to be loaded, are 16 pages. */
+/* A text must have 256 tokens, or 16 pages, to be loaded. */
 #define N_PAGES 20
 
 /* Time limits of an import: with nothing in its way, and with something. */
@@ -69,7 +67,7 @@ static inline void host_turn(struct host *h)
         host_turn_later(h, 0);
 }
 
-/* A millisecond apart. */
+/* Runs n iterations, a millisecond apart. */
 static inline void host_turn_often(struct host *h, unsigned n)
 {
         for (unsigned i = 0; i < n; i++) {

@@ -9,7 +9,7 @@
 #include "tests/integration/exporter.h"
 #include "tests/integration/redis-needed.h"
 
-/* Names of pages that tests write at most, each twice. */
+/* The most page names that tests write, each twice. */
 #define NAMES_MAX 65536
 
 /* Same value as in test_remote_links.c. An answer wakes a client, a thread of the store, the loop,

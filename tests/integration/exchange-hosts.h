@@ -77,7 +77,7 @@ void await_other_epoch(const char *before);
 /* Lets all hosts read their clients' rings: pages found there count as found. */
 void hosts_look_at_rings(void);
 
-/* Pages that the servers have. */
+/* Pages of all servers. */
 unsigned count_exported(void);
 void await_exported(unsigned n);
 
@@ -136,7 +136,7 @@ void lookups_end(struct lookups *l);
 
 /* ---- slots that move ---- */
 
-/* Slots that have pages go from one master to the next, one after the other, in a thread. */
+/* A thread that moves slots with pages from one master to the next, one after the other. */
 struct slot_mover {
         pthread_t thread;
         unsigned n_masters; /* servers 0.. */

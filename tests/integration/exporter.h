@@ -15,10 +15,10 @@ struct exporter {
  * NULL. */
 void exporter_start(struct exporter *e, const struct harness *h, const char *const *words);
 
-/* SIGTERM; its exit status must be 0. */
+/* Stops it by SIGTERM; its exit status must be 0. */
 void exporter_stop(struct exporter *e);
 
-/* A connection that has said nothing; owned. */
+/* A connection without a request; owned. */
 int exporter_connect(const struct exporter *e);
 
 struct http_answer {
@@ -26,17 +26,17 @@ struct http_answer {
         char *head, *body; /* owned; NUL-terminated */
 };
 
-/* A request line and headers, each ending in \r\n, without the empty line. */
+/* Sends a request line and headers, each ending in \r\n; adds the empty line. */
 void http_ask(const struct exporter *e, const char *head, struct http_answer *ret);
 void http_answer_free(struct http_answer *a);
 
-/* GET /metrics: the body, owned. */
+/* GET /metrics; returns the body, owned. */
 char *exporter_metrics(const struct exporter *e);
 
-/* The value behind exactly this name and labels; fails where there is no such line, or two. */
+/* The value behind exactly this name and labels; fails unless there is exactly one such line. */
 double metric_of(const char *metrics, const char *series);
 
-/* Is there a line that begins so? */
+/* Does a line begin like this? */
 bool metric_exists(const char *metrics, const char *beginning);
 
 #endif

@@ -1,7 +1,5 @@
-/*
- * A clock of daemons that is a file (KVLEASE_TEST_CLOCK), for a group of tests: open and close it
- * as their setup and teardown, and start with file_clock_env.
- */
+/* A file as the clock of daemons (KVLEASE_TEST_CLOCK), for a group of tests. Open and close it as
+ * their setup and teardown, and start daemons with file_clock_env. */
 #ifndef KVL_TESTS_FILE_CLOCK_H
 #define KVL_TESTS_FILE_CLOCK_H
 

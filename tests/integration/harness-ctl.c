@@ -1,4 +1,4 @@
-/* kvleasectl as tests use it; declared in harness.h. */
+/* kvleasectl for tests; declared in harness.h. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-/* Workers as tests drive them; declared in harness.h. */
+/* Workers for tests; declared in harness.h. */
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
@@ -95,7 +95,7 @@ static void wait_answer(struct worker *w, const char *asked)
         w->code = (int)strtol(w->line, (char **)&w->rest, 10);
 }
 
-/* Says a line; returned owned. */
+/* Sends a line and returns it, owned. */
 static char *say(struct worker *w, const char *format, va_list args)
 {
         char *line = NULL;

@@ -149,7 +149,7 @@ static struct usage sum_namespaces(struct harness *h)
         return sum;
 }
 
-/* Charges of tenants, limits kept. */
+/* Charges of all tenants, whose limits must hold. */
 static uint64_t sum_tenants(struct harness *h)
 {
         json_t *reply = ctl_json(h, "tenants list"), *tenant;
@@ -279,7 +279,7 @@ void harness_assert_settled(struct harness *h)
         assert_daemon_fds(h);
 }
 
-/* A worker that is left means that the test failed in its middle. */
+/* A worker that still runs means that the test failed in its middle. */
 static bool drop_workers(struct harness *h)
 {
         bool any = false;
@@ -327,7 +327,7 @@ int harness_teardown(void **state)
         return 0;
 }
 
-/* Do other users reach the worker where it is? */
+/* Can other users reach the worker in its place? */
 static bool is_reached(void)
 {
         const char *argv[] = {"setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", "test",
@@ -341,7 +341,7 @@ static bool is_reached(void)
         return status == 0;
 }
 
-/* A worker finds its library beside it, as the build has them. */
+/* Like in the build, a worker finds its library beside it. */
 void harness_play_others(struct harness *h)
 {
         static const char copy[] =

@@ -14,8 +14,8 @@
 
 #define HARNESS_MAX_WORKERS 512
 
-/* The most that the daemon makes to one node of a store that hosts share: the option `connections`,
- * and one for small operations. */
+/* The most connections of the daemon to one node of a shared store: the option `connections`, and
+ * one for small operations. */
 #define HARNESS_NODE_CONNECTIONS 3
 
 struct worker {
@@ -72,13 +72,14 @@ void harness_assert_settled(struct harness *h);
 
 /* ---- kvleasectl ---- */
 
-/* `kvleasectl --json WORDS...`, words separated by spaces; must exit with 0. Returned owned. */
+/* Runs `kvleasectl --json WORDS...`, words separated by spaces; it must exit with 0. Returns the
+ * reply, owned. */
 json_t *ctl_json(struct harness *h, const char *words);
 
-/* Runs it for its exit status; *ret_output owned. */
+/* Runs kvleasectl and returns its exit status; *ret_output owned. */
 int ctl_run(struct harness *h, const char *words, struct proc_output *ret_output);
 
-/* Fails where it doesn't exit with 0. */
+/* Runs kvleasectl; fails unless it exits with 0. */
 void ctl(struct harness *h, const char *words);
 
 /* Skips the test if memory ends with its daemon, like that of cudaipc (test_gpu_restart.c). */
@@ -92,7 +93,7 @@ void harness_assert_prompt(struct harness *h);
 /* A number of `kvleasectl status`. */
 uint64_t ctl_status(struct harness *h, const char *name);
 
-/* Waits until it is `value`, at most 10 s. */
+/* Waits until the number is `value`, at most 10 s. */
 void ctl_wait_status(struct harness *h, const char *name, uint64_t value);
 
 /* Waits until `n_readings` readings in a row, 10 ms and more apart, are equal. No page is then
@@ -121,28 +122,28 @@ struct worker *worker_spawn_with(struct harness *h, const char *program, const c
 /* Connects a worker to the tenant's socket and opens namespace `ns` of `n_planes`. */
 void worker_attach(struct worker *w, const char *tenant, const char *ns, unsigned n_planes);
 
-/* Starts one, connected to the tenant's socket, with namespace `ns` of `n_planes` open. */
+/* Starts a worker, connected to the tenant's socket, with namespace `ns` of `n_planes` open. */
 struct worker *worker_start(
         struct harness *h, const char *tenant, const char *ns, unsigned n_planes);
 
-/* Says a line, waits for the answer; returns its code. */
+/* Sends a line and waits for the answer; returns its code. */
 int worker_ask(struct worker *w, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* worker_ask(); fails unless the code is 0. Returns the rest of the answer. */
 const char *worker_tell(struct worker *w, const char *format, ...)
         __attribute__((format(printf, 2, 3)));
 
-/* Says a line and doesn't wait. */
+/* Sends a line and doesn't wait. */
 void worker_say(struct worker *w, const char *format, ...) __attribute__((format(printf, 2, 3)));
 
 /* Waits for the answer to the last line. False: the worker is dead, or too slow; may be called
  * again. */
 bool worker_answers(struct worker *w, int timeout_msec);
 
-/* Numbers in the rest of the last answer; returns how many. */
+/* Parses numbers in the rest of the last answer; returns how many. */
 unsigned worker_numbers(struct worker *w, uint32_t *ret_numbers, unsigned max);
 
-/* Leases n pages and publishes them as chain:0..n-1, filled with 1000 * chain + index. Keeps the
+/* Leases n pages and publishes them as chain:0..n-1, page i filled with 1000 * chain + i. Keeps the
  * pins. */
 void worker_publish_chain(struct worker *w, unsigned chain, unsigned n, uint32_t *ret_pages);
 
@@ -158,12 +159,12 @@ bool worker_is_running(const struct worker *w);
 /* SIGKILL. */
 void worker_kill(struct worker *w);
 
-/* A load worker (worker-load.c); n_ops 0: for ever. Its output is inherited. */
+/* Starts a load worker (worker-load.c); n_ops 0: for ever. Its output is inherited. */
 struct worker *worker_start_load(
         struct harness *h, const char *tenant, uint64_t seed, uint64_t n_ops, unsigned n_planes);
 
-/* A worker program of worker.h, "load", "serve", "read", "flight" or "witness"; job.socket doesn't
- * matter. */
+/* Starts a program of worker.h: "load", "serve", "read", "flight" or "witness"; job.socket is
+ * ignored. */
 struct worker *worker_start_job(
         struct harness *h, const char *what, const char *tenant, struct worker_job job);
 
@@ -174,7 +175,7 @@ struct worker *worker_start_job_as(struct harness *h, const char *program, const
 /* Waits for a load worker's end; its exit status must be 0. */
 void worker_wait(struct worker *w);
 
-/* Seed of the run: $KVL_SEED, else random; printed. */
+/* Seed of the run: $KVL_SEED, else random; printed once. */
 uint64_t harness_seed(void);
 
 #endif

@@ -37,7 +37,7 @@ __attribute__((format(printf, 1, 2))) static int script_run(const char *format, 
         return r < 0 ? -EIO : 0;
 }
 
-/* A process in a network of its own, which does nothing. */
+/* A process that only holds a network namespace of its own. */
 static pid_t host_start(void)
 {
         int ready[2];

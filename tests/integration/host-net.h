@@ -1,7 +1,7 @@
 /*
  * Hosts for a test: network namespaces, each with a link to that of the test, through which they
- * reach each other as well. They end with the test. Needs the right to make namespaces, and the
- * programs ip, tc and nsenter (Debian: iproute2, util-linux). Nothing here asserts.
+ * reach each other. They end with the test. Needs the right to make namespaces, and the programs
+ * ip, tc and nsenter (Debian: iproute2, util-linux). Nothing here asserts.
  */
 #ifndef KVL_TEST_HOST_NET_H
 #define KVL_TEST_HOST_NET_H
@@ -35,7 +35,7 @@ enum host_net_state {
         HOST_NET_SLOW, /* the host sends 8 Mbit/s */
 };
 
-/* 0; -EIO: it couldn't be done. */
+/* Returns 0, or -EIO if it failed. */
 int host_net_set(struct host_net *net, unsigned i, enum host_net_state state);
 
 #endif

@@ -14,7 +14,7 @@ struct oversleep {
         uint64_t worst_nsec; /* after oversleep_end() */
 };
 
-/* A thread sleeps again and again from now on. 0 or -errno. */
+/* Starts a thread that sleeps again and again. Returns 0 or -errno. */
 int oversleep_begin(struct oversleep *o);
 void oversleep_end(struct oversleep *o);
 

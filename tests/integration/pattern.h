@@ -20,7 +20,7 @@ static inline uint64_t pattern_mix(uint64_t x)
         return x ^ (x >> 31);
 }
 
-/* A generator: *state is the seed and moves on. */
+/* A generator: *state is the seed, and advances. */
 static inline uint64_t pattern_next(uint64_t *state)
 {
         *state += UINT64_C(0x9e3779b97f4a7c15);
@@ -37,7 +37,7 @@ static inline void pattern_key(uint64_t chain, uint64_t index, uint8_t ret_key[3
         }
 }
 
-/* Seed of the content of that page for one tenant. */
+/* Seed of that page's content for one tenant. */
 static inline uint64_t pattern_seed(const char *tenant, uint64_t chain, uint64_t index)
 {
         uint64_t h = 0;

@@ -40,7 +40,7 @@ static void write_device(FILE *f, const struct private_daemon *d, const struct p
                 return;
         if (!strstr(lines, "transport"))
                 fprintf(f, "transport = %s\n", private_transport());
-        /* The default suits a GPU; tests wait for it again and again. */
+        /* The default suits a GPU; tests wait for it often. */
         if (!strstr(lines, "death_grace"))
                 fprintf(f, "death_grace = 100ms\n");
 }
@@ -77,7 +77,7 @@ int private_daemon_inject(struct private_daemon *d, const char *lines)
         return 0;
 }
 
-/* DIR/faults, which the daemon finds by its environment. */
+/* Makes DIR/faults, which the daemon finds by its environment. */
 static int open_faults(struct private_daemon *d)
 {
         char path[PRIVATE_PATH_MAX + 8];
@@ -144,7 +144,7 @@ int private_daemon_init(struct private_daemon *d, const struct private_options *
         snprintf(d->runtime, sizeof(d->runtime), "%.32s/run", d->dir);
         snprintf(d->state, sizeof(d->state), "%.32s/state", d->dir);
         snprintf(d->admin, sizeof(d->admin), "%.32s/run/admin.sock", d->dir);
-        /* In memory, but in the full run: each flush of a real one waits. */
+        /* In memory, except in the full run: each flush of a real disk waits. */
         if (private_full())
                 snprintf(d->disk, sizeof(d->disk), "%.32s/disk", d->dir);
         else
@@ -176,7 +176,7 @@ char *private_daemon_socket(const struct private_daemon *d, const char *tenant, 
         return buf;
 }
 
-/* A datagram socket at DIR/notify, as systemd would give. */
+/* A datagram socket at DIR/notify, like systemd's. */
 static int open_notify(struct private_daemon *d)
 {
         struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -314,7 +314,7 @@ void private_daemon_show_log(const struct private_daemon *d)
 
         if (file_read(d->log, 64 << 20, &text, &len) < 0)
                 return;
-        /* Its end, where it is long. */
+        /* The end of a long log. */
         fprintf(stderr, "---- log of kvleased\n%s\n----\n",
                 text + (len > LOG_SHOWN_BYTES ? len - LOG_SHOWN_BYTES : 0));
         free(text);

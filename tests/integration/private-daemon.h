@@ -63,11 +63,10 @@ int private_daemon_init(struct private_daemon *d, const struct private_options *
 /* Writes the configuration again, for reloads. */
 int private_daemon_configure(struct private_daemon *d, const struct private_options *o);
 
-/* Starts it and waits until it says READY. -ECHILD: it exited first (the log says why). -ETIMEDOUT.
- */
+/* Starts it and waits for READY. -ECHILD: it exited first (the log says why); -ETIMEDOUT. */
 int private_daemon_start(struct private_daemon *d);
 
-/* READY once more, by one that was started again. As private_daemon_start(). */
+/* Waits for READY of a daemon that was started again. Returns like private_daemon_start(). */
 int private_daemon_await(struct private_daemon *d);
 
 /* Replaces all aims by this pass (from 1) of each of n fault points (base/fault-point.h), at most
@@ -75,7 +74,7 @@ int private_daemon_await(struct private_daemon *d);
 void private_daemon_aim(
         struct private_daemon *d, const char *const *points, size_t n, unsigned pass);
 
-/* SIGKILL at the first aim that is hit from now on, once; the others stay aimed at. */
+/* Arms: SIGKILL at the first aim that is hit from now on, once; the other aims stay. */
 void private_daemon_arm(struct private_daemon *d);
 
 /* Removes all aims. Returns false if it wasn't armed, since it has died at a point. */
@@ -84,10 +83,10 @@ bool private_daemon_disarm(struct private_daemon *d);
 /* Has it died at a point since it was armed? That aim is removed. */
 bool private_daemon_has_died(const struct private_daemon *d);
 
-/* Was aimed at as number i, and is still. */
+/* Is number i still aimed at? */
 bool private_daemon_is_aimed_at(const struct private_daemon *d, size_t i);
 
-/* SIGTERM and wait; *ret_status as of waitpid(). -ETIMEDOUT: it had to be killed. */
+/* SIGTERM and wait; *ret_status is waitpid()'s. -ETIMEDOUT: it had to be killed. */
 int private_daemon_stop(struct private_daemon *d, int *ret_status);
 
 /*
@@ -103,7 +102,7 @@ void private_daemon_deinit(struct private_daemon *d);
 /* Path of a tenant's socket; into `buf` of PRIVATE_PATH_MAX bytes. */
 char *private_daemon_socket(const struct private_daemon *d, const char *tenant, char *buf);
 
-/* Copies the log to stderr, for a test that failed. */
+/* Copies the log to stderr, after a failed test. */
 void private_daemon_show_log(const struct private_daemon *d);
 
 /*
@@ -125,7 +124,7 @@ bool private_on_real_gpu(void);
 /* Are pages contiguous? */
 bool private_is_contiguous(void);
 
-/* Its name: "host" or a UUID. */
+/* The device's name: "host" or a UUID. */
 const char *private_device(void);
 
 /* Makes the simulated driver's state directory, one for this process. Sets it and the driver's path
@@ -149,7 +148,7 @@ const char *program_session(void);
 /* Room for the longest command line of the tests, valgrind's words included. */
 #define PROGRAM_ARGS_MAX 48
 
-/* Copies argv, behind valgrind's words where KVL_VALGRIND is set. */
+/* Copies argv, behind valgrind's words if KVL_VALGRIND is set. */
 void program_wrap(const char *const *argv, const char *ret_argv[PROGRAM_ARGS_MAX]);
 
 /* Standard files of a child of proc_spawn(); a member that is -1 is inherited. */
@@ -173,7 +172,7 @@ int proc_run(const char *const *argv, const char *const *env, int timeout_msec,
         struct proc_output *ret_output);
 void proc_output_free(struct proc_output *o);
 
-/* Waits for a child. 0, -ETIMEDOUT (it still runs). */
+/* Waits for a child. Returns 0, or -ETIMEDOUT (it still runs). */
 int proc_wait(pid_t pid, int timeout_msec, int *ret_status);
 
 /* Number of a process' descriptors, or -errno. */
@@ -183,11 +182,11 @@ int proc_count_fds(pid_t pid);
  * them. 0 if it doesn't report them. */
 uint64_t proc_stolen_msec(void);
 
-/* Does the kernel give memory files huge pages where it is asked to? */
+/* Does the kernel give memory files huge pages on request? */
 bool proc_has_huge_pages(void);
 
-/* Has kvleased the descriptors that it keeps for administrators? While one is connected, and a
- * moment after, it hasn't: daemon/server/peers/descriptors.h. */
+/* Does kvleased hold the descriptors that it reserves for administrators? It doesn't while one is
+ * connected, and a moment after: daemon/server/peers/descriptors.h. */
 bool proc_holds_reserve(pid_t pid);
 
 /* A number of /proc/PID/status: "RssAnon" (KiB), "voluntary_ctxt_switches". -errno. */

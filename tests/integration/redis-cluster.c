@@ -23,7 +23,7 @@
 #define WORDS_MAX     64
 #define NSENTER_WORDS 4     /* before a program */
 #define BUS_OFFSET    10000 /* of a node's port for the others, as Redis has it */
-/* With BUS_OFFSET below 32768, from where on Linux gives ports to connections. */
+/* PORT_FIRST + BUS_OFFSET stays below 32768, where Linux begins to give ports to connections. */
 #define PORT_FIRST 12000
 #define PORTS      10000
 #define PORT_TRIES 8
@@ -103,7 +103,7 @@ static bool port_is_free(unsigned port)
         return is_free;
 }
 
-/* One for clients of which that for the other nodes is free as well. 0: there is none. */
+/* A port for clients whose port for other nodes is free as well. 0: there is none. */
 static uint16_t port_find(const struct redis_cluster *c)
 {
         unsigned start = (unsigned)getpid() * 31 + c->n * 7;
@@ -177,7 +177,7 @@ int redis_cluster_add(struct redis_cluster *c, const char *const *words, bool is
         if (c->n == REDIS_MAX)
                 return -E2BIG;
         s->place = c->places ? &c->places[c->n] : NULL;
-        /* A server ends at once where another test has taken its port meanwhile. */
+        /* A server exits at once if another test has taken its port. */
         for (unsigned i = 0; i < PORT_TRIES && r == -ECHILD; i++) {
                 s->port = port_find(c);
                 if (s->port == 0)
@@ -274,7 +274,7 @@ static int replica_make(struct redis_cluster *c, unsigned i, unsigned m)
         return is_done ? 0 : -ETIMEDOUT;
 }
 
-/* Bytes of its master's stream of commands, or of its own. -1: it doesn't say. */
+/* Bytes of its master's stream of commands, or of its own. -1: it doesn't report them. */
 static long long stream_offset(struct redis_cluster *c, unsigned i)
 {
         static const char field[] = "master_repl_offset:";
@@ -300,8 +300,8 @@ int redis_cluster_await_copied(struct redis_cluster *c, unsigned master, unsigne
 
 int redis_cluster_create(struct redis_cluster *c, unsigned n_masters, bool has_replicas)
 {
-        /* A replica takes over however long it heard nothing of its master: on a busy machine that
-         * is longer than the servers' default allows. */
+        /* A replica may take over however long it heard nothing of its master: on a busy machine
+         * that exceeds the servers' default. */
         static const char *const words[] = {"--cluster-enabled", "yes",
                 "--cluster-replica-validity-factor", "0", "--cluster-node-timeout", "2000",
                 "--cluster-require-full-coverage", "no", "--repl-diskless-sync-delay", "0", NULL};
@@ -349,10 +349,8 @@ static int server_of(const struct redis_cluster *c, const char *port)
         return -1;
 }
 
-/*
- * Without a terminal redis-cli prints values alone, each on a line of its own: of a range its first
- * and last slot, then of its master the address, the port and more, then of its replicas the same.
- */
+/* Without a terminal redis-cli prints values only, each on a line. A range has its first and last
+ * slot, then its master's address, port and more, then those of its replicas. */
 int redis_cluster_owners(struct redis_cluster *c, unsigned i, int ret_owners[REDIS_SLOTS])
 {
         char *said = redis_cluster_call(c, i, "CLUSTER SLOTS"), *at = said, *line;

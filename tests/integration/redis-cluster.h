@@ -1,7 +1,7 @@
 /*
- * Servers that a test starts itself: redis-server processes on 127.0.0.1, or where it says
+ * Servers that a test starts itself: redis-server processes on 127.0.0.1, or elsewhere
  * (redis_cluster.places), in a directory of their own, without persistence; alone, or as a cluster.
- * They end with the test. Nothing here asserts; everything returns 0 or -errno.
+ * They end with the test. Nothing here asserts; functions return 0 or -errno.
  */
 #ifndef KVL_TEST_REDIS_CLUSTER_H
 #define KVL_TEST_REDIS_CLUSTER_H
@@ -44,8 +44,8 @@ struct redis_cluster {
 int redis_cluster_init(struct redis_cluster *c);
 void redis_cluster_deinit(struct redis_cluster *c);
 
-/* Starts one more, with these words behind its configuration's (ends with NULL), and waits until it
- * answers. With `is_tls` its port is for TLS alone. */
+/* Starts one more server, with these words behind its configuration's (ends with NULL), and waits
+ * until it answers. With `is_tls` its port is for TLS only. */
 int redis_cluster_add(struct redis_cluster *c, const char *const *words, bool is_tls);
 
 /* Starts number i again, on its port, with the same words. */
@@ -65,10 +65,10 @@ int redis_cluster_await_copied(struct redis_cluster *c, unsigned master, unsigne
 char *redis_cluster_call(struct redis_cluster *c, unsigned i, const char *format, ...)
         __attribute__((format(printf, 3, 4)));
 
-/* Does server i run, and say that it is no replica? */
+/* Does server i run as a master? */
 bool redis_cluster_is_master(struct redis_cluster *c, unsigned i);
 
-/* Which server serves which slot, as server i says; -1: none of ours. */
+/* Owners of all slots, as server i reports them; -1: none of ours. */
 #define REDIS_SLOTS 16384
 int redis_cluster_owners(struct redis_cluster *c, unsigned i, int ret_owners[REDIS_SLOTS]);
 

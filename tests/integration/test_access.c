@@ -21,7 +21,7 @@ static const struct user alice = {"54321", "54321", "54321"};
 static const struct user bob = {"54322", "54322", "54322"};
 static const struct user nobody = {"65534", "65534", "65534"};
 static const struct user root = {"0", "0", "0"};
-/* Bob, in a group of the rules by his second group, and by his first. */
+/* Bob is in a group of the rules, as a second group and as his first. */
 static const struct user bob_in_team = {"54322", "54322", "54322,54400"};
 static const struct user bob_of_team = {"54322", "54400", "54322"};
 
@@ -146,7 +146,7 @@ HARNESS_TEST(test_lost_access, &tenants)
         proc_output_free(&o);
 }
 
-/* The default socket: exactly one tenant must name the user. */
+/* On the default socket exactly one tenant must name the user. */
 HARNESS_TEST(test_default_socket, &tenants)
 {
         struct harness *h = *state;
@@ -169,7 +169,7 @@ HARNESS_TEST(test_default_socket, &tenants)
         ctl_wait_status(h, "n_clients", 0);
 }
 
-/* `status` as the user, at this socket: why NULL: it works. */
+/* `status` as the user, at this socket; why NULL: it succeeds. */
 static void assert_status(const char *path, const struct user *u, const char *why)
 {
         struct proc_output o;
@@ -190,7 +190,7 @@ static void assert_admin(struct harness *h, const struct user *u, const char *wh
         assert_status(h->daemon.admin, u, why);
 }
 
-/* "daemon" is a group of every machine (LSB): number 1 on Debian. */
+/* Every machine has a group "daemon" (LSB): number 1 on Debian. */
 static const struct private_options admin_group = {
         .daemon_lines = "admin_group = daemon\n", .tenants = rows};
 
@@ -215,7 +215,7 @@ HARNESS_TEST(test_admin_socket, &admin_group)
         assert_admin(h, &member, NULL);
 }
 
-/* Where no socket is named, it is the one that the user may use. */
+/* Without a named socket kvleasectl uses the one that the user may use. */
 static void assert_finds_monitor(struct harness *h, const struct user *u)
 {
         char option[PRIVATE_PATH_MAX + 16];

@@ -1,7 +1,5 @@
-/*
- * A namespace's arena on memory of the host: where nothing is mapped it reads as zeros if the
- * worker asks for that, and is never written; page 0, if it is kept, is there from the beginning.
- */
+/* A namespace's arena on host memory. Where nothing is mapped it reads as zeros if the worker asks
+ * for that, and is never written. A kept page 0 is there from the beginning. */
 #include <stdio.h>
 #include <string.h>
 

@@ -98,7 +98,7 @@ static void open_client(struct harness *h, struct client *c)
         assert_int_equal(kvl_window_open(c->ns, &window, &c->window), 0);
 }
 
-/* A layer of all pages; `numbers`: room for all of it. */
+/* Reads a layer of all pages; `numbers` has room for it. */
 static void read_layer(struct client *c, uint32_t layer, uint16_t *numbers)
 {
         uint32_t n;

@@ -58,7 +58,7 @@ static void publish_all(struct worker *w)
         }
 }
 
-/* Every page of a chain, every byte. */
+/* Checks every byte of every page of a chain. */
 static void verify_chain(struct worker *w, unsigned chain)
 {
         uint32_t pages[CHAIN];
@@ -93,7 +93,7 @@ static double fragmentation(struct harness *h)
         return ratio;
 }
 
-/* FREE pages of sets that hold something. */
+/* FREE pages of sets in use. */
 static double scattered(struct harness *h)
 {
         return fragmentation(h) * (double)ctl_status(h, "budget_bytes") / SET_BYTES * SET_PAGES;
@@ -205,7 +205,7 @@ HARNESS_TEST(test_hits_meanwhile, &plain)
         worker_stop(reader);
 }
 
-/* The holder of a page is never left with another's bytes, however long it takes. */
+/* The holder of a page never sees another's bytes, however long it holds the page. */
 HARNESS_TEST(test_pinned_stays, &plain)
 {
         struct harness *h = *state;

@@ -186,7 +186,7 @@ HARNESS_TEST(test_killed, &two_tenants)
 
 #define DEEP_PAGES 16 /* as the command line says */
 
-/* The second layer of two keeps DEEP_PAGES pages of the text, which `how` says. */
+/* The second layer of two keeps DEEP_PAGES pages of the text; `how` is the option. */
 static struct run decode_deep(
         struct harness *h, const char *tenant, const char *planes, const char *how)
 {

@@ -35,7 +35,7 @@ static void release(struct worker *w, const uint32_t *pages, unsigned n)
         worker_tell(w, "%s", line);
 }
 
-/* Pages of a chain that are found, every byte as it was published. */
+/* Counts found pages of a chain; every byte is as it was published. */
 static uint32_t read_chain(struct worker *w, unsigned chain)
 {
         uint32_t pages[CHAIN_PAGES], n = 0;
@@ -106,7 +106,7 @@ HARNESS_TEST(test_larger, &below_host)
         larger(*state);
 }
 
-/* A tenant that mustn't have anything on a disk. */
+/* A tenant that may not have pages on disk. */
 HARNESS_TEST(test_kept_out, &below_host)
 {
         struct harness *h = *state;
@@ -206,7 +206,7 @@ HARNESS_TEST(test_invalidated, &below_device)
 
 /* ---- damage ---------------------------------------------------------------------------------- */
 
-/* A byte of every 4 KiB from `from` on. */
+/* Flips a byte of every 4 KiB from `from` on. */
 static void flip(const char *path, off_t from)
 {
         int fd = open(path, O_RDWR | O_CLOEXEC);
@@ -223,7 +223,7 @@ static void flip(const char *path, off_t from)
         close(fd);
 }
 
-/* Under a daemon that runs. */
+/* The daemon runs meanwhile. */
 HARNESS_TEST(test_flipped, &below_host)
 {
         struct harness *h = *state;
@@ -249,7 +249,7 @@ static void assert_works(struct harness *h)
         ctl(h, "purge a --remove");
 }
 
-/* A file that lost its end, or any of its bytes, between two starts. */
+/* A file is truncated, or changed, between two starts. */
 static void damaged_between(struct harness *h, void (*damage)(const char *path))
 {
         struct worker *w = worker_start(h, "a", "ns", 1);
@@ -309,7 +309,7 @@ static void assert_state(struct harness *h, const char *state)
 
         assert_string_equal(is, state);
         json_decref(status);
-        /* devices says the same of it. */
+        /* devices has the same. */
         status = ctl_json(h, "devices");
         json_array_foreach(ctl_list(status, "devices"), i,
                 row) if (strcmp(json_string_value(json_object_get(row, "tier")), "disk") == 0)

@@ -36,7 +36,7 @@ static json_t *look(struct harness *h, int *ret_code)
         return reply;
 }
 
-/* The first finding of a check in that state; borrowed, NULL. */
+/* The first finding of a check in that state; borrowed; NULL: none. */
 static json_t *find(json_t *reply, const char *check, const char *state)
 {
         json_t *f;
@@ -61,7 +61,7 @@ static void assert_found(json_t *reply, const char *check, const char *state)
         fail_msg("%s isn't %s: %s", check, state, text);
 }
 
-/* Runs it; the check has a finding in that state. */
+/* Runs doctor; the check has a finding in that state. */
 static void expect(struct harness *h, const char *check, const char *state, int code)
 {
         int is;
@@ -124,7 +124,7 @@ HARNESS_TEST(test_text, NULL)
         ctl_run(h, "doctor --all", &o);
         assert_non_null(strstr(o.out, "\nok           admin-socket "));
         proc_output_free(&o);
-        /* On a terminal that is narrow no line is longer. */
+        /* On a narrow terminal no line is longer. */
         setenv("KVLEASE_COLUMNS", "70", 1);
         ctl_run(h, "doctor --all", &o);
         unsetenv("KVLEASE_COLUMNS");
@@ -219,7 +219,7 @@ HARNESS_TEST(test_config, NULL)
         json_decref(reply);
 }
 
-/* Does a finding of the disk say so? Its file system may be worth another one. */
+/* Does a finding of the disk say so? Its file system may cause another one. */
 static bool says_of_disk(struct harness *h, const char *text)
 {
         bool is_said = false;
@@ -237,7 +237,7 @@ static bool says_of_disk(struct harness *h, const char *text)
         return is_said;
 }
 
-/* A disk that is to have another size than its file. */
+/* The configured size differs from the file's. */
 HARNESS_TEST(test_disk, &with_disk)
 {
         struct harness *h = *state;
@@ -250,7 +250,7 @@ HARNESS_TEST(test_disk, &with_disk)
         assert_true(says_of_disk(h, "has 64 MiB and disk_size is 128 MiB: it is made anew"));
 }
 
-/* Whether kvleasectl status has a warning with that word; it says then that not all is well. */
+/* Has kvleasectl status a warning with that word? Its summary then isn't "ok". */
 static bool status_finds(struct harness *h, const char *word)
 {
         json_t *reply = ctl_json(h, "status"), *f;

@@ -162,7 +162,7 @@ HOST_TEST(test_unreachable)
         host_expect(h, "remote", DOCTOR_ERROR, "[remote r] has no addresses", "addresses =");
 }
 
-/* All nodes of a cluster are looked at, be only one of them named. */
+/* All nodes of a cluster are checked, even if only one is named. */
 HOST_TEST(test_cluster)
 {
         struct host *h = *state;

@@ -58,7 +58,7 @@ static void end(void **state, struct harness *staying)
         assert_int_equal(harness_teardown(state), 0);
 }
 
-/* The first of the tenant's row, of kvleasectl exchanges. */
+/* A figure in the first row of kvleasectl exchanges. */
 static json_int_t figure_of_exchange(const char *name)
 {
         json_t *o = ctl_json(&leaving, "exchanges");
@@ -69,7 +69,8 @@ static json_int_t figure_of_exchange(const char *name)
         return value;
 }
 
-/* A client there computes a text once, after its namespace's epoch is known (or not), and leaves.
+/*
+ * A client there computes a text once, after its namespace's epoch is known (or not), and leaves.
  */
 static void compute(bool awaits_epoch)
 {

@@ -40,7 +40,7 @@ static uint64_t number(json_t *event, const char *name)
         return (uint64_t)json_integer_value(json_object_get(event, name));
 }
 
-/* All that `kvleasectl events WORDS` shows; owned. */
+/* Output of `kvleasectl events WORDS`; owned. */
 static json_t *events(struct harness *h, const char *words)
 {
         json_t *list = json_array();
@@ -147,7 +147,7 @@ static void await_stderr(struct follower *f, const char *words)
         }
 }
 
-/* Ctrl-C is how one ends, and no failure. */
+/* Ctrl-C ends it, which is no failure. */
 static void interrupt(struct follower *f)
 {
         int status = -1;
@@ -192,7 +192,7 @@ HARNESS_TEST(test_eviction, &tight)
         list = events(h, "--kind evicted --namespace winner");
         assert_int_equal(json_array_size(list), 0);
         json_decref(list);
-        /* And the worker that left. */
+        /* The event of the worker that left. */
         list = events(h, "--kind client");
         e = last_of(list, "client");
         assert_string_equal(text(e, "tenant"), "a");
@@ -342,7 +342,7 @@ HARNESS_TEST(test_follow, &tight)
         interrupt(&f);
 }
 
-/* Behind `| head` it ends with its reader, and says nothing, though nothing happens meanwhile. */
+/* Behind `| head` it ends with its reader, silently, even without new events. */
 HARNESS_TEST(test_head, &tight)
 {
         struct harness *h = *state;
@@ -393,7 +393,7 @@ HARNESS_TEST(test_slow, &tight)
         interrupt(&f);
 }
 
-/* Follows the next daemon as it did the one before, and says so. */
+/* The reader follows the next daemon, with a message. */
 HARNESS_TEST(test_restart, &tight)
 {
         struct harness *h = *state;

@@ -14,7 +14,7 @@
 #include "daemon/core/life/namespace.h"
 #include "daemon/core/requests/invalidate.h"
 
-/* Another client of the host's, with the same namespace, of this version; NULL: of the same. */
+/* Another client of the host, with the same namespace, of this version; NULL: the present one. */
 static struct attach *join_host(struct host *h, const char *version, struct member **ret_member)
 {
         struct ns_layout l = h->w.ns->layout;
@@ -27,7 +27,7 @@ static struct attach *join_host(struct host *h, const char *version, struct memb
         return a;
 }
 
-/* Loads that were decided on and are over, and of these those that took longer than computing. */
+/* Loads that have ended, and how many of them took longer than computing. */
 static void assert_loads(const struct host *h, unsigned n, unsigned n_lost)
 {
         assert_int_equal(counters_of(h).loads, n);
@@ -143,7 +143,7 @@ TEST(test_continues_what_is_here)
         redis_cluster_deinit(&server);
 }
 
-/* Each value gets other bytes, from `at` on. */
+/* Changes bytes of each value from `at` on. */
 static void damage_values(unsigned at)
 {
         char *keys = redis_cluster_call(&server, 0, "--raw keys kvl:1:a:*:0"), *save = NULL;
@@ -160,7 +160,7 @@ static void damage_values(unsigned at)
 
 TEST(test_damaged_is_not_served)
 {
-        /* The last one is behind its end, which makes it too long. */
+        /* The last place is behind the end, which makes the value too long. */
         static const unsigned places[] = {0, 40, 200, 256, 1000, 131072, 262144};
         struct host a, b;
 
@@ -204,15 +204,14 @@ TEST(test_invalidated_is_not_found)
         }
         assert_int_equal(import(&b, 0, N_PAGES, LONG_MSEC), 0);
         assert_cached(&b, 0);
-        /* Nor by the host itself. */
+        /* Nor does the host itself load it. */
         assert_int_equal(import(&a, 1, N_PAGES - 1, LONG_MSEC), 0);
         host_end(&b);
         host_end(&a);
         redis_cluster_deinit(&server);
 }
 
-/* A store that seemed too slow is tried again after some time, by a load that is as short as any.
- */
+/* A store that seemed too slow is tried again after some time, by a short load. */
 TEST(test_slow_is_tried_again)
 {
         const struct worth_ratio slow = {.amount = 1, .nsec = 1e15};
@@ -244,8 +243,8 @@ TEST(test_slow_is_tried_again)
         redis_cluster_deinit(&server);
 }
 
-/* A load loses where its tokens would have been computed meanwhile. One that ends at its deadline
- * loses where it has brought nothing. */
+/* A load loses if its tokens could have been computed meanwhile. One that ends at its deadline
+ * loses if it loaded nothing. */
 TEST(test_load_that_lost)
 {
         struct exchange_figures f;

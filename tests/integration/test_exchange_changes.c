@@ -18,7 +18,7 @@
 
 /* ---- hosts that invalidate ------------------------------------------------------------------- */
 
-/* Hosts' clocks are that much ahead, as they go five times as fast. */
+/* Hosts' clocks are ahead by this much, as they run five times as fast. */
 static uint64_t ahead_nsec;
 
 /* One iteration, and pending drops. */
@@ -64,7 +64,7 @@ static unsigned count_text(struct host *h, unsigned first, unsigned n)
         return count_hits(h->w.attach, first, n);
 }
 
-/* Pages of the text that are cached, as soon as it is that many. */
+/* Waits until n pages of the text are cached. */
 static void await_text(struct host *h, unsigned first, unsigned n, unsigned n_left)
 {
         const uint64_t until = clock_now_nsec() + PATIENCE_NSEC;
@@ -101,7 +101,7 @@ static void host_invalidate_tag(struct host *h, uint64_t tag)
         assert_int_equal(invalidate_tag(h->w.attach, tag, &n, NULL), 0);
 }
 
-/* Both know the epoch. */
+/* Both hosts know the epoch. */
 static void start_two(struct host *a, struct host *b, const char *secret)
 {
         server_start();
@@ -280,7 +280,7 @@ TEST(test_two_at_once)
         redis_cluster_deinit(&server);
 }
 
-/* A host that is away meanwhile follows all that happened. */
+/* A host that was away follows all changes since. */
 TEST(test_away_meanwhile)
 {
         struct host a, b;
@@ -378,7 +378,7 @@ TEST(test_epoch_that_was_read_before)
 
 /* ---- forged values --------------------------------------------------------------------------- */
 
-/* Puts a value into the place where the next change of a host would be looked for. */
+/* Puts a value into the place of a host's next change. */
 static void forge_next(const struct host *h, const char *value)
 {
         const struct exchange_epoch *p = exchange_find_ns(h->w.ns)->epoch;
@@ -441,7 +441,7 @@ TEST(test_rubbish_in_the_way)
         end_two(&a, &b);
 }
 
-/* A change that was sealed for one epoch is none of another. */
+/* A change sealed for one epoch is invalid in another. */
 TEST(test_copied)
 {
         struct host a, b;

@@ -103,7 +103,7 @@ static void assert_nowhere_else(unsigned host, unsigned text)
 
 /* ---- all is well ----------------------------------------------------------------------------- */
 
-/* While slots move, too: hosts go on exporting and importing. */
+/* Hosts export and import while slots move, too. */
 TEST_BARE(test_found_by_two_others)
 {
         static struct slot_mover mover;
@@ -208,7 +208,7 @@ static unsigned count_lost(char *before, const char *after)
         return n;
 }
 
-/* SIGKILL, or SIGSTOP, after which nothing that it is asked has an answer. */
+/* SIGKILL, or SIGSTOP, after which its requests have no answer. */
 static void signal_server(unsigned i, int sig)
 {
         assert_int_equal(kill(server.servers[i].pid, sig), 0);
@@ -218,7 +218,7 @@ static void signal_server(unsigned i, int sig)
         server.servers[i].pid = 0;
 }
 
-/* One that was stopped is a replica. */
+/* A stopped server returns as a replica. */
 static void continue_server(unsigned i)
 {
         uint64_t until = clock_now_nsec() + PATIENCE_NSEC;
@@ -317,7 +317,8 @@ static void lose_master(unsigned ill, int sig)
         assert_true(n > 0);
 }
 
-/* First the one that has the epoch, without which nothing is imported; then another one is stopped.
+/*
+ * First the master with the epoch, without which nothing is imported; then another one is stopped.
  */
 TEST_BARE(test_masters_are_lost)
 {

@@ -1,7 +1,5 @@
-/*
- * Pages that travel between hosts as a codec stores them: two stores of daemon/core, each with a
- * client of its own of one real redis-server.
- */
+/* Pages exchanged as a codec stores them: two stores of daemon/core, each with its own client of
+ * one real redis-server. */
 /* Before cmocka, whose fail() is a macro. */
 #include "tests/integration/exchange-host.h"
 
@@ -133,7 +131,7 @@ TEST_BARE(test_another_codec)
         end_two(&a, &b);
 }
 
-/* The codec doesn't take a page: nothing behind it is of use to others. */
+/* The codec can't encode a page: pages behind it are of no use to others. */
 TEST_BARE(test_not_finite)
 {
         const unsigned bad = 17;

@@ -17,7 +17,7 @@ TEST(test_what_nobody_finds_stays)
         assert_int_equal(counters_of(&a).exported_pages, 0);
         assert_int_equal(count_hits(a.w.attach, 0, N_PAGES), N_PAGES);
         host_await_exported(&a, N_PAGES);
-        /* Once, however often it is found. */
+        /* A page is exported once, however often it is found. */
         assert_int_equal(count_hits(a.w.attach, 0, N_PAGES), N_PAGES);
         host_turn_often(&a, 50);
         assert_int_equal(counters_of(&a).exported_pages, N_PAGES);
@@ -61,7 +61,7 @@ TEST(test_what_is_used_stays_there)
                 poll(NULL, 0, 1);
         }
         assert_int_equal(counters_of(&a).exported_pages, N_PAGES + n);
-        /* Where they can't be marked nothing is lost, and nothing counted as such. */
+        /* If pages can't be marked as used, nothing is lost, and nothing counted as lost. */
         free(redis_cluster_call(&server, 0, "acl setuser default -touch"));
         host_turn_later(&a, 2 * later);
         assert_int_equal(count_hits(a.w.attach, 0, N_PAGES), N_PAGES);
@@ -75,7 +75,7 @@ TEST(test_what_is_used_stays_there)
         redis_cluster_deinit(&server);
 }
 
-/* The servers' user may have these pages' names, and no others but those of epochs. */
+/* Lets the servers' user write only these pages' names, and those of epochs. */
 static void allow_pages(const struct host *h, unsigned first, unsigned n)
 {
         uint8_t keys[N_PAGES * KEY_BYTES];
@@ -230,7 +230,7 @@ TEST(test_text_grows)
         redis_cluster_deinit(&server);
 }
 
-/* Also while pages from its beginning are on their way. */
+/* The text grows while pages of its beginning are being written. */
 TEST(test_text_grows_meanwhile)
 {
         uint8_t key[KEY_BYTES];
@@ -288,7 +288,7 @@ static void start_slow(struct host *h)
         host_await_epoch(h);
 }
 
-/* The page with this key, and no other one. */
+/* Only the page with this key was exported. */
 static void assert_only_exported(struct host *h, unsigned key_number)
 {
         char name[EXCHANGE_NAME_MAX], *found;

@@ -18,7 +18,7 @@
 
 #define PATIENCE_MSEC 60000
 #define SHORT_MSEC    1000 /* of a lookup that doesn't find anything */
-/* So much later than asked for a lookup may end on a busy machine. */
+/* Greatest delay of a lookup on a busy machine. */
 #define LATE_OK_NSEC NSEC_PER_SEC
 
 /* ---- the two of them ------------------------------------------------------------------------- */
@@ -53,7 +53,7 @@ static unsigned count_events(const char *reason, const char *tenant, uint64_t *r
         return count_events_that_say(reason, tenant, NULL, ret_count);
 }
 
-/* The first row of kvleasectl exchanges: a number, or (reason) one of an object of these. */
+/* A number in the first row of kvleasectl exchanges, or (reason) in an object of it. */
 static json_int_t json_figure_of(struct harness *h, const char *name, const char *reason)
 {
         json_t *o = ctl_json(h, "exchanges"), *figure;
@@ -68,7 +68,7 @@ static json_int_t json_figure_of(struct harness *h, const char *name, const char
         return value;
 }
 
-/* A figure of the only node of kvleasectl remote, which is the server. Owned. */
+/* A figure of kvleasectl remote's only node, the server. Owned. */
 static json_t *json_of_node(struct harness *h, const char *name)
 {
         json_t *o = ctl_json(h, "remote x --tenant a"), *node;
@@ -84,7 +84,7 @@ static json_t *json_of_node(struct harness *h, const char *name)
         return node;
 }
 
-/* Whether a finding of kvleasectl status begins so. */
+/* Does a finding of kvleasectl status begin like this? */
 static bool has_finding(struct harness *h, const char *begin)
 {
         json_t *o = ctl_json(h, "status"), *finding;
@@ -209,15 +209,15 @@ TEST_BARE(test_found_on_the_other_host)
         assert_outlook(here, "asks", "; the last one: 20 pages, ");
         assert_outlook(here, "asks", " to load against 320 s to compute: loaded");
         assert_outlook(here, "asks", " (1 a second, as remote_prefill says)");
-        /* From here on it is this host's own. */
+        /* From here on the text is this host's own. */
         assert_int_equal(kill(server.servers[0].pid, SIGKILL), 0);
         assert_int_equal(find_text(w, SHORT_MSEC), N_PAGES);
         worker_stop(w);
         hosts_end(state);
 }
 
-/* Pages travel as int8 stores them, which is in less than half the bytes; these numbers it stores
- * exactly. Of a GPU, too, whose tenant has no memory of the host. */
+/* Pages are exchanged as int8, in less than half the bytes; int8 stores these numbers exactly. This
+ * includes a GPU whose tenant has no host memory. */
 TEST_BARE(test_found_through_a_codec)
 {
         const struct hosts_options o = {
@@ -500,7 +500,7 @@ TEST_BARE(test_certificate_of_somebody_else)
         worker_publish_chain(w, CHAIN + 1, N_PAGES, pages);
         assert_int_equal(find_chain(w, CHAIN + 1, SHORT_MSEC), N_PAGES);
         worker_stop(w);
-        /* Whom it believes takes a restart. */
+        /* Another trusted authority needs a restart. */
         o.here_lines = there_lines;
         hosts_restart_here(&o);
         w = host_worker(here);
@@ -514,7 +514,7 @@ TEST_BARE(test_certificate_of_somebody_else)
 #define N_TEXTS       4
 #define CLIENTS_LIMIT "300kb" /* enough for all that ask nothing; not tuned */
 
-/* True: the server said so. */
+/* Returns true if the server accepted it. */
 static bool limit_clients(const char *bytes)
 {
         char *said = redis_cluster_call(&server, 0, "config set maxmemory-clients %s", bytes);
@@ -524,7 +524,7 @@ static bool limit_clients(const char *bytes)
         return is_set;
 }
 
-/* Clients that the server has disconnected because of it. */
+/* Clients that the server has disconnected for that. */
 static unsigned long count_disconnected(void)
 {
         static const char name[] = "evicted_clients:";
@@ -594,7 +594,7 @@ TEST_BARE(test_server_disconnects)
 #define N_MASTERS   3
 #define LEAST_MOVED 8
 
-/* While slots move from node to node all that was computed is found, and more is written. */
+/* While slots move between nodes all texts are found, and more are written. */
 TEST_BARE(test_slots_move)
 {
         static struct slot_mover mover;
@@ -617,7 +617,7 @@ TEST_BARE(test_slots_move)
         hosts_end(state);
 }
 
-/* Each value has other bytes where its page's are, or in its header. */
+/* Each value has wrong bytes, in the page or in its header. */
 TEST_BARE(test_server_lies)
 {
         uint64_t began, count, more;

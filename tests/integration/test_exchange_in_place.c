@@ -94,8 +94,8 @@ TEST(test_given_back_before_it_is_asked_for)
         redis_cluster_deinit(&server);
 }
 
-/* The set is taken back, and the import, which has 20 s, is over long before that. The exchange
- * says that it is to be called. */
+/* The set is recalled. The import, which has 20 s, ends long before that; the exchange reports
+ * pending work. */
 static void recall_while_importing(struct host *h, struct extent_set *set)
 {
         unsigned n_wanted = 0;
@@ -182,7 +182,7 @@ TEST(test_recalled_after_some_have_come)
         redis_cluster_deinit(&server);
 }
 
-/* Pages of so many planes; whether they are received in place. */
+/* Imports pages of so many planes. Are they received in place? */
 static bool import_planes(unsigned n_planes)
 {
         struct import *i;
@@ -210,7 +210,7 @@ static bool import_planes(unsigned n_planes)
         return in_place;
 }
 
-/* More pieces than one operation of the store's client has go through a buffer. */
+/* A page with more pieces than one operation of the store's client uses a buffer. */
 TEST(test_many_planes)
 {
         assert_true(import_planes(REMOTE_IOV_MAX - 1));

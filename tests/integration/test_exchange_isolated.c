@@ -17,7 +17,7 @@
 #define N_MASTERS 3 /* on hosts N_HOSTS.. */
 #define ISOLATED  0 /* the others are 1 and 2 */
 
-/* Texts. FIRST + i is computed on host i before it happens, and everywhere then. */
+/* Texts. FIRST + i is computed on host i before the isolation, and is on all hosts then. */
 enum {
         FIRST = 1,
         ASKED = 10, /* of others, for which the isolated one asks meanwhile, */
@@ -109,7 +109,7 @@ static void compute_text(unsigned host, unsigned text)
         worker_tell(workers[host], "hits 1 %u:0-%u", text, N_PAGES - 1);
 }
 
-/* The other host finds all of a text that it lacks, at once when the servers have that. */
+/* The other host finds all of a text that it lacks, as soon as the servers have it. */
 static void find_at(unsigned host, unsigned text)
 {
         (void)await_whole(workers[host], text);
@@ -153,7 +153,7 @@ static void live_isolated(void)
         lookups_end(&lookups);
 }
 
-/* The two others find each other's texts, and no node is ill for them. */
+/* The two others find each other's texts, and see no ill node. */
 static void exchange_without_it(void)
 {
         compute_text(1, DURING);
@@ -192,7 +192,7 @@ static void isolate(void **state, enum host_net_state how)
 
 /* ---- tests ----------------------------------------------------------------------------------- */
 
-/* The host knows that it has no link. */
+/* The host gets errors for its link. */
 TEST_BARE(test_link_down)
 {
         isolate(state, HOST_NET_DOWN);

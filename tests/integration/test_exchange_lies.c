@@ -160,7 +160,7 @@ static const struct exchange_ns *open_other(
         return exchange_find_ns(a->ns);
 }
 
-/* A client of another tenant of the host's. */
+/* A client of another tenant of the host. */
 static struct member *join_other_tenant(struct host *h, const char *secret)
 {
         struct host other = *h;
@@ -220,7 +220,7 @@ static const uint8_t *draw_value(void)
 
 static void flip_bits(struct trial *t)
 {
-        /* Most of a value are the page's bytes: the header is to get its share. */
+        /* Most of a value is the page's bytes: the header gets half of the flips. */
         const size_t n = random_below(2) ? t->n_bytes : ENVELOPE_BYTES;
 
         for (unsigned k = 1 + random_below(random_below(4) ? 4 : 400); k > 0; k--)
@@ -359,7 +359,7 @@ static unsigned look_at_trials(struct host *b)
         return n;
 }
 
-/* The host learns the epoch, and all that is honest is served. */
+/* The host learns the epoch, and gets all honest values. */
 static void import_honest(struct host *b)
 {
         for (unsigned i = 0; i < N_TEXTS; i++) {

@@ -71,7 +71,7 @@ static void hosts_start(void **state)
                 state, &(struct hosts_options){.prefill = HOSTS_PREFILL, .n_planes = N_PLANES});
 }
 
-/* The host that has the epoch, or one behind it. Servers have the numbers of their hosts. */
+/* The host with the epoch, or one behind it. Servers have their hosts' numbers. */
 static unsigned epoch_host(unsigned behind)
 {
         unsigned i = 0;
@@ -148,7 +148,7 @@ static void await_texts(struct worker *w)
                 (unsigned)((clock_now_nsec() - began) / NSEC_PER_MSEC));
 }
 
-/* How many nodes the host leaves alone for now. */
+/* Nodes that the host leaves alone for now. */
 static double count_left_alone(const struct harness *h)
 {
         return figure_of(h, "kvlease_exchange_nodes_left_alone" OF_A);
@@ -206,7 +206,8 @@ TEST_BARE(test_link_down)
         assert_int_equal(sum_found(&seen), 0);
 }
 
-/* The host hears all and its answers are lost. It has some of the pages, the epoch is elsewhere. */
+/* The host receives all, and its answers are lost. It has some of the pages; the epoch is
+ * elsewhere. */
 TEST_BARE(test_mute)
 {
         struct illness seen;

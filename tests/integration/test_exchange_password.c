@@ -1,7 +1,5 @@
-/*
- * Two kvleased and a server that both know, as of test_exchange_hosts.c: of which one has a
- * password that the server refuses.
- */
+/* Two kvleased and a server that both know, like in test_exchange_hosts.c. One of them has a
+ * password that the server refuses. */
 #include <stdio.h>
 #include <sys/stat.h>
 
@@ -10,11 +8,11 @@
 #define CHAIN 7
 
 #define SHORT_MSEC 1000 /* of a lookup that doesn't find anything */
-/* So much later than asked for a lookup may end on a busy machine. */
+/* Greatest delay of a lookup on a busy machine. */
 #define LATE_OK_NSEC NSEC_PER_SEC
 
-/* The user that docs/operate/other-hosts.md has for a tenant, and both hosts' options of it; the
- * passwords are in files. */
+/* A tenant's user from docs/operate/other-hosts.md, and both hosts' options for it; the passwords
+ * are in files. */
 #define PASSWORD "s3cret"
 #define ACL_USER                                                                                 \
         "--user", "kvlease", "on", ">" PASSWORD, "~kvl:1:a:*", "resetchannels", "-@all", "+get", \

@@ -45,7 +45,7 @@ static void kill_there(void)
         assert_int_equal(kill(pid, SIGKILL), 0);
 }
 
-/* The next one has taken over, and knows its epoch. */
+/* Starts the next daemon, which recovers and knows its epoch. */
 static void start_there(void)
 {
         assert_int_equal(kill(there.daemon.pid, SIGCONT), 0);
@@ -75,8 +75,7 @@ static void find_there(unsigned chain)
         hosts_look_at_rings();
 }
 
-/* A client that hits in shared memory tells the next kvleased nothing of that before it has called
- * it. */
+/* A client in shared memory reports its hits to the next kvleased only after its first call. */
 static void join_there(void)
 {
         compute_there(OTHER);
@@ -96,7 +95,7 @@ static void find_until_exported(unsigned chain, unsigned n)
 
 /* ---- tests ----------------------------------------------------------------------------------- */
 
-/* Nothing was invalidated meanwhile: the epoch is that which the pages were published under. */
+/* Nothing was invalidated meanwhile: the epoch is the pages' own. */
 TEST_BARE(test_taken_over_is_shared)
 {
         start(state);
@@ -138,7 +137,7 @@ TEST_BARE(test_invalidated_meanwhile)
         end(state);
 }
 
-/* The server takes nothing. */
+/* Lets the server accept writes, or not. */
 static void let_server_write(bool may)
 {
         free(redis_cluster_call(&server, 0, "config set maxmemory %d", may ? 0 : 1));

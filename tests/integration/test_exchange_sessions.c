@@ -34,7 +34,7 @@ static void close_session(struct host *h, uint32_t handle)
         assert_int_equal(session_close(h->w.attach, handle, false, clock_now_nsec(), NULL), 0);
 }
 
-/* Publishes keys first.. to the session, behind those before. */
+/* Publishes keys first.. to the session, behind the earlier ones. */
 static void publish_turn(struct host *h, uint32_t handle, unsigned first, unsigned n)
 {
         uint8_t keys[(N_PAGES + 1) * KEY_BYTES];
@@ -81,7 +81,7 @@ static bool has_told(struct host *h, uint64_t n)
         return counters_of(h).session_records >= n;
 }
 
-/* A turn is over, and other hosts can have it: n pages, of the n_th turn of the host. */
+/* Ends a turn of n pages, the host's n_th, and waits until other hosts can load it. */
 static void share_turn(struct host *h, unsigned first, unsigned n, unsigned n_th, uint64_t n_pages)
 {
         take_turn(h, first, n);
@@ -120,7 +120,7 @@ static int load_begin(struct host *h, unsigned msec, struct session_load **ret)
                 h->w.attach, CHAT, in_msec(msec), clock_now_nsec(), on_loaded, h, ret, &h->w.d);
 }
 
-/* Its code; h->n_imported is set. */
+/* Loads the session and returns the code; h->n_imported is set. */
 static int load(struct host *h)
 {
         struct session_load *l;
@@ -166,7 +166,7 @@ static void hosts_end(struct host *a, struct host *b)
 
 /* ---- tests ----------------------------------------------------------------------------------- */
 
-/* A conversation is continued by turns, each of which was computed once. */
+/* A conversation is continued by turns, each computed once. */
 TEST_BARE(test_goes_on_elsewhere)
 {
         struct host a, b;

@@ -1,7 +1,5 @@
-/*
- * Namespace sets of several hosts: of a page that one namespace of a set lacks nothing is loaded by
- * the others. As test_exchange.c.
- */
+/* Namespace sets of several hosts: a page missing in one namespace of a set isn't loaded for the
+ * others. Set up like test_exchange.c. */
 /* Before cmocka, whose fail() is a macro. */
 #include "tests/integration/exchange-host.h"
 
@@ -66,7 +64,7 @@ static void share_as_rank(struct set_host *s, unsigned rank, unsigned n)
         host_await_exported(h, before + n);
 }
 
-/* One that has all of rank 0, and less of rank 1. */
+/* A host with all of rank 0, and less of rank 1. */
 static void start_and_share(struct set_host *s)
 {
         start(s, true);
@@ -74,7 +72,7 @@ static void start_and_share(struct set_host *s)
         share_as_rank(s, 1, N_SHORT);
 }
 
-/* One that has all ranks open, and writes nothing. */
+/* A host with all ranks open, which writes nothing. */
 static void start_and_open(struct set_host *s)
 {
         start(s, false);
@@ -193,7 +191,7 @@ TEST(test_cached_in_the_other)
         end_both(&a, &b);
 }
 
-/* But it is, where the other rank is about to drop it, because this one has. */
+/* The page is asked for if the other rank is about to drop it, because this rank has dropped it. */
 TEST(test_going_in_the_other)
 {
         struct set_host a, b;
@@ -395,8 +393,8 @@ TEST(test_invalidated_by_one_rank)
         end_both(&a, &b);
 }
 
-/* While hosts get another version of the model under the same names, one after the other, neither
- * meets the other's values: they aren't found, overwritten or removed. */
+/* Hosts get another version of the model under the same names, one after the other. Neither version
+ * finds, overwrites or removes the other's values. */
 TEST(test_another_version)
 {
         struct set_host a, b, newer;

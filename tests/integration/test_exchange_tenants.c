@@ -25,7 +25,7 @@ static int ask_for_keys(struct host *h, unsigned n, struct import **ret)
         return import_begin(h->w.attach, &rq, clock_now_nsec(), on_over, h, ret, &h->w.d);
 }
 
-/* From now on the second one uses the first one's client of the server. */
+/* Lets the second one use the first one's client of the server. */
 static void share_store(struct host *a, struct host *b)
 {
         uint64_t until = clock_now_nsec() + PATIENCE_NSEC;
@@ -62,7 +62,7 @@ static uint64_t bytes_under_way(const struct host *h)
         return f.bytes_under_way;
 }
 
-/* The store has nothing of theirs any more. */
+/* Waits until the store holds nothing of theirs. */
 static void await_nothing(struct host *a, struct host *b)
 {
         uint64_t until = clock_now_nsec() + PATIENCE_NSEC;
@@ -76,7 +76,7 @@ static void await_nothing(struct host *a, struct host *b)
         }
 }
 
-/* A tenant that asks for all it can, and gets no answers: the other one may ask, and both may
+/* A tenant asks for all it can, and gets no answers: the other one may ask, and both may
  * invalidate. */
 TEST(test_asks_for_all)
 {
@@ -97,7 +97,7 @@ TEST(test_asks_for_all)
         assert_in_range(n, 16, PROBES_MAX - 1);
         assert_non_null(strstr(a.w.d.text, "takes no more requests now"));
         remote_stats(a.remote, &stats);
-        /* Epochs, which each of them reads, are besides. */
+        /* Reads of epochs, one of each, come on top. */
         assert_in_range(stats.n_waiting, room / 2 - 2, room / 2 + PROBES_MAX);
         assert_int_equal(stats.n_waiting, a.w.a->exchange->n_ops);
 
@@ -148,7 +148,7 @@ TEST(test_reads_wait)
         redis_cluster_deinit(&server);
 }
 
-/* An import that the stopped server was asked for all pages of. */
+/* An import whose pages were all asked of the stopped server. */
 static void import_from_stopped(struct host *h, struct import **ret)
 {
         const uint32_t all = 1u << 20;

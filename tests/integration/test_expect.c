@@ -36,7 +36,7 @@ static void publish(struct worker *w, unsigned chain)
         worker_tell(w, "%s", line);
 }
 
-/* Chains 0.., in that order of age. */
+/* Publishes chains 0.., in that order of age. */
 static void publish_texts(struct worker *w)
 {
         for (unsigned i = 0; i < N_CHAINS; i++)
@@ -55,7 +55,7 @@ static void expect_chain(struct worker *w, unsigned chain, unsigned ttl_msec)
         worker_tell(w, "expect %u %u:0-%u", ttl_msec, chain, CHAIN_PAGES - 1);
 }
 
-/* How many pages of the chain are cached, from the first on. */
+/* Cached pages of the chain, from the first on. */
 static unsigned n_cached(struct worker *w, unsigned chain)
 {
         uint32_t n[2];

@@ -43,7 +43,7 @@ static void begin(struct host *h)
         assert_true(figures_of(h).is_on && figures_of(h).is_running);
 }
 
-/* Page numbers and times of the store are as if so much later. */
+/* Advances the store's clock by `sec`. */
 static void wait_sec(struct host *h, unsigned sec)
 {
         store_set_now(&h->w.store, h->w.store.now_nsec + sec * NSEC_PER_SEC);
@@ -142,7 +142,7 @@ TEST(test_of_before_the_epoch)
         redis_cluster_deinit(&server);
 }
 
-/* Turns until so many were written, and then nothing else is begun. */
+/* Runs until so many were written, and no further writes are begun. */
 static void export_some(struct host *h, unsigned n)
 {
         uint64_t until = clock_now_nsec() + PATIENCE_NSEC;
@@ -209,7 +209,7 @@ TEST(test_many_texts)
         redis_cluster_deinit(&server);
 }
 
-/* A server that doesn't answer is in the way, and is tried again until it does. */
+/* A server that doesn't answer delays the export, and is tried again until it does. */
 TEST(test_server_is_stopped)
 {
         uint64_t until = clock_now_nsec() + PATIENCE_NSEC;
@@ -229,7 +229,7 @@ TEST(test_server_is_stopped)
                 turn(&a);
                 poll(NULL, 0, 1);
         }
-        /* A pass is over in which nothing was written, and another one. */
+        /* Waits for the end of a pass without writes, and of another one. */
         while (counters_of(&a).not_exported[EXCHANGE_LATE] +
                         counters_of(&a).not_exported[EXCHANGE_UNREACHED] <
                 2 * N_IMPORTED) {

@@ -1,5 +1,4 @@
-/* kvlease-exporter beside a real daemon: figures as kvleasectl tells them, and without the daemon.
- */
+/* kvlease-exporter beside a real daemon, and without it: its figures equal kvleasectl's. */
 #include <poll.h>
 #include <signal.h>
 #include <stdio.h>
@@ -23,7 +22,7 @@
 #define CHAIN_PAGES 256
 
 static const struct private_tenant both[] = {{"loser", NULL}, {"winner", NULL}, {NULL, NULL}};
-/* Two sets: one for each. */
+/* Two sets: one for each tenant. */
 static const struct private_options options = {
         .tenants = both, .device_lines = "memory = 4MiB\nextent = 2MiB\n"};
 
@@ -95,7 +94,7 @@ HARNESS_TEST(test_figures, &options)
         exporter_stop(&e);
 }
 
-/* Pages that are found are tokens that needn't be computed. */
+/* Found pages count as tokens that needn't be computed. */
 HARNESS_TEST(test_hits, &options)
 {
         struct harness *h = *state;
@@ -130,7 +129,7 @@ HARNESS_TEST(test_hits, &options)
         exporter_stop(&e);
 }
 
-/* Asks before it says hello, and is disconnected. */
+/* Sends a request before hello, and is disconnected. */
 static void break_rule(struct harness *h, const char *tenant)
 {
         Kvlease__V1__ByeRequest m = KVLEASE__V1__BYE_REQUEST__INIT;
@@ -147,8 +146,7 @@ static void break_rule(struct harness *h, const char *tenant)
         assert_int_equal(read(fd, frame, 1), 0);
 }
 
-/* Counters by kind are there before anything of the kind has happened: the first one would be no
- * increase otherwise. */
+/* Counters by kind exist from the start: the first event would otherwise be no increase. */
 static void assert_zeros(const char *m)
 {
         static const char *const series[] = {"violations_total{rule=\"hello-first\"}",
@@ -237,7 +235,7 @@ HARNESS_TEST(test_without_daemon, &options)
         exporter_stop(&e);
 }
 
-/* The first look is the history's first sample: there is no time before it to tell of. */
+/* The first scrape is the history's first sample: there is no earlier time to report. */
 HARNESS_TEST(test_first_event, &options)
 {
         static const char head[] = "GET /events HTTP/1.1\r\nHost: x\r\n\r\n";
@@ -264,7 +262,7 @@ HARNESS_TEST(test_first_event, &options)
         exporter_stop(&e);
 }
 
-/* A connection that was kept while the daemon was replaced: one scrape, no failure. */
+/* A connection kept while the daemon was replaced costs one scrape, no failure. */
 HARNESS_TEST(test_left_behind, &options)
 {
         struct harness *h = *state;
@@ -486,7 +484,7 @@ HARNESS_TEST(test_half_open, &options)
         exporter_stop(&e);
 }
 
-/* Opens connections as fast as it can, and keeps as many as it may have. */
+/* Opens connections as fast as possible, and keeps as many as it can. */
 static void open_for_ever(const struct exporter *e)
 {
         int fds[256];
@@ -525,10 +523,10 @@ HARNESS_TEST(test_stream_of_connections, &options)
         scrape_beside(*state, open_for_ever, 0);
 }
 
-/* More than the exporter has places for. */
+/* More connections than the exporter allows. */
 #define N_UNREAD 300
 
-/* Each asks many times, and reads nothing; those that are closed come again. */
+/* Each connection sends many requests, and reads nothing; closed ones are opened again. */
 static void ask_for_ever(const struct exporter *e)
 {
         static const char head[] = "GET /metrics HTTP/1.1\r\nHost: x\r\n\r\n";
@@ -555,7 +553,7 @@ HARNESS_TEST(test_unread_answers, &options)
         scrape_beside(*state, ask_for_ever, 100); /* unread answers pile up */
 }
 
-/* `promtool check metrics` has nothing to say; status 3 would be that it has. */
+/* `promtool check metrics` has no finding; status 3 would mean one. */
 HARNESS_TEST(test_promtool, &options)
 {
         struct harness *h = *state;

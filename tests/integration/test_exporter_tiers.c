@@ -32,7 +32,7 @@ static uint32_t read_chain(struct worker *w, unsigned chain)
         return n;
 }
 
-/* Each chain is asked for once more, or it wouldn't go onto the disk. */
+/* Each chain is found once more; otherwise it wouldn't be written to disk. */
 static struct worker *fill_all_tiers(struct harness *h)
 {
         struct worker *w = worker_start(h, "a", "ns", 1);
@@ -81,7 +81,7 @@ static void assert_as_ctl(struct harness *h, double value, const char *name)
                         (unsigned long)expected);
 }
 
-/* Sealed pages of all, of the tenant, and of the namespace, which is its only one. */
+/* Sealed pages in total, of the tenant, and of its only namespace. */
 static void assert_sealed(
         struct harness *h, const char *m, const char *tier, const char *name_in_ctl)
 {
@@ -130,7 +130,7 @@ HARNESS_TEST(test_figures_by_tier, &three_tiers)
         exporter_stop(&e);
 }
 
-/* A byte of every 4 KiB but those of the first MiB, where the disk's tables are. */
+/* Flips a byte of every 4 KiB except in the first MiB, where the disk's tables are. */
 static void damage_pages(const char *path)
 {
         int fd = open(path, O_RDWR | O_CLOEXEC);

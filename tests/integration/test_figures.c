@@ -10,7 +10,7 @@
 #define CHAIN_PAGES 256
 
 static const struct private_tenant both[] = {{"loser", NULL}, {"winner", NULL}, {NULL, NULL}};
-/* Two sets: one for each. */
+/* Two sets: one for each tenant. */
 static const struct private_options options = {
         .tenants = both, .device_lines = "memory = 4MiB\nextent = 2MiB\n"};
 

@@ -114,7 +114,7 @@ HARNESS_TEST(test_in_the_middle, &roomy)
 #define PAGE_USEC      20000 /* ten times a busy machine's usual delays; twice that each round */
 #define FOLLOW_ROUNDS  5     /* of which a delay may spoil some */
 
-/* How many pages the decode worker was behind at most, as both saw it. */
+/* Greatest lag of the decode worker in pages, as both measured it. */
 static unsigned follow(
         struct harness *h, struct worker *prefill, struct worker *decode, unsigned round)
 {
@@ -253,7 +253,7 @@ HARNESS_TEST(test_killed_announcer, &roomy)
                 worker_stop(waiters[i]);
 }
 
-/* A page announced as chain:0, which the waiter then waits for. */
+/* Announces a page as chain:0; the waiter then waits for it. */
 static uint32_t announce_one(struct worker *w, struct worker *waiter, unsigned chain)
 {
         uint32_t page;
@@ -411,7 +411,7 @@ static void churn(struct harness *h, unsigned n_texts, unsigned msec, const char
         harness_assert_settled(h);
 }
 
-/* Few texts: they meet, and wait for each other. */
+/* Few texts, so that workers meet and wait for each other. */
 HARNESS_TEST(test_churn, &small_cache)
 {
         churn(*state, 6,
@@ -421,7 +421,7 @@ HARNESS_TEST(test_churn, &small_cache)
                 "announces_pending");
 }
 
-/* More than there is room for. */
+/* More texts than there is room for. */
 HARNESS_TEST(test_churn_under_eviction, &small_cache)
 {
         churn(*state, 120, private_full() ? 60000 : private_short() ? 1000 : 2000, "evictions");

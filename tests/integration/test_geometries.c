@@ -19,7 +19,7 @@
 #define N_PAGES      4
 #define END_BYTES    64u /* of a page, at either end, that are written and read */
 
-/* A lease waits: the memory of the life before may still be on its way back. */
+/* Leases wait, as memory of the daemon before may not be free yet. */
 static const struct private_tenant tenants[] = {
         {"a", "when_full = queue\nmax_wait = 60s\n"}, {NULL, NULL}};
 #define POOL(size, extent)                                                                     \
@@ -30,13 +30,13 @@ static const struct private_tenant tenants[] = {
 static const struct private_options host_pools[N_POOLS] = {POOL("2MiB", "2MiB"),
         POOL("3MiB", "2MiB"), POOL("4MiB", "4MiB"), POOL("30MiB", "16MiB"),
         POOL("200MiB", "64MiB")};
-/* An extent of each plane is 2 MiB at least. */
+/* An extent of each plane is at least 2 MiB. */
 static const struct private_options gpu_pools[N_POOLS] = {POOL("2MiB", "2MiB"),
         POOL("5MiB", "2MiB"), POOL("64MiB", "32MiB"), POOL("300MiB", "64MiB"),
         POOL("1GiB", "64MiB")};
 static const struct private_options large = POOL("1GiB", "64MiB");
 
-/* How a namespace is opened. */
+/* Ways to open a namespace. */
 static const struct way {
         const char *name;
         unsigned flags;
@@ -125,8 +125,8 @@ static void assert_page_has(struct engine *e, uint32_t page, uint64_t seed)
         }
 }
 
-/* An engine reckons with planes at equal distances, and pages in them likewise; a page that it
- * reads and writes as it likes is the CPU's, where the device is. */
+/* An engine expects planes at equal distances, and pages in them, too. It reads and writes a page
+ * freely on the CPU, if the device is. */
 static void assert_lies_right(struct engine *e, uint32_t page)
 {
         uint8_t *first = kvl_plane_base(e->worker, 0), *second = kvl_plane_base(e->worker, 1);
@@ -250,7 +250,7 @@ static bool open_engine(struct engine *e, const struct way *way, const struct kv
         return true;
 }
 
-/* Each way has a namespace of its own, as a stride and a kept page are for ever. */
+/* Each way has a namespace of its own, since a stride and a kept page can't change. */
 static void try_geometry(struct engine *e, uint64_t plane_page_bytes, uint32_t n_planes,
         uint64_t seed, struct counts *counts)
 {
@@ -287,7 +287,7 @@ static void end_engine(struct engine *e, const struct counts *counts)
         print_message("opened %u, refused %u\n", counts->n_opened, counts->n_refused);
 }
 
-/* All layers in a plane, and each in its own. Most fit the device's gibibyte. */
+/* All layers in one plane, or each in its own. Most fit the device's gibibyte. */
 static void test_models(void **state)
 {
         struct engine e = start_engine(*state);

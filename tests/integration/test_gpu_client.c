@@ -131,7 +131,7 @@ static void assert_missed(struct worker *w, unsigned chain)
         assert_int_equal(worker_ask(w, "lookup %u:0", chain), 1); /* KVL_MISS */
 }
 
-/* Waits until the page is found, as an engine that asks again would find it. */
+/* Waits until the page is found, like an engine that asks again. */
 static uint32_t wait_found(struct worker *w, unsigned chain)
 {
         uint32_t page;
@@ -198,7 +198,7 @@ HARNESS_TEST(test_publish_unattended, NULL)
         worker_stop(b);
 }
 
-/* Pins and pages go when the stream is through with them. */
+/* Pins and pages are freed when the stream has passed them. */
 HARNESS_TEST(test_release_and_free, NULL)
 {
         struct harness *h = *state;
@@ -243,7 +243,7 @@ static void assert_has_null(struct worker *w)
         assert_string_equal(worker_tell(w, "zeros 0"), " 0");
 }
 
-/* Each process has its own, from the first moment on, also after a restart of the daemon. */
+/* Each process has its own page 0, from the start, also after a restart of the daemon. */
 HARNESS_TEST(test_page_zero, &kept)
 {
         struct harness *h = *state;

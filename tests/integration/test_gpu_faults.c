@@ -182,7 +182,7 @@ HARNESS_TEST(test_hang, &impatient)
         worker_stop(b);
 }
 
-/* A driver that never answers doesn't keep the daemon from ending, nor a client from leaving. */
+/* A driver that never answers delays neither the daemon's stop nor a client's exit. */
 HARNESS_TEST(test_stop_while_stuck, &impatient)
 {
         struct harness *h = *state;
@@ -200,7 +200,7 @@ HARNESS_TEST(test_stop_while_stuck, &impatient)
         assert_true(now_nsec() - start < 5 * QUICK_NSEC);
 }
 
-/* A client whose socket waits for a slow driver dies, and one that isn't served at once is. */
+/* One client dies while its socket waits for a slow driver; another one isn't served at once. */
 HARNESS_TEST(test_dies_waiting, &impatient)
 {
         struct harness *h = *state;
@@ -219,7 +219,7 @@ HARNESS_TEST(test_dies_waiting, &impatient)
         worker_stop(b);
 }
 
-/* Slow but within the limit: many wait, each is served. */
+/* The driver is slow but within the limit: many clients wait, each is served. */
 HARNESS_TEST(test_slow, &impatient)
 {
         struct harness *h = *state;
@@ -295,7 +295,7 @@ static uint64_t below(struct harness *h, const char *member, char why[DEVICE_WHY
         return value;
 }
 
-/* All that is bound there is registered, or nothing is. */
+/* Waits until all memory bound there is registered, or none is. */
 static void await_registered(struct harness *h, bool all)
 {
         char why[DEVICE_WHY_BYTES];
@@ -324,7 +324,7 @@ HARNESS_TEST(test_registered, &cold)
         await_registered(h, false);
 }
 
-/* The tier is as good, but for its copies, and says so. */
+/* The tier works, but with slower copies, and reports that. */
 HARNESS_TEST(test_not_registered, &cold)
 {
         struct harness *h = *state;

@@ -46,7 +46,7 @@ static void restart(struct harness *h)
         await_again(h);
 }
 
-/* The pages are found where they were, with their bytes. */
+/* The pages are found in place, with their bytes. */
 static void assert_there(struct worker *w, unsigned chain, const uint32_t *pages)
 {
         uint32_t found[N];
@@ -81,7 +81,7 @@ static void assert_begins_anew(struct worker *w, unsigned chain, const char *ns)
         assert_there(w, chain, pages);
 }
 
-/* Pages pinned, and a conversation. */
+/* Starts a worker with pinned pages, and a conversation. */
 static struct worker *start_talking(
         struct harness *h, const char *ns, unsigned chain, uint32_t *pages)
 {
@@ -102,7 +102,7 @@ static void end_all(struct harness *h)
 /* ---- vmm ---------------------------------------------------------------------------------------
  */
 
-/* Killed again and again, before and after there is memory. */
+/* The daemon is killed again and again, before and after it has memory. */
 static void test_kills(void **state)
 {
         struct harness *h = *state;
@@ -123,7 +123,7 @@ static void test_kills(void **state)
         end_all(h);
 }
 
-/* A reset between two daemons: nothing of it is read, or kept. */
+/* The device is reset between two daemons: no page of before is read, or kept. */
 static void test_cleared(void **state)
 {
         struct harness *h = *state;
@@ -148,7 +148,7 @@ static void test_cleared(void **state)
         assert_int_equal(ctl_status(h, "charged_bytes"), 0);
         assert_begins_anew(w, 7, "ns");
         worker_publish_chain(idle, 9, N, pages);
-        /* From here on it is as ever. */
+        /* From here on all works. */
         restart(h);
         assert_int_equal(ctl_status(h, "namespaces_lost"), 0);
         assert_there(idle, 9, pages);
@@ -157,7 +157,7 @@ static void test_cleared(void **state)
         end_all(h);
 }
 
-/* The canary is the first that is imported. */
+/* The canary is imported first. */
 static void lose_first(struct harness *h, const char *lines, const char *words)
 {
         uint32_t of_ns[N], of_other[N];
@@ -214,7 +214,7 @@ static void test_no_canary_read(void **state)
         end_all(h);
 }
 
-/* The machine has another GPU instead of one of two. */
+/* The machine has another GPU in place of one of two. */
 static const char *const two_gpus[] = {"FAKECUDA_DEVICES=2", NULL};
 static const struct private_options both = {
         .is_kept = true,
@@ -364,7 +364,7 @@ static void test_away(void **state)
         end_all(h);
 }
 
-/* The connection alone hung up, and comes back to the same daemon: the memory is there. */
+/* The connection hung up, and reconnects to the same daemon: the memory is there. */
 static void test_hangup(void **state)
 {
         struct harness *h = *state;
@@ -392,7 +392,7 @@ static void assert_check_says(struct harness *h, const char *words)
         proc_output_free(&out);
 }
 
-/* Killed, or ended in peace: it is as lost, and said before. */
+/* After a kill or a stop the cache is lost; a stop's warning says so before. */
 static void lose_all(struct harness *h, bool in_peace)
 {
         uint32_t pages[N];

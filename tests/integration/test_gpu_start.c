@@ -109,7 +109,7 @@ TEST_BARE(test_auto)
                         run_auto(&refusals[i]);
 }
 
-/* 'auto' with a GPU there takes it. */
+/* 'auto' uses a GPU that is there. */
 static const struct private_options automatic = {.devices = "auto"};
 
 HARNESS_TEST(test_auto_finds, &automatic)
@@ -139,7 +139,7 @@ TEST_BARE(test_without_transport)
         assert_refused(&o, words);
 }
 
-/* A GPU without VMM is used by cudaIpc, and the daemon says so. */
+/* A GPU without VMM is used by cudaIpc, with a message. */
 static const char *const no_vmm[] = {"FAKECUDA_NO=vmm", NULL};
 static const struct private_options without_vmm = {
         .env = no_vmm, .device_lines = "memory = 256MiB\nextent = 2MiB\ntransport = auto\n"};

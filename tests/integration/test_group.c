@@ -258,7 +258,7 @@ HARNESS_TEST(test_muted, NULL)
         ctl_wait_status(h, "peers_muted", 0);
 }
 
-/* The other way to know a peer's process: a nonce answered with credentials. */
+/* The other proof of a peer's process: a nonce answered with credentials. */
 HARNESS_TEST(test_challenge, &challenge)
 {
         struct harness *h = *state;

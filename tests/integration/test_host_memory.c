@@ -12,7 +12,7 @@
 
 static const struct private_tenant some[] = {
         {"cold", "host_limit = 12MiB\n"}, {"out", "host_limit = 0\n"}, {NULL, NULL}};
-/* Two sets on the device, eight below it. */
+/* Two sets on the device, eight in the lower tier. */
 static const struct private_options options = {.tenants = some,
         .device_lines = "memory = 4MiB\nextent = 2MiB\nhost_memory = 16MiB\n"
                         "host_huge_pages = on\n"};

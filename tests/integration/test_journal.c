@@ -25,7 +25,7 @@ struct entry {
         char text[8192];
 };
 
-/* A socket where journald's would be, in this process' mount namespace. -1: may not. */
+/* Makes a socket in journald's place, in this process' mount namespace. -1: not permitted. */
 static int open_journal(void)
 {
         struct sockaddr_un address = {
@@ -43,7 +43,7 @@ static int open_journal(void)
         return fd;
 }
 
-/* A field's value up to the end of its line; NULL. Static storage. */
+/* A field's value up to the end of its line; NULL: none. Static storage. */
 static const char *field(const struct entry *e, const char *name)
 {
         static char value[1024];
@@ -69,7 +69,7 @@ static void assert_field(const struct entry *e, const char *name, const char *ex
                         e->text);
 }
 
-/* Waits for the message whose sentence begins so. */
+/* Waits for the message whose sentence begins like this. */
 static void expect(int fd, const char *begin, struct entry *ret_entry)
 {
         struct pollfd p = {fd, POLLIN, 0};

@@ -20,7 +20,7 @@
 
 #define WAIT_MSEC 30000 /* not tuned */
 
-/* A parent with a daemon under it, beside a service manager that is the test. */
+/* A parent with a daemon, beside a service manager, which the test plays. */
 struct kept {
         struct harness *h;
         int above;       /* $NOTIFY_SOCKET of the parent */
@@ -85,7 +85,7 @@ static void kept_spawn(struct kept *k, const char *const *more)
         fd_close(log);
 }
 
-/* The next message that has the text; those before it are thrown away. */
+/* The next message with the text; earlier ones are dropped. */
 static void expect(struct kept *k, const char *text)
 {
         struct pollfd p = {k->above, POLLIN, 0};
@@ -132,7 +132,7 @@ static int kept_wait(struct kept *k)
         return status;
 }
 
-/* Stops both, and gives the harness the daemon that it expects. */
+/* Stops both, and restarts the harness's own daemon. */
 static void kept_stop(struct kept *k)
 {
         pid_t daemon = k->daemon;
@@ -187,8 +187,8 @@ HARNESS_TEST(test_killed, NULL)
         kept_stop(&k);
 }
 
-/* SIGUSR1: another daemon from the same file, with the same sockets, and without a word of a stop
- * above. */
+/* SIGUSR1: another daemon from the same file, with the same sockets, and without STOPPING to the
+ * manager. */
 HARNESS_TEST(test_upgrade, NULL)
 {
         char path[PRIVATE_PATH_MAX];
@@ -220,7 +220,7 @@ HARNESS_TEST(test_reload, NULL)
         kept_stop(&k);
 }
 
-/* A tenant that is gone meanwhile takes its socket with it. */
+/* The socket of a tenant removed meanwhile is removed, too. */
 HARNESS_TEST(test_socket_of_nobody, NULL)
 {
         static const struct private_tenant one[] = {{"a", "limit = 4MiB\n"}, {NULL, NULL}};
@@ -257,7 +257,7 @@ HARNESS_TEST(test_socket_of_nobody, NULL)
         kept_stop(&k);
 }
 
-/* A store without room: said, and the daemon serves. */
+/* A full store is reported, and the daemon serves. */
 HARNESS_TEST(test_full_store, NULL)
 {
         struct private_daemon *d = &((struct harness *)*state)->daemon;
@@ -333,7 +333,7 @@ HARNESS_TEST(test_activated, NULL)
         kept_stop(&k);
 }
 
-/* The parent is no memory without a daemon: it gives up, and says so. */
+/* The parent doesn't restart a failing daemon for ever: it gives up, with a message. */
 HARNESS_TEST(test_gives_up, NULL)
 {
         struct private_daemon *d = &((struct harness *)*state)->daemon;
@@ -407,8 +407,7 @@ HARNESS_TEST(test_parent_killed, NULL)
         harness_start(k.h);
 }
 
-/* The next message from a daemon without a parent, and the descriptor that came with it. False:
- * none for `msec`. */
+/* The next message from a daemon without a parent, with its descriptor. False: none for `msec`. */
 static bool hear(struct kept *k, int msec, int *ret_fd)
 {
         union {
@@ -446,7 +445,7 @@ HARNESS_TEST(test_ready_comes_last, NULL)
         kept_spawn_as(&k, log, (const char *const[]){NULL});
         fd_close(log);
         for (bool is_ready = false; !is_ready; fd_close(fd)) {
-                /* Held: nothing comes any more. */
+                /* While it is held, no message comes. */
                 if (!hear(&k, barrier >= 0 ? 300 : WAIT_MSEC, &fd)) {
                         assert_true(barrier >= 0);
                         barrier = fd_close(barrier);
