@@ -1,7 +1,6 @@
 /*
- * alloc: a page leased from the magazine, against a page taken from an array; a pinned page
- * released, against the same in a table; leases and frees one after the other, against the same
- * over the socket.
+ * alloc: a page leased from the magazine, against a page taken from an array. A pinned page
+ * released, against a release in a table. Leases and frees in turn, against those over the socket.
  */
 #include <errno.h>
 #include <time.h>
@@ -145,7 +144,7 @@ static void report(struct alloc *b, struct bench_run *run)
         series_report(r, &s[PAIR], &s[PAIR_SOCKET], "socket");
 }
 
-/* The first text, in the same places. */
+/* Puts the first text into the table, at the same pages. */
 static int fill_table(struct alloc *b)
 {
         int r = table_new(N_PAGES, &b->table);

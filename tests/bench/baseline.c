@@ -135,7 +135,7 @@ static void futex_wait(_Atomic uint32_t *word, uint32_t while_value)
         syscall(SYS_futex, word, FUTEX_WAIT, while_value, NULL, NULL, 0);
 }
 
-/* Makes it the other's turn. */
+/* Gives the turn to the other thread. */
 static void pingpong_turn(struct pingpong *p)
 {
         atomic_fetch_add(&p->word, 1);

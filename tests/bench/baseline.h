@@ -15,7 +15,7 @@
 
 #define INCREMENTS_BATCH 1000 /* at least; the clock alone costs 20 to 30 ns */
 
-/* Nanoseconds that one atomic increment of a word in the cache takes, over INCREMENTS_BATCH. */
+/* Nanoseconds of one atomic increment of a word in the cache, over INCREMENTS_BATCH. */
 double increment_nsec(void);
 
 /* Nanoseconds to take one page from an array of this process, by an atomic exchange; over n of them
@@ -30,13 +30,11 @@ struct echo_sizes {
 /* Sizes of a request and its answer as frames. */
 struct echo_sizes echo_sizes_of(const ProtobufCMessage *request, const ProtobufCMessage *reply);
 
-/* The frames that a lease and a free of one page take on the socket. */
+/* Frame sizes of a lease and a free of one page on the socket. */
 void echo_frame_sizes(struct echo_sizes ret_sizes[2]);
 
-/*
- * A process at the other end of a Unix socket, which answers requests of sizes[0], sizes[1],
- * sizes[0]...: by as many bytes, which it doesn't look at.
- */
+/* A process at the other end of a Unix socket. It answers requests of sizes[0], sizes[1],
+ * sizes[0]... with as many bytes, unread. */
 struct echo {
         int fd; /* -1: none */
         pid_t pid;
@@ -48,7 +46,7 @@ int echo_open(struct echo *e, const struct echo_sizes sizes[2]); /* 0 or -errno 
 void echo_close(struct echo *e);
 int echo_call(struct echo *e); /* 0 or -errno */
 
-/* A thread that a futex wakes, and which wakes back. */
+/* A thread that a futex wakes, and that wakes back. */
 struct pingpong {
         pthread_t thread;
         bool running;

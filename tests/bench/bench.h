@@ -11,7 +11,7 @@
 #define BENCH_MAX_RESULTS 96
 #define BENCH_NAME_MAX    47
 
-/* A figure. NAN where it has none of a kind. */
+/* A figure. NAN for a kind that it lacks. */
 struct bench_result {
         char name[BENCH_NAME_MAX + 1]; /* "lease" */
         const char *unit;              /* "us", "ns", "1/s", "MiB/s", "bytes", "1" */
@@ -48,11 +48,11 @@ extern const struct bench bench_alloc, bench_data, bench_disk, bench_fills, benc
         bench_remote_hosts, bench_replay, bench_restart, bench_rings, bench_rpc, bench_throughput,
         bench_tiers;
 
-/* A result without numbers, to be filled. Borrowed from the run. */
+/* Adds a result without numbers, to be filled. Borrowed from the run. */
 struct bench_result *bench_add(struct bench_run *run, const char *unit, const char *name, ...)
         __attribute__((format(printf, 3, 4)));
 
-/* False where a bound of the result is missed. */
+/* Returns false if a bound of the result is missed. */
 bool bench_reached(const struct bench_result *r);
 
 /* Sorts, and returns the value below which `part` (0..1) of them are. n > 0. */
@@ -83,13 +83,13 @@ void series_deinit(struct series *s);
 /* Samples beyond the maximum are dropped. */
 void series_add(struct series *s, double value);
 
-/* A round without samples counts for nothing. */
+/* Ignores a round without samples. */
 void series_close_round(struct series *s);
 
-/* Forgets the samples of this round: they warmed something up. */
+/* Drops the samples of a warm-up round. */
 void series_drop_round(struct series *s);
 
-/* Medians over the rounds. `baseline` and its name: NULL where there is none. */
+/* Reports medians over the rounds. `baseline` and its name may be NULL. */
 void series_report(struct bench_result *r, struct series *own, struct series *baseline,
         const char *baseline_name);
 
@@ -109,7 +109,7 @@ int bench_pin(pid_t pid, int core); /* pid 0: this thread. 0 or -errno */
 
 double bench_usec_since(uint64_t start_nsec);
 
-/* Nanoseconds that the first thread of a process has run; 0: not known. */
+/* CPU nanoseconds of a process's first thread; 0: not known. */
 uint64_t bench_cpu_nsec(pid_t pid);
 
 #endif

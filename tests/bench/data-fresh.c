@@ -82,7 +82,7 @@ static int read_text(void)
         return r ? r : kvl_release(client.ns, pages, TEXT_PAGES);
 }
 
-/* All there is of the device; the text isn't published. */
+/* Touches the whole device; the text isn't published. */
 static int touch_all(void)
 {
         uint32_t n = 0;

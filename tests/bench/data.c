@@ -1,7 +1,5 @@
-/*
- * data: a page of 64 KiB written and made findable, and found and read whole; against SET and GET
- * of as many bytes in redis-server on a Unix socket.
- */
+/* data: a page of 64 KiB written and made findable, and found and read whole. Compared with SET and
+ * GET of as many bytes in redis-server on a Unix socket. */
 #include <errno.h>
 #include <string.h>
 

@@ -35,8 +35,8 @@ int fixture_open_tiers(
 int fixture_open_kept(struct fixture *f, uint64_t n_pages, uint64_t page_bytes);
 void fixture_close(struct fixture *f);
 
-/* A connection with the namespace open on it; flags of enum kvl_connect_flags. Where they don't
- * say KVL_CONNECT_NO_SHM, it is an error that memory isn't shared. */
+/* A connection with the namespace open; flags of enum kvl_connect_flags. Without KVL_CONNECT_NO_SHM
+ * it is an error if memory isn't shared. */
 struct fixture_client {
         struct kvl_conn *conn;
         struct kvl_ns *ns;
@@ -75,7 +75,7 @@ int fixture_count_lost(
  */
 int fixture_drop(struct kvl_ns *ns, const uint8_t *keys, uint32_t n, uint32_t step);
 
-/* "1k", "100k", "1M" into `buf`, returned. */
+/* Writes "1k", "100k", "1M" into `buf` and returns it. */
 const char *fixture_count_name(uint32_t n, char buf[16]);
 
 #endif

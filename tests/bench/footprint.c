@@ -94,7 +94,7 @@ static int64_t count_switches(pid_t pid)
         return sum;
 }
 
-/* A client is connected, the cache is full, nothing happens. There is no watchdog here. */
+/* A client is connected, the cache is full, and no request comes. There is no watchdog here. */
 static int measure_idle(struct footprint *b, unsigned msec, double *ret_wakeups)
 {
         int64_t before = count_switches(b->fixture.daemon.pid), after;

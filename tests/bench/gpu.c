@@ -78,7 +78,7 @@ static struct device *open_device(enum device_side side)
         return device;
 }
 
-/* A call of the backend that must not fail. */
+/* Asserts that a call of the backend succeeds. */
 static void ok(struct device *d, int r, const char *what)
 {
         if (r < 0)
@@ -103,8 +103,7 @@ static void receive_handle(int sock, struct extent_handle *ret)
         memcpy(ret->bytes, note.bytes, sizeof(ret->bytes));
 }
 
-/* Imports and maps n extents, answers with the steps' usec each and with the msec of all, unmaps.
- */
+/* Imports and maps n extents. Answers with the usec of each step and the msec of all. Unmaps. */
 static void import_all(struct device *d, int sock, unsigned n, uint64_t bytes, struct note *answer)
 {
         struct extent_handle *handles = calloc(n, sizeof(*handles));
@@ -139,7 +138,7 @@ static void import_all(struct device *d, int sock, unsigned n, uint64_t bytes, s
         free(extents);
 }
 
-/* A worker has a context already: its engine's. Messages: {extents, bytes}, then the handles. 0
+/* The worker has its engine's context already. Messages: {extents, bytes}, then the handles. 0
  * extents: the end. */
 static void importer(int sock, const void *arg)
 {
@@ -284,7 +283,7 @@ static void time_copies(struct gpu_bench *b)
 
 /* ---- an arena in a new process -------------------------------------------------------------- */
 
-/* The extents exist already, as they do when a worker comes. */
+/* The extents exist already, as for a new worker. */
 static void time_arena(struct gpu_bench *b, struct peer *worker)
 {
         struct extent_handle handles[ARENA_EXTENTS];
@@ -417,7 +416,7 @@ static void close_memory(struct gpu_bench *b)
         gpu_close(&b->plain);
 }
 
-/* -ENODEV: no GPU. The other processes are there before the driver is loaded. */
+/* -ENODEV: no GPU. The other processes are forked before the driver is loaded. */
 static int open_bench(struct gpu_bench *b)
 {
         char why[CUDA_WHY_BYTES];

@@ -214,7 +214,7 @@ static void report_redis(struct others *o, struct bench_run *run)
                 series_report(rows[w], &o->big[HIT], &o->big[EXISTS + w],
                         w ? "redis MGET" : "redis EXISTS");
         }
-        /* The bound is against the better of both. */
+        /* The bound applies to the better of both. */
         rows[rows[1]->baseline_median < rows[0]->baseline_median]->max_ratio =
                 1.0 / MIN_TIMES_REDIS;
 }

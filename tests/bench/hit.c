@@ -91,7 +91,7 @@ int hit_time_table(struct hit_site *site, uint32_t n_keys, struct hit_times *ret
         return check(site, n_keys, n_found);
 }
 
-/* HIT_BATCH lookups of one page, then their releases: of one. */
+/* Times HIT_BATCH lookups of one page, then their releases; results are of one. */
 static int time_batch(struct hit_site *site, struct hit_times *ret)
 {
         uint64_t start = now_nsec(), middle, tokens;
@@ -237,10 +237,7 @@ static int run_cells(struct hit_site *site, struct bench_run *run)
         return r;
 }
 
-/*
- * A key that didn't fit its two buckets can't be found: another one stands in for it, on both
- * sides.
- */
+/* A key without room in its two buckets can't be found: another one replaces it, on both sides. */
 static int replace_unindexed(struct hit_site *site, uint32_t i)
 {
         uint32_t k = i ? i - 1 : 1, page, n;

@@ -33,8 +33,7 @@ void hit_site_close(struct hit_site *site);
 #define HIT_OTHERS_PAGES 102400 /* where the other baselines are measured */
 
 /*
- * Copies the keys of n_keys neighbours, from anywhere, to site->window: an engine has just made its
- * keys.
+ * Copies the keys of n_keys random neighbours to site->window, as if an engine had just made them.
  */
 void hit_move_window(struct hit_site *site, uint32_t n_keys);
 
@@ -43,13 +42,13 @@ struct hit_times {
         double lookup, release;
 };
 
-/* 0; -EIO with a line on stderr: not all pages were found, or others. */
+/* Returns 0; -EIO with a line on stderr: wrong pages, or too few, were found. */
 int hit_time(struct hit_site *site, uint64_t request, uint32_t n_keys, struct hit_times *ret);
 
 /* Times the table in this way. */
 int hit_time_table(struct hit_site *site, uint32_t n_keys, struct hit_times *ret);
 
-/* hit-others.c: against everything but the table. */
+/* hit-others.c: compares with everything but the table. */
 int hit_run_others(struct hit_site *site, struct bench_run *run);
 
 #endif

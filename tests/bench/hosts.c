@@ -28,10 +28,8 @@
 
 /* ---- two daemons ----------------------------------------------------------------------------- */
 
-/*
- * A probe may take a second, not 5 ms: on a machine of two cores, which have the server, two
- * daemons and their clients, it is the scheduler that decides how long one takes.
- */
+/* A probe may take a second, not 5 ms: two cores run the server, two daemons and their clients, so
+ * the scheduler decides its time. */
 static int start_daemon(
         struct hosts *h, struct private_daemon *d, uint32_t n_pages, const char *codec)
 {
@@ -62,8 +60,8 @@ int hosts_connect(
                 HOSTS_PAGE_TOKENS, HOSTS_PAGE_BYTES, c);
 }
 
-/* Processes that are started from now on are in a network of their own, as is this thread, where
- * nothing is but a loopback device. Unix sockets lead out of it as before. */
+/* Moves this thread and later processes into a network namespace with only a loopback device. Unix
+ * sockets still lead out of it. */
 static bool enter_net(void)
 {
         static bool has_net;

@@ -103,8 +103,8 @@ enum hosts_state {
 };
 extern const char *const hosts_state_names[N_HOSTS_STATES];
 
-/* Whether the store can be in that state here: being cut off takes the right to make a network of
- * its own, and the program tc (Debian: iproute2). */
+/* Can the store be in this state here? A cut needs the right to make a network namespace, and the
+ * program tc (Debian: iproute2). */
 bool hosts_can(const struct hosts *h, enum hosts_state state);
 
 /* Changes from WELL to another state, or back. Back at WELL the saved contents are there again.

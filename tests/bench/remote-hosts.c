@@ -64,7 +64,7 @@ static uint32_t mix_total(void)
 
 /* ---- whether loading is sooner --------------------------------------------------------------- */
 
-/* A text that isn't here is asked for, and is loaded or not. */
+/* Asks for an uncached text, which is loaded or not. */
 static int decide(struct bench_state *b, unsigned text, double token_nsec, struct mix *m)
 {
         const struct hosts_text t = {MIX_CHAIN + text, mix_pages[text]};
@@ -82,7 +82,7 @@ static int decide(struct bench_state *b, unsigned text, double token_nsec, struc
         return 0;
 }
 
-/* All texts, by engines of each speed. */
+/* Asks for all texts, with engines of each speed. */
 static int mix_round(struct bench_state *b, unsigned n_repeats)
 {
         uint64_t nsec;
@@ -99,8 +99,9 @@ static int mix_round(struct bench_state *b, unsigned n_repeats)
         return r == 0 ? hosts_say_prefill(&b->hosts, 1) : r;
 }
 
-/* Texts are loaded while the store is slow, at any price; then it is well again, and loads would
- * pay. */
+/*
+ * Loads texts at any price while the store is slow; then it is healthy again, and loads would pay.
+ */
 static int measure_again(struct bench_state *b)
 {
         struct mix m = {0};

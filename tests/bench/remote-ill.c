@@ -37,7 +37,7 @@ enum way { BY_SHM, BY_SOCKET, N_WAYS };
 /* No client asks; the other states are those of hosts_state. */
 enum { ILL_IDLE = N_HOSTS_STATES, N_ILL_STATES };
 
-/* How the store is while a request waits. */
+/* State of the store while a request waits. */
 enum lateness { LATE_STOPPED, LATE_MIDWAY, LATE_SLOW, N_LATE };
 static const char *const late_names[N_LATE] = {"stopped", "stopped-midway", "slow"};
 
@@ -196,7 +196,7 @@ static int time_hits(struct ill *ill, unsigned state)
         return r;
 }
 
-/* The store has just gone: until the daemon leaves it alone. */
+/* The store has just failed: waits until the daemon leaves it alone. */
 static int time_breaker(struct ill *ill, enum hosts_state state)
 {
         uint64_t began = clock_now_nsec();

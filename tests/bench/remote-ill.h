@@ -1,4 +1,4 @@
-/* The part of `remote-hosts` in which the store is ill. */
+/* The part of `remote-hosts` with an ill store. */
 #ifndef KVL_BENCH_REMOTE_ILL_H
 #define KVL_BENCH_REMOTE_ILL_H
 

@@ -71,7 +71,7 @@ struct bench_state {
 /* ---- plain TCP --------------------------------------------------------------------------------
  */
 
-/* For each byte a value, until the end of the connection. */
+/* Sends a value for each byte received, until the connection ends. */
 static void tcp_serve(int listen_fd, int memory_fd)
 {
         int fd = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC), one = 1;
@@ -275,7 +275,7 @@ static void hiredis_stop(void)
 /* ---- measured ---------------------------------------------------------------------------------
  */
 
-/* Seconds that all threads of this process have run. */
+/* CPU seconds of all threads of this process. */
 static double cpu_seconds(void)
 {
         struct rusage u;
@@ -345,8 +345,8 @@ static int time_stop(struct bench_state *b)
 
 static int one_round(struct bench_state *b, bool quick)
 {
-        /* A connection of plain TCP keeps its speed, and another one has another, up to twice as
-         * high: each round has one, warmed. */
+        /* A connection of plain TCP keeps its speed; another one may be up to twice as fast. Each
+         * round has a new one, warmed. */
         int r = tcp_start(b);
 
         for (unsigned i = 0; i < b->n_values && r == 0; i++)

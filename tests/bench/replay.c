@@ -155,7 +155,7 @@ static void stop(struct replay *b)
 
 /* ---- requests -------------------------------------------------------------------------------- */
 
-/* In block i. A trace's figures needn't agree: at least one, at most a block's. */
+/* Tokens in block i: at least one, at most a block's, as a trace's figures needn't agree. */
 static uint32_t tokens_of(const struct replay *b, const struct sim_request *r, uint32_t i)
 {
         uint32_t block = b->trace->block_tokens;

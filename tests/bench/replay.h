@@ -1,6 +1,4 @@
-/*
- * A recorded traffic through a private daemon: replay.c says how.
- */
+/* Recorded traffic through a private daemon: see replay.c. */
 #ifndef KVL_BENCH_REPLAY_H
 #define KVL_BENCH_REPLAY_H
 
@@ -13,8 +11,8 @@
 
 struct replay_cache {
         const char *policy; /* of eviction */
-        /* Multiples of REPLAY_SET_PAGES: more than the longest request has; in memory of the host
-         * below, 0: none. */
+        /* Multiples of REPLAY_SET_PAGES: more than the longest request has; in host memory, 0:
+         * none. */
         uint32_t device_pages, host_pages;
 };
 

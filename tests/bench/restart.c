@@ -79,8 +79,8 @@ static void *hit(void *data)
         return NULL;
 }
 
-/* A page is leased, published under a key that is cached (DUPLICATE), and given back: the cache
- * stays as it is. */
+/* Leases a page, publishes it under a cached key (DUPLICATE), and frees it: the cache doesn't
+ * change. */
 static int publish_one(struct traffic *t, uint64_t text)
 {
         uint64_t begin_nsec = clock_now_nsec();
@@ -123,7 +123,7 @@ static void *publish(void *data)
         return NULL;
 }
 
-/* The daemon's own process, not its keeper's. Negative errno. */
+/* Pid of the daemon itself, not of its keeper. Negative errno. */
 static pid_t daemon_pid(const struct private_daemon *d)
 {
         const char *const argv[] = {program_ctl(), "--socket", d->admin, "--json", "status", NULL};
@@ -141,7 +141,7 @@ static pid_t daemon_pid(const struct private_daemon *d)
         return pid;
 }
 
-/* Kills it and waits: milliseconds until READY. */
+/* Kills it and waits; *ret_msec: milliseconds until READY. */
 static int kill_and_await(struct private_daemon *d, double *ret_msec)
 {
         pid_t pid = daemon_pid(d);
@@ -210,7 +210,7 @@ static int with_traffic(
         return r;
 }
 
-/* Keys that aren't there any more, of all. */
+/* Counts keys that aren't cached any more. */
 static int count_lost(struct traffic *t, double *ret_n)
 {
         uint64_t n_lost;

@@ -43,7 +43,7 @@ static void on_done(
                 b->failed = code;
 }
 
-/* Waits for something to happen on the connection. */
+/* Waits for an event on the connection. */
 static int wait_some(struct rings *b)
 {
         struct pollfd p = {.fd = kvl_fd(b->client.conn), .events = POLLIN};

@@ -13,14 +13,14 @@
 
 struct table;
 
-/* 0: *ret is returned owned; -ENOMEM. */
+/* Returns 0 with *ret owned, or -ENOMEM. */
 int table_new(uint32_t capacity_pages, struct table **ret);
 void table_free(struct table *t);
 
-/* False: no room in its two buckets. */
+/* Returns false if its two buckets have no room. */
 bool table_insert(struct table *t, const uint8_t key[32], uint32_t page, uint16_t tokens);
 
-/* The longest run from the first key on, counted; pages found. */
+/* Counts the longest run from the first key on; returns pages found. */
 uint32_t table_lookup(struct table *t, const uint8_t *keys, uint32_t n_keys, uint32_t *ret_pages,
         uint64_t *ret_n_tokens);
 void table_release(struct table *t, const uint32_t *pages, uint32_t n_pages);

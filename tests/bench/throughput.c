@@ -136,7 +136,7 @@ static int run_throughput(struct bench_run *run)
         struct throughput b = {.site = &site};
         int r = hit_site_open(&site, run->quick ? 10240 : HIT_OTHERS_PAGES);
 
-        /* Clients connect for themselves. */
+        /* Clients connect by themselves. */
         fixture_disconnect(&site.client);
         b.words = mmap(
                 NULL, sizeof(*b.words), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);

@@ -166,7 +166,7 @@ static void copy_text(struct traffic *t, size_t at)
         add_rate(&t->series[MEMCPY], COLD_TEXT_BYTES, start);
 }
 
-/* All texts, with a text's copy after each. */
+/* Finds and republishes all texts, with a copy of a text after each. */
 static int traffic_round(struct traffic *t)
 {
         int r = 0;
@@ -298,7 +298,7 @@ static int time_leases(struct leases *l, unsigned way, unsigned load)
         return r ? bench_fail(kvl_last_error(), r) : 0;
 }
 
-/* The mover still turns: else the figures are those of nothing. */
+/* The mover must still turn texts: else the figures mean nothing. */
 static int check_mover(const struct leases *l)
 {
         return waitpid(l->mover, NULL, WNOHANG) == 0 ? 0 : bench_fail("who turns texts", -ECHILD);

@@ -17,13 +17,18 @@ struct cold {
         uint8_t *keys;   /* owned: of all texts */
 };
 
-/* A device of device_bytes, and host memory of four times as much. 0, or -errno with a line. */
+/* Starts a daemon with a device of device_bytes, and four times as much host memory. Returns 0, or
+ * -errno with a line. */
 int cold_open_daemon(struct fixture *f, uint64_t page_bytes, uint64_t device_bytes);
 
-/* Publishes texts of three times device_bytes, each byte written. 0, or -errno with a line. */
+/*
+ * Publishes texts of three times device_bytes, each byte written. Returns 0, or -errno with a line.
+ */
 int cold_fill(struct cold *c, const struct fixture *f, uint64_t device_bytes);
 
-/* Finds the next text. *ret_n: pages that were found and are held now. 0, or -errno with a line. */
+/*
+ * Finds the next text. *ret_n: pages found, which are held now. Returns 0, or -errno with a line.
+ */
 int cold_find(struct cold *c, uint32_t *ret_n);
 
 /* Publishes the pages of the text that weren't found and releases all; the next text follows.

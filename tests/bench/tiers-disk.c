@@ -246,7 +246,7 @@ static int time_store(struct bench_state *b, unsigned size, unsigned what)
 
 /* ---- fio ------------------------------------------------------------------------------------- */
 
-/* MiB/s; < 0: it can't be run, or says something else. */
+/* MiB/s; < 0: fio can't be run, or prints something else. */
 static double run_fio(const struct bench_state *b, unsigned direction, uint32_t bytes)
 {
         const char *kind = direction == WRITE ? "write" : "randread";

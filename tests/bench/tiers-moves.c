@@ -1,7 +1,5 @@
-/*
- * The mover without codec: pages down and up again, verified on their way up by the sums of their
- * way down. This thread submits and reaps, and sleeps meanwhile.
- */
+/* The mover without codec: pages are moved down and up again, and verified on their way up by the
+ * sums of their way down. This thread submits and reaps, and sleeps meanwhile. */
 #include <errno.h>
 #include <poll.h>
 #include <stdlib.h>

@@ -86,7 +86,9 @@ static int publish(struct reading *b, struct kvl_ns *ns, uint64_t text)
         return r == 0 ? 0 : bench_fail(kvl_last_error(), r);
 }
 
-/* The text's pages on the device; -ENOENT: one isn't cached any more; -errno, with a line. */
+/*
+ * Counts the text's pages on the device. -ENOENT: one isn't cached any more; -errno, with a line.
+ */
 static int count_there(struct kvl_ns *ns, uint64_t text)
 {
         uint8_t keys[TEXT * KVL_KEY_BYTES];

@@ -155,7 +155,7 @@ int contest_run(struct contest *c, unsigned rounds, contest_fn fn, void *data,
         return r;
 }
 
-/* All parts, or the one that is named. */
+/* Runs all parts, or the named one. */
 static int run_tiers(struct bench_run *run)
 {
         bool any = false;

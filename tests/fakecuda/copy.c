@@ -32,7 +32,7 @@ cu_result cuMemsetD8Async(cu_deviceptr at, unsigned char value, size_t n, cu_str
         return CU_OK;
 }
 
-/* Pageable memory is read before the call returns, as the driver does. Locked. */
+/* Like the driver, reads pageable memory before the call returns. Locked. */
 static void from_host(struct work *w, const void *src)
 {
         w->regs[0] = host_find(src, w->bytes);
@@ -48,7 +48,7 @@ static void from_host(struct work *w, const void *src)
         w->src = w->staging;
 }
 
-/* Locked. True: pageable, to be waited for. */
+/* Locked. Returns true for pageable memory, for which the call waits. */
 static bool to_host(struct work *w, void *dst)
 {
         w->dst = dst;
@@ -131,7 +131,7 @@ cu_result cuMemcpyDtoDAsync_v2(cu_deviceptr dst, cu_deviceptr src, size_t bytes,
 
 /* Batches: addresses are of the host or of a device, by their value. */
 
-/* A driver that may read the source before earlier work of the stream is the trap here. */
+/* A driver that may read the source before earlier work of the stream is the hazard here. */
 static void check_attributes(const cu_memcpy_attributes *attributes, const size_t *indices,
         size_t n_attributes, size_t n)
 {

@@ -201,7 +201,7 @@ cu_result cuDeviceGetUuid_v2(cu_uuid *uuid, cu_device device)
 
         if (r == CU_OK)
                 r = get_uuid(uuid, device);
-        /* A MIG instance: its own, where the older call gives the GPU's. */
+        /* A MIG instance has its own UUID; the older call gives the GPU's. */
         if (r == CU_OK && getenv("FAKECUDA_MIG"))
                 uuid->bytes[6] = 0x40;
         return r;

@@ -25,7 +25,7 @@ void fake_die(const char *format, ...)
         strcat(line, "\n");
         n = (int)strlen(line);
         if (write(STDERR_FILENO, line, (size_t)n) != n) {
-                /* Nowhere to say it. */
+                /* There is no place for a message. */
         }
         abort();
 }
@@ -144,7 +144,7 @@ static const struct {
         {CU_UNKNOWN, "CUDA_ERROR_UNKNOWN"},
 };
 
-/* Not a call on the device: allowed everywhere. */
+/* Not a call on the device, so allowed everywhere. */
 cu_result cuGetErrorName(cu_result error, const char **name)
 {
         *name = NULL;
@@ -221,7 +221,7 @@ static cu_result find_symbol(const char *name, void **pfn, int version, int *ret
         return is_known ? CU_OK : CU_NOT_FOUND;
 }
 
-/* Drivers before 12.0 haven't got it: as near to that as a library can come at run time. */
+/* Drivers before 12.0 lack this function: a library can imitate that only so far at run time. */
 cu_result cuGetProcAddress_v2(
         const char *name, void **pfn, int version, unsigned long long flags, int *status)
 {

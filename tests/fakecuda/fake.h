@@ -124,7 +124,7 @@ cu_result fake_enter(const char *call, unsigned flags);
 /* fake_enter() for something that isn't a call ("stream"): only delay and fault. */
 cu_result fake_enter_work(const char *name);
 
-/* While a host function runs in this thread: every call aborts. */
+/* While a host function runs in this thread, every call aborts. */
 void fake_host_function(bool runs);
 
 int fake_version(void);
@@ -134,10 +134,10 @@ bool fake_lacks(const char *capability);
 
 /* fault.c */
 
-/* Sleeps as long as the rules say; a rule that is taken back in the control file ends it. */
+/* Sleeps as the rules demand; removing a rule from the control file ends the sleep. */
 void fake_delay(const char *call);
 
-/* CU_OK, or the fault that is due. */
+/* Returns CU_OK, or the fault that is due. */
 cu_result fake_fault(const char *call);
 
 /* FAKECUDA_BAD, "bad=" in the control file. */
@@ -160,8 +160,8 @@ void fake_break(cu_context context, cu_result result);
 /* Index of an ordinal, or -1. */
 int fake_index(int ordinal);
 
-/* store.c: memory that several processes share, and its accounting. A file counts as used as long
- * as any process has it open or mapped, as each open file holds a lock on it. */
+/* store.c: memory that several processes share, and its accounting. A file is in use as long as any
+ * process has it open or mapped, as each open file holds a lock on it. */
 enum store_kind { STORE_VMM, STORE_IPC };
 
 struct store_name {
@@ -173,17 +173,17 @@ struct store_name {
         unsigned serial;
 };
 
-/* 0 and an fd; -ENOMEM: more than the device has; -errno. Filled with residue. */
+/* Returns 0 and an fd filled with residue; -ENOMEM: more than the device has; -errno. */
 int store_create(enum store_kind kind, int device, size_t bytes, int *ret_fd,
         char ret_name[FAKE_NAME_BYTES]);
 
-/* Takes part in the memory behind a name. 0 and an fd; -ESTALE: its maker is gone; -errno. */
+/* Opens the memory of a name. Returns 0 and an fd; -ESTALE: its maker has exited; -errno. */
 int store_open(const char *name, int *ret_fd);
 
-/* All of an fd's memory reads as zeros. 0 or -errno. */
+/* Zeroes all of an fd's memory. Returns 0 or -errno. */
 int store_clear(int fd, size_t bytes);
 
-/* The name of an fd of STORE_VMM, parsed. False: it is something else. */
+/* Parses the name of an fd of STORE_VMM. False: it is something else. */
 bool store_identify(int fd, char ret_name[FAKE_NAME_BYTES], struct store_name *ret);
 bool store_parse(const char *name, struct store_name *ret);
 
@@ -193,7 +193,7 @@ void store_forget(const char *name);
 /* Frees memory of STORE_IPC that this process made. -EBUSY: another process has it open. */
 int store_free(const char *name, int fd);
 
-/* Bytes that a device has in use, by all processes; -errno. */
+/* Bytes of a device in use by all processes; -errno. */
 int store_used(int device, size_t *ret_bytes);
 
 /* Start time of a process; 0: there is none. */
@@ -231,22 +231,22 @@ struct range {
         unsigned opens;         /* of RANGE_OPENED */
 };
 
-/* Mappings that some work uses. */
+/* Mappings in use by a piece of work. */
 struct pins {
         struct mapping **mappings;
         size_t n;
 };
 
-/* Locked. A range of addresses; `wanted` 0: anywhere. NULL: no room. */
+/* Locked. Makes a range of addresses; `wanted` 0: anywhere. NULL: no room. */
 struct range *range_new(enum range_kind kind, size_t bytes, size_t alignment, uint64_t wanted);
 void range_free(struct range *r);
 struct range *range_find(uint64_t at);
-/* The one after r (NULL: the first); NULL at the end. */
+/* The range after r (NULL: the first); NULL at the end. */
 struct range *range_next(const struct range *r);
 
 /* Locked. Puts memory at an address of the range; takes a reference of phys. */
 struct mapping *mapping_new(struct range *r, uint64_t at, size_t bytes, struct phys *p);
-/* Aborts where work under way uses it. */
+/* Aborts if work under way uses it. */
 void mapping_free(struct mapping *m);
 
 /* Locked. Takes the fd. */
@@ -259,7 +259,7 @@ char *fake_pin(
         struct pins *pins, uint64_t at, size_t bytes, int device, bool writes, const char *what);
 void pins_drop(struct pins *pins);
 
-/* Locked. Is it an address of a range of ours? */
+/* Locked. Is it an address in a range of the simulated driver? */
 bool fake_is_device(uint64_t at);
 
 /* host.c */

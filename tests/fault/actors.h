@@ -17,7 +17,7 @@
 
 #define ANOTHER_UID 41002 /* not used by another account */
 
-/* Shown by /proc as a process that was started as that user. */
+/* Becomes a process that /proc shows as started by that user. */
 static inline bool be_uid(uid_t uid)
 {
         pid_t parent = getppid();
@@ -33,7 +33,7 @@ static inline bool be_another(void)
         return be_uid(ANOTHER_UID);
 }
 
-/* All capabilities, in a namespace of its own. */
+/* Gets all capabilities, in a namespace of its own. */
 static inline bool be_namespace_root(void)
 {
         pid_t parent = getppid();

@@ -58,7 +58,7 @@ static bool one_in(uint64_t n)
         return draw(n) == 0;
 }
 
-/* Small, or right at a limit, or anything. */
+/* A small number, one right at a limit, or any. */
 static uint64_t any_number(uint64_t usual)
 {
         static const uint64_t edges[] = {0, 1, 255, 256, 1023, 1024, 1025, 4095, 4096, 4097, 65536,
@@ -340,7 +340,7 @@ static void learn(struct frame *f)
         me.n_fds = f->header.fd_count;
 }
 
-/* All that has come, after at most so long. */
+/* Reads all replies that arrive within this time. */
 static void hear(int msec)
 {
         struct pollfd p = {me.fd, POLLIN, 0};
@@ -413,7 +413,7 @@ static const struct msg_info *any_type(void)
         return info;
 }
 
-/* Everything that can be said, in any order. */
+/* Sends every kind of message, in any order. */
 static void talk(void)
 {
         bool is_deaf = one_in(5), is_hasty = one_in(2);
@@ -488,7 +488,7 @@ static void mumble(void)
         }
 }
 
-/* Connections that come and go, some with a HELLO, none with manners. */
+/* Opens and closes connections, some with a HELLO, none correctly. */
 static void flood(void)
 {
         int open[48];
@@ -552,7 +552,7 @@ static bool share(struct shared *s)
         s->slots =
                 (_Atomic uint32_t *)(void *)(s->pins +
                                              ((struct shm_pins *)(void *)s->pins)->magazine_offset);
-        /* Sealed against it: the daemon would die of a segment that got smaller. */
+        /* The segment is sealed against this: a segment that shrinks would kill the daemon. */
         if (ftruncate(me.fds[one_in(2)], (off_t)any_number(1 << 20)) == 0)
                 _exit(0);
         return true;
@@ -599,7 +599,7 @@ static struct shm_submission any_submission(struct shared *s, bool is_right)
         return e;
 }
 
-/* Words of the segments, as if they were its own. */
+/* Writes to the segments as if they were its own. */
 static void scribble(struct shared *s)
 {
         _Atomic uint64_t *words[] = {&s->client->sub_tail, &s->client->comp_head,
@@ -673,7 +673,7 @@ _Noreturn void enemy_run(struct harness *h, uint64_t seed)
         me.fd = me.fds[0] = me.fds[1] = -1;
         me.tenant = one_in(3) ? "mob" : "a";
         uid = (uid_t)(ENEMY_UID + draw(2));
-        /* Not cmocka's handlers: they would go on with the test, in here. */
+        /* Resets cmocka's handlers, which would continue the test in here. */
         for (int signal_no = 1; signal_no < NSIG; signal_no++)
                 signal(signal_no, SIG_DFL);
         setrlimit(RLIMIT_CORE, &none);

@@ -13,11 +13,11 @@
 /* Users that the tenants "a" and "mob" admit, beside root. */
 #define ENEMY_UIDS "uids = 0, 41002, 41003\n"
 
-/* Attacks until it is killed, or has nothing left to try: the process ends then. Never returns.
- * `seed` decides everything; stays with the parent's death. */
+/* Attacks until it is killed, or has nothing left to try, and exits then. Never returns. `seed`
+ * decides everything. Ends with the parent. */
 _Noreturn void enemy_run(struct harness *h, uint64_t seed);
 
-/* Lets the enemies' users reach the sockets: after each start. */
+/* Lets the enemies' users reach the sockets; call it after each start. */
 void enemy_open_paths(struct harness *h);
 
 #endif

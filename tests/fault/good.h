@@ -15,7 +15,7 @@ struct good {
 /* Namespace "good" of one plane. */
 void good_start(struct good *g, struct harness *h, const char *tenant);
 
-/* Looks up, compares, leases, publishes, releases. Fails the test where something is wrong. */
+/* Looks up, compares, leases, publishes, releases. Fails the test on any error. */
 void good_round(struct good *g);
 
 /* Runs one more round and frees everything. */

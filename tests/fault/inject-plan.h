@@ -46,7 +46,7 @@ struct counts {
 struct counts counts_now(void);
 struct counts counts_since(const struct counts *before);
 
-/* KVL_SEED chooses the calls; KVL_INJECT_POINT=NAME:N takes that one alone. */
+/* KVL_SEED chooses the calls; KVL_INJECT_POINT=NAME:N takes only that one. */
 struct plan {
         struct counts counts; /* calls there are */
         uint64_t end_nsec, random;
@@ -58,13 +58,11 @@ struct plan {
 
 struct plan plan_new(struct counts counts, unsigned seconds);
 
-/*
- * The next call to fail. In round r each function that is called more than r times, at a call of
- * its own; all of its calls one after the other where there is time for all (KVL_FULL).
- */
+/* Finds the next call to fail. Round r takes one call of each function that is called more than r
+ * times. KVL_FULL takes all calls one after the other. */
 bool plan_next(struct plan *p);
 
-/* Says how many were tried, which is some. */
+/* Prints how many calls were tried; asserts that it is some. */
 void plan_done(const struct plan *p, const char *what);
 
 /* The log from an offset on; owned. */

@@ -164,7 +164,7 @@ static void hold(struct inject_slot *s, uint64_t n)
                 nanosleep(&moment, NULL);
 }
 
-/* 0, or the errno that the call is to fail with. */
+/* Returns 0, or the errno with which the call fails. */
 static int error_of(enum inject_function f, const void *caller)
 {
         struct inject_slot *s;
@@ -279,7 +279,7 @@ STAND_BEFORE(fsync, int, -1, fsync, (int fd), (fd))
 STAND_BEFORE(rename, int, -1, rename, (const char *from, const char *to), (from, to))
 STAND_BEFORE(unlink, int, -1, unlink, (const char *path), (path))
 
-/* A disk that is full is meant: not a pipe or an eventfd of a process to itself. */
+/* Only files count, to imitate a full disk: not a process' own pipes and eventfds. */
 EXPORT ssize_t write(int fd, const void *p, size_t n)
 {
         struct stat st;
@@ -305,7 +305,7 @@ EXPORT int pthread_create(
         return error ? error : NEXT(pthread_create)(ret, attr, fn, data);
 }
 
-/* The last argument of open(): only a file that is made has a mode. */
+/* The mode is the last argument of open(), if a file is made. */
 #define MODE_OF(flags)                                                     \
         ({                                                                 \
                 va_list args;                                              \

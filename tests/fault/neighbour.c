@@ -41,7 +41,7 @@ static void make_key(uint8_t key[SHM_KEY_BYTES], uint64_t n)
         key[SHM_KEY_BYTES - 1] = 0x5a;
 }
 
-/* Pages leased, at most n; 0 where it is refused. */
+/* Leases at most n pages; returns how many, 0 if refused. */
 static uint32_t lease(struct raw_shm *s, uint32_t n, uint32_t *ret_pages)
 {
         Kvlease__V1__LeaseRequest m = KVLEASE__V1__LEASE_REQUEST__INIT;
@@ -110,7 +110,7 @@ static void pin(struct site *site, uint32_t first, uint32_t more)
                         &site->filler->counters[site->pages[i]], more, memory_order_relaxed);
 }
 
-/* Texts, until the tenant's limit is reached, or the device is full. */
+/* Publishes texts until the tenant's limit is reached, or the device is full. */
 static void fill(struct site *site)
 {
         struct raw_shm *s = site->filler;
@@ -133,7 +133,7 @@ static void fill(struct site *site)
         }
 }
 
-/* The ring's entries as they are submitted for ever: from here on a submission is one store. */
+/* Fills the ring with entries to submit for ever: from then on a submission is one store. */
 static void lay_out(struct raw_shm *s, const struct shm_submission *entry)
 {
         for (uint32_t i = 0; i < SHM_SUB_ENTRIES; i++)

@@ -17,10 +17,10 @@ enum neighbour {
         N_NEIGHBOURS
 };
 
-/* "refills"; static. */
+/* Name of the kind ("refills"); static. */
 const char *neighbour_name(enum neighbour kind);
 
-/* Connections it opens at most. */
+/* The most connections that it opens. */
 #define NEIGHBOUR_CONNECTIONS 38
 
 struct neighbour_run {

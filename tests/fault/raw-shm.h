@@ -23,8 +23,8 @@ struct raw_shm {
         _Atomic uint32_t *counters;    /* in it */
 };
 
-/* Connects to tenant "a" in a group of its own, opens `ns` ("good" has the workers' layout of one
- * plane), shares it. Everything by the rules. Ends with the process. */
+/* Connects to tenant "a" in a group of its own. Opens `ns` ("good" has the workers' layout of one
+ * plane) and shares it, all by the rules. Ends with the process. */
 void raw_share(struct raw_shm *s, struct harness *h, const char *ns);
 
 /* raw_share() at another tenant's socket. */
@@ -33,7 +33,7 @@ void raw_share_at(struct raw_shm *s, const char *path, const char *ns);
 /* Stores one entry and the tail behind it; doesn't ring. The ring must have room. */
 void raw_submit(struct raw_shm *s, const struct shm_submission *entry);
 
-/* A DOORBELL frame, whether the daemon sleeps or not. False: hung up. */
+/* Sends a DOORBELL frame, whether the daemon sleeps or not. False: the daemon hung up. */
 bool raw_ring(struct raw_shm *s);
 
 /* raw_submit() and raw_ring(); returns the completion, which must arrive within 10 s. */
@@ -49,7 +49,7 @@ static inline uint64_t raw_generation(const struct raw_shm *s, uint32_t page)
         return atomic_load(&lines[page].state) >> 8;
 }
 
-/* Takes a page out of the magazine, asking for a refill where it is empty. */
+/* Takes a page out of the magazine; asks for a refill if it is empty. */
 uint32_t raw_claim(struct raw_shm *s);
 
 /* Sends a request that changes nothing: earlier submissions are done when it is answered. False: no

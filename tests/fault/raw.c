@@ -80,7 +80,7 @@ bool raw_request(struct raw *r, uint16_t type, uint16_t flags, const ProtobufCMe
         return raw_send(r, buf, (size_t)n, 0);
 }
 
-/* Receives once. 1: something came; 0: end; -EAGAIN: too late. */
+/* Receives once. Returns 1: input; 0: end; -EAGAIN: time-out. */
 static int receive(struct raw *r)
 {
         struct pollfd p = {r->fd, POLLIN, 0};
@@ -92,7 +92,7 @@ static int receive(struct raw *r)
         return n > 0 ? 1 : n == -ECONNRESET || n == 0 ? 0 : (int)n;
 }
 
-/* The next frame; false: the daemon hung up. */
+/* Reads the next frame; false: the daemon hung up. */
 static bool next_frame(struct raw *r)
 {
         for (;;) {
@@ -111,7 +111,7 @@ static bool next_frame(struct raw *r)
         }
 }
 
-/* The answer's descriptors go where they are wanted, else they are closed. */
+/* Stores the answer's descriptors if the caller wants them, else closes them. */
 static void take_fds(struct raw *r)
 {
         if (r->fds) {

@@ -35,26 +35,28 @@ bool raw_frame(struct raw *r, struct frame_header header);
 /* Sends a request; version 1. */
 bool raw_request(struct raw *r, uint16_t type, uint16_t flags, const ProtobufCMessage *m);
 
-/* Waits for the next answer that is no event. NULL: the daemon hung up. Borrowed until the next. */
+/* Waits for the next answer, skipping events. NULL: the daemon hung up. Borrowed until the next
+ * call. */
 const ProtobufCMessage *raw_answer(struct raw *r);
 
 /* Waits until the daemon hangs up, and drops earlier input. False: it doesn't within 10 s. */
 bool raw_hung_up(struct raw *r);
 
-/* Hello with these versions; the answer. */
+/* Sends a hello with these versions; returns the answer. */
 const Kvlease__V1__HelloReply *raw_hello(struct raw *r, uint32_t min_version, uint32_t max_version);
 
 /* After this answer to hello: proves the process's identity if the daemon asks for it. Returns true
  * if the client may continue. */
 bool raw_authenticate(struct raw *r, const Kvlease__V1__HelloReply *hello);
 
-/* Hello in version 1, accepted; namespace "raw" of one plane open; its id. */
+/* Sends a hello in version 1, which must be accepted, and opens namespace "raw" of one plane.
+ * Returns its id. */
 uint32_t raw_attach(struct raw *r);
 
 /* raw_attach() after a hello. */
 uint32_t raw_open_ns(struct raw *r);
 
-/* A namespace like that, of this name, or also of this model; the answer. */
+/* Tries to open a namespace like "raw" with this name, or also this model; returns the answer. */
 const Kvlease__V1__NsOpenReply *raw_try_ns(struct raw *r, const char *name);
 const Kvlease__V1__NsOpenReply *raw_try_model(struct raw *r, const char *name, const char *model);
 

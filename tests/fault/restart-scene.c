@@ -51,7 +51,7 @@ static void start_witness(struct scene *s, unsigned i)
         s->workers[i] = worker_start_job_as(s->h, program_worker(), more, "witness", "calm", job);
 }
 
-/* Each has published more since, and has lost nothing. */
+/* Waits until each witness has published more, without a loss. */
 void scene_await_progress(struct scene *s)
 {
         for (unsigned i = 0; i < N_WITNESSES; ++i) {
@@ -105,7 +105,7 @@ void scene_end(struct scene *s)
         harness_assert_settled(s->h);
 }
 
-/* The daemon is dead, or about to be: another one takes over. */
+/* The daemon is dead, or about to be: waits for the next one. */
 void scene_recover(struct scene *s)
 {
         int r = private_daemon_await(&s->h->daemon);
@@ -120,13 +120,13 @@ void scene_recover(struct scene *s)
 /* ---- what makes the daemon pass them ----------------------------------------------------------
  */
 
-/* A line whose answer doesn't matter: the daemon may die over it. */
+/* Sends a line and ignores its answer: the daemon may die meanwhile. */
 static void stir(struct scene *s, const char *line)
 {
         worker_ask(s->stirrer, "%s", line);
 }
 
-/* A conversation: opened, continued, cut, continued behind the cut, closed. */
+/* A conversation: opened, continued, truncated, continued behind that, closed. */
 static void talk(struct scene *s, unsigned n)
 {
         unsigned chain = 1000 + n;
@@ -152,7 +152,7 @@ static void announce(struct scene *s, unsigned n)
         worker_ask(s->stirrer, "free %u %u %u %u", pages[0], pages[1], pages[2], pages[3]);
 }
 
-/* Clients and namespaces come and go, in peace and otherwise, with shared memory and without; the
+/* Clients and namespaces start and end, regularly or not, with shared memory and without. The
  * weights get another version, pages a tag. */
 static void churn(struct scene *s, unsigned n)
 {

@@ -15,7 +15,7 @@
 #define N_WITNESSES 8
 #define N_LOADS     2
 
-/* scene_stir() so often does everything that it can do, at all its variants. */
+/* After so many steps scene_stir() has done everything, in all variants. */
 #define SCENE_STEPS (4 * 24)
 
 static const struct private_tenant scene_tenants[] = {{"calm", "limit = 160MiB\n"},
@@ -43,11 +43,11 @@ void scene_stir(struct scene *s);
 /* SIGKILL; the keeper starts another daemon. */
 void scene_kill_daemon(struct scene *s);
 
-/* The daemon is dead, or about to be: waits for the next one to be READY, and until each witness
- * has published more; `check` is clean. */
+/* The daemon is dead, or about to be. Waits for the next one's READY, and until each witness has
+ * published more; `check` is clean. */
 void scene_recover(struct scene *s);
 
-/* Each witness publishes two texts more, and has lost nothing. */
+/* Waits until each witness has published two more texts, without a loss. */
 void scene_await_progress(struct scene *s);
 
 #endif

@@ -119,7 +119,7 @@ _Noreturn static void server_run(const struct slow_file *f, int channel)
         }
 }
 
-/* At `dir`. An owned channel, or -1, said. */
+/* Mounts at `dir`. Returns an owned channel, or -1 after a message. */
 static int mount_at(const char *dir)
 {
         char options[128];

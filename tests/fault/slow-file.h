@@ -19,7 +19,7 @@ struct slow_file {
         _Atomic unsigned *n_flushes; /* shared with the server */
 };
 
-/* False, and said: there is no FUSE here, or no right to mount. */
+/* Returns false after a message: there is no FUSE here, or no right to mount. */
 bool slow_file_begin(struct slow_file *f, const pid_t victims[SLOW_FILE_VICTIMS]);
 
 /* How often a victim has closed a descriptor of the file. */

@@ -30,7 +30,7 @@ static int run_daemon(const char *config, const char *word, struct proc_output *
         return WEXITSTATUS(ret_output->status);
 }
 
-/* One line (of errors), with these words in it. In a chroot kvleased says first that it can't
+/* One line (of errors), with these words in it. In a chroot kvleased first reports that it can't
  * mount. */
 static void assert_line(const char *text, const char *a, const char *b)
 {
@@ -154,7 +154,7 @@ HARNESS_TEST(test_stale_sockets, NULL)
         worker_stop(w);
 }
 
-/* Something else sits where the socket should be. */
+/* Another file is in the socket's place. */
 HARNESS_TEST(test_occupied_socket, NULL)
 {
         struct harness *h = *state;
@@ -238,8 +238,8 @@ HARNESS_TEST(test_ctl_sockets, NULL)
 
 /* ---- full disk ---- */
 
-/* The state directory becomes a tiny file system of this process' mount namespace. False: may not.
- */
+/* Mounts a tiny file system on the state directory, in this process' mount namespace. False: not
+ * permitted. */
 static bool mount_state(struct harness *h)
 {
         static bool unshared;
@@ -311,7 +311,7 @@ HARNESS_TEST(test_full_disk, NULL)
         doctor_finds_no_room(h);
         harness_restart(h);
         assert_int_equal(ctl_tenant(h, "kept", "weight"), 7);
-        /* Not even the lock has room: it isn't the lock that is to be mended. */
+        /* Not even the lock has room; the message isn't about the lock. */
         assert_int_equal(private_daemon_stop(&h->daemon, &status), 0);
         fill_state(h, filler);
         assert_int_equal(private_daemon_start(&h->daemon), -ECHILD);

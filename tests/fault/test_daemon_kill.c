@@ -67,7 +67,7 @@ static void note_hit(struct scene *s, struct aims *a)
 /* ---- what makes it come by --------------------------------------------------------------------
  */
 
-/* Everything that the scene can do to it, once. */
+/* All steps of the scene, once. */
 static bool under_load(struct scene *s)
 {
         struct private_daemon *d = &s->h->daemon;
@@ -81,7 +81,7 @@ static bool under_load(struct scene *s)
         return true;
 }
 
-/* Whichever of them hits: it is armed already. */
+/* Arms the aims and kills the daemon, so that the next one starts with them. */
 static void kill_armed(struct scene *s)
 {
         pid_t pid = (pid_t)ctl_status(s->h, "pid");
@@ -90,7 +90,7 @@ static void kill_armed(struct scene *s)
         kill(pid, SIGKILL);
 }
 
-/* The next one, before it is READY. */
+/* The next daemon is killed before it is READY. */
 static bool at_start(struct scene *s)
 {
         scene_stir(s); /* sessions, whose log is written anew then */
@@ -99,7 +99,7 @@ static bool at_start(struct scene *s)
         return !private_daemon_disarm(&s->h->daemon);
 }
 
-/* The next one after READY, when its clients come back. */
+/* The next daemon is killed after READY, when its clients resume. */
 static bool at_return(struct scene *s)
 {
         kill_armed(s);
@@ -141,7 +141,7 @@ static void aim(struct scene *s, struct aims *a, const struct kind *kind, unsign
         private_daemon_aim(&s->h->daemon, a->names, a->n, pass);
 }
 
-/* Every point of a kind, each by a daemon of its own. */
+/* Tries every point of a kind, each with a daemon of its own. */
 static void kill_all(struct scene *s, const struct kind *kind, unsigned pass)
 {
         unsigned n_quiet = 0;

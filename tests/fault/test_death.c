@@ -116,7 +116,7 @@ static struct dying start(struct harness *h, void (*act)(void))
         return d;
 }
 
-/* Waits until it has said something once more. */
+/* Waits for the worker's next message. */
 static void hear(const struct dying *d)
 {
         struct pollfd p = {d->fd, POLLIN, 0};
@@ -189,7 +189,7 @@ static void *close_conn(void *data)
         return NULL;
 }
 
-/* Two namespaces of one connection, then two connections, each by a thread of its own. */
+/* Two threads close two namespaces of one connection, then two connections. */
 static void tear_down_twice(void)
 {
         const char *path = getenv("KVL_DEATH_SOCKET");
@@ -280,7 +280,7 @@ HARNESS_TEST(test_main_thread, NULL)
 
 /* ---- fork, exec ----------------------------------------------------------------------------- */
 
-/* A child may not use it, may close it, and leaves its parent's alone. */
+/* A forked child may not use the connection, may close it, and leaves its parent's alone. */
 static void fork_and_use(void)
 {
         uint32_t page;
@@ -304,7 +304,7 @@ static void fork_and_use(void)
         }
         must(waitpid(pid, &status, 0) == pid && status == 0, "the child");
         use();
-        /* One that outlives it, with the socket open. */
+        /* A child that outlives the worker, with the socket open. */
         if (fork() == 0) {
                 prctl(PR_SET_PDEATHSIG, 0);
                 close(say_fd);
@@ -467,7 +467,7 @@ static int compare(const void *a, const void *b)
         return x < y ? -1 : x > y;
 }
 
-/* From the signal until everything is free; the kernel's own time is in it. */
+/* Measures from the signal until everything is free, the kernel's own time included. */
 HARNESS_TEST(test_how_soon, NULL)
 {
         uint64_t nsec[31], n = private_full() ? ARRAY_SIZE(nsec) : 11;
@@ -493,6 +493,6 @@ HARNESS_TEST(test_how_soon, NULL)
         qsort(nsec, n, sizeof(*nsec), compare);
         print_message("freed after SIGKILL: median %.2f ms, at most %.2f ms of %u\n",
                 (double)nsec[n / 2] / 1e6, (double)nsec[n - 1] / 1e6, (unsigned)n);
-        /* 10 ms are wanted of the host's memory; a bound that a loaded machine keeps. */
+        /* 10 ms are the goal for host memory; a loaded machine keeps this bound. */
         assert_true(nsec[n / 2] < UINT64_C(2000000000));
 }

@@ -104,7 +104,7 @@ static uint32_t share_named(struct raw *r, unsigned number, char why[256])
         return share.ns_id;
 }
 
-/* Sets that it got until it was refused. */
+/* Leases sets until one is refused; returns how many. */
 static unsigned lease_sets(struct raw *r, uint32_t ns_id, char why[256])
 {
         Kvlease__V1__LeaseRequest lease = KVLEASE__V1__LEASE_REQUEST__INIT;
@@ -186,8 +186,8 @@ static void assert_says(const char *text, const char *what)
                 fail_msg("\"%s\" doesn't say \"%s\"", text, what);
 }
 
-/* Connects, opens, shares, publishes (two chains from this one on), finds, and has all the memory
- * that is reserved for it. */
+/* A worker connects, opens, shares, publishes (two chains from this one on) and finds. It gets all
+ * memory that is reserved for it. */
 static struct worker *live(struct harness *h, unsigned chain)
 {
         struct worker *w = worker_start(h, "b", "ns", 1), *other = worker_start(h, "b", "ns", 1);
@@ -260,7 +260,7 @@ HARNESS_TEST(test_open_files, &options)
         assert_int_equal(prlimit(pid, RLIMIT_NOFILE, &before, NULL), 0);
 }
 
-/* A process dies that has thousands of shares by a few connections: they end in slices. */
+/* A process with thousands of shares over a few connections dies: they end in slices. */
 HARNESS_TEST(test_many_end_at_once, &options)
 {
         struct harness *h = *state;

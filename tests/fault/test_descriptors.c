@@ -1,7 +1,5 @@
-/*
- * Memory as extents needs more descriptors than the daemon may have: it warns at the start, refuses
- * with the remedy, and keeps enough to let the administrator in.
- */
+/* Extents need more descriptors than the daemon may have. It warns at the start, refuses with the
+ * remedy, and keeps enough to admit the administrator. */
 #include <fcntl.h>
 #include <signal.h>
 #include <stdio.h>
@@ -29,7 +27,7 @@ static const struct private_options options = {
         .tenants = rows,
 };
 
-/* Under kvleased --keep, which counts more of them. */
+/* Under kvleased --keep, each extent needs more of them. */
 static const struct private_options kept = {
         .daemon_lines = "max_clients = 20\n",
         .device_lines = "memory = 1GiB\nextent = 2MiB\n",
@@ -79,7 +77,7 @@ HARNESS_TEST(test_warned, &options)
         assert_int_equal(private_daemon_start(&h->daemon), 0);
 }
 
-/* Leases one page after another; the answer that refuses. */
+/* Leases one page after another; returns the answer that refuses. */
 static const Kvlease__V1__LeaseReply *lease_all(struct raw *r, uint32_t ns_id, unsigned *ret_n)
 {
         Kvlease__V1__LeaseRequest lease = KVLEASE__V1__LEASE_REQUEST__INIT;
@@ -194,7 +192,7 @@ HARNESS_TEST(test_shared_and_kept, &kept)
         set_limit(pid, before);
 }
 
-/* The kernel's table is as large as it will ever have to be: that it grows would stop the loop. */
+/* The kernel's table has its final size from the start: growing it would stop the loop. */
 HARNESS_TEST(test_table, NULL)
 {
         struct harness *h = *state;

@@ -39,7 +39,7 @@ static void write_config(struct paths *p, struct harness *h, const char *runtime
         assert_int_equal(fclose(f), 0);
 }
 
-/* Exits with `code` and has these words among its own. */
+/* kvleased exits with `code`, and a message with these words. */
 static void refuses(const char *config, int code, const char *a, const char *b)
 {
         const char *argv[] = {program_daemon(), "--config", config, NULL};

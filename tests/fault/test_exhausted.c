@@ -44,7 +44,7 @@ static void serve(struct harness *h, unsigned chain)
 
 /* ---- a full disk ---------------------------------------------------------------------------- */
 
-/* The state directory on a disk of its own. False: not permitted. */
+/* Mounts a small disk on the state directory. False: not permitted. */
 static bool mount_small(struct harness *h)
 {
         if (unshare(CLONE_NEWNS) < 0 || mount("none", "/", NULL, MS_REC | MS_PRIVATE, NULL) < 0 ||
@@ -157,7 +157,7 @@ HARNESS_TEST(test_descriptors, NULL)
 
 /* ---- locked memory -------------------------------------------------------------------------- */
 
-/* Nothing of ours is locked; a limit of 0 is a container's default. */
+/* kvlease locks no memory; a limit of 0 is a container's default. */
 HARNESS_TEST(test_locked_memory, NULL)
 {
         struct harness *h = *state;

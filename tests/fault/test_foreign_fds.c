@@ -74,7 +74,7 @@ static void set_linger(int fd, int seconds)
         assert_int_equal(setsockopt(fd, SOL_SOCKET, SO_LINGER, &l, sizeof(l)), 0);
 }
 
-/* One with more to send than the other end takes: owned; to be closed by bomb_close(). */
+/* A connection with more to send than the other end takes: owned; close it by bomb_close(). */
 static int bomb_make(struct bombs *b)
 {
         static const char zeros[65536];
@@ -149,7 +149,7 @@ static char *default_socket(struct harness *h, char path[PRIVATE_PATH_MAX + 8])
         return path;
 }
 
-/* Sends bytes with `n` copies of fd. False: the kernel doesn't let it. */
+/* Sends bytes with `n` copies of fd. False: the kernel refuses it. */
 static bool send_fds(int socket, const void *data, size_t len, int fd, unsigned n, int flags)
 {
         union {
@@ -198,7 +198,7 @@ struct stage {
         pid_t reaper;
 };
 
-/* The daemon's child that is its reaper; 0: none. */
+/* The daemon's reaper, a child of it; 0: none. */
 static pid_t find_reaper(pid_t daemon)
 {
         char path[64], line[256] = "";
@@ -459,7 +459,7 @@ static void test_slow_file(void **state)
         end(&s);
 }
 
-/* The daemon ends with such connections, accepted and not. */
+/* The daemon stops with such connections, accepted and not. */
 static void test_daemon_stops(void **state)
 {
         char path[PRIVATE_PATH_MAX + 8];
@@ -486,7 +486,7 @@ static void test_daemon_stops(void **state)
         kill(s.h->daemon.pid, SIGCONT);
         assert_int_equal(private_daemon_stop(&s.h->daemon, &status), 0);
         assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-        /* The reaper is waited for, for two seconds at most. */
+        /* The stop waits for the reaper, for two seconds at most. */
         assert_true(now_nsec() - begun < UINT64_C(8000000000) || private_under_valgrind());
         for (unsigned i = 0; i < ARRAY_SIZE(fds); i++)
                 fd_close(fds[i]);

@@ -48,7 +48,7 @@ struct holder {
         bool is_writing;
 };
 
-/* The answer, OK. Borrowed until the next. */
+/* Returns the answer, which must be OK. Borrowed until the next. */
 static const ProtobufCMessage *ask(struct raw *r, uint16_t type, const ProtobufCMessage *m)
 {
         const ProtobufCMessage *reply;
@@ -56,7 +56,7 @@ static const ProtobufCMessage *ask(struct raw *r, uint16_t type, const ProtobufC
         assert_true(raw_request(r, type, 0, m));
         reply = raw_answer(r);
         assert_non_null(reply);
-        /* Every reply begins with it. */
+        /* Every reply begins with this message. */
         assert_int_equal(((const Kvlease__V1__SimpleReply *)reply)->status, WIRE_OK);
         return reply;
 }
@@ -84,7 +84,7 @@ static void *writer_main(void *data)
         return NULL;
 }
 
-/* False, said: not here. */
+/* Returns false after a message if this machine can't. */
 static bool can_hold(void)
 {
         int fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK);
@@ -147,7 +147,7 @@ static blkcnt_t blocks_of(int fd)
         return st.st_blocks;
 }
 
-/* Another tenant gets sets that aren't there yet, and gives them back. */
+/* Another tenant gets new sets, and gives them back. */
 static void others_work(struct harness *h)
 {
         uint64_t since = now_nsec();
@@ -181,7 +181,7 @@ static void assert_clean(struct harness *h)
         json_decref(reply);
 }
 
-/* A lease of all that tenant a may hold is refused, and that says so. */
+/* A lease of all that tenant a may hold is refused, with the reason. */
 static void assert_refusal_names_it(struct harness *h)
 {
         Kvlease__V1__LeaseRequest lease = KVLEASE__V1__LEASE_REQUEST__INIT;
@@ -237,7 +237,7 @@ static void test_others_go_on(void **state)
         assert_clean(h);
 }
 
-/* False: the kernel, or the user, can't. */
+/* False: the kernel can't, or the user may not. */
 static bool set_immutable(int fd, bool is_immutable)
 {
         int flags = is_immutable ? FS_IMMUTABLE_FL : 0;
@@ -281,7 +281,7 @@ static void test_immutable(void **state)
 
 /* ---- while it stops, and starts -------------------------------------------------------------- */
 
-/* The daemon's end takes no longer than a moment, and the lock file is the next one's. */
+/* The daemon stops within a moment, and the next one gets the lock file. */
 static void test_stop(void **state)
 {
         struct harness *h = *state;

@@ -172,7 +172,7 @@ HARNESS_TEST(test_unknown_type, NULL)
         raw_close(&r);
 }
 
-/* Pages and namespaces that are not the asker's. */
+/* Pages and namespaces that belong to others. */
 HARNESS_TEST(test_wrong_objects, NULL)
 {
         static uint32_t pages[] = {0, 1, 0x7fffffff, UINT32_MAX};
@@ -205,7 +205,7 @@ HARNESS_TEST(test_wrong_objects, NULL)
         raw_close(&r);
 }
 
-/* The request with each '\1' of its texts replaced by `byte`; the answer's status. */
+/* Sends the request with each '\1' of its texts replaced by `byte`; returns the answer's status. */
 static uint32_t status_with(struct raw *r, uint16_t type, uint8_t byte, const ProtobufCMessage *m)
 {
         static uint8_t buf[FRAME_MAX_SIZE];
@@ -223,7 +223,7 @@ static uint32_t status_with(struct raw *r, uint16_t type, uint8_t byte, const Pr
         return ((const Kvlease__V1__SimpleReply *)raw_answer(r))->status;
 }
 
-/* Unpacked, a name ends at its first NUL: one namespace could be opened by another's name. */
+/* Unpacked, a name ends at its first NUL: another name would then open the namespace. */
 HARNESS_TEST(test_texts, NULL)
 {
         static const uint8_t bytes[] = {'\0', '\n', 0x1b, 0x7f, 0xff};
@@ -332,7 +332,7 @@ static void assert_memory(struct harness *h, int64_t before_kib)
                         (long long)now);
 }
 
-/* Frames that never end, and clients that say nothing. */
+/* Frames without an end, and silent clients. */
 HARNESS_TEST(test_half_frames, &few_clients)
 {
         struct harness *h = *state;
@@ -400,7 +400,7 @@ HARNESS_TEST(test_flood, &few_clients)
         h->violations = ctl_status(h, "violations");
 }
 
-/* Namespaces cost the daemon memory: there is an end to them. */
+/* Namespaces cost the daemon memory, so their number is limited. */
 HARNESS_TEST(test_many_namespaces, NULL)
 {
         struct harness *h = *state;
@@ -437,7 +437,7 @@ HARNESS_TEST(test_many_clients, &few_clients)
         good_stop(&good);
 }
 
-/* After BYE nothing is served any more. */
+/* After BYE no request is served. */
 HARNESS_TEST(test_after_bye, NULL)
 {
         struct harness *h = *state;
@@ -571,7 +571,8 @@ HARNESS_TEST(test_pins, &pinned)
 
 int main(void)
 {
-        /* meson sets it; calloc() then touches all it gives, and the daemon's size means nothing.
+        /*
+         * meson sets it; calloc() then touches all its memory, and the daemon's size means nothing.
          */
         unsetenv("MALLOC_PERTURB_");
         return test_run_all(NULL, NULL);

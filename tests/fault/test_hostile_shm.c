@@ -177,7 +177,7 @@ static void broken_in_the_middle(struct raw_shm *s)
         raw_ring(s);
 }
 
-/* Other pages, as if the daemon had granted them. */
+/* Overwrites the magazine with other pages, as if the daemon had granted them. */
 static void magazine_overwritten(struct raw_shm *s)
 {
         raw_claim(s);
@@ -440,7 +440,7 @@ static void sleeps_flipped(struct raw_shm *s)
         assert_int_equal(atomic_load(&s->client->sub_head), 2000);
 }
 
-/* A bell without end. */
+/* Rings the doorbell without end. */
 static void doorbells(struct raw_shm *s)
 {
         for (unsigned i = 0; i < 20000; ++i)
@@ -574,7 +574,7 @@ HARNESS_TEST(test_attacks, &two_tenants)
 
 /* ---- counters as a lie about other people's pins --------------------------------------------- */
 
-/* Pins of all clients are added up: a client's own number must not make the sum zero. */
+/* Pins of all clients are summed: one client's counter must not make the sum zero. */
 static void wrap_counters(struct harness *h, void *data)
 {
         static struct raw_shm s;
@@ -622,7 +622,7 @@ static void scribble_anywhere(struct raw_shm *s, uint64_t *random)
         memcpy(base + (n >> 8) % (bytes - 8), &value, 8);
 }
 
-/* Entries that break no rule by themselves, with random contents. */
+/* Entries that break no rule of the ring, with random contents. */
 static void scribble_entries(struct raw_shm *s, uint64_t *random)
 {
         uint64_t n = pattern_next(random), tail = atomic_load(&s->client->sub_tail);
@@ -646,7 +646,7 @@ static void scribble_entries(struct raw_shm *s, uint64_t *random)
         atomic_store(&s->client->comp_head, atomic_load(&s->client->comp_tail));
 }
 
-/* Counters and magazine; it takes pages, and puts some back. */
+/* Scribbles into counters and magazine; takes pages, and puts some back. */
 static void scribble_pins(struct raw_shm *s, uint64_t *random)
 {
         uint64_t n = pattern_next(random);
@@ -674,7 +674,7 @@ static void scribble(struct harness *h, void *data)
         for (unsigned i = 0; i < 200; ++i) {
                 for (unsigned k = 0; k < 50; ++k)
                         ways[way](&s, &random);
-                /* Muted: there is no answer any more. */
+                /* The client is muted: no answer comes any more. */
                 if (!raw_ring(&s) || !raw_ping(&s, 200))
                         break;
         }
@@ -698,7 +698,7 @@ HARNESS_TEST(test_random, &two_tenants)
 
         good_start(&same, h, "a");
         good_start(&other, h, "b");
-        /* On a machine that is busy, or under valgrind, that is too short for one. */
+        /* On a busy machine, or under valgrind, that is too short for one violation. */
         while (now_nsec() < end || child.fd >= 0 || h->violations == 0) {
                 assert_true(n_lives < 10000);
                 if (child.fd < 0) {

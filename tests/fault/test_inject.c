@@ -44,7 +44,7 @@ static const char *find_culprit(const char *log, int status)
         return NULL;
 }
 
-/* How it ended is documented: an exit code with a sentence. */
+/* The daemon's end must be documented: an exit code with a sentence. */
 static void assert_documented_end(struct harness *h, size_t log_offset, int status)
 {
         char *log = log_from(h, log_offset);
@@ -63,7 +63,7 @@ static void assert_documented_end(struct harness *h, size_t log_offset, int stat
 
 static unsigned chain; /* of the run: each publishes a text of its own */
 
-/* A client's life. False where a call failed; the rest is left out then. */
+/* A client's whole life. False: a call failed, and the rest is left out. */
 static bool client_session(struct worker *w, struct harness *h)
 {
         char socket[PRIVATE_PATH_MAX];
@@ -146,7 +146,7 @@ static int change(struct harness *h, const char *words)
         return status;
 }
 
-/* Do the daemon and its file say the same of tenant x, which the change leaves with `limit`? */
+/* Do the daemon and its file agree on tenant x, which the change leaves with `limit`? */
 static bool is_stored_as(struct harness *h, uint64_t is, uint64_t limit, const char *line)
 {
         return (limit == 0 || (is == limit) == is_stored(h, line)) &&
@@ -176,7 +176,7 @@ static bool agrees(
         return false;
 }
 
-/* Changes of an administrator. True where nothing was refused. */
+/* Changes by an administrator. Returns true if none was refused. */
 static bool admin_session(struct harness *h)
 {
         int added = change(h, "tenants add x limit=8MiB"), set, removed, recorded;
@@ -195,7 +195,7 @@ static bool admin_session(struct harness *h)
         return added == 0 && set == 0 && recorded == 0 && removed == 0;
 }
 
-/* True where nothing was refused. */
+/* Returns true if no request was refused. */
 static bool serve(struct harness *h)
 {
         static const char *const env[] = {"KVL_WORKER_TIMEOUT_MSEC=5000", NULL};
@@ -234,8 +234,8 @@ static bool is_gone(struct harness *h, int *ret_status)
         return true;
 }
 
-/* Where the daemon may have ended in the middle kvleasectl would fail the test: it is looked first
- * whether it still answers. */
+/* If the daemon may have ended in the middle, checks first whether it answers: kvleasectl would
+ * fail the test. */
 static void try_serving(struct harness *h, unsigned f, uint64_t k)
 {
         size_t log_offset = log_length(h);

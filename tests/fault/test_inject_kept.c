@@ -197,7 +197,7 @@ HARNESS_TEST(test_taking_over, &kept)
 
 static unsigned chain = 100; /* of the run: each publishes a text of its own */
 
-/* Something new of each kind is kept. True: the page was published, and that was answered. */
+/* Stores something new of each kind. Returns true if the publish was acknowledged. */
 static bool keep_more(struct scene *s, struct worker *w)
 {
         char socket[PRIVATE_PATH_MAX];

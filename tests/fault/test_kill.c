@@ -22,7 +22,7 @@ static void kill_and_replace(
         for (unsigned i = 0; i < n; ++i) {
                 unsigned victim = (unsigned)(pattern_next(random) % N_WORKERS);
 
-                /* Under valgrind a worker needs longer to get anywhere. */
+                /* Under valgrind a worker needs longer to begin. */
                 sleep_msec(
                         (unsigned)(pattern_next(random) % (private_under_valgrind() ? 800 : 40)));
                 worker_kill(workers[victim]);
@@ -55,7 +55,7 @@ HARNESS_TEST(test_kill, &two_tenants)
         worker_wait(probe);
 }
 
-/* Killed while it maps and holds: everything ends, soon. */
+/* A worker is killed with mappings and pages: all is freed soon. */
 HARNESS_TEST(test_reclaim, &two_tenants)
 {
         struct harness *h = *state;

@@ -101,7 +101,7 @@ static void run_out(struct harness *h, unsigned more)
         worker_stop(w);
 }
 
-/* A connection takes two: once the first of them is the one that is lacking, once the second. */
+/* A connection takes two descriptors: once the first one is missing, once the second. */
 HARNESS_TEST(test_no_descriptors, &crowd)
 {
         run_out(*state, 0);
@@ -132,7 +132,7 @@ static void assert_accepted(struct raw *r, struct harness *h, const char *tenant
         assert_int_equal(hello->status, WIRE_OK);
 }
 
-/* Refused with this sentence, then hung up on. */
+/* Refused with this sentence, then disconnected. */
 static void assert_full(struct harness *h, const char *tenant, const char *sentence)
 {
         const Kvlease__V1__HelloReply *hello;
@@ -192,7 +192,7 @@ HARNESS_TEST(test_refused_are_bounded, &few)
                 fds[i] = sock_connect(path);
                 assert_true(fds[i] >= 0);
         }
-        /* A few a turn are taken. Not one more than these is closed. */
+        /* Connections are accepted in batches; exactly 32 stay open. */
         for (unsigned i = 0; i < 1000 && n_closed < ARRAY_SIZE(fds) - 32; i++) {
                 n_closed = 0;
                 for (unsigned k = 0; k < ARRAY_SIZE(fds); k++)

@@ -12,7 +12,7 @@
 
 #define N_ROUNDS 50
 
-/* However loaded the machine is: an answer that takes longer is none. A round has a dozen. */
+/* Time limit of a round with a dozen answers, on any loaded machine. */
 #define ROUND_NSEC (2 * NSEC_PER_SEC * (private_under_valgrind() ? 20 : 1))
 
 static const struct private_tenant tenants[] = {

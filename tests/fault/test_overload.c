@@ -19,7 +19,7 @@
 #include "tests/fault/raw-shm.h"
 #include "tests/fault/raw.h"
 
-/* However loaded the machine is: an answer that takes longer is none. */
+/* Time limit of an answer, on any loaded machine. */
 #define ANSWER_NSEC (2 * NSEC_PER_SEC * (private_under_valgrind() ? 20 : 1))
 
 static const struct private_tenant three[] = {
@@ -56,7 +56,7 @@ static void connect_to(struct raw *r, struct harness *h, const char *tenant, uin
         *ret_ns_id = raw_attach(r);
 }
 
-/* Writes for ever to connections of its own, whole frames of `flags`. */
+/* Writes for ever to connections of its own, only whole frames of `flags`. */
 static void write_on(struct harness *h, const char *tenant, unsigned n, uint16_t flags)
 {
         struct raw raws[N_DEAF];
@@ -132,7 +132,7 @@ static int by_number(const void *a, const void *b)
         return (*x > *y) - (*x < *y);
 }
 
-/* The command is answered each time, and soon. Prints the median. */
+/* The command is answered each time within the limit. Prints the median. */
 static void ask_often(struct harness *h, struct good *g, const char *words)
 {
         uint64_t took[N_ROUNDS];
@@ -336,7 +336,7 @@ static void test_max_connects(void **state)
 /* A client that doesn't read gets notices up to half of OUTQUEUE_HOLD_BYTES, and the last one. */
 #define NOTICES_BYTES (132 * KIB)
 
-/* Clients that hold pins stop: these stay, others go on, nothing grows. */
+/* Clients with pins stop: they stay connected, others continue, nothing grows. */
 static void test_stopped_readers(void **state)
 {
         enum { N_STOPPED = 4, N_PAGES = 8 };
@@ -393,7 +393,7 @@ static void limit_fds(pid_t pid, rlim_t n)
         assert_int_equal(prlimit(pid, RLIMIT_NOFILE, &limit, NULL), 0);
 }
 
-/* Connects, says nothing, and begins anew with the oldest: 300 at a time, of both tenants. */
+/* Connects silently, 300 at a time, of both tenants; then replaces the oldest ones. */
 static void knock(struct harness *h, void *data)
 {
         char paths[2][PRIVATE_PATH_MAX];
@@ -413,7 +413,7 @@ static void knock(struct harness *h, void *data)
         }
 }
 
-/* The descriptors go, to connections alone: administrators get in, and can change things. */
+/* Connections use up the descriptors: administrators get in, and can change things. */
 static void test_storm(void **state)
 {
         struct harness *h = *state;

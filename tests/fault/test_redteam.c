@@ -159,7 +159,7 @@ static int try_vm(pid_t pid)
         char byte;
         struct iovec to = {&byte, 1}, from = {(void *)(uintptr_t)&be_another, 1};
 
-        /* -EFAULT: it may, and there is nothing at that address. */
+        /* -EFAULT: permitted, but there is nothing at that address. */
         return process_vm_readv(pid, &to, 1, &from, 1, 0) < 0 && errno != EFAULT ? -errno : 0;
 }
 
@@ -207,7 +207,7 @@ static void expect_refused(const struct actor *who, const char *whom, pid_t pid)
         }
 }
 
-/* A file of this process' user, among the numbers that try_fds() tries. */
+/* Opens a file of this process' user, among the descriptors that try_fds() tries. */
 static void hold_file(void)
 {
         assert_in_range(memfd_create("held", MFD_CLOEXEC), 0, MAX_FD);
@@ -237,7 +237,7 @@ static void expect_possible(struct harness *h, const struct actor *who, const ch
         raw_join(&bystander);
 }
 
-/* The daemon has capabilities that they lack, or another uid. */
+/* The attackers lack capabilities of the daemon, or have another uid. */
 static void test_daemon_process(void **state)
 {
         struct harness *h = *state;
@@ -303,7 +303,7 @@ static void test_sockets(void **state)
         char path[PRIVATE_PATH_MAX];
 
         NEEDS_ROOT();
-        /* Beyond the test's own directory, which mkdtemp() closed to others. */
+        /* Opens the test's own directory, which mkdtemp() closed to others. */
         assert_int_equal(chmod(h->daemon.dir, 0755), 0);
         for (unsigned i = 0; i < ARRAY_SIZE(strangers); i++) {
                 bool is_root = strangers[i].become == be_root_without_capabilities;
@@ -362,7 +362,7 @@ static void test_index_from_user_namespace(void **state)
 
 static uint32_t status_of(struct raw *r, uint16_t type, const ProtobufCMessage *m)
 {
-        /* Every reply begins with it. */
+        /* Every reply begins with this message. */
         const Kvlease__V1__SimpleReply *reply;
 
         assert_true(raw_request(r, type, 0, m));
@@ -374,7 +374,7 @@ static uint32_t status_of(struct raw *r, uint16_t type, const ProtobufCMessage *
 static uint8_t any_key[32] = {7};
 static uint32_t any_page[] = {0};
 
-/* Every request that names a namespace, on one that isn't the asker's. */
+/* Sends every request that names a namespace, on one of another client. */
 static void ask_about(struct raw *r, uint32_t ns_id)
 {
         Kvlease__V1__LookupRequest lookup = KVLEASE__V1__LOOKUP_REQUEST__INIT;
@@ -549,7 +549,7 @@ static int take_fd(int from)
         return fd;
 }
 
-/* The number comes again, with the first one's socket: the daemon has done with it. */
+/* The pid is reused, with the first one's socket: the daemon has closed that connection. */
 static void test_pid_reuse(void **state)
 {
         static struct heir x;
@@ -670,10 +670,8 @@ static bool is_of_memory(const char *mapping)
         return !strstr(mapping, "anon_inode:") && !(path && strncmp(path, "/dev/", 5) == 0);
 }
 
-/*
- * Keys, tokens and tenants' bytes are in memory that is shared with clients, or kept: of all that
- * the daemon can write there, a core dump gets nothing ("dd" of proc(5), smaps).
- */
+/* Keys, tokens and tenants' bytes are in shared or stored memory. None of the memory that the
+ * daemon can write there gets into a core dump ("dd" of proc(5), smaps). */
 static void test_core_of_daemon(void **state)
 {
         struct harness *h = *state;

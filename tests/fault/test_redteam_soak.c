@@ -140,7 +140,7 @@ static void live(struct attack *a, uint64_t until_nsec)
         note(a);
 }
 
-/* Short ones and long ones, until the time is over. */
+/* Draws short and long lives, until the time is over. */
 static uint64_t next_death(struct attack *a, uint64_t end_nsec)
 {
         uint64_t longest_msec = private_full() && pattern_next(&a->random) % 4 == 0 ? 60000 : 4000;
@@ -151,7 +151,7 @@ static uint64_t next_death(struct attack *a, uint64_t end_nsec)
 
 /* ---- what the daemons' log says ---- */
 
-/* Lines of the log with a word in them; they are shown where `shows`. */
+/* Lines of the log with a word in them; `shows`: prints them. */
 static unsigned count_lines(struct harness *h, const char *word, bool shows)
 {
         size_t size = 0;
@@ -243,6 +243,6 @@ HARNESS_TEST(test_redteam, &options)
                 a.n_enemies, (unsigned long long)a.violations);
         assert_true(a.violations > 0);
         assert_prompt(&a);
-        /* The enemies are forgotten: a rule of theirs broken at the end is none of the test's. */
+        /* Forgets the enemies: a rule that they broke at the end isn't the test's. */
         harness_assert_settled(a.h);
 }

@@ -17,7 +17,7 @@
 #define N_OWN    4 /* of them it publishes as text 2 */
 #define TRIES    5 /* not tuned */
 
-/* Lines after which the victim is dead. */
+/* Lines during which the victim dies. */
 #define LOOKUP     "lookup 1:0-7"
 #define RELEASE    "release %u %u %u %u"         /* the pages found */
 #define PUBLISH    "publish 2:0-3 - %u %u %u %u" /* its own pages */
@@ -28,8 +28,9 @@
 
 struct death {
         const char *point, *line;
-        /* At the pass after this many the line is over; 0: any number of passes, lines are
-         * repeated until it dies. */
+        /*
+         * Passes of the point in one line; 0: unknown, the line is repeated until the victim dies.
+         */
         unsigned n_passes;
 };
 
@@ -93,7 +94,7 @@ static void start_victim(struct victim *v, struct harness *h)
                 worker_tell(w, "fill %u %u", v->own[i], 2000 + i);
 }
 
-/* Says the line with the victim's pages in it. */
+/* Sends the line with the victim's pages in it. */
 static void say(struct victim *v, const char *line)
 {
         const uint32_t *p = strcmp(line, RELEASE) == 0 ? v->found : v->own;
@@ -151,7 +152,7 @@ static void assert_recovered(struct harness *h)
         worker_stop(w);
 }
 
-/* A daemon that looks at its rings just then needs no doorbell: the next victim may ring it. */
+/* A daemon that reads its rings just then needs no doorbell: the next victim may ring it. */
 static bool kill_victim(struct harness *h, const struct death *d, unsigned pass)
 {
         struct victim v;
@@ -171,7 +172,7 @@ static bool kill_victim(struct harness *h, const struct death *d, unsigned pass)
 static void run_death(struct harness *h, const struct death *d)
 {
         unsigned n_passes = d->n_passes ? d->n_passes : private_full() ? 4 : 1;
-        /* The first, the last, and in the full run those between. */
+        /* The first pass, the last, and in the full run those between. */
         unsigned step = private_full() || n_passes == 1 ? 1 : n_passes - 1;
 
         for (unsigned pass = 1; pass <= n_passes; pass += step) {

@@ -20,7 +20,7 @@ static const struct private_tenant rows[] = {{"a", "limit = 4MiB\n"}, {NULL, NUL
 static const struct private_options options = {
         .daemon_lines = "stop_timeout = 60s\n", .tenants = rows};
 
-/* A daemon with inject.so. */
+/* Starts a daemon with inject.so. */
 static void begin(struct harness *h)
 {
         int status;
@@ -32,7 +32,7 @@ static void begin(struct harness *h)
         reset_counts();
 }
 
-/* `kvleasectl tenants VERB NAME OPTION`, whose answer isn't waited for. */
+/* Starts `kvleasectl tenants VERB NAME OPTION` and doesn't wait for it. */
 static pid_t begin_ctl(struct harness *h, const char *verb, const char *name, const char *option)
 {
         const char *argv[] = {
@@ -91,7 +91,7 @@ HARNESS_TEST(test_others_are_served, &options)
         assert_int_equal(ctl_tenant(h, "slow", "weight"), 8);
 }
 
-/* SIGTERM comes while it is written: the stop waits, it is answered and kept. */
+/* SIGTERM arrives during the write: the stop waits; the change is answered and stored. */
 HARNESS_TEST(test_stopped, &options)
 {
         struct harness *h = *state;
@@ -114,7 +114,7 @@ HARNESS_TEST(test_stopped, &options)
         assert_int_equal(ctl_tenant(h, "slow", "weight"), 7);
 }
 
-/* Killed before the file is synced, before it takes the old one's place, and after. */
+/* Killed before the file is synced, before it replaces the old one, and after. */
 HARNESS_TEST(test_killed, &options)
 {
         static const struct {

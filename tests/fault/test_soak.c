@@ -47,7 +47,7 @@ static int count_used(pid_t pid)
         return n;
 }
 
-/* The fewest of half a second: a connection that is just being closed would count. */
+/* The least number within half a second: a closing connection would count. */
 static int count_least(pid_t pid)
 {
         int n = count_used(pid);

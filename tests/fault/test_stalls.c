@@ -1,7 +1,5 @@
-/*
- * Clients that make a call of the kernel's take long, which the daemon makes for them: others are
- * served meanwhile, and no turn of the loop is long.
- */
+/* Clients make the daemon's own system calls slow. Others are served meanwhile, and no iteration of
+ * the loop is long. */
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/futex.h>
@@ -23,7 +21,7 @@ static const struct private_options plain = {.tenants = two};
 static const struct private_options tiered = {
         .tenants = two, .device_lines = "memory = 64MiB\nextent = 2MiB\nhost_memory = 16MiB\n"};
 
-/* The answer. Borrowed until the next. Every reply begins with its status. */
+/* Returns the answer, borrowed until the next. Every reply begins with its status. */
 static const Kvlease__V1__SimpleReply *ask(struct raw *r, uint16_t type, const ProtobufCMessage *m)
 {
         const ProtobufCMessage *reply;
@@ -77,7 +75,7 @@ static void others_are_served(struct harness *h)
         ctl(h, "purge b --remove");
 }
 
-/* A client that lives on isn't waited for then. */
+/* Closes so that the daemon doesn't wait for this process. */
 static void close_client(struct raw *r, uint32_t ns_id)
 {
         Kvlease__V1__NsCloseRequest end = KVLEASE__V1__NS_CLOSE_REQUEST__INIT;

@@ -43,7 +43,7 @@ static void test_hello_timeout(void **state)
         assert_true(raw_hung_up(&silent));
         assert_in_range(msec_since(start), 400, 5000);
         assert_true(raw_hung_up(&halfway));
-        /* A second one, after the first timer has run out. */
+        /* Another silent client, after the first timer has run out. */
         raw_close(&silent);
         start = now_nsec();
         raw_open(&silent, h, NULL);
@@ -61,7 +61,7 @@ static void test_hello_timeout(void **state)
 static const struct private_options short_challenge = {
         .daemon_lines = "hello_timeout = 400ms\nliveness = challenge\n"};
 
-/* To say hello and to answer no challenge is not to be introduced. */
+/* A client that says hello but answers no challenge isn't introduced. */
 static void test_challenge_timeout(void **state)
 {
         struct harness *h = *state;
@@ -76,7 +76,7 @@ static void test_challenge_timeout(void **state)
         raw_close(&r);
 }
 
-/* The time is a reload's to change. */
+/* A reload changes the time limit. */
 static void test_timeout_reloaded(void **state)
 {
         struct harness *h = *state;
@@ -94,7 +94,7 @@ static const struct private_options default_hello = {.daemon_lines = "hello_time
 
 /* ---- clients that don't read ---- */
 
-/* A client that asks and asks and takes no answer, until the daemon has output waiting for it. */
+/* A client that sends requests and reads no answer, until the daemon has output waiting for it. */
 static void open_deaf(struct raw *r, struct harness *h)
 {
         Kvlease__V1__LookupRequest lookup = KVLEASE__V1__LOOKUP_REQUEST__INIT;
@@ -112,7 +112,7 @@ static void open_deaf(struct raw *r, struct harness *h)
         }
 }
 
-/* Sends the signal, waits for the end; exit status 0. Returns how long it took. */
+/* Sends the signal and waits for the exit with status 0. Returns how long it took. */
 static uint64_t stop_by(struct harness *h, int signal)
 {
         uint64_t start = now_nsec();
@@ -175,7 +175,7 @@ static void test_stop_at_once(void **state)
         assert_int_equal(private_daemon_start(&h->daemon), 0);
 }
 
-/* Asked twice, it waits no longer. */
+/* After a second signal it waits no longer. */
 static void test_stop_twice(void **state)
 {
         struct harness *h = *state;

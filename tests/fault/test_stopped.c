@@ -26,7 +26,7 @@ static void go_on(struct harness *h)
         assert_int_equal(kill(h->daemon.pid, SIGCONT), 0);
 }
 
-/* Says a line that must be answered at once. */
+/* Sends a line that must be answered at once. */
 #define TELL_SOON(w, ...)                                  \
         do {                                               \
                 worker_say(w, __VA_ARGS__);                \

@@ -33,7 +33,7 @@ static_assert(N_FLOODERS * OUTQUEUE_MAX_UNREAD_FDS > FEW_FDS + OUTQUEUE_MAX_UNRE
 static const struct private_tenant two[] = {{"a", NULL}, {"b", NULL}, {NULL, NULL}};
 static const struct private_options options = {.tenants = two};
 
-/* Whether the kernel counts for the daemon at all. */
+/* Does the kernel count for the daemon at all? */
 static bool is_counted(struct harness *h)
 {
         const uint64_t exempt = UINT64_C(1) << 24 | UINT64_C(1) << 21; /* SYS_RESOURCE, SYS_ADMIN */
@@ -60,7 +60,7 @@ static void limit_fds(struct harness *h, rlim_t n)
         assert_int_equal(prlimit(h->daemon.pid, RLIMIT_NOFILE, &limit, NULL), 0);
 }
 
-/* Connected to a tenant, a page leased: set 0 is there to be mapped. */
+/* Connects to a tenant and leases a page: set 0 is there to be mapped. */
 static uint32_t attach(struct raw *r, struct harness *h, const char *tenant)
 {
         Kvlease__V1__LeaseRequest lease = KVLEASE__V1__LEASE_REQUEST__INIT;
@@ -101,7 +101,7 @@ static bool is_silent(struct raw *r, short events)
         return poll(&p, 1, WATCH_MSEC) == 0;
 }
 
-/* Answers that bring a descriptor, until there are `max` or the daemon has no more. */
+/* Reads answers with a descriptor, until there are `max` or the daemon has no more. */
 static unsigned take_maps(struct raw *r, unsigned max)
 {
         struct pollfd p = {r->fd, POLLIN, 0};
@@ -222,7 +222,7 @@ HARNESS_TEST(test_starved, &options)
         assert_true(is_silent(&other, POLLIN));
         assert_true(idle_load(h) < 0.5);
         assert_int_equal(ctl_status(h, "n_clients"), N_FLOODERS + 1);
-        /* Two go, one that starved takes of their share: the rest is enough. */
+        /* Two flooders leave. The starved client takes some of their share: the rest is enough. */
         raw_close(&floods[0]);
         raw_close(&floods[1]);
         assert_mapped(&other);
@@ -233,7 +233,7 @@ HARNESS_TEST(test_starved, &options)
         harness_restart(h); /* it waits for the exit of clients with mappings: this process */
 }
 
-/* A goodbye doesn't leave them behind for the next connection to leave more. */
+/* After a goodbye the connection stays until its descriptors were read. */
 HARNESS_TEST(test_goodbye, &options)
 {
         struct harness *h = *state;
@@ -248,7 +248,7 @@ HARNESS_TEST(test_goodbye, &options)
         raw_close(&r);
 }
 
-/* Nor does half a hang-up. */
+/* After half a hang-up it stays, too. */
 HARNESS_TEST(test_half_closed, &options)
 {
         struct harness *h = *state;

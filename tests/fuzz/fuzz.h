@@ -9,7 +9,7 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size);
 
-/* assert() that no build type switches off. */
+/* assert() in every build type. */
 #define CHECK(condition)                                                                \
         do {                                                                            \
                 if (!(condition)) {                                                     \

@@ -73,7 +73,7 @@ static void connect_client(struct client *c, enum listener_kind kind, const char
         c->seq = 0;
 }
 
-/* NULL where it is gone. */
+/* NULL: it is gone. */
 static struct peer *peer_of(const struct client *c)
 {
         list_for_each (p, &server.peers.list, struct peer, links.all)
@@ -82,7 +82,7 @@ static struct peer *peer_of(const struct client *c)
         return NULL;
 }
 
-/* Every frame the daemon sends is one a client can read. */
+/* A client can read every frame that the daemon sends. */
 static void check_frame(const struct frame *f)
 {
         static struct arena arena;

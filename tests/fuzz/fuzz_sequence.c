@@ -1,8 +1,8 @@
 /*
  * Sequences of requests by clients that know what they were given. The daemon is in process, like
- * in fuzz_dispatch.c. Here input is decoded into sensible requests of a hostile client: pages that
- * were granted, keys of a small alphabet, sessions, tags. It is also decoded into a client's acts
- * in shared memory, and into events: time passes, clients hang up or resume, the daemon restarts.
+ * in fuzz_dispatch.c. Here input is decoded into sensible requests of a hostile client: granted
+ * pages, keys of a small alphabet, sessions, tags. It also gives a client's acts in shared memory,
+ * and events. Time passes, clients hang up or resume, the daemon restarts.
  * Limits are small, so that each is reached. With any input: no crash, and state that checks, all
  * along.
  *
@@ -146,7 +146,7 @@ static const char *tenant_of(unsigned actor)
         return actor == ADMIN ? NULL : actor < 3 ? "a" : "b";
 }
 
-/* A connection that has said nothing. */
+/* Opens a connection without a hello. */
 static void connect_actor(unsigned actor)
 {
         struct client *c = &clients[actor];
@@ -213,7 +213,7 @@ static struct space *space_of(struct client *c, const struct step *s)
         return c->asked;
 }
 
-/* One that it knows, or another number. */
+/* A page that it knows, or another number. */
 static uint32_t page_of(const struct space *s, uint8_t byte)
 {
         return byte & 0x80 ? byte & 0x7f : s->known[byte % N_KNOWN];
@@ -679,7 +679,7 @@ static void op_hang_up(struct client *c, const struct step *s)
 
 static unsigned n_restarts; /* of this input */
 
-/* The daemon is killed here and now, and the next one takes over. */
+/* Kills the daemon here and now; the next one recovers. */
 static void op_restart(struct client *unused, const struct step *s)
 {
         if (n_restarts == RESTARTS_MAX)

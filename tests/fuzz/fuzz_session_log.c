@@ -96,7 +96,7 @@ static uint32_t open_session(const char *id)
         return handle;
 }
 
-/* A log of the namespace's, empty; its sessions are gone with their process. */
+/* Makes an empty log of the namespace; its sessions ended with their process. */
 static void make_log(void)
 {
         store.keep.ops = &ops;

@@ -58,11 +58,13 @@ enum flags {
         FIX_PAGES = 2,    /* and of pages */
 };
 
-/* New ones come last: the corpus has their numbers. */
+/* New targets come last: the corpus has their numbers. */
 enum target { ROOT, RECORDS, INDEX, DESCRIPTORS, CLIENTS, SOCKET_PINS, PINS, N_TARGETS };
 enum how { SET_BYTE, XOR_BYTE, SET_16, SET_32, FILL, N_HOWS };
 
-/* A kept descriptor's contents; of the clients' tables, which are large, the first rows of each. */
+/*
+ * A stored descriptor's contents; for the clients' tables, which are large, the first rows of each.
+ */
 struct kept {
         enum keep_kind kind;
         uint32_t number;
@@ -287,7 +289,7 @@ static void apply(struct keep_parent *k, const uint8_t *r)
                 change(e->fd, r);
 }
 
-/* A reader's descriptor is of the same file. */
+/* A reader's descriptor is of this file, too. */
 static void reopen_reader(struct keep_parent *k)
 {
         struct keep_entry *index = find(k, KEEP_INDEX), *reader = find(k, KEEP_INDEX_READER);

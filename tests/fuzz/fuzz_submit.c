@@ -109,7 +109,7 @@ static void attach_all(struct client *c)
         for (unsigned i = 0; i < N_SPACES; i++) {
                 CHECK(attach_open(c->member, names[i], &layout, "", false, &c->spaces[i], NULL) ==
                         0);
-                /* One client of one namespace does without a pin segment. */
+                /* One client has no pin segment in one namespace. */
                 if (c != &clients[1] || i == 0)
                         CHECK(attach_share(c->spaces[i], NULL) == 0);
         }

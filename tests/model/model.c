@@ -155,7 +155,7 @@ static bool is_below(const struct model_ns *ns, int key, int top)
         return false;
 }
 
-/* Neither it nor anything cached below it is pinned. */
+/* Neither the page nor anything cached below it is pinned. */
 bool is_evictable(const struct model_ns *ns, int top)
 {
         for (int key = 0; key < N_KEYS; key++)

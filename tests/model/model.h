@@ -127,17 +127,17 @@ extern const char *op;
                         fail(#condition, __LINE__, __VA_ARGS__); \
         } while (0)
 
-/* Says where and why, and ends the program. */
+/* Prints where and why, and ends the program. */
 __attribute__((noreturn, format(printf, 3, 4))) void fail(
         const char *condition, int line, const char *format, ...);
 
-/* 0..n-1 of the sequence that the seed starts. */
+/* Returns 0..n-1, from the seed's sequence. */
 uint32_t rnd(uint32_t n);
 
 /* The key with this number. */
 void key_bytes(int key, uint8_t out[KEY_BYTES]);
 
-/* Over all members, in segments or not. */
+/* Pins of all members, in segments or not. */
 unsigned pins_of(const struct model_ns *ns, uint32_t page);
 bool set_is_bound(const struct model_ns *ns, uint32_t set);
 bool set_is_mapped(const struct model_ns *ns, uint32_t set);
@@ -151,8 +151,8 @@ uint64_t usage(void);
 /* The page is FREE, but its set is recalled: it isn't granted. */
 bool is_withheld(const struct model_ns *ns, uint32_t page);
 
-/* Takes over which sets are recalled now; those that were stay so until they are unbound. Returns
- * the bytes of those that are recalled since. */
+/* Learns the sets that are recalled now; recalled ones stay so until they are unbound. Returns the
+ * bytes of new ones. */
 uint64_t learn_recalled(bool may_recall);
 
 /* Learns the soft recalls of a lease of tenant `asking`: sets of others that aren't mapped, as no
@@ -166,15 +166,15 @@ bool is_evictable(const struct model_ns *ns, int top);
 unsigned model_drop_subtree(struct model_ns *ns, int top);
 unsigned model_invalidate(struct model_ns *ns);
 void model_unpin(struct model_attach *a, struct model_ns *ns, uint32_t page, unsigned n);
-/* `pins`: those of the member, over the socket or in its segment. */
+/* `pins`: the member's, over the socket or in its segment. */
 int model_publish_one(const struct model_member *m, struct model_ns *ns, unsigned *pins,
         uint32_t page, int key, int parent, unsigned tokens, uint32_t *ret_page);
-/* False: one isn't the group's to free, none was freed. */
+/* False: one isn't the group's to free, and none was freed. */
 bool model_free(
         const struct model_member *m, struct model_ns *ns, const uint32_t *pages, uint32_t n);
 void model_close(struct model_member *m, int slot);
 
-/* The real thing; NULL where it does not exist. */
+/* The real object; NULL if it doesn't exist. */
 struct ns *real_ns(const struct model_ns *ns);
 
 /* Learns which pages were evicted, and checks that they could be. Only `only` may lose cached pages
@@ -187,22 +187,22 @@ enum learn_how {
 };
 void learn(const struct model_ns *only, enum learn_how how);
 
-/* A key just published: true where the index had no slot for it. */
+/* For a key just published: true if the index had no slot for it. */
 bool learn_unindexed(struct model_ns *ns, int key);
 
-/* The whole real state against the model, and the invariant checker. */
+/* Compares the whole real state with the model, and runs the invariant checker. */
 void compare(void);
 
 /* ---- what to try (model_pick.c) -------------------------------------------------------------- */
 
 struct model_member *any_member(void);
 
-/* NULL where the dice hit nothing. */
+/* NULL if the random choice hits nothing. */
 struct model_attach *any_attach(struct model_member **ret_member, struct model_ns **ret_ns);
 
 bool is_old(const struct model_attach *a, const struct model_ns *ns);
 
-/* n pages granted to the group, now and then others; seldom one twice. */
+/* Picks n pages granted to the group, now and then others, seldom one twice. */
 void pick_some_granted(const struct model_ns *ns, int group, uint32_t n, uint32_t *ret_pages);
 
 /* Keys from a root down to `key`, last first; returns their number. */
@@ -224,10 +224,10 @@ struct shared_case {
         struct model_attach *a;
 };
 
-/* The attachment just opened gets its segment. */
+/* Gives the attachment just opened its segment. */
 void shared_open(struct model_attach *a);
 
-/* The operations of the same name, of a shared attachment. */
+/* These operations on a shared attachment. */
 void shared_lookup(const struct shared_case *s);
 void shared_publish(const struct shared_case *s);
 void shared_release(const struct shared_case *s);
@@ -251,7 +251,7 @@ bool set_is_used(const struct model_ns *ns, uint32_t set);
 /* Bytes of the tenant's sets that are recalled. */
 uint64_t recalled_bytes(int t);
 
-/* `bytes` were recalled: as much as was `wanted`, in whole sets, or all there was. taken_before:
+/* Checks a recall of `bytes`: as much as `wanted`, in whole sets, or all there was. taken_before:
  * n_taken_back before the operation. */
 void check_recalled(int t, uint64_t wanted, uint64_t bytes, unsigned taken_before);
 
@@ -260,7 +260,7 @@ void op_recall(void);
 void op_recall_work(void);
 void op_unmapped(void);
 
-/* Is a READY page where it was put? */
+/* Is a READY page in its magazine? */
 bool is_in_magazine(const struct model_page *p, uint32_t page);
 
 #endif

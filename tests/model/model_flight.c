@@ -365,7 +365,7 @@ static void op_publish_all(void)
                 if (had[s][key] || (key % 4 && !had[s][key - 1]) ||
                         lease_pages(c->a[s], 1, now_nsec, &page, &f.d) != 0)
                         continue;
-                /* The lease may have taken the parent. */
+                /* The lease may have evicted the parent. */
                 if (publish_pages(c->a[s], &p, now_nsec, &got, &n, &f.d) != 0) {
                         CHECK(free_pages(c->a[s], &page, 1, &f.d) == 0, "%s", f.d.text);
                         continue;

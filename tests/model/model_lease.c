@@ -93,7 +93,7 @@ static void check_refusal(const struct model_ns *ns, uint32_t n, int why)
                 return; /* all that could go wouldn't do */
         if (own > limits[ns->tenant] && recall_is_under_way(tenants[ns->tenant], TIER_DEVICE))
                 return; /* over its limit, with sets on their way out: they are waited for */
-        /* At the limit, in all namespaces of the tenant that could give a set. */
+        /* The limit is reached: check all namespaces of the tenant that could give a set. */
         for (int i = 0; i < N_NS; i++) {
                 const struct model_ns *other = &spaces[ns->tenant][i];
 

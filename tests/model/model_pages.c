@@ -297,7 +297,7 @@ static void op_lookup(void)
         }
 }
 
-/* Pinned pages, one or a few of them, now and then one too often or one that isn't. */
+/* Picks pinned pages, one or a few, now and then one too often or one that isn't. */
 static uint32_t pick_pinned(
         const struct model_ns *ns, const struct model_attach *a, uint32_t *pages)
 {
@@ -578,7 +578,7 @@ static void one_step(void)
         for (size_t i = 0; i < ARRAY_SIZE(operations); i++)
                 total += operations[i].weight;
         pick = rnd(total);
-        /* Longer than a refused tenant counts as wanting memory. */
+        /* More than the time for which a refused tenant counts as wanting memory. */
         now_nsec += rnd(100) ? rnd(1000) : UINT64_C(2000000000);
         for (size_t i = 0; i < ARRAY_SIZE(operations); i++) {
                 if (pick < operations[i].weight) {

@@ -25,7 +25,7 @@ bool is_old(const struct model_attach *a, const struct model_ns *ns)
         return a->version_epoch != ns->version_epoch;
 }
 
-/* The forest that honest clients publish. */
+/* Parents in the forest that honest clients publish. */
 static int usual_parent(int key)
 {
         return key < 3 ? NONE : (key - 3) / 2;

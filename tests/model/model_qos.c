@@ -89,7 +89,7 @@ static void op_lookup(void)
         uint32_t n = c->tenant->n_chains, chain = n - 1 - (n > 0 ? rnd(MIN(n, 32u)) : 0);
 
         op = "lookup";
-        /* A free hold must be left for a lease that waits. */
+        /* A waiting lease must find a free hold. */
         if (c->member && !client_waits(c) && client_free_hold(c) && n > 0 &&
                 c->tenant->chain_len[chain % 64] > 0)
                 (void)client_lookup(
@@ -205,7 +205,7 @@ static void start_random(void)
         }
 }
 
-/* The most pages that it could have at a time, if others gave way as far as their fair share. */
+/* The most pages that it could have at a time, if others freed all beyond their fair share. */
 static uint64_t most_pages(const struct q_tenant *t)
 {
         const struct tenant_attrs *a = &t->real->attrs;
@@ -228,7 +228,7 @@ static void end_unsafe(void)
         }
 }
 
-/* Wants more than it could have, or comes after one of its tenant that does. */
+/* Wants more than it could have, or waits behind such a lease of its tenant. */
 static bool is_hopeless(const struct client *c)
 {
         for (uint32_t i = 0; i < N_CLIENTS; i++)
@@ -469,10 +469,8 @@ struct script {
         uint32_t n_chains, most_held; /* pages */
 };
 
-/*
- * One that may grow beyond its reservation never needs to: all that it publishes and holds fits.
- * One that may not has more to publish than fits.
- */
+/* A tenant that may grow beyond its reservation never needs to: all that it publishes and holds
+ * fits. Another has more to publish than fits. */
 static struct script make_script(const struct q_tenant *t)
 {
         uint64_t pages = t->stake->reserve_bytes / set_bytes_of(t) * set_pages_of(t);
@@ -650,7 +648,7 @@ int main(int argc, char **argv)
                         return 2;
                 }
         }
-        /* Some that are always the same, and something new. */
+        /* Some seeds that are always the same, and a new one. */
         for (size_t i = 0; first == 0 && i < ARRAY_SIZE(fixed_seeds); i++) {
                 seed = fixed_seeds[i];
                 run_seed(only);

@@ -1,4 +1,4 @@
-/* Sets that are taken back from clients. */
+/* Recalls of sets from clients. */
 #include <errno.h>
 
 #include "daemon/core/clients/attach.h"
@@ -77,7 +77,7 @@ bool set_is_used(const struct model_ns *ns, uint32_t set)
         return false;
 }
 
-/* A set that may be given back, where there is one. */
+/* Picks a set that may be given back, if there is one. */
 static struct model_attach *pick_idle(struct model_ns **ret_ns, uint32_t *ret_set)
 {
         uint32_t start = rnd(N_MEMBERS * N_NS);

@@ -145,7 +145,7 @@ static void append_to_window(struct text *t, unsigned n_keep, struct element e)
                 put(&t->window, n_keep, e);
 }
 
-/* A page at its end, in the place of a partial last one, or after an earlier one. */
+/* Appends a page at the end, in place of a partial last one, or after an earlier one. */
 static void op_append(void)
 {
         struct element e = {.tokens = rnd(3) ? PAGE_TOKENS : 1 + rnd(PAGE_TOKENS)};
@@ -250,7 +250,7 @@ static uint64_t gap_end_of(const struct text *t, uint64_t last)
         return total - MIN(last, total);
 }
 
-/* Did the session lose the window that the truncation hadn't walked through yet? */
+/* Did the session lose its window before the truncation had walked through it? */
 static bool lost_its_window(const struct truncation *c)
 {
         const struct session *s = find_real(c->i);
@@ -656,7 +656,7 @@ static void op_recall(void)
                 (void)recall_work(&store, now_nsec, SEC, 1 + rnd(30));
 }
 
-/* Pages that have moved are known by their keys. */
+/* Pages that have moved are found by their keys. */
 static void follow(struct list *l)
 {
         for (unsigned k = 0; k < l->n; k++) {

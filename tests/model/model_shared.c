@@ -46,7 +46,7 @@ static bool is_it(const struct shared_case *s, uint32_t page, const uint8_t key[
                line->epoch == sh->header->epoch;
 }
 
-/* The page with the key, pinned; PAGE_NONE. */
+/* Finds and pins the page with the key; PAGE_NONE: none. */
 static uint32_t find_and_pin(const struct shared_case *s, int key)
 {
         const struct shared *sh = &s->a->real->ns->shared;
@@ -117,7 +117,7 @@ void shared_release(const struct shared_case *s)
         }
 }
 
-/* Something that was found or not, now or earlier. */
+/* Sends a TOUCH of a key that was found or not, now or earlier. */
 void shared_touch(const struct shared_case *s)
 {
         submit(s, (struct shm_submission){.op = SHM_OP_TOUCH,
@@ -177,7 +177,7 @@ static void remember(const struct shared_case *s, int status, int key)
         };
 }
 
-/* One PUBLISH: the page is pinned before, and that pin dropped where it isn't needed. */
+/* One PUBLISH: pins the page before, and drops that pin if it isn't needed. */
 static int publish_entry(const struct shared_case *s, struct shm_submission entry, int key)
 {
         _Atomic uint32_t *counter =

@@ -94,7 +94,7 @@ extern bool compacts; /* sets with little in them are emptied now and then */
                         fail(#condition, __LINE__, __VA_ARGS__); \
         } while (0)
 
-/* Says where and why, and ends the program. */
+/* Prints where and why, and ends the program. */
 __attribute__((noreturn, format(printf, 3, 4))) void fail(
         const char *condition, int line, const char *format, ...);
 
@@ -109,10 +109,10 @@ void world_start(uint32_t pools_wanted, uint32_t sets);
 /* All clients leave; nothing may be left on the devices. */
 void world_end(void);
 
-/* Attributes that are in the way of nothing: dynamic, no limit, weight 1. */
+/* Attributes without limits: dynamic, weight 1. */
 struct tenant_attrs plain_attrs(void);
 
-/* Its clients have a namespace of this shape (0, 1) on this device. */
+/* Adds a tenant; its clients have a namespace of this shape (0, 1) on this device. */
 struct q_tenant *world_add_tenant(
         const struct tenant_attrs *attrs, uint32_t shape, uint32_t pool, bool safepoints);
 
@@ -136,7 +136,7 @@ int client_lease(struct client *c, const struct lease_request *rq, uint64_t hold
 /* Publishes a granted hold as a chain with this number: from then on it is pinned. */
 void client_publish(struct client *c, struct hold *h, uint32_t chain);
 
-/* Pages found of the chain; they are held until then. */
+/* Returns the pages found of the chain, which are held until now + hold_nsec. */
 uint32_t client_lookup(struct client *c, uint32_t chain, uint32_t len, uint64_t hold_nsec);
 
 void client_let_go(struct client *c, struct hold *h);
@@ -144,7 +144,7 @@ void client_call_off(struct client *c);
 
 /* ---- what the server does -------------------------------------------------------------------- */
 
-/* True where it did: else it doesn't fit, and that is right. */
+/* Returns true if it did; else it doesn't fit, which must be right. */
 bool world_set_attrs(struct q_tenant *t, const struct tenant_attrs *attrs);
 
 /* Advances time by TICK_NSEC, and runs all that waits for time. */
@@ -153,7 +153,7 @@ void world_tick(void);
 /* Tries waiting leases again, as long as that changes something. */
 void world_retry(void);
 
-/* Whole state; to be called after every operation. */
+/* Checks the whole state; call it after every operation. */
 void world_check(void);
 
 /* Fair shares by water-filling with fractions, of the tenants of a pool; those that want[i]. */

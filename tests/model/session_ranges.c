@@ -42,8 +42,8 @@ static uint64_t first_end_of(const struct token_range *ranges, unsigned n)
         return end;
 }
 
-/* Moves the pages of a list that stay, from its page `from` on, to another one. Returns how many
- * don't. */
+/* Moves the kept pages of a list, from its page `from` on, to another one. Returns how many aren't
+ * kept. */
 static unsigned keep_some(const struct list *l, unsigned from, const struct token_range *ranges,
         unsigned n, struct list *to)
 {
@@ -86,7 +86,7 @@ bool keep_ranges(struct text *t, const struct token_range *ranges, unsigned n, u
         return true;
 }
 
-/* Anything, in order and out of it. */
+/* Draws any ranges, in order or not. */
 static unsigned draw_any_ranges(struct token_range *ranges)
 {
         unsigned n = rnd(5);

@@ -6,14 +6,14 @@
 
 #include "tests/model/session_world.h"
 
-/* Are there any, in order, without a token in common? */
+/* Is there at least one range, in order, without common tokens? */
 bool is_in_order(const struct token_range *ranges, unsigned n);
 
 /* Do the ranges name tokens that the text has, or had once and lost? */
 bool ranges_are_right(const struct text *t, const struct token_range *ranges, unsigned n);
 
-/* The ranges, which are right, stay. *left: how many pages don't. False: there are more pages than
- * the model has room for; nothing has changed. */
+/* Keeps the ranges, which are right. *left: pages dropped. False: more pages than the model has
+ * room for; nothing has changed. */
 bool keep_ranges(struct text *t, const struct token_range *ranges, unsigned n, uint64_t *left);
 
 /* Most often draws some of the text's pages, else anything. Returns the number of ranges, at most

@@ -195,7 +195,7 @@ const struct session *find_real(unsigned i)
         return NULL;
 }
 
-/* Asked for in pieces, through a client that shares memory or one that doesn't. */
+/* Compares pages piece by piece, through a client with or without shared memory. */
 static void compare_pages(const struct session *s, const struct text *t)
 {
         struct client *c = any_client();

@@ -127,28 +127,28 @@ unsigned long sealed_at(uint64_t key);
 /* ---- the store and its clients -----------------------------------------------------------------
  */
 
-/* A new store with all its clients, from `seed`. */
+/* Makes a new store with all its clients, from `seed`. */
 void begin_world(void);
 
-/* Everything is given back, and no extent is left. */
+/* Frees everything; no extent may be left. */
 void end_world(void);
 
-/* A new member that has the namespace open; `shares`: with a pin segment. */
+/* Makes a member with the namespace open; `shares`: with a pin segment. */
 void join_client(struct client *c, bool shares);
 
 /* Returns one at random. */
 struct client *any_client(void);
 
-/* A client and a session that it has open; NULL: there is none. */
+/* Picks a client and a session that it has open; NULL: there is none. */
 struct client *any_open(unsigned *ret_i);
 
 /* ---- the model ---------------------------------------------------------------------------------
  */
 
-/* The page is cached, as it was when it was entered. */
+/* Is the page cached, unchanged since it was entered? */
 bool is_in_tree(const struct element *e);
 
-/* A session holds the page, as it was when it was entered. */
+/* Does a session hold the page, unchanged since it was entered? */
 bool is_in_window(const struct element *e);
 
 /* Cuts the text's list before the first page that isn't in the tree any more. */
@@ -163,7 +163,7 @@ struct truncation *truncation_of(unsigned i);
 /* The truncation of text i that is under way, if any, must end with this result. */
 void call_off(unsigned i, int result);
 
-/* Called after each step, for each truncation. */
+/* Call it after each step, for each truncation. */
 void note_truncation(struct truncation *c);
 
 /* The text ends for the model, except for handles that are open. */
@@ -172,13 +172,13 @@ void forget_text(struct text *t);
 /* ---- comparison --------------------------------------------------------------------------------
  */
 
-/* The store has it under this id; NULL: it has none. */
+/* The store's session with this id; NULL: it has none. */
 const struct session *find_real(unsigned i);
 
 /* Compares the session, its pages and its figures with the model. */
 void compare_text(unsigned i);
 
-/* All sessions, and the store with itself. */
+/* Compares all sessions, and checks the store. */
 void compare_all(void);
 
 #endif
