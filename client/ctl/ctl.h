@@ -138,10 +138,10 @@ KVL_PRINTF(2, 3) int fail(enum ctl_exit code, const char *format, ...);
  */
 void fail_capture(char **ret_sentence);
 
-/* `p`, or a sentence and the end of the program where it is NULL: nothing here can go on then. */
+/* Returns `p`. Without memory (NULL) it prints a sentence and ends the program. */
 void *need(void *p);
 
-/* As vprintf() would print it; owned. */
+/* Returns the text that vprintf() would print; owned by the caller. */
 KVL_PRINTF(1, 0) char *text_format(const char *format, va_list ap);
 
 /* Owned copy that is safe on any terminal: bytes stand as \xHH where they are no characters of the

@@ -72,7 +72,7 @@ static int run_command(struct ctl *ctl)
         return r == CTL_OK ? ctl->verb->run(ctl) : r;
 }
 
-/* As behind `| head`, which has enough. */
+/* Has the reader of a pipe ended, as `| head` does? */
 static bool nobody_reads(void)
 {
         struct pollfd p = {STDOUT_FILENO, POLLOUT, 0};
@@ -80,7 +80,7 @@ static bool nobody_reads(void)
         return poll(&p, 1, 0) == 1 && (p.revents & (POLLERR | POLLHUP));
 }
 
-/* What wasn't written must not look like an answer. */
+/* Returns an error code if the output was cut off: it must not look like a whole answer. */
 static int finish_output(int code)
 {
         errno = 0;

@@ -36,7 +36,7 @@ def load(name: str) -> types.ModuleType:
 
 
 edges, calls = load("check-edges"), load("check-calls")
-names, ends = load("check-names"), load("check-ends")
+names, ends, prose = load("check-names"), load("check-ends"), load("check-prose")
 
 
 class Broken(unittest.TestCase):
@@ -168,6 +168,14 @@ class Broken(unittest.TestCase):
         name = f"{TREE}/{LOW}/low.c"
         self.assertEqual(self.ends(name), [f"{name} is allowed and ends nothing: take it out"])
 
+    def test_comment_without_a_subject(self) -> None:
+        self.write(f"{LOW}/good.c", "/* Offers pages. Of these, some. */\n")
+        self.assertEqual(prose.found(self.top, "daemon"), [])
+        self.write(f"{LOW}/one.c", "int a; /*\n * Of pages. */\n")
+        self.assertEqual(prose.found(self.top, "daemon"), [f"{TREE}/{LOW}/one.c:1: Of pages. "])
+        with self.assertRaises(SystemExit):
+            prose.found(self.top, "client")
+
     def test_name_that_says_nothing(self) -> None:
         begin = "static int __attribute__((unused))\nother_begin(void);\nstatic void begin(int (*done)(void))\n{\n}\n"
         self.write(f"{LOW}/one.c", begin)
@@ -178,7 +186,7 @@ class Broken(unittest.TestCase):
 
     def test_wrong_arguments(self) -> None:
         """A check of nothing fails."""
-        for name, *words in (["edges", "/nowhere"], ["names", "/nowhere"], 
+        for name, *words in (["edges", "/nowhere"], ["names", "/nowhere"], ["prose", "/nowhere"], 
                              ["calls"], ["calls", str(SOURCE)], ["calls", str(SOURCE), f"{TREE}=lib.a"]):
             done = subprocess.run([sys.executable, FOLDER / f"check-{name}.py", *words], cwd=self.top,
                                   capture_output=True, text=True)

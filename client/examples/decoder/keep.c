@@ -5,7 +5,7 @@
 
 #include "client/examples/decoder/scores.h"
 
-/* What is asked for, and the newest page, which stays. */
+/* The choice of pages to keep; the newest page always stays. */
 struct choice {
         const bool *is_kept;
         uint32_t n_pages, n_kept, newest;
@@ -32,7 +32,7 @@ static uint32_t choose_behind_first(const struct choice *c)
         return next < c->newest ? next : choose_oldest(c);
 }
 
-/* Of those between the first that is kept and the newest; the oldest of equals. */
+/* Looks between the first kept page and the newest. Returns the oldest of equal ones. */
 static uint32_t choose_most_crowded(const struct choice *c)
 {
         uint32_t before = next_kept(c, 0), best = before, least = UINT32_MAX;
