@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import random
 import time
 from collections.abc import Callable
@@ -13,6 +12,7 @@ from typing import Any
 import kvlease_conftest as package
 import pytest
 from support import (
+    FULL,
     LIMIT,
     MEMORY,
     ctl,
@@ -107,9 +107,7 @@ def test_a_second_process_loads_what_the_first_computed(
 PROCESSES = {"VLLM_ENABLE_V1_MULTIPROCESSING": "1"}
 
 
-FULL = pytest.mark.skipif("KVL_FULL" not in os.environ, reason="a minute: with --full alone")
-
-
+@FULL
 def test_one_of_several_connectors(
     make_daemon: package.MakeDaemon, start_engines: Any, settings: Any, tmp_path: Path
 ) -> None:

@@ -11,7 +11,7 @@ from pathlib import Path
 import kvlease_conftest as package
 import pytest
 import serving
-from support import LIMIT, MEMORY, SECONDS, ctl, held, make_prompts
+from support import FULL, LIMIT, MEMORY, SECONDS, ctl, held, make_prompts
 
 PAGE = serving.PAGE
 ENGINES = ("--data-parallel-size", "2", "--api-server-count", "1")
@@ -56,7 +56,7 @@ def goes_on(
     assert 0 <= got.n_prompt - 1 - got.n_found < PAGE
 
 
-@pytest.mark.parametrize("mode", ["in_place", "copy"])
+@pytest.mark.parametrize("mode", ["in_place", pytest.param("copy", marks=FULL)])
 def test_data_parallel_engines_share(
     make_daemon: package.MakeDaemon,
     start: Start,

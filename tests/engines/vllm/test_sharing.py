@@ -11,6 +11,7 @@ import kvlease_conftest as package
 import pytest
 from models import make_adapter, make_mla
 from support import (
+    FULL,
     LIMIT,
     MEMORY,
     ctl,
@@ -27,7 +28,6 @@ PAGE = 32
 PROMPTS = make_prompts(1, 500, 7, 20, 33)
 # API, EngineCore and worker, as vllm serve has them.
 PROCESSES = {"VLLM_ENABLE_V1_MULTIPROCESSING": "1"}
-FULL = pytest.mark.skipif("KVL_FULL" not in os.environ, reason="a minute: with --full alone")
 
 
 def test_a_second_process_finds_what_the_first_computed(
@@ -218,7 +218,7 @@ def test_ranks_share_with_the_same_ranks(
     assert "consistent" in ctl(daemon, "check")
 
 
-@pytest.mark.parametrize("n_ranks", [1, 2])
+@pytest.mark.parametrize("n_ranks", [1, pytest.param(2, marks=FULL)])
 @pytest.mark.parametrize("mode", ["in_place", "copy"])
 def test_mla(
     make_daemon: package.MakeDaemon,
@@ -257,7 +257,8 @@ def test_mla(
     assert namespace["plane_page_bytes"] == PAGE * 576 * 4 * (n_layers if mode == "copy" else 1)
 
 
-@pytest.mark.parametrize("has_windows", [False, pytest.param(True, marks=FULL)])
+@FULL
+@pytest.mark.parametrize("has_windows", [False, True])
 def test_stages_share_with_the_same_stages(
     make_daemon: package.MakeDaemon,
     start_engines: Any,

@@ -8,7 +8,7 @@ from typing import Any
 
 import kvlease_conftest as package
 import pytest
-from support import LIMIT, MEMORY, findable, held, make_prompts, published
+from support import FULL, LIMIT, MEMORY, findable, held, make_prompts, published
 from vllm.v1.engine.core import EngineCore
 
 from kvlease.vllm.connector import keep_over_sleep
@@ -60,8 +60,15 @@ def test_an_engine_that_stays_awake() -> None:
     assert not cache.keeps_pages
 
 
-@pytest.mark.parametrize("processes", ["0", "1"])
-@pytest.mark.parametrize("mode", ["in_place", "copy"])
+@pytest.mark.parametrize(
+    ("mode", "processes"),
+    [
+        ("in_place", "0"),
+        ("in_place", "1"),
+        ("copy", "0"),
+        pytest.param("copy", "1", marks=FULL),
+    ],
+)
 def test_it_wakes_up_with_its_cache(
     make_daemon: package.MakeDaemon,
     start_engines: Any,

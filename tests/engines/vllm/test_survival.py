@@ -219,11 +219,7 @@ def test_gone_for_good(
     [
         ({"enable_prefix_caching": False}, {}, "prefix caching"),
         ({}, {"wieghts": "x"}, "wieghts"),
-        (
-            {"speculative_config": {"method": "ngram", "num_speculative_tokens": 2}},
-            {},
-            "t share in place: speculative decoding",
-        ),
+        ({}, {"host_codec": "int8"}, "host_codec: these settings need the mode"),
     ],
 )
 def test_refused(
