@@ -13,7 +13,7 @@ from typing import Any
 import kvlease_conftest as package
 from support import LIMIT, MEMORY, Engine, ctl, held, make_prompts, part_of
 
-N_ROUNDS = 20 if os.environ.get("KVL_FULL") else 3
+N_ROUNDS = 20 if os.environ.get("KVL_FULL") else 2
 VICTIMS = ["kvleased", "worker", "core", "api"]
 # Of some seconds that a round takes.
 MOST_REMAINING_SECONDS = 2.0
