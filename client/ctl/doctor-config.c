@@ -15,14 +15,35 @@
 
 /* ---- configuration --------------------------------------------------------------------------- */
 
-/* Whether root may run the file, which the process that answers at the socket may have chosen. Not
- * if another user owns it, or it is world-writable. */
-static bool is_trusted(const char *path)
+/* Can only root and this user change the file, or the entries of the directory? A user's private
+ * group has the user's number. */
+static bool is_guarded(const char *path)
 {
         struct stat st;
+        mode_t shared = S_IWOTH;
 
-        return stat(path, &st) == 0 && (st.st_uid == 0 || st.st_uid == geteuid()) &&
-               !(st.st_mode & S_IWOTH) && access(path, X_OK) == 0;
+        if (stat(path, &st) < 0 || (st.st_uid != 0 && st.st_uid != geteuid()))
+                return false;
+        if (st.st_gid != 0 && st.st_gid != st.st_uid)
+                shared |= S_IWGRP;
+        return !(st.st_mode & shared) || (S_ISDIR(st.st_mode) && st.st_mode & S_ISVTX);
+}
+
+/* Whether root may run the file, which the process that answers at the socket may have chosen: no
+ * other user can change the file, or put another in its place. */
+static bool is_trusted(const char *path)
+{
+        char part[PROGRAM_PATH_BYTES];
+
+        if (path[0] != '/' || access(path, X_OK) < 0 || !is_guarded(path))
+                return false;
+        snprintf(part, sizeof(part), "%s", path);
+        for (char *end = strrchr(part, '/'); end != part; end = strrchr(part, '/')) {
+                *end = '\0';
+                if (!is_guarded(part))
+                        return false;
+        }
+        return is_guarded("/");
 }
 
 /* Finds the program kvleased: as named, as it runs, or where packages put it. Returns false if
