@@ -2,6 +2,7 @@
  * work on the engine's stream may still read. Each test runs in shared memory and over the socket.
  */
 #include "client/lib/calls/op.h"
+#include "client/lib/pages/window.h"
 #include "tests/unit/client-support.h"
 #include "tests/unit/fake-gpu.h"
 
@@ -150,6 +151,26 @@ static void test_copies_wait(void **state)
         close_world(&w);
 }
 
+/* A copy that is cancelled between its place on the stream and the lock isn't begun. */
+static void test_fires_and_is_cancelled(void **state)
+{
+        struct world w;
+
+        open_world(state, &w, script_text);
+        take(&w, 0);
+        assert_int_equal(fake_gpu.n_calls, 1);
+        conn_lock(w.conn->conn);
+        fake_gpu_run_start(1);
+        fake_gpu_run_join();
+        windows_cancel(w.ns);
+        conn_unlock(w.conn->conn);
+        assert_int_equal(w.conn->fetches.n_begun, 0);
+        assert_true(list_is_empty(&w.ns->streams.waiting));
+        assert_int_equal(kvl_window_close(w.window, STREAM), 0);
+        fake_gpu_run(FAKE_GPU_MAX_CALLS);
+        close_world(&w);
+}
+
 /* Demoted pages leave the device after the work on the stream. */
 static void test_release_waits(void **state)
 {
@@ -204,6 +225,7 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 TEST_BOTH(test_copies_wait),
+                TEST_BOTH(test_fires_and_is_cancelled),
                 TEST_BOTH(test_release_waits),
                 TEST_BOTH(test_broken),
         };

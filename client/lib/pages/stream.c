@@ -30,6 +30,7 @@ struct stream_op {
         void *stream;
         struct op *op;         /* the call; NULL: a release in shared memory */
         struct flight *flight; /* prepared: a publish, or a free in shared memory; else NULL */
+        bool is_abandoned;     /* [L] `op` has ended, after the host function fired */
         uint32_t n_pages;      /* of a release in shared memory */
         uint32_t pages[];
 };
@@ -75,12 +76,19 @@ static bool stream_op_end(struct stream_op *s, enum stream_state state, int code
         return true;
 }
 
-/* Cancels the operation if it hasn't fired yet; otherwise its errand still runs. */
+/* Cancels the operation if it hasn't fired yet. Otherwise its errand still runs: a publish goes on,
+ * but a window's copy isn't begun, because its caller gives the memory of the call back. */
 static void on_abandon(struct conn_call *call)
 {
         struct op *op = container_of(call, struct op, call);
+        struct stream_op *s = op->stream_op;
 
-        stream_op_end(op->stream_op, STREAM_DEAD, -ECANCELED, "");
+        if (stream_op_end(s, STREAM_DEAD, -ECANCELED, "") || op->type->msg != MSG_FETCH)
+                return;
+        s->is_abandoned = true;
+        op->stream_op = NULL;
+        call->on_abandon = NULL;
+        conn_finish(conn_of(op->ns), call, -ECANCELED);
 }
 
 void streams_cancel(struct kvl_ns *ns)
@@ -162,6 +170,8 @@ static void stream_op_launch(struct conn *c, struct conn_errand *e)
         int r;
 
         list_remove(&s->link);
+        if (s->is_abandoned)
+                op = NULL;
         if (op) {
                 op->stream_op = NULL;
                 op->call.on_abandon = NULL;
