@@ -11,7 +11,7 @@ import kvlease_conftest as package
 import msgspec
 import pytest
 import zmq
-from support import LIMIT, MEMORY, findable, make_prompts
+from support import FULL, LIMIT, MEMORY, findable, make_prompts
 from vllm.distributed.kv_events import AllBlocksCleared, BlockRemoved, BlockStored, KVEventBatch
 
 PAGE = 32
@@ -96,7 +96,7 @@ def routers(tmp_path: Path) -> Routers:
     return make
 
 
-@pytest.mark.parametrize("layers", ["full", "windows"])
+@pytest.mark.parametrize("layers", ["full", pytest.param("windows", marks=FULL)])
 def test_as_vllm_tells_them(
     make_daemon: package.MakeDaemon,
     start_engines: Any,

@@ -147,7 +147,8 @@ def test_one_of_several_connectors(
     package.wait_until(lambda: held(daemon) == (0, 0))
 
 
-@pytest.mark.parametrize("axis", ["tensor", pytest.param("pipeline", marks=FULL)])
+@FULL
+@pytest.mark.parametrize("axis", ["tensor", "pipeline"])
 def test_ranks_with_copies(
     make_daemon: package.MakeDaemon, start_engines: Any, settings: Any, models: Any, axis: str
 ) -> None:
