@@ -68,7 +68,7 @@ tests/fakecuda/libcuda.so.1'
 # Of the part "valkey", in the short run: the client of a cluster, and what hosts share through servers.
 VALKEY_SHORT='remote_cluster remote_server doctor_remote exchange exchange_exports exchange_sessions exchange_sets session_hosts'
 work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+trap '[ -z "$ahead" ] || kill "$ahead" 2>/dev/null; rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM
 passed=0
 failed=0
@@ -76,8 +76,10 @@ skipped=0
 failures=
 as= # words before meson test
 only= # meson test's choice of suites whose tests alone are built
+ahead= # the process that prepares later parts
+preparing=no # yes in that process
 # Many tests wait most of the time, for deadlines that must pass.
-processes=$(($(nproc) * 2))
+processes=$(($(nproc) * 3))
 # shellcheck source=SCRIPTDIR/../packaging/package.sh
 . packaging/package.sh # $symbols
 
@@ -130,6 +132,7 @@ run_tests() {
         part=$1
         dir=$2
         shift 2
+        [ "$preparing" = no ] || return 0
         say "testing $part"
         rm -f "$dir/meson-logs/$part.json" # an older run's, in case that meson doesn't start
         # shellcheck disable=SC2086
@@ -147,6 +150,34 @@ run_tests() {
         failed=$((failed + f))
         skipped=$((skipped + s))
         [ "$f" -eq 0 ] || failures="$failures $part"
+}
+
+# prepare: builds, and fetches packages, for later parts while the tests of earlier parts wait. Takes only
+# processor time that nothing else wants. The part itself repeats the work, and reports what fails.
+prepare() {
+        case " $parts " in
+        *" python "* | *" torch "* | *" engines "*) python_venv || return 0 ;;
+        esac
+        (
+                preparing=yes
+                work=$work/ahead
+                mkdir "$work"
+                for one in $parts; do
+                        case "$one" in
+                        asan | tsan | fuzz) "part_$one" ;;
+                        torch) keep_torch ;;
+                        engines) keep_torch && keep_transformers && keep_vllm ;;
+                        esac
+                done
+        ) >/dev/null 2>&1 &
+        ahead=$!
+        chrt --idle --pid 0 "$ahead" 2>/dev/null || renice -n 19 -p "$ahead" >/dev/null 2>&1 || true
+}
+
+# Waits for what prepare() began.
+prepared() {
+        [ -z "$ahead" ] || wait "$ahead" || true
+        ahead=
 }
 
 sources() {
@@ -182,6 +213,7 @@ part_static() {
 part_release() {
         # shellcheck disable=SC2086
         build build --buildtype=release $symbols -Dlab="$([ "$full" = 1 ] && echo true || echo false)" || return 0
+        prepare
         # Of the two ways to hand a GPU's memory over the short run tries one, and leaves out what
         # docs/TESTING.md names ("full").
         suites='--no-suite cudaipc --no-suite full'
@@ -198,6 +230,15 @@ part_release() {
 # Where the package for Python is installed, with pinned tools (client/python/tests/requirements.txt).
 venv=$top/build/python-venv
 python_is_installed=no
+venv_is_made=no
+
+python_venv() {
+        [ "$venv_is_made" = no ] || return 0
+        [ -x "$venv/bin/pip" ] || check python-venv /usr/bin/python3 -m venv "$venv" || return 1
+        check python-tools "$venv/bin/pip" install -q --disable-pip-version-check \
+                -r client/python/tests/requirements.txt || return 1
+        venv_is_made=yes
+}
 
 python_install() {
         [ "$python_is_installed" = no ] || return 0
@@ -206,9 +247,7 @@ python_install() {
         say "building client/python"
         check compile-for-python ninja -C build daemon/server/kvleased client/ctl/kvleasectl \
                 client/lib/libkvlease.a || return 1
-        [ -x "$venv/bin/pip" ] || check python-venv /usr/bin/python3 -m venv "$venv" || return 1
-        check python-tools "$venv/bin/pip" install -q --disable-pip-version-check \
-                -r client/python/tests/requirements.txt || return 1
+        python_venv || return 1
         # Built as a user builds it, but with the library of build/.
         check python-install env CFLAGS=-Werror PATH="$venv/bin:$PATH" "$venv/bin/pip" install -q --disable-pip-version-check --no-deps \
                 --no-build-isolation --force-reinstall \
@@ -262,10 +301,22 @@ keep() {
         check "$1-packages" test -n "$kept"
 }
 
+keep_torch() {
+        keep torch 540 1300 client/python/tests/requirements-torch.txt
+}
+
+keep_transformers() {
+        keep transformers 40 330 tests/engines/requirements-transformers.txt
+}
+
+keep_vllm() {
+        keep vllm 1200 3000 tests/engines/requirements-vllm.txt
+}
+
 # The package for Python beside torch, on the CPU.
 part_torch() {
         python_install || return 0
-        keep torch 540 1300 client/python/tests/requirements-torch.txt || return 0
+        keep_torch || return 0
         say "testing torch"
         if check torch-tests env KVL_BUILD="$top/build" PYTHONPATH="$kept" "$venv/bin/python" \
                 -X dev -W error -m pytest -p no:cacheprovider client/python/tests/torch_tensors.py client/python/tests/torch_identity.py; then
@@ -299,8 +350,7 @@ part_engines() {
         check engines-format "$venv/bin/ruff" format --no-cache --check \
                 --config client/python/pyproject.toml tests/engines tests/gpu packaging || true
         requirements=tests/engines/requirements
-        if keep torch 540 1300 client/python/tests/requirements-torch.txt &&
-                torch=$kept && keep transformers 40 330 $requirements-transformers.txt; then
+        if keep_torch && torch=$kept && keep_transformers; then
                 newest=$kept:$torch
                 # What runs on a GPU, where there is one: it says so where there is none.
                 check engines-gpu sh -c '"$@" || [ $? -eq 77 ]' - \
@@ -313,7 +363,7 @@ part_engines() {
                                 "$kept:$newest"
                 fi
         fi
-        if keep vllm 1200 3000 $requirements-vllm.txt; then
+        if keep_vllm; then
                 engine vllm "$(version vllm $requirements-vllm.txt)" "$kept"
                 if [ "$full" = 1 ]; then
                         check demo-vllm sh packaging/demo.sh --engine vllm || true
@@ -332,7 +382,7 @@ part_peers() {
         python_install || return 0
         check configure-peers meson setup --reconfigure build -Dlab=true || return 0
         check compile-peers ninja -C build tests/bench/kvlease-bench || return 0
-        keep vllm 1200 3000 tests/engines/requirements-vllm.txt || return 0
+        keep_vllm || return 0
         vllm=$kept
         keep peers 400 1500 lab/bench/peers/requirements.txt || return 0
         check peers-venv /usr/bin/python3 -m venv --without-pip build/peers-venv || return 0
@@ -502,6 +552,10 @@ if [ "$deps" = 1 ] && [ -e packaging/install-deps.sh ]; then
         sh packaging/install-deps.sh "$([ "$full" = 1 ] && echo full || echo test)"
 fi
 for one in $parts; do
+        case "$one" in
+        static | release | python) ;;
+        *) prepared ;;
+        esac
         "part_$one"
 done
 seconds=$(($(date +%s) - started))
