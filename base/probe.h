@@ -1,7 +1,7 @@
 /*
  * Static probes (USDT) for bpftrace, perf and gdb: PROBE(provider, name, argument...).
- * docs/PROBES.md has the table of all probes and their arguments; the test `probes` compares it
- * with the programs.
+ * docs/reference/PROBES.md has the table of all probes and their arguments; the test `probes`
+ * compares it with the programs.
  *
  * A probe is one nop and a note in the file; a tracer puts a breakpoint there. Its 1 to 6 arguments
  * (bpftrace's limit) are described, not copied: the note names the register or memory where the

@@ -18,7 +18,7 @@
  *   expectation gives up pages, the deepest first: the oldest expectation if it is overdue, else
  *   the newest, as the longest waiting request is served next. Overdue: since it was reported, as
  *   many requests were fulfilled as waited then. This ends expectations that never come true while
- *   none expires (docs/POLICY.md, "Expectations", has measurements).
+ *   none expires (docs/measure/POLICY.md, "Expectations", has measurements).
  * - A namespace has at most EXPECT_MOST expectations. One more replaces the oldest if that is
  *   overdue, and else is dropped.
  * - If no other page can be evicted they yield, in the same order (expect_yield()).
@@ -40,7 +40,7 @@
  * bytes. Not tuned. */
 #define EXPECT_MOST 256
 
-/* One in so many pages of a tier may belong to expected texts. Measured: docs/POLICY.md,
+/* One in so many pages of a tier may belong to expected texts. Measured: docs/measure/POLICY.md,
  * "Expectations". */
 #define EXPECT_SHARE 4
 

@@ -29,7 +29,8 @@ struct pgi_ghost {
         uint32_t turn : 3;
         uint32_t kid : 5;
 };
-static_assert(sizeof(struct pgi_ghost) == 16, "docs/PERFORMANCE.md has the bytes of a ghost");
+static_assert(
+        sizeof(struct pgi_ghost) == 16, "docs/measure/PERFORMANCE.md has the bytes of a ghost");
 
 /* n_sets sets of the same number of entries each. */
 struct pgi_ghost_sets {

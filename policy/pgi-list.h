@@ -47,7 +47,7 @@ struct pgi_page {
         uint32_t kid : 5;  /* its continuations; pgi-class.h */
         uint32_t n_locks : 2;
 };
-static_assert(sizeof(struct pgi_page) == 24, "docs/PERFORMANCE.md has the bytes of a page");
+static_assert(sizeof(struct pgi_page) == 24, "docs/measure/PERFORMANCE.md has the bytes of a page");
 static_assert(PGI_LENGTHS <= 4 && PGI_SHELVES <= 7, "bits");
 
 /* Rows of one shelf and cost: the classes of the table, and PGI_PASSED. */

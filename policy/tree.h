@@ -33,7 +33,8 @@ struct tree_node {
         uint32_t prev_1; /* sibling; a root or first child: itself; NODE_NONE: not in the tree */
         uint32_t next_1; /* sibling; NODE_NONE: the last one, or a root */
 };
-static_assert(sizeof(struct tree_node) == 16, "docs/PERFORMANCE.md has the bytes of a page");
+static_assert(
+        sizeof(struct tree_node) == 16, "docs/measure/PERFORMANCE.md has the bytes of a page");
 
 struct tree {
         struct tree_node *nodes;    /* owned */

@@ -1,5 +1,5 @@
-/* The message types: number, sockets that accept it, payload types, most fds. docs/PROTOCOL.md has
- * a row for each; a test compares the two. */
+/* The message types: number, sockets that accept it, payload types, most fds.
+ * docs/reference/PROTOCOL.md has a row for each; a test compares the two. */
 #ifndef KVL_PROTO_MSG_H
 #define KVL_PROTO_MSG_H
 

@@ -8,8 +8,8 @@
  * Position-independent: offsets and indices, never addresses. Little-endian, as all supported
  * machines. A daemon and a client of different layout versions don't share memory: the client uses
  * the socket instead. All that a client can write is hostile input to the daemon: copied once,
- * checked, then used. docs/ARCHITECTURE.md ("Readers and the evictor") has the protocol between
- * readers and the evictor, and why it is right; tests/model checks it.
+ * checked, then used. docs/develop/ARCHITECTURE.md ("Readers and the evictor") has the protocol
+ * between readers and the evictor, and why it is right; tests/model checks it.
  *
  * Writers, per field: D the daemon, C the client, DC both (atomic read-modify-write).
  */

@@ -215,7 +215,7 @@ part_release() {
         build build --buildtype=release $symbols -Dlab="$([ "$full" = 1 ] && echo true || echo false)" || return 0
         prepare
         # Of the two ways to hand a GPU's memory over the short run tries one, and leaves out what
-        # docs/TESTING.md names ("full").
+        # docs/develop/TESTING.md names ("full").
         suites='--no-suite cudaipc --no-suite full'
         [ "$full" = 0 ] || suites='--no-suite hour'
         # shellcheck disable=SC2086

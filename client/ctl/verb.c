@@ -53,7 +53,8 @@
 #define TRACE_FILES                                                                                \
         "\nFiles are JSON lines, plain or gzip: timestamp (ms, or --time-unit), input_length,\n"   \
         "output_length, hash_ids, and tenant where several are in one file. Several files are a\n" \
-        "tenant each. docs/TRACES.md says how other traces are read, or made into such lines.\n"
+        "tenant each. docs/measure/TRACES.md says how other traces are read, or made into such "   \
+        "lines.\n"
 #define KIND_LINE(id, name, together, what) "  " name ": " what "\n"
 #define STORE_LINE(key, kind, field, otherwise, least, most, meaning) \
         "  " key "=" otherwise ": " meaning "\n"
@@ -273,7 +274,7 @@ const struct verb verbs[] = {
                 "memory, for\n"
                 "what is read and written and for what is asked in the busiest ten seconds; with "
                 "so many (or\n"
-                "nodes=) the figures before it are. docs/REMOTE.md has the model. Ways of "
+                "nodes=) the figures before it are. docs/measure/REMOTE.md has the model. Ways of "
                 "--affinity are\n"
                 "  round-robin: the next host, whatever is asked for\n"
                 "  random: any host\n"

@@ -562,8 +562,8 @@ int kvl_pages_write(const struct kvl_ns *ns, const struct kvl_page_io *io);
 /* ---- keys ------------------------------------------------------------------------------------ */
 
 /* Writes the root of chain keys, for engines without keys of their own, by SHA-256
- * (docs/PROTOCOL.md, "Keys"). The root binds model, version, dtype, geometry, rank, salt and
- * format. Returns 0; -EINVAL; -EIO: libcrypto failed. */
+ * (docs/reference/PROTOCOL.md, "Keys"). The root binds model, version, dtype, geometry, rank, salt
+ * and format. Returns 0; -EINVAL; -EIO: libcrypto failed. */
 int kvl_key_root(const struct kvl_layout *layout, uint8_t ret_key[KVL_KEY_BYTES]);
 
 /*
@@ -833,8 +833,8 @@ int kvl_free(struct kvl_ns *ns, const uint32_t *pages, uint32_t n_pages);
  * client finds any of it. Meanwhile lookups of other clients find less and less (of a whole
  * namespace: all or nothing). Pinned pages stay readable. It takes some 1 s for a million pages,
  * and other calls of this connection that need kvleased wait for it. Other hosts that share the
- * tenant's pages (docs/REMOTE.md) drop the same a second later, if they reach the servers. They
- * load nothing written before. *ret_n_pages (may be NULL): pages dropped.
+ * tenant's pages (docs/measure/REMOTE.md) drop the same a second later, if they reach the servers.
+ * They load nothing written before. *ret_n_pages (may be NULL): pages dropped.
  *
  * Returns 0; -EAGAIN: some 60 are under way in the namespace, or on this connection. This one
  * wasn't begun: repeat it once another has returned.

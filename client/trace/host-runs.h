@@ -14,7 +14,7 @@
 /* The daemon's filter of exports (EXCHANGE_LONG_TOKENS), as that of its disk. */
 #define HOST_LONG_TOKENS 16384
 
-/* Memory of a node per byte of values, in percent: Redis' size classes (docs/REMOTE.md). */
+/* Memory of a node per byte of values, in percent: Redis' size classes (docs/measure/REMOTE.md). */
 #define STORE_MEMORY_PERCENT 125
 
 /* Nodes that a store needs, each at least 1: for its values' memory, and for the bytes and the keys

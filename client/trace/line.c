@@ -55,8 +55,9 @@ static int get_time(
         if (!value)
                 return 0;
         if (!json_is_number(value))
-                return refuse(err, "timestamp is not a number: for dates see docs/TRACES.md, "
-                                   "\"Other traces\"");
+                return refuse(err,
+                        "timestamp is not a number: for dates see docs/measure/TRACES.md, "
+                        "\"Other traces\"");
         time = json_number_value(value);
         if (!(time >= 0 && time <= most))
                 return refuse(err,
@@ -149,8 +150,9 @@ static int get_fields(
         if (!json_is_object(l->object))
                 return refuse(err, "no JSON object");
         if (has_text(l->object))
-                return refuse(err, "it has text instead of hash_ids: docs/TRACES.md, \"Other "
-                                   "traces\", makes a trace of it");
+                return refuse(err,
+                        "it has text instead of hash_ids: docs/measure/TRACES.md, \"Other "
+                        "traces\", makes a trace of it");
         r = get_time(l, unit, err);
         if (r == 0)
                 r = get_tokens(l->object, "input_length", &l->input_tokens, err);

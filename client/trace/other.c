@@ -5,7 +5,7 @@
 
 #include "base/macros.h"
 
-#define RECIPE "docs/TRACES.md, \"Other traces\", makes a trace of it"
+#define RECIPE "docs/measure/TRACES.md, \"Other traces\", makes a trace of it"
 
 /* ---- by the first bytes ---------------------------------------------------------------------- */
 
@@ -135,7 +135,8 @@ static const char *name_table(const struct text *all, const struct text *line)
         if (has_word(line, "Request tokens") && has_word(line, "Response tokens"))
                 return "it is BurstGPT, a CSV of lengths without hash_ids: " RECIPE;
         if (count_separators(line) >= 2 && !is_of_json(all, line))
-                return "it is a CSV, and a trace is a JSON object a line: docs/TRACES.md says "
+                return "it is a CSV, and a trace is a JSON object a line: docs/measure/TRACES.md "
+                       "says "
                        "which fields it has";
         return NULL;
 }

@@ -59,8 +59,8 @@ bool store_work(struct store *s, uint32_t budget);
 int store_purge(struct store *s, struct tenant *t, struct ns *only, bool remove,
         uint64_t *ret_pages, uint64_t *ret_kept);
 
-/* Checks every invariant of docs/ARCHITECTURE.md ("Life of a page"). Returns 0 with the numbers of
- * pages and sets checked; -EUCLEAN with the first violation in *d; -ENOMEM. */
+/* Checks every invariant of docs/develop/ARCHITECTURE.md ("Life of a page"). Returns 0 with the
+ * numbers of pages and sets checked; -EUCLEAN with the first violation in *d; -ENOMEM. */
 int store_check(struct store *s, uint64_t *ret_pages, uint64_t *ret_sets, struct detail *d);
 
 /* Does the same check in slices; the store may change between two slices. Totals over all pages of

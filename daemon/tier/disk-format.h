@@ -1,6 +1,6 @@
 /*
- * Format of a disk store's file (docs/DISK.md gives the reasons). Numbers are in the machine's byte
- * order, little-endian: elsewhere the magic doesn't match.
+ * Format of a disk store's file (docs/develop/DISK.md gives the reasons). Numbers are in the
+ * machine's byte order, little-endian: elsewhere the magic doesn't match.
  *
  *   superblock | spaces' table | chunks' table | chunk 0 | chunk 1 ...
  *   chunk: index, in blocks | slots;

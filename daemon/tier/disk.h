@@ -2,7 +2,7 @@
  * The disk tier's store: one preallocated file with the cold pages of one device. It knows no
  * namespaces, tenants or page records. It has *spaces* (one for each kind of page of a namespace).
  * Each space gets *chunks* of the file, whose *slots* hold a page each. The store is a cache: a
- * page may be lost at any time, and is then a miss. docs/DISK.md has the file's format.
+ * page may be lost at any time, and is then a miss. docs/develop/DISK.md has the file's format.
  *
  *   page:   written -> (found again after a restart) -> removed, or found to be bad;
  *   chunk:  free -> in use by a space -> freeing (until that is durable, and not being read);

@@ -13,7 +13,7 @@
 
 enum { PAGE_TOKENS = 16, DOCUMENT_BYTES = 512, SHORT_BYTES = 2048, LONG_BYTES = 8192 };
 
-/* The plan that the search finds for half of the bytes (docs/LONG.md). */
+/* The plan that the search finds for half of the bytes (docs/integrate/LONG.md). */
 #define HALF_PLAN "0:100:int8,1:100:int4,2-3:100:int8"
 
 #define LEARNT_BYTES 4096 /* from the first of them */

@@ -4,7 +4,7 @@
  * (policy/sim/sim.h), with the policies of the daemon. One instance is one thread's; a trace is
  * only read and may be shared.
  *
- * The model (docs/REMOTE.md, "The simulator"):
+ * The model (docs/measure/REMOTE.md, "The simulator"):
  *
  * A trace is for a *group* of hosts. More hosts are several groups, each with a copy of the trace:
  * the same requests with texts of their own. Each copy is later by an equal part of

@@ -1,6 +1,6 @@
 /*
  * Requests with a duration, in the simulator: running ones, the pages they hold, and their ends.
- * PURE. docs/POLICY.md, "Requests that run", has the model.
+ * PURE. docs/measure/POLICY.md, "Requests that run", has the model.
  *
  * Requests begin in the order of the trace. One begins when its time has come, fewer than
  * max_running run, and there is room for the pages that it must lease: for missing blocks of its

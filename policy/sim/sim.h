@@ -4,14 +4,14 @@
  * slots that are reused as page indices are. Each instance belongs to one thread. A trace is only
  * read, and may be shared.
  *
- * The model (docs/POLICY.md, "The model"): a request is a path from the root of a tree of blocks.
- * Its hit is the longest prefix of it that is cached. Then it holds its whole path, missing blocks
- * are inserted, and it ends. Victims are leaves that aren't held; if there is none, the rest of the
- * path isn't cached. Every request counts, from a cold start.
+ * The model (docs/measure/POLICY.md, "The model"): a request is a path from the root of a tree of
+ * blocks. Its hit is the longest prefix of it that is cached. Then it holds its whole path, missing
+ * blocks are inserted, and it ends. Victims are leaves that aren't held; if there is none, the rest
+ * of the path isn't cached. Every request counts, from a cold start.
  *
  * With an engine that takes time (struct sim_engine) a request runs until its input is prefilled
- * and its output decoded. It holds its pages until then (docs/POLICY.md, "Requests that run").
- * Otherwise it ends in the moment in which it begins.
+ * and its output decoded. It holds its pages until then (docs/measure/POLICY.md, "Requests that
+ * run"). Otherwise it ends in the moment in which it begins.
  *
  * With expectations the next requests wait in a queue. Each is expected (policy/expect.h) when it
  * enters the queue, as an engine announces waiting requests.

@@ -13,8 +13,8 @@
 
 #define N_PAGES 1048576 /* specification: 1 M pages resident */
 #define BATCH   1024    /* a text of so many pages; protocol */
-/* docs/PERFORMANCE.md names every byte. 192 was specified for pages with key, state, pins and place
- * in an LRU. Data of pgi, expiry and explanations was added. */
+/* docs/measure/PERFORMANCE.md names every byte. 192 was specified for pages with key, state, pins
+ * and place in an LRU. Data of pgi, expiry and explanations was added. */
 #define MAX_BYTES 224
 /* The device has little more room than for these pages, like a full cache. The index is sized for
  * what the device could hold, 24 bytes for each such page. */

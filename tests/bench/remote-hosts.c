@@ -2,9 +2,10 @@
  * remote-hosts: pages through the daemon with two hosts that share a store: two kvleased and a
  * redis-server, all on this host. Measures the effect of an ill store on this host's clients
  * (remote-ill.c), and whether loading pages is faster than computing them. Also measures how long a
- * second host takes for a prefix of 32 k tokens computed by the first one. docs/REMOTE.md gives the
- * expected time: a round trip, and the bytes over the bandwidth. That is the bandwidth of the
- * client of daemon/remote alone, measured between the loads. All again with pages stored as int8.
+ * second host takes for a prefix of 32 k tokens computed by the first one. docs/measure/REMOTE.md
+ * gives the expected time: a round trip, and the bytes over the bandwidth. That is the bandwidth of
+ * the client of daemon/remote alone, measured between the loads. All again with pages stored as
+ * int8.
  */
 #include <errno.h>
 #include <math.h>

@@ -1,7 +1,7 @@
 /*
- * Promises of docs/THREATS.md, tried by the attackers they are about: another user, root without
- * the daemon's capabilities, the root of a user namespace, a process of another pid namespace, a
- * client of another tenant. Attacks that it calls possible are shown to be. Rings:
+ * Promises of docs/security/THREATS.md, tried by the attackers they are about: another user, root
+ * without the daemon's capabilities, the root of a user namespace, a process of another pid
+ * namespace, a client of another tenant. Attacks that it calls possible are shown to be. Rings:
  * test_hostile_shm.c; frames, descriptors and admin verbs: test_hostile.c; segments:
  * unit/test_segment.c; floods: test_unread.c, test_limits.c; resume tokens: test_stolen.c.
  */

@@ -1,7 +1,8 @@
 /*
- * A client's resume token, taken from its memory, is presented by others (docs/THREATS.md): a child
- * of the client, another user, another tenant, a process with the client's reused pid. They try
- * before a restart, while the client is waited for, after it came back, and after it has left.
+ * A client's resume token, taken from its memory, is presented by others
+ * (docs/security/THREATS.md): a child of the client, another user, another tenant, a process with
+ * the client's reused pid. They try before a restart, while the client is waited for, after it came
+ * back, and after it has left.
  */
 #include <errno.h>
 #include <fcntl.h>

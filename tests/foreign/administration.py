@@ -1,4 +1,4 @@
-"""What administrators ask, sent by the client that was written from docs/PROTOCOL.md."""
+"""What administrators ask, sent by the client that was written from docs/reference/PROTOCOL.md."""
 from __future__ import annotations
 
 import os

@@ -1,10 +1,10 @@
 #!/usr/bin/python3
-"""Every message of the protocol, sent by a client that was written from docs/PROTOCOL.md.
+"""Every message of the protocol, sent by a client that was written from docs/reference/PROTOCOL.md.
 
     foreign.py SOURCE GENERATED KVLEASED PEER WORKER [TEST...]
 
 SOURCE: the source tree; GENERATED: where kvlease_pb2.py is; PEER: tests/foreign/peer.c; WORKER: kvl-worker. Fails
-where a message or submission of docs/PROTOCOL.md wasn't answered with OK at least once, or an event didn't come.
+where a message or submission of docs/reference/PROTOCOL.md wasn't answered with OK at least once, or an event didn't come.
 """
 from __future__ import annotations
 
@@ -73,7 +73,7 @@ def keys_are_those_of_the_library(daemon: Daemon) -> None:
             expect(lines == [kv.layout_name(lay), *(k.hex() for k in mine)], f"{changes}, {n} tokens")
             n_keys += len(mine)
     expect(n_keys > 300, n_keys)
-    page = (source / "docs/PROTOCOL.md").read_text()
+    page = (source / "docs/reference/PROTOCOL.md").read_text()
     root = kv.root_key(pb.NsLayout(model="m", dtype=1, n_layers=1, n_kv_heads=1, head_size=1, page_tokens=1, tp_size=1))
     other = kv.root_key(pb.NsLayout(model="m", dtype=1, n_layers=1, n_kv_heads=1, head_size=1, page_tokens=1, tp_size=1, format=b"f"))
     for key in (root, kv.chain_key(root, [7]), other):

@@ -1,4 +1,4 @@
-"""A client of kvleased, written from docs/PROTOCOL.md and proto/kvlease.proto alone: frames, messages, keys.
+"""A client of kvleased, written from docs/reference/PROTOCOL.md and proto/kvlease.proto alone: frames, messages, keys.
 
 Blocking, for one thread. What goes on in shared memory is in kvshared.py.
 """

@@ -1,4 +1,4 @@
-"""What a client shares with kvleased, written from docs/PROTOCOL.md ("Segments") alone.
+"""What a client shares with kvleased, written from docs/reference/PROTOCOL.md ("Segments") alone.
 
 Python has no atomic instructions: libatomic, which C compilers come with, has them as functions.
 """

@@ -292,7 +292,7 @@ REFUSED_HERE = {"IMPORT", "PROBE_HOSTS", "SESSION_LOAD"}
 
 def nothing_is_left_out() -> list[str]:
     """The page's messages, submissions and statuses, against what was sent."""
-    page = (source / "docs/PROTOCOL.md").read_text()
+    page = (source / "docs/reference/PROTOCOL.md").read_text()
     problems = []
     for name, number, reply in re.findall(r"^\| ([A-Z_]+) \((\d+)\) \[(\w+)", page, re.MULTILINE):
         row = kv.MESSAGES.get(name)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Static probes are met, with the arguments that docs/PROBES.md says; so do the scripts for bpftrace.
+"""Static probes are met, with the arguments that docs/reference/PROBES.md says; so do the scripts for bpftrace.
 
     probes.py traps|scripts SOURCE KVLEASED KVLEASECTL WORKER LIBKVLEASE
 
@@ -190,7 +190,7 @@ class Tracer:
         for w in workers:
             processes += [library, w.process.pid]
         self.process = start([sys.executable, source / "tests/integration/probe-tracer.py",
-                              source / "docs/PROBES.md", *processes], stdout=subprocess.PIPE)
+                              source / "docs/reference/PROBES.md", *processes], stdout=subprocess.PIPE)
         self.lines = Lines(self.process.stdout)
         if not self.lines.wait(lambda line: line == "attached"):
             why = self.lines.text()
@@ -324,7 +324,7 @@ def traps(folder):
     daemon.stop()
     if t.process.wait(timeout=WAIT_SEC) != 0:
         fail(f"the tracer: exit {t.process.returncode}")
-    names = documented(source / "docs/PROBES.md")
+    names = documented(source / "docs/reference/PROBES.md")
     missing = [f"{p}:{n}" for p, n in names if not t.has(f"{p}:{n}")]
     if missing:
         fail(f"never met: {', '.join(missing)}")

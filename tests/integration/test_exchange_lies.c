@@ -3,9 +3,9 @@
  * has another value under its name, drawn anew for each import. None is served. Values that another
  * host really wrote are among them: each is served with its own bytes. One tenant has a secret, one
  * has none. Without a secret a value has only sums, which find accidents but no attacker
- * (docs/THREATS.md). An attacker with access to the servers writes envelopes that are accepted.
- * There, a drawn value with mended sums always has a header that differs from the one asked for.
- * KVL_FULL=1: a million lies.
+ * (docs/security/THREATS.md). An attacker with access to the servers writes envelopes that are
+ * accepted. There, a drawn value with mended sums always has a header that differs from the one
+ * asked for. KVL_FULL=1: a million lies.
  */
 /* Before cmocka, whose fail() is a macro. */
 #include "tests/integration/exchange-host.h"

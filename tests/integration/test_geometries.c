@@ -1,8 +1,8 @@
 /*
- * An engine can work in every geometry that kvleased accepts. The models of docs/PAGES.md and
- * random ones are opened as each adapter opens them. Pages are leased, mapped, written, published
- * and read. Impossible geometries are refused when the namespace is opened. This process is the
- * clients.
+ * An engine can work in every geometry that kvleased accepts. The models of docs/reference/PAGES.md
+ * and random ones are opened as each adapter opens them. Pages are leased, mapped, written,
+ * published and read. Impossible geometries are refused when the namespace is opened. This process
+ * is the clients.
  */
 #include <errno.h>
 #include <stdio.h>

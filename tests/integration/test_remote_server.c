@@ -238,7 +238,7 @@ TEST(test_reads_evict_nothing)
         remote_close(s);
 
         /* A new client has written nothing, so the server has no write buffers that it could free.
-         * A value of 2 MiB takes a quarter more (docs/REMOTE.md). */
+         * A value of 2 MiB takes a quarter more (docs/measure/REMOTE.md). */
         s = server_open(NULL, NULL);
         store_await_known(s);
         server_leave_room(N_CONNECTIONS * (LARGE_BYTES + LARGE_BYTES / 4));

@@ -149,7 +149,7 @@ OTHERS = {
 
 def check_others(ctl, folder):
     """Other traces are refused by name, and the documented script makes lines of them."""
-    docs = pathlib.Path(__file__).parents[2] / "docs" / "TRACES.md"
+    docs = pathlib.Path(__file__).parents[2] / "docs/measure/TRACES.md"
     script = folder / "to-trace.py"
     script.write_text(re.search(r"^```python\n(.*?)^```", docs.read_text(), re.M | re.S)[1])
     for name, (words, text) in OTHERS.items():
@@ -157,7 +157,7 @@ def check_others(ctl, folder):
         other.write_text(text, encoding="utf-8")
         done = subprocess.run([ctl, "trace", "analyze", other], capture_output=True, text=True, timeout=120,
                               check=False)
-        if done.returncode != 1 or words not in done.stderr or "docs/TRACES.md" not in done.stderr:
+        if done.returncode != 1 or words not in done.stderr or "docs/measure/TRACES.md" not in done.stderr:
             fail(f"{name} isn't refused by its name: {done}")
         trace.write_text(run(sys.executable, script, other))
         report = json.loads(run(ctl, "trace", "analyze", "--json", "--block-tokens", "16", trace))

@@ -1,5 +1,5 @@
 /*
- * Readers against the evictor, one page: proto/shm.h, daemon/core/records/shared.h, docs/ARCHITECTURE.md
+ * Readers against the evictor, one page: proto/shm.h, daemon/core/records/shared.h, docs/develop/ARCHITECTURE.md
  * ("Readers and the evictor"). Everything goes on for ever: readers look keys up, clients die at
  * any moment and come back, the daemon publishes and evicts, crashes at any moment and recovers.
  *

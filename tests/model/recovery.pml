@@ -1,7 +1,7 @@
 /*
  * The daemon is killed between any two stores, any number of times, also while it recovers; a client
  * publishes through its ring and a reader looks pages up all the while: daemon/core/recovery/recover.h,
- * daemon/server/wire/ring.c, docs/ARCHITECTURE.md ("Restart"). Everything goes on for ever.
+ * daemon/server/wire/ring.c, docs/develop/ARCHITECTURE.md ("Restart"). Everything goes on for ever.
  *
  *   -DN_PAGES=2    instead of one page
  *   -DNO_READER    nobody reads

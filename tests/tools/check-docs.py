@@ -36,7 +36,7 @@ def check_examples():
 
 
 def check_messages():
-    source, page = read("proto/msg.h").replace("\\\n", " "), read("docs/PROTOCOL.md")
+    source, page = read("proto/msg.h").replace("\\\n", " "), read("docs/reference/PROTOCOL.md")
     rows = re.findall(r"\bX\((\w+),\s*(\d+),\s*(\w+),\s*(\w+),\s*([\w\s|]+?),\s*(true|false),\s*(\w+)\)", source)
     if len(rows) < 20:
         problems.append("proto/msg.h: MSG_TABLE can't be read")
@@ -44,32 +44,32 @@ def check_messages():
     for name, number, _, reply, _, no_reply, fds in rows:
         row = re.search(rf"^\| {name} \({number}\) \[(\w+)(.*?)\] \|", page, re.M)
         if not row:
-            problems.append(f"docs/PROTOCOL.md: no row '| {name} ({number}) [...] |'")
+            problems.append(f"docs/reference/PROTOCOL.md: no row '| {name} ({number}) [...] |'")
             continue
         if row.group(1) != camel(reply):
-            problems.append(f"docs/PROTOCOL.md: {name} is answered by {camel(reply)}")
+            problems.append(f"docs/reference/PROTOCOL.md: {name} is answered by {camel(reply)}")
         if ("NO_REPLY" in row.group(2)) != (no_reply == "true"):
-            problems.append(f"docs/PROTOCOL.md: {name}: NO_REPLY differs from proto/msg.h")
+            problems.append(f"docs/reference/PROTOCOL.md: {name}: NO_REPLY differs from proto/msg.h")
         if bool(re.search(r"\bfds?\b", row.group(2))) != (fds != "0"):
-            problems.append(f"docs/PROTOCOL.md: {name}: fds differ from proto/msg.h")
+            problems.append(f"docs/reference/PROTOCOL.md: {name}: fds differ from proto/msg.h")
     events = re.findall(r"\bX\((\w+),\s*(\d+),\s*\w+_event\)", source)
     for name, number in events:
         if documented.get(name) != number:
-            problems.append(f"docs/PROTOCOL.md: no row '| {name} ({number}) |'")
+            problems.append(f"docs/reference/PROTOCOL.md: no row '| {name} ({number}) |'")
     known = {row[0] for row in rows} | {event[0] for event in events}
     for name in documented.keys() - known:
-        problems.append(f"docs/PROTOCOL.md: there is no message {name}")
+        problems.append(f"docs/reference/PROTOCOL.md: there is no message {name}")
 
 
 def check_status():
-    source, page = read("proto/status.h"), read("docs/PROTOCOL.md")
+    source, page = read("proto/status.h"), read("docs/reference/PROTOCOL.md")
     rows = re.findall(r'X\((\w+), (\d+), (\S+), "', source)
     if len(rows) < 20:
         problems.append("proto/status.h: STATUS_TABLE can't be read")
     for name, wire, code in rows:
         code = code.replace("KVL_STATUS_", "KVL_")
         if f"| {wire} | {name} | {code} |" not in page:
-            problems.append(f"docs/PROTOCOL.md: no row '| {wire} | {name} | {code} |'")
+            problems.append(f"docs/reference/PROTOCOL.md: no row '| {wire} | {name} | {code} |'")
 
 
 def titles(page):
@@ -118,7 +118,7 @@ def check_python_test(page, name, function):
 
 def check_threats():
     """Each row of the tables names its tests in the last column: unit/NAME:FUNCTION+FUNCTION, fuzz/NAME."""
-    page = "docs/THREATS.md"
+    page = "docs/security/THREATS.md"
     protected, others = read(page).split("## Protected")[1].split("## Not protected")
     tests = r"\b(unit|integration|fault|fuzz|python)/(\w+)(?::([\w+]+))?|\b(?:exposure|system|fuzz-corpus)-\w+"
     rows = re.findall(r"^\| (?!attack|-).*\|$", protected, re.M)

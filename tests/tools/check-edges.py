@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Fails when a file includes a header of a room it may not enter (docs/ARCHITECTURE.md, "Map of the source")."""
+"""Fails when a file includes a header of a room it may not enter (docs/develop/ARCHITECTURE.md, "Map of the source")."""
 import os
 import pathlib
 import re
@@ -90,7 +90,7 @@ def check(root: pathlib.Path) -> tuple[list[str], list[str]]:
             bad.append(f"{rel}: its folder isn't listed in tests/tools/rooms.py")
             continue
         if not room:
-            bad.append(f"{rel}: in no room of docs/ARCHITECTURE.md")
+            bad.append(f"{rel}: in no room of docs/develop/ARCHITECTURE.md")
             continue
         for no, line in enumerate(path.read_text().splitlines(), 1):
             match = INCLUDE.match(line)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Fails where docs/PROBES.md, the programs' static probes and the scripts for bpftrace differ.
+"""Fails where docs/reference/PROBES.md, the programs' static probes and the scripts for bpftrace differ.
 
     check-probes.py SOURCE KVLEASED LIBKVLEASE
 
@@ -23,7 +23,7 @@ source = pathlib.Path(sys.argv[1])
 files = dict(zip(("kvleased", "kvlease"), sys.argv[2:]))
 tokens = {"kvleased": "kvleased", "kvlease": "libkvlease"}  # the scripts' names of the files
 problems = []
-document = source / "docs/PROBES.md"
+document = source / "docs/reference/PROBES.md"
 
 
 def noted(provider, path):
@@ -43,15 +43,15 @@ def noted(provider, path):
 def check_file(provider, path, table):
     found = noted(provider, path)
     for name in sorted(found.keys() - {n for p, n in table if p == provider}):
-        problems.append(f"docs/PROBES.md: {provider}:{name} isn't in the table")
+        problems.append(f"docs/reference/PROBES.md: {provider}:{name} isn't in the table")
     for (_, name), args in [(key, args) for key, args in table.items() if key[0] == provider]:
         counts = {len(p.args) for p in found.get(name, [])}
         if not counts:
-            problems.append(f"docs/PROBES.md: {path} has no {provider}:{name}")
+            problems.append(f"docs/reference/PROBES.md: {path} has no {provider}:{name}")
         elif len(args) > MOST:
-            problems.append(f"docs/PROBES.md: {provider}:{name} has more than {MOST} arguments")
+            problems.append(f"docs/reference/PROBES.md: {provider}:{name} has more than {MOST} arguments")
         elif counts != {len(args)}:
-            problems.append(f"docs/PROBES.md: {provider}:{name} has {len(args)} arguments, the program {counts}")
+            problems.append(f"docs/reference/PROBES.md: {provider}:{name} has {len(args)} arguments, the program {counts}")
 
 
 def check_script(path, table, causes):
@@ -78,13 +78,13 @@ def check_causes():
     causes = [str(i) for i in range(len(names))]
     rows = re.findall(r"^\| (\d+) \|", document.read_text().split("| cause | meaning |")[1].split("\n\n")[0], re.M)
     if rows != causes:
-        problems.append(f"docs/PROBES.md: causes {rows}, enum drop_cause has {len(names)}")
+        problems.append(f"docs/reference/PROBES.md: causes {rows}, enum drop_cause has {len(names)}")
     return causes
 
 
 table, causes = documented(document), check_causes()
 if len(table) < 20:
-    problems.append("docs/PROBES.md: its tables can't be read")
+    problems.append("docs/reference/PROBES.md: its tables can't be read")
 for provider, path in files.items():
     check_file(provider, path, table)
 n = sum(check_script(p, table, causes) for p in sorted((source / "packaging/bpftrace").glob("*.bt.in")))

@@ -1,6 +1,6 @@
 """
 The rooms of the daemon's core, its server, its client of other hosts' stores and the library, and their one-way doors
-(docs/ARCHITECTURE.md, "Map of the source"):
+(docs/develop/ARCHITECTURE.md, "Map of the source"):
 check-edges.py looks at includes with them, check-calls.py at calls.
 
 A tree of rooms is a folder; its rooms are folders in it. They are listed from the lowest to the highest: a room may use

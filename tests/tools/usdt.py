@@ -1,4 +1,4 @@
-"""Static probes, for tests: of an ELF file (its notes .note.stapsdt), and those documented in docs/PROBES.md."""
+"""Static probes, for tests: of an ELF file (its notes .note.stapsdt), and those documented in docs/reference/PROBES.md."""
 import collections
 import re
 import struct
@@ -57,7 +57,7 @@ def probes(path):
 
 
 def documented(page):
-    """{(provider, name): [argument]} of docs/PROBES.md."""
+    """{(provider, name): [argument]} of docs/reference/PROBES.md."""
     table = {}
     with open(page, encoding="utf-8") as f:
         sections = f.read().split("\n## ")[1:]

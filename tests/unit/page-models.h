@@ -1,4 +1,4 @@
-/* The models of docs/PAGES.md. */
+/* The models of docs/reference/PAGES.md. */
 #ifndef KVL_TESTS_PAGE_MODELS_H
 #define KVL_TESTS_PAGE_MODELS_H
 

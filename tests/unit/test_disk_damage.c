@@ -75,7 +75,7 @@ static unsigned count_good(void)
         return n;
 }
 
-/* The parts of the file, as docs/DISK.md has them. */
+/* The parts of the file, as docs/develop/DISK.md has them. */
 static struct disk_layout layout(void)
 {
         return disk_layout_of(TEST_BYTES, TEST_CHUNK, 64);

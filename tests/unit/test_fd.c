@@ -124,7 +124,8 @@ static int reopen_as_stranger(int reader, bool has_capability)
         return WEXITSTATUS(status);
 }
 
-/* Which is what docs/THREATS.md says of memory below a device: nothing but the mode guards it. */
+/* Which is what docs/security/THREATS.md says of memory below a device: nothing but the mode guards
+ * it. */
 TEST(test_reopened_to_write)
 {
         int fd = memfd_create_sized("test", 4096), reader = fd_reopen_read_only(fd), again;

@@ -48,7 +48,7 @@ TEST(test_seeds_differ)
         assert_int_not_equal(hash_bytes(a, "x", 1), hash_bytes(b, "x", 1));
 }
 
-/* Computed by another program (Python's whole numbers) from docs/PROTOCOL.md. */
+/* Computed by another program (Python's whole numbers) from docs/reference/PROTOCOL.md. */
 TEST(test_digest_vectors)
 {
         const struct hash_seed zero = {0},

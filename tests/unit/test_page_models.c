@@ -1,6 +1,6 @@
 /*
- * Sizes of pages of real models (docs/PAGES.md). This program makes the table there, and fails if
- * the document differs. `test_page_models --print` shows it.
+ * Sizes of pages of real models (docs/reference/PAGES.md). This program makes the table there, and
+ * fails if the document differs. `test_page_models --print` shows it.
  */
 #include <stdio.h>
 #include <stdlib.h>

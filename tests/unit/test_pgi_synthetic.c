@@ -1,7 +1,7 @@
 /*
  * PGI against plain LRU on synthetic traffic of all kinds (tests/traffic): the mean over some seeds
  * may be 0.2 points of token hits below LRU nowhere, and the mean over all must be above it. Prints
- * a table, of which docs/POLICY.md has the full form (KVL_FULL=1).
+ * a table, of which docs/measure/POLICY.md has the full form (KVL_FULL=1).
  */
 #include <stdio.h>
 #include <stdlib.h>

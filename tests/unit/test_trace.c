@@ -188,16 +188,17 @@ TEST(test_refuses)
                         "no JSON object: too big integer near '99999999999999999999' (column 26)"},
                 {"{}", "input_length is missing"},
                 {"{\"timestamp\": \"1\"}", "timestamp is not a number: for dates see "
-                                           "docs/TRACES.md, \"Other traces\""},
+                                           "docs/measure/TRACES.md, \"Other traces\""},
                 {LINE("-1", "1", ""), "timestamp is not between 0 and 6300000000000 milliseconds: "
                                       "--time-unit names another unit"},
                 {LINE("1e300", "1", ""), "timestamp is not between 0 and 6300000000000 "
                                          "milliseconds: --time-unit names another unit"},
                 {"{\"input_length\":1,\"hash_ids\":[5]}",
                         "timestamp is missing, and lines before this one have one"},
-                {"{\"conversations\":[]}", "it has text instead of hash_ids: docs/TRACES.md, "
-                                           "\"Other traces\", makes a "
-                                           "trace of it"},
+                {"{\"conversations\":[]}",
+                        "it has text instead of hash_ids: docs/measure/TRACES.md, "
+                        "\"Other traces\", makes a "
+                        "trace of it"},
                 {"{\"prompt\":\"\"}", "input_length is missing"},
                 {LINE("1", "1.5", ""), "input_length is not a whole number"},
                 {LINE("1", "-1", ""), "input_length is not between 0 and 4294967295"},
@@ -289,7 +290,7 @@ TEST(test_other_files)
                         "Azure LLM inference trace"},
                 {MARK "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n5,",
                         "BurstGPT"},
-                {"a,b,c\n1,2,3\n", "docs/TRACES.md says which fields"},
+                {"a,b,c\n1,2,3\n", "docs/measure/TRACES.md says which fields"},
                 {"a\tb\tc\n1\t2\t3\n", "it is a CSV"},
                 {"\n [{\"id\":\"x\",\"conversations\":[]}]", "ShareGPT"},
                 {"[\n{\"timestamp\":1}]", "jq -c '.[]' FILE"},

@@ -1,4 +1,4 @@
-/* Layouts of pages, and their hashes (docs/PROTOCOL.md, "Keys"): defined in keys.c. */
+/* Layouts of pages, and their hashes (docs/reference/PROTOCOL.md, "Keys"): defined in keys.c. */
 #ifndef KVL_LIB_LAYOUT_H
 #define KVL_LIB_LAYOUT_H
 
@@ -14,8 +14,8 @@ int layout_copy(const struct kvl_layout *layout, struct kvl_layout *ret_layout);
 /* Does kvl_layout_name() for a layout from layout_copy(). Returns 0; -EIO with the sentence. */
 int layout_name(const struct kvl_layout *layout, char ret_name[KVL_NS_NAME_BYTES]);
 
-/* Writes the token of the group that a secret names; a public contract: docs/PROTOCOL.md. Returns
- * 0; -EIO with the sentence. */
+/* Writes the token of the group that a secret names; a public contract: docs/reference/PROTOCOL.md.
+ * Returns 0; -EIO with the sentence. */
 int group_token_of(
         const void *secret, size_t secret_bytes, uint8_t ret_token[KVL_GROUP_TOKEN_BYTES]);
 

@@ -1,6 +1,6 @@
-/* Keys of the pages of a sequence (docs/PROTOCOL.md, "Keys"). Each page's tokens, except its last
- * few, are hashed on their own. A chain over these digests and the last few tokens gives the keys.
- * Independent hashes are computed side by side. */
+/* Keys of the pages of a sequence (docs/reference/PROTOCOL.md, "Keys"). Each page's tokens, except
+ * its last few, are hashed on their own. A chain over these digests and the last few tokens gives
+ * the keys. Independent hashes are computed side by side. */
 #ifndef KVL_PAGE_KEYS_H
 #define KVL_PAGE_KEYS_H
 

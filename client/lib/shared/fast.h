@@ -1,8 +1,8 @@
 /*
  * Client operations on pages in shared memory, without a request to the daemon (proto/shm.h): finds
  * and pins pages, releases them, takes pages granted ahead. No system calls, no locks, thread-safe.
- * The reader's half of the protocol with the evictor (docs/ARCHITECTURE.md, "Readers and the
- * evictor"):
+ * The reader's half of the protocol with the evictor (docs/develop/ARCHITECTURE.md, "Readers and
+ * the evictor"):
  *
  *   add 1 to the page's counter; full fence; look at its line:
  *   SEALED, the key, the epoch: it is ours.  else: take the 1 back, not found.  Never a loop.

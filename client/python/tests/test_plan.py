@@ -55,7 +55,7 @@ def pages(config: dict[str, Any], *arguments: Any, **options: Any) -> dict[str, 
 
 
 def test_what_pages_take() -> None:
-    """As vLLM's own caches: docs/PAGES.md has some of these numbers from elsewhere."""
+    """As vLLM's own caches: docs/reference/PAGES.md has some of these numbers from elsewhere."""
     assert pages(LLAMA) == {"full attention": 2 << 20}
     assert pages(LLAMA, block=32) == {"full attention": 4 << 20}
     assert pages(LLAMA, dtype="fp8") == {"full attention": 1 << 20}
@@ -178,7 +178,7 @@ def catalogue() -> list[dict[str, Any]]:
 
 
 def table() -> str:
-    """The models of the catalogue, as docs/PAGES.md has them."""
+    """The models of the catalogue, as docs/reference/PAGES.md has them."""
     rows = []
     for model in catalogue():
         try:
@@ -201,7 +201,7 @@ def table() -> str:
 
 
 def test_the_document() -> None:
-    document = HERE.parents[2] / "docs/PAGES.md"
+    document = HERE.parents[2] / "docs/reference/PAGES.md"
     assert table() in document.read_text(), f"{document} has another table than:\n{table()}"
 
 

@@ -198,7 +198,7 @@ def test_a_tensor_keeps_the_pin(make_daemon: MakeDaemon) -> None:
 
 
 def test_published_pages_can_be_written(namespace: kvlease.Namespace) -> None:
-    """torch has no tensors that are read-only: docs/THREATS.md."""
+    """torch has no tensors that are read-only: docs/security/THREATS.md."""
     keys = text(1)
     publish(namespace, keys, fill=1)
     with namespace.lookup(keys) as found, found.page(0) as view:

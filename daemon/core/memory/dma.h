@@ -2,7 +2,7 @@
  * Registers host memory below a GPU with that GPU. Copies between the two then run at the link's
  * full speed and don't block in the driver (gpu/device.h). Only the daemon registers it, a set at a
  * time, when it first maps the set. The backend cuts a range into pieces that the driver accepts,
- * and copies piecewise (0.1 s for each GB; 64 GiB in one call at most: docs/GPU.md).
+ * and copies piecewise (0.1 s for each GB; 64 GiB in one call at most: docs/measure/GPU.md).
  *
  *   set:  mapped -> asked -> registered -> the set is freed: unregister -> unmapped, given back
  *                        \-> refused: the set works, and copies are slower (pool.why,

@@ -39,8 +39,8 @@
 #define MAX_TRIES 16
 
 /* The disk gets pages that were asked for again after they were published, or of texts with so many
- * tokens. Disks wear, and most pages are computed once and never asked for again (docs/TRACES.md).
- * Not tuned. */
+ * tokens. Disks wear, and most pages are computed once and never asked for again
+ * (docs/measure/TRACES.md). Not tuned. */
 static const struct tier_filter disk_filter = {.min_uses = 2, .long_tokens = 16384};
 
 /* Returns the pages that may be under way from the tier at a time. */

@@ -1,8 +1,9 @@
 /*
- * FETCH: promotes a page that a client has pinned in a lower tier to the device (docs/PROTOCOL.md).
- * Or it copies the page's bytes into a page that is granted to the client, and the page stays where
- * it is. Or it demotes a page of the device, which the client reads in the lower tier from then on.
- * A copy may have some planes only, as attention needs one layer at a time. Loop thread only.
+ * FETCH: promotes a page that a client has pinned in a lower tier to the device
+ * (docs/reference/PROTOCOL.md). Or it copies the page's bytes into a page that is granted to the
+ * client, and the page stays where it is. Or it demotes a page of the device, which the client
+ * reads in the lower tier from then on. A copy may have some planes only, as attention needs one
+ * layer at a time. Loop thread only.
  *
  *   fetch:  begun -> waiting (for space, or for a transfer) -> done, reported once
  *                \-> cancelled: not reported

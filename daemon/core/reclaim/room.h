@@ -1,6 +1,6 @@
 /*
- * Makes FREE pages for a lease, and explains a refusal. docs/ARCHITECTURE.md ("Making room") has
- * the order of the steps. Loop thread only.
+ * Makes FREE pages for a lease, and explains a refusal. docs/develop/ARCHITECTURE.md ("Making
+ * room") has the order of the steps. Loop thread only.
  */
 #ifndef KVL_CORE_ROOM_H
 #define KVL_CORE_ROOM_H

@@ -67,7 +67,7 @@ static void note_place(struct ns *ns, const struct publish_one *o)
         ns_page(ns, o->page)->end_token = (uint32_t)MIN(end, (uint64_t)TEXT_TOKENS_MAX);
 }
 
-/* Results of a publish, as in docs/PROBES.md. */
+/* Results of a publish, as in docs/reference/PROBES.md. */
 enum published { PUBLISHED_SEALED, PUBLISHED_HIDDEN, PUBLISHED_DUPLICATE, PUBLISHED_TAKEN_OVER };
 
 #define PROBE_PUBLISH(a, o, at, what) \

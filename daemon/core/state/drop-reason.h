@@ -9,7 +9,7 @@
 
 struct tenant;
 
-/* The operation that drops a page. docs/PROBES.md has the numbers. */
+/* The operation that drops a page. docs/reference/PROBES.md has the numbers. */
 enum drop_cause {
         CAUSE_NONE, /* eviction */
         CAUSE_KEY,  /* kvl_invalidate() */

@@ -73,7 +73,8 @@ struct page {
         uint16_t announced : 1;  /* GRANTED: `key` is reserved for it (announce.h) */
 };
 
-static_assert(sizeof(struct page) == 64, "a cache line; docs/PERFORMANCE.md has a page's bytes");
+static_assert(
+        sizeof(struct page) == 64, "a cache line; docs/measure/PERFORMANCE.md has a page's bytes");
 static_assert(offsetof(struct page, word) == 32 && offsetof(struct page, epoch) == 40, "layout");
 static_assert(
         offsetof(struct page, end_token) == 44 && offsetof(struct page, n_pins) == 52, "layout");
@@ -143,7 +144,8 @@ struct page_note {
         uint32_t depth : 30;    /* SEALED, DETACHED: pages of the text up to the page's end */
         union page_place place; /* SEALED, DETACHED */
 };
-static_assert(sizeof(struct page_note) == 24, "docs/PERFORMANCE.md has the bytes of a page");
+static_assert(
+        sizeof(struct page_note) == 24, "docs/measure/PERFORMANCE.md has the bytes of a page");
 static_assert(offsetof(struct page_note, used_sec) == 8, "layout");
 static_assert(offsetof(struct page_note, place) == 16, "layout");
 
@@ -169,7 +171,8 @@ struct page_extra {
         uint64_t content;   /* SEALED, DETACHED, lower tier: base/sum.h of the stored bytes; on a
                                disk: their place */
 };
-static_assert(sizeof(struct page_extra) == 32, "docs/PERFORMANCE.md has the bytes of a page");
+static_assert(
+        sizeof(struct page_extra) == 32, "docs/measure/PERFORMANCE.md has the bytes of a page");
 static_assert(offsetof(struct page_extra, tag_prev) == 8, "layout");
 static_assert(offsetof(struct page_extra, tails) == 16, "layout");
 static_assert(offsetof(struct page_extra, content) == 24, "layout");

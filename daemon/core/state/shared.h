@@ -3,7 +3,7 @@
  * are checked against the daemon's private records (page.h), which are authoritative. Loop thread
  * only; clients read and write at the same time, so every access to a shared field is atomic.
  *
- * The evictor's half of the protocol with readers (docs/ARCHITECTURE.md, "Readers and the
+ * The evictor's half of the protocol with readers (docs/develop/ARCHITECTURE.md, "Readers and the
  * evictor"):
  *
  *   shared_is_pinned() ... a cheap look first

@@ -259,7 +259,7 @@ static uint64_t count_ready(struct ring *r, const char **ret_rule)
  * waits for completions, and a REFILL or some TOUCHes aren't worth a wakeup. A client that finds no
  * room and sleeps saw at least three quarters in use, above a published head. Each head is
  * published before the tail is read again, so that this look, at most a batch later, finds nearly
- * as much. See docs/PROTOCOL.md and tests/model/doorbell.pml.
+ * as much. See docs/reference/PROTOCOL.md and tests/model/doorbell.pml.
  */
 #define ROOM_NEWS_ENTRIES (SHM_SUB_ENTRIES / 4)
 

@@ -1,7 +1,7 @@
 /*
  * Access control: the kernel's credentials of the process at the other end (creds.h) are checked
  * against the rules of tenants and administration. In containers uids prove little
- * (docs/THREATS.md): the socket determines the tenant, and rules only narrow access.
+ * (docs/security/THREATS.md): the socket determines the tenant, and rules only narrow access.
  */
 #ifndef KVL_SERVER_ACCESS_H
 #define KVL_SERVER_ACCESS_H
