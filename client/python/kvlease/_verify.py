@@ -10,6 +10,7 @@ from __future__ import annotations
 import logging
 import random
 from collections.abc import Callable, Sequence
+from typing import TypeAlias
 
 import torch
 
@@ -29,6 +30,9 @@ _MOST_OFF = 0.002
 
 _VECTOR = 64
 """Numbers that are compared as one: a small head's. One number near 0 has any relative error."""
+
+Piece: TypeAlias = tuple[int, int, int]
+"""A layer's part of a page: its plane, its first byte there, and the number of its bytes."""
 
 
 def check_share(share: float) -> None:
@@ -116,6 +120,39 @@ class Verifier:
     def picks(self) -> bool:
         """Whether the text that was found now is computed all the same."""
         return self.compares and random.random() < self._share
+
+    def compare(self, own: Sequence[int], carried: kvlease.Pages, pieces: Sequence[Piece]) -> int:
+        """Compares pages that were to be published with those that had their keys before, and
+        fails where a layer differs. Returns the number of pages compared: those on the device.
+
+        own: leased by this connection, which maps pages. carried: of publish(), in the same order.
+        """
+        is_coded = may_be_coded(self._namespace)
+        n_compared = 0
+        try:
+            for i, (mine, theirs) in enumerate(zip(own, carried, strict=False)):
+                if mine == theirs or carried.tier(i) != kvlease.Tier.DEVICE:
+                    continue
+                n_compared += 1
+                leased = self._namespace.adopt([mine], "leased")
+                try:
+                    is_wrong = any(
+                        differ(self._read(leased, 0, each), self._read(carried, i, each), is_coded)
+                        for each in pieces
+                    )
+                finally:
+                    leased.detach()
+                if is_wrong:
+                    self.fail(theirs)
+                    break
+        except kvlease.Error as error:
+            _logger.debug("compared nothing: %s", error)
+        return n_compared
+
+    def _read(self, pages: kvlease.Pages, index: int, piece: Piece) -> torch.Tensor:
+        plane, offset, n_bytes = piece
+        read = pages.read(index, n_bytes, plane=plane, offset=offset)
+        return torch.frombuffer(bytearray(read), dtype=self.dtype)
 
     def fail(self, page: int) -> None:
         """A page of another engine holds other numbers than this engine has computed."""

@@ -53,7 +53,7 @@ import kvlease
 from kvlease import _engine
 from kvlease._codecs import Codecs
 from kvlease._verify import Verifier
-from kvlease.vllm import copies, identity, manager, transfers
+from kvlease.vllm import copies, identity, manager, places, transfers
 from kvlease.vllm.computing import Computing
 from kvlease.vllm.weights import Epoch
 
@@ -66,8 +66,9 @@ pytestmark = [
 TOKENS = 16
 LAYOUT = kvlease.Layout("m", kvlease.DType.F32, 1, 1, 32, TOKENS, 4096)
 WINDOWS = replace(LAYOUT, layer_group=1)
-# Numbers of a page of 1,024: the rest is padding.
-LAYERS = [512, 256]
+# Of a page of 4,096 bytes: the rest is padding.
+LAYERS = [(0, 0, 2048), (0, 2048, 1024)]
+N_NUMBERS = 768
 TENANT = "limit = 4MiB"
 END = ScheduleEndContext((), ())
 HIT, MISS, RETRY = LookupResult.HIT, LookupResult.MISS, LookupResult.RETRY
@@ -90,7 +91,7 @@ class Engine:
                 TOKENS,
                 Verifier(verify, namespace, torch.float32, b"", bytes),
                 i == 0,
-                [LAYERS],
+                LAYERS,
             )
             for i, namespace in enumerate(self.namespaces)
         ]
@@ -225,7 +226,7 @@ def test_what_is_found_is_compared(
     write(second, begun.store_spec, 1.0)
     write(second, begun.store_spec, 2.0, first_other)
     second.manager.complete_store(set(keys), again)
-    is_equal = first_other >= sum(LAYERS)
+    is_equal = first_other >= N_NUMBERS
     assert second.manager.compared_pages == (len(keys) if is_equal else 1)
     assert failures(daemon) == (not is_equal)
     assert published(daemon) == (len(keys) if is_equal else 0)
@@ -551,7 +552,7 @@ def test_an_indexers_cache_beside_mla(
         config.parallel_config.rank = 1
         offloading = build_offloading_config(config, caches)
 
-    group = replace(engine.groups[0], namespace=made[0], sizes=[])
+    group = replace(engine.groups[0], namespace=made[0], pieces=[])
     books = manager.Manager(engine.connection, [group])
     context, keys = engine.request("1")
     books.on_new_request(context)
@@ -680,21 +681,20 @@ def test_pages_of_many_tokens(model: str) -> None:
 def test_stages_of_other_sizes() -> None:
     """A stage of a pipeline has as many layers of a group as it has, or none."""
 
-    def part(n: int) -> list[copies.Described]:
-        sizes = [4096] * n
-        return [copies.Described(n, "A" * (n > 0), sizes, f"{n}", torch.float32, 1, 32)]
+    def part(n: int) -> list[places.Part]:
+        size = 4096 * max(n, 1)
+        return [places.Part(1, size, n, f"{n}", torch.float32, 1, 32, "A" * (n > 0), [[]])]
 
     group = SimpleNamespace(group_id=0, tokens_per_block=16)
     config: Any = SimpleNamespace(
         groups=[group],
         kv_cache_layout="LBHNC",
         cache=SimpleNamespace(blocks_per_chunk=1),
-        model=SimpleNamespace(dtype="float32"),
-        parallel=SimpleNamespace(tp_size=1, pp_size=3),
         replicated_layout=False,
     )
     vllm_config: Any = SimpleNamespace(
-        cache_config=SimpleNamespace(prefix_caching_hash_algo="sha256"),
+        cache_config=SimpleNamespace(prefix_caching_hash_algo="sha256", cache_dtype="auto"),
+        parallel_config=SimpleNamespace(tensor_parallel_size=1, pipeline_parallel_size=3),
         speculative_config=None,
         model_config=SimpleNamespace(
             model="m", quantization=None, hf_config=SimpleNamespace(to_dict=dict)

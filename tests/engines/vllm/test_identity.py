@@ -200,7 +200,8 @@ def test_where_layers_lie() -> None:
     places.place(config, 100 * stride, stride + 64, 0)
     assert [each.size for each in config.kv_cache_tensors] == [100 * stride] * 2
     assert [each.block_stride for each in config.kv_cache_tensors] == [stride + 64] * 2
-    assert places.pieces(config, 0) == [(0, size), (size, size), (2 * size, size // 2)]
+    assert part.pieces == [[(0, 0, size), (0, size, size), (0, 2 * size, size // 2)]]
+    assert places.pieces_of_all([part, part])[0][-1] == (1, 2 * size, size // 2)
     apart = KVCacheConfig(
         num_blocks=9,
         kv_cache_tensors=[
@@ -213,8 +214,8 @@ def test_where_layers_lie() -> None:
     part = places.part_of(apart, LAYERS)
     assert (part.n_planes, part.plane_bytes, part.n_layers) == (2, size, 2)
     places.place(apart, 100 * size, size, 50 * size)
-    assert places.pieces(apart, 0) == [(0, size), (50 * size, size)]
-    assert places.pieces(apart, 1) == [(0, size)]
+    assert part.pieces == [[(0, 0, size), (1, 0, size)], [(0, 0, size)]]
+    assert places.pieces_of_all([part, part])[1] == [(0, 0, size), (2, 0, size)]
 
 
 def test_stages_say_the_same(model: str) -> None:
@@ -235,11 +236,12 @@ def test_stages_say_the_same(model: str) -> None:
         kv_transfer_config=TRANSFER,
         pipeline_parallel_size=2,
     ).create_engine_config()
-    options = identity.Options()
-    first, other = (identity.layout(config, each, options, b"", parts) for each in (both, second))
+    told = (config, identity.Options(), b"")
+    blocks = [places.specs(each)[0].block_size for each in (both, second)]
+    first, other = (identity.layout(*told, parts, "LBHNC", n_tokens) for n_tokens in blocks)
     assert first == other
     narrow = replace(parts[1], dtype=torch.bfloat16, head_size=1)
-    assert identity.layout(config, both, options, b"", [parts[0], narrow]).head_size == 32
+    assert identity.layout(*told, [parts[0], narrow], "LBHNC", 32).head_size == 32
     assert places.dtype_of_all([parts[0], narrow]) == torch.uint8
 
 

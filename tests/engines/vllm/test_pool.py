@@ -28,9 +28,7 @@ from vllm.v1.request import Request, RequestStatus
 
 import kvlease
 from kvlease._verify import Verifier
-from kvlease.vllm import groups
 from kvlease.vllm import pool as adapter
-from kvlease.vllm.groups import GroupsPool
 from kvlease.vllm.identity import Options
 from kvlease.vllm.weights import Reader, State
 
@@ -86,7 +84,7 @@ class Engine:
         self.connection = kvlease.connect(socket)
         namespace = self.connection.namespace("ns", LAYOUT, keep_page_zero=True)
         pool: Any = self.manager.block_pool
-        pool.__class__ = GroupsPool if others else adapter.Pool
+        pool.__class__ = adapter.Pool
         self.refused: dict[str, str] = {}
         self.verifier = Verifier(verify, namespace, torch.float32, b"", bytes)
         self.model = Model()
@@ -97,6 +95,7 @@ class Engine:
             Options(role=role),
             self.refuse,
             self.verifier,
+            [[(0, 0, LAYOUT.plane_page_bytes)]] * (1 + len(others)),
             self.model,
         )
         self.pool: adapter.Pool = pool
@@ -493,38 +492,42 @@ def test_states_at_the_ends_of_pages(daemon: package.Daemon) -> None:
         engine.connection.close()
 
 
+def fill(engine: Engine, pages: list[int], value: float) -> None:
+    """Writes what a step computes."""
+    arena = engine.pool.namespace.arena(writable=True, dtype="f32")
+    torch.from_dlpack(arena)[pages] = value
+    arena.release()
+
+
 @pytest.mark.parametrize("differs", [False, True])
 def test_found_and_computed_all_the_same(
     daemon: package.Daemon, engines: Engines, differs: bool
 ) -> None:
-    """The worker is told pairs of pages, which are kept until it has compared them."""
+    """Pages that were found, and computed anew, are compared where they are published."""
     first, second = engines(), engines(verify=1)
     request = first.request(PROMPT)
     theirs = first.schedule(request)
+    assert theirs
+    fill(first, theirs, 1.0)
     first.results(request)
     first.end(request)
     again = second.request(PROMPT)
     own = second.schedule(again)
-    assert theirs and own and not set(own) & set(theirs[:3])
+    assert own and not set(own) & set(theirs[:3])
+    fill(second, own, 2.0 if differs else 1.0)
     second.results(again)
     assert second.pool.stats.hit_tokens == 0
     assert second.pool.stats.verified == 1
+    assert second.pool.stats.compared_pages == (1 if differs else 3)
+    assert second.verifier.has_failed == differs
+    assert published(daemon) == (0 if differs else 3)
     second.end(again)
-    pairs = [(mine, other, 0) for mine, other in zip(own, theirs[:3], strict=False)]
-    assert second.pool.awaits_comparison
-    assert second.pool.take_pairs() == pairs
-    assert second.pool.take_pairs() == []
-    package.wait_until(lambda: held(daemon) == (3, 3))
-    if differs:
-        second.verifier.fail(theirs[0])
-    second.pool.on_compared(theirs[:3])
-    assert not second.pool.awaits_comparison
     package.wait_until(lambda: held(daemon) == (0, 0))
     # What another engine computes now is found by who hasn't left.
-    other = first.request(PROMPT)
-    first.schedule(other)
-    first.results(other)
-    first.end(other)
+    request = first.request(PROMPT)
+    first.schedule(request)
+    first.results(request)
+    first.end(request)
     assert second.schedule(second.request(PROMPT))
     assert second.pool.stats.verified == (1 if differs else 2)
     assert second.pool.stats.hit_tokens == 0
@@ -543,7 +546,7 @@ def test_after_a_mismatch_nothing_is_found(daemon: package.Daemon, engines: Engi
     assert second.schedule(runs, 2 * PAGE)
     assert second.manager.get_computed_blocks(waits)[1] == 5 * PAGE
     second.verifier.fail(theirs[0])
-    second.pool.on_mismatch()
+    second.pool._leave()
     second.results(runs)
     wrong = second.schedule(runs)
     own = second.schedule(waits)
@@ -1120,7 +1123,7 @@ def test_windows_that_have_passed(
     """Ranges of pages that are neither near an end of the text nor near its fork."""
     window = SimpleNamespace(sliding_window=1024, extra_retained_tokens=0)
     window.get_num_skipped_tokens = MethodType(SlidingWindowManager.get_num_skipped_tokens, window)
-    pool = object.__new__(groups.GroupsPool)
+    pool = object.__new__(adapter.Pool)
     pool.hash_block_size = PAGE
     coordinator = SimpleNamespace(single_type_managers=[window])
     pool._manager = SimpleNamespace(coordinator=coordinator)
@@ -1142,7 +1145,7 @@ def test_windows_that_have_passed(
 def test_states_that_have_passed(n_prompt: int, n_tokens: int, expected: list[int]) -> None:
     """Not those behind which the same prompt begins, or one that continues the text."""
     state = SimpleNamespace(get_num_skipped_tokens=lambda n_computed: n_computed - 1)
-    pool = object.__new__(groups.GroupsPool)
+    pool = object.__new__(adapter.Pool)
     pool.hash_block_size = PAGE
     pool._manager = SimpleNamespace(coordinator=SimpleNamespace(single_type_managers=[state]))
     request = SimpleNamespace(

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import kvlease_conftest as package
 import pytest
 from models import make_adapter
 from support import LIMIT, MEMORY, ctl, failures, held, make_prompts, published
-
-import kvlease
-from kvlease.vllm.worker import Worker
 
 PROMPTS = make_prompts(1, 200, 40, 70)
 # Weights that are said to be the same, so that their digest doesn't keep engines apart.
@@ -77,21 +73,6 @@ def test_other_weights_are_found_out(
         alone_again = second.call("run", [prompt], 24)
         assert (alone_again["found"], alone_again["tokens"]) == ([0], [tokens])
     package.wait_until(lambda: held(daemon) == (0, 0))
-
-
-def test_without_kvleased_nothing_is_compared() -> None:
-    """Pages of others may not be mapped then, and can't be read."""
-
-    def adopt(*arguments: Any) -> None:
-        raise kvlease.Disconnected("gone")
-
-    worker: Any = object.__new__(Worker)
-    worker._namespace = SimpleNamespace(adopt=adopt)
-    worker._on_loss = "continue"
-    assert worker.compare([(1, 2, 0)]) == []
-    worker._on_loss = "error"
-    with pytest.raises(RuntimeError, match="kvleased is gone"):
-        worker.compare([(1, 2, 0)])
 
 
 def run(engine: Any, **options: Any) -> list[list[list[int]]]:

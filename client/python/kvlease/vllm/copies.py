@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from typing import Any
 
 import torch
-import vllm
 from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     KVConnectorBase_V1,
     KVConnectorHandshakeMetadata,
@@ -43,8 +43,7 @@ from vllm.v1.kv_offload.base import (
 import kvlease
 from kvlease import _engine, _verify
 from kvlease._codecs import Codecs
-from kvlease._digest import hash_parts
-from kvlease.vllm import identity
+from kvlease.vllm import identity, places
 from kvlease.vllm.computing import Computing
 from kvlease.vllm.connections import connect_scheduler, connect_worker
 from kvlease.vllm.connector import keep_over_sleep
@@ -55,8 +54,6 @@ from kvlease.vllm.weights import Place, Reader, Watch, gather
 # Bytes that a plane of a page has at least, and a multiple of which it has (kvlease.h).
 _LEAST_BYTES = 4096
 _ALIGNMENT = 64
-# Tokens that a layout may say of a page. vLLM's blocks beside recurrent states have more.
-_MOST_TOKENS = 1024
 
 
 @dataclass
@@ -68,8 +65,8 @@ class Copied(KVConnectorHandshakeMetadata):
     """Of the groups of layers, in their order."""
     chunk_tokens: list[int]
     """Of the groups' pages."""
-    sizes: list[list[list[int]]]
-    """Of each group and plane: bytes that each layer has, one after the other."""
+    pieces: list[list[_verify.Piece]]
+    """Of the layers of each group in a page, in the planes of all ranks."""
     dtypes: list[torch.dtype]
     identity: bytes
     place: Place
@@ -209,9 +206,10 @@ class Copies(OffloadingConnector):
             chunk_tokens=[
                 group.tokens_per_block * config.cache.blocks_per_chunk for group in config.groups
             ],
-            sizes=[
-                [rank[i].sizes for rank in ranks[: layout.n_planes]]
-                for i, layout in enumerate(layouts)
+            pieces=[
+                pieces
+                for parts in zip(*ranks[: layouts[0].n_planes], strict=True)
+                for pieces in places.pieces_of_all(parts)
             ],
             dtypes=[each.dtype for each in described],
             identity=watch.identity,
@@ -258,9 +256,7 @@ class Copies(OffloadingConnector):
                     isinstance(spec, FullAttentionSpec)
                     for spec in self._layer_specs(group.group_id)
                 ),
-                sizes=[
-                    [size // first.dtypes[i].itemsize for size in plane] for plane in first.sizes[i]
-                ],
+                pieces=first.pieces[i],
             )
             for i, group in enumerate(config.groups)
         ]
@@ -311,49 +307,34 @@ class Copies(OffloadingConnector):
 Copies.__name__ = "KvleaseConnector"
 
 
-@dataclass
-class Described:
-    """A rank's part of a group of layers."""
-
-    n_layers: int
-    backend: str
-    sizes: list[int]
-    """Bytes that each layer has of a page."""
-    words: str
-    """What vLLM says of it."""
-    dtype: torch.dtype
-    """Of all numbers; uint8 where they can't be compared."""
-    n_kv_heads: int
-    head_size: int
-
-
 def describe(
     vllm_config: Any, kv_cache_config: Any, config: Any, kv_caches: CanonicalKVCaches
-) -> list[Described]:
-    """Of each group that is copied."""
+) -> list[places.Part]:
+    """A rank's part of the pages of each group that is copied: its layers' one after the other.
+
+    config: vLLM's OffloadingConfig.
+    """
     layers = vllm_config.compilation_config.static_forward_context
     described = []
     for group, refs in zip(config.groups, kv_caches.group_data_refs, strict=True):
-        specs = list(
-            iter_layer_specs(kv_cache_config.kv_cache_groups[group.group_id].kv_cache_spec)
-        )
+        of_group = kv_cache_config.kv_cache_groups[group.group_id]
+        specs = list(iter_layer_specs(of_group.kv_cache_spec))
         backends = [layers[name].get_attn_backend().get_name() for name in group.layer_names]
         sizes = [ref.page_size_bytes * config.cache.blocks_per_chunk for ref in refs]
-        spec = specs[0] if specs else None
         # vLLM may keep a block of several groups in one piece: parts of it are another group's.
         is_packed = len(config.groups) > 1 and len(refs) == 1 < len(group.layer_names)
-        dtypes = {
-            dtype for each in specs for dtype in getattr(each, "dtypes", None) or [each.dtype]
-        }
+        starts = [0, *accumulate(sizes)]
         described.append(
-            Described(
+            places.Part(
+                n_planes=1,
+                plane_bytes=max(_LEAST_BYTES, -(-starts[-1] // _ALIGNMENT) * _ALIGNMENT),
                 n_layers=len(group.layer_names),
+                words=f"{backends} {specs} {sizes} {config.cache.blocks_per_chunk}",
+                dtype=torch.uint8 if is_packed else places.dtype_of(specs),
+                n_kv_heads=getattr(specs[0], "num_kv_heads", 1) if specs else 1,
+                head_size=getattr(specs[0], "head_size", 1) if specs else 1,
                 backend=backends[0] if backends else "",
-                sizes=sizes,
-                words=f"{backends} {specs} {sizes}",
-                dtype=torch.uint8 if is_packed or len(dtypes) != 1 else dtypes.pop(),
-                n_kv_heads=getattr(spec, "num_kv_heads", 1),
-                head_size=getattr(spec, "head_size", 1),
+                pieces=[[(0, *piece) for piece in zip(starts, sizes, strict=False)]],
             )
         )
     return described
@@ -362,47 +343,28 @@ def describe(
 def layouts_of(
     vllm_config: Any,
     config: Any,
-    ranks: Sequence[Sequence[Described]],
+    ranks: Sequence[Sequence[places.Part]],
     options: identity.Options,
     codecs: Codecs,
     model: bytes,
 ) -> list[kvlease.Layout]:
     """Of the pages of each group: the ranks' parts are planes, but where all have the same.
 
-    config: vLLM's OffloadingConfig. model: identity of the model in memory. ValueError for codecs
-    by layer where pages aren't those of one layer after the other.
+    model: identity of the model in memory. ValueError for codecs by layer where pages aren't those
+    of one layer after the other.
     """
     layouts = []
-    for i, group in enumerate(config.groups):
-        parts = [rank[i] for rank in ranks]
-        # A stage of a pipeline may have no layers of a group.
-        own = next(part for part in parts if part.sizes)
-        n_bytes = max(sum(part.sizes) for part in parts)
-        plane_bytes = max(_LEAST_BYTES, -(-n_bytes // _ALIGNMENT) * _ALIGNMENT)
-        are_layers = len(own.sizes) == own.n_layers and len(ranks) == 1
-        codecs.refuse(len(config.groups), own.sizes if are_layers else [], plane_bytes)
-        kind = (
-            f"vllm {vllm.__version__} copies {own.backend} {config.kv_cache_layout} "
-            f"{vllm_config.cache_config.prefix_caching_hash_algo} {config.model.dtype} "
-            f"tp{config.parallel.tp_size} pp{config.parallel.pp_size}"
+    for group, parts in zip(config.groups, zip(*ranks, strict=True), strict=True):
+        layout = identity.layout(
+            *(vllm_config, options, model, parts, config.kv_cache_layout),
+            group.tokens_per_block * config.cache.blocks_per_chunk,
+            copies_group=group.group_id,
+            is_replicated=config.replicated_layout,
         )
-        tokens = group.tokens_per_block * config.cache.blocks_per_chunk
-        words = f"{[part.words for part in parts]} {config.cache.blocks_per_chunk}"
-        layouts.append(
-            kvlease.Layout(
-                model=identity.model_name(vllm_config),
-                dtype=_engine.DTYPES.get(own.dtype, kvlease.DType.OTHER),
-                n_layers=sum(part.n_layers for part in parts) // config.parallel.tp_size,
-                n_kv_heads=own.n_kv_heads,
-                head_size=own.head_size,
-                page_tokens=min(tokens, _MOST_TOKENS),
-                plane_page_bytes=plane_bytes,
-                n_planes=1 if config.replicated_layout else len(ranks),
-                layer_group=group.group_id,
-                salt=hash_parts(identity.salt(vllm_config, options, model), words.encode()),
-                format=_engine.format_of(kind.encode(), f" {tokens}".encode()),
-            )
-        )
+        sizes = [n_bytes for _, _, n_bytes in parts[0].pieces[0]]
+        are_layers = len(parts) == 1 and len(sizes) == parts[0].n_layers
+        codecs.refuse(len(config.groups), sizes if are_layers else [], layout.plane_page_bytes)
+        layouts.append(layout)
     return layouts
 
 

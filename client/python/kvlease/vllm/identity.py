@@ -20,6 +20,8 @@ TESTED = ((0, 32), (0, 33))
 """Releases of vLLM, the oldest one first."""
 
 
+# Tokens that a layout may say of a page. vLLM's blocks beside recurrent states have more.
+_MOST_TOKENS = 1024
 _PLUG_INS = ("vllm.general_plugins", "vllm.platform_plugins")
 
 
@@ -186,20 +188,27 @@ def unsupported_in_place(vllm_config: Any, kv_cache_config: Any, options: Option
 
 def layout(
     vllm_config: Any,
-    kv_cache_config: Any,
     options: Options,
     model: bytes,
     parts: Sequence[places.Part],
+    kv_cache_layout: str,
+    n_tokens: int,
+    *,
+    copies_group: int | None = None,
+    is_replicated: bool = False,
 ) -> kvlease.Layout:
-    """Of the pages in place: the model's identity and its configuration are in the salt, the way of
+    """Of pages of n_tokens: the model's identity and its configuration are in the salt, the way of
     writing in the format.
 
     A page has the parts of all ranks, each in planes of its own, one rank's behind the other's: so
     it is found or not for all of them, and has one number. A rank has as many planes as the one
     with the most layers; what it doesn't need of them is unused. Stages of a pipeline have other
     layers each, and say the same: what the first one has.
+
+    copies_group: with copies, the number of the group of layers. is_replicated: all ranks have the
+    same numbers, which the first one stores.
     """
-    first, n_tokens = parts[0], places.specs(kv_cache_config)[0].block_size
+    own = next(part for part in parts if part.backend)
     # The dtype of fp8 numbers is uint8: the setting has the name of the numbers (fp8_e5m2).
     cache, parallel = vllm_config.cache_config, vllm_config.parallel_config
     dtype = places.dtype_of_all(parts)
@@ -207,19 +216,20 @@ def layout(
     numbers = str(dtype).removeprefix("torch.") if is_known else cache.cache_dtype
     n_stages = parallel.pipeline_parallel_size
     kind = (
-        f"vllm {vllm.__version__} {first.backend} "
-        f"{kv_cache_config.kv_cache_layout} {cache.prefix_caching_hash_algo} "
+        f"vllm {vllm.__version__} {'' if copies_group is None else 'copies '}{own.backend} "
+        f"{kv_cache_layout} {cache.prefix_caching_hash_algo} "
         f"{numbers} tp{parallel.tensor_parallel_size}" + (f" pp{n_stages}" if n_stages > 1 else "")
     )
     return kvlease.Layout(
         model=model_name(vllm_config),
         dtype=_engine.DTYPES.get(dtype, kvlease.DType.OTHER),
         n_layers=sum(part.n_layers for part in parts) // parallel.tensor_parallel_size,
-        n_kv_heads=first.n_kv_heads,
-        head_size=first.head_size,
-        page_tokens=min(n_tokens, 1024),
+        n_kv_heads=own.n_kv_heads,
+        head_size=own.head_size,
+        page_tokens=min(n_tokens, _MOST_TOKENS),
         plane_page_bytes=max(part.plane_bytes for part in parts),
-        n_planes=max(part.n_planes for part in parts) * len(parts),
+        n_planes=max(part.n_planes for part in parts) * (1 if is_replicated else len(parts)),
+        layer_group=copies_group or 0,
         salt=hash_parts(
             salt(vllm_config, options, model), *(part.words.encode() for part in parts)
         ),

@@ -11,16 +11,13 @@ from typing import Any
 from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     KVConnectorHandshakeMetadata,
     KVConnectorMetadata,
-    KVConnectorWorkerMetadata,
 )
 from vllm.outputs import RequestError
 
 from kvlease import _engine
 from kvlease._verify import Verifier
-from kvlease.vllm import places
 from kvlease.vllm.connections import connect_scheduler
 from kvlease.vllm.connector import KvleaseConnector, keep_over_sleep
-from kvlease.vllm.groups import GroupsPool
 from kvlease.vllm.pool import Pool
 from kvlease.vllm.weights import Reader, Watch
 from kvlease.vllm.worker import Handshake, Worker
@@ -34,24 +31,8 @@ class _Step(KVConnectorMetadata):
 
     pages: list[int] = field(default_factory=list)
     """To be mapped."""
-    pairs: list[tuple[int, int, int]] = field(default_factory=list)
-    """To be compared: a page of this engine, one of another engine for the same text, and the group
-    of layers that has both."""
     adapters: list[tuple[int, bytes]] = field(default_factory=list)
     """Ids and digests of those that have computed pages that were found."""
-
-
-@dataclass
-class _Compared(KVConnectorWorkerMetadata):
-    """What the worker tells the scheduler: pages of other engines, and those that differ."""
-
-    pages: set[int]
-    differing: set[int]
-
-    def aggregate(self, other: KVConnectorWorkerMetadata) -> KVConnectorWorkerMetadata:
-        """Of two ranks."""
-        assert isinstance(other, _Compared)
-        return _Compared(self.pages & other.pages, self.differing | other.differing)
 
 
 class InPlace(KvleaseConnector):
@@ -59,7 +40,6 @@ class InPlace(KvleaseConnector):
 
     _worker: Worker | None
     _pool: Pool | None
-    _compared: _Compared | None
 
     @staticmethod
     def become_worker(connector: KvleaseConnector, watch: Watch) -> None:
@@ -69,14 +49,14 @@ class InPlace(KvleaseConnector):
         )
         connector.__class__ = InPlace
         assert isinstance(connector, InPlace)
-        connector._worker, connector._pool, connector._compared = worker, None, None
+        connector._worker, connector._pool = worker, None
 
     @staticmethod
     def become_scheduler(connector: KvleaseConnector, said: Iterable[Any]) -> None:
         """said: by the workers, in the order of their ranks."""
         connector.__class__ = InPlace
         assert isinstance(connector, InPlace)
-        connector._worker, connector._pool, connector._compared = None, None, None
+        connector._worker, connector._pool = None, None
         connector._start(list(said))
 
     # The worker's.
@@ -95,15 +75,6 @@ class InPlace(KvleaseConnector):
         if self._worker and isinstance(connector_metadata, _Step):
             self._worker.settle(connector_metadata.adapters)
             self._worker.map(connector_metadata.pages)
-            pairs = connector_metadata.pairs
-            if pairs:
-                differing = self._worker.compare(pairs)
-                self._compared = _Compared({page for _, page, _ in pairs}, set(differing))
-
-    def build_connector_worker_meta(self) -> KVConnectorWorkerMetadata | None:
-        """After each step."""
-        compared, self._compared = self._compared, None
-        return compared
 
     # The scheduler's.
 
@@ -124,7 +95,10 @@ class InPlace(KvleaseConnector):
         self._model = Reader(rank.place for rank in ranks if rank.place)
         assert self._kv_cache_manager is not None
         self._connection = connect_scheduler(
-            self._options, handshake.group_token, handshake.layout.model
+            self._options,
+            handshake.group_token,
+            handshake.layout.model,
+            maps_pages=self._options.verify > 0,
         )
         namespace = self._connection.namespace(
             handshake.name,
@@ -134,12 +108,12 @@ class InPlace(KvleaseConnector):
             stride_bytes=handshake.stride_bytes,
         )
         pool = self._kv_cache_manager.block_pool
-        pool.__class__ = Pool if places.is_plain(self._kv_cache_config) else GroupsPool
+        pool.__class__ = Pool
         assert isinstance(pool, Pool)
-        self._verifier = Verifier(
+        verifier = Verifier(
             self._options.verify,
             namespace,
-            places.dtype_of(self._kv_cache_config),
+            handshake.dtype,
             handshake.layout.salt,
             lambda: self._model.compare().identity(handshake.layout.salt),
         )
@@ -149,7 +123,8 @@ class InPlace(KvleaseConnector):
             self._kv_cache_manager,
             self._options,
             self._refuse,
-            self._verifier,
+            verifier,
+            handshake.pieces,
             self._model,
         )
         self._pool = pool
@@ -178,22 +153,7 @@ class InPlace(KvleaseConnector):
             return _Step()
         self._pool.prefill.begin(scheduler_output.num_scheduled_tokens.values())
         self._pool.rest(scheduler_output.total_num_scheduled_tokens > 0)
-        pool = self._pool
-        return _Step(pool.take_fresh(), pool.take_pairs(), pool.take_adapters())
-
-    def update_connector_output(self, connector_output: Any) -> None:
-        """After each step."""
-        compared = connector_output.kv_connector_worker_meta
-        if self._pool is None or not isinstance(compared, _Compared):
-            return
-        for page in compared.differing:
-            self._verifier.fail(page)
-            self._pool.on_mismatch()
-        self._pool.on_compared(compared.pages)
-
-    def has_pending_push_work(self) -> bool:
-        """Whether steps are to go on without requests: the worker is to compare pages."""
-        return self._pool is not None and self._pool.awaits_comparison
+        return _Step(self._pool.take_fresh(), self._pool.take_adapters())
 
     def request_finished(
         self, request: Any, block_ids: list[int]

@@ -11,7 +11,6 @@ from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from itertools import takewhile
 
-import torch
 from vllm.v1.kv_offload.base import (
     LookupResult,
     OffloadingManager,
@@ -46,9 +45,8 @@ class Group:
     is_chained: bool
     """Attention reaches back to the first token: a page is of use behind all pages before it. Those
     of sliding windows are found one by one."""
-    sizes: list[list[int]]
-    """Of each plane: numbers that each layer has of it, one after the other; the rest is padding.
-    """
+    pieces: list[_verify.Piece]
+    """Of the layers, in the planes of all ranks; the rest is padding."""
 
 
 @dataclass(eq=False)
@@ -414,32 +412,11 @@ class Manager(OffloadingManager):
         except kvlease.Error as error:
             _logger.debug("published nothing: %s", error)
             return
-        if run.group.verifier.compares:
-            self._compare(run, own, carried)
+        verifier = run.group.verifier
+        if verifier.compares:
+            self.compared_pages += verifier.compare(own, carried, run.group.pieces)
+            self._is_void = self._is_void or verifier.has_failed
         self._give_back([carried])
-
-    def _compare(self, run: _Run, own: list[int], carried: kvlease.Pages) -> None:
-        """Compares what was copied into pages with what was published under their keys before."""
-        group, left = run.group, list(run.pages)
-        is_coded = _verify.may_be_coded(group.namespace)
-        for i, (mine, theirs) in enumerate(zip(own, carried, strict=False)):
-            if mine == theirs or carried.tier(i) != kvlease.Tier.DEVICE:
-                continue
-            self.compared_pages += 1
-            for plane, sizes in enumerate(group.sizes):
-                if not sizes:
-                    continue
-                copied, found = (
-                    torch.frombuffer(bytearray(part), dtype=group.verifier.dtype)
-                    for part in (
-                        run.pages.read(left.index(mine), plane=plane),
-                        carried.read(i, plane=plane),
-                    )
-                )
-                if _verify.differ_by_layer(copied, found, sizes, is_coded):
-                    self._is_void = True
-                    group.verifier.fail(theirs)
-                    return
 
     @staticmethod
     def _give_back(given: Iterable[kvlease.Pages]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +17,8 @@ from vllm.v1.kv_cache_interface import (
 )
 from vllm.v1.kv_cache_layout import KVCacheLayout
 
+from kvlease._verify import Piece
+
 # Kinds of layers whose blocks can be pages.
 _KINDS = {
     FullAttentionSpec,
@@ -27,6 +29,12 @@ _KINDS = {
 }
 
 
+def layers_of(kv_cache_config: Any) -> list[Any]:
+    """Of each layer, group by group, what vLLM says of it."""
+    groups = kv_cache_config.kv_cache_groups
+    return [spec for group in groups for spec in iter_layer_specs(group.kv_cache_spec)]
+
+
 def specs(kv_cache_config: Any) -> list[Any]:
     """Of each group of layers what vLLM says of one of its layers."""
     return [
@@ -35,23 +43,16 @@ def specs(kv_cache_config: Any) -> list[Any]:
     ]
 
 
-def dtype_of(kv_cache_config: Any) -> torch.dtype:
-    """Of all numbers; uint8 where layers have several."""
-    groups = kv_cache_config.kv_cache_groups
-    specs = [spec for group in groups for spec in iter_layer_specs(group.kv_cache_spec)]
-    dtypes = {dtype for each in specs for dtype in getattr(each, "dtypes", None) or [each.dtype]}
+def dtype_of(layers: Iterable[Any]) -> torch.dtype:
+    """Of all numbers of layers, of which vLLM says this; uint8 where they have several types."""
+    dtypes = {dtype for each in layers for dtype in getattr(each, "dtypes", None) or [each.dtype]}
     return dtypes.pop() if len(dtypes) == 1 else torch.uint8
-
-
-def is_plain(kv_cache_config: Any) -> bool:
-    """Whether attention of all layers reaches back to the first token, in one group."""
-    return [isinstance(spec, FullAttentionSpec) for spec in specs(kv_cache_config)] == [True]
 
 
 def unsupported(kv_cache_config: Any) -> str | None:
     """Why a rank's blocks can't be pages; None: they can."""
     groups, tensors = kv_cache_config.kv_cache_groups, kv_cache_config.kv_cache_tensors
-    layers = [spec for group in groups for spec in iter_layer_specs(group.kv_cache_spec)]
+    layers = layers_of(kv_cache_config)
     names = ", ".join(sorted({type(each).__name__ for each in layers}))
     said = f"{len(groups)} groups of layers ({names})"
     if not tensors:
@@ -88,7 +89,8 @@ def _has_several_states(spec: Any) -> bool:
 
 @dataclass(frozen=True)
 class Part:
-    """What a rank has of each page: planes of one size."""
+    """What a rank has of each page: planes of one size. With copies each group of layers has pages
+    of its own."""
 
     n_planes: int
     """Of each layer one, where vLLM keeps layers apart."""
@@ -102,7 +104,9 @@ class Part:
     """Of the first layer that vLLM says something of."""
     head_size: int
     backend: str
-    """Which computes on the first layer's blocks."""
+    """Which computes on the first layer's blocks; '': a stage of a pipeline has no layer here."""
+    pieces: list[list[Piece]]
+    """Of the layers of each group, in the rank's planes."""
 
 
 def part_of(kv_cache_config: Any, layers: Any) -> Part:
@@ -119,16 +123,41 @@ def part_of(kv_cache_config: Any, layers: Any) -> Part:
         plane_bytes=tensors[0].block_stride,
         n_layers=n_layers,
         words=f"{described if not is_apart else [each.layers for each in tensors]} {kinds}",
-        dtype=dtype_of(kv_cache_config),
+        dtype=dtype_of(layers_of(kv_cache_config)),
         n_kv_heads=getattr(spec, "num_kv_heads", 1),
         head_size=getattr(spec, "head_size", 1),
         backend=layers[tensors[0].layers[0]].get_attn_backend().get_name(),
+        pieces=[_pieces(group, tensors, is_apart) for group in kv_cache_config.kv_cache_groups],
     )
+
+
+def _pieces(group: Any, tensors: Any, is_apart: bool) -> list[Piece]:
+    of_layers = getattr(group.kv_cache_spec, "kv_cache_specs", {})
+    pieces: list[Piece] = []
+    for tensor in _of(group.layer_names, tensors):
+        for i, name in enumerate(tensor.layers):
+            n_bytes = of_layers.get(name, group.kv_cache_spec).real_page_size_bytes
+            start = tensor.offset + i * tensor.layer_stride
+            pieces.append((len(pieces), 0, n_bytes) if is_apart else (0, start, n_bytes))
+    return pieces
+
+
+def pieces_of_all(parts: Sequence[Part]) -> list[list[Piece]]:
+    """Of the layers of each group in a page, which has the parts of all ranks."""
+    n_planes = max(part.n_planes for part in parts)
+    return [
+        [
+            (rank * n_planes + plane, *where)
+            for rank, pieces in enumerate(of_ranks)
+            for plane, *where in pieces
+        ]
+        for of_ranks in zip(*(part.pieces for part in parts), strict=True)
+    ]
 
 
 def dtype_of_all(parts: Sequence[Part]) -> torch.dtype:
     """Of the numbers of all ranks; uint8 where they have several."""
-    dtypes = {part.dtype for part in parts}
+    dtypes = {part.dtype for part in parts if part.backend}
     return dtypes.pop() if len(dtypes) == 1 else torch.uint8
 
 
@@ -148,18 +177,3 @@ def place(kv_cache_config: Any, n_bytes: int, stride: int, step: int) -> None:
             if step:
                 tensor.offset, tensor.layer_stride = n_before * step, step
             n_before += len(tensor.layers)
-
-
-def pieces(kv_cache_config: Any, group: int) -> list[tuple[int, int]]:
-    """Of each layer of a group, once place() was called: where it has its part of page 0, and how
-    many bytes."""
-    layers = kv_cache_config.kv_cache_groups[group]
-    of_layers = getattr(layers.kv_cache_spec, "kv_cache_specs", {})
-    return [
-        (
-            tensor.offset + i * tensor.layer_stride,
-            of_layers.get(name, layers.kv_cache_spec).unpadded_page_size_bytes,
-        )
-        for tensor in _of(layers.layer_names, kv_cache_config.kv_cache_tensors)
-        for i, name in enumerate(tensor.layers)
-    ]

@@ -2,7 +2,7 @@
 
 vLLM's scheduler asks its KVCacheManager for the blocks of a request, and that its BlockPool. Both
 stay what they are; what this module takes the place of is where the pool has its blocks from, and
-what is cached (finding.py, publishing.py). All of it is the scheduler's thread's.
+what is cached (texts.py). All of it is the scheduler's thread's.
 """
 
 from __future__ import annotations
@@ -18,12 +18,9 @@ from vllm.v1.request import RequestStatus
 
 import kvlease
 from kvlease import _engine
-from kvlease._verify import Verifier
+from kvlease._verify import Piece, Verifier
 from kvlease.vllm import identity
-from kvlease.vllm.events import Told
-from kvlease.vllm.finding import Finding
-from kvlease.vllm.publishing import Publishing
-from kvlease.vllm.texts import Block, Text
+from kvlease.vllm.texts import Block, Text, Texts
 from kvlease.vllm.weights import Reader
 
 _logger = logging.getLogger("kvlease")
@@ -37,7 +34,7 @@ class Refused(Exception):
     """There is no page for now."""
 
 
-class Pool(Finding, Publishing):
+class Pool(Texts):
     """Becomes the class of the pool that vLLM has made: start() is its constructor."""
 
     def start(
@@ -48,41 +45,25 @@ class Pool(Finding, Publishing):
         options: identity.Options,
         refuse: Callable[[Any, str], None],
         verifier: Verifier,
+        pieces: Sequence[Sequence[Piece]],
         model: Reader,
     ) -> None:
         """n_blocks: how many pages the engine may hold, with the null block; manager: vLLM's
         KVCacheManager, which gets other ways to look up and to allocate; refuse(request, why) ends
-        one that can't ever be computed; model: what the engine computes with."""
-        self.namespace = namespace
-        self._verifier = verifier
-        # Own pages by those that others have published under their keys: the worker is to be told,
-        # and was told.
-        self._to_compare: dict[int, Block] = {}
-        self._compared: dict[int, Block] = {}
-        self._hosts = _engine.Hosts(namespace, options.remote_timeout)
-        self.stats = _engine.Stats()
+        one that can't ever be computed; pieces: of the layers of each group in a page, on all
+        ranks; model: what the engine computes with."""
+        self._start(namespace, manager, options, verifier, pieces, model)
         self.prefill = _engine.Prefill(namespace, self.hash_block_size)
-        self._told = Told(self) if self.enable_kv_cache_events else None
-        self._by_page: dict[int, Block] = {}
         self._budget = n_blocks - 1
         self._n_held = 0
-        self._n_only_found = 0
         self._fresh: list[int] = []
-        self._texts: dict[str, Text] = {}
-        self._model = model
-        self._state = model.state()
-        self._has_changed = False
         self.keeps_pages = False
         """The next reset drops nothing: the engine falls asleep."""
         self._adapters: list[tuple[int, bytes]] = []
-        self._manager = manager
-        self._loss = _engine.Loss(options.on_loss)
-        self._publishes = options.publishes
         self._refuse = refuse
         self._waiting = _engine.Waiting()
         self._lease_for: kvlease.Request | None = None
         self._was_refused = False
-        self._has_awaited = False
         self._gives_way_at: float | None = None
         self._holds_until = 0.0
         # All of the pool's own blocks but the null block are gone.
@@ -150,7 +131,7 @@ class Pool(Finding, Publishing):
             self._uncache(block)
             if block.n_found > 0:
                 self._n_only_found += 1
-            elif not block.is_compared:
+            else:
                 gone.append(block)
         self._give_back(gone)
 
@@ -248,14 +229,6 @@ class Pool(Finding, Publishing):
         fresh, self._fresh = self._fresh, []
         blocks = (self._by_page.get(page) for page in dict.fromkeys(fresh))
         return [block.block_id for block in blocks if block and block.ref_cnt > 0]
-
-    def on_mismatch(self) -> None:
-        """The verifier has failed: requests that begin get no page that was found, and no block
-        of requests that have begun, which may have computed it behind wrong pages."""
-        self._drop_found()
-        self._drop_cached()
-        for text in self._texts.values():
-            text.epoch = None
 
     def take_adapters(self) -> list[tuple[int, bytes]]:
         """Those with which pages were computed that have been found since the last call."""
@@ -394,7 +367,8 @@ class Pool(Finding, Publishing):
         return pages
 
     def _n_pages(self, n_tokens: int) -> int:
-        return -(-n_tokens // int(self.hash_block_size))
+        """At least: a window may need fewer than a text has."""
+        return -(-n_tokens // int(self.hash_block_size)) * sum(self._are_chained) or 1
 
     def _is_hopeless(self, text: Text) -> bool:
         """Whether a request that is to begin can't ever have the pages that it asks for: then it

@@ -34,6 +34,10 @@ class Handshake(KVConnectorHandshakeMetadata):
     device: str
     n_blocks: int
     """The engine's own number of blocks: it holds no more pages than that at a time."""
+    dtype: torch.dtype
+    """Of the numbers of all ranks; uint8 where they have several."""
+    pieces: list[list[_verify.Piece]]
+    """Of the layers of each group in a page, on all ranks."""
     place: Place | None
     """Where it says what the rank computes with."""
 
@@ -65,10 +69,13 @@ class Worker:
         layers = vllm_config.compilation_config.static_forward_context
         own = places.part_of(kv_cache_config, layers)
         parts = gather(own)
-        layout = identity.layout(vllm_config, kv_cache_config, options, watch.identity, parts)
+        layout = identity.layout(
+            *(vllm_config, options, watch.identity, parts, kv_cache_config.kv_cache_layout),
+            places.specs(kv_cache_config)[0].block_size,
+        )
         self._on_loss = options.on_loss
-        self._config, self._dtype = kv_cache_config, places.dtype_of_all(parts)
-        _verify.check_dtype(options.verify, self._dtype)
+        self._config, dtype = kv_cache_config, places.dtype_of_all(parts)
+        _verify.check_dtype(options.verify, dtype)
         self._device = vllm_config.device_config.device
         on_host = torch.device(self._device).type == "cpu"
         self._connection = connect_worker(options, watch, layout.model)
@@ -99,6 +106,8 @@ class Worker:
             stride_bytes=info.stride_bytes,
             device=info.device,
             n_blocks=n_blocks,
+            dtype=dtype,
+            pieces=places.pieces_of_all(parts),
             place=self._watch.place,
         )
         self._events = _engine.Events(self._connection)
@@ -218,38 +227,17 @@ class Worker:
         self._watch.settle(has_looked=self._watch.is_read_here)
         self._watch.expect(adapters)
 
-    def map(self, pages: list[int]) -> bool:
-        """Maps pages that the scheduler holds for the next step. False: kvleased is gone, and those
-        that weren't mapped before still aren't."""
-        if not pages:
-            return True
+    def map(self, pages: list[int]) -> None:
+        """Maps pages that the scheduler holds for the next step. If kvleased is gone, those that
+        weren't mapped before still aren't."""
         try:
-            self._namespace.adopt(pages, "mapped").detach()
-            return True
+            if pages:
+                self._namespace.adopt(pages, "mapped").detach()
         except kvlease.Disconnected as error:
             # What the scheduler gets from no kvleased any more was mapped while there was one.
             if self._on_loss != "continue":
                 raise RuntimeError(f"kvleased is gone: {error}") from error
             _logger.debug("mapped nothing: %s", error)
-            return False
-
-    def compare(self, pairs: list[tuple[int, int, int]]) -> list[int]:
-        """An own page, which is filled, another engine's, and the group of layers that has both:
-        those of other engines that can't hold the same text. The scheduler holds the pages. []
-        where kvleased is gone: nothing was compared."""
-        if not self.map([page for _, page, _ in pairs]):
-            return []
-        memory = _tensor(*self._extent, torch.device(self._device))
-        is_coded = _verify.may_be_coded(self._namespace)
-        differing = []
-        for *pages, group in pairs:
-            starts = [page * self.handshake.stride_bytes for page in pages]
-            for at, n_bytes in places.pieces(self._config, group):
-                own, other = (memory[start + at :][:n_bytes].view(self._dtype) for start in starts)
-                if _verify.differ(own, other, is_coded):
-                    differing.append(pages[1])
-                    break
-        return differing
 
     def close(self) -> None:
         """Ends the connection. vLLM's tensor must not be used any more."""
