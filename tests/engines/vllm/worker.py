@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from dataclasses import asdict
 from typing import Any
@@ -9,6 +10,11 @@ from typing import Any
 import torch
 from vllm import LLM, SamplingParams
 from vllm.lora.request import LoRARequest
+from vllm.utils import system_utils
+
+# An engine's own processes are forked, as on GPUs: on the CPU vLLM has each import all of it anew.
+# Those of `vllm serve` in the tests are made as vLLM likes.
+system_utils._maybe_force_spawn = lambda: os.environ.update(VLLM_WORKER_MULTIPROC_METHOD="fork")
 
 
 class Engine:
