@@ -419,7 +419,6 @@ def test_copies(daemon: package.Daemon, engines: Engines) -> None:
         ],
     )
     worker = transfers.Worker(engine.namespaces, 0, caches, 2)
-    worker.holds_pages = True
     context, keys = engine.request("1")
     _, windows = engine.request("1", group=1)
     begun = engine.manager.prepare_store([*keys[:2], windows[0]], context)
@@ -532,7 +531,6 @@ def test_an_indexers_cache_beside_mla(
         assert layouts[0].plane_page_bytes == sum(each.page_size_bytes for each in specs.values())
         made[:] = made or [engine.connection.namespace(layout=layouts[0], device="host")]
         worker = transfers.Worker(made, 0, kv_caches, 1)
-        worker.holds_pages = True
         return worker
 
     for _ in range(2):

@@ -7,20 +7,6 @@ Processes of a tenant that run the same weights in the same way find each other'
 can be, the blocks of vLLM's KV cache are pages of kvlease themselves: a block's id is a page's
 number, and nothing is copied. Elsewhere blocks are copied (docs/integrate/vllm.md).
 
-Prefill here, decode there: two processes of one tenant on one device, both with these two flags,
---enable-prompt-tokens-details being there to see what was found, and a router before them
-(client/python/examples/router.py):
-
-    vllm serve MODEL --port 8001 --enable-prompt-tokens-details --kv-transfer-config \\
-        '{"kv_connector": "KvleaseConnector", "kv_role": "kv_both"}'
-    vllm serve MODEL --port 8002 --enable-prompt-tokens-details --kv-transfer-config \\
-        '{"kv_connector": "KvleaseConnector", "kv_role": "kv_both"}'
-    python router.py 127.0.0.1:8000 http://127.0.0.1:8001 http://127.0.0.1:8002
-
-Nothing makes one of them the prefill server but what it is asked for: a prompt with "max_tokens": 1
-leaves its full pages, and whoever is asked next finds them. So it is where a process dies, with
-prompt and generated tokens as the next prompt.
-
 Where the entry points of packages aren't read, because VLLM_PLUGINS leaves kvlease out,
 "kv_connector_module_path": "kvlease.vllm" names the connector instead.
 """

@@ -53,6 +53,8 @@ _HARMLESS = frozenset(
 _OF_VLLM = frozenset({"model_runner", "worker"})
 # What ends a change: what there is then is looked at at once.
 _LAST = frozenset({"finish_weight_update", "reload_weights"})
+# Kinds of memory that sleep gives back.
+_ALL = ("weights", "kv_cache")
 
 
 class _Watch(Protocol):
@@ -65,7 +67,7 @@ class _Watch(Protocol):
     def fall_asleep(self, tags: Iterable[str]) -> None:
         """Memory of these kinds, 'weights' and 'kv_cache', is about to be given back."""
 
-    def awake(self, tags: Iterable[str] | None) -> None:
+    def awake(self, tags: Iterable[str] | None = None) -> None:
         """It is there again; None: all of it."""
 
     def loaded(self, request: Any, adapter: Any) -> None:
@@ -89,9 +91,16 @@ def guard(wrapper: Any, worker: Any, watch: _Watch) -> None:
 
         def __getattr__(self, name: str) -> Any:
             found = super().__getattr__(name)
-            if name in _SLEEPING:
-                return _SLEEPING[name](found, watch)
-            return _then(found, watch.settle) if name in _LAST else found
+            # vLLM's sleep mode: discard(tags), wake_up(tags).
+            if name == "sleep":
+                return _around(found, lambda *_, **__: watch.fall_asleep(_ALL))
+            if name == "discard":
+                return _around(found, watch.fall_asleep)
+            if name == "wake_up":
+                return _around(found, after=watch.awake)
+            if name in _LAST:
+                return _around(found, after=lambda *_, **__: watch.settle())
+            return found
 
     Guarded.__name__, Guarded.__qualname__ = kind.__name__, kind.__qualname__
     wrapper.__class__ = Guarded
@@ -110,49 +119,22 @@ def guard(wrapper: Any, worker: Any, watch: _Watch) -> None:
 def guard_model(model: Any, watch: _Watch) -> None:
     """Of one whose weights somebody loads who has asked for it before."""
     if hasattr(model, "load_weights"):
-        load = model.load_weights
-
-        def load_weights(*arguments: Any, **keywords: Any) -> Any:
-            watch.suspect("load_weights")
-            return load(*arguments, **keywords)
-
-        model.load_weights = load_weights
+        model.load_weights = _around(
+            model.load_weights, lambda *_, **__: watch.suspect("load_weights")
+        )
 
 
-def _sleep(call: Callable[..., Any], watch: _Watch) -> Callable[..., Any]:
-    def sleep(*arguments: Any, **keywords: Any) -> Any:
-        watch.fall_asleep(("weights", "kv_cache"))
-        return call(*arguments, **keywords)
+def _around(
+    call: Callable[..., Any],
+    before: Callable[..., Any] = lambda *_, **__: None,
+    after: Callable[..., Any] = lambda *_, **__: None,
+) -> Callable[..., Any]:
+    """Calls before and after with the arguments of the call."""
 
-    return sleep
-
-
-def _discard(call: Callable[..., Any], watch: _Watch) -> Callable[..., Any]:
-    def discard(tags: Any) -> Any:
-        watch.fall_asleep(tags)
-        return call(tags)
-
-    return discard
-
-
-def _wake_up(call: Callable[..., Any], watch: _Watch) -> Callable[..., Any]:
-    def wake_up(tags: Any = None) -> Any:
-        result = call(tags)
-        watch.awake(tags)
-        watch.settle()
-        return result
-
-    return wake_up
-
-
-# vLLM's sleep mode.
-_SLEEPING = {"discard": _discard, "sleep": _sleep, "wake_up": _wake_up}
-
-
-def _then(call: Callable[..., Any], after: Callable[[], None]) -> Callable[..., Any]:
-    def both(*arguments: Any, **keywords: Any) -> Any:
+    def around(*arguments: Any, **keywords: Any) -> Any:
+        before(*arguments, **keywords)
         result = call(*arguments, **keywords)
-        after()
+        after(*arguments, **keywords)
         return result
 
-    return both
+    return around

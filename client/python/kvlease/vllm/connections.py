@@ -39,18 +39,14 @@ def connect_worker(options: Options, watch: Watch, model: str) -> kvlease.Connec
     raise failure or ValueError(f"another rank of the engine can't connect: {others[0]}")
 
 
-def connect_scheduler(
-    options: Options, group_token: bytes, model: str, maps_pages: bool = False
-) -> kvlease.Connection:
-    """Of the scheduler, in the group of the ranks, whose group_token a worker's connection has.
-
-    maps_pages: the scheduler reads pages itself.
-    """
+def connect_scheduler(options: Options, group_token: bytes, model: str) -> kvlease.Connection:
+    """Of the scheduler, in the group of the ranks, whose group_token a worker's connection has. It
+    maps pages where it compares them."""
     return kvlease.connect(
         options.socket,
         client_name=_name(options, model, " scheduler"),
         group_token=group_token,
-        metadata_only=not maps_pages,
+        metadata_only=not options.verify,
         timeout=None,
         reconnect=options.reconnect,
     )

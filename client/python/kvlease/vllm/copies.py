@@ -95,10 +95,6 @@ class _Done(OffloadingWorkerMetadata):
         return _Done(**vars(both) | {"lost_pages": self.lost_pages | other.lost_pages})
 
 
-# The connections of workers of this process, and what copies on them, by their groups' tokens.
-_workers: dict[bytes, tuple[kvlease.Connection, Sequence[kvlease.Namespace], Worker]] = {}
-
-
 class Copies(OffloadingConnector):
     """What vLLM's own connector does, with pages of kvleased as the memory."""
 
@@ -215,7 +211,6 @@ class Copies(OffloadingConnector):
             identity=watch.identity,
             place=watch.place,
         )
-        _workers[connection.group_token] = connection, namespaces, worker
         return worker
 
     def _codecs(self) -> Codecs:
@@ -229,17 +224,12 @@ class Copies(OffloadingConnector):
         if any(each.layouts != first.layouts for each in others):
             raise ValueError(f"the engine's ranks aren't on the same pages: {ranks}")
         model = Reader(rank.place for rank in ranks)
-        made = _workers.pop(first.group_token, None)
-        if made is not None:
-            connection, namespaces, worker = made
-            worker.holds_pages = True
-        else:
-            connection = self._own = connect_scheduler(
-                options, first.group_token, first.layouts[0].model, maps_pages=options.verify > 0
-            )
-            self._events = _engine.Events(connection)
-            codecs = self._codecs()
-            namespaces = [codecs.open(connection, layout, "host") for layout in first.layouts]
+        connection = self._own = connect_scheduler(
+            options, first.group_token, first.layouts[0].model
+        )
+        self._events = _engine.Events(connection)
+        codecs = self._codecs()
+        namespaces = [codecs.open(connection, layout, "host") for layout in first.layouts]
         groups = [
             Group(
                 id=group.group_id,
@@ -297,7 +287,6 @@ class Copies(OffloadingConnector):
         if self._watch is not None:
             self._watch.close()
         if self._own is not None:
-            _workers.pop(self._own.group_token, None)
             self._events.stop()
             self._own.close()
             self._own = None

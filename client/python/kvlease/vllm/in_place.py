@@ -95,10 +95,7 @@ class InPlace(KvleaseConnector):
         self._model = Reader(rank.place for rank in ranks if rank.place)
         assert self._kv_cache_manager is not None
         self._connection = connect_scheduler(
-            self._options,
-            handshake.group_token,
-            handshake.layout.model,
-            maps_pages=self._options.verify > 0,
+            self._options, handshake.group_token, handshake.layout.model
         )
         namespace = self._connection.namespace(
             handshake.name,

@@ -54,19 +54,17 @@ class HostCopies:
         """From and to blocks and pages; of the first page the first blocks may be left out."""
         started = time.monotonic()
         blocks, pages = (src_spec, dst_spec) if self._to_pages else (dst_spec, src_spec)
-        first = blocks.block_indices[0] % self._blocks_per_chunk
-        n_copied = 0
-        for i, block in enumerate(blocks.block_ids.tolist(), first):
-            page = int(pages.block_ids[i // self._blocks_per_chunk])
-            part = i % self._blocks_per_chunk
-            for engines, ours in zip(self._blocks, self._pages, strict=True):
-                n_bytes = engines.shape[1]
-                piece = ours[page, part * n_bytes : (part + 1) * n_bytes]
-                if self._to_pages:
-                    piece.copy_(engines[block])
-                else:
-                    engines[block].copy_(piece)
-                n_copied += n_bytes
+        own = torch.from_numpy(blocks.block_ids)
+        at = blocks.block_indices[0] % self._blocks_per_chunk + torch.arange(len(own))
+        page = torch.from_numpy(pages.block_ids)[at // self._blocks_per_chunk]
+        part, n_copied = at % self._blocks_per_chunk, 0
+        for engines, ours in zip(self._blocks, self._pages, strict=True):
+            parts = ours.unflatten(1, (self._blocks_per_chunk, -1))
+            if self._to_pages:
+                parts[page, part] = engines[own]
+            else:
+                engines[own] = parts[page, part]
+            n_copied += len(own) * engines.shape[1]
         self._finished.append(TransferResult(job_id, True, n_copied, time.monotonic() - started))
         return True
 
@@ -96,8 +94,6 @@ class Worker(OffloadingWorker):
         """namespaces: of the groups of layers, in their order; they stay the caller's. plane: this
         rank's part of a page."""
         self._namespaces = namespaces
-        self.holds_pages = False
-        """The scheduler's connection is this one's: what it has found or leased is mapped."""
         self.has_blocks: Callable[[], bool] = lambda: True
         """Whether vLLM's cache has memory now."""
         self.lost_pages: set[tuple[int, int]] = set()
@@ -187,8 +183,6 @@ class Worker(OffloadingWorker):
         assert isinstance(pages, PageSpec)
         if not self.has_blocks():
             return False
-        if self.holds_pages:
-            return True
         try:
             for namespace, own in zip(self._namespaces, pages.pages, strict=True):
                 if own:

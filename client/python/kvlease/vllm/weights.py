@@ -153,22 +153,15 @@ class Place:
 _watches: dict[Place, Watch] = {}
 
 
-class _WithDraft(torch.nn.Module):
-    """A model, and the one that proposes tokens for it."""
-
-    def __init__(self, model: torch.nn.Module, draft: torch.nn.Module) -> None:
-        super().__init__()
-        self.model, self.draft = model, draft
-
-
 def _model(worker: Any) -> torch.nn.Module:
-    """All that computes what is in a rank's blocks. ValueError where it can't be read."""
+    """All that computes what is in a rank's blocks: a model, or the list of it and the one that
+    proposes tokens for it. ValueError where it can't be read."""
     model: torch.nn.Module = worker.get_model()
     if not identity.has_draft_model(worker.vllm_config):
         return model
     draft = worker.get_draft_model()
     if draft is not None:
-        return _WithDraft(model, draft)
+        return torch.nn.ModuleList([model, draft])
     if get_pp_group().is_last_rank:
         raise ValueError(
             "the KvleaseConnector doesn't support speculative decoding by "
@@ -179,7 +172,7 @@ def _model(worker: Any) -> torch.nn.Module:
 
 
 def _parts(model: torch.nn.Module) -> tuple[torch.nn.Module, ...]:
-    return (model.model, model.draft) if isinstance(model, _WithDraft) else (model,)
+    return tuple(model) if isinstance(model, torch.nn.ModuleList) else (model,)
 
 
 def _convert(worker: Any) -> None:
@@ -246,7 +239,6 @@ class Watch:
         self.is_read_here = False
         """By a scheduler of this process, which looks whenever it matters."""
         self.place = Place(os.getpid(), self._board.fd, own)
-        self._state = State()
         _watches[self.place] = self
         self._tell()
         _doors.guard(on_stack(WorkerWrapperBase), worker, self)
@@ -285,19 +277,10 @@ class Watch:
         """As _doors says."""
         self.asleep |= set(tags)
 
-    def awake(self, tags: Iterable[str] | None) -> None:
+    def awake(self, tags: Iterable[str] | None = None) -> None:
         """As _doors says."""
         self.asleep -= self.asleep if tags is None else set(tags)
-
-    def compare(self) -> State:
-        """Of all there is, whether a change was seen or not; between steps."""
-        self.suspect("a reset of the prefix cache")
-        return self.state()
-
-    def state(self) -> State:
-        """As it is now; between steps."""
         self.settle()
-        return self._state
 
     def loaded(self, request: Any, adapter: Any) -> None:
         """An adapter was read into memory, and is going to be used. RuntimeError where pages were
@@ -330,11 +313,12 @@ class Watch:
 
     def _tell(self) -> None:
         watched = self._watched
-        self._state = State(
-            watched.n_changes, watched.current is not None, watched.root(), dict(self._adapters)
-        )
         if self.place in _watches:
-            self._board.write(self._state)
+            self._board.write(
+                State(
+                    watched.n_changes, watched.current is not None, watched.root(), self._adapters
+                )
+            )
 
 
 class _Board:
@@ -394,29 +378,25 @@ class Reader:
         self._local = [_watches[place] for place in places if place in _watches]
         for watch in self._local:
             watch.is_read_here = True
-        self._boards = []
-        for place in places:
-            if place not in _watches:
-                self._boards.append(_open(place))
-        self._numbers: list[Any] = []
-        self._kept: list[State] = []
+        self._boards = [_open(place) for place in places]
+        self._numbers: list[int] = []
         self._state = State()
 
     def state(self) -> State:
         """As it is now. The same object where nothing has changed."""
-        local = [watch.state() for watch in self._local]
-        numbers = [*map(id, local), *(board.number() for board in self._boards)]
+        for watch in self._local:
+            watch.settle()
+        numbers = [board.number() for board in self._boards]
         if numbers != self._numbers:
-            self._kept = local
             self._numbers = numbers
-            self._state = _combine([*local, *(board.read() for board in self._boards)])
+            self._state = _combine([board.read() for board in self._boards])
         return self._state
 
     def compare(self) -> State:
         """As it is now, also where it was changed in a way that nothing tells: by whoever is in the
         worker's process. Whoever isn't asks the worker, which says so."""
         for watch in self._local:
-            watch.compare()
+            watch.suspect("a reset of the prefix cache")
         return self.state()
 
     def close(self) -> None:
