@@ -134,6 +134,12 @@ def test_refused_layers(model: str) -> None:
     guess = {"method": "ngram", "num_speculative_tokens": 2}
     assert refusal(model) == refusal(model, **RANKS) == ""
     assert refusal(model, speculative_config=guess) == ""
+    config: Any = EngineArgs(
+        model=model, skip_tokenizer_init=True, speculative_config=guess
+    ).create_engine_config()
+    for method, is_draft in (("ngram_gpu", False), ("medusa", False), ("custom_class", True)):
+        config.speculative_config.method = method
+        assert identity.has_draft_model(config) == is_draft
     assert refusal(model, pipeline_parallel_size=2) == ""
     assert refusal(model, window) == refusal(model, FULL, window) == ""
     latent = MLAAttentionSpec(**SIZES | {"num_kv_heads": 1, "dtype": torch.uint8})

@@ -243,9 +243,12 @@ def model_name(vllm_config: Any) -> str:
 
 
 def has_draft_model(vllm_config: Any) -> bool:
-    """Whether tokens are proposed by a model, which has layers in the KV cache."""
+    """Whether tokens are proposed by a model that has layers in the KV cache. A class of the user's
+    may have some."""
     speculative = vllm_config.speculative_config
-    return speculative is not None and speculative.method not in ("ngram", "suffix")
+    return speculative is not None and bool(
+        speculative.uses_draft_kv_cache() or speculative.method == "custom_class"
+    )
 
 
 def salt(vllm_config: Any, options: Options, identity: bytes) -> bytes:
