@@ -3,6 +3,7 @@ replaced by some that forget as much."""
 
 from __future__ import annotations
 
+from concurrent.futures import Future
 from types import SimpleNamespace
 from typing import Any
 
@@ -41,23 +42,49 @@ RELOAD = "self.engine.collective_rpc('reload_weights', kwargs={'weights_path': %
 
 
 class Core(EngineCore):
-    """An engine that can't fall asleep now."""
+    """An engine with requests: it falls asleep when they are over, or not at all."""
 
     def __init__(self, cache: Any) -> None:
+        self.cache, self.kept = cache, []
         keep_over_sleep(cache)
 
-    def sleep(self, level: int = 1, mode: Any = "abort") -> None:
-        """Before its cache is reset."""
-        raise ValueError(mode)
+    def sleep(self, level: int = 1, mode: Any = "abort") -> Any:
+        """Waits for the requests."""
+        if mode == "soon":
+            raise ValueError(mode)
+        return Future[None]()
+
+    def _reset_caches(self, *arguments: Any, **keywords: Any) -> None:
+        self.kept.append(self.cache.keeps_pages)
 
 
 def test_an_engine_that_stays_awake() -> None:
     """A reset that is asked for later drops pages."""
-    cache = SimpleNamespace(keeps_pages=False)
-    core = Core(cache)
+    core: Any = Core(SimpleNamespace(keeps_pages=False))
     with pytest.raises(ValueError, match="soon"):
         core.sleep(mode="soon")
-    assert not cache.keeps_pages
+    core._reset_caches()
+    assert core.kept == [False]
+
+
+@pytest.mark.parametrize("failure", [None, RuntimeError("blocks are held")])
+def test_a_pause_that_is_not_complete(failure: Exception | None) -> None:
+    """While requests still run, a reset of the user's drops pages; the one before sleep doesn't,
+    also where the user wakes the engine up before. After that, resets drop pages."""
+    core: Any = Core(SimpleNamespace(keeps_pages=False))
+    asleep = core.sleep(mode="wait")
+    assert not core.cache.keeps_pages
+    core._reset_caches()
+    assert core.kept == [True]
+    if failure:
+        asleep.set_exception(failure)
+    else:
+        asleep.set_result(None)
+    core._reset_caches()
+    core.sleep(level=0)
+    core._reset_caches()
+    assert core.kept == [True, False, False]
+    assert not core.cache.keeps_pages
 
 
 @pytest.mark.parametrize(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -168,36 +169,53 @@ class KvleaseConnector(KVConnectorBase_V1, SupportsHMA):
 
 class _Keeps(Protocol):
     keeps_pages: bool
-    """The next reset of the prefix cache leaves what is cached."""
+    """A reset of the prefix cache leaves what is cached."""
 
 
 def keep_over_sleep(cache: _Keeps) -> None:
     """An engine that falls asleep resets its cache, as vLLM's own is gone: pages aren't. Called
-    with the engine on the stack."""
+    with the engine on the stack.
+
+    An engine with requests falls asleep later, and vLLM gives a Future meanwhile. Its resets for
+    sleep are told apart from the user's by the function that they go through.
+    """
     core = find_on_stack(EngineCore)
     if core is None:
         return
+    # Calls that put the engine to sleep, and aren't over yet.
+    sleeps: set[object] = set()
 
-    def hook(name: str, keeps: Callable[..., bool]) -> None:
-        call = getattr(core, name, None)
-        if call is None:
-            return
+    def hook(name: str, is_deep: Callable[..., bool]) -> None:
+        call = getattr(core, name)
 
-        def keep(*arguments: Any, **keywords: Any) -> Any:
-            cache.keeps_pages = keeps(*arguments, **keywords)
+        def fall_asleep(*arguments: Any, **keywords: Any) -> Any:
+            own, result = object(), None
+            if is_deep(*arguments, **keywords):
+                sleeps.add(own)
             try:
-                return call(*arguments, **keywords)
-            except BaseException:
-                # It stays awake: a reset that is asked for later drops pages.
-                cache.keeps_pages = False
-                raise
+                result = call(*arguments, **keywords)
+            finally:
+                if isinstance(result, Future):
+                    result.add_done_callback(lambda _: sleeps.discard(own))
+                else:
+                    sleeps.discard(own)
+            return result
 
-        setattr(core, name, keep)
+        setattr(core, name, fall_asleep)
 
     # Level 0 only pauses.
     hook("sleep", lambda level=1, *_, **__: level > 0)
     hook("release_kv_cache_memory", lambda: True)
-    hook("wake_up", lambda *_, **__: False)
+    reset = core._reset_caches
+
+    def reset_caches(*arguments: Any, **keywords: Any) -> None:
+        cache.keeps_pages = bool(sleeps)
+        try:
+            reset(*arguments, **keywords)
+        finally:
+            cache.keeps_pages = False
+
+    core._reset_caches = reset_caches
 
 
 @dataclass

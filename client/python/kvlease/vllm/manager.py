@@ -105,7 +105,7 @@ class Manager(OffloadingManager):
         self._connection = connection
         self._loads, self._publishes = loads, publishes
         self.keeps_pages = False
-        """The next reset_cache() drops none: the engine falls asleep."""
+        """reset_cache() drops none: the engine falls asleep."""
         self.computing = computing or Computing()
         self._state = State()
         self._texts: dict[str, _Text] = {}
@@ -289,8 +289,7 @@ class Manager(OffloadingManager):
         for req_id in self._loading:
             self.computing.expect(req_id, None)
         self._storing, self._loading = {}, {}
-        keeps, self.keeps_pages = self.keeps_pages, False
-        if keeps:
+        if self.keeps_pages:
             return
         self._state = self.computing.state()
         if self.computing.has_changed:

@@ -58,7 +58,7 @@ class Pool(Texts):
         self._n_held = 0
         self._fresh: list[int] = []
         self.keeps_pages = False
-        """The next reset drops nothing: the engine falls asleep."""
+        """A reset drops nothing: the engine falls asleep."""
         self._adapters: list[tuple[int, bytes]] = []
         self._refuse = refuse
         self._waiting = _engine.Waiting()
@@ -152,8 +152,7 @@ class Pool(Texts):
             )
             return False
         self._drop_found()
-        keeps, self.keeps_pages = self.keeps_pages, False
-        if keeps:
+        if self.keeps_pages:
             return True
         self._model.compare()
         self._refresh()
