@@ -15,7 +15,11 @@ from vllm import SamplingParams
 from vllm.lora.request import LoRARequest
 from vllm.utils.hashing import sha256
 from vllm.v1.core.kv_cache_manager import KVCacheManager
-from vllm.v1.core.kv_cache_utils import get_request_block_hasher, init_none_hash
+from vllm.v1.core.kv_cache_utils import (
+    get_request_block_hasher,
+    init_none_hash,
+    maybe_convert_block_hash,
+)
 from vllm.v1.core.single_type_kv_cache_manager import SlidingWindowManager
 from vllm.v1.kv_cache_interface import (
     FullAttentionSpec,
@@ -241,25 +245,26 @@ def test_falling_asleep_drops_nothing(daemon: package.Daemon, engines: Engines) 
         assert len(engine.manager.take_events()) == (not keeps)
 
 
+def told_of(engine: Engine) -> list[tuple[str, int]]:
+    """Events of a step's results: kinds, and numbers of blocks."""
+    events = engine.manager.take_events()
+    return [(type(each).__name__, len(getattr(each, "block_hashes", ""))) for each in events]
+
+
 def test_events(engines: Engines) -> None:
     """Blocks that are filled and published, found, and dropped by another engine."""
     first, second = engines(events=True), engines(events=True)
-
-    def told(engine: Engine) -> list[tuple[str, int]]:
-        events = engine.manager.take_events()
-        return [(type(each).__name__, len(getattr(each, "block_hashes", ""))) for each in events]
-
     # A request that ends before its first step is over leaves nothing.
     ended = first.request(PROMPT)
     assert first.schedule(ended)
     first.end(ended)
-    assert told(first) == [("BlockStored", 3), *[("BlockRemoved", 1)] * 3]
+    assert told_of(first) == [("BlockStored", 3), *[("BlockRemoved", 1)] * 3]
     request = first.request(PROMPT)
     assert first.schedule(request, 2 * PAGE)
-    assert told(first) == [("BlockStored", 2)]
+    assert told_of(first) == [("BlockStored", 2)]
     first.results(request)
     assert first.schedule(request)
-    assert told(first) == [("BlockStored", 1)]
+    assert told_of(first) == [("BlockStored", 1)]
     first.results(request)
     first.end(request)
     # What was found is told once, before what is filled behind it.
@@ -267,15 +272,72 @@ def test_events(engines: Engines) -> None:
     for stored in ([("BlockStored", 3), ("BlockStored", 3)], []):
         request = second.request(longer)
         assert second.schedule(request)
-        assert told(second) == stored
+        assert told_of(second) == stored
         second.results(request)
         second.end(request)
     assert first.manager.reset_prefix_cache()
-    assert told(first) == [("AllBlocksCleared", 0)]
-    assert told(second) == [("BlockRemoved", 1)] * 6
+    assert told_of(first) == [("AllBlocksCleared", 0)]
+    assert told_of(second) == [("BlockRemoved", 1)] * 6
     second.model.now = State(1, root=b"2")
     second.manager.take_events()
-    assert told(second) == []
+    assert told_of(second) == []
+
+
+def test_events_of_what_another_engine_drops(engines: Engines) -> None:
+    """Blocks that a request holds are found by requests of the engine, and stay told as stored
+    until the request ends."""
+    first, second = engines(events=True), engines()
+    runs = first.request(PROMPT)
+    assert first.schedule(runs)
+    first.results(runs)
+    assert second.manager.reset_prefix_cache()
+    first.manager.take_events()
+    shares = first.request([*PROMPT[: 3 * PAGE], 1])
+    assert first.schedule(shares)
+    assert first.manager.get_computed_blocks(first.request(PROMPT))[1] == 3 * PAGE
+    assert told_of(first) == []
+    first.end(runs)
+    assert told_of(first) == []
+    first.end(shares)
+    assert told_of(first) == [("BlockRemoved", 1)] * 3
+
+
+def test_events_of_what_is_computed_again(engines: Engines) -> None:
+    """What was dropped, and wasn't looked at since, is told as stored already."""
+    first, second = engines(events=True), engines()
+    for text, stored in ((PROMPT, 3), ([*PROMPT[: 3 * PAGE], *PROMPT], 3)):
+        request = first.request(text)
+        assert first.schedule(request)
+        (event,) = first.pool.kv_event_queue
+        assert (event.block_hashes, len(event.token_ids)) == (
+            [maybe_convert_block_hash(each) for each in request.block_hashes[-stored:]],
+            stored * PAGE,
+        )
+        first.results(request)
+        first.end(request)
+        assert second.manager.reset_prefix_cache()
+    assert event.parent_block_hash == maybe_convert_block_hash(request.block_hashes[2])
+
+
+def test_what_was_not_answered_is_asked_again(
+    engines: Engines, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A lookup that fails, of a request that isn't scheduled then."""
+    first, second = engines(), engines()
+    computed = first.request(PROMPT)
+    assert first.schedule(computed)
+    first.results(computed)
+    waits = second.request(PROMPT)
+    pool: Any = second.pool
+
+    def fail(*arguments: Any) -> None:
+        raise kvlease.Timeout("no answer in time")
+
+    pool.namespace = namespace = Counting(pool.namespace)
+    monkeypatch.setattr(namespace, "lookup", fail)
+    assert second.manager.get_computed_blocks(waits)[1] == 0
+    monkeypatch.undo()
+    assert second.manager.get_computed_blocks(waits)[1] == 3 * PAGE
 
 
 def test_what_is_zeroed_is_held(daemon: package.Daemon) -> None:

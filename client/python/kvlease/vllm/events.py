@@ -6,7 +6,8 @@ engine drops, is told as removed some steps later: the engine looks at some keys
 
 from __future__ import annotations
 
-from itertools import islice
+from copy import copy
+from itertools import groupby, islice
 from typing import TYPE_CHECKING, Any
 
 from vllm.distributed.kv_events import AllBlocksCleared
@@ -32,11 +33,10 @@ class Told:
         self._keys: dict[Any, bytes | None] = {}
 
     def stored(self, n_events: int, new: list[Any]) -> None:
-        """The pool's events from that number on are of blocks with these hashes, which a request
-        fills now. Blocks that were told before aren't told again, nor is an event of no block."""
-        queue = self._pool.kv_event_queue
-        if len(queue) > n_events and all(each in self._keys for each in new):
-            del queue[n_events:]
+        """The pool's last event, behind that many, is of blocks with these hashes, which a request
+        fills now. Blocks that were told before aren't told again."""
+        if len(self._pool.kv_event_queue) > n_events:
+            self._tell([each not in self._keys for each in new])
         # What was evicted, and is computed anew, isn't looked at before it is published.
         self._keys |= dict.fromkeys(new)
 
@@ -54,32 +54,59 @@ class Told:
             for each in request.block_hashes[: len(blocks)]
         ]
         tells_all = getattr(request, "kv_cache_report_mode", "incremental") == "full"
-        new = [
-            i
-            for i, block in enumerate(blocks)
-            if not block.is_null and (tells_all or hashes[i] not in self._keys)
+        are_new = [
+            not block.is_null and (tells_all or each not in self._keys)
+            for block, each in zip(blocks, hashes, strict=True)
         ]
-        if not new:
+        if not any(are_new):
             return
-        first = new[0]
         self._pool.emit_cached_block_events(request, len(blocks), size, group)
-        event = self._pool.kv_event_queue[-1]
-        if first:
-            event.parent_block_hash = event.block_hashes[first - 1]
-            event.block_hashes = event.block_hashes[first:]
-            event.token_ids = event.token_ids[first * size :]
-            for name in ("extra_keys", "lookahead_token_ids"):
-                if of_blocks := getattr(event, name, None):
-                    setattr(event, name, of_blocks[first:])
-        for i in range(first, len(blocks)):
-            self._keys.setdefault(hashes[i], keys[i])
+        self._tell(are_new)
+        for block, each, key in zip(blocks, hashes, keys, strict=True):
+            if not block.is_null:
+                # Blocks that another request of the engine fills aren't published yet.
+                self._keys.setdefault(each, key if block.is_pinned else None)
+
+    def _tell(self, are_new: list[bool]) -> None:
+        """The queue's last event, of blocks that follow each other, is told of the new ones alone:
+        one event of each run of them."""
+        queue = self._pool.kv_event_queue
+        event = queue.pop()
+        size = event.block_size
+        if any(are_new) and len(event.token_ids) != size * len(are_new):
+            # Of a window: tokens of blocks that aren't among these are told, too.
+            queue.append(event)
+            return
+        first = 0
+        for is_new, run in groupby(are_new):
+            end = first + len(list(run))
+            if is_new:
+                part = copy(event)
+                part.block_hashes = event.block_hashes[first:end]
+                part.token_ids = event.token_ids[first * size : end * size]
+                if first:
+                    part.parent_block_hash = event.block_hashes[first - 1]
+                for name in ("extra_keys", "lookahead_token_ids"):
+                    if of_blocks := getattr(event, name, None):
+                        setattr(part, name, of_blocks[first:end])
+                queue.append(part)
+            first = end
+
+    def removed(self, hashes: list[Any]) -> None:
+        """vLLM's pool tells these as removed."""
+        for each in hashes:
+            self._keys.pop(each, None)
 
     def freed(self, hashes: list[Any]) -> None:
         """A block with these hashes is no one's any more: told as removed where no other block of
         the engine has them, and no page of kvleased."""
-        is_shared = self._pool.cached_block_hash_to_block.get_one_block
         gone = [each for each in hashes if self._keys.get(each, b"") is None]
-        self._remove([each for each in gone if is_shared(each) is None])
+        self._pool._emit_block_removed_events(self._unshared(gone))
+
+    def _unshared(self, hashes: list[Any]) -> list[Any]:
+        """Those of which no request of the engine has a block that others may share."""
+        has_block = self._pool.cached_block_hash_to_block.get_one_block
+        return [each for each in hashes if has_block(each) is None]
 
     def clear(self) -> None:
         """Nothing of before is found any more."""
@@ -106,9 +133,5 @@ class Told:
         except kvlease.Error:
             # Pages of a connection that is over can't be found by this engine, and stay told.
             return
-        self._remove(gone)
-
-    def _remove(self, hashes: list[Any]) -> None:
-        for each in hashes:
-            del self._keys[each]
-        self._pool._emit_block_removed_events(hashes)
+        # What a request holds is found in this engine, whoever has dropped it from kvleased.
+        self._pool._emit_block_removed_events(self._unshared(gone))

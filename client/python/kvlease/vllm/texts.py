@@ -242,6 +242,8 @@ class Texts(BlockPool):
         try:
             pages = self.namespace.lookup(b"".join(keys), text.handle).detach() if keys else ()
         except kvlease.Error as error:
+            # It is asked again where the text isn't scheduled now.
+            text.is_looked_up = False
             _logger.info("looked up nothing: %s", error)
             return ()
         surplus: list[int] = []
@@ -440,6 +442,11 @@ class Texts(BlockPool):
         self._drop_cached()
         for text in self._texts.values():
             text.epoch = None
+
+    def _emit_block_removed_events(self, removed_hashes: Any) -> None:
+        if self._told:
+            self._told.removed(removed_hashes)
+        super()._emit_block_removed_events(removed_hashes)
 
     # What is given back.
 
