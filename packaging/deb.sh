@@ -4,9 +4,9 @@
 #
 #   sh packaging/deb.sh [--lintian] DIRECTORY
 #
-# They end in DIRECTORY, which is made where it is missing, and what debuggers want of them in DIRECTORY/debug. The
-# tree stays as it is: a copy is built, with packaging/debian as its debian/. sh packaging/install-deps.sh package
-# installs what this needs. --lintian: fails where lintian finds something, too.
+# The script makes DIRECTORY, and puts the packages there, those with symbols for debuggers in DIRECTORY/debug. The tree
+# stays as it is: a copy is built, with packaging/debian as its debian/, and the version of VERSION.
+# sh packaging/install-deps.sh package installs the tools. --lintian: fails also if lintian finds something.
 # Exit status: 0 built, 1 not, 2 wrong command line.
 set -eu
 
@@ -37,14 +37,6 @@ esac
 . "$(dirname "$0")/package.sh"
 package_begin "$1"
 
-version=$(package_version)
-packaged=$(sed -n '1s/.*(\(.*\)).*/\1/p' "$top/packaging/debian/changelog")
-if [ "$version" != "$packaged" ]; then
-        echo "deb.sh: meson.build is version $version, packaging/debian/changelog $packaged:" \
-                "write an entry for $version there" >&2
-        exit 1
-fi
-
 if ! dpkg-checkbuilddeps "$top/packaging/debian/control"; then
         echo "deb.sh: sh packaging/install-deps.sh package installs what is missing" >&2
         exit 1
@@ -52,6 +44,11 @@ fi
 
 package_copy "$work/kvlease"
 cp -a "$top/packaging/debian" "$work/kvlease/debian"
+{
+        printf 'kvlease (%s) unstable; urgency=medium\n\n' "$version"
+        printf '  * CHANGELOG.md describes this version.\n\n -- %s  %s\n' \
+                "$(sed -n 's/^Maintainer: //p' "$top/packaging/debian/control")" "$(date -Ru -d "@$SOURCE_DATE_EPOCH")"
+} >"$work/kvlease/debian/changelog"
 
 cd "$work/kvlease"
 dpkg-buildpackage --build=binary --no-sign

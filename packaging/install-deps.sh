@@ -26,8 +26,8 @@ test='libcmocka-dev valgrind g++ clang libclang-rt-14-dev clang-format cppcheck 
 protobuf-compiler libatomic1 python3-pyte strace
 util-linux mount systemd procps spin chromium fio man-db mandoc groff-base zsh prometheus
 abigail-tools bpftrace redis-tools openssl libhiredis-dev iproute2'
-# podman: builds and runs the image.
-full='podman'
+# podman: builds and runs the image. rpm: builds RPM packages.
+full='podman rpm'
 # Debian starts these at once and at every boot; here they are installed, and neither started nor enabled.
 services='prometheus:prometheus.service podman:podman.service podman:podman.socket podman:podman-restart.service
 podman:podman-auto-update.service podman:podman-auto-update.timer'

@@ -6,10 +6,12 @@
 # shellcheck disable=SC2034
 symbols='-Ddebug=false -Dc_args=-g1'
 
-# package_begin DIRECTORY: sets $top, the source tree; $out, the directory, which is made where it is
-# missing; and $work, a temporary one that is removed when the script ends.
+# package_begin DIRECTORY: sets $top, the source tree; $version, its version; $out, the directory, which it makes;
+# $work, a temporary directory that is removed when the script ends; and SOURCE_DATE_EPOCH, the time in the packages.
 package_begin() {
         top=$(cd "$(dirname "$0")/.." && pwd)
+        version=$(cat "$top/VERSION")
+        export SOURCE_DATE_EPOCH="${SOURCE_DATE_EPOCH:-$(stat -c %Y "$top/CHANGELOG.md")}"
         mkdir -p "$1"
         out=$(cd "$1" && pwd)
         work=$(mktemp -d)
@@ -17,14 +19,9 @@ package_begin() {
         trap 'exit 130' INT TERM
 }
 
-# The version that meson.build says.
-package_version() {
-        sed -n "s/^ *version: '\(.*\)',/\1/p" "$top/meson.build"
-}
-
 # package_copy DIRECTORY: makes it, with all that belongs to the source and no build directory.
 package_copy() {
         mkdir "$1"
-        (cd "$top" && cp -a CONTRIBUTING.md LICENSE README.md SECURITY.md meson.build meson_options.txt base client daemon docs gpu \
+        (cd "$top" && cp -a CHANGELOG.md CONTRIBUTING.md LICENSE README.md SECURITY.md VERSION meson.build meson_options.txt base client daemon docs gpu \
                 packaging policy proto tests "$1")
 }

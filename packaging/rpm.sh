@@ -1,5 +1,6 @@
 #!/bin/sh
-# Builds the RPM packages of this tree: kvleased, kvlease-tools, libkvlease, libkvlease-devel.
+# Builds the RPM packages of this tree: kvleased, kvlease-tools, libkvlease, libkvlease-devel, and
+# their source.
 #
 #   sh packaging/rpm.sh [--nodeps] DIRECTORY
 #
@@ -9,7 +10,7 @@
 set -eu
 
 usage() {
-        sed -n 's/^# \{0,1\}//; 2,8p' "$0"
+        sed -n 's/^# \{0,1\}//; 2,9p' "$0"
 }
 
 nodeps=
@@ -35,10 +36,13 @@ esac
 . "$(dirname "$0")/package.sh"
 package_begin "$1"
 
-version=$(package_version)
 mkdir "$work/SOURCES"
 package_copy "$work/kvlease-$version"
 tar -C "$work" -czf "$work/SOURCES/kvlease-$version.tar.gz" "kvlease-$version"
-rpmbuild -bb $nodeps --define "_topdir $work" --define "kvlease_version $version" \
-        --define 'debug_package %{nil}' "$top/packaging/rpm/kvlease.spec"
-cp "$work"/RPMS/*/*.rpm "$out"
+# The source package is built elsewhere, too: it has the version inside.
+{
+        echo "%global kvlease_version $version"
+        cat "$top/packaging/rpm/kvlease.spec"
+} >"$work/kvlease.spec"
+rpmbuild -ba $nodeps --define "_topdir $work" --define 'debug_package %{nil}' "$work/kvlease.spec"
+cp "$work"/RPMS/*/*.rpm "$work"/SRPMS/*.rpm "$out"

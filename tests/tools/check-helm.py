@@ -7,7 +7,6 @@ and kvleased its configuration; and what it can't do it refuses. check-kubernete
 import configparser
 import json
 import pathlib
-import re
 import subprocess
 import sys
 import tempfile
@@ -135,8 +134,8 @@ def main():
     serious = [m for m in findings["messages"] if m["severity"] > 1]
     expect(not serious and not findings["errors"], f"lint: {findings}")
     with helm_python.Chart.load(folder) as chart:
-        version = re.search(r"^ *version: '(.*)',", (source / "meson.build").read_text(), re.MULTILINE)[1]
-        expect(chart.version == version, f"the chart is of version {chart.version}, meson.build of {version}")
+        version = (source / "VERSION").read_text().strip()
+        expect(chart.version == version, f"the chart is of version {chart.version}, VERSION of {version}")
         check_plain(chart)
         check_full(chart)
         check_refused(chart)

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Fails where a file that `meson install` installs is in none, or in two, of the Debian packages, where a
-line of theirs matches nothing, where the packages are of another version than the tree, where the library is
-installed in a directory in which ld.so doesn't look, and where a link between installed documents leads nowhere.
+line of theirs matches nothing, where the library is installed in a directory in which ld.so doesn't look, and where a
+link between installed documents leads nowhere.
 
     check-packages.py SOURCE BUILD    (BUILD: a build directory with prefix /usr or /usr/local)
 """
@@ -83,9 +83,5 @@ searched = subprocess.run(["/sbin/ldconfig", "-v", "-N", "-X"], check=False, std
                           stderr=subprocess.STDOUT, text=True).stdout
 if libdir not in re.findall(r"/[^:\s]+", searched):
     problems.append(f"libkvlease.so is installed in {libdir}, where ld.so doesn't look: meson configure -Dlibdir=lib")
-version = introspect("--projectinfo")["version"]
-packaged = re.match(r"kvlease \((.*?)\)", (debian / "changelog").read_text())[1]
-if packaged != version:
-    problems.append(f"packaging/debian/changelog is of {packaged}, meson.build of {version}")
 print("\n".join(problems) if problems else f"{len(installed)} files in packages: ok")
 sys.exit(1 if problems else 0)

@@ -63,7 +63,8 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_contents(wheel: Path) -> None:
     version = kvlease.version()
-    assert wheel.name == f"kvlease-{version}-cp311-abi3-linux_{platform.machine()}.whl"
+    libc = r"manylinux_2_\d+_" + platform.machine()
+    assert re.fullmatch(rf"kvlease-{version}-cp311-abi3-{libc}\.whl", wheel.name)
     info = f"kvlease-{version}.dist-info"
     package = TREE / "client/python/kvlease"
     modules = {
@@ -72,7 +73,7 @@ def test_contents(wheel: Path) -> None:
         if path.suffix in (".py", ".pyi")
     } | {"py.typed"}
     with zipfile.ZipFile(wheel) as archive:
-        names = set(archive.namelist())
+        names = {name for name in archive.namelist() if not name.endswith("/")}
         licenses = {name for name in names if name.startswith("kvlease/licenses/")}
         assert names - licenses == {
             *(f"kvlease/{name}" for name in modules | {"_kvlease.abi3.so"}),
@@ -87,10 +88,12 @@ def test_contents(wheel: Path) -> None:
         wheel_lines = archive.read(f"{info}/WHEEL").decode().splitlines()
         metadata = archive.read(f"{info}/METADATA").decode()
     tags = [line for line in wheel_lines if line.startswith("Tag:")]
-    assert tags == [f"Tag: cp311-abi3-linux_{platform.machine()}"]
+    assert tags == [f"Tag: {wheel.stem.removeprefix(f'kvlease-{version}-')}"]
     assert "License-Expression: Apache-2.0\n" in metadata
     assert "Requires-Python: >=3.11\n" in metadata
-    assert "Requires-Dist" not in metadata
+    assert all("extra ==" in line for line in re.findall("^Requires-Dist: .*", metadata, re.M))
+    assert set(re.findall("^Provides-Extra: (.*)", metadata, re.M)) == {"transformers", "vllm"}
+    assert metadata.endswith((TREE / "client/python/README.md").read_text())
 
 
 def test_it_needs_libc_alone(wheel: Path, tmp_path: Path) -> None:
