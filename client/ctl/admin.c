@@ -81,7 +81,7 @@ static int fail_connect(const char *path, int r)
                         path);
         case -ECONNREFUSED:
                 return fail(CTL_UNREACHABLE,
-                        "nobody listens on %s: is kvleased running? systemctl start kvleased",
+                        "no process listens on %s: is kvleased running? systemctl start kvleased",
                         path);
         case -ETIMEDOUT:
                 return fail(CTL_TIMEOUT, "%s", error_get());
@@ -133,10 +133,10 @@ static int fail_unanswered(const struct admin *a, int r)
         switch (r) {
         case -ETIMEDOUT:
                 return fail(CTL_TIMEOUT,
-                        "no answer on %s within %d s: the outcome is unknown, see kvleased's log",
+                        "no answer on %s within %ds: the outcome is unknown, see kvleased's log",
                         a->path, ADMIN_TIMEOUT_SEC);
         case -EMSGSIZE:
-                return fail(CTL_USAGE, "the request is larger than the %d KiB of a frame: say less",
+                return fail(CTL_USAGE, "the request is larger than a frame (%d KiB): split it",
                         FRAME_MAX_SIZE / 1024);
         case -EPROTO:
                 return fail(CTL_UNREACHABLE, "bad answer on %s (%s): is it kvleased?", a->path,
@@ -184,7 +184,8 @@ static int check_hello(const struct admin *a, int r)
 static int fail_unknown(const char *look_with)
 {
         return fail(CTL_UNREACHABLE,
-                "outcome unknown: kvleased went away before it answered; look with kvleasectl %s",
+                "the outcome is unknown, since kvleased exited before it answered: see kvleasectl "
+                "%s",
                 look_with);
 }
 
@@ -204,8 +205,9 @@ static int come_back(struct admin *a, uint64_t until_nsec)
         a->conn = conn;
         r = hello(a, until_nsec);
         /* A stored socket takes connections without a daemon. */
-        return r == -ETIMEDOUT ? fail(CTL_TIMEOUT, "kvleased hasn't come back in time: see its log")
-                               : check_hello(a, r);
+        return r == -ETIMEDOUT
+                       ? fail(CTL_TIMEOUT, "kvleased didn't start again in time: see its log")
+                       : check_hello(a, r);
 }
 
 int admin_await_next(struct admin *a, uint64_t until_nsec)
@@ -214,7 +216,7 @@ int admin_await_next(struct admin *a, uint64_t until_nsec)
         struct pollfd p = {conn_poll_fd(a->conn), POLLRDHUP, 0};
 
         if (poll(&p, 1, (int)MIN(left_nsec / NSEC_PER_MSEC, (uint64_t)INT_MAX)) <= 0)
-                return fail(CTL_TIMEOUT, "kvleased hasn't ended in time: see its log");
+                return fail(CTL_TIMEOUT, "kvleased didn't end in time: see its log");
         return come_back(a, until_nsec);
 }
 
@@ -265,7 +267,7 @@ int admin_follow(struct admin *a, uint16_t type, const ProtobufCMessage *request
 
         *ret_reply = NULL;
         if (r == -ECONNRESET) {
-                fprintf(stderr, "kvleasectl: kvleased went away: waiting for the next one\n");
+                fprintf(stderr, "kvleasectl: kvleased has exited: waiting for the next one\n");
                 while (!try_next(a, &r))
                         poll(NULL, 0, COME_BACK_PAUSE);
                 if (r == CTL_OK)

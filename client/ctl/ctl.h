@@ -21,10 +21,10 @@
         X(REFUSED, 1, "kvleased refused, or the result could not be written")       \
         X(USAGE, 2, "the command line is wrong; nothing was sent")                  \
         X(UNREACHABLE, 3, "kvleased could not be reached, or the connection broke") \
-        X(TIMEOUT, 4, "no answer in time; drain, recall, warm: not all is done")    \
+        X(TIMEOUT, 4, "no answer in time; drain, recall, warm: not yet complete")   \
         X(VIOLATION, 5, "check found a broken invariant")                           \
-        X(LOSS, 6, "restart: something would be lost")                              \
-        X(WARNING, 7, "doctor has warnings, and found no error")                    \
+        X(LOSS, 6, "restart would lose pages, sessions or a tenant")                \
+        X(WARNING, 7, "doctor found warnings and no error")                         \
         X(ERROR, 8, "doctor found an error")
 
 enum ctl_exit {
@@ -34,77 +34,75 @@ enum ctl_exit {
 };
 
 /* X(NAME, name, value's name or NULL for a switch, accepted by every verb, help) */
-#define CTL_OPTION_TABLE(X)                                                                     \
-        X(SOCKET, "socket", "PATH", true, "admin.sock or monitor.sock of kvleased")             \
-        X(RUNTIME_DIR, "runtime-dir", "DIR", true,                                              \
-                "DIR/admin.sock, or for who only reads DIR/monitor.sock")                       \
-        X(JSON, "json", NULL, true, "print one JSON object; numbers in bytes and seconds")      \
-        X(BYTES, "bytes", NULL, true, "print sizes and times as plain numbers")                 \
-        X(NO_HEADINGS, "no-headings", NULL, true, "print lists without their first line")       \
-        X(HELP, "help", NULL, true,                                                             \
-                "or -h: show this help, or that of the verb given; --json: all of it")          \
-        X(VERSION, "version", NULL, true, "or -V: show the version of kvleasectl")              \
-        X(TENANT, "tenant", "NAME", false, "only those of this tenant")                         \
-        X(CHANGED, "changed", NULL, false, "only what isn't the default, or waits")             \
-        X(FORCE, "force", NULL, false, "also where that loses cached pages")                    \
-        X(CHECK, "check", NULL, false, "only say what would be kept and lost")                  \
-        X(BINARY, "binary", "PATH", false, "the kvleased that comes next")                      \
-        X(REMOVE, "remove", NULL, false, "also forget namespaces that nobody has open")         \
-        X(TIMEOUT, "timeout", "TIME", false, "how long at most (\"90s\", \"5min\")")            \
-        X(OFF, "off", NULL, false, "call it off")                                               \
-        X(EXPORT, "export", NULL, false, "write what is cached to the store that hosts share")  \
-        X(NAMESPACE, "namespace", "NAME", false, "only of this namespace")                      \
-        X(SIZE, "size", "SIZE", false, "at least so much (\"4GiB\"), not everything")           \
-        X(WAIT, "wait", NULL, false, "wait until clients have given it back")                   \
-        X(SESSION, "session", "ID", false, "only this one, as kvleasectl sessions shows it")    \
-        X(TAG, "tag", "N", false, "pages that were published with this tag")                    \
-        X(ALL, "all", NULL, false, "warm: everything below the device; doctor: what is ok")     \
-        X(IDLE, "idle", "TIME", false, "only those that nobody has used for so long (\"1d\")")  \
-        X(POLICIES, "policies", "LIST", false, "eviction policies (\"lru,pgi\", \"all\")")      \
-        X(CAPACITIES, "capacities", "LIST", false,                                              \
-                "cache sizes: parts of all blocks, or pages (\"1%,5%,1000\")")                  \
-        X(JOBS, "jobs", "N", false, "processes; the default is one for each CPU")               \
-        X(CHAIN, "chain", NULL, false, "ids name the content of a block alone, not its prefix") \
-        X(SKIP_BAD, "skip-bad", NULL, false, "leave lines out that can't be read")              \
-        X(TIME_UNIT, "time-unit", "UNIT", false,                                                \
-                "of the trace's timestamps: ms (the default), s, us or ns")                     \
-        X(BLOCK_TOKENS, "block-tokens", "N", false,                                             \
-                "tokens of the trace's blocks, if it can't be told from its lines")             \
-        X(SPLIT, "split", NULL, false, "an equal static part of the cache for each tenant")     \
-        X(BELOW, "below", "N", false, "a tier below with N times the pages of the cache")       \
-        X(SEEDS, "seeds", "N", false, "so many runs, each with other ids: mean and deviation")  \
-        X(PREFILL_RATE, "prefill-rate", "N", false,                                             \
-                "tokens a second in which a request's input is computed, if it isn't found")    \
-        X(TIME_PER_OUTPUT_TOKEN, "time-per-output-token", "TIME", false,                        \
-                "in which a request decodes a token (\"30ms\"), and holds its pages")           \
-        X(MAX_RUNNING, "max-running", "N", false, "requests that run at the same time")         \
-        X(ATTENTION_CROSSOVER, "attention-crossover", "TOKENS", false,                          \
-                "also what hits save of computation, and policies that go by it")               \
-        X(WINDOW_GROUPS, "window-groups", "N", false,                                           \
-                "groups of layers with a window, beside one of full attention")                 \
-        X(WINDOW_TOKENS, "window-tokens", "N", false, "that these layers attend to")            \
-        X(EXPECT, "expect", "N", false, "the next N requests wait in a queue that is known")    \
-        X(EXPECT_WRONG, "expect-wrong", "PERCENT", false,                                       \
-                "so many of these are told wrong, as texts that nobody asks for again")         \
-        X(HOLD, "hold", "TIME", false, "how long a request keeps its pages in use (\"60s\")")   \
-        X(HTML, "html", "FILE", false, "also write a report with plots to this file")           \
-        X(TOKEN_BYTES, "token-bytes", "SIZE", false, "bytes of K/V of one token (\"128KiB\")")  \
-        X(HOSTS, "hosts", "LIST", false, "so many hosts (\"10,100,1000\")")                     \
-        X(GROUP, "group", "N", false, "hosts that one copy of the trace is for; else 10")       \
-        X(AFFINITY, "affinity", "LIST", false, "how requests find their host (\"prefix\")")     \
-        X(STORE, "store", "LIST", false, "what the store is like (\"size=1TiB,evict=lfu\")")    \
-        X(ROOT, "root", "DIR", false, "the host whose files are below this directory")          \
-        X(VIEW, "view", "NAME", false, "tenants, namespaces, clients or regions")               \
-        X(SORT, "sort", "COLUMN", false, "by this column of the view")                          \
-        X(FILTER, "filter", "TEXT", false, "only lines with this text in a name")               \
-        X(INTERVAL, "interval", "SECONDS", false, "between two looks: 0.1 to 3600, 1 else")     \
-        X(BATCH, "batch", NULL, false, "print plain text, for logs and pipes")                  \
-        X(COUNT, "count", "N", false,                                                           \
-                "looks of top, and no more; the last events, or so many of --follow")           \
-        X(FOLLOW, "follow", NULL, false, "go on with what happens from now on")                 \
-        X(KIND, "kind", "LIST", false, "only events of these kinds (\"evicted,refused\")")      \
-        X(SINCE, "since", "TIME", false, "only those of the last TIME (\"10min\")")             \
-        X(YES, "yes", NULL, false, "don't ask, although much that is cached goes")
+#define CTL_OPTION_TABLE(X)                                                                        \
+        X(SOCKET, "socket", "PATH", true, "use this admin.sock or monitor.sock of kvleased")       \
+        X(RUNTIME_DIR, "runtime-dir", "DIR", true,                                                 \
+                "use DIR/admin.sock, or DIR/monitor.sock to read only")                            \
+        X(JSON, "json", NULL, true, "print one JSON object; sizes in bytes")                       \
+        X(BYTES, "bytes", NULL, true, "print sizes and times as plain numbers")                    \
+        X(NO_HEADINGS, "no-headings", NULL, true, "print lists without their first line")          \
+        X(HELP, "help", NULL, true, "or -h: show this help, or that of a verb; with --json all")   \
+        X(VERSION, "version", NULL, true, "or -V: show the version of kvleasectl")                 \
+        X(TENANT, "tenant", "NAME", false, "show this tenant only")                                \
+        X(FORCE, "force", NULL, false, "continue although cached pages are lost")                  \
+        X(CHECK, "check", NULL, false, "only report what would be kept and lost")                  \
+        X(BINARY, "binary", "PATH", false, "examine this program as the next kvleased")            \
+        X(REMOVE, "remove", NULL, false, "also remove namespaces that no client has open")         \
+        X(TIMEOUT, "timeout", "TIME", false, "wait at most this long (\"90s\", \"5min\")")         \
+        X(OFF, "off", NULL, false, "cancel")                                                       \
+        X(EXPORT, "export", NULL, false, "write cached pages to the stores that hosts share")      \
+        X(NAMESPACE, "namespace", "NAME", false, "this namespace only")                            \
+        X(SIZE, "size", "SIZE", false, "at least this much (\"4GiB\") instead of everything")      \
+        X(WAIT, "wait", NULL, false, "wait until clients have given the memory back")              \
+        X(SESSION, "session", "ID", false,                                                         \
+                "this session only, with the id of kvleasectl sessions")                           \
+        X(TAG, "tag", "N", false, "pages that were published with this tag")                       \
+        X(ALL, "all", NULL, false, "show everything")                                              \
+        X(IDLE, "idle", "TIME", false, "sessions that were not used for this long (\"1d\")")       \
+        X(POLICIES, "policies", "LIST", false, "eviction policies (\"lru,pgi\", \"all\")")         \
+        X(CAPACITIES, "capacities", "LIST", false,                                                 \
+                "cache sizes: parts of all blocks, or pages (\"1%,5%,1000\")")                     \
+        X(JOBS, "jobs", "N", false, "number of processes; by default one for each CPU")            \
+        X(CHAIN, "chain", NULL, false, "ids name the content of a block alone, not its prefix")    \
+        X(SKIP_BAD, "skip-bad", NULL, false, "skip lines that can't be read")                      \
+        X(TIME_UNIT, "time-unit", "UNIT", false,                                                   \
+                "unit of the trace's timestamps: ms (the default), s, us or ns")                   \
+        X(BLOCK_TOKENS, "block-tokens", "N", false,                                                \
+                "tokens of a block, if the trace's lines don't show it")                           \
+        X(SPLIT, "split", NULL, false, "give each tenant an equal static part of the cache")       \
+        X(BELOW, "below", "N", false, "add a lower tier with N times the pages of the cache")      \
+        X(SEEDS, "seeds", "N", false, "run N times with other ids; show mean and deviation")       \
+        X(PREFILL_RATE, "prefill-rate", "N", false,                                                \
+                "tokens a second that are computed if they aren't found")                          \
+        X(TIME_PER_OUTPUT_TOKEN, "time-per-output-token", "TIME", false,                           \
+                "decode a token in this time (\"30ms\"); requests hold their pages")               \
+        X(MAX_RUNNING, "max-running", "N", false, "run at most N requests at the same time")       \
+        X(ATTENTION_CROSSOVER, "attention-crossover", "TOKENS", false,                             \
+                "show saved computation too, and policies that use it")                            \
+        X(WINDOW_GROUPS, "window-groups", "N", false,                                              \
+                "groups of layers with a window, beside one of full attention")                    \
+        X(WINDOW_TOKENS, "window-tokens", "N", false, "tokens of such a window")                   \
+        X(EXPECT, "expect", "N", false, "announce the next N requests, which wait in a queue")     \
+        X(EXPECT_WRONG, "expect-wrong", "PERCENT", false, "announce this part of them wrongly")    \
+        X(HOLD, "hold", "TIME", false, "keep pages of a request in use for this long (\"60s\")")   \
+        X(HTML, "html", "FILE", false, "also write a report with plots to this file")              \
+        X(TOKEN_BYTES, "token-bytes", "SIZE", false, "K/V bytes of one token (\"128KiB\")")        \
+        X(HOSTS, "hosts", "LIST", false, "numbers of hosts (\"10,100,1000\")")                     \
+        X(GROUP, "group", "N", false, "hosts that share one copy of the trace; by default 10")     \
+        X(AFFINITY, "affinity", "LIST", false, "ways to choose a host for a request (\"prefix\")") \
+        X(STORE, "store", "LIST", false, "properties of the store (\"size=1TiB,evict=lfu\")")      \
+        X(ROOT, "root", "DIR", false, "examine the host whose files are below this directory")     \
+        X(VIEW, "view", "NAME", false, "show tenants, namespaces, clients or regions")             \
+        X(SORT, "sort", "COLUMN", false, "sort by this column of the view")                        \
+        X(FILTER, "filter", "TEXT", false, "only lines with this text in a name")                  \
+        X(INTERVAL, "interval", "SECONDS", false,                                                  \
+                "time between two lines: 0.1 to 3600, by default 1")                               \
+        X(BATCH, "batch", NULL, false, "print plain text, for logs and pipes")                     \
+        X(COUNT, "count", "N", false, "end after N")                                               \
+        X(FOLLOW, "follow", NULL, false, "continue with new events")                               \
+        X(KIND, "kind", "LIST", false, "only events of these kinds (\"evicted,refused\")")         \
+        X(SINCE, "since", "TIME", false, "only events of the last TIME (\"10min\")")               \
+        X(YES, "yes", NULL, false, "don't ask before much of the cache is lost")
 
 enum ctl_option {
 #define X(name, ...) CTL_OPTION_##name,
@@ -131,6 +129,9 @@ struct ctl {
 
 /* Prints "kvleasectl: SENTENCE" to stderr, unprintable bytes as \xHH, and returns `code`. */
 KVL_PRINTF(2, 3) int fail(enum ctl_exit code, const char *format, ...);
+
+/* Prints "--NAME: 'VALUE' is not EXPECTED". Returns CTL_USAGE. */
+int fail_value(const struct ctl *ctl, enum ctl_option option, const char *expected);
 
 /*
  * From now on sentences of the calling thread go to *ret_sentence (owned by the caller; the one

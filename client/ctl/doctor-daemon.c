@@ -70,7 +70,7 @@ void doctor_check_daemon(struct doctor *d)
                 check_running(d);
                 break;
         case DAEMON_ABSENT:
-                doctor_find(d, DOCTOR_WARNING, "kvleased isn't running: nobody listens at %s",
+                doctor_find(d, DOCTOR_WARNING, "kvleased isn't running: no process listens on %s",
                         d->socket_path);
                 doctor_advise(d,
                         d->unit_path ? "systemctl start %s, or name its socket with "

@@ -68,6 +68,7 @@ const struct doctor_check doctor_checks[] = {
 const size_t n_doctor_checks = ARRAY_SIZE(doctor_checks);
 
 static const char *const state_names[] = {"ok", "not checked", "warning", "error"};
+static const enum text_color state_colors[] = {TEXT_PLAIN, TEXT_CYAN, TEXT_YELLOW, TEXT_RED};
 static const char *const state_keys[] = {"ok", "not_checked", "warning", "error"};
 
 /* ---- findings -------------------------------------------------------------------------------- */
@@ -154,7 +155,7 @@ static void print_finding(const struct doctor_finding *f)
         char left[64];
 
         snprintf(left, sizeof(left), "%-11s  %-14s  ", state_names[f->state], f->check);
-        print_wrapped(stdout, left, f->found, width);
+        print_colored(state_colors[f->state], left, f->found, width);
         snprintf(left, sizeof(left), "%29swhy: ", "");
         if (f->state >= DOCTOR_WARNING)
                 print_wrapped(stdout, left, f->why, width);

@@ -88,7 +88,7 @@ static int finish_output(int code)
                 return code;
         if (nobody_reads())
                 return CTL_REFUSED;
-        return fail(CTL_REFUSED, "cannot write the result: %s",
+        return fail(CTL_REFUSED, "can't write the result: %s",
                 errno ? strerror(errno) : "output error");
 }
 

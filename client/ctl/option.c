@@ -47,7 +47,7 @@ static int fail_unknown(const char *arg)
         const char *near = nearest_name(name, CTL_N_OPTIONS, option_name);
 
         if (n > 1)
-                return fail(CTL_USAGE, "--%s is short for several: %s", name, like);
+                return fail(CTL_USAGE, "--%s is short for several options: %s", name, like);
         if (near)
                 return fail(CTL_USAGE, "there is no option %s: did you mean --%s?", arg, near);
         return fail(CTL_USAGE, "there is no option %s: kvleasectl --help lists them", arg);
@@ -123,13 +123,20 @@ static int check_against_verb(const struct ctl *c)
         for (size_t o = 0; o < CTL_N_OPTIONS; o++)
                 if (c->options[o] && !option_rows[o].global && !(v->options & CTL_OPTION_BIT(o)))
                         return fail(CTL_USAGE,
-                                "--%s does not go with %s: kvleasectl %s --help lists what does",
+                                "--%s isn't an option of %s: kvleasectl %s --help lists its "
+                                "options",
                                 option_rows[o].name, v->name, v->name);
         if (c->n_args < v->min_args || c->n_args > v->max_args)
-                return fail(CTL_USAGE, "%s arguments: kvleasectl %s%s%s",
+                return fail(CTL_USAGE, "%s arguments: the command is kvleasectl %s%s%s",
                         c->n_args < v->min_args ? "too few" : "too many", v->name,
                         v->args[0] ? " " : "", v->args);
         return CTL_OK;
+}
+
+int fail_value(const struct ctl *ctl, enum ctl_option option, const char *expected)
+{
+        return fail(CTL_USAGE, "--%s: '%s' is not %s", option_name(option), ctl->options[option],
+                expected);
 }
 
 int options_parse(int argc, char **argv, struct ctl *ret)
@@ -142,7 +149,8 @@ int options_parse(int argc, char **argv, struct ctl *ret)
         if (ret->n_args == 0) {
                 if (ret->options[CTL_OPTION_HELP] || ret->options[CTL_OPTION_VERSION])
                         return CTL_OK;
-                return fail(CTL_USAGE, "what shall be done? kvleasectl --help lists the verbs");
+                verb_help_all(stdout);
+                return CTL_USAGE;
         }
         r = verb_find(ret->args, ret->n_args, &ret->verb, &n_taken);
         if (r != CTL_OK)

@@ -19,7 +19,7 @@ extern const struct option_row option_rows[CTL_N_OPTIONS];
  *
  * Splits argv into ret->options and ret->args (moved to the front of argv + 1), and checks them
  * against their verb, ret->verb. It may be NULL with --help and --version, which need none. Returns
- * CTL_OK or CTL_USAGE, printed.
+ * CTL_OK or CTL_USAGE, printed; without a verb, all of the help is.
  */
 int options_parse(int argc, char **argv, struct ctl *ret);
 

@@ -110,7 +110,7 @@ static void say(const struct slow_answer *s)
         /* Overwrites a progress line on a terminal. */
         fprintf(stderr,
                 "%skvleasectl: kvleased%s hasn't answered on %s for %" PRIu64
-                " s, kvleasectl waits up to %" PRIu64 " s more; %s\n",
+                "s, kvleasectl waits up to %" PRIu64 "s more; %s\n",
                 isatty(STDERR_FILENO) ? "\r\033[K" : "", process, path, round_seconds(s->late_nsec),
                 round_seconds(minus_u64(s->until_nsec, due)), remedy);
 }

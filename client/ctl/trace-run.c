@@ -58,7 +58,7 @@ static int fail_read(const struct ctl *ctl, int r, const struct trace_error *e)
                 return fail(CTL_REFUSED, "cannot read %s: %s", path, e->text);
         return fail(CTL_REFUSED, "%s: line %" PRIu64 ": %s (%s)", path, e->line, e->text,
                 ctl->options[CTL_OPTION_SKIP_BAD] ? "no line can be read"
-                                                  : "--skip-bad leaves such lines out");
+                                                  : "--skip-bad skips such lines");
 }
 
 /* Reports skipped lines, which are no failure. */
@@ -95,8 +95,8 @@ static void warn_block_size(const struct trace *t)
                 return;
         list_sizes(t->block_sizes, sizes, sizeof(sizes));
         (void)fail(CTL_OK,
-                "the lines don't tell the size of a block: %s tokens fit all of them, and %" PRIu32
-                " are assumed; --block-tokens says how many there are",
+                "the lines don't show the size of a block: %s tokens fit all of them, and %" PRIu32
+                " are assumed; --block-tokens sets it",
                 sizes, t->sim.block_tokens);
 }
 
@@ -197,7 +197,7 @@ int trace_fail(int r, const char *err)
         if (r == -EINVAL)
                 return fail(CTL_USAGE, "%s", err);
         if (r == -ECHILD)
-                return fail(CTL_REFUSED, "a simulation was killed: is there enough memory? fewer "
-                                         "--jobs need less");
+                return fail(CTL_REFUSED, "a simulation was killed, probably for want of memory: "
+                                         "fewer --jobs need less");
         return fail(CTL_REFUSED, "cannot simulate: %s", strerror(-r));
 }

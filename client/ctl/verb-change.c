@@ -19,7 +19,7 @@ int check_tenant(const struct ctl *ctl)
         if (name_is_valid(ctl->args[0], TENANT_NAME_MAX))
                 return CTL_OK;
         return fail(CTL_USAGE,
-                "'%s' is no name of a tenant: 1 to %d of A-Z a-z 0-9 . _ -, not starting with "
+                "'%s' is not a tenant's name: 1 to %d of A-Z a-z 0-9 . _ -, not starting with "
                 ". or -",
                 ctl->args[0], TENANT_NAME_MAX);
 }
@@ -60,7 +60,7 @@ KVL_PRINTF(1, 2) static int ask(const char *format, ...)
                 fputc('\n', stderr);
         if (answer[0] == 'y' || answer[0] == 'Y')
                 return CTL_OK;
-        return fail(CTL_REFUSED, "nothing was changed: answer y, or add --yes");
+        return fail(CTL_REFUSED, "nothing was changed: answer y, or give --yes");
 }
 
 /* Returns the bytes that the tenant holds above a new limit. */
@@ -198,8 +198,8 @@ int verb_tenants_remove(const struct ctl *ctl)
 int check_purge(const struct ctl *ctl)
 {
         /* An empty name would mean all namespaces. */
-        if (ctl->n_args > 1 && !ns_name_is_valid(ctl->args[1]))
-                return fail(CTL_USAGE, "'%s' is no name of a namespace", ctl->args[1]);
+        if (ctl->n_args > 1 && check_ns_name(ctl->args[1]) != CTL_OK)
+                return CTL_USAGE;
         return check_tenant(ctl);
 }
 
@@ -278,13 +278,13 @@ int check_recall(const struct ctl *ctl)
         const char *ns = ctl->options[CTL_OPTION_NAMESPACE];
         uint64_t nsec, bytes;
 
-        if (ns && !ns_name_is_valid(ns))
-                return fail(CTL_USAGE, "'%s' is no name of a namespace", ns);
+        if (ns && check_ns_name(ns) != CTL_OK)
+                return CTL_USAGE;
         if (timeout && (parse_duration(timeout, &nsec) < 0 || nsec < NSEC_PER_MSEC ||
                                nsec > RECALL_MAX_TIMEOUT_NSEC))
-                return fail(CTL_USAGE, "'%s' is no time up to an hour: try 90s or 5min", timeout);
+                return fail_value(ctl, CTL_OPTION_TIMEOUT, "a time of 1ms to 1h, such as 90s");
         if (size && (parse_bytes(size, &bytes) < 0 || bytes == 0))
-                return fail(CTL_USAGE, "'%s' is no size: try 512MiB or 4GiB", size);
+                return fail_value(ctl, CTL_OPTION_SIZE, "a size, such as 512MiB or 4GiB");
         return check_tenant(ctl);
 }
 
@@ -359,8 +359,8 @@ static int report_recall(
                 return CTL_OK;
         fflush(stdout);
         return fail(CTL_TIMEOUT,
-                "extent sets of tenant %s not back after %s: %llu; they come back when their "
-                "clients let go, which kvleasectl clients --tenant %s shows, or exit",
+                "extent sets that tenant %s still holds after %s: %llu; its clients must release "
+                "them or exit: kvleasectl clients --tenant %s names them",
                 ctl->args[0], waited, (unsigned long long)n_left, ctl->args[0]);
 }
 

@@ -61,7 +61,7 @@ NOUN(options, AdminConfigReply, MSG_ADMIN_CONFIG);
 
 struct taker {
         struct show_list *list;
-        bool only_changed;
+        bool everything;
 };
 
 static void take(const void *row, void *data)
@@ -69,14 +69,14 @@ static void take(const void *row, void *data)
         const struct taker *t = data;
         const option_line *o = row;
 
-        if (!t->only_changed || o->waits || strcmp(o->origin, "default") != 0)
+        if (t->everything || o->waits || strcmp(o->origin, "default") != 0)
                 show_list_add(t->list, row);
 }
 
 int verb_config_show(const struct ctl *ctl)
 {
-        struct taker t = {
-                show_list_new(&noun_options.table, &ctl->format), ctl->options[CTL_OPTION_CHANGED]};
+        struct taker t = {show_list_new(&noun_options.table, &ctl->format),
+                ctl->format.json || ctl->options[CTL_OPTION_ALL]};
         int r = admin_each(ctl->admin, &noun_options, ctl->options[CTL_OPTION_TENANT], take, &t);
 
         if (r == CTL_OK)

@@ -54,9 +54,9 @@ static int ask_drain(const struct ctl *ctl, bool off, bool looks, struct drain *
         d->obstacle = need(text_printable(d->export.obstacle));
         if (!d->export.export_begun)
                 return fail(CTL_REFUSED,
-                        "the export has ended, as draining was called off, the tenant's remote is "
-                        "another one, or kvleased was started again: kvleasectl drain --export "
-                        "begins it anew");
+                        "the export has ended: draining was cancelled, a tenant got another "
+                        "remote, or "
+                        "kvleased restarted. kvleasectl drain --export starts it again");
         return CTL_OK;
 }
 
@@ -198,8 +198,8 @@ static int fail_exports(const struct ctl *ctl, const struct drain *d, const char
         char bytes[32];
 
         return fail(CTL_TIMEOUT,
-                "pages not exported after %s: %llu (%s)%s%s; kvleased goes on with them: wait "
-                "longer with --timeout, or call it off with: kvleasectl drain --off",
+                "pages not exported after %s: %llu (%s)%s%s; kvleased continues: wait longer with "
+                "--timeout, or cancel with: kvleasectl drain --off",
                 timeout, (unsigned long long)d->export.left_pages,
                 show_bytes(&ctl->format, d->export.left_bytes, bytes),
                 d->obstacle[0] ? ", as " : "", d->obstacle);
@@ -243,7 +243,7 @@ static int report_drain(const struct ctl *ctl, const struct drain *d, const char
         if (d->n_clients)
                 r = fail(CTL_TIMEOUT,
                         "clients left after %s: %llu; end them and drain again, wait longer with "
-                        "--timeout, or call it off with: kvleasectl drain --off",
+                        "--timeout, or cancel with: kvleasectl drain --off",
                         timeout, (unsigned long long)d->n_clients);
         return r;
 }
@@ -273,7 +273,7 @@ int check_drain(const struct ctl *ctl)
         if (ctl->options[CTL_OPTION_EXPORT] && ctl->options[CTL_OPTION_OFF])
                 return fail(CTL_USAGE, "--off and --export exclude each other: give one");
         if (timeout && parse_duration(timeout, &nsec) < 0)
-                return fail(CTL_USAGE, "'%s' is no time: try 90s, 5min or 2h", timeout);
+                return fail_value(ctl, CTL_OPTION_TIMEOUT, "a time, such as 90s, 5min or 2h");
         return CTL_OK;
 }
 

@@ -61,7 +61,9 @@ static int split_kinds(char *text, char **kinds, size_t *ret_n)
                         kinds[n++] = word;
         }
         *ret_n = n;
-        return n > 0 ? CTL_OK : fail(CTL_USAGE, "--kind names none: kvleasectl events --help");
+        return n > 0 ? CTL_OK
+                     : fail(CTL_USAGE, "--kind names no kind of events: kvleasectl events --help "
+                                       "lists them");
 }
 
 int check_events(const struct ctl *ctl)
@@ -77,9 +79,9 @@ int check_events(const struct ctl *ctl)
         if (r != CTL_OK)
                 return r;
         if (count && (parse_u64(count, &number) < 0 || number == 0 || number > UINT32_MAX))
-                return fail(CTL_USAGE, "--count is '%s': a number from 1 on", count);
+                return fail_value(ctl, CTL_OPTION_COUNT, "a number from 1 on");
         if (since && (parse_duration(since, &number) < 0 || number < NSEC_PER_MSEC))
-                return fail(CTL_USAGE, "--since is '%s': a time like 90s, 10min or 2h", since);
+                return fail_value(ctl, CTL_OPTION_SINCE, "a time, such as 90s, 10min or 2h");
         return CTL_OK;
 }
 

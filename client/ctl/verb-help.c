@@ -93,7 +93,7 @@ static void help_environment(FILE *to)
 void verb_help_all(FILE *to)
 {
         fputs("Usage: kvleasectl [OPTION...] VERB [ARGUMENT...]\n\n"
-              "Looks after kvleased, the daemon that owns and leases pages of KV cache.\n\n"
+              "Administers kvleased, the daemon that owns and leases KV cache memory.\n\n"
               "Verbs:\n",
                 to);
         for (size_t i = 0; i < n_verbs; i++) {
@@ -108,10 +108,10 @@ void verb_help_all(FILE *to)
                         help_option(&option_rows[i], option_rows[i].help, to);
         fputs("\nThe socket is --socket, else DIR/admin.sock of --runtime-dir, else\n"
               "$KVLEASE_ADMIN_SOCKET, else /run/kvlease/admin.sock. Only its owner and members\n"
-              "of group kvlease-admin may use it. For whom it is closed monitor.sock beside it\n"
-              "answers what only reads: owner and members of group kvlease-monitor.\n",
+              "of group kvlease-admin may use it. The owner of monitor.sock beside it, and\n"
+              "members of group kvlease-monitor, may read.\n",
                 to);
-        fputs("\nA long option may be shortened as long as no other one starts so.\n", to);
+        fputs("\nA long option may be shortened if no other option starts in the same way.\n", to);
         help_environment(to);
         fputs("\nExit codes:\n", to);
 #define X(name, code, meaning) fprintf(to, "  %d  %s\n", code, meaning);

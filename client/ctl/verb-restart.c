@@ -252,9 +252,9 @@ int check_restart(const struct ctl *ctl)
         uint64_t nsec;
 
         if (ctl->options[CTL_OPTION_CHECK] && (timeout || ctl->options[CTL_OPTION_FORCE]))
-                return fail(CTL_USAGE, "--check restarts nothing: leave --force and --timeout out");
+                return fail(CTL_USAGE, "--check doesn't restart: remove --force and --timeout");
         if (timeout && parse_duration(timeout, &nsec) < 0)
-                return fail(CTL_USAGE, "'%s' is no time: try 90s, 5min or 2h", timeout);
+                return fail_value(ctl, CTL_OPTION_TIMEOUT, "a time, such as 90s, 5min or 2h");
         return CTL_OK;
 }
 
@@ -286,8 +286,8 @@ int verb_restart(const struct ctl *ctl)
                 return loses ? CTL_LOSS : CTL_OK;
         if (loses && !is_forced) {
                 fflush(stdout);
-                return fail(CTL_LOSS,
-                        "not restarted, for what would be lost: --force does it all the same");
+                return fail(CTL_LOSS, "not restarted, since the restart would lose this: --force "
+                                      "restarts anyway");
         }
         return restart_daemon(ctl);
 }

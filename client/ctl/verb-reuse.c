@@ -85,24 +85,53 @@ bool parse_session(const char *s, uint8_t *id, size_t *ret_len)
                parse_hex(s + 2, id, *ret_len) == 0;
 }
 
+int check_session(const struct ctl *ctl)
+{
+        const char *session = ctl->options[CTL_OPTION_SESSION];
+        uint8_t id[KVL_SESSION_ID_MAX];
+        size_t len;
+
+        if (!session || parse_session(session, id, &len))
+                return CTL_OK;
+        return fail(CTL_USAGE,
+                "--session: '%s' is not a session's id: 1 to %d characters, or 0x and two "
+                "hexadecimal "
+                "digits a byte, as kvleasectl sessions shows it",
+                session, KVL_SESSION_ID_MAX);
+}
+
+int check_keys(const struct ctl *ctl)
+{
+        uint8_t key[KVL_KEY_BYTES];
+
+        for (unsigned i = 2; i < ctl->n_args; i++)
+                if (strlen(ctl->args[i]) != 2 * KVL_KEY_BYTES ||
+                        parse_hex(ctl->args[i], key, sizeof(key)) < 0)
+                        return fail(CTL_USAGE, "'%s' is not a key: %d hexadecimal digits",
+                                ctl->args[i], 2 * KVL_KEY_BYTES);
+        return CTL_OK;
+}
+
+int check_ns_name(const char *name)
+{
+        if (ns_name_is_valid(name))
+                return CTL_OK;
+        return fail(CTL_USAGE,
+                "'%s' is not a namespace's name: 1 to %d of A-Z a-z 0-9 . _ - @, not starting with "
+                ". - or @",
+                name, NS_NAME_MAX);
+}
+
 int check_sessions_purge(const struct ctl *ctl)
 {
         const char *ns = ctl->options[CTL_OPTION_NAMESPACE];
-        const char *session = ctl->options[CTL_OPTION_SESSION];
         const char *idle = ctl->options[CTL_OPTION_IDLE];
-        uint8_t id[KVL_SESSION_ID_MAX];
         uint64_t nsec;
-        size_t len;
 
-        if (ns && !ns_name_is_valid(ns))
-                return fail(CTL_USAGE, "'%s' is no name of a namespace", ns);
-        if (session && !parse_session(session, id, &len))
-                return fail(CTL_USAGE,
-                        "'%s' is no session: 1 to %d characters, or 0x and two hexadecimal digits "
-                        "a byte, as kvleasectl sessions shows it",
-                        session, KVL_SESSION_ID_MAX);
+        if ((ns && check_ns_name(ns) != CTL_OK) || check_session(ctl) != CTL_OK)
+                return CTL_USAGE;
         if (idle && parse_duration(idle, &nsec) < 0)
-                return fail(CTL_USAGE, "'%s' is no time: try 90s or 1d", idle);
+                return fail_value(ctl, CTL_OPTION_IDLE, "a time, such as 90s or 1d");
         return check_tenant(ctl);
 }
 
@@ -142,15 +171,8 @@ int verb_sessions_purge(const struct ctl *ctl)
 
 int check_explain(const struct ctl *ctl)
 {
-        uint8_t key[KVL_KEY_BYTES];
-
-        if (!ns_name_is_valid(ctl->args[1]))
-                return fail(CTL_USAGE, "'%s' is no name of a namespace", ctl->args[1]);
-        for (unsigned i = 2; i < ctl->n_args; i++)
-                if (strlen(ctl->args[i]) != 2 * KVL_KEY_BYTES ||
-                        parse_hex(ctl->args[i], key, sizeof(key)) < 0)
-                        return fail(CTL_USAGE, "'%s' is no key: %d hexadecimal digits",
-                                ctl->args[i], 2 * KVL_KEY_BYTES);
+        if (check_ns_name(ctl->args[1]) != CTL_OK || check_keys(ctl) != CTL_OK)
+                return CTL_USAGE;
         return check_tenant(ctl);
 }
 
@@ -184,7 +206,8 @@ int verb_explain(const struct ctl *ctl)
                 return r;
         reply = (const Kvlease__V1__ExplainReply *)m;
         if (reply->n_explanations != n)
-                return fail(CTL_UNREACHABLE, "kvleased explained %zu keys of %u",
+                return fail(CTL_UNREACHABLE,
+                        "kvleased explained %zu keys of %u: its log may have the reason",
                         reply->n_explanations, n);
         l = show_list_new(&explanations_table, &ctl->format);
         for (unsigned i = 0; i < n; i++)
@@ -217,9 +240,9 @@ int check_trace_record(const struct ctl *ctl)
         uint64_t bytes;
 
         if (!find_action(ctl->args[0], &action))
-                return fail(CTL_USAGE, "'%s' is none of on, off, status", ctl->args[0]);
+                return fail(CTL_USAGE, "'%s' is not on, off or status", ctl->args[0]);
         if (size && (parse_bytes(size, &bytes) < 0 || bytes == 0))
-                return fail(CTL_USAGE, "'%s' is no size: try 64MiB or 1GiB", size);
+                return fail_value(ctl, CTL_OPTION_SIZE, "a size, such as 64MiB or 1GiB");
         return CTL_OK;
 }
 

@@ -73,13 +73,14 @@ static int choose_by_options(const struct ctl *ctl, struct top_ui *ret_ui)
 
         if (v == TOP_N_VIEWS)
                 return fail(CTL_USAGE,
-                        "there is no view '%s': try tenants, namespaces, clients or regions", view);
+                        "there is no view '%s': choose tenants, namespaces, clients or regions",
+                        view);
         if (interval && (parse_interval(interval, &nsec) < 0 || nsec < TOP_MIN_INTERVAL_NSEC ||
                                 nsec > TOP_MAX_INTERVAL_NSEC))
-                return fail(CTL_USAGE, "'%s' is no interval: say 0.1 to 3600 seconds", interval);
+                return fail_value(ctl, CTL_OPTION_INTERVAL, "a number of seconds, 0.1 to 3600");
         if (filter && strlen(filter) >= TOP_FILTER_MAX)
                 return fail(
-                        CTL_USAGE, "the filter is too long: at most %d bytes", TOP_FILTER_MAX - 1);
+                        CTL_USAGE, "--filter is too long: at most %d bytes", TOP_FILTER_MAX - 1);
         r = sort ? check_column(&top_views[v], sort) : CTL_OK;
         if (r != CTL_OK)
                 return r;
@@ -104,7 +105,7 @@ int check_top(const struct ctl *ctl)
         if (r != CTL_OK)
                 return r;
         if (count && (parse_u64(count, &n) < 0 || n == 0))
-                return fail(CTL_USAGE, "'%s' is no count: say 1 or more", count);
+                return fail_value(ctl, CTL_OPTION_COUNT, "a number from 1 on");
         if (ctl->options[CTL_OPTION_BATCH])
                 return CTL_OK;
         for (size_t i = 0; i < ARRAY_SIZE(batch_only); i++)

@@ -22,24 +22,13 @@ static bool names_something(const struct ctl *ctl)
 
 static int check_what(const struct ctl *ctl)
 {
-        const char *session = ctl->options[CTL_OPTION_SESSION];
         const char *tag = ctl->options[CTL_OPTION_TAG];
-        uint8_t id[KVL_SESSION_ID_MAX], key[KVL_KEY_BYTES];
         uint64_t number;
-        size_t len;
 
-        for (unsigned i = 2; i < ctl->n_args; i++)
-                if (strlen(ctl->args[i]) != 2 * KVL_KEY_BYTES ||
-                        parse_hex(ctl->args[i], key, sizeof(key)) < 0)
-                        return fail(CTL_USAGE, "'%s' is no key: %d hexadecimal digits",
-                                ctl->args[i], 2 * KVL_KEY_BYTES);
-        if (session && !parse_session(session, id, &len))
-                return fail(CTL_USAGE,
-                        "'%s' is no session: 1 to %d characters, or 0x and two hexadecimal digits "
-                        "a byte, as kvleasectl sessions shows it",
-                        session, KVL_SESSION_ID_MAX);
+        if (check_keys(ctl) != CTL_OK || check_session(ctl) != CTL_OK)
+                return CTL_USAGE;
         if (tag && (parse_u64(tag, &number) < 0 || number == 0))
-                return fail(CTL_USAGE, "'%s' is no tag: a number from 1 on", tag);
+                return fail_value(ctl, CTL_OPTION_TAG, "a number from 1 on");
         return CTL_OK;
 }
 
@@ -52,15 +41,16 @@ int check_warm(const struct ctl *ctl)
                      (ctl->options[CTL_OPTION_ALL] != NULL);
         uint64_t nsec;
 
-        if (!ns_name_is_valid(ctl->args[1]))
-                return fail(CTL_USAGE, "'%s' is no name of a namespace", ctl->args[1]);
+        if (check_ns_name(ctl->args[1]) != CTL_OK)
+                return CTL_USAGE;
         if (n > 1)
                 return fail(
                         CTL_USAGE, "keys, --session, --tag and --all exclude each other: give one");
         if (off && (n > 0 || timeout))
-                return fail(CTL_USAGE, "--off stands alone: it ends what comes up now");
+                return fail(CTL_USAGE,
+                        "--off takes no pages and no --timeout: it stops the work that runs");
         if (timeout && parse_duration(timeout, &nsec) < 0)
-                return fail(CTL_USAGE, "'%s' is no time: try 90s, 5min or 2h", timeout);
+                return fail_value(ctl, CTL_OPTION_TIMEOUT, "a time, such as 90s, 5min or 2h");
         if (check_what(ctl) != CTL_OK)
                 return CTL_USAGE;
         return check_tenant(ctl);
@@ -177,8 +167,8 @@ int verb_warm(const struct ctl *ctl)
                 return CTL_OK;
         fflush(stdout);
         return fail(CTL_TIMEOUT,
-                "pages left after %s: %llu; they go on coming, which kvleasectl warm %s %s shows "
-                "and kvleasectl warm %s %s --off ends",
+                "pages left after %s: %llu; kvleased continues: kvleasectl warm %s %s shows it, "
+                "kvleasectl warm %s %s --off stops it",
                 timeout, (unsigned long long)m.left, ctl->args[0], ctl->args[1], ctl->args[0],
                 ctl->args[1]);
 }

@@ -36,361 +36,283 @@
         "  regions     DEVICE, TENANT, SIZE, USED, EXCESS, FAIR, DEMAND, P99, LENT,\n"     \
         "              MISSING, SIZER, DECISION\n"
 
-#define TRACE_POLICIES                                                   \
-        "  all: all of these\n"                                          \
-        "  daemon: those that kvleased has\n"                            \
-        "  pgi: kvleased's own, by the tree of prefixes (its default)\n" \
-        "  lru: least recently used\n"                                   \
-        "  s3fifo: S3-FIFO\n"                                            \
-        "  fifo: first in, first out\n"                                  \
-        "  lfu: least frequently used\n"                                 \
-        "  sieve: SIEVE\n"                                               \
-        "  arc: adaptive replacement\n"                                  \
-        "  lru2: by the last use but one\n"                              \
-        "  gdsf: by use, size and the cost of computing it again\n"      \
-        "  optimum: what is used again last goes; no policy can do better\n"
+#define TRACE_POLICIES                                                  \
+        "  all: all of these\n"                                         \
+        "  daemon: those that kvleased has\n"                           \
+        "  pgi: kvleased's default, by the tree of prefixes\n"          \
+        "  lru: least recently used\n"                                  \
+        "  s3fifo: S3-FIFO\n"                                           \
+        "  fifo: first in, first out\n"                                 \
+        "  lfu: least frequently used\n"                                \
+        "  sieve: SIEVE\n"                                              \
+        "  arc: adaptive replacement\n"                                 \
+        "  lru2: by the use before the last one\n"                      \
+        "  gdsf: by use, size and the cost of computing a page again\n" \
+        "  optimum: evicts the page that is needed last; no policy is better\n"
 
-#define TRACE_FILES                                                                                \
-        "\nFiles are JSON lines, plain or gzip: timestamp (ms, or --time-unit), input_length,\n"   \
-        "output_length, hash_ids, and tenant where several are in one file. Several files are a\n" \
-        "tenant each. docs/measure/TRACES.md says how other traces are read, or made into such "   \
-        "lines.\n"
+#define TRACE_FILES                                                                               \
+        "\nFiles are JSON lines, plain or gzip. Fields: timestamp (ms, or --time-unit), "         \
+        "input_length, output_length, hash_ids, and tenant if a file has several tenants. "       \
+        "Several files are a tenant each. docs/measure/TRACES.md describes how to convert other " \
+        "traces.\n"
 #define KIND_LINE(id, name, together, what) "  " name ": " what "\n"
 #define STORE_LINE(key, kind, field, otherwise, least, most, meaning) \
         "  " key "=" otherwise ": " meaning "\n"
 #define TRACE_OPTIONS (O(JOBS) | O(CHAIN) | O(SKIP_BAD) | O(BLOCK_TOKENS) | O(TIME_UNIT))
 
 const struct verb verbs[] = {
-        {"status", "", "whether all is well, and what the daemon is doing",
-                "First whether all is well, or what isn't, the worst first, each with what to do "
-                "or "
-                "the verb that\nshows more: an error is what doesn't work, a warning what is to be "
-                "mended before it hurts, a\nnote may be meant as it is, and leaves all well. Then "
-                "figures in groups. The exit code doesn't\ndepend on it: kvleasectl --json status "
-                "has \"well\", and kvleasectl doctor looks at the host,\ntoo, and says by its exit "
-                "code what it found. Figures \"since the start\" begin anew with each kvleased.\n",
+        {"status", "", "show whether kvleased is healthy, and its figures",
+                "The first line is the verdict. Findings follow, the worst first, each with a "
+                "remedy. An error stops work, a warning will, a note may be intended. The exit "
+                "code doesn't depend on findings: programs read \"well\" of --json. "
+                "kvleasectl doctor also examines the host, and reports by its exit code.\n",
                 0, 0, 0, false, NULL, verb_status, &status_table},
-        {"devices", "", "devices whose memory the daemon leases out", NULL, 0, 0, 0, false, NULL,
+        {"devices", "", "list devices, their memory and their state", NULL, 0, 0, 0, false, NULL,
                 verb_devices},
-        {"tenants list", "", "tenants with limit and usage",
-                "The same as 'tenants' alone; see also tenants show, add, set and remove.\n", 0, 0,
-                0, false, NULL, verb_tenants_list},
-        {"tenants show", "NAME", "everything about one tenant", NULL, 1, 1, 0, false, check_tenant,
-                verb_tenants_show},
-        {"tenants add", "NAME [KEY=VALUE...]", "make a tenant, at once and across restarts",
-                TENANT_KEYS, 1, UINT_MAX, 0, false, check_tenant_set, verb_tenants_add},
-        {"tenants set", "NAME KEY=VALUE...", "change a tenant, at once and across restarts",
+        {"tenants list", "", "list tenants with limit and usage",
+                "'tenants' alone does the same.\n", 0, 0, 0, false, NULL, verb_tenants_list},
+        {"tenants show", "NAME", "show one tenant: settings, usage, waits", NULL, 1, 1, 0, false,
+                check_tenant, verb_tenants_show},
+        {"tenants add", "NAME [KEY=VALUE...]", "add a tenant, now and after restarts", TENANT_KEYS,
+                1, UINT_MAX, 0, false, check_tenant_set, verb_tenants_add},
+        {"tenants set", "NAME KEY=VALUE...", "change a tenant, now and after restarts",
                 TENANT_KEYS
-                "What isn't named stays as it is. KEY+=VALUE adds to a list of uids or gids, "
-                "KEY-=VALUE\n"
-                "takes from it. Where a limit is lowered below what is held, so much is taken\n"
-                "back: on a terminal it asks first, unless --yes is given.\n",
+                "Other settings stay as they are. KEY+=VALUE adds to a list of uids or gids, "
+                "KEY-=VALUE removes from it. A limit below the memory in use takes memory back: "
+                "on a terminal the command asks first, unless --yes is given.\n",
                 2, UINT_MAX, O(YES), false, check_tenant_set, verb_tenants_set},
-        {"tenants remove", "NAME", "remove a tenant that nobody uses",
+        {"tenants remove", "NAME", "remove a tenant without clients",
                 "A tenant with clients is never removed: end them first.\n", 1, 1, O(FORCE), false,
                 check_tenant, verb_tenants_remove},
-        {"namespaces", "", "namespaces with layout, pages and hits", NULL, 0, 0, O(TENANT), false,
-                NULL, verb_namespaces},
-        {"clients", "", "connected processes and what they hold", NULL, 0, 0, O(TENANT), false,
-                NULL, verb_clients},
-        {"regions", "", "reserved memory, the dynamic pool, and what the sizer decided",
-                "A line for each tenant and device, and one for each device's dynamic pool, which "
-                "all\n"
-                "share that is not reserved. SIZE is reserved, or the pool's; EXCESS is what a "
-                "tenant has\n"
-                "of the pool, FAIR what it may have of it by weight and demand. DEMAND and P99 are "
-                "what\n"
-                "the sizer sees, now and in its window. What is missing of a reservation is still "
-                "held by\n"
-                "others, and being taken back from them. --json has everything.\n",
+        {"namespaces", "", "list namespaces with layout, pages and hits", NULL, 0, 0, O(TENANT),
+                false, NULL, verb_namespaces},
+        {"clients", "", "list connected processes and the memory they hold", NULL, 0, 0, O(TENANT),
+                false, NULL, verb_clients},
+        {"regions", "", "list reservations, the dynamic pool and decisions of the sizer",
+                "Each tenant has a line for each device, and so has each device's dynamic pool: "
+                "memory that is not reserved. SIZE is the reservation, or the size of the pool. "
+                "EXCESS is the tenant's memory in the pool, FAIR its share by weight and demand. "
+                "DEMAND and P99 are the demand that the sizer measures, now and in its window. "
+                "MISSING is reserved memory that other tenants still hold while it is taken back. "
+                "--json has all figures.\n",
                 0, 0, O(TENANT), false, NULL, verb_regions},
-        {"top", "", "tenants, namespaces, clients or regions with their rates, again and again",
-                "Draws on the terminal, and takes keys: t, n, c and g choose the view, Tab the "
-                "next one; < and >\n"
-                "the column to sort by, r turns it round; / filters by a text in a name, Esc ends "
-                "that; space\n"
-                "pauses; + and - change the interval; arrows scroll; h has all of them, q ends. No "
-                "colours with\n"
-                "NO_COLOR. With --batch it prints plain text, or with --json an object a line, "
-                "each with the\n"
-                "rates since the look before. Where kvleased is away it waits for it. Views and "
-                "their columns:\n" TOP_COLUMNS
-                "Rates (/S) are of a second: TOKEN of tokens in pages that were found, HIT and "
-                "MISS "
-                "of pages,\n"
-                "UP, HOST and DISK of pages that came to the device, to the host's memory below "
-                "it, to the disk.\n",
+        {"top", "", "watch rates of tenants, namespaces, clients or regions",
+                "Keys on a terminal: t, n, c and g choose the view, Tab the next one. < and > "
+                "choose the column to sort by, r reverses the order. / filters by a text in a "
+                "name, Esc ends the filter. Space pauses, + and - change the interval, arrows "
+                "scroll, h shows all keys, q quits.\n\n"
+                "--batch prints plain text, with --json an object a line, each with the rates "
+                "since the line before. While kvleased is away the command waits for it. Views "
+                "and their columns:\n" TOP_COLUMNS
+                "Rates (/S) are per second. TOKEN counts tokens in pages that were found, HIT and "
+                "MISS pages. UP, HOST and DISK count pages that move to the device, to host "
+                "memory, to disk.\n",
                 0, 0, O(TENANT) | O(VIEW) | O(SORT) | O(FILTER) | O(INTERVAL) | O(BATCH) | O(COUNT),
                 true, check_top, verb_top},
-        {"evictions", "", "whose cached pages gave way to whose leases",
-                "Since the start. (no lease): a limit or a reservation was changed, memory was "
-                "recalled.\n",
+        {"evictions", "", "list which tenants' leases evicted which tenants' pages",
+                "Counted since the start of kvleased. (no lease): a limit or a reservation was "
+                "changed, or memory was recalled.\n",
                 0, 0, O(TENANT), false, NULL, verb_evictions},
-        {"events", "", "what happened lately, and why",
-                "A line each, with the local time and its offset from UTC; --json: an object a "
-                "line. What "
-                "is alike\n"
-                "and happens within a second is one event: so many pages of a tenant that made "
-                "room for another's "
-                "leases. kvleased\n"
-                "keeps 2048, of each tenant a part, and none over a restart; how many were lost "
-                "is said.\n"
-                "--follow goes on until it is interrupted (exit code 0), and over restarts of "
-                "kvleased.\n"
-                "--tenant also names whose leases they were for. Kinds are\n" EVENT_KIND_TABLE(
-                        KIND_LINE),
+        {"events", "", "list recent events with their reasons",
+                "Each event has a line with the local time and its offset from UTC; with --json, "
+                "an object a line. Equal events within a second are one event, with a count. "
+                "kvleased keeps 2048 events, a part of them for each tenant, and none over a "
+                "restart. A line reports how many were lost.\n\n"
+                "--follow continues until ^C (exit code 0), also over restarts of kvleased. "
+                "--tenant also names the tenants whose leases caused the events. Kinds "
+                "are\n" EVENT_KIND_TABLE(KIND_LINE),
                 0, 0, O(TENANT) | O(NAMESPACE) | O(KIND) | O(COUNT) | O(SINCE) | O(FOLLOW), false,
                 check_events, verb_events},
-        {"sessions list", "", "conversations that are kept",
-                "The same as 'sessions' alone; see also sessions purge. LOST tokens were evicted "
-                "at its end.\n",
+        {"sessions list", "", "list sessions that are kept",
+                "'sessions' alone does the same. LOST are tokens at the end of a session that "
+                "were evicted.\n",
                 0, 0, O(TENANT), false, NULL, verb_sessions_list},
-        {"sessions purge", "TENANT", "drop sessions of a tenant, open ones included",
-                "All of them, where no option says which. Their pages stay cached as long as "
-                "others are of use.\n",
+        {"sessions purge", "TENANT", "remove sessions of a tenant, also open ones",
+                "Without an option, all sessions of the tenant. Pages stay cached as long as "
+                "they are useful to others.\n",
                 1, 1, O(NAMESPACE) | O(SESSION) | O(IDLE), false, check_sessions_purge,
                 verb_sessions_purge},
-        {"sets", "", "namespaces that belong together, and how complete they are",
-                "A key is of use only where every namespace of the set has it. Keys that stay "
-                "incomplete are\n"
-                "dropped.\n",
+        {"sets", "", "list sets of namespaces, and how complete they are",
+                "A key is useful only if each namespace of the set has it. Keys that stay "
+                "incomplete are removed.\n",
                 0, 0, O(TENANT), false, NULL, verb_sets},
-        {"codecs", "", "how pages are encoded below devices, and how far numbers are off",
-                "A line for each namespace, tier and range of layers that has a codec of its own, "
-                "where anything\n"
-                "of a page is encoded. PAGE is what the layers take of a page on the device, "
-                "STORED "
-                "in the tier.\n"
-                "One in 64 pages that are encoded is decoded again: ERROR is the root of the mean "
-                "square of what\n"
-                "its numbers are off by, as a part of theirs, since the start. Codecs are chosen "
-                "by "
-                "who opens a\n"
-                "namespace first.\n",
+        {"codecs", "", "list codecs of lower tiers, and their errors",
+                "Each namespace has a line for each tier and range of layers with a codec of its "
+                "own. PAGE is the size of these layers in a page on the device, STORED in the "
+                "tier. kvleased decodes one in 64 encoded pages again: ERROR is the root mean "
+                "square error, relative to the numbers, since the start. The client that opens a "
+                "namespace first chooses its codecs.\n",
                 0, 0, O(TENANT), false, NULL, verb_codecs},
-        {"exchanges", "", "what tenants exchange with other hosts",
-                "A line for each tenant that has a remote, with pages since it has it. FOUND: of "
-                "what lookups lacked,\n"
-                "pages that were there; IMPORTED: that were loaded, checked and cached here. "
-                "SESSIONS: that another host\n"
-                "has continued, and this one has loaded. FAILED: nodes that are\n"
-                "left alone for now. LOADS: imports that seemed sooner than computing, and are "
-                "over; "
-                "LOST: of these,\n"
-                "that took longer. BYTES/S: at which pages came lately; TOKENS/S: that engines "
-                "compute, as they say,\n"
-                "in the slowest namespace. NOT BROUGHT: why pages weren't imported, or exported: "
-                "late "
-                "(the lookup's\n"
-                "deadline), not-worth (computing is faster), no-room, damaged, gone, unreached, "
-                "refused, busy, epoch\n"
-                "(something was invalidated, or the server doesn't answer), called-off, not-finite "
-                "(numbers that the\n"
-                "codec can't store).\n",
+        {"exchanges", "", "list pages that tenants exchange with other hosts",
+                "Each tenant with a remote has a line; pages are counted since the tenant has it.\n"
+                "  FOUND        pages on the remote that lookups lacked here\n"
+                "  IMPORTED     pages that were loaded, checked and cached here\n"
+                "  SESSIONS     sessions of other hosts that were loaded here\n"
+                "  FAILED       nodes that are skipped for now\n"
+                "  LOADS, LOST  imports that seemed faster than computing; slower ones of these\n"
+                "  BYTES/S      recent rate of imports\n"
+                "  TOKENS/S     rate of computing in the slowest namespace, as engines report it\n"
+                "NOT BROUGHT has reasons why pages were not imported or exported: late (the "
+                "lookup's deadline), not-worth (computing is faster), no-room, damaged, gone, "
+                "unreached, refused, busy, epoch (an invalidation, or the server doesn't answer), "
+                "called-off, not-finite (numbers that the codec can't store).\n",
                 0, 0, O(TENANT), false, NULL, verb_exchanges},
-        {"remote", "[REMOTE]", "nodes of the servers that hosts share, and whether they answer",
-                "A line for each node of each [remote NAME] of the configuration, or of one "
-                "remote. A\n"
-                "node whose BREAKER is open is left alone, as it failed: what lies there is a miss "
-                "at\n"
-                "once. When that time is over one request is let through (half-open); it closes "
-                "the\n"
-                "breaker, or doubles the time, up to 30 s. STATE is the remote's: reached, "
-                "unreached,\n"
-                "unknown (its nodes are being asked who serves what), not-open (kvleased's log "
-                "says why,\n"
-                "or a restart is needed). SLOTS: of 16384 that the node serves, 0 where it was "
-                "only asked\n"
-                "who does; ROUND TRIP: of small requests; READ and WRITTEN: of values; TIMEOUTS: "
-                "requests\n"
-                "without an answer in time; LOST: connections; TRIPS: how often the breaker "
-                "opened; LAST\n"
-                "ERROR: why a connection failed last, however long ago. What tenants exchange by "
-                "these\n"
-                "servers shows kvleasectl exchanges.\n",
+        {"remote", "[REMOTE]", "list nodes of shared stores, and whether they answer",
+                "Each node of each [remote NAME] of the configuration has a line. A node that "
+                "fails is skipped: its BREAKER is open, and its pages are misses. Later one "
+                "request is let through (half-open). It closes the breaker, or doubles the time, "
+                "up to 30s.\n\n"
+                "STATE is the remote's: reached, unreached, unknown (its nodes are being asked "
+                "for their slots), not-open (kvleased's log has the reason, or a restart is "
+                "needed).\n"
+                "  SLOTS       slots of 16384 that the node serves; 0: it was only asked for them\n"
+                "  ROUND TRIP  of small requests\n"
+                "  READ        bytes of values; so is WRITTEN\n"
+                "  TIMEOUTS    requests without an answer in time\n"
+                "  LOST        connections that broke\n"
+                "  TRIPS       how often the breaker opened\n"
+                "  LAST ERROR  reason why a connection failed last, however long ago\n",
                 0, 1, O(TENANT), false, NULL, verb_remote},
-        {"explain", "TENANT NAMESPACE KEY...", "why keys hit or miss",
-                "A key is 64 hexadecimal digits. AGE is the time since it was published, or since "
-                "it went.\n"
-                "What went long ago counts as never seen. IMPORT says what a lookup that may wait "
-                "would do about what\n"
-                "isn't here, without asking anybody: asks (the store that other hosts share), "
-                "unreachable, epoch (the\n"
-                "store doesn't know of an invalidation yet), busy (as many imports as may be are "
-                "under way), not-shared.\n",
+        {"explain", "TENANT NAMESPACE KEY...", "explain why keys hit or miss",
+                "A key is 64 hexadecimal digits. AGE is the time since the page was published, or "
+                "since it was evicted. Old evictions count as never seen.\n\n"
+                "IMPORT predicts a lookup that may wait, for pages that aren't here. kvleased asks "
+                "no other host for it:\n"
+                "  asks         the lookup would ask the shared store\n"
+                "  unreachable  the store doesn't answer\n"
+                "  epoch        the store doesn't know of an invalidation yet\n"
+                "  busy         no further import is allowed at this moment\n"
+                "  not-shared   the namespace isn't shared\n",
                 3, 258, 0, false, check_explain, verb_explain},
-        {"trace replay", "FILE...", "what eviction policies would have hit",
-                "Token hit % of each policy and capacity; one cache for all tenants, or --split.\n"
-                "--below adds a tier that takes what the cache has no room for, and a column for "
-                "the "
-                "hits in both.\n--expect shows what kvl_expect() is worth to an engine that tells "
-                "its waiting requests.\n"
-                "--attention-crossover adds the part of the computation that hits save, and "
-                "policies "
-                "that go by it.\n"
-                "--seeds shows by how much results differ with the ids of pages: the standard "
-                "deviation of one run.\n"
-                "--window-groups and --window-tokens have the model's layers attend to a window, "
-                "but "
-                "for one group:\n"
-                "each block of text has a page of every group. Policies are shown with and without "
-                "what an engine tells\n"
-                "of pages whose window has passed.\n"
-                "With --prefill-rate, --time-per-output-token or --max-running requests take time, "
-                "and hold their\n"
-                "pages meanwhile; one that finds no room waits until another ends. Columns are "
-                "added for the part of\n"
-                "the cache that is held in the mean, and for how long a request waits in the mean. "
-                "Policies are\n" TRACE_POLICIES TRACE_FILES,
+        {"trace replay", "FILE...", "compute hit ratios of eviction policies from a trace",
+                "Prints the token hit ratio (%) of each policy and capacity, for one cache of all "
+                "tenants.\n\n"
+                "--below adds a lower tier, and a column for hits in both. --expect shows the gain "
+                "from kvl_expect() in an engine that reports its waiting requests. "
+                "--attention-crossover adds the computation that hits save, and policies that use "
+                "it. --seeds shows the standard deviation over runs with other ids of pages.\n\n"
+                "--window-groups and --window-tokens give all groups of layers but one a window: "
+                "each block has a page of every group. Policies are shown with and without "
+                "hints about pages whose window has passed.\n\n"
+                "With --prefill-rate, --time-per-output-token or --max-running, requests take time "
+                "and hold their pages meanwhile. A request without room waits until another ends. "
+                "Columns show the mean part of the cache in use, and the mean wait. Policies "
+                "are\n" TRACE_POLICIES TRACE_FILES,
                 1, UINT_MAX,
                 TRACE_OPTIONS | O(POLICIES) | O(CAPACITIES) | O(SPLIT) | O(BELOW) | O(EXPECT) |
                         O(EXPECT_WRONG) | O(ATTENTION_CROSSOVER) | O(SEEDS) | O(WINDOW_GROUPS) |
                         O(WINDOW_TOKENS) | O(PREFILL_RATE) | O(TIME_PER_OUTPUT_TOKEN) |
                         O(MAX_RUNNING),
                 true, NULL, verb_trace_replay},
-        {"trace analyze", "FILE...", "lengths, repeats, sessions, hit ratios, page size, demand",
-                "A tenant's demand is the pages that its requests use, each for as long as --hold "
-                "says after\n"
-                "a request used it: the median time between two turns of a session by "
-                "default.\n" TRACE_FILES,
+        {"trace analyze", "FILE...", "analyze a trace: lengths, repeats, hits, demand",
+                "The demand of a tenant is the pages that its requests use. A page counts for "
+                "--hold after each use, by default the median time between two turns of a "
+                "session.\n" TRACE_FILES,
                 1, UINT_MAX, TRACE_OPTIONS | O(POLICIES) | O(CAPACITIES) | O(HOLD) | O(HTML), true,
                 NULL, verb_trace_analyze},
-        {"trace recommend", "FILE...", "a configuration for kvleased from a trace",
-                "Printed, with its reasons: reservations that cover the p99 of demand (see trace "
-                "analyze),\n"
-                "limits, the eviction policy and the page size. A trace that names no tenant is of "
-                "one that\n"
-                "has the file's name.\n" TRACE_FILES,
+        {"trace recommend", "FILE...", "derive a configuration from a trace",
+                "Prints lines for kvleased.conf with their reasons: reservations that cover the "
+                "p99 of demand (trace analyze), limits, the eviction policy and the page size. "
+                "The tenant of a trace without tenants has the name of the file.\n" TRACE_FILES,
                 1, UINT_MAX, TRACE_OPTIONS | O(HOLD) | O(TOKEN_BYTES), true,
                 check_trace_token_bytes, verb_trace_recommend},
-        {"trace hosts", "FILE...", "what hosts that share a store would find, load and compute",
-                "Each host has a cache of --size; what leaves it is written to a store like a "
-                "cluster of Redis,\n"
-                "and loaded from there by whoever needs it, where that is faster than to compute "
-                "it. The trace\n"
-                "is for --group hosts; more hosts are several groups, each with a copy of it that "
-                "begins a\n"
-                "little later and has texts of its own. NODES is how many the store needs: for its "
-                "memory, for\n"
-                "what is read and written and for what is asked in the busiest ten seconds; with "
-                "so many (or\n"
-                "nodes=) the figures before it are. docs/measure/REMOTE.md has the model. Ways of "
-                "--affinity are\n"
-                "  round-robin: the next host, whatever is asked for\n"
+        {"trace hosts", "FILE...", "simulate hosts that share a store",
+                "Each host has a cache of --size. Pages that leave it are written to a store like "
+                "a cluster of Redis. A host loads them where that is faster than computing. The "
+                "trace is for --group hosts; more hosts are several groups. Each further group "
+                "replays a copy of the trace a little later, with prompts of its own. NODES is "
+                "the number of nodes that the store needs, for memory, bandwidth and requests in "
+                "the busiest ten seconds. Other figures are for this number, or for nodes=. "
+                "docs/measure/REMOTE.md has the model.\n\n"
+                "Ways of --affinity are\n"
+                "  round-robin: the next host for each request\n"
                 "  random: any host\n"
-                "  session: the host that had the turn before; else the one with least to do\n"
-                "  prefix: the host that has most of the text, at least half of it; else the same\n"
+                "  session: the host of the turn before, else the one with the least work\n"
+                "  prefix: the host with most of the prompt, at least half; else as session\n"
                 "--store KEY=VALUE,... takes\n" STORE_MODEL_TABLE(STORE_LINE) TRACE_FILES,
                 1, UINT_MAX,
                 TRACE_OPTIONS | O(HOSTS) | O(GROUP) | O(AFFINITY) | O(STORE) | O(SIZE) |
                         O(TOKEN_BYTES) | O(PREFILL_RATE) | O(POLICIES) | O(BELOW),
                 true, check_trace_hosts, verb_trace_hosts},
-        {"trace record", "on|off|status", "have the daemon write its traffic as a trace",
-                "One JSON line a request, in STATE_DIR/traces: times, lengths, and keys hashed "
-                "with a secret\n"
-                "that is drawn anew each time; no text, no token. Four files at most, the oldest "
-                "goes;\n"
-                "--size says how large one may be (the default is 256 MiB). A twentieth of the "
-                "file system\n"
-                "stays free. Requests without an id are told apart by their pages. status says how "
-                "many were\n"
-                "lost, and why. Off when kvleased starts.\n",
+        {"trace record", "on|off|status", "record kvleased's traffic as a trace",
+                "Writes one JSON line a request to STATE_DIR/traces: times, lengths, and keys "
+                "hashed with a new secret; no text, no token. At most four files are kept, of "
+                "--size each (256 MiB by default), and 5 % of the file system stays free. Requests "
+                "without an id are told apart by their pages. 'status' reports lost lines with "
+                "reasons. A restart of kvleased ends recording.\n",
                 1, 1, O(SIZE), false, check_trace_record, verb_trace_record},
-        {"warm", "TENANT NAMESPACE [KEY...]",
-                "bring cached pages up from below the device, before they are asked for",
-                "What is named comes up with all that comes before it in its text: keys (64 "
-                "hexadecimal\n"
-                "digits each), the pages of a session or of a tag, or everything. In the "
-                "background, as far\n"
-                "as there is room; nothing is evicted for it, but what is worth less goes down. "
-                "Shows how far\n"
-                "it has come, and waits for its end: 30s where --timeout says nothing else. Where "
-                "nothing is\n"
-                "named it shows the one that runs, or ran last. The option warm_tags of a tenant "
-                "does the\n"
-                "same when kvleased starts.\n",
+        {"warm", "TENANT NAMESPACE [KEY...]", "move cached pages up to the device in advance",
+                "Name pages by keys (64 hexadecimal digits each), a session, a tag, or --all; "
+                "pages before them in the sequence move as well. The work is done in the "
+                "background, as far as there is room. No page is evicted for it, but less useful "
+                "pages move to a lower tier. The command shows progress, and waits for the end, "
+                "by default 30s. Without any of these it shows the work that runs, or ran last. "
+                "The option warm_tags of a tenant does the same when kvleased starts.\n",
                 2, 2 + WARM_MAX_KEYS, O(SESSION) | O(TAG) | O(ALL) | O(OFF) | O(TIMEOUT), false,
                 check_warm, verb_warm},
-        {"purge", "TENANT [NAMESPACE]", "drop the cached pages of a tenant or one namespace",
-                "Pages that a client still reads go when it releases them.\n", 1, 2, O(REMOVE),
+        {"purge", "TENANT [NAMESPACE]", "remove cached pages of a tenant or a namespace",
+                "Pages that a client reads are removed when it releases them.\n", 1, 2, O(REMOVE),
                 false, check_purge, verb_purge},
-        {"recall", "TENANT", "take memory back from a tenant, also from running clients",
-                "Whole extent sets are taken, those first that nobody uses. What is cached in them "
-                "goes;\n"
-                "clients are told to release what they hold and give the memory back at their next "
-                "safe\n"
-                "point. What they keep longer than --timeout (the default is revoke_timeout of "
-                "kvleased)\n"
-                "is quarantined: charged to the tenant and used by nobody, until they let go or "
-                "exit.\n"
-                "--wait waits as long as that, without --timeout 30s. A recall can't be called "
-                "off.\n"
-                "Without --size everything is taken: on a terminal it asks first, unless --yes is "
-                "given.\n",
+        {"recall", "TENANT", "take memory back from a tenant and its clients",
+                "kvleased takes whole extent sets, unused ones first. Cached pages in them are "
+                "evicted. Clients are asked to release their pages, and give the memory back at "
+                "their next safe point. Memory that a client keeps longer than --timeout (by "
+                "default revoke_timeout of kvleased) is quarantined: it stays charged to the "
+                "tenant until the client releases it or exits. A recall can't be stopped.\n\n"
+                "--wait waits as long as --timeout, by default 30s. Without --size all memory is "
+                "taken: on a terminal the command asks first, unless --yes is given.\n",
                 1, 1, O(NAMESPACE) | O(SIZE) | O(TIMEOUT) | O(WAIT) | O(YES), false, check_recall,
                 verb_recall},
-        {"drain", "", "grant nothing new and wait until all clients have left",
-                "New clients, leases and namespaces are refused; lookups and releases go on.\n"
-                "kvleased keeps running, draining, until: kvleasectl drain --off\n"
-                "Waits 30s where --timeout says nothing else.\n\n"
-                "--export: besides, what is cached is written to the servers that "
-                "hosts share, what was\n"
-                "used lately first, also where nobody found it again; a tenant writes remote_write "
-                "bytes a second,\n"
-                "and nothing without remote or with remote_write = 0. What was cached before this "
-                "host learnt its\n"
-                "epoch can't go. kvleased goes on with it when the time is up, until --off; asked "
-                "again, it is waited\n"
-                "for again.\n",
+        {"drain", "", "refuse new work, and wait until all clients have left",
+                "New clients, leases and namespaces are refused; lookups and releases continue. "
+                "The command waits by default 30s. kvleased drains until kvleasectl drain "
+                "--off.\n\n"
+                "--export also writes cached pages to the stores that hosts share, recently used "
+                "ones first. A tenant writes at most remote_write bytes a second; without a "
+                "remote, or with remote_write = 0, it writes none. Pages that were cached before "
+                "this host knew its epoch can't be written. When the time is over kvleased "
+                "continues until --off; run the command again to wait again.\n",
                 0, 0, O(TIMEOUT) | O(OFF) | O(EXPORT), false, check_drain, verb_drain},
-        {"config show", "", "options in force, where they come from, and what waits",
-                "The same as 'config' alone. VALUE is in force. FROM says where what is "
-                "configured stands: a file's\n"
-                "line, the command line of kvleased, 'kvleasectl' where tenants set changed it. "
-                "Where that isn't\n"
-                "in force it stands in WAITING: until a restart, or until a reload finds it "
-                "possible (a reservation\n"
-                "that fits, a limit that goes together with it). Files are as they were read "
-                "last: kvleasectl reload\n"
-                "reads them anew.\n",
-                0, 0, O(TENANT) | O(CHANGED), false, NULL, verb_config_show, &noun_options.table},
-        {"reload", "", "put a changed configuration in force",
-                "Reads the configuration's files again, as systemctl reload does, and says what "
-                "has changed,\n"
-                "what waits for a restart (pending), and what can't be as things are (refused). A "
-                "file with a\n"
-                "mistake changes nothing. Exits with 1 where something was refused.\n",
+        {"config show", "", "show options that differ from their defaults",
+                "'config' alone does the same. VALUE is in force. FROM is the origin of the "
+                "configured value: a line of a file, the command line of kvleased, or "
+                "'kvleasectl' for tenants set. WAITING is a configured value that isn't in force: "
+                "it needs a restart, or a reload that finds it possible, such as a reservation "
+                "that fits. Files are shown as kvleased read them last; kvleasectl reload reads "
+                "them again. --json always has all options.\n",
+                0, 0, O(TENANT) | O(ALL), false, NULL, verb_config_show, &noun_options.table},
+        {"reload", "", "apply the changed configuration",
+                "Reads the configuration's files, as systemctl reload does. Reports changes, "
+                "options that wait for a restart (pending), and options that can't be applied now "
+                "(refused). A file with a mistake changes nothing. Exits with 1 if an option was "
+                "refused.\n",
                 0, 0, 0, false, NULL, verb_reload},
-        {"restart", "", "restart kvleased, with all that it holds",
-                "Clients go on with what they have; what they publish meanwhile waits.\n"
-                "Somebody must keep memory for the next kvleased and start it: systemd\n"
-                "(FileDescriptorStoreMax= and Restart= of kvleased.service) or kvleased --keep.\n"
-                "Does nothing where something would be lost, as where the program that was\n"
-                "installed meanwhile doesn't read what this one keeps, or the configuration's\n"
-                "files were changed so that not all is taken over; --check says what. The\n"
-                "program that comes next reads the configuration, too (--check-config), as far\n"
-                "as root or kvleased's own user asks.\n"
-                "Waits 30s where --timeout says nothing else.\n",
+        {"restart", "", "restart kvleased and keep its cache",
+                "Clients keep working; only publishing pages waits. systemd "
+                "(FileDescriptorStoreMax= and Restart= of kvleased.service) or kvleased --keep "
+                "must store the memory and start the next kvleased.\n\n"
+                "If something would be lost the command changes nothing: for example, the "
+                "installed program can't read the stored state, or the changed configuration has "
+                "less memory. --check names the losses. The next program also reads the "
+                "configuration (--check-config), if the user is root or the one of kvleased. The "
+                "command waits by default 30s.\n",
                 0, 0, O(CHECK) | O(BINARY) | O(FORCE) | O(TIMEOUT), false, check_restart,
                 verb_restart},
-        {"check", "", "check every invariant of the daemon's state",
-                "Prints the first violation, if any: a bug of kvleased worth a report.\n", 0, 0, 0,
-                false, NULL, verb_check},
-        {"doctor", "", "what of this host keeps kvleased from its work, and what to do about it",
-                "Looks at the GPU's driver, memory, limits, sockets, disk, configuration and "
-                "unit, with and\n"
-                "without a kvleased that runs, and asks the servers of each [remote] how they are "
-                "set up. Each\n"
-                "finding says what was found, why it matters and what to do; what can't be read is "
-                "said to be\n"
-                "not checked: root sees most. Changes nothing. --all also shows what is in order. "
-                "--root\n"
-                "looks below a directory, as in a container that has its host's files there; "
-                "sockets and\n"
-                "files are named without it.\n"
-                "Exits with 0 where nothing is to be done, 7 with warnings alone, 8 with errors.\n",
+        {"check", "", "check all invariants of kvleased's state",
+                "Prints the first violation, if there is one: please report it, it is a bug of "
+                "kvleased.\n",
+                0, 0, 0, false, NULL, verb_check},
+        {"doctor", "", "examine this host, and suggest remedies",
+                "Examines the GPU's driver, memory, limits, sockets, disk, configuration and unit, "
+                "whether kvleased runs or not. Asks the servers of each [remote] for their "
+                "settings. Each finding says why it matters, and has a remedy. Facts that this "
+                "user can't read are reported as not checked: root sees most. The command changes "
+                "nothing.\n\n"
+                "--root examines files below a directory, as in a container that has the host's "
+                "files there. Exits with 0 if there is nothing to do, 7 with warnings, 8 with "
+                "errors.\n",
                 0, 0, O(ALL) | O(BINARY) | O(ROOT), true, NULL, verb_doctor},
-        {"version", "", "versions of kvleasectl and of the daemon", "Works without the daemon.\n",
+        {"version", "", "show the versions of kvleasectl and kvleased", "Works without kvleased.\n",
                 0, 0, 0, true, NULL, verb_version},
 };
 const size_t n_verbs = ARRAY_SIZE(verbs);

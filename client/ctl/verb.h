@@ -53,6 +53,12 @@ bool parse_session(const char *s, uint8_t *id, size_t *ret_len);
 
 #define WARM_MAX_KEYS 256 /* in one request; protocol */
 
+/* Check a namespace's name, the keys after two arguments, and --session. Each returns CTL_OK or
+ * CTL_USAGE, printed. */
+int check_ns_name(const char *name);
+int check_keys(const struct ctl *ctl);
+int check_session(const struct ctl *ctl);
+
 int verb_status(const struct ctl *ctl);
 int verb_devices(const struct ctl *ctl);
 int verb_tenants_list(const struct ctl *ctl);

@@ -20,6 +20,12 @@ static const char *const severity_names[N_SEVERITIES] = {
         [SEVERITY_NOTE] = "note",
 };
 
+static const enum text_color severity_colors[N_SEVERITIES] = {
+        [SEVERITY_ERROR] = TEXT_RED,
+        [SEVERITY_WARNING] = TEXT_YELLOW,
+        [SEVERITY_NOTE] = TEXT_CYAN,
+};
+
 KVL_PRINTF(4, 5)
 static void add_finding(
         struct verdict *v, enum severity severity, const char *remedy, const char *format, ...)
@@ -89,7 +95,7 @@ static void look_at_daemon(struct verdict *v, const status_row *s)
                         s->recording_trouble[0] ? ": " : "", s->recording_trouble);
         if (s->options_pending > 0)
                 add_finding(v, SEVERITY_NOTE,
-                        "kvleasectl config show --changed says which; then kvleasectl restart",
+                        "kvleasectl config names them; then kvleasectl restart",
                         "changed options that wait for a restart: %" PRIu32, s->options_pending);
         if (s->options_unknown > 0)
                 add_finding(v, SEVERITY_NOTE,
@@ -131,9 +137,9 @@ void verdict_of_refusals(struct verdict *v, uint64_t n, const Kvlease__V1__Admin
         add_finding(v, SEVERITY_WARNING,
                 "kvleasectl events --kind refused has all; kvleasectl tenants set raises a limit, "
                 "or has leases wait (when_full = queue)",
-                last ? "leases refused in the last %d min: %" PRIu64
+                last ? "leases refused in the last %dmin: %" PRIu64
                        ", the last to tenant %s (%s)%s%s"
-                     : "leases refused in the last %d min: %" PRIu64,
+                     : "leases refused in the last %dmin: %" PRIu64,
                 VERDICT_REFUSED_MIN, n, last ? last->tenant : "", last ? last->reason : "",
                 last && last->detail[0] ? ": " : "", last ? last->detail : "");
 }
@@ -308,7 +314,7 @@ static void print_finding(const struct finding *f, size_t width)
         char left[16];
 
         snprintf(left, sizeof(left), "%-9s", severity_names[f->severity]);
-        print_wrapped(stdout, left, f->what, width);
+        print_colored(severity_colors[f->severity], left, f->what, width);
         print_wrapped(stdout, "         -> ", f->remedy, width);
 }
 

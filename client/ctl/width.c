@@ -111,7 +111,9 @@ size_t text_line(const char *text, size_t width, const char **ret_next)
         return space;
 }
 
-void print_wrapped(FILE *to, const char *left, const char *text, size_t width)
+/* Prints with `left` between two sequences for the terminal. */
+static void print_between(FILE *to, const char *before, const char *left, const char *after,
+        const char *text, size_t width)
 {
         _cleanup_free_ char *safe = text_printable(text);
         size_t indent = text_columns(left),
@@ -122,8 +124,35 @@ void print_wrapped(FILE *to, const char *left, const char *text, size_t width)
                 const char *next;
                 size_t n = text_line(at, room, &next);
 
-                fprintf(to, "%*s%.*s\n", at == safe ? 0 : (int)indent, at == safe ? left : "",
-                        (int)n, at);
+                if (at == safe)
+                        fprintf(to, "%s%s%s", before, left, after);
+                else
+                        fprintf(to, "%*s", (int)indent, "");
+                fprintf(to, "%.*s\n", (int)n, at);
                 at = next;
         } while (*at);
+}
+
+void print_wrapped(FILE *to, const char *left, const char *text, size_t width)
+{
+        print_between(to, "", left, "", text, width);
+}
+
+static bool output_has_colors(void)
+{
+        const char *no_color = getenv("NO_COLOR"), *term = getenv("TERM");
+
+        return (!no_color || !no_color[0]) && term && strcmp(term, "dumb") != 0 &&
+               isatty(STDOUT_FILENO);
+}
+
+void print_colored(enum text_color color, const char *left, const char *text, size_t width)
+{
+        static const char *const begin[] = {
+                [TEXT_RED] = "\033[1;31m", [TEXT_YELLOW] = "\033[33m", [TEXT_CYAN] = "\033[36m"};
+
+        if (color == TEXT_PLAIN || !output_has_colors())
+                print_wrapped(stdout, left, text, width);
+        else
+                print_between(stdout, begin[color], left, "\033[0m", text, width);
 }

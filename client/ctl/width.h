@@ -30,4 +30,10 @@ size_t text_line(const char *text, size_t width, const char **ret_next);
  * \xHH. */
 void print_wrapped(FILE *to, const char *left, const char *text, size_t width);
 
+enum text_color { TEXT_PLAIN, TEXT_RED, TEXT_YELLOW, TEXT_CYAN };
+
+/* Does print_wrapped() to stdout, with `left` in a colour. Exceptions, without colours: stdout is
+ * no terminal or a TERM=dumb, or NO_COLOR is set and not empty (https://no-color.org). */
+void print_colored(enum text_color color, const char *left, const char *text, size_t width);
+
 #endif

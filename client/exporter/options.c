@@ -23,30 +23,39 @@
 #define ROWS_MAX     100000
 
 static const char help[] =
-        "kvlease-exporter - what kvleased knows of itself, for Prometheus\n"
+        "Usage: kvlease-exporter [OPTION...]\n"
         "\n"
-        "  -l, --listen ADDRESS:PORT  where it is reached; default " DEFAULT_LISTEN ".\n"
-        "                             [::1]:PORT for IPv6, :PORT for every address; a path is a\n"
-        "                             Unix socket\n"
-        "  -s, --socket PATH          monitor socket of kvleased, or its admin socket; default\n"
-        "                             $KVLEASE_MONITOR_SOCKET, else\n"
+        "Serves the figures of kvleased to Prometheus.\n"
+        "\n"
+        "  -l, --listen ADDRESS:PORT  listen here; by default " DEFAULT_LISTEN ". [::1]:PORT\n"
+        "                             for IPv6, :PORT for all addresses, or the path of\n"
+        "                             a Unix socket\n"
+        "  -s, --socket PATH          read from this monitor or admin socket of kvleased;\n"
+        "                             by default $KVLEASE_MONITOR_SOCKET, else\n"
         "                             " DEFAULT_SOCKET "\n"
-        "  -t, --timeout TIME         how long kvleased has for all its answers; default 5s\n"
-        "      --max-rows N           tenants, regions, namespaces, namespace sets and pairs of\n"
-        "                             tenants that are told by name, of each at most; the rest is\n"
-        "                             summed as \"(others)\"; default 200\n"
-        "      --allow-host NAME      a name that browsers and Prometheus reach it by, besides\n"
-        "                             addresses, localhost and this machine's name; may be given\n"
-        "                             again; '*': any. At a Unix socket any name is fine\n"
-        "  -h, --help                 this text\n"
-        "  -V, --version              version\n"
+        "  -t, --timeout TIME         give kvleased this long for all answers; by default\n"
+        "                             5s\n"
+        "      --max-rows N           name at most N tenants, regions, namespaces, sets\n"
+        "                             and pairs of tenants each, and sum the rest as\n"
+        "                             \"(others)\"; by default 200\n"
+        "      --allow-host NAME      also accept requests for this host name; may be\n"
+        "                             repeated, and '*' accepts all. Addresses,\n"
+        "                             localhost and this machine's name are accepted,\n"
+        "                             at a Unix socket all names\n"
+        "  -h, --help                 show this help\n"
+        "  -V, --version              show the version\n"
         "\n"
-        "  /metrics                   Prometheus text, or OpenMetrics where that is asked for\n"
-        "  /                          a page for people, live while it is open\n"
+        "Pages:\n"
+        "  /metrics                   Prometheus text, or OpenMetrics on request\n"
+        "  /                          a live page for people\n"
         "  /-/healthy                 whether the exporter itself answers\n"
         "\n"
-        "There is no access control: who can reach it sees names and figures of all tenants.\n"
-        "Exit codes: 0 stopped; 1 it can't listen, or out of memory; 2 command line.\n";
+        "There is no access control: each reader sees names and figures of all tenants.\n"
+        "\n"
+        "Exit codes:\n"
+        "  0  stopped\n"
+        "  1  can't listen, or out of memory\n"
+        "  2  wrong command line\n";
 
 static const struct option words[] = {
         {"listen", required_argument, NULL, 'l'},
@@ -136,7 +145,7 @@ int options_parse(int argc, char **argv, struct options *ret, int *ret_exit_code
         while (r == 0 && (c = getopt_long(argc, argv, "l:s:t:hV", words, NULL)) != -1)
                 r = take_option(c, &o);
         if (r == 0 && optind < argc)
-                r = refuse_word(argv[optind], "what is that?");
+                r = refuse_word(argv[optind], "there are no arguments, only options");
         if (r == 0) {
                 *ret = o;
                 return 0;

@@ -300,8 +300,8 @@ int kvl_wants_write(const struct kvl_conn *conn);
 int kvl_is_connected(const struct kvl_conn *conn);
 
 /* Sends, receives, and runs callbacks of finished calls and events, as far as it can without
- * blocking. Returns the number of callbacks run (>= 0), or -errno once the connection is over.
- * Callbacks of its calls have run with that error by then. */
+ * blocking. Returns the number of callbacks run (>= 0). Once the connection is over: -ENOTCONN,
+ * -ESTALE, -ECONNRESET or -EPROTO; callbacks of its calls have run with that error by then. */
 int kvl_dispatch(struct kvl_conn *conn);
 
 /* ---- namespaces and memory ------------------------------------------------------------------- */

@@ -3,7 +3,7 @@
 
     man.py fill TEMPLATE NAME=COMMAND...    a written page; its lines @NAME@ become a part, below
     man.py noun NOUN KVLEASECTL             a page for the verbs of a noun
-    man.py library KVLEASE.H PAGE           a page of kvlease.h's functions
+    man.py library KVLEASE.H PAGE MANUAL.C  a page of kvlease.h's functions, with the example of the page in MANUAL.C
     man.py functions KVLEASE.H              lines "PAGE FUNCTION..."
     man.py document SOURCE.MD PAGE SECTION TITLE    a page of a document
     man.py roff SCDOC                       the page in roff, of its text on the standard input, by scdoc
@@ -244,7 +244,73 @@ def sections(header):
         yield PAGES[title], body
 
 
-def library(header, page):
+# What to do about an errno, in the order of the pages. A condition's meaning is in kvlease.h.
+ERRNOS = {
+    "-EINVAL": "An argument is wrong. *kvl_last_error*() names it. Repair the program.",
+    "-ENOTCONN": "The connection is over, or kvleased stayed away too long. Call *kvl_disconnect*(), and connect again.",
+    "-ESTALE": "kvleased restarted without its state. Call *kvl_disconnect*(), connect again, and compute the pages again.",
+    "-ECONNRESET": "kvleased closed the connection. Connect again. Its log has the reason.",
+    "-ECONNREFUSED": "No process listens at the socket. Start kvleased, or name another socket.",
+    "-EPROTO": "The answer breaks the protocol. The connection is over. Report it with the log of kvleased.",
+    "-ETIMEDOUT": "No answer came in time, and kvleased may still execute the request. *kvleasectl status* shows its state.",
+    "-EAGAIN": "Too much is under way, and nothing was done. Try again after another call has ended.",
+    "-EBUSY": "Another operation is in the way, and nothing was done. Try again later.",
+    "-ECANCELED": "The namespace or the connection was closed before the call ended.",
+    "-EACCES": "The rules of the tenant, or a metadata-only connection, forbid the call.",
+    "-ENOENT": "The named thing doesn't exist. *kvl_last_error*() names it.",
+    "-EEXIST": "This connection has the namespace open already. Use that one.",
+    "-EOPNOTSUPP": "This device, transport or daemon can't do it. Leave the flag out, or upgrade kvleased.",
+    "-ENAMETOOLONG": "The path of the socket is too long. Choose a shorter one.",
+    "-EMFILE": "A limit on descriptors, clients or sessions is reached. *kvl_last_error*() names it.",
+    "-ENOSPC": "There is no room in the table. Continue without the call, or raise the limit.",
+    "-EOVERFLOW": "A page has too many pins. Release some.",
+    "-EIO": "The device, or libcrypto, failed. *kvl_last_error*() and the log have the reason.",
+    "-ENOMEM": "This process, or the device, has no memory left.",
+    "-ECHILD": "The connection belongs to the parent process. Connect again after fork().",
+}
+CONDITIONS = {
+    "KVL_MISS": "Compute the pages.",
+    "KVL_DUPLICATE": "Use the page that is returned, and free your own.",
+    "KVL_QUOTA": "Release pages, or have the administrator raise the limit.",
+    "KVL_FULL": "Release pages, or try again later.",
+    "KVL_NO_PARENT": "Look the sequence up again, and publish from its last cached page on.",
+    "KVL_STALE": "Close the namespace, open it again, and compute the pages again.",
+    "KVL_DRAINING": "Finish the work, and disconnect.",
+    "KVL_LAYOUT": "Choose the existing layout, or another name.",
+    "KVL_VERSION": "Install libkvlease and kvleased of releases that have a protocol version in common.",
+    "KVL_TIMEOUT": "Try again, or do without.",
+    "KVL_PENDING": "Wait for the other client (*kvl_wait*()).",
+    "KVL_RESERVATION": "Release pages, or have the administrator raise the reservation.",
+}
+
+
+def errors(header, body):
+    """The codes that a page names, each with its meaning and a remedy."""
+    meanings = dict(re.findall(r"^\s+(KVL_\w+) = \d+,? +/\* (.*?) \*/$", header, re.M))
+    unknown = set(re.findall(r"-E[A-Z]{3,}\b", body)) - ERRNOS.keys()
+    if unknown or not CONDITIONS.keys() <= meanings.keys():
+        sys.exit(f"man.py: no remedy for {unknown}, or kvlease.h has no meaning of a condition")
+    rows = [(code, f"{meanings[code][0].upper()}{meanings[code][1:]}. {remedy}") for code, remedy in CONDITIONS.items()]
+    rows = [row for row in [*rows, *ERRNOS.items()] if re.search(rf"(?<!\w){row[0]}\b", body)]
+    text = "\n".join(f"*{escape(code)}*\n\t{named(escape_plain(what))}\n" for code, what in rows)
+    return "# ERRORS\n\n*kvl_last_error*() has a sentence for each.\n\n" + text if rows else ""
+
+
+def escape_plain(text):
+    """As escape(), for text with *bold* words."""
+    return re.sub(r"(?<=\w)_(?=\w)", r"\\_", text)
+
+
+def example_of(page, program):
+    """The functions after the comment with the page's name, up to the next such comment."""
+    found = re.search(rf"^/\* {page} \*/\n(.*?)(?=^/\* (?:lib)?kvlease|^/\* ----)", open(program, encoding="utf-8").read(), re.M | re.S)
+    if not found:
+        sys.exit(f"{program} has no example for {page}")
+    return ("# EXAMPLES\n\nA part of the program manual.c among the examples of the package. There, _layout_ and _keys_ are "
+            "of 4 pages of 16 tokens, and need() ends the program if a call failed.\n\n" + literal(found[1].replace("static ", "")))
+
+
+def library(header, page, program):
     (name, title), body = next(s for s in sections(header) if s[0][0] == page)
     names, prototypes, text = [], [], []
     for comment, code in chunks(body):
@@ -261,7 +327,8 @@ def library(header, page):
     return "\n".join([
         f"{name}(3)\n\n# NAME\n\n{escape(listed)} - {escape(title)}\n\n# SYNOPSIS\n",
         literal("#include <kvlease.h>\n\n" + "\n".join(prototypes)), "Link with _-lkvlease_.\n",
-        "# DESCRIPTION\n", *[t for t in text if t], see_also(name)])
+        "# DESCRIPTION\n", *[t for t in text if t], errors(open(header, encoding="utf-8").read(), body),
+        example_of(name, program), see_also(name)])
 
 
 def see_also(name):

@@ -228,7 +228,7 @@ HARNESS_TEST(test_ctl_sockets, NULL)
         snprintf(address.sun_path, sizeof(address.sun_path), "%.40s/stale", h->daemon.dir);
         assert_true(fd >= 0);
         assert_int_equal(bind(fd, (struct sockaddr *)&address, sizeof(address)), 0);
-        ctl_refuses(words, 3, address.sun_path, "nobody listens");
+        ctl_refuses(words, 3, address.sun_path, "no process listens");
         fd_close(fd);
         if (geteuid() != 0) { /* root may everything */
                 assert_int_equal(chmod(address.sun_path, 0), 0);

@@ -135,7 +135,7 @@ int private_device_init(void);
  */
 
 /* Paths of our programs: $KVLEASED, $KVLEASED_FAULT, $KVLEASECTL, $KVL_WORKER, $KVL_WORKER_FAULT,
- * $KVLEASE_EXPORTER, $KVL_DECODER, $KVL_SESSION, else where meson built them. */
+ * $KVLEASE_EXPORTER, $KVL_DECODER, $KVL_MANUAL, $KVL_SESSION, else where meson built them. */
 const char *program_daemon(void);
 const char *program_daemon_fault(void); /* dies at fault points, as a worker does */
 const char *program_ctl(void);
@@ -143,6 +143,7 @@ const char *program_worker(void);
 const char *program_worker_fault(void); /* dies at fault points */
 const char *program_exporter(void);
 const char *program_decoder(void);
+const char *program_manual(void);
 const char *program_session(void);
 
 /* Room for the longest command line of the tests, valgrind's words included. */

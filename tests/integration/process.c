@@ -62,6 +62,11 @@ const char *program_decoder(void)
         return program("KVL_DECODER", BUILT_DECODER);
 }
 
+const char *program_manual(void)
+{
+        return program("KVL_MANUAL", BUILT_MANUAL);
+}
+
 const char *program_session(void)
 {
         return program("KVL_SESSION", BUILT_SESSION);

@@ -248,7 +248,7 @@ HARNESS_TEST(test_refusal, &tight)
         assert_true(number(e, "pages") == number(e, "count") * 3 * SET_PAGES);
         json_decref(list);
         assert_int_equal(ctl_run(h, "status", &o), 0);
-        assert_non_null(strstr(o.out, "leases refused in the last 5 min: 3, the last to tenant b"));
+        assert_non_null(strstr(o.out, "leases refused in the last 5min: 3, the last to tenant b"));
         assert_non_null(strstr(o.out, "not well"));
         proc_output_free(&o);
         worker_kill(b);
@@ -404,7 +404,7 @@ HARNESS_TEST(test_restart, &tight)
         await(&f, "daemon", "started");
         /* A reader that is connected at that moment sees that the daemon was stopping. */
         assert_int_equal(private_daemon_stop(&h->daemon, &status), 0);
-        await_stderr(&f, "kvleased went away: waiting for the next one");
+        await_stderr(&f, "kvleased has exited: waiting for the next one");
         /* The daemon may start only after harness_start() has counted its first descriptors. */
         kill(f.pid, SIGSTOP);
         harness_start(h);

@@ -378,12 +378,12 @@ HARNESS_TEST(test_config_show, &options)
         struct harness *h = *state;
         struct proc_output out;
 
-        expect_config(h, "config", "[daemon] max_clients ", " 1024 ", " default", NULL);
-        expect_config(h, "config show --changed", "[tenant a] limit ", " 4MiB ", "conf:", NULL);
+        expect_config(h, "config show --all", "[daemon] max_clients ", " 1024 ", " default", NULL);
+        expect_config(h, "config show", "[tenant a] limit ", " 4MiB ", "conf:", NULL);
         ctl(h, "tenants set b weight=7");
-        expect_config(
-                h, "config show --tenant b", "[tenant b] weight ", " 7 ", " kvleasectl", NULL);
-        assert_int_equal(ctl_run(h, "config show --changed", &out), 0);
+        expect_config(h, "config show --all --tenant b", "[tenant b] weight ", " 7 ", " kvleasectl",
+                NULL);
+        assert_int_equal(ctl_run(h, "config show", &out), 0);
         assert_null(strstr(out.out, "max_clients"));
         proc_output_free(&out);
         assert_int_equal(ctl_run(h, "config show --tenant nobody", &out), 1);
@@ -420,7 +420,7 @@ HARNESS_TEST(test_remotes, &with_remote)
         struct proc_output out;
 
         expect_config(h, "config show", "[remote r] addresses ", " 127.0.0.1:1 ", "conf:", NULL);
-        expect_config(h, "config show", "[remote r] bandwidth ", " 1GiB ", " default", NULL);
+        expect_config(h, "config show --all", "[remote r] bandwidth ", " 1GiB ", " default", NULL);
         assert_int_equal(private_daemon_configure(&h->daemon, &next), 0);
         assert_int_equal(ctl_run(h, "reload", &out), 0);
         assert_non_null(strstr(out.out, "changed: [remote r] bandwidth = 2 GiB, was 1 GiB\n"));

@@ -708,15 +708,13 @@ HARNESS_TEST(test_explain_eviction, &small)
         worker_stop(w);
 }
 
-/* ---- the example -------------------------------------------------------------------------------
+/* ---- the examples -------------------------------------------------------------------------------
  */
 
-/* Runs it; returns its output, owned. */
-static char *run_example(struct harness *h, const char *text, bool dies)
+/* Runs it as a client of tenant a; returns its output, owned. */
+static char *run_example(struct harness *h, const char *const *argv, bool dies)
 {
         char path[PRIVATE_PATH_MAX], variable[PRIVATE_PATH_MAX + 32];
-        const char *argv[] = {program_session(), dies ? "--die" : "it", dies ? "it" : text,
-                dies ? text : NULL, NULL};
         const char *env[] = {variable, NULL}, *wrapped[PROGRAM_ARGS_MAX];
         struct proc_output o;
 
@@ -725,16 +723,29 @@ static char *run_example(struct harness *h, const char *text, bool dies)
         program_wrap(argv, wrapped);
         assert_int_equal(proc_run(wrapped, env, WAIT_MSEC, &o), 0);
         if (dies ? !WIFSIGNALED(o.status) : o.status != 0)
-                fail_msg("session: status 0x%x: %s%s", o.status, o.out, o.err);
+                fail_msg("%s: status 0x%x: %s%s", argv[0], o.status, o.out, o.err);
         free(o.err);
         return o.out;
 }
 
 static void assert_example(struct harness *h, const char *text, bool dies, const char *expected)
 {
-        char *out = run_example(h, text, dies);
+        const char *argv[] = {program_session(), dies ? "--die" : "it", dies ? "it" : text,
+                dies ? text : NULL, NULL};
+        char *out = run_example(h, argv, dies);
 
         assert_string_equal(out, expected);
+        free(out);
+}
+
+/* Each example of the manual pages does its work. */
+HARNESS_TEST(test_manual, NULL)
+{
+        const char *argv[] = {program_manual(), NULL};
+        char *out = run_example(*state, argv, false);
+
+        assert_non_null(strstr(out, "of tenant a\n"));
+        assert_non_null(strstr(out, "\nkey 3: cached, "));
         free(out);
 }
 

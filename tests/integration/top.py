@@ -291,7 +291,7 @@ def test_restart(daemon, load):
     look = json.loads(batch.stdout.readline())
     expect(look["totals"]["hit_ratio"] == 1, "not everything was found")
     daemon.stop()
-    top.see(r"^waiting for kvleased: (there is no socket|nobody listens)")
+    top.see(r"^waiting for kvleased: (there is no socket|no process listens)")
     expect(b"\x1b[31m" in top.raw, "it isn't red")
     said = batch.stderr.readline()
     expect(said.startswith("kvleasectl: waiting for kvleased: "), f"said '{said}'")

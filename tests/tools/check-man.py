@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Fails where an option, a verb or a function has no text in the manual pages, or a page is malformed.
+"""Fails where an option, a verb or a function has no text in the manual pages, a page is malformed, or a help is too wide.
 
     check-man.py DIR KVLEASED KVLEASECTL KVLEASE-EXPORTER LIBKVLEASE.MAP
 
@@ -106,11 +106,21 @@ def check_library():
 def check_sections():
     """Pages of programs and files have sections for what to type and for the variables that count."""
     for page in pages:
-        wanted = {"8": ["ENVIRONMENT", "EXAMPLES"], "1": ["ENVIRONMENT", "EXAMPLES"], "5": ["EXAMPLES"]}
+        wanted = {"8": ["ENVIRONMENT", "EXAMPLES"], "1": ["ENVIRONMENT", "EXAMPLES"], "5": ["EXAMPLES"],
+                  "3": ["ERRORS", "EXAMPLES"], "7": ["EXAMPLES"]}
         for section in wanted.get(page[-1], []):
             text = read(page).split(f"\n.SH {section}\n")
             if len(text) != 2 or len(text[1].split("\n.SH ")[0].strip()) < 40:
                 problems.append(f"{page}: no section {section}, or nothing in it")
+
+
+def check_help():
+    """Helps fit terminals of 80 columns."""
+    verbs = [v["name"].split() for v in json.loads(printed(kvleasectl, "--json", "--help"))["verbs"]]
+    for words in ([kvleased], [exporter], [kvleasectl], *([kvleasectl, *verb] for verb in verbs)):
+        for line in printed(*words, "--help").splitlines():
+            if len(line) > 80 and not line.startswith("  kvleasectl "):  # an example is a line to copy
+                problems.append(f"{' '.join(words[1:]) or words[0]} --help: {len(line)} columns: {line}")
 
 
 def lint(path):
@@ -127,6 +137,7 @@ check_exporter()
 check_kvleasectl()
 check_library()
 check_sections()
+check_help()
 for page in ("kvlease-protocol.7", "kvlease-probes.7"):
     if page not in pages:
         problems.append(f"there is no page {page}")

@@ -12,6 +12,7 @@
 #include <jansson.h>
 
 #include "base/fd.h"
+#include "kvlease-version.h"
 #include "tests/unit/ctl-fake.h"
 
 /* Paths given by meson. */
@@ -86,7 +87,7 @@ static const struct golden goldens[] = {
         {"regions-empty-json", FAKE_EMPTY, 0, {"regions", "--json"}},
         {"regions-help", FAKE_ABSENT, 0, {"regions", "--help"}},
         {"config", FAKE_NORMAL, 0, {"config"}},
-        {"config-changed", FAKE_NORMAL, 0, {"config", "show", "--changed", "--tenant=search"}},
+        {"config-all", FAKE_NORMAL, 0, {"config", "show", "--all", "--tenant=search"}},
         {"config-json", FAKE_NORMAL, 0, {"config", "show", "--json"}},
         {"config-empty", FAKE_EMPTY, 0, {"config", "show"}},
         {"config-narrow", FAKE_NORMAL, 0, {"config", "show"}, NARROW},
@@ -290,6 +291,18 @@ static const struct golden goldens[] = {
         {"error-forbidden", FAKE_FORBIDDEN, 3, {"status"}},
 };
 
+#define GOLDEN_VERSION "0.1.0" /* stands for the version of kvleasectl */
+
+/* Prints a text, with GOLDEN_VERSION for the version of this build. */
+static void print_any_version(const char *text, FILE *to)
+{
+        const char *found;
+
+        for (; (found = strstr(text, KVLEASE_VERSION)); text = found + strlen(KVLEASE_VERSION))
+                fprintf(to, "%.*s" GOLDEN_VERSION, (int)(found - text), text);
+        fputs(text, to);
+}
+
 /* Owned: command line, stdout, stderr, requests and exit code in one text. */
 static char *transcript(const struct golden *g, const struct fake_result *r)
 {
@@ -301,7 +314,8 @@ static char *transcript(const struct golden *g, const struct fake_result *r)
         fputs("$ kvleasectl", to);
         for (size_t i = 0; g->args[i]; i++)
                 fprintf(to, g->args[i][0] ? " %s" : " ''%s", g->args[i]);
-        fprintf(to, "\n%s", r->out);
+        fputc('\n', to);
+        print_any_version(r->out, to);
         if (r->err[0])
                 fprintf(to, "--- stderr\n%s", r->err);
         if (r->requests[0])

@@ -158,7 +158,7 @@ TEST(test_tier_below)
         check_has("replay good.jsonl --policies pgi,arc --below 1", 2,
                 "arc doesn't know more than one tier");
         check_has("replay good.jsonl --below 0", 2, "--below: '0' is no number");
-        check_has("analyze good.jsonl --below 2", 2, "--below does not go with trace analyze");
+        check_has("analyze good.jsonl --below 2", 2, "--below isn't an option of trace analyze");
 }
 
 /* kvleased's policies with and without being told; a capacity is a part of all groups' pages. */
@@ -244,9 +244,9 @@ TEST(test_requests_that_take_time)
 TEST(test_block_size_that_is_not_told)
 {
         check_has("replay mixed.jsonl --policies lru --capacities 2", 0,
-                "kvleasectl: the lines don't tell the size of a block: 16, 32, 64, 128, 256, 512, "
+                "kvleasectl: the lines don't show the size of a block: 16, 32, 64, 128, 256, 512, "
                 "1024, 2048, 4096, 8192, 16384, 32768 or 65536 tokens fit all of them, and 16 are "
-                "assumed; --block-tokens says how many there are\n"
+                "assumed; --block-tokens sets it\n"
                 "Token hit %, one cache for all, pages of 16 tokens\n");
         check_has("replay mixed.jsonl --policies lru --capacities 2 --block-tokens 32", 0,
                 "Token hit %, one cache for all, pages of 32 tokens\n");
@@ -424,8 +424,8 @@ TEST(test_refuses)
         check("replay nowhere.jsonl", 1,
                 "kvleasectl: cannot read nowhere.jsonl: No such file or directory\n");
         check("replay good.jsonl bad.jsonl", 1,
-                "kvleasectl: bad.jsonl: line 1: input_length is missing (--skip-bad leaves such "
-                "lines out)\n");
+                "kvleasectl: bad.jsonl: line 1: input_length is missing (--skip-bad skips such "
+                "lines)\n");
         check("replay good.jsonl bad.jsonl --skip-bad --policies lru --capacities 2", 0,
                 "kvleasectl: 1 line skipped, the first: bad.jsonl: line 1: input_length is "
                 "missing\n"

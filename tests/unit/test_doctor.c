@@ -288,11 +288,11 @@ HOST_TEST(test_daemon)
 {
         struct host *h = *state;
 
-        host_expect(h, "daemon", DOCTOR_WARNING, "nobody listens", "start kvleased");
+        host_expect(h, "daemon", DOCTOR_WARNING, "no process listens", "start kvleased");
         host_expect(h, "open-files", DOCTOR_UNCHECKED, "isn't asked", NULL);
         host_write_unit(h, GOOD_UNIT);
-        host_expect(
-                h, "daemon", DOCTOR_WARNING, "nobody listens", "systemctl start kvleased.service");
+        host_expect(h, "daemon", DOCTOR_WARNING, "no process listens",
+                "systemctl start kvleased.service");
         h->d.daemon.why = strdup("permission denied");
         h->d.daemon.state = DAEMON_FORBIDDEN;
         host_expect(h, "daemon", DOCTOR_UNCHECKED, "permission denied", "as root");

@@ -208,7 +208,7 @@ static const struct {
         {break_refused, SEVERITY_ERROR, "refused: 1)", "kvleasectl restart"},
         {break_draining, SEVERITY_WARNING, "grants nothing new", "drain --off"},
         {break_no_tenant, SEVERITY_WARNING, "there is no tenant", "tenants add"},
-        {break_options, SEVERITY_NOTE, "wait for a restart: 3", "kvleasectl config show"},
+        {break_options, SEVERITY_NOTE, "wait for a restart: 3", "kvleasectl config names"},
         {break_room, SEVERITY_WARNING, "no page: 2; tenant a can lease", "kvleasectl tenants set"},
         {break_recording, SEVERITY_WARNING, "the recording: 4: no room in /var",
                 "trace record status"},
@@ -272,9 +272,9 @@ TEST(test_refusals)
         assert_int_equal(v.n_findings, 2);
         assert_int_equal(v.findings[0].severity, SEVERITY_WARNING);
         assert_string_equal(v.findings[0].what,
-                "leases refused in the last 5 min: 7, the last to tenant chat (quota): it holds 1 "
+                "leases refused in the last 5min: 7, the last to tenant chat (quota): it holds 1 "
                 "GiB of its limit of 1 GiB");
-        assert_string_equal(v.findings[1].what, "leases refused in the last 5 min: 8");
+        assert_string_equal(v.findings[1].what, "leases refused in the last 5min: 8");
         verdict_deinit(&v);
 }
 

@@ -69,6 +69,43 @@ TEST(test_text_columns)
 }
 
 /* Text that a terminal of this locale can show is unchanged. */
+/* ret: the bytes that a terminal gets from print_colored(). */
+static void colored(const char *term, const char *no_color, char *ret, size_t size)
+{
+        int terminal, other, saved = dup(STDOUT_FILENO);
+        ssize_t n;
+
+        assert_int_equal(openpty(&other, &terminal, NULL, NULL, NULL), 0);
+        setenv("TERM", term, 1);
+        setenv("NO_COLOR", no_color, 1);
+        fflush(stdout);
+        dup2(terminal, STDOUT_FILENO);
+        print_colored(TEXT_RED, "error  ", "one two", 80);
+        fflush(stdout);
+        dup2(saved, STDOUT_FILENO);
+        n = read(other, ret, size - 1);
+        assert_true(n > 0);
+        ret[n] = '\0';
+        close(other);
+        close(terminal);
+        close(saved);
+}
+
+/* Colours are for terminals, without NO_COLOR. */
+TEST(test_colors)
+{
+        char text[128];
+
+        colored("xterm", "", text, sizeof(text));
+        assert_string_equal(text, "\033[1;31merror  \033[0mone two\r\n");
+        colored("xterm", "1", text, sizeof(text));
+        assert_string_equal(text, "error  one two\r\n");
+        colored("dumb", "", text, sizeof(text));
+        assert_string_equal(text, "error  one two\r\n");
+        unsetenv("TERM");
+        unsetenv("NO_COLOR");
+}
+
 static void check_printable(const char *locale, const char *text, const char *shown)
 {
         _cleanup_free_ char *got = NULL;

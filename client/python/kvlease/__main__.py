@@ -147,34 +147,37 @@ def main() -> int:
     """The exit status."""
     parser = argparse.ArgumentParser(
         prog="python -m kvlease",
-        description="Says version, socket, tenant, and whether kvleased can be reached.",
+        description="Show version, socket, tenant, and whether kvleased can be reached.",
         epilog="Exit status: 0: reached; 1: not, or refused; 2: wrong command line.",
     )
     parser.add_argument("--version", action="version", version=f"kvlease {version()}")
-    parser.add_argument("--socket", help="default: $KVLEASE_SOCKET, else /run/kvlease/sock")
-    as_json = "one JSON object instead of a table"
+    parser.add_argument(
+        "--socket",
+        help="use this socket of a tenant (default: $KVLEASE_SOCKET, else /run/kvlease/sock)",
+    )
+    as_json = "print one JSON object instead of a table"
     parser.add_argument("--json", action="store_true", help=as_json)
     commands = parser.add_subparsers(dest="command", metavar="status | bench")
-    status = commands.add_parser("status", help="the default")
+    status = commands.add_parser(
+        "status", help="show whether kvleased can be reached (the default)"
+    )
     measure = commands.add_parser(
         "bench",
-        help="what lookups cost, beside the C library",
-        description="Lookup and release of 1 and 64 cached keys, from Python and by the C library "
-        "alone, in turns: medians. It needs 64 pages of 4 KiB, in a namespace of its own.",
-        epilog="Exit status: 0: measured; 1: not; 2: a bound is missed (--check), or wrong command "
+        help="measure lookups from Python and from C",
+        description="Measure lookup and release of 1 and 64 cached keys, from Python and from C in "
+        "turns, and print medians. The command needs 64 pages of 4 KiB, in a namespace of its own.",
+        epilog="Exit status: 0: measured; 1: not; 2: a bound was missed (--check), or wrong command "
         "line.",
     )
     measure.add_argument(
         "--rounds",
         type=_count,
         default=bench.ROUNDS,
-        help="of 200 calls each, from Python and from C (default: %(default)s)",
+        help="measure this many rounds of 200 calls (default: %(default)s)",
     )
     for command in (status, measure):  # after it, too
         command.add_argument("--json", action="store_true", default=argparse.SUPPRESS, help=as_json)
-    measure.add_argument(
-        "--check", action="store_true", help="exit status 2 where a bound is missed"
-    )
+    measure.add_argument("--check", action="store_true", help="exit with 2 if a bound is missed")
     options = parser.parse_args()
     path = options.socket or os.environ.get("KVLEASE_SOCKET") or "/run/kvlease/sock"
     if options.command == "bench":

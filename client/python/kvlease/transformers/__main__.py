@@ -16,56 +16,61 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m kvlease.transformers",
         usage="%(prog)s [OPTION...] serve [MODEL] --continuous-batching [ARGUMENT...]",
-        description="`transformers serve` with all its arguments, for models whose KV cache is on "
-        "pages of kvlease. OPTIONs are of kvlease, ARGUMENTs of transformers (serve --help).",
-        epilog="help(kvlease.transformers.enable) says more of each option. Exit status: that of "
+        description="Run `transformers serve` with a KV cache on pages of kvlease. OPTIONs are of "
+        "kvlease, ARGUMENTs of transformers (serve --help).",
+        epilog="help(kvlease.transformers.enable) describes each option. Exit status: that of "
         "transformers; 2: wrong command line.",
     )
     parser.add_argument("--version", action="version", version=f"kvlease {kvlease.__version__}")
-    parser.add_argument("--socket", help="default: $KVLEASE_SOCKET, else /run/kvlease/sock")
-    parser.add_argument("--client-name", metavar="NAME", help="what kvleasectl shows")
+    parser.add_argument(
+        "--socket",
+        help="use this socket of a tenant (default: $KVLEASE_SOCKET, else /run/kvlease/sock)",
+    )
+    parser.add_argument("--client-name", metavar="NAME", help="name in kvleasectl clients")
     parser.add_argument(
         "--device",
         metavar="UUID",
-        help="of a GPU, or 'host' (default: the daemon's; for a model on the CPU: host)",
+        help="a GPU, or 'host' (default: the daemon's; for a model on the CPU: host)",
     )
     parser.add_argument(
-        "--weights", metavar="NAME", help="names the weights (default: all their bytes are read)"
+        "--weights",
+        metavar="NAME",
+        help="name of the weights (default: a digest of all their bytes)",
     )
     parser.add_argument(
         "--salt",
         metavar="TEXT",
         type=str.encode,
         default=b"",
-        help="keeps equal prompts of others apart",
+        help="share pages only with processes that have the same salt",
     )
     parser.add_argument(
         "--on-loss",
         choices=["error", "continue"],
         default="error",
-        help="what happens once kvleased is gone for good (default: %(default)s)",
+        help="end with an error, or continue, if kvleased doesn't return (default: %(default)s)",
     )
     parser.add_argument(
         "--reconnect",
         metavar="SECONDS",
         type=float,
         default=60,
-        help="how long kvleased may be away (default: %(default)s)",
+        help="wait this long for kvleased to return (default: %(default)s)",
     )
     parser.add_argument(
         "--remote-timeout",
         metavar="SECONDS",
         type=float,
         default=10,
-        help="how long a request waits for pages of other hosts (default: %(default)s; 0: not)",
+        help="wait this long for pages of other hosts (default: %(default)s; 0: don't wait)",
     )
     parser.add_argument(
         "--verify",
         metavar="SHARE",
         type=float,
         default=0,
-        help="of so many prompts that are found, 0 to 1, the pages are computed all the same and "
-        "compared (default: %(default)s)",
+        help="compute the pages of this share of found prompts, 0 to 1, again, and compare "
+        "(default: %(default)s)",
     )
     parser.add_argument("command", choices=["serve"], help=argparse.SUPPRESS)
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)

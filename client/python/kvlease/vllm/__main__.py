@@ -85,26 +85,34 @@ def _print(said: dict[str, Any], memory: str | None) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="python -m kvlease.vllm",
-        description="Says what a model's KV cache takes in kvleased, before anything is started.",
+        description="Compute the KV cache of a model in kvleased, before you start vLLM.",
     )
     commands = parser.add_subparsers(dest="command", required=True)
     planning = commands.add_parser(
         "plan",
-        help="pages, and tokens that fit",
-        description="Says how a model shares through kvlease, what its pages take, how many tokens "
-        "fit, and lines for kvleased.conf. Padding that vLLM adds isn't counted. Exit status: 0; "
-        "2: wrong command line, or a configuration that isn't known.",
+        help="print pages, tokens that fit, and a configuration",
+        description="Print the mode of a model, the size of its pages, the tokens that fit, and lines "
+        "for kvleased.conf. Padding of vLLM isn't counted. Exit status: 0; 2: wrong command line, or "
+        "an unknown configuration.",
     )
-    planning.add_argument("config", metavar="CONFIG.json", help="the model's, of Hugging Face")
-    planning.add_argument("--tp", metavar="N", type=int, default=1, help="ranks (default: 1)")
-    planning.add_argument("--memory", metavar="SIZE", help="of all ranks' pages together, as 60GiB")
+    planning.add_argument(
+        "config", metavar="CONFIG.json", help="configuration of the model, from Hugging Face"
+    )
+    planning.add_argument(
+        "--tp", metavar="N", type=int, default=1, help="ranks of tensor parallelism (default: 1)"
+    )
+    planning.add_argument(
+        "--memory", metavar="SIZE", help="memory for pages of all ranks, as 60GiB"
+    )
     planning.add_argument(
         "--block-size", metavar="N", type=int, default=16, help="tokens of a page (default: 16)"
     )
     planning.add_argument(
-        "--kv-cache-dtype", choices=[*plan.DTYPES], help="default: the model's own"
+        "--kv-cache-dtype",
+        choices=[*plan.DTYPES],
+        help="data type of the cache (default: the model's)",
     )
-    planning.add_argument("--json", action="store_true", help="as JSON")
+    planning.add_argument("--json", action="store_true", help="print one JSON object")
     return parser
 
 
