@@ -4,10 +4,12 @@ for packaging/demo.sh --engine vllm."""
 from __future__ import annotations
 
 import contextlib
+import gc
 import http.client
 import importlib.util
 import json
 import os
+import runpy
 import signal
 import socket
 import subprocess
@@ -20,7 +22,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from support import SECONDS
+from support import SECONDS, forks
 
 HERE = Path(__file__).resolve().parent
 ROUTER = HERE.parents[1] / "client/python/examples/router.py"
@@ -82,21 +84,69 @@ class Answer:
     """Of these, those that it didn't compute."""
 
 
+def fork_parts() -> None:
+    """Has vLLM fork this engine's own processes, as on GPUs: on the CPU each imports all of vLLM
+    again, which takes longer than most of the tests."""
+    from vllm.utils import system_utils  # noqa: PLC0415
+
+    system_utils._maybe_force_spawn = lambda: os.environ.update(VLLM_WORKER_MULTIPROC_METHOD="fork")
+
+
+def _run(log: Path, module: str, *arguments: str) -> None:
+    """`python -m`, in a process that was forked with all that the module imports."""
+    os.setsid()
+    gc.freeze()
+    with log.open("ab") as out:
+        os.dup2(out.fileno(), 1)
+        os.dup2(out.fileno(), 2)
+    os.environ.update(ENVIRONMENT)
+    fork_parts()
+    sys.argv[1:] = arguments
+    runpy.run_module(module, run_name="__main__", alter_sys=True)
+
+
+class Forked:
+    """A process of _run(), as subprocess.Popen has one."""
+
+    def __init__(self, log: Path, *command: str) -> None:
+        self._process = forks.Process(target=_run, args=(log, *command))
+        self._process.start()
+        self.pid = self._process.pid
+        self.terminate = self._process.terminate
+
+    def poll(self) -> int | None:
+        """Its exit status."""
+        return self._process.exitcode
+
+    def wait(self, timeout: float | None = None) -> int:
+        """... once it has ended."""
+        self._process.join(timeout)
+        status = self.poll()
+        if status is None:
+            raise subprocess.TimeoutExpired("a forked server", timeout or 0)
+        return status
+
+
 class Server:
     """A program that serves HTTP on a port of its own, in a process group of its own."""
 
-    def __init__(self, log: Path, *command: str) -> None:
-        """command has {port} where the port is to be."""
+    def __init__(self, log: Path, *command: str, is_forked: bool = False) -> None:
+        """command has {port} where the port is to be. is_forked: it begins with "-m", and what it
+        imports is there already."""
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
         self.url = f"http://127.0.0.1:{self.port}"
         self._log = log
+        self._is_forked = is_forked
         self._command = [word.replace("{port}", str(self.port)) for word in command]
         self.start()
 
     def start(self) -> None:
         """Starts it, again where it has ended."""
+        if self._is_forked:
+            self.process: Forked | subprocess.Popen[bytes] = Forked(self._log, *self._command[1:])
+            return
         with self._log.open("ab") as out:
             self.process = subprocess.Popen(
                 [sys.executable, *self._command],
@@ -190,11 +240,11 @@ class Server:
         self.kill()
 
 
-def serve(log: Path, model: str, *options: str) -> Server:
+def serve(log: Path, model: str, *options: str, is_forked: bool = False) -> Server:
     """Starts `vllm serve`; wait() waits until it has."""
     program = ("-m", "vllm.entrypoints.cli.main", "serve", model)
     place = ("--host", "127.0.0.1", "--port", "{port}", "--served-model-name", "tiny")
-    return Server(log, *program, *place, *OPTIONS, *options)
+    return Server(log, *program, *place, *OPTIONS, *options, is_forked=is_forked)
 
 
 def route(log: Path, prefill: Server, decode: Server) -> Server:

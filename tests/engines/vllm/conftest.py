@@ -18,7 +18,10 @@ forks.set_forkserver_preload(
     [
         "kvlease.vllm.copies",
         "kvlease.vllm.in_place",
+        "vllm.entrypoints.cli.benchmark.main",
+        "vllm.entrypoints.cli.serve",
         "vllm.entrypoints.llm",
+        "vllm.lora.resolver",
         "vllm.model_executor.models.llama",
         "vllm.v1.worker.cpu_worker",
     ]

@@ -48,8 +48,11 @@ N_PROMPTS, N_PROMPT_TOKENS, N_TOKENS = 8, 128, 64
 
 def load_package() -> Any:
     """The fixtures of the package's own tests, which have the daemon."""
+    name = "kvlease_conftest"
+    if name in sys.modules:
+        return sys.modules[name]
     path = HERE.parents[2] / "client/python/tests/conftest.py"
-    spec = importlib.util.spec_from_file_location("kvlease_conftest", path)
+    spec = importlib.util.spec_from_file_location(name, path)
     assert spec and spec.loader
     package = importlib.util.module_from_spec(spec)
     # Where its dataclasses look up the names of their fields' types.
@@ -114,7 +117,7 @@ def table(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def main() -> int:
+def main(arguments: list[str] | None = None) -> int:
     """The exit status."""
     parser = argparse.ArgumentParser(
         description="What kvlease costs a vLLM that finds nothing: a step with it and without it.",
@@ -126,7 +129,7 @@ def main() -> int:
     )
     parser.add_argument("--json", action="store_true", help="one JSON object instead of a table")
     parser.add_argument("--check", action="store_true", help="exit status 2: a bound is missed")
-    options = parser.parse_args()
+    options = parser.parse_args(arguments)
     sizes = {} if options.quick else SIZES
     rounds, warm_rounds = (1, 0) if options.quick else (options.rounds, WARM_ROUNDS)
     engines: list[Engine] = []

@@ -11,7 +11,7 @@ from pathlib import Path
 import kvlease_conftest as package
 import pytest
 import serving
-from support import FULL, LIMIT, MEMORY, SECONDS, ctl, held, make_prompts
+from support import FULL, LIMIT, MEMORY, SECONDS, ctl, held, make_prompts, part_of
 
 PAGE = serving.PAGE
 ENGINES = ("--data-parallel-size", "2", "--api-server-count", "1")
@@ -21,28 +21,16 @@ Start = Callable[..., serving.Server]
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Start]:
-    """start(function of serving, arguments after its log): a server, ended with the test."""
+    """start(function of serving, arguments after its log, ...): a server, ended with the test."""
     servers: list[serving.Server] = []
 
-    def begin(function: Start, *arguments: object) -> serving.Server:
-        servers.append(function(tmp_path / f"{len(servers)}.log", *arguments))
+    def begin(function: Start, *arguments: object, **options: bool) -> serving.Server:
+        servers.append(function(tmp_path / f"{len(servers)}.log", *arguments, **options))
         return servers[-1]
 
     yield begin
     for server in servers:
         server.kill()
-
-
-def engine_core(server: serving.Server) -> int:
-    """The process of a server that computes."""
-    pid = server.process.pid
-    tasks = Path(f"/proc/{pid}/task").glob("*/children")
-    children = [child for task in tasks for child in task.read_text().split()]
-    return next(
-        int(child)
-        for child in children
-        if "EngineCore" in Path(f"/proc/{child}/cmdline").read_text()
-    )
 
 
 def goes_on(
@@ -69,7 +57,7 @@ def test_data_parallel_engines_share(
     monkeypatch.setenv("VLLM_CPU_SIM_MULTI_NUMA", "1")
     daemon = make_daemon(device=MEMORY, tenant=LIMIT)
     transfer = serving.transfer("KvleaseConnector", socket=str(daemon.socket), mode=mode)
-    server = start(serving.serve, model, *transfer, *ENGINES)
+    server = start(serving.serve, model, *transfer, *ENGINES, is_forked=True)
     server.wait()
     (prompt,) = make_prompts(42, 0, 500)
     answers = [server.ask(prompt, 20, dp_rank=rank) for rank in (1, 0)]
@@ -87,7 +75,7 @@ def test_two_servers_behind_the_router(
     daemon = make_daemon(device=MEMORY, tenant=LIMIT)
     flags = serving.kvlease(daemon.socket)
     prefill = start(serving.serve, model, *flags)
-    decode = start(serving.serve, model, *flags)
+    decode = start(serving.serve, model, *flags, is_forked=True)
     router = start(serving.route, prefill, decode)
     for server in (prefill, decode, router):
         server.wait()
@@ -113,7 +101,12 @@ def test_two_servers_behind_the_router(
     assert got.n_found == 499 // PAGE * PAGE
 
     # As above where only the process dies that computes: vLLM's server ends because of it.
-    goes_on(router, prompts[2], expected[2], lambda: os.kill(engine_core(decode), signal.SIGKILL))
+    goes_on(
+        router,
+        prompts[2],
+        expected[2],
+        lambda: os.kill(part_of(decode.process.pid), signal.SIGKILL),
+    )
     package.wait_until(lambda: held(daemon) == (0, 0))
     assert "consistent" in ctl(daemon, "check")
     # A text that the tenant can't ever hold is refused, and the server goes on.

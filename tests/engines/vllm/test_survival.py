@@ -17,6 +17,8 @@ import kvlease
 
 # Of 48 KiB, some 15 to 24 pages a prompt; a set of 6 MiB has 128.
 PROMPTS = make_prompts(7, 160, *range(300, 300 + 8 * 40, 40))
+# Of a model whose pages of 192 KiB fill a tenant with few tokens: 12 MiB have 64.
+WIDE = {"head_dim": 128}
 
 
 def test_more_requests_than_memory(
@@ -53,9 +55,9 @@ def test_waits_for_what_others_hold(
 ) -> None:
     """Another client has leased all but what is left of the engine's set, where no prompt fits."""
     daemon = make_daemon(device=MEMORY, tenant="limit = 12MiB")
-    long = {"model": models(max_position_embeddings=8192), "max_model_len": 8192}
-    alone, engine = start_engines(settings(**long), settings(daemon, **long))
-    prompts = make_prompts(11, 0, 4300, 4400)
+    wide = {"model": models(**WIDE)}
+    alone, engine = start_engines(settings(**wide), settings(daemon, **wide))
+    prompts = make_prompts(11, 0, 1075, 1100)
     expected = alone.call("run", prompts, 12)
     with (
         kvlease.connect(daemon.socket) as connection,
@@ -77,8 +79,7 @@ def test_texts_beyond_the_limit_end_alone(
 ) -> None:
     """Also where the limit was lowered since the text began: requests behind it are answered."""
     daemon = make_daemon(device=MEMORY, tenant="limit = 12MiB")
-    long = {"model": models(max_position_embeddings=8192), "max_model_len": 8192}
-    (engine,) = start_engines(settings(daemon, **long))
+    (engine,) = start_engines(settings(daemon, model=models(**WIDE)))
 
     def finish(n_requests: int) -> dict[str, str]:
         ended: dict[str, str] = {}
@@ -87,19 +88,19 @@ def test_texts_beyond_the_limit_end_alone(
         return ended
 
     (beyond,), (fits,), short = (
-        make_prompts(seed, 0, n) for seed, n in ((1, 8170), (2, 4200), (3, 40))
+        make_prompts(seed, 0, n) for seed, n in ((1, 2030), (2, 1050), (3, 40))
     )
     first, behind = engine.call("add", beyond, 6), engine.call("add", short[0], 4)
     assert finish(2) == {first: "error", behind: "length"}
     # So does one that asks for more tokens than there is room for, and says how many.
-    first, behind = engine.call("add", short[0], 8100), engine.call("add", short[0], 4)
+    first, behind = engine.call("add", short[0], 1970), engine.call("add", short[0], 4)
     assert finish(1) == {behind: "length"}
     engine.call("abort", first)
     ctl(daemon, "tenants", "set", "a", "limit=6MiB")
-    first, behind = engine.call("add", short[0], 4100), engine.call("add", short[0], 4)
+    first, behind = engine.call("add", short[0], 1000), engine.call("add", short[0], 4)
     assert finish(2) == {first: "error", behind: "length"}
     ctl(daemon, "tenants", "set", "a", "limit=12MiB")
-    first = engine.call("add", fits, 1000)
+    first = engine.call("add", fits, 500)
     engine.call("steps", 20)
     ctl(daemon, "tenants", "set", "a", "limit=6MiB")
     engine.call("preempt")

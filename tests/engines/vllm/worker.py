@@ -2,19 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import time
 from dataclasses import asdict
 from typing import Any
 
+import serving
 import torch
 from vllm import LLM, SamplingParams
 from vllm.lora.request import LoRARequest
-from vllm.utils import system_utils
-
-# An engine's own processes are forked, as on GPUs: on the CPU vLLM has each import all of it anew.
-# Those of `vllm serve` in the tests are made as vLLM likes.
-system_utils._maybe_force_spawn = lambda: os.environ.update(VLLM_WORKER_MULTIPROC_METHOD="fork")
 
 
 class Engine:
@@ -22,6 +17,8 @@ class Engine:
 
     def __init__(self, settings: dict[str, Any]) -> None:
         torch.set_num_threads(1)
+        if not settings.get("spawns"):
+            serving.fork_parts()
         self.do(settings.get("before", ""))
         transfer = None
         if "kvlease" in settings:
