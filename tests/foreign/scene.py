@@ -23,9 +23,10 @@ except ImportError:
     sys.exit(77)
 
 source, generated, kvleased, peer_program, worker_program = (pathlib.Path(a).resolve() for a in sys.argv[1:6])
-sys.path.insert(0, str(generated))
+sys.path[:0] = [str(generated), str(source / "tests/tools")]
 
 import kvlease_pb2 as pb
+import protocol
 
 import kvclient as kv
 import kvshared as shared
@@ -291,20 +292,22 @@ REFUSED_HERE = {"IMPORT", "PROBE_HOSTS", "SESSION_LOAD"}
 
 
 def nothing_is_left_out() -> list[str]:
-    """The page's messages, submissions and statuses, against what was sent."""
+    """The messages of the .proto and the page's submissions, against those that were sent."""
     page = (source / "docs/reference/PROTOCOL.md").read_text()
     problems = []
-    for name, number, reply in re.findall(r"^\| ([A-Z_]+) \((\d+)\) \[(\w+)", page, re.MULTILINE):
-        row = kv.MESSAGES.get(name)
-        if not row or (row.number, row.reply.DESCRIPTOR.name) != (int(number), reply):
-            problems.append(f"the client doesn't know {name} ({number}) [{reply}] of PROTOCOL.md")
+    for message in protocol.read(source):
+        name, number = message.kind, message.number
+        if not message.properties:  # a part of messages, or an event
+            if name and kv.EVENTS.get(name, (0,))[0] != number:
+                problems.append(f"the client doesn't know the event {name} ({number}) of the .proto")
+            elif name and name not in record.events:
+                problems.append(f"the event {name} never came")
+            continue
+        row, reply = kv.MESSAGES.get(name), message.properties[0]
+        if not row or (row.number, row.reply.DESCRIPTOR.name) != (number, reply):
+            problems.append(f"the client doesn't know {name} ({number}) [{reply}] of the .proto")
         elif name not in record.answered and name not in REFUSED_HERE:
             problems.append(f"{name} was never answered with OK")
-    for name, number in re.findall(r"^\| ([A-Z_]+) \((\d+)\) \|", page, re.MULTILINE):
-        if kv.EVENTS.get(name, (0,))[0] != int(number):
-            problems.append(f"the client doesn't know the event {name} ({number}) of PROTOCOL.md")
-        elif name not in record.events:
-            problems.append(f"the event {name} never came")
     table = page[page.index("| submission | number |"):]
     ops = dict(re.findall(r"^\| ([A-Z_]+) \| (\d+) \|", table, re.MULTILINE))
     if len(ops) < 8 or len(kv.MESSAGES) < 50:

@@ -2,12 +2,14 @@
 """Fails where documents say something else than the source does.
 
 The examples of docs/start must be client/examples/hello.c and client/python/examples/hello.py to the letter, and README.md's
-installation that of docs/start/host.md; PROTOCOL.md must have a row for every message of proto/msg.h with its number and reply, every
-status of proto/status.h, and the limits of proto/frame.h; links between documents must lead to a file, and to a title in it; messages with an id must have their text in the journal's catalog; each promise of THREATS.md must name a test, and each test named there must be one that meson runs; scripts print their whole usage.
+installation that of docs/start/host.md; the comments of proto/kvlease.proto must have every message of proto/msg.h with its number
+and properties, and every status of proto/status.h; links between documents must lead to a file, and to a title in it; messages with an id must have their text in the journal's catalog; each promise of THREATS.md must name a test, and each test named there must be one that meson runs; scripts print their whole usage.
 """
 import pathlib
 import re
 import sys
+
+import protocol
 
 top = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else ".").resolve()
 problems = []
@@ -36,40 +38,32 @@ def check_examples():
 
 
 def check_messages():
-    source, page = read("proto/msg.h").replace("\\\n", " "), read("docs/reference/PROTOCOL.md")
+    """The comments of the .proto have number and properties of each message."""
+    page, source = "proto/kvlease.proto", read("proto/msg.h").replace("\\\n", " ")
     rows = re.findall(r"\bX\((\w+),\s*(\d+),\s*(\w+),\s*(\w+),\s*([\w\s|]+?),\s*(true|false),\s*(\w+)\)", source)
-    if len(rows) < 20:
-        problems.append("proto/msg.h: MSG_TABLE can't be read")
-    documented = dict(re.findall(r"^\| ([A-Z_]+) \((\d+)\)", page, re.M))
-    for name, number, _, reply, _, no_reply, fds in rows:
-        row = re.search(rf"^\| {name} \({number}\) \[(\w+)(.*?)\] \|", page, re.M)
-        if not row:
-            problems.append(f"docs/reference/PROTOCOL.md: no row '| {name} ({number}) [...] |'")
-            continue
-        if row.group(1) != camel(reply):
-            problems.append(f"docs/reference/PROTOCOL.md: {name} is answered by {camel(reply)}")
-        if ("NO_REPLY" in row.group(2)) != (no_reply == "true"):
-            problems.append(f"docs/reference/PROTOCOL.md: {name}: NO_REPLY differs from proto/msg.h")
-        if bool(re.search(r"\bfds?\b", row.group(2))) != (fds != "0"):
-            problems.append(f"docs/reference/PROTOCOL.md: {name}: fds differ from proto/msg.h")
     events = re.findall(r"\bX\((\w+),\s*(\d+),\s*\w+_event\)", source)
-    for name, number in events:
-        if documented.get(name) != number:
-            problems.append(f"docs/reference/PROTOCOL.md: no row '| {name} ({number}) |'")
-    known = {row[0] for row in rows} | {event[0] for event in events}
-    for name in documented.keys() - known:
-        problems.append(f"docs/reference/PROTOCOL.md: there is no message {name}")
+    if len(rows) < 20 or len(events) < 3:
+        problems.append("proto/msg.h: MSG_TABLE can't be read")
+    documented = {m.kind: m for m in protocol.read(top) if m.kind}
+    for name, number, _, reply, sockets, no_reply, fds in [*rows, *((n, i, "", "", "", "", "0") for n, i in events)]:
+        message = documented.pop(name, protocol.Message("", "", []))
+        have = {re.sub(r"^.*\bfds?$", "fds", p) for p in message.properties}
+        want = {*([camel(reply)] if reply else []), *(["NO_REPLY"] if no_reply == "true" else []), *([] if fds == "0" else ["fds"]),
+                *(["publisher"] if "PUBLISHES" in sockets else []), *(["monitor"] if "READS" in sockets and name != "HELLO" else [])}
+        if message.number != int(number) or have != want:
+            problems.append(f"{page}: no comment '{name} ({number}) [{', '.join(sorted(want))}]'")
+        elif not message.text and name not in ("BYE", "DOORBELL"):
+            problems.append(f"{page}: {name} has no text")
+    problems.extend(f"{page}: there is no message {name}" for name in documented)
 
 
 def check_status():
-    source, page = read("proto/status.h"), read("docs/reference/PROTOCOL.md")
-    rows = re.findall(r'X\((\w+), (\d+), (\S+), "', source)
+    rows = re.findall(r'X\((\w+), (\d+), (\S+), "', read("proto/status.h"))
     if len(rows) < 20:
         problems.append("proto/status.h: STATUS_TABLE can't be read")
-    for name, wire, code in rows:
-        code = code.replace("KVL_STATUS_", "KVL_")
-        if f"| {wire} | {name} | {code} |" not in page:
-            problems.append(f"docs/reference/PROTOCOL.md: no row '| {wire} | {name} | {code} |'")
+    known = {status[:3] for status in protocol.statuses(top)}
+    problems.extend(f"proto/kvlease.proto: no line '{wire} {name} {code.replace('KVL_STATUS_', 'KVL_')}: ...'" for name, wire, code in rows
+                    if (wire, name, code.replace("KVL_STATUS_", "KVL_")) not in known)
 
 
 def titles(page):
