@@ -3,8 +3,9 @@
 
 The examples of docs/start must be client/examples/hello.c and client/python/examples/hello.py to the letter, and README.md's
 installation that of docs/start/host.md; the comments of proto/kvlease.proto must have every message of proto/msg.h with its number
-and properties, and every status of proto/status.h; links between documents must lead to a file, and to a title in it; messages with an id must have their text in the journal's catalog; each promise of THREATS.md must name a test, and each test named there must be one that meson runs; scripts print their whole usage.
+and properties, and every status of proto/status.h; links between documents must lead to a file, and to a title in it; figures in several places must agree; each question of questions.txt must have its answer; messages with an id must have their text in the journal's catalog; each promise of THREATS.md must name a test, and each test named there must be one that meson runs; scripts print their whole usage.
 """
+import os
 import pathlib
 import re
 import sys
@@ -13,6 +14,7 @@ import protocol
 
 top = pathlib.Path(sys.argv[1] if len(sys.argv) > 1 else ".").resolve()
 problems = []
+MOST_FOUND = 6  # pages that a reader looks at after a search; not tuned
 
 
 def read(path):
@@ -66,10 +68,14 @@ def check_status():
                     if (wire, name, code.replace("KVL_STATUS_", "KVL_")) not in known)
 
 
+def slug(title):
+    return re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-")
+
+
 def titles(page):
     """Anchors of a page, as GitHub makes them."""
     text = re.sub(r"^```.*?^```", "", page.read_text(), flags=re.M | re.S)
-    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in re.findall(r"^#+ (.*)$", text, re.M)}
+    return {slug(title) for title in re.findall(r"^#+ (.*)$", text, re.M)}
 
 
 def check_links():
@@ -157,10 +163,94 @@ def check_usage():
                 problems.append(f"{script.relative_to(top)}: --help prints lines 2 to {last}, the comment ends at {comment}")
 
 
+# Figures that stand in several places: a pattern for each, with its factor. All are the same but for rounding.
+FIGURES = {
+    "bytes of a cached page": [
+        ("tests/bench/footprint.c", r"#define MAX_BYTES (\d+)", 1), ("docs/measure/PERFORMANCE.md", r"bytes \(bound (\d+)\)", 1),
+        ("docs/operate/size.md", r"needs (\d+) bytes of host memory", 1), ("docs/operate/size.md", r"pages × (\d+) bytes", 1),
+        ("packaging/helm/kvlease/values.yaml", r"(\d+) bytes a page", 1), ("packaging/kubernetes/kvleased.yaml", r"(\d+) bytes a page", 1)],
+    "stored descriptors": [
+        ("packaging/systemd/kvleased.service.in", r"FileDescriptorStoreMax=(\d+)", 1), ("docs/operate/size.md", r"The unit stores ([\d,]+)", 1),
+        ("docs/operate/size.md", r"and ([\d,]+) descriptors each", 1), ("docs/operate/configure.md", r"more than ([\d,]+) extents", 1)],
+    "events": [("daemon/core/state/event-log.h", r"EVENT_LOG_EVENTS +(\d+)", 1), ("docs/operate/watch.md", r"the last ([\d,]+) events", 1),
+               ("proto/kvlease.proto", r"([\d,]+) events and forgets", 1)],
+    "milliseconds of a restart with 1 M pages on the H200": [
+        ("README.md", r"accepts requests ([\d.]+) s after", 1000), ("docs/measure/GPU.md", r"pages it took (\d+) ms", 1)],
+    "greatest cost of a step without hits": [
+        ("README.md", r"costs 1.4 to ([\d.]+) %", 1), ("docs/operate/faq.md", r"1.4 to ([\d.]+) % longer", 1),
+        ("docs/measure/PERFORMANCE.md", r"prefill \|.*\| 1\.0(\d\d) \|", 0.1)],
+    "seconds of a cold prompt of vLLM": [
+        ("README.md", r"3,000 tokens \| ([\d.]+) s", 1), ("docs/start/vllm.md", r"\| kvlease, cold \| ([\d.]+)", 1),
+        ("docs/measure/PERFORMANCE.md", r"kvlease: cold[^|]*\| ([\d.]+);", 1)],
+    "seconds of a found prompt of transformers": [
+        ("README.md", r"H200, 8,212 .*\| ([\d.]+) s \| `sh", 1), ("docs/start/transformers.md", r"same prompt took ([\d.]+) s", 1),
+        ("docs/measure/GPU.md", r"tokens took ([\d.]+) s \(one run", 1)],
+    "seconds of a found prompt of the decoder": [
+        ("README.md", r"2,048 tokens \| [\d.]+ s \| ([\d.]+) s", 1), ("docs/measure/GPU.md", r"it takes ([\d.]+) ms", 0.001)],
+}
+
+
+def check_figures():
+    for name, places in FIGURES.items():
+        values = {}
+        for file, pattern, factor in places:
+            found = re.findall(pattern, read(file))
+            if len(found) != 1:
+                problems.append(f"{file}: {len(found)} places have {name} ({pattern})")
+            values |= {f"{file} ({pattern})": float(value.replace(",", "")) * factor for value in found}
+        if values and max(values.values()) > 1.1 * min(values.values()):
+            problems.append(f"{name}: " + ", ".join(f"{value:g} in {file}" for file, value in values.items()))
+
+
+def section(text, anchor):
+    """The lines from a title to the next one of its depth."""
+    depth, found, is_code = 0, [], False
+    for line in text.splitlines():
+        is_code ^= line.startswith("```")
+        title = None if is_code else re.match(r"(#+) (.*)", line)
+        if title and depth and len(title[1]) <= depth:
+            break
+        if title and slug(title[2]) == anchor:
+            depth = len(title[1])
+        if depth:
+            found.append(line)
+    return "\n".join(found)
+
+
+def check_questions():
+    """Each question is answered at a place that two clicks and a search find."""
+    pages = {str(p.relative_to(top)): p.read_text() for p in [*top.glob("*.md"), *(top / "docs").rglob("*.md")]}
+
+    def linked(page):
+        links = re.findall(r"\]\(([^)#\s]+\.md)", pages[page])
+        return {os.path.normpath(pathlib.PurePath(page).parent / link) for link in links} & set(pages)
+
+    near = {"README.md"}
+    for _ in range(2):
+        near |= {to for page in near for to in linked(page)}
+    readers = re.split(r"^\[(.*)\]$", read("tests/tools/questions.txt"), flags=re.M)[1:]
+    for reader, lines in zip(readers[::2], readers[1::2]):
+        rows = [line.split(" | ") for line in lines.splitlines() if line]
+        if len(rows) < 12:
+            problems.append(f"questions.txt: {len(rows)} questions of the {reader}")
+        for question, place, words in rows:
+            page, anchor = place.split("#")
+            answer, words = section(pages.get(page, ""), anchor).lower(), words.lower().split()
+            found = [name for name, text in pages.items() if all(word in text.lower() for word in words)]
+            if page not in near:
+                problems.append(f"'{question}': {page} is more than two clicks from README.md")
+            elif missing := [word for word in words if word not in answer]:
+                problems.append(f"'{question}': {place} is no title, or says nothing of {', '.join(missing)}")
+            elif len(found) > MOST_FOUND:
+                problems.append(f"'{question}': {len(found)} pages have all of: {' '.join(words)}")
+
+
 check_examples()
 check_messages()
 check_status()
 check_links()
+check_figures()
+check_questions()
 check_threats()
 check_catalog()
 check_usage()

@@ -1,22 +1,39 @@
 #!/usr/bin/env python3
-"""
-Fails where a comment of a C file begins with a word that hides its subject. A comment names its thing and says one fact.
+"""Fails where a document or a comment breaks a rule of its language (CONTRIBUTING.md, "Style").
 
   check-prose.py SOURCE
+
+Comments of C files only may not begin with a word that hides their subject. README.md and docs have to keep all of RULES.
 """
 from __future__ import annotations
 
 import pathlib
 import re
 import sys
+from collections.abc import Iterator
 
 import rooms
 
 TREES = ("base", "client", "daemon", "gpu", "lab", "policy", "proto", "tests")
 COMMENT = re.compile(r"/\*[\s*]*(Of|It|Who|What|As|Likewise|The same|Nobody|Those)\b(.*?)\*/", re.DOTALL)
 
+MOST_WORDS = 25
+QUESTION = re.compile(r"\?\W*$")
+RULES = {
+    "begins with a word that hides its subject": re.compile(r"^\W*(?:What|Who|Whoever|Whatever|Whose|Of(?! course\b)|To which)\b"),
+    "has a clause with 'what' in place of a noun": re.compile(r"\b[Ww]hat(?:ever)?\b"),
+    "names no actor": re.compile(r"\b(?:some|no|any)body\b", re.IGNORECASE),
+    "tells a story": re.compile(r"\b(?:since then|the first design|nobody has explained)\b"),
+    "has a word that isn't the field's": re.compile(
+        r"strict double|double of the driver|lies below the device|by the clock|beside other work|held up\b|asked back|gives? way"
+        r"|gave way|who is sure|turns? of (?:the|its) loop|\bill servers?\b"),
+    "lets a thing of memory go or come": re.compile(r"\b(?:page|set|namespace|session)s? (?:goes|went|gone|is gone|are gone|came)\b"),
+}
+CLAUSE = re.compile(r"(?:Why|What|Who|Whether|How|When|Where|Which)\b(?!.*\?$)")
+DATE = re.compile(r"\b20\d\d-\d\d-\d\d\b")
 
-def found(top: pathlib.Path, tree: str) -> list[str]:
+
+def opening(top: pathlib.Path, tree: str) -> list[str]:
     """The comments of a tree that begin so, with their places."""
     paths = sorted((top / tree).rglob("*.[ch]"))
     if not paths:
@@ -30,6 +47,66 @@ def found(top: pathlib.Path, tree: str) -> list[str]:
     return lines
 
 
+def count(sentence: str) -> int:
+    return sum(bool(re.search(r"\w", word)) for word in sentence.split())
+
+
+def faults(sentence: str) -> list[str]:
+    """The rules that a sentence breaks. Quoted words and code aren't the writer's."""
+    plain = re.sub(r"\"[^\"]*\"|`[^`]*`|\bCODE\b", "CODE", sentence)
+    if QUESTION.search(plain):
+        return []
+    found = [rule for rule, pattern in RULES.items() if pattern.search(plain)]
+    return [*found, f"has {count(plain)} words"] if count(plain) > MOST_WORDS else found
+
+
+def sentences(text: str) -> list[str]:
+    text = " ".join(text.split())
+    text = re.sub(r"!?\[([^\]]*)\]\([^)]*\)", r"\1", text).replace("**", "")
+    text = re.sub(r"`[^`]*`", "CODE", text)
+    return [s for s in re.split(r"(?<=[.!?])[)*_]?\s+(?=[A-Z\"(\[*_]|CODE|kvl|v?LLM|torch|int\d|libkv)", text) if s]
+
+
+def markdown(text: str) -> Iterator[tuple[int, str]]:
+    """Paragraphs, items and cells with the number of their first line."""
+    text = re.sub(r"^```.*?^```|^    \S.*$", lambda m: "\n" * m[0].count("\n"), text, flags=re.M | re.S)
+    start, lines = 0, list[str]()
+    for number, line in enumerate([*text.splitlines(), ""], 1):
+        line = line.strip()
+        begins = re.match(r"(?:- |\d+\. )", line)
+        if lines and (not line or begins or line.startswith(("|", "#"))):
+            yield start, " ".join(lines)
+            lines = []
+        if line.startswith("|"):
+            yield from ((number, cell.strip()) for cell in line.strip("| ").split(" | ") if not re.fullmatch(r"[-|: ]*", cell))
+        elif line and not line.startswith("#"):
+            start = start if lines else number
+            lines.append(line[begins.end():] if begins else line)
+
+
+def document(path: pathlib.Path) -> Iterator[str]:
+    text = path.read_text()
+    for number, unit in markdown(text):
+        for sentence in sentences(unit):
+            yield from (f"{number}: {rule}: {sentence[:160]}" for rule in faults(sentence))
+    before = ""
+    for number, line in enumerate(text.splitlines(), 1):
+        if title := re.match(r"#+ (.*)", line):
+            if CLAUSE.match(title[1]):
+                yield f"{number}: the title is a clause: {title[1]}"
+        elif DATE.search(line) and path.name != "CHANGELOG.md" and not (line.startswith("*") and before.startswith(("|", "```", "*"))):
+            yield f"{number}: a date stands in a line *...* under a table: {line[:120]}"
+        before = line or before
+
+
+def users(top: pathlib.Path) -> list[str]:
+    pages = [top / "README.md", top / "CONTRIBUTING.md", top / "SECURITY.md", *sorted((top / "docs").rglob("*.md"))]
+    lines = [f"{page.relative_to(top)}:{line}" for page in pages for line in document(page)]
+    if len(pages) < 30:
+        sys.exit(f"only {len(pages)} documents can be read")
+    return lines
+
+
 if __name__ == "__main__":
     SOURCE = rooms.source(sys.argv[1:])
-    sys.exit(rooms.report("prose", [line for tree in TREES for line in found(SOURCE, tree)]))
+    sys.exit(rooms.report("prose", [line for tree in TREES for line in opening(SOURCE, tree)] + users(SOURCE)))
