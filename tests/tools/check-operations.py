@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """Fails where README.md, a page of FOLDERS or packaging/ shows a configuration that kvleased refuses, where
-docs/operate/troubleshoot.md leaves an alert out or has one that isn't there, where packaging/kvleased.conf leaves an option out, and
-where a page names a verb or option that kvleasectl hasn't, or is longer than its folder's limit.
+docs/operate/troubleshoot.md leaves an alert out or has one that isn't there, where packaging/kvleased.conf leaves an option out,
+where a command of kvleasectl fails at a daemon of its own, and where a page is longer than its folder's limit.
 
     check-operations.py SOURCE KVLEASED KVLEASECTL
 """
 import json
+import os
 import pathlib
 import re
+import shlex
 import subprocess
 import sys
 import tempfile
@@ -56,10 +58,46 @@ table = json.loads(subprocess.run([kvleasectl, "--json", "--help"], check=True, 
                                   text=True).stdout)
 verbs = {v["name"]: {*v["options"], *(o["name"] for o in table["options"] if o["global"])}
          for v in table["verbs"]}
-spans = re.findall(r"`([^`\n]+)`", page) + re.findall(r"^kvleasectl .*$", page, re.MULTILINE)
-shown = [span.removeprefix("kvleasectl ") for span in spans if span.startswith("kvleasectl ")]
-if len(shown) < 10:
+spans = [span for p in pages for span in re.findall(r"`([^`\n]+)`|^(kvleasectl .*)$", p.read_text(), re.MULTILINE)]
+shown = [" ".join(a or re.sub(r" +#.*", "", b) for a, b in [span]).removeprefix("kvleasectl ") for span in spans
+         if "".join(span).startswith("kvleasectl ")]
+if len(shown) < 60:
     problems.append("its kvleasectl commands can't be read")
+
+# Words of the pages for things that a reader has. Exit statuses besides 0 of commands that concern such things: kvleased refused
+# (there is no such namespace, no remote), not all is done, something would be lost, findings of doctor.
+WORDS = {"NAME": "chat", "TENANT": "chat", "NAMESPACE": "llama", "KEY": "00" * 32, "POD": "pod", "/tmp/next/usr/sbin/kvleased": kvleased}
+STATUSES = {"purge": [1], "explain": [1], "warm": [1], "recall": [1], "drain": [1, 4], "restart": [6], "doctor": [7, 8], "tenants remove": [1]}
+UNENDING = re.compile(r"^(top\b|.*--follow|restart(?! --check)|.*(TRACE|>>|\.jsonl|VERB))")
+
+
+NEEDY = {v["name"] for v in table["verbs"] if re.match(r"[A-Z]", v["args"])}
+
+
+def run_all(folder):
+    """Runs each command that ends, in order of the pages, at a daemon that has the tenants of their examples."""
+    (folder / "kvleased.conf").write_text(f"[daemon]\nruntime_dir = {folder}/run\nstate_dir = {folder}/state\ndevices = host\nlog_target = text\n"
+                                          "[device host]\nmemory = 1GiB\n[tenant chat]\n")
+    daemon = subprocess.Popen([kvleased, "--config", folder / "kvleased.conf"], stderr=subprocess.PIPE, text=True)
+    ran = 0
+    try:
+        if not any("ready in" in line for line in daemon.stderr):
+            problems.append("kvleased doesn't start")
+        for line in dict.fromkeys(shown):
+            if not line or UNENDING.match(line) or line in NEEDY:
+                continue
+            words = [re.sub("^group=.*", f"group={os.getgid()}", WORDS.get(word, word)) for word in shlex.split(line)]
+            done = subprocess.run([kvleasectl, "--runtime-dir", folder / "run", *words], capture_output=True, text=True, check=False, timeout=60)
+            verb = next((v for v in STATUSES if line.startswith(v)), "")
+            if done.returncode not in (0, *STATUSES.get(verb, [])):
+                problems.append(f"kvleasectl {line}: exit status {done.returncode}: {done.stderr.strip()}")
+            ran += 1
+    finally:
+        daemon.kill()
+        daemon.wait()
+    return ran
+
+
 for line in shown:
     words = line.split()
     verb = next((" ".join(words[:n]) for n in (2, 1) if " ".join(words[:n]) in verbs), None)
@@ -69,5 +107,7 @@ for line in shown:
     for option in re.findall(r"--([a-z-]+)", line):
         if verb and option not in verbs[verb]:
             problems.append(f"kvleasectl {verb} has no option --{option}")
-print("\n".join(problems) if problems else f"{len(configurations)} configurations, {len(rows)} alerts: ok")
+with tempfile.TemporaryDirectory(prefix="kvl-") as name:
+    n_run = run_all(pathlib.Path(name))
+print("\n".join(problems) if problems else f"{len(configurations)} configurations, {len(rows)} alerts, {n_run} commands: ok")
 sys.exit(1 if problems else 0)
