@@ -14,6 +14,8 @@ EDGES = {
     "policy": {"policy", "base"},
     "gpu": {"gpu", "base"},
     "client/lib": {"client/lib", "proto", "gpu", "base"},
+    # States of llama.cpp in pages: a user of the library.
+    "client/llama": {"client/llama", "client/lib"},
     "client/trace": {"client/trace", "policy", "base"},
     # Doctor asks the servers that hosts share (daemon/remote/ask/ask.h), like kvleased.
     "client/ctl": {"client/ctl", "client/lib", "client/trace", "daemon/remote", "policy", "proto", "gpu", "base"},
@@ -22,8 +24,8 @@ EDGES = {
     "client/examples": {"client/examples"},
     # The decoder also finds the GPU's driver, by the loader alone.
     "client/examples/decoder": {"client/examples/decoder", "client/examples", "gpu"},
-    # The Python package uses only the public header.
-    "client/python": {"client/python", "client/lib"},
+    # The Python package uses only the public headers.
+    "client/python": {"client/python", "client/lib", "client/llama"},
     # The daemon's state doesn't depend on sockets, the loop or the configuration file.
     "daemon/core": {"daemon/core", "daemon/tier", "daemon/exchange", "daemon/remote", "policy", "gpu", "proto", "base"},
     # Tiers of cold pages don't depend on the daemon's state.
