@@ -140,6 +140,27 @@ class Waiting:
         self._since = None
 
 
+def seconds_for_hosts(namespace: kvlease.Namespace, seconds: float, are_chains: bool) -> float:
+    """How long a text may wait for other hosts in all, of the seconds that the user allows.
+
+    are_chains: pages of all layers follow each other. Pages of windows and recurrent states are
+    found one by one, and kvleased loads no run of so few tokens: then 0, and the log says so where
+    the tenant has other hosts.
+    """
+    if are_chains or seconds <= 0:
+        return seconds
+    try:
+        # The answer doesn't matter: there is no such page.
+        if namespace.start_import(lambda *_: None, os.urandom(kvlease.KEY_BYTES), timeout=seconds):
+            _logger.warning(
+                "pages of other hosts aren't loaded: not all layers of the model attend to the "
+                "whole text, and pages of windows or recurrent states are found one by one"
+            )
+    except kvlease.Error as error:
+        _logger.debug("can't say whether there are other hosts: %s", error)
+    return 0
+
+
 class Hosts:
     """Other hosts, whose pages kvleased brings while the engine does other things."""
 

@@ -31,6 +31,7 @@ from vllm.v1.kv_cache_interface import (
 from vllm.v1.request import Request, RequestStatus
 
 import kvlease
+from kvlease import _engine
 from kvlease._verify import Verifier
 from kvlease.vllm import pool as adapter
 from kvlease.vllm.identity import Options
@@ -695,6 +696,24 @@ def test_requests_wait_for_other_hosts(daemon: package.Daemon, engines: Engines)
     for request in (waits, shares, ends):
         second.end(request)
     package.wait_until(lambda: held(daemon) == (0, 0))
+
+
+@pytest.mark.parametrize("takes_part", [True, False])
+def test_windows_are_not_loaded_from_other_hosts(
+    daemon: package.Daemon, caplog: pytest.LogCaptureFixture, takes_part: bool
+) -> None:
+    """The log says so where the tenant has other hosts."""
+    window = SlidingWindowSpec(
+        block_size=PAGE, num_kv_heads=1, head_size=32, dtype=torch.float32, sliding_window=PAGE
+    )
+    engine = Engine(daemon, 400, None, 0, window)
+    assert engine.pool._hosts.text().is_over
+    engine.connection.close()
+    namespace: Any = SimpleNamespace(start_import=lambda *_, **__: takes_part)
+    caplog.clear()
+    assert _engine.seconds_for_hosts(namespace, 10, are_chains=False) == 0
+    assert ("pages of other hosts aren't loaded" in caplog.text) == takes_part
+    assert _engine.seconds_for_hosts(namespace, 10, are_chains=True) == 10
 
 
 def test_requests_of_one_step_share(daemon: package.Daemon, engines: Engines) -> None:

@@ -251,10 +251,11 @@ class Copies(OffloadingConnector):
             for i, group in enumerate(config.groups)
         ]
         computing = Computing(model, self._scheduler)
+        are_chains = all(group.is_chained for group in groups)
         return Manager(
             connection,
             groups,
-            options.remote_timeout,
+            _engine.seconds_for_hosts(namespaces[0], options.remote_timeout, are_chains),
             computing,
             loads=options.loads,
             publishes=options.publishes,

@@ -86,7 +86,6 @@ class Texts(BlockPool):
         model: Reader,
     ) -> None:
         """As Pool.start()."""
-        self._hosts = _engine.Hosts(namespace, options.remote_timeout)
         self._loss = _engine.Loss(options.on_loss)
         self._publishes = options.publishes
         self.namespace = namespace
@@ -94,6 +93,10 @@ class Texts(BlockPool):
         self._manager = manager
         specs = places.specs(manager.kv_cache_config)
         self._are_chained = [isinstance(each, FullAttentionSpec) for each in specs]
+        timeout, are_chains = options.remote_timeout, self._are_chained == [True]
+        self._hosts = _engine.Hosts(
+            namespace, _engine.seconds_for_hosts(namespace, timeout, are_chains)
+        )
         self._verifier = verifier
         self._pieces = pieces
         self._model = model
@@ -182,8 +185,8 @@ class Texts(BlockPool):
         return bool(text.is_verified)
 
     def _look_up(self, text: Text, n_pages: int) -> None:
-        """Pins the longest chains that are cached, each in one call, behind what was found before.
-        Pages of other hosts are asked for where the model has one chain, and no window."""
+        """Pins the longest chains that are cached, each in one call, behind what was found before,
+        and asks for pages of other hosts."""
         text.is_looked_up = True
         text.is_awaited = False
         if not self._can_find(text):
@@ -193,7 +196,7 @@ class Texts(BlockPool):
             first = sum((bytes(each), group) in text.found for each in hashes)
             keys = self._keys(text, 0, n_pages, group)
             n_found = first + len(self._pin(text, hashes[first:], keys[first:], group))
-            if self._are_chained == [True] and n_found < n_pages:
+            if n_found < n_pages:
                 own = self._own_block(hashes[n_found], [group])
                 text.is_awaited = not own and text.coming.ask(keys, n_found)
 
