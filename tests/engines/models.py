@@ -9,13 +9,46 @@ from typing import Any
 import torch
 from safetensors.torch import save_file
 from support import TINY_LLAMA
-from transformers import DeepseekV3Config, DeepseekV3ForCausalLM, LlamaConfig, LlamaForCausalLM
+from transformers import (
+    CONFIG_MAPPING,
+    AutoModelForCausalLM,
+    DeepseekV3Config,
+    DeepseekV3ForCausalLM,
+    LlamaConfig,
+    LlamaForCausalLM,
+)
 
 
 def make_llama(folder: Path, seed: int = 0, **settings: Any) -> None:
     """Writes one."""
     torch.manual_seed(seed)
     LlamaForCausalLM(LlamaConfig(**TINY_LLAMA | settings)).eval().save_pretrained(folder)
+
+
+def make_for_gpu(folder: Path, family: str) -> None:
+    """Writes one of a `model_type` of transformers, with sizes that kernels of GPUs take: heads of
+    64 numbers and more."""
+    settings = TINY_LLAMA | {"hidden_size": 256, "num_hidden_layers": 4, "head_dim": 64}
+    if family == "gemma3_text":
+        kinds = ["sliding_attention"] * 3 + ["full_attention"]
+        settings |= {"sliding_window": 64, "layer_types": kinds}
+    if family == "qwen3_next":
+        settings |= {
+            "layer_types": ["linear_attention"] * 3 + ["full_attention"],
+            "linear_num_value_heads": 2,
+            "linear_num_key_heads": 1,
+            "linear_key_head_dim": 128,
+            "linear_value_head_dim": 128,
+            "head_dim": 128,
+            "num_experts": 4,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 64,
+            "shared_expert_intermediate_size": 64,
+        }
+    torch.manual_seed(0)
+    config = CONFIG_MAPPING[family](**settings)
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
+    model.eval().save_pretrained(folder)
 
 
 def make_mla(folder: Path) -> None:

@@ -23,6 +23,7 @@ import tempfile
 import time
 import traceback
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -36,6 +37,7 @@ sys.path.insert(0, str(HERE.parent / "engines"))
 from support import Engine, make_prompts  # noqa: E402
 
 PAGE = 16
+MEMORY = "memory = 2GiB\nextent = 64MiB"
 START_SECONDS = 60
 LAYOUT = kvlease.Layout(
     model="tensors",
@@ -64,15 +66,28 @@ def program(build: Path, name: str, built: str) -> str:
     return str(bundled if bundled.exists() else build / built)
 
 
+@dataclass(frozen=True)
+class Part:
+    """What can be tried with a kvleased of its own."""
+
+    run: Callable[[Path], dict[str, Any]]
+    """Called with the socket of the tenant. Facts, or an exception."""
+    device: str
+    """Of kvleased: a UUID, 'host', or the name of a device that spans GPUs."""
+    section: str = MEMORY
+    """Options of the device."""
+    why_not: str = ""
+    """Why it can't be tried here."""
+
+
 @contextlib.contextmanager
-def daemon(build: Path, directory: Path, device: str) -> Iterator[Path]:
-    """A private kvleased with memory of the GPU; its tenant's socket."""
+def daemon(build: Path, directory: Path, device: str, section: str) -> Iterator[Path]:
+    """A private kvleased with memory of the device; its tenant's socket."""
     for name in ("run", "state"):
         (directory / name).mkdir()
     (directory / "conf").write_text(
         f"[daemon]\ndevices = {device}\nruntime_dir = {directory}/run\n"
-        f"state_dir = {directory}/state\n[device {device}]\nmemory = 2GiB\nextent = 64MiB\n"
-        "[tenant a]\nlimit = 2GiB\n"
+        f"state_dir = {directory}/state\n[device {device}]\n{section}\n[tenant a]\nlimit = 2GiB\n"
     )
     libraries = os.environ | {"NOTIFY_SOCKET": str(directory / "notify")}
     if (build / "lib").exists():
@@ -189,15 +204,17 @@ def share(
             assert "tokens" in answer, answer
             runs.append(engine.call("run", prompts, n_tokens))
             assert "tokens" in runs[-1], runs[-1]
-        stats = engines[-1].call("stats")
+        # vLLM says of each request how many tokens were found.
+        n_found = sum(runs[-1].get("found", ())) or engines[-1].call("stats")["hit_tokens"]
+        n_asked = sum(map(len, prompts))
         for engine in engines[1:]:
             engine.call("stop")
-        assert stats["hit_tokens"] > stats["asked_tokens"] / 2, stats
+        assert n_found > n_asked / 2, (n_found, n_asked)
         return {
             "seconds": [round(run["seconds"], 3) for run in runs],
             "tokens_are_equal": all(run["tokens"] == runs[0]["tokens"] for run in runs),
-            "hit_tokens": stats["hit_tokens"],
-            "asked_tokens": stats["asked_tokens"],
+            "hit_tokens": n_found,
+            "asked_tokens": n_asked,
         }
     finally:
         for engine in engines:
@@ -214,59 +231,100 @@ def on_transformers(
     return share("transformers", each, prompts, n_tokens)
 
 
-def on_vllm(path: Path, device: str, prompts: Any, n_tokens: int) -> dict[str, Any]:
-    """Engines of vLLM, each in one process, with CUDA graphs."""
+def on_vllm(
+    path: Path, prompts: Any, kvlease_settings: dict[str, Any], family: str = "llama", **more: Any
+) -> dict[str, Any]:
+    """Engines of vLLM with CUDA graphs. Each is one process, but for workers of several ranks.
+
+    family: of the model. more: options of vLLM, for all three engines.
+    """
     needs("vllm")
     environment = {"VLLM_ENABLE_V1_MULTIPROCESSING": "0"}
-    options = {
+    options: dict[str, Any] = {
         "dtype": "bfloat16",
         "enforce_eager": False,
         "max_num_batched_tokens": 2048,
         "gpu_memory_utilization": 0.1,
         "compilation_config": {},
+        # Recurrent states need blocks of their own size, which vLLM chooses.
+        "block_size": None,
+        "enable_prefix_caching": True,
+        **more,
     }
     with tempfile.TemporaryDirectory(prefix="kvl-model-") as folder:
-        # Backends of a GPU take heads of 64 numbers and more.
-        importlib.import_module("models").make_llama(Path(folder), hidden_size=256)
-        on = {"kvlease": {"socket": str(path), "device": device, "mode": "in_place"}}
+        importlib.import_module("models").make_for_gpu(Path(folder), family)
+        on = {"kvlease": {"socket": str(path), **kvlease_settings}}
         each = [{"model": folder, "vllm": options} | more for more in ({}, on, on)]
-        return share("vllm", each, prompts, n_tokens, environment)
+        return share("vllm", each, prompts, 24, environment)
 
 
-def parts(device: str, quick: bool) -> dict[str, Callable[[Path], dict[str, Any]]]:
-    """What can be tried, by name; each is called with the socket of a kvleased of its own."""
+def uuid_of(number: int) -> str:
+    """Of a GPU, as kvleased has it."""
+    return f"GPU-{torch.cuda.get_device_properties(number).uuid}"
+
+
+def vllm_parts(device: str, prompts: Any, quick: bool) -> dict[str, Part]:
+    """Ways in which vLLM shares on GPUs."""
+
+    def part(where: dict[str, Any], *, on: str = device, **options: Any) -> Part:
+        return Part(lambda path: on_vllm(path, prompts, where, **options), on)
+
+    in_place = {"mode": "in_place", "device": device}
+    found = {"vllm": part(in_place)}
+    if quick:
+        return found
+    guess = {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_max": 4}
+    found |= {
+        "vllm-copy": part({"mode": "copy"}, on="host"),
+        "vllm-windows": part(in_place, family="gemma3_text"),
+        "vllm-states": part(in_place, family="qwen3_next"),
+        "vllm-fp8": part(in_place, kv_cache_dtype="fp8"),
+        "vllm-ngram": part(in_place, speculative_config=guess),
+    }
+    two = torch.cuda.device_count() > 1
+    ranks = {"tensor_parallel_size": 2, "distributed_executor_backend": "mp"}
+    spans = part({"mode": "in_place", "device": "tp2"}, on="tp2", **ranks)
+    members = ", ".join(map(uuid_of, range(2))) if two else ""
+    found["vllm-tp2"] = replace(
+        spans,
+        section=f"members = {members}\n{MEMORY}",
+        why_not="" if two else "torch finds one GPU, and two ranks take two",
+    )
+    return found
+
+
+def parts(device: str, quick: bool) -> dict[str, Part]:
+    """What can be tried, by name."""
     few = make_prompts(1, 1000, 7, 20, 33)
     many = {"max_batch_tokens": 2048, "num_blocks": 1200}
-    found: dict[str, Callable[[Path], dict[str, Any]]] = {
-        "tensors": lambda path: tensors(path, device),
-        "transformers": lambda path: on_transformers(path, device, few, 24),
-        "vllm": lambda path: on_vllm(path, device, few, 24),
+
+    def of_transformers(prompts: Any = few, n_tokens: int = 24, **settings: Any) -> Part:
+        return Part(
+            lambda path: on_transformers(path, device, prompts, n_tokens, **settings), device
+        )
+
+    found = {
+        "tensors": Part(lambda path: tensors(path, device), device),
+        "transformers": of_transformers(),
+        **vllm_parts(device, few, quick),
     }
     if not quick:
-        found["transformers-graphs"] = lambda path: on_transformers(
-            path, device, few, 24, batching={"use_cuda_graph": True}
-        )
+        found["transformers-graphs"] = of_transformers(batching={"use_cuda_graph": True})
         # One token: the seconds are those of the prompt.
-        found["transformers-large"] = lambda path: on_transformers(
-            path,
-            device,
-            make_prompts(3, 8192, 20),
-            1,
-            model=LARGE,
-            dtype="bfloat16",
-            batching=many,
+        found["transformers-large"] = of_transformers(
+            make_prompts(3, 8192, 20), 1, model=LARGE, dtype="bfloat16", batching=many
         )
     return found
 
 
-def try_part(
-    build: Path, device: str, part: Callable[[Path], dict[str, Any]]
-) -> tuple[str, dict[str, Any]]:
+def try_part(build: Path, part: Part) -> tuple[str, dict[str, Any]]:
     """passed, skipped or failed, and what there is to say of it."""
+    if part.why_not:
+        return "skipped", {"why": part.why_not}
     with tempfile.TemporaryDirectory(prefix="kvl-") as top:
         try:
-            with daemon(build, Path(top), device) as path:
-                facts = part(path)
+            with daemon(build, Path(top), part.device, part.section) as path:
+                facts = part.run(path)
             return "passed" if facts.get("tokens_are_equal", True) else "failed", facts
         except Skipped as why:
             return "skipped", {"why": str(why)}
@@ -293,8 +351,7 @@ def main() -> int:
     if not torch.cuda.is_available():
         print("engine.py: skipped: torch finds no GPU", file=sys.stderr)
         return 77
-    device = f"GPU-{torch.cuda.get_device_properties(0).uuid}"
-    wanted = parts(device, arguments.quick)
+    wanted = parts(uuid_of(0), arguments.quick)
     if unknown := set(arguments.part) - set(wanted):
         parser.error(f"no part {', '.join(unknown)}; there are {', '.join(wanted)}")
     if arguments.build is None:
@@ -308,7 +365,7 @@ def main() -> int:
     outcomes = set()
     for name in arguments.part or wanted:
         started = time.monotonic()
-        outcome, facts = try_part(arguments.build, device, wanted[name])
+        outcome, facts = try_part(arguments.build, wanted[name])
         outcomes.add(outcome)
         report["parts"][name] = {"outcome": outcome} | facts
         print(f"{outcome} {name}: {time.monotonic() - started:.1f} s", file=sys.stderr, flush=True)
