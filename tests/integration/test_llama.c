@@ -145,7 +145,7 @@ HARNESS_TEST(test_kinds_of_models, &options)
         }
 }
 
-/* What the sequence has stays; what it has beyond that is replaced. */
+/* Rows that the sequence has stay; rows beyond the common text are replaced. */
 HARNESS_TEST(test_load_continues, &options)
 {
         struct harness *h = *state;
@@ -291,7 +291,7 @@ HARNESS_TEST(test_planted_page, &options)
 
         make_text(text, N, 1);
         a = start(h, plain);
-        /* The same identity; then it computes with other weights. */
+        /* A context keeps its identity; then it computes with other weights. */
         fake_set_weights(a.ctx, 5);
         run(&a, text, N);
         b = start(h, plain);
