@@ -54,7 +54,6 @@ from kvlease import _engine
 from kvlease._codecs import Codecs
 from kvlease._verify import Verifier
 from kvlease.vllm import copies, identity, manager, places, transfers
-from kvlease.vllm.computing import Computing
 from kvlease.vllm.weights import Epoch
 
 # Pages that are forgotten rather than given back.
@@ -362,19 +361,18 @@ def test_without_a_page_nothing_is_stored(daemon: package.Daemon, engines: Engin
 def test_a_reset_drops_what_is_cached(daemon: package.Daemon, engines: Engines) -> None:
     """Pages of transfers that are under way aren't anybody else's before these have ended."""
     engine, other = engines(), engines()
-    expected: dict[str, Any] = {}
-    computing: Any = engine.manager.computing
-    computing.expect = expected.__setitem__
+    adapter = Epoch(0, 7, (1, b"d"))
     context, keys = engine.request("1")
     assert engine.store(context, keys[:2]) == keys[:2]
     assert engine.look_up(context, keys[:1]) == [HIT]
+    engine.manager._texts["1"].epoch = adapter
     engine.manager.prepare_load(keys[:1], context)
     third, _ = engine.request("2")
     assert engine.manager.prepare_store(keys[:3], third).keys_to_store == keys[2:3]
-    assert expected["1"] is not None
+    assert engine.manager.take_adapters() == [(7, b"d")]
     engine.manager.reset_cache()
     # Its adapter may be another one from now on: vLLM ends the load without a word.
-    assert expected == {"1": None}
+    assert engine.manager.take_adapters() == []
     assert other.look_up(other.request("3")[0], keys) == [MISS] * 4
     package.wait_until(lambda: held(daemon) == (1, 1))
     engine.manager.on_reset_flushed()
@@ -594,15 +592,19 @@ def test_what_could_not_be_loaded_is_not_found_again(daemon: package.Daemon, eng
     engine.manager.on_schedule_end(END)
 
 
-def test_an_adapter_is_expected_until_it_is_read() -> None:
+def test_an_adapter_is_expected_until_it_is_read(engines: Engines) -> None:
     """A request's first step is the one in which the worker reads it."""
-    computing = Computing()
-    computing.expect("1", Epoch(0, 7, (1, b"d")))
-    computing.expect("2", Epoch(0))
-    assert computing.take_adapters() == computing.take_adapters() == [(7, b"d")]
-    computing.begin(["1", "2"])
-    assert computing.take_adapters() == [(7, b"d")]
-    assert computing.take_adapters() == []
+    books = engines().manager
+    adapter = Epoch(0, 7, (1, b"d"))
+    for name, epoch in (("1", adapter), ("2", Epoch(0))):
+        context = ReqContext(name)
+        books.on_new_request(context)
+        books._texts[name].epoch = epoch
+        books.prepare_load([], context)
+    assert books.take_adapters() == books.take_adapters() == [(7, b"d")]
+    books.on_schedule_end(ScheduleEndContext(("1", "2"), ()))
+    assert books.take_adapters() == [(7, b"d")]
+    assert books.take_adapters() == []
 
 
 SIZES = {"block_size": 32, "num_kv_heads": 2, "head_size": 32, "dtype": torch.float32}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
 from typing import Any
 
 from kvlease.vllm.weights import Epoch, Reader, State
@@ -21,9 +20,6 @@ class Computing:
     def __init__(self, model: Reader | None = None, scheduler: Any = None) -> None:
         """Without a model: of one that doesn't change."""
         self._model = model
-        # By request: the adapter, and its digest, with which the pages that it loads were computed.
-        self._adapters: dict[str, tuple[int, bytes]] = {}
-        self._begun: set[str] = set()
         self._scheduler = scheduler
         self._is_hooked = False
         self._at_reset = self._seen = State()
@@ -79,26 +75,6 @@ class Computing:
                 "of before: nothing is found or stored until it is reset (reset_prefix_cache())"
             )
         return is_clean
-
-    def expect(self, req_id: str, epoch: Epoch | None) -> None:
-        """Pages were found that were computed so; None: the request needs them no more."""
-        if epoch and epoch.known:
-            self._adapters[req_id] = epoch.adapter or 0, epoch.known[1]
-        else:
-            self._adapters.pop(req_id, None)
-
-    def begin(self, req_ids: Iterable[str]) -> None:
-        """These are computed in the step that begins, with their adapters."""
-        self._begun.update(req_ids)
-
-    def take_adapters(self) -> list[tuple[int, bytes]]:
-        """With which pages were computed that are being loaded, or are read in the next step for
-        the first time. Asked once a step."""
-        adapters = list(self._adapters.values())
-        for req_id in self._begun:
-            self._adapters.pop(req_id, None)
-        self._begun.clear()
-        return adapters
 
     def close(self) -> None:
         """The engine ends."""

@@ -271,7 +271,7 @@ class Copies(OffloadingConnector):
         assert self._manager is not None
         if scheduler_output.total_num_scheduled_tokens:
             self._manager.computing.is_empty = False
-        return _Step(**vars(step), adapters=self._manager.computing.take_adapters())
+        return _Step(**vars(step), adapters=self._manager.take_adapters())
 
     def update_connector_output(self, connector_output: Any) -> None:
         """After each step."""

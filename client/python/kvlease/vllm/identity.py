@@ -40,34 +40,20 @@ class NotInPlaceError(ValueError):
 
 @dataclass(frozen=True)
 class Options:
-    """kv_connector_extra_config of --kv-transfer-config."""
+    """kv_connector_extra_config of --kv-transfer-config: docs/integrate/vllm.md has the meanings.
+    The last three aren't given there."""
 
     mode: Mode = "auto"
-    """Whether vLLM's blocks are pages themselves ('in_place'), or are copied to pages and from them
-    ('copy'); 'auto': in place where that can be."""
     socket: str | None = None
-    """Of kvleased; None: as kvlease.connect() finds it."""
     client_name: str | None = None
-    """What kvleasectl shows; None: 'vllm' and the model's name."""
     device: str | None = None
-    """UUID of a GPU, or 'host'; None: the daemon's default, or, on the CPU, 'host'."""
     weights: str | None = None
-    """Names the weights, which the user vouches for; None: all their bytes in memory tell."""
     salt: str = ""
-    """Keeps equal prompts of others apart, for all requests; cache_salt does for one."""
     on_loss: _engine.OnLoss = "error"
-    """Once kvleased is gone for good: 'error': the engine ends; 'continue': those requests go on
-    that need no page more than the engine has."""
     reconnect: float | None = 60
-    """Seconds after which kvleased counts as gone for good; None: never."""
     remote_timeout: float = 10
-    """Seconds that a request waits at most for pages that kvleased loads from other hosts; 0: it
-    isn't asked for them."""
     any_version: bool = False
-    """Treat a release of vLLM that wasn't tested as one that was."""
-
     verify: float = 0
-    """The share of texts that are found whose pages are computed all the same, and compared."""
     of_copies: tuple[str, ...] = ()
     """Which settings are given that have a meaning for copies alone."""
     role: str = "kv_both"

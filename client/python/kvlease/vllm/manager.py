@@ -81,6 +81,8 @@ class _Text:
     """What is found of it is computed all the same; None: nothing was found yet."""
     is_given_up: bool = False
     """It is computed: pages of it couldn't be copied."""
+    expects: Epoch | None = None
+    """Pages that it loads, or reads in its first step, were computed so."""
 
 
 class Manager(OffloadingManager):
@@ -132,7 +134,6 @@ class Manager(OffloadingManager):
     def on_request_finished(self, req_context: ReqContext) -> None:
         """Stores of it may be under way."""
         self._texts.pop(req_context.req_id, None)
-        self.computing.expect(req_context.req_id, None)
 
     def _can_share(self, req_context: ReqContext) -> bool:
         """Whether kvleased is there, and the model and adapter of the request are known: keys of
@@ -215,7 +216,8 @@ class Manager(OffloadingManager):
         numbers: dict[int, list[int]] = {group: [] for group in self._groups}
         loading = self._loading[req_context.req_id] = []
         text = req_context.get_state(_Text)
-        self.computing.expect(req_context.req_id, text.epoch if text else None)
+        assert text is not None
+        text.expects = text.epoch
         for key in keys:
             pages = self._found.pop(key)
             loading.append(pages)
@@ -267,7 +269,6 @@ class Manager(OffloadingManager):
     def on_schedule_end(self, context: ScheduleEndContext) -> None:
         """Who wasn't scheduled looks it up again."""
         self._n_steps += 1
-        self.computing.begin(context.new_req_ids)
         for req_id in context.preempted_req_ids:
             if text := self._texts.get(req_id):
                 text.is_begun = False
@@ -279,6 +280,17 @@ class Manager(OffloadingManager):
         self._give_back(self._found.values())
         self._found = {}
 
+    def take_adapters(self) -> list[tuple[int, bytes]]:
+        """With which pages were computed that are being loaded, or are read in the next step for
+        the first time: ids and digests. Asked once a step."""
+        adapters = []
+        for text in self._texts.values():
+            if text.expects and text.expects.known:
+                adapters.append((text.expects.adapter or 0, text.expects.known[1]))
+            if text.is_begun:
+                text.expects = None
+        return adapters
+
     def reset_cache(self) -> None:
         """Drops all pages of the namespaces, which engines of the tenant share. Drops none where
         the model has changed since the last reset: these pages are then of other engines."""
@@ -287,7 +299,8 @@ class Manager(OffloadingManager):
         self._fenced += [pages for each in self._loading.values() for pages in each]
         # vLLM doesn't report the end of these loads. Their requests expect no adapter any more.
         for req_id in self._loading:
-            self.computing.expect(req_id, None)
+            if text := self._texts.get(req_id):
+                text.expects = None
         self._storing, self._loading = {}, {}
         if self.keeps_pages:
             return
