@@ -80,7 +80,6 @@ static bool pool_free(struct pool *pool)
 
 bool store_close_disks(struct store *s)
 {
-        SETTLE_AT_END(s);
         bool is_done = true;
 
         list_for_each (t, &s->tenants, struct tenant, link)
@@ -101,6 +100,7 @@ bool store_deinit(struct store *s)
 
         assert(s->n_members == 0);
 
+        settle_all(s);
         list_for_each_safe (t, &s->tenants, struct tenant, link)
                 tenant_free(t);
         discards_stop(&s->memory.discards);
@@ -279,8 +279,6 @@ static void top_up(struct ns *ns, uint64_t now_nsec)
 
 void store_settle(struct store *s, const struct pool *pool, uint64_t now_nsec)
 {
-        SETTLE_AT_END(s);
-
         store_set_now(s, now_nsec);
         list_for_each (t, &s->tenants, struct tenant, link)
                 list_for_each (ns, &t->namespaces, struct ns, link)
@@ -313,7 +311,6 @@ static struct ns *find_stale(const struct store *s)
 
 bool store_work(struct store *s, uint32_t budget)
 {
-        SETTLE_AT_END(s);
         struct ns *ns = find_stale(s);
         bool more = ns && (ns_sweep(ns, budget) || find_stale(s));
 
@@ -348,7 +345,6 @@ static int purge_ns(struct ns *ns, bool remove, uint64_t *n_pages, uint64_t *n_k
 int store_purge(struct store *s, struct tenant *t, struct ns *only, bool remove,
         uint64_t *ret_pages, uint64_t *ret_kept)
 {
-        SETTLE_AT_END(s);
         uint64_t n_pages = 0, n_kept = 0;
         int r = 0;
 

@@ -5,8 +5,8 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
-#include "daemon/core/cache/pages.h"
 #include "daemon/core/memory/settle.h"
+#include "daemon/core/cache/pages.h"
 #include "daemon/core/state/group.h"
 #include "daemon/core/state/ns.h"
 #include "daemon/core/state/tenant.h"
@@ -72,8 +72,6 @@ static const char *broken_rule(
 /* Looks at the namespace's watched pages, within its tenant's time. */
 static void look_at_watched(struct tenancy *t, struct ns *ns)
 {
-        SETTLE_AT_END(ns->store);
-
         for (uint64_t left = ns->catalog.watched.n; left > 0 && turns_may_visit(t);) {
                 uint64_t began = clock_now_nsec();
                 uint32_t n = (uint32_t)MIN(left, (uint64_t)LOOK_PAGES);
@@ -82,6 +80,7 @@ static void look_at_watched(struct tenancy *t, struct ns *ns)
                 turns_visited(t, began);
                 left -= n;
         }
+        settle_all(ns->store);
 }
 
 /* Takes over all changes that clients made in shared memory until now. Exception: tenants that made
@@ -239,6 +238,7 @@ static bool dispatch_again(struct peer *p, const struct frame *f)
         const struct state_serving was = serving_begin(p);
         bool answered = handle_timed(p, f, msg_find(f->header.type), clock_now_nsec());
 
+        settle_all(&s->store);
         serving_end(s, was);
         return answered;
 }
@@ -289,5 +289,6 @@ void dispatch_frame(struct peer *p, const struct frame *f)
                 peer_violation(p, rule);
         else
                 serve_frame(p, f, info);
+        settle_all(&s->store);
         serving_end(s, was);
 }

@@ -16,6 +16,7 @@
 #include "base/fd.h"
 #include "daemon/core/core.h"
 #include "daemon/core/memory/discard.h"
+#include "daemon/core/memory/settle.h"
 #include "daemon/core/moves/space.h"
 #include "daemon/core/moves/transfer.h"
 #include "daemon/core/state/ns.h"
@@ -312,7 +313,10 @@ static void on_stop_signal(uv_signal_t *signal, int number)
 
 static void on_reload_signal(uv_signal_t *signal, int number)
 {
-        (void)reload_config(container_of(signal, struct server, life.signals[2]), NULL, NULL);
+        struct server *s = container_of(signal, struct server, life.signals[2]);
+
+        (void)reload_config(s, NULL, NULL);
+        settle_all(&s->store);
 }
 
 static void on_watchdog(uv_timer_t *timer)
@@ -391,6 +395,7 @@ enum exit_code server_start(struct server *s)
         if (s->life.took_over)
                 upkeep_timer_expect(s); /* for recovered objects that no client resumes */
         say_ready(s);
+        settle_all(&s->store);
         return EXIT_OK;
 }
 
@@ -451,6 +456,7 @@ static void close_loop(struct server *s)
                 (uv_handle_t *)&s->reaping.timer,
                 (uv_handle_t *)&s->turns.timer,
                 (uv_handle_t *)&s->turns.check,
+                (uv_handle_t *)&s->turns.prepare,
                 (uv_handle_t *)&s->turn_watch.prepare,
                 (uv_handle_t *)&s->life.signals[0],
                 (uv_handle_t *)&s->life.signals[1],

@@ -46,22 +46,22 @@ void wiring_turn(struct loop *l)
         then = clock_now_nsec();
         more = store_work(&s->store, SWEEP_PAGES_PER_TURN);
         more |= recalls_turn(s);
-        then = turn_watch_since(&s->turn_watch, "upkeep", NULL, then);
+        then = turns_end_part(s, "upkeep", NULL, then);
         more |= queues_work(s);
-        then = turn_watch_since(&s->turn_watch, "devices", NULL, then);
+        then = turns_end_part(s, "devices", NULL, then);
         more |= turns_do_chores(s);
         then = clock_now_nsec();
         more |= parked_work(s);
         more |= key_waits_work(s);
-        then = turn_watch_since(&s->turn_watch, "waits", NULL, then);
+        then = turns_end_part(s, "waits", NULL, then);
         more |= checks_turn(s);
-        then = turn_watch_since(&s->turn_watch, "check", NULL, then);
+        then = turns_end_part(s, "check", NULL, then);
         compact_timer_turn(s);
-        then = turn_watch_since(&s->turn_watch, "compaction", NULL, then);
+        then = turns_end_part(s, "compaction", NULL, then);
         movement_turn(s);
-        then = turn_watch_since(&s->turn_watch, "copies", NULL, then);
+        then = turns_end_part(s, "copies", NULL, then);
         remotes_turn(s);
-        (void)turn_watch_since(&s->turn_watch, "remotes", NULL, then);
+        (void)turns_end_part(s, "remotes", NULL, then);
         if (more || !list_is_empty(&s->peers.backlog) || turns_are_due(s))
                 loop_kick(&s->loop);
 }

@@ -138,6 +138,7 @@ static void check_state(void)
         uint64_t n_pages, n_sets;
         struct detail d = {""};
 
+        settle_all(&store);
         if (store_check(&store, &n_pages, &n_sets, &d) != 0) {
                 fprintf(stderr, "store_check: %s\n", d.text);
                 abort();

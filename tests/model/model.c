@@ -546,6 +546,7 @@ void compare(void)
 
         if (looks)
                 look();
+        settle_all(&store); /* as the server does at the end of each request */
         learn(NULL, MAY_SWEEP);
         CHECK(store_check(&store, &n_pages, &n_sets, &d) == 0, "%s", d.text);
         for (int t = 0; t < N_TENANTS; t++) {

@@ -719,6 +719,7 @@ void world_check(void)
         struct detail d = {0};
 
         step++;
+        settle_all(&store);
         CHECK(store_check(&store, &pages, &sets, &d) == 0, "%s", d.text);
         for (uint32_t t = 0; t < n_tenants; t++)
                 check_tenant(&tenants[t]);

@@ -54,6 +54,7 @@ void daemon_check(struct daemon *dm)
 {
         uint64_t n_pages, n_sets;
 
+        settle_all(&dm->store);
         if (store_check(&dm->store, &n_pages, &n_sets, &dm->d) != 0)
                 fail_msg("%s", dm->d.text);
 }

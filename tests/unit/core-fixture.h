@@ -9,6 +9,7 @@
 #include "daemon/core/cache/drop.h"
 #include "daemon/core/clients/member.h"
 #include "daemon/core/core.h"
+#include "daemon/core/memory/settle.h"
 #include "daemon/core/state/detail.h"
 #include "daemon/core/life/open.h"
 #include "daemon/core/life/tenant-life.h"
@@ -72,8 +73,10 @@ static inline void fixture_start(
 static inline void fixture_check(struct fixture *f)
 {
         uint64_t n_pages, n_sets;
+        int r;
 
-        int r = store_check(&f->store, &n_pages, &n_sets, &f->d);
+        settle_all(&f->store); /* as the server does at the end of each request */
+        r = store_check(&f->store, &n_pages, &n_sets, &f->d);
 
         if (r != 0 && !(r == -ENOMEM && f->may_lack_memory))
                 fail_msg("%s", f->d.text);

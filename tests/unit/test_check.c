@@ -339,6 +339,7 @@ TEST(test_slices)
                 cache_chain(s.a, 100 + i, 1);
                 (void)go_on(c, 1, &r);
                 assert_int_equal(free_pages(s.a, &leased, 1, NULL), 0);
+                settle_all(&s.f.store);
                 (void)go_on(c, UINT32_MAX, &r);
                 assert_int_equal(r, 0);
                 checker_free(c);

@@ -266,6 +266,7 @@ TEST(test_dropped_during_the_copy)
         struct attach *a = begin_copies(&w, PATIENT_MSEC, &m);
 
         drop(a, 8, 2);
+        settle_all(&w.f.store);
         assert_int_equal(a->ns->device.n_sets, 1);
         finish_copies(&w, a);
         assert_int_equal(find(a, 8), PAGE_NONE);

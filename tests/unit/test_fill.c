@@ -56,9 +56,10 @@ static uint32_t begin(struct tiers *w, struct filler *f)
 
 static int end(struct tiers *w, struct filler *f)
 {
-        SETTLE_AT_END(&w->store);
+        int r = fill_end(f->fill);
 
-        return fill_end(f->fill);
+        settle_all(&w->store);
+        return r;
 }
 
 TEST_BARE(test_filled_where_it_lies)

@@ -149,6 +149,7 @@ TEST(test_read)
         assert_true(tier_is_filled(&w, page, 5));
         assert_int_equal(w.ns->device.n_sets, 1);
         assert_int_equal(release_pages(w.attach, &page, 1, 3, NULL), 0);
+        settle_all(&w.store);
         assert_int_equal(w.ns->device.n_sets, 0);
         tiers_end(&w);
 }
@@ -227,6 +228,7 @@ TEST(test_mapped)
         assert_int_equal(w.ns->device.n_sets, 1);
         expect(&w, N_KEYS, N_KEYS);
         assert_int_equal(attach_unmapped(w.attach, 0, &w.d), 0);
+        settle_all(&w.store);
         assert_int_equal(w.ns->device.n_sets, 0);
         tiers_end(&w);
 }

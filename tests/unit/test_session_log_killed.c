@@ -92,7 +92,6 @@ static void act_tell(struct session *s)
 
 static void act_on(struct actor *x, uint32_t *handle, struct session *s, unsigned what)
 {
-        SETTLE_AT_END(&x->w.f.store);
         struct attach *a = x->w.a;
         uint64_t n, now_nsec = x->w.f.store.now_nsec;
 
@@ -115,6 +114,7 @@ static void act_on(struct actor *x, uint32_t *handle, struct session *s, unsigne
                 act_keep(s);
         else
                 act_tell(s);
+        settle_all(&x->w.f.store);
 }
 
 /* The number says all of what is done. */

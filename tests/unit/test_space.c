@@ -238,7 +238,6 @@ DISK_TEST(test_full)
 
 static void step(struct tiers *w)
 {
-        SETTLE_AT_END(&w->store);
         unsigned key = random_below(N_KEYS);
         uint32_t page = tier_find(w, key);
         static struct told told;
@@ -271,6 +270,7 @@ static void step(struct tiers *w)
                 else if (random_below(32) == 0 && page != PAGE_NONE)
                         (void)tier_drop(w, page);
         }
+        settle_all(&w->store);
         page = tier_find(w, key);
         if (page != PAGE_NONE && tier_of(w, key) != TIER_DISK)
                 assert_true(tier_is_filled(w, page, key));

@@ -55,6 +55,7 @@ static inline void tiers_check(struct tiers *w)
 {
         uint64_t n_pages, n_sets;
 
+        settle_all(&w->store); /* as the server does at the end of each request */
         if (store_check(&w->store, &n_pages, &n_sets, &w->d) != 0)
                 fail_msg("%s", w->d.text);
 }
@@ -338,13 +339,14 @@ static inline int tier_put(struct tiers *w, uint32_t page, struct told *told)
         return tier_ask(w, page, PAGE_NONE, true, told);
 }
 
-/* A page and what lies under it go, as by an entry point of the core: sets that are idle by then
- * are unbound. How many went. */
+/* Drops a page and all pages below it, and unbinds sets that are idle then. Returns the number of
+ * dropped pages. */
 static inline uint64_t tier_drop(struct tiers *w, uint32_t page)
 {
-        SETTLE_AT_END(&w->store);
+        uint64_t n = ns_drop_subtree(w->ns, page, (struct drop_reason){.why = EVICT_INVALIDATE});
 
-        return ns_drop_subtree(w->ns, page, (struct drop_reason){.why = EVICT_INVALIDATE});
+        settle_all(&w->store);
+        return n;
 }
 
 #endif

@@ -10,7 +10,6 @@
 #include "daemon/core/cache/nsset.h"
 #include "daemon/core/cache/pages.h"
 #include "daemon/core/cache/tag.h"
-#include "daemon/core/memory/settle.h"
 #include "daemon/core/state/listeners.h"
 #include "daemon/core/state/ns.h"
 #include "daemon/core/state/store.h"
@@ -241,7 +240,6 @@ void drop_cancel(struct drop *d)
 static bool work_on_drop(struct chore *c, uint64_t budget)
 {
         struct drop *d = container_of(c, struct drop, chore);
-        SETTLE_AT_END(d->ns->store);
 
         if (!drop_is_over(d))
                 (void)take_slice(d, budget);

@@ -106,7 +106,6 @@ void attach_forget_mapped(struct attach *a, uint32_t set_index)
 
 int attach_unmapped(struct attach *a, uint32_t set_index, struct detail *d)
 {
-        SETTLE_AT_END(a->ns->store);
         const uint64_t *bits = map_find(&a->mapped, set_index);
         struct extent_set *set = bits ? a->ns->sets.at[set_index] : NULL;
 

@@ -8,7 +8,6 @@
 #include "daemon/core/clients/magazine.h"
 #include "daemon/core/state/detail.h"
 #include "daemon/core/memory/sets.h"
-#include "daemon/core/memory/settle.h"
 #include "daemon/core/state/ns.h"
 
 void grants_add(struct grants *g, uint32_t page)
@@ -118,7 +117,6 @@ void grants_give_back(struct grants *g, uint32_t page)
 
 int free_pages(struct attach *a, const uint32_t *pages, uint32_t n, struct detail *d)
 {
-        SETTLE_AT_END(a->ns->store);
         uint32_t i;
         int r = 0;
 
@@ -141,8 +139,6 @@ int free_pages(struct attach *a, const uint32_t *pages, uint32_t n, struct detai
 
 void free_pages_again(struct attach *a, const uint32_t *pages, uint32_t n)
 {
-        SETTLE_AT_END(a->ns->store);
-
         for (uint32_t i = 0; i < n; i++)
                 if (grants_check_page(a, pages[i], NULL) == 0 &&
                         ns_note(a->ns, pages[i])->client == a->member->id)
@@ -186,7 +182,6 @@ static uint64_t free_unreported(struct grants *g)
 int report_pages(struct attach *a, const uint32_t *pages, uint32_t n, bool continues, bool more,
         uint64_t *ret_freed, struct detail *d)
 {
-        SETTLE_AT_END(a->ns->store);
         struct grants *g = a->grants;
 
         *ret_freed = 0;

@@ -10,7 +10,6 @@
 #include "daemon/core/clients/client-record.h"
 #include "daemon/core/clients/magazine.h"
 #include "daemon/core/state/detail.h"
-#include "daemon/core/memory/settle.h"
 #include "daemon/core/state/group.h"
 #include "daemon/core/state/store.h"
 #include "daemon/core/state/tenant.h"
@@ -162,8 +161,6 @@ void member_linger(struct member *m)
 
 void member_set_read_only(struct member *m, bool read_only)
 {
-        SETTLE_AT_END(m->group->tenant->store);
-
         m->read_only = read_only;
         if (!read_only)
                 return;

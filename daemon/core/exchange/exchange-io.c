@@ -8,7 +8,6 @@
 #include <string.h>
 
 #include "base/macros.h"
-#include "daemon/core/memory/settle.h"
 #include "daemon/core/moves/fill.h"
 #include "daemon/core/moves/transfer.h"
 #include "daemon/core/state/store.h"
@@ -192,8 +191,6 @@ void exchange_io_envelop(
 /* The receive into the page has ended, successfully or not. */
 static void leave_page(struct exchange_io *io)
 {
-        SETTLE_AT_END(io->fill->ns->store);
-
         end_fill(io);
 }
 

@@ -8,7 +8,6 @@
 #include "base/macros.h"
 #include "daemon/core/exchange/exchange-impl.h"
 #include "daemon/core/state/detail.h"
-#include "daemon/core/memory/settle.h"
 #include "daemon/core/state/ns.h"
 #include "daemon/core/state/nsset-keys.h"
 #include "daemon/core/state/store.h"
@@ -210,7 +209,6 @@ int exchange_open(struct tenant *t, const struct exchange_options *options, stru
 
 void exchange_close(struct tenant *t)
 {
-        SETTLE_AT_END(t->store);
         struct exchange *x = t->exchange;
 
         if (!x)
@@ -296,7 +294,6 @@ static uint64_t work_of_tenant(struct exchange *x)
 
 uint64_t exchange_work(struct store *s, uint64_t now_nsec)
 {
-        SETTLE_AT_END(s);
         uint64_t next = UINT64_MAX;
 
         store_set_now(s, now_nsec);

@@ -13,7 +13,6 @@
 #include "daemon/core/exchange/exchange-impl.h"
 #include "daemon/core/state/detail.h"
 #include "daemon/core/memory/sets.h"
-#include "daemon/core/memory/settle.h"
 #include "daemon/core/state/store.h"
 #include "daemon/core/state/tenant.h"
 #include "daemon/core/requests/lease.h"
@@ -175,8 +174,6 @@ static void end_loading(struct import *i, enum exchange_drop why)
 
 void import_cancel(struct import *i)
 {
-        SETTLE_AT_END(i->a->ns->store);
-
         i->done = NULL;
         end_import(i, EXCHANGE_CALLED_OFF, i->n_wanted - i->n_published);
 }
@@ -320,7 +317,6 @@ static int begin_import(struct import *i)
 int import_begin(struct attach *a, const struct import_request *rq, uint64_t now_nsec,
         import_fn done, void *data, struct import **ret_import, struct detail *d)
 {
-        SETTLE_AT_END(a->ns->store);
         struct import *i;
         int r;
 

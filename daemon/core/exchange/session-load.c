@@ -10,7 +10,6 @@
 #include "daemon/core/exchange/exchange-impl.h"
 #include "daemon/core/exchange/import.h"
 #include "daemon/core/state/detail.h"
-#include "daemon/core/memory/settle.h"
 #include "daemon/core/state/store.h"
 #include "daemon/core/state/tenant.h"
 #include "daemon/core/sessions/session.h"
@@ -76,8 +75,6 @@ static void end_load(struct session_load *l, int code)
 
 void session_load_cancel(struct session_load *l)
 {
-        SETTLE_AT_END(l->a->ns->store);
-
         load_free(l);
 }
 
@@ -140,7 +137,6 @@ int session_load_begin(struct attach *a, const uint8_t *id, uint32_t id_len, uin
         uint64_t now_nsec, session_load_fn done, void *data, struct session_load **ret_load,
         struct detail *d)
 {
-        SETTLE_AT_END(a->ns->store);
         struct session_load *l;
         int r;
 

@@ -13,7 +13,6 @@
 #include "daemon/core/clients/pin.h"
 #include "daemon/core/exchange/import.h"
 #include "daemon/core/exchange/session-load.h"
-#include "daemon/core/memory/settle.h"
 #include "daemon/core/state/group.h"
 #include "daemon/core/state/store.h"
 #include "daemon/core/state/tenant.h"
@@ -114,7 +113,6 @@ static void end_attachment(struct attach *a)
 static bool leave_some(struct chore *c, uint64_t budget)
 {
         struct attach *a = container_of(c, struct attach, chore);
-        SETTLE_AT_END(a->ns->store);
         uint64_t n = announce_withdraw_some(a, budget);
 
         if (n < budget)

@@ -11,7 +11,6 @@
 #include "daemon/core/exchange/exchange.h"
 #include "daemon/core/life/namespace.h"
 #include "daemon/core/life/placing.h"
-#include "daemon/core/memory/settle.h"
 #include "daemon/core/moves/space.h"
 #include "daemon/core/state/store.h"
 #include "daemon/core/state/records.h"
@@ -315,7 +314,6 @@ struct attach *attach_adopt(struct member *m, struct ns *ns, uint32_t id, uint64
 int attach_open_with(struct member *m, const char *name, const struct ns_layout *layout,
         const struct attach_options *o, struct attach **ret_attach, struct detail *d)
 {
-        SETTLE_AT_END(m->group->tenant->store);
         struct attach *a;
         struct ns *ns = NULL;
         int r;

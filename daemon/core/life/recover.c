@@ -543,7 +543,6 @@ static void keep_given_up(const struct store *s)
 
 void store_recover(struct store *s, struct recovery *r, recover_say fn, void *data)
 {
-        SETTLE_AT_END(s);
         struct recoverer v = {.store = s, .r = r, .say = fn, .data = data};
         uint64_t since_nsec = clock_now_nsec();
         uint32_t n, *numbers;
@@ -560,6 +559,7 @@ void store_recover(struct store *s, struct recovery *r, recover_say fn, void *da
         free(numbers);
         drop_without_records(&v);
         keep_given_up(s);
+        settle_all(s);
         r->nsec = clock_now_nsec() - since_nsec;
 }
 
@@ -596,7 +596,6 @@ static void drop_unrecorded(const struct keep *k)
 
 int store_recover_end(struct store *s, struct recovery *r)
 {
-        SETTLE_AT_END(s);
         uint64_t since_nsec = clock_now_nsec();
 
         if (!keep_is_on(&s->keep))
@@ -613,6 +612,7 @@ int store_recover_end(struct store *s, struct recovery *r)
                 (void)recall_excess(t);
         }
         drop_unrecorded(&s->keep);
+        settle_all(s);
         r->nsec += clock_now_nsec() - since_nsec;
         return 0;
 }

@@ -53,8 +53,6 @@ static void give_back(struct attach *a, const uint64_t *seqs, uint32_t n)
 
 void member_undo(struct member *m, uint64_t *frames, uint32_t n)
 {
-        SETTLE_AT_END(m->group->tenant->store);
-
         if (n == 0)
                 return;
         list_for_each_safe (a, &m->attachments, struct attach, member_link)
@@ -109,8 +107,6 @@ static void hurry_recalls(struct store *s)
 
 void member_resumed(struct member *m)
 {
-        SETTLE_AT_END(m->group->tenant->store);
-
         list_for_each (a, &m->attachments, struct attach, member_link)
                 for (unsigned i = 0; i < TIER_COUNT; i++)
                         list_for_each_safe (

@@ -4,7 +4,6 @@
 
 #include "base/macros.h"
 #include "daemon/core/life/tenant-life.h"
-#include "daemon/core/memory/settle.h"
 #include "daemon/core/state/group.h"
 #include "daemon/core/state/ns.h"
 #include "daemon/core/state/store.h"
@@ -51,7 +50,6 @@ const char *sizing_why(const struct tenant *t)
 
 int sizing_set(struct tenant *t, const struct sizing_attrs *attrs)
 {
-        SETTLE_AT_END(t->store);
         struct sizing *z = &t->sizing;
         bool was_moved = is_moved(t);
         struct sizer *sizer = z->sizer;
@@ -298,7 +296,6 @@ static void size_tenant(
 
 void sizing_work(struct store *s, const struct sizing_params *p, uint64_t now_nsec)
 {
-        SETTLE_AT_END(s);
         uint64_t part = look_parts(s);
 
         store_set_now(s, now_nsec);

@@ -13,7 +13,6 @@
 #include "daemon/core/life/sizing.h"
 #include "daemon/core/memory/discard.h"
 #include "daemon/core/memory/dma.h"
-#include "daemon/core/memory/settle.h"
 #include "daemon/core/moves/space.h"
 #include "daemon/core/state/group.h"
 #include "daemon/core/state/ns.h"
@@ -189,7 +188,6 @@ static void free_stakes(struct tenant *t)
 int tenant_new(struct store *s, const char *name, const struct tenant_attrs *attrs,
         struct tenant **ret_tenant, struct detail *d)
 {
-        SETTLE_AT_END(s);
         struct tenant *t;
         int r;
 
@@ -241,7 +239,6 @@ int tenant_new(struct store *s, const char *name, const struct tenant_attrs *att
 
 int tenant_set_attrs(struct tenant *t, const struct tenant_attrs *attrs, struct detail *d)
 {
-        SETTLE_AT_END(t->store);
         struct tenant_attrs old = t->attrs;
         int r;
 
@@ -323,8 +320,6 @@ int tenant_refuse_namespaces(const struct tenant *t, struct detail *d)
 
 int tenant_remove(struct tenant *t, bool force, struct detail *d)
 {
-        SETTLE_AT_END(t->store);
-
         if (t->n_members > 0)
                 return detail_set(d, -EBUSY, "tenant %s has clients: %u; stop them first", t->name,
                         t->n_members);

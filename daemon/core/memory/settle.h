@@ -1,9 +1,10 @@
 /*
  * The settle list (store.memory.settling): sets with fewer holds than before. No set is freed in
  * the middle of a call. A function that frees a page or ends a mapping lists the set, so its
- * callers find all sets still there. The list is drained where an entry point of the core returns
- * (SETTLE_AT_END()). Then idle sets that aren't needed are freed, and recalls of sets without holds
- * continue.
+ * callers find all sets still there. The caller of the core drains the list with settle_all() where
+ * a request, a ring's slice, a slice of background work or a timer ends. Then idle sets that aren't
+ * needed are freed, and recalls of sets without holds continue. The event loop never sleeps with
+ * sets in the list: a debug build (KVL_DEBUG) asserts it.
  *
  * A function that needs memory earlier, to bind a set in the same call, drains the list with
  * settle_now() while it uses no set. Loop thread only.
@@ -21,23 +22,12 @@ void settle_set(struct extent_set *set);
 /* Lists all idle sets of the namespace, because the reason to keep them may have ended. O(sets). */
 void settle_sets_of(struct ns *ns);
 
-/* Drains the list. Pointers to sets become invalid here. */
+/* Drains the list; cheap if it is empty. Pointers to sets become invalid here. */
 void settle_all(struct store *s);
 
 /* Does what settle_all() does because memory is needed now. Exception: idle sets of the namespace
  * `but` (NULL: none) that aren't recalled stay listed, as the caller uses their FREE pages. */
 void settle_now(struct store *s, const struct ns *but);
-
-static inline void settle_at_end_p(struct store **s)
-{
-        if (!list_is_empty(&(*s)->memory.settling))
-                settle_all(*s);
-}
-
-/* Declares a variable that drains the list when the function returns. Each entry point of the core
- * that may release something begins with it. */
-#define SETTLE_AT_END(s) \
-        __attribute__((cleanup(settle_at_end_p), unused)) struct store *settles = (s)
 
 /* Begins another round over all recalled sets, unless one is under way. */
 void recall_poll(struct store *s);

@@ -534,8 +534,6 @@ static bool compact_some(struct ns *ns, uint64_t now_nsec)
 
 bool compact_tidy(struct store *s)
 {
-        SETTLE_AT_END(s);
-
         end_late(s);
         end_left(s, NULL);
         return !list_is_empty(&s->moves);
@@ -543,7 +541,6 @@ bool compact_tidy(struct store *s)
 
 bool compact_turn(struct store *s, uint64_t now_nsec)
 {
-        SETTLE_AT_END(s);
         bool more = false;
 
         store_set_now(s, now_nsec);

@@ -7,7 +7,6 @@
 #include "daemon/core/cache/victim.h"
 #include "daemon/core/memory/below.h"
 #include "daemon/core/memory/sets.h"
-#include "daemon/core/memory/settle.h"
 #include "daemon/core/moves/places.h"
 #include "daemon/core/moves/space.h"
 #include "daemon/core/moves/transfer.h"
@@ -439,7 +438,6 @@ static bool demote_tier(struct store *s, enum tier_kind kind)
 
 bool demote_turn(struct store *s, uint64_t now_nsec)
 {
-        SETTLE_AT_END(s);
         bool is_stuck = false;
 
         store_set_now(s, now_nsec);

@@ -10,7 +10,6 @@
 #include "daemon/core/state/detail.h"
 #include "daemon/core/memory/below.h"
 #include "daemon/core/memory/sets.h"
-#include "daemon/core/memory/settle.h"
 #include "daemon/core/moves/part-sums.h"
 #include "daemon/core/state/group.h"
 #include "daemon/core/state/ns.h"
@@ -241,7 +240,6 @@ static struct plane_range planes_to_copy(const struct ns *ns, const struct fetch
 int fetch_begin(struct attach *a, const struct fetch_request *rq, fetch_fn done, void *data,
         struct fetch **ret_fetch, uint32_t *ret_page, struct detail *d)
 {
-        SETTLE_AT_END(a->ns->store);
         int r = check_request(a, rq, d);
         struct fetch *f;
 
@@ -337,7 +335,6 @@ static struct fetch *find_idle(struct store *s)
 
 bool fetch_work(struct store *s)
 {
-        SETTLE_AT_END(s);
         bool more = false;
         struct fetch *f;
 

@@ -7,7 +7,6 @@
 #include "base/macros.h"
 #include "daemon/core/cache/pages.h"
 #include "daemon/core/memory/sets.h"
-#include "daemon/core/memory/settle.h"
 #include "daemon/core/moves/transfer.h"
 #include "daemon/core/state/ns.h"
 #include "daemon/core/state/store.h"
@@ -336,7 +335,6 @@ enum bring prefetch_bring(struct ns *ns, enum prefetch_kind kind, uint32_t page,
 
 bool prefetch_work(struct store *s, uint64_t now_nsec)
 {
-        SETTLE_AT_END(s);
         bool more = false;
 
         store_set_now(s, now_nsec);

@@ -262,7 +262,6 @@ void recall_again(struct extent_set *set, uint64_t timeout_nsec)
 
 uint32_t recall_sets(struct tenant *t, const struct ns *only, uint64_t bytes, uint64_t timeout_nsec)
 {
-        SETTLE_AT_END(t->store);
         const struct recall_request rq = {
                 .tenant = t,
                 .only = only,

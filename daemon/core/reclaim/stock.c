@@ -135,7 +135,6 @@ static bool keep_stocked(struct ns *ns, uint64_t now_nsec)
 
 bool stock_work(struct store *s, uint64_t now_nsec)
 {
-        SETTLE_AT_END(s);
         bool more = false;
 
         store_set_now(s, now_nsec);

@@ -1,6 +1,5 @@
 #include "daemon/core/reclaim/transfer-work.h"
 
-#include "daemon/core/memory/settle.h"
 #include "daemon/core/moves/copy-batch.h"
 #include "daemon/core/moves/space.h"
 #include "daemon/core/moves/transfer.h"
@@ -13,7 +12,6 @@
 
 bool transfer_work(struct store *s)
 {
-        SETTLE_AT_END(s);
         bool more;
 
         transfers_end(s);

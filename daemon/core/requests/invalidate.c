@@ -11,7 +11,6 @@
 #include "daemon/core/cache/pages.h"
 #include "daemon/core/cache/tag.h"
 #include "daemon/core/clients/magazine.h"
-#include "daemon/core/memory/settle.h"
 #include "daemon/core/moves/space.h"
 #include "daemon/core/state/group.h"
 #include "daemon/core/state/listeners.h"
@@ -37,7 +36,6 @@ static int check_may_begin(const struct attach *a, struct detail *detail)
 
 int drop_key(struct drop *d, struct attach *a, const uint8_t key[KEY_BYTES], struct detail *detail)
 {
-        SETTLE_AT_END(a->ns->store);
         struct change_item what = {.kind = CHANGE_KEY};
         int r;
 
@@ -57,7 +55,6 @@ int drop_key(struct drop *d, struct attach *a, const uint8_t key[KEY_BYTES], str
 
 int drop_tag(struct drop *d, struct attach *a, uint64_t tag, struct detail *detail)
 {
-        SETTLE_AT_END(a->ns->store);
         const struct change_item what = {.kind = CHANGE_TAG, .tag = tag};
         int r;
 
@@ -81,7 +78,6 @@ int drop_tag(struct drop *d, struct attach *a, uint64_t tag, struct detail *deta
  * is reset in place, as the last step that can fail. */
 int ns_empty(struct ns *ns, enum drop_cause cause, uint64_t *ret_pages)
 {
-        SETTLE_AT_END(ns->store);
         struct store *store = ns->store;
         uint64_t n_findable = ns_count_findable(ns);
         struct tree tree;
@@ -128,7 +124,6 @@ int ns_empty(struct ns *ns, enum drop_cause cause, uint64_t *ret_pages)
 
 int ns_follow_change(struct ns *ns, const struct change_item *what)
 {
-        SETTLE_AT_END(ns->store);
         const struct drop_reason reason = {.why = EVICT_INVALIDATE, .cause = CAUSE_HOST};
         uint64_t n_pages;
         uint32_t page;

@@ -59,8 +59,6 @@ static void trim_after_wait(struct ns *ns)
 
 void lease_call_off(struct attach *a)
 {
-        SETTLE_AT_END(a->ns->store);
-
         if (!wait_end(a))
                 return;
         count_wait(a);
@@ -401,7 +399,6 @@ static void take_pages(const struct ask *k, uint32_t n, uint32_t *ret_pages)
 int lease_ask(struct attach *a, const struct lease_request *rq, uint64_t now_nsec,
         uint32_t *ret_pages, struct lease_result *ret, struct detail *d)
 {
-        SETTLE_AT_END(a->ns->store);
         struct ns *ns = a->ns;
         struct ask k = {.a = a, .rq = rq, .n = rq->n, .d = d};
         bool waited;

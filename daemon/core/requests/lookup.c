@@ -7,7 +7,6 @@
 #include "daemon/core/clients/found.h"
 #include "daemon/core/clients/pin.h"
 #include "daemon/core/state/detail.h"
-#include "daemon/core/memory/settle.h"
 #include "daemon/core/state/store.h"
 #include "daemon/core/state/shared.h"
 #include "proto/status.h"
@@ -106,8 +105,6 @@ int lookup_pages(struct attach *a, const uint8_t *keys, uint32_t n, uint64_t req
 int release_pages(
         struct attach *a, const uint32_t *pages, uint32_t n, uint64_t now_nsec, struct detail *d)
 {
-        SETTLE_AT_END(a->ns->store);
-
         store_set_now(a->ns->store, now_nsec);
         return pin_release(a, pages, n, d);
 }

@@ -14,7 +14,6 @@
 #include "daemon/core/clients/pin.h"
 #include "daemon/core/clients/request.h"
 #include "daemon/core/state/detail.h"
-#include "daemon/core/memory/settle.h"
 #include "daemon/core/moves/places.h"
 #include "daemon/core/moves/space.h"
 #include "daemon/core/moves/transfer.h"
@@ -363,7 +362,6 @@ static int publish_page(struct attach *a, const struct publish_one *o, bool is_s
 int publish_shared(struct attach *a, const struct publish_one *o, uint64_t now_nsec,
         uint32_t *ret_page, struct detail *d)
 {
-        SETTLE_AT_END(a->ns->store);
         int r;
 
         assert(pins_is_open(&a->share));
@@ -394,7 +392,6 @@ static uint32_t count_new_pins(struct attach *a, const struct publish *p)
 int publish_pages(struct attach *a, const struct publish *p, uint64_t now_nsec, uint32_t *ret_pages,
         uint32_t *ret_n, struct detail *d)
 {
-        SETTLE_AT_END(a->ns->store);
         uint32_t parent = PAGE_NONE, i;
         bool duplicates = false;
         int r;

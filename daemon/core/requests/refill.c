@@ -5,7 +5,6 @@
 #include "base/probe.h"
 #include "daemon/core/clients/magazine.h"
 #include "daemon/core/state/geometry.h"
-#include "daemon/core/memory/settle.h"
 #include "daemon/core/state/group.h"
 #include "daemon/core/state/ns.h"
 #include "daemon/core/memory/region.h"
@@ -76,7 +75,6 @@ void magazine_top_up(struct attach *a, uint64_t now_nsec)
 
 bool magazine_refill(struct attach *a, uint32_t wanted, uint64_t now_nsec)
 {
-        SETTLE_AT_END(a->ns->store);
         bool is_clean = magazine_settle(a);
         uint32_t n_put = 0;
 

@@ -6,7 +6,6 @@
 #include "daemon/core/clients/found.h"
 #include "daemon/core/clients/grants.h"
 #include "daemon/core/clients/request.h"
-#include "daemon/core/memory/settle.h"
 #include "daemon/core/requests/expected.h"
 #include "daemon/core/requests/publish.h"
 #include "daemon/core/requests/refill.h"
@@ -185,7 +184,6 @@ static void break_chain(struct submit_chain *chain, const struct shm_submission 
 void submit_one(struct member *m, struct submit_chain *chain, const struct shm_submission *s,
         uint64_t now_nsec, struct submit_result *ret)
 {
-        SETTLE_AT_END(m->group->tenant->store);
         struct attach *a;
         int r = -ENOENT;
 

@@ -1,6 +1,5 @@
 /* Notes uses of sessions, and drops sessions that were idle for too long. */
 #include "daemon/core/cache/note-events.h"
-#include "daemon/core/memory/settle.h"
 #include "daemon/core/state/store.h"
 #include "daemon/core/state/tenant.h"
 #include "daemon/core/sessions/session-impl.h"
@@ -43,7 +42,6 @@ static void begin_expiry_round(struct sessions *all, uint64_t tenant_expire_nsec
 
 uint64_t sessions_expire(struct ns *ns, uint64_t now_nsec, uint32_t budget)
 {
-        SETTLE_AT_END(ns->store);
         uint64_t tenant_expire_nsec = ns->tenant->attrs.session_expire_nsec;
         struct sessions *all = ns->sessions;
 

@@ -5,7 +5,6 @@
 #include <stdlib.h>
 
 #include "daemon/core/clients/attach.h"
-#include "daemon/core/memory/settle.h"
 #include "daemon/core/state/store.h"
 #include "daemon/core/sessions/session-impl.h"
 
@@ -85,7 +84,6 @@ int session_open(struct attach *a, const uint8_t *id, uint32_t id_len, bool must
         uint64_t expire_nsec, uint64_t now_nsec, uint32_t *ret_handle, bool *ret_created,
         struct detail *d)
 {
-        SETTLE_AT_END(a->ns->store);
         struct ns *ns = a->ns;
         struct session *s;
         struct opening *o;
@@ -133,7 +131,6 @@ struct session *session_of(struct attach *a, uint32_t handle, struct detail *d)
 
 int session_close(struct attach *a, uint32_t handle, bool drop, uint64_t now_nsec, struct detail *d)
 {
-        SETTLE_AT_END(a->ns->store);
         struct session *s = session_of(a, handle, d);
 
         if (!find_opening(a, handle))

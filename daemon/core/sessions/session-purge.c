@@ -1,6 +1,5 @@
 #include "daemon/core/sessions/session-purge.h"
 
-#include "daemon/core/memory/settle.h"
 #include "daemon/core/state/store.h"
 #include "daemon/core/state/tenant.h"
 #include "daemon/core/memory/chores.h"
@@ -32,8 +31,6 @@ void session_purge_init(
 
 void session_purge_id(struct session_purge *p, struct ns *ns, const uint8_t *id, uint32_t id_len)
 {
-        SETTLE_AT_END(ns->store);
-
         (void)purge_session(p, session_find(ns, id, id_len));
 }
 
@@ -82,15 +79,12 @@ static bool purge_some(struct session_purge *p, uint64_t budget)
 
 bool session_purge_begin(struct session_purge *p)
 {
-        SETTLE_AT_END(p->tenant->store);
-
         return purge_some(p, p->tenant->store->drop_slice_pages);
 }
 
 static bool work_purge(struct chore *c, uint64_t budget)
 {
         struct session_purge *p = container_of(c, struct session_purge, chore);
-        SETTLE_AT_END(p->tenant->store);
 
         if (purge_some(p, budget))
                 return true;

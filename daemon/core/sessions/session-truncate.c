@@ -7,7 +7,6 @@
 
 #include "daemon/core/cache/drop.h"
 #include "daemon/core/cache/pages.h"
-#include "daemon/core/memory/settle.h"
 #include "daemon/core/state/store.h"
 #include "daemon/core/state/tenant.h"
 #include "daemon/core/memory/chores.h"
@@ -481,7 +480,6 @@ static int make_room(struct session_truncation *t)
 static int begin_ranges(struct session_truncation *t, struct session *s, bool builds,
         uint64_t text_end, const struct token_range *ranges, uint32_t n, struct detail *d)
 {
-        SETTLE_AT_END(s->ns->store);
         uint64_t end = present_end(s);
 
         *t = (struct session_truncation){.ns = s->ns,
@@ -555,7 +553,6 @@ int truncation_begin_ends(struct session_truncation *t, struct session *s, uint6
 static bool work_truncation(struct chore *c, uint64_t budget)
 {
         struct session_truncation *t = container_of(c, struct session_truncation, chore);
-        SETTLE_AT_END(t->ns->store);
 
         take_slice(t, budget);
         if (!truncation_is_over(t))
@@ -583,8 +580,6 @@ void truncation_queue(struct session_truncation *t, struct session_truncation *t
 
 void truncation_cancel(struct session_truncation *t)
 {
-        SETTLE_AT_END(t->ns->store);
-
         if (t->session)
                 leave_session(t, -ENOMEM);
         take_slice(t, UINT64_MAX);

@@ -3,10 +3,10 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "daemon/core/memory/settle.h"
 #include "daemon/core/clients/magazine.h"
 #include "daemon/core/exchange/exchange.h"
 #include "daemon/core/exchange/export-all.h"
-#include "daemon/core/memory/settle.h"
 #include "daemon/core/state/ns.h"
 #include "daemon/core/state/store.h"
 #include "daemon/core/state/tenant.h"
@@ -114,11 +114,10 @@ static int tell_exports(struct request *rq)
 /* Takes back pages granted to magazines: no client finds a page there while draining. */
 static void empty_magazines(struct store *store)
 {
-        SETTLE_AT_END(store);
-
         list_for_each (t, &store->tenants, struct tenant, link)
                 list_for_each (ns, &t->namespaces, struct ns, link)
                         magazine_drain_ns(ns);
+        settle_all(store);
 }
 
 static void refuse_parked(struct peer *p)

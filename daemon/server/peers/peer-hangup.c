@@ -174,7 +174,7 @@ void peer_exit_seen(uv_poll_t *handle, int status, int events)
                 }
         }
         turns_bill(t, began);
-        (void)turn_watch_since(&p->server->turn_watch, "exit", t ? t->config.name : NULL, began);
+        (void)turns_end_part(p->server, "exit", t ? t->config.name : NULL, began);
         peer_unref(p);
 }
 

@@ -10,6 +10,7 @@
 #include "daemon/core/clients/member.h"
 #include "daemon/core/life/leave.h"
 #include "daemon/core/memory/chores.h"
+#include "daemon/core/memory/settle.h"
 #include "daemon/server/peers/keeping.h"
 #include "daemon/server/peers/server.h"
 #include "daemon/server/peers/serving.h"
@@ -89,6 +90,7 @@ static void end_member(struct peer *p)
         /* Its sessions were used until then. */
         store_set_now(&p->server->store, server_now(p->server));
         member_leave(m);
+        settle_all(&p->server->store);
         serving_end(p->server, was);
         loop_kick(&p->server->loop);
         p->server->peers.wiring->on_member_end(p->server);

@@ -60,6 +60,7 @@ struct tenants_turns {
         uint64_t ends_nsec;           /* its turn */
         uint64_t share_nsec;          /* TURNS_SHARE_NSEC; tests set another */
         uv_check_t check;
+        uv_prepare_t prepare;
         uv_timer_t timer; /* runs while tenants are paused */
 };
 

@@ -55,7 +55,7 @@ static void on_quiet(uv_timer_t *timer)
         bool more;
 
         peers_look_at_rings(s);
-        then = turn_watch_since(&s->turn_watch, "rings", NULL, then);
+        then = turns_end_part(s, "rings", NULL, then);
         if (!s->peers.was_executed)
                 until_nsec = clock_now_nsec() + IDLE_NSEC;
         s->peers.was_executed = false;
@@ -64,7 +64,7 @@ static void on_quiet(uv_timer_t *timer)
         while (more && clock_now_nsec() < until_nsec);
         if (more)
                 start_timer(s);
-        (void)turn_watch_since(&s->turn_watch, "policies", NULL, then);
+        (void)turns_end_part(s, "policies", NULL, then);
 }
 
 /* A test's clock runs ahead of the timers: many quiet intervals may lie between two requests. */

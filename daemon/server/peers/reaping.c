@@ -6,9 +6,11 @@
 #include "base/macros.h"
 #include "base/parse.h"
 #include "daemon/core/memory/discard.h"
+#include "daemon/core/memory/settle.h"
 #include "daemon/core/state/tenant.h"
 #include "daemon/reap/reaper.h"
 #include "daemon/server/peers/server.h"
+#include "daemon/server/peers/turns.h"
 #include "daemon/server/peers/tenancy.h"
 #include "daemon/server/base/log.h"
 
@@ -84,12 +86,15 @@ static void on_tick(uv_timer_t *timer)
 
         reaper_dispatch(s->reaping.reaper);
         look_at_owners(s);
-        (void)turn_watch_since(&s->turn_watch, "reaper", NULL, began);
+        (void)turns_end_part(s, "reaper", NULL, began);
 }
 
 static void on_readable(uv_poll_t *poll, int status, int events)
 {
-        reaper_dispatch(container_of(poll, struct server, reaping.poll)->reaping.reaper);
+        struct server *s = container_of(poll, struct server, reaping.poll);
+
+        reaper_dispatch(s->reaping.reaper);
+        settle_all(&s->store);
 }
 
 static void on_said(void *data, bool is_error, const char *sentence)

@@ -1,11 +1,13 @@
 #include "daemon/server/peers/turns.h"
 
+#include <assert.h>
 #include <errno.h>
 
 #include "base/macros.h"
 #include "daemon/core/state/chore.h"
 #include "daemon/core/state/tenant.h"
 #include "daemon/core/memory/chores.h"
+#include "daemon/core/memory/settle.h"
 #include "daemon/server/peers/server.h"
 #include "daemon/server/peers/tenancy.h"
 #include "daemon/server/peers/peer.h"
@@ -164,6 +166,18 @@ static void on_check(uv_check_t *check)
                 loop_kick(&s->loop);
 }
 
+/* The loop may sleep now: each request, ring, slice and timer has drained the idle sets. A debug
+ * build stops if one has not; others drain them now. */
+static void on_prepare(uv_prepare_t *prepare)
+{
+        struct server *s = container_of(prepare, struct server, turns.prepare);
+
+#ifdef KVL_DEBUG
+        assert(list_is_empty(&s->store.memory.settling));
+#endif
+        settle_all(&s->store);
+}
+
 void turns_queue(struct peer *p)
 {
         struct turns *u = &p->tenancy->turns;
@@ -305,6 +319,12 @@ bool turns_do_chores(struct server *s)
         return chores_are_left(&s->store);
 }
 
+uint64_t turns_end_part(struct server *s, const char *what, const char *tenant, uint64_t began_nsec)
+{
+        settle_all(&s->store);
+        return turn_watch_since(&s->turn_watch, what, tenant, began_nsec);
+}
+
 /* ---- life ------------------------------------------------------------------------------------ */
 
 void turns_init_tenancy(struct tenancy *t)
@@ -340,4 +360,7 @@ void turns_init(struct server *s)
         uv_check_init(&s->loop.uv, &s->turns.check);
         uv_check_start(&s->turns.check, on_check);
         uv_unref((uv_handle_t *)&s->turns.check);
+        uv_prepare_init(&s->loop.uv, &s->turns.prepare);
+        uv_prepare_start(&s->turns.prepare, on_prepare);
+        uv_unref((uv_handle_t *)&s->turns.prepare);
 }

@@ -80,6 +80,12 @@ void turns_bill(struct tenancy *t, uint64_t began_nsec);
 /* Does chores in a turn of the loop. Returns true if there is more to do. */
 bool turns_do_chores(struct server *s);
 
+/* Ends a part of this iteration outside of requests: drains the idle sets
+ * (daemon/core/memory/settle.h) and reports the part to turn-watch.h. `what` is static; tenant NULL:
+ * none. Returns the time now, where the next part begins. */
+uint64_t turns_end_part(
+        struct server *s, const char *what, const char *tenant, uint64_t began_nsec);
+
 /* Charges `n` executed requests or submissions to the peer. */
 void turns_charge(struct peer *p, uint32_t n);
 

@@ -6,12 +6,14 @@
 #include <unistd.h>
 
 #include "base/clock.h"
+#include "daemon/core/memory/settle.h"
 #include "base/parse.h"
 #include "daemon/core/core.h"
 #include "daemon/core/state/detail.h"
 #include "daemon/core/moves/space.h"
 #include "daemon/core/state/store.h"
 #include "daemon/server/peers/server.h"
+#include "daemon/server/peers/turns.h"
 #include "daemon/server/base/log.h"
 #include "daemon/tier/disk.h"
 
@@ -139,7 +141,7 @@ static void on_readable(uv_poll_t *poll, int status, int events)
         (void)events;
         (void)disk_reap(t->pool->disk);
         wake_transfers(t);
-        (void)turn_watch_since(&t->server->turn_watch, "disk", NULL, began);
+        (void)turns_end_part(t->server, "disk", NULL, began);
 }
 
 static void on_late(uv_timer_t *timer)
@@ -148,6 +150,7 @@ static void on_late(uv_timer_t *timer)
 
         (void)disk_reap(t->pool->disk);
         wake_transfers(t);
+        settle_all(&t->server->store);
 }
 
 /* The disk's state reports the result. */

@@ -8,6 +8,7 @@
 #include "daemon/core/reclaim/demote.h"
 #include "daemon/core/reclaim/transfer-work.h"
 #include "daemon/server/peers/server.h"
+#include "daemon/server/peers/turns.h"
 #include "daemon/server/peers/quiet.h"
 #include "daemon/server/services/disk-tier.h"
 #include "daemon/server/base/log.h"
@@ -81,7 +82,7 @@ static void on_moved(uv_poll_t *poll, int status, int events)
         uint64_t began = clock_now_nsec();
 
         (void)mover_reap(s->store.moving.mover);
-        (void)turn_watch_since(&s->turn_watch, "copies", NULL, began);
+        (void)turns_end_part(s, "copies", NULL, began);
         on_work_wanted(s);
 }
 

@@ -9,9 +9,11 @@
 #include "base/macros.h"
 #include "daemon/core/core.h"
 #include "daemon/core/memory/sets.h"
+#include "daemon/core/memory/settle.h"
 #include "daemon/core/state/store.h"
 #include "daemon/core/reclaim/fetch.h"
 #include "daemon/server/peers/server.h"
+#include "daemon/server/peers/turns.h"
 #include "daemon/server/base/log.h"
 #include "daemon/server/peers/parked.h"
 #include "gpu/queue.h"
@@ -122,7 +124,7 @@ static void on_event(uv_poll_t *poll, int status, int events)
         uint64_t began = clock_now_nsec();
 
         take_turn(w);
-        (void)turn_watch_since(&w->server->turn_watch, "devices", NULL, began);
+        (void)turns_end_part(w->server, "devices", NULL, began);
 }
 
 static void on_deadline(uv_timer_t *timer)
@@ -131,6 +133,7 @@ static void on_deadline(uv_timer_t *timer)
 
         w->armed_nsec = UINT64_MAX;
         take_turn(w);
+        settle_all(&w->server->store);
 }
 
 /* Sets the timer to the deadline, which each call of the driver moves without an event. */

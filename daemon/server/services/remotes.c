@@ -12,6 +12,7 @@
 #include "daemon/core/state/tenant.h"
 #include "daemon/remote/store/remote.h"
 #include "daemon/server/peers/server.h"
+#include "daemon/server/peers/turns.h"
 #include "daemon/server/peers/tenancy.h"
 #include "daemon/server/config/remote-config.h"
 #include "daemon/server/base/log.h"
@@ -43,7 +44,7 @@ static void on_readable(uv_poll_t *poll, int status, int events)
         (void)status;
         (void)events;
         (void)remote_reap(r->store);
-        (void)turn_watch_since(&r->server->turn_watch, "remotes", NULL, began);
+        (void)turns_end_part(r->server, "remotes", NULL, began);
         on_work_wanted(r->server);
 }
 

@@ -7,6 +7,7 @@
 #include "daemon/core/life/sizing.h"
 #include "daemon/core/state/tenant.h"
 #include "daemon/server/peers/server.h"
+#include "daemon/server/peers/turns.h"
 #include "daemon/server/base/log.h"
 #include "daemon/server/peers/followers.h"
 
@@ -50,7 +51,7 @@ static void on_sizing(uv_timer_t *timer)
                 sizing_work(&s->store, &params, server_now(s));
         else
                 uv_timer_stop(timer);
-        (void)turn_watch_since(&s->turn_watch, "sizing", NULL, began);
+        (void)turns_end_part(s, "sizing", NULL, began);
 }
 
 void sizing_timer_init(struct server *s)

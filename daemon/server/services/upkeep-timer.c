@@ -9,6 +9,7 @@
 #include "daemon/core/sessions/session.h"
 #include "daemon/core/reclaim/prefetch.h"
 #include "daemon/server/peers/server.h"
+#include "daemon/server/peers/turns.h"
 #include "daemon/server/services/learnt.h"
 #include "daemon/server/services/recorder.h"
 
@@ -90,7 +91,7 @@ static void on_tick(uv_timer_t *timer)
 
         for (size_t i = 0; i < ARRAY_SIZE(calls); i++)
                 next_nsec = MIN(next_nsec, calls[i](s, now_nsec));
-        (void)turn_watch_since(&s->turn_watch, "upkeep", NULL, began);
+        (void)turns_end_part(s, "upkeep", NULL, began);
         if (next_nsec != UINT64_MAX)
                 arm_timer(s, minus_u64(next_nsec, now_nsec));
 }
