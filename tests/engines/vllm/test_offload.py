@@ -226,8 +226,8 @@ def test_a_device_that_is_too_small(
 # Every third transfer ends so, as where kvleased goes away at that moment.
 LOSING = """
 from kvlease.vllm.transfers import Worker
-numbers = iter(range(1_000_000))
-Worker._map = lambda worker, pages: next(numbers) % 3 > 0
+numbers, map_pages = iter(range(1_000_000)), Worker._map
+Worker._map = lambda worker, pages: map_pages(worker, pages) if next(numbers) % 3 else None
 """
 
 
