@@ -65,7 +65,7 @@ def test_data_parallel_engines_share(
     assert answers[0].tokens == answers[1].tokens
     names = {client["name"] for client in json.loads(ctl(daemon, "clients", "--json"))["clients"]}
     both = {"vllm tiny", "vllm tiny dp 1"}
-    assert names == both | {f"{name} scheduler" for name in both if mode == "in_place"}
+    assert names == both | {f"{name} scheduler" for name in both}
     package.wait_until(lambda: held(daemon) == (0, 0))
 
 
