@@ -165,9 +165,9 @@ def main() -> int:
         "bench",
         help="measure lookups from Python and from C",
         description="Measure lookup and release of 1 and 64 cached keys, from Python and from C in "
-        "turns, and print medians. The command needs 64 pages of 4 KiB, in a namespace of its own.",
-        epilog="Exit status: 0: measured; 1: not; 2: a bound was missed (--check), or wrong command "
-        "line.",
+        "turns, and print medians. The command needs 64 pages of 4 KiB, in its own namespace.",
+        epilog="Exit status: 0: measured; 1: not; 2: a bound was missed (--check), or wrong "
+        "command line.",
     )
     measure.add_argument(
         "--rounds",

@@ -91,9 +91,9 @@ def _parser() -> argparse.ArgumentParser:
     planning = commands.add_parser(
         "plan",
         help="print pages, tokens that fit, and a configuration",
-        description="Print the mode of a model, the size of its pages, the tokens that fit, and lines "
-        "for kvleased.conf. Padding of vLLM isn't counted. Exit status: 0; 2: wrong command line, or "
-        "an unknown configuration.",
+        description="Print the mode of a model, the size of its pages, the tokens that fit, and "
+        "lines for kvleased.conf. Padding of vLLM isn't counted. Exit status: 0; 2: wrong command "
+        "line, or an unknown configuration.",
     )
     planning.add_argument(
         "config", metavar="CONFIG.json", help="configuration of the model, from Hugging Face"
