@@ -253,8 +253,8 @@ def test_stages_say_the_same(model: str) -> None:
 
 def test_allowed_where_the_user_insists(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
     assert refusal(model, enable_lora=True) == ""
-    monkeypatch.setattr(vllm, "__version__", "0.31.1")
-    assert "made for vLLM 0.32 and later, and this is 0.31.1" in refusal(model)
+    monkeypatch.setattr(vllm, "__version__", "0.30.1")
+    assert "made for vLLM 0.31 and later, and this is 0.30.1" in refusal(model)
     assert refusal(model, extra={"any_version": True}) == ""
     # A newer release copies: that uses only interfaces that vLLM documents.
     monkeypatch.setattr(vllm, "__version__", "0.34.1")

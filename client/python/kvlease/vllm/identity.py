@@ -16,7 +16,7 @@ from kvlease._digest import hash_parts
 from kvlease._identity import plug_ins
 from kvlease.vllm import places
 
-TESTED = ((0, 32), (0, 33))
+TESTED = ((0, 31), (0, 32), (0, 33))
 """Releases of vLLM, the oldest one first."""
 
 

@@ -12,7 +12,6 @@ from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     KVConnectorHandshakeMetadata,
     KVConnectorMetadata,
 )
-from vllm.outputs import RequestError
 
 from kvlease import _engine
 from kvlease._verify import Verifier
@@ -81,8 +80,15 @@ class InPlace(KvleaseConnector):
     def _refuse(self, request: Any, why: str) -> None:
         """Ends a request with an error, at the end of the step: as one that can't be compiled."""
         _logger.error("request %s ends with an error: %s", request.request_id, why)
+        refused = self._scheduler.grammar_compile_error_reqs
+        if isinstance(refused, set):
+            # Before 0.33 the answer has no words.
+            refused.add(request.request_id)
+            return
+        from vllm.outputs import RequestError  # noqa: PLC0415
+
         has_begun = request.num_output_tokens > 0
-        self._scheduler.grammar_compile_error_reqs[request.request_id] = RequestError(
+        refused[request.request_id] = RequestError(
             code="kvlease_no_room" if has_begun else "validation_error", message=why
         )
 
