@@ -67,23 +67,15 @@ enum msg_socket {
         X(NOTE_PREFILL, 59, note_prefill_request, simple_reply, MSG_PUBLISHES, true, 0)            \
         X(SESSION_LOAD, 60, session_load_request, session_load_reply, MSG_PUBLISHES, false, 0)     \
         X(PROBE_HOSTS, 61, probe_hosts_request, probe_hosts_reply, MSG_ON_TENANT, false, 0)        \
-        X(ADMIN_STATUS, 64, admin_status_request, admin_status_reply, MSG_READS, false, 0)         \
-        X(ADMIN_DEVICES, 65, admin_list_request, admin_devices_reply, MSG_READS, false, 0)         \
-        X(ADMIN_TENANTS, 66, admin_list_request, admin_tenants_reply, MSG_READS, false, 0)         \
+        X(ADMIN_PROCESS, 64, admin_list_request, admin_process_reply, MSG_ON_ADMIN, false, 0)      \
         X(ADMIN_TENANT_SET, 67, admin_tenant_set_request, simple_reply, MSG_ON_ADMIN, false, 0)    \
         X(ADMIN_TENANT_REMOVE, 68, admin_tenant_remove_request, simple_reply, MSG_ON_ADMIN, false, \
                 0)                                                                                 \
-        X(ADMIN_NAMESPACES, 69, admin_list_request, admin_namespaces_reply, MSG_READS, false, 0)   \
-        X(ADMIN_CLIENTS, 70, admin_list_request, admin_clients_reply, MSG_READS, false, 0)         \
         X(ADMIN_PURGE, 71, admin_purge_request, count_reply, MSG_ON_ADMIN, false, 0)               \
         X(ADMIN_DRAIN, 72, admin_drain_request, admin_drain_reply, MSG_ON_ADMIN, false, 0)         \
         X(ADMIN_CHECK, 73, admin_check_request, admin_check_reply, MSG_ON_ADMIN, false, 0)         \
         X(ADMIN_RECALL, 74, admin_recall_request, count_reply, MSG_ON_ADMIN, false, 0)             \
-        X(ADMIN_REGIONS, 75, admin_list_request, admin_regions_reply, MSG_READS, false, 0)         \
-        X(ADMIN_EVICTIONS, 76, admin_list_request, admin_evictions_reply, MSG_READS, false, 0)     \
-        X(ADMIN_SESSIONS, 77, admin_list_request, admin_sessions_reply, MSG_READS, false, 0)       \
         X(ADMIN_EXPLAIN, 78, admin_explain_request, explain_reply, MSG_ON_ADMIN, false, 0)         \
-        X(ADMIN_SETS, 79, admin_list_request, admin_sets_reply, MSG_READS, false, 0)               \
         X(ADMIN_SESSION_PURGE, 80, admin_session_purge_request, count_reply, MSG_ON_ADMIN, false,  \
                 0)                                                                                 \
         X(ADMIN_RECORD, 81, admin_record_request, admin_record_reply, MSG_ON_ADMIN, false, 0)      \
@@ -91,11 +83,20 @@ enum msg_socket {
         X(ADMIN_WARM, 83, admin_warm_request, admin_warm_reply, MSG_ON_ADMIN, false, 0)            \
         X(ADMIN_EVENTS, 84, admin_events_request, admin_events_reply, MSG_READS, false, 0)         \
         X(ADMIN_RELOAD, 85, admin_reload_request, admin_reload_reply, MSG_ON_ADMIN, false, 0)      \
-        X(ADMIN_CONFIG, 86, admin_list_request, admin_config_reply, MSG_READS, false, 0)           \
         X(ADMIN_COUNTERS, 88, admin_counters_request, admin_counters_reply, MSG_READS, false, 0)   \
-        X(ADMIN_CODECS, 90, admin_list_request, admin_codecs_reply, MSG_READS, false, 0)           \
-        X(ADMIN_EXCHANGES, 93, admin_list_request, admin_exchanges_reply, MSG_READS, false, 0)     \
-        X(ADMIN_REMOTES, 94, admin_list_request, admin_remotes_reply, MSG_READS, false, 0)
+        X(ADMIN_STATUS, 96, admin_list_request, admin_rows_reply, MSG_READS, false, 0)             \
+        X(ADMIN_DEVICES, 97, admin_list_request, admin_rows_reply, MSG_READS, false, 0)            \
+        X(ADMIN_TENANTS, 98, admin_list_request, admin_rows_reply, MSG_READS, false, 0)            \
+        X(ADMIN_NAMESPACES, 99, admin_list_request, admin_rows_reply, MSG_READS, false, 0)         \
+        X(ADMIN_CLIENTS, 100, admin_list_request, admin_rows_reply, MSG_READS, false, 0)           \
+        X(ADMIN_REGIONS, 101, admin_list_request, admin_rows_reply, MSG_READS, false, 0)           \
+        X(ADMIN_EVICTIONS, 102, admin_list_request, admin_rows_reply, MSG_READS, false, 0)         \
+        X(ADMIN_SESSIONS, 103, admin_list_request, admin_rows_reply, MSG_READS, false, 0)          \
+        X(ADMIN_SETS, 104, admin_list_request, admin_rows_reply, MSG_READS, false, 0)              \
+        X(ADMIN_CONFIG, 105, admin_list_request, admin_rows_reply, MSG_READS, false, 0)            \
+        X(ADMIN_CODECS, 106, admin_list_request, admin_rows_reply, MSG_READS, false, 0)            \
+        X(ADMIN_EXCHANGES, 107, admin_list_request, admin_rows_reply, MSG_READS, false, 0)         \
+        X(ADMIN_REMOTES, 108, admin_list_request, admin_rows_reply, MSG_READS, false, 0)
 
 #define MSG_EVENT_TABLE(X)                 \
         X(CHALLENGE, 128, challenge_event) \
@@ -108,6 +109,18 @@ enum msg_type {
         MSG_TABLE(X) MSG_EVENT_TABLE(X)
 #undef X
 };
+
+/* Lists that older versions of kvleasectl and kvlease-exporter ask for, by numbers that no message
+ * has any more. */
+#define MSG_RETIRED_TEXT                                                  \
+        "this kvleased is newer than the program that asks (kvleasectl, " \
+        "kvlease-exporter): use the ones that were installed with it"
+
+/* Whether a number that msg_find() doesn't know was one of an older protocol. */
+static inline bool msg_is_retired(uint16_t type)
+{
+        return type > MSG_ADMIN_PROCESS && type < MSG_ADMIN_STATUS;
+}
 
 struct msg_info {
         uint16_t type;

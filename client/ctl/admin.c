@@ -94,6 +94,7 @@ static int fail_connect(const char *path, int r)
 static const char *verb_to_look_with(uint16_t type)
 {
         switch (type) {
+        case MSG_ADMIN_PROCESS:
         case MSG_ADMIN_STATUS:
         case MSG_ADMIN_DEVICES:
         case MSG_ADMIN_TENANTS:
@@ -322,7 +323,7 @@ int admin_call(struct admin *a, uint16_t type, const ProtobufCMessage *request,
 /* ---- lists ----------------------------------------------------------------------------------- */
 
 struct rows {
-        const void *const *row;
+        const char *row; /* the first one */
         size_t n;
         uint64_t next;
 };
@@ -332,7 +333,7 @@ static int list_page(struct admin *a, const struct noun *noun, const char *tenan
 {
         Kvlease__V1__AdminListRequest request = KVLEASE__V1__ADMIN_LIST_REQUEST__INIT;
         const ProtobufCMessage *reply = NULL;
-        const char *base;
+        const void *rows = NULL;
         int r;
 
         request.tenant = (char *)(tenant ? tenant : "");
@@ -340,12 +341,13 @@ static int list_page(struct admin *a, const struct noun *noun, const char *tenan
         r = admin_call(a, noun->type, &request.base, &reply);
         if (r != CTL_OK)
                 return r;
-        base = (const char *)reply;
-        ret->n = *(const size_t *)(base + noun->n_rows_offset);
-        ret->row = *(const void *const *const *)(base + noun->rows_offset);
-        ret->next = *(const uint64_t *)(base + noun->next_offset);
+        ret->next = ((const Kvlease__V1__AdminRowsReply *)reply)->next;
         if (ret->next && ret->next <= after)
                 return fail_protocol(a, "a list that goes in circles");
+        if (figures_read((const Kvlease__V1__AdminRowsReply *)reply, noun->figures, &a->arena,
+                    &rows, &ret->n) < 0)
+                return fail_protocol(a, "another list than the one asked for");
+        ret->row = rows;
         return CTL_OK;
 }
 
@@ -360,7 +362,7 @@ int admin_each(struct admin *a, const struct noun *noun, const char *tenant,
                 if (r != CTL_OK)
                         return r;
                 for (size_t i = 0; i < rows.n; i++)
-                        take(rows.row[i], data);
+                        take(rows.row + i * noun->figures->size, data);
         } while (rows.next);
         return CTL_OK;
 }
@@ -381,7 +383,19 @@ int admin_first(struct admin *a, const struct noun *noun, const char *tenant, co
         int r = list_page(a, noun, tenant, 0, &rows);
 
         if (r == CTL_OK)
-                *ret_row = rows.n ? rows.row[0] : NULL;
+                *ret_row = rows.n ? rows.row : NULL;
+        return r;
+}
+
+int admin_status(struct admin *a, const struct figures_status **ret_status)
+{
+        const void *row;
+        int r = admin_first(a, &noun_status, NULL, &row);
+
+        if (r == CTL_OK && !row)
+                return fail_protocol(a, "a status without figures");
+        if (r == CTL_OK)
+                *ret_status = row;
         return r;
 }
 

@@ -69,4 +69,7 @@ int admin_list(struct admin *a, const struct noun *noun, const char *tenant, str
 /* Fetches the first row of a noun, borrowed until the next call; *ret_row NULL: none. */
 int admin_first(struct admin *a, const struct noun *noun, const char *tenant, const void **ret_row);
 
+/* Fetches the daemon's status, borrowed until the next call. */
+int admin_status(struct admin *a, const struct figures_status **ret_status);
+
 #endif

@@ -1,4 +1,4 @@
-/* Macros for tables of columns (show.h) over messages. */
+/* kvleasectl's side of proto/figures.def: its lists, and the values that are computed for them. */
 #ifndef KVL_CTL_COLUMNS_H
 #define KVL_CTL_COLUMNS_H
 
@@ -6,37 +6,13 @@
 #include <stdio.h>
 
 #include "client/ctl/noun.h"
-#include "proto/kvlease.pb-c.h"
+#include "proto/figures.h"
 
-/* A field of a message, with the field's name as its JSON key. */
-#define FIELD(message, field, title, what)                        \
-        .heading = (title), .key = #field, .kind = COLUMN_##what, \
-        .offset = offsetof(Kvlease__V1__##message, field),        \
-        .width = sizeof(((Kvlease__V1__##message *)NULL)->field)
-
-/* A figure of a tier (AdminTier), `host` or `disk` of the message; absent without the tier. */
-#define TIER_FIGURE(message, tier, field, title, what)                      \
-        .heading = (title), .key = #tier "_" #field, .kind = COLUMN_##what, \
-        .inner_offset = offsetof(Kvlease__V1__##message, tier),             \
-        .offset = offsetof(Kvlease__V1__AdminTier, field),                  \
-        .width = sizeof(((Kvlease__V1__AdminTier *)NULL)->field)
-
-/* A figure of prefetched pages (AdminPrefetch): `guess` of the message. */
-#define PREFETCH_FIGURE(message, guess, field)                              \
-        .key = "prefetch_" #guess "_" #field, .kind = COLUMN_COUNT,         \
-        .inner_offset = offsetof(Kvlease__V1__##message, prefetch_##guess), \
-        .offset = offsetof(Kvlease__V1__AdminPrefetch, field),              \
-        .width = sizeof(((Kvlease__V1__AdminPrefetch *)NULL)->field)
-
-/* The list `name` of a reply of that message. */
-#define NOUN(name, message, msg_type)                                         \
-        const struct noun noun_##name = {                                     \
-                .table = {#name, name##_columns, ARRAY_SIZE(name##_columns)}, \
-                .type = (msg_type),                                           \
-                .n_rows_offset = offsetof(Kvlease__V1__##message, n_##name),  \
-                .rows_offset = offsetof(Kvlease__V1__##message, name),        \
-                .next_offset = offsetof(Kvlease__V1__##message, next),        \
-        }
+/* Functions of column.derive and column.derive_json. */
+#define SHOW(function, ...) \
+        void function(const void *row, const struct show_format *f, struct value *ret);
+#define JSON(key, function, ...) json_t *function(const void *row);
+#include "proto/figures.def"
 
 KVL_PRINTF(2, 3) static inline void derive_text(struct value *ret, const char *format, ...)
 {

@@ -11,8 +11,6 @@
 #include "client/ctl/doctor.h"
 #include "client/lib/connection/conn.h"
 #include "client/lib/connection/error.h"
-#include "proto/kvlease.pb-c.h"
-#include "proto/msg.h"
 
 #define CONNECT_SEC 5 /* not tuned: limit on waiting for the listener's queue */
 
@@ -37,22 +35,19 @@ static bool is_here(const struct doctor *d, uint64_t pid, uint64_t pid_namespace
 
 static int ask_status(struct doctor *d, struct admin *admin)
 {
-        Kvlease__V1__AdminStatusRequest request = KVLEASE__V1__ADMIN_STATUS_REQUEST__INIT;
-        const Kvlease__V1__AdminStatusReply *s;
         struct doctor_daemon *to = &d->daemon;
-        const ProtobufCMessage *reply;
-        int r = admin_call(admin, MSG_ADMIN_STATUS, &request.base, &reply);
+        const struct figures_status *s;
+        int r = admin_status(admin, &s);
 
         if (r != CTL_OK)
                 return r;
-        s = (const Kvlease__V1__AdminStatusReply *)reply;
         to->pid = s->pid;
         to->is_here = is_here(d, s->pid, s->pid_namespace);
         to->uptime_sec = s->uptime_sec;
         to->open_files_needed = s->open_files_needed;
         to->open_files_max = s->open_files_max;
-        to->kept_fds = s->kept_fds;
-        to->kept_max = s->kept_max;
+        to->kept_fds = (uint32_t)s->kept_fds;
+        to->kept_max = (uint32_t)s->kept_max;
         to->kept_needed = (uint32_t)MIN(s->kept_needed, (uint64_t)UINT32_MAX);
         to->draining = s->draining;
         to->version = copy_text(s->daemon_version);
@@ -62,134 +57,65 @@ static int ask_status(struct doctor *d, struct admin *admin)
         return CTL_OK;
 }
 
-static int ask_devices(struct doctor_daemon *to, struct admin *admin)
+/* An array of copied rows, one behind the other. */
+struct copies {
+        const struct figure_table *table;
+        void **rows; /* owned; its texts, too */
+        size_t *n;
+};
+
+static void copy_row(const void *row, void *data)
 {
-        Kvlease__V1__AdminListRequest request = KVLEASE__V1__ADMIN_LIST_REQUEST__INIT;
-        const Kvlease__V1__AdminDevicesReply *m;
-        const ProtobufCMessage *reply;
+        const struct copies *c = data;
+        size_t size = c->table->size;
+        char *copy;
 
-        do {
-                int r = admin_call(admin, MSG_ADMIN_DEVICES, &request.base, &reply);
+        *c->rows = need(realloc(*c->rows, (*c->n + 1) * size));
+        copy = (char *)*c->rows + (*c->n)++ * size;
+        memcpy(copy, row, size);
+        for (size_t i = 0; i < c->table->n_figures; i++) {
+                char **text = (char **)(void *)(copy + c->table->figures[i].offset);
 
-                if (r != CTL_OK)
-                        return r;
-                m = (const Kvlease__V1__AdminDevicesReply *)reply;
-                to->devices = need(realloc(
-                        to->devices, (to->n_devices + m->n_devices + 1) * sizeof(*to->devices)));
-                for (size_t i = 0; i < m->n_devices; i++) {
-                        const Kvlease__V1__AdminDevice *row = m->devices[i];
-
-                        to->devices[to->n_devices++] = (struct doctor_device){copy_text(row->name),
-                                copy_text(row->tier), copy_text(row->backend),
-                                copy_text(row->transport), copy_text(row->state),
-                                copy_text(row->why), row->budget_bytes, row->charged_bytes};
-                }
-                if (m->next <= request.after)
-                        break; /* the last page, or one that repeats */
-                request.after = m->next;
-        } while (true);
-        return CTL_OK;
+                if (c->table->figures[i].is_text && *text)
+                        *text = copy_text(*text);
+        }
 }
 
-static int ask_tenants(struct doctor_daemon *to, struct admin *admin)
+static int ask_rows(struct admin *admin, const struct noun *noun, void **rows, size_t *n)
 {
-        Kvlease__V1__AdminListRequest request = KVLEASE__V1__ADMIN_LIST_REQUEST__INIT;
-        const Kvlease__V1__AdminTenantsReply *m;
-        const ProtobufCMessage *reply;
+        struct copies c = {noun->figures, rows, n};
 
-        do {
-                int r = admin_call(admin, MSG_ADMIN_TENANTS, &request.base, &reply);
-
-                if (r != CTL_OK)
-                        return r;
-                m = (const Kvlease__V1__AdminTenantsReply *)reply;
-                to->tenants = need(realloc(
-                        to->tenants, (to->n_tenants + m->n_tenants + 1) * sizeof(*to->tenants)));
-                for (size_t i = 0; i < m->n_tenants; i++) {
-                        const Kvlease__V1__AdminTenant *row = m->tenants[i];
-
-                        to->tenants[to->n_tenants++] = (struct doctor_tenant){copy_text(row->name),
-                                copy_text(row->socket_path), copy_text(row->uids),
-                                copy_text(row->gids), copy_text(row->group),
-                                copy_text(row->no_room), row->limit_bytes};
-                }
-                if (m->next <= request.after)
-                        break;
-                request.after = m->next;
-        } while (true);
-        return CTL_OK;
+        return admin_each(admin, noun, NULL, copy_row, &c);
 }
 
-static int ask_clients(struct doctor_daemon *to, struct admin *admin)
+static void free_rows(const struct figure_table *t, void *rows, size_t n)
 {
-        Kvlease__V1__AdminListRequest request = KVLEASE__V1__ADMIN_LIST_REQUEST__INIT;
-        const Kvlease__V1__AdminClientsReply *m;
-        const ProtobufCMessage *reply;
+        for (size_t i = 0; i < n * t->n_figures; i++) {
+                const struct figure *f = &t->figures[i % t->n_figures];
 
-        do {
-                int r = admin_call(admin, MSG_ADMIN_CLIENTS, &request.base, &reply);
-
-                if (r != CTL_OK)
-                        return r;
-                m = (const Kvlease__V1__AdminClientsReply *)reply;
-                to->clients = need(realloc(
-                        to->clients, (to->n_clients + m->n_clients + 1) * sizeof(*to->clients)));
-                for (size_t i = 0; i < m->n_clients; i++) {
-                        const Kvlease__V1__AdminClient *row = m->clients[i];
-
-                        to->clients[to->n_clients++] = (struct doctor_client){
-                                copy_text(row->tenant), copy_text(row->name), row->pid};
-                }
-                if (m->next <= request.after)
-                        break;
-                request.after = m->next;
-        } while (true);
-        return CTL_OK;
-}
-
-static int ask_exchanges(struct doctor_daemon *to, struct admin *admin)
-{
-        Kvlease__V1__AdminListRequest request = KVLEASE__V1__ADMIN_LIST_REQUEST__INIT;
-        const Kvlease__V1__AdminExchangesReply *m;
-        const ProtobufCMessage *reply;
-
-        do {
-                int r = admin_call(admin, MSG_ADMIN_EXCHANGES, &request.base, &reply);
-
-                if (r != CTL_OK)
-                        return r;
-                m = (const Kvlease__V1__AdminExchangesReply *)reply;
-                to->exchanges = need(realloc(to->exchanges,
-                        (to->n_exchanges + m->n_exchanges + 1) * sizeof(*to->exchanges)));
-                for (size_t i = 0; i < m->n_exchanges; i++) {
-                        const Kvlease__V1__AdminExchange *row = m->exchanges[i];
-
-                        to->exchanges[to->n_exchanges++] = (struct doctor_exchange){
-                                copy_text(row->tenant), copy_text(row->remote), row->probed_pages,
-                                row->found_pages};
-                }
-                if (m->next <= request.after)
-                        break;
-                request.after = m->next;
-        } while (true);
-        return CTL_OK;
+                if (f->is_text)
+                        free(*(char **)(void *)((char *)rows + i / t->n_figures * t->size +
+                                                f->offset));
+        }
+        free(rows);
 }
 
 static int ask_all(struct doctor *d, const char *path)
 {
+        struct doctor_daemon *to = &d->daemon;
         struct admin *admin = NULL;
         int r = admin_open(path, &admin);
 
         if (r == CTL_OK)
                 r = ask_status(d, admin);
         if (r == CTL_OK)
-                r = ask_devices(&d->daemon, admin);
+                r = ask_rows(admin, &noun_devices, (void **)&to->devices, &to->n_devices);
         if (r == CTL_OK)
-                r = ask_tenants(&d->daemon, admin);
+                r = ask_rows(admin, &noun_tenants, (void **)&to->tenants, &to->n_tenants);
         if (r == CTL_OK)
-                r = ask_clients(&d->daemon, admin);
+                r = ask_rows(admin, &noun_clients, (void **)&to->clients, &to->n_clients);
         if (r == CTL_OK)
-                r = ask_exchanges(&d->daemon, admin);
+                r = ask_rows(admin, &noun_exchanges, (void **)&to->exchanges, &to->n_exchanges);
         admin_close(admin);
         return r;
 }
@@ -232,34 +158,10 @@ void doctor_ask_daemon(struct doctor *d)
 
 void doctor_free_daemon(struct doctor_daemon *daemon)
 {
-        for (size_t i = 0; i < daemon->n_devices; i++) {
-                free(daemon->devices[i].name);
-                free(daemon->devices[i].tier);
-                free(daemon->devices[i].backend);
-                free(daemon->devices[i].transport);
-                free(daemon->devices[i].state);
-                free(daemon->devices[i].why);
-        }
-        for (size_t i = 0; i < daemon->n_tenants; i++) {
-                free(daemon->tenants[i].name);
-                free(daemon->tenants[i].socket_path);
-                free(daemon->tenants[i].uids);
-                free(daemon->tenants[i].gids);
-                free(daemon->tenants[i].group);
-                free(daemon->tenants[i].no_room);
-        }
-        for (size_t i = 0; i < daemon->n_clients; i++) {
-                free(daemon->clients[i].tenant);
-                free(daemon->clients[i].name);
-        }
-        for (size_t i = 0; i < daemon->n_exchanges; i++) {
-                free(daemon->exchanges[i].tenant);
-                free(daemon->exchanges[i].remote);
-        }
-        free(daemon->devices);
-        free(daemon->tenants);
-        free(daemon->clients);
-        free(daemon->exchanges);
+        free_rows(&figures_table_device, daemon->devices, daemon->n_devices);
+        free_rows(&figures_table_tenant, daemon->tenants, daemon->n_tenants);
+        free_rows(&figures_table_client, daemon->clients, daemon->n_clients);
+        free_rows(&figures_table_exchange, daemon->exchanges, daemon->n_exchanges);
         free(daemon->why);
         free(daemon->version);
         free(daemon->segments);

@@ -67,7 +67,7 @@ static uint64_t bytes_of_writers(const struct doctor *d)
         uint64_t bytes = 0;
 
         for (size_t i = 0; i < d->daemon.n_devices; i++) {
-                const struct doctor_device *row = &d->daemon.devices[i];
+                const struct figures_device *row = &d->daemon.devices[i];
                 const char *value = doctor_setting(d, "device", row->name, "populate");
                 bool is_populated = false;
 
@@ -79,7 +79,7 @@ static uint64_t bytes_of_writers(const struct doctor *d)
         return bytes;
 }
 
-static const struct doctor_tenant *tenant_of(const struct doctor *d, const char *name)
+static const struct figures_tenant *tenant_of(const struct doctor *d, const char *name)
 {
         for (size_t i = 0; i < d->daemon.n_tenants; i++)
                 if (strcmp(d->daemon.tenants[i].name, name) == 0)
@@ -88,9 +88,9 @@ static const struct doctor_tenant *tenant_of(const struct doctor *d, const char 
 }
 
 /* Returns the memory of the client's tenant that may be charged to the client. */
-static uint64_t most_of(const struct doctor *d, const struct doctor_client *c)
+static uint64_t most_of(const struct doctor *d, const struct figures_client *c)
 {
-        const struct doctor_tenant *t = tenant_of(d, c->tenant);
+        const struct figures_tenant *t = tenant_of(d, c->tenant);
 
         return t ? MIN(t->limit_bytes, bytes_of_writers(d)) : 0;
 }
@@ -108,7 +108,7 @@ static bool is_reported(const struct doctor *d, char (*reported)[CGROUP_PATH_MAX
 
 /* Does cgroup_memory_limit(); -ESRCH: kvleased doesn't see the client's process. A client that may
  * hold nothing needs no limit: -ENODATA. */
-static int limit_of(const struct doctor *d, const struct doctor_client *c,
+static int limit_of(const struct doctor *d, const struct figures_client *c,
         char group[CGROUP_PATH_MAX], uint64_t *ret_limit)
 {
         if (most_of(d, c) == 0)
@@ -116,11 +116,11 @@ static int limit_of(const struct doctor *d, const struct doctor_client *c,
         return c->pid > 0 ? cgroup_memory_limit(d->root, c->pid, group, ret_limit) : -ESRCH;
 }
 
-static void find_unread(struct doctor *d, const struct doctor_client *first, size_t n, int error)
+static void find_unread(struct doctor *d, const struct figures_client *first, size_t n, int error)
 {
         doctor_find(d, DOCTOR_UNCHECKED,
                 "clients whose control groups can't be read: %zu of %zu, the first: %s of tenant "
-                "%s (pid %" PRIu32 "): %s",
+                "%s (pid %" PRIu64 "): %s",
                 n, d->daemon.n_clients, first->name, first->tenant, first->pid, why_unread(error));
         doctor_advise(d, "run kvleased in the host's pid namespace, and kvleasectl doctor as root "
                          "on the host, outside of containers");
@@ -141,7 +141,7 @@ void doctor_check_client_cgroups(struct doctor *d)
         }
         reported = need(calloc(d->daemon.n_clients + 1, sizeof(*reported)));
         for (size_t i = 0; i < d->daemon.n_clients; i++) {
-                const struct doctor_client *c = &d->daemon.clients[i];
+                const struct figures_client *c = &d->daemon.clients[i];
                 int r = limit_of(d, c, group, &limit);
 
                 if (r < 0 && r != -ENODATA && n_unread++ == 0) {
@@ -155,7 +155,7 @@ void doctor_check_client_cgroups(struct doctor *d)
                         continue;
                 doctor_find(d, DOCTOR_WARNING,
                         "tenant %s may hold %s, which is charged to whoever writes it first, and "
-                        "the control group %s of its client %s (pid %" PRIu32 ") may have %s",
+                        "the control group %s of its client %s (pid %" PRIu64 ") may have %s",
                         c->tenant, format_bytes(most_of(d, c), most), group, c->name, c->pid,
                         format_bytes(limit, has));
                 doctor_advise(d,

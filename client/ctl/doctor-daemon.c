@@ -97,7 +97,7 @@ void doctor_check_devices(struct doctor *d)
         if (is_away(d))
                 return;
         for (size_t i = 0; i < d->daemon.n_devices; i++) {
-                const struct doctor_device *row = &d->daemon.devices[i];
+                const struct figures_device *row = &d->daemon.devices[i];
 
                 if (strcmp(row->state, "ok") == 0)
                         continue;
@@ -180,7 +180,7 @@ static bool lies_below_gpu(const struct doctor *d, const char *name)
         const char *of = strstr(name, " of ");
 
         for (size_t i = 0; of && i < d->daemon.n_devices; i++) {
-                const struct doctor_device *row = &d->daemon.devices[i];
+                const struct figures_device *row = &d->daemon.devices[i];
 
                 if (strcmp(row->name, of + strlen(" of ")) == 0)
                         return strcmp(row->backend, "cuda") == 0;
@@ -194,7 +194,7 @@ static uint64_t registered_bytes(const struct doctor *d)
         uint64_t bytes = 0;
 
         for (size_t i = 0; i < d->daemon.n_devices; i++) {
-                const struct doctor_device *row = &d->daemon.devices[i];
+                const struct figures_device *row = &d->daemon.devices[i];
 
                 if (strcmp(row->tier, "host") == 0 && lies_below_gpu(d, row->name))
                         bytes += row->budget_bytes;
@@ -412,7 +412,7 @@ void doctor_check_admin_group(struct doctor *d)
         }
 }
 
-static bool find_tenant_socket(struct doctor *d, const struct doctor_tenant *t)
+static bool find_tenant_socket(struct doctor *d, const struct figures_tenant *t)
 {
         _cleanup_free_ char *path = doctor_path(d, "%s", t->socket_path);
         _cleanup_free_ char *dir = need(strndup(path, (size_t)(strrchr(path, '/') - path)));
@@ -476,7 +476,7 @@ void doctor_check_remote_keys(struct doctor *d)
         if (is_away(d))
                 return;
         for (size_t i = 0; i < d->daemon.n_exchanges; i++) {
-                const struct doctor_exchange *x = &d->daemon.exchanges[i];
+                const struct figures_exchange *x = &d->daemon.exchanges[i];
 
                 if (x->probed_pages < PROBES_FOR_NOTHING || x->found_pages > 0)
                         continue;

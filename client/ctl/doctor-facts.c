@@ -192,7 +192,7 @@ uint64_t doctor_host_bytes(const struct doctor *d)
         if (d->daemon.state != DAEMON_UP)
                 return configured_bytes(d);
         for (size_t i = 0; i < d->daemon.n_devices; i++) {
-                const struct doctor_device *row = &d->daemon.devices[i];
+                const struct figures_device *row = &d->daemon.devices[i];
 
                 if (strcmp(row->tier, "host") == 0 ||
                         (strcmp(row->tier, "device") == 0 && strcmp(row->backend, "host") == 0))

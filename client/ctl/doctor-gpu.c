@@ -243,7 +243,7 @@ void doctor_check_persistence(struct doctor *d)
 
 /* ---- memory ---------------------------------------------------------------------------------- */
 
-static const struct doctor_device *find_device(const struct doctor *d, const char *name)
+static const struct figures_device *find_device(const struct doctor *d, const char *name)
 {
         for (size_t i = 0; i < d->daemon.n_devices; i++)
                 if (strcmp(d->daemon.devices[i].name, name) == 0)
@@ -254,7 +254,7 @@ static const struct doctor_device *find_device(const struct doctor *d, const cha
 /* Returns the GPU's budget: as the daemon runs, or by the configuration ('auto': nine tenths). */
 static uint64_t budget_of(const struct doctor *d, const struct driver_gpu *g)
 {
-        const struct doctor_device *row = find_device(d, g->name);
+        const struct figures_device *row = find_device(d, g->name);
         const char *ratio = doctor_setting(d, "device", g->name, "memory_ratio");
         uint64_t percent = 90;
 
@@ -270,7 +270,7 @@ static uint64_t budget_of(const struct doctor *d, const struct driver_gpu *g)
 static uint64_t others_bytes(
         const struct doctor *d, const struct driver_gpu *g, char *who, size_t size)
 {
-        const struct doctor_device *row = find_device(d, g->name);
+        const struct figures_device *row = find_device(d, g->name);
         uint64_t own = row ? row->charged_bytes : 0;
         size_t len = 0;
 

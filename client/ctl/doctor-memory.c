@@ -84,7 +84,7 @@ static uint64_t charged_bytes(const struct doctor *d)
         uint64_t bytes = 0;
 
         for (size_t i = 0; i < d->daemon.n_devices; i++) {
-                const struct doctor_device *row = &d->daemon.devices[i];
+                const struct figures_device *row = &d->daemon.devices[i];
 
                 if (strcmp(row->tier, "host") == 0 ||
                         (strcmp(row->tier, "device") == 0 && strcmp(row->backend, "host") == 0))

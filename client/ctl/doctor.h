@@ -16,6 +16,7 @@
 #include "base/macros.h"
 #include "client/ctl/doctor-driver.h"
 #include "client/ctl/doctor-lines.h"
+#include "proto/figures.h"
 
 enum doctor_state { DOCTOR_OK, DOCTOR_UNCHECKED, DOCTOR_WARNING, DOCTOR_ERROR };
 
@@ -34,29 +35,7 @@ enum doctor_daemon_state {
         DAEMON_UP
 };
 
-/* A row of `kvleasectl devices`: a device, or a lower tier of one. */
-struct doctor_device {
-        char *name, *tier, *backend, *transport, *state, *why;
-        uint64_t budget_bytes, charged_bytes;
-};
-
-struct doctor_tenant {
-        char *name, *socket_path, *uids, *gids, *group, *no_room;
-        uint64_t limit_bytes;
-};
-
-struct doctor_client {
-        char *tenant, *name;
-        uint32_t pid; /* in the daemon's pid namespace */
-};
-
-/* A row of `kvleasectl exchanges`. */
-struct doctor_exchange {
-        char *tenant, *remote;
-        uint64_t probed_pages, found_pages;
-};
-
-/* Data of a daemon that answers; zeros without one. */
+/* Data of a daemon that answers; zeros without one. The texts of rows are owned. */
 struct doctor_daemon {
         enum doctor_daemon_state state;
         char *why;    /* a sentence, unless it is up */
@@ -65,13 +44,13 @@ struct doctor_daemon {
         uint32_t kept_fds, kept_max, kept_needed;
         bool draining;
         char *version, *segments, *config_file, *state_dir;
-        struct doctor_device *devices;
+        struct figures_device *devices;
         size_t n_devices;
-        struct doctor_tenant *tenants;
+        struct figures_tenant *tenants;
         size_t n_tenants;
-        struct doctor_client *clients;
+        struct figures_client *clients;
         size_t n_clients;
-        struct doctor_exchange *exchanges;
+        struct figures_exchange *exchanges;
         size_t n_exchanges;
 };
 

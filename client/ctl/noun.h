@@ -1,20 +1,27 @@
-/* The daemon's data: each noun's columns, and the message that fetches a list. */
+/* The daemon's lists: each noun's columns, the message that fetches it, and its figures. */
 #ifndef KVL_CTL_NOUN_H
 #define KVL_CTL_NOUN_H
 
 #include "client/ctl/show.h"
+#include "proto/figures.h"
 
 struct noun {
         struct column_table table;
         uint16_t type; /* enum msg_type; the request is AdminListRequest */
-        /* Offsets in the reply: repeated rows and the cursor. */
-        size_t n_rows_offset, rows_offset, next_offset;
+        const struct figure_table *figures;
 };
 
-extern const struct noun noun_devices, noun_tenants, noun_namespaces, noun_clients, noun_regions,
-        noun_evictions, noun_options;
+#define LIST(scope, plural, ...) extern const struct noun noun_##plural;
+#define LIST_END(...)
+#include "proto/figures.def"
 
-/* Row: AdminStatusReply. */
-extern const struct column_table status_table;
+/* Row of explanations_table: EXPLAIN's result for a key. All borrowed. */
+struct explained {
+        const char *key; /* in hexadecimal digits */
+        const Kvlease__V1__Explanation *why;
+        const char *outlook_detail; /* of the reply */
+};
+
+extern const struct column_table explanations_table;
 
 #endif

@@ -12,6 +12,7 @@
 #include "client/ctl/ctl.h"
 #include "client/ctl/list-width.h"
 #include "client/ctl/width.h"
+#include "proto/figures.h"
 
 struct show_list {
         const struct column_table *table;
@@ -27,25 +28,15 @@ struct show_list {
 
 static void value_read(const struct column *c, const void *row, struct value *ret)
 {
-        const char *base = row;
+        const char *at = (const char *)row + c->offset;
 
-        if (c->inner_offset)
-                base = *(const char *const *)(base + c->inner_offset);
-        if (!base)
-                return; /* the daemon omitted this message */
-        base += c->offset;
-        ret->present = true;
         if (c->kind == COLUMN_TEXT) {
-                ret->text = *(const char *const *)base;
-                ret->present = ret->text[0] != '\0';
-        } else if (c->width == sizeof(uint64_t)) {
-                ret->number = *(const uint64_t *)base;
+                ret->text = *(const char *const *)at;
+                ret->present = ret->text && ret->text[0] != '\0';
         } else {
-                assert(c->width == sizeof(uint32_t));
-                ret->number = *(const uint32_t *)base;
+                ret->number = *(const uint64_t *)at;
+                ret->present = ret->number != FIGURE_NONE && !(c->zero_is_none && ret->number == 0);
         }
-        if (c->kind == COLUMN_BYTES && ret->number == UINT64_MAX)
-                ret->present = false;
 }
 
 static void value_get(

@@ -24,13 +24,13 @@ struct show_format {
 };
 
 enum column_kind {
-        COLUMN_TEXT,    /* char * */
-        COLUMN_COUNT,   /* uint32_t or uint64_t, as the next three */
-        COLUMN_BYTES,   /* UINT64_MAX: no limit */
+        COLUMN_TEXT,    /* const char * */
+        COLUMN_COUNT,   /* uint64_t, FIGURE_NONE: absent; as the next four */
+        COLUMN_BYTES,   /* also FIGURE_NONE: no limit */
         COLUMN_SECONDS, /* a duration */
         COLUMN_MSEC,    /* a duration */
-        COLUMN_BOOL,    /* protobuf_c_boolean */
-        COLUMN_RATIO,   /* 0..1, derived only */
+        COLUMN_BOOL,
+        COLUMN_RATIO, /* 0..1, derived only */
 };
 
 #define VALUE_TEXT_MAX 160
@@ -58,9 +58,8 @@ struct column {
         bool optional;
         const char *group; /* in blocks, a group of rows with this title starts here; else NULL */
         const char *what;  /* meaning of the JSON field, for manual pages; NULL: no text */
-        /* Place of the value: in the row, or in the message that the row points to at inner_offset
-         * (> 0). */
-        size_t inner_offset, offset, width;
+        bool zero_is_none; /* 0 is shown as an absent value: none, or never */
+        size_t offset;     /* of the value in the row */
         /* Alternative: a function that computes the value. The row is borrowed. *ret is zeroed
          * before. */
         void (*derive)(const void *row, const struct show_format *f, struct value *ret);

@@ -31,7 +31,7 @@ static uint64_t count_leases(const Kvlease__V1__AdminCountersReply *m)
         return n;
 }
 
-static void take_status(const Kvlease__V1__AdminStatusReply *s, struct top_daemon *ret)
+static void take_status(const struct figures_status *s, struct top_daemon *ret)
 {
         snprintf(ret->version, sizeof(ret->version), "%s", s->daemon_version);
         ret->uptime_sec = s->uptime_sec;
@@ -48,7 +48,7 @@ static void take_status(const Kvlease__V1__AdminStatusReply *s, struct top_daemo
 static int ask_status(struct admin *admin, struct top_look *look)
 {
         Kvlease__V1__AdminCountersRequest counters = KVLEASE__V1__ADMIN_COUNTERS_REQUEST__INIT;
-        Kvlease__V1__AdminStatusRequest status = KVLEASE__V1__ADMIN_STATUS_REQUEST__INIT;
+        const struct figures_status *status;
         const ProtobufCMessage *m;
         uint64_t n_leases;
         int r = admin_call(admin, MSG_ADMIN_COUNTERS, &counters.base, &m);
@@ -56,18 +56,18 @@ static int ask_status(struct admin *admin, struct top_look *look)
         if (r != CTL_OK)
                 return r;
         n_leases = count_leases((const Kvlease__V1__AdminCountersReply *)m);
-        r = admin_call(admin, MSG_ADMIN_STATUS, &status.base, &m);
+        r = admin_status(admin, &status);
         if (r != CTL_OK)
                 return r;
-        begin_samples(look, ((const Kvlease__V1__AdminStatusReply *)m)->boot_epoch);
-        take_status((const Kvlease__V1__AdminStatusReply *)m, &look->daemon);
-        top_read_totals((const Kvlease__V1__AdminStatusReply *)m, n_leases, &look->totals);
+        begin_samples(look, status->boot_epoch);
+        take_status(status, &look->daemon);
+        top_read_totals(status, n_leases, &look->totals);
         return CTL_OK;
 }
 
 static void take_device(const void *row, void *data)
 {
-        const Kvlease__V1__AdminDevice *d = row;
+        const struct figures_device *d = row;
         struct top_daemon *s = data;
         struct top_tier *t = strcmp(d->tier, "host") == 0   ? &s->host
                              : strcmp(d->tier, "disk") == 0 ? &s->disk
@@ -87,7 +87,7 @@ struct listing {
         enum top_view_id view;
 };
 
-static void add_up_region(const Kvlease__V1__AdminRegion *r, struct top_daemon *s)
+static void add_up_region(const struct figures_region *r, struct top_daemon *s)
 {
         bool is_pool = r->tenant[0] == '\0';
 

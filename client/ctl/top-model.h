@@ -30,6 +30,8 @@ struct top_column {
         const char *heading; /* also its name, in either case */
         const char *key;     /* of JSON */
         enum top_kind kind;
+        bool is_figure; /* read from the daemon's row; else computed */
+        size_t offset;  /* of the figure, in the row's struct of proto/figures.h */
 };
 
 #define TOP_MAX_COLUMNS 18

@@ -7,110 +7,122 @@
 #include "base/macros.h"
 #include "client/ctl/ctl.h"
 
-/* X(NAME, heading, JSON key, kind): the most important first, as narrow screens show these. */
-#define TENANT_COLUMNS(X)                                               \
-        X(TENANT_NAME, "TENANT", "tenant", TEXT)                        \
-        X(TENANT_TOKENS, "TOKEN/S", "hit_tokens_per_sec", RATE)         \
-        X(TENANT_HITS, "HIT/S", "hit_pages_per_sec", RATE)              \
-        X(TENANT_MISSES, "MISS/S", "missed_pages_per_sec", RATE)        \
-        X(TENANT_RATIO, "HIT%", "hit_ratio", RATIO)                     \
-        X(TENANT_REQUESTS, "REQ/S", "requests_per_sec", RATE)           \
-        X(TENANT_EVICTED, "EVICT/S", "evicted_pages_per_sec", RATE)     \
-        X(TENANT_REFUSED, "REFUSE/S", "refused_leases_per_sec", RATE)   \
-        X(TENANT_USED, "USED", "charged_bytes", BYTES)                  \
-        X(TENANT_RESERVE, "RESERVE", "reserve_bytes", BYTES)            \
-        X(TENANT_LIMIT, "LIMIT", "limit_bytes", BYTES)                  \
-        X(TENANT_CLIENTS, "CLIENTS", "n_clients", COUNT)                \
-        X(TENANT_WAITING, "WAITING", "waiting", COUNT)                  \
-        X(TENANT_UP, "UP/S", "promoted_pages_per_sec", RATE)            \
-        X(TENANT_TO_HOST, "HOST/S", "host_arrived_pages_per_sec", RATE) \
-        X(TENANT_TO_DISK, "DISK/S", "disk_arrived_pages_per_sec", RATE) \
-        X(TENANT_HOST, "HOST", "host_charged_bytes", BYTES)             \
-        X(TENANT_DISK, "DISK", "disk_charged_bytes", BYTES)
+/* X(NAME, heading, JSON key, kind, figure) or Y(NAME, heading, JSON key, kind), which is computed:
+ * the most important first, as narrow screens show these. */
+#define TENANT_COLUMNS(X, Y)                                                          \
+        X(TENANT_NAME, "TENANT", "tenant", TEXT, name)                                \
+        Y(TENANT_TOKENS, "TOKEN/S", "hit_tokens_per_sec", RATE)                       \
+        Y(TENANT_HITS, "HIT/S", "hit_pages_per_sec", RATE)                            \
+        Y(TENANT_MISSES, "MISS/S", "missed_pages_per_sec", RATE)                      \
+        Y(TENANT_RATIO, "HIT%", "hit_ratio", RATIO)                                   \
+        X(TENANT_REQUESTS, "REQ/S", "requests_per_sec", RATE, requests)               \
+        X(TENANT_EVICTED, "EVICT/S", "evicted_pages_per_sec", RATE, evictions)        \
+        X(TENANT_REFUSED, "REFUSE/S", "refused_leases_per_sec", RATE, refusals)       \
+        X(TENANT_USED, "USED", "charged_bytes", BYTES, charged_bytes)                 \
+        X(TENANT_RESERVE, "RESERVE", "reserve_bytes", BYTES, reserve_bytes)           \
+        X(TENANT_LIMIT, "LIMIT", "limit_bytes", BYTES, limit_bytes)                   \
+        X(TENANT_CLIENTS, "CLIENTS", "n_clients", COUNT, n_clients)                   \
+        X(TENANT_WAITING, "WAITING", "waiting", COUNT, waiting)                       \
+        X(TENANT_UP, "UP/S", "promoted_pages_per_sec", RATE, pages_promoted)          \
+        X(TENANT_TO_HOST, "HOST/S", "host_arrived_pages_per_sec", RATE, host.arrived) \
+        X(TENANT_TO_DISK, "DISK/S", "disk_arrived_pages_per_sec", RATE, disk.arrived) \
+        X(TENANT_HOST, "HOST", "host_charged_bytes", BYTES, host.charged_bytes)       \
+        X(TENANT_DISK, "DISK", "disk_charged_bytes", BYTES, disk.charged_bytes)
 
-#define NAMESPACE_COLUMNS(X)                                               \
-        X(NAMESPACE_TENANT, "TENANT", "tenant", TEXT)                      \
-        X(NAMESPACE_NAME, "NAMESPACE", "namespace", TEXT)                  \
-        X(NAMESPACE_TOKENS, "TOKEN/S", "hit_tokens_per_sec", RATE)         \
-        X(NAMESPACE_HITS, "HIT/S", "hit_pages_per_sec", RATE)              \
-        X(NAMESPACE_MISSES, "MISS/S", "missed_pages_per_sec", RATE)        \
-        X(NAMESPACE_RATIO, "HIT%", "hit_ratio", RATIO)                     \
-        X(NAMESPACE_EVICTED, "EVICT/S", "evicted_pages_per_sec", RATE)     \
-        X(NAMESPACE_USED, "USED", "charged_bytes", BYTES)                  \
-        X(NAMESPACE_PAGES, "PAGES", "pages_sealed", COUNT)                 \
-        X(NAMESPACE_PINNED, "PINNED", "pages_pinned", COUNT)               \
-        X(NAMESPACE_GRANTED, "GRANTED", "pages_granted", COUNT)            \
-        X(NAMESPACE_CLIENTS, "CLIENTS", "n_clients", COUNT)                \
-        X(NAMESPACE_SESSIONS, "SESSIONS", "n_sessions", COUNT)             \
-        X(NAMESPACE_UP, "UP/S", "promoted_pages_per_sec", RATE)            \
-        X(NAMESPACE_TO_HOST, "HOST/S", "host_arrived_pages_per_sec", RATE) \
-        X(NAMESPACE_TO_DISK, "DISK/S", "disk_arrived_pages_per_sec", RATE) \
-        X(NAMESPACE_DEVICE, "DEVICE", "device", DEVICE)                    \
-        X(NAMESPACE_MODEL, "MODEL", "model", TEXT)
+#define NAMESPACE_COLUMNS(X, Y)                                                          \
+        X(NAMESPACE_TENANT, "TENANT", "tenant", TEXT, tenant)                            \
+        X(NAMESPACE_NAME, "NAMESPACE", "namespace", TEXT, name)                          \
+        Y(NAMESPACE_TOKENS, "TOKEN/S", "hit_tokens_per_sec", RATE)                       \
+        X(NAMESPACE_HITS, "HIT/S", "hit_pages_per_sec", RATE, hits)                      \
+        Y(NAMESPACE_MISSES, "MISS/S", "missed_pages_per_sec", RATE)                      \
+        Y(NAMESPACE_RATIO, "HIT%", "hit_ratio", RATIO)                                   \
+        X(NAMESPACE_EVICTED, "EVICT/S", "evicted_pages_per_sec", RATE, evictions)        \
+        X(NAMESPACE_USED, "USED", "charged_bytes", BYTES, charged_bytes)                 \
+        X(NAMESPACE_PAGES, "PAGES", "pages_sealed", COUNT, pages_sealed)                 \
+        X(NAMESPACE_PINNED, "PINNED", "pages_pinned", COUNT, pages_pinned)               \
+        X(NAMESPACE_GRANTED, "GRANTED", "pages_granted", COUNT, pages_granted)           \
+        X(NAMESPACE_CLIENTS, "CLIENTS", "n_clients", COUNT, n_clients)                   \
+        X(NAMESPACE_SESSIONS, "SESSIONS", "n_sessions", COUNT, n_sessions)               \
+        X(NAMESPACE_UP, "UP/S", "promoted_pages_per_sec", RATE, pages_promoted)          \
+        X(NAMESPACE_TO_HOST, "HOST/S", "host_arrived_pages_per_sec", RATE, host.arrived) \
+        X(NAMESPACE_TO_DISK, "DISK/S", "disk_arrived_pages_per_sec", RATE, disk.arrived) \
+        X(NAMESPACE_DEVICE, "DEVICE", "device", DEVICE, device)                          \
+        X(NAMESPACE_MODEL, "MODEL", "model", TEXT, model)
 
-#define CLIENT_COLUMNS(X)                                          \
-        X(CLIENT_ID, "ID", "client_id", COUNT)                     \
-        X(CLIENT_TENANT, "TENANT", "tenant", TEXT)                 \
-        X(CLIENT_NAME, "NAME", "name", TEXT)                       \
-        X(CLIENT_PID, "PID", "pid", COUNT)                         \
-        X(CLIENT_STATE, "STATE", "state", TEXT)                    \
-        X(CLIENT_REQUESTS, "REQ/S", "requests_per_sec", RATE)      \
-        X(CLIENT_PINS, "PINS", "pins", COUNT)                      \
-        X(CLIENT_GRANTED, "GRANTED", "pages_granted", COUNT)       \
-        X(CLIENT_NAMESPACES, "SPACES", "namespaces", COUNT)        \
-        X(CLIENT_MAPPED, "MAPPED", "mapped_sets", COUNT)           \
-        X(CLIENT_RECALLED, "RECALLED", "recalled_sets", COUNT)     \
-        X(CLIENT_WAITING, "WAITING", "waiting", COUNT)             \
-        X(CLIENT_PENDING, "PENDING", "pending_bytes", BYTES)       \
-        X(CLIENT_HEARD, "HEARD", "heard_sec", SECONDS)             \
-        X(CLIENT_CONNECTED, "CONNECTED", "connected_sec", SECONDS) \
-        X(CLIENT_VIOLATIONS, "VIOLATIONS", "violations", COUNT)
+#define CLIENT_COLUMNS(X, Y)                                                      \
+        X(CLIENT_ID, "ID", "client_id", COUNT, client_id)                         \
+        X(CLIENT_TENANT, "TENANT", "tenant", TEXT, tenant)                        \
+        X(CLIENT_NAME, "NAME", "name", TEXT, name)                                \
+        X(CLIENT_PID, "PID", "pid", COUNT, pid)                                   \
+        X(CLIENT_STATE, "STATE", "state", TEXT, state)                            \
+        X(CLIENT_REQUESTS, "REQ/S", "requests_per_sec", RATE, requests)           \
+        X(CLIENT_PINS, "PINS", "pins", COUNT, pins)                               \
+        X(CLIENT_GRANTED, "GRANTED", "pages_granted", COUNT, pages_granted)       \
+        X(CLIENT_NAMESPACES, "SPACES", "namespaces", COUNT, namespaces)           \
+        X(CLIENT_MAPPED, "MAPPED", "mapped_sets", COUNT, mapped_sets)             \
+        X(CLIENT_RECALLED, "RECALLED", "recalled_sets", COUNT, recalled_sets)     \
+        X(CLIENT_WAITING, "WAITING", "waiting", COUNT, waiting)                   \
+        X(CLIENT_PENDING, "PENDING", "pending_bytes", BYTES, pending_bytes)       \
+        X(CLIENT_HEARD, "HEARD", "heard_sec", SECONDS, heard_sec)                 \
+        X(CLIENT_CONNECTED, "CONNECTED", "connected_sec", SECONDS, connected_sec) \
+        X(CLIENT_VIOLATIONS, "VIOLATIONS", "violations", COUNT, violations)
 
-#define REGION_COLUMNS(X)                                    \
-        X(REGION_DEVICE, "DEVICE", "device", DEVICE)         \
-        X(REGION_TENANT, "TENANT", "tenant", TEXT)           \
-        X(REGION_SIZE, "SIZE", "size_bytes", BYTES)          \
-        X(REGION_USED, "USED", "used_bytes", BYTES)          \
-        X(REGION_EXCESS, "EXCESS", "excess_bytes", BYTES)    \
-        X(REGION_FAIR, "FAIR", "fair_bytes", BYTES)          \
-        X(REGION_DEMAND, "DEMAND", "demand_bytes", BYTES)    \
-        X(REGION_P99, "P99", "p99_bytes", BYTES)             \
-        X(REGION_LENT, "LENT", "lent_bytes", BYTES)          \
-        X(REGION_MISSING, "MISSING", "missing_bytes", BYTES) \
-        X(REGION_SIZER, "SIZER", "sizer", TEXT)              \
-        X(REGION_DECISION, "DECISION", "decision", TEXT)
+#define REGION_COLUMNS(X, Y)                                                \
+        X(REGION_DEVICE, "DEVICE", "device", DEVICE, device)                \
+        Y(REGION_TENANT, "TENANT", "tenant", TEXT)                          \
+        X(REGION_SIZE, "SIZE", "size_bytes", BYTES, size_bytes)             \
+        X(REGION_USED, "USED", "used_bytes", BYTES, used_bytes)             \
+        X(REGION_EXCESS, "EXCESS", "excess_bytes", BYTES, excess_bytes)     \
+        X(REGION_FAIR, "FAIR", "fair_bytes", BYTES, fair_bytes)             \
+        X(REGION_DEMAND, "DEMAND", "demand_bytes", BYTES, demand_bytes)     \
+        X(REGION_P99, "P99", "p99_bytes", BYTES, p99_bytes)                 \
+        X(REGION_LENT, "LENT", "lent_bytes", BYTES, lent_bytes)             \
+        X(REGION_MISSING, "MISSING", "missing_bytes", BYTES, missing_bytes) \
+        X(REGION_SIZER, "SIZER", "sizer", TEXT, sizer)                      \
+        Y(REGION_DECISION, "DECISION", "decision", TEXT)
 
-#define TOTAL_COLUMNS(X)                                                 \
-        X(TOTAL_TOKENS, "TOKEN/S", "hit_tokens_per_sec", RATE)           \
-        X(TOTAL_HITS, "HIT/S", "hit_pages_per_sec", RATE)                \
-        X(TOTAL_MISSES, "MISS/S", "missed_pages_per_sec", RATE)          \
-        X(TOTAL_RATIO, "HIT%", "hit_ratio", RATIO)                       \
-        X(TOTAL_LOOKUPS, "LOOKUP/S", "lookups_per_sec", RATE)            \
-        X(TOTAL_LEASES, "LEASE/S", "lease_requests_per_sec", RATE)       \
-        X(TOTAL_REFUSED, "REFUSE/S", "refused_leases_per_sec", RATE)     \
-        X(TOTAL_PUBLISHED, "PUBLISH/S", "published_pages_per_sec", RATE) \
-        X(TOTAL_EVICTED, "EVICT/S", "evicted_pages_per_sec", RATE)       \
-        X(TOTAL_UP, "UP/S", "promoted_pages_per_sec", RATE)              \
-        X(TOTAL_TO_HOST, "HOST/S", "host_arrived_pages_per_sec", RATE)   \
-        X(TOTAL_TO_DISK, "DISK/S", "disk_arrived_pages_per_sec", RATE)   \
-        X(TOTAL_READ, "READ/S", "disk_read_bytes_per_sec", BYTE_RATE)    \
-        X(TOTAL_WRITTEN, "WRITE/S", "disk_written_bytes_per_sec", BYTE_RATE)
+#define TOTAL_COLUMNS(X, Y)                                                            \
+        Y(TOTAL_TOKENS, "TOKEN/S", "hit_tokens_per_sec", RATE)                         \
+        X(TOTAL_HITS, "HIT/S", "hit_pages_per_sec", RATE, lookup_hits)                 \
+        Y(TOTAL_MISSES, "MISS/S", "missed_pages_per_sec", RATE)                        \
+        Y(TOTAL_RATIO, "HIT%", "hit_ratio", RATIO)                                     \
+        X(TOTAL_LOOKUPS, "LOOKUP/S", "lookups_per_sec", RATE, lookups)                 \
+        Y(TOTAL_LEASES, "LEASE/S", "lease_requests_per_sec", RATE)                     \
+        X(TOTAL_REFUSED, "REFUSE/S", "refused_leases_per_sec", RATE, leases_refused)   \
+        X(TOTAL_PUBLISHED, "PUBLISH/S", "published_pages_per_sec", RATE, publishes)    \
+        X(TOTAL_EVICTED, "EVICT/S", "evicted_pages_per_sec", RATE, evictions)          \
+        X(TOTAL_UP, "UP/S", "promoted_pages_per_sec", RATE, pages_promoted)            \
+        X(TOTAL_TO_HOST, "HOST/S", "host_arrived_pages_per_sec", RATE, host.arrived)   \
+        X(TOTAL_TO_DISK, "DISK/S", "disk_arrived_pages_per_sec", RATE, disk.arrived)   \
+        X(TOTAL_READ, "READ/S", "disk_read_bytes_per_sec", BYTE_RATE, disk.read_bytes) \
+        X(TOTAL_WRITTEN, "WRITE/S", "disk_written_bytes_per_sec", BYTE_RATE, disk.written_bytes)
 
 #define ENUM(name, ...) name,
-#define ROW(name, title, json, what) \
+#define COMPUTED(name, title, json, what) \
         [name] = {.heading = (title), .key = (json), .kind = TOP_##what},
+#define OF(scope, name, title, json, what, figure) \
+        [name] = {.heading = (title),              \
+                .key = (json),                     \
+                .kind = TOP_##what,                \
+                .is_figure = true,                 \
+                .offset = offsetof(struct figures_##scope, figure)},
+#define OF_TENANT(...)    OF(tenant, __VA_ARGS__)
+#define OF_NAMESPACE(...) OF(namespace, __VA_ARGS__)
+#define OF_CLIENT(...)    OF(client, __VA_ARGS__)
+#define OF_REGION(...)    OF(region, __VA_ARGS__)
+#define OF_STATUS(...)    OF(status, __VA_ARGS__)
 
-enum { TENANT_COLUMNS(ENUM) N_TENANT_COLUMNS };
-enum { NAMESPACE_COLUMNS(ENUM) N_NAMESPACE_COLUMNS };
-enum { CLIENT_COLUMNS(ENUM) N_CLIENT_COLUMNS };
-enum { REGION_COLUMNS(ENUM) N_REGION_COLUMNS };
-enum { TOTAL_COLUMNS(ENUM) N_TOTAL_COLUMNS };
+enum { TENANT_COLUMNS(ENUM, ENUM) N_TENANT_COLUMNS };
+enum { NAMESPACE_COLUMNS(ENUM, ENUM) N_NAMESPACE_COLUMNS };
+enum { CLIENT_COLUMNS(ENUM, ENUM) N_CLIENT_COLUMNS };
+enum { REGION_COLUMNS(ENUM, ENUM) N_REGION_COLUMNS };
+enum { TOTAL_COLUMNS(ENUM, ENUM) N_TOTAL_COLUMNS };
 
-static const struct top_column tenant_columns[] = {TENANT_COLUMNS(ROW)};
-static const struct top_column namespace_columns[] = {NAMESPACE_COLUMNS(ROW)};
-static const struct top_column client_columns[] = {CLIENT_COLUMNS(ROW)};
-static const struct top_column region_columns[] = {REGION_COLUMNS(ROW)};
-static const struct top_column total_columns[] = {TOTAL_COLUMNS(ROW)};
+static const struct top_column tenant_columns[] = {TENANT_COLUMNS(OF_TENANT, COMPUTED)};
+static const struct top_column namespace_columns[] = {NAMESPACE_COLUMNS(OF_NAMESPACE, COMPUTED)};
+static const struct top_column client_columns[] = {CLIENT_COLUMNS(OF_CLIENT, COMPUTED)};
+static const struct top_column region_columns[] = {REGION_COLUMNS(OF_REGION, COMPUTED)};
+static const struct top_column total_columns[] = {TOTAL_COLUMNS(OF_STATUS, COMPUTED)};
 
 static_assert(N_TENANT_COLUMNS <= TOP_MAX_COLUMNS && N_NAMESPACE_COLUMNS <= TOP_MAX_COLUMNS &&
                       N_CLIENT_COLUMNS <= TOP_MAX_COLUMNS && N_REGION_COLUMNS <= TOP_MAX_COLUMNS &&
@@ -144,120 +156,74 @@ const struct noun *top_noun(enum top_view_id v)
 
 /* ---- reading --------------------------------------------------------------------------------- */
 
-static void set(struct top_sample *s, struct top_row *row, unsigned column, uint64_t number)
+/* Adds a row with all figures of its columns. */
+static struct top_row *read_row(struct top_sample *s, const char *id, const void *figures)
 {
-        top_set_number(s->view, row, column, number);
+        struct top_row *row = top_sample_add(s, id);
+
+        for (unsigned c = 0; c < s->view->n_columns; c++) {
+                const struct top_column *column = &s->view->columns[c];
+                const char *at = (const char *)figures + column->offset;
+                const char *text;
+                uint64_t number;
+
+                if (!column->is_figure)
+                        continue;
+                if (column->kind == TOP_TEXT || column->kind == TOP_DEVICE) {
+                        text = *(const char *const *)(const void *)at;
+                        top_set_text(row, c, text ? text : "");
+                        continue;
+                }
+                number = *(const uint64_t *)(const void *)at;
+                /* A counter of a tier that isn't there stands still. */
+                if (number == FIGURE_NONE && column->kind != TOP_BYTES)
+                        number = 0;
+                top_set_number(s->view, row, c, number);
+        }
+        return row;
 }
 
-/* Sets the figures of a lower tier; unknown if there is none. */
-static void set_tier(struct top_sample *s, struct top_row *row, const Kvlease__V1__AdminTier *t,
-        unsigned bytes, unsigned arrived)
-{
-        if (t)
-                set(s, row, bytes, t->charged_bytes);
-        set(s, row, arrived, t ? t->arrived : 0);
-}
-
-static void read_tenant(const Kvlease__V1__AdminTenant *t, struct top_sample *s)
-{
-        struct top_row *row = top_sample_add(s, t->name);
-
-        top_set_text(row, TENANT_NAME, t->name);
-        set(s, row, TENANT_REQUESTS, t->requests);
-        set(s, row, TENANT_EVICTED, t->evictions);
-        set(s, row, TENANT_REFUSED, t->refusals);
-        set(s, row, TENANT_USED, t->charged_bytes);
-        set(s, row, TENANT_RESERVE, t->reserve_bytes);
-        set(s, row, TENANT_LIMIT, t->limit_bytes);
-        set(s, row, TENANT_CLIENTS, t->n_clients);
-        set(s, row, TENANT_WAITING, t->waiting);
-        set(s, row, TENANT_UP, t->pages_promoted);
-        set_tier(s, row, t->host, TENANT_HOST, TENANT_TO_HOST);
-        set_tier(s, row, t->disk, TENANT_DISK, TENANT_TO_DISK);
-}
-
-static void read_namespace(const Kvlease__V1__AdminNamespace *n, struct top_sample *s)
+/* Does read_row() with an id of two parts. */
+static struct top_row *read_row_of(
+        struct top_sample *s, const char *first, const char *second, const void *figures)
 {
         _cleanup_free_ char *id = NULL;
-        struct top_row *row;
 
-        if (asprintf(&id, "%s/%s", n->tenant, n->name) < 0)
+        if (asprintf(&id, "%s/%s", first, second) < 0)
                 id = NULL; /* asprintf leaves it undefined */
-        row = top_sample_add(s, need(id));
-        top_set_text(row, NAMESPACE_TENANT, n->tenant);
-        top_set_text(row, NAMESPACE_NAME, n->name);
-        top_set_text(row, NAMESPACE_DEVICE, n->device);
-        top_set_text(row, NAMESPACE_MODEL, n->layout ? n->layout->model : "");
-        set(s, row, NAMESPACE_TOKENS, n->hits * (n->layout ? n->layout->page_tokens : 0));
-        set(s, row, NAMESPACE_HITS, n->hits);
-        set(s, row, NAMESPACE_MISSES, n->keys - MIN(n->hits, n->keys));
-        set(s, row, NAMESPACE_EVICTED, n->evictions);
-        set(s, row, NAMESPACE_USED, n->charged_bytes);
-        set(s, row, NAMESPACE_PAGES, n->pages_sealed);
-        set(s, row, NAMESPACE_PINNED, n->pages_pinned);
-        set(s, row, NAMESPACE_GRANTED, n->pages_granted);
-        set(s, row, NAMESPACE_CLIENTS, n->n_clients);
-        set(s, row, NAMESPACE_SESSIONS, n->n_sessions);
-        set(s, row, NAMESPACE_UP, n->pages_promoted);
-        set(s, row, NAMESPACE_TO_HOST, n->host ? n->host->arrived : 0);
-        set(s, row, NAMESPACE_TO_DISK, n->disk ? n->disk->arrived : 0);
+        return read_row(s, need(id), figures);
 }
 
-static void read_client(const Kvlease__V1__AdminClient *c, struct top_sample *s)
+static void read_namespace(const struct figures_namespace *n, struct top_sample *s)
+{
+        struct top_row *row = read_row_of(s, n->tenant, n->name, n);
+        uint64_t page_tokens = n->page_tokens != FIGURE_NONE ? n->page_tokens : 0;
+
+        top_set_number(s->view, row, NAMESPACE_TOKENS, n->hits * page_tokens);
+        top_set_number(s->view, row, NAMESPACE_MISSES, minus_u64(n->keys, n->hits));
+}
+
+static void read_client(const struct figures_client *c, struct top_sample *s)
 {
         char id[24];
-        struct top_row *row;
 
         snprintf(id, sizeof(id), "%020" PRIu64, c->client_id); /* sorts like the number */
-        row = top_sample_add(s, id);
-        set(s, row, CLIENT_ID, c->client_id);
-        top_set_text(row, CLIENT_TENANT, c->tenant);
-        top_set_text(row, CLIENT_NAME, c->name);
-        top_set_text(row, CLIENT_STATE, c->state);
-        set(s, row, CLIENT_PID, c->pid);
-        set(s, row, CLIENT_REQUESTS, c->requests);
-        set(s, row, CLIENT_PINS, c->pins);
-        set(s, row, CLIENT_GRANTED, c->pages_granted);
-        set(s, row, CLIENT_NAMESPACES, c->namespaces);
-        set(s, row, CLIENT_MAPPED, c->mapped_sets);
-        set(s, row, CLIENT_RECALLED, c->recalled_sets);
-        set(s, row, CLIENT_WAITING, c->waiting);
-        set(s, row, CLIENT_PENDING, c->pending_bytes);
-        set(s, row, CLIENT_HEARD, c->heard_sec);
-        set(s, row, CLIENT_CONNECTED, c->connected_sec);
-        set(s, row, CLIENT_VIOLATIONS, c->violations);
+        read_row(s, id, c);
 }
 
-static void read_region(const Kvlease__V1__AdminRegion *r, struct top_sample *s)
+static void read_region(const struct figures_region *r, struct top_sample *s)
 {
-        bool is_pool = r->tenant[0] == '\0';
-        _cleanup_free_ char *id = NULL;
-        struct top_row *row;
+        struct top_row *row = read_row_of(s, r->device, r->tenant, r);
 
-        if (asprintf(&id, "%s/%s", r->device, r->tenant) < 0)
-                id = NULL; /* asprintf leaves it undefined */
-        row = top_sample_add(s, need(id));
-        top_set_text(row, REGION_DEVICE, r->device);
-        top_set_text(row, REGION_TENANT, is_pool ? "(dynamic pool)" : r->tenant);
-        top_set_text(row, REGION_SIZER, r->sizer);
+        top_set_text(row, REGION_TENANT, r->tenant[0] ? r->tenant : "(dynamic pool)");
         top_set_text(row, REGION_DECISION, strcmp(r->decision, "none") == 0 ? "" : r->decision);
-        set(s, row, REGION_SIZE, r->size_bytes);
-        set(s, row, REGION_USED, r->used_bytes);
-        set(s, row, REGION_EXCESS, r->excess_bytes);
-        set(s, row, REGION_LENT, r->lent_bytes);
-        set(s, row, REGION_MISSING, r->missing_bytes);
-        if (is_pool)
-                return; /* a pool has no sizer */
-        set(s, row, REGION_FAIR, r->fair_bytes);
-        set(s, row, REGION_DEMAND, r->demand_bytes);
-        set(s, row, REGION_P99, r->p99_bytes);
 }
 
 void top_read(enum top_view_id v, const void *row, struct top_sample *to)
 {
         switch (v) {
         case TOP_TENANTS:
-                read_tenant(row, to);
+                read_row(to, ((const struct figures_tenant *)row)->name, row);
                 break;
         case TOP_NAMESPACES:
                 read_namespace(row, to);
@@ -273,23 +239,12 @@ void top_read(enum top_view_id v, const void *row, struct top_sample *to)
         }
 }
 
-void top_read_totals(
-        const Kvlease__V1__AdminStatusReply *m, uint64_t n_leases, struct top_sample *s)
+void top_read_totals(const struct figures_status *m, uint64_t n_leases, struct top_sample *s)
 {
-        struct top_row *row = top_sample_add(s, "");
+        struct top_row *row = read_row(s, "", m);
 
-        set(s, row, TOTAL_HITS, m->lookup_hits);
-        set(s, row, TOTAL_MISSES, m->lookup_keys - MIN(m->lookup_hits, m->lookup_keys));
-        set(s, row, TOTAL_LOOKUPS, m->lookups);
-        set(s, row, TOTAL_LEASES, n_leases);
-        set(s, row, TOTAL_REFUSED, m->leases_refused);
-        set(s, row, TOTAL_PUBLISHED, m->publishes);
-        set(s, row, TOTAL_EVICTED, m->evictions);
-        set(s, row, TOTAL_UP, m->pages_promoted);
-        set(s, row, TOTAL_TO_HOST, m->host ? m->host->arrived : 0);
-        set(s, row, TOTAL_TO_DISK, m->disk ? m->disk->arrived : 0);
-        set(s, row, TOTAL_READ, m->disk ? m->disk->read_bytes : 0);
-        set(s, row, TOTAL_WRITTEN, m->disk ? m->disk->written_bytes : 0);
+        top_set_number(s->view, row, TOTAL_MISSES, minus_u64(m->lookup_keys, m->lookup_hits));
+        top_set_number(s->view, row, TOTAL_LEASES, n_leases);
 }
 
 /* ---- sums ------------------------------------------------------------------------------------ */

@@ -20,8 +20,7 @@ const struct noun *top_noun(enum top_view_id v);
 void top_read(enum top_view_id v, const void *row, struct top_sample *to);
 
 /* Adds the one row of top_totals. n_leases: answered LEASE requests. */
-void top_read_totals(
-        const Kvlease__V1__AdminStatusReply *s, uint64_t n_leases, struct top_sample *to);
+void top_read_totals(const struct figures_status *s, uint64_t n_leases, struct top_sample *to);
 
 /* Once all counters are rated: computes the hits of tenants and the tokens of all from those of
  * namespaces, then all ratios. `tenants` may be NULL. */

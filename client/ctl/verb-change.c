@@ -64,15 +64,15 @@ KVL_PRINTF(1, 2) static int ask(const char *format, ...)
 }
 
 /* Returns the bytes that the tenant holds above a new limit. */
-static uint64_t over_limit(const Kvlease__V1__AdminTenant *t, const char *assignment)
+static uint64_t over_limit(const struct figures_tenant *t, const char *assignment)
 {
         const struct {
                 const char *key;
                 uint64_t held_bytes;
         } limits[] = {
                 {"limit=", t->charged_bytes},
-                {"host_limit=", t->host ? t->host->charged_bytes : 0},
-                {"disk_limit=", t->disk ? t->disk->charged_bytes : 0},
+                {"host_limit=", t->host.charged_bytes},
+                {"disk_limit=", t->disk.charged_bytes},
         };
         uint64_t bytes;
 
@@ -87,7 +87,7 @@ static uint64_t over_limit(const Kvlease__V1__AdminTenant *t, const char *assign
 }
 
 /* Finds the tenant: *ret_row is borrowed until the next call; NULL: none. */
-static int find_tenant(const struct ctl *ctl, const Kvlease__V1__AdminTenant **ret_row)
+static int find_tenant(const struct ctl *ctl, const struct figures_tenant **ret_row)
 {
         const void *row = NULL;
         int r = admin_first(ctl->admin, &noun_tenants, ctl->args[0], &row);
@@ -99,7 +99,7 @@ static int find_tenant(const struct ctl *ctl, const Kvlease__V1__AdminTenant **r
 /* Asks whether to set limits below the bytes held, and shows the excess. */
 static int confirm_limits(const struct ctl *ctl, uint64_t *ret_over_bytes)
 {
-        const Kvlease__V1__AdminTenant *t;
+        const struct figures_tenant *t;
         bool is_limit = false;
         char bytes[32];
         int r;
@@ -291,7 +291,7 @@ int check_recall(const struct ctl *ctl)
 /* Counts the tenant's sets that aren't back yet. */
 static int count_recalled(const struct ctl *ctl, uint64_t *ret_n)
 {
-        const Kvlease__V1__AdminTenant *t;
+        const struct figures_tenant *t;
         int r = find_tenant(ctl, &t);
 
         if (r == CTL_OK)
@@ -303,7 +303,7 @@ static int count_recalled(const struct ctl *ctl, uint64_t *ret_n)
 static int confirm_recall(const struct ctl *ctl)
 {
         const char *ns = ctl->options[CTL_OPTION_NAMESPACE];
-        const Kvlease__V1__AdminTenant *t;
+        const struct figures_tenant *t;
         char bytes[32];
         int r;
 

@@ -63,16 +63,12 @@ static int ask_drain(const struct ctl *ctl, bool off, bool looks, struct drain *
 /* Counts clients that are connected, or hung up but not yet ended: both may still use pages. */
 static int count_clients(const struct ctl *ctl, uint64_t *ret_n)
 {
-        Kvlease__V1__AdminStatusRequest request = KVLEASE__V1__ADMIN_STATUS_REQUEST__INIT;
-        const Kvlease__V1__AdminStatusReply *s;
-        const ProtobufCMessage *reply;
-        int r = admin_call(ctl->admin, MSG_ADMIN_STATUS, &request.base, &reply);
+        const struct figures_status *s;
+        int r = admin_status(ctl->admin, &s);
 
-        if (r != CTL_OK)
-                return r;
-        s = (const Kvlease__V1__AdminStatusReply *)reply;
-        *ret_n = MAX((uint64_t)s->n_clients, s->members_waiting_exit);
-        return CTL_OK;
+        if (r == CTL_OK)
+                *ret_n = MAX(s->n_clients, s->members_waiting_exit);
+        return r;
 }
 
 /* ---- progress -------------------------------------------------------------------------------- */

@@ -158,14 +158,16 @@ static int ask_restart(
         return r;
 }
 
-static int ask_status(struct admin *admin, const Kvlease__V1__AdminStatusReply **ret_reply)
+/* Asks for the daemon's process. Before and after an upgrade it may be an older one: it knows this
+ * request, too. */
+static int ask_process(struct admin *admin, const Kvlease__V1__AdminProcessReply **ret_reply)
 {
-        Kvlease__V1__AdminStatusRequest request = KVLEASE__V1__ADMIN_STATUS_REQUEST__INIT;
+        Kvlease__V1__AdminListRequest request = KVLEASE__V1__ADMIN_LIST_REQUEST__INIT;
         const ProtobufCMessage *reply;
-        int r = admin_call(admin, MSG_ADMIN_STATUS, &request.base, &reply);
+        int r = admin_call(admin, MSG_ADMIN_PROCESS, &request.base, &reply);
 
         if (r == CTL_OK)
-                *ret_reply = (const Kvlease__V1__AdminStatusReply *)reply;
+                *ret_reply = (const Kvlease__V1__AdminProcessReply *)reply;
         return r;
 }
 
@@ -216,8 +218,8 @@ static void print_plan(
 
 static int greet_next(const struct ctl *ctl, uint64_t begin_nsec)
 {
-        const Kvlease__V1__AdminStatusReply *s;
-        int r = ask_status(ctl->admin, &s);
+        const Kvlease__V1__AdminProcessReply *s;
+        int r = ask_process(ctl->admin, &s);
 
         if (r == CTL_OK && ctl->format.json)
                 show_json(json_pack("{s:b, s:f, s:I, s:i}", "restarted", 1, "seconds",
@@ -262,11 +264,11 @@ int verb_restart(const struct ctl *ctl)
 {
         bool is_check = ctl->options[CTL_OPTION_CHECK], is_forced = ctl->options[CTL_OPTION_FORCE];
         const Kvlease__V1__AdminRestartReply *m;
-        const Kvlease__V1__AdminStatusReply *s;
+        const Kvlease__V1__AdminProcessReply *s;
         char *binary = NULL;
         struct process process = {0};
         bool loses;
-        int r = ask_status(ctl->admin, &s);
+        int r = ask_process(ctl->admin, &s);
 
         if (r == CTL_OK) {
                 process = (struct process){s->pid, s->pid_namespace};

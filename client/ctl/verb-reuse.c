@@ -5,7 +5,7 @@
 #include "base/clock.h"
 #include "base/parse.h"
 #include "client/ctl/admin.h"
-#include "client/ctl/noun-reuse.h"
+#include "client/ctl/noun.h"
 #include "client/ctl/verb.h"
 #include "client/ctl/width.h"
 #include "client/lib/kvlease.h"
@@ -37,7 +37,7 @@ struct remote_filter {
 
 static void add_node(const void *row, void *data)
 {
-        const Kvlease__V1__AdminRemoteNode *node = row;
+        const struct figures_node *node = row;
         struct remote_filter *f = data;
 
         if (f->name && strcmp(node->remote, f->name) != 0)

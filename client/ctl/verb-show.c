@@ -39,26 +39,25 @@ static int look_at_refusals(const struct ctl *ctl, struct verdict *v)
 
 int verb_status(const struct ctl *ctl)
 {
-        Kvlease__V1__AdminStatusRequest request = KVLEASE__V1__ADMIN_STATUS_REQUEST__INIT;
         struct verdict v = {.format = &ctl->format};
-        const ProtobufCMessage *reply;
+        const struct figures_status *s;
         json_t *object;
         int r = admin_each(ctl->admin, &noun_devices, NULL, verdict_of_device, &v);
 
         if (r == CTL_OK)
                 r = look_at_refusals(ctl, &v);
         if (r == CTL_OK)
-                r = admin_call(ctl->admin, MSG_ADMIN_STATUS, &request.base, &reply);
+                r = admin_status(ctl->admin, &s);
         if (r == CTL_OK) {
-                verdict_of_status(&v, (const Kvlease__V1__AdminStatusReply *)reply);
+                verdict_of_status(&v, s);
                 if (ctl->format.json) {
-                        object = show_object_json(&status_table, &ctl->format, reply);
+                        object = show_object_json(&noun_status.table, &ctl->format, s);
                         verdict_to_json(&v, object);
                         show_json(object);
                 } else {
                         verdict_print(&v, prose_width());
                         putchar('\n');
-                        show_object(&status_table, &ctl->format, reply);
+                        show_object(&noun_status.table, &ctl->format, s);
                 }
         }
         verdict_deinit(&v);

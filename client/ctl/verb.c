@@ -66,7 +66,7 @@ const struct verb verbs[] = {
                 "remedy. An error stops work, a warning will, a note may be intended. The exit "
                 "code doesn't depend on findings: programs read \"well\" of --json. "
                 "kvleasectl doctor also examines the host, and reports by its exit code.\n",
-                0, 0, 0, false, NULL, verb_status, &status_table},
+                0, 0, 0, false, NULL, verb_status, &noun_status.table},
         {"devices", "", "list devices, their memory and their state", NULL, 0, 0, 0, false, NULL,
                 verb_devices},
         {"tenants list", "", "list tenants with limit and usage",

@@ -12,7 +12,7 @@
 #define PENDING_PERCENT       80
 #define FRAGMENTED_THOUSANDTH 300
 
-typedef Kvlease__V1__AdminStatusReply status_row;
+typedef struct figures_status status_row;
 
 static const char *const severity_names[N_SEVERITIES] = {
         [SEVERITY_ERROR] = "error",
@@ -44,7 +44,7 @@ static void add_finding(
 
 void verdict_of_device(const void *row, void *verdict)
 {
-        const Kvlease__V1__AdminDevice *d = row;
+        const struct figures_device *d = row;
         struct verdict *v = verdict;
         char bytes[32];
 
@@ -70,8 +70,8 @@ static void look_at_daemon(struct verdict *v, const status_row *s)
         if (s->clients_lost > 0 || s->tenants_refused > 0)
                 add_finding(v, SEVERITY_ERROR,
                         "report it with the log; kvleasectl restart lets them in again",
-                        "kvleased died more than once serving clients (not taken over: %" PRIu32
-                        ", tenants whose new clients are refused: %" PRIu32 ")",
+                        "kvleased died more than once serving clients (not taken over: %" PRIu64
+                        ", tenants whose new clients are refused: %" PRIu64 ")",
                         s->clients_lost, s->tenants_refused);
         if (s->draining)
                 add_finding(v, SEVERITY_WARNING, "kvleasectl drain --off, unless it is meant",
@@ -87,7 +87,7 @@ static void look_at_daemon(struct verdict *v, const status_row *s)
         if (s->tenants_without_room > 0)
                 add_finding(v, SEVERITY_WARNING,
                         "kvleasectl tenants set, or 'extent' in [device NAME] and a restart",
-                        "tenants that can lease no page: %" PRIu32 "; %s", s->tenants_without_room,
+                        "tenants that can lease no page: %" PRIu64 "; %s", s->tenants_without_room,
                         s->no_room);
         if (s->recording && s->recording_lost > 0)
                 add_finding(v, SEVERITY_WARNING, "kvleasectl trace record status",
@@ -96,13 +96,18 @@ static void look_at_daemon(struct verdict *v, const status_row *s)
         if (s->options_pending > 0)
                 add_finding(v, SEVERITY_NOTE,
                         "kvleasectl config names them; then kvleasectl restart",
-                        "changed options that wait for a restart: %" PRIu32, s->options_pending);
+                        "changed options that wait for a restart: %" PRIu64, s->options_pending);
         if (s->options_unknown > 0)
                 add_finding(v, SEVERITY_NOTE,
                         "the log of kvleased's start has their names; a newer kvleased knows them",
                         "options in tenants.conf that this kvleased doesn't know, and skips: "
-                        "%" PRIu32,
+                        "%" PRIu64,
                         s->options_unknown);
+}
+
+static bool is_damaged(const struct figures_tier *t)
+{
+        return t->damaged > 0 && t->damaged != FIGURE_NONE;
 }
 
 static void look_at_memory(struct verdict *v, const status_row *s)
@@ -110,18 +115,18 @@ static void look_at_memory(struct verdict *v, const status_row *s)
         if (s->memory_excess[0])
                 add_finding(v, SEVERITY_WARNING, "kvleasectl doctor compares them", "%s",
                         s->memory_excess);
-        if (s->disk && s->disk->state[0] && strcmp(s->disk->state, "ok") != 0)
+        if (s->disk_state && strcmp(s->disk_state, "ok") != 0)
                 add_finding(v, SEVERITY_ERROR, "see dmesg for the disk, then kvleasectl restart",
-                        "the disk tier is %s: %s", s->disk->state,
-                        s->disk->why[0] ? s->disk->why : "no reason is given");
-        if (s->host && s->host->damaged > 0)
+                        "the disk tier is %s: %s", s->disk_state,
+                        s->disk_why && s->disk_why[0] ? s->disk_why : "no reason is given");
+        if (is_damaged(&s->host))
                 add_finding(v, SEVERITY_WARNING, "see dmesg for memory errors",
                         "damaged pages in host memory, which were dropped: %" PRIu64,
-                        s->host->damaged);
-        if (s->disk && s->disk->damaged > 0)
+                        s->host.damaged);
+        if (is_damaged(&s->disk))
                 add_finding(v, SEVERITY_WARNING, "see dmesg for the disk",
                         "damaged pages on the disk, which were dropped: %" PRIu64,
-                        s->disk->damaged);
+                        s->disk.damaged);
         if (s->fragmentation > FRAGMENTED_THOUSANDTH)
                 add_finding(v, SEVERITY_NOTE,
                         "kvleasectl namespaces shows whose sets hold few pages; compact = on, or a "
@@ -169,7 +174,7 @@ static void look_at_clients(struct verdict *v, const status_row *s)
                         "clients of kvleased's own user could write the index (%s)", s->segments);
         if (s->tenants_paused > 0)
                 add_finding(v, SEVERITY_NOTE, "kvleasectl tenants show NAME: requests, paused",
-                        "tenants that wait, as they are at their max_requests: %" PRIu32,
+                        "tenants that wait, as they are at their max_requests: %" PRIu64,
                         s->tenants_paused);
         if (s->connects_refused > 0)
                 add_finding(v, SEVERITY_NOTE, "kvleasectl tenants show NAME: refused connections",
@@ -188,7 +193,7 @@ static void look_at_clients(struct verdict *v, const status_row *s)
 
 /* ---- other hosts ----------------------------------------------------------------------------- */
 
-static void look_at_remote(struct verdict *v, const Kvlease__V1__AdminRemote *r)
+static void look_at_remote(struct verdict *v, const struct figures_remote *r)
 {
         const char *colon = r->error[0] ? ": " : "";
 
@@ -199,13 +204,13 @@ static void look_at_remote(struct verdict *v, const Kvlease__V1__AdminRemote *r)
         else if (strcmp(r->state, "unreached") == 0)
                 add_finding(v, SEVERITY_WARNING,
                         "kvleasectl remote shows each node; kvleasectl doctor asks it",
-                        "no node of remote %s answers (nodes: %" PRIu32 ")%s%s", r->name,
+                        "no node of remote %s answers (nodes: %" PRIu64 ")%s%s", r->name,
                         r->n_nodes, colon, r->error);
         else if (r->n_nodes_open > 0)
                 add_finding(v, SEVERITY_WARNING,
                         "kvleasectl remote shows each node; kvleasectl doctor asks it",
-                        "nodes of remote %s that are left alone, as they fail: %" PRIu32
-                        " of %" PRIu32 ", %s among them%s%s",
+                        "nodes of remote %s that are left alone, as they fail: %" PRIu64
+                        " of %" PRIu64 ", %s among them%s%s",
                         r->name, r->n_nodes_open, r->n_nodes, r->node, colon, r->error);
 }
 
@@ -220,13 +225,13 @@ static void look_at_deaths(struct verdict *v, const status_row *s)
                 add_finding(v, SEVERITY_WARNING,
                         "less memory or host_memory in [device], or more for its control group: "
                         "kvleasectl doctor compares them",
-                        "kvleased died %" PRIu32 " times in the last hour, %" PRIu32
+                        "kvleased died %" PRIu64 " times in the last hour, %" PRIu64
                         " of them probably killed by the kernel for want of memory",
                         s->deaths, s->deaths_for_memory);
         else if (s->deaths >= DEATHS_IN_A_ROW)
                 add_finding(v, SEVERITY_WARNING,
                         "kvleased's log before each start says more; report it with that",
-                        "kvleased died %" PRIu32 " times in the last hour", s->deaths);
+                        "kvleased died %" PRIu64 " times in the last hour", s->deaths);
 }
 
 static void look_at_last_start(struct verdict *v, const status_row *s)
@@ -238,7 +243,7 @@ static void look_at_last_start(struct verdict *v, const status_row *s)
                 add_finding(v, SEVERITY_WARNING,
                         "once after a GPU's reset that is normal; else report it with kvleased's "
                         "log",
-                        "the last restart lost part of what was kept (namespaces: %" PRIu32
+                        "the last restart lost part of what was kept (namespaces: %" PRIu64
                         ", pages: %" PRIu64 ")",
                         s->namespaces_lost, pages);
 }
@@ -252,14 +257,14 @@ static void look_at_next_start(struct verdict *v, const status_row *s)
                 add_finding(v, SEVERITY_WARNING,
                         "a larger 'extent' in [device], or more FileDescriptorStoreMax= of the "
                         "unit",
-                        "%" PRIu32 " of %" PRIu32
+                        "%" PRIu64 " of %" PRIu64
                         " descriptors are kept: beyond that leases are refused",
                         s->kept_fds, s->kept_max);
         else if (s->kept_needed > s->kept_max)
                 add_finding(v, SEVERITY_WARNING,
                         "kvleasectl doctor says which of 'extent', max_clients and "
                         "FileDescriptorStoreMax= to change",
-                        "%" PRIu32 " descriptors can be kept, and all memory as extents and "
+                        "%" PRIu64 " descriptors can be kept, and all memory as extents and "
                         "max_clients connections need %" PRIu64,
                         s->kept_max, s->kept_needed);
         if (s->open_files_needed > s->open_files_max)
@@ -276,7 +281,7 @@ void verdict_of_status(struct verdict *v, const status_row *s)
         look_at_memory(v, s);
         look_at_clients(v, s);
         for (size_t i = 0; i < s->n_remotes; i++)
-                look_at_remote(v, s->remotes[i]);
+                look_at_remote(v, &s->remotes[i]);
         look_at_deaths(v, s);
         look_at_last_start(v, s);
         look_at_next_start(v, s);

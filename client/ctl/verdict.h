@@ -12,7 +12,7 @@
 #include <stddef.h>
 
 #include "client/ctl/show.h"
-#include "proto/kvlease.pb-c.h"
+#include "proto/figures.h"
 
 enum severity { SEVERITY_ERROR, SEVERITY_WARNING, SEVERITY_NOTE, N_SEVERITIES };
 
@@ -40,7 +40,7 @@ void verdict_of_device(const void *row, void *verdict);
 void verdict_of_refusals(struct verdict *v, uint64_t n, const Kvlease__V1__AdminEvent *last);
 
 /* Looks at the rest, after all devices. */
-void verdict_of_status(struct verdict *v, const Kvlease__V1__AdminStatusReply *s);
+void verdict_of_status(struct verdict *v, const struct figures_status *s);
 
 /* Prints it as text, at most `width` columns wide. */
 void verdict_print(const struct verdict *v, size_t width);

@@ -28,8 +28,7 @@ static void count_calls(
 }
 
 static void fill_sample(struct history_sample *sample, uint64_t now_nsec,
-        const Kvlease__V1__AdminStatusReply *status,
-        const Kvlease__V1__AdminCountersReply *counters)
+        const struct figures_status *status, const Kvlease__V1__AdminCountersReply *counters)
 {
         *sample = (struct history_sample){.time_nsec = now_nsec,
                 .boot_epoch = status->boot_epoch,
@@ -39,7 +38,7 @@ static void fill_sample(struct history_sample *sample, uint64_t now_nsec,
                 count_calls(sample, counters);
 }
 
-void history_add(struct history *h, uint64_t now_nsec, const Kvlease__V1__AdminStatusReply *status,
+void history_add(struct history *h, uint64_t now_nsec, const struct figures_status *status,
         const Kvlease__V1__AdminCountersReply *counters)
 {
         struct history_sample *sample = &h->samples[(h->first + h->n) % HISTORY_SAMPLES];
@@ -111,8 +110,7 @@ bool history_point(const struct history *h, size_t i, uint64_t now_nsec, struct 
         return make_point(h, sample_at(h, i), sample_at(h, i + 1), now_nsec, ret);
 }
 
-bool history_now(const struct history *h, uint64_t now_nsec,
-        const Kvlease__V1__AdminStatusReply *status,
+bool history_now(const struct history *h, uint64_t now_nsec, const struct figures_status *status,
         const Kvlease__V1__AdminCountersReply *counters, struct history_point *ret)
 {
         struct history_sample now;

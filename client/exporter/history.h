@@ -15,7 +15,7 @@
 
 #include "base/clock.h"
 #include "client/exporter/text.h"
-#include "proto/kvlease.pb-c.h"
+#include "proto/figures.h"
 
 #define HISTORY_STEP_NSEC (15 * NSEC_PER_SEC)
 #define HISTORY_SAMPLES   241 /* an hour of points */
@@ -39,7 +39,7 @@ struct history {
 bool history_is_due(const struct history *h, uint64_t now_nsec);
 
 /* Adds a sample. `counters` must make sense (calls.h); NULL: the daemon doesn't know them. */
-void history_add(struct history *h, uint64_t now_nsec, const Kvlease__V1__AdminStatusReply *status,
+void history_add(struct history *h, uint64_t now_nsec, const struct figures_status *status,
         const Kvlease__V1__AdminCountersReply *counters);
 
 struct history_point {
@@ -54,8 +54,7 @@ size_t history_points(const struct history *h);
 bool history_point(const struct history *h, size_t i, uint64_t now_nsec, struct history_point *ret);
 
 /* The point from the last sample to these current counters. Returns false without a sample. */
-bool history_now(const struct history *h, uint64_t now_nsec,
-        const Kvlease__V1__AdminStatusReply *status,
+bool history_now(const struct history *h, uint64_t now_nsec, const struct figures_status *status,
         const Kvlease__V1__AdminCountersReply *counters, struct history_point *ret);
 
 #endif

@@ -86,13 +86,13 @@ static void forget_gone(struct limit *l)
 static void sum_row(struct limit *l, struct entry *e, const void *row)
 {
         for (size_t i = 0; i < l->table->n_metrics; i++) {
-                enum text_type type = metric_family(l->table, i)->type;
+                const struct metric *m = &l->table->metrics[i];
                 double value;
 
-                if (type == TEXT_INFO || !metric_exists_in(&l->table->metrics[i], row))
+                if (m->type == TEXT_INFO || !metric_is_of(l->table, m) || !metric_exists_in(m, row))
                         continue;
-                value = metric_value(&l->table->metrics[i], row);
-                if (type != TEXT_COUNTER) {
+                value = metric_value(m, row);
+                if (m->type != TEXT_COUNTER) {
                         l->sums[i] += value;
                         continue;
                 }
@@ -104,7 +104,7 @@ static void sum_row(struct limit *l, struct entry *e, const void *row)
 static void begin_sums(struct limit *l)
 {
         for (size_t i = 0; i < l->table->n_metrics; i++)
-                if (metric_family(l->table, i)->type != TEXT_COUNTER)
+                if (l->table->metrics[i].type != TEXT_COUNTER)
                         l->sums[i] = 0;
 }
 

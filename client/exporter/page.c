@@ -3,7 +3,7 @@
 #include <inttypes.h>
 
 #include "base/parse.h"
-#include "proto/kvlease.pb-c.h"
+#include "proto/figures.h"
 
 #define PAGE_TENANTS 200 /* rows; not tuned */
 
@@ -37,12 +37,12 @@ static void bytes_cell(struct text *t, uint64_t part, uint64_t whole)
                 text_printf(t, "<td>%s of %s</td>", format_bytes(part, a), format_bytes(whole, b));
 }
 
-static void status_list(struct text *t, const Kvlease__V1__AdminStatusReply *s)
+static void status_list(struct text *t, const struct figures_status *s)
 {
         text_printf(t, "<p>kvleased ");
         text_html(t, s->daemon_version);
         text_printf(t,
-                ", up for %" PRIu64 " s%s: %" PRIu32 " clients, %" PRIu32 " tenants, %" PRIu32
+                ", up for %" PRIu64 " s%s: %" PRIu64 " clients, %" PRIu64 " tenants, %" PRIu64
                 " namespaces, %" PRIu64 " pages cached, %" PRIu64 " of %" PRIu64
                 " looked up found.</p>\n",
                 s->uptime_sec, s->draining ? ", draining" : "", s->n_clients, s->n_tenants,
@@ -53,7 +53,7 @@ static void device_table(struct text *t, const struct source_rows *rows)
 {
         text_printf(t, "<h2>Devices</h2>\n<table><tr><th>device<th>state<th>memory</tr>\n");
         for (size_t i = 0; i < rows->n; i++) {
-                const Kvlease__V1__AdminDevice *d = rows->rows[i];
+                const struct figures_device *d = rows->rows[i];
 
                 text_printf(t, "<tr><td>");
                 text_html(t, d->name);
@@ -71,7 +71,7 @@ static void tenant_table(struct text *t, const struct source_rows *rows)
         text_printf(t, "<h2>Tenants</h2>\n<table><tr><th>tenant<th>memory<th>reserved<th>clients"
                        "<th>refused<th>evicted</tr>\n");
         for (size_t i = 0; i < rows->n && i < PAGE_TENANTS; i++) {
-                const Kvlease__V1__AdminTenant *r = rows->rows[i];
+                const struct figures_tenant *r = rows->rows[i];
 
                 text_printf(t, "<tr><td>");
                 text_html(t, r->name);
@@ -79,7 +79,7 @@ static void tenant_table(struct text *t, const struct source_rows *rows)
                 bytes_cell(t, r->charged_bytes, r->limit_bytes);
                 bytes_cell(t, r->reserve_bytes, UINT64_MAX);
                 text_printf(t,
-                        "<td>%" PRIu32 "</td><td>%" PRIu64 "</td><td>%" PRIu64 "</td></tr>\n",
+                        "<td>%" PRIu64 "</td><td>%" PRIu64 "</td><td>%" PRIu64 "</td></tr>\n",
                         r->n_clients, r->refusals, r->evictions);
         }
         text_printf(t, "</table>\n");

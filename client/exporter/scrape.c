@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
+#include <string.h>
 #include <time.h>
 
 #include "base/clock.h"
@@ -61,7 +62,7 @@ static void pause_until(uint64_t until)
 }
 
 /* Counts restarts: the daemon isn't the last one asked. */
-static void note_restart(struct scraper *s, const Kvlease__V1__AdminStatusReply *status)
+static void note_restart(struct scraper *s, const struct figures_status *status)
 {
         if (s->boot_epoch && s->boot_epoch != status->boot_epoch) {
                 s->n_survived += status->took_over != 0;
@@ -134,7 +135,7 @@ static void tell_row(
         metric_add_labels(m, &labels);
         for (size_t i = 0; i < METRIC_INFO_LABELS && m->info[i].name; i++)
                 text_labels_add(&labels, m->info[i].name, metric_label(&m->info[i], row));
-        text_sample(text, &labels, text->type == TEXT_INFO ? 1 : metric_value(m, row));
+        text_sample(text, &labels, m->type == TEXT_INFO ? 1 : metric_value(m, row));
 }
 
 static void tell_others(struct text *text, const struct limit *l, size_t i)
@@ -142,29 +143,40 @@ static void tell_others(struct text *text, const struct limit *l, size_t i)
         const struct metric *m = &l->table->metrics[i];
         struct text_labels labels;
 
-        if (text->type == TEXT_INFO || metric_family(l->table, i)->single)
+        if (m->type == TEXT_INFO || m->single || m->no_sample)
                 return;
         row_labels(l->table, NULL, &labels);
         metric_add_labels(m, &labels);
         text_sample(text, &labels, limit_sum(l, i));
 }
 
-/* Writes family by family, as their samples belong together. */
-static void tell_table(struct text *text, const struct limit *l, const void *const *rows,
-        size_t n_named, size_t n_others)
+/* Writes a family, whose samples belong together. */
+static void tell_family(struct text *text, const struct limit *l, const struct metric *family,
+        const void *const *rows, size_t n_named, size_t n_others)
 {
         const struct metric_table *t = l->table;
 
-        for (size_t i = 0; i < t->n_metrics && n_named + n_others > 0; i++) {
+        text_family(text, family->family, family->type, family->help);
+        for (size_t i = 0; i < t->n_metrics; i++) {
                 const struct metric *m = &t->metrics[i];
 
-                if (m->family)
-                        text_family(text, m->family, m->type, m->help);
+                if (!metric_is_of(t, m) || strcmp(m->family, family->family) != 0)
+                        continue;
                 for (size_t row = 0; row < n_named; row++)
                         tell_row(text, t, m, rows[row]);
                 if (n_others > 0)
                         tell_others(text, l, i);
         }
+}
+
+static void tell_table(struct text *text, const struct limit *l, const void *const *rows,
+        size_t n_named, size_t n_others)
+{
+        const struct metric_table *t = l->table;
+
+        for (size_t i = 0; i < t->n_metrics && n_named + n_others > 0; i++)
+                if (metric_is_of(t, &t->metrics[i]) && t->metrics[i].help)
+                        tell_family(text, l, &t->metrics[i], rows, n_named, n_others);
 }
 
 /* Writes the rows of this table. */
@@ -190,7 +202,7 @@ static int tell_daemon(struct scraper *s, struct text *t, const struct facts *f)
         int r = 0;
 
         for (size_t i = 0; r == 0 && i < n_metric_tables; i++)
-                r = tell_rows(t, &s->limits[i], &f->lists[metric_tables[i]->list]);
+                r = tell_rows(t, &s->limits[i], &f->lists[metric_tables[i].list]);
         if (r == 0 && f->lists[SOURCE_COUNTERS].n > 0)
                 calls_tell(t, f->lists[SOURCE_COUNTERS].rows[0]);
         return r;
@@ -408,9 +420,9 @@ int scraper_new(const struct scraper_options *o, struct scraper **ret)
                 r = -ENOMEM;
         for (size_t i = 0; r == 0 && i < n_metric_tables; i++) {
                 /* A table without labels has one row. */
-                bool single = !metric_tables[i]->labels[0].name;
+                bool single = !metric_tables[i].labels[0].name;
 
-                r = limit_init(&s->limits[i], metric_tables[i], single ? 1 : o->max_rows);
+                r = limit_init(&s->limits[i], &metric_tables[i], single ? 1 : o->max_rows);
         }
         if (r == 0)
                 r = source_new(o->socket, o->timeout_nsec, &s->source);

@@ -9,6 +9,7 @@
 #include "client/exporter/calls.h"
 #include "client/lib/connection/conn.h"
 #include "client/lib/connection/error.h"
+#include "proto/figures.h"
 #include "proto/status.h"
 
 /* Limit on the calls of one scrape: no daemon's lists are longer. 64 KiB each; not tuned. */
@@ -56,7 +57,8 @@ void facts_deinit(struct facts *f)
         *f = (struct facts){0};
 }
 
-static int add_rows(struct source_rows *r, const void *const *rows, size_t n)
+/* Adds `n` rows of that size, one behind the other. */
+static int add_rows(struct source_rows *r, const void *rows, size_t n, size_t row_size)
 {
         size_t size = MAX(r->size, (size_t)16);
         const void **more;
@@ -68,9 +70,8 @@ static int add_rows(struct source_rows *r, const void *const *rows, size_t n)
                 return error_set(-ENOMEM, "out of memory");
         r->rows = more;
         r->size = size;
-        if (n > 0)
-                memcpy(r->rows + r->n, rows, n * sizeof(*rows));
-        r->n += n;
+        for (size_t i = 0; i < n; i++)
+                r->rows[r->n++] = (const char *)rows + i * row_size;
         return 0;
 }
 
@@ -108,7 +109,7 @@ static int connect_to(struct source *s, uint64_t until)
 
 /* Makes a call. A reply's status is an answer as well: *ret_reply is set if there is one. */
 static int call(struct source *s, uint16_t type, const ProtobufCMessage *m, struct facts *f,
-        uint64_t until, const ProtobufCMessage **ret_reply)
+        uint64_t until, const ProtobufCMessage **ret_reply, struct arena **ret_arena)
 {
         struct arena *a = f->n_calls < SOURCE_MAX_CALLS ? add_arena(f) : NULL;
         const ProtobufCMessage *reply = NULL;
@@ -122,6 +123,7 @@ static int call(struct source *s, uint16_t type, const ProtobufCMessage *m, stru
         r = conn_request(s->conn, type, m, a, until, &reply);
         if (reply) {
                 *ret_reply = reply;
+                *ret_arena = a;
                 return 0;
         }
         return r < 0 ? r : error_set(-EPROTO, "kvleased's answer makes no sense");
@@ -139,28 +141,22 @@ static int ask_one(struct source *s, enum source_list list, uint16_t type,
         const ProtobufCMessage *m, struct facts *f, uint64_t until)
 {
         const ProtobufCMessage *reply = NULL;
-        const void *row;
-        int r = call(s, type, m, f, until, &reply);
+        struct arena *arena;
+        int r = call(s, type, m, f, until, &reply, &arena);
 
         if (r < 0 || outcome(reply)->status == WIRE_UNSUPPORTED)
                 return r;
         /* BUSY: a restart would lose something. */
         if (outcome(reply)->status != WIRE_OK && outcome(reply)->status != WIRE_BUSY)
                 return error_set(-EPROTO, "kvleased refused: %s", outcome(reply)->detail);
-        row = reply;
-        return add_rows(&f->lists[list], &row, 1);
+        return add_rows(&f->lists[list], reply, 1, 0);
 }
 
-struct list {
-        const char *name;
+static const struct list {
         uint16_t type;
-        size_t n_offset, rows_offset, next_offset; /* in the reply */
-};
-
-static const struct list lists[N_SOURCE_LISTS] = {
-#define X(name, field, message, number)                                                 \
-        [SOURCE_##name] = {#field, number, offsetof(Kvlease__V1__##message, n_##field), \
-                offsetof(Kvlease__V1__##message, field), offsetof(Kvlease__V1__##message, next)},
+        const struct figure_table *table;
+} lists[N_SOURCE_LISTS] = {[SOURCE_STATUS] = {MSG_ADMIN_STATUS, &figures_table_status},
+#define X(name, scope) [SOURCE_##name] = {MSG_ADMIN_##name, &figures_table_##scope},
         SOURCE_TABLE(X)
 #undef X
 };
@@ -170,31 +166,33 @@ static int ask_page(
         struct source *s, enum source_list which, struct facts *f, uint64_t until, uint64_t *cursor)
 {
         Kvlease__V1__AdminListRequest m = KVLEASE__V1__ADMIN_LIST_REQUEST__INIT;
-        const struct list *l = &lists[which];
+        const struct figure_table *table = lists[which].table;
+        const Kvlease__V1__AdminRowsReply *rows;
         const ProtobufCMessage *reply = NULL;
-        const char *base;
-        uint64_t next;
+        struct arena *arena;
+        const void *first;
+        size_t n;
         int r;
 
         m.after = *cursor;
-        r = call(s, l->type, &m.base, f, until, &reply);
+        r = call(s, lists[which].type, &m.base, f, until, &reply, &arena);
         if (r < 0)
                 return r;
-        if (outcome(reply)->status == WIRE_UNSUPPORTED) { /* older daemons have no such list */
-                *cursor = 0;
+        if (outcome(reply)->status == WIRE_UNSUPPORTED && which != SOURCE_STATUS) {
+                *cursor = 0; /* older daemons have no such list */
                 return 0;
         }
         if (outcome(reply)->status != WIRE_OK)
-                return error_set(-EPROTO, "kvleased refused to list %s: %s", l->name,
+                return error_set(-EPROTO, "kvleased refused to list %s: %s", table->name,
                         outcome(reply)->detail);
-        base = (const char *)reply;
-        next = *(const uint64_t *)(const void *)(base + l->next_offset);
-        if (next && next <= *cursor)
-                return error_set(-EPROTO, "kvleased's list of %s goes in circles", l->name);
-        *cursor = next;
-        return add_rows(&f->lists[which],
-                *(const void *const *const *)(const void *)(base + l->rows_offset),
-                *(const size_t *)(const void *)(base + l->n_offset));
+        rows = (const Kvlease__V1__AdminRowsReply *)reply;
+        if (rows->next && rows->next <= *cursor)
+                return error_set(-EPROTO, "kvleased's list of %s goes in circles", table->name);
+        r = figures_read(rows, table, arena, &first, &n);
+        if (r < 0)
+                return error_set(r, "kvleased's list of %s makes no sense", table->name);
+        *cursor = rows->next;
+        return add_rows(&f->lists[which], first, n, table->size);
 }
 
 static int ask_list(struct source *s, enum source_list which, struct facts *f, uint64_t until)
@@ -221,9 +219,10 @@ static int ask_counters(struct source *s, struct facts *f, uint64_t until)
 
 static int ask_figures(struct source *s, struct facts *f, uint64_t until)
 {
-        Kvlease__V1__AdminStatusRequest status = KVLEASE__V1__ADMIN_STATUS_REQUEST__INIT;
-        int r = ask_one(s, SOURCE_STATUS, MSG_ADMIN_STATUS, &status.base, f, until);
+        int r = ask_list(s, SOURCE_STATUS, f, until);
 
+        if (r == 0 && f->lists[SOURCE_STATUS].n != 1)
+                r = error_set(-EPROTO, "kvleased's status makes no sense");
         return r == 0 ? ask_counters(s, f, until) : r;
 }
 

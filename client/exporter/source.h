@@ -15,19 +15,18 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* X(NAME, list field of the reply, reply message, request number): the lists, each fetched in as
- * many calls as it has pages. */
-#define SOURCE_TABLE(X)                                                       \
-        X(DEVICES, devices, AdminDevicesReply, MSG_ADMIN_DEVICES)             \
-        X(REGIONS, regions, AdminRegionsReply, MSG_ADMIN_REGIONS)             \
-        X(TENANTS, tenants, AdminTenantsReply, MSG_ADMIN_TENANTS)             \
-        X(NAMESPACES, namespaces, AdminNamespacesReply, MSG_ADMIN_NAMESPACES) \
-        X(EVICTIONS, evictions, AdminEvictionsReply, MSG_ADMIN_EVICTIONS)     \
-        X(SETS, sets, AdminSetsReply, MSG_ADMIN_SETS)                         \
-        X(EXCHANGES, exchanges, AdminExchangesReply, MSG_ADMIN_EXCHANGES)
+/* X(NAME, list of proto/figures.def): the lists, each fetched in as many calls as it has pages. */
+#define SOURCE_TABLE(X)          \
+        X(DEVICES, device)       \
+        X(REGIONS, region)       \
+        X(TENANTS, tenant)       \
+        X(NAMESPACES, namespace) \
+        X(EVICTIONS, eviction)   \
+        X(SETS, set)             \
+        X(EXCHANGES, exchange)
 
 enum source_list {
-        SOURCE_STATUS,   /* one row: AdminStatusReply */
+        SOURCE_STATUS,   /* one row */
         SOURCE_RESTART,  /* one row: AdminRestartReply, of what a restart would keep */
         SOURCE_COUNTERS, /* one row: AdminCountersReply; none if the daemon doesn't know it */
 #define X(name, ...) SOURCE_##name,
@@ -37,7 +36,7 @@ enum source_list {
 };
 
 struct source_rows {
-        const void **rows; /* owned; the messages are the facts' */
+        const void **rows; /* owned; what each points to is the facts' */
         size_t n, size;
 };
 

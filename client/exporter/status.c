@@ -26,17 +26,23 @@ static void put_string(struct text *t, const char *name, const char *value)
         text_json(t, value);
 }
 
-static void tell_daemon(struct text *t, const Kvlease__V1__AdminStatusReply *s)
+/* Returns 0 without such a tier. */
+static uint64_t tier_pages(const struct figures_tier *t)
+{
+        return t->pages_sealed != FIGURE_NONE ? t->pages_sealed : 0;
+}
+
+static void tell_daemon(struct text *t, const struct figures_status *s)
 {
         uint64_t cached = s->pages_sealed;
 
-        cached += s->host ? s->host->pages_sealed : 0;
-        cached += s->disk ? s->disk->pages_sealed : 0;
+        cached += tier_pages(&s->host);
+        cached += tier_pages(&s->disk);
         text_printf(t, "{\"up\":true,");
         put_string(t, "version", s->daemon_version);
         text_printf(t,
-                ",\"uptime\":%" PRIu64 ",\"draining\":%s,\"clients\":%" PRIu32
-                ",\"n_tenants\":%" PRIu32 ",\"namespaces\":%" PRIu32 ",\"sessions\":%" PRIu64
+                ",\"uptime\":%" PRIu64 ",\"draining\":%s,\"clients\":%" PRIu64
+                ",\"n_tenants\":%" PRIu64 ",\"namespaces\":%" PRIu64 ",\"sessions\":%" PRIu64
                 ",\"cached\":%" PRIu64 ",\"keys\":%" PRIu64 ",\"hits\":%" PRIu64,
                 s->uptime_sec, s->draining ? "true" : "false", s->n_clients, s->n_tenants,
                 s->n_namespaces, s->n_sessions, cached, s->lookup_keys, s->lookup_hits);
@@ -46,14 +52,14 @@ static void tell_tiers(struct text *t, const struct source_rows *rows)
 {
         text_printf(t, ",\"tiers\":[");
         for (size_t i = 0; i < rows->n; i++) {
-                const Kvlease__V1__AdminDevice *d = rows->rows[i];
+                const struct figures_device *d = rows->rows[i];
 
                 text_printf(t, "%s{", i ? "," : "");
                 put_string(t, "device", d->of_device);
                 text_printf(t, ",");
                 put_string(t, "tier", d->tier);
                 text_printf(t, ",");
-                put_string(t, "state", d->disk ? d->disk->state : d->state);
+                put_string(t, "state", d->state);
                 put_bytes(t, "budget", d->budget_bytes);
                 put_bytes(t, "used", d->charged_bytes);
                 put_bytes(t, "reserved", d->reserved_bytes);
@@ -69,7 +75,7 @@ static void tell_regions(struct text *t, const struct source_rows *rows)
 
         text_printf(t, ",\"regions\":[");
         for (size_t i = 0; i < rows->n && n < STATUS_REGIONS; i++) {
-                const Kvlease__V1__AdminRegion *r = rows->rows[i];
+                const struct figures_region *r = rows->rows[i];
 
                 if (!r->tenant[0] || strcmp(r->tier, "device") != 0 ||
                         r->size_bytes + r->used_bytes + r->excess_bytes + r->lent_bytes == 0)
@@ -88,18 +94,18 @@ static void tell_regions(struct text *t, const struct source_rows *rows)
         text_printf(t, "]");
 }
 
-static void tell_tenant(struct text *t, const Kvlease__V1__AdminTenant *r)
+static void tell_tenant(struct text *t, const struct figures_tenant *r)
 {
         uint64_t below = 0;
 
-        below += r->host ? r->host->pages_sealed : 0;
-        below += r->disk ? r->disk->pages_sealed : 0;
+        below += tier_pages(&r->host);
+        below += tier_pages(&r->disk);
         text_printf(t, "{");
         put_string(t, "name", r->name);
         put_bytes(t, "limit", r->limit_bytes);
         put_bytes(t, "used", r->charged_bytes);
         text_printf(t,
-                ",\"cached\":%" PRIu64 ",\"below\":%" PRIu64 ",\"clients\":%" PRIu32
+                ",\"cached\":%" PRIu64 ",\"below\":%" PRIu64 ",\"clients\":%" PRIu64
                 ",\"refused\":%" PRIu64 ",\"evicted\":%" PRIu64 "}",
                 r->pages_sealed + below, below, r->n_clients, r->refusals, r->evictions);
 }
@@ -118,7 +124,7 @@ static void tell_evictions(struct text *t, const struct source_rows *rows)
 {
         text_printf(t, ",\"evictions\":[");
         for (size_t i = 0; i < rows->n && i < STATUS_EVICTIONS; i++) {
-                const Kvlease__V1__AdminEviction *e = rows->rows[i];
+                const struct figures_eviction *e = rows->rows[i];
 
                 text_printf(t, "%s{", i ? "," : "");
                 put_string(t, "victim", e->victim);

@@ -140,13 +140,17 @@ static bool only_reads(const struct request *rq, const struct msg_info *info)
 static int check_may_change(struct request *rq, const struct msg_info *info)
 {
         const struct daemon_config *c = &rq->server->config.daemon;
+        /* Older exporters ask for figures by this number. */
+        const char *old = info->type == MSG_ADMIN_PROCESS
+                                  ? " (a kvlease-exporter that asks for it is older than kvleased)"
+                                  : "";
 
         if (rq->peer->kind != LISTEN_MONITOR || only_reads(rq, info))
                 return 0;
         return detail_set(&rq->detail, -EACCES,
-                "%s is refused on %s/monitor.sock, which is for reading: use %s/admin.sock, as "
+                "%s is refused%s on %s/monitor.sock, which is for reading: use %s/admin.sock, as "
                 "root%s%s",
-                info->name, c->runtime_dir, c->runtime_dir,
+                info->name, old, c->runtime_dir, c->runtime_dir,
                 *c->admin_group ? " or a member of group " : "", c->admin_group);
 }
 
@@ -266,9 +270,11 @@ static void serve_frame(struct peer *p, const struct frame *f, const struct msg_
         catch_up(p, f->header.type);
         if (p->muted || p->doomed)
                 return;
-        if (!info) /* from a newer client: no fault of its */
+        if (!info) /* from a client of another version: no fault of its */
                 answer_unknown(p, &f->header, &kvlease__v1__simple_reply__descriptor, -EOPNOTSUPP,
-                        "this kvleased does not know the request: upgrade it");
+                        msg_is_retired(f->header.type)
+                                ? MSG_RETIRED_TEXT
+                                : "this kvleased does not know the request: upgrade it");
         else if (p->state == PEER_AUTH && info->type != MSG_AUTH)
                 answer_refuse(p, &f->header, -EACCES, "answer the challenge first");
         else if (p->comeback.resuming && !resume_allows(info->type))

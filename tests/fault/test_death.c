@@ -18,6 +18,7 @@
 
 #include "base/fd.h"
 #include "base/macros.h"
+#include "proto/figures.h"
 #include "tests/fault/raw.h"
 #include "tests/integration/pattern.h"
 #include "tests/unit/child.h"
@@ -450,14 +451,19 @@ static void rest(void)
 
 static uint64_t n_clients(struct raw *admin)
 {
-        Kvlease__V1__AdminStatusRequest ask = KVLEASE__V1__ADMIN_STATUS_REQUEST__INIT;
-        const Kvlease__V1__AdminStatusReply *reply;
+        Kvlease__V1__AdminListRequest ask = KVLEASE__V1__ADMIN_LIST_REQUEST__INIT;
+        const Kvlease__V1__AdminRowsReply *reply;
+        const struct figures_status *s;
+        const void *row;
+        size_t n;
 
         assert_true(raw_request(admin, MSG_ADMIN_STATUS, 0, &ask.base));
-        reply = (const Kvlease__V1__AdminStatusReply *)raw_answer(admin);
+        reply = (const Kvlease__V1__AdminRowsReply *)raw_answer(admin);
         assert_non_null(reply);
-        assert_true(reply->n_clients > 0 || reply->pages_granted == 0);
-        return reply->n_clients;
+        assert_int_equal(figures_read(reply, &figures_table_status, &admin->arena, &row, &n), 0);
+        s = row;
+        assert_true(s->n_clients > 0 || s->pages_granted == 0);
+        return s->n_clients;
 }
 
 static int compare(const void *a, const void *b)

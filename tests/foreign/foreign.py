@@ -142,7 +142,7 @@ def mistakes(daemon: Daemon) -> None:
         except PermissionError:  # Linux 6.16 and later: nothing was sent
             expect(connection.ask("NS_CLOSE", ns_id=9).status == kv.NOT_FOUND, "it goes on")
     admin = daemon.admin()
-    expect(admin.tell("ADMIN_STATUS").violations >= len(wrong) + 1, "violations aren't counted")
+    expect(admin.rows("ADMIN_STATUS")[0].violations >= len(wrong) + 1, "violations aren't counted")
     rules = {v.rule for v in admin.tell("ADMIN_COUNTERS").violations if v.n}
     expect({"bad-magic", "frame-too-long", "fd-count", "hello-first", "hello-twice"} <= rules, rules)
 
@@ -175,13 +175,13 @@ def a_violation_with_memory_mapped(daemon: Daemon) -> None:
             raise AssertionError("an event")
         except TimeoutError:
             pass  # it is ignored, and not disconnected
-        rows = daemon.admin().tell("ADMIN_CLIENTS", tenant="a").clients
+        rows = daemon.admin().rows("ADMIN_CLIENTS", tenant="a")
         expect([(c.state, c.pins) for c in rows] == [("muted", 1)], rows)
         space.check(pages, keys)
 
     in_child(child)
     admin, deadline = daemon.admin(), time.monotonic() + PATIENCE
-    while admin.tell("ADMIN_CLIENTS", tenant="a").clients:
+    while admin.rows("ADMIN_CLIENTS", tenant="a"):
         expect(time.monotonic() < deadline, "its pins stay after its exit")
         time.sleep(0.01)
     space = Space(daemon.client(), "muted")
@@ -219,11 +219,11 @@ def pages_over_the_socket(daemon: Daemon) -> None:
 
     # Two requests wait that will continue the text, one of which has one page of it in common.
     admin = daemon.admin()
-    before = admin.tell("ADMIN_STATUS").expected
+    before = admin.rows("ADMIN_STATUS")[0].expected
     connection.tell("EXPECT", ns_id=space.id, keys=b"".join(keys), ttl_msec=60000)
     connection.tell("EXPECT", ns_id=space.id, keys=keys[0] + bytes(32))
     connection.tell("EXPECT", ns_id=space.id, keys=bytes(64))  # nothing of it is cached
-    expect(admin.tell("ADMIN_STATUS").expected == before + 2, before)
+    expect(admin.rows("ADMIN_STATUS")[0].expected == before + 2, before)
     expect(connection.ask("EXPECT", ns_id=space.id, keys=keys[0], ttl_msec=600001).status == kv.INVALID, "too long")
     expect(connection.ask("EXPECT", ns_id=space.id, keys=keys[0][:31]).status == kv.INVALID, "half a key")
     expect(connection.ask("EXPECT", ns_id=space.id + 1, keys=keys[0]).status == kv.NOT_FOUND, "no namespace")
@@ -455,10 +455,10 @@ def in_shared_memory(daemon: Daemon) -> None:
                 body=struct.pack("<II", 6, 5))
     for page in found:
         index.unpin(page)
-    before = daemon.admin().tell("ADMIN_STATUS").expected
+    before = daemon.admin().rows("ADMIN_STATUS")[0].expected
     ring.submit("EXPECT", space.id, page=found[-1], aux=index.state(found[-1])[0] & shared.NO_PAGE, body=struct.pack("<I", 5000))
     ring.submit("EXPECT", space.id, page=found[-1], aux=0)  # another generation
-    expect(daemon.admin().tell("ADMIN_STATUS").expected == before + 1, "expected")
+    expect(daemon.admin().rows("ADMIN_STATUS")[0].expected == before + 1, "expected")
     reply = connection.tell("SESSION_PAGES", ns_id=space.id, session=session, max=10)
     expect(list(reply.pages) == pages[:5] and index.count(pages[0]) == 2, "pinned in the segment")
     for page in reply.pages:
@@ -689,7 +689,7 @@ def who_asks(daemon: Daemon) -> None:
 @contextmanager
 def killed(daemon: Daemon, n_starts: int) -> Iterator[None]:
     """The daemon is killed, and its keeper starts the next one; the body runs while there may be none."""
-    os.kill(daemon.admin().tell("ADMIN_STATUS").pid, signal.SIGKILL)
+    os.kill(daemon.admin().rows("ADMIN_STATUS")[0].pid, signal.SIGKILL)
     yield
     daemon.await_ready(n_starts)
 

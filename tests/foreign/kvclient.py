@@ -14,6 +14,7 @@ import struct
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 import kvlease_pb2 as pb
@@ -79,33 +80,34 @@ MESSAGES = {
     "SESSION_LOAD": Message(60, pb.SessionLoadRequest, pb.SessionLoadReply),
     "PROBE_HOSTS": Message(61, pb.ProbeHostsRequest, pb.ProbeHostsReply),
     "NOTE_PREFILL": Message(59, pb.NotePrefillRequest, pb.SimpleReply),
-    "ADMIN_STATUS": Message(64, pb.AdminStatusRequest, pb.AdminStatusReply),
-    "ADMIN_DEVICES": Message(65, pb.AdminListRequest, pb.AdminDevicesReply),
-    "ADMIN_TENANTS": Message(66, pb.AdminListRequest, pb.AdminTenantsReply),
+    "ADMIN_STATUS": Message(96, pb.AdminListRequest, pb.AdminRowsReply),
+    "ADMIN_DEVICES": Message(97, pb.AdminListRequest, pb.AdminRowsReply),
+    "ADMIN_TENANTS": Message(98, pb.AdminListRequest, pb.AdminRowsReply),
+    "ADMIN_PROCESS": Message(64, pb.AdminListRequest, pb.AdminProcessReply),
     "ADMIN_TENANT_SET": Message(67, pb.AdminTenantSetRequest, pb.SimpleReply),
     "ADMIN_TENANT_REMOVE": Message(68, pb.AdminTenantRemoveRequest, pb.SimpleReply),
-    "ADMIN_NAMESPACES": Message(69, pb.AdminListRequest, pb.AdminNamespacesReply),
-    "ADMIN_CLIENTS": Message(70, pb.AdminListRequest, pb.AdminClientsReply),
+    "ADMIN_NAMESPACES": Message(99, pb.AdminListRequest, pb.AdminRowsReply),
+    "ADMIN_CLIENTS": Message(100, pb.AdminListRequest, pb.AdminRowsReply),
     "ADMIN_PURGE": Message(71, pb.AdminPurgeRequest, pb.CountReply),
     "ADMIN_DRAIN": Message(72, pb.AdminDrainRequest, pb.AdminDrainReply),
     "ADMIN_CHECK": Message(73, pb.AdminCheckRequest, pb.AdminCheckReply),
     "ADMIN_RECALL": Message(74, pb.AdminRecallRequest, pb.CountReply),
-    "ADMIN_REGIONS": Message(75, pb.AdminListRequest, pb.AdminRegionsReply),
-    "ADMIN_EVICTIONS": Message(76, pb.AdminListRequest, pb.AdminEvictionsReply),
-    "ADMIN_SESSIONS": Message(77, pb.AdminListRequest, pb.AdminSessionsReply),
+    "ADMIN_REGIONS": Message(101, pb.AdminListRequest, pb.AdminRowsReply),
+    "ADMIN_EVICTIONS": Message(102, pb.AdminListRequest, pb.AdminRowsReply),
+    "ADMIN_SESSIONS": Message(103, pb.AdminListRequest, pb.AdminRowsReply),
     "ADMIN_EXPLAIN": Message(78, pb.AdminExplainRequest, pb.ExplainReply),
-    "ADMIN_SETS": Message(79, pb.AdminListRequest, pb.AdminSetsReply),
+    "ADMIN_SETS": Message(104, pb.AdminListRequest, pb.AdminRowsReply),
     "ADMIN_SESSION_PURGE": Message(80, pb.AdminSessionPurgeRequest, pb.CountReply),
     "ADMIN_RECORD": Message(81, pb.AdminRecordRequest, pb.AdminRecordReply),
     "ADMIN_RESTART": Message(82, pb.AdminRestartRequest, pb.AdminRestartReply),
     "ADMIN_WARM": Message(83, pb.AdminWarmRequest, pb.AdminWarmReply),
     "ADMIN_EVENTS": Message(84, pb.AdminEventsRequest, pb.AdminEventsReply),
     "ADMIN_RELOAD": Message(85, pb.AdminReloadRequest, pb.AdminReloadReply),
-    "ADMIN_CONFIG": Message(86, pb.AdminListRequest, pb.AdminConfigReply),
+    "ADMIN_CONFIG": Message(105, pb.AdminListRequest, pb.AdminRowsReply),
     "ADMIN_COUNTERS": Message(88, pb.AdminCountersRequest, pb.AdminCountersReply),
-    "ADMIN_EXCHANGES": Message(93, pb.AdminListRequest, pb.AdminExchangesReply),
-    "ADMIN_REMOTES": Message(94, pb.AdminListRequest, pb.AdminRemotesReply),
-    "ADMIN_CODECS": Message(90, pb.AdminListRequest, pb.AdminCodecsReply),
+    "ADMIN_EXCHANGES": Message(107, pb.AdminListRequest, pb.AdminRowsReply),
+    "ADMIN_REMOTES": Message(108, pb.AdminListRequest, pb.AdminRowsReply),
+    "ADMIN_CODECS": Message(106, pb.AdminListRequest, pb.AdminRowsReply),
 }
 EVENTS: dict[str, tuple[int, Any]] = {
     "CHALLENGE": (128, pb.ChallengeEvent),
@@ -297,6 +299,17 @@ class Connection:
         if reply.status == OK:
             self.record.answered.add(name)
         return reply, frame.fds
+
+    def rows(self, name: str, /, **fields: Any) -> list[SimpleNamespace]:
+        """The rows of an administrator's list; None: an absent figure."""
+        table = self.tell(name, **fields).tables[0]
+        rows = []
+        for row in table.rows:
+            figures = dict(zip(table.numbers, (None if n == -1 else n for n in row.numbers), strict=True))
+            texts = enumerate(row.texts)
+            figures |= zip(table.texts, (None if i in row.no_texts else text for i, text in texts), strict=True)
+            rows.append(SimpleNamespace(**figures))
+        return rows
 
     def ask_fds(self, name: str, /, **fields: Any) -> tuple[Any, list[int]]:
         return self.reply(name, self.send(name, **fields))

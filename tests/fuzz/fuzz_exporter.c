@@ -10,21 +10,15 @@
 #include "client/exporter/metric.h"
 #include "client/exporter/source.h"
 #include "proto/arena.h"
-#include "proto/kvlease.pb-c.h"
+#include "proto/figures.h"
 #include "proto/msg.h"
 #include "tests/fuzz/fuzz.h"
 
-static const ProtobufCMessageDescriptor *const rows[N_SOURCE_LISTS] = {
-        [SOURCE_STATUS] = &kvlease__v1__admin_status_reply__descriptor,
-        [SOURCE_RESTART] = &kvlease__v1__admin_restart_reply__descriptor,
-        [SOURCE_COUNTERS] = &kvlease__v1__admin_counters_reply__descriptor,
-        [SOURCE_DEVICES] = &kvlease__v1__admin_device__descriptor,
-        [SOURCE_REGIONS] = &kvlease__v1__admin_region__descriptor,
-        [SOURCE_TENANTS] = &kvlease__v1__admin_tenant__descriptor,
-        [SOURCE_NAMESPACES] = &kvlease__v1__admin_namespace__descriptor,
-        [SOURCE_EVICTIONS] = &kvlease__v1__admin_eviction__descriptor,
-        [SOURCE_SETS] = &kvlease__v1__admin_set__descriptor,
-        [SOURCE_EXCHANGES] = &kvlease__v1__admin_exchange__descriptor,
+static const struct figure_table *const lists[N_SOURCE_LISTS] = {
+        [SOURCE_STATUS] = &figures_table_status,
+#define X(name, scope) [SOURCE_##name] = &figures_table_##scope,
+        SOURCE_TABLE(X)
+#undef X
 };
 
 static void check_line(const char *line, size_t len, const char **family, size_t *family_len)
@@ -58,16 +52,16 @@ static void check_text(const struct text *t)
         }
 }
 
-/* Writes one row like a scrape. */
-static void tell(struct text *t, const struct metric_table *table, const void *row)
+/* Writes one row's samples of a family like a scrape. */
+static void tell_family(
+        struct text *t, const struct metric_table *table, const char *family, const void *row)
 {
         for (size_t i = 0; i < table->n_metrics; i++) {
                 const struct metric *m = &table->metrics[i];
                 struct text_labels labels = {.n = 0};
 
-                if (m->family)
-                        text_family(t, m->family, m->type, m->help);
-                if (!metric_exists_in(m, row))
+                if (!metric_is_of(table, m) || strcmp(m->family, family) != 0 ||
+                        !metric_exists_in(m, row))
                         continue;
                 metric_add_labels(m, &labels);
                 for (size_t k = 0; k < METRIC_ROW_LABELS && table->labels[k].name; k++)
@@ -79,16 +73,51 @@ static void tell(struct text *t, const struct metric_table *table, const void *r
         }
 }
 
-static void tell_list(struct text *t, unsigned list, const ProtobufCMessage *m)
+static void tell(struct text *t, const struct metric_table *table, const void *row)
 {
-        const Kvlease__V1__AdminCountersReply *counters = (const void *)m;
+        for (size_t i = 0; i < table->n_metrics; i++) {
+                const struct metric *m = &table->metrics[i];
 
-        if (list == SOURCE_COUNTERS && calls_make_sense(counters))
-                calls_tell(t, counters);
+                if (!metric_is_of(table, m) || !m->help)
+                        continue;
+                text_family(t, m->family, m->type, m->help);
+                tell_family(t, table, m->family, row);
+        }
+}
+
+static void tell_row(struct text *t, unsigned list, const void *row)
+{
         for (size_t i = 0; i < n_metric_tables; i++)
-                if (metric_tables[i]->list == list &&
-                        (!metric_tables[i]->wants || metric_tables[i]->wants(m)))
-                        tell(t, metric_tables[i], m);
+                if (metric_tables[i].list == list &&
+                        (!metric_tables[i].wants || metric_tables[i].wants(row)))
+                        tell(t, &metric_tables[i], row);
+}
+
+static void tell_rows(struct text *t, unsigned list, const void *reply, struct arena *arena)
+{
+        const void *rows;
+        size_t n;
+
+        if (figures_read(reply, lists[list], arena, &rows, &n) == 0 && n > 0)
+                tell_row(t, list, rows);
+}
+
+static const ProtobufCMessageDescriptor *answer_of(unsigned list)
+{
+        if (lists[list])
+                return &kvlease__v1__admin_rows_reply__descriptor;
+        return list == SOURCE_RESTART ? &kvlease__v1__admin_restart_reply__descriptor
+                                      : &kvlease__v1__admin_counters_reply__descriptor;
+}
+
+static void tell_answer(struct text *t, unsigned list, const void *reply, struct arena *arena)
+{
+        if (lists[list])
+                tell_rows(t, list, reply, arena);
+        else if (list == SOURCE_RESTART)
+                tell_row(t, list, reply);
+        else if (calls_make_sense(reply))
+                calls_tell(t, reply);
 }
 
 static void read_header(const uint8_t *data, size_t size)
@@ -108,10 +137,10 @@ static void read_answer(unsigned list, const uint8_t *data, size_t size)
         struct text t;
 
         CHECK(arena_init(&arena, ARENA_BUDGET_BYTES) == 0);
-        m = msg_unpack(rows[list], &arena, data, size);
+        m = msg_unpack(answer_of(list), &arena, data, size);
         if (m) {
                 text_init(&t, size % 2 ? TEXT_OPENMETRICS : TEXT_PROMETHEUS);
-                tell_list(&t, list, m);
+                tell_answer(&t, list, m, &arena);
                 check_text(&t);
                 text_deinit(&t);
         }

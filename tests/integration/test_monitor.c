@@ -22,6 +22,7 @@ static const struct {
         uint16_t type;
         enum class class;
 } classes[] = {
+        {MSG_ADMIN_PROCESS, CHANGES}, /* for kvleasectl alone */
         {MSG_ADMIN_STATUS, READS},
         {MSG_ADMIN_DEVICES, READS},
         {MSG_ADMIN_TENANTS, READS},
@@ -119,6 +120,29 @@ static void test_every_message(void **state)
         raw_close(&r);
         assert_int_equal(ctl_status(h, "pages_sealed"), 4);
         worker_stop(w);
+}
+
+/* Older programs ask for lists by other numbers: they are told that they are older. */
+static void test_older_programs(void **state)
+{
+        struct harness *h = *state;
+        const Kvlease__V1__SimpleReply *reply;
+        char path[PRIVATE_PATH_MAX];
+        struct raw r;
+
+        raw_open(&r, h, monitor_path(h, path));
+        assert_int_equal(raw_hello(&r, 1, 1)->status, 0);
+        for (uint16_t type = 64; type < 96; type++) {
+                if (msg_find(type) && type != MSG_ADMIN_PROCESS)
+                        continue;
+                assert_true(raw_frame(&r, (struct frame_header){.type = type}));
+                reply = (const Kvlease__V1__SimpleReply *)raw_answer(&r);
+                assert_non_null(reply);
+                assert_int_equal(
+                        reply->status, type == MSG_ADMIN_PROCESS ? WIRE_DENIED : WIRE_UNSUPPORTED);
+                assert_non_null(strstr(reply->detail, "kvlease-exporter"));
+        }
+        raw_close(&r);
 }
 
 /* A client's message there is a broken rule, as on the admin socket. */
@@ -220,6 +244,7 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 harness_test(test_every_message, NULL),
+                harness_test(test_older_programs, NULL),
                 harness_test(test_no_client, NULL),
                 harness_test(test_ctl, NULL),
                 harness_test(test_most, NULL),

@@ -289,7 +289,7 @@ def check_rules(path):
 
 def check_names(rules):
     """The exporter has all families that rules and scenarios name."""
-    source = "".join(path.read_text() for path in sorted(client.glob("*.c")))
+    source = "".join(path.read_text() for path in [*sorted(client.glob("*.c")), *client.glob("../../proto/figures.def")])
     known = set(re.findall(r'"([a-z0-9_]+)"', source))
     names = set(re.findall(r"\bkvlease_([a-z0-9_]+)", rules + " ".join(HEALTHY)))
     return sorted(f"no metric kvlease_{name} in {client}" for name in names if re.sub(r"_(total|bucket)$", "", name) not in known)

@@ -43,12 +43,14 @@ def read(source: pathlib.Path) -> list[Message]:
     """All messages in order, those with a number and the rest."""
     messages = []
     for comment, name, body in MESSAGE.findall((source / "proto/kvlease.proto").read_text()):
-        head = HEAD.search(comment)
-        message = Message(name, words(HEAD.sub("", comment)), fields(body))
-        if head:
-            message.kind, message.number = head[1], int(head[2])
-            message.properties = tuple(head[3].split(", ")) if head[3] else ()
-        messages.append(message)
+        heads = list(HEAD.finditer(comment))
+        if not heads:
+            messages.append(Message(name, words(comment), fields(body)))
+        for i, head in enumerate(heads):  # several messages may have one request
+            end = heads[i + 1].start() if i + 1 < len(heads) else len(comment)
+            text = (comment[:head.start()] if i == 0 else "") + comment[head.end():end]
+            messages.append(Message(name, words(text), fields(body) if i == 0 else [], head[1], int(head[2]),
+                                    tuple(head[3].split(", ")) if head[3] else ()))
     return messages
 
 

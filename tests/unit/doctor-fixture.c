@@ -85,17 +85,22 @@ void host_start_daemon(struct host *h)
         h->d.daemon.config_file = strdup("/etc/kvlease/kvleased.conf");
 }
 
-struct doctor_device *host_add_device(struct host *h, const char *name, const char *tier,
+struct figures_device *host_add_device(struct host *h, const char *name, const char *tier,
         const char *backend, uint64_t budget_bytes)
 {
         struct doctor_daemon *p = &h->d.daemon;
-        struct doctor_device *row;
+        struct figures_device *row;
 
         p->devices = realloc(p->devices, (p->n_devices + 1) * sizeof(*p->devices));
         assert_non_null(p->devices);
         row = &p->devices[p->n_devices++];
-        *row = (struct doctor_device){strdup(name), strdup(tier), strdup(backend), strdup("memfd"),
-                strdup("ok"), strdup(""), budget_bytes, 0};
+        *row = (struct figures_device){.name = strdup(name),
+                .tier = strdup(tier),
+                .backend = strdup(backend),
+                .transport = strdup("memfd"),
+                .state = strdup("ok"),
+                .why = strdup(""),
+                .budget_bytes = budget_bytes};
         return row;
 }
 

@@ -27,7 +27,7 @@ void host_configure(struct host *h, const char *text);
 void host_start_daemon(struct host *h);
 
 /* Device of the daemon's or one below it. */
-struct doctor_device *host_add_device(struct host *h, const char *name, const char *tier,
+struct figures_device *host_add_device(struct host *h, const char *name, const char *tier,
         const char *backend, uint64_t budget_bytes);
 
 /* A GPU of a driver that answers. */

@@ -13,6 +13,7 @@
 #include "daemon/server/services/tenants.h"
 #include "proto/sock.h"
 #include "tests/unit/child.h"
+#include "proto/status.h"
 
 int world_warm_up(void **state)
 {
@@ -108,13 +109,36 @@ static void take_event(struct client *c, uint16_t type, const ProtobufCMessage *
         c->recall_msec = recall->timeout_msec;
 }
 
-static void take_devices(struct client *c, const Kvlease__V1__AdminDevicesReply *reply)
+const void *rows_of(
+        struct world *w, const struct client *c, const struct figure_table *t, size_t *ret_n)
 {
-        snprintf(c->state, sizeof(c->state), "%s", reply->devices[0]->state);
-        c->n_preparing = reply->devices[0]->n_preparing;
+        const void *rows;
+
+        assert_int_equal(figures_read((const Kvlease__V1__AdminRowsReply *)c->reply, t, &w->arena,
+                                 &rows, ret_n),
+                0);
+        return rows;
 }
 
-static void take_reply(struct client *c, const struct msg_info *info, const ProtobufCMessage *m)
+static void take_figures(struct world *w, struct client *c, uint16_t type)
+{
+        const struct figures_status *status;
+        const struct figures_device *device;
+        size_t n;
+
+        if (type == MSG_ADMIN_STATUS) {
+                status = rows_of(w, c, &figures_table_status, &n);
+                c->waiting = status->members_waiting_exit;
+        }
+        if (type == MSG_ADMIN_DEVICES) {
+                device = rows_of(w, c, &figures_table_device, &n);
+                snprintf(c->state, sizeof(c->state), "%s", device->state);
+                c->n_preparing = (uint32_t)device->n_preparing;
+        }
+}
+
+static void take_reply(
+        struct world *w, struct client *c, const struct msg_info *info, const ProtobufCMessage *m)
 {
         const Kvlease__V1__SimpleReply *reply = (const Kvlease__V1__SimpleReply *)m;
         size_t len = strlen(c->replies);
@@ -125,10 +149,8 @@ static void take_reply(struct client *c, const struct msg_info *info, const Prot
         snprintf(c->detail, sizeof(c->detail), "%s", reply->detail);
         if (info->reply == &kvlease__v1__count_reply__descriptor)
                 c->count = ((const Kvlease__V1__CountReply *)m)->count;
-        if (info->type == MSG_ADMIN_STATUS)
-                c->waiting = ((const Kvlease__V1__AdminStatusReply *)m)->members_waiting_exit;
-        if (info->type == MSG_ADMIN_DEVICES)
-                take_devices(c, (const Kvlease__V1__AdminDevicesReply *)m);
+        if (reply->status == WIRE_OK)
+                take_figures(w, c, info->type);
 }
 
 static void take_frame(struct world *w, struct client *c, const struct frame *f)
@@ -142,7 +164,7 @@ static void take_frame(struct world *w, struct client *c, const struct frame *f)
         if (f->header.flags & FRAME_EVENT)
                 take_event(c, f->header.type, m);
         else
-                take_reply(c, info, m);
+                take_reply(w, c, info, m);
 }
 
 void world_turn(struct world *w)

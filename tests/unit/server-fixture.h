@@ -14,7 +14,7 @@
 #include "daemon/server/server.h"
 #include "proto/arena.h"
 #include "proto/frame.h"
-#include "proto/kvlease.pb-c.h"
+#include "proto/figures.h"
 #include "proto/msg.h"
 #include "tests/unit/fake-device.h"
 #include "tests/unit/test-support.h"
@@ -104,6 +104,11 @@ void expect(struct world *w, struct client *c, const char *replies);
 
 /* Sends a request and takes its reply's status. */
 uint32_t ask(struct world *w, struct client *c, uint16_t type, const ProtobufCMessage *m);
+
+/* Reads the last reply as one of this list: a row for each of *ret_n, one behind the other,
+ * borrowed until the next frame comes. */
+const void *rows_of(
+        struct world *w, const struct client *c, const struct figure_table *t, size_t *ret_n);
 
 /* A process that does nothing until it is killed, which the end of this one does, too. */
 pid_t start_process(void);

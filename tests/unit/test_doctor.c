@@ -321,15 +321,15 @@ HOST_TEST(test_running)
 HOST_TEST(test_devices)
 {
         struct host *h = *state;
-        struct doctor_device *row;
+        struct figures_device *row;
 
         host_start_daemon(h);
         row = host_add_device(h, GPU, "device", "cuda", GIB);
         host_expect(h, "devices", DOCTOR_OK, "that work: 1", NULL);
-        free(row->state);
+        free((char *)row->state);
         row->state = strdup("broken");
         host_expect(h, "devices", DOCTOR_ERROR, GPU " is broken", "nvidia-smi");
-        free(row->tier);
+        free((char *)row->tier);
         row->tier = strdup("disk");
         host_expect(h, "devices", DOCTOR_ERROR, GPU " is broken", "dmesg for the disk");
 }
@@ -479,31 +479,36 @@ HOST_TEST(test_tenant_sockets)
 {
         static const char dir[] = "/run/kvlease/t/a", path[] = "/run/kvlease/t/a/sock";
         struct host *h = *state;
-        struct doctor_tenant *t = malloc(sizeof(*t));
+        struct figures_tenant *t = malloc(sizeof(*t));
 
         host_start_daemon(h);
         host_expect(h, "tenant-sockets", DOCTOR_OK, "all right: 0", NULL);
-        *t = (struct doctor_tenant){strdup("a"), strdup(path), strdup(""), strdup(""), strdup(""),
-                strdup(""), UINT64_MAX};
+        *t = (struct figures_tenant){.name = strdup("a"),
+                .socket_path = strdup(path),
+                .uids = strdup(""),
+                .gids = strdup(""),
+                .group = strdup(""),
+                .no_room = strdup(""),
+                .limit_bytes = FIGURE_NONE};
         h->d.daemon.tenants = t;
         h->d.daemon.n_tenants = 1;
         make_socket(h, path, 0666);
         assert_int_equal(chmod(host_path(h, dir), 0750), 0);
         host_expect(h, "tenant-sockets", DOCTOR_OK, "all right: 1", NULL);
         host_expect(h, "tenant-room", DOCTOR_OK, "can lease: 1", NULL);
-        free(t->no_room);
+        free((char *)t->no_room);
         t->no_room = strdup("tenant a can lease no page: it is small; raise its limit");
         host_expect(h, "tenant-room", DOCTOR_WARNING, "it is small", "raise its limit");
         assert_int_equal(chmod(host_path(h, dir), 0755), 0);
         host_expect(h, "tenant-sockets", DOCTOR_WARNING, "every user of this host", "chmod o-rwx");
-        free(t->uids);
+        free((char *)t->uids);
         t->uids = strdup("1000");
         host_expect(h, "tenant-sockets", DOCTOR_OK, "all right: 1", NULL);
-        free(t->group);
-        assert_true(asprintf(&t->group, "%u", (unsigned)getegid() + 1) > 0);
+        free((char *)t->group);
+        assert_true(asprintf((char **)&t->group, "%u", (unsigned)getegid() + 1) > 0);
         host_expect(h, "tenant-sockets", DOCTOR_WARNING, "can't enter", "chgrp");
-        free(t->group);
-        assert_true(asprintf(&t->group, "%u", (unsigned)getegid()) > 0);
+        free((char *)t->group);
+        assert_true(asprintf((char **)&t->group, "%u", (unsigned)getegid()) > 0);
         host_expect(h, "tenant-sockets", DOCTOR_OK, "all right: 1", NULL);
         assert_int_equal(unlink(host_path(h, path)), 0);
         host_expect(h, "tenant-sockets", DOCTOR_ERROR, "is gone", "systemctl stop");
@@ -609,14 +614,18 @@ HOST_TEST(test_bare_host)
 HOST_TEST(test_remote_keys)
 {
         struct host *h = *state;
-        struct doctor_exchange *x = calloc(2, sizeof(*x));
+        struct figures_exchange *x = calloc(2, sizeof(*x));
 
         host_expect(h, "remote-keys", DOCTOR_UNCHECKED, "see check daemon", NULL);
         host_start_daemon(h);
         host_expect(h, "remote-keys", DOCTOR_OK, "asked for few: 0", NULL);
         assert_non_null(x);
-        x[0] = (struct doctor_exchange){strdup("search"), strdup("rack"), 32000, 9000};
-        x[1] = (struct doctor_exchange){strdup("chat"), strdup("rack"), 999, 0};
+        x[0] = (struct figures_exchange){.tenant = strdup("search"),
+                .remote = strdup("rack"),
+                .probed_pages = 32000,
+                .found_pages = 9000};
+        x[1] = (struct figures_exchange){
+                .tenant = strdup("chat"), .remote = strdup("rack"), .probed_pages = 999};
         h->d.daemon.exchanges = x;
         h->d.daemon.n_exchanges = 2;
         host_expect(h, "remote-keys", DOCTOR_OK, "asked for few: 2", NULL);

@@ -121,21 +121,21 @@ static void add_client(struct host *h, const char *tenant, uint32_t pid)
         struct doctor_daemon *p = &h->d.daemon;
 
         p->clients = realloc(p->clients, (p->n_clients + 1) * sizeof(*p->clients));
-        p->clients[p->n_clients++] = (struct doctor_client){strdup(tenant), strdup("engine"), pid};
+        p->clients[p->n_clients++] = (struct figures_client){
+                .tenant = strdup(tenant), .name = strdup("engine"), .pid = pid};
 }
 
 /* A page's first writer is charged for it: the client's own group must have room for all pages. */
 HOST_TEST(test_client_cgroups)
 {
         struct host *h = *state;
-        struct doctor_tenant *t = malloc(sizeof(*t));
+        struct figures_tenant *t = malloc(sizeof(*t));
         size_t n_findings;
 
         host_expect(h, "client-cgroups", DOCTOR_UNCHECKED, "isn't running here", NULL);
         host_start_daemon(h);
         host_add_device(h, "host", "device", "host", 4 * GIB);
-        *t = (struct doctor_tenant){
-                strdup("a"), strdup(""), strdup(""), strdup(""), strdup(""), strdup(""), 2 * GIB};
+        *t = (struct figures_tenant){.name = strdup("a"), .limit_bytes = 2 * GIB};
         h->d.daemon.tenants = t;
         h->d.daemon.n_tenants = 1;
         add_client(h, "a", 50);

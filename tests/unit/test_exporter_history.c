@@ -11,7 +11,7 @@
 struct scene {
         struct history history;
         uint64_t now_nsec;
-        Kvlease__V1__AdminStatusReply status;
+        struct figures_status status;
         Kvlease__V1__AdminCountersReply counters;
         Kvlease__V1__AdminCall call, admin, *calls[2];
         uint64_t bounds[2], counts[3], admin_counts[3];
@@ -20,7 +20,6 @@ struct scene {
 static void set_up(struct scene *s)
 {
         *s = (struct scene){.now_nsec = START,
-                .status = KVLEASE__V1__ADMIN_STATUS_REPLY__INIT,
                 .counters = KVLEASE__V1__ADMIN_COUNTERS_REPLY__INIT,
                 .call = KVLEASE__V1__ADMIN_CALL__INIT,
                 .admin = KVLEASE__V1__ADMIN_CALL__INIT,

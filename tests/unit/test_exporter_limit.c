@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "client/exporter/limit.h"
+#include "proto/figures.h"
 #include "tests/unit/alloc-fail.h"
 #include "tests/unit/test-support.h"
 
@@ -15,11 +16,8 @@ struct row {
 };
 
 static const struct metric metrics[] = {
-        {.family = "level", .offset = offsetof(struct row, gauge), .width = 8},
-        {.family = "sent",
-                .type = TEXT_COUNTER,
-                .offset = offsetof(struct row, counter),
-                .width = 8},
+        {.family = "level", .offset = offsetof(struct row, gauge)},
+        {.family = "sent", .type = TEXT_COUNTER, .offset = offsetof(struct row, counter)},
 };
 static const struct metric_table table = {.name = "rows",
         .metrics = metrics,
@@ -147,29 +145,16 @@ TEST(test_memory)
         }
 }
 
-/* A row that lacks the part in which a metric is adds nothing to its sum. */
-TEST(test_rows_without_a_part)
+/* A row without the figure adds nothing to its sum. */
+TEST(test_rows_without_a_figure)
 {
-        struct inner {
-                uint64_t value;
-        } inner = {7};
-        struct outer {
-                char *name;
-                struct inner *part;
-        } with = {(char *)"with", &inner}, without = {(char *)"without", NULL};
-        static const struct metric in_part[] = {{.family = "level",
-                .part = offsetof(struct outer, part),
-                .offset = offsetof(struct inner, value),
-                .width = 8}};
-        static const struct metric_table parts = {.name = "outers",
-                .metrics = in_part,
-                .n_metrics = 1,
-                .labels = {{"name", offsetof(struct outer, name)}}};
+        struct row with = {.at = (char *)"with", .gauge = 7};
+        struct row without = {.at = (char *)"without", .gauge = FIGURE_NONE};
         const void *rows[] = {&without, &with};
         struct limit limit;
         size_t n_named;
 
-        assert_int_equal(limit_init(&limit, &parts, 0), 0);
+        assert_int_equal(limit_init(&limit, &table, 0), 0);
         assert_int_equal(limit_rows(&limit, rows, ARRAY_SIZE(rows), &n_named), 0);
         assert_int_equal(n_named, 0);
         assert_true(limit_sum(&limit, 0) == 7);

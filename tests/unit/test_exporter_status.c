@@ -54,22 +54,25 @@ TEST(test_names)
         static const char *const expected[] = {"</script><b>", "\"],\"up\":false", "a\\",
                 "\xef\xbf\xbd\xef\xbf\xbd\xef\xbf\xbd", "\xef\xbf\xbd\xef\xbf\xbd", "",
                 "t\xc3\xa9"};
-        Kvlease__V1__AdminStatusReply status = KVLEASE__V1__ADMIN_STATUS_REPLY__INIT;
+        struct figures_status status;
         const void *status_row = &status;
         struct facts f = {.n_calls = 1};
 
+        figures_init(&figures_table_status, &status);
         set_list(&f, SOURCE_STATUS, &status_row, 1);
         for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
-                Kvlease__V1__AdminTenant tenant = KVLEASE__V1__ADMIN_TENANT__INIT;
-                Kvlease__V1__AdminDevice device = KVLEASE__V1__ADMIN_DEVICE__INIT;
+                struct figures_tenant tenant;
+                struct figures_device device;
                 const void *tenant_row = &tenant, *device_row = &device;
                 json_t *said, *first;
 
-                tenant.name = device.state = (char *)names[i];
+                figures_init(&figures_table_tenant, &tenant);
+                figures_init(&figures_table_device, &device);
+                tenant.name = device.state = names[i];
                 tenant.limit_bytes = UINT64_MAX;
-                device.name = (char *)"disk of host";
-                device.of_device = (char *)"host";
-                device.tier = (char *)"disk";
+                device.name = "disk of host";
+                device.of_device = "host";
+                device.tier = "disk";
                 set_list(&f, SOURCE_TENANTS, &tenant_row, 1);
                 set_list(&f, SOURCE_DEVICES, &device_row, 1);
                 said = tell(&f);
@@ -88,18 +91,22 @@ TEST(test_names)
 /* However many rows a daemon has, what is sent each time is bounded. */
 TEST(test_many)
 {
-        Kvlease__V1__AdminStatusReply status = KVLEASE__V1__ADMIN_STATUS_REPLY__INIT;
-        Kvlease__V1__AdminTenant tenant = KVLEASE__V1__ADMIN_TENANT__INIT;
-        Kvlease__V1__AdminRegion region = KVLEASE__V1__ADMIN_REGION__INIT;
-        Kvlease__V1__AdminEviction eviction = KVLEASE__V1__ADMIN_EVICTION__INIT;
+        struct figures_status status;
+        struct figures_tenant tenant;
+        struct figures_region region;
+        struct figures_eviction eviction;
         static const void *tenants[MANY], *regions[MANY], *evictions[MANY];
         const void *status_row = &status;
         struct facts f = {.n_calls = 1};
         json_t *said;
 
-        region.tenant = (char *)"a";
-        region.device = (char *)"host";
-        region.tier = (char *)"device";
+        figures_init(&figures_table_status, &status);
+        figures_init(&figures_table_tenant, &tenant);
+        figures_init(&figures_table_region, &region);
+        figures_init(&figures_table_eviction, &eviction);
+        region.tenant = "a";
+        region.device = "host";
+        region.tier = "device";
         region.size_bytes = 1;
         for (size_t i = 0; i < MANY; i++) {
                 tenants[i] = &tenant;

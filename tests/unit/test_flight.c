@@ -541,20 +541,18 @@ static const char *list_sets(
         struct world *w, struct client *admin, const char *tenant, uint64_t after)
 {
         Kvlease__V1__AdminListRequest m = KVLEASE__V1__ADMIN_LIST_REQUEST__INIT;
-        const Kvlease__V1__AdminSetsReply *reply;
+        const struct figures_set *sets;
         static char text[256];
-        size_t len = 0;
+        size_t len = 0, n;
 
         m.tenant = (char *)tenant;
         m.after = after;
         assert_int_equal(ask(w, admin, MSG_ADMIN_SETS, &m.base), 0);
-        reply = (const Kvlease__V1__AdminSetsReply *)admin->reply;
+        sets = rows_of(w, admin, &figures_table_set, &n);
         text[0] = '\0';
-        for (size_t i = 0; i < reply->n_sets; i++) {
-                const Kvlease__V1__AdminSet *set = reply->sets[i];
-
+        for (const struct figures_set *set = sets; set < sets + n; set++) {
                 len += (size_t)snprintf(text + len, sizeof(text) - len, "%s/%s %u/%u %u %u %u, ",
-                        set->tenant, set->name, set->n_namespaces, set->size,
+                        set->tenant, set->name, (unsigned)set->n_namespaces, (unsigned)set->size,
                         (unsigned)set->keys_complete, (unsigned)set->keys_incomplete,
                         (unsigned)set->dropped);
                 assert_true(len < sizeof(text));

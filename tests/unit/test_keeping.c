@@ -55,7 +55,7 @@ static void turn_in_vain(struct world *w, const struct client *c)
 
 static void say_status(struct client *c)
 {
-        Kvlease__V1__AdminStatusRequest m = KVLEASE__V1__ADMIN_STATUS_REQUEST__INIT;
+        Kvlease__V1__AdminListRequest m = KVLEASE__V1__ADMIN_LIST_REQUEST__INIT;
 
         say(c, MSG_ADMIN_STATUS, &m.base);
 }

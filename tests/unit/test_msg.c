@@ -29,9 +29,12 @@ TEST(test_table)
                         row->sockets == MSG_ON_ADMIN || row->sockets == MSG_READS);
                 assert_in_range(row->max_reply_fds, 0, FRAME_MAX_FDS);
         }
-        assert_int_equal(n, 69);
+        assert_int_equal(n, 70);
         assert_null(msg_find(0));
         assert_null(msg_find(8));
+        assert_null(msg_find(65)); /* devices, of older programs */
+        assert_true(msg_is_retired(65));
+        assert_false(msg_is_retired(109));
         assert_null(msg_find(UINT16_MAX));
 }
 
@@ -183,27 +186,29 @@ TEST(test_budget_is_enough)
         arena_deinit(&a);
 }
 
-static size_t pack_tenants(uint8_t *payload)
-{
-        Kvlease__V1__AdminTenantsReply m = KVLEASE__V1__ADMIN_TENANTS_REPLY__INIT;
-        Kvlease__V1__AdminTenant tenants[40], *list[40];
+#define N_EVENTS 40
 
-        for (unsigned i = 0; i < ARRAY_SIZE(tenants); i++) {
-                list[i] = &tenants[i];
-                kvlease__v1__admin_tenant__init(list[i]);
-                tenants[i].name = (char *)"name";
-                tenants[i].socket_path = (char *)"/run/sock";
+static size_t pack_events(uint8_t *payload)
+{
+        Kvlease__V1__AdminEventsReply m = KVLEASE__V1__ADMIN_EVENTS_REPLY__INIT;
+        Kvlease__V1__AdminEvent events[N_EVENTS], *list[N_EVENTS];
+
+        for (unsigned i = 0; i < ARRAY_SIZE(events); i++) {
+                list[i] = &events[i];
+                kvlease__v1__admin_event__init(list[i]);
+                events[i].tenant = (char *)"name";
+                events[i].detail = (char *)"a sentence";
         }
-        m.tenants = list;
-        m.n_tenants = ARRAY_SIZE(list);
-        return kvlease__v1__admin_tenants_reply__pack(&m, payload);
+        m.events = list;
+        m.n_events = ARRAY_SIZE(list);
+        return kvlease__v1__admin_events_reply__pack(&m, payload);
 }
 
 /* Every budget from nothing to enough: each of protobuf-c's allocations fails once. */
 TEST(test_unpack_with_any_budget)
 {
         static uint8_t payload[FRAME_MAX_SIZE];
-        size_t len = pack_tenants(payload), budget;
+        size_t len = pack_events(payload), budget;
         ProtobufCMessage *m = NULL;
 
         for (budget = 16; !m; budget += 16) {
@@ -211,12 +216,12 @@ TEST(test_unpack_with_any_budget)
 
                 assert_int_equal(arena_init(&a, budget), 0);
                 alloc_fail_at(1);
-                m = msg_unpack(&kvlease__v1__admin_tenants_reply__descriptor, &a, payload, len);
+                m = msg_unpack(&kvlease__v1__admin_events_reply__descriptor, &a, payload, len);
                 assert_false(alloc_fail_end());
                 assert_int_equal(m == NULL, a.n_refused > 0);
                 arena_deinit(&a);
         }
-        assert_in_range(budget, 40 * sizeof(Kvlease__V1__AdminTenant), 64 * 1024);
+        assert_in_range(budget, N_EVENTS * sizeof(Kvlease__V1__AdminEvent), 64 * 1024);
 }
 
 /* A field of wire type 2 with these bytes; its length. */

@@ -81,7 +81,7 @@ static uint32_t recall(struct world *w, struct client *admin, const char *tenant
 
 static uint64_t count_waiting(struct world *w, struct client *admin)
 {
-        Kvlease__V1__AdminStatusRequest request = KVLEASE__V1__ADMIN_STATUS_REQUEST__INIT;
+        Kvlease__V1__AdminListRequest request = KVLEASE__V1__ADMIN_LIST_REQUEST__INIT;
 
         assert_int_equal(ask(w, admin, MSG_ADMIN_STATUS, &request.base), 0);
         return admin->waiting;

@@ -1,4 +1,5 @@
 /* The requests of sessions and tags, through the server. */
+#include "base/parse.h"
 #include "daemon/core/clients/member.h"
 #include "daemon/core/state/tenant.h"
 #include "daemon/core/requests/lease.h"
@@ -275,42 +276,40 @@ static uint32_t purge(struct world *w, struct client *admin, const char *tenant,
         return ask(w, admin, MSG_ADMIN_SESSION_PURGE, &m.base);
 }
 
-static ProtobufCMessage *make_row(struct request *rq, void *object)
+static int make_row(struct request *rq, void *object, void *ret)
 {
-        Kvlease__V1__AdminSession *row = arena_alloc(&rq->server->scratch.arena, sizeof(*row));
-
-        assert_non_null(row);
-        kvlease__v1__admin_session__init(row);
-        return &row->base;
+        return 0;
 }
 
 TEST(test_page_memory)
 {
-        struct list_page page;
+        Kvlease__V1__AdminRowsReply reply = KVLEASE__V1__ADMIN_ROWS_REPLY__INIT;
         struct rows rows = {0};
         struct request rq;
         struct world w;
 
         world_init(&w, "fake");
         world_serve(&w, TENANT, 4);
-        rq = (struct request){.server = &w.server};
+        rq = (struct request){.server = &w.server, .reply = &reply};
         arena_reset(&w.server.scratch.arena);
         for (uint64_t id = 1; id <= 200000; id++)
                 assert_int_equal(rows_add(&rows, id, NULL), 0);
-        assert_int_equal(rows_fill_page(&rq, 0, &rows, make_row, &page), 0);
-        assert_true(page.n > 0);
-        assert_int_equal(page.next, page.n);
+        assert_int_equal(rows_fill_page(&rq, 0, &rows, make_row, &figures_table_session), 0);
+        assert_true(reply.tables[0]->n_rows > 0);
+        assert_int_equal(reply.next, reply.tables[0]->n_rows);
         world_end(&w);
 }
 
 TEST(test_administration)
 {
-        Kvlease__V1__AdminStatusRequest status = KVLEASE__V1__ADMIN_STATUS_REQUEST__INIT;
         Kvlease__V1__AdminListRequest all = KVLEASE__V1__ADMIN_LIST_REQUEST__INIT;
-        const Kvlease__V1__AdminSession *row;
+        const struct figures_session *row;
+        const struct figures_namespace *ns;
+        const struct figures_status *status;
         struct client *c, *admin;
         struct world w;
         uint32_t s, t;
+        size_t n;
 
         world_init(&w, "fake");
         world_serve(&w, TENANT, 4);
@@ -318,7 +317,8 @@ TEST(test_administration)
         admin = connect_admin(&w);
         assert_int_equal(list(&w, admin, "nobody", 0), wire(-ENOENT));
         assert_int_equal(list(&w, admin, "", 0), OK);
-        assert_int_equal(((const Kvlease__V1__AdminSessionsReply *)admin->reply)->n_sessions, 0);
+        rows_of(&w, admin, &figures_table_session, &n);
+        assert_int_equal(n, 0);
         assert_int_equal(open_session(&w, c, "s", false, &s), OK);
         assert_int_equal(open_session(&w, c, "t", false, &t), OK);
         assert_int_equal(publish(&w, c, s, 0, 1, 4), OK);
@@ -326,13 +326,12 @@ TEST(test_administration)
         assert_int_equal(hint(&w, c, s, 1), OK);
         assert_int_equal(close_session(&w, c, t, false), OK);
         assert_int_equal(list(&w, admin, "a", 0), OK);
-        assert_int_equal(((const Kvlease__V1__AdminSessionsReply *)admin->reply)->n_sessions, 2);
-        assert_int_equal(((const Kvlease__V1__AdminSessionsReply *)admin->reply)->next, 0);
-        row = ((const Kvlease__V1__AdminSessionsReply *)admin->reply)->sessions[0];
+        assert_int_equal(((const Kvlease__V1__AdminRowsReply *)admin->reply)->next, 0);
+        row = rows_of(&w, admin, &figures_table_session, &n);
+        assert_int_equal(n, 2);
         assert_string_equal(row->tenant, "a");
-        assert_string_equal(row->ns, "n");
-        assert_int_equal(row->id.len, 1);
-        assert_memory_equal(row->id.data, "s", 1);
+        assert_string_equal(row->namespace, "n");
+        assert_string_equal(row->id, "73"); /* "s" */
         assert_int_equal(row->n_pages, 2);
         assert_int_equal(row->n_tokens, 64);
         assert_int_equal(row->bytes, 2 * SET_BYTES / SET_PAGES);
@@ -340,13 +339,12 @@ TEST(test_administration)
         assert_int_equal(row->expires_in_sec, 0);
         assert_string_equal(row->hint, "continues");
         assert_true(row->truncated);
-        assert_int_equal(ask(&w, admin, MSG_ADMIN_STATUS, &status.base), OK);
-        assert_int_equal(((const Kvlease__V1__AdminStatusReply *)admin->reply)->n_sessions, 2);
+        assert_int_equal(ask(&w, admin, MSG_ADMIN_STATUS, &all.base), OK);
+        status = rows_of(&w, admin, &figures_table_status, &n);
+        assert_int_equal(status->n_sessions, 2);
         assert_int_equal(ask(&w, admin, MSG_ADMIN_NAMESPACES, &all.base), OK);
-        assert_int_equal(((const Kvlease__V1__AdminNamespacesReply *)admin->reply)
-                                 ->namespaces[0]
-                                 ->n_sessions,
-                2);
+        ns = rows_of(&w, admin, &figures_table_namespace, &n);
+        assert_int_equal(ns->n_sessions, 2);
         assert_int_equal(purge(&w, admin, "nobody", "", "", 0), wire(-ENOENT));
         assert_int_equal(purge(&w, admin, "a", "nothing", "", 0), wire(-ENOENT));
         assert_int_equal(purge(&w, admin, "a", "n", "", 1000), OK);
@@ -362,8 +360,9 @@ TEST(test_administration)
 /* Longer than a reply: each comes once. */
 TEST(test_long_list)
 {
-        const Kvlease__V1__AdminSessionsReply *reply;
+        const struct figures_session *rows;
         unsigned n = 0, n_replies = 0;
+        size_t n_rows;
         static bool seen[5000];
         struct client *c, *admin;
         uint64_t after = 0;
@@ -386,15 +385,15 @@ TEST(test_long_list)
         }
         do {
                 assert_int_equal(list(&w, admin, "", after), OK);
-                reply = (const void *)admin->reply;
-                for (size_t i = 0; i < reply->n_sessions; i++, n++) {
+                rows = rows_of(&w, admin, &figures_table_session, &n_rows);
+                for (size_t i = 0; i < n_rows; i++, n++) {
                         uint32_t id;
 
-                        memcpy(&id, reply->sessions[i]->id.data, sizeof(id));
+                        assert_int_equal(parse_hex(rows[i].id, &id, sizeof(id)), 0);
                         assert_false(seen[id]);
                         seen[id] = true;
                 }
-                after = reply->next;
+                after = ((const Kvlease__V1__AdminRowsReply *)admin->reply)->next;
                 n_replies++;
         } while (after != 0);
         assert_int_equal(n, 5000);

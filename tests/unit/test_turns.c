@@ -147,7 +147,7 @@ TEST(test_owes_time)
 /* An administrator doesn't wait for any of them. */
 TEST(test_administrator_first)
 {
-        Kvlease__V1__AdminStatusRequest request = KVLEASE__V1__ADMIN_STATUS_REQUEST__INIT;
+        Kvlease__V1__AdminListRequest request = KVLEASE__V1__ADMIN_LIST_REQUEST__INIT;
         struct client *many[N_MANY], *admin;
         struct world w;
 

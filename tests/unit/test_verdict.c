@@ -11,28 +11,23 @@
 
 #define GIB (UINT64_C(1) << 30)
 
-typedef Kvlease__V1__AdminStatusReply status_row;
-typedef Kvlease__V1__AdminDevice device_row;
+typedef struct figures_status status_row;
+typedef struct figures_device device_row;
 
 /* A daemon of which all is well, and what lies below its device. */
 struct scene {
         status_row status;
         device_row device;
-        Kvlease__V1__AdminTier host, disk;
 };
 
 static void scene_init(struct scene *s)
 {
-        kvlease__v1__admin_status_reply__init(&s->status);
-        kvlease__v1__admin_device__init(&s->device);
-        kvlease__v1__admin_tier__init(&s->host);
-        kvlease__v1__admin_tier__init(&s->disk);
+        figures_init(&figures_table_status, &s->status);
+        figures_init(&figures_table_device, &s->device);
         s->device.name = "host";
         s->device.tier = "device";
         s->device.state = "ok";
-        s->disk.state = "ok";
-        s->status.host = &s->host;
-        s->status.disk = &s->disk;
+        s->status.disk_state = "ok";
         s->status.n_tenants = 1;
         s->status.segments = "read-only mount";
         s->status.max_pending_bytes = 1000;
@@ -117,16 +112,16 @@ static void break_connects(struct scene *s)
 }
 static void break_disk(struct scene *s)
 {
-        s->disk.state = "off";
-        s->disk.why = "it is full of holes";
+        s->status.disk_state = "off";
+        s->status.disk_why = "it is full of holes";
 }
 static void break_host_memory(struct scene *s)
 {
-        s->host.damaged = 7;
+        s->status.host.damaged = 7;
 }
 static void break_disk_pages(struct scene *s)
 {
-        s->disk.damaged = 8;
+        s->status.disk.damaged = 8;
 }
 static void break_fragmentation(struct scene *s)
 {

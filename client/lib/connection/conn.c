@@ -33,11 +33,7 @@ ASSERT_BEGINS_AS_ANY_REPLY(Kvlease__V1__MapReply);
 ASSERT_BEGINS_AS_ANY_REPLY(Kvlease__V1__LeaseReply);
 ASSERT_BEGINS_AS_ANY_REPLY(Kvlease__V1__PublishReply);
 ASSERT_BEGINS_AS_ANY_REPLY(Kvlease__V1__LookupReply);
-ASSERT_BEGINS_AS_ANY_REPLY(Kvlease__V1__AdminStatusReply);
-ASSERT_BEGINS_AS_ANY_REPLY(Kvlease__V1__AdminDevicesReply);
-ASSERT_BEGINS_AS_ANY_REPLY(Kvlease__V1__AdminTenantsReply);
-ASSERT_BEGINS_AS_ANY_REPLY(Kvlease__V1__AdminNamespacesReply);
-ASSERT_BEGINS_AS_ANY_REPLY(Kvlease__V1__AdminClientsReply);
+ASSERT_BEGINS_AS_ANY_REPLY(Kvlease__V1__AdminRowsReply);
 ASSERT_BEGINS_AS_ANY_REPLY(Kvlease__V1__AdminCheckReply);
 
 uint64_t conn_deadline(int timeout_msec)

@@ -7,6 +7,7 @@
 
 #include "daemon/server/peers/answer.h"
 
+int handle_ADMIN_PROCESS(struct request *rq);
 int handle_ADMIN_STATUS(struct request *rq);
 int handle_ADMIN_DEVICES(struct request *rq);
 int handle_ADMIN_TENANTS(struct request *rq);

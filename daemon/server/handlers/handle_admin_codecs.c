@@ -19,9 +19,9 @@ struct coded_range {
         uint32_t range;
 };
 
-static ProtobufCMessage *make_codec(struct request *rq, void *object)
+static int make_codec(struct request *rq, void *object, void *ret)
 {
-        Kvlease__V1__AdminCodec *row = arena_alloc(&rq->server->scratch.arena, sizeof(*row));
+        struct figures_codec *row = ret;
         const struct coded_range *c = object;
         const struct codec_layers *l = &c->ns->codecs.of_pages.tiers[c->kind];
         const struct ns_coding *coding = &c->ns->codecs.done[c->kind];
@@ -29,15 +29,12 @@ static ProtobufCMessage *make_codec(struct request *rq, void *object)
         struct range_bytes bytes =
                 page_range_bytes(&c->ns->codecs.of_pages, &c->ns->layout, c->kind, c->range);
 
-        if (!row)
-                return NULL;
-        kvlease__v1__admin_codec__init(row);
         row->tenant = c->ns->tenant->name;
         row->ns = c->ns->name;
-        row->tier = (char *)tier_name(c->kind);
+        row->tier = tier_name(c->kind);
         row->first_layer = l->at[c->range].first_layer;
         row->last_layer = codec_range_last(l, c->range, c->ns->layout.n_layers);
-        row->codec = (char *)codec_name((enum codec)l->at[c->range].codec);
+        row->codec = codec_name((enum codec)l->at[c->range].codec);
         row->page_bytes = bytes.plain;
         row->stored_bytes = bytes.stored;
         row->pages_encoded = coding->n_pages;
@@ -45,7 +42,7 @@ static ProtobufCMessage *make_codec(struct request *rq, void *object)
         if (error->squares > 0)
                 row->error_ppm =
                         (uint64_t)fmin(0.5 + 1e6 * sqrt(error->errors / error->squares), 1e12);
-        return &row->base;
+        return 0;
 }
 
 /* Ids ascend with the namespaces', so they are never reused either. */
@@ -94,10 +91,8 @@ static int add_rows(struct rows *rows, struct coded_range *ranges, size_t n)
 
 int handle_ADMIN_CODECS(struct request *rq)
 {
-        Kvlease__V1__AdminCodecsReply *reply = rq->reply;
         struct coded_range *ranges;
         struct rows rows = {0};
-        struct list_page page = {0};
         size_t n;
         int r = list_check_tenant(rq, rq->message);
 
@@ -108,10 +103,7 @@ int handle_ADMIN_CODECS(struct request *rq)
         if (!ranges)
                 return -ENOMEM;
         r = add_rows(&rows, ranges, collect_ranges(rq, ranges));
-        r = rows_fill_page(rq, r, &rows, make_codec, &page);
+        r = rows_fill_page(rq, r, &rows, make_codec, &figures_table_codec);
         free(ranges);
-        reply->codecs = (Kvlease__V1__AdminCodec **)page.messages;
-        reply->n_codecs = page.n;
-        reply->next = page.next;
         return r;
 }

@@ -15,7 +15,7 @@
 #include "proto/arena.h"
 #include "proto/kvlease.pb-c.h"
 
-static void fill_remote(Kvlease__V1__AdminExchange *row, struct remote_store *remote)
+static void fill_remote(struct figures_exchange *row, struct remote_store *remote)
 {
         struct remote_summary summary;
         struct remote_stats stats;
@@ -28,35 +28,21 @@ static void fill_remote(Kvlease__V1__AdminExchange *row, struct remote_store *re
         row->rtt_usec = summary.rtt_nsec / NSEC_PER_USEC;
 }
 
-/* NULL: no memory. */
-static Kvlease__V1__AdminExchangeDrop *make_drop(
-        struct arena *arena, const struct exchange_counters *c, enum exchange_drop drop)
+/* 0 or -ENOMEM. */
+static int fill_drops(
+        struct arena *arena, struct figures_exchange *row, const struct exchange_counters *c)
 {
-        Kvlease__V1__AdminExchangeDrop *m = arena_alloc(arena, sizeof(*m));
+        struct figures_drop *drops = arena_alloc(arena, N_EXCHANGE_DROPS * sizeof(*drops));
 
-        if (!m)
-                return NULL;
-        kvlease__v1__admin_exchange_drop__init(m);
-        m->reason = (char *)exchange_drop_name(drop);
-        m->not_imported = c->not_imported[drop];
-        m->not_exported = c->not_exported[drop];
-        return m;
+        for (unsigned i = 0; drops && i < N_EXCHANGE_DROPS; i++)
+                drops[i] = (struct figures_drop){exchange_drop_name((enum exchange_drop)i),
+                        c->not_imported[i], c->not_exported[i]};
+        row->drops = drops;
+        row->n_drops = drops ? N_EXCHANGE_DROPS : 0;
+        return drops ? 0 : -ENOMEM;
 }
 
-static bool fill_drops(
-        struct arena *arena, Kvlease__V1__AdminExchange *row, const struct exchange_counters *c)
-{
-        row->drops = arena_alloc(arena, N_EXCHANGE_DROPS * sizeof(*row->drops));
-        for (unsigned i = 0; row->drops && i < N_EXCHANGE_DROPS; i++) {
-                row->drops[i] = make_drop(arena, c, (enum exchange_drop)i);
-                if (!row->drops[i])
-                        return false;
-                row->n_drops++;
-        }
-        return row->drops;
-}
-
-static void fill_figures(Kvlease__V1__AdminExchange *row, const struct exchange_figures *f)
+static void fill_figures(struct figures_exchange *row, const struct exchange_figures *f)
 {
         const struct exchange_counters *c = &f->counters;
 
@@ -86,41 +72,32 @@ static void fill_figures(Kvlease__V1__AdminExchange *row, const struct exchange_
         row->bytes_under_way = f->bytes_under_way;
 }
 
-static ProtobufCMessage *make_exchange(struct request *rq, void *object)
+static int make_exchange(struct request *rq, void *object, void *ret)
 {
         struct arena *arena = &rq->server->scratch.arena;
-        Kvlease__V1__AdminExchange *row = arena_alloc(arena, sizeof(*row));
+        struct figures_exchange *row = ret;
         struct tenancy *t = object;
         struct remote_store *remote = remotes_find(rq->server, t->config.remote.name);
         struct exchange_figures f;
 
-        if (!row)
-                return NULL;
-        kvlease__v1__admin_exchange__init(row);
         row->tenant = t->config.name;
         row->remote = t->config.remote.name;
         (void)exchange_figures(t->tenant, &f);
         fill_figures(row, &f);
         if (remote)
                 fill_remote(row, remote);
-        return fill_drops(arena, row, &f.counters) ? &row->base : NULL;
+        return fill_drops(arena, row, &f.counters);
 }
 
 int handle_ADMIN_EXCHANGES(struct request *rq)
 {
         const Kvlease__V1__AdminListRequest *m = rq->message;
-        Kvlease__V1__AdminExchangesReply *reply = rq->reply;
         struct rows rows = {0};
-        struct list_page page = {0};
         int r = list_check_tenant(rq, m);
 
         list_for_each (t, &rq->server->tenancies.list, struct tenancy, link)
                 if (r == 0 && t->id > m->after && list_wants(m, t->config.name) &&
                         t->tenant->exchange)
                         r = rows_add(&rows, t->id, t);
-        r = rows_fill_page(rq, r, &rows, make_exchange, &page);
-        reply->exchanges = (Kvlease__V1__AdminExchange **)page.messages;
-        reply->n_exchanges = page.n;
-        reply->next = page.next;
-        return r;
+        return rows_fill_page(rq, r, &rows, make_exchange, &figures_table_exchange);
 }

@@ -45,71 +45,61 @@ static const char *transport_name(enum device_transport transport)
         return "unknown";
 }
 
-static ProtobufCMessage *make_device(struct request *rq, void *object)
+static int make_device(struct request *rq, void *object, void *ret)
 {
+        const struct store *store = &rq->server->store;
         struct pool *pool = object;
         const struct device_props *props = pool->props;
-        Kvlease__V1__AdminDevice *row = arena_alloc(&rq->server->scratch.arena, sizeof(*row));
-        Kvlease__V1__AdminPrefetch *ahead[PREFETCH_KINDS] = {NULL};
+        struct figures_device *row = ret;
         const struct tenant *owner;
 
-        if (!row || prefetch_figures_of_pool(
-                            &rq->server->scratch.arena, &rq->server->store, pool, ahead) < 0)
-                return NULL;
-        kvlease__v1__admin_device__init(row);
-        row->prefetch_stream = ahead[PREFETCH_STREAM];
-        row->prefetch_turn = ahead[PREFETCH_TURN];
-        row->prefetch_expect = ahead[PREFETCH_EXPECT];
-        row->prefetch_warm = ahead[PREFETCH_WARM];
-        if (tier_figures_of_disk(&rq->server->scratch.arena, pool, &row->disk) < 0)
-                return NULL;
-        row->name = (char *)props->name;
-        row->backend = (char *)props->backend;
-        row->members = (char *)props->members;
-        row->tier = (char *)tier_name(pool->tier);
-        row->of_device = (char *)pool_device_name(pool);
+        row->state = queues_state(pool);
+        row->why = pool->why;
+        if (tier_figures_of_disk(&rq->server->scratch.arena, pool, row) < 0)
+                return -ENOMEM;
+        prefetch_figures_of_pool(store, pool, PREFETCH_STREAM, &row->prefetch_stream);
+        prefetch_figures_of_pool(store, pool, PREFETCH_TURN, &row->prefetch_turn);
+        prefetch_figures_of_pool(store, pool, PREFETCH_EXPECT, &row->prefetch_expect);
+        prefetch_figures_of_pool(store, pool, PREFETCH_WARM, &row->prefetch_warm);
+        row->name = props->name;
+        row->backend = props->backend;
+        row->members = props->members;
+        row->tier = tier_name(pool->tier);
+        row->of_device = pool_device_name(pool);
         row->budget_bytes = pool->account.limit_bytes;
         row->charged_bytes = pool->account.charged_bytes;
         row->extent_bytes = pool->extent_bytes;
         row->n_sets = pool->n_sets;
         row->total_bytes = props->total_bytes;
         if (pool->tier != TIER_DISK)
-                row->transport = (char *)transport_name(props->transport);
-        row->state = row->disk ? row->disk->state : (char *)queues_state(pool);
-        row->why = row->disk ? row->disk->why : pool->why;
+                row->transport = transport_name(props->transport);
         row->n_preparing = pool->n_preparing;
         row->registered_bytes = pool->registered_bytes;
         row->reserved_bytes = pool->reserved_bytes;
         row->missing_bytes = region_missing(pool);
         owner = placing_owner(pool);
         if (owner)
-                row->exclusive = (char *)owner->name;
+                row->exclusive = owner->name;
         if (props->total_bytes > 0)
-                row->memory_ratio = (uint32_t)(0.5 + (double)row->budget_bytes * 100 /
+                row->memory_ratio = (uint64_t)(0.5 + (double)row->budget_bytes * 100 /
                                                              (double)props->total_bytes);
-        return &row->base;
+        return 0;
 }
 
 int handle_ADMIN_DEVICES(struct request *rq)
 {
         const Kvlease__V1__AdminListRequest *m = rq->message;
-        Kvlease__V1__AdminDevicesReply *reply = rq->reply;
         struct rows rows = {0};
-        struct list_page page = {0};
         uint64_t id = 0;
         int r = 0;
 
         store_for_each_pool (pool, &rq->server->store)
                 if (++id > m->after && r == 0)
                         r = rows_add(&rows, id, pool);
-        r = rows_fill_page(rq, r, &rows, make_device, &page);
-        reply->devices = (Kvlease__V1__AdminDevice **)page.messages;
-        reply->n_devices = page.n;
-        reply->next = page.next;
-        return r;
+        return rows_fill_page(rq, r, &rows, make_device, &figures_table_device);
 }
 
-static void count_tenant_pages(const struct tenant *t, Kvlease__V1__AdminTenant *row)
+static void count_tenant_pages(const struct tenant *t, struct figures_tenant *row)
 {
         list_for_each (ns, &t->namespaces, struct ns, link) {
                 row->n_namespaces++;
@@ -130,40 +120,40 @@ static uint32_t count_waiting(const struct tenant *t)
 }
 
 /* Options as they are written. */
-static void show_options(const struct tenant_config *c, Kvlease__V1__AdminTenant *row)
+static void show_options(const struct tenant_config *c, struct figures_tenant *row)
 {
         row->weight = c->weight;
         row->priority = c->priority;
         row->max_clients = c->max_clients;
         row->max_pins = c->max_pins;
-        row->uids = (char *)c->access.uids.text;
-        row->gids = (char *)c->access.gids.text;
-        row->group = (char *)c->access.group;
-        row->class_ = (char *)config_class_names[c->class];
+        row->uids = c->access.uids.text;
+        row->gids = c->access.gids.text;
+        row->group = c->access.group;
+        row->class = config_class_names[c->class];
         row->reserve_configured_bytes = c->reservation.bytes;
         row->reserve_min_bytes = tenant_reserve_min(c);
         row->reserve_max_bytes = tenant_reserve_max(c);
-        row->sizer = (char *)config_sizer_names[c->reservation.sizer];
-        row->schedule = (char *)c->reservation.schedule;
-        row->when_full = (char *)config_when_full_names[c->when_full];
+        row->sizer = config_sizer_names[c->reservation.sizer];
+        row->schedule = c->reservation.schedule;
+        row->when_full = config_when_full_names[c->when_full];
         row->max_wait_msec = c->max_wait_nsec / NSEC_PER_MSEC;
-        row->burst = (char *)config_burst_names[c->burst];
+        row->burst = config_burst_names[c->burst];
         row->lend_idle_reserve = c->reservation.lends_idle;
-        row->placement = (char *)c->placement;
+        row->placement = c->placement;
         row->exclusive = c->exclusive;
         row->share_group = c->access.share_group;
-        row->publish_uids = (char *)c->access.publish_uids.text;
-        row->publish_gids = (char *)c->access.publish_gids.text;
+        row->publish_uids = c->access.publish_uids.text;
+        row->publish_gids = c->access.publish_gids.text;
         row->expire_sec = c->expire_nsec / NSEC_PER_SEC;
         row->expire_unused_sec = c->expire_unused_nsec / NSEC_PER_SEC;
         row->session_expire_sec = c->session_expire_nsec / NSEC_PER_SEC;
         row->max_connects = c->max_connects;
         row->max_requests = c->max_requests;
-        row->miss_cost = (char *)config_miss_cost_names[c->eviction.miss_cost];
+        row->miss_cost = config_miss_cost_names[c->eviction.miss_cost];
         row->attention_crossover = c->eviction.attention_crossover;
 }
 
-static void show_load(const struct tenancy *t, Kvlease__V1__AdminTenant *row)
+static void show_load(const struct tenancy *t, struct figures_tenant *row)
 {
         const struct turns *u = &t->turns;
         uint64_t pauses_nsec = u->pauses_nsec;
@@ -178,7 +168,7 @@ static void show_load(const struct tenancy *t, Kvlease__V1__AdminTenant *row)
         row->pending_bytes = t->pending_bytes;
 }
 
-static void show_descriptors(const struct tenancy *t, Kvlease__V1__AdminTenant *row)
+static void show_descriptors(const struct tenancy *t, struct figures_tenant *row)
 {
         struct descriptors_part open = descriptors_of(t, DESCRIPTORS_OPEN), kept;
 
@@ -193,7 +183,7 @@ static void show_descriptors(const struct tenancy *t, Kvlease__V1__AdminTenant *
         row->kept_fds_limit = kept.limit;
 }
 
-static void show_regions(const struct tenant *t, Kvlease__V1__AdminTenant *row)
+static void show_regions(const struct tenant *t, struct figures_tenant *row)
 {
         list_for_each (s, &t->stakes, struct stake, tenant_link) {
                 if (s->pool->tier != TIER_DEVICE)
@@ -204,14 +194,19 @@ static void show_regions(const struct tenant *t, Kvlease__V1__AdminTenant *row)
         }
 }
 
-static void show_counters(struct tenant *t, Kvlease__V1__AdminTenant *row)
+static void show_counters(struct tenant *t, struct figures_tenant *row)
 {
         struct tenant_counters *c = &t->counters;
 
         row->evictions = c->evictions;
         row->refusals = c->refusals;
-        row->refused_by = c->by_reason;
-        row->n_refused_by = ARRAY_SIZE(c->by_reason);
+        row->refused_quota = c->by_reason[LEASE_REASON_QUOTA];
+        row->refused_reservation_full = c->by_reason[LEASE_REASON_RESERVATION_FULL];
+        row->refused_pool_full = c->by_reason[LEASE_REASON_POOL_FULL];
+        row->refused_deadline = c->by_reason[LEASE_REASON_DEADLINE];
+        row->refused_draining = c->by_reason[LEASE_REASON_DRAINING];
+        row->refused_device = c->by_reason[LEASE_REASON_DEVICE];
+        row->refused_no_run = c->by_reason[LEASE_REASON_NO_RUN];
         row->waiting = count_waiting(t);
         row->waits = c->waits;
         row->waited_msec = c->waited_nsec / NSEC_PER_MSEC;
@@ -221,7 +216,7 @@ static void show_counters(struct tenant *t, Kvlease__V1__AdminTenant *row)
 }
 
 /* 0 or -ENOMEM. */
-static int show_room(struct arena *arena, const struct tenancy *t, Kvlease__V1__AdminTenant *row)
+static int show_room(struct arena *arena, const struct tenancy *t, struct figures_tenant *row)
 {
         struct detail d;
 
@@ -231,25 +226,23 @@ static int show_room(struct arena *arena, const struct tenancy *t, Kvlease__V1__
         return row->no_room ? 0 : -ENOMEM;
 }
 
-static ProtobufCMessage *make_tenant(struct request *rq, void *object)
+static int make_tenant(struct request *rq, void *object, void *ret)
 {
         struct arena *arena = &rq->server->scratch.arena;
         struct tenancy *t = object;
-        Kvlease__V1__AdminTenant *row = arena_alloc(arena, sizeof(*row));
-        char *path = row ? arena_alloc(arena, LISTENER_PATH_MAX) : NULL;
+        struct figures_tenant *row = ret;
+        char *path = arena_alloc(arena, LISTENER_PATH_MAX);
 
         if (!path)
-                return NULL;
-        kvlease__v1__admin_tenant__init(row);
-        if (tier_figures_of_tenant(arena, t->tenant, TIER_HOST, &row->host) < 0 ||
-                tier_figures_of_tenant(arena, t->tenant, TIER_DISK, &row->disk) < 0)
-                return NULL;
+                return -ENOMEM;
+        tier_figures_of_tenant(t->tenant, TIER_HOST, &row->host);
+        tier_figures_of_tenant(t->tenant, TIER_DISK, &row->disk);
         row->name = t->config.name;
         row->limit_bytes = t->tenant->account.limit_bytes;
         row->charged_bytes = t->tenant->account.charged_bytes;
         row->n_clients = t->tenant->n_members;
         row->socket_path = listener_tenant_path(rq->server, t->config.name, path);
-        row->source = (char *)(t->from_config ? "config" : "admin");
+        row->source = (t->from_config ? "config" : "admin");
         row->recalled_sets = t->tenant->n_recalled;
         row->held_sets = t->tenant->held.n_sets;
         row->held_bytes = t->tenant->held.bytes;
@@ -262,52 +255,43 @@ static ProtobufCMessage *make_tenant(struct request *rq, void *object)
         show_descriptors(t, row);
         show_counters(t->tenant, row);
         count_tenant_pages(t->tenant, row);
-        return show_room(arena, t, row) < 0 ? NULL : &row->base;
+        return show_room(arena, t, row);
 }
 
 int handle_ADMIN_TENANTS(struct request *rq)
 {
         const Kvlease__V1__AdminListRequest *m = rq->message;
-        Kvlease__V1__AdminTenantsReply *reply = rq->reply;
         struct rows rows = {0};
-        struct list_page page = {0};
         int r = list_check_tenant(rq, m);
 
         list_for_each (t, &rq->server->tenancies.list, struct tenancy, link)
                 if (r == 0 && t->id > m->after && list_wants(m, t->config.name))
                         r = rows_add(&rows, t->id, t);
-        r = rows_fill_page(rq, r, &rows, make_tenant, &page);
-        reply->tenants = (Kvlease__V1__AdminTenant **)page.messages;
-        reply->n_tenants = page.n;
-        reply->next = page.next;
-        return r;
+        return rows_fill_page(rq, r, &rows, make_tenant, &figures_table_tenant);
 }
 
-/* Borrows from the namespace. NULL: no room. */
-static Kvlease__V1__NsLayout *make_layout(struct arena *arena, struct ns_layout *l)
+/* Borrows from the namespace. 0 or -ENOMEM. */
+static int show_layout(
+        struct arena *arena, const struct ns_layout *l, struct figures_namespace *row)
 {
-        Kvlease__V1__NsLayout *m = arena_alloc(arena, sizeof(*m));
+        char *format = arena_alloc(arena, FORMAT_OPAQUE_BYTES(l->format_len));
 
-        if (!m)
-                return NULL;
-        kvlease__v1__ns_layout__init(m);
-        m->model = l->model;
-        m->version = l->version;
-        m->dtype = l->dtype;
-        m->n_layers = l->n_layers;
-        m->n_kv_heads = l->n_kv_heads;
-        m->head_size = l->head_size;
-        m->page_tokens = l->page_tokens;
-        m->n_planes = l->n_planes;
-        m->plane_page_bytes = l->plane_page_bytes;
-        m->tp_rank = l->tp_rank;
-        m->tp_size = l->tp_size;
-        m->layer_group = l->layer_group;
-        m->salt.data = l->salt;
-        m->salt.len = l->salt_len;
-        m->format.data = l->format;
-        m->format.len = l->format_len;
-        return m;
+        if (!format)
+                return -ENOMEM;
+        row->format = l->format_len ? format_opaque(l->format, l->format_len, format) : "";
+        row->model = l->model;
+        row->version = l->version;
+        row->dtype = l->dtype;
+        row->n_layers = l->n_layers;
+        row->n_kv_heads = l->n_kv_heads;
+        row->head_size = l->head_size;
+        row->page_tokens = l->page_tokens;
+        row->n_planes = l->n_planes;
+        row->plane_page_bytes = l->plane_page_bytes;
+        row->tp_rank = l->tp_rank;
+        row->tp_size = l->tp_size;
+        row->layer_group = l->layer_group;
+        return 0;
 }
 
 static uint32_t count_attachments(const struct ns *ns)
@@ -319,30 +303,23 @@ static uint32_t count_attachments(const struct ns *ns)
         return n;
 }
 
-static ProtobufCMessage *make_ns(struct request *rq, void *object)
+static int make_ns(struct request *rq, void *object, void *ret)
 {
-        struct arena *arena = &rq->server->scratch.arena;
         struct ns *ns = object;
-        Kvlease__V1__AdminNamespace *row = arena_alloc(arena, sizeof(*row));
-        Kvlease__V1__NsLayout *layout = row ? make_layout(arena, &ns->layout) : NULL;
-
-        Kvlease__V1__AdminPrefetch *ahead[PREFETCH_KINDS] = {NULL};
+        struct figures_namespace *row = ret;
         struct evict_usage usage;
 
-        if (!layout || prefetch_figures_of_ns(arena, ns, ahead) < 0)
-                return NULL;
-        kvlease__v1__admin_namespace__init(row);
-        row->prefetch_stream = ahead[PREFETCH_STREAM];
-        row->prefetch_turn = ahead[PREFETCH_TURN];
-        row->prefetch_expect = ahead[PREFETCH_EXPECT];
-        row->prefetch_warm = ahead[PREFETCH_WARM];
-        if (tier_figures_of_ns(arena, ns, TIER_HOST, &row->host) < 0 ||
-                tier_figures_of_ns(arena, ns, TIER_DISK, &row->disk) < 0)
-                return NULL;
+        if (show_layout(&rq->server->scratch.arena, &ns->layout, row) < 0)
+                return -ENOMEM;
+        prefetch_figures_of_ns(ns, PREFETCH_STREAM, &row->prefetch_stream);
+        prefetch_figures_of_ns(ns, PREFETCH_TURN, &row->prefetch_turn);
+        prefetch_figures_of_ns(ns, PREFETCH_EXPECT, &row->prefetch_expect);
+        prefetch_figures_of_ns(ns, PREFETCH_WARM, &row->prefetch_warm);
+        tier_figures_of_ns(ns, TIER_HOST, &row->host);
+        tier_figures_of_ns(ns, TIER_DISK, &row->disk);
         row->tenant = ns->tenant->name;
         row->name = ns->name;
-        row->layout = layout;
-        row->device = (char *)ns->device.pool->props->name;
+        row->device = ns->device.pool->props->name;
         row->epoch = ns->epoch;
         row->charged_bytes = ns_charged_bytes(ns, TIER_DEVICE);
         row->n_sets = ns->device.n_sets;
@@ -358,9 +335,9 @@ static ProtobufCMessage *make_ns(struct request *rq, void *object)
         row->stride_bytes = geometry_stride(&ns->geometry);
         row->hits = ns->counters.hits;
         row->keys = ns->counters.keys;
-        row->set = (char *)(ns->catalog.set ? ns->catalog.set->name : "");
+        row->set = (ns->catalog.set ? ns->catalog.set->name : "");
         row->set_size = ns->catalog.set ? ns->catalog.set->size : 0;
-        row->evict = (char *)ns->evict->name;
+        row->evict = ns->evict->name;
         evict_usage(ns->evict, ns->policy, &usage);
         row->policy_bytes = usage.page_bytes + usage.ghost_bytes + usage.table_bytes;
         row->attention_crossover = usage.crossover_tokens;
@@ -372,26 +349,20 @@ static ProtobufCMessage *make_ns(struct request *rq, void *object)
         row->pages_promoted = ns->device.n_arrived;
         row->n_sessions = sessions_count(ns);
         row->pages_expected = expect_count_pages(ns->expect);
-        return &row->base;
+        return 0;
 }
 
 int handle_ADMIN_NAMESPACES(struct request *rq)
 {
         const Kvlease__V1__AdminListRequest *m = rq->message;
-        Kvlease__V1__AdminNamespacesReply *reply = rq->reply;
         struct rows rows = {0};
-        struct list_page page = {0};
         int r = list_check_tenant(rq, m);
 
         list_for_each (t, &rq->server->store.tenants, struct tenant, link)
                 list_for_each (ns, &t->namespaces, struct ns, link)
                         if (r == 0 && ns->id > m->after && list_wants(m, t->name))
                                 r = rows_add(&rows, ns->id, ns);
-        r = rows_fill_page(rq, r, &rows, make_ns, &page);
-        reply->namespaces = (Kvlease__V1__AdminNamespace **)page.messages;
-        reply->n_namespaces = page.n;
-        reply->next = page.next;
-        return r;
+        return rows_fill_page(rq, r, &rows, make_ns, &figures_table_namespace);
 }
 
 /* A hash that distinguishes groups; the token itself is a capability. Seeded anew at each start. */
@@ -433,11 +404,11 @@ static uint32_t count_recalled(const struct member *m)
         return n;
 }
 
-static void show_peer(struct peer *p, Kvlease__V1__AdminClient *row)
+static void show_peer(struct peer *p, struct figures_client *row)
 {
         uint64_t now = clock_now_nsec();
 
-        row->state = (char *)peer_state_name(p);
+        row->state = peer_state_name(p);
         row->state_sec = (now - p->times.state_nsec) / NSEC_PER_SEC;
         row->heard_sec = (now - p->times.heard_nsec) / NSEC_PER_SEC;
         row->connected_sec = (now - p->times.connected_nsec) / NSEC_PER_SEC;
@@ -450,19 +421,18 @@ static void show_peer(struct peer *p, Kvlease__V1__AdminClient *row)
                        p->waits[PENDING_FETCH].n + p->waits[PENDING_IMPORT].n;
 }
 
-static ProtobufCMessage *make_client(struct request *rq, void *object)
+static int make_client(struct request *rq, void *object, void *ret)
 {
         struct peer *p = object;
-        Kvlease__V1__AdminClient *row = arena_alloc(&rq->server->scratch.arena, sizeof(*row));
-        char *group = row ? group_label(rq, p->member->group) : NULL;
+        struct figures_client *row = ret;
+        char *group = group_label(rq, p->member->group);
 
         if (!group)
-                return NULL;
-        kvlease__v1__admin_client__init(row);
+                return -ENOMEM;
         row->client_id = p->member->id;
         row->tenant = p->tenancy->config.name;
         row->name = p->identity.name;
-        row->pid = (uint32_t)p->identity.pid;
+        row->pid = (uint64_t)p->identity.pid;
         row->uid = p->identity.uid;
         show_peer(p, row);
         row->metadata_only = p->member->metadata_only;
@@ -475,24 +445,18 @@ static ProtobufCMessage *make_client(struct request *rq, void *object)
         row->recalled_sets = count_recalled(p->member);
         list_for_each (a, &p->member->attachments, struct attach, member_link)
                 row->namespaces++;
-        return &row->base;
+        return 0;
 }
 
 int handle_ADMIN_CLIENTS(struct request *rq)
 {
         const Kvlease__V1__AdminListRequest *m = rq->message;
-        Kvlease__V1__AdminClientsReply *reply = rq->reply;
         struct rows rows = {0};
-        struct list_page page = {0};
         int r = list_check_tenant(rq, m);
 
         list_for_each (p, &rq->server->peers.list, struct peer, links.all)
                 if (r == 0 && p->member && p->member->id > m->after &&
                         list_wants(m, p->tenancy->config.name))
                         r = rows_add(&rows, p->member->id, p);
-        r = rows_fill_page(rq, r, &rows, make_client, &page);
-        reply->clients = (Kvlease__V1__AdminClient **)page.messages;
-        reply->n_clients = page.n;
-        reply->next = page.next;
-        return r;
+        return rows_fill_page(rq, r, &rows, make_client, &figures_table_client);
 }

@@ -26,30 +26,29 @@ struct remote_row {
 /* Rows of a remote: its nodes, or one row if it has none. */
 #define ROWS_MAX (REMOTE_NODES_MAX + 1)
 
-static void fill_remote(Kvlease__V1__AdminRemoteNode *m, struct remote_store *store)
+static void fill_remote(struct figures_node *m, struct remote_store *store)
 {
         struct remote_summary summary;
         struct remote_stats stats;
 
         remote_summary(store, &summary);
         remote_stats(store, &stats);
-        m->state = (char *)remote_state_name(summary.state);
+        m->state = remote_state_name(summary.state);
         m->is_cluster = stats.is_cluster;
         m->slots_served = stats.n_served;
         if (stats.refresh_error < 0)
-                m->slots_error = (char *)remote_error_text(stats.refresh_error);
+                m->slots_error = remote_error_text(stats.refresh_error);
         m->reads = stats.n_hits;
         m->reads_failed = stats.n_misses;
         m->writes = stats.n_written;
         m->writes_refused = stats.n_refused;
 }
 
-static void fill_node(
-        Kvlease__V1__AdminRemoteNode *m, const struct remote_node_stats *n, uint64_t now_nsec)
+static void fill_node(struct figures_node *m, const struct remote_node_stats *n, uint64_t now_nsec)
 {
         m->slots = n->n_slots;
         m->connections = n->n_connections;
-        m->breaker = (char *)breaker_state_name(n->breaker);
+        m->breaker = breaker_state_name(n->breaker);
         if (n->breaker == BREAKER_OPEN)
                 m->open_left_msec = minus_u64(n->open_until_nsec, now_nsec) / NSEC_PER_MSEC;
         m->rtt_usec = n->rtt_nsec / NSEC_PER_USEC;
@@ -61,21 +60,20 @@ static void fill_node(
         m->losses = n->n_losses;
         m->trips = n->n_trips;
         if (n->last_error < 0)
-                m->last_error = (char *)remote_error_text(n->last_error);
+                m->last_error = remote_error_text(n->last_error);
 }
 
-static ProtobufCMessage *make_row(struct request *rq, void *object)
+static int make_row(struct request *rq, void *object, void *ret)
 {
         struct arena *arena = &rq->server->scratch.arena;
-        Kvlease__V1__AdminRemoteNode *m = arena_alloc(arena, sizeof(*m));
+        struct figures_node *m = ret;
         char *address = arena_alloc(arena, REMOTE_NAME_BYTES);
         const struct remote_row *row = object;
 
-        if (!m || !address)
-                return NULL;
-        kvlease__v1__admin_remote_node__init(m);
-        m->remote = (char *)row->name;
-        m->state = (char *)"not-open";
+        if (!address)
+                return -ENOMEM;
+        m->remote = row->name;
+        m->state = "not-open";
         if (row->store)
                 fill_remote(m, row->store);
         if (row->has_node) {
@@ -83,7 +81,7 @@ static ProtobufCMessage *make_row(struct request *rq, void *object)
                 m->address = address;
                 fill_node(m, &row->node, row->now_nsec);
         }
-        return &m->base;
+        return 0;
 }
 
 /* True if this is the remote of the wanted tenant. */
@@ -124,9 +122,7 @@ int handle_ADMIN_REMOTES(struct request *rq)
 {
         const Kvlease__V1__AdminListRequest *m = rq->message;
         const struct config *c = &rq->server->config;
-        Kvlease__V1__AdminRemotesReply *reply = rq->reply;
         struct rows rows = {0};
-        struct list_page page = {0};
         struct remote_row *list;
         int r = list_check_tenant(rq, m);
 
@@ -138,10 +134,7 @@ int handle_ADMIN_REMOTES(struct request *rq)
         for (size_t i = 0; i < c->n_remotes && r == 0; i++)
                 if (wants_remote(rq->server, m->tenant, c->remotes[i].name))
                         r = add_remote(rq, i, &list[i * ROWS_MAX], &rows);
-        r = rows_fill_page(rq, r, &rows, make_row, &page);
-        reply->nodes = (Kvlease__V1__AdminRemoteNode **)page.messages;
-        reply->n_nodes = page.n;
-        reply->next = page.next;
+        r = rows_fill_page(rq, r, &rows, make_row, &figures_table_node);
         free(list);
         return r;
 }

@@ -4,6 +4,7 @@
 
 #include "base/clock.h"
 #include "base/macros.h"
+#include "base/parse.h"
 #include "daemon/core/state/ns.h"
 #include "daemon/core/state/store.h"
 #include "daemon/core/state/tenant.h"
@@ -24,22 +25,23 @@ static uint64_t expires_in_sec(const struct session_info *info, uint64_t idle_ns
         return info->expire_nsec == 0 ? 0 : MAX(left / NSEC_PER_SEC, UINT64_C(1));
 }
 
-static ProtobufCMessage *make_session(struct request *rq, void *object)
+static int make_session(struct request *rq, void *object, void *ret)
 {
-        Kvlease__V1__AdminSession *row = arena_alloc(&rq->server->scratch.arena, sizeof(*row));
+        struct figures_session *row = ret;
         uint64_t now_nsec = server_now(rq->server), idle_nsec;
         const struct session *s = object;
         const struct ns *ns = s->ns;
         struct session_info info;
+        char *id;
 
-        if (!row)
-                return NULL;
         session_info(s, &info);
         idle_nsec = now_nsec - MIN(now_nsec, info.used_nsec);
-        kvlease__v1__admin_session__init(row);
         row->tenant = ns->tenant->name;
-        row->ns = (char *)ns->name;
-        row->id = (ProtobufCBinaryData){info.id_len, (uint8_t *)info.id};
+        row->namespace = ns->name;
+        id = arena_alloc(&rq->server->scratch.arena, 2 * SESSION_ID_MAX + 1);
+        if (!id)
+                return -ENOMEM;
+        row->id = format_hex(info.id, info.id_len, id);
         row->n_pages = info.n_pages;
         row->n_tokens = info.n_tokens;
         row->lost_tokens = info.lost_tokens;
@@ -47,9 +49,9 @@ static ProtobufCMessage *make_session(struct request *rq, void *object)
         row->n_open = info.n_open;
         row->idle_sec = idle_nsec / NSEC_PER_SEC;
         row->expires_in_sec = expires_in_sec(&info, idle_nsec);
-        row->hint = (char *)session_hint_name(info.hint);
+        row->hint = session_hint_name(info.hint);
         row->truncated = info.is_truncated;
-        return &row->base;
+        return 0;
 }
 
 /* A row's id: the namespace's, and in it the session's number. */
@@ -79,20 +81,14 @@ static int add_rows(struct rows *rows, const struct ns *ns, uint64_t after)
 int handle_ADMIN_SESSIONS(struct request *rq)
 {
         const Kvlease__V1__AdminListRequest *m = rq->message;
-        Kvlease__V1__AdminSessionsReply *reply = rq->reply;
         struct rows rows = {0};
-        struct list_page page = {0};
         int r = list_check_tenant(rq, m);
 
         list_for_each (t, &rq->server->store.tenants, struct tenant, link)
                 list_for_each (ns, &t->namespaces, struct ns, link)
                         if (r == 0 && list_wants(m, t->name))
                                 r = add_rows(&rows, ns, m->after);
-        r = rows_fill_page(rq, r, &rows, make_session, &page);
-        reply->sessions = (Kvlease__V1__AdminSession **)page.messages;
-        reply->n_sessions = page.n;
-        reply->next = page.next;
-        return r;
+        return rows_fill_page(rq, r, &rows, make_session, &figures_table_session);
 }
 
 int handle_ADMIN_SESSION_PURGE(struct request *rq)

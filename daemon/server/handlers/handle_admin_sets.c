@@ -8,14 +8,11 @@
 #include "proto/arena.h"
 #include "proto/kvlease.pb-c.h"
 
-static ProtobufCMessage *make_set(struct request *rq, void *object)
+static int make_set(struct request *rq, void *object, void *ret)
 {
-        Kvlease__V1__AdminSet *row = arena_alloc(&rq->server->scratch.arena, sizeof(*row));
+        struct figures_set *row = ret;
         struct nsset *set = object;
 
-        if (!row)
-                return NULL;
-        kvlease__v1__admin_set__init(row);
         row->name = set->name;
         row->size = set->size;
         row->n_namespaces = set->n_members;
@@ -27,24 +24,18 @@ static ProtobufCMessage *make_set(struct request *rq, void *object)
                         row->tenant = set->members[i]->tenant->name;
                         row->charged_bytes += ns_charged_bytes(set->members[i], TIER_DEVICE);
                 }
-        return &row->base;
+        return 0;
 }
 
 int handle_ADMIN_SETS(struct request *rq)
 {
         const Kvlease__V1__AdminListRequest *m = rq->message;
-        Kvlease__V1__AdminSetsReply *reply = rq->reply;
         struct rows rows = {0};
-        struct list_page page = {0};
         int r = list_check_tenant(rq, m);
 
         list_for_each (t, &rq->server->store.tenants, struct tenant, link)
                 list_for_each (set, &t->nssets, struct nsset, link)
                         if (r == 0 && set->id > m->after && list_wants(m, t->name))
                                 r = rows_add(&rows, set->id, set);
-        r = rows_fill_page(rq, r, &rows, make_set, &page);
-        reply->sets = (Kvlease__V1__AdminSet **)page.messages;
-        reply->n_sets = page.n;
-        reply->next = page.next;
-        return r;
+        return rows_fill_page(rq, r, &rows, make_set, &figures_table_set);
 }

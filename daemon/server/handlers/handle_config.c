@@ -159,51 +159,41 @@ static char *origin_text(
                 rq, config_origin(&rq->server->config, from->of[option_index(row->option)], buf));
 }
 
-static ProtobufCMessage *make_option(struct request *rq, void *object)
+static int make_option(struct request *rq, void *object, void *ret)
 {
         const struct option_row *of = object;
         const struct option *o = of->option;
-        Kvlease__V1__AdminOption *row = arena_alloc(&rq->server->scratch.arena, sizeof(*row));
+        struct figures_option *row = ret;
         char value[OPTION_VALUE_MAX], configured[OPTION_VALUE_MAX];
         struct section_values values;
 
-        if (!row)
-                return NULL;
         look_at_section(rq->server, of, &values);
-        kvlease__v1__admin_option__init(row);
-        row->section = (char *)option_section_name(o->section);
+        row->section = option_section_name(o->section);
         if (of->tenancy)
                 row->name = of->tenancy->config.name;
         else if (of->pool)
-                row->name = (char *)of->pool->props->name;
+                row->name = of->pool->props->name;
         else if (of->remote)
-                row->name = (char *)of->remote->name;
-        row->key = (char *)o->key;
-        row->default_value = (char *)o->default_text;
+                row->name = of->remote->name;
+        row->key = o->key;
+        row->default_value = o->default_text;
         row->reloadable = o->reloadable;
         row->value = copy_text(rq, option_format(o, values.now, value));
         row->origin = origin_text(rq, of, values.from);
         row->waits = strcmp(value, option_format(o, values.configured, configured)) != 0;
-        if (row->waits)
-                row->configured = copy_text(rq, configured);
-        return row->value && row->origin && row->configured ? &row->base : NULL;
+        row->configured = row->waits ? copy_text(rq, configured) : NULL;
+        return row->value && row->origin && (row->configured || !row->waits) ? 0 : -ENOMEM;
 }
 
 int handle_ADMIN_CONFIG(struct request *rq)
 {
-        Kvlease__V1__AdminConfigReply *reply = rq->reply;
         _cleanup_free_ struct option_row *found = calloc(ROWS_MAX + 1, sizeof(*found));
         struct finder f = {.request = rq->message, .found = found};
-        struct list_page page = {0};
         int r = found ? list_check_tenant(rq, f.request) : -ENOMEM;
 
         if (r == 0) {
                 find_rows(&f, rq->server);
                 r = f.result;
         }
-        r = rows_fill_page(rq, r, &f.rows, make_option, &page);
-        reply->options = (Kvlease__V1__AdminOption **)page.messages;
-        reply->n_options = page.n;
-        reply->next = page.next;
-        return r;
+        return rows_fill_page(rq, r, &f.rows, make_option, &figures_table_option);
 }

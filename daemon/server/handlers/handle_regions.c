@@ -56,29 +56,30 @@ static uint64_t lent_bytes(const struct pool *pool, const struct stake *of)
         return sum;
 }
 
-static void fill_dynamic(Kvlease__V1__AdminRegion *row, const struct pool *pool)
+static void fill_dynamic(struct figures_region *row, const struct pool *pool)
 {
         row->size_bytes = row->target_bytes = region_dynamic_bytes(pool);
         row->excess_bytes = pool_excess(pool);
         row->used_bytes = MIN(row->excess_bytes, row->size_bytes);
         row->lent_bytes = lent_bytes(pool, NULL);
         row->missing_bytes = region_missing(pool) - row->lent_bytes;
+        row->fair_bytes = row->demand_bytes = row->p99_bytes = FIGURE_NONE; /* it has no sizer */
 }
 
 /* Fills in the sizing of the tenant's reservation, the same in each of its rows. */
-static void fill_sizing(Kvlease__V1__AdminRegion *row, const struct tenant *t)
+static void fill_sizing(struct figures_region *row, const struct tenant *t)
 {
         const struct sizing *z = &t->sizing;
 
-        row->sizer = (char *)config_sizer_names[z->attrs.mode];
+        row->sizer = config_sizer_names[z->attrs.mode];
         row->min_bytes = z->min_bytes;
         row->max_bytes = z->max_bytes;
         row->changes = z->n_changes;
         row->target_bytes = sizing_reserved(t);
-        row->decision = (char *)sizer_why_name(z->last.why);
+        row->decision = sizer_why_name(z->last.why);
         if (z->decided_nsec == 0)
                 return;
-        row->why = (char *)sizing_why(t);
+        row->why = sizing_why(t);
         row->target_bytes = z->last.target_bytes;
         row->p99_bytes = z->last.p99_bytes;
         row->decided_sec_ago = (t->store->now_nsec - z->decided_nsec) / NSEC_PER_SEC;
@@ -86,7 +87,7 @@ static void fill_sizing(Kvlease__V1__AdminRegion *row, const struct tenant *t)
                 row->demand_bytes = sizer_demand(z->sizer);
 }
 
-static void fill_stake(Kvlease__V1__AdminRegion *row, const struct region *region)
+static void fill_stake(struct figures_region *row, const struct region *region)
 {
         const struct stake *stake = region->stake;
         uint64_t fair = region_fair(stake);
@@ -104,22 +105,19 @@ static void fill_stake(Kvlease__V1__AdminRegion *row, const struct region *regio
         fill_sizing(row, stake->tenant);
 }
 
-static ProtobufCMessage *make_region(struct request *rq, void *object)
+static int make_region(struct request *rq, void *object, void *ret)
 {
         const struct region *region = object;
-        Kvlease__V1__AdminRegion *row = arena_alloc(&rq->server->scratch.arena, sizeof(*row));
+        struct figures_region *row = ret;
 
-        if (!row)
-                return NULL;
-        kvlease__v1__admin_region__init(row);
-        row->device = (char *)region->pool->props->name;
-        row->tier = (char *)tier_name(region->pool->tier);
-        row->of_device = (char *)pool_device_name(region->pool);
+        row->device = region->pool->props->name;
+        row->tier = tier_name(region->pool->tier);
+        row->of_device = pool_device_name(region->pool);
         if (region->stake)
                 fill_stake(row, region);
         else
                 fill_dynamic(row, region->pool);
-        return &row->base;
+        return 0;
 }
 
 /* Finds the regions behind the cursor; `ret` may be NULL. Returns their number. */
@@ -153,10 +151,8 @@ static size_t find_regions(
 int handle_ADMIN_REGIONS(struct request *rq)
 {
         const Kvlease__V1__AdminListRequest *m = rq->message;
-        Kvlease__V1__AdminRegionsReply *reply = rq->reply;
         size_t n = find_regions(rq->server, m, NULL);
         _cleanup_free_ struct region *regions = calloc(n + 1, sizeof(*regions));
-        struct list_page page = {0};
         struct rows rows = {0};
         int r = regions ? list_check_tenant(rq, m) : -ENOMEM;
 
@@ -164,11 +160,7 @@ int handle_ADMIN_REGIONS(struct request *rq)
                 find_regions(rq->server, m, regions);
         for (size_t i = 0; i < n && r == 0; i++)
                 r = rows_add(&rows, regions[i].id, &regions[i]);
-        r = rows_fill_page(rq, r, &rows, make_region, &page);
-        reply->regions = (Kvlease__V1__AdminRegion **)page.messages;
-        reply->n_regions = page.n;
-        reply->next = page.next;
-        return r;
+        return rows_fill_page(rq, r, &rows, make_region, &figures_table_region);
 }
 
 /* ---- evictions ------------------------------------------------------------------------------- */
@@ -183,19 +175,16 @@ struct eviction {
         uint64_t id;
 };
 
-static ProtobufCMessage *make_eviction(struct request *rq, void *object)
+static int make_eviction(struct request *rq, void *object, void *ret)
 {
         const struct eviction *e = object;
-        Kvlease__V1__AdminEviction *row = arena_alloc(&rq->server->scratch.arena, sizeof(*row));
+        struct figures_eviction *row = ret;
 
-        if (!row)
-                return NULL;
-        kvlease__v1__admin_eviction__init(row);
-        row->victim = (char *)e->victim->config.name;
-        row->by = (char *)e->blame->by;
+        row->victim = e->victim->config.name;
+        row->by = e->blame->by;
         row->pages = e->blame->pages;
         row->sets = e->blame->sets;
-        return &row->base;
+        return 0;
 }
 
 /* Finds the evictions behind the cursor; `ret` may be NULL. Returns their number. */
@@ -223,10 +212,8 @@ static size_t find_evictions(
 int handle_ADMIN_EVICTIONS(struct request *rq)
 {
         const Kvlease__V1__AdminListRequest *m = rq->message;
-        Kvlease__V1__AdminEvictionsReply *reply = rq->reply;
         size_t n = find_evictions(rq->server, m, NULL);
         _cleanup_free_ struct eviction *evictions = calloc(n + 1, sizeof(*evictions));
-        struct list_page page = {0};
         struct rows rows = {0};
         int r = evictions ? list_check_tenant(rq, m) : -ENOMEM;
 
@@ -234,9 +221,5 @@ int handle_ADMIN_EVICTIONS(struct request *rq)
                 find_evictions(rq->server, m, evictions);
         for (size_t i = 0; i < n && r == 0; i++)
                 r = rows_add(&rows, evictions[i].id, &evictions[i]);
-        r = rows_fill_page(rq, r, &rows, make_eviction, &page);
-        reply->evictions = (Kvlease__V1__AdminEviction **)page.messages;
-        reply->n_evictions = page.n;
-        reply->next = page.next;
-        return r;
+        return rows_fill_page(rq, r, &rows, make_eviction, &figures_table_eviction);
 }

@@ -10,13 +10,6 @@
 #include "daemon/server/peers/server.h"
 #include "proto/arena.h"
 
-/* Bytes of rows in one reply: three quarters of a frame, so that the last row always fits. */
-#define PAGE_BYTES (48 * 1024)
-
-/* Largest overhead of a row besides its message; it bounds the rows of a page. */
-#define ROW_HEAD_BYTES 8
-#define PAGE_ROWS      (PAGE_BYTES / ROW_HEAD_BYTES)
-
 int rows_add(struct rows *r, uint64_t id, void *object)
 {
         if (r->n == r->size) {
@@ -39,32 +32,33 @@ static int compare_rows(const void *a, const void *b)
         return (x->id > y->id) - (x->id < y->id);
 }
 
-int rows_fill_page(
-        struct request *rq, int r, struct rows *rows, make_fn make, struct list_page *ret_page)
+int rows_fill_page(struct request *rq, int r, struct rows *rows, make_fn make,
+        const struct figure_table *table)
 {
         struct arena *arena = &rq->server->scratch.arena;
-        size_t n_most = MIN(rows->n, (size_t)PAGE_ROWS);
-        struct list_page page = {.messages = arena_alloc(arena, n_most * sizeof(void *))};
+        Kvlease__V1__AdminRowsReply *reply = rq->reply;
+        void *row = arena_alloc(arena, table->size);
+        struct figures_page page;
 
-        if (r == 0 && !page.messages && rows->n > 0)
-                r = -ENOMEM;
+        if (r == 0)
+                r = row ? figures_page_init(&page, table, arena) : -ENOMEM;
         if (r == 0 && rows->n > 0)
                 qsort(rows->rows, rows->n, sizeof(*rows->rows), compare_rows);
-        for (size_t i = 0; i < rows->n && r == 0; i++) {
-                ProtobufCMessage *m = make(rq, rows->rows[i].object);
-                size_t bytes = m ? protobuf_c_message_get_packed_size(m) + ROW_HEAD_BYTES : 0;
-
-                if (!m && page.n == 0)
-                        r = -ENOMEM;
-                if (!m || page.bytes + bytes > PAGE_BYTES) {
-                        page.next = i > 0 ? rows->rows[i - 1].id : 0;
+        for (size_t i = 0; r == 0 && i < rows->n; i++) {
+                figures_init(table, row);
+                r = make(rq, rows->rows[i].object, row);
+                if (r == 0)
+                        r = figures_page_add(&page, row);
+                if (r < 0 && i > 0) { /* the next page has it */
+                        reply->next = rows->rows[i - 1].id;
                         break;
                 }
-                page.messages[page.n++] = m;
-                page.bytes += bytes;
+        }
+        if (r == 0 || reply->next) {
+                figures_page_finish(&page, reply);
+                r = 0;
         }
         free(rows->rows);
-        *ret_page = page;
         return r;
 }
 

@@ -10,7 +10,7 @@
 
 #include "daemon/server/handlers/admin-handlers.h"
 #include "daemon/server/peers/peer.h"
-#include "proto/kvlease.pb-c.h"
+#include "proto/figures.h"
 
 /* Objects to list, by id. */
 struct row {
@@ -23,25 +23,19 @@ struct rows {
         size_t n, size;
 };
 
-/* A reply's list as it fills; all of it borrowed from the arena. */
-struct list_page {
-        ProtobufCMessage **messages;
-        size_t n, bytes;
-        uint64_t next;
-};
-
 /* In any order. 0 or -ENOMEM. */
 int rows_add(struct rows *r, uint64_t id, void *object);
 
-/* Makes the message of one object in the arena. NULL: no memory. */
-typedef ProtobufCMessage *(*make_fn)(struct request *rq, void *object);
+/* Fills an empty row of a table (proto/figures.h); its texts live as long as the answer. Returns 0
+ * or -ENOMEM. */
+typedef int (*make_fn)(struct request *rq, void *object, void *ret_row);
 
 /*
- * Fills *ret_page with the rows that fit, and frees the rows. Returns 0 or -ENOMEM; or `r`, if it
+ * Fills the reply with the rows that fit, and frees the rows. Returns 0 or -ENOMEM; or `r`, if it
  * is < 0 because collecting the rows failed.
  */
-int rows_fill_page(
-        struct request *rq, int r, struct rows *rows, make_fn make, struct list_page *ret_page);
+int rows_fill_page(struct request *rq, int r, struct rows *rows, make_fn make,
+        const struct figure_table *table);
 
 /* True if the request wants objects of this tenant. */
 bool list_wants(const Kvlease__V1__AdminListRequest *m, const char *tenant);

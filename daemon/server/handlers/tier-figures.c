@@ -10,18 +10,14 @@
 #include "daemon/tier/disk.h"
 #include "proto/arena.h"
 
-static int make_tier(struct arena *arena, Kvlease__V1__AdminTier **ret)
+/* Makes all figures of a part absent. */
+static void set_none(void *part, size_t size)
 {
-        Kvlease__V1__AdminTier *m = arena_alloc(arena, sizeof(*m));
-
-        if (!m)
-                return -ENOMEM;
-        kvlease__v1__admin_tier__init(m);
-        *ret = m;
-        return 0;
+        memset(part, 0xff, size);
+        static_assert(FIGURE_NONE == UINT64_MAX, "all bits of an absent figure are 1");
 }
 
-static void add_ns(Kvlease__V1__AdminTier *m, const struct ns *ns, enum tier_kind kind)
+static void add_ns(struct figures_tier *m, const struct ns *ns, enum tier_kind kind)
 {
         const struct ns_tier *tier = &ns->tiers[kind];
 
@@ -33,8 +29,10 @@ static void add_ns(Kvlease__V1__AdminTier *m, const struct ns *ns, enum tier_kin
         m->damaged += tier->n_damaged;
 }
 
-/* A disk that couldn't be opened is off; the log has the reason. */
-static int add_disk(struct arena *arena, Kvlease__V1__AdminTier *m, const struct disk_file *disk)
+/* Adds a disk. *state and *why become those of the worst disk; *state NULL: this is the first. A
+ * disk that couldn't be opened is off; the log has the reason. */
+static int add_disk(struct arena *arena, struct figures_tier *m, const char **state,
+        const char **why, const struct disk_file *disk)
 {
         static const char *const names[] = {
                 [DISK_OK] = "ok", [DISK_FAILING] = "failing", [DISK_OFF] = "off"};
@@ -47,127 +45,111 @@ static int add_disk(struct arena *arena, Kvlease__V1__AdminTier *m, const struct
         m->written_bytes += s.written_bytes;
         m->errors += s.n_errors;
         m->late += s.n_late;
-        if (m->state[0] && (s.state == DISK_OK || strcmp(m->state, names[DISK_OFF]) == 0))
+        if (*state && (s.state == DISK_OK || strcmp(*state, names[DISK_OFF]) == 0))
                 return 0;
-        m->state = (char *)names[s.state];
-        m->why = arena_alloc(arena, sizeof(s.why));
-        if (!m->why)
-                return -ENOMEM;
-        memcpy(m->why, s.why, sizeof(s.why));
-        return 0;
+        *state = names[s.state];
+        *why = arena_strdup(arena, s.why);
+        return *why ? 0 : -ENOMEM;
 }
 
-int tier_figures_of_store(struct arena *arena, const struct store *s, enum tier_kind kind,
-        Kvlease__V1__AdminTier **ret)
+static int sum_up_tier(struct arena *arena, const struct store *s, enum tier_kind kind,
+        struct figures_tier *tier, struct figures_status *row)
 {
-        *ret = NULL;
+        bool has_tier = false;
+
+        set_none(tier, sizeof(*tier));
         list_for_each (pool, &s->lower_pools, struct pool, link) {
                 if (pool->tier != kind)
                         continue;
-                if (!*ret && make_tier(arena, ret) < 0)
-                        return -ENOMEM;
-                (*ret)->limit_bytes += pool->account.limit_bytes;
-                (*ret)->charged_bytes += pool->account.charged_bytes;
-                if (kind == TIER_DISK && add_disk(arena, *ret, pool->disk) < 0)
+                if (!has_tier)
+                        *tier = (struct figures_tier){0};
+                has_tier = true;
+                tier->limit_bytes += pool->account.limit_bytes;
+                tier->charged_bytes += pool->account.charged_bytes;
+                if (kind == TIER_DISK &&
+                        add_disk(arena, tier, &row->disk_state, &row->disk_why, pool->disk) < 0)
                         return -ENOMEM;
         }
         list_for_each (t, &s->tenants, struct tenant, link)
                 list_for_each (ns, &t->namespaces, struct ns, link)
-                        if (*ret)
-                                add_ns(*ret, ns, kind);
+                        if (has_tier)
+                                add_ns(tier, ns, kind);
         return 0;
 }
 
-int tier_figures_of_disk(struct arena *arena, const struct pool *pool, Kvlease__V1__AdminTier **ret)
+int tier_figures_of_store(
+        struct arena *arena, const struct store *s, struct figures_status *ret_row)
 {
-        int r;
+        int r = sum_up_tier(arena, s, TIER_HOST, &ret_row->host, ret_row);
 
-        *ret = NULL;
+        ret_row->disk_state = ret_row->disk_why = NULL;
+        return r < 0 ? r : sum_up_tier(arena, s, TIER_DISK, &ret_row->disk, ret_row);
+}
+
+int tier_figures_of_disk(
+        struct arena *arena, const struct pool *pool, struct figures_device *ret_row)
+{
+        set_none(&ret_row->disk, sizeof(ret_row->disk));
         if (pool->tier != TIER_DISK)
                 return 0;
-        r = make_tier(arena, ret);
-        return r < 0 ? r : add_disk(arena, *ret, pool->disk);
+        ret_row->disk = (struct figures_tier){0};
+        ret_row->state = NULL;
+        return add_disk(arena, &ret_row->disk, &ret_row->state, &ret_row->why, pool->disk);
 }
 
-int tier_figures_of_tenant(struct arena *arena, const struct tenant *t, enum tier_kind kind,
-        Kvlease__V1__AdminTier **ret)
+void tier_figures_of_tenant(
+        const struct tenant *t, enum tier_kind kind, struct figures_tier *ret_tier)
 {
-        int r = make_tier(arena, ret);
-
-        if (r < 0)
-                return r;
-        (*ret)->limit_bytes = t->accounts[kind].limit_bytes;
-        (*ret)->charged_bytes = t->accounts[kind].charged_bytes;
+        *ret_tier = (struct figures_tier){.limit_bytes = t->accounts[kind].limit_bytes,
+                .charged_bytes = t->accounts[kind].charged_bytes};
         list_for_each (ns, &t->namespaces, struct ns, link)
-                add_ns(*ret, ns, kind);
-        return 0;
+                add_ns(ret_tier, ns, kind);
 }
 
-int tier_figures_of_ns(
-        struct arena *arena, const struct ns *ns, enum tier_kind kind, Kvlease__V1__AdminTier **ret)
+void tier_figures_of_ns(const struct ns *ns, enum tier_kind kind, struct figures_tier *ret_tier)
 {
-        int r;
-
-        *ret = NULL;
+        set_none(ret_tier, sizeof(*ret_tier));
         if (!ns->tiers[kind].pool)
-                return 0;
-        r = make_tier(arena, ret);
-        if (r < 0)
-                return r;
-        (*ret)->charged_bytes = ns_charged_bytes(ns, kind);
-        add_ns(*ret, ns, kind);
-        return 0;
+                return;
+        *ret_tier = (struct figures_tier){.charged_bytes = ns_charged_bytes(ns, kind)};
+        add_ns(ret_tier, ns, kind);
 }
 
 /* ---- ahead of demand ------------------------------------------------------------------------- */
 
-static int make_prefetch(struct arena *arena, Kvlease__V1__AdminPrefetch *ret[PREFETCH_KINDS])
+static void add_prefetch(const struct ns *ns, enum prefetch_kind kind, struct figures_prefetch *ret)
 {
-        for (unsigned i = 0; i < PREFETCH_KINDS; i++) {
-                ret[i] = arena_alloc(arena, sizeof(*ret[i]));
-                if (!ret[i])
-                        return -ENOMEM;
-                kvlease__v1__admin_prefetch__init(ret[i]);
-        }
-        return 0;
+        const struct prefetch *p = prefetch_of(ns, kind);
+
+        if (!p)
+                return;
+        ret->begun += p->n_begun;
+        ret->useful += p->n_useful;
+        ret->wasted += p->n_wasted;
+        ret->given_up += p->n_given_up;
+        ret->at_stake += p->n_stake;
+        ret->window += p->window;
 }
 
-static void add_prefetch(const struct ns *ns, Kvlease__V1__AdminPrefetch *ret[PREFETCH_KINDS])
+void prefetch_figures_of_pool(const struct store *s, const struct pool *pool,
+        enum prefetch_kind kind, struct figures_prefetch *ret)
 {
-        for (unsigned i = 0; i < PREFETCH_KINDS; i++) {
-                const struct prefetch *p = prefetch_of(ns, i);
-
-                if (!p)
-                        continue;
-                ret[i]->begun += p->n_begun;
-                ret[i]->useful += p->n_useful;
-                ret[i]->wasted += p->n_wasted;
-                ret[i]->given_up += p->n_given_up;
-                ret[i]->at_stake += p->n_stake;
-                ret[i]->window += p->window;
-        }
-}
-
-int prefetch_figures_of_pool(struct arena *arena, const struct store *s, const struct pool *pool,
-        Kvlease__V1__AdminPrefetch *ret[PREFETCH_KINDS])
-{
-        int r = pool->tier == TIER_DEVICE && pool->below ? make_prefetch(arena, ret) : 0;
-
-        if (r < 0 || !ret[0])
-                return r;
+        set_none(ret, sizeof(*ret));
+        if (pool->tier != TIER_DEVICE || !pool->below)
+                return;
+        *ret = (struct figures_prefetch){0};
         list_for_each (t, &s->tenants, struct tenant, link)
                 list_for_each (ns, &t->namespaces, struct ns, link)
                         if (ns->device.pool == pool)
-                                add_prefetch(ns, ret);
-        return 0;
+                                add_prefetch(ns, kind, ret);
 }
 
-int prefetch_figures_of_ns(
-        struct arena *arena, const struct ns *ns, Kvlease__V1__AdminPrefetch *ret[PREFETCH_KINDS])
+void prefetch_figures_of_ns(
+        const struct ns *ns, enum prefetch_kind kind, struct figures_prefetch *ret)
 {
-        int r = ns->device.pool->below ? make_prefetch(arena, ret) : 0;
-
-        if (r == 0 && ret[0])
-                add_prefetch(ns, ret);
-        return r;
+        set_none(ret, sizeof(*ret));
+        if (!ns->device.pool->below)
+                return;
+        *ret = (struct figures_prefetch){0};
+        add_prefetch(ns, kind, ret);
 }

@@ -7,7 +7,7 @@
 #include "proto/kvlease.pb-c.h"
 #include "proto/status.h"
 
-static_assert(sizeof(Kvlease__V1__AdminStatusReply) <= REPLY_STRUCT_MAX, "the largest reply");
+static_assert(sizeof(Kvlease__V1__NsOpenReply) <= REPLY_STRUCT_MAX, "the largest reply");
 
 void answer_set_outcome(
         const ProtobufCMessageDescriptor *d, void *reply, int code, const char *detail)

@@ -17,7 +17,7 @@ struct peer;
 struct server;
 
 /* The largest struct of a reply message (tests/unit/test_msg.c). */
-#define REPLY_STRUCT_MAX 1024
+#define REPLY_STRUCT_MAX 256
 
 /* A request being handled. */
 struct request {
