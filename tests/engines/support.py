@@ -50,7 +50,7 @@ def _work(
     it for each list of a name and arguments. It answers with what that returned or, instead, with
     what failed() of the Engine says; an Engine that can't be made is answered with an error."""
     os.setsid()
-    # The collector looks at no object that was imported before: that took most of a start.
+    # The collector passes over imported objects: they took it most of the start of an engine.
     gc.freeze()
     os.environ.update(environment)
     # What engines print goes where logs go.
