@@ -84,22 +84,44 @@ class Answer:
     """Of these, those that it didn't compute."""
 
 
+def preload() -> None:
+    """Has engines forked from a process that has imported vLLM, and this process use the same."""
+    os.environ.update(ENVIRONMENT)
+    sys.path.extend(KERNELS)
+    forks.set_forkserver_preload(
+        [
+            "kvlease.vllm.copies",
+            "kvlease.vllm.in_place",
+            "vllm.entrypoints.cli.benchmark.main",
+            "vllm.entrypoints.cli.serve",
+            "vllm.entrypoints.llm",
+            "vllm.lora.resolver",
+            "vllm.model_executor.models.llama",
+            "vllm.v1.worker.cpu_worker",
+        ]
+    )
+
+
 def fork_parts() -> None:
     """Has vLLM fork this engine's own processes, as on GPUs: on the CPU each imports all of vLLM
-    again, which takes longer than most of the tests."""
+    again, which takes longer than most of the tests. So does the one that looks at a model's class
+    in an environment without vLLM's own cache."""
+    from vllm import ModelRegistry  # noqa: PLC0415
+    from vllm.model_executor.models.llama import LlamaForCausalLM  # noqa: PLC0415
     from vllm.utils import system_utils  # noqa: PLC0415
 
+    ModelRegistry.register_model("LlamaForCausalLM", LlamaForCausalLM)
     system_utils._maybe_force_spawn = lambda: os.environ.update(VLLM_WORKER_MULTIPROC_METHOD="fork")
 
 
-def _run(log: Path, module: str, *arguments: str) -> None:
+def _run(log: Path, environment: dict[str, str], module: str, *arguments: str) -> None:
     """`python -m`, in a process that was forked with all that the module imports."""
     os.setsid()
     gc.freeze()
     with log.open("ab") as out:
         os.dup2(out.fileno(), 1)
         os.dup2(out.fileno(), 2)
-    os.environ.update(ENVIRONMENT)
+    os.environ.update(environment)
     fork_parts()
     sys.argv[1:] = arguments
     runpy.run_module(module, run_name="__main__", alter_sys=True)
@@ -109,7 +131,7 @@ class Forked:
     """A process of _run(), as subprocess.Popen has one."""
 
     def __init__(self, log: Path, *command: str) -> None:
-        self._process = forks.Process(target=_run, args=(log, *command))
+        self._process = forks.Process(target=_run, args=(log, os.environ | ENVIRONMENT, *command))
         self._process.start()
         self.pid = self._process.pid
         self.terminate = self._process.terminate

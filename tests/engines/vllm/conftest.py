@@ -2,30 +2,15 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import serving
 from models import make_llama
-from support import COMPARED, forks
+from support import COMPARED
 
-os.environ.update(serving.ENVIRONMENT)
-sys.path.extend(serving.KERNELS)
-forks.set_forkserver_preload(
-    [
-        "kvlease.vllm.copies",
-        "kvlease.vllm.in_place",
-        "vllm.entrypoints.cli.benchmark.main",
-        "vllm.entrypoints.cli.serve",
-        "vllm.entrypoints.llm",
-        "vllm.lora.resolver",
-        "vllm.model_executor.models.llama",
-        "vllm.v1.worker.cpu_worker",
-    ]
-)
+serving.preload()
 
 Settings = Callable[..., dict[str, Any]]
 

@@ -18,7 +18,10 @@ def test_it_measures(capfd: pytest.CaptureFixture[str]) -> None:
     assert overhead.main(["--quick", "--json"]) == 0
     said = json.loads(capfd.readouterr().out.splitlines()[-1])
     assert said["rounds"] == 1
-    assert [(row["step"], row["by"]) for row in said["rows"]] == [
-        (step, by) for step in ("prefill", "decode") for by in ("clock", "processor")
+    assert [(row["mode"], row["step"], row["by"]) for row in said["rows"]] == [
+        (mode, step, by)
+        for mode in ("in_place", "copy")
+        for step in ("prefill", "decode", "first token")
+        for by in ("clock", "processor")
     ]
     assert all(row["steps"] > 0 and row["ratio"] > 0 for row in said["rows"])
