@@ -4,6 +4,7 @@ their own, which end with the test."""
 from __future__ import annotations
 
 import importlib.util
+import json
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -32,21 +33,42 @@ store = package.store
 wait_until = package.wait_until
 
 StartEngines = Callable[..., list[Engine]]
+# Each takes some 200 MB.
+MOST_KEPT = 4
+
+
+@pytest.fixture(scope="session")
+def kept() -> Iterator[dict[str, Engine]]:
+    """vLLM without kvlease, by its settings: a test that wants one that another test has made gets
+    it, with an empty cache."""
+    engines: dict[str, Engine] = {}
+    yield engines
+    for engine in engines.values():
+        engine.kill()
 
 
 @pytest.fixture
-def start_engines(request: pytest.FixtureRequest) -> Iterator[StartEngines]:
+def start_engines(
+    request: pytest.FixtureRequest, kept: dict[str, Engine]
+) -> Iterator[StartEngines]:
     """start_engines(settings, ..., environment={...}): starts them at once, by the worker.py beside
     the test, and returns when all are ready."""
-    engines: list[Engine] = []
+    engines: list[tuple[str, Engine]] = []
 
     def start(*settings: dict[str, Any], environment: dict[str, str] | None = None) -> list[Engine]:
-        new = [Engine(request.path.parent / "worker.py", each, environment) for each in settings]
+        new: list[tuple[str, Engine]] = []
+        for each in settings:
+            key = json.dumps([each, environment], sort_keys=True)
+            worker = request.path.parent / "worker.py"
+            new.append((key, kept.pop(key, None) or Engine(worker, each, environment)))
         engines.extend(new)
-        for engine in new:
-            assert engine.receive() == "ready"
-        return new
+        for _, engine in new:
+            engine.wait()
+        return [engine for _, engine in new]
 
     yield start
-    for engine in engines:
-        engine.kill()
+    for key, engine in engines:
+        if len(kept) < MOST_KEPT and engine.can_be_kept() and engine.call("reset") is True:
+            kept[key] = engine
+        else:
+            engine.kill()

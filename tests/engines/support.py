@@ -88,6 +88,21 @@ class Engine:
         )
         self._process.start()
         theirs.close()
+        self._is_plain = "vllm" in settings and not {"kvlease", "before"} & settings.keys()
+        self._is_ready = False
+        self._n_awaited = 1  # "ready"
+        self._did: set[str] = set()
+
+    def wait(self) -> None:
+        """Until it is ready for calls."""
+        if not self._is_ready:
+            said = self.receive()
+            assert said == "ready", said
+            self._is_ready = True
+
+    def can_be_kept(self) -> bool:
+        """Whether another test may use it, as nothing but its cache has changed."""
+        return self._is_plain and self._did <= {"run", "reset"} and not self._n_awaited
 
     @property
     def pid(self) -> int:
@@ -97,13 +112,17 @@ class Engine:
 
     def send(self, *call: Any) -> None:
         """Calls a method, and doesn't wait."""
+        self._did.add(call[0])
+        self._n_awaited += 1
         self._calls.send(call)
 
     def receive(self) -> Any:
         """What the oldest call that was sent has returned."""
         assert self._calls.poll(SECONDS), "the engine says nothing"
         try:
-            return self._calls.recv()
+            answer = self._calls.recv()
+            self._n_awaited -= 1
+            return answer
         except (EOFError, ConnectionResetError):
             self._process.join(SECONDS)
             raise AssertionError(f"the engine ended with {self._process.exitcode}") from None
@@ -119,6 +138,7 @@ class Engine:
 
     def kill(self) -> None:
         """SIGKILL of all its processes."""
+        self._is_plain = False
         with contextlib.suppress(ProcessLookupError):
             os.killpg(self.pid, signal.SIGKILL)
         # It may not have a group of its own yet.

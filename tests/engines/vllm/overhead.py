@@ -179,7 +179,7 @@ def measure(mode: str, is_quick: bool, rounds: int) -> list[dict[str, Any]]:
                 for each in (settings, shared, shared)
             ]
             for engine in engines:
-                assert engine.receive() == "ready"
+                engine.wait()
             warm_rounds = 0 if is_quick else WARM_ROUNDS
             return [
                 *measure_steps(mode, engines[:2], rounds, warm_rounds),
