@@ -96,6 +96,7 @@ def preload() -> None:
             "vllm.entrypoints.cli.serve",
             "vllm.entrypoints.llm",
             "vllm.lora.resolver",
+            "vllm.model_executor.models.deepseek_v2",
             "vllm.model_executor.models.llama",
             "vllm.v1.worker.cpu_worker",
         ]
@@ -107,10 +108,12 @@ def fork_parts() -> None:
     again, which takes longer than most of the tests. So does the one that looks at a model's class
     in an environment without vLLM's own cache."""
     from vllm import ModelRegistry  # noqa: PLC0415
+    from vllm.model_executor.models.deepseek_v2 import DeepseekV3ForCausalLM  # noqa: PLC0415
     from vllm.model_executor.models.llama import LlamaForCausalLM  # noqa: PLC0415
     from vllm.utils import system_utils  # noqa: PLC0415
 
-    ModelRegistry.register_model("LlamaForCausalLM", LlamaForCausalLM)
+    for model in (DeepseekV3ForCausalLM, LlamaForCausalLM):
+        ModelRegistry.register_model(model.__name__, model)
     system_utils._maybe_force_spawn = lambda: os.environ.update(VLLM_WORKER_MULTIPROC_METHOD="fork")
 
 

@@ -11,6 +11,7 @@ from models import make_llama
 from support import COMPARED
 
 serving.preload()
+serving.fork_parts()
 
 Settings = Callable[..., dict[str, Any]]
 
