@@ -19,13 +19,11 @@
 /* Pages asked for without success before that is a finding. Not tuned. */
 #define PROBES_FOR_NOTHING 1000
 
-/* Returns true, with a finding, if the daemon isn't up. */
-static bool is_away(struct doctor *d)
+bool doctor_asked_daemon(struct doctor *d)
 {
-        if (d->daemon.state == DAEMON_UP)
-                return false;
-        doctor_find(d, DOCTOR_UNCHECKED, "kvleased isn't asked: see check daemon");
-        return true;
+        if (d->daemon.state != DAEMON_UP)
+                doctor_find(d, DOCTOR_UNCHECKED, "kvleased isn't asked: see check daemon");
+        return d->daemon.state == DAEMON_UP;
 }
 
 /* ---- the process ----------------------------------------------------------------------------- */
@@ -94,8 +92,6 @@ void doctor_check_devices(struct doctor *d)
 {
         bool is_wrong = false;
 
-        if (is_away(d))
-                return;
         for (size_t i = 0; i < d->daemon.n_devices; i++) {
                 const struct figures_device *row = &d->daemon.devices[i];
 
@@ -116,8 +112,6 @@ void doctor_check_devices(struct doctor *d)
 
 void doctor_check_index_guard(struct doctor *d)
 {
-        if (is_away(d))
-                return;
         if (strncmp(d->daemon.segments, "read-only mount", 15) == 0) {
                 doctor_find(d, DOCTOR_OK, "%s", d->daemon.segments);
                 return;
@@ -134,8 +128,6 @@ void doctor_check_open_files(struct doctor *d)
 {
         const struct doctor_daemon *p = &d->daemon;
 
-        if (is_away(d))
-                return;
         if (p->open_files_needed <= p->open_files_max) {
                 doctor_find(d, DOCTOR_OK, "at most %" PRIu64 " are needed, %" PRIu64 " allowed",
                         p->open_files_needed, p->open_files_max);
@@ -207,8 +199,6 @@ void doctor_check_locked_memory(struct doctor *d)
         uint64_t limit = 0, needed;
         char limit_text[FORMAT_BYTES_MAX], needed_text[FORMAT_BYTES_MAX];
 
-        if (is_away(d))
-                return;
         needed = registered_bytes(d);
         if (!doctor_has_process(d) || !locked_limit(d, &limit)) {
                 doctor_find(d, DOCTOR_UNCHECKED, "the limits of process %" PRIu64 " can't be read",
@@ -257,8 +247,6 @@ void doctor_check_fd_store(struct doctor *d)
         bool is_full = p->kept_fds >= (uint64_t)p->kept_max * NEARLY_FULL / 100;
         uint32_t wanted = MAX(p->kept_needed, is_full ? 2 * p->kept_max : p->kept_max);
 
-        if (is_away(d))
-                return;
         if (p->kept_max == 0) {
                 find_nothing_kept(d);
                 return;
@@ -295,8 +283,6 @@ void doctor_check_tenant_room(struct doctor *d)
 {
         bool is_wrong = false;
 
-        if (is_away(d))
-                return;
         for (size_t i = 0; i < d->daemon.n_tenants; i++) {
                 const char *text = d->daemon.tenants[i].no_room;
                 const char *remedy = strstr(text, "; ");
@@ -457,8 +443,6 @@ void doctor_check_tenant_sockets(struct doctor *d)
 {
         bool is_wrong = false;
 
-        if (is_away(d))
-                return;
         for (size_t i = 0; i < d->daemon.n_tenants; i++)
                 if (strchr(d->daemon.tenants[i].socket_path, '/'))
                         is_wrong |= find_tenant_socket(d, &d->daemon.tenants[i]);
@@ -473,8 +457,6 @@ void doctor_check_remote_keys(struct doctor *d)
 {
         bool is_wrong = false;
 
-        if (is_away(d))
-                return;
         for (size_t i = 0; i < d->daemon.n_exchanges; i++) {
                 const struct figures_exchange *x = &d->daemon.exchanges[i];
 

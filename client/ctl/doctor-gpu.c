@@ -157,24 +157,21 @@ void doctor_check_device_nodes(struct doctor *d)
 
 /* ---- what a GPU can -------------------------------------------------------------------------- */
 
-/* Returns true, with a finding, if there are no GPUs to check. */
-static bool has_no_gpus(struct doctor *d)
+bool doctor_found_gpus(struct doctor *d)
 {
-        if (doctor_has_gpu(d))
-                return false;
-        if (d->driver.asked)
+        bool has_gpu = doctor_has_gpu(d);
+
+        if (!has_gpu && d->driver.asked)
                 doctor_find(d, DOCTOR_OK, "no GPU here");
-        else
+        else if (!has_gpu)
                 doctor_find(d, DOCTOR_UNCHECKED, "%s", d->driver.why);
-        return true;
+        return has_gpu;
 }
 
 void doctor_check_gpu_transport(struct doctor *d)
 {
         bool is_wrong = false;
 
-        if (has_no_gpus(d))
-                return;
         for (uint32_t i = 0; i < d->driver.n_gpus; i++) {
                 const struct driver_gpu *g = &d->driver.gpus[i];
                 const char *transport = doctor_setting(d, "device", g->name, "transport");
@@ -209,8 +206,6 @@ void doctor_check_persistence(struct doctor *d)
         _cleanup_free_ char *socket = doctor_path(d, "/run/nvidia-persistenced/socket");
         bool has_daemon = access(socket, F_OK) == 0, is_wrong = false, is_known = true;
 
-        if (has_no_gpus(d))
-                return;
         for (uint32_t i = 0; i < d->driver.n_gpus; i++) {
                 const struct driver_gpu *g = &d->driver.gpus[i];
 
@@ -315,8 +310,6 @@ void doctor_check_gpu_memory(struct doctor *d)
         bool is_wrong = false;
         uint32_t n_known = 0;
 
-        if (has_no_gpus(d))
-                return;
         for (uint32_t i = 0; i < d->driver.n_gpus; i++) {
                 if (!d->driver.gpus[i].has_management)
                         continue;
@@ -422,7 +415,7 @@ void doctor_check_numa(struct doctor *d)
                 doctor_find(d, DOCTOR_OK, "the host's memory is of one node");
                 return;
         }
-        if (has_no_gpus(d))
+        if (!doctor_found_gpus(d))
                 return;
         for (uint32_t i = 0; i < d->driver.n_gpus; i++)
                 is_wrong |= find_node_of(d, &d->driver.gpus[i], allowed);

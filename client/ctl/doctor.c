@@ -18,13 +18,13 @@ const struct doctor_check doctor_checks[] = {
                 doctor_check_driver},
         {"device-nodes", "the driver is reached by them", doctor_check_device_nodes},
         {"gpu-transport", "only memory that is a descriptor outlives a restart of kvleased",
-                doctor_check_gpu_transport},
+                doctor_check_gpu_transport, doctor_found_gpus},
         {"persistence",
                 "without it the driver lets go of a GPU when its last user ends, and takes seconds "
                 "to start it again",
-                doctor_check_persistence},
+                doctor_check_persistence, doctor_found_gpus},
         {"gpu-memory", "what others hold can't be leased, however much is configured",
-                doctor_check_gpu_memory},
+                doctor_check_gpu_memory, doctor_found_gpus},
         {"numa", "copies to and from a GPU are slower from another node's memory",
                 doctor_check_numa},
         {"memory", "memory that isn't there ends processes, or makes the host swap",
@@ -42,20 +42,23 @@ const struct doctor_check doctor_checks[] = {
         {"unit", "the service manager keeps the cache and starts kvleased again",
                 doctor_check_unit},
         {"daemon", "all else is served by it", doctor_check_daemon},
-        {"devices", "leases of a device that failed are refused", doctor_check_devices},
+        {"devices", "leases of a device that failed are refused", doctor_check_devices,
+                doctor_asked_daemon},
         {"index-guard", "nobody but kvleased is to write what clients find pages by",
-                doctor_check_index_guard},
+                doctor_check_index_guard, doctor_asked_daemon},
         {"open-files", "without a descriptor no memory is leased, and no client comes in",
-                doctor_check_open_files},
+                doctor_check_open_files, doctor_asked_daemon},
         {"locked-memory", "host memory that isn't registered with a GPU is copied slowly",
-                doctor_check_locked_memory},
-        {"fd-store", "what isn't kept is lost when kvleased restarts", doctor_check_fd_store},
+                doctor_check_locked_memory, doctor_asked_daemon},
+        {"fd-store", "what isn't kept is lost when kvleased restarts", doctor_check_fd_store,
+                doctor_asked_daemon},
         {"runtime-dir", "who may write there can stand in for kvleased", doctor_check_runtime_dir},
         {"admin-socket", "who may use it administers every tenant", doctor_check_admin_socket},
         {"admin-group", "others than root administer as its members", doctor_check_admin_group},
-        {"tenant-room", "below one extent set every lease is refused", doctor_check_tenant_room},
+        {"tenant-room", "below one extent set every lease is refused", doctor_check_tenant_room,
+                doctor_asked_daemon},
         {"tenant-sockets", "who reaches a tenant's socket is that tenant",
-                doctor_check_tenant_sockets},
+                doctor_check_tenant_sockets, doctor_asked_daemon},
         {"state-dir", "what administrators change about tenants is kept there",
                 doctor_check_state_dir},
         {"disk", "without its file there is no disk tier", doctor_check_disk},
@@ -63,7 +66,7 @@ const struct doctor_check doctor_checks[] = {
         {"remote", "pages for other hosts lie there, and are lost, or late, as it is set up",
                 doctor_check_remote},
         {"remote-keys", "what another host has computed is found by keys that both have alike",
-                doctor_check_remote_keys},
+                doctor_check_remote_keys, doctor_asked_daemon},
 };
 const size_t n_doctor_checks = ARRAY_SIZE(doctor_checks);
 
@@ -100,7 +103,8 @@ static void run_check(struct doctor *d, const struct doctor_check *check)
         size_t before = d->n_findings;
 
         d->check = check;
-        check->run(d);
+        if (!check->applies || check->applies(d))
+                check->run(d);
         assert(d->n_findings > before);
 }
 

@@ -78,12 +78,19 @@ struct doctor {
 struct doctor_check {
         const char *name, *why;
         void (*run)(struct doctor *d);
+        /* Returns whether there is something to check; else there is a finding on that. NULL: there
+         * is. */
+        bool (*applies)(struct doctor *d);
 };
 
 /* By file: doctor-gpu.c, doctor-memory.c, doctor-daemon.c, doctor-disk.c, doctor-config.c,
  * doctor-remote.c. */
 extern const struct doctor_check doctor_checks[];
 extern const size_t n_doctor_checks;
+
+/* Conditions of checks: a daemon that answers; a GPU. */
+bool doctor_asked_daemon(struct doctor *d);
+bool doctor_found_gpus(struct doctor *d);
 
 void doctor_check_driver(struct doctor *d);
 void doctor_check_device_nodes(struct doctor *d);
