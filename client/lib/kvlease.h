@@ -204,8 +204,8 @@ struct kvl_connect_options {
 };
 
 /*
- * Connects to the daemon. Blocks up to the timeout. options may be NULL; borrows what it points to.
- * On failure the sentence is in kvl_last_error().
+ * Connects to the daemon. Blocks up to the timeout. options may be NULL. Borrows the memory that it
+ * points to. On failure the sentence is in kvl_last_error().
  *
  * Returns 0: *ret_conn is owned (kvl_disconnect()). KVL_VERSION; KVL_DRAINING. -ENOENT: no such
  * socket, or (with a token) no such group. -ECONNREFUSED: no daemon listens there. -EMFILE: too
@@ -333,11 +333,11 @@ enum kvl_ns_flags {
         /*
          * Page 0 is never granted: an engine's null block. It can be used as long as the namespace
          * is open, and holds zeros until it is written. This process or other processes of the
-         * tenant may see what is written there, and the data may be lost again. On a GPU this
-         * process takes its memory from the device: a page of one plane, rounded up to the device's
-         * unit (2 MiB). No limit of kvleased counts it. All planes share it, so data written in one
-         * plane shows in all. No other page of its set is ever granted there. Older daemons and
-         * namespaces map page 0 only with other pages of its set, which may be never.
+         * tenant may see writes there, and the data may be lost again. On a GPU this process takes
+         * its memory from the device: a page of one plane, rounded up to the device's unit (2 MiB).
+         * No limit of kvleased counts it. All planes share it, so data written in one plane shows
+         * in all. No other page of its set is ever granted there. Older daemons and namespaces map
+         * page 0 only with other pages of its set, which may be never.
          */
         KVL_NS_KEEP_PAGE_ZERO = 1 << 0,
         /* Pages have the same addresses in every process that asks for it. Not with cudaipc. */
@@ -419,9 +419,9 @@ struct kvl_ns_info {
         uint8_t is_contiguous;
         uint32_t n_tiers; /* in order of page numbers; the first is the device */
         struct kvl_tier_info tiers[KVL_TIERS];
-        /* Bytes from a page to the next one in a plane on the device: plane_page_bytes if that
-         * makes extent sets of a good size, else at most 4 % of the stride more. kvleased neither
-         * reads nor copies the gap. */
+        /* Bytes from a page to the next one in a plane on the device: plane_page_bytes, or at most
+         * 4 % of the stride more. The gap makes extent sets of a good size. kvleased neither reads
+         * nor copies the gap. */
         uint64_t stride_bytes;
         /* The device with the planes that this connection maps: the namespace's device, or its
          * member if it spans several. "": the planes are on several members, or nothing is mapped
@@ -630,13 +630,13 @@ int kvl_probe(struct kvl_ns *ns, const uint8_t *keys, uint32_t n_keys, uint8_t *
 
 /*
  * kvl_probe() that also counts pages that other hosts share (tenant option `remote`): for routers
- * and schedulers. Of keys[0..n_keys-1] (n_keys >= 1, in order of the sequence), this host has
- * *ret_n_here cached, from the first on. This host and others together have *ret_n_keys without a
- * gap: 0 <= *ret_n_here <= *ret_n_keys <= n_keys. *ret_would_load (may be NULL): 1 if
- * kvl_import_start() would load some of the KVL_MAX_IMPORT_KEYS keys after *ret_n_here, because
- * that is quicker than computing them; else 0. Keys that are being computed don't count, as with
- * kvl_probe(). It pins, loads and changes nothing on any host, and doesn't count as use, so the
- * result may be outdated at once. Read-only clients may call it, too.
+ * and schedulers. keys[0..n_keys-1] (n_keys >= 1) are in order of the sequence. This host has the
+ * first *ret_n_here of them cached. This host and others together have *ret_n_keys without a gap: 0
+ * <= *ret_n_here <= *ret_n_keys <= n_keys. *ret_would_load (may be NULL): 1 if kvl_import_start()
+ * would load some of the KVL_MAX_IMPORT_KEYS keys after *ret_n_here, because that is quicker than
+ * computing them; else 0. Keys that are being computed don't count, as with kvl_probe(). It pins,
+ * loads and changes nothing on any host, and doesn't count as use, so the result may be outdated at
+ * once. Read-only clients may call it, too.
  *
  * Other hosts are asked only if some keys aren't cached here. That takes at most timeout_msec
  * (1..600000): a round trip to the servers for each KVL_MAX_IMPORT_KEYS keys, each at most the
@@ -709,9 +709,8 @@ int kvl_lease(struct kvl_ns *ns, uint64_t request, uint32_t n_pages, uint32_t *r
  * end is in use, nothing before it can be evicted. In shared memory it costs a few loads and no
  * system call, also while the daemon is stopped or away.
  *
- * Returns pages (>= 0): 0 if limit or memory are used up and all of it is held, while the daemon
- * drains, and if the namespace is stale. -EINVAL; -ECHILD; over the socket also -ENOTCONN,
- * -ETIMEDOUT, -EPROTO.
+ * Returns pages (>= 0). 0: limit or memory are used up and all of it is held, the daemon drains, or
+ * the namespace is stale. -EINVAL; -ECHILD; over the socket also -ENOTCONN, -ETIMEDOUT, -EPROTO.
  */
 int kvl_leasable_pages(struct kvl_ns *ns);
 
@@ -744,9 +743,9 @@ enum kvl_lease_flags {
 struct kvl_lease_options {
         size_t size;        /* sizeof(struct kvl_lease_options) */
         uint32_t min_pages; /* fewest pages of use, if when_full = degrade; 0: n_pages */
-        /* Longest wait for room, at most what the tenant allows: its max_wait if when_full = queue,
-         * else (the default) no wait. < 0: no wait; 0: what the tenant allows, in a blocking call
-         * at most the connection's timeout. */
+        /* Longest wait for room. The tenant allows max_wait if when_full = queue, else (the
+         * default) no wait. < 0: no wait; 0: as the tenant allows, in a blocking call at most the
+         * connection's timeout. */
         int max_wait_msec;
         unsigned flags; /* enum kvl_lease_flags: one of them, or 0 */
 };
@@ -853,7 +852,7 @@ int kvl_invalidate_mismatch(struct kvl_ns *ns, uint64_t *ret_n_pages);
 
 /*
  * Copies the contents of a pinned page into a leased one, in the planes that are mapped, within the
- * device. For a partly filled last page, which can't be written any more: the caller fills the rest
+ * device. For a partly filled last page, which can't be written any more. The caller fills the rest
  * of the copy, and publishes it under the longer sequence's key. Done when it returns. On a GPU the
  * copy isn't ordered with work on streams. Returns 0; -EINVAL; -EACCES: metadata-only; -ENOENT: a
  * page isn't mapped; -EIO.
@@ -905,7 +904,7 @@ int kvl_wait_start(struct kvl_ns *ns, const uint8_t *key, int timeout_msec,
 /*
  * Does kvl_lookup(), and waits, up to timeout_msec in all, for keys that other clients are
  * computing. It also waits for pages that the daemon imports from other hosts (tenant option
- * `remote`). Asking what other hosts have takes at most a quarter of the time left. It ends once a
+ * `remote`). The question to other hosts takes at most a quarter of the time left. It ends once a
  * key is neither cached nor being computed, or the time is over, with the longest run found.
  * *ret_is_pending (may be NULL; set with KVL_MISS, too): 1 if the key after the last found one is
  * still being computed. Returns as kvl_lookup().
@@ -919,9 +918,9 @@ int kvl_lookup_wait(struct kvl_ns *ns, uint64_t request, const uint8_t *keys, ui
  * quicker than computing them. It doesn't block, like other kvl_*_start(), so engines schedule
  * other requests meanwhile. keys[0..n_keys-1] (n_keys >= 1; only the first KVL_MAX_IMPORT_KEYS
  * count) are in order of the sequence. parent_key is the key before them (NULL: they begin the
- * sequence); it is cached here, and keys[0] isn't. timeout_msec: 1..600000, kept by the daemon.
- * Asking what other hosts have takes at most a quarter of it, and the remote's `probe_timeout`.
- * Pins nothing.
+ * sequence); it is cached here, and keys[0] isn't. timeout_msec: 1..600000, kept by the daemon. The
+ * question to other hosts takes at most a quarter of it, and the remote's `probe_timeout`. Pins
+ * nothing.
  *
  * Returns as other kvl_*_start(), or KVL_MISS: the namespace takes no part, nothing was started,
  * and done (may be NULL) isn't called.
@@ -996,10 +995,10 @@ struct kvl_session_info {
  * *ret_session is owned by the namespace (kvl_session_close(), kvl_ns_close()). -ENOENT; -EMFILE:
  * too many sessions; KVL_STALE; -EINVAL; -ENOMEM.
  *
- * load_msec applies if the namespace's pages are exchanged with other hosts. The session then
- * becomes what it was on the host that last finished a turn of it. A turn is finished when all
- * clients there have closed the session, or by a hint other than KVL_HINT_DONE. Pages that can't be
- * loaded in time are lost at its end (lost_tokens). A failure to load is no error.
+ * load_msec applies if the namespace's pages are exchanged with other hosts. The session is then as
+ * on the host that last finished a turn of it. A turn is finished when all clients there have
+ * closed the session, or by a hint other than KVL_HINT_DONE. Pages that can't be loaded in time are
+ * lost at its end (lost_tokens). A failure to load is no error.
  *
  * Exception: the session is opened as it is here if it is open on this host, was truncated, or has
  * turns unknown to other hosts. So if two hosts continue a session at the same time, each has its
@@ -1031,8 +1030,8 @@ int kvl_session_pages(struct kvl_session *session, uint32_t from, uint32_t max,
 /*
  * Keeps the pages with the first first_tokens and the last last_tokens tokens, and gives up those
  * between. Pages stay whole and in place; a partial last page belongs to the last tokens. Pages
- * after the gap, and those published to the session later, can be found only through the session:
- * in another context their keys would be wrong. A publish continues one of the last 256 pages after
+ * after the gap, and those published to the session later, can be found only through the session.
+ * In another context their keys would be wrong. A publish continues one of the last 256 pages after
  * the gap (parent_key); the pages after that one leave the session. *ret_n_pages (may be NULL):
  * pages given up.
  *
@@ -1080,9 +1079,9 @@ int kvl_session_close(struct kvl_session *session, int drop);
 /* ---- page tables ----------------------------------------------------------------------------- */
 
 /*
- * The block table of one sequence, for an engine: page numbers in order of the sequence, as a flat
- * array and as two levels (groups of group_pages). Updated in place as the sequence grows. An
- * append costs O(1) on average: the flat array moves when it outgrows its allocation, which
+ * The block table of one sequence, for an engine. It has page numbers in order of the sequence, as
+ * a flat array and as two levels (groups of group_pages). Updated in place as the sequence grows.
+ * An append costs O(1) on average: the flat array moves when it outgrows its allocation, which
  * doubles; groups never move. A truncation costs O(pages that move or are removed). Memory isn't
  * given back before the table is freed. Plain memory of this process; one thread at a time.
  */
@@ -1135,7 +1134,7 @@ struct kvl_explanation {
         uint64_t age_sec;    /* CACHED: since its publish; else since its removal */
         uint64_t unused_sec; /* CACHED: since it was last found */
         uint64_t client_id;  /* of its publisher or announcer; 0: unknown */
-        char by[65];         /* EVICTED: tenant that got the memory; INVALIDATED: by what; "" */
+        char by[65];         /* EVICTED: tenant that got the memory; INVALIDATED: the reason; "" */
 };
 
 /* Explains, for people, why these keys (n_keys <= 256) would hit or miss. Pins nothing, and doesn't
@@ -1156,7 +1155,7 @@ int kvl_explain(
  * runs.
  *
  * Calls may be started from any thread and from callbacks, also while the daemon is stopped or
- * away: requests that it doesn't take yet wait in this process. A call is under way from *_start()
+ * away. Requests that it doesn't take yet wait in this process. A call is under way from *_start()
  * until its callback begins, also without a callback: then it ends in kvl_dispatch(). Exception: a
  * release in shared memory without a callback is over at once, and its result is returned. So each
  * callback may start at least one call. The limit counts the calls of all namespaces of the
@@ -1251,9 +1250,9 @@ int kvl_safepoint(struct kvl_conn *conn, kvl_stream stream);
 /*
  * A window over a sequence whose pages don't all fit the device. The first and the last pages stay
  * there, and those between are demoted. They come back in chunks, copied into a buffer of leased
- * pages: one half of it is read while the other is filled with the next chunk. All pages stay
- * pinned in their tiers. So nothing of the sequence is dropped or computed again, and reads return
- * the published bits (unless the namespace has a codec for lower tiers).
+ * pages. One half of it is read while the other is filled. All pages stay pinned in their tiers. So
+ * nothing of the sequence is dropped or computed again, and reads return the published bits (unless
+ * the namespace has a codec for lower tiers).
  *
  *   open -> { append -> take... }... -> close
  *
@@ -1276,14 +1275,14 @@ struct kvl_window_options {
         uint32_t chunk_pages;
         uint64_t request; /* of the buffer's lease; 0: none */
         /* A conversation whose pages are appended in their tiers; only necessary ones are brought
-         * to the device. Of the same namespace. NULL: the window is empty. */
+         * to the device, of the same namespace. NULL: the window is empty. */
         struct kvl_session *session;
 };
 
 #define KVL_MAX_WINDOW_CHUNK 256
 
 /*
- * Opens a window and leases its buffer. Borrows what it points to.
+ * Opens a window and leases its buffer. Borrows the options.
  *
  * Returns 0: *ret_window is owned by the namespace (kvl_window_close(), kvl_ns_close()). KVL_QUOTA,
  * KVL_RESERVATION, KVL_FULL, KVL_DRAINING, KVL_TIMEOUT: no room for the buffer. KVL_STALE. With a
@@ -1301,9 +1300,9 @@ int kvl_window_open(struct kvl_ns *ns, const struct kvl_window_options *options,
  * kvl_window_take() handed out; NULL if there is none.
  *
  * Returns 0; -EINVAL, -ENOMEM, -ECHILD: nothing changed. After other errors the window has the
- * pages and their pins, but some stay on the device that should be demoted: KVL_FULL: there is no
- * room in the lower tiers. KVL_MISS: a page can't be found any more, or a truncated session holds
- * it in place. KVL_STALE; -ETIMEDOUT; -EIO; -ENOTCONN.
+ * pages and their pins, but some pages that should be demoted stay on the device. KVL_FULL: there
+ * is no room in the lower tiers. KVL_MISS: a page can't be found any more, or a truncated session
+ * holds it in place. KVL_STALE; -ETIMEDOUT; -EIO; -ENOTCONN.
  */
 int kvl_window_append(
         struct kvl_window *window, const uint32_t *pages, uint32_t n_pages, kvl_stream stream);
@@ -1316,8 +1315,8 @@ const uint32_t *kvl_window_pages(const struct kvl_window *window, uint32_t *ret_
  * Hands out pages of the sequence for reading, from index `first` on: at least one and at most
  * n_pages, all on the device. *ret_pages[i] has the contents of the sequence's page first + i: the
  * page itself, or a copy. Before it waits for copies, up to the connection's timeout, it begins
- * those of the next chunk: in ascending order, and from the beginning again, as attention over
- * layer after layer asks for them. Any order works; others are slower.
+ * those of the next chunk. Chunks come in ascending order, and from the beginning again, as for
+ * attention layer by layer. Any order works; others are slower.
  *
  * *ret_pages and the bytes are borrowed until the next kvl_window_take(), _append() or _close().
  * Work put on `stream` before that may still read them; copies into the buffer wait for it. The

@@ -154,8 +154,8 @@ def fields(verb):
     for f in verb["fields"]:
         if not f["what"]:
             sys.exit(f"{f['name']} of {verb['name']} has no text")
-    return ["# FIELDS\n\nOf *--json*, where sizes are bytes; null is what isn't there. As text most of them "
-            "stand together in a line.\n"] + [
+    return ["# FIELDS\n\nFields of *--json*. Sizes are in bytes, and null is a missing value. As text most fields "
+            "are together in a line.\n"] + [
         f"*{escape(f['name'])}*\n\t{escape(f['what'][0].upper() + f['what'][1:])}.\n" for f in verb["fields"]]
 
 
@@ -176,7 +176,7 @@ def noun(name, kvleasectl):
         out += [flag({**o, "help": v["option_helps"][o["name"]]}) for o in everything["options"]
                 if o["name"] in v["options"]]
         out += fields(v)
-    out.append("# OPTIONS AND EXIT STATUS\n\nThose of every verb are in *kvleasectl*(1).\n")
+    out.append("# OPTIONS AND EXIT STATUS\n\n*kvleasectl*(1) has options and exit status of all verbs.\n")
     counted = {name for v in own for name in v["variables"]}
     out.append("# ENVIRONMENT\n\n" + "\n".join(
         variable(x) for x in everything["variables"] if x["name"] in counted))

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Fails where README.md, a page of FOLDERS or packaging/ shows a configuration that kvleased refuses, where
-docs/operate/troubleshoot.md leaves an alert out or has one that isn't there, where packaging/kvleased.conf leaves an option out,
+docs/operate/troubleshoot.md leaves an alert out or has one that isn't there, where packaging/kvleased.conf has not the text of each option,
 where a command of kvleasectl fails at a daemon of its own, and where a page is longer than its folder's limit.
 
     check-operations.py SOURCE KVLEASED KVLEASECTL
@@ -40,11 +40,12 @@ for text in [*configurations, (source / "packaging/kvleased.conf").read_text(),
             problems.append(done.stderr.strip())
 
 commented = (source / "packaging/kvleased.conf").read_text()
-options = re.findall(r"^    (\w+) = ", subprocess.run([kvleased, "--help-config"], check=True, capture_output=True, text=True).stdout,
-                     re.MULTILINE)
+options = json.loads(subprocess.run([kvleased, "--help-config=json"], check=True, capture_output=True, text=True).stdout)
 if len(options) < 50:
     problems.append("the options of kvleased --help-config can't be read")
-problems += [f"packaging/kvleased.conf: no option {o}" for o in options if not re.search(rf"^#?{o} =", commented, re.MULTILINE)]
+explained = {(" ".join(comment.replace("#", "").split()), line.strip()) for comment, line in re.findall(r"((?:^# .*\n)+)#(.*)$", commented, re.MULTILINE)}
+problems += [f"packaging/kvleased.conf: no {o['key']} = {o['default']} below its text of kvleased --help-config" for o in options
+             if (o["help"] + ("" if o["reloadable"] else " (restart)"), f"{o['key']} = {o['default']}".strip()) not in explained]
 
 rules = (source / "packaging/prometheus/kvlease.rules.yml").read_text()
 alerts = re.findall(r"^      - alert: (\w+)$", rules, re.MULTILINE)

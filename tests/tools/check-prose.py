@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Fails where a document or a comment breaks a rule of its language (CONTRIBUTING.md, "Style").
+"""Fails where a document, a help text or a comment breaks a rule of its language (CONTRIBUTING.md, "Style").
 
   check-prose.py SOURCE
 
-Comments of C files only may not begin with a word that hides their subject. README.md and docs have to keep all of RULES.
+Comments of C files only may not begin with a word that hides their subject. Text for users has to keep all of RULES: README.md and
+docs, manual pages, the options of kvleased.conf, kvlease.h, kvlease.proto, and the docstrings of the Python extension.
 """
 from __future__ import annotations
 
@@ -16,6 +17,7 @@ import rooms
 
 TREES = ("base", "client", "daemon", "gpu", "lab", "policy", "proto", "tests")
 COMMENT = re.compile(r"/\*[\s*]*(Of|It|Who|What|As|Likewise|The same|Nobody|Those)\b(.*?)\*/", re.DOTALL)
+LITERALS = re.compile(r'(?:"(?:[^"\\]|\\.)*"\s*)+')
 
 MOST_WORDS = 25
 QUESTION = re.compile(r"\?\W*$")
@@ -99,11 +101,46 @@ def document(path: pathlib.Path) -> Iterator[str]:
         before = line or before
 
 
+def c_comments(text: str) -> Iterator[str]:
+    """Paragraphs of comments; a comment beside code is one."""
+    for comment in re.findall(r"/\*(.*?)\*/", text, re.S):
+        yield from re.split(r"\n\s*\*?\s*(?:\n|(?=- ))", comment)
+
+
+def texts(top: pathlib.Path) -> Iterator[tuple[str, str]]:
+    """Each text for users that isn't a document, with its file."""
+    def plain(comment: str) -> str:
+        return re.sub(r"(?m)^\s*(?:\*|//|#)\s?", "", comment)
+
+    for text in c_comments((top / "client/lib/kvlease.h").read_text()):
+        yield "client/lib/kvlease.h", plain(text)
+    proto = (top / "proto/kvlease.proto").read_text()
+    for block in re.findall(r"(?:^[ ]*//.*\n)+|//.*\n(?:[ ]{20,}//.*\n)*", proto, re.M):
+        yield from (("proto/kvlease.proto", plain(part)) for part in re.split(r"\n\s*//\s*(?:\n|(?=- |  \d))", block))
+    for block in (top / "packaging/kvleased.conf").read_text().split("\n\n"):
+        yield "packaging/kvleased.conf", "\n".join(line[2:] for line in block.splitlines() if line.startswith("# "))
+    for path in (top / "client/python/src").glob("*.c"):
+        for literals in LITERALS.findall(path.read_text()):
+            whole = "".join(re.findall(r'"((?:[^"\\]|\\.)*)"', literals)).replace("\\n", "\n")
+            if "\n--\n\n" in whole:
+                yield from ((str(path.relative_to(top)), part) for part in whole.split("\n--\n\n", 1)[1].split("\n\n"))
+    for path in (top / "docs/man").glob("*.scd"):
+        for block in re.sub(r"^```.*?^```", "", path.read_text(), flags=re.M | re.S).split("\n\n"):
+            yield str(path.relative_to(top)), "" if block.startswith(("#", "@")) else re.sub(r"[*_\\]", "", re.sub(r"(?m)^(?=- )", ". ", block))
+    for literals in LITERALS.findall((top / "daemon/server/config/options.c").read_text()):
+        yield "daemon/server/config/options.c", "".join(re.findall(r'"((?:[^"\\]|\\.)*)"', literals))
+
+
 def users(top: pathlib.Path) -> list[str]:
     pages = [top / "README.md", top / "CONTRIBUTING.md", top / "SECURITY.md", *sorted((top / "docs").rglob("*.md"))]
     lines = [f"{page.relative_to(top)}:{line}" for page in pages for line in document(page)]
-    if len(pages) < 30:
-        sys.exit(f"only {len(pages)} documents can be read")
+    read = 0
+    for file, text in texts(top):
+        read += 1
+        lines += [f"{file}: {rule}: {sentence}" for part in re.split(r"(?<=[.!?;])\s+", " ".join(text.split()))
+                  for sentence in sentences(part) for rule in faults(sentence)]
+    if len(pages) < 30 or read < 800:
+        sys.exit(f"only {len(pages)} documents and {read} texts can be read")
     return lines
 
 

@@ -99,9 +99,10 @@ static PyMethodDef functions[] = {
         {"version", module_version, METH_NOARGS,
                 "version($module)\n--\n\nVersion of the library that is linked in."},
         METHOD("bench_lookup", bench,
-                "bench_lookup($module, namespace, keys, rounds)\n--\n\n"
-                "Seconds that the C library alone takes for a lookup and the release of what it "
-                "found."),
+                "bench_lookup($module, namespace, keys, rounds)\n"
+                "--\n\n"
+                "Seconds that the C library alone takes for a lookup and the release of "
+                "the found pages."),
         {NULL, NULL, 0, NULL},
 };
 

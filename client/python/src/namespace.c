@@ -325,23 +325,29 @@ static PyMethodDef own_methods[] = {
                 "others fault (SIGSEGV).\nwritable: write to leased, unpublished pages alone; "
                 "nothing checks it."),
         METHOD("session", namespace_session,
-                "session($self, id, *, must_exist=False, expire=0, load=0)\n--\n\n"
-                "Opens the conversation with this id (1..64 bytes), or makes it. NotFound where it "
-                "must exist.\nload: seconds that loading what another host has of it may take."),
+                "session($self, id, *, must_exist=False, expire=0, load=0)\n"
+                "--\n\n"
+                "Opens the conversation with this id (1..64 bytes), or makes it. NotFound "
+                "where it must\n"
+                "exist. load: seconds for loading it from another host."),
         {"request", (PyCFunction)namespace_request, METH_NOARGS,
-                "request($self)\n--\n\n"
-                "Begins a request: what one prompt looks up, leases and publishes belongs "
-                "together."},
+                "request($self)\n"
+                "--\n\n"
+                "Begins a request, which ties together the lookups, leases and publishes "
+                "of one prompt."},
         METHOD("window", namespace_window,
                 "window($self, *, first_tokens=0, last_tokens=0, chunk_pages=0, request=0, "
                 "session=None)"
                 "\n--\n\nOpens a window over a text that is larger than the device, and leases its "
                 "buffer."),
         METHOD("adopt", namespace_adopt,
-                "adopt($self, pages, state)\n--\n\n"
-                "Pages of these numbers. state: 'leased' or 'pinned' where this connection (of a "
-                "lease, its\ngroup) has them already and the object shall give them back; 'mapped' "
-                "maps what another\nmember of the group has."),
+                "adopt($self, pages, state)\n"
+                "--\n\n"
+                "Pages of these numbers. state: 'leased' or 'pinned' where this connection "
+                "(of a lease,\n"
+                "its group) has them already and the object shall give them back; 'mapped' "
+                "maps the pages\n"
+                "that another member of the group has."),
         {"close", (PyCFunction)ns_close, METH_NOARGS,
                 "close($self)\n--\n\n"
                 "Unmaps it, drops its pins. BufferError while views live; Busy while other threads "

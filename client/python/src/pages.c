@@ -663,10 +663,13 @@ PyObject *namespace_adopt(
 
 static PyMethodDef methods[] = {
         METHOD("close", pages_close,
-                "close($self, *, stream=None)\n--\n\n"
-                "Releases pins, frees what is still leased. stream: after what was put on it, "
-                "without waiting.\nBufferError while views live. An end of the connection is no "
-                "error. Where it raises the pages\nstay as they are, but after Timeout."),
+                "close($self, *, stream=None)\n"
+                "--\n\n"
+                "Releases pins, and frees pages that are still leased. stream: after the "
+                "work that was\n"
+                "put on it, without waiting. BufferError while views live. An end of the "
+                "connection is no\n"
+                "error. Where it raises the pages stay as they are, but after Timeout."),
         {"close_soon", (PyCFunction)pages_close_soon, METH_NOARGS,
                 "close_soon($self)\n--\n\nAs close(), without waiting for the daemon's answer."},
         {"detach", (PyCFunction)pages_detach, METH_NOARGS,

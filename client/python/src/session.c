@@ -342,30 +342,43 @@ static PyObject *session_is_closed(struct session_object *self, void *unused)
 
 static PyMethodDef session_methods[] = {
         METHOD("pages", session_pages,
-                "pages($self, start=0, max_pages=65536)\n--\n\n"
-                "Its pages from an index on, max_pages (1..1048576) at most, pinned: Pages with a "
-                "Span "
-                "for each in .spans.\nEmpty where there are none. Raises NotFound (somebody "
-                "dropped "
-                "the session), Stale, Quota."),
+                "pages($self, start=0, max_pages=65536)\n"
+                "--\n\n"
+                "Its pages from an index on, max_pages (1..1048576) at most, pinned: Pages "
+                "with a Span\n"
+                "for each in .spans. Empty where there are none. Raises NotFound (a client "
+                "dropped the\n"
+                "session), Stale, Quota."),
         METHOD("truncate", session_truncate,
-                "truncate($self, first_tokens, last_tokens)\n--\n\n"
-                "Keeps the pages of the first and last so many tokens: how many pages were given "
-                "up. "
-                "What is after the\ngap can be found through the session alone. Raises Invalid, "
-                "NotFound."),
+                "truncate($self, first_tokens, last_tokens)\n"
+                "--\n\n"
+                "Keeps the pages of the first first_tokens and the last last_tokens "
+                "tokens. Returns how\n"
+                "many pages were given up. Pages after the gap can be found through the "
+                "session alone.\n"
+                "Raises Invalid, NotFound."),
         METHOD("keep", session_keep,
-                "keep($self, ranges)\n--\n\n"
-                "Keeps the pages that have a token of one of the ranges, pairs of a first token "
-                "and an end (None: where\nthe text ends), which ascend: how many pages were given "
-                "up. They stay where they are in the text: Span.\nWhat is after the first gap can "
-                "be found through the session alone. Raises Invalid, also for\ntokens that were "
-                "given up before, NotFound."),
+                "keep($self, ranges)\n"
+                "--\n\n"
+                "Keeps the pages that have a token of one of the ranges. Ranges are pairs "
+                "of a first\n"
+                "token and an end (None: the end of the text), and ascend. Returns how "
+                "many pages were\n"
+                "given up. They stay where they are in the text: Span. Pages after the "
+                "first gap can be\n"
+                "found through the session alone. Raises Invalid, also for tokens that "
+                "were given up\n"
+                "before, NotFound."),
         METHOD("hint", session_hint,
-                "hint($self, hint, *, after=0)\n--\n\n"
-                "What is known of its next turn, a Hint; after: seconds, for Hint.RETURNS."),
+                "hint($self, hint, *, after=0)\n"
+                "--\n\n"
+                "Tells the eviction policy about the next turn by a Hint; after: seconds, "
+                "for\n"
+                "Hint.RETURNS."),
         METHOD("close", session_close,
-                "close($self, *, drop=False)\n--\n\nCloses it; drop: forgets it for everybody."),
+                "close($self, *, drop=False)\n"
+                "--\n\n"
+                "Closes the session; drop: forgets it for all clients."),
         {"__enter__", return_self, METH_NOARGS, NULL},
         {"__reduce__", refuse_pickling, METH_NOARGS, NULL},
         {"__exit__", (PyCFunction)session_exit, METH_VARARGS, NULL},

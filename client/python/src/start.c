@@ -440,10 +440,14 @@ PyMethodDef ns_start_methods[] = {
         METHOD("start_wait", ns_start_wait,
                 "start_wait($self, callback, key, timeout=600)\n--\n\nwait() without waiting."),
         METHOD("start_import", ns_start_import,
-                "start_import($self, callback, keys, *, parent=None, timeout=600)\n--\n\n"
-                "Has kvleased bring what other hosts have of a text, from the first of these keys "
-                "on, which isn't cached;\nparent, the key before it, is. Returns False where the "
-                "tenant has no other hosts. callback(True, None):\nlook them up; (False, None): "
-                "there is nothing, or not in time."),
+                "start_import($self, callback, keys, *, parent=None, timeout=600)\n"
+                "--\n\n"
+                "Has kvleased load pages of a text from other hosts, from the first of "
+                "these keys on.\n"
+                "That key isn't cached; parent, the key before it, is. Returns False where "
+                "the tenant has\n"
+                "no other hosts. callback(True, None): look them up; (False, None): there "
+                "is nothing, or\n"
+                "not in time."),
         {NULL, NULL, 0, NULL},
 };

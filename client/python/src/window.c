@@ -304,16 +304,21 @@ static PyMethodDef methods[] = {
                 "Appends pinned pages in order of the text; the window takes them over, also where "
                 "it raises Full,\nNotFound, Stale or Timeout: then some stay where they are."),
         METHOD("take", window_take,
-                "take($self, first, n_pages, *, first_plane=0, n_planes=None, stream=0)\n--\n\n"
-                "Pages of the text from an index on, at least one, on the device: valid until the "
-                "next call on the\nwindow, which raises BufferError while views of them live. "
-                "Pages, at "
-                "most n_pages. With first_plane\nand n_planes (None: to the last) these planes "
-                "alone are moved and can be read, as attention that\ngoes layer by layer asks for "
-                "them. stream: what was put\non it may still read those of the call "
-                "before. "
-                "Raises Invalid (there are no such pages or\nplanes), NotFound (a page is damaged "
-                "or gone), Timeout (then close it), DeviceFailure."),
+                "take($self, first, n_pages, *, first_plane=0, n_planes=None, stream=0)\n"
+                "--\n\n"
+                "Returns pages of the text on the device, from an index on, at least one. "
+                "They are valid\n"
+                "until the next call on the window, which raises BufferError while views "
+                "of them live.\n"
+                "Pages, at most n_pages. With first_plane and n_planes (None: to the last) "
+                "only these\n"
+                "planes are moved and can be read, as attention layer by layer needs them. "
+                "stream: its\n"
+                "earlier work may still read the pages of the previous call. Raises "
+                "Invalid (there are no\n"
+                "such pages or planes), NotFound (a page is damaged or gone), Timeout "
+                "(then close it),\n"
+                "DeviceFailure."),
         METHOD("close", window_close,
                 "close($self, *, stream=0)\n--\n\nCloses it: pins and buffer go. The text stays "
                 "cached."),
