@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 from vllm.v1.kv_offload.base import (
-    BlockIDsLoadStoreSpec,
     CanonicalKVCacheRef,
     CanonicalKVCaches,
     GPULoadStoreSpec,
@@ -34,37 +33,47 @@ class PageSpec(LoadStoreSpec):
 
 
 class HostCopies:
-    """Transfers of one group in one direction, as vLLM's SingleDirectionOffloadingHandler has them,
-    where vLLM computes on the CPU: each is over when it is begun."""
+    """Transfers in one direction, as vLLM's SingleDirectionOffloadingHandler has them, where vLLM
+    computes on the CPU: each is over when it is begun."""
 
     def __init__(
         self,
         blocks: list[torch.Tensor],
         pages: list[torch.Tensor],
+        layers: list[list[CanonicalKVCacheRef]],
         blocks_per_chunk: int,
         to_pages: bool,
     ) -> None:
-        """Of each layer, or more of them: bytes of its blocks, and where they lie in pages."""
-        self._blocks, self._pages = blocks, pages
+        """Of each layer, or more of them: bytes of its blocks, and where they lie in pages. layers:
+        which of these a group has."""
+        self._blocks, self._pages, self._layers = blocks, pages, layers
         self._blocks_per_chunk = blocks_per_chunk
         self._to_pages = to_pages
         self._finished: list[TransferResult] = []
 
     def transfer_async(self, job_id: int, src_spec: Any, dst_spec: Any) -> bool:
-        """From and to blocks and pages; of the first page the first blocks may be left out."""
+        """From and to blocks and pages, group by group; of a group's first page the first blocks
+        may be left out."""
         started = time.monotonic()
         blocks, pages = (src_spec, dst_spec) if self._to_pages else (dst_spec, src_spec)
-        own = torch.from_numpy(blocks.block_ids)
-        at = blocks.block_indices[0] % self._blocks_per_chunk + torch.arange(len(own))
-        page = torch.from_numpy(pages.block_ids)[at // self._blocks_per_chunk]
-        part, n_copied = at % self._blocks_per_chunk, 0
-        for engines, ours in zip(self._blocks, self._pages, strict=True):
-            parts = ours.unflatten(1, (self._blocks_per_chunk, -1))
-            if self._to_pages:
-                parts[page, part] = engines[own]
-            else:
-                engines[own] = parts[page, part]
-            n_copied += len(own) * engines.shape[1]
+        n_copied = first_block = first_page = 0
+        for n, index, layers in zip(
+            blocks.group_sizes, blocks.block_indices, self._layers, strict=True
+        ):
+            own = torch.from_numpy(blocks.block_ids[first_block : first_block + n])
+            at = index % self._blocks_per_chunk + torch.arange(n)
+            n_pages = int(at[-1]) // self._blocks_per_chunk + 1 if n else 0
+            of_group = torch.from_numpy(pages.block_ids[first_page : first_page + n_pages])
+            page, part = of_group[at // self._blocks_per_chunk], at % self._blocks_per_chunk
+            for each in layers:
+                engines = self._blocks[each.tensor_idx]
+                parts = self._pages[each.tensor_idx].unflatten(1, (self._blocks_per_chunk, -1))
+                if self._to_pages:
+                    parts[page, part] = engines[own]
+                else:
+                    engines[own] = parts[page, part]
+                n_copied += n * each.page_size_bytes
+            first_block, first_page = first_block + n, first_page + n_pages
         self._finished.append(TransferResult(job_id, True, n_copied, time.monotonic() - started))
         return True
 
@@ -101,35 +110,36 @@ class Worker(OffloadingWorker):
         self.lost_loads: set[int] = set()
         """Loads of which something couldn't be copied."""
         self._arenas: list[kvlease.View] = []
-        self._stores: list[Any] = []
-        self._loads: list[Any] = []
-        # Transfers under way: how many groups' aren't over, and of the others bytes and seconds.
-        self._jobs: dict[int, tuple[int, int, float]] = {}
         # Those that nothing is done for.
         self._skipped: list[int] = []
+        blocks: list[torch.Tensor] = []
+        parts: list[torch.Tensor] = []
+        layers: list[list[CanonicalKVCacheRef]] = []
         for namespace, refs in zip(namespaces, kv_caches.group_data_refs, strict=True):
             arena = namespace.arena(plane, writable=True, dtype="i8")
             self._arenas.append(arena)
-            pages, blocks = torch.from_dlpack(arena), []
-            parts, at = [], 0
+            pages, at = torch.from_dlpack(arena), 0
+            layers.append([])
             for ref in refs:
-                blocks.append(kv_caches.tensors[ref.tensor_idx].tensor[:, : ref.page_size_bytes])
                 n_bytes = ref.page_size_bytes * blocks_per_chunk
+                layers[-1].append(CanonicalKVCacheRef(len(blocks), ref.page_size_bytes))
+                blocks.append(kv_caches.tensors[ref.tensor_idx].tensor[:, : ref.page_size_bytes])
                 parts.append(pages[:, at : at + n_bytes])
                 at += n_bytes
-            self._stores.append(_copies(blocks, parts, blocks_per_chunk, True))
-            self._loads.append(_copies(blocks, parts, blocks_per_chunk, False))
+        self._stores, self._loads = (
+            _copies(blocks, parts, layers, blocks_per_chunk, to_pages) for to_pages in (True, False)
+        )
 
     def submit_store(
         self, job_id: int, src_spec: GPULoadStoreSpec, dst_spec: LoadStoreSpec
     ) -> bool:
         """From blocks to pages."""
-        if not self._map(dst_spec):
+        pages = self._map(dst_spec)
+        if pages is None:
             self.lost_pages |= {(i, page) for i, each in enumerate(dst_spec.pages) for page in each}
             self._skipped.append(job_id)
-            return True
-        for copies, blocks, pages in self._by_group(job_id, self._stores, src_spec, dst_spec):
-            copies.transfer_async(job_id, blocks, pages)
+        else:
+            self._stores.transfer_async(job_id, src_spec, pages)
         return True
 
     def submit_load(
@@ -140,87 +150,68 @@ class Worker(OffloadingWorker):
         expedited: bool = False,
     ) -> bool:
         """From pages to blocks."""
-        if not self._map(src_spec):
-            if expedited:
-                raise RuntimeError("kvleased is gone, and with it pages that a step needs")
-            self.lost_loads.add(job_id)
-            self._skipped.append(job_id)
+        pages = self._map(src_spec)
+        if pages is not None:
+            self._loads.transfer_async(job_id, pages, dst_spec)
             return True
-        for copies, blocks, pages in self._by_group(job_id, self._loads, dst_spec, src_spec):
-            copies.transfer_async(job_id, pages, blocks)
+        if expedited:
+            raise RuntimeError("kvleased is gone, and with it pages that a step needs")
+        self.lost_loads.add(job_id)
+        self._skipped.append(job_id)
         return True
 
     def get_finished(self) -> list[TransferResult]:
-        """Those of which all groups' are over."""
-        finished = [TransferResult(job_id, True) for job_id in self._skipped]
-        self._skipped = []
-        for copies in self._stores + self._loads:
-            for result in copies.get_finished():
-                n_left, n_bytes, seconds = self._jobs.pop(result.job_id)
-                n_bytes += result.transfer_size
-                seconds += result.transfer_time
-                if n_left > 1:
-                    self._jobs[result.job_id] = n_left - 1, n_bytes, seconds
-                else:
-                    finished.append(TransferResult(result.job_id, True, n_bytes, seconds))
-        return finished
+        """Since the last call."""
+        skipped, self._skipped = self._skipped, []
+        return [
+            *(TransferResult(job_id, True) for job_id in skipped),
+            *self._stores.get_finished(),
+            *self._loads.get_finished(),
+        ]
 
     def wait(self, job_ids: set[int]) -> None:
         """Until the engine's blocks may be read, or written."""
-        for copies in self._stores + self._loads:
-            copies.wait(job_ids)
+        self._stores.wait(job_ids)
+        self._loads.wait(job_ids)
 
     def shutdown(self) -> None:
         """Lets go of the memory."""
-        for copies in self._stores + self._loads:
-            copies.shutdown()
+        self._stores.shutdown()
+        self._loads.shutdown()
         for arena in self._arenas:
             arena.release()
 
-    def _map(self, pages: LoadStoreSpec) -> bool:
-        """Maps pages that the scheduler holds. False: kvleased is gone, or has lost them, or the
+    def _map(self, pages: LoadStoreSpec) -> CPULoadStoreSpec | None:
+        """Maps pages that the scheduler holds. None: kvleased is gone, or has lost them, or the
         engine sleeps."""
         assert isinstance(pages, PageSpec)
         if not self.has_blocks():
-            return False
+            return None
         try:
             for namespace, own in zip(self._namespaces, pages.pages, strict=True):
                 if own:
                     namespace.adopt(own, "mapped").detach()
         except kvlease.Error as error:
             _logger.error("copies nothing of %d pages: %s", sum(map(len, pages.pages)), error)
-            return False
-        return True
-
-    def _by_group(
-        self, job_id: int, copies: list[Any], blocks: GPULoadStoreSpec, pages: LoadStoreSpec
-    ) -> list[tuple[Any, GPULoadStoreSpec, BlockIDsLoadStoreSpec]]:
-        """Parts of a transfer, which counts as begun."""
-        assert isinstance(pages, PageSpec)
-        parts, first = [], 0
-        for i, (size, index) in enumerate(
-            zip(blocks.group_sizes, blocks.block_indices, strict=True)
-        ):
-            if size:
-                own = blocks.block_ids[first : first + size].tolist()
-                part = GPULoadStoreSpec(own, [size], [index])
-                parts.append((copies[i], part, CPULoadStoreSpec(pages.pages[i])))
-            first += size
-        self._jobs[job_id] = len(parts), 0, 0.0
-        return parts
+            return None
+        return CPULoadStoreSpec([page for of_group in pages.pages for page in of_group])
 
 
 def _copies(
-    blocks: list[torch.Tensor], pages: list[torch.Tensor], blocks_per_chunk: int, to_pages: bool
+    blocks: list[torch.Tensor],
+    pages: list[torch.Tensor],
+    layers: list[list[CanonicalKVCacheRef]],
+    blocks_per_chunk: int,
+    to_pages: bool,
 ) -> Any:
-    """Of one group in one direction; on a GPU vLLM's own, on a stream beside the model's."""
+    """In one direction; on a GPU vLLM's own, on a stream beside the model's."""
     if not blocks or blocks[0].device.type == "cpu":
-        return HostCopies(blocks, pages, blocks_per_chunk, to_pages)
+        return HostCopies(blocks, pages, layers, blocks_per_chunk, to_pages)
     return SingleDirectionOffloadingHandler(
-        list(blocks),
-        list(pages),
+        blocks,
+        pages,
         blocks_per_chunk,
-        [[CanonicalKVCacheRef(i, each.shape[1]) for i, each in enumerate(blocks)]],
+        layers,
         gpu_to_cpu=to_pages,
         # Registered memory would have to stay mapped, and kvleased takes sets back.
         host_memory_is_pinned=False,
