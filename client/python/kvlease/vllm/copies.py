@@ -63,8 +63,6 @@ class Copied(KVConnectorHandshakeMetadata):
     group_token: bytes
     layouts: list[kvlease.Layout]
     """Of the groups of layers, in their order."""
-    chunk_tokens: list[int]
-    """Of the groups' pages."""
     pieces: list[list[_verify.Piece]]
     """Of the layers of each group in a page, in the planes of all ranks."""
     dtypes: list[torch.dtype]
@@ -199,9 +197,6 @@ class Copies(OffloadingConnector):
         self._spec.said = Copied(
             group_token=connection.group_token,
             layouts=layouts,
-            chunk_tokens=[
-                group.tokens_per_block * config.cache.blocks_per_chunk for group in config.groups
-            ],
             pieces=[
                 pieces
                 for parts in zip(*ranks[: layouts[0].n_planes], strict=True)
@@ -223,7 +218,7 @@ class Copies(OffloadingConnector):
         (first, *others), options, config = ranks, self._options, self._spec.config
         if any(each.layouts != first.layouts for each in others):
             raise ValueError(f"the engine's ranks aren't on the same pages: {ranks}")
-        model = Reader(rank.place for rank in ranks)
+        model, caches = Reader(rank.place for rank in ranks), self._kv_cache_config.kv_cache_groups
         connection = self._own = connect_scheduler(
             options, first.group_token, first.layouts[0].model
         )
@@ -234,7 +229,7 @@ class Copies(OffloadingConnector):
             Group(
                 id=group.group_id,
                 namespace=namespaces[i],
-                chunk_tokens=first.chunk_tokens[i],
+                chunk_tokens=group.tokens_per_block * config.cache.blocks_per_chunk,
                 verifier=_verify.Verifier(
                     options.verify,
                     namespaces[i],
@@ -243,8 +238,8 @@ class Copies(OffloadingConnector):
                     lambda: model.compare().identity(first.identity),
                 ),
                 is_chained=all(
-                    isinstance(spec, FullAttentionSpec)
-                    for spec in self._layer_specs(group.group_id)
+                    isinstance(each, FullAttentionSpec)
+                    for each in iter_layer_specs(caches[group.group_id].kv_cache_spec)
                 ),
                 pieces=first.pieces[i],
             )
@@ -260,10 +255,6 @@ class Copies(OffloadingConnector):
             loads=options.loads,
             publishes=options.publishes,
         )
-
-    def _layer_specs(self, group: int) -> list[Any]:
-        groups = self._kv_cache_config.kv_cache_groups
-        return list(iter_layer_specs(groups[group].kv_cache_spec))
 
     def build_connector_meta(self, scheduler_output: Any) -> KVConnectorMetadata:
         """Once a step."""
