@@ -193,7 +193,7 @@ class Texts(BlockPool):
             return
         hashes = text.request.block_hashes[:n_pages]
         for group in self._chained_groups():
-            first = sum((bytes(each), group) in text.found for each in hashes)
+            first = sum((each, group) in text.found for each in hashes) if text.found else 0
             keys = self._keys(text, 0, n_pages, group)
             n_found = first + len(self._pin(text, hashes[first:], keys[first:], group))
             if n_found < n_pages:
@@ -225,7 +225,7 @@ class Texts(BlockPool):
 
     def _answer(self, text: Text, block_hash: Any, group: int) -> KVCacheBlock | None:
         """A page of kvleased, pinned for the text, or a block that this engine computes."""
-        at = bytes(block_hash), group
+        at = block_hash, group
         if (found := text.found.get(at)) is not None:
             return found
         if (own := self._own_block(block_hash, [group])) is not None:
@@ -261,7 +261,7 @@ class Texts(BlockPool):
                 # Leased by this engine, and not published: kvleased can't have said that.
                 raise RuntimeError(f"page {page} was found, and is leased by this engine")
             block.n_found += 1
-            text.found[bytes(block_hash), group] = block
+            text.found[block_hash, group] = block
         _engine.give_back(self.namespace.release, surplus)
         return pages
 
