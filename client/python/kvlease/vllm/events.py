@@ -73,7 +73,8 @@ class Told:
         queue = self._pool.kv_event_queue
         event = queue.pop()
         size = event.block_size
-        if any(are_new) and len(event.token_ids) != size * len(are_new):
+        is_whole = len(event.block_hashes) == len(are_new)
+        if any(are_new) and not (is_whole and len(event.token_ids) == size * len(are_new)):
             # Of a window: tokens of blocks that aren't among these are told, too.
             queue.append(event)
             return
