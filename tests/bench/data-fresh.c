@@ -44,8 +44,7 @@ struct fresh {
         struct series series[2 * N_WHATS]; /* fresh, warm */
 };
 
-/* ---- in the worker ----------------------------------------------------------------------------
- */
+/* ---- in the worker -------------------------------------------------------------------------- */
 
 static struct fixture_client client;
 static uint8_t content[PAGE_BYTES];
@@ -131,8 +130,7 @@ static void worker_main(const struct worker *w, const struct fixture *f)
         _exit(0);
 }
 
-/* ---- its parent -------------------------------------------------------------------------------
- */
+/* ---- its parent ----------------------------------------------------------------------------- */
 
 static int hear(struct worker *w, struct answer *ret)
 {
@@ -185,8 +183,7 @@ static void worker_stop(struct worker *w)
         w->pid = 0;
 }
 
-/* ---- measuring --------------------------------------------------------------------------------
- */
+/* ---- measuring ------------------------------------------------------------------------------ */
 
 static void add(struct fresh *b, enum what what, bool warm, uint64_t begin, uint64_t end)
 {

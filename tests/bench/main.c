@@ -10,14 +10,34 @@
 
 #define EXIT_SKIPPED 77 /* meson */
 
-static const struct bench *const benches[] = {&bench_hit, &bench_alloc, &bench_publish,
-        &bench_rings, &bench_restart, &bench_throughput, &bench_interference, &bench_data,
-        &bench_rpc, &bench_qos, &bench_policy, &bench_replay, &bench_footprint, &bench_gpu,
-        &bench_tiers, &bench_disk, &bench_observe, &bench_neighbours, &bench_keys, &bench_fills,
+static const struct bench *const benches[] = {
+        &bench_hit,
+        &bench_alloc,
+        &bench_publish,
+        &bench_rings,
+        &bench_restart,
+        &bench_throughput,
+        &bench_data,
+        &bench_rpc,
+        &bench_qos,
+        &bench_footprint,
+        &bench_gpu,
 #ifdef KVL_LAB
+        &bench_disk,
+        &bench_fills,
+        &bench_interference,
+        &bench_keys,
+        &bench_long,
+        &bench_neighbours,
+        &bench_observe,
         &bench_peers,
+        &bench_policy,
+        &bench_remote,
+        &bench_remote_hosts,
+        &bench_replay,
+        &bench_tiers,
 #endif
-        &bench_remote, &bench_remote_hosts, &bench_long};
+};
 
 struct options {
         bool list, json, check, quick, help, version;
@@ -155,7 +175,9 @@ int main(int argc, char **argv)
         }
         b = find(o.bench);
         if (!b) {
-                fail_usage("no such benchmark; --list shows them", o.bench);
+                fail_usage("no such benchmark in this build; --list shows them, and -Dlab=true "
+                           "builds more",
+                        o.bench);
                 return 1;
         }
         if (o.argument && !b->argument) {

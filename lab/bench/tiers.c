@@ -1,5 +1,5 @@
 /* tiers: code that moves pages between tiers, beside code that only moves their bytes. */
-#include "tests/bench/tiers.h"
+#include "lab/bench/tiers.h"
 
 #include <errno.h>
 #include <stdlib.h>

@@ -6,7 +6,7 @@
 
 #include "base/macros.h"
 #include "daemon/tier/mover.h"
-#include "tests/bench/tiers.h"
+#include "lab/bench/tiers.h"
 
 #define MIN_RATIO       0.85 /* specification, from 256 KiB on */
 #define MIN_RATIO_BYTES ((size_t)256 << 10)

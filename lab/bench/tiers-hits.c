@@ -9,8 +9,8 @@
 
 #include "base/macros.h"
 #include "client/trace/trace.h"
-#include "tests/bench/replay.h"
-#include "tests/bench/tiers.h"
+#include "lab/bench/replay.h"
+#include "lab/bench/tiers.h"
 
 #define TRACE          "mooncake-conversation.jsonl" /* in $KVL_TRACES, else beside the source */
 #define POLICY         "pgi"

@@ -3,7 +3,7 @@
  * another client asks for texts that aren't cached. Measures how late a request with a deadline is,
  * and how long it takes until the store isn't asked any more.
  */
-#include "tests/bench/remote-ill.h"
+#include "lab/bench/remote-ill.h"
 
 #include <errno.h>
 #include <math.h>

@@ -12,7 +12,7 @@
 #include "base/clock.h"
 #include "base/macros.h"
 #include "tests/bench/fixture.h"
-#include "tests/bench/tiers.h"
+#include "lab/bench/tiers.h"
 #include "tests/integration/pattern.h"
 
 #define PAGE_BYTES  (256u << 10)

@@ -17,7 +17,7 @@
 #include "base/fd.h"
 #include "base/macros.h"
 #include "tests/bench/bench.h"
-#include "tests/bench/long-text.h"
+#include "lab/bench/long-text.h"
 #include "tests/bench/qos.h"
 
 #define MIB (UINT64_C(1) << 20)

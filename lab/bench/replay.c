@@ -22,7 +22,7 @@
 #include "client/trace/trace.h"
 #include "tests/bench/bench.h"
 #include "tests/bench/fixture.h"
-#include "tests/bench/replay.h"
+#include "lab/bench/replay.h"
 #include "tests/integration/pattern.h"
 #include "tests/traffic/traffic.h"
 

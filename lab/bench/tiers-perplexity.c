@@ -6,8 +6,8 @@
 #include <stdlib.h>
 
 #include "base/macros.h"
-#include "tests/bench/perplexity.h"
-#include "tests/bench/tiers.h"
+#include "lab/bench/perplexity.h"
+#include "lab/bench/tiers.h"
 
 #define PAGE_TOKENS 64
 #define TEXT_BYTES  4096 /* seconds; all of it: unit/decoder_trained with KVL_FULL=1 */

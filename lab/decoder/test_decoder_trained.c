@@ -11,7 +11,7 @@
 #include "client/examples/decoder/kv-host.h"
 #include "client/examples/decoder/trained.h"
 #include "client/examples/decoder/trained/recorded.h"
-#include "tests/bench/perplexity.h"
+#include "lab/bench/perplexity.h"
 #include "tests/unit/test-support.h"
 
 enum {

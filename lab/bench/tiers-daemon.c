@@ -1,6 +1,6 @@
 /* Cost of tiers through the daemon: bytes moved down and up by lookups of texts in the lower tier,
  * and leases of other clients meanwhile. */
-#include "tests/bench/tiers-daemon.h"
+#include "lab/bench/tiers-daemon.h"
 
 #include <errno.h>
 #include <math.h>
@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #include "base/macros.h"
-#include "tests/bench/tiers.h"
+#include "lab/bench/tiers.h"
 #include "tests/integration/pattern.h"
 
 #define DEVICE_BYTES  ((uint64_t)64 << 20)

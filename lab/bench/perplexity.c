@@ -1,4 +1,4 @@
-#include "tests/bench/perplexity.h"
+#include "lab/bench/perplexity.h"
 
 #include <errno.h>
 #include <math.h>

@@ -1,4 +1,4 @@
-#include "tests/bench/hosts.h"
+#include "lab/bench/hosts.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -11,7 +11,7 @@
 #include "base/codec/codec-number.h"
 #include "base/codec/codec.h"
 #include "base/macros.h"
-#include "tests/bench/tiers.h"
+#include "lab/bench/tiers.h"
 
 #define N_CHANNELS 1024 /* 8 heads of 128 */
 #define N_MATRICES 2    /* keys and values */

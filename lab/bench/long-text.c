@@ -1,4 +1,4 @@
-#include "tests/bench/long-text.h"
+#include "lab/bench/long-text.h"
 
 #include <errno.h>
 #include <math.h>

@@ -15,9 +15,9 @@
 #include "base/clock.h"
 #include "base/macros.h"
 #include "daemon/exchange/envelope.h"
-#include "tests/bench/hosts.h"
-#include "tests/bench/remote-ill.h"
-#include "tests/bench/remote-plain.h"
+#include "lab/bench/hosts.h"
+#include "lab/bench/remote-ill.h"
+#include "lab/bench/remote-plain.h"
 
 #define MAX_LOAD_RATIO 1.2
 #define MAX_LOST_PART  1 /* % of the loads: fewer */

@@ -1,4 +1,4 @@
-#include "tests/bench/remote-plain.h"
+#include "lab/bench/remote-plain.h"
 
 #include <errno.h>
 #include <poll.h>

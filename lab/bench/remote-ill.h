@@ -2,7 +2,7 @@
 #ifndef KVL_BENCH_REMOTE_ILL_H
 #define KVL_BENCH_REMOTE_ILL_H
 
-#include "tests/bench/hosts.h"
+#include "lab/bench/hosts.h"
 
 /* Texts of others, asked for all the time; a cached text; and one that is asked for with a
  * deadline. */
