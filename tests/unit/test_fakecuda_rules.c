@@ -1,27 +1,219 @@
 /* Rules on which the simulated driver aborts: each is broken once, in a process of its own. */
+#include <errno.h>
+#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "tests/fakecuda/fake.h"
 #include "tests/fakecuda/kernel.h"
 #include "tests/unit/child.h"
-#include "tests/unit/fakecuda-process.h"
 #include "tests/unit/test-support.h"
 
-struct rule {
-        child_fn fn;
-        const char *line;
+#define MIB    ((size_t)1 << 20)
+#define EXTENT (4 * MIB)
+
+/* In a process of a rule, where cmocka's assertions don't work. */
+#define CHECK(x)                                             \
+        do {                                                 \
+                if (!(x))                                    \
+                        child_fails(__FILE__, __LINE__, #x); \
+        } while (0)
+#define OK(call) child_expects(__FILE__, __LINE__, #call, call, CU_OK)
+
+_Noreturn static void child_fails(const char *file, int line, const char *what)
+{
+        fprintf(stderr, "%s:%d: %s\n", file, line, what);
+        _exit(1);
+}
+
+static void child_expects(const char *file, int line, const char *what, int got, int want)
+{
+        if (got == want)
+                return;
+        fprintf(stderr, "%s:%d: %s: %d instead of %d\n", file, line, what, got, want);
+        _exit(1);
+}
+
+/* Runs fn in a process of its own with a fresh $FAKECUDA_DIR. Returns its status, and its standard
+ * error in `said`. */
+static int run_process(void (*fn)(void), char *said, size_t size)
+{
+        const char *dir = test_dir_make();
+        int to_us[2], status;
+        size_t len = 0;
+        ssize_t n;
+        pid_t pid;
+
+        assert_int_equal(pipe(to_us), 0);
+        fflush(NULL);
+        pid = child_fork();
+        assert_true(pid >= 0);
+        if (pid == 0) {
+                setrlimit(RLIMIT_CORE, &(struct rlimit){0});
+                dup2(to_us[1], STDERR_FILENO);
+                close(to_us[0]);
+                close(to_us[1]);
+                setenv("FAKECUDA_DIR", dir, 1);
+                alarm(50);
+                signal(SIGABRT, SIG_DFL);
+                fn();
+                exit(0);
+        }
+        close(to_us[1]);
+        while ((n = read(to_us[0], said + len, size - 1 - len)) > 0)
+                len += (size_t)n;
+        said[len] = '\0';
+        close(to_us[0]);
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        test_dir_remove(dir);
+        return status;
+}
+
+static void expect_abort(void (*fn)(void), const char *line)
+{
+        char said[4096], want[512];
+        int status = run_process(fn, said, sizeof(said));
+
+        snprintf(want, sizeof(want), "fakecuda: %s", line);
+        if (strncmp(said, want, strlen(want)) != 0)
+                fail_msg("\"%s\" instead of \"%s\"", said, want);
+        assert_ptr_equal(strchr(said, '\n'), said + strlen(said) - 1);
+        assert_true(WIFSIGNALED(status));
+        assert_int_equal(WTERMSIG(status), SIGABRT);
+}
+
+struct peer {
+        pid_t pid;
+        int fd;
 };
 
-static void test_rule(void **state)
+/* Starts a second process, and a socket between the two, before the driver is used. */
+static struct peer peer_start(void (*fn)(int fd))
 {
-        const struct rule *rule = *state;
+        struct peer p;
+        int pair[2];
 
-        expect_abort(rule->fn, rule->line);
+        CHECK(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair) == 0);
+        p.pid = child_fork();
+        CHECK(p.pid >= 0);
+        if (p.pid == 0) {
+                close(pair[0]);
+                alarm(50);
+                fn(pair[1]);
+                exit(0);
+        }
+        close(pair[1]);
+        p.fd = pair[0];
+        return p;
 }
+
+static void say(int fd)
+{
+        CHECK(write(fd, "x", 1) == 1);
+}
+
+static void hear(int fd)
+{
+        char c;
+
+        CHECK(read(fd, &c, 1) == 1);
+}
+
+static void send_bytes(int fd, const void *data, size_t len)
+{
+        CHECK(write(fd, data, len) == (ssize_t)len);
+}
+
+static void receive_bytes(int fd, void *data, size_t len)
+{
+        CHECK(recv(fd, data, len, MSG_WAITALL) == (ssize_t)len);
+}
+
+static cu_context begin(void)
+{
+        cu_context context;
+
+        OK(cuInit(0));
+        OK(cuDevicePrimaryCtxRetain(&context, 0));
+        OK(cuCtxPushCurrent_v2(context));
+        return context;
+}
+
+static void end(void)
+{
+        OK(cuCtxPopCurrent_v2(NULL));
+        OK(cuDevicePrimaryCtxRelease_v2(0));
+}
+
+static cu_mem_allocation_prop prop_of(int ordinal)
+{
+        return (cu_mem_allocation_prop){.type = CU_ALLOC_PINNED,
+                .requested_handle_type = CU_HANDLE_POSIX_FD,
+                .location = {CU_LOCATION_DEVICE, ordinal}};
+}
+
+static cu_mem_handle create(void)
+{
+        cu_mem_allocation_prop prop = prop_of(0);
+        cu_mem_handle handle;
+
+        OK(cuMemCreate(&handle, EXTENT, &prop, 0));
+        return handle;
+}
+
+static void set_access(cu_deviceptr at, int flags)
+{
+        cu_mem_access_desc desc = {.location = {CU_LOCATION_DEVICE, 0}, .flags = flags};
+
+        OK(cuMemSetAccess(at, EXTENT, &desc, 1));
+}
+
+static cu_deviceptr map(cu_mem_handle handle)
+{
+        cu_deviceptr at;
+
+        OK(cuMemAddressReserve(&at, EXTENT, 0, 0, 0));
+        OK(cuMemMap(at, EXTENT, 0, handle, 0));
+        set_access(at, CU_ACCESS_READ_WRITE);
+        return at;
+}
+
+static bool holds(cu_deviceptr at, size_t bytes, uint8_t value)
+{
+        uint8_t *copy = malloc(bytes);
+        bool same = true;
+
+        CHECK(copy);
+        OK(cuMemcpyDtoHAsync_v2(copy, at, bytes, NULL));
+        OK(cuStreamSynchronize(NULL));
+        for (size_t i = 0; i < bytes; i++)
+                same &= copy[i] == value;
+        free(copy);
+        return same;
+}
+
+/* Begins the code of a process, which the driver must abort with `line` (a prefix). */
+#define RULE(fn, line)                            \
+        static void fn##_process(void);           \
+        TEST(fn)                                  \
+        {                                         \
+                expect_abort(fn##_process, line); \
+        }                                         \
+        static void fn##_process(void)
+
+/* RULE_CALL() begins and makes one call, with the context of device 0 current. */
+#define RULE_CALL(fn, line, call) \
+        RULE(fn, line)            \
+        {                         \
+                begin();          \
+                (void)call;       \
+        }
 
 /* Something that goes through when its gate opens: never. */
 static void wait_for_ever(void *data)
@@ -54,351 +246,57 @@ static char *host_pages(size_t bytes)
         return at;
 }
 
-/* VMM */
-
-static void create_size(void)
-{
-        cu_mem_allocation_prop prop = prop_of(0);
-        cu_mem_handle handle;
-
-        begin();
-        (void)cuMemCreate(&handle, MIB, &prop, 0);
-}
-
-static void create_prop(void)
-{
-        cu_mem_allocation_prop prop = prop_of(0);
-        cu_mem_handle handle;
-
-        begin();
-        prop.flags.usage = 1;
-        (void)cuMemCreate(&handle, EXTENT, &prop, 0);
-}
-
-static void reserve_size(void)
+static cu_deviceptr reserve(size_t bytes)
 {
         cu_deviceptr at;
 
-        begin();
-        (void)cuMemAddressReserve(&at, MIB, 0, 0, 0);
+        OK(cuMemAddressReserve(&at, bytes, 0, 0, 0));
+        return at;
 }
 
-static void reserve_alignment(void)
+static cu_mem_handle released(void)
 {
-        cu_deviceptr at;
+        cu_mem_handle handle = create();
 
-        begin();
-        (void)cuMemAddressReserve(&at, EXTENT, 3, 0, 0);
-}
-
-static void map_offset(void)
-{
-        cu_deviceptr at;
-
-        begin();
-        OK(cuMemAddressReserve(&at, EXTENT, 0, 0, 0));
-        (void)cuMemMap(at, 2 * MIB, 2 * MIB, create(), 0);
-}
-
-static void map_part(void)
-{
-        cu_deviceptr at;
-
-        begin();
-        OK(cuMemAddressReserve(&at, EXTENT, 0, 0, 0));
-        (void)cuMemMap(at, 2 * MIB, 0, create(), 0);
-}
-
-static void map_unaligned(void)
-{
-        cu_deviceptr at;
-
-        begin();
-        OK(cuMemAddressReserve(&at, 2 * EXTENT, 0, 0, 0));
-        (void)cuMemMap(at + MIB, EXTENT, 0, create(), 0);
-}
-
-static void map_twice(void)
-{
-        cu_mem_handle handle;
-
-        begin();
-        handle = create();
-        (void)cuMemMap(map(handle), EXTENT, 0, handle, 0);
-}
-
-static void map_unreserved(void)
-{
-        begin();
-        (void)cuMemMap((cu_deviceptr)1 << 40, EXTENT, 0, create(), 0);
-}
-
-static void map_past_end(void)
-{
-        cu_deviceptr at;
-
-        begin();
-        OK(cuMemAddressReserve(&at, EXTENT, 0, 0, 0));
-        (void)cuMemMap(at + 2 * MIB, EXTENT, 0, create(), 0);
-}
-
-static void map_released(void)
-{
-        cu_mem_handle handle;
-        cu_deviceptr at;
-
-        begin();
-        handle = create();
         OK(cuMemRelease(handle));
-        OK(cuMemAddressReserve(&at, EXTENT, 0, 0, 0));
-        (void)cuMemMap(at, EXTENT, 0, handle, 0);
+        return handle;
 }
 
-static void access_of_part(void)
+static int set_access_of(cu_deviceptr at, size_t bytes)
 {
         cu_mem_access_desc desc = {
                 .location = {CU_LOCATION_DEVICE, 0}, .flags = CU_ACCESS_READ_WRITE};
 
-        begin();
-        (void)cuMemSetAccess(map(create()), 2 * MIB, &desc, 1);
+        return cuMemSetAccess(at, bytes, &desc, 1);
 }
 
-static void access_unmapped(void)
-{
-        cu_mem_access_desc desc = {
-                .location = {CU_LOCATION_DEVICE, 0}, .flags = CU_ACCESS_READ_WRITE};
-        cu_deviceptr at;
-
-        begin();
-        OK(cuMemAddressReserve(&at, EXTENT, 0, 0, 0));
-        (void)cuMemSetAccess(at, EXTENT, &desc, 1);
-}
-
-static void unmap_part(void)
-{
-        begin();
-        (void)cuMemUnmap(map(create()), 2 * MIB);
-}
-
-static void unmap_nothing(void)
-{
-        cu_deviceptr at;
-
-        begin();
-        OK(cuMemAddressReserve(&at, EXTENT, 0, 0, 0));
-        (void)cuMemUnmap(at, EXTENT);
-}
-
-static void unmap_busy(void)
-{
-        cu_deviceptr at;
-
-        begin();
-        at = map(create());
-        OK(cuMemsetD8Async(at, 0, EXTENT, busy_stream()));
-        (void)cuMemUnmap(at, EXTENT);
-}
-
-static void free_mapped(void)
-{
-        begin();
-        (void)cuMemAddressFree(map(create()), EXTENT);
-}
-
-static void free_part(void)
-{
-        cu_deviceptr at;
-
-        begin();
-        OK(cuMemAddressReserve(&at, EXTENT, 0, 0, 0));
-        (void)cuMemAddressFree(at, 2 * MIB);
-}
-
-static void release_twice(void)
-{
-        cu_mem_handle handle;
-
-        begin();
-        handle = create();
-        OK(cuMemRelease(handle));
-        (void)cuMemRelease(handle);
-}
-
-static void export_private(void)
-{
-        cu_mem_allocation_prop prop = prop_of(0);
-        cu_mem_handle handle;
-        int fd;
-
-        begin();
-        prop.requested_handle_type = CU_HANDLE_NONE;
-        OK(cuMemCreate(&handle, EXTENT, &prop, 0));
-        (void)cuMemExportToShareableHandle(&fd, handle, CU_HANDLE_POSIX_FD, 0);
-}
-
-/* Use of memory */
-
-static void memset_unmapped(void)
-{
-        cu_deviceptr at;
-
-        begin();
-        at = map(create());
-        OK(cuMemUnmap(at, EXTENT));
-        (void)cuMemsetD8Async(at, 0, EXTENT, NULL);
-}
-
-static void memset_no_access(void)
-{
-        cu_deviceptr at;
-
-        begin();
-        OK(cuMemAddressReserve(&at, EXTENT, 0, 0, 0));
-        OK(cuMemMap(at, EXTENT, 0, create(), 0));
-        (void)cuMemsetD8Async(at, 0, EXTENT, NULL);
-}
-
-static void memset_read_only(void)
-{
-        cu_deviceptr at;
-
-        begin();
-        at = map(create());
-        set_access(at, CU_ACCESS_READ);
-        CHECK(holds(at, 4096, 0xA5));
-        (void)cuMemsetD8Async(at, 0, EXTENT, NULL);
-}
-
-static void memset_past_end(void)
-{
-        begin();
-        (void)cuMemsetD8Async(map(create()), 0, EXTENT + 1, NULL);
-}
-
-static void copy_past_allocation(void)
-{
-        cu_deviceptr at;
-
-        begin();
-        OK(cuMemAlloc_v2(&at, 100));
-        (void)cuMemsetD8Async(at, 0, 101, NULL);
-}
-
-static void copy_to_host_address(void)
-{
-        char bytes[16] = "";
-
-        begin();
-        (void)cuMemcpyHtoDAsync_v2((uintptr_t)bytes, bytes, 8, NULL);
-}
-
-static void copy_overlap(void)
-{
-        cu_deviceptr at;
-
-        begin();
-        at = allocate();
-        (void)cuMemcpyDtoDAsync_v2(at + 8, at, 16, NULL);
-}
-
-static void copy_straddles(void)
-{
-        char *host = host_pages(2 * MIB);
-
-        begin();
-        OK(cuMemHostRegister_v2(host, MIB, 0));
-        OK(cuMemHostRegister_v2(host + MIB, MIB, 0));
-        (void)cuMemcpyHtoDAsync_v2(allocate(), host, 2 * MIB, NULL);
-}
-
-static void copy_to_read_only(void)
-{
-        char *host = host_pages(MIB);
-
-        begin();
-        OK(cuMemHostRegister_v2(host, MIB, CU_HOST_REGISTER_READ_ONLY));
-        (void)cuMemcpyDtoHAsync_v2(host, allocate(), 8, NULL);
-}
-
-static void batch_on_null(void)
-{
-        cu_memcpy_attributes attributes = {.src_access_order = CU_ACCESS_ORDER_STREAM};
-        char host[8] = "";
-        cu_deviceptr at, src = (uintptr_t)host;
-        size_t bytes = 8, first = 0;
-
-        begin();
-        at = allocate();
-        (void)cuMemcpyBatchAsync_v2(&at, &src, &bytes, 1, &attributes, &first, 1, NULL);
-}
-
-static void batch_order(void)
-{
-        cu_memcpy_attributes attributes = {.src_access_order = 3};
-        char host[8] = "";
-        cu_deviceptr at, src = (uintptr_t)host;
-        size_t bytes = 8, first = 0;
-
-        begin();
-        at = allocate();
-        (void)cuMemcpyBatchAsync_v2(&at, &src, &bytes, 1, &attributes, &first, 1, busy_stream());
-}
-
-static void kernel_unmapped(void)
+static cu_module load_kernels(void)
 {
         char image[4096];
-        cu_function function;
         cu_module module;
-        uint64_t at = (uint64_t)1 << 40;
-        uint32_t n = 8, value = 7;
-        void *parameters[] = {&at, &n, &value};
 
-        begin();
         snprintf(image, sizeof(image), FAKE_MODULE_MAGIC "%s\n", TEST_KERNELS);
         OK(cuModuleLoadData(&module, image));
-        OK(cuModuleGetFunction(&function, module, "test_fill"));
-        OK(cuLaunchKernel(function, 1, 1, 1, 32, 1, 1, 0, NULL, parameters, NULL));
-        (void)cuCtxSynchronize();
+        return module;
 }
 
-/* Legacy IPC */
-
-static void free_twice(void)
+static char *registered(size_t bytes, unsigned flags)
 {
-        cu_deviceptr at;
+        char *at = host_pages(bytes);
 
-        begin();
-        at = allocate();
-        OK(cuMemFree_v2(at));
-        (void)cuMemFree_v2(at);
+        OK(cuMemHostRegister_v2(at, bytes, flags));
+        return at;
 }
 
-static void ipc_not_base(void)
+/* Copies 8 bytes to the device in a batch. */
+static int copy_in_batch(int order, cu_stream stream)
 {
-        cu_ipc_mem_handle handle;
+        cu_memcpy_attributes attributes = {.src_access_order = order};
+        char host[8] = "";
+        cu_deviceptr at = allocate(), src = (uintptr_t)host;
+        size_t bytes = 8, first = 0;
 
-        begin();
-        (void)cuIpcGetMemHandle(&handle, allocate() + 2 * MIB);
-}
-
-static void ipc_size(void)
-{
-        cu_ipc_mem_handle handle;
-        cu_deviceptr at;
-
-        begin();
-        OK(cuMemAlloc_v2(&at, MIB));
-        (void)cuIpcGetMemHandle(&handle, at);
-}
-
-static void ipc_same_process(void)
-{
-        cu_ipc_mem_handle handle;
-        cu_deviceptr at;
-
-        begin();
-        OK(cuIpcGetMemHandle(&handle, allocate()));
-        (void)cuIpcOpenMemHandle_v2(&at, handle, CU_IPC_LAZY_ENABLE_PEER_ACCESS);
+        return cuMemcpyBatchAsync_v2(&at, &src, &bytes, 1, &attributes, &first, 1, stream);
 }
 
 static void ipc_owner(int fd)
@@ -422,34 +320,12 @@ static cu_ipc_mem_handle ipc_handle(void)
         return handle;
 }
 
-static void ipc_close_too_often(void)
+static cu_deviceptr ipc_open(cu_ipc_mem_handle handle)
 {
-        cu_ipc_mem_handle handle = ipc_handle();
-        cu_deviceptr at;
-
-        for (unsigned i = 0; i < 2; i++)
-                OK(cuIpcOpenMemHandle_v2(&at, handle, CU_IPC_LAZY_ENABLE_PEER_ACCESS));
-        for (unsigned i = 0; i < 2; i++)
-                OK(cuIpcCloseMemHandle(at));
-        (void)cuIpcCloseMemHandle(at);
-}
-
-static void ipc_flags(void)
-{
-        cu_ipc_mem_handle handle = ipc_handle();
-        cu_deviceptr at;
-
-        (void)cuIpcOpenMemHandle_v2(&at, handle, 0);
-}
-
-static void ipc_close_twice(void)
-{
-        cu_ipc_mem_handle handle = ipc_handle();
         cu_deviceptr at;
 
         OK(cuIpcOpenMemHandle_v2(&at, handle, CU_IPC_LAZY_ENABLE_PEER_ACCESS));
-        OK(cuIpcCloseMemHandle(at));
-        (void)cuIpcCloseMemHandle(at);
+        return at;
 }
 
 static void ipc_holder(int fd)
@@ -465,7 +341,273 @@ static void ipc_holder(int fd)
         _exit(0);
 }
 
-static void ipc_free_while_open(void)
+static void *push_and_end(void *context)
+{
+        OK(cuCtxPushCurrent_v2(context));
+        return NULL;
+}
+
+static void call_driver(void *data)
+{
+        (void)cuStreamQuery(NULL);
+}
+
+/* VMM */
+
+RULE(create_size, "cuMemCreate: the size 0x100000 is no multiple")
+{
+        cu_mem_allocation_prop prop = prop_of(0);
+        cu_mem_handle handle;
+
+        begin();
+        (void)cuMemCreate(&handle, MIB, &prop, 0);
+}
+
+RULE(create_prop, "cuMemCreate: unused members")
+{
+        cu_mem_allocation_prop prop = prop_of(0);
+        cu_mem_handle handle;
+
+        begin();
+        prop.flags.usage = 1;
+        (void)cuMemCreate(&handle, EXTENT, &prop, 0);
+}
+
+RULE_CALL(reserve_size, "cuMemAddressReserve: the size 0x100000 is no multiple", reserve(MIB))
+
+RULE(reserve_alignment, "cuMemAddressReserve: the alignment 3 is no power")
+{
+        cu_deviceptr at;
+
+        begin();
+        (void)cuMemAddressReserve(&at, EXTENT, 3, 0, 0);
+}
+
+RULE_CALL(map_offset, "cuMemMap: offset must be zero",
+        cuMemMap(reserve(EXTENT), 2 * MIB, 2 * MIB, create(), 0))
+
+RULE_CALL(map_part, "cuMemMap: 2097152 bytes of a handle of 4194304",
+        cuMemMap(reserve(EXTENT), 2 * MIB, 0, create(), 0))
+
+RULE_CALL(map_unaligned, "cuMemMap: the address",
+        cuMemMap(reserve(2 * EXTENT) + MIB, EXTENT, 0, create(), 0))
+
+RULE(map_twice, "cuMemMap: something is mapped there already")
+{
+        cu_mem_handle handle;
+
+        begin();
+        handle = create();
+        (void)cuMemMap(map(handle), EXTENT, 0, handle, 0);
+}
+
+RULE_CALL(map_unreserved, "cuMemMap: 0x10000000000, 4194304 bytes: not in one reserved",
+        cuMemMap((cu_deviceptr)1 << 40, EXTENT, 0, create(), 0))
+
+RULE_CALL(map_past_end, "cuMemMap: 0x", cuMemMap(reserve(EXTENT) + 2 * MIB, EXTENT, 0, create(), 0))
+
+RULE_CALL(map_released, "cuMemMap: 0x", cuMemMap(reserve(EXTENT), EXTENT, 0, released(), 0))
+
+RULE_CALL(access_of_part, "cuMemSetAccess: a part of a mapping",
+        set_access_of(map(create()), 2 * MIB))
+
+RULE_CALL(access_unmapped, "cuMemSetAccess: nothing is mapped",
+        set_access_of(reserve(EXTENT), EXTENT))
+
+RULE_CALL(unmap_part, "cuMemUnmap: 0x", cuMemUnmap(map(create()), 2 * MIB))
+
+RULE_CALL(unmap_nothing, "cuMemUnmap: nothing is mapped at", cuMemUnmap(reserve(EXTENT), EXTENT))
+
+RULE(unmap_busy, "cuMemUnmap: 0x")
+{
+        cu_deviceptr at;
+
+        begin();
+        at = map(create());
+        OK(cuMemsetD8Async(at, 0, EXTENT, busy_stream()));
+        (void)cuMemUnmap(at, EXTENT);
+}
+
+RULE_CALL(free_mapped, "cuMemAddressFree: memory is still mapped at",
+        cuMemAddressFree(map(create()), EXTENT))
+
+RULE_CALL(free_part, "cuMemAddressFree: 0x", cuMemAddressFree(reserve(EXTENT), 2 * MIB))
+
+RULE_CALL(release_twice, "cuMemRelease: 0x", cuMemRelease(released()))
+
+RULE(export_private, "cuMemExportToShareableHandle: the memory wasn't made")
+{
+        cu_mem_allocation_prop prop = prop_of(0);
+        cu_mem_handle handle;
+        int fd;
+
+        begin();
+        prop.requested_handle_type = CU_HANDLE_NONE;
+        OK(cuMemCreate(&handle, EXTENT, &prop, 0));
+        (void)cuMemExportToShareableHandle(&fd, handle, CU_HANDLE_POSIX_FD, 0);
+}
+
+/* Use of memory */
+
+RULE(memset_unmapped, "cuMemsetD8Async: destination: nothing is mapped at")
+{
+        cu_deviceptr at;
+
+        begin();
+        at = map(create());
+        OK(cuMemUnmap(at, EXTENT));
+        (void)cuMemsetD8Async(at, 0, EXTENT, NULL);
+}
+
+RULE(memset_no_access, "cuMemsetD8Async: destination: no write access")
+{
+        cu_deviceptr at;
+
+        begin();
+        at = reserve(EXTENT);
+        OK(cuMemMap(at, EXTENT, 0, create(), 0));
+        (void)cuMemsetD8Async(at, 0, EXTENT, NULL);
+}
+
+RULE(memset_read_only, "cuMemsetD8Async: destination: no write access")
+{
+        cu_deviceptr at;
+
+        begin();
+        at = map(create());
+        set_access(at, CU_ACCESS_READ);
+        CHECK(holds(at, 4096, 0xA5));
+        (void)cuMemsetD8Async(at, 0, EXTENT, NULL);
+}
+
+RULE_CALL(memset_past_end, "cuMemsetD8Async: destination: 4194305 bytes",
+        cuMemsetD8Async(map(create()), 0, EXTENT + 1, NULL))
+
+RULE(copy_past_allocation, "cuMemsetD8Async: destination: nothing is mapped at")
+{
+        cu_deviceptr at;
+
+        begin();
+        OK(cuMemAlloc_v2(&at, 100));
+        (void)cuMemsetD8Async(at, 0, 101, NULL);
+}
+
+RULE(copy_to_host_address, "cuMemcpyHtoDAsync: destination: 0x")
+{
+        char bytes[16] = "";
+
+        begin();
+        (void)cuMemcpyHtoDAsync_v2((uintptr_t)bytes, bytes, 8, NULL);
+}
+
+RULE(copy_overlap, "cuMemcpyDtoDAsync: source and destination overlap")
+{
+        cu_deviceptr at;
+
+        begin();
+        at = allocate();
+        (void)cuMemcpyDtoDAsync_v2(at + 8, at, 16, NULL);
+}
+
+RULE(copy_straddles, "cuMemcpyHtoDAsync: 2097152 bytes at")
+{
+        char *host = host_pages(2 * MIB);
+
+        begin();
+        OK(cuMemHostRegister_v2(host, MIB, 0));
+        OK(cuMemHostRegister_v2(host + MIB, MIB, 0));
+        (void)cuMemcpyHtoDAsync_v2(allocate(), host, 2 * MIB, NULL);
+}
+
+RULE_CALL(copy_to_read_only, "cuMemcpyDtoHAsync: the destination",
+        cuMemcpyDtoHAsync_v2(registered(MIB, CU_HOST_REGISTER_READ_ONLY), allocate(), 8, NULL))
+
+RULE_CALL(batch_on_null, "cuMemcpyBatchAsync: not on the NULL stream",
+        copy_in_batch(CU_ACCESS_ORDER_STREAM, NULL))
+
+RULE_CALL(batch_order, "cuMemcpyBatchAsync: the access order of the source",
+        copy_in_batch(3, busy_stream()))
+
+RULE(kernel_unmapped, "stream: a kernel: 0x10000000000 is no device memory")
+{
+        cu_function function;
+        uint64_t at = (uint64_t)1 << 40;
+        uint32_t n = 8, value = 7;
+        void *parameters[] = {&at, &n, &value};
+
+        begin();
+        OK(cuModuleGetFunction(&function, load_kernels(), "test_fill"));
+        OK(cuLaunchKernel(function, 1, 1, 1, 32, 1, 1, 0, NULL, parameters, NULL));
+        (void)cuCtxSynchronize();
+}
+
+/* Legacy IPC */
+
+RULE(free_twice, "cuMemFree: 0x")
+{
+        cu_deviceptr at;
+
+        begin();
+        at = allocate();
+        OK(cuMemFree_v2(at));
+        (void)cuMemFree_v2(at);
+}
+
+RULE(ipc_not_base, "cuIpcGetMemHandle: 0x")
+{
+        cu_ipc_mem_handle handle;
+
+        begin();
+        (void)cuIpcGetMemHandle(&handle, allocate() + 2 * MIB);
+}
+
+RULE(ipc_size, "cuIpcGetMemHandle: 1048576 bytes: only multiples of 2 MiB")
+{
+        cu_ipc_mem_handle handle;
+        cu_deviceptr at;
+
+        begin();
+        OK(cuMemAlloc_v2(&at, MIB));
+        (void)cuIpcGetMemHandle(&handle, at);
+}
+
+RULE(ipc_same_process, "cuIpcOpenMemHandle: the handle is of this process")
+{
+        cu_ipc_mem_handle handle;
+
+        begin();
+        OK(cuIpcGetMemHandle(&handle, allocate()));
+        ipc_open(handle);
+}
+
+RULE(ipc_close_too_often, "cuIpcCloseMemHandle: 0x")
+{
+        cu_ipc_mem_handle handle = ipc_handle();
+        cu_deviceptr at = ipc_open(handle);
+
+        ipc_open(handle);
+        OK(cuIpcCloseMemHandle(at));
+        OK(cuIpcCloseMemHandle(at));
+        (void)cuIpcCloseMemHandle(at);
+}
+
+RULE(ipc_flags, "cuIpcOpenMemHandle: flags must be LAZY_ENABLE_PEER_ACCESS")
+{
+        cu_ipc_mem_handle handle = ipc_handle();
+        cu_deviceptr at;
+
+        (void)cuIpcOpenMemHandle_v2(&at, handle, 0);
+}
+
+RULE(ipc_close_twice, "cuIpcCloseMemHandle: 0x")
+{
+        cu_deviceptr at = ipc_open(ipc_handle());
+
+        OK(cuIpcCloseMemHandle(at));
+        (void)cuIpcCloseMemHandle(at);
+}
+
+RULE(ipc_free_while_open, "cuMemFree: another process has the memory open")
 {
         struct peer peer = peer_start(ipc_holder);
         cu_ipc_mem_handle handle;
@@ -479,7 +621,7 @@ static void ipc_free_while_open(void)
         (void)cuMemFree_v2(at);
 }
 
-static void free_busy(void)
+RULE(free_busy, "cuMemFree: 0x")
 {
         cu_deviceptr at;
 
@@ -491,15 +633,13 @@ static void free_busy(void)
 
 /* Contexts and threads */
 
-static void no_context(void)
+RULE(no_context, "cuMemAlloc: no current context")
 {
-        cu_deviceptr at;
-
         OK(cuInit(0));
-        (void)cuMemAlloc_v2(&at, EXTENT);
+        allocate();
 }
 
-static void no_context_memset(void)
+RULE(no_context_memset, "cuMemsetD8Async: no current context")
 {
         cu_deviceptr at;
 
@@ -509,28 +649,22 @@ static void no_context_memset(void)
         (void)cuMemsetD8Async(at, 0, EXTENT, NULL);
 }
 
-static void pop_too_many(void)
+RULE(pop_too_many, "cuCtxPopCurrent: no context was pushed")
 {
         OK(cuInit(0));
         (void)cuCtxPopCurrent_v2(NULL);
 }
 
-static void *push_and_end(void *context)
-{
-        OK(cuCtxPushCurrent_v2(context));
-        return NULL;
-}
-
-static void thread_imbalance(void)
+RULE(thread_imbalance, "cuCtxPushCurrent: the thread ends with 1 contexts")
 {
         cu_context context = begin();
-        pthread_t thread;
 
+        pthread_t thread;
         CHECK(pthread_create(&thread, NULL, push_and_end, context) == 0);
         CHECK(pthread_join(thread, NULL) == 0);
 }
 
-static void push_released(void)
+RULE(push_released, "cuCtxPushCurrent: not a context that is retained")
 {
         cu_context context = begin();
 
@@ -538,19 +672,16 @@ static void push_released(void)
         (void)cuCtxPushCurrent_v2(context);
 }
 
-static void release_current(void)
-{
-        begin();
-        (void)cuDevicePrimaryCtxRelease_v2(0);
-}
+RULE_CALL(release_current, "cuDevicePrimaryCtxRelease: the context still has 1 place",
+        cuDevicePrimaryCtxRelease_v2(0))
 
-static void release_unretained(void)
+RULE(release_unretained, "cuDevicePrimaryCtxRelease: the primary context isn't")
 {
         OK(cuInit(0));
         (void)cuDevicePrimaryCtxRelease_v2(0);
 }
 
-static void other_context(void)
+RULE(other_context, "cuStreamQuery: the stream is of another context")
 {
         cu_context context;
         cu_stream stream;
@@ -563,7 +694,7 @@ static void other_context(void)
         (void)cuStreamQuery(stream);
 }
 
-static void after_fork(void)
+RULE(after_fork, "cuDeviceGetCount: called in a child of the process")
 {
         int status, n;
         pid_t pid;
@@ -571,24 +702,19 @@ static void after_fork(void)
         OK(cuInit(0));
         pid = child_fork();
         if (pid == 0)
-                (void)cuDeviceGetCount(&n);
+                cuDeviceGetCount(&n);
         CHECK(waitpid(pid, &status, 0) == pid);
         abort();
 }
 
-static void call_driver(void *data)
-{
-        (void)cuStreamQuery(NULL);
-}
-
-static void host_function_calls(void)
+RULE(host_function_calls, "cuStreamQuery: called by a host function")
 {
         begin();
         OK(cuLaunchHostFunc(NULL, call_driver, NULL));
         (void)cuStreamSynchronize(NULL);
 }
 
-static void stream_destroyed(void)
+RULE(stream_destroyed, "cuStreamQuery: 0x")
 {
         cu_stream stream;
 
@@ -598,7 +724,7 @@ static void stream_destroyed(void)
         (void)cuStreamQuery(stream);
 }
 
-static void event_destroyed(void)
+RULE(event_destroyed, "cuEventQuery: 0x")
 {
         cu_event event;
 
@@ -610,72 +736,61 @@ static void event_destroyed(void)
 
 /* Host registration */
 
-static void register_unaligned(void)
-{
-        begin();
-        (void)cuMemHostRegister_v2(host_pages(MIB) + 8, 4096, 0);
-}
+RULE_CALL(register_unaligned, "cuMemHostRegister: 4096 bytes at",
+        cuMemHostRegister_v2(host_pages(MIB) + 8, 4096, 0))
 
-static void register_large(void)
-{
-        begin();
-        (void)cuMemHostRegister_v2(host_pages(MIB), ((size_t)64 << 30) + 4096, 0);
-}
+RULE_CALL(register_large, "cuMemHostRegister: 68719480832 bytes: more than 64 GiB",
+        cuMemHostRegister_v2(host_pages(MIB), ((size_t)64 << 30) + 4096, 0))
 
-static void unregister_busy(void)
+RULE(unregister_busy, "cuMemHostUnregister: 0x")
 {
-        char *host = host_pages(MIB);
+        char *host;
 
         begin();
-        OK(cuMemHostRegister_v2(host, MIB, 0));
+        host = registered(MIB, 0);
         OK(cuMemcpyHtoDAsync_v2(allocate(), host, 8, busy_stream()));
         (void)cuMemHostUnregister(host);
 }
 
-static void unregister_unmapped(void)
+RULE(unregister_unmapped, "cuMemHostUnregister: 0x")
 {
-        char *host = host_pages(MIB);
+        char *host;
 
         begin();
-        OK(cuMemHostRegister_v2(host, MIB, 0));
+        host = registered(MIB, 0);
         munmap(host, MIB);
         (void)cuMemHostUnregister(host);
 }
 
 /* Leaks */
 
-static void leaks_vmm(void)
+RULE(leaks_vmm, "exit: leaked 1 handle, 1 reservation, 1 mapping\n")
 {
         begin();
         map(create());
         end();
 }
 
-static void leaks_others(void)
+RULE(leaks_others, "exit: leaked 1 allocation, 1 stream, 1 event, 1 host registration, "
+                   "1 module, 1 retained primary context, 1 pushed context\n")
 {
-        char image[4096];
         cu_stream stream;
         cu_event event;
-        cu_module module;
 
         begin();
         allocate();
         OK(cuStreamCreate(&stream, 0));
         OK(cuEventCreate(&event, 0));
-        OK(cuMemHostRegister_v2(host_pages(MIB), MIB, 0));
-        snprintf(image, sizeof(image), FAKE_MODULE_MAGIC "%s\n", TEST_KERNELS);
-        OK(cuModuleLoadData(&module, image));
+        registered(MIB, 0);
+        load_kernels();
 }
 
-static void leaks_opened(void)
+RULE(leaks_opened, "exit: leaked 1 opened IPC handle, 1 retained primary")
 {
-        cu_ipc_mem_handle handle = ipc_handle();
-        cu_deviceptr at;
-
-        OK(cuIpcOpenMemHandle_v2(&at, handle, CU_IPC_LAZY_ENABLE_PEER_ACCESS));
+        ipc_open(ipc_handle());
 }
 
-static void release_with_stream(void)
+RULE(release_with_stream, "cuDevicePrimaryCtxRelease: the context still has 1 str")
 {
         cu_stream stream;
 
@@ -686,88 +801,8 @@ static void release_with_stream(void)
 
 /* Rules and settings that can't be read */
 
-static void bad_fault_rule(void)
+RULE(bad_fault_rule, "cuInit: can't read the rule \"cuInit\"")
 {
         setenv("FAKECUDA_FAIL", "cuInit", 1);
         (void)cuInit(0);
-}
-
-#define RULE(fn, line)                                                        \
-        {                                                                     \
-#fn, test_rule, test_fds_note, test_fds_check, &(struct rule) \
-                {                                                             \
-                        fn, line                                              \
-                }                                                             \
-        }
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                RULE(create_size, "cuMemCreate: the size 0x100000 is no multiple"),
-                RULE(create_prop, "cuMemCreate: unused members"),
-                RULE(reserve_size, "cuMemAddressReserve: the size 0x100000 is no multiple"),
-                RULE(reserve_alignment, "cuMemAddressReserve: the alignment 3 is no power"),
-                RULE(map_offset, "cuMemMap: offset must be zero"),
-                RULE(map_part, "cuMemMap: 2097152 bytes of a handle of 4194304"),
-                RULE(map_unaligned, "cuMemMap: the address"),
-                RULE(map_twice, "cuMemMap: something is mapped there already"),
-                RULE(map_unreserved, "cuMemMap: 0x10000000000, 4194304 bytes: not in one reserved"),
-                RULE(map_past_end, "cuMemMap: 0x"),
-                RULE(map_released, "cuMemMap: 0x"),
-                RULE(access_of_part, "cuMemSetAccess: a part of a mapping"),
-                RULE(access_unmapped, "cuMemSetAccess: nothing is mapped"),
-                RULE(unmap_part, "cuMemUnmap: 0x"),
-                RULE(unmap_nothing, "cuMemUnmap: nothing is mapped at"),
-                RULE(unmap_busy, "cuMemUnmap: 0x"),
-                RULE(free_mapped, "cuMemAddressFree: memory is still mapped at"),
-                RULE(free_part, "cuMemAddressFree: 0x"),
-                RULE(release_twice, "cuMemRelease: 0x"),
-                RULE(export_private, "cuMemExportToShareableHandle: the memory wasn't made"),
-                RULE(memset_unmapped, "cuMemsetD8Async: destination: nothing is mapped at"),
-                RULE(memset_no_access, "cuMemsetD8Async: destination: no write access"),
-                RULE(memset_read_only, "cuMemsetD8Async: destination: no write access"),
-                RULE(memset_past_end, "cuMemsetD8Async: destination: 4194305 bytes"),
-                RULE(copy_past_allocation, "cuMemsetD8Async: destination: nothing is mapped at"),
-                RULE(copy_to_host_address, "cuMemcpyHtoDAsync: destination: 0x"),
-                RULE(copy_overlap, "cuMemcpyDtoDAsync: source and destination overlap"),
-                RULE(copy_straddles, "cuMemcpyHtoDAsync: 2097152 bytes at"),
-                RULE(copy_to_read_only, "cuMemcpyDtoHAsync: the destination"),
-                RULE(batch_on_null, "cuMemcpyBatchAsync: not on the NULL stream"),
-                RULE(batch_order, "cuMemcpyBatchAsync: the access order of the source"),
-                RULE(kernel_unmapped, "stream: a kernel: 0x10000000000 is no device memory"),
-                RULE(free_twice, "cuMemFree: 0x"),
-                RULE(ipc_not_base, "cuIpcGetMemHandle: 0x"),
-                RULE(ipc_size, "cuIpcGetMemHandle: 1048576 bytes: only multiples of 2 MiB"),
-                RULE(ipc_same_process, "cuIpcOpenMemHandle: the handle is of this process"),
-                RULE(ipc_close_too_often, "cuIpcCloseMemHandle: 0x"),
-                RULE(ipc_flags, "cuIpcOpenMemHandle: flags must be LAZY_ENABLE_PEER_ACCESS"),
-                RULE(ipc_close_twice, "cuIpcCloseMemHandle: 0x"),
-                RULE(ipc_free_while_open, "cuMemFree: another process has the memory open"),
-                RULE(free_busy, "cuMemFree: 0x"),
-                RULE(no_context, "cuMemAlloc: no current context"),
-                RULE(no_context_memset, "cuMemsetD8Async: no current context"),
-                RULE(pop_too_many, "cuCtxPopCurrent: no context was pushed"),
-                RULE(thread_imbalance, "cuCtxPushCurrent: the thread ends with 1 contexts"),
-                RULE(push_released, "cuCtxPushCurrent: not a context that is retained"),
-                RULE(release_current, "cuDevicePrimaryCtxRelease: the context still has 1 place"),
-                RULE(release_unretained, "cuDevicePrimaryCtxRelease: the primary context isn't"),
-                RULE(other_context, "cuStreamQuery: the stream is of another context"),
-                RULE(after_fork, "cuDeviceGetCount: called in a child of the process"),
-                RULE(host_function_calls, "cuStreamQuery: called by a host function"),
-                RULE(stream_destroyed, "cuStreamQuery: 0x"),
-                RULE(event_destroyed, "cuEventQuery: 0x"),
-                RULE(register_unaligned, "cuMemHostRegister: 4096 bytes at"),
-                RULE(register_large, "cuMemHostRegister: 68719480832 bytes: more than 64 GiB"),
-                RULE(unregister_busy, "cuMemHostUnregister: 0x"),
-                RULE(unregister_unmapped, "cuMemHostUnregister: 0x"),
-                RULE(leaks_vmm, "exit: leaked 1 handle, 1 reservation, 1 mapping\n"),
-                RULE(leaks_others,
-                        "exit: leaked 1 allocation, 1 stream, 1 event, 1 host registration, "
-                        "1 module, 1 retained primary context, 1 pushed context\n"),
-                RULE(leaks_opened, "exit: leaked 1 opened IPC handle, 1 retained primary"),
-                RULE(release_with_stream, "cuDevicePrimaryCtxRelease: the context still has 1 str"),
-                RULE(bad_fault_rule, "cuInit: can't read the rule \"cuInit\""),
-        };
-
-        return RUN_TESTS(tests);
 }
