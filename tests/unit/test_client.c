@@ -6,8 +6,7 @@
 #include "tests/unit/child.h"
 #include "tests/unit/client-support.h"
 
-/* ---- connecting --------------------------------------------------------------------------------
- */
+/* ---- connecting ----------------------------------------------------------------------------- */
 
 /* *state of a test: not NULL where it runs in shared memory. */
 static int connect_as(void **state, const struct fake *f, int timeout_msec, struct kvl_conn **ret)
@@ -113,9 +112,6 @@ static void test_nobody_there(void **state)
         test_dir_remove(dir);
 }
 
-/* ---- pages -------------------------------------------------------------------------------------
- */
-
 static void lifecycle(struct kvl_ns *ns, uint32_t n_planes)
 {
         uint32_t pages[3], found[3], n = 99;
@@ -157,8 +153,10 @@ static void lifecycle(struct kvl_ns *ns, uint32_t n_planes)
         assert_int_equal(kvl_request_end(ns, request), 0);
 }
 
-static void with_planes(void **state, uint32_t n_planes)
+/* More than the fds of one frame. */
+static void test_many_planes(void **state)
 {
+        const uint32_t n_planes = 20;
         struct kvl_layout layout = test_layout(n_planes, PAGE_BYTES);
         struct kvl_ns_info info = {.size = sizeof(info)};
         struct kvl_conn *conn;
@@ -208,17 +206,6 @@ static void test_no_name(void **state)
         assert_int_equal(kvl_ns_open(conn, NULL, NULL, NULL, 0, &ns), -EINVAL);
         kvl_disconnect(conn);
         fake_stop(&f);
-}
-
-static void test_one_plane(void **state)
-{
-        with_planes(state, 1);
-}
-
-/* More than the fds of one frame. */
-static void test_many_planes(void **state)
-{
-        with_planes(state, 20);
 }
 
 static void test_duplicates_and_invalidate(void **state)
@@ -303,49 +290,7 @@ static void test_batches(void **state)
         fake_stop(&f);
 }
 
-static void test_metadata_only(void **state)
-{
-        struct kvl_layout layout = test_layout(1, PAGE_BYTES);
-        struct kvl_connect_options options = {
-                .size = sizeof(options), .flags = KVL_CONNECT_METADATA_ONLY};
-        struct kvl_conn *conn;
-        struct kvl_ns *ns;
-        struct fake f;
-        uint32_t page;
-
-        fake_start(&f, script_serve);
-        options.socket_path = f.path;
-        assert_int_equal(kvl_connect(&options, &conn), 0);
-        assert_int_equal(kvl_ns_open(conn, "chat", &layout, NULL, 0, &ns), 0);
-        assert_int_equal(kvl_lease(ns, 0, 1, &page), 0);
-        assert_null(kvl_page_ptr(ns, page, 0));
-        assert_null(kvl_plane_base(ns, 0));
-        assert_int_equal(kvl_map_pages(ns, &page, 1), -EACCES);
-        assert_int_equal(kvl_free(ns, &page, 1), 0);
-        kvl_disconnect(conn);
-        fake_stop(&f);
-}
-
-static void test_map_pages_of_another(void **state)
-{
-        struct kvl_layout layout = test_layout(2, PAGE_BYTES);
-        const uint32_t pages[] = {0, 127};
-        struct kvl_conn *conn;
-        struct kvl_ns *ns;
-        struct fake f;
-
-        fake_start(&f, script_serve);
-        assert_int_equal(connect_as(state, &f, 0, &conn), 0);
-        assert_int_equal(kvl_ns_open(conn, "chat", &layout, NULL, 0, &ns), 0);
-        assert_int_equal(kvl_map_pages(ns, pages, 2), 0);
-        assert_non_null(kvl_page_ptr(ns, 127, 1));
-        assert_null(kvl_page_ptr(ns, 64, 1));
-        kvl_disconnect(conn);
-        fake_stop(&f);
-}
-
-/* ---- without blocking --------------------------------------------------------------------------
- */
+/* ---- without blocking ----------------------------------------------------------------------- */
 
 struct outcome {
         int n_calls, code;
@@ -446,9 +391,6 @@ static void test_close_cancels(void **state)
         fake_stop(&f);
 }
 
-/* ---- processes and threads ---------------------------------------------------------------------
- */
-
 static void test_child_is_refused(void **state)
 {
         struct kvl_layout layout = test_layout(1, PAGE_BYTES);
@@ -480,86 +422,6 @@ static void test_child_is_refused(void **state)
         fake_stop(&f);
 }
 
-#define N_THREADS 8
-#define N_ROUNDS  300
-
-struct worker {
-        struct kvl_conn *conn;
-        struct kvl_ns *ns;
-        _Atomic int n_done;
-        bool failed;
-};
-
-static void count_done(struct kvl_ns *ns, int code, const uint32_t *pages, uint32_t n_pages,
-        uint64_t n_tokens, void *data)
-{
-        struct worker *w = data;
-
-        if (code != 0)
-                w->failed = true;
-        w->n_done++;
-}
-
-/* A word of a page that moves from thread to thread through another process. */
-static _Atomic uint32_t *shared_word(struct worker *w, uint32_t page)
-{
-        return kvl_page_ptr(w->ns, page, 0);
-}
-
-static void *work(void *data)
-{
-        struct worker *w = data;
-        uint32_t pages[3];
-
-        for (int i = 0; i < N_ROUNDS && !w->failed; i++) {
-                if (kvl_lease(w->ns, 0, 3, pages) != 0)
-                        w->failed = true;
-                for (int j = 0; j < 3 && !w->failed; j++)
-                        *shared_word(w, pages[j]) = pages[j];
-                if (i % 3 == 0 && kvl_dispatch(w->conn) < 0)
-                        w->failed = true;
-                for (int j = 0; j < 3 && !w->failed; j++)
-                        w->failed = *shared_word(w, pages[j]) != pages[j];
-                if (kvl_free(w->ns, pages, 1) != 0 ||
-                        kvl_free_start(w->ns, pages + 1, 2, count_done, w) != 0)
-                        w->failed = true;
-        }
-        /* Whichever thread runs the last callbacks. */
-        while (w->n_done < N_ROUNDS && !w->failed) {
-                struct pollfd p = {.fd = kvl_fd(w->conn), .events = POLLIN};
-
-                poll(&p, 1, 1);
-                if (kvl_dispatch(w->conn) < 0)
-                        w->failed = true;
-        }
-        return NULL;
-}
-
-static void test_many_threads(void **state)
-{
-        struct kvl_layout layout = test_layout(1, PAGE_BYTES);
-        struct worker workers[N_THREADS] = {0};
-        pthread_t threads[N_THREADS];
-        struct kvl_conn *conn;
-        struct kvl_ns *ns;
-        struct fake f;
-
-        fake_start(&f, script_serve);
-        assert_int_equal(connect_as(state, &f, 0, &conn), 0);
-        assert_int_equal(kvl_ns_open(conn, "chat", &layout, NULL, 0, &ns), 0);
-        for (int i = 0; i < N_THREADS; i++) {
-                workers[i].conn = conn;
-                workers[i].ns = ns;
-                assert_int_equal(pthread_create(&threads[i], NULL, work, &workers[i]), 0);
-        }
-        for (int i = 0; i < N_THREADS; i++) {
-                pthread_join(threads[i], NULL);
-                assert_false(workers[i].failed);
-        }
-        kvl_disconnect(conn);
-        fake_stop(&f);
-}
-
 #define TEST_SHARED(fn)                                                            \
         {                                                                          \
 #fn "_shared", fn, test_fds_note, test_fds_check, (void *)"shared" \
@@ -572,23 +434,15 @@ int main(void)
                 TEST_ROW(test_options_and_environment),
                 TEST_ROW(test_nobody_there),
                 TEST_ROW(test_no_name),
-                TEST_ROW(test_one_plane),
                 TEST_ROW(test_many_planes),
                 TEST_ROW(test_duplicates_and_invalidate),
                 TEST_ROW(test_batches),
-                TEST_ROW(test_metadata_only),
-                TEST_ROW(test_map_pages_of_another),
                 TEST_ROW(test_started_calls),
                 TEST_ROW(test_close_cancels),
                 TEST_ROW(test_child_is_refused),
-                TEST_ROW(test_many_threads),
-                TEST_SHARED(test_one_plane),
                 TEST_SHARED(test_many_planes),
                 TEST_SHARED(test_duplicates_and_invalidate),
-                TEST_SHARED(test_batches),
-                TEST_SHARED(test_map_pages_of_another),
                 TEST_SHARED(test_started_calls),
-                TEST_SHARED(test_many_threads),
                 TEST_SHARED(test_child_is_refused),
         };
 
