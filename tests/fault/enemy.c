@@ -76,8 +76,7 @@ static uint32_t any_page(void)
         return one_in(4) ? (uint32_t)any_number(4096) : me.pages[draw(N_KNOWN)];
 }
 
-/* ---- messages by chance -----------------------------------------------------------------------
- */
+/* ---- messages by chance --------------------------------------------------------------------- */
 
 static void *take(size_t n)
 {
@@ -253,8 +252,7 @@ static void fill_message(ProtobufCMessage *m)
         }
 }
 
-/* ---- its connection ---------------------------------------------------------------------------
- */
+/* ---- its connection ------------------------------------------------------------------------- */
 
 static void send_bytes(const void *data, size_t n)
 {
@@ -388,8 +386,7 @@ static bool introduce(void)
         return me.fd >= 0;
 }
 
-/* ---- what it does -----------------------------------------------------------------------------
- */
+/* ---- what it does --------------------------------------------------------------------------- */
 
 static const struct msg_info *any_type(void)
 {
@@ -512,8 +509,7 @@ static void flood(void)
         }
 }
 
-/* ---- in shared memory -------------------------------------------------------------------------
- */
+/* ---- in shared memory ----------------------------------------------------------------------- */
 
 struct shared {
         struct shm_client *client;

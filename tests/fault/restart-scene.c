@@ -117,8 +117,7 @@ void scene_recover(struct scene *s)
         scene_await_progress(s);
 }
 
-/* ---- what makes the daemon pass them ----------------------------------------------------------
- */
+/* ---- what makes the daemon pass them -------------------------------------------------------- */
 
 /* Sends a line and ignores its answer: the daemon may die meanwhile. */
 static void stir(struct scene *s, const char *line)

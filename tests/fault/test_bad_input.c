@@ -69,7 +69,6 @@ static void write_file(const char *path, const char *text)
 
 HARNESS_TEST(test_daemon_words, NULL)
 {
-        struct harness *h = *state;
         char path[PRIVATE_PATH_MAX], text[512];
 
         daemon_refuses(h->daemon.config, "--no-such-option", "--no-such-option", "--help");
@@ -104,7 +103,6 @@ HARNESS_TEST(test_daemon_words, NULL)
 
 HARNESS_TEST(test_check_config, NULL)
 {
-        struct harness *h = *state;
         struct proc_output o;
 
         char path[PRIVATE_PATH_MAX];
@@ -126,7 +124,6 @@ HARNESS_TEST(test_check_config, NULL)
 /* The second daemon exits; the first one continues. */
 HARNESS_TEST(test_two_daemons, NULL)
 {
-        struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", 1);
         uint32_t pages[2];
 
@@ -135,14 +132,11 @@ HARNESS_TEST(test_two_daemons, NULL)
         worker_tell(w, "lookup 1:0-1");
         worker_stop(w);
         w = worker_start(h, "a", "ns", 1);
-        worker_stop(w);
 }
 
 /* SIGKILL leaves socket files: the next daemon takes their places. */
 HARNESS_TEST(test_stale_sockets, NULL)
 {
-        struct harness *h = *state;
-        struct worker *w;
         struct stat st;
 
         kill(h->daemon.pid, SIGKILL);
@@ -150,14 +144,12 @@ HARNESS_TEST(test_stale_sockets, NULL)
         h->daemon.pid = 0;
         assert_int_equal(stat(h->daemon.admin, &st), 0);
         assert_int_equal(private_daemon_start(&h->daemon), 0);
-        w = worker_start(h, "a", "ns", 1);
-        worker_stop(w);
+        worker_start(h, "a", "ns", 1);
 }
 
 /* Another file is in the socket's place. */
 HARNESS_TEST(test_occupied_socket, NULL)
 {
-        struct harness *h = *state;
         int status;
 
         assert_int_equal(private_daemon_stop(&h->daemon, &status), 0);
@@ -170,7 +162,6 @@ HARNESS_TEST(test_occupied_socket, NULL)
 
 HARNESS_TEST(test_long_runtime_dir, NULL)
 {
-        struct harness *h = *state;
         char path[PRIVATE_PATH_MAX], text[512], dir[101];
 
         memset(dir, 'x', sizeof(dir) - 1);
@@ -200,7 +191,6 @@ static void ctl_refuses(const char *const *words, int expected, const char *a, c
 
 HARNESS_TEST(test_ctl_words, NULL)
 {
-        struct harness *h = *state;
         const char *admin = h->daemon.admin;
 
         ctl_refuses((const char *[]){"--jsen", "status", NULL}, 2, "--jsen", "--json");
@@ -220,7 +210,6 @@ HARNESS_TEST(test_ctl_words, NULL)
 /* A socket that isn't listened on, and one that may not be used. */
 HARNESS_TEST(test_ctl_sockets, NULL)
 {
-        struct harness *h = *state;
         struct sockaddr_un address = {.sun_family = AF_UNIX};
         int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
         const char *words[] = {"--socket", address.sun_path, "status", NULL};
@@ -294,7 +283,6 @@ static void doctor_finds_no_room(struct harness *h)
 
 HARNESS_TEST(test_full_disk, NULL)
 {
-        struct harness *h = *state;
         char filler[PRIVATE_PATH_MAX], *log;
         int status;
         size_t len;
@@ -331,7 +319,6 @@ HARNESS_TEST(test_full_disk, NULL)
 /* A state directory that can't be written: changes are refused, and not made. */
 HARNESS_TEST(test_unwritable_state, NULL)
 {
-        struct harness *h = *state;
         struct proc_output o;
 
         if (geteuid() == 0) {
@@ -349,7 +336,6 @@ HARNESS_TEST(test_unwritable_state, NULL)
 /* The state file is damaged: the daemon says which line, and touches nothing. */
 HARNESS_TEST(test_bad_state, NULL)
 {
-        struct harness *h = *state;
         char path[PRIVATE_PATH_MAX], saved[PRIVATE_PATH_MAX];
         struct proc_output o;
         int status;

@@ -110,7 +110,7 @@ HARNESS_TEST(test_culprit, &options)
         struct worker *bad, *again, *mate;
         struct proc_output out = {0};
 
-        begin(&s, *state);
+        begin(&s, h);
         bad = start_bad(&s, 2);
         mate = start_bad(&s, 3);
         assert_int_equal(strike(&s, bad, 2, SIGABRT), 0); /* once may be a coincidence */
@@ -160,7 +160,7 @@ HARNESS_TEST(test_killed_from_outside, &options)
         struct worker *bad;
         struct scene s;
 
-        begin(&s, *state);
+        begin(&s, h);
         bad = start_bad(&s, 2);
         for (unsigned i = 0; i < 3; i++)
                 assert_int_equal(strike(&s, bad, 2, SIGKILL), 0);

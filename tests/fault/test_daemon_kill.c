@@ -64,8 +64,7 @@ static void note_hit(struct scene *s, struct aims *a)
         }
 }
 
-/* ---- what makes it come by --------------------------------------------------------------------
- */
+/* ---- what makes it come by ------------------------------------------------------------------ */
 
 /* All steps of the scene, once. */
 static bool under_load(struct scene *s)
@@ -169,7 +168,7 @@ HARNESS_TEST(test_points, &options)
         }
         for (size_t i = 0; i < ARRAY_SIZE(elsewhere); ++i)
                 assert_true(is_in(elsewhere[i], points, ARRAY_SIZE(points)));
-        scene_begin(&s, *state);
+        scene_begin(&s, h);
         for (unsigned pass = 1; pass <= n_passes; ++pass)
                 for (size_t k = 0; k < ARRAY_SIZE(kinds); ++k)
                         kill_all(&s, &kinds[k], pass);
@@ -181,7 +180,7 @@ HARNESS_TEST(test_moments, &options)
         unsigned n = private_full() ? 500 : 30;
         struct scene s;
 
-        scene_begin(&s, *state);
+        scene_begin(&s, h);
         for (unsigned i = 0; i < n; ++i) {
                 unsigned msec = (unsigned)(pattern_next(&s.random) % 50);
 

@@ -228,7 +228,6 @@ static const struct {
 
 HARNESS_TEST(test_ends, NULL)
 {
-        struct harness *h = *state;
         char socket[PRIVATE_PATH_MAX];
 
         setenv("KVL_DEATH_SOCKET", private_daemon_socket(&h->daemon, "a", socket), 1);
@@ -266,7 +265,6 @@ static void end_main_thread(void)
 /* A process lives as long as any of its threads: a pidfd reports the end of the last one. */
 HARNESS_TEST(test_main_thread, NULL)
 {
-        struct harness *h = *state;
         struct dying d = start(h, end_main_thread);
 
         hear(&d);
@@ -319,7 +317,6 @@ static void fork_and_use(void)
 
 HARNESS_TEST(test_fork, NULL)
 {
-        struct harness *h = *state;
         struct dying d = start(h, fork_and_use);
 
         hear(&d);
@@ -363,7 +360,6 @@ static void spawn_others(void)
 
 HARNESS_TEST(test_spawn, NULL)
 {
-        struct harness *h = *state;
         struct dying d = start(h, spawn_others);
 
         hear(&d);
@@ -386,7 +382,6 @@ static void replace_program(void)
 /* For the daemon a replaced program is still this process: its pages are held until it exits. */
 HARNESS_TEST(test_exec, NULL)
 {
-        struct harness *h = *state;
         struct dying d = start(h, replace_program);
 
         hear(&d);
@@ -417,7 +412,6 @@ static void be_stopped(void)
 HARNESS_TEST(test_stopped, NULL)
 {
         unsigned seconds = private_full() ? 60 : 3;
-        struct harness *h = *state;
         struct dying d = start(h, be_stopped);
         struct worker *w = worker_start(h, "a", "death", 1);
         uint64_t end;
@@ -477,7 +471,6 @@ static int compare(const void *a, const void *b)
 HARNESS_TEST(test_how_soon, NULL)
 {
         uint64_t nsec[31], n = private_full() ? ARRAY_SIZE(nsec) : 11;
-        struct harness *h = *state;
         struct raw admin;
 
         raw_open(&admin, h, h->daemon.admin);

@@ -227,7 +227,6 @@ static void await_idle(struct harness *h, const char *tenant)
 
 HARNESS_TEST(test_open_files, &options)
 {
-        struct harness *h = *state;
         pid_t pid = (pid_t)ctl_status(h, "pid"), attacker;
         struct rlimit before;
         struct booty booty;
@@ -263,7 +262,6 @@ HARNESS_TEST(test_open_files, &options)
 /* A process with thousands of shares over a few connections dies: they end in slices. */
 HARNESS_TEST(test_many_end_at_once, &options)
 {
-        struct harness *h = *state;
         struct booty booty;
         pid_t attacker = attack(h, &booty);
         struct worker *w = worker_start(h, "b", "ns", 1);
@@ -297,7 +295,6 @@ static struct accounts look(struct harness *h)
 
 HARNESS_TEST(test_kept, &kept)
 {
-        struct harness *h = *state;
         uint64_t n_kept = ctl_status(h, "kept_fds");
         struct accounts before, after;
         struct booty booty;

@@ -55,7 +55,6 @@ static void set_limit(pid_t pid, struct rlimit limit)
 
 HARNESS_TEST(test_warned, &options)
 {
-        struct harness *h = *state;
         const char *argv[] = {"/bin/sh", "-c", "ulimit -n 512 && exec \"$0\" \"$@\" 2>>\"$LOG\"",
                 program_daemon(), "--config", h->daemon.config, NULL};
         char log[PRIVATE_PATH_MAX + 8];
@@ -126,13 +125,13 @@ static void refuse_early(struct harness *h, unsigned n_expected)
 
 HARNESS_TEST(test_refused_early, &options)
 {
-        refuse_early(*state, FEW_FDS * 3 / 8);
+        refuse_early(h, FEW_FDS * 3 / 8);
 }
 
 /* Each extent is two files there: its own, and its exported one. */
 HARNESS_TEST(test_refused_early_when_kept, &kept)
 {
-        refuse_early(*state, FEW_FDS * 3 / 16);
+        refuse_early(h, FEW_FDS * 3 / 16);
 }
 
 #define N_SHARING 8
@@ -166,7 +165,6 @@ static pid_t share_memory(struct harness *h)
 /* With all shared memory of clients, and its stored descriptors, the reserve is left. */
 HARNESS_TEST(test_shared_and_kept, &kept)
 {
-        struct harness *h = *state;
         struct rlimit before;
         int own, taken;
         unsigned n;
@@ -195,7 +193,6 @@ HARNESS_TEST(test_shared_and_kept, &kept)
 /* The kernel's table has its final size from the start: growing it would stop the loop. */
 HARNESS_TEST(test_table, NULL)
 {
-        struct harness *h = *state;
         uint64_t needed = ctl_status(h, "open_files_needed"), max = ctl_status(h, "open_files_max");
 
         assert_true(needed > 256); /* its value without a limit */
@@ -215,7 +212,6 @@ static void restart(struct harness *h)
  * have the rest. */
 HARNESS_TEST(test_remote, NULL)
 {
-        struct harness *h = *state;
         uint64_t needed = ctl_status(h, "open_files_needed");
         uint64_t limit = ctl_tenant(h, "a", "open_files_limit");
         FILE *f = fopen(h->daemon.config, "ae");

@@ -57,7 +57,6 @@ static void refuses(const char *config, int code, const char *a, const char *b)
 /* Two daemons that write one file would lose each other's tenants. */
 HARNESS_TEST(test_state_dir_in_use, NULL)
 {
-        struct harness *h = *state;
         struct paths p;
         char pid[32];
 
@@ -73,7 +72,6 @@ HARNESS_TEST(test_state_dir_in_use, NULL)
 
 HARNESS_TEST(test_dangling_link, NULL)
 {
-        struct harness *h = *state;
         struct paths p;
 
         write_config(&p, h, "link", "state2");
@@ -86,7 +84,6 @@ HARNESS_TEST(test_dangling_link, NULL)
 
 HARNESS_TEST(test_open_to_everybody, NULL)
 {
-        struct harness *h = *state;
         struct paths p;
 
         write_config(&p, h, "open", "state2");
@@ -109,7 +106,6 @@ static void assert_log(struct harness *h, const char *words)
 
 HARNESS_TEST(test_open_to_a_group, NULL)
 {
-        struct harness *h = *state;
         int status;
 
         assert_int_equal(private_daemon_stop(&h->daemon, &status), 0);
@@ -122,7 +118,6 @@ HARNESS_TEST(test_open_to_a_group, NULL)
  * made. */
 HARNESS_TEST(test_of_somebody_else, NULL)
 {
-        struct harness *h = *state;
         struct paths p;
         char t[PRIVATE_PATH_MAX], link[PRIVATE_PATH_MAX];
 
@@ -168,7 +163,6 @@ static unsigned mode_of(const char *dir, const char *name)
  * lock open. */
 HARNESS_TEST(test_mended, NULL)
 {
-        struct harness *h = *state;
         char path[PRIVATE_PATH_MAX];
         int status, stranger;
 
@@ -197,7 +191,6 @@ HARNESS_TEST(test_mended, NULL)
 /* Tenants reach their sockets with any umask of the daemon. */
 HARNESS_TEST(test_umask, NULL)
 {
-        struct harness *h = *state;
         char path[PRIVATE_PATH_MAX];
         struct stat st;
         mode_t mask;
@@ -227,7 +220,6 @@ HARNESS_TEST(test_after_a_crash, NULL)
 {
         static const struct private_tenant both[] = {{"a", NULL}, {"gone", NULL}, {NULL, NULL}};
         static const struct private_options two = {.tenants = both}, one = {0};
-        struct harness *h = *state;
         char path[PRIVATE_PATH_MAX], file[PRIVATE_PATH_MAX];
         int status;
 
@@ -258,7 +250,6 @@ HARNESS_TEST(test_after_a_crash, NULL)
 /* A tenant's directory is removed with the tenant, also if a previous daemon made it. */
 HARNESS_TEST(test_tenant_goes_after_a_crash, NULL)
 {
-        struct harness *h = *state;
         char path[PRIVATE_PATH_MAX];
 
         ctl(h, "tenants add c limit=1MiB");
@@ -272,7 +263,6 @@ HARNESS_TEST(test_tenant_goes_after_a_crash, NULL)
 
 HARNESS_TEST(test_unreadable_config, NULL)
 {
-        struct harness *h = *state;
         struct paths p;
 
         refuses("/nonexistent/kvleased.conf", 2, "No such file", "--config");
@@ -285,7 +275,6 @@ HARNESS_TEST(test_unreadable_config, NULL)
 
 HARNESS_TEST(test_status_without_a_file, NULL)
 {
-        struct harness *h = *state;
         const char *argv[] = {program_daemon(), "--runtime-dir", h->daemon.runtime, "--state-dir",
                 h->daemon.state, "--option", "daemon.devices=host", "--option",
                 "device.host.memory=64MiB", NULL};
@@ -316,7 +305,6 @@ HARNESS_TEST(test_status_without_a_file, NULL)
 HARNESS_TEST(test_beyond_ascii, NULL)
 {
         static const char model[] = "/data/\xe6\xa8\xa1\xe5\x9e\x8b/Qwen";
-        struct harness *h = *state;
         struct paths p;
         const char *argv[] = {program_daemon(), "--config", p.config, NULL};
         const char *ask[] = {program_ctl(), "--runtime-dir", p.runtime, "status", "--json", NULL};
@@ -359,7 +347,6 @@ HARNESS_TEST(test_beyond_ascii, NULL)
 HARNESS_TEST(test_tenants_of_others, NULL)
 {
         static const char newer[] = "[tenant newer]\nlimit = 8MiB\nfuture_option = 3\n";
-        struct harness *h = *state;
         struct proc_output o;
         char path[PRIVATE_PATH_MAX], *text;
         size_t len;

@@ -104,8 +104,6 @@ static void run_on_full_disk(struct harness *h)
 
 HARNESS_TEST(test_disk, NULL)
 {
-        struct harness *h = *state;
-
         assert_int_equal(private_daemon_stop(&h->daemon, &(int){0}), 0);
         if (!mount_small(h)) {
                 print_message("skipped: a disk can't be mounted here: %s\n", strerror(errno));
@@ -134,7 +132,6 @@ static void limit_daemon(struct harness *h, int resource, rlim_t n)
 /* Connected clients are served. New ones are refused, and get in when there is room. */
 HARNESS_TEST(test_descriptors, NULL)
 {
-        struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", 1), *other = worker_spawn(h);
         char socket[PRIVATE_PATH_MAX];
         struct rlimit before;
@@ -151,8 +148,6 @@ HARNESS_TEST(test_descriptors, NULL)
         worker_tell(other, "connect %s", socket);
         worker_tell(other, "open ns 1");
         worker_tell(other, "lookup 1:0-3");
-        worker_stop(other);
-        worker_stop(w);
 }
 
 /* ---- locked memory -------------------------------------------------------------------------- */
@@ -160,7 +155,6 @@ HARNESS_TEST(test_descriptors, NULL)
 /* kvlease locks no memory; a limit of 0 is a container's default. */
 HARNESS_TEST(test_locked_memory, NULL)
 {
-        struct harness *h = *state;
         struct rlimit before;
 
         assert_int_equal(getrlimit(RLIMIT_MEMLOCK, &before), 0);
@@ -184,7 +178,6 @@ HARNESS_TEST(test_clock, &jumping)
 {
         static const uint64_t times[] = {YEAR_NSEC, 10 * YEAR_NSEC, 1000, 2000, UINT64_MAX / 2,
                 UINT64_MAX - 1, 5, YEAR_NSEC};
-        struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", 1);
         uint32_t pages[4];
 
@@ -198,7 +191,6 @@ HARNESS_TEST(test_clock, &jumping)
                         worker_tell(w, "verify %u %u", pages[k], 1000 + k);
                 ctl(h, "check");
         }
-        worker_stop(w);
 }
 
 int main(void)

@@ -136,7 +136,6 @@ static const struct {
 
 HARNESS_TEST(test_violations, &few_clients)
 {
-        struct harness *h = *state;
         struct good good;
         struct raw r;
 
@@ -162,7 +161,7 @@ HARNESS_TEST(test_unknown_type, NULL)
 {
         struct raw r;
 
-        raw_open(&r, *state, NULL);
+        raw_open(&r, h, NULL);
         raw_attach(&r);
         assert_true(raw_frame(&r, (struct frame_header){.type = 4711}));
         assert_int_equal(
@@ -181,7 +180,7 @@ HARNESS_TEST(test_wrong_objects, NULL)
         Kvlease__V1__LeaseRequest lease = KVLEASE__V1__LEASE_REQUEST__INIT;
         struct raw r;
 
-        raw_open(&r, *state, NULL);
+        raw_open(&r, h, NULL);
         free_pages.ns_id = map.ns_id = raw_attach(&r);
         free_pages.pages = pages;
         free_pages.n_pages = ARRAY_SIZE(pages);
@@ -230,7 +229,6 @@ HARNESS_TEST(test_texts, NULL)
         Kvlease__V1__NsOpenRequest open = KVLEASE__V1__NS_OPEN_REQUEST__INIT;
         Kvlease__V1__HelloRequest hello = KVLEASE__V1__HELLO_REQUEST__INIT;
         Kvlease__V1__NsLayout layout = KVLEASE__V1__NS_LAYOUT__INIT;
-        struct harness *h = *state;
         struct raw r;
 
         layout.dtype = 1;
@@ -271,7 +269,7 @@ HARNESS_TEST(test_version, NULL)
         const Kvlease__V1__HelloReply *hello;
         struct raw r;
 
-        raw_open(&r, *state, NULL);
+        raw_open(&r, h, NULL);
         hello = raw_hello(&r, 2, 3);
         assert_non_null(hello);
         assert_int_equal(hello->status, WIRE_VERSION);
@@ -280,13 +278,13 @@ HARNESS_TEST(test_version, NULL)
         assert_non_null(strstr(hello->detail, "upgrade kvleased"));
         assert_true(raw_hung_up(&r));
         raw_close(&r);
-        raw_open(&r, *state, NULL);
+        raw_open(&r, h, NULL);
         hello = raw_hello(&r, 1, 7);
         assert_non_null(hello);
         assert_int_equal(hello->status, WIRE_OK);
         assert_int_equal(hello->version, 1);
         raw_close(&r);
-        raw_open(&r, *state, NULL);
+        raw_open(&r, h, NULL);
         hello = raw_hello(&r, 3, 2); /* no range at all: no upgrade would help */
         assert_non_null(hello);
         assert_int_equal(hello->status, WIRE_INVALID);
@@ -302,7 +300,6 @@ HARNESS_TEST(test_unproven, &challenge)
         Kvlease__V1__AuthRequest auth = KVLEASE__V1__AUTH_REQUEST__INIT;
         const Kvlease__V1__HelloReply *hello;
         const Kvlease__V1__SimpleReply *reply;
-        struct harness *h = *state;
         uint8_t nonce[16] = {0};
         struct raw r;
 
@@ -335,7 +332,6 @@ static void assert_memory(struct harness *h, int64_t before_kib)
 /* Frames without an end, and silent clients. */
 HARNESS_TEST(test_half_frames, &few_clients)
 {
-        struct harness *h = *state;
         uint8_t buf[FRAME_HEADER_SIZE + 100] = {0};
         struct frame_header header = {
                 .magic = FRAME_MAGIC, .version = 1, .type = MSG_HELLO, .length = 60000, .seq = 1};
@@ -371,7 +367,6 @@ static bool flood(struct raw *r, const uint8_t *frame, size_t len, uint64_t *ret
 
 HARNESS_TEST(test_flood, &few_clients)
 {
-        struct harness *h = *state;
         int64_t before = proc_status_value(h->daemon.pid, "RssAnon");
         Kvlease__V1__LookupRequest lookup = KVLEASE__V1__LOOKUP_REQUEST__INIT;
         uint8_t frame[FRAME_MAX_SIZE], key[32] = {1};
@@ -403,7 +398,6 @@ HARNESS_TEST(test_flood, &few_clients)
 /* Namespaces cost the daemon memory, so their number is limited. */
 HARNESS_TEST(test_many_namespaces, NULL)
 {
-        struct harness *h = *state;
         int64_t before = proc_status_value(h->daemon.pid, "RssAnon");
         struct worker *w = worker_start(h, "a", "ns", 1);
         unsigned n = 0, most = private_short() ? 100 : 5000;
@@ -412,12 +406,10 @@ HARNESS_TEST(test_many_namespaces, NULL)
                 n++;
         print_message("%u namespaces\n", n);
         assert_memory(h, before);
-        worker_stop(w);
 }
 
 HARNESS_TEST(test_many_clients, &few_clients)
 {
-        struct harness *h = *state;
         const Kvlease__V1__HelloReply *hello;
         struct raw raws[12];
         unsigned n_accepted = 0;
@@ -440,7 +432,6 @@ HARNESS_TEST(test_many_clients, &few_clients)
 /* After BYE no request is served. */
 HARNESS_TEST(test_after_bye, NULL)
 {
-        struct harness *h = *state;
         const Kvlease__V1__LeaseReply *reply;
         Kvlease__V1__LeaseRequest lease = KVLEASE__V1__LEASE_REQUEST__INIT;
         struct raw r;
@@ -483,7 +474,6 @@ static void mutate(struct raw *r, uint64_t *random)
 
 HARNESS_TEST(test_mutations, &many_clients)
 {
-        struct harness *h = *state;
         int64_t before = proc_status_value(h->daemon.pid, "RssAnon");
         unsigned n = private_full() ? 20000 : private_under_valgrind() ? 50 : 500;
         uint64_t random = harness_seed();
@@ -539,7 +529,6 @@ HARNESS_TEST(test_pins, &pinned)
         const Kvlease__V1__FetchReply *fetched;
         const Kvlease__V1__LookupReply *found;
         uint32_t pages[256], n_pins = 1;
-        struct harness *h = *state;
         struct good good;
         struct raw r;
 

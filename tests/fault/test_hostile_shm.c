@@ -545,7 +545,6 @@ static void run_attack(struct harness *h, void *data)
 
 HARNESS_TEST(test_attacks, &two_tenants)
 {
-        struct harness *h = *state;
         struct good same, other;
 
         good_start(&same, h, "a");
@@ -587,7 +586,6 @@ static void wrap_counters(struct harness *h, void *data)
 
 HARNESS_TEST(test_counters_wrap, &small_cache)
 {
-        struct harness *h = *state;
         struct worker *reader = worker_start(h, "a", "good", 1), *other;
         struct raw_child child;
         uint32_t pages[4];
@@ -606,7 +604,6 @@ HARNESS_TEST(test_counters_wrap, &small_cache)
         raw_join(&child);
         ctl_wait_status(h, "n_clients", 1);
         worker_tell(other, "lease 4");
-        worker_stop(other);
 }
 
 /* ---- random bytes ---------------------------------------------------------------------------- */
@@ -692,7 +689,6 @@ HARNESS_TEST(test_random, &two_tenants)
         uint64_t seed = harness_seed(), seconds = private_full() ? 60 : 3;
         uint64_t end = now_nsec() + seconds * 1000000000;
         struct raw_child child = {.fd = -1};
-        struct harness *h = *state;
         struct good same, other;
         unsigned n_lives = 0;
 

@@ -258,7 +258,6 @@ static void try_serving(struct harness *h, unsigned f, uint64_t k)
 
 HARNESS_TEST(test_serving, &options)
 {
-        struct harness *h = *state;
         struct counts before;
         struct plan p;
 
@@ -350,7 +349,6 @@ static void try_starting(struct harness *h, unsigned f, uint64_t k)
 
 HARNESS_TEST(test_starting, &options)
 {
-        struct harness *h = *state;
         struct counts counts;
         struct plan p;
 
@@ -384,7 +382,6 @@ static void start_used(struct harness *h)
 
 HARNESS_TEST(test_stopping, &options)
 {
-        struct harness *h = *state;
         struct counts before;
         struct plan p;
 
@@ -421,7 +418,6 @@ HARNESS_TEST(test_library, &options)
 {
         static const char *const modules = "KVL_INJECT_MODULES=libkvlease:libcrypto:libprotobuf";
         const char *env[] = {file_env, preload_env, modules, "KVL_WORKER_TIMEOUT_MSEC=3000", NULL};
-        struct harness *h = *state;
         struct counts before;
         struct worker *w;
         struct plan p;

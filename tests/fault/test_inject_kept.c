@@ -144,9 +144,9 @@ static void check_client(struct scene *s, const char *what)
 
 /* ---- taking over ---------------------------------------------------------------------------- */
 
-static void start(struct scene *s, void **state)
+static void start(struct scene *s, struct harness *h)
 {
-        *s = (struct scene){.h = *state};
+        *s = (struct scene){.h = h};
         private_daemon_stop(&s->h->daemon, &(int){0});
         s->h->daemon.env = daemon_env;
         harness_start(s->h);
@@ -171,7 +171,7 @@ HARNESS_TEST(test_taking_over, &kept)
         struct scene s;
         struct plan p;
 
-        start(&s, state);
+        start(&s, h);
         before = counts_now();
         take_over(&s, pid_of_daemon(s.h));
         assert_true(has_all(&s));
@@ -246,7 +246,7 @@ HARNESS_TEST(test_keeping, &kept)
         struct scene s;
         struct plan p;
 
-        start(&s, state);
+        start(&s, h);
         for (unsigned i = 0; i < 2; i++) {
                 w = worker_spawn(s.h);
                 before = counts_now();

@@ -35,7 +35,6 @@ static void kill_and_replace(
 HARNESS_TEST(test_kill, &two_tenants)
 {
         unsigned n_kills = private_full() ? 200 : private_short() ? 10 : 20;
-        struct harness *h = *state;
         struct worker *workers[N_WORKERS], *probe;
         uint64_t random = harness_seed();
 
@@ -58,7 +57,6 @@ HARNESS_TEST(test_kill, &two_tenants)
 /* A worker is killed with mappings and pages: all is freed soon. */
 HARNESS_TEST(test_reclaim, &two_tenants)
 {
-        struct harness *h = *state;
         struct worker *w = worker_start(h, "b", "ns", 1);
         uint32_t pages[8];
 

@@ -104,8 +104,8 @@ static void run_out(struct harness *h, unsigned more)
 /* A connection takes two descriptors: once the first one is missing, once the second. */
 HARNESS_TEST(test_no_descriptors, &crowd)
 {
-        run_out(*state, 0);
-        run_out(*state, 1);
+        run_out(h, 0);
+        run_out(h, 1);
 }
 
 /* ---- connections ---- */
@@ -150,7 +150,6 @@ static void assert_full(struct harness *h, const char *tenant, const char *sente
 
 HARNESS_TEST(test_too_many, &few)
 {
-        struct harness *h = *state;
         struct raw raws[5];
         struct proc_output o;
 
@@ -179,7 +178,6 @@ HARNESS_TEST(test_too_many, &few)
 /* A refusal for want of a place costs a descriptor: at most 32 at a time. */
 HARNESS_TEST(test_refused_are_bounded, &few)
 {
-        struct harness *h = *state;
         struct raw raws[2];
         char path[PRIVATE_PATH_MAX], byte;
         unsigned n_closed = 0;

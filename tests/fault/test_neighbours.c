@@ -25,9 +25,8 @@ static void be_neighbour(struct harness *h, void *data)
         neighbour_run(data);
 }
 
-static void test_beside(void **state, enum neighbour kind)
+static void test_beside(struct harness *h, enum neighbour kind)
 {
-        struct harness *h = *state;
         struct neighbour_run run = {.kind = kind, .n_pages = kind == NEIGHBOUR_ASKS ? 16384 : 8192};
         struct raw_child child;
         struct good g;
@@ -63,35 +62,35 @@ static void test_beside(void **state, enum neighbour kind)
 
 HARNESS_TEST(test_refills, &options)
 {
-        test_beside(state, NEIGHBOUR_REFILLS);
+        test_beside(h, NEIGHBOUR_REFILLS);
 }
 
 HARNESS_TEST(test_pins, &options)
 {
-        test_beside(state, NEIGHBOUR_PINS);
+        test_beside(h, NEIGHBOUR_PINS);
 }
 
 HARNESS_TEST(test_asks, &options)
 {
-        test_beside(state, NEIGHBOUR_ASKS);
+        test_beside(h, NEIGHBOUR_ASKS);
 }
 
 HARNESS_TEST(test_churn, &options)
 {
-        test_beside(state, NEIGHBOUR_CHURN);
+        test_beside(h, NEIGHBOUR_CHURN);
 }
 
 HARNESS_TEST(test_touches, &options)
 {
-        test_beside(state, NEIGHBOUR_TOUCHES);
+        test_beside(h, NEIGHBOUR_TOUCHES);
 }
 
 HARNESS_TEST(test_leases, &options)
 {
-        test_beside(state, NEIGHBOUR_LEASES);
+        test_beside(h, NEIGHBOUR_LEASES);
 }
 
 HARNESS_TEST(test_waits, &options)
 {
-        test_beside(state, NEIGHBOUR_WAITS);
+        test_beside(h, NEIGHBOUR_WAITS);
 }

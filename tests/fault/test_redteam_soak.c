@@ -226,7 +226,7 @@ static void clear_away(struct attack *a)
 
 HARNESS_TEST(test_redteam, &options)
 {
-        struct attack a = {.h = *state};
+        struct attack a = {.h = h};
         unsigned seconds = private_full() ? FULL_SEC : SHORT_SEC;
         const char *other = getenv("KVL_REDTEAM_SEC");
 

@@ -99,7 +99,6 @@ static void run_death(struct harness *h, const char *point)
 
 HARNESS_TEST(test_deaths, &kept)
 {
-        struct harness *h = *state;
         uint64_t n_kept;
         unsigned n = 0;
 

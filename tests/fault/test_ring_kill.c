@@ -186,8 +186,6 @@ static void run_death(struct harness *h, const struct death *d)
 
 HARNESS_TEST(test_deaths, NULL)
 {
-        struct harness *h = *state;
-
         cache_text(h);
         for (unsigned i = 0; i < ARRAY_SIZE(deaths); ++i) {
                 print_message("%s: %s\n", deaths[i].point, deaths[i].line);

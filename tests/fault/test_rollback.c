@@ -66,7 +66,6 @@ static char *tenants_text(struct harness *h)
 
 HARNESS_TEST(test_nothing_changes, &options)
 {
-        struct harness *h = *state;
         char path[PRIVATE_PATH_MAX], *was, *is;
         struct obstacle o;
         struct worker *w;
@@ -99,7 +98,6 @@ HARNESS_TEST(test_nothing_changes, &options)
 /* The command succeeds once the obstacle is removed. */
 HARNESS_TEST(test_works_again, &options)
 {
-        struct harness *h = *state;
         struct obstacle o;
 
         ctl(h, "tenants add kept weight=7");

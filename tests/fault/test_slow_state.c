@@ -66,7 +66,6 @@ static void assert_ends(pid_t pid, int code)
 
 HARNESS_TEST(test_others_are_served, &options)
 {
-        struct harness *h = *state;
         uint32_t pages[8];
         struct worker *w;
         pid_t pid, second;
@@ -94,7 +93,6 @@ HARNESS_TEST(test_others_are_served, &options)
 /* SIGTERM arrives during the write: the stop waits; the change is answered and stored. */
 HARNESS_TEST(test_stopped, &options)
 {
-        struct harness *h = *state;
         int status;
         pid_t pid;
 
@@ -121,7 +119,6 @@ HARNESS_TEST(test_killed, &options)
                 unsigned f, k;
                 uint64_t weight;
         } moments[] = {{INJECT_fsync, 1, 5}, {INJECT_rename, 1, 5}, {INJECT_fsync, 2, 7}};
-        struct harness *h = *state;
 
         begin(h);
         for (size_t i = 0; i < ARRAY_SIZE(moments); i++) {

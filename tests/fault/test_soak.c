@@ -113,7 +113,6 @@ static void run(struct harness *h, unsigned n_lives, unsigned msec)
 
 HARNESS_TEST(test_soak, &options)
 {
-        struct harness *h = *state;
         struct level first, last;
 
         /* Allocates what is allocated once. */

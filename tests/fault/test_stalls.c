@@ -128,7 +128,6 @@ static uint32_t map_set(struct raw *r, uint32_t ns_id, uint32_t set, int *ret_fd
 /* Without O_NONBLOCK an open of the file waits 45 s for the holder of its lease. */
 HARNESS_TEST(test_lease_of_a_file, &tiered)
 {
-        struct harness *h = *state;
         struct raw holder, other;
         uint32_t ns_id, other_id, set_pages, page;
         const Kvlease__V1__NsOpenReply *open;
@@ -203,7 +202,6 @@ HARNESS_TEST(test_herd, &plain)
         static pthread_t threads[N_HERD];
         Kvlease__V1__AnnounceRequest announce = KVLEASE__V1__ANNOUNCE_REQUEST__INIT;
         Kvlease__V1__FreeRequest give = KVLEASE__V1__FREE_REQUEST__INIT;
-        struct harness *h = *state;
         uint8_t key[32] = {2};
         struct herd herd = {0};
         struct raw_shm s;

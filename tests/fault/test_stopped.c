@@ -71,7 +71,6 @@ static void fill_magazine(struct harness *h, struct worker *w)
 
 HARNESS_TEST(test_stopped, NULL)
 {
-        struct harness *h = *state;
         struct worker *a = worker_start(h, "a", "ns", 1), *b;
         uint32_t pages[N], own[2];
 
@@ -102,14 +101,11 @@ HARNESS_TEST(test_stopped, NULL)
                 worker_tell(b, "verify %u %u", pages[i], 2000 + i);
         /* Rings were full of entries that may be lost. */
         assert_true(ctl_status(h, "touches_dropped") > 0);
-        worker_stop(a);
-        worker_stop(b);
 }
 
 /* A worker dies, and another one says goodbye, while the daemon is stopped. */
 HARNESS_TEST(test_death_meanwhile, NULL)
 {
-        struct harness *h = *state;
         struct worker *a = worker_start(h, "a", "ns", 1), *b = worker_start(h, "a", "ns", 1);
         uint32_t pages[N];
 
@@ -126,7 +122,6 @@ HARNESS_TEST(test_death_meanwhile, NULL)
         assert_int_equal(ctl_status(h, "pages_granted"), 0);
         assert_int_equal(ctl_status(h, "pages_pinned"), N);
         hit(b, 1, 10);
-        worker_stop(b);
 }
 
 /* A verb of kvleasectl reports on stderr that no answer comes, and which process must continue.
@@ -183,6 +178,6 @@ HARNESS_TEST(test_asked_meanwhile, NULL)
         for (unsigned i = 0; i < ARRAY_SIZE(verbs); i++) {
                 const char *words[] = {verbs[i][0], verbs[i][1], verbs[i][2], NULL};
 
-                check_says(*state, words, shows[i]);
+                check_says(h, words, shows[i]);
         }
 }

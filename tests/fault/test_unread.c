@@ -130,7 +130,6 @@ static void leave(struct raw *r)
 
 HARNESS_TEST(test_flood, &options)
 {
-        struct harness *h = *state;
         struct raw flood, other;
         uint32_t id = attach(&flood, h, "a"), other_id = attach(&other, h, "b");
 
@@ -152,7 +151,6 @@ HARNESS_TEST(test_flood, &options)
 /* How many descriptors a client leaves unread, for any limit of the machine. */
 HARNESS_TEST(test_bound, &options)
 {
-        struct harness *h = *state;
         struct raw r;
         uint32_t id = attach(&r, h, "a");
         unsigned n = 0;
@@ -205,7 +203,6 @@ static void assert_logged_once(struct harness *h, const char *words)
  */
 HARNESS_TEST(test_starved, &options)
 {
-        struct harness *h = *state;
         struct raw floods[N_FLOODERS], other;
         uint32_t ids[N_FLOODERS], other_id = attach(&other, h, "b");
 
@@ -236,7 +233,6 @@ HARNESS_TEST(test_starved, &options)
 /* After a goodbye the connection stays until its descriptors were read. */
 HARNESS_TEST(test_goodbye, &options)
 {
-        struct harness *h = *state;
         Kvlease__V1__ByeRequest bye = KVLEASE__V1__BYE_REQUEST__INIT;
         struct raw r;
 
@@ -251,7 +247,6 @@ HARNESS_TEST(test_goodbye, &options)
 /* After half a hang-up it stays, too. */
 HARNESS_TEST(test_half_closed, &options)
 {
-        struct harness *h = *state;
         Kvlease__V1__NsCloseRequest close_ns = KVLEASE__V1__NS_CLOSE_REQUEST__INIT;
         struct raw r;
 
@@ -273,7 +268,6 @@ HARNESS_TEST(test_half_closed, &options)
  * Clients and administrators are served, and no line is lost. */
 HARNESS_TEST(test_log, &options)
 {
-        struct harness *h = *state;
         _cleanup_free_ char *text = calloc(1, 1 << 20);
         size_t len = 0;
         int fifo, status, n = 0;

@@ -186,8 +186,7 @@ static uint32_t wide(uint8_t byte, const struct ns *ns)
         }
 }
 
-/* ---- clients ----------------------------------------------------------------------------------
- */
+/* ---- clients -------------------------------------------------------------------------------- */
 
 static void submit(struct client *c, const struct shm_submission *s)
 {
@@ -337,8 +336,7 @@ static void die(struct client *c)
         attach_all(c);
 }
 
-/* ---- the daemon -------------------------------------------------------------------------------
- */
+/* ---- the daemon ----------------------------------------------------------------------------- */
 
 static void administer(struct client *c, struct attach *a, const uint8_t *r)
 {

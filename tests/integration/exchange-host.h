@@ -318,4 +318,32 @@ static inline void turn_until_loading(struct host *h)
         }
 }
 
+/* Begins a test between the start and the end of a server. */
+#define SERVER_TEST(fn)                        \
+        static void fn##_on(void);             \
+        TEST(fn)                               \
+        {                                      \
+                server_start();                \
+                fn##_on();                     \
+                redis_cluster_deinit(&server); \
+        }                                      \
+        static void fn##_on(void)
+
+/* Begins a test of two hosts and their server: a exports texts, b does if b_writes. */
+#define EXCHANGE_SCENE(fn, b_writes)                         \
+        static void fn##_on(struct host *a, struct host *b); \
+        TEST(fn)                                             \
+        {                                                    \
+                struct host a, b;                            \
+                                                             \
+                server_start();                              \
+                host_start(&a, true);                        \
+                host_start(&b, b_writes);                    \
+                fn##_on(&a, &b);                             \
+                host_end(&b);                                \
+                host_end(&a);                                \
+                redis_cluster_deinit(&server);               \
+        }                                                    \
+        static void fn##_on(struct host *a, struct host *b)
+
 #endif

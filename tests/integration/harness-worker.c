@@ -217,6 +217,13 @@ void worker_stop(struct worker *w)
         worker_wait(w);
 }
 
+void harness_stop_workers(struct harness *h)
+{
+        for (unsigned i = 0; i < HARNESS_MAX_WORKERS; ++i)
+                if (h->workers[i].pid)
+                        worker_stop(&h->workers[i]);
+}
+
 void worker_wait_killed(struct worker *w)
 {
         int status = -1;

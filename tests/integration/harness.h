@@ -43,7 +43,17 @@ struct harness {
 };
 
 /* Begins a test with a daemon of its own: options (static, NULL: the defaults). */
-#define HARNESS_TEST(fn, options) TEST_WITH(fn, harness_setup, harness_teardown, options)
+#define HARNESS_TEST(fn, options)                               \
+        static void fn##_with(struct harness *h);               \
+        TEST_WITH(fn, harness_setup, harness_teardown, options) \
+        {                                                       \
+                fn##_with(*state);                              \
+                harness_stop_workers(*state);                   \
+        }                                                       \
+        static void fn##_with(struct harness *h)
+
+/* Ends the workers that run still. */
+void harness_stop_workers(struct harness *h);
 
 /* A test's row, for a file that lists its tests in a table. */
 #define harness_test(fn, options) \

@@ -131,8 +131,7 @@ const char *private_device(void);
  * in the environment of later processes. private_daemon_init() calls it. Returns 0 or -errno. */
 int private_device_init(void);
 
-/* ---- processes ---------------------------------------------------------------------------------
- */
+/* ---- processes ------------------------------------------------------------------------------ */
 
 /* Paths of our programs: $KVLEASED, $KVLEASED_FAULT, $KVLEASECTL, $KVL_WORKER, $KVL_WORKER_FAULT,
  * $KVLEASE_EXPORTER, $KVL_DECODER, $KVL_MANUAL, $KVL_SESSION, else where meson built them. */

@@ -28,8 +28,7 @@
 #define PORTS      10000
 #define PORT_TRIES 8
 
-/* ---- programs ---------------------------------------------------------------------------------
- */
+/* ---- programs ------------------------------------------------------------------------------- */
 
 static bool is_program(const char *path)
 {
@@ -88,8 +87,7 @@ void redis_cluster_deinit(struct redis_cluster *c)
         *c = (struct redis_cluster){.n = 0};
 }
 
-/* ---- servers ----------------------------------------------------------------------------------
- */
+/* ---- servers -------------------------------------------------------------------------------- */
 
 static bool port_is_free(unsigned port)
 {
@@ -221,8 +219,7 @@ char *redis_cluster_call(struct redis_cluster *c, unsigned i, const char *format
         return said;
 }
 
-/* ---- clusters ---------------------------------------------------------------------------------
- */
+/* ---- clusters ------------------------------------------------------------------------------- */
 
 static bool nodes_agree(struct redis_cluster *c, unsigned n_nodes)
 {

@@ -92,7 +92,6 @@ static const struct private_options tenants = {.tenants = rows};
 
 HARNESS_TEST(test_tenant_sockets, &tenants)
 {
-        struct harness *h = *state;
         char a[PRIVATE_PATH_MAX], b[PRIVATE_PATH_MAX], c[PRIVATE_PATH_MAX];
 
         harness_play_others(h);
@@ -132,7 +131,6 @@ HARNESS_TEST(test_lost_access, &tenants)
                 {"tenants set a uids=54321", "all but the listed users and groups may no longer"},
                 {"tenants set a uids=", "all that reach its socket may connect to tenant a now"},
         };
-        struct harness *h = *state;
         struct proc_output o;
 
         for (size_t i = 0; i < ARRAY_SIZE(told); i++) {
@@ -149,7 +147,6 @@ HARNESS_TEST(test_lost_access, &tenants)
 /* On the default socket exactly one tenant must name the user. */
 HARNESS_TEST(test_default_socket, &tenants)
 {
-        struct harness *h = *state;
         char path[PRIVATE_PATH_MAX];
 
         harness_play_others(h);
@@ -197,7 +194,6 @@ static const struct private_options admin_group = {
 HARNESS_TEST(test_admin_socket, &admin_group)
 {
         static const struct user member = {"54322", "54322", "1"};
-        struct harness *h = *state;
         struct stat st;
 
         harness_play_others(h);
@@ -237,7 +233,6 @@ static const struct private_options two_groups = {
 HARNESS_TEST(test_monitor_socket, &two_groups)
 {
         static const struct user member = {"54322", "54322", "1"};
-        struct harness *h = *state;
         char path[PRIVATE_PATH_MAX];
         struct stat st;
 

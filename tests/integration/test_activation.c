@@ -46,7 +46,6 @@ static int listen_high(const char *path)
 
 HARNESS_TEST(test_activation, NULL)
 {
-        struct harness *h = *state;
         char path[PRIVATE_PATH_MAX], dir[PRIVATE_PATH_MAX];
         struct worker *w = NULL;
         struct stat before, after;

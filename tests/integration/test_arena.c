@@ -43,7 +43,7 @@ static uint32_t set_pages(struct worker *w)
 
 HARNESS_TEST(test_holes, &options)
 {
-        struct worker *w = start_worker(*state, "holes");
+        struct worker *w = start_worker(h, "holes");
         uint32_t n = set_pages(w), page;
 
         for (page = 0; page < 2 * n; page += n - 1)
@@ -60,7 +60,7 @@ HARNESS_TEST(test_holes, &options)
 
 HARNESS_TEST(test_none, &options)
 {
-        struct worker *w = start_worker(*state, "-");
+        struct worker *w = start_worker(h, "-");
 
         assert_meets(w, 0, "faults", "faults");
         assert_meets(w, 1, "faults", "faults");
@@ -84,6 +84,6 @@ static void page_zero(struct harness *h, const char *flags, const char *hole)
 
 HARNESS_TEST(test_page_zero, &options)
 {
-        page_zero(*state, "zero", "faults");
-        page_zero(*state, "zero,holes", "zeros");
+        page_zero(h, "zero", "faults");
+        page_zero(h, "zero,holes", "zeros");
 }

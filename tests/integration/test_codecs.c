@@ -155,7 +155,6 @@ static void check_ranges(struct harness *h)
 
 HARNESS_TEST(test_layers, &kept)
 {
-        struct harness *h = *state;
         size_t bytes = (size_t)N_PAGES * PLANE_BYTES;
         uint16_t *before = malloc(N_LAYERS * bytes), *after = malloc(bytes);
         struct client c;

@@ -118,7 +118,6 @@ static void step_until(struct harness *h, struct worker *const *workers, unsigne
 
 HARNESS_TEST(test_sets_go_back, &plain)
 {
-        struct harness *h = *state;
         struct worker *w[] = {start_worker(h, true), start_worker(h, true)};
         uint64_t held;
 
@@ -144,7 +143,6 @@ HARNESS_TEST(test_sets_go_back, &plain)
 /* A client without safe points keeps the sets it has mapped; they are freed after it has left. */
 HARNESS_TEST(test_without_safe_points, &plain)
 {
-        struct harness *h = *state;
         struct worker *w = start_worker(h, false), *reader;
 
         publish_all(w);
@@ -159,14 +157,12 @@ HARNESS_TEST(test_without_safe_points, &plain)
         ctl_wait_status(h, "charged_bytes", SET_BYTES);
         reader = start_worker(h, true);
         verify(reader, false);
-        worker_stop(reader);
 }
 
 /* Pages are hit all the time while they move. Every lookup finds a whole chain, or the part before
  * a page that is being moved, maybe the first. Found pages are right. */
 HARNESS_TEST(test_hits_meanwhile, &plain)
 {
-        struct harness *h = *state;
         struct worker *w = start_worker(h, true), *reader = start_worker(h, true);
 
         publish_all(w);
@@ -201,14 +197,11 @@ HARNESS_TEST(test_hits_meanwhile, &plain)
         step_until(h, (struct worker *[]){w, reader}, 2, true);
         verify(reader, false);
         ctl(h, "check");
-        worker_stop(w);
-        worker_stop(reader);
 }
 
 /* The holder of a page never sees another's bytes, however long it holds the page. */
 HARNESS_TEST(test_pinned_stays, &plain)
 {
-        struct harness *h = *state;
         struct worker *w[] = {start_worker(h, true), start_worker(h, true)};
         uint32_t pages[CHAIN];
 
@@ -230,7 +223,6 @@ HARNESS_TEST(test_pinned_stays, &plain)
 
 HARNESS_TEST(test_off, &off)
 {
-        struct harness *h = *state;
         struct worker *w = start_worker(h, true);
 
         publish_all(w);
@@ -241,5 +233,4 @@ HARNESS_TEST(test_off, &off)
         }
         assert_int_equal(ctl_status(h, "compacted_pages"), 0);
         assert_true(scattered(h) > SET_PAGES);
-        worker_stop(w);
 }

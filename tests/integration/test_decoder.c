@@ -141,28 +141,27 @@ static void cold_and_warm(struct harness *h, const char *planes)
 
 HARNESS_TEST(test_block, &two_tenants)
 {
-        cold_and_warm(*state, "block");
+        cold_and_warm(h, "block");
 }
 
 HARNESS_TEST(test_layer, &two_tenants)
 {
-        cold_and_warm(*state, "layer");
+        cold_and_warm(h, "layer");
 }
 
 /* Both layouts compute the same, and so do CPU and GPU. */
 HARNESS_TEST(test_layouts_agree, &two_tenants)
 {
-        struct run block = decode(*state, NULL, "block"), layer = decode(*state, NULL, "layer");
+        struct run block = decode(h, NULL, "block"), layer = decode(h, NULL, "layer");
 
         assert_string_equal(block.logits, layer.logits);
-        assert_string_equal(block.logits, decode_on_host(*state).logits);
+        assert_string_equal(block.logits, decode_on_host(h).logits);
 }
 
 /* The decoder is killed in the middle: its successor continues from its published pages, with the
  * same result. */
 HARNESS_TEST(test_killed, &two_tenants)
 {
-        struct harness *h = *state;
         struct run oracle = decode(h, NULL, "block"), successor;
         char text[PRIVATE_PATH_MAX], socket[PRIVATE_PATH_MAX];
         const char *argv[24];
@@ -212,7 +211,6 @@ static struct run decode_deep(
  */
 HARNESS_TEST(test_deep_layers_give_up_the_same, &two_tenants)
 {
-        struct harness *h = *state;
         const char *by_pages = "--deep-pages=16";
         const char *by_bytes = "--deep-bytes=64KiB"; /* 32 tokens of 2 heads of 16, K and V, fp16 */
         struct run oracle, cold, warm, other, whole;

@@ -103,13 +103,12 @@ static void larger(struct harness *h)
 
 HARNESS_TEST(test_larger, &below_host)
 {
-        larger(*state);
+        larger(h);
 }
 
 /* A tenant that may not have pages on disk. */
 HARNESS_TEST(test_kept_out, &below_host)
 {
-        struct harness *h = *state;
         struct worker *w = worker_start(h, "out", "ns", 1);
         uint32_t pages[CHAIN_PAGES];
 
@@ -127,7 +126,6 @@ HARNESS_TEST(test_kept_out, &below_host)
 
 HARNESS_TEST(test_killed, &kept)
 {
-        struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", 1);
 
         if (!private_is_contiguous()) {
@@ -150,7 +148,6 @@ HARNESS_TEST(test_killed, &kept)
 /* Only the disk is left. */
 HARNESS_TEST(test_rebooted, &below_host)
 {
-        struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", 1);
         uint32_t n;
 
@@ -167,7 +164,6 @@ HARNESS_TEST(test_rebooted, &below_host)
         w = worker_start(h, "a", "ns", 1);
         ctl_wait_still(h, STILL_LOADED);
         assert_int_equal(read_all(w), 0);
-        worker_stop(w);
 }
 
 static void end_abruptly(struct harness *h)
@@ -179,7 +175,6 @@ static void end_abruptly(struct harness *h)
 /* A page invalidated before a power cut isn't found after it. */
 HARNESS_TEST(test_invalidated, &below_device)
 {
-        struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", 1);
 
         publish_all(w);
@@ -226,7 +221,6 @@ static void flip(const char *path, off_t from)
 /* The daemon runs meanwhile. */
 HARNESS_TEST(test_flipped, &below_host)
 {
-        struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", 1);
 
         publish_all(w);
@@ -288,13 +282,13 @@ static void zero_some(const char *path)
 
 HARNESS_TEST(test_shortened, &below_host)
 {
-        damaged_between(*state, shorten);
+        damaged_between(h, shorten);
 }
 
 HARNESS_TEST(test_damaged, &below_device)
 {
-        damaged_between(*state, flip_all);
-        damaged_between(*state, zero_some);
+        damaged_between(h, flip_all);
+        damaged_between(h, zero_some);
 }
 
 /* ---- without it ------------------------------------------------------------------------------ */
@@ -327,7 +321,6 @@ static void assert_state(struct harness *h, const char *state)
 /* The disk's file is truncated while the daemon runs. */
 HARNESS_TEST(test_gone, &below_host)
 {
-        struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", 1);
 
         publish_all(w);
@@ -343,7 +336,6 @@ HARNESS_TEST(test_gone, &below_host)
 /* The disk's file can't be used at the start. */
 HARNESS_TEST(test_unusable, &below_host)
 {
-        struct harness *h = *state;
         int status, fd;
 
         assert_int_equal(private_daemon_stop(&h->daemon, &status), 0);
@@ -361,5 +353,5 @@ HARNESS_TEST(test_unusable, &below_host)
 
 HARNESS_TEST(test_below_device, &below_device)
 {
-        larger(*state);
+        larger(h);
 }

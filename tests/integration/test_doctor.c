@@ -95,7 +95,6 @@ HARNESS_TEST(test_healthy, &with_disk)
         static const char *const fine[] = {"kernel", "driver", "config", "daemon", "devices",
                 "open-files", "runtime-dir", "admin-socket", "tenant-sockets", "state-dir",
                 "memory"};
-        struct harness *h = *state;
         int code;
         json_t *reply = look(h, &code);
 
@@ -109,7 +108,6 @@ HARNESS_TEST(test_healthy, &with_disk)
 /* Output as text. */
 HARNESS_TEST(test_text, NULL)
 {
-        struct harness *h = *state;
         struct proc_output o;
 
         assert_int_equal(chmod(h->daemon.admin, 0666), 0);
@@ -135,8 +133,6 @@ HARNESS_TEST(test_text, NULL)
 
 HARNESS_TEST(test_modes, NULL)
 {
-        struct harness *h = *state;
-
         assert_int_equal(chmod(h->daemon.admin, 0666), 0);
         expect(h, "admin-socket", "error", EXIT_ERROR);
         follow(h, "admin-socket", "error");
@@ -151,7 +147,6 @@ HARNESS_TEST(test_modes, NULL)
 
 HARNESS_TEST(test_tenant_socket, NULL)
 {
-        struct harness *h = *state;
         char path[PRIVATE_PATH_MAX], away[PRIVATE_PATH_MAX + 8];
         char *slash;
 
@@ -170,7 +165,6 @@ HARNESS_TEST(test_tenant_socket, NULL)
 /* The limit of open files is checked for the daemon as it runs. */
 HARNESS_TEST(test_open_files, NULL)
 {
-        struct harness *h = *state;
         struct rlimit was;
         uint64_t needed = ctl_status(h, "open_files_needed");
 
@@ -187,7 +181,6 @@ HARNESS_TEST(test_open_files, NULL)
 
 HARNESS_TEST(test_fd_store, &many_clients)
 {
-        struct harness *h = *state;
         int code;
         json_t *reply = look(h, &code), *f;
 
@@ -203,7 +196,6 @@ HARNESS_TEST(test_fd_store, &many_clients)
 /* The checks read the configuration that the next start would use. */
 HARNESS_TEST(test_config, NULL)
 {
-        struct harness *h = *state;
         int code;
         json_t *reply, *f;
         FILE *to = fopen(h->daemon.config, "ae");
@@ -240,7 +232,6 @@ static bool says_of_disk(struct harness *h, const char *text)
 /* The configured size differs from the file's. */
 HARNESS_TEST(test_disk, &with_disk)
 {
-        struct harness *h = *state;
         FILE *to = fopen(h->daemon.config, "ae");
 
         assert_false(says_of_disk(h, "is made anew"));
@@ -271,8 +262,6 @@ static bool status_finds(struct harness *h, const char *word)
 
 HARNESS_TEST(test_drain, NULL)
 {
-        struct harness *h = *state;
-
         assert_false(status_finds(h, "draining"));
         ctl(h, "drain");
         expect(h, "daemon", "warning", -1);
@@ -284,7 +273,6 @@ HARNESS_TEST(test_drain, NULL)
 
 HARNESS_TEST(test_stopped, NULL)
 {
-        struct harness *h = *state;
         int status, code;
         json_t *reply;
 
@@ -301,7 +289,6 @@ HARNESS_TEST(test_stopped, NULL)
 /* A user without permission to ask: reported, but no error. */
 HARNESS_TEST(test_other_user, NULL)
 {
-        struct harness *h = *state;
         const char *argv[] = {"setpriv", "--reuid=65534", "--regid=65534", "--clear-groups", NULL,
                 "--socket", h->daemon.admin, "--json", "doctor", NULL};
         struct proc_output o;

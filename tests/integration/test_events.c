@@ -164,7 +164,6 @@ static void interrupt(struct follower *f)
 /* Events of evictions for another tenant's leases: whose pages, how many, for whom. */
 HARNESS_TEST(test_eviction, &tight)
 {
-        struct harness *h = *state;
         struct worker *a = worker_start(h, "a", "victim", 1), *b;
         uint32_t pages[CHAIN_PAGES];
         json_t *list, *e;
@@ -199,13 +198,11 @@ HARNESS_TEST(test_eviction, &tight)
         assert_string_equal(text(e, "reason"), "said goodbye");
         assert_non_null(strstr(text(e, "by"), "process"));
         json_decref(list);
-        worker_stop(b);
 }
 
 /* Two sources at once: events of one second are in the order of their times. */
 HARNESS_TEST(test_order, &tight)
 {
-        struct harness *h = *state;
         struct worker *first = worker_start(h, "b", "n", 1);
         struct worker *second = worker_start(h, "b", "m", 1);
         uint64_t before = 0;
@@ -225,14 +222,11 @@ HARNESS_TEST(test_order, &tight)
                 before = number(e, "time_msec");
         }
         json_decref(list);
-        worker_stop(first);
-        worker_stop(second);
 }
 
 /* The event names the limit, and counts repetitions. */
 HARNESS_TEST(test_refusal, &tight)
 {
-        struct harness *h = *state;
         struct worker *b = worker_start(h, "b", "n", 1);
         json_t *list, *e;
         struct proc_output o;
@@ -265,7 +259,6 @@ HARNESS_TEST(test_refusal, &tight)
 /* Changes by administrators, with each one's user. */
 HARNESS_TEST(test_changes, &tight)
 {
-        struct harness *h = *state;
         struct worker *a = worker_start(h, "a", "n", 1);
         uint32_t pages[4];
         json_t *list, *e;
@@ -297,14 +290,12 @@ HARNESS_TEST(test_changes, &tight)
         assert_int_equal(json_array_size(list), 1);
         assert_string_equal(text(json_array_get(list, 0), "kind"), "revoked");
         json_decref(list);
-        worker_stop(a);
 }
 
 /* A client found wrong numbers in a page: the namespace's pages aren't found any more. The tenant's
  * count shows it. */
 HARNESS_TEST(test_mismatch, &tight)
 {
-        struct harness *h = *state;
         struct worker *a = worker_start(h, "a", "n", 1), *b = worker_start(h, "a", "n", 1);
         uint32_t pages[4];
         json_t *list, *e;
@@ -318,13 +309,10 @@ HARNESS_TEST(test_mismatch, &tight)
         assert_int_equal(number(e, "pages"), 4);
         json_decref(list);
         assert_int_equal(ctl_tenant(h, "a", "verify_failures"), 1);
-        worker_stop(a);
-        worker_stop(b);
 }
 
 HARNESS_TEST(test_follow, &tight)
 {
-        struct harness *h = *state;
         struct worker *b = worker_start(h, "b", "n", 1);
         struct follower f;
 
@@ -345,7 +333,6 @@ HARNESS_TEST(test_follow, &tight)
 /* Behind `| head` it ends with its reader, silently, even without new events. */
 HARNESS_TEST(test_head, &tight)
 {
-        struct harness *h = *state;
         char line[2 * PRIVATE_PATH_MAX + 64];
         const char *argv[] = {"sh", "-c", line, NULL};
         struct proc_output o;
@@ -361,7 +348,6 @@ HARNESS_TEST(test_head, &tight)
 /* A stopped reader delays no other, and learns how many events it missed. */
 HARNESS_TEST(test_slow, &tight)
 {
-        struct harness *h = *state;
         Kvlease__V1__AdminDrainRequest m = KVLEASE__V1__ADMIN_DRAIN_REQUEST__INIT;
         unsigned n = 2 * EVENT_LOG_EVENTS;
         struct follower f;
@@ -396,7 +382,6 @@ HARNESS_TEST(test_slow, &tight)
 /* The reader follows the next daemon, with a message. */
 HARNESS_TEST(test_restart, &tight)
 {
-        struct harness *h = *state;
         struct follower f;
         int status = -1;
 
@@ -417,7 +402,6 @@ HARNESS_TEST(test_restart, &tight)
 /* A removed tenant may still have events; a name that isn't known is reported. */
 HARNESS_TEST(test_no_such_tenant, &tight)
 {
-        struct harness *h = *state;
         struct proc_output o;
 
         assert_int_equal(ctl_run(h, "events --tenant nope", &o), 0);

@@ -36,54 +36,38 @@ static void assert_loads(const struct host *h, unsigned n, unsigned n_lost)
 
 /* ---- tests ----------------------------------------------------------------------------------- */
 
-TEST(test_text_of_another_host)
+EXCHANGE_SCENE(test_text_of_another_host, false)
 {
-        struct host a, b;
-
-        server_start();
-        host_start(&a, true);
-        host_start(&b, false);
-        assert_int_equal(import(&b, 0, N_PAGES, LONG_MSEC), 0);
-        host_share_text(&a);
-        assert_int_equal(import(&b, 0, N_PAGES, LONG_MSEC), N_PAGES);
-        assert_cached(&b, N_PAGES);
-        assert_int_equal(counters_of(&b).imported_pages, N_PAGES);
-        assert_int_equal(counters_of(&b).exported_pages, 0);
+        assert_int_equal(import(b, 0, N_PAGES, LONG_MSEC), 0);
+        host_share_text(a);
+        assert_int_equal(import(b, 0, N_PAGES, LONG_MSEC), N_PAGES);
+        assert_cached(b, N_PAGES);
+        assert_int_equal(counters_of(b).imported_pages, N_PAGES);
+        assert_int_equal(counters_of(b).exported_pages, 0);
         /* No load takes exactly the expected time. */
-        assert_true(b.w.a->exchange->error.mean > 0);
-        assert_loads(&b, 1, 0);
-        host_end(&b);
-        host_end(&a);
-        redis_cluster_deinit(&server);
+        assert_true(b->w.a->exchange->error.mean > 0);
+        assert_loads(b, 1, 0);
 }
 
-TEST(test_last_page_is_partial)
+EXCHANGE_SCENE(test_last_page_is_partial, false)
 {
         const struct page *last;
-        struct host a, b;
 
-        server_start();
-        host_start(&a, true);
-        host_start(&b, false);
-        a.last_tokens = 5;
-        host_share_text(&a);
-        assert_int_equal(import(&b, 0, N_PAGES, LONG_MSEC), N_PAGES);
-        assert_cached(&b, N_PAGES);
-        last = ns_page(b.w.ns, tier_find(&b.w, N_PAGES - 1));
+        a->last_tokens = 5;
+        host_share_text(a);
+        assert_int_equal(import(b, 0, N_PAGES, LONG_MSEC), N_PAGES);
+        assert_cached(b, N_PAGES);
+        last = ns_page(b->w.ns, tier_find(&b->w, N_PAGES - 1));
         assert_int_equal(last->tokens, 5);
         assert_int_equal(last->end_token, (N_PAGES - 1) * PAGE_TOKENS + 5);
-        host_end(&b);
-        host_end(&a);
-        redis_cluster_deinit(&server);
 }
 
 /* Most of a text was demoted when it is found again: it is exported from the lower tier. */
-TEST(test_text_below_the_device)
+SERVER_TEST(test_text_below_the_device)
 {
         struct host a, b;
         unsigned n_below = 0;
 
-        server_start();
         host_start_on(&a, true, NULL, 4);
         host_start(&b, false);
         host_compute(&a, N_PAGES);
@@ -101,14 +85,12 @@ TEST(test_text_below_the_device)
         assert_cached(&b, N_PAGES);
         host_end(&b);
         host_end(&a);
-        redis_cluster_deinit(&server);
 }
 
-TEST(test_sealed_with_a_secret)
+SERVER_TEST(test_sealed_with_a_secret)
 {
         struct host a, b, other;
 
-        server_start();
         host_start_with(&a, true, "0123456789abcdef");
         host_start_with(&b, false, "0123456789abcdef");
         host_start_with(&other, false, "fedcba9876543210");
@@ -119,28 +101,20 @@ TEST(test_sealed_with_a_secret)
         host_end(&other);
         host_end(&b);
         host_end(&a);
-        redis_cluster_deinit(&server);
 }
 
-TEST(test_continues_what_is_here)
+EXCHANGE_SCENE(test_continues_what_is_here, false)
 {
         struct import *i;
-        struct host a, b;
 
-        server_start();
-        host_start(&a, true);
-        host_start(&b, false);
-        host_share_text(&a);
-        host_compute(&b, 3);
-        assert_int_equal(import_ask(&b, b.w.attach, 0, 3, LONG_MSEC, &i), KVL_STATUS_DUPLICATE);
-        assert_int_equal(import(&b, 3, N_PAGES - 3, LONG_MSEC), N_PAGES - 3);
-        assert_cached(&b, N_PAGES);
+        host_share_text(a);
+        host_compute(b, 3);
+        assert_int_equal(import_ask(b, b->w.attach, 0, 3, LONG_MSEC, &i), KVL_STATUS_DUPLICATE);
+        assert_int_equal(import(b, 3, N_PAGES - 3, LONG_MSEC), N_PAGES - 3);
+        assert_cached(b, N_PAGES);
         /* Pages behind a gap can't be reached. */
         assert_int_equal(
-                import_ask(&b, b.w.attach, N_PAGES + 1, 1, LONG_MSEC, &i), KVL_STATUS_NO_PARENT);
-        host_end(&b);
-        host_end(&a);
-        redis_cluster_deinit(&server);
+                import_ask(b, b->w.attach, N_PAGES + 1, 1, LONG_MSEC, &i), KVL_STATUS_NO_PARENT);
 }
 
 /* Changes bytes of each value from `at` on. */
@@ -183,43 +157,35 @@ TEST(test_damaged_is_not_served)
         }
 }
 
-TEST(test_invalidated_is_not_found)
+EXCHANGE_SCENE(test_invalidated_is_not_found, false)
 {
         uint8_t key[KEY_BYTES];
         struct drop d;
-        struct host a, b;
         uint64_t until;
 
-        server_start();
-        host_start(&a, true);
-        host_start(&b, false);
-        host_share_text(&a);
+        host_share_text(a);
         make_keys(key, 1, 1);
-        assert_int_equal(drop_key(&d, a.w.attach, key, NULL), 0);
+        assert_int_equal(drop_key(&d, a->w.attach, key, NULL), 0);
         assert_true(drop_is_over(&d));
         until = clock_now_nsec() + PATIENCE_NSEC;
-        while (counters_of(&a).epochs == 0) {
+        while (counters_of(a).epochs == 0) {
                 assert_true(clock_now_nsec() < until);
-                host_turn(&a);
+                host_turn(a);
         }
-        assert_int_equal(import(&b, 0, N_PAGES, LONG_MSEC), 0);
-        assert_cached(&b, 0);
+        assert_int_equal(import(b, 0, N_PAGES, LONG_MSEC), 0);
+        assert_cached(b, 0);
         /* Nor does the host itself load it. */
-        assert_int_equal(import(&a, 1, N_PAGES - 1, LONG_MSEC), 0);
-        host_end(&b);
-        host_end(&a);
-        redis_cluster_deinit(&server);
+        assert_int_equal(import(a, 1, N_PAGES - 1, LONG_MSEC), 0);
 }
 
 /* A store that seemed too slow is tried again after some time, by a short load. */
-TEST(test_slow_is_tried_again)
+SERVER_TEST(test_slow_is_tried_again)
 {
         const struct worth_ratio slow = {.amount = 1, .nsec = 1e15};
         const unsigned n_least = WORTH_TOKENS_MIN / PAGE_TOKENS;
         struct worth_ratio *seen;
         struct host a, b;
 
-        server_start();
         host_start(&a, true);
         host_share_text(&a);
         host_start(&b, false);
@@ -240,18 +206,16 @@ TEST(test_slow_is_tried_again)
         assert_loads(&b, 0, 0);
         host_end(&b);
         host_end(&a);
-        redis_cluster_deinit(&server);
 }
 
 /* A load loses if its tokens could have been computed meanwhile. One that ends at its deadline
  * loses if it loaded nothing. */
-TEST(test_load_that_lost)
+SERVER_TEST(test_load_that_lost)
 {
         struct exchange_figures f;
         struct import *i;
         struct host a, b;
 
-        server_start();
         host_start(&a, true);
         host_share_text(&a);
         host_start(&b, false);
@@ -282,18 +246,16 @@ TEST(test_load_that_lost)
         assert_loads(&b, 1, b.n_imported == 0);
         host_end(&b);
         host_end(&a);
-        redis_cluster_deinit(&server);
 }
 
 /* Pages of another model version are never found; clients with the old version continue. */
-TEST(test_another_version)
+SERVER_TEST(test_another_version)
 {
         struct host a, b, c;
         struct import *i;
         struct attach *newer;
         struct member *m;
 
-        server_start();
         host_start(&a, true);
         host_start(&b, true);
         host_start(&c, false);
@@ -309,7 +271,6 @@ TEST(test_another_version)
         host_end(&c);
         host_end(&b);
         host_end(&a);
-        redis_cluster_deinit(&server);
 }
 
 /* An import ends in time, as if there were no server. */
@@ -339,14 +300,13 @@ TEST(test_server_is_gone_or_stopped)
 }
 
 /* A second import that begins before the first has loaded anything learns of it. */
-TEST(test_both_look_for_it)
+SERVER_TEST(test_both_look_for_it)
 {
         struct host a, b, other = {.is_over = false};
         struct import *i, *second;
         struct attach *attach;
         struct member *m;
 
-        server_start();
         host_start(&a, true);
         host_start(&b, false);
         host_share_text(&a);
@@ -367,35 +327,27 @@ TEST(test_both_look_for_it)
         member_free(m);
         host_end(&b);
         host_end(&a);
-        redis_cluster_deinit(&server);
 }
 
-TEST(test_single_flight_and_its_end)
+EXCHANGE_SCENE(test_single_flight_and_its_end, false)
 {
         struct import *i, *second;
         struct attach *other;
         struct member *m;
-        struct host a, b;
 
-        server_start();
-        host_start(&a, true);
-        host_start(&b, false);
-        host_share_text(&a);
-        other = join_host(&b, NULL, &m);
-        assert_int_equal(import_ask(&b, other, 0, N_PAGES, LONG_MSEC, &i), 0);
-        turn_until_loading(&b);
+        host_share_text(a);
+        other = join_host(b, NULL, &m);
+        assert_int_equal(import_ask(b, other, 0, N_PAGES, LONG_MSEC, &i), 0);
+        turn_until_loading(b);
         assert_int_equal(
-                import_ask(&b, b.w.attach, 0, N_PAGES, LONG_MSEC, &second), KVL_STATUS_PENDING);
+                import_ask(b, b->w.attach, 0, N_PAGES, LONG_MSEC, &second), KVL_STATUS_PENDING);
         /* The importing client leaves: its import ends, and pages not published yet are freed. */
         member_free(m);
-        assert_true(b.is_over);
-        tiers_check(&b.w);
-        assert_cached(&b, 0);
-        assert_int_equal(import(&b, 0, N_PAGES, LONG_MSEC), N_PAGES);
-        assert_cached(&b, N_PAGES);
-        host_end(&b);
-        host_end(&a);
-        redis_cluster_deinit(&server);
+        assert_true(b->is_over);
+        tiers_check(&b->w);
+        assert_cached(b, 0);
+        assert_int_equal(import(b, 0, N_PAGES, LONG_MSEC), N_PAGES);
+        assert_cached(b, N_PAGES);
 }
 
 /* Probes by a client that may only read. Returns how many of n pages the server has. No page is
@@ -423,14 +375,13 @@ static uint32_t probe(struct host *h, struct attach *reader, unsigned n, unsigne
 }
 
 /* A probe counts the server's pages, also if some are cached here or on their way. */
-TEST(test_probe)
+SERVER_TEST(test_probe)
 {
         struct attach *reader;
         struct import *i, *second;
         struct host a, b, other = {.is_over = false};
         struct member *m;
 
-        server_start();
         host_start(&a, true);
         host_start(&b, false);
         reader = join_host(&b, NULL, &m);
@@ -456,121 +407,92 @@ TEST(test_probe)
         member_free(m);
         host_end(&b);
         host_end(&a);
-        redis_cluster_deinit(&server);
 }
 
-TEST(test_probe_of_a_text_with_a_gap)
+EXCHANGE_SCENE(test_probe_of_a_text_with_a_gap, false)
 {
         char name[EXCHANGE_NAME_MAX];
         uint8_t key[KEY_BYTES];
-        struct host a, b;
 
-        server_start();
-        host_start(&a, true);
-        host_start(&b, false);
-        host_share_text(&a);
+        host_share_text(a);
         make_keys(key, 7, 1);
-        assert_int_equal(exchange_name_page(exchange_find_ns(a.w.ns), key, name), 0);
+        assert_int_equal(exchange_name_page(exchange_find_ns(a->w.ns), key, name), 0);
         free(redis_cluster_call(&server, 0, "del %s", name));
-        assert_int_equal(probe(&b, b.w.attach, N_PAGES, LONG_MSEC), 7);
-        host_end(&b);
-        host_end(&a);
-        redis_cluster_deinit(&server);
+        assert_int_equal(probe(b, b->w.attach, N_PAGES, LONG_MSEC), 7);
 }
 
 /* Probes end in time, as if nothing were there. They leave room for imports. */
-TEST(test_probes_without_an_answer)
+EXCHANGE_SCENE(test_probes_without_an_answer, false)
 {
         struct import *probes[PROBES_MAX], *i;
-        struct host a, b;
         uint64_t began;
 
-        server_start();
-        host_start(&a, true);
-        host_start(&b, false);
-        host_share_text(&a);
-        host_compute(&b, 3);
+        host_share_text(a);
+        host_compute(b, 3);
         assert_int_equal(kill(server.servers[0].pid, SIGSTOP), 0);
         began = clock_now_nsec();
-        assert_int_equal(probe(&b, b.w.attach, N_PAGES, SHORT_MSEC), 0);
+        assert_int_equal(probe(b, b->w.attach, N_PAGES, SHORT_MSEC), 0);
         /* A probe may use all of its time, unlike an import. */
         assert_true(clock_now_nsec() - began >= SHORT_MSEC * NSEC_PER_MSEC);
         assert_true(clock_now_nsec() - began < 5 * NSEC_PER_SEC);
         for (unsigned k = 0; k < PROBES_MAX; k++)
-                assert_int_equal(probe_ask(&b, b.w.attach, N_PAGES, LONG_MSEC, &probes[k]), 0);
-        assert_int_equal(probe_ask(&b, b.w.attach, N_PAGES, LONG_MSEC, &i), KVL_STATUS_MISS);
-        assert_non_null(strstr(b.w.d.text, "32 imports of tenant a are under way"));
-        assert_int_equal(import_ask(&b, b.w.attach, 3, N_PAGES - 3, SHORT_MSEC, &i), 0);
+                assert_int_equal(probe_ask(b, b->w.attach, N_PAGES, LONG_MSEC, &probes[k]), 0);
+        assert_int_equal(probe_ask(b, b->w.attach, N_PAGES, LONG_MSEC, &i), KVL_STATUS_MISS);
+        assert_non_null(strstr(b->w.d.text, "32 imports of tenant a are under way"));
+        assert_int_equal(import_ask(b, b->w.attach, 3, N_PAGES - 3, SHORT_MSEC, &i), 0);
         import_cancel(i);
         for (unsigned k = 0; k < PROBES_MAX; k++)
                 import_cancel(probes[k]);
         kill(server.servers[0].pid, SIGCONT);
-        host_end(&b);
-        host_end(&a);
-        redis_cluster_deinit(&server);
 }
 
 /* An import ends by itself at its deadline. The store's threads may be late; until they have let go
  * of their buffers there is nothing more to do. */
-TEST(test_store_is_late)
+EXCHANGE_SCENE(test_store_is_late, false)
 {
         uint64_t deadline_nsec, next;
         struct import *i;
-        struct host a, b;
 
-        server_start();
-        host_start(&a, true);
-        host_start(&b, false);
-        host_share_text(&a);
+        host_share_text(a);
         assert_int_equal(kill(server.servers[0].pid, SIGSTOP), 0);
         for (bool probes = false;; probes = true) {
-                assert_int_equal(probes ? probe_ask(&b, b.w.attach, N_PAGES, SHORT_MSEC, &i)
-                                        : import_ask(&b, b.w.attach, 0, N_PAGES, SHORT_MSEC, &i),
+                assert_int_equal(probes ? probe_ask(b, b->w.attach, N_PAGES, SHORT_MSEC, &i)
+                                        : import_ask(b, b->w.attach, 0, N_PAGES, SHORT_MSEC, &i),
                         0);
                 deadline_nsec = clock_now_nsec() + SHORT_MSEC * NSEC_PER_MSEC;
-                next = exchange_work(&b.w.store, deadline_nsec - SHORT_MSEC / 2 * NSEC_PER_MSEC);
+                next = exchange_work(&b->w.store, deadline_nsec - SHORT_MSEC / 2 * NSEC_PER_MSEC);
                 assert_in_range(next, deadline_nsec - NSEC_PER_SEC, deadline_nsec);
-                assert_false(b.is_over);
-                next = exchange_work(&b.w.store, deadline_nsec);
-                assert_true(b.is_over && next > deadline_nsec);
-                assert_int_equal(b.n_imported, 0);
-                assert_int_equal(b.code, KVL_STATUS_MISS);
+                assert_false(b->is_over);
+                next = exchange_work(&b->w.store, deadline_nsec);
+                assert_true(b->is_over && next > deadline_nsec);
+                assert_int_equal(b->n_imported, 0);
+                assert_int_equal(b->code, KVL_STATUS_MISS);
                 if (probes)
                         break;
         }
-        assert_int_equal(counters_of(&b).not_imported[EXCHANGE_LATE], N_PAGES);
+        assert_int_equal(counters_of(b).not_imported[EXCHANGE_LATE], N_PAGES);
         kill(server.servers[0].pid, SIGCONT);
-        host_end(&b);
-        host_end(&a);
-        redis_cluster_deinit(&server);
 }
 
 /* An exchange that closes, or a namespace that is invalidated, ends its imports. */
-TEST(test_called_off)
+EXCHANGE_SCENE(test_called_off, true)
 {
         struct import *i;
-        struct host a, b;
         uint64_t n;
 
-        server_start();
-        host_start(&a, true);
-        host_start(&b, true);
-        host_share_text(&a);
-        assert_int_equal(import_ask(&b, b.w.attach, 0, N_PAGES, LONG_MSEC, &i), 0);
-        turn_until_loading(&b);
+        host_share_text(a);
+        assert_int_equal(import_ask(b, b->w.attach, 0, N_PAGES, LONG_MSEC, &i), 0);
+        turn_until_loading(b);
         import_cancel(i);
-        tiers_check(&b.w);
-        assert_int_equal(b.w.ns->device.n_pages[PAGE_GRANTED], 0);
-        assert_int_equal(import_ask(&b, b.w.attach, 0, N_PAGES, LONG_MSEC, &i), 0);
-        turn_until_loading(&b);
-        assert_int_equal(ns_invalidate(b.w.ns, CAUSE_NAMESPACE, &n), 0);
-        import_await(&b);
-        tiers_check(&b.w);
-        assert_int_equal(b.w.ns->device.n_pages[PAGE_GRANTED], 0);
-        assert_int_equal(count_hits(b.w.attach, 0, N_PAGES), 0);
-        assert_true(counters_of(&b).not_imported[EXCHANGE_EPOCH] > 0);
-        assert_loads(&b, 0, 0);
-        host_end(&b);
-        host_end(&a);
-        redis_cluster_deinit(&server);
+        tiers_check(&b->w);
+        assert_int_equal(b->w.ns->device.n_pages[PAGE_GRANTED], 0);
+        assert_int_equal(import_ask(b, b->w.attach, 0, N_PAGES, LONG_MSEC, &i), 0);
+        turn_until_loading(b);
+        assert_int_equal(ns_invalidate(b->w.ns, CAUSE_NAMESPACE, &n), 0);
+        import_await(b);
+        tiers_check(&b->w);
+        assert_int_equal(b->w.ns->device.n_pages[PAGE_GRANTED], 0);
+        assert_int_equal(count_hits(b->w.attach, 0, N_PAGES), 0);
+        assert_true(counters_of(b).not_imported[EXCHANGE_EPOCH] > 0);
+        assert_loads(b, 0, 0);
 }

@@ -246,11 +246,10 @@ static void await_all(struct host *h, unsigned n_hosts, unsigned n_text, unsigne
 
 /* Two hosts invalidate at the same moment, again and again. All hosts apply both changes, in any
  * order of arrival. */
-TEST(test_two_at_once)
+SERVER_TEST(test_two_at_once)
 {
         struct host h[3];
 
-        server_start();
         for (unsigned i = 0; i < 3; i++)
                 host_start(&h[i], true);
         for (unsigned round = 0; round < 5; round++) {
@@ -277,7 +276,6 @@ TEST(test_two_at_once)
         }
         for (unsigned i = 0; i < 3; i++)
                 host_end(&h[i]);
-        redis_cluster_deinit(&server);
 }
 
 /* A host that was away follows all changes since. */
@@ -349,12 +347,11 @@ TEST(test_namespace_has_gone)
 
 /* An import read the epoch before an invalidation. Its answer is handled after the invalidation has
  * reached the server. It finds nothing. */
-TEST(test_epoch_that_was_read_before)
+SERVER_TEST(test_epoch_that_was_read_before)
 {
         struct import *i;
         struct host a;
 
-        server_start();
         host_start(&a, true);
         host_share_text(&a);
         (void)tier_drop(&a.w, tier_find(&a.w, 0));
@@ -373,7 +370,6 @@ TEST(test_epoch_that_was_read_before)
         assert_int_equal(count_text(&a, 0, N_PAGES), 0);
         assert_int_equal(import(&a, 0, N_PAGES, LONG_MSEC), 0);
         host_end(&a);
-        redis_cluster_deinit(&server);
 }
 
 /* ---- forged values --------------------------------------------------------------------------- */

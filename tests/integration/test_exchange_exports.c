@@ -6,11 +6,10 @@
 #include "daemon/core/exchange/exports-impl.h"
 #include "daemon/core/exchange/exchange-ns.h"
 
-TEST(test_what_nobody_finds_stays)
+SERVER_TEST(test_what_nobody_finds_stays)
 {
         struct host a;
 
-        server_start();
         host_start(&a, true);
         host_compute(&a, N_PAGES);
         host_turn_often(&a, 50);
@@ -23,12 +22,11 @@ TEST(test_what_nobody_finds_stays)
         assert_int_equal(counters_of(&a).exported_pages, N_PAGES);
         assert_int_equal(counters_of(&a).there_pages, 0);
         host_end(&a);
-        redis_cluster_deinit(&server);
 }
 
 /* A page found here again after a minute is marked as used on the server. A page that the server
  * has lost is written again. */
-TEST(test_what_is_used_stays_there)
+SERVER_TEST(test_what_is_used_stays_there)
 {
         const uint64_t later = (EXCHANGE_AGAIN_SEC + 1) * NSEC_PER_SEC;
         uint64_t until = clock_now_nsec() + PATIENCE_NSEC;
@@ -36,7 +34,6 @@ TEST(test_what_is_used_stays_there)
         struct host a;
         unsigned n = 0;
 
-        server_start();
         host_start(&a, true);
         host_share_text(&a);
         keys = redis_cluster_call(&server, 0, "--raw keys kvl:1:a:*:0");
@@ -72,7 +69,6 @@ TEST(test_what_is_used_stays_there)
         assert_int_equal(counters_of(&a).exported_pages, N_PAGES + n);
         assert_int_equal(counters_of(&a).not_exported[EXCHANGE_REFUSED], 0);
         host_end(&a);
-        redis_cluster_deinit(&server);
 }
 
 /* Lets the servers' user write only these pages' names, and those of epochs. */
@@ -92,75 +88,60 @@ static void allow_pages(const struct host *h, unsigned first, unsigned n)
 
 /* A page in the middle of a text can't be written at first. It is written when the text is found
  * again, though the last page never failed. Only pages behind the gap are asked for again. */
-TEST(test_hole_is_filled)
+EXCHANGE_SCENE(test_hole_is_filled, false)
 {
         const unsigned hole = 5;
-        struct host a, b;
 
-        server_start();
-        host_start(&a, true);
-        host_start(&b, false);
         free(redis_cluster_call(&server, 0, "acl setuser default resetkeys ~kvl:1:a:*:epoch"));
-        allow_pages(&a, 0, hole);
-        allow_pages(&a, hole + 1, N_PAGES - hole - 1);
-        host_compute(&a, N_PAGES);
-        assert_int_equal(count_hits(a.w.attach, 0, N_PAGES), N_PAGES);
-        host_await_exports(&a);
-        assert_int_equal(counters_of(&a).not_exported[EXCHANGE_REFUSED], 1);
-        assert_true(counters_of(&a).exported_pages < N_PAGES);
+        allow_pages(a, 0, hole);
+        allow_pages(a, hole + 1, N_PAGES - hole - 1);
+        host_compute(a, N_PAGES);
+        assert_int_equal(count_hits(a->w.attach, 0, N_PAGES), N_PAGES);
+        host_await_exports(a);
+        assert_int_equal(counters_of(a).not_exported[EXCHANGE_REFUSED], 1);
+        assert_true(counters_of(a).exported_pages < N_PAGES);
         free(redis_cluster_call(&server, 0, "acl setuser default ~*"));
-        assert_int_equal(count_hits(a.w.attach, 0, N_PAGES), N_PAGES);
-        host_await_exported(&a, N_PAGES);
-        assert_int_equal(counters_of(&a).exported_pages, N_PAGES);
-        assert_in_range(counters_of(&a).there_pages, 0, N_PAGES - hole - 1);
-        assert_int_equal(import(&b, 0, N_PAGES, LONG_MSEC), N_PAGES);
-        assert_cached(&b, N_PAGES);
-        host_end(&b);
-        host_end(&a);
-        redis_cluster_deinit(&server);
+        assert_int_equal(count_hits(a->w.attach, 0, N_PAGES), N_PAGES);
+        host_await_exported(a, N_PAGES);
+        assert_int_equal(counters_of(a).exported_pages, N_PAGES);
+        assert_in_range(counters_of(a).there_pages, 0, N_PAGES - hole - 1);
+        assert_int_equal(import(b, 0, N_PAGES, LONG_MSEC), N_PAGES);
+        assert_cached(b, N_PAGES);
 }
 
 /* A host that exports and imports nothing learns of the other's invalidation by itself. Pages that
  * it exports from then on are found. */
-TEST(test_exporter_learns_the_epoch)
+EXCHANGE_SCENE(test_exporter_learns_the_epoch, true)
 {
-        struct host a, b;
         uint64_t until;
 
-        server_start();
-        host_start(&a, true);
-        host_start(&b, true);
-        host_share_text(&a);
-        exchange_note_invalidated(b.w.ns);
+        host_share_text(a);
+        exchange_note_invalidated(b->w.ns);
         until = clock_now_nsec() + PATIENCE_NSEC;
-        while (counters_of(&b).epochs == 0) {
+        while (counters_of(b).epochs == 0) {
                 assert_true(clock_now_nsec() < until);
-                host_turn(&b);
+                host_turn(b);
         }
         /* Pages cached before the host has learnt the epoch aren't exported. */
-        while (counters_of(&a).exported_pages < 2 * N_PAGES) {
+        while (counters_of(a).exported_pages < 2 * N_PAGES) {
                 assert_true(clock_now_nsec() < until);
                 /* Drops them here, too, as it does once it knows the epoch. */
-                if (tier_find(&a.w, 0) != PAGE_NONE)
-                        (void)tier_drop(&a.w, tier_find(&a.w, 0));
-                host_compute(&a, N_PAGES);
-                assert_int_equal(count_hits(a.w.attach, 0, N_PAGES), N_PAGES);
-                host_turn_often(&a, 1100);
+                if (tier_find(&a->w, 0) != PAGE_NONE)
+                        (void)tier_drop(&a->w, tier_find(&a->w, 0));
+                host_compute(a, N_PAGES);
+                assert_int_equal(count_hits(a->w.attach, 0, N_PAGES), N_PAGES);
+                host_turn_often(a, 1100);
         }
-        assert_int_equal(import(&b, 0, N_PAGES, LONG_MSEC), N_PAGES);
-        assert_cached(&b, N_PAGES);
-        host_end(&b);
-        host_end(&a);
-        redis_cluster_deinit(&server);
+        assert_int_equal(import(b, 0, N_PAGES, LONG_MSEC), N_PAGES);
+        assert_cached(b, N_PAGES);
 }
 
 /* Imported pages are on the server already: they aren't exported, even in a long text. */
-TEST(test_imported_is_not_exported)
+SERVER_TEST(test_imported_is_not_exported)
 {
         const uint32_t page_tokens = EXCHANGE_LONG_TOKENS / (N_PAGES - 4);
         struct host a, b;
 
-        server_start();
         host_start(&a, true);
         host_use_pages(&a, page_tokens, TIER_PAGE_BYTES);
         host_await_epoch(&a);
@@ -172,7 +153,6 @@ TEST(test_imported_is_not_exported)
         assert_int_equal(b.n_texts, 0);
         host_end(&b);
         host_end(&a);
-        redis_cluster_deinit(&server);
 }
 
 /* ---- texts that wait ------------------------------------------------------------------------- */
@@ -209,11 +189,10 @@ static void turn_until_none_waits(struct host *h)
 }
 
 /* A text that is published page by page counts as one text that grows. */
-TEST(test_text_grows)
+SERVER_TEST(test_text_grows)
 {
         struct host a, b;
 
-        server_start();
         start_with_long_pages(&a, true);
         start_with_long_pages(&b, false);
         host_compute(&a, N_PAGES);
@@ -227,16 +206,14 @@ TEST(test_text_grows)
         assert_cached(&b, N_PAGES);
         host_end(&b);
         host_end(&a);
-        redis_cluster_deinit(&server);
 }
 
 /* The text grows while pages of its beginning are being written. */
-TEST(test_text_grows_meanwhile)
+SERVER_TEST(test_text_grows_meanwhile)
 {
         uint8_t key[KEY_BYTES];
         struct host a;
 
-        server_start();
         start_with_long_pages(&a, true);
         host_compute(&a, FIRST_LONG + 1);
         for (unsigned n = FIRST_LONG + 1; n < N_PAGES; n++) {
@@ -248,15 +225,13 @@ TEST(test_text_grows_meanwhile)
         assert_int_equal(counters_of(&a).exported_pages, N_PAGES);
         assert_int_equal(counters_of(&a).there_pages, 0);
         host_end(&a);
-        redis_cluster_deinit(&server);
 }
 
 /* The text's last page is dropped before its turn: the text is written up to its earlier length. */
-TEST(test_text_has_lost_its_end)
+SERVER_TEST(test_text_has_lost_its_end)
 {
         struct host a;
 
-        server_start();
         start_with_long_pages(&a, true);
         host_compute(&a, N_PAGES);
         assert_int_equal(tier_drop(&a.w, tier_find(&a.w, N_PAGES - 1)), 1);
@@ -274,7 +249,6 @@ TEST(test_text_has_lost_its_end)
         assert_int_equal(counters_of(&a).exported_pages, N_PAGES - 1);
         assert_int_equal(counters_of(&a).not_exported[EXCHANGE_GONE], 3);
         host_end(&a);
-        redis_cluster_deinit(&server);
 }
 
 /* One page is exported at once, the next one a minute later. */
@@ -334,11 +308,10 @@ TEST(test_whose_turn_it_is)
 
 /* Without room for another text the one with the last turn is dropped. A text that was found is
  * never dropped for one that was only published. */
-TEST(test_too_many_texts)
+SERVER_TEST(test_too_many_texts)
 {
         struct host a;
 
-        server_start();
         start_slow(&a);
         for (unsigned i = 0; i < EXPORT_TEXTS_MAX + 1; i++) {
                 unsigned n = i < 2 ? 2 : 1;
@@ -353,5 +326,4 @@ TEST(test_too_many_texts)
         assert_int_equal(counters_of(&a).not_exported[EXCHANGE_BUSY], 2 + 1);
         assert_only_exported(&a, 1000 + 2 * EXPORT_TEXTS_MAX);
         host_end(&a);
-        redis_cluster_deinit(&server);
 }

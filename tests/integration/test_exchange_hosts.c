@@ -134,8 +134,7 @@ static void assert_finds_nothing(struct worker *w)
         assert_int_equal(ctl_status(here, "pages_sealed"), 0);
 }
 
-/* ---- the decoder ------------------------------------------------------------------------------
- */
+/* ---- the decoder ---------------------------------------------------------------------------- */
 
 struct decoded {
         char logits[64];
@@ -452,8 +451,7 @@ TEST_BARE(test_server_is_full)
         hosts_end(state);
 }
 
-/* ---- the server's identity and limits ----------------------------------------------------------
- */
+/* ---- the server's identity and limits ------------------------------------------------------- */
 
 /* Certificates of two authorities; "ca" signs the server's. */
 static char ca[128], other_ca[128];
@@ -588,8 +586,7 @@ TEST_BARE(test_server_disconnects)
         hosts_end(state);
 }
 
-/* ---- slots move -------------------------------------------------------------------------------
- */
+/* ---- slots move ----------------------------------------------------------------------------- */
 
 #define N_MASTERS   3
 #define LEAST_MOVED 8

@@ -24,12 +24,11 @@ static bool is_receiving(const struct host *h)
 
 /* Pages being received into stay moving until the store's client has let go of them. This holds for
  * an import that is called off, and for a namespace that ends. */
-TEST(test_called_off_while_received)
+SERVER_TEST(test_called_off_while_received)
 {
         struct import *i;
         struct host a, b;
 
-        server_start();
         host_start(&a, true);
         host_start(&b, true);
         host_share_text(&a);
@@ -51,7 +50,6 @@ TEST(test_called_off_while_received)
         tiers_end(&b.w);
         remote_close(b.remote);
         host_end(&a);
-        redis_cluster_deinit(&server);
 }
 
 static void count_call(void *data)
@@ -61,37 +59,30 @@ static void count_call(void *data)
 
 /* A client may give back a set before it hears of the recall. Pages that it leases then aren't
  * written to. */
-TEST(test_given_back_before_it_is_asked_for)
+EXCHANGE_SCENE(test_given_back_before_it_is_asked_for, false)
 {
         uint32_t pages[N_PAGES];
         unsigned n = 0, n_wanted = 0;
         struct import *i;
-        struct host a, b;
 
-        server_start();
-        host_start(&a, true);
-        host_start(&b, false);
-        host_share_text(&a);
-        b.w.a->exchange->import_bytes += IMPORT_BYTES_MAX; /* nothing can be asked for */
-        assert_int_equal(import_ask(&b, b.w.attach, 0, N_PAGES, LONG_MSEC, &i), 0);
-        turn_until_loading(&b);
-        assert_false(is_receiving(&b));
+        host_share_text(a);
+        b->w.a->exchange->import_bytes += IMPORT_BYTES_MAX; /* nothing can be asked for */
+        assert_int_equal(import_ask(b, b->w.attach, 0, N_PAGES, LONG_MSEC, &i), 0);
+        turn_until_loading(b);
+        assert_false(is_receiving(b));
         for (uint32_t page = 0; n < N_PAGES; page++)
-                if (ns_page(b.w.ns, page) && ns_page(b.w.ns, page)->state == PAGE_GRANTED)
+                if (ns_page(b->w.ns, page) && ns_page(b->w.ns, page)->state == PAGE_GRANTED)
                         pages[n++] = page;
-        b.w.store.owner.on_exchange_work = count_call;
-        b.w.store.owner.data = &n_wanted;
-        assert_int_equal(free_pages(b.w.attach, pages, N_PAGES, NULL), 0);
+        b->w.store.owner.on_exchange_work = count_call;
+        b->w.store.owner.data = &n_wanted;
+        assert_int_equal(free_pages(b->w.attach, pages, N_PAGES, NULL), 0);
         assert_true(n_wanted > 0);
-        b.w.store.owner.on_exchange_work = NULL;
-        b.w.a->exchange->import_bytes -= IMPORT_BYTES_MAX;
-        import_await(&b);
-        assert_int_equal(b.n_imported, 0);
-        assert_int_equal(counters_of(&b).not_imported[EXCHANGE_CALLED_OFF], N_PAGES);
-        assert_cached(&b, 0);
-        host_end(&b);
-        host_end(&a);
-        redis_cluster_deinit(&server);
+        b->w.store.owner.on_exchange_work = NULL;
+        b->w.a->exchange->import_bytes -= IMPORT_BYTES_MAX;
+        import_await(b);
+        assert_int_equal(b->n_imported, 0);
+        assert_int_equal(counters_of(b).not_imported[EXCHANGE_CALLED_OFF], N_PAGES);
+        assert_cached(b, 0);
 }
 
 /* The set is recalled. The import, which has 20 s, ends long before that; the exchange reports
@@ -119,67 +110,53 @@ static void recall_while_importing(struct host *h, struct extent_set *set)
 
 /* The server doesn't answer, so a recall frees the pages at once. The client, which never heard of
  * them, isn't late. */
-TEST(test_recalled_while_nothing_comes)
+EXCHANGE_SCENE(test_recalled_while_nothing_comes, false)
 {
         struct import *i;
-        struct host a, b;
 
-        server_start();
-        host_start(&a, true);
-        host_start(&b, false);
-        host_share_text(&a);
-        b.w.a->exchange->import_bytes += IMPORT_BYTES_MAX; /* nothing can be asked for */
-        assert_int_equal(import_ask(&b, b.w.attach, 0, N_PAGES, LONG_MSEC, &i), 0);
-        turn_until_loading(&b);
+        host_share_text(a);
+        b->w.a->exchange->import_bytes += IMPORT_BYTES_MAX; /* nothing can be asked for */
+        assert_int_equal(import_ask(b, b->w.attach, 0, N_PAGES, LONG_MSEC, &i), 0);
+        turn_until_loading(b);
         assert_int_equal(kill(server.servers[0].pid, SIGSTOP), 0);
-        b.w.a->exchange->import_bytes -= IMPORT_BYTES_MAX;
-        host_turn(&b);
-        assert_true(is_receiving(&b));
-        recall_while_importing(&b, b.w.ns->sets.at[0]);
-        assert_int_equal(b.n_imported, 0);
-        assert_int_equal(counters_of(&b).not_imported[EXCHANGE_CALLED_OFF], N_PAGES);
+        b->w.a->exchange->import_bytes -= IMPORT_BYTES_MAX;
+        host_turn(b);
+        assert_true(is_receiving(b));
+        recall_while_importing(b, b->w.ns->sets.at[0]);
+        assert_int_equal(b->n_imported, 0);
+        assert_int_equal(counters_of(b).not_imported[EXCHANGE_CALLED_OFF], N_PAGES);
         kill(server.servers[0].pid, SIGCONT);
-        host_end(&b);
-        host_end(&a);
-        redis_cluster_deinit(&server);
 }
 
 /* A recall frees pages that have arrived and that the import pins until it is over. This also holds
  * if it waits for pages in another set. */
-TEST(test_recalled_after_some_have_come)
+EXCHANGE_SCENE(test_recalled_after_some_have_come, false)
 {
         const uint64_t bytes = 2 * TIER_PAGE_BYTES + ENVELOPE_BYTES;
         uint64_t until = clock_now_nsec() + PATIENCE_NSEC;
         uint32_t leased[TIER_SET_PAGES - N_IN_FIRST];
         struct import *i;
-        struct host a, b;
 
-        server_start();
-        host_start(&a, true);
-        host_start(&b, false);
-        host_share_text(&a);
-        assert_int_equal(lease_pages(b.w.attach, ARRAY_SIZE(leased), 1, leased, NULL), 0);
-        b.w.a->exchange->import_bytes += IMPORT_BYTES_MAX; /* nothing can be asked for */
-        assert_int_equal(import_ask(&b, b.w.attach, 0, N_PAGES, LONG_MSEC, &i), 0);
-        turn_until_loading(&b);
-        while (b.w.ns->catalog.announced.n < N_PAGES)
-                host_turn(&b);
-        b.w.a->exchange->import_bytes -= bytes; /* one after the other */
-        while (b.w.ns->device.n_pages[PAGE_SEALED] < N_IN_FIRST) {
+        host_share_text(a);
+        assert_int_equal(lease_pages(b->w.attach, ARRAY_SIZE(leased), 1, leased, NULL), 0);
+        b->w.a->exchange->import_bytes += IMPORT_BYTES_MAX; /* nothing can be asked for */
+        assert_int_equal(import_ask(b, b->w.attach, 0, N_PAGES, LONG_MSEC, &i), 0);
+        turn_until_loading(b);
+        while (b->w.ns->catalog.announced.n < N_PAGES)
+                host_turn(b);
+        b->w.a->exchange->import_bytes -= bytes; /* one after the other */
+        while (b->w.ns->device.n_pages[PAGE_SEALED] < N_IN_FIRST) {
                 assert_true(clock_now_nsec() < until);
-                host_turn(&b);
+                host_turn(b);
         }
         assert_int_equal(kill(server.servers[0].pid, SIGSTOP), 0);
-        assert_int_equal(free_pages(b.w.attach, leased, ARRAY_SIZE(leased), NULL), 0);
-        assert_int_equal(b.w.ns->sets.at[0]->n_free, ARRAY_SIZE(leased));
-        recall_while_importing(&b, b.w.ns->sets.at[0]);
-        assert_in_range(b.n_imported, N_IN_FIRST, N_PAGES - 1);
-        assert_int_equal(count_hits(b.w.attach, 0, N_PAGES), 0);
-        b.w.a->exchange->import_bytes -= IMPORT_BYTES_MAX - bytes;
+        assert_int_equal(free_pages(b->w.attach, leased, ARRAY_SIZE(leased), NULL), 0);
+        assert_int_equal(b->w.ns->sets.at[0]->n_free, ARRAY_SIZE(leased));
+        recall_while_importing(b, b->w.ns->sets.at[0]);
+        assert_in_range(b->n_imported, N_IN_FIRST, N_PAGES - 1);
+        assert_int_equal(count_hits(b->w.attach, 0, N_PAGES), 0);
+        b->w.a->exchange->import_bytes -= IMPORT_BYTES_MAX - bytes;
         kill(server.servers[0].pid, SIGCONT);
-        host_end(&b);
-        host_end(&a);
-        redis_cluster_deinit(&server);
 }
 
 /* Imports pages of so many planes. Are they received in place? */

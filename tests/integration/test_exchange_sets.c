@@ -260,14 +260,13 @@ TEST(test_other_takes_no_part)
 }
 
 /* The largest set may ask for as many keys as there may be names. */
-TEST(test_largest_set)
+SERVER_TEST(test_largest_set)
 {
         static uint8_t keys[IMPORT_KEYS_MAX * KEY_BYTES];
         struct import_request rq = {.keys = keys, .n_keys = IMPORT_KEYS_MAX};
         struct set_host a;
         struct import *i;
 
-        server_start();
         start(&a, true);
         a.size = NSSET_MAX_SIZE;
         for (unsigned rank = 0; rank < NSSET_MAX_SIZE; rank++)
@@ -284,7 +283,6 @@ TEST(test_largest_set)
         for (unsigned n = 0; n < N_EXCHANGE_DROPS; n++)
                 assert_int_equal(counters_of(&a.h).not_imported[n], 0);
         end(&a);
-        redis_cluster_deinit(&server);
 }
 
 /* ---- names ----------------------------------------------------------------------------------- */
@@ -395,11 +393,10 @@ TEST(test_invalidated_by_one_rank)
 
 /* Hosts get another version of the model under the same names, one after the other. Neither version
  * finds, overwrites or removes the other's values. */
-TEST(test_another_version)
+SERVER_TEST(test_another_version)
 {
         struct set_host a, b, newer;
 
-        server_start();
         start(&a, true);
         share_as_rank(&a, 0, N_PAGES);
         start(&newer, true);
@@ -418,5 +415,4 @@ TEST(test_another_version)
         end(&b);
         end(&newer);
         end(&a);
-        redis_cluster_deinit(&server);
 }

@@ -78,14 +78,13 @@ static void await_nothing(struct host *a, struct host *b)
 
 /* A tenant asks for all it can, and gets no answers: the other one may ask, and both may
  * invalidate. */
-TEST(test_asks_for_all)
+SERVER_TEST(test_asks_for_all)
 {
         struct import *probes[PROBES_MAX], *i;
         struct remote_stats stats;
         unsigned room, n = 0;
         struct host a, b;
 
-        server_start();
         host_start(&a, true);
         host_start(&b, true);
         share_store(&a, &b);
@@ -116,36 +115,28 @@ TEST(test_asks_for_all)
         await_nothing(&a, &b);
         assert_int_equal(remote_room(a.remote), room);
         end_shared(&a, &b);
-        redis_cluster_deinit(&server);
 }
 
 /* If a tenant reads as many bytes as it may, an import waits with its pages. It continues when some
  * of those reads end. */
-TEST(test_reads_wait)
+EXCHANGE_SCENE(test_reads_wait, false)
 {
         const uint32_t all = 1u << 20;
         struct import *i;
-        struct host a, b;
 
-        server_start();
-        host_start(&a, true);
-        host_start(&b, false);
-        host_share_text(&a);
-        assert_int_equal(import_ask(&b, b.w.attach, 0, N_PAGES, LONG_MSEC, &i), 0);
-        while (counters_of(&b).probes == 0)
-                host_turn(&b);
-        b.w.a->exchange->n_ops += all;
-        turn_until_loading(&b);
-        host_turn_often(&b, 50);
-        assert_int_equal(b.w.a->exchange->n_ops, all);
-        assert_false(b.is_over);
-        b.w.a->exchange->n_ops -= all;
-        import_await(&b);
-        assert_int_equal(b.n_imported, N_PAGES);
-        assert_cached(&b, N_PAGES);
-        host_end(&b);
-        host_end(&a);
-        redis_cluster_deinit(&server);
+        host_share_text(a);
+        assert_int_equal(import_ask(b, b->w.attach, 0, N_PAGES, LONG_MSEC, &i), 0);
+        while (counters_of(b).probes == 0)
+                host_turn(b);
+        b->w.a->exchange->n_ops += all;
+        turn_until_loading(b);
+        host_turn_often(b, 50);
+        assert_int_equal(b->w.a->exchange->n_ops, all);
+        assert_false(b->is_over);
+        b->w.a->exchange->n_ops -= all;
+        import_await(b);
+        assert_int_equal(b->n_imported, N_PAGES);
+        assert_cached(b, N_PAGES);
 }
 
 /* An import whose pages were all asked of the stopped server. */
@@ -167,57 +158,43 @@ static void import_from_stopped(struct host *h, struct import **ret)
 
 /* A cancelled import counts until the store has let go of it. A client gains nothing by beginning
  * again and again. */
-TEST(test_called_off_counts)
+EXCHANGE_SCENE(test_called_off_counts, false)
 {
         uint64_t until = clock_now_nsec() + PATIENCE_NSEC, bytes;
         struct import *i;
-        struct host a, b;
 
-        server_start();
-        host_start(&a, true);
-        host_start(&b, false);
-        host_share_text(&a);
-        import_from_stopped(&b, &i);
-        bytes = bytes_under_way(&b);
+        host_share_text(a);
+        import_from_stopped(b, &i);
+        bytes = bytes_under_way(b);
         import_cancel(i);
-        assert_int_equal(bytes_under_way(&b), bytes);
-        assert_int_equal(b.w.a->exchange->n_ops, N_PAGES);
-        while (bytes_under_way(&b) > 0) {
+        assert_int_equal(bytes_under_way(b), bytes);
+        assert_int_equal(b->w.a->exchange->n_ops, N_PAGES);
+        while (bytes_under_way(b) > 0) {
                 assert_true(clock_now_nsec() < until);
-                host_turn(&b);
+                host_turn(b);
         }
-        assert_int_equal(b.w.a->exchange->n_ops, 0);
+        assert_int_equal(b->w.a->exchange->n_ops, 0);
         kill(server.servers[0].pid, SIGCONT);
-        host_end(&b);
-        host_end(&a);
-        redis_cluster_deinit(&server);
 }
 
 /* After an exchange is closed, the store's late answers aren't looked at. A new exchange in its
  * place starts from zero. */
-TEST(test_closed_meanwhile)
+EXCHANGE_SCENE(test_closed_meanwhile, false)
 {
         uint64_t until = clock_now_nsec() + PATIENCE_NSEC;
         struct import *i;
-        struct host a, b;
 
-        server_start();
-        host_start(&a, true);
-        host_start(&b, false);
-        host_share_text(&a);
-        import_from_stopped(&b, &i);
-        exchange_close(b.w.a);
-        assert_true(b.is_over);
-        host_open_exchange(&b, false, NULL);
-        assert_int_equal(bytes_under_way(&b) + b.w.a->exchange->n_ops, 0);
-        while (b.w.ns->device.n_pages[PAGE_MOVING] > 0) {
+        host_share_text(a);
+        import_from_stopped(b, &i);
+        exchange_close(b->w.a);
+        assert_true(b->is_over);
+        host_open_exchange(b, false, NULL);
+        assert_int_equal(bytes_under_way(b) + b->w.a->exchange->n_ops, 0);
+        while (b->w.ns->device.n_pages[PAGE_MOVING] > 0) {
                 assert_true(clock_now_nsec() < until);
-                (void)remote_reap(b.remote);
+                (void)remote_reap(b->remote);
         }
-        assert_int_equal(bytes_under_way(&b) + b.w.a->exchange->n_ops, 0);
+        assert_int_equal(bytes_under_way(b) + b->w.a->exchange->n_ops, 0);
         kill(server.servers[0].pid, SIGCONT);
-        assert_int_equal(import(&b, 0, N_PAGES, LONG_MSEC), N_PAGES);
-        host_end(&b);
-        host_end(&a);
-        redis_cluster_deinit(&server);
+        assert_int_equal(import(b, 0, N_PAGES, LONG_MSEC), N_PAGES);
 }

@@ -79,7 +79,6 @@ static void end(struct harness *h, struct worker *w, const char *tenant)
 HARNESS_TEST(test_outlives_a_flood, &options)
 {
         const char *const tenants[] = {"a", "b"};
-        struct harness *h = *state;
 
         for (unsigned i = 0; i < 2; i++) {
                 struct worker *w = worker_start(h, tenants[i], "cache", 1);
@@ -110,7 +109,6 @@ HARNESS_TEST(test_outlives_a_flood, &options)
 
 HARNESS_TEST(test_expires, &options)
 {
-        struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "cache", 1);
 
         publish_texts(w);
@@ -128,7 +126,6 @@ HARNESS_TEST(test_expires, &options)
  * rest. They also get that quarter if the text being written takes all of the device. */
 HARNESS_TEST(test_share, &options)
 {
-        struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "cache", 1);
         uint32_t pages[N_DEVICE];
         unsigned n_kept = 0;
@@ -153,7 +150,6 @@ HARNESS_TEST(test_share, &options)
  * requests. */
 HARNESS_TEST(test_reservations, &reserved)
 {
-        struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "cache", 1);
         struct worker *r = worker_start(h, "r", "cache", 1);
         uint32_t pages[4 * CHAIN_PAGES];

@@ -62,40 +62,33 @@ static unsigned count_there(void)
         return n;
 }
 
-TEST(test_what_nobody_found)
+EXCHANGE_SCENE(test_what_nobody_found, false)
 {
-        struct host a, b;
         struct export_all_figures f;
 
-        server_start();
-        host_start(&a, true);
-        host_start(&b, false);
-        assert_int_equal(export_all_begin(&b.w.store), 0); /* it may not write */
-        host_compute(&a, N_PAGES);
-        begin(&a);
-        await_all(&a);
-        f = figures_of(&a);
+        assert_int_equal(export_all_begin(&b->w.store), 0); /* it may not write */
+        host_compute(a, N_PAGES);
+        begin(a);
+        await_all(a);
+        f = figures_of(a);
         assert_int_equal(f.written_pages, N_PAGES);
         assert_int_equal(f.written_bytes, N_PAGES * TEXT_PAGE_BYTES);
         assert_int_equal(f.there_pages + f.left_pages + f.old_pages, 0);
-        assert_int_equal(import(&b, 0, N_PAGES, LONG_MSEC), N_PAGES);
-        assert_cached(&b, N_PAGES);
+        assert_int_equal(import(b, 0, N_PAGES, LONG_MSEC), N_PAGES);
+        assert_cached(b, N_PAGES);
         /* Pages that the server has aren't sent again. */
-        begin(&a);
-        await_all(&a);
-        f = figures_of(&a);
+        begin(a);
+        await_all(a);
+        f = figures_of(a);
         assert_int_equal(f.there_pages, N_PAGES);
         assert_int_equal(f.written_pages, 0);
         /* Pages published from now on are exported, too. */
-        host_compute_behind(&a, NULL, 100, 3);
-        assert_true(figures_of(&a).is_running);
-        await_all(&a);
-        assert_int_equal(figures_of(&a).written_pages, 3);
-        export_all_end(&a.w.store);
-        assert_false(figures_of(&a).is_on);
-        host_end(&b);
-        host_end(&a);
-        redis_cluster_deinit(&server);
+        host_compute_behind(a, NULL, 100, 3);
+        assert_true(figures_of(a).is_running);
+        await_all(a);
+        assert_int_equal(figures_of(a).written_pages, 3);
+        export_all_end(&a->w.store);
+        assert_false(figures_of(a).is_on);
 }
 
 static void await_known(struct host *h)
@@ -111,13 +104,12 @@ static void await_known(struct host *h)
 }
 
 /* Pages cached before the epoch was learnt aren't exported, nor are their continuations. */
-TEST(test_of_before_the_epoch)
+SERVER_TEST(test_of_before_the_epoch)
 {
         uint8_t keys[N_PAGES * KEY_BYTES];
         struct export_all_figures f;
         struct host a;
 
-        server_start();
         host_start(&a, true);
         host_compute(&a, N_PAGES);
         exchange_note_invalidated(a.w.ns); /* as where another rank has invalidated something */
@@ -139,7 +131,6 @@ TEST(test_of_before_the_epoch)
         assert_int_equal(f.left_pages, 2);
         assert_int_equal(count_there(), 3);
         host_end(&a);
-        redis_cluster_deinit(&server);
 }
 
 /* Runs until so many were written, and no further writes are begun. */
@@ -163,33 +154,24 @@ static void export_some(struct host *h, unsigned n)
 
 /* The text used last is exported first, from its first page on, though its last page was the one
  * used. */
-TEST(test_order)
+EXCHANGE_SCENE(test_order, false)
 {
-        struct host a, b;
-
-        server_start();
-        host_start(&a, true);
-        host_start(&b, false);
-        host_compute_behind(&a, NULL, 100, N_PAGES);
-        host_compute(&a, N_PAGES);
-        wait_sec(&a, 100);
-        ns_note_use(a.w.ns, tier_find(&a.w, N_PAGES - 1));
-        export_some(&a, N_IMPORTED);
-        assert_int_equal(import(&b, 0, N_PAGES, LONG_MSEC), N_IMPORTED);
-        host_end(&b);
-        host_end(&a);
-        redis_cluster_deinit(&server);
+        host_compute_behind(a, NULL, 100, N_PAGES);
+        host_compute(a, N_PAGES);
+        wait_sec(a, 100);
+        ns_note_use(a->w.ns, tier_find(&a->w, N_PAGES - 1));
+        export_some(a, N_IMPORTED);
+        assert_int_equal(import(b, 0, N_PAGES, LONG_MSEC), N_IMPORTED);
 }
 
 /* More texts than may wait, looked at in small slices, at so many bytes a second. */
-TEST(test_many_texts)
+SERVER_TEST(test_many_texts)
 {
         const unsigned n = 100;
         struct export_all_figures f;
         struct host a;
         uint64_t began;
 
-        server_start();
         host_write_rate = 80 * TEXT_PAGE_BYTES;
         host_start(&a, true);
         host_write_rate = UINT64_C(1) << 30;
@@ -206,18 +188,16 @@ TEST(test_many_texts)
         assert_true(clock_now_nsec() - began >= (n - 80) * NSEC_PER_SEC / 80 * 8 / 10);
         assert_int_equal(counters_of(&a).not_exported[EXCHANGE_BUSY], 0);
         host_end(&a);
-        redis_cluster_deinit(&server);
 }
 
 /* A server that doesn't answer delays the export, and is tried again until it does. */
-TEST(test_server_is_stopped)
+SERVER_TEST(test_server_is_stopped)
 {
         uint64_t until = clock_now_nsec() + PATIENCE_NSEC;
         enum exchange_drop why;
         const struct ns *ns;
         struct host a;
 
-        server_start();
         host_start(&a, true);
         host_compute(&a, N_IMPORTED); /* a batch, and a pass */
         assert_int_equal(kill(server.servers[0].pid, SIGSTOP), 0);
@@ -246,17 +226,15 @@ TEST(test_server_is_stopped)
         assert_int_equal(figures_of(&a).left_pages, 0);
         assert_int_equal(count_there(), N_IMPORTED);
         host_end(&a);
-        redis_cluster_deinit(&server);
 }
 
 /* A new rate holds for an export under way. With another secret, which other hosts read, all pages
  * are old. */
-TEST(test_other_options)
+SERVER_TEST(test_other_options)
 {
         uint64_t until = clock_now_nsec() + PATIENCE_NSEC / 2;
         struct host a;
 
-        server_start();
         host_write_rate = 1;
         host_start(&a, true);
         host_compute(&a, N_PAGES);
@@ -275,15 +253,13 @@ TEST(test_other_options)
         await_all(&a);
         assert_int_equal(figures_of(&a).old_pages, N_PAGES);
         host_end(&a);
-        redis_cluster_deinit(&server);
 }
 
 /* The namespace, or the exchange, ends during the export. */
-TEST(test_ends_meanwhile)
+SERVER_TEST(test_ends_meanwhile)
 {
         struct host a;
 
-        server_start();
         host_write_rate = TEXT_PAGE_BYTES;
         host_start(&a, true);
         host_write_rate = UINT64_C(1) << 30;
@@ -309,5 +285,4 @@ TEST(test_ends_meanwhile)
         assert_null(chores_work(&a.w.store));
         assert_int_equal(export_all_begin(&a.w.store), 0);
         host_end(&a);
-        redis_cluster_deinit(&server);
 }

@@ -68,7 +68,6 @@ static void assert_status(struct harness *h, const char *m)
 
 HARNESS_TEST(test_figures, &options)
 {
-        struct harness *h = *state;
         struct worker *w = make_history(h);
         struct exporter e;
         _cleanup_free_ char *m = NULL;
@@ -97,7 +96,6 @@ HARNESS_TEST(test_figures, &options)
 /* Found pages count as tokens that needn't be computed. */
 HARNESS_TEST(test_hits, &options)
 {
-        struct harness *h = *state;
         struct worker *w = worker_start(h, "loser", "cache", 1);
         uint32_t pages[4];
         char series[256];
@@ -174,7 +172,6 @@ static void assert_zeros(const char *m)
 /* Requests and their times are exported; a peer that breaks a rule is counted under it. */
 HARNESS_TEST(test_counters, &options)
 {
-        struct harness *h = *state;
         struct worker *w = worker_start(h, "loser", "cache", 1);
         double count, beyond;
         struct exporter e;
@@ -203,7 +200,6 @@ HARNESS_TEST(test_counters, &options)
 /* The daemon ends and returns: the exporter stays, and counts it. */
 HARNESS_TEST(test_without_daemon, &options)
 {
-        struct harness *h = *state;
         struct exporter e;
         struct http_answer a;
         char *m;
@@ -239,7 +235,6 @@ HARNESS_TEST(test_without_daemon, &options)
 HARNESS_TEST(test_first_event, &options)
 {
         static const char head[] = "GET /events HTTP/1.1\r\nHost: x\r\n\r\n";
-        struct harness *h = *state;
         char text[16384];
         size_t len = 0;
         struct exporter e;
@@ -265,7 +260,6 @@ HARNESS_TEST(test_first_event, &options)
 /* A connection kept while the daemon was replaced costs one scrape, no failure. */
 HARNESS_TEST(test_left_behind, &options)
 {
-        struct harness *h = *state;
         struct exporter e;
         char *m;
 
@@ -283,7 +277,6 @@ HARNESS_TEST(test_left_behind, &options)
 HARNESS_TEST(test_daemon_hangs, &options)
 {
         static const char *const words[] = {"--timeout", "50ms", NULL};
-        struct harness *h = *state;
         struct exporter e;
         struct http_answer a;
         char *m;
@@ -315,7 +308,6 @@ HARNESS_TEST(test_daemon_hangs, &options)
 /* A tenant's socket isn't the admin socket, and must not look like a daemon. */
 HARNESS_TEST(test_wrong_socket, &options)
 {
-        struct harness *h = *state;
         char socket[PRIVATE_PATH_MAX];
         const char *words[] = {
                 "--socket", private_daemon_socket(&h->daemon, "loser", socket), NULL};
@@ -339,7 +331,6 @@ static const struct private_options options_many = {.tenants = many};
 HARNESS_TEST(test_limit, &options_many)
 {
         static const char *const words[] = {"--max-rows", "2", NULL};
-        struct harness *h = *state;
         struct worker *w[N_TENANTS];
         double sum = 0;
         struct exporter e;
@@ -388,7 +379,6 @@ static void assert_answer(const struct exporter *e, const char *head, int status
 
 HARNESS_TEST(test_http, &options)
 {
-        struct harness *h = *state;
         struct exporter e;
         struct http_answer a;
 
@@ -418,7 +408,6 @@ HARNESS_TEST(test_http, &options)
 /* Each HELP text of a scrape, and figures of the exporter's own process. */
 HARNESS_TEST(test_help, &options)
 {
-        struct harness *h = *state;
         struct worker *w = make_history(h);
         _cleanup_free_ char *m = NULL;
         struct exporter e;
@@ -454,7 +443,6 @@ HARNESS_TEST(test_help, &options)
 HARNESS_TEST(test_half_open, &options)
 {
         static const char part[] = "GET /metrics HTTP/1.1\r\n";
-        struct harness *h = *state;
         struct http_answer a;
         int fds[N_HALF_OPEN];
         struct exporter e;
@@ -520,7 +508,7 @@ static void scrape_beside(struct harness *h, void (*attack)(const struct exporte
 
 HARNESS_TEST(test_stream_of_connections, &options)
 {
-        scrape_beside(*state, open_for_ever, 0);
+        scrape_beside(h, open_for_ever, 0);
 }
 
 /* More connections than the exporter allows. */
@@ -550,13 +538,12 @@ static void ask_for_ever(const struct exporter *e)
 
 HARNESS_TEST(test_unread_answers, &options)
 {
-        scrape_beside(*state, ask_for_ever, 100); /* unread answers pile up */
+        scrape_beside(h, ask_for_ever, 100); /* unread answers pile up */
 }
 
 /* `promtool check metrics` has no finding; status 3 would mean one. */
 HARNESS_TEST(test_promtool, &options)
 {
-        struct harness *h = *state;
         struct worker *w = make_history(h);
         char path[PRIVATE_PATH_MAX];
         char command[PRIVATE_PATH_MAX + 64];

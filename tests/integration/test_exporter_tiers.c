@@ -99,7 +99,6 @@ static void assert_sealed(
 
 HARNESS_TEST(test_figures_by_tier, &three_tiers)
 {
-        struct harness *h = *state;
         struct worker *w = fill_all_tiers(h);
         struct exporter e;
         char *m;
@@ -150,7 +149,6 @@ static void damage_pages(const char *path)
 /* Pages are damaged; then the file is truncated while the daemon runs. */
 HARNESS_TEST(test_trouble, &three_tiers)
 {
-        struct harness *h = *state;
         struct worker *w = fill_all_tiers(h);
         struct exporter e;
         char *m;
@@ -180,7 +178,6 @@ HARNESS_TEST(test_trouble, &three_tiers)
 /* Without lower tiers no figure of them is exported. */
 HARNESS_TEST(test_without_tiers, &no_tiers)
 {
-        struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", 1);
         _cleanup_free_ char *m = NULL;
         struct exporter e;

@@ -50,7 +50,6 @@ static void assert_rows(struct harness *h, const char *words, size_t n)
 
 HARNESS_TEST(test_who_evicted_whom, &options)
 {
-        struct harness *h = *state;
         struct worker *winner, *loser;
         struct proc_output o;
 
@@ -67,8 +66,6 @@ HARNESS_TEST(test_who_evicted_whom, &options)
         assert_int_equal(ctl_tenant(h, "loser", "evictions"), 2 * SET_PAGES);
         assert_int_equal(ctl_run(h, "evictions --tenant nobody", &o), 1);
         proc_output_free(&o);
-        worker_stop(winner);
-        worker_stop(loser);
 }
 
 /* A number of the one device. */
@@ -88,7 +85,6 @@ static json_int_t device_figure(struct harness *h, const char *name)
  */
 HARNESS_TEST(test_missing_reservation, &options)
 {
-        struct harness *h = *state;
         struct worker *w = worker_start(h, "winner", "work", 1);
         const json_int_t set_bytes = SET_PAGES * 4096;
 
@@ -110,7 +106,6 @@ HARNESS_TEST(test_missing_reservation, &options)
 /* Outcomes of leases, counted for the tenant and in total. */
 HARNESS_TEST(test_leases, &options)
 {
-        struct harness *h = *state;
         struct worker *w = worker_start(h, "winner", "work", 1);
 
         ctl(h, "tenants set winner when_full=degrade");
@@ -127,13 +122,11 @@ HARNESS_TEST(test_leases, &options)
         assert_int_equal(ctl_tenant(h, "winner", "refused_deadline"), 1);
         assert_int_equal(ctl_tenant(h, "winner", "refused_pool_full"), 1);
         assert_true(ctl_tenant(h, "winner", "max_waited_msec") >= 10);
-        worker_stop(w);
 }
 
 /* Clients that keep a tenant from borrowing. */
 HARNESS_TEST(test_safepoints, &options)
 {
-        struct harness *h = *state;
         struct worker *keeps = worker_spawn(h), *not = worker_start(h, "winner", "work", 1);
         char socket[PRIVATE_PATH_MAX];
         json_t *reply, *list;

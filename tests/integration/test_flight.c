@@ -45,8 +45,7 @@ static void stop_all(struct worker **workers, unsigned n)
         }
 }
 
-/* ---- one document ------------------------------------------------------------------------------
- */
+/* ---- one document --------------------------------------------------------------------------- */
 
 static void assert_computed_once(
         struct harness *h, struct worker **workers, unsigned n, unsigned n_pages)
@@ -69,7 +68,6 @@ static void assert_computed_once(
 /* Both get their answer at once. */
 HARNESS_TEST(test_at_once, &roomy)
 {
-        struct harness *h = *state;
         struct worker *workers[2];
 
         for (unsigned i = 0; i < 2; ++i)
@@ -83,7 +81,6 @@ HARNESS_TEST(test_at_once, &roomy)
 /* The others arrive while the first is in the middle, and need more pages than it does. */
 HARNESS_TEST(test_in_the_middle, &roomy)
 {
-        struct harness *h = *state;
         struct worker *workers[4];
 
         for (unsigned i = 0; i < 4; ++i)
@@ -107,8 +104,7 @@ HARNESS_TEST(test_in_the_middle, &roomy)
         stop_all(workers, 4);
 }
 
-/* ---- prefill and decode ------------------------------------------------------------------------
- */
+/* ---- prefill and decode --------------------------------------------------------------------- */
 
 #define FOLLOWED_PAGES 40
 #define PAGE_USEC      20000 /* ten times a busy machine's usual delays; twice that each round */
@@ -140,7 +136,6 @@ static unsigned follow(
 
 HARNESS_TEST(test_follow, &roomy)
 {
-        struct harness *h = *state;
         struct worker *prefill = worker_start(h, "a", "ns", 2);
         struct worker *decode = worker_start(h, "a", "ns", 2);
         unsigned worst = UINT32_MAX;
@@ -149,12 +144,9 @@ HARNESS_TEST(test_follow, &roomy)
                 worst = MIN(worst, follow(h, prefill, decode, round));
         print_message("the decode worker was %u page(s) behind at most\n", worst);
         assert_in_range(worst, 0, 1);
-        worker_stop(prefill);
-        worker_stop(decode);
 }
 
-/* ---- an announcer's end ------------------------------------------------------------------------
- */
+/* ---- an announcer's end --------------------------------------------------------------------- */
 
 #define N_WAITERS 3
 #define TEXT      20 /* pages, of which half are published */
@@ -226,7 +218,6 @@ HARNESS_TEST(test_killed_announcer, &roomy)
 {
         unsigned n_rounds = private_full() ? 50 : private_short() ? 5 : 15, n = 0;
         uint64_t latencies[50 * N_WAITERS];
-        struct harness *h = *state;
         struct worker *waiters[N_WAITERS];
 
         for (unsigned i = 0; i < N_WAITERS; ++i)
@@ -269,7 +260,6 @@ static uint32_t announce_one(struct worker *w, struct worker *waiter, unsigned c
 /* The announcer frees the page, closes the namespace, or says goodbye. */
 HARNESS_TEST(test_given_up, &roomy)
 {
-        struct harness *h = *state;
         struct worker *waiter = worker_start(h, "a", "ns", 2), *w = worker_start(h, "a", "ns", 2);
 
         worker_tell(w, "free %u", announce_one(w, waiter, 1));
@@ -281,13 +271,11 @@ HARNESS_TEST(test_given_up, &roomy)
         announce_one(w, waiter, 1);
         worker_stop(w);
         read_wait(waiter, KVL_MISS);
-        worker_stop(waiter);
 }
 
 /* Another worker is faster, or drops everything. */
 HARNESS_TEST(test_others, &roomy)
 {
-        struct harness *h = *state;
         struct worker *waiter = worker_start(h, "a", "ns", 2), *w = worker_start(h, "a", "ns", 2);
         struct worker *faster = worker_start(h, "a", "ns", 2);
         uint32_t page = announce_one(w, waiter, 1), published;
@@ -300,18 +288,13 @@ HARNESS_TEST(test_others, &roomy)
         announce_one(w, waiter, 2);
         worker_tell(faster, "invalidate all");
         read_wait(waiter, KVL_MISS);
-        worker_stop(faster);
-        worker_stop(w);
-        worker_stop(waiter);
 }
 
-/* ---- waits that no publish ends -----------------------------------------------------------------
- */
+/* ---- waits that no publish ends ------------------------------------------------------------- */
 
 /* Each announces one text and waits for the other's. */
 HARNESS_TEST(test_circle, &roomy)
 {
-        struct harness *h = *state;
         struct worker *w[2];
         uint32_t page;
 
@@ -333,12 +316,11 @@ HARNESS_TEST(test_circle, &roomy)
 HARNESS_TEST(test_stopped_daemon, &roomy)
 {
         static const char *const env[] = {"KVL_WORKER_TIMEOUT_MSEC=2000", NULL};
-        struct harness *h = *state;
-        struct worker *announcer = start_announcer(h, 1);
         struct worker *waiter = worker_spawn_with(h, program_worker(), env);
         bool shares = harness_shares();
         struct waited waited;
 
+        start_announcer(h, 1);
         worker_attach(waiter, "a", "ns", 2);
         assert_int_equal(worker_ask(waiter, "wait 1:0 300"), 0);
         assert_int_equal(kill(h->daemon.pid, SIGSTOP), 0);
@@ -349,12 +331,9 @@ HARNESS_TEST(test_stopped_daemon, &roomy)
         if (shares)
                 assert_int_equal(worker_ask(waiter, "wait 1:0 300"), 0);
         assert_int_equal(kill(h->daemon.pid, SIGCONT), 0);
-        worker_stop(waiter);
-        worker_stop(announcer);
 }
 
-/* ---- a crowd -----------------------------------------------------------------------------------
- */
+/* ---- a crowd -------------------------------------------------------------------------------- */
 
 #define N_CROWD 8
 
@@ -414,15 +393,11 @@ static void churn(struct harness *h, unsigned n_texts, unsigned msec, const char
 /* Few texts, so that workers meet and wait for each other. */
 HARNESS_TEST(test_churn, &small_cache)
 {
-        churn(*state, 6,
-                private_full()    ? 60000
-                : private_short() ? 1000
-                                  : 3000,
-                "announces_pending");
+        churn(h, 6, private_full() ? 60000 : private_short() ? 1000 : 3000, "announces_pending");
 }
 
 /* More texts than there is room for. */
 HARNESS_TEST(test_churn_under_eviction, &small_cache)
 {
-        churn(*state, 120, private_full() ? 60000 : private_short() ? 1000 : 2000, "evictions");
+        churn(h, 120, private_full() ? 60000 : private_short() ? 1000 : 2000, "evictions");
 }

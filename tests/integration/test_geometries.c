@@ -89,8 +89,7 @@ static struct kvl_layout layout_of(uint64_t plane_page_bytes, uint32_t n_planes)
                 .plane_page_bytes = plane_page_bytes};
 }
 
-/* ---- bytes ------------------------------------------------------------------------------------
- */
+/* ---- bytes ---------------------------------------------------------------------------------- */
 
 /* Contents of a plane. On a GPU all planes of a page 0 that isn't granted are the same memory. */
 static void make_end(
@@ -154,8 +153,7 @@ static void use_null_page(struct engine *e)
         assert_page_has(e, 0, 7);
 }
 
-/* ---- a life -----------------------------------------------------------------------------------
- */
+/* ---- a life --------------------------------------------------------------------------------- */
 
 static uint32_t lease(struct engine *e, uint32_t *ret_pages)
 {
@@ -209,8 +207,7 @@ static void live(struct engine *e, uint64_t seed)
         assert_int_equal(kvl_invalidate(e->scheduler, NULL, NULL), 0);
 }
 
-/* ---- geometries -------------------------------------------------------------------------------
- */
+/* ---- geometries ----------------------------------------------------------------------------- */
 
 /* Refusals are right only for an impossible geometry, or a flag that the device doesn't support. */
 static void assert_refused_well(const struct way *way, int code)

@@ -32,7 +32,6 @@ static void assert_no_access(struct harness *h, const char *variable, const char
 
 HARNESS_TEST(test_no_access, NULL)
 {
-        struct harness *h = *state;
         struct worker *w;
 
         if (private_on_real_gpu()) {
@@ -48,7 +47,6 @@ HARNESS_TEST(test_no_access, NULL)
         worker_tell(w, "connect %s/t/a/sock - metadata", h->daemon.runtime);
         worker_tell(w, "open ns 1");
         worker_tell(w, "lease 3");
-        worker_stop(w);
 }
 
 /* ---- addresses ---- */
@@ -63,7 +61,6 @@ static void open_same(struct worker *w)
 
 HARNESS_TEST(test_same_address, NULL)
 {
-        struct harness *h = *state;
         struct worker *a = worker_spawn(h), *b = worker_spawn(h);
         uint32_t pages[N], found[N];
         char *address;
@@ -94,14 +91,11 @@ HARNESS_TEST(test_same_address, NULL)
                 free(address);
         }
         worker_tell(b, "verify %u 1002", found[2]);
-        worker_stop(a);
-        worker_stop(b);
 }
 
 /* The CPU can't reach a page by its address. */
 HARNESS_TEST(test_addresses_differ, NULL)
 {
-        struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", 1);
         uint32_t pages[600];
 
@@ -111,7 +105,6 @@ HARNESS_TEST(test_addresses_differ, NULL)
                 worker_tell(w, "fill %u %u", pages[i], i);
         for (unsigned i = 0; i < 600; i += 7)
                 worker_tell(w, "verify %u %u", pages[i], i);
-        worker_stop(w);
 }
 
 /* ---- streams ---- */
@@ -148,7 +141,6 @@ static uint32_t wait_found(struct worker *w, unsigned chain)
 /* A page is found once the stream has written it, and not before. */
 HARNESS_TEST(test_publish, NULL)
 {
-        struct harness *h = *state;
         struct worker *a = worker_start(h, "a", "ns", 1), *b = worker_start(h, "a", "ns", 1);
         uint32_t page, found;
 
@@ -170,14 +162,11 @@ HARNESS_TEST(test_publish, NULL)
         assert_int_equal(worker_numbers(a, &page, 1), 1);
         assert_int_equal(page, found);
         worker_tell(a, "stream-close");
-        worker_stop(a);
-        worker_stop(b);
 }
 
 /* No thread calls into the library meanwhile: the driver's thread submits the publish. */
 HARNESS_TEST(test_publish_unattended, NULL)
 {
-        struct harness *h = *state;
         struct worker *a, *b;
         uint32_t page;
 
@@ -194,14 +183,11 @@ HARNESS_TEST(test_publish_unattended, NULL)
         worker_tell(b, "verify %u 5", page);
         worker_tell(a, "publish-wait");
         worker_tell(a, "stream-close");
-        worker_stop(a);
-        worker_stop(b);
 }
 
 /* Pins and pages are freed when the stream has passed them. */
 HARNESS_TEST(test_release_and_free, NULL)
 {
-        struct harness *h = *state;
         struct worker *a = worker_start(h, "a", "ns", 1);
         uint32_t pages[2], leased[3];
 
@@ -221,7 +207,6 @@ HARNESS_TEST(test_release_and_free, NULL)
         ctl_wait_status(h, "pages_pinned", 0);
         ctl_wait_status(h, "pages_granted", 1);
         worker_tell(a, "stream-close");
-        worker_stop(a);
 }
 
 /* ---- page 0 ---- */
@@ -246,7 +231,6 @@ static void assert_has_null(struct worker *w)
 /* Each process has its own page 0, from the start, also after a restart of the daemon. */
 HARNESS_TEST(test_page_zero, &kept)
 {
-        struct harness *h = *state;
         struct worker *a = start_null(h), *b;
         uint32_t pages[N];
 
@@ -271,8 +255,6 @@ HARNESS_TEST(test_page_zero, &kept)
         }
         assert_string_equal(worker_tell(a, "peek 0"), " 7");
         ctl(h, "check");
-        worker_stop(a);
-        worker_stop(b);
 }
 
 /* ---- contexts that break ---- */
@@ -290,7 +272,6 @@ static void write_control(const char *path, const char *lines)
  * every later one of this client. Other clients continue. */
 HARNESS_TEST(test_broken_context, NULL)
 {
-        struct harness *h = *state;
         char control[PRIVATE_PATH_MAX + 8], variable[PRIVATE_PATH_MAX + 32];
         const char *env[] = {variable, "FAKECUDA_LENIENT=exit", NULL};
         struct worker *a, *b;
@@ -321,5 +302,4 @@ HARNESS_TEST(test_broken_context, NULL)
         worker_tell(a, "free %u %u", page, other);
         worker_publish_chain(b, 3, 1, &page);
         worker_kill(a);
-        worker_stop(b);
 }

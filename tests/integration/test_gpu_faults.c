@@ -86,19 +86,18 @@ static void lose_device(struct harness *h, const char *rule)
 
 HARNESS_TEST(test_launch_failed, &controlled)
 {
-        lose_device(*state, "719:1:0");
+        lose_device(h, "719:1:0");
 }
 
 HARNESS_TEST(test_ecc, &controlled)
 {
-        lose_device(*state, "214:1:0");
+        lose_device(h, "214:1:0");
 }
 
 /* The driver has no memory left, though the budget does: a lease is refused. It is granted once
  * there is memory. */
 HARNESS_TEST(test_out_of_memory, &controlled)
 {
-        struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", 1);
         uint32_t pages[N];
         char *text;
@@ -113,13 +112,11 @@ HARNESS_TEST(test_out_of_memory, &controlled)
         text = gpu_device_text(h, "state");
         assert_string_equal(text, "ok");
         free(text);
-        worker_stop(w);
 }
 
 /* Memory that zeroing left unchanged is never leased. */
 HARNESS_TEST(test_not_zeroed, &controlled)
 {
-        struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", 1);
 
         gpu_inject(h, "bad=memset\n");
@@ -129,7 +126,6 @@ HARNESS_TEST(test_not_zeroed, &controlled)
         assert_int_equal(ctl_tenant(h, "a", "charged_bytes"), 0);
         gpu_inject(h, "");
         worker_tell(w, "lease 1");
-        worker_stop(w);
 }
 
 /* kvleasectl answers at once. */
@@ -147,7 +143,6 @@ static void assert_quick_status(struct harness *h)
  * others aren't affected. Once the driver answers, it is used again. */
 HARNESS_TEST(test_hang, &impatient)
 {
-        struct harness *h = *state;
         struct worker *a = worker_start(h, "a", "ns", 1), *b = worker_start(h, "b", "ns", 1);
         uint32_t pages[N];
         uint64_t start, end;
@@ -178,14 +173,11 @@ HARNESS_TEST(test_hang, &impatient)
         gpu_inject(h, "");
         gpu_wait_state(h, "ok");
         worker_tell(a, "lease %u", 2 * SET_PAGES);
-        worker_stop(a);
-        worker_stop(b);
 }
 
 /* A driver that never answers delays neither the daemon's stop nor a client's exit. */
 HARNESS_TEST(test_stop_while_stuck, &impatient)
 {
-        struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", 1);
         int status = -1;
         uint64_t start;
@@ -203,7 +195,6 @@ HARNESS_TEST(test_stop_while_stuck, &impatient)
 /* One client dies while its socket waits for a slow driver; another one isn't served at once. */
 HARNESS_TEST(test_dies_waiting, &impatient)
 {
-        struct harness *h = *state;
         struct worker *a = worker_start(h, "a", "ns", 1), *b = worker_start(h, "a", "ns", 1);
 
         inject(h, "delay", "200:1:0");
@@ -216,13 +207,11 @@ HARNESS_TEST(test_dies_waiting, &impatient)
         gpu_inject(h, "");
         ctl_wait_status(h, "n_clients", 1);
         ctl_wait_status(h, "pages_granted", SET_PAGES);
-        worker_stop(b);
 }
 
 /* The driver is slow but within the limit: many clients wait, each is served. */
 HARNESS_TEST(test_slow, &impatient)
 {
-        struct harness *h = *state;
         struct worker *workers[8];
 
         inject(h, "delay", "50:1:0");
@@ -310,7 +299,6 @@ static void await_registered(struct harness *h, bool all)
 
 HARNESS_TEST(test_registered, &cold)
 {
-        struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", 1);
         char why[DEVICE_WHY_BYTES];
 
@@ -327,7 +315,6 @@ HARNESS_TEST(test_registered, &cold)
 /* The tier works, but with slower copies, and reports that. */
 HARNESS_TEST(test_not_registered, &cold)
 {
-        struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", 1);
         char why[DEVICE_WHY_BYTES];
 

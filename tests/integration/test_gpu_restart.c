@@ -99,8 +99,7 @@ static void end_all(struct harness *h)
         ctl(h, "sessions purge a");
 }
 
-/* ---- vmm ---------------------------------------------------------------------------------------
- */
+/* ---- vmm ------------------------------------------------------------------------------------ */
 
 /* The daemon is killed again and again, before and after it has memory. */
 static void test_kills(void **state)
@@ -304,8 +303,7 @@ static void test_budget(void **state)
                 device_bytes(h, "total_bytes") / 100 * 50 - canary_bytes);
 }
 
-/* ---- a daemon that ends ------------------------------------------------------------------------
- */
+/* ---- a daemon that ends --------------------------------------------------------------------- */
 
 /* Clients find their mapped pages after the stop, if memory outlives the daemon. */
 static void test_stopped(void **state)
@@ -379,8 +377,7 @@ static void test_hangup(void **state)
         end_all(h);
 }
 
-/* ---- cudaipc -----------------------------------------------------------------------------------
- */
+/* ---- cudaipc -------------------------------------------------------------------------------- */
 
 static void assert_check_says(struct harness *h, const char *words)
 {

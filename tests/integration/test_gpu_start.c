@@ -114,7 +114,6 @@ static const struct private_options automatic = {.devices = "auto"};
 
 HARNESS_TEST(test_auto_finds, &automatic)
 {
-        struct harness *h = *state;
         char *name = gpu_device_text(h, "name"), *transport = gpu_device_text(h, "transport");
         struct worker *w = worker_start(h, "a", "ns", 1);
         uint32_t pages[2];
@@ -124,7 +123,6 @@ HARNESS_TEST(test_auto_finds, &automatic)
         free(name);
         free(transport);
         worker_publish_chain(w, 1, 2, pages);
-        worker_stop(w);
 }
 
 /* A GPU that supports neither the configured transport nor another one. */

@@ -26,7 +26,6 @@ static struct worker *join(struct harness *h, struct worker *first, const char *
 /* The scheduler leases, a worker maps, writes and publishes, the scheduler looks up. */
 HARNESS_TEST(test_scheduler, NULL)
 {
-        struct harness *h = *state;
         struct worker *worker = worker_start(h, "a", "ns", 1);
         struct worker *scheduler = join(h, worker, "metadata");
         uint32_t pages[2], found[2];
@@ -43,14 +42,11 @@ HARNESS_TEST(test_scheduler, NULL)
         assert_int_equal(worker_numbers(scheduler, found, 2), 2);
         assert_memory_equal(found, pages, sizeof(pages));
         worker_tell(worker, "verify %u 2", found[1]);
-        worker_stop(scheduler);
-        worker_stop(worker);
 }
 
 /* Grants belong to the group: they end with its last member, not before. */
 HARNESS_TEST(test_death, NULL)
 {
-        struct harness *h = *state;
         struct worker *a = worker_start(h, "a", "ns", 1), *b = join(h, a, "");
         uint32_t pages[3];
 
@@ -73,7 +69,6 @@ HARNESS_TEST(test_death, NULL)
  * connects first. Another secret makes another group. */
 HARNESS_TEST(test_secret, NULL)
 {
-        struct harness *h = *state;
         char socket[PRIVATE_PATH_MAX];
         struct worker *ranks[3], *other = worker_spawn(h);
         uint32_t page;
@@ -97,13 +92,11 @@ HARNESS_TEST(test_secret, NULL)
         worker_tell(ranks[2], "free %u", page);
         for (size_t i = 1; i < ARRAY_SIZE(ranks); ++i)
                 worker_stop(ranks[i]);
-        worker_stop(other);
 }
 
 /* A stranger of the same tenant may not free a group's pages. */
 HARNESS_TEST(test_stranger, NULL)
 {
-        struct harness *h = *state;
         struct worker *a = worker_start(h, "a", "ns", 1), *b = worker_start(h, "a", "ns", 1);
         uint32_t page;
 
@@ -113,15 +106,12 @@ HARNESS_TEST(test_stranger, NULL)
         assert_true(worker_ask(b, "release %u", page) < 0);
         assert_true(worker_ask(b, "publish 5:0 - %u", page) < 0);
         worker_tell(a, "free %u", page);
-        worker_stop(a);
-        worker_stop(b);
 }
 
 /* A page that another group has leased can't be mapped, even if its set is mapped already. Pages
  * that a member has leased or pinned can. */
 HARNESS_TEST(test_map, NULL)
 {
-        struct harness *h = *state;
         struct worker *a = worker_start(h, "a", "ns", 1), *b = worker_start(h, "a", "ns", 1);
         struct worker *mate = join(h, a, "");
         uint32_t own[2], foreign, page;
@@ -143,15 +133,11 @@ HARNESS_TEST(test_map, NULL)
         worker_tell(mate, "verify %u 7", page);
         worker_tell(a, "release %u", page);
         assert_int_equal(worker_ask(mate, "map %u", page), -ENOENT);
-        worker_stop(mate);
-        worker_stop(a);
-        worker_stop(b);
 }
 
 /* Each pin is released by itself. Only a group with a pin of the page gets one more. */
 HARNESS_TEST(test_pin, NULL)
 {
-        struct harness *h = *state;
         struct worker *a = worker_start(h, "a", "ns", 1), *b = worker_start(h, "a", "ns", 1);
         uint32_t pages[2];
 
@@ -173,15 +159,12 @@ HARNESS_TEST(test_pin, NULL)
         worker_numbers(a, pages, 1);
         assert_int_equal(worker_ask(a, "pin %u", pages[0]), -EINVAL);
         worker_tell(a, "free %u", pages[0]);
-        worker_stop(a);
-        worker_stop(b);
 }
 
 /* A client counts as dead after hang-up and exit. Until then its pages stay pinned, also if its
  * socket is closed. */
 HARNESS_TEST(test_hangup, NULL)
 {
-        struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", 1);
         uint32_t pages[2];
 
@@ -204,7 +187,6 @@ HARNESS_TEST(test_hangup, NULL)
  * the process lives. */
 HARNESS_TEST(test_hangup_unmapped, NULL)
 {
-        struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", 1), *s = join(h, w, "metadata");
 
         worker_tell(s, "hangup");
@@ -215,13 +197,11 @@ HARNESS_TEST(test_hangup_unmapped, NULL)
         assert_int_equal(ctl_status(h, "members_waiting_exit"), harness_shares());
         worker_kill(s);
         ctl_wait_status(h, "n_clients", 1);
-        worker_stop(w);
 }
 
 /* BYE ends everything while the process lives on. */
 HARNESS_TEST(test_bye, NULL)
 {
-        struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", 1);
         uint32_t pages[2];
 
@@ -231,14 +211,12 @@ HARNESS_TEST(test_bye, NULL)
         ctl_wait_status(h, "n_clients", 0);
         assert_int_equal(ctl_status(h, "pages_granted"), 0);
         assert_int_equal(ctl_status(h, "pages_pinned"), 0);
-        worker_stop(w);
 }
 
 /* A client that breaks the protocol while it maps memory is muted, and keeps its pins until it
  * exits. */
 HARNESS_TEST(test_muted, NULL)
 {
-        struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", 1), *good = worker_start(h, "a", "ns", 1);
         uint32_t pages[2], found[2];
 
@@ -261,14 +239,13 @@ HARNESS_TEST(test_muted, NULL)
 /* The other proof of a peer's process: a nonce answered with credentials. */
 HARNESS_TEST(test_challenge, &challenge)
 {
-        struct harness *h = *state;
-        struct worker *a = worker_start(h, "a", "ns", 1), *b = join(h, a, "");
+        struct worker *a = worker_start(h, "a", "ns", 1);
         uint32_t pages[2];
 
+        join(h, a, "");
         worker_publish_chain(a, 1, 2, pages);
         worker_tell(a, "lease 2");
         worker_kill(a);
         ctl_wait_status(h, "n_clients", 1);
         ctl_wait_status(h, "pages_pinned", 0);
-        worker_stop(b);
 }

@@ -69,8 +69,6 @@ static void await_more(struct harness *h, const char *name)
 
 HARNESS_TEST(test_configured, &options)
 {
-        struct harness *h = *state;
-
         assert_int_equal(number_of(h, "devices", "cold memory of host", "budget_bytes"), 16 * MIB);
         assert_int_equal(number_of(h, "devices", "cold memory of host", "extent_bytes"), 2 * MIB);
         assert_int_equal(number_of(h, "tenants", "cold", "host_limit_bytes"), 12 * MIB);
@@ -82,8 +80,6 @@ HARNESS_TEST(test_configured, &options)
 /* Cold pages are demoted and charged to their tenant there; a lower limit frees them. */
 HARNESS_TEST(test_goes_down, &options)
 {
-        struct harness *h = *state;
-
         fill(h, "cold");
         await_more(h, "host_pages_sealed");
         assert_true(number_of(h, "tenants", "cold", "host_charged_bytes") > 0);
@@ -97,8 +93,6 @@ HARNESS_TEST(test_goes_down, &options)
 
 HARNESS_TEST(test_kept_out, &options)
 {
-        struct harness *h = *state;
-
         fill(h, "out");
         assert_int_equal(number_of(h, "tenants", "out", "host_charged_bytes"), 0);
         assert_int_equal(number_of(h, "tenants", "out", "host_arrived"), 0);

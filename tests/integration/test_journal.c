@@ -118,7 +118,6 @@ static void check_violation(struct harness *h, int fd)
 
 HARNESS_TEST(test_fields, &to_journal)
 {
-        struct harness *h = *state;
         int fd = open_journal();
         char uid[16], first_id[64], *text;
         struct entry e;

@@ -167,7 +167,7 @@ HARNESS_TEST(test_killed, NULL)
         ino_t inode;
         int waiting;
 
-        kept_start(&k, *state, NULL);
+        kept_start(&k, h, NULL);
         private_daemon_socket(&k.h->daemon, "a", path);
         inode = inode_at(path);
         n = kept_now(&k);
@@ -196,7 +196,7 @@ HARNESS_TEST(test_upgrade, NULL)
         uint64_t n;
         ino_t inode;
 
-        kept_start(&k, *state, NULL);
+        kept_start(&k, h, NULL);
         inode = inode_at(private_daemon_socket(&k.h->daemon, "a", path));
         n = kept_now(&k);
         for (unsigned i = 0; i < 3; i++) {
@@ -213,7 +213,7 @@ HARNESS_TEST(test_reload, NULL)
 {
         struct kept k;
 
-        kept_start(&k, *state, NULL);
+        kept_start(&k, h, NULL);
         kill(k.h->daemon.pid, SIGHUP);
         expect(&k, "RELOADING=1");
         expect(&k, "READY=1");
@@ -227,7 +227,6 @@ HARNESS_TEST(test_socket_of_nobody, NULL)
         static const struct private_tenant two[] = {
                 {"a", "limit = 4MiB\n"}, {"b", "limit = 4MiB\n"}, {NULL, NULL}};
         const struct private_options o[] = {{.tenants = two}, {.tenants = one}};
-        struct harness *h = *state;
         char path[PRIVATE_PATH_MAX];
         struct kept k;
         uint64_t n;
@@ -260,12 +259,12 @@ HARNESS_TEST(test_socket_of_nobody, NULL)
 /* A full store is reported, and the daemon serves. */
 HARNESS_TEST(test_full_store, NULL)
 {
-        struct private_daemon *d = &((struct harness *)*state)->daemon;
+        struct private_daemon *d = &((struct harness *)h)->daemon;
         char *text;
         size_t len;
         struct kept k;
 
-        kept_start(&k, *state, (const char *const[]){"--keep-max", "2", NULL});
+        kept_start(&k, h, (const char *const[]){"--keep-max", "2", NULL});
         assert_int_equal(ctl_status(k.h, "kept_max"), 2);
         assert_int_equal(kept_now(&k), 2);
         assert_int_equal(file_read(d->log, 1 << 20, &text, &len), 0);
@@ -295,7 +294,6 @@ static void exec_activated(struct kept *k, int fd, int unknown)
 
 HARNESS_TEST(test_activated, NULL)
 {
-        struct harness *h = *state;
         struct kept k = {.h = h};
         char path[PRIVATE_PATH_MAX], dir[PRIVATE_PATH_MAX];
         struct sockaddr_un address = {.sun_family = AF_UNIX};
@@ -336,12 +334,12 @@ HARNESS_TEST(test_activated, NULL)
 /* The parent doesn't restart a failing daemon for ever: it gives up, with a message. */
 HARNESS_TEST(test_gives_up, NULL)
 {
-        struct private_daemon *d = &((struct harness *)*state)->daemon;
+        struct private_daemon *d = &((struct harness *)h)->daemon;
         struct kept k;
         uint64_t begin;
         int status, fd;
 
-        kept_start(&k, *state, (const char *const[]){"--keep-tries", "3", NULL});
+        kept_start(&k, h, (const char *const[]){"--keep-tries", "3", NULL});
         fd = open(d->config, O_WRONLY | O_APPEND | O_CLOEXEC);
         assert_true(fd >= 0);
         assert_true(write(fd, "[nonsense]\n", 11) == 11);
@@ -366,7 +364,7 @@ HARNESS_TEST(test_watchdog, NULL)
 {
         struct kept k;
 
-        kept_start(&k, *state, (const char *const[]){"--keep-watchdog", "500ms", NULL});
+        kept_start(&k, h, (const char *const[]){"--keep-watchdog", "500ms", NULL});
         kill(k.daemon, SIGSTOP);
         expect(&k, "hasn't said for 500 ms that it lives");
         expect(&k, "killed by signal 9");
@@ -377,7 +375,7 @@ HARNESS_TEST(test_watchdog, NULL)
 /* The log's reader has exited: the parent continues, and so does a daemon that it starts then. */
 HARNESS_TEST(test_log_of_nobody, NULL)
 {
-        struct kept k = {.h = *state};
+        struct kept k = {.h = h};
         int status, log[2];
 
         assert_int_equal(private_daemon_stop(&k.h->daemon, &status), 0);
@@ -397,7 +395,7 @@ HARNESS_TEST(test_parent_killed, NULL)
 {
         struct kept k;
 
-        kept_start(&k, *state, NULL);
+        kept_start(&k, h, NULL);
         kill(k.h->daemon.pid, SIGKILL);
         (void)kept_wait(&k);
         for (unsigned i = 0; kill(k.daemon, 0) == 0; i += 5) {
@@ -437,7 +435,7 @@ static bool hear(struct kept *k, int msec, int *ret_fd)
 /* READY is sent after everything is stored: a daemon killed from then on loses no socket. */
 HARNESS_TEST(test_ready_comes_last, NULL)
 {
-        struct kept k = {.h = *state};
+        struct kept k = {.h = h};
         int status, fd, barrier = -1, log = open_log(&k);
         unsigned n_kept = 0;
 
@@ -468,7 +466,6 @@ HARNESS_TEST(test_ready_comes_last, NULL)
 HARNESS_TEST(test_off, NULL)
 {
         static const struct private_options off = {.daemon_lines = "keep_state = off"};
-        struct harness *h = *state;
         char path[PRIVATE_PATH_MAX];
         struct kept k;
 
@@ -490,7 +487,7 @@ HARNESS_TEST(test_stopped_parent, NULL)
 {
         struct kept k;
 
-        kept_start(&k, *state, NULL);
+        kept_start(&k, h, NULL);
         kill(k.h->daemon.pid, SIGSTOP);
         ctl(k.h, "tenants add c limit=1MiB");
         kill(k.h->daemon.pid, SIGCONT);

@@ -84,7 +84,6 @@ static void assert_several_frames(struct harness *h, const char *words)
 
 HARNESS_TEST(test_tenants, &many_tenants)
 {
-        struct harness *h = *state;
         json_t *reply = ctl_json(h, "tenants list");
 
         assert_names(ctl_list(reply, "tenants"), tenant_name, N_ROWS);
@@ -102,7 +101,6 @@ HARNESS_TEST(test_tenants, &many_tenants)
 
 HARNESS_TEST(test_namespaces, NULL)
 {
-        struct harness *h = *state;
         struct worker *w = worker_spawn(h);
         char path[PRIVATE_PATH_MAX], name[NAME_SIZE];
         json_t *reply;
@@ -115,7 +113,6 @@ HARNESS_TEST(test_namespaces, NULL)
         assert_names(ctl_list(reply, "namespaces"), ns_name, N_ROWS);
         json_decref(reply);
         assert_several_frames(h, "--json namespaces");
-        worker_stop(w);
 }
 
 /* One device after the other, each with its dynamic pool first. Returns how many were decided. */
@@ -144,7 +141,6 @@ static unsigned assert_regions(json_t *list)
 
 HARNESS_TEST(test_regions, &two_devices)
 {
-        struct harness *h = *state;
         char words[NAME_SIZE + 32], name[NAME_SIZE];
         json_t *reply;
 
@@ -218,7 +214,6 @@ static const char *row_name(unsigned i, char buf[NAME_SIZE])
 HARNESS_TEST(test_nodes, &with_remote)
 {
         const unsigned n = N_NODES + 1;
-        struct harness *h = *state;
         char expected[NAME_SIZE];
         json_t *reply, *row;
         size_t i;

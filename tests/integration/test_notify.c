@@ -136,7 +136,6 @@ static void stuff(struct notify *n)
 /* The daemon's first message is blocked: answers on the sockets now are from before READY=1. */
 HARNESS_TEST(test_ready_after_sockets, &two_tenants)
 {
-        struct harness *h = *state;
         char paths[4][PRIVATE_PATH_MAX];
         struct notify n;
 
@@ -167,7 +166,6 @@ HARNESS_TEST(test_ready_after_sockets, &two_tenants)
 /* A daemon that can't start never says that it is ready. */
 HARNESS_TEST(test_never_ready, &two_tenants)
 {
-        struct harness *h = *state;
         struct notify n;
         int status, fd;
 
@@ -210,7 +208,6 @@ static void break_config(struct harness *h)
 HARNESS_TEST(test_life, &two_tenants)
 {
         static const struct private_options one_tenant = {.tenants = two + 1};
-        struct harness *h = *state;
         struct notify n;
 
         notify_open(&n, h);
@@ -240,7 +237,6 @@ HARNESS_TEST(test_life, &two_tenants)
 /* A sign of life at half the interval: not rarer, and not for ever more often. */
 HARNESS_TEST(test_watchdog, &two_tenants)
 {
-        struct harness *h = *state;
         unsigned n_pings = 0;
         struct notify n;
         uint64_t start;
@@ -261,7 +257,6 @@ HARNESS_TEST(test_watchdog, &two_tenants)
 
 HARNESS_TEST(test_no_watchdog, &two_tenants)
 {
-        struct harness *h = *state;
         int64_t before;
         struct notify n;
 

@@ -126,7 +126,7 @@ HARNESS_TEST(test_lookup, &small_cache)
         struct text texts[N_RANKS];
         struct model m;
 
-        start_model(&m, *state);
+        start_model(&m, h);
         for (unsigned i = 0; i < N_RANKS; ++i) {
                 texts[i] = (struct text){.chain = 1, .n = lengths[i]};
                 publish(&m, i, &texts[i]);
@@ -154,8 +154,7 @@ HARNESS_TEST(test_lookup, &small_cache)
         stop_model(&m);
 }
 
-/* ---- eviction ----------------------------------------------------------------------------------
- */
+/* ---- eviction ------------------------------------------------------------------------------- */
 
 #define TEXT_PAGES 16
 #define N_TEXTS    60 /* 960 pages in each rank, of which little more than half fit */
@@ -202,7 +201,7 @@ HARNESS_TEST(test_eviction, &small_cache)
         uint64_t n_complete = 0;
         struct model m;
 
-        start_model(&m, *state);
+        start_model(&m, h);
         for (unsigned chain = 0; chain < N_TEXTS; ++chain)
                 publish_in_all(&m, chain, TEXT_PAGES, N_RANKS);
         sleep_msec(200); /* pages kept ready may take some */
@@ -225,8 +224,7 @@ HARNESS_TEST(test_eviction, &small_cache)
         stop_model(&m);
 }
 
-/* ---- a rank that dies --------------------------------------------------------------------------
- */
+/* ---- a rank that dies ----------------------------------------------------------------------- */
 
 /* Keys that the dead rank never publishes are dropped from the others after ten seconds. Only a
  * full run waits that long. */
@@ -236,7 +234,7 @@ HARNESS_TEST(test_dead_rank, &small_cache)
 
         if (!private_full())
                 skip();
-        start_model(&m, *state);
+        start_model(&m, h);
         publish_in_all(&m, 1, 6, N_RANKS);
         worker_kill(m.ranks[N_RANKS - 1]);
         m.ranks[N_RANKS - 1] = NULL;

@@ -33,10 +33,10 @@ static void run(struct harness *h, unsigned n_planes)
 
 HARNESS_TEST(test_one_plane, &four_tenants)
 {
-        run(*state, 1);
+        run(h, 1);
 }
 
 HARNESS_TEST(test_planes, &four_tenants)
 {
-        run(*state, 4);
+        run(h, 4);
 }

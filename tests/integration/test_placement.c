@@ -86,8 +86,6 @@ static void assert_refused(struct harness *h, const char *words, const char *why
 
 HARNESS_TEST(test_devices, &three)
 {
-        struct harness *h = *state;
-
         assert_int_equal(device_number(h, "host", "budget_bytes"), 8 * MIB);
         assert_int_equal(device_number(h, "host-1", "budget_bytes"), 6 * MIB);
         assert_int_equal(device_number(h, "host-2", "budget_bytes"), 4 * MIB);
@@ -121,7 +119,6 @@ HARNESS_TEST(test_memory_ratio, &three)
                         "memory = 8MiB\nextent = 2MiB\n[device host-1]\nmemory_ratio = 100\n",
                 .tenants = rows,
         };
-        struct harness *h = *state;
         json_int_t total = device_number(h, "host", "total_bytes"), budget;
 
         assert_int_equal(private_daemon_configure(&h->daemon, &half), 0);
@@ -143,7 +140,6 @@ HARNESS_TEST(test_memory_ratio, &three)
 /* On the first, as long as there is room; then where there is. */
 HARNESS_TEST(test_pack, &three)
 {
-        struct harness *h = *state;
         struct worker *w = join(h, "pack"), *other = join(h, "pack");
 
         open_on(w, "a", "host");
@@ -161,12 +157,10 @@ HARNESS_TEST(test_pack, &three)
         open_on(other, "a", "host");
         leave(other);
         open_on(other, "b", "host-1");
-        worker_stop(other);
 }
 
 HARNESS_TEST(test_spread, &three)
 {
-        struct harness *h = *state;
         struct worker *w = join(h, "spread");
 
         open_on(w, "a", "host");
@@ -176,13 +170,11 @@ HARNESS_TEST(test_spread, &three)
         open_on(w, "c", "host-2");
         leave(w);
         open_on(w, "d", "host");
-        worker_stop(w);
 }
 
 /* The tenant's device, unless the client names another. */
 HARNESS_TEST(test_named, &three)
 {
-        struct harness *h = *state;
         struct worker *w = join(h, "last");
         uint32_t pages[2];
 
@@ -203,13 +195,11 @@ HARNESS_TEST(test_named, &three)
         ctl(h, "tenants set last placement=device=host-1");
         w = join(h, "last");
         open_on(w, "d", "host-1");
-        worker_stop(w);
 }
 
 /* An exclusive tenant shares its devices with no other, and gets no device that others use. */
 HARNESS_TEST(test_exclusive, &three)
 {
-        struct harness *h = *state;
         struct worker *pack = join(h, "pack"), *alone = join(h, "hermit"), *last = join(h, "last");
 
         open_on(pack, "a", "host");
@@ -256,7 +246,6 @@ static json_int_t reserved_on(struct harness *h, const char *device)
 /* Reservations go where the tenant is placed. */
 HARNESS_TEST(test_reservations, &three)
 {
-        struct harness *h = *state;
         struct worker *w;
 
         ctl(h, "tenants set pack class=pinned reserve=4MiB");
@@ -289,5 +278,4 @@ HARNESS_TEST(test_reservations, &three)
         ctl(h, "tenants set pack placement=pack reserve=6MiB");
         assert_int_equal(reserved_on(h, "host-2"), 4 * MIB);
         assert_int_equal(reserved_on(h, "host"), 2 * MIB);
-        worker_stop(w);
 }

@@ -138,7 +138,6 @@ static bool can_populate(void)
 
 HARNESS_TEST(test_found, &options)
 {
-        struct harness *h = *state;
         struct worker *a, *b;
         uint32_t pages[4];
 
@@ -158,13 +157,10 @@ HARNESS_TEST(test_found, &options)
         /* One page was found before, one is new. */
         worker_tell(b, "lookup 1:0-4");
         assert_int_equal(resident_kib(b), 5 * PAGE_KIB);
-        worker_stop(b);
-        worker_stop(a);
 }
 
 HARNESS_TEST(test_leased, &options)
 {
-        struct harness *h = *state;
         struct worker *w;
         uint32_t pages[8];
 
@@ -177,13 +173,11 @@ HARNESS_TEST(test_leased, &options)
         assert_int_equal(made_kib(h), 8 * TOUCHED_KIB);
         worker_tell(w, "fill %u 77", pages[0]);
         assert_int_equal(made_kib(h), 7 * TOUCHED_KIB + PAGE_KIB);
-        worker_stop(w);
 }
 
 /* The daemon has touched all before a client has written anything: it is charged with it. */
 HARNESS_TEST(test_by_the_daemon, &daemon_options)
 {
-        struct harness *h = *state;
         struct worker *w = start_worker(h);
         uint32_t pages[8];
 
@@ -193,7 +187,6 @@ HARNESS_TEST(test_by_the_daemon, &daemon_options)
         worker_tell(w, "fill %u 77", pages[0]);
         worker_tell(w, "verify %u 77", pages[0]);
         assert_int_equal(made_kib(h), 4096);
-        worker_stop(w);
 }
 
 /* Started calls: by the time they call back. */
@@ -203,7 +196,7 @@ HARNESS_TEST(test_started, &options)
 
         if (!can_populate())
                 skip();
-        w = start_worker(*state);
+        w = start_worker(h);
         worker_tell(w, "lease-start 3");
         worker_tell(w, "lease-wait");
         assert_int_equal(resident_kib(w), 3 * TOUCHED_KIB);
@@ -213,7 +206,6 @@ HARNESS_TEST(test_started, &options)
 /* Kernels before 5.14 refuse: pages are populated at first touch, as without the option. */
 HARNESS_TEST(test_refused, &options)
 {
-        struct harness *h = *state;
         struct worker *a = start_worker(h), *b = start_worker(h);
         uint32_t pages[4];
 
@@ -228,14 +220,12 @@ HARNESS_TEST(test_refused, &options)
         assert_int_equal(worker_numbers(b, pages, 1), 1);
         worker_tell(b, "fill %u 77", pages[0]);
         worker_tell(b, "verify %u 77", pages[0]);
-        worker_stop(b);
-        worker_stop(a);
 }
 
 /* Workers ask for them where the daemon says so, which asks the machine. */
 HARNESS_TEST(test_huge, &huge_options)
 {
-        struct worker *a = start_worker(*state), *b = start_worker(*state);
+        struct worker *a = start_worker(h), *b = start_worker(h);
         bool has = proc_has_huge_pages();
         struct mapped m;
         uint32_t pages[4];

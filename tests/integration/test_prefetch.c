@@ -180,7 +180,6 @@ static void read_piece(struct worker *w, unsigned chain, unsigned first, unsigne
 /* Most pages of a cold text are on the device when the reader reaches them. */
 HARNESS_TEST(test_stream, &options)
 {
-        struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "cache", 1);
         uint64_t below, useful;
 
@@ -207,7 +206,6 @@ HARNESS_TEST(test_stream, &options)
 /* Only the beginnings of texts are read: prefetch turns itself off, and stays off for a pause. */
 HARNESS_TEST(test_useless, &options)
 {
-        struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "cache", 1);
         unsigned chain = 0;
         uint64_t begun, on_nsec; /* when it was still on */
@@ -245,7 +243,6 @@ HARNESS_TEST(test_useless, &options)
 /* A session that said when it returns is there before it does. */
 HARNESS_TEST(test_turn, &options)
 {
-        struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "cache", 1);
         uint64_t arrived;
 
@@ -282,7 +279,6 @@ static void assert_warmed(struct harness *h, const char *words, uint64_t came, u
 
 HARNESS_TEST(test_warm, &options)
 {
-        struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "cache", 1);
         char words[256] = "warm a cache ";
         uint8_t key[32];
@@ -310,7 +306,6 @@ HARNESS_TEST(test_warm, &options)
 /* Pages with the tag move up after the daemon's restart, and no others. */
 HARNESS_TEST(test_warm_at_start, &kept)
 {
-        struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "cache", 1);
         uint64_t below;
 

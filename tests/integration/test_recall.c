@@ -87,7 +87,6 @@ static void wait_event(struct worker *w, const char *words)
 /* A whole recall by hand: held memory stays, released memory is unmapped at the safe point. */
 HARNESS_TEST(test_recall, &patient)
 {
-        struct harness *h = *state;
         struct worker *a = worker_start(h, "a", "ns", 1), *b = worker_start(h, "a", "ns", 1);
         uint32_t pages[N], found[N];
 
@@ -118,14 +117,11 @@ HARNESS_TEST(test_recall, &patient)
         worker_tell(b, "lookup 2:0-3");
         assert_int_equal(worker_numbers(b, found, N), N);
         worker_tell(b, "verify %u 2003", found[3]);
-        worker_stop(a);
-        worker_stop(b);
 }
 
 /* A client that calls safe points gives memory back while it works, and another tenant gets it. */
 HARNESS_TEST(test_serving, &tight)
 {
-        struct harness *h = *state;
         uint64_t random = harness_seed();
         struct worker *serving[2], *b;
 
@@ -143,14 +139,12 @@ HARNESS_TEST(test_serving, &tight)
                 assert_true(worker_is_running(serving[i]));
                 worker_kill(serving[i]);
         }
-        worker_stop(b);
 }
 
 /* A client that doesn't answer keeps its memory, charged to its tenant, and is named. It may still
  * give the memory back later. */
 HARNESS_TEST(test_quarantine, &quick)
 {
-        struct harness *h = *state;
         struct worker *a = worker_start(h, "a", "ns", 1), *other;
         uint32_t pages[N];
 
@@ -166,12 +160,10 @@ HARNESS_TEST(test_quarantine, &quick)
         worker_stop(other);
         worker_tell(a, "close");
         wait_client_number(h, "quarantined_sets", 0);
-        worker_stop(a);
 }
 
 HARNESS_TEST(test_quarantine_ends_with_life, &quick)
 {
-        struct harness *h = *state;
         struct worker *a = worker_start(h, "a", "ns", 1);
         uint32_t pages[N];
 
@@ -185,7 +177,6 @@ HARNESS_TEST(test_quarantine_ends_with_life, &quick)
 
 HARNESS_TEST(test_kill, &deadly)
 {
-        struct harness *h = *state;
         struct worker *a = worker_start(h, "a", "ns", 1), *b = worker_start(h, "b", "ns", 1);
         uint32_t pages[N];
 
@@ -195,7 +186,6 @@ HARNESS_TEST(test_kill, &deadly)
         worker_wait_killed(a);
         wait_charged(h, "a", 0);
         worker_tell(b, "verify %u 1003", pages[3]);
-        worker_stop(b);
 }
 
 /* ---- death ---- */
@@ -213,7 +203,6 @@ static size_t n_clients(struct harness *h)
  * still write. On the host they are free at once. */
 HARNESS_TEST(test_grace, &graceful)
 {
-        struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", 1);
         uint64_t start, is;
 
@@ -239,7 +228,6 @@ HARNESS_TEST(test_grace, &graceful)
 /* A client that says goodbye has finished its work: there is no grace period. */
 HARNESS_TEST(test_bye, &graceful)
 {
-        struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", 1);
         uint64_t start;
 
@@ -254,7 +242,6 @@ HARNESS_TEST(test_bye, &graceful)
  * pages. */
 HARNESS_TEST(test_daemon_killed, NULL)
 {
-        struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", 1);
         uint32_t pages[N];
         int status;
@@ -272,7 +259,6 @@ HARNESS_TEST(test_daemon_killed, NULL)
         worker_tell(w, "disconnect");
         worker_attach(w, "a", "ns", 1);
         worker_publish_chain(w, 1, N, pages);
-        worker_stop(w);
 }
 
 /* ---- what the next one sees ---- */
@@ -284,7 +270,6 @@ static const struct private_options one_set = {
  * bytes nor those of fresh memory. */
 HARNESS_TEST(test_no_residue, &one_set)
 {
-        struct harness *h = *state;
         uint32_t pages[SET_PAGES];
         char line[8192];
         int at;
@@ -347,7 +332,6 @@ HARNESS_TEST(test_much_at_once_is_asked, NULL)
         static const char *const all_yes[] = {"recall", "a", "--yes", NULL};
         static const char *const less[] = {"tenants", "set", "a", "limit=4MiB", NULL};
         static const char *const more[] = {"tenants", "set", "a", "limit=12MiB", NULL};
-        struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", 1);
         struct proc_output out;
         uint32_t pages[200];

@@ -79,7 +79,6 @@ HARNESS_TEST(test_tenants, &options)
         static const struct private_tenant after[] = {
                 {"a", "limit = 6MiB\n"}, {"c", "limit = 2MiB\nweight = 7\n"}, {NULL, NULL}};
         static const struct private_options next = {.tenants = after};
-        struct harness *h = *state;
         struct worker *w;
         char path[PRIVATE_PATH_MAX];
 
@@ -103,7 +102,6 @@ HARNESS_TEST(test_removed_in_use, &options)
 {
         static const struct private_tenant row[] = {{"a", NULL}, {NULL, NULL}};
         static const struct private_options only_a = {.tenants = row};
-        struct harness *h = *state;
         struct worker *w = worker_start(h, "b", "ns", 1);
         uint32_t pages[2];
 
@@ -128,7 +126,6 @@ HARNESS_TEST(test_verb, &options)
                 .daemon_lines = "max_clients = 77",
                 .device_lines = "memory = 128MiB\nextent = 2MiB"};
         static const struct private_options wrong = {.daemon_lines = "max_clients = lots"};
-        struct harness *h = *state;
         struct worker *w = worker_start(h, "b", "ns", 1);
         struct proc_output out;
 
@@ -169,7 +166,6 @@ HARNESS_TEST(test_set_over_file, &options)
                 {"a", "limit = 5MiB\nweight = 30\n"}, {"b", "limit = 8MiB\n"}, {NULL, NULL}};
         static const struct private_options next = {.tenants = changed},
                                             without = {.tenants = changed + 1};
-        struct harness *h = *state;
 
         ctl(h, "tenants set a limit=3MiB");
         reload_to(h, &next, NULL);
@@ -201,7 +197,6 @@ HARNESS_TEST(test_reservations_in_any_order, &options)
                                             second = {.tenants = large_small},
                                             third = {.tenants = too_large},
                                             last = {.tenants = none};
-        struct harness *h = *state;
 
         reload_to(h, &first, NULL);
         for (unsigned i = 0; i < 2; ++i) {
@@ -228,7 +223,6 @@ HARNESS_TEST(test_contradiction, &options)
         static const struct private_tenant bad[] = {
                 {"a", "limit = 9MiB\n"}, {"b", "reserve = 8MiB\n"}, {NULL, NULL}};
         static const struct private_options next = {.tenants = bad};
-        struct harness *h = *state;
         char *text;
 
         assert_int_equal(private_daemon_configure(&h->daemon, &next), 0);
@@ -245,7 +239,6 @@ HARNESS_TEST(test_needs_restart, &options)
                 .daemon_lines = "default_socket = off\nstop_timeout = 3s\nevict = lru\n",
                 .device_lines = "memory = 128MiB\nextent = 4MiB\n",
                 .tenants = before};
-        struct harness *h = *state;
         char path[PRIVATE_PATH_MAX];
 
         reload_to(h, &next, "[daemon] default_socket stays 'yes': 'no' needs a restart",
@@ -275,7 +268,6 @@ HARNESS_TEST(test_drop_ins, &options)
 {
         static const char good[] =
                 "[daemon]\nruntime_dir = /nonexistent\n[tenant a]\nlimit = 5MiB\n";
-        struct harness *h = *state;
         char *dir = drop_in_path(h, NULL), *path = drop_in_path(h, "a.conf");
         char *fifo = drop_in_path(h, "b.conf");
         struct proc_output out;
@@ -308,7 +300,6 @@ HARNESS_TEST(test_drop_ins, &options)
 /* A FIFO replaced the configuration: the reload is refused and doesn't block. */
 HARNESS_TEST(test_a_fifo, &options)
 {
-        struct harness *h = *state;
         char *file = h->daemon.config, *aside;
         struct proc_output out;
 
@@ -375,7 +366,6 @@ HARNESS_TEST(test_config_show, &options)
                 {"a", "class = pinned\nreserve = 512MiB\n"}, {"b", "limit = 8MiB\n"}, {NULL, NULL}};
         static const struct private_options next = {
                 .device_lines = "memory = 128MiB\nextent = 2MiB", .tenants = after};
-        struct harness *h = *state;
         struct proc_output out;
 
         expect_config(h, "config show --all", "[daemon] max_clients ", " 1024 ", " default", NULL);
@@ -416,7 +406,6 @@ HARNESS_TEST(test_remotes, &with_remote)
                                         "[remote s]\naddresses = 127.0.0.1:1\n",
                         .tenants = named},
                 wrong = {.daemon_lines = "\n[remote r]\n", .tenants = named};
-        struct harness *h = *state;
         struct proc_output out;
 
         expect_config(h, "config show", "[remote r] addresses ", " 127.0.0.1:1 ", "conf:", NULL);
@@ -478,7 +467,6 @@ HARNESS_TEST(test_bad_file, &options)
                 {"d", "limit = 1MiB\n"}, {"e", "limit = much\n"}, {NULL, NULL}};
         static const struct private_options next = {
                 .daemon_lines = "max_clients = 1\nlog_levle = debug\n", .tenants = bad};
-        struct harness *h = *state;
         char *was = tenants_text(h), *is, *text;
         struct worker *w;
 

@@ -113,8 +113,7 @@ static unsigned slot_of(unsigned i)
         return slot_of_key(key, strlen(key));
 }
 
-/* ---- all is well ------------------------------------------------------------------------------
- */
+/* ---- all is well ---------------------------------------------------------------------------- */
 
 TEST_BARE(test_values)
 {
@@ -210,8 +209,7 @@ TEST_BARE(test_writes)
         assert_int_equal(o.result, -ENOENT);
 }
 
-/* ---- slots move -------------------------------------------------------------------------------
- */
+/* ---- slots move ----------------------------------------------------------------------------- */
 
 /* Returns the server with the key, as a healthy server reports it. */
 static int master_of(unsigned i)
@@ -273,8 +271,7 @@ TEST_BARE(test_reshard)
         assert_true(n_again <= n_reads / 10);
 }
 
-/* ---- nodes fail -------------------------------------------------------------------------------
- */
+/* ---- nodes fail ----------------------------------------------------------------------------- */
 
 /*
  * Reads keys of a master that is ill, and of the others, until all have been there once more, one

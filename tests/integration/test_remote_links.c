@@ -145,8 +145,7 @@ static int read_key(unsigned i, uint64_t msec, uint64_t *ret_late_nsec)
         return o.result;
 }
 
-/* ---- an ill host ------------------------------------------------------------------------------
- */
+/* ---- an ill host ---------------------------------------------------------------------------- */
 
 static int compare_times(const void *a, const void *b)
 {

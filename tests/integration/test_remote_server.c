@@ -42,8 +42,7 @@ static int refusal_await(struct remote_store *s)
         return stats.refresh_error;
 }
 
-/* ---- what a server refuses -------------------------------------------------------------------
- */
+/* ---- what a server refuses ------------------------------------------------------------------ */
 
 TEST(test_users)
 {
@@ -126,8 +125,7 @@ TEST(test_full)
         redis_cluster_deinit(&server);
 }
 
-/* ---- reads where memory is full ---------------------------------------------------------------
- */
+/* ---- reads where memory is full ------------------------------------------------------------- */
 
 #define LARGE_BYTES (2u << 20)
 #define N_LARGE     150 /* more than twice the server's room */
@@ -262,8 +260,7 @@ TEST(test_reads_evict_nothing)
         redis_cluster_deinit(&server);
 }
 
-/* ---- TLS --------------------------------------------------------------------------------------
- */
+/* ---- TLS ------------------------------------------------------------------------------------ */
 
 /* Returns the result of the first request with these options. */
 static int tls_try(const struct remote_options *with)

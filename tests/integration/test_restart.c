@@ -52,7 +52,6 @@ static struct worker *start_talking(struct harness *h, uint32_t pages[3])
 
 HARNESS_TEST(test_goes_on, &kept)
 {
-        struct harness *h = *state;
         uint32_t pages[3], found[3];
         uint64_t pid = ctl_status(h, "pid");
         struct worker *w;
@@ -91,7 +90,6 @@ static void assert_number(json_t *o, const char *name, json_int_t value)
 
 HARNESS_TEST(test_json, &kept)
 {
-        struct harness *h = *state;
         uint32_t pages[3];
         struct worker *w;
         json_t *o;
@@ -123,7 +121,6 @@ HARNESS_TEST(test_json, &kept)
 /* Another kvleased that can't read this one's stored state, or a program that isn't one. */
 HARNESS_TEST(test_other_binary, &kept)
 {
-        struct harness *h = *state;
         uint32_t pages[3];
         struct worker *w = start_talking(h, pages);
         uint64_t pid = ctl_status(h, "pid");
@@ -141,7 +138,6 @@ HARNESS_TEST(test_other_binary, &kept)
  */
 HARNESS_TEST(test_other_binary_and_configuration, &kept)
 {
-        struct harness *h = *state;
         char path[PRIVATE_PATH_MAX + 16], words[PRIVATE_PATH_MAX + 64], *script;
 
         harness_needs_kept_memory();
@@ -174,7 +170,6 @@ HARNESS_TEST(test_changed_configuration, &kept)
                 {{.is_kept = true, .daemon_lines = "keep_state = off"}, "keep_state would be off"},
                 {{.is_kept = true, .tenants = other}, "there would be no tenant a"},
         };
-        struct harness *h = *state;
         uint32_t pages[3];
         uint64_t pid = ctl_status(h, "pid");
         struct worker *w, *second;
@@ -203,7 +198,6 @@ HARNESS_TEST(test_other_binary_that_stays, &kept)
                 "#!/bin/sh\necho 1\nexec sleep 1000 >&-\n",
                 "#!/bin/sh\nwhile sleep 1; do echo 1; done\n",
         };
-        struct harness *h = *state;
         char path[PRIVATE_PATH_MAX + 16], words[PRIVATE_PATH_MAX + 64];
 
         snprintf(path, sizeof(path), "%.32s/binary", h->daemon.dir);
@@ -217,7 +211,6 @@ HARNESS_TEST(test_other_binary_that_stays, &kept)
 /* The daemon's pid means another process there, so no program is run for it. */
 HARNESS_TEST(test_other_pid_namespace, &kept)
 {
-        struct harness *h = *state;
         const char *const argv[] = {"unshare", "--pid", "--fork", program_ctl(), "--socket",
                 h->daemon.admin, "restart", "--check", NULL};
         struct proc_output out = {0};
@@ -236,7 +229,6 @@ HARNESS_TEST(test_other_pid_namespace, &kept)
 
 HARNESS_TEST(test_nobody_keeps, NULL)
 {
-        struct harness *h = *state;
         uint32_t pages[3];
         struct worker *w = start_talking(h, pages);
 
@@ -249,7 +241,6 @@ HARNESS_TEST(test_nobody_keeps, NULL)
 /* The old socket is removed, and the next one isn't there yet: kvleasectl waits for it. */
 HARNESS_TEST(test_socket_that_goes, &started_again)
 {
-        struct harness *h = *state;
         uint64_t pid = ctl_status(h, "pid");
 
         ctl(h, "restart --force");
@@ -260,7 +251,6 @@ HARNESS_TEST(test_socket_that_goes, &started_again)
 /* The socket is kept and takes connections, but no next daemon is started. */
 HARNESS_TEST(test_nobody_comes, &kept)
 {
-        struct harness *h = *state;
         uint64_t begin_nsec;
 
         harness_needs_kept_memory();

@@ -22,8 +22,7 @@
 static const struct private_tenant two_tenants[] = {{"a", NULL}, {"b", NULL}, {NULL, NULL}};
 static const struct private_options two = {.tenants = two_tenants};
 
-/* ---- what a worker does ------------------------------------------------------------------------
- */
+/* ---- what a worker does --------------------------------------------------------------------- */
 
 /* Seed of a page's contents, so that any process can tell the right bytes. */
 static unsigned seed_of(unsigned chain, unsigned index)
@@ -136,8 +135,7 @@ static void end_session(struct worker *w, const char *id)
         worker_tell(w, "session-close drop");
 }
 
-/* ---- a worker dies -----------------------------------------------------------------------------
- */
+/* ---- a worker dies -------------------------------------------------------------------------- */
 
 /* Five full pages, and one of 9 tokens: its last one was extended once. */
 static void talk(struct worker *w)
@@ -174,7 +172,6 @@ static void assert_conversation(struct worker *w, const struct found *f)
 
 HARNESS_TEST(test_worker_dies, NULL)
 {
-        struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", N_PLANES);
         struct session_info info;
         struct found f;
@@ -203,7 +200,6 @@ HARNESS_TEST(test_worker_dies, NULL)
         /* The text is cached like any other. */
         assert_int_equal(count_hits(w, "7:0-4 7:205"), 6);
         end_session(w, "chat must");
-        worker_stop(w);
 }
 
 /* A worker is killed while it publishes page after page. How many the session has: each is whole
@@ -247,7 +243,7 @@ HARNESS_TEST(test_killed_while_talking, NULL)
                  */
                 uint64_t least = early * 9 / 10, most = late * 11 / 10 + 10;
                 uint64_t usec = least + pattern_next(&random) % (most - least);
-                unsigned n = talk_until_killed(*state, 1, (unsigned)usec);
+                unsigned n = talk_until_killed(h, 1, (unsigned)usec);
 
                 n_midway += n > 0 && n < MAX_PAGES;
                 if (n == 0) {
@@ -264,7 +260,6 @@ HARNESS_TEST(test_killed_while_talking, NULL)
 /* Two processes have it open; one drops it. */
 HARNESS_TEST(test_dropped_by_another, NULL)
 {
-        struct harness *h = *state;
         struct worker *a = worker_start(h, "a", "ns", N_PLANES);
         struct worker *b = worker_start(h, "a", "ns", N_PLANES);
         uint32_t page;
@@ -284,14 +279,11 @@ HARNESS_TEST(test_dropped_by_another, NULL)
         assert_int_equal(ctl_status(h, "n_sessions"), 0);
         /* Pages that only this session used are freed, too. */
         ctl_wait_status(h, "pages_sealed", 0);
-        worker_stop(a);
-        worker_stop(b);
 }
 
 /* A session that is closed but not dropped is kept. */
 HARNESS_TEST(test_closed, NULL)
 {
-        struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", N_PLANES);
 
         open_session(w, "chat");
@@ -312,7 +304,6 @@ HARNESS_TEST(test_closed, NULL)
 /* Another tenant's or namespace's session with this id is a different one. */
 HARNESS_TEST(test_tenants, &two)
 {
-        struct harness *h = *state;
         struct worker *a = worker_start(h, "a", "ns", N_PLANES);
         struct worker *b = worker_start(h, "b", "ns", N_PLANES);
         struct worker *other = worker_start(h, "a", "other", N_PLANES);
@@ -324,17 +315,12 @@ HARNESS_TEST(test_tenants, &two)
         assert_int_equal(open_session(b, "chat").is_new, 1);
         assert_int_equal(worker_ask(b, "session-pages 0 10"), KVL_MISS);
         assert_int_equal(ctl_status(h, "n_sessions"), 2);
-        worker_stop(a);
-        worker_stop(b);
-        worker_stop(other);
 }
 
-/* ---- truncation --------------------------------------------------------------------------------
- */
+/* ---- truncation ----------------------------------------------------------------------------- */
 
 HARNESS_TEST(test_truncate, NULL)
 {
-        struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", N_PLANES);
         struct found f;
         uint32_t page;
@@ -380,15 +366,12 @@ HARNESS_TEST(test_truncate, NULL)
         worker_tell(w, "session-close drop");
         ctl_wait_status(h, "pages_sealed", 0);
         ctl_wait_status(h, "pages_detached", 0);
-        worker_stop(w);
 }
 
-/* ---- the end of sessions -----------------------------------------------------------------------
- */
+/* ---- the end of sessions -------------------------------------------------------------------- */
 
 HARNESS_TEST(test_expiry, NULL)
 {
-        struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", N_PLANES);
 
         open_session(w, "short 1");
@@ -401,7 +384,6 @@ HARNESS_TEST(test_expiry, NULL)
         assert_int_equal(ctl_status(h, "n_sessions"), 1);
         assert_int_equal(worker_ask(w, "session-open short must"), -ENOENT);
         assert_int_equal(open_session(w, "long must").n_pages, 2);
-        worker_stop(w);
 }
 
 static const struct private_tenant impatient_tenant[] = {
@@ -411,7 +393,6 @@ static const struct private_options impatient = {.tenants = impatient_tenant};
 /* The tenant's expiry holds unless the opener gives another one. */
 HARNESS_TEST(test_expiry_of_tenant, &impatient)
 {
-        struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", N_PLANES);
 
         open_session(w, "tenants");
@@ -421,7 +402,6 @@ HARNESS_TEST(test_expiry_of_tenant, &impatient)
         ctl_wait_status(h, "sessions_expired", 1);
         assert_int_equal(worker_ask(w, "session-open tenants must"), -ENOENT);
         open_session(w, "own must");
-        worker_stop(w);
 }
 
 /* Reloads, and waits until the log shows it. */
@@ -451,7 +431,6 @@ static void reload(struct harness *h, const struct private_options *o)
 
 HARNESS_TEST(test_reload, &two)
 {
-        struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", N_PLANES);
         struct found f;
 
@@ -465,12 +444,10 @@ HARNESS_TEST(test_reload, &two)
         open_session(w, "chat must");
         f = find_pages(w);
         assert_conversation(w, &f);
-        worker_stop(w);
 }
 
 HARNESS_TEST(test_tenant_removed, NULL)
 {
-        struct harness *h = *state;
         struct worker *w;
 
         ctl(h, "tenants add c");
@@ -491,8 +468,7 @@ HARNESS_TEST(test_tenant_removed, NULL)
         ctl(h, "tenants remove --force c");
 }
 
-/* ---- pressure ----------------------------------------------------------------------------------
- */
+/* ---- pressure ------------------------------------------------------------------------------- */
 
 static const struct private_tenant small_tenant[] = {{"a", "limit = 4MiB\n"}, {NULL, NULL}};
 static const struct private_options small = {.tenants = small_tenant};
@@ -509,7 +485,6 @@ static void flood(struct worker *w)
 /* Pages are evicted from the session's end. Its info gives the tokens to compute again. */
 HARNESS_TEST(test_eviction, &small)
 {
-        struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", N_PLANES);
         struct session_info info;
         struct found f;
@@ -546,13 +521,11 @@ HARNESS_TEST(test_eviction, &small)
         worker_tell(w, "session-close");
         info = open_session(w, "chat must");
         assert_true(info.n_pages == 40 && info.lost_tokens == 0);
-        worker_stop(w);
 }
 
 /* A window's pages are used by no other session: they are evicted as a whole. */
 HARNESS_TEST(test_window_gives_way, &small)
 {
-        struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", N_PLANES);
         struct session_info info;
 
@@ -568,11 +541,9 @@ HARNESS_TEST(test_window_gives_way, &small)
         assert_int_equal(info.n_tokens, 640);
         assert_true(info.lost_tokens >= 320 && info.n_pages <= 2);
         worker_tell(w, "session-close drop");
-        worker_stop(w);
 }
 
-/* ---- documents and keys ------------------------------------------------------------------------
- */
+/* ---- documents and keys --------------------------------------------------------------------- */
 
 static unsigned invalidate_tag(struct worker *w, unsigned tag)
 {
@@ -582,7 +553,6 @@ static unsigned invalidate_tag(struct worker *w, unsigned tag)
 
 HARNESS_TEST(test_tags, NULL)
 {
-        struct harness *h = *state;
         struct worker *a = worker_start(h, "a", "ns", N_PLANES);
         struct worker *b = worker_start(h, "a", "ns", N_PLANES);
         uint32_t held[2];
@@ -604,14 +574,11 @@ HARNESS_TEST(test_tags, NULL)
         release(a, held, 2);
         ctl_wait_status(h, "pages_detached", 0);
         assert_int_equal(invalidate_tag(a, 43), 2);
-        worker_stop(a);
-        worker_stop(b);
 }
 
 /* Through the session, too, and over again for the document's new text. */
 HARNESS_TEST(test_tag_of_session, NULL)
 {
-        struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", N_PLANES);
         struct session_info info;
 
@@ -627,7 +594,6 @@ HARNESS_TEST(test_tag_of_session, NULL)
         worker_tell(w, "session-close");
         info = open_session(w, "chat must");
         assert_true(info.n_pages == 5 && info.n_tokens == 80 && info.lost_tokens == 0);
-        worker_stop(w);
 }
 
 struct why {
@@ -669,7 +635,6 @@ static void assert_why(struct worker *w, const char *key, int state, const char 
 
 HARNESS_TEST(test_explain, NULL)
 {
-        struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", N_PLANES);
         uint32_t pages[2];
         struct why why;
@@ -693,23 +658,19 @@ HARNESS_TEST(test_explain, NULL)
         worker_tell(w, "close");
         worker_tell(w, "open ns %u", N_PLANES);
         assert_why(w, "2:0", KVL_EXPLAIN_INVALIDATED, "namespace");
-        worker_stop(w);
 }
 
 HARNESS_TEST(test_explain_eviction, &small)
 {
-        struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", N_PLANES);
 
         publish_and_release(w, (struct turn){1, 0, 4, 16, "-", .alone = true});
         for (unsigned i = 0; i < 20 && explain(w, "1:3").state == KVL_EXPLAIN_CACHED; ++i)
                 flood(w);
         assert_why(w, "1:3", KVL_EXPLAIN_EVICTED, "a");
-        worker_stop(w);
 }
 
-/* ---- the examples -------------------------------------------------------------------------------
- */
+/* ---- the examples --------------------------------------------------------------------------- */
 
 /* Runs it as a client of tenant a; returns its output, owned. */
 static char *run_example(struct harness *h, const char *const *argv, bool dies)
@@ -742,7 +703,7 @@ static void assert_example(struct harness *h, const char *text, bool dies, const
 HARNESS_TEST(test_manual, NULL)
 {
         const char *argv[] = {program_manual(), NULL};
-        char *out = run_example(*state, argv, false);
+        char *out = run_example(h, argv, false);
 
         assert_non_null(strstr(out, "of tenant a\n"));
         assert_non_null(strstr(out, "\nkey 3: cached, "));
@@ -751,8 +712,6 @@ HARNESS_TEST(test_manual, NULL)
 
 HARNESS_TEST(test_example, NULL)
 {
-        struct harness *h = *state;
-
         assert_example(h, "Hello, who are you?", true,
                 "begins: 0 pages with 0 tokens are cached, 0 tokens were lost: \"\"\n"
                 "published up to token 19\n");

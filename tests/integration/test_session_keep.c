@@ -61,7 +61,6 @@ static void expect_hits(struct worker *w, unsigned n)
 
 HARNESS_TEST(test_keep, NULL)
 {
-        struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", N_PLANES), *other;
 
         worker_tell(w, "session-open chat");
@@ -102,7 +101,6 @@ HARNESS_TEST(test_keep, NULL)
         worker_tell(w, "session-close drop");
         ctl_wait_status(h, "pages_sealed", 0);
         ctl_wait_status(h, "pages_detached", 0);
-        worker_stop(w);
 }
 
 static void kill_daemon(struct harness *h)
@@ -113,7 +111,6 @@ static void kill_daemon(struct harness *h)
 /* The session's gaps outlive a restart, and more can be made. */
 HARNESS_TEST(test_daemon_dies, &kept)
 {
-        struct harness *h = *state;
         struct worker *w;
 
         harness_needs_kept_memory();
@@ -130,13 +127,11 @@ HARNESS_TEST(test_daemon_dies, &kept)
         expect_hits(w, 1);
         worker_tell(w, "session-close drop");
         ctl_wait_status(h, "pages_detached", 0);
-        worker_stop(w);
 }
 
 /* The daemon dies while a long text with a gap is gone through: it is asked again. */
 HARNESS_TEST(test_daemon_dies_meanwhile, &kept_long)
 {
-        struct harness *h = *state;
         struct worker *w, *other;
         pid_t daemon = (pid_t)ctl_status(h, "pid");
         unsigned is_new, n_pages;
@@ -160,8 +155,6 @@ HARNESS_TEST(test_daemon_dies_meanwhile, &kept_long)
         assert_int_equal(worker_ask(w, "session-keep 0-end"), -EINVAL);
         worker_tell(w, "session-close drop");
         ctl_wait_status(h, "pages_detached", 0);
-        worker_stop(other);
-        worker_stop(w);
 }
 
 static struct worker *start_group(struct harness *h, unsigned group)
@@ -180,7 +173,6 @@ static struct worker *start_group(struct harness *h, unsigned group)
  * may be incomplete in a set (10 s, so only in a full run), and over a restart. */
 HARNESS_TEST(test_groups_keep_their_own, &kept)
 {
-        struct harness *h = *state;
         struct worker *shallow, *deep;
 
         if (!private_full())
@@ -200,6 +192,4 @@ HARNESS_TEST(test_groups_keep_their_own, &kept)
         worker_tell(shallow, "session-close drop");
         worker_tell(deep, "session-close drop");
         ctl_wait_status(h, "pages_detached", 0);
-        worker_stop(deep);
-        worker_stop(shallow);
 }

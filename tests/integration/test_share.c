@@ -47,19 +47,18 @@ static void share(struct harness *h, unsigned n_planes)
 
 HARNESS_TEST(test_one_plane, NULL)
 {
-        share(*state, 1);
+        share(h, 1);
 }
 
 /* More planes than fit one frame's descriptors. */
 HARNESS_TEST(test_many_planes, NULL)
 {
-        share(*state, 20);
+        share(h, 20);
 }
 
 /* Published pages outlive all workers. */
 HARNESS_TEST(test_outlives, NULL)
 {
-        struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", 1);
         uint32_t pages[3], found[4];
 
@@ -70,12 +69,10 @@ HARNESS_TEST(test_outlives, NULL)
         worker_tell(w, "lookup 1:0-3");
         assert_int_equal(worker_numbers(w, found, 4), 3);
         assert_chain(w, 1, found, 3);
-        worker_stop(w);
 }
 
 HARNESS_TEST(test_duplicate, NULL)
 {
-        struct harness *h = *state;
         struct worker *a = worker_start(h, "a", "ns", 1), *b = worker_start(h, "a", "ns", 1);
         uint32_t mine[2], theirs[2], carried[2];
 
@@ -91,14 +88,11 @@ HARNESS_TEST(test_duplicate, NULL)
         worker_tell(b, "free %u %u", theirs[0], theirs[1]);
         worker_tell(b, "release %u %u", carried[0], carried[1]);
         assert_true(worker_ask(b, "release %u", carried[0]) < 0);
-        worker_stop(a);
-        worker_stop(b);
 }
 
 /* Branches of one prefix; the parent must be there. */
 HARNESS_TEST(test_branches, NULL)
 {
-        struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", 1);
         uint32_t trunk[3], branch[2], found[6];
 
@@ -111,12 +105,10 @@ HARNESS_TEST(test_branches, NULL)
         assert_int_equal(worker_numbers(w, found, 6), 4);
         assert_int_equal(found[1], trunk[1]);
         assert_int_equal(found[3], branch[1]);
-        worker_stop(w);
 }
 
 HARNESS_TEST(test_page_zero, NULL)
 {
-        struct harness *h = *state;
         struct worker *w = worker_spawn(h);
         char socket[PRIVATE_PATH_MAX];
         uint32_t pages[600];
@@ -129,13 +121,12 @@ HARNESS_TEST(test_page_zero, NULL)
         assert_int_equal(n, 600);
         for (unsigned i = 0; i < n; ++i)
                 assert_int_not_equal(pages[i], 0);
-        worker_stop(w);
 }
 
 /* A magazine is filled up behind the client's back: its event loop isn't woken for it. */
 HARNESS_TEST(test_refills_wake_nobody, NULL)
 {
-        struct worker *w = worker_start(*state, "a", "ns", 1);
+        struct worker *w = worker_start(h, "a", "ns", 1);
 
         for (unsigned i = 0; i < 20; ++i) {
                 worker_tell(w, "lease 1");

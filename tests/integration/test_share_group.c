@@ -51,7 +51,6 @@ static void check_reader(struct worker *w)
 /* A client loses the right to publish at once, with all that it holds, and gets it again. */
 HARNESS_TEST(test_rights_change, &options)
 {
-        struct harness *h = *state;
         struct worker *w = worker_start(h, "open", "ns", 1), *reader;
         uint32_t pages[4], granted[8];
 
@@ -82,14 +81,11 @@ HARNESS_TEST(test_rights_change, &options)
         worker_tell(w, "lease 1");
         worker_tell(reader, "open fresh 1");
         worker_tell(reader, "lease 1");
-        worker_stop(reader);
-        worker_stop(w);
 }
 
 /* Pages that the client may no longer free are freed when it leaves. */
 HARNESS_TEST(test_free_is_denied, &options)
 {
-        struct harness *h = *state;
         struct worker *w = worker_start(h, "open", "ns", 1);
         uint32_t granted[2];
 
@@ -132,7 +128,6 @@ static struct worker *spawn_as(struct harness *h, const char *uid, const char *g
 
 HARNESS_TEST(test_users, &options)
 {
-        struct harness *h = *state;
         struct worker *alice, *bob, *teammate;
         uint32_t pages[4];
 
@@ -155,15 +150,11 @@ HARNESS_TEST(test_users, &options)
         assert_int_equal(ctl_tenant(h, "own", "charged_bytes"), 0);
         worker_tell(alice, "lease 1800");
         assert_int_equal(worker_ask(alice, "lease 300"), 3); /* KVL_QUOTA: 8 MiB are 2048 pages */
-        worker_stop(alice);
-        worker_stop(bob);
-        worker_stop(teammate);
 }
 
 /* Through the default socket a user finds the tenant of its own. */
 HARNESS_TEST(test_default_socket, &options)
 {
-        struct harness *h = *state;
         struct worker *alice, *bob;
 
         harness_play_others(h);
@@ -177,6 +168,4 @@ HARNESS_TEST(test_default_socket, &options)
         worker_tell(bob, "info");
         assert_non_null(strstr(bob->rest, "tenant=own"));
         worker_tell(bob, "lease 1");
-        worker_stop(bob);
-        worker_stop(alice);
 }

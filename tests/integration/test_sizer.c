@@ -134,7 +134,6 @@ static struct region wait_demand(struct harness *h, uint64_t bytes)
 /* A peak, calm, a higher peak: the reservation follows within its limits. */
 HARNESS_TEST(test_follows_demand, &sizer_on)
 {
-        struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", 1);
         struct region r;
 
@@ -158,13 +157,11 @@ HARNESS_TEST(test_follows_demand, &sizer_on)
         worker_tell(w, "lease %u", 8 * SET_PAGES);
         r = wait_region(h, 24 * MIB, "at-max");
         assert_int_equal(r.demand, 32 * MIB);
-        worker_stop(w);
 }
 
 /* Pages that are read count, pages that are only cached don't. */
 HARNESS_TEST(test_pins_count, &sizer_on)
 {
-        struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", 1);
         uint32_t pages[16];
 
@@ -183,7 +180,6 @@ HARNESS_TEST(test_pins_count, &sizer_on)
 /* With dry-run the sizer only reports what it would do. */
 HARNESS_TEST(test_dry_run, &sizer_dry)
 {
-        struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", 1);
         struct region r;
 
@@ -203,7 +199,6 @@ HARNESS_TEST(test_dry_run, &sizer_dry)
  * the sizer's part. */
 HARNESS_TEST(test_by_hand, &sizer_on)
 {
-        struct harness *h = *state;
         struct proc_output o;
 
         wait_region(h, 2 * MIB, NULL); /* no tenant needs memory */
@@ -233,8 +228,6 @@ static void refused(struct harness *h, const char *words, const char *why)
  */
 HARNESS_TEST(test_configured_again, &sizer_on)
 {
-        struct harness *h = *state;
-
         wait_region(h, 2 * MIB, NULL); /* no tenant needs memory */
         ctl(h, "tenants set a reserve=4MiB");
         assert_int_equal(get_region(h, "a").size, 4 * MIB);
@@ -265,7 +258,6 @@ HARNESS_TEST(test_cut_at_start, &sizer_on)
         static const struct private_options small = {.tenants = on,
                 .daemon_lines = QUICK,
                 .device_lines = "memory = 48MiB\nextent = 2MiB\n"};
-        struct harness *h = *state;
         uint64_t end = clock_now_nsec() + WAIT_NSEC;
 
         ctl(h, "tenants set a reserve=40MiB reserve_max=40MiB");
@@ -284,7 +276,6 @@ HARNESS_TEST(test_cut_at_start, &sizer_on)
 /* A schedule for the whole day; without a sizer the minimum is reserved. */
 HARNESS_TEST(test_schedule, &scheduled)
 {
-        struct harness *h = *state;
         struct region r = wait_region(h, 10 * MIB, "new-limits");
 
         assert_string_equal(r.sizer, "off");
@@ -299,7 +290,6 @@ HARNESS_TEST(test_schedule, &scheduled)
 /* Another interval is in force at once, and not when the old one is over. */
 HARNESS_TEST(test_reload, &seldom)
 {
-        struct harness *h = *state;
         struct worker *w;
 
         wait_demand(h, 0);
@@ -309,7 +299,6 @@ HARNESS_TEST(test_reload, &seldom)
         assert_int_equal(private_daemon_configure(&h->daemon, &sizer_on), 0);
         assert_int_equal(kill(h->daemon.pid, SIGHUP), 0);
         wait_region(h, 10 * MIB, "grow");
-        worker_stop(w);
 }
 
 /* Voluntary context switches of the daemon's first thread. */
@@ -352,8 +341,6 @@ static void wait_quiet(struct harness *h)
 /* Without a sizer no demand is measured; a new sizer is served at once. */
 HARNESS_TEST(test_wakes_for_sizers_alone, &unsized)
 {
-        struct harness *h = *state;
-
         wait_quiet(h);
         ctl(h, "tenants set a reserve_min=4MiB reserve_max=8MiB sizer=on");
         wait_region(h, 4 * MIB, "at-min");

@@ -61,7 +61,6 @@ static unsigned run_beside(struct harness *h, struct worker *w, const char *word
 
 HARNESS_TEST(test_key, &many_pages)
 {
-        struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", 1), *reader = worker_start(h, "a", "ns", 1);
 
         worker_tell(w, "fill-chain 1 %u 0", N_PAGES);
@@ -71,13 +70,10 @@ HARNESS_TEST(test_key, &many_pages)
         assert_int_equal(count_found(reader), 0);
         worker_tell(reader, "hits 1 2:0-9");
         assert_int_equal(atoi(reader->rest), 1);
-        worker_stop(reader);
-        worker_stop(w);
 }
 
 HARNESS_TEST(test_tag, &many_pages)
 {
-        struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", 1), *reader = worker_start(h, "a", "ns", 1);
         char words[32];
 
@@ -86,14 +82,11 @@ HARNESS_TEST(test_tag, &many_pages)
         assert_int_equal(count_found(reader), 7);
         assert_int_equal(run_beside(h, w, words), N_PAGES);
         assert_int_equal(count_found(reader), 0);
-        worker_stop(reader);
-        worker_stop(w);
 }
 
 /* Truncated pages are out of the session when it is answered, and are freed soon. */
 HARNESS_TEST(test_session, &many_pages)
 {
-        struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", 1);
 
         worker_tell(w, "session-open chat");
@@ -104,13 +97,11 @@ HARNESS_TEST(test_session, &many_pages)
         worker_tell(w, "session-close drop");
         ctl_wait_status(h, "pages_sealed", 4);
         harness_assert_prompt(h);
-        worker_stop(w);
 }
 
 /* A publish that continues none of a session's long window: all of that leaves the session. */
 HARNESS_TEST(test_window, &many_pages)
 {
-        struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", 1);
         char words[64];
 
@@ -124,7 +115,6 @@ HARNESS_TEST(test_window, &many_pages)
         assert_int_equal(ctl_status(h, "pages_sealed"), 4);
         worker_tell(w, "session-close drop");
         harness_assert_prompt(h);
-        worker_stop(w);
 }
 
 #define N_WINDOW (N_PAGES - 8)
@@ -175,7 +165,6 @@ static void begin_long_text(struct worker *w)
  * refused as under way. That couldn't be seen of a request that takes one iteration. */
 HARNESS_TEST(test_truncation, &many_pages)
 {
-        struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", 1), *other = worker_start(h, "a", "ns", 1);
         bool is_seen = false;
 
@@ -189,15 +178,12 @@ HARNESS_TEST(test_truncation, &many_pages)
         assert_true(is_seen);
         assert_int_equal(count_found(other), 7);
         harness_assert_prompt(h);
-        worker_stop(other);
-        worker_stop(w);
 }
 
 /* The daemon dies in the middle: the next one has the session as it was, and does it when it is
  * asked again; or as it was to be. */
 HARNESS_TEST(test_daemon_dies_truncating, &kept_pages)
 {
-        struct harness *h = *state;
         pid_t daemon = (pid_t)ctl_status(h, "pid");
         struct worker *w, *other;
 
@@ -217,15 +203,12 @@ HARNESS_TEST(test_daemon_dies_truncating, &kept_pages)
         print_message("the second daemon took %s from the session", w->rest);
         worker_tell(other, "session-close");
         expect_window(w, 0);
-        worker_stop(other);
-        worker_stop(w);
 }
 
 /* A reader in shared memory beside it: its hits of the text get shorter, never longer. There are
  * none once the other client has its answer. */
 HARNESS_TEST(test_reader, &many_pages)
 {
-        struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", 1), *reader = worker_start(h, "a", "ns", 1);
         unsigned last = 1;
 
@@ -243,14 +226,11 @@ HARNESS_TEST(test_reader, &many_pages)
         worker_tell(reader, "hits 1 1:0");
         assert_int_equal(atoi(reader->rest), 0);
         assert_int_equal(count_found(reader), 0);
-        worker_stop(reader);
-        worker_stop(w);
 }
 
 /* The asker dies, others of its tenant leave: it is done all the same. */
 HARNESS_TEST(test_asker_dies, &many_pages)
 {
-        struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", 1), *reader = worker_start(h, "a", "ns", 1);
 
         worker_tell(w, "fill-chain 1 %u 0", N_PAGES);
@@ -261,13 +241,11 @@ HARNESS_TEST(test_asker_dies, &many_pages)
         worker_kill(w);
         ctl_wait_status(h, "pages_sealed", 0);
         harness_assert_prompt(h);
-        worker_stop(reader);
 }
 
 /* The daemon dies in the middle: the client asks the next one again, and that does the rest. */
 HARNESS_TEST(test_daemon_dies, &kept_pages)
 {
-        struct harness *h = *state;
         pid_t daemon = (pid_t)ctl_status(h, "pid");
         struct worker *w, *reader;
 
@@ -284,15 +262,12 @@ HARNESS_TEST(test_daemon_dies, &kept_pages)
         assert_int_equal(w->code, 0);
         print_message("the second daemon dropped %s", w->rest);
         assert_int_equal(count_found(reader), 0);
-        worker_stop(reader);
-        worker_stop(w);
 }
 
 /* A limit below the cached pages, which aren't mapped. It is answered once it is on disk, and the
  * excess is evicted soon. The disk determines the length of an iteration here. */
 HARNESS_TEST(test_lower_limit, &many_pages)
 {
-        struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", 1), *other = worker_start(h, "b", "ns", 1);
         unsigned n = 0;
 
@@ -306,7 +281,6 @@ HARNESS_TEST(test_lower_limit, &many_pages)
         worker_stop(other);
         w = worker_start(h, "a", "ns", 1);
         assert_int_equal(count_found(w), 4); /* only its beginning is left */
-        worker_stop(w);
 }
 
 #define N_HELD 65536 /* pages, pinned and leased */
@@ -320,7 +294,6 @@ static void hold_many(struct worker *w)
  * for that. */
 HARNESS_TEST(test_client_dies, &many_pages)
 {
-        struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", 1), *other = worker_start(h, "b", "ns", 1);
 
         hold_many(w);
@@ -334,15 +307,12 @@ HARNESS_TEST(test_client_dies, &many_pages)
         ctl_wait_status(h, "pages_pinned", 0);
         ctl_wait_status(h, "pages_detached", 0);
         harness_assert_prompt(h);
-        worker_stop(other);
-        worker_stop(w);
 }
 
 /* A client that has announced very many pages is killed: a client that waits for the last one
  * learns of it. */
 HARNESS_TEST(test_announcer_dies, &many_pages)
 {
-        struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", 1), *other = worker_start(h, "b", "ns", 1);
         struct worker *waiter = worker_start(h, "a", "ns", 1);
 
@@ -354,15 +324,12 @@ HARNESS_TEST(test_announcer_dies, &many_pages)
         assert_int_equal(waiter->code, KVL_MISS);
         ctl_wait_status(h, "pages_granted", 0);
         harness_assert_prompt(h);
-        worker_stop(waiter);
-        worker_stop(other);
 }
 
 /* A client closes the namespace. It holds no page of it once it is answered, and others are served
  * until then. */
 HARNESS_TEST(test_close, &many_pages)
 {
-        struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", 1);
 
         hold_many(w);

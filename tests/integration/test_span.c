@@ -68,8 +68,7 @@ static void kill_with(struct harness *h, const struct private_options *next)
         assert_int_equal(private_daemon_await(&h->daemon), 0);
 }
 
-/* ---- an engine: a scheduler without memory, and a process for each rank ------------------------
- */
+/* ---- an engine: a scheduler without memory, and a process for each rank --------------------- */
 
 struct engine {
         unsigned n;
@@ -163,8 +162,7 @@ static void assert_found_whole(struct harness *h, unsigned chain, unsigned n)
         worker_stop(w);
 }
 
-/* ---- tests -------------------------------------------------------------------------------------
- */
+/* ---- tests ---------------------------------------------------------------------------------- */
 
 static void test_ranks(void **state)
 {

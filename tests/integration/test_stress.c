@@ -88,19 +88,18 @@ HARNESS_TEST(test_readers, &small_cache)
 {
         struct crowd c;
 
-        start_all(&c, *state, pins_of_each());
+        start_all(&c, h, pins_of_each());
         for (unsigned i = 0; i < N_READERS; ++i)
                 worker_wait(c.readers[i]);
-        assert_true(evicted(*state));
+        assert_true(evicted(h));
         kill_all(c.writers, N_WRITERS);
-        harness_assert_settled(*state);
+        harness_assert_settled(h);
 }
 
 /* Readers die with pins, while they take more. Other clients aren't affected, and nothing leaks. */
 HARNESS_TEST(test_killed_readers, &small_cache)
 {
         unsigned n_kills = private_full() ? 400 : private_short() ? 10 : 30;
-        struct harness *h = *state;
         struct crowd c;
 
         start_all(&c, h, 0);
@@ -133,12 +132,12 @@ HARNESS_TEST(test_slow_reader, &small_cache)
 
         if (!harness_shares())
                 skip();
-        start_writers(&c, *state);
+        start_writers(&c, h);
         do {
                 slow = worker_start_job_as(
-                        *state, program_worker_fault(), env, "read", "a", job(&c, n_pins));
+                        h, program_worker_fault(), env, "read", "a", job(&c, n_pins));
                 worker_wait(slow);
-        } while (!evicted(*state));
+        } while (!evicted(h));
         kill_all(c.writers, N_WRITERS);
-        harness_assert_settled(*state);
+        harness_assert_settled(h);
 }

@@ -74,7 +74,6 @@ static void publish(struct worker *w, unsigned chain)
 
 HARNESS_TEST(test_shared, &plain)
 {
-        struct harness *h = *state;
         struct worker *one = start_worker(h, "a", 0), *two = start_worker(h, "a", 0);
 
         assert_int_equal(stride_of(one), private_on_gpu() ? APART : PAGE_BYTES);
@@ -83,14 +82,11 @@ HARNESS_TEST(test_shared, &plain)
         publish(two, 2);
         assert_int_equal(read_chain(two, 1), CHAIN);
         assert_int_equal(read_chain(one, 2), CHAIN);
-        worker_stop(one);
-        worker_stop(two);
 }
 
 /* A worker gets the distance that it asks for, or the reason why not. */
 HARNESS_TEST(test_asked_for, &plain)
 {
-        struct harness *h = *state;
         struct worker *one = start_worker(h, "a", APART), *two = worker_spawn(h);
         char socket[PRIVATE_PATH_MAX];
 
@@ -112,14 +108,11 @@ HARNESS_TEST(test_asked_for, &plain)
         worker_tell(two, "open ns 1 - %u", PAGE_BYTES);
         assert_int_equal(stride_of(two), APART);
         assert_int_equal(read_chain(two, 1), CHAIN);
-        worker_stop(one);
-        worker_stop(two);
 }
 
 /* Bytes that a tenant writes between pages are never read by another tenant. */
 HARNESS_TEST(test_nothing_left, &plain)
 {
-        struct harness *h = *state;
         struct worker *a, *b;
         uint32_t pages[CHAIN];
 
@@ -140,7 +133,6 @@ HARNESS_TEST(test_nothing_left, &plain)
                         strtol(worker_tell(b, "peek %u %u", pages[i], PAGE_BYTES + 1000), NULL, 10),
                         0);
         }
-        worker_stop(b);
 }
 
 static void kill_daemon(struct harness *h)
@@ -178,19 +170,18 @@ static void survives(struct harness *h, unsigned asked)
 
 HARNESS_TEST(test_survives, &kept)
 {
-        survives(*state, 0);
+        survives(h, 0);
 }
 
 HARNESS_TEST(test_survives_apart, &kept)
 {
-        survives(*state, APART);
+        survives(h, APART);
 }
 
 /* More texts than the device holds; found pages have their bytes, in any tier. The next text waits
  * until the last one's pages were demoted: others would be evicted for it. */
 HARNESS_TEST(test_below, &tiers)
 {
-        struct harness *h = *state;
         struct worker *one = start_worker(h, "a", APART), *two = start_worker(h, "a", 0);
         unsigned n = 0;
 
@@ -209,8 +200,6 @@ HARNESS_TEST(test_below, &tiers)
                 assert_true(n > 0);
         else
                 assert_int_equal(n, 16 * CHAIN); /* the device holds 40 */
-        worker_stop(one);
-        worker_stop(two);
 }
 
 /* ---- a disk below ---------------------------------------------------------------------------- */
@@ -249,7 +238,6 @@ static unsigned read_all(struct harness *h, struct worker *w)
 /* Twice the device's memory. */
 HARNESS_TEST(test_disk, &disk)
 {
-        struct harness *h = *state;
         struct worker *one = start_worker(h, "a", APART), *two = start_worker(h, "a", 0);
 
         assert_int_equal(stride_of(two), APART);
@@ -264,6 +252,4 @@ HARNESS_TEST(test_disk, &disk)
                 ctl_wait_status(h, "n_clients", 2);
                 assert_true(read_all(h, two) > DISK_CHAINS * CHAIN / 4);
         }
-        worker_stop(one);
-        worker_stop(two);
 }

@@ -19,7 +19,6 @@ static const struct private_options two_tenants = {.tenants = two};
 /* 4 MiB of pages of 4 KiB are 1024 pages, not one more; cached pages stay. */
 HARNESS_TEST(test_quota, &two_tenants)
 {
-        struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", 1);
         uint32_t pages[1025];
 
@@ -35,13 +34,11 @@ HARNESS_TEST(test_quota, &two_tenants)
         assert_int_equal(ctl_tenant(h, "a", "pages_granted"), 1020);
         worker_tell(w, "events");
         assert_non_null(strstr(w->rest, "pressure"));
-        worker_stop(w);
 }
 
 /* A full tenant's new pages evict its own idle ones, leaf first, and none of another tenant. */
 HARNESS_TEST(test_eviction, &two_tenants)
 {
-        struct harness *h = *state;
         struct worker *a = worker_start(h, "a", "ns", 1), *b = worker_start(h, "b", "ns", 1);
         uint32_t pages[200], found[200];
         unsigned n, n_ready;
@@ -63,7 +60,6 @@ HARNESS_TEST(test_eviction, &two_tenants)
         assert_int_equal(ctl_tenant(h, "a", "evictions"), 100 + n_ready);
         assert_int_equal(ctl_tenant(h, "b", "evictions"), 0);
         assert_int_equal(ctl_tenant(h, "b", "pages_sealed"), 100);
-        worker_stop(a);
 }
 
 /* Leases fast until its magazine holds so many, or it has 480 pages. Returns how many it holds. */
@@ -81,7 +77,6 @@ static unsigned grow_magazine(struct harness *h, struct worker *w, unsigned want
 /* A paused client's pages granted ahead are used up before a cached page is evicted. */
 HARNESS_TEST(test_idle_magazine, &two_tenants)
 {
-        struct harness *h = *state;
         unsigned n_ready, n_granted;
         struct worker *a, *b;
 
@@ -101,15 +96,12 @@ HARNESS_TEST(test_idle_magazine, &two_tenants)
         worker_tell(b, "lease %u", n_ready);
         /* Its own magazine is filled up, which may evict. */
         assert_in_range(ctl_tenant(h, "a", "evictions"), 0, MAX_READY);
-        worker_stop(a);
-        worker_stop(b);
 }
 
 /* Another tenant's namespace of this name, with these keys, has other pages. They have none of the
  * first one's bytes. */
 HARNESS_TEST(test_separation, &two_tenants)
 {
-        struct harness *h = *state;
         struct worker *a = worker_start(h, "a", "ns", 1), *b = worker_start(h, "b", "ns", 1);
         uint32_t pages[8], fresh[600];
         char token[64];
@@ -133,14 +125,11 @@ HARNESS_TEST(test_separation, &two_tenants)
                                  private_daemon_socket(&h->daemon, "b", socket), token),
                 -ENOENT);
         worker_kill(spy);
-        worker_stop(a);
-        worker_stop(b);
 }
 
 /* Memory that moved from one tenant to the other reads as zeros: all of it. */
 HARNESS_TEST(test_hand_over, &two_tenants)
 {
-        struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", 1);
         uint32_t pages[512];
         char line[8192];
@@ -163,12 +152,10 @@ HARNESS_TEST(test_hand_over, &two_tenants)
                 at += snprintf(line + at, sizeof(line) - (size_t)at, " %u", pages[i]);
         worker_tell(w, "%s", line);
         assert_int_equal(atoi(w->rest), 0);
-        worker_stop(w);
 }
 
 HARNESS_TEST(test_administration, &two_tenants)
 {
-        struct harness *h = *state;
         struct worker *w;
         struct proc_output o;
 
@@ -222,7 +209,6 @@ HARNESS_TEST(test_a_tenant_that_can_lease_nothing, &two_tenants)
         static const struct private_tenant three[] = {{"a", "limit = 4MiB\n"},
                 {"b", "limit = 8MiB\n"}, {"d", "limit = 1MiB\n"}, {NULL, NULL}};
         const struct private_options o = {.tenants = three};
-        struct harness *h = *state;
         struct proc_output out;
 
         assert_int_equal(ctl_run(h, "tenants add c limit=1MiB", &out), 0);
@@ -260,7 +246,6 @@ HARNESS_TEST(test_a_tenant_that_can_lease_nothing, &two_tenants)
 /* A limit set below the usage frees nothing, and grants nothing more. */
 HARNESS_TEST(test_limit_below_usage, &two_tenants)
 {
-        struct harness *h = *state;
         struct worker *w = worker_start(h, "b", "ns", 1);
         uint32_t pages[4];
 
@@ -280,8 +265,7 @@ HARNESS_TEST(test_reload, &two_tenants)
         static const struct private_tenant three[] = {{"a", "limit = 6MiB\n"},
                 {"b", "limit = 8MiB\n"}, {"d", "limit = 2MiB\n"}, {NULL, NULL}};
         const struct private_options o = {.tenants = three};
-        struct harness *h = *state;
-        struct worker *w = worker_start(h, "a", "ns", 1), *d;
+        struct worker *w = worker_start(h, "a", "ns", 1);
 
         worker_tell(w, "lease 1024");
         assert_int_equal(worker_ask(w, "lease 1"), 3);
@@ -289,15 +273,12 @@ HARNESS_TEST(test_reload, &two_tenants)
         kill(h->daemon.pid, SIGHUP);
         ctl_wait_status(h, "n_tenants", 3);
         worker_tell(w, "lease 512");
-        d = worker_start(h, "d", "ns", 1);
-        worker_stop(d);
-        worker_stop(w);
+        worker_start(h, "d", "ns", 1);
 }
 
 /* A configuration that is wrong changes nothing. */
 HARNESS_TEST(test_bad_reload, &two_tenants)
 {
-        struct harness *h = *state;
         FILE *f = fopen(h->daemon.config, "ae");
         struct worker *w;
 
@@ -309,7 +290,6 @@ HARNESS_TEST(test_bad_reload, &two_tenants)
         assert_int_equal(ctl_status(h, "n_tenants"), 2);
         w = worker_start(h, "a", "ns", 1);
         worker_tell(w, "lease 1024");
-        worker_stop(w);
 }
 
 /* Rules narrow a socket; the default socket finds the tenant that lists the user. */
@@ -319,7 +299,6 @@ HARNESS_TEST(test_access, &two_tenants)
         const struct private_tenant rows[] = {
                 {"a", "limit = 4MiB\n"}, {"b", "uids = 54321\n"}, {"mine", mine}, {NULL, NULL}};
         const struct private_options o = {.tenants = rows};
-        struct harness *h = *state;
         struct worker *w = worker_spawn(h);
         char socket[PRIVATE_PATH_MAX];
 
@@ -336,7 +315,6 @@ HARNESS_TEST(test_access, &two_tenants)
         worker_tell(w, "open ns 1");
         worker_tell(w, "info");
         assert_non_null(strstr(w->rest, "tenant=mine"));
-        worker_stop(w);
 }
 
 #define MIB (UINT64_C(1) << 20)
@@ -356,8 +334,6 @@ static void refused(struct harness *h, const char *words, const char *why, const
  * tenants with the rest. */
 HARNESS_TEST(test_reservations, &two_tenants)
 {
-        struct harness *h = *state;
-
         ctl(h, "tenants set a limit=none class=pinned reserve=200MiB");
         assert_int_equal(ctl_tenant(h, "a", "reserve_bytes"), 200 * MIB);
         ctl(h, "tenants set b limit=none");
@@ -407,7 +383,6 @@ static uint64_t crossover_of(struct harness *h, const char *ns)
  * namespaces. With policy lru it is refused. */
 HARNESS_TEST(test_miss_cost, &two_tenants)
 {
-        struct harness *h = *state;
         struct worker *before, *after;
 
         before = worker_start(h, "a", "before", 1);
@@ -439,7 +414,6 @@ HARNESS_TEST(test_miss_cost, &two_tenants)
  * reservation. */
 HARNESS_TEST(test_removed_with_reservation, &two_tenants)
 {
-        struct harness *h = *state;
         struct worker *w;
 
         ctl(h, "tenants add c class=pinned reserve=256MiB");
@@ -475,7 +449,6 @@ HARNESS_TEST(test_promises_that_fit_no_more, &two_tenants)
 {
         static const struct private_options small = {
                 .device_lines = "memory = 64MiB\nextent = 2MiB\n", .tenants = two};
-        struct harness *h = *state;
         struct worker *w;
 
         ctl(h, "tenants set a limit=none class=pinned reserve=100MiB");
@@ -505,7 +478,6 @@ HARNESS_TEST(test_changes_that_fit_no_more, &two_tenants)
         static const struct private_tenant limited[] = {{"b", "limit = 4MiB\n"}, {NULL}};
         static const struct private_options changed = {
                 .tenants = limited, .device_lines = "memory = 256MiB\nextent = 32MiB\n"};
-        struct harness *h = *state;
         struct proc_output o;
 
         ctl(h, "tenants add c class=pinned reserve=4MiB reserve_max=6MiB");
@@ -536,8 +508,6 @@ static const struct private_options with_missing_group = {.tenants = missing_gro
 
 HARNESS_TEST(test_missing_group, &with_missing_group)
 {
-        struct harness *h = *state;
-
         ctl(h, "tenants set a weight=9");
         assert_int_equal(ctl_tenant(h, "a", "weight"), 9);
         refused(h, "tenants set a group=norisgroup", "there is no group norisgroup", "groupadd");

@@ -57,7 +57,7 @@ HARNESS_TEST(test_threads, &small_tenant)
         pthread_t threads[N_THREADS];
 
         for (unsigned i = 0; i < 2; ++i)
-                open_namespace(*state, &conns[i], &spaces[i]);
+                open_namespace(h, &conns[i], &spaces[i]);
         for (unsigned i = 0; i < N_THREADS; ++i) {
                 jobs[i] =
                         (struct job){conns[i % 2], spaces[i % 2], pattern_mix(seed + i), n_ops, -1};
@@ -71,8 +71,7 @@ HARNESS_TEST(test_threads, &small_tenant)
                 kvl_disconnect(conns[i]);
 }
 
-/* ---- closing a namespace under the callbacks of other threads ---------------------------------
- */
+/* ---- closing a namespace under the callbacks of other threads ------------------------------- */
 
 struct looker {
         struct kvl_ns *ns;
@@ -120,7 +119,7 @@ HARNESS_TEST(test_close_under_callbacks, &small_tenant)
         pthread_t threads[2];
         struct kvl_ns *ns;
 
-        open_namespace(*state, &conn, &looker.ns);
+        open_namespace(h, &conn, &looker.ns);
         for (unsigned i = 0; i < ARRAY_SIZE(threads); ++i)
                 assert_int_equal(pthread_create(&threads[i], NULL, look, &looker), 0);
         for (int i = 0; i < n_rounds; ++i) {
@@ -153,7 +152,7 @@ HARNESS_TEST(test_close_from_callback, &small_tenant)
         struct kvl_conn *conn;
         struct kvl_ns *ns;
 
-        open_namespace(*state, &conn, &ns);
+        open_namespace(h, &conn, &ns);
         assert_int_equal(kvl_lookup_start(ns, 0, key, 1, close_it, &code), 0);
         while (code == 0) {
                 struct pollfd p = {.fd = kvl_fd(conn), .events = POLLIN};
@@ -165,8 +164,7 @@ HARNESS_TEST(test_close_from_callback, &small_tenant)
         kvl_disconnect(conn);
 }
 
-/* ---- one computes, the others wait for it ------------------------------------------------------
- */
+/* ---- one computes, the others wait for it --------------------------------------------------- */
 
 #define N_FOLLOWERS 3
 #define TEXT_PAGES  8
@@ -261,7 +259,7 @@ HARNESS_TEST(test_single_flight, &small_tenant)
         pthread_t threads[1 + N_FOLLOWERS];
         struct kvl_conn *conn;
 
-        open_namespace(*state, &conn, &t.ns);
+        open_namespace(h, &conn, &t.ns);
         for (unsigned i = 0; i < ARRAY_SIZE(threads); ++i)
                 assert_int_equal(
                         pthread_create(&threads[i], NULL, i == 0 ? compute_all : follow_all, &t),
@@ -273,8 +271,7 @@ HARNESS_TEST(test_single_flight, &small_tenant)
         kvl_disconnect(conn);
 }
 
-/* ---- calls that are started in callbacks, and beside a polling thread ---------------------------
- */
+/* ---- calls that are started in callbacks, and beside a polling thread ----------------------- */
 
 struct storm {
         struct kvl_conn *conn;
@@ -326,7 +323,7 @@ HARNESS_TEST(test_started, &small_tenant)
         struct kvl_ns_info info = {.size = sizeof(info)};
         pthread_t loop;
 
-        open_namespace(*state, &s.conn, &s.ns);
+        open_namespace(h, &s.conn, &s.ns);
         kvl_ns_info(s.ns, &info);
         s.page = info.capacity_pages - 1;
         assert_int_equal(sem_init(&s.done, 0, 0), 0);

@@ -59,7 +59,6 @@ static void assert_most(uint32_t n)
 
 HARNESS_TEST(test_larger_than_device, &tiers)
 {
-        struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", 1);
         uint32_t n;
 
@@ -72,7 +71,6 @@ HARNESS_TEST(test_larger_than_device, &tiers)
 
 HARNESS_TEST(test_survives, &kept)
 {
-        struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", 1);
 
         if (!private_is_contiguous()) {

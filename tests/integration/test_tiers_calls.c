@@ -111,8 +111,7 @@ static void assert_up(struct worker *w, unsigned chain, unsigned n)
         release(w, pages, n);
 }
 
-/* ---- sessions ----------------------------------------------------------------------------------
- */
+/* ---- sessions ------------------------------------------------------------------------------- */
 
 static void assert_session(struct worker *w, unsigned n_pages)
 {
@@ -178,7 +177,7 @@ static void talk(struct harness *h, bool daemon_dies)
 
 HARNESS_TEST(test_session, &tiers)
 {
-        talk(*state, false);
+        talk(h, false);
 }
 
 HARNESS_TEST(test_session_survives, &kept)
@@ -187,13 +186,12 @@ HARNESS_TEST(test_session_survives, &kept)
                 print_message("skipped: this memory doesn't outlive the daemon\n");
                 skip();
         }
-        talk(*state, true);
+        talk(h, true);
 }
 
 /* The session is forgotten; its pages stay cached, in their tier. */
 HARNESS_TEST(test_session_expires, &tiers)
 {
-        struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", 1);
 
         worker_tell(w, "session-open chat 1");
@@ -204,11 +202,9 @@ HARNESS_TEST(test_session_expires, &tiers)
         assert_int_equal(worker_ask(w, "session-open chat must"), -ENOENT);
         assert_int_equal(find(w, 1).n_below, N_TEXT);
         assert_up(w, 1, N_TEXT);
-        worker_stop(w);
 }
 
-/* ---- invalidation ------------------------------------------------------------------------------
- */
+/* ---- invalidation --------------------------------------------------------------------------- */
 
 /* Publishes and releases the first n pages of a chain, with a tag. */
 static void publish_tagged(struct worker *w, unsigned chain, unsigned n, unsigned tag)
@@ -236,7 +232,6 @@ static unsigned count_of(const struct worker *w)
 
 HARNESS_TEST(test_invalidation, &tiers)
 {
-        struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", 1);
 
         publish_tagged(w, 1, N_TEXT, 7);
@@ -265,15 +260,13 @@ HARNESS_TEST(test_invalidation, &tiers)
         ctl(h, "purge a --remove");
 }
 
-/* ---- namespace sets ----------------------------------------------------------------------------
- */
+/* ---- namespace sets ------------------------------------------------------------------------- */
 
 #define RANKS 2
 
 /* One rank's text is cold, the other's isn't: it is found in both, and is on the device then. */
 HARNESS_TEST(test_set, &tiers)
 {
-        struct harness *h = *state;
         struct worker *ranks[RANKS], *scheduler = worker_spawn(h);
         char socket[PRIVATE_PATH_MAX];
         uint32_t pages[N_TEXT];
@@ -313,17 +306,14 @@ HARNESS_TEST(test_set, &tiers)
         assert_int_equal(find(ranks[0], 1).n_found, N_TEXT / 2);
         for (unsigned i = 0; i < RANKS; ++i)
                 worker_stop(ranks[i]);
-        worker_stop(scheduler);
 }
 
-/* ---- lookups whose end stays below --------------------------------------------------------------
- */
+/* ---- lookups whose end stays below ---------------------------------------------------------- */
 
 /* The whole device is leased, so a page that can't be moved up ends the run. The worker checks how
  * many tokens that is. */
 HARNESS_TEST(test_cut, &tiers)
 {
-        struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", 1), *hog = worker_start(h, "a", "ns", 1);
         uint32_t head[N_TEXT / 4], found[N_TEXT];
         unsigned n_leased = 0;
@@ -341,12 +331,9 @@ HARNESS_TEST(test_cut, &tiers)
         assert_int_equal(worker_numbers(w, found, N_TEXT), ARRAY_SIZE(head));
         release(w, found, ARRAY_SIZE(head));
         release(w, head, ARRAY_SIZE(head));
-        worker_stop(hog);
-        worker_stop(w);
 }
 
-/* ---- what is only looked at --------------------------------------------------------------------
- */
+/* ---- what is only looked at ----------------------------------------------------------------- */
 
 static struct where probe(struct worker *w, const char *keys)
 {
@@ -360,7 +347,6 @@ static struct where probe(struct worker *w, const char *keys)
 /* A probe finds cached pages from the first key on, in any tier, and leaves them there. */
 HARNESS_TEST(test_probe, &tiers)
 {
-        struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", 1);
         uint32_t pages[N_TEXT / 4];
         uint64_t n_lookups;
@@ -389,18 +375,15 @@ HARNESS_TEST(test_probe, &tiers)
         assert_int_equal(ctl_status(h, "lookups"), n_lookups);
         worker_tell(w, "invalidate all");
         assert_int_equal(worker_ask(w, "probe 1:0"), KVL_MISS);
-        worker_stop(w);
 }
 
-/* ---- lookups that wait -------------------------------------------------------------------------
- */
+/* ---- lookups that wait ---------------------------------------------------------------------- */
 
 #define N_MORE 4
 
 /* The beginning is in the lower tier, the rest is being computed. */
 HARNESS_TEST(test_lookup_wait, &tiers)
 {
-        struct harness *h = *state;
         struct worker *reader = worker_start(h, "a", "ns", 1);
         struct worker *writer = worker_start(h, "a", "ns", 1);
         uint32_t pages[N_MORE], found[1 + N_TEXT + N_MORE];
@@ -429,12 +412,9 @@ HARNESS_TEST(test_lookup_wait, &tiers)
                 worker_tell(reader, "verify %u %u", found[1 + i], 1000 + i);
         release(reader, found + 1, N_TEXT + N_MORE);
         release(writer, pages, N_MORE);
-        worker_stop(reader);
-        worker_stop(writer);
 }
 
-/* ---- another tenant's share --------------------------------------------------------------------
- */
+/* ---- another tenant's share ----------------------------------------------------------------- */
 
 static const struct private_tenant both[] = {{"a", NULL}, {"b", NULL}, {NULL, NULL}};
 static const struct private_options shared = {.tenants = both, .device_lines = DEVICE_LINES};
@@ -457,7 +437,6 @@ static struct worker *start_safe(struct harness *h, const char *tenant)
  * pages may take longer than they are given; only demoted ones are found. */
 HARNESS_TEST(test_share, &shared)
 {
-        struct harness *h = *state;
         struct worker *a = start_safe(h, "a"), *b = start_safe(h, "b");
         unsigned n_below = 0;
 

@@ -75,7 +75,6 @@ static void assert_explained(
 /* One text is held, one is looked up, and one is idle. */
 HARNESS_TEST(test_expiry, &short_lives)
 {
-        struct harness *h = *state;
         struct worker *a = worker_start(h, "a", "n", 1), *b = worker_start(h, "b", "n", 1);
         uint32_t held[PAGES];
 
@@ -93,13 +92,10 @@ HARNESS_TEST(test_expiry, &short_lives)
         release(a, held, PAGES);
         ctl_wait_status(h, "pages_expired", 3 * PAGES);
         assert_explained(h, "a", 1, 0, "expired");
-        worker_stop(a);
-        worker_stop(b);
 }
 
 HARNESS_TEST(test_explain, NULL)
 {
-        struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "n", 1);
         json_t *reply, *row;
 
@@ -117,7 +113,6 @@ HARNESS_TEST(test_explain, NULL)
         assert_string_equal(json_string_value(json_object_get(row, "state")), "invalidated");
         assert_string_equal(json_string_value(json_object_get(row, "by")), "purge");
         json_decref(reply);
-        worker_stop(w);
 }
 
 /* The policy of the first namespace; the text is valid for the reply's life. */
@@ -147,7 +142,6 @@ static void assert_policy(struct harness *h, const char *tenant, const char *nam
 HARNESS_TEST(test_policies, &two_policies)
 {
         static const char *const names[] = {"pgi", "lru"};
-        struct harness *h = *state;
 
         for (unsigned i = 0; i < ARRAY_SIZE(names); i++) {
                 struct worker *w = worker_start(h, policies[i].name, "n", 1);
@@ -192,7 +186,6 @@ static bool is_recording(struct harness *h)
 
 HARNESS_TEST(test_record, NULL)
 {
-        struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "n", 1);
         const struct sim_trace *s;
         struct trace_error e;
@@ -232,7 +225,6 @@ HARNESS_TEST(test_record, NULL)
                 assert_int_equal(s->requests[i].input_tokens, PAGES * TOKENS);
         assert_string_equal(t.tenants[0], "a");
         trace_free(&t);
-        worker_stop(w);
 }
 
 static bool is_in_log(struct harness *h, const char *words)
@@ -250,7 +242,6 @@ static bool is_in_log(struct harness *h, const char *words)
 /* Written at the stop, taken at the next start; a damaged file costs a line in the log. */
 HARNESS_TEST(test_learnt, NULL)
 {
-        struct harness *h = *state;
         char path[PRIVATE_PATH_MAX + 32];
         char *text = NULL;
         struct worker *w;
@@ -286,7 +277,6 @@ HARNESS_TEST(test_learnt, NULL)
 
 HARNESS_TEST(test_clock, &by_file)
 {
-        struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "n", 1);
         json_t *reply, *row;
 

@@ -36,20 +36,17 @@ static void assert_missed(struct worker *w, unsigned chain)
 /* Checks that the run has the transport of its name. */
 HARNESS_TEST(test_mode, NULL)
 {
-        struct harness *h = *state;
-        struct worker *a = worker_start(h, "a", "ns", 1), *b = worker_start(h, "a", "ns", 1);
+        struct worker *a = worker_start(h, "a", "ns", 1);
 
+        worker_start(h, "a", "ns", 1);
         assert_int_equal(ctl_status(h, "n_sharing"), harness_shares() ? 2 : 0);
         worker_tell(a, "info");
         assert_non_null(strstr(a->rest, private_device()));
         assert_non_null(strstr(a->rest, private_on_gpu() ? "memory=gpu" : "memory=cpu"));
-        worker_stop(a);
-        worker_stop(b);
 }
 
 HARNESS_TEST(test_found, NULL)
 {
-        struct harness *h = *state;
         struct worker *a = worker_start(h, "a", "ns", 1), *b = worker_start(h, "a", "ns", 1);
         uint32_t pages[N];
 
@@ -60,14 +57,12 @@ HARNESS_TEST(test_found, NULL)
         }
         worker_stop(a);
         assert_found(b, 7, N);
-        worker_stop(b);
 }
 
 /* b finds a's published pages although the daemon has been stopped since. Pages that b looks up for
  * the first time are in a set that it has mapped. */
 HARNESS_TEST(test_found_without_daemon, NULL)
 {
-        struct harness *h = *state;
         struct worker *a, *b;
         uint32_t pages[N];
 
@@ -82,14 +77,11 @@ HARNESS_TEST(test_found_without_daemon, NULL)
         assert_found(b, 2, N);
         assert_missed(b, 3);
         kill(h->daemon.pid, SIGCONT);
-        worker_stop(a);
-        worker_stop(b);
 }
 
 /* The next lookup of any client misses, also if the page was found a moment ago. */
 HARNESS_TEST(test_invalidate_key, NULL)
 {
-        struct harness *h = *state;
         struct worker *a = worker_start(h, "a", "ns", 1), *b = worker_start(h, "a", "ns", 1);
         uint32_t pages[N], found[N];
 
@@ -107,13 +99,10 @@ HARNESS_TEST(test_invalidate_key, NULL)
                 for (unsigned i = 0; i < N; ++i)
                         worker_tell(b, "verify %u %u", found[i], 1000 * chain + i);
         }
-        worker_stop(a);
-        worker_stop(b);
 }
 
 HARNESS_TEST(test_invalidate_all, NULL)
 {
-        struct harness *h = *state;
         struct worker *a = worker_start(h, "a", "ns", 1), *b = worker_start(h, "a", "ns", 1);
         uint32_t pages[N], granted;
 
@@ -134,8 +123,6 @@ HARNESS_TEST(test_invalidate_all, NULL)
                 assert_found(b, chain, N);
                 worker_tell(a, "invalidate all");
         }
-        worker_stop(a);
-        worker_stop(b);
 }
 
 /* Caches text `chain` of `n` pages, with any contents, and releases it. */
@@ -157,7 +144,6 @@ static void cache_long_text(struct worker *w, unsigned chain, unsigned n)
 /* At once, not when the daemon has got round to all the pages: that takes it a while here. */
 HARNESS_TEST(test_invalidate_many, &large_cache)
 {
-        struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", 1);
         unsigned n_chains = 190, n_pages = n_chains * LONG;
 
@@ -166,12 +152,10 @@ HARNESS_TEST(test_invalidate_many, &large_cache)
         assert_int_equal(ctl_status(h, "pages_sealed"), n_pages);
         worker_tell(w, "invalidate-lookup %u:0-%u", n_chains, LONG - 1);
         assert_int_equal(atoi(w->rest), 0);
-        worker_stop(w);
 }
 
 HARNESS_TEST(test_purge, NULL)
 {
-        struct harness *h = *state;
         struct worker *a = worker_start(h, "a", "ns", 1);
         uint32_t pages[N];
 
@@ -181,13 +165,11 @@ HARNESS_TEST(test_purge, NULL)
                 ctl(h, "purge a ns");
                 assert_missed(a, chain);
         }
-        worker_stop(a);
 }
 
 /* The model has other weights: every call of clients with the old version open reports it. */
 HARNESS_TEST(test_version, NULL)
 {
-        struct harness *h = *state;
         struct worker *a = worker_start(h, "a", "ns", 1), *b = worker_spawn(h);
         char socket[PRIVATE_PATH_MAX];
         uint32_t pages[N], page;
@@ -211,14 +193,11 @@ HARNESS_TEST(test_version, NULL)
         worker_tell(a, "close");
         worker_tell(a, "open ns 1 2");
         assert_found(a, 1, N);
-        worker_stop(a);
-        worker_stop(b);
 }
 
 /* One closes the namespace, with pins and grants, while another one reads the same pages. */
 HARNESS_TEST(test_close, &small_cache)
 {
-        struct harness *h = *state;
         struct worker *a = worker_start(h, "a", "ns", 1), *b = worker_start(h, "a", "ns", 1);
         uint32_t pages[N], found[N];
 
@@ -239,14 +218,11 @@ HARNESS_TEST(test_close, &small_cache)
         worker_tell(a, "open ns 1");
         assert_found(a, 1, N);
         assert_int_equal(worker_ask(a, "lease 1"), 3);
-        worker_stop(a);
-        worker_stop(b);
 }
 
 /* A page with a pin of any client isn't evicted; every other one is. */
 HARNESS_TEST(test_pinned_stays, &small_cache)
 {
-        struct harness *h = *state;
         struct worker *a = worker_start(h, "a", "ns", 1), *b = worker_start(h, "a", "ns", 1);
         uint32_t pages[N], found[N];
 
@@ -263,28 +239,23 @@ HARNESS_TEST(test_pinned_stays, &small_cache)
         assert_found(b, 1, 2);
         assert_missed(b, 2);
         assert_int_equal(ctl_status(h, "evictions"), 6);
-        worker_stop(b);
 }
 
 /* A client that only makes hits reads nothing on its socket, and breaks no rule. */
 HARNESS_TEST(test_only_hits, NULL)
 {
-        struct harness *h = *state;
         struct worker *a = worker_start(h, "a", "ns", 1), *b = worker_start(h, "a", "ns", 1);
 
         for (unsigned i = 0; i < (private_under_valgrind() ? 500 : 10000); ++i)
                 worker_tell(a, "invalidate-lookup 1:0"); /* a notice each, for b */
         assert_int_equal(ctl_status(h, "peers_muted"), 0);
         worker_tell(b, "lease 2");
-        worker_stop(a);
-        worker_stop(b);
 }
 
 /* Hits without a message to the daemon count at an eviction, even if it has slept since before
  * them. */
 HARNESS_TEST(test_recent_hits_count, &small_cache)
 {
-        struct harness *h = *state;
         struct worker *a = worker_start(h, "a", "ns", 1), *b = worker_start(h, "a", "ns", 1);
         const struct timespec a_moment = {.tv_nsec = 300 * 1000 * 1000};
         uint32_t pages[N];
@@ -301,6 +272,4 @@ HARNESS_TEST(test_recent_hits_count, &small_cache)
         worker_tell(a, "lease %u", 512 - N); /* of 512: one of the texts has to go */
         assert_found(b, 1, N);
         assert_missed(b, 2);
-        worker_stop(a);
-        worker_stop(b);
 }

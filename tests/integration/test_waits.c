@@ -66,7 +66,6 @@ static void start_waiting(struct harness *h, struct worker **ret, const char *co
 HARNESS_TEST(test_order, &two_sets)
 {
         static const char *const tenants[] = {"low", "high", "high", NULL};
-        struct harness *h = *state;
         struct worker *first = hold_set(h, "hasty", "1"), *second = hold_set(h, "hasty", "2");
         struct worker *w[3];
 
@@ -89,7 +88,6 @@ HARNESS_TEST(test_order, &two_sets)
  * is what the lease waits for. */
 HARNESS_TEST(test_own_free, &two_sets)
 {
-        struct harness *h = *state;
         struct worker *w = worker_start(h, "small", "ns", 1);
         uint32_t pages[SET_PAGES], chain[2];
 
@@ -107,12 +105,10 @@ HARNESS_TEST(test_own_free, &two_sets)
         assert_int_equal(read_answer(w).n_pages, 3);
         assert_int_equal(read_answer(w).reason, KVL_REASON_QUOTA);
         assert_int_equal(ctl_status(h, "n_waiting"), 0);
-        worker_stop(w);
 }
 
 HARNESS_TEST(test_how_long, &two_sets)
 {
-        struct harness *h = *state;
         struct worker *holders[] = {hold_set(h, "hasty", "1"), hold_set(h, "hasty", "2")};
         struct worker *w = worker_start(h, "low", "ns", 1), *hasty;
         struct answer a;
@@ -139,9 +135,9 @@ HARNESS_TEST(test_how_long, &two_sets)
 
 HARNESS_TEST(test_degrade, &two_sets)
 {
-        struct harness *h = *state;
-        struct worker *holder = hold_set(h, "hasty", "1"), *w = worker_start(h, "modest", "ns", 1);
+        struct worker *w = worker_start(h, "modest", "ns", 1);
 
+        hold_set(h, "hasty", "1");
         assert_int_equal(worker_ask(w, "lease-with %u", SET_PAGES + 1), KVL_FULL);
         assert_int_equal(
                 worker_ask(w, "lease-with %u min=%u", 2 * SET_PAGES, SET_PAGES + 1), KVL_FULL);
@@ -149,15 +145,12 @@ HARNESS_TEST(test_degrade, &two_sets)
         assert_int_equal(read_answer(w).n_pages, SET_PAGES);
         assert_int_equal(read_answer(w).reason, KVL_REASON_DEGRADED);
         assert_int_equal(ctl_tenant(h, "modest", "degraded"), 1);
-        worker_stop(w);
-        worker_stop(holder);
 }
 
 HARNESS_TEST(test_drain, &two_sets)
 {
         struct proc_output out;
         static const char *const tenants[] = {"low", "high", NULL};
-        struct harness *h = *state;
         struct worker *holders[] = {hold_set(h, "hasty", "1"), hold_set(h, "hasty", "2")};
         struct worker *w[2];
 
@@ -178,7 +171,6 @@ HARNESS_TEST(test_drain, &two_sets)
 HARNESS_TEST(test_stop, &two_sets)
 {
         static const char *const tenants[] = {"low", NULL};
-        struct harness *h = *state;
         struct worker *holders[] = {hold_set(h, "hasty", "1"), hold_set(h, "hasty", "2")};
         struct worker *w[1];
 
@@ -208,7 +200,6 @@ static unsigned first_of_run(struct worker *w, unsigned n)
 /* A lease of consecutive pages is granted or refused at once, never queued. */
 HARNESS_TEST(test_runs, &two_sets)
 {
-        struct harness *h = *state;
         struct worker *w = worker_start(h, "small", "ns", 1);
         unsigned first;
 
@@ -226,5 +217,4 @@ HARNESS_TEST(test_runs, &two_sets)
         assert_int_equal(first_of_run(w, 3), first + 1);
         worker_tell(w, "free %u %u", first, first + 1);
         worker_tell(w, "lease-with 3 runs");
-        worker_stop(w);
 }

@@ -178,10 +178,10 @@ static void larger_than_device(struct harness *h, const char *const *options)
 HARNESS_TEST(test_larger_than_device, &small)
 {
         if (!private_on_gpu())
-                assert_no_room(*state, none);
-        ctl(*state, "purge a --remove");
-        larger_than_device(*state, by_window);
-        ctl(*state, "purge a --remove");
+                assert_no_room(h, none);
+        ctl(h, "purge a --remove");
+        larger_than_device(h, by_window);
+        ctl(h, "purge a --remove");
 }
 
 /* The smallest window there can be. */
@@ -189,8 +189,8 @@ HARNESS_TEST(test_smallest, &small)
 {
         static const char *const smallest[] = {"--device-pages=8", NULL};
 
-        larger_than_device(*state, smallest);
-        ctl(*state, "purge a --remove");
+        larger_than_device(h, smallest);
+        ctl(h, "purge a --remove");
 }
 
 /* A plane for K and one for V of each layer. */
@@ -198,14 +198,13 @@ HARNESS_TEST(test_layer, &layered)
 {
         static const char *const layer[] = {"--device-pages=12", "--planes=layer", NULL};
 
-        larger_than_device(*state, layer);
-        ctl(*state, "purge a --remove");
+        larger_than_device(h, layer);
+        ctl(h, "purge a --remove");
 }
 
 /* Two read and write the same text at once, each through a window of its own. */
 HARNESS_TEST(test_two, &shared)
 {
-        struct harness *h = *state;
         struct run oracle = decode(h, NULL, none);
         struct command c[2];
         int fds[2][2];
@@ -238,7 +237,6 @@ HARNESS_TEST(test_two, &shared)
 /* The daemon is killed while pages are being moved; the next one continues with the same pages. */
 HARNESS_TEST(test_survives, &kept)
 {
-        struct harness *h = *state;
         struct run oracle = decode(h, NULL, none), run;
         static const char *const slowly[] = {"--device-pages=12", "--delay-ms-per-page=10", NULL};
         char out[4096] = "";
@@ -275,8 +273,7 @@ HARNESS_TEST(test_survives, &kept)
         ctl(h, "purge a --remove");
 }
 
-/* ---- conversations ---------------------------------------------------------------------------
- */
+/* ---- conversations -------------------------------------------------------------------------- */
 
 /* Pages of 4 KiB: the device has 1024 of them. */
 #define TALK_PAGES 3072u
@@ -306,7 +303,6 @@ static void verify(struct worker *w, uint32_t n_pages, uint32_t n_first, uint32_
  * another: every byte is as it was published. */
 HARNESS_TEST(test_conversation, &shared)
 {
-        struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "ns", 1);
 
         worker_tell(w, "session-open talk");
@@ -352,7 +348,6 @@ static void verify_planes(struct worker *w, unsigned step)
  * was killed, which forgets the sums of parts of its pages. */
 HARNESS_TEST(test_planes, &wide)
 {
-        struct harness *h = *state;
         struct worker *w = worker_start(h, "a", "wide", 4);
         uint32_t got[2];
 
@@ -378,5 +373,5 @@ HARNESS_TEST(test_nothing_below, &no_host)
 {
         if (private_on_gpu())
                 skip(); /* its pages are small: all of it fits */
-        assert_no_room(*state, by_window);
+        assert_no_room(h, by_window);
 }

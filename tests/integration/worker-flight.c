@@ -66,8 +66,7 @@ static int let_go(struct flight *f)
         return n ? kvl_release(f->ns, f->pages, n) : 0;
 }
 
-/* ---- a text ------------------------------------------------------------------------------------
- */
+/* ---- a text --------------------------------------------------------------------------------- */
 
 /* Takes pages that other clients have, or are computing. Returns 0 or -errno. */
 static int take_from_others(struct flight *f)
@@ -169,8 +168,7 @@ static int get(struct flight *f)
         return r;
 }
 
-/* ---- the job -----------------------------------------------------------------------------------
- */
+/* ---- the job -------------------------------------------------------------------------------- */
 
 /* The beginning of a text; now and then it is given up in the middle, which is announced, or
  * dropped for all. */
@@ -218,8 +216,7 @@ int worker_flight(const struct worker_job *job)
         return r || f.n_bad;
 }
 
-/* ---- commands ----------------------------------------------------------------------------------
- */
+/* ---- commands ------------------------------------------------------------------------------- */
 
 static struct flight flight; /* of the commands */
 

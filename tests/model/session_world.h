@@ -106,8 +106,7 @@ extern unsigned n_truncations; /* that took several slices */
                 }                                                                               \
         } while (0)
 
-/* ---- numbers and keys --------------------------------------------------------------------------
- */
+/* ---- numbers and keys ----------------------------------------------------------------------- */
 
 /* splitmix64, in the public domain */
 uint64_t mix(uint64_t z);
@@ -124,8 +123,7 @@ size_t row_of(uint64_t key);
 /* The step in which the key was sealed last; 0: never. */
 unsigned long sealed_at(uint64_t key);
 
-/* ---- the store and its clients -----------------------------------------------------------------
- */
+/* ---- the store and its clients -------------------------------------------------------------- */
 
 /* Makes a new store with all its clients, from `seed`. */
 void begin_world(void);
@@ -142,8 +140,7 @@ struct client *any_client(void);
 /* Picks a client and a session that it has open; NULL: there is none. */
 struct client *any_open(unsigned *ret_i);
 
-/* ---- the model ---------------------------------------------------------------------------------
- */
+/* ---- the model ------------------------------------------------------------------------------ */
 
 /* Is the page cached, unchanged since it was entered? */
 bool is_in_tree(const struct element *e);
@@ -169,8 +166,7 @@ void note_truncation(struct truncation *c);
 /* The text ends for the model, except for handles that are open. */
 void forget_text(struct text *t);
 
-/* ---- comparison --------------------------------------------------------------------------------
- */
+/* ---- comparison ----------------------------------------------------------------------------- */
 
 /* The store's session with this id; NULL: it has none. */
 const struct session *find_real(unsigned i);

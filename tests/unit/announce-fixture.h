@@ -106,4 +106,6 @@ static inline uint32_t publish_by_other(struct world *w, unsigned i)
         return page;
 }
 
+#define ANNOUNCE_SCENE(fn, ...) TEST_ON(fn, struct world, w, start, end, ##__VA_ARGS__)
+
 #endif

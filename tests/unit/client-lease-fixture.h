@@ -130,4 +130,7 @@ static inline void dispatch_until(struct kvl_conn *conn, const int *n, int wante
         }
 }
 
+#define CLIENT_LEASE_SCENE(fn, ...) \
+        TEST_ON(fn, struct client, c, open_client, close_client, ##__VA_ARGS__)
+
 #endif

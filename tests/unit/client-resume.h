@@ -107,4 +107,7 @@ static inline void resume_note_code(struct kvl_ns *ns, int code, const uint32_t 
                 kvl_free_start(ns, pages, n_pages, NULL, NULL);
 }
 
+#define CLIENT_RESUME_SCENE(fn, ...) \
+        TEST_ON(fn, struct client, c, resume_open, resume_close, ##__VA_ARGS__)
+
 #endif

@@ -91,4 +91,7 @@ static inline void answer_count(struct fake_peer *p, uint64_t count)
         fake_reply(p, &m.base);
 }
 
+#define CLIENT_SESSION_SCENE(fn, ...) \
+        TEST_ON(fn, struct client, c, open_client, close_client, ##__VA_ARGS__)
+
 #endif

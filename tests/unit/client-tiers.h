@@ -161,4 +161,7 @@ static inline void wait_for(struct client *c, const struct result *r)
         }
 }
 
+#define CLIENT_TIERS_SCENE(fn, ...) \
+        TEST_ON(fn, struct client, c, open_client, close_client, ##__VA_ARGS__)
+
 #endif

@@ -163,4 +163,7 @@ static inline void script_copies(struct fake_peer *p)
         fake_check_nothing_held(p);
 }
 
+#define CLIENT_WINDOW_SCENE(fn, ...) \
+        TEST_ON(fn, struct client, c, open_client, close_client, ##__VA_ARGS__)
+
 #endif

@@ -11,6 +11,7 @@
 #include "daemon/core/core.h"
 #include "daemon/core/memory/settle.h"
 #include "daemon/core/state/detail.h"
+#include "daemon/core/life/leave.h"
 #include "daemon/core/life/open.h"
 #include "daemon/core/life/tenant-life.h"
 #include "daemon/core/state/store.h"
@@ -82,9 +83,24 @@ static inline void fixture_check(struct fixture *f)
                 fail_msg("%s", f->d.text);
 }
 
-/* No members may be left; nothing of the device either. */
+static inline struct member *any_member(const struct store *s)
+{
+        list_for_each (t, &s->tenants, struct tenant, link)
+                list_for_each (g, &t->groups, struct group, link)
+                        if (list_first(&g->members, struct member, link))
+                                return list_first(&g->members, struct member, link);
+        return NULL;
+}
+
+/* Checks the store, frees the members that are left, and checks that the device has nothing left.
+ */
 static inline void fixture_end(struct fixture *f)
 {
+        struct member *m;
+
+        fixture_check(f);
+        while ((m = any_member(&f->store)))
+                member_free(m);
         fixture_check(f);
         store_deinit(&f->store);
         assert_int_equal(f->device.n_extents, 0);
@@ -111,6 +127,12 @@ static inline struct attach *open_ns(struct member *m, const char *name)
 
         assert_int_equal(attach_open(m, name, &l, "", false, &a, NULL), 0);
         return a;
+}
+
+/* A member of its own, which fixture_end() frees, opens the namespace. */
+static inline struct attach *enter(struct tenant *t, const char *name)
+{
+        return open_ns(join(t), name);
 }
 
 /* keys[i] names i and nothing else. */
@@ -160,5 +182,8 @@ static inline uint32_t count_hits(struct attach *a, unsigned first, unsigned n)
                 assert_int_equal(release_pages(a, pages, found, 2, NULL), 0);
         return found;
 }
+
+#define CORE_SCENE(fn, ...) \
+        TEST_ON(fn, struct fixture, f, fixture_start, fixture_end, ##__VA_ARGS__)
 
 #endif

@@ -123,8 +123,7 @@ void fake_reply_pages(struct fake_peer *p, uint32_t status, const uint32_t *page
                                                : &lookup.base);
 }
 
-/* ---- the peer ----------------------------------------------------------------------------------
- */
+/* ---- the peer ------------------------------------------------------------------------------- */
 
 /* Frees the pages of pending leases. */
 static void undo(struct fake_peer *p)
@@ -202,8 +201,7 @@ void fake_take_up(struct fake_peer *p)
         while (p->type != MSG_RESUMED);
 }
 
-/* ---- its process -------------------------------------------------------------------------------
- */
+/* ---- its process ---------------------------------------------------------------------------- */
 
 void fake_accept(struct fake_peer *p)
 {

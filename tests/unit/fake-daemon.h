@@ -182,4 +182,6 @@ void fake_serve(struct fake_peer *p);
 /* No page is leased and none pinned. */
 void fake_check_nothing_held(struct fake_peer *p);
 
+#define FAKE_DAEMON_SCENE(fn, ...) TEST_ON(fn, struct fake, f, fake_start, fake_stop, ##__VA_ARGS__)
+
 #endif

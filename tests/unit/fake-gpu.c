@@ -33,8 +33,7 @@ static struct gpu_extent *gpu_extent(const struct extent *e)
         return container_of((struct extent *)e, struct gpu_extent, extent);
 }
 
-/* ---- memory ------------------------------------------------------------------------------------
- */
+/* ---- memory --------------------------------------------------------------------------------- */
 
 static void gpu_close(struct device *d)
 {
@@ -198,8 +197,7 @@ static int gpu_arena_unmap(struct device_arena *arena, uint64_t offset, struct e
         return 0;
 }
 
-/* ---- streams -----------------------------------------------------------------------------------
- */
+/* ---- streams -------------------------------------------------------------------------------- */
 
 static int gpu_stream_call(struct device *d, void *stream, void (*fn)(void *data), void *data)
 {
@@ -283,8 +281,7 @@ void fake_gpu_break(void)
         pthread_mutex_unlock(&fake_gpu.lock);
 }
 
-/* ---- the device --------------------------------------------------------------------------------
- */
+/* ---- the device ----------------------------------------------------------------------------- */
 
 void fake_gpu_reset(enum device_transport transport)
 {

@@ -29,8 +29,7 @@ static struct fake_kept *find(const struct fake_keep *k, enum keep_kind kind, ui
         return NULL;
 }
 
-/* ---- at the other end -------------------------------------------------------------------------
- */
+/* ---- at the other end ----------------------------------------------------------------------- */
 
 static void send_order(int socket, const struct order *o, int fd)
 {
@@ -74,8 +73,7 @@ static bool receive_order(int socket, struct order *ret_order, int *ret_fd)
         return true;
 }
 
-/* ---- struct keep_ops --------------------------------------------------------------------------
- */
+/* ---- struct keep_ops ------------------------------------------------------------------------ */
 
 static int put(struct fake_keep *k, enum keep_kind kind, uint32_t number, int fd)
 {
@@ -184,8 +182,7 @@ int fake_keep_find(const struct fake_keep *k, enum keep_kind kind, uint32_t numb
         return kept ? kept->fd : -1;
 }
 
-/* ---- a child that is killed -------------------------------------------------------------------
- */
+/* ---- a child that is killed ----------------------------------------------------------------- */
 
 static void receive_all(struct fake_keep *k, int socket)
 {

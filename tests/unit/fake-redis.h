@@ -59,4 +59,7 @@ void fake_say_bytes(struct fake_conn *c, const void *data, size_t len);
 
 bool fake_arg_is(const struct fake_arg *a, const char *word); /* in any case */
 
+#define FAKE_REDIS_SCENE(fn, ...) \
+        TEST_ON(fn, struct fake_redis, e, fake_redis_start, fake_redis_stop, ##__VA_ARGS__)
+
 #endif

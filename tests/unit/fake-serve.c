@@ -10,8 +10,7 @@
 #include "base/fd.h"
 #include "proto/status.h"
 
-/* ---- namespaces, pages -------------------------------------------------------------------------
- */
+/* ---- namespaces, pages ---------------------------------------------------------------------- */
 
 static void describe_tiers(
         struct fake_peer *p, Kvlease__V1__NsOpenReply *m, const Kvlease__V1__NsLayout *layout)
@@ -239,8 +238,7 @@ static void serve_lookup(struct fake_peer *p, const Kvlease__V1__LookupRequest *
                 fake_reply_pages(p, n > 0 ? WIRE_OK : WIRE_MISS, pages, n);
 }
 
-/* ---- below the device ---------------------------------------------------------------------------
- */
+/* ---- below the device ----------------------------------------------------------------------- */
 
 void fake_put(struct fake_peer *p, uint32_t page, const uint8_t *key, uint16_t tokens)
 {
@@ -257,8 +255,7 @@ bool fake_is_unused(const struct fake_peer *p, uint32_t page)
                (!p->has_index || p->shared_pins.counters[page] == 0);
 }
 
-/* ---- shared memory -----------------------------------------------------------------------------
- */
+/* ---- shared memory -------------------------------------------------------------------------- */
 
 static void serve_shm_open(struct fake_peer *p)
 {

@@ -18,8 +18,7 @@
 #define WAIT_MSEC 20000 /* for what takes milliseconds, on a loaded machine; not tuned */
 #define MEETING   "KVL_TEST_MEETING" /* where a child finds the test */
 
-/* ---- the child ---------------------------------------------------------------------------------
- */
+/* ---- the child ------------------------------------------------------------------------------ */
 
 static const char *variable(const char *name)
 {
@@ -156,8 +155,7 @@ int life_child(void)
         return 98;
 }
 
-/* ---- the test's end ----------------------------------------------------------------------------
- */
+/* ---- the test's end ------------------------------------------------------------------------- */
 
 static int listen_at(const char *dir, const char *name, int type)
 {

@@ -77,4 +77,6 @@ int life_end(struct life *l);
 /* Ends it by SIGTERM. */
 void life_stop(struct life *l);
 
+#define KEEP_LIFE_SCENE(fn, ...) TEST_ON(fn, struct life, l, life_start, life_stop, ##__VA_ARGS__)
+
 #endif

@@ -147,4 +147,6 @@ static inline uint32_t ask(struct cache *c, const uint32_t *ids, uint32_t n, uin
 
 #define IDS(...) (const uint32_t[]){__VA_ARGS__}, ARRAY_SIZE(((const uint32_t[]){__VA_ARGS__}))
 
+#define PGI_SCENE(fn, ...) TEST_ON(fn, struct cache, c, cache_init, cache_deinit, ##__VA_ARGS__)
+
 #endif

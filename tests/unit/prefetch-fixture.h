@@ -201,4 +201,9 @@ static inline void start_cold(struct tiers *w, const struct evict_ops *evict)
         assert_tier(w, 0, TEXT, TIER_HOST);
 }
 
+#define PREFETCH_SCENE_COLD(fn, ...) \
+        TEST_ON(fn, struct tiers, w, start_cold, tiers_end, ##__VA_ARGS__)
+
+#define PREFETCH_SCENE(fn, ...) TEST_ON(fn, struct tiers, w, start, tiers_end, ##__VA_ARGS__)
+
 #endif

@@ -137,4 +137,6 @@ static inline void destroy(struct test *t, struct outcome *from, size_t n)
         assert_int_equal(o.result, 0);
 }
 
+#define QUEUE_SCENE(fn, ...) TEST_ON(fn, struct test, t, start, end, ##__VA_ARGS__)
+
 #endif

@@ -69,6 +69,11 @@ static inline void start(struct world *w, unsigned sets)
         w->f.store.owner.data = w;
 }
 
+static inline void recall_end(struct world *w)
+{
+        fixture_end(&w->f);
+}
+
 /* Does all work that is due, in steps of `budget`. */
 static inline enum recall_next work_in_steps(struct world *w, uint32_t budget)
 {
@@ -144,5 +149,7 @@ static inline void unmap_set(struct world *w, struct attach *a, uint32_t set)
         assert_int_equal(attach_unmapped(a, set, NULL), 0);
         fixture_check(&w->f);
 }
+
+#define RECALL_SCENE(fn, ...) TEST_ON(fn, struct world, w, start, recall_end, ##__VA_ARGS__)
 
 #endif

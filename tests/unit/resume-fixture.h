@@ -108,8 +108,7 @@ static inline void end(struct scene *s)
         free(s);
 }
 
-/* ---- what clients say -------------------------------------------------------------------------
- */
+/* ---- what clients say ----------------------------------------------------------------------- */
 
 static inline struct identity identity_of(struct scene *s, struct client *c)
 {

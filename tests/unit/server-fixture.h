@@ -140,4 +140,6 @@ void say_lease(struct client *c, uint32_t n);
 
 void map_set(struct world *w, struct client *c, uint32_t set);
 
+#define SERVER_SCENE(fn, ...) TEST_ON(fn, struct world, w, world_init, world_end, ##__VA_ARGS__)
+
 #endif

@@ -215,4 +215,6 @@ static inline uint64_t log_memory(const struct bench *w)
         return (uint64_t)st.st_blocks * 512;
 }
 
+#define SESSION_LOG_SCENE(fn, ...) TEST_ON(fn, struct bench, w, begin, end, ##__VA_ARGS__)
+
 #endif

@@ -39,4 +39,6 @@ static inline uint32_t truncated(
         return s;
 }
 
+#define SESSION_WINDOW_SCENE(fn, ...) TEST_ON(fn, struct bench, w, begin, end, ##__VA_ARGS__)
+
 #endif

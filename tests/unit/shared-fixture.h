@@ -118,4 +118,6 @@ static inline uint32_t seen(const struct world *w, unsigned key)
         return PAGE_NONE;
 }
 
+#define SHARED_SCENE(fn, ...) TEST_ON(fn, struct world, w, start, end, ##__VA_ARGS__)
+
 #endif

@@ -98,4 +98,6 @@ static inline void expect_said(const struct slow *s, const char *part)
                 fail_msg("'%s' doesn't say '%s'", s->f.d.text, part);
 }
 
+#define SLOW_SCENE(fn, ...) TEST_ON(fn, struct slow, s, start, end, ##__VA_ARGS__)
+
 #endif

@@ -13,6 +13,20 @@
 /* Begins a test, which fails where it leaves more or fewer descriptors open than it found. */
 #define TEST(fn) TEST_WITH(fn, test_fds_note, test_fds_check, NULL)
 
+/* Begins a test that gets `type *name`, which start(name, ...) fills before it and end(name) clears
+ * after it. */
+#define TEST_ON(fn, type, name, start, end, ...) \
+        static void fn##_on(type *name);         \
+        TEST(fn)                                 \
+        {                                        \
+                type on;                         \
+                                                 \
+                start(&on, ##__VA_ARGS__);       \
+                fn##_on(&on);                    \
+                end(&on);                        \
+        }                                        \
+        static void fn##_on(type *name)
+
 /* A row of a file that lists its tests in a table. */
 #define TEST_ROW(fn) cmocka_unit_test_setup_teardown(fn, test_fds_note, test_fds_check)
 

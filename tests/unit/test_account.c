@@ -36,81 +36,71 @@ static void end(struct accounts *x)
         assert_int_equal(x->pool.account.charged_bytes, 0);
 }
 
-TEST(test_charges_all_or_none)
+#define SCENE(fn, ...) TEST_ON(fn, struct accounts, x, start, end, ##__VA_ARGS__)
+
+SCENE(test_charges_all_or_none, 100, 150)
 {
         struct charge c1 = {0}, c2 = {0}, c3 = {0};
-        struct accounts x;
 
-        start(&x, 100, 150);
-        assert_int_equal(charge_take(&c1, x.of_a, 60), 0);
-        assert_int_equal(charge_take(&c2, x.of_a, 41), KVL_STATUS_QUOTA);
-        assert_int_equal(charge_take(&c2, x.of_b, 91), KVL_STATUS_FULL);
-        assert_int_equal(x.a.account.charged_bytes, 60);
-        assert_int_equal(x.of_a->charged_bytes, 60);
-        assert_int_equal(x.b.account.charged_bytes, 0);
-        assert_int_equal(x.of_b->charged_bytes, 0);
-        assert_int_equal(x.pool.account.charged_bytes, 60);
-        assert_int_equal(charge_take(&c2, x.of_a, 40), 0);
-        assert_int_equal(charge_take(&c3, x.of_b, 50), 0);
+        assert_int_equal(charge_take(&c1, x->of_a, 60), 0);
+        assert_int_equal(charge_take(&c2, x->of_a, 41), KVL_STATUS_QUOTA);
+        assert_int_equal(charge_take(&c2, x->of_b, 91), KVL_STATUS_FULL);
+        assert_int_equal(x->a.account.charged_bytes, 60);
+        assert_int_equal(x->of_a->charged_bytes, 60);
+        assert_int_equal(x->b.account.charged_bytes, 0);
+        assert_int_equal(x->of_b->charged_bytes, 0);
+        assert_int_equal(x->pool.account.charged_bytes, 60);
+        assert_int_equal(charge_take(&c2, x->of_a, 40), 0);
+        assert_int_equal(charge_take(&c3, x->of_b, 50), 0);
         charge_drop(&c1);
         charge_drop(&c1);
         charge_drop(&c2);
         charge_drop(&c3);
-        assert_int_equal(x.a.account.charged_bytes + x.b.account.charged_bytes, 0);
-        assert_int_equal(x.of_a->charged_bytes + x.of_b->charged_bytes, 0);
-        assert_int_equal(charge_take(&c1, x.of_a, 100), 0);
+        assert_int_equal(x->a.account.charged_bytes + x->b.account.charged_bytes, 0);
+        assert_int_equal(x->of_a->charged_bytes + x->of_b->charged_bytes, 0);
+        assert_int_equal(charge_take(&c1, x->of_a, 100), 0);
         charge_drop(&c1);
-        end(&x);
 }
 
-TEST(test_no_overflow)
+SCENE(test_no_overflow, UINT64_MAX, UINT64_MAX)
 {
         struct charge c1 = {0}, c2 = {0};
-        struct accounts x;
 
-        start(&x, UINT64_MAX, UINT64_MAX);
-        assert_int_equal(charge_take(&c1, x.of_a, UINT64_MAX - 1), 0);
-        assert_int_equal(charge_take(&c2, x.of_a, 2), KVL_STATUS_QUOTA);
+        assert_int_equal(charge_take(&c1, x->of_a, UINT64_MAX - 1), 0);
+        assert_int_equal(charge_take(&c2, x->of_a, 2), KVL_STATUS_QUOTA);
         charge_drop(&c1);
-        end(&x);
 }
 
-TEST(test_over_a_lowered_limit)
+SCENE(test_over_a_lowered_limit, 100, 1000)
 {
         struct charge c1 = {0}, c2 = {0};
-        struct accounts x;
 
-        start(&x, 100, 1000);
-        assert_int_equal(charge_take(&c1, x.of_a, 80), 0);
-        x.a.account.limit_bytes = 50;
-        assert_false(account_fits(&x.a.account, 0));
-        assert_int_equal(charge_take(&c2, x.of_a, 1), KVL_STATUS_QUOTA);
+        assert_int_equal(charge_take(&c1, x->of_a, 80), 0);
+        x->a.account.limit_bytes = 50;
+        assert_false(account_fits(&x->a.account, 0));
+        assert_int_equal(charge_take(&c2, x->of_a, 1), KVL_STATUS_QUOTA);
         charge_drop(&c1);
-        assert_true(account_fits(&x.a.account, 50));
-        assert_false(account_fits(&x.a.account, 51));
-        end(&x);
+        assert_true(account_fits(&x->a.account, 50));
+        assert_false(account_fits(&x->a.account, 51));
 }
 
 /* The idle part of a reservation follows every charge, also one that is left behind. */
-TEST(test_idle_reserve)
+SCENE(test_idle_reserve, 100, 150)
 {
         struct charge c1 = {0}, c2 = {0};
-        struct accounts x;
 
-        start(&x, 100, 150);
-        x.of_a->reserve_bytes = x.pool.reserved_bytes = x.pool.idle_reserve_bytes = 50;
-        assert_int_equal(charge_take(&c1, x.of_a, 30), 0);
-        assert_int_equal(x.pool.idle_reserve_bytes, 20);
-        assert_int_equal(stake_excess(x.of_a), 0);
-        assert_int_equal(charge_take(&c2, x.of_a, 30), 0);
-        assert_int_equal(x.pool.idle_reserve_bytes, 0);
-        assert_int_equal(stake_excess(x.of_a), 10);
+        x->of_a->reserve_bytes = x->pool.reserved_bytes = x->pool.idle_reserve_bytes = 50;
+        assert_int_equal(charge_take(&c1, x->of_a, 30), 0);
+        assert_int_equal(x->pool.idle_reserve_bytes, 20);
+        assert_int_equal(stake_excess(x->of_a), 0);
+        assert_int_equal(charge_take(&c2, x->of_a, 30), 0);
+        assert_int_equal(x->pool.idle_reserve_bytes, 0);
+        assert_int_equal(stake_excess(x->of_a), 10);
         charge_leave_tenant(&c1);
-        assert_int_equal(x.pool.idle_reserve_bytes, 20);
-        assert_int_equal(x.a.account.charged_bytes, 30);
-        assert_int_equal(x.pool.account.charged_bytes, 60);
+        assert_int_equal(x->pool.idle_reserve_bytes, 20);
+        assert_int_equal(x->a.account.charged_bytes, 30);
+        assert_int_equal(x->pool.account.charged_bytes, 60);
         charge_drop(&c1);
         charge_drop(&c2);
-        assert_int_equal(x.pool.idle_reserve_bytes, 50);
-        end(&x);
+        assert_int_equal(x->pool.idle_reserve_bytes, 50);
 }

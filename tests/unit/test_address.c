@@ -54,43 +54,39 @@ static void drop_all(struct world *w)
                         drop(ns);
 }
 
-TEST(test_one_behind_the_other)
+#define SCENE(fn, ...) TEST_ON(fn, struct world, w, world_init, drop_all, ##__VA_ARGS__)
+
+SCENE(test_one_behind_the_other)
 {
         struct ns *a, *b, *c;
-        struct world w;
 
-        world_init(&w);
-        a = add(&w, 0, 1);
-        b = add(&w, 1, GIB + 1);
-        c = add(&w, 0, 5 * GIB);
+        a = add(w, 0, 1);
+        b = add(w, 1, GIB + 1);
+        c = add(w, 0, 5 * GIB);
         assert_int_equal(a->address, ADDRESS_FIRST);
         assert_int_equal(b->address, ADDRESS_FIRST + GIB);
         assert_int_equal(c->address, ADDRESS_FIRST + 3 * GIB);
-        w.props.is_contiguous = false;
-        assert_int_equal(add(&w, 0, GIB)->address, 0);
-        drop_all(&w);
+        w->props.is_contiguous = false;
+        assert_int_equal(add(w, 0, GIB)->address, 0);
 }
 
-TEST(test_handed_out_again)
+SCENE(test_handed_out_again)
 {
         struct ns *a, *b, *c;
-        struct world w;
 
-        world_init(&w);
-        a = add(&w, 0, 16384 * GIB);
-        b = add(&w, 1, 16384 * GIB);
+        a = add(w, 0, 16384 * GIB);
+        b = add(w, 1, 16384 * GIB);
         drop(a);
         /* A freed address is used again as late as possible. */
-        c = add(&w, 0, 16384 * GIB);
+        c = add(w, 0, 16384 * GIB);
         assert_int_equal(c->address, ADDRESS_FIRST + 32768 * GIB);
-        a = add(&w, 0, 16384 * GIB);
+        a = add(w, 0, 16384 * GIB);
         assert_int_equal(a->address, ADDRESS_FIRST);
-        assert_int_equal(add(&w, 0, 1)->address, 0);
+        assert_int_equal(add(w, 0, 1)->address, 0);
         drop(b);
-        assert_int_equal(add(&w, 0, 16384 * GIB + 1)->address, 0);
-        assert_int_equal(add(&w, 1, 16384 * GIB)->address, ADDRESS_FIRST + 16384 * GIB);
-        assert_int_equal(add(&w, 1, UINT64_MAX / 2)->address, 0);
-        drop_all(&w);
+        assert_int_equal(add(w, 0, 16384 * GIB + 1)->address, 0);
+        assert_int_equal(add(w, 1, 16384 * GIB)->address, ADDRESS_FIRST + 16384 * GIB);
+        assert_int_equal(add(w, 1, UINT64_MAX / 2)->address, 0);
 }
 
 static void check_all(struct world *w, const struct ns *ns)
@@ -104,30 +100,27 @@ static void check_all(struct world *w, const struct ns *ns)
                                             ns->address + address_bytes(ns) <= other->address);
 }
 
-TEST(test_random)
+SCENE(test_random)
 {
         unsigned n_given = 0, n_refused = 0;
         struct list_link *from;
-        struct world w;
 
-        world_init(&w);
         for (int i = 0; i < 3000; i++) {
-                struct ns *ns = add(&w, random_below(2), 1 + random_u64() % (2048 * GIB));
+                struct ns *ns = add(w, random_below(2), 1 + random_u64() % (2048 * GIB));
 
                 if (ns->address) {
-                        check_all(&w, ns);
+                        check_all(w, ns);
                         n_given++;
                         continue;
                 }
                 n_refused++;
                 drop(ns);
-                from = &w.tenants[random_below(2)].namespaces;
+                from = &w->tenants[random_below(2)].namespaces;
                 ns = list_first(from, struct ns, link);
                 if (ns)
                         drop(ns);
         }
         assert_true(n_given > 500 && n_refused > 500);
-        drop_all(&w);
 }
 
 int main(void)

@@ -13,108 +13,96 @@
 
 /* ---- what is seen ---------------------------------------------------------------------------- */
 
-TEST(test_pending_until_published)
+ANNOUNCE_SCENE(test_pending_until_published)
 {
         const struct shm_line *line;
-        struct world w;
         uint32_t got;
         uint64_t n;
 
-        start(&w);
-        line = &w.a->ns->shared.lines[w.pages[1]];
-        assert_int_equal(announce_state(w.b, key(&w, 1), NULL), KVL_STATUS_MISS);
-        announce_all(&w);
-        assert_int_equal(announce_state(w.b, key(&w, 1), NULL), KVL_STATUS_PENDING);
-        assert_int_equal(shown(&w, w.pages[1]), PAGE_PENDING);
-        assert_int_equal(word(&w, w.pages[1]) >> 8, ns_page(w.a->ns, w.pages[1])->generation);
-        assert_memory_equal(line->key, key(&w, 1), KEY_BYTES);
-        assert_int_equal(line->epoch, w.a->ns->shared.header->epoch);
-        assert_int_equal(ns_note(w.a->ns, w.pages[1])->client, w.m->id);
-        assert_int_equal(w.f.store.counters.announced, N_PAGES);
+        line = &w->a->ns->shared.lines[w->pages[1]];
+        assert_int_equal(announce_state(w->b, key(w, 1), NULL), KVL_STATUS_MISS);
+        announce_all(w);
+        assert_int_equal(announce_state(w->b, key(w, 1), NULL), KVL_STATUS_PENDING);
+        assert_int_equal(shown(w, w->pages[1]), PAGE_PENDING);
+        assert_int_equal(word(w, w->pages[1]) >> 8, ns_page(w->a->ns, w->pages[1])->generation);
+        assert_memory_equal(line->key, key(w, 1), KEY_BYTES);
+        assert_int_equal(line->epoch, w->a->ns->shared.header->epoch);
+        assert_int_equal(ns_note(w->a->ns, w->pages[1])->client, w->m->id);
+        assert_int_equal(w->f.store.counters.announced, N_PAGES);
         /* A miss for everybody, its announcer included. */
-        assert_int_equal(count_hits(w.a, 0, N_PAGES), 0);
-        assert_int_equal(invalidate_key(w.b, key(&w, 1), &n, NULL), 0);
+        assert_int_equal(count_hits(w->a, 0, N_PAGES), 0);
+        assert_int_equal(invalidate_key(w->b, key(w, 1), &n, NULL), 0);
         assert_int_equal(n, 0);
-        assert_int_equal(w.n_ends, 0);
+        assert_int_equal(w->n_ends, 0);
 
-        assert_int_equal(publish(w.a, w.pages[1], key(&w, 1), &got), 0);
-        assert_int_equal(got, w.pages[1]);
-        assert_int_equal(shown(&w, got), PAGE_SEALED);
+        assert_int_equal(publish(w->a, w->pages[1], key(w, 1), &got), 0);
+        assert_int_equal(got, w->pages[1]);
+        assert_int_equal(shown(w, got), PAGE_SEALED);
         assert_int_equal(line->tokens, PAGE_TOKENS);
-        assert_int_equal(announce_state(w.b, key(&w, 1), NULL), 0);
-        assert_int_equal(count_hits(w.b, 1, 1), 1);
-        assert_int_equal(w.n_ends, 1);
-        assert_memory_equal(w.last_key, key(&w, 1), KEY_BYTES);
-        assert_int_equal(announce_state(w.b, key(&w, 2), NULL), KVL_STATUS_PENDING);
-        end(&w);
+        assert_int_equal(announce_state(w->b, key(w, 1), NULL), 0);
+        assert_int_equal(count_hits(w->b, 1, 1), 1);
+        assert_int_equal(w->n_ends, 1);
+        assert_memory_equal(w->last_key, key(w, 1), KEY_BYTES);
+        assert_int_equal(announce_state(w->b, key(w, 2), NULL), KVL_STATUS_PENDING);
 }
 
-TEST(test_stops_at_what_others_have)
+ANNOUNCE_SCENE(test_stops_at_what_others_have)
 {
         uint32_t cached, mine[N_PAGES], n, page;
-        struct world w;
 
-        start(&w);
-        cached = publish_by_other(&w, 2);
-        assert_int_equal(announce(&w, 0, N_PAGES, &n, &page), KVL_STATUS_DUPLICATE);
+        cached = publish_by_other(w, 2);
+        assert_int_equal(announce(w, 0, N_PAGES, &n, &page), KVL_STATUS_DUPLICATE);
         assert_int_equal(n, 2);
         assert_int_equal(page, cached);
-        assert_int_equal(lease_pages(w.b, N_PAGES, 1, mine, NULL), 0);
-        assert_int_equal(
-                announce_pages(w.b, mine, w.keys, N_PAGES, &n, &page, &w.f.d), KVL_STATUS_PENDING);
+        assert_int_equal(lease_pages(w->b, N_PAGES, 1, mine, NULL), 0);
+        assert_int_equal(announce_pages(w->b, mine, w->keys, N_PAGES, &n, &page, &w->f.d),
+                KVL_STATUS_PENDING);
         assert_int_equal(n, 0);
-        assert_int_equal(page, w.pages[0]);
-        assert_non_null(strstr(w.f.d.text, "wait for it"));
-        assert_int_equal(w.f.store.counters.announces_pending, 1);
-        assert_int_equal(announce_pages(w.b, mine, key(&w, 3), 1, &n, &page, NULL), 0);
+        assert_int_equal(page, w->pages[0]);
+        assert_non_null(strstr(w->f.d.text, "wait for it"));
+        assert_int_equal(w->f.store.counters.announces_pending, 1);
+        assert_int_equal(announce_pages(w->b, mine, key(w, 3), 1, &n, &page, NULL), 0);
         assert_int_equal(n, 1);
-        end(&w);
 }
 
-TEST(test_what_cannot_be_announced)
+ANNOUNCE_SCENE(test_what_cannot_be_announced)
 {
         uint32_t n, page = 0, far = 1000000, theirs, ready;
-        struct world w;
 
-        start(&w);
-        assert_int_equal(announce_pages(w.a, &far, w.keys, 1, &n, &page, &w.f.d), -EINVAL);
-        assert_non_null(strstr(w.f.d.text, "page 1000000"));
-        assert_int_equal(lease_pages(w.b, 1, 1, &theirs, NULL), 0);
-        assert_int_equal(announce_pages(w.a, &theirs, w.keys, 1, &n, &page, &w.f.d), -EINVAL);
-        assert_non_null(strstr(w.f.d.text, "another group"));
-        assert_int_equal(announce(&w, 0, 1, &n, &page), 0);
-        assert_int_equal(announce_pages(w.a, w.pages, key(&w, 1), 1, &n, &page, &w.f.d), -EINVAL);
-        assert_non_null(strstr(w.f.d.text, "announced already"));
-        assert_int_equal(announce_state(w.a, key(&w, 1), NULL), KVL_STATUS_MISS);
-        assert_int_equal(attach_share(w.a, NULL), 0);
-        assert_true(magazine_refill(w.a, 1, 1));
-        ready = w.a->share.magazine[0] - 1;
-        assert_true(ns_page(w.a->ns, ready)->ready);
-        assert_int_equal(announce_pages(w.a, &ready, key(&w, 1), 1, &n, &page, &w.f.d), -EINVAL);
-        assert_non_null(strstr(w.f.d.text, "magazine"));
+        assert_int_equal(announce_pages(w->a, &far, w->keys, 1, &n, &page, &w->f.d), -EINVAL);
+        assert_non_null(strstr(w->f.d.text, "page 1000000"));
+        assert_int_equal(lease_pages(w->b, 1, 1, &theirs, NULL), 0);
+        assert_int_equal(announce_pages(w->a, &theirs, w->keys, 1, &n, &page, &w->f.d), -EINVAL);
+        assert_non_null(strstr(w->f.d.text, "another group"));
+        assert_int_equal(announce(w, 0, 1, &n, &page), 0);
+        assert_int_equal(announce_pages(w->a, w->pages, key(w, 1), 1, &n, &page, &w->f.d), -EINVAL);
+        assert_non_null(strstr(w->f.d.text, "announced already"));
+        assert_int_equal(announce_state(w->a, key(w, 1), NULL), KVL_STATUS_MISS);
+        assert_int_equal(attach_share(w->a, NULL), 0);
+        assert_true(magazine_refill(w->a, 1, 1));
+        ready = w->a->share.magazine[0] - 1;
+        assert_true(ns_page(w->a->ns, ready)->ready);
+        assert_int_equal(announce_pages(w->a, &ready, key(w, 1), 1, &n, &page, &w->f.d), -EINVAL);
+        assert_non_null(strstr(w->f.d.text, "magazine"));
         assert_int_equal(n, 0);
-        end(&w);
 }
 
-TEST(test_stale_is_not_announced)
+ANNOUNCE_SCENE(test_stale_is_not_announced)
 {
         struct ns_layout l = test_layout();
         struct attach *newer;
-        struct world w;
         uint32_t n, page;
         uint64_t gone;
 
-        start(&w);
-        assert_int_equal(ns_invalidate(w.a->ns, CAUSE_NAMESPACE, &gone), 0);
-        assert_int_equal(announce(&w, 0, 1, &n, &page), KVL_STATUS_STALE);
-        assert_non_null(strstr(w.f.d.text, "before namespace x was invalidated"));
-        attach_close(w.b);
+        assert_int_equal(ns_invalidate(w->a->ns, CAUSE_NAMESPACE, &gone), 0);
+        assert_int_equal(announce(w, 0, 1, &n, &page), KVL_STATUS_STALE);
+        assert_non_null(strstr(w->f.d.text, "before namespace x was invalidated"));
+        attach_close(w->b);
         strcpy(l.version, "v2");
-        assert_int_equal(attach_open(w.other, "x", &l, "", false, &newer, NULL), 0);
-        assert_int_equal(announce(&w, 0, 1, &n, &page), KVL_STATUS_STALE);
-        assert_int_equal(announce_state(w.a, w.keys, NULL), KVL_STATUS_STALE);
-        assert_int_equal(announce_state(newer, w.keys, NULL), KVL_STATUS_MISS);
-        end(&w);
+        assert_int_equal(attach_open(w->other, "x", &l, "", false, &newer, NULL), 0);
+        assert_int_equal(announce(w, 0, 1, &n, &page), KVL_STATUS_STALE);
+        assert_int_equal(announce_state(w->a, w->keys, NULL), KVL_STATUS_STALE);
+        assert_int_equal(announce_state(newer, w->keys, NULL), KVL_STATUS_MISS);
 }
 
 TEST(test_its_own_way_to_another_key)
@@ -135,26 +123,23 @@ TEST(test_its_own_way_to_another_key)
         end(&w);
 }
 
-TEST(test_somebody_else_publishes)
+ANNOUNCE_SCENE(test_somebody_else_publishes)
 {
         uint32_t theirs, got;
         uint64_t before;
-        struct world w;
 
-        start(&w);
-        announce_all(&w);
-        before = w.a->ns->shared.n_indexed;
-        theirs = publish_by_other(&w, 0);
-        assert_int_equal(w.a->ns->shared.n_indexed, before); /* the same slot */
-        fixture_check(&w.f);
-        assert_int_equal(ns_find_page(w.a->ns, w.keys), theirs);
-        assert_int_equal(shown(&w, w.pages[0]), PAGE_FREE);
-        assert_int_equal(w.n_ends, 1);
-        assert_int_equal(publish(w.a, w.pages[0], w.keys, &got), KVL_STATUS_DUPLICATE);
+        announce_all(w);
+        before = w->a->ns->shared.n_indexed;
+        theirs = publish_by_other(w, 0);
+        assert_int_equal(w->a->ns->shared.n_indexed, before); /* the same slot */
+        fixture_check(&w->f);
+        assert_int_equal(ns_find_page(w->a->ns, w->keys), theirs);
+        assert_int_equal(shown(w, w->pages[0]), PAGE_FREE);
+        assert_int_equal(w->n_ends, 1);
+        assert_int_equal(publish(w->a, w->pages[0], w->keys, &got), KVL_STATUS_DUPLICATE);
         assert_int_equal(got, theirs);
-        assert_int_equal(free_pages(w.a, w.pages, N_PAGES, NULL), 0);
-        assert_int_equal(w.n_ends, N_PAGES);
-        end(&w);
+        assert_int_equal(free_pages(w->a, w->pages, N_PAGES, NULL), 0);
+        assert_int_equal(w->n_ends, N_PAGES);
 }
 
 /* In the place of an announced page, though the index is full there. */
@@ -217,47 +202,38 @@ TEST(test_below_a_page_without_slot)
 }
 
 /* A mate that has given a page back to a group with a dead member: it stays GRANTED. */
-TEST(test_given_back)
+ANNOUNCE_SCENE(test_given_back)
 {
         struct extent_handle handle;
         struct member *mate;
         struct attach *a;
-        struct world w;
 
-        start(&w);
-        announce_all(&w);
-        assert_int_equal(member_new(w.f.a, w.m->group->token, false, &mate, NULL), 0);
+        announce_all(w);
+        assert_int_equal(member_new(w->f.a, w->m->group->token, false, &mate, NULL), 0);
         a = open_ns(mate, "x");
         assert_int_equal(attach_map_set(a, 0, 0, 1, &handle, NULL), 1);
         member_linger(mate);
-        assert_int_equal(free_pages(w.a, w.pages, 1, NULL), 0);
-        assert_true(ns_page(w.a->ns, w.pages[0])->given_back);
-        assert_int_equal(announce_state(w.b, w.keys, NULL), KVL_STATUS_MISS);
-        fixture_check(&w.f);
-        member_free(mate);
-        end(&w);
+        assert_int_equal(free_pages(w->a, w->pages, 1, NULL), 0);
+        assert_true(ns_page(w->a->ns, w->pages[0])->given_back);
+        assert_int_equal(announce_state(w->b, w->keys, NULL), KVL_STATUS_MISS);
 }
 
 /* A reader that saw the word before must not mistake the later one for it. */
-TEST(test_word_does_not_come_back)
+ANNOUNCE_SCENE(test_word_does_not_come_back)
 {
         uint64_t first, second;
         uint32_t n, page;
-        struct world w;
 
-        start(&w);
-        assert_int_equal(announce(&w, 0, 1, &n, &page), 0);
-        first = word(&w, w.pages[0]);
-        (void)publish_by_other(&w, 0);
-        assert_int_equal(announce_pages(w.a, w.pages, key(&w, 1), 1, &n, &page, NULL), 0);
-        second = word(&w, w.pages[0]);
+        assert_int_equal(announce(w, 0, 1, &n, &page), 0);
+        first = word(w, w->pages[0]);
+        (void)publish_by_other(w, 0);
+        assert_int_equal(announce_pages(w->a, w->pages, key(w, 1), 1, &n, &page, NULL), 0);
+        second = word(w, w->pages[0]);
         assert_int_equal(second & 0xff, PAGE_PENDING);
         assert_int_not_equal(first, second);
-        end(&w);
 }
 
-/* ---- the checker ------------------------------------------------------------------------------
- */
+/* ---- the checker ---------------------------------------------------------------------------- */
 
 static void expect_broken(struct world *w, const char *why)
 {

@@ -132,54 +132,48 @@ TEST(test_every_end)
 }
 
 /* A set that is taken back costs what is announced in it, however much is announced elsewhere. */
-TEST(test_looks_at_its_own_set)
+ANNOUNCE_SCENE(test_looks_at_its_own_set)
 {
         uint32_t pages[SET_PAGES], n, page, n_near = 0;
         struct extent_set *near, *far;
         uint8_t keys[SET_PAGES * KEY_BYTES];
-        struct world w;
 
-        start(&w);
         make_keys(keys, 100, SET_PAGES);
-        assert_int_equal(lease_pages(w.b, SET_PAGES, 1, pages, NULL), 0);
-        near = ns_set_of(w.b->ns, pages[0]);
-        far = ns_set_of(w.b->ns, pages[SET_PAGES - 1]);
+        assert_int_equal(lease_pages(w->b, SET_PAGES, 1, pages, NULL), 0);
+        near = ns_set_of(w->b->ns, pages[0]);
+        far = ns_set_of(w->b->ns, pages[SET_PAGES - 1]);
         assert_ptr_not_equal(near, far);
         for (unsigned i = 0; i < SET_PAGES; i++)
-                n_near += ns_set_of(w.b->ns, pages[i]) == near;
-        assert_int_equal(announce_pages(w.b, pages, keys, SET_PAGES, &n, &page, NULL), 0);
-        fixture_check(&w.f);
+                n_near += ns_set_of(w->b->ns, pages[i]) == near;
+        assert_int_equal(announce_pages(w->b, pages, keys, SET_PAGES, &n, &page, NULL), 0);
+        fixture_check(&w->f);
         assert_int_equal(announce_withdraw_set(far), SET_PAGES - n_near);
-        fixture_check(&w.f);
-        assert_int_equal(w.b->ns->catalog.announced.n, n_near);
-        assert_int_equal(announce_state(w.a, keys, NULL), KVL_STATUS_PENDING);
+        fixture_check(&w->f);
+        assert_int_equal(w->b->ns->catalog.announced.n, n_near);
+        assert_int_equal(announce_state(w->a, keys, NULL), KVL_STATUS_PENDING);
         assert_int_equal(announce_withdraw_set(far), 0);
         assert_int_equal(announce_withdraw_set(near), n_near);
-        assert_true(list_is_empty(&w.b->ns->catalog.announced.sets));
-        end(&w);
+        assert_true(list_is_empty(&w->b->ns->catalog.announced.sets));
 }
 
 /* A client without announcements looks at nothing when it leaves. */
-TEST(test_looks_where_it_announced)
+ANNOUNCE_SCENE(test_looks_where_it_announced)
 {
         uint32_t n, page;
-        struct world w;
 
-        start(&w);
-        announce_all(&w);
-        assert_int_equal(announce_withdraw_all(w.b), 0);
-        assert_int_equal(w.a->ns->catalog.announced.n, N_PAGES);
-        assert_int_equal(announce_withdraw_all(w.a), N_PAGES);
-        fixture_check(&w.f);
-        assert_int_equal(w.a->ns->catalog.announced.n, 0);
-        assert_int_equal(w.n_ends, N_PAGES);
-        assert_int_equal(announce(&w, 0, 1, &n, &page), 0);
-        assert_int_equal(announce_withdraw_all(w.a), 1);
-        assert_int_equal(lease_pages(w.b, 1, 1, &page, NULL), 0);
-        assert_int_equal(announce_pages(w.b, &page, w.keys, 1, &n, &page, NULL), 0);
-        assert_int_equal(announce_withdraw_all(w.a), 0);
-        assert_int_equal(w.a->ns->catalog.announced.n, 1);
-        end(&w);
+        announce_all(w);
+        assert_int_equal(announce_withdraw_all(w->b), 0);
+        assert_int_equal(w->a->ns->catalog.announced.n, N_PAGES);
+        assert_int_equal(announce_withdraw_all(w->a), N_PAGES);
+        fixture_check(&w->f);
+        assert_int_equal(w->a->ns->catalog.announced.n, 0);
+        assert_int_equal(w->n_ends, N_PAGES);
+        assert_int_equal(announce(w, 0, 1, &n, &page), 0);
+        assert_int_equal(announce_withdraw_all(w->a), 1);
+        assert_int_equal(lease_pages(w->b, 1, 1, &page, NULL), 0);
+        assert_int_equal(announce_pages(w->b, &page, w->keys, 1, &n, &page, NULL), 0);
+        assert_int_equal(announce_withdraw_all(w->a), 0);
+        assert_int_equal(w->a->ns->catalog.announced.n, 1);
 }
 
 #define MANY  60
@@ -208,6 +202,8 @@ static void start_many(struct world *w)
         fixture_check(&w->f);
 }
 
+#define SCENE(fn, ...) TEST_ON(fn, struct world, w, start_many, end, ##__VA_ARGS__)
+
 /* The first's announcements end, a slice of them a turn; the other's stay. */
 static void expect_slices(struct world *w)
 {
@@ -228,14 +224,10 @@ static void expect_slices(struct world *w)
         assert_int_equal(w->b->ns->catalog.announced.n, N_PAGES);
 }
 
-TEST(test_lingers_in_slices)
+SCENE(test_lingers_in_slices)
 {
-        struct world w;
-
-        start_many(&w);
-        member_linger(w.m);
-        expect_slices(&w);
-        end(&w);
+        member_linger(w->m);
+        expect_slices(w);
 }
 
 /* Gone, before what was begun when it lingered is over, or at once. */
@@ -300,48 +292,40 @@ TEST(test_invalidated_in_slices)
 }
 
 /* And it goes, before all of them are. */
-TEST(test_namespace_goes_in_slices)
+SCENE(test_namespace_goes_in_slices)
 {
         uint64_t n_pages, n_kept;
-        struct world w;
         struct ns *ns;
 
-        start_many(&w);
-        ns = w.a->ns;
-        attach_close(w.a);
-        w.f.store.drop_slice_pages = 1;
-        assert_int_equal(store_purge(&w.f.store, w.f.a, ns, false, &n_pages, &n_kept), 0);
-        attach_close(w.b);
-        assert_int_equal(store_purge(&w.f.store, w.f.a, ns, true, &n_pages, &n_kept), 0);
+        ns = w->a->ns;
+        attach_close(w->a);
+        w->f.store.drop_slice_pages = 1;
+        assert_int_equal(store_purge(&w->f.store, w->f.a, ns, false, &n_pages, &n_kept), 0);
+        attach_close(w->b);
+        assert_int_equal(store_purge(&w->f.store, w->f.a, ns, true, &n_pages, &n_kept), 0);
         assert_int_equal(n_kept, 0);
-        assert_null(chores_work(&w.f.store));
-        end(&w);
+        assert_null(chores_work(&w->f.store));
 }
 
 /* A client becomes read-only, and then may publish again: its new announcements stay. */
-TEST(test_announces_again)
+SCENE(test_announces_again)
 {
         uint32_t page, n, got;
         uint8_t again[KEY_BYTES];
-        struct world w;
 
-        start_many(&w);
-        member_set_read_only(w.m, true);
-        assert_true(w.n_ends < MANY);
-        member_set_read_only(w.m, false);
+        member_set_read_only(w->m, true);
+        assert_true(w->n_ends < MANY);
+        member_set_read_only(w->m, false);
         make_keys(again, 100 + MANY - 1, 1);
-        assert_int_equal(lease_pages(w.a, 1, 1, &page, NULL), 0);
-        assert_int_equal(announce_pages(w.a, &page, again, 1, &n, &got, NULL), 0);
-        assert_int_equal(w.n_ends, MANY);
-        while (chores_work(&w.f.store))
+        assert_int_equal(lease_pages(w->a, 1, 1, &page, NULL), 0);
+        assert_int_equal(announce_pages(w->a, &page, again, 1, &n, &got, NULL), 0);
+        assert_int_equal(w->n_ends, MANY);
+        while (chores_work(&w->f.store))
                 ;
-        assert_int_equal(w.a->ns->catalog.announced.n, N_PAGES + 1);
-        fixture_check(&w.f);
-        end(&w);
+        assert_int_equal(w->a->ns->catalog.announced.n, N_PAGES + 1);
 }
 
-/* ---- sleepers are woken ------------------------------------------------------------------------
- */
+/* ---- sleepers are woken --------------------------------------------------------------------- */
 
 struct sleeper {
         pthread_t thread;

@@ -70,6 +70,8 @@ static void end(struct state *s)
         fixture_end(&s->f);
 }
 
+#define SCENE(fn, ...) TEST_ON(fn, struct state, s, build, end, ##__VA_ARGS__)
+
 /* Sets a field to a wrong value, expects the sentence, puts the field back. */
 #define BREAK(s, lvalue, wrong, text)                          \
         do {                                                   \
@@ -88,65 +90,56 @@ static void end(struct state *s)
                 page_turn(break_page, break_page->generation, break_was);       \
         } while (0)
 
-TEST(test_accounts)
+SCENE(test_accounts)
 {
         struct pool *pool;
-        struct state s;
 
-        build(&s);
-        pool = s.ns->device.pool;
-        BREAK(&s, s.f.a->account.charged_bytes, 5, "tenant a: what is charged to an account");
-        BREAK(&s, pool->account.charged_bytes, 5, "charge of device of fake");
-        BREAK(&s, pool->n_sets, 9, "number of sets on device");
-        BREAK(&s, s.f.a->account.limit_bytes, 1, "tenant a: the limit of an account");
-        BREAK(&s, s.f.a->accounts[TIER_HOST].charged_bytes, 1, "tenant a: what is charged");
-        BREAK(&s, s.f.a->accounts[TIER_HOST].limit_bytes, 1, "tenant a: the limit");
-        BREAK(&s, s.f.a->accounts[TIER_DISK].limit_bytes, 1, "tenant a: the limit");
-        BREAK(&s, s.f.a->attrs.host_limit_bytes, 1, "tenant a: the limit");
-        BREAK(&s, s.ns->sets.at[0]->charge.bytes, 1, "set 0 of namespace a/x is charged");
-        BREAK(&s, s.ns->sets.at[0]->charge.tenant, &s.f.b->account, "isn't charged to its tenant");
-        BREAK(&s, pool->account.limit_bytes, 1, "over its budget");
-        end(&s);
+        pool = s->ns->device.pool;
+        BREAK(s, s->f.a->account.charged_bytes, 5, "tenant a: what is charged to an account");
+        BREAK(s, pool->account.charged_bytes, 5, "charge of device of fake");
+        BREAK(s, pool->n_sets, 9, "number of sets on device");
+        BREAK(s, s->f.a->account.limit_bytes, 1, "tenant a: the limit of an account");
+        BREAK(s, s->f.a->accounts[TIER_HOST].charged_bytes, 1, "tenant a: what is charged");
+        BREAK(s, s->f.a->accounts[TIER_HOST].limit_bytes, 1, "tenant a: the limit");
+        BREAK(s, s->f.a->accounts[TIER_DISK].limit_bytes, 1, "tenant a: the limit");
+        BREAK(s, s->f.a->attrs.host_limit_bytes, 1, "tenant a: the limit");
+        BREAK(s, s->ns->sets.at[0]->charge.bytes, 1, "set 0 of namespace a/x is charged");
+        BREAK(s, s->ns->sets.at[0]->charge.tenant, &s->f.b->account, "isn't charged to its tenant");
+        BREAK(s, pool->account.limit_bytes, 1, "over its budget");
 }
 
-TEST(test_sets)
+SCENE(test_sets)
 {
         struct extent_set *set;
-        struct state s;
 
-        build(&s);
-        set = s.ns->sets.at[0];
-        BREAK(&s, s.ns->device.n_sets, 1, "number of bound sets of x");
-        BREAK(&s, set->n_mapped, 2, "mapped by 1 clients");
-        BREAK(&s, set->index, 1, "isn't in the slot");
-        BREAK(&s, set->n_usable, 3, "counts its pages wrong");
-        list_append(&s.f.store.memory.settling, &set->settle_link);
-        broken(&s, "weren't settled");
+        set = s->ns->sets.at[0];
+        BREAK(s, s->ns->device.n_sets, 1, "number of bound sets of x");
+        BREAK(s, set->n_mapped, 2, "mapped by 1 clients");
+        BREAK(s, set->index, 1, "isn't in the slot");
+        BREAK(s, set->n_usable, 3, "counts its pages wrong");
+        list_append(&s->f.store.memory.settling, &set->settle_link);
+        broken(s, "weren't settled");
         list_remove(&set->settle_link);
-        BREAK(&s, set->extents[0]->bytes, 1, "lacks an extent");
-        BREAK(&s, s.m->n_mapped_sets, 3, "mapped sets");
-        end(&s);
+        BREAK(s, set->extents[0]->bytes, 1, "lacks an extent");
+        BREAK(s, s->m->n_mapped_sets, 3, "mapped sets");
 }
 
-TEST(test_free_lists)
+SCENE(test_free_lists)
 {
         struct extent_set *set;
-        struct state s;
 
-        build(&s);
-        set = list_first(&s.ns->device.sets_room, struct extent_set, room_link);
+        set = list_first(&s->ns->device.sets_room, struct extent_set, room_link);
         assert_true(set->n_free > 1);
-        BREAK(&s, set->n_free, set->n_free - 1, "n_free");
-        BREAK(&s, set->free_head, PAGE_NONE, "n_free");
-        BREAK(&s, set->free_head, s.granted[0], "in a free list but not free");
-        BREAK(&s, set->free_head, 100000, "free list of another set");
+        BREAK(s, set->n_free, set->n_free - 1, "n_free");
+        BREAK(s, set->free_head, PAGE_NONE, "n_free");
+        BREAK(s, set->free_head, s->granted[0], "in a free list but not free");
+        BREAK(s, set->free_head, 100000, "free list of another set");
         /* A cycle. */
-        BREAK(&s, page(&s, set->free_head)->next, set->free_head, "that knows it not");
-        BREAK(&s, page(&s, set->free_head)->prev, set->free_head, "that knows it not");
-        BREAK(&s, set->free_bits[0], 0, "that knows it not");
-        BREAK(&s, set->free_bits[0], UINT64_MAX, "pages are marked as free of");
-        BREAK_STATE(&s, set->free_head, PAGE_GRANTED, "in a free list but not free");
-        end(&s);
+        BREAK(s, page(s, set->free_head)->next, set->free_head, "that knows it not");
+        BREAK(s, page(s, set->free_head)->prev, set->free_head, "that knows it not");
+        BREAK(s, set->free_bits[0], 0, "that knows it not");
+        BREAK(s, set->free_bits[0], UINT64_MAX, "pages are marked as free of");
+        BREAK_STATE(s, set->free_head, PAGE_GRANTED, "in a free list but not free");
 }
 
 TEST(test_page_states)
@@ -198,26 +191,23 @@ TEST(test_index)
         end(&s);
 }
 
-TEST(test_watched_and_ready)
+SCENE(test_watched_and_ready)
 {
-        struct state s;
         uint32_t slot;
 
-        build(&s);
-        assert_int_equal(attach_share(s.a, NULL), 0);
-        assert_true(magazine_refill(s.a, 2, 1));
-        assert_true(s.ns->clients.n_ready > 0);
-        for (slot = 0; s.a->magazine->pages[slot] == 0; slot++)
+        assert_int_equal(attach_share(s->a, NULL), 0);
+        assert_true(magazine_refill(s->a, 2, 1));
+        assert_true(s->ns->clients.n_ready > 0);
+        for (slot = 0; s->a->magazine->pages[slot] == 0; slot++)
                 ;
-        BREAK(&s, s.ns->catalog.watched.n, 5, "count of watched pages");
-        BREAK(&s, s.ns->clients.n_ready, 5, "count of ready pages");
-        BREAK(&s, s.ns->catalog.watched.first, s.granted[0], "among the watched pages");
-        BREAK(&s, s.a->magazine->n_pages, 5, "not 5");
-        BREAK(&s, s.a->magazine->pages[slot], s.granted[0] + 1, "isn't ready");
-        BREAK(&s, page(&s, s.cached[0])->reported, 1, "reported but not granted");
-        BREAK(&s, page(&s, s.cached[0])->watched, 1, "watched");
-        BREAK(&s, page(&s, s.cached[0])->unindexed, 1, "no slot");
-        end(&s);
+        BREAK(s, s->ns->catalog.watched.n, 5, "count of watched pages");
+        BREAK(s, s->ns->clients.n_ready, 5, "count of ready pages");
+        BREAK(s, s->ns->catalog.watched.first, s->granted[0], "among the watched pages");
+        BREAK(s, s->a->magazine->n_pages, 5, "not 5");
+        BREAK(s, s->a->magazine->pages[slot], s->granted[0] + 1, "isn't ready");
+        BREAK(s, page(s, s->cached[0])->reported, 1, "reported but not granted");
+        BREAK(s, page(s, s->cached[0])->watched, 1, "watched");
+        BREAK(s, page(s, s->cached[0])->unindexed, 1, "no slot");
 }
 
 static const char *blind_check(const void *policy)
@@ -240,20 +230,17 @@ TEST(test_tree_and_policy)
         end(&s);
 }
 
-TEST(test_pins)
+SCENE(test_pins)
 {
         uint32_t *count;
-        struct state s;
 
-        build(&s);
-        BREAK(&s, page(&s, s.pinned[0])->n_pins, 2, "sum of its clients' pins");
-        BREAK(&s, page(&s, s.cached[0])->n_pins, 1, "sum of its clients' pins");
-        count = &s.a->pins.counts[s.pinned[1]];
-        BREAK(&s, *count, 2, "sum of its clients' pins");
-        BREAK(&s, *count, 0, "client 1 counts 5 pinned pages of namespace x, has 4");
-        BREAK(&s, s.m->n_pins, 1, "client 1 counts 1 pins");
-        BREAK(&s, s.a->pins.counts[60], 1, "client 1 pins page 60");
-        end(&s);
+        BREAK(s, page(s, s->pinned[0])->n_pins, 2, "sum of its clients' pins");
+        BREAK(s, page(s, s->cached[0])->n_pins, 1, "sum of its clients' pins");
+        count = &s->a->pins.counts[s->pinned[1]];
+        BREAK(s, *count, 2, "sum of its clients' pins");
+        BREAK(s, *count, 0, "client 1 counts 5 pinned pages of namespace x, has 4");
+        BREAK(s, s->m->n_pins, 1, "client 1 counts 1 pins");
+        BREAK(s, s->a->pins.counts[60], 1, "client 1 pins page 60");
 }
 
 TEST(test_grants)
@@ -272,26 +259,19 @@ TEST(test_grants)
         end(&s);
 }
 
-TEST(test_members)
+SCENE(test_members)
 {
-        struct state s;
-
-        build(&s);
-        BREAK(&s, s.f.a->n_members, 2, "number of clients of a");
-        BREAK(&s, s.f.store.n_members, 2, "number of clients of the daemon");
-        end(&s);
+        BREAK(s, s->f.a->n_members, 2, "number of clients of a");
+        BREAK(s, s->f.store.n_members, 2, "number of clients of the daemon");
 }
 
-TEST(test_sound_state)
+SCENE(test_sound_state)
 {
         uint64_t n_pages, n_sets;
-        struct state s;
 
-        build(&s);
-        assert_int_equal(store_check(&s.f.store, &n_pages, &n_sets, NULL), 0);
-        assert_int_equal(n_sets, s.ns->device.n_sets);
+        assert_int_equal(store_check(&s->f.store, &n_pages, &n_sets, NULL), 0);
+        assert_int_equal(n_sets, s->ns->device.n_sets);
         assert_int_equal(n_pages, n_sets * SET_PAGES);
-        end(&s);
 }
 
 /* Slices of one look and of a few, in turn: so many of them at most. Returns how many. */
@@ -307,24 +287,22 @@ static unsigned go_on(struct checker *c, unsigned n_slices, int *ret_result)
 }
 
 /* All that a whole check finds is found, and things may change meanwhile. */
-TEST(test_slices)
+SCENE(test_slices)
 {
         uint64_t n_pages, n_sets, whole_pages, whole_sets;
         struct attach *other, *late;
         uint32_t leased;
         struct checker *c;
-        struct state s;
         unsigned n;
         int r;
 
-        build(&s);
-        other = open_ns(s.m, "y");
-        assert_int_equal(store_check(&s.f.store, &whole_pages, &whole_sets, NULL), 0);
-        c = checker_new(&s.f.store);
+        other = open_ns(s->m, "y");
+        assert_int_equal(store_check(&s->f.store, &whole_pages, &whole_sets, NULL), 0);
+        c = checker_new(&s->f.store);
         assert_non_null(c);
         n = go_on(c, UINT32_MAX, &r);
         assert_int_equal(r, 0);
-        assert_true(n > 2 * ARRAY_SIZE(s.pinned));
+        assert_true(n > 2 * ARRAY_SIZE(s->pinned));
         checker_counts(c, &n_pages, &n_sets);
         assert_int_equal(n_pages, whole_pages);
         assert_int_equal(n_sets, whole_sets);
@@ -332,61 +310,53 @@ TEST(test_slices)
 
         /* At each of them something may change, in what was looked at and what wasn't. */
         for (unsigned i = 0; i < n; i++) {
-                c = checker_new(&s.f.store);
+                c = checker_new(&s->f.store);
                 assert_non_null(c);
                 (void)go_on(c, i, &r);
-                assert_int_equal(lease_pages(s.a, 1, 1, &leased, NULL), 0);
-                cache_chain(s.a, 100 + i, 1);
+                assert_int_equal(lease_pages(s->a, 1, 1, &leased, NULL), 0);
+                cache_chain(s->a, 100 + i, 1);
                 (void)go_on(c, 1, &r);
-                assert_int_equal(free_pages(s.a, &leased, 1, NULL), 0);
-                settle_all(&s.f.store);
+                assert_int_equal(free_pages(s->a, &leased, 1, NULL), 0);
+                settle_all(&s->f.store);
                 (void)go_on(c, UINT32_MAX, &r);
                 assert_int_equal(r, 0);
                 checker_free(c);
         }
 
         /* A defect is found even if it appears after the first slice. */
-        c = checker_new(&s.f.store);
+        c = checker_new(&s->f.store);
         (void)go_on(c, 1, &r);
-        page(&s, s.granted[1])->mark = 1;
+        page(s, s->granted[1])->mark = 1;
         (void)go_on(c, UINT32_MAX, &r);
         assert_int_equal(r, -EUCLEAN);
-        page(&s, s.granted[1])->mark = 0;
+        page(s, s->granted[1])->mark = 0;
         checker_free(c);
 
         /* A namespace goes while it is looked at, and one comes. */
         for (unsigned i = 0; i < n; i++) {
-                c = checker_new(&s.f.store);
+                c = checker_new(&s->f.store);
                 (void)go_on(c, i, &r);
-                other = other ? (attach_close(other), ns_free(ns_find(s.f.a, "y")), NULL) : NULL;
-                late = open_ns(s.m, "z");
+                other = other ? (attach_close(other), ns_free(ns_find(s->f.a, "y")), NULL) : NULL;
+                late = open_ns(s->m, "z");
                 (void)go_on(c, UINT32_MAX, &r);
                 assert_int_equal(r, 0);
                 checker_free(c);
                 attach_close(late);
-                ns_free(ns_find(s.f.a, "z"));
-                other = open_ns(s.m, "y");
+                ns_free(ns_find(s->f.a, "z"));
+                other = open_ns(s->m, "y");
         }
-        end(&s);
 }
 
 /* The check doesn't touch untouched parts of an index: there may be many empty ones. */
-TEST(test_takes_no_memory)
+CORE_SCENE(test_takes_no_memory, 256, 256, 0)
 {
         struct stat before, after;
-        struct fixture f;
-        struct member *m;
-        struct attach *a;
+        struct attach *a = enter(f->a, "x");
 
-        fixture_start(&f, 256, 256, 0);
-        m = join(f.a);
-        a = open_ns(m, "x");
         cache_chain(a, 0, 1);
         assert_int_equal(fstat(a->ns->shared.segment.fd, &before), 0);
-        fixture_check(&f);
+        fixture_check(f);
         assert_int_equal(fstat(a->ns->shared.segment.fd, &after), 0);
         assert_true(before.st_blocks * 512 < before.st_size); /* else it shows nothing */
         assert_int_equal(after.st_blocks, before.st_blocks);
-        member_free(m);
-        fixture_end(&f);
 }

@@ -34,30 +34,24 @@ static void script_serve(struct fake_peer *p)
                 }                                                    \
         } while (0)
 
-TEST(test_connect_fails)
+FAKE_DAEMON_SCENE(test_connect_fails, script_serve)
 {
         struct kvl_conn *conn;
-        struct fake f;
         int r;
 
-        fake_start(&f, script_serve);
-        EACH_FAILURE(r = test_connect(&f, 0, &conn), kvl_disconnect(conn));
-        fake_stop(&f);
+        EACH_FAILURE(r = test_connect(f, 0, &conn), kvl_disconnect(conn));
 }
 
-TEST(test_open_fails)
+FAKE_DAEMON_SCENE(test_open_fails, script_serve)
 {
         struct kvl_layout layout = test_layout(3, PAGE_BYTES);
         struct kvl_conn *conn;
         struct kvl_ns *ns;
-        struct fake f;
         int r;
 
-        fake_start(&f, script_serve);
-        assert_int_equal(test_connect(&f, 0, &conn), 0);
+        assert_int_equal(test_connect(f, 0, &conn), 0);
         EACH_FAILURE(r = kvl_ns_open(conn, "chat", &layout, NULL, 0, &ns), kvl_ns_close(ns));
         kvl_disconnect(conn);
-        fake_stop(&f);
 }
 
 TEST(test_mapping_fails)
@@ -98,22 +92,19 @@ TEST(test_mapping_fails)
         fake_stop(&f);
 }
 
-TEST(test_session_fails)
+FAKE_DAEMON_SCENE(test_session_fails, script_serve)
 {
         struct kvl_layout layout = test_layout(1, PAGE_BYTES);
         struct kvl_session *session;
         struct kvl_conn *conn;
         struct kvl_ns *ns;
-        struct fake f;
         int r;
 
-        fake_start(&f, script_serve);
-        assert_int_equal(test_connect(&f, 0, &conn), 0);
+        assert_int_equal(test_connect(f, 0, &conn), 0);
         assert_int_equal(kvl_ns_open(conn, "chat", &layout, NULL, 0, &ns), 0);
         EACH_FAILURE(r = kvl_session_open(ns, "a", 1, NULL, NULL, &session),
                 assert_int_equal(kvl_session_close(session, 0), 0));
         kvl_disconnect(conn);
-        fake_stop(&f);
 }
 
 static void release_at_once(struct kvl_ns *ns, int code, const uint32_t *pages, uint32_t n_pages,
@@ -125,16 +116,14 @@ static void release_at_once(struct kvl_ns *ns, int code, const uint32_t *pages, 
 }
 
 /* Where a start fails its callback doesn't run. */
-TEST(test_start_fails)
+FAKE_DAEMON_SCENE(test_start_fails, script_serve)
 {
         struct kvl_layout layout = test_layout(1, PAGE_BYTES);
         struct kvl_conn *conn;
         struct kvl_ns *ns;
         int n_done = 0, r;
-        struct fake f;
 
-        fake_start(&f, script_serve);
-        assert_int_equal(test_connect(&f, 0, &conn), 0);
+        assert_int_equal(test_connect(f, 0, &conn), 0);
         assert_int_equal(kvl_ns_open(conn, "chat", &layout, NULL, 0, &ns), 0);
         EACH_FAILURE(r = kvl_lease_start(ns, 0, 2, release_at_once, &n_done), (void)0);
         while (n_done == 0) {
@@ -145,7 +134,6 @@ TEST(test_start_fails)
         }
         assert_int_equal(n_done, 1);
         kvl_disconnect(conn);
-        fake_stop(&f);
 }
 
 static void script_silent(struct fake_peer *p)
@@ -155,21 +143,18 @@ static void script_silent(struct fake_peer *p)
 }
 
 /* A late request that can't be noted ends the connection: its reply would look like a violation. */
-TEST(test_timeout_without_memory)
+FAKE_DAEMON_SCENE(test_timeout_without_memory, script_silent)
 {
         struct kvl_layout layout = test_layout(1, PAGE_BYTES);
         struct kvl_conn *conn;
         struct kvl_ns *ns;
-        struct fake f;
         uint32_t page;
 
-        fake_start(&f, script_silent);
-        assert_int_equal(test_connect(&f, 100, &conn), 0);
+        assert_int_equal(test_connect(f, 100, &conn), 0);
         assert_int_equal(kvl_ns_open(conn, "chat", &layout, NULL, 0, &ns), 0);
         alloc_fail_at(1);
         assert_int_equal(kvl_lease(ns, 0, 1, &page), -ENOMEM);
         assert_true(alloc_fail_end());
         assert_int_equal(kvl_lease(ns, 0, 1, &page), -ENOTCONN);
         kvl_disconnect(conn);
-        fake_stop(&f);
 }

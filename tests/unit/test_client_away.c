@@ -54,6 +54,8 @@ static void open_shared(struct client *c, fake_script script, int timeout_msec)
         assert_int_equal(kvl_uses_shm(c->ns), 1);
 }
 
+#define SCENE(fn, ...) TEST_ON(fn, struct client, c, open_shared, resume_close, ##__VA_ARGS__)
+
 static struct kvl_publish publish_of(const uint32_t *page, const uint8_t *key)
 {
         return (struct kvl_publish){
@@ -65,8 +67,7 @@ static struct kvl_publish publish_of(const uint32_t *page, const uint8_t *key)
         };
 }
 
-/* ---- the fast path -----------------------------------------------------------------------------
- */
+/* ---- the fast path -------------------------------------------------------------------------- */
 
 static void script_away_for_a_while(struct fake_peer *p)
 {
@@ -171,8 +172,7 @@ TEST(test_full_ring)
         resume_close(&c);
 }
 
-/* ---- waiting for keys --------------------------------------------------------------------------
- */
+/* ---- waiting for keys ----------------------------------------------------------------------- */
 
 #define PENDING_PAGE 100
 
@@ -234,8 +234,7 @@ TEST(test_wait_times_out)
         resume_close(&c);
 }
 
-/* ---- what it is told ---------------------------------------------------------------------------
- */
+/* ---- what it is told ------------------------------------------------------------------------ */
 
 static void script_recalls(struct fake_peer *p)
 {
@@ -263,27 +262,24 @@ static void script_recalls(struct fake_peer *p)
         fake_check_nothing_held(p);
 }
 
-TEST(test_recalls_are_told_anew)
+SCENE(test_recalls_are_told_anew, script_recalls, LONG_MSEC)
 {
-        struct client c;
         uint32_t page;
 
-        open_shared(&c, script_recalls, LONG_MSEC);
-        assert_int_equal(kvl_lease(c.ns, 0, 1, &page), 0);
-        assert_int_equal(kvl_free(c.ns, &page, 1), 0);
-        give_order(&c);
-        give_order(&c);
-        assert_int_equal(c.told.n_revoke, 1);
-        wait_until_away(&c);
-        assert_int_equal(kvl_safepoint(c.conn, NULL), 0);
-        wait_until_back(&c);
-        assert_int_equal(kvl_safepoint(c.conn, NULL), 0);
-        give_order(&c);
-        give_order(&c);
-        assert_int_equal(c.told.n_revoke, 2);
-        assert_int_equal(kvl_safepoint(c.conn, NULL), 1);
-        assert_int_equal(c.told.n_back, 2);
-        resume_close(&c);
+        assert_int_equal(kvl_lease(c->ns, 0, 1, &page), 0);
+        assert_int_equal(kvl_free(c->ns, &page, 1), 0);
+        give_order(c);
+        give_order(c);
+        assert_int_equal(c->told.n_revoke, 1);
+        wait_until_away(c);
+        assert_int_equal(kvl_safepoint(c->conn, NULL), 0);
+        wait_until_back(c);
+        assert_int_equal(kvl_safepoint(c->conn, NULL), 0);
+        give_order(c);
+        give_order(c);
+        assert_int_equal(c->told.n_revoke, 2);
+        assert_int_equal(kvl_safepoint(c->conn, NULL), 1);
+        assert_int_equal(c->told.n_back, 2);
 }
 
 /* The daemon recalls a set, and dies before the client's UNMAPPED, which is never sent to it. */
@@ -305,20 +301,17 @@ static void script_leaves_after_recall(struct fake_peer *p)
         fake_check_nothing_held(p);
 }
 
-TEST(test_unmapped_while_away)
+SCENE(test_unmapped_while_away, script_leaves_after_recall, LONG_MSEC)
 {
-        struct client c;
         uint32_t page;
 
-        open_shared(&c, script_leaves_after_recall, LONG_MSEC);
-        assert_int_equal(kvl_lease(c.ns, 0, 1, &page), 0);
-        assert_int_equal(kvl_free(c.ns, &page, 1), 0);
-        give_order(&c);
-        give_order(&c);
+        assert_int_equal(kvl_lease(c->ns, 0, 1, &page), 0);
+        assert_int_equal(kvl_free(c->ns, &page, 1), 0);
+        give_order(c);
+        give_order(c);
         resume_await_call();
-        assert_int_equal(kvl_safepoint(c.conn, NULL), 1);
-        assert_int_equal(c.told.n_back, 1);
-        resume_close(&c);
+        assert_int_equal(kvl_safepoint(c->conn, NULL), 1);
+        assert_int_equal(c->told.n_back, 1);
 }
 
 /* The daemon recalls a set that the client has already reported as unmapped. */
@@ -337,20 +330,17 @@ static void script_asks_twice(struct fake_peer *p)
         fake_check_nothing_held(p);
 }
 
-TEST(test_unmapped_already)
+SCENE(test_unmapped_already, script_asks_twice, LONG_MSEC)
 {
-        struct client c;
         uint32_t page;
 
-        open_shared(&c, script_asks_twice, LONG_MSEC);
-        assert_int_equal(kvl_lease(c.ns, 0, 1, &page), 0);
-        assert_int_equal(kvl_free(c.ns, &page, 1), 0);
-        give_order(&c);
-        give_order(&c);
-        assert_int_equal(kvl_safepoint(c.conn, NULL), 1);
-        give_order(&c);
-        assert_int_equal(kvl_safepoint(c.conn, NULL), 0);
-        resume_close(&c);
+        assert_int_equal(kvl_lease(c->ns, 0, 1, &page), 0);
+        assert_int_equal(kvl_free(c->ns, &page, 1), 0);
+        give_order(c);
+        give_order(c);
+        assert_int_equal(kvl_safepoint(c->conn, NULL), 1);
+        give_order(c);
+        assert_int_equal(kvl_safepoint(c->conn, NULL), 0);
 }
 
 static void script_sessions(struct fake_peer *p)
@@ -377,20 +367,17 @@ static void script_sessions(struct fake_peer *p)
         fake_serve(p);
 }
 
-TEST(test_sessions_are_opened_again)
+SCENE(test_sessions_are_opened_again, script_sessions, LONG_MSEC)
 {
         struct kvl_session *first, *second;
-        struct client c;
 
-        open_shared(&c, script_sessions, LONG_MSEC);
-        assert_int_equal(kvl_session_open(c.ns, "first", 5, NULL, NULL, &first), 0);
-        assert_int_equal(kvl_session_open(c.ns, "second", 6, NULL, NULL, &second), 0);
-        give_order(&c);
-        give_order(&c);
+        assert_int_equal(kvl_session_open(c->ns, "first", 5, NULL, NULL, &first), 0);
+        assert_int_equal(kvl_session_open(c->ns, "second", 6, NULL, NULL, &second), 0);
+        give_order(c);
+        give_order(c);
         assert_int_equal(kvl_session_close(first, 1), 0);
-        give_order(&c);
-        assert_int_equal(c.told.n_back, 3);
-        resume_close(&c);
+        give_order(c);
+        assert_int_equal(c->told.n_back, 3);
 }
 
 /* Answers a request of this type, and tells of something else before that; dies of what the client
@@ -448,29 +435,27 @@ static void invalidate_on_drain(struct kvl_conn *conn, const struct kvl_event *e
 
 /* A restart while the call that opened or closed them hasn't returned yet, as a callback runs in
  * it. */
-TEST(test_opened_a_moment_ago)
+CLIENT_RESUME_SCENE(
+        test_opened_a_moment_ago, script_session_and_die, LONG_MSEC, 0, KVL_CONNECT_NO_SHM)
 {
         struct kvl_layout layout = test_layout(1, PAGE_BYTES);
         struct kvl_session *session;
         struct kvl_ns *more;
-        struct client c;
 
-        resume_open(&c, script_session_and_die, LONG_MSEC, 0, KVL_CONNECT_NO_SHM);
-        kvl_set_event_handler(c.conn, invalidate_on_drain, &c);
-        assert_int_equal(kvl_session_open(c.ns, "s", 1, NULL, NULL, &session), 0);
-        assert_int_equal(c.told.n_back, 1);
-        resume_close(&c);
-        resume_open(&c, script_close_and_die, LONG_MSEC, 0, KVL_CONNECT_NO_SHM);
-        kvl_set_event_handler(c.conn, invalidate_on_drain, &c);
-        assert_int_equal(kvl_session_open(c.ns, "s", 1, NULL, NULL, &session), 0);
+        kvl_set_event_handler(c->conn, invalidate_on_drain, c);
+        assert_int_equal(kvl_session_open(c->ns, "s", 1, NULL, NULL, &session), 0);
+        assert_int_equal(c->told.n_back, 1);
+        resume_close(c);
+        resume_open(c, script_close_and_die, LONG_MSEC, 0, KVL_CONNECT_NO_SHM);
+        kvl_set_event_handler(c->conn, invalidate_on_drain, c);
+        assert_int_equal(kvl_session_open(c->ns, "s", 1, NULL, NULL, &session), 0);
         assert_int_equal(kvl_session_close(session, 0), 0);
-        assert_int_equal(c.told.n_back, 1);
-        resume_close(&c);
-        resume_open(&c, script_ns_and_die, LONG_MSEC, 0, KVL_CONNECT_NO_SHM);
-        kvl_set_event_handler(c.conn, invalidate_on_drain, &c);
-        assert_int_equal(kvl_ns_open(c.conn, "more", &layout, NULL, 0, &more), 0);
-        assert_int_equal(c.told.n_back, 1);
-        resume_close(&c);
+        assert_int_equal(c->told.n_back, 1);
+        resume_close(c);
+        resume_open(c, script_ns_and_die, LONG_MSEC, 0, KVL_CONNECT_NO_SHM);
+        kvl_set_event_handler(c->conn, invalidate_on_drain, c);
+        assert_int_equal(kvl_ns_open(c->conn, "more", &layout, NULL, 0, &more), 0);
+        assert_int_equal(c->told.n_back, 1);
 }
 
 /* The daemon dies of the close, which may have been executed. */
@@ -491,17 +476,14 @@ static void script_ns_of_no_use(struct fake_peer *p)
 
 /* A namespace that the client can't use is closed, and isn't resumed after a restart: an unknown
  * namespace would end the connection. */
-TEST(test_open_that_fails)
+CLIENT_RESUME_SCENE(test_open_that_fails, script_ns_of_no_use, LONG_MSEC, 0, KVL_CONNECT_NO_SHM)
 {
         struct kvl_layout layout = test_layout(1, PAGE_BYTES);
         struct kvl_ns *more;
-        struct client c;
 
-        resume_open(&c, script_ns_of_no_use, LONG_MSEC, 0, KVL_CONNECT_NO_SHM);
-        assert_int_equal(kvl_ns_open(c.conn, "more", &layout, NULL, 0, &more), -EOPNOTSUPP);
-        assert_int_equal(c.told.n_back, 1);
-        give_order(&c);
-        resume_close(&c);
+        assert_int_equal(kvl_ns_open(c->conn, "more", &layout, NULL, 0, &more), -EOPNOTSUPP);
+        assert_int_equal(c->told.n_back, 1);
+        give_order(c);
 }
 
 /* Over the socket: they are no calls that anybody waits for. */
@@ -524,19 +506,16 @@ static void script_expects_hints(struct fake_peer *p)
         fake_serve(p);
 }
 
-TEST(test_hints_while_away)
+CLIENT_RESUME_SCENE(test_hints_while_away, script_expects_hints, LONG_MSEC, 0, KVL_CONNECT_NO_SHM)
 {
         struct kvl_session *session;
-        struct client c;
 
-        resume_open(&c, script_expects_hints, LONG_MSEC, 0, KVL_CONNECT_NO_SHM);
-        assert_int_equal(kvl_session_open(c.ns, "s", 1, NULL, NULL, &session), 0);
-        give_order(&c);
-        wait_until_away(&c);
+        assert_int_equal(kvl_session_open(c->ns, "s", 1, NULL, NULL, &session), 0);
+        give_order(c);
+        wait_until_away(c);
         assert_int_equal(kvl_session_hint(session, KVL_HINT_DONE, 0), 0);
-        assert_int_equal(kvl_request_end(c.ns, 1), 0);
+        assert_int_equal(kvl_request_end(c->ns, 1), 0);
         resume_call_back();
-        wait_until_back(&c);
-        give_order(&c);
-        resume_close(&c);
+        wait_until_back(c);
+        give_order(c);
 }

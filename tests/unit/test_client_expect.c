@@ -95,17 +95,13 @@ static void script_room(struct fake_peer *p)
         fake_expect_end(p);
 }
 
-TEST(test_room)
+CLIENT_SESSION_SCENE(test_room, script_room, LONG_MSEC, KVL_CONNECT_NO_SHM)
 {
-        struct client c;
-
-        open_client(&c, script_room, LONG_MSEC, KVL_CONNECT_NO_SHM);
         assert_int_equal(kvl_check_room(NULL, 7), -EINVAL);
-        assert_int_equal(kvl_check_room(c.ns, 0), -EINVAL);
-        assert_int_equal(kvl_check_room(c.ns, 7), 0);
-        assert_int_equal(kvl_check_room(c.ns, 7), KVL_QUOTA);
+        assert_int_equal(kvl_check_room(c->ns, 0), -EINVAL);
+        assert_int_equal(kvl_check_room(c->ns, 7), 0);
+        assert_int_equal(kvl_check_room(c->ns, 7), KVL_QUOTA);
         assert_string_equal(kvl_last_error(), "seven are too many");
-        close_client(&c);
 }
 
 #define N_CACHED 5

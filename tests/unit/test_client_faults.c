@@ -9,8 +9,7 @@
 #include "base/fd.h"
 #include "tests/unit/client-support.h"
 
-/* ---- hello -------------------------------------------------------------------------------------
- */
+/* ---- hello ---------------------------------------------------------------------------------- */
 
 static void script_version(struct fake_peer *p)
 {
@@ -133,8 +132,7 @@ TEST(test_challenge)
         assert_no_connection(script_challenge_never, -ETIMEDOUT, "in time");
 }
 
-/* ---- broken replies ----------------------------------------------------------------------------
- */
+/* ---- broken replies ------------------------------------------------------------------------- */
 
 static void reply_to_lease(struct fake_peer *p, uint16_t type, uint16_t flags, uint64_t seq_off,
         uint32_t status, uint32_t n, uint32_t first)
@@ -357,21 +355,18 @@ static void script_unsealed(struct fake_peer *p)
         fake_serve(p);
 }
 
-TEST(test_memory_that_cannot_be_mapped)
+FAKE_DAEMON_SCENE(test_memory_that_cannot_be_mapped, script_unsealed)
 {
         struct kvl_layout layout = test_layout(1, PAGE_BYTES);
         struct kvl_conn *conn;
         struct kvl_ns *ns;
         uint32_t pages[2];
-        struct fake f;
 
-        fake_start(&f, script_unsealed);
-        assert_int_equal(test_connect(&f, 5000, &conn), 0);
+        assert_int_equal(test_connect(f, 5000, &conn), 0);
         assert_int_equal(kvl_ns_open(conn, "chat", &layout, NULL, 0, &ns), 0);
         assert_int_equal(kvl_lease(ns, 0, 2, pages), -EIO);
         assert_int_equal(kvl_lease(ns, 0, 2, pages), 0);
         kvl_disconnect(conn);
-        fake_stop(&f);
 }
 
 static void script_bad_geometry(struct fake_peer *p)
@@ -389,23 +384,19 @@ static void script_bad_geometry(struct fake_peer *p)
         fake_expect_end(p);
 }
 
-TEST(test_absurd_namespace)
+FAKE_DAEMON_SCENE(test_absurd_namespace, script_bad_geometry)
 {
         struct kvl_layout layout = test_layout(1, PAGE_BYTES);
         struct kvl_conn *conn;
         struct kvl_ns *ns = NULL;
-        struct fake f;
 
-        fake_start(&f, script_bad_geometry);
-        assert_int_equal(test_connect(&f, 300, &conn), 0);
+        assert_int_equal(test_connect(f, 300, &conn), 0);
         assert_int_equal(kvl_ns_open(conn, "chat", &layout, NULL, 0, &ns), -EPROTO);
         assert_null(ns);
         kvl_disconnect(conn);
-        fake_stop(&f);
 }
 
-/* ---- too late ----------------------------------------------------------------------------------
- */
+/* ---- too late ------------------------------------------------------------------------------- */
 
 #define SHORT_MSEC 100
 
@@ -510,15 +501,13 @@ static void script_late_open(struct fake_peer *p)
         fake_serve(p);
 }
 
-TEST(test_late_open_is_closed)
+FAKE_DAEMON_SCENE(test_late_open_is_closed, script_late_open)
 {
         struct kvl_layout layout = test_layout(1, PAGE_BYTES);
         struct kvl_conn *conn;
         struct kvl_ns *ns;
-        struct fake f;
 
-        fake_start(&f, script_late_open);
-        assert_int_equal(test_connect(&f, SHORT_MSEC, &conn), 0);
+        assert_int_equal(test_connect(f, SHORT_MSEC, &conn), 0);
         assert_int_equal(kvl_ns_open(conn, "chat", &layout, NULL, 0, &ns), -ETIMEDOUT);
         for (int i = 0; i < 6; i++) {
                 poll(NULL, 0, SHORT_MSEC);
@@ -526,11 +515,9 @@ TEST(test_late_open_is_closed)
         }
         assert_int_equal(kvl_ns_open(conn, "chat", &layout, NULL, 0, &ns), 0);
         kvl_disconnect(conn);
-        fake_stop(&f);
 }
 
-/* ---- events and pressure -----------------------------------------------------------------------
- */
+/* ---- events and pressure -------------------------------------------------------------------- */
 
 #define N_NOTICES 50 /* more than wait for the handler at once */
 
@@ -559,23 +546,20 @@ static void in_order(struct kvl_conn *conn, const struct kvl_event *event, void 
         ++*n;
 }
 
-TEST(test_many_events)
+FAKE_DAEMON_SCENE(test_many_events, script_notices)
 {
         struct kvl_layout layout = test_layout(1, PAGE_BYTES);
         struct kvl_conn *conn;
         struct kvl_ns *ns;
         uint32_t pages[2];
         uint64_t n = 0;
-        struct fake f;
 
-        fake_start(&f, script_notices);
-        assert_int_equal(test_connect(&f, 5000, &conn), 0);
+        assert_int_equal(test_connect(f, 5000, &conn), 0);
         kvl_set_event_handler(conn, in_order, &n);
         assert_int_equal(kvl_ns_open(conn, "chat", &layout, NULL, 0, &ns), 0);
         assert_int_equal(kvl_lease(ns, 0, 2, pages), 0);
         assert_int_equal(n, N_NOTICES);
         kvl_disconnect(conn);
-        fake_stop(&f);
 }
 
 static void script_deaf_for_a_while(struct fake_peer *p)
@@ -596,7 +580,7 @@ static void *lease_and_free(void *ns)
 }
 
 /* The maximum of calls is started. Then several threads wait for room and for replies at once. */
-TEST(test_daemon_that_does_not_read)
+FAKE_DAEMON_SCENE(test_daemon_that_does_not_read, script_deaf_for_a_while)
 {
         struct kvl_layout layout = test_layout(1, PAGE_BYTES);
         static uint8_t keys[200 * KVL_KEY_BYTES];
@@ -604,12 +588,10 @@ TEST(test_daemon_that_does_not_read)
         struct kvl_conn *conn;
         struct kvl_ns *ns;
         struct told told = {0};
-        struct fake f;
         int r = 0, n = 0;
         void *result;
 
-        fake_start(&f, script_deaf_for_a_while);
-        assert_int_equal(test_connect(&f, 30000, &conn), 0);
+        assert_int_equal(test_connect(f, 30000, &conn), 0);
         assert_int_equal(kvl_ns_open(conn, "chat", &layout, NULL, 0, &ns), 0);
         while ((r = kvl_lookup_start(ns, 0, keys, 200, keep_code, &told)) == 0)
                 n++;
@@ -625,7 +607,6 @@ TEST(test_daemon_that_does_not_read)
         assert_int_equal(told.code, KVL_MISS);
         assert_int_equal(kvl_wants_write(conn), 0);
         kvl_disconnect(conn);
-        fake_stop(&f);
 }
 
 static void script_one_after_the_other(struct fake_peer *p)
@@ -653,18 +634,16 @@ static void script_one_after_the_other(struct fake_peer *p)
 }
 
 /* The polling thread returns with its answer, and the sleeping one polls from then on. */
-TEST(test_reader_hands_on)
+FAKE_DAEMON_SCENE(test_reader_hands_on, script_one_after_the_other)
 {
         struct kvl_layout layout = test_layout(1, PAGE_BYTES);
         const uint32_t page = 0;
         pthread_t threads[2];
         struct kvl_conn *conn;
         struct kvl_ns *ns;
-        struct fake f;
         void *result;
 
-        fake_start(&f, script_one_after_the_other);
-        assert_int_equal(test_connect(&f, 3000, &conn), 0);
+        assert_int_equal(test_connect(f, 3000, &conn), 0);
         assert_int_equal(kvl_ns_open(conn, "chat", &layout, NULL, 0, &ns), 0);
         assert_int_equal(kvl_map_pages(ns, &page, 1), 0);
         for (int i = 0; i < 2; i++) {
@@ -676,7 +655,6 @@ TEST(test_reader_hands_on)
                 assert_ptr_equal(result, ns);
         }
         kvl_disconnect(conn);
-        fake_stop(&f);
 }
 
 static void script_dies(struct fake_peer *p)
@@ -688,18 +666,16 @@ static void script_dies(struct fake_peer *p)
 }
 
 /* Every waiting thread gets an error. */
-TEST(test_daemon_that_dies)
+FAKE_DAEMON_SCENE(test_daemon_that_dies, script_dies)
 {
         struct kvl_layout layout = test_layout(1, PAGE_BYTES);
         pthread_t threads[2];
         struct kvl_conn *conn;
         struct kvl_ns *ns;
         struct told told = {0};
-        struct fake f;
         void *result;
 
-        fake_start(&f, script_dies);
-        assert_int_equal(test_connect(&f, -1, &conn), 0);
+        assert_int_equal(test_connect(f, -1, &conn), 0);
         kvl_set_event_handler(conn, count_events, &told);
         assert_int_equal(kvl_ns_open(conn, "chat", &layout, NULL, 0, &ns), 0);
         assert_int_equal(kvl_lease_start(ns, 0, 1, keep_code, &told), 0);
@@ -713,5 +689,4 @@ TEST(test_daemon_that_dies)
         assert_int_equal(told.code, -ECONNRESET);
         assert_int_equal(told.n_disconnected, 1);
         kvl_disconnect(conn);
-        fake_stop(&f);
 }

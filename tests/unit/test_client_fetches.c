@@ -2,8 +2,7 @@
  * breaks the rules, or goes. */
 #include "tests/unit/client-tiers.h"
 
-/* ---- in any order, again, late ------------------------------------------------------------------
- */
+/* ---- in any order, again, late -------------------------------------------------------------- */
 
 static struct shm_submission held[16];
 static uint32_t n_held;
@@ -39,15 +38,11 @@ static void script_reverse(struct fake_peer *p)
         serve_and_check(p);
 }
 
-TEST(test_reverse)
+CLIENT_TIERS_SCENE(test_reverse, script_reverse, LONG_MSEC, 0)
 {
-        struct client c;
-
-        open_client(&c, script_reverse, LONG_MSEC, 0);
-        assert_int_equal(look_up(&c, N_KEYS), 0);
-        assert_on_device(&c, 9, 45);
-        assert_int_equal(kvl_release(c.ns, c.pages, c.n_pages), 0);
-        close_client(&c);
+        assert_int_equal(look_up(c, N_KEYS), 0);
+        assert_on_device(c, 9, 45);
+        assert_int_equal(kvl_release(c->ns, c->pages, c->n_pages), 0);
 }
 
 /* Says that the page is where nothing is: so often until it is so. */
@@ -83,26 +78,18 @@ static void script_lies_always(struct fake_peer *p)
         FAKE_CHECK(p->n_fetches == MAX_REPEATS + 1);
 }
 
-TEST(test_lost_race)
+CLIENT_TIERS_SCENE(test_lost_race, script_lies, LONG_MSEC, 0)
 {
-        struct client c;
-
-        open_client(&c, script_lies, LONG_MSEC, 0);
-        assert_int_equal(look_up(&c, 3), 0);
-        assert_on_device(&c, 3, 6);
-        assert_int_equal(kvl_release(c.ns, c.pages, c.n_pages), 0);
-        close_client(&c);
+        assert_int_equal(look_up(c, 3), 0);
+        assert_on_device(c, 3, 6);
+        assert_int_equal(kvl_release(c->ns, c->pages, c->n_pages), 0);
 }
 
-TEST(test_lost_always)
+CLIENT_TIERS_SCENE(test_lost_always, script_lies_always, LONG_MSEC, 0)
 {
-        struct client c;
-
-        open_client(&c, script_lies_always, LONG_MSEC, 0);
-        assert_int_equal(look_up(&c, 3), 0);
-        assert_on_device(&c, 2, 3);
-        assert_int_equal(kvl_release(c.ns, c.pages, c.n_pages), 0);
-        close_client(&c);
+        assert_int_equal(look_up(c, 3), 0);
+        assert_on_device(c, 2, 3);
+        assert_int_equal(kvl_release(c->ns, c->pages, c->n_pages), 0);
 }
 
 /* Nothing is brought up before the client says INVALIDATE. */
@@ -120,20 +107,17 @@ static void script_late(struct fake_peer *p)
         serve_and_check(p);
 }
 
-TEST(test_timeout)
+CLIENT_TIERS_SCENE(test_timeout, script_late, 300, 0)
 {
-        struct client c;
         uint64_t n;
 
-        open_client(&c, script_late, 300, 0);
         /* The time is over: what is on the device. */
-        assert_int_equal(look_up(&c, N_KEYS), 0);
-        assert_int_equal(c.n_pages, 2);
-        assert_int_equal(c.n_tokens, 3);
-        assert_int_equal(kvl_release(c.ns, c.pages, c.n_pages), 0);
-        assert_int_equal(kvl_invalidate(c.ns, NULL, &n), 0);
-        wait_for_begun(&c, 0);
-        close_client(&c);
+        assert_int_equal(look_up(c, N_KEYS), 0);
+        assert_int_equal(c->n_pages, 2);
+        assert_int_equal(c->n_tokens, 3);
+        assert_int_equal(kvl_release(c->ns, c->pages, c->n_pages), 0);
+        assert_int_equal(kvl_invalidate(c->ns, NULL, &n), 0);
+        wait_for_begun(c, 0);
 }
 
 /* Closed while they are under way. */
@@ -150,20 +134,17 @@ static void script_closed(struct fake_peer *p)
         fake_serve(p);
 }
 
-TEST(test_closed)
+CLIENT_TIERS_SCENE(test_closed, script_closed, LONG_MSEC, 0)
 {
         struct result r = {0};
-        struct client c;
 
-        open_client(&c, script_closed, LONG_MSEC, 0);
-        assert_int_equal(kvl_lookup_start(c.ns, 0, c.keys[0], 6, on_done, &r), 0);
-        wait_for_begun(&c, 3);
-        kvl_ns_close(c.ns);
+        assert_int_equal(kvl_lookup_start(c->ns, 0, c->keys[0], 6, on_done, &r), 0);
+        wait_for_begun(c, 3);
+        kvl_ns_close(c->ns);
         assert_true(r.is_done);
         assert_int_equal(r.code, -ECANCELED);
-        wait_for_begun(&c, 0);
-        assert_true(kvl_is_connected(c.conn));
-        close_client(&c);
+        wait_for_begun(c, 0);
+        assert_true(kvl_is_connected(c->conn));
 }
 
 /* ---- a daemon that is restarted
@@ -185,15 +166,11 @@ static void script_restarted(struct fake_peer *p)
         FAKE_CHECK(p->n_fetches == 5);
 }
 
-TEST(test_restarted)
+CLIENT_TIERS_SCENE(test_restarted, script_restarted, LONG_MSEC, 0)
 {
-        struct client c;
-
-        open_client(&c, script_restarted, LONG_MSEC, 0);
-        assert_int_equal(look_up(&c, 6), 0);
-        assert_on_device(&c, 6, 21);
-        assert_int_equal(kvl_release(c.ns, c.pages, c.n_pages), 0);
-        close_client(&c);
+        assert_int_equal(look_up(c, 6), 0);
+        assert_on_device(c, 6, 21);
+        assert_int_equal(kvl_release(c->ns, c->pages, c->n_pages), 0);
 }
 
 static void script_restarted_socket(struct fake_peer *p)
@@ -212,15 +189,11 @@ static void script_restarted_socket(struct fake_peer *p)
         serve_and_check(p);
 }
 
-TEST(test_restarted_socket)
+CLIENT_TIERS_SCENE(test_restarted_socket, script_restarted_socket, LONG_MSEC, KVL_CONNECT_NO_SHM)
 {
-        struct client c;
-
-        open_client(&c, script_restarted_socket, LONG_MSEC, KVL_CONNECT_NO_SHM);
-        assert_int_equal(look_up(&c, 6), 0);
-        assert_on_device(&c, 6, 21);
-        assert_int_equal(kvl_release(c.ns, c.pages, c.n_pages), 0);
-        close_client(&c);
+        assert_int_equal(look_up(c, 6), 0);
+        assert_on_device(c, 6, 21);
+        assert_int_equal(kvl_release(c->ns, c->pages, c->n_pages), 0);
 }
 
 /* ---- a daemon that breaks the rules, or goes
@@ -284,8 +257,7 @@ TEST(test_breaks)
         }
 }
 
-/* ---- many --------------------------------------------------------------------------------------
- */
+/* ---- many ----------------------------------------------------------------------------------- */
 
 #define MANY 600
 

@@ -37,6 +37,8 @@ static void close_client(struct client *c)
         fake_stop(&c->f);
 }
 
+#define SCENE(fn, ...) TEST_ON(fn, struct client, c, open_client, close_client, ##__VA_ARGS__)
+
 /* ---- the daemon ------------------------------------------------------------------------------ */
 
 static void take_part(Kvlease__V1__NsOpenReply *m)
@@ -119,14 +121,10 @@ static void script_answers(struct fake_peer *p)
         fake_expect_end(p);
 }
 
-TEST_BARE(test_answers)
+SCENE(test_answers, script_answers)
 {
-        struct client c;
-
-        open_client(&c, script_answers);
         for (size_t i = 0; i < ARRAY_SIZE(answers); i++)
-                assert_import(&c, FIRST, 7, answers[i].code);
-        close_client(&c);
+                assert_import(c, FIRST, 7, answers[i].code);
 }
 
 /* Only the first keys of a longer list fit a request. A text's first key has no parent. */
@@ -138,13 +136,9 @@ static void script_from_the_beginning(struct fake_peer *p)
         fake_expect_end(p);
 }
 
-TEST_BARE(test_from_the_beginning)
+SCENE(test_from_the_beginning, script_from_the_beginning)
 {
-        struct client c;
-
-        open_client(&c, script_from_the_beginning);
-        assert_import(&c, 0, N_KEYS, 0);
-        close_client(&c);
+        assert_import(c, 0, N_KEYS, 0);
 }
 
 static const struct {
@@ -170,14 +164,10 @@ static void script_somebody_computes_it(struct fake_peer *p)
 }
 
 /* The client waits for the computing client, and gets the result of that. */
-TEST_BARE(test_somebody_computes_it)
+SCENE(test_somebody_computes_it, script_somebody_computes_it)
 {
-        struct client c;
-
-        open_client(&c, script_somebody_computes_it);
         for (size_t i = 0; i < ARRAY_SIZE(waits); i++)
-                assert_import(&c, FIRST, 7, waits[i].code);
-        close_client(&c);
+                assert_import(c, FIRST, 7, waits[i].code);
 }
 
 static void script_closed(struct fake_peer *p)
@@ -189,19 +179,16 @@ static void script_closed(struct fake_peer *p)
         fake_expect_end(p);
 }
 
-TEST_BARE(test_closed)
+SCENE(test_closed, script_closed)
 {
         struct test_done done = {0};
-        struct client c;
 
-        open_client(&c, script_closed);
-        assert_int_equal(kvl_import_start(c.ns, c.keys[FIRST - 1], c.keys[FIRST], 7, LONG_MSEC,
+        assert_int_equal(kvl_import_start(c->ns, c->keys[FIRST - 1], c->keys[FIRST], 7, LONG_MSEC,
                                  test_on_done, &done),
                 0);
-        kvl_ns_close(c.ns);
-        test_dispatch(c.conn, &done);
+        kvl_ns_close(c->ns);
+        test_dispatch(c->conn, &done);
         assert_true(done.n == 1 && done.code == -ECANCELED);
-        close_client(&c);
 }
 
 static void script_nothing(struct fake_peer *p)
@@ -211,18 +198,16 @@ static void script_nothing(struct fake_peer *p)
 }
 
 /* The client sends no request. */
-TEST_BARE(test_takes_no_part)
+SCENE(test_takes_no_part, script_nothing)
 {
         struct test_done done = {0};
-        struct client c;
 
-        open_client(&c, script_nothing);
-        assert_int_equal(kvl_import_start(c.ns, NULL, c.keys[0], 1, LONG_MSEC, test_on_done, &done),
+        assert_int_equal(
+                kvl_import_start(c->ns, NULL, c->keys[0], 1, LONG_MSEC, test_on_done, &done),
                 KVL_MISS);
-        assert_int_equal(kvl_note_prefill(c.ns, 1234, 1), 0);
-        assert_int_equal(kvl_dispatch(c.conn), 0);
+        assert_int_equal(kvl_note_prefill(c->ns, 1234, 1), 0);
+        assert_int_equal(kvl_dispatch(c->conn), 0);
         assert_int_equal(done.n, 0);
-        close_client(&c);
 }
 
 static void script_no_message(struct fake_peer *p)
@@ -231,18 +216,14 @@ static void script_no_message(struct fake_peer *p)
         fake_expect_end(p);
 }
 
-TEST_BARE(test_arguments)
+SCENE(test_arguments, script_no_message)
 {
-        struct client c;
-
-        open_client(&c, script_no_message);
-        assert_int_equal(kvl_import_start(NULL, NULL, c.keys[0], 1, 1, NULL, NULL), -EINVAL);
-        assert_int_equal(kvl_import_start(c.ns, NULL, NULL, 1, 1, NULL, NULL), -EINVAL);
-        assert_int_equal(kvl_import_start(c.ns, NULL, c.keys[0], 0, 1, NULL, NULL), -EINVAL);
-        assert_int_equal(kvl_import_start(c.ns, NULL, c.keys[0], 1, 0, NULL, NULL), -EINVAL);
-        assert_int_equal(kvl_import_start(c.ns, NULL, c.keys[0], 1, 600001, NULL, NULL), -EINVAL);
+        assert_int_equal(kvl_import_start(NULL, NULL, c->keys[0], 1, 1, NULL, NULL), -EINVAL);
+        assert_int_equal(kvl_import_start(c->ns, NULL, NULL, 1, 1, NULL, NULL), -EINVAL);
+        assert_int_equal(kvl_import_start(c->ns, NULL, c->keys[0], 0, 1, NULL, NULL), -EINVAL);
+        assert_int_equal(kvl_import_start(c->ns, NULL, c->keys[0], 1, 0, NULL, NULL), -EINVAL);
+        assert_int_equal(kvl_import_start(c->ns, NULL, c->keys[0], 1, 600001, NULL, NULL), -EINVAL);
         assert_string_equal(kvl_last_error(), "the timeout is 600001 ms, must be 1 to 600000");
-        close_client(&c);
 }
 
 /* ---- a lookup that waits --------------------------------------------------------------------- */
@@ -285,21 +266,18 @@ static void script_lookup(struct fake_peer *p)
         fake_expect_end(p);
 }
 
-TEST_BARE(test_lookup)
+SCENE(test_lookup, script_lookup)
 {
         uint32_t pages[4], n = 0;
         uint64_t n_tokens = 0;
-        struct client c;
 
-        open_client(&c, script_lookup);
         assert_int_equal(
-                kvl_lookup_wait(c.ns, 0, c.keys[0], 4, LONG_MSEC, pages, &n, &n_tokens, NULL), 0);
+                kvl_lookup_wait(c->ns, 0, c->keys[0], 4, LONG_MSEC, pages, &n, &n_tokens, NULL), 0);
         assert_true(n == 3 && n_tokens == 48);
         assert_memory_equal(pages, some_pages, 3 * sizeof(*pages));
         assert_int_equal(
-                kvl_lookup_wait(c.ns, 0, c.keys[0], 4, LONG_MSEC, pages, &n, &n_tokens, NULL), 0);
+                kvl_lookup_wait(c->ns, 0, c->keys[0], 4, LONG_MSEC, pages, &n, &n_tokens, NULL), 0);
         assert_int_equal(n, 1);
-        close_client(&c);
 }
 
 /* ---- a session that is opened ---------------------------------------------------------------- */
@@ -332,22 +310,19 @@ static void script_session(struct fake_peer *p)
 }
 
 /* A session that can't be loaded is opened in its local state. */
-TEST_BARE(test_session)
+SCENE(test_session, script_session)
 {
         struct kvl_session_options o = {.size = sizeof(o), .load_msec = LONG_MSEC};
         struct kvl_session_info info = {.size = sizeof(info)};
         struct kvl_session *s;
-        struct client c;
 
-        open_client(&c, script_session);
         for (unsigned i = 0; i < ARRAY_SIZE(loaded); i++) {
-                assert_int_equal(kvl_session_open(c.ns, "chat", 4, &o, &info, &s), loaded[i].code);
+                assert_int_equal(kvl_session_open(c->ns, "chat", 4, &o, &info, &s), loaded[i].code);
                 assert_int_equal(info.n_tokens, 160);
         }
         o.load_msec = 600001;
-        assert_int_equal(kvl_session_open(c.ns, "chat", 4, &o, &info, &s), -EINVAL);
+        assert_int_equal(kvl_session_open(c->ns, "chat", 4, &o, &info, &s), -EINVAL);
         assert_string_equal(kvl_last_error(), "load_msec is 600001, must be 0 to 600000");
-        close_client(&c);
 }
 
 /* ---- what is there --------------------------------------------------------------------------- */
@@ -436,16 +411,12 @@ static void script_probe(struct fake_peer *p)
         fake_expect_end(p);
 }
 
-TEST_BARE(test_probe)
+SCENE(test_probe, script_probe)
 {
-        struct client c;
-
-        open_client(&c, script_probe);
-        assert_probe(&c, N_KEYS, FIRST, 274, 1);
-        assert_probe(&c, 7, 0, 7, 0);
-        assert_probe(&c, 7, 7, 7, 0);
-        assert_probe(&c, 7, 0, 0, 0);
-        close_client(&c);
+        assert_probe(c, N_KEYS, FIRST, 274, 1);
+        assert_probe(c, 7, 0, 7, 0);
+        assert_probe(c, 7, 7, 7, 0);
+        assert_probe(c, 7, 0, 0, 0);
 }
 
 /* Where other hosts can't be asked, what is known is the answer. */
@@ -468,18 +439,15 @@ static void script_probe_is_refused(struct fake_peer *p)
         fake_expect_end(p);
 }
 
-TEST_BARE(test_probe_is_refused)
+SCENE(test_probe_is_refused, script_probe_is_refused)
 {
         uint32_t here = 77, all = 78;
-        struct client c;
 
-        open_client(&c, script_probe_is_refused);
         for (size_t i = 0; i < ARRAY_SIZE(refusals); i++)
-                assert_probe(&c, N_KEYS, FIRST, 261, 1);
+                assert_probe(c, N_KEYS, FIRST, 261, 1);
         assert_int_equal(
-                kvl_probe_hosts(c.ns, c.keys[0], 7, LONG_MSEC, &here, &all, NULL), KVL_STALE);
+                kvl_probe_hosts(c->ns, c->keys[0], 7, LONG_MSEC, &here, &all, NULL), KVL_STALE);
         assert_true(here == 77 && all == 78);
-        close_client(&c);
 }
 
 /* The daemon doesn't answer in time. */
@@ -492,16 +460,13 @@ static void script_probe_is_late(struct fake_peer *p)
         fake_expect_end(p);
 }
 
-TEST_BARE(test_probe_is_late)
+SCENE(test_probe_is_late, script_probe_is_late)
 {
         uint32_t here = 0, all = 0;
-        struct client c;
         int would = 1;
 
-        open_client(&c, script_probe_is_late);
-        assert_int_equal(kvl_probe_hosts(c.ns, c.keys[0], 7, 20, &here, &all, &would), 0);
+        assert_int_equal(kvl_probe_hosts(c->ns, c->keys[0], 7, 20, &here, &all, &would), 0);
         assert_true(here == FIRST && all == FIRST && would == 0);
-        close_client(&c);
 }
 
 static void script_probe_without_part(struct fake_peer *p)
@@ -512,13 +477,9 @@ static void script_probe_without_part(struct fake_peer *p)
         fake_expect_end(p);
 }
 
-TEST_BARE(test_probe_without_part)
+SCENE(test_probe_without_part, script_probe_without_part)
 {
-        struct client c;
-
-        open_client(&c, script_probe_without_part);
-        assert_probe(&c, N_KEYS, FIRST, FIRST, 0);
-        close_client(&c);
+        assert_probe(c, N_KEYS, FIRST, FIRST, 0);
 }
 
 static uint32_t wrong_number;
@@ -548,21 +509,18 @@ TEST_BARE(test_probe_is_wrong)
         }
 }
 
-TEST_BARE(test_probe_arguments)
+SCENE(test_probe_arguments, script_no_message)
 {
         uint32_t n;
-        struct client c;
 
-        open_client(&c, script_no_message);
-        assert_int_equal(kvl_probe_hosts(NULL, c.keys[0], 1, 1, &n, &n, NULL), -EINVAL);
-        assert_int_equal(kvl_probe_hosts(c.ns, NULL, 1, 1, &n, &n, NULL), -EINVAL);
-        assert_int_equal(kvl_probe_hosts(c.ns, c.keys[0], 0, 1, &n, &n, NULL), -EINVAL);
-        assert_int_equal(kvl_probe_hosts(c.ns, c.keys[0], 1, 1, NULL, &n, NULL), -EINVAL);
-        assert_int_equal(kvl_probe_hosts(c.ns, c.keys[0], 1, 1, &n, NULL, NULL), -EINVAL);
+        assert_int_equal(kvl_probe_hosts(NULL, c->keys[0], 1, 1, &n, &n, NULL), -EINVAL);
+        assert_int_equal(kvl_probe_hosts(c->ns, NULL, 1, 1, &n, &n, NULL), -EINVAL);
+        assert_int_equal(kvl_probe_hosts(c->ns, c->keys[0], 0, 1, &n, &n, NULL), -EINVAL);
+        assert_int_equal(kvl_probe_hosts(c->ns, c->keys[0], 1, 1, NULL, &n, NULL), -EINVAL);
+        assert_int_equal(kvl_probe_hosts(c->ns, c->keys[0], 1, 1, &n, NULL, NULL), -EINVAL);
         assert_string_equal(kvl_last_error(), "there is no room for the numbers of keys");
-        assert_int_equal(kvl_probe_hosts(c.ns, c.keys[0], 1, 0, &n, &n, NULL), -EINVAL);
-        assert_int_equal(kvl_probe_hosts(c.ns, c.keys[0], 1, 600001, &n, &n, NULL), -EINVAL);
-        close_client(&c);
+        assert_int_equal(kvl_probe_hosts(c->ns, c->keys[0], 1, 0, &n, &n, NULL), -EINVAL);
+        assert_int_equal(kvl_probe_hosts(c->ns, c->keys[0], 1, 600001, &n, &n, NULL), -EINVAL);
 }
 
 /* ---- what computing takes -------------------------------------------------------------------- */
@@ -578,16 +536,12 @@ static void script_prefill(struct fake_peer *p)
         fake_expect_end(p);
 }
 
-TEST_BARE(test_prefill)
+SCENE(test_prefill, script_prefill)
 {
-        struct client c;
-
-        open_client(&c, script_prefill);
-        assert_int_equal(kvl_note_prefill(c.ns, 1234, UINT64_C(3600) * 1000000000), 0);
-        assert_int_equal(kvl_note_prefill(c.ns, 0, 1), -EINVAL);
-        assert_int_equal(kvl_note_prefill(c.ns, 1, 0), -EINVAL);
-        assert_int_equal(kvl_note_prefill(c.ns, 1, UINT64_C(3600) * 1000000000 + 1), -EINVAL);
+        assert_int_equal(kvl_note_prefill(c->ns, 1234, UINT64_C(3600) * 1000000000), 0);
+        assert_int_equal(kvl_note_prefill(c->ns, 0, 1), -EINVAL);
+        assert_int_equal(kvl_note_prefill(c->ns, 1, 0), -EINVAL);
+        assert_int_equal(kvl_note_prefill(c->ns, 1, UINT64_C(3600) * 1000000000 + 1), -EINVAL);
         assert_string_equal(kvl_last_error(), "1 tokens in 3600000000001 ns: at least 1 token in 1 "
                                               "ns to an hour are allowed");
-        close_client(&c);
 }

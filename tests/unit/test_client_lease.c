@@ -12,8 +12,7 @@
 
 #define METADATA (KVL_CONNECT_METADATA_ONLY | KVL_CONNECT_NO_SHM)
 
-/* ---- what is asked for, what is told ----------------------------------------------------------
- */
+/* ---- what is asked for, what is told -------------------------------------------------------- */
 
 static void script_options(struct fake_peer *p)
 {
@@ -41,22 +40,19 @@ static void script_options(struct fake_peer *p)
         fake_expect_end(p);
 }
 
-TEST(test_options)
+CLIENT_LEASE_SCENE(test_options, script_options, LONG_MSEC, METADATA)
 {
         struct kvl_lease_result result;
         uint32_t pages[8];
-        struct client c;
 
-        open_client(&c, script_options, LONG_MSEC, METADATA);
-        assert_int_equal(lease_with(&c, 8, 4, 700, &result), 0);
+        assert_int_equal(lease_with(c, 8, 4, 700, &result), 0);
         assert_result(&result, 8, KVL_REASON_POOL_FULL, 12345);
-        assert_int_equal(lease_with(&c, 8, 0, 0, &result), 0);
+        assert_int_equal(lease_with(c, 8, 0, 0, &result), 0);
         assert_result(&result, 8, KVL_REASON_NONE, 0);
-        assert_int_equal(lease_with(&c, 8, 1, -1, &result), 0);
+        assert_int_equal(lease_with(c, 8, 1, -1, &result), 0);
         assert_result(&result, 5, KVL_REASON_DEGRADED, 0);
-        assert_int_equal(kvl_lease(c.ns, 0, 8, pages), 0);
-        assert_int_equal(kvl_lease_with(c.ns, 0, 8, NULL, pages, NULL), 0);
-        close_client(&c);
+        assert_int_equal(kvl_lease(c->ns, 0, 8, pages), 0);
+        assert_int_equal(kvl_lease_with(c->ns, 0, 8, NULL, pages, NULL), 0);
 }
 
 /* Answers of a daemon without reasons, and of one with reasons that the library doesn't know. */
@@ -92,22 +88,18 @@ static void script_refuse(struct fake_peer *p)
         fake_expect_end(p);
 }
 
-TEST(test_refusals)
+CLIENT_LEASE_SCENE(test_refusals, script_refuse, LONG_MSEC, METADATA)
 {
         struct kvl_lease_result result;
-        struct client c;
 
-        open_client(&c, script_refuse, LONG_MSEC, METADATA);
         for (size_t i = 0; i < ARRAY_SIZE(refusals); i++) {
-                assert_int_equal(lease_with(&c, 8, 2, 5, &result), refusals[i].code);
+                assert_int_equal(lease_with(c, 8, 2, 5, &result), refusals[i].code);
                 assert_result(&result, 0, refusals[i].reason, refusals[i].a.waited_usec);
                 assert_string_equal(kvl_last_error(), kvl_strerror(refusals[i].code));
         }
-        close_client(&c);
 }
 
-/* ---- pages with consecutive numbers -----------------------------------------------------------
- */
+/* ---- pages with consecutive numbers --------------------------------------------------------- */
 
 static void script_runs(struct fake_peer *p)
 {
@@ -132,31 +124,28 @@ static void script_runs(struct fake_peer *p)
         fake_expect_end(p);
 }
 
-TEST(test_runs)
+CLIENT_LEASE_SCENE(test_runs, script_runs, LONG_MSEC, METADATA)
 {
         struct kvl_lease_options o = {.size = sizeof(o), .flags = KVL_LEASE_CONTIGUOUS};
         struct kvl_lease_result result = {.size = sizeof(result)};
         uint32_t pages[3];
-        struct client c;
 
-        open_client(&c, script_runs, LONG_MSEC, METADATA);
-        assert_int_equal(kvl_lease_with(c.ns, 0, 3, &o, pages, NULL), 0);
+        assert_int_equal(kvl_lease_with(c->ns, 0, 3, &o, pages, NULL), 0);
         assert_true(pages[0] == 5 && pages[1] == 6 && pages[2] == 7);
         o.flags = KVL_LEASE_PREFER_CONTIGUOUS;
-        assert_int_equal(kvl_lease_with(c.ns, 0, 3, &o, pages, NULL), 0);
+        assert_int_equal(kvl_lease_with(c->ns, 0, 3, &o, pages, NULL), 0);
         assert_true(pages[0] == 1 && pages[1] == 2 && pages[2] == 4);
         o.flags = KVL_LEASE_CONTIGUOUS;
-        assert_int_equal(kvl_lease_with(c.ns, 0, 3, &o, pages, &result), KVL_FULL);
+        assert_int_equal(kvl_lease_with(c->ns, 0, 3, &o, pages, &result), KVL_FULL);
         assert_result(&result, 0, KVL_REASON_NO_RUN, 0);
-        assert_int_equal(kvl_lease_with(c.ns, 0, 3, &o, pages, &result), -EOPNOTSUPP);
+        assert_int_equal(kvl_lease_with(c->ns, 0, 3, &o, pages, &result), -EOPNOTSUPP);
         assert_non_null(strstr(kvl_last_error(), "upgrade it"));
         assert_int_equal(result.n_pages, 0);
         o.flags = KVL_LEASE_CONTIGUOUS | KVL_LEASE_PREFER_CONTIGUOUS;
-        assert_int_equal(kvl_lease_with(c.ns, 0, 3, &o, pages, NULL), -EINVAL);
+        assert_int_equal(kvl_lease_with(c->ns, 0, 3, &o, pages, NULL), -EINVAL);
         o.flags = 4;
-        assert_int_equal(kvl_lease_with(c.ns, 0, 3, &o, pages, NULL), -EINVAL);
-        assert_int_equal(kvl_lease_with_start(c.ns, 0, 3, &o, NULL, NULL), -EINVAL);
-        close_client(&c);
+        assert_int_equal(kvl_lease_with(c->ns, 0, 3, &o, pages, NULL), -EINVAL);
+        assert_int_equal(kvl_lease_with_start(c->ns, 0, 3, &o, NULL, NULL), -EINVAL);
 }
 
 static void script_few(struct fake_peer *p)
@@ -198,31 +187,28 @@ static void script_one(struct fake_peer *p)
         fake_expect_end(p);
 }
 
-TEST(test_arguments)
+CLIENT_LEASE_SCENE(test_arguments, script_one, LONG_MSEC, METADATA)
 {
         struct kvl_lease_options options = {.size = sizeof(options), .min_pages = 3};
         struct kvl_lease_result result = {.size = sizeof(result), .n_pages = 77};
         uint32_t pages[2];
-        struct client c;
 
-        open_client(&c, script_one, LONG_MSEC, METADATA);
-        assert_int_equal(kvl_lease_with(c.ns, 0, 2, &options, pages, &result), -EINVAL);
+        assert_int_equal(kvl_lease_with(c->ns, 0, 2, &options, pages, &result), -EINVAL);
         assert_non_null(strstr(kvl_last_error(), "min_pages is 3"));
         assert_int_equal(result.n_pages, 0);
-        assert_int_equal(kvl_lease_with_start(c.ns, 0, 2, &options, NULL, NULL), -EINVAL);
+        assert_int_equal(kvl_lease_with_start(c->ns, 0, 2, &options, NULL, NULL), -EINVAL);
         options.size = 0;
-        assert_int_equal(kvl_lease_with(c.ns, 0, 4, &options, pages, &result), -EINVAL);
-        assert_int_equal(kvl_lease_with(c.ns, 0, 0, NULL, pages, &result), -EINVAL);
-        assert_int_equal(kvl_lease_with(c.ns, 0, 2, NULL, NULL, &result), -EINVAL);
+        assert_int_equal(kvl_lease_with(c->ns, 0, 4, &options, pages, &result), -EINVAL);
+        assert_int_equal(kvl_lease_with(c->ns, 0, 0, NULL, pages, &result), -EINVAL);
+        assert_int_equal(kvl_lease_with(c->ns, 0, 2, NULL, NULL, &result), -EINVAL);
         assert_int_equal(kvl_lease_with(NULL, 0, 2, NULL, pages, &result), -EINVAL);
         result.size = 0;
-        assert_int_equal(kvl_lease_with(c.ns, 0, 2, NULL, pages, &result), -EINVAL);
+        assert_int_equal(kvl_lease_with(c->ns, 0, 2, NULL, pages, &result), -EINVAL);
         /* A program of a time when results had two fields. */
         result = (struct kvl_lease_result){
                 .size = offsetof(struct kvl_lease_result, waited_usec), .waited_usec = 55};
-        assert_int_equal(kvl_lease_with(c.ns, 0, 2, NULL, pages, &result), 0);
+        assert_int_equal(kvl_lease_with(c->ns, 0, 2, NULL, pages, &result), 0);
         assert_result(&result, 2, KVL_REASON_POOL_FULL, 55);
-        close_client(&c);
 }
 
 static void script_safepoints(struct fake_peer *p)
@@ -239,19 +225,15 @@ static void script_safepoints(struct fake_peer *p)
         fake_expect_end(p);
 }
 
-TEST(test_safepoints_are_declared)
+FAKE_DAEMON_SCENE(test_safepoints_are_declared, script_safepoints)
 {
         struct kvl_conn *conn;
-        struct fake f;
 
-        fake_start(&f, script_safepoints);
-        assert_int_equal(test_connect_flags(&f, LONG_MSEC, KVL_CONNECT_SAFEPOINTS, &conn), -EACCES);
-        assert_int_equal(test_connect_flags(&f, LONG_MSEC, 0, &conn), -EACCES);
-        fake_stop(&f);
+        assert_int_equal(test_connect_flags(f, LONG_MSEC, KVL_CONNECT_SAFEPOINTS, &conn), -EACCES);
+        assert_int_equal(test_connect_flags(f, LONG_MSEC, 0, &conn), -EACCES);
 }
 
-/* ---- time --------------------------------------------------------------------------------------
- */
+/* ---- time ----------------------------------------------------------------------------------- */
 
 #define SHORT_MSEC 500
 
@@ -268,15 +250,12 @@ static void script_slow(struct fake_peer *p)
         fake_expect_end(p);
 }
 
-TEST(test_wait_outlasts_timeout)
+CLIENT_LEASE_SCENE(test_wait_outlasts_timeout, script_slow, SHORT_MSEC, METADATA)
 {
         struct kvl_lease_result result;
-        struct client c;
 
-        open_client(&c, script_slow, SHORT_MSEC, METADATA);
-        assert_int_equal(lease_with(&c, 1, 0, LONG_MSEC, &result), 0);
+        assert_int_equal(lease_with(c, 1, 0, LONG_MSEC, &result), 0);
         assert_result(&result, 1, KVL_REASON_POOL_FULL, 1);
-        close_client(&c);
 }
 
 /* Answers only after the library gave up: what that brings must come back. */
@@ -297,23 +276,19 @@ static void script_late(struct fake_peer *p)
         fake_expect_end(p);
 }
 
-TEST(test_late_answer_is_given_back)
+CLIENT_LEASE_SCENE(test_late_answer_is_given_back, script_late, SHORT_MSEC, METADATA)
 {
         uint64_t start = clock_now_nsec();
         struct kvl_lease_result result;
-        struct client c;
 
-        open_client(&c, script_late, SHORT_MSEC, METADATA);
-        assert_int_equal(lease_with(&c, 8, 2, 300, &result), -ETIMEDOUT);
+        assert_int_equal(lease_with(c, 8, 2, 300, &result), -ETIMEDOUT);
         assert_result(&result, 0, KVL_REASON_NONE, 0);
         assert_true(clock_now_nsec() - start >= (SHORT_MSEC + 300) * NSEC_PER_MSEC);
-        assert_int_equal(kvl_request_end(c.ns, 9), 0);
-        assert_int_equal(kvl_invalidate(c.ns, NULL, NULL), 0);
-        close_client(&c);
+        assert_int_equal(kvl_request_end(c->ns, 9), 0);
+        assert_int_equal(kvl_invalidate(c->ns, NULL, NULL), 0);
 }
 
-/* ---- meanwhile ---------------------------------------------------------------------------------
- */
+/* ---- meanwhile ------------------------------------------------------------------------------ */
 
 /* Two leases wait; everything else overtakes them, and so does the second the first. */
 static void script_out_of_order(struct fake_peer *p)
@@ -436,19 +411,18 @@ static void *lease_blocked(void *data)
 }
 
 /* The engine's own thread goes on from step to step. */
-TEST(test_safepoint_of_another_thread)
+CLIENT_LEASE_SCENE(test_safepoint_of_another_thread, script_take_back, LONG_MSEC,
+        KVL_CONNECT_NO_SHM | KVL_CONNECT_SAFEPOINTS)
 {
         struct blocked b = {0};
         pthread_t thread;
-        struct client c;
         int n = 0;
 
-        open_client(&c, script_take_back, LONG_MSEC, KVL_CONNECT_NO_SHM | KVL_CONNECT_SAFEPOINTS);
-        map_set(&c);
-        b.client = &c;
+        map_set(c);
+        b.client = c;
         assert_int_equal(pthread_create(&thread, NULL, lease_blocked, &b), 0);
         while (!b.is_done) {
-                int r = kvl_safepoint(c.conn, NULL);
+                int r = kvl_safepoint(c->conn, NULL);
 
                 assert_true(r >= 0);
                 n += r;
@@ -458,7 +432,6 @@ TEST(test_safepoint_of_another_thread)
         assert_int_equal(n, 1);
         assert_int_equal(b.code, 0);
         assert_int_equal(b.pages[0], 64);
-        close_client(&c);
 }
 
 static void reach_safepoint(struct kvl_conn *conn, const struct kvl_event *event, void *data)
@@ -470,17 +443,15 @@ static void reach_safepoint(struct kvl_conn *conn, const struct kvl_event *event
 }
 
 /* An engine of one thread that leases between its steps. */
-TEST(test_safepoint_in_handler)
+CLIENT_LEASE_SCENE(test_safepoint_in_handler, script_take_back, LONG_MSEC,
+        KVL_CONNECT_NO_SHM | KVL_CONNECT_SAFEPOINTS)
 {
         uint32_t pages[8];
-        struct client c;
         int n = 0;
 
-        open_client(&c, script_take_back, LONG_MSEC, KVL_CONNECT_NO_SHM | KVL_CONNECT_SAFEPOINTS);
-        kvl_set_event_handler(c.conn, reach_safepoint, &n);
-        map_set(&c);
-        assert_int_equal(kvl_lease_with(c.ns, 0, 8, NULL, pages, NULL), 0);
+        kvl_set_event_handler(c->conn, reach_safepoint, &n);
+        map_set(c);
+        assert_int_equal(kvl_lease_with(c->ns, 0, 8, NULL, pages, NULL), 0);
         assert_int_equal(n, 1);
         assert_int_equal(pages[7], 71);
-        close_client(&c);
 }

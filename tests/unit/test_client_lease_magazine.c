@@ -38,22 +38,20 @@ static void script_magazine_whole(struct fake_peer *p)
 }
 
 /* Nothing is asked. */
-TEST(test_whole_from_magazine)
+CLIENT_LEASE_SCENE(
+        test_whole_from_magazine, script_magazine_whole, LONG_MSEC, KVL_CONNECT_METADATA_ONLY)
 {
         struct kvl_lease_result result;
         struct outcome o = {0};
-        struct client c;
 
-        open_client(&c, script_magazine_whole, LONG_MSEC, KVL_CONNECT_METADATA_ONLY);
-        assert_true(kvl_uses_shm(c.ns));
-        assert_int_equal(kvl_invalidate(c.ns, NULL, NULL), 0);
-        assert_int_equal(lease_with(&c, 2, 1, 5, &result), 0);
+        assert_true(kvl_uses_shm(c->ns));
+        assert_int_equal(kvl_invalidate(c->ns, NULL, NULL), 0);
+        assert_int_equal(lease_with(c, 2, 1, 5, &result), 0);
         assert_result(&result, 2, KVL_REASON_NONE, 0);
-        assert_int_equal(kvl_lease_with_start(c.ns, 0, 1, NULL, note, &o), 0);
-        dispatch_until(c.conn, &o.n_calls, 1);
+        assert_int_equal(kvl_lease_with_start(c->ns, 0, 1, NULL, note, &o), 0);
+        dispatch_until(c->conn, &o.n_calls, 1);
         assert_true(o.code == 0 && o.pages[0] == 2);
         assert_result(&o.result, 1, KVL_REASON_NONE, 0);
-        close_client(&c);
 }
 
 static void script_magazine_part(struct fake_peer *p)
@@ -67,16 +65,14 @@ static void script_magazine_part(struct fake_peer *p)
         fake_expect_end(p);
 }
 
-TEST(test_part_from_magazine)
+CLIENT_LEASE_SCENE(
+        test_part_from_magazine, script_magazine_part, LONG_MSEC, KVL_CONNECT_METADATA_ONLY)
 {
         struct kvl_lease_result result;
-        struct client c;
 
-        open_client(&c, script_magazine_part, LONG_MSEC, KVL_CONNECT_METADATA_ONLY);
-        assert_int_equal(kvl_invalidate(c.ns, NULL, NULL), 0);
-        assert_int_equal(lease_with(&c, 8, 4, 0, &result), 0);
+        assert_int_equal(kvl_invalidate(c->ns, NULL, NULL), 0);
+        assert_int_equal(lease_with(c, 8, 4, 0, &result), 0);
         assert_result(&result, 5, KVL_REASON_DEGRADED, 0);
-        close_client(&c);
 }
 
 static void script_magazine_run(struct fake_peer *p)
@@ -91,19 +87,17 @@ static void script_magazine_run(struct fake_peer *p)
 }
 
 /* Its pages lie anywhere; one page of it is a run. */
-TEST(test_run_beside_magazine)
+CLIENT_LEASE_SCENE(
+        test_run_beside_magazine, script_magazine_run, LONG_MSEC, KVL_CONNECT_METADATA_ONLY)
 {
         struct kvl_lease_options o = {.size = sizeof(o), .flags = KVL_LEASE_CONTIGUOUS};
-        struct client c;
         uint32_t pages[2];
 
-        open_client(&c, script_magazine_run, LONG_MSEC, KVL_CONNECT_METADATA_ONLY);
-        assert_int_equal(kvl_invalidate(c.ns, NULL, NULL), 0);
-        assert_int_equal(kvl_lease_with(c.ns, 0, 1, &o, pages, NULL), 0);
+        assert_int_equal(kvl_invalidate(c->ns, NULL, NULL), 0);
+        assert_int_equal(kvl_lease_with(c->ns, 0, 1, &o, pages, NULL), 0);
         assert_int_equal(pages[0], 0);
-        assert_int_equal(kvl_lease_with(c.ns, 0, 2, &o, pages, NULL), 0);
+        assert_int_equal(kvl_lease_with(c->ns, 0, 2, &o, pages, NULL), 0);
         assert_true(pages[0] == 8 && pages[1] == 9);
-        close_client(&c);
 }
 
 /* Enough are of use already: only the daemon may say that no more than these are to be had. */
@@ -119,16 +113,14 @@ static void script_magazine_enough(struct fake_peer *p)
         fake_expect_end(p);
 }
 
-TEST(test_enough_in_magazine)
+CLIENT_LEASE_SCENE(
+        test_enough_in_magazine, script_magazine_enough, LONG_MSEC, KVL_CONNECT_METADATA_ONLY)
 {
         struct kvl_lease_result result;
-        struct client c;
 
-        open_client(&c, script_magazine_enough, LONG_MSEC, KVL_CONNECT_METADATA_ONLY);
-        assert_int_equal(kvl_invalidate(c.ns, NULL, NULL), 0);
-        assert_int_equal(lease_with(&c, 8, 3, 0, &result), 0);
+        assert_int_equal(kvl_invalidate(c->ns, NULL, NULL), 0);
+        assert_int_equal(lease_with(c, 8, 3, 0, &result), 0);
         assert_result(&result, 3, KVL_REASON_DEGRADED, 0);
-        close_client(&c);
 }
 
 /* The lease would have to wait: nothing is held meanwhile. */
@@ -154,22 +146,20 @@ static void script_magazine_held(struct fake_peer *p)
         fake_expect_end(p);
 }
 
-TEST(test_nothing_is_held_while_it_waits)
+CLIENT_LEASE_SCENE(test_nothing_is_held_while_it_waits, script_magazine_held, LONG_MSEC,
+        KVL_CONNECT_METADATA_ONLY)
 {
         struct kvl_lease_result result;
         uint32_t pages[8];
-        struct client c;
 
-        open_client(&c, script_magazine_held, LONG_MSEC, KVL_CONNECT_METADATA_ONLY);
-        assert_int_equal(kvl_invalidate(c.ns, NULL, NULL), 0);
-        assert_int_equal(lease_with(&c, 8, 0, 0, &result), 0);
+        assert_int_equal(kvl_invalidate(c->ns, NULL, NULL), 0);
+        assert_int_equal(lease_with(c, 8, 0, 0, &result), 0);
         assert_result(&result, 8, KVL_REASON_POOL_FULL, 6);
-        assert_int_equal(kvl_invalidate(c.ns, NULL, NULL), 0);
-        assert_int_equal(kvl_lease(c.ns, 9, 8, pages), 0);
+        assert_int_equal(kvl_invalidate(c->ns, NULL, NULL), 0);
+        assert_int_equal(kvl_lease(c->ns, 9, 8, pages), 0);
         for (uint32_t i = 0; i < 8; i++)
                 assert_int_equal(pages[i], i);
-        assert_int_equal(kvl_invalidate(c.ns, NULL, NULL), 0);
-        assert_int_equal(lease_with(&c, 8, 0, -1, &result), KVL_FULL);
+        assert_int_equal(kvl_invalidate(c->ns, NULL, NULL), 0);
+        assert_int_equal(lease_with(c, 8, 0, -1, &result), KVL_FULL);
         assert_result(&result, 0, KVL_REASON_POOL_FULL, 0);
-        close_client(&c);
 }

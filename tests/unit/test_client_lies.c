@@ -16,8 +16,7 @@
 #define TIMEOUT_MSEC 200
 #define LOUD_TEXT    2000 /* bytes: more than any name or sentence may have */
 
-/* ---- the daemon --------------------------------------------------------------------------------
- */
+/* ---- the daemon ----------------------------------------------------------------------------- */
 
 static unsigned n_sent, lies_at; /* this message of a life is a lie; a few others are as well */
 
@@ -155,8 +154,7 @@ static void script(struct fake_peer *p)
         fake_serve(p);
 }
 
-/* ---- the engine --------------------------------------------------------------------------------
- */
+/* ---- the engine ----------------------------------------------------------------------------- */
 
 struct life {
         struct kvl_conn *conn;

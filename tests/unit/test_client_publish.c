@@ -9,8 +9,7 @@
 
 #define QUEUED_MSEC 500 /* for publishes to queue up in; fewer are no failure. Not tuned */
 
-/* ---- publishing to a session, with a tag ------------------------------------------------------
- */
+/* ---- publishing to a session, with a tag ---------------------------------------------------- */
 
 #define N_PUBLISHED 1600u
 
@@ -234,8 +233,7 @@ TEST(test_publish_on_socket)
         publish_with(script_publishes_on_socket, KVL_CONNECT_NO_SHM);
 }
 
-/* ---- on a GPU ---------------------------------------------------------------------------------
- */
+/* ---- on a GPU ------------------------------------------------------------------------------- */
 
 static void script_gpu(struct fake_peer *p)
 {
@@ -325,26 +323,21 @@ static void script_copy_gpu(struct fake_peer *p)
         script_copy(p);
 }
 
-TEST(test_copy)
+CLIENT_SESSION_SCENE(test_copy, script_copy, LONG_MSEC, KVL_CONNECT_NO_SHM)
 {
-        struct client c;
-
-        open_client(&c, script_copy, LONG_MSEC, KVL_CONNECT_NO_SHM);
-        copy_page(c.ns);
-        close_client(&c);
+        copy_page(c->ns);
+        close_client(c);
         fake_gpu_reset(TRANSPORT_VMM);
-        open_client(&c, script_copy_gpu, LONG_MSEC, KVL_CONNECT_NO_SHM);
-        copy_page(c.ns);
+        open_client(c, script_copy_gpu, LONG_MSEC, KVL_CONNECT_NO_SHM);
+        copy_page(c->ns);
         fake_gpu_break();
-        assert_int_equal(kvl_page_copy(c.ns, 2, 40), -EIO);
-        close_client(&c);
-        open_client(&c, script_copy, LONG_MSEC, KVL_CONNECT_METADATA_ONLY);
-        assert_int_equal(kvl_page_copy(c.ns, 2, 40), -EACCES);
-        close_client(&c);
+        assert_int_equal(kvl_page_copy(c->ns, 2, 40), -EIO);
+        close_client(c);
+        open_client(c, script_copy, LONG_MSEC, KVL_CONNECT_METADATA_ONLY);
+        assert_int_equal(kvl_page_copy(c->ns, 2, 40), -EACCES);
 }
 
-/* ---- tags, explanations, namespaces -----------------------------------------------------------
- */
+/* ---- tags, explanations, namespaces --------------------------------------------------------- */
 
 static void script_explain(struct fake_peer *p)
 {
@@ -423,7 +416,7 @@ static void script_ns_options(struct fake_peer *p)
         fake_expect_end(p);
 }
 
-TEST(test_namespace_options)
+FAKE_DAEMON_SCENE(test_namespace_options, script_ns_options)
 {
         static char long_name[130];
         struct kvl_ns_options options = {.size = sizeof(options),
@@ -435,10 +428,8 @@ TEST(test_namespace_options)
         struct kvl_layout layout = test_layout(1, PAGE_BYTES);
         struct kvl_conn *conn;
         struct kvl_ns *ns;
-        struct fake f;
 
-        fake_start(&f, script_ns_options);
-        assert_int_equal(test_connect(&f, LONG_MSEC, &conn), 0);
+        assert_int_equal(test_connect(f, LONG_MSEC, &conn), 0);
         assert_int_equal(kvl_ns_open_with(conn, "chat", &layout, &options, &ns), -EINVAL);
         assert_string_equal(kvl_last_error(), "the set tp has 2 namespaces");
         for (options.set_size = 0; options.set_size < 2; options.set_size++)
@@ -458,5 +449,4 @@ TEST(test_namespace_options)
         assert_int_equal(kvl_ns_open_with(conn, "chat", &layout, &options, &ns), -EINVAL);
         assert_int_equal(kvl_ns_open_with(conn, "chat", &layout, NULL, &ns), 0);
         kvl_disconnect(conn);
-        fake_stop(&f);
 }

@@ -7,8 +7,7 @@
 #include "client/lib/connection/conn-impl.h"
 #include "tests/unit/client-resume.h"
 
-/* ---- deadlines and the end ---------------------------------------------------------------------
- */
+/* ---- deadlines and the end ------------------------------------------------------------------ */
 
 #define TIMEOUT_MSEC 1000 /* long enough to open a namespace in on a loaded machine */
 
@@ -29,24 +28,21 @@ static void script_absent(struct fake_peer *p)
         fake_check_nothing_held(p);
 }
 
-TEST(test_deadline_while_away)
+CLIENT_RESUME_SCENE(test_deadline_while_away, script_absent, TIMEOUT_MSEC, 0, KVL_CONNECT_NO_SHM)
 {
         uint32_t pages[2], more[1];
-        struct client c;
 
-        resume_open(&c, script_absent, TIMEOUT_MSEC, 0, KVL_CONNECT_NO_SHM);
-        assert_int_equal(kvl_lease(c.ns, 0, 2, pages), 0);
-        assert_int_equal(kvl_invalidate(c.ns, NULL, NULL), 0);
-        while (kvl_is_connected(c.conn))
-                resume_dispatch(&c);
-        assert_int_equal(kvl_lease(c.ns, 0, 1, more), -ETIMEDOUT);
+        assert_int_equal(kvl_lease(c->ns, 0, 2, pages), 0);
+        assert_int_equal(kvl_invalidate(c->ns, NULL, NULL), 0);
+        while (kvl_is_connected(c->conn))
+                resume_dispatch(c);
+        assert_int_equal(kvl_lease(c->ns, 0, 1, more), -ETIMEDOUT);
         assert_non_null(strstr(kvl_last_error(), "away"));
-        assert_false(kvl_is_connected(c.conn));
-        assert_int_equal(kvl_free(c.ns, pages, 2), -ETIMEDOUT);
+        assert_false(kvl_is_connected(c->conn));
+        assert_int_equal(kvl_free(c->ns, pages, 2), -ETIMEDOUT);
         resume_call_back();
-        while (!kvl_is_connected(c.conn))
-                resume_dispatch(&c);
-        resume_close(&c);
+        while (!kvl_is_connected(c->conn))
+                resume_dispatch(c);
 }
 
 static void script_leaves(struct fake_peer *p)
@@ -56,37 +52,32 @@ static void script_leaves(struct fake_peer *p)
         fake_receive(p, MSG_LEASE);
 }
 
-TEST(test_gives_up)
+CLIENT_RESUME_SCENE(test_gives_up, script_leaves, LONG_MSEC, SHORT_MSEC, KVL_CONNECT_NO_SHM)
 {
-        struct client c;
         uint32_t page;
         uint64_t began;
 
-        resume_open(&c, script_leaves, LONG_MSEC, SHORT_MSEC, KVL_CONNECT_NO_SHM);
         began = clock_now_nsec();
-        assert_int_equal(kvl_lease(c.ns, 0, 1, &page), -ENOTCONN);
+        assert_int_equal(kvl_lease(c->ns, 0, 1, &page), -ENOTCONN);
         assert_true(clock_now_nsec() - began >= SHORT_MSEC * NSEC_PER_MSEC);
         assert_non_null(strstr(kvl_last_error(), "didn't come back within 300 ms"));
-        assert_int_equal(c.told.n_away, 1);
-        assert_int_equal(c.told.n_gone, 1);
-        assert_int_equal(kvl_fd(c.conn), -1);
-        assert_int_equal(kvl_lease(c.ns, 0, 1, &page), -ENOTCONN);
-        resume_close(&c);
+        assert_int_equal(c->told.n_away, 1);
+        assert_int_equal(c->told.n_gone, 1);
+        assert_int_equal(kvl_fd(c->conn), -1);
+        assert_int_equal(kvl_lease(c->ns, 0, 1, &page), -ENOTCONN);
 }
 
 /* A caller that never waits gets the error, too. */
-TEST(test_gives_up_in_a_loop)
+CLIENT_RESUME_SCENE(
+        test_gives_up_in_a_loop, script_leaves, LONG_MSEC, SHORT_MSEC, KVL_CONNECT_NO_SHM)
 {
-        struct client c;
         int code = 1;
 
-        resume_open(&c, script_leaves, LONG_MSEC, SHORT_MSEC, KVL_CONNECT_NO_SHM);
-        assert_int_equal(kvl_lease_start(c.ns, 0, 1, resume_note_code, &code), 0);
-        while (c.told.n_gone == 0)
-                resume_dispatch(&c);
+        assert_int_equal(kvl_lease_start(c->ns, 0, 1, resume_note_code, &code), 0);
+        while (c->told.n_gone == 0)
+                resume_dispatch(c);
         assert_int_equal(code, -ENOTCONN);
-        assert_int_equal(c.told.n_away, 1);
-        resume_close(&c);
+        assert_int_equal(c->told.n_away, 1);
 }
 
 static void answer_hello(struct fake_peer *p, uint32_t status, uint64_t client_id)
@@ -176,17 +167,14 @@ static void script_hesitates(struct fake_peer *p)
         fake_check_nothing_held(p);
 }
 
-TEST(test_daemon_that_hesitates)
+CLIENT_RESUME_SCENE(test_daemon_that_hesitates, script_hesitates, LONG_MSEC, 0, KVL_CONNECT_NO_SHM)
 {
-        struct client c;
         uint32_t page;
 
-        resume_open(&c, script_hesitates, LONG_MSEC, 0, KVL_CONNECT_NO_SHM);
-        assert_int_equal(kvl_lease(c.ns, 0, 1, &page), 0);
-        assert_int_equal(kvl_free(c.ns, &page, 1), 0);
-        assert_int_equal(c.told.n_away, 1);
-        assert_int_equal(c.told.n_back, 1);
-        resume_close(&c);
+        assert_int_equal(kvl_lease(c->ns, 0, 1, &page), 0);
+        assert_int_equal(kvl_free(c->ns, &page, 1), 0);
+        assert_int_equal(c->told.n_away, 1);
+        assert_int_equal(c->told.n_back, 1);
 }
 
 static void script_challenges(struct fake_peer *p)
@@ -214,14 +202,11 @@ static void script_challenges(struct fake_peer *p)
         fake_serve(p);
 }
 
-TEST(test_challenge)
+CLIENT_RESUME_SCENE(test_challenge, script_challenges, LONG_MSEC, 0, KVL_CONNECT_NO_SHM)
 {
-        struct client c;
         uint32_t page;
 
-        resume_open(&c, script_challenges, LONG_MSEC, 0, KVL_CONNECT_NO_SHM);
-        assert_int_equal(kvl_lease(c.ns, 0, 1, &page), 0);
-        resume_close(&c);
+        assert_int_equal(kvl_lease(c->ns, 0, 1, &page), 0);
 }
 
 TEST(test_back_off)
@@ -238,8 +223,7 @@ TEST(test_back_off)
         }
 }
 
-/* ---- disconnecting -----------------------------------------------------------------------------
- */
+/* ---- disconnecting -------------------------------------------------------------------------- */
 
 /* The daemon comes back within the second that kvl_disconnect() waits, and gets the BYE. */
 static void script_back_for_bye(struct fake_peer *p)

@@ -30,8 +30,7 @@
 #include "tests/unit/at-once.h"
 #include "tests/unit/client-recover-fixture.h"
 
-/* ---- what the second one finds ----------------------------------------------------------------
- */
+/* ---- what the second one finds -------------------------------------------------------------- */
 
 static void check_mapped(const struct attach *a, bool is_mapped)
 {
@@ -286,8 +285,7 @@ TEST(test_half_import)
         free(k);
 }
 
-/* ---- a hostile segment ------------------------------------------------------------------------
- */
+/* ---- a hostile segment ---------------------------------------------------------------------- */
 
 static void scribble(struct daemon *dm, struct attach *a, struct attach *b)
 {
@@ -444,8 +442,7 @@ TEST(test_tables_lost)
         free(k);
 }
 
-/* ---- no room ----------------------------------------------------------------------------------
- */
+/* ---- no room -------------------------------------------------------------------------------- */
 
 TEST(test_no_room)
 {
@@ -505,8 +502,7 @@ TEST(test_rows)
         free(k);
 }
 
-/* ---- tokens -----------------------------------------------------------------------------------
- */
+/* ---- tokens --------------------------------------------------------------------------------- */
 
 TEST(test_tokens)
 {

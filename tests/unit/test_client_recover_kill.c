@@ -22,8 +22,7 @@
 #include "tests/unit/client-recover-fixture.h"
 #include "tests/unit/killed-elsewhere.h"
 
-/* ---- killed -----------------------------------------------------------------------------------
- */
+/* ---- killed --------------------------------------------------------------------------------- */
 
 /* Runs to the end, and every client leaves. */
 static void leave(struct daemon *dm, struct attach *a, struct attach *b)
@@ -99,8 +98,7 @@ TEST(test_killed)
         }
 }
 
-/* ---- killed between two slices ----------------------------------------------------------------
- */
+/* ---- killed between two slices -------------------------------------------------------------- */
 
 static unsigned n_slices;
 

@@ -11,8 +11,7 @@
 #include "tests/unit/child.h"
 #include "tests/unit/client-resume.h"
 
-/* ---- calls that are under way ------------------------------------------------------------------
- */
+/* ---- calls that are under way --------------------------------------------------------------- */
 
 /* Which request the daemon dies of, and whether it does it before; from the parent process. */
 static uint16_t fatal_type;
@@ -162,8 +161,7 @@ TEST(test_every_call_outlives)
         }
 }
 
-/* ---- a report of several messages --------------------------------------------------------------
- */
+/* ---- a report of several messages ----------------------------------------------------------- */
 
 #define REPORT_PAGES (KVL_MAX_LEASE_PAGES + 4u)
 
@@ -224,8 +222,7 @@ TEST(test_report_begins_anew)
         }
 }
 
-/* ---- broken off in the middle ------------------------------------------------------------------
- */
+/* ---- broken off in the middle --------------------------------------------------------------- */
 
 static void script_half_a_reply(struct fake_peer *p)
 {
@@ -251,15 +248,12 @@ static void script_half_a_reply(struct fake_peer *p)
         fake_check_nothing_held(p);
 }
 
-TEST(test_half_a_reply)
+CLIENT_RESUME_SCENE(test_half_a_reply, script_half_a_reply, LONG_MSEC, 0, KVL_CONNECT_NO_SHM)
 {
-        struct client c;
         uint32_t pages[2];
 
-        resume_open(&c, script_half_a_reply, LONG_MSEC, 0, KVL_CONNECT_NO_SHM);
-        assert_int_equal(kvl_lease(c.ns, 0, 2, pages), 0);
-        assert_int_equal(kvl_free(c.ns, pages, 2), 0);
-        resume_close(&c);
+        assert_int_equal(kvl_lease(c->ns, 0, 2, pages), 0);
+        assert_int_equal(kvl_free(c->ns, pages, 2), 0);
 }
 
 static void script_deaf_then_dies(struct fake_peer *p)
@@ -279,22 +273,19 @@ static void count_done(struct kvl_ns *ns, int code, const uint32_t *pages, uint3
 }
 
 /* The last request that the socket took is half in it; others wait behind that. */
-TEST(test_half_a_request)
+CLIENT_RESUME_SCENE(test_half_a_request, script_deaf_then_dies, LONG_MSEC, 0, KVL_CONNECT_NO_SHM)
 {
         static uint8_t keys[1500 * KVL_KEY_BYTES];
         unsigned n_started = 0, n_done = 0;
-        struct client c;
         uint32_t page;
         int r = 0;
 
-        resume_open(&c, script_deaf_then_dies, LONG_MSEC, 0, KVL_CONNECT_NO_SHM);
-        while ((r = kvl_lookup_start(c.ns, 0, keys, 1500, count_done, &n_done)) == 0)
+        while ((r = kvl_lookup_start(c->ns, 0, keys, 1500, count_done, &n_done)) == 0)
                 n_started++;
         assert_int_equal(r, -EAGAIN);
-        assert_int_equal(kvl_lease(c.ns, 0, 1, &page), 0);
+        assert_int_equal(kvl_lease(c->ns, 0, 1, &page), 0);
         assert_int_equal(n_done, n_started);
-        assert_int_equal(kvl_free(c.ns, &page, 1), 0);
-        resume_close(&c);
+        assert_int_equal(kvl_free(c->ns, &page, 1), 0);
 }
 
 /* The daemon reads everything and answers nothing. The next one gets as many requests as the
@@ -315,29 +306,25 @@ static void count_answered(struct kvl_ns *ns, int code, const uint32_t *pages, u
         ++*(unsigned *)data;
 }
 
-TEST(test_many_requests)
+CLIENT_RESUME_SCENE(test_many_requests, script_silent_then_dies, LONG_MSEC, 0, KVL_CONNECT_NO_SHM)
 {
         unsigned n_started = 0, n_done = 0;
-        struct client c;
         uint32_t page = 0;
         int r;
 
-        resume_open(&c, script_silent_then_dies, LONG_MSEC, 0, KVL_CONNECT_NO_SHM);
-        while ((r = kvl_free_start(c.ns, &page, 1, count_answered, &n_done)) == 0)
+        while ((r = kvl_free_start(c->ns, &page, 1, count_answered, &n_done)) == 0)
                 n_started++;
         assert_int_equal(r, -EAGAIN);
-        assert_int_equal(kvl_invalidate(c.ns, NULL, NULL), 0);
-        assert_int_equal(c.told.n_back, 1);
+        assert_int_equal(kvl_invalidate(c->ns, NULL, NULL), 0);
+        assert_int_equal(c->told.n_back, 1);
         assert_int_equal(n_done, n_started);
         /* Calls that are done don't count. */
-        assert_int_equal(kvl_free_start(c.ns, &page, 1, count_answered, &n_done), 0);
+        assert_int_equal(kvl_free_start(c->ns, &page, 1, count_answered, &n_done), 0);
         while (n_done == n_started)
-                resume_dispatch(&c);
-        resume_close(&c);
+                resume_dispatch(c);
 }
 
-/* ---- threads and loops -------------------------------------------------------------------------
- */
+/* ---- threads and loops ---------------------------------------------------------------------- */
 
 #define N_RESTARTS 20
 #define N_THREADS  4
@@ -372,24 +359,21 @@ static void *lease_and_free(void *data)
         return c;
 }
 
-TEST(test_threads)
+CLIENT_RESUME_SCENE(test_threads, script_restarts, LONG_MSEC, 0, KVL_CONNECT_NO_SHM)
 {
         pthread_t threads[N_THREADS];
-        struct client c;
         void *result;
 
-        resume_open(&c, script_restarts, LONG_MSEC, 0, KVL_CONNECT_NO_SHM);
         for (int i = 0; i < N_THREADS; i++)
-                assert_int_equal(pthread_create(&threads[i], NULL, lease_and_free, &c), 0);
+                assert_int_equal(pthread_create(&threads[i], NULL, lease_and_free, c), 0);
         /* And one that never waits. */
-        while (c.told.n_back < N_RESTARTS && c.told.n_gone == 0)
-                resume_dispatch(&c);
+        while (c->told.n_back < N_RESTARTS && c->told.n_gone == 0)
+                resume_dispatch(c);
         for (int i = 0; i < N_THREADS; i++) {
                 pthread_join(threads[i], &result);
-                assert_ptr_equal(result, &c);
+                assert_ptr_equal(result, c);
         }
-        assert_int_equal(c.told.n_gone, 0);
-        resume_close(&c);
+        assert_int_equal(c->told.n_gone, 0);
 }
 
 static void script_absent_for_loops(struct fake_peer *p)
@@ -449,26 +433,23 @@ TEST(test_edge_triggered_loop)
 }
 
 /* Callbacks and room for unsent bytes, which aren't in the socket, also make it ready. */
-TEST(test_poll_for_callbacks)
+CLIENT_RESUME_SCENE(
+        test_poll_for_callbacks, script_deaf_then_dies, LONG_MSEC, 0, KVL_CONNECT_NO_SHM)
 {
         static uint8_t keys[1500 * KVL_KEY_BYTES];
         unsigned n_started = 0, n_done = 0;
-        struct client c;
         uint32_t page;
 
-        resume_open(&c, script_deaf_then_dies, LONG_MSEC, 0, KVL_CONNECT_NO_SHM);
-        while (kvl_lookup_start(c.ns, 0, keys, 1500, count_done, &n_done) == 0)
+        while (kvl_lookup_start(c->ns, 0, keys, 1500, count_done, &n_done) == 0)
                 n_started++;
         while (n_done < n_started)
-                resume_dispatch(&c);
-        assert_int_equal(kvl_wants_write(c.conn), 0);
-        assert_int_equal(kvl_lease(c.ns, 0, 1, &page), 0);
-        assert_int_equal(kvl_free(c.ns, &page, 1), 0);
-        resume_close(&c);
+                resume_dispatch(c);
+        assert_int_equal(kvl_wants_write(c->conn), 0);
+        assert_int_equal(kvl_lease(c->ns, 0, 1, &page), 0);
+        assert_int_equal(kvl_free(c->ns, &page, 1), 0);
 }
 
-/* ---- what was answered before the end ----------------------------------------------------------
- */
+/* ---- what was answered before the end ------------------------------------------------------- */
 
 static void script_answers_and_goes(struct fake_peer *p)
 {
@@ -493,30 +474,27 @@ static void count_freed(struct kvl_ns *ns, int code, const uint32_t *pages, uint
 
 /* The daemon answered and was killed; the client finds that out by what it says next, and reads the
  * answer all the same. */
-TEST(test_answered_before_the_end)
+CLIENT_RESUME_SCENE(
+        test_answered_before_the_end, script_answers_and_goes, LONG_MSEC, 0, KVL_CONNECT_NO_SHM)
 {
         struct pollfd hung_up = {.events = 0};
         unsigned n_done = 0;
-        struct client c;
         uint32_t page;
 
-        resume_open(&c, script_answers_and_goes, LONG_MSEC, 0, KVL_CONNECT_NO_SHM);
-        assert_int_equal(kvl_lease(c.ns, 0, 1, &page), 0);
-        assert_int_equal(kvl_free_start(c.ns, &page, 1, count_freed, &n_done), 0);
-        hung_up.fd = c.conn->conn->fd;
+        assert_int_equal(kvl_lease(c->ns, 0, 1, &page), 0);
+        assert_int_equal(kvl_free_start(c->ns, &page, 1, count_freed, &n_done), 0);
+        hung_up.fd = c->conn->conn->fd;
         assert_int_equal(poll(&hung_up, 1, LONG_MSEC), 1);
-        assert_int_equal(kvl_request_end(c.ns, 1), 0);
+        assert_int_equal(kvl_request_end(c->ns, 1), 0);
         while (n_done == 0)
-                resume_dispatch(&c);
-        assert_int_equal(kvl_lease(c.ns, 0, 1, &page), 0);
-        assert_int_equal(kvl_free(c.ns, &page, 1), 0);
-        assert_int_equal(c.told.n_away, 1);
-        assert_int_equal(c.told.n_back, 1);
-        resume_close(&c);
+                resume_dispatch(c);
+        assert_int_equal(kvl_lease(c->ns, 0, 1, &page), 0);
+        assert_int_equal(kvl_free(c->ns, &page, 1), 0);
+        assert_int_equal(c->told.n_away, 1);
+        assert_int_equal(c->told.n_back, 1);
 }
 
-/* ---- a child -----------------------------------------------------------------------------------
- */
+/* ---- a child -------------------------------------------------------------------------------- */
 
 static void script_restart_once(struct fake_peer *p)
 {
@@ -529,36 +507,33 @@ static void script_restart_once(struct fake_peer *p)
 }
 
 /* A child with copies of all descriptors blocks nothing. */
-TEST(test_fork)
+CLIENT_RESUME_SCENE(test_fork, script_restart_once, LONG_MSEC, 0, KVL_CONNECT_NO_SHM)
 {
         struct pollfd poll_fd = {.events = POLLIN};
         int to_child[2], status;
-        struct client c;
         uint32_t page;
         pid_t child;
         char end;
 
-        resume_open(&c, script_restart_once, LONG_MSEC, 0, KVL_CONNECT_NO_SHM);
         assert_int_equal(pipe2(to_child, O_CLOEXEC), 0);
         child = child_fork();
         assert_true(child >= 0);
         if (child == 0) {
                 close(to_child[1]);
                 (void)!read(to_child[0], &end, 1);
-                if (kvl_dispatch(c.conn) != -ECHILD || kvl_is_connected(c.conn) != 0)
+                if (kvl_dispatch(c->conn) != -ECHILD || kvl_is_connected(c->conn) != 0)
                         _exit(1);
-                kvl_disconnect(c.conn);
+                kvl_disconnect(c->conn);
                 _exit(0);
         }
         close(to_child[0]);
-        assert_int_equal(kvl_invalidate(c.ns, NULL, NULL), 0);
-        assert_int_equal(kvl_lease(c.ns, 0, 1, &page), 0);
-        assert_int_equal(c.told.n_back, 1);
-        poll_fd.fd = kvl_fd(c.conn);
+        assert_int_equal(kvl_invalidate(c->ns, NULL, NULL), 0);
+        assert_int_equal(kvl_lease(c->ns, 0, 1, &page), 0);
+        assert_int_equal(c->told.n_back, 1);
+        poll_fd.fd = kvl_fd(c->conn);
         assert_int_equal(poll(&poll_fd, 1, 50), 0);
         close(to_child[1]);
         assert_int_equal(waitpid(child, &status, 0), child);
         assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 0);
-        assert_int_equal(kvl_free(c.ns, &page, 1), 0);
-        resume_close(&c);
+        assert_int_equal(kvl_free(c->ns, &page, 1), 0);
 }

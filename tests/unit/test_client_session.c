@@ -8,8 +8,7 @@
 
 #define SHORT_MSEC 1500 /* long enough to open a namespace in on a loaded machine */
 
-/* ---- opening and closing ----------------------------------------------------------------------
- */
+/* ---- opening and closing -------------------------------------------------------------------- */
 
 static void script_open(struct fake_peer *p)
 {
@@ -39,31 +38,28 @@ static void script_open(struct fake_peer *p)
         fake_expect_end(p);
 }
 
-TEST(test_open_and_close)
+CLIENT_SESSION_SCENE(test_open_and_close, script_open, LONG_MSEC, KVL_CONNECT_NO_SHM)
 {
         const struct kvl_session_options options = {
                 .size = sizeof(options), .must_exist = 1, .expire_sec = 77};
         struct kvl_session_info info = {.size = sizeof(info)};
         struct kvl_session *first, *second, *none = NULL;
         char id[KVL_SESSION_ID_MAX + 1] = "x";
-        struct client c;
 
-        open_client(&c, script_open, LONG_MSEC, KVL_CONNECT_NO_SHM);
-        assert_int_equal(kvl_session_open(c.ns, "a\0b", 3, &options, &info, &first), 0);
+        assert_int_equal(kvl_session_open(c->ns, "a\0b", 3, &options, &info, &first), 0);
         assert_int_equal(info.is_new, 0);
         assert_int_equal(info.n_pages, 4);
         assert_int_equal(info.n_tokens, 100);
         assert_int_equal(info.lost_tokens, 40);
         assert_memory_equal(info.last_key, "0123456789abcdef0123456789abcdef", 32);
-        assert_int_equal(kvl_session_open(c.ns, id, KVL_SESSION_ID_MAX, NULL, &info, &second), 0);
+        assert_int_equal(kvl_session_open(c->ns, id, KVL_SESSION_ID_MAX, NULL, &info, &second), 0);
         assert_true(info.is_new == 1 && info.n_pages == 0 && info.last_key[0] == 0);
-        assert_int_equal(kvl_session_open(c.ns, "a", 1, NULL, &info, &none), -ENOENT);
+        assert_int_equal(kvl_session_open(c->ns, "a", 1, NULL, &info, &none), -ENOENT);
         assert_string_equal(kvl_last_error(), "no session of that name");
         assert_null(none);
         assert_int_equal(kvl_session_close(first, 0), 0);
         assert_int_equal(kvl_session_close(second, 1), -ENOENT);
         assert_string_equal(kvl_last_error(), "somebody dropped it");
-        close_client(&c);
 }
 
 static void script_nothing(struct fake_peer *p)
@@ -129,20 +125,17 @@ static void script_hints(struct fake_peer *p)
         fake_expect_end(p);
 }
 
-TEST(test_hint_and_truncate)
+CLIENT_SESSION_SCENE(test_hint_and_truncate, script_hints, LONG_MSEC, KVL_CONNECT_NO_SHM)
 {
         struct kvl_session *s;
-        struct client c;
         uint32_t n = 0;
 
-        open_client(&c, script_hints, LONG_MSEC, KVL_CONNECT_NO_SHM);
-        s = open_session(&c);
+        s = open_session(c);
         assert_int_equal(kvl_session_hint(s, KVL_HINT_RETURNS, 1500), 0);
         assert_int_equal(kvl_session_truncate(s, 32, UINT64_C(1) << 40, &n), 0);
         assert_int_equal(n, 9);
         assert_int_equal(kvl_session_truncate(s, 1, 1, &n), -ENOMEM);
         assert_int_equal(n, 9);
-        close_client(&c);
 }
 
 #define N_RANGES KVL_SESSION_RANGES_MAX
@@ -188,8 +181,7 @@ TEST(test_keep)
         close_client(&c);
 }
 
-/* ---- pages ------------------------------------------------------------------------------------
- */
+/* ---- pages ---------------------------------------------------------------------------------- */
 
 struct page_run {
         uint32_t first, n, n_tokens; /* tokens of the last */
@@ -247,16 +239,14 @@ static void script_pages(struct fake_peer *p)
         fake_expect_end(p);
 }
 
-TEST(test_pages)
+CLIENT_SESSION_SCENE(test_pages, script_pages, LONG_MSEC, KVL_CONNECT_NO_SHM)
 {
         struct kvl_session_page pages[3];
         uint8_t key[KVL_KEY_BYTES];
         struct kvl_session *s;
         uint32_t n = 0;
-        struct client c;
 
-        open_client(&c, script_pages, LONG_MSEC, KVL_CONNECT_NO_SHM);
-        s = open_session(&c);
+        s = open_session(c);
         assert_int_equal(kvl_session_pages(s, 0, 3, pages, &n), 0);
         assert_int_equal(n, 3);
         for (uint32_t i = 0; i < n; i++) {
@@ -264,14 +254,13 @@ TEST(test_pages)
                 assert_true(pages[i].page == i && pages[i].first_token == i * 16);
                 assert_int_equal(pages[i].n_tokens, i == 2 ? 7 : 16);
                 assert_memory_equal(pages[i].key, key, sizeof(key));
-                assert_non_null(kvl_page_ptr(c.ns, i, 1));
+                assert_non_null(kvl_page_ptr(c->ns, i, 1));
         }
         assert_int_equal(kvl_session_pages(s, 5, 3, pages, &n), KVL_MISS);
         assert_int_equal(kvl_session_pages(s, 0, 1, pages, &n), -ENOENT);
         assert_string_equal(kvl_last_error(), "it was dropped");
         assert_int_equal(n, 3);
-        assert_int_equal(kvl_release(c.ns, (uint32_t[]){1, 2}, 2), 0);
-        close_client(&c);
+        assert_int_equal(kvl_release(c->ns, (uint32_t[]){1, 2}, 2), 0);
 }
 
 #define LENGTH 2030u /* pages; more than one reply brings */
@@ -425,20 +414,17 @@ static void script_late(struct fake_peer *p)
         fake_expect_end(p);
 }
 
-TEST(test_late)
+CLIENT_SESSION_SCENE(test_late, script_late, SHORT_MSEC, KVL_CONNECT_NO_SHM)
 {
         struct kvl_session_page pages[2];
         struct kvl_session *s, *none;
-        struct client c;
         uint32_t n;
 
-        open_client(&c, script_late, SHORT_MSEC, KVL_CONNECT_NO_SHM);
-        s = open_session(&c);
-        assert_int_equal(kvl_session_open(c.ns, "t", 1, NULL, NULL, &none), -ETIMEDOUT);
-        assert_int_equal(dispatch_next(&c), 0); /* it is open: closed */
+        s = open_session(c);
+        assert_int_equal(kvl_session_open(c->ns, "t", 1, NULL, NULL, &none), -ETIMEDOUT);
+        assert_int_equal(dispatch_next(c), 0); /* it is open: closed */
         assert_int_equal(kvl_session_pages(s, 0, 2, pages, &n), -ETIMEDOUT);
-        assert_int_equal(dispatch_next(&c), 0);
-        close_client(&c);
+        assert_int_equal(dispatch_next(c), 0);
 }
 
 /* They would be let go of in shared memory. */
@@ -452,18 +438,15 @@ static void script_late_lie(struct fake_peer *p)
         fake_expect_end(p);
 }
 
-TEST(test_late_lie)
+CLIENT_SESSION_SCENE(test_late_lie, script_late_lie, SHORT_MSEC, 0)
 {
         struct kvl_session_page pages[2];
         struct kvl_session *s;
-        struct client c;
         uint32_t n;
 
-        open_client(&c, script_late_lie, SHORT_MSEC, 0);
-        s = open_session(&c);
+        s = open_session(c);
         assert_int_equal(kvl_session_pages(s, 0, 2, pages, &n), -ETIMEDOUT);
-        assert_int_equal(dispatch_next(&c), -EPROTO);
-        close_client(&c);
+        assert_int_equal(dispatch_next(c), -EPROTO);
 }
 
 /* Found, and then they can't be mapped. */
@@ -479,18 +462,15 @@ static void script_unmapped(struct fake_peer *p)
         fake_expect_end(p);
 }
 
-TEST(test_unmapped)
+CLIENT_SESSION_SCENE(test_unmapped, script_unmapped, LONG_MSEC, KVL_CONNECT_NO_SHM)
 {
         struct kvl_session_page pages[2];
         struct kvl_session *s;
-        struct client c;
         uint32_t n = 77;
 
-        open_client(&c, script_unmapped, LONG_MSEC, KVL_CONNECT_NO_SHM);
-        s = open_session(&c);
+        s = open_session(c);
         assert_int_equal(kvl_session_pages(s, 0, 2, pages, &n), -EIO);
         assert_int_equal(n, 77);
-        close_client(&c);
 }
 
 /* "Not cached" is no answer to that: it would be taken for the session's. */
@@ -505,16 +485,13 @@ static void script_map_lies(struct fake_peer *p)
         fake_expect_end(p);
 }
 
-TEST(test_map_that_lies)
+CLIENT_SESSION_SCENE(test_map_that_lies, script_map_lies, LONG_MSEC, KVL_CONNECT_NO_SHM)
 {
         struct kvl_session_page pages[2];
         struct kvl_session *s;
-        struct client c;
         uint32_t n = 77;
 
-        open_client(&c, script_map_lies, LONG_MSEC, KVL_CONNECT_NO_SHM);
-        s = open_session(&c);
+        s = open_session(c);
         assert_int_equal(kvl_session_pages(s, 0, 2, pages, &n), -EPROTO);
         assert_int_equal(n, 77);
-        close_client(&c);
 }

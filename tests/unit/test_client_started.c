@@ -55,8 +55,7 @@ static void poll_until(struct kvl_conn *conn, const _Atomic unsigned *n, unsigne
         }
 }
 
-/* ---- from a callback ---------------------------------------------------------------------------
- */
+/* ---- from a callback ------------------------------------------------------------------------ */
 
 struct started {
         struct kvl_conn *conn;
@@ -162,8 +161,7 @@ static void test_refused_calls_do_not_count(void **state)
         close_client(&f, conn);
 }
 
-/* ---- from another thread -----------------------------------------------------------------------
- */
+/* ---- from another thread -------------------------------------------------------------------- */
 
 static int order_fd = -1; /* between a test and its script: read now */
 
@@ -255,8 +253,7 @@ static void test_poller_calls_back(void **state)
         close_client(&f, conn);
 }
 
-/* ---- many threads ------------------------------------------------------------------------------
- */
+/* ---- many threads --------------------------------------------------------------------------- */
 
 #define N_THREADS 3
 #define N_ROUNDS  2000 /* of each thread */
@@ -337,8 +334,7 @@ static void test_threads_and_a_poller(void **state)
         close_client(&f, crowd.conn);
 }
 
-/* ---- closing a namespace while another thread is told of it ------------------------------------
- */
+/* ---- closing a namespace while another thread is told of it --------------------------------- */
 
 #define CLOSE_ROUNDS 100
 

@@ -4,16 +4,13 @@
  */
 #include "tests/unit/client-tiers.h"
 
-/* ---- what there is -----------------------------------------------------------------------------
- */
+/* ---- what there is -------------------------------------------------------------------------- */
 
-TEST(test_info)
+CLIENT_TIERS_SCENE(test_info, script_text, LONG_MSEC, KVL_CONNECT_METADATA_ONLY)
 {
         struct kvl_ns_info info = {.size = sizeof(info)};
-        struct client c;
 
-        open_client(&c, script_text, LONG_MSEC, KVL_CONNECT_METADATA_ONLY);
-        kvl_ns_info(c.ns, &info);
+        kvl_ns_info(c->ns, &info);
         assert_int_equal(info.capacity_pages, 2 * N_DEVICE);
         assert_int_equal(info.n_tiers, 2);
         assert_int_equal(info.tiers[0].tier, KVL_TIER_DEVICE);
@@ -23,11 +20,10 @@ TEST(test_info)
         assert_int_equal(info.tiers[1].tier, KVL_TIER_HOST);
         assert_int_equal(info.tiers[1].first_page, N_DEVICE);
         assert_int_equal(info.tiers[1].is_readable, 1);
-        assert_int_equal(kvl_page_tier(c.ns, 0), KVL_TIER_DEVICE);
-        assert_int_equal(kvl_page_tier(c.ns, N_DEVICE - 1), KVL_TIER_DEVICE);
-        assert_int_equal(kvl_page_tier(c.ns, N_DEVICE), KVL_TIER_HOST);
-        assert_int_equal(kvl_page_tier(c.ns, 2 * N_DEVICE), -EINVAL);
-        close_client(&c);
+        assert_int_equal(kvl_page_tier(c->ns, 0), KVL_TIER_DEVICE);
+        assert_int_equal(kvl_page_tier(c->ns, N_DEVICE - 1), KVL_TIER_DEVICE);
+        assert_int_equal(kvl_page_tier(c->ns, N_DEVICE), KVL_TIER_HOST);
+        assert_int_equal(kvl_page_tier(c->ns, 2 * N_DEVICE), -EINVAL);
 }
 
 /* Each way to describe tiers wrongly ends the connection. */
@@ -101,8 +97,7 @@ TEST(test_spoiled)
         fake_stop(&c.f);
 }
 
-/* ---- lookups -----------------------------------------------------------------------------------
- */
+/* ---- lookups -------------------------------------------------------------------------------- */
 
 static void script_lookup(struct fake_peer *p)
 {
@@ -161,8 +156,7 @@ TEST(test_full_socket)
         assert_ends_where_full(KVL_CONNECT_NO_SHM);
 }
 
-/* ---- where they lie ----------------------------------------------------------------------------
- */
+/* ---- where they lie ------------------------------------------------------------------------- */
 
 static void script_find(struct fake_peer *p)
 {
@@ -237,18 +231,15 @@ static void script_encoded(struct fake_peer *p)
         script_find(p);
 }
 
-TEST(test_encoded)
+CLIENT_TIERS_SCENE(test_encoded, script_encoded, LONG_MSEC, 0)
 {
-        struct client c;
         uint32_t number;
 
-        open_client(&c, script_encoded, LONG_MSEC, 0);
-        assert_int_equal(find(&c, N_KEYS), 0);
-        assert_int_equal(c.n_pages, 9);
-        assert_null(kvl_page_ptr(c.ns, c.pages[2], 0));
-        assert_int_equal(kvl_page_read(c.ns, c.pages[2], 0, 0, &number, 4), -ENOENT);
-        assert_int_equal(kvl_release(c.ns, c.pages, c.n_pages), 0);
-        close_client(&c);
+        assert_int_equal(find(c, N_KEYS), 0);
+        assert_int_equal(c->n_pages, 9);
+        assert_null(kvl_page_ptr(c->ns, c->pages[2], 0));
+        assert_int_equal(kvl_page_read(c->ns, c->pages[2], 0, 0, &number, 4), -ENOENT);
+        assert_int_equal(kvl_release(c->ns, c->pages, c->n_pages), 0);
 }
 
 /* Host memory is taken back as the device's is. */
@@ -273,24 +264,20 @@ static void wait_for_recall(struct client *c)
         }
 }
 
-TEST(test_recall)
+CLIENT_TIERS_SCENE(test_recall, script_recall, LONG_MSEC, KVL_CONNECT_SAFEPOINTS)
 {
-        struct client c;
         uint64_t n;
 
-        open_client(&c, script_recall, LONG_MSEC, KVL_CONNECT_SAFEPOINTS);
-        assert_int_equal(find(&c, N_KEYS), 0);
-        assert_int_equal(kvl_release(c.ns, c.pages, c.n_pages), 0);
-        assert_int_equal(kvl_invalidate(c.ns, c.keys[0], &n), 0);
-        wait_for_recall(&c);
-        assert_non_null(kvl_page_ptr(c.ns, c.pages[2], 0));
-        assert_int_equal(kvl_safepoint(c.conn, NULL), 1);
-        assert_null(kvl_page_ptr(c.ns, c.pages[2], 0));
-        close_client(&c);
+        assert_int_equal(find(c, N_KEYS), 0);
+        assert_int_equal(kvl_release(c->ns, c->pages, c->n_pages), 0);
+        assert_int_equal(kvl_invalidate(c->ns, c->keys[0], &n), 0);
+        wait_for_recall(c);
+        assert_non_null(kvl_page_ptr(c->ns, c->pages[2], 0));
+        assert_int_equal(kvl_safepoint(c->conn, NULL), 1);
+        assert_null(kvl_page_ptr(c->ns, c->pages[2], 0));
 }
 
-/* ---- kvl_fetch() -------------------------------------------------------------------------------
- */
+/* ---- kvl_fetch() ---------------------------------------------------------------------------- */
 
 static void assert_fetches(unsigned flags)
 {

@@ -39,6 +39,8 @@ static void close_client(struct client *c)
         fake_stop(&c->f);
 }
 
+#define SCENE(fn, ...) TEST_ON(fn, struct client, c, open_client, close_client, ##__VA_ARGS__)
+
 static bool is_key(const uint8_t *key, uint32_t i)
 {
         uint8_t wanted[KVL_KEY_BYTES];
@@ -47,8 +49,7 @@ static bool is_key(const uint8_t *key, uint32_t i)
         return memcmp(key, wanted, KVL_KEY_BYTES) == 0;
 }
 
-/* ---- announce ----------------------------------------------------------------------------------
- */
+/* ---- announce ------------------------------------------------------------------------------- */
 
 static const struct {
         uint32_t status, n_announced;
@@ -94,29 +95,26 @@ static void script_announce(struct fake_peer *p)
         }
 }
 
-TEST(test_announce)
+SCENE(test_announce, script_announce, LONG_MSEC, SOCKET)
 {
         const uint32_t pages[] = {10, 11, 12};
         struct kvl_layout layout = test_layout(1, PAGE_BYTES);
-        struct client c;
 
-        open_client(&c, script_announce, LONG_MSEC, SOCKET);
         for (size_t i = 0; i < ARRAY_SIZE(announcements); i++) {
                 uint32_t n = 77;
 
                 if (i > 0) {
-                        assert_int_equal(test_connect_flags(&c.f, LONG_MSEC, SOCKET, &c.conn), 0);
-                        assert_int_equal(kvl_ns_open(c.conn, "chat", &layout, NULL, 0, &c.ns), 0);
+                        assert_int_equal(test_connect_flags(&c->f, LONG_MSEC, SOCKET, &c->conn), 0);
+                        assert_int_equal(kvl_ns_open(c->conn, "chat", &layout, NULL, 0, &c->ns), 0);
                 }
                 assert_int_equal(
-                        kvl_announce(c.ns, pages, c.keys[0], 3, &n), announcements[i].code);
+                        kvl_announce(c->ns, pages, c->keys[0], 3, &n), announcements[i].code);
                 assert_int_equal(n, announcements[i].n);
                 if (announcements[i].code != 0 && announcements[i].code != -EPROTO)
                         assert_string_equal(kvl_last_error(), "why not");
                 if (i + 1 < ARRAY_SIZE(announcements))
-                        kvl_disconnect(c.conn);
+                        kvl_disconnect(c->conn);
         }
-        close_client(&c);
 }
 
 static void script_nothing(struct fake_peer *p)
@@ -125,29 +123,25 @@ static void script_nothing(struct fake_peer *p)
         fake_expect_end(p);
 }
 
-TEST(test_announce_arguments)
+SCENE(test_announce_arguments, script_nothing, LONG_MSEC, SOCKET)
 {
         static uint32_t pages[KVL_MAX_PUBLISH_PAGES + 1];
         const uint32_t beyond = UINT32_MAX;
-        struct client c;
         uint32_t n = 77;
 
-        open_client(&c, script_nothing, LONG_MSEC, SOCKET);
-        assert_int_equal(kvl_announce(NULL, pages, c.keys[0], 1, &n), -EINVAL);
+        assert_int_equal(kvl_announce(NULL, pages, c->keys[0], 1, &n), -EINVAL);
         assert_int_equal(n, 0);
         n = 77;
-        assert_int_equal(kvl_announce(c.ns, NULL, c.keys[0], 1, &n), -EINVAL);
-        assert_int_equal(kvl_announce(c.ns, pages, NULL, 1, &n), -EINVAL);
-        assert_int_equal(kvl_announce(c.ns, pages, c.keys[0], 0, &n), -EINVAL);
-        assert_int_equal(kvl_announce(c.ns, pages, c.keys[0], ARRAY_SIZE(pages), &n), -EINVAL);
-        assert_int_equal(kvl_announce(c.ns, &beyond, c.keys[0], 1, &n), -EINVAL);
-        assert_int_equal(kvl_announce(c.ns, pages, c.keys[0], 1, NULL), -EINVAL);
+        assert_int_equal(kvl_announce(c->ns, NULL, c->keys[0], 1, &n), -EINVAL);
+        assert_int_equal(kvl_announce(c->ns, pages, NULL, 1, &n), -EINVAL);
+        assert_int_equal(kvl_announce(c->ns, pages, c->keys[0], 0, &n), -EINVAL);
+        assert_int_equal(kvl_announce(c->ns, pages, c->keys[0], ARRAY_SIZE(pages), &n), -EINVAL);
+        assert_int_equal(kvl_announce(c->ns, &beyond, c->keys[0], 1, &n), -EINVAL);
+        assert_int_equal(kvl_announce(c->ns, pages, c->keys[0], 1, NULL), -EINVAL);
         assert_int_equal(n, 0);
-        close_client(&c);
 }
 
-/* ---- wait --------------------------------------------------------------------------------------
- */
+/* ---- wait ----------------------------------------------------------------------------------- */
 
 static const struct {
         uint32_t status;
@@ -180,22 +174,18 @@ static void script_waits(struct fake_peer *p)
         fake_expect_end(p);
 }
 
-TEST(test_waits)
+SCENE(test_waits, script_waits, LONG_MSEC, SOCKET)
 {
-        struct client c;
-
-        open_client(&c, script_waits, LONG_MSEC, SOCKET);
         for (size_t i = 0; i < ARRAY_SIZE(waits); i++) {
                 struct test_done done = {0};
 
-                assert_int_equal(kvl_wait(c.ns, c.keys[5], 600000), waits[i].code);
+                assert_int_equal(kvl_wait(c->ns, c->keys[5], 600000), waits[i].code);
                 if (waits[i].code != 0)
                         assert_string_equal(kvl_last_error(), kvl_strerror(waits[i].code));
-                assert_int_equal(kvl_wait_start(c.ns, c.keys[5], 600000, test_on_done, &done), 0);
-                test_dispatch(c.conn, &done);
+                assert_int_equal(kvl_wait_start(c->ns, c->keys[5], 600000, test_on_done, &done), 0);
+                test_dispatch(c->conn, &done);
                 assert_true(done.n == 1 && done.code == waits[i].code);
         }
-        close_client(&c);
 }
 
 static void script_deaf(struct fake_peer *p)
@@ -209,17 +199,14 @@ static void script_deaf(struct fake_peer *p)
 }
 
 /* The connection's time begins once the wait's is over. */
-TEST(test_deaf)
+SCENE(test_deaf, script_deaf, 200, SOCKET)
 {
-        struct client c;
         uint64_t begin;
 
-        open_client(&c, script_deaf, 200, SOCKET);
         begin = clock_now_nsec();
-        assert_int_equal(kvl_wait(c.ns, c.keys[5], 300), -ETIMEDOUT);
+        assert_int_equal(kvl_wait(c->ns, c->keys[5], 300), -ETIMEDOUT);
         assert_in_range(clock_now_nsec() - begin, 500 * NSEC_PER_MSEC, LATE_MSEC * NSEC_PER_MSEC);
-        assert_int_equal(kvl_request_end(c.ns, 1), 0);
-        close_client(&c);
+        assert_int_equal(kvl_request_end(c->ns, 1), 0);
 }
 
 static void script_cancel(struct fake_peer *p)
@@ -231,18 +218,15 @@ static void script_cancel(struct fake_peer *p)
         fake_expect_end(p);
 }
 
-TEST(test_close_cancels)
+SCENE(test_close_cancels, script_cancel, LONG_MSEC, SOCKET)
 {
         struct test_done done = {0};
-        struct client c;
 
-        open_client(&c, script_cancel, LONG_MSEC, SOCKET);
-        assert_int_equal(kvl_wait_start(c.ns, c.keys[5], 300, test_on_done, &done), 0);
+        assert_int_equal(kvl_wait_start(c->ns, c->keys[5], 300, test_on_done, &done), 0);
         assert_int_equal(done.n, 0);
-        kvl_ns_close(c.ns);
-        test_dispatch(c.conn, &done);
+        kvl_ns_close(c->ns);
+        test_dispatch(c->conn, &done);
         assert_true(done.n == 1 && done.code == -ECANCELED);
-        close_client(&c);
 }
 
 /* In shared memory the daemon is asked only where it must be. */
@@ -275,24 +259,20 @@ static void assert_wait_start(struct client *c, uint32_t key, int code)
         assert_true(done.n == 1 && done.code == code);
 }
 
-TEST(test_start_in_shared_memory)
+SCENE(test_start_in_shared_memory, script_shared, LONG_MSEC, METADATA)
 {
         struct kvl_layout layout = test_layout(1, PAGE_BYTES);
         struct kvl_ns *other;
-        struct client c;
 
-        open_client(&c, script_shared, LONG_MSEC, METADATA);
-        assert_true(kvl_uses_shm(c.ns));
+        assert_true(kvl_uses_shm(c->ns));
         /* Once this is answered the keys are there. */
-        assert_int_equal(kvl_ns_open(c.conn, "other", &layout, NULL, 0, &other), -EBUSY);
-        assert_wait_start(&c, 3, KVL_MISS);
-        assert_wait_start(&c, 4, 0);
-        assert_wait_start(&c, 5, KVL_TIMEOUT);
-        close_client(&c);
+        assert_int_equal(kvl_ns_open(c->conn, "other", &layout, NULL, 0, &other), -EBUSY);
+        assert_wait_start(c, 3, KVL_MISS);
+        assert_wait_start(c, 4, 0);
+        assert_wait_start(c, 5, KVL_TIMEOUT);
 }
 
-/* ---- lookups -----------------------------------------------------------------------------------
- */
+/* ---- lookups -------------------------------------------------------------------------------- */
 
 static void answer_lookup(
         struct fake_peer *p, uint32_t key, uint32_t n_keys, const uint32_t *pages, uint32_t n)
@@ -370,18 +350,14 @@ static void assert_follow(struct client *c, int code, uint32_t n, int is_pending
                 assert_int_equal(pages[i], some_pages[i]);
 }
 
-TEST(test_follow)
+SCENE(test_follow, script_follow, LONG_MSEC, SOCKET)
 {
-        struct client c;
-
-        open_client(&c, script_follow, LONG_MSEC, SOCKET);
-        assert_follow(&c, 0, 6, 0);
-        assert_follow(&c, 0, 2, 0);
-        assert_follow(&c, 0, 2, 1);
-        assert_follow(&c, KVL_MISS, 0, 0);
-        assert_follow(&c, KVL_STALE, 0, 77);
-        assert_follow(&c, -EIO, 0, 77);
-        close_client(&c);
+        assert_follow(c, 0, 6, 0);
+        assert_follow(c, 0, 2, 0);
+        assert_follow(c, 0, 2, 1);
+        assert_follow(c, KVL_MISS, 0, 0);
+        assert_follow(c, KVL_STALE, 0, 77);
+        assert_follow(c, -EIO, 0, 77);
 }
 
 /* One namespace three times: the library sees no difference. */
@@ -404,16 +380,14 @@ static void script_set(struct fake_peer *p)
         fake_expect_end(p);
 }
 
-TEST(test_set)
+SCENE(test_set, script_set, LONG_MSEC, SOCKET)
 {
         uint32_t pages[3 * N_KEYS], n = 77;
         struct kvl_ns *nss[3];
         uint64_t n_tokens = 77;
-        struct client c;
 
-        open_client(&c, script_set, LONG_MSEC, SOCKET);
-        nss[0] = nss[1] = nss[2] = c.ns;
-        assert_int_equal(kvl_lookup_set(nss, 3, 9, c.keys[0], N_KEYS, pages, &n, &n_tokens), 0);
+        nss[0] = nss[1] = nss[2] = c->ns;
+        assert_int_equal(kvl_lookup_set(nss, 3, 9, c->keys[0], N_KEYS, pages, &n, &n_tokens), 0);
         assert_true(n == 2 && n_tokens == 32);
         for (uint32_t i = 0; i < 2; i++) {
                 assert_int_equal(pages[i], some_pages[i]);
@@ -422,11 +396,10 @@ TEST(test_set)
         }
         n = 77;
         assert_int_equal(
-                kvl_lookup_set(nss, 3, 9, c.keys[0], N_KEYS, pages, &n, &n_tokens), KVL_MISS);
+                kvl_lookup_set(nss, 3, 9, c->keys[0], N_KEYS, pages, &n, &n_tokens), KVL_MISS);
         assert_int_equal(
-                kvl_lookup_set(nss, 3, 9, c.keys[0], N_KEYS, pages, &n, &n_tokens), KVL_STALE);
+                kvl_lookup_set(nss, 3, 9, c->keys[0], N_KEYS, pages, &n, &n_tokens), KVL_STALE);
         assert_true(n == 77 && n_tokens == 32);
-        close_client(&c);
 }
 
 static void script_set_unmapped(struct fake_peer *p)
@@ -447,19 +420,16 @@ static void script_set_unmapped(struct fake_peer *p)
 }
 
 /* Found in all, and in one it can't be mapped: none is held. */
-TEST(test_set_unmapped)
+SCENE(test_set_unmapped, script_set_unmapped, LONG_MSEC, 0)
 {
         struct kvl_layout layout = test_layout(1, PAGE_BYTES);
         uint32_t pages[3], n = 77, page = 7;
         struct kvl_ns *nss[3], *other;
         uint64_t n_tokens = 77;
-        struct client c;
 
-        open_client(&c, script_set_unmapped, LONG_MSEC, 0);
-        assert_int_equal(kvl_ns_open(c.conn, "other", &layout, NULL, 0, &other), -EBUSY);
-        nss[0] = nss[1] = nss[2] = c.ns;
-        assert_int_equal(kvl_lookup_set(nss, 3, 0, c.keys[4], 1, pages, &n, &n_tokens), -EIO);
+        assert_int_equal(kvl_ns_open(c->conn, "other", &layout, NULL, 0, &other), -EBUSY);
+        nss[0] = nss[1] = nss[2] = c->ns;
+        assert_int_equal(kvl_lookup_set(nss, 3, 0, c->keys[4], 1, pages, &n, &n_tokens), -EIO);
         assert_true(n == 77 && n_tokens == 77);
-        assert_int_equal(kvl_release(c.ns, &page, 1), -EINVAL);
-        close_client(&c);
+        assert_int_equal(kvl_release(c->ns, &page, 1), -EINVAL);
 }

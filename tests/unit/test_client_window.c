@@ -10,8 +10,7 @@
 #include "tests/unit/alloc-fail.h"
 #include "tests/unit/client-window.h"
 
-/* ---- down --------------------------------------------------------------------------------------
- */
+/* ---- down ----------------------------------------------------------------------------------- */
 
 static void script_down(struct fake_peer *p)
 {
@@ -90,8 +89,7 @@ TEST(test_full_socket)
         stays_where_full(KVL_CONNECT_NO_SHM);
 }
 
-/* ---- copies ------------------------------------------------------------------------------------
- */
+/* ---- copies --------------------------------------------------------------------------------- */
 
 /* Two passes and a bit, in order: each page once a pass, into one half and then the other. */
 static void script_passes(struct fake_peer *p)
@@ -113,23 +111,20 @@ static void script_passes(struct fake_peer *p)
         fake_check_nothing_held(p);
 }
 
-TEST(test_passes)
+CLIENT_WINDOW_SCENE(test_passes, script_passes, LONG_MSEC, 0)
 {
         const uint32_t *pages, *before;
-        struct client c;
 
-        open_client(&c, script_passes, LONG_MSEC, 0);
         for (unsigned pass = 0; pass < 2; pass++) {
-                take(&c, 0, N_TEXT, N_FIRST, &pages);
-                take(&c, 2, N_TEXT - 2, 2, &before);
-                take(&c, 4, N_TEXT - 4, 2, &pages);
+                take(c, 0, N_TEXT, N_FIRST, &pages);
+                take(c, 2, N_TEXT - 2, 2, &before);
+                take(c, 4, N_TEXT - 4, 2, &pages);
                 assert_ptr_not_equal(pages, before);
-                take(&c, 6, N_TEXT - 6, 2, &before);
+                take(c, 6, N_TEXT - 6, 2, &before);
                 assert_ptr_not_equal(pages, before);
-                take(&c, 8, N_TEXT - 8, 1, &pages);
-                take(&c, 9, N_TEXT - 9, 3, &pages);
+                take(c, 8, N_TEXT - 8, 1, &pages);
+                take(c, 9, N_TEXT - 9, 3, &pages);
         }
-        close_client(&c);
 }
 
 /* No copy ends before the chunk after it is asked for. */
@@ -156,15 +151,12 @@ static void script_ahead(struct fake_peer *p)
 }
 
 /* While a chunk is waited for the next one is on its way already. */
-TEST(test_two_are_on_their_way)
+CLIENT_WINDOW_SCENE(test_two_are_on_their_way, script_ahead, LONG_MSEC, 0)
 {
         const uint32_t *pages;
-        struct client c;
 
-        open_client(&c, script_ahead, LONG_MSEC, 0);
-        take(&c, 2, N_TEXT - 2, CHUNK, &pages);
-        take(&c, 4, N_TEXT - 4, CHUNK, &pages);
-        close_client(&c);
+        take(c, 2, N_TEXT - 2, CHUNK, &pages);
+        take(c, 4, N_TEXT - 4, CHUNK, &pages);
 }
 
 /* Any order is right, and parts of chunks. */
@@ -240,8 +232,7 @@ TEST(test_ends_socket)
         ends_come_up(KVL_CONNECT_NO_SHM);
 }
 
-/* ---- what goes wrong ---------------------------------------------------------------------------
- */
+/* ---- what goes wrong ------------------------------------------------------------------------ */
 
 /* The page can't be had the first time. */
 static void lose_page_5(struct fake_peer *p, const struct shm_submission *s)
@@ -265,22 +256,19 @@ static void script_miss(struct fake_peer *p)
         fake_check_nothing_held(p);
 }
 
-TEST(test_miss)
+CLIENT_WINDOW_SCENE(test_miss, script_miss, LONG_MSEC, 0)
 {
         const uint32_t *pages = NULL;
-        struct client c;
         uint32_t n = 77;
 
-        open_client(&c, script_miss, LONG_MSEC, 0);
-        take(&c, 2, N_TEXT, 2, &pages);
+        take(c, 2, N_TEXT, 2, &pages);
         pages = NULL;
-        assert_int_equal(kvl_window_take(c.window, 4, 8, NULL, &pages, &n), KVL_MISS);
+        assert_int_equal(kvl_window_take(c->window, 4, 8, NULL, &pages, &n), KVL_MISS);
         assert_non_null(strstr(kvl_last_error(), "page 5 of the text"));
         assert_null(pages);
         assert_int_equal(n, 77);
-        take(&c, 6, N_TEXT, 2, &pages);
-        take(&c, 4, N_TEXT, 2, &pages);
-        close_client(&c);
+        take(c, 6, N_TEXT, 2, &pages);
+        take(c, 4, N_TEXT, 2, &pages);
 }
 
 static struct shm_submission held[16];
@@ -392,27 +380,24 @@ TEST(test_left_open)
         }
 }
 
-TEST(test_arguments)
+CLIENT_WINDOW_SCENE(test_arguments, script_copies, LONG_MSEC, 0)
 {
         struct kvl_window_options o = {.size = sizeof(o), .chunk_pages = KVL_MAX_WINDOW_CHUNK + 1};
         struct kvl_window *none = NULL;
         const uint32_t *pages;
-        struct client c;
         uint32_t n, unpinned = FIRST + N_TEXT;
 
-        open_client(&c, script_copies, LONG_MSEC, 0);
-        assert_int_equal(kvl_window_open(c.ns, &o, &none), -EINVAL);
+        assert_int_equal(kvl_window_open(c->ns, &o, &none), -EINVAL);
         assert_int_equal(kvl_window_open(NULL, NULL, &none), -EINVAL);
-        assert_int_equal(kvl_window_append(c.window, &unpinned, 1, NULL), -EINVAL);
-        assert_int_equal(kvl_window_append(c.window, c.pages, 0, NULL), -EINVAL);
-        assert_int_equal(kvl_window_append(NULL, c.pages, 1, NULL), -EINVAL);
-        assert_int_equal(kvl_window_take(c.window, N_TEXT, 1, NULL, &pages, &n), -EINVAL);
-        assert_int_equal(kvl_window_take(c.window, 0, 0, NULL, &pages, &n), -EINVAL);
-        assert_int_equal(kvl_window_take(c.window, 0, 1, &n, &pages, &n), -EINVAL);
-        assert_int_equal(kvl_window_take(c.window, 0, 1, NULL, NULL, &n), -EINVAL);
+        assert_int_equal(kvl_window_append(c->window, &unpinned, 1, NULL), -EINVAL);
+        assert_int_equal(kvl_window_append(c->window, c->pages, 0, NULL), -EINVAL);
+        assert_int_equal(kvl_window_append(NULL, c->pages, 1, NULL), -EINVAL);
+        assert_int_equal(kvl_window_take(c->window, N_TEXT, 1, NULL, &pages, &n), -EINVAL);
+        assert_int_equal(kvl_window_take(c->window, 0, 0, NULL, &pages, &n), -EINVAL);
+        assert_int_equal(kvl_window_take(c->window, 0, 1, &n, &pages, &n), -EINVAL);
+        assert_int_equal(kvl_window_take(c->window, 0, 1, NULL, NULL, &n), -EINVAL);
         assert_int_equal(kvl_window_take(NULL, 0, 1, NULL, &pages, &n), -EINVAL);
         assert_int_equal(kvl_window_close(NULL, NULL), 0);
-        close_client(&c);
 }
 
 TEST(test_metadata_only)

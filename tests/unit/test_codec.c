@@ -13,8 +13,7 @@
 #include "tests/unit/test-random.h"
 #include "tests/unit/test-support.h"
 
-/* ---- number formats ----------------------------------------------------------------------------
- */
+/* ---- number formats ------------------------------------------------------------------------- */
 
 /* By the definition: sign, exponent and fraction, as a double, which holds all of them. */
 static double value_by_definition(uint32_t bits, int n_exponent, int n_fraction)
@@ -97,8 +96,7 @@ TEST(test_e4m3_values)
         assert_true(e4m3_value(0x7e) == 448 && e4m3_value(0x01) == 0x1p-9f);
 }
 
-/* ---- matrices ----------------------------------------------------------------------------------
- */
+/* ---- matrices ------------------------------------------------------------------------------- */
 
 #define N_SHAPES 60 /* tried by each test that takes random ones */
 

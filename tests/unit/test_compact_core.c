@@ -10,69 +10,55 @@
 #include "tests/unit/compact-fixture.h"
 #include "tests/unit/test-random.h"
 
-static struct attach *begin(struct world *w, struct member **ret_member)
+static struct attach *begin(struct world *w)
 {
-        struct attach *a;
+        struct attach *a = enter(w->f.a, "n");
 
-        start(w, 4);
-        *ret_member = join(w->f.a);
-        a = open_ns(*ret_member, "n");
         scatter(a);
         w->now_nsec = LATER; /* no lease for a long time */
         return a;
 }
 
-static void end(struct world *w, struct member *m)
+RECALL_SCENE(test_empties_a_set, 4)
 {
-        member_free(m);
-        fixture_end(&w->f);
-}
+        struct attach *a;
 
-TEST(test_empties_a_set)
-{
-        struct world w;
-        struct member *m;
-        struct attach *a = begin(&w, &m);
-
-        assert_int_equal(compact_figure(&w.f.store), 250); /* half of two sets, of four */
-        assert_true(turn(&w));
+        a = begin(w);
+        assert_int_equal(compact_figure(&w->f.store), 250); /* half of two sets, of four */
+        assert_true(turn(w));
         assert_int_equal(a->ns->device.n_withheld, 6);
-        assert_int_equal(work(&w), RECALL_NOTHING);
+        assert_int_equal(work(w), RECALL_NOTHING);
         assert_int_equal(a->ns->device.n_sets, 1);
-        assert_int_equal(w.f.a->account.charged_bytes, SET_BYTES);
-        assert_int_equal(w.f.device.n_extents, 1);
+        assert_int_equal(w->f.a->account.charged_bytes, SET_BYTES);
+        assert_int_equal(w->f.device.n_extents, 1);
         for (unsigned key = 2; key < 10; key++)
                 assert_cached(a, key);
-        assert_int_equal(w.f.store.counters.compacted_pages, 2);
-        assert_int_equal(w.f.store.counters.compacted_sets, 1);
-        assert_int_equal(w.f.store.counters.evictions, 0);
-        assert_int_equal(compact_figure(&w.f.store), 0);
-        assert_false(turn(&w));
-        assert_int_equal(w.n_told, 0);
+        assert_int_equal(w->f.store.counters.compacted_pages, 2);
+        assert_int_equal(w->f.store.counters.compacted_sets, 1);
+        assert_int_equal(w->f.store.counters.evictions, 0);
+        assert_int_equal(compact_figure(&w->f.store), 0);
+        assert_false(turn(w));
+        assert_int_equal(w->n_told, 0);
         assert_int_equal(count_hits(a, 8, 1), 1); /* as if nothing had been */
-        end(&w, m);
 }
 
-TEST(test_all_planes)
+RECALL_SCENE(test_all_planes, 8)
 {
-        struct world w;
         struct member *m;
         struct attach *a;
 
-        start(&w, 8);
-        m = join(w.f.a);
+        m = join(w->f.a);
         a = open_planes(m, 2);
         assert_int_equal(a->ns->geometry.set_pages, 4);
         cache_pages(a, 0, 8);
         drop(a, 0, 1);
         drop(a, 5, 3);
-        w.now_nsec = LATER;
-        assert_true(turn(&w));
-        assert_int_equal(work(&w), RECALL_NOTHING);
+        w->now_nsec = LATER;
+        assert_true(turn(w));
+        assert_int_equal(work(w), RECALL_NOTHING);
         assert_int_equal(a->ns->device.n_sets, 1);
         for (unsigned key = 1; key < 5; key++)
                 assert_cached(a, key);
-        end(&w, m);
 }
 
 /* By strides, as many bytes as a page has. */
@@ -94,21 +80,16 @@ TEST(test_apart)
                 for (unsigned key = 2; key < 10; key++)
                         assert_cached(a, key);
                 assert_nothing_between(a->ns);
-                end(&w, m);
+                recall_end(&w);
         }
 }
 
 /* Parents and children of what was moved, and its place in the order of eviction. */
-TEST(test_tree_and_order)
+RECALL_SCENE(test_tree_and_order, 4)
 {
-        struct world w;
-        struct member *m;
-        struct attach *a;
+        struct attach *a = enter(w->f.a, "n");
         uint32_t parent, child, more;
 
-        start(&w, 4);
-        m = join(w.f.a);
-        a = open_ns(m, "n");
         cache_pages(a, 0, 8);
         cache_pages(a, 8, 1); /* in set 1 */
         drop(a, 0, 2);
@@ -119,9 +100,9 @@ TEST(test_tree_and_order)
         drop(a, 3, 2);
         parent = find(a, 8);
         assert_int_equal(parent / SET_PAGES, 1);
-        w.now_nsec = LATER;
-        assert_true(turn(&w));
-        assert_int_equal(work(&w), RECALL_NOTHING);
+        w->now_nsec = LATER;
+        assert_true(turn(w));
+        assert_int_equal(work(w), RECALL_NOTHING);
         assert_int_equal(a->ns->device.n_sets, 1);
         parent = find(a, 8);
         assert_int_equal(parent / SET_PAGES, 0);
@@ -134,154 +115,130 @@ TEST(test_tree_and_order)
         drop(a, 8, 1);
         assert_int_equal(find(a, 20), PAGE_NONE);
         assert_int_equal(find(a, 21), more);
-        fixture_check(&w.f);
-        end(&w, m);
 }
 
-TEST(test_fullest_is_filled)
+RECALL_SCENE(test_fullest_is_filled, 4)
 {
-        struct world w;
-        struct member *m;
-        struct attach *a;
+        struct attach *a = enter(w->f.a, "n");
 
-        start(&w, 4);
-        m = join(w.f.a);
-        a = open_ns(m, "n");
         cache_pages(a, 0, 3 * SET_PAGES);
         drop(a, 0, 4);
         drop(a, 8, 2);
         drop(a, 17, 7);
-        w.now_nsec = LATER;
-        assert_true(turn(&w));
-        assert_int_equal(work(&w), RECALL_NOTHING);
+        w->now_nsec = LATER;
+        assert_true(turn(w));
+        assert_int_equal(work(w), RECALL_NOTHING);
         assert_int_equal(a->ns->device.n_sets, 2);
         assert_int_equal(find(a, 16) / SET_PAGES, 1);
         assert_cached(a, 16);
-        end(&w, m);
 }
 
 /* A lease that waits for room in the namespace needs the withheld pages. */
-TEST(test_called_off_for_who_waits)
+RECALL_SCENE(test_called_off_for_who_waits, 4)
 {
-        struct world w;
-        struct member *m;
-        struct attach *a = begin(&w, &m);
+        struct attach *a;
 
-        assert_true(turn(&w));
+        a = begin(w);
+        assert_true(turn(w));
         a->ns->waits.n_queued++; /* as a lease does that waits */
-        (void)recall_work(&w.f.store, w.now_nsec, TIMEOUT, PLENTY);
+        (void)recall_work(&w->f.store, w->now_nsec, TIMEOUT, PLENTY);
         a->ns->waits.n_queued--;
-        assert_int_equal(w.f.store.recalls.n, 0);
-        assert_int_equal(w.f.store.counters.compacted_pages, 0);
+        assert_int_equal(w->f.store.recalls.n, 0);
+        assert_int_equal(w->f.store.counters.compacted_pages, 0);
         assert_int_equal(a->ns->device.n_withheld, 0);
-        fixture_check(&w.f);
-        end(&w, m);
 }
 
 /* Pages that are leased all the time will need the room. */
-TEST(test_not_while_it_is_leased)
+RECALL_SCENE(test_not_while_it_is_leased, 4)
 {
-        struct world w;
-        struct member *m;
-        struct attach *a;
+        struct attach *a = enter(w->f.a, "n");
 
-        start(&w, 4);
-        m = join(w.f.a);
-        a = open_ns(m, "n");
         scatter(a);
-        assert_true(turn(&w)); /* to be looked at again */
-        assert_int_equal(w.f.store.recalls.n, 0);
-        w.now_nsec = LATER;
-        assert_true(turn(&w));
-        assert_int_equal(w.f.store.recalls.n, 1);
-        end(&w, m);
+        assert_true(turn(w)); /* to be looked at again */
+        assert_int_equal(w->f.store.recalls.n, 0);
+        w->now_nsec = LATER;
+        assert_true(turn(w));
+        assert_int_equal(w->f.store.recalls.n, 1);
 }
 
 /* Reserved memory isn't available to other tenants, unless it is lent. */
-TEST(test_reserved)
+RECALL_SCENE(test_reserved, 4)
 {
-        struct world w;
-        struct member *m;
-        struct attach *a = begin(&w, &m);
+        struct attach *a;
 
+        a = begin(w);
         assert_int_equal(region_reserve(a->ns->device.stake, 3 * SET_BYTES, NULL), 0);
-        assert_false(turn(&w));
-        w.f.a->attrs.lend_idle_reserve = true;
-        assert_true(turn(&w));
+        assert_false(turn(w));
+        w->f.a->attrs.lend_idle_reserve = true;
+        assert_true(turn(w));
         compact_call_off(a->ns);
-        w.now_nsec += 2 * SECOND;
-        w.f.a->attrs.lend_idle_reserve = false;
+        w->now_nsec += 2 * SECOND;
+        w->f.a->attrs.lend_idle_reserve = false;
         assert_int_equal(region_reserve(a->ns->device.stake, 2 * SET_BYTES, NULL), 0);
-        assert_true(turn(&w)); /* its other namespaces can have it */
-        assert_int_equal(work(&w), RECALL_NOTHING);
+        assert_true(turn(w)); /* its other namespaces can have it */
+        assert_int_equal(work(w), RECALL_NOTHING);
         assert_int_equal(region_reserve(a->ns->device.stake, 0, NULL), 0);
-        end(&w, m);
 }
 
 /* Sets with pages that are pinned (in either way) or granted, and sets that are too full, stay. */
-TEST(test_held_sets_stay)
+RECALL_SCENE(test_held_sets_stay, 4)
 {
         uint8_t key[KEY_BYTES];
-        struct world w;
-        struct member *m;
-        struct attach *a = begin(&w, &m);
+        struct attach *a;
         uint32_t page, n;
         uint64_t tokens;
 
+        a = begin(w);
         make_keys(key, 8, 1);
         assert_int_equal(lookup_pages(a, key, 1, 0, 2, &page, &n, &tokens, NULL), 0);
-        assert_false(turn(&w));
-        assert_int_equal(w.f.store.recalls.n, 0);
+        assert_false(turn(w));
+        assert_int_equal(w->f.store.recalls.n, 0);
         assert_int_equal(attach_share(a, NULL), 0);
         a->share.counters[page]++;
         assert_int_equal(release_pages(a, &page, 1, 2, NULL), 0);
-        assert_false(turn(&w));
+        assert_false(turn(w));
         a->share.counters[page]--;
         assert_int_equal(lease_pages(a, 4, 1, (uint32_t[4]){0}, NULL), 0); /* two of set 1 */
-        assert_false(turn(&w));
-        assert_int_equal(w.f.store.recalls.n, 0);
+        assert_false(turn(w));
+        assert_int_equal(w->f.store.recalls.n, 0);
         assert_int_equal(a->ns->device.n_sets, 2);
-        end(&w, m);
 }
 
-TEST(test_goes_on_when_let_go)
+RECALL_SCENE(test_goes_on_when_let_go, 4)
 {
         uint8_t key[KEY_BYTES];
-        struct world w;
-        struct member *m;
-        struct attach *a = begin(&w, &m);
+        struct attach *a;
         uint32_t page, n;
         uint64_t tokens;
 
+        a = begin(w);
         make_keys(key, 8, 1);
-        assert_true(turn(&w));
+        assert_true(turn(w));
         /* A reader comes between the choice and the work, and stays. */
         assert_int_equal(lookup_pages(a, key, 1, 0, 2, &page, &n, &tokens, NULL), 0);
-        assert_int_equal(work(&w), RECALL_SOON);
+        assert_int_equal(work(w), RECALL_SOON);
         assert_int_equal(find(a, 8), page);
         assert_int_equal(find(a, 9) / SET_PAGES, 0);
-        assert_int_equal(work_later(&w, SECOND / 2), RECALL_SOON);
+        assert_int_equal(work_later(w, SECOND / 2), RECALL_SOON);
         assert_int_equal(release_pages(a, &page, 1, 2, NULL), 0);
-        assert_int_equal(work(&w), RECALL_NOTHING);
+        assert_int_equal(work(w), RECALL_NOTHING);
         assert_int_equal(a->ns->device.n_sets, 1);
         assert_cached(a, 8);
-        end(&w, m);
 }
 
-TEST(test_called_off_after_a_while)
+RECALL_SCENE(test_called_off_after_a_while, 4)
 {
         uint8_t key[KEY_BYTES];
-        struct world w;
-        struct member *m;
-        struct attach *a = begin(&w, &m);
+        struct attach *a;
         uint32_t page, n, pages[6];
         uint64_t tokens;
 
+        a = begin(w);
         make_keys(key, 8, 1);
-        assert_true(turn(&w));
+        assert_true(turn(w));
         assert_int_equal(lookup_pages(a, key, 1, 0, 2, &page, &n, &tokens, NULL), 0);
-        assert_int_equal(work(&w), RECALL_SOON);
-        assert_int_equal(work_later(&w, 2 * SECOND), RECALL_NOTHING); /* nothing moved meanwhile */
+        assert_int_equal(work(w), RECALL_SOON);
+        assert_int_equal(work_later(w, 2 * SECOND), RECALL_NOTHING); /* nothing moved meanwhile */
         assert_int_equal(a->ns->device.n_sets, 2);
         assert_int_equal(a->ns->device.n_withheld, 0);
         assert_int_equal(find(a, 8), page);
@@ -289,100 +246,86 @@ TEST(test_called_off_after_a_while)
         assert_int_equal(a->ns->device.n_sets, 2);
         assert_int_equal(free_pages(a, pages, 6, NULL), 0);
         assert_int_equal(release_pages(a, &page, 1, 2, NULL), 0);
-        assert_false(turn(&w)); /* not at once again */
-        w.now_nsec += 2 * SECOND;
-        assert_true(turn(&w));
-        assert_int_equal(work(&w), RECALL_NOTHING);
+        assert_false(turn(w)); /* not at once again */
+        w->now_nsec += 2 * SECOND;
+        assert_true(turn(w));
+        assert_int_equal(work(w), RECALL_NOTHING);
         assert_int_equal(a->ns->device.n_sets, 1);
-        end(&w, m);
 }
 
 /* A lease that lacks pages has those that are withheld; nothing else is bound or evicted. */
-TEST(test_lease_calls_it_off)
+RECALL_SCENE(test_lease_calls_it_off, 4)
 {
-        struct world w;
-        struct member *m;
-        struct attach *a = begin(&w, &m);
+        struct attach *a;
         uint32_t pages[8];
 
-        assert_true(turn(&w));
+        a = begin(w);
+        assert_true(turn(w));
         assert_int_equal(ns_n_room(a->ns), 2);
         assert_int_equal(lease_pages(a, 8, 1, pages, NULL), 0);
-        fixture_check(&w.f);
+        fixture_check(&w->f);
         assert_int_equal(a->ns->device.n_sets, 2);
-        assert_int_equal(w.f.store.recalls.n, 0);
-        assert_int_equal(w.f.store.counters.evictions, 0);
+        assert_int_equal(w->f.store.recalls.n, 0);
+        assert_int_equal(w->f.store.counters.evictions, 0);
         for (unsigned key = 2; key < 10; key++)
                 assert_cached(a, key);
-        end(&w, m);
 }
 
 /* Its room is leased by others before it is used: called off, and nothing is dropped. */
-TEST(test_room_goes_away)
+RECALL_SCENE(test_room_goes_away, 4)
 {
-        struct world w;
-        struct member *m;
-        struct attach *a = begin(&w, &m);
+        struct attach *a;
         uint32_t pages[2];
 
-        assert_true(turn(&w));
+        a = begin(w);
+        assert_true(turn(w));
         assert_int_equal(lease_pages(a, 2, 1, pages, NULL), 0);
-        assert_int_equal(work(&w), RECALL_NOTHING);
+        assert_int_equal(work(w), RECALL_NOTHING);
         assert_int_equal(a->ns->device.n_sets, 2);
         assert_int_equal(a->ns->device.n_withheld, 0);
         for (unsigned key = 2; key < 10; key++)
                 assert_cached(a, key);
-        end(&w, m);
 }
 
-TEST(test_mapped)
+RECALL_SCENE(test_mapped, 4)
 {
-        struct world w;
-        struct member *m;
-        struct attach *a = begin(&w, &m);
+        struct attach *a;
 
+        a = begin(w);
         assert_int_equal(map_set(a, 1), 1);
-        assert_false(turn(&w)); /* it can't be asked to unmap it */
-        m->safepoints = true;
-        assert_true(turn(&w));
-        assert_int_equal(work(&w), RECALL_SOON);
-        assert_int_equal(w.n_told, 1);
-        assert_told(&w, 0, a, 1, true, TIMEOUT);
+        assert_false(turn(w)); /* it can't be asked to unmap it */
+        a->member->safepoints = true;
+        assert_true(turn(w));
+        assert_int_equal(work(w), RECALL_SOON);
+        assert_int_equal(w->n_told, 1);
+        assert_told(w, 0, a, 1, true, TIMEOUT);
         assert_int_equal(find(a, 8) / SET_PAGES, 0);
         assert_int_equal(a->ns->device.n_sets, 2);
-        unmap_set(&w, a, 1);
+        unmap_set(w, a, 1);
         assert_int_equal(a->ns->device.n_sets, 1);
-        assert_int_equal(w.f.store.counters.compacted_sets, 1);
+        assert_int_equal(w->f.store.counters.compacted_sets, 1);
         assert_cached(a, 8);
-        end(&w, m);
 }
 
 /* A client that can't be recalled maps the set while it is being emptied. */
-TEST(test_mapped_meanwhile)
+RECALL_SCENE(test_mapped_meanwhile, 4)
 {
-        struct world w;
-        struct member *m;
-        struct attach *a = begin(&w, &m);
+        struct attach *a;
 
-        assert_true(turn(&w));
+        a = begin(w);
+        assert_true(turn(w));
         assert_int_equal(map_set(a, 1), 1);
-        assert_int_equal(work(&w), RECALL_NOTHING);
-        assert_int_equal(w.n_told, 0);
+        assert_int_equal(work(w), RECALL_NOTHING);
+        assert_int_equal(w->n_told, 0);
         assert_int_equal(a->ns->device.n_sets, 2);
-        end(&w, m);
 }
 
 /* Pages in magazines are taken back; a claimed page keeps the set. */
-TEST(test_magazines)
+RECALL_SCENE(test_magazines, 4)
 {
-        struct world w;
-        struct member *m;
-        struct attach *a;
+        struct attach *a = enter(w->f.a, "n");
         uint32_t n_ready, slot = 0, page;
 
-        start(&w, 4);
-        m = join(w.f.a);
-        a = open_ns(m, "n");
         assert_int_equal(attach_share(a, NULL), 0);
         cache_pages(a, 0, 8);
         cache_pages(a, 8, 2);
@@ -396,8 +339,8 @@ TEST(test_magazines)
         assert_int_equal(page / SET_PAGES, 1);
         /* Claimed, and the daemon hasn't seen it. */
         atomic_store(&a->share.magazine[slot], 0);
-        w.now_nsec = LATER;
-        assert_false(turn(&w));
+        w->now_nsec = LATER;
+        assert_false(turn(w));
         assert_int_equal(a->ns->device.n_sets, 2);
         assert_int_equal(a->ns->device.n_withheld, 0);
         assert_int_equal(a->magazine->n_pages, 0);
@@ -406,27 +349,24 @@ TEST(test_magazines)
         assert_true(magazine_refill(a, 2, LATER + 5 * SECOND));
         assert_int_equal(ns_set_of(a->ns, find(a, 8))->n_ready, 4);
         drop(a, 0, 2);
-        w.now_nsec = LATER + 15 * SECOND;
-        assert_true(turn(&w));
+        w->now_nsec = LATER + 15 * SECOND;
+        assert_true(turn(w));
         assert_int_equal(a->magazine->n_pages, 0);
-        assert_int_equal(work(&w), RECALL_NOTHING);
+        assert_int_equal(work(w), RECALL_NOTHING);
         assert_int_equal(a->ns->device.n_sets, 1);
         assert_cached(a, 9);
-        end(&w, m);
 }
 
 /* An administrator takes what is being emptied. */
-TEST(test_forced_meanwhile)
+RECALL_SCENE(test_forced_meanwhile, 4)
 {
-        struct world w;
-        struct member *m;
-        struct attach *a = begin(&w, &m);
+        struct attach *a;
 
-        assert_true(turn(&w));
-        assert_int_equal(recall_all(&w), 2);
-        assert_int_equal(work(&w), RECALL_NOTHING);
+        a = begin(w);
+        assert_true(turn(w));
+        assert_int_equal(recall_all(w), 2);
+        assert_int_equal(work(w), RECALL_NOTHING);
         assert_int_equal(a->ns->device.n_sets, 0);
-        end(&w, m);
 }
 
 TEST(test_without_memory)
@@ -435,9 +375,10 @@ TEST(test_without_memory)
 
         for (unsigned n = 1; failed; n++) {
                 struct world w;
-                struct member *m;
-                struct attach *a = begin(&w, &m);
+                struct attach *a;
 
+                start(&w, 4);
+                a = begin(&w);
                 alloc_fail_at(n);
                 (void)compact_turn(&w.f.store, w.now_nsec);
                 recall_poll(&w.f.store);
@@ -448,7 +389,7 @@ TEST(test_without_memory)
                 for (unsigned key = 2; key < 10; key++)
                         assert_cached(a, key);
                 assert_true(a->ns->device.n_sets == 1 || failed);
-                end(&w, m);
+                recall_end(&w);
         }
 }
 
@@ -467,8 +408,8 @@ static struct attach *open_large(struct member *m)
         return a;
 }
 
-/* Like begin(), with the second set half copied. */
-static struct attach *begin_large(struct world *w, struct member **ret_member)
+/* A world and an attachment like begin()'s, with the second set half copied. */
+static struct attach *begin_large(struct world *w)
 {
         struct tenant_attrs attrs = {.limit_bytes = 4 * SET_PAGES * LARGE_PAGE,
                 .weight = 1,
@@ -483,8 +424,7 @@ static struct attach *begin_large(struct world *w, struct member **ret_member)
                                  SET_PAGES * LARGE_PAGE, &w->f.d),
                 0);
         assert_int_equal(tenant_new(&w->f.store, "a", &attrs, &w->f.a, &w->f.d), 0);
-        *ret_member = join(w->f.a);
-        a = open_large(*ret_member);
+        a = open_large(join(w->f.a));
         for (unsigned key = 0; key < 16; key++)
                 cache_chain(a, key, 1);
         drop(a, 0, 2);
@@ -499,22 +439,20 @@ static struct attach *begin_large(struct world *w, struct member **ret_member)
 TEST(test_large_pages)
 {
         struct world w;
-        struct member *m;
-        struct attach *a = begin_large(&w, &m);
+        struct attach *a = begin_large(&w);
 
         for (int i = 0; i < 3; i++)
                 assert_int_equal(work(&w), i < 2 ? RECALL_SOON : RECALL_NOTHING);
         assert_int_equal(a->ns->device.n_sets, 1);
         assert_int_equal(w.f.store.counters.compacted_pages, 2);
-        end(&w, m);
+        recall_end(&w);
 }
 
 /* A lease has what was taken for copies, too. */
 TEST(test_lease_ends_half_copies)
 {
         struct world w;
-        struct member *m;
-        struct attach *a = begin_large(&w, &m);
+        struct attach *a = begin_large(&w);
         uint32_t pages[8];
 
         assert_int_equal(lease_pages(a, 8, LATER, pages, NULL), 0);
@@ -522,7 +460,7 @@ TEST(test_lease_ends_half_copies)
         assert_int_equal(a->ns->device.n_sets, 2);
         assert_int_equal(a->ns->device.n_pages[PAGE_MOVING], 0);
         assert_int_equal(w.f.store.counters.evictions, 0);
-        end(&w, m);
+        recall_end(&w);
 }
 
 /* However it ends, no page stays MOVING, and the daemon can sleep. */
@@ -530,8 +468,7 @@ TEST(test_half_copies_end)
 {
         for (unsigned how = 0; how < 4; how++) {
                 struct world w;
-                struct member *m;
-                struct attach *a = begin_large(&w, &m);
+                struct attach *a = begin_large(&w);
                 uint8_t key[KEY_BYTES];
                 uint32_t page, n;
                 uint64_t tokens;
@@ -554,7 +491,7 @@ TEST(test_half_copies_end)
                 assert_true(compact_tidy(&w.f.store) == false);
                 fixture_check(&w.f);
                 assert_int_equal(a->ns->device.n_pages[PAGE_MOVING], 0);
-                end(&w, m);
+                recall_end(&w);
         }
 }
 
@@ -606,12 +543,10 @@ static void random_step(struct random_world *r)
 TEST(test_random)
 {
         struct random_world r = {0};
-        struct member *m;
 
         random_start(__func__);
         start(&r.w, 8);
-        m = join(r.w.f.a);
-        r.a = open_ns(m, "n");
+        r.a = enter(r.w.f.a, "n");
         for (int i = 0; i < 20000; i++) {
                 random_step(&r);
                 fixture_check(&r.w.f);
@@ -620,5 +555,5 @@ TEST(test_random)
                                 assert_cached(r.a, key);
         }
         assert_true(r.w.f.store.counters.compacted_sets > 10);
-        end(&r.w, m);
+        recall_end(&r.w);
 }

@@ -6,8 +6,7 @@
 
 static char why[DEVICE_WHY_BYTES];
 
-/* ---- finding devices -------------------------------------------------------------------------
- */
+/* ---- finding devices ------------------------------------------------------------------------ */
 
 static void open_by_name(void)
 {
@@ -220,8 +219,7 @@ TEST(test_transports)
         run(transports_without_any, "FAKECUDA_NO=vmm,ipc");
 }
 
-/* ---- extents ---------------------------------------------------------------------------------
- */
+/* ---- extents -------------------------------------------------------------------------------- */
 
 static void extents(enum device_transport transport)
 {
@@ -315,8 +313,7 @@ TEST(test_extents)
         run(not_zeroed_ipc, "FAKECUDA_BAD=memset");
 }
 
-/* ---- VMM: handing over -----------------------------------------------------------------------
- */
+/* ---- VMM: handing over ---------------------------------------------------------------------- */
 
 static void kept_handle(void)
 {

@@ -8,8 +8,7 @@
 
 static char why[DEVICE_WHY_BYTES];
 
-/* ---- contexts and streams --------------------------------------------------------------------
- */
+/* ---- contexts and streams ------------------------------------------------------------------- */
 
 static const struct cuda *driver(void)
 {
@@ -245,8 +244,7 @@ TEST(test_contexts)
         run_broken(broken_stream, NULL);
 }
 
-/* ---- batches ---------------------------------------------------------------------------------
- */
+/* ---- batches -------------------------------------------------------------------------------- */
 
 #define PAGE       4096
 #define HOST_BYTES (16 * PAGE)
@@ -417,8 +415,7 @@ TEST(test_registration)
         run(registration, NULL);
 }
 
-/* ---- the end of a device ---------------------------------------------------------------------
- */
+/* ---- the end of a device -------------------------------------------------------------------- */
 
 static void device_lost(enum device_transport transport)
 {

@@ -21,6 +21,8 @@ static void open_store(struct store *s)
         assert_int_equal(state_open(s, &is_lost, NULL), 0);
 }
 
+#define SCENE(fn, ...) TEST_ON(fn, struct store, s, open_store, store_deinit, ##__VA_ARGS__)
+
 /* A daemon dies over this client, and the next one counts. */
 static bool die(struct store *s, uint64_t tenant, uint64_t client, uint64_t now)
 {
@@ -40,22 +42,18 @@ static bool is_client(const struct store *s, uint64_t tenant, uint64_t client)
         return is;
 }
 
-TEST(test_two_deaths)
+SCENE(test_two_deaths)
 {
-        struct store s;
-
-        open_store(&s);
-        assert_true(die(&s, A, 1, NOW));
-        assert_false(is_client(&s, A, 1));
-        assert_true(die(&s, A, 2, NOW));
-        assert_false(is_client(&s, A, 1) || is_client(&s, A, 2));
-        assert_true(die(&s, A, 1, NOW));
-        assert_true(is_client(&s, A, 1));
-        assert_false(is_client(&s, A, 2) || is_client(&s, B, 1));
-        assert_false(culprit_is_tenant(&s, A, NOW));
-        culprits_forget(&s);
-        assert_false(is_client(&s, A, 1));
-        store_deinit(&s);
+        assert_true(die(s, A, 1, NOW));
+        assert_false(is_client(s, A, 1));
+        assert_true(die(s, A, 2, NOW));
+        assert_false(is_client(s, A, 1) || is_client(s, A, 2));
+        assert_true(die(s, A, 1, NOW));
+        assert_true(is_client(s, A, 1));
+        assert_false(is_client(s, A, 2) || is_client(s, B, 1));
+        assert_false(culprit_is_tenant(s, A, NOW));
+        culprits_forget(s);
+        assert_false(is_client(s, A, 1));
 }
 
 /* No tenant was served, or the daemon was killed from outside; earlier service doesn't count. */
@@ -99,34 +97,26 @@ TEST(test_taking_over)
 }
 
 /* Another client each time: its tenant, which is forgotten after an hour. */
-TEST(test_tenant)
+SCENE(test_tenant)
 {
-        struct store s;
-
-        open_store(&s);
         for (uint64_t i = 0; i < CULPRIT_TENANT_DEATHS; i++) {
-                assert_false(culprit_is_tenant(&s, A, NOW));
-                assert_true(die(&s, A, i % 2 == 0 ? 0 : i, NOW));
+                assert_false(culprit_is_tenant(s, A, NOW));
+                assert_true(die(s, A, i % 2 == 0 ? 0 : i, NOW));
         }
-        assert_true(culprit_is_tenant(&s, A, NOW));
-        assert_true(is_client(&s, A, 99));
-        assert_false(culprit_is_tenant(&s, B, NOW) || is_client(&s, B, 99));
-        assert_false(culprit_is_tenant(&s, A, NOW + CULPRIT_FORGET_NSEC));
-        assert_true(die(&s, B, 1, NOW + CULPRIT_FORGET_NSEC));
-        assert_false(is_client(&s, A, 99));
-        store_deinit(&s);
+        assert_true(culprit_is_tenant(s, A, NOW));
+        assert_true(is_client(s, A, 99));
+        assert_false(culprit_is_tenant(s, B, NOW) || is_client(s, B, 99));
+        assert_false(culprit_is_tenant(s, A, NOW + CULPRIT_FORGET_NSEC));
+        assert_true(die(s, B, 1, NOW + CULPRIT_FORGET_NSEC));
+        assert_false(is_client(s, A, 99));
 }
 
 /* More than there are rows for: the oldest goes. */
-TEST(test_full)
+SCENE(test_full)
 {
-        struct store s;
-
-        open_store(&s);
         for (uint64_t i = 1; i <= 2 * STATE_SUSPECTS; i++)
-                assert_true(die(&s, culprit_mark("x") + 2 * i, i, NOW + i));
-        assert_true(die(&s, A, 1, NOW + 100));
-        assert_true(die(&s, A, 1, NOW + 100));
-        assert_true(is_client(&s, A, 1));
-        store_deinit(&s);
+                assert_true(die(s, culprit_mark("x") + 2 * i, i, NOW + i));
+        assert_true(die(s, A, 1, NOW + 100));
+        assert_true(die(s, A, 1, NOW + 100));
+        assert_true(is_client(s, A, 1));
 }

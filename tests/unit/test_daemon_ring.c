@@ -91,6 +91,8 @@ static void client_close(struct client *c)
         ring_close(&c->ring);
 }
 
+#define SCENE(fn, ...) TEST_ON(fn, struct client, c, client_open, client_close, ##__VA_ARGS__)
+
 /* n entries that say their position. */
 static void submit(struct client *c, uint32_t n)
 {
@@ -137,24 +139,20 @@ static void drain_all(struct client *c, uint32_t n)
         assert_false(turn.more);
 }
 
-TEST(test_header)
+SCENE(test_header)
 {
-        struct client c;
-
-        client_open(&c);
-        assert_int_equal(c.shm->header.magic, SHM_MAGIC);
-        assert_int_equal(c.shm->header.version, SHM_LAYOUT_VERSION);
-        assert_int_equal(c.shm->header.kind, SHM_CLIENT);
-        assert_int_equal(c.shm->header.bytes, SHM_CLIENT_BYTES);
-        assert_int_equal(c.shm->header.boot_epoch, 0xb007);
-        assert_int_equal(c.shm->header.owner, 77);
-        assert_int_equal(c.shm->sub_entries, N_SUB);
-        assert_int_equal(c.shm->comp_entries, N_COMP);
-        assert_int_equal(c.shm->daemon_sleeps, 1);
+        assert_int_equal(c->shm->header.magic, SHM_MAGIC);
+        assert_int_equal(c->shm->header.version, SHM_LAYOUT_VERSION);
+        assert_int_equal(c->shm->header.kind, SHM_CLIENT);
+        assert_int_equal(c->shm->header.bytes, SHM_CLIENT_BYTES);
+        assert_int_equal(c->shm->header.boot_epoch, 0xb007);
+        assert_int_equal(c->shm->header.owner, 77);
+        assert_int_equal(c->shm->sub_entries, N_SUB);
+        assert_int_equal(c->shm->comp_entries, N_COMP);
+        assert_int_equal(c->shm->daemon_sleeps, 1);
         assert_int_equal(
-                c.shm->comp_offset + N_COMP * sizeof(struct shm_completion), SHM_CLIENT_BYTES);
-        drain_all(&c, 0);
-        client_close(&c);
+                c->shm->comp_offset + N_COMP * sizeof(struct shm_completion), SHM_CLIENT_BYTES);
+        drain_all(c, 0);
 }
 
 /* The daemon can't be made to fault by a segment that shrinks. */
@@ -170,128 +168,107 @@ TEST(test_sealed)
         ring_close(&ring);
 }
 
-TEST(test_order)
+SCENE(test_order)
 {
-        struct client c;
-
-        client_open(&c);
-        submit(&c, 3);
-        drain_all(&c, 3);
+        submit(c, 3);
+        drain_all(c, 3);
         assert_int_equal(executed.n, 3);
         assert_int_equal(executed.last.page, 2);
-        assert_ptr_equal(executed.chain, &c.ring.chain);
-        assert_int_equal(c.shm->sub_head, 3);
-        assert_int_equal(c.shm->comp_tail, 3);
-        take(&c, 0, 3);
+        assert_ptr_equal(executed.chain, &c->ring.chain);
+        assert_int_equal(c->shm->sub_head, 3);
+        assert_int_equal(c->shm->comp_tail, 3);
+        take(c, 0, 3);
         /* Each once: a head that the client moves back means nothing. */
-        c.shm->sub_head = 0;
-        drain_all(&c, 0);
-        submit(&c, 1);
-        drain_all(&c, 1);
+        c->shm->sub_head = 0;
+        drain_all(c, 0);
+        submit(c, 1);
+        drain_all(c, 1);
         assert_int_equal(executed.last.page, 3);
-        take(&c, 3, 1);
-        client_close(&c);
+        take(c, 3, 1);
 }
 
-TEST(test_wraps)
+SCENE(test_wraps)
 {
-        struct client c;
         uint64_t done = 0;
 
-        client_open(&c);
         for (uint32_t n = 1; done < 5 * N_COMP; n = n * 7 % N_SUB + 1) {
-                submit(&c, n);
-                drain_all(&c, n);
+                submit(c, n);
+                drain_all(c, n);
                 assert_int_equal(executed.last.page, done + n - 1);
-                take(&c, done, n);
+                take(c, done, n);
                 done += n;
         }
-        submit(&c, N_SUB);
-        drain_all(&c, N_SUB);
-        take(&c, done, N_SUB);
+        submit(c, N_SUB);
+        drain_all(c, N_SUB);
+        take(c, done, N_SUB);
         assert_int_equal(executed.n, done + N_SUB);
-        client_close(&c);
 }
 
-TEST(test_budget)
+SCENE(test_budget)
 {
-        struct client c;
         struct ring_turn turn;
 
-        client_open(&c);
-        submit(&c, 100);
-        turn = drain(&c, RING_BATCH + 1);
+        submit(c, 100);
+        turn = drain(c, RING_BATCH + 1);
         assert_int_equal(turn.n, RING_BATCH + 1);
         assert_true(turn.more);
-        assert_int_equal(c.shm->sub_head, RING_BATCH + 1);
-        take(&c, 0, RING_BATCH + 1);
-        turn = drain(&c, 99 - RING_BATCH);
+        assert_int_equal(c->shm->sub_head, RING_BATCH + 1);
+        take(c, 0, RING_BATCH + 1);
+        turn = drain(c, 99 - RING_BATCH);
         assert_int_equal(turn.n, 99 - RING_BATCH);
         assert_false(turn.more);
-        take(&c, RING_BATCH + 1, 99 - RING_BATCH);
-        client_close(&c);
+        take(c, RING_BATCH + 1, 99 - RING_BATCH);
 }
 
 /* Nothing is executed whose completion has no room, and all of it once there is. */
-TEST(test_stall)
+SCENE(test_stall)
 {
-        struct client c;
         struct ring_turn turn;
 
-        client_open(&c);
-        submit(&c, N_SUB);
-        drain_all(&c, N_SUB);
-        submit(&c, N_SUB);
-        drain_all(&c, N_SUB);
-        assert_int_equal(c.shm->comp_tail, N_COMP);
-        submit(&c, 10);
-        turn = drain(&c, PLENTY);
+        submit(c, N_SUB);
+        drain_all(c, N_SUB);
+        submit(c, N_SUB);
+        drain_all(c, N_SUB);
+        assert_int_equal(c->shm->comp_tail, N_COMP);
+        submit(c, 10);
+        turn = drain(c, PLENTY);
         assert_null(turn.violation);
         assert_int_equal(turn.n, 0);
         assert_false(turn.more); /* until the client rings */
-        assert_true(ring_sleep(&c.ring));
-        take(&c, 0, 4);
-        assert_false(ring_sleep(&c.ring));
-        turn = drain(&c, PLENTY);
+        assert_true(ring_sleep(&c->ring));
+        take(c, 0, 4);
+        assert_false(ring_sleep(&c->ring));
+        turn = drain(c, PLENTY);
         assert_int_equal(turn.n, 4);
         assert_false(turn.more);
-        take(&c, 4, N_COMP);
-        drain_all(&c, 6);
-        take(&c, N_COMP + 4, 6);
-        client_close(&c);
+        take(c, 4, N_COMP);
+        drain_all(c, 6);
+        take(c, N_COMP + 4, 6);
 }
 
 /* All submissions of a client that has exited are executed; no process takes completions. */
-TEST(test_ended)
+SCENE(test_ended)
 {
-        struct client c;
-
-        client_open(&c);
-        submit(&c, N_SUB);
-        drain_all(&c, N_SUB);
-        submit(&c, N_SUB);
-        drain_all(&c, N_SUB);
-        submit(&c, N_SUB);
-        c.ring.ended = true;
-        c.shm->comp_head = 12345678; /* isn't looked at */
-        assert_false(ring_sleep(&c.ring));
-        drain_all(&c, N_SUB);
+        submit(c, N_SUB);
+        drain_all(c, N_SUB);
+        submit(c, N_SUB);
+        drain_all(c, N_SUB);
+        submit(c, N_SUB);
+        c->ring.ended = true;
+        c->shm->comp_head = 12345678; /* isn't looked at */
+        assert_false(ring_sleep(&c->ring));
+        drain_all(c, N_SUB);
         assert_int_equal(executed.n, 3 * N_SUB);
-        assert_int_equal(c.shm->comp_tail, N_COMP);
-        client_close(&c);
+        assert_int_equal(c->shm->comp_tail, N_COMP);
 }
 
-TEST(test_no_completion)
+SCENE(test_no_completion)
 {
-        struct client c;
-
-        client_open(&c);
         executed.silent_op = SHM_OP_PUBLISH;
-        submit(&c, 40);
-        drain_all(&c, 40);
-        assert_int_equal(c.shm->sub_head, 40);
-        assert_int_equal(c.shm->comp_tail, 0);
-        client_close(&c);
+        submit(c, 40);
+        drain_all(c, 40);
+        assert_int_equal(c->shm->sub_head, 40);
+        assert_int_equal(c->shm->comp_tail, 0);
 }
 
 /* `tail` breaks the rules after `n` entries were submitted and half of them executed. */
@@ -352,208 +329,177 @@ TEST(test_bad_heads)
 }
 
 /* Entries before a broken one are executed and reported, later ones aren't. */
-TEST(test_bad_entry)
+SCENE(test_bad_entry)
 {
-        struct client c;
         struct ring_turn turn;
 
-        client_open(&c);
         executed.refuse_at = RING_BATCH + 6;
-        submit(&c, 100);
-        turn = drain(&c, PLENTY);
+        submit(c, 100);
+        turn = drain(c, PLENTY);
         assert_string_equal(turn.violation, "test-rule");
         assert_false(turn.more);
         assert_int_equal(executed.n, RING_BATCH + 6);
-        assert_int_equal(c.shm->comp_tail, RING_BATCH + 5);
-        take(&c, 0, RING_BATCH + 5);
-        client_close(&c);
+        assert_int_equal(c->shm->comp_tail, RING_BATCH + 5);
+        take(c, 0, RING_BATCH + 5);
 }
 
 /* Entries that the client changes while their batch is executed. */
-TEST(test_changed_after_copy)
+SCENE(test_changed_after_copy)
 {
-        struct client c;
         struct ring_turn turn;
 
-        client_open(&c);
-        submit(&c, RING_BATCH);
-        executed.scribble = c.submissions;
-        turn = drain(&c, PLENTY);
+        submit(c, RING_BATCH);
+        executed.scribble = c->submissions;
+        turn = drain(c, PLENTY);
         assert_null(turn.violation);
         assert_int_equal(turn.n, RING_BATCH);
         assert_int_equal(executed.last.page, RING_BATCH - 1);
-        take(&c, 0, RING_BATCH);
-        client_close(&c);
+        take(c, 0, RING_BATCH);
 }
 
-TEST(test_daemon_sleeps)
+SCENE(test_daemon_sleeps)
 {
-        struct client c;
-
-        client_open(&c);
-        assert_true(ring_sleep(&c.ring));
-        assert_int_equal(c.shm->daemon_sleeps, 1);
-        c.shm->daemon_sleeps = 0; /* the client has rung */
-        submit(&c, 1);
-        assert_false(ring_sleep(&c.ring));
-        assert_int_equal(c.shm->daemon_sleeps, 0);
-        drain_all(&c, 1);
-        assert_true(ring_sleep(&c.ring));
-        assert_int_equal(c.shm->daemon_sleeps, 1);
-        client_close(&c);
+        assert_true(ring_sleep(&c->ring));
+        assert_int_equal(c->shm->daemon_sleeps, 1);
+        c->shm->daemon_sleeps = 0; /* the client has rung */
+        submit(c, 1);
+        assert_false(ring_sleep(&c->ring));
+        assert_int_equal(c->shm->daemon_sleeps, 0);
+        drain_all(c, 1);
+        assert_true(ring_sleep(&c->ring));
+        assert_int_equal(c->shm->daemon_sleeps, 1);
 }
 
-TEST(test_client_sleeps)
+SCENE(test_client_sleeps)
 {
-        struct client c;
-
-        client_open(&c);
-        assert_false(ring_wakes_client(&c.ring));
-        c.shm->client_sleeps = 1;
-        assert_true(ring_wakes_client(&c.ring));
-        assert_int_equal(c.shm->client_sleeps, 0);
-        assert_false(ring_wakes_client(&c.ring));
-        c.shm->client_sleeps = 2; /* no such thing */
-        assert_false(ring_wakes_client(&c.ring));
-        c.shm->n_touches_dropped = 9;
-        assert_int_equal(ring_touches_dropped(&c.ring), 9);
-        client_close(&c);
+        assert_false(ring_wakes_client(&c->ring));
+        c->shm->client_sleeps = 1;
+        assert_true(ring_wakes_client(&c->ring));
+        assert_int_equal(c->shm->client_sleeps, 0);
+        assert_false(ring_wakes_client(&c->ring));
+        c->shm->client_sleeps = 2; /* no such thing */
+        assert_false(ring_wakes_client(&c->ring));
+        c->shm->n_touches_dropped = 9;
+        assert_int_equal(ring_touches_dropped(&c->ring), 9);
 }
 
 /* Entries that complete nothing are no news, but in a ring whose client may wait for room. */
-TEST(test_news)
+SCENE(test_news)
 {
-        struct client c;
-
-        client_open(&c);
         executed.silent_op = SHM_OP_PUBLISH;
-        submit(&c, N_SUB / 4);
-        assert_false(drain(&c, PLENTY).is_news);
-        assert_false(drain(&c, PLENTY).is_news); /* nothing was there */
-        submit(&c, N_SUB / 4 + 1);
-        assert_true(drain(&c, PLENTY).is_news);
-        submit(&c, N_SUB);
-        assert_true(drain(&c, N_SUB / 2).is_news);
-        assert_true(drain(&c, N_SUB / 2).is_news);
+        submit(c, N_SUB / 4);
+        assert_false(drain(c, PLENTY).is_news);
+        assert_false(drain(c, PLENTY).is_news); /* nothing was there */
+        submit(c, N_SUB / 4 + 1);
+        assert_true(drain(c, PLENTY).is_news);
+        submit(c, N_SUB);
+        assert_true(drain(c, N_SUB / 2).is_news);
+        assert_true(drain(c, N_SUB / 2).is_news);
         executed.silent_op = SHM_OP_FREE;
-        submit(&c, 1);
-        assert_true(drain(&c, PLENTY).is_news);
-        client_close(&c);
+        submit(c, 1);
+        assert_true(drain(c, PLENTY).is_news);
 }
 
 /* Long walks end the turn early, and nothing is lost. */
-TEST(test_long_ways)
+SCENE(test_long_ways)
 {
-        struct client c;
         struct ring_turn turn;
 
-        client_open(&c);
-        submit(&c, 10);
+        submit(c, 10);
         executed.n_walked = RING_WALK_PAGES / 4;
-        turn = ring_drain(&c.ring, NULL, PLENTY, 0, UINT64_MAX);
+        turn = ring_drain(&c->ring, NULL, PLENTY, 0, UINT64_MAX);
         assert_int_equal(turn.n, 4);
         assert_int_equal(turn.n_walked, RING_WALK_PAGES);
         assert_true(turn.more && !turn.violation);
-        assert_int_equal(c.shm->sub_head, 4);
+        assert_int_equal(c->shm->sub_head, 4);
         executed.n_walked = RING_WALK_PAGES;
-        assert_int_equal(ring_drain(&c.ring, NULL, PLENTY, 0, UINT64_MAX).n, 1);
+        assert_int_equal(ring_drain(&c->ring, NULL, PLENTY, 0, UINT64_MAX).n, 1);
         executed.n_walked = 0;
-        turn = ring_drain(&c.ring, NULL, PLENTY, 0, UINT64_MAX);
+        turn = ring_drain(&c->ring, NULL, PLENTY, 0, UINT64_MAX);
         assert_int_equal(turn.n, 5);
         assert_false(turn.more);
-        client_close(&c);
 }
 
 /* A turn whose time is over executes one entry that may be long, or a few others. Nothing is lost,
  * and a client that waits for a position sees when it is reached. */
-TEST(test_time_is_up)
+SCENE(test_time_is_up)
 {
         const uint64_t over = 1; /* by a clock that began long ago */
-        struct client c;
         struct ring_turn turn;
 
-        client_open(&c);
-        submit(&c, 32);
-        turn = ring_drain(&c.ring, NULL, PLENTY, 0, over);
+        submit(c, 32);
+        turn = ring_drain(&c->ring, NULL, PLENTY, 0, over);
         assert_in_range(turn.n, 1, 8);
         assert_true(turn.more && !turn.violation);
-        assert_int_equal(c.shm->sub_head, turn.n);
-        assert_true(ring_is_at(&c.ring, turn.n));
-        assert_false(ring_is_at(&c.ring, ring_tail(&c.ring)));
-        c.submissions[turn.n].op = SHM_OP_REFILL;
-        assert_int_equal(ring_drain(&c.ring, NULL, PLENTY, 0, over).n, 1);
-        assert_true(drain(&c, PLENTY).n > 1);
-        assert_true(ring_is_at(&c.ring, ring_tail(&c.ring)));
-        assert_false(ring_has_any(&c.ring));
-        client_close(&c);
+        assert_int_equal(c->shm->sub_head, turn.n);
+        assert_true(ring_is_at(&c->ring, turn.n));
+        assert_false(ring_is_at(&c->ring, ring_tail(&c->ring)));
+        c->submissions[turn.n].op = SHM_OP_REFILL;
+        assert_int_equal(ring_drain(&c->ring, NULL, PLENTY, 0, over).n, 1);
+        assert_true(drain(c, PLENTY).n > 1);
+        assert_true(ring_is_at(&c->ring, ring_tail(&c->ring)));
+        assert_false(ring_has_any(&c->ring));
 }
 
-/* ---- what completes later ---------------------------------------------------------------------
- */
+/* ---- what completes later ------------------------------------------------------------------- */
 
-TEST(test_fetches)
+SCENE(test_fetches)
 {
         const struct shm_completion *got;
-        struct client c;
 
-        client_open(&c);
         executed.fetch_op = SHM_OP_FETCH;
-        submit(&c, 5);
-        c.submissions[1].op = c.submissions[3].op = SHM_OP_FETCH;
-        drain_all(&c, 5);
+        submit(c, 5);
+        c->submissions[1].op = c->submissions[3].op = SHM_OP_FETCH;
+        drain_all(c, 5);
         assert_int_equal(executed.n_begun, 2);
         /* The others' came. */
-        assert_int_equal(c.shm->sub_head, 5);
-        assert_int_equal(c.shm->comp_tail, 3);
-        assert_int_equal(c.completions[1].user_data, ~UINT64_C(2));
-        ring_complete(&c.ring, 33, 3, 333);
-        ring_complete(&c.ring, 11, 1, 111);
-        assert_int_equal(c.shm->comp_tail, 5);
-        assert_int_equal(c.ring.n_fetches, 0);
-        got = &c.completions[3];
+        assert_int_equal(c->shm->sub_head, 5);
+        assert_int_equal(c->shm->comp_tail, 3);
+        assert_int_equal(c->completions[1].user_data, ~UINT64_C(2));
+        ring_complete(&c->ring, 33, 3, 333);
+        ring_complete(&c->ring, 11, 1, 111);
+        assert_int_equal(c->shm->comp_tail, 5);
+        assert_int_equal(c->ring.n_fetches, 0);
+        got = &c->completions[3];
         assert_int_equal(got[0].user_data, 33);
         assert_int_equal(got[0].status, 3);
         assert_int_equal(got[0].page, 333);
         assert_int_equal(got[1].user_data, 11);
         /* On the device already. */
-        c.shm->comp_head = 5;
+        c->shm->comp_head = 5;
         executed.is_there = true;
-        submit(&c, 1);
-        c.submissions[5].op = SHM_OP_FETCH;
-        drain_all(&c, 1);
-        assert_int_equal(c.shm->comp_tail, 6);
-        assert_int_equal(c.ring.n_fetches, 0);
-        client_close(&c);
+        submit(c, 1);
+        c->submissions[5].op = SHM_OP_FETCH;
+        drain_all(c, 1);
+        assert_int_equal(c->shm->comp_tail, 6);
+        assert_int_equal(c->ring.n_fetches, 0);
 }
 
 /* Running fetches keep their room in the ring of completions. */
-TEST(test_fetches_room)
+SCENE(test_fetches_room)
 {
-        struct client c;
         uint64_t n = 0;
 
-        client_open(&c);
         executed.fetch_op = SHM_OP_FETCH;
         for (unsigned i = 0; i < N_COMP / N_SUB; i++) {
-                submit(&c, N_SUB);
+                submit(c, N_SUB);
                 for (unsigned k = 0; k < N_SUB; k++)
-                        c.submissions[k].op = SHM_OP_FETCH;
-                drain_all(&c, N_SUB);
+                        c->submissions[k].op = SHM_OP_FETCH;
+                drain_all(c, N_SUB);
         }
         assert_int_equal(executed.n_begun, N_COMP);
-        submit(&c, 2);
-        drain_all(&c, 0);
-        assert_true(ring_sleep(&c.ring));
+        submit(c, 2);
+        drain_all(c, 0);
+        assert_true(ring_sleep(&c->ring));
         /* One is done, and taken. */
-        ring_complete(&c.ring, 1, 0, 1);
-        drain_all(&c, 0);
-        c.shm->comp_head++;
-        assert_false(ring_sleep(&c.ring));
-        assert_int_equal(drain(&c, PLENTY).n, 1);
+        ring_complete(&c->ring, 1, 0, 1);
+        drain_all(c, 0);
+        c->shm->comp_head++;
+        assert_false(ring_sleep(&c->ring));
+        assert_int_equal(drain(c, PLENTY).n, 1);
         for (n = 1; n < N_COMP; n++)
-                ring_complete(&c.ring, n, 0, 1);
-        assert_int_equal(c.shm->comp_tail - c.shm->comp_head, N_COMP);
-        client_close(&c);
+                ring_complete(&c->ring, n, 0, 1);
+        assert_int_equal(c->shm->comp_tail - c->shm->comp_head, N_COMP);
 }
 
 TEST(test_fetches_ended)

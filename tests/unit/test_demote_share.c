@@ -25,6 +25,8 @@ static void start(struct tiers *w)
         assert_int_equal(tenant_set_attrs(w->a, &attrs, &w->d), 0);
 }
 
+#define SCENE(fn, ...) TEST_ON(fn, struct tiers, w, start, tiers_end, ##__VA_ARGS__)
+
 static struct user add_user(struct tiers *w, struct tenant *t, const char *ns, unsigned first_key)
 {
         struct user u = {.t = t, .m = join(t), .next_key = first_key};
@@ -76,28 +78,25 @@ static unsigned count_below(struct tiers *w, const struct user *u, unsigned firs
 }
 
 /* A late user gets its half of the tier that another one has filled, and no more. */
-TEST(test_share)
+SCENE(test_share)
 {
         struct user a, b;
-        struct tiers w;
 
-        start(&w);
-        a = add_user(&w, w.a, "mine", 0);
-        b = add_user(&w, add_tenant(&w, "b"), "theirs", 10000);
-        use(&w, &a, (2 + HOST_SETS + 1) * TIER_SET_PAGES);
+        a = add_user(w, w->a, "mine", 0);
+        b = add_user(w, add_tenant(w, "b"), "theirs", 10000);
+        use(w, &a, (2 + HOST_SETS + 1) * TIER_SET_PAGES);
         assert_int_equal(sets_below(&a), HOST_SETS);
-        use(&w, &b, (2 + HOST_SETS + 1) * TIER_SET_PAGES);
+        use(w, &b, (2 + HOST_SETS + 1) * TIER_SET_PAGES);
         assert_int_equal(sets_below(&b), HOST_SETS / 2);
         assert_int_equal(sets_below(&a), HOST_SETS / 2);
-        use(&w, &a, 2 * TIER_SET_PAGES);
-        use(&w, &b, 2 * TIER_SET_PAGES);
+        use(w, &a, 2 * TIER_SET_PAGES);
+        use(w, &b, 2 * TIER_SET_PAGES);
         assert_int_equal(sets_below(&a), HOST_SETS / 2);
         assert_int_equal(sets_below(&b), HOST_SETS / 2);
-        assert_int_equal(count_below(&w, &a, 0), HOST_SETS / 2 * TIER_SET_PAGES);
-        assert_int_equal(count_below(&w, &b, 10000), HOST_SETS / 2 * TIER_SET_PAGES);
+        assert_int_equal(count_below(w, &a, 0), HOST_SETS / 2 * TIER_SET_PAGES);
+        assert_int_equal(count_below(w, &b, 10000), HOST_SETS / 2 * TIER_SET_PAGES);
         member_free(a.m);
         member_free(b.m);
-        tiers_end(&w);
 }
 
 static void invalidate(struct user *u, unsigned key)
@@ -112,23 +111,21 @@ static void invalidate(struct user *u, unsigned key)
 
 /* Sets of which little is left are no loss to anybody: their own namespace fills them first, and
  * for others they go first. */
-TEST(test_sparse)
+SCENE(test_sparse)
 {
         struct user a, b;
-        struct tiers w;
         unsigned n_kept = 0;
 
-        start(&w);
-        a = add_user(&w, w.a, "mine", 0);
-        b = add_user(&w, add_tenant(&w, "b"), "theirs", 10000);
-        use(&w, &a, (1 + HOST_SETS) * TIER_SET_PAGES - 8); /* all of it stays */
+        a = add_user(w, w->a, "mine", 0);
+        b = add_user(w, add_tenant(w, "b"), "theirs", 10000);
+        use(w, &a, (1 + HOST_SETS) * TIER_SET_PAGES - 8); /* all of it stays */
         assert_int_equal(sets_below(&a), HOST_SETS);
         /* One page is left of the first two of its sets, which have its first texts. */
         for (unsigned key = 0; key < 2 * TIER_SET_PAGES; key++)
                 if (key % TIER_SET_PAGES != 7)
                         invalidate(&a, key);
         assert_int_equal(sets_below(&a), HOST_SETS);
-        use(&w, &b, 4 * TIER_SET_PAGES);
+        use(w, &b, 4 * TIER_SET_PAGES);
         assert_int_equal(sets_below(&b), 2);
         for (unsigned key = 2 * TIER_SET_PAGES; key < a.next_key; key++)
                 n_kept += ns_find_page(a.a->ns, (uint8_t[KEY_BYTES]){(uint8_t)(key + 1),
@@ -137,11 +134,10 @@ TEST(test_sparse)
         /* Its own holes are filled before another set is bound. */
         for (unsigned key = 2 * TIER_SET_PAGES; key < 3 * TIER_SET_PAGES; key++)
                 invalidate(&a, key);
-        use(&w, &a, TIER_SET_PAGES);
+        use(w, &a, TIER_SET_PAGES);
         assert_true(sets_below(&a) <= 2);
         member_free(a.m);
         member_free(b.m);
-        tiers_end(&w);
 }
 
 /* One namespace of a tenant doesn't keep the others from what lies below, whether the tenant's

@@ -59,6 +59,8 @@ static void close_fixture(struct fixture *f)
         f->device->ops->close(f->device);
 }
 
+#define SCENE(fn, ...) TEST_ON(fn, struct fixture, f, open_fixture, close_fixture, ##__VA_ARGS__)
+
 /* An extent full of ones, which another process maps. */
 static struct extent *make_extent(struct fixture *f)
 {
@@ -120,103 +122,86 @@ static bool is_mapped(const void *at)
         return mincore((void *)(uintptr_t)at, 1, &in) == 0;
 }
 
-TEST_BARE(test_thread)
+SCENE(test_thread)
 {
-        struct fixture f;
         struct discard *what;
         const void *at;
 
-        open_fixture(&f);
-        assert_int_equal(discards_start(&f.discards), 0);
-        what = make(&f, 3, 2);
-        at = f.device->ops->arena_base(what->arena);
+        assert_int_equal(discards_start(&f->discards), 0);
+        what = make(f, 3, 2);
+        at = f->device->ops->arena_base(what->arena);
         assert_true(is_mapped(at));
-        discard_submit(&f.discards, what);
-        discards_stop(&f.discards); /* ends when all is given back */
+        discard_submit(&f->discards, what);
+        discards_stop(&f->discards); /* ends when all is given back */
         assert_false(is_by_caller());
         assert_false(is_mapped(at));
-        for (unsigned i = 0; i < f.n; i++)
-                assert_true(is_empty(&f, i));
-        discards_stop(&f.discards);
-        close_fixture(&f);
+        for (unsigned i = 0; i < f->n; i++)
+                assert_true(is_empty(f, i));
+        discards_stop(&f->discards);
 }
 
 /* No more than so many extents wait, or one set of more; what is beyond that goes at once. */
-TEST_BARE(test_bound)
+SCENE(test_bound)
 {
-        struct fixture f;
-
-        open_fixture(&f);
-        assert_int_equal(discards_start(&f.discards), 0);
-        pthread_mutex_lock(&f.discards.lock);
-        f.discards.n_extents = DISCARDS_MAX - 2; /* as if they waited */
-        pthread_mutex_unlock(&f.discards.lock);
-        discard_submit(&f.discards, make(&f, 3, 3));
+        assert_int_equal(discards_start(&f->discards), 0);
+        pthread_mutex_lock(&f->discards.lock);
+        f->discards.n_extents = DISCARDS_MAX - 2; /* as if they waited */
+        pthread_mutex_unlock(&f->discards.lock);
+        discard_submit(&f->discards, make(f, 3, 3));
         assert_true(is_by_caller());
         for (unsigned i = 0; i < 3; i++)
-                assert_true(is_empty(&f, i));
-        pthread_mutex_lock(&f.discards.lock);
-        assert_int_equal(f.discards.n_extents, DISCARDS_MAX - 2);
-        f.discards.n_extents = 0;
-        pthread_mutex_unlock(&f.discards.lock);
-        discard_submit(&f.discards, make(&f, DISCARDS_MAX + 1, 0));
-        discards_stop(&f.discards);
+                assert_true(is_empty(f, i));
+        pthread_mutex_lock(&f->discards.lock);
+        assert_int_equal(f->discards.n_extents, DISCARDS_MAX - 2);
+        f->discards.n_extents = 0;
+        pthread_mutex_unlock(&f->discards.lock);
+        discard_submit(&f->discards, make(f, DISCARDS_MAX + 1, 0));
+        discards_stop(&f->discards);
         assert_false(is_by_caller());
-        for (unsigned i = 0; i < f.n; i++)
-                assert_true(is_empty(&f, i));
-        close_fixture(&f);
+        for (unsigned i = 0; i < f->n; i++)
+                assert_true(is_empty(f, i));
 }
 
 /* Faster than the thread goes. */
-TEST_BARE(test_many)
+SCENE(test_many)
 {
-        struct fixture f;
-
-        open_fixture(&f);
-        assert_int_equal(discards_start(&f.discards), 0);
+        assert_int_equal(discards_start(&f->discards), 0);
         for (unsigned i = 0; i < MANY; i++)
-                discard_submit(&f.discards, make(&f, 1, i % 2));
-        discards_stop(&f.discards);
+                discard_submit(&f->discards, make(f, 1, i % 2));
+        discards_stop(&f->discards);
         for (unsigned i = 0; i < MANY; i++)
-                assert_true(is_empty(&f, i));
-        close_fixture(&f);
+                assert_true(is_empty(f, i));
 }
 
-TEST_BARE(test_no_thread)
+SCENE(test_no_thread)
 {
-        struct fixture f;
         struct discard *what;
 
-        open_fixture(&f);
-        what = make(&f, 1, 1);
-        assert_true(is_full(&f, 0));
-        discard_submit(&f.discards, what);
-        assert_true(is_empty(&f, 0));
+        what = make(f, 1, 1);
+        assert_true(is_full(f, 0));
+        discard_submit(&f->discards, what);
+        assert_true(is_empty(f, 0));
         /* An empty discard, as for a disk. */
         what = discard_new(0);
         assert_non_null(what);
-        discard_submit(&f.discards, what);
-        close_fixture(&f);
+        discard_submit(&f->discards, what);
 }
 
 /* A client has made its file immutable: it goes all the same, and what is in it stays with it. */
-TEST_BARE(test_immutable)
+SCENE(test_immutable)
 {
         struct extent_handle handle;
         struct discard *what;
-        struct fixture f;
         int flags = FS_IMMUTABLE_FL;
 
-        open_fixture(&f);
-        what = make(&f, 1, 1);
-        assert_int_equal(f.device->ops->extent_export(what->extents[0], &handle), 0);
+        what = make(f, 1, 1);
+        assert_int_equal(f->device->ops->extent_export(what->extents[0], &handle), 0);
         if (ioctl(handle.fd, FS_IOC_SETFLAGS, &flags) < 0)
                 print_message("no file can be immutable here: %s\n", strerror(errno));
         else
                 flags = 0;
-        discard_submit(&f.discards, what);
-        assert_true(flags == 0 ? is_full(&f, 0) : is_empty(&f, 0));
+        discard_submit(&f->discards, what);
+        assert_true(flags == 0 ? is_full(f, 0) : is_empty(f, 0));
         (void)ioctl(handle.fd, FS_IOC_SETFLAGS, &flags);
         fd_close(handle.fd);
-        close_fixture(&f);
 }

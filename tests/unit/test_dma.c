@@ -81,6 +81,8 @@ static void end(struct scene *w)
         fake_device_deinit(&w->gpu);
 }
 
+#define SCENE(fn, ...) TEST_ON(fn, struct scene, w, start, end, ##__VA_ARGS__)
+
 /* Jobs of the queue, until one is over. */
 static void reap(struct scene *w)
 {
@@ -114,99 +116,81 @@ static void expect_log(struct scene *w, const char *calls)
         assert_string_equal(fake_device_take_log(&w->gpu, w->log), calls);
 }
 
-TEST(test_registered)
+SCENE(test_registered, PATIENT_MSEC)
 {
-        struct scene w;
-
-        start(&w, PATIENT_MSEC);
-        expect_log(&w, "");
-        map(&w);
-        reap(&w);
-        expect(&w, BYTES, 0);
-        assert_int_equal(w.gpu.registered_bytes, BYTES);
-        map(&w); /* once */
-        set_unbind(w.set);
-        expect(&w, 0, 0);
-        assert_int_equal(w.below->account.charged_bytes, 0);
-        reap(&w);
-        assert_true(list_is_empty(&w.below->leaving));
-        expect_log(&w, "register unregister ");
-        end(&w);
+        expect_log(w, "");
+        map(w);
+        reap(w);
+        expect(w, BYTES, 0);
+        assert_int_equal(w->gpu.registered_bytes, BYTES);
+        map(w); /* once */
+        set_unbind(w->set);
+        expect(w, 0, 0);
+        assert_int_equal(w->below->account.charged_bytes, 0);
+        reap(w);
+        assert_true(list_is_empty(&w->below->leaving));
+        expect_log(w, "register unregister ");
 }
 
 /* The daemon unregisters all memory when it ends. */
-TEST(test_ends)
+SCENE(test_ends, PATIENT_MSEC)
 {
-        struct scene w;
-
-        start(&w, PATIENT_MSEC);
-        map(&w);
-        reap(&w);
-        end(&w);
+        map(w);
+        reap(w);
 }
 
-TEST(test_refused)
+SCENE(test_refused, PATIENT_MSEC)
 {
-        struct scene w;
         uint8_t *at;
 
-        start(&w, PATIENT_MSEC);
-        fake_device_fail(&w.gpu, "register", 1, -ENOMEM);
-        at = map(&w);
-        reap(&w);
-        expect(&w, 0, 1);
-        assert_string_equal(w.below->why, "not registered with the device above, copies are "
-                                          "slower: register fails by order");
+        fake_device_fail(&w->gpu, "register", 1, -ENOMEM);
+        at = map(w);
+        reap(w);
+        expect(w, 0, 1);
+        assert_string_equal(w->below->why, "not registered with the device above, copies are "
+                                           "slower: register fails by order");
         memset(at, 1, BYTES); /* as good as any */
-        set_unbind(w.set);
-        expect(&w, 0, 0);
-        assert_true(list_is_empty(&w.below->leaving));
-        expect_log(&w, "register ");
-        fake_device_fail(&w.gpu, "register", 1, 0);
-        end(&w);
+        set_unbind(w->set);
+        expect(w, 0, 0);
+        assert_true(list_is_empty(&w->below->leaving));
+        expect_log(w, "register ");
+        fake_device_fail(&w->gpu, "register", 1, 0);
 }
 
 /* Its set goes while it is being registered: it is mapped until the driver has let go of it. */
-TEST(test_goes_meanwhile)
+SCENE(test_goes_meanwhile, PATIENT_MSEC)
 {
-        struct scene w;
         uint8_t *at;
 
-        start(&w, PATIENT_MSEC);
-        fake_device_block(&w.gpu, "register");
-        at = map(&w);
+        fake_device_block(&w->gpu, "register");
+        at = map(w);
         memset(at, 1, BYTES);
-        fake_device_wait_inside(&w.gpu);
-        set_unbind(w.set);
-        assert_false(list_is_empty(&w.below->leaving));
-        assert_int_equal(w.below->account.charged_bytes, 0);
+        fake_device_wait_inside(&w->gpu);
+        set_unbind(w->set);
+        assert_false(list_is_empty(&w->below->leaving));
+        assert_int_equal(w->below->account.charged_bytes, 0);
         assert_int_equal(at[BYTES - 1], 1);
-        fake_device_unblock(&w.gpu);
-        while (!list_is_empty(&w.below->leaving))
-                reap(&w);
-        expect(&w, 0, 0);
-        assert_int_equal(w.gpu.registered_bytes, 0);
-        expect_log(&w, "register unregister ");
-        end(&w);
+        fake_device_unblock(&w->gpu);
+        while (!list_is_empty(&w->below->leaving))
+                reap(w);
+        expect(w, 0, 0);
+        assert_int_equal(w->gpu.registered_bytes, 0);
+        expect_log(w, "register unregister ");
 }
 
 /* A late registration may have succeeded, and is undone as if it had. */
-TEST(test_late)
+SCENE(test_late, HASTY_MSEC)
 {
-        struct scene w;
-
-        start(&w, HASTY_MSEC);
-        fake_device_block(&w.gpu, "register");
-        map(&w);
-        fake_device_wait_inside(&w.gpu);
-        reap(&w);
-        expect(&w, 0, 1);
-        set_unbind(w.set);
-        expect(&w, 0, 0);
-        assert_false(list_is_empty(&w.below->leaving));
-        fake_device_unblock(&w.gpu);
-        while (!list_is_empty(&w.below->leaving))
-                reap(&w);
-        expect_log(&w, "register unregister ");
-        end(&w);
+        fake_device_block(&w->gpu, "register");
+        map(w);
+        fake_device_wait_inside(&w->gpu);
+        reap(w);
+        expect(w, 0, 1);
+        set_unbind(w->set);
+        expect(w, 0, 0);
+        assert_false(list_is_empty(&w->below->leaving));
+        fake_device_unblock(&w->gpu);
+        while (!list_is_empty(&w->below->leaving))
+                reap(w);
+        expect_log(w, "register unregister ");
 }

@@ -48,6 +48,8 @@ static void end(struct bench *w)
         fixture_end(&w->f);
 }
 
+#define SCENE(fn, ...) TEST_ON(fn, struct bench, w, begin, end, ##__VA_ARGS__)
+
 static uint64_t n_cached(const struct bench *w)
 {
         return ns_count_findable(w->ns);
@@ -103,70 +105,61 @@ static unsigned run(struct bench *w)
 
 /* A text of 60 pages, and 20 that continue its middle. Every visited page counts, also on the way
  * down. None of its pages is found afterwards, under any key; other texts are. */
-TEST_BARE(test_slices)
+SCENE(test_slices, 4)
 {
         struct waiting d;
-        struct bench w;
         unsigned n;
 
-        begin(&w, 4);
-        cache_chain(w.a, 0, 60);
-        cache_below(&w, 29, 100, 20);
-        cache_below(&w, 9, 200, 3);
-        drop_from(&w, 10, &d);
-        assert_int_equal(n_cached(&w), 83); /* the first slice went down */
-        n = run(&w);
+        cache_chain(w->a, 0, 60);
+        cache_below(w, 29, 100, 20);
+        cache_below(w, 9, 200, 3);
+        drop_from(w, 10, &d);
+        assert_int_equal(n_cached(w), 83); /* the first slice went down */
+        n = run(w);
         /* Down to the deepest leaf and up again, at four a slice: neither less nor much more. */
         assert_in_range(n, 2 * 70 / 4 - 20, 2 * 70 / 4 + 4);
         assert_int_equal(d.n_done, 1);
         assert_int_equal(d.drop.n_pages, 70);
-        assert_int_equal(n_cached(&w), 13);
+        assert_int_equal(n_cached(w), 13);
         for (unsigned i = 10; i < 60; i++)
-                assert_int_equal(find(&w, i), PAGE_NONE);
+                assert_int_equal(find(w, i), PAGE_NONE);
         for (unsigned i = 100; i < 120; i++)
-                assert_int_equal(find(&w, i), PAGE_NONE);
-        assert_int_equal(count_hits(w.a, 0, 60), 10);
-        end(&w);
+                assert_int_equal(find(w, i), PAGE_NONE);
+        assert_int_equal(count_hits(w->a, 0, 60), 10);
 }
 
 /* Between two slices the text is found up to where it goes on, as after evictions. */
-TEST_BARE(test_found_between)
+SCENE(test_found_between, 3)
 {
         unsigned before = 40, now;
         struct waiting d;
-        struct bench w;
 
-        begin(&w, 3);
-        cache_chain(w.a, 0, 40);
-        drop_from(&w, 0, &d);
-        while (slice(&w)) {
-                now = count_hits(w.a, 0, 40);
-                assert_true(now <= before && now == n_cached(&w));
+        cache_chain(w->a, 0, 40);
+        drop_from(w, 0, &d);
+        while (slice(w)) {
+                now = count_hits(w->a, 0, 40);
+                assert_true(now <= before && now == n_cached(w));
                 before = now;
                 for (unsigned i = 0; i < 40; i++)
-                        assert_int_equal(find(&w, i) != PAGE_NONE, i < now);
+                        assert_int_equal(find(w, i) != PAGE_NONE, i < now);
         }
         assert_int_equal(before, 0);
-        end(&w);
 }
 
 /* A small drop is over at once. */
-TEST_BARE(test_at_once)
+SCENE(test_at_once, 16)
 {
         uint8_t key[KEY_BYTES];
-        struct bench w;
         struct drop d;
 
-        begin(&w, 16);
-        cache_chain(w.a, 0, 8);
+        cache_chain(w->a, 0, 8);
         make_keys(key, 0, 1);
-        assert_int_equal(drop_key(&d, w.a, key, NULL), 0);
+        assert_int_equal(drop_key(&d, w->a, key, NULL), 0);
         assert_true(drop_is_over(&d) && d.n_pages == 8);
-        assert_int_equal(drop_key(&d, w.a, key, NULL), 0);
+        assert_int_equal(drop_key(&d, w->a, key, NULL), 0);
         assert_true(drop_is_over(&d) && d.n_pages == 0);
-        assert_int_equal(drop_tag(&d, w.a, 5, NULL), 0);
+        assert_int_equal(drop_tag(&d, w->a, 5, NULL), 0);
         assert_true(drop_is_over(&d) && d.n_pages == 0);
-        end(&w);
 }
 
 /* Pages are evicted where the drop goes on, or all of them. */
@@ -209,143 +202,125 @@ static void move_page(struct bench *w, unsigned key)
         fixture_check(&w->f);
 }
 
-TEST_BARE(test_moved_meanwhile)
+SCENE(test_moved_meanwhile, 4)
 {
         struct waiting d;
-        struct bench w;
 
-        begin(&w, 4);
-        cache_chain(w.a, 0, 20);
-        drop_from(&w, 5, &d);
+        cache_chain(w->a, 0, 20);
+        drop_from(w, 5, &d);
         for (unsigned i = 5; i < 20; i++) /* wherever it is by now */
-                move_page(&w, i);
-        while (slice(&w))
+                move_page(w, i);
+        while (slice(w))
                 for (unsigned i = 5; i < 20; i++)
-                        if (find(&w, i) != PAGE_NONE)
-                                move_page(&w, i);
+                        if (find(w, i) != PAGE_NONE)
+                                move_page(w, i);
         assert_int_equal(d.n_done, 1);
         assert_int_equal(d.drop.n_pages, 15);
-        assert_int_equal(n_cached(&w), 5);
-        end(&w);
+        assert_int_equal(n_cached(w), 5);
 }
 
-TEST_BARE(test_published_meanwhile)
+SCENE(test_published_meanwhile, 5)
 {
         struct waiting d;
-        struct bench w;
 
-        begin(&w, 5);
-        cache_chain(w.a, 0, 40);
-        drop_from(&w, 4, &d);
+        cache_chain(w->a, 0, 40);
+        drop_from(w, 4, &d);
         for (unsigned i = 0; i < 8; i++) {
-                cache_below(&w, 4 + i % 2, 100 + i, 1);
-                cache_below(&w, 3, 200 + i, 1);
-                assert_non_null(slice(&w));
+                cache_below(w, 4 + i % 2, 100 + i, 1);
+                cache_below(w, 3, 200 + i, 1);
+                assert_non_null(slice(w));
         }
-        (void)run(&w);
+        (void)run(w);
         assert_int_equal(d.n_done, 1);
         assert_int_equal(d.drop.n_pages, 36 + 8);
-        assert_int_equal(n_cached(&w), 4 + 8);
+        assert_int_equal(n_cached(w), 4 + 8);
         /* Over again: that is another text. */
-        append(w.a, 0, 3, 4, 2);
-        assert_false(chores_are_left(&w.f.store));
-        assert_int_equal(count_hits(w.a, 0, 6), 6);
-        end(&w);
+        append(w->a, 0, 3, 4, 2);
+        assert_false(chores_are_left(&w->f.store));
+        assert_int_equal(count_hits(w->a, 0, 6), 6);
 }
 
 /* Readers keep the page, but it can't be found. */
-TEST_BARE(test_pinned)
+SCENE(test_pinned, 3)
 {
         struct waiting d;
         uint32_t pages[16];
-        struct bench w;
 
-        begin(&w, 3);
-        publish_chain(w.a, 0, 16, pages);
-        drop_from(&w, 0, &d);
-        assert_int_equal(release_pages(w.a, pages, 4, 1, NULL), 0);
-        (void)run(&w);
-        assert_int_equal(n_cached(&w), 0);
-        assert_int_equal(w.ns->device.n_pages[PAGE_DETACHED], 12);
-        assert_int_equal(release_pages(w.a, pages + 4, 12, 1, NULL), 0);
-        assert_int_equal(w.ns->device.n_pages[PAGE_DETACHED], 0);
-        end(&w);
+        publish_chain(w->a, 0, 16, pages);
+        drop_from(w, 0, &d);
+        assert_int_equal(release_pages(w->a, pages, 4, 1, NULL), 0);
+        (void)run(w);
+        assert_int_equal(n_cached(w), 0);
+        assert_int_equal(w->ns->device.n_pages[PAGE_DETACHED], 12);
+        assert_int_equal(release_pages(w->a, pages + 4, 12, 1, NULL), 0);
+        assert_int_equal(w->ns->device.n_pages[PAGE_DETACHED], 0);
 }
 
 /* Two that meet: one in the other, one tag through both. */
-TEST_BARE(test_two)
+SCENE(test_two, 2)
 {
         struct waiting outer, inner, tag = {.n_done = 0};
-        struct bench w;
         uint32_t page;
 
-        begin(&w, 2);
-        cache_chain(w.a, 0, 24);
-        cache_chain(w.a, 50, 6);
-        assert_int_equal(tag_reserve(w.ns), 0);
-        page = find(&w, 20);
-        tag_add(w.ns, page, 9);
-        tag_add(w.ns, find(&w, 51), 9);
-        drop_from(&w, 0, &outer);
-        drop_from(&w, 10, &inner);
-        assert_int_equal(drop_tag(&tag.drop, w.a, 9, NULL), 0);
+        cache_chain(w->a, 0, 24);
+        cache_chain(w->a, 50, 6);
+        assert_int_equal(tag_reserve(w->ns), 0);
+        page = find(w, 20);
+        tag_add(w->ns, page, 9);
+        tag_add(w->ns, find(w, 51), 9);
+        drop_from(w, 0, &outer);
+        drop_from(w, 10, &inner);
+        assert_int_equal(drop_tag(&tag.drop, w->a, 9, NULL), 0);
         drop_queue(&tag.drop, on_done);
-        (void)run(&w);
+        (void)run(w);
         assert_true(outer.n_done == 1 && inner.n_done == 1 && tag.n_done == 1);
         assert_int_equal(outer.drop.n_pages + inner.drop.n_pages + tag.drop.n_pages, 24 + 5);
-        assert_int_equal(n_cached(&w), 1);
-        end(&w);
+        assert_int_equal(n_cached(w), 1);
 }
 
 /* Everything becomes unfindable in the middle; the namespace goes. */
-TEST_BARE(test_namespace_meanwhile)
+SCENE(test_namespace_meanwhile, 4)
 {
         uint64_t n_pages, n_kept;
         struct waiting d, e;
-        struct bench w;
 
-        begin(&w, 4);
-        cache_chain(w.a, 0, 20);
-        drop_from(&w, 0, &d);
-        assert_int_equal(ns_invalidate(w.ns, CAUSE_NAMESPACE, &n_pages), 0);
-        fixture_check(&w.f);
-        cache_chain(w.a, 0, 20); /* of no drop's concern */
+        cache_chain(w->a, 0, 20);
+        drop_from(w, 0, &d);
+        assert_int_equal(ns_invalidate(w->ns, CAUSE_NAMESPACE, &n_pages), 0);
+        fixture_check(&w->f);
+        cache_chain(w->a, 0, 20); /* of no drop's concern */
         assert_int_equal(d.n_done, 0);
-        assert_ptr_equal(slice(&w), w.f.a);
+        assert_ptr_equal(slice(w), w->f.a);
         assert_int_equal(d.n_done, 1);
-        assert_int_equal(n_cached(&w), 20);
-        while (ns_sweep(w.ns, 100))
+        assert_int_equal(n_cached(w), 20);
+        while (ns_sweep(w->ns, 100))
                 ;
-        settle_all(&w.f.store);
-        drop_from(&w, 0, &d);
-        drop_from(&w, 0, &e);
-        attach_close(w.a);
-        assert_int_equal(store_purge(&w.f.store, w.f.a, w.ns, true, &n_pages, &n_kept), 0);
+        settle_all(&w->f.store);
+        drop_from(w, 0, &d);
+        drop_from(w, 0, &e);
+        attach_close(w->a);
+        assert_int_equal(store_purge(&w->f.store, w->f.a, w->ns, true, &n_pages, &n_kept), 0);
         assert_true(d.n_done == 1 && e.n_done == 1);
-        end(&w);
 }
 
-TEST_BARE(test_limit)
+SCENE(test_limit, 1)
 {
         struct waiting d[DROPS_MAX];
         uint8_t key[KEY_BYTES];
         struct detail detail;
-        struct bench w;
         struct drop more;
 
-        begin(&w, 1);
-        cache_chain(w.a, 0, 20);
+        cache_chain(w->a, 0, 20);
         for (unsigned i = 0; i < DROPS_MAX; i++)
-                drop_from(&w, 0, &d[i]);
+                drop_from(w, 0, &d[i]);
         make_keys(key, 0, 1);
-        assert_int_equal(drop_key(&more, w.a, key, &detail), -EAGAIN);
+        assert_int_equal(drop_key(&more, w->a, key, &detail), -EAGAIN);
         assert_non_null(strstr(detail.text, "ask again"));
-        assert_int_equal(drop_tag(&more, w.a, 1, &detail), -EAGAIN);
-        (void)run(&w);
+        assert_int_equal(drop_tag(&more, w->a, 1, &detail), -EAGAIN);
+        (void)run(w);
         for (unsigned i = 0; i < DROPS_MAX; i++)
                 assert_int_equal(d[i].n_done, 1);
-        assert_int_equal(drop_key(&more, w.a, key, &detail), 0);
-        end(&w);
+        assert_int_equal(drop_key(&more, w->a, key, &detail), 0);
 }
 
 /* Tenants take turns, for any number of drops; so do the drops of a tenant. */
@@ -382,27 +357,24 @@ TEST_BARE(test_turns)
 }
 
 /* The rest of a session: no client waits for it, and it ends where another session uses a page. */
-TEST_BARE(test_text)
+SCENE(test_text, 4)
 {
-        struct bench w;
         uint32_t s, t;
 
-        begin(&w, 4);
-        s = open_session(w.a, "s");
-        append(w.a, s, ROOT, 0, 40);
-        truncate_pages(w.a, s, 2, 0, 38);
-        assert_int_equal(n_cached(&w), 40 - 4);
-        assert_int_equal(info_of(w.a, s).n_pages, 2);
-        (void)run(&w);
-        assert_int_equal(n_cached(&w), 2);
-        assert_int_equal(count_hits(w.a, 0, 40), 2);
+        s = open_session(w->a, "s");
+        append(w->a, s, ROOT, 0, 40);
+        truncate_pages(w->a, s, 2, 0, 38);
+        assert_int_equal(n_cached(w), 40 - 4);
+        assert_int_equal(info_of(w->a, s).n_pages, 2);
+        (void)run(w);
+        assert_int_equal(n_cached(w), 2);
+        assert_int_equal(count_hits(w->a, 0, 40), 2);
 
-        append(w.a, s, 1, 2, 38);
-        assert_int_equal(session_close(w.a, s, true, 1, NULL), 0);
-        t = open_session(w.a, "t");
-        append(w.a, t, 9, 100, 1);
-        (void)run(&w);
-        assert_int_equal(count_hits(w.a, 0, 40), 10);
-        expect_pages(w.a, t, "0@0 1@1 2@2 3@3 4@4 5@5 6@6 7@7 8@8 9@9 100@10");
-        end(&w);
+        append(w->a, s, 1, 2, 38);
+        assert_int_equal(session_close(w->a, s, true, 1, NULL), 0);
+        t = open_session(w->a, "t");
+        append(w->a, t, 9, 100, 1);
+        (void)run(w);
+        assert_int_equal(count_hits(w->a, 0, 40), 10);
+        expect_pages(w->a, t, "0@0 1@1 2@2 3@3 4@4 5@5 6@6 7@7 8@8 9@9 100@10");
 }

@@ -18,6 +18,8 @@ static void open_one(struct event_log *c)
         assert_int_equal(event_log_open(c), 0);
 }
 
+#define SCENE(fn, ...) TEST_ON(fn, struct event_log, c, open_one, event_log_close, ##__VA_ARGS__)
+
 static void evict(struct event_log *c, uint64_t now, const char *tenant, const char *by)
 {
         event_note(c, now,
@@ -49,24 +51,22 @@ static size_t count(const struct event_log *c, const struct event_log_filter *f,
 }
 
 /* Like events within the window are one event, which has no number until the window ends. */
-TEST(test_together)
+SCENE(test_together)
 {
         const struct log_event *e;
-        struct event_log c;
 
-        open_one(&c);
-        evict(&c, 10 * SEC, "a", "b");
-        evict(&c, 10 * SEC + 1, "a", "c");
-        evict(&c, 10 * SEC + 2, "a", "b");
-        assert_int_equal(c.last, 0);
-        assert_null(event_log_next(&c, &all, 0));
-        assert_true(event_log_due(&c) == 11 * SEC);
-        event_log_settle(&c, 11 * SEC - 1, false);
-        assert_int_equal(c.last, 0);
-        event_log_settle(&c, 11 * SEC, false);
-        assert_int_equal(c.last, 2); /* the other window ends early, as it must come first */
-        assert_string_equal(event_log_next(&c, &all, 0)->by_tenant, "c");
-        e = event_log_next(&c, &all, 1);
+        evict(c, 10 * SEC, "a", "b");
+        evict(c, 10 * SEC + 1, "a", "c");
+        evict(c, 10 * SEC + 2, "a", "b");
+        assert_int_equal(c->last, 0);
+        assert_null(event_log_next(c, &all, 0));
+        assert_true(event_log_due(c) == 11 * SEC);
+        event_log_settle(c, 11 * SEC - 1, false);
+        assert_int_equal(c->last, 0);
+        event_log_settle(c, 11 * SEC, false);
+        assert_int_equal(c->last, 2); /* the other window ends early, as it must come first */
+        assert_string_equal(event_log_next(c, &all, 0)->by_tenant, "c");
+        e = event_log_next(c, &all, 1);
         assert_string_equal(e->tenant, "a");
         assert_string_equal(e->by_tenant, "b");
         assert_int_equal(e->count, 2);
@@ -74,16 +74,15 @@ TEST(test_together)
         assert_int_equal(e->bytes, 16);
         assert_true(e->first_nsec == 10 * SEC && e->last_nsec == 10 * SEC + 2);
         /* A new window of the same. */
-        evict(&c, 12 * SEC, "a", "b");
-        event_log_settle(&c, 12 * SEC, true);
-        assert_int_equal(c.last, 3);
-        assert_int_equal(event_log_next(&c, &all, 2)->count, 1);
-        assert_true(event_log_due(&c) == UINT64_MAX);
-        event_log_close(&c);
+        evict(c, 12 * SEC, "a", "b");
+        event_log_settle(c, 12 * SEC, true);
+        assert_int_equal(c->last, 3);
+        assert_int_equal(event_log_next(c, &all, 2)->count, 1);
+        assert_true(event_log_due(c) == UINT64_MAX);
 }
 
 /* Each of these makes another event. */
-TEST(test_apart)
+SCENE(test_apart)
 {
         const struct event_note notes[] = {
                 {.kind = EVENT_EVICTED, .tenant = "a"},
@@ -95,57 +94,46 @@ TEST(test_apart)
                 {.kind = EVENT_EVICTED, .tenant = "a", .reason = "limit"},
                 {.kind = EVENT_EVICTED, .tenant = "a", .tier = 1},
         };
-        struct event_log c;
 
-        open_one(&c);
         for (unsigned round = 0; round < 3; round++)
                 for (size_t i = 0; i < ARRAY_SIZE(notes); i++)
-                        event_note(&c, SEC, &notes[i]);
-        event_log_settle(&c, SEC, true);
-        assert_int_equal(c.last, ARRAY_SIZE(notes));
-        for (uint64_t i = 0; i < c.last; i++)
-                assert_int_equal(event_log_next(&c, &all, i)->count, 3);
-        event_log_close(&c);
+                        event_note(c, SEC, &notes[i]);
+        event_log_settle(c, SEC, true);
+        assert_int_equal(c->last, ARRAY_SIZE(notes));
+        for (uint64_t i = 0; i < c->last; i++)
+                assert_int_equal(event_log_next(c, &all, i)->count, 3);
 }
 
 /* An event that isn't added up is visible at once, after the events that led to it. */
-TEST(test_alone)
+SCENE(test_alone)
 {
-        struct event_log c;
-
-        open_one(&c);
-        evict(&c, SEC, "a", "b");
-        note(&c, SEC, EVENT_RESIZED, "b");
-        note(&c, SEC, EVENT_RESIZED, "b");
-        assert_int_equal(c.last, 3);
-        assert_int_equal(event_log_next(&c, &all, 0)->kind, EVENT_EVICTED);
-        assert_int_equal(event_log_next(&c, &all, 1)->kind, EVENT_RESIZED);
-        event_log_close(&c);
+        evict(c, SEC, "a", "b");
+        note(c, SEC, EVENT_RESIZED, "b");
+        note(c, SEC, EVENT_RESIZED, "b");
+        assert_int_equal(c->last, 3);
+        assert_int_equal(event_log_next(c, &all, 0)->kind, EVENT_EVICTED);
+        assert_int_equal(event_log_next(c, &all, 1)->kind, EVENT_RESIZED);
 }
 
 /* The oldest go, and the numbers say how many. */
-TEST(test_overflow)
+SCENE(test_overflow)
 {
-        struct event_log c;
-
-        open_one(&c);
-        assert_int_equal(event_log_lost(&c, 0), 0);
+        assert_int_equal(event_log_lost(c, 0), 0);
         for (unsigned i = 0; i < EVENT_LOG_EVENTS; i++)
-                note(&c, SEC, EVENT_DAEMON, NULL);
-        assert_int_equal(event_log_lost(&c, 0), 0);
-        assert_int_equal(count(&c, &all, 0), EVENT_LOG_EVENTS);
+                note(c, SEC, EVENT_DAEMON, NULL);
+        assert_int_equal(event_log_lost(c, 0), 0);
+        assert_int_equal(count(c, &all, 0), EVENT_LOG_EVENTS);
         for (unsigned i = 0; i < 5; i++)
-                note(&c, SEC, EVENT_TENANT, "a");
-        assert_int_equal(event_log_lost(&c, 0), 5);
-        assert_int_equal(event_log_lost(&c, 3), 2);
-        assert_int_equal(event_log_lost(&c, 5), 0);
-        assert_int_equal(event_log_lost(&c, UINT64_MAX), 0);
-        assert_int_equal(event_log_next(&c, &all, 0)->number, 6);
-        assert_int_equal(count(&c, &all, 0), EVENT_LOG_EVENTS);
-        assert_int_equal(event_log_next(&c, &all, c.last - 1)->kind, EVENT_TENANT);
-        assert_null(event_log_next(&c, &all, c.last));
-        assert_null(event_log_next(&c, &all, UINT64_MAX));
-        event_log_close(&c);
+                note(c, SEC, EVENT_TENANT, "a");
+        assert_int_equal(event_log_lost(c, 0), 5);
+        assert_int_equal(event_log_lost(c, 3), 2);
+        assert_int_equal(event_log_lost(c, 5), 0);
+        assert_int_equal(event_log_lost(c, UINT64_MAX), 0);
+        assert_int_equal(event_log_next(c, &all, 0)->number, 6);
+        assert_int_equal(count(c, &all, 0), EVENT_LOG_EVENTS);
+        assert_int_equal(event_log_next(c, &all, c->last - 1)->kind, EVENT_TENANT);
+        assert_null(event_log_next(c, &all, c->last));
+        assert_null(event_log_next(c, &all, UINT64_MAX));
 }
 
 /* The owner of most events loses its oldest ones. Other owners lose none while they have no more
@@ -189,50 +177,42 @@ TEST(test_parts)
 }
 
 /* One owner for each place: each has one. */
-TEST(test_many_owners)
+SCENE(test_many_owners)
 {
-        struct event_log c;
         char name[16];
 
-        open_one(&c);
         for (unsigned i = 0; i < 2 * EVENT_LOG_EVENTS; i++) {
                 snprintf(name, sizeof(name), "t%u", i);
-                note(&c, SEC, EVENT_TENANT, name);
+                note(c, SEC, EVENT_TENANT, name);
         }
-        assert_int_equal(count(&c, &all, 0), EVENT_LOG_EVENTS);
-        assert_int_equal(event_log_next(&c, &all, c.last - 1)->number, c.last);
-        assert_string_equal(event_log_next(&c, &all, c.last - 1)->tenant, name);
-        event_log_close(&c);
+        assert_int_equal(count(c, &all, 0), EVENT_LOG_EVENTS);
+        assert_int_equal(event_log_next(c, &all, c->last - 1)->number, c->last);
+        assert_string_equal(event_log_next(c, &all, c->last - 1)->tenant, name);
 }
 
 /* More that is open than there is room for: the oldest window ends early, nothing is lost. */
-TEST(test_many_open)
+SCENE(test_many_open)
 {
-        struct event_log c;
         char name[16];
 
-        open_one(&c);
         for (unsigned i = 0; i < 3 * EVENT_LOG_OPEN_EVENTS; i++) {
                 snprintf(name, sizeof(name), "t%u", i);
-                evict(&c, SEC, name, "b");
+                evict(c, SEC, name, "b");
         }
-        assert_int_equal(c.last, 2 * EVENT_LOG_OPEN_EVENTS);
-        event_log_settle(&c, SEC, true);
-        assert_int_equal(count(&c, &all, 0), 3 * EVENT_LOG_OPEN_EVENTS);
-        assert_string_equal(event_log_next(&c, &all, 0)->tenant, "t0");
-        event_log_close(&c);
+        assert_int_equal(c->last, 2 * EVENT_LOG_OPEN_EVENTS);
+        event_log_settle(c, SEC, true);
+        assert_int_equal(count(c, &all, 0), 3 * EVENT_LOG_OPEN_EVENTS);
+        assert_string_equal(event_log_next(c, &all, 0)->tenant, "t0");
 }
 
 /* Events are in the order of their times, and none is left out. They come from many sources at
  * once, with times that were taken earlier. */
-TEST(test_order)
+SCENE(test_order)
 {
         uint64_t now = 100 * SEC, last_nsec = 0, after = 0, counted = 0;
         const struct log_event *e;
-        struct event_log c;
         char name[16];
 
-        open_one(&c);
         random_start("test_chronicle");
         for (unsigned i = 0; i < 20000; i++) {
                 uint64_t step = random_below(i / 5000 % 2 ? SEC / 200 : SEC / 10);
@@ -240,12 +220,12 @@ TEST(test_order)
                 now += step;
                 snprintf(name, sizeof(name), "t%u", random_below(EVENT_LOG_OPEN_EVENTS + 9));
                 if (random_below(50) == 0)
-                        note(&c, now, EVENT_RESIZED, name);
+                        note(c, now, EVENT_RESIZED, name);
                 else
-                        evict(&c, now - step / 2, name, random_below(2) ? "b" : "c");
+                        evict(c, now - step / 2, name, random_below(2) ? "b" : "c");
                 if (random_below(20) == 0)
-                        event_log_settle(&c, now, random_below(10) == 0);
-                while ((e = event_log_next(&c, &all, after))) {
+                        event_log_settle(c, now, random_below(10) == 0);
+                while ((e = event_log_next(c, &all, after))) {
                         assert_true(e->last_nsec >= last_nsec);
                         assert_true(e->last_nsec - e->first_nsec < EVENT_LOG_WINDOW_NSEC);
                         last_nsec = e->last_nsec;
@@ -253,54 +233,45 @@ TEST(test_order)
                         counted += e->count;
                 }
         }
-        event_log_settle(&c, now, true);
-        while ((e = event_log_next(&c, &all, after))) {
+        event_log_settle(c, now, true);
+        while ((e = event_log_next(c, &all, after))) {
                 assert_true(e->last_nsec >= last_nsec);
                 last_nsec = e->last_nsec;
                 after = e->number;
                 counted += e->count;
         }
         assert_int_equal(counted, 20000);
-        event_log_close(&c);
 }
 
-TEST(test_filter)
+SCENE(test_filter)
 {
-        struct event_log c;
-
-        open_one(&c);
-        evict(&c, 1 * SEC, "a", "b");
-        evict(&c, 3 * SEC, "c", "c");
-        note(&c, 5 * SEC, EVENT_RESIZED, "b");
-        note(&c, 7 * SEC, EVENT_DAEMON, NULL);
-        assert_int_equal(c.last, 4);
-        assert_int_equal(count(&c, &(struct event_log_filter){.tenant = "a"}, 0), 1);
-        assert_int_equal(count(&c, &(struct event_log_filter){.tenant = "b"}, 0), 2);
-        assert_int_equal(count(&c, &(struct event_log_filter){.tenant = "x"}, 0), 0);
-        assert_int_equal(count(&c, &(struct event_log_filter){.ns = "n"}, 0), 2);
-        assert_int_equal(count(&c, &(struct event_log_filter){.kinds = 1u << EVENT_DAEMON}, 0), 1);
-        assert_int_equal(count(&c, &(struct event_log_filter){.since_nsec = 3 * SEC}, 0), 3);
-        assert_int_equal(count(&c, &all, event_log_before_last(&c, &all, 3)), 3);
-        assert_int_equal(count(&c, &all, event_log_before_last(&c, &all, 99)), 4);
-        assert_int_equal(event_log_before_last(&c, &(struct event_log_filter){.ns = "n"}, 1), 1);
-        event_log_close(&c);
+        evict(c, 1 * SEC, "a", "b");
+        evict(c, 3 * SEC, "c", "c");
+        note(c, 5 * SEC, EVENT_RESIZED, "b");
+        note(c, 7 * SEC, EVENT_DAEMON, NULL);
+        assert_int_equal(c->last, 4);
+        assert_int_equal(count(c, &(struct event_log_filter){.tenant = "a"}, 0), 1);
+        assert_int_equal(count(c, &(struct event_log_filter){.tenant = "b"}, 0), 2);
+        assert_int_equal(count(c, &(struct event_log_filter){.tenant = "x"}, 0), 0);
+        assert_int_equal(count(c, &(struct event_log_filter){.ns = "n"}, 0), 2);
+        assert_int_equal(count(c, &(struct event_log_filter){.kinds = 1u << EVENT_DAEMON}, 0), 1);
+        assert_int_equal(count(c, &(struct event_log_filter){.since_nsec = 3 * SEC}, 0), 3);
+        assert_int_equal(count(c, &all, event_log_before_last(c, &all, 3)), 3);
+        assert_int_equal(count(c, &all, event_log_before_last(c, &all, 99)), 4);
+        assert_int_equal(event_log_before_last(c, &(struct event_log_filter){.ns = "n"}, 1), 1);
 }
 
 /* An event without `by` has the client whose request is being handled. */
-TEST(test_by)
+SCENE(test_by)
 {
-        struct event_log c;
-
-        open_one(&c);
-        c.by = "uid 0";
-        note(&c, SEC, EVENT_DAEMON, NULL);
-        event_note(&c, SEC, &(struct event_note){.kind = EVENT_TENANT, .by = "somebody"});
-        c.by = NULL;
-        note(&c, SEC, EVENT_DAEMON, NULL);
-        assert_string_equal(event_log_next(&c, &all, 0)->by, "uid 0");
-        assert_string_equal(event_log_next(&c, &all, 1)->by, "somebody");
-        assert_string_equal(event_log_next(&c, &all, 2)->by, "");
-        event_log_close(&c);
+        c->by = "uid 0";
+        note(c, SEC, EVENT_DAEMON, NULL);
+        event_note(c, SEC, &(struct event_note){.kind = EVENT_TENANT, .by = "somebody"});
+        c->by = NULL;
+        note(c, SEC, EVENT_DAEMON, NULL);
+        assert_string_equal(event_log_next(c, &all, 0)->by, "uid 0");
+        assert_string_equal(event_log_next(c, &all, 1)->by, "somebody");
+        assert_string_equal(event_log_next(c, &all, 2)->by, "");
 }
 
 /* Texts that are too long are cut between characters, and still told together. */

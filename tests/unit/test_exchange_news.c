@@ -42,6 +42,8 @@ static void teller_end(struct teller *t)
         event_log_close(&t->event_log);
 }
 
+#define SCENE(fn, ...) TEST_ON(fn, struct teller, t, teller_start, teller_end, ##__VA_ARGS__)
+
 /* Does the daemon's work of each second. */
 static void see(struct teller *t, const struct remote_summary *summary, uint64_t now_nsec)
 {
@@ -139,18 +141,14 @@ TEST(test_lost_and_regained)
 }
 
 /* An outage that ends before it is due isn't reported. */
-TEST(test_short_outage)
+SCENE(test_short_outage)
 {
-        struct teller t;
-
-        teller_start(&t);
         for (uint64_t sec = 1; sec < 600; sec += 4) {
-                see(&t, &lost, sec * SEC);
-                see(&t, &lost, (sec + 2) * SEC);
-                see(&t, &reached, (sec + 3) * SEC);
+                see(t, &lost, sec * SEC);
+                see(t, &lost, (sec + 2) * SEC);
+                see(t, &reached, (sec + 3) * SEC);
         }
-        assert_int_equal(n_events(&t), 0);
-        teller_end(&t);
+        assert_int_equal(n_events(t), 0);
 }
 
 /* One that comes and goes all the time fills nothing, all times are counted, and what was told last
@@ -219,45 +217,38 @@ TEST(test_node_left_alone)
 }
 
 /* If all nodes of a store are lost, no more events name single nodes. */
-TEST(test_nodes_of_a_lost_store)
+SCENE(test_nodes_of_a_lost_store)
 {
-        struct teller t;
-
-        teller_start(&t);
-        see(&t, &partly, 1 * SEC);
-        see(&t, &lost, 2 * SEC);
-        see(&t, &lost, 5 * SEC);
-        assert_last(&t, 1, "unreachable", 1);
-        see(&t, &lost, 100 * SEC);
-        see(&t, &partly, 200 * SEC);
-        assert_last(&t, 2, "reachable again", 1);
-        see(&t, &partly, 202 * SEC);
-        assert_int_equal(n_events(&t), 2);
-        see(&t, &partly, 203 * SEC);
-        assert_last(&t, 3, "node left alone", 1);
-        teller_end(&t);
+        see(t, &partly, 1 * SEC);
+        see(t, &lost, 2 * SEC);
+        see(t, &lost, 5 * SEC);
+        assert_last(t, 1, "unreachable", 1);
+        see(t, &lost, 100 * SEC);
+        see(t, &partly, 200 * SEC);
+        assert_last(t, 2, "reachable again", 1);
+        see(t, &partly, 202 * SEC);
+        assert_int_equal(n_events(t), 2);
+        see(t, &partly, 203 * SEC);
+        assert_last(t, 3, "node left alone", 1);
 }
 
 /* A node that comes and goes all the time fills nothing; it is told of at most once a minute. */
-TEST(test_flapping_node)
+SCENE(test_flapping_node)
 {
         uint64_t now = 1;
-        struct teller t;
 
-        teller_start(&t);
         for (unsigned i = 0; i < 3600; i++) /* shorter than it is told of */
-                see(&t, i % 3 == 0 ? &reached : &partly, now += SEC);
-        assert_int_equal(n_events(&t), 0);
+                see(t, i % 3 == 0 ? &reached : &partly, now += SEC);
+        assert_int_equal(n_events(t), 0);
         for (unsigned i = 0; i < 360; i++) { /* an hour */
-                see(&t, &partly, now += SEC);
-                see(&t, &partly, now += 4 * SEC);
-                see(&t, &reached, now += SEC);
-                see(&t, &reached, now += 4 * SEC);
+                see(t, &partly, now += SEC);
+                see(t, &partly, now += 4 * SEC);
+                see(t, &reached, now += SEC);
+                see(t, &reached, now += 4 * SEC);
         }
-        assert_in_range(n_events(&t), 60, 122);
-        see(&t, &reached, now += 2 * MINUTE);
-        assert_string_equal(last_event(&t)->reason, "all nodes answer");
-        teller_end(&t);
+        assert_in_range(n_events(t), 60, 122);
+        see(t, &reached, now += 2 * MINUTE);
+        assert_string_equal(last_event(t)->reason, "all nodes answer");
 }
 
 /* An outage from one second to another. */
@@ -269,86 +260,74 @@ static void fail_between(struct teller *t, unsigned from, unsigned to)
 }
 
 /* Changes within a minute are reported together, with the state at the end. */
-TEST(test_told_together)
+SCENE(test_told_together)
 {
-        struct teller t;
-
-        teller_start(&t);
-        fail_between(&t, 1000, 1010);
-        assert_last(&t, 2, "reachable again", 1);
-        fail_between(&t, 1020, 1030);
-        assert_int_equal(n_events(&t), 2);
-        fail_between(&t, 1060, 1070);
-        assert_int_equal(n_events(&t), 4);
-        assert_int_equal(event_log_next(&t.event_log, &all, 2)->count, 2);
-        assert_string_equal(event_log_next(&t.event_log, &all, 2)->reason, "unreachable");
-        assert_last(&t, 4, "reachable again", 1);
+        fail_between(t, 1000, 1010);
+        assert_last(t, 2, "reachable again", 1);
+        fail_between(t, 1020, 1030);
+        assert_int_equal(n_events(t), 2);
+        fail_between(t, 1060, 1070);
+        assert_int_equal(n_events(t), 4);
+        assert_int_equal(event_log_next(&t->event_log, &all, 2)->count, 2);
+        assert_string_equal(event_log_next(&t->event_log, &all, 2)->reason, "unreachable");
+        assert_last(t, 4, "reachable again", 1);
         /* The short one is told when it is over. */
-        fail_between(&t, 1080, 1090);
-        see(&t, &reached, 1129 * SEC);
-        assert_int_equal(n_events(&t), 4);
-        see(&t, &reached, 1130 * SEC);
-        assert_last(&t, 5, "reachable again", 1);
-        fail_between(&t, 2000, 2010);
-        assert_int_equal(event_log_next(&t.event_log, &all, 5)->count, 1);
-        assert_last(&t, 7, "reachable again", 1);
-        teller_end(&t);
+        fail_between(t, 1080, 1090);
+        see(t, &reached, 1129 * SEC);
+        assert_int_equal(n_events(t), 4);
+        see(t, &reached, 1130 * SEC);
+        assert_last(t, 5, "reachable again", 1);
+        fail_between(t, 2000, 2010);
+        assert_int_equal(event_log_next(&t->event_log, &all, 5)->count, 1);
+        assert_last(t, 7, "reachable again", 1);
 }
 
 /* ---- refused values -------------------------------------------------------------------------- */
 
-TEST(test_refused)
+SCENE(test_refused)
 {
-        struct teller t;
-
-        teller_start(&t);
-        refuse(&t, "a", "seal-broken", 10 * SEC);
-        assert_last(&t, 1, "seal-broken", 1);
-        assert_int_equal(last_event(&t)->pages, 1);
-        assert_string_equal(last_event(&t)->tenant, "a");
-        assert_string_equal(last_event(&t)->detail, "refused, as it is bad");
+        refuse(t, "a", "seal-broken", 10 * SEC);
+        assert_last(t, 1, "seal-broken", 1);
+        assert_int_equal(last_event(t)->pages, 1);
+        assert_string_equal(last_event(t)->tenant, "a");
+        assert_string_equal(last_event(t)->detail, "refused, as it is bad");
         /* More of it within the minute; another reason has a minute of its own. */
         for (unsigned i = 0; i < 100; i++)
-                refuse(&t, "a", "seal-broken", 20 * SEC);
-        assert_int_equal(n_events(&t), 1);
-        refuse(&t, "b", "length", 21 * SEC);
-        assert_last(&t, 2, "length", 1);
-        assert_string_equal(last_event(&t)->tenant, "b");
-        see(&t, &reached, 69 * SEC);
-        assert_int_equal(n_events(&t), 2);
+                refuse(t, "a", "seal-broken", 20 * SEC);
+        assert_int_equal(n_events(t), 1);
+        refuse(t, "b", "length", 21 * SEC);
+        assert_last(t, 2, "length", 1);
+        assert_string_equal(last_event(t)->tenant, "b");
+        see(t, &reached, 69 * SEC);
+        assert_int_equal(n_events(t), 2);
         /* The count is reported without another refusal. */
-        see(&t, &reached, 70 * SEC);
-        assert_last(&t, 3, "seal-broken", 100);
-        assert_int_equal(last_event(&t)->pages, 100);
-        assert_string_equal(last_event(&t)->tenant, "a");
-        see(&t, &reached, 1000 * SEC);
-        assert_int_equal(n_events(&t), 3);
+        see(t, &reached, 70 * SEC);
+        assert_last(t, 3, "seal-broken", 100);
+        assert_int_equal(last_event(t)->pages, 100);
+        assert_string_equal(last_event(t)->tenant, "a");
+        see(t, &reached, 1000 * SEC);
+        assert_int_equal(n_events(t), 3);
 
         /* Refusals for several tenants name none. */
-        refuse(&t, "a", "length", 1001 * SEC);
-        assert_last(&t, 4, "length", 1);
-        refuse(&t, "b", "length", 1002 * SEC);
-        refuse(&t, "a", "length", 1003 * SEC);
-        see(&t, &reached, 1061 * SEC);
-        assert_last(&t, 5, "length", 2);
-        assert_string_equal(last_event(&t)->tenant, "");
-        assert_string_equal(last_event(&t)->detail, "refused, as it is bad; of several tenants");
-        teller_end(&t);
+        refuse(t, "a", "length", 1001 * SEC);
+        assert_last(t, 4, "length", 1);
+        refuse(t, "b", "length", 1002 * SEC);
+        refuse(t, "a", "length", 1003 * SEC);
+        see(t, &reached, 1061 * SEC);
+        assert_last(t, 5, "length", 2);
+        assert_string_equal(last_event(t)->tenant, "");
+        assert_string_equal(last_event(t)->detail, "refused, as it is bad; of several tenants");
 }
 
 /* All known reasons, and an unknown one. */
-TEST(test_all_reasons)
+SCENE(test_all_reasons)
 {
-        struct teller t;
-
-        teller_start(&t);
         for (unsigned i = ENVELOPE_SHORT; i < N_ENVELOPE_FAULTS; i++)
-                refuse(&t, "a", envelope_fault_name((enum envelope_fault)i), SEC);
-        refuse(&t, "a", "no-epoch", SEC);
-        refuse(&t, "a", "another", SEC);
-        assert_last(&t, N_ENVELOPE_FAULTS + 1, "another", 1);
-        refuse(&t, "a", "one too many", 2 * SEC);
-        see(&t, &reached, 100 * SEC);
-        assert_last(&t, N_ENVELOPE_FAULTS + 2, "another", 1);
-        teller_end(&t);
+                refuse(t, "a", envelope_fault_name((enum envelope_fault)i), SEC);
+        refuse(t, "a", "no-epoch", SEC);
+        refuse(t, "a", "another", SEC);
+        assert_last(t, N_ENVELOPE_FAULTS + 1, "another", 1);
+        refuse(t, "a", "one too many", 2 * SEC);
+        see(t, &reached, 100 * SEC);
+        assert_last(t, N_ENVELOPE_FAULTS + 2, "another", 1);
 }

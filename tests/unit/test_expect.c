@@ -6,6 +6,8 @@
 #include "tests/unit/test-random.h"
 #include "tests/unit/test-support.h"
 
+#define SCENE_TREE(fn, ...) TEST_ON(fn, struct tree, tree, tree_init, tree_deinit, ##__VA_ARGS__)
+
 #define SECOND UINT64_C(1000000000)
 
 /* Nodes 0..N - 1 are of the device, N..2 * N - 1 of the tier below. */
@@ -44,6 +46,8 @@ static void cache_deinit(struct cache *c)
         ancestors_deinit(&c->ancestors);
         tree_deinit(&c->tree);
 }
+
+#define SCENE(fn, ...) TEST_ON(fn, struct cache, c, cache_init, cache_deinit, ##__VA_ARGS__)
 
 static uint32_t depth_of(const struct cache *c, uint32_t node)
 {
@@ -204,26 +208,22 @@ TEST(test_yields)
 }
 
 /* A reader keeps its page: the next one yields, the last first, and none is asked twice. */
-TEST(test_yields_nothing_that_is_read)
+SCENE(test_yields_nothing_that_is_read, &evict_pgi)
 {
-        struct cache c;
-
-        cache_init(&c, &evict_pgi);
-        insert_text(&c, 0, 1, NODE_NONE);
-        insert_text(&c, 1, 1, NODE_NONE);
-        expect_text(&c, 0, 100);
-        expect_text(&c, 1, 100);
-        c.ops->hold(c.policy, 1);
-        assert_true(expect_yield(c.expect, 0, EVICT_DROP));
-        assert_int_equal(next_victim(&c, 0, EVICT_DROP), NODE_NONE);
-        assert_true(expect_yield(c.expect, 0, EVICT_DROP));
-        assert_int_equal(next_victim(&c, 0, EVICT_DROP), 0);
-        assert_false(expect_yield(c.expect, 0, EVICT_DROP));
-        c.ops->idle(c.policy, 1, c.now);
-        expect_text(&c, 0, 100); /* said again, it stands again */
-        expect_text(&c, 1, 100);
-        assert_int_equal(next_victim(&c, 0, EVICT_DROP), NODE_NONE);
-        cache_deinit(&c);
+        insert_text(c, 0, 1, NODE_NONE);
+        insert_text(c, 1, 1, NODE_NONE);
+        expect_text(c, 0, 100);
+        expect_text(c, 1, 100);
+        c->ops->hold(c->policy, 1);
+        assert_true(expect_yield(c->expect, 0, EVICT_DROP));
+        assert_int_equal(next_victim(c, 0, EVICT_DROP), NODE_NONE);
+        assert_true(expect_yield(c->expect, 0, EVICT_DROP));
+        assert_int_equal(next_victim(c, 0, EVICT_DROP), 0);
+        assert_false(expect_yield(c->expect, 0, EVICT_DROP));
+        c->ops->idle(c->policy, 1, c->now);
+        expect_text(c, 0, 100); /* said again, it stands again */
+        expect_text(c, 1, 100);
+        assert_int_equal(next_victim(c, 0, EVICT_DROP), NODE_NONE);
 }
 
 TEST(test_expires)
@@ -252,126 +252,108 @@ TEST(test_expires)
 }
 
 /* By a touch of the text, or of what continues it; each request counts. */
-TEST(test_is_fulfilled)
+SCENE(test_is_fulfilled, &evict_lru)
 {
-        struct cache c;
-
-        cache_init(&c, &evict_lru);
-        insert_text(&c, 0, 4, NODE_NONE);
-        insert_text(&c, 10, 4, 3);
-        insert_text(&c, 20, 4, 1);
-        expect_text(&c, 3, 100);
-        expect_text(&c, 3, 100);
-        expect_text(&c, 1, 100);
-        assert_int_equal(expect_count_pages(c.expect), 4);
-        touch(&c, 0); /* less than what is expected */
-        assert_int_equal(c.counters.fulfilled, 0);
-        touch(&c, 13);
-        assert_int_equal(c.counters.fulfilled, 1);
-        touch(&c, 23); /* of the two that are on its way the deeper one, at page 1 */
-        assert_int_equal(c.counters.fulfilled, 2);
-        assert_int_equal(expect_count_pages(c.expect), 4);
-        touch(&c, 3);
-        assert_int_equal(c.counters.fulfilled, 3);
-        assert_int_equal(expect_count_pages(c.expect), 0);
-        touch(&c, 3);
-        assert_int_equal(c.counters.fulfilled, 3);
-        assert_int_equal(drop_unexpected(&c), 12);
-        cache_deinit(&c);
+        insert_text(c, 0, 4, NODE_NONE);
+        insert_text(c, 10, 4, 3);
+        insert_text(c, 20, 4, 1);
+        expect_text(c, 3, 100);
+        expect_text(c, 3, 100);
+        expect_text(c, 1, 100);
+        assert_int_equal(expect_count_pages(c->expect), 4);
+        touch(c, 0); /* less than what is expected */
+        assert_int_equal(c->counters.fulfilled, 0);
+        touch(c, 13);
+        assert_int_equal(c->counters.fulfilled, 1);
+        touch(c, 23); /* of the two that are on its way the deeper one, at page 1 */
+        assert_int_equal(c->counters.fulfilled, 2);
+        assert_int_equal(expect_count_pages(c->expect), 4);
+        touch(c, 3);
+        assert_int_equal(c->counters.fulfilled, 3);
+        assert_int_equal(expect_count_pages(c->expect), 0);
+        touch(c, 3);
+        assert_int_equal(c->counters.fulfilled, 3);
+        assert_int_equal(drop_unexpected(c), 12);
 }
 
 /* Beyond the share the text that was said last loses pages from its end; one alone can't have more
  * either. */
-TEST(test_share)
+SCENE(test_share, &evict_pgi)
 {
-        struct cache c;
-
-        cache_init(&c, &evict_pgi);
         for (uint32_t i = 0; i < 4; i++)
-                insert_text(&c, 10 * i, 8, NODE_NONE);
-        expect_text(&c, 7, 16);
-        expect_text(&c, 17, 16);
-        assert_int_equal(expect_count_pages(c.expect), 16);
-        expect_text(&c, 23, 18);
-        assert_int_equal(expect_count_pages(c.expect), 18);
-        assert_int_equal(drop_unexpected(&c), 14);
-        assert_true(has_text(&c, 0, 8) && has_text(&c, 10, 8) && has_text(&c, 20, 2));
-        expect_text(&c, 7, 5);
-        assert_int_equal(expect_count_pages(c.expect), 5);
-        assert_int_equal(drop_unexpected(&c), 13);
-        assert_true(has_text(&c, 0, 5));
-        assert_int_equal(c.counters.dropped, 2);
-        expect_text(&c, 4, 0);
-        assert_int_equal(expect_count_pages(c.expect), 0);
-        assert_int_equal(drop_unexpected(&c), 5);
-        cache_deinit(&c);
+                insert_text(c, 10 * i, 8, NODE_NONE);
+        expect_text(c, 7, 16);
+        expect_text(c, 17, 16);
+        assert_int_equal(expect_count_pages(c->expect), 16);
+        expect_text(c, 23, 18);
+        assert_int_equal(expect_count_pages(c->expect), 18);
+        assert_int_equal(drop_unexpected(c), 14);
+        assert_true(has_text(c, 0, 8) && has_text(c, 10, 8) && has_text(c, 20, 2));
+        expect_text(c, 7, 5);
+        assert_int_equal(expect_count_pages(c->expect), 5);
+        assert_int_equal(drop_unexpected(c), 13);
+        assert_true(has_text(c, 0, 5));
+        assert_int_equal(c->counters.dropped, 2);
+        expect_text(c, 4, 0);
+        assert_int_equal(expect_count_pages(c->expect), 0);
+        assert_int_equal(drop_unexpected(c), 5);
 }
 
 /* One that was said before others, of which one has come, never comes: it gives up what is too
  * much, and its place. */
-TEST(test_overdue)
+SCENE(test_overdue, &evict_pgi)
 {
-        struct cache c;
-
-        cache_init(&c, &evict_pgi);
         for (uint32_t i = 0; i < 3; i++)
-                insert_text(&c, 10 * i, 8, NODE_NONE);
-        expect_text(&c, 7, 16);
-        expect_text(&c, 17, 16);
-        touch(&c, 17);
-        expect_text(&c, 27, 12);
-        assert_int_equal(expect_count_pages(c.expect), 12);
-        assert_int_equal(drop_unexpected(&c), 12);
-        assert_true(has_text(&c, 0, 4) && has_text(&c, 20, 8));
+                insert_text(c, 10 * i, 8, NODE_NONE);
+        expect_text(c, 7, 16);
+        expect_text(c, 17, 16);
+        touch(c, 17);
+        expect_text(c, 27, 12);
+        assert_int_equal(expect_count_pages(c->expect), 12);
+        assert_int_equal(drop_unexpected(c), 12);
+        assert_true(has_text(c, 0, 4) && has_text(c, 20, 8));
         for (uint32_t i = 0; i < EXPECT_MOST - 2; i++) {
-                insert(&c, 50 + i, NODE_NONE, 1);
-                expect_text(&c, 50 + i, N);
+                insert(c, 50 + i, NODE_NONE, 1);
+                expect_text(c, 50 + i, N);
         }
-        assert_int_equal(c.counters.dropped, 0);
-        insert(&c, 40, NODE_NONE, 1);
-        expect_text(&c, 40, N);
-        assert_int_equal(c.counters.dropped, 1);
-        assert_int_equal(drop_unexpected(&c), 4);
-        assert_true(tree_has(&c.tree, 40));
-        cache_deinit(&c);
+        assert_int_equal(c->counters.dropped, 0);
+        insert(c, 40, NODE_NONE, 1);
+        expect_text(c, 40, N);
+        assert_int_equal(c->counters.dropped, 1);
+        assert_int_equal(drop_unexpected(c), 4);
+        assert_true(tree_has(&c->tree, 40));
 }
 
 /* More texts than there can be: they are told in vain. One that is there counts as before. */
-TEST(test_most)
+SCENE(test_most, &evict_lru)
 {
-        struct cache c;
-
-        cache_init(&c, &evict_lru);
         for (uint32_t i = 0; i < EXPECT_MOST + 5; i++) {
-                insert(&c, i, NODE_NONE, 1);
-                expect_text(&c, i, N);
+                insert(c, i, NODE_NONE, 1);
+                expect_text(c, i, N);
         }
-        assert_int_equal(expect_count_pages(c.expect), EXPECT_MOST);
-        assert_int_equal(c.counters.dropped, 5);
-        expect_text(&c, 7, N);
-        assert_int_equal(c.counters.dropped, 5);
-        assert_int_equal(drop_unexpected(&c), 5);
-        assert_true(has_text(&c, 0, EXPECT_MOST));
-        cache_deinit(&c);
+        assert_int_equal(expect_count_pages(c->expect), EXPECT_MOST);
+        assert_int_equal(c->counters.dropped, 5);
+        expect_text(c, 7, N);
+        assert_int_equal(c->counters.dropped, 5);
+        assert_int_equal(drop_unexpected(c), 5);
+        assert_true(has_text(c, 0, EXPECT_MOST));
 }
 
 /* A text that has more pages than one walk goes through isn't expected. */
-TEST(test_too_long)
+SCENE_TREE(test_too_long)
 {
-        struct tree tree;
         struct expect_counters counters = {0};
         uint64_t n_pages[TREE_TIERS] = {UINT32_MAX};
         struct expect *e;
         void *lru;
         uint32_t n = EVICT_WALK_PAGES + 1;
 
-        tree_init(&tree);
-        assert_int_equal(tree_reserve(&tree, n), 0);
-        assert_int_equal(evict_lru.new(&(struct evict_params){.tree = &tree}, &lru), 0);
+        assert_int_equal(tree_reserve(tree, n), 0);
+        assert_int_equal(evict_lru.new(&(struct evict_params){.tree = tree}, &lru), 0);
         assert_int_equal(evict_lru.reserve(lru, n), 0);
         for (uint32_t i = 0; i < n; i++)
-                tree_insert(&tree, i, i > 0 ? i - 1 : NODE_NONE);
-        e = expect_new(&evict_lru, lru, &tree, NULL, n, &counters);
+                tree_insert(tree, i, i > 0 ? i - 1 : NODE_NONE);
+        e = expect_new(&evict_lru, lru, tree, NULL, n, &counters);
         assert_int_equal(expect_add(e, n - 1, n, 9, n_pages, 1), n);
         assert_int_equal(counters.dropped, 1);
         assert_int_equal(expect_count_pages(e), 0);
@@ -381,7 +363,6 @@ TEST(test_too_long)
         assert_int_equal(expect_count_pages(e), n);
         expect_free(e);
         evict_lru.free(lru);
-        tree_deinit(&tree);
 }
 
 /* In each tier it is kept where it lies, also after it went there or came from there. */
@@ -471,25 +452,23 @@ TEST(test_deep_texts)
 }
 
 /* The cost of a touch doesn't grow with the text, whether that text or another one is expected. */
-TEST(test_touch_is_short)
+SCENE_TREE(test_touch_is_short)
 {
         const uint32_t n = EVICT_WALK_PAGES;
         uint64_t n_pages[TREE_TIERS] = {UINT32_MAX};
         struct expect_counters counters = {0};
         struct ancestors ancestors = {0};
         struct expect *e;
-        struct tree tree;
         void *lru;
 
-        tree_init(&tree);
-        assert_int_equal(tree_reserve(&tree, n), 0);
-        assert_int_equal(evict_lru.new(&(struct evict_params){.tree = &tree}, &lru), 0);
+        assert_int_equal(tree_reserve(tree, n), 0);
+        assert_int_equal(evict_lru.new(&(struct evict_params){.tree = tree}, &lru), 0);
         assert_int_equal(evict_lru.reserve(lru, n), 0);
         for (uint32_t i = 0; i < n; i++) {
-                tree_insert(&tree, i, i > 0 ? i - 1 : NODE_NONE);
-                ancestors_insert(&ancestors, &tree, i, i + 1);
+                tree_insert(tree, i, i > 0 ? i - 1 : NODE_NONE);
+                ancestors_insert(&ancestors, tree, i, i + 1);
         }
-        e = expect_new(&evict_lru, lru, &tree, &ancestors, n, &counters);
+        e = expect_new(&evict_lru, lru, tree, &ancestors, n, &counters);
         assert_non_null(e);
         assert_int_equal(expect_touched(e, n - 1, n), 0);
         expect_add(e, 9, 10, 9, n_pages, 1);
@@ -498,7 +477,6 @@ TEST(test_touch_is_short)
         expect_free(e);
         evict_lru.free(lru);
         ancestors_deinit(&ancestors);
-        tree_deinit(&tree);
 }
 
 static uint32_t random_node(const struct cache *c)

@@ -34,6 +34,8 @@ static void world_end(struct world *w)
         fixture_end(&w->f);
 }
 
+#define SCENE(fn, ...) TEST_ON(fn, struct world, w, world_start, world_end, ##__VA_ARGS__)
+
 /* More keys are asked for than were published. */
 static void expect_text(struct world *w, unsigned first, uint32_t ttl_msec, uint64_t now_nsec)
 {
@@ -78,176 +80,137 @@ static void lease_and_free(struct world *w, uint32_t n, uint64_t now_nsec)
         assert_int_equal(free_pages(w->attach, pages, n, NULL), 0);
 }
 
-TEST(test_others_go_before_it)
+SCENE(test_others_go_before_it)
 {
-        struct world w;
-
-        world_start(&w);
-        expect_text(&w, 0, 0, 2);
-        assert_int_equal(n_expected(&w), SET_PAGES);
-        lease_and_free(&w, (N_TEXTS - 1) * SET_PAGES, 3);
-        assert_int_equal(n_cached(&w, 0), SET_PAGES);
-        assert_int_equal(count_hits(w.attach, 0, SET_PAGES), SET_PAGES);
-        assert_int_equal(counters(&w)->received, 1);
-        assert_int_equal(counters(&w)->fulfilled, 1);
-        assert_int_equal(n_expected(&w), 0);
-        world_end(&w);
+        expect_text(w, 0, 0, 2);
+        assert_int_equal(n_expected(w), SET_PAGES);
+        lease_and_free(w, (N_TEXTS - 1) * SET_PAGES, 3);
+        assert_int_equal(n_cached(w, 0), SET_PAGES);
+        assert_int_equal(count_hits(w->attach, 0, SET_PAGES), SET_PAGES);
+        assert_int_equal(counters(w)->received, 1);
+        assert_int_equal(counters(w)->fulfilled, 1);
+        assert_int_equal(n_expected(w), 0);
 }
 
 /* Without it the oldest text is the first to go. */
-TEST(test_it_makes_the_difference)
+SCENE(test_it_makes_the_difference)
 {
-        struct world w;
-
-        world_start(&w);
-        lease_and_free(&w, (N_TEXTS - 1) * SET_PAGES, 3);
-        assert_int_equal(n_cached(&w, 0), 0);
-        world_end(&w);
+        lease_and_free(w, (N_TEXTS - 1) * SET_PAGES, 3);
+        assert_int_equal(n_cached(w, 0), 0);
 }
 
 /* No lease fails for it: where nothing else can go, it does, from its end. */
-TEST(test_leases_get_it)
+SCENE(test_leases_get_it)
 {
-        struct world w;
-
-        world_start(&w);
-        expect_text(&w, 0, 0, 2);
-        lease_and_free(&w, N_TEXTS * SET_PAGES - 3, 3);
-        assert_int_equal(n_cached(&w, 0), 3);
-        assert_int_equal(n_expected(&w), 3);
-        lease_and_free(&w, N_TEXTS * SET_PAGES, 3);
-        assert_int_equal(n_cached(&w, 0), 0);
-        assert_int_equal(counters(&w)->dropped, 1);
-        world_end(&w);
+        expect_text(w, 0, 0, 2);
+        lease_and_free(w, N_TEXTS * SET_PAGES - 3, 3);
+        assert_int_equal(n_cached(w, 0), 3);
+        assert_int_equal(n_expected(w), 3);
+        lease_and_free(w, N_TEXTS * SET_PAGES, 3);
+        assert_int_equal(n_cached(w, 0), 0);
+        assert_int_equal(counters(w)->dropped, 1);
 }
 
-TEST(test_expires)
+SCENE(test_expires)
 {
-        struct world w;
-
-        world_start(&w);
-        expect_text(&w, 0, 1000, SECOND);
-        lease_and_free(&w, SET_PAGES, 2 * SECOND - 1);
-        assert_int_equal(n_cached(&w, 0), SET_PAGES);
-        cache_chain(w.attach, 400, SET_PAGES);
-        lease_and_free(&w, SET_PAGES, 2 * SECOND);
-        assert_int_equal(n_cached(&w, 0), 0);
-        assert_int_equal(counters(&w)->expired, 1);
-        world_end(&w);
+        expect_text(w, 0, 1000, SECOND);
+        lease_and_free(w, SET_PAGES, 2 * SECOND - 1);
+        assert_int_equal(n_cached(w, 0), SET_PAGES);
+        cache_chain(w->attach, 400, SET_PAGES);
+        lease_and_free(w, SET_PAGES, 2 * SECOND);
+        assert_int_equal(n_cached(w, 0), 0);
+        assert_int_equal(counters(w)->expired, 1);
 }
 
 /* The ring's bound is the socket's. */
-TEST(test_longest_time)
+SCENE(test_longest_time)
 {
         uint64_t most = EXPECT_TTL_MOST_MSEC / 1000 * SECOND;
-        struct world w;
 
-        world_start(&w);
-        expect_text(&w, 0, UINT32_MAX, SECOND);
-        lease_and_free(&w, SET_PAGES, most + SECOND - 1);
-        assert_int_equal(n_cached(&w, 0), SET_PAGES);
-        lease_and_free(&w, 2 * SET_PAGES, most + SECOND);
-        assert_int_equal(n_cached(&w, 0), 0);
-        world_end(&w);
+        expect_text(w, 0, UINT32_MAX, SECOND);
+        lease_and_free(w, SET_PAGES, most + SECOND - 1);
+        assert_int_equal(n_cached(w, 0), SET_PAGES);
+        lease_and_free(w, 2 * SET_PAGES, most + SECOND);
+        assert_int_equal(n_cached(w, 0), 0);
 }
 
 /* A quarter of what is cached: the second text is one too many. */
-TEST(test_share)
+SCENE(test_share)
 {
-        struct world w;
-
-        world_start(&w);
-        expect_text(&w, 100, 0, 2);
-        expect_text(&w, 0, 0, 2);
-        assert_int_equal(n_expected(&w), SET_PAGES);
-        lease_and_free(&w, (N_TEXTS - 1) * SET_PAGES, 3);
-        assert_int_equal(n_cached(&w, 0), 0);
-        assert_int_equal(n_cached(&w, 1), SET_PAGES);
-        world_end(&w);
+        expect_text(w, 100, 0, 2);
+        expect_text(w, 0, 0, 2);
+        assert_int_equal(n_expected(w), SET_PAGES);
+        lease_and_free(w, (N_TEXTS - 1) * SET_PAGES, 3);
+        assert_int_equal(n_cached(w, 0), 0);
+        assert_int_equal(n_cached(w, 1), SET_PAGES);
 }
 
 /* Another tenant's claims take sets of it as they take any other: each set has something that is
  * expected. */
-TEST(test_other_tenants_get_it)
+SCENE(test_other_tenants_get_it)
 {
         uint32_t pages[2 * SET_PAGES];
         uint8_t keys[2 * KEY_BYTES];
-        struct member *other;
         struct attach *a;
-        struct world w;
 
-        world_start(&w);
         for (unsigned i = 0; i < N_TEXTS; i++) {
                 make_keys(keys, 100 * i, 2);
-                assert_int_equal(expected_by_keys(w.attach, keys, 2, 0, 2, NULL), 0);
+                assert_int_equal(expected_by_keys(w->attach, keys, 2, 0, 2, NULL), 0);
         }
-        assert_int_equal(n_expected(&w), 2 * N_TEXTS);
-        other = join(w.f.b);
-        a = open_ns(other, "x");
-        assert_int_equal(lease_pages(a, 2 * SET_PAGES, 3, pages, &w.f.d), 0);
-        assert_int_equal(n_expected(&w), 2 * (N_TEXTS - 2));
-        assert_int_equal(counters(&w)->dropped, 2);
-        member_free(other);
-        world_end(&w);
+        assert_int_equal(n_expected(w), 2 * N_TEXTS);
+        a = enter(w->f.b, "x");
+        assert_int_equal(lease_pages(a, 2 * SET_PAGES, 3, pages, &w->f.d), 0);
+        assert_int_equal(n_expected(w), 2 * (N_TEXTS - 2));
+        assert_int_equal(counters(w)->dropped, 2);
 }
 
-TEST(test_nothing_is_cached)
+SCENE(test_nothing_is_cached)
 {
-        struct world w;
-
-        world_start(&w);
-        expect_text(&w, 900, 0, 2);
-        assert_int_equal(n_expected(&w), 0);
-        assert_int_equal(counters(&w)->received, 0);
-        world_end(&w);
+        expect_text(w, 900, 0, 2);
+        assert_int_equal(n_expected(w), 0);
+        assert_int_equal(counters(w)->received, 0);
 }
 
 /* All of it is invalidated at once, and the namespace goes with expectations. */
-TEST(test_invalidated)
+SCENE(test_invalidated)
 {
         uint64_t n;
-        struct world w;
 
-        world_start(&w);
-        expect_text(&w, 0, 0, 2);
-        assert_int_equal(ns_invalidate(w.attach->ns, CAUSE_NAMESPACE, &n), 0);
-        assert_int_equal(n_expected(&w), 0);
-        fixture_check(&w.f);
-        cache_chain(w.attach, 0, SET_PAGES);
-        expect_text(&w, 0, 0, 2);
-        assert_int_equal(n_expected(&w), SET_PAGES / 4);
-        world_end(&w);
+        expect_text(w, 0, 0, 2);
+        assert_int_equal(ns_invalidate(w->attach->ns, CAUSE_NAMESPACE, &n), 0);
+        assert_int_equal(n_expected(w), 0);
+        fixture_check(&w->f);
+        cache_chain(w->attach, 0, SET_PAGES);
+        expect_text(w, 0, 0, 2);
+        assert_int_equal(n_expected(w), SET_PAGES / 4);
 }
 
 /* By a ring: the page that the client has found, if it is that still. */
-TEST(test_by_page)
+SCENE(test_by_page)
 {
         struct submit_result result;
         struct submit_chain chain = {0};
         struct shm_submission s = {.op = SHM_OP_EXPECT};
         uint8_t key[KEY_BYTES];
-        struct world w;
 
-        world_start(&w);
         make_keys(key, SET_PAGES - 1, 1);
-        s.ns_id = w.attach->id;
-        s.page = ns_find_page(w.attach->ns, key);
-        s.aux = (uint32_t)ns_page(w.attach->ns, s.page)->generation + 1;
-        assert_int_equal(expected_by_page(w.attach, s.page, s.aux, 0, 2), 0);
-        assert_int_equal(expected_by_page(w.attach, UINT32_MAX, s.aux, 0, 2), 0);
-        assert_int_equal(n_expected(&w), 0);
-        assert_int_equal(expected_by_page(w.attach, s.page, s.aux - 1, 0, 2), SET_PAGES);
-        assert_int_equal(n_expected(&w), SET_PAGES);
+        s.ns_id = w->attach->id;
+        s.page = ns_find_page(w->attach->ns, key);
+        s.aux = (uint32_t)ns_page(w->attach->ns, s.page)->generation + 1;
+        assert_int_equal(expected_by_page(w->attach, s.page, s.aux, 0, 2), 0);
+        assert_int_equal(expected_by_page(w->attach, UINT32_MAX, s.aux, 0, 2), 0);
+        assert_int_equal(n_expected(w), 0);
+        assert_int_equal(expected_by_page(w->attach, s.page, s.aux - 1, 0, 2), SET_PAGES);
+        assert_int_equal(n_expected(w), SET_PAGES);
         /* A client that shares no memory must not use rings. */
-        submit_one(w.member, &chain, &s, 2, &result);
+        submit_one(w->member, &chain, &s, 2, &result);
         assert_null(result.violation);
         assert_false(result.completes);
         s.flags = 1;
-        submit_one(w.member, &chain, &s, 2, &result);
+        submit_one(w->member, &chain, &s, 2, &result);
         assert_string_equal(result.violation, "ring-flags");
         s.op = SHM_OP_LAST + 1;
-        submit_one(w.member, &chain, &s, 2, &result);
+        submit_one(w->member, &chain, &s, 2, &result);
         assert_string_equal(result.violation, "ring-op");
-        assert_int_equal(counters(&w)->received, 1);
-        world_end(&w);
+        assert_int_equal(counters(w)->received, 1);
 }

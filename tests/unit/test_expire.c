@@ -37,6 +37,8 @@ static void end(struct world *w)
         fixture_end(&w->f);
 }
 
+#define SCENE(fn, ...) TEST_ON(fn, struct world, w, start, end, ##__VA_ARGS__)
+
 /* Like the daemon: runs a round if one is due, in small steps. */
 static void pass(struct world *w, uint64_t now_sec)
 {
@@ -79,115 +81,97 @@ static uint64_t n_cached(struct world *w)
         return ns_count_findable(w->a->ns);
 }
 
-TEST(test_never)
+SCENE(test_never, 0, 0)
 {
-        struct world w;
-
-        start(&w, 0, 0);
-        cache_chain(w.a, 0, 4);
-        assert_int_equal(expire_deadline(&w.f.store), UINT64_MAX);
-        assert_false(expire_begin(&w.f.store, 1000000 * SEC));
-        pass(&w, 1000000);
-        assert_int_equal(n_cached(&w), 4);
-        end(&w);
+        cache_chain(w->a, 0, 4);
+        assert_int_equal(expire_deadline(&w->f.store), UINT64_MAX);
+        assert_false(expire_begin(&w->f.store, 1000000 * SEC));
+        pass(w, 1000000);
+        assert_int_equal(n_cached(w), 4);
 }
 
 /* Not before its time, and at most a tenth of it later; a whole text, leaves first. */
-TEST(test_idle)
+SCENE(test_idle, 100, 0)
 {
-        struct world w;
-
-        start(&w, 100, 0);
-        store_set_now(&w.f.store, 1000 * SEC);
-        cache_chain(w.a, 0, 20);
+        store_set_now(&w->f.store, 1000 * SEC);
+        cache_chain(w->a, 0, 20);
         for (uint64_t now = 1000; now < 1100; now++) {
-                pass(&w, now);
-                assert_int_equal(n_cached(&w), 20);
+                pass(w, now);
+                assert_int_equal(n_cached(w), 20);
         }
         for (uint64_t now = 1100; now <= 1110; now++)
-                pass(&w, now);
-        assert_int_equal(n_cached(&w), 0);
-        assert_int_equal(w.a->ns->counters.expired, 20);
-        assert_int_equal(w.f.store.counters.pages_expired, 20);
-        assert_int_equal(w.f.store.counters.evictions, 0);
-        assert_int_equal(w.f.a->account.charged_bytes, 0); /* sets went with them */
-        end(&w);
+                pass(w, now);
+        assert_int_equal(n_cached(w), 0);
+        assert_int_equal(w->a->ns->counters.expired, 20);
+        assert_int_equal(w->f.store.counters.pages_expired, 20);
+        assert_int_equal(w->f.store.counters.evictions, 0);
+        assert_int_equal(w->f.a->account.charged_bytes, 0); /* sets went with them */
 }
 
 /* A lookup keeps the whole text, though it notes only the deepest page. Pages beyond that expire.
  */
-TEST(test_used)
+SCENE(test_used, 100, 0)
 {
-        struct world w;
-
-        start(&w, 100, 0);
-        store_set_now(&w.f.store, 1000 * SEC);
-        cache_chain(w.a, 0, 8);
-        touch(&w, 4, 1060);
+        store_set_now(&w->f.store, 1000 * SEC);
+        cache_chain(w->a, 0, 8);
+        touch(w, 4, 1060);
         for (uint64_t now = 1100; now < 1160; now++)
-                pass(&w, now);
-        assert_int_equal(n_cached(&w), 5);
-        look_up(&w, 0, 5, 1159, false);
+                pass(w, now);
+        assert_int_equal(n_cached(w), 5);
+        look_up(w, 0, 5, 1159, false);
         for (uint64_t now = 1160; now < 1259; now++)
-                pass(&w, now);
-        assert_int_equal(n_cached(&w), 5);
+                pass(w, now);
+        assert_int_equal(n_cached(w), 5);
         for (uint64_t now = 1259; now <= 1270; now++)
-                pass(&w, now);
-        assert_int_equal(n_cached(&w), 0);
-        end(&w);
+                pass(w, now);
+        assert_int_equal(n_cached(w), 0);
 }
 
 /* A leaf that goes speaks for its parent: this was used as lately as the leaf. */
-TEST(test_parent_as_fresh)
+SCENE(test_parent_as_fresh, 100, 0)
 {
-        struct world w;
         uint8_t key[KEY_BYTES];
         uint64_t n;
 
-        start(&w, 100, 0);
-        store_set_now(&w.f.store, 1000 * SEC);
-        cache_chain(w.a, 0, 3);
-        touch(&w, 2, 1090);
+        store_set_now(&w->f.store, 1000 * SEC);
+        cache_chain(w->a, 0, 3);
+        touch(w, 2, 1090);
         make_keys(key, 2, 1);
-        assert_int_equal(invalidate_key(w.a, key, &n, NULL), 0);
+        assert_int_equal(invalidate_key(w->a, key, &n, NULL), 0);
         for (uint64_t now = 1100; now < 1190; now++)
-                pass(&w, now);
-        assert_int_equal(n_cached(&w), 2);
+                pass(w, now);
+        assert_int_equal(n_cached(w), 2);
         for (uint64_t now = 1190; now <= 1200; now++)
-                pass(&w, now);
-        assert_int_equal(n_cached(&w), 0);
-        end(&w);
+                pass(w, now);
+        assert_int_equal(n_cached(w), 0);
 }
 
 /* Pinned pages stay, over the socket and in a segment; their time begins when they are released. */
-TEST(test_pinned)
+SCENE(test_pinned, 100, 0)
 {
-        struct world w;
         uint32_t page, other;
         uint8_t key[KEY_BYTES];
 
-        start(&w, 100, 0);
-        assert_int_equal(attach_share(w.a, &w.f.d), 0);
-        store_set_now(&w.f.store, 1000 * SEC);
-        cache_chain(w.a, 0, 1);
-        cache_chain(w.a, 1, 1);
-        cache_chain(w.a, 2, 1);
+        assert_int_equal(attach_share(w->a, &w->f.d), 0);
+        store_set_now(&w->f.store, 1000 * SEC);
+        cache_chain(w->a, 0, 1);
+        cache_chain(w->a, 1, 1);
+        cache_chain(w->a, 2, 1);
         make_keys(key, 1, 1);
-        other = ns_find_page(w.a->ns, key);
-        page = look_up(&w, 0, 1, 1000, true);
-        pins_add(&w.a->share, other);
+        other = ns_find_page(w->a->ns, key);
+        page = look_up(w, 0, 1, 1000, true);
+        pins_add(&w->a->share, other);
         for (uint64_t now = 1000; now <= 1300; now++)
-                pass(&w, now);
-        assert_int_equal(n_cached(&w), 2);
-        assert_int_equal(release_pages(w.a, &page, 1, 1300 * SEC, NULL), 0);
-        atomic_fetch_sub(&w.a->share.counters[other], 1);
+                pass(w, now);
+        assert_int_equal(n_cached(w), 2);
+        assert_int_equal(release_pages(w->a, &page, 1, 1300 * SEC, NULL), 0);
+        atomic_fetch_sub(&w->a->share.counters[other], 1);
         for (uint64_t now = 1301; now < 1390; now++) /* as it was seen in the last round */
-                pass(&w, now);
-        assert_int_equal(n_cached(&w), 2);
+                pass(w, now);
+        assert_int_equal(n_cached(w), 2);
         for (uint64_t now = 1390; now <= 1410; now++)
-                pass(&w, now);
-        assert_int_equal(n_cached(&w), 0);
-        end(&w);
+                pass(w, now);
+        assert_int_equal(n_cached(w), 0);
 }
 
 /* Pages that were never found since their publish expire sooner. */
@@ -224,19 +208,15 @@ TEST(test_unused)
 }
 
 /* The namespace's setting takes precedence over the tenant's. */
-TEST(test_of_namespace)
+SCENE(test_of_namespace, 1000, 0)
 {
-        struct world w;
-
-        start(&w, 1000, 0);
-        w.a->ns->catalog.expiry.after_nsec = 10 * SEC;
-        store_set_now(&w.f.store, 1000 * SEC);
-        cache_chain(w.a, 0, 4);
-        assert_int_equal(expire_nsec(w.a->ns), 10 * SEC);
+        w->a->ns->catalog.expiry.after_nsec = 10 * SEC;
+        store_set_now(&w->f.store, 1000 * SEC);
+        cache_chain(w->a, 0, 4);
+        assert_int_equal(expire_nsec(w->a->ns), 10 * SEC);
         for (uint64_t now = 1000; now <= 1011; now++)
-                pass(&w, now);
-        assert_int_equal(n_cached(&w), 0);
-        end(&w);
+                pass(w, now);
+        assert_int_equal(n_cached(w), 0);
 }
 
 /* ---- free_ahead ----------------------------------------------------------------------------- */

@@ -170,40 +170,38 @@ static int deaf_port(char address[32])
         return fd;
 }
 
-TEST(test_other_hosts)
+SERVER_SCENE(test_other_hosts, "fake")
 {
         struct exchange_figures before, after;
         struct client *c, *admin;
         struct remote_store *remote;
         struct tenant *a;
         char address[32];
-        struct world w;
         int fd = deaf_port(address);
 
-        world_init(&w, "fake");
-        world_serve(&w, "[daemon]\n[tenant a]\nremote = x\n[remote x]\naddresses = 127.0.0.1:1\n",
+        world_serve(w, "[daemon]\n[tenant a]\nremote = x\n[remote x]\naddresses = 127.0.0.1:1\n",
                 N_SETS);
         make_keys();
-        c = connect_client(&w, getpid(), NULL);
-        admin = connect_admin(&w);
-        a = tenant_find(&w.server.store, "a");
+        c = connect_client(w, getpid(), NULL);
+        admin = connect_admin(w);
+        a = tenant_find(&w->server.store, "a");
         /* The fixture opens no remotes. */
-        assert_outlook(&w, admin, "not-shared",
+        assert_outlook(w, admin, "not-shared",
                 "an import brings nothing, as remote x of tenant a isn't open: the log of kvleased "
                 "says why");
-        (void)strcpy(tenancy_find(&w.server, "a")->config.remote.name, "");
-        assert_outlook(&w, admin, "not-shared",
+        (void)strcpy(tenancy_find(&w->server, "a")->config.remote.name, "");
+        assert_outlook(w, admin, "not-shared",
                 "an import brings nothing, as namespace n isn't shared with other hosts: its "
                 "tenant has no remote");
         /* Tenants aren't told. */
-        assert_string_equal(tell(&w, c, false)->outlook, "");
+        assert_string_equal(tell(w, c, false)->outlook, "");
         assert_string_equal(reply.outlook_detail, "");
 
-        (void)strcpy(tenancy_find(&w.server, "a")->config.remote.name, "x");
+        (void)strcpy(tenancy_find(&w->server, "a")->config.remote.name, "x");
         remote = open_exchange(a, address);
         await_unreached(remote);
         assert_true(exchange_figures(a, &before));
-        assert_outlook(&w, admin, "unreachable",
+        assert_outlook(w, admin, "unreachable",
                 "an import brings nothing now, as of 1 node of remote x none answers: Connection "
                 "refused");
         assert_true(exchange_figures(a, &after));
@@ -211,17 +209,16 @@ TEST(test_other_hosts)
         assert_int_equal(after.n_imports, 0);
 
         /* Nothing is said about pages of this host. */
-        cache(&w, c, 1);
-        assert_outlook(&w, admin, "", "");
+        cache(w, c, 1);
+        assert_outlook(w, admin, "", "");
         exchange_close(a);
         remote_close(remote);
         fd_close(fd);
-        world_end(&w);
 }
 
 /* ---- what is refused ------------------------------------------------------------------------- */
 
-TEST(test_refused)
+SERVER_SCENE(test_refused, "fake")
 {
         static const struct {
                 size_t n_bytes;
@@ -230,31 +227,28 @@ TEST(test_refused)
                 {256 * KEY_BYTES, 0}, {257 * KEY_BYTES, -EMSGSIZE}};
         Kvlease__V1__ExplainRequest m = KVLEASE__V1__EXPLAIN_REQUEST__INIT;
         Kvlease__V1__AdminExplainRequest am = KVLEASE__V1__ADMIN_EXPLAIN_REQUEST__INIT;
-        struct world w;
         struct client *c, *admin;
         struct detail d;
 
-        world_init(&w, "fake");
-        world_serve(&w, "[daemon]\n[tenant a]\n", N_SETS);
+        world_serve(w, "[daemon]\n[tenant a]\n", N_SETS);
         make_keys();
-        c = connect_client(&w, getpid(), NULL);
-        admin = connect_admin(&w);
+        c = connect_client(w, getpid(), NULL);
+        admin = connect_admin(w);
         m.ns_id = NS_ID;
         for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
                 m.keys = (ProtobufCBinaryData){cases[i].n_bytes, keys};
                 kvlease__v1__explain_reply__init(&reply);
-                assert_int_equal(handle(&w, c, handle_EXPLAIN, &m, &reply, &d), cases[i].code);
+                assert_int_equal(handle(w, c, handle_EXPLAIN, &m, &reply, &d), cases[i].code);
                 assert_int_equal(reply.n_explanations, cases[i].code ? 0 : 256);
         }
         am.keys = (ProtobufCBinaryData){KEY_BYTES, keys};
         am.tenant = (char *)"nobody";
-        assert_int_equal(handle(&w, admin, handle_ADMIN_EXPLAIN, &am, &reply, &d), -ENOENT);
+        assert_int_equal(handle(w, admin, handle_ADMIN_EXPLAIN, &am, &reply, &d), -ENOENT);
         am.tenant = (char *)"a";
         am.ns = (char *)"none";
-        assert_int_equal(handle(&w, admin, handle_ADMIN_EXPLAIN, &am, &reply, &d), -ENOENT);
+        assert_int_equal(handle(w, admin, handle_ADMIN_EXPLAIN, &am, &reply, &d), -ENOENT);
         m.ns_id = NS_ID + 1;
-        assert_int_equal(handle(&w, c, handle_EXPLAIN, &m, &reply, &d), -ENOENT);
-        world_end(&w);
+        assert_int_equal(handle(w, c, handle_EXPLAIN, &m, &reply, &d), -ENOENT);
 }
 
 int main(void)

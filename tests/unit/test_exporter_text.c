@@ -11,6 +11,8 @@
 #include "tests/unit/alloc-fail.h"
 #include "tests/unit/test-support.h"
 
+#define SCENE(fn, ...) TEST_ON(fn, struct text, t, text_init, text_deinit, ##__VA_ARGS__)
+
 static void one_label(struct text *t, const char *value)
 {
         struct text_labels labels = {{{"name", value}}, 1};
@@ -109,50 +111,39 @@ static void write_all(struct text *t)
         "kvlease_call_seconds_sum{kind=\"a\"} 4.5\n"              \
         "kvlease_call_seconds_count{kind=\"a\"} 5\n"
 
-TEST(test_prometheus)
+SCENE(test_prometheus, TEXT_PROMETHEUS)
 {
-        struct text t;
-
-        text_init(&t, TEXT_PROMETHEUS);
-        write_all(&t);
-        assert_string_equal(t.data, "# HELP kvlease_build_info Who.\n"
-                                    "# TYPE kvlease_build_info gauge\n"
-                                    "kvlease_build_info{kind=\"a\"} 1\n"
-                                    "# HELP kvlease_sent_bytes_total How much.\n"
-                                    "# TYPE kvlease_sent_bytes_total counter\n"
-                                    "kvlease_sent_bytes_total 7\n"
-                                    "# HELP kvlease_call_seconds How long.\n"
-                                    "# TYPE kvlease_call_seconds histogram\n" HISTOGRAM);
-        text_deinit(&t);
+        write_all(t);
+        assert_string_equal(t->data, "# HELP kvlease_build_info Who.\n"
+                                     "# TYPE kvlease_build_info gauge\n"
+                                     "kvlease_build_info{kind=\"a\"} 1\n"
+                                     "# HELP kvlease_sent_bytes_total How much.\n"
+                                     "# TYPE kvlease_sent_bytes_total counter\n"
+                                     "kvlease_sent_bytes_total 7\n"
+                                     "# HELP kvlease_call_seconds How long.\n"
+                                     "# TYPE kvlease_call_seconds histogram\n" HISTOGRAM);
 }
 
-TEST(test_openmetrics)
+SCENE(test_openmetrics, TEXT_OPENMETRICS)
 {
-        struct text t;
-
-        text_init(&t, TEXT_OPENMETRICS);
-        write_all(&t);
-        assert_string_equal(t.data, "# HELP kvlease_build Who.\n"
-                                    "# TYPE kvlease_build info\n"
-                                    "kvlease_build_info{kind=\"a\"} 1\n"
-                                    "# HELP kvlease_sent_bytes How much.\n"
-                                    "# TYPE kvlease_sent_bytes counter\n"
-                                    "# UNIT kvlease_sent_bytes bytes\n"
-                                    "kvlease_sent_bytes_total 7\n"
-                                    "# HELP kvlease_call_seconds How long.\n"
-                                    "# TYPE kvlease_call_seconds histogram\n"
-                                    "# UNIT kvlease_call_seconds seconds\n" HISTOGRAM "# EOF\n");
-        text_deinit(&t);
+        write_all(t);
+        assert_string_equal(t->data, "# HELP kvlease_build Who.\n"
+                                     "# TYPE kvlease_build info\n"
+                                     "kvlease_build_info{kind=\"a\"} 1\n"
+                                     "# HELP kvlease_sent_bytes How much.\n"
+                                     "# TYPE kvlease_sent_bytes counter\n"
+                                     "# UNIT kvlease_sent_bytes bytes\n"
+                                     "kvlease_sent_bytes_total 7\n"
+                                     "# HELP kvlease_call_seconds How long.\n"
+                                     "# TYPE kvlease_call_seconds histogram\n"
+                                     "# UNIT kvlease_call_seconds seconds\n" HISTOGRAM "# EOF\n");
 }
 
-TEST(test_html)
+SCENE(test_html, TEXT_PROMETHEUS)
 {
-        struct text t;
-
-        text_init(&t, TEXT_PROMETHEUS);
-        text_html(&t, "<b a='1' c=\"2\">&\xff\n");
-        assert_string_equal(t.data, "&lt;b a=&#39;1&#39; c=&quot;2&quot;&gt;&amp;" UNKNOWN UNKNOWN);
-        text_deinit(&t);
+        text_html(t, "<b a='1' c=\"2\">&\xff\n");
+        assert_string_equal(
+                t->data, "&lt;b a=&#39;1&#39; c=&quot;2&quot;&gt;&amp;" UNKNOWN UNKNOWN);
 }
 
 /* More than the first piece of memory, and each piece missing once. */

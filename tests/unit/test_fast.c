@@ -57,6 +57,8 @@ static void world_close(struct world *w)
         fake_pins_close(&w->pins);
 }
 
+#define SCENE(fn, ...) TEST_ON(fn, struct world, w, world_open, world_close, ##__VA_ARGS__)
+
 static void add_all(struct world *w)
 {
         for (uint32_t i = 0; i < N_KEYS; i++)
@@ -72,8 +74,7 @@ static uint32_t n_pins(const struct world *w)
         return n;
 }
 
-/* ---- hits --------------------------------------------------------------------------------------
- */
+/* ---- hits ----------------------------------------------------------------------------------- */
 
 TEST(test_runs)
 {
@@ -191,79 +192,68 @@ TEST(test_collisions)
 }
 
 /* The bucket after the last is the first. */
-TEST(test_last_bucket)
+SCENE(test_last_bucket, 16)
 {
-        struct world w;
         uint64_t hash;
         uint32_t i = 0;
 
-        world_open(&w, 16);
         do
-                key_of(w.keys[5], 1000 + i++);
-        while ((hash = hash_digest(FAKE_SEED, w.keys[5])) % 16 != 15);
-        fake_index_add(&w.index, 9, w.keys[5], 1, 1);
-        w.index.buckets[0].slots[3] = w.index.buckets[15].slots[0];
-        w.index.buckets[15].slots[0] = 0;
-        assert_hit(&w, 9);
-        world_close(&w);
+                key_of(w->keys[5], 1000 + i++);
+        while ((hash = hash_digest(FAKE_SEED, w->keys[5])) % 16 != 15);
+        fake_index_add(&w->index, 9, w->keys[5], 1, 1);
+        w->index.buckets[0].slots[3] = w->index.buckets[15].slots[0];
+        w->index.buckets[15].slots[0] = 0;
+        assert_hit(w, 9);
 }
 
-/* ---- release -----------------------------------------------------------------------------------
- */
+/* ---- release -------------------------------------------------------------------------------- */
 
-TEST(test_release)
+SCENE(test_release, 0)
 {
         const uint32_t pages[] = {3, 4, 5}, twice[] = {3, 3};
-        struct world w;
         uint32_t page = 0;
 
-        world_open(&w, 0);
-        fast_pin(&w.fast, pages, 2);
-        assert_int_equal(fast_release(&w.fast, pages, 3, &page), -EINVAL);
-        assert_true(page == 5 && n_pins(&w) == 2);
-        assert_int_equal(fast_release(&w.fast, twice, 2, &page), -EINVAL);
-        assert_true(page == 3 && n_pins(&w) == 1 && w.pins.counters[3] == 0);
-        assert_int_equal(fast_release(&w.fast, pages + 1, 1, &page), 0);
-        assert_int_equal(fast_release(&w.fast, pages + 1, 1, &page), -EINVAL);
-        assert_int_equal(n_pins(&w), 0);
-        world_close(&w);
+        fast_pin(&w->fast, pages, 2);
+        assert_int_equal(fast_release(&w->fast, pages, 3, &page), -EINVAL);
+        assert_true(page == 5 && n_pins(w) == 2);
+        assert_int_equal(fast_release(&w->fast, twice, 2, &page), -EINVAL);
+        assert_true(page == 3 && n_pins(w) == 1 && w->pins.counters[3] == 0);
+        assert_int_equal(fast_release(&w->fast, pages + 1, 1, &page), 0);
+        assert_int_equal(fast_release(&w->fast, pages + 1, 1, &page), -EINVAL);
+        assert_int_equal(n_pins(w), 0);
 }
 
-/* ---- the magazine ------------------------------------------------------------------------------
- */
+/* ---- the magazine --------------------------------------------------------------------------- */
 
-TEST(test_magazine)
+SCENE(test_magazine, 0)
 {
         uint32_t pages[8];
-        struct world w;
 
-        world_open(&w, 0);
-        w.pins.header->level = 4;
-        assert_int_equal(fast_claim(&w.fast, 8, pages), 0);
-        assert_true(fast_take_refill(&w.fast, true));
-        assert_false(fast_take_refill(&w.fast, true)); /* asked for already */
-        fast_return_refill(&w.fast);
+        w->pins.header->level = 4;
+        assert_int_equal(fast_claim(&w->fast, 8, pages), 0);
+        assert_true(fast_take_refill(&w->fast, true));
+        assert_false(fast_take_refill(&w->fast, true)); /* asked for already */
+        fast_return_refill(&w->fast);
         for (uint32_t i = 0; i < 4; i++)
-                fake_pins_put(&w.pins, 10 + i);
-        assert_false(fast_take_refill(&w.fast, false));
-        assert_int_equal(fast_claim(&w.fast, 2, pages), 2);
+                fake_pins_put(&w->pins, 10 + i);
+        assert_false(fast_take_refill(&w->fast, false));
+        assert_int_equal(fast_claim(&w->fast, 2, pages), 2);
         assert_true(pages[0] == 10 && pages[1] == 11);
-        assert_false(fast_take_refill(&w.fast, false)); /* half is left */
-        assert_int_equal(fast_claim(&w.fast, 1, pages), 1);
-        assert_true(fast_take_refill(&w.fast, false));
+        assert_false(fast_take_refill(&w->fast, false)); /* half is left */
+        assert_int_equal(fast_claim(&w->fast, 1, pages), 1);
+        assert_true(fast_take_refill(&w->fast, false));
         /* New ones lie before the old one. */
-        fake_pins_put(&w.pins, 20);
-        fake_pins_put(&w.pins, 21);
-        assert_int_equal(fast_claim(&w.fast, 8, pages), 3);
+        fake_pins_put(&w->pins, 20);
+        fake_pins_put(&w->pins, 21);
+        assert_int_equal(fast_claim(&w->fast, 8, pages), 3);
         assert_true(pages[0] == 20 && pages[1] == 21 && pages[2] == 13);
-        assert_int_equal(w.pins.header->n_taken, w.pins.header->n_put);
+        assert_int_equal(w->pins.header->n_taken, w->pins.header->n_put);
         /* Taken back by the daemon before it was counted; and a page that can't be. */
-        fake_pins_put(&w.pins, 5);
-        w.pins.magazine[0] = 0;
-        assert_int_equal(fast_claim(&w.fast, 1, pages), 0);
-        w.pins.magazine[1] = CAPACITY + 1;
-        assert_int_equal(fast_claim(&w.fast, 1, pages), 0);
-        world_close(&w);
+        fake_pins_put(&w->pins, 5);
+        w->pins.magazine[0] = 0;
+        assert_int_equal(fast_claim(&w->fast, 1, pages), 0);
+        w->pins.magazine[1] = CAPACITY + 1;
+        assert_int_equal(fast_claim(&w->fast, 1, pages), 0);
 }
 
 #define N_CLAIMERS 4
@@ -292,27 +282,25 @@ static void *claim_all(void *data)
 }
 
 /* Each page is got once, by one of the threads. */
-TEST(test_claims_by_threads)
+SCENE(test_claims_by_threads, 0)
 {
         struct claimer claimers[N_CLAIMERS] = {0};
         pthread_t threads[N_CLAIMERS];
         _Atomic bool is_over = false;
         uint64_t until = clock_now_nsec() + FILL_NSEC;
         uint32_t n_fillings = 0;
-        struct world w;
 
-        world_open(&w, 0);
         for (int i = 0; i < N_CLAIMERS; i++) {
-                claimers[i].w = &w;
+                claimers[i].w = w;
                 claimers[i].is_over = &is_over;
                 assert_int_equal(pthread_create(&threads[i], NULL, claim_all, &claimers[i]), 0);
         }
         for (; n_fillings < N_FILLINGS && clock_now_nsec() < until; n_fillings++) {
                 /* Filled as a whole, so that the claimers have the machine for themselves. */
-                while (w.pins.header->n_put != w.pins.header->n_taken)
+                while (w->pins.header->n_put != w->pins.header->n_taken)
                         sched_yield();
                 for (uint32_t page = 0; page < CAPACITY; page++)
-                        fake_pins_put(&w.pins, page);
+                        fake_pins_put(&w->pins, page);
         }
         is_over = true;
         for (int i = 0; i < N_CLAIMERS; i++)
@@ -324,11 +312,9 @@ TEST(test_claims_by_threads)
                         n += claimers[i].n_got[page];
                 assert_int_equal(n, n_fillings);
         }
-        world_close(&w);
 }
 
-/* ---- readers and the evictor -------------------------------------------------------------------
- */
+/* ---- readers and the evictor ---------------------------------------------------------------- */
 
 #define N_READERS   2
 #define N_TEXTS     16 /* of the keys that come and go: more than there are pages for */
@@ -414,7 +400,7 @@ static bool is_cached(const struct content *contents, uint32_t text)
         return false;
 }
 
-TEST(test_readers_and_evictor)
+SCENE(test_readers_and_evictor, 0)
 {
         struct content contents[N_HOT_PAGES] = {0};
         struct reader readers[N_READERS] = {0};
@@ -422,13 +408,11 @@ TEST(test_readers_and_evictor)
         _Atomic int n_running = N_READERS;
         uint32_t n_evicted = 0, n_hits = 0;
         unsigned seed = 1;
-        struct world w;
 
-        world_open(&w, 0);
         for (uint32_t page = 0; page < N_HOT_PAGES; page++)
-                replace(&w, contents, page, page);
+                replace(w, contents, page, page);
         for (int i = 0; i < N_READERS; i++) {
-                readers[i] = (struct reader){.w = &w,
+                readers[i] = (struct reader){.w = w,
                         .contents = contents,
                         .n_running = &n_running,
                         .seed = 7u + (unsigned)i};
@@ -438,9 +422,9 @@ TEST(test_readers_and_evictor)
                 uint32_t page = (uint32_t)rand_r(&seed) % N_HOT_PAGES;
                 uint32_t text = (uint32_t)rand_r(&seed) % N_TEXTS;
 
-                if (is_cached(contents, text) || !retire(&w, page))
+                if (is_cached(contents, text) || !retire(w, page))
                         continue;
-                replace(&w, contents, page, text);
+                replace(w, contents, page, text);
                 n_evicted++;
         }
         for (int i = 0; i < N_READERS; i++) {
@@ -449,12 +433,10 @@ TEST(test_readers_and_evictor)
                 n_hits += readers[i].n_hits;
         }
         assert_true(n_hits > N_LOOKUPS / 10 && n_evicted > N_LOOKUPS / 1000);
-        assert_int_equal(n_pins(&w), 0);
-        world_close(&w);
+        assert_int_equal(n_pins(w), 0);
 }
 
-/* ---- segments ----------------------------------------------------------------------------------
- */
+/* ---- segments ------------------------------------------------------------------------------- */
 
 static int map_index(struct world *w, uint64_t bytes)
 {
@@ -483,33 +465,30 @@ static int map_pins(struct world *w, uint64_t client_id)
                 (what) = was_right;                  \
         } while (0)
 
-TEST(test_broken_segments)
+SCENE(test_broken_segments, 0)
 {
         struct shm_index *x;
         struct shm_pins *p;
-        struct world w;
 
-        world_open(&w, 0);
-        x = w.index.header;
-        p = w.pins.header;
-        assert_int_equal(map_index(&w, w.index.bytes), 0);
-        assert_int_equal(map_index(&w, w.index.bytes - 64), -EINVAL);
-        assert_int_equal(map_index(&w, 64), -EINVAL);
-        WRONG(x->header.magic, 1, map_index(&w, w.index.bytes), -EOPNOTSUPP);
-        WRONG(x->header.version, 2, map_index(&w, w.index.bytes), -EOPNOTSUPP);
-        WRONG(x->header.kind, SHM_PINS, map_index(&w, w.index.bytes), -EINVAL);
-        WRONG(x->header.bytes, 4096, map_index(&w, w.index.bytes), -EINVAL);
-        WRONG(x->capacity_pages, CAPACITY + 1, map_index(&w, w.index.bytes), -EINVAL);
-        WRONG(x->n_buckets, 0, map_index(&w, w.index.bytes), -EINVAL);
-        WRONG(x->n_buckets, 1u << 31, map_index(&w, w.index.bytes), -EINVAL);
-        WRONG(x->buckets_offset, w.index.bytes, map_index(&w, w.index.bytes), -EINVAL);
-        WRONG(x->lines_offset, x->lines_offset + 64, map_index(&w, w.index.bytes), -EINVAL);
-        WRONG(x->lines_offset, 0, map_index(&w, w.index.bytes), -EINVAL);
-        WRONG(x->lines_offset, UINT64_MAX - 63, map_index(&w, w.index.bytes), -EINVAL);
-        assert_int_equal(map_pins(&w, CLIENT_ID), 0);
-        assert_int_equal(map_pins(&w, CLIENT_ID + 1), -EINVAL);
-        WRONG(p->magazine_slots, 4, map_pins(&w, CLIENT_ID), -EINVAL);
-        WRONG(p->magazine_offset, 4095, map_pins(&w, CLIENT_ID), -EINVAL);
-        WRONG(p->counters_offset, w.pins.bytes - 4, map_pins(&w, CLIENT_ID), -EINVAL);
-        world_close(&w);
+        x = w->index.header;
+        p = w->pins.header;
+        assert_int_equal(map_index(w, w->index.bytes), 0);
+        assert_int_equal(map_index(w, w->index.bytes - 64), -EINVAL);
+        assert_int_equal(map_index(w, 64), -EINVAL);
+        WRONG(x->header.magic, 1, map_index(w, w->index.bytes), -EOPNOTSUPP);
+        WRONG(x->header.version, 2, map_index(w, w->index.bytes), -EOPNOTSUPP);
+        WRONG(x->header.kind, SHM_PINS, map_index(w, w->index.bytes), -EINVAL);
+        WRONG(x->header.bytes, 4096, map_index(w, w->index.bytes), -EINVAL);
+        WRONG(x->capacity_pages, CAPACITY + 1, map_index(w, w->index.bytes), -EINVAL);
+        WRONG(x->n_buckets, 0, map_index(w, w->index.bytes), -EINVAL);
+        WRONG(x->n_buckets, 1u << 31, map_index(w, w->index.bytes), -EINVAL);
+        WRONG(x->buckets_offset, w->index.bytes, map_index(w, w->index.bytes), -EINVAL);
+        WRONG(x->lines_offset, x->lines_offset + 64, map_index(w, w->index.bytes), -EINVAL);
+        WRONG(x->lines_offset, 0, map_index(w, w->index.bytes), -EINVAL);
+        WRONG(x->lines_offset, UINT64_MAX - 63, map_index(w, w->index.bytes), -EINVAL);
+        assert_int_equal(map_pins(w, CLIENT_ID), 0);
+        assert_int_equal(map_pins(w, CLIENT_ID + 1), -EINVAL);
+        WRONG(p->magazine_slots, 4, map_pins(w, CLIENT_ID), -EINVAL);
+        WRONG(p->magazine_offset, 4095, map_pins(w, CLIENT_ID), -EINVAL);
+        WRONG(p->counters_offset, w->pins.bytes - 4, map_pins(w, CLIENT_ID), -EINVAL);
 }

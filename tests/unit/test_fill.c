@@ -41,6 +41,8 @@ static void start(struct tiers *w)
         tiers_start(w, &evict_lru, 2, 0, N_PLANES, CODEC_NONE);
 }
 
+#define SCENE(fn, ...) TEST_ON(fn, struct tiers, w, start, tiers_end, ##__VA_ARGS__)
+
 /* A page of the client's, that is being filled. */
 static uint32_t begin(struct tiers *w, struct filler *f)
 {
@@ -155,46 +157,40 @@ TEST_BARE(test_published_meanwhile)
 
 /* All pages of a set at once, given back from the last one on, and ended from the first: each is
  * its own fill's. */
-TEST_BARE(test_many)
+SCENE(test_many)
 {
         static struct filler fillers[TIER_SET_PAGES];
         uint32_t pages[TIER_SET_PAGES];
-        struct tiers w;
 
-        start(&w);
         for (unsigned i = 0; i < ARRAY_SIZE(pages); i++)
-                pages[i] = begin(&w, &fillers[i]);
+                pages[i] = begin(w, &fillers[i]);
         for (unsigned i = ARRAY_SIZE(pages); i-- > 0;) {
-                assert_int_equal(free_pages(w.attach, &pages[i], 1, NULL), 0);
-                assert_true(fill_has_moving(w.ns, pages[i]));
-                assert_int_equal(fill_count_moving(w.ns), ARRAY_SIZE(pages) - i);
-                tiers_check(&w);
+                assert_int_equal(free_pages(w->attach, &pages[i], 1, NULL), 0);
+                assert_true(fill_has_moving(w->ns, pages[i]));
+                assert_int_equal(fill_count_moving(w->ns), ARRAY_SIZE(pages) - i);
+                tiers_check(w);
         }
         for (unsigned i = 0; i < ARRAY_SIZE(pages); i++) {
-                assert_int_equal(end(&w, &fillers[i]), -ECANCELED);
-                assert_int_equal(fill_count_moving(w.ns), ARRAY_SIZE(pages) - i - 1);
-                tiers_check(&w);
+                assert_int_equal(end(w, &fillers[i]), -ECANCELED);
+                assert_int_equal(fill_count_moving(w->ns), ARRAY_SIZE(pages) - i - 1);
+                tiers_check(w);
         }
-        assert_int_equal(w.ns->device.n_sets, 0);
-        tiers_end(&w);
+        assert_int_equal(w->ns->device.n_sets, 0);
 }
 
 /* A page has one fill at a time. */
-TEST_BARE(test_twice)
+SCENE(test_twice)
 {
         struct filler f, other;
         struct fill_writer writer = {on_stop, &other};
-        struct tiers w;
         uint32_t page;
 
-        start(&w);
-        page = begin(&w, &f);
-        assert_int_equal(fill_begin(w.ns, page, &writer, other.planes, &other.fill), -EBUSY);
-        tiers_check(&w);
-        assert_int_equal(end(&w, &f), 0);
-        assert_int_equal(fill_begin(w.ns, page, &writer, other.planes, &other.fill), 0);
-        assert_int_equal(end(&w, &other), 0);
-        tiers_end(&w);
+        page = begin(w, &f);
+        assert_int_equal(fill_begin(w->ns, page, &writer, other.planes, &other.fill), -EBUSY);
+        tiers_check(w);
+        assert_int_equal(end(w, &f), 0);
+        assert_int_equal(fill_begin(w->ns, page, &writer, other.planes, &other.fill), 0);
+        assert_int_equal(end(w, &other), 0);
 }
 
 /* A page that is being filled may also be the target of a copy. If it is given back, it is free
@@ -255,11 +251,7 @@ TEST_BARE(test_namespace_goes)
 }
 
 /* A page that travels in another codec than its own can't be filled in place. */
-TEST_BARE(test_travels_in_a_codec)
+TIER_SCENE(test_travels_in_a_codec, &evict_lru, 2, 2, 1, CODEC_INT8)
 {
-        struct tiers w;
-
-        tiers_start(&w, &evict_lru, 2, 2, 1, CODEC_INT8);
-        assert_false(fill_is_possible(w.ns));
-        tiers_end(&w);
+        assert_false(fill_is_possible(w->ns));
 }

@@ -37,6 +37,8 @@ static void start(struct world *w)
         world_serve(w, "[tenant a]\nlimit=1MiB\n", 4);
 }
 
+#define SCENE(fn, ...) TEST_ON(fn, struct world, w, start, world_end, ##__VA_ARGS__)
+
 static void make_key(uint8_t k[KEY_BYTES], unsigned n)
 {
         memset(k, 0, KEY_BYTES);
@@ -356,62 +358,56 @@ TEST(test_without_memory)
         world_end(&w);
 }
 
-TEST(test_bad_requests)
+SCENE(test_bad_requests)
 {
         Kvlease__V1__AnnounceRequest a = KVLEASE__V1__ANNOUNCE_REQUEST__INIT;
         Kvlease__V1__WaitRequest m = KVLEASE__V1__WAIT_REQUEST__INIT;
         uint8_t keys[2 * KEY_BYTES] = {1};
         uint32_t pages[2] = {0, 1};
         struct client *c;
-        struct world w;
 
-        start(&w);
-        c = connect_worker(&w);
+        c = connect_worker(w);
         say_lease(c, 2);
-        expect(&w, c, "LEASE:0 ");
+        expect(w, c, "LEASE:0 ");
         a.ns_id = m.ns_id = 77;
-        assert_int_equal(ask(&w, c, MSG_ANNOUNCE, &a.base), WIRE_NOT_FOUND);
-        assert_int_equal(ask(&w, c, MSG_WAIT, &m.base), WIRE_NOT_FOUND);
+        assert_int_equal(ask(w, c, MSG_ANNOUNCE, &a.base), WIRE_NOT_FOUND);
+        assert_int_equal(ask(w, c, MSG_WAIT, &m.base), WIRE_NOT_FOUND);
         a.ns_id = m.ns_id = NS_ID;
-        assert_int_equal(ask(&w, c, MSG_ANNOUNCE, &a.base), WIRE_INVALID);
+        assert_int_equal(ask(w, c, MSG_ANNOUNCE, &a.base), WIRE_INVALID);
         a.pages = pages;
         a.n_pages = 2;
         a.keys.data = keys;
         a.keys.len = 2 * KEY_BYTES - 1;
-        assert_int_equal(ask(&w, c, MSG_ANNOUNCE, &a.base), WIRE_INVALID);
+        assert_int_equal(ask(w, c, MSG_ANNOUNCE, &a.base), WIRE_INVALID);
         assert_non_null(strstr(c->detail, "need 64 bytes"));
         a.n_pages = 1;
         a.keys.len = KEY_BYTES;
-        assert_int_equal(ask(&w, c, MSG_ANNOUNCE, &a.base), 0);
+        assert_int_equal(ask(w, c, MSG_ANNOUNCE, &a.base), 0);
         m.key.data = keys;
         m.key.len = KEY_BYTES;
-        assert_int_equal(ask(&w, c, MSG_WAIT, &m.base), WIRE_INVALID);
+        assert_int_equal(ask(w, c, MSG_WAIT, &m.base), WIRE_INVALID);
         assert_non_null(strstr(c->detail, "1 to 600000"));
         m.timeout_msec = 600001;
-        assert_int_equal(ask(&w, c, MSG_WAIT, &m.base), WIRE_INVALID);
+        assert_int_equal(ask(w, c, MSG_WAIT, &m.base), WIRE_INVALID);
         m.timeout_msec = 1;
         m.key.len = 31;
-        assert_int_equal(ask(&w, c, MSG_WAIT, &m.base), WIRE_INVALID);
-        world_end(&w);
+        assert_int_equal(ask(w, c, MSG_WAIT, &m.base), WIRE_INVALID);
 }
 
-TEST(test_too_many_pages)
+SCENE(test_too_many_pages)
 {
         static uint8_t keys[(MAX_PUBLISH_PAGES + 1) * KEY_BYTES];
         static uint32_t pages[MAX_PUBLISH_PAGES + 1];
         Kvlease__V1__AnnounceRequest a = KVLEASE__V1__ANNOUNCE_REQUEST__INIT;
         struct client *c;
-        struct world w;
 
-        start(&w);
-        c = connect_worker(&w);
+        c = connect_worker(w);
         a.ns_id = NS_ID;
         a.pages = pages;
         a.n_pages = ARRAY_SIZE(pages);
         a.keys.data = keys;
         a.keys.len = sizeof(keys);
-        assert_int_equal(ask(&w, c, MSG_ANNOUNCE, &a.base), WIRE_TOO_BIG);
-        world_end(&w);
+        assert_int_equal(ask(w, c, MSG_ANNOUNCE, &a.base), WIRE_TOO_BIG);
 }
 
 TEST(test_readers_do_not_announce)
@@ -427,8 +423,7 @@ TEST(test_readers_do_not_announce)
         world_end(&w);
 }
 
-/* ---- announcers that go -----------------------------------------------------------------------
- */
+/* ---- announcers that go --------------------------------------------------------------------- */
 
 /* With a pin segment, so that it isn't gone before its process is; its connection stays open, as
  * with a child that it forked. */
@@ -502,8 +497,7 @@ TEST(test_last_words)
         world_end(&w);
 }
 
-/* ---- namespace sets ---------------------------------------------------------------------------
- */
+/* ---- namespace sets ------------------------------------------------------------------------- */
 
 static uint32_t open_in_set(
         struct world *w, struct client *c, const char *name, const char *set, uint32_t size)
@@ -560,41 +554,36 @@ static const char *list_sets(
         return text;
 }
 
-TEST(test_sets)
+SCENE(test_sets)
 {
         Kvlease__V1__AdminListRequest m = KVLEASE__V1__ADMIN_LIST_REQUEST__INIT;
         struct attach *a, *b;
         struct client *c, *admin;
-        struct world w;
         uint8_t k[KEY_BYTES];
         uint64_t n;
 
-        start(&w);
-        c = connect_worker(&w);
-        admin = connect_admin(&w);
-        assert_string_equal(list_sets(&w, admin, "", 0), "");
-        assert_int_equal(open_in_set(&w, c, "r0", "tp", 2), 0);
-        assert_int_equal(open_in_set(&w, c, "r1", "tp", 3), WIRE_INVALID);
-        assert_int_equal(open_in_set(&w, c, "r1", "tp", 2), 0);
-        assert_int_equal(open_in_set(&w, c, "x", "other", 2), 0);
-        a = attach_find(peer_of(&w, c)->member, 2);
-        b = attach_find(peer_of(&w, c)->member, 3);
+        c = connect_worker(w);
+        admin = connect_admin(w);
+        assert_string_equal(list_sets(w, admin, "", 0), "");
+        assert_int_equal(open_in_set(w, c, "r0", "tp", 2), 0);
+        assert_int_equal(open_in_set(w, c, "r1", "tp", 3), WIRE_INVALID);
+        assert_int_equal(open_in_set(w, c, "r1", "tp", 2), 0);
+        assert_int_equal(open_in_set(w, c, "x", "other", 2), 0);
+        a = attach_find(peer_of(w, c)->member, 2);
+        b = attach_find(peer_of(w, c)->member, 3);
         assert_int_equal(a->ns->catalog.expiry.after_nsec, 7 * NSEC_PER_SEC);
         for (unsigned i = 0; i < 3; i++)
                 cache_key(a, i);
         for (unsigned i = 0; i < 2; i++)
                 cache_key(b, i);
-        assert_string_equal(list_sets(&w, admin, "a", 0), "a/tp 2/2 2 1 0, a/other 1/2 0 0 0, ");
+        assert_string_equal(list_sets(w, admin, "a", 0), "a/tp 2/2 2 1 0, a/other 1/2 0 0 0, ");
         make_key(k, 0);
         assert_int_equal(invalidate_key(b, k, &n, NULL), 0);
-        AWAIT(&w,
-                a->ns->device.n_pages[PAGE_SEALED] == 2); /* nothing but the drop kicks the loop */
-        assert_string_equal(list_sets(&w, admin, "a", 0), "a/tp 2/2 1 1 0, a/other 1/2 0 0 0, ");
+        AWAIT(w, a->ns->device.n_pages[PAGE_SEALED] == 2); /* nothing but the drop kicks the loop */
+        assert_string_equal(list_sets(w, admin, "a", 0), "a/tp 2/2 1 1 0, a/other 1/2 0 0 0, ");
         m.tenant = (char *)"nobody";
-        assert_int_equal(ask(&w, admin, MSG_ADMIN_SETS, &m.base), WIRE_NOT_FOUND);
-        assert_string_equal(
-                list_sets(&w, admin, "", a->ns->catalog.set->id), "a/other 1/2 0 0 0, ");
-        world_end(&w);
+        assert_int_equal(ask(w, admin, MSG_ADMIN_SETS, &m.base), WIRE_NOT_FOUND);
+        assert_string_equal(list_sets(w, admin, "", a->ns->catalog.set->id), "a/other 1/2 0 0 0, ");
 }
 
 int main(void)

@@ -39,13 +39,11 @@ static uint64_t invalidate(struct attach *a, unsigned key)
 TEST(test_cached)
 {
         struct fixture f;
-        struct member *m;
         struct attach *a;
         struct explanation e;
 
         fixture_start(&f, 4, 4, 4);
-        m = join(f.a);
-        a = open_ns(m, "n");
+        a = enter(f.a, "n");
         store_set_now(&f.store, 100 * SEC);
         cache_chain(a, 0, 2);
         e = explain(a, 7, 100);
@@ -56,12 +54,11 @@ TEST(test_cached)
         assert_int_equal(e.state, HISTORY_CACHED);
         assert_int_equal(e.age_sec, 30);
         assert_int_equal(e.unused_sec, 30);
-        assert_int_equal(e.client_id, m->id);
+        assert_int_equal(e.client_id, a->member->id);
         assert_int_equal(count_hits(a, 0, 2), 2); /* at 130 */
         e = explain(a, 1, 140);
         assert_int_equal(e.age_sec, 40);
         assert_int_equal(e.unused_sec, 10);
-        member_free(m);
         fixture_end(&f);
 }
 
@@ -69,15 +66,14 @@ TEST(test_cached)
 TEST(test_evicted)
 {
         struct fixture f;
-        struct member *ma, *mb;
+        struct member *mb;
         struct attach *a, *b;
         struct explanation e;
         uint32_t pages[64];
 
         fixture_start(&f, 2, 2, 2);
-        ma = join(f.a);
         mb = join(f.b);
-        a = open_ns(ma, "n");
+        a = enter(f.a, "n");
         store_set_now(&f.store, 10 * SEC);
         cache_chain(a, 0, 16);
         store_set_now(&f.store, 20 * SEC);
@@ -86,7 +82,7 @@ TEST(test_evicted)
         assert_int_equal(e.state, HISTORY_EVICTED);
         assert_ptr_equal(e.by, f.a);
         assert_int_equal(e.age_sec, 5);
-        assert_int_equal(e.client_id, ma->id);
+        assert_int_equal(e.client_id, a->member->id);
         assert_int_equal(explain(a, 14, 25).state, HISTORY_CACHED);
 
         assert_int_equal(free_pages(a, pages, 1, NULL), 0);
@@ -101,7 +97,6 @@ TEST(test_evicted)
         e = explain(a, 14, 30);
         assert_int_equal(e.state, HISTORY_EVICTED);
         assert_null(e.by);
-        member_free(ma);
         fixture_end(&f);
 }
 
@@ -109,13 +104,11 @@ TEST(test_evicted)
 TEST(test_invalidated)
 {
         struct fixture f;
-        struct member *m;
         struct attach *a;
         struct explanation e;
 
         fixture_start(&f, 4, 4, 4);
-        m = join(f.a);
-        a = open_ns(m, "n");
+        a = enter(f.a, "n");
         cache_chain(a, 0, 4);
         assert_int_equal(invalidate(a, 2), 2);
         for (unsigned key = 2; key < 4; key++) {
@@ -127,7 +120,6 @@ TEST(test_invalidated)
         assert_int_equal(explain(a, 1, 3).state, HISTORY_CACHED);
         cache_chain(a, 2, 1);
         assert_int_equal(explain(a, 2, 3).state, HISTORY_CACHED);
-        member_free(m);
         fixture_end(&f);
 }
 
@@ -136,14 +128,13 @@ TEST(test_all)
 {
         struct ns_layout l = test_layout();
         struct fixture f;
-        struct member *m, *other;
+        struct member *other;
         struct attach *a;
         struct explanation e;
         uint64_t n, kept;
 
         fixture_start(&f, 4, 4, 4);
-        m = join(f.a);
-        a = open_ns(m, "n");
+        a = enter(f.a, "n");
         cache_chain(a, 0, 2);
         assert_int_equal(ns_invalidate(a->ns, CAUSE_NAMESPACE, &n), 0);
         assert_int_equal(explain(a, 0, 3).state, HISTORY_NEVER_SEEN);
@@ -168,8 +159,6 @@ TEST(test_all)
         while (store_work(&f.store, 1))
                 ;
         assert_int_equal(explain(a, 4, 3).state, HISTORY_OTHER_VERSION);
-        member_free(m);
-        member_free(other);
         fixture_end(&f);
 }
 
@@ -177,13 +166,11 @@ TEST(test_all)
 TEST(test_recalled)
 {
         struct fixture f;
-        struct member *m;
         struct attach *a;
         struct explanation e;
 
         fixture_start(&f, 4, 4, 4);
-        m = join(f.a);
-        a = open_ns(m, "n");
+        a = enter(f.a, "n");
         cache_chain(a, 0, 2);
         assert_int_equal(recall_sets(f.a, NULL, UINT64_MAX, 0), 1);
         while (recall_work(&f.store, 5 * SEC, SEC, 100) == RECALL_MORE)
@@ -192,7 +179,6 @@ TEST(test_recalled)
         assert_int_equal(e.state, HISTORY_EVICTED);
         assert_null(e.by);
         assert_string_equal(e.what, "recall");
-        member_free(m);
         fixture_end(&f);
 }
 
@@ -203,22 +189,19 @@ TEST(test_pending)
         struct explanation e;
         uint32_t page, n, other;
         struct fixture f;
-        struct member *m;
         struct attach *a;
 
         fixture_start(&f, 4, 4, 4);
-        m = join(f.a);
-        a = open_ns(m, "n");
+        a = enter(f.a, "n");
         make_keys(key, 3, 1);
         assert_int_equal(lease_pages(a, 1, SEC, &page, NULL), 0);
         assert_int_equal(announce_pages(a, &page, key, 1, &n, &other, NULL), 0);
         e = explain(a, 3, 1);
         assert_int_equal(e.state, HISTORY_PENDING);
         assert_int_equal(e.page, page);
-        assert_int_equal(e.client_id, m->id);
+        assert_int_equal(e.client_id, a->member->id);
         assert_int_equal(free_pages(a, &page, 1, NULL), 0);
         assert_int_equal(explain(a, 3, 1).state, HISTORY_NEVER_SEEN);
-        member_free(m);
         fixture_end(&f);
 }
 
@@ -226,13 +209,11 @@ TEST(test_pending)
 TEST(test_bounded)
 {
         struct fixture f;
-        struct member *m;
         struct attach *a;
         unsigned n = HISTORY_KEYS * 2, known = 0;
 
         fixture_start(&f, 4, 4, 4);
-        m = join(f.a);
-        a = open_ns(m, "n");
+        a = enter(f.a, "n");
         for (unsigned key = 0; key < n; key++) {
                 store_set_now(&f.store, key * SEC);
                 cache_chain(a, key, 1);
@@ -243,7 +224,6 @@ TEST(test_bounded)
         assert_true(known <= HISTORY_KEYS && known > HISTORY_KEYS * 9 / 10);
         for (unsigned key = n - 1000; key < n; key++)
                 assert_int_equal(explain(a, key, n).age_sec, n - key);
-        member_free(m);
         fixture_end(&f);
 }
 
@@ -265,12 +245,10 @@ TEST(test_collisions)
         enum { N = 16 }; /* a bucket has 4 entries */
         unsigned numbers[N];
         struct fixture f;
-        struct member *m;
         struct attach *a;
 
         fixture_start(&f, 4, 4, 4);
-        m = join(f.a);
-        a = open_ns(m, "n");
+        a = enter(f.a, "n");
         for (unsigned i = 0; i < N; i++) {
                 numbers[i] = next_colliding(a, i > 0 ? numbers[i - 1] + 1 : 0, 7);
                 cache_chain(a, numbers[i], 1);
@@ -278,6 +256,5 @@ TEST(test_collisions)
         }
         for (unsigned i = 0; i < N; i++)
                 assert_int_equal(explain(a, numbers[i], 1).state, HISTORY_INVALIDATED);
-        member_free(m);
         fixture_end(&f);
 }

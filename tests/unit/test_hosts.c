@@ -86,8 +86,7 @@ static struct sim_result run_one_cache(
         return result;
 }
 
-/* ---- by hand ----------------------------------------------------------------------------------
- */
+/* ---- by hand -------------------------------------------------------------------------------- */
 
 /* Room for all: each host finds what it has seen. Requests 0, 2 and 4 go to one host, 1 and 3 to
  * the other: of 4 the first has 0 1, of 3 the second. Nothing leaves a device, so nothing is
@@ -507,8 +506,7 @@ TEST(test_copies)
         assert_int_equal(two.duration_nsec, one.duration_nsec + HOSTS_SPREAD_NSEC / 2);
 }
 
-/* ---- for any trace ----------------------------------------------------------------------------
- */
+/* ---- for any trace -------------------------------------------------------------------------- */
 
 /* One host without a store is the simulator. */
 TEST(test_one_host_is_the_simulator)
@@ -598,8 +596,7 @@ TEST(test_any_store)
         }
 }
 
-/* ---- refused ----------------------------------------------------------------------------------
- */
+/* ---- refused -------------------------------------------------------------------------------- */
 
 static void check_refused(struct hosts_options options)
 {

@@ -26,134 +26,111 @@ static void leave(struct attach *a)
         attach_close(a);
 }
 
-TEST_BARE(test_goes_after_a_while)
+CORE_SCENE(test_goes_after_a_while, 8, 8, 8)
 {
-        struct fixture f;
         struct member *m;
 
-        fixture_start(&f, 8, 8, 8);
-        m = join(f.a);
+        m = join(f->a);
         leave(open_ns(m, "n"));
-        assert_int_equal(f.a->n_namespaces, 1);
-        assert_int_equal(idle_look(&f.store, START_SEC * SEC), START_SEC * SEC + NS_IDLE_NSEC);
-        pass(&f, START_SEC * SEC + NS_IDLE_NSEC - 1);
-        assert_non_null(ns_find(f.a, "n"));
-        pass(&f, START_SEC * SEC + NS_IDLE_NSEC);
-        assert_null(ns_find(f.a, "n"));
-        assert_int_equal(f.a->n_namespaces, 0);
-        assert_int_equal(idle_look(&f.store, START_SEC * SEC + NS_IDLE_NSEC), UINT64_MAX);
-        member_free(m);
-        fixture_end(&f);
+        assert_int_equal(f->a->n_namespaces, 1);
+        assert_int_equal(idle_look(&f->store, START_SEC * SEC), START_SEC * SEC + NS_IDLE_NSEC);
+        pass(f, START_SEC * SEC + NS_IDLE_NSEC - 1);
+        assert_non_null(ns_find(f->a, "n"));
+        pass(f, START_SEC * SEC + NS_IDLE_NSEC);
+        assert_null(ns_find(f->a, "n"));
+        assert_int_equal(f->a->n_namespaces, 0);
+        assert_int_equal(idle_look(&f->store, START_SEC * SEC + NS_IDLE_NSEC), UINT64_MAX);
 }
 
 /* A namespace that is opened again has no idle time while it is open, and a new one afterwards. */
-TEST_BARE(test_opened_again)
+CORE_SCENE(test_opened_again, 8, 8, 8)
 {
-        struct fixture f;
         struct member *m;
         struct attach *a;
 
-        fixture_start(&f, 8, 8, 8);
-        m = join(f.a);
+        m = join(f->a);
         leave(open_ns(m, "n"));
-        pass(&f, START_SEC * SEC);
+        pass(f, START_SEC * SEC);
         a = open_ns(m, "n");
-        pass(&f, START_SEC * SEC + NS_IDLE_NSEC);
+        pass(f, START_SEC * SEC + NS_IDLE_NSEC);
         leave(a);
-        pass(&f, START_SEC * SEC + NS_IDLE_NSEC + SEC);
-        assert_non_null(ns_find(f.a, "n"));
+        pass(f, START_SEC * SEC + NS_IDLE_NSEC + SEC);
+        assert_non_null(ns_find(f->a, "n"));
         leave(open_ns(m, "n")); /* between two looks */
-        pass(&f, START_SEC * SEC + 2 * NS_IDLE_NSEC + SEC);
-        assert_non_null(ns_find(f.a, "n"));
-        pass(&f, START_SEC * SEC + 3 * NS_IDLE_NSEC + SEC);
-        assert_null(ns_find(f.a, "n"));
-        member_free(m);
-        fixture_end(&f);
+        pass(f, START_SEC * SEC + 2 * NS_IDLE_NSEC + SEC);
+        assert_non_null(ns_find(f->a, "n"));
+        pass(f, START_SEC * SEC + 3 * NS_IDLE_NSEC + SEC);
+        assert_null(ns_find(f->a, "n"));
 }
 
 /* A page that is cached, a session: it stays. */
-TEST_BARE(test_what_stays)
+CORE_SCENE(test_what_stays, 8, 8, 8)
 {
-        struct fixture f;
-        struct member *m;
-        struct attach *pages, *sessions;
+        struct attach *pages = enter(f->a, "pages");
+        struct attach *sessions;
         uint32_t handle;
         bool created;
         uint64_t n;
 
-        fixture_start(&f, 8, 8, 8);
-        m = join(f.a);
-        pages = open_ns(m, "pages");
-        sessions = open_ns(m, "sessions");
+        sessions = open_ns(pages->member, "sessions");
         cache_chain(pages, 0, 4);
         assert_int_equal(session_open(sessions, (const uint8_t *)"s", 1, false, 0, SEC, &handle,
                                  &created, NULL),
                 0);
         leave(pages);
         leave(sessions);
-        pass(&f, START_SEC * SEC);
-        assert_int_equal(idle_drop(f.a, 10), 0);
-        pass(&f, START_SEC * SEC + 2 * NS_IDLE_NSEC);
-        assert_int_equal(f.a->n_namespaces, 2);
+        pass(f, START_SEC * SEC);
+        assert_int_equal(idle_drop(f->a, 10), 0);
+        pass(f, START_SEC * SEC + 2 * NS_IDLE_NSEC);
+        assert_int_equal(f->a->n_namespaces, 2);
         /* And goes when these have gone. */
-        assert_int_equal(ns_invalidate(ns_find(f.a, "pages"), CAUSE_NAMESPACE, &n), 0);
-        assert_int_equal(ns_invalidate(ns_find(f.a, "sessions"), CAUSE_NAMESPACE, &n), 0);
-        pass(&f, START_SEC * SEC + 2 * NS_IDLE_NSEC);
-        pass(&f, START_SEC * SEC + 3 * NS_IDLE_NSEC);
-        pass(&f, START_SEC * SEC + 4 * NS_IDLE_NSEC);
-        assert_int_equal(f.a->n_namespaces, 0);
-        member_free(m);
-        fixture_end(&f);
+        assert_int_equal(ns_invalidate(ns_find(f->a, "pages"), CAUSE_NAMESPACE, &n), 0);
+        assert_int_equal(ns_invalidate(ns_find(f->a, "sessions"), CAUSE_NAMESPACE, &n), 0);
+        pass(f, START_SEC * SEC + 2 * NS_IDLE_NSEC);
+        pass(f, START_SEC * SEC + 3 * NS_IDLE_NSEC);
+        pass(f, START_SEC * SEC + 4 * NS_IDLE_NSEC);
+        assert_int_equal(f->a->n_namespaces, 0);
 }
 
 /* All of them, some in each call. */
-TEST_BARE(test_many)
+CORE_SCENE(test_many, 8, 8, 8)
 {
-        struct fixture f;
         struct member *m;
         char name[16];
         unsigned n_calls = 1;
 
-        fixture_start(&f, 8, 8, 8);
-        m = join(f.a);
+        m = join(f->a);
         for (unsigned i = 0; i < 100; i++) {
                 snprintf(name, sizeof(name), "n%u", i);
                 leave(open_ns(m, name));
         }
-        (void)idle_look(&f.store, START_SEC * SEC);
-        store_set_now(&f.store, START_SEC * SEC + NS_IDLE_NSEC);
-        while (idle_work(&f.store))
+        (void)idle_look(&f->store, START_SEC * SEC);
+        store_set_now(&f->store, START_SEC * SEC + NS_IDLE_NSEC);
+        while (idle_work(&f->store))
                 n_calls++;
         assert_in_range(n_calls, 2, 100);
-        assert_int_equal(f.a->n_namespaces, 0);
-        member_free(m);
-        fixture_end(&f);
+        assert_int_equal(f->a->n_namespaces, 0);
 }
 
 /* At the limit of a tenant's namespaces an idle one makes place, of its own and no other's. */
-TEST_BARE(test_makes_place)
+CORE_SCENE(test_makes_place, 8, 8, 8)
 {
         struct ns_layout l = test_layout();
         struct member *m, *other;
         struct attach *a;
-        struct fixture f;
         char name[16];
 
-        fixture_start(&f, 8, 8, 8);
-        m = join(f.a);
-        other = join(f.b);
+        m = join(f->a);
+        other = join(f->b);
         leave(open_ns(other, "n"));
         for (unsigned i = 0; i < NS_MAX_PER_TENANT; i++) {
                 snprintf(name, sizeof(name), "n%u", i);
                 a = open_ns(m, name);
         }
-        assert_int_equal(attach_open(m, "more", &l, "", false, &a, &f.d), -EMFILE);
-        assert_non_null(strstr(f.d.text, "has 1024 namespaces, the most"));
+        assert_int_equal(attach_open(m, "more", &l, "", false, &a, &f->d), -EMFILE);
+        assert_non_null(strstr(f->d.text, "has 1024 namespaces, the most"));
         leave(attach_find(m, 7));
         open_ns(m, "more");
-        assert_int_equal(f.a->n_namespaces, NS_MAX_PER_TENANT);
-        assert_int_equal(f.b->n_namespaces, 1);
-        member_free(m);
-        member_free(other);
-        fixture_end(&f);
+        assert_int_equal(f->a->n_namespaces, NS_MAX_PER_TENANT);
+        assert_int_equal(f->b->n_namespaces, 1);
 }

@@ -50,6 +50,8 @@ static void close_line(struct line *l)
         frame_parser_deinit(&parser);
 }
 
+#define SCENE(fn, ...) TEST_ON(fn, struct line, l, open_line, close_line, ##__VA_ARGS__)
+
 /* `len` bytes with `n` copies of a descriptor. 0 or -errno. */
 static int send_fds(int socket, size_t len, int fd, unsigned n, int flags)
 {
@@ -125,22 +127,18 @@ static void expect_tainted(struct line *l, int probe)
         fd_close(probe);
 }
 
-TEST(test_bytes)
+SCENE(test_bytes)
 {
-        struct line l;
-
-        open_line(&l);
-        assert_int_equal(receive(&l), -EAGAIN);
+        assert_int_equal(receive(l), -EAGAIN);
         for (unsigned i = 0; i < 3; i++)
-                send_bytes(&l, 5);
-        assert_int_equal(receive(&l), 15);
-        assert_int_equal(receive(&l), -EAGAIN);
-        send_bytes(&l, 7);
-        l.peers = fd_close(l.peers);
-        assert_int_equal(receive(&l), 7);
-        assert_int_equal(receive(&l), 0);
-        assert_true(inbound_finish(&l.in, l.ours));
-        close_line(&l);
+                send_bytes(l, 5);
+        assert_int_equal(receive(l), 15);
+        assert_int_equal(receive(l), -EAGAIN);
+        send_bytes(l, 7);
+        l->peers = fd_close(l->peers);
+        assert_int_equal(receive(l), 7);
+        assert_int_equal(receive(l), 0);
+        assert_true(inbound_finish(&l->in, l->ours));
 }
 
 TEST(test_descriptors)
@@ -175,144 +173,117 @@ TEST(test_descriptors)
 }
 
 /* Bytes that lie before them are received with them, or not at all. */
-TEST(test_behind_bytes)
+SCENE(test_behind_bytes)
 {
-        struct line l;
         int probe;
 
-        open_line(&l);
-        send_bytes(&l, 24);
-        probe = send_probe(l.peers, 10, 1, 0);
-        expect_tainted(&l, probe);
-        close_line(&l);
+        send_bytes(l, 24);
+        probe = send_probe(l->peers, 10, 1, 0);
+        expect_tainted(l, probe);
 }
 
 /* The byte with the descriptor lies behind what the parser has room for. */
-TEST(test_behind_the_room)
+SCENE(test_behind_the_room)
 {
-        struct line l;
         ssize_t n;
         int probe;
 
-        open_line(&l);
-        send_bytes(&l, 40000);
-        send_bytes(&l, 40000);
-        probe = send_probe(l.peers, 10, 1, 0);
-        n = receive(&l);
+        send_bytes(l, 40000);
+        send_bytes(l, 40000);
+        probe = send_probe(l->peers, 10, 1, 0);
+        n = receive(l);
         /* Linux 6.18 looks one piece further than it copies. */
         assert_true(n == FRAME_MAX_SIZE || n == -EPROTO);
         assert_true(probe_is_held(probe));
         frame_parser_deinit(&parser);
-        expect_tainted(&l, probe);
-        close_line(&l);
+        expect_tainted(l, probe);
 }
 
 /* An urgent byte alone is a byte. */
-TEST(test_urgent)
+SCENE(test_urgent)
 {
-        struct line l;
-
-        open_line(&l);
-        send_bytes(&l, 3);
-        assert_int_equal(send(l.peers, "x", 1, MSG_OOB), 1);
-        send_bytes(&l, 4);
-        assert_int_equal(receive(&l), 3);
-        assert_int_equal(receive(&l), 5);
-        assert_int_equal(receive(&l), -EAGAIN);
-        close_line(&l);
+        send_bytes(l, 3);
+        assert_int_equal(send(l->peers, "x", 1, MSG_OOB), 1);
+        send_bytes(l, 4);
+        assert_int_equal(receive(l), 3);
+        assert_int_equal(receive(l), 5);
+        assert_int_equal(receive(l), -EAGAIN);
 }
 
-TEST(test_credentials)
+SCENE(test_credentials)
 {
         struct sock_creds creds;
-        struct line l;
         int probe;
 
-        open_line(&l);
-        send_bytes(&l, 10);
-        assert_int_equal(inbound_receive(&l.in, l.ours, &parser, &creds), 10);
+        send_bytes(l, 10);
+        assert_int_equal(inbound_receive(&l->in, l->ours, &parser, &creds), 10);
         assert_false(creds.present);
-        assert_int_equal(inbound_pass_creds(&l.in, l.ours, true), 0);
-        send_bytes(&l, 14);
-        assert_int_equal(inbound_receive(&l.in, l.ours, &parser, &creds), 14);
+        assert_int_equal(inbound_pass_creds(&l->in, l->ours, true), 0);
+        send_bytes(l, 14);
+        assert_int_equal(inbound_receive(&l->in, l->ours, &parser, &creds), 14);
         assert_true(creds.present);
         assert_int_equal(creds.pid, getpid());
         assert_int_equal(creds.uid, getuid());
         assert_int_equal(creds.gid, getgid());
-        assert_int_equal(inbound_pass_creds(&l.in, l.ours, false), 0);
-        send_bytes(&l, 10);
-        assert_int_equal(inbound_receive(&l.in, l.ours, &parser, &creds), 10);
+        assert_int_equal(inbound_pass_creds(&l->in, l->ours, false), 0);
+        send_bytes(l, 10);
+        assert_int_equal(inbound_receive(&l->in, l->ours, &parser, &creds), 10);
         assert_false(creds.present);
-        assert_int_equal(inbound_pass_creds(&l.in, l.ours, true), 0);
-        probe = send_probe(l.peers, 1, 1, 0);
-        expect_tainted(&l, probe);
-        close_line(&l);
+        assert_int_equal(inbound_pass_creds(&l->in, l->ours, true), 0);
+        probe = send_probe(l->peers, 1, 1, 0);
+        expect_tainted(l, probe);
 }
 
-TEST(test_receive_into_a_full_parser)
+SCENE(test_receive_into_a_full_parser)
 {
         static uint8_t frame[FRAME_MAX_SIZE];
-        struct line l;
 
-        open_line(&l);
         frame_encode_header(
                 &(struct frame_header){FRAME_MAGIC, 1, MSG_MAP, FRAME_MAX_PAYLOAD, 0, 0, 1}, frame);
-        assert_int_equal(sock_send(l.peers, frame, sizeof(frame), NULL, 0), sizeof(frame));
+        assert_int_equal(sock_send(l->peers, frame, sizeof(frame), NULL, 0), sizeof(frame));
         while (parser.end < sizeof(parser.buf))
-                assert_true(receive(&l) > 0);
-        assert_int_equal(receive(&l), -ENOBUFS);
-        close_line(&l);
+                assert_true(receive(l) > 0);
+        assert_int_equal(receive(l), -ENOBUFS);
 }
 
 /* Descriptors in the queue of a connection that ends. */
-TEST(test_finish)
+SCENE(test_finish)
 {
-        struct line l;
         int probe;
 
-        open_line(&l);
-        send_bytes(&l, 1 << 16);
-        send_bytes(&l, 1 << 16);
-        assert_true(inbound_finish(&l.in, l.ours));
-        assert_int_equal(send(l.peers, "x", 1, MSG_NOSIGNAL), -1);
-        assert_int_equal(send_fds(l.peers, 1, STDERR_FILENO, 1, 0), -EPIPE);
-        close_line(&l);
+        send_bytes(l, 1 << 16);
+        send_bytes(l, 1 << 16);
+        assert_true(inbound_finish(&l->in, l->ours));
+        assert_int_equal(send(l->peers, "x", 1, MSG_NOSIGNAL), -1);
+        assert_int_equal(send_fds(l->peers, 1, STDERR_FILENO, 1, 0), -EPIPE);
+        close_line(l);
 
-        open_line(&l);
-        send_bytes(&l, 1 << 16);
-        send_bytes(&l, 1 << 16);
-        probe = send_probe(l.peers, 1, 1, 0);
-        assert_false(inbound_finish(&l.in, l.ours));
-        assert_true(l.in.tainted);
+        open_line(l);
+        send_bytes(l, 1 << 16);
+        send_bytes(l, 1 << 16);
+        probe = send_probe(l->peers, 1, 1, 0);
+        assert_false(inbound_finish(&l->in, l->ours));
+        assert_true(l->in.tainted);
         assert_true(probe_is_held(probe));
-        l.ours = fd_close(l.ours);
+        l->ours = fd_close(l->ours);
         assert_false(probe_is_held(probe));
         fd_close(probe);
-        close_line(&l);
 }
 
 /* One that sent as many bytes as it can, each by itself. */
-TEST(test_finish_small_pieces)
+SCENE(test_finish_small_pieces)
 {
-        struct line l;
-
-        open_line(&l);
-        while (send(l.peers, "x", 1, MSG_NOSIGNAL) == 1)
+        while (send(l->peers, "x", 1, MSG_NOSIGNAL) == 1)
                 ;
-        assert_true(inbound_finish(&l.in, l.ours));
-        close_line(&l);
+        assert_true(inbound_finish(&l->in, l->ours));
 }
 
 /* The peer went without reading what it was sent: that is told once, with nothing behind it. */
-TEST(test_finish_reset)
+SCENE(test_finish_reset)
 {
-        struct line l;
-
-        open_line(&l);
-        assert_int_equal(send(l.ours, "x", 1, MSG_NOSIGNAL), 1);
-        l.peers = fd_close(l.peers);
-        assert_true(inbound_finish(&l.in, l.ours));
-        close_line(&l);
+        assert_int_equal(send(l->ours, "x", 1, MSG_NOSIGNAL), 1);
+        l->peers = fd_close(l->peers);
+        assert_true(inbound_finish(&l->in, l->ours));
 }
 
 /* Bytes, then a descriptor, that come while the receiver looks and receives. */

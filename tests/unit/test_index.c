@@ -201,30 +201,27 @@ static uint32_t look_up_misled(
 
 /* More keys than are looked for at a time, in both buckets; other pages where one's tag is, and
  * numbers that are no page's; and one of them that isn't cached. */
-TEST(test_run_on_the_socket)
+SHARED_SCENE(test_run_on_the_socket, N_SETS)
 {
         struct keys k = {.next = 1};
-        struct world w;
 
-        start(&w, N_SETS);
         for (uint32_t home = 1; home <= 5; home += 2)
-                publish_at(&w, &k, home, SHM_BUCKET_SLOTS - 1);
-        assert_int_equal(look_up(&w, &k), k.n);
+                publish_at(w, &k, home, SHM_BUCKET_SLOTS - 1);
+        assert_int_equal(look_up(w, &k), k.n);
         for (uint32_t home = 1; home <= 5; home += 2) {
-                assert_in_range(count_used(&w, home), HALF, SHM_BUCKET_SLOTS - 1);
+                assert_in_range(count_used(w, home), HALF, SHM_BUCKET_SLOTS - 1);
                 for (uint32_t at = 0; at < HALF; at++) {
-                        assert_int_equal(look_up_misled(&w, &k, home, at, k.pages[9]), k.n);
-                        assert_int_equal(look_up_misled(&w, &k, home, at, PAGE_NONE - 1), k.n);
+                        assert_int_equal(look_up_misled(w, &k, home, at, k.pages[9]), k.n);
+                        assert_int_equal(look_up_misled(w, &k, home, at, PAGE_NONE - 1), k.n);
                 }
         }
         for (unsigned i = 0; i < k.n; i++) {
                 unsigned was = k.keys[i];
 
                 k.keys[i] = k.next;
-                assert_int_equal(look_up(&w, &k), i);
+                assert_int_equal(look_up(w, &k), i);
                 k.keys[i] = was;
         }
         for (unsigned i = 0; i < k.n; i++)
-                unpin(&w, k.pages[i]);
-        end(&w);
+                unpin(w, k.pages[i]);
 }

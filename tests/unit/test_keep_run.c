@@ -13,56 +13,43 @@
 #include "base/fd.h"
 #include "tests/unit/keep-life.h"
 
-/* ---- what is kept ------------------------------------------------------------------------------
- */
+/* ---- what is kept --------------------------------------------------------------------------- */
 
-TEST(test_kept)
+KEEP_LIFE_SCENE(test_kept, life_patient())
 {
-        struct life l;
-
-        life_start(&l, life_patient());
-        life_assert_about(&l, "store=8 usec=- wpid=0 pid=0 names=- sizes=");
-        life_get_ready(&l);
-        life_expect(&l, "READY=1");
-        life_tell(&l, "keep e7");
-        life_tell(&l, "keep a3");
-        life_tell(&l, "keep e9");
-        life_tell(&l, "say FDSTOREREMOVE=1\nFDNAME=a3");
-        kill(l.child, SIGKILL);
-        life_expect(&l, "killed by signal 9: it is started again, 2 descriptors are kept");
-        life_meet(&l);
-        life_assert_about(&l, "store=8 usec=- wpid=0 pid=1 names=e7:e9 sizes=7,9,");
-        life_stop(&l);
+        life_assert_about(l, "store=8 usec=- wpid=0 pid=0 names=- sizes=");
+        life_get_ready(l);
+        life_expect(l, "READY=1");
+        life_tell(l, "keep e7");
+        life_tell(l, "keep a3");
+        life_tell(l, "keep e9");
+        life_tell(l, "say FDSTOREREMOVE=1\nFDNAME=a3");
+        kill(l->child, SIGKILL);
+        life_expect(l, "killed by signal 9: it is started again, 2 descriptors are kept");
+        life_meet(l);
+        life_assert_about(l, "store=8 usec=- wpid=0 pid=1 names=e7:e9 sizes=7,9,");
 }
 
 /* Messages of the child's last moment count. */
-TEST(test_last_words)
+KEEP_LIFE_SCENE(test_last_words, life_patient())
 {
-        struct life l;
-
-        life_start(&l, life_patient());
-        life_get_ready(&l);
-        life_order(&l, "keep-and-exit 1");
-        life_meet(&l);
-        life_assert_about(&l, "names=e5 sizes=5,");
-        life_stop(&l);
+        life_get_ready(l);
+        life_order(l, "keep-and-exit 1");
+        life_meet(l);
+        life_assert_about(l, "names=e5 sizes=5,");
 }
 
 /* Only the child's messages count. */
-TEST(test_others)
+KEEP_LIFE_SCENE(test_others, life_patient())
 {
-        struct life l;
-
-        life_start(&l, life_patient());
-        life_tell(&l, "another READY=1\nSTATUS=not me\nFDSTORE=1\nFDNAME=x1");
-        life_tell(&l, "say STATUS=me");
-        life_hear(&l);
-        assert_string_equal(l.text, "STATUS=me\n");
-        life_get_ready(&l);
-        kill(l.child, SIGKILL);
-        life_meet(&l);
-        life_assert_about(&l, "names=-");
-        life_stop(&l);
+        life_tell(l, "another READY=1\nSTATUS=not me\nFDSTORE=1\nFDNAME=x1");
+        life_tell(l, "say STATUS=me");
+        life_hear(l);
+        assert_string_equal(l->text, "STATUS=me\n");
+        life_get_ready(l);
+        kill(l->child, SIGKILL);
+        life_meet(l);
+        life_assert_about(l, "names=-");
 }
 
 TEST(test_full)
@@ -157,36 +144,31 @@ TEST(test_given)
         assert_int_equal(life_end(&l), EXIT_FAILURE);
 }
 
-/* ---- ends and starts ---------------------------------------------------------------------------
- */
+/* ---- ends and starts ------------------------------------------------------------------------ */
 
 /* Peace, or a reason that another start wouldn't change. */
-TEST(test_exit_codes)
+KEEP_LIFE_SCENE(test_exit_codes, life_patient())
 {
-        struct life l;
-
-        life_start(&l, life_patient());
-        life_order(&l, "exit 3");
-        assert_int_equal(life_end(&l), 3);
-        life_start(&l, life_patient());
-        life_get_ready(&l);
-        life_order(&l, "exit 0");
-        assert_int_equal(life_end(&l), 0);
-        life_start(&l, life_patient());
-        life_get_ready(&l);
-        life_order(&l, "exit 3");
-        life_expect(&l, "exited with 3: it is started again");
-        life_meet(&l);
+        life_order(l, "exit 3");
+        assert_int_equal(life_end(l), 3);
+        life_start(l, life_patient());
+        life_get_ready(l);
+        life_order(l, "exit 0");
+        assert_int_equal(life_end(l), 0);
+        life_start(l, life_patient());
+        life_get_ready(l);
+        life_order(l, "exit 3");
+        life_expect(l, "exited with 3: it is started again");
+        life_meet(l);
         /* READY once is enough. */
-        life_order(&l, "exit 4");
-        life_expect(&l, "exited with 4: it is started again");
-        life_meet(&l);
-        life_stop(&l);
+        life_order(l, "exit 4");
+        life_expect(l, "exited with 4: it is started again");
+        life_meet(l);
+        life_stop(l);
         /* Killed before it was READY: that says nothing of the reason. */
-        life_start(&l, life_patient());
-        kill(l.child, SIGKILL);
-        life_meet(&l);
-        life_stop(&l);
+        life_start(l, life_patient());
+        kill(l->child, SIGKILL);
+        life_meet(l);
 }
 
 /* The child asks for another start, which doesn't count as a death. */
@@ -258,8 +240,7 @@ TEST(test_long_life)
         life_stop(&l);
 }
 
-/* ---- signals -----------------------------------------------------------------------------------
- */
+/* ---- signals -------------------------------------------------------------------------------- */
 
 /* The child is told to end. That isn't reported upwards, and doesn't count as a death. */
 TEST(test_upgrade)
@@ -402,8 +383,7 @@ TEST(test_parent_killed)
         assert_int_equal(life_wait(&l), SIGKILL);
 }
 
-/* ---- watchdogs ---------------------------------------------------------------------------------
- */
+/* ---- watchdogs ------------------------------------------------------------------------------ */
 
 #define WATCHDOG_MSEC 200
 

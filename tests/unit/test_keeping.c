@@ -35,6 +35,8 @@ static void end(struct world *w)
         fake_notify_stop(&notify);
 }
 
+#define SCENE(fn, ...) TEST_ON(fn, struct world, w, begin, end, ##__VA_ARGS__)
+
 static void add(struct world *w, uint32_t number)
 {
         int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
@@ -96,26 +98,23 @@ static void release_barrier(void)
         pthread_mutex_unlock(&notify.lock);
 }
 
-TEST(test_replies_wait)
+SCENE(test_replies_wait)
 {
         struct client *c, *admin;
-        struct world w;
 
-        begin(&w);
-        c = connect_client(&w, getpid(), NULL);
-        admin = connect_admin(&w);
+        c = connect_client(w, getpid(), NULL);
+        admin = connect_admin(w);
         fake_notify_set_deaf(&notify, true);
-        add(&w, 1);
+        add(w, 1);
         await_held();
-        assert_true(keeping_ticket(&w.server) > 0);
+        assert_true(keeping_ticket(&w->server) > 0);
         say_lease(c, 1);
-        turn_in_vain(&w, c);
+        turn_in_vain(w, c);
         say_status(admin); /* is told of nothing that could be undone */
-        expect(&w, admin, "ADMIN_STATUS:0 ");
+        expect(w, admin, "ADMIN_STATUS:0 ");
         fake_notify_set_deaf(&notify, false);
-        expect(&w, c, "LEASE:0 ");
-        assert_int_equal(keeping_ticket(&w.server), 0);
-        end(&w);
+        expect(w, c, "LEASE:0 ");
+        assert_int_equal(keeping_ticket(&w->server), 0);
 }
 
 static atomic_bool was_released;
@@ -129,21 +128,18 @@ static void *release_later(void *data)
         return NULL;
 }
 
-TEST(test_settles)
+SCENE(test_settles)
 {
         pthread_t thread;
-        struct world w;
 
-        begin(&w);
         fake_notify_set_deaf(&notify, true);
-        add(&w, 1);
+        add(w, 1);
         assert_int_equal(pthread_create(&thread, NULL, release_later, NULL), 0);
-        keeping_settle(&w.server);
+        keeping_settle(&w->server);
         assert_true(atomic_load(&was_released));
-        assert_int_equal(keeping_ticket(&w.server), 0);
+        assert_int_equal(keeping_ticket(&w->server), 0);
         pthread_join(thread, NULL);
-        keeping_settle(&w.server); /* nothing to wait for */
-        end(&w);
+        keeping_settle(&w->server); /* nothing to wait for */
 }
 
 /* However much is added meanwhile, what was said before goes as soon as it may. */
@@ -196,15 +192,13 @@ TEST(test_peer_goes_while_held)
         end(&w);
 }
 
-TEST(test_park)
+SCENE(test_park)
 {
         char why[DEVICE_WHY_BYTES] = "";
         struct queue_park park;
         int fd = open("/dev/null", O_RDONLY | O_CLOEXEC);
-        struct world w;
 
-        begin(&w);
-        park = keeping_park(&w.server);
+        park = keeping_park(&w->server);
         assert_int_equal(park.park(park.data, PARKED_EXTENT, 5, fd, why), 0);
         assert_int_equal(park.park(park.data, PARKED_CANARY, 5, fd, why), 0);
         assert_int_equal(park.wait(park.data, why), 0);
@@ -212,20 +206,19 @@ TEST(test_park)
         fd = fake_notify_get(&notify, "g5");
         assert_true(fd >= 0);
         fd_close(fd);
-        keeper_drop(w.server.keeping.keeper, KEEP_CANARY, 5);
+        keeper_drop(w->server.keeping.keeper, KEEP_CANARY, 5);
         fd = fake_notify_get(&notify, "e5");
         assert_true(fd >= 0);
-        assert_int_equal(keeping_ticket(&w.server), 0); /* no ticket of the loop */
+        assert_int_equal(keeping_ticket(&w->server), 0); /* no ticket of the loop */
         for (uint32_t i = 6; i < 105; i++)
                 assert_int_equal(park.park(park.data, PARKED_EXTENT, i, fd, why), 0);
         assert_int_equal(park.park(park.data, PARKED_EXTENT, 105, fd, why), -EMFILE);
         assert_non_null(strstr(why, "raise FileDescriptorStoreMax"));
-        assert_int_equal(keeping_count(&w.server), 100);
+        assert_int_equal(keeping_count(&w->server), 100);
         for (uint32_t i = 5; i < 106; i++)
                 park.drop(park.data, i);
-        assert_int_equal(keeping_count(&w.server), 0);
+        assert_int_equal(keeping_count(&w->server), 0);
         fd_close(fd);
-        end(&w);
 }
 
 int main(void)

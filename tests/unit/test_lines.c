@@ -16,60 +16,51 @@ static uint32_t up(uint32_t n, uint32_t most, uint32_t victim)
 
 /* From the end of a text to its beginning, as evictions go: one page further ahead each time, until
  * that is 8 pages, or the beginning. */
-TEST(test_up_a_text)
+SHARED_SCENE(test_up_a_text, 4)
 {
         struct lines_ahead ahead = {0};
         uint32_t pages[N_TEXT];
-        struct world w;
 
-        start(&w, 4);
-        publish_chain(w.a, 1, N_TEXT, pages);
+        publish_chain(w->a, 1, N_TEXT, pages);
         for (uint32_t n = 1; n <= N_TEXT; n++) {
                 uint32_t victim = N_TEXT - n;
 
-                lines_prefetch_victims(&ahead, w.ns, pages[victim]);
+                lines_prefetch_victims(&ahead, w->ns, pages[victim]);
                 assert_int_equal(ahead.next, victim > 0 ? pages[victim - 1] : NODE_NONE);
                 assert_int_equal(ahead.page, pages[up(n, 8, victim)]);
                 assert_int_equal(ahead.key, pages[up(n, 4, victim)]);
         }
-        end(&w);
 }
 
 /* A victim that isn't what the last one continued. */
-TEST(test_another_text)
+SHARED_SCENE(test_another_text, 4)
 {
         uint32_t pages[N_TEXT], others[2];
         struct lines_ahead ahead = {0};
-        struct world w;
 
-        start(&w, 4);
-        publish_chain(w.a, 1, N_TEXT, pages);
-        publish_chain(w.a, 100, 2, others);
-        lines_prefetch_victims(&ahead, w.ns, pages[N_TEXT - 1]);
-        lines_prefetch_victims(&ahead, w.ns, pages[N_TEXT - 2]);
-        lines_prefetch_victims(&ahead, w.ns, others[1]);
+        publish_chain(w->a, 1, N_TEXT, pages);
+        publish_chain(w->a, 100, 2, others);
+        lines_prefetch_victims(&ahead, w->ns, pages[N_TEXT - 1]);
+        lines_prefetch_victims(&ahead, w->ns, pages[N_TEXT - 2]);
+        lines_prefetch_victims(&ahead, w->ns, others[1]);
         assert_int_equal(ahead.page, others[0]);
         assert_int_equal(ahead.key, others[0]);
-        lines_prefetch_victims(&ahead, w.ns, pages[N_TEXT - 3]);
+        lines_prefetch_victims(&ahead, w->ns, pages[N_TEXT - 3]);
         assert_int_equal(ahead.page, pages[N_TEXT - 5]);
-        end(&w);
 }
 
 /* The prefetch reads clients' submissions unchecked. */
-TEST(test_rubbish)
+SHARED_SCENE(test_rubbish, 1)
 {
         struct shm_submission s[] = {publishing(0, 1, SHM_PUBLISH_ROOT),
                 publishing(UINT32_MAX, 2, SHM_PUBLISH_ROOT),
                 publishing(UINT32_MAX - 1, 3, SHM_PUBLISH_CHAIN), {.op = UINT8_MAX},
                 publishing(1, 4, SHM_PUBLISH_CHAIN)};
-        struct world w;
 
-        start(&w, 1);
         for (size_t i = 0; i < ARRAY_SIZE(s); i++)
-                s[i].ns_id = i == 0 ? 12345 : w.a->id;
-        s[4].page = w.ns->geometry.capacity_pages;
-        submit_prefetch(w.m, s, ARRAY_SIZE(s));
-        attach_close(w.a);
-        submit_prefetch(w.m, s, ARRAY_SIZE(s));
-        end(&w);
+                s[i].ns_id = i == 0 ? 12345 : w->a->id;
+        s[4].page = w->ns->geometry.capacity_pages;
+        submit_prefetch(w->m, s, ARRAY_SIZE(s));
+        attach_close(w->a);
+        submit_prefetch(w->m, s, ARRAY_SIZE(s));
 }

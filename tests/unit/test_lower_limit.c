@@ -42,63 +42,51 @@ static enum recall_next turn(struct world *w, struct attach *a)
 
 /* The first slice goes at once, the rest in turns; all of it without a word to clients, none of
  * whom has any of it. */
-TEST_BARE(test_slices)
+RECALL_SCENE(test_slices, 16)
 {
         struct attach *a;
-        struct member *m;
         unsigned n_turns = 1;
-        struct world w;
 
-        start(&w, 16);
-        w.f.store.drop_slice_pages = 2 * (SET_PAGES + 1);
-        m = join(w.f.a);
-        a = open_ns(m, "n");
+        w->f.store.drop_slice_pages = 2 * (SET_PAGES + 1);
+        a = enter(w->f.a, "n");
         fill_sets(a, 0, 16);
-        lower(&w, 3);
-        assert_int_equal(charged(&w), 14 * SET_BYTES);
+        lower(w, 3);
+        assert_int_equal(charged(w), 14 * SET_BYTES);
         assert_int_equal(ns_count_findable(a->ns), 14 * SET_PAGES);
-        assert_int_equal(w.f.a->n_recalled, 11);
-        assert_true(w.n_work > 0);
-        while (turn(&w, a) == RECALL_MORE)
+        assert_int_equal(w->f.a->n_recalled, 11);
+        assert_true(w->n_work > 0);
+        while (turn(w, a) == RECALL_MORE)
                 n_turns++;
         assert_true(n_turns >= 11 * SET_PAGES / (BUDGET + 1));
-        assert_int_equal(charged(&w), 3 * SET_BYTES);
+        assert_int_equal(charged(w), 3 * SET_BYTES);
         assert_int_equal(ns_count_findable(a->ns), 3 * SET_PAGES);
-        assert_int_equal(w.f.a->n_recalled, 0);
-        assert_int_equal(w.n_told, 0);
-        member_free(m);
-        fixture_end(&w.f);
+        assert_int_equal(w->f.a->n_recalled, 0);
+        assert_int_equal(w->n_told, 0);
 }
 
 /* Nothing more is leased from the first moment, and no lease has to do the rest of it. */
-TEST_BARE(test_lease_meanwhile)
+RECALL_SCENE(test_lease_meanwhile, 16)
 {
         struct attach *a, *other;
         uint32_t page;
         uint64_t before;
-        struct member *m;
-        struct world w;
 
-        start(&w, 16);
-        w.f.store.drop_slice_pages = SET_PAGES + 1;
-        m = join(w.f.a);
-        a = open_ns(m, "n");
+        w->f.store.drop_slice_pages = SET_PAGES + 1;
+        a = enter(w->f.a, "n");
         fill_sets(a, 0, 12);
-        lower(&w, 4);
+        lower(w, 4);
         before = ns_count_findable(a->ns);
         assert_int_equal(before, 11 * SET_PAGES);
-        other = open_ns(m, "other");
+        other = open_ns(a->member, "other");
         assert_int_equal(lease_pages(other, 1, 1, &page, NULL), KVL_STATUS_QUOTA);
         assert_int_equal(ns_count_findable(a->ns), before);
-        fixture_check(&w.f);
-        assert_int_equal(work_in_steps(&w, BUDGET), RECALL_NOTHING);
-        assert_int_equal(charged(&w), 4 * SET_BYTES);
+        fixture_check(&w->f);
+        assert_int_equal(work_in_steps(w, BUDGET), RECALL_NOTHING);
+        assert_int_equal(charged(w), 4 * SET_BYTES);
         /* Within its limit it gives way to itself again. */
         assert_int_equal(lease_pages(other, 1, 1, &page, NULL), 0);
-        assert_int_equal(charged(&w), 4 * SET_BYTES);
+        assert_int_equal(charged(w), 4 * SET_BYTES);
         assert_int_equal(ns_count_findable(a->ns), 3 * SET_PAGES);
-        member_free(m);
-        fixture_end(&w.f);
 }
 
 /* Sets with few dependent pages are evicted before those with many, also in later turns. */
@@ -125,7 +113,7 @@ TEST_BARE(test_cheapest_first)
         assert_int_equal(ns_page(held->ns, page)->state, PAGE_SEALED);
         assert_int_equal(w.n_told, 0);
         member_free(m);
-        fixture_end(&w.f);
+        recall_end(&w);
 }
 
 /* More pages than are looked at in one turn: none is, nothing goes at once, and what was bound last
@@ -155,32 +143,26 @@ TEST_BARE(test_many_pages)
         assert_int_equal(charged(&w), 14 * SET_BYTES);
         assert_int_equal(count_hits(a, 0, SET_PAGES), SET_PAGES);
         member_free(m);
-        fixture_end(&w.f);
+        recall_end(&w);
 }
 
 /* Raised again in the middle: what is going goes, no more. Lowered again: as much more. */
-TEST_BARE(test_again_meanwhile)
+RECALL_SCENE(test_again_meanwhile, 16)
 {
         struct attach *a;
-        struct member *m;
-        struct world w;
 
-        start(&w, 16);
-        w.f.store.drop_slice_pages = 1;
-        m = join(w.f.a);
-        a = open_ns(m, "n");
+        w->f.store.drop_slice_pages = 1;
+        a = enter(w->f.a, "n");
         fill_sets(a, 0, 12);
-        lower(&w, 8);
-        assert_int_equal(w.f.a->n_recalled, 4);
-        (void)turn(&w, a);
-        lower(&w, 6);
-        assert_int_equal(w.f.a->n_recalled + (12 * SET_BYTES - charged(&w)) / SET_BYTES, 6);
-        (void)turn(&w, a);
-        lower(&w, 16);
-        assert_int_equal(work_in_steps(&w, BUDGET), RECALL_NOTHING);
-        assert_int_equal(charged(&w), 6 * SET_BYTES);
+        lower(w, 8);
+        assert_int_equal(w->f.a->n_recalled, 4);
+        (void)turn(w, a);
+        lower(w, 6);
+        assert_int_equal(w->f.a->n_recalled + (12 * SET_BYTES - charged(w)) / SET_BYTES, 6);
+        (void)turn(w, a);
+        lower(w, 16);
+        assert_int_equal(work_in_steps(w, BUDGET), RECALL_NOTHING);
+        assert_int_equal(charged(w), 6 * SET_BYTES);
         fill_sets(a, 500, 10);
-        assert_int_equal(charged(&w), 16 * SET_BYTES);
-        member_free(m);
-        fixture_end(&w.f);
+        assert_int_equal(charged(w), 16 * SET_BYTES);
 }

@@ -59,6 +59,8 @@ static void end_lower(struct lower *l)
         assert_true(l->host.closed);
 }
 
+#define SCENE(fn, ...) TEST_ON(fn, struct lower, l, start_lower, end_lower, ##__VA_ARGS__)
+
 static struct stake *host_stake(struct lower *l, const struct attach *a)
 {
         return stake_find(a->ns->tenant, l->host_pool);
@@ -103,71 +105,60 @@ static uint64_t charged(const struct tenant *t, enum tier_kind tier)
         return t->accounts[tier].charged_bytes;
 }
 
-TEST(test_there)
+SCENE(test_there, 4, 3)
 {
         struct fixture *f;
         struct tenant *c;
         struct pool *pool;
-        struct lower l;
 
-        start_lower(&l, 4, 3);
-        f = &l.w.f;
-        pool = pool_of(&l.w);
-        assert_string_equal(l.host_pool->props->name, "host of fake");
-        assert_int_equal(l.host_pool->tier, TIER_HOST);
+        f = &l->w.f;
+        pool = pool_of(&l->w);
+        assert_string_equal(l->host_pool->props->name, "host of fake");
+        assert_int_equal(l->host_pool->tier, TIER_HOST);
         assert_int_equal(
-                store_add_disk(&f->store, l.host_pool, NULL, 5 * SET_BYTES, SET_BYTES, &f->d), 0);
-        l.disk_pool = l.host_pool->below;
-        assert_string_equal(l.disk_pool->props->name, "disk of fake");
+                store_add_disk(&f->store, l->host_pool, NULL, 5 * SET_BYTES, SET_BYTES, &f->d), 0);
+        l->disk_pool = l->host_pool->below;
+        assert_string_equal(l->disk_pool->props->name, "disk of fake");
         assert_null(store_find_pool(&f->store, "host"));
         assert_null(store_find_pool(&f->store, "host of fake"));
         assert_ptr_equal(store_next_pool(&f->store, NULL), pool);
-        assert_ptr_equal(store_next_pool(&f->store, pool), l.host_pool);
-        assert_ptr_equal(store_next_pool(&f->store, l.host_pool), l.disk_pool);
-        assert_null(store_next_pool(&f->store, l.disk_pool));
+        assert_ptr_equal(store_next_pool(&f->store, pool), l->host_pool);
+        assert_ptr_equal(store_next_pool(&f->store, l->host_pool), l->disk_pool);
+        assert_null(store_next_pool(&f->store, l->disk_pool));
         assert_int_equal(tenant_new(&f->store, "c", &f->a->attrs, &c, &f->d), 0);
         for (enum tier_kind tier = 0; tier < TIER_COUNT; tier++, pool = pool->below) {
                 assert_ptr_equal(stake_find(f->a, pool)->account, &f->a->accounts[tier]);
                 assert_ptr_equal(stake_find(c, pool)->account, &c->accounts[tier]);
         }
         assert_null(pool);
-        fixture_check(f);
-        end_lower(&l);
 }
 
-TEST(test_refused)
+RECALL_SCENE(test_refused, 4)
 {
-        struct world w;
-
-        start(&w, 4);
         assert_int_equal(
-                store_add_disk(&w.f.store, pool_of(&w), NULL, SET_BYTES - 1, SET_BYTES, &w.f.d),
+                store_add_disk(&w->f.store, pool_of(w), NULL, SET_BYTES - 1, SET_BYTES, &w->f.d),
                 -EINVAL);
-        assert_non_null(strstr(w.f.d.text, "disk of fake"));
-        assert_null(pool_of(&w)->below);
-        fixture_end(&w.f);
+        assert_non_null(strstr(w->f.d.text, "disk of fake"));
+        assert_null(pool_of(w)->below);
 }
 
 /* Pages of a lower tier are charged only there. */
-TEST(test_limit)
+SCENE(test_limit, 4, 8)
 {
         struct extent_set *set;
-        struct lower l;
 
-        start_lower(&l, 4, 8);
-        cache_sets(l.a, 5000, 1);
-        set_host_limit(&l, l.w.f.a, 3 * SET_BYTES - 1);
-        assert_int_equal(fill_below(l.a, 0), 2);
-        assert_int_equal(set_bind_in(l.a->ns, TIER_HOST, NULL, &set, &l.w.f.d), KVL_STATUS_QUOTA);
-        assert_int_equal(charged(l.w.f.a, TIER_HOST), 2 * SET_BYTES);
-        assert_int_equal(charged(l.w.f.a, TIER_DEVICE), SET_BYTES);
-        assert_int_equal(host_stake(&l, l.a)->charged_bytes, 2 * SET_BYTES);
-        assert_int_equal(l.host_pool->account.charged_bytes, 2 * SET_BYTES);
-        assert_int_equal(pool_of(&l.w)->account.charged_bytes, SET_BYTES);
-        fixture_check(&l.w.f);
-        set_host_limit(&l, l.w.f.b, 0);
-        assert_int_equal(fill_below(l.b, 0), 0);
-        end_lower(&l);
+        cache_sets(l->a, 5000, 1);
+        set_host_limit(l, l->w.f.a, 3 * SET_BYTES - 1);
+        assert_int_equal(fill_below(l->a, 0), 2);
+        assert_int_equal(set_bind_in(l->a->ns, TIER_HOST, NULL, &set, &l->w.f.d), KVL_STATUS_QUOTA);
+        assert_int_equal(charged(l->w.f.a, TIER_HOST), 2 * SET_BYTES);
+        assert_int_equal(charged(l->w.f.a, TIER_DEVICE), SET_BYTES);
+        assert_int_equal(host_stake(l, l->a)->charged_bytes, 2 * SET_BYTES);
+        assert_int_equal(l->host_pool->account.charged_bytes, 2 * SET_BYTES);
+        assert_int_equal(pool_of(&l->w)->account.charged_bytes, SET_BYTES);
+        fixture_check(&l->w.f);
+        set_host_limit(l, l->w.f.b, 0);
+        assert_int_equal(fill_below(l->b, 0), 0);
 }
 
 /* The pool is full, and no tenant is a set or more over its share: no set is evicted. */
@@ -178,89 +169,77 @@ static void expect_settled(struct lower *l)
 }
 
 /* A tenant below its share gets whole unmapped sets of the tenant that is furthest over. */
-TEST(test_share)
+SCENE(test_share, 2, 4)
 {
         struct stake *of_b;
-        struct lower l;
 
-        start_lower(&l, 2, 4);
-        of_b = host_stake(&l, l.b);
-        cache_sets(l.a, 5000, 1);
-        assert_int_equal(fill_below(l.a, 0), 4);
+        of_b = host_stake(l, l->b);
+        cache_sets(l->a, 5000, 1);
+        assert_int_equal(fill_below(l->a, 0), 4);
         for (unsigned n = 1; n <= 2; n++) {
-                assert_int_not_equal(cache_below(l.b, n * 100), 0);
-                region_note_want(of_b, SET_BYTES, SET_BYTES, l.w.f.store.now_nsec);
+                assert_int_not_equal(cache_below(l->b, n * 100), 0);
+                region_note_want(of_b, SET_BYTES, SET_BYTES, l->w.f.store.now_nsec);
                 assert_true(region_make_room(of_b, NULL, SET_BYTES, NULL));
-                assert_int_equal(charged(l.w.f.a, TIER_HOST), (4 - n) * SET_BYTES);
-                assert_int_equal(cache_below(l.b, n * 100), 0);
-                fixture_check(&l.w.f);
+                assert_int_equal(charged(l->w.f.a, TIER_HOST), (4 - n) * SET_BYTES);
+                assert_int_equal(cache_below(l->b, n * 100), 0);
+                fixture_check(&l->w.f);
         }
-        region_note_want(of_b, SET_BYTES, SET_BYTES, l.w.f.store.now_nsec);
-        region_note_want(host_stake(&l, l.a), SET_BYTES, SET_BYTES, l.w.f.store.now_nsec);
-        expect_settled(&l);
-        assert_int_equal(charged(l.w.f.a, TIER_DEVICE), SET_BYTES);
-        assert_int_equal(count_hits(l.a, 5000, SET_PAGES), SET_PAGES);
-        end_lower(&l);
+        region_note_want(of_b, SET_BYTES, SET_BYTES, l->w.f.store.now_nsec);
+        region_note_want(host_stake(l, l->a), SET_BYTES, SET_BYTES, l->w.f.store.now_nsec);
+        expect_settled(l);
+        assert_int_equal(charged(l->w.f.a, TIER_DEVICE), SET_BYTES);
+        assert_int_equal(count_hits(l->a, 5000, SET_PAGES), SET_PAGES);
 }
 
 /* A set that a client has mapped is recalled; softly for another tenant. */
-TEST(test_share_of_mapped)
+SCENE(test_share_of_mapped, 2, 2)
 {
         struct stake *of_b;
-        struct lower l;
 
-        start_lower(&l, 2, 2);
-        of_b = host_stake(&l, l.b);
-        assert_int_equal(fill_below(l.a, 0), 2);
-        list_for_each (set, &l.a->ns->tiers[TIER_HOST].sets_bound, struct extent_set, link)
-                assert_int_equal(map_set(l.a, set->index), 1);
-        region_note_want(of_b, SET_BYTES, SET_BYTES, l.w.f.store.now_nsec);
+        of_b = host_stake(l, l->b);
+        assert_int_equal(fill_below(l->a, 0), 2);
+        list_for_each (set, &l->a->ns->tiers[TIER_HOST].sets_bound, struct extent_set, link)
+                assert_int_equal(map_set(l->a, set->index), 1);
+        region_note_want(of_b, SET_BYTES, SET_BYTES, l->w.f.store.now_nsec);
         assert_false(region_make_room(of_b, NULL, SET_BYTES, NULL));
-        assert_int_equal(host_stake(&l, l.a)->recalled_bytes, SET_BYTES);
-        assert_int_equal(l.a->ns->tiers[TIER_HOST].n_withheld, 0);
-        assert_int_equal(work(&l.w), RECALL_SOON);
-        assert_int_equal(l.w.n_told, 1);
-        assert_int_equal(l.a->ns->tiers[TIER_HOST].n_withheld, SET_PAGES);
-        keep_safe_point(&l.w);
-        assert_int_equal(host_stake(&l, l.a)->recalled_bytes, 0);
-        assert_int_equal(charged(l.w.f.a, TIER_HOST), SET_BYTES);
-        assert_int_equal(cache_below(l.b, 0), 0);
-        end_lower(&l);
+        assert_int_equal(host_stake(l, l->a)->recalled_bytes, SET_BYTES);
+        assert_int_equal(l->a->ns->tiers[TIER_HOST].n_withheld, 0);
+        assert_int_equal(work(&l->w), RECALL_SOON);
+        assert_int_equal(l->w.n_told, 1);
+        assert_int_equal(l->a->ns->tiers[TIER_HOST].n_withheld, SET_PAGES);
+        keep_safe_point(&l->w);
+        assert_int_equal(host_stake(l, l->a)->recalled_bytes, 0);
+        assert_int_equal(charged(l->w.f.a, TIER_HOST), SET_BYTES);
+        assert_int_equal(cache_below(l->b, 0), 0);
 }
 
 /* Reservations are of devices: they don't limit tenants in lower tiers. */
-TEST(test_reservation)
+SCENE(test_reservation, 4, 4)
 {
         struct tenant_attrs attrs;
-        struct lower l;
 
-        start_lower(&l, 4, 4);
-        attrs = l.w.f.a->attrs;
+        attrs = l->w.f.a->attrs;
         attrs.class = TENANT_PINNED;
         attrs.reserve_bytes = SET_BYTES;
         attrs.burst = BURST_NONE;
-        assert_int_equal(tenant_set_attrs(l.w.f.a, &attrs, &l.w.f.d), 0);
-        assert_int_equal(l.host_pool->reserved_bytes, 0);
-        assert_int_equal(fill_below(l.a, 0), 4);
-        end_lower(&l);
+        assert_int_equal(tenant_set_attrs(l->w.f.a, &attrs, &l->w.f.d), 0);
+        assert_int_equal(l->host_pool->reserved_bytes, 0);
+        assert_int_equal(fill_below(l->a, 0), 4);
 }
 
 /* Leases wait for devices: what is below goes on meanwhile. */
-TEST(test_waits)
+SCENE(test_waits, 4, 4)
 {
         struct claim claim = {0};
-        struct lower l;
 
-        start_lower(&l, 4, 4);
-        wait_arrive(l.b, SET_PAGES, UINT64_MAX);
-        wait_begin(l.b, SET_PAGES, LEASE_REASON_POOL_FULL);
-        wait_arrive(l.a, SET_PAGES, UINT64_MAX);
-        claim.lease = l.a;
-        assert_false(wait_is_next(l.a));
-        assert_int_equal(region_admits(host_stake(&l, l.a), SET_BYTES, &claim), LEASE_REASON_NONE);
-        assert_int_equal(fill_below(l.a, 0), 4);
-        assert_true(wait_end(l.b));
-        end_lower(&l);
+        wait_arrive(l->b, SET_PAGES, UINT64_MAX);
+        wait_begin(l->b, SET_PAGES, LEASE_REASON_POOL_FULL);
+        wait_arrive(l->a, SET_PAGES, UINT64_MAX);
+        claim.lease = l->a;
+        assert_false(wait_is_next(l->a));
+        assert_int_equal(region_admits(host_stake(l, l->a), SET_BYTES, &claim), LEASE_REASON_NONE);
+        assert_int_equal(fill_below(l->a, 0), 4);
+        assert_true(wait_end(l->b));
 }
 
 /* A lower limit of one tier takes sets of that tier: unmapped ones at once, mapped ones by recall.
@@ -290,71 +269,57 @@ TEST(test_limit_lowered)
 }
 
 /* So does a budget that is less than what is held. */
-TEST(test_budget_lowered)
+SCENE(test_budget_lowered, 4, 4)
 {
-        struct lower l;
-
-        start_lower(&l, 4, 4);
-        cache_sets(l.a, 5000, 2);
-        assert_int_equal(fill_below(l.a, 0), 4);
-        l.host_pool->account.limit_bytes = 3 * SET_BYTES;
-        region_changed(l.host_pool);
-        assert_int_equal(work(&l.w), RECALL_NOTHING);
-        assert_int_equal(charged(l.w.f.a, TIER_HOST), 3 * SET_BYTES);
-        assert_int_equal(charged(l.w.f.a, TIER_DEVICE), 2 * SET_BYTES);
-        end_lower(&l);
+        cache_sets(l->a, 5000, 2);
+        assert_int_equal(fill_below(l->a, 0), 4);
+        l->host_pool->account.limit_bytes = 3 * SET_BYTES;
+        region_changed(l->host_pool);
+        assert_int_equal(work(&l->w), RECALL_NOTHING);
+        assert_int_equal(charged(l->w.f.a, TIER_HOST), 3 * SET_BYTES);
+        assert_int_equal(charged(l->w.f.a, TIER_DEVICE), 2 * SET_BYTES);
 }
 
 /* How large a reservation should be doesn't depend on what lies below. */
-TEST(test_sizing)
+SCENE(test_sizing, 4, 4)
 {
         struct stake *of_a;
-        struct lower l;
 
-        start_lower(&l, 4, 4);
-        of_a = host_stake(&l, l.a);
-        assert_int_equal(fill_below(l.a, 0), 4);
-        assert_int_equal(sizing_demand(l.w.f.a), 0);
-        region_note_want(of_a, SET_BYTES, SET_BYTES, l.w.f.store.now_nsec);
-        assert_int_equal(sizing_demand(l.w.f.a), 0);
-        region_note_want(stake_of(&l.w, l.w.f.a), SET_BYTES, SET_BYTES, l.w.f.store.now_nsec);
-        assert_int_equal(sizing_demand(l.w.f.a), SET_BYTES);
-        end_lower(&l);
+        of_a = host_stake(l, l->a);
+        assert_int_equal(fill_below(l->a, 0), 4);
+        assert_int_equal(sizing_demand(l->w.f.a), 0);
+        region_note_want(of_a, SET_BYTES, SET_BYTES, l->w.f.store.now_nsec);
+        assert_int_equal(sizing_demand(l->w.f.a), 0);
+        region_note_want(stake_of(&l->w, l->w.f.a), SET_BYTES, SET_BYTES, l->w.f.store.now_nsec);
+        assert_int_equal(sizing_demand(l->w.f.a), SET_BYTES);
 }
 
 /* The device's limit is none of the host's. */
-TEST(test_device_limit_lowered)
+SCENE(test_device_limit_lowered, 4, 4)
 {
-        struct lower l;
-
-        start_lower(&l, 4, 4);
-        cache_sets(l.a, 5000, 2);
-        assert_int_equal(fill_below(l.a, 0), 4);
-        set_limit(&l.w, l.w.f.a, 1);
-        assert_int_equal(charged(l.w.f.a, TIER_HOST), 4 * SET_BYTES);
-        assert_int_equal(charged(l.w.f.a, TIER_DEVICE), SET_BYTES);
-        assert_int_equal(recall_sets(l.w.f.a, NULL, UINT64_MAX, 0), 1);
-        end_lower(&l);
+        cache_sets(l->a, 5000, 2);
+        assert_int_equal(fill_below(l->a, 0), 4);
+        set_limit(&l->w, l->w.f.a, 1);
+        assert_int_equal(charged(l->w.f.a, TIER_HOST), 4 * SET_BYTES);
+        assert_int_equal(charged(l->w.f.a, TIER_DEVICE), SET_BYTES);
+        assert_int_equal(recall_sets(l->w.f.a, NULL, UINT64_MAX, 0), 1);
 }
 
 /* The stock for leases is of the device. */
-TEST(test_stock)
+SCENE(test_stock, 4, 4)
 {
         struct extent_set *set;
-        struct lower l;
 
-        start_lower(&l, 4, 4);
-        assert_int_equal(set_bind_in(l.a->ns, TIER_DEVICE, NULL, &set, NULL), 0);
-        assert_int_equal(set_bind_in(l.a->ns, TIER_DEVICE, NULL, &set, NULL), 0);
-        assert_int_equal(set_bind_in(l.a->ns, TIER_HOST, NULL, &set, NULL), 0);
-        l.a->ns->reclaim.stock.n_to_keep = 2 * SET_PAGES;
-        settle_all(&l.w.f.store);
-        assert_int_equal(l.a->ns->device.n_sets, 2);
-        assert_int_equal(l.a->ns->tiers[TIER_HOST].n_sets, 0);
-        l.a->ns->reclaim.stock.n_to_keep = 0;
-        settle_sets_of(l.a->ns);
-        settle_all(&l.w.f.store);
-        end_lower(&l);
+        assert_int_equal(set_bind_in(l->a->ns, TIER_DEVICE, NULL, &set, NULL), 0);
+        assert_int_equal(set_bind_in(l->a->ns, TIER_DEVICE, NULL, &set, NULL), 0);
+        assert_int_equal(set_bind_in(l->a->ns, TIER_HOST, NULL, &set, NULL), 0);
+        l->a->ns->reclaim.stock.n_to_keep = 2 * SET_PAGES;
+        settle_all(&l->w.f.store);
+        assert_int_equal(l->a->ns->device.n_sets, 2);
+        assert_int_equal(l->a->ns->tiers[TIER_HOST].n_sets, 0);
+        l->a->ns->reclaim.stock.n_to_keep = 0;
+        settle_sets_of(l->a->ns);
+        settle_all(&l->w.f.store);
 }
 
 static void expect_broken(struct lower *l, const char *text)
@@ -366,25 +331,22 @@ static void expect_broken(struct lower *l, const char *text)
                 fail_msg("'%s' does not say '%s'", l->w.f.d.text, text);
 }
 
-TEST(test_check)
+SCENE(test_check, 4, 4)
 {
         struct stake *s;
-        struct lower l;
 
-        start_lower(&l, 4, 4);
-        assert_int_equal(fill_below(l.a, 0), 4);
-        s = host_stake(&l, l.a);
-        l.host_pool->account.charged_bytes++;
-        expect_broken(&l, "charge of device of host of fake");
-        l.host_pool->account.charged_bytes--;
-        l.host_pool->n_sets++;
-        expect_broken(&l, "number of sets on device of host of fake");
-        l.host_pool->n_sets--;
+        assert_int_equal(fill_below(l->a, 0), 4);
+        s = host_stake(l, l->a);
+        l->host_pool->account.charged_bytes++;
+        expect_broken(l, "charge of device of host of fake");
+        l->host_pool->account.charged_bytes--;
+        l->host_pool->n_sets++;
+        expect_broken(l, "number of sets on device of host of fake");
+        l->host_pool->n_sets--;
         s->charged_bytes++;
-        expect_broken(&l, "regions of device host of fake");
+        expect_broken(l, "regions of device host of fake");
         s->charged_bytes--;
-        s->account = &l.w.f.a->account;
-        expect_broken(&l, "the account of another tenant or tier");
-        s->account = &l.w.f.a->accounts[TIER_HOST];
-        end_lower(&l);
+        s->account = &l->w.f.a->account;
+        expect_broken(l, "the account of another tenant or tier");
+        s->account = &l->w.f.a->accounts[TIER_HOST];
 }

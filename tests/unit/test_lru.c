@@ -29,6 +29,8 @@ static void cache_deinit(struct cache *c)
         tree_deinit(&c->tree);
 }
 
+#define SCENE(fn, ...) TEST_ON(fn, struct cache, c, cache_init, cache_deinit, ##__VA_ARGS__)
+
 static void insert(struct cache *c, uint32_t node, uint32_t parent)
 {
         tree_insert(&c->tree, node, parent);
@@ -66,6 +68,8 @@ static void tiers_init(struct cache *c)
                 ops->idle(c->lru, i, 0);
 }
 
+#define SCENE_TIERS(fn, ...) TEST_ON(fn, struct cache, c, tiers_init, cache_deinit, ##__VA_ARGS__)
+
 static void move(struct cache *c, uint32_t node, uint32_t to)
 {
         tree_move(&c->tree, node, to);
@@ -79,52 +83,44 @@ static void expect_victim(struct cache *c, uint32_t tier, enum evict_how how, ui
         assert_null(ops->check(c->lru));
 }
 
-TEST(test_goes_down_in_order)
+SCENE_TIERS(test_goes_down_in_order)
 {
-        struct cache c;
-
-        tiers_init(&c);
-        expect_victim(&c, 1, EVICT_DROP, NODE_NONE);
-        expect_victim(&c, 0, EVICT_DEMOTE, 3);
-        move(&c, 3, 13);
-        move(&c, 2, 12);
-        expect_victim(&c, 0, EVICT_DEMOTE, 1);       /* a tip: 2 lies lower */
-        expect_victim(&c, 0, EVICT_DROP, NODE_NONE); /* but no leaf: it is set aside */
-        expect_victim(&c, 0, EVICT_DEMOTE, 1);
-        expect_victim(&c, 1, EVICT_DROP, 13);
-        drop(&c, 12, EVICT_PRESSURE);
-        expect_victim(&c, 0, EVICT_DROP, 1); /* it was set aside until now */
-        move(&c, 13, 3);                     /* up again: the newest */
-        expect_victim(&c, 1, EVICT_DROP, NODE_NONE);
-        drop(&c, 1, EVICT_PRESSURE);
-        drop(&c, 0, EVICT_PRESSURE);
-        expect_victim(&c, 0, EVICT_DROP, 3);
-        cache_deinit(&c);
+        expect_victim(c, 1, EVICT_DROP, NODE_NONE);
+        expect_victim(c, 0, EVICT_DEMOTE, 3);
+        move(c, 3, 13);
+        move(c, 2, 12);
+        expect_victim(c, 0, EVICT_DEMOTE, 1);       /* a tip: 2 lies lower */
+        expect_victim(c, 0, EVICT_DROP, NODE_NONE); /* but no leaf: it is set aside */
+        expect_victim(c, 0, EVICT_DEMOTE, 1);
+        expect_victim(c, 1, EVICT_DROP, 13);
+        drop(c, 12, EVICT_PRESSURE);
+        expect_victim(c, 0, EVICT_DROP, 1); /* it was set aside until now */
+        move(c, 13, 3);                     /* up again: the newest */
+        expect_victim(c, 1, EVICT_DROP, NODE_NONE);
+        drop(c, 1, EVICT_PRESSURE);
+        drop(c, 0, EVICT_PRESSURE);
+        expect_victim(c, 0, EVICT_DROP, 3);
 }
 
-TEST(test_locked_is_no_victim)
+SCENE_TIERS(test_locked_is_no_victim)
 {
-        struct cache c;
-
-        tiers_init(&c);
-        ops->lock(c.lru, 3);
-        expect_victim(&c, 0, EVICT_DEMOTE, 2);
-        ops->unlock(c.lru, 3); /* where it was */
-        expect_victim(&c, 0, EVICT_DEMOTE, 3);
-        ops->lock(c.lru, 3);
-        ops->hold(c.lru, 3);
-        expect_victim(&c, 0, EVICT_DEMOTE, 2);
-        ops->idle(c.lru, 3, 0);
-        expect_victim(&c, 0, EVICT_DEMOTE, 2);
-        ops->unlock(c.lru, 3); /* used meanwhile */
-        expect_victim(&c, 0, EVICT_DEMOTE, 2);
-        ops->lock(c.lru, 2);
-        move(&c, 2, 4); /* another place on the device */
-        expect_victim(&c, 0, EVICT_DROP, 3);
-        move(&c, 4, 14);
-        expect_victim(&c, 1, EVICT_DROP, 14); /* arrived */
-        expect_victim(&c, 0, EVICT_DEMOTE, 1);
-        cache_deinit(&c);
+        ops->lock(c->lru, 3);
+        expect_victim(c, 0, EVICT_DEMOTE, 2);
+        ops->unlock(c->lru, 3); /* where it was */
+        expect_victim(c, 0, EVICT_DEMOTE, 3);
+        ops->lock(c->lru, 3);
+        ops->hold(c->lru, 3);
+        expect_victim(c, 0, EVICT_DEMOTE, 2);
+        ops->idle(c->lru, 3, 0);
+        expect_victim(c, 0, EVICT_DEMOTE, 2);
+        ops->unlock(c->lru, 3); /* used meanwhile */
+        expect_victim(c, 0, EVICT_DEMOTE, 2);
+        ops->lock(c->lru, 2);
+        move(c, 2, 4); /* another place on the device */
+        expect_victim(c, 0, EVICT_DROP, 3);
+        move(c, 4, 14);
+        expect_victim(c, 1, EVICT_DROP, 14); /* arrived */
+        expect_victim(c, 0, EVICT_DEMOTE, 1);
 }
 
 TEST(test_found_by_name)
@@ -134,177 +130,143 @@ TEST(test_found_by_name)
         assert_null(evict_find(""));
 }
 
-TEST(test_oldest_goes_first)
+SCENE(test_oldest_goes_first, 4)
 {
-        struct cache c;
-
-        cache_init(&c, 4);
-        expect_evicted(&c, NODE_NONE);
+        expect_evicted(c, NODE_NONE);
         for (uint32_t i = 0; i < 4; i++)
-                insert(&c, i, NODE_NONE);
-        expect_evicted(&c, NODE_NONE); /* all held */
-        ops->idle(c.lru, 2, 0);
-        ops->idle(c.lru, 0, 0);
-        ops->idle(c.lru, 3, 0);
-        ops->hold(c.lru, 2);
-        ops->idle(c.lru, 2, 0);     /* again, now the most recent */
-        ops->touch(c.lru, 1, 1, 0); /* held: nothing to move */
-        ops->request_end(c.lru, 1, 0);
-        expect_evicted(&c, 0);
-        ops->hold(c.lru, 3);
-        expect_evicted(&c, 2);
-        expect_evicted(&c, NODE_NONE); /* 1 and 3 are held */
-        ops->idle(c.lru, 3, 0);
-        expect_evicted(&c, 3);
-        cache_deinit(&c);
+                insert(c, i, NODE_NONE);
+        expect_evicted(c, NODE_NONE); /* all held */
+        ops->idle(c->lru, 2, 0);
+        ops->idle(c->lru, 0, 0);
+        ops->idle(c->lru, 3, 0);
+        ops->hold(c->lru, 2);
+        ops->idle(c->lru, 2, 0);     /* again, now the most recent */
+        ops->touch(c->lru, 1, 1, 0); /* held: nothing to move */
+        ops->request_end(c->lru, 1, 0);
+        expect_evicted(c, 0);
+        ops->hold(c->lru, 3);
+        expect_evicted(c, 2);
+        expect_evicted(c, NODE_NONE); /* 1 and 3 are held */
+        ops->idle(c->lru, 3, 0);
+        expect_evicted(c, 3);
 }
 
 /* A lookup in shared memory holds nothing that the policy knows of: the touch alone orders. */
-TEST(test_touch_makes_recent)
+SCENE(test_touch_makes_recent, 4)
 {
-        struct cache c;
-
-        cache_init(&c, 4);
         for (uint32_t i = 0; i < 3; i++) {
-                insert(&c, i, NODE_NONE);
-                ops->idle(c.lru, i, 0);
+                insert(c, i, NODE_NONE);
+                ops->idle(c->lru, i, 0);
         }
-        insert(&c, 3, 0);
-        ops->idle(c.lru, 3, 0);
-        assert_int_equal(ops->victim(c.lru, 0, EVICT_DROP, 0), 1); /* 0 has a child: it is parked */
-        ops->touch(c.lru, 1, 1, 0);
-        expect_evicted(&c, 2);
-        ops->touch(c.lru, 0, 1, 0); /* from where it was parked */
-        expect_evicted(&c, 3);
-        expect_evicted(&c, 1);
-        expect_evicted(&c, 0);
-        cache_deinit(&c);
+        insert(c, 3, 0);
+        ops->idle(c->lru, 3, 0);
+        assert_int_equal(
+                ops->victim(c->lru, 0, EVICT_DROP, 0), 1); /* 0 has a child: it is parked */
+        ops->touch(c->lru, 1, 1, 0);
+        expect_evicted(c, 2);
+        ops->touch(c->lru, 0, 1, 0); /* from where it was parked */
+        expect_evicted(c, 3);
+        expect_evicted(c, 1);
+        expect_evicted(c, 0);
 }
 
 /* 0 <- 1 <- 2, let go from the top: still from the leaf up. */
-TEST(test_leaf_first_against_the_order)
+SCENE(test_leaf_first_against_the_order, 4)
 {
-        struct cache c;
-
-        cache_init(&c, 4);
-        insert(&c, 0, NODE_NONE);
-        insert(&c, 1, 0);
-        insert(&c, 2, 1);
-        insert(&c, 3, NODE_NONE);
+        insert(c, 0, NODE_NONE);
+        insert(c, 1, 0);
+        insert(c, 2, 1);
+        insert(c, 3, NODE_NONE);
         for (uint32_t i = 0; i < 4; i++)
-                ops->idle(c.lru, i, 0);
-        expect_evicted(&c, 2);
+                ops->idle(c->lru, i, 0);
+        expect_evicted(c, 2);
         /* They took the place of what continued them, older than 3. */
-        expect_evicted(&c, 1);
-        expect_evicted(&c, 0);
-        expect_evicted(&c, 3);
-        cache_deinit(&c);
+        expect_evicted(c, 1);
+        expect_evicted(c, 0);
+        expect_evicted(c, 3);
 }
 
-TEST(test_held_child_protects_its_parent)
+SCENE(test_held_child_protects_its_parent, 3)
 {
-        struct cache c;
-
-        cache_init(&c, 3);
-        insert(&c, 0, NODE_NONE);
-        insert(&c, 1, 0);
-        insert(&c, 2, NODE_NONE);
-        ops->idle(c.lru, 0, 0);
-        expect_evicted(&c, NODE_NONE);
-        ops->idle(c.lru, 2, 0);
+        insert(c, 0, NODE_NONE);
+        insert(c, 1, 0);
+        insert(c, 2, NODE_NONE);
+        ops->idle(c->lru, 0, 0);
+        expect_evicted(c, NODE_NONE);
+        ops->idle(c->lru, 2, 0);
         /* The child goes although it is held: the parent was in use until now, so 2 is older. */
-        drop(&c, 1, EVICT_INVALIDATE);
-        assert_null(ops->check(c.lru));
-        expect_evicted(&c, 2);
-        expect_evicted(&c, 0);
-        cache_deinit(&c);
+        drop(c, 1, EVICT_INVALIDATE);
+        assert_null(ops->check(c->lru));
+        expect_evicted(c, 2);
+        expect_evicted(c, 0);
 }
 
-TEST(test_parked_node_is_held_again)
+SCENE(test_parked_node_is_held_again, 3)
 {
-        struct cache c;
-
-        cache_init(&c, 3);
-        insert(&c, 0, NODE_NONE);
-        insert(&c, 1, 0);
-        ops->idle(c.lru, 0, 0);
-        expect_evicted(&c, NODE_NONE); /* parks 0 */
-        ops->hold(c.lru, 0);
-        ops->idle(c.lru, 1, 0);
-        expect_evicted(&c, 1);
-        expect_evicted(&c, NODE_NONE);
-        ops->idle(c.lru, 0, 0);
-        expect_evicted(&c, 0);
-        cache_deinit(&c);
+        insert(c, 0, NODE_NONE);
+        insert(c, 1, 0);
+        ops->idle(c->lru, 0, 0);
+        expect_evicted(c, NODE_NONE); /* parks 0 */
+        ops->hold(c->lru, 0);
+        ops->idle(c->lru, 1, 0);
+        expect_evicted(c, 1);
+        expect_evicted(c, NODE_NONE);
+        ops->idle(c->lru, 0, 0);
+        expect_evicted(c, 0);
 }
 
-TEST(test_reset_forgets)
+SCENE(test_reset_forgets, 3)
 {
-        struct cache c;
-
-        cache_init(&c, 3);
-        insert(&c, 0, NODE_NONE);
-        insert(&c, 1, 0);
-        insert(&c, 2, NODE_NONE);
-        ops->idle(c.lru, 0, 0);
-        ops->idle(c.lru, 2, 0);
-        assert_int_equal(ops->victim(c.lru, 0, EVICT_DROP, 0), 2); /* parks 0 */
-        assert_int_equal(fresh_tree(&c.tree), 0);
-        assert_int_equal(ops->reset(c.lru), 0);
-        assert_null(ops->check(c.lru));
-        expect_evicted(&c, NODE_NONE);
-        insert(&c, 0, NODE_NONE);
-        ops->idle(c.lru, 0, 0);
-        expect_evicted(&c, 0);
-        cache_deinit(&c);
+        insert(c, 0, NODE_NONE);
+        insert(c, 1, 0);
+        insert(c, 2, NODE_NONE);
+        ops->idle(c->lru, 0, 0);
+        ops->idle(c->lru, 2, 0);
+        assert_int_equal(ops->victim(c->lru, 0, EVICT_DROP, 0), 2); /* parks 0 */
+        assert_int_equal(fresh_tree(&c->tree), 0);
+        assert_int_equal(ops->reset(c->lru), 0);
+        assert_null(ops->check(c->lru));
+        expect_evicted(c, NODE_NONE);
+        insert(c, 0, NODE_NONE);
+        ops->idle(c->lru, 0, 0);
+        expect_evicted(c, 0);
 }
 
-TEST(test_out_of_memory_changes_nothing)
+SCENE(test_out_of_memory_changes_nothing, 1)
 {
-        struct cache c;
         void *lru = NULL;
 
-        cache_init(&c, 1);
-        insert(&c, 0, NODE_NONE);
-        ops->idle(c.lru, 0, 0);
+        insert(c, 0, NODE_NONE);
+        ops->idle(c->lru, 0, 0);
         alloc_fail_at(1);
-        assert_int_equal(ops->reserve(c.lru, 100), -ENOMEM);
+        assert_int_equal(ops->reserve(c->lru, 100), -ENOMEM);
         assert_true(alloc_fail_end());
         alloc_fail_at(1);
-        assert_int_equal(ops->reset(c.lru), -ENOMEM);
+        assert_int_equal(ops->reset(c->lru), -ENOMEM);
         assert_true(alloc_fail_end());
-        expect_evicted(&c, 0);
+        expect_evicted(c, 0);
         alloc_fail_each(n)
         {
-                int r = ops->new (&(struct evict_params){.tree = &c.tree}, &lru);
+                int r = ops->new (&(struct evict_params){.tree = &c->tree}, &lru);
 
                 assert_int_equal(r, alloc_fail_happened() ? -ENOMEM : 0);
                 assert_true((r == 0) == (lru != NULL));
         }
         ops->free(lru);
-        cache_deinit(&c);
 }
 
-TEST(test_nine_bytes_a_node)
+SCENE(test_nine_bytes_a_node, 1000000)
 {
-        struct cache c;
-
-        cache_init(&c, 1000000);
-        assert_in_range(ops->memory_bytes(c.lru), 9000000, 9000200);
-        cache_deinit(&c);
+        assert_in_range(ops->memory_bytes(c->lru), 9000000, 9000200);
 }
 
-TEST(test_check_finds_damage)
+SCENE(test_check_finds_damage, 2)
 {
-        struct cache c;
-
-        cache_init(&c, 2);
-        insert(&c, 0, NODE_NONE);
-        ops->idle(c.lru, 0, 0);
-        assert_null(ops->check(c.lru));
-        tree_remove(&c.tree, 0); /* behind the policy's back */
-        assert_non_null(ops->check(c.lru));
-        cache_deinit(&c);
+        insert(c, 0, NODE_NONE);
+        ops->idle(c->lru, 0, 0);
+        assert_null(ops->check(c->lru));
+        tree_remove(&c->tree, 0); /* behind the policy's back */
+        assert_non_null(ops->check(c->lru));
 }
 
 /* Let go from the top: moving parents past their children would take 10^11 steps and be killed. */

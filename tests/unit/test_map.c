@@ -6,25 +6,23 @@
 #include "base/map.h"
 #include "tests/unit/alloc-fail.h"
 
+#define SCENE(fn, ...) TEST_ON(fn, struct map, m, map_init, map_deinit, ##__VA_ARGS__)
+
 #define N_KEYS 512
 
-TEST(test_put_find_remove)
+SCENE(test_put_find_remove)
 {
-        struct map m;
-
-        map_init(&m);
-        assert_null(map_find(&m, 7));
-        assert_false(map_remove(&m, 7));
-        assert_int_equal(map_put(&m, 7, 70), 0);
-        assert_int_equal(map_put(&m, 0, 1), 0);
-        assert_int_equal(map_put(&m, 7, 71), 0);
-        assert_int_equal(m.n_used, 2);
-        assert_int_equal(*map_find(&m, 7), 71);
-        assert_int_equal(*map_find(&m, 0), 1);
-        assert_true(map_remove(&m, 7));
-        assert_null(map_find(&m, 7));
-        assert_int_equal(m.n_used, 1);
-        map_deinit(&m);
+        assert_null(map_find(m, 7));
+        assert_false(map_remove(m, 7));
+        assert_int_equal(map_put(m, 7, 70), 0);
+        assert_int_equal(map_put(m, 0, 1), 0);
+        assert_int_equal(map_put(m, 7, 71), 0);
+        assert_int_equal(m->n_used, 2);
+        assert_int_equal(*map_find(m, 7), 71);
+        assert_int_equal(*map_find(m, 0), 1);
+        assert_true(map_remove(m, 7));
+        assert_null(map_find(m, 7));
+        assert_int_equal(m->n_used, 1);
 }
 
 /* Sums what the iterator gives and compares it with the model. */
@@ -82,66 +80,57 @@ TEST(test_random_operations_match_a_model)
         }
 }
 
-TEST(test_reserve)
+SCENE(test_reserve)
 {
-        struct map m;
-
-        map_init(&m);
-        assert_int_equal(map_reserve(&m, SIZE_MAX), -ENOMEM);
-        assert_int_equal(map_reserve(&m, 1000), 0);
+        assert_int_equal(map_reserve(m, SIZE_MAX), -ENOMEM);
+        assert_int_equal(map_reserve(m, 1000), 0);
         for (unsigned i = 0; i < 1000; i++) {
                 alloc_fail_at(1);
-                assert_int_equal(map_put(&m, i, i), 0);
+                assert_int_equal(map_put(m, i, i), 0);
                 assert_false(alloc_fail_end());
         }
-        assert_true(m.n_used * 4 <= m.n_slots * 3);
-        map_deinit(&m);
+        assert_true(m->n_used * 4 <= m->n_slots * 3);
 }
 
 /* No put moves more than a few keys to a larger table, and all have moved before that is full. */
-TEST(test_grows_little_by_little)
+SCENE(test_grows_little_by_little)
 {
         unsigned n_grown = 0;
-        struct map m;
 
-        map_init(&m);
         for (uint64_t key = 0; key < 100000; key++) {
-                size_t n_slots = m.n_slots, n_old = m.n_old, n_used = m.n_used;
+                size_t n_slots = m->n_slots, n_old = m->n_old, n_used = m->n_used;
 
-                assert_int_equal(map_put(&m, key, key + 1), 0);
-                if (m.n_slots != n_slots) {
+                assert_int_equal(map_put(m, key, key + 1), 0);
+                if (m->n_slots != n_slots) {
                         assert_int_equal(n_old, 0);
                         n_old = n_used;
                         n_grown++;
                 }
-                assert_true(n_old - m.n_old <= 4);
-                assert_int_equal(*map_find(&m, key / 2), key / 2 + 1);
+                assert_true(n_old - m->n_old <= 4);
+                assert_int_equal(*map_find(m, key / 2), key / 2 + 1);
         }
         assert_int_equal(n_grown, 15); /* from none to 2^18 slots */
-        map_deinit(&m);
 }
 
 /* With keys in both tables: each is found, comes once, and can be replaced, removed and taken. */
-TEST(test_while_it_grows)
+SCENE(test_while_it_grows)
 {
         struct map_slot slot;
         bool seen[1000] = {false};
         size_t iter = 0;
         unsigned n = 0;
-        struct map m;
 
-        map_init(&m);
         for (uint64_t key = 0; key < 780; key++)
-                assert_int_equal(map_put(&m, key, key), 0);
-        assert_in_range(m.n_old, 600, 768);
+                assert_int_equal(map_put(m, key, key), 0);
+        assert_in_range(m->n_old, 600, 768);
         for (uint64_t key = 0; key < 780; key += 3)
-                assert_true(map_remove(&m, key));
+                assert_true(map_remove(m, key));
         for (uint64_t key = 1; key < 780; key += 3)
-                assert_int_equal(map_put(&m, key, key + 1000), 0);
-        assert_false(map_remove(&m, 3));
-        assert_int_equal(m.n_used, 520);
-        assert_true(m.n_old > 300);
-        while (map_next(&m, &iter, &slot)) {
+                assert_int_equal(map_put(m, key, key + 1000), 0);
+        assert_false(map_remove(m, 3));
+        assert_int_equal(m->n_used, 520);
+        assert_true(m->n_old > 300);
+        while (map_next(m, &iter, &slot)) {
                 assert_false(seen[slot.key]);
                 assert_int_equal(slot.value, slot.key % 3 == 1 ? slot.key + 1000 : slot.key);
                 assert_int_not_equal(slot.key % 3, 0);
@@ -150,12 +139,11 @@ TEST(test_while_it_grows)
         }
         assert_int_equal(n, 520);
         for (uint64_t key = 0; key < 780; key++)
-                assert_int_equal(map_remove(&m, key), seen[key]);
-        assert_int_equal(m.n_used, 0);
-        assert_null(map_find(&m, 1));
-        assert_int_equal(map_put(&m, 1, 2), 0);
-        assert_int_equal(*map_find(&m, 1), 2);
-        map_deinit(&m);
+                assert_int_equal(map_remove(m, key), seen[key]);
+        assert_int_equal(m->n_used, 0);
+        assert_null(map_find(m, 1));
+        assert_int_equal(map_put(m, 1, 2), 0);
+        assert_int_equal(*map_find(m, 1), 2);
 }
 
 TEST(test_no_memory_leaves_it_unchanged)

@@ -85,6 +85,10 @@ static void end(struct world *w)
         fixture_end(&w->f);
 }
 
+#define SCENE_SIZED(fn, ...) TEST_ON(fn, struct world, w, start_sized, end, ##__VA_ARGS__)
+
+#define SCENE(fn, ...) TEST_ON(fn, struct world, w, start, end, ##__VA_ARGS__)
+
 /* In all ranks but those from `n_ranks` on. */
 static void cache_in(struct world *w, unsigned n_ranks, unsigned first, unsigned n)
 {
@@ -113,69 +117,58 @@ static uint32_t page_of(const struct attach *a, unsigned number)
 
 /* ---- members --------------------------------------------------------------------------------- */
 
-TEST(test_who_is_in)
+SCENE(test_who_is_in)
 {
         struct attach *a, *b;
         struct member *other;
-        struct world w;
 
-        start(&w);
-        assert_int_equal(w.set->n_members, RANKS);
-        assert_int_equal(w.set->size, RANKS);
-        assert_int_equal(open_rank(w.m, "more", "model", RANKS, &a, &w.f.d), -EINVAL);
-        assert_non_null(strstr(w.f.d.text, "its 3 namespaces already"));
-        assert_null(ns_find(w.f.a, "more"));
-        assert_int_equal(open_rank(w.m, "more", "model", 4, &a, &w.f.d), -EINVAL);
-        assert_non_null(strstr(w.f.d.text, "set_size"));
-        assert_int_equal(open_rank(w.m, "more", "another", 1, &a, &w.f.d), -EINVAL);
-        assert_non_null(strstr(w.f.d.text, "2 to 64"));
-        assert_int_equal(open_rank(w.m, "more", "another", 65, &a, &w.f.d), -EINVAL);
-        assert_int_equal(open_rank(w.m, "more", "../x", 2, &a, &w.f.d), -EINVAL);
-        assert_int_equal(open_rank(w.m, "more", "another", 64, &a, &w.f.d), 0);
+        assert_int_equal(w->set->n_members, RANKS);
+        assert_int_equal(w->set->size, RANKS);
+        assert_int_equal(open_rank(w->m, "more", "model", RANKS, &a, &w->f.d), -EINVAL);
+        assert_non_null(strstr(w->f.d.text, "its 3 namespaces already"));
+        assert_null(ns_find(w->f.a, "more"));
+        assert_int_equal(open_rank(w->m, "more", "model", 4, &a, &w->f.d), -EINVAL);
+        assert_non_null(strstr(w->f.d.text, "set_size"));
+        assert_int_equal(open_rank(w->m, "more", "another", 1, &a, &w->f.d), -EINVAL);
+        assert_non_null(strstr(w->f.d.text, "2 to 64"));
+        assert_int_equal(open_rank(w->m, "more", "another", 65, &a, &w->f.d), -EINVAL);
+        assert_int_equal(open_rank(w->m, "more", "../x", 2, &a, &w->f.d), -EINVAL);
+        assert_int_equal(open_rank(w->m, "more", "another", 64, &a, &w->f.d), 0);
         /* A name is the tenant's own. */
-        other = join(w.f.b);
-        assert_int_equal(open_rank(other, "rank0", "model", 2, &b, &w.f.d), 0);
-        assert_ptr_not_equal(b->ns->catalog.set, w.set);
-        assert_int_not_equal(b->ns->catalog.set->id, w.set->id);
-        fixture_check(&w.f);
-        member_free(other);
-        end(&w);
+        other = join(w->f.b);
+        assert_int_equal(open_rank(other, "rank0", "model", 2, &b, &w->f.d), 0);
+        assert_ptr_not_equal(b->ns->catalog.set, w->set);
+        assert_int_not_equal(b->ns->catalog.set->id, w->set->id);
 }
 
 /* The first attachment sets the options. */
-TEST(test_opened_again)
+SCENE(test_opened_again)
 {
         struct member *other;
         struct attach *a;
-        struct world w;
 
-        start(&w);
-        other = join(w.f.a);
-        assert_int_equal(open_rank(other, "rank0", NULL, 0, &a, &w.f.d), 0);
-        assert_ptr_equal(a->ns->catalog.set, w.set);
+        other = join(w->f.a);
+        assert_int_equal(open_rank(other, "rank0", NULL, 0, &a, &w->f.d), 0);
+        assert_ptr_equal(a->ns->catalog.set, w->set);
         attach_close(a);
-        assert_int_equal(open_rank(other, "rank0", "model", RANKS, &a, &w.f.d), 0);
+        assert_int_equal(open_rank(other, "rank0", "model", RANKS, &a, &w->f.d), 0);
         attach_close(a);
-        assert_int_equal(open_rank(other, "rank0", "model", 2, &a, &w.f.d), -EINVAL);
-        assert_int_equal(open_rank(other, "rank0", "other", RANKS, &a, &w.f.d), -EINVAL);
-        assert_non_null(strstr(w.f.d.text, "in set model"));
+        assert_int_equal(open_rank(other, "rank0", "model", 2, &a, &w->f.d), -EINVAL);
+        assert_int_equal(open_rank(other, "rank0", "other", RANKS, &a, &w->f.d), -EINVAL);
+        assert_non_null(strstr(w->f.d.text, "in set model"));
         (void)open_ns(other, "alone");
-        assert_int_equal(open_rank(w.m, "alone", "model", RANKS, &a, &w.f.d), -EINVAL);
-        assert_non_null(strstr(w.f.d.text, "without a set"));
-        member_free(other);
-        end(&w);
+        assert_int_equal(open_rank(w->m, "alone", "model", RANKS, &a, &w->f.d), -EINVAL);
+        assert_non_null(strstr(w->f.d.text, "without a set"));
 }
 
-TEST(test_expire_time_is_said)
+SCENE(test_expire_time_is_said)
 {
         struct attach_options o = {.expire_nsec = 5 * NSEC_PER_SEC};
         struct ns_layout l = test_layout();
         struct member *other;
         struct attach *a;
-        struct world w;
 
-        start(&w);
-        other = join(w.f.a);
+        other = join(w->f.a);
         assert_int_equal(attach_open_with(other, "rank0", &l, &o, &a, NULL), 0);
         assert_int_equal(expire_nsec(a->ns), 5 * NSEC_PER_SEC);
         attach_close(a);
@@ -186,78 +179,66 @@ TEST(test_expire_time_is_said)
         o.expire_nsec = 1;
         assert_int_equal(attach_open_with(other, "rank0", &l, &o, &a, NULL), 0);
         assert_int_equal(expire_nsec(a->ns), 5 * NSEC_PER_SEC);
-        member_free(other);
-        end(&w);
 }
 
-TEST(test_leaving)
+SCENE(test_leaving)
 {
         uint64_t n, kept;
-        struct world w;
 
-        start(&w);
-        cache_in(&w, RANKS, 0, 3);
-        cache_in(&w, RANKS - 1, 10, 2);
-        assert_int_equal(w.set->n_complete, 3);
-        assert_int_equal(w.set->n_incomplete, 2);
-        attach_close(w.ranks[1]);
+        cache_in(w, RANKS, 0, 3);
+        cache_in(w, RANKS - 1, 10, 2);
+        assert_int_equal(w->set->n_complete, 3);
+        assert_int_equal(w->set->n_incomplete, 2);
+        attach_close(w->ranks[1]);
         assert_int_equal(
-                store_purge(&w.f.store, w.f.a, ns_find(w.f.a, "rank1"), true, &n, &kept), 0);
-        fixture_check(&w.f);
-        assert_int_equal(w.set->n_members, RANKS - 1);
-        assert_int_equal(w.set->n_complete, 0);
-        assert_int_equal(w.set->n_incomplete, 5);
+                store_purge(&w->f.store, w->f.a, ns_find(w->f.a, "rank1"), true, &n, &kept), 0);
+        fixture_check(&w->f);
+        assert_int_equal(w->set->n_members, RANKS - 1);
+        assert_int_equal(w->set->n_complete, 0);
+        assert_int_equal(w->set->n_incomplete, 5);
         /* Its place is for the next. */
-        w.ranks[1] = open_in_set(w.m, "rank1b");
-        cache_chain(w.ranks[1], 0, 3);
-        fixture_check(&w.f);
-        assert_int_equal(w.set->n_complete, 3);
+        w->ranks[1] = open_in_set(w->m, "rank1b");
+        cache_chain(w->ranks[1], 0, 3);
+        fixture_check(&w->f);
+        assert_int_equal(w->set->n_complete, 3);
         for (int i = 0; i < RANKS; i++)
-                attach_close(w.ranks[i]);
-        assert_int_equal(store_purge(&w.f.store, w.f.a, NULL, true, &n, &kept), 0);
-        assert_true(list_is_empty(&w.f.a->nssets));
-        end(&w);
+                attach_close(w->ranks[i]);
+        assert_int_equal(store_purge(&w->f.store, w->f.a, NULL, true, &n, &kept), 0);
+        assert_true(list_is_empty(&w->f.a->nssets));
 }
 
 /* ---- drops ----------------------------------------------------------------------------------- */
 
-TEST(test_counts)
+SCENE(test_counts)
 {
-        struct world w;
-
-        start(&w);
-        cache_chain(w.ranks[0], 0, 4);
-        assert_int_equal(w.set->n_incomplete, 4);
-        cache_chain(w.ranks[2], 0, 4);
-        assert_int_equal(w.set->n_incomplete, 4);
-        assert_int_equal(w.set->n_complete, 0);
-        cache_chain(w.ranks[1], 0, 3);
-        assert_int_equal(w.set->n_incomplete, 1);
-        assert_int_equal(w.set->n_complete, 3);
-        expect_hits(&w, 0, 4, "434");
-        end(&w);
+        cache_chain(w->ranks[0], 0, 4);
+        assert_int_equal(w->set->n_incomplete, 4);
+        cache_chain(w->ranks[2], 0, 4);
+        assert_int_equal(w->set->n_incomplete, 4);
+        assert_int_equal(w->set->n_complete, 0);
+        cache_chain(w->ranks[1], 0, 3);
+        assert_int_equal(w->set->n_incomplete, 1);
+        assert_int_equal(w->set->n_complete, 3);
+        expect_hits(w, 0, 4, "434");
 }
 
-TEST(test_dropped_in_one)
+SCENE(test_dropped_in_one)
 {
         uint8_t key[KEY_BYTES];
-        struct world w;
         uint64_t n;
 
-        start(&w);
-        cache_in(&w, RANKS, 0, 5);
+        cache_in(w, RANKS, 0, 5);
         make_keys(key, 2, 1);
-        assert_int_equal(invalidate_key(w.ranks[1], key, &n, NULL), 0);
+        assert_int_equal(invalidate_key(w->ranks[1], key, &n, NULL), 0);
         assert_int_equal(n, 3);
-        assert_true(w.n_work > 0);
-        assert_int_equal(w.set->n_complete, 2);
-        assert_int_equal(w.set->n_incomplete, 0);
-        fixture_check(&w.f);
-        expect_hits(&w, 0, 5, "525"); /* soon, not at once */
-        work(&w);
-        expect_hits(&w, 0, 5, "222");
-        assert_int_equal(w.f.store.counters.evictions, 0);
-        end(&w);
+        assert_true(w->n_work > 0);
+        assert_int_equal(w->set->n_complete, 2);
+        assert_int_equal(w->set->n_incomplete, 0);
+        fixture_check(&w->f);
+        expect_hits(w, 0, 5, "525"); /* soon, not at once */
+        work(w);
+        expect_hits(w, 0, 5, "222");
+        assert_int_equal(w->f.store.counters.evictions, 0);
 }
 
 /* Why is told in the others, too. */
@@ -285,13 +266,10 @@ TEST(test_why)
 }
 
 /* Below the key in another rank is what the first never had. */
-TEST(test_dropped_with_what_is_below)
+SCENE(test_dropped_with_what_is_below)
 {
-        struct world w;
-
-        start(&w);
-        cache_in(&w, RANKS, 0, 2);
-        cache_chain(w.ranks[1], 50, 1);
+        cache_in(w, RANKS, 0, 2);
+        cache_chain(w->ranks[1], 50, 1);
         {
                 uint8_t keys[3 * KEY_BYTES];
                 uint32_t pages[3], got[3], n;
@@ -300,29 +278,26 @@ TEST(test_dropped_with_what_is_below)
 
                 make_keys(keys, 0, 3);
                 memcpy(keys + 2 * KEY_BYTES, "only in rank 1, below key 1", 28);
-                assert_int_equal(lease_pages(w.ranks[1], 3, 1, pages, NULL), 0);
+                assert_int_equal(lease_pages(w->ranks[1], 3, 1, pages, NULL), 0);
                 assert_int_equal(
-                        publish_pages(w.ranks[1], &p, 1, got, &n, NULL), KVL_STATUS_DUPLICATE);
-                assert_int_equal(release_pages(w.ranks[1], got, 3, 1, NULL), 0);
-                assert_int_equal(free_pages(w.ranks[1], pages, 2, NULL), 0);
+                        publish_pages(w->ranks[1], &p, 1, got, &n, NULL), KVL_STATUS_DUPLICATE);
+                assert_int_equal(release_pages(w->ranks[1], got, 3, 1, NULL), 0);
+                assert_int_equal(free_pages(w->ranks[1], pages, 2, NULL), 0);
         }
-        assert_int_equal(w.set->n_incomplete, 2);
-        assert_true(ns_evict_leaf(w.ranks[0]->ns, page_of(w.ranks[0], 1), NULL));
-        work(&w);
-        expect_hits(&w, 0, 2, "111");
-        assert_int_equal(w.set->n_incomplete, 1); /* key 50 */
-        assert_int_equal(w.ranks[1]->ns->device.n_pages[PAGE_SEALED], 2);
-        end(&w);
+        assert_int_equal(w->set->n_incomplete, 2);
+        assert_true(ns_evict_leaf(w->ranks[0]->ns, page_of(w->ranks[0], 1), NULL));
+        work(w);
+        expect_hits(w, 0, 2, "111");
+        assert_int_equal(w->set->n_incomplete, 1); /* key 50 */
+        assert_int_equal(w->ranks[1]->ns->device.n_pages[PAGE_SEALED], 2);
 }
 
 /* A client that makes each rank another chain of the same keys: one drop goes through all of them,
  * and each round of work does no more than it may. */
-TEST(test_work_is_bounded)
+SCENE(test_work_is_bounded)
 {
-        struct world w;
         unsigned n_rounds = 0;
 
-        start(&w);
         for (unsigned i = 0; i < RANKS; i++)
                 for (unsigned k = 0; k < 20; k++) {
                         uint8_t key[KEY_BYTES], parent[KEY_BYTES];
@@ -334,42 +309,38 @@ TEST(test_work_is_bounded)
                         make_keys(key, i % 2 ? 19 - k : k, 1);
                         make_keys(parent, i % 2 ? 20 - k : k - 1, 1);
                         p.parent_key = k > 0 ? parent : NULL;
-                        assert_int_equal(lease_pages(w.ranks[i], 1, 1, &page, NULL), 0);
-                        assert_int_equal(publish_pages(w.ranks[i], &p, 1, &got, &n, NULL), 0);
-                        assert_int_equal(release_pages(w.ranks[i], &got, 1, 1, NULL), 0);
+                        assert_int_equal(lease_pages(w->ranks[i], 1, 1, &page, NULL), 0);
+                        assert_int_equal(publish_pages(w->ranks[i], &p, 1, &got, &n, NULL), 0);
+                        assert_int_equal(release_pages(w->ranks[i], &got, 1, 1, NULL), 0);
                 }
-        assert_int_equal(w.set->n_complete, 20);
-        assert_true(ns_evict_leaf(w.ranks[0]->ns, page_of(w.ranks[0], 19), NULL));
-        w.f.store.drop_slice_pages = 4;
-        while (nssets_work(&w.f.store, 4)) {
-                (void)chores_work(&w.f.store);
-                fixture_check(&w.f);
+        assert_int_equal(w->set->n_complete, 20);
+        assert_true(ns_evict_leaf(w->ranks[0]->ns, page_of(w->ranks[0], 19), NULL));
+        w->f.store.drop_slice_pages = 4;
+        while (nssets_work(&w->f.store, 4)) {
+                (void)chores_work(&w->f.store);
+                fixture_check(&w->f);
                 n_rounds++;
         }
-        fixture_check(&w.f);
+        fixture_check(&w->f);
         /* 19 is the root of rank 1's chain: all of that goes, so do all of the others. */
-        assert_int_equal(w.set->n_complete + w.set->n_incomplete, 0);
+        assert_int_equal(w->set->n_complete + w->set->n_incomplete, 0);
         assert_true(n_rounds >= (3 * 20 - 1) / 4 - 1);
-        end(&w);
 }
 
 /* Dropped, and published anew in the same rank before the others were gone through. */
-TEST(test_published_anew)
+SCENE(test_published_anew)
 {
         uint8_t key[KEY_BYTES];
-        struct world w;
         uint64_t n;
 
-        start(&w);
-        cache_in(&w, RANKS, 0, 1);
+        cache_in(w, RANKS, 0, 1);
         make_keys(key, 0, 1);
-        assert_int_equal(invalidate_key(w.ranks[0], key, &n, NULL), 0);
-        cache_chain(w.ranks[0], 0, 1);
-        fixture_check(&w.f);
-        work(&w);
-        expect_hits(&w, 0, 1, "100");
-        assert_int_equal(w.set->n_incomplete, 1);
-        end(&w);
+        assert_int_equal(invalidate_key(w->ranks[0], key, &n, NULL), 0);
+        cache_chain(w->ranks[0], 0, 1);
+        fixture_check(&w->f);
+        work(w);
+        expect_hits(w, 0, 1, "100");
+        assert_int_equal(w->set->n_incomplete, 1);
 }
 
 static void pass_time(struct world *w, uint64_t nsec)
@@ -377,80 +348,70 @@ static void pass_time(struct world *w, uint64_t nsec)
         store_set_now(&w->f.store, w->f.store.now_nsec + nsec);
 }
 
-TEST(test_session_leaves_others_theirs)
+SCENE(test_session_leaves_others_theirs)
 {
-        struct world w;
-
-        start(&w);
-        cache_in(&w, RANKS, 0, 2);
-        (void)ns_drop_subtree(w.ranks[0]->ns, page_of(w.ranks[0], 1),
+        cache_in(w, RANKS, 0, 2);
+        (void)ns_drop_subtree(w->ranks[0]->ns, page_of(w->ranks[0], 1),
                 (struct drop_reason){.why = EVICT_INVALIDATE, .cause = CAUSE_SESSION});
-        work(&w);
-        expect_hits(&w, 0, 2, "122");
-        assert_int_equal(w.set->n_incomplete, 1);
+        work(w);
+        expect_hits(w, 0, 2, "122");
+        assert_int_equal(w->set->n_incomplete, 1);
         /* However long, as their sessions may keep it, and until it is complete again. */
-        assert_int_equal(nssets_deadline(&w.f.store), UINT64_MAX);
-        pass_time(&w, 2 * NSSET_GRACE_NSEC);
-        work(&w);
-        expect_hits(&w, 0, 2, "122");
-        fixture_check(&w.f);
-        (void)ns_drop_subtree(w.ranks[0]->ns, page_of(w.ranks[0], 0),
+        assert_int_equal(nssets_deadline(&w->f.store), UINT64_MAX);
+        pass_time(w, 2 * NSSET_GRACE_NSEC);
+        work(w);
+        expect_hits(w, 0, 2, "122");
+        fixture_check(&w->f);
+        (void)ns_drop_subtree(w->ranks[0]->ns, page_of(w->ranks[0], 0),
                 (struct drop_reason){.why = EVICT_INVALIDATE, .cause = CAUSE_SESSION});
-        cache_chain(w.ranks[0], 0, 2);
-        expect_hits(&w, 0, 2, "222");
-        assert_int_equal(w.set->n_incomplete, 0);
-        fixture_check(&w.f);
+        cache_chain(w->ranks[0], 0, 2);
+        expect_hits(w, 0, 2, "222");
+        assert_int_equal(w->set->n_incomplete, 0);
+        fixture_check(&w->f);
         /* Keys that are incomplete for another reason are dropped. */
-        cache_in(&w, RANKS - 1, 10, 1);
-        pass_time(&w, NSSET_GRACE_NSEC);
-        work(&w);
-        expect_hits(&w, 10, 1, "000");
-        end(&w);
+        cache_in(w, RANKS - 1, 10, 1);
+        pass_time(w, NSSET_GRACE_NSEC);
+        work(w);
+        expect_hits(w, 10, 1, "000");
 }
 
 /* ---- eviction -------------------------------------------------------------------------------- */
 
 /* Each rank's cache is full; a lease in one takes the oldest of all. */
-TEST(test_evicted_together)
+SCENE_SIZED(test_evicted_together, RANKS)
 {
         uint32_t pages[SET_PAGES];
-        struct world w;
 
-        start_sized(&w, RANKS);
-        cache_in(&w, RANKS, 0, 4);
-        cache_in(&w, RANKS, 10, 4);
-        assert_int_equal(lease_pages(w.ranks[0], 2, 5, pages, &w.f.d), 0);
-        work(&w);
-        expect_hits(&w, 0, 4, "222");
-        expect_hits(&w, 10, 4, "444");
-        assert_int_equal(w.set->n_complete, 6);
-        assert_int_equal(free_pages(w.ranks[0], pages, 2, NULL), 0);
-        end(&w);
+        cache_in(w, RANKS, 0, 4);
+        cache_in(w, RANKS, 10, 4);
+        assert_int_equal(lease_pages(w->ranks[0], 2, 5, pages, &w->f.d), 0);
+        work(w);
+        expect_hits(w, 0, 4, "222");
+        expect_hits(w, 10, 4, "444");
+        assert_int_equal(w->set->n_complete, 6);
+        assert_int_equal(free_pages(w->ranks[0], pages, 2, NULL), 0);
 }
 
-TEST(test_held_elsewhere)
+SCENE_SIZED(test_held_elsewhere, RANKS)
 {
         uint32_t pages[SET_PAGES], held[4], n;
         uint8_t keys[4 * KEY_BYTES];
-        struct world w;
         uint64_t tokens;
 
-        start_sized(&w, RANKS);
-        cache_in(&w, RANKS, 0, 4);
-        cache_in(&w, RANKS, 10, 4);
+        cache_in(w, RANKS, 0, 4);
+        cache_in(w, RANKS, 10, 4);
         make_keys(keys, 0, 4);
-        assert_int_equal(lookup_pages(w.ranks[1], keys, 4, 0, 2, held, &n, &tokens, NULL), 0);
+        assert_int_equal(lookup_pages(w->ranks[1], keys, 4, 0, 2, held, &n, &tokens, NULL), 0);
         /* The oldest in rank 0, but rank 1 reads them. */
-        assert_int_equal(lease_pages(w.ranks[0], 2, 5, pages, &w.f.d), 0);
-        work(&w);
-        expect_hits(&w, 0, 4, "444");
-        expect_hits(&w, 10, 4, "222");
-        assert_int_equal(lease_pages(w.ranks[0], 3, 5, pages + 2, &w.f.d), KVL_STATUS_FULL);
-        assert_int_equal(release_pages(w.ranks[1], held, 4, 6, NULL), 0);
-        assert_int_equal(lease_pages(w.ranks[0], 3, 7, pages + 2, &w.f.d), 0);
-        work(&w);
-        assert_int_equal(free_pages(w.ranks[0], pages, 5, NULL), 0);
-        end(&w);
+        assert_int_equal(lease_pages(w->ranks[0], 2, 5, pages, &w->f.d), 0);
+        work(w);
+        expect_hits(w, 0, 4, "444");
+        expect_hits(w, 10, 4, "222");
+        assert_int_equal(lease_pages(w->ranks[0], 3, 5, pages + 2, &w->f.d), KVL_STATUS_FULL);
+        assert_int_equal(release_pages(w->ranks[1], held, 4, 6, NULL), 0);
+        assert_int_equal(lease_pages(w->ranks[0], 3, 7, pages + 2, &w->f.d), 0);
+        work(w);
+        assert_int_equal(free_pages(w->ranks[0], pages, 5, NULL), 0);
 }
 
 /* A key that another namespace has lost is dropped everywhere. A client that found it before that
@@ -482,46 +443,40 @@ TEST(test_doomed_is_held_for_nobody)
 }
 
 /* A set is taken as a whole only where nothing of it is held in another namespace. */
-TEST(test_held_elsewhere_keeps_a_set)
+SCENE_SIZED(test_held_elsewhere_keeps_a_set, 16)
 {
         uint32_t held[4], n;
         uint8_t keys[4 * KEY_BYTES];
-        struct world w;
         uint64_t tokens;
 
-        start_sized(&w, 16);
-        cache_in(&w, RANKS, 0, 4);
+        cache_in(w, RANKS, 0, 4);
         make_keys(keys, 0, 4);
-        assert_int_equal(lookup_pages(w.ranks[1], keys, 1, 0, 2, held, &n, &tokens, NULL), 0);
-        assert_false(reclaim_sets_of_tenant(w.f.a, TIER_DEVICE, NULL, 16 * SET_BYTES));
-        work(&w);
-        assert_int_equal(count_hits(w.ranks[0], 0, 1), 1);
-        assert_int_equal(release_pages(w.ranks[1], held, 1, 3, NULL), 0);
-        assert_true(reclaim_sets_of_tenant(w.f.a, TIER_DEVICE, NULL, 16 * SET_BYTES));
-        work(&w);
-        assert_int_equal(w.set->n_complete + w.set->n_incomplete, 0);
-        end(&w);
+        assert_int_equal(lookup_pages(w->ranks[1], keys, 1, 0, 2, held, &n, &tokens, NULL), 0);
+        assert_false(reclaim_sets_of_tenant(w->f.a, TIER_DEVICE, NULL, 16 * SET_BYTES));
+        work(w);
+        assert_int_equal(count_hits(w->ranks[0], 0, 1), 1);
+        assert_int_equal(release_pages(w->ranks[1], held, 1, 3, NULL), 0);
+        assert_true(reclaim_sets_of_tenant(w->f.a, TIER_DEVICE, NULL, 16 * SET_BYTES));
+        work(w);
+        assert_int_equal(w->set->n_complete + w->set->n_incomplete, 0);
 }
 
-TEST(test_held_in_a_segment)
+SCENE(test_held_in_a_segment)
 {
         uint32_t page;
-        struct world w;
 
-        start(&w);
-        cache_in(&w, RANKS, 0, 1);
-        assert_int_equal(attach_share(w.ranks[2], NULL), 0);
-        page = page_of(w.ranks[2], 0);
-        w.ranks[2]->share.counters[page]++;
-        assert_false(ns_evict_leaf(w.ranks[0]->ns, page_of(w.ranks[0], 0), NULL));
-        assert_true(ns_page(w.ranks[0]->ns, page_of(w.ranks[0], 0))->watched);
-        fixture_check(&w.f);
-        w.ranks[2]->share.counters[page]--;
-        ns_look_again(w.ranks[0]->ns, PLENTY);
-        assert_true(ns_evict_leaf(w.ranks[0]->ns, page_of(w.ranks[0], 0), NULL));
-        work(&w);
-        expect_hits(&w, 0, 1, "000");
-        end(&w);
+        cache_in(w, RANKS, 0, 1);
+        assert_int_equal(attach_share(w->ranks[2], NULL), 0);
+        page = page_of(w->ranks[2], 0);
+        w->ranks[2]->share.counters[page]++;
+        assert_false(ns_evict_leaf(w->ranks[0]->ns, page_of(w->ranks[0], 0), NULL));
+        assert_true(ns_page(w->ranks[0]->ns, page_of(w->ranks[0], 0))->watched);
+        fixture_check(&w->f);
+        w->ranks[2]->share.counters[page]--;
+        ns_look_again(w->ranks[0]->ns, PLENTY);
+        assert_true(ns_evict_leaf(w->ranks[0]->ns, page_of(w->ranks[0], 0), NULL));
+        work(w);
+        expect_hits(w, 0, 1, "000");
 }
 
 /* ---- incomplete keys ------------------------------------------------------------------------- */
@@ -555,71 +510,61 @@ TEST(test_incomplete_goes)
         end(&w);
 }
 
-TEST(test_incomplete_and_held)
+SCENE(test_incomplete_and_held)
 {
         uint32_t pages[2];
-        struct world w;
 
-        start(&w);
-        publish_chain(w.ranks[0], 0, 2, pages);
-        pass_time(&w, NSSET_GRACE_NSEC);
-        work(&w);
-        assert_int_equal(w.set->n_incomplete, 2);
-        assert_int_equal(w.set->n_dropped, 0);
-        assert_int_equal(release_pages(w.ranks[0], pages, 2, w.f.store.now_nsec, NULL), 0);
-        work(&w);
-        expect_hits(&w, 0, 2, "200");
-        pass_time(&w, NSSET_GRACE_NSEC);
-        work(&w);
-        expect_hits(&w, 0, 2, "000");
-        assert_int_equal(w.set->n_dropped, 2);
-        end(&w);
+        publish_chain(w->ranks[0], 0, 2, pages);
+        pass_time(w, NSSET_GRACE_NSEC);
+        work(w);
+        assert_int_equal(w->set->n_incomplete, 2);
+        assert_int_equal(w->set->n_dropped, 0);
+        assert_int_equal(release_pages(w->ranks[0], pages, 2, w->f.store.now_nsec, NULL), 0);
+        work(w);
+        expect_hits(w, 0, 2, "200");
+        pass_time(w, NSSET_GRACE_NSEC);
+        work(w);
+        expect_hits(w, 0, 2, "000");
+        assert_int_equal(w->set->n_dropped, 2);
 }
 
 /* A namespace is invalidated: by the sweep its keys are incomplete, and not before. */
-TEST(test_one_is_invalidated)
+SCENE(test_one_is_invalidated)
 {
-        struct world w;
         uint64_t n;
 
-        start(&w);
-        cache_in(&w, RANKS, 0, 6);
-        assert_int_equal(ns_invalidate(w.ranks[1]->ns, CAUSE_NAMESPACE, &n), 0);
-        fixture_check(&w.f);
-        cache_chain(w.ranks[1], 0, 2); /* before the sweep has come by */
-        fixture_check(&w.f);
-        work(&w);
-        expect_hits(&w, 0, 6, "626");
-        assert_int_equal(w.set->n_complete, 2);
-        assert_int_equal(w.set->n_incomplete, 4);
-        pass_time(&w, NSSET_GRACE_NSEC);
-        work(&w);
-        expect_hits(&w, 0, 6, "222");
-        end(&w);
+        cache_in(w, RANKS, 0, 6);
+        assert_int_equal(ns_invalidate(w->ranks[1]->ns, CAUSE_NAMESPACE, &n), 0);
+        fixture_check(&w->f);
+        cache_chain(w->ranks[1], 0, 2); /* before the sweep has come by */
+        fixture_check(&w->f);
+        work(w);
+        expect_hits(w, 0, 6, "626");
+        assert_int_equal(w->set->n_complete, 2);
+        assert_int_equal(w->set->n_incomplete, 4);
+        pass_time(w, NSSET_GRACE_NSEC);
+        work(w);
+        expect_hits(w, 0, 6, "222");
 }
 
 /* Pinned ones, too: they are detached by the sweep. */
-TEST(test_invalidated_and_pinned)
+SCENE(test_invalidated_and_pinned)
 {
         uint32_t pages[2];
-        struct world w;
         uint64_t n;
 
-        start(&w);
-        cache_chain(w.ranks[0], 0, 2);
-        cache_chain(w.ranks[2], 0, 2);
-        publish_chain(w.ranks[1], 0, 2, pages);
-        assert_int_equal(w.set->n_complete, 2);
-        assert_int_equal(ns_invalidate(w.ranks[1]->ns, CAUSE_NAMESPACE, &n), 0);
-        work(&w);
-        assert_int_equal(w.set->n_complete, 0);
-        assert_int_equal(w.set->n_incomplete, 2);
-        assert_int_equal(release_pages(w.ranks[1], pages, 2, 3, NULL), 0);
-        end(&w);
+        cache_chain(w->ranks[0], 0, 2);
+        cache_chain(w->ranks[2], 0, 2);
+        publish_chain(w->ranks[1], 0, 2, pages);
+        assert_int_equal(w->set->n_complete, 2);
+        assert_int_equal(ns_invalidate(w->ranks[1]->ns, CAUSE_NAMESPACE, &n), 0);
+        work(w);
+        assert_int_equal(w->set->n_complete, 0);
+        assert_int_equal(w->set->n_incomplete, 2);
+        assert_int_equal(release_pages(w->ranks[1], pages, 2, 3, NULL), 0);
 }
 
-/* ---- memory -----------------------------------------------------------------------------------
- */
+/* ---- memory --------------------------------------------------------------------------------- */
 
 TEST(test_allocation_failures)
 {
@@ -659,8 +604,7 @@ TEST(test_allocation_failures)
         }
 }
 
-/* ---- the checker ------------------------------------------------------------------------------
- */
+/* ---- the checker ---------------------------------------------------------------------------- */
 
 static void expect_broken(struct world *w, const char *why)
 {
@@ -671,43 +615,40 @@ static void expect_broken(struct world *w, const char *why)
                 fail_msg("%s, not %s", w->f.d.text, why);
 }
 
-TEST(test_checker)
+SCENE(test_checker)
 {
         struct ns *ns;
-        struct world w;
         uint32_t page;
 
-        start(&w);
-        cache_in(&w, RANKS, 0, 2);
-        cache_in(&w, 1, 5, 1);
-        ns = w.ranks[0]->ns;
-        page = page_of(w.ranks[0], 0);
-        w.set->n_complete++;
-        expect_broken(&w, "counts complete");
-        w.set->n_complete--;
-        w.set->n_members--;
-        expect_broken(&w, "counts its namespaces");
-        w.set->n_members++;
+        cache_in(w, RANKS, 0, 2);
+        cache_in(w, 1, 5, 1);
+        ns = w->ranks[0]->ns;
+        page = page_of(w->ranks[0], 0);
+        w->set->n_complete++;
+        expect_broken(w, "counts complete");
+        w->set->n_complete--;
+        w->set->n_members--;
+        expect_broken(w, "counts its namespaces");
+        w->set->n_members++;
         ns->catalog.set_place = 7;
-        expect_broken(&w, "in another place");
+        expect_broken(w, "in another place");
         ns->catalog.set_place = 0;
         nsset_gone(ns, page, (struct drop_reason){.why = EVICT_INVALIDATE}); /* which it isn't */
-        expect_broken(&w, "doesn't know a key");
+        expect_broken(w, "doesn't know a key");
         nsset_sealed(ns, page);
-        nsset_sealed(w.ranks[1]->ns, page_of(w.ranks[1], 0));
-        nsset_sealed(w.ranks[2]->ns, page_of(w.ranks[2], 0));
-        fixture_check(&w.f);
+        nsset_sealed(w->ranks[1]->ns, page_of(w->ranks[1], 0));
+        nsset_sealed(w->ranks[2]->ns, page_of(w->ranks[2], 0));
+        fixture_check(&w->f);
         {
-                uint8_t was = ns_page(ns, page_of(w.ranks[0], 5))->key[9];
-                uint32_t at = page_of(w.ranks[0], 5);
+                uint8_t was = ns_page(ns, page_of(w->ranks[0], 5))->key[9];
+                uint32_t at = page_of(w->ranks[0], 5);
 
                 ns_page(ns, at)->key[9] = 99;
                 nsset_sealed(ns, at); /* a key that no page has */
                 ns_page(ns, at)->key[9] = was;
-                expect_broken(&w, "has keys that aren't cached");
+                expect_broken(w, "has keys that aren't cached");
                 ns_page(ns, at)->key[9] = 99;
                 nsset_gone(ns, at, (struct drop_reason){.why = EVICT_INVALIDATE});
                 ns_page(ns, at)->key[9] = was;
         }
-        end(&w);
 }

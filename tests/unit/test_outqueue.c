@@ -42,6 +42,8 @@ static void pipe_close(struct pipe *p)
         fd_close(p->theirs);
 }
 
+#define SCENE(fn, ...) TEST_ON(fn, struct pipe, p, pipe_open, pipe_close, ##__VA_ARGS__)
+
 /* Frame number i: every byte tells where it belongs. */
 static void fill(uint8_t *buf, unsigned i)
 {
@@ -94,20 +96,17 @@ static size_t take(struct pipe *p, uint8_t *buf, size_t n, unsigned *ret_fds)
         return (size_t)got;
 }
 
-TEST(test_sent_at_once)
+SCENE(test_sent_at_once)
 {
         uint8_t frame[100] = {7}, buf[200];
         int fd = open_null();
-        struct pipe p;
         unsigned n_fds;
 
-        pipe_open(&p);
-        assert_int_equal(outqueue_send(&p.q, p.ours, frame, sizeof(frame), &fd, 1), 0);
-        assert_true(outqueue_is_empty(&p.q));
-        assert_int_equal(take(&p, buf, sizeof(buf), &n_fds), sizeof(frame));
+        assert_int_equal(outqueue_send(&p->q, p->ours, frame, sizeof(frame), &fd, 1), 0);
+        assert_true(outqueue_is_empty(&p->q));
+        assert_int_equal(take(p, buf, sizeof(buf), &n_fds), sizeof(frame));
         assert_memory_equal(buf, frame, sizeof(frame));
         assert_int_equal(n_fds, 1);
-        pipe_close(&p);
 }
 
 /*
@@ -156,126 +155,111 @@ TEST(test_in_order)
 }
 
 /* A frame queued whole keeps its descriptors; one queued in part has given them away. */
-TEST(test_descriptors_once)
+SCENE(test_descriptors_once)
 {
         static uint8_t large[FRAME_MAX_SIZE], buf[2 * FRAME_MAX_SIZE];
-        struct pipe p;
         unsigned n_fds, total = 0;
         int before, fd = open_null(), later;
         size_t got = 0, n;
 
-        pipe_open(&p);
         before = fd_count_open();
-        assert_int_equal(outqueue_send(&p.q, p.ours, large, sizeof(large), &fd, 1), 0);
-        assert_false(outqueue_is_empty(&p.q));         /* larger than the buffer: its rest waits */
+        assert_int_equal(outqueue_send(&p->q, p->ours, large, sizeof(large), &fd, 1), 0);
+        assert_false(outqueue_is_empty(&p->q));        /* larger than the buffer: its rest waits */
         assert_int_equal(fd_count_open(), before - 1); /* in the socket, not here */
         later = open_null();
-        assert_int_equal(send_frame(&p, 2, &later, 1), 0);
+        assert_int_equal(send_frame(p, 2, &later, 1), 0);
         assert_int_equal(fd_count_open(), before); /* still ours */
         do {
-                n = take(&p, buf, sizeof(buf), &n_fds);
+                n = take(p, buf, sizeof(buf), &n_fds);
                 got += n;
                 total += n_fds;
-                assert_int_equal(outqueue_flush(&p.q, p.ours, 0), 0);
+                assert_int_equal(outqueue_flush(&p->q, p->ours, 0), 0);
         } while (n > 0);
         assert_int_equal(got, sizeof(large) + LEN);
         assert_int_equal(total, 2);
-        pipe_close(&p);
 }
 
 /* Without a reader the limit is reached, and refused frames leak no descriptor. */
-TEST(test_limit)
+SCENE(test_limit)
 {
-        struct pipe p;
         unsigned n = 0;
         int r = 0, before, fd;
 
-        pipe_open(&p);
         for (; r == 0 && n < 10000; n++)
-                r = send_frame(&p, n, NULL, 0);
+                r = send_frame(p, n, NULL, 0);
         assert_int_equal(r, -ENOBUFS);
-        assert_true(p.q.bytes <= OUTQUEUE_MAX_BYTES);
-        assert_true(p.q.bytes > OUTQUEUE_MAX_BYTES - 2 * LEN);
+        assert_true(p->q.bytes <= OUTQUEUE_MAX_BYTES);
+        assert_true(p->q.bytes > OUTQUEUE_MAX_BYTES - 2 * LEN);
         before = fd_count_open();
         fd = open_null();
-        assert_int_equal(send_frame(&p, n, &fd, 1), -ENOBUFS);
+        assert_int_equal(send_frame(p, n, &fd, 1), -ENOBUFS);
         assert_int_equal(fd_count_open(), before);
-        pipe_close(&p);
 }
 
 /* Small frames cost what keeping them costs, not their bytes alone. */
-TEST(test_small_frames_are_bounded)
+SCENE(test_small_frames_are_bounded)
 {
         uint8_t byte = 0;
-        struct pipe p;
         unsigned n = 0;
 
-        pipe_open(&p);
-        while (outqueue_is_empty(&p.q))
-                assert_int_equal(send_frame(&p, 0, NULL, 0), 0);
-        while (n < OUTQUEUE_MAX_BYTES && outqueue_send(&p.q, p.ours, &byte, 1, NULL, 0) == 0)
+        while (outqueue_is_empty(&p->q))
+                assert_int_equal(send_frame(p, 0, NULL, 0), 0);
+        while (n < OUTQUEUE_MAX_BYTES && outqueue_send(&p->q, p->ours, &byte, 1, NULL, 0) == 0)
                 n++;
         assert_true(n < OUTQUEUE_MAX_BYTES / 16);
-        pipe_close(&p);
 }
 
 #define SMALL 100 /* several fit the smallest buffer */
 
 /* Frames that wait for a ticket are sent with it, and block later ones. */
-TEST(test_tickets)
+SCENE(test_tickets)
 {
         static uint8_t buf[4 * SMALL];
         uint8_t frame[LEN];
         int fd = open_null();
         unsigned n_fds;
-        struct pipe p;
 
-        pipe_open(&p);
-        assert_true(outqueue_is_held(&p.q, UINT64_MAX));
+        assert_true(outqueue_is_held(&p->q, UINT64_MAX));
         fill(frame, 0);
-        assert_int_equal(outqueue_hold(&p.q, 7, frame, SMALL, &fd, 1), 0);
-        assert_int_equal(outqueue_unread_fds(&p.q, p.ours), 1);
+        assert_int_equal(outqueue_hold(&p->q, 7, frame, SMALL, &fd, 1), 0);
+        assert_int_equal(outqueue_unread_fds(&p->q, p->ours), 1);
         fill(frame, 1);
-        assert_int_equal(outqueue_send(&p.q, p.ours, frame, SMALL, NULL, 0),
+        assert_int_equal(outqueue_send(&p->q, p->ours, frame, SMALL, NULL, 0),
                 0); /* said after it passed, seen before */
         fill(frame, 2);
-        assert_int_equal(outqueue_hold(&p.q, 9, frame, SMALL, NULL, 0), 0);
-        assert_true(outqueue_is_held(&p.q, 6));
-        assert_int_equal(outqueue_flush(&p.q, p.ours, 6), 0);
-        assert_int_equal(take(&p, buf, sizeof(buf), &n_fds), 0);
-        assert_false(outqueue_is_held(&p.q, 7));
-        assert_int_equal(outqueue_flush(&p.q, p.ours, 8), 0);
-        assert_int_equal(take(&p, buf, sizeof(buf), &n_fds), SMALL); /* descriptors end it */
+        assert_int_equal(outqueue_hold(&p->q, 9, frame, SMALL, NULL, 0), 0);
+        assert_true(outqueue_is_held(&p->q, 6));
+        assert_int_equal(outqueue_flush(&p->q, p->ours, 6), 0);
+        assert_int_equal(take(p, buf, sizeof(buf), &n_fds), 0);
+        assert_false(outqueue_is_held(&p->q, 7));
+        assert_int_equal(outqueue_flush(&p->q, p->ours, 8), 0);
+        assert_int_equal(take(p, buf, sizeof(buf), &n_fds), SMALL); /* descriptors end it */
         assert_int_equal(n_fds, 1);
-        assert_int_equal(take(&p, buf + SMALL, SMALL, &n_fds), SMALL);
+        assert_int_equal(take(p, buf + SMALL, SMALL, &n_fds), SMALL);
         fill(frame, 0);
         assert_memory_equal(buf, frame, SMALL);
         fill(frame, 1);
         assert_memory_equal(buf + SMALL, frame, SMALL);
-        assert_true(outqueue_is_held(&p.q, 8));
-        assert_int_equal(outqueue_flush(&p.q, p.ours, UINT64_MAX), 0);
-        assert_int_equal(take(&p, buf, sizeof(buf), &n_fds), SMALL);
-        assert_true(outqueue_is_empty(&p.q));
-        pipe_close(&p);
+        assert_true(outqueue_is_held(&p->q, 8));
+        assert_int_equal(outqueue_flush(&p->q, p->ours, UINT64_MAX), 0);
+        assert_int_equal(take(p, buf, sizeof(buf), &n_fds), SMALL);
+        assert_true(outqueue_is_empty(&p->q));
 }
 
-TEST(test_broken_socket)
+SCENE(test_broken_socket)
 {
-        struct pipe p;
         int fd, before;
 
-        pipe_open(&p);
         for (unsigned i = 0; i < 30; i++)
-                assert_int_equal(send_frame(&p, i, NULL, 0), 0);
-        p.theirs = fd_close(p.theirs);
-        assert_int_equal(outqueue_flush(&p.q, p.ours, 0), -EPIPE);
-        outqueue_clear(&p.q);
-        outqueue_clear(&p.q);
+                assert_int_equal(send_frame(p, i, NULL, 0), 0);
+        p->theirs = fd_close(p->theirs);
+        assert_int_equal(outqueue_flush(&p->q, p->ours, 0), -EPIPE);
+        outqueue_clear(&p->q);
+        outqueue_clear(&p->q);
         before = fd_count_open();
         fd = open_null();
-        assert_int_equal(send_frame(&p, 0, &fd, 1), -EPIPE);
+        assert_int_equal(send_frame(p, 0, &fd, 1), -EPIPE);
         assert_int_equal(fd_count_open(), before);
-        pipe_close(&p);
 }
 
 TEST(test_out_of_memory)

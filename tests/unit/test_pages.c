@@ -11,69 +11,53 @@
 #include "tests/unit/alloc-fail.h"
 #include "tests/unit/core-fixture.h"
 
-static void start(struct fixture *f, struct member **m, struct attach **a)
-{
-        fixture_start(f, 8, 4, 4);
-        *m = join(f->a);
-        *a = open_ns(*m, "x");
-}
-
-static void end(struct fixture *f, struct member *m)
-{
-        fixture_check(f);
-        member_free(m);
-        fixture_end(f);
-}
-
-TEST(test_life_of_a_page)
+CORE_SCENE(test_life_of_a_page, 8, 4, 4)
 {
         uint8_t keys[2 * KEY_BYTES];
         struct publish p;
-        struct fixture f;
-        struct member *m;
-        struct attach *a;
+        struct attach *a = enter(f->a, "x");
         uint32_t pages[3], sealed[2], found[2], n;
         uint64_t tokens, generation;
 
-        start(&f, &m, &a);
         make_keys(keys, 0, 2);
-        assert_int_equal(lookup_pages(a, keys, 2, 0, 1, found, &n, &tokens, &f.d), KVL_STATUS_MISS);
-        assert_int_equal(lease_pages(a, 3, 1, pages, &f.d), 0);
-        assert_int_equal(f.device.n_extents, 1);
-        assert_int_equal(f.a->account.charged_bytes, SET_BYTES);
+        assert_int_equal(
+                lookup_pages(a, keys, 2, 0, 1, found, &n, &tokens, &f->d), KVL_STATUS_MISS);
+        assert_int_equal(lease_pages(a, 3, 1, pages, &f->d), 0);
+        assert_int_equal(f->device.n_extents, 1);
+        assert_int_equal(f->a->account.charged_bytes, SET_BYTES);
         generation = ns_page(a->ns, pages[0])->generation;
         p = (struct publish){.pages = pages, .keys = keys, .n = 2, .last_tokens = 5};
-        assert_int_equal(publish_pages(a, &p, 1, sealed, &n, &f.d), 0);
-        assert_int_equal(free_pages(a, pages + 2, 1, &f.d), 0);
-        assert_int_equal(m->n_pins, 2);
-        fixture_check(&f);
-        assert_int_equal(lookup_pages(a, keys, 2, 0, 1, found, &n, &tokens, &f.d), 0);
+        assert_int_equal(publish_pages(a, &p, 1, sealed, &n, &f->d), 0);
+        assert_int_equal(free_pages(a, pages + 2, 1, &f->d), 0);
+        assert_int_equal(a->member->n_pins, 2);
+        fixture_check(f);
+        assert_int_equal(lookup_pages(a, keys, 2, 0, 1, found, &n, &tokens, &f->d), 0);
         assert_int_equal(n, 2);
         assert_int_equal(tokens, PAGE_TOKENS + 5);
         assert_memory_equal(found, pages, sizeof(found));
-        assert_int_equal(release_pages(a, found, 2, 1, &f.d), 0);
-        assert_int_equal(release_pages(a, sealed, 2, 1, &f.d), 0);
-        assert_int_equal(release_pages(a, sealed, 1, 1, &f.d), -EINVAL);
-        assert_int_equal(m->n_pins, 0);
+        assert_int_equal(release_pages(a, found, 2, 1, &f->d), 0);
+        assert_int_equal(release_pages(a, sealed, 2, 1, &f->d), 0);
+        assert_int_equal(release_pages(a, sealed, 1, 1, &f->d), -EINVAL);
+        assert_int_equal(a->member->n_pins, 0);
         assert_int_equal(ns_page(a->ns, pages[0])->generation, generation);
-        assert_int_equal(invalidate_key(a, keys, &tokens, &f.d), 0);
+        assert_int_equal(invalidate_key(a, keys, &tokens, &f->d), 0);
         assert_int_equal(tokens, 2);
-        settle_all(&f.store);
+        settle_all(&f->store);
         /* The last page went: so did the set. */
-        assert_int_equal(f.device.n_extents, 0);
-        end(&f, m);
+        assert_int_equal(f->device.n_extents, 0);
 }
 
 TEST(test_duplicate)
 {
-        struct member *m, *other;
+        struct member *other;
         struct attach *a, *b;
         struct fixture f;
         uint8_t keys[3 * KEY_BYTES];
         uint32_t first[2], mine[3], got[3], n;
         struct publish p = {.pages = mine, .keys = keys, .n = 3, .last_tokens = PAGE_TOKENS};
 
-        start(&f, &m, &a);
+        fixture_start(&f, 8, 4, 4);
+        a = enter(f.a, "x");
         other = join(f.a);
         b = open_ns(other, "x");
         publish_chain(a, 0, 2, first);
@@ -91,21 +75,20 @@ TEST(test_duplicate)
         fixture_check(&f);
         member_free(other);
         assert_int_equal(ns_page(a->ns, first[0])->n_pins, 1);
-        end(&f, m);
+        fixture_end(&f);
 }
 
 TEST(test_bad_requests)
 {
-        struct member *m, *other;
         struct attach *a, *b;
         struct fixture f;
         uint8_t keys[2 * KEY_BYTES];
         uint32_t pages[2], got[2], twice[2], n = 9, far = 1000000;
         struct publish p = {.pages = pages, .keys = keys, .n = 2, .last_tokens = 1};
 
-        start(&f, &m, &a);
-        other = join(f.a);
-        b = open_ns(other, "x");
+        fixture_start(&f, 8, 4, 4);
+        a = enter(f.a, "x");
+        b = enter(f.a, "x");
         make_keys(keys, 0, 2);
         assert_int_equal(lease_pages(a, 2, 1, pages, &f.d), 0);
         assert_int_equal(lease_pages(a, 0, 1, got, &f.d), -EINVAL);
@@ -131,10 +114,8 @@ TEST(test_bad_requests)
         assert_int_equal(publish_pages(a, &p, 1, got, &n, &f.d), -EINVAL);
         assert_int_equal(n, 1);
         assert_int_equal(release_pages(a, twice, 2, 1, &f.d), -EINVAL);
-        assert_int_equal(m->n_pins, 1);
-        fixture_check(&f);
-        member_free(other);
-        end(&f, m);
+        assert_int_equal(a->member->n_pins, 1);
+        fixture_end(&f);
 }
 
 /* Keys of one page, n times. */
@@ -152,27 +133,27 @@ TEST(test_pins_of_a_page)
         uint32_t page, dup, got[RUN], n;
         struct publish p = {.pages = &dup, .keys = keys, .n = 1, .last_tokens = 1};
         struct fixture f;
-        struct member *m;
         struct attach *a;
         uint64_t tokens;
 
-        start(&f, &m, &a);
+        fixture_start(&f, 8, 4, 4);
+        a = enter(f.a, "x");
         publish_chain(a, 0, 1, &page);
         assert_int_equal(lease_pages(a, 1, 1, &dup, NULL), 0);
         repeat_key(keys, RUN);
-        while (m->n_pins + RUN <= PAGE_MAX_CLIENT_PINS)
+        while (a->member->n_pins + RUN <= PAGE_MAX_CLIENT_PINS)
                 assert_int_equal(lookup_pages(a, keys, RUN, 0, 1, got, &n, &tokens, &f.d), 0);
-        assert_int_equal(m->n_pins, (PAGE_MAX_CLIENT_PINS - 1) / RUN * RUN + 1);
+        assert_int_equal(a->member->n_pins, (PAGE_MAX_CLIENT_PINS - 1) / RUN * RUN + 1);
         assert_int_equal(
                 lookup_pages(a, keys, RUN, 0, 1, got, &n, &tokens, &f.d), KVL_STATUS_QUOTA);
         assert_non_null(strstr(f.d.text, "the 65535 that a client may have of a page: release"));
-        while (m->n_pins < PAGE_MAX_CLIENT_PINS)
+        while (a->member->n_pins < PAGE_MAX_CLIENT_PINS)
                 assert_int_equal(lookup_pages(a, keys, 1, 0, 1, got, &n, &tokens, &f.d), 0);
         assert_int_equal(lookup_pages(a, keys, 1, 0, 1, got, &n, &tokens, &f.d), KVL_STATUS_QUOTA);
         assert_int_equal(publish_pages(a, &p, 1, got, &n, &f.d), KVL_STATUS_QUOTA);
         assert_int_equal(ns_page(a->ns, dup)->state, PAGE_GRANTED);
         assert_int_equal(ns_page(a->ns, page)->n_pins, PAGE_MAX_CLIENT_PINS);
-        end(&f, m);
+        fixture_end(&f);
 }
 
 /* Over all pages of the client, as its tenant's max_pins has it. */
@@ -181,12 +162,12 @@ TEST(test_pins_of_a_client)
         uint8_t keys[3 * KEY_BYTES];
         uint32_t pages[3], got[3], n;
         struct publish p = {.pages = pages, .keys = keys, .n = 3, .last_tokens = 1};
-        struct member *m, *mate;
         struct fixture f;
         struct attach *a, *b;
         uint64_t tokens;
 
-        start(&f, &m, &a);
+        fixture_start(&f, 8, 4, 4);
+        a = enter(f.a, "x");
         f.a->attrs.max_pins = 4;
         make_keys(keys, 0, 3);
         assert_int_equal(lease_pages(a, 3, 1, pages, NULL), 0);
@@ -197,7 +178,7 @@ TEST(test_pins_of_a_client)
                 "a may have: release some, or raise it with: kvleasectl tenants set a "
                 "max_pins=...");
         assert_int_equal(n, 0);
-        assert_int_equal(m->n_pins, 3);
+        assert_int_equal(a->member->n_pins, 3);
         assert_int_equal(lookup_pages(a, keys, 1, 0, 1, got, &n, &tokens, &f.d), 0);
         /* Published pages would be pinned, too: none is published. */
         assert_int_equal(lease_pages(a, 3, 1, pages, NULL), 0);
@@ -206,70 +187,60 @@ TEST(test_pins_of_a_client)
         assert_int_equal(n, 0);
         assert_int_equal(ns_page(a->ns, pages[0])->state, PAGE_GRANTED);
         /* Another client has pins of its own, and a release makes room again. */
-        mate = join(f.a);
-        b = open_ns(mate, "x");
+        b = enter(f.a, "x");
         make_keys(keys, 0, 3);
         assert_int_equal(lookup_pages(b, keys, 3, 0, 1, got, &n, &tokens, &f.d), 0);
         assert_int_equal(release_pages(a, got, 1, 1, &f.d), 0);
         assert_int_equal(lookup_pages(a, keys, 1, 0, 1, got, &n, &tokens, &f.d), 0);
-        member_free(mate);
-        end(&f, m);
+        fixture_end(&f);
 }
 
 /* Pins that are added to others are pins like any: by client, and by page. */
-TEST(test_pinned_again)
+CORE_SCENE(test_pinned_again, 8, 4, 4)
 {
         uint32_t page, got, n, many[1024];
         uint8_t key[KEY_BYTES];
         struct publish p = {.pages = &page, .keys = key, .n = 1, .last_tokens = 1};
-        struct fixture f;
-        struct member *m;
-        struct attach *a;
+        struct attach *a = enter(f->a, "x");
 
-        start(&f, &m, &a);
         make_keys(key, 0, 1);
         assert_int_equal(lease_pages(a, 1, 1, &page, NULL), 0);
-        assert_int_equal(pin_again(a, &page, 1, &f.d), -EINVAL); /* leased, not pinned */
-        assert_int_equal(publish_pages(a, &p, 1, &got, &n, &f.d), 0);
-        f.a->attrs.max_pins = 3;
+        assert_int_equal(pin_again(a, &page, 1, &f->d), -EINVAL); /* leased, not pinned */
+        assert_int_equal(publish_pages(a, &p, 1, &got, &n, &f->d), 0);
+        f->a->attrs.max_pins = 3;
         many[0] = many[1] = many[2] = got;
-        assert_int_equal(pin_again(a, many, 3, &f.d), KVL_STATUS_QUOTA);
-        assert_int_equal(m->n_pins, 1);
-        assert_int_equal(pin_again(a, many, 2, &f.d), 0);
-        assert_int_equal(m->n_pins, 3);
-        f.a->attrs.max_pins = 0; /* then a page's own bound is there all the same */
+        assert_int_equal(pin_again(a, many, 3, &f->d), KVL_STATUS_QUOTA);
+        assert_int_equal(a->member->n_pins, 1);
+        assert_int_equal(pin_again(a, many, 2, &f->d), 0);
+        assert_int_equal(a->member->n_pins, 3);
+        f->a->attrs.max_pins = 0; /* then a page's own bound is there all the same */
         for (unsigned i = 0; i < ARRAY_SIZE(many); i++)
                 many[i] = got;
-        while (m->n_pins + ARRAY_SIZE(many) <= PAGE_MAX_CLIENT_PINS)
-                assert_int_equal(pin_again(a, many, ARRAY_SIZE(many), &f.d), 0);
-        n = (uint32_t)m->n_pins;
-        assert_int_equal(pin_again(a, many, ARRAY_SIZE(many), &f.d), KVL_STATUS_QUOTA);
-        assert_int_equal(m->n_pins, n);
+        while (a->member->n_pins + ARRAY_SIZE(many) <= PAGE_MAX_CLIENT_PINS)
+                assert_int_equal(pin_again(a, many, ARRAY_SIZE(many), &f->d), 0);
+        n = (uint32_t)a->member->n_pins;
+        assert_int_equal(pin_again(a, many, ARRAY_SIZE(many), &f->d), KVL_STATUS_QUOTA);
+        assert_int_equal(a->member->n_pins, n);
         assert_int_equal(ns_page(a->ns, got)->n_pins, n);
-        end(&f, m);
 }
 
 /* A client repeats a publish for the next daemon, at its limit: the daemon reports the pages that
  * it pinned then. */
-TEST(test_repeated_publish_at_the_limit)
+CORE_SCENE(test_repeated_publish_at_the_limit, 8, 4, 4)
 {
         uint8_t keys[3 * KEY_BYTES];
         uint32_t pages[3], got[3], n;
         struct publish p = {.pages = pages, .keys = keys, .n = 3, .last_tokens = 1};
-        struct fixture f;
-        struct member *m;
-        struct attach *a;
+        struct attach *a = enter(f->a, "x");
 
-        start(&f, &m, &a);
-        f.a->attrs.max_pins = 3;
+        f->a->attrs.max_pins = 3;
         make_keys(keys, 0, 3);
         assert_int_equal(lease_pages(a, 3, 1, pages, NULL), 0);
-        assert_int_equal(publish_pages(a, &p, 1, got, &n, &f.d), 0);
-        m->repeats = true;
-        assert_int_equal(publish_pages(a, &p, 1, got, &n, &f.d), 0);
+        assert_int_equal(publish_pages(a, &p, 1, got, &n, &f->d), 0);
+        a->member->repeats = true;
+        assert_int_equal(publish_pages(a, &p, 1, got, &n, &f->d), 0);
         assert_int_equal(n, 3);
-        assert_int_equal(m->n_pins, 3);
-        end(&f, m);
+        assert_int_equal(a->member->n_pins, 3);
 }
 
 /* A client asks again for what it published in part for the daemon before this one. What it
@@ -280,36 +251,35 @@ TEST(test_repeated_publish_without_its_parent)
         uint32_t pages[3], got[3], n;
         struct publish p = {.pages = pages, .keys = keys, .n = 2, .last_tokens = PAGE_TOKENS};
         struct fixture f;
-        struct member *m;
         struct attach *a;
         uint64_t n_gone;
 
-        start(&f, &m, &a);
+        fixture_start(&f, 8, 4, 4);
+        a = enter(f.a, "x");
         make_keys(keys, 0, 3);
         assert_int_equal(lease_pages(a, 3, 1, pages, NULL), 0);
         assert_int_equal(publish_pages(a, &p, 1, got, &n, &f.d), 0);
         assert_int_equal(invalidate_key(a, keys, &n_gone, &f.d), 0);
         assert_int_equal(ns_page(a->ns, pages[1])->state, PAGE_DETACHED);
-        m->repeats = true;
+        a->member->repeats = true;
         p.n = 3;
         assert_int_equal(publish_pages(a, &p, 1, got, &n, &f.d), KVL_STATUS_NO_PARENT);
         assert_int_equal(n, 2);
-        assert_int_equal(m->n_pins, 2);
+        assert_int_equal(a->member->n_pins, 2);
         assert_int_equal(ns_page(a->ns, pages[2])->state, PAGE_GRANTED);
-        fixture_check(&f);
-        end(&f, m);
+        fixture_end(&f);
 }
 
 TEST(test_detached_until_released)
 {
         struct fixture f;
-        struct member *m;
         struct attach *a;
         uint8_t key[KEY_BYTES];
         uint32_t pages[3];
         uint64_t n;
 
-        start(&f, &m, &a);
+        fixture_start(&f, 8, 4, 4);
+        a = enter(f.a, "x");
         publish_chain(a, 0, 3, pages);
         assert_int_equal(release_pages(a, pages + 1, 1, 1, NULL), 0);
         make_keys(key, 0, 1);
@@ -324,20 +294,17 @@ TEST(test_detached_until_released)
         assert_int_equal(release_pages(a, pages + 2, 1, 1, NULL), 0);
         settle_all(&f.store);
         assert_int_equal(f.device.n_extents, 0);
-        end(&f, m);
+        fixture_end(&f);
 }
 
-TEST(test_invalidation_and_sweep)
+CORE_SCENE(test_invalidation_and_sweep, 8, 4, 4)
 {
-        struct fixture f;
-        struct member *m;
-        struct attach *a;
+        struct attach *a = enter(f->a, "x");
         uint8_t key[KEY_BYTES];
         uint32_t chain[3], granted, got, n_done;
         struct publish p = {.pages = &granted, .keys = key, .n = 1, .last_tokens = 1};
         uint64_t n;
 
-        start(&f, &m, &a);
         publish_chain(a, 0, 3, chain);
         cache_chain(a, 100, 4);
         assert_int_equal(lease_pages(a, 1, 1, &granted, NULL), 0);
@@ -345,276 +312,248 @@ TEST(test_invalidation_and_sweep)
         assert_int_equal(n, 7);
         assert_int_equal(ns_invalidate(a->ns, CAUSE_NAMESPACE, &n), 0);
         assert_int_equal(n, 0);
-        assert_int_equal(f.n_stale, 2);
+        assert_int_equal(f->n_stale, 2);
         assert_int_equal(a->ns->catalog.n_stale, 7);
-        fixture_check(&f);
+        fixture_check(f);
         make_keys(key, 0, 1);
-        assert_int_equal(publish_pages(a, &p, 1, &got, &n_done, &f.d), KVL_STATUS_STALE);
+        assert_int_equal(publish_pages(a, &p, 1, &got, &n_done, &f->d), KVL_STATUS_STALE);
         assert_int_equal(release_pages(a, chain, 1, 1, NULL), 0); /* before the sweep */
         assert_int_equal(a->ns->catalog.n_stale, 6);
-        while (store_work(&f.store, 2))
-                fixture_check(&f);
+        while (store_work(&f->store, 2))
+                fixture_check(f);
         assert_int_equal(a->ns->catalog.n_stale, 0);
         assert_int_equal(a->ns->device.n_pages[PAGE_DETACHED], 2);
         assert_int_equal(free_pages(a, &granted, 1, NULL), 0);
         cache_chain(a, 0, 3);
         assert_int_equal(count_hits(a, 0, 3), 3);
-        end(&f, m);
 }
 
-TEST(test_another_version)
+CORE_SCENE(test_another_version, 8, 4, 4)
 {
         struct ns_layout l = test_layout();
-        struct member *m, *other;
-        struct attach *a, *b;
-        struct fixture f;
+        struct member *other;
+        struct attach *a = enter(f->a, "x");
+        struct attach *b;
         uint32_t pages[2], page;
 
-        start(&f, &m, &a);
         publish_chain(a, 0, 2, pages);
-        other = join(f.a);
+        other = join(f->a);
         l.head_size = 16;
-        assert_int_equal(attach_open(other, "x", &l, "", false, &b, &f.d), KVL_STATUS_LAYOUT);
-        assert_non_null(strstr(f.d.text, "head_size"));
-        assert_non_null(strstr(f.d.text, "KV heads of 8"));
-        assert_non_null(strstr(f.d.text, "KV heads of 16"));
+        assert_int_equal(attach_open(other, "x", &l, "", false, &b, &f->d), KVL_STATUS_LAYOUT);
+        assert_non_null(strstr(f->d.text, "head_size"));
+        assert_non_null(strstr(f->d.text, "KV heads of 8"));
+        assert_non_null(strstr(f->d.text, "KV heads of 16"));
         l = test_layout();
         strcpy(l.version, "v2");
-        assert_int_equal(attach_open(other, "x", &l, "", false, &b, &f.d), 0);
-        assert_int_equal(f.n_stale, 1);
+        assert_int_equal(attach_open(other, "x", &l, "", false, &b, &f->d), 0);
+        assert_int_equal(f->n_stale, 1);
         assert_int_equal(count_hits(b, 0, 2), 0);
-        assert_int_equal(lease_pages(a, 1, 1, &page, &f.d), KVL_STATUS_STALE);
-        assert_non_null(strstr(f.d.text, "version v2"));
-        assert_int_equal(release_pages(a, pages, 2, 1, &f.d), 0);
-        assert_int_equal(lease_pages(b, 1, 1, &page, &f.d), 0);
-        fixture_check(&f);
-        member_free(other);
-        end(&f, m);
+        assert_int_equal(lease_pages(a, 1, 1, &page, &f->d), KVL_STATUS_STALE);
+        assert_non_null(strstr(f->d.text, "version v2"));
+        assert_int_equal(release_pages(a, pages, 2, 1, &f->d), 0);
+        assert_int_equal(lease_pages(b, 1, 1, &page, &f->d), 0);
 }
 
-TEST(test_open_refusals)
+CORE_SCENE(test_open_refusals, 8, 4, 4)
 {
         struct ns_layout l = test_layout();
-        struct fixture f;
         struct member *m;
         struct attach *a, *b;
 
-        start(&f, &m, &a);
-        assert_int_equal(attach_open(m, "x", &l, "", false, &b, &f.d), -EEXIST);
-        assert_int_equal(attach_open(m, "../x", &l, "", false, &b, &f.d), -EINVAL);
-        assert_int_equal(attach_open(m, "y", &l, "gpu9", false, &b, &f.d), -ENOENT);
+        m = join(f->a);
+        a = open_ns(m, "x");
+        assert_int_equal(attach_open(m, "x", &l, "", false, &b, &f->d), -EEXIST);
+        assert_int_equal(attach_open(m, "../x", &l, "", false, &b, &f->d), -EINVAL);
+        assert_int_equal(attach_open(m, "y", &l, "gpu9", false, &b, &f->d), -ENOENT);
         l.page_tokens = 0;
-        assert_int_equal(attach_open(m, "y", &l, "", false, &b, &f.d), -EINVAL);
-        f.store.draining = true;
+        assert_int_equal(attach_open(m, "y", &l, "", false, &b, &f->d), -EINVAL);
+        f->store.draining = true;
         l = test_layout();
-        assert_int_equal(attach_open(m, "y", &l, "", false, &b, &f.d), KVL_STATUS_DRAINING);
-        f.store.draining = false;
+        assert_int_equal(attach_open(m, "y", &l, "", false, &b, &f->d), KVL_STATUS_DRAINING);
+        f->store.draining = false;
         attach_close(a);
-        assert_int_equal(attach_open(m, "x", &l, "", true, &b, &f.d), KVL_STATUS_LAYOUT);
-        end(&f, m);
+        assert_int_equal(attach_open(m, "x", &l, "", true, &b, &f->d), KVL_STATUS_LAYOUT);
 }
 
-TEST(test_page_zero_is_kept)
+CORE_SCENE(test_page_zero_is_kept, 8, 4, 4)
 {
         struct ns_layout l = test_layout();
-        struct fixture f;
         struct member *m;
         struct attach *a;
         uint32_t pages[SET_PAGES];
 
-        fixture_start(&f, 8, 4, 4);
-        f.device.device.props.is_cpu_memory = true;
-        m = join(f.a);
-        assert_int_equal(attach_open(m, "x", &l, "", true, &a, &f.d), 0);
-        assert_int_equal(lease_pages(a, SET_PAGES - 1, 1, pages, &f.d), 0);
+        f->device.device.props.is_cpu_memory = true;
+        m = join(f->a);
+        assert_int_equal(attach_open(m, "x", &l, "", true, &a, &f->d), 0);
+        assert_int_equal(lease_pages(a, SET_PAGES - 1, 1, pages, &f->d), 0);
         assert_int_equal(a->ns->device.n_sets, 1);
         for (int i = 0; i < SET_PAGES - 1; i++)
                 assert_int_not_equal(pages[i], 0);
         attach_close(a);
         /* A page as large as a set: the set of page 0 would be bound for nothing. */
         l.plane_page_bytes = SET_BYTES;
-        assert_int_equal(attach_open(m, "y", &l, "", true, &a, &f.d), 0);
-        assert_int_equal(lease_pages(a, 2, 1, pages, &f.d), 0);
+        assert_int_equal(attach_open(m, "y", &l, "", true, &a, &f->d), 0);
+        assert_int_equal(lease_pages(a, 2, 1, pages, &f->d), 0);
         assert_int_equal(a->ns->device.n_sets, 2);
         assert_int_equal(pages[0] + pages[1], 1 + 2);
-        end(&f, m);
 }
 
 /* On a GPU it is the clients' own, and set 0 with it: nothing is lost of the budget. */
-TEST(test_page_zero_on_gpu)
+CORE_SCENE(test_page_zero_on_gpu, 4, 4, 4)
 {
         struct lease_request run = {.n = 4 * SET_PAGES, .min = 4 * SET_PAGES, .how = LEASE_RUN};
         struct ns_layout l = test_layout();
         struct lease_result ret;
         uint32_t pages[4 * SET_PAGES];
         struct attach *a, *b;
-        struct fixture f;
         struct member *m;
 
-        fixture_start(&f, 4, 4, 4);
-        m = join(f.a);
-        assert_int_equal(attach_open(m, "x", &l, "", true, &a, &f.d), 0);
+        m = join(f->a);
+        assert_int_equal(attach_open(m, "x", &l, "", true, &a, &f->d), 0);
         assert_true(geometry_has_null_set(&a->ns->geometry));
         assert_int_equal(a->ns->geometry.capacity_pages, 5 * SET_PAGES);
-        assert_int_equal(lease_pages(a, 4 * SET_PAGES, 1, pages, &f.d), 0);
+        assert_int_equal(lease_pages(a, 4 * SET_PAGES, 1, pages, &f->d), 0);
         assert_int_equal(a->ns->device.n_sets, 4);
         for (int i = 0; i < 4 * SET_PAGES; i++)
                 assert_true(pages[i] >= SET_PAGES);
-        fixture_check(&f);
-        assert_int_equal(free_pages(a, pages, 4 * SET_PAGES, &f.d), 0);
+        fixture_check(f);
+        assert_int_equal(free_pages(a, pages, 4 * SET_PAGES, &f->d), 0);
         assert_int_equal(room_leasable(a->ns, 0), 4 * SET_PAGES);
-        assert_int_equal(lease_ask(a, &run, 1, pages, &ret, &f.d), 0);
+        assert_int_equal(lease_ask(a, &run, 1, pages, &ret, &f->d), 0);
         for (int i = 1; i < 4 * SET_PAGES; i++)
                 assert_int_equal(pages[i], pages[0] + i);
-        fixture_check(&f);
+        fixture_check(f);
         /* Page 0 is kept back for all attachments, whether they ask or not. */
         attach_close(a);
-        assert_int_equal(attach_open(m, "x", &l, "", true, &a, &f.d), 0);
-        assert_int_equal(attach_open(m, "y", &l, "", false, &b, &f.d), 0);
+        assert_int_equal(attach_open(m, "x", &l, "", true, &a, &f->d), 0);
+        assert_int_equal(attach_open(m, "y", &l, "", false, &b, &f->d), 0);
         assert_false(geometry_has_null_set(&b->ns->geometry));
-        end(&f, m);
 }
 
-TEST(test_groups_share_grants)
+CORE_SCENE(test_groups_share_grants, 8, 4, 4)
 {
         struct member *m, *second, *stranger;
         struct attach *a, *b;
-        struct fixture f;
         uint32_t pages[2], got, n;
         uint8_t key[KEY_BYTES];
         struct publish p = {.pages = pages, .keys = key, .n = 1, .last_tokens = 1};
 
-        start(&f, &m, &a);
+        m = join(f->a);
+        a = open_ns(m, "x");
         make_keys(key, 0, 1);
-        assert_int_equal(member_new(f.b, m->group->token, false, &stranger, &f.d), -ENOENT);
-        assert_int_equal(member_new(f.a, m->group->token, true, &second, &f.d), 0);
+        assert_int_equal(member_new(f->b, m->group->token, false, &stranger, &f->d), -ENOENT);
+        assert_int_equal(member_new(f->a, m->group->token, true, &second, &f->d), 0);
         b = open_ns(second, "x");
-        assert_int_equal(lease_pages(a, 2, 1, pages, &f.d), 0);
+        assert_int_equal(lease_pages(a, 2, 1, pages, &f->d), 0);
         member_free(m);
         assert_int_equal(b->ns->device.n_pages[PAGE_GRANTED], 2);
-        assert_int_equal(publish_pages(b, &p, 1, &got, &n, &f.d), 0);
-        fixture_check(&f);
+        assert_int_equal(publish_pages(b, &p, 1, &got, &n, &f->d), 0);
+        fixture_check(f);
         member_free(second); /* the last one: what is granted ends, what is published stays */
-        assert_int_equal(f.a->account.charged_bytes, SET_BYTES);
-        m = join(f.a);
+        assert_int_equal(f->a->account.charged_bytes, SET_BYTES);
+        m = join(f->a);
         assert_int_equal(count_hits(open_ns(m, "x"), 0, 1), 1);
-        end(&f, m);
 }
 
-TEST(test_max_clients)
+CORE_SCENE(test_max_clients, 8, 4, 4)
 {
-        struct fixture f;
         struct member *m[9];
 
-        fixture_start(&f, 8, 4, 4);
         for (int i = 0; i < 8; i++)
-                m[i] = join(f.a);
-        assert_int_equal(member_new(f.a, NULL, false, &m[8], &f.d), -EMFILE);
-        assert_non_null(strstr(f.d.text, "max_clients"));
+                m[i] = join(f->a);
+        assert_int_equal(member_new(f->a, NULL, false, &m[8], &f->d), -EMFILE);
+        assert_non_null(strstr(f->d.text, "max_clients"));
         for (int i = 0; i < 8; i++)
                 member_free(m[i]);
-        fixture_end(&f);
 }
 
-TEST(test_mapping_keeps_a_set)
+CORE_SCENE(test_mapping_keeps_a_set, 8, 4, 4)
 {
         struct ns_layout l = test_layout();
         struct extent_handle handles[4];
-        struct fixture f;
         struct member *m, *scheduler;
         struct attach *a, *b;
         uint32_t page;
 
-        fixture_start(&f, 8, 4, 4);
-        m = join(f.a);
+        m = join(f->a);
         l.n_planes = 3;
-        assert_int_equal(attach_open(m, "x", &l, "", false, &a, &f.d), 0);
-        assert_int_equal(attach_map_set(a, 0, 0, 4, handles, &f.d), -ENOENT);
-        assert_int_equal(attach_map_set(a, 99999, 0, 4, handles, &f.d), -ENOENT);
-        assert_int_equal(lease_pages(a, 1, 1, &page, &f.d), 0);
-        assert_int_equal(f.device.n_extents, 3);
-        assert_int_equal(attach_map_set(a, 0, 3, 4, handles, &f.d), -EINVAL);
-        assert_int_equal(attach_map_set(a, 0, 0, 2, handles, &f.d), 2);
-        assert_int_equal(attach_map_set(a, 0, 2, 2, handles, &f.d), 1);
+        assert_int_equal(attach_open(m, "x", &l, "", false, &a, &f->d), 0);
+        assert_int_equal(attach_map_set(a, 0, 0, 4, handles, &f->d), -ENOENT);
+        assert_int_equal(attach_map_set(a, 99999, 0, 4, handles, &f->d), -ENOENT);
+        assert_int_equal(lease_pages(a, 1, 1, &page, &f->d), 0);
+        assert_int_equal(f->device.n_extents, 3);
+        assert_int_equal(attach_map_set(a, 0, 3, 4, handles, &f->d), -EINVAL);
+        assert_int_equal(attach_map_set(a, 0, 0, 2, handles, &f->d), 2);
+        assert_int_equal(attach_map_set(a, 0, 2, 2, handles, &f->d), 1);
         assert_int_equal(m->n_mapped_sets, 1);
-        assert_int_equal(member_new(f.a, NULL, true, &scheduler, &f.d), 0);
-        assert_int_equal(attach_open(scheduler, "x", &l, "", false, &b, &f.d), 0);
-        assert_int_equal(attach_map_set(b, 0, 0, 4, handles, &f.d), -EACCES);
-        assert_int_equal(free_pages(a, &page, 1, &f.d), 0);
-        assert_int_equal(f.device.n_extents, 3);
-        fixture_check(&f);
+        assert_int_equal(member_new(f->a, NULL, true, &scheduler, &f->d), 0);
+        assert_int_equal(attach_open(scheduler, "x", &l, "", false, &b, &f->d), 0);
+        assert_int_equal(attach_map_set(b, 0, 0, 4, handles, &f->d), -EACCES);
+        assert_int_equal(free_pages(a, &page, 1, &f->d), 0);
+        assert_int_equal(f->device.n_extents, 3);
+        fixture_check(f);
         attach_close(a);
-        assert_int_equal(f.device.n_extents, 0);
-        member_free(scheduler);
-        end(&f, m);
+        assert_int_equal(f->device.n_extents, 0);
 }
 
-TEST(test_device_failure_leaves_nothing)
+CORE_SCENE(test_device_failure_leaves_nothing, 8, 8, 8)
 {
         struct ns_layout l = test_layout();
-        struct fixture f;
         struct member *m;
         struct attach *a;
         uint32_t pages[16];
 
-        fixture_start(&f, 8, 8, 8);
-        m = join(f.a);
+        m = join(f->a);
         l.n_planes = 3;
-        assert_int_equal(attach_open(m, "x", &l, "", false, &a, &f.d), 0);
-        f.device.fail_in = 5; /* the second plane of the second set */
-        assert_int_equal(lease_pages(a, 4, 1, pages, &f.d), -ENOMEM);
-        assert_non_null(strstr(f.d.text, "device fake"));
-        settle_all(&f.store);
-        assert_int_equal(f.device.n_extents, 0);
-        assert_int_equal(f.a->account.charged_bytes, 0);
-        assert_int_equal(lease_pages(a, 4, 1, pages, &f.d), 0);
-        end(&f, m);
+        assert_int_equal(attach_open(m, "x", &l, "", false, &a, &f->d), 0);
+        f->device.fail_in = 5; /* the second plane of the second set */
+        assert_int_equal(lease_pages(a, 4, 1, pages, &f->d), -ENOMEM);
+        assert_non_null(strstr(f->d.text, "device fake"));
+        settle_all(&f->store);
+        assert_int_equal(f->device.n_extents, 0);
+        assert_int_equal(f->a->account.charged_bytes, 0);
+        assert_int_equal(lease_pages(a, 4, 1, pages, &f->d), 0);
 }
 
-TEST(test_drain)
+CORE_SCENE(test_drain, 8, 4, 4)
 {
-        struct fixture f;
-        struct member *m;
-        struct attach *a;
+        struct attach *a = enter(f->a, "x");
         uint32_t page;
 
-        start(&f, &m, &a);
         cache_chain(a, 0, 2);
-        f.store.draining = true;
-        assert_int_equal(lease_pages(a, 1, 1, &page, &f.d), KVL_STATUS_DRAINING);
+        f->store.draining = true;
+        assert_int_equal(lease_pages(a, 1, 1, &page, &f->d), KVL_STATUS_DRAINING);
         assert_int_equal(count_hits(a, 0, 2), 2);
-        end(&f, m);
 }
 
-TEST(test_purge_and_remove)
+CORE_SCENE(test_purge_and_remove, 8, 4, 4)
 {
-        struct fixture f;
         struct member *m;
         struct attach *a;
         uint64_t n, n_kept;
 
-        start(&f, &m, &a);
+        m = join(f->a);
+        a = open_ns(m, "x");
         cache_chain(a, 0, 3);
         cache_chain(open_ns(m, "y"), 0, 2);
-        assert_int_equal(store_purge(&f.store, f.a, a->ns, true, &n, &n_kept), 0);
+        assert_int_equal(store_purge(&f->store, f->a, a->ns, true, &n, &n_kept), 0);
         assert_int_equal(n, 3);
         assert_int_equal(n_kept, 1);
-        assert_non_null(ns_find(f.a, "x")); /* open */
-        assert_int_equal(tenant_remove(f.a, true, &f.d), -EBUSY);
+        assert_non_null(ns_find(f->a, "x")); /* open */
+        assert_int_equal(tenant_remove(f->a, true, &f->d), -EBUSY);
         member_free(m);
-        assert_int_equal(store_purge(&f.store, f.a, NULL, true, &n, &n_kept), 0);
+        assert_int_equal(store_purge(&f->store, f->a, NULL, true, &n, &n_kept), 0);
         assert_int_equal(n, 2);
         assert_int_equal(n_kept, 0);
-        assert_null(ns_find(f.a, "x"));
-        assert_int_equal(f.device.n_extents, 0);
-        m = join(f.a);
+        assert_null(ns_find(f->a, "x"));
+        assert_int_equal(f->device.n_extents, 0);
+        m = join(f->a);
         cache_chain(open_ns(m, "x"), 0, 1);
         member_free(m);
-        assert_int_equal(tenant_remove(f.a, false, &f.d), -EBUSY);
-        assert_non_null(strstr(f.d.text, "--force"));
-        assert_int_equal(tenant_remove(f.a, true, &f.d), 0);
-        assert_null(tenant_find(&f.store, "a"));
-        fixture_end(&f);
+        assert_int_equal(tenant_remove(f->a, false, &f->d), -EBUSY);
+        assert_non_null(strstr(f->d.text, "--force"));
+        assert_int_equal(tenant_remove(f->a, true, &f->d), 0);
+        assert_null(tenant_find(&f->store, "a"));
 }
 
 /* Makes every call once, until one fails: any failed allocation leaves a consistent state. */
@@ -702,7 +641,9 @@ static void check_reused_parent(bool rebinds)
         uint8_t key[KEY_BYTES];
         uint64_t n;
 
-        start(&f, &m, &a);
+        fixture_start(&f, 8, 4, 4);
+        m = join(f.a);
+        a = open_ns(m, "x");
         assert_int_equal(attach_share(a, &f.d), 0);
         assert_int_equal(lease_pages(a, 1, 1, pages, &f.d), 0);
         assert_int_equal(submit_publish(a, &chain, pages[0], 1, SHM_PUBLISH_ROOT).status, 0);
@@ -722,7 +663,8 @@ static void check_reused_parent(bool rebinds)
         assert_int_equal(submit_publish(a, &chain, pages[1], 3, SHM_PUBLISH_CHAIN).status,
                 KVL_STATUS_NO_PARENT);
         assert_int_equal(ns_page(a->ns, pages[1])->state, PAGE_GRANTED);
-        end(&f, m);
+        member_free(m);
+        fixture_end(&f);
 }
 
 TEST(test_reused_page_is_no_parent)

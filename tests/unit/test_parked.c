@@ -34,6 +34,8 @@ static void start(struct world *w, const char *timeout, unsigned n_sets)
         world_serve(w, text, n_sets);
 }
 
+#define SCENE(fn, ...) TEST_ON(fn, struct world, w, start, world_end, ##__VA_ARGS__)
+
 static struct client *connect_worker(struct world *w)
 {
         return connect_client(w, getpid(), NULL);
@@ -79,54 +81,48 @@ static void ask_devices(struct world *w, struct client *admin, const char *state
         assert_int_equal(admin->n_preparing, n);
 }
 
-TEST(test_lease_waits_and_others_do_not)
+SCENE(test_lease_waits_and_others_do_not, "60s", 4)
 {
         struct client *c, *other, *admin;
-        struct world w;
 
-        start(&w, "60s", 4);
-        c = connect_worker(&w);
-        other = connect_worker(&w);
-        admin = connect_admin(&w);
-        fake_device_block(&w.device, "create");
+        c = connect_worker(w);
+        other = connect_worker(w);
+        admin = connect_admin(w);
+        fake_device_block(&w->device, "create");
         say_lease(c, 1);
-        AWAIT(&w, is_parked(&w, c));
+        AWAIT(w, is_parked(w, c));
         say_free(c, 0); /* the page that it will get: what isn't a lease doesn't wait for that */
-        expect(&w, c, "FREE:32 ");
+        expect(w, c, "FREE:32 ");
         say_free(other, 0);
-        expect(&w, other, "FREE:32 ");
-        ask_devices(&w, admin, "ok", 1);
-        world_check(&w);
+        expect(w, other, "FREE:32 ");
+        ask_devices(w, admin, "ok", 1);
+        world_check(w);
         assert_string_equal(c->replies, "");
-        fake_device_unblock(&w.device);
-        expect(&w, c, "LEASE:0 ");
-        assert_false(is_parked(&w, c));
-        assert_int_equal(peer_of(&w, c)->counts.n_requests, 4);
+        fake_device_unblock(&w->device);
+        expect(w, c, "LEASE:0 ");
+        assert_false(is_parked(w, c));
+        assert_int_equal(peer_of(w, c)->counts.n_requests, 4);
         say_free(c, 0);
-        expect(&w, c, "FREE:0 ");
-        world_end(&w);
+        expect(w, c, "FREE:0 ");
 }
 
 /* Leases of one connection: the second runs once the first is answered, the rest at once. */
-TEST(test_leases_stay_in_order)
+SCENE(test_leases_stay_in_order, "60s", 1)
 {
         struct client *c;
-        struct world w;
 
-        start(&w, "60s", 1);
-        c = connect_worker(&w);
-        fake_device_block(&w.device, "create");
+        c = connect_worker(w);
+        fake_device_block(&w->device, "create");
         say_lease(c, SET_PAGES);
         say_lease(c, 4097); /* refused, once it is looked at */
         say_lease(c, 1);
         say_free(c, 0);
-        expect(&w, c, "FREE:32 ");
-        assert_true(is_parked(&w, c));
-        fake_device_unblock(&w.device);
-        expect(&w, c, "LEASE:0 LEASE:39 LEASE:4 ");
-        assert_int_equal(peer_of(&w, c)->counts.n_requests, 6);
-        assert_int_equal(count_behind(&w, c), 0);
-        world_end(&w);
+        expect(w, c, "FREE:32 ");
+        assert_true(is_parked(w, c));
+        fake_device_unblock(&w->device);
+        expect(w, c, "LEASE:0 LEASE:39 LEASE:4 ");
+        assert_int_equal(peer_of(w, c)->counts.n_requests, 6);
+        assert_int_equal(count_behind(w, c), 0);
 }
 
 /* Leases, by the answers not yet looked at, which are no others. */
@@ -142,142 +138,124 @@ static unsigned count_refused(const struct client *c)
 
 /* The daemon keeps a bounded number of requests of a peer, and refuses leases beyond it. Other
  * requests are still handled: a lease or a recall may wait for them. */
-TEST(test_too_many_behind)
+SCENE(test_too_many_behind, "60s", 1)
 {
         struct client *c;
-        struct world w;
         unsigned n = 0;
 
-        start(&w, "60s", 1);
-        c = connect_worker(&w);
-        fake_device_block(&w.device, "create");
+        c = connect_worker(w);
+        fake_device_block(&w->device, "create");
         c->status = 0;
         for (; c->status == 0; n++) {
                 assert_true(n < 5000);
                 say_lease(c, 1);
                 c->status = 0;
-                world_turn(&w);
+                world_turn(w);
         }
         assert_true(n > 200);
         /* A turn that has lasted long enough leaves the rest to the next one: maybe several. */
-        AWAIT(&w, 1 + count_behind(&w, c) + count_refused(c) == n);
+        AWAIT(w, 1 + count_behind(w, c) + count_refused(c) == n);
         c->replies[0] = '\0';
         assert_non_null(strstr(c->detail, "ask again"));
-        assert_in_range(peer_of(&w, c)->waits[PENDING_LEASE].bytes, PARKED_MAX_BEHIND_BYTES,
+        assert_in_range(peer_of(w, c)->waits[PENDING_LEASE].bytes, PARKED_MAX_BEHIND_BYTES,
                 PARKED_MAX_BEHIND_BYTES + 512);
         say_free(c, 0);
-        expect(&w, c, "FREE:32 ");
-        fake_device_unblock(&w.device);
-        AWAIT(&w, !is_parked(&w, c) && count_behind(&w, c) == 0 && c->status == 4);
-        world_end(&w);
+        expect(w, c, "FREE:32 ");
+        fake_device_unblock(&w->device);
+        AWAIT(w, !is_parked(w, c) && count_behind(w, c) == 0 && c->status == 4);
 }
 
 /* Leases behind it run no faster than the peer reads the answers. */
-TEST(test_behind_and_not_reading)
+SCENE(test_behind_and_not_reading, "60s", 1)
 {
         struct client *c;
-        struct world w;
         struct peer *p;
 
-        start(&w, "60s", 1);
-        c = connect_worker(&w);
-        fake_device_block(&w.device, "create");
+        c = connect_worker(w);
+        fake_device_block(&w->device, "create");
         say_lease(c, 1);
         say_lease(c, 1);
-        AWAIT(&w, count_behind(&w, c) > 0);
-        p = peer_of(&w, c);
+        AWAIT(w, count_behind(w, c) > 0);
+        p = peer_of(w, c);
         p->out.bytes += OUTQUEUE_HOLD_BYTES + 1;
-        fake_device_unblock(&w.device);
-        AWAIT(&w, !is_parked(&w, c));
+        fake_device_unblock(&w->device);
+        AWAIT(w, !is_parked(w, c));
         for (unsigned i = 0; i < 20; i++)
-                world_turn(&w);
-        assert_true(count_behind(&w, c) > 0);
+                world_turn(w);
+        assert_true(count_behind(w, c) > 0);
         assert_true(p->held);
         p->out.bytes -= OUTQUEUE_HOLD_BYTES + 1;
         peer_schedule(p); /* as peer.c does when it has written so much */
-        expect(&w, c, "LEASE:0 LEASE:0 ");
-        world_end(&w);
+        expect(w, c, "LEASE:0 LEASE:0 ");
 }
 
-TEST(test_close_while_parked)
+SCENE(test_close_while_parked, "60s", 4)
 {
         Kvlease__V1__NsCloseRequest close = KVLEASE__V1__NS_CLOSE_REQUEST__INIT;
         struct client *c;
-        struct world w;
 
-        start(&w, "60s", 4);
-        c = connect_worker(&w);
-        fake_device_block(&w.device, "create");
+        c = connect_worker(w);
+        fake_device_block(&w->device, "create");
         say_lease(c, 1);
         say_lease(c, 1);
-        AWAIT(&w, count_behind(&w, c) > 0);
+        AWAIT(w, count_behind(w, c) > 0);
         close.ns_id = NS_ID + 1; /* another: nothing happens to it */
         say(c, MSG_NS_CLOSE, &close.base);
-        expect(&w, c, "NS_CLOSE:34 ");
+        expect(w, c, "NS_CLOSE:34 ");
         close.ns_id = NS_ID;
         say(c, MSG_NS_CLOSE, &close.base);
-        expect(&w, c, "LEASE:34 NS_CLOSE:0 LEASE:34 ");
-        assert_true(list_is_empty(&w.server.leases.parked) &&
-                    list_is_empty(&w.server.store.waits.leases));
-        fake_device_unblock(&w.device);
-        world_end(&w);
+        expect(w, c, "LEASE:34 NS_CLOSE:0 LEASE:34 ");
+        assert_true(list_is_empty(&w->server.leases.parked) &&
+                    list_is_empty(&w->server.store.waits.leases));
+        fake_device_unblock(&w->device);
 }
 
-TEST(test_bye_while_parked)
+SCENE(test_bye_while_parked, "60s", 4)
 {
         Kvlease__V1__ByeRequest bye = KVLEASE__V1__BYE_REQUEST__INIT;
         struct client *c;
-        struct world w;
 
-        start(&w, "60s", 4);
-        c = connect_worker(&w);
-        fake_device_block(&w.device, "create");
+        c = connect_worker(w);
+        fake_device_block(&w->device, "create");
         say_lease(c, 1);
         say_lease(c, 1);
-        AWAIT(&w, count_behind(&w, c) > 0);
+        AWAIT(w, count_behind(w, c) > 0);
         say(c, MSG_BYE, &bye.base);
-        expect(&w, c, "LEASE:34 LEASE:34 BYE:0 ");
-        AWAIT(&w, !peer_of(&w, c));
-        fake_device_unblock(&w.device);
-        world_end(&w);
+        expect(w, c, "LEASE:34 LEASE:34 BYE:0 ");
+        AWAIT(w, !peer_of(w, c));
+        fake_device_unblock(&w->device);
 }
 
 /* A lease that only waits for a device has the request's own deadline. */
-TEST(test_deadline_at_a_device)
+SCENE(test_deadline_at_a_device, "60s", 4)
 {
         Kvlease__V1__LeaseRequest request = KVLEASE__V1__LEASE_REQUEST__INIT;
         struct client *c;
-        struct world w;
 
-        start(&w, "60s", 4);
-        c = connect_worker(&w);
-        fake_device_block(&w.device, "create");
+        c = connect_worker(w);
+        fake_device_block(&w->device, "create");
         request.ns_id = NS_ID;
         request.n_pages = 1;
         request.max_wait_msec = 30;
         say(c, MSG_LEASE, &request.base);
-        expect(&w, c, "LEASE:10 ");
-        fake_device_unblock(&w.device);
-        world_end(&w);
+        expect(w, c, "LEASE:10 ");
+        fake_device_unblock(&w->device);
 }
 
-TEST(test_first_come_first_served)
+SCENE(test_first_come_first_served, "60s", 1)
 {
         struct client *c, *other;
-        struct world w;
 
-        start(&w, "60s", 1);
-        c = connect_worker(&w);
-        other = connect_worker(&w);
-        fake_device_block(&w.device, "create");
+        c = connect_worker(w);
+        other = connect_worker(w);
+        fake_device_block(&w->device, "create");
         say_lease(other, SET_PAGES);
-        AWAIT(&w, is_parked(&w, other));
+        AWAIT(w, is_parked(w, other));
         say_lease(c, SET_PAGES);
-        AWAIT(&w, is_parked(&w, c));
-        fake_device_unblock(&w.device);
-        expect(&w, other, "LEASE:0 ");
-        expect(&w, c, "LEASE:4 ");
-        world_end(&w);
+        AWAIT(w, is_parked(w, c));
+        fake_device_unblock(&w->device);
+        expect(w, other, "LEASE:0 ");
+        expect(w, c, "LEASE:4 ");
 }
 
 /* Parks all of them, each with a lease of a whole set; the device hangs in `call`. */
@@ -399,40 +377,34 @@ TEST(test_last_due_leaves)
         world_end(&w);
 }
 
-TEST(test_hang_up_while_parked)
+SCENE(test_hang_up_while_parked, "60s", 4)
 {
         struct client *c;
-        struct world w;
 
-        start(&w, "60s", 4);
-        c = connect_worker(&w);
-        fake_device_block(&w.device, "create");
+        c = connect_worker(w);
+        fake_device_block(&w->device, "create");
         say_lease(c, 1);
         say_lease(c, 1); /* what it said before it left is done, and waits for nothing */
-        AWAIT(&w, is_parked(&w, c));
+        AWAIT(w, is_parked(w, c));
         hang_up(c);
-        AWAIT(&w, !peer_of(&w, c));
-        world_check(&w);
-        fake_device_unblock(&w.device);
-        AWAIT(&w, w.server.store.memory.n_extents == 0);
-        assert_int_equal(tenancy_find(&w.server, "a")->tenant->account.charged_bytes, 0);
-        world_end(&w);
+        AWAIT(w, !peer_of(w, c));
+        world_check(w);
+        fake_device_unblock(&w->device);
+        AWAIT(w, w->server.store.memory.n_extents == 0);
+        assert_int_equal(tenancy_find(&w->server, "a")->tenant->account.charged_bytes, 0);
 }
 
-TEST(test_violation_while_parked)
+SCENE(test_violation_while_parked, "60s", 4)
 {
         struct client *c;
-        struct world w;
 
-        start(&w, "60s", 4);
-        c = connect_worker(&w);
-        fake_device_block(&w.device, "create");
+        c = connect_worker(w);
+        fake_device_block(&w->device, "create");
         say_lease(c, 1);
-        AWAIT(&w, is_parked(&w, c));
-        peer_violation(peer_of(&w, c), "test");
-        AWAIT(&w, !peer_of(&w, c));
-        fake_device_unblock(&w.device);
-        world_end(&w);
+        AWAIT(w, is_parked(w, c));
+        peer_violation(peer_of(w, c), "test");
+        AWAIT(w, !peer_of(w, c));
+        fake_device_unblock(&w->device);
 }
 
 /* A client that has memory mapped, with a lease that waits. */
@@ -450,21 +422,18 @@ static struct client *park_with_memory(struct world *w)
 }
 
 /* The client keeps its mapped sets, and waits for nothing. */
-TEST(test_muted_while_parked)
+SCENE(test_muted_while_parked, "60s", 4)
 {
         struct client *c;
-        struct world w;
 
-        start(&w, "60s", 4);
-        c = park_with_memory(&w);
-        peer_violation(peer_of(&w, c), "test");
-        AWAIT(&w, !is_parked(&w, c));
-        assert_true(peer_of(&w, c)->muted);
-        world_check(&w);
-        fake_device_unblock(&w.device);
-        AWAIT(&w, w.server.store.memory.n_extents == 1);
+        c = park_with_memory(w);
+        peer_violation(peer_of(w, c), "test");
+        AWAIT(w, !is_parked(w, c));
+        assert_true(peer_of(w, c)->muted);
+        world_check(w);
+        fake_device_unblock(&w->device);
+        AWAIT(w, w->server.store.memory.n_extents == 1);
         assert_string_equal(c->replies, "");
-        world_end(&w);
 }
 
 TEST(test_hang_up_with_memory)
@@ -483,102 +452,87 @@ TEST(test_hang_up_with_memory)
         world_end(&w);
 }
 
-TEST(test_drain_answers)
+SCENE(test_drain_answers, "60s", 4)
 {
         Kvlease__V1__AdminDrainRequest drain = KVLEASE__V1__ADMIN_DRAIN_REQUEST__INIT;
         struct client *c, *admin;
-        struct world w;
 
-        start(&w, "60s", 4);
-        c = connect_worker(&w);
-        admin = connect_admin(&w);
-        fake_device_block(&w.device, "create");
+        c = connect_worker(w);
+        admin = connect_admin(w);
+        fake_device_block(&w->device, "create");
         say_lease(c, 1);
-        AWAIT(&w, is_parked(&w, c));
+        AWAIT(w, is_parked(w, c));
         say(admin, MSG_ADMIN_DRAIN, &drain.base);
-        expect(&w, admin, "ADMIN_DRAIN:0 ");
-        expect(&w, c, "LEASE:7 ");
-        fake_device_unblock(&w.device);
-        AWAIT(&w, w.server.store.memory.n_extents == 0);
-        world_end(&w);
+        expect(w, admin, "ADMIN_DRAIN:0 ");
+        expect(w, c, "LEASE:7 ");
+        fake_device_unblock(&w->device);
+        AWAIT(w, w->server.store.memory.n_extents == 0);
 }
 
-TEST(test_stop_answers)
+SCENE(test_stop_answers, "60s", 4)
 {
         struct client *c;
-        struct world w;
 
-        start(&w, "60s", 4);
-        c = connect_worker(&w);
-        fake_device_block(&w.device, "create");
+        c = connect_worker(w);
+        fake_device_block(&w->device, "create");
         say_lease(c, 1);
         say_lease(c, 1);
-        AWAIT(&w, count_behind(&w, c) > 0);
-        server_stop(&w.server);
-        expect(&w, c, "LEASE:7 LEASE:7 ");
-        assert_false(w.server.store.draining);
-        fake_device_unblock(&w.device);
-        world_end(&w);
+        AWAIT(w, count_behind(w, c) > 0);
+        server_stop(&w->server);
+        expect(w, c, "LEASE:7 LEASE:7 ");
+        assert_false(w->server.store.draining);
+        fake_device_unblock(&w->device);
 }
 
-TEST(test_hanging_driver)
+SCENE(test_hanging_driver, "250ms", 4)
 {
         struct client *c, *admin;
-        struct world w;
 
-        start(&w, "250ms", 4);
-        c = connect_worker(&w);
-        admin = connect_admin(&w);
-        fake_device_block(&w.device, "create");
+        c = connect_worker(w);
+        admin = connect_admin(w);
+        fake_device_block(&w->device, "create");
         say_lease(c, 1);
-        expect(&w, c, "LEASE:42 ");
+        expect(w, c, "LEASE:42 ");
         assert_non_null(strstr(c->detail, "hasn't answered extent_create for 250 ms"));
-        ask_devices(&w, admin, "stuck", 0);
+        ask_devices(w, admin, "stuck", 0);
         say_lease(c, 1);
-        expect(&w, c, "LEASE:42 ");
-        world_check(&w);
-        fake_device_unblock(&w.device);
-        AWAIT(&w, strcmp(queues_state(list_first(&w.server.store.pools, struct pool, link)),
-                          "ok") == 0);
-        ask_devices(&w, admin, "ok", 0);
+        expect(w, c, "LEASE:42 ");
+        world_check(w);
+        fake_device_unblock(&w->device);
+        AWAIT(w, strcmp(queues_state(list_first(&w->server.store.pools, struct pool, link)),
+                         "ok") == 0);
+        ask_devices(w, admin, "ok", 0);
         say_lease(c, 1);
-        expect(&w, c, "LEASE:0 ");
-        world_end(&w);
+        expect(w, c, "LEASE:0 ");
 }
 
-TEST(test_broken_device)
+SCENE(test_broken_device, "60s", 4)
 {
         struct client *c, *admin;
-        struct world w;
 
-        start(&w, "60s", 4);
-        c = connect_worker(&w);
-        admin = connect_admin(&w);
-        fake_device_fail(&w.device, "create", 1, -ENXIO);
+        c = connect_worker(w);
+        admin = connect_admin(w);
+        fake_device_fail(&w->device, "create", 1, -ENXIO);
         say_lease(c, 1);
-        expect(&w, c, "LEASE:42 ");
-        ask_devices(&w, admin, "broken", 0);
-        world_end(&w);
+        expect(w, c, "LEASE:42 ");
+        ask_devices(w, admin, "broken", 0);
 }
 
 /* Nothing runs where nothing is submitted. */
-TEST(test_idle)
+SCENE(test_idle, "60s", 4)
 {
         struct client *c;
-        struct world w;
 
-        start(&w, "60s", 4);
-        c = connect_worker(&w);
-        fake_device_block(&w.device, "create");
+        c = connect_worker(w);
+        fake_device_block(&w->device, "create");
         say_lease(c, 1);
-        AWAIT(&w, is_parked(&w, c));
-        world_turn(&w);
+        AWAIT(w, is_parked(w, c));
+        world_turn(w);
         /* Just the deadline, beside what looks after rings a moment later. */
-        AWAIT(&w, uv_backend_timeout(&w.server.loop.uv) > 50000);
-        fake_device_unblock(&w.device);
-        expect(&w, c, "LEASE:0 ");
-        AWAIT(&w, uv_backend_timeout(&w.server.loop.uv) == -1);
-        world_end(&w);
+        AWAIT(w, uv_backend_timeout(&w->server.loop.uv) > 50000);
+        fake_device_unblock(&w->device);
+        expect(w, c, "LEASE:0 ");
+        AWAIT(w, uv_backend_timeout(&w->server.loop.uv) == -1);
 }
 
 TEST(test_end_with_a_hanging_driver)
@@ -598,8 +552,7 @@ TEST(test_end_with_a_hanging_driver)
         world_free(&w);
 }
 
-/* ---- a queue that can't be listened to --------------------------------------------------------
- */
+/* ---- a queue that can't be listened to ------------------------------------------------------ */
 
 static struct {
         bool polls_fail, threads_fail;

@@ -64,168 +64,152 @@ static void start_queueing(struct world *w, const char *max_wait)
         world_serve(w, text, 1);
 }
 
+#define SCENE(fn, ...) TEST_ON(fn, struct world, w, start_queueing, world_end, ##__VA_ARGS__)
+
 /* No timer runs for leases that wait. */
 static bool is_idle(struct world *w)
 {
         return !uv_is_active((uv_handle_t *)&w->server.leases.timer);
 }
 
-TEST(test_room_by_own_free)
+SCENE(test_room_by_own_free, "60s")
 {
         struct client *c;
-        struct world w;
 
-        start_queueing(&w, "60s");
-        c = connect_worker(&w);
+        c = connect_worker(w);
         say_lease(c, SET_PAGES);
-        expect(&w, c, "LEASE:0 ");
+        expect(w, c, "LEASE:0 ");
         say_lease(c, 2);
-        AWAIT(&w, is_parked(&w, c));
-        world_check(&w);
-        AWAIT(&w, !w.server.leases.in_round && !w.server.leases.room_came);
-        uv_timer_stop(&w.server.leases.timer); /* a free is noticed without it */
+        AWAIT(w, is_parked(w, c));
+        world_check(w);
+        AWAIT(w, !w->server.leases.in_round && !w->server.leases.room_came);
+        uv_timer_stop(&w->server.leases.timer); /* a free is noticed without it */
         say_free(c, 3);
         say_free(c, 4);
-        AWAIT(&w, !is_parked(&w, c));
-        expect(&w, c, "FREE:0 FREE:0 LEASE:0 ");
-        world_check(&w);
-        AWAIT(&w, is_idle(&w));
-        world_end(&w);
+        AWAIT(w, !is_parked(w, c));
+        expect(w, c, "FREE:0 FREE:0 LEASE:0 ");
+        world_check(w);
+        AWAIT(w, is_idle(w));
 }
 
-TEST(test_room_by_others)
+SCENE(test_room_by_others, "60s")
 {
         struct client *c, *first, *second, *gone;
-        struct world w;
 
-        start_queueing(&w, "60s");
-        c = connect_worker(&w);
-        first = connect_worker(&w);
-        gone = connect_worker(&w);
-        second = connect_worker(&w);
+        c = connect_worker(w);
+        first = connect_worker(w);
+        gone = connect_worker(w);
+        second = connect_worker(w);
         say_lease(c, SET_PAGES);
-        expect(&w, c, "LEASE:0 ");
+        expect(w, c, "LEASE:0 ");
         say_lease(first, SET_PAGES);
-        AWAIT(&w, is_parked(&w, first));
+        AWAIT(w, is_parked(w, first));
         say_lease(gone, SET_PAGES);
-        AWAIT(&w, is_parked(&w, gone));
+        AWAIT(w, is_parked(w, gone));
         say_lease(second, SET_PAGES);
-        AWAIT(&w, is_parked(&w, second));
+        AWAIT(w, is_parked(w, second));
         hang_up(gone);
-        AWAIT(&w, !peer_of(&w, gone));
+        AWAIT(w, !peer_of(w, gone));
         hang_up(c);
-        expect(&w, first, "LEASE:0 ");
-        world_check(&w);
-        assert_true(is_parked(&w, second));
+        expect(w, first, "LEASE:0 ");
+        world_check(w);
+        assert_true(is_parked(w, second));
         hang_up(first);
-        expect(&w, second, "LEASE:0 ");
-        AWAIT(&w, is_idle(&w));
-        world_end(&w);
+        expect(w, second, "LEASE:0 ");
+        AWAIT(w, is_idle(w));
 }
 
 /* A pin ends in a segment, without a message. */
-TEST(test_room_without_a_word)
+SCENE(test_room_without_a_word, "60s")
 {
         struct client *c, *other;
         struct attach *a;
-        struct world w;
 
-        start_queueing(&w, "60s");
-        c = connect_worker(&w);
-        other = connect_worker(&w);
-        a = attach_of(&w, other);
+        c = connect_worker(w);
+        other = connect_worker(w);
+        a = attach_of(w, other);
         assert_int_equal(attach_share(a, NULL), 0);
         seal_all_shared(a);
         say_lease(c, 1);
-        AWAIT(&w, is_parked(&w, c));
-        AWAIT(&w, !w.server.leases.in_round && !w.server.leases.room_came);
-        assert_true(is_parked(&w, c));
+        AWAIT(w, is_parked(w, c));
+        AWAIT(w, !w->server.leases.in_round && !w->server.leases.room_came);
+        assert_true(is_parked(w, c));
         a->share.counters[7]--;
-        expect(&w, c, "LEASE:0 ");
+        expect(w, c, "LEASE:0 ");
         for (unsigned i = 0; i < SET_PAGES; i++)
                 a->share.counters[i] = 0;
-        world_end(&w);
 }
 
 /* A pin that ends in a segment, while leases of another client end at their deadline all the time:
  * they are no round of tries. */
-TEST(test_deadlines_of_others)
+SCENE(test_deadlines_of_others, "60s")
 {
         Kvlease__V1__LeaseRequest request = KVLEASE__V1__LEASE_REQUEST__INIT;
         struct client *c, *other, *hasty;
         struct attach *a;
-        struct world w;
         uint64_t began;
 
-        start_queueing(&w, "60s");
-        c = connect_worker(&w);
-        other = connect_worker(&w);
-        hasty = connect_worker(&w);
-        a = attach_of(&w, other);
+        c = connect_worker(w);
+        other = connect_worker(w);
+        hasty = connect_worker(w);
+        a = attach_of(w, other);
         assert_int_equal(attach_share(a, NULL), 0);
         seal_all_shared(a);
         say_lease(c, 1);
-        AWAIT(&w, is_parked(&w, c));
+        AWAIT(w, is_parked(w, c));
         request.ns_id = NS_ID;
         request.n_pages = SET_PAGES;
         request.max_wait_msec = 1;
         began = clock_now_nsec();
         for (unsigned i = 0; i < 20; i++) {
                 say(hasty, MSG_LEASE, &request.base);
-                expect(&w, hasty, "LEASE:10 ");
+                expect(w, hasty, "LEASE:10 ");
         }
         a->share.counters[7]--;
         began = clock_now_nsec();
-        while (is_parked(&w, c)) {
+        while (is_parked(w, c)) {
                 say(hasty, MSG_LEASE, &request.base);
-                expect(&w, hasty, "LEASE:10 ");
+                expect(w, hasty, "LEASE:10 ");
                 assert_true(clock_now_nsec() - began < PATIENCE);
         }
-        expect(&w, c, "LEASE:0 ");
+        expect(w, c, "LEASE:0 ");
         for (unsigned i = 0; i < SET_PAGES; i++)
                 a->share.counters[i] = 0;
-        world_end(&w);
 }
 
 /* Sets that a device made are for the leases that wait for it. Leases that wait for room don't stop
  * the reaping, and have their round. */
-TEST(test_device_is_not_for_room)
+SCENE(test_device_is_not_for_room, "60s")
 {
         struct client *c, *other;
-        struct world w;
 
-        start_queueing(&w, "60s");
-        c = connect_worker(&w);
-        other = connect_worker(&w);
+        c = connect_worker(w);
+        other = connect_worker(w);
         say_lease(c, SET_PAGES);
-        expect(&w, c, "LEASE:0 ");
+        expect(w, c, "LEASE:0 ");
         say_lease(other, 1);
-        AWAIT(&w, is_parked(&w, other));
-        AWAIT(&w, !w.server.leases.in_round && !w.server.leases.room_came);
-        parked_make_due(&w.server, list_first(&w.server.store.pools, struct pool, link));
-        assert_true(list_is_empty(&w.server.leases.due));
-        assert_true(w.server.leases.room_came);
-        AWAIT(&w, !w.server.leases.in_round && !w.server.leases.room_came);
-        world_end(&w);
+        AWAIT(w, is_parked(w, other));
+        AWAIT(w, !w->server.leases.in_round && !w->server.leases.room_came);
+        parked_make_due(&w->server, list_first(&w->server.store.pools, struct pool, link));
+        assert_true(list_is_empty(&w->server.leases.due));
+        assert_true(w->server.leases.room_came);
+        AWAIT(w, !w->server.leases.in_round && !w->server.leases.room_came);
 }
 
-TEST(test_deadline)
+SCENE(test_deadline, "40ms")
 {
         struct client *c;
-        struct world w;
         uint64_t began;
 
-        start_queueing(&w, "40ms");
-        c = connect_worker(&w);
+        c = connect_worker(w);
         say_lease(c, SET_PAGES);
-        expect(&w, c, "LEASE:0 ");
+        expect(w, c, "LEASE:0 ");
         began = clock_now_nsec();
         say_lease(c, 1);
-        expect(&w, c, "LEASE:10 ");
+        expect(w, c, "LEASE:10 ");
         assert_true(clock_now_nsec() - began >= 40 * NSEC_PER_MSEC);
         assert_non_null(strstr(c->detail, "as long as tenant a allows"));
-        AWAIT(&w, is_idle(&w));
-        world_end(&w);
+        AWAIT(w, is_idle(w));
 }
 
 /* More of them than one turn tries. */
@@ -252,24 +236,21 @@ TEST(test_many_for_room)
         world_end(&w);
 }
 
-TEST(test_drain_for_room)
+SCENE(test_drain_for_room, "60s")
 {
         Kvlease__V1__AdminDrainRequest drain = KVLEASE__V1__ADMIN_DRAIN_REQUEST__INIT;
         struct client *c, *admin;
-        struct world w;
 
-        start_queueing(&w, "60s");
-        c = connect_worker(&w);
-        admin = connect_admin(&w);
+        c = connect_worker(w);
+        admin = connect_admin(w);
         say_lease(c, SET_PAGES);
-        expect(&w, c, "LEASE:0 ");
+        expect(w, c, "LEASE:0 ");
         say_lease(c, 1);
         say_lease(c, 1);
-        AWAIT(&w, is_parked(&w, c));
+        AWAIT(w, is_parked(w, c));
         say(admin, MSG_ADMIN_DRAIN, &drain.base);
-        expect(&w, admin, "ADMIN_DRAIN:0 ");
-        expect(&w, c, "LEASE:7 LEASE:7 ");
-        world_end(&w);
+        expect(w, admin, "ADMIN_DRAIN:0 ");
+        expect(w, c, "LEASE:7 LEASE:7 ");
 }
 
 int main(void)

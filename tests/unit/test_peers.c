@@ -101,6 +101,8 @@ static void end(struct world *w)
                         kill_client(&w->clients[i]);
 }
 
+#define SCENE(fn, ...) TEST_ON(fn, struct world, w, start, end, ##__VA_ARGS__)
+
 /* ---- death ---------------------------------------------------------------------------------- */
 
 /* A client that has memory of the device mapped, and holds two pages. */
@@ -136,19 +138,16 @@ static void expect_grace(struct world *w, struct client *c, struct client *mate)
         world_check(w);
 }
 
-TEST(test_grace)
+SCENE(test_grace, true, "")
 {
-        struct world w;
         struct client *mate, *c, *admin;
 
-        start(&w, true, "");
-        admin = connect_admin(&w);
-        mate = connect_child(&w, NULL);
-        c = connect_worker(&w, mate);
-        assert_int_equal(count_waiting(&w, admin), 0);
-        expect_grace(&w, c, mate);
-        assert_int_equal(w.server.store.n_members, 1);
-        end(&w);
+        admin = connect_admin(w);
+        mate = connect_child(w, NULL);
+        c = connect_worker(w, mate);
+        assert_int_equal(count_waiting(w, admin), 0);
+        expect_grace(w, c, mate);
+        assert_int_equal(w->server.store.n_members, 1);
 }
 
 TEST(test_grace_after_hang_up)
@@ -233,19 +232,16 @@ TEST(test_no_grace)
 }
 
 /* A client that says BYE has no work under way. */
-TEST(test_bye_needs_no_grace)
+SCENE(test_bye_needs_no_grace, true, "")
 {
         static const Kvlease__V1__ByeRequest bye = KVLEASE__V1__BYE_REQUEST__INIT;
-        struct world w;
         struct client *c;
 
-        start(&w, true, "");
-        c = connect_worker(&w, NULL);
-        assert_int_equal(ask(&w, c, MSG_BYE, &bye.base), 0);
-        AWAIT(&w, w.device.n_extents == 0);
-        AWAIT(&w, peer_of(&w, c) == NULL);
-        assert_int_equal(uv_is_active((uv_handle_t *)&w.server.peers.grace_timer), 0);
-        end(&w);
+        c = connect_worker(w, NULL);
+        assert_int_equal(ask(w, c, MSG_BYE, &bye.base), 0);
+        AWAIT(w, w->device.n_extents == 0);
+        AWAIT(w, peer_of(w, c) == NULL);
+        assert_int_equal(uv_is_active((uv_handle_t *)&w->server.peers.grace_timer), 0);
 }
 
 /* ---- recall --------------------------------------------------------------------------------- */
@@ -263,55 +259,50 @@ static void free_all(struct world *w, struct client *c)
         assert_int_equal(ask(w, c, MSG_FREE, &request.base), 0);
 }
 
-TEST(test_recall)
+SCENE(test_recall, true, "revoke_timeout=1min")
 {
-        struct world w;
         struct client *c, *admin;
 
-        start(&w, true, "revoke_timeout=1min");
-        admin = connect_admin(&w);
-        c = connect_worker(&w, NULL);
-        assert_int_equal(say_unmapped(&w, c, 0), WIRE_BUSY);
-        assert_int_equal(say_unmapped(&w, c, 77), WIRE_NOT_FOUND);
-        assert_int_equal(recall(&w, admin, "nobody", 0), WIRE_NOT_FOUND);
-        assert_int_equal(recall(&w, admin, "", 0), WIRE_NOT_FOUND);
-        assert_int_equal(recall(&w, admin, "a", 3600 * 1000 + 1), WIRE_INVALID);
-        assert_int_equal(recall(&w, admin, "a", 0), 0);
+        admin = connect_admin(w);
+        c = connect_worker(w, NULL);
+        assert_int_equal(say_unmapped(w, c, 0), WIRE_BUSY);
+        assert_int_equal(say_unmapped(w, c, 77), WIRE_NOT_FOUND);
+        assert_int_equal(recall(w, admin, "nobody", 0), WIRE_NOT_FOUND);
+        assert_int_equal(recall(w, admin, "", 0), WIRE_NOT_FOUND);
+        assert_int_equal(recall(w, admin, "a", 3600 * 1000 + 1), WIRE_INVALID);
+        assert_int_equal(recall(w, admin, "a", 0), 0);
         assert_int_equal(admin->count, 1);
-        AWAIT(&w, c->n_recalls == 1);
+        AWAIT(w, c->n_recalls == 1);
         assert_int_equal(c->recall_idle, 0);
         assert_int_equal(c->recall_msec, 60000);
-        assert_int_equal(say_unmapped(&w, c, 0), WIRE_BUSY);
-        uv_timer_stop(&w.server.recall_timer); /* a free is noticed without it */
-        free_all(&w, c);
-        AWAIT(&w, c->n_recalls == 2);
+        assert_int_equal(say_unmapped(w, c, 0), WIRE_BUSY);
+        uv_timer_stop(&w->server.recall_timer); /* a free is noticed without it */
+        free_all(w, c);
+        AWAIT(w, c->n_recalls == 2);
         assert_int_equal(c->recall_idle, 1);
         assert_int_equal(c->recall_set, 0);
-        world_check(&w);
-        assert_int_equal(say_unmapped(&w, c, 0), 0);
-        AWAIT(&w, w.device.n_extents == 0);
-        assert_int_equal(say_unmapped(&w, c, 0), WIRE_NOT_FOUND);
-        assert_int_equal(recall(&w, admin, "a", 0), 0);
+        world_check(w);
+        assert_int_equal(say_unmapped(w, c, 0), 0);
+        AWAIT(w, w->device.n_extents == 0);
+        assert_int_equal(say_unmapped(w, c, 0), WIRE_NOT_FOUND);
+        assert_int_equal(recall(w, admin, "a", 0), 0);
         assert_int_equal(admin->count, 0);
         /* Nothing to watch: the timer stops. */
-        AWAIT(&w, !uv_is_active((uv_handle_t *)&w.server.recall_timer));
-        end(&w);
+        AWAIT(w, !uv_is_active((uv_handle_t *)&w->server.recall_timer));
 }
 
 /* A pin that ends in the segment is found out without anybody's word. */
-TEST(test_recall_polls)
+SCENE(test_recall_polls, true, "")
 {
-        struct world w;
         struct client *c, *admin;
         struct publish p = {.n = 1, .last_tokens = 1};
         const uint8_t key[KEY_BYTES] = {1};
         struct attach *a;
         uint32_t page, n;
 
-        start(&w, true, "");
-        admin = connect_admin(&w);
-        c = connect_child(&w, NULL);
-        a = attach_of(&w, c);
+        admin = connect_admin(w);
+        c = connect_child(w, NULL);
+        a = attach_of(w, c);
         assert_int_equal(attach_share(a, NULL), 0);
         assert_int_equal(lease_pages(a, 1, 1, &page, NULL), 0);
         p.pages = &page;
@@ -319,67 +310,60 @@ TEST(test_recall_polls)
         assert_int_equal(publish_pages(a, &p, 1, &page, &n, NULL), 0);
         a->share.counters[page]++;
         assert_int_equal(release_pages(a, &page, 1, 1, NULL), 0);
-        map_set(&w, c, 0);
-        assert_int_equal(recall(&w, admin, "a", 60000), 0);
-        AWAIT(&w, c->n_recalls == 1);
+        map_set(w, c, 0);
+        assert_int_equal(recall(w, admin, "a", 60000), 0);
+        AWAIT(w, c->n_recalls == 1);
         assert_int_equal(c->recall_idle, 0);
         a->share.counters[page]--;
-        AWAIT(&w, c->n_recalls == 2);
+        AWAIT(w, c->n_recalls == 2);
         assert_int_equal(c->recall_idle, 1);
-        assert_int_equal(say_unmapped(&w, c, 0), 0);
-        AWAIT(&w, w.device.n_extents == 0);
-        end(&w);
+        assert_int_equal(say_unmapped(w, c, 0), 0);
+        AWAIT(w, w->device.n_extents == 0);
 }
 
-TEST(test_quarantine)
+SCENE(test_quarantine, true, "")
 {
         struct pollfd p = {.events = POLLIN};
-        struct world w;
         struct client *c, *admin;
 
-        start(&w, true, "");
-        admin = connect_admin(&w);
-        c = connect_worker(&w, NULL);
-        assert_int_equal(recall(&w, admin, "a", 20), 0);
-        AWAIT(&w, w.server.store.recalls.n_quarantined == 1);
-        assert_int_equal(peer_of(&w, c)->member->n_quarantined_sets, 1);
-        assert_true(peer_of(&w, c)->recall.late);
-        assert_int_equal(w.device.n_extents, 1);
-        p.fd = peer_of(&w, c)->conn.pidfd;
+        admin = connect_admin(w);
+        c = connect_worker(w, NULL);
+        assert_int_equal(recall(w, admin, "a", 20), 0);
+        AWAIT(w, w->server.store.recalls.n_quarantined == 1);
+        assert_int_equal(peer_of(w, c)->member->n_quarantined_sets, 1);
+        assert_true(peer_of(w, c)->recall.late);
+        assert_int_equal(w->device.n_extents, 1);
+        p.fd = peer_of(w, c)->conn.pidfd;
         assert_int_equal(poll(&p, 1, 50), 0); /* it lives */
-        free_all(&w, c);
-        AWAIT(&w, c->recall_idle);
+        free_all(w, c);
+        AWAIT(w, c->recall_idle);
         /* The client may take years: nothing runs until it says so. */
-        AWAIT(&w, uv_backend_timeout(&w.server.loop.uv) == -1);
-        world_check(&w);
-        assert_int_equal(say_unmapped(&w, c, 0), 0);
-        AWAIT(&w, w.device.n_extents == 0);
-        end(&w);
+        AWAIT(w, uv_backend_timeout(&w->server.loop.uv) == -1);
+        world_check(w);
+        assert_int_equal(say_unmapped(w, c, 0), 0);
+        AWAIT(w, w->device.n_extents == 0);
 }
 
 /* The client is killed through the daemon's pidfd, and its memory is freed after the grace. A
  * client that holds nothing lives. */
-TEST(test_kill)
+SCENE(test_kill, true, "revoke_kill=on\nrevoke_timeout=20ms")
 {
-        struct world w;
         struct client *c, *other, *admin;
         int status = 0;
 
-        start(&w, true, "revoke_kill=on\nrevoke_timeout=20ms");
-        admin = connect_admin(&w);
-        c = connect_worker(&w, NULL);
-        other = connect_child(&w, NULL);
-        map_set(&w, other, 0);
-        assert_int_equal(recall(&w, admin, "a", 0), 0);
-        AWAIT(&w, waitpid(c->pid, &status, WNOHANG) == c->pid);
+        admin = connect_admin(w);
+        c = connect_worker(w, NULL);
+        other = connect_child(w, NULL);
+        map_set(w, other, 0);
+        assert_int_equal(recall(w, admin, "a", 0), 0);
+        AWAIT(w, waitpid(c->pid, &status, WNOHANG) == c->pid);
         c->pid = 0;
         assert_true(WIFSIGNALED(status) && WTERMSIG(status) == SIGKILL);
-        AWAIT(&w, other->recall_idle);
-        assert_int_equal(say_unmapped(&w, other, 0), 0);
-        AWAIT(&w, w.device.n_extents == 0);
+        AWAIT(w, other->recall_idle);
+        assert_int_equal(say_unmapped(w, other, 0), 0);
+        AWAIT(w, w->device.n_extents == 0);
         assert_int_equal(waitpid(other->pid, NULL, WNOHANG), 0);
-        assert_int_equal(w.server.store.recalls.n, 0);
-        end(&w);
+        assert_int_equal(w->server.store.recalls.n, 0);
 }
 
 /* Asks for more than there is, of a device that doesn't answer. */

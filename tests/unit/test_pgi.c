@@ -18,111 +18,91 @@ TEST(test_default)
         assert_ptr_equal(evict_find("pgi"), &evict_pgi);
 }
 
-TEST(test_class_of_a_page)
+PGI_SCENE(test_class_of_a_page, 0)
 {
-        struct cache c;
-
-        cache_init(&c, 0);
-        ask(&c, IDS(1, 2, 3, 4, 5, 6), 100);
-        assert_int_equal(look(&c, 6).class, PGI_PARTIAL);
+        ask(c, IDS(1, 2, 3, 4, 5, 6), 100);
+        assert_int_equal(look(c, 6).class, PGI_PARTIAL);
         /* 3072 tokens in all, 2660 of them new */
-        assert_int_equal(look(&c, 5).class, pgi_body_class(PGI_HINT_NONE, 1, 1, 1));
-        assert_int_equal(look(&c, 1).class, look(&c, 5).class);
-        ask(&c, IDS(1, 2, 3, 7, 8), PAGE_TOKENS);
-        assert_int_equal(look(&c, 3).kids, 2);
-        assert_int_equal(look(&c, 3).class, pgi_shared_class(2));
-        assert_int_equal(look(&c, 2).class, pgi_body_class(PGI_HINT_NONE, 1, 1, 0));
-        assert_int_equal(look(&c, 8).class, look(&c, 2).class); /* full: no partial tail */
-        assert_int_equal(look(&c, 5).class, pgi_body_class(PGI_HINT_NONE, 1, 1, 1));
-        ask(&c, IDS(1, 2, 3), PAGE_TOKENS);
-        ask(&c, IDS(1, 2, 3), PAGE_TOKENS);
-        assert_int_equal(look(&c, 3).class, pgi_shared_class(4));
-        ask(&c, IDS(1, 2, 3, 4, 5, 6), 100);
-        assert_int_equal(look(&c, 6).class, PGI_PARTIAL);
-        cache_deinit(&c);
+        assert_int_equal(look(c, 5).class, pgi_body_class(PGI_HINT_NONE, 1, 1, 1));
+        assert_int_equal(look(c, 1).class, look(c, 5).class);
+        ask(c, IDS(1, 2, 3, 7, 8), PAGE_TOKENS);
+        assert_int_equal(look(c, 3).kids, 2);
+        assert_int_equal(look(c, 3).class, pgi_shared_class(2));
+        assert_int_equal(look(c, 2).class, pgi_body_class(PGI_HINT_NONE, 1, 1, 0));
+        assert_int_equal(look(c, 8).class, look(c, 2).class); /* full: no partial tail */
+        assert_int_equal(look(c, 5).class, pgi_body_class(PGI_HINT_NONE, 1, 1, 1));
+        ask(c, IDS(1, 2, 3), PAGE_TOKENS);
+        ask(c, IDS(1, 2, 3), PAGE_TOKENS);
+        assert_int_equal(look(c, 3).class, pgi_shared_class(4));
+        ask(c, IDS(1, 2, 3, 4, 5, 6), 100);
+        assert_int_equal(look(c, 6).class, PGI_PARTIAL);
 }
 
 /* The text of an earlier request, but for its partial tail, is a known prefix. */
-TEST(test_continuations)
+PGI_SCENE(test_continuations, 0)
 {
-        struct cache c;
-
-        cache_init(&c, 0);
-        ask(&c, IDS(1, 2, 3), 100);
-        assert_int_equal(look(&c, 2).turn, 1);
-        assert_int_equal(look(&c, 1).turn, 0);
-        ask(&c, IDS(1, 4, 5), 100); /* begins alike, continues nothing */
-        assert_int_equal(look(&c, 4).turn, 1);
-        ask(&c, IDS(1, 2, 6, 7, 8), 100);
-        assert_int_equal(look(&c, 7).turn, 2);
-        assert_int_equal(look(&c, 6).class, pgi_body_class(PGI_HINT_NONE, 2, 1, 0));
+        ask(c, IDS(1, 2, 3), 100);
+        assert_int_equal(look(c, 2).turn, 1);
+        assert_int_equal(look(c, 1).turn, 0);
+        ask(c, IDS(1, 4, 5), 100); /* begins alike, continues nothing */
+        assert_int_equal(look(c, 4).turn, 1);
+        ask(c, IDS(1, 2, 6, 7, 8), 100);
+        assert_int_equal(look(c, 7).turn, 2);
+        assert_int_equal(look(c, 6).class, pgi_body_class(PGI_HINT_NONE, 2, 1, 0));
         /* All of it evicted: known just as well. Cached or not, the oldest turn that counts is the
          * deepest. */
-        evict_all(&c);
-        assert_int_equal(ask(&c, IDS(1, 2, 6, 7, 9), PAGE_TOKENS), 0);
-        assert_int_equal(look(&c, 9).turn, 3);
-        assert_int_equal(look(&c, 9).class, pgi_body_class(PGI_HINT_NONE, 3, 1, 0));
-        ask(&c, IDS(1, 2, 10), PAGE_TOKENS); /* another answer to the first turn */
-        assert_int_equal(look(&c, 10).turn, 2);
+        evict_all(c);
+        assert_int_equal(ask(c, IDS(1, 2, 6, 7, 9), PAGE_TOKENS), 0);
+        assert_int_equal(look(c, 9).turn, 3);
+        assert_int_equal(look(c, 9).class, pgi_body_class(PGI_HINT_NONE, 3, 1, 0));
+        ask(c, IDS(1, 2, 10), PAGE_TOKENS); /* another answer to the first turn */
+        assert_int_equal(look(c, 10).turn, 2);
         for (uint32_t i = 0; i < 9; i++) /* the same text, again and again */
-                ask(&c, IDS(1, 2, 10), PAGE_TOKENS);
-        assert_int_equal(look(&c, 10).turn, PGI_TURNS);
-        assert_int_equal(look(&c, 1).kids, 2);
-        assert_int_equal(look(&c, 6).kids, 1);
-        evict_all(&c); /* what comes again is no other continuation, and no fewer */
-        ask(&c, IDS(1, 2, 6, 7, 9), PAGE_TOKENS);
-        assert_int_equal(look(&c, 1).kids, 2);
-        assert_int_equal(look(&c, 6).kids, 1);
-        ask(&c, IDS(11), 100); /* nothing but a partial tail */
-        assert_int_equal(look(&c, 11).turn, 1);
-        cache_deinit(&c);
+                ask(c, IDS(1, 2, 10), PAGE_TOKENS);
+        assert_int_equal(look(c, 10).turn, PGI_TURNS);
+        assert_int_equal(look(c, 1).kids, 2);
+        assert_int_equal(look(c, 6).kids, 1);
+        evict_all(c); /* what comes again is no other continuation, and no fewer */
+        ask(c, IDS(1, 2, 6, 7, 9), PAGE_TOKENS);
+        assert_int_equal(look(c, 1).kids, 2);
+        assert_int_equal(look(c, 6).kids, 1);
+        ask(c, IDS(11), 100); /* nothing but a partial tail */
+        assert_int_equal(look(c, 11).turn, 1);
 }
 
 /* A continuation that was forgotten is new: ghosts are what makes it known. */
-TEST(test_ghosts_are_what_is_known)
+PGI_SCENE(test_ghosts_are_what_is_known, 1)
 {
-        struct cache c;
-
-        cache_init(&c, 1);
-        ask(&c, IDS(1, 2, 3), 100);
-        evict_all(&c);
-        assert_int_equal(look(&c, (ask(&c, IDS(4), PAGE_TOKENS), 4)).n_ghosts, 1);
-        ask(&c, IDS(1, 2, 5), PAGE_TOKENS);
-        assert_int_equal(look(&c, 5).turn, 1);
-        cache_deinit(&c);
+        ask(c, IDS(1, 2, 3), 100);
+        evict_all(c);
+        assert_int_equal(look(c, (ask(c, IDS(4), PAGE_TOKENS), 4)).n_ghosts, 1);
+        ask(c, IDS(1, 2, 5), PAGE_TOKENS);
+        assert_int_equal(look(c, 5).turn, 1);
 }
 
 /* Whether a page continues another one is known without ghosts. */
-TEST(test_a_forgotten_page_is_no_other_continuation)
+PGI_SCENE(test_a_forgotten_page_is_no_other_continuation, 1)
 {
-        struct cache c;
-
-        cache_init(&c, 1);
-        ask(&c, IDS(1, 2, 3), PAGE_TOKENS);
-        evict(&c, node_of(&c, 3));
-        ask(&c, IDS(9), PAGE_TOKENS);
-        evict(&c, node_of(&c, 9)); /* its ghost is the only one now */
-        ask(&c, IDS(1, 2, 3), PAGE_TOKENS);
-        assert_int_equal(look(&c, 2).kids, 1);
-        ask(&c, IDS(1, 2, 4), PAGE_TOKENS);
-        assert_int_equal(look(&c, 2).kids, 2);
-        cache_deinit(&c);
+        ask(c, IDS(1, 2, 3), PAGE_TOKENS);
+        evict(c, node_of(c, 3));
+        ask(c, IDS(9), PAGE_TOKENS);
+        evict(c, node_of(c, 9)); /* its ghost is the only one now */
+        ask(c, IDS(1, 2, 3), PAGE_TOKENS);
+        assert_int_equal(look(c, 2).kids, 1);
+        ask(c, IDS(1, 2, 4), PAGE_TOKENS);
+        assert_int_equal(look(c, 2).kids, 2);
 }
 
-TEST(test_invalidated_pages_leave_no_ghost)
+PGI_SCENE(test_invalidated_pages_leave_no_ghost, 0)
 {
-        struct cache c;
-
-        cache_init(&c, 0);
-        ask(&c, IDS(1, 2), PAGE_TOKENS);
-        ops->remove(c.pgi, node_of(&c, 2), EVICT_INVALIDATE);
-        tree_remove(&c.tree, node_of(&c, 2));
-        assert_null(ops->check(c.pgi));
-        assert_int_equal(look(&c, 1).n_ghosts, 0);
-        evict(&c, node_of(&c, 1));
-        ask(&c, IDS(3), PAGE_TOKENS);
-        assert_int_equal(look(&c, 3).n_ghosts, 1);
-        cache_deinit(&c);
+        ask(c, IDS(1, 2), PAGE_TOKENS);
+        ops->remove(c->pgi, node_of(c, 2), EVICT_INVALIDATE);
+        tree_remove(&c->tree, node_of(c, 2));
+        assert_null(ops->check(c->pgi));
+        assert_int_equal(look(c, 1).n_ghosts, 0);
+        evict(c, node_of(c, 1));
+        ask(c, IDS(3), PAGE_TOKENS);
+        assert_int_equal(look(c, 3).n_ghosts, 1);
 }
 
 static void hint(struct cache *c, uint32_t id, enum evict_hint h, uint64_t after)
@@ -131,134 +111,113 @@ static void hint(struct cache *c, uint32_t id, enum evict_hint h, uint64_t after
         assert_null(ops->check(c->pgi));
 }
 
-TEST(test_hints)
+PGI_SCENE(test_hints, 0)
 {
-        struct cache c;
-
-        cache_init(&c, 0);
-        start(&c, IDS(1, 2, 3), 100); /* before the end */
-        hint(&c, 3, EVICT_HINT_CONTINUES, 0);
-        end(&c);
-        assert_int_equal(look(&c, 2).class, pgi_body_class(PGI_HINT_CONTINUES, 1, 0, 0));
-        assert_int_equal(look(&c, 3).class, PGI_PARTIAL);
-        c.now += 20 * SECOND;
-        ask(&c, IDS(1, 2, 4, 5, 6), 100); /* what was said has happened */
-        assert_int_equal(look(&c, 4).class, pgi_body_class(PGI_HINT_NONE, 2, 1, 0));
-        assert_int_equal(look(&c, 1).class, look(&c, 4).class);
-        hint(&c, 6, EVICT_HINT_DONE, 0); /* after the end, and changed */
-        assert_int_equal(look(&c, 4).class, pgi_body_class(PGI_HINT_DONE, 2, 1, 0));
-        assert_int_equal(look(&c, 2).class, pgi_shared_class(2));
-        hint(&c, 6, EVICT_HINT_RETURNS, 10 * SECOND);
-        assert_int_equal(look(&c, 4).class, PGI_RETURNS + 1);
-        hint(&c, 6, EVICT_HINT_UNKNOWN, 0);
-        assert_int_equal(look(&c, 4).class, pgi_body_class(PGI_HINT_NONE, 2, 1, 0));
+        start(c, IDS(1, 2, 3), 100); /* before the end */
+        hint(c, 3, EVICT_HINT_CONTINUES, 0);
+        end(c);
+        assert_int_equal(look(c, 2).class, pgi_body_class(PGI_HINT_CONTINUES, 1, 0, 0));
+        assert_int_equal(look(c, 3).class, PGI_PARTIAL);
+        c->now += 20 * SECOND;
+        ask(c, IDS(1, 2, 4, 5, 6), 100); /* what was said has happened */
+        assert_int_equal(look(c, 4).class, pgi_body_class(PGI_HINT_NONE, 2, 1, 0));
+        assert_int_equal(look(c, 1).class, look(c, 4).class);
+        hint(c, 6, EVICT_HINT_DONE, 0); /* after the end, and changed */
+        assert_int_equal(look(c, 4).class, pgi_body_class(PGI_HINT_DONE, 2, 1, 0));
+        assert_int_equal(look(c, 2).class, pgi_shared_class(2));
+        hint(c, 6, EVICT_HINT_RETURNS, 10 * SECOND);
+        assert_int_equal(look(c, 4).class, PGI_RETURNS + 1);
+        hint(c, 6, EVICT_HINT_UNKNOWN, 0);
+        assert_int_equal(look(c, 4).class, pgi_body_class(PGI_HINT_NONE, 2, 1, 0));
         /* A hint says nothing of pages that a later request has used. */
-        c.now += 20 * SECOND;
-        ask(&c, IDS(1, 2, 4, 7), PAGE_TOKENS);
-        hint(&c, 6, EVICT_HINT_DONE, 0);
-        assert_int_equal(look(&c, 5).class, pgi_body_class(PGI_HINT_DONE, 2, 1, 0));
-        assert_int_equal(look(&c, 1).class, pgi_body_class(PGI_HINT_NONE, 2, 0, 0));
-        cache_deinit(&c);
+        c->now += 20 * SECOND;
+        ask(c, IDS(1, 2, 4, 7), PAGE_TOKENS);
+        hint(c, 6, EVICT_HINT_DONE, 0);
+        assert_int_equal(look(c, 5).class, pgi_body_class(PGI_HINT_DONE, 2, 1, 0));
+        assert_int_equal(look(c, 1).class, pgi_body_class(PGI_HINT_NONE, 2, 0, 0));
 }
 
-TEST(test_hints_end_with_the_next_use)
+PGI_SCENE(test_hints_end_with_the_next_use, 0)
 {
-        struct cache c;
-
-        cache_init(&c, 0);
-        start(&c, IDS(1, 2, 3), 100);
-        hint(&c, 3, EVICT_HINT_CONTINUES, 0);
-        end(&c);
-        c.now += 20 * SECOND;
-        ask(&c, IDS(1, 2, 3), 100);
-        assert_int_equal(look(&c, 2).class, pgi_body_class(PGI_HINT_NONE, 2, 0, 0));
-        cache_deinit(&c);
+        start(c, IDS(1, 2, 3), 100);
+        hint(c, 3, EVICT_HINT_CONTINUES, 0);
+        end(c);
+        c->now += 20 * SECOND;
+        ask(c, IDS(1, 2, 3), 100);
+        assert_int_equal(look(c, 2).class, pgi_body_class(PGI_HINT_NONE, 2, 0, 0));
 }
 
-TEST(test_a_request_uses_a_page_once)
+PGI_SCENE(test_a_request_uses_a_page_once, 0)
 {
-        struct cache c;
         uint64_t before;
 
-        cache_init(&c, 0);
-        ask(&c, IDS(1, 2, 3, 4), PAGE_TOKENS);
-        c.now += 20 * SECOND;
-        start(&c, IDS(1, 2), PAGE_TOKENS);
-        before = look(&c, 1).n_events;
-        c.now += 20 * SECOND;
+        ask(c, IDS(1, 2, 3, 4), PAGE_TOKENS);
+        c->now += 20 * SECOND;
+        start(c, IDS(1, 2), PAGE_TOKENS);
+        before = look(c, 1).n_events;
+        c->now += 20 * SECOND;
         for (int i = 0; i < 5; i++)
-                ops->touch(c.pgi, node_of(&c, 2), c.request, c.now);
-        assert_int_equal(look(&c, 1).n_events, before);
-        ops->touch(c.pgi, node_of(&c, 3), c.request, c.now); /* and what it finds further on */
-        assert_int_equal(look(&c, 1).n_events, before + 2);  /* 3, and 1, which was left */
-        end(&c);
-        assert_int_equal(look(&c, 1).n_events, before + 2);
-        ops->touch(c.pgi, node_of(&c, 2), 0, c.now); /* of no request: each is one */
-        ops->touch(c.pgi, node_of(&c, 2), 0, c.now);
-        assert_int_equal(look(&c, 1).n_events, before + 6);
-        cache_deinit(&c);
+                ops->touch(c->pgi, node_of(c, 2), c->request, c->now);
+        assert_int_equal(look(c, 1).n_events, before);
+        ops->touch(c->pgi, node_of(c, 3), c->request, c->now); /* and what it finds further on */
+        assert_int_equal(look(c, 1).n_events, before + 2);     /* 3, and 1, which was left */
+        end(c);
+        assert_int_equal(look(c, 1).n_events, before + 2);
+        ops->touch(c->pgi, node_of(c, 2), 0, c->now); /* of no request: each is one */
+        ops->touch(c->pgi, node_of(c, 2), 0, c->now);
+        assert_int_equal(look(c, 1).n_events, before + 6);
 }
 
 /* A touch uses its page; those above are used when the request ends, once, and as of the touch. */
-TEST(test_what_is_above_is_used_at_the_end)
+PGI_SCENE(test_what_is_above_is_used_at_the_end, 0)
 {
-        struct cache c;
         uint64_t before;
 
-        cache_init(&c, 0);
-        ask(&c, IDS(1, 2, 3, 4), PAGE_TOKENS);
-        c.now += 20 * SECOND;
-        before = look(&c, 1).n_events;
-        start(&c, IDS(1, 2, 3, 5), PAGE_TOKENS);
-        assert_int_equal(look(&c, 1).n_events, before + 1);
-        assert_int_equal(look(&c, 5).turn, 0);
-        c.now += 20 * SECOND;
-        end(&c);
-        assert_int_equal(look(&c, 1).n_events, before + 3);
-        assert_int_equal(look(&c, 1).class, look(&c, 5).class);
-        assert_int_equal(look(&c, 5).turn, 1); /* it continues no text to its end */
-        end(&c);                               /* no such request any more */
-        assert_int_equal(look(&c, 1).n_events, before + 3);
-        cache_deinit(&c);
+        ask(c, IDS(1, 2, 3, 4), PAGE_TOKENS);
+        c->now += 20 * SECOND;
+        before = look(c, 1).n_events;
+        start(c, IDS(1, 2, 3, 5), PAGE_TOKENS);
+        assert_int_equal(look(c, 1).n_events, before + 1);
+        assert_int_equal(look(c, 5).turn, 0);
+        c->now += 20 * SECOND;
+        end(c);
+        assert_int_equal(look(c, 1).n_events, before + 3);
+        assert_int_equal(look(c, 1).class, look(c, 5).class);
+        assert_int_equal(look(c, 5).turn, 1); /* it continues no text to its end */
+        end(c);                               /* no such request any more */
+        assert_int_equal(look(c, 1).n_events, before + 3);
 }
 
 /* A text comes again after 20 s, and its request runs for 1,000 s: what is learnt is the 20. */
-TEST(test_what_is_above_is_used_when_it_was_found)
+PGI_SCENE(test_what_is_above_is_used_when_it_was_found, 0)
 {
-        struct cache c;
-
-        cache_init(&c, 0);
-        ask(&c, IDS(1, 2, 3, 4, 5, 6, 7, 8), PAGE_TOKENS);
+        ask(c, IDS(1, 2, 3, 4, 5, 6, 7, 8), PAGE_TOKENS);
         for (int i = 0; i < 300; i++) {
-                c.now += 20 * SECOND;
-                ops->touch(c.pgi, node_of(&c, 8), ++c.request, c.now);
-                c.now += 1000 * SECOND;
-                end(&c);
+                c->now += 20 * SECOND;
+                ops->touch(c->pgi, node_of(c, 8), ++c->request, c->now);
+                c->now += 1000 * SECOND;
+                end(c);
         }
-        assert_true(ops->chance(c.pgi, node_of(&c, 1), 30 * SECOND, c.now) > 0.75);
-        cache_deinit(&c);
+        assert_true(ops->chance(c->pgi, node_of(c, 1), 30 * SECOND, c->now) > 0.75);
 }
 
 /* The page has moved meanwhile, and belongs to another text than the published one. */
-TEST(test_what_is_above_is_found_again)
+PGI_SCENE(test_what_is_above_is_found_again, 0)
 {
-        struct cache c;
         uint64_t before;
 
-        cache_init(&c, 0);
-        ask(&c, IDS(1, 2, 3), PAGE_TOKENS);
-        c.now += 20 * SECOND;
-        before = look(&c, 1).n_events;
-        c.request++;
-        ops->touch(c.pgi, node_of(&c, 3), c.request, c.now);
-        tree_move(&c.tree, node_of(&c, 3), N_NODES - 1);
-        ops->move(c.pgi, node_of(&c, 3), N_NODES - 1);
-        c.node_1[3] = N_NODES;
-        publish(&c, 9, NODE_NONE, PAGE_TOKENS);
-        end(&c);
-        assert_int_equal(look(&c, 1).n_events, before + 3);
-        assert_int_equal(look(&c, 9).class, pgi_body_class(PGI_HINT_NONE, 2, 0, 0));
-        cache_deinit(&c);
+        ask(c, IDS(1, 2, 3), PAGE_TOKENS);
+        c->now += 20 * SECOND;
+        before = look(c, 1).n_events;
+        c->request++;
+        ops->touch(c->pgi, node_of(c, 3), c->request, c->now);
+        tree_move(&c->tree, node_of(c, 3), N_NODES - 1);
+        ops->move(c->pgi, node_of(c, 3), N_NODES - 1);
+        c->node_1[3] = N_NODES;
+        publish(c, 9, NODE_NONE, PAGE_TOKENS);
+        end(c);
+        assert_int_equal(look(c, 1).n_events, before + 3);
+        assert_int_equal(look(c, 9).class, pgi_body_class(PGI_HINT_NONE, 2, 0, 0));
 }
 
 /* Requests that never end have to go for others, and then what is above is used. */
@@ -283,55 +242,44 @@ TEST(test_what_is_above_is_used_without_an_end)
 
 /* However far behind what is known of a page is: once it is the next to go, it was used when what
  * continued it was. */
-TEST(test_a_page_is_no_older_than_what_continued_it)
+PGI_SCENE(test_a_page_is_no_older_than_what_continued_it, 0)
 {
-        struct cache c;
-
-        cache_init(&c, 0);
-        ask(&c, IDS(1, 2), PAGE_TOKENS);
-        c.now += 20 * SECOND;
-        ask(&c, IDS(7), PAGE_TOKENS);
-        c.now += 20 * SECOND;
-        ops->touch(c.pgi, node_of(&c, 2), ++c.request, c.now);
-        evict(&c, node_of(&c, 2));
-        assert_int_equal(ops->victim(c.pgi, 0, EVICT_DROP, c.now), node_of(&c, 7));
-        cache_deinit(&c);
+        ask(c, IDS(1, 2), PAGE_TOKENS);
+        c->now += 20 * SECOND;
+        ask(c, IDS(7), PAGE_TOKENS);
+        c->now += 20 * SECOND;
+        ops->touch(c->pgi, node_of(c, 2), ++c->request, c->now);
+        evict(c, node_of(c, 2));
+        assert_int_equal(ops->victim(c->pgi, 0, EVICT_DROP, c->now), node_of(c, 7));
 }
 
-TEST(test_oldest_first_before_anything_is_learnt)
+PGI_SCENE(test_oldest_first_before_anything_is_learnt, 0)
 {
-        struct cache c;
-
-        cache_init(&c, 0);
         for (uint32_t i = 0; i < 8; i++) {
-                ask(&c, (const uint32_t[]){10 * i, 10 * i + 1}, 2, 100);
-                c.now += 20 * SECOND;
+                ask(c, (const uint32_t[]){10 * i, 10 * i + 1}, 2, 100);
+                c->now += 20 * SECOND;
         }
-        assert_false(look(&c, 0).ready);
+        assert_false(look(c, 0).ready);
         for (uint32_t i = 0; i < 8; i++) {
-                assert_int_equal(ops->victim(c.pgi, 0, EVICT_DROP, c.now), node_of(&c, 10 * i + 1));
-                evict(&c, node_of(&c, 10 * i + 1));
-                assert_int_equal(ops->victim(c.pgi, 0, EVICT_DROP, c.now), node_of(&c, 10 * i));
-                evict(&c, node_of(&c, 10 * i));
+                assert_int_equal(
+                        ops->victim(c->pgi, 0, EVICT_DROP, c->now), node_of(c, 10 * i + 1));
+                evict(c, node_of(c, 10 * i + 1));
+                assert_int_equal(ops->victim(c->pgi, 0, EVICT_DROP, c->now), node_of(c, 10 * i));
+                evict(c, node_of(c, 10 * i));
         }
-        cache_deinit(&c);
 }
 
 /* A page that is held is in use: its age is from when it was let go of. */
-TEST(test_age_of_what_was_held)
+PGI_SCENE(test_age_of_what_was_held, 0)
 {
-        struct cache c;
-
-        cache_init(&c, 0);
-        ask(&c, IDS(1), PAGE_TOKENS);
-        ops->hold(c.pgi, node_of(&c, 1));
-        c.now += 20 * SECOND;
-        ask(&c, IDS(2), PAGE_TOKENS);
-        c.now += 20 * SECOND;
-        ops->idle(c.pgi, node_of(&c, 1), c.now);
-        assert_int_equal(ops->victim(c.pgi, 0, EVICT_DROP, c.now), node_of(&c, 2));
-        evict_all(&c);
-        cache_deinit(&c);
+        ask(c, IDS(1), PAGE_TOKENS);
+        ops->hold(c->pgi, node_of(c, 1));
+        c->now += 20 * SECOND;
+        ask(c, IDS(2), PAGE_TOKENS);
+        c->now += 20 * SECOND;
+        ops->idle(c->pgi, node_of(c, 1), c->now);
+        assert_int_equal(ops->victim(c->pgi, 0, EVICT_DROP, c->now), node_of(c, 2));
+        evict_all(c);
 }
 
 static void make_room(struct cache *c, uint32_t n)
@@ -365,28 +313,25 @@ static void run_sessions(struct cache *c, uint32_t seconds, bool hints, bool rig
 }
 
 /* Partial tails, which are never requested again, are evicted before older pages that may be. */
-TEST(test_learns_what_is_worth_least)
+PGI_SCENE(test_learns_what_is_worth_least, 0)
 {
-        struct cache c;
         uint32_t node;
 
-        cache_init(&c, 0);
-        run_sessions(&c, 1000, false, false);
-        evict_all(&c);
-        run_sessions(&c, 20, false, false);
+        run_sessions(c, 1000, false, false);
+        evict_all(c);
+        run_sessions(c, 20, false, false);
         for (uint32_t i = 0; i < 20; i++) {
                 struct pgi_view view;
 
-                node = ops->victim(c.pgi, 0, EVICT_DROP, c.now);
-                pgi_look(c.pgi, node, &view);
+                node = ops->victim(c->pgi, 0, EVICT_DROP, c->now);
+                pgi_look(c->pgi, node, &view);
                 assert_true(view.ready && !view.behind);
                 assert_int_equal(view.class, PGI_PARTIAL);
-                evict(&c, node);
+                evict(c, node);
         }
         /* Then the youngest: the others are nearer to when they may be used. */
-        node = ops->victim(c.pgi, 0, EVICT_DROP, c.now);
-        assert_in_range(c.id_of[node], c.last_id - 2 * 8, c.last_id + 1);
-        cache_deinit(&c);
+        node = ops->victim(c->pgi, 0, EVICT_DROP, c->now);
+        assert_in_range(c->id_of[node], c->last_id - 2 * 8, c->last_id + 1);
 }
 
 /* Hints count by what came of those before, not by what they say: all wrong is as good as right. */
@@ -469,58 +414,52 @@ static void expect_passed_first(struct cache *c)
  * learnt to drop come again in seconds. LRU hits all of these, so PGI evicts like LRU until its
  * tables know better.
  */
-TEST(test_falls_back)
+PGI_SCENE(test_falls_back, 0)
 {
         const uint32_t room = 80;
-        struct cache c;
         struct pgi_view view;
         uint32_t n_behind = 0, victim;
 
-        cache_init(&c, 0);
-        run_texts(&c, 4000, false, 300);
-        evict_all(&c);
-        c.n_free = room;
+        run_texts(c, 4000, false, 300);
+        evict_all(c);
+        c->n_free = room;
         for (uint32_t s = 0; s < 2000; s++) {
-                run_texts(&c, 1, true, 10);
-                victim = ops->victim(c.pgi, 0, EVICT_DROP, c.now);
-                pgi_look(c.pgi, victim, &view);
+                run_texts(c, 1, true, 10);
+                victim = ops->victim(c->pgi, 0, EVICT_DROP, c->now);
+                pgi_look(c->pgi, victim, &view);
                 n_behind += view.behind;
                 if (view.behind) {
-                        expect_about_the_oldest(&c, victim);
-                        expect_passed_first(&c);
+                        expect_about_the_oldest(c, victim);
+                        expect_passed_first(c);
                 }
         }
         assert_true(n_behind > 1000);
-        cache_deinit(&c);
 }
 
-TEST(test_reset_keeps_what_was_learnt)
+PGI_SCENE(test_reset_keeps_what_was_learnt, 0)
 {
-        struct cache c;
         uint64_t n_events;
 
-        cache_init(&c, 0);
-        run_sessions(&c, 300, false, false);
-        evict_all(&c);
-        ask(&c, IDS(1), PAGE_TOKENS);
-        n_events = look(&c, 1).n_events;
-        assert_true(n_events > 0 && look(&c, 1).n_ghosts > 0);
+        run_sessions(c, 300, false, false);
+        evict_all(c);
+        ask(c, IDS(1), PAGE_TOKENS);
+        n_events = look(c, 1).n_events;
+        assert_true(n_events > 0 && look(c, 1).n_ghosts > 0);
         alloc_fail_each(n)
         {
-                int r = ops->reset(c.pgi);
+                int r = ops->reset(c->pgi);
 
                 assert_int_equal(r, alloc_fail_happened() ? -ENOMEM : 0);
                 if (r < 0)
-                        assert_null(ops->check(c.pgi));
+                        assert_null(ops->check(c->pgi));
         }
-        assert_int_equal(fresh_tree(&c.tree), 0);
-        memset(c.node_1, 0, N_IDS * sizeof(*c.node_1));
-        assert_null(ops->check(c.pgi));
-        ask(&c, IDS(1), PAGE_TOKENS);
-        assert_int_equal(look(&c, 1).n_events, n_events);
-        assert_int_equal(look(&c, 1).n_ghosts, 0);
-        assert_true(look(&c, 1).ready);
-        cache_deinit(&c);
+        assert_int_equal(fresh_tree(&c->tree), 0);
+        memset(c->node_1, 0, N_IDS * sizeof(*c->node_1));
+        assert_null(ops->check(c->pgi));
+        ask(c, IDS(1), PAGE_TOKENS);
+        assert_int_equal(look(c, 1).n_events, n_events);
+        assert_int_equal(look(c, 1).n_ghosts, 0);
+        assert_true(look(c, 1).ready);
 }
 
 TEST(test_saved_and_loaded)
@@ -576,25 +515,21 @@ TEST(test_ghosts_and_memory_are_bounded)
 }
 
 /* In its class and place; the request that runs with it ends with it. */
-TEST(test_moved)
+PGI_SCENE(test_moved, 0)
 {
-        struct cache c;
-
-        cache_init(&c, 0);
         for (uint32_t i = 0; i < 3; i++) {
-                start(&c, (const uint32_t[]){10 * i}, 1, PAGE_TOKENS);
-                c.now += 20 * SECOND;
+                start(c, (const uint32_t[]){10 * i}, 1, PAGE_TOKENS);
+                c->now += 20 * SECOND;
         }
-        tree_move(&c.tree, node_of(&c, 0), N_NODES - 1);
-        ops->move(c.pgi, node_of(&c, 0), N_NODES - 1);
-        assert_null(ops->check(c.pgi));
+        tree_move(&c->tree, node_of(c, 0), N_NODES - 1);
+        ops->move(c->pgi, node_of(c, 0), N_NODES - 1);
+        assert_null(ops->check(c->pgi));
         for (uint64_t request = 1; request <= 3; request++)
-                ops->request_end(c.pgi, request, c.now);
-        assert_null(ops->check(c.pgi));
-        assert_int_equal(ops->victim(c.pgi, 0, EVICT_DROP, c.now), N_NODES - 1);
-        c.node_1[0] = N_NODES;
-        assert_int_equal(look(&c, 0).turn, 1); /* that its end says */
-        cache_deinit(&c);
+                ops->request_end(c->pgi, request, c->now);
+        assert_null(ops->check(c->pgi));
+        assert_int_equal(ops->victim(c->pgi, 0, EVICT_DROP, c->now), N_NODES - 1);
+        c->node_1[0] = N_NODES;
+        assert_int_equal(look(c, 0).turn, 1); /* that its end says */
 }
 
 static void move_text(struct cache *c, uint32_t id, uint32_t to)
@@ -610,114 +545,97 @@ static void move_text(struct cache *c, uint32_t id, uint32_t to)
 }
 
 /* A conversation of two turns, and an older question: what is known goes with the page. */
-TEST(test_other_tiers)
+PGI_SCENE(test_other_tiers, 0)
 {
         struct evict_params params = {.page_tokens = PAGE_TOKENS};
         const uint32_t below = N_NODES - 100;
-        struct cache c;
 
-        cache_init(&c, 0);
-        ops->free(c.pgi);
-        tree_deinit(&c.tree);
-        tree_set_tiers(&c.tree, (uint32_t[]){0, below}, 2);
-        assert_int_equal(tree_reserve(&c.tree, N_NODES), 0);
-        params.tree = &c.tree;
-        assert_int_equal(ops->new (&params, &c.pgi), 0);
-        assert_int_equal(ops->reserve(c.pgi, N_NODES), 0);
-        ask(&c, IDS(1), PAGE_TOKENS);
-        c.now += 20 * SECOND;
-        ask(&c, IDS(2, 3), PAGE_TOKENS);
-        c.now += 20 * SECOND;
-        ask(&c, IDS(2, 3, 4), PAGE_TOKENS);
-        assert_int_equal(look(&c, 4).turn, 2);
-        assert_int_equal(ops->victim(c.pgi, 0, EVICT_DEMOTE, c.now), node_of(&c, 1));
-        move_text(&c, 4, below + 4);
-        move_text(&c, 3, below + 3);
-        move_text(&c, 1, below + 1);
-        assert_int_equal(look(&c, 4).turn, 2);
-        assert_int_equal(ops->victim(c.pgi, 0, EVICT_DEMOTE, c.now), node_of(&c, 2));
-        assert_int_equal(ops->victim(c.pgi, 0, EVICT_DROP, c.now), NODE_NONE);
-        assert_int_equal(ops->victim(c.pgi, 1, EVICT_DROP, c.now), node_of(&c, 1)); /* older */
-        ops->lock(c.pgi, node_of(&c, 1));
-        assert_int_equal(ops->victim(c.pgi, 1, EVICT_DROP, c.now), node_of(&c, 4));
-        c.now += 20 * SECOND;
-        ask(&c, IDS(2, 3, 4, 5), PAGE_TOKENS); /* in place */
-        assert_int_equal(look(&c, 5).turn, 3);
-        assert_null(ops->check(c.pgi));
-        ops->unlock(c.pgi, node_of(&c, 1));
-        assert_int_equal(ops->victim(c.pgi, 1, EVICT_DROP, c.now), node_of(&c, 1));
-        assert_int_equal(ops->victim(c.pgi, 0, EVICT_DROP, c.now), node_of(&c, 5));
-        cache_deinit(&c);
+        ops->free(c->pgi);
+        tree_deinit(&c->tree);
+        tree_set_tiers(&c->tree, (uint32_t[]){0, below}, 2);
+        assert_int_equal(tree_reserve(&c->tree, N_NODES), 0);
+        params.tree = &c->tree;
+        assert_int_equal(ops->new (&params, &c->pgi), 0);
+        assert_int_equal(ops->reserve(c->pgi, N_NODES), 0);
+        ask(c, IDS(1), PAGE_TOKENS);
+        c->now += 20 * SECOND;
+        ask(c, IDS(2, 3), PAGE_TOKENS);
+        c->now += 20 * SECOND;
+        ask(c, IDS(2, 3, 4), PAGE_TOKENS);
+        assert_int_equal(look(c, 4).turn, 2);
+        assert_int_equal(ops->victim(c->pgi, 0, EVICT_DEMOTE, c->now), node_of(c, 1));
+        move_text(c, 4, below + 4);
+        move_text(c, 3, below + 3);
+        move_text(c, 1, below + 1);
+        assert_int_equal(look(c, 4).turn, 2);
+        assert_int_equal(ops->victim(c->pgi, 0, EVICT_DEMOTE, c->now), node_of(c, 2));
+        assert_int_equal(ops->victim(c->pgi, 0, EVICT_DROP, c->now), NODE_NONE);
+        assert_int_equal(ops->victim(c->pgi, 1, EVICT_DROP, c->now), node_of(c, 1)); /* older */
+        ops->lock(c->pgi, node_of(c, 1));
+        assert_int_equal(ops->victim(c->pgi, 1, EVICT_DROP, c->now), node_of(c, 4));
+        c->now += 20 * SECOND;
+        ask(c, IDS(2, 3, 4, 5), PAGE_TOKENS); /* in place */
+        assert_int_equal(look(c, 5).turn, 3);
+        assert_null(ops->check(c->pgi));
+        ops->unlock(c->pgi, node_of(c, 1));
+        assert_int_equal(ops->victim(c->pgi, 1, EVICT_DROP, c->now), node_of(c, 1));
+        assert_int_equal(ops->victim(c->pgi, 0, EVICT_DROP, c->now), node_of(c, 5));
 }
 
 /* Nor forward by years: ages end where bins do. */
-TEST(test_clock_never_goes_back)
+PGI_SCENE(test_clock_never_goes_back, 0)
 {
-        struct cache c;
-
-        cache_init(&c, 0);
-        ask(&c, IDS(1, 2), PAGE_TOKENS);
+        ask(c, IDS(1, 2), PAGE_TOKENS);
         for (uint32_t i = 0; i < 4; i++) {
                 static const uint64_t clock[] = {5000 * SECOND, 0, UINT64_MAX, 0};
 
-                c.now = clock[i];
-                ask(&c, (const uint32_t[]){1, 2, 3 + i}, 3, PAGE_TOKENS);
-                assert_null(ops->check(c.pgi));
+                c->now = clock[i];
+                ask(c, (const uint32_t[]){1, 2, 3 + i}, 3, PAGE_TOKENS);
+                assert_null(ops->check(c->pgi));
         }
-        evict_all(&c);
-        cache_deinit(&c);
+        evict_all(c);
 }
 
 /* LRU is asked for what it had when a request began, before what the request publishes moves its
  * line: all of the first text, though there is room for five pages once the first is published. */
-TEST(test_lru_is_judged_by_what_it_had)
+PGI_SCENE(test_lru_is_judged_by_what_it_had, 0)
 {
         const uint32_t text[] = {1, 2, 3, 4};
-        struct cache c;
 
-        cache_init(&c, 0);
-        ask(&c, text, ARRAY_SIZE(text), PAGE_TOKENS);
-        ask(&c, (const uint32_t[]){11, 12, 13, 14}, 4, PAGE_TOKENS);
+        ask(c, text, ARRAY_SIZE(text), PAGE_TOKENS);
+        ask(c, (const uint32_t[]){11, 12, 13, 14}, 4, PAGE_TOKENS);
         for (unsigned i = ARRAY_SIZE(text); i-- > 0;)
-                evict(&c, node_of(&c, text[i]));
-        assert_int_equal(look(&c, 11).lru_hits, 0);
-        ask(&c, text, ARRAY_SIZE(text), PAGE_TOKENS);
-        assert_int_equal(look(&c, 11).lru_hits, ARRAY_SIZE(text));
-        cache_deinit(&c);
+                evict(c, node_of(c, text[i]));
+        assert_int_equal(look(c, 11).lru_hits, 0);
+        ask(c, text, ARRAY_SIZE(text), PAGE_TOKENS);
+        assert_int_equal(look(c, 11).lru_hits, ARRAY_SIZE(text));
 }
 
 /* A pass over more pages and ghosts than one turn counts goes on until it says that it is done. */
-TEST(test_work_says_when_it_is_done)
+PGI_SCENE(test_work_says_when_it_is_done, 0)
 {
         unsigned n_turns = 1;
-        struct cache c;
 
-        cache_init(&c, 0);
         for (uint32_t i = 0; i < 10000; i++) {
-                if (c.n_free == 0)
-                        evict(&c, ops->victim(c.pgi, 0, EVICT_DROP, c.now));
-                start(&c, (const uint32_t[]){1 + i}, 1, PAGE_TOKENS);
-                ops->request_end(c.pgi, c.request, c.now);
+                if (c->n_free == 0)
+                        evict(c, ops->victim(c->pgi, 0, EVICT_DROP, c->now));
+                start(c, (const uint32_t[]){1 + i}, 1, PAGE_TOKENS);
+                ops->request_end(c->pgi, c->request, c->now);
         }
-        while (ops->work(c.pgi, c.now))
+        while (ops->work(c->pgi, c->now))
                 n_turns++;
         assert_in_range(n_turns, 2, 100);
-        assert_true(look(&c, 10000).ready);
-        assert_false(ops->work(c.pgi, c.now));
-        cache_deinit(&c);
+        assert_true(look(c, 10000).ready);
+        assert_false(ops->work(c->pgi, c->now));
 }
 
 /* Clients that never end a request teach it all the same. */
-TEST(test_requests_that_never_end)
+PGI_SCENE(test_requests_that_never_end, 0)
 {
-        struct cache c;
-
-        cache_init(&c, 0);
         for (uint32_t i = 0; i < 4000; i++) {
-                c.now += 5 * SECOND;
-                start(&c, (const uint32_t[]){1 + i % 20}, 1, PAGE_TOKENS);
-                ops->work(c.pgi, c.now);
+                c->now += 5 * SECOND;
+                start(c, (const uint32_t[]){1 + i % 20}, 1, PAGE_TOKENS);
+                ops->work(c->pgi, c->now);
         }
-        assert_true(look(&c, 1).ready);
-        cache_deinit(&c);
+        assert_true(look(c, 1).ready);
 }

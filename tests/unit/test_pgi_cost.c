@@ -50,6 +50,8 @@ static void open_cache(struct cache *c, uint32_t crossover)
         learn(c, LONG);
 }
 
+#define SCENE(fn, ...) TEST_ON(fn, struct cache, c, open_cache, cache_deinit, ##__VA_ARGS__)
+
 TEST(test_goes_by_cost)
 {
         assert_true(evict_pgi.goes_by_cost);
@@ -57,22 +59,19 @@ TEST(test_goes_by_cost)
 }
 
 /* Two texts of one class and age: a page of the longer one is worth more, by what it costs. */
-TEST(test_worth)
+SCENE(test_worth, CROSSOVER)
 {
-        struct cache c;
         uint32_t longer, shorter;
         double ratio;
 
-        open_cache(&c, CROSSOVER);
-        longer = ask_new(&c, LONG);
-        shorter = ask_new(&c, SHORT);
-        assert_true(look(&c, longer).ready && !look(&c, longer).behind);
-        assert_int_equal(look(&c, longer).class, look(&c, shorter).class);
-        ratio = ops->worth(c.pgi, node_of(&c, longer), c.now) /
-                ops->worth(c.pgi, node_of(&c, shorter), c.now);
+        longer = ask_new(c, LONG);
+        shorter = ask_new(c, SHORT);
+        assert_true(look(c, longer).ready && !look(c, longer).behind);
+        assert_int_equal(look(c, longer).class, look(c, shorter).class);
+        ratio = ops->worth(c->pgi, node_of(c, longer), c->now) /
+                ops->worth(c->pgi, node_of(c, shorter), c->now);
         assert_true(fabs(ratio - sqrt(2)) < 1e-6);
-        evict_all(&c);
-        cache_deinit(&c);
+        evict_all(c);
 }
 
 /* Counts how many of the first SHORT victims belong to this text. */
@@ -92,45 +91,39 @@ static uint32_t count_victims(struct cache *c, uint32_t last, uint32_t n)
 
 /* The shorter text goes first, whichever of both was asked for first: also where it is a little
  * nearer to its next use, by which it would stay if both cost the same. */
-TEST(test_victims)
+SCENE(test_victims, CROSSOVER)
 {
-        struct cache c;
         uint32_t shorter;
 
-        open_cache(&c, CROSSOVER);
-        ask_new(&c, LONG);
-        shorter = ask_new(&c, SHORT);
-        assert_int_equal(count_victims(&c, shorter, SHORT), SHORT);
-        evict_all(&c);
-        shorter = ask_new(&c, SHORT);
-        c.now += 4 * SECOND;
-        ask_new(&c, LONG);
-        assert_int_equal(count_victims(&c, shorter, SHORT), SHORT);
-        evict_all(&c);
-        cache_deinit(&c);
+        ask_new(c, LONG);
+        shorter = ask_new(c, SHORT);
+        assert_int_equal(count_victims(c, shorter, SHORT), SHORT);
+        evict_all(c);
+        shorter = ask_new(c, SHORT);
+        c->now += 4 * SECOND;
+        ask_new(c, LONG);
+        assert_int_equal(count_victims(c, shorter, SHORT), SHORT);
+        evict_all(c);
 }
 
 /* Another number, the same cost. */
-TEST(test_moved_pages_keep_their_cost)
+SCENE(test_moved_pages_keep_their_cost, CROSSOVER)
 {
-        struct cache c;
         uint32_t longer, node, to;
         double worth;
 
-        open_cache(&c, CROSSOVER);
-        longer = ask_new(&c, LONG);
-        node = node_of(&c, longer);
-        worth = ops->worth(c.pgi, node, c.now);
-        to = c.free[--c.n_free];
-        tree_move(&c.tree, node, to);
-        ops->move(c.pgi, node, to);
-        c.node_1[longer] = to + 1;
-        c.id_of[to] = longer;
-        c.free[c.n_free++] = node;
-        assert_null(ops->check(c.pgi));
-        assert_true(ops->worth(c.pgi, to, c.now) == worth);
-        evict_all(&c);
-        cache_deinit(&c);
+        longer = ask_new(c, LONG);
+        node = node_of(c, longer);
+        worth = ops->worth(c->pgi, node, c->now);
+        to = c->free[--c->n_free];
+        tree_move(&c->tree, node, to);
+        ops->move(c->pgi, node, to);
+        c->node_1[longer] = to + 1;
+        c->id_of[to] = longer;
+        c->free[c->n_free++] = node;
+        assert_null(ops->check(c->pgi));
+        assert_true(ops->worth(c->pgi, to, c->now) == worth);
+        evict_all(c);
 }
 
 /* Checks the memory with costs, and the reported crossover. */

@@ -89,69 +89,60 @@ static void flip_plane(struct tiers *w, uint32_t page, uint32_t plane)
 /* ---- what is copied -------------------------------------------------------------------------- */
 
 /* Each range, for the first time of its page and again. */
-TEST_BARE(test_ranges)
+TIER_SCENE(test_ranges, &evict_lru, 2, 4, N_PLANES, CODEC_NONE)
 {
-        struct tiers w;
         unsigned key;
         uint32_t page;
 
-        tiers_start(&w, &evict_lru, 2, 4, N_PLANES, CODEC_NONE);
         for (uint32_t first = 0; first < N_PLANES; first++)
                 for (uint32_t n = 1; first + n <= N_PLANES; n++) {
-                        fill_device(&w);
-                        key = any_below(&w);
-                        page = tier_pin(&w, key);
+                        fill_device(w);
+                        key = any_below(w);
+                        page = tier_pin(w, key);
                         for (unsigned turn = 0; turn < 2; turn++)
                                 assert_int_equal(
-                                        copy_planes(&w, page, (struct plane_range){first, n}, key),
+                                        copy_planes(w, page, (struct plane_range){first, n}, key),
                                         0);
-                        assert_int_equal(tier_find(&w, key), page);
-                        tier_unpin(&w, page);
+                        assert_int_equal(tier_find(w, key), page);
+                        tier_unpin(w, page);
                 }
-        assert_int_equal(w.store.counters.pages_damaged, 0);
-        tiers_end(&w);
+        assert_int_equal(w->store.counters.pages_damaged, 0);
 }
 
 /* The first copy compares all of the page; those after it what they copy, and nothing else. */
-TEST_BARE(test_compared)
+TIER_SCENE(test_compared, &evict_lru, 2, 4, N_PLANES, CODEC_NONE)
 {
-        struct tiers w;
         unsigned key;
         uint32_t page;
 
-        tiers_start(&w, &evict_lru, 2, 4, N_PLANES, CODEC_NONE);
-        fill_device(&w);
-        key = any_below(&w);
-        page = tier_pin(&w, key);
-        assert_false(are_known(&w, page));
-        assert_int_equal(copy_planes(&w, page, (struct plane_range){1, 1}, key), 0);
-        assert_true(are_known(&w, page));
-        flip_plane(&w, page, 3);
-        assert_int_equal(copy_planes(&w, page, (struct plane_range){0, 3}, key), 0);
-        assert_int_equal(tier_find(&w, key), page);
-        assert_int_equal(copy_planes(&w, page, (struct plane_range){2, 2}, key), -ENOENT);
-        assert_int_equal(tier_find(&w, key), PAGE_NONE);
-        assert_int_equal(w.store.counters.pages_damaged, 1);
-        tier_unpin(&w, page);
-        tiers_end(&w);
+        fill_device(w);
+        key = any_below(w);
+        page = tier_pin(w, key);
+        assert_false(are_known(w, page));
+        assert_int_equal(copy_planes(w, page, (struct plane_range){1, 1}, key), 0);
+        assert_true(are_known(w, page));
+        flip_plane(w, page, 3);
+        assert_int_equal(copy_planes(w, page, (struct plane_range){0, 3}, key), 0);
+        assert_int_equal(tier_find(w, key), page);
+        assert_int_equal(copy_planes(w, page, (struct plane_range){2, 2}, key), -ENOENT);
+        assert_int_equal(tier_find(w, key), PAGE_NONE);
+        assert_int_equal(w->store.counters.pages_damaged, 1);
+        tier_unpin(w, page);
 }
 
-TEST_BARE(test_damaged_at_first)
+TIER_SCENE(test_damaged_at_first, &evict_lru, 2, 4, N_PLANES, CODEC_NONE)
 {
-        struct tiers w;
         unsigned key;
         uint32_t page;
 
-        tiers_start(&w, &evict_lru, 2, 4, N_PLANES, CODEC_NONE);
-        fill_device(&w);
-        key = any_below(&w);
-        page = tier_pin(&w, key);
-        flip_plane(&w, page, 3);
-        assert_int_equal(copy_planes(&w, page, (struct plane_range){0, 1}, key), -ENOENT);
-        assert_int_equal(tier_find(&w, key), PAGE_NONE);
-        assert_int_equal(w.store.counters.pages_damaged, 1);
-        tier_unpin(&w, page);
-        tiers_end(&w);
+        fill_device(w);
+        key = any_below(w);
+        page = tier_pin(w, key);
+        flip_plane(w, page, 3);
+        assert_int_equal(copy_planes(w, page, (struct plane_range){0, 1}, key), -ENOENT);
+        assert_int_equal(tier_find(w, key), PAGE_NONE);
+        assert_int_equal(w->store.counters.pages_damaged, 1);
+        tier_unpin(w, page);
 }
 
 /* A copy of one plane, which has the bytes when its end is told. */
@@ -172,81 +163,72 @@ static void check_told(struct fetch *f, int status, uint32_t page, void *data)
 }
 
 /* Some ranges into one target at once are as many copies, each of which is told of its own end. */
-TEST_BARE(test_at_once)
+TIER_SCENE(test_at_once, &evict_lru, 2, 4, N_PLANES, CODEC_NONE)
 {
         struct plane_copy copies[3];
         uint32_t page, to;
-        struct tiers w;
         unsigned key;
 
-        tiers_start(&w, &evict_lru, 2, 4, N_PLANES, CODEC_NONE);
-        fill_device(&w);
-        key = any_below(&w);
-        page = tier_pin(&w, key);
-        to = lease_target(&w);
+        fill_device(w);
+        key = any_below(w);
+        page = tier_pin(w, key);
+        to = lease_target(w);
         for (uint32_t i = 0; i < 3; i++) {
                 const struct fetch_request rq = {.page = page,
-                        .generation = (uint32_t)ns_page(w.ns, page)->generation,
+                        .generation = (uint32_t)ns_page(w->ns, page)->generation,
                         .to = to,
                         .planes = {i, 1}};
                 struct fetch *f;
                 uint32_t unused;
 
-                copies[i] = (struct plane_copy){&w, key, i, 0};
+                copies[i] = (struct plane_copy){w, key, i, 0};
                 assert_int_equal(
-                        fetch_begin(w.attach, &rq, check_told, &copies[i], &f, &unused, &w.d), 0);
+                        fetch_begin(w->attach, &rq, check_told, &copies[i], &f, &unused, &w->d), 0);
         }
-        tiers_settle(&w);
+        tiers_settle(w);
         for (unsigned i = 0; i < 3; i++)
                 assert_int_equal(copies[i].n_told, 1);
-        check_planes(&w, to, (struct plane_range){0, 3}, key);
-        assert_int_equal(free_pages(w.attach, &to, 1, NULL), 0);
-        tier_unpin(&w, page);
-        tiers_end(&w);
+        check_planes(w, to, (struct plane_range){0, 3}, key);
+        assert_int_equal(free_pages(w->attach, &to, 1, NULL), 0);
+        tier_unpin(w, page);
 }
 
 /* A number below the device is another page's after a while: its sums are, too. */
-TEST_BARE(test_reused)
+TIER_SCENE(test_reused, &evict_lru, 2, 2, N_PLANES, CODEC_NONE)
 {
-        struct tiers w;
         unsigned n_reused = 0;
 
-        tiers_start(&w, &evict_lru, 2, 2, N_PLANES, CODEC_NONE);
-        fill_device(&w);
+        fill_device(w);
         for (unsigned key = N_DEVICE; key < 6 * N_DEVICE; key++) {
                 unsigned below = key - N_DEVICE;
                 uint32_t page;
 
-                w.now_nsec += 1000;
-                assert_true(tier_cache(&w, key, 1));
-                tiers_settle(&w);
-                if (tier_find(&w, below) == PAGE_NONE || tier_of(&w, below) != TIER_HOST)
+                w->now_nsec += 1000;
+                assert_true(tier_cache(w, key, 1));
+                tiers_settle(w);
+                if (tier_find(w, below) == PAGE_NONE || tier_of(w, below) != TIER_HOST)
                         continue;
-                page = tier_pin(&w, below);
-                n_reused += ns_set_of(w.ns, page)->part_sums && !are_known(&w, page);
-                assert_int_equal(copy_planes(&w, page, (struct plane_range){2, 1}, below), 0);
-                assert_int_equal(copy_planes(&w, page, (struct plane_range){1, 2}, below), 0);
-                tier_unpin(&w, page);
+                page = tier_pin(w, below);
+                n_reused += ns_set_of(w->ns, page)->part_sums && !are_known(w, page);
+                assert_int_equal(copy_planes(w, page, (struct plane_range){2, 1}, below), 0);
+                assert_int_equal(copy_planes(w, page, (struct plane_range){1, 2}, below), 0);
+                tier_unpin(w, page);
         }
         assert_true(n_reused > N_DEVICE);
-        assert_int_equal(w.store.counters.pages_damaged, 0);
-        tiers_end(&w);
+        assert_int_equal(w->store.counters.pages_damaged, 0);
 }
 
 /* From a page that is on the device. */
-TEST_BARE(test_from_device)
+TIER_SCENE(test_from_device, &evict_lru, 2, 4, N_PLANES, CODEC_NONE)
 {
-        struct tiers w;
         uint32_t page;
 
-        tiers_start(&w, &evict_lru, 2, 4, N_PLANES, CODEC_NONE);
-        assert_true(tier_cache(&w, 7, 1));
-        page = tier_pin(&w, 7);
-        assert_int_equal(tier_of(&w, 7), TIER_DEVICE);
-        assert_int_equal(copy_planes(&w, page, (struct plane_range){2, 1}, 7), 0);
-        assert_int_equal(copy_planes(&w, page, (struct plane_range){0, 3}, 7), 0);
-        tier_unpin(&w, page);
-        tiers_end(&w);
+        assert_true(tier_cache(w, 7, 1));
+        page = tier_pin(w, 7);
+        assert_int_equal(tier_of(w, 7), TIER_DEVICE);
+        assert_int_equal(copy_planes(w, page, (struct plane_range){2, 1}, 7), 0);
+        assert_int_equal(copy_planes(w, page, (struct plane_range){0, 3}, 7), 0);
+        tier_unpin(w, page);
 }
 
 /* A disk has a page in one piece: all of it is read, and compared, for some of its planes. */
@@ -352,59 +334,51 @@ TEST_BARE(test_codecs)
         }
 }
 
-/* ---- what is refused, and what isn't worth it -------------------------------------------------
- */
+/* ---- what is refused, and what isn't worth it ----------------------------------------------- */
 
-TEST_BARE(test_refused)
+TIER_SCENE(test_refused, &evict_lru, 2, 4, N_PLANES, CODEC_NONE)
 {
         static const struct plane_range wrong[] = {{0, N_PLANES + 1}, {N_PLANES, 1}, {3, 2},
                 {UINT32_MAX, 1}, {UINT32_MAX, 2}, {1, UINT32_MAX}, {2, 0}, {UINT32_MAX, 0},
                 {0, UINT32_MAX}, {UINT32_MAX, UINT32_MAX}};
         struct told told;
-        struct tiers w;
         uint32_t page, to;
         unsigned key;
 
-        tiers_start(&w, &evict_lru, 2, 4, N_PLANES, CODEC_NONE);
-        fill_device(&w);
-        key = any_below(&w);
-        page = tier_pin(&w, key);
-        to = lease_target(&w);
+        fill_device(w);
+        key = any_below(w);
+        page = tier_pin(w, key);
+        to = lease_target(w);
         for (unsigned i = 0; i < ARRAY_SIZE(wrong); i++) {
-                assert_int_equal(tier_copy(&w, page, to, wrong[i], &told), -EINVAL);
-                assert_non_null(strstr(w.d.text, "planes 0 to 3"));
+                assert_int_equal(tier_copy(w, page, to, wrong[i], &told), -EINVAL);
+                assert_non_null(strstr(w->d.text, "planes 0 to 3"));
         }
-        assert_int_equal(
-                tier_copy(&w, page, PAGE_NONE, (struct plane_range){1, 1}, &told), -EINVAL);
-        assert_non_null(strstr(w.d.text, "moves as a whole"));
-        tiers_settle(&w);
+        assert_int_equal(tier_copy(w, page, PAGE_NONE, (struct plane_range){1, 1}, &told), -EINVAL);
+        assert_non_null(strstr(w->d.text, "moves as a whole"));
+        tiers_settle(w);
         assert_int_equal(told.n, 0);
-        assert_int_equal(tier_find(&w, key), page);
-        assert_int_equal(free_pages(w.attach, &to, 1, NULL), 0);
-        tier_unpin(&w, page);
-        tiers_end(&w);
+        assert_int_equal(tier_find(w, key), page);
+        assert_int_equal(free_pages(w->attach, &to, 1, NULL), 0);
+        tier_unpin(w, page);
 }
 
 /* Without a tier below any device nothing copies, which is said at once. */
-TEST_BARE(test_no_mover)
+TIER_SCENE(test_no_mover, &evict_lru, 2, 4, N_PLANES, CODEC_NONE)
 {
         struct mover *mover;
         struct told told;
-        struct tiers w;
         uint32_t page, to;
 
-        tiers_start(&w, &evict_lru, 2, 4, N_PLANES, CODEC_NONE);
-        assert_true(tier_cache(&w, 7, 1));
-        page = tier_pin(&w, 7);
-        to = lease_target(&w);
-        mover = TAKE(w.store.moving.mover);
-        assert_int_equal(tier_copy(&w, page, to, (struct plane_range){0, 1}, &told), -EIO);
-        w.store.moving.mover = mover;
-        tiers_settle(&w);
+        assert_true(tier_cache(w, 7, 1));
+        page = tier_pin(w, 7);
+        to = lease_target(w);
+        mover = TAKE(w->store.moving.mover);
+        assert_int_equal(tier_copy(w, page, to, (struct plane_range){0, 1}, &told), -EIO);
+        w->store.moving.mover = mover;
+        tiers_settle(w);
         assert_int_equal(told.n, 0);
-        assert_int_equal(free_pages(w.attach, &to, 1, NULL), 0);
-        tier_unpin(&w, page);
-        tiers_end(&w);
+        assert_int_equal(free_pages(w->attach, &to, 1, NULL), 0);
+        tier_unpin(w, page);
 }
 
 /* Planes so small that sums would cost more than they save go with the others of their page. */

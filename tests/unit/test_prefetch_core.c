@@ -42,60 +42,48 @@ TEST(test_stream)
         streams(&evict_pgi);
 }
 
-TEST(test_steps_are_the_tenants)
+PREFETCH_SCENE_COLD(test_steps_are_the_tenants, &evict_lru)
 {
-        struct tiers w;
-
-        start_cold(&w, &evict_lru);
-        w.a->attrs.prefetch_steps = 3;
-        read_text(&w, 0, 8);
-        read_text(&w, 8, 8);
-        assert_tier(&w, 16, 3, TIER_DEVICE);
-        assert_tier(&w, 19, TEXT - 19, TIER_HOST);
-        w.a->attrs.prefetch_steps = 0;
-        read_text(&w, 16, 8);
-        read_text(&w, 24, 8);
-        assert_tier(&w, 32, TEXT - 32, TIER_HOST);
-        tiers_end(&w);
+        w->a->attrs.prefetch_steps = 3;
+        read_text(w, 0, 8);
+        read_text(w, 8, 8);
+        assert_tier(w, 16, 3, TIER_DEVICE);
+        assert_tier(w, 19, TEXT - 19, TIER_HOST);
+        w->a->attrs.prefetch_steps = 0;
+        read_text(w, 16, 8);
+        read_text(w, 24, 8);
+        assert_tier(w, 32, TEXT - 32, TIER_HOST);
 }
 
 /* Lookups that don't go on: of the same text again, of others, or much later. */
-TEST(test_no_stream)
+PREFETCH_SCENE(test_no_stream, &evict_lru)
 {
-        struct tiers w;
-
-        start(&w, &evict_lru);
-        append(&w, 0, ROOT, 0, TEXT, 0);
-        append(&w, 0, ROOT, 100, 8, 0);
-        push_down(&w, 0, TEXT);
-        push_down(&w, 100, 8);
-        read_text(&w, 0, 8);
-        read_text(&w, 0, 8);
-        read_text(&w, 100, 4);
-        read_text(&w, 4, 4);
-        w.now_nsec += 2 * PREFETCH_STREAM_NSEC;
-        read_text(&w, 8, 8);
-        assert_int_equal(account(&w, PREFETCH_STREAM)->n_begun, 0);
-        assert_tier(&w, 16, TEXT - 16, TIER_HOST);
-        tiers_end(&w);
+        append(w, 0, ROOT, 0, TEXT, 0);
+        append(w, 0, ROOT, 100, 8, 0);
+        push_down(w, 0, TEXT);
+        push_down(w, 100, 8);
+        read_text(w, 0, 8);
+        read_text(w, 0, 8);
+        read_text(w, 100, 4);
+        read_text(w, 4, 4);
+        w->now_nsec += 2 * PREFETCH_STREAM_NSEC;
+        read_text(w, 8, 8);
+        assert_int_equal(account(w, PREFETCH_STREAM)->n_begun, 0);
+        assert_tier(w, 16, TEXT - 16, TIER_HOST);
 }
 
 /* The maximum of texts that can be told apart. */
-TEST(test_several_streams)
+PREFETCH_SCENE(test_several_streams, &evict_lru)
 {
-        struct tiers w;
-
-        start(&w, &evict_lru);
         for (unsigned i = 0; i < 4; i++) {
-                append(&w, 0, ROOT, 100 * i, 8, 0);
-                push_down(&w, 100 * i, 8);
+                append(w, 0, ROOT, 100 * i, 8, 0);
+                push_down(w, 100 * i, 8);
         }
         for (unsigned at = 0; at < 4; at += 2)
                 for (unsigned i = 0; i < 4; i++)
-                        assert_int_equal(read_text(&w, 100 * i + at, 2), 2);
+                        assert_int_equal(read_text(w, 100 * i + at, 2), 2);
         for (unsigned i = 0; i < 4; i++)
-                assert_tier(&w, 100 * i, 8, TIER_DEVICE);
-        tiers_end(&w);
+                assert_tier(w, 100 * i, 8, TIER_DEVICE);
 }
 
 /* Where a text branches only the client's own pins say how it goes on. */
@@ -131,153 +119,129 @@ TEST(test_branch)
 }
 
 /* Under way when it is asked for: one transfer, told once, and the guess was right. */
-TEST(test_joined)
+PREFETCH_SCENE_COLD(test_joined, &evict_lru)
 {
         struct told told[8] = {0};
-        struct tiers w;
         uint32_t pages[8];
 
-        start_cold(&w, &evict_lru);
-        read_text(&w, 0, 8);
-        (void)begin_read(&w, 8, 8, pages, told);
-        (void)prefetch_work(&w.store, w.now_nsec);
-        assert_int_equal(account(&w, PREFETCH_STREAM)->n_stake, 8); /* half of PREFETCHES_MAX */
-        tiers_check(&w);
-        assert_int_equal(release_pages(w.attach, pages, 8, w.now_nsec, NULL), 0);
-        w.now_nsec += 1;
-        assert_int_equal(read_text(&w, 16, 8), 8);
-        assert_int_equal(account(&w, PREFETCH_STREAM)->n_useful, 8);
-        assert_int_equal(w.store.counters.promoted_pages, 8 + 8 + 8 + 16);
-        tiers_end(&w);
+        read_text(w, 0, 8);
+        (void)begin_read(w, 8, 8, pages, told);
+        (void)prefetch_work(&w->store, w->now_nsec);
+        assert_int_equal(account(w, PREFETCH_STREAM)->n_stake, 8); /* half of PREFETCHES_MAX */
+        tiers_check(w);
+        assert_int_equal(release_pages(w->attach, pages, 8, w->now_nsec, NULL), 0);
+        w->now_nsec += 1;
+        assert_int_equal(read_text(w, 16, 8), 8);
+        assert_int_equal(account(w, PREFETCH_STREAM)->n_useful, 8);
+        assert_int_equal(w->store.counters.promoted_pages, 8 + 8 + 8 + 16);
 }
 
 /* ---- room ------------------------------------------------------------------------------------ */
 
 /* Room for the largest recent lease stays FREE. */
-TEST(test_leases_come_first)
+PREFETCH_SCENE_COLD(test_leases_come_first, &evict_lru)
 {
         uint32_t held[N_DEVICE], n_free;
-        struct tiers w;
 
-        start_cold(&w, &evict_lru);
-        assert_int_equal(lease_pages(w.attach, 16, w.now_nsec, held, NULL), 0);
-        assert_int_equal(lease_pages(w.attach, 20, w.now_nsec, held + 16, NULL), 0);
-        read_text(&w, 0, 4);
-        read_text(&w, 4, 4);
-        n_free = (uint32_t)ns_n_room(w.ns);
+        assert_int_equal(lease_pages(w->attach, 16, w->now_nsec, held, NULL), 0);
+        assert_int_equal(lease_pages(w->attach, 20, w->now_nsec, held + 16, NULL), 0);
+        read_text(w, 0, 4);
+        read_text(w, 4, 4);
+        n_free = (uint32_t)ns_n_room(w->ns);
         assert_int_equal(n_free, 16); /* a quarter of what is bound at most */
-        assert_int_equal(account(&w, PREFETCH_STREAM)->n_begun, 64 - 36 - 8 - 16);
-        assert_int_equal(w.store.counters.evictions, 0);
-        tiers_end(&w);
+        assert_int_equal(account(w, PREFETCH_STREAM)->n_begun, 64 - 36 - 8 - 16);
+        assert_int_equal(w->store.counters.evictions, 0);
 }
 
 /* A full device: what was used longest ago goes down for a stream, and nothing is dropped. */
-TEST(test_swaps)
+PREFETCH_SCENE(test_swaps, &evict_lru)
 {
-        struct tiers w;
-
-        start(&w, &evict_lru);
-        append(&w, 0, ROOT, 0, TEXT, 0);
-        fill_up(&w);
-        assert_int_equal(read_text(&w, 0, 8), 8);
-        assert_int_equal(read_text(&w, 8, 8), 8);
-        assert_int_equal(count_on_device(&w, 16, 16), 16);
-        assert_int_equal(count_on_device(&w, 0, TEXT), 32);
-        assert_int_equal(count_hits(w.attach, FILLERS, 1), 1);
-        assert_int_equal(w.store.counters.evictions, 0);
+        append(w, 0, ROOT, 0, TEXT, 0);
+        fill_up(w);
+        assert_int_equal(read_text(w, 0, 8), 8);
+        assert_int_equal(read_text(w, 8, 8), 8);
+        assert_int_equal(count_on_device(w, 16, 16), 16);
+        assert_int_equal(count_on_device(w, 0, TEXT), 32);
+        assert_int_equal(count_hits(w->attach, FILLERS, 1), 1);
+        assert_int_equal(w->store.counters.evictions, 0);
         assert_int_equal(
-                w.ns->device.n_pages[PAGE_SEALED] + w.ns->tiers[TIER_HOST].n_pages[PAGE_SEALED],
+                w->ns->device.n_pages[PAGE_SEALED] + w->ns->tiers[TIER_HOST].n_pages[PAGE_SEALED],
                 TEXT + 2 * N_DEVICE);
-        tiers_end(&w);
 }
 
 /* A page's ancestors aren't demoted for it, though they were used longest ago. */
-TEST(test_swaps_others)
+PREFETCH_SCENE(test_swaps_others, &evict_lru)
 {
-        struct tiers w;
-
-        start(&w, &evict_lru);
-        append(&w, 0, ROOT, 0, 16, 0);
-        push_down(&w, 8, 8);
-        assert_false(demote_swaps(w.ns, tier_find(&w, 15), DEMOTE_FOR_READER));
+        append(w, 0, ROOT, 0, 16, 0);
+        push_down(w, 8, 8);
+        assert_false(demote_swaps(w->ns, tier_find(w, 15), DEMOTE_FOR_READER));
         for (unsigned i = 0; i < 4; i++)
-                assert_true(tier_cache(&w, FILLERS + i, 1));
-        assert_false(demote_swaps(w.ns, tier_find(&w, 15), DEMOTE_FOR_GUESS));
-        assert_true(demote_swaps(w.ns, tier_find(&w, 15), DEMOTE_FOR_READER));
-        settle(&w);
-        assert_tier(&w, 0, 8, TIER_DEVICE);
-        assert_tier(&w, FILLERS, 1, TIER_HOST);
-        assert_tier(&w, FILLERS + 1, 3, TIER_DEVICE);
-        tiers_end(&w);
+                assert_true(tier_cache(w, FILLERS + i, 1));
+        assert_false(demote_swaps(w->ns, tier_find(w, 15), DEMOTE_FOR_GUESS));
+        assert_true(demote_swaps(w->ns, tier_find(w, 15), DEMOTE_FOR_READER));
+        settle(w);
+        assert_tier(w, 0, 8, TIER_DEVICE);
+        assert_tier(w, FILLERS, 1, TIER_HOST);
+        assert_tier(w, FILLERS + 1, 3, TIER_DEVICE);
 }
 
 /* All is read: nothing goes for a guess. */
-TEST(test_no_room)
+PREFETCH_SCENE_COLD(test_no_room, &evict_lru)
 {
         uint32_t held[N_DEVICE];
-        struct tiers w;
 
-        start_cold(&w, &evict_lru);
-        read_text(&w, 0, 8);
-        assert_int_equal(lease_pages(w.attach, N_DEVICE - 8 - 8, w.now_nsec, held, NULL), 0);
-        read_text(&w, 8, 8);
-        assert_int_equal(account(&w, PREFETCH_STREAM)->n_begun, 0);
-        assert_tier(&w, 16, TEXT - 16, TIER_HOST);
-        tiers_end(&w);
+        read_text(w, 0, 8);
+        assert_int_equal(lease_pages(w->attach, N_DEVICE - 8 - 8, w->now_nsec, held, NULL), 0);
+        read_text(w, 8, 8);
+        assert_int_equal(account(w, PREFETCH_STREAM)->n_begun, 0);
+        assert_tier(w, 16, TEXT - 16, TIER_HOST);
 }
 
 /* ---- useless --------------------------------------------------------------------------------- */
 
 /* Texts that are never read to the end: prefetch goes off by itself, and probes after a pause. */
-TEST(test_goes_off)
+PREFETCH_SCENE(test_goes_off, &evict_lru)
 {
         const struct prefetch *p;
-        struct tiers w;
         uint64_t n_begun;
 
-        start(&w, &evict_lru);
         for (unsigned round = 0; round < 8; round++) {
-                append(&w, 0, ROOT, 1000 * round, 24, 0);
-                push_down(&w, 1000 * round, 24);
-                read_text(&w, 1000 * round, 4);
-                read_text(&w, 1000 * round + 4, 4);
+                append(w, 0, ROOT, 1000 * round, 24, 0);
+                push_down(w, 1000 * round, 24);
+                read_text(w, 1000 * round, 4);
+                read_text(w, 1000 * round + 4, 4);
         }
-        fill_up(&w);
-        p = account(&w, PREFETCH_STREAM);
+        fill_up(w);
+        p = account(w, PREFETCH_STREAM);
         assert_int_equal(p->window, 0);
         assert_int_equal(p->n_useful, 0);
         assert_true(p->n_wasted >= PREFETCH_START && p->n_wasted <= PREFETCH_START + 16);
         n_begun = p->n_begun;
-        read_text(&w, 0, 4);
-        read_text(&w, 4, 4);
+        read_text(w, 0, 4);
+        read_text(w, 4, 4);
         assert_int_equal(p->n_begun, n_begun);
-        assert_int_equal(account(&w, PREFETCH_TURN)->window, PREFETCH_START);
-        w.now_nsec += PREFETCH_PAUSE_NSEC;
-        drop(&w, FILLERS, 2 * N_DEVICE);
-        push_down(&w, 0, 24);
-        read_text(&w, 0, 4);
-        read_text(&w, 4, 4);
+        assert_int_equal(account(w, PREFETCH_TURN)->window, PREFETCH_START);
+        w->now_nsec += PREFETCH_PAUSE_NSEC;
+        drop(w, FILLERS, 2 * N_DEVICE);
+        push_down(w, 0, 24);
+        read_text(w, 0, 4);
+        read_text(w, 4, 4);
         assert_int_equal(p->n_begun, n_begun + PREFETCH_PROBE);
-        tiers_end(&w);
 }
 
 /* On a device with room for it a wrong guess is wasted, too, after a while. */
-TEST(test_waste_by_time)
+PREFETCH_SCENE_COLD(test_waste_by_time, &evict_lru)
 {
-        struct tiers w;
-
-        start_cold(&w, &evict_lru);
-        read_text(&w, 0, 8);
-        read_text(&w, 8, 8);
-        assert_int_equal(account(&w, PREFETCH_STREAM)->n_stake, 16);
-        w.now_nsec += (PREFETCH_STAKE_SEC - 1) * NSEC_PER_SEC;
-        assert_true(prefetch_look(&w.store, w.now_nsec) != UINT64_MAX);
-        assert_int_equal(account(&w, PREFETCH_STREAM)->n_stake, 16);
-        w.now_nsec += NSEC_PER_SEC;
-        assert_true(prefetch_look(&w.store, w.now_nsec) == UINT64_MAX);
-        assert_int_equal(account(&w, PREFETCH_STREAM)->n_wasted, 16);
-        tiers_check(&w);
-        tiers_end(&w);
+        read_text(w, 0, 8);
+        read_text(w, 8, 8);
+        assert_int_equal(account(w, PREFETCH_STREAM)->n_stake, 16);
+        w->now_nsec += (PREFETCH_STAKE_SEC - 1) * NSEC_PER_SEC;
+        assert_true(prefetch_look(&w->store, w->now_nsec) != UINT64_MAX);
+        assert_int_equal(account(w, PREFETCH_STREAM)->n_stake, 16);
+        w->now_nsec += NSEC_PER_SEC;
+        assert_true(prefetch_look(&w->store, w->now_nsec) == UINT64_MAX);
+        assert_int_equal(account(w, PREFETCH_STREAM)->n_wasted, 16);
+        tiers_check(w);
 }
 
 /* ---- meanwhile ------------------------------------------------------------------------------- */
@@ -299,78 +263,67 @@ static void begin_stream(struct tiers *w)
         tiers_check(w);
 }
 
-TEST(test_invalidated)
+#define SCENE(fn, ...) TEST_ON(fn, struct tiers, w, begin_stream, tiers_end, ##__VA_ARGS__)
+
+SCENE(test_invalidated)
 {
         uint64_t n;
-        struct tiers w;
 
-        begin_stream(&w);
-        drop(&w, 16, 1);
-        assert_int_equal(w.store.fetching.n_prefetching, 0);
-        assert_int_equal(account(&w, PREFETCH_STREAM)->n_given_up, 12 + 4);
-        settle(&w);
-        assert_int_equal(account(&w, PREFETCH_STREAM)->n_wasted, 0);
-        tiers_end(&w);
+        drop(w, 16, 1);
+        assert_int_equal(w->store.fetching.n_prefetching, 0);
+        assert_int_equal(account(w, PREFETCH_STREAM)->n_given_up, 12 + 4);
+        settle(w);
+        assert_int_equal(account(w, PREFETCH_STREAM)->n_wasted, 0);
+        tiers_end(w);
 
-        begin_stream(&w);
-        assert_int_equal(ns_invalidate(w.ns, CAUSE_NAMESPACE, &n), 0);
-        tiers_check(&w);
-        assert_int_equal(account(&w, PREFETCH_STREAM)->n_stake, 0);
-        settle(&w);
-        while (ns_sweep(w.ns, 1000))
+        begin_stream(w);
+        assert_int_equal(ns_invalidate(w->ns, CAUSE_NAMESPACE, &n), 0);
+        tiers_check(w);
+        assert_int_equal(account(w, PREFETCH_STREAM)->n_stake, 0);
+        settle(w);
+        while (ns_sweep(w->ns, 1000))
                 ;
-        settle(&w);
-        assert_int_equal(w.store.fetching.n_prefetching, 0);
-        tiers_end(&w);
+        settle(w);
+        assert_int_equal(w->store.fetching.n_prefetching, 0);
 }
 
-TEST(test_damaged)
+PREFETCH_SCENE_COLD(test_damaged, &evict_lru)
 {
-        struct tiers w;
         uint32_t page;
 
-        start_cold(&w, &evict_lru);
-        page = tier_find(&w, 20);
-        set_address(ns_set_of(w.ns, page), page, 0)[4097] ^= 1;
-        read_text(&w, 0, 8);
-        read_text(&w, 8, 8);
-        assert_tier(&w, 16, 4, TIER_DEVICE);
-        assert_int_equal(tier_find(&w, 20), PAGE_NONE);
-        assert_int_equal(w.store.counters.pages_damaged, 1);
-        assert_int_equal(account(&w, PREFETCH_STREAM)->n_stake, 4);
-        tiers_end(&w);
+        page = tier_find(w, 20);
+        set_address(ns_set_of(w->ns, page), page, 0)[4097] ^= 1;
+        read_text(w, 0, 8);
+        read_text(w, 8, 8);
+        assert_tier(w, 16, 4, TIER_DEVICE);
+        assert_int_equal(tier_find(w, 20), PAGE_NONE);
+        assert_int_equal(w->store.counters.pages_damaged, 1);
+        assert_int_equal(account(w, PREFETCH_STREAM)->n_stake, 4);
 }
 
 /* Where they were to go is taken back: they stay where they are, and nothing was guessed wrong. */
-TEST(test_failed)
+SCENE(test_failed)
 {
-        struct tiers w;
         uint32_t page = PAGE_NONE;
 
-        begin_stream(&w);
-        list_for_each (t, &w.store.moving.transfers, struct transfer, link)
+        list_for_each (t, &w->store.moving.transfers, struct transfer, link)
                 page = t->to;
         assert_int_not_equal(page, PAGE_NONE);
-        recall_set(ns_set_of(w.ns, page), RECALL_SOFT);
-        settle(&w);
-        assert_int_equal(account(&w, PREFETCH_STREAM)->n_given_up, 4);
-        assert_tier(&w, 28, 4, TIER_HOST);
-        while (recall_work(&w.store, w.now_nsec, NSEC_PER_SEC, 1000) == RECALL_MORE)
+        recall_set(ns_set_of(w->ns, page), RECALL_SOFT);
+        settle(w);
+        assert_int_equal(account(w, PREFETCH_STREAM)->n_given_up, 4);
+        assert_tier(w, 28, 4, TIER_HOST);
+        while (recall_work(&w->store, w->now_nsec, NSEC_PER_SEC, 1000) == RECALL_MORE)
                 ;
-        tiers_end(&w);
 }
 
-TEST(test_client_leaves)
+SCENE(test_client_leaves)
 {
-        struct tiers w;
-
-        begin_stream(&w);
-        member_free(w.m);
-        tiers_check(&w);
-        settle(&w);
-        assert_int_equal(w.store.fetching.n_prefetching, 0);
-        w.m = join(w.a);
-        tiers_end(&w);
+        member_free(w->m);
+        tiers_check(w);
+        settle(w);
+        assert_int_equal(w->store.fetching.n_prefetching, 0);
+        w->m = join(w->a);
 }
 
 TEST(test_namespace_goes)

@@ -27,38 +27,35 @@ static void hint(struct tiers *w, uint32_t session, enum evict_hint h, uint64_t 
 }
 
 /* The one of three sessions that is about to return comes up, and not long before. */
-TEST(test_turn)
+PREFETCH_SCENE(test_turn, &evict_lru)
 {
         uint64_t start_nsec;
         uint32_t s[3];
-        struct tiers w;
 
-        start(&w, &evict_lru);
         for (unsigned i = 0; i < 3; i++) {
-                s[i] = open_session(&w, i == 0 ? "soon" : i == 1 ? "later" : "done");
-                append(&w, s[i], ROOT, 100 * i, 12, 0);
-                push_down(&w, 100 * i, 12);
+                s[i] = open_session(w, i == 0 ? "soon" : i == 1 ? "later" : "done");
+                append(w, s[i], ROOT, 100 * i, 12, 0);
+                push_down(w, 100 * i, 12);
         }
-        start_nsec = w.now_nsec;
-        hint(&w, s[0], EVICT_HINT_RETURNS, 30 * NSEC_PER_SEC);
-        hint(&w, s[1], EVICT_HINT_RETURNS, 600 * NSEC_PER_SEC);
-        hint(&w, s[2], EVICT_HINT_DONE, 0);
-        assert_true(prefetch_look(&w.store, w.now_nsec) != UINT64_MAX);
-        settle(&w);
-        assert_int_equal(account(&w, PREFETCH_TURN)->n_begun, 0);
-        w.now_nsec = start_nsec + 20 * NSEC_PER_SEC;
-        (void)prefetch_look(&w.store, w.now_nsec);
-        settle(&w);
-        assert_tier(&w, 0, 12, TIER_DEVICE);
-        assert_tier(&w, 100, 12, TIER_HOST);
-        assert_tier(&w, 200, 12, TIER_HOST);
-        assert_int_equal(read_text(&w, 0, 12), 0);
-        assert_int_equal(account(&w, PREFETCH_TURN)->n_useful, 12);
-        w.now_nsec = start_nsec + 700 * NSEC_PER_SEC; /* it didn't come */
-        (void)prefetch_look(&w.store, w.now_nsec);
-        settle(&w);
-        assert_tier(&w, 100, 12, TIER_HOST);
-        tiers_end(&w);
+        start_nsec = w->now_nsec;
+        hint(w, s[0], EVICT_HINT_RETURNS, 30 * NSEC_PER_SEC);
+        hint(w, s[1], EVICT_HINT_RETURNS, 600 * NSEC_PER_SEC);
+        hint(w, s[2], EVICT_HINT_DONE, 0);
+        assert_true(prefetch_look(&w->store, w->now_nsec) != UINT64_MAX);
+        settle(w);
+        assert_int_equal(account(w, PREFETCH_TURN)->n_begun, 0);
+        w->now_nsec = start_nsec + 20 * NSEC_PER_SEC;
+        (void)prefetch_look(&w->store, w->now_nsec);
+        settle(w);
+        assert_tier(w, 0, 12, TIER_DEVICE);
+        assert_tier(w, 100, 12, TIER_HOST);
+        assert_tier(w, 200, 12, TIER_HOST);
+        assert_int_equal(read_text(w, 0, 12), 0);
+        assert_int_equal(account(w, PREFETCH_TURN)->n_useful, 12);
+        w->now_nsec = start_nsec + 700 * NSEC_PER_SEC; /* it didn't come */
+        (void)prefetch_look(&w->store, w->now_nsec);
+        settle(w);
+        assert_tier(w, 100, 12, TIER_HOST);
 }
 
 /* Turns that come every four seconds, as their clients announce, and texts that aren't requested
@@ -117,22 +114,19 @@ TEST(test_turn_by_chance)
 }
 
 /* A policy that knows an order only lets nothing go for a guess. */
-TEST(test_turn_stays_below)
+PREFETCH_SCENE(test_turn_stays_below, &evict_lru)
 {
-        struct tiers w;
         uint32_t s;
 
-        start(&w, &evict_lru);
-        s = open_session(&w, "s");
-        append(&w, s, ROOT, 0, 12, 0);
-        push_down(&w, 0, 12);
-        fill_up(&w);
-        hint(&w, s, EVICT_HINT_RETURNS, 5 * NSEC_PER_SEC);
-        (void)prefetch_look(&w.store, w.now_nsec);
-        settle(&w);
-        assert_true(account(&w, PREFETCH_TURN)->n_begun <= 1); /* what was FREE */
-        assert_int_equal(w.store.counters.evictions, 0);
-        tiers_end(&w);
+        s = open_session(w, "s");
+        append(w, s, ROOT, 0, 12, 0);
+        push_down(w, 0, 12);
+        fill_up(w);
+        hint(w, s, EVICT_HINT_RETURNS, 5 * NSEC_PER_SEC);
+        (void)prefetch_look(&w->store, w->now_nsec);
+        settle(w);
+        assert_true(account(w, PREFETCH_TURN)->n_begun <= 1); /* what was FREE */
+        assert_int_equal(w->store.counters.evictions, 0);
 }
 
 /* ---- what is expected ------------------------------------------------------------------------ */
@@ -176,18 +170,14 @@ TEST(test_expected)
 }
 
 /* For a tenant without guesses nothing comes up; the text is kept where it is. */
-TEST(test_expected_stays_below)
+PREFETCH_SCENE(test_expected_stays_below, &evict_lru)
 {
-        struct tiers w;
-
-        start(&w, &evict_lru);
-        w.a->attrs.prefetch_steps = 0;
-        append(&w, 0, ROOT, 0, 12, 0);
-        push_down(&w, 0, 12);
-        expect_text(&w, 0, 12);
-        settle(&w);
-        assert_tier(&w, 0, 12, TIER_HOST);
-        tiers_end(&w);
+        w->a->attrs.prefetch_steps = 0;
+        append(w, 0, ROOT, 0, 12, 0);
+        push_down(w, 0, 12);
+        expect_text(w, 0, 12);
+        settle(w);
+        assert_tier(w, 0, 12, TIER_HOST);
 }
 
 /* ---- what is named --------------------------------------------------------------------------- */
@@ -203,100 +193,88 @@ static struct warm_figures warm(struct tiers *w, const struct warm_request *rq)
         return f;
 }
 
-TEST(test_warm_keys)
+PREFETCH_SCENE_COLD(test_warm_keys, &evict_lru)
 {
         uint8_t keys[3 * KEY_BYTES];
         struct warm_request rq = {.keys = keys, .n_keys = 3};
         struct warm_figures f;
-        struct tiers w;
 
-        start_cold(&w, &evict_lru);
-        read_text(&w, 0, 2);
+        read_text(w, 0, 2);
         make_keys(keys, 19, 1);
         make_keys(keys + KEY_BYTES, 9, 1); /* of the same text */
         make_keys(keys + 2 * KEY_BYTES, 77777, 1);
-        f = warm(&w, &rq);
+        f = warm(w, &rq);
         assert_int_equal(f.n_there, 2);
         assert_int_equal(f.n_came, 18);
         assert_int_equal(f.n_left, 0);
         assert_int_equal(f.n_missing, 1);
-        assert_tier(&w, 0, 20, TIER_DEVICE);
-        assert_tier(&w, 20, TEXT - 20, TIER_HOST);
-        read_text(&w, 0, 10);
-        assert_int_equal(account(&w, PREFETCH_WARM)->n_useful, 8);
-        assert_int_equal(account(&w, PREFETCH_WARM)->n_stake, 10);
-        tiers_end(&w);
+        assert_tier(w, 0, 20, TIER_DEVICE);
+        assert_tier(w, 20, TEXT - 20, TIER_HOST);
+        read_text(w, 0, 10);
+        assert_int_equal(account(w, PREFETCH_WARM)->n_useful, 8);
+        assert_int_equal(account(w, PREFETCH_WARM)->n_stake, 10);
 }
 
-TEST(test_warm_tags)
+PREFETCH_SCENE(test_warm_tags, &evict_lru)
 {
         const struct warm_request rq = {.n_tags = 2, .tags = {7, 9}};
         struct warm_figures f;
-        struct tiers w;
 
-        start(&w, &evict_lru);
-        append(&w, 0, ROOT, 0, 4, 0);
-        append(&w, 0, 3, 4, 4, 7); /* with what comes before it */
-        append(&w, 0, 7, 8, 4, 0);
-        append(&w, 0, ROOT, 100, 4, 9);
-        append(&w, 0, ROOT, 200, 4, 8);
-        push_down(&w, 0, 12);
-        push_down(&w, 100, 4);
-        push_down(&w, 200, 4);
-        f = warm(&w, &rq);
+        append(w, 0, ROOT, 0, 4, 0);
+        append(w, 0, 3, 4, 4, 7); /* with what comes before it */
+        append(w, 0, 7, 8, 4, 0);
+        append(w, 0, ROOT, 100, 4, 9);
+        append(w, 0, ROOT, 200, 4, 8);
+        push_down(w, 0, 12);
+        push_down(w, 100, 4);
+        push_down(w, 200, 4);
+        f = warm(w, &rq);
         assert_int_equal(f.n_there, 0);
         assert_int_equal(f.n_came, 12);
         assert_int_equal(f.n_left, 0);
-        assert_tier(&w, 0, 8, TIER_DEVICE);
-        assert_tier(&w, 8, 4, TIER_HOST);
-        assert_tier(&w, 100, 4, TIER_DEVICE);
-        assert_tier(&w, 200, 4, TIER_HOST);
-        f = warm(&w, &rq);
+        assert_tier(w, 0, 8, TIER_DEVICE);
+        assert_tier(w, 8, 4, TIER_HOST);
+        assert_tier(w, 100, 4, TIER_DEVICE);
+        assert_tier(w, 200, 4, TIER_HOST);
+        f = warm(w, &rq);
         assert_int_equal(f.n_there, 12);
         assert_int_equal(f.n_came, 0);
-        tiers_end(&w);
 }
 
 /* Pages come up while there is room; a second request waits for the first. */
-TEST(test_warm_all)
+PREFETCH_SCENE(test_warm_all, &evict_lru)
 {
         const struct warm_request rq = {0};
         struct warm_figures f;
-        struct tiers w;
 
-        start(&w, &evict_lru);
-        append(&w, 0, ROOT, 0, TEXT, 0);
-        append(&w, 0, ROOT, 100, TEXT, 0);
-        push_down(&w, 0, TEXT);
-        push_down(&w, 100, TEXT);
-        assert_int_equal(warm_begin(w.ns, &rq, &w.d), 0);
-        assert_int_equal(warm_begin(w.ns, &rq, &w.d), -EBUSY);
-        settle(&w);
-        warm_figures(w.ns, &f);
+        append(w, 0, ROOT, 0, TEXT, 0);
+        append(w, 0, ROOT, 100, TEXT, 0);
+        push_down(w, 0, TEXT);
+        push_down(w, 100, TEXT);
+        assert_int_equal(warm_begin(w->ns, &rq, &w->d), 0);
+        assert_int_equal(warm_begin(w->ns, &rq, &w->d), -EBUSY);
+        settle(w);
+        warm_figures(w->ns, &f);
         assert_false(f.is_running);
         assert_true(f.is_full);
         assert_int_equal(f.n_there, 0);
         assert_int_equal(f.n_came + f.n_left, 2 * TEXT);
         assert_int_equal(f.n_came, N_DEVICE - TIER_SET_PAGES - 1); /* a 64th stays FREE */
-        assert_int_equal(count_on_device(&w, 0, 200), f.n_came);
-        tiers_end(&w);
+        assert_int_equal(count_on_device(w, 0, 200), f.n_came);
 }
 
-TEST(test_warm_stops)
+PREFETCH_SCENE_COLD(test_warm_stops, &evict_lru)
 {
         const struct warm_request rq = {0};
         struct warm_figures f;
-        struct tiers w;
 
-        start_cold(&w, &evict_lru);
-        assert_int_equal(warm_begin(w.ns, &rq, &w.d), 0);
-        (void)prefetch_work(&w.store, w.now_nsec);
-        warm_stop(w.ns);
-        warm_stop(w.ns);
-        settle(&w);
-        warm_figures(w.ns, &f);
+        assert_int_equal(warm_begin(w->ns, &rq, &w->d), 0);
+        (void)prefetch_work(&w->store, w->now_nsec);
+        warm_stop(w->ns);
+        warm_stop(w->ns);
+        settle(w);
+        warm_figures(w->ns, &f);
         assert_false(f.is_running || f.is_full);
         assert_int_equal(f.n_came, PREFETCHES_MAX / 2);
-        assert_int_equal(count_on_device(&w, 0, TEXT), PREFETCHES_MAX / 2);
-        tiers_end(&w);
+        assert_int_equal(count_on_device(w, 0, TEXT), PREFETCHES_MAX / 2);
 }

@@ -15,325 +15,263 @@
 #include "daemon/core/requests/refill.h"
 #include "tests/unit/slow-fixture.h"
 
-TEST(test_lease_waits_for_its_set)
+SLOW_SCENE(test_lease_waits_for_its_set, PATIENT_MSEC, 4, 4)
 {
         uint32_t pages[SET_PAGES];
         struct member *m;
         struct attach *a;
-        struct slow s;
 
-        start(&s, PATIENT_MSEC, 4, 4);
-        m = join(s.f.a);
+        m = join(s->f.a);
         a = open_ns(m, "x");
-        fake_device_block(&s.f.device, "create");
-        assert_int_equal(lease(&s, a, 3, pages), -EINPROGRESS);
+        fake_device_block(&s->f.device, "create");
+        assert_int_equal(lease(s, a, 3, pages), -EINPROGRESS);
         assert_int_equal(a->ns->device.n_preparing, 1);
-        assert_int_equal(s.pool->n_preparing, 1);
+        assert_int_equal(s->pool->n_preparing, 1);
         assert_int_equal(a->ns->device.n_sets + a->ns->device.n_pages[PAGE_FREE], 0);
-        assert_int_equal(s.pool->account.charged_bytes, SET_BYTES);
-        assert_int_equal(s.f.a->account.charged_bytes, SET_BYTES);
+        assert_int_equal(s->pool->account.charged_bytes, SET_BYTES);
+        assert_int_equal(s->f.a->account.charged_bytes, SET_BYTES);
         assert_int_equal(attach_map_set(a, 0, 0, 1, &(struct extent_handle){0}, NULL), -ENOENT);
         assert_null(ns_page(a->ns, 0));
-        fake_device_unblock(&s.f.device);
-        reap(&s);
+        fake_device_unblock(&s->f.device);
+        reap(s);
         assert_int_equal(a->ns->device.n_preparing, 0);
-        assert_int_equal(lease(&s, a, 3, pages), 0);
-        settle(&s);
+        assert_int_equal(lease(s, a, 3, pages), 0);
+        settle(s);
         assert_int_equal(a->ns->device.n_sets, 1);
         assert_int_equal(a->ns->device.n_pages[PAGE_GRANTED], 3);
         /* From here on leases work as usual. */
-        assert_int_equal(lease(&s, a, 5, pages), 0);
-        assert_int_equal(s.pool->account.charged_bytes, SET_BYTES);
+        assert_int_equal(lease(s, a, 5, pages), 0);
+        assert_int_equal(s->pool->account.charged_bytes, SET_BYTES);
         member_free(m);
-        assert_int_equal(s.pool->account.charged_bytes, 0);
-        end(&s);
+        assert_int_equal(s->pool->account.charged_bytes, 0);
 }
 
-TEST(test_map_needs_no_driver)
+SLOW_SCENE(test_map_needs_no_driver, PATIENT_MSEC, 4, 4)
 {
         struct extent_handle first, second;
         uint32_t pages[1];
-        struct member *m;
-        struct attach *a;
-        struct slow s;
+        struct attach *a = enter(s->f.a, "x");
 
-        start(&s, PATIENT_MSEC, 4, 4);
-        m = join(s.f.a);
-        a = open_ns(m, "x");
-        assert_int_equal(lease(&s, a, 1, pages), -EINPROGRESS);
-        reap(&s);
-        assert_int_equal(lease(&s, a, 1, pages), 0);
-        fake_device_take_log(&s.f.device, s.log);
+        assert_int_equal(lease(s, a, 1, pages), -EINPROGRESS);
+        reap(s);
+        assert_int_equal(lease(s, a, 1, pages), 0);
+        fake_device_take_log(&s->f.device, s->log);
         assert_int_equal(attach_map_set(a, 0, 0, 1, &first, NULL), 1);
         assert_int_equal(attach_map_set(a, 0, 0, 1, &second, NULL), 1);
         assert_true(first.fd >= 0 && second.fd >= 0 && first.fd != second.fd);
         assert_int_not_equal(fcntl(first.fd, F_GETFD) & FD_CLOEXEC, 0);
-        assert_string_equal(fake_device_take_log(&s.f.device, s.log), "");
+        assert_string_equal(fake_device_take_log(&s->f.device, s->log), "");
         fd_close(first.fd);
         fd_close(second.fd);
-        member_free(m);
-        end(&s);
 }
 
-TEST(test_copied_handles)
+SLOW_SCENE(test_copied_handles, PATIENT_MSEC, 4, 4)
 {
         struct extent_handle handle;
         uint32_t pages[1];
-        struct member *m;
         struct attach *a;
-        struct slow s;
         unsigned n;
 
-        start(&s, PATIENT_MSEC, 4, 4);
-        s.f.device.hands_out_fds = false;
-        m = join(s.f.a);
-        a = open_ns(m, "x");
-        assert_int_equal(lease(&s, a, 1, pages), -EINPROGRESS);
-        reap(&s);
-        assert_int_equal(lease(&s, a, 1, pages), 0);
+        s->f.device.hands_out_fds = false;
+        a = enter(s->f.a, "x");
+        assert_int_equal(lease(s, a, 1, pages), -EINPROGRESS);
+        reap(s);
+        assert_int_equal(lease(s, a, 1, pages), 0);
         for (int i = 0; i < 2; i++) {
                 assert_int_equal(attach_map_set(a, 0, 0, 1, &handle, NULL), 1);
                 assert_int_equal(handle.fd, -1);
                 memcpy(&n, handle.bytes, sizeof(n));
                 assert_int_equal(n, 1);
         }
-        member_free(m);
-        end(&s);
 }
 
 /* The wait for a device ends with the request's own, not with the tenant's max_wait, and isn't one
  * for room. */
-TEST(test_request_ends_the_wait)
+SLOW_SCENE(test_request_ends_the_wait, PATIENT_MSEC, 4, 4)
 {
         struct lease_request rq = {.n = 1, .min = 1, .max_wait_nsec = 1000};
         uint32_t pages[SET_PAGES];
         struct lease_result result;
-        struct member *m;
-        struct attach *a;
-        struct slow s;
+        struct attach *a = enter(s->f.a, "x");
 
-        start(&s, PATIENT_MSEC, 4, 4);
-        m = join(s.f.a);
-        a = open_ns(m, "x");
-        fake_device_block(&s.f.device, "create");
-        assert_int_equal(lease_ask(a, &rq, 1, pages, &result, &s.f.d), -EINPROGRESS);
-        assert_int_equal(wait_deadline(&s.f.store), 1001);
-        assert_false(wait_any_for_room(&s.f.store));
-        assert_int_equal(lease_ask(a, &rq, 1000, pages, &result, &s.f.d), -EINPROGRESS);
-        assert_int_equal(lease_ask(a, &rq, 1001, pages, &result, &s.f.d), KVL_STATUS_TIMEOUT);
-        expect_said(&s, "device slow is still making memory");
-        fixture_check(&s.f);
+        fake_device_block(&s->f.device, "create");
+        assert_int_equal(lease_ask(a, &rq, 1, pages, &result, &s->f.d), -EINPROGRESS);
+        assert_int_equal(wait_deadline(&s->f.store), 1001);
+        assert_false(wait_any_for_room(&s->f.store));
+        assert_int_equal(lease_ask(a, &rq, 1000, pages, &result, &s->f.d), -EINPROGRESS);
+        assert_int_equal(lease_ask(a, &rq, 1001, pages, &result, &s->f.d), KVL_STATUS_TIMEOUT);
+        expect_said(s, "device slow is still making memory");
+        fixture_check(&s->f);
         rq.max_wait_nsec = 0; /* not for room: there is room */
-        assert_int_equal(lease_ask(a, &rq, 2000, pages, &result, &s.f.d), -EINPROGRESS);
-        assert_int_equal(wait_deadline(&s.f.store), UINT64_MAX);
-        fake_device_unblock(&s.f.device);
-        reap(&s);
-        assert_int_equal(lease_ask(a, &rq, 3000, pages, &result, &s.f.d), 0);
+        assert_int_equal(lease_ask(a, &rq, 2000, pages, &result, &s->f.d), -EINPROGRESS);
+        assert_int_equal(wait_deadline(&s->f.store), UINT64_MAX);
+        fake_device_unblock(&s->f.device);
+        reap(s);
+        assert_int_equal(lease_ask(a, &rq, 3000, pages, &result, &s->f.d), 0);
         assert_int_equal(result.waited_nsec, 1000);
         assert_int_equal(result.reason, LEASE_REASON_DEVICE);
-        assert_int_equal(s.f.a->counters.waits, 0);
-        settle(&s);
-        member_free(m);
-        end(&s);
+        assert_int_equal(s->f.a->counters.waits, 0);
+        settle(s);
 }
 
 /* There are pages enough, but not one behind the other: a set is made for these. */
-TEST(test_run_waits_for_its_set)
+SLOW_SCENE(test_run_waits_for_its_set, PATIENT_MSEC, 4, 4)
 {
         struct lease_request rq = {.n = SET_PAGES, .min = SET_PAGES, .how = LEASE_RUN};
         uint32_t pages[2 * SET_PAGES], some[SET_PAGES];
         struct lease_result result;
-        struct member *m;
-        struct attach *a;
-        struct slow s;
+        struct attach *a = enter(s->f.a, "x");
 
-        start(&s, PATIENT_MSEC, 4, 4);
-        m = join(s.f.a);
-        a = open_ns(m, "x");
-        assert_int_equal(lease(&s, a, 2 * SET_PAGES, pages), -EINPROGRESS);
+        assert_int_equal(lease(s, a, 2 * SET_PAGES, pages), -EINPROGRESS);
         while (a->ns->device.n_preparing > 0)
-                reap(&s);
-        assert_int_equal(lease(&s, a, 2 * SET_PAGES, pages), 0);
+                reap(s);
+        assert_int_equal(lease(s, a, 2 * SET_PAGES, pages), 0);
         for (uint32_t i = 0; i < SET_PAGES; i++)
                 some[i] = 2 * i;
         assert_int_equal(free_pages(a, some, SET_PAGES, NULL), 0);
-        fake_device_block(&s.f.device, "create");
-        assert_int_equal(lease_ask(a, &rq, 1, pages, &result, &s.f.d), -EINPROGRESS);
+        fake_device_block(&s->f.device, "create");
+        assert_int_equal(lease_ask(a, &rq, 1, pages, &result, &s->f.d), -EINPROGRESS);
         assert_int_equal(a->ns->device.n_preparing, 1);
         /* A set that isn't ready yet is no reason to refuse, nor to make another one. */
-        assert_int_equal(lease_ask(a, &rq, 2, pages, &result, &s.f.d), -EINPROGRESS);
+        assert_int_equal(lease_ask(a, &rq, 2, pages, &result, &s->f.d), -EINPROGRESS);
         assert_int_equal(a->ns->device.n_preparing, 1);
-        fake_device_unblock(&s.f.device);
-        reap(&s);
-        assert_int_equal(lease_ask(a, &rq, 3, pages, &result, &s.f.d), 0);
+        fake_device_unblock(&s->f.device);
+        reap(s);
+        assert_int_equal(lease_ask(a, &rq, 3, pages, &result, &s->f.d), 0);
         assert_int_equal(pages[0], 2 * SET_PAGES);
         assert_int_equal(pages[SET_PAGES - 1], 3 * SET_PAGES - 1);
-        settle(&s);
-        member_free(m);
-        end(&s);
+        settle(s);
 }
 
-TEST(test_two_leases_wait)
+SLOW_SCENE(test_two_leases_wait, PATIENT_MSEC, 4, 4)
 {
         uint32_t pages[SET_PAGES];
-        struct attach *a, *b;
-        struct member *m, *n;
-        struct slow s;
+        struct attach *a = enter(s->f.a, "x");
+        struct attach *b = enter(s->f.a, "x");
 
-        start(&s, PATIENT_MSEC, 4, 4);
-        m = join(s.f.a);
-        n = join(s.f.a);
-        a = open_ns(m, "x");
-        b = open_ns(n, "x");
-        fake_device_block(&s.f.device, "create");
-        assert_int_equal(lease(&s, a, SET_PAGES, pages), -EINPROGRESS);
-        assert_int_equal(lease(&s, b, SET_PAGES, pages), -EINPROGRESS);
+        fake_device_block(&s->f.device, "create");
+        assert_int_equal(lease(s, a, SET_PAGES, pages), -EINPROGRESS);
+        assert_int_equal(lease(s, b, SET_PAGES, pages), -EINPROGRESS);
         assert_int_equal(a->ns->device.n_preparing, 2); /* one for each */
-        fake_device_fail(&s.f.device, "create", 2, -ENOMEM);
-        fake_device_unblock(&s.f.device);
+        fake_device_fail(&s->f.device, "create", 2, -ENOMEM);
+        fake_device_unblock(&s->f.device);
         while (a->ns->device.n_preparing > 0)
-                reap(&s);
+                reap(s);
         /* The first lease has the set; the next one gets the reason why there is no other. */
-        assert_int_equal(lease(&s, a, SET_PAGES, pages), 0);
-        assert_int_equal(lease(&s, b, SET_PAGES, pages), KVL_STATUS_FULL);
-        settle(&s);
-        member_free(n);
-        member_free(m);
-        end(&s);
+        assert_int_equal(lease(s, a, SET_PAGES, pages), 0);
+        assert_int_equal(lease(s, b, SET_PAGES, pages), KVL_STATUS_FULL);
+        settle(s);
 }
 
 /* Within a budget of one set: the second starts over, and is refused by the budget. */
-TEST(test_second_lease_finds_its_set_taken)
+SLOW_SCENE(test_second_lease_finds_its_set_taken, PATIENT_MSEC, 1, 4)
 {
         uint32_t pages[SET_PAGES];
-        struct attach *a, *b;
-        struct member *m, *n;
-        struct slow s;
+        struct attach *a = enter(s->f.a, "x");
+        struct attach *b = enter(s->f.a, "x");
 
-        start(&s, PATIENT_MSEC, 1, 4);
-        m = join(s.f.a);
-        n = join(s.f.a);
-        a = open_ns(m, "x");
-        b = open_ns(n, "x");
-        fake_device_block(&s.f.device, "create");
-        assert_int_equal(lease(&s, a, SET_PAGES, pages), -EINPROGRESS);
-        assert_int_equal(lease(&s, b, SET_PAGES, pages), -EINPROGRESS);
+        fake_device_block(&s->f.device, "create");
+        assert_int_equal(lease(s, a, SET_PAGES, pages), -EINPROGRESS);
+        assert_int_equal(lease(s, b, SET_PAGES, pages), -EINPROGRESS);
         assert_int_equal(a->ns->device.n_preparing, 1);
-        fake_device_unblock(&s.f.device);
-        reap(&s);
-        assert_int_equal(lease(&s, a, SET_PAGES, pages), 0);
-        assert_int_equal(lease(&s, b, 1, pages), KVL_STATUS_FULL);
-        settle(&s);
-        member_free(m);
-        member_free(n);
-        end(&s);
+        fake_device_unblock(&s->f.device);
+        reap(s);
+        assert_int_equal(lease(s, a, SET_PAGES, pages), 0);
+        assert_int_equal(lease(s, b, 1, pages), KVL_STATUS_FULL);
+        settle(s);
 }
 
-TEST(test_waiter_leaves)
+SLOW_SCENE(test_waiter_leaves, PATIENT_MSEC, 4, 4)
 {
         uint32_t pages[SET_PAGES];
         struct member *m;
         struct attach *a;
         struct ns *ns;
-        struct slow s;
 
-        start(&s, PATIENT_MSEC, 4, 4);
-        m = join(s.f.a);
+        m = join(s->f.a);
         a = open_ns(m, "x");
         ns = a->ns;
-        fake_device_block(&s.f.device, "create");
-        assert_int_equal(lease(&s, a, 1, pages), -EINPROGRESS);
+        fake_device_block(&s->f.device, "create");
+        assert_int_equal(lease(s, a, 1, pages), -EINPROGRESS);
         member_free(m);
-        fixture_check(&s.f);
-        fake_device_unblock(&s.f.device);
-        reap(&s);
-        settle(&s);
+        fixture_check(&s->f);
+        fake_device_unblock(&s->f.device);
+        reap(s);
+        settle(s);
         assert_int_equal(ns->device.n_sets, 0);
-        assert_int_equal(s.pool->account.charged_bytes, 0);
+        assert_int_equal(s->pool->account.charged_bytes, 0);
         /* A failure without a waiting lease isn't kept. */
-        m = join(s.f.a);
+        m = join(s->f.a);
         a = open_ns(m, "x");
-        fake_device_fail(&s.f.device, "create", 1, -ENOMEM);
-        fake_device_block(&s.f.device, "create");
-        assert_int_equal(lease(&s, a, 1, pages), -EINPROGRESS);
+        fake_device_fail(&s->f.device, "create", 1, -ENOMEM);
+        fake_device_block(&s->f.device, "create");
+        assert_int_equal(lease(s, a, 1, pages), -EINPROGRESS);
         lease_call_off(a);
-        fake_device_unblock(&s.f.device);
-        wait_quiet(&s);
-        fake_device_fail(&s.f.device, "create", 1, 0);
-        assert_int_equal(lease(&s, a, 1, pages), -EINPROGRESS);
-        reap(&s);
-        assert_int_equal(lease(&s, a, 1, pages), 0);
-        member_free(m);
-        end(&s);
+        fake_device_unblock(&s->f.device);
+        wait_quiet(s);
+        fake_device_fail(&s->f.device, "create", 1, 0);
+        assert_int_equal(lease(s, a, 1, pages), -EINPROGRESS);
+        reap(s);
+        assert_int_equal(lease(s, a, 1, pages), 0);
 }
 
 /* A set without a waiting lease doesn't stop the eviction of its namespace's idle sets. */
-TEST(test_idle_set_beside_one_in_making)
+SLOW_SCENE(test_idle_set_beside_one_in_making, PATIENT_MSEC, 3, 4)
 {
         uint32_t pages[2 * SET_PAGES];
         struct attach *a, *b;
-        struct member *m, *n;
-        struct slow s;
+        struct member *m;
 
-        start(&s, PATIENT_MSEC, 3, 4);
-        m = join(s.f.a);
-        n = join(s.f.a);
+        m = join(s->f.a);
         a = open_ns(m, "x");
-        b = open_ns(n, "y");
-        assert_int_equal(lease(&s, a, SET_PAGES, pages), -EINPROGRESS);
-        reap(&s);
-        assert_int_equal(lease(&s, a, SET_PAGES, pages), 0);
-        settle(&s);
-        fake_device_block(&s.f.device, "create");
-        assert_int_equal(lease(&s, a, 1, pages), -EINPROGRESS);
+        b = enter(s->f.a, "y");
+        assert_int_equal(lease(s, a, SET_PAGES, pages), -EINPROGRESS);
+        reap(s);
+        assert_int_equal(lease(s, a, SET_PAGES, pages), 0);
+        settle(s);
+        fake_device_block(&s->f.device, "create");
+        assert_int_equal(lease(s, a, 1, pages), -EINPROGRESS);
         assert_int_equal(free_pages(a, pages, SET_PAGES, NULL), 0);
-        assert_int_equal(
-                lease(&s, b, 2 * SET_PAGES, pages), KVL_STATUS_FULL); /* a waits for both */
+        assert_int_equal(lease(s, b, 2 * SET_PAGES, pages), KVL_STATUS_FULL); /* a waits for both */
         member_free(m);
-        assert_int_equal(lease(&s, b, 2 * SET_PAGES, pages), -EINPROGRESS);
-        fake_device_unblock(&s.f.device);
+        assert_int_equal(lease(s, b, 2 * SET_PAGES, pages), -EINPROGRESS);
+        fake_device_unblock(&s->f.device);
         while (b->ns->device.n_preparing > 0)
-                reap(&s);
-        assert_int_equal(lease(&s, b, 2 * SET_PAGES, pages), 0);
-        settle(&s);
-        member_free(n);
-        end(&s);
+                reap(s);
+        assert_int_equal(lease(s, b, 2 * SET_PAGES, pages), 0);
+        settle(s);
 }
 
-TEST(test_purge_while_preparing)
+SLOW_SCENE(test_purge_while_preparing, PATIENT_MSEC, 1, 4)
 {
         uint64_t n_pages, n_kept;
         uint32_t pages[SET_PAGES];
         struct member *m;
         struct attach *a;
-        struct slow s;
 
-        start(&s, PATIENT_MSEC, 1, 4);
-        m = join(s.f.a);
+        m = join(s->f.a);
         a = open_ns(m, "x");
-        fake_device_block(&s.f.device, "create");
-        assert_int_equal(lease(&s, a, 1, pages), -EINPROGRESS);
+        fake_device_block(&s->f.device, "create");
+        assert_int_equal(lease(s, a, 1, pages), -EINPROGRESS);
         member_free(m);
-        assert_int_equal(store_purge(&s.f.store, s.f.a, NULL, true, &n_pages, &n_kept), 0);
-        fixture_check(&s.f);
-        assert_int_equal(s.f.a->account.charged_bytes, 0);
+        assert_int_equal(store_purge(&s->f.store, s->f.a, NULL, true, &n_pages, &n_kept), 0);
+        fixture_check(&s->f);
+        assert_int_equal(s->f.a->account.charged_bytes, 0);
         /* The device makes the set all the same: until it is freed its budget is taken. */
-        assert_int_equal(s.pool->account.charged_bytes, SET_BYTES);
-        assert_int_equal(s.pool->n_preparing, 1);
-        m = join(s.f.b);
+        assert_int_equal(s->pool->account.charged_bytes, SET_BYTES);
+        assert_int_equal(s->pool->n_preparing, 1);
+        m = join(s->f.b);
         a = open_ns(m, "y");
-        assert_int_equal(lease(&s, a, 1, pages), KVL_STATUS_FULL);
-        fake_device_unblock(&s.f.device);
-        reap(&s);
-        assert_int_equal(s.pool->account.charged_bytes, 0);
-        assert_int_equal(s.pool->n_preparing, 0);
-        assert_int_equal(lease(&s, a, 1, pages), -EINPROGRESS);
+        assert_int_equal(lease(s, a, 1, pages), KVL_STATUS_FULL);
+        fake_device_unblock(&s->f.device);
+        reap(s);
+        assert_int_equal(s->pool->account.charged_bytes, 0);
+        assert_int_equal(s->pool->n_preparing, 0);
+        assert_int_equal(lease(s, a, 1, pages), -EINPROGRESS);
         while (a->ns->device.n_preparing > 0)
-                reap(&s);
+                reap(s);
         assert_string_equal(
-                fake_device_take_log(&s.f.device, s.log), "create export destroy create export ");
-        member_free(m);
-        end(&s);
+                fake_device_take_log(&s->f.device, s->log), "create export destroy create export ");
 }
 
 /* Sets in making for a purged namespace take nothing from another tenant's reservation. */
@@ -377,183 +315,141 @@ TEST(test_purge_leaves_reservations_alone)
 }
 
 /* Everything goes while sets are being made, with and without a namespace. */
-TEST(test_end_while_preparing)
+SLOW_SCENE(test_end_while_preparing, PATIENT_MSEC, 4, 4)
 {
         uint64_t n_pages, n_kept;
         uint32_t pages[SET_PAGES];
         struct member *m;
-        struct slow s;
 
-        start(&s, PATIENT_MSEC, 4, 4);
-        fake_device_block(&s.f.device, "create");
-        m = join(s.f.a);
-        assert_int_equal(lease(&s, open_ns(m, "x"), 1, pages), -EINPROGRESS);
-        assert_int_equal(lease(&s, open_ns(m, "y"), 1, pages), -EINPROGRESS);
+        fake_device_block(&s->f.device, "create");
+        m = join(s->f.a);
+        assert_int_equal(lease(s, open_ns(m, "x"), 1, pages), -EINPROGRESS);
+        assert_int_equal(lease(s, open_ns(m, "y"), 1, pages), -EINPROGRESS);
         member_free(m);
         assert_int_equal(
-                store_purge(&s.f.store, s.f.a, ns_find(s.f.a, "x"), true, &n_pages, &n_kept), 0);
-        fake_device_unblock(&s.f.device);
-        end(&s);
+                store_purge(&s->f.store, s->f.a, ns_find(s->f.a, "x"), true, &n_pages, &n_kept), 0);
+        fake_device_unblock(&s->f.device);
 }
 
-TEST(test_magazine_is_topped_up)
+SLOW_SCENE(test_magazine_is_topped_up, PATIENT_MSEC, 16, 16)
 {
-        struct member *m;
-        struct attach *a;
-        struct slow s;
+        struct attach *a = enter(s->f.a, "x");
 
-        start(&s, PATIENT_MSEC, 16, 16);
-        m = join(s.f.a);
-        a = open_ns(m, "x");
         assert_int_equal(attach_share(a, NULL), 0);
-        fake_device_block(&s.f.device, "create");
+        fake_device_block(&s->f.device, "create");
         assert_true(magazine_refill(a, 4, 1));
-        fixture_check(&s.f);
+        fixture_check(&s->f);
         assert_int_equal(a->magazine->n_pages, 0);
         assert_int_equal(a->ns->device.n_preparing, 1);
         /* Asked again, nothing more is started. */
         assert_true(magazine_refill(a, 4, 2000000000));
         assert_int_equal(a->ns->device.n_preparing, 1);
-        fake_device_unblock(&s.f.device);
-        reap(&s);
-        settle(&s);
+        fake_device_unblock(&s->f.device);
+        reap(s);
+        settle(s);
         assert_true(a->magazine->n_pages >= 4);
         assert_int_equal(a->ns->device.n_sets, 1);
         magazine_drain(a);
-        settle_all(&s.f.store);
+        settle_all(&s->f.store);
         assert_int_equal(a->ns->device.n_sets, 0);
         /* One that fails isn't started again by itself. */
-        fake_device_fail(&s.f.device, "create", 1, -ENOMEM);
+        fake_device_fail(&s->f.device, "create", 1, -ENOMEM);
         assert_true(magazine_refill(a, 4, 4000000000));
-        wait_quiet(&s);
+        wait_quiet(s);
         assert_int_equal(a->ns->device.n_preparing + a->ns->device.n_sets, 0);
-        member_free(m);
-        end(&s);
 }
 
-TEST(test_magazine_leaves_what_a_lease_waits_for)
+SLOW_SCENE(test_magazine_leaves_what_a_lease_waits_for, PATIENT_MSEC, 16, 16)
 {
         uint32_t pages[2 * SET_PAGES];
-        struct member *m, *n;
-        struct attach *a, *b;
-        struct slow s;
+        struct attach *a = enter(s->f.a, "x");
+        struct attach *b = enter(s->f.a, "x");
 
-        start(&s, PATIENT_MSEC, 16, 16);
-        m = join(s.f.a);
-        n = join(s.f.a);
-        a = open_ns(m, "x");
-        b = open_ns(n, "x");
         assert_int_equal(attach_share(b, NULL), 0);
-        assert_int_equal(lease(&s, a, 2 * SET_PAGES, pages), -EINPROGRESS);
+        assert_int_equal(lease(s, a, 2 * SET_PAGES, pages), -EINPROGRESS);
         while (a->ns->device.n_preparing > 0)
-                reap(&s);
+                reap(s);
         assert_true(magazine_refill(b, 4, 1));
         assert_int_equal(b->magazine->n_pages, 0);
-        assert_int_equal(lease(&s, a, 2 * SET_PAGES, pages), 0);
+        assert_int_equal(lease(s, a, 2 * SET_PAGES, pages), 0);
         while (a->ns->device.n_preparing > 0)
-                reap(&s);
-        settle(&s);
+                reap(s);
+        settle(s);
         assert_true(b->magazine->n_pages >= 4);
-        member_free(m);
-        member_free(n);
-        end(&s);
 }
 
-TEST(test_drain_ends_the_wait)
+SLOW_SCENE(test_drain_ends_the_wait, PATIENT_MSEC, 4, 4)
 {
         uint32_t pages[SET_PAGES];
-        struct member *m;
-        struct attach *a;
-        struct slow s;
+        struct attach *a = enter(s->f.a, "x");
 
-        start(&s, PATIENT_MSEC, 4, 4);
-        m = join(s.f.a);
-        a = open_ns(m, "x");
-        assert_int_equal(lease(&s, a, 1, pages), -EINPROGRESS);
-        reap(&s);
-        s.f.store.draining = true;
-        assert_int_equal(lease(&s, a, 1, pages), KVL_STATUS_DRAINING);
-        settle(&s);
+        assert_int_equal(lease(s, a, 1, pages), -EINPROGRESS);
+        reap(s);
+        s->f.store.draining = true;
+        assert_int_equal(lease(s, a, 1, pages), KVL_STATUS_DRAINING);
+        settle(s);
         assert_int_equal(a->ns->device.n_sets + a->ns->waits.n, 0);
-        member_free(m);
-        end(&s);
 }
 
 /* A set that was made for a lease that waits for more isn't given to another client. */
-TEST(test_others_leave_it_alone)
+SLOW_SCENE(test_others_leave_it_alone, PATIENT_MSEC, 2, 4)
 {
         uint32_t pages[2 * SET_PAGES], other[SET_PAGES];
-        struct attach *a, *b;
-        struct member *m, *n;
-        struct slow s;
+        struct attach *a = enter(s->f.a, "x");
+        struct attach *b = enter(s->f.b, "y");
 
-        start(&s, PATIENT_MSEC, 2, 4);
-        m = join(s.f.a);
-        n = join(s.f.b);
-        a = open_ns(m, "x");
-        b = open_ns(n, "y");
-        fake_device_block(&s.f.device, "create");
-        assert_int_equal(lease(&s, a, 2 * SET_PAGES, pages), -EINPROGRESS);
-        fake_device_wait_inside(&s.f.device);
-        fake_device_block(&s.f.device, "export"); /* of the first */
-        fake_device_wait_inside(&s.f.device);
-        fake_device_block(&s.f.device, "create"); /* of the second */
-        fake_device_wait_inside(&s.f.device);
-        reap(&s);
-        settle(&s);
+        fake_device_block(&s->f.device, "create");
+        assert_int_equal(lease(s, a, 2 * SET_PAGES, pages), -EINPROGRESS);
+        fake_device_wait_inside(&s->f.device);
+        fake_device_block(&s->f.device, "export"); /* of the first */
+        fake_device_wait_inside(&s->f.device);
+        fake_device_block(&s->f.device, "create"); /* of the second */
+        fake_device_wait_inside(&s->f.device);
+        reap(s);
+        settle(s);
         assert_int_equal(a->ns->device.n_sets, 1);
         assert_int_equal(a->ns->device.n_preparing, 1);
-        assert_int_equal(lease(&s, b, 1, other), KVL_STATUS_FULL);
+        assert_int_equal(lease(s, b, 1, other), KVL_STATUS_FULL);
         assert_int_equal(a->ns->device.n_sets, 1);
-        fake_device_unblock(&s.f.device);
-        reap(&s);
-        assert_int_equal(lease(&s, a, 2 * SET_PAGES, pages), 0);
-        settle(&s);
-        member_free(m);
-        member_free(n);
-        end(&s);
+        fake_device_unblock(&s->f.device);
+        reap(s);
+        assert_int_equal(lease(s, a, 2 * SET_PAGES, pages), 0);
+        settle(s);
 }
 
 /* Sets that exceed a limit that was lowered while they were made aren't kept. */
-TEST(test_limit_lowered_while_preparing)
+SLOW_SCENE(test_limit_lowered_while_preparing, PATIENT_MSEC, 8, 4)
 {
         uint32_t pages[3 * SET_PAGES];
         struct extent_handle handle;
         struct tenant_attrs attrs;
-        struct member *m;
-        struct attach *a;
-        struct slow s;
+        struct attach *a = enter(s->f.a, "x");
         int r;
 
-        start(&s, PATIENT_MSEC, 8, 4);
-        m = join(s.f.a);
-        a = open_ns(m, "x");
-        assert_int_equal(lease(&s, a, SET_PAGES, pages), -EINPROGRESS);
-        reap(&s);
-        assert_int_equal(lease(&s, a, SET_PAGES, pages), 0);
-        settle(&s);
+        assert_int_equal(lease(s, a, SET_PAGES, pages), -EINPROGRESS);
+        reap(s);
+        assert_int_equal(lease(s, a, SET_PAGES, pages), 0);
+        settle(s);
         assert_int_equal(attach_map_set(a, 0, 0, 1, &handle, NULL), 1);
         fd_close(handle.fd);
-        fake_device_block(&s.f.device, "create");
-        assert_int_equal(lease(&s, a, 3 * SET_PAGES, pages), -EINPROGRESS);
-        assert_int_equal(s.f.a->account.charged_bytes, 4 * SET_BYTES);
-        attrs = s.f.a->attrs;
+        fake_device_block(&s->f.device, "create");
+        assert_int_equal(lease(s, a, 3 * SET_PAGES, pages), -EINPROGRESS);
+        assert_int_equal(s->f.a->account.charged_bytes, 4 * SET_BYTES);
+        attrs = s->f.a->attrs;
         attrs.limit_bytes = 2 * SET_BYTES;
-        assert_int_equal(tenant_set_attrs(s.f.a, &attrs, &s.f.d), 0);
-        fixture_check(&s.f);
+        assert_int_equal(tenant_set_attrs(s->f.a, &attrs, &s->f.d), 0);
+        fixture_check(&s->f);
         /* The pages in use fit the limit. */
-        assert_int_equal(s.f.a->n_recalled, 0);
-        fake_device_unblock(&s.f.device);
+        assert_int_equal(s->f.a->n_recalled, 0);
+        fake_device_unblock(&s->f.device);
         do {
-                reap(&s);
-                r = lease(&s, a, 3 * SET_PAGES, pages);
-                settle(&s);
+                reap(s);
+                r = lease(s, a, 3 * SET_PAGES, pages);
+                settle(s);
         } while (r == -EINPROGRESS);
         assert_int_equal(r, KVL_STATUS_QUOTA);
-        wait_quiet(&s);
-        assert_int_equal(s.f.a->account.charged_bytes, SET_BYTES);
-        member_free(m);
-        end(&s);
+        wait_quiet(s);
+        assert_int_equal(s->f.a->account.charged_bytes, SET_BYTES);
 }
 
 #define BREAK(slow, lvalue, value, said)                                                           \
@@ -568,73 +464,59 @@ TEST(test_limit_lowered_while_preparing)
                 fixture_check(&(slow)->f);                                                         \
         } while (0)
 
-TEST(test_checker_sees_what_is_wrong)
+SLOW_SCENE(test_checker_sees_what_is_wrong, PATIENT_MSEC, 4, 4)
 {
         struct extent_set *set;
         uint32_t pages[SET_PAGES];
-        struct member *m;
-        struct attach *a;
-        struct slow s;
+        struct attach *a = enter(s->f.a, "x");
 
-        start(&s, PATIENT_MSEC, 4, 4);
-        m = join(s.f.a);
-        a = open_ns(m, "x");
-        fake_device_block(&s.f.device, "create");
-        assert_int_equal(lease(&s, a, 1, pages), -EINPROGRESS);
+        fake_device_block(&s->f.device, "create");
+        assert_int_equal(lease(s, a, 1, pages), -EINPROGRESS);
         set = list_first(&a->ns->device.sets_preparing, struct extent_set, link);
-        BREAK(&s, a->ns->device.n_preparing, 2, "number of sets being made");
-        BREAK(&s, a->ns->device.n_preparing_pages, 1, "pages being made");
-        BREAK(&s, a->ns->sets.preparing[0], 0, "no slot");
-        BREAK(&s, a->ns->sets.preparing[2], 1, "sets being made");
-        BREAK(&s, set->charge.bytes, 1, "no charge");
-        BREAK(&s, s.pool->n_preparing, 0, "sets being made on device");
-        BREAK(&s, a->wait.n_wanted, 0, "number of waiting leases");
-        BREAK(&s, a->ns->waits.n_wanted, 7, "pages that leases wait for");
-        BREAK(&s, s.pool->account.charged_bytes, 0, "charge of device");
+        BREAK(s, a->ns->device.n_preparing, 2, "number of sets being made");
+        BREAK(s, a->ns->device.n_preparing_pages, 1, "pages being made");
+        BREAK(s, a->ns->sets.preparing[0], 0, "no slot");
+        BREAK(s, a->ns->sets.preparing[2], 1, "sets being made");
+        BREAK(s, set->charge.bytes, 1, "no charge");
+        BREAK(s, s->pool->n_preparing, 0, "sets being made on device");
+        BREAK(s, a->wait.n_wanted, 0, "number of waiting leases");
+        BREAK(s, a->ns->waits.n_wanted, 7, "pages that leases wait for");
+        BREAK(s, s->pool->account.charged_bytes, 0, "charge of device");
         lease_call_off(a);
-        BREAK(&s, a->ns->waits.failure.code, -EIO, "keeps a failure");
-        fake_device_unblock(&s.f.device);
-        wait_quiet(&s);
-        member_free(m);
-        end(&s);
+        BREAK(s, a->ns->waits.failure.code, -EIO, "keeps a failure");
+        fake_device_unblock(&s->f.device);
+        wait_quiet(s);
 }
 
 /* The first of a namespace's two leases waits for its set, the second for room. The set is the
  * first one's, even if the second is tried before it. */
-TEST(test_made_for_who_waited)
+SLOW_SCENE(test_made_for_who_waited, PATIENT_MSEC, 1, 4)
 {
         uint32_t pages[SET_PAGES];
         struct tenant_attrs attrs;
-        struct member *m, *n, *holder;
+        struct member *holder;
         struct attach *a, *b, *c;
-        struct slow s;
 
-        start(&s, PATIENT_MSEC, 1, 4);
-        attrs = s.f.a->attrs;
+        attrs = s->f.a->attrs;
         attrs.when_full = WHEN_FULL_QUEUE;
         attrs.max_wait_nsec = 60 * NSEC_PER_SEC;
-        assert_int_equal(tenant_set_attrs(s.f.a, &attrs, &s.f.d), 0);
-        m = join(s.f.a);
-        n = join(s.f.a);
-        a = open_ns(m, "x");
-        b = open_ns(n, "x");
-        holder = join(s.f.b);
+        assert_int_equal(tenant_set_attrs(s->f.a, &attrs, &s->f.d), 0);
+        a = enter(s->f.a, "x");
+        b = enter(s->f.a, "x");
+        holder = join(s->f.b);
         c = open_ns(holder, "y");
-        assert_int_equal(lease(&s, c, SET_PAGES, pages), -EINPROGRESS);
-        reap(&s);
-        assert_int_equal(lease(&s, c, SET_PAGES, pages), 0);
-        settle(&s);
-        assert_int_equal(lease(&s, a, SET_PAGES, pages), -EINPROGRESS);
-        assert_int_equal(lease(&s, b, SET_PAGES, pages), -EINPROGRESS);
+        assert_int_equal(lease(s, c, SET_PAGES, pages), -EINPROGRESS);
+        reap(s);
+        assert_int_equal(lease(s, c, SET_PAGES, pages), 0);
+        settle(s);
+        assert_int_equal(lease(s, a, SET_PAGES, pages), -EINPROGRESS);
+        assert_int_equal(lease(s, b, SET_PAGES, pages), -EINPROGRESS);
         assert_int_equal(a->ns->waits.n_queued, 2);
         member_free(holder);
-        assert_int_equal(lease(&s, a, SET_PAGES, pages), -EINPROGRESS);
+        assert_int_equal(lease(s, a, SET_PAGES, pages), -EINPROGRESS);
         assert_int_equal(a->ns->waits.n, 1);
-        wait_quiet(&s);
-        assert_int_equal(lease(&s, b, SET_PAGES, pages), -EINPROGRESS);
-        assert_int_equal(lease(&s, a, SET_PAGES, pages), 0);
-        settle(&s);
-        member_free(m);
-        member_free(n);
-        end(&s);
+        wait_quiet(s);
+        assert_int_equal(lease(s, b, SET_PAGES, pages), -EINPROGRESS);
+        assert_int_equal(lease(s, a, SET_PAGES, pages), 0);
+        settle(s);
 }

@@ -86,89 +86,80 @@ TEST_BARE(test_middle)
         puts_middle(&evict_pgi);
 }
 
-TEST_BARE(test_there)
+TIER_SCENE(test_there, &evict_lru, 2, 4, 1, CODEC_NONE)
 {
         struct told first, second, third;
-        struct tiers w;
         uint32_t page, old;
 
-        tiers_start(&w, &evict_lru, 2, 4, 1, CODEC_NONE);
-        pin_text(&w, 1, &page);
+        pin_text(w, 1, &page);
         old = page;
-        assert_int_equal(tier_put(&w, page, &first), 0);
-        assert_int_equal(tier_put(&w, page, &second), 0); /* shares the copy */
-        assert_int_equal(transfer_count(w.ns, TRANSFER_PUT), 1);
-        tiers_settle(&w);
-        assert_is_put(&w, 0, page, &first);
+        assert_int_equal(tier_put(w, page, &first), 0);
+        assert_int_equal(tier_put(w, page, &second), 0); /* shares the copy */
+        assert_int_equal(transfer_count(w->ns, TRANSFER_PUT), 1);
+        tiers_settle(w);
+        assert_is_put(w, 0, page, &first);
         assert_int_equal(second.page, first.page);
         /* Another reader of the old page gets the same answer at once. */
-        assert_int_equal(tier_put(&w, page, &third), FETCH_THERE);
+        assert_int_equal(tier_put(w, page, &third), FETCH_THERE);
         assert_int_equal(third.page, first.page);
-        exchange(&w, 0, &page);
-        assert_int_equal(tier_put(&w, page, &third), FETCH_THERE);
+        exchange(w, 0, &page);
+        assert_int_equal(tier_put(w, page, &third), FETCH_THERE);
         assert_int_equal(third.page, page);
         assert_int_not_equal(page, old);
-        tier_unpin(&w, page);
-        tiers_end(&w);
+        tier_unpin(w, page);
 }
 
 /* In the lower tier unread pages are evicted; pages with readers aren't. */
-TEST_BARE(test_full_below)
+TIER_SCENE(test_full_below, &evict_lru, 2, 4, 1, CODEC_NONE)
 {
         uint32_t below[N_BELOW], page;
         struct told told;
-        struct tiers w;
 
-        tiers_start(&w, &evict_lru, 2, 4, 1, CODEC_NONE);
         for (unsigned key = 0; key < N_BELOW; key++) {
-                assert_true(tier_cache(&w, key, 1));
-                page = tier_pin(&w, key);
-                assert_int_equal(tier_put(&w, page, &told), 0);
-                tiers_settle(&w);
+                assert_true(tier_cache(w, key, 1));
+                page = tier_pin(w, key);
+                assert_int_equal(tier_put(w, page, &told), 0);
+                tiers_settle(w);
                 assert_int_equal(told.status, 0);
-                exchange(&w, key, &page);
+                exchange(w, key, &page);
                 below[key] = page;
         }
-        assert_true(tier_cache(&w, 1000, 1));
-        page = tier_pin(&w, 1000);
-        assert_int_equal(tier_put(&w, page, &told), KVL_STATUS_FULL);
-        assert_int_equal(tier_of(&w, 1000), TIER_DEVICE);
-        tier_unpin(&w, below[7]);
-        assert_int_equal(tier_put(&w, page, &told), 0);
-        tiers_settle(&w);
-        assert_is_put(&w, 1000, page, &told);
-        assert_int_equal(tier_find(&w, 7), PAGE_NONE);
-        exchange(&w, 1000, &page);
-        tier_unpin(&w, page);
+        assert_true(tier_cache(w, 1000, 1));
+        page = tier_pin(w, 1000);
+        assert_int_equal(tier_put(w, page, &told), KVL_STATUS_FULL);
+        assert_int_equal(tier_of(w, 1000), TIER_DEVICE);
+        tier_unpin(w, below[7]);
+        assert_int_equal(tier_put(w, page, &told), 0);
+        tiers_settle(w);
+        assert_is_put(w, 1000, page, &told);
+        assert_int_equal(tier_find(w, 7), PAGE_NONE);
+        exchange(w, 1000, &page);
+        tier_unpin(w, page);
         for (unsigned key = 0; key < N_BELOW; key++)
                 if (key != 7)
-                        tier_unpin(&w, below[key]);
-        tiers_end(&w);
+                        tier_unpin(w, below[key]);
 }
 
 /* A demotion under way is given up, as the page is read. Then the page is demoted as requested. */
-TEST_BARE(test_demoting)
+TIER_SCENE(test_demoting, &evict_lru, 2, 4, 1, CODEC_NONE)
 {
         struct told told;
-        struct tiers w;
         uint32_t page;
         unsigned key = 0;
 
-        tiers_start(&w, &evict_lru, 2, 4, 1, CODEC_NONE);
         for (unsigned i = 0; i < N_DEVICE; i++)
-                assert_true(tier_cache(&w, i, 1));
-        (void)demote_turn(&w.store, w.now_nsec);
-        while (!transfer_find(w.ns, tier_find(&w, key)))
+                assert_true(tier_cache(w, i, 1));
+        (void)demote_turn(&w->store, w->now_nsec);
+        while (!transfer_find(w->ns, tier_find(w, key)))
                 key++;
-        page = tier_pin(&w, key);
-        assert_int_equal(tier_put(&w, page, &told), 0);
-        assert_int_equal(transfer_count(w.ns, TRANSFER_PUT), 0);
-        tiers_settle(&w);
+        page = tier_pin(w, key);
+        assert_int_equal(tier_put(w, page, &told), 0);
+        assert_int_equal(transfer_count(w->ns, TRANSFER_PUT), 0);
+        tiers_settle(w);
         while (told.n == 0)
-                tiers_settle(&w);
-        assert_is_put(&w, key, page, &told);
-        tier_unpin(&w, page);
-        tiers_end(&w);
+                tiers_settle(w);
+        assert_is_put(w, key, page, &told);
+        tier_unpin(w, page);
 }
 
 /* A session's window holds pages where they are; what it holds can be copied all the same. */
@@ -203,91 +194,79 @@ TEST_BARE(test_windows)
 }
 
 /* A page that can't be found any more is read by its holders; a damaged one isn't read. */
-TEST_BARE(test_copy_dropped)
+TIER_SCENE(test_copy_dropped, &evict_lru, 2, 4, 1, CODEC_NONE)
 {
         uint32_t page, to;
         struct told told;
-        struct tiers w;
 
-        tiers_start(&w, &evict_lru, 2, 4, 1, CODEC_NONE);
-        pin_text(&w, 1, &page);
-        assert_int_equal(tier_put(&w, page, &told), 0);
-        tiers_settle(&w);
-        exchange(&w, 0, &page);
-        assert_int_equal(tier_drop(&w, page), 1);
-        assert_int_equal(lease_pages(w.attach, 1, 1, &to, NULL), 0);
-        assert_int_equal(tier_fetch(&w, page, to, &told), 0);
-        tiers_settle(&w);
+        pin_text(w, 1, &page);
+        assert_int_equal(tier_put(w, page, &told), 0);
+        tiers_settle(w);
+        exchange(w, 0, &page);
+        assert_int_equal(tier_drop(w, page), 1);
+        assert_int_equal(lease_pages(w->attach, 1, 1, &to, NULL), 0);
+        assert_int_equal(tier_fetch(w, page, to, &told), 0);
+        tiers_settle(w);
         assert_int_equal(told.status, 0);
-        assert_true(tier_is_filled(&w, to, 0));
-        set_address(ns_set_of(w.ns, page), page, 0)[100] ^= 4;
-        assert_int_equal(tier_fetch(&w, page, to, &told), 0);
-        tiers_settle(&w);
+        assert_true(tier_is_filled(w, to, 0));
+        set_address(ns_set_of(w->ns, page), page, 0)[100] ^= 4;
+        assert_int_equal(tier_fetch(w, page, to, &told), 0);
+        tiers_settle(w);
         assert_int_equal(told.status, -ENOENT);
-        tier_unpin(&w, page);
-        assert_int_equal(tier_fetch(&w, page, to, &told), -ENOENT);
-        assert_int_equal(free_pages(w.attach, &to, 1, NULL), 0);
-        tiers_end(&w);
+        tier_unpin(w, page);
+        assert_int_equal(tier_fetch(w, page, to, &told), -ENOENT);
+        assert_int_equal(free_pages(w->attach, &to, 1, NULL), 0);
 }
 
 /* The page is released during its move: the old one has no reader, the new one is cached. */
-TEST_BARE(test_let_go_meanwhile)
+TIER_SCENE(test_let_go_meanwhile, &evict_lru, 2, 4, 1, CODEC_NONE)
 {
         struct told told;
-        struct tiers w;
         uint32_t page;
 
-        tiers_start(&w, &evict_lru, 2, 4, 1, CODEC_NONE);
-        pin_text(&w, 1, &page);
-        assert_int_equal(tier_put(&w, page, &told), 0);
-        tier_unpin(&w, page);
-        tiers_settle(&w);
+        pin_text(w, 1, &page);
+        assert_int_equal(tier_put(w, page, &told), 0);
+        tier_unpin(w, page);
+        tiers_settle(w);
         assert_int_equal(told.status, 0);
-        assert_null(ns_page(w.ns, page)); /* its set has nothing else */
-        assert_int_equal(tier_of(&w, 0), TIER_HOST);
+        assert_null(ns_page(w->ns, page)); /* its set has nothing else */
+        assert_int_equal(tier_of(w, 0), TIER_HOST);
         page = told.page;
-        assert_int_equal(tier_fetch(&w, page, PAGE_NONE, &told), 0);
-        tiers_settle(&w);
-        assert_int_equal(tier_of(&w, 0), TIER_DEVICE);
-        assert_true(tier_is_filled(&w, tier_find(&w, 0), 0));
-        tiers_end(&w);
+        assert_int_equal(tier_fetch(w, page, PAGE_NONE, &told), 0);
+        tiers_settle(w);
+        assert_int_equal(tier_of(w, 0), TIER_DEVICE);
+        assert_true(tier_is_filled(w, tier_find(w, 0), 0));
 }
 
-TEST_BARE(test_dropped_meanwhile)
+TIER_SCENE(test_dropped_meanwhile, &evict_lru, 2, 4, 1, CODEC_NONE)
 {
         struct told told;
-        struct tiers w;
         uint32_t page;
 
-        tiers_start(&w, &evict_lru, 2, 4, 1, CODEC_NONE);
-        pin_text(&w, 1, &page);
-        assert_int_equal(tier_put(&w, page, &told), 0);
-        assert_int_equal(tier_drop(&w, page), 1);
-        tiers_settle(&w);
+        pin_text(w, 1, &page);
+        assert_int_equal(tier_put(w, page, &told), 0);
+        assert_int_equal(tier_drop(w, page), 1);
+        tiers_settle(w);
         assert_int_equal(told.status, -ENOENT);
-        assert_true(tier_is_filled(&w, page, 0));
-        assert_int_equal(w.ns->tiers[TIER_HOST].n_pages[PAGE_MOVING], 0);
-        tier_unpin(&w, page);
-        tiers_end(&w);
+        assert_true(tier_is_filled(w, page, 0));
+        assert_int_equal(w->ns->tiers[TIER_HOST].n_pages[PAGE_MOVING], 0);
+        tier_unpin(w, page);
 }
 
 /* A page that the codec can't encode stays where it is, as it is read. */
-TEST_BARE(test_not_finite)
+TIER_SCENE(test_not_finite, &evict_lru, 2, 4, 1, CODEC_INT8)
 {
         const uint16_t nan = 0x7e00;
         struct told told;
-        struct tiers w;
         uint32_t page;
 
-        tiers_start(&w, &evict_lru, 2, 4, 1, CODEC_INT8);
-        pin_text(&w, 1, &page);
-        memcpy(set_address(ns_set_of(w.ns, page), page, 0), &nan, sizeof(nan));
-        assert_int_equal(tier_put(&w, page, &told), 0);
-        tiers_settle(&w);
+        pin_text(w, 1, &page);
+        memcpy(set_address(ns_set_of(w->ns, page), page, 0), &nan, sizeof(nan));
+        assert_int_equal(tier_put(w, page, &told), 0);
+        tiers_settle(w);
         assert_int_equal(told.status, -EIO);
-        assert_int_equal(tier_find(&w, 0), page);
-        tier_unpin(&w, page);
-        tiers_end(&w);
+        assert_int_equal(tier_find(w, 0), page);
+        tier_unpin(w, page);
 }
 
 /* ---- at random ------------------------------------------------------------------------------- */

@@ -11,50 +11,44 @@
 #include "tests/unit/alloc-fail.h"
 #include "tests/unit/queue-fixture.h"
 
-TEST(test_create_and_destroy)
+QUEUE_SCENE(test_create_and_destroy, PATIENT_MSEC, true, false)
 {
         struct outcome made = {0};
-        struct test t;
 
-        start(&t, PATIENT_MSEC, true, false);
-        assert_string_equal(queue_props(t.queue)->name, "slow");
-        create(&t, 3, &made);
-        expect_log(&t, "create export create export create export ");
+        assert_string_equal(queue_props(t->queue)->name, "slow");
+        create(t, 3, &made);
+        expect_log(t, "create export create export create export ");
         for (int i = 0; i < 3; i++) {
                 assert_int_equal(made.extents[i].extent->bytes, EXTENT_BYTES);
                 assert_true(made.extents[i].handle.fd >= 0);
         }
-        assert_int_equal(queue_deadline_nsec(t.queue), UINT64_MAX);
-        destroy(&t, &made, 3);
-        expect_log(&t, "destroy destroy destroy ");
-        end(&t);
+        assert_int_equal(queue_deadline_nsec(t->queue), UINT64_MAX);
+        destroy(t, &made, 3);
+        expect_log(t, "destroy destroy destroy ");
 }
 
-TEST(test_callbacks_run_in_reap_alone)
+QUEUE_SCENE(test_callbacks_run_in_reap_alone, PATIENT_MSEC, false, false)
 {
         struct outcome made = {0}, other = {0};
         struct pollfd p;
-        struct test t;
 
-        start(&t, PATIENT_MSEC, false, false);
-        fake_device_block(&t.device, "create");
-        submit(&t, JOB_CREATE, 1, &made);
-        fake_device_wait_inside(&t.device);
-        assert_int_equal(queue_reap(t.queue), 0);
+        fake_device_block(&t->device, "create");
+        submit(t, JOB_CREATE, 1, &made);
+        fake_device_wait_inside(&t->device);
+        assert_int_equal(queue_reap(t->queue), 0);
         assert_true(
-                queue_deadline_nsec(t.queue) <= clock_now_nsec() + PATIENT_MSEC * NSEC_PER_MSEC);
-        fake_device_unblock(&t.device);
-        p = (struct pollfd){.fd = queue_fd(t.queue), .events = POLLIN};
+                queue_deadline_nsec(t->queue) <= clock_now_nsec() + PATIENT_MSEC * NSEC_PER_MSEC);
+        fake_device_unblock(&t->device);
+        p = (struct pollfd){.fd = queue_fd(t->queue), .events = POLLIN};
         assert_int_equal(poll(&p, 1, PATIENCE_MSEC), 1);
         assert_int_equal(made.n, 0);
-        assert_int_equal(queue_reap(t.queue), 1);
+        assert_int_equal(queue_reap(t->queue), 1);
         assert_int_equal(made.n, 1);
         /* Nothing to do: the descriptor says so. */
         assert_int_equal(poll(&p, 1, 0), 0);
-        destroy(&t, &made, 1);
-        create(&t, 1, &other);
-        destroy(&t, &other, 1);
-        end(&t);
+        destroy(t, &made, 1);
+        create(t, 1, &other);
+        destroy(t, &other, 1);
 }
 
 TEST(test_create_is_all_or_nothing)
@@ -83,29 +77,26 @@ TEST(test_create_is_all_or_nothing)
         }
 }
 
-TEST(test_jobs_run_in_order)
+QUEUE_SCENE(test_jobs_run_in_order, PATIENT_MSEC, false, false)
 {
         struct outcome a = {0}, b = {0}, zero = {0}, gone = {0};
         unsigned order = 0;
-        struct test t;
 
-        start(&t, PATIENT_MSEC, false, false);
-        create(&t, 1, &a);
-        fake_device_take_log(&t.device, t.log);
-        fake_device_block(&t.device, "zero");
+        create(t, 1, &a);
+        fake_device_take_log(&t->device, t->log);
+        fake_device_block(&t->device, "zero");
         zero.counter = gone.counter = b.counter = &order;
-        submit_copy(&t, JOB_ZERO, a.extents[0].extent, NULL, &zero);
-        fake_device_wait_inside(&t.device);
-        submit_destroy(&t, &a, 1, &gone);
-        submit(&t, JOB_CREATE, 1, &b);
-        fake_device_unblock(&t.device);
-        reap_until(&t, &b);
-        expect_log(&t, "zero destroy create export ");
+        submit_copy(t, JOB_ZERO, a.extents[0].extent, NULL, &zero);
+        fake_device_wait_inside(&t->device);
+        submit_destroy(t, &a, 1, &gone);
+        submit(t, JOB_CREATE, 1, &b);
+        fake_device_unblock(&t->device);
+        reap_until(t, &b);
+        expect_log(t, "zero destroy create export ");
         assert_int_equal(zero.order, 1);
         assert_int_equal(gone.order, 2);
         assert_int_equal(b.order, 3);
-        destroy(&t, &b, 1);
-        end(&t);
+        destroy(t, &b, 1);
 }
 
 TEST(test_late_job_is_over_at_its_deadline)
@@ -145,72 +136,63 @@ TEST(test_late_job_is_over_at_its_deadline)
         end(&t);
 }
 
-TEST(test_destroy_waits_for_a_stuck_driver)
+QUEUE_SCENE(test_destroy_waits_for_a_stuck_driver, HASTY_MSEC, true, false)
 {
         struct outcome a = {0}, b = {0}, late = {0}, before = {0}, during = {0};
-        struct test t;
 
-        start(&t, HASTY_MSEC, true, false);
-        create(&t, 1, &a);
-        create(&t, 1, &b);
-        fake_device_block(&t.device, "create");
-        submit(&t, JOB_CREATE, 1, &late);
-        submit_destroy(&t, &a, 1, &before);
-        reap_until(&t, &late);
-        assert_true(queue_is_stuck(t.queue));
-        submit_destroy(&t, &b, 1, &during);
-        queue_reap(t.queue);
+        create(t, 1, &a);
+        create(t, 1, &b);
+        fake_device_block(&t->device, "create");
+        submit(t, JOB_CREATE, 1, &late);
+        submit_destroy(t, &a, 1, &before);
+        reap_until(t, &late);
+        assert_true(queue_is_stuck(t->queue));
+        submit_destroy(t, &b, 1, &during);
+        queue_reap(t->queue);
         assert_int_equal(before.n + during.n, 0);
-        assert_int_equal(fake_device_count(&t.device), 2);
-        fake_device_unblock(&t.device);
-        reap_until(&t, &during);
+        assert_int_equal(fake_device_count(&t->device), 2);
+        fake_device_unblock(&t->device);
+        reap_until(t, &during);
         assert_int_equal(before.n, 1);
         assert_int_equal(before.result, 0);
-        assert_int_equal(fake_device_count(&t.device), 0);
-        end(&t);
+        assert_int_equal(fake_device_count(&t->device), 0);
 }
 
-TEST(test_late_destroy_goes_on)
+QUEUE_SCENE(test_late_destroy_goes_on, HASTY_MSEC, true, false)
 {
         struct outcome a = {0}, late = {0}, again = {0};
-        struct test t;
 
-        start(&t, HASTY_MSEC, true, false);
-        create(&t, 3, &a);
-        fake_device_block(&t.device, "destroy");
-        submit_destroy(&t, &a, 3, &late);
-        reap_until(&t, &late);
+        create(t, 3, &a);
+        fake_device_block(&t->device, "destroy");
+        submit_destroy(t, &a, 3, &late);
+        reap_until(t, &late);
         assert_int_equal(late.result, -ETIMEDOUT);
-        fake_device_unblock(&t.device);
-        while (queue_is_stuck(t.queue))
-                poll(&(struct pollfd){.fd = queue_fd(t.queue), .events = POLLIN}, 1, 1000);
-        assert_int_equal(fake_device_count(&t.device), 0);
-        create(&t, 1, &again);
-        destroy(&t, &again, 1);
-        end(&t);
+        fake_device_unblock(&t->device);
+        while (queue_is_stuck(t->queue))
+                poll(&(struct pollfd){.fd = queue_fd(t->queue), .events = POLLIN}, 1, 1000);
+        assert_int_equal(fake_device_count(&t->device), 0);
+        create(t, 1, &again);
+        destroy(t, &again, 1);
 }
 
 /* Each call has the whole deadline: a job of many is not late because it is long. */
-TEST(test_deadline_is_of_each_call)
+QUEUE_SCENE(test_deadline_is_of_each_call, PATIENT_MSEC, false, false)
 {
         struct outcome made = {0};
         uint64_t first, second;
-        struct test t;
 
-        start(&t, PATIENT_MSEC, false, false);
-        fake_device_block(&t.device, "create");
-        submit(&t, JOB_CREATE, 1, &made);
-        fake_device_wait_inside(&t.device);
-        first = queue_deadline_nsec(t.queue);
-        fake_device_block(&t.device, "export"); /* and no longer in "create" */
-        fake_device_wait_inside(&t.device);
-        second = queue_deadline_nsec(t.queue);
+        fake_device_block(&t->device, "create");
+        submit(t, JOB_CREATE, 1, &made);
+        fake_device_wait_inside(&t->device);
+        first = queue_deadline_nsec(t->queue);
+        fake_device_block(&t->device, "export"); /* and no longer in "create" */
+        fake_device_wait_inside(&t->device);
+        second = queue_deadline_nsec(t->queue);
         assert_true(second > first);
-        fake_device_unblock(&t.device);
-        reap_until(&t, &made);
+        fake_device_unblock(&t->device);
+        reap_until(t, &made);
         assert_int_equal(made.result, 0);
-        destroy(&t, &made, 1);
-        end(&t);
+        destroy(t, &made, 1);
 }
 
 TEST(test_broken_device)
@@ -235,25 +217,22 @@ TEST(test_broken_device)
         end(&t);
 }
 
-TEST(test_copies_one_by_one)
+QUEUE_SCENE(test_copies_one_by_one, PATIENT_MSEC, false, false)
 {
         struct outcome a = {0}, out = {0}, in = {0};
         char host[16];
-        struct test t;
 
-        start(&t, PATIENT_MSEC, false, false);
-        create(&t, 1, &a);
-        fake_device_take_log(&t.device, t.log);
-        submit_copy(&t, JOB_COPY_OUT, a.extents[0].extent, host, &out);
-        reap_until(&t, &out);
-        fake_device_fail(&t.device, "write", 1, -EIO);
-        submit_copy(&t, JOB_COPY_IN, a.extents[0].extent, host, &in);
-        reap_until(&t, &in);
-        expect_log(&t, "read write ");
+        create(t, 1, &a);
+        fake_device_take_log(&t->device, t->log);
+        submit_copy(t, JOB_COPY_OUT, a.extents[0].extent, host, &out);
+        reap_until(t, &out);
+        fake_device_fail(&t->device, "write", 1, -EIO);
+        submit_copy(t, JOB_COPY_IN, a.extents[0].extent, host, &in);
+        reap_until(t, &in);
+        expect_log(t, "read write ");
         assert_int_equal(out.result, 0);
         assert_int_equal(in.result, -EIO);
-        destroy(&t, &a, 1);
-        end(&t);
+        destroy(t, &a, 1);
 }
 
 TEST(test_batches_fly_beside_jobs)
@@ -315,22 +294,19 @@ TEST(test_late_batch)
         end(&t);
 }
 
-TEST(test_failed_batch)
+QUEUE_SCENE(test_failed_batch, PATIENT_MSEC, false, true)
 {
         struct outcome a = {0}, out = {0};
         char host[16];
-        struct test t;
 
-        start(&t, PATIENT_MSEC, false, true);
-        create(&t, 1, &a);
-        fake_device_fail(&t.device, "poll", 1, -ENXIO);
-        submit_copy(&t, JOB_COPY_OUT, a.extents[0].extent, host, &out);
-        reap_until(&t, &out);
+        create(t, 1, &a);
+        fake_device_fail(&t->device, "poll", 1, -ENXIO);
+        submit_copy(t, JOB_COPY_OUT, a.extents[0].extent, host, &out);
+        reap_until(t, &out);
         assert_int_equal(out.result, -ENXIO);
         assert_string_equal(out.why, "poll fails by order");
-        assert_true(queue_is_broken(t.queue));
-        destroy(&t, &a, 1);
-        end(&t);
+        assert_true(queue_is_broken(t->queue));
+        destroy(t, &a, 1);
 }
 
 /* ---- registrations of host memory ------------------------------------------------------------ */
@@ -340,85 +316,76 @@ static void submit_host(struct test *t, enum job_kind kind, void *host, struct o
         submit_copy(t, kind, NULL, host, o);
 }
 
-TEST(test_registers)
+QUEUE_SCENE(test_registers, PATIENT_MSEC, false, true)
 {
         struct outcome in = {0}, fails = {0}, out = {0};
         char host[16];
-        struct test t;
 
-        start(&t, PATIENT_MSEC, false, true);
-        submit_host(&t, JOB_REGISTER, host, &in);
-        reap_until(&t, &in);
+        submit_host(t, JOB_REGISTER, host, &in);
+        reap_until(t, &in);
         assert_int_equal(in.result, 0);
-        assert_int_equal(t.device.registered_bytes, sizeof(host));
-        fake_device_fail(&t.device, "register", 1, -ENOMEM);
-        submit_host(&t, JOB_REGISTER, host, &fails);
-        reap_until(&t, &fails);
+        assert_int_equal(t->device.registered_bytes, sizeof(host));
+        fake_device_fail(&t->device, "register", 1, -ENOMEM);
+        submit_host(t, JOB_REGISTER, host, &fails);
+        reap_until(t, &fails);
         assert_int_equal(fails.result, -ENOMEM);
         assert_string_equal(fails.why, "register fails by order");
-        submit_host(&t, JOB_UNREGISTER, host, &out);
-        reap_until(&t, &out);
+        submit_host(t, JOB_UNREGISTER, host, &out);
+        reap_until(t, &out);
         assert_int_equal(out.result, 0);
-        assert_int_equal(t.device.registered_bytes, 0);
-        expect_log(&t, "register register unregister ");
-        end(&t);
+        assert_int_equal(t->device.registered_bytes, 0);
+        expect_log(t, "register register unregister ");
+        end(t);
         /* A device without. */
         in = (struct outcome){0};
-        start(&t, PATIENT_MSEC, false, false);
-        submit_host(&t, JOB_REGISTER, host, &in);
-        reap_until(&t, &in);
+        start(t, PATIENT_MSEC, false, false);
+        submit_host(t, JOB_REGISTER, host, &in);
+        reap_until(t, &in);
         assert_int_equal(in.result, -EOPNOTSUPP);
-        end(&t);
 }
 
-TEST(test_unregister_waits_for_copies)
+QUEUE_SCENE(test_unregister_waits_for_copies, PATIENT_MSEC, false, true)
 {
         struct outcome a = {0}, copied = {0}, out = {0};
         char host[16];
-        struct test t;
 
-        start(&t, PATIENT_MSEC, false, true);
-        create(&t, 1, &a);
-        fake_device_take_log(&t.device, t.log);
-        submit_copy(&t, JOB_COPY_OUT, a.extents[0].extent, host, &copied);
-        submit_host(&t, JOB_UNREGISTER, host, &out);
-        fake_device_block(&t.device, "poll");
-        fake_device_wait_inside(&t.device); /* the thread has seen both */
-        fake_device_unblock(&t.device);
+        create(t, 1, &a);
+        fake_device_take_log(&t->device, t->log);
+        submit_copy(t, JOB_COPY_OUT, a.extents[0].extent, host, &copied);
+        submit_host(t, JOB_UNREGISTER, host, &out);
+        fake_device_block(&t->device, "poll");
+        fake_device_wait_inside(&t->device); /* the thread has seen both */
+        fake_device_unblock(&t->device);
         assert_int_equal(out.n, 0);
-        expect_log(&t, "start-out ");
-        fake_device_end_batch(&t.device, DEVICE_TO_HOST);
-        reap_until(&t, &out);
+        expect_log(t, "start-out ");
+        fake_device_end_batch(&t->device, DEVICE_TO_HOST);
+        reap_until(t, &out);
         assert_int_equal(copied.n, 1);
-        expect_log(&t, "unregister ");
-        destroy(&t, &a, 1);
-        end(&t);
+        expect_log(t, "unregister ");
+        destroy(t, &a, 1);
 }
 
 /* While the driver hangs nothing is registered, and what is to be given back waits. */
-TEST(test_unregister_is_never_refused)
+QUEUE_SCENE(test_unregister_is_never_refused, HASTY_MSEC, false, true)
 {
         struct outcome late = {0}, refused = {0}, out = {0};
         char host[16];
-        struct test t;
 
-        start(&t, HASTY_MSEC, false, true);
-        fake_device_block(&t.device, "register");
-        submit_host(&t, JOB_REGISTER, host, &late);
-        fake_device_wait_inside(&t.device);
-        reap_until(&t, &late);
+        fake_device_block(&t->device, "register");
+        submit_host(t, JOB_REGISTER, host, &late);
+        fake_device_wait_inside(&t->device);
+        reap_until(t, &late);
         assert_int_equal(late.result, -ETIMEDOUT);
-        submit_host(&t, JOB_REGISTER, host, &refused);
-        submit_host(&t, JOB_UNREGISTER, host, &out);
-        reap_until(&t, &refused);
+        submit_host(t, JOB_REGISTER, host, &refused);
+        submit_host(t, JOB_UNREGISTER, host, &out);
+        reap_until(t, &refused);
         assert_int_equal(refused.result, -ETIMEDOUT);
         assert_int_equal(out.n, 0);
-        fake_device_unblock(&t.device);
-        reap_until(&t, &out);
+        fake_device_unblock(&t->device);
+        reap_until(t, &out);
         assert_int_equal(out.result, 0);
-        assert_int_equal(t.device.registered_bytes, 0); /* the late one was undone */
-        expect_log(&t, "register unregister ");
-        end(&t);
+        assert_int_equal(t->device.registered_bytes, 0); /* the late one was undone */
+        expect_log(t, "register unregister ");
 }
 
 static void submit_within(struct test *t, struct extent *to, struct extent *from, struct outcome *o)
@@ -433,28 +400,26 @@ static void submit_within(struct test *t, struct extent *to, struct extent *from
 }
 
 /* In order with the rest: a source that is destroyed after is there still. */
-TEST(test_copies_within)
+QUEUE_SCENE(test_copies_within, PATIENT_MSEC, false, true)
 {
         struct outcome a = {0}, b = {0}, copied = {0}, gone = {0};
         struct extent *to, *from;
-        struct test t;
 
-        start(&t, PATIENT_MSEC, false, true);
-        create(&t, 1, &a);
-        create(&t, 1, &b);
+        create(t, 1, &a);
+        create(t, 1, &b);
         to = a.extents[0].extent;
         from = b.extents[0].extent;
         for (unsigned i = 0; i < EXTENT_BYTES; i++)
                 fake_bytes(from)[i] = (uint8_t)(i * 7);
-        fake_device_take_log(&t.device, t.log);
-        fake_device_block(&t.device, "copy");
-        submit_within(&t, to, from, &copied);
-        submit_destroy(&t, &b, 1, &gone);
-        fake_device_wait_inside(&t.device);
-        assert_int_equal(fake_device_count(&t.device), 2);
-        fake_device_unblock(&t.device);
-        reap_until(&t, &gone);
-        expect_log(&t, "copy copy destroy ");
+        fake_device_take_log(&t->device, t->log);
+        fake_device_block(&t->device, "copy");
+        submit_within(t, to, from, &copied);
+        submit_destroy(t, &b, 1, &gone);
+        fake_device_wait_inside(&t->device);
+        assert_int_equal(fake_device_count(&t->device), 2);
+        fake_device_unblock(&t->device);
+        reap_until(t, &gone);
+        expect_log(t, "copy copy destroy ");
         assert_int_equal(copied.n, 1);
         assert_int_equal(copied.result, 0);
         for (unsigned i = 0; i < EXTENT_BYTES; i++) {
@@ -463,8 +428,7 @@ TEST(test_copies_within)
 
                 assert_int_equal(fake_bytes(to)[i], is_copied ? (uint8_t)(at * 7) : 0);
         }
-        destroy(&t, &a, 1);
-        end(&t);
+        destroy(t, &a, 1);
 }
 
 TEST(test_late_copy_within)

@@ -146,32 +146,28 @@ TEST(test_nothing_to_park)
 }
 
 /* The request was given up: its extents are freed, and none was parked. */
-TEST(test_late_extents_are_not_parked)
+QUEUE_SCENE(test_late_extents_are_not_parked, HASTY_MSEC, true, false)
 {
         struct outcome late = {0};
         struct parker p = {0};
         struct job *job;
-        struct test t;
 
-        start(&t, HASTY_MSEC, true, false);
-        p.device = &t.device;
-        queue_set_park(t.queue, &(struct queue_park){parker_park, parker_wait, parker_drop, &p});
-        fake_device_block(&t.device, "export");
+        p.device = &t->device;
+        queue_set_park(t->queue, &(struct queue_park){parker_park, parker_wait, parker_drop, &p});
+        fake_device_block(&t->device, "export");
         job = new_job(JOB_CREATE, 1, &late);
         job->extents[0].number = 7;
-        queue_submit(t.queue, job);
-        reap_until(&t, &late);
+        queue_submit(t->queue, job);
+        reap_until(t, &late);
         assert_int_equal(late.result, -ETIMEDOUT);
-        fake_device_unblock(&t.device);
-        while (queue_is_stuck(t.queue))
+        fake_device_unblock(&t->device);
+        while (queue_is_stuck(t->queue))
                 usleep(200);
         assert_int_equal(p.n_parked, 0);
-        assert_int_equal(fake_device_count(&t.device), 0);
-        end(&t);
+        assert_int_equal(fake_device_count(&t->device), 0);
 }
 
-/* ---- what another process made ----------------------------------------------------------------
- */
+/* ---- what another process made -------------------------------------------------------------- */
 
 /* On memory that is there. */
 static void start_on_host(struct test *t, struct parker *p)
@@ -356,29 +352,26 @@ TEST(test_canary_fails)
 }
 
 /* Late in the canary: the extent goes, and isn't kept. */
-TEST(test_late_in_canary)
+QUEUE_SCENE(test_late_in_canary, HASTY_MSEC, true, false)
 {
         struct outcome late = {0};
         struct parker p = {0};
         struct job *job;
-        struct test t;
 
-        start(&t, HASTY_MSEC, true, false);
-        p.device = &t.device;
-        queue_set_park(t.queue, &(struct queue_park){parker_park, parker_wait, parker_drop, &p});
-        queue_set_canary(t.queue, 0, &canary);
-        fake_device_block(&t.device, "write");
+        p.device = &t->device;
+        queue_set_park(t->queue, &(struct queue_park){parker_park, parker_wait, parker_drop, &p});
+        queue_set_canary(t->queue, 0, &canary);
+        fake_device_block(&t->device, "write");
         job = new_job(JOB_CREATE, 1, &late);
         job->extents[0].number = 7;
-        queue_submit(t.queue, job);
-        reap_until(&t, &late);
+        queue_submit(t->queue, job);
+        reap_until(t, &late);
         assert_int_equal(late.result, -ETIMEDOUT);
-        fake_device_unblock(&t.device);
-        while (queue_is_stuck(t.queue))
+        fake_device_unblock(&t->device);
+        while (queue_is_stuck(t->queue))
                 usleep(200);
         assert_int_equal(p.n_parked, 1); /* which the next one finds */
         assert_int_equal(p.parked[0], 3);
-        assert_int_equal(fake_device_count(&t.device), 0);
+        assert_int_equal(fake_device_count(&t->device), 0);
         fd_close(p.canary_fd);
-        end(&t);
 }

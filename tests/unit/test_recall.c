@@ -9,149 +9,113 @@
 
 /* ---- the way of a set ----------------------------------------------------------------------- */
 
-TEST(test_unmapped_goes_at_once)
+RECALL_SCENE(test_unmapped_goes_at_once, 4)
 {
-        struct world w;
-        struct member *m;
-        struct attach *a;
+        struct attach *a = enter(w->f.a, "n");
 
-        start(&w, 4);
-        m = join(w.f.a);
-        a = open_ns(m, "n");
         cache_chain(a, 0, SET_PAGES + 2);
-        assert_int_equal(n_sets(&w), 2);
-        assert_int_equal(recall_all(&w), 2);
-        assert_int_equal(w.n_work, 1);
-        assert_int_equal(w.f.a->n_recalled, 2);
-        assert_int_equal(work(&w), RECALL_NOTHING);
-        assert_int_equal(n_sets(&w), 0);
-        assert_int_equal(w.f.a->account.charged_bytes, 0);
-        assert_int_equal(w.f.a->n_recalled, 0);
-        assert_int_equal(w.f.a->recalled_bytes, 0);
-        assert_int_equal(w.n_told, 0);
-        assert_int_equal(recall_all(&w), 0); /* nothing is left */
-        assert_int_equal(w.n_work, 1);
-        member_free(m);
-        fixture_end(&w.f);
+        assert_int_equal(n_sets(w), 2);
+        assert_int_equal(recall_all(w), 2);
+        assert_int_equal(w->n_work, 1);
+        assert_int_equal(w->f.a->n_recalled, 2);
+        assert_int_equal(work(w), RECALL_NOTHING);
+        assert_int_equal(n_sets(w), 0);
+        assert_int_equal(w->f.a->account.charged_bytes, 0);
+        assert_int_equal(w->f.a->n_recalled, 0);
+        assert_int_equal(w->f.a->recalled_bytes, 0);
+        assert_int_equal(w->n_told, 0);
+        assert_int_equal(recall_all(w), 0); /* nothing is left */
+        assert_int_equal(w->n_work, 1);
 }
 
-TEST(test_cached_and_mapped)
+RECALL_SCENE(test_cached_and_mapped, 4)
 {
-        struct world w;
-        struct member *m;
-        struct attach *a;
+        struct attach *a = enter(w->f.a, "n");
 
-        start(&w, 4);
-        m = join(w.f.a);
-        a = open_ns(m, "n");
         cache_chain(a, 0, 3);
         assert_int_equal(map_set(a, 0), 1);
-        assert_int_equal(attach_unmapped(a, 0, &w.f.d), -EBUSY); /* not recalled */
-        assert_int_equal(attach_unmapped(a, 1, &w.f.d), -ENOENT);
-        assert_int_equal(attach_unmapped(a, UINT32_MAX, &w.f.d), -ENOENT);
-        assert_int_equal(recall_all(&w), 1);
-        assert_int_equal(recall_all(&w), 0); /* it is on its way */
-        assert_int_equal(work(&w), RECALL_SOON);
+        assert_int_equal(attach_unmapped(a, 0, &w->f.d), -EBUSY); /* not recalled */
+        assert_int_equal(attach_unmapped(a, 1, &w->f.d), -ENOENT);
+        assert_int_equal(attach_unmapped(a, UINT32_MAX, &w->f.d), -ENOENT);
+        assert_int_equal(recall_all(w), 1);
+        assert_int_equal(recall_all(w), 0); /* it is on its way */
+        assert_int_equal(work(w), RECALL_SOON);
         assert_int_equal(count_hits(a, 0, 3), 0);
-        assert_int_equal(w.n_told, 1); /* nothing was held: the one message says so */
-        assert_told(&w, 0, a, 0, true, TIMEOUT);
-        assert_int_equal(n_sets(&w), 1);
+        assert_int_equal(w->n_told, 1); /* nothing was held: the one message says so */
+        assert_told(w, 0, a, 0, true, TIMEOUT);
+        assert_int_equal(n_sets(w), 1);
         assert_int_equal(map_set(a, 0), -ENOENT);
-        assert_int_equal(work(&w), RECALL_SOON);
-        assert_int_equal(w.n_told, 1);
-        unmap_set(&w, a, 0);
-        assert_int_equal(n_sets(&w), 0);
-        assert_int_equal(m->n_mapped_sets, 0);
-        assert_int_equal(attach_unmapped(a, 0, &w.f.d), -ENOENT); /* twice */
-        assert_int_equal(work(&w), RECALL_NOTHING);
-        member_free(m);
-        fixture_end(&w.f);
+        assert_int_equal(work(w), RECALL_SOON);
+        assert_int_equal(w->n_told, 1);
+        unmap_set(w, a, 0);
+        assert_int_equal(n_sets(w), 0);
+        assert_int_equal(a->member->n_mapped_sets, 0);
+        assert_int_equal(attach_unmapped(a, 0, &w->f.d), -ENOENT); /* twice */
+        assert_int_equal(work(w), RECALL_NOTHING);
 }
 
-TEST(test_granted)
+RECALL_SCENE(test_granted, 2)
 {
-        struct world w;
-        struct member *m;
-        struct attach *a;
+        struct attach *a = enter(w->f.a, "n");
         uint32_t pages[3], more;
 
-        start(&w, 2);
-        m = join(w.f.a);
-        a = open_ns(m, "n");
         assert_int_equal(lease_pages(a, 3, 1, pages, NULL), 0);
         assert_int_equal(map_set(a, 0), 1);
-        assert_int_equal(recall_all(&w), 1);
-        assert_int_equal(work(&w), RECALL_SOON);
-        assert_int_equal(w.n_told, 1);
-        assert_told(&w, 0, a, 0, false, TIMEOUT);
+        assert_int_equal(recall_all(w), 1);
+        assert_int_equal(work(w), RECALL_SOON);
+        assert_int_equal(w->n_told, 1);
+        assert_told(w, 0, a, 0, false, TIMEOUT);
         /* None of its five FREE pages is granted. */
         assert_int_equal(lease_pages(a, 1, 1, &more, NULL), 0);
         assert_int_equal(more / SET_PAGES, 1);
-        fixture_check(&w.f);
-        assert_int_equal(attach_unmapped(a, 0, &w.f.d), -EBUSY);
-        give_back(&w, a, pages, 2);
-        assert_int_equal(attach_unmapped(a, 0, &w.f.d), -EBUSY);
-        w.n_work = 0;
-        w.now_nsec += 30 * MSEC;
-        give_back(&w, a, pages + 2, 1);
-        assert_int_equal(w.n_work, 1); /* wants to be told at once */
-        assert_int_equal(recall_work(&w.f.store, w.now_nsec, TIMEOUT, PLENTY), RECALL_SOON);
-        assert_int_equal(w.n_told, 2);
-        assert_told(&w, 1, a, 0, true, TIMEOUT); /* a time of its own */
-        unmap_set(&w, a, 0);
-        give_back(&w, a, &more, 1);
-        assert_int_equal(n_sets(&w), 0);
-        member_free(m);
-        fixture_end(&w.f);
+        fixture_check(&w->f);
+        assert_int_equal(attach_unmapped(a, 0, &w->f.d), -EBUSY);
+        give_back(w, a, pages, 2);
+        assert_int_equal(attach_unmapped(a, 0, &w->f.d), -EBUSY);
+        w->n_work = 0;
+        w->now_nsec += 30 * MSEC;
+        give_back(w, a, pages + 2, 1);
+        assert_int_equal(w->n_work, 1); /* wants to be told at once */
+        assert_int_equal(recall_work(&w->f.store, w->now_nsec, TIMEOUT, PLENTY), RECALL_SOON);
+        assert_int_equal(w->n_told, 2);
+        assert_told(w, 1, a, 0, true, TIMEOUT); /* a time of its own */
+        unmap_set(w, a, 0);
+        give_back(w, a, &more, 1);
+        assert_int_equal(n_sets(w), 0);
 }
 
 /* Withheld pages aren't available: nothing is evicted for a lease that would need them. */
-TEST(test_lease_out_of_reach)
+RECALL_SCENE(test_lease_out_of_reach, 2)
 {
-        struct world w;
-        struct member *m;
-        struct attach *a;
+        struct attach *a = enter(w->f.a, "n");
         uint32_t pages[SET_PAGES + 1], page;
 
-        start(&w, 2);
-        m = join(w.f.a);
-        a = open_ns(m, "n");
         assert_int_equal(lease_pages(a, 1, 1, &page, NULL), 0);
-        assert_int_equal(recall_all(&w), 1);
-        assert_int_equal(work(&w), RECALL_SOON);
+        assert_int_equal(recall_all(w), 1);
+        assert_int_equal(work(w), RECALL_SOON);
         cache_chain(a, 0, SET_PAGES);
         assert_int_equal(lease_pages(a, SET_PAGES + 1, 1, pages, NULL), KVL_STATUS_FULL);
         assert_int_equal(count_hits(a, 0, SET_PAGES), SET_PAGES);
         assert_int_equal(lease_pages(a, SET_PAGES, 1, pages, NULL), 0);
-        fixture_check(&w.f);
-        member_free(m);
-        fixture_end(&w.f);
 }
 
 /* A lease that only the withheld pages could serve is refused, and nothing is granted of them. */
-TEST(test_no_room_in_recalled_sets)
+RECALL_SCENE(test_no_room_in_recalled_sets, 1)
 {
-        struct world w;
-        struct member *m;
-        struct attach *a;
+        struct attach *a = enter(w->f.a, "n");
         uint32_t pages[SET_PAGES], page;
 
-        start(&w, 1);
-        m = join(w.f.a);
-        a = open_ns(m, "n");
         assert_int_equal(lease_pages(a, 1, 1, &page, NULL), 0);
         assert_int_equal(map_set(a, 0), 1);
-        assert_int_equal(recall_all(&w), 1);
+        assert_int_equal(recall_all(w), 1);
         assert_int_equal(lease_pages(a, 1, 1, pages, NULL), KVL_STATUS_FULL);
-        fixture_check(&w.f);
-        assert_int_equal(work(&w), RECALL_SOON);
+        fixture_check(&w->f);
+        assert_int_equal(work(w), RECALL_SOON);
         assert_int_equal(lease_pages(a, 1, 1, pages, NULL), KVL_STATUS_FULL);
-        give_back(&w, a, &page, 1);
+        give_back(w, a, &page, 1);
         assert_int_equal(lease_pages(a, 1, 1, pages, NULL), KVL_STATUS_FULL);
-        unmap_set(&w, a, 0);
+        unmap_set(w, a, 0);
         assert_int_equal(lease_pages(a, SET_PAGES, 1, pages, NULL), 0);
-        member_free(m);
-        fixture_end(&w.f);
 }
 
 TEST(test_pinned_over_the_socket)
@@ -178,7 +142,7 @@ TEST(test_pinned_over_the_socket)
         unmap_set(&w, a, 0);
         assert_int_equal(n_sets(&w), 0);
         member_free(m);
-        fixture_end(&w.f);
+        recall_end(&w);
 }
 
 /* A pin in a segment ends without a message: it is polled for. */
@@ -208,7 +172,7 @@ TEST(test_pinned_in_a_segment)
         assert_told(&w, 1, a, 0, true, TIMEOUT);
         unmap_set(&w, a, 0);
         member_free(m);
-        fixture_end(&w.f);
+        recall_end(&w);
 }
 
 /* A lease finds out itself that what was pinned in the way is so no longer: the set goes for it. */
@@ -234,83 +198,64 @@ TEST(test_lease_when_the_last_pin_went)
         assert_int_equal(lease_pages(a, SET_PAGES, 1, pages, NULL), 0);
         fixture_check(&w.f);
         member_free(m);
-        fixture_end(&w.f);
+        recall_end(&w);
 }
 
 /* Published after the recall: sealed, but not to be found, and so with what follows it. */
-TEST(test_publish_into_a_recalled_set)
+RECALL_SCENE(test_publish_into_a_recalled_set, 2)
 {
-        struct world w;
-        struct member *m;
-        struct attach *a;
+        struct attach *a = enter(w->f.a, "n");
         uint8_t keys[3 * KEY_BYTES];
         uint32_t pages[3], sealed[3], n;
         struct publish p = {.pages = pages, .keys = keys, .n = 3, .last_tokens = PAGE_TOKENS};
 
-        start(&w, 2);
-        m = join(w.f.a);
-        a = open_ns(m, "n");
         assert_int_equal(lease_pages(a, 2, 1, pages, NULL), 0);
-        assert_int_equal(recall_all(&w), 1);
-        assert_int_equal(work(&w), RECALL_SOON);
+        assert_int_equal(recall_all(w), 1);
+        assert_int_equal(work(w), RECALL_SOON);
         assert_int_equal(lease_pages(a, 1, 1, &pages[2], NULL), 0); /* of another set */
         make_keys(keys, 0, 3);
         assert_int_equal(publish_pages(a, &p, 1, sealed, &n, NULL), 0);
         assert_int_equal(n, 3);
-        fixture_check(&w.f);
+        fixture_check(&w->f);
         assert_int_equal(count_hits(a, 0, 3), 0);
         assert_int_equal(release_pages(a, pages, 3, 1, NULL), 0);
-        fixture_check(&w.f);
-        assert_int_equal(n_sets(&w), 0); /* not mapped: gone with the last pin */
-        assert_int_equal(work(&w), RECALL_NOTHING);
-        member_free(m);
-        fixture_end(&w.f);
+        fixture_check(&w->f);
+        assert_int_equal(n_sets(w), 0); /* not mapped: gone with the last pin */
+        assert_int_equal(work(w), RECALL_NOTHING);
 }
 
-TEST(test_publish_shared_into_a_recalled_set)
+RECALL_SCENE(test_publish_shared_into_a_recalled_set, 2)
 {
-        struct world w;
-        struct member *m;
-        struct attach *a;
+        struct attach *a = enter(w->f.a, "n");
         struct submit_chain chain = {0};
         struct submit_result result;
         struct shm_submission s = {
                 .op = SHM_OP_PUBLISH, .flags = SHM_PUBLISH_ROOT, .tokens = PAGE_TOKENS};
 
-        start(&w, 2);
-        m = join(w.f.a);
-        a = open_ns(m, "n");
         assert_int_equal(attach_share(a, NULL), 0);
         assert_int_equal(lease_pages(a, 1, 1, &s.page, NULL), 0);
-        assert_int_equal(recall_all(&w), 1);
-        assert_int_equal(work(&w), RECALL_SOON);
+        assert_int_equal(recall_all(w), 1);
+        assert_int_equal(work(w), RECALL_SOON);
         a->share.counters[s.page]++;
         s.ns_id = a->id;
         make_keys(s.key, 0, 1);
-        submit_one(m, &chain, &s, 2, &result);
+        submit_one(a->member, &chain, &s, 2, &result);
         assert_null(result.violation);
         assert_int_equal(result.status, 0);
-        assert_int_equal(work(&w), RECALL_SOON);
-        assert_int_equal(n_sets(&w), 1);
+        assert_int_equal(work(w), RECALL_SOON);
+        assert_int_equal(n_sets(w), 1);
         a->share.counters[s.page]--;
-        assert_int_equal(work(&w), RECALL_NOTHING);
-        assert_int_equal(n_sets(&w), 0);
-        member_free(m);
-        fixture_end(&w.f);
+        assert_int_equal(work(w), RECALL_NOTHING);
+        assert_int_equal(n_sets(w), 0);
 }
 
 /* Unclaimed pages are taken back at once, also of a set that isn't recalled. Claimed ones stay
  * held. */
-TEST(test_magazine)
+RECALL_SCENE(test_magazine, 4)
 {
-        struct world w;
-        struct member *m;
-        struct attach *a;
+        struct attach *a = enter(w->f.a, "n");
         uint32_t page = PAGE_NONE, slot = 0, n;
 
-        start(&w, 4);
-        m = join(w.f.a);
-        a = open_ns(m, "n");
         assert_int_equal(attach_share(a, NULL), 0);
         assert_true(magazine_refill(a, 2, 1));
         n = a->magazine->n_pages;
@@ -319,49 +264,41 @@ TEST(test_magazine)
                 slot++;
         page = atomic_exchange(&a->share.magazine[slot], 0) - 1;
         assert_int_equal(map_set(a, page / SET_PAGES), 1);
-        assert_int_equal(recall_all(&w), 1);
+        assert_int_equal(recall_all(w), 1);
         assert_int_equal(a->magazine->n_pages, 0);
         assert_int_equal(a->ns->device.n_pages[PAGE_GRANTED], 1);
-        assert_int_equal(work(&w), RECALL_SOON);
-        assert_told(&w, 0, a, page / SET_PAGES, false, TIMEOUT);
+        assert_int_equal(work(w), RECALL_SOON);
+        assert_told(w, 0, a, page / SET_PAGES, false, TIMEOUT);
         /* Refilled from elsewhere. */
         assert_true(magazine_refill(a, 2, 2));
-        fixture_check(&w.f);
+        fixture_check(&w->f);
         for (slot = 0; slot < SHM_MAGAZINE_SLOTS; slot++)
                 if (a->magazine->pages[slot] != 0)
                         assert_int_not_equal(
                                 (a->magazine->pages[slot] - 1) / SET_PAGES, page / SET_PAGES);
         n = a->magazine->n_pages;
         assert_true(n > 0);
-        assert_int_equal(recall_sets(w.f.a, NULL, 1, 0), 1);
+        assert_int_equal(recall_sets(w->f.a, NULL, 1, 0), 1);
         assert_int_equal(a->magazine->n_pages, 0);
-        give_back(&w, a, &page, 1);
-        unmap_set(&w, a, page / SET_PAGES);
-        assert_int_equal(n_sets(&w), 0);
-        member_free(m);
-        fixture_end(&w.f);
+        give_back(w, a, &page, 1);
+        unmap_set(w, a, page / SET_PAGES);
+        assert_int_equal(n_sets(w), 0);
 }
 
 /* Only what lies in a recalled set is taken back. */
-TEST(test_magazine_elsewhere)
+RECALL_SCENE(test_magazine_elsewhere, 8)
 {
-        struct world w;
-        struct member *m;
-        struct attach *a, *b;
+        struct attach *a = enter(w->f.a, "n");
+        struct attach *b;
 
-        start(&w, 8);
-        m = join(w.f.a);
-        a = open_ns(m, "n");
-        b = open_ns(m, "other");
+        b = open_ns(a->member, "other");
         assert_int_equal(attach_share(a, NULL), 0);
         assert_true(magazine_refill(a, 4, 1));
         cache_chain(b, 0, 1);
-        assert_int_equal(recall_sets(w.f.a, b->ns, UINT64_MAX, 0), 1);
+        assert_int_equal(recall_sets(w->f.a, b->ns, UINT64_MAX, 0), 1);
         assert_true(a->magazine->n_pages >= 4);
-        assert_int_equal(work(&w), RECALL_NOTHING);
-        assert_int_equal(n_sets(&w), 1);
-        member_free(m);
-        fixture_end(&w.f);
+        assert_int_equal(work(w), RECALL_NOTHING);
+        assert_int_equal(n_sets(w), 1);
 }
 
 /* A namespace with two sets; all but the first page of the first is granted, the magazine has that
@@ -387,223 +324,172 @@ TEST(test_magazine_of_two_sets)
         assert_int_equal(a->magazine->n_pages, n - 1);
         fixture_check(&w.f);
         member_free(m);
-        fixture_end(&w.f);
+        recall_end(&w);
 }
 
 /* Descendants of its pages leave the cache, too, in any set. */
-TEST(test_descendants_elsewhere)
+RECALL_SCENE(test_descendants_elsewhere, 4)
 {
-        struct world w;
-        struct member *m;
-        struct attach *a;
+        struct attach *a = enter(w->f.a, "n");
 
-        start(&w, 4);
-        m = join(w.f.a);
-        a = open_ns(m, "n");
         cache_chain(a, 0, SET_PAGES + 4); /* sets 0 and 1 */
         assert_int_equal(map_set(a, 1), 1);
-        assert_int_equal(recall_sets(w.f.a, NULL, 1, 0), 1); /* set 0: not mapped */
-        assert_int_equal(w.f.store.counters.evictions, 0);
-        assert_int_equal(work(&w), RECALL_NOTHING);
-        assert_int_equal(w.f.store.counters.evictions, SET_PAGES + 4);
-        assert_int_equal(n_sets(&w), 1);
-        member_free(m);
-        fixture_end(&w.f);
+        assert_int_equal(recall_sets(w->f.a, NULL, 1, 0), 1); /* set 0: not mapped */
+        assert_int_equal(w->f.store.counters.evictions, 0);
+        assert_int_equal(work(w), RECALL_NOTHING);
+        assert_int_equal(w->f.store.counters.evictions, SET_PAGES + 4);
+        assert_int_equal(n_sets(w), 1);
 }
 
 /* ---- clients -------------------------------------------------------------------------------- */
 
-TEST(test_two_clients)
+RECALL_SCENE(test_two_clients, 2)
 {
-        struct world w;
-        struct member *m, *other;
-        struct attach *a, *b;
+        struct attach *a = enter(w->f.a, "n");
+        struct attach *b = enter(w->f.a, "n");
         uint32_t page;
 
-        start(&w, 2);
-        m = join(w.f.a);
-        other = join(w.f.a);
-        a = open_ns(m, "n");
-        b = open_ns(other, "n");
         assert_int_equal(lease_pages(a, 1, 1, &page, NULL), 0);
         assert_int_equal(map_set(a, 0), 1);
         assert_int_equal(map_set(b, 0), 1);
-        assert_int_equal(recall_all(&w), 1);
-        assert_int_equal(work(&w), RECALL_SOON);
-        assert_int_equal(w.n_told, 2);
-        assert_told(&w, 0, a, 0, false, TIMEOUT);
-        assert_told(&w, 1, b, 0, false, TIMEOUT);
-        give_back(&w, a, &page, 1);
-        assert_int_equal(work(&w), RECALL_SOON);
-        assert_int_equal(w.n_told, 4);
-        unmap_set(&w, a, 0);
-        assert_int_equal(attach_unmapped(a, 0, &w.f.d), -ENOENT);
-        assert_int_equal(n_sets(&w), 1);
-        unmap_set(&w, b, 0);
-        assert_int_equal(n_sets(&w), 0);
-        member_free(other);
-        member_free(m);
-        fixture_end(&w.f);
+        assert_int_equal(recall_all(w), 1);
+        assert_int_equal(work(w), RECALL_SOON);
+        assert_int_equal(w->n_told, 2);
+        assert_told(w, 0, a, 0, false, TIMEOUT);
+        assert_told(w, 1, b, 0, false, TIMEOUT);
+        give_back(w, a, &page, 1);
+        assert_int_equal(work(w), RECALL_SOON);
+        assert_int_equal(w->n_told, 4);
+        unmap_set(w, a, 0);
+        assert_int_equal(attach_unmapped(a, 0, &w->f.d), -ENOENT);
+        assert_int_equal(n_sets(w), 1);
+        unmap_set(w, b, 0);
+        assert_int_equal(n_sets(w), 0);
 }
 
 /* A client that dies releases everything. */
-TEST(test_one_dies)
+RECALL_SCENE(test_one_dies, 2)
 {
-        struct world w;
         struct member *m, *other;
         struct attach *a, *b;
         uint32_t page;
 
-        start(&w, 2);
-        m = join(w.f.a);
-        other = join(w.f.a);
+        m = join(w->f.a);
+        other = join(w->f.a);
         a = open_ns(m, "n");
         b = open_ns(other, "n");
         assert_int_equal(lease_pages(a, 1, 1, &page, NULL), 0);
         assert_int_equal(map_set(a, 0), 1);
         assert_int_equal(map_set(b, 0), 1);
-        assert_int_equal(recall_all(&w), 1);
-        assert_int_equal(work(&w), RECALL_SOON);
+        assert_int_equal(recall_all(w), 1);
+        assert_int_equal(work(w), RECALL_SOON);
         member_free(m);
-        fixture_check(&w.f);
-        assert_int_equal(work(&w), RECALL_SOON);
-        assert_int_equal(w.n_told, 3);
-        assert_told(&w, 2, b, 0, true, TIMEOUT);
+        fixture_check(&w->f);
+        assert_int_equal(work(w), RECALL_SOON);
+        assert_int_equal(w->n_told, 3);
+        assert_told(w, 2, b, 0, true, TIMEOUT);
         member_free(other);
-        fixture_check(&w.f);
-        assert_int_equal(n_sets(&w), 0);
-        assert_int_equal(work(&w), RECALL_NOTHING);
-        fixture_end(&w.f);
+        fixture_check(&w->f);
+        assert_int_equal(n_sets(w), 0);
+        assert_int_equal(work(w), RECALL_NOTHING);
 }
 
 /* A scheduler that maps nothing holds the pages, a worker of its group has them mapped; another
  * client has the namespace open and nothing of the set. */
-TEST(test_holder_without_mapping)
+RECALL_SCENE(test_holder_without_mapping, 2)
 {
-        struct world w;
-        struct member *m, *worker, *other;
+        struct member *m, *worker;
         struct attach *a, *b, *c;
         uint32_t pages[2];
 
-        start(&w, 2);
-        m = join(w.f.a);
-        worker = join_group(w.f.a, m);
-        other = join(w.f.a);
+        m = join(w->f.a);
+        worker = join_group(w->f.a, m);
         a = open_ns(m, "n");
         b = open_ns(worker, "n");
-        c = open_ns(other, "n");
+        c = enter(w->f.a, "n");
         publish_chain(a, 0, 2, pages);
         assert_int_equal(map_set(b, 0), 1);
-        assert_int_equal(recall_all(&w), 1);
-        assert_int_equal(work(&w), RECALL_SOON);
-        assert_int_equal(work(&w), RECALL_SOON);
-        assert_int_equal(w.n_told, 2);
-        assert_told(&w, 0, a, 0, false, TIMEOUT);
-        assert_told(&w, 1, b, 0, false, TIMEOUT);
+        assert_int_equal(recall_all(w), 1);
+        assert_int_equal(work(w), RECALL_SOON);
+        assert_int_equal(work(w), RECALL_SOON);
+        assert_int_equal(w->n_told, 2);
+        assert_told(w, 0, a, 0, false, TIMEOUT);
+        assert_told(w, 1, b, 0, false, TIMEOUT);
         /* The first client is late, the worker that waits for it isn't. */
-        assert_int_equal(work_later(&w, TIMEOUT), RECALL_LATER);
-        assert_int_equal(w.n_late, 1);
-        assert_ptr_equal(w.late[0], a);
+        assert_int_equal(work_later(w, TIMEOUT), RECALL_LATER);
+        assert_int_equal(w->n_late, 1);
+        assert_ptr_equal(w->late[0], a);
         assert_int_equal(worker->n_quarantined_sets, 0);
         assert_int_equal(release_pages(a, pages, 2, 1, NULL), 0);
-        assert_int_equal(work(&w), RECALL_LATER);
-        assert_int_equal(w.n_told, 3);
-        assert_told(&w, 2, b, 0, true, TIMEOUT);
-        unmap_set(&w, b, 0);
-        assert_int_equal(n_sets(&w), 0);
+        assert_int_equal(work(w), RECALL_LATER);
+        assert_int_equal(w->n_told, 3);
+        assert_told(w, 2, b, 0, true, TIMEOUT);
+        unmap_set(w, b, 0);
+        assert_int_equal(n_sets(w), 0);
         assert_ptr_equal(c->ns, a->ns);
-        member_free(other);
-        member_free(worker);
-        member_free(m);
-        fixture_end(&w.f);
 }
 
 /* One that pins in its segment what it hasn't mapped is told, once, while another can't be. */
-TEST(test_holder_in_a_segment)
+RECALL_SCENE(test_holder_in_a_segment, 2)
 {
-        struct world w;
-        struct member *m, *other;
-        struct attach *a, *b;
+        struct attach *a = enter(w->f.a, "n");
+        struct attach *b = enter(w->f.a, "n");
         uint32_t page;
 
-        start(&w, 2);
-        m = join(w.f.a);
-        other = join(w.f.a);
-        a = open_ns(m, "n");
-        b = open_ns(other, "n");
         assert_int_equal(attach_share(a, NULL), 0);
         publish_chain(b, 0, 1, &page);
         a->share.counters[page]++;
         assert_int_equal(release_pages(b, &page, 1, 1, NULL), 0);
         assert_int_equal(map_set(b, 0), 1);
-        w.busy = b;
-        assert_int_equal(recall_all(&w), 1);
-        assert_int_equal(work(&w), RECALL_SOON);
-        assert_int_equal(work(&w), RECALL_SOON);
-        assert_int_equal(w.n_told, 1);
-        assert_told(&w, 0, a, 0, false, TIMEOUT);
-        assert_int_equal(work_later(&w, TIMEOUT), RECALL_LATER);
-        assert_int_equal(w.n_late, 1);
-        assert_ptr_equal(w.late[0], a);
+        w->busy = b;
+        assert_int_equal(recall_all(w), 1);
+        assert_int_equal(work(w), RECALL_SOON);
+        assert_int_equal(work(w), RECALL_SOON);
+        assert_int_equal(w->n_told, 1);
+        assert_told(w, 0, a, 0, false, TIMEOUT);
+        assert_int_equal(work_later(w, TIMEOUT), RECALL_LATER);
+        assert_int_equal(w->n_late, 1);
+        assert_ptr_equal(w->late[0], a);
         a->share.counters[page]--;
-        member_free(other);
-        member_free(m);
-        fixture_end(&w.f);
 }
 
-TEST(test_mapped_late)
+RECALL_SCENE(test_mapped_late, 2)
 {
-        struct world w;
-        struct member *m;
-        struct attach *a;
+        struct attach *a = enter(w->f.a, "n");
         uint32_t page;
 
-        start(&w, 2);
-        m = join(w.f.a);
-        a = open_ns(m, "n");
         assert_int_equal(lease_pages(a, 1, 1, &page, NULL), 0);
-        assert_int_equal(recall_all(&w), 1);
-        assert_int_equal(work(&w), RECALL_SOON);
-        assert_int_equal(w.n_told, 1); /* as its holder */
+        assert_int_equal(recall_all(w), 1);
+        assert_int_equal(work(w), RECALL_SOON);
+        assert_int_equal(w->n_told, 1); /* as its holder */
         assert_int_equal(map_set(a, 0), 1);
-        fixture_check(&w.f);
-        assert_int_equal(work_later(&w, 10 * MSEC), RECALL_SOON);
-        assert_int_equal(w.n_told, 2);
-        assert_told(&w, 1, a, 0, false, TIMEOUT - 10 * MSEC);
-        give_back(&w, a, &page, 1);
-        unmap_set(&w, a, 0);
-        member_free(m);
-        fixture_end(&w.f);
+        fixture_check(&w->f);
+        assert_int_equal(work_later(w, 10 * MSEC), RECALL_SOON);
+        assert_int_equal(w->n_told, 2);
+        assert_told(w, 1, a, 0, false, TIMEOUT - 10 * MSEC);
+        give_back(w, a, &page, 1);
+        unmap_set(w, a, 0);
 }
 
 /* One that doesn't read is told when it does, and others don't wait for it. */
-TEST(test_busy_client)
+RECALL_SCENE(test_busy_client, 2)
 {
-        struct world w;
-        struct member *m, *other;
-        struct attach *a, *b;
+        struct attach *a = enter(w->f.a, "n");
+        struct attach *b = enter(w->f.a, "n");
 
-        start(&w, 2);
-        m = join(w.f.a);
-        other = join(w.f.a);
-        a = open_ns(m, "n");
-        b = open_ns(other, "n");
         cache_chain(a, 0, 2);
         assert_int_equal(map_set(a, 0), 1);
         assert_int_equal(map_set(b, 0), 1);
-        w.busy = a;
-        assert_int_equal(recall_all(&w), 1);
-        assert_int_equal(work(&w), RECALL_SOON);
-        assert_int_equal(work(&w), RECALL_SOON);
-        assert_int_equal(w.n_told, 1);
-        assert_told(&w, 0, b, 0, true, TIMEOUT);
-        w.busy = NULL;
-        assert_int_equal(work_later(&w, 5 * MSEC), RECALL_SOON);
-        assert_int_equal(w.n_told, 2);
-        assert_told(&w, 1, a, 0, true, TIMEOUT - 5 * MSEC);
-        assert_int_equal(work(&w), RECALL_SOON);
-        assert_int_equal(w.n_told, 2);
-        member_free(other);
-        member_free(m);
-        fixture_end(&w.f);
+        w->busy = a;
+        assert_int_equal(recall_all(w), 1);
+        assert_int_equal(work(w), RECALL_SOON);
+        assert_int_equal(work(w), RECALL_SOON);
+        assert_int_equal(w->n_told, 1);
+        assert_told(w, 0, b, 0, true, TIMEOUT);
+        w->busy = NULL;
+        assert_int_equal(work_later(w, 5 * MSEC), RECALL_SOON);
+        assert_int_equal(w->n_told, 2);
+        assert_told(w, 1, a, 0, true, TIMEOUT - 5 * MSEC);
+        assert_int_equal(work(w), RECALL_SOON);
+        assert_int_equal(w->n_told, 2);
 }

@@ -17,108 +17,92 @@ static void set_limit(struct world *w, unsigned sets)
 
 /* ---- deadlines ------------------------------------------------------------------------------ */
 
-TEST(test_quarantine)
+RECALL_SCENE(test_quarantine, 1)
 {
-        struct world w;
-        struct member *m;
-        struct attach *a;
+        struct attach *a = enter(w->f.a, "n");
         uint32_t page, more;
 
-        start(&w, 1);
-        m = join(w.f.a);
-        a = open_ns(m, "n");
         assert_int_equal(lease_pages(a, 1, 1, &page, NULL), 0);
         assert_int_equal(map_set(a, 0), 1);
-        assert_int_equal(recall_sets(w.f.a, NULL, UINT64_MAX, 40 * MSEC), 1);
-        assert_int_equal(work(&w), RECALL_SOON);
-        assert_told(&w, 0, a, 0, false, 40 * MSEC);
-        assert_int_equal(work_later(&w, 40 * MSEC - 1), RECALL_SOON);
-        assert_int_equal(w.n_late, 0);
-        assert_int_equal(work_later(&w, 1), RECALL_LATER);
-        assert_int_equal(w.n_late, 1);
-        assert_ptr_equal(w.late[0], a);
-        assert_int_equal(m->n_quarantined_sets, 1);
-        assert_int_equal(w.f.store.recalls.n_quarantined, 1);
+        assert_int_equal(recall_sets(w->f.a, NULL, UINT64_MAX, 40 * MSEC), 1);
+        assert_int_equal(work(w), RECALL_SOON);
+        assert_told(w, 0, a, 0, false, 40 * MSEC);
+        assert_int_equal(work_later(w, 40 * MSEC - 1), RECALL_SOON);
+        assert_int_equal(w->n_late, 0);
+        assert_int_equal(work_later(w, 1), RECALL_LATER);
+        assert_int_equal(w->n_late, 1);
+        assert_ptr_equal(w->late[0], a);
+        assert_int_equal(a->member->n_quarantined_sets, 1);
+        assert_int_equal(w->f.store.recalls.n_quarantined, 1);
         /* The set is bound and charged, and its pages can't be leased. */
-        assert_int_equal(w.f.a->account.charged_bytes, SET_BYTES);
+        assert_int_equal(w->f.a->account.charged_bytes, SET_BYTES);
         assert_int_equal(lease_pages(a, 1, 1, &more, NULL), KVL_STATUS_FULL);
-        assert_int_equal(work_later(&w, 10 * TIMEOUT), RECALL_LATER);
-        assert_int_equal(w.n_late, 1); /* told once */
+        assert_int_equal(work_later(w, 10 * TIMEOUT), RECALL_LATER);
+        assert_int_equal(w->n_late, 1); /* told once */
         /* Idle at last: time to unmap it, and late again after that. */
-        give_back(&w, a, &page, 1);
-        assert_int_equal(work(&w), RECALL_LATER);
-        assert_told(&w, 1, a, 0, true, 40 * MSEC);
-        assert_int_equal(work_later(&w, 40 * MSEC - 1), RECALL_LATER);
-        assert_int_equal(w.n_late, 1);
-        assert_int_equal(work_later(&w, 1), RECALL_WAITS);
-        assert_int_equal(w.n_late, 2);
-        assert_int_equal(m->n_quarantined_sets, 1);
-        unmap_set(&w, a, 0);
-        assert_int_equal(m->n_quarantined_sets, 0);
-        assert_int_equal(n_sets(&w), 0);
-        assert_int_equal(w.f.store.recalls.n_quarantined, 0);
-        assert_int_equal(work(&w), RECALL_NOTHING);
+        give_back(w, a, &page, 1);
+        assert_int_equal(work(w), RECALL_LATER);
+        assert_told(w, 1, a, 0, true, 40 * MSEC);
+        assert_int_equal(work_later(w, 40 * MSEC - 1), RECALL_LATER);
+        assert_int_equal(w->n_late, 1);
+        assert_int_equal(work_later(w, 1), RECALL_WAITS);
+        assert_int_equal(w->n_late, 2);
+        assert_int_equal(a->member->n_quarantined_sets, 1);
+        unmap_set(w, a, 0);
+        assert_int_equal(a->member->n_quarantined_sets, 0);
+        assert_int_equal(n_sets(w), 0);
+        assert_int_equal(w->f.store.recalls.n_quarantined, 0);
+        assert_int_equal(work(w), RECALL_NOTHING);
         assert_int_equal(lease_pages(a, 1, 1, &page, NULL), 0);
-        member_free(m);
-        fixture_end(&w.f);
 }
 
 /* A limit that was lowered and raised again: what wasn't given back isn't to be had, and no lease
  * waits for it. */
-TEST(test_quarantine_is_no_room)
+RECALL_SCENE(test_quarantine_is_no_room, 4)
 {
         uint32_t pages[2 * SET_PAGES];
-        struct member *m;
         struct attach *a;
-        struct world w;
 
-        start(&w, 4);
-        set_limit(&w, 2);
-        m = join(w.f.a);
-        a = open_ns(m, "n");
+        set_limit(w, 2);
+        a = enter(w->f.a, "n");
         assert_int_equal(lease_pages(a, 2 * SET_PAGES, 1, pages, NULL), 0);
         assert_int_equal(map_set(a, 0), 1);
         assert_int_equal(map_set(a, 1), 1);
-        set_limit(&w, 1);
-        (void)work(&w);
-        set_limit(&w, 2);
-        assert_int_equal(room_check(a->ns, 2 * SET_PAGES, &w.f.d), 0);
-        (void)work_later(&w, TIMEOUT);
-        assert_int_equal(m->n_quarantined_sets, 1);
-        assert_int_equal(room_check(a->ns, SET_PAGES, &w.f.d), 0);
-        assert_int_equal(room_check(a->ns, SET_PAGES + 1, &w.f.d), KVL_STATUS_QUOTA);
-        assert_non_null(strstr(w.f.d.text, "while processes keep 1 KiB that they were told"));
-        assert_non_null(strstr(w.f.d.text, "tenants set a limit=3KiB"));
+        set_limit(w, 1);
+        (void)work(w);
+        set_limit(w, 2);
+        assert_int_equal(room_check(a->ns, 2 * SET_PAGES, &w->f.d), 0);
+        (void)work_later(w, TIMEOUT);
+        assert_int_equal(a->member->n_quarantined_sets, 1);
+        assert_int_equal(room_check(a->ns, SET_PAGES, &w->f.d), 0);
+        assert_int_equal(room_check(a->ns, SET_PAGES + 1, &w->f.d), KVL_STATUS_QUOTA);
+        assert_non_null(strstr(w->f.d.text, "while processes keep 1 KiB that they were told"));
+        assert_non_null(strstr(w->f.d.text, "tenants set a limit=3KiB"));
         /* Below what is kept the other set is there all the same. */
-        set_limit(&w, 1);
-        assert_int_equal(room_check(a->ns, SET_PAGES, &w.f.d), 0);
-        set_limit(&w, 3);
-        assert_int_equal(room_check(a->ns, 2 * SET_PAGES, &w.f.d), 0);
-        member_free(m);
-        fixture_end(&w.f);
+        set_limit(w, 1);
+        assert_int_equal(room_check(a->ns, SET_PAGES, &w->f.d), 0);
+        set_limit(w, 3);
+        assert_int_equal(room_check(a->ns, 2 * SET_PAGES, &w->f.d), 0);
 }
 
-TEST(test_quarantine_ends_with_its_client)
+RECALL_SCENE(test_quarantine_ends_with_its_client, 1)
 {
-        struct world w;
         struct member *m;
         struct attach *a;
 
-        start(&w, 1);
-        m = join(w.f.a);
+        m = join(w->f.a);
         a = open_ns(m, "n");
         cache_chain(a, 0, 1);
         assert_int_equal(map_set(a, 0), 1);
-        assert_int_equal(recall_all(&w), 1);
-        assert_int_equal(work(&w), RECALL_SOON);
-        assert_int_equal(work_later(&w, TIMEOUT), RECALL_WAITS);
-        assert_int_equal(w.n_late, 1);
+        assert_int_equal(recall_all(w), 1);
+        assert_int_equal(work(w), RECALL_SOON);
+        assert_int_equal(work_later(w, TIMEOUT), RECALL_WAITS);
+        assert_int_equal(w->n_late, 1);
         assert_int_equal(m->n_quarantined_sets, 1);
         member_free(m);
-        fixture_check(&w.f);
-        assert_int_equal(n_sets(&w), 0);
-        assert_int_equal(work(&w), RECALL_NOTHING);
-        fixture_end(&w.f);
+        fixture_check(&w->f);
+        assert_int_equal(n_sets(w), 0);
+        assert_int_equal(work(w), RECALL_NOTHING);
 }
 
 /* ---- which, and how many -------------------------------------------------------------------- */
@@ -156,7 +140,7 @@ TEST(test_order)
         assert_int_equal(work(&w), RECALL_SOON);
         assert_int_equal(w.n_told, 4);
         member_free(m);
-        fixture_end(&w.f);
+        recall_end(&w);
 }
 
 TEST(test_without_memory_to_sort)
@@ -179,59 +163,49 @@ TEST(test_without_memory_to_sort)
         fixture_check(&w.f);
         assert_int_equal(work(&w), RECALL_SOON);
         member_free(m);
-        fixture_end(&w.f);
+        recall_end(&w);
 }
 
-TEST(test_limit_lowered)
+RECALL_SCENE(test_limit_lowered, 6)
 {
-        struct world w;
-        struct member *m;
-        struct attach *a;
+        struct attach *a = enter(w->f.a, "n");
 
-        start(&w, 6);
-        m = join(w.f.a);
-        a = open_ns(m, "n");
         cache_chain(a, 0, 5 * SET_PAGES);
         for (uint32_t i = 0; i < 4; i++)
                 assert_int_equal(map_set(a, i), 1);
-        set_limit(&w, 5);
-        assert_int_equal(w.f.a->n_recalled, 0);
+        set_limit(w, 5);
+        assert_int_equal(w->f.a->n_recalled, 0);
         /* The unmapped one goes at once; of the four one is too many. */
-        set_limit(&w, 3);
-        assert_int_equal(n_sets(&w), 4);
-        assert_int_equal(w.f.a->n_recalled, 1);
-        set_limit(&w, 3);
-        assert_int_equal(w.f.a->n_recalled, 1); /* it is on its way */
-        set_limit(&w, 2);
-        assert_int_equal(w.f.a->n_recalled, 2);
+        set_limit(w, 3);
+        assert_int_equal(n_sets(w), 4);
+        assert_int_equal(w->f.a->n_recalled, 1);
+        set_limit(w, 3);
+        assert_int_equal(w->f.a->n_recalled, 1); /* it is on its way */
+        set_limit(w, 2);
+        assert_int_equal(w->f.a->n_recalled, 2);
         /* No way back. */
-        set_limit(&w, 6);
-        assert_int_equal(w.f.a->n_recalled, 2);
-        assert_int_equal(work(&w), RECALL_SOON);
-        assert_int_equal(w.n_told, 2);
+        set_limit(w, 6);
+        assert_int_equal(w->f.a->n_recalled, 2);
+        assert_int_equal(work(w), RECALL_SOON);
+        assert_int_equal(w->n_told, 2);
         for (unsigned i = 0; i < 2; i++)
-                unmap_set(&w, a, w.told[i].set);
-        assert_int_equal(n_sets(&w), 2);
-        member_free(m);
-        fixture_end(&w.f);
+                unmap_set(w, a, w->told[i].set);
+        assert_int_equal(n_sets(w), 2);
 }
 
 /* Tenants can be dropped with what is recalled of them. */
-TEST(test_namespace_goes)
+RECALL_SCENE(test_namespace_goes, 4)
 {
-        struct world w;
         struct member *m;
         struct attach *a;
 
-        start(&w, 4);
-        m = join(w.f.a);
+        m = join(w->f.a);
         a = open_ns(m, "n");
         cache_chain(a, 0, 2 * SET_PAGES);
         member_free(m);
-        assert_int_equal(recall_all(&w), 2);
-        assert_int_equal(tenant_remove(w.f.a, true, NULL), 0);
-        assert_int_equal(work(&w), RECALL_NOTHING);
-        fixture_end(&w.f);
+        assert_int_equal(recall_all(w), 2);
+        assert_int_equal(tenant_remove(w->f.a, true, NULL), 0);
+        assert_int_equal(work(w), RECALL_NOTHING);
 }
 
 /* No step does more than its budget, however much there is; all is done in the end. */
@@ -273,7 +247,7 @@ TEST(test_bounded_steps)
         for (n_steps = 0; recall_work(&w.f.store, w.now_nsec, TIMEOUT, BUDGET) == RECALL_MORE;)
                 assert_true(n_steps++ < N);
         member_free(m);
-        fixture_end(&w.f);
+        recall_end(&w);
 }
 
 /* Records are looked at and there is nothing to drop. */
@@ -297,7 +271,7 @@ TEST(test_bounded_steps_held)
         assert_int_equal(n_steps, 2 * N);
         assert_int_equal(w.n_told, N);
         member_free(m);
-        fixture_end(&w.f);
+        recall_end(&w);
 }
 
 /* One set with a long chain below it, in sets that stay. */
@@ -327,5 +301,5 @@ TEST(test_bounded_steps_below)
         assert_true(n_steps >= N * SET_PAGES / BUDGET);
         assert_int_equal(n_sets(&w), N - 1);
         member_free(m);
-        fixture_end(&w.f);
+        recall_end(&w);
 }

@@ -22,6 +22,8 @@ static void start(struct tiers *w, unsigned n_host)
         assert_int_equal(w->store.moving.n_transfers, 0);
 }
 
+#define SCENE(fn, ...) TEST_ON(fn, struct tiers, w, start, tiers_end, ##__VA_ARGS__)
+
 static void recall(struct tiers *w, enum recall_kind kind, uint64_t bytes)
 {
         const struct recall_request rq = {.tenant = w->a, .bytes = bytes, .kind = kind};
@@ -92,111 +94,94 @@ TEST(test_goes_down)
 }
 
 /* More than may be on their way at a time, and what continues what is left in another set. */
-TEST(test_all_of_it)
+TIER_SCENE(test_all_of_it, &evict_pgi, 2, 4, 1, CODEC_NONE)
 {
-        struct tiers w;
-
-        tiers_start(&w, &evict_pgi, 2, 4, 1, CODEC_NONE);
         for (unsigned i = 0; i < N_KEYS; i += 16)
-                assert_true(tier_cache(&w, i, 16));
-        recall(&w, RECALL_SOFT, UINT64_MAX);
-        go_on(&w);
-        assert_int_equal(w.ns->device.n_sets, 0);
-        expect(&w, N_KEYS, N_KEYS);
+                assert_true(tier_cache(w, i, 16));
+        recall(w, RECALL_SOFT, UINT64_MAX);
+        go_on(w);
+        assert_int_equal(w->ns->device.n_sets, 0);
+        expect(w, N_KEYS, N_KEYS);
         for (unsigned i = 0; i < N_KEYS; i += 16)
-                assert_int_equal(count_hits(w.attach, i, 16), 16);
-        tiers_end(&w);
+                assert_int_equal(count_hits(w->attach, i, 16), 16);
 }
 
 /* A page that is worth no more than those in the lower tier is dropped. */
-TEST(test_no_room)
+SCENE(test_no_room, 1)
 {
         struct tenant_attrs attrs;
-        struct tiers w;
 
-        start(&w, 1);
-        recall(&w, RECALL_SOFT, UINT64_MAX);
-        go_on(&w);
-        assert_int_equal(w.ns->device.n_sets, 0);
-        expect(&w, N_KEYS / 2, N_KEYS / 2);
-        tiers_end(&w);
+        recall(w, RECALL_SOFT, UINT64_MAX);
+        go_on(w);
+        assert_int_equal(w->ns->device.n_sets, 0);
+        expect(w, N_KEYS / 2, N_KEYS / 2);
+        tiers_end(w);
 
-        start(&w, 4);
-        attrs = w.a->attrs;
+        start(w, 4);
+        attrs = w->a->attrs;
         attrs.host_limit_bytes = 0;
-        assert_int_equal(tenant_set_attrs(w.a, &attrs, &w.d), 0);
-        recall(&w, RECALL_SOFT, 1);
-        go_on(&w);
-        assert_int_equal(w.ns->device.n_sets, 1);
-        expect(&w, N_KEYS / 2, 0);
-        tiers_end(&w);
+        assert_int_equal(tenant_set_attrs(w->a, &attrs, &w->d), 0);
+        recall(w, RECALL_SOFT, 1);
+        go_on(w);
+        assert_int_equal(w->ns->device.n_sets, 1);
+        expect(w, N_KEYS / 2, 0);
 }
 
 /* A page with a reader stays until it is released, and can't be found any more. */
-TEST(test_read)
+SCENE(test_read, 4)
 {
-        struct tiers w;
         uint8_t key[KEY_BYTES];
         uint32_t page, n;
         uint64_t tokens;
 
-        start(&w, 4);
         make_keys(key, 5, 1);
-        assert_int_equal(lookup_pages(w.attach, key, 1, 0, 2, &page, &n, &tokens, NULL), 0);
-        recall(&w, RECALL_SOFT, UINT64_MAX);
-        go_on(&w);
-        expect(&w, N_KEYS - 1, N_KEYS - 1);
-        assert_true(tier_is_filled(&w, page, 5));
-        assert_int_equal(w.ns->device.n_sets, 1);
-        assert_int_equal(release_pages(w.attach, &page, 1, 3, NULL), 0);
-        settle_all(&w.store);
-        assert_int_equal(w.ns->device.n_sets, 0);
-        tiers_end(&w);
+        assert_int_equal(lookup_pages(w->attach, key, 1, 0, 2, &page, &n, &tokens, NULL), 0);
+        recall(w, RECALL_SOFT, UINT64_MAX);
+        go_on(w);
+        expect(w, N_KEYS - 1, N_KEYS - 1);
+        assert_true(tier_is_filled(w, page, 5));
+        assert_int_equal(w->ns->device.n_sets, 1);
+        assert_int_equal(release_pages(w->attach, &page, 1, 3, NULL), 0);
+        settle_all(&w->store);
+        assert_int_equal(w->ns->device.n_sets, 0);
 }
 
 /* A lease that waits for memory doesn't wait for copies: the rest is dropped at once. */
-TEST(test_lease_waits)
+SCENE(test_lease_waits, 4)
 {
         struct member *other;
         struct attach *b;
-        struct tiers w;
         struct ns_layout l;
 
-        start(&w, 4);
-        l = w.ns->layout;
-        other = join(w.a);
-        assert_int_equal(attach_open(other, "b", &l, "", false, &b, &w.d), 0);
-        recall(&w, RECALL_SOFT, UINT64_MAX);
-        recall_poll(&w.store);
-        while (recall_work(&w.store, w.now_nsec, TIMEOUT, 100) == RECALL_MORE)
+        l = w->ns->layout;
+        other = join(w->a);
+        assert_int_equal(attach_open(other, "b", &l, "", false, &b, &w->d), 0);
+        recall(w, RECALL_SOFT, UINT64_MAX);
+        recall_poll(&w->store);
+        while (recall_work(&w->store, w->now_nsec, TIMEOUT, 100) == RECALL_MORE)
                 ;
-        assert_true(w.store.moving.n_transfers > 0);
+        assert_true(w->store.moving.n_transfers > 0);
         wait_arrive(b, 1, UINT64_MAX);
         wait_begin(b, 1, LEASE_REASON_POOL_FULL);
-        recall_poll(&w.store);
-        while (recall_work(&w.store, w.now_nsec, TIMEOUT, 100) == RECALL_MORE)
+        recall_poll(&w->store);
+        while (recall_work(&w->store, w->now_nsec, TIMEOUT, 100) == RECALL_MORE)
                 ;
-        tiers_check(&w);
-        expect(&w, 0, 0);
+        tiers_check(w);
+        expect(w, 0, 0);
         assert_true(wait_end(b));
-        go_on(&w);
-        assert_int_equal(w.ns->device.n_sets, 0);
-        expect(&w, 0, 0);
+        go_on(w);
+        assert_int_equal(w->ns->device.n_sets, 0);
+        expect(w, 0, 0);
         member_free(other);
-        tiers_end(&w);
 }
 
-TEST(test_late)
+SCENE(test_late, 4)
 {
-        struct tiers w;
-
-        start(&w, 4);
-        recall(&w, RECALL_SOFT, UINT64_MAX);
-        w.now_nsec += RECALL_DEMOTE_NSEC;
-        go_on(&w);
-        assert_int_equal(w.ns->device.n_sets, 0);
-        expect(&w, 0, 0);
-        tiers_end(&w);
+        recall(w, RECALL_SOFT, UINT64_MAX);
+        w->now_nsec += RECALL_DEMOTE_NSEC;
+        go_on(w);
+        assert_int_equal(w->ns->device.n_sets, 0);
+        expect(w, 0, 0);
 }
 
 static unsigned n_told;
@@ -209,26 +194,23 @@ static bool note_recall(struct attach *a, const struct extent_set *set, bool idl
 }
 
 /* A client that maps the set is asked to unmap it once all of it is in the lower tier. */
-TEST(test_mapped)
+SCENE(test_mapped, 4)
 {
         struct extent_handle handle = {.fd = -1};
-        struct tiers w;
 
-        start(&w, 4);
-        w.store.owner.on_recall = note_recall;
-        assert_int_equal(attach_map_set(w.attach, 0, 0, 1, &handle, &w.d), 1);
+        w->store.owner.on_recall = note_recall;
+        assert_int_equal(attach_map_set(w->attach, 0, 0, 1, &handle, &w->d), 1);
         assert_true(handle.fd >= 0);
         close(handle.fd);
         n_told = 0;
-        recall(&w, RECALL_SOFT, UINT64_MAX);
-        turn(&w);
+        recall(w, RECALL_SOFT, UINT64_MAX);
+        turn(w);
         assert_int_equal(n_told, 0);
-        go_on(&w);
+        go_on(w);
         assert_int_equal(n_told, 1);
-        assert_int_equal(w.ns->device.n_sets, 1);
-        expect(&w, N_KEYS, N_KEYS);
-        assert_int_equal(attach_unmapped(w.attach, 0, &w.d), 0);
-        settle_all(&w.store);
-        assert_int_equal(w.ns->device.n_sets, 0);
-        tiers_end(&w);
+        assert_int_equal(w->ns->device.n_sets, 1);
+        expect(w, N_KEYS, N_KEYS);
+        assert_int_equal(attach_unmapped(w->attach, 0, &w->d), 0);
+        settle_all(&w->store);
+        assert_int_equal(w->ns->device.n_sets, 0);
 }

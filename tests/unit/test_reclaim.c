@@ -26,306 +26,220 @@ static void map_all(struct attach *a)
                 assert_int_equal(attach_map_set(a, set->index, 0, 1, &handle, NULL), 1);
 }
 
-TEST(test_own_pages_first)
+CORE_SCENE(test_own_pages_first, 8, 2, 8)
 {
-        struct fixture f;
-        struct member *m;
-        struct attach *a;
+        struct attach *a = enter(f->a, "x");
         uint32_t pages[2];
 
-        fixture_start(&f, 8, 2, 8);
-        m = join(f.a);
-        a = open_ns(m, "x");
         fill(a, 2);
-        assert_int_equal(f.n_pressure, 0);
-        assert_int_equal(lease_pages(a, 2, 5, pages, &f.d), 0);
-        assert_int_equal(f.n_pressure, 1);
+        assert_int_equal(f->n_pressure, 0);
+        assert_int_equal(lease_pages(a, 2, 5, pages, &f->d), 0);
+        assert_int_equal(f->n_pressure, 1);
         /* The oldest chain, from its end. */
         assert_int_equal(count_hits(a, 0, SET_PAGES), SET_PAGES - 2);
         assert_int_equal(count_hits(a, 100, SET_PAGES), SET_PAGES);
-        assert_int_equal(f.a->counters.evictions, 2);
-        fixture_check(&f);
-        member_free(m);
-        fixture_end(&f);
+        assert_int_equal(f->a->counters.evictions, 2);
 }
 
-TEST(test_limit_sentence)
+CORE_SCENE(test_limit_sentence, 8, 2, 8)
 {
-        struct fixture f;
-        struct member *m;
-        struct attach *a;
+        struct attach *a = enter(f->a, "x");
         uint32_t pages[SET_PAGES], more[SET_PAGES];
 
-        fixture_start(&f, 8, 2, 8);
-        m = join(f.a);
-        a = open_ns(m, "x");
         publish_chain(a, 0, SET_PAGES, pages);
         cache_chain(a, 100, 4);
-        assert_int_equal(lease_pages(a, 3, 1, more, &f.d), 0);
+        assert_int_equal(lease_pages(a, 3, 1, more, &f->d), 0);
         /* Within reach are one free page and four cached ones. */
-        assert_int_equal(lease_pages(a, 6, 1, more, &f.d), KVL_STATUS_QUOTA);
-        assert_non_null(strstr(f.d.text, "tenant a holds 2 KiB of its limit of 2 KiB"));
-        assert_non_null(strstr(f.d.text, "8 pages pinned, 3 granted"));
-        assert_non_null(strstr(f.d.text, "kvleasectl tenants set a limit="));
+        assert_int_equal(lease_pages(a, 6, 1, more, &f->d), KVL_STATUS_QUOTA);
+        assert_non_null(strstr(f->d.text, "tenant a holds 2 KiB of its limit of 2 KiB"));
+        assert_non_null(strstr(f->d.text, "8 pages pinned, 3 granted"));
+        assert_non_null(strstr(f->d.text, "kvleasectl tenants set a limit="));
         assert_int_equal(count_hits(a, 100, 4), 4); /* nothing was evicted for it in vain */
-        assert_int_equal(f.a->counters.refusals, 1);
-        assert_int_equal(f.n_pressure, 1);
-        assert_int_equal(lease_pages(a, 5, 1, more, &f.d), 0);
+        assert_int_equal(f->a->counters.refusals, 1);
+        assert_int_equal(f->n_pressure, 1);
+        assert_int_equal(lease_pages(a, 5, 1, more, &f->d), 0);
         assert_int_equal(count_hits(a, 100, 4), 0);
-        fixture_check(&f);
-        member_free(m);
-        fixture_end(&f);
 }
 
 /* An empty tenant whose limit is below one set of the layout: what it holds isn't the reason. */
-TEST(test_limit_below_a_set)
+CORE_SCENE(test_limit_below_a_set, 8, 1, 8)
 {
         struct ns_layout layout = test_layout();
-        struct fixture f;
         struct member *m;
         struct attach *a;
         uint32_t page;
 
-        fixture_start(&f, 8, 1, 8);
-        m = join(f.a);
+        m = join(f->a);
         layout.plane_page_bytes = 192;
         layout.n_planes = 4;
         assert_int_equal(attach_open(m, "x", &layout, "", false, &a, NULL), 0);
         assert_true(a->ns->geometry.set_bytes > SET_BYTES);
-        assert_int_equal(lease_pages(a, 1, 1, &page, &f.d), KVL_STATUS_QUOTA);
+        assert_int_equal(lease_pages(a, 1, 1, &page, &f->d), KVL_STATUS_QUOTA);
         assert_non_null(
-                strstr(f.d.text, "1 page of namespace x takes 3 KiB (1 extent set of 3 KiB"));
-        assert_non_null(strstr(f.d.text, "more than the limit of 1 KiB of tenant a"));
-        assert_non_null(strstr(f.d.text, "tenants set a limit=3KiB"));
+                strstr(f->d.text, "1 page of namespace x takes 3 KiB (1 extent set of 3 KiB"));
+        assert_non_null(strstr(f->d.text, "more than the limit of 1 KiB of tenant a"));
+        assert_non_null(strstr(f->d.text, "tenants set a limit=3KiB"));
         /* No extent makes sets of this layout smaller. */
-        assert_null(strstr(f.d.text, "extent ="));
-        fixture_check(&f);
-        member_free(m);
-        fixture_end(&f);
+        assert_null(strstr(f->d.text, "extent ="));
 }
 
-TEST(test_other_tenants_idle_sets)
+CORE_SCENE(test_other_tenants_idle_sets, 4, 4, 4)
 {
-        struct fixture f;
-        struct member *ma, *mb;
-        struct attach *a, *b;
+        struct attach *a = enter(f->a, "x");
+        struct attach *b;
         uint32_t pages[3 * SET_PAGES];
 
-        fixture_start(&f, 4, 4, 4);
-        ma = join(f.a);
-        a = open_ns(ma, "x");
         fill(a, 3);
         map_all(a);
         cache_chain(a, 900, SET_PAGES); /* the fourth set isn't mapped */
-        mb = join(f.b);
-        b = open_ns(mb, "x");
-        assert_int_equal(lease_pages(b, SET_PAGES, 1, pages, &f.d), 0);
+        b = enter(f->b, "x");
+        assert_int_equal(lease_pages(b, SET_PAGES, 1, pages, &f->d), 0);
         assert_int_equal(count_hits(a, 900, SET_PAGES), 0);
         assert_int_equal(count_hits(a, 0, SET_PAGES), SET_PAGES);
         /* Mapped sets are never taken, and the text names no other tenant. */
-        assert_int_equal(lease_pages(b, 1, 1, pages, &f.d), KVL_STATUS_FULL);
-        assert_non_null(strstr(f.d.text, "tenant b holds 1 KiB"));
-        assert_non_null(strstr(f.d.text, "other tenants hold 3 KiB"));
-        assert_null(strstr(f.d.text, "tenant a"));
-        assert_int_equal(f.a->account.charged_bytes, 3 * SET_BYTES);
+        assert_int_equal(lease_pages(b, 1, 1, pages, &f->d), KVL_STATUS_FULL);
+        assert_non_null(strstr(f->d.text, "tenant b holds 1 KiB"));
+        assert_non_null(strstr(f->d.text, "other tenants hold 3 KiB"));
+        assert_null(strstr(f->d.text, "tenant a"));
+        assert_int_equal(f->a->account.charged_bytes, 3 * SET_BYTES);
         attach_close(a);
-        assert_int_equal(lease_pages(b, SET_PAGES, 1, pages, &f.d), 0);
-        fixture_check(&f);
+        assert_int_equal(lease_pages(b, SET_PAGES, 1, pages, &f->d), 0);
+        fixture_check(f);
         /* Two sets each: b is not less over its share than a, so a keeps the rest. */
-        assert_int_equal(lease_pages(b, 1, 1, pages, &f.d), KVL_STATUS_FULL);
-        assert_int_equal(f.a->account.charged_bytes, 2 * SET_BYTES);
-        member_free(ma);
-        member_free(mb);
-        fixture_end(&f);
+        assert_int_equal(lease_pages(b, 1, 1, pages, &f->d), KVL_STATUS_FULL);
+        assert_int_equal(f->a->account.charged_bytes, 2 * SET_BYTES);
 }
 
 /* A chain over all sets is evicted from its end, a set at a time, never from its beginning. */
-TEST(test_chain_goes_from_its_end)
+CORE_SCENE(test_chain_goes_from_its_end, 4, 4, 4)
 {
         uint32_t pages[4 * SET_PAGES], lease[SET_PAGES];
-        struct member *ma, *mb;
-        struct attach *a, *b;
-        struct fixture f;
+        struct attach *a = enter(f->a, "x");
+        struct attach *b;
 
-        fixture_start(&f, 4, 4, 4);
-        ma = join(f.a);
-        a = open_ns(ma, "x");
         publish_chain(a, 0, 4 * SET_PAGES, pages);
         assert_int_equal(release_pages(a, pages, 4 * SET_PAGES, 1, NULL), 0);
-        mb = join(f.b);
-        b = open_ns(mb, "x");
-        assert_int_equal(lease_pages(b, 1, 1, lease, &f.d), 0);
+        b = enter(f->b, "x");
+        assert_int_equal(lease_pages(b, 1, 1, lease, &f->d), 0);
         assert_int_equal(count_hits(a, 0, 4 * SET_PAGES), 3 * SET_PAGES);
-        assert_int_equal(f.a->counters.evictions, SET_PAGES);
-        fixture_check(&f);
-        assert_int_equal(lease_pages(b, SET_PAGES, 1, lease, &f.d), 0);
+        assert_int_equal(f->a->counters.evictions, SET_PAGES);
+        fixture_check(f);
+        assert_int_equal(lease_pages(b, SET_PAGES, 1, lease, &f->d), 0);
         assert_int_equal(count_hits(a, 0, 4 * SET_PAGES), 2 * SET_PAGES);
-        fixture_check(&f);
-        member_free(ma);
-        member_free(mb);
-        fixture_end(&f);
 }
 
 /* A set with nothing in it but a root is dearer than the full one that continues it. */
-TEST(test_cost_is_what_is_dropped)
+CORE_SCENE(test_cost_is_what_is_dropped, 2, 2, 2)
 {
         uint32_t pages[1 + SET_PAGES], sealed[1 + SET_PAGES], n, page;
         uint8_t keys[(1 + SET_PAGES) * KEY_BYTES];
         struct publish p = {
                 .pages = pages, .keys = keys, .n = 1 + SET_PAGES, .last_tokens = PAGE_TOKENS};
-        struct member *ma, *mb;
-        struct attach *a, *b;
-        struct fixture f;
+        struct attach *a = enter(f->a, "x");
+        struct attach *b;
 
-        fixture_start(&f, 2, 2, 2);
-        ma = join(f.a);
-        a = open_ns(ma, "x");
         assert_int_equal(lease_pages(a, SET_PAGES, 1, pages + 1, NULL), 0);
         assert_int_equal(lease_pages(a, 1, 1, pages, NULL), 0);
         assert_int_not_equal(pages[0] / SET_PAGES, pages[1] / SET_PAGES);
         make_keys(keys, 0, 1 + SET_PAGES);
         assert_int_equal(publish_pages(a, &p, 1, sealed, &n, NULL), 0);
         assert_int_equal(release_pages(a, pages, 1 + SET_PAGES, 1, NULL), 0);
-        mb = join(f.b);
-        b = open_ns(mb, "x");
-        assert_int_equal(lease_pages(b, 1, 1, &page, &f.d), 0);
+        b = enter(f->b, "x");
+        assert_int_equal(lease_pages(b, 1, 1, &page, &f->d), 0);
         assert_int_equal(count_hits(a, 0, 1 + SET_PAGES), 1);
-        fixture_check(&f);
-        member_free(ma);
-        member_free(mb);
-        fixture_end(&f);
 }
 
-TEST(test_of_equals_the_last)
+CORE_SCENE(test_of_equals_the_last, 2, 2, 2)
 {
-        struct member *ma, *mb;
-        struct attach *a;
-        struct fixture f;
+        struct member *mb;
+        struct attach *a = enter(f->a, "x");
         uint32_t page;
 
-        fixture_start(&f, 2, 2, 2);
-        ma = join(f.a);
-        a = open_ns(ma, "x");
         fill(a, 2);
-        mb = join(f.b);
-        assert_int_equal(lease_pages(open_ns(mb, "x"), 1, 1, &page, &f.d), 0);
+        mb = join(f->b);
+        assert_int_equal(lease_pages(open_ns(mb, "x"), 1, 1, &page, &f->d), 0);
         assert_int_equal(count_hits(a, 0, SET_PAGES), SET_PAGES);
         assert_int_equal(count_hits(a, 100, SET_PAGES), 0);
-        fixture_check(&f);
-        member_free(ma);
-        member_free(mb);
-        fixture_end(&f);
 }
 
 /* A set is left alone where something below a page of it is pinned, in whichever set that is. */
-TEST(test_pinned_descendant_elsewhere)
+CORE_SCENE(test_pinned_descendant_elsewhere, 2, 2, 2)
 {
         uint32_t pages[2 * SET_PAGES], lease[SET_PAGES], n;
-        struct member *ma, *mb;
-        struct attach *a, *b;
-        struct fixture f;
+        struct attach *a = enter(f->a, "x");
+        struct attach *b;
         struct extent_handle handle;
 
-        fixture_start(&f, 2, 2, 2);
-        ma = join(f.a);
-        a = open_ns(ma, "x");
         publish_chain(a, 0, 2 * SET_PAGES, pages);
         /* Only the deepest page stays pinned; its set is mapped, the other one isn't. */
         n = pages[2 * SET_PAGES - 1] / SET_PAGES;
         assert_int_equal(attach_map_set(a, n, 0, 1, &handle, NULL), 1);
         assert_int_equal(release_pages(a, pages, 2 * SET_PAGES - 1, 1, NULL), 0);
-        mb = join(f.b);
-        b = open_ns(mb, "x");
-        assert_int_equal(lease_pages(b, 1, 1, lease, &f.d), KVL_STATUS_FULL);
+        b = enter(f->b, "x");
+        assert_int_equal(lease_pages(b, 1, 1, lease, &f->d), KVL_STATUS_FULL);
         assert_int_equal(count_hits(a, 0, 2 * SET_PAGES), 2 * SET_PAGES);
-        fixture_check(&f);
+        fixture_check(f);
         assert_int_equal(release_pages(a, pages + 2 * SET_PAGES - 1, 1, 1, NULL), 0);
-        assert_int_equal(lease_pages(b, 1, 1, lease, &f.d), 0);
+        assert_int_equal(lease_pages(b, 1, 1, lease, &f->d), 0);
         /* Everything below the set's pages went with it, also out of the mapped set. */
         assert_int_equal(count_hits(a, 0, 2 * SET_PAGES), 0);
-        fixture_check(&f);
-        member_free(ma);
-        member_free(mb);
-        fixture_end(&f);
 }
 
-TEST(test_lower_limit_evicts)
+CORE_SCENE(test_lower_limit_evicts, 8, 4, 4)
 {
         struct tenant_attrs attrs;
-        struct fixture f;
-        struct member *m;
-        struct attach *a;
+        struct attach *a = enter(f->a, "x");
 
-        fixture_start(&f, 8, 4, 4);
-        m = join(f.a);
-        a = open_ns(m, "x");
         fill(a, 4);
-        attrs = f.a->attrs;
+        attrs = f->a->attrs;
         attrs.limit_bytes = 2 * SET_BYTES;
-        assert_int_equal(tenant_set_attrs(f.a, &attrs, &f.d), 0);
-        assert_int_equal(f.a->account.charged_bytes, 2 * SET_BYTES);
+        assert_int_equal(tenant_set_attrs(f->a, &attrs, &f->d), 0);
+        assert_int_equal(f->a->account.charged_bytes, 2 * SET_BYTES);
         map_all(a);
         attrs.limit_bytes = 0;
-        assert_int_equal(tenant_set_attrs(f.a, &attrs, &f.d), 0);
-        assert_true(f.a->account.charged_bytes > 0); /* mapped: kept */
-        fixture_check(&f);
-        member_free(m);
-        fixture_end(&f);
+        assert_int_equal(tenant_set_attrs(f->a, &attrs, &f->d), 0);
+        assert_true(f->a->account.charged_bytes > 0); /* mapped: kept */
 }
 
 /* Sets over a lowered limit are freed when the member that maps them leaves. */
-TEST(test_lowered_limit_is_met_later)
+CORE_SCENE(test_lowered_limit_is_met_later, 8, 4, 4)
 {
         struct tenant_attrs attrs;
-        struct member *m, *other;
-        struct fixture f;
+        struct member *m;
         struct attach *a;
 
-        fixture_start(&f, 8, 4, 4);
-        m = join(f.a);
-        other = join(f.a);
+        m = join(f->a);
         a = open_ns(m, "x");
         fill(a, 4);
         map_all(a);
-        attrs = f.a->attrs;
+        attrs = f->a->attrs;
         attrs.limit_bytes = 2 * SET_BYTES;
-        assert_int_equal(tenant_set_attrs(f.a, &attrs, &f.d), 0);
-        assert_int_equal(f.a->account.charged_bytes, 4 * SET_BYTES);
+        assert_int_equal(tenant_set_attrs(f->a, &attrs, &f->d), 0);
+        assert_int_equal(f->a->account.charged_bytes, 4 * SET_BYTES);
         member_free(m);
-        assert_int_equal(f.a->account.charged_bytes, 2 * SET_BYTES);
-        fixture_check(&f);
-        a = open_ns(other, "x");
+        assert_int_equal(f->a->account.charged_bytes, 2 * SET_BYTES);
+        fixture_check(f);
+        a = enter(f->a, "x");
         map_all(a);
         attrs.limit_bytes = SET_BYTES;
-        assert_int_equal(tenant_set_attrs(f.a, &attrs, &f.d), 0);
-        assert_int_equal(f.a->account.charged_bytes, 2 * SET_BYTES);
+        assert_int_equal(tenant_set_attrs(f->a, &attrs, &f->d), 0);
+        assert_int_equal(f->a->account.charged_bytes, 2 * SET_BYTES);
         attach_close(a);
-        assert_int_equal(f.a->account.charged_bytes, SET_BYTES);
-        fixture_check(&f);
-        member_free(other);
-        fixture_end(&f);
+        assert_int_equal(f->a->account.charged_bytes, SET_BYTES);
 }
 
-TEST(test_stale_pages_are_swept_for_a_lease)
+CORE_SCENE(test_stale_pages_are_swept_for_a_lease, 2, 1, 1)
 {
-        struct fixture f;
-        struct member *m;
-        struct attach *a;
+        struct attach *a = enter(f->a, "x");
         uint32_t pages[SET_PAGES];
         uint64_t n;
 
-        fixture_start(&f, 2, 1, 1);
-        m = join(f.a);
-        a = open_ns(m, "x");
         fill(a, 1);
         assert_int_equal(ns_invalidate(a->ns, CAUSE_NAMESPACE, &n), 0);
         assert_int_equal(n, SET_PAGES);
-        assert_int_equal(f.n_stale, 1);
-        assert_int_equal(lease_pages(a, SET_PAGES, 1, pages, &f.d), 0);
-        assert_int_equal(f.a->counters.evictions, 0);
-        fixture_check(&f);
-        member_free(m);
-        fixture_end(&f);
+        assert_int_equal(f->n_stale, 1);
+        assert_int_equal(lease_pages(a, SET_PAGES, 1, pages, &f->d), 0);
+        assert_int_equal(f->a->counters.evictions, 0);
 }
 
 /* ---- clients that share memory --------------------------------------------------------------- */
@@ -341,15 +255,13 @@ static struct attach *open_shared(struct member *m, const char *name)
 
 /* A page that is pinned only in a segment keeps its set from any lease: of the namespace, of
  * another one of the tenant, and of another tenant. */
-TEST(test_pinned_in_a_segment_elsewhere)
+CORE_SCENE(test_pinned_in_a_segment_elsewhere, 3, 2, 3)
 {
         uint32_t pages[2 * SET_PAGES], lease[SET_PAGES];
         struct attach *a, *other, *b;
-        struct member *ma, *mb;
-        struct fixture f;
+        struct member *ma;
 
-        fixture_start(&f, 3, 2, 3);
-        ma = join(f.a);
+        ma = join(f->a);
         a = open_shared(ma, "x");
         publish_chain(a, 0, 2 * SET_PAGES, pages);
         a->share.counters[pages[SET_PAGES - 1]]++;
@@ -357,21 +269,16 @@ TEST(test_pinned_in_a_segment_elsewhere)
         assert_int_equal(release_pages(a, pages, 2 * SET_PAGES, 1, NULL), 0);
         /* By limit, by budget. */
         other = open_ns(ma, "y");
-        assert_int_equal(lease_pages(other, 1, 1, lease, &f.d), KVL_STATUS_QUOTA);
-        mb = join(f.b);
-        b = open_ns(mb, "x");
-        assert_int_equal(lease_pages(b, SET_PAGES, 1, lease, &f.d), 0);
-        assert_int_equal(lease_pages(b, 1, 1, lease, &f.d), KVL_STATUS_FULL);
+        assert_int_equal(lease_pages(other, 1, 1, lease, &f->d), KVL_STATUS_QUOTA);
+        b = enter(f->b, "x");
+        assert_int_equal(lease_pages(b, SET_PAGES, 1, lease, &f->d), 0);
+        assert_int_equal(lease_pages(b, 1, 1, lease, &f->d), KVL_STATUS_FULL);
         assert_int_equal(count_hits(a, 0, 2 * SET_PAGES), 2 * SET_PAGES);
-        fixture_check(&f);
+        fixture_check(f);
         /* Only the deeper set is evicted, though the daemon got no message of the unpin. */
         a->share.counters[pages[2 * SET_PAGES - 1]]--;
-        assert_int_equal(lease_pages(other, 1, 1, lease, &f.d), 0);
+        assert_int_equal(lease_pages(other, 1, 1, lease, &f->d), 0);
         assert_int_equal(count_hits(a, 0, 2 * SET_PAGES), SET_PAGES);
-        fixture_check(&f);
-        member_free(ma);
-        member_free(mb);
-        fixture_end(&f);
 }
 
 /* Dropped from the cache under a reader that has gone since: free without being told. */
@@ -381,14 +288,12 @@ TEST(test_detached_is_looked_at_first)
         uint32_t pages[1], lease;
         uint8_t key[KEY_BYTES];
         struct fixture f;
-        struct member *m;
         uint64_t n;
 
         fixture_start(&f, 2, 2, 2);
-        m = join(f.a);
-        other = open_ns(m, "y");
+        other = enter(f.a, "y");
         fill(other, 1);
-        a = open_shared(m, "x");
+        a = open_shared(other->member, "x");
         publish_chain(a, 0, 1, pages);
         a->share.counters[pages[0]]++;
         assert_int_equal(release_pages(a, pages, 1, 1, NULL), 0);
@@ -396,25 +301,21 @@ TEST(test_detached_is_looked_at_first)
         assert_int_equal(invalidate_key(a, key, &n, NULL), 0);
         a->share.counters[pages[0]]--;
         assert_int_equal(ns_page(a->ns, pages[0])->state, PAGE_DETACHED);
-        assert_int_equal(lease_pages(open_ns(m, "z"), 1, 1, &lease, &f.d), 0);
+        assert_int_equal(lease_pages(open_ns(other->member, "z"), 1, 1, &lease, &f.d), 0);
         assert_int_equal(a->ns->device.n_sets, 0);
         assert_int_equal(count_hits(other, 0, SET_PAGES), SET_PAGES);
-        fixture_check(&f);
-        member_free(m);
         fixture_end(&f);
 }
 
 /* A stale page under a reader: its set can't go, so what is cached beside it is left alone. */
-TEST(test_stale_page_pinned_in_a_segment)
+CORE_SCENE(test_stale_page_pinned_in_a_segment, 1, 1, 1)
 {
         uint32_t pages[SET_PAGES / 2], lease;
         struct member *ma, *mb;
         struct attach *a;
-        struct fixture f;
         uint64_t n;
 
-        fixture_start(&f, 1, 1, 1);
-        ma = join(f.a);
+        ma = join(f->a);
         a = open_shared(ma, "x");
         publish_chain(a, 0, SET_PAGES / 2, pages);
         a->share.counters[pages[0]]++;
@@ -422,13 +323,9 @@ TEST(test_stale_page_pinned_in_a_segment)
         assert_int_equal(ns_invalidate(a->ns, CAUSE_NAMESPACE, &n), 0);
         cache_chain(a, 100, SET_PAGES / 2);
         assert_int_equal(a->ns->catalog.n_stale, SET_PAGES / 2);
-        mb = join(f.b);
-        assert_int_equal(lease_pages(open_ns(mb, "x"), 1, 1, &lease, &f.d), KVL_STATUS_FULL);
+        mb = join(f->b);
+        assert_int_equal(lease_pages(open_ns(mb, "x"), 1, 1, &lease, &f->d), KVL_STATUS_FULL);
         assert_int_equal(count_hits(a, 100, SET_PAGES / 2), SET_PAGES / 2);
-        fixture_check(&f);
-        member_free(ma);
-        member_free(mb);
-        fixture_end(&f);
 }
 
 static void refill(struct attach *a, uint32_t n)
@@ -441,58 +338,48 @@ static void refill(struct attach *a, uint32_t n)
 
 /* A set that holds nothing but what lies in a magazine goes back, and the cached one beside it
  * needn't go. */
-TEST(test_magazine_is_enough)
+CORE_SCENE(test_magazine_is_enough, 8, 2, 2)
 {
         struct attach *a, *other;
-        struct fixture f;
         struct member *m;
 
-        fixture_start(&f, 8, 2, 2);
-        m = join(f.a);
+        m = join(f->a);
         a = open_shared(m, "x");
         other = open_ns(m, "y");
         fill(other, 1);
         refill(a, 2);
-        assert_int_equal(f.a->account.charged_bytes, 2 * SET_BYTES);
-        assert_true(reclaim_sets_of_tenant(f.a, TIER_DEVICE, NULL, SET_BYTES));
+        assert_int_equal(f->a->account.charged_bytes, 2 * SET_BYTES);
+        assert_true(reclaim_sets_of_tenant(f->a, TIER_DEVICE, NULL, SET_BYTES));
         assert_int_equal(a->ns->clients.n_ready, 0);
         assert_int_equal(a->ns->device.n_sets, 0);
         assert_int_equal(count_hits(other, 0, SET_PAGES), SET_PAGES);
-        assert_int_equal(f.a->counters.evictions, 0);
-        fixture_check(&f);
+        assert_int_equal(f->a->counters.evictions, 0);
+        fixture_check(f);
         /* The client finds nothing to claim. */
         for (uint32_t i = 0; i < SHM_MAGAZINE_SLOTS; i++)
                 assert_int_equal(a->share.magazine[i], 0);
-        member_free(m);
-        fixture_end(&f);
 }
 
 /* Magazines give pages back to another tenant, too, by a device's budget. */
-TEST(test_magazine_is_enough_for_others)
+CORE_SCENE(test_magazine_is_enough_for_others, 3, 3, 3)
 {
         struct member *ma, *mb;
         struct stake *b;
         struct attach *a;
-        struct fixture f;
 
-        fixture_start(&f, 3, 3, 3);
-        ma = join(f.a);
+        ma = join(f->a);
         a = open_shared(ma, "x");
         cache_chain(a, 0, 2 * SET_PAGES);
         refill(a, 3);
-        mb = join(f.b);
-        assert_int_equal(f.a->account.charged_bytes, 3 * SET_BYTES);
+        mb = join(f->b);
+        assert_int_equal(f->a->account.charged_bytes, 3 * SET_BYTES);
         b = open_ns(mb, "x")->ns->device.stake;
         region_note_want(b, SET_BYTES, SET_BYTES, 1);
         assert_true(region_make_room(b, NULL, SET_BYTES, NULL));
         assert_int_equal(a->ns->clients.n_ready, 0);
-        assert_int_equal(f.a->account.charged_bytes, 2 * SET_BYTES);
+        assert_int_equal(f->a->account.charged_bytes, 2 * SET_BYTES);
         assert_int_equal(count_hits(a, 0, 2 * SET_PAGES), 2 * SET_PAGES);
-        assert_int_equal(f.a->counters.evictions, 0);
-        fixture_check(&f);
-        member_free(ma);
-        member_free(mb);
-        fixture_end(&f);
+        assert_int_equal(f->a->counters.evictions, 0);
 }
 
 static uint32_t claim(struct attach *a)
@@ -549,29 +436,22 @@ static int admit_four(const struct ns *ns, enum tier_kind kind, struct detail *d
 
 /* Where descriptors are in the way, not memory, sets of the tenant's other namespaces give way all
  * the same; what is mapped doesn't. */
-TEST(test_descriptors_of_own_sets)
+CORE_SCENE(test_descriptors_of_own_sets, 8, 8, 8)
 {
         uint32_t pages[2 * SET_PAGES];
         struct attach *a, *b;
-        struct member *m;
-        struct fixture f;
 
-        fixture_start(&f, 8, 8, 8);
-        f.store.owner.admit_extents = admit_four;
-        m = join(f.a);
-        a = open_ns(m, "x");
-        b = open_ns(m, "y");
+        f->store.owner.admit_extents = admit_four;
+        a = enter(f->a, "x");
+        b = open_ns(a->member, "y");
         fill(a, 4);
-        assert_int_equal(lease_pages(b, SET_PAGES, 5, pages, &f.d), 0);
-        assert_int_equal(f.store.memory.n_extents, 4);
+        assert_int_equal(lease_pages(b, SET_PAGES, 5, pages, &f->d), 0);
+        assert_int_equal(f->store.memory.n_extents, 4);
         assert_int_equal(a->ns->device.n_sets, 3);
         map_all(a);
-        assert_int_equal(lease_pages(b, SET_PAGES, 6, pages, &f.d), -EMFILE);
-        assert_string_equal(f.d.text, "no descriptors");
+        assert_int_equal(lease_pages(b, SET_PAGES, 6, pages, &f->d), -EMFILE);
+        assert_string_equal(f->d.text, "no descriptors");
         assert_int_equal(a->ns->device.n_sets, 3);
-        fixture_check(&f);
-        member_free(m);
-        fixture_end(&f);
 }
 
 /* ---- tenants with more pages than are looked at in one turn ---- */
@@ -595,7 +475,7 @@ static struct attach *start_many(struct fixture *f, unsigned n, struct member **
 TEST(test_others_are_looked_at_next)
 {
         uint32_t pages[SET_PAGES], lease;
-        struct member *ma, *mb;
+        struct member *ma;
         struct attach *a, *b;
         struct fixture f;
 
@@ -608,23 +488,19 @@ TEST(test_others_are_looked_at_next)
                 a->share.counters[pages[SET_PAGES - 1]]++;
                 assert_int_equal(release_pages(a, pages, SET_PAGES, 1, NULL), 0);
         }
-        mb = join(f.b);
-        b = open_ns(mb, "x");
+        b = enter(f.b, "x");
         assert_int_equal(lease_pages(b, 1, 1, &lease, &f.d), KVL_STATUS_FULL);
         assert_int_equal(f.a->counters.evictions, 0);
         assert_int_equal(lease_pages(b, 1, NSEC_PER_MSEC, &lease, &f.d), 0);
         assert_int_equal(count_hits(a, (MANY_SETS - 5) * 100, SET_PAGES), 0);
         assert_int_equal(f.a->counters.evictions, SET_PAGES);
-        fixture_check(&f);
-        member_free(ma);
-        member_free(mb);
         fixture_end(&f);
 }
 
 /* The set that isn't mapped has the text's beginning; its end is pinned elsewhere, in a segment. */
 TEST(test_what_is_below_is_looked_at)
 {
-        struct member *ma, *mb;
+        struct member *ma;
         struct attach *a, *b;
         struct extent_handle handle;
         struct fixture f;
@@ -638,17 +514,13 @@ TEST(test_what_is_below_is_looked_at)
         first = pages[0] / SET_PAGES;
         for (uint32_t i = 0; i < MANY_SETS; i++)
                 assert_true(i == first || attach_map_set(a, i, 0, 1, &handle, NULL) == 1);
-        mb = join(f.b);
-        b = open_ns(mb, "x");
+        b = enter(f.b, "x");
         assert_int_equal(lease_pages(b, 1, 1, &lease, &f.d), KVL_STATUS_FULL);
         assert_int_equal(count_hits(a, 5000, 2 * SET_PAGES), 2 * SET_PAGES);
         a->share.counters[pages[2 * SET_PAGES - 1]]--;
         assert_int_equal(lease_pages(b, 1, NSEC_PER_MSEC, &lease, &f.d), 0);
         assert_int_equal(count_hits(a, 5000, 2 * SET_PAGES), 0);
         assert_int_equal(f.a->counters.evictions, 2 * SET_PAGES);
-        fixture_check(&f);
-        member_free(ma);
-        member_free(mb);
         fixture_end(&f);
 }
 
@@ -660,7 +532,7 @@ TEST(test_much_is_built_upon_it)
         uint64_t n_pages;
         uint8_t keys[(SET_PAGES + 1) * KEY_BYTES];
         struct extent_handle handle;
-        struct member *ma, *mb;
+        struct member *ma;
         struct attach *a, *b;
         struct fixture f;
 
@@ -677,8 +549,7 @@ TEST(test_much_is_built_upon_it)
         }
         for (uint32_t i = 1; i < SO_MANY; i++)
                 assert_int_equal(attach_map_set(a, i, 0, 1, &handle, NULL), 1);
-        mb = join(f.b);
-        b = open_ns(mb, "x");
+        b = enter(f.b, "x");
         assert_int_equal(lease_pages(b, 1, 1, &lease, &f.d), KVL_STATUS_FULL);
         assert_int_equal(f.a->counters.evictions, 0);
         /* With less of it than that all of it goes. */
@@ -687,9 +558,6 @@ TEST(test_much_is_built_upon_it)
         assert_int_equal(n_pages, 5 * SET_PAGES);
         assert_int_equal(lease_pages(b, 1, NSEC_PER_SEC, &lease, &f.d), 0);
         assert_int_equal(count_hits(a, 0, SET_PAGES), 0);
-        fixture_check(&f);
-        member_free(ma);
-        member_free(mb);
         fixture_end(&f);
 }
 
@@ -697,7 +565,7 @@ TEST(test_much_is_built_upon_it)
 TEST(test_lighter_since_weighed)
 {
         uint32_t lease[SET_PAGES];
-        struct member *ma, *mb;
+        struct member *ma;
         struct attach *a, *b;
         struct fixture f;
 
@@ -708,8 +576,7 @@ TEST(test_lighter_since_weighed)
         /* One that is weighed in vain. */
         a->share.counters[5 * SET_PAGES]++;
         attach_forget_mapped(a, 5);
-        mb = join(f.b);
-        b = open_ns(mb, "x");
+        b = enter(f.b, "x");
         assert_int_equal(lease_pages(b, SET_PAGES, 1, lease, &f.d), 0);
         assert_int_equal(lease_pages(b, SET_PAGES, 1, lease, &f.d), KVL_STATUS_FULL);
         /* The member that mapped all sets unmaps one, and then leaves. */
@@ -724,7 +591,5 @@ TEST(test_lighter_since_weighed)
         for (unsigned i = 2; i < MANY_SETS / 2; i++)
                 assert_int_equal(lease_pages(b, SET_PAGES, 1, lease, &f.d), 0);
         assert_int_equal(f.a->counters.evictions, MANY_SETS / 2 * SET_PAGES);
-        fixture_check(&f);
-        member_free(mb);
         fixture_end(&f);
 }

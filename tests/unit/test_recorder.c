@@ -68,6 +68,8 @@ static void end(struct bench *b)
         assert_int_equal(system(command), 0);
 }
 
+#define SCENE(fn, ...) TEST_ON(fn, struct bench, b, begin, end, ##__VA_ARGS__)
+
 static struct recorder *recorder(struct bench *b)
 {
         return &b->w.server.recorder;
@@ -133,40 +135,38 @@ static void read_back(const char *path, struct trace *ret)
 }
 
 /* Requests that find, publish, both, or neither; texts that share a beginning share its ids. */
-TEST(test_is_a_trace)
+SCENE(test_is_a_trace)
 {
         const struct sim_trace *s;
-        struct bench b;
         struct trace t;
         struct stat st;
 
-        begin(&b);
-        publish(&b, 9, 0, 2, TOKENS); /* before it is on: isn't recorded, but known to the cache */
-        turn_on(&b, 0, 0);
-        look_up(&b, 1, 0, 2);
-        publish(&b, 1, 0, 4, 5); /* two duplicates, two new ones, 5 tokens in the last */
-        look_up(&b, 1, 0, 1);    /* not as deep */
-        end_request(&b, 1);
-        look_up(&b, 2, 0, 3);
-        look_up(&b, 0, 0, 2); /* no request */
-        end_request(&b, 2);
-        look_up(&b, 3, 40, 3); /* finds nothing */
-        end_request(&b, 3);
-        publish(&b, 4, 20, 1, TOKENS);
-        look_up(&b, 5, 20, 1);
-        end_request(&b, 4);
-        end_request(&b, 4);
-        end_request(&b, 5);
-        assert_int_equal(recorder(&b)->n_recorded, 4); /* also before the disk has it */
-        flush(&b);
-        assert_int_equal(recorder(&b)->n_recorded, 4);
-        assert_int_equal(recorder(&b)->n_lost, 0);
-        assert_string_equal(recorder(&b)->path, b.path);
-        assert_int_equal(stat(b.path, &st), 0);
+        publish(b, 9, 0, 2, TOKENS); /* before it is on: isn't recorded, but known to the cache */
+        turn_on(b, 0, 0);
+        look_up(b, 1, 0, 2);
+        publish(b, 1, 0, 4, 5); /* two duplicates, two new ones, 5 tokens in the last */
+        look_up(b, 1, 0, 1);    /* not as deep */
+        end_request(b, 1);
+        look_up(b, 2, 0, 3);
+        look_up(b, 0, 0, 2); /* no request */
+        end_request(b, 2);
+        look_up(b, 3, 40, 3); /* finds nothing */
+        end_request(b, 3);
+        publish(b, 4, 20, 1, TOKENS);
+        look_up(b, 5, 20, 1);
+        end_request(b, 4);
+        end_request(b, 4);
+        end_request(b, 5);
+        assert_int_equal(recorder(b)->n_recorded, 4); /* also before the disk has it */
+        flush(b);
+        assert_int_equal(recorder(b)->n_recorded, 4);
+        assert_int_equal(recorder(b)->n_lost, 0);
+        assert_string_equal(recorder(b)->path, b->path);
+        assert_int_equal(stat(b->path, &st), 0);
         assert_int_equal(st.st_mode & 07777, 0600);
-        assert_int_equal(recorder(&b)->n_bytes, (uint64_t)st.st_size);
+        assert_int_equal(recorder(b)->n_bytes, (uint64_t)st.st_size);
 
-        read_back(b.path, &t);
+        read_back(b->path, &t);
         s = &t.sim;
         assert_int_equal(s->n_requests, 4);
         assert_int_equal(s->requests[0].input_tokens, 3 * TOKENS + 5);
@@ -176,7 +176,6 @@ TEST(test_is_a_trace)
         assert_int_equal(s->n_unique, 5); /* 4 of the first text, 1 of the other */
         assert_string_equal(t.tenants[0], "a");
         trace_free(&t);
-        end(&b);
 }
 
 /* The number of a line's first id. */
@@ -193,27 +192,24 @@ static uint64_t first_id(const char *path)
 }
 
 /* Another recording has another secret, and other files; nothing of a key is in them. */
-TEST(test_secret)
+SCENE(test_secret)
 {
         char other[128];
-        struct bench b;
         uint64_t id;
 
-        begin(&b);
-        turn_on(&b, 0, 0);
-        publish(&b, 1, 0, 1, TOKENS);
-        recorder_stop(&b.w.server); /* what is under way is written */
-        flush(&b);
-        id = first_id(b.path);
+        turn_on(b, 0, 0);
+        publish(b, 1, 0, 1, TOKENS);
+        recorder_stop(&b->w.server); /* what is under way is written */
+        flush(b);
+        id = first_id(b->path);
         assert_true(id > 0 && id < UINT64_C(1) << 53);
-        turn_on(&b, 0, 0);
-        publish(&b, 1, 0, 1, TOKENS);
-        recorder_stop(&b.w.server);
-        flush(&b);
-        snprintf(other, sizeof(other), "%s/traces/trace-16-2.jsonl", b.dir);
+        turn_on(b, 0, 0);
+        publish(b, 1, 0, 1, TOKENS);
+        recorder_stop(&b->w.server);
+        flush(b);
+        snprintf(other, sizeof(other), "%s/traces/trace-16-2.jsonl", b->dir);
         assert_int_not_equal(first_id(other), id);
-        assert_int_equal(recorder(&b)->secret.k0, 0);
-        end(&b);
+        assert_int_equal(recorder(b)->secret.k0, 0);
 }
 
 /* A request without an end is written after a minute; one whose page is evicted is lost. */
@@ -254,31 +250,28 @@ TEST(test_idle)
 }
 
 /* Compaction moves unheld pages: a request's pages are found at their new places. */
-TEST(test_moved)
+SCENE(test_moved)
 {
         uint8_t key[KEY_BYTES] = {2}; /* of page 1 of text 0 */
         uint64_t n_pages;
         uint32_t page;
-        struct bench b;
         struct trace t;
 
-        begin(&b);
-        turn_on(&b, 0, 0);
-        publish(&b, 1, 0, 2, TOKENS);
-        page = ns_find_page(b.a->ns, key);
-        assert_int_equal(invalidate_key(b.a, key, &n_pages, NULL), 0);
-        publish(&b, 0, 50, 1, TOKENS); /* takes its place */
-        publish(&b, 0, 0, 2, TOKENS);
-        assert_int_not_equal(ns_find_page(b.a->ns, key), page);
-        end_request(&b, 1);
-        flush(&b);
-        assert_int_equal(recorder(&b)->n_lost, 0);
-        read_back(b.path, &t);
+        turn_on(b, 0, 0);
+        publish(b, 1, 0, 2, TOKENS);
+        page = ns_find_page(b->a->ns, key);
+        assert_int_equal(invalidate_key(b->a, key, &n_pages, NULL), 0);
+        publish(b, 0, 50, 1, TOKENS); /* takes its place */
+        publish(b, 0, 0, 2, TOKENS);
+        assert_int_not_equal(ns_find_page(b->a->ns, key), page);
+        end_request(b, 1);
+        flush(b);
+        assert_int_equal(recorder(b)->n_lost, 0);
+        read_back(b->path, &t);
         assert_int_equal(t.sim.n_requests, 1);
         assert_int_equal(t.sim.requests[0].input_tokens, 2 * TOKENS);
         trace_free(&t);
-        recorder_stop(&b.w.server);
-        end(&b);
+        recorder_stop(&b->w.server);
 }
 
 static unsigned count_files(struct bench *b, unsigned *ret_first)
@@ -319,146 +312,129 @@ TEST(test_rotates)
 
 /* Calls that name no request: what is published goes on where a lookup, or what was published
  * before, has got to. */
-TEST(test_unnamed)
+SCENE(test_unnamed)
 {
         const struct sim_trace *s;
         unsigned lengths = 0;
-        struct bench b;
         struct trace t;
 
-        begin(&b);
-        turn_on(&b, 0, 0);
-        publish(&b, 0, 0, 3, TOKENS);
-        publish(&b, 0, 20, 2, TOKENS);
-        assert_int_equal(recorder(&b)->n_running, 2);
-        look_up(&b, 0, 0, 3); /* another request for the first text */
-        flush(&b);
-        assert_int_equal(recorder(&b)->n_recorded, 1);
-        look_up(&b, 0, 0, 2);
-        publish(&b, 0, 0, 4, TOKENS); /* goes on with that, and with the text of before */
-        look_up(&b, 7, 20, 1);
-        end_request(&b, 7);
-        recorder_stop(&b.w.server);
-        flush(&b);
-        assert_int_equal(recorder(&b)->n_lost, 0);
-        assert_int_equal(recorder(&b)->n_unnamed, 5);
-        assert_int_equal(recorder(&b)->n_running, 0);
-        read_back(b.path, &t);
+        turn_on(b, 0, 0);
+        publish(b, 0, 0, 3, TOKENS);
+        publish(b, 0, 20, 2, TOKENS);
+        assert_int_equal(recorder(b)->n_running, 2);
+        look_up(b, 0, 0, 3); /* another request for the first text */
+        flush(b);
+        assert_int_equal(recorder(b)->n_recorded, 1);
+        look_up(b, 0, 0, 2);
+        publish(b, 0, 0, 4, TOKENS); /* goes on with that, and with the text of before */
+        look_up(b, 7, 20, 1);
+        end_request(b, 7);
+        recorder_stop(&b->w.server);
+        flush(b);
+        assert_int_equal(recorder(b)->n_lost, 0);
+        assert_int_equal(recorder(b)->n_unnamed, 5);
+        assert_int_equal(recorder(b)->n_running, 0);
+        read_back(b->path, &t);
         s = &t.sim;
         assert_int_equal(s->n_requests, 4);
         for (unsigned i = 0; i < 4; i++) /* those of one millisecond in any order */
                 lengths |= 1u << s->requests[i].n_blocks;
         assert_int_equal(lengths, 1 << 1 | 1 << 2 | 1 << 3 | 1 << 4);
         trace_free(&t);
-        end(&b);
 }
 
 /* Where requests without a number are too many, the one that was idle longest is written. */
-TEST(test_many_unnamed)
+SCENE(test_many_unnamed)
 {
-        struct bench b;
-
-        begin(&b);
-        turn_on(&b, 0, 0);
-        publish(&b, 0, 0, 2, TOKENS);
+        turn_on(b, 0, 0);
+        publish(b, 0, 0, 2, TOKENS);
         for (unsigned i = 1; i < RECORDER_REQUESTS_MAX; i++)
-                look_up(&b, i, 0, 1);
-        assert_int_equal(recorder(&b)->n_running, RECORDER_REQUESTS_MAX);
-        look_up(&b, 0, 0, 1);
-        assert_int_equal(recorder(&b)->n_lost, 0);
-        flush(&b);
-        assert_int_equal(recorder(&b)->n_recorded, 1);
-        end(&b);
+                look_up(b, i, 0, 1);
+        assert_int_equal(recorder(b)->n_running, RECORDER_REQUESTS_MAX);
+        look_up(b, 0, 0, 1);
+        assert_int_equal(recorder(b)->n_lost, 0);
+        flush(b);
+        assert_int_equal(recorder(b)->n_recorded, 1);
 }
 
 /* The file system keeps a twentieth free: older files go, and then requests are lost. */
-TEST(test_room)
+SCENE(test_room)
 {
         struct detail d = {""};
         unsigned first = 0;
-        struct bench b;
 
-        begin(&b);
         fs_all = 1000;
         fs_free = 50;
-        assert_int_equal(recorder_start(&b.w.server, 0, 0, &d), -ENOSPC);
+        assert_int_equal(recorder_start(&b->w.server, 0, 0, &d), -ENOSPC);
         assert_non_null(strstr(d.text, "keeps 50 MiB free, and has 0 B more: make room"));
         fs_free = 51;
-        turn_on(&b, RECORDER_MIN_BYTES, 8);
-        publish(&b, 1, 0, 40, TOKENS);
+        turn_on(b, RECORDER_MIN_BYTES, 8);
+        publish(b, 1, 0, 40, TOKENS);
         for (unsigned i = 0; i < 20; i++) {
-                look_up(&b, 100 + i, 0, 40);
-                end_request(&b, 100 + i);
-                flush(&b);
+                look_up(b, 100 + i, 0, 40);
+                end_request(b, 100 + i);
+                flush(b);
         }
-        assert_true(count_files(&b, &first) > 2);
-        assert_string_equal(recorder(&b)->trouble, "");
+        assert_true(count_files(b, &first) > 2);
+        assert_string_equal(recorder(b)->trouble, "");
         fs_free = 50;
-        look_up(&b, 200, 0, 40);
-        end_request(&b, 200);
-        flush(&b);
-        assert_int_equal(count_files(&b, &first), 1); /* the one that is written */
-        assert_int_equal(recorder(&b)->n_recorded, 20);
-        assert_int_equal(recorder(&b)->n_lost, 1);
-        assert_non_null(strstr(recorder(&b)->trouble, "whose file system keeps 50 MiB free"));
+        look_up(b, 200, 0, 40);
+        end_request(b, 200);
+        flush(b);
+        assert_int_equal(count_files(b, &first), 1); /* the one that is written */
+        assert_int_equal(recorder(b)->n_recorded, 20);
+        assert_int_equal(recorder(b)->n_lost, 1);
+        assert_non_null(strstr(recorder(b)->trouble, "whose file system keeps 50 MiB free"));
         fs_free = 51;
-        look_up(&b, 201, 0, 40);
-        end_request(&b, 201);
-        flush(&b);
-        assert_int_equal(recorder(&b)->n_recorded, 21);
+        look_up(b, 201, 0, 40);
+        end_request(b, 201);
+        flush(b);
+        assert_int_equal(recorder(b)->n_recorded, 21);
         fs_all = fs_free = 1 << 20;
-        end(&b);
 }
 
 /* More under way than it keeps in mind, and a disk that doesn't take what is written. */
-TEST(test_bounds)
+SCENE(test_bounds)
 {
         struct detail d = {""};
-        struct bench b;
 
-        begin(&b);
-        assert_int_equal(recorder_start(&b.w.server, 1, 0, &d), -EINVAL);
-        assert_int_equal(recorder_start(&b.w.server, 0, RECORDER_FILES_MAX + 1, &d), -EINVAL);
-        publish(&b, 0, 0, 1, TOKENS);
-        turn_on(&b, 0, 0);
-        assert_int_equal(recorder_start(&b.w.server, 0, 0, &d), -EBUSY);
+        assert_int_equal(recorder_start(&b->w.server, 1, 0, &d), -EINVAL);
+        assert_int_equal(recorder_start(&b->w.server, 0, RECORDER_FILES_MAX + 1, &d), -EINVAL);
+        publish(b, 0, 0, 1, TOKENS);
+        turn_on(b, 0, 0);
+        assert_int_equal(recorder_start(&b->w.server, 0, 0, &d), -EBUSY);
         for (unsigned i = 1; i <= RECORDER_REQUESTS_MAX + 10; i++)
-                look_up(&b, i, 0, 1);
-        assert_int_equal(recorder(&b)->n_running, RECORDER_REQUESTS_MAX);
-        assert_int_equal(recorder(&b)->n_lost, 10);
+                look_up(b, i, 0, 1);
+        assert_int_equal(recorder(b)->n_running, RECORDER_REQUESTS_MAX);
+        assert_int_equal(recorder(b)->n_lost, 10);
         /* No turn of the loop: the disk takes none of this. */
-        recorder_stop(&b.w.server);
-        assert_true(recorder(&b)->waiting_bytes <= RECORDER_WAITING_MAX);
-        assert_true(recorder(&b)->n_lost > 10);
-        flush(&b);
-        assert_int_equal(
-                recorder(&b)->n_recorded + recorder(&b)->n_lost, RECORDER_REQUESTS_MAX + 10);
-        assert_int_equal(recorder(&b)->waiting_bytes, 0);
-        end(&b);
+        recorder_stop(&b->w.server);
+        assert_true(recorder(b)->waiting_bytes <= RECORDER_WAITING_MAX);
+        assert_true(recorder(b)->n_lost > 10);
+        flush(b);
+        assert_int_equal(recorder(b)->n_recorded + recorder(b)->n_lost, RECORDER_REQUESTS_MAX + 10);
+        assert_int_equal(recorder(b)->waiting_bytes, 0);
 }
 
-TEST(test_no_disk)
+SCENE(test_no_disk)
 {
         char traces[96];
-        struct bench b;
         struct detail d = {""};
 
-        begin(&b);
-        snprintf(traces, sizeof(traces), "%s/traces", b.dir);
-        turn_on(&b, 0, 0);
+        snprintf(traces, sizeof(traces), "%s/traces", b->dir);
+        turn_on(b, 0, 0);
         assert_int_equal(rmdir(traces), 0);
         assert_int_equal(file_replace(traces, "", 0, 0600), 0); /* a file in its place */
-        publish(&b, 1, 0, 1, TOKENS);
-        end_request(&b, 1);
-        flush(&b);
-        assert_int_equal(recorder(&b)->n_recorded, 0);
-        assert_int_equal(recorder(&b)->n_lost, 1);
-        recorder_stop(&b.w.server);
-        flush(&b);
-        assert_true(recorder_start(&b.w.server, 0, 0, &d) < 0);
+        publish(b, 1, 0, 1, TOKENS);
+        end_request(b, 1);
+        flush(b);
+        assert_int_equal(recorder(b)->n_recorded, 0);
+        assert_int_equal(recorder(b)->n_lost, 1);
+        recorder_stop(&b->w.server);
+        flush(b);
+        assert_true(recorder_start(&b->w.server, 0, 0, &d) < 0);
         assert_non_null(strstr(d.text, traces));
-        assert_false(recorder(&b)->on);
-        end(&b);
+        assert_false(recorder(b)->on);
 }
 
 int main(void)

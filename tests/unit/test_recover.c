@@ -19,8 +19,7 @@
 
 #define N_RANDOM 40
 
-/* ---- a script that comes by every store -------------------------------------------------------
- */
+/* ---- a script that comes by every store ----------------------------------------------------- */
 
 static void announce(struct life *l, uint32_t page, unsigned id)
 {
@@ -226,8 +225,7 @@ static void verify(struct keep_parent *k, struct oracle *o, const char *after)
                 fail_msg("after %s: %#x", after, (unsigned)status);
 }
 
-/* ---- kills ------------------------------------------------------------------------------------
- */
+/* ---- kills ---------------------------------------------------------------------------------- */
 
 static int run_armed(struct keep_parent *k, void *data)
 {
@@ -397,8 +395,7 @@ TEST(test_any_moment)
         munmap(o, sizeof(*o));
 }
 
-/* ---- a layout's format ------------------------------------------------------------------------
- */
+/* ---- a layout's format ---------------------------------------------------------------------- */
 
 static struct ns_layout format_layout(const char *format)
 {
@@ -487,8 +484,7 @@ TEST(test_format)
         }
 }
 
-/* ---- what is refused --------------------------------------------------------------------------
- */
+/* ---- what is refused ------------------------------------------------------------------------ */
 
 static int run_refused(struct keep_parent *k, void *data)
 {

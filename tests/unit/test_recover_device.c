@@ -9,8 +9,7 @@
 #include "base/fd.h"
 #include "tests/unit/killed-elsewhere.h"
 
-/* ---- a device behind a queue ------------------------------------------------------------------
- */
+/* ---- a device behind a queue ---------------------------------------------------------------- */
 
 /* Ten pages of its own. */
 static void publish_ten(struct life *l)
@@ -108,8 +107,7 @@ TEST(test_lost)
         munmap(o, sizeof(*o));
 }
 
-/* ---- a device that can lose what it held ------------------------------------------------------
- */
+/* ---- a device that can lose what it held ---------------------------------------------------- */
 
 static int run_on_gpu(struct keep_parent *k, void *data)
 {
@@ -234,8 +232,7 @@ TEST(test_canary_killed)
         }
 }
 
-/* ---- extents that can't be had ----------------------------------------------------------------
- */
+/* ---- extents that can't be had -------------------------------------------------------------- */
 
 /* In the first set of the first namespace. */
 #define SECOND_PLANE 2

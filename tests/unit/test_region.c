@@ -9,169 +9,138 @@
 
 /* ---- reservations --------------------------------------------------------------------------- */
 
-TEST(test_reservation_is_kept)
+RECALL_SCENE(test_reservation_is_kept, 8)
 {
-        struct member *ma, *mb;
+        struct member *ma;
         struct attach *a, *b;
         uint32_t pages[4 * SET_PAGES];
         enum lease_reason reason;
-        struct world w;
 
-        start(&w, 8);
-        ma = join(w.f.a);
-        mb = join(w.f.b);
+        ma = join(w->f.a);
         a = open_ns(ma, "x");
-        b = open_ns(mb, "x");
-        assert_int_equal(set_reserve(&w, w.f.a, 3 * SET_BYTES), 0);
-        assert_int_equal(region_dynamic_bytes(pool_of(&w)), 5 * SET_BYTES);
-        assert_int_equal(grab_all(&w, b), 5);
-        assert_int_equal(ask(&w, b, 1, pages, &reason), KVL_STATUS_FULL);
+        b = enter(w->f.b, "x");
+        assert_int_equal(set_reserve(w, w->f.a, 3 * SET_BYTES), 0);
+        assert_int_equal(region_dynamic_bytes(pool_of(w)), 5 * SET_BYTES);
+        assert_int_equal(grab_all(w, b), 5);
+        assert_int_equal(ask(w, b, 1, pages, &reason), KVL_STATUS_FULL);
         assert_int_equal(reason, LEASE_REASON_POOL_FULL);
-        assert_non_null(strstr(w.f.d.text, "other tenants hold 0 B and have another 3 KiB "
-                                           "reserved"));
-        assert_null(strstr(w.f.d.text, "tenant a"));
-        assert_int_equal(ask(&w, a, 3 * SET_PAGES, pages, NULL), 0);
-        assert_int_equal(pool_of(&w)->idle_reserve_bytes, 0);
-        assert_int_equal(stake_excess(stake_of(&w, w.f.b)), 5 * SET_BYTES);
-        assert_int_equal(ask(&w, a, 1, pages, &reason), KVL_STATUS_FULL);
+        assert_non_null(strstr(w->f.d.text, "other tenants hold 0 B and have another 3 KiB "
+                                            "reserved"));
+        assert_null(strstr(w->f.d.text, "tenant a"));
+        assert_int_equal(ask(w, a, 3 * SET_PAGES, pages, NULL), 0);
+        assert_int_equal(pool_of(w)->idle_reserve_bytes, 0);
+        assert_int_equal(stake_excess(stake_of(w, w->f.b)), 5 * SET_BYTES);
+        assert_int_equal(ask(w, a, 1, pages, &reason), KVL_STATUS_FULL);
         assert_int_equal(reason, LEASE_REASON_POOL_FULL);
         member_free(ma);
-        assert_int_equal(pool_of(&w)->idle_reserve_bytes, 3 * SET_BYTES);
-        assert_int_equal(ask(&w, b, 1, pages, NULL), KVL_STATUS_FULL);
-        member_free(mb);
-        fixture_end(&w.f);
+        assert_int_equal(pool_of(w)->idle_reserve_bytes, 3 * SET_BYTES);
+        assert_int_equal(ask(w, b, 1, pages, NULL), KVL_STATUS_FULL);
 }
 
 /* Nothing that others cache or wait for is asked where it is within the reservation. */
-TEST(test_within_the_reservation_others_lose_nothing)
+RECALL_SCENE(test_within_the_reservation_others_lose_nothing, 4)
 {
-        struct member *ma, *mb;
-        struct attach *a, *b;
+        struct attach *a = enter(w->f.a, "x");
+        struct attach *b = enter(w->f.b, "x");
         uint32_t page;
-        struct world w;
 
-        start(&w, 4);
-        ma = join(w.f.a);
-        mb = join(w.f.b);
-        a = open_ns(ma, "x");
-        b = open_ns(mb, "x");
-        assert_int_equal(set_reserve(&w, w.f.a, 2 * SET_BYTES), 0);
+        assert_int_equal(set_reserve(w, w->f.a, 2 * SET_BYTES), 0);
         cache_sets(b, 0, 2);
         for (unsigned i = 0; i < 2 * SET_PAGES; i++)
-                assert_int_equal(ask(&w, a, 1, &page, NULL), 0);
+                assert_int_equal(ask(w, a, 1, &page, NULL), 0);
         assert_int_equal(
                 count_hits(b, 0, SET_PAGES) + count_hits(b, 100, SET_PAGES), 2 * SET_PAGES);
         /* A set more is by fair share: b has its two of two. */
-        assert_int_equal(ask(&w, a, 1, &page, NULL), 0);
-        assert_int_equal(stake_of(&w, w.f.b)->charged_bytes, SET_BYTES);
-        member_free(ma);
-        member_free(mb);
-        fixture_end(&w.f);
+        assert_int_equal(ask(w, a, 1, &page, NULL), 0);
+        assert_int_equal(stake_of(w, w->f.b)->charged_bytes, SET_BYTES);
 }
 
-TEST(test_burst_queue)
+RECALL_SCENE(test_burst_queue, 8)
 {
         struct tenant_attrs attrs;
-        struct attach *a, *other;
+        struct attach *a = enter(w->f.a, "x");
+        struct attach *other;
         uint32_t pages[2 * SET_PAGES];
         enum lease_reason reason;
-        struct member *m;
-        struct world w;
 
-        start(&w, 8);
-        m = join(w.f.a);
-        a = open_ns(m, "x");
-        other = open_ns(m, "y");
-        assert_int_equal(set_reserve(&w, w.f.a, 2 * SET_BYTES), 0);
-        attrs = w.f.a->attrs;
+        other = open_ns(a->member, "y");
+        assert_int_equal(set_reserve(w, w->f.a, 2 * SET_BYTES), 0);
+        attrs = w->f.a->attrs;
         attrs.burst = BURST_NONE;
-        assert_int_equal(tenant_set_attrs(w.f.a, &attrs, &w.f.d), 0);
+        assert_int_equal(tenant_set_attrs(w->f.a, &attrs, &w->f.d), 0);
         cache_sets(other, 0, 1);
-        assert_int_equal(ask(&w, a, 2 * SET_PAGES + 1, pages, &reason), KVL_STATUS_RESERVATION);
+        assert_int_equal(ask(w, a, 2 * SET_PAGES + 1, pages, &reason), KVL_STATUS_RESERVATION);
         assert_int_equal(reason, LEASE_REASON_RESERVATION_FULL);
         assert_non_null(strstr(
-                w.f.d.text, "the reservation of 2 KiB of tenant a on device fake, which may"));
-        assert_non_null(strstr(w.f.d.text, "burst=pool"));
+                w->f.d.text, "the reservation of 2 KiB of tenant a on device fake, which may"));
+        assert_non_null(strstr(w->f.d.text, "burst=pool"));
         assert_int_equal(count_hits(other, 0, SET_PAGES), SET_PAGES);
         /* Its own cache gives way, here and in another namespace. */
-        assert_int_equal(ask(&w, a, 2 * SET_PAGES, pages, NULL), 0);
+        assert_int_equal(ask(w, a, 2 * SET_PAGES, pages, NULL), 0);
         assert_int_equal(count_hits(other, 0, SET_PAGES), 0);
-        assert_int_equal(w.f.a->account.charged_bytes, 2 * SET_BYTES);
-        assert_int_equal(ask(&w, a, 1, pages, &reason), KVL_STATUS_RESERVATION);
+        assert_int_equal(w->f.a->account.charged_bytes, 2 * SET_BYTES);
+        assert_int_equal(ask(w, a, 1, pages, &reason), KVL_STATUS_RESERVATION);
         assert_int_equal(reason, LEASE_REASON_RESERVATION_FULL);
         attrs.burst = BURST_POOL;
-        assert_int_equal(tenant_set_attrs(w.f.a, &attrs, &w.f.d), 0);
-        assert_int_equal(ask(&w, a, 1, pages, NULL), 0);
-        member_free(m);
-        fixture_end(&w.f);
+        assert_int_equal(tenant_set_attrs(w->f.a, &attrs, &w->f.d), 0);
+        assert_int_equal(ask(w, a, 1, pages, NULL), 0);
 }
 
 /* Magazines take a part of what the tenant may have, not of the device. */
-TEST(test_magazine_within_the_reservation)
+RECALL_SCENE(test_magazine_within_the_reservation, 64)
 {
         struct tenant_attrs attrs;
-        struct member *m;
-        struct attach *a;
-        struct world w;
+        struct attach *a = enter(w->f.a, "x");
 
-        start(&w, 64);
-        m = join(w.f.a);
-        a = open_ns(m, "x");
         assert_int_equal(attach_share(a, NULL), 0);
-        attrs = w.f.a->attrs;
+        attrs = w->f.a->attrs;
         attrs.class = TENANT_PINNED;
         attrs.reserve_bytes = 4 * SET_BYTES;
         attrs.burst = BURST_NONE;
-        assert_int_equal(tenant_set_attrs(w.f.a, &attrs, &w.f.d), 0);
+        assert_int_equal(tenant_set_attrs(w->f.a, &attrs, &w->f.d), 0);
         for (unsigned i = 0; i < 10; i++) {
-                w.now_nsec += MSEC;
-                assert_true(magazine_refill(a, 20, w.now_nsec));
+                w->now_nsec += MSEC;
+                assert_true(magazine_refill(a, 20, w->now_nsec));
         }
         assert_int_equal(a->ns->clients.n_ready, 4 * SET_PAGES / 8);
-        fixture_check(&w.f);
-        member_free(m);
-        fixture_end(&w.f);
 }
 
-TEST(test_reservation_that_does_not_fit)
+RECALL_SCENE(test_reservation_that_does_not_fit, 8)
 {
         struct tenant_attrs attrs = {
                 .limit_bytes = 8 * SET_BYTES, .weight = 1, .max_clients = 8, .reserve_bytes = 1};
         uint64_t missing;
         struct tenant *c;
-        struct world w;
 
-        start(&w, 8);
-        assert_int_equal(set_reserve(&w, w.f.a, 4 * SET_BYTES + 1), 0);
-        assert_int_equal(stake_of(&w, w.f.a)->reserve_bytes, 5 * SET_BYTES); /* whole extents */
-        assert_int_equal(set_reserve(&w, w.f.b, 2 * SET_BYTES), 0);
-        assert_int_equal(set_reserve(&w, w.f.b, 4 * SET_BYTES), -ENOSPC);
-        assert_non_null(strstr(w.f.d.text, "4 KiB can't be reserved for tenant b: 3 KiB is left"));
-        assert_non_null(strstr(w.f.d.text, "for others is reserved: a (5 KiB)"));
-        assert_int_equal(stake_of(&w, w.f.b)->reserve_bytes, 2 * SET_BYTES);
-        assert_int_equal(w.f.b->attrs.reserve_bytes, 2 * SET_BYTES);
-        assert_int_equal(tenant_reserve(w.f.b, 5 * SET_BYTES, &missing, NULL), -ENOSPC);
+        assert_int_equal(set_reserve(w, w->f.a, 4 * SET_BYTES + 1), 0);
+        assert_int_equal(stake_of(w, w->f.a)->reserve_bytes, 5 * SET_BYTES); /* whole extents */
+        assert_int_equal(set_reserve(w, w->f.b, 2 * SET_BYTES), 0);
+        assert_int_equal(set_reserve(w, w->f.b, 4 * SET_BYTES), -ENOSPC);
+        assert_non_null(strstr(w->f.d.text, "4 KiB can't be reserved for tenant b: 3 KiB is left"));
+        assert_non_null(strstr(w->f.d.text, "for others is reserved: a (5 KiB)"));
+        assert_int_equal(stake_of(w, w->f.b)->reserve_bytes, 2 * SET_BYTES);
+        assert_int_equal(w->f.b->attrs.reserve_bytes, 2 * SET_BYTES);
+        assert_int_equal(tenant_reserve(w->f.b, 5 * SET_BYTES, &missing, NULL), -ENOSPC);
         assert_int_equal(missing, 2 * SET_BYTES);
-        assert_int_equal(region_reserve(stake_of(&w, w.f.b), 3 * SET_BYTES + 1, &w.f.d), -ENOSPC);
-        assert_non_null(strstr(w.f.d.text, "of its budget of 8 KiB 3 KiB is left"));
-        assert_non_null(strstr(w.f.d.text, "a (5 KiB)"));
-        assert_int_equal(region_reserve(stake_of(&w, w.f.b), 3 * SET_BYTES, NULL), 0);
+        assert_int_equal(region_reserve(stake_of(w, w->f.b), 3 * SET_BYTES + 1, &w->f.d), -ENOSPC);
+        assert_non_null(strstr(w->f.d.text, "of its budget of 8 KiB 3 KiB is left"));
+        assert_non_null(strstr(w->f.d.text, "a (5 KiB)"));
+        assert_int_equal(region_reserve(stake_of(w, w->f.b), 3 * SET_BYTES, NULL), 0);
         /* The sizer's value stays until another one is configured. */
-        set_limit(&w, w.f.b, 7);
-        assert_int_equal(stake_of(&w, w.f.b)->reserve_bytes, 3 * SET_BYTES);
-        assert_int_equal(tenant_new(&w.f.store, "c", &attrs, &c, &w.f.d), -EINVAL);
-        assert_non_null(strstr(w.f.d.text, "class=pinned"));
+        set_limit(w, w->f.b, 7);
+        assert_int_equal(stake_of(w, w->f.b)->reserve_bytes, 3 * SET_BYTES);
+        assert_int_equal(tenant_new(&w->f.store, "c", &attrs, &c, &w->f.d), -EINVAL);
+        assert_non_null(strstr(w->f.d.text, "class=pinned"));
         attrs.class = TENANT_PINNED;
-        assert_int_equal(tenant_new(&w.f.store, "c", &attrs, &c, &w.f.d), -ENOSPC);
-        assert_null(tenant_find(&w.f.store, "c"));
+        assert_int_equal(tenant_new(&w->f.store, "c", &attrs, &c, &w->f.d), -ENOSPC);
+        assert_null(tenant_find(&w->f.store, "c"));
         attrs.reserve_bytes = 2;
         attrs.limit_bytes = 1;
-        assert_int_equal(tenant_new(&w.f.store, "c", &attrs, &c, &w.f.d), -EINVAL);
-        assert_non_null(strstr(w.f.d.text, "limit"));
-        fixture_end(&w.f);
+        assert_int_equal(tenant_new(&w->f.store, "c", &attrs, &c, &w->f.d), -EINVAL);
+        assert_non_null(strstr(w->f.d.text, "limit"));
 }
 
-TEST(test_holders)
+RECALL_SCENE(test_holders, 9)
 {
         struct tenant_attrs attrs = {.limit_bytes = SET_BYTES,
                 .weight = 1,
@@ -180,20 +149,17 @@ TEST(test_holders)
                 .reserve_bytes = SET_BYTES};
         char text[REGION_HOLDERS_MAX];
         struct tenant *t;
-        struct world w;
 
-        start(&w, 9);
-        assert_string_equal(region_holders(w.f.b, NULL, text, sizeof(text)), "nobody");
-        assert_int_equal(tenant_new(&w.f.store, "c", &attrs, &t, NULL), 0);
-        assert_int_equal(tenant_new(&w.f.store, "d", &attrs, &t, NULL), 0);
-        assert_int_equal(set_reserve(&w, w.f.a, 2 * SET_BYTES), 0);
-        assert_int_equal(set_reserve(&w, w.f.b, 3 * SET_BYTES), 0);
-        assert_string_equal(region_holders(w.f.b, pool_of(&w), text, sizeof(text)),
+        assert_string_equal(region_holders(w->f.b, NULL, text, sizeof(text)), "nobody");
+        assert_int_equal(tenant_new(&w->f.store, "c", &attrs, &t, NULL), 0);
+        assert_int_equal(tenant_new(&w->f.store, "d", &attrs, &t, NULL), 0);
+        assert_int_equal(set_reserve(w, w->f.a, 2 * SET_BYTES), 0);
+        assert_int_equal(set_reserve(w, w->f.b, 3 * SET_BYTES), 0);
+        assert_string_equal(region_holders(w->f.b, pool_of(w), text, sizeof(text)),
                 "a (2 KiB), c (1 KiB), d (1 KiB)");
-        assert_int_equal(tenant_new(&w.f.store, "e", &attrs, &t, NULL), 0);
+        assert_int_equal(tenant_new(&w->f.store, "e", &attrs, &t, NULL), 0);
         assert_string_equal(region_holders(t, NULL, text, sizeof(text)),
                 "b (3 KiB), a (2 KiB), c (1 KiB) and 1 more");
-        fixture_end(&w.f);
 }
 
 /* Over two devices: all of it or nothing. */
@@ -245,34 +211,24 @@ TEST(test_two_devices)
 
 /* ---- a reservation is raised over what others have ------------------------------------------- */
 
-TEST(test_raised_over_a_cache)
+RECALL_SCENE(test_raised_over_a_cache, 4)
 {
-        struct member *ma, *mb;
-        struct attach *a, *b;
+        struct attach *a = enter(w->f.a, "x");
+        struct attach *b = enter(w->f.b, "x");
         uint32_t pages[2 * SET_PAGES];
         struct blame *blame;
-        struct world w;
 
-        start(&w, 4);
-        ma = join(w.f.a);
-        mb = join(w.f.b);
-        a = open_ns(ma, "x");
-        b = open_ns(mb, "x");
         cache_sets(b, 0, 4);
-        assert_int_equal(set_reserve(&w, w.f.a, 2 * SET_BYTES), 0);
-        assert_int_equal(region_missing(pool_of(&w)), 0);
-        assert_int_equal(w.f.b->account.charged_bytes, 2 * SET_BYTES);
-        blame = list_first(&w.f.b->blames, struct blame, link);
+        assert_int_equal(set_reserve(w, w->f.a, 2 * SET_BYTES), 0);
+        assert_int_equal(region_missing(pool_of(w)), 0);
+        assert_int_equal(w->f.b->account.charged_bytes, 2 * SET_BYTES);
+        blame = list_first(&w->f.b->blames, struct blame, link);
         assert_string_equal(blame->by, "");
         assert_int_equal(blame->pages, 2 * SET_PAGES);
         assert_int_equal(blame->sets, 2);
-        assert_int_equal(ask(&w, a, 2 * SET_PAGES, pages, NULL), 0);
-        assert_int_equal(tenant_reserve(w.f.a, 3 * SET_BYTES, NULL, NULL), 0);
-        assert_int_equal(w.f.b->account.charged_bytes, SET_BYTES);
-        fixture_check(&w.f);
-        member_free(ma);
-        member_free(mb);
-        fixture_end(&w.f);
+        assert_int_equal(ask(w, a, 2 * SET_PAGES, pages, NULL), 0);
+        assert_int_equal(tenant_reserve(w->f.a, 3 * SET_BYTES, NULL, NULL), 0);
+        assert_int_equal(w->f.b->account.charged_bytes, SET_BYTES);
 }
 
 /* Four sets of b, mapped, one page of each granted; a wants two of them reserved. */
@@ -307,86 +263,73 @@ static void end_raised(struct raised *s)
         fixture_end(&s->w.f);
 }
 
-TEST(test_raised_over_safe_clients)
+#define SCENE(fn, ...) TEST_ON(fn, struct raised, s, raise_over_mapped, end_raised, ##__VA_ARGS__)
+
+SCENE(test_raised_over_safe_clients, true)
 {
-        struct raised s;
         uint32_t pages[SET_PAGES];
         enum lease_reason reason;
 
-        raise_over_mapped(&s, true);
-        assert_int_equal(stake_of(&s.w, s.w.f.b)->recalled_bytes, 2 * SET_BYTES);
-        assert_int_equal(work(&s.w), RECALL_SOON);
-        assert_int_equal(s.w.n_told, 0); /* softly: something is held */
-        assert_int_equal(ask(&s.w, s.a, 1, pages, &reason), KVL_STATUS_FULL);
+        assert_int_equal(stake_of(&s->w, s->w.f.b)->recalled_bytes, 2 * SET_BYTES);
+        assert_int_equal(work(&s->w), RECALL_SOON);
+        assert_int_equal(s->w.n_told, 0); /* softly: something is held */
+        assert_int_equal(ask(&s->w, s->a, 1, pages, &reason), KVL_STATUS_FULL);
         assert_int_equal(reason, LEASE_REASON_POOL_FULL);
-        assert_non_null(strstr(s.w.f.d.text, "others still have the rest"));
-        assert_int_equal(stake_of(&s.w, s.w.f.b)->recalled_bytes, 2 * SET_BYTES); /* no more */
+        assert_non_null(strstr(s->w.f.d.text, "others still have the rest"));
+        assert_int_equal(stake_of(&s->w, s->w.f.b)->recalled_bytes, 2 * SET_BYTES); /* no more */
         /* Neither granted to b nor found. */
-        assert_int_equal(count_hits(s.b, 300, SET_PAGES - 1), 0);
+        assert_int_equal(count_hits(s->b, 300, SET_PAGES - 1), 0);
         for (unsigned i = 0; i < 4; i++)
-                give_back(&s.w, s.b, &s.pages[i], 1);
-        work(&s.w);
-        assert_int_equal(s.w.n_told, 2);
-        assert_true(s.w.told[0].idle && s.w.told[1].idle);
-        assert_int_equal(s.w.told[0].timeout_nsec, TIMEOUT);
-        keep_safe_point(&s.w);
-        assert_int_equal(region_missing(pool_of(&s.w)), 0);
-        assert_int_equal(stake_of(&s.w, s.w.f.b)->recalled_bytes, 0);
-        assert_int_equal(ask(&s.w, s.a, SET_PAGES, pages, NULL), 0);
-        assert_int_equal(ask(&s.w, s.a, SET_PAGES, pages, NULL), 0);
-        assert_int_equal(s.w.f.b->account.charged_bytes, 2 * SET_BYTES);
-        end_raised(&s);
+                give_back(&s->w, s->b, &s->pages[i], 1);
+        work(&s->w);
+        assert_int_equal(s->w.n_told, 2);
+        assert_true(s->w.told[0].idle && s->w.told[1].idle);
+        assert_int_equal(s->w.told[0].timeout_nsec, TIMEOUT);
+        keep_safe_point(&s->w);
+        assert_int_equal(region_missing(pool_of(&s->w)), 0);
+        assert_int_equal(stake_of(&s->w, s->w.f.b)->recalled_bytes, 0);
+        assert_int_equal(ask(&s->w, s->a, SET_PAGES, pages, NULL), 0);
+        assert_int_equal(ask(&s->w, s->a, SET_PAGES, pages, NULL), 0);
+        assert_int_equal(s->w.f.b->account.charged_bytes, 2 * SET_BYTES);
 }
 
 /* Softly for a second, then with a deadline, then it is quarantined and another one is asked for.
  */
-TEST(test_soft_recalls_are_pressed)
+SCENE(test_soft_recalls_are_pressed, true)
 {
-        struct raised s;
-
-        raise_over_mapped(&s, true);
-        work(&s.w);
-        assert_int_equal(work_later(&s.w, SEC - 2000), RECALL_SOON);
-        assert_int_equal(s.w.n_told, 0);
-        work_later(&s.w, 2000);
-        work(&s.w);
-        assert_int_equal(s.w.n_told, 2);
-        assert_false(s.w.told[0].idle);
-        assert_int_equal(s.w.told[0].timeout_nsec, TIMEOUT);
-        work_later(&s.w, TIMEOUT);
-        assert_int_equal(s.w.n_late, 2);
-        assert_int_equal(s.w.f.b->n_recalled, 4);
-        assert_int_equal(stake_of(&s.w, s.w.f.b)->recalled_bytes, 2 * SET_BYTES);
-        end_raised(&s);
+        work(&s->w);
+        assert_int_equal(work_later(&s->w, SEC - 2000), RECALL_SOON);
+        assert_int_equal(s->w.n_told, 0);
+        work_later(&s->w, 2000);
+        work(&s->w);
+        assert_int_equal(s->w.n_told, 2);
+        assert_false(s->w.told[0].idle);
+        assert_int_equal(s->w.told[0].timeout_nsec, TIMEOUT);
+        work_later(&s->w, TIMEOUT);
+        assert_int_equal(s->w.n_late, 2);
+        assert_int_equal(s->w.f.b->n_recalled, 4);
+        assert_int_equal(stake_of(&s->w, s->w.f.b)->recalled_bytes, 2 * SET_BYTES);
 }
 
-TEST(test_raised_over_others)
+SCENE(test_raised_over_others, false)
 {
-        struct raised s;
-
-        raise_over_mapped(&s, false);
-        work(&s.w);
-        assert_int_equal(s.w.n_told, 2);
-        assert_false(s.w.told[0].idle);
-        assert_int_equal(s.w.f.b->n_recalled, 2);
-        end_raised(&s);
+        work(&s->w);
+        assert_int_equal(s->w.n_told, 2);
+        assert_false(s->w.told[0].idle);
+        assert_int_equal(s->w.f.b->n_recalled, 2);
 }
 
 /* A lowered limit doesn't wait for what is recalled softly. */
-TEST(test_limit_presses)
+SCENE(test_limit_presses, true)
 {
-        struct raised s;
-
-        raise_over_mapped(&s, true);
-        work(&s.w);
-        set_limit(&s.w, s.w.f.b, 3);
-        assert_int_equal(s.w.f.b->n_recalled, 2);
-        work(&s.w);
-        assert_int_equal(s.w.n_told, 1);
-        assert_false(s.w.told[0].idle);
-        set_limit(&s.w, s.w.f.b, 1);
-        assert_int_equal(s.w.f.b->n_recalled, 3);
-        end_raised(&s);
+        work(&s->w);
+        set_limit(&s->w, s->w.f.b, 3);
+        assert_int_equal(s->w.f.b->n_recalled, 2);
+        work(&s->w);
+        assert_int_equal(s->w.n_told, 1);
+        assert_false(s->w.told[0].idle);
+        set_limit(&s->w, s->w.f.b, 1);
+        assert_int_equal(s->w.f.b->n_recalled, 3);
 }
 
 /* ---- lending -------------------------------------------------------------------------------- */
@@ -409,57 +352,48 @@ static unsigned fill_mapped(struct world *w, struct attach *a, unsigned *key)
         return (unsigned)((a->ns->tenant->account.charged_bytes - before) / SET_BYTES);
 }
 
-TEST(test_lending)
+RECALL_SCENE(test_lending, 8)
 {
-        struct member *ma, *mb;
-        struct attach *a, *b;
+        struct attach *a = enter(w->f.a, "x");
+        struct attach *b = enter(w->f.b, "x");
         uint32_t pages[2 * SET_PAGES];
         enum lease_reason reason;
         unsigned key = 0;
         struct stake *of_a;
-        struct world w;
 
-        start(&w, 8);
-        ma = join(w.f.a);
-        mb = join(w.f.b);
-        a = open_ns(ma, "x");
-        b = open_ns(mb, "x");
-        of_a = stake_of(&w, w.f.a);
-        assert_int_equal(set_reserve(&w, w.f.a, 4 * SET_BYTES), 0);
-        mb->safepoints = true;
-        assert_int_equal(fill_mapped(&w, b, &key), 4); /* off by default */
-        w.now_nsec += 2 * SEC;
-        lend(&w, true);
-        mb->safepoints = false;
-        assert_int_equal(fill_mapped(&w, b, &key), 0); /* not to whom it can't be had back from */
-        mb->safepoints = true;
-        assert_int_equal(fill_mapped(&w, b, &key), 4);
+        of_a = stake_of(w, w->f.a);
+        assert_int_equal(set_reserve(w, w->f.a, 4 * SET_BYTES), 0);
+        b->member->safepoints = true;
+        assert_int_equal(fill_mapped(w, b, &key), 4); /* off by default */
+        w->now_nsec += 2 * SEC;
+        lend(w, true);
+        b->member->safepoints = false;
+        assert_int_equal(fill_mapped(w, b, &key), 0); /* not to whom it can't be had back from */
+        b->member->safepoints = true;
+        assert_int_equal(fill_mapped(w, b, &key), 4);
         assert_int_equal(region_missing(of_a->pool), 4 * SET_BYTES);
-        assert_int_equal(w.f.store.recalls.n, 0);
-        w.now_nsec += 2 * SEC;
-        assert_int_equal(work(&w), RECALL_NOTHING);
+        assert_int_equal(w->f.store.recalls.n, 0);
+        w->now_nsec += 2 * SEC;
+        assert_int_equal(work(w), RECALL_NOTHING);
         /* Two of them are wanted. */
-        assert_int_equal(ask(&w, a, 2 * SET_PAGES, pages, &reason), KVL_STATUS_FULL);
+        assert_int_equal(ask(w, a, 2 * SET_PAGES, pages, &reason), KVL_STATUS_FULL);
         assert_int_equal(reason, LEASE_REASON_POOL_FULL);
-        assert_int_equal(w.f.store.recalls.n, 2);
-        work_later(&w, 30 * MSEC);
-        assert_int_equal(w.n_told, 2);
-        assert_true(w.told[0].idle && w.told[1].idle);
-        keep_safe_point(&w);
-        assert_int_equal(ask(&w, a, 2 * SET_PAGES, pages, NULL), 0);
+        assert_int_equal(w->f.store.recalls.n, 2);
+        work_later(w, 30 * MSEC);
+        assert_int_equal(w->n_told, 2);
+        assert_true(w->told[0].idle && w->told[1].idle);
+        keep_safe_point(w);
+        assert_int_equal(ask(w, a, 2 * SET_PAGES, pages, NULL), 0);
         assert_int_equal(of_a->taken_back_nsec, 30 * MSEC);
-        assert_int_equal(w.f.b->account.charged_bytes, 6 * SET_BYTES);
-        assert_int_equal(list_first(&w.f.b->blames, struct blame, link)->sets, 0);
+        assert_int_equal(w->f.b->account.charged_bytes, 6 * SET_BYTES);
+        assert_int_equal(list_first(&w->f.b->blames, struct blame, link)->sets, 0);
         /* No more of it: what is lent comes back by itself. */
-        w.now_nsec += 2 * SEC;
-        lend(&w, false);
-        assert_int_equal(w.f.store.recalls.n, 2);
-        work(&w);
-        keep_safe_point(&w);
-        assert_int_equal(region_missing(pool_of(&w)), 0);
-        member_free(ma);
-        member_free(mb);
-        fixture_end(&w.f);
+        w->now_nsec += 2 * SEC;
+        lend(w, false);
+        assert_int_equal(w->f.store.recalls.n, 2);
+        work(w);
+        keep_safe_point(w);
+        assert_int_equal(region_missing(pool_of(w)), 0);
 }
 
 /* ---- check ----------------------------------------------------------------------------------- */
@@ -473,23 +407,18 @@ static void expect_broken(struct world *w, const char *text)
                 fail_msg("%s", w->f.d.text);
 }
 
-TEST(test_check)
+RECALL_SCENE(test_check, 8)
 {
         uint64_t *const none = NULL;
         struct stake *of_a;
-        struct member *m;
-        struct attach *a;
+        struct attach *a = enter(w->f.a, "x");
         struct pool *pool;
         uint32_t page;
-        struct world w;
 
-        start(&w, 8);
-        m = join(w.f.a);
-        a = open_ns(m, "x");
-        assert_int_equal(set_reserve(&w, w.f.a, 2 * SET_BYTES), 0);
+        assert_int_equal(set_reserve(w, w->f.a, 2 * SET_BYTES), 0);
         assert_int_equal(lease_pages(a, 1, 1, &page, NULL), 0);
-        of_a = stake_of(&w, w.f.a);
-        pool = pool_of(&w);
+        of_a = stake_of(w, w->f.a);
+        pool = pool_of(w);
         const struct {
                 uint64_t *value;
                 const char *text;
@@ -504,38 +433,33 @@ TEST(test_check)
 
         for (unsigned i = 0; sums[i].value; i++) {
                 (*sums[i].value)++;
-                expect_broken(&w, sums[i].text);
+                expect_broken(w, sums[i].text);
                 (*sums[i].value)--;
-                fixture_check(&w.f);
+                fixture_check(&w->f);
         }
         pool->account.limit_bytes = SET_BYTES;
-        expect_broken(&w, "more is reserved than its budget");
+        expect_broken(w, "more is reserved than its budget");
         pool->account.limit_bytes = 8 * SET_BYTES;
-        a->ns->device.stake = stake_of(&w, w.f.b);
-        expect_broken(&w, "has the stake of another tenant");
+        a->ns->device.stake = stake_of(w, w->f.b);
+        expect_broken(w, "has the stake of another tenant");
         a->ns->device.stake = of_a;
-        member_free(m);
-        fixture_end(&w.f);
 }
 
 /* A tenant has an account, with a limit, in every tier. */
-TEST(test_limits_of_tiers)
+RECALL_SCENE(test_limits_of_tiers, 8)
 {
         struct tenant_attrs attrs;
-        struct world w;
 
-        start(&w, 8);
-        attrs = w.f.a->attrs;
+        attrs = w->f.a->attrs;
         attrs.limit_bytes = 3;
         attrs.host_limit_bytes = 5;
         attrs.disk_limit_bytes = UINT64_MAX;
-        assert_int_equal(tenant_set_attrs(w.f.a, &attrs, &w.f.d), 0);
-        assert_int_equal(w.f.a->account.limit_bytes, 3);
-        assert_ptr_equal(&w.f.a->account, &w.f.a->accounts[TIER_DEVICE]);
-        assert_ptr_equal(stake_of(&w, w.f.a)->account, &w.f.a->account);
-        assert_int_equal(w.f.a->accounts[TIER_HOST].limit_bytes, 5);
-        assert_true(w.f.a->accounts[TIER_DISK].limit_bytes == UINT64_MAX);
-        fixture_end(&w.f);
+        assert_int_equal(tenant_set_attrs(w->f.a, &attrs, &w->f.d), 0);
+        assert_int_equal(w->f.a->account.limit_bytes, 3);
+        assert_ptr_equal(&w->f.a->account, &w->f.a->accounts[TIER_DEVICE]);
+        assert_ptr_equal(stake_of(w, w->f.a)->account, &w->f.a->account);
+        assert_int_equal(w->f.a->accounts[TIER_HOST].limit_bytes, 5);
+        assert_true(w->f.a->accounts[TIER_DISK].limit_bytes == UINT64_MAX);
 }
 
 static void expect_reason(struct world *w, struct attach *a, enum lease_reason expected)
@@ -549,34 +473,27 @@ static void expect_reason(struct world *w, struct attach *a, enum lease_reason e
 }
 
 /* A refusal names the limit that comes first, however it is found. */
-TEST(test_nearest_limit)
+RECALL_SCENE(test_nearest_limit, 8)
 {
         struct tenant_attrs attrs;
-        struct member *m, *other;
-        struct attach *a;
-        struct world w;
+        struct member *other;
+        struct attach *a = enter(w->f.a, "x");
 
-        start(&w, 8);
-        m = join(w.f.a);
-        a = open_ns(m, "x");
-        set_limit(&w, w.f.a, 6);
-        expect_reason(&w, a, LEASE_REASON_QUOTA);
-        assert_int_equal(set_reserve(&w, w.f.b, 4 * SET_BYTES), 0);
-        expect_reason(&w, a, LEASE_REASON_POOL_FULL);
-        assert_int_equal(set_reserve(&w, w.f.b, 0), 0);
-        assert_int_equal(set_reserve(&w, w.f.a, 2 * SET_BYTES), 0);
-        attrs = w.f.a->attrs;
+        set_limit(w, w->f.a, 6);
+        expect_reason(w, a, LEASE_REASON_QUOTA);
+        assert_int_equal(set_reserve(w, w->f.b, 4 * SET_BYTES), 0);
+        expect_reason(w, a, LEASE_REASON_POOL_FULL);
+        assert_int_equal(set_reserve(w, w->f.b, 0), 0);
+        assert_int_equal(set_reserve(w, w->f.a, 2 * SET_BYTES), 0);
+        attrs = w->f.a->attrs;
         attrs.burst = BURST_NONE;
-        assert_int_equal(tenant_set_attrs(w.f.a, &attrs, &w.f.d), 0);
-        expect_reason(&w, a, LEASE_REASON_RESERVATION_FULL);
+        assert_int_equal(tenant_set_attrs(w->f.a, &attrs, &w->f.d), 0);
+        expect_reason(w, a, LEASE_REASON_RESERVATION_FULL);
         attrs.burst = BURST_POOL;
         attrs.limit_bytes = 8 * SET_BYTES;
-        assert_int_equal(tenant_set_attrs(w.f.a, &attrs, &w.f.d), 0);
-        other = join(w.f.b);
+        assert_int_equal(tenant_set_attrs(w->f.a, &attrs, &w->f.d), 0);
+        other = join(w->f.b);
         assert_int_equal(
-                ask(&w, open_ns(other, "x"), 2 * SET_PAGES, (uint32_t[2 * SET_PAGES]){0}, NULL), 0);
-        expect_reason(&w, a, LEASE_REASON_POOL_FULL);
-        member_free(m);
-        member_free(other);
-        fixture_end(&w.f);
+                ask(w, open_ns(other, "x"), 2 * SET_PAGES, (uint32_t[2 * SET_PAGES]){0}, NULL), 0);
+        expect_reason(w, a, LEASE_REASON_POOL_FULL);
 }

@@ -47,8 +47,7 @@ static void sockets_set(uint16_t port, int level, int name, int value)
         }
 }
 
-/* ---- short deadlines --------------------------------------------------------------------------
- */
+/* ---- short deadlines ------------------------------------------------------------------------ */
 
 /* Each answer takes its time. */
 static bool answer_slowly(
@@ -62,17 +61,15 @@ static bool answer_slowly(
 }
 
 /* A caller with too short a deadline gets no answer, without other effects. */
-TEST(test_short_deadlines)
+FAKE_REDIS_SCENE(test_short_deadlines, 0, answer_slowly, NULL)
 {
         unsigned n_accepted, n_late = 0;
         struct remote_store *s;
-        struct fake_redis e;
         struct one hasty, other;
 
-        fake_redis_start(&e, 0, answer_slowly, NULL);
-        s = open_narrow(e.address, 0);
+        s = open_narrow(e->address, 0);
         assert_int_equal(one_call(s, REMOTE_PROBE, "key", NULL, 0, &other), 0);
-        n_accepted = atomic_load(&e.n_accepted);
+        n_accepted = atomic_load(&e->n_accepted);
         for (unsigned i = 0; i < 100; i++) {
                 one_submit(s, REMOTE_PROBE, "key", NULL, 0, in_msec(1), &hasty);
                 one_submit(s, REMOTE_PROBE, "key", NULL, 0, in_msec(1000), &other);
@@ -85,13 +82,11 @@ TEST(test_short_deadlines)
         assert_true(store_node(s, NULL).n_timeouts > 0);
         assert_int_equal(store_node(s, NULL).n_losses, 0);
         assert_int_equal(store_node(s, NULL).breaker, BREAKER_CLOSED);
-        assert_int_equal(atomic_load(&e.n_accepted), n_accepted);
+        assert_int_equal(atomic_load(&e->n_accepted), n_accepted);
         remote_close(s);
-        fake_redis_stop(&e);
 }
 
-/* ---- slow links -------------------------------------------------------------------------------
- */
+/* ---- slow links ----------------------------------------------------------------------------- */
 
 /* A server that takes up to 16 KiB in seven milliseconds, and answers SINK_BYTES. It pauses for a
  * part of SINK_SILENCE_MSEC before it answers, and before it takes the last ones where it is told
@@ -210,8 +205,7 @@ TEST(test_slow_write)
         write_slowly(true);
 }
 
-/* ---- values that are too long -----------------------------------------------------------------
- */
+/* ---- values that are too long --------------------------------------------------------------- */
 
 /* Answers "giant" and "vast" with their beginnings, "later" when the test says so. */
 static bool answer_giant(
@@ -425,8 +419,7 @@ TEST(test_reads_come_first)
         free(value);
 }
 
-/* ---- CLUSTER SLOTS, beside others -------------------------------------------------------------
- */
+/* ---- CLUSTER SLOTS, beside others ----------------------------------------------------------- */
 
 /* That all slots are this server's, or the first bytes of it. */
 static void say_slots(struct fake_redis *e, struct fake_conn *c, size_t max)
@@ -529,17 +522,15 @@ static bool answer_behind_a_value(
 }
 
 /* Slots that are told too late cost no connection where bytes of a value come all the time. */
-TEST(test_slots_behind_a_value)
+FAKE_REDIS_SCENE(test_slots_behind_a_value, 0, answer_behind_a_value, NULL)
 {
         char got[40];
         struct iovec key = PIECE("slow"), iov = {got, sizeof(got)};
         struct remote_io *io = remote_io_new(1);
         struct one o = {.is_done = false}, down;
         struct remote_store *s;
-        struct fake_redis e;
 
-        fake_redis_start(&e, 0, answer_behind_a_value, NULL);
-        s = open_narrow(e.address, 0);
+        s = open_narrow(e->address, 0);
         io->kind = REMOTE_READ;
         io->of_class = REMOTE_SMALL;
         io->deadline_nsec = in_msec(60000);
@@ -554,5 +545,4 @@ TEST(test_slots_behind_a_value)
         assert_true(store_node(s, NULL).n_timeouts > 0);
         assert_int_equal(store_node(s, NULL).n_losses, 0);
         remote_close(s);
-        fake_redis_stop(&e);
 }

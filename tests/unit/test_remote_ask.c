@@ -57,13 +57,11 @@ static int asks(struct remote_asker *a, const char *reply, const char *expected)
         return r;
 }
 
-TEST(test_replies)
+FAKE_REDIS_SCENE(test_replies, 0, say, NULL)
 {
-        struct fake_redis e;
         struct remote_asker *a;
 
-        fake_redis_start(&e, 0, say, NULL);
-        a = asker_open(&e);
+        a = asker_open(e);
         for (unsigned i = 0; i < 2; i++) {
                 is_slow = i;
                 assert_int_equal(asks(a, "+OK\r\n", "OK\n"), 0);
@@ -82,7 +80,6 @@ TEST(test_replies)
                 assert_int_equal(asks(a, "+OK\r\n", "OK\n"), 0); /* it goes on */
         }
         remote_ask_close(a);
-        fake_redis_stop(&e);
 }
 
 /* Each ends the connection: every later call says the same. */

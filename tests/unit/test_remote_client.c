@@ -21,8 +21,7 @@ static bool answer_text(
         return true;
 }
 
-/* ---- reads ------------------------------------------------------------------------------------
- */
+/* ---- reads ---------------------------------------------------------------------------------- */
 
 struct dribble {
         uint8_t value[VALUE_BYTES];
@@ -130,15 +129,13 @@ static bool answer_giant(
         return true;
 }
 
-TEST(test_read_giant)
+FAKE_REDIS_SCENE(test_read_giant, 0, answer_giant, NULL)
 {
-        struct fake_redis e;
         struct remote_store *s;
         uint8_t got[9];
         struct one o;
 
-        fake_redis_start(&e, 0, answer_giant, NULL);
-        s = store_open_at(e.address);
+        s = store_open_at(e->address);
         store_await_known(s);
         for (unsigned i = 0; i < 5; i++) {
                 assert_int_equal(
@@ -148,11 +145,9 @@ TEST(test_read_giant)
         /* The node isn't blamed. */
         assert_int_equal(store_node(s, NULL).n_losses, 0);
         remote_close(s);
-        fake_redis_stop(&e);
 }
 
-/* ---- answers ----------------------------------------------------------------------------------
- */
+/* ---- answers -------------------------------------------------------------------------------- */
 
 static const struct {
         enum remote_kind kind;
@@ -225,8 +220,7 @@ TEST(test_answers)
         fake_redis_stop(&e);
 }
 
-/* ---- what is sent -----------------------------------------------------------------------------
- */
+/* ---- what is sent --------------------------------------------------------------------------- */
 
 /* Checks the bytes that an operation sends, and its result for these answers. */
 static void check_sent(enum remote_kind kind, const struct remote_op *op,
@@ -352,8 +346,7 @@ TEST(test_large_writes)
         assert_int_equal(sink.n_good, N);
 }
 
-/* ---- redirections -----------------------------------------------------------------------------
- */
+/* ---- redirections --------------------------------------------------------------------------- */
 
 TEST(test_redirects)
 {
@@ -403,8 +396,7 @@ TEST(test_redirects)
         pair_stop(&p);
 }
 
-/* ---- slots ------------------------------------------------------------------------------------
- */
+/* ---- slots ---------------------------------------------------------------------------------- */
 
 /* A server whose first answer to CLUSTER SLOTS differs from later ones. */
 struct slots {
@@ -502,8 +494,7 @@ TEST(test_slots_stay)
         }
 }
 
-/* ---- what isn't accepted ----------------------------------------------------------------------
- */
+/* ---- what isn't accepted -------------------------------------------------------------------- */
 
 static void never_done(struct remote_io *io, void *data)
 {

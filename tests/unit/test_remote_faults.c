@@ -61,8 +61,7 @@ static struct remote_store *known_store(struct fake_redis *e)
         return s;
 }
 
-/* ---- time -------------------------------------------------------------------------------------
- */
+/* ---- time ----------------------------------------------------------------------------------- */
 
 TEST(test_deadline)
 {
@@ -105,16 +104,14 @@ static bool answer_late(
         return true;
 }
 
-TEST(test_late_answer)
+FAKE_REDIS_SCENE(test_late_answer, 0, answer_late, NULL)
 {
         char late[5] = "", good[5] = "";
         struct iovec iov = {late, 4};
         struct remote_store *s;
-        struct fake_redis e;
         struct one o;
 
-        fake_redis_start(&e, 0, answer_late, NULL);
-        s = store_open_at(e.address);
+        s = store_open_at(e->address);
         store_await_known(s);
         one_submit(s, REMOTE_READ, "late", &iov, 1, in_msec(30), &o);
         one_await(s, &o);
@@ -124,11 +121,9 @@ TEST(test_late_answer)
         /* The first one's buffers weren't written to since its callback. */
         assert_string_equal(late, "");
         remote_close(s);
-        fake_redis_stop(&e);
 }
 
-/* ---- connections that fail --------------------------------------------------------------------
- */
+/* ---- connections that fail ------------------------------------------------------------------ */
 
 TEST(test_losses)
 {
@@ -377,8 +372,7 @@ TEST(test_cut_off)
         fd_close(old_net);
 }
 
-/* ---- AUTH -------------------------------------------------------------------------------------
- */
+/* ---- AUTH ----------------------------------------------------------------------------------- */
 
 static bool answer_wrong_pass(
         struct fake_redis *e, struct fake_conn *c, unsigned n, const struct fake_arg *args)
@@ -388,7 +382,7 @@ static bool answer_wrong_pass(
         return true;
 }
 
-TEST(test_wrong_secret)
+FAKE_REDIS_SCENE(test_wrong_secret, 0, answer_wrong_pass, NULL)
 {
         const char *address;
         struct remote_options options = {.addresses = &address,
@@ -399,11 +393,9 @@ TEST(test_wrong_secret)
         struct remote_node_stats node;
         struct remote_stats stats;
         struct remote_store *s;
-        struct fake_redis e;
         struct one o;
 
-        fake_redis_start(&e, 0, answer_wrong_pass, NULL);
-        address = e.address;
+        address = e->address;
         s = store_open(&options);
         do {
                 poll(NULL, 0, 1);
@@ -416,7 +408,6 @@ TEST(test_wrong_secret)
         assert_int_equal(one_call(s, REMOTE_PROBE, "key", NULL, 0, &o), -EAGAIN);
         /* Nothing but AUTH was ever sent to it. */
         remote_close(s);
-        fake_redis_stop(&e);
 }
 
 static bool answer_nothing(
@@ -427,17 +418,15 @@ static bool answer_nothing(
 
 /* The time for a connection to stand is one for all of it: a server that accepts, and never answers
  * AUTH, is given up as soon as one that can't be reached. */
-TEST(test_silent_secret)
+FAKE_REDIS_SCENE(test_silent_secret, 0, answer_nothing, NULL)
 {
         const char *address;
         struct remote_options options = {
                 .addresses = &address, .n_addresses = 1, .secret = "s3cret", .connect_msec = 20};
         struct remote_store *s;
-        struct fake_redis e;
         uint64_t started;
 
-        fake_redis_start(&e, 0, answer_nothing, NULL);
-        address = e.address;
+        address = e->address;
         started = clock_now_nsec();
         s = store_open(&options);
         while (store_node(s, NULL).breaker != BREAKER_OPEN) {
@@ -448,11 +437,9 @@ TEST(test_silent_secret)
         /* After three times 20 ms, and two pauses of 200 ms between questions for slots. */
         assert_true(clock_now_nsec() - started < 1500 * NSEC_PER_MSEC);
         remote_close(s);
-        fake_redis_stop(&e);
 }
 
-/* ---- cancelling -------------------------------------------------------------------------------
- */
+/* ---- cancelling ----------------------------------------------------------------------------- */
 
 TEST(test_cancel)
 {
@@ -656,8 +643,7 @@ TEST(test_late_write)
         end_write(true);
 }
 
-/* ---- bounds -----------------------------------------------------------------------------------
- */
+/* ---- bounds --------------------------------------------------------------------------------- */
 
 static void count_done(struct remote_io *io, void *data)
 {
@@ -682,7 +668,7 @@ static struct remote_io *hang_new(uint32_t n, struct iovec *key, unsigned *n_can
 }
 
 /* The maximum of operations waits; close() ends all of them. */
-TEST(test_busy_and_close)
+FAKE_REDIS_SCENE(test_busy_and_close, 0, answer_by_key, NULL)
 {
         struct iovec key = PIECE("hang");
         struct remote_options options = {.n_addresses = 1, .max_ops = 500};
@@ -691,10 +677,8 @@ TEST(test_busy_and_close)
         struct remote_stats stats;
         struct remote_store *s;
         struct remote_io *io;
-        struct fake_redis e;
 
-        fake_redis_start(&e, 0, answer_by_key, NULL);
-        address = e.address;
+        address = e->address;
         options.addresses = &address;
         s = store_open(&options);
         store_await_known(s);
@@ -706,11 +690,10 @@ TEST(test_busy_and_close)
         assert_int_equal(stats.n_waiting, 500);
         /* No more is asked at once than a window has room for. */
         poll(NULL, 0, 50);
-        assert_true(atomic_load(&e.n_requests) <= REMOTE_WINDOW_OPS + 1);
+        assert_true(atomic_load(&e->n_requests) <= REMOTE_WINDOW_OPS + 1);
         remote_io_free(io);
         remote_close(s);
         assert_int_equal(n_canceled, 500);
-        fake_redis_stop(&e);
 }
 
 TEST(test_window)

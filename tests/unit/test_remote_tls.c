@@ -32,8 +32,7 @@
 
 #define CONNS_MAX 8
 
-/* ---- servers ----------------------------------------------------------------------------------
- */
+/* ---- servers -------------------------------------------------------------------------------- */
 
 struct server;
 typedef void (*serve_fn)(struct server *s, int fd);
@@ -135,8 +134,7 @@ static bool send_all(int fd, const char *data, size_t len)
         return true;
 }
 
-/* ---- certificates -----------------------------------------------------------------------------
- */
+/* ---- certificates --------------------------------------------------------------------------- */
 
 /* A context of 127.0.0.1, whose self-signed certificate is in `path`. The caller frees it. */
 static SSL_CTX *context_new(const char *path)
@@ -169,8 +167,7 @@ static SSL_CTX *context_new(const char *path)
         return context;
 }
 
-/* ---- records of a byte ------------------------------------------------------------------------
- */
+/* ---- records of a byte ---------------------------------------------------------------------- */
 
 /* Makes as many records as it can, and then sends all at once. */
 static void trickle(struct server *s, SSL *ssl, int fd)
@@ -341,8 +338,7 @@ TEST(test_trickle)
         test_dir_remove(dir);
 }
 
-/* ---- records that end anywhere ----------------------------------------------------------------
- */
+/* ---- records that end anywhere -------------------------------------------------------------- */
 
 /* Bytes that TLS has read before another connection's turn aren't forgotten. */
 TEST(test_turns)
@@ -399,8 +395,7 @@ TEST(test_negotiated_once)
         test_dir_remove(dir);
 }
 
-/* ---- a handshake without end ------------------------------------------------------------------
- */
+/* ---- a handshake without end ---------------------------------------------------------------- */
 
 /* TLS 1.2 lets a server say HelloRequest at any time, which counts for nothing during a handshake.
  */

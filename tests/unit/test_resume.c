@@ -3,8 +3,7 @@
 #include "daemon/server/peers/resume.h"
 #include "tests/unit/resume-fixture.h"
 
-/* ---- it goes on -------------------------------------------------------------------------------
- */
+/* ---- it goes on ----------------------------------------------------------------------------- */
 
 TEST(test_goes_on)
 {
@@ -365,8 +364,7 @@ TEST(test_challenge)
         end(s);
 }
 
-/* ---- mates ------------------------------------------------------------------------------------
- */
+/* ---- mates ---------------------------------------------------------------------------------- */
 
 /* A client that was away hears once of a member that left meanwhile. */
 TEST(test_mate_left)

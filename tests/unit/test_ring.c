@@ -9,8 +9,7 @@
 
 #define SHORT_MSEC 100
 
-/* ---- the rings themselves ----------------------------------------------------------------------
- */
+/* ---- the rings themselves ------------------------------------------------------------------- */
 
 struct world {
         struct fake_rings daemon;
@@ -27,6 +26,8 @@ static void world_close(struct world *w)
 {
         fake_rings_close(&w->daemon);
 }
+
+#define SCENE(fn, ...) TEST_ON(fn, struct world, w, world_open, world_close, ##__VA_ARGS__)
 
 static void submit(struct world *w, uint32_t n, uint64_t *number)
 {
@@ -47,23 +48,20 @@ static void take(struct world *w, uint32_t n, uint64_t *number)
         }
 }
 
-TEST(test_batches)
+SCENE(test_batches)
 {
         uint64_t n_in = 0, n_out = 0;
         struct shm_submission s;
-        struct world w;
 
-        world_open(&w);
-        memset(w.daemon.submissions, 0xff, SHM_SUB_ENTRIES * sizeof(s)); /* old entries */
+        memset(w->daemon.submissions, 0xff, SHM_SUB_ENTRIES * sizeof(s)); /* old entries */
         for (uint32_t i = 0; i < 20; i++) {
-                submit(&w, 1 + i * 37 % 700, &n_in);
-                take(&w, (uint32_t)(n_in - n_out), &n_out);
+                submit(w, 1 + i * 37 % 700, &n_in);
+                take(w, (uint32_t)(n_in - n_out), &n_out);
         }
         assert_true(n_in > 2 * SHM_SUB_ENTRIES);
-        assert_int_equal(ring_begin(&w.ring), SHM_SUB_ENTRIES);
-        ring_commit(&w.ring, 0);
-        assert_false(fake_rings_take(&w.daemon, &s));
-        world_close(&w);
+        assert_int_equal(ring_begin(&w->ring), SHM_SUB_ENTRIES);
+        ring_commit(&w->ring, 0);
+        assert_false(fake_rings_take(&w->daemon, &s));
 }
 
 /* Does it want the daemon woken? */
@@ -76,94 +74,85 @@ static bool touch_wakes(struct world *w)
         return wakes;
 }
 
-TEST(test_full_ring)
+SCENE(test_full_ring)
 {
         const struct shm_submission touch = {.op = SHM_OP_TOUCH};
         uint64_t n_in = 0, n_out = 0;
         struct shm_submission s;
-        struct world w;
         bool wakes;
 
-        world_open(&w);
-        submit(&w, RING_LOSSY_ENTRIES - 1, &n_in);
-        assert_false(ring_is_busy(&w.ring));
-        assert_true(ring_try_submit(&w.ring, &touch, RING_LOSSY_ENTRIES));
-        assert_true(ring_is_busy(&w.ring));
-        assert_false(ring_try_submit(&w.ring, &touch, RING_LOSSY_ENTRIES));
-        assert_false(ring_touch(&w.ring, &touch, &wakes));
-        assert_int_equal(w.daemon.header->n_touches_dropped, 1);
-        submit(&w, SHM_SUB_ENTRIES - RING_LOSSY_ENTRIES, &n_in);
-        assert_int_equal(ring_begin(&w.ring), 0);
-        ring_commit(&w.ring, 0);
-        take(&w, RING_LOSSY_ENTRIES - 1, &n_out);
-        assert_true(fake_rings_take(&w.daemon, &s) && s.op == SHM_OP_TOUCH);
-        take(&w, 1, &n_out);
+        submit(w, RING_LOSSY_ENTRIES - 1, &n_in);
+        assert_false(ring_is_busy(&w->ring));
+        assert_true(ring_try_submit(&w->ring, &touch, RING_LOSSY_ENTRIES));
+        assert_true(ring_is_busy(&w->ring));
+        assert_false(ring_try_submit(&w->ring, &touch, RING_LOSSY_ENTRIES));
+        assert_false(ring_touch(&w->ring, &touch, &wakes));
+        assert_int_equal(w->daemon.header->n_touches_dropped, 1);
+        submit(w, SHM_SUB_ENTRIES - RING_LOSSY_ENTRIES, &n_in);
+        assert_int_equal(ring_begin(&w->ring), 0);
+        ring_commit(&w->ring, 0);
+        take(w, RING_LOSSY_ENTRIES - 1, &n_out);
+        assert_true(fake_rings_take(&w->daemon, &s) && s.op == SHM_OP_TOUCH);
+        take(w, 1, &n_out);
         /* The lock was busy a moment ago, so some touches are skipped without trying it. */
         for (int i = 1; i < RING_SKIP_TOUCHES; i++)
-                assert_true(ring_is_busy(&w.ring));
-        assert_false(ring_is_busy(&w.ring));
+                assert_true(ring_is_busy(&w->ring));
+        assert_false(ring_is_busy(&w->ring));
         /* Another thread is submitting: a touch doesn't wait. */
-        assert_int_equal(ring_begin(&w.ring), RING_LOSSY_ENTRIES + 1);
-        assert_false(ring_touch(&w.ring, &touch, &wakes));
-        ring_commit(&w.ring, 0);
-        assert_int_equal(w.daemon.header->n_touches_dropped, 2);
+        assert_int_equal(ring_begin(&w->ring), RING_LOSSY_ENTRIES + 1);
+        assert_false(ring_touch(&w->ring, &touch, &wakes));
+        ring_commit(&w->ring, 0);
+        assert_int_equal(w->daemon.header->n_touches_dropped, 2);
         /* A daemon that has taken what wasn't there. */
-        w.daemon.header->sub_head = w.ring.tail + 1;
-        assert_int_equal(ring_begin(&w.ring), -EPROTO);
-        world_close(&w);
+        w->daemon.header->sub_head = w->ring.tail + 1;
+        assert_int_equal(ring_begin(&w->ring), -EPROTO);
 }
 
-TEST(test_doorbells)
+SCENE(test_doorbells)
 {
         struct shm_submission s;
-        struct world w;
 
-        world_open(&w);
-        assert_false(ring_take_doorbell(&w.ring));
-        assert_true(fake_rings_sleep(&w.daemon));
+        assert_false(ring_take_doorbell(&w->ring));
+        assert_true(fake_rings_sleep(&w->daemon));
         for (int i = 1; i < RING_WAKE_ENTRIES; i++)
-                assert_false(touch_wakes(&w));
-        assert_true(touch_wakes(&w));
-        assert_true(ring_take_doorbell(&w.ring));
-        assert_false(ring_take_doorbell(&w.ring));
-        assert_false(touch_wakes(&w));
-        ring_return_doorbell(&w.ring);
-        assert_true(touch_wakes(&w));
-        assert_false(fake_rings_sleep(&w.daemon));
-        while (fake_rings_take(&w.daemon, &s))
+                assert_false(touch_wakes(w));
+        assert_true(touch_wakes(w));
+        assert_true(ring_take_doorbell(&w->ring));
+        assert_false(ring_take_doorbell(&w->ring));
+        assert_false(touch_wakes(w));
+        ring_return_doorbell(&w->ring);
+        assert_true(touch_wakes(w));
+        assert_false(fake_rings_sleep(&w->daemon));
+        while (fake_rings_take(&w->daemon, &s))
                 ;
-        assert_false(touch_wakes(&w));
-        world_close(&w);
+        assert_false(touch_wakes(w));
 }
 
-TEST(test_completions)
+SCENE(test_completions)
 {
         struct shm_completion got[3];
         uint64_t n_in = 0, n_out = 0;
-        struct world w;
 
-        world_open(&w);
         for (int i = 0; i < 3000; i++) {
                 /* The first rings: the client sleeps unless it says otherwise. */
-                assert_true(fake_rings_complete(&w.daemon, n_in++, 1, 2));
-                assert_false(fake_rings_complete(&w.daemon, n_in++, 1, 2));
+                assert_true(fake_rings_complete(&w->daemon, n_in++, 1, 2));
+                assert_false(fake_rings_complete(&w->daemon, n_in++, 1, 2));
                 while (n_out < n_in) {
-                        int n = ring_take(&w.ring, got, 1 + i % 3);
+                        int n = ring_take(&w->ring, got, 1 + i % 3);
 
                         assert_true(n >= 1 && n <= 1 + i % 3);
                         for (int j = 0; j < n; j++)
                                 assert_true(got[j].user_data == n_out++ && got[j].page == 2);
-                        assert_int_equal(w.daemon.header->comp_head, n_out);
+                        assert_int_equal(w->daemon.header->comp_head, n_out);
                 }
-                assert_int_equal(w.daemon.header->client_sleeps, 0);
-                assert_int_equal(ring_take(&w.ring, got, 3), 0);
-                assert_int_equal(w.daemon.header->client_sleeps, 1);
+                assert_int_equal(w->daemon.header->client_sleeps, 0);
+                assert_int_equal(ring_take(&w->ring, got, 3), 0);
+                assert_int_equal(w->daemon.header->client_sleeps, 1);
         }
-        w.daemon.header->comp_tail = n_out - 1;
-        assert_int_equal(ring_take(&w.ring, got, 3), -EPROTO);
-        w.daemon.header->comp_tail = n_out + SHM_COMP_ENTRIES + 1;
-        assert_int_equal(ring_take(&w.ring, got, 3), -EPROTO);
-        world_close(&w);
+        w->daemon.header->comp_tail = n_out - 1;
+        assert_int_equal(ring_take(&w->ring, got, 3), -EPROTO);
+        w->daemon.header->comp_tail = n_out + SHM_COMP_ENTRIES + 1;
+        assert_int_equal(ring_take(&w->ring, got, 3), -EPROTO);
 }
 
 #define N_SUBMITTERS 4
@@ -194,7 +183,7 @@ static void *submit_batches(void *data)
 }
 
 /* Batches stay together, in the order of their thread. */
-TEST(test_submitters)
+SCENE(test_submitters)
 {
         struct submitter submitters[N_SUBMITTERS];
         uint64_t n_seen[N_SUBMITTERS] = {0};
@@ -202,16 +191,14 @@ TEST(test_submitters)
         uint32_t n = 0, expected = 0;
         struct shm_submission s;
         uint64_t id = 0;
-        struct world w;
 
-        world_open(&w);
         for (uint64_t i = 0; i < N_SUBMITTERS; i++) {
-                submitters[i] = (struct submitter){.w = &w, .id = i};
+                submitters[i] = (struct submitter){.w = w, .id = i};
                 assert_int_equal(
                         pthread_create(&threads[i], NULL, submit_batches, &submitters[i]), 0);
         }
         while (n < N_SUBMITTERS * N_BATCHES * 3) {
-                if (!fake_rings_take(&w.daemon, &s))
+                if (!fake_rings_take(&w->daemon, &s))
                         continue;
                 if (s.op == SHM_OP_TOUCH) {
                         assert_int_equal(expected, 0);
@@ -227,11 +214,9 @@ TEST(test_submitters)
         }
         for (int i = 0; i < N_SUBMITTERS; i++)
                 pthread_join(threads[i], NULL);
-        world_close(&w);
 }
 
-/* ---- with a daemon -----------------------------------------------------------------------------
- */
+/* ---- with a daemon -------------------------------------------------------------------------- */
 
 static struct kvl_publish publish_of(const uint32_t *pages, const uint8_t *keys, uint32_t n)
 {
@@ -375,8 +360,7 @@ TEST(test_late_completions)
         fake_stop(&f);
 }
 
-/* ---- lies --------------------------------------------------------------------------------------
- */
+/* ---- lies ----------------------------------------------------------------------------------- */
 
 static void (*lie)(struct fake_peer *p, const struct shm_submission *first);
 
@@ -550,8 +534,7 @@ TEST(test_daemon_that_dies_of_a_duplicate)
         kvl_disconnect(conn);
 }
 
-/* ---- with and without -------------------------------------------------------------------------
- */
+/* ---- with and without ----------------------------------------------------------------------- */
 
 static void script_serve(struct fake_peer *p)
 {
@@ -633,14 +616,11 @@ static void script_without_fd(struct fake_peer *p)
         fake_expect_end(p);
 }
 
-TEST(test_segment_that_is_missing)
+FAKE_DAEMON_SCENE(test_segment_that_is_missing, script_without_fd)
 {
         struct kvl_conn *conn;
-        struct fake f;
 
-        fake_start(&f, script_without_fd);
-        assert_int_equal(test_connect_shared(&f, 5000, &conn), -EPROTO);
-        fake_stop(&f);
+        assert_int_equal(test_connect_shared(f, 5000, &conn), -EPROTO);
 }
 
 static void script_report(struct fake_peer *p)

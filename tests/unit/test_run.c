@@ -31,6 +31,8 @@ static void end(struct world *w)
         fixture_end(&w->f);
 }
 
+#define SCENE(fn, ...) TEST_ON(fn, struct world, w, start, end, ##__VA_ARGS__)
+
 static int ask(struct world *w, uint32_t n, uint32_t min, enum lease_how how)
 {
         const struct lease_request rq = {
@@ -63,181 +65,151 @@ static void assert_run(const struct world *w, uint32_t first, uint32_t n)
                 assert_int_equal(w->pages[i], first + i);
 }
 
-TEST(test_fresh_sets)
+SCENE(test_fresh_sets, 8)
 {
-        struct world w;
-
-        start(&w, 8);
-        assert_int_equal(ask(&w, 3, 3, LEASE_RUN), 0);
-        assert_run(&w, 0, 3);
+        assert_int_equal(ask(w, 3, 3, LEASE_RUN), 0);
+        assert_run(w, 0, 3);
         /* Over the border of sets. */
-        assert_int_equal(ask(&w, 2 * SET_PAGES, 1, LEASE_RUN), 0);
-        assert_run(&w, 3, 2 * SET_PAGES);
-        assert_int_equal(ask(&w, SET_PAGES, 1, LEASE_RUN), 0);
-        assert_run(&w, 3 + 2 * SET_PAGES, SET_PAGES);
-        end(&w);
+        assert_int_equal(ask(w, 2 * SET_PAGES, 1, LEASE_RUN), 0);
+        assert_run(w, 3, 2 * SET_PAGES);
+        assert_int_equal(ask(w, SET_PAGES, 1, LEASE_RUN), 0);
+        assert_run(w, 3 + 2 * SET_PAGES, SET_PAGES);
 }
 
 /* The shortest one that is long enough; in the list of its set it is anywhere. */
-TEST(test_best_fit)
+SCENE(test_best_fit, 3)
 {
-        struct world w;
-
-        start(&w, 3);
-        fragment(&w, 3 * SET_PAGES,
+        fragment(w, 3 * SET_PAGES,
                 "x....xxx"
                 "..xx...x"
                 "xxxxx..x");
-        assert_int_equal(ask(&w, 3, 3, LEASE_RUN), 0);
-        assert_run(&w, 12, 3);
-        assert_int_equal(ask(&w, 3, 3, LEASE_RUN), 0);
-        assert_run(&w, 1, 3);
-        assert_int_equal(ask(&w, 2, 2, LEASE_RUN), 0);
-        assert_run(&w, 8, 2);
-        assert_int_equal(ask(&w, 2, 2, LEASE_RUN), 0);
-        assert_run(&w, 21, 2);
-        assert_int_equal(ask(&w, 1, 1, LEASE_RUN), 0);
-        assert_run(&w, 4, 1);
-        end(&w);
+        assert_int_equal(ask(w, 3, 3, LEASE_RUN), 0);
+        assert_run(w, 12, 3);
+        assert_int_equal(ask(w, 3, 3, LEASE_RUN), 0);
+        assert_run(w, 1, 3);
+        assert_int_equal(ask(w, 2, 2, LEASE_RUN), 0);
+        assert_run(w, 8, 2);
+        assert_int_equal(ask(w, 2, 2, LEASE_RUN), 0);
+        assert_run(w, 21, 2);
+        assert_int_equal(ask(w, 1, 1, LEASE_RUN), 0);
+        assert_run(w, 4, 1);
 }
 
-TEST(test_refused)
+SCENE(test_refused, 2)
 {
-        struct world w;
-
-        start(&w, 2);
-        fragment(&w, 2 * SET_PAGES,
+        fragment(w, 2 * SET_PAGES,
                 "..x.x.xx"
                 "x...xxxx");
-        assert_int_equal(ask(&w, 4, 2, LEASE_RUN), KVL_STATUS_FULL);
-        assert_int_equal(w.result.reason, LEASE_REASON_NO_RUN);
-        assert_non_null(strstr(w.f.d.text, "of the 7 free pages of namespace x at most 3 have"));
-        assert_int_equal(w.f.a->counters.by_reason[LEASE_REASON_NO_RUN], 1);
+        assert_int_equal(ask(w, 4, 2, LEASE_RUN), KVL_STATUS_FULL);
+        assert_int_equal(w->result.reason, LEASE_REASON_NO_RUN);
+        assert_non_null(strstr(w->f.d.text, "of the 7 free pages of namespace x at most 3 have"));
+        assert_int_equal(w->f.a->counters.by_reason[LEASE_REASON_NO_RUN], 1);
         /* By number there aren't enough: refused like any. */
-        assert_int_equal(ask(&w, 8, 8, LEASE_RUN), KVL_STATUS_QUOTA);
-        assert_int_equal(w.result.reason, LEASE_REASON_QUOTA);
-        assert_int_equal(ask(&w, 4, 4, (enum lease_how)3), -EINVAL);
-        assert_int_equal(ask(&w, 7, 7, LEASE_ANY), 0);
-        end(&w);
+        assert_int_equal(ask(w, 8, 8, LEASE_RUN), KVL_STATUS_QUOTA);
+        assert_int_equal(w->result.reason, LEASE_REASON_QUOTA);
+        assert_int_equal(ask(w, 4, 4, (enum lease_how)3), -EINVAL);
+        assert_int_equal(ask(w, 7, 7, LEASE_ANY), 0);
 }
 
 /* The lease doesn't wait: pages that become free needn't be a run. */
-TEST(test_no_queue)
+SCENE(test_no_queue, 1)
 {
         struct tenant_attrs attrs;
-        struct world w;
 
-        start(&w, 1);
-        attrs = w.f.a->attrs;
+        attrs = w->f.a->attrs;
         attrs.when_full = WHEN_FULL_QUEUE;
         attrs.max_wait_nsec = UINT64_C(1000000000);
-        assert_int_equal(tenant_set_attrs(w.f.a, &attrs, &w.f.d), 0);
-        fragment(&w, SET_PAGES, ".x.x.x.x");
-        assert_int_equal(ask(&w, 2, 2, LEASE_RUN), KVL_STATUS_FULL);
-        assert_true(list_is_empty(&w.f.store.waits.leases));
-        end(&w);
+        assert_int_equal(tenant_set_attrs(w->f.a, &attrs, &w->f.d), 0);
+        fragment(w, SET_PAGES, ".x.x.x.x");
+        assert_int_equal(ask(w, 2, 2, LEASE_RUN), KVL_STATUS_FULL);
+        assert_true(list_is_empty(&w->f.store.waits.leases));
 }
 
-TEST(test_degraded)
+SCENE(test_degraded, 2)
 {
         struct tenant_attrs attrs;
-        struct world w;
 
-        start(&w, 2);
-        attrs = w.f.a->attrs;
+        attrs = w->f.a->attrs;
         attrs.when_full = WHEN_FULL_DEGRADE;
-        assert_int_equal(tenant_set_attrs(w.f.a, &attrs, &w.f.d), 0);
-        fragment(&w, 2 * SET_PAGES,
+        assert_int_equal(tenant_set_attrs(w->f.a, &attrs, &w->f.d), 0);
+        fragment(w, 2 * SET_PAGES,
                 "..x.x.xx"
                 "x...xxxx");
-        assert_int_equal(ask(&w, 6, 2, LEASE_RUN), 0);
-        assert_run(&w, 9, 3);
-        assert_int_equal(w.result.reason, LEASE_REASON_DEGRADED);
-        assert_int_equal(ask(&w, 9, 2, LEASE_RUN), 0); /* more than are free */
-        assert_run(&w, 0, 2);
-        assert_int_equal(ask(&w, 6, 2, LEASE_RUN), KVL_STATUS_QUOTA);
-        end(&w);
+        assert_int_equal(ask(w, 6, 2, LEASE_RUN), 0);
+        assert_run(w, 9, 3);
+        assert_int_equal(w->result.reason, LEASE_REASON_DEGRADED);
+        assert_int_equal(ask(w, 9, 2, LEASE_RUN), 0); /* more than are free */
+        assert_run(w, 0, 2);
+        assert_int_equal(ask(w, 6, 2, LEASE_RUN), KVL_STATUS_QUOTA);
 }
 
 /* Where the free pages are none, a set is bound for it; and goes again where it was for nothing. */
-TEST(test_set_for_it)
+SCENE(test_set_for_it, 3)
 {
-        struct world w;
-
-        start(&w, 3);
-        fragment(&w, 2 * SET_PAGES,
+        fragment(w, 2 * SET_PAGES,
                 ".x.x.x.x"
                 ".x.x.x..");
-        assert_int_equal(ask(&w, 4, 4, LEASE_RUN), 0);
-        assert_run(&w, 2 * SET_PAGES - 2, 4);
-        give_back(&w, w.pages, 4);
-        assert_int_equal(w.a->ns->device.n_sets, 2);
+        assert_int_equal(ask(w, 4, 4, LEASE_RUN), 0);
+        assert_run(w, 2 * SET_PAGES - 2, 4);
+        give_back(w, w->pages, 4);
+        assert_int_equal(w->a->ns->device.n_sets, 2);
         /* Two sets aren't admitted: none is bound. */
-        assert_int_equal(ask(&w, SET_PAGES + 1, 1, LEASE_RUN), KVL_STATUS_FULL);
-        assert_int_equal(w.a->ns->device.n_sets, 2);
-        assert_int_equal(ask(&w, SET_PAGES, 1, LEASE_RUN), 0);
-        assert_run(&w, 2 * SET_PAGES - 2, SET_PAGES);
-        end(&w);
+        assert_int_equal(ask(w, SET_PAGES + 1, 1, LEASE_RUN), KVL_STATUS_FULL);
+        assert_int_equal(w->a->ns->device.n_sets, 2);
+        assert_int_equal(ask(w, SET_PAGES, 1, LEASE_RUN), 0);
+        assert_run(w, 2 * SET_PAGES - 2, SET_PAGES);
 }
 
-TEST(test_preferred)
+SCENE(test_preferred, 3)
 {
         static const uint32_t longest[] = {1, 2, 3, 4, 8, 9, 10, 11, 14, 15};
-        struct world w;
 
-        start(&w, 3);
-        fragment(&w, 3 * SET_PAGES,
+        fragment(w, 3 * SET_PAGES,
                 "x....x.x"
                 "....x.xx"
                 "..x.x.xx");
         /* One run where there is one. */
-        assert_int_equal(ask(&w, 2, 2, LEASE_RUNS), 0);
-        assert_run(&w, 16, 2);
-        give_back(&w, w.pages, 2);
+        assert_int_equal(ask(w, 2, 2, LEASE_RUNS), 0);
+        assert_run(w, 16, 2);
+        give_back(w, w->pages, 2);
         /* The two of four, and of the shorter ones the next. */
-        assert_int_equal(ask(&w, 10, 10, LEASE_RUNS), 0);
-        assert_memory_equal(w.pages, longest, 8 * sizeof(*longest));
-        assert_true(w.pages[8] == 16 && w.pages[9] == 17);
-        give_back(&w, w.pages, 10);
+        assert_int_equal(ask(w, 10, 10, LEASE_RUNS), 0);
+        assert_memory_equal(w->pages, longest, 8 * sizeof(*longest));
+        assert_true(w->pages[8] == 16 && w->pages[9] == 17);
+        give_back(w, w->pages, 10);
         /* All there is. */
-        assert_int_equal(ask(&w, 14, 14, LEASE_RUNS), 0);
-        assert_int_equal(ns_n_room(w.a->ns), 0);
-        end(&w);
+        assert_int_equal(ask(w, 14, 14, LEASE_RUNS), 0);
+        assert_int_equal(ns_n_room(w->a->ns), 0);
 }
 
 /* Pages of a recalled set aren't granted, and no run crosses it. */
-TEST(test_cut_off)
+SCENE(test_cut_off, 4)
 {
         struct run run;
-        struct world w;
 
-        start(&w, 4);
-        assert_int_equal(ask(&w, 4 * SET_PAGES, 1, LEASE_RUN), 0);
+        assert_int_equal(ask(w, 4 * SET_PAGES, 1, LEASE_RUN), 0);
         for (uint32_t i = 1; i < 4 * SET_PAGES; i++)
                 if (i != 20)
-                        give_back(&w, &i, 1);
+                        give_back(w, &i, 1);
         /* Sets 1 and 3 went: page 0 is held, and page 20. */
-        assert_int_equal(w.a->ns->device.n_sets, 2);
-        assert_true(run_find(w.a->ns, 7, &run));
+        assert_int_equal(w->a->ns->device.n_sets, 2);
+        assert_true(run_find(w->a->ns, 7, &run));
         assert_true(run.first == 1 && run.n == 7);
-        assert_false(run_find(w.a->ns, 8, &run));
+        assert_false(run_find(w->a->ns, 8, &run));
         assert_true(run.first == 1 && run.n == 7);
-        end(&w);
 }
 
 /* A search begins where the one before it was cut off, and goes through all the same. */
-TEST(test_begins_elsewhere)
+SCENE(test_begins_elsewhere, 8)
 {
         struct run run;
-        struct world w;
         struct ns *ns;
 
-        start(&w, 8);
-        ns = w.a->ns;
-        assert_int_equal(ask(&w, 3 * SET_PAGES, 1, LEASE_RUN), 0);
+        ns = w->a->ns;
+        assert_int_equal(ask(w, 3 * SET_PAGES, 1, LEASE_RUN), 0);
         for (uint32_t i = 1; i < 3 * SET_PAGES - 1; i++)
                 if (i != SET_PAGES)
-                        give_back(&w, &i, 1);
+                        give_back(w, &i, 1);
         for (uint32_t slot = 0; slot < 8; slot++) {
                 ns->sets.run_slot = slot;
                 assert_true(run_find(ns, SET_PAGES - 1, &run));
@@ -248,17 +220,14 @@ TEST(test_begins_elsewhere)
         assert_true(run_find(ns, 2 * SET_PAGES - 2, &run));
         ns->sets.run_slot = 2;
         assert_false(run_find(ns, 2 * SET_PAGES - 2, &run));
-        end(&w);
 }
 
 /* Random changes of the list and the bitmap, which fixture_check() compares. */
-TEST(test_random)
+SCENE(test_random, 6)
 {
         uint32_t held[ALL], n_held = 0;
         uint64_t random = 88172645463325252u;
-        struct world w;
 
-        start(&w, 6);
         for (unsigned i = 0; i < 3000; i++) {
                 uint32_t n;
 
@@ -267,17 +236,16 @@ TEST(test_random)
                 if (random >> 32 & 1 && n_held > 0) {
                         uint32_t at = (uint32_t)(random >> 40) % n_held;
 
-                        give_back(&w, &held[at], 1);
+                        give_back(w, &held[at], 1);
                         held[at] = held[--n_held];
                         continue;
                 }
-                if (ask(&w, n, n, (enum lease_how)(random >> 33) % 3) != 0)
+                if (ask(w, n, n, (enum lease_how)(random >> 33) % 3) != 0)
                         continue;
                 for (uint32_t k = 1; k < n && (random >> 33) % 3 == LEASE_RUN; k++)
-                        assert_int_equal(w.pages[k], w.pages[0] + k);
-                memcpy(held + n_held, w.pages, n * sizeof(*held));
+                        assert_int_equal(w->pages[k], w->pages[0] + k);
+                memcpy(held + n_held, w->pages, n * sizeof(*held));
                 n_held += n;
         }
         assert_true(n_held > 0);
-        end(&w);
 }

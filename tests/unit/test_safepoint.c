@@ -20,8 +20,7 @@ struct world {
         struct kvl_ns *ns;
 };
 
-/* ---- scripts -----------------------------------------------------------------------------------
- */
+/* ---- scripts -------------------------------------------------------------------------------- */
 
 /* A key of an INVALIDATE that begins so is an order to the fake daemon. */
 enum { ORDER_RECALL = 200, ORDER_DIE };
@@ -116,8 +115,7 @@ static void close_world(struct world *w)
         assert_int_equal(fake_gpu.n_mapped, fake_gpu.n_unmapped);
 }
 
-/* ---- mapping -----------------------------------------------------------------------------------
- */
+/* ---- mapping -------------------------------------------------------------------------------- */
 
 static void check_copies(struct world *w, uint32_t page, uint32_t plane)
 {
@@ -253,8 +251,7 @@ static void test_device_errors(void **state)
         close_world(&w);
 }
 
-/* ---- the same address --------------------------------------------------------------------------
- */
+/* ---- the same address ----------------------------------------------------------------------- */
 
 #if !defined(__SANITIZE_THREAD__) /* its shadow is there */
 static void test_same_address(void **state)
@@ -301,8 +298,7 @@ static void test_no_address_left(void **state)
         close_world(&w);
 }
 
-/* ---- recall ------------------------------------------------------------------------------------
- */
+/* ---- recall --------------------------------------------------------------------------------- */
 
 static unsigned n_events;
 static struct kvl_event last_event;
@@ -607,8 +603,7 @@ static void test_metadata_only(void **state)
         close_world(&w);
 }
 
-/* ---- a set unmapped while its second half is on the way ----------------------------------------
- */
+/* ---- a set unmapped while its second half is on the way ------------------------------------- */
 
 static void on_mapped(struct kvl_ns *ns, int code, const uint32_t *pages, uint32_t n_pages,
         uint64_t n_tokens, void *data)

@@ -11,22 +11,17 @@
 #include "tests/unit/alloc-fail.h"
 #include "tests/unit/session-fixture.h"
 
-TEST(test_open)
+CORE_SCENE(test_open, 8, 4, 4)
 {
-        struct fixture f;
-        struct member *m, *other;
-        struct attach *a, *b, *y, *foreign;
+        struct attach *a = enter(f->a, "x");
+        struct attach *b, *y, *foreign;
         uint8_t id[SESSION_ID_MAX + 1] = {0, 255, 10, '\n', 0};
         uint32_t one, two, three;
         struct session_info info;
         bool created;
 
-        fixture_start(&f, 8, 4, 4);
-        m = join(f.a);
-        other = join(f.b);
-        a = open_ns(m, "x");
-        y = open_ns(m, "y");
-        foreign = open_ns(other, "x");
+        y = open_ns(a->member, "y");
+        foreign = enter(f->b, "x");
         assert_int_equal(try_open(a, id, 0, false, &one, &created), -EINVAL);
         assert_int_equal(try_open(a, id, SESSION_ID_MAX + 1, false, &one, &created), -EINVAL);
         assert_int_equal(try_open(a, id, SESSION_ID_MAX, true, &one, &created), -ENOENT);
@@ -47,29 +42,21 @@ TEST(test_open)
         /* Other namespaces and tenants don't have them, and their handles are invalid there. */
         assert_int_equal(try_open(y, id, SESSION_ID_MAX, true, &two, &created), -ENOENT);
         assert_int_equal(try_open(foreign, id, SESSION_ID_MAX, true, &two, &created), -ENOENT);
-        assert_null(session_of(y, one, &f.d));
-        assert_non_null(strstr(f.d.text, "isn't open here"));
-        b = open_ns(join(f.a), "x");
+        assert_null(session_of(y, one, &f->d));
+        assert_non_null(strstr(f->d.text, "isn't open here"));
+        b = open_ns(join(f->a), "x");
         assert_null(session_of(b, one, NULL));
-        fixture_check(&f);
+        fixture_check(f);
         member_free(b->member);
-        member_free(m);
-        member_free(other);
-        fixture_end(&f);
 }
 
-TEST(test_append)
+CORE_SCENE(test_append, 8, 4, 4)
 {
-        struct fixture f;
-        struct member *m;
-        struct attach *a;
+        struct attach *a = enter(f->a, "x");
         uint32_t s, pages[4];
         struct session_info info;
         uint8_t key[KEY_BYTES];
 
-        fixture_start(&f, 8, 4, 4);
-        m = join(f.a);
-        a = open_ns(m, "x");
         s = open_session(a, "s");
         expect_pages(a, s, "");
         append(a, s, ROOT, 0, 3);
@@ -95,15 +82,13 @@ TEST(test_append)
         expect_pages(a, s, "0@0 1@1 2@2 3@3 4@4 6@5");
         expect_tokens(a, s, 6, 0);
         assert_true(is_cached(a, 5));
-        fixture_check(&f);
+        fixture_check(f);
         /* A publish that doesn't name it is none of its business; one that fails, neither. */
         append(a, 0, 6, 7, 1);
         assert_int_equal(publish_tail(a, s, 99, 8, 1, PAGE_TOKENS, pages), KVL_STATUS_NO_PARENT);
         assert_int_equal(publish_tail(a, 77, ROOT, 8, 1, PAGE_TOKENS, pages), -ENOENT);
         assert_false(is_cached(a, 8));
         expect_tokens(a, s, 6, 0);
-        member_free(m);
-        fixture_end(&f);
 }
 
 /* Expects some pages of the text with keys from 0, from page `from` on. */
@@ -143,18 +128,13 @@ static void move_page(struct attach *a, uint32_t handle, uint32_t index)
 
 /* Marks of ancestors (policy/ancestors.h) come, move, go and come again with the pages that have
  * them. */
-TEST(test_long_text)
+CORE_SCENE(test_long_text, 128, 128, 0)
 {
         const uint32_t n = 3 * ANCESTORS_STEP + 16, step = 16;
         uint64_t n_gone;
-        struct fixture f;
-        struct member *m;
-        struct attach *a;
+        struct attach *a = enter(f->a, "x");
         uint32_t s;
 
-        fixture_start(&f, 128, 128, 0);
-        m = join(f.a);
-        a = open_ns(m, "x");
         for (unsigned round = 0; round < 2; round++) {
                 s = open_session(a, "s");
                 for (uint32_t i = 0; i < n; i += step)
@@ -162,32 +142,28 @@ TEST(test_long_text)
                 move_page(a, s, 2 * ANCESTORS_STEP - 1);
                 for (uint32_t from = 0; from < n; from += 7)
                         expect_some_pages(a, s, from);
-                fixture_check(&f);
+                fixture_check(f);
                 assert_int_equal(session_truncate(session_of(a, s, NULL),
                                          (ANCESTORS_STEP + 3) * PAGE_TOKENS, 0, &n_gone, NULL),
                         0);
                 assert_int_equal(info_of(a, s).n_pages, ANCESTORS_STEP + 3);
                 for (uint32_t from = 0; from < ANCESTORS_STEP + 3; from += 5)
                         expect_some_pages(a, s, from);
-                fixture_check(&f);
+                fixture_check(f);
                 assert_int_equal(ns_invalidate(a->ns, CAUSE_NAMESPACE, &n_gone), 0);
                 assert_null(session_of(a, s, NULL));
-                fixture_check(&f);
+                fixture_check(f);
         }
-        member_free(m);
-        fixture_end(&f);
 }
 
-TEST(test_pins)
+CORE_SCENE(test_pins, 8, 4, 4)
 {
         struct session_page pages[4];
         struct member *m;
         struct attach *a;
-        struct fixture f;
         uint32_t s, n;
 
-        fixture_start(&f, 8, 4, 4);
-        m = join(f.a);
+        m = join(f->a);
         a = open_ns(m, "x");
         s = open_session(a, "s");
         append(a, s, ROOT, 0, 3);
@@ -200,10 +176,10 @@ TEST(test_pins)
         assert_int_equal(session_pages(a, session_of(a, s, NULL), 3, 4, 1, pages, &n, NULL),
                 KVL_STATUS_MISS);
         assert_int_equal(m->n_pins, 2);
-        fixture_check(&f);
+        fixture_check(f);
         /* Another client of the tenant, which shares memory. */
         member_free(m);
-        m = join(f.a);
+        m = join(f->a);
         a = open_ns(m, "x");
         assert_int_equal(attach_share(a, NULL), 0);
         s = open_session(a, "s");
@@ -214,20 +190,13 @@ TEST(test_pins)
                 assert_int_equal(page_pins(ns_page(a->ns, pages[i].page)), 0);
         }
         assert_false(ns_evict_leaf(a->ns, pages[2].page, NULL));
-        member_free(m);
-        fixture_end(&f);
 }
 
-TEST(test_eviction_moves_the_end)
+CORE_SCENE(test_eviction_moves_the_end, 8, 4, 4)
 {
-        struct fixture f;
-        struct member *m;
-        struct attach *a;
+        struct attach *a = enter(f->a, "x");
         uint32_t s, other, third;
 
-        fixture_start(&f, 8, 4, 4);
-        m = join(f.a);
-        a = open_ns(m, "x");
         s = open_session(a, "s");
         other = open_session(a, "other");
         third = open_session(a, "third");
@@ -235,22 +204,22 @@ TEST(test_eviction_moves_the_end)
         append(a, other, ROOT, 0, 4);
         append(a, third, ROOT, 0, 3);
         evict(a, 3); /* two meet one */
-        fixture_check(&f);
+        fixture_check(f);
         expect_pages(a, s, "0@0 1@1 2@2");
         expect_tokens(a, s, 4, 1);
         expect_tokens(a, other, 4, 1);
         expect_tokens(a, third, 3, 0);
         append(a, third, 2, 23, 1);
         evict(a, 23); /* one meets two */
-        fixture_check(&f);
+        fixture_check(f);
         expect_tokens(a, third, 4, 1);
         evict(a, 2);
         evict(a, 1);
-        fixture_check(&f);
+        fixture_check(f);
         expect_pages(a, other, "0@0");
         expect_tokens(a, third, 4, 3);
         evict(a, 0);
-        fixture_check(&f);
+        fixture_check(f);
         expect_pages(a, s, "");
         expect_tokens(a, s, 4, 4);
         /* The session grows again when its lost pages are computed again. */
@@ -258,21 +227,14 @@ TEST(test_eviction_moves_the_end)
         expect_pages(a, s, "0@0 1@1");
         expect_tokens(a, s, 2, 0);
         expect_tokens(a, other, 4, 4);
-        member_free(m);
-        fixture_end(&f);
 }
 
 /* Sessions that ended at one page diverge, in any order. */
-TEST(test_many_end_at_one_page)
+CORE_SCENE(test_many_end_at_one_page, 8, 8, 4)
 {
-        struct fixture f;
-        struct member *m;
-        struct attach *a;
+        struct attach *a = enter(f->a, "x");
         uint32_t s[8];
 
-        fixture_start(&f, 8, 8, 4);
-        m = join(f.a);
-        a = open_ns(m, "x");
         for (unsigned i = 0; i < 8; i++) {
                 char id[2] = {(char)('a' + i)};
 
@@ -283,36 +245,31 @@ TEST(test_many_end_at_one_page)
         append(a, s[7], 2, 11, 1);
         append(a, s[3], 0, 12, 1);
         assert_int_equal(session_close(a, s[4], true, 1, NULL), 0);
-        fixture_check(&f);
+        fixture_check(f);
         evict(a, 10);
         evict(a, 11);
         evict(a, 2);
         expect_tokens(a, s[0], 4, 2);
         expect_tokens(a, s[5], 3, 1);
         expect_tokens(a, s[3], 2, 0);
-        fixture_check(&f);
-        member_free(m);
-        fixture_end(&f);
 }
 
-TEST(test_survives_its_clients)
+CORE_SCENE(test_survives_its_clients, 8, 4, 4)
 {
-        struct fixture f;
         struct member *m, *n;
         struct attach *a, *b;
         uint32_t s, t;
 
-        fixture_start(&f, 8, 4, 4);
-        m = join(f.a);
+        m = join(f->a);
         a = open_ns(m, "x");
         s = open_session(a, "s");
         append(a, s, ROOT, 0, 3);
-        n = join(f.a);
+        n = join(f->a);
         b = open_ns(n, "x");
         t = open_session(b, "s");
         assert_int_equal(info_of(b, t).n_open, 2);
         member_free(m);
-        fixture_check(&f);
+        fixture_check(f);
         assert_int_equal(info_of(b, t).n_open, 1);
         expect_pages(b, t, "0@0 1@1 2@2");
         assert_int_equal(session_close(b, t, false, 1, NULL), 0);
@@ -320,31 +277,24 @@ TEST(test_survives_its_clients)
         assert_int_equal(session_close(b, t, false, 1, NULL), -ENOENT);
         assert_int_equal(n->n_sessions, 0);
         member_free(n);
-        fixture_check(&f);
-        m = join(f.a);
+        fixture_check(f);
+        m = join(f->a);
         a = open_ns(m, "x");
         s = open_session(a, "s");
         expect_pages(a, s, "0@0 1@1 2@2");
         attach_close(a);
         assert_int_equal(m->n_sessions, 0);
-        member_free(m);
-        fixture_end(&f);
 }
 
 /* Pages that can't be found, of another text than that of the session: it doesn't end in its old
  * one. */
-TEST(test_lost_pages_of_another_text)
+CORE_SCENE(test_lost_pages_of_another_text, 8, 4, 4)
 {
         uint8_t keys[4 * KEY_BYTES];
-        struct fixture f;
-        struct member *m;
-        struct attach *a;
+        struct attach *a = enter(f->a, "x");
         uint32_t s, pages[4], lost[2];
         struct publish_one o = {.parent = PAGE_NONE, .tokens = PAGE_TOKENS};
 
-        fixture_start(&f, 8, 4, 4);
-        m = join(f.a);
-        a = open_ns(m, "x");
         assert_int_equal(attach_share(a, NULL), 0);
         s = open_session(a, "s");
         append(a, s, ROOT, 0, 3);
@@ -362,25 +312,17 @@ TEST(test_lost_pages_of_another_text)
         }
         expect_tokens(a, s, 2, 2);
         expect_pages(a, s, "");
-        fixture_check(&f);
-        member_free(m);
-        fixture_end(&f);
 }
 
-TEST(test_list)
+CORE_SCENE(test_list, 8, 4, 4)
 {
         const struct session *s;
         struct session_info info;
         bool seen[40] = {false};
         uint64_t number = 0;
         unsigned n = 0;
-        struct fixture f;
-        struct member *m;
-        struct attach *a;
+        struct attach *a = enter(f->a, "x");
 
-        fixture_start(&f, 8, 4, 4);
-        m = join(f.a);
-        a = open_ns(m, "x");
         assert_null(session_next(a->ns, 0, &number));
         for (unsigned i = 0; i < 40; i++) {
                 char id[16];
@@ -398,8 +340,6 @@ TEST(test_list)
         assert_int_equal(n, 39);
         assert_true(seen[0] && seen[39] && !seen[6]);
         assert_null(session_next(a->ns, UINT64_MAX, &number));
-        member_free(m);
-        fixture_end(&f);
 }
 
 /* A page that can't be found, because its set is being taken back: the session has it no more. */
@@ -407,14 +347,12 @@ TEST(test_page_without_a_slot)
 {
         uint8_t keys[2 * KEY_BYTES];
         struct fixture f;
-        struct member *m;
         struct attach *a;
         uint32_t s, pages[2], sealed[2], n;
         struct publish p = {.pages = pages, .keys = keys, .n = 2, .last_tokens = PAGE_TOKENS};
 
         fixture_start(&f, 8, 4, 4);
-        m = join(f.a);
-        a = open_ns(m, "x");
+        a = enter(f.a, "x");
         p.session = s = open_session(a, "s");
         append(a, s, ROOT, 0, 1);
         assert_int_equal(lease_pages(a, 2, 1, pages, NULL), 0);
@@ -427,7 +365,6 @@ TEST(test_page_without_a_slot)
         expect_tokens(a, s, 2, 1);
         fixture_check(&f);
         assert_int_equal(release_pages(a, sealed, 2, 1, NULL), 0);
-        member_free(m);
         fixture_end(&f);
 }
 
@@ -447,19 +384,14 @@ static void tell(
         told.n++;
 }
 
-TEST(test_hints)
+CORE_SCENE(test_hints, 8, 4, 4)
 {
         struct evict_ops ops = evict_lru;
         uint8_t keys[3 * KEY_BYTES];
         struct session *session;
-        struct fixture f;
-        struct member *m;
-        struct attach *a;
+        struct attach *a = enter(f->a, "x");
         uint32_t s;
 
-        fixture_start(&f, 8, 4, 4);
-        m = join(f.a);
-        a = open_ns(m, "x");
         s = open_session(a, "s");
         session = session_of(a, s, NULL);
         make_keys(keys, 0, 3);
@@ -476,7 +408,7 @@ TEST(test_hints)
         assert_int_equal(told.node, ns_find_page(a->ns, keys));
         assert_int_equal(info_of(a, s).hint, EVICT_HINT_RETURNS);
         /* The hint moves with the end. */
-        store_set_now(&f.store, 2 * SEC);
+        store_set_now(&f->store, 2 * SEC);
         append(a, s, 0, 1, 1);
         assert_int_equal(told.n, 2);
         assert_int_equal(told.node, ns_find_page(a->ns, keys + KEY_BYTES));
@@ -485,31 +417,22 @@ TEST(test_hints)
         assert_int_equal(told.after_nsec, 0);
         assert_string_equal(session_hint_name(told.hint), "continues");
         a->ns->evict = &evict_lru;
-        member_free(m);
-        fixture_end(&f);
 }
 
-TEST(test_no_memory)
+CORE_SCENE(test_no_memory, 8, 4, 4)
 {
-        struct fixture f;
-        struct member *m;
-        struct attach *a;
+        struct attach *a = enter(f->a, "x");
         uint32_t handle;
         bool created;
         int r = -1;
 
-        fixture_start(&f, 8, 4, 4);
-        m = join(f.a);
-        a = open_ns(m, "x");
         for (uint32_t id = 0; id < 20; id++, r = -1)
                 for (unsigned n = 1; r != 0; n++) {
                         alloc_fail_at(n);
                         r = try_open(a, &id, sizeof(id), false, &handle, &created);
                         assert_int_equal(r, alloc_fail_end() ? -ENOMEM : 0);
-                        assert_int_equal(m->n_sessions, id + (r == 0));
+                        assert_int_equal(a->member->n_sessions, id + (r == 0));
                         assert_int_equal(sessions_count(a->ns), id + (r == 0));
-                        fixture_check(&f);
+                        fixture_check(f);
                 }
-        member_free(m);
-        fixture_end(&f);
 }

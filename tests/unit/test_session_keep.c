@@ -340,6 +340,8 @@ static void end_keeping(struct keeping *k)
         end(&k->w);
 }
 
+#define SCENE(fn, ...) TEST_ON(fn, struct keeping, k, begin_keeping, end_keeping, ##__VA_ARGS__)
+
 /* For everybody it is as before until it is done. What leaves is let go of in slices, too. */
 TEST(test_slices)
 {
@@ -378,21 +380,18 @@ TEST(test_evicted)
 }
 
 /* A page of the head moves to another place. */
-TEST(test_moved)
+SCENE(test_moved)
 {
-        struct keeping k;
         uint32_t to;
 
-        begin_keeping(&k);
-        assert_int_equal(lease_pages(k.w.a, 1, 1, &to, NULL), 0);
-        grants_remove(k.w.a->grants, to);
-        places_change(k.w.ns, k.t.at, to, 0);
-        settle_all(&k.w.f.store);
-        ns_page(k.w.ns, to)->owner = 0;
-        assert_int_equal(k.t.at, to);
-        fixture_check(&k.w.f);
-        expect_kept(&k);
-        end_keeping(&k);
+        assert_int_equal(lease_pages(k->w.a, 1, 1, &to, NULL), 0);
+        grants_remove(k->w.a->grants, to);
+        places_change(k->w.ns, k->t.at, to, 0);
+        settle_all(&k->w.f.store);
+        ns_page(k->w.ns, to)->owner = 0;
+        assert_int_equal(k->t.at, to);
+        fixture_check(&k->w.f);
+        expect_kept(k);
 }
 
 /* Published to, or without the window that it had: it is as before, and is asked again. */
@@ -425,40 +424,32 @@ TEST(test_called_off)
 }
 
 /* The window is lost when all of it has been seen: what stays is held already. */
-TEST(test_lost_late)
+SCENE(test_lost_late)
 {
-        struct keeping k;
-
-        begin_keeping(&k);
-        while (k.t.n_seen < k.t.n_window)
-                work(&k, 1);
-        assert_non_null(k.t.session);
-        session_abandon_window(session_of(k.w.a, k.s, NULL));
-        fixture_check(&k.w.f);
-        assert_non_null(k.t.session);
-        expect_kept(&k);
-        end_keeping(&k);
+        while (k->t.n_seen < k->t.n_window)
+                work(k, 1);
+        assert_non_null(k->t.session);
+        session_abandon_window(session_of(k->w.a, k->s, NULL));
+        fixture_check(&k->w.f);
+        assert_non_null(k->t.session);
+        expect_kept(k);
 }
 
 /* Memory is needed: first the window goes, then what is held; the session ends up without one. */
-TEST(test_gives_way)
+SCENE(test_gives_way)
 {
-        struct keeping k;
-
-        begin_keeping(&k);
-        while (k.t.n_seen < k.t.n_window)
-                work(&k, 1);
-        while (sessions_give_way(k.w.ns, true)) {
-                settle_all(&k.w.f.store);
-                fixture_check(&k.w.f);
+        while (k->t.n_seen < k->t.n_window)
+                work(k, 1);
+        while (sessions_give_way(k->w.ns, true)) {
+                settle_all(&k->w.f.store);
+                fixture_check(&k->w.f);
         }
-        work(&k, UINT32_MAX);
-        assert_int_equal(k.t.result, 0);
-        assert_int_equal(info_of(k.w.a, k.s).n_pages, 1);
-        expect_tokens(k.w.a, k.s, 59, 57);
-        assert_int_equal(k.w.ns->sessions->n_room, 0);
-        assert_int_equal(k.w.ns->device.n_pages[PAGE_DETACHED], 0);
-        end_keeping(&k);
+        work(k, UINT32_MAX);
+        assert_int_equal(k->t.result, 0);
+        assert_int_equal(info_of(k->w.a, k->s).n_pages, 1);
+        expect_tokens(k->w.a, k->s, 59, 57);
+        assert_int_equal(k->w.ns->sessions->n_room, 0);
+        assert_int_equal(k->w.ns->device.n_pages[PAGE_DETACHED], 0);
 }
 
 /* A set of pages that it holds is recalled, while it walks or lets go of the old window. */

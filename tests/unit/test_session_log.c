@@ -7,48 +7,42 @@
 #include "tests/unit/alloc-fail.h"
 #include "tests/unit/session-log-fixture.h"
 
-TEST_BARE(test_off)
+SESSION_LOG_SCENE(test_off, 4)
 {
-        struct bench w;
-
-        begin(&w, 4);
-        append(w.a, open_session(w.a, "s"), ROOT, 0, 3);
-        assert_null(w.ns->sessions->log.head);
-        assert_int_equal(w.keeper.fd, -1);
-        forget(&w);
-        recover(&w);
-        assert_null(w.ns->sessions);
-        end(&w);
+        append(w->a, open_session(w->a, "s"), ROOT, 0, 3);
+        assert_null(w->ns->sessions->log.head);
+        assert_int_equal(w->keeper.fd, -1);
+        forget(w);
+        recover(w);
+        assert_null(w->ns->sessions);
 }
 
-TEST_BARE(test_restart)
+SESSION_LOG_SCENE(test_restart, 8)
 {
-        struct bench w;
         uint32_t s, t;
         bool created;
 
-        begin(&w, 8);
-        s = open_logged(&w, "s");
-        append(w.a, s, ROOT, 0, 4);
-        t = open_logged(&w, "another");
-        append(w.a, t, 1, 10, 3);
-        session_hint(session_of(w.a, t, NULL), EVICT_HINT_RETURNS, 5, 1);
-        assert_int_equal(session_open(w.a, (const uint8_t *)"", 0, false, 7, 1, &s, &created, NULL),
+        s = open_logged(w, "s");
+        append(w->a, s, ROOT, 0, 4);
+        t = open_logged(w, "another");
+        append(w->a, t, 1, 10, 3);
+        session_hint(session_of(w->a, t, NULL), EVICT_HINT_RETURNS, 5, 1);
+        assert_int_equal(
+                session_open(w->a, (const uint8_t *)"", 0, false, 7, 1, &s, &created, NULL),
                 -EINVAL);
         assert_int_equal(
-                session_open(w.a, (const uint8_t *)"t", 1, false, 7, 1, &s, &created, NULL), 0);
-        expect_restart(&w);
-        assert_int_equal(w.found.n_sessions, 3);
-        s = open_session(w.a, "s");
-        expect_pages(w.a, s, "0@0 1@1 2@2 3@3");
-        expect_tokens(w.a, s, 4, 0);
-        assert_int_equal(info_of(w.a, open_session(w.a, "another")).hint, EVICT_HINT_RETURNS);
+                session_open(w->a, (const uint8_t *)"t", 1, false, 7, 1, &s, &created, NULL), 0);
+        expect_restart(w);
+        assert_int_equal(w->found.n_sessions, 3);
+        s = open_session(w->a, "s");
+        expect_pages(w->a, s, "0@0 1@1 2@2 3@3");
+        expect_tokens(w->a, s, 4, 0);
+        assert_int_equal(info_of(w->a, open_session(w->a, "another")).hint, EVICT_HINT_RETURNS);
         /* The log continues. */
-        append(w.a, s, 3, 4, 2);
-        assert_int_equal(session_close(w.a, open_session(w.a, "another"), true, 1, NULL), 0);
-        expect_restart(&w);
-        assert_int_equal(sessions_count(w.ns), 2);
-        end(&w);
+        append(w->a, s, 3, 4, 2);
+        assert_int_equal(session_close(w->a, open_session(w->a, "another"), true, 1, NULL), 0);
+        expect_restart(w);
+        assert_int_equal(sessions_count(w->ns), 2);
 }
 
 static struct session *find_session(const struct bench *w, const char *id)
@@ -76,283 +70,255 @@ static void tell(struct session *s, bool is_done)
 }
 
 /* Other hosts know what a session is once they were told, and until it changes. */
-TEST_BARE(test_told)
+SESSION_LOG_SCENE(test_told, 8)
 {
-        struct bench w;
         uint32_t handle;
 
-        begin(&w, 8);
-        append(w.a, open_logged(&w, "s"), ROOT, 0, 4);
-        expect_told(&w, "s", false);
-        session_begin_telling(find_session(&w, "s"));
-        session_log_put(find_session(&w, "s"));
-        expect_told(&w, "s", false);
-        tell(find_session(&w, "s"), false);
-        expect_told(&w, "s", false);
-        tell(find_session(&w, "s"), true);
-        expect_told(&w, "s", true);
-        session_hint(find_session(&w, "s"), EVICT_HINT_RETURNS, 5, 1);
-        evict(w.a, 3);
-        expect_told(&w, "s", true);
-        assert_int_equal(find_session(&w, "s")->hint, EVICT_HINT_RETURNS);
-        handle = open_session(w.a, "s");
-        session_begin_telling(find_session(&w, "s"));
-        append(w.a, handle, 2, 3, 1);
-        session_end_telling(find_session(&w, "s"), true);
-        expect_told(&w, "s", false);
-        tell(find_session(&w, "s"), true);
-        truncate_pages(w.a, open_session(w.a, "s"), 1, 1, 2);
-        expect_told(&w, "s", false);
-        tell(find_session(&w, "s"), true);
-        expect_told(&w, "s", true);
-        end(&w);
+        append(w->a, open_logged(w, "s"), ROOT, 0, 4);
+        expect_told(w, "s", false);
+        session_begin_telling(find_session(w, "s"));
+        session_log_put(find_session(w, "s"));
+        expect_told(w, "s", false);
+        tell(find_session(w, "s"), false);
+        expect_told(w, "s", false);
+        tell(find_session(w, "s"), true);
+        expect_told(w, "s", true);
+        session_hint(find_session(w, "s"), EVICT_HINT_RETURNS, 5, 1);
+        evict(w->a, 3);
+        expect_told(w, "s", true);
+        assert_int_equal(find_session(w, "s")->hint, EVICT_HINT_RETURNS);
+        handle = open_session(w->a, "s");
+        session_begin_telling(find_session(w, "s"));
+        append(w->a, handle, 2, 3, 1);
+        session_end_telling(find_session(w, "s"), true);
+        expect_told(w, "s", false);
+        tell(find_session(w, "s"), true);
+        truncate_pages(w->a, open_session(w->a, "s"), 1, 1, 2);
+        expect_told(w, "s", false);
+        tell(find_session(w, "s"), true);
+        expect_told(w, "s", true);
 }
 
 /* Another host's version counts as known to others. It replaces one only once that is known, too.
  */
-TEST_BARE(test_replaced)
+SESSION_LOG_SCENE(test_replaced, 8)
 {
-        struct bench w;
         uint8_t key[KEY_BYTES];
         uint32_t page;
 
-        begin(&w, 8);
-        append(w.a, open_logged(&w, "s"), ROOT, 0, 4);
-        append(w.a, open_session(w.a, "t"), ROOT, 0, 2);
+        append(w->a, open_logged(w, "s"), ROOT, 0, 4);
+        append(w->a, open_session(w->a, "t"), ROOT, 0, 2);
         make_keys(key, 3, 1);
-        page = ns_find_page(w.ns, key);
-        expect_told(&w, "t", false);
-        assert_false(session_may_be_replaced(find_session(&w, "t")));
-        session_begin_telling(find_session(&w, "t"));
-        assert_false(session_may_be_replaced(find_session(&w, "t")));
-        assert_int_equal(session_replace(w.ns, (const uint8_t *)"t", 1, page, 64, 1, NULL), -EBUSY);
-        session_end_telling(find_session(&w, "t"), true);
-        expect_told(&w, "t", true);
-        assert_int_equal(session_replace(w.ns, (const uint8_t *)"t", 1, page, 64, 1, NULL), 0);
-        assert_int_equal(session_replace(w.ns, (const uint8_t *)"u", 1, page, 64, 1, NULL), 0);
-        expect_told(&w, "t", true);
-        expect_told(&w, "u", true);
-        expect_pages(w.a, open_session(w.a, "t"), "0@0 1@1 2@2 3@3");
-        end(&w);
+        page = ns_find_page(w->ns, key);
+        expect_told(w, "t", false);
+        assert_false(session_may_be_replaced(find_session(w, "t")));
+        session_begin_telling(find_session(w, "t"));
+        assert_false(session_may_be_replaced(find_session(w, "t")));
+        assert_int_equal(
+                session_replace(w->ns, (const uint8_t *)"t", 1, page, 64, 1, NULL), -EBUSY);
+        session_end_telling(find_session(w, "t"), true);
+        expect_told(w, "t", true);
+        assert_int_equal(session_replace(w->ns, (const uint8_t *)"t", 1, page, 64, 1, NULL), 0);
+        assert_int_equal(session_replace(w->ns, (const uint8_t *)"u", 1, page, 64, 1, NULL), 0);
+        expect_told(w, "t", true);
+        expect_told(w, "u", true);
+        expect_pages(w->a, open_session(w->a, "t"), "0@0 1@1 2@2 3@3");
 }
 
 /* A hint that there isn't is none, and nothing is believed that comes with it. */
-TEST_BARE(test_no_hint)
+SESSION_LOG_SCENE(test_no_hint, 4)
 {
-        struct bench w;
         struct session *s;
 
-        begin(&w, 4);
-        append(w.a, open_logged(&w, "s"), ROOT, 0, 1);
-        s = find_session(&w, "s");
+        append(w->a, open_logged(w, "s"), ROOT, 0, 1);
+        s = find_session(w, "s");
         tell(s, true);
         s->hint = EVICT_HINT_RETURNS + 1;
         session_log_put(s);
-        restart(&w);
-        assert_false(w.found.is_damaged);
-        s = find_session(&w, "s");
+        restart(w);
+        assert_false(w->found.is_damaged);
+        s = find_session(w, "s");
         assert_int_equal(s->hint, EVICT_HINT_UNKNOWN);
         assert_int_equal(s->told, SESSION_UNTOLD);
-        end(&w);
 }
 
 /* Where a page goes, the sessions that end there end at its parent. */
-TEST_BARE(test_ends)
+SESSION_LOG_SCENE(test_ends, 8)
 {
-        struct bench w;
         uint32_t s;
 
-        begin(&w, 8);
-        s = open_logged(&w, "s");
-        append(w.a, s, ROOT, 0, 4);
-        append(w.a, open_logged(&w, "t"), ROOT, 0, 4);
-        append(w.a, open_logged(&w, "u"), ROOT, 0, 2);
-        evict(w.a, 3);
-        evict(w.a, 2);
-        expect_restart(&w);
-        s = open_session(w.a, "s");
-        expect_pages(w.a, s, "0@0 1@1");
-        expect_tokens(w.a, s, 4, 2);
-        evict(w.a, 1);
-        evict(w.a, 0);
-        expect_restart(&w);
-        expect_pages(w.a, open_session(w.a, "t"), "");
-        expect_tokens(w.a, open_session(w.a, "t"), 4, 4);
-        end(&w);
+        s = open_logged(w, "s");
+        append(w->a, s, ROOT, 0, 4);
+        append(w->a, open_logged(w, "t"), ROOT, 0, 4);
+        append(w->a, open_logged(w, "u"), ROOT, 0, 2);
+        evict(w->a, 3);
+        evict(w->a, 2);
+        expect_restart(w);
+        s = open_session(w->a, "s");
+        expect_pages(w->a, s, "0@0 1@1");
+        expect_tokens(w->a, s, 4, 2);
+        evict(w->a, 1);
+        evict(w->a, 0);
+        expect_restart(w);
+        expect_pages(w->a, open_session(w->a, "t"), "");
+        expect_tokens(w->a, open_session(w->a, "t"), 4, 4);
 }
 
 /* The log's place of the text's end counts only if the page is gone. */
-TEST_BARE(test_page_first)
+SESSION_LOG_SCENE(test_page_first, 8)
 {
-        struct bench w;
         uint8_t key[KEY_BYTES];
         uint32_t s;
 
-        begin(&w, 8);
-        s = open_logged(&w, "s");
-        append(w.a, s, ROOT, 0, 3);
+        s = open_logged(w, "s");
+        append(w->a, s, ROOT, 0, 3);
         make_keys(key, 2, 1);
-        session_log_moved(w.ns, ns_find_page(w.ns, key), ns_find_page(w.ns, key) - 1);
-        restart(&w);
-        expect_pages(w.a, open_session(w.a, "s"), "0@0 1@1 2@2");
-        end(&w);
+        session_log_moved(w->ns, ns_find_page(w->ns, key), ns_find_page(w->ns, key) - 1);
+        restart(w);
+        expect_pages(w->a, open_session(w->a, "s"), "0@0 1@1 2@2");
 }
 
-TEST_BARE(test_windows)
+SESSION_LOG_SCENE(test_windows, 8)
 {
-        struct bench w;
         uint32_t s;
 
-        begin(&w, 8);
-        s = open_logged(&w, "s");
-        append(w.a, s, ROOT, 0, 10);
-        truncate_pages(w.a, s, 2, 4, 4);
-        append(w.a, s, 9, 10, 3);
-        expect_restart(&w);
-        s = open_session(w.a, "s");
-        expect_pages(w.a, s, "0@0 1@1 6@6 7@7 8@8 9@9 10@10 11@11 12@12");
-        append(w.a, s, 9, 20, 1); /* back from 12 to 9 */
-        truncate_pages(w.a, s, 2, 3, 2);
-        expect_restart(&w);
-        s = open_session(w.a, "s");
-        expect_pages(w.a, s, "0@0 1@1 8@8 9@9 20@10");
-        expect_tokens(w.a, s, 11, 0);
+        s = open_logged(w, "s");
+        append(w->a, s, ROOT, 0, 10);
+        truncate_pages(w->a, s, 2, 4, 4);
+        append(w->a, s, 9, 10, 3);
+        expect_restart(w);
+        s = open_session(w->a, "s");
+        expect_pages(w->a, s, "0@0 1@1 6@6 7@7 8@8 9@9 10@10 11@11 12@12");
+        append(w->a, s, 9, 20, 1); /* back from 12 to 9 */
+        truncate_pages(w->a, s, 2, 3, 2);
+        expect_restart(w);
+        s = open_session(w->a, "s");
+        expect_pages(w->a, s, "0@0 1@1 8@8 9@9 20@10");
+        expect_tokens(w->a, s, 11, 0);
         /* Others end there, too. */
-        append(w.a, open_session(w.a, "t"), ROOT, 0, 2);
-        assert_int_equal(w.ns->device.n_pages[PAGE_DETACHED], 3);
-        assert_int_equal(session_close(w.a, s, true, 1, NULL), 0);
-        expect_restart(&w);
-        assert_int_equal(w.ns->device.n_pages[PAGE_DETACHED], 0);
-        end(&w);
+        append(w->a, open_session(w->a, "t"), ROOT, 0, 2);
+        assert_int_equal(w->ns->device.n_pages[PAGE_DETACHED], 3);
+        assert_int_equal(session_close(w->a, s, true, 1, NULL), 0);
+        expect_restart(w);
+        assert_int_equal(w->ns->device.n_pages[PAGE_DETACHED], 0);
 }
 
 /* Windows with gaps: what is kept of one is written behind it. */
-TEST_BARE(test_keeps)
+SESSION_LOG_SCENE(test_keeps, 8)
 {
         const struct token_range first[] = {
                 {0, 2 * PAGE_TOKENS}, {4 * PAGE_TOKENS, 8 * PAGE_TOKENS}, {160, TOKEN_RANGE_END}};
         const struct token_range then[] = {
                 {0, PAGE_TOKENS}, {5 * PAGE_TOKENS, 6 * PAGE_TOKENS}, {176, 177}};
-        struct bench w;
         uint64_t left;
         uint32_t s;
 
-        begin(&w, 8);
-        s = open_logged(&w, "s");
-        append(w.a, s, ROOT, 0, 12);
-        assert_int_equal(session_keep(session_of(w.a, s, NULL), first, 3, &left, NULL), 0);
+        s = open_logged(w, "s");
+        append(w->a, s, ROOT, 0, 12);
+        assert_int_equal(session_keep(session_of(w->a, s, NULL), first, 3, &left, NULL), 0);
         assert_int_equal(left, 4);
-        expect_restart(&w);
-        s = open_session(w.a, "s");
-        expect_pages(w.a, s, "0@0 1@1 4@4 5@5 6@6 7@7 10@10 11@11");
-        append(w.a, s, 11, 12, 1);
-        w.ns->sessions->log.piece_pages = 1;
-        assert_int_equal(session_keep(session_of(w.a, s, NULL), then, 3, &left, NULL), 0);
+        expect_restart(w);
+        s = open_session(w->a, "s");
+        expect_pages(w->a, s, "0@0 1@1 4@4 5@5 6@6 7@7 10@10 11@11");
+        append(w->a, s, 11, 12, 1);
+        w->ns->sessions->log.piece_pages = 1;
+        assert_int_equal(session_keep(session_of(w->a, s, NULL), then, 3, &left, NULL), 0);
         assert_int_equal(left, 6);
-        expect_restart(&w);
-        s = open_session(w.a, "s");
-        expect_pages(w.a, s, "0@0 5@5 11@11");
-        expect_tokens(w.a, s, 12, 0);
-        append(w.a, s, 5, 20, 1);
-        expect_restart(&w);
-        expect_pages(w.a, open_session(w.a, "s"), "0@0 5@5 20@6");
-        end(&w);
+        expect_restart(w);
+        s = open_session(w->a, "s");
+        expect_pages(w->a, s, "0@0 5@5 11@11");
+        expect_tokens(w->a, s, 12, 0);
+        append(w->a, s, 5, 20, 1);
+        expect_restart(w);
+        expect_pages(w->a, open_session(w->a, "s"), "0@0 5@5 20@6");
 }
 
 /* A text that is as long as any can be; and one of a daemon that let positions begin anew at 2^32:
  * what comes after that isn't there, and no position is less than nothing. */
-TEST_BARE(test_longest_text)
+SESSION_LOG_SCENE(test_longest_text, 8)
 {
         const uint64_t most = (UINT64_C(1) << 32) - 8 * PAGE_TOKENS; /* page 7 ends at 2^32 */
         struct session_info info;
-        struct bench w;
         uint32_t s;
 
-        begin(&w, 8);
-        s = open_logged(&w, "s");
-        append(w.a, s, ROOT, 0, 7);
-        truncate_pages(w.a, s, 1, 2, 4);
-        push_window(w.a, s, most);
-        session_log_put(session_of(w.a, s, NULL));
-        expect_restart(&w);
-        s = open_session(w.a, "s");
-        expect_pages(w.a, s, "0@0 5@268435453 6@268435454");
-        end(&w);
+        s = open_logged(w, "s");
+        append(w->a, s, ROOT, 0, 7);
+        truncate_pages(w->a, s, 1, 2, 4);
+        push_window(w->a, s, most);
+        session_log_put(session_of(w->a, s, NULL));
+        expect_restart(w);
+        s = open_session(w->a, "s");
+        expect_pages(w->a, s, "0@0 5@268435453 6@268435454");
+        end(w);
 
-        begin(&w, 8);
-        s = open_logged(&w, "s");
-        append(w.a, s, ROOT, 0, 8);
-        truncate_pages(w.a, s, 1, 3, 4);
-        push_window(w.a, s, most); /* 5, 6, and 7, whose end is 0 */
-        session_log_put(session_of(w.a, s, NULL));
-        restart(&w);
-        fixture_check(&w.f);
-        s = open_session(w.a, "s");
-        expect_pages(w.a, s, "0@0 5@268435453 6@268435454");
-        assert_int_equal(info_of(w.a, s).n_tokens, TEXT_TOKENS_MAX);
-        end(&w);
+        begin(w, 8);
+        s = open_logged(w, "s");
+        append(w->a, s, ROOT, 0, 8);
+        truncate_pages(w->a, s, 1, 3, 4);
+        push_window(w->a, s, most); /* 5, 6, and 7, whose end is 0 */
+        session_log_put(session_of(w->a, s, NULL));
+        restart(w);
+        fixture_check(&w->f);
+        s = open_session(w->a, "s");
+        expect_pages(w->a, s, "0@0 5@268435453 6@268435454");
+        assert_int_equal(info_of(w->a, s).n_tokens, TEXT_TOKENS_MAX);
+        end(w);
 
-        begin(&w, 8);
-        s = open_logged(&w, "s");
-        append(w.a, s, ROOT, 0, 8);
-        truncate_pages(w.a, s, 1, 1, 6);
-        push_window(w.a, s, most + 4); /* its page began before, and ends at 4 */
-        session_log_put(session_of(w.a, s, NULL));
-        restart(&w);
-        fixture_check(&w.f);
-        s = open_session(w.a, "s");
-        info = info_of(w.a, s);
+        begin(w, 8);
+        s = open_logged(w, "s");
+        append(w->a, s, ROOT, 0, 8);
+        truncate_pages(w->a, s, 1, 1, 6);
+        push_window(w->a, s, most + 4); /* its page began before, and ends at 4 */
+        session_log_put(session_of(w->a, s, NULL));
+        restart(w);
+        fixture_check(&w->f);
+        s = open_session(w->a, "s");
+        info = info_of(w->a, s);
         assert_int_equal(info.n_pages, 1);
         assert_int_equal(info.n_tokens, TEXT_TOKENS_MAX);
         assert_true(info.lost_tokens <= info.n_tokens);
-        truncate_pages(w.a, s, 1, 0, 0);
-        expect_tokens(w.a, s, 1, 0);
-        append(w.a, s, 0, 20, 1);
-        expect_pages(w.a, s, "0@0 20@1");
-        end(&w);
+        truncate_pages(w->a, s, 1, 0, 0);
+        expect_tokens(w->a, s, 1, 0);
+        append(w->a, s, 0, 20, 1);
+        expect_pages(w->a, s, "0@0 20@1");
 }
 
 /* Windows give way in the order in which they were used. */
-TEST_BARE(test_window_order)
+SESSION_LOG_SCENE(test_window_order, 8)
 {
-        struct bench w;
         char id[2] = "a";
 
-        begin(&w, 8);
         for (unsigned i = 0; i < 4; i++, id[0]++) {
-                uint32_t s = open_logged(&w, id);
+                uint32_t s = open_logged(w, id);
 
-                append(w.a, s, ROOT, 10 * i, 4);
-                truncate_pages(w.a, s, 1, 2, 1);
+                append(w->a, s, ROOT, 10 * i, 4);
+                truncate_pages(w->a, s, 1, 2, 1);
         }
         for (unsigned i = 0; i < 4; i++) {
                 id[0] = (char)('a' + (3 * i + 1) % 4);
-                session_use(session_find(w.ns, (uint8_t *)id, 1), (i + 2) * NSEC_PER_SEC);
-                session_log_used(session_find(w.ns, (uint8_t *)id, 1));
+                session_use(session_find(w->ns, (uint8_t *)id, 1), (i + 2) * NSEC_PER_SEC);
+                session_log_used(session_find(w->ns, (uint8_t *)id, 1));
         }
-        store_set_now(&w.f.store, 9 * NSEC_PER_SEC);
-        expect_restart(&w);
+        store_set_now(&w->f.store, 9 * NSEC_PER_SEC);
+        expect_restart(w);
         for (unsigned i = 0; i < 4; i++) {
                 id[0] = (char)('a' + (3 * i + 1) % 4);
-                assert_true(sessions_give_way(w.ns, false));
-                settle_all(&w.f.store);
-                assert_int_equal(session_find(w.ns, (uint8_t *)id, 1)->window.n, 0);
+                assert_true(sessions_give_way(w->ns, false));
+                settle_all(&w->f.store);
+                assert_int_equal(session_find(w->ns, (uint8_t *)id, 1)->window.n, 0);
         }
-        expect_restart(&w);
-        end(&w);
+        expect_restart(w);
 }
 
 /* Uses are logged at most once a second; a crash loses no more than that. */
-TEST_BARE(test_used)
+SESSION_LOG_SCENE(test_used, 4)
 {
         struct session_log *log;
-        struct bench w;
         uint64_t tail;
         struct session *s;
 
-        begin(&w, 4);
-        s = session_of(w.a, open_logged(&w, "s"), NULL);
-        log = &w.ns->sessions->log;
+        s = session_of(w->a, open_logged(w, "s"), NULL);
+        log = &w->ns->sessions->log;
         tail = log->head->tails[0];
         for (unsigned i = 1; i < 10; i++) {
                 session_use(s, 1 + i * NSEC_PER_SEC / 10);
@@ -362,94 +328,85 @@ TEST_BARE(test_used)
         session_use(s, 1 + NSEC_PER_SEC);
         session_log_used(s);
         assert_true(log->head->tails[0] > tail);
-        store_set_now(&w.f.store, 2 * NSEC_PER_SEC);
-        restart(&w);
-        s = session_find(w.ns, (const uint8_t *)"s", 1);
+        store_set_now(&w->f.store, 2 * NSEC_PER_SEC);
+        restart(w);
+        s = session_find(w->ns, (const uint8_t *)"s", 1);
         assert_int_equal(s->used_nsec, 1 + NSEC_PER_SEC);
         /* Without an opener the session expires. */
         s->expire_nsec = NSEC_PER_SEC;
-        (void)sessions_expire(w.ns, 3 * NSEC_PER_SEC, UINT32_MAX);
-        assert_int_equal(sessions_count(w.ns), 0);
-        expect_restart(&w);
-        end(&w);
+        (void)sessions_expire(w->ns, 3 * NSEC_PER_SEC, UINT32_MAX);
+        assert_int_equal(sessions_count(w->ns), 0);
+        expect_restart(w);
 }
 
 /* An invalidation ends them by the epoch alone. */
-TEST_BARE(test_epoch)
+SESSION_LOG_SCENE(test_epoch, 4)
 {
-        struct bench w;
         uint64_t n;
 
-        begin(&w, 4);
-        append(w.a, open_logged(&w, "s"), ROOT, 0, 2);
-        assert_int_equal(ns_invalidate(w.ns, CAUSE_NAMESPACE, &n), 0);
-        restart(&w);
-        assert_int_equal(sessions_count(w.ns), 0);
-        while (ns_sweep(w.ns, 1000))
+        append(w->a, open_logged(w, "s"), ROOT, 0, 2);
+        assert_int_equal(ns_invalidate(w->ns, CAUSE_NAMESPACE, &n), 0);
+        restart(w);
+        assert_int_equal(sessions_count(w->ns), 0);
+        while (ns_sweep(w->ns, 1000))
                 continue;
-        settle_all(&w.f.store);
-        open_logged(&w, "t");
-        expect_restart(&w);
-        assert_int_equal(sessions_count(w.ns), 1);
-        end(&w);
+        settle_all(&w->f.store);
+        open_logged(w, "t");
+        expect_restart(w);
+        assert_int_equal(sessions_count(w->ns), 1);
 }
 
-TEST_BARE(test_not_kept)
+SESSION_LOG_SCENE(test_not_kept, 4)
 {
-        struct bench w;
         struct detail d;
         uint32_t handle;
         bool created;
 
-        begin(&w, 4);
-        keep_logs(&w, true);
-        w.keeper.fails = -EMFILE;
+        keep_logs(w, true);
+        w->keeper.fails = -EMFILE;
         assert_int_equal(
-                session_open(w.a, (const uint8_t *)"s", 1, false, 0, 1, &handle, &created, &d),
+                session_open(w->a, (const uint8_t *)"s", 1, false, 0, 1, &handle, &created, &d),
                 -EMFILE);
         assert_string_equal(d.text, "no room to keep it");
-        assert_null(w.ns->sessions);
-        w.keeper.fails = 0;
+        assert_null(w->ns->sessions);
+        w->keeper.fails = 0;
         alloc_fail_each(n)
         {
                 int r = session_open(
-                        w.a, (const uint8_t *)"s", 1, false, 0, 1, &handle, &created, &d);
+                        w->a, (const uint8_t *)"s", 1, false, 0, 1, &handle, &created, &d);
 
                 if (alloc_fail_happened())
                         assert_int_equal(r, -ENOMEM);
                 else
                         assert_int_equal(r, 0);
-                w.keeper.fd = r == 0 ? w.keeper.fd : fd_close(w.keeper.fd);
+                w->keeper.fd = r == 0 ? w->keeper.fd : fd_close(w->keeper.fd);
         }
-        keep_logs(&w, false);
-        end(&w);
+        keep_logs(w, false);
 }
 
 /* ---- the two halves -------------------------------------------------------------------------- */
 
 /* The log has at most twice the live bytes, plus the records that come during a copy. */
-TEST_BARE(test_copies)
+SESSION_LOG_SCENE(test_copies, 8)
 {
         uint64_t live, worst = 0, before, most_step = 0;
         struct session_log *log;
         uint64_t expire_nsec[2000];
         struct session *s;
-        struct bench w;
         char id[8];
 
-        begin(&w, 8);
-        append(w.a, open_logged(&w, "s"), ROOT, 0, 4);
-        log = &w.ns->sessions->log;
+        append(w->a, open_logged(w, "s"), ROOT, 0, 4);
+        log = &w->ns->sessions->log;
         for (unsigned i = 0; i < 2000; i++) {
                 snprintf(id, sizeof(id), "%u", i);
-                append(w.a, open_session(w.a, id), ROOT, i % 4, 1);
-                assert_int_equal(session_close(w.a, w.a->last_session, i % 2, 1, NULL), 0);
+                append(w->a, open_session(w->a, id), ROOT, i % 4, 1);
+                assert_int_equal(session_close(w->a, w->a->last_session, i % 2, 1, NULL), 0);
         }
-        live = w.ns->sessions->n_live * (sizeof(struct session_put) + SESSION_ID_MAX);
+        live = w->ns->sessions->n_live * (sizeof(struct session_put) + SESSION_ID_MAX);
         for (unsigned i = 0; i < 20000; i++) {
                 uint64_t copied = log->head->tails[!log->head->half];
 
-                s = w.ns->sessions->slots[i % 1001].session;
+                s = w->ns->sessions->slots[i % 1001].session;
                 if (s) {
                         before = log->n_copies;
                         s->expire_nsec = i + 1; /* what is copied changes again */
@@ -459,7 +416,7 @@ TEST_BARE(test_copies)
                                 most_step =
                                         MAX(most_step, log->head->tails[!log->head->half] - copied);
                 }
-                worst = MAX(worst, log_memory(&w));
+                worst = MAX(worst, log_memory(w));
         }
         assert_true(log->n_copies >= 3);
         assert_in_range(most_step, 1, 4096 + 3 * (sizeof(struct session_put) + SESSION_ID_MAX));
@@ -469,66 +426,62 @@ TEST_BARE(test_copies)
         memset(expire_nsec, 0, sizeof(expire_nsec));
         for (unsigned i = 0; i < 2000; i++) {
                 snprintf(id, sizeof(id), "%u", i);
-                s = session_find(w.ns, (const uint8_t *)id, (uint32_t)strlen(id));
+                s = session_find(w->ns, (const uint8_t *)id, (uint32_t)strlen(id));
                 expire_nsec[i] = s ? s->expire_nsec : 0;
         }
         while (!log->is_copying)
-                session_log_put(w.ns->sessions->slots[1000].session);
-        session_log_put(w.ns->sessions->slots[1000].session);
-        s = w.ns->sessions->slots[20].session; /* copied already */
+                session_log_put(w->ns->sessions->slots[1000].session);
+        session_log_put(w->ns->sessions->slots[1000].session);
+        s = w->ns->sessions->slots[20].session; /* copied already */
         s->expire_nsec = 77;
         session_log_put(s);
         snprintf(id, sizeof(id), "%.*s", (int)s->id_len, (const char *)s->id);
         expire_nsec[atoi(id)] = 77;
         while (log->is_copying)
-                session_log_put(w.ns->sessions->slots[1000].session);
-        restart(&w);
-        assert_int_equal(sessions_count(w.ns), 1001);
+                session_log_put(w->ns->sessions->slots[1000].session);
+        restart(w);
+        assert_int_equal(sessions_count(w->ns), 1001);
         for (unsigned i = 0; i < 2000; i++) {
                 snprintf(id, sizeof(id), "%u", i);
-                s = session_find(w.ns, (const uint8_t *)id, (uint32_t)strlen(id));
+                s = session_find(w->ns, (const uint8_t *)id, (uint32_t)strlen(id));
                 assert_int_equal(expire_nsec[i], s ? s->expire_nsec : 0);
         }
-        assert_false(w.found.is_damaged);
-        assert_in_range(log_memory(&w), live / 2, live + 65536);
-        end(&w);
+        assert_false(w->found.is_damaged);
+        assert_in_range(log_memory(w), live / 2, live + 65536);
 }
 
 /* Where a half lacks room, all is copied at once: into the one that is begun, or anew. */
-TEST_BARE(test_full)
+SESSION_LOG_SCENE(test_full, 8)
 {
         struct session_log *log;
-        struct bench w;
         uint32_t s;
 
-        begin(&w, 8);
-        s = open_logged(&w, "s");
-        append(w.a, s, ROOT, 0, 12);
-        truncate_pages(w.a, s, 2, 8, 2);
-        log = &w.ns->sessions->log;
+        s = open_logged(w, "s");
+        append(w->a, s, ROOT, 0, 12);
+        truncate_pages(w->a, s, 2, 8, 2);
+        log = &w->ns->sessions->log;
         log->limit_bytes = 1024; /* three times what is live, and a bit */
         for (unsigned i = 0; i < 100; i++) {
-                session_log_put(session_of(w.a, s, NULL));
+                session_log_put(session_of(w->a, s, NULL));
                 assert_true(log->head->tails[log->head->half] <= 1024);
         }
         assert_true(log->n_copies > 5);
-        expect_restart(&w);
+        expect_restart(w);
         /* While it is copied. */
-        log = &w.ns->sessions->log;
-        open_session(w.a, "t");
-        s = open_session(w.a, "s");
+        log = &w->ns->sessions->log;
+        open_session(w->a, "t");
+        s = open_session(w->a, "s");
         log->limit_bytes = 1024;
         for (unsigned i = 0; i < 100; i++) {
                 if (!log->is_copying) {
                         log->is_copying = true;
                         log->copy_slot = 1;
                         log->head->tails[!log->head->half] = 0;
-                        session_log_put(session_of(w.a, s, NULL));
+                        session_log_put(session_of(w->a, s, NULL));
                 }
-                session_log_put(session_of(w.a, s, NULL));
+                session_log_put(session_of(w->a, s, NULL));
         }
         assert_true(log->n_copies > 5);
-        end(&w);
 }
 
 /* ---- long windows ---------------------------------------------------------------------------- */

@@ -119,25 +119,23 @@ static uint32_t close_session(struct world *w, struct client *c, uint32_t sessio
         return ask(w, c, MSG_SESSION_CLOSE, &m.base);
 }
 
-TEST(test_life)
+SERVER_SCENE(test_life, "fake")
 {
         const Kvlease__V1__SessionPagesReply *pages;
         const Kvlease__V1__SessionOpenReply *opened;
         struct client *c;
-        struct world w;
         uint32_t s, t;
 
-        world_init(&w, "fake");
-        world_serve(&w, TENANT, 4);
-        c = connect_client(&w, getpid(), NULL);
-        assert_int_equal(open_session(&w, c, "s", true, &s), wire(-ENOENT));
-        assert_int_equal(open_session(&w, c, "", false, &s), wire(-EINVAL));
-        assert_int_equal(open_session(&w, c, "s", false, &s), OK);
+        world_serve(w, TENANT, 4);
+        c = connect_client(w, getpid(), NULL);
+        assert_int_equal(open_session(w, c, "s", true, &s), wire(-ENOENT));
+        assert_int_equal(open_session(w, c, "", false, &s), wire(-EINVAL));
+        assert_int_equal(open_session(w, c, "s", false, &s), OK);
         opened = (const void *)c->reply;
         assert_true(opened->created && opened->session > 0 && opened->last_key.len == 0);
-        assert_int_equal(ask_pages(&w, c, s, 0, 10), wire(KVL_STATUS_MISS));
-        assert_int_equal(publish(&w, c, s, 0, 1, 6), OK);
-        assert_int_equal(open_session(&w, c, "s", true, &t), OK);
+        assert_int_equal(ask_pages(w, c, s, 0, 10), wire(KVL_STATUS_MISS));
+        assert_int_equal(publish(w, c, s, 0, 1, 6), OK);
+        assert_int_equal(open_session(w, c, "s", true, &t), OK);
         opened = (const void *)c->reply;
         assert_false(opened->created);
         assert_int_equal(opened->n_pages, 6);
@@ -145,10 +143,10 @@ TEST(test_life)
         assert_int_equal(opened->lost_tokens, 0);
         assert_int_equal(opened->last_key.len, KEY_BYTES);
         assert_int_equal(opened->last_key.data[0], 6);
-        assert_int_equal(ask_pages(&w, c, t, 4, 0), wire(-EINVAL));
-        assert_int_equal(ask_pages(&w, c, t, 4, MAX_SESSION_PAGES + 1), wire(-EINVAL));
-        assert_int_equal(ask_pages(&w, c, 99, 0, 1), wire(-ENOENT));
-        assert_int_equal(ask_pages(&w, c, t, 4, 10), OK);
+        assert_int_equal(ask_pages(w, c, t, 4, 0), wire(-EINVAL));
+        assert_int_equal(ask_pages(w, c, t, 4, MAX_SESSION_PAGES + 1), wire(-EINVAL));
+        assert_int_equal(ask_pages(w, c, 99, 0, 1), wire(-ENOENT));
+        assert_int_equal(ask_pages(w, c, t, 4, 10), OK);
         pages = (const void *)c->reply;
         assert_int_equal(pages->n_pages, 2);
         assert_int_equal(pages->n_tokens, 2);
@@ -159,100 +157,90 @@ TEST(test_life)
         assert_int_equal(pages->tokens[1], 16);
         assert_int_equal(pages->total, 6);
         assert_int_equal(
-                ns_page(attach_of(&w, c)->ns, pages->pages[1])->n_pins, 2); /* published, asked */
-        assert_int_equal(truncate_session(&w, c, s, 0, 0), wire(-EINVAL));
-        assert_int_equal(truncate_session(&w, c, s, 16, 16), OK);
+                ns_page(attach_of(w, c)->ns, pages->pages[1])->n_pins, 2); /* published, asked */
+        assert_int_equal(truncate_session(w, c, s, 0, 0), wire(-EINVAL));
+        assert_int_equal(truncate_session(w, c, s, 16, 16), OK);
         assert_int_equal(c->count, 4);
-        assert_int_equal(publish(&w, c, s, 0, 7, 2), OK);
-        assert_int_equal(ask_pages(&w, c, s, 1, 10), OK);
+        assert_int_equal(publish(w, c, s, 0, 7, 2), OK);
+        assert_int_equal(ask_pages(w, c, s, 1, 10), OK);
         pages = (const void *)c->reply;
         assert_int_equal(pages->n_pages, 3);
         assert_int_equal(pages->first_tokens[0], 80);
         assert_int_equal(pages->first_tokens[2], 112);
-        assert_int_equal(hint(&w, c, s, 4), wire(-EINVAL));
-        assert_int_equal(hint(&w, c, s, 3), OK);
-        assert_int_equal(close_session(&w, c, t, false), OK);
-        assert_int_equal(close_session(&w, c, t, false), wire(-ENOENT));
-        assert_int_equal(close_session(&w, c, s, true), OK);
-        assert_int_equal(open_session(&w, c, "s", true, &s), wire(-ENOENT));
-        world_end(&w);
+        assert_int_equal(hint(w, c, s, 4), wire(-EINVAL));
+        assert_int_equal(hint(w, c, s, 3), OK);
+        assert_int_equal(close_session(w, c, t, false), OK);
+        assert_int_equal(close_session(w, c, t, false), wire(-ENOENT));
+        assert_int_equal(close_session(w, c, s, true), OK);
+        assert_int_equal(open_session(w, c, "s", true, &s), wire(-ENOENT));
 }
 
-TEST(test_two_clients)
+SERVER_SCENE(test_two_clients, "fake")
 {
         struct client *c, *other;
-        struct world w;
         uint32_t s, t;
 
-        world_init(&w, "fake");
-        world_serve(&w, TENANT, 4);
-        c = connect_client(&w, getpid(), NULL);
-        other = connect_client(&w, getpid(), NULL);
-        assert_int_equal(open_session(&w, c, "s", false, &s), OK);
-        assert_int_equal(publish(&w, c, s, 0, 1, 2), OK);
-        assert_int_equal(ask_pages(&w, other, s, 0, 1), wire(-ENOENT)); /* handles are a client's */
-        assert_int_equal(open_session(&w, other, "s", true, &t), OK);
-        peer_end(peer_of(&w, c));
+        world_serve(w, TENANT, 4);
+        c = connect_client(w, getpid(), NULL);
+        other = connect_client(w, getpid(), NULL);
+        assert_int_equal(open_session(w, c, "s", false, &s), OK);
+        assert_int_equal(publish(w, c, s, 0, 1, 2), OK);
+        assert_int_equal(ask_pages(w, other, s, 0, 1), wire(-ENOENT)); /* handles are a client's */
+        assert_int_equal(open_session(w, other, "s", true, &t), OK);
+        peer_end(peer_of(w, c));
         hang_up(c);
-        world_turn(&w);
-        assert_int_equal(ask_pages(&w, other, t, 0, 10), OK);
-        assert_int_equal(close_session(&w, other, t, true), OK);
-        assert_int_equal(publish(&w, other, t, 0, 1, 1), wire(-ENOENT));
-        assert_int_equal(hint(&w, other, t, 1), wire(-ENOENT));
-        assert_int_equal(truncate_session(&w, other, t, 1, 1), wire(-ENOENT));
-        world_end(&w);
+        world_turn(w);
+        assert_int_equal(ask_pages(w, other, t, 0, 10), OK);
+        assert_int_equal(close_session(w, other, t, true), OK);
+        assert_int_equal(publish(w, other, t, 0, 1, 1), wire(-ENOENT));
+        assert_int_equal(hint(w, other, t, 1), wire(-ENOENT));
+        assert_int_equal(truncate_session(w, other, t, 1, 1), wire(-ENOENT));
 }
 
-TEST(test_readers)
+SERVER_SCENE(test_readers, "fake")
 {
         struct client *c, *reader;
-        struct world w;
         uint32_t s, t;
 
-        world_init(&w, "fake");
-        world_serve(&w, TENANT, 4);
-        c = connect_client(&w, getpid(), NULL);
-        reader = connect_client(&w, getpid(), NULL);
-        member_set_read_only(peer_of(&w, reader)->member, true);
-        assert_int_equal(open_session(&w, reader, "s", false, &t), wire(-EACCES));
+        world_serve(w, TENANT, 4);
+        c = connect_client(w, getpid(), NULL);
+        reader = connect_client(w, getpid(), NULL);
+        member_set_read_only(peer_of(w, reader)->member, true);
+        assert_int_equal(open_session(w, reader, "s", false, &t), wire(-EACCES));
         assert_non_null(strstr(reader->detail, "may not make one"));
-        assert_int_equal(open_session(&w, reader, "s", true, &t), wire(-ENOENT));
-        assert_int_equal(open_session(&w, c, "s", false, &s), OK);
-        assert_int_equal(publish(&w, c, s, 0, 1, 4), OK);
-        assert_int_equal(open_session(&w, reader, "s", false, &t), OK);
-        assert_int_equal(ask_pages(&w, reader, t, 0, 10), OK);
-        assert_int_equal(truncate_session(&w, reader, t, 16, 16), wire(-EACCES));
+        assert_int_equal(open_session(w, reader, "s", true, &t), wire(-ENOENT));
+        assert_int_equal(open_session(w, c, "s", false, &s), OK);
+        assert_int_equal(publish(w, c, s, 0, 1, 4), OK);
+        assert_int_equal(open_session(w, reader, "s", false, &t), OK);
+        assert_int_equal(ask_pages(w, reader, t, 0, 10), OK);
+        assert_int_equal(truncate_session(w, reader, t, 16, 16), wire(-EACCES));
         assert_int_equal(
-                keep_ranges(&w, reader, t, (uint64_t[]){0}, 1, (uint64_t[]){16}, 1), wire(-EACCES));
-        assert_int_equal(hint(&w, reader, t, 2), wire(-EACCES));
-        assert_int_equal(close_session(&w, reader, t, true), wire(-EACCES));
-        assert_int_equal(ask_pages(&w, reader, t, 0, 10), OK);
-        assert_int_equal(close_session(&w, reader, t, false), OK);
-        world_end(&w);
+                keep_ranges(w, reader, t, (uint64_t[]){0}, 1, (uint64_t[]){16}, 1), wire(-EACCES));
+        assert_int_equal(hint(w, reader, t, 2), wire(-EACCES));
+        assert_int_equal(close_session(w, reader, t, true), wire(-EACCES));
+        assert_int_equal(ask_pages(w, reader, t, 0, 10), OK);
+        assert_int_equal(close_session(w, reader, t, false), OK);
 }
 
-TEST(test_tags)
+SERVER_SCENE(test_tags, "fake")
 {
         Kvlease__V1__InvalidateRequest m = KVLEASE__V1__INVALIDATE_REQUEST__INIT;
         uint8_t key[KEY_BYTES] = {1};
         struct client *c;
-        struct world w;
 
-        world_init(&w, "fake");
-        world_serve(&w, TENANT, 4);
-        c = connect_client(&w, getpid(), NULL);
-        assert_int_equal(publish(&w, c, 0, 7, 1, 2), OK);
-        assert_int_equal(publish(&w, c, 0, 0, 3, 2), OK);
+        world_serve(w, TENANT, 4);
+        c = connect_client(w, getpid(), NULL);
+        assert_int_equal(publish(w, c, 0, 7, 1, 2), OK);
+        assert_int_equal(publish(w, c, 0, 0, 3, 2), OK);
         m.ns_id = NS_ID;
         m.tag = 7;
         m.key = (ProtobufCBinaryData){KEY_BYTES, key};
-        assert_int_equal(ask(&w, c, MSG_INVALIDATE, &m.base), wire(-EINVAL));
+        assert_int_equal(ask(w, c, MSG_INVALIDATE, &m.base), wire(-EINVAL));
         m.key.len = 0;
-        assert_int_equal(ask(&w, c, MSG_INVALIDATE, &m.base), OK);
+        assert_int_equal(ask(w, c, MSG_INVALIDATE, &m.base), OK);
         assert_int_equal(c->count, 4);
-        assert_int_equal(ask(&w, c, MSG_INVALIDATE, &m.base), OK);
+        assert_int_equal(ask(w, c, MSG_INVALIDATE, &m.base), OK);
         assert_int_equal(c->count, 0);
-        world_end(&w);
 }
 
 static uint32_t list(struct world *w, struct client *admin, const char *tenant, uint64_t after)
@@ -281,53 +269,48 @@ static int make_row(struct request *rq, void *object, void *ret)
         return 0;
 }
 
-TEST(test_page_memory)
+SERVER_SCENE(test_page_memory, "fake")
 {
         Kvlease__V1__AdminRowsReply reply = KVLEASE__V1__ADMIN_ROWS_REPLY__INIT;
         struct rows rows = {0};
         struct request rq;
-        struct world w;
 
-        world_init(&w, "fake");
-        world_serve(&w, TENANT, 4);
-        rq = (struct request){.server = &w.server, .reply = &reply};
-        arena_reset(&w.server.scratch.arena);
+        world_serve(w, TENANT, 4);
+        rq = (struct request){.server = &w->server, .reply = &reply};
+        arena_reset(&w->server.scratch.arena);
         for (uint64_t id = 1; id <= 200000; id++)
                 assert_int_equal(rows_add(&rows, id, NULL), 0);
         assert_int_equal(rows_fill_page(&rq, 0, &rows, make_row, &figures_table_session), 0);
         assert_true(reply.tables[0]->n_rows > 0);
         assert_int_equal(reply.next, reply.tables[0]->n_rows);
-        world_end(&w);
 }
 
-TEST(test_administration)
+SERVER_SCENE(test_administration, "fake")
 {
         Kvlease__V1__AdminListRequest all = KVLEASE__V1__ADMIN_LIST_REQUEST__INIT;
         const struct figures_session *row;
         const struct figures_namespace *ns;
         const struct figures_status *status;
         struct client *c, *admin;
-        struct world w;
         uint32_t s, t;
         size_t n;
 
-        world_init(&w, "fake");
-        world_serve(&w, TENANT, 4);
-        c = connect_client(&w, getpid(), NULL);
-        admin = connect_admin(&w);
-        assert_int_equal(list(&w, admin, "nobody", 0), wire(-ENOENT));
-        assert_int_equal(list(&w, admin, "", 0), OK);
-        rows_of(&w, admin, &figures_table_session, &n);
+        world_serve(w, TENANT, 4);
+        c = connect_client(w, getpid(), NULL);
+        admin = connect_admin(w);
+        assert_int_equal(list(w, admin, "nobody", 0), wire(-ENOENT));
+        assert_int_equal(list(w, admin, "", 0), OK);
+        rows_of(w, admin, &figures_table_session, &n);
         assert_int_equal(n, 0);
-        assert_int_equal(open_session(&w, c, "s", false, &s), OK);
-        assert_int_equal(open_session(&w, c, "t", false, &t), OK);
-        assert_int_equal(publish(&w, c, s, 0, 1, 4), OK);
-        assert_int_equal(truncate_session(&w, c, s, 16, 16), OK);
-        assert_int_equal(hint(&w, c, s, 1), OK);
-        assert_int_equal(close_session(&w, c, t, false), OK);
-        assert_int_equal(list(&w, admin, "a", 0), OK);
+        assert_int_equal(open_session(w, c, "s", false, &s), OK);
+        assert_int_equal(open_session(w, c, "t", false, &t), OK);
+        assert_int_equal(publish(w, c, s, 0, 1, 4), OK);
+        assert_int_equal(truncate_session(w, c, s, 16, 16), OK);
+        assert_int_equal(hint(w, c, s, 1), OK);
+        assert_int_equal(close_session(w, c, t, false), OK);
+        assert_int_equal(list(w, admin, "a", 0), OK);
         assert_int_equal(((const Kvlease__V1__AdminRowsReply *)admin->reply)->next, 0);
-        row = rows_of(&w, admin, &figures_table_session, &n);
+        row = rows_of(w, admin, &figures_table_session, &n);
         assert_int_equal(n, 2);
         assert_string_equal(row->tenant, "a");
         assert_string_equal(row->namespace, "n");
@@ -339,22 +322,21 @@ TEST(test_administration)
         assert_int_equal(row->expires_in_sec, 0);
         assert_string_equal(row->hint, "continues");
         assert_true(row->truncated);
-        assert_int_equal(ask(&w, admin, MSG_ADMIN_STATUS, &all.base), OK);
-        status = rows_of(&w, admin, &figures_table_status, &n);
+        assert_int_equal(ask(w, admin, MSG_ADMIN_STATUS, &all.base), OK);
+        status = rows_of(w, admin, &figures_table_status, &n);
         assert_int_equal(status->n_sessions, 2);
-        assert_int_equal(ask(&w, admin, MSG_ADMIN_NAMESPACES, &all.base), OK);
-        ns = rows_of(&w, admin, &figures_table_namespace, &n);
+        assert_int_equal(ask(w, admin, MSG_ADMIN_NAMESPACES, &all.base), OK);
+        ns = rows_of(w, admin, &figures_table_namespace, &n);
         assert_int_equal(ns->n_sessions, 2);
-        assert_int_equal(purge(&w, admin, "nobody", "", "", 0), wire(-ENOENT));
-        assert_int_equal(purge(&w, admin, "a", "nothing", "", 0), wire(-ENOENT));
-        assert_int_equal(purge(&w, admin, "a", "n", "", 1000), OK);
+        assert_int_equal(purge(w, admin, "nobody", "", "", 0), wire(-ENOENT));
+        assert_int_equal(purge(w, admin, "a", "nothing", "", 0), wire(-ENOENT));
+        assert_int_equal(purge(w, admin, "a", "n", "", 1000), OK);
         assert_int_equal(admin->count, 0);
-        assert_int_equal(purge(&w, admin, "a", "n", "t", 0), OK);
+        assert_int_equal(purge(w, admin, "a", "n", "t", 0), OK);
         assert_int_equal(admin->count, 1);
-        assert_int_equal(purge(&w, admin, "a", "", "", 0), OK);
+        assert_int_equal(purge(w, admin, "a", "", "", 0), OK);
         assert_int_equal(admin->count, 1);
-        assert_int_equal(ask_pages(&w, c, s, 0, 1), wire(-ENOENT));
-        world_end(&w);
+        assert_int_equal(ask_pages(w, c, s, 0, 1), wire(-ENOENT));
 }
 
 /* Longer than a reply: each comes once. */
@@ -418,33 +400,30 @@ static void make_many(struct attach *a)
 
 /* More sessions than a turn of the loop removes: the reply comes after the last. They are removed
  * even if the administrator hangs up. */
-TEST(test_purge_of_many)
+SERVER_SCENE(test_purge_of_many, "fake")
 {
         Kvlease__V1__AdminSessionPurgeRequest m = KVLEASE__V1__ADMIN_SESSION_PURGE_REQUEST__INIT;
         struct client *c, *admin;
         const struct ns *ns;
-        struct world w;
 
-        world_init(&w, "fake");
-        world_serve(&w, TENANT, 4);
-        c = connect_client(&w, getpid(), NULL);
-        ns = attach_of(&w, c)->ns;
+        world_serve(w, TENANT, 4);
+        c = connect_client(w, getpid(), NULL);
+        ns = attach_of(w, c)->ns;
         for (int waits = 0; waits < 2; waits++) {
-                make_many(attach_of(&w, c));
-                admin = connect_admin(&w);
+                make_many(attach_of(w, c));
+                admin = connect_admin(w);
                 if (waits) {
-                        assert_int_equal(purge(&w, admin, "a", "", "", 0), OK);
+                        assert_int_equal(purge(w, admin, "a", "", "", 0), OK);
                         assert_int_equal(admin->count, MANY);
                         assert_int_equal(sessions_count(ns), 0);
                         continue;
                 }
                 m.tenant = (char *)"a";
                 say(admin, MSG_ADMIN_SESSION_PURGE, &m.base);
-                AWAIT(&w, sessions_count(ns) < MANY);
+                AWAIT(w, sessions_count(ns) < MANY);
                 hang_up(admin);
-                AWAIT(&w, sessions_count(ns) == 0);
+                AWAIT(w, sessions_count(ns) == 0);
         }
-        world_end(&w);
 }
 
 /* From now on chores wait until the test has them done. */
@@ -465,153 +444,141 @@ static void do_chores(struct world *w, void (*on_work)(void *data))
 }
 
 /* Ranges are kept, and what others may say is refused. */
-TEST(test_keep)
+SERVER_SCENE(test_keep, "fake")
 {
         static const uint64_t first[] = {0, 32, 64}, end[] = {16, 48, UINT64_MAX};
         static uint64_t many[TRUNCATION_RANGES_MAX + 1], after[TRUNCATION_RANGES_MAX + 1];
         const Kvlease__V1__SessionPagesReply *pages;
         struct client *c, *other;
-        struct world w;
         uint32_t s, t;
 
-        world_init(&w, "fake");
-        world_serve(&w, TENANT, 4);
-        c = connect_client(&w, getpid(), NULL);
-        other = connect_client(&w, getpid(), NULL);
-        assert_int_equal(open_session(&w, c, "s", false, &s), OK);
-        assert_int_equal(publish(&w, c, s, 0, 1, 6), OK);
-        assert_int_equal(open_session(&w, other, "s", true, &t), OK);
-        assert_int_equal(keep_ranges(&w, c, 99, first, 3, end, 3), wire(-ENOENT));
-        assert_int_equal(keep_ranges(&w, c, s, first, 3, end, 2), wire(-EINVAL));
+        world_serve(w, TENANT, 4);
+        c = connect_client(w, getpid(), NULL);
+        other = connect_client(w, getpid(), NULL);
+        assert_int_equal(open_session(w, c, "s", false, &s), OK);
+        assert_int_equal(publish(w, c, s, 0, 1, 6), OK);
+        assert_int_equal(open_session(w, other, "s", true, &t), OK);
+        assert_int_equal(keep_ranges(w, c, 99, first, 3, end, 3), wire(-ENOENT));
+        assert_int_equal(keep_ranges(w, c, s, first, 3, end, 2), wire(-EINVAL));
         assert_non_null(strstr(c->detail, "3 first_tokens, and 2 end_tokens"));
-        assert_int_equal(keep_ranges(&w, c, s, first, 0, end, 0), wire(-EINVAL));
+        assert_int_equal(keep_ranges(w, c, s, first, 0, end, 0), wire(-EINVAL));
         for (size_t i = 0; i < ARRAY_SIZE(many); i++) {
                 many[i] = 2 * i;
                 after[i] = 2 * i + 1;
         }
-        assert_int_equal(keep_ranges(&w, c, s, many, ARRAY_SIZE(many), after, ARRAY_SIZE(many)),
+        assert_int_equal(keep_ranges(w, c, s, many, ARRAY_SIZE(many), after, ARRAY_SIZE(many)),
                 wire(-EINVAL));
         assert_non_null(strstr(c->detail, "1025 ranges"));
-        assert_int_equal(keep_ranges(&w, c, s, end, 3, first, 3), wire(-EINVAL));
-        assert_int_equal(keep_ranges(&w, c, s, first, 3, end, 3), OK);
+        assert_int_equal(keep_ranges(w, c, s, end, 3, first, 3), wire(-EINVAL));
+        assert_int_equal(keep_ranges(w, c, s, first, 3, end, 3), OK);
         assert_int_equal(c->count, 2);
-        assert_int_equal(ask_pages(&w, other, t, 0, 10), OK);
+        assert_int_equal(ask_pages(w, other, t, 0, 10), OK);
         pages = (const void *)other->reply;
         assert_int_equal(pages->n_pages, 4);
         assert_int_equal(pages->first_tokens[1], 32);
         assert_int_equal(pages->first_tokens[2], 64);
         assert_int_equal(pages->first_tokens[3], 80);
-        assert_int_equal(keep_ranges(&w, other, t, first + 1, 1, end + 2, 1), wire(-EINVAL));
+        assert_int_equal(keep_ranges(w, other, t, first + 1, 1, end + 2, 1), wire(-EINVAL));
         assert_non_null(strstr(other->detail, "given up"));
-        world_end(&w);
 }
 
 /* The reply comes after the pages were released, too. */
-TEST(test_keep_in_slices)
+SERVER_SCENE(test_keep_in_slices, "fake")
 {
         static const uint64_t first[] = {0, 64}, end[] = {16, UINT64_MAX};
         struct session_info info;
         struct client *c;
-        struct world w;
         uint32_t s;
 
-        world_init(&w, "fake");
-        world_serve(&w, TENANT, 4);
-        w.server.store.drop_slice_pages = 1;
-        c = connect_client(&w, getpid(), NULL);
-        assert_int_equal(open_session(&w, c, "s", false, &s), OK);
-        assert_int_equal(publish(&w, c, s, 0, 1, 12), OK);
+        world_serve(w, TENANT, 4);
+        w->server.store.drop_slice_pages = 1;
+        c = connect_client(w, getpid(), NULL);
+        assert_int_equal(open_session(w, c, "s", false, &s), OK);
+        assert_int_equal(publish(w, c, s, 0, 1, 12), OK);
         for (unsigned n = 0; n < 2; n++) { /* the second time of a window */
-                assert_int_equal(keep_ranges(&w, c, s, first, 2, end, 2), OK);
+                assert_int_equal(keep_ranges(w, c, s, first, 2, end, 2), OK);
                 assert_int_equal(c->count, n == 0 ? 3 : 0);
         }
-        assert_int_equal(keep_ranges(&w, c, s, (uint64_t[]){80}, 1, end + 1, 1), OK);
+        assert_int_equal(keep_ranges(w, c, s, (uint64_t[]){80}, 1, end + 1, 1), OK);
         assert_int_equal(c->count, 2);
-        session_info(session_of(attach_of(&w, c), s, NULL), &info);
+        session_info(session_of(attach_of(w, c), s, NULL), &info);
         assert_int_equal(info.n_pages, 7);
-        world_end(&w);
 }
 
 /* A long text is truncated a slice at a time. The reply comes after the last, and later requests
  * wait. Another client publishes to it, and the caller hangs up. */
-TEST(test_truncate_in_slices)
+SERVER_SCENE(test_truncate_in_slices, "fake")
 {
         Kvlease__V1__SessionTruncateRequest m = KVLEASE__V1__SESSION_TRUNCATE_REQUEST__INIT;
         struct session_info info;
         struct client *c, *other;
         void (*on_work)(void *data);
         struct attach *a;
-        struct world w;
         uint32_t s, t;
 
-        world_init(&w, "fake");
-        world_serve(&w, TENANT, 4);
-        w.server.store.drop_slice_pages = 1;
-        c = connect_client(&w, getpid(), NULL);
-        other = connect_client(&w, getpid(), NULL);
-        a = attach_of(&w, c);
-        assert_int_equal(open_session(&w, c, "s", false, &s), OK);
-        assert_int_equal(publish(&w, c, s, 0, 1, 12), OK);
-        assert_int_equal(truncate_session(&w, c, s, 16, 32), OK);
+        world_serve(w, TENANT, 4);
+        w->server.store.drop_slice_pages = 1;
+        c = connect_client(w, getpid(), NULL);
+        other = connect_client(w, getpid(), NULL);
+        a = attach_of(w, c);
+        assert_int_equal(open_session(w, c, "s", false, &s), OK);
+        assert_int_equal(publish(w, c, s, 0, 1, 12), OK);
+        assert_int_equal(truncate_session(w, c, s, 16, 32), OK);
         assert_int_equal(c->count, 9);
         session_info(session_of(a, s, NULL), &info);
         assert_true(info.is_truncated && info.n_pages == 3);
-        assert_int_equal(publish(&w, c, s, 0, 13, 2), OK);
+        assert_int_equal(publish(w, c, s, 0, 13, 2), OK);
         /* Another one, which is published to. */
-        assert_int_equal(open_session(&w, c, "t", false, &t), OK);
-        assert_int_equal(publish(&w, c, t, 0, 30, 1), wire(KVL_STATUS_NO_PARENT));
-        assert_int_equal(publish(&w, c, t, 0, 1, 12), wire(KVL_STATUS_DUPLICATE));
-        assert_int_equal(open_session(&w, other, "t", true, &s), OK);
+        assert_int_equal(open_session(w, c, "t", false, &t), OK);
+        assert_int_equal(publish(w, c, t, 0, 30, 1), wire(KVL_STATUS_NO_PARENT));
+        assert_int_equal(publish(w, c, t, 0, 1, 12), wire(KVL_STATUS_DUPLICATE));
+        assert_int_equal(open_session(w, other, "t", true, &s), OK);
         m.ns_id = NS_ID;
         m.session = t;
         m.first_tokens = m.last_tokens = 16;
-        on_work = hold_chores(&w);
+        on_work = hold_chores(w);
         say(c, MSG_SESSION_TRUNCATE, &m.base);
-        AWAIT(&w, session_of(a, t, NULL)->truncation);
-        assert_true(peer_awaits_drop(peer_of(&w, c)));
-        assert_int_equal(truncate_session(&w, other, s, 16, 16), wire(-EAGAIN));
-        assert_int_equal(publish(&w, other, s, 0, 13, 1), OK);
+        AWAIT(w, session_of(a, t, NULL)->truncation);
+        assert_true(peer_awaits_drop(peer_of(w, c)));
+        assert_int_equal(truncate_session(w, other, s, 16, 16), wire(-EAGAIN));
+        assert_int_equal(publish(w, other, s, 0, 13, 1), OK);
         assert_null(session_of(a, t, NULL)->truncation);
-        do_chores(&w, on_work);
-        AWAIT(&w, c->status != UINT32_MAX);
+        do_chores(w, on_work);
+        AWAIT(w, c->status != UINT32_MAX);
         assert_int_equal(c->status, wire(-EAGAIN));
         assert_non_null(strstr(c->detail, "published"));
-        assert_false(peer_awaits_drop(peer_of(&w, c)));
+        assert_false(peer_awaits_drop(peer_of(w, c)));
         /* And whose asker hangs up. */
-        on_work = hold_chores(&w);
+        on_work = hold_chores(w);
         say(c, MSG_SESSION_TRUNCATE, &m.base);
-        AWAIT(&w, session_of(a, t, NULL)->truncation);
+        AWAIT(w, session_of(a, t, NULL)->truncation);
         hang_up(c);
-        a = attach_of(&w, other);
-        do_chores(&w, on_work);
-        AWAIT(&w, !session_of(a, s, NULL)->truncation);
+        a = attach_of(w, other);
+        do_chores(w, on_work);
+        AWAIT(w, !session_of(a, s, NULL)->truncation);
         session_info(session_of(a, s, NULL), &info);
         assert_true(info.is_truncated && info.n_pages == 2);
-        world_end(&w);
 }
 
-TEST(test_expiry)
+SERVER_SCENE(test_expiry, "fake")
 {
         Kvlease__V1__SessionOpenRequest m = KVLEASE__V1__SESSION_OPEN_REQUEST__INIT;
         const struct ns *ns;
         struct client *c;
-        struct world w;
         uint32_t s;
 
-        world_init(&w, "fake");
-        world_serve(&w, TENANT, 4);
-        c = connect_client(&w, getpid(), NULL);
-        ns = attach_of(&w, c)->ns;
+        world_serve(w, TENANT, 4);
+        c = connect_client(w, getpid(), NULL);
+        ns = attach_of(w, c)->ns;
         m.ns_id = NS_ID;
         m.id = (ProtobufCBinaryData){1, (uint8_t *)"s"};
         m.expire_sec = 1;
-        assert_int_equal(ask(&w, c, MSG_SESSION_OPEN, &m.base), OK);
+        assert_int_equal(ask(w, c, MSG_SESSION_OPEN, &m.base), OK);
         s = ((const Kvlease__V1__SessionOpenReply *)c->reply)->session;
-        assert_int_equal(close_session(&w, c, s, false), OK);
+        assert_int_equal(close_session(w, c, s, false), OK);
         assert_int_equal(sessions_count(ns), 1);
-        AWAIT(&w, sessions_count(ns) == 0);
-        assert_int_equal(w.server.store.counters.sessions_expired, 1);
-        world_end(&w);
+        AWAIT(w, sessions_count(ns) == 0);
+        assert_int_equal(w->server.store.counters.sessions_expired, 1);
 }
 
 /* Seconds until the daemon wakes for what expires; 0: it doesn't. */
@@ -624,33 +591,30 @@ static uint64_t upkeep_due_sec(const struct world *w)
 
 /* The daemon sleeps until a session can expire, and not before it is closed; a client that dies
  * used its sessions until then. */
-TEST(test_sleeps_until_expiry)
+SERVER_SCENE(test_sleeps_until_expiry, "fake")
 {
         Kvlease__V1__SessionOpenRequest m = KVLEASE__V1__SESSION_OPEN_REQUEST__INIT;
         struct session_info info;
         const struct ns *ns;
         struct client *c;
-        struct world w;
         uint64_t before, number;
 
-        world_init(&w, "fake");
-        world_serve(&w, TENANT, 4);
-        c = connect_client(&w, getpid(), NULL);
-        ns = attach_of(&w, c)->ns;
+        world_serve(w, TENANT, 4);
+        c = connect_client(w, getpid(), NULL);
+        ns = attach_of(w, c)->ns;
         m.ns_id = NS_ID;
         m.id = (ProtobufCBinaryData){1, (uint8_t *)"s"};
         m.expire_sec = 1000;
-        assert_int_equal(ask(&w, c, MSG_SESSION_OPEN, &m.base), OK);
-        AWAIT(&w, !uv_is_active((const uv_handle_t *)&w.server.services.upkeep_timer));
+        assert_int_equal(ask(w, c, MSG_SESSION_OPEN, &m.base), OK);
+        AWAIT(w, !uv_is_active((const uv_handle_t *)&w->server.services.upkeep_timer));
         usleep(10000);
         before = clock_now_nsec();
-        peer_end(peer_of(&w, c));
+        peer_end(peer_of(w, c));
         hang_up(c);
         session_info(session_next(ns, 0, &number), &info);
         assert_true(info.used_nsec >= before);
-        AWAIT(&w, upkeep_due_sec(&w) > 900);
+        AWAIT(w, upkeep_due_sec(w) > 900);
         assert_int_equal(sessions_count(ns), 1);
-        world_end(&w);
 }
 
 int main(void)

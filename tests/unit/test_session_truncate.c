@@ -84,6 +84,8 @@ static void end(struct bench *w)
         fixture_end(&w->f);
 }
 
+#define SCENE(fn, ...) TEST_ON(fn, struct bench, w, begin, end, ##__VA_ARGS__)
+
 static void expect_truncated(struct bench *w, unsigned n_window)
 {
         struct session_info info = info_of(w->a, w->s);
@@ -154,23 +156,20 @@ TEST(test_evicted)
 }
 
 /* Pages that it comes to later move to another place (compaction, tiers). */
-TEST(test_moved)
+SCENE(test_moved)
 {
-        struct bench w;
         uint32_t to;
 
-        begin(&w);
-        work(&w, 3);
-        assert_int_equal(lease_pages(w.a, 1, 1, &to, NULL), 0);
-        grants_remove(w.a->grants, to);
-        places_change(w.ns, w.t.at, to, 0);
-        settle_all(&w.f.store);
-        ns_page(w.ns, to)->owner = 0;
-        assert_int_equal(w.t.at, to);
-        fixture_check(&w.f);
-        finish(&w, 0);
-        expect_truncated(&w, N_END);
-        end(&w);
+        work(w, 3);
+        assert_int_equal(lease_pages(w->a, 1, 1, &to, NULL), 0);
+        grants_remove(w->a->grants, to);
+        places_change(w->ns, w->t.at, to, 0);
+        settle_all(&w->f.store);
+        ns_page(w->ns, to)->owner = 0;
+        assert_int_equal(w->t.at, to);
+        fixture_check(&w->f);
+        finish(w, 0);
+        expect_truncated(w, N_END);
 }
 
 /* Another page of the text, or another end of it: that isn't what was to be truncated. */
@@ -228,54 +227,43 @@ TEST(test_gone)
 }
 
 /* The caller leaves, and the namespace is removed: the truncation's owner gets the result. */
-TEST(test_namespace_goes)
+SCENE(test_namespace_goes)
 {
         uint64_t n_pages, n_kept;
-        struct bench w;
 
-        begin(&w);
-        work(&w, 3);
-        attach_close(w.a);
-        fixture_check(&w.f);
-        assert_int_equal(store_purge(&w.f.store, w.f.a, w.ns, true, &n_pages, &n_kept), 0);
+        work(w, 3);
+        attach_close(w->a);
+        fixture_check(&w->f);
+        assert_int_equal(store_purge(&w->f.store, w->f.a, w->ns, true, &n_pages, &n_kept), 0);
         assert_int_equal(n_kept, 0);
-        assert_true(w.is_done);
-        assert_int_equal(w.t.result, -ENOENT);
-        end(&w);
+        assert_true(w->is_done);
+        assert_int_equal(w->t.result, -ENOENT);
 }
 
 /* The caller closes the session without waiting: it is truncated all the same. */
-TEST(test_closed)
+SCENE(test_closed)
 {
-        struct bench w;
-
-        begin(&w);
-        assert_int_equal(session_close(w.a, w.s, false, 1, NULL), 0);
-        finish(&w, 0);
-        w.s = open_session(w.a, "s");
-        expect_truncated(&w, N_END);
-        end(&w);
+        assert_int_equal(session_close(w->a, w->s, false, 1, NULL), 0);
+        finish(w, 0);
+        w->s = open_session(w->a, "s");
+        expect_truncated(w, N_END);
 }
 
 /* Memory is needed: what it holds gives way, last, and it ends up without a window. */
-TEST(test_gives_way)
+SCENE(test_gives_way)
 {
-        struct bench w;
-
-        begin(&w);
-        work(&w, 5);
-        assert_false(sessions_give_way(w.ns, false));
-        assert_int_equal(w.ns->sessions->n_room, 6 * SLICE);
+        work(w, 5);
+        assert_false(sessions_give_way(w->ns, false));
+        assert_int_equal(w->ns->sessions->n_room, 6 * SLICE);
         for (unsigned n = 0; n < 6; n++) {
-                assert_true(sessions_give_way(w.ns, true));
-                settle_all(&w.f.store);
-                fixture_check(&w.f);
+                assert_true(sessions_give_way(w->ns, true));
+                settle_all(&w->f.store);
+                fixture_check(&w->f);
         }
-        expect_untouched(&w);
-        assert_false(sessions_give_way(w.ns, true));
-        finish(&w, 0);
-        expect_truncated(&w, 0);
-        end(&w);
+        expect_untouched(w);
+        assert_false(sessions_give_way(w->ns, true));
+        finish(w, 0);
+        expect_truncated(w, 0);
 }
 
 /* So it does where the set of a page is recalled: one that it holds, or comes to. */
@@ -313,25 +301,23 @@ TEST(test_recalled)
 }
 
 /* One of a session at a time, and so many of all. */
-TEST(test_limit)
+SCENE(test_limit)
 {
         struct session_truncation t[TRUNCATIONS_MAX];
         unsigned n_done = 0;
         struct detail d;
-        struct bench w;
         uint32_t s;
 
-        begin(&w);
         assert_int_equal(
-                truncation_begin_ends(&t[0], session_of(w.a, w.s, NULL), 1, 1, &d), -EAGAIN);
+                truncation_begin_ends(&t[0], session_of(w->a, w->s, NULL), 1, 1, &d), -EAGAIN);
         assert_non_null(strstr(d.text, "is being truncated"));
         for (unsigned i = 0; i < TRUNCATIONS_MAX; i++) {
                 char id[8];
 
                 snprintf(id, sizeof(id), "t%u", i);
-                s = open_session(w.a, id);
-                append(w.a, s, ROOT, 0, N_PAGES);
-                if (truncation_begin_ends(&t[i], session_of(w.a, s, NULL), 1, 1, &d) == 0)
+                s = open_session(w->a, id);
+                append(w->a, s, ROOT, 0, N_PAGES);
+                if (truncation_begin_ends(&t[i], session_of(w->a, s, NULL), 1, 1, &d) == 0)
                         continue;
                 assert_non_null(strstr(d.text, "64 sessions"));
                 n_done = i;
@@ -343,25 +329,20 @@ TEST(test_limit)
                 assert_true(truncation_is_over(&t[i]));
                 assert_int_equal(t[i].result, -ENOMEM);
         }
-        finish(&w, 0);
-        end(&w);
+        finish(w, 0);
 }
 
 /* The window of a session that has been truncated before isn't all let go of yet. */
-TEST(test_again)
+SCENE(test_again)
 {
-        struct bench w;
-
-        begin(&w);
-        finish(&w, 0);
-        truncate_pages(w.a, w.s, N_HEAD, 0, N_END);
-        assert_true(w.ns->catalog.n_stale == 0 && sessions_are_left(w.ns));
-        append(w.a, w.s, N_HEAD - 1, N_HEAD, N_PAGES - N_HEAD);
-        truncate_soon(&w, w.s);
-        finish(&w, 0);
-        expect_truncated(&w, N_END);
+        finish(w, 0);
+        truncate_pages(w->a, w->s, N_HEAD, 0, N_END);
+        assert_true(w->ns->catalog.n_stale == 0 && sessions_are_left(w->ns));
+        append(w->a, w->s, N_HEAD - 1, N_HEAD, N_PAGES - N_HEAD);
+        truncate_soon(w, w->s);
+        finish(w, 0);
+        expect_truncated(w, N_END);
         /* A longer gap of a long head. */
-        truncate_pages(w.a, w.s, 2, 3, N_HEAD - 2 + N_END - 3);
-        assert_int_equal(info_of(w.a, w.s).n_pages, 2 + 3);
-        end(&w);
+        truncate_pages(w->a, w->s, 2, 3, N_HEAD - 2 + N_END - 3);
+        assert_int_equal(info_of(w->a, w->s).n_pages, 2 + 3);
 }

@@ -9,92 +9,83 @@
 #include "tests/unit/session-window-fixture.h"
 
 /* Windows elsewhere, of more pages than is looked at in a turn, don't hold a recall up. */
-TEST(test_recall_beside_windows)
+SESSION_WINDOW_SCENE(test_recall_beside_windows, 8, 4, 4)
 {
-        struct bench w;
         uint32_t t;
 
-        begin(&w, 8, 4, 4);
-        (void)truncated(&w, "s", 0, 7, 3); /* all in the first set */
-        t = open_session(w.a, "t");
-        append(w.a, t, ROOT, 20, 3);
-        assert_int_equal(w.ns->device.n_sets, 2);
-        recall_set(w.ns->sets.at[1], RECALL_FORCED);
+        (void)truncated(w, "s", 0, 7, 3); /* all in the first set */
+        t = open_session(w->a, "t");
+        append(w->a, t, ROOT, 20, 3);
+        assert_int_equal(w->ns->device.n_sets, 2);
+        recall_set(w->ns->sets.at[1], RECALL_FORCED);
         for (unsigned i = 0; i < 100; i++)
-                if (recall_work(&w.f.store, 1, TIMEOUT, 2) != RECALL_MORE)
+                if (recall_work(&w->f.store, 1, TIMEOUT, 2) != RECALL_MORE)
                         break;
-        fixture_check(&w.f);
-        assert_null(w.ns->sets.at[1]);
-        assert_int_equal(w.ns->device.n_pages[PAGE_DETACHED], 3);
-        end(&w);
+        fixture_check(&w->f);
+        assert_null(w->ns->sets.at[1]);
+        assert_int_equal(w->ns->device.n_pages[PAGE_DETACHED], 3);
 }
 
 /* Leaving a set looks at windows only while one may have pages there. */
-TEST(test_leave_set_looks_at_few)
+SESSION_WINDOW_SCENE(test_leave_set_looks_at_few, 8, 8, 8)
 {
-        struct bench w;
         uint32_t s, t, u;
 
-        begin(&w, 8, 8, 8);
-        s = truncated(&w, "s", 0, 7, 3); /* all in the first set */
-        t = truncated(&w, "t", 20, 8, 2);
-        append(w.a, t, 27, 28, 4);
-        u = open_session(w.a, "u");
-        append(w.a, u, ROOT, 40, 8);
-        assert_true(w.ns->device.n_sets > 2);
-        assert_int_equal(sessions_leave_set(w.ns->sets.at[w.ns->device.n_sets - 1]), 0);
-        settle_all(&w.f.store);
-        assert_int_equal(info_of(w.a, s).n_pages, 6);
+        s = truncated(w, "s", 0, 7, 3); /* all in the first set */
+        t = truncated(w, "t", 20, 8, 2);
+        append(w->a, t, 27, 28, 4);
+        u = open_session(w->a, "u");
+        append(w->a, u, ROOT, 40, 8);
+        assert_true(w->ns->device.n_sets > 2);
+        assert_int_equal(sessions_leave_set(w->ns->sets.at[w->ns->device.n_sets - 1]), 0);
+        settle_all(&w->f.store);
+        assert_int_equal(info_of(w->a, s).n_pages, 6);
         /* The other one's window comes behind it. */
-        assert_int_equal(sessions_leave_set(w.ns->sets.at[0]), 3);
-        settle_all(&w.f.store);
-        fixture_check(&w.f);
-        expect_tokens(w.a, s, 7, 3);
-        assert_int_equal(info_of(w.a, t).n_pages, 8);
-        assert_int_equal(sessions_leave_set(w.ns->sets.at[0]), 0);
-        settle_all(&w.f.store);
-        assert_int_equal(sessions_leave_set(w.ns->sets.at[1]), 6);
-        settle_all(&w.f.store);
-        fixture_check(&w.f);
-        assert_int_equal(info_of(w.a, t).n_pages, 2);
-        end(&w);
+        assert_int_equal(sessions_leave_set(w->ns->sets.at[0]), 3);
+        settle_all(&w->f.store);
+        fixture_check(&w->f);
+        expect_tokens(w->a, s, 7, 3);
+        assert_int_equal(info_of(w->a, t).n_pages, 8);
+        assert_int_equal(sessions_leave_set(w->ns->sets.at[0]), 0);
+        settle_all(&w->f.store);
+        assert_int_equal(sessions_leave_set(w->ns->sets.at[1]), 6);
+        settle_all(&w->f.store);
+        fixture_check(&w->f);
+        assert_int_equal(info_of(w->a, t).n_pages, 2);
 }
 
 /* The pages of a long window that a session leaves go a slice at a time; it is gone at once, and
  * its room is others'. */
-TEST_BARE(test_long_window_goes_in_slices)
+SESSION_WINDOW_SCENE(test_long_window_goes_in_slices, 16, 16, 16)
 {
         uint64_t n_kept;
         unsigned n = 0;
-        struct bench w;
         uint32_t s;
 
-        begin(&w, 16, 16, 16);
-        w.f.store.drop_slice_pages = 4;
-        s = open_session(w.a, "s");
-        append(w.a, s, ROOT, 0, 60);
-        truncate_pages(w.a, s, 1, 50, 9);
-        while (chores_work(&w.f.store)) /* the windows' pages leave the tree */
+        w->f.store.drop_slice_pages = 4;
+        s = open_session(w->a, "s");
+        append(w->a, s, ROOT, 0, 60);
+        truncate_pages(w->a, s, 1, 50, 9);
+        while (chores_work(&w->f.store)) /* the windows' pages leave the tree */
                 ;
-        n_kept = ns_n_pages(w.ns, PAGE_DETACHED);
+        n_kept = ns_n_pages(w->ns, PAGE_DETACHED);
         assert_int_equal(n_kept, 50);
-        assert_int_equal(session_close(w.a, s, true, 1, NULL), 0);
-        fixture_check(&w.f);
-        assert_int_equal(sessions_count(w.ns), 0);
-        assert_int_equal(w.ns->sessions->n_room, 0);
-        s = open_session(w.a, "s"); /* another one */
-        assert_int_equal(info_of(w.a, s).n_pages, 0);
+        assert_int_equal(session_close(w->a, s, true, 1, NULL), 0);
+        fixture_check(&w->f);
+        assert_int_equal(sessions_count(w->ns), 0);
+        assert_int_equal(w->ns->sessions->n_room, 0);
+        s = open_session(w->a, "s"); /* another one */
+        assert_int_equal(info_of(w->a, s).n_pages, 0);
         for (bool more = true; more; n++) {
-                uint64_t before = ns_n_pages(w.ns, PAGE_DETACHED);
+                uint64_t before = ns_n_pages(w->ns, PAGE_DETACHED);
 
-                more = store_work(&w.f.store, 4);
-                assert_true(before - ns_n_pages(w.ns, PAGE_DETACHED) <= 4);
-                fixture_check(&w.f);
+                more = store_work(&w->f.store, 4);
+                assert_true(before - ns_n_pages(w->ns, PAGE_DETACHED) <= 4);
+                fixture_check(&w->f);
         }
         assert_true(n >= n_kept / 4);
-        assert_int_equal(ns_n_pages(w.ns, PAGE_DETACHED), 0);
-        assert_int_equal(sessions_count(w.ns), 1);
-        end(&w);
+        assert_int_equal(ns_n_pages(w->ns, PAGE_DETACHED), 0);
+        assert_int_equal(sessions_count(w->ns), 1);
 }
 
 #define LONG_WINDOW 50

@@ -5,6 +5,9 @@
 #include "tests/unit/test-random.h"
 #include "tests/unit/test-support.h"
 
+#define SCENE_GHOSTS(fn, ...) \
+        TEST_ON(fn, struct ghosts, g, ghosts_init, ghosts_deinit, ##__VA_ARGS__)
+
 static void expect_gone(struct ghosts *g, uint64_t id)
 {
         struct ghost ghost;
@@ -22,72 +25,60 @@ static void expect_there(struct ghosts *g, uint64_t id, uint32_t queue, uint64_t
         expect_gone(g, id);
 }
 
-TEST(test_added_and_taken)
+SCENE_GHOSTS(test_added_and_taken, 10)
 {
-        struct ghosts g;
-
-        ghosts_init(&g, 10);
-        expect_gone(&g, 7);
-        ghosts_drop_oldest(&g, 0);
-        ghosts_add(&g, 0, 7, 70);
-        ghosts_add(&g, 1, 8, 80);
-        ghosts_add(&g, 1, 7, 71); /* the newer one counts */
-        ghosts_add(&g, 0, UINT64_MAX, 90);
-        assert_int_equal(ghosts_count(&g, 0), 1);
-        assert_int_equal(ghosts_count(&g, 1), 2);
-        expect_there(&g, 7, 1, 71);
-        expect_there(&g, UINT64_MAX, 0, 90);
-        expect_there(&g, 8, 1, 80);
-        assert_int_equal(ghosts_count(&g, 0) + ghosts_count(&g, 1), 0);
-        ghosts_deinit(&g);
+        expect_gone(g, 7);
+        ghosts_drop_oldest(g, 0);
+        ghosts_add(g, 0, 7, 70);
+        ghosts_add(g, 1, 8, 80);
+        ghosts_add(g, 1, 7, 71); /* the newer one counts */
+        ghosts_add(g, 0, UINT64_MAX, 90);
+        assert_int_equal(ghosts_count(g, 0), 1);
+        assert_int_equal(ghosts_count(g, 1), 2);
+        expect_there(g, 7, 1, 71);
+        expect_there(g, UINT64_MAX, 0, 90);
+        expect_there(g, 8, 1, 80);
+        assert_int_equal(ghosts_count(g, 0) + ghosts_count(g, 1), 0);
 }
 
-TEST(test_oldest_makes_room)
+SCENE_GHOSTS(test_oldest_makes_room, 100)
 {
-        struct ghosts g;
-
-        ghosts_init(&g, 100);
         for (uint64_t id = 0; id < 100; id++)
-                ghosts_add(&g, id % 2, id, id);
-        ghosts_add(&g, 0, 100, 100);
-        expect_gone(&g, 0);
-        ghosts_drop_oldest(&g, 1);
-        expect_gone(&g, 1);
+                ghosts_add(g, id % 2, id, id);
+        ghosts_add(g, 0, 100, 100);
+        expect_gone(g, 0);
+        ghosts_drop_oldest(g, 1);
+        expect_gone(g, 1);
         for (uint64_t id = 2; id <= 100; id++)
-                expect_there(&g, id, id % 2, id);
+                expect_there(g, id, id % 2, id);
         /* From the other queue, if its own is empty. */
         for (uint64_t id = 0; id < 100; id++)
-                ghosts_add(&g, 0, id, id);
-        ghosts_add(&g, 1, 100, 100);
-        expect_gone(&g, 0);
-        expect_there(&g, 100, 1, 100);
-        ghosts_deinit(&g);
+                ghosts_add(g, 0, id, id);
+        ghosts_add(g, 1, 100, 100);
+        expect_gone(g, 0);
+        expect_there(g, 100, 1, 100);
 }
 
 /* None at all: nothing is remembered. Some: as many as there is memory for. */
-TEST(test_out_of_memory)
+SCENE_GHOSTS(test_out_of_memory, 10000)
 {
-        struct ghosts g;
-
-        ghosts_init(&g, 10000);
         for (unsigned n = 0; n < 3; n++) {
                 alloc_fail_at(1); /* the map; the links; the entries */
-                ghosts_add(&g, 0, 1, 1);
+                ghosts_add(g, 0, 1, 1);
                 assert_true(alloc_fail_end());
-                expect_gone(&g, 1);
+                expect_gone(g, 1);
         }
-        ghosts_add(&g, 0, 1, 1);
-        expect_there(&g, 1, 0, 1);
+        ghosts_add(g, 0, 1, 1);
+        expect_there(g, 1, 0, 1);
         random_start(__func__);
         for (uint64_t id = 0; id < 10000; id++) {
                 alloc_fail_at(1 + random_below(3));
-                ghosts_add(&g, 0, id, id);
+                ghosts_add(g, 0, id, id);
                 alloc_fail_end();
-                expect_there(&g, id, 0, id);
-                ghosts_add(&g, 0, id, id);
+                expect_there(g, id, 0, id);
+                ghosts_add(g, 0, id, id);
         }
-        assert_in_range(ghosts_memory_bytes(&g), 1, 1 << 22);
-        ghosts_deinit(&g);
+        assert_in_range(ghosts_memory_bytes(g), 1, 1 << 22);
 }
 
 /* A cache of texts of one page each. */
@@ -114,6 +105,8 @@ static void cache_deinit(struct cache *c)
         tree_deinit(&c->tree);
 }
 
+#define SCENE(fn, ...) TEST_ON(fn, struct cache, c, cache_init, cache_deinit, ##__VA_ARGS__)
+
 /* A node's text has its number. */
 static void insert(struct cache *c, uint32_t node, uint32_t parent)
 {
@@ -139,88 +132,72 @@ static void expect_evicted(struct cache *c, uint32_t node)
 }
 
 /* 0 is used twice, the first time before it is evicted; all others once, but for 3. */
-TEST(test_lru2_remembers_uses_of_the_evicted)
+SCENE(test_lru2_remembers_uses_of_the_evicted, &evict_lru2)
 {
-        struct cache c;
-
-        cache_init(&c, &evict_lru2);
-        insert(&c, 0, NODE_NONE);
-        expect_evicted(&c, 0);
-        insert(&c, 3, NODE_NONE);
-        insert(&c, 0, NODE_NONE);
-        insert(&c, 1, NODE_NONE);
-        insert(&c, 2, NODE_NONE);
-        use(&c, 3);
-        expect_evicted(&c, 1);
-        expect_evicted(&c, 2);
-        expect_evicted(&c, 0); /* its use before the last is older than 3's */
-        expect_evicted(&c, 3);
-        cache_deinit(&c);
+        insert(c, 0, NODE_NONE);
+        expect_evicted(c, 0);
+        insert(c, 3, NODE_NONE);
+        insert(c, 0, NODE_NONE);
+        insert(c, 1, NODE_NONE);
+        insert(c, 2, NODE_NONE);
+        use(c, 3);
+        expect_evicted(c, 1);
+        expect_evicted(c, 2);
+        expect_evicted(c, 0); /* its use before the last is older than 3's */
+        expect_evicted(c, 3);
 }
 
 /* The target begins at 0: what was used once goes first, until a ghost of it comes back. */
-TEST(test_arc_follows_its_ghosts)
+SCENE(test_arc_follows_its_ghosts, &evict_arc)
 {
-        struct cache c;
-
-        cache_init(&c, &evict_arc);
         for (uint32_t i = 0; i < 6; i++)
-                insert(&c, i, NODE_NONE);
-        use(&c, 0);
-        use(&c, 1);
-        use(&c, 2);
-        expect_evicted(&c, 3);
-        expect_evicted(&c, 4);
-        insert(&c, 3, NODE_NONE); /* 0, 1, 2 and 3 were used again, 5 once; the target is 1 */
-        expect_evicted(&c, 0);
-        insert(&c, 4, NODE_NONE); /* and 2 */
-        insert(&c, 6, NODE_NONE);
-        expect_evicted(&c, 1);
-        insert(&c, 0, NODE_NONE); /* a ghost of those used again: 1 */
-        expect_evicted(&c, 5);
-        cache_deinit(&c);
+                insert(c, i, NODE_NONE);
+        use(c, 0);
+        use(c, 1);
+        use(c, 2);
+        expect_evicted(c, 3);
+        expect_evicted(c, 4);
+        insert(c, 3, NODE_NONE); /* 0, 1, 2 and 3 were used again, 5 once; the target is 1 */
+        expect_evicted(c, 0);
+        insert(c, 4, NODE_NONE); /* and 2 */
+        insert(c, 6, NODE_NONE);
+        expect_evicted(c, 1);
+        insert(c, 0, NODE_NONE); /* a ghost of those used again: 1 */
+        expect_evicted(c, 5);
 }
 
 /* Equal uses: the deeper block costs more, and the older one of two goes. */
-TEST(test_gdsf_weighs_depth)
+SCENE(test_gdsf_weighs_depth, &evict_gdsf)
 {
-        struct cache c;
-
-        cache_init(&c, &evict_gdsf);
-        insert(&c, 0, NODE_NONE);
+        insert(c, 0, NODE_NONE);
         for (uint32_t i = 1; i < 60; i++)
-                insert(&c, i, i - 1);
-        insert(&c, 60, NODE_NONE);
-        insert(&c, 61, NODE_NONE);
-        use(&c, 60);
-        expect_evicted(&c, 61);
+                insert(c, i, i - 1);
+        insert(c, 60, NODE_NONE);
+        insert(c, 61, NODE_NONE);
+        use(c, 60);
+        expect_evicted(c, 61);
         /* At 59 * 512 tokens attention costs nearly what the rest does: two uses of 60's. */
-        expect_evicted(&c, 59);
-        expect_evicted(&c, 58);
-        use(&c, 60);
+        expect_evicted(c, 59);
+        expect_evicted(c, 58);
+        use(c, 60);
         for (uint32_t i = 58; i-- > 0;)
-                expect_evicted(&c, i);
-        expect_evicted(&c, 60);
-        cache_deinit(&c);
+                expect_evicted(c, i);
+        expect_evicted(c, 60);
 }
 
 /* A block that was used often long ago isn't worth more than an endless stream of new ones. */
-TEST(test_gdsf_ages)
+SCENE(test_gdsf_ages, &evict_gdsf)
 {
-        struct cache c;
-
-        cache_init(&c, &evict_gdsf);
-        insert(&c, 0, NODE_NONE);
-        use(&c, 0);
-        use(&c, 0); /* worth 3 */
+        insert(c, 0, NODE_NONE);
+        use(c, 0);
+        use(c, 0); /* worth 3 */
         for (uint32_t i = 1; i < 3; i++) {
-                insert(&c, 2 * i, NODE_NONE); /* worth i, as the cache is i - 1 old */
-                insert(&c, 2 * i + 1, NODE_NONE);
-                expect_evicted(&c, 2 * i);
-                expect_evicted(&c, 2 * i + 1);
+                insert(c, 2 * i, NODE_NONE); /* worth i, as the cache is i - 1 old */
+                insert(c, 2 * i + 1, NODE_NONE);
+                expect_evicted(c, 2 * i);
+                expect_evicted(c, 2 * i + 1);
         }
-        insert(&c, 10, NODE_NONE); /* worth 3, too, and younger */
-        expect_evicted(&c, 0);
-        expect_evicted(&c, 10);
-        cache_deinit(&c);
+        insert(c, 10, NODE_NONE); /* worth 3, too, and younger */
+        expect_evicted(c, 0);
+        expect_evicted(c, 10);
 }

@@ -72,6 +72,8 @@ static void rig_end(struct rig *rig)
         fixture_end(&rig->f);
 }
 
+#define SCENE(fn, ...) TEST_ON(fn, struct rig, rig, rig_start, rig_end, ##__VA_ARGS__)
+
 static void tick(struct rig *rig)
 {
         struct sizing_params p = {.window_nsec = WINDOW,
@@ -121,101 +123,84 @@ static void queue(struct attach *a, uint32_t n)
 
 /* ---- demand --------------------------------------------------------------------------------- */
 
-TEST(test_demand_of_grants)
+SCENE(test_demand_of_grants, 8, 0)
 {
-        struct rig rig;
         struct attach *other;
         uint32_t page;
 
-        rig_start(&rig, 8, 0);
-        assert_int_equal(demand(&rig), 0);
-        hold(&rig, 1);
-        assert_int_equal(demand(&rig), 1);
-        hold(&rig, SET_PAGES);
-        assert_int_equal(demand(&rig), 1);
-        hold(&rig, SET_PAGES + 1);
-        assert_int_equal(demand(&rig), 2);
+        assert_int_equal(demand(rig), 0);
+        hold(rig, 1);
+        assert_int_equal(demand(rig), 1);
+        hold(rig, SET_PAGES);
+        assert_int_equal(demand(rig), 1);
+        hold(rig, SET_PAGES + 1);
+        assert_int_equal(demand(rig), 2);
         /* Pages of two namespaces share no set. */
-        other = open_ns(rig.m, "other");
+        other = open_ns(rig->m, "other");
         assert_int_equal(lease_pages(other, 1, 1, &page, NULL), 0);
-        assert_int_equal(demand(&rig), 3);
+        assert_int_equal(demand(rig), 3);
         attach_close(other);
-        hold(&rig, 0);
-        assert_int_equal(demand(&rig), 0);
-        rig_end(&rig);
+        hold(rig, 0);
+        assert_int_equal(demand(rig), 0);
 }
 
 /* Pages that are only cached aren't needed; pages that are pinned in either way are. */
-TEST(test_demand_of_pins)
+SCENE(test_demand_of_pins, 8, 0)
 {
-        struct rig rig;
         uint32_t pages[SET_PAGES];
 
-        rig_start(&rig, 8, 0);
-        publish_chain(rig.ns, 0, SET_PAGES, pages);
-        assert_int_equal(demand(&rig), 1);
-        hold(&rig, 1);
-        assert_int_equal(demand(&rig), 2);
-        assert_int_equal(release_pages(rig.ns, pages, SET_PAGES, 1, NULL), 0);
-        assert_int_equal(demand(&rig), 1);
-        hold(&rig, 0);
-        assert_int_equal(demand(&rig), 0);
-        assert_int_equal(attach_share(rig.ns, NULL), 0);
-        pins_add(&rig.ns->share, pages[3]);
-        assert_int_equal(demand(&rig), 1);
-        atomic_store(&rig.ns->share.counters[pages[3]], 0);
-        assert_int_equal(demand(&rig), 0);
-        rig_end(&rig);
+        publish_chain(rig->ns, 0, SET_PAGES, pages);
+        assert_int_equal(demand(rig), 1);
+        hold(rig, 1);
+        assert_int_equal(demand(rig), 2);
+        assert_int_equal(release_pages(rig->ns, pages, SET_PAGES, 1, NULL), 0);
+        assert_int_equal(demand(rig), 1);
+        hold(rig, 0);
+        assert_int_equal(demand(rig), 0);
+        assert_int_equal(attach_share(rig->ns, NULL), 0);
+        pins_add(&rig->ns->share, pages[3]);
+        assert_int_equal(demand(rig), 1);
+        atomic_store(&rig->ns->share.counters[pages[3]], 0);
+        assert_int_equal(demand(rig), 0);
 }
 
 /* Unclaimed pages in magazines can be taken back. */
-TEST(test_demand_of_magazines)
+SCENE(test_demand_of_magazines, 8, 0)
 {
-        struct rig rig;
-
-        rig_start(&rig, 8, 0);
-        assert_int_equal(attach_share(rig.ns, NULL), 0);
-        magazine_refill(rig.ns, SET_PAGES, rig.now);
-        assert_true(rig.ns->ns->clients.n_ready >= SET_PAGES);
-        assert_int_equal(demand(&rig), 0);
-        rig_end(&rig);
+        assert_int_equal(attach_share(rig->ns, NULL), 0);
+        magazine_refill(rig->ns, SET_PAGES, rig->now);
+        assert_true(rig->ns->ns->clients.n_ready >= SET_PAGES);
+        assert_int_equal(demand(rig), 0);
 }
 
-TEST(test_demand_of_who_waits)
+SCENE(test_demand_of_who_waits, 8, 0)
 {
-        struct rig rig;
-
-        rig_start(&rig, 8, 0);
-        hold(&rig, SET_PAGES);
-        queue(rig.ns, SET_PAGES + 1);
-        assert_int_equal(demand(&rig), 3);
-        assert_true(wait_end(rig.ns));
-        assert_int_equal(demand(&rig), 1);
-        rig_end(&rig);
+        hold(rig, SET_PAGES);
+        queue(rig->ns, SET_PAGES + 1);
+        assert_int_equal(demand(rig), 3);
+        assert_true(wait_end(rig->ns));
+        assert_int_equal(demand(rig), 1);
 }
 
 /* Its demand can't be seen: it gets no more than it has. So it is asked for set by set. */
-TEST(test_demand_of_who_is_refused)
+SCENE(test_demand_of_who_is_refused, 8, 2)
 {
         struct sizing_attrs attrs = sizer(SIZING_ON, 1, 4);
         struct stake *stake;
-        struct rig rig;
 
-        rig_start(&rig, 8, 2);
-        stake = stake_find(rig.f.a, rig.ns->ns->device.pool);
-        assert_int_equal(sizing_set(rig.f.a, &attrs), 0);
-        tick(&rig);
-        stake->wants_until_nsec = rig.now + 3 * TICK;
-        assert_int_equal(demand(&rig), 3);
-        tick(&rig);
-        assert_int_equal(reserved(rig.f.a), 3);
-        tick(&rig);
-        assert_int_equal(reserved(rig.f.a), 4);
-        tick(&rig);
-        tick(&rig);
-        assert_int_equal(reserved(rig.f.a), 4);
-        assert_int_equal(demand(&rig), 0);
-        rig_end(&rig);
+        stake = stake_find(rig->f.a, rig->ns->ns->device.pool);
+        assert_int_equal(sizing_set(rig->f.a, &attrs), 0);
+        tick(rig);
+        stake->wants_until_nsec = rig->now + 3 * TICK;
+        assert_int_equal(demand(rig), 3);
+        tick(rig);
+        assert_int_equal(reserved(rig->f.a), 3);
+        tick(rig);
+        assert_int_equal(reserved(rig->f.a), 4);
+        tick(rig);
+        tick(rig);
+        assert_int_equal(reserved(rig->f.a), 4);
+        assert_int_equal(demand(rig), 0);
 }
 
 enum { N_SETS = 2048, N_CLIENTS = 3 * SIZING_LOOK_PINS / (N_SETS * SET_PAGES), PARTS = 4 };
@@ -240,260 +225,233 @@ static void sample_parts(struct rig *rig, uint64_t ret[3])
 }
 
 /* More pins than are looked at in one go: a part stands for all, another part each time. */
-TEST(test_many_pins)
+SCENE(test_many_pins, N_SETS, 0)
 {
         struct sizing_attrs attrs = sizer(SIZING_DRY_RUN, 0, 4000);
         struct member *members[N_CLIENTS];
         uint64_t seen[3];
-        struct rig rig;
 
-        rig_start(&rig, N_SETS, 0);
-        rig.f.a->attrs.max_clients = N_CLIENTS + 1;
-        assert_int_equal(sizing_set(rig.f.a, &attrs), 0);
+        rig->f.a->attrs.max_clients = N_CLIENTS + 1;
+        assert_int_equal(sizing_set(rig->f.a, &attrs), 0);
         for (unsigned i = 0; i < N_SETS; i++)
-                cache_chain(rig.ns, i * SET_PAGES, SET_PAGES);
+                cache_chain(rig->ns, i * SET_PAGES, SET_PAGES);
         for (unsigned i = 0; i < N_CLIENTS; i++) {
-                members[i] = join(rig.f.a);
+                members[i] = join(rig->f.a);
                 assert_int_equal(attach_share(open_ns(members[i], "ns"), NULL), 0);
         }
-        assert_int_equal(attach_share(rig.ns, NULL), 0);
+        assert_int_equal(attach_share(rig->ns, NULL), 0);
         /* One set in PARTS: one time it is all, the others nothing. */
         for (uint32_t page = 0; page < N_SETS * SET_PAGES; page++)
                 if (page / SET_PAGES % PARTS == 1)
-                        pins_add(&rig.ns->share, page);
-        assert_int_equal(sizing_demand(rig.f.a), N_SETS / PARTS * SET_BYTES);
-        sample_parts(&rig, seen);
+                        pins_add(&rig->ns->share, page);
+        assert_int_equal(sizing_demand(rig->f.a), N_SETS / PARTS * SET_BYTES);
+        sample_parts(rig, seen);
         assert_int_equal(seen[0], 0);
         assert_int_equal(seen[1], N_SETS * SET_BYTES);
         assert_int_equal(seen[2], N_SETS * SET_BYTES);
         /* Every second page of all. */
         for (uint32_t page = 0; page < N_SETS * SET_PAGES; page++)
-                atomic_store(&rig.ns->share.counters[page], page % 2);
-        sample_parts(&rig, seen);
+                atomic_store(&rig->ns->share.counters[page], page % 2);
+        sample_parts(rig, seen);
         assert_int_equal(seen[0], N_SETS / 2 * SET_BYTES);
         assert_int_equal(seen[1], N_SETS / 2 * SET_BYTES);
         for (unsigned i = 0; i < N_CLIENTS; i++)
                 member_free(members[i]);
-        rig_end(&rig);
 }
 
 /* ---- the sizer ------------------------------------------------------------------------------ */
 
-TEST(test_follows_demand)
+SCENE(test_follows_demand, 20, 2)
 {
         struct sizing_attrs attrs = sizer(SIZING_ON, 1, 12);
-        struct rig rig;
 
-        rig_start(&rig, 20, 2);
-        assert_false(sizing_is_needed(&rig.f.store));
-        assert_int_equal(sizing_set(rig.f.a, &attrs), 0);
-        assert_true(sizing_is_needed(&rig.f.store));
-        hold(&rig, 8 * SET_PAGES);
-        tick(&rig);
-        assert_int_equal(reserved(rig.f.a), 8);
-        assert_int_equal(rig.n_moved, 1);
-        assert_int_equal(rig.moved_from, 2 * SET_BYTES);
-        assert_int_equal(rig.f.a->sizing.n_changes, 1);
-        assert_int_equal(rig.f.a->sizing.last.why, SIZER_GROW);
-        assert_int_equal(rig.f.a->sizing.last.target_bytes, 8 * SET_BYTES);
-        assert_string_equal(sizing_why(rig.f.a), sizer_why_text(SIZER_GROW));
+        assert_false(sizing_is_needed(&rig->f.store));
+        assert_int_equal(sizing_set(rig->f.a, &attrs), 0);
+        assert_true(sizing_is_needed(&rig->f.store));
+        hold(rig, 8 * SET_PAGES);
+        tick(rig);
+        assert_int_equal(reserved(rig->f.a), 8);
+        assert_int_equal(rig->n_moved, 1);
+        assert_int_equal(rig->moved_from, 2 * SET_BYTES);
+        assert_int_equal(rig->f.a->sizing.n_changes, 1);
+        assert_int_equal(rig->f.a->sizing.last.why, SIZER_GROW);
+        assert_int_equal(rig->f.a->sizing.last.target_bytes, 8 * SET_BYTES);
+        assert_string_equal(sizing_why(rig->f.a), sizer_why_text(SIZER_GROW));
         /* The reason of what was done stays, with its time, while nothing else is. */
         for (unsigned i = 0; i < 5; i++)
-                tick(&rig);
-        assert_int_equal(rig.f.a->sizing.last.why, SIZER_GROW);
-        assert_int_equal(rig.now - rig.f.a->sizing.decided_nsec, 5 * TICK);
-        hold(&rig, 16 * SET_PAGES);
-        tick(&rig);
-        assert_int_equal(reserved(rig.f.a), 12);
-        tick(&rig);
-        assert_int_equal(rig.f.a->sizing.last.why, SIZER_AT_MAX);
-        hold(&rig, 0);
+                tick(rig);
+        assert_int_equal(rig->f.a->sizing.last.why, SIZER_GROW);
+        assert_int_equal(rig->now - rig->f.a->sizing.decided_nsec, 5 * TICK);
+        hold(rig, 16 * SET_PAGES);
+        tick(rig);
+        assert_int_equal(reserved(rig->f.a), 12);
+        tick(rig);
+        assert_int_equal(rig->f.a->sizing.last.why, SIZER_AT_MAX);
+        hold(rig, 0);
         for (unsigned i = 0; i < 3 * WINDOW / TICK; i++)
-                tick(&rig);
-        assert_int_equal(reserved(rig.f.a), 1);
-        assert_int_equal(rig.f.a->sizing.last.why, SIZER_SHRINK);
-        assert_int_equal(sizing_set(rig.f.a, &(struct sizing_attrs){0}), 0);
-        assert_int_equal(reserved(rig.f.a), 2); /* as configured */
-        assert_false(sizing_is_needed(&rig.f.store));
-        rig_end(&rig);
+                tick(rig);
+        assert_int_equal(reserved(rig->f.a), 1);
+        assert_int_equal(rig->f.a->sizing.last.why, SIZER_SHRINK);
+        assert_int_equal(sizing_set(rig->f.a, &(struct sizing_attrs){0}), 0);
+        assert_int_equal(reserved(rig->f.a), 2); /* as configured */
+        assert_false(sizing_is_needed(&rig->f.store));
 }
 
-TEST(test_dry_run)
+SCENE(test_dry_run, 20, 2)
 {
         struct sizing_attrs attrs = sizer(SIZING_DRY_RUN, 4, 12);
-        struct rig rig;
 
-        rig_start(&rig, 20, 2);
-        assert_int_equal(sizing_set(rig.f.a, &attrs), 0);
-        tick(&rig);
-        assert_int_equal(rig.f.a->sizing.last.why, SIZER_NEW_LIMITS);
-        assert_int_equal(rig.f.a->sizing.last.target_bytes, 4 * SET_BYTES);
-        set_reserve(rig.f.a, 4);
-        hold(&rig, 8 * SET_PAGES);
-        tick(&rig);
-        assert_int_equal(rig.f.a->sizing.last.why, SIZER_GROW);
-        assert_int_equal(rig.f.a->sizing.last.target_bytes, 8 * SET_BYTES);
-        assert_int_equal(sizer_demand(rig.f.a->sizing.sizer), 8 * SET_BYTES);
-        hold(&rig, 1);
+        assert_int_equal(sizing_set(rig->f.a, &attrs), 0);
+        tick(rig);
+        assert_int_equal(rig->f.a->sizing.last.why, SIZER_NEW_LIMITS);
+        assert_int_equal(rig->f.a->sizing.last.target_bytes, 4 * SET_BYTES);
+        set_reserve(rig->f.a, 4);
+        hold(rig, 8 * SET_PAGES);
+        tick(rig);
+        assert_int_equal(rig->f.a->sizing.last.why, SIZER_GROW);
+        assert_int_equal(rig->f.a->sizing.last.target_bytes, 8 * SET_BYTES);
+        assert_int_equal(sizer_demand(rig->f.a->sizing.sizer), 8 * SET_BYTES);
+        hold(rig, 1);
         for (unsigned i = 0; i < 3 * WINDOW / TICK; i++)
-                tick(&rig);
-        assert_int_equal(rig.f.a->sizing.last.why, SIZER_AT_MIN);
-        assert_int_equal(reserved(rig.f.a), 4);
-        assert_int_equal(rig.f.a->sizing.n_changes, 0);
-        assert_int_equal(rig.n_moved, 0);
-        rig_end(&rig);
+                tick(rig);
+        assert_int_equal(rig->f.a->sizing.last.why, SIZER_AT_MIN);
+        assert_int_equal(reserved(rig->f.a), 4);
+        assert_int_equal(rig->f.a->sizing.n_changes, 0);
+        assert_int_equal(rig->n_moved, 0);
 }
 
 /* The reservation grows as far as there is room, and the text names the tenant with the rest. */
-TEST(test_refused_growth)
+SCENE(test_refused_growth, 20, 2)
 {
         struct sizing_attrs attrs = sizer(SIZING_ON, 1, 18);
-        struct rig rig;
 
-        rig_start(&rig, 20, 2);
-        set_reserve(rig.f.b, 10);
-        assert_int_equal(sizing_set(rig.f.a, &attrs), 0);
-        queue(rig.ns, 15 * SET_PAGES); /* what it holds would have to fit */
-        tick(&rig);
-        assert_int_equal(reserved(rig.f.a), 10);
-        assert_int_equal(reserved(rig.f.b), 10);
-        assert_int_equal(rig.f.a->sizing.last.why, SIZER_REFUSED);
-        assert_int_equal(rig.f.a->sizing.last.target_bytes, 15 * SET_BYTES);
-        assert_non_null(strstr(sizing_why(rig.f.a), "b"));
-        assert_int_equal(rig.f.a->sizing.n_changes, 1);
-        tick(&rig);
-        assert_int_equal(rig.f.a->sizing.n_changes, 1);
-        assert_int_equal(rig.f.a->sizing.last.why, SIZER_REFUSED);
+        set_reserve(rig->f.b, 10);
+        assert_int_equal(sizing_set(rig->f.a, &attrs), 0);
+        queue(rig->ns, 15 * SET_PAGES); /* what it holds would have to fit */
+        tick(rig);
+        assert_int_equal(reserved(rig->f.a), 10);
+        assert_int_equal(reserved(rig->f.b), 10);
+        assert_int_equal(rig->f.a->sizing.last.why, SIZER_REFUSED);
+        assert_int_equal(rig->f.a->sizing.last.target_bytes, 15 * SET_BYTES);
+        assert_non_null(strstr(sizing_why(rig->f.a), "b"));
+        assert_int_equal(rig->f.a->sizing.n_changes, 1);
+        tick(rig);
+        assert_int_equal(rig->f.a->sizing.n_changes, 1);
+        assert_int_equal(rig->f.a->sizing.last.why, SIZER_REFUSED);
         /* Less is wanted: it fits now. */
-        assert_true(wait_end(rig.ns));
-        queue(rig.ns, 10 * SET_PAGES);
+        assert_true(wait_end(rig->ns));
+        queue(rig->ns, 10 * SET_PAGES);
         for (unsigned i = 0; i < 2 * WINDOW / TICK; i++)
-                tick(&rig);
-        assert_int_equal(rig.f.a->sizing.last.why, SIZER_HOLD);
-        assert_true(wait_end(rig.ns));
-        queue(rig.ns, 15 * SET_PAGES);
+                tick(rig);
+        assert_int_equal(rig->f.a->sizing.last.why, SIZER_HOLD);
+        assert_true(wait_end(rig->ns));
+        queue(rig->ns, 15 * SET_PAGES);
         for (unsigned i = 0; i < 5; i++)
-                tick(&rig);
-        assert_int_equal(rig.f.a->sizing.last.why, SIZER_REFUSED);
-        assert_int_equal(reserved(rig.f.a), 10);
+                tick(rig);
+        assert_int_equal(rig->f.a->sizing.last.why, SIZER_REFUSED);
+        assert_int_equal(reserved(rig->f.a), 10);
         /* Tried again, as long as it is wanted. */
-        set_reserve(rig.f.b, 4);
-        tick(&rig);
-        assert_int_equal(reserved(rig.f.a), 15);
-        assert_int_equal(rig.f.a->sizing.last.why, SIZER_GROW);
-        assert_string_equal(sizing_why(rig.f.a), sizer_why_text(SIZER_GROW));
-        assert_true(wait_end(rig.ns));
-        rig_end(&rig);
+        set_reserve(rig->f.b, 4);
+        tick(rig);
+        assert_int_equal(reserved(rig->f.a), 15);
+        assert_int_equal(rig->f.a->sizing.last.why, SIZER_GROW);
+        assert_string_equal(sizing_why(rig->f.a), sizer_why_text(SIZER_GROW));
+        assert_true(wait_end(rig->ns));
 }
 
 /* The sizer continues from an administrator's reservation. */
-TEST(test_by_hand)
+SCENE(test_by_hand, 20, 2)
 {
         struct sizing_attrs attrs = sizer(SIZING_ON, 1, 18);
-        struct rig rig;
 
-        rig_start(&rig, 20, 2);
-        assert_int_equal(sizing_set(rig.f.a, &attrs), 0);
-        hold(&rig, 4 * SET_PAGES);
-        tick(&rig);
-        assert_int_equal(reserved(rig.f.a), 4);
-        set_reserve(rig.f.a, 10);
-        tick(&rig);
-        assert_int_equal(reserved(rig.f.a), 10);
+        assert_int_equal(sizing_set(rig->f.a, &attrs), 0);
+        hold(rig, 4 * SET_PAGES);
+        tick(rig);
+        assert_int_equal(reserved(rig->f.a), 4);
+        set_reserve(rig->f.a, 10);
+        tick(rig);
+        assert_int_equal(reserved(rig->f.a), 10);
         for (unsigned i = 0; i < 2 * WINDOW / TICK; i++)
-                tick(&rig);
-        assert_int_equal(reserved(rig.f.a), 4);
-        set_reserve(rig.f.a, 2); /* as before; so that the next is a change */
-        tick(&rig);
-        set_reserve(rig.f.a, 10);
+                tick(rig);
+        assert_int_equal(reserved(rig->f.a), 4);
+        set_reserve(rig->f.a, 2); /* as before; so that the next is a change */
+        tick(rig);
+        set_reserve(rig->f.a, 10);
         for (unsigned i = 0; i < COOLDOWN / TICK; i++) {
-                tick(&rig);
-                assert_int_equal(reserved(rig.f.a), 10);
+                tick(rig);
+                assert_int_equal(reserved(rig->f.a), 10);
         }
-        tick(&rig);
-        assert_int_equal(reserved(rig.f.a), 7);
-        set_reserve(rig.f.a, 11);
-        assert_int_equal(sizing_set(rig.f.a, &attrs), 0); /* other options are set */
-        tick(&rig);
-        assert_int_equal(reserved(rig.f.a), 11);
+        tick(rig);
+        assert_int_equal(reserved(rig->f.a), 7);
+        set_reserve(rig->f.a, 11);
+        assert_int_equal(sizing_set(rig->f.a, &attrs), 0); /* other options are set */
+        tick(rig);
+        assert_int_equal(reserved(rig->f.a), 11);
         for (unsigned i = 0; i < 3 * WINDOW / TICK; i++)
-                tick(&rig);
-        assert_int_equal(reserved(rig.f.a), 4);
+                tick(rig);
+        assert_int_equal(reserved(rig->f.a), 4);
         /* A dry run takes back earlier changes. */
         attrs.mode = SIZING_DRY_RUN;
-        assert_int_equal(sizing_set(rig.f.a, &attrs), 0);
-        assert_int_equal(reserved(rig.f.a), 11);
-        rig_end(&rig);
+        assert_int_equal(sizing_set(rig->f.a, &attrs), 0);
+        assert_int_equal(reserved(rig->f.a), 11);
 }
 
 /* Changing another attribute leaves what the sizer reserved. */
-TEST(test_other_attributes)
+SCENE(test_other_attributes, 20, 2)
 {
         struct sizing_attrs attrs = sizer(SIZING_ON, 1, 18);
         struct tenant_attrs other;
-        struct rig rig;
 
-        rig_start(&rig, 20, 2);
-        assert_int_equal(sizing_set(rig.f.a, &attrs), 0);
-        hold(&rig, 4 * SET_PAGES);
-        tick(&rig);
-        other = rig.f.a->attrs;
+        assert_int_equal(sizing_set(rig->f.a, &attrs), 0);
+        hold(rig, 4 * SET_PAGES);
+        tick(rig);
+        other = rig->f.a->attrs;
         other.weight = 7;
-        assert_int_equal(tenant_set_attrs(rig.f.a, &other, NULL), 0);
-        assert_int_equal(reserved(rig.f.a), 4);
-        rig_end(&rig);
+        assert_int_equal(tenant_set_attrs(rig->f.a, &other, NULL), 0);
+        assert_int_equal(reserved(rig->f.a), 4);
 }
 
-TEST(test_limit_is_the_most)
+SCENE(test_limit_is_the_most, 20, 2)
 {
         struct sizing_attrs attrs = sizer(SIZING_ON, 6, 18);
         struct tenant_attrs limited;
-        struct rig rig;
 
-        rig_start(&rig, 20, 2);
-        limited = rig.f.a->attrs;
+        limited = rig->f.a->attrs;
         limited.limit_bytes = 4 * SET_BYTES;
-        assert_int_equal(tenant_set_attrs(rig.f.a, &limited, NULL), 0);
-        assert_int_equal(sizing_set(rig.f.a, &attrs), 0);
-        hold(&rig, 4 * SET_PAGES);
-        tick(&rig);
-        assert_int_equal(reserved(rig.f.a), 4);
-        assert_int_equal(rig.f.a->sizing.min_bytes, 4 * SET_BYTES);
-        assert_int_equal(rig.f.a->sizing.max_bytes, 4 * SET_BYTES);
-        rig_end(&rig);
+        assert_int_equal(tenant_set_attrs(rig->f.a, &limited, NULL), 0);
+        assert_int_equal(sizing_set(rig->f.a, &attrs), 0);
+        hold(rig, 4 * SET_PAGES);
+        tick(rig);
+        assert_int_equal(reserved(rig->f.a), 4);
+        assert_int_equal(rig->f.a->sizing.min_bytes, 4 * SET_BYTES);
+        assert_int_equal(rig->f.a->sizing.max_bytes, 4 * SET_BYTES);
 }
 
 /* A tenant that isn't pinned has no reservation to move. */
-TEST(test_dynamic)
+SCENE(test_dynamic, 20, 0)
 {
         struct sizing_attrs attrs = sizer(SIZING_ON, 6, 18);
-        struct rig rig;
 
-        rig_start(&rig, 20, 0);
-        rig.f.a->attrs.class = TENANT_DYNAMIC;
-        assert_int_equal(sizing_set(rig.f.a, &attrs), 0);
-        assert_false(sizing_is_needed(&rig.f.store));
-        hold(&rig, SET_PAGES);
-        tick(&rig);
-        assert_int_equal(reserved(rig.f.a), 0);
-        assert_int_equal(sizer_demand(rig.f.a->sizing.sizer), 0);
-        rig_end(&rig);
+        rig->f.a->attrs.class = TENANT_DYNAMIC;
+        assert_int_equal(sizing_set(rig->f.a, &attrs), 0);
+        assert_false(sizing_is_needed(&rig->f.store));
+        hold(rig, SET_PAGES);
+        tick(rig);
+        assert_int_equal(reserved(rig->f.a), 0);
+        assert_int_equal(sizer_demand(rig->f.a->sizing.sizer), 0);
 }
 
-TEST(test_no_memory)
+SCENE(test_no_memory, 20, 2)
 {
         struct sizing_attrs attrs = sizer(SIZING_ON, 6, 18);
-        struct rig rig;
 
-        rig_start(&rig, 20, 2);
         alloc_fail_each(n)
         {
-                int r = sizing_set(rig.f.a, &attrs);
+                int r = sizing_set(rig->f.a, &attrs);
 
                 assert_int_equal(r, alloc_fail_happened() ? -ENOMEM : 0);
-                assert_int_equal(sizing_is_needed(&rig.f.store), r == 0);
+                assert_int_equal(sizing_is_needed(&rig->f.store), r == 0);
         }
-        rig_end(&rig);
 }
 
 /* ---- schedules ------------------------------------------------------------------------------ */
@@ -509,75 +467,66 @@ static struct sizing_attrs scheduled(enum sizing_mode mode, const char *text)
 }
 
 /* Without a sizer the minimum is reserved. */
-TEST(test_schedule)
+SCENE(test_schedule, 20, 3)
 {
         struct sizing_attrs attrs =
                 scheduled(SIZING_OFF, "08:00-20:00 7000-16KiB, 20:00-22:00 4KiB-8KiB");
-        struct rig rig;
 
-        rig_start(&rig, 20, 3);
-        assert_int_equal(sizing_set(rig.f.a, &attrs), 0);
-        assert_true(sizing_is_needed(&rig.f.store));
-        hold(&rig, 9 * SET_PAGES);
-        tick(&rig);
-        assert_int_equal(reserved(rig.f.a), 7); /* in whole sets */
-        assert_int_equal(rig.f.a->sizing.last.why, SIZER_NEW_LIMITS);
-        assert_int_equal(rig.n_moved, 1);
-        rig.second = 20 * 3600 - 1;
-        tick(&rig);
-        assert_int_equal(reserved(rig.f.a), 7);
-        rig.second = 20 * 3600;
-        tick(&rig);
-        assert_int_equal(reserved(rig.f.a), 4);
-        rig.second = 22 * 3600;
-        tick(&rig);
-        assert_int_equal(reserved(rig.f.a), 2); /* its own minimum */
-        assert_int_equal(rig.n_moved, 3);
+        assert_int_equal(sizing_set(rig->f.a, &attrs), 0);
+        assert_true(sizing_is_needed(&rig->f.store));
+        hold(rig, 9 * SET_PAGES);
+        tick(rig);
+        assert_int_equal(reserved(rig->f.a), 7); /* in whole sets */
+        assert_int_equal(rig->f.a->sizing.last.why, SIZER_NEW_LIMITS);
+        assert_int_equal(rig->n_moved, 1);
+        rig->second = 20 * 3600 - 1;
+        tick(rig);
+        assert_int_equal(reserved(rig->f.a), 7);
+        rig->second = 20 * 3600;
+        tick(rig);
+        assert_int_equal(reserved(rig->f.a), 4);
+        rig->second = 22 * 3600;
+        tick(rig);
+        assert_int_equal(reserved(rig->f.a), 2); /* its own minimum */
+        assert_int_equal(rig->n_moved, 3);
         attrs.schedule.n = 0;
-        assert_int_equal(sizing_set(rig.f.a, &attrs), 0);
-        assert_int_equal(reserved(rig.f.a), 3); /* as configured */
-        rig_end(&rig);
+        assert_int_equal(sizing_set(rig->f.a, &attrs), 0);
+        assert_int_equal(reserved(rig->f.a), 3); /* as configured */
 }
 
-TEST(test_schedule_that_doesnt_fit)
+SCENE(test_schedule_that_doesnt_fit, 20, 3)
 {
         struct sizing_attrs attrs = scheduled(SIZING_OFF, "00:00-24:00 15KiB");
-        struct rig rig;
 
-        rig_start(&rig, 20, 3);
-        set_reserve(rig.f.b, 10);
-        assert_int_equal(sizing_set(rig.f.a, &attrs), 0);
-        tick(&rig);
-        assert_int_equal(reserved(rig.f.a), 10);
-        assert_int_equal(rig.f.a->sizing.last.why, SIZER_REFUSED);
-        set_reserve(rig.f.b, 1);
-        tick(&rig);
-        assert_int_equal(reserved(rig.f.a), 15);
-        assert_int_equal(rig.f.a->sizing.last.why, SIZER_NEW_LIMITS);
-        rig_end(&rig);
+        set_reserve(rig->f.b, 10);
+        assert_int_equal(sizing_set(rig->f.a, &attrs), 0);
+        tick(rig);
+        assert_int_equal(reserved(rig->f.a), 10);
+        assert_int_equal(rig->f.a->sizing.last.why, SIZER_REFUSED);
+        set_reserve(rig->f.b, 1);
+        tick(rig);
+        assert_int_equal(reserved(rig->f.a), 15);
+        assert_int_equal(rig->f.a->sizing.last.why, SIZER_NEW_LIMITS);
 }
 
 /* With a sizer the schedule says within what it may choose. */
-TEST(test_schedule_and_sizer)
+SCENE(test_schedule_and_sizer, 20, 3)
 {
         struct sizing_attrs attrs =
                 scheduled(SIZING_ON, "08:00-20:00 6KiB-10KiB, 20:00-22:00 1KiB-8KiB");
-        struct rig rig;
 
-        rig_start(&rig, 20, 3);
-        assert_int_equal(sizing_set(rig.f.a, &attrs), 0);
-        tick(&rig);
-        assert_int_equal(reserved(rig.f.a), 6);
-        hold(&rig, 12 * SET_PAGES);
-        tick(&rig);
-        assert_int_equal(reserved(rig.f.a), 10);
-        rig.second = 21 * 3600;
-        tick(&rig);
-        assert_int_equal(reserved(rig.f.a), 8);
-        assert_int_equal(rig.f.a->sizing.min_bytes, SET_BYTES);
-        assert_int_equal(rig.f.a->sizing.max_bytes, 8 * SET_BYTES);
-        rig.second = 23 * 3600;
-        tick(&rig);
-        assert_int_equal(reserved(rig.f.a), 5);
-        rig_end(&rig);
+        assert_int_equal(sizing_set(rig->f.a, &attrs), 0);
+        tick(rig);
+        assert_int_equal(reserved(rig->f.a), 6);
+        hold(rig, 12 * SET_PAGES);
+        tick(rig);
+        assert_int_equal(reserved(rig->f.a), 10);
+        rig->second = 21 * 3600;
+        tick(rig);
+        assert_int_equal(reserved(rig->f.a), 8);
+        assert_int_equal(rig->f.a->sizing.min_bytes, SET_BYTES);
+        assert_int_equal(rig->f.a->sizing.max_bytes, 8 * SET_BYTES);
+        rig->second = 23 * 3600;
+        tick(rig);
+        assert_int_equal(reserved(rig->f.a), 5);
 }

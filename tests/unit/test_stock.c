@@ -69,6 +69,8 @@ static void end(struct stream *s)
         fake_device_deinit(&s->f.device);
 }
 
+#define SCENE(fn, ...) TEST_ON(fn, struct stream, s, start, end, ##__VA_ARGS__)
+
 static void make_all(struct stream *s)
 {
         uint64_t end_nsec = clock_now_nsec() + PATIENCE_MSEC * NSEC_PER_MSEC;
@@ -145,138 +147,114 @@ TEST(test_steady_leases_wait_less)
 }
 
 /* Without leases the stock is given back, at the latest when the last client leaves. */
-TEST(test_goes_back)
+SCENE(test_goes_back, 256)
 {
-        struct stream s;
         uint32_t used;
 
-        start(&s, 256);
         for (unsigned i = 0; i < 8000; i++)
-                go_on(&s, i % 10 == 0, true);
-        assert_true(s.a->ns->reclaim.stock.n_to_keep >= 4);
-        assert_true(stock_figure(&s.f.store) > 0);
-        used = s.a->ns->device.n_sets - (uint32_t)(ns_n_room(s.a->ns) / SET_PAGES);
-        for (unsigned i = 0; i < 60000 && s.a->ns->reclaim.stock.is_leased; i++)
-                go_on(&s, false, true);
-        assert_false(s.a->ns->reclaim.stock.is_leased);
-        go_on(&s, false, true);
-        assert_int_equal(stock_figure(&s.f.store), 0);
-        assert_int_equal(s.pool->n_preparing, 0);
-        assert_int_equal(s.a->ns->device.n_sets, used);
-        end(&s);
+                go_on(s, i % 10 == 0, true);
+        assert_true(s->a->ns->reclaim.stock.n_to_keep >= 4);
+        assert_true(stock_figure(&s->f.store) > 0);
+        used = s->a->ns->device.n_sets - (uint32_t)(ns_n_room(s->a->ns) / SET_PAGES);
+        for (unsigned i = 0; i < 60000 && s->a->ns->reclaim.stock.is_leased; i++)
+                go_on(s, false, true);
+        assert_false(s->a->ns->reclaim.stock.is_leased);
+        go_on(s, false, true);
+        assert_int_equal(stock_figure(&s->f.store), 0);
+        assert_int_equal(s->pool->n_preparing, 0);
+        assert_int_equal(s->a->ns->device.n_sets, used);
 }
 
-TEST(test_ends_with_the_last_client)
+SCENE(test_ends_with_the_last_client, 256)
 {
-        struct stream s;
-
-        start(&s, 256);
         for (unsigned i = 0; i < 2000; i++)
-                go_on(&s, i % 10 == 0, true);
-        if (s.pool->n_preparing > 0)
-                make_all(&s);
-        store_settle(&s.f.store, s.pool, s.now_msec * MSEC);
-        assert_true(s.f.a->account.charged_bytes > 0);
-        member_free(s.m);
-        fixture_check(&s.f);
-        assert_int_equal(s.f.a->account.charged_bytes, 0);
-        s.m = join(s.f.a);
-        end(&s);
+                go_on(s, i % 10 == 0, true);
+        if (s->pool->n_preparing > 0)
+                make_all(s);
+        store_settle(&s->f.store, s->pool, s->now_msec * MSEC);
+        assert_true(s->f.a->account.charged_bytes > 0);
+        member_free(s->m);
+        fixture_check(&s->f);
+        assert_int_equal(s->f.a->account.charged_bytes, 0);
+        s->m = join(s->f.a);
 }
 
 /* Never over the limit, and nothing that is cached goes for it. */
-TEST(test_takes_nothing)
+SCENE(test_takes_nothing, 4)
 {
         uint32_t pages[3 * SET_PAGES];
-        struct stream s;
 
-        start(&s, 4);
-        assert_int_equal(lease_pages(s.a, 3 * SET_PAGES, MSEC, pages, NULL), -EINPROGRESS);
-        make_all(&s);
-        assert_int_equal(lease_pages(s.a, 3 * SET_PAGES, MSEC, pages, NULL), 0);
-        assert_int_equal(free_pages(s.a, pages, 4, NULL), 0);
-        store_settle(&s.f.store, s.pool, MSEC);
-        cache_chain(s.a, 0, 4);
-        s.a->ns->reclaim.stock.ahead.pages_per_sec = 1e6;
-        s.a->ns->reclaim.stock.ahead.last_nsec = s.now_msec * MSEC;
-        s.a->ns->reclaim.stock.is_leased = true;
+        assert_int_equal(lease_pages(s->a, 3 * SET_PAGES, MSEC, pages, NULL), -EINPROGRESS);
+        make_all(s);
+        assert_int_equal(lease_pages(s->a, 3 * SET_PAGES, MSEC, pages, NULL), 0);
+        assert_int_equal(free_pages(s->a, pages, 4, NULL), 0);
+        store_settle(&s->f.store, s->pool, MSEC);
+        cache_chain(s->a, 0, 4);
+        s->a->ns->reclaim.stock.ahead.pages_per_sec = 1e6;
+        s->a->ns->reclaim.stock.ahead.last_nsec = s->now_msec * MSEC;
+        s->a->ns->reclaim.stock.is_leased = true;
         for (unsigned i = 0; i < 300; i++)
-                go_on(&s, false, true);
-        assert_true(s.f.a->account.charged_bytes <= 4 * SET_BYTES);
-        assert_int_equal(s.f.store.counters.evictions, 0);
-        assert_int_equal(count_hits(s.a, 0, 4), 4);
-        end(&s);
+                go_on(s, false, true);
+        assert_true(s->f.a->account.charged_bytes <= 4 * SET_BYTES);
+        assert_int_equal(s->f.store.counters.evictions, 0);
+        assert_int_equal(count_hits(s->a, 0, 4), 4);
 }
 
 /* Other tenants' reservations are no room. */
-TEST(test_leaves_reservations)
+SCENE(test_leaves_reservations, 4)
 {
         struct stake *b;
         uint32_t page;
-        struct stream s;
 
-        start(&s, 4);
-        b = stake_find(s.f.b, s.pool);
+        b = stake_find(s->f.b, s->pool);
         assert_int_equal(region_reserve(b, 3 * SET_BYTES, NULL), 0);
-        assert_int_equal(lease_pages(s.a, 1, MSEC, &page, NULL), -EINPROGRESS);
-        make_all(&s);
-        assert_int_equal(lease_pages(s.a, 1, MSEC, &page, NULL), 0);
-        store_settle(&s.f.store, s.pool, MSEC);
-        s.a->ns->reclaim.stock.ahead.pages_per_sec = 1e6;
-        s.a->ns->reclaim.stock.ahead.last_nsec = s.now_msec * MSEC;
-        s.a->ns->reclaim.stock.is_leased = true;
+        assert_int_equal(lease_pages(s->a, 1, MSEC, &page, NULL), -EINPROGRESS);
+        make_all(s);
+        assert_int_equal(lease_pages(s->a, 1, MSEC, &page, NULL), 0);
+        store_settle(&s->f.store, s->pool, MSEC);
+        s->a->ns->reclaim.stock.ahead.pages_per_sec = 1e6;
+        s->a->ns->reclaim.stock.ahead.last_nsec = s->now_msec * MSEC;
+        s->a->ns->reclaim.stock.is_leased = true;
         for (unsigned i = 0; i < 300; i++)
-                go_on(&s, false, true);
-        assert_int_equal(s.f.a->account.charged_bytes, SET_BYTES);
+                go_on(s, false, true);
+        assert_int_equal(s->f.a->account.charged_bytes, SET_BYTES);
         assert_int_equal(region_reserve(b, 0, NULL), 0);
-        end(&s);
 }
 
 /* The last set is for leases: neither the stock nor a magazine has it made. */
-TEST(test_leaves_the_last)
+SCENE(test_leaves_the_last, 2)
 {
         struct member *other;
         uint32_t pages[SET_PAGES];
-        struct stream s;
 
-        start(&s, 2);
-        assert_int_equal(lease_pages(s.a, SET_PAGES, MSEC, pages, NULL), -EINPROGRESS);
-        make_all(&s);
-        assert_int_equal(lease_pages(s.a, SET_PAGES, MSEC, pages, NULL), 0);
-        store_settle(&s.f.store, s.pool, MSEC);
-        s.a->ns->reclaim.stock.ahead.pages_per_sec = 1e6;
-        s.a->ns->reclaim.stock.ahead.last_nsec = s.now_msec * MSEC;
-        s.a->ns->reclaim.stock.is_leased = true;
+        assert_int_equal(lease_pages(s->a, SET_PAGES, MSEC, pages, NULL), -EINPROGRESS);
+        make_all(s);
+        assert_int_equal(lease_pages(s->a, SET_PAGES, MSEC, pages, NULL), 0);
+        store_settle(&s->f.store, s->pool, MSEC);
+        s->a->ns->reclaim.stock.ahead.pages_per_sec = 1e6;
+        s->a->ns->reclaim.stock.ahead.last_nsec = s->now_msec * MSEC;
+        s->a->ns->reclaim.stock.is_leased = true;
         for (unsigned i = 0; i < 300; i++)
-                go_on(&s, false, true);
-        assert_int_equal(s.f.a->account.charged_bytes, SET_BYTES);
-        (void)lease_make_ready(s.a, 2 * SET_PAGES, 0, s.now_msec * MSEC);
-        settle_sets_of(s.a->ns);
-        settle_all(&s.f.store);
-        assert_int_equal(s.f.a->account.charged_bytes, SET_BYTES);
-        other = join(s.f.b);
+                go_on(s, false, true);
+        assert_int_equal(s->f.a->account.charged_bytes, SET_BYTES);
+        (void)lease_make_ready(s->a, 2 * SET_PAGES, 0, s->now_msec * MSEC);
+        settle_sets_of(s->a->ns);
+        settle_all(&s->f.store);
+        assert_int_equal(s->f.a->account.charged_bytes, SET_BYTES);
+        other = join(s->f.b);
         assert_int_equal(
-                lease_pages(open_ns(other, "n"), 1, s.now_msec * MSEC, pages, NULL), -EINPROGRESS);
-        make_all(&s);
-        store_settle(&s.f.store, s.pool, s.now_msec * MSEC);
-        member_free(other);
-        end(&s);
+                lease_pages(open_ns(other, "n"), 1, s->now_msec * MSEC, pages, NULL), -EINPROGRESS);
+        make_all(s);
+        store_settle(&s->f.store, s->pool, s->now_msec * MSEC);
 }
 
 /* A few leases now and then, and a device that makes sets at once: nothing is kept. */
-TEST(test_no_stream)
+CORE_SCENE(test_no_stream, 8, 8, 8)
 {
-        struct fixture f;
-        struct member *m;
-        struct attach *a;
+        struct attach *a = enter(f->a, "n");
         uint32_t pages[SET_PAGES];
 
-        fixture_start(&f, 8, 8, 8);
-        m = join(f.a);
-        a = open_ns(m, "n");
         assert_int_equal(lease_pages(a, SET_PAGES, MSEC, pages, NULL), 0);
-        assert_false(stock_work(&f.store, 2 * MSEC));
+        assert_false(stock_work(&f->store, 2 * MSEC));
         assert_int_equal(a->ns->device.n_sets, 1);
-        member_free(m);
-        fixture_end(&f);
 }

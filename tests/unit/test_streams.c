@@ -13,8 +13,7 @@
 
 static void *const STREAM = (void *)0x1000, *const OTHER = (void *)0x2000;
 
-/* ---- a connection with a namespace on the GPU -------------------------------------------------
- */
+/* ---- a connection with a namespace on the GPU ----------------------------------------------- */
 
 struct world {
         struct fake f;
@@ -59,8 +58,7 @@ static void close_world(struct world *w)
         assert_int_equal(fake_gpu.n_open, 0);
 }
 
-/* ---- calls -------------------------------------------------------------------------------------
- */
+/* ---- calls ---------------------------------------------------------------------------------- */
 
 struct result {
         _Atomic int code; /* set last, by whichever thread; 1000: not yet */
@@ -136,8 +134,7 @@ static int find(struct world *w, uint32_t i, uint32_t *ret_page)
         return kvl_lookup(w->ns, 0, key, 1, ret_page, &n, &n_tokens);
 }
 
-/* ---- in order ----------------------------------------------------------------------------------
- */
+/* ---- in order ------------------------------------------------------------------------------- */
 
 static void test_publish_waits(void **state)
 {
@@ -247,8 +244,7 @@ static void test_release_and_free(void **state)
         close_world(&w);
 }
 
-/* ---- none is left lying ----------------------------------------------------------------------
- */
+/* ---- none is left lying --------------------------------------------------------------------- */
 
 /* The lock whose next unlock lets a host function run first: after its holder has looked. */
 static pthread_mutex_t *_Atomic late_lock;
@@ -400,8 +396,7 @@ static void test_sleeper(void **state)
         close_world(&w);
 }
 
-/* ---- the end -----------------------------------------------------------------------------------
- */
+/* ---- the end -------------------------------------------------------------------------------- */
 
 static void test_close_while_waiting(void **state)
 {
@@ -580,8 +575,7 @@ static void test_no_memory(void **state)
         close_world(&w);
 }
 
-/* ---- broken contexts ---------------------------------------------------------------------------
- */
+/* ---- broken contexts ------------------------------------------------------------------------ */
 
 static void test_context_breaks(void **state)
 {
@@ -671,8 +665,7 @@ static void test_mapping_finds_it_broken(void **state)
         close_world(&w);
 }
 
-/* ---- without streams ---------------------------------------------------------------------------
- */
+/* ---- without streams ------------------------------------------------------------------------ */
 
 static void script_host(struct fake_peer *p)
 {

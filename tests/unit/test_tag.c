@@ -36,6 +36,8 @@ static void end(struct bench *w)
         fixture_end(&w->f);
 }
 
+#define SCENE(fn, ...) TEST_ON(fn, struct bench, w, begin, end, ##__VA_ARGS__)
+
 /* n pages, keys first.., below `parent`, with the tag and window_passed of `how`. Nothing stays
  * pinned. */
 static void publish_as(
@@ -78,41 +80,33 @@ static void expect_dropped(struct bench *w, uint64_t tag, unsigned n_expected)
         fixture_check(&w->f);
 }
 
-TEST(test_invalidate)
+SCENE(test_invalidate)
 {
-        struct bench w;
-
-        begin(&w);
-        publish_tagged(w.a, 0, ROOT, 0, 2);
-        publish_tagged(w.a, 5, 1, 2, 3);
-        publish_tagged(w.a, UINT64_MAX, 4, 5, 2); /* below it */
-        publish_tagged(w.a, 5, ROOT, 20, 2);      /* elsewhere */
-        publish_tagged(w.a, 6, 1, 30, 1);
-        fixture_check(&w.f);
-        expect_dropped(&w, 7, 0);
-        expect_dropped(&w, 5, 7);
-        expect_dropped(&w, 5, 0);
-        expect_dropped(&w, UINT64_MAX, 0);
-        assert_int_equal(count_hits(w.a, 0, 3), 2);
-        assert_true(is_cached(w.a, 30));
-        publish_tagged(w.a, UINT64_MAX, ROOT, 40, 1);
-        expect_dropped(&w, UINT64_MAX, 1);
-        expect_dropped(&w, 6, 1);
-        end(&w);
+        publish_tagged(w->a, 0, ROOT, 0, 2);
+        publish_tagged(w->a, 5, 1, 2, 3);
+        publish_tagged(w->a, UINT64_MAX, 4, 5, 2); /* below it */
+        publish_tagged(w->a, 5, ROOT, 20, 2);      /* elsewhere */
+        publish_tagged(w->a, 6, 1, 30, 1);
+        fixture_check(&w->f);
+        expect_dropped(w, 7, 0);
+        expect_dropped(w, 5, 7);
+        expect_dropped(w, 5, 0);
+        expect_dropped(w, UINT64_MAX, 0);
+        assert_int_equal(count_hits(w->a, 0, 3), 2);
+        assert_true(is_cached(w->a, 30));
+        publish_tagged(w->a, UINT64_MAX, ROOT, 40, 1);
+        expect_dropped(w, UINT64_MAX, 1);
+        expect_dropped(w, 6, 1);
 }
 
 /* A page that was published without a tag gets it; a page with another tag keeps that. */
-TEST(test_duplicates)
+SCENE(test_duplicates)
 {
-        struct bench w;
-
-        begin(&w);
-        publish_tagged(w.a, 0, ROOT, 0, 2);
-        publish_tagged(w.a, 5, ROOT, 0, 2);
-        publish_tagged(w.a, 6, ROOT, 0, 2);
-        expect_dropped(&w, 6, 0);
-        expect_dropped(&w, 5, 2);
-        end(&w);
+        publish_tagged(w->a, 0, ROOT, 0, 2);
+        publish_tagged(w->a, 5, ROOT, 0, 2);
+        publish_tagged(w->a, 6, ROOT, 0, 2);
+        expect_dropped(w, 6, 0);
+        expect_dropped(w, 5, 2);
 }
 
 static uint64_t tag_of(struct bench *w, unsigned key)
@@ -133,55 +127,48 @@ static bool has_extra(struct bench *w, unsigned key)
 
 /* Pages without a tag take no memory for one, and what lies there of an earlier page means nothing.
  */
-TEST(test_only_what_has_a_tag_takes_memory)
+SCENE(test_only_what_has_a_tag_takes_memory)
 {
-        struct bench w;
-
-        begin(&w);
-        memset(w.ns->records.extras, 0x55,
-                w.ns->geometry.capacity_pages * sizeof(struct page_extra));
-        publish_tagged(w.a, 5, ROOT, 0, 4);
-        publish_tagged(w.a, 0, ROOT, 10, 1); /* the set stays bound */
-        assert_true(has_extra(&w, 0) && has_extra(&w, 3));
-        assert_false(has_extra(&w, 10));
-        expect_dropped(&w, 5, 4);
-        publish_tagged(w.a, 0, ROOT, 20, 4);
+        memset(w->ns->records.extras, 0x55,
+                w->ns->geometry.capacity_pages * sizeof(struct page_extra));
+        publish_tagged(w->a, 5, ROOT, 0, 4);
+        publish_tagged(w->a, 0, ROOT, 10, 1); /* the set stays bound */
+        assert_true(has_extra(w, 0) && has_extra(w, 3));
+        assert_false(has_extra(w, 10));
+        expect_dropped(w, 5, 4);
+        publish_tagged(w->a, 0, ROOT, 20, 4);
         for (unsigned i = 20; i < 24; i++) {
-                assert_false(has_extra(&w, i));
-                assert_int_equal(tag_of(&w, i), 0);
+                assert_false(has_extra(w, i));
+                assert_int_equal(tag_of(w, i), 0);
         }
-        expect_dropped(&w, 5, 0);
-        publish_tagged(w.a, 6, ROOT, 20, 1);
-        assert_true(has_extra(&w, 20));
-        assert_false(has_extra(&w, 21));
-        expect_dropped(&w, 6, 4);
-        end(&w);
+        expect_dropped(w, 5, 0);
+        publish_tagged(w->a, 6, ROOT, 20, 1);
+        assert_true(has_extra(w, 20));
+        assert_false(has_extra(w, 21));
+        expect_dropped(w, 6, 4);
 }
 
-TEST(test_pages_that_go)
+SCENE(test_pages_that_go)
 {
-        struct bench w;
         uint64_t n;
 
-        begin(&w);
         for (unsigned i = 0; i < 3; i++)
-                publish_tagged(w.a, 5, ROOT, i, 1);
-        evict(w.a, 1); /* the middle one, the first, the last */
-        fixture_check(&w.f);
-        evict(w.a, 2);
-        fixture_check(&w.f);
-        evict(w.a, 0);
-        fixture_check(&w.f);
-        publish_tagged(w.a, 5, ROOT, 10, 2);
-        assert_int_equal(ns_invalidate(w.ns, CAUSE_NAMESPACE, &n), 0);
-        fixture_check(&w.f);
-        expect_dropped(&w, 5, 0);
-        publish_tagged(w.a, 5, ROOT, 10, 2);
-        while (ns_sweep(w.ns, 1))
-                fixture_check(&w.f);
-        settle_all(&w.f.store);
-        expect_dropped(&w, 5, 2);
-        end(&w);
+                publish_tagged(w->a, 5, ROOT, i, 1);
+        evict(w->a, 1); /* the middle one, the first, the last */
+        fixture_check(&w->f);
+        evict(w->a, 2);
+        fixture_check(&w->f);
+        evict(w->a, 0);
+        fixture_check(&w->f);
+        publish_tagged(w->a, 5, ROOT, 10, 2);
+        assert_int_equal(ns_invalidate(w->ns, CAUSE_NAMESPACE, &n), 0);
+        fixture_check(&w->f);
+        expect_dropped(w, 5, 0);
+        publish_tagged(w->a, 5, ROOT, 10, 2);
+        while (ns_sweep(w->ns, 1))
+                fixture_check(&w->f);
+        settle_all(&w->f.store);
+        expect_dropped(w, 5, 2);
 }
 
 /* The page is pinned: it can't be found, and its reader keeps it. */
@@ -202,21 +189,18 @@ TEST(test_pinned)
         end(&w);
 }
 
-TEST(test_moved)
+SCENE(test_moved)
 {
-        struct bench w;
         uint32_t page, to = 7;
 
-        begin(&w);
-        publish_tagged(w.a, 5, ROOT, 0, 3);
+        publish_tagged(w->a, 5, ROOT, 0, 3);
         for (page = 0; page < 3; page++) {
-                tag_moved(w.ns, page, to);
-                assert_int_equal(ns_extra(w.ns, to)->tag, 5);
-                assert_int_equal(ns_extra(w.ns, page)->tag, 0);
-                tag_moved(w.ns, to, page);
+                tag_moved(w->ns, page, to);
+                assert_int_equal(ns_extra(w->ns, to)->tag, 5);
+                assert_int_equal(ns_extra(w->ns, page)->tag, 0);
+                tag_moved(w->ns, to, page);
         }
-        expect_dropped(&w, 5, 3);
-        end(&w);
+        expect_dropped(w, 5, 3);
 }
 
 TEST(test_no_memory)
@@ -306,42 +290,39 @@ static void parent(struct bench *w, const struct attach *a, unsigned key)
 #define ROOT_PAGE  SHM_PUBLISH_ROOT
 #define CHAIN_PAGE SHM_PUBLISH_CHAIN
 
-TEST(test_with)
+SCENE(test_with)
 {
         const struct shm_submission end_request = {.op = SHM_OP_REQUEST_END, .ns_id = 1};
         struct attach *y;
-        struct bench w;
         uint32_t s;
 
-        begin(&w);
-        y = open_ns(w.m, "y");
-        assert_int_equal(attach_share(w.a, NULL), 0);
+        y = open_ns(w->m, "y");
+        assert_int_equal(attach_share(w->a, NULL), 0);
         assert_int_equal(attach_share(y, NULL), 0);
-        s = open_session(w.a, "s");
-        with(&w, w.a, s, 5);
-        assert_int_equal(publish(&w, w.a, 0, ROOT_PAGE), 0);
-        assert_int_equal(publish(&w, w.a, 1, CHAIN_PAGE), 0);
-        parent(&w, w.a, 0);
-        assert_int_equal(publish(&w, w.a, 2, CHAIN_PAGE), 0);
-        expect_pages(w.a, s, "0@0 2@1");
-        assert_true(tag_of(&w, 0) == 5 && tag_of(&w, 1) == 5 && tag_of(&w, 2) == 5);
+        s = open_session(w->a, "s");
+        with(w, w->a, s, 5);
+        assert_int_equal(publish(w, w->a, 0, ROOT_PAGE), 0);
+        assert_int_equal(publish(w, w->a, 1, CHAIN_PAGE), 0);
+        parent(w, w->a, 0);
+        assert_int_equal(publish(w, w->a, 2, CHAIN_PAGE), 0);
+        expect_pages(w->a, s, "0@0 2@1");
+        assert_true(tag_of(w, 0) == 5 && tag_of(w, 1) == 5 && tag_of(w, 2) == 5);
         /* Up to anything else, a WITH that says nothing, or another namespace. */
-        (void)submit(&w, &end_request);
-        assert_int_equal(publish(&w, w.a, 3, ROOT_PAGE), 0);
-        assert_int_equal(tag_of(&w, 3), 0);
-        with(&w, w.a, s, 5);
-        with(&w, w.a, 0, 0);
-        assert_int_equal(publish(&w, w.a, 4, ROOT_PAGE), 0);
-        assert_int_equal(tag_of(&w, 4), 0);
-        with(&w, w.a, s, 5);
-        assert_int_equal(publish(&w, y, 5, ROOT_PAGE), 0);
-        assert_int_equal(publish(&w, w.a, 6, ROOT_PAGE), 0);
-        assert_int_equal(tag_of(&w, 6), 0);
-        expect_pages(w.a, s, "0@0 2@1");
+        (void)submit(w, &end_request);
+        assert_int_equal(publish(w, w->a, 3, ROOT_PAGE), 0);
+        assert_int_equal(tag_of(w, 3), 0);
+        with(w, w->a, s, 5);
+        with(w, w->a, 0, 0);
+        assert_int_equal(publish(w, w->a, 4, ROOT_PAGE), 0);
+        assert_int_equal(tag_of(w, 4), 0);
+        with(w, w->a, s, 5);
+        assert_int_equal(publish(w, y, 5, ROOT_PAGE), 0);
+        assert_int_equal(publish(w, w->a, 6, ROOT_PAGE), 0);
+        assert_int_equal(tag_of(w, 6), 0);
+        expect_pages(w->a, s, "0@0 2@1");
         /* A WITH breaks a chain like any other submission. */
-        with(&w, w.a, s, 0);
-        assert_int_equal(publish(&w, w.a, 7, CHAIN_PAGE), status_to_wire(KVL_STATUS_NO_PARENT));
-        end(&w);
+        with(w, w->a, s, 0);
+        assert_int_equal(publish(w, w->a, 7, CHAIN_PAGE), status_to_wire(KVL_STATUS_NO_PARENT));
 }
 
 static void expect_victim(struct bench *w, unsigned key)
@@ -354,104 +335,92 @@ static void expect_victim(struct bench *w, unsigned key)
 }
 
 /* Over the socket and by the ring they are the next to go, until they are found. */
-TEST(test_window_passed)
+SCENE(test_window_passed)
 {
         const struct publish passed = {.window_passed = true};
-        struct bench w;
 
-        begin(&w);
-        publish_tagged(w.a, 0, ROOT, 0, 1);
-        publish_as(w.a, passed, ROOT, 1, 1);
-        publish_tagged(w.a, 0, ROOT, 2, 1);
-        expect_victim(&w, 1);
-        assert_int_equal(count_hits(w.a, 1, 1), 1);
-        expect_victim(&w, 0);
-        assert_int_equal(attach_share(w.a, NULL), 0);
-        assert_int_equal(publish(&w, w.a, 3, ROOT_PAGE), 0);
-        assert_int_equal(publish_with(&w, w.a, 4, ROOT_PAGE, SHM_PUBLISH_PASSED), 0);
-        expect_victim(&w, 4);
+        publish_tagged(w->a, 0, ROOT, 0, 1);
+        publish_as(w->a, passed, ROOT, 1, 1);
+        publish_tagged(w->a, 0, ROOT, 2, 1);
+        expect_victim(w, 1);
+        assert_int_equal(count_hits(w->a, 1, 1), 1);
+        expect_victim(w, 0);
+        assert_int_equal(attach_share(w->a, NULL), 0);
+        assert_int_equal(publish(w, w->a, 3, ROOT_PAGE), 0);
+        assert_int_equal(publish_with(w, w->a, 4, ROOT_PAGE, SHM_PUBLISH_PASSED), 0);
+        expect_victim(w, 4);
         /* Bits that this daemon doesn't know. */
-        assert_int_equal(publish_with(&w, w.a, 5, ROOT_PAGE, ~(uint32_t)SHM_PUBLISH_PASSED), 0);
-        expect_victim(&w, 4);
-        end(&w);
+        assert_int_equal(publish_with(w, w->a, 5, ROOT_PAGE, ~(uint32_t)SHM_PUBLISH_PASSED), 0);
+        expect_victim(w, 4);
 }
 
-TEST(test_with_what_is_not_there)
+SCENE(test_with_what_is_not_there)
 {
         struct shm_submission nowhere = {.op = SHM_OP_WITH, .ns_id = 99, .page = 1};
-        struct bench w;
         uint32_t s;
 
-        begin(&w);
-        assert_int_equal(attach_share(w.a, NULL), 0);
-        (void)submit(&w, &nowhere);
-        with(&w, w.a, 12345, 5);
-        assert_int_equal(publish(&w, w.a, 0, ROOT_PAGE), status_to_wire(-ENOENT));
-        assert_int_equal(publish(&w, w.a, 1, CHAIN_PAGE), status_to_wire(-ENOENT));
-        s = open_session(w.a, "s");
-        with(&w, w.a, s, 0);
-        assert_int_equal(publish(&w, w.a, 0, ROOT_PAGE), 0);
-        assert_int_equal(session_close(w.a, s, true, 1, NULL), 0);
-        assert_int_equal(publish(&w, w.a, 1, ROOT_PAGE), status_to_wire(-ENOENT));
-        member_set_read_only(w.m, true);
-        with(&w, w.a, s, 5);
+        assert_int_equal(attach_share(w->a, NULL), 0);
+        (void)submit(w, &nowhere);
+        with(w, w->a, 12345, 5);
+        assert_int_equal(publish(w, w->a, 0, ROOT_PAGE), status_to_wire(-ENOENT));
+        assert_int_equal(publish(w, w->a, 1, CHAIN_PAGE), status_to_wire(-ENOENT));
+        s = open_session(w->a, "s");
+        with(w, w->a, s, 0);
+        assert_int_equal(publish(w, w->a, 0, ROOT_PAGE), 0);
+        assert_int_equal(session_close(w->a, s, true, 1, NULL), 0);
+        assert_int_equal(publish(w, w->a, 1, ROOT_PAGE), status_to_wire(-ENOENT));
+        member_set_read_only(w->m, true);
+        with(w, w->a, s, 5);
         nowhere = (struct shm_submission){
-                .op = SHM_OP_PUBLISH, .ns_id = w.a->id, .flags = ROOT_PAGE, .tokens = PAGE_TOKENS};
-        assert_int_equal(submit(&w, &nowhere).status, status_to_wire(-EACCES));
-        end(&w);
+                .op = SHM_OP_PUBLISH, .ns_id = w->a->id, .flags = ROOT_PAGE, .tokens = PAGE_TOKENS};
+        assert_int_equal(submit(w, &nowhere).status, status_to_wire(-EACCES));
 }
 
 /* A text that goes on after the gap, as a client does it. */
-TEST(test_truncated)
+SCENE(test_truncated)
 {
-        struct bench w;
         uint32_t s;
 
-        begin(&w);
-        assert_int_equal(attach_share(w.a, NULL), 0);
-        s = open_session(w.a, "s");
-        append(w.a, s, ROOT, 0, 6);
-        truncate_pages(w.a, s, 1, 1, 4);
-        with(&w, w.a, s, 5);
-        parent(&w, w.a, 5);
-        assert_int_equal(publish(&w, w.a, 6, CHAIN_PAGE), 0);
-        assert_int_equal(publish(&w, w.a, 7, CHAIN_PAGE), 0);
-        expect_pages(w.a, s, "0@0 5@5 6@6 7@7");
+        assert_int_equal(attach_share(w->a, NULL), 0);
+        s = open_session(w->a, "s");
+        append(w->a, s, ROOT, 0, 6);
+        truncate_pages(w->a, s, 1, 1, 4);
+        with(w, w->a, s, 5);
+        parent(w, w->a, 5);
+        assert_int_equal(publish(w, w->a, 6, CHAIN_PAGE), 0);
+        assert_int_equal(publish(w, w->a, 7, CHAIN_PAGE), 0);
+        expect_pages(w->a, s, "0@0 5@5 6@6 7@7");
         /* Nothing of it is found by tag either. */
-        expect_dropped(&w, 5, 0);
-        parent(&w, w.a, 5);
-        assert_int_equal(publish(&w, w.a, 8, CHAIN_PAGE), 0);
-        expect_pages(w.a, s, "0@0 5@5 8@6");
-        with(&w, w.a, 0, 0);
-        parent(&w, w.a, 8);
-        assert_int_equal(publish(&w, w.a, 9, CHAIN_PAGE), status_to_wire(KVL_STATUS_NO_PARENT));
-        end(&w);
+        expect_dropped(w, 5, 0);
+        parent(w, w->a, 5);
+        assert_int_equal(publish(w, w->a, 8, CHAIN_PAGE), 0);
+        expect_pages(w->a, s, "0@0 5@5 8@6");
+        with(w, w->a, 0, 0);
+        parent(w, w->a, 8);
+        assert_int_equal(publish(w, w->a, 9, CHAIN_PAGE), status_to_wire(KVL_STATUS_NO_PARENT));
 }
 
 /* A repeated request, which the previous daemon may have executed: the page has the tag. */
-TEST(test_published_again)
+SCENE(test_published_again)
 {
         uint32_t pages[2], sealed[2], n;
         uint8_t keys[2 * KEY_BYTES];
         struct publish p = {
                 .pages = pages, .keys = keys, .n = 2, .last_tokens = PAGE_TOKENS, .tag = 5};
-        struct bench w;
         uint64_t n_dropped;
 
-        begin(&w);
         make_keys(keys, 0, 2);
-        assert_int_equal(lease_pages(w.a, 2, 1, pages, NULL), 0);
-        assert_int_equal(publish_pages(w.a, &p, 1, sealed, &n, NULL), 0);
-        w.m->repeats = true;
-        assert_int_equal(publish_pages(w.a, &p, 1, sealed, &n, NULL), 0);
-        fixture_check(&w.f);
+        assert_int_equal(lease_pages(w->a, 2, 1, pages, NULL), 0);
+        assert_int_equal(publish_pages(w->a, &p, 1, sealed, &n, NULL), 0);
+        w->m->repeats = true;
+        assert_int_equal(publish_pages(w->a, &p, 1, sealed, &n, NULL), 0);
+        fixture_check(&w->f);
         /* Nor does what was invalidated since get into a list. */
-        assert_int_equal(ns_invalidate(w.ns, CAUSE_NAMESPACE, &n_dropped), 0);
+        assert_int_equal(ns_invalidate(w->ns, CAUSE_NAMESPACE, &n_dropped), 0);
         assert_int_equal(n_dropped, 2);
         for (unsigned i = 0; i < 2; i++)
-                tag_store(w.ns, pages[i], 0); /* as recovery leaves it */
-        assert_int_equal(publish_pages(w.a, &p, 1, sealed, &n, NULL), 0);
-        expect_dropped(&w, 5, 0);
-        assert_int_equal(release_pages(w.a, sealed, 2, 1, NULL), 0);
-        end(&w);
+                tag_store(w->ns, pages[i], 0); /* as recovery leaves it */
+        assert_int_equal(publish_pages(w->a, &p, 1, sealed, &n, NULL), 0);
+        expect_dropped(w, 5, 0);
+        assert_int_equal(release_pages(w->a, sealed, 2, 1, NULL), 0);
 }

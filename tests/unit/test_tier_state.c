@@ -20,6 +20,8 @@ static void start(struct tiers *w)
         tiers_start(w, &evict_pgi, 2, 2, 1, CODEC_NONE);
 }
 
+#define SCENE(fn, ...) TEST_ON(fn, struct tiers, w, start, tiers_end, ##__VA_ARGS__)
+
 /* ---- pages ----------------------------------------------------------------------------------- */
 
 /* FREE before, MOVING from now on. */
@@ -159,242 +161,220 @@ static void assert_pages(struct tiers *w, uint32_t handle, unsigned n, const cha
 
 /* A session's end is in a lower tier, is continued from there, and comes up again. After a worker
  * died another one finds all of it. */
-TEST(test_session)
+SCENE(test_session)
 {
-        struct tiers w;
         uint32_t s;
 
-        start(&w);
-        s = open_session(&w, false);
-        publish(&w, (struct what){.session = s}, 0, 4);
-        send_down(&w, 0, 4);
-        assert_pages(&w, s, 4, "hhhh");
-        publish(&w, (struct what){.session = s, .continues = true}, 4, 2);
-        assert_pages(&w, s, 6, "hhhhdd");
-        assert_int_equal(info_of(&w, s).lost_tokens, 0);
-        send_down(&w, 4, 2);
+        s = open_session(w, false);
+        publish(w, (struct what){.session = s}, 0, 4);
+        send_down(w, 0, 4);
+        assert_pages(w, s, 4, "hhhh");
+        publish(w, (struct what){.session = s, .continues = true}, 4, 2);
+        assert_pages(w, s, 6, "hhhhdd");
+        assert_int_equal(info_of(w, s).lost_tokens, 0);
+        send_down(w, 4, 2);
         for (unsigned key = 0; key < 5; key++)
-                bring_up(&w, key);
-        assert_pages(&w, s, 6, "dddddh");
+                bring_up(w, key);
+        assert_pages(w, s, 6, "dddddh");
 
-        member_free(w.m);
-        w.m = join(w.a);
+        member_free(w->m);
+        w->m = join(w->a);
         {
-                struct ns_layout l = w.ns->layout;
+                struct ns_layout l = w->ns->layout;
 
-                assert_int_equal(attach_open(w.m, "n", &l, "", false, &w.attach, &w.d), 0);
+                assert_int_equal(attach_open(w->m, "n", &l, "", false, &w->attach, &w->d), 0);
         }
-        s = open_session(&w, true);
-        assert_int_equal(info_of(&w, s).n_pages, 6);
-        assert_pages(&w, s, 6, "dddddh");
-        tiers_end(&w);
+        s = open_session(w, true);
+        assert_int_equal(info_of(w, s).n_pages, 6);
+        assert_pages(w, s, 6, "dddddh");
 }
 
 /* Evicted below the device it is shorter by that; what was cut off goes, wherever it was. */
-TEST(test_session_loses)
+SCENE(test_session_loses)
 {
         struct session_info info;
-        struct tiers w;
         uint64_t n_left;
         uint32_t s;
 
-        start(&w);
-        s = open_session(&w, false);
-        publish(&w, (struct what){.session = s}, 0, 8);
-        send_down(&w, 4, 4);
-        assert_true(ns_evict_leaf(w.ns, tier_find(&w, 7), NULL));
-        info = info_of(&w, s);
+        s = open_session(w, false);
+        publish(w, (struct what){.session = s}, 0, 8);
+        send_down(w, 4, 4);
+        assert_true(ns_evict_leaf(w->ns, tier_find(w, 7), NULL));
+        info = info_of(w, s);
         assert_int_equal(info.n_pages, 7);
-        assert_int_equal(info.lost_tokens, w.ns->layout.page_tokens);
-        assert_pages(&w, s, 7, "ddddhhh");
-        assert_int_equal(session_truncate(session_of(w.attach, s, NULL),
-                                 5 * w.ns->layout.page_tokens, 0, &n_left, &w.d),
+        assert_int_equal(info.lost_tokens, w->ns->layout.page_tokens);
+        assert_pages(w, s, 7, "ddddhhh");
+        assert_int_equal(session_truncate(session_of(w->attach, s, NULL),
+                                 5 * w->ns->layout.page_tokens, 0, &n_left, &w->d),
                 0);
         assert_int_equal(n_left, 2);
-        assert_pages(&w, s, 5, "ddddh");
-        assert_int_equal(tier_find(&w, 5), PAGE_NONE);
-        assert_int_equal(session_close(w.attach, s, true, w.now_nsec, &w.d), 0);
-        assert_int_equal(tier_find(&w, 4), PAGE_NONE);
-        assert_nothing_below(&w);
-        tiers_end(&w);
+        assert_pages(w, s, 5, "ddddh");
+        assert_int_equal(tier_find(w, 5), PAGE_NONE);
+        assert_int_equal(session_close(w->attach, s, true, w->now_nsec, &w->d), 0);
+        assert_int_equal(tier_find(w, 4), PAGE_NONE);
+        assert_nothing_below(w);
 }
 
 /* The window's pages stay what they are, below the device or not, until the session goes. */
-TEST(test_session_window)
+SCENE(test_session_window)
 {
-        struct tiers w;
         uint64_t n_left;
         uint32_t s;
 
-        start(&w);
-        s = open_session(&w, false);
-        publish(&w, (struct what){.session = s}, 0, 8);
-        send_down(&w, 6, 2);
+        s = open_session(w, false);
+        publish(w, (struct what){.session = s}, 0, 8);
+        send_down(w, 6, 2);
         assert_int_equal(
-                session_truncate(session_of(w.attach, s, NULL), 2 * w.ns->layout.page_tokens,
-                        3 * w.ns->layout.page_tokens, &n_left, &w.d),
+                session_truncate(session_of(w->attach, s, NULL), 2 * w->ns->layout.page_tokens,
+                        3 * w->ns->layout.page_tokens, &n_left, &w->d),
                 0);
         assert_int_equal(n_left, 3);
-        assert_pages(&w, s, 5, "dddhh");
-        send_down(&w, 0, 2);
-        assert_pages(&w, s, 5, "hhdhh");
-        assert_int_equal(session_close(w.attach, s, true, w.now_nsec, &w.d), 0);
-        assert_nothing_below(&w);
-        assert_int_equal(w.ns->device.n_pages[PAGE_DETACHED], 0);
-        tiers_end(&w);
+        assert_pages(w, s, 5, "dddhh");
+        send_down(w, 0, 2);
+        assert_pages(w, s, 5, "hhdhh");
+        assert_int_equal(session_close(w->attach, s, true, w->now_nsec, &w->d), 0);
+        assert_nothing_below(w);
+        assert_int_equal(w->ns->device.n_pages[PAGE_DETACHED], 0);
 }
 
 /* Ranges are kept wherever their pages are, in the head and in the window, and again. */
-TEST(test_session_keeps)
+SCENE(test_session_keeps)
 {
         struct token_range ranges[3];
-        struct tiers w;
         uint64_t n_left, page;
         uint32_t s;
 
-        start(&w);
-        page = w.ns->layout.page_tokens;
-        s = open_session(&w, false);
-        publish(&w, (struct what){.session = s}, 0, 8);
-        send_down(&w, 5, 3);
+        page = w->ns->layout.page_tokens;
+        s = open_session(w, false);
+        publish(w, (struct what){.session = s}, 0, 8);
+        send_down(w, 5, 3);
         ranges[0] = (struct token_range){0, 3 * page};
         ranges[1] = (struct token_range){4 * page, 6 * page};
         ranges[2] = (struct token_range){7 * page, TOKEN_RANGE_END};
-        assert_int_equal(session_keep(session_of(w.attach, s, NULL), ranges, 3, &n_left, &w.d), 0);
+        assert_int_equal(
+                session_keep(session_of(w->attach, s, NULL), ranges, 3, &n_left, &w->d), 0);
         assert_int_equal(n_left, 2);
-        assert_pages(&w, s, 6, "ddddhh");
-        assert_int_equal(tier_find(&w, 6), PAGE_NONE);
-        send_down(&w, 1, 2);
-        assert_pages(&w, s, 6, "dhhdhh");
+        assert_pages(w, s, 6, "ddddhh");
+        assert_int_equal(tier_find(w, 6), PAGE_NONE);
+        send_down(w, 1, 2);
+        assert_pages(w, s, 6, "dhhdhh");
         /* Keeps a page of the head that is below, which moves to the window, and one of that. */
         ranges[0] = (struct token_range){0, page};
         ranges[1] = (struct token_range){2 * page, 3 * page};
         ranges[2] = (struct token_range){7 * page, 8 * page};
-        assert_int_equal(session_keep(session_of(w.attach, s, NULL), ranges, 3, &n_left, &w.d), 0);
+        assert_int_equal(
+                session_keep(session_of(w->attach, s, NULL), ranges, 3, &n_left, &w->d), 0);
         assert_int_equal(n_left, 3);
-        assert_pages(&w, s, 3, "dhh");
-        assert_int_equal(session_close(w.attach, s, true, w.now_nsec, &w.d), 0);
-        assert_nothing_below(&w);
-        assert_int_equal(w.ns->device.n_pages[PAGE_DETACHED], 0);
-        tiers_end(&w);
+        assert_pages(w, s, 3, "dhh");
+        assert_int_equal(session_close(w->attach, s, true, w->now_nsec, &w->d), 0);
+        assert_nothing_below(w);
+        assert_int_equal(w->ns->device.n_pages[PAGE_DETACHED], 0);
 }
 
 /* The session goes after its time, and its pages, which are cached as any, after theirs. */
-TEST(test_expiry)
+SCENE(test_expiry)
 {
-        struct tiers w;
         uint32_t s;
 
-        start(&w);
-        w.a->attrs.session_expire_nsec = NSEC_PER_SEC;
-        s = open_session(&w, false);
-        publish(&w, (struct what){.session = s}, 0, 4);
-        send_down(&w, 2, 2);
-        assert_int_equal(session_close(w.attach, s, false, w.now_nsec, &w.d), 0);
-        w.now_nsec += 2 * NSEC_PER_SEC;
-        store_set_now(&w.store, w.now_nsec);
-        (void)sessions_expire(w.ns, w.now_nsec, 1000);
-        assert_int_equal(open_session(&w, true), 0);
-        assert_int_equal(count_below(&w, 0, 4), 2);
-        assert_filled(&w, 0, 4);
+        w->a->attrs.session_expire_nsec = NSEC_PER_SEC;
+        s = open_session(w, false);
+        publish(w, (struct what){.session = s}, 0, 4);
+        send_down(w, 2, 2);
+        assert_int_equal(session_close(w->attach, s, false, w->now_nsec, &w->d), 0);
+        w->now_nsec += 2 * NSEC_PER_SEC;
+        store_set_now(&w->store, w->now_nsec);
+        (void)sessions_expire(w->ns, w->now_nsec, 1000);
+        assert_int_equal(open_session(w, true), 0);
+        assert_int_equal(count_below(w, 0, 4), 2);
+        assert_filled(w, 0, 4);
 
-        w.a->attrs.expire_nsec = 60 * NSEC_PER_SEC;
-        w.now_nsec += 300 * NSEC_PER_SEC;
-        store_set_now(&w.store, w.now_nsec);
-        assert_true(expire_begin(&w.store, w.now_nsec));
-        while (expire_work(&w.store, 1000))
+        w->a->attrs.expire_nsec = 60 * NSEC_PER_SEC;
+        w->now_nsec += 300 * NSEC_PER_SEC;
+        store_set_now(&w->store, w->now_nsec);
+        assert_true(expire_begin(&w->store, w->now_nsec));
+        while (expire_work(&w->store, 1000))
                 ;
         for (unsigned key = 0; key < 4; key++)
-                assert_int_equal(tier_find(&w, key), PAGE_NONE);
-        assert_int_equal(w.store.counters.pages_expired, 4);
-        assert_nothing_below(&w);
-        tiers_end(&w);
+                assert_int_equal(tier_find(w, key), PAGE_NONE);
+        assert_int_equal(w->store.counters.pages_expired, 4);
+        assert_nothing_below(w);
 }
 
 /* ---- invalidation ---------------------------------------------------------------------------- */
 
 /* A tag's pages go wherever they lie, or are on their way to; and so does what continues them. */
-TEST(test_tag)
+SCENE(test_tag)
 {
         uint32_t page, n;
         uint8_t key[KEY_BYTES];
-        struct tiers w;
         uint64_t count;
 
-        start(&w);
-        publish(&w, (struct what){.tag = 7}, 0, 4);
-        publish(&w, (struct what){.continues = true}, 4, 2);
-        publish(&w, (struct what){.tag = 7}, 20, 2);
-        publish(&w, (struct what){.tag = 8}, 30, 2);
-        send_down(&w, 2, 4);
-        send_down(&w, 20, 2);
-        bring_up(&w, 20);
-        send_down(&w, 31, 1);
+        publish(w, (struct what){.tag = 7}, 0, 4);
+        publish(w, (struct what){.continues = true}, 4, 2);
+        publish(w, (struct what){.tag = 7}, 20, 2);
+        publish(w, (struct what){.tag = 8}, 30, 2);
+        send_down(w, 2, 4);
+        send_down(w, 20, 2);
+        bring_up(w, 20);
+        send_down(w, 31, 1);
         /* One is read below, another one moves. */
         make_keys(key, 5, 1);
-        assert_int_equal(lookup_pages(w.attach, key, 1, 0, 2, &page, &n, &count, NULL), 0);
+        assert_int_equal(lookup_pages(w->attach, key, 1, 0, 2, &page, &n, &count, NULL), 0);
         assert_int_equal(
-                transfer_begin(w.ns, TRANSFER_DOWN, tier_find(&w, 20), take_below(&w), false), 0);
-        assert_int_equal(invalidate_tag(w.attach, 7, &count, &w.d), 0);
+                transfer_begin(w->ns, TRANSFER_DOWN, tier_find(w, 20), take_below(w), false), 0);
+        assert_int_equal(invalidate_tag(w->attach, 7, &count, &w->d), 0);
         assert_int_equal(count, 8);
-        assert_true(tier_is_filled(&w, page, 5));
-        tiers_settle(&w);
-        assert_int_equal(count_hits(w.attach, 0, 6), 0);
-        assert_int_equal(count_hits(w.attach, 20, 2), 0);
-        assert_int_equal(count_hits(w.attach, 30, 2), 2);
-        assert_true(tier_is_filled(&w, page, 5));
-        assert_int_equal(release_pages(w.attach, &page, 1, 2, NULL), 0);
-        assert_int_equal(invalidate_tag(w.attach, 8, &count, &w.d), 0);
+        assert_true(tier_is_filled(w, page, 5));
+        tiers_settle(w);
+        assert_int_equal(count_hits(w->attach, 0, 6), 0);
+        assert_int_equal(count_hits(w->attach, 20, 2), 0);
+        assert_int_equal(count_hits(w->attach, 30, 2), 2);
+        assert_true(tier_is_filled(w, page, 5));
+        assert_int_equal(release_pages(w->attach, &page, 1, 2, NULL), 0);
+        assert_int_equal(invalidate_tag(w->attach, 8, &count, &w->d), 0);
         assert_int_equal(count, 2);
-        assert_nothing_below(&w);
-        tiers_end(&w);
+        assert_nothing_below(w);
 }
 
-TEST(test_key)
+SCENE(test_key)
 {
         uint8_t key[KEY_BYTES];
-        struct tiers w;
         uint64_t count;
 
-        start(&w);
-        publish(&w, (struct what){0}, 0, 6);
-        send_down(&w, 3, 3);
+        publish(w, (struct what){0}, 0, 6);
+        send_down(w, 3, 3);
         make_keys(key, 4, 1);
-        assert_int_equal(invalidate_key(w.attach, key, &count, &w.d), 0);
+        assert_int_equal(invalidate_key(w->attach, key, &count, &w->d), 0);
         assert_int_equal(count, 2);
-        assert_int_equal(count_hits(w.attach, 0, 6), 4);
+        assert_int_equal(count_hits(w->attach, 0, 6), 4);
         make_keys(key, 0, 1);
-        assert_int_equal(invalidate_key(w.attach, key, &count, &w.d), 0);
+        assert_int_equal(invalidate_key(w->attach, key, &count, &w->d), 0);
         assert_int_equal(count, 4);
-        assert_nothing_below(&w);
-        tiers_end(&w);
+        assert_nothing_below(w);
 }
 
 /* The sweep frees stale pages of lower tiers, and those on their way up. */
-TEST(test_namespace)
+SCENE(test_namespace)
 {
         struct told told;
-        struct tiers w;
         uint64_t count;
 
-        start(&w);
-        publish(&w, (struct what){0}, 0, 6);
-        send_down(&w, 3, 3);
-        assert_int_equal(tier_fetch(&w, tier_find(&w, 3), PAGE_NONE, &told), 0);
-        assert_int_equal(ns_invalidate(w.ns, CAUSE_NAMESPACE, &count), 0);
+        publish(w, (struct what){0}, 0, 6);
+        send_down(w, 3, 3);
+        assert_int_equal(tier_fetch(w, tier_find(w, 3), PAGE_NONE, &told), 0);
+        assert_int_equal(ns_invalidate(w->ns, CAUSE_NAMESPACE, &count), 0);
         assert_int_equal(count, 6);
-        assert_int_equal(count_hits(w.attach, 0, 6), 0);
-        publish(&w, (struct what){0}, 0, 6);
-        while (ns_sweep(w.ns, 64))
+        assert_int_equal(count_hits(w->attach, 0, 6), 0);
+        publish(w, (struct what){0}, 0, 6);
+        while (ns_sweep(w->ns, 64))
                 ;
-        tiers_settle(&w);
+        tiers_settle(w);
         assert_int_equal(told.n, 1);
         assert_int_equal(told.status, -ENOENT);
-        assert_int_equal(count_hits(w.attach, 0, 6), 6);
-        assert_int_equal(count_below(&w, 0, 6), 0);
-        assert_filled(&w, 0, 6);
-        assert_nothing_below(&w);
-        tiers_end(&w);
+        assert_int_equal(count_hits(w->attach, 0, 6), 6);
+        assert_int_equal(count_below(w, 0, 6), 0);
+        assert_filled(w, 0, 6);
+        assert_nothing_below(w);
 }
 
 /* ---- namespace sets -------------------------------------------------------------------------- */
@@ -402,48 +382,45 @@ TEST(test_namespace)
 #define RANKS 2
 
 /* A key goes in all or stays in all, wherever each of them has it. */
-TEST(test_set)
+SCENE(test_set)
 {
         struct attach_options o = {.set = "model", .set_size = RANKS};
         struct attach *ranks[RANKS];
         struct ns_layout l;
         uint32_t held, n;
         uint8_t key[KEY_BYTES];
-        struct tiers w;
         uint64_t tokens;
 
-        start(&w);
-        l = w.ns->layout;
+        l = w->ns->layout;
         for (int i = 0; i < RANKS; i++) {
                 assert_int_equal(
-                        attach_open_with(w.m, i ? "r1" : "r0", &l, &o, &ranks[i], &w.d), 0);
-                w.attach = ranks[i];
-                w.ns = ranks[i]->ns;
-                publish(&w, (struct what){0}, 0, 6);
-                send_down(&w, i == 0 ? 2 : 4, i == 0 ? 4 : 2);
+                        attach_open_with(w->m, i ? "r1" : "r0", &l, &o, &ranks[i], &w->d), 0);
+                w->attach = ranks[i];
+                w->ns = ranks[i]->ns;
+                publish(w, (struct what){0}, 0, 6);
+                send_down(w, i == 0 ? 2 : 4, i == 0 ? 4 : 2);
         }
-        assert_int_equal(w.ns->catalog.set->n_complete, 6);
+        assert_int_equal(w->ns->catalog.set->n_complete, 6);
         make_keys(key, 5, 1);
         assert_int_equal(lookup_pages(ranks[1], key, 1, 0, 2, &held, &n, &tokens, NULL), 0);
-        assert_int_equal(tier_of_page(&w.ns->geometry, held), TIER_HOST);
-        w.ns = ranks[0]->ns;
-        assert_false(ns_evict_leaf(w.ns, tier_find(&w, 5), NULL));
+        assert_int_equal(tier_of_page(&w->ns->geometry, held), TIER_HOST);
+        w->ns = ranks[0]->ns;
+        assert_false(ns_evict_leaf(w->ns, tier_find(w, 5), NULL));
         assert_int_equal(release_pages(ranks[1], &held, 1, 2, NULL), 0);
-        assert_true(ns_evict_leaf(w.ns, tier_find(&w, 5), NULL));
-        while (store_work(&w.store, 64))
+        assert_true(ns_evict_leaf(w->ns, tier_find(w, 5), NULL));
+        while (store_work(&w->store, 64))
                 ;
         assert_int_equal(count_hits(ranks[0], 0, 6), 5);
         assert_int_equal(count_hits(ranks[1], 0, 6), 5);
-        assert_int_equal(w.ns->catalog.set->n_complete, 5);
+        assert_int_equal(w->ns->catalog.set->n_complete, 5);
         make_keys(key, 0, 1);
-        assert_int_equal(invalidate_key(ranks[1], key, &tokens, &w.d), 0);
-        while (store_work(&w.store, 64))
+        assert_int_equal(invalidate_key(ranks[1], key, &tokens, &w->d), 0);
+        while (store_work(&w->store, 64))
                 ;
-        assert_int_equal(w.ns->catalog.set->n_complete + w.ns->catalog.set->n_incomplete, 0);
+        assert_int_equal(w->ns->catalog.set->n_complete + w->ns->catalog.set->n_incomplete, 0);
         for (int i = 0; i < RANKS; i++) {
-                w.attach = ranks[i];
-                w.ns = ranks[i]->ns;
-                assert_nothing_below(&w);
+                w->attach = ranks[i];
+                w->ns = ranks[i]->ns;
+                assert_nothing_below(w);
         }
-        tiers_end(&w);
 }

@@ -35,6 +35,8 @@ static void begin(struct top_sample *s, double sec, uint64_t epoch)
         top_sample_init(s, &view, (uint64_t)(sec * NSEC_PER_SEC), epoch);
 }
 
+#define SCENE(fn, ...) TEST_ON(fn, struct top_sample, s, begin, top_sample_deinit, ##__VA_ARGS__)
+
 static const struct top_cell *cell(const struct top_sample *s, const char *id, unsigned column)
 {
         for (size_t i = 0; i < s->n_rows; i++)
@@ -158,26 +160,22 @@ static void expect_order(
         assert_string_equal(names, expected);
 }
 
-TEST(test_order_and_filter)
+SCENE(test_order_and_filter, 1, 1)
 {
-        struct top_sample s;
-
-        begin(&s, 1, 1);
-        add(&s, "beta", 0, 0, 20);
-        add(&s, "alpha", 0, 0, 10);
-        add(&s, "delta", 0, 0, UINT64_MAX); /* no limit */
-        add(&s, "gamma", 0, 0, 20);
-        top_rates(&s, NULL);
-        expect_order(&s, &(struct top_order){USED}, "beta gamma alpha delta");
-        expect_order(&s, &(struct top_order){USED, true}, "alpha beta gamma delta");
-        expect_order(&s, &(struct top_order){NAME}, "alpha beta delta gamma");
-        expect_order(&s, &(struct top_order){NAME, true}, "gamma delta beta alpha");
-        expect_order(&s, &(struct top_order){HITS}, "alpha beta delta gamma"); /* none is known */
-        expect_order(&s, &(struct top_order){NAME, .filter = "LT"}, "delta");
-        expect_order(&s, &(struct top_order){NAME, .filter = "x"}, "");
-        expect_order(&s, &(struct top_order){NAME, .tenant = "beta"}, "beta");
-        expect_order(&s, &(struct top_order){NAME, .tenant = "beta", .filter = "l"}, "");
-        top_sample_deinit(&s);
+        add(s, "beta", 0, 0, 20);
+        add(s, "alpha", 0, 0, 10);
+        add(s, "delta", 0, 0, UINT64_MAX); /* no limit */
+        add(s, "gamma", 0, 0, 20);
+        top_rates(s, NULL);
+        expect_order(s, &(struct top_order){USED}, "beta gamma alpha delta");
+        expect_order(s, &(struct top_order){USED, true}, "alpha beta gamma delta");
+        expect_order(s, &(struct top_order){NAME}, "alpha beta delta gamma");
+        expect_order(s, &(struct top_order){NAME, true}, "gamma delta beta alpha");
+        expect_order(s, &(struct top_order){HITS}, "alpha beta delta gamma"); /* none is known */
+        expect_order(s, &(struct top_order){NAME, .filter = "LT"}, "delta");
+        expect_order(s, &(struct top_order){NAME, .filter = "x"}, "");
+        expect_order(s, &(struct top_order){NAME, .tenant = "beta"}, "beta");
+        expect_order(s, &(struct top_order){NAME, .tenant = "beta", .filter = "l"}, "");
 }
 
 TEST(test_columns_by_name)
@@ -195,16 +193,14 @@ TEST(test_columns_by_name)
 }
 
 /* Names come from clients. */
-TEST(test_text_is_printable)
+SCENE(test_text_is_printable, 1, 1)
 {
         struct show_format f = {0};
         const struct top_row *row;
-        struct top_sample s;
         struct top_table t;
 
-        begin(&s, 1, 1);
-        row = add(&s, "a\x1b[2J\xff", 0, 0, 2048);
-        top_rates(&s, NULL);
+        row = add(s, "a\x1b[2J\xff", 0, 0, 2048);
+        top_rates(s, NULL);
         top_table_init(&t, &view, &f, &row, 1);
         assert_string_equal(t.cells[NAME], "a\\x1b[2J\\xff");
         assert_string_equal(t.cells[USED], "2 KiB");
@@ -212,7 +208,6 @@ TEST(test_text_is_printable)
         assert_int_equal(t.widths[NAME], strlen("a\\x1b[2J\\xff"));
         assert_int_equal(t.widths[USED], strlen("2 KiB"));
         top_table_deinit(&t);
-        top_sample_deinit(&s);
 }
 
 /* ---- keys ------------------------------------------------------------------------------------ */

@@ -494,6 +494,8 @@ static void folder_remove(struct folder *f)
         free(f->packed);
 }
 
+#define SCENE(fn, ...) TEST_ON(fn, struct folder, f, folder_make, folder_remove, ##__VA_ARGS__)
+
 static void write_file(const char *path, const char *text, bool compressed)
 {
         gzFile f = gzopen(path, compressed ? "wb" : "wbT");
@@ -515,21 +517,19 @@ static void check_files(const char *const *paths, unsigned n, const char *expect
         trace_free(&t);
 }
 
-TEST(test_files)
+SCENE(test_files)
 {
-        struct folder f;
         struct trace t;
         struct trace_error e;
 
-        folder_make(&f);
-        write_file(f.plain, LINE("0", "1", "1,2") LINE("20", "1", "1"), false);
-        write_file(f.packed, TENANT_LINE("x", "10", "1,2") TENANT_LINE("y", "0", "1,2"), true);
-        check_files((const char *[]){f.plain}, 1, "-1,0 0/0:0,1 20/0:0");
-        check_files((const char *[]){f.packed}, 1, "-1,0,-1,2 0/1:2,3 10/0:0,1");
+        write_file(f->plain, LINE("0", "1", "1,2") LINE("20", "1", "1"), false);
+        write_file(f->packed, TENANT_LINE("x", "10", "1,2") TENANT_LINE("y", "0", "1,2"), true);
+        check_files((const char *[]){f->plain}, 1, "-1,0 0/0:0,1 20/0:0");
+        check_files((const char *[]){f->packed}, 1, "-1,0,-1,2 0/1:2,3 10/0:0,1");
         /* Merged by time; each file is a tenant. */
-        check_files((const char *[]){f.plain, f.packed}, 2,
+        check_files((const char *[]){f->plain, f->packed}, 2,
                 "-1,0,-1,2 0/0:0,1 0/1:2,3 10/1:2,3 20/0:0");
-        assert_int_equal(trace_read((const char *[]){f.plain, f.packed, f.plain}, 3, 0, 16, NULL,
+        assert_int_equal(trace_read((const char *[]){f->plain, f->packed, f->plain}, 3, 0, 16, NULL,
                                  NULL, &t, &e),
                 0);
         assert_string_equal(t.tenants[0], "chat");
@@ -537,7 +537,6 @@ TEST(test_files)
         assert_string_equal(t.tenants[2], "chat-2");
         assert_int_equal(t.n_late, 1);
         trace_free(&t);
-        folder_remove(&f);
 }
 
 /* Read once, and waited for: `zstdcat TRACE | kvleasectl trace analyze /dev/stdin`. */
@@ -568,30 +567,27 @@ static void check_file_refused(
         assert_null(t.tenants);
 }
 
-TEST(test_bad_files)
+SCENE(test_bad_files)
 {
-        struct folder f;
         struct stat st;
 
-        folder_make(&f);
-        write_file(f.plain, LINE("0", "1", "1,2"), false);
+        write_file(f->plain, LINE("0", "1", "1,2"), false);
         check_file_refused(
-                (const char *[]){f.plain, f.packed}, 2, -ENOENT, 0, "No such file or directory");
-        check_file_refused(&f.path, 1, -EISDIR, 0, "Is a directory");
+                (const char *[]){f->plain, f->packed}, 2, -ENOENT, 0, "No such file or directory");
+        check_file_refused(&f->path, 1, -EISDIR, 0, "Is a directory");
         check_file_refused(NULL, 0, -EINVAL, 0, "0 files; 1 to 256 are read");
 
-        write_file(f.packed, LINE("0", "1", "1,2") LINE("0", "1", "1,-2"), true);
-        check_file_refused((const char *[]){f.plain, f.packed}, 2, -EINVAL, 2,
+        write_file(f->packed, LINE("0", "1", "1,2") LINE("0", "1", "1,-2"), true);
+        check_file_refused((const char *[]){f->plain, f->packed}, 2, -EINVAL, 2,
                 "hash_ids[1] is not a whole number of 0 to 9223372036854775807");
 
-        write_file(f.packed, LINE("0", "1", "1,2"), true);
-        assert_int_equal(stat(f.packed, &st), 0);
-        assert_int_equal(truncate(f.packed, st.st_size - 12), 0);
-        check_file_refused((const char *[]){f.packed}, 1, -EINVAL, 0,
+        write_file(f->packed, LINE("0", "1", "1,2"), true);
+        assert_int_equal(stat(f->packed, &st), 0);
+        assert_int_equal(truncate(f->packed, st.st_size - 12), 0);
+        check_file_refused((const char *[]){f->packed}, 1, -EINVAL, 0,
                 "the compressed data is damaged or ends early, after line 0");
-        write_file(f.packed, "", false);
-        check_file_refused((const char *[]){f.packed}, 1, -EINVAL, 0, "no request in it");
-        folder_remove(&f);
+        write_file(f->packed, "", false);
+        check_file_refused((const char *[]){f->packed}, 1, -EINVAL, 0, "no request in it");
 }
 
 struct progress {

@@ -45,108 +45,92 @@ TEST_BARE(test_down_planes)
 }
 
 /* The end of a text is demoted first, and pages above stay the parents of those below. */
-TEST_BARE(test_ends_go_first)
+TIER_SCENE(test_ends_go_first, &evict_lru, 2, 4, 1, CODEC_NONE)
 {
-        struct tiers w;
-
-        tiers_start(&w, &evict_lru, 2, 4, 1, CODEC_NONE);
         for (unsigned i = 0; i < N_DEVICE / 8; i++)
-                assert_true(tier_cache(&w, 8 * i, 8));
-        tiers_settle(&w);
-        assert_true(w.store.counters.demoted_pages > 0);
+                assert_true(tier_cache(w, 8 * i, 8));
+        tiers_settle(w);
+        assert_true(w->store.counters.demoted_pages > 0);
         for (unsigned key = 0; key < N_DEVICE; key++)
                 if (key % 8 != 7)
-                        assert_true(tier_of(&w, key) <= tier_of(&w, key + 1));
+                        assert_true(tier_of(w, key) <= tier_of(w, key + 1));
         for (unsigned i = 0; i < N_DEVICE / 8; i++)
-                assert_int_equal(count_hits(w.attach, 8 * i, 8), 8);
-        tiers_end(&w);
+                assert_int_equal(count_hits(w->attach, 8 * i, 8), 8);
 }
 
-TEST_BARE(test_pinned_stay)
+TIER_SCENE(test_pinned_stay, &evict_lru, 2, 4, 1, CODEC_NONE)
 {
-        struct tiers w;
         uint8_t key[KEY_BYTES];
         uint32_t page, n;
         uint64_t tokens;
 
-        tiers_start(&w, &evict_lru, 2, 4, 1, CODEC_NONE);
-        assert_true(tier_cache(&w, 1000, 1));
+        assert_true(tier_cache(w, 1000, 1));
         make_keys(key, 1000, 1);
-        assert_int_equal(lookup_pages(w.attach, key, 1, 0, 1, &page, &n, &tokens, NULL), 0);
+        assert_int_equal(lookup_pages(w->attach, key, 1, 0, 1, &page, &n, &tokens, NULL), 0);
         for (unsigned i = 0; i < 3 * N_DEVICE; i++) {
-                assert_true(tier_cache(&w, i, 1));
-                tiers_settle(&w);
+                assert_true(tier_cache(w, i, 1));
+                tiers_settle(w);
         }
-        assert_int_equal(tier_find(&w, 1000), page);
-        assert_true(tier_is_filled(&w, page, 1000));
-        assert_int_equal(release_pages(w.attach, &page, 1, 1, NULL), 0);
-        tiers_end(&w);
+        assert_int_equal(tier_find(w, 1000), page);
+        assert_true(tier_is_filled(w, page, 1000));
+        assert_int_equal(release_pages(w->attach, &page, 1, 1, NULL), 0);
 }
 
 /* Where both are full what was used longest ago leaves the lower one, and nothing else. */
-TEST_BARE(test_full_below)
+TIER_SCENE(test_full_below, &evict_lru, 2, 4, 1, CODEC_NONE)
 {
         unsigned n = N_DEVICE + 2 * N_DEVICE, n_more = 40, n_left = 0;
-        struct tiers w;
 
-        tiers_start(&w, &evict_lru, 2, 4, 1, CODEC_NONE);
         for (unsigned key = 0; key < n + n_more; key++) {
-                w.now_nsec += 1000;
-                assert_true(tier_cache(&w, key, 1));
-                tiers_settle(&w);
+                w->now_nsec += 1000;
+                assert_true(tier_cache(w, key, 1));
+                tiers_settle(w);
         }
         for (unsigned key = 0; key < n + n_more; key++) {
-                uint32_t page = tier_find(&w, key);
+                uint32_t page = tier_find(w, key);
 
                 n_left += page != PAGE_NONE;
                 if (page != PAGE_NONE)
-                        assert_true(tier_is_filled(&w, page, key));
+                        assert_true(tier_is_filled(w, page, key));
                 else
                         assert_int_equal(n_left, 0); /* the oldest ones went */
         }
-        assert_int_equal(n_left + w.store.counters.evictions, n + n_more);
-        assert_int_equal(w.ns->tiers[TIER_HOST].n_pages[PAGE_SEALED], 2 * N_DEVICE);
-        tiers_end(&w);
+        assert_int_equal(n_left + w->store.counters.evictions, n + n_more);
+        assert_int_equal(w->ns->tiers[TIER_HOST].n_pages[PAGE_SEALED], 2 * N_DEVICE);
 }
 
 /* A lease that needs more than has gone down: what continues a text below goes before its
  * beginning. */
-TEST_BARE(test_tips_give_way)
+TIER_SCENE(test_tips_give_way, &evict_lru, 2, 4, 1, CODEC_NONE)
 {
         uint32_t held[N_DEVICE];
-        struct tiers w;
 
-        tiers_start(&w, &evict_lru, 2, 4, 1, CODEC_NONE);
         for (unsigned i = 0; i < 3 * N_DEVICE / 16; i++) {
-                assert_true(tier_cache(&w, 16 * i, 16));
-                tiers_settle(&w);
+                assert_true(tier_cache(w, 16 * i, 16));
+                tiers_settle(w);
         }
-        assert_true(w.ns->tiers[TIER_HOST].n_pages[PAGE_SEALED] > 0);
-        assert_int_equal(lease_pages(w.attach, N_DEVICE, 1, held, NULL), 0);
-        tiers_check(&w);
-        assert_int_equal(w.ns->device.n_pages[PAGE_SEALED], 0);
-        assert_int_equal(free_pages(w.attach, held, N_DEVICE, NULL), 0);
-        tiers_end(&w);
+        assert_true(w->ns->tiers[TIER_HOST].n_pages[PAGE_SEALED] > 0);
+        assert_int_equal(lease_pages(w->attach, N_DEVICE, 1, held, NULL), 0);
+        tiers_check(w);
+        assert_int_equal(w->ns->device.n_pages[PAGE_SEALED], 0);
+        assert_int_equal(free_pages(w->attach, held, N_DEVICE, NULL), 0);
 }
 
 /* A tenant that is kept out of the host's memory has what it had: pages are evicted. */
-TEST_BARE(test_host_limit)
+TIER_SCENE(test_host_limit, &evict_lru, 2, 4, 1, CODEC_NONE)
 {
         struct tenant_attrs attrs;
-        struct tiers w;
 
-        tiers_start(&w, &evict_lru, 2, 4, 1, CODEC_NONE);
-        attrs = w.a->attrs;
+        attrs = w->a->attrs;
         attrs.host_limit_bytes = TIER_SET_BYTES;
-        assert_int_equal(tenant_set_attrs(w.a, &attrs, &w.d), 0);
+        assert_int_equal(tenant_set_attrs(w->a, &attrs, &w->d), 0);
         for (unsigned key = 0; key < 3 * N_DEVICE; key++) {
-                assert_true(tier_cache(&w, key, 1));
-                tiers_settle(&w);
+                assert_true(tier_cache(w, key, 1));
+                tiers_settle(w);
         }
-        assert_int_equal(w.a->accounts[TIER_HOST].charged_bytes, TIER_SET_BYTES);
-        assert_int_equal(w.ns->tiers[TIER_HOST].n_sets, 1);
-        assert_true(w.store.counters.evictions > 0);
-        tiers_end(&w);
+        assert_int_equal(w->a->accounts[TIER_HOST].charged_bytes, TIER_SET_BYTES);
+        assert_int_equal(w->ns->tiers[TIER_HOST].n_sets, 1);
+        assert_true(w->store.counters.evictions > 0);
 }
 
 /* ---- up -------------------------------------------------------------------------------------- */
@@ -251,42 +235,36 @@ TEST_BARE(test_apart)
         goes_apart(1, CODEC_INT8);
 }
 
-TEST_BARE(test_there)
+TIER_SCENE(test_there, &evict_lru, 2, 4, 1, CODEC_NONE)
 {
         struct told told;
-        struct tiers w;
         uint32_t page;
 
-        tiers_start(&w, &evict_lru, 2, 4, 1, CODEC_NONE);
-        fill_device(&w);
-        page = tier_pin(&w, N_DEVICE - 1);
-        assert_int_equal(tier_fetch(&w, page, PAGE_NONE, &told), FETCH_THERE);
+        fill_device(w);
+        page = tier_pin(w, N_DEVICE - 1);
+        assert_int_equal(tier_fetch(w, page, PAGE_NONE, &told), FETCH_THERE);
         assert_int_equal(told.page, page);
-        tier_unpin(&w, page);
-        assert_int_equal(tier_fetch(&w, UINT32_MAX, PAGE_NONE, &told), -EINVAL);
+        tier_unpin(w, page);
+        assert_int_equal(tier_fetch(w, UINT32_MAX, PAGE_NONE, &told), -EINVAL);
         assert_int_equal(
-                tier_fetch(&w, w.ns->geometry.capacity_pages - 1, PAGE_NONE, &told), -ENOENT);
-        tiers_end(&w);
+                tier_fetch(w, w->ns->geometry.capacity_pages - 1, PAGE_NONE, &told), -ENOENT);
 }
 
 /* All of the device is held: what lies below stays there. */
-TEST_BARE(test_no_room_above)
+TIER_SCENE(test_no_room_above, &evict_lru, 2, 4, 1, CODEC_NONE)
 {
         uint32_t held[N_DEVICE], page;
         struct told told;
-        struct tiers w;
         unsigned key;
 
-        tiers_start(&w, &evict_lru, 2, 4, 1, CODEC_NONE);
-        fill_device(&w);
-        key = any_below(&w);
-        page = tier_pin(&w, key);
-        assert_int_equal(lease_pages(w.attach, N_DEVICE, 1, held, NULL), 0);
-        assert_int_equal(tier_fetch(&w, page, PAGE_NONE, &told), KVL_STATUS_FULL);
-        assert_int_equal(tier_find(&w, key), page);
-        assert_true(tier_is_filled(&w, page, key));
-        tier_unpin(&w, page);
-        tiers_end(&w);
+        fill_device(w);
+        key = any_below(w);
+        page = tier_pin(w, key);
+        assert_int_equal(lease_pages(w->attach, N_DEVICE, 1, held, NULL), 0);
+        assert_int_equal(tier_fetch(w, page, PAGE_NONE, &told), KVL_STATUS_FULL);
+        assert_int_equal(tier_find(w, key), page);
+        assert_true(tier_is_filled(w, page, key));
+        tier_unpin(w, page);
 }
 
 /* A publish of a page of a lower tier brings it up. */
@@ -325,30 +303,27 @@ static void flip(struct tiers *w, uint32_t page)
 }
 
 /* Never served, counted; what comes after it in its text is of no use either. */
-TEST_BARE(test_damaged)
+TIER_SCENE(test_damaged, &evict_lru, 2, 4, 1, CODEC_NONE)
 {
         struct told told;
-        struct tiers w;
         unsigned key;
         uint32_t page;
 
-        tiers_start(&w, &evict_lru, 2, 4, 1, CODEC_NONE);
         for (unsigned i = 0; i < N_DEVICE / 8; i++)
-                assert_true(tier_cache(&w, 8 * i, 8));
-        tiers_settle(&w);
-        key = any_below(&w);
-        page = tier_pin(&w, key);
-        flip(&w, page);
-        assert_int_equal(tier_fetch(&w, page, PAGE_NONE, &told), 0);
-        tiers_settle(&w);
+                assert_true(tier_cache(w, 8 * i, 8));
+        tiers_settle(w);
+        key = any_below(w);
+        page = tier_pin(w, key);
+        flip(w, page);
+        assert_int_equal(tier_fetch(w, page, PAGE_NONE, &told), 0);
+        tiers_settle(w);
         assert_int_equal(told.n, 1);
         assert_int_equal(told.status, -ENOENT);
         for (unsigned i = key; i % 8 != 0; i++)
-                assert_int_equal(tier_find(&w, i), PAGE_NONE);
-        assert_int_equal(w.store.counters.pages_damaged, 1);
-        assert_int_equal(w.ns->tiers[TIER_HOST].n_damaged, 1);
-        tier_unpin(&w, page);
-        tiers_end(&w);
+                assert_int_equal(tier_find(w, i), PAGE_NONE);
+        assert_int_equal(w->store.counters.pages_damaged, 1);
+        assert_int_equal(w->ns->tiers[TIER_HOST].n_damaged, 1);
+        tier_unpin(w, page);
 }
 
 /* ---- copies ---------------------------------------------------------------------------------- */
@@ -387,46 +362,43 @@ TEST_BARE(test_copy)
 /* ---- codecs ---------------------------------------------------------------------------------- */
 
 /* Half the memory, and each value near what it was. */
-TEST_BARE(test_int8)
+TIER_SCENE(test_int8, &evict_lru, 2, 4, 1, CODEC_INT8)
 {
         uint16_t before[32], after[32];
         struct told told;
-        struct tiers w;
         uint32_t page;
 
-        tiers_start(&w, &evict_lru, 2, 4, 1, CODEC_INT8);
-        assert_true(w.ns->geometry.tiers[TIER_HOST].stored_bytes <= TIER_PAGE_BYTES * 52 / 100);
+        assert_true(w->ns->geometry.tiers[TIER_HOST].stored_bytes <= TIER_PAGE_BYTES * 52 / 100);
         for (unsigned key = 0; key < N_DEVICE; key++) {
                 uint8_t keys[KEY_BYTES];
                 struct publish p = {.pages = &page,
                         .keys = keys,
                         .n = 1,
-                        .last_tokens = w.ns->layout.page_tokens};
+                        .last_tokens = w->ns->layout.page_tokens};
                 uint32_t sealed, n;
                 uint16_t *at;
 
                 make_keys(keys, key, 1);
-                assert_int_equal(lease_pages(w.attach, 1, 1, &page, NULL), 0);
-                at = (uint16_t *)(void *)set_address(ns_set_of(w.ns, page), page, 0);
+                assert_int_equal(lease_pages(w->attach, 1, 1, &page, NULL), 0);
+                at = (uint16_t *)(void *)set_address(ns_set_of(w->ns, page), page, 0);
                 for (unsigned i = 0; i < TIER_PAGE_BYTES / 2; i++)
                         at[i] = (uint16_t)(0x3000 + (i * 37 + key) % 0x800); /* 0.125 .. 0.5 */
                 if (key == 0)
                         memcpy(before, at, sizeof(before));
-                assert_int_equal(publish_pages(w.attach, &p, 1, &sealed, &n, NULL), 0);
-                assert_int_equal(release_pages(w.attach, &sealed, 1, 1, NULL), 0);
+                assert_int_equal(publish_pages(w->attach, &p, 1, &sealed, &n, NULL), 0);
+                assert_int_equal(release_pages(w->attach, &sealed, 1, 1, NULL), 0);
         }
-        tiers_settle(&w);
-        assert_int_equal(tier_of(&w, 0), TIER_HOST);
-        assert_int_equal(tier_fetch(&w, tier_find(&w, 0), PAGE_NONE, &told), 0);
-        tiers_settle(&w);
+        tiers_settle(w);
+        assert_int_equal(tier_of(w, 0), TIER_HOST);
+        assert_int_equal(tier_fetch(w, tier_find(w, 0), PAGE_NONE, &told), 0);
+        tiers_settle(w);
         assert_int_equal(told.status, 0);
-        memcpy(after, set_address(ns_set_of(w.ns, told.page), told.page, 0), sizeof(after));
+        memcpy(after, set_address(ns_set_of(w->ns, told.page), told.page, 0), sizeof(after));
         for (unsigned i = 0; i < ARRAY_SIZE(before); i++) {
                 double error = number_value(before[i]) - number_value(after[i]);
 
                 assert_true(error <= 0.5 / 220 && error >= -0.5 / 220);
         }
-        tiers_end(&w);
 }
 
 /* Contents of a layer of page 0: 0.125 .. 0.5. */
@@ -568,94 +540,85 @@ TEST_BARE(test_layers)
 }
 
 /* A page that int8 can't encode is dropped, once, and the others are demoted. */
-TEST_BARE(test_not_finite)
+TIER_SCENE(test_not_finite, &evict_lru, 2, 4, 1, CODEC_INT8)
 {
         const uint16_t nan = NUMBER_NAN;
-        struct tiers w;
         uint32_t page;
 
-        tiers_start(&w, &evict_lru, 2, 4, 1, CODEC_INT8);
         for (unsigned key = 0; key < N_DEVICE; key++) {
                 uint8_t keys[KEY_BYTES];
                 struct publish p = {.pages = &page,
                         .keys = keys,
                         .n = 1,
-                        .last_tokens = w.ns->layout.page_tokens};
+                        .last_tokens = w->ns->layout.page_tokens};
                 uint32_t sealed, n;
                 uint8_t *at;
 
                 make_keys(keys, key, 1);
-                assert_int_equal(lease_pages(w.attach, 1, 1, &page, NULL), 0);
-                at = set_address(ns_set_of(w.ns, page), page, 0);
+                assert_int_equal(lease_pages(w->attach, 1, 1, &page, NULL), 0);
+                at = set_address(ns_set_of(w->ns, page), page, 0);
                 memset(at, 0, TIER_PAGE_BYTES);
                 if (key == 0)
                         memcpy(at, &nan, sizeof(nan));
-                assert_int_equal(publish_pages(w.attach, &p, 1, &sealed, &n, NULL), 0);
-                assert_int_equal(release_pages(w.attach, &sealed, 1, 1, NULL), 0);
+                assert_int_equal(publish_pages(w->attach, &p, 1, &sealed, &n, NULL), 0);
+                assert_int_equal(release_pages(w->attach, &sealed, 1, 1, NULL), 0);
         }
-        tiers_settle(&w);
-        assert_int_equal(tier_find(&w, 0), PAGE_NONE);
-        assert_int_equal(tier_of(&w, 1), TIER_HOST);
-        assert_int_equal(w.store.counters.evictions, 1);
-        tiers_end(&w);
+        tiers_settle(w);
+        assert_int_equal(tier_find(w, 0), PAGE_NONE);
+        assert_int_equal(tier_of(w, 1), TIER_HOST);
+        assert_int_equal(w->store.counters.evictions, 1);
 }
 
 /* Without a client's codecs the tenant's attributes set them, for a layout that can have them. */
-TEST_BARE(test_codecs_of_tenant)
+TIER_SCENE(test_codecs_of_tenant, &evict_lru, 2, 4, 1, CODEC_NONE)
 {
         struct attach_options named = {.names_host_codecs = true};
         struct ns_layout l = toy_layout(TIER_PAGE_BYTES);
         struct attach *a;
         struct member *m;
-        struct tiers w;
 
-        tiers_start(&w, &evict_lru, 2, 4, 1, CODEC_NONE);
-        strcpy(w.a->attrs.host_codec, "0:none,1-:int4");
-        m = join(w.a);
-        assert_int_equal(attach_open(m, "new", &l, "", false, &a, &w.d), 0);
+        strcpy(w->a->attrs.host_codec, "0:none,1-:int4");
+        m = join(w->a);
+        assert_int_equal(attach_open(m, "new", &l, "", false, &a, &w->d), 0);
         assert_int_equal(a->ns->geometry.tiers[TIER_HOST].codec, CODEC_BY_LAYER);
-        assert_int_equal(attach_open_with(m, "none", &l, &named, &a, &w.d), 0);
+        assert_int_equal(attach_open_with(m, "none", &l, &named, &a, &w->d), 0);
         assert_int_equal(a->ns->geometry.tiers[TIER_HOST].codec, CODEC_NONE);
         named.host_codecs = codec_layers_all(CODEC_FP8);
-        assert_int_equal(attach_open_with(m, "fp8", &l, &named, &a, &w.d), 0);
+        assert_int_equal(attach_open_with(m, "fp8", &l, &named, &a, &w->d), 0);
         assert_int_equal(a->ns->geometry.tiers[TIER_HOST].codec, CODEC_FP8);
         l.n_layers = 1;
-        assert_int_equal(attach_open(m, "one", &l, "", false, &a, &w.d), 0);
+        assert_int_equal(attach_open(m, "one", &l, "", false, &a, &w->d), 0);
         assert_int_equal(a->ns->geometry.tiers[TIER_HOST].codec, CODEC_NONE);
         l.n_layers = 2;
         l.dtype = 6; /* i8 */
-        assert_int_equal(attach_open(m, "bytes", &l, "", false, &a, &w.d), 0);
+        assert_int_equal(attach_open(m, "bytes", &l, "", false, &a, &w->d), 0);
         assert_int_equal(a->ns->geometry.tiers[TIER_HOST].codec, CODEC_NONE);
         member_free(m);
-        tiers_end(&w);
 }
 
-TEST_BARE(test_codec_refused)
+TIER_SCENE(test_codec_refused, &evict_lru, 2, 4, 1, CODEC_NONE)
 {
         const struct attach_options int8 = {.host_codecs = codec_layers_all(CODEC_INT8)};
         struct ns_layout l = toy_layout(TIER_PAGE_BYTES);
         struct attach_options layers;
         struct member *m;
         struct attach *a;
-        struct tiers w;
 
-        tiers_start(&w, &evict_lru, 2, 4, 1, CODEC_NONE);
-        m = join(w.a);
+        m = join(w->a);
         l.dtype = 6; /* i8 */
-        assert_int_equal(attach_open_with(m, "other", &l, &int8, &a, &w.d), -EINVAL);
-        assert_non_null(strstr(w.d.text, "dtype"));
+        assert_int_equal(attach_open_with(m, "other", &l, &int8, &a, &w->d), -EINVAL);
+        assert_non_null(strstr(w->d.text, "dtype"));
         l = toy_layout(TIER_PAGE_BYTES);
-        assert_int_equal(attach_open_with(m, "n", &l, &int8, &a, &w.d), KVL_STATUS_LAYOUT);
-        assert_non_null(strstr(w.d.text, "as none, not as int8"));
+        assert_int_equal(attach_open_with(m, "n", &l, &int8, &a, &w->d), KVL_STATUS_LAYOUT);
+        assert_non_null(strstr(w->d.text, "as none, not as int8"));
         layers = int8;
         tier_read_codecs("0:none,1:int8", 2, &layers.host_codecs);
-        assert_int_equal(attach_open_with(m, "n", &l, &layers, &a, &w.d), KVL_STATUS_LAYOUT);
-        assert_non_null(strstr(w.d.text, "as none, not as 0:none,1:int8"));
+        assert_int_equal(attach_open_with(m, "n", &l, &layers, &a, &w->d), KVL_STATUS_LAYOUT);
+        assert_non_null(strstr(w->d.text, "as none, not as 0:none,1:int8"));
         l.n_layers = 3;
         l.dtype = 2;
         tier_read_codecs("0:none,1-:int8", 3, &layers.host_codecs);
-        assert_int_equal(attach_open_with(m, "third", &l, &layers, &a, &w.d), -EINVAL);
-        assert_non_null(strstr(w.d.text, "no multiple of n_layers 3"));
+        assert_int_equal(attach_open_with(m, "third", &l, &layers, &a, &w->d), -EINVAL);
+        assert_non_null(strstr(w->d.text, "no multiple of n_layers 3"));
         member_free(m);
-        tiers_end(&w);
 }

@@ -85,18 +85,15 @@ static void assert_out(struct tiers *w, unsigned key, enum tier_kind tier)
         free(e.bytes);
 }
 
-TEST_BARE(test_out)
+TIER_SCENE(test_out, &evict_lru, 2, 4, 3, CODEC_NONE)
 {
-        struct tiers w;
         unsigned key = 0;
 
-        tiers_start(&w, &evict_lru, 2, 4, 3, CODEC_NONE);
-        fill_device(&w);
-        while (tier_of(&w, key) != TIER_DEVICE)
+        fill_device(w);
+        while (tier_of(w, key) != TIER_DEVICE)
                 key++;
-        assert_out(&w, key, TIER_DEVICE);
-        assert_out(&w, any_below(&w), TIER_HOST);
-        tiers_end(&w);
+        assert_out(w, key, TIER_DEVICE);
+        assert_out(w, any_below(w), TIER_HOST);
 }
 
 DISK_TEST(test_out_of_a_disk)
@@ -160,27 +157,24 @@ TEST_BARE(test_given_back_meanwhile)
 }
 
 /* If the page was reused by then, the bytes may be another page's. */
-TEST_BARE(test_gone_meanwhile)
+TIER_SCENE(test_gone_meanwhile, &evict_lru, 2, 0, 2, CODEC_NONE)
 {
         uint32_t from, page = PAGE_NONE;
         uint8_t key[KEY_BYTES];
         struct buffer_end e;
-        struct tiers w;
         uint64_t n;
 
-        tiers_start(&w, &evict_lru, 2, 0, 2, CODEC_NONE);
-        assert_true(tier_cache(&w, 7, 1));
-        from = tier_find(&w, 7);
-        (void)begin_out(&w, from, &e);
+        assert_true(tier_cache(w, 7, 1));
+        from = tier_find(w, 7);
+        (void)begin_out(w, from, &e);
         make_keys(key, 7, 1);
-        assert_int_equal(invalidate_key(w.attach, key, &n, NULL), 0);
+        assert_int_equal(invalidate_key(w->attach, key, &n, NULL), 0);
         while (page != from)
-                assert_int_equal(lease_pages(w.attach, 1, w.now_nsec, &page, NULL), 0);
-        tiers_settle(&w);
+                assert_int_equal(lease_pages(w->attach, 1, w->now_nsec, &page, NULL), 0);
+        tiers_settle(w);
         assert_int_equal(e.n, 1);
         assert_int_equal(e.result, -ENOENT);
         free(e.bytes);
-        tiers_end(&w);
 }
 
 /* The caller gets no result, and the buffer is freed. */
@@ -203,22 +197,19 @@ TEST_BARE(test_let_go)
 }
 
 /* Without threads that copy the buffer stays the caller's. */
-TEST_BARE(test_no_mover)
+TIER_SCENE(test_no_mover, &evict_lru, 2, 0, 2, CODEC_NONE)
 {
         struct transfer *t = NULL;
         struct buffer_end e;
-        struct tiers w;
         struct mover *mover;
         struct transfer_buffer b;
 
-        tiers_start(&w, &evict_lru, 2, 0, 2, CODEC_NONE);
-        assert_true(tier_cache(&w, 7, 1));
-        b = make_buffer(&w, &e);
-        mover = w.store.moving.mover;
-        w.store.moving.mover = NULL;
-        assert_int_equal(transfer_begin_out(w.ns, tier_find(&w, 7), &b, false, &t), -EBUSY);
-        w.store.moving.mover = mover;
+        assert_true(tier_cache(w, 7, 1));
+        b = make_buffer(w, &e);
+        mover = w->store.moving.mover;
+        w->store.moving.mover = NULL;
+        assert_int_equal(transfer_begin_out(w->ns, tier_find(w, 7), &b, false, &t), -EBUSY);
+        w->store.moving.mover = mover;
         assert_null(t);
         free(b.bytes);
-        tiers_end(&w);
 }

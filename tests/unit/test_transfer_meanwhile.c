@@ -33,25 +33,22 @@ static uint32_t begin_up(struct tiers *w, unsigned *ret_key, struct told *told)
 }
 
 /* A lease that lacks pages doesn't wait for what goes down: that goes for it. */
-TEST_BARE(test_leased_meanwhile)
+TIER_SCENE(test_leased_meanwhile, &evict_lru, 2, 4, 1, CODEC_NONE)
 {
         uint32_t held[N_DEVICE];
-        struct tiers w;
 
-        tiers_start(&w, &evict_lru, 2, 4, 1, CODEC_NONE);
         for (unsigned i = 0; i < N_DEVICE / 16; i++)
-                assert_true(tier_cache(&w, 16 * i, 16));
-        (void)demote_turn(&w.store, w.now_nsec);
+                assert_true(tier_cache(w, 16 * i, 16));
+        (void)demote_turn(&w->store, w->now_nsec);
         assert_int_equal(
-                w.store.moving.n_transfers, N_DEVICE / 2); /* texts, whole, from the end on */
+                w->store.moving.n_transfers, N_DEVICE / 2); /* texts, whole, from the end on */
         for (unsigned key = 0; key < N_DEVICE; key++)
-                assert_true(!transfer_find(w.ns, tier_find(&w, key)) || key % 16 == 15 ||
-                            transfer_find(w.ns, tier_find(&w, key + 1)));
-        assert_int_equal(lease_pages(w.attach, N_DEVICE, 1, held, NULL), 0);
-        tiers_check(&w);
-        tiers_settle(&w);
-        assert_int_equal(ns_n_pages(w.ns, PAGE_SEALED), 0);
-        tiers_end(&w);
+                assert_true(!transfer_find(w->ns, tier_find(w, key)) || key % 16 == 15 ||
+                            transfer_find(w->ns, tier_find(w, key + 1)));
+        assert_int_equal(lease_pages(w->attach, N_DEVICE, 1, held, NULL), 0);
+        tiers_check(w);
+        tiers_settle(w);
+        assert_int_equal(ns_n_pages(w->ns, PAGE_SEALED), 0);
 }
 
 /* A page that is pinned during its demotion stays where it is. */

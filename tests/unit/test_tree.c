@@ -7,33 +7,31 @@
 #include "tests/unit/test-random.h"
 #include "tests/unit/test-support.h"
 
-TEST(test_insert_and_remove)
+#define SCENE(fn, ...) TEST_ON(fn, struct tree, t, tree_init, tree_deinit, ##__VA_ARGS__)
+
+SCENE(test_insert_and_remove)
 {
-        struct tree t;
+        assert_int_equal(tree_reserve(t, 4), 0);
+        assert_false(tree_has(t, 0));
+        tree_insert(t, 2, NODE_NONE);
+        tree_insert(t, 0, 2);
+        tree_insert(t, 3, 2);
+        assert_int_equal(tree_parent(t, 2), NODE_NONE);
+        assert_int_equal(tree_parent(t, 0), 2);
+        assert_false(tree_is_leaf(t, 2));
+        assert_true(tree_is_leaf(t, 0) && tree_is_leaf(t, 3));
+        assert_false(tree_has(t, 1));
+        assert_null(tree_check(t));
 
-        tree_init(&t);
-        assert_int_equal(tree_reserve(&t, 4), 0);
-        assert_false(tree_has(&t, 0));
-        tree_insert(&t, 2, NODE_NONE);
-        tree_insert(&t, 0, 2);
-        tree_insert(&t, 3, 2);
-        assert_int_equal(tree_parent(&t, 2), NODE_NONE);
-        assert_int_equal(tree_parent(&t, 0), 2);
-        assert_false(tree_is_leaf(&t, 2));
-        assert_true(tree_is_leaf(&t, 0) && tree_is_leaf(&t, 3));
-        assert_false(tree_has(&t, 1));
-        assert_null(tree_check(&t));
-
-        tree_remove(&t, 0);
-        assert_false(tree_has(&t, 0));
-        assert_int_equal(tree_first_child(&t, 2), 3);
-        assert_int_equal(tree_next_sibling(&t, 3), NODE_NONE);
-        tree_remove(&t, 3);
-        assert_true(tree_is_leaf(&t, 2));
-        tree_remove(&t, 2);
-        assert_false(tree_has(&t, 2));
-        assert_null(tree_check(&t));
-        tree_deinit(&t);
+        tree_remove(t, 0);
+        assert_false(tree_has(t, 0));
+        assert_int_equal(tree_first_child(t, 2), 3);
+        assert_int_equal(tree_next_sibling(t, 3), NODE_NONE);
+        tree_remove(t, 3);
+        assert_true(tree_is_leaf(t, 2));
+        tree_remove(t, 2);
+        assert_false(tree_has(t, 2));
+        assert_null(tree_check(t));
 }
 
 /* 0 <- 1 <- 2, 0 <- 3; 4. */
@@ -60,90 +58,74 @@ TEST(test_walks)
         tree_deinit(&t);
 }
 
-TEST(test_reserve_keeps_nodes)
+SCENE(test_reserve_keeps_nodes)
 {
-        struct tree t;
-
-        tree_init(&t);
-        assert_int_equal(tree_reserve(&t, 2), 0);
-        tree_insert(&t, 0, NODE_NONE);
-        tree_insert(&t, 1, 0);
-        assert_int_equal(tree_reserve(&t, 1000), 0);
-        assert_true(t.n_nodes >= 1000);
-        assert_int_equal(tree_parent(&t, 1), 0);
+        assert_int_equal(tree_reserve(t, 2), 0);
+        tree_insert(t, 0, NODE_NONE);
+        tree_insert(t, 1, 0);
+        assert_int_equal(tree_reserve(t, 1000), 0);
+        assert_true(t->n_nodes >= 1000);
+        assert_int_equal(tree_parent(t, 1), 0);
         for (uint32_t i = 2; i < 1000; i++)
-                assert_false(tree_has(&t, i));
-        tree_insert(&t, 999, 1);
-        assert_int_equal(tree_reserve(&t, 10), 0);
-        assert_true(tree_has(&t, 999));
-        assert_null(tree_check(&t));
-        tree_deinit(&t);
+                assert_false(tree_has(t, i));
+        tree_insert(t, 999, 1);
+        assert_int_equal(tree_reserve(t, 10), 0);
+        assert_true(tree_has(t, 999));
+        assert_null(tree_check(t));
 }
 
-TEST(test_out_of_memory_changes_nothing)
+SCENE(test_out_of_memory_changes_nothing)
 {
-        struct tree t;
-
-        tree_init(&t);
-        assert_int_equal(tree_reserve(&t, 2), 0);
-        tree_insert(&t, 1, NODE_NONE);
+        assert_int_equal(tree_reserve(t, 2), 0);
+        tree_insert(t, 1, NODE_NONE);
         alloc_fail_at(1);
-        assert_int_equal(tree_reserve(&t, 100), -ENOMEM);
+        assert_int_equal(tree_reserve(t, 100), -ENOMEM);
         assert_true(alloc_fail_end());
-        assert_int_equal(t.n_nodes, 2);
-        assert_true(tree_has(&t, 1));
-        tree_deinit(&t);
+        assert_int_equal(t->n_nodes, 2);
+        assert_true(tree_has(t, 1));
 }
 
 /* With tiers there are two arrays. */
-TEST(test_out_of_memory_with_tiers)
+SCENE(test_out_of_memory_with_tiers)
 {
-        struct tree t;
-
-        tree_init(&t);
-        tree_set_tiers(&t, (uint32_t[]){0, 10}, 2);
-        assert_int_equal(tree_reserve(&t, 20), 0);
-        tree_insert(&t, 1, NODE_NONE);
-        tree_insert(&t, 2, 1);
+        tree_set_tiers(t, (uint32_t[]){0, 10}, 2);
+        assert_int_equal(tree_reserve(t, 20), 0);
+        tree_insert(t, 1, NODE_NONE);
+        tree_insert(t, 2, 1);
         alloc_fail_each(n)
         {
-                int r = tree_reserve(&t, 100 + n);
+                int r = tree_reserve(t, 100 + n);
 
                 assert_int_equal(r, alloc_fail_happened() ? -ENOMEM : 0);
-                assert_null(tree_check(&t));
-                assert_true(!tree_is_tip(&t, 1) && tree_is_tip(&t, 2));
+                assert_null(tree_check(t));
+                assert_true(!tree_is_tip(t, 1) && tree_is_tip(t, 2));
         }
-        tree_deinit(&t);
 }
 
-TEST(test_move_takes_the_place)
+SCENE(test_move_takes_the_place)
 {
-        struct tree t;
-
-        tree_init(&t);
-        assert_int_equal(tree_reserve(&t, 12), 0);
-        tree_insert(&t, 0, NODE_NONE);
+        assert_int_equal(tree_reserve(t, 12), 0);
+        tree_insert(t, 0, NODE_NONE);
         for (uint32_t i = 1; i <= 3; i++)
-                tree_insert(&t, i, 0);
-        tree_insert(&t, 4, 2);
-        tree_insert(&t, 5, 2);
-        tree_move(&t, 2, 8); /* between siblings, with children */
-        assert_false(tree_has(&t, 2));
-        assert_int_equal(tree_parent(&t, 8), 0);
-        assert_int_equal(tree_parent(&t, 4), 8);
-        assert_int_equal(tree_parent(&t, 5), 8);
-        assert_null(tree_check(&t));
-        tree_move(&t, 3, 9); /* a first child */
-        assert_int_equal(tree_first_child(&t, 0), 9);
-        tree_move(&t, 1, 10); /* a last one */
-        assert_null(tree_check(&t));
-        tree_move(&t, 0, 11); /* a root */
-        assert_int_equal(tree_parent(&t, 11), NODE_NONE);
-        assert_int_equal(tree_parent(&t, 10), 11);
-        assert_null(tree_check(&t));
-        tree_insert(&t, 2, 8);
-        assert_null(tree_check(&t));
-        tree_deinit(&t);
+                tree_insert(t, i, 0);
+        tree_insert(t, 4, 2);
+        tree_insert(t, 5, 2);
+        tree_move(t, 2, 8); /* between siblings, with children */
+        assert_false(tree_has(t, 2));
+        assert_int_equal(tree_parent(t, 8), 0);
+        assert_int_equal(tree_parent(t, 4), 8);
+        assert_int_equal(tree_parent(t, 5), 8);
+        assert_null(tree_check(t));
+        tree_move(t, 3, 9); /* a first child */
+        assert_int_equal(tree_first_child(t, 0), 9);
+        tree_move(t, 1, 10); /* a last one */
+        assert_null(tree_check(t));
+        tree_move(t, 0, 11); /* a root */
+        assert_int_equal(tree_parent(t, 11), NODE_NONE);
+        assert_int_equal(tree_parent(t, 10), 11);
+        assert_null(tree_check(t));
+        tree_insert(t, 2, 8);
+        assert_null(tree_check(t));
 }
 
 /* Removes a subtree as the header says. Returns the number of nodes. */
@@ -180,60 +162,52 @@ TEST(test_long_chain_goes_in_linear_time)
 }
 
 /* Tiers 0..9 and 10 and more: 0 <- 1 <- 2, 0 <- 3, going down from the leaves. */
-TEST(test_tips)
+SCENE(test_tips)
 {
-        struct tree t;
-
-        tree_init(&t);
-        tree_set_tiers(&t, (uint32_t[]){0, 10}, 2);
-        assert_int_equal(tree_reserve(&t, 20), 0);
-        assert_true(tree_tier(&t, 9) == 0 && tree_tier(&t, 10) == 1);
-        tree_insert(&t, 0, NODE_NONE);
-        tree_insert(&t, 1, 0);
-        tree_insert(&t, 2, 1);
-        tree_insert(&t, 3, 0);
-        assert_true(tree_is_tip(&t, 2) && !tree_is_tip(&t, 1) && tree_hides_tip(&t, 2));
-        assert_false(tree_hides_tip(&t, 1)); /* nor does 3 alone */
-        tree_move(&t, 2, 12);
-        assert_true(tree_is_tip(&t, 1) && !tree_is_leaf(&t, 1) && !tree_hides_tip(&t, 12));
-        tree_move(&t, 3, 13);
-        assert_true(tree_hides_tip(&t, 1) && !tree_is_only_child(&t, 1));
-        tree_move(&t, 1, 11);
-        assert_true(tree_is_tip(&t, 0) && !tree_is_tip(&t, 11) && tree_is_tip(&t, 12));
-        tree_move(&t, 0, 10);
-        assert_false(tree_is_tip(&t, 10));
-        tree_move(&t, 11, 1); /* up, past its parent: that may not go further down */
-        assert_true(!tree_is_tip(&t, 10) && tree_is_tip(&t, 1) && tree_is_tip(&t, 12));
-        assert_null(tree_check(&t));
-        t.near[1]++;
-        assert_non_null(tree_check(&t));
-        t.near[1]--;
-        assert_int_equal(fresh_tree(&t), 0);
-        assert_null(tree_check(&t));
-        assert_int_equal(tree_tier(&t, 10), 1);
-        tree_deinit(&t);
+        tree_set_tiers(t, (uint32_t[]){0, 10}, 2);
+        assert_int_equal(tree_reserve(t, 20), 0);
+        assert_true(tree_tier(t, 9) == 0 && tree_tier(t, 10) == 1);
+        tree_insert(t, 0, NODE_NONE);
+        tree_insert(t, 1, 0);
+        tree_insert(t, 2, 1);
+        tree_insert(t, 3, 0);
+        assert_true(tree_is_tip(t, 2) && !tree_is_tip(t, 1) && tree_hides_tip(t, 2));
+        assert_false(tree_hides_tip(t, 1)); /* nor does 3 alone */
+        tree_move(t, 2, 12);
+        assert_true(tree_is_tip(t, 1) && !tree_is_leaf(t, 1) && !tree_hides_tip(t, 12));
+        tree_move(t, 3, 13);
+        assert_true(tree_hides_tip(t, 1) && !tree_is_only_child(t, 1));
+        tree_move(t, 1, 11);
+        assert_true(tree_is_tip(t, 0) && !tree_is_tip(t, 11) && tree_is_tip(t, 12));
+        tree_move(t, 0, 10);
+        assert_false(tree_is_tip(t, 10));
+        tree_move(t, 11, 1); /* up, past its parent: that may not go further down */
+        assert_true(!tree_is_tip(t, 10) && tree_is_tip(t, 1) && tree_is_tip(t, 12));
+        assert_null(tree_check(t));
+        t->near[1]++;
+        assert_non_null(tree_check(t));
+        t->near[1]--;
+        assert_int_equal(fresh_tree(t), 0);
+        assert_null(tree_check(t));
+        assert_int_equal(tree_tier(t, 10), 1);
 }
 
-TEST(test_check_finds_damage)
+SCENE(test_check_finds_damage)
 {
-        struct tree t;
-
-        tree_init(&t);
-        assert_int_equal(tree_reserve(&t, 4), 0);
-        tree_insert(&t, 0, NODE_NONE);
-        tree_insert(&t, 1, 0);
-        tree_insert(&t, 2, 0);
-        assert_null(tree_check(&t));
-        t.nodes[1].parent_1 = 0; /* a sibling that is a root */
-        assert_non_null(tree_check(&t));
-        t.nodes[1].parent_1 = 1;
-        assert_null(tree_check(&t));
-        t.nodes[3].next_1 = 1; /* links outside the tree */
-        assert_non_null(tree_check(&t));
-        t.nodes[3].next_1 = 0;
-        t.nodes[0].first_child_1 = 0; /* unreachable children */
-        assert_non_null(tree_check(&t));
-        tree_deinit(&t);
+        assert_int_equal(tree_reserve(t, 4), 0);
+        tree_insert(t, 0, NODE_NONE);
+        tree_insert(t, 1, 0);
+        tree_insert(t, 2, 0);
+        assert_null(tree_check(t));
+        t->nodes[1].parent_1 = 0; /* a sibling that is a root */
+        assert_non_null(tree_check(t));
+        t->nodes[1].parent_1 = 1;
+        assert_null(tree_check(t));
+        t->nodes[3].next_1 = 1; /* links outside the tree */
+        assert_non_null(tree_check(t));
+        t->nodes[3].next_1 = 0;
+        t->nodes[0].first_child_1 = 0; /* unreachable children */
+        assert_non_null(tree_check(t));
 }
 
 #define N_MODEL 64

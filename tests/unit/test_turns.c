@@ -29,6 +29,8 @@ static void start(struct world *w, const char *of_daemon, const char *of_tenant)
         world_serve(w, text, 16);
 }
 
+#define SCENE(fn, ...) TEST_ON(fn, struct world, w, start, world_end, ##__VA_ARGS__)
+
 /* Requests that change nothing: each is answered with INVALID. */
 static void ping(struct client *c, unsigned n)
 {
@@ -57,213 +59,189 @@ static void await_handled(struct world *w, const char *tenant, uint64_t n)
 /* ---- turns ---------------------------------------------------------------------------------- */
 
 /* Twelve clients of one tenant get no more than one of another. */
-TEST(test_by_tenant)
+SCENE(test_by_tenant, "", "")
 {
         struct client *many[N_MANY], *one;
         uint64_t of_a, of_b;
-        struct world w;
 
-        start(&w, "", "");
-        w.server.turns.share_nsec = 0; /* in a turn of the loop one peer of each tenant */
+        w->server.turns.share_nsec = 0; /* in a turn of the loop one peer of each tenant */
         for (unsigned i = 0; i < N_MANY; i++)
-                many[i] = connect_client(&w, getpid(), NULL);
-        one = connect_client_of(&w, "b", getpid(), NULL);
-        of_a = handled(&w, "a");
-        of_b = handled(&w, "b");
+                many[i] = connect_client(w, getpid(), NULL);
+        one = connect_client_of(w, "b", getpid(), NULL);
+        of_a = handled(w, "a");
+        of_b = handled(w, "b");
         for (unsigned i = 0; i < N_MANY; i++)
                 ping(many[i], MANY);
         ping(one, MANY);
-        while (handled(&w, "b") < of_b + MANY) {
-                uint64_t before = handled(&w, "a");
+        while (handled(w, "b") < of_b + MANY) {
+                uint64_t before = handled(w, "a");
 
-                world_turn(&w);
-                assert_true(handled(&w, "a") - before <= PEER_FRAMES_PER_TURN);
+                world_turn(w);
+                assert_true(handled(w, "a") - before <= PEER_FRAMES_PER_TURN);
         }
-        assert_true(handled(&w, "a") - of_a <= 2 * MANY);
-        assert_true(handled(&w, "a") - of_a >= MANY / 2); /* nor less */
-        await_handled(&w, "a", of_a + N_MANY * MANY);
-        world_end(&w);
+        assert_true(handled(w, "a") - of_a <= 2 * MANY);
+        assert_true(handled(w, "a") - of_a >= MANY / 2); /* nor less */
+        await_handled(w, "a", of_a + N_MANY * MANY);
 }
 
 /* None of the twelve is served twice before each was once. */
-TEST(test_peers_in_turn)
+SCENE(test_peers_in_turn, "", "")
 {
         struct client *many[N_MANY];
         uint64_t before[N_MANY];
-        struct world w;
 
-        start(&w, "", "");
-        w.server.turns.share_nsec = 0; /* in a turn of the loop one peer of each tenant */
+        w->server.turns.share_nsec = 0; /* in a turn of the loop one peer of each tenant */
         for (unsigned i = 0; i < N_MANY; i++)
-                many[i] = connect_client(&w, getpid(), NULL);
+                many[i] = connect_client(w, getpid(), NULL);
         for (unsigned i = 0; i < N_MANY; i++) {
-                before[i] = peer_of(&w, many[i])->counts.n_requests;
+                before[i] = peer_of(w, many[i])->counts.n_requests;
                 ping(many[i], MANY);
         }
         for (unsigned turn = 0; turn < 5 * N_MANY; turn++) {
                 uint64_t least = UINT64_MAX, most = 0;
 
-                world_turn(&w);
+                world_turn(w);
                 for (unsigned i = 0; i < N_MANY; i++) {
-                        uint64_t n = peer_of(&w, many[i])->counts.n_requests - before[i];
+                        uint64_t n = peer_of(w, many[i])->counts.n_requests - before[i];
 
                         least = MIN(least, n);
                         most = MAX(most, n);
                 }
                 assert_true(most - least <= 2 * PEER_FRAMES_PER_TURN);
         }
-        await_handled(&w, "a", handled(&w, "a") + 1);
-        world_end(&w);
+        await_handled(w, "a", handled(w, "a") + 1);
 }
 
 /* A tenant's debt is paid by the time that it waits, for any number of turns. */
-TEST(test_owes_time)
+SCENE(test_owes_time, "", "")
 {
         struct client *one, *other;
         uint64_t of_a;
-        struct world w;
 
-        start(&w, "", "");
-        one = connect_client(&w, getpid(), NULL);
-        other = connect_client_of(&w, "b", getpid(), NULL);
-        w.server.turns.share_nsec = 1; /* in a turn of the loop one peer of each tenant */
-        of_a = handled(&w, "a");
+        one = connect_client(w, getpid(), NULL);
+        other = connect_client_of(w, "b", getpid(), NULL);
+        w->server.turns.share_nsec = 1; /* in a turn of the loop one peer of each tenant */
+        of_a = handled(w, "a");
         ping(one, 1);
         ping(other, MANY);
-        tenancy_find(&w.server, "a")->turns.owes_nsec = NSEC_PER_MSEC;
-        world_turn(&w);
-        assert_int_equal(handled(&w, "a"), of_a);
-        assert_int_not_equal(tenancy_find(&w.server, "a")->turns.owes_nsec, 0);
+        tenancy_find(&w->server, "a")->turns.owes_nsec = NSEC_PER_MSEC;
+        world_turn(w);
+        assert_int_equal(handled(w, "a"), of_a);
+        assert_int_not_equal(tenancy_find(&w->server, "a")->turns.owes_nsec, 0);
         usleep(5000); /* as long as an administrator's request may take */
         ping(other, MANY);
-        world_turn(&w);
-        assert_int_equal(tenancy_find(&w.server, "a")->turns.owes_nsec, 0);
+        world_turn(w);
+        assert_int_equal(tenancy_find(&w->server, "a")->turns.owes_nsec, 0);
         ping(other, MANY);
-        world_turn(&w);
-        assert_int_equal(handled(&w, "a"), of_a + 1);
-        world_end(&w);
+        world_turn(w);
+        assert_int_equal(handled(w, "a"), of_a + 1);
 }
 
 /* An administrator doesn't wait for any of them. */
-TEST(test_administrator_first)
+SCENE(test_administrator_first, "", "")
 {
         Kvlease__V1__AdminListRequest request = KVLEASE__V1__ADMIN_LIST_REQUEST__INIT;
         struct client *many[N_MANY], *admin;
-        struct world w;
 
-        start(&w, "", "");
-        w.server.turns.share_nsec = 0; /* in a turn of the loop one peer of each tenant */
+        w->server.turns.share_nsec = 0; /* in a turn of the loop one peer of each tenant */
         for (unsigned i = 0; i < N_MANY; i++)
-                many[i] = connect_client(&w, getpid(), NULL);
-        admin = connect_admin(&w);
+                many[i] = connect_client(w, getpid(), NULL);
+        admin = connect_admin(w);
         for (unsigned i = 0; i < N_MANY; i++)
                 ping(many[i], MANY);
         for (unsigned i = 0; i < 5; i++) {
-                uint64_t before = handled(&w, "a");
+                uint64_t before = handled(w, "a");
 
                 say(admin, MSG_ADMIN_STATUS, &request.base);
-                world_turn(&w);
+                world_turn(w);
                 assert_int_equal(admin->status, WIRE_OK);
                 admin->replies[0] = '\0';
-                assert_true(handled(&w, "a") - before <= PEER_FRAMES_PER_TURN);
+                assert_true(handled(w, "a") - before <= PEER_FRAMES_PER_TURN);
         }
-        world_end(&w);
 }
 
 /* ---- requests ------------------------------------------------------------------------------- */
 
 /* Requests beyond the rate wait, and none is refused. */
-TEST(test_max_requests)
+SCENE(test_max_requests, "", "max_requests=100")
 {
         struct client *c, *other;
         struct tenancy *a;
-        struct world w;
         uint64_t before;
 
-        start(&w, "", "max_requests=100");
-        c = connect_client(&w, getpid(), NULL);
-        other = connect_client_of(&w, "b", getpid(), NULL);
-        a = tenancy_find(&w.server, "a");
-        before = handled(&w, "a");
+        c = connect_client(w, getpid(), NULL);
+        other = connect_client_of(w, "b", getpid(), NULL);
+        a = tenancy_find(&w->server, "a");
+        before = handled(w, "a");
         ping(c, 120);
-        AWAIT(&w, a->turns.paused);
-        assert_in_range(handled(&w, "a"), 95, 120);
+        AWAIT(w, a->turns.paused);
+        assert_in_range(handled(w, "a"), 95, 120);
         assert_int_equal(a->turns.n_pauses, 1);
         /* The socket isn't even read: the loop sleeps. */
         ping(c, 30);
-        world_turn(&w);
-        world_turn(&w);
-        assert_false(peer_of(&w, c)->conn.socket_events & UV_READABLE);
+        world_turn(w);
+        world_turn(w);
+        assert_false(peer_of(w, c)->conn.socket_events & UV_READABLE);
         ping(other, 1);
-        AWAIT(&w, other->status != UINT32_MAX);
-        await_handled(&w, "a", before + 150);
+        AWAIT(w, other->status != UINT32_MAX);
+        await_handled(w, "a", before + 150);
         assert_true(a->turns.pauses_nsec > 0);
         assert_int_equal(c->status, WIRE_INVALID);
-        world_end(&w);
 }
 
 /* An administrator's setting is in force at once. */
-TEST(test_max_requests_changes)
+SCENE(test_max_requests_changes, "", "max_requests=1")
 {
         struct tenant_config config;
         struct client *c;
         struct tenancy *a;
         struct detail d;
-        struct world w;
 
-        start(&w, "", "max_requests=1");
-        a = tenancy_find(&w.server, "a");
+        a = tenancy_find(&w->server, "a");
         a->turns.requests.full_nsec = 0;
         config = a->config;
         config.max_requests = 0;
         assert_int_equal(tenancy_change(a, &config, false, &d), 0);
-        c = connect_client(&w, getpid(), NULL);
+        c = connect_client(w, getpid(), NULL);
         config.max_requests = 1;
         assert_int_equal(tenancy_change(a, &config, false, &d), 0);
         ping(c, 50);
-        AWAIT(&w, a->turns.paused);
+        AWAIT(w, a->turns.paused);
         a->turns.requests.full_nsec += 3600 * NSEC_PER_SEC;
         config.max_requests = 1000;
         assert_int_equal(tenancy_change(a, &config, false, &d), 0);
         assert_false(a->turns.paused);
-        await_handled(&w, "a", 50);
-        world_end(&w);
+        await_handled(w, "a", 50);
 }
 
 /* A client that leaves while it waits is removed. */
-TEST(test_ends_while_paused)
+SCENE(test_ends_while_paused, "", "max_requests=100")
 {
         struct client *c;
         struct detail d;
-        struct world w;
 
-        start(&w, "", "max_requests=100");
-        c = connect_client(&w, getpid(), NULL);
+        c = connect_client(w, getpid(), NULL);
         ping(c, 200);
-        AWAIT(&w, tenancy_find(&w.server, "a")->turns.paused);
+        AWAIT(w, tenancy_find(&w->server, "a")->turns.paused);
         hang_up(c);
-        AWAIT(&w, !peer_of(&w, c));
-        assert_int_equal(tenancy_remove(tenancy_find(&w.server, "a"), true, &d), 0);
-        world_turn(&w);
-        assert_true(list_is_empty(&w.server.turns.paused));
-        world_end(&w);
+        AWAIT(w, !peer_of(w, c));
+        assert_int_equal(tenancy_remove(tenancy_find(&w->server, "a"), true, &d), 0);
+        world_turn(w);
+        assert_true(list_is_empty(&w->server.turns.paused));
 }
 
-TEST(test_max_connects)
+SCENE(test_max_connects, "", "max_connects=2\nmax_clients=3")
 {
         struct detail d = {""};
         struct tenancy *a;
-        struct world w;
 
-        start(&w, "", "max_connects=2\nmax_clients=3");
-        a = tenancy_find(&w.server, "a");
+        a = tenancy_find(&w->server, "a");
         for (unsigned i = 0; i < 5; i++) /* all clients, and a second's */
                 assert_int_equal(turns_connect(a, &d), 0);
         assert_int_equal(turns_connect(a, &d), -EMFILE);
         assert_non_null(strstr(d.text, "more than 2 times a second"));
         assert_non_null(strstr(d.text, "kvleasectl tenants set a max_connects="));
         assert_int_equal(a->turns.n_refused, 1);
-        world_end(&w);
 }
 
 /* ---- memory --------------------------------------------------------------------------------- */
@@ -294,118 +272,107 @@ static size_t pending_sum(struct world *w)
         return sum;
 }
 
-TEST(test_max_pending)
+SCENE(test_max_pending, "max_pending=1MiB", "")
 {
         struct client *floods[N_MANY], *other;
-        struct world w;
         int fds[N_MANY];
 
-        start(&w, "max_pending=1MiB", "");
-        other = connect_client_of(&w, "b", getpid(), NULL);
+        other = connect_client_of(w, "b", getpid(), NULL);
         for (unsigned i = 0; i < N_MANY; i++)
-                floods[i] = connect_client(&w, getpid(), NULL);
+                floods[i] = connect_client(w, getpid(), NULL);
         for (unsigned i = 0; i < N_MANY; i++) {
-                flood(&w, floods[i]);
+                flood(w, floods[i]);
                 fds[i] = floods[i]->fd;
                 floods[i]->fd = -1;
-                assert_string_equal(peer_state_name(peer_of(&w, floods[i])), "not reading");
+                assert_string_equal(peer_state_name(peer_of(w, floods[i])), "not reading");
         }
-        assert_int_equal(pending_sum(&w), w.server.peers.pending_bytes);
-        assert_int_equal(tenancy_find(&w.server, "a")->pending_bytes, w.server.peers.pending_bytes);
+        assert_int_equal(pending_sum(w), w->server.peers.pending_bytes);
+        assert_int_equal(
+                tenancy_find(&w->server, "a")->pending_bytes, w->server.peers.pending_bytes);
         /* Half of three quarters, and what was added last. */
-        assert_in_range(w.server.peers.pending_bytes, 256 * KIB, 400 * KIB);
-        assert_int_equal(w.server.peers.n_overflows, 0);
+        assert_in_range(w->server.peers.pending_bytes, 256 * KIB, 400 * KIB);
+        assert_int_equal(w->server.peers.n_overflows, 0);
         ping(other, 1);
-        AWAIT(&w, other->status != UINT32_MAX);
+        AWAIT(w, other->status != UINT32_MAX);
         for (unsigned i = 0; i < N_MANY; i++)
                 floods[i]->fd = fds[i];
-        AWAIT(&w, w.server.peers.pending_bytes ==
-                          0); /* they read: nothing is left, and no client was dropped */
-        assert_int_equal(w.server.peers.n_violations, 0);
-        world_end(&w);
+        AWAIT(w, w->server.peers.pending_bytes ==
+                         0); /* they read: nothing is left, and no client was dropped */
+        assert_int_equal(w->server.peers.n_violations, 0);
 }
 
 /* Unrequested output: the peer with the most of it is dropped, and no other. */
-TEST(test_overflow)
+SCENE(test_overflow, "max_pending=1MiB", "")
 {
         struct client *c, *more, *other;
-        struct world w;
         int fds[3];
 
-        start(&w, "max_pending=1MiB", "");
-        more = connect_client(&w, getpid(), NULL);
-        c = connect_client(&w, getpid(), NULL); /* later in all lists */
-        other = connect_client_of(&w, "b", getpid(), NULL);
-        flood(&w, c);
-        flood(&w, more);
+        more = connect_client(w, getpid(), NULL);
+        c = connect_client(w, getpid(), NULL); /* later in all lists */
+        other = connect_client_of(w, "b", getpid(), NULL);
+        flood(w, c);
+        flood(w, more);
         fds[0] = c->fd, fds[1] = more->fd, fds[2] = other->fd;
         c->fd = more->fd = other->fd = -1;
-        while (w.server.peers.n_overflows == 0) {
+        while (w->server.peers.n_overflows == 0) {
                 for (unsigned i = 0; i < 3; i++)
-                        events_ring(peer_of(&w, more));
-                events_ring(peer_of(&w, c));
-                events_ring(peer_of(&w, other));
+                        events_ring(peer_of(w, more));
+                events_ring(peer_of(w, c));
+                events_ring(peer_of(w, other));
         }
-        assert_true(w.server.peers.pending_bytes < 1024 * KIB);
-        assert_true(peer_of(&w, more)->doomed);
-        assert_false(peer_of(&w, c)->doomed);
-        assert_false(peer_of(&w, other)->doomed);
-        assert_int_equal(w.server.peers.n_violations, 1);
-        world_turn(&w);
-        assert_null(peer_of(&w, more));
+        assert_true(w->server.peers.pending_bytes < 1024 * KIB);
+        assert_true(peer_of(w, more)->doomed);
+        assert_false(peer_of(w, c)->doomed);
+        assert_false(peer_of(w, other)->doomed);
+        assert_int_equal(w->server.peers.n_violations, 1);
+        world_turn(w);
+        assert_null(peer_of(w, more));
         c->fd = fds[0], more->fd = fds[1], other->fd = fds[2];
-        AWAIT(&w, w.server.peers.pending_bytes == 0);
-        world_end(&w);
+        AWAIT(w, w->server.peers.pending_bytes == 0);
 }
 
 /* Output for waiting requests can't be given up: if most of it is of that kind, other output is. */
-TEST(test_overflow_beside_waiting)
+SCENE(test_overflow_beside_waiting, "max_pending=1MiB", "")
 {
         const size_t waiting = 600 * KIB;
         struct client *b;
         struct tenancy *a;
-        struct world w;
         int fd;
 
-        start(&w, "max_pending=1MiB", "");
-        a = tenancy_find(&w.server, "a");
-        b = connect_client_of(&w, "b", getpid(), NULL);
-        flood(&w, b);
+        a = tenancy_find(&w->server, "a");
+        b = connect_client_of(w, "b", getpid(), NULL);
+        flood(w, b);
         fd = b->fd;
         b->fd = -1;
         a->pending_bytes += waiting;
-        w.server.peers.pending_bytes += waiting;
-        while (!peer_of(&w, b)->doomed) {
-                assert_true(w.server.peers.pending_bytes <= 1024 * KIB);
-                events_ring(peer_of(&w, b));
+        w->server.peers.pending_bytes += waiting;
+        while (!peer_of(w, b)->doomed) {
+                assert_true(w->server.peers.pending_bytes <= 1024 * KIB);
+                events_ring(peer_of(w, b));
         }
-        assert_int_equal(w.server.peers.n_overflows, 1);
+        assert_int_equal(w->server.peers.n_overflows, 1);
         a->pending_bytes -= waiting;
-        w.server.peers.pending_bytes -= waiting;
+        w->server.peers.pending_bytes -= waiting;
         b->fd = fd;
-        AWAIT(&w, w.server.peers.pending_bytes == 0);
-        world_end(&w);
+        AWAIT(w, w->server.peers.pending_bytes == 0);
 }
 
 /* A look at empty rings must not count as work. Otherwise a full pool would be counted anew
  * forever. */
-TEST(test_empty_rings)
+SERVER_SCENE(test_empty_rings, "fake")
 {
-        struct world w;
         struct client *c;
         struct peer *p;
         int fd;
 
-        world_init(&w, "fake");
-        world_serve(&w, "[daemon]\n[tenant a]\n", 4);
-        c = connect_client(&w, getpid(), NULL);
-        p = peer_of(&w, c);
+        world_serve(w, "[daemon]\n[tenant a]\n", 4);
+        c = connect_client(w, getpid(), NULL);
+        p = peer_of(w, c);
         assert_int_equal(ring_open(&p->ring, p->member->id, 1, &fd), 0);
-        w.server.services.n_leasables_due = 0;
-        peers_look_at_rings(&w.server);
-        assert_int_equal(w.server.services.n_leasables_due, 0);
+        w->server.services.n_leasables_due = 0;
+        peers_look_at_rings(&w->server);
+        assert_int_equal(w->server.services.n_leasables_due, 0);
         fd_close(fd);
-        world_end(&w);
 }
 
 int main(void)

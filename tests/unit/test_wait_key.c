@@ -83,6 +83,8 @@ static void world_close(struct world *w)
         pthread_mutex_destroy(&w->conn.lock);
 }
 
+#define SCENE(fn, ...) TEST_ON(fn, struct world, w, world_open, world_close, ##__VA_ARGS__)
+
 static uint32_t n_pins(const struct space *s)
 {
         uint32_t n = 0;
@@ -112,8 +114,7 @@ static void pause_msec(int msec)
         nanosleep(&t, NULL);
 }
 
-/* ---- looking -----------------------------------------------------------------------------------
- */
+/* ---- looking -------------------------------------------------------------------------------- */
 
 static void assert_look(struct world *w, enum fast_key wanted)
 {
@@ -165,8 +166,7 @@ TEST(test_look)
         world_close(&w);
 }
 
-/* ---- waiting -----------------------------------------------------------------------------------
- */
+/* ---- waiting -------------------------------------------------------------------------------- */
 
 struct waiter {
         pthread_t thread;
@@ -201,19 +201,15 @@ static int end_waiter(struct waiter *w)
         return w->code;
 }
 
-TEST(test_at_once)
+SCENE(test_at_once)
 {
-        struct world w;
-
-        world_open(&w);
-        assert_int_equal(kvl_wait(&w.spaces[0].ns, w.keys[5], LONG_MSEC), KVL_MISS);
-        add(&w, 0, 10);
-        assert_int_equal(kvl_wait(&w.spaces[0].ns, w.keys[5], LONG_MSEC), 0);
-        w.spaces[0].index.header->version_epoch++;
-        assert_int_equal(kvl_wait(&w.spaces[0].ns, w.keys[5], LONG_MSEC), KVL_STALE);
+        assert_int_equal(kvl_wait(&w->spaces[0].ns, w->keys[5], LONG_MSEC), KVL_MISS);
+        add(w, 0, 10);
+        assert_int_equal(kvl_wait(&w->spaces[0].ns, w->keys[5], LONG_MSEC), 0);
+        w->spaces[0].index.header->version_epoch++;
+        assert_int_equal(kvl_wait(&w->spaces[0].ns, w->keys[5], LONG_MSEC), KVL_STALE);
         assert_string_equal(kvl_last_error(), kvl_strerror(KVL_STALE));
-        assert_int_equal(n_pins(&w.spaces[0]), 0);
-        world_close(&w);
+        assert_int_equal(n_pins(&w->spaces[0]), 0);
 }
 
 /* How the announcement of a key that is waited for ends. */
@@ -299,18 +295,15 @@ TEST(test_ends)
 }
 
 /* The wait isn't ended by the daemon, which is stopped or dead. */
-TEST(test_time_over)
+SCENE(test_time_over)
 {
         struct waiter waiter;
-        struct world w;
 
-        world_open(&w);
-        announce(&w, 0, 10);
-        w.conn.broken = -ECONNRESET;
-        start_waiter(&waiter, &w, 5, SHORT_MSEC);
+        announce(w, 0, 10);
+        w->conn.broken = -ECONNRESET;
+        start_waiter(&waiter, w, 5, SHORT_MSEC);
         assert_int_equal(end_waiter(&waiter), KVL_TIMEOUT);
         assert_in_range(waiter.took_nsec, SHORT_MSEC * NSEC_PER_MSEC, LATE_MSEC * NSEC_PER_MSEC);
-        world_close(&w);
 }
 
 static void on_alarm(int signal)
@@ -319,62 +312,55 @@ static void on_alarm(int signal)
 }
 
 /* Signals neither end it nor make it longer. */
-TEST(test_signals)
+SCENE(test_signals)
 {
         const struct sigaction action = {.sa_handler = on_alarm};
         const struct itimerval often = {.it_interval = {.tv_usec = 2000}, .it_value = {0, 2000}};
         const struct itimerval never = {.it_value = {0, 0}};
         struct sigaction old;
         uint64_t begin;
-        struct world w;
 
-        world_open(&w);
-        announce(&w, 0, 10);
+        announce(w, 0, 10);
         sigaction(SIGALRM, &action, &old);
         setitimer(ITIMER_REAL, &often, NULL);
         begin = clock_now_nsec();
-        assert_int_equal(kvl_wait(&w.spaces[0].ns, w.keys[5], SHORT_MSEC), KVL_TIMEOUT);
+        assert_int_equal(kvl_wait(&w->spaces[0].ns, w->keys[5], SHORT_MSEC), KVL_TIMEOUT);
         assert_in_range(
                 clock_now_nsec() - begin, SHORT_MSEC * NSEC_PER_MSEC, LATE_MSEC * NSEC_PER_MSEC);
         setitimer(ITIMER_REAL, &never, NULL);
         sigaction(SIGALRM, &old, NULL);
-        world_close(&w);
 }
 
-TEST(test_arguments)
+SCENE(test_arguments)
 {
         uint32_t page, n;
         uint64_t n_tokens;
-        struct world w;
         struct kvl_ns *ns, *nss[2];
 
-        world_open(&w);
-        nss[0] = ns = &w.spaces[0].ns;
+        nss[0] = ns = &w->spaces[0].ns;
         nss[1] = NULL;
-        assert_int_equal(kvl_wait(NULL, w.keys[0], 1), -EINVAL);
+        assert_int_equal(kvl_wait(NULL, w->keys[0], 1), -EINVAL);
         assert_int_equal(kvl_wait(ns, NULL, 1), -EINVAL);
-        assert_int_equal(kvl_wait(ns, w.keys[0], 0), -EINVAL);
-        assert_int_equal(kvl_wait(ns, w.keys[0], -1), -EINVAL);
-        assert_int_equal(kvl_wait(ns, w.keys[0], 600001), -EINVAL);
+        assert_int_equal(kvl_wait(ns, w->keys[0], 0), -EINVAL);
+        assert_int_equal(kvl_wait(ns, w->keys[0], -1), -EINVAL);
+        assert_int_equal(kvl_wait(ns, w->keys[0], 600001), -EINVAL);
         assert_non_null(strstr(kvl_last_error(), "600001 ms, must be 1 to 600000"));
-        assert_int_equal(kvl_wait_start(ns, w.keys[0], 0, NULL, NULL), -EINVAL);
+        assert_int_equal(kvl_wait_start(ns, w->keys[0], 0, NULL, NULL), -EINVAL);
         assert_int_equal(kvl_wait_start(ns, NULL, 1, NULL, NULL), -EINVAL);
         assert_int_equal(
-                kvl_lookup_wait(ns, 0, w.keys[0], 0, 1, &page, &n, &n_tokens, NULL), -EINVAL);
+                kvl_lookup_wait(ns, 0, w->keys[0], 0, 1, &page, &n, &n_tokens, NULL), -EINVAL);
         assert_int_equal(
-                kvl_lookup_wait(ns, 0, w.keys[0], 1, 0, &page, &n, &n_tokens, NULL), -EINVAL);
+                kvl_lookup_wait(ns, 0, w->keys[0], 1, 0, &page, &n, &n_tokens, NULL), -EINVAL);
         assert_int_equal(
-                kvl_lookup_wait(ns, 0, w.keys[0], 1, 1, NULL, &n, &n_tokens, NULL), -EINVAL);
-        assert_int_equal(kvl_lookup_set(nss, 0, 0, w.keys[0], 1, &page, &n, &n_tokens), -EINVAL);
-        assert_int_equal(kvl_lookup_set(nss, 65, 0, w.keys[0], 1, &page, &n, &n_tokens), -EINVAL);
-        assert_int_equal(kvl_lookup_set(nss, 2, 0, w.keys[0], 1, &page, &n, &n_tokens), -EINVAL);
-        assert_int_equal(kvl_lookup_set(NULL, 1, 0, w.keys[0], 1, &page, &n, &n_tokens), -EINVAL);
-        assert_int_equal(kvl_lookup_set(nss, 1, 0, w.keys[0], 1, &page, NULL, &n_tokens), -EINVAL);
-        world_close(&w);
+                kvl_lookup_wait(ns, 0, w->keys[0], 1, 1, NULL, &n, &n_tokens, NULL), -EINVAL);
+        assert_int_equal(kvl_lookup_set(nss, 0, 0, w->keys[0], 1, &page, &n, &n_tokens), -EINVAL);
+        assert_int_equal(kvl_lookup_set(nss, 65, 0, w->keys[0], 1, &page, &n, &n_tokens), -EINVAL);
+        assert_int_equal(kvl_lookup_set(nss, 2, 0, w->keys[0], 1, &page, &n, &n_tokens), -EINVAL);
+        assert_int_equal(kvl_lookup_set(NULL, 1, 0, w->keys[0], 1, &page, &n, &n_tokens), -EINVAL);
+        assert_int_equal(kvl_lookup_set(nss, 1, 0, w->keys[0], 1, &page, NULL, &n_tokens), -EINVAL);
 }
 
-/* ---- mappings that can't be written ------------------------------------------------------------
- */
+/* ---- mappings that can't be written --------------------------------------------------------- */
 
 /* The waiter has the index as a client has it, and the wake comes through the daemon's mapping. */
 static void assert_woken_through(int reader_fd, struct fake_index *daemons)
@@ -444,8 +430,7 @@ TEST(test_read_only_mount)
         fake_index_close(&model);
 }
 
-/* ---- lookups that wait -------------------------------------------------------------------------
- */
+/* ---- lookups that wait ---------------------------------------------------------------------- */
 
 struct publisher {
         pthread_t thread;
@@ -529,23 +514,20 @@ TEST(test_follow)
         follow(10, 10, false, SHORT_MSEC, 1);
 }
 
-TEST(test_nothing_to_follow)
+SCENE(test_nothing_to_follow)
 {
         struct found found;
-        struct world w;
 
-        world_open(&w);
-        assert_int_equal(lookup_wait(&w, LONG_MSEC, &found), KVL_MISS);
+        assert_int_equal(lookup_wait(w, LONG_MSEC, &found), KVL_MISS);
         assert_true(found.n_pages == 0 && found.is_pending == 0);
-        assert_counted(&w, &w.spaces[0], 0);
-        world_close(&w);
+        assert_counted(w, &w->spaces[0], 0);
+        world_close(w);
 
-        world_open(&w);
-        announce(&w, 0, 1);
-        assert_int_equal(lookup_wait(&w, SHORT_MSEC, &found), KVL_MISS);
+        world_open(w);
+        announce(w, 0, 1);
+        assert_int_equal(lookup_wait(w, SHORT_MSEC, &found), KVL_MISS);
         assert_true(found.n_pages == 0 && found.is_pending == 1);
-        assert_counted(&w, &w.spaces[0], 0);
-        world_close(&w);
+        assert_counted(w, &w->spaces[0], 0);
 }
 
 static void *run_change(void *data)
@@ -556,25 +538,21 @@ static void *run_change(void *data)
 }
 
 /* Pages that were found before are released. */
-TEST(test_stale_meanwhile)
+SCENE(test_stale_meanwhile)
 {
         struct found found;
         pthread_t thread;
-        struct world w;
 
-        world_open(&w);
-        add(&w, 0, 5);
-        announce(&w, 5, N_KEYS);
-        assert_int_equal(pthread_create(&thread, NULL, run_change, &w), 0);
-        assert_int_equal(lookup_wait(&w, LONG_MSEC, &found), KVL_STALE);
+        add(w, 0, 5);
+        announce(w, 5, N_KEYS);
+        assert_int_equal(pthread_create(&thread, NULL, run_change, w), 0);
+        assert_int_equal(lookup_wait(w, LONG_MSEC, &found), KVL_STALE);
         pthread_join(thread, NULL);
         assert_true(found.n_pages == 0 && found.is_pending == -1);
-        assert_int_equal(n_pins(&w.spaces[0]), 0);
-        world_close(&w);
+        assert_int_equal(n_pins(&w->spaces[0]), 0);
 }
 
-/* ---- announcers and waiters --------------------------------------------------------------------
- */
+/* ---- announcers and waiters ----------------------------------------------------------------- */
 
 #define N_WAITERS 3
 #define N_TEXTS   6 /* keys, and fewer pages for them */
@@ -640,14 +618,12 @@ static void *run_announces(void *data)
         return NULL;
 }
 
-TEST(test_traffic)
+SCENE(test_traffic)
 {
         pthread_t announcer, waiters[N_WAITERS];
         struct traffic t = {0};
-        struct world w;
 
-        world_open(&w);
-        t.w = &w;
+        t.w = w;
         for (int i = 0; i < N_WAITERS; i++)
                 assert_int_equal(pthread_create(&waiters[i], NULL, run_waits, &t), 0);
         assert_int_equal(pthread_create(&announcer, NULL, run_announces, &t), 0);
@@ -656,12 +632,10 @@ TEST(test_traffic)
                 pthread_join(waiters[i], NULL);
         /* None slept through the end of what it waited for. */
         assert_true(t.n_wrong == 0 && t.n_missed > 0);
-        assert_int_equal(n_pins(&w.spaces[0]), 0);
-        world_close(&w);
+        assert_int_equal(n_pins(&w->spaces[0]), 0);
 }
 
-/* ---- sets --------------------------------------------------------------------------------------
- */
+/* ---- sets ----------------------------------------------------------------------------------- */
 
 static int lookup_set(struct world *w, uint32_t *ret_pages, uint32_t *ret_n, uint64_t *ret_n_tokens)
 {

@@ -349,4 +349,6 @@ static inline uint64_t tier_drop(struct tiers *w, uint32_t page)
         return n;
 }
 
+#define TIER_SCENE(fn, ...) TEST_ON(fn, struct tiers, w, tiers_start, tiers_end, ##__VA_ARGS__)
+
 #endif
