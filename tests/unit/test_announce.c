@@ -1,5 +1,12 @@
-/* Single flight in the daemon's state: announcements, and their view by readers.
- * test_announce_ends.c tests how they end. */
+/* Single flight in the daemon's state: announcements, their view by readers,
+ * and their ends. */
+#include <limits.h>
+#include <linux/futex.h>
+#include <pthread.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <time.h>
+#include <unistd.h>
 #include "daemon/core/cache/pages.h"
 #include "daemon/core/clients/attach.h"
 #include "daemon/core/clients/grants.h"
@@ -10,6 +17,10 @@
 #include "daemon/core/requests/invalidate.h"
 #include "daemon/core/requests/refill.h"
 #include "tests/unit/announce-fixture.h"
+#include "daemon/core/cache/announced.h"
+#include "daemon/core/core.h"
+#include "daemon/core/memory/chores.h"
+#include "daemon/core/cache/wake.h"
 
 /* ---- what is seen ---------------------------------------------------------------------------- */
 
@@ -280,5 +291,461 @@ TEST(test_checker)
         BREAK(&w, w.m->is_over, true, "can't publish it");
         BREAK(&w, w.a->ns->shared.lines[w.pages[0]].state, 0, "another state");
         BREAK(&w, w.a->ns->shared.lines[w.pages[0]].key[3], 77, "another key");
+        end(&w);
+}
+
+/* Ends of announcements (single flight in the daemon's state): notices, wake-ups, and the work of
+ * each step. */
+
+/* ---- how it ends ----------------------------------------------------------------------------- */
+
+/* A way to end the announcement of pages[0], and the key's state after it. */
+struct way {
+        const char *name;
+        void (*go)(struct world *w);
+        int then;
+};
+
+static void end_by_publish(struct world *w)
+{
+        uint32_t got;
+
+        assert_int_equal(publish(w->a, w->pages[0], w->keys, &got), 0);
+}
+
+static void end_by_other(struct world *w)
+{
+        (void)publish_by_other(w, 0);
+}
+
+static void end_by_free(struct world *w)
+{
+        assert_int_equal(free_pages(w->a, w->pages, 1, NULL), 0);
+}
+
+static void end_by_report(struct world *w)
+{
+        uint64_t n;
+
+        assert_int_equal(report_pages(w->a, w->pages + 1, N_PAGES - 1, false, false, &n, NULL), 0);
+        assert_int_equal(n, 1);
+}
+
+static void end_by_close(struct world *w)
+{
+        attach_close(w->a);
+        w->a = NULL;
+}
+
+/* A mate keeps the namespace open, and so the pages granted; but didn't promise anything. */
+static void end_by_leaving_a_mate(struct world *w)
+{
+        struct member *mate;
+
+        assert_int_equal(member_new(w->f.a, w->m->group->token, false, &mate, NULL), 0);
+        (void)open_ns(mate, "x");
+        member_free(w->m);
+        w->m = mate;
+        w->a = NULL;
+        assert_int_equal(w->b->ns->device.n_pages[PAGE_GRANTED], N_PAGES);
+}
+
+static void end_by_death(struct world *w)
+{
+        member_free(TAKE(w->m));
+        w->a = NULL;
+}
+
+static void end_by_lingering(struct world *w)
+{
+        member_linger(w->m);
+}
+
+static void end_by_reading_only(struct world *w)
+{
+        member_set_read_only(w->m, true);
+}
+
+static void end_by_invalidation(struct world *w)
+{
+        uint64_t n;
+
+        assert_int_equal(ns_invalidate(w->b->ns, CAUSE_NAMESPACE, &n), 0);
+}
+
+static void end_by_recall(struct world *w)
+{
+        recall_set(ns_set_of(w->b->ns, w->pages[0]), RECALL_FORCED);
+}
+
+static const struct way ways[] = {
+        {"publish", end_by_publish, 0},
+        {"publish by another", end_by_other, 0},
+        {"free", end_by_free, KVL_STATUS_MISS},
+        {"report", end_by_report, KVL_STATUS_MISS},
+        {"close", end_by_close, KVL_STATUS_MISS},
+        {"leaving a mate", end_by_leaving_a_mate, KVL_STATUS_MISS},
+        {"death", end_by_death, KVL_STATUS_MISS},
+        {"lingering", end_by_lingering, KVL_STATUS_MISS},
+        {"reading only", end_by_reading_only, KVL_STATUS_MISS},
+        {"invalidation", end_by_invalidation, KVL_STATUS_MISS},
+        {"recall", end_by_recall, KVL_STATUS_MISS},
+};
+
+TEST(test_every_end)
+{
+        for (size_t i = 0; i < ARRAY_SIZE(ways); i++) {
+                struct world w;
+                uint64_t before;
+
+                start(&w);
+                announce_all(&w);
+                before = w.a->ns->shared.lines[w.pages[0]].state;
+                ways[i].go(&w);
+                fixture_check(&w.f);
+                assert_int_equal(announce_state(w.b, w.keys, NULL), ways[i].then);
+                if (w.n_ends == 0 || w.b->ns->shared.lines[w.pages[0]].state == before)
+                        fail_msg("%s: nobody is told", ways[i].name);
+                end(&w);
+        }
+}
+
+/* A set that is taken back costs what is announced in it, however much is announced elsewhere. */
+ANNOUNCE_SCENE(test_looks_at_its_own_set)
+{
+        uint32_t pages[SET_PAGES], n, page, n_near = 0;
+        struct extent_set *near, *far;
+        uint8_t keys[SET_PAGES * KEY_BYTES];
+
+        make_keys(keys, 100, SET_PAGES);
+        assert_int_equal(lease_pages(w->b, SET_PAGES, 1, pages, NULL), 0);
+        near = ns_set_of(w->b->ns, pages[0]);
+        far = ns_set_of(w->b->ns, pages[SET_PAGES - 1]);
+        assert_ptr_not_equal(near, far);
+        for (unsigned i = 0; i < SET_PAGES; i++)
+                n_near += ns_set_of(w->b->ns, pages[i]) == near;
+        assert_int_equal(announce_pages(w->b, pages, keys, SET_PAGES, &n, &page, NULL), 0);
+        fixture_check(&w->f);
+        assert_int_equal(announce_withdraw_set(far), SET_PAGES - n_near);
+        fixture_check(&w->f);
+        assert_int_equal(w->b->ns->catalog.announced.n, n_near);
+        assert_int_equal(announce_state(w->a, keys, NULL), KVL_STATUS_PENDING);
+        assert_int_equal(announce_withdraw_set(far), 0);
+        assert_int_equal(announce_withdraw_set(near), n_near);
+        assert_true(list_is_empty(&w->b->ns->catalog.announced.sets));
+}
+
+/* A client without announcements looks at nothing when it leaves. */
+ANNOUNCE_SCENE(test_looks_where_it_announced)
+{
+        uint32_t n, page;
+
+        announce_all(w);
+        assert_int_equal(announce_withdraw_all(w->b), 0);
+        assert_int_equal(w->a->ns->catalog.announced.n, N_PAGES);
+        assert_int_equal(announce_withdraw_all(w->a), N_PAGES);
+        fixture_check(&w->f);
+        assert_int_equal(w->a->ns->catalog.announced.n, 0);
+        assert_int_equal(w->n_ends, N_PAGES);
+        assert_int_equal(announce(w, 0, 1, &n, &page), 0);
+        assert_int_equal(announce_withdraw_all(w->a), 1);
+        assert_int_equal(lease_pages(w->b, 1, 1, &page, NULL), 0);
+        assert_int_equal(announce_pages(w->b, &page, w->keys, 1, &n, &page, NULL), 0);
+        assert_int_equal(announce_withdraw_all(w->a), 0);
+        assert_int_equal(w->a->ns->catalog.announced.n, 1);
+}
+
+#define MANY  60
+#define SLICE 4
+
+/* A world in which the first has announced MANY pages, keys 100.., and the other a few. */
+static void start_many(struct world *w)
+{
+        uint32_t pages[MANY], n, page;
+        uint8_t keys[MANY * KEY_BYTES];
+
+        *w = (struct world){0};
+        fixture_start(&w->f, 32, 32, 4);
+        w->f.store.owner.on_announce_end = note_end;
+        w->f.store.drop_slice_pages = SLICE;
+        w->m = join(w->f.a);
+        w->other = join(w->f.a);
+        w->a = open_ns(w->m, "x");
+        w->b = open_ns(w->other, "x");
+        make_keys(keys, 100, MANY);
+        assert_int_equal(lease_pages(w->a, MANY, 1, pages, NULL), 0);
+        assert_int_equal(announce_pages(w->a, pages, keys, MANY, &n, &page, NULL), 0);
+        make_keys(w->keys, 0, N_PAGES);
+        assert_int_equal(lease_pages(w->b, N_PAGES, 1, w->pages, NULL), 0);
+        assert_int_equal(announce_pages(w->b, w->pages, w->keys, N_PAGES, &n, &page, NULL), 0);
+        fixture_check(&w->f);
+}
+
+#define SCENE(fn, ...) TEST_ON(fn, struct world, w, start_many, end, ##__VA_ARGS__)
+
+/* The first's announcements end, a slice of them a turn; the other's stay. */
+static void expect_slices(struct world *w)
+{
+        unsigned before = w->n_ends, n = 0;
+
+        assert_in_range(before, 1, SLICE + SET_PAGES);
+        fixture_check(&w->f);
+        for (; w->n_ends < MANY; n++) {
+                assert_non_null(chores_work(&w->f.store));
+                assert_true(w->n_ends - before <= SLICE + SET_PAGES);
+                before = w->n_ends;
+                fixture_check(&w->f);
+        }
+        assert_true(n >= MANY / (SLICE + SET_PAGES) - 1);
+        while (chores_work(&w->f.store))
+                fixture_check(&w->f);
+        assert_int_equal(w->n_ends, MANY);
+        assert_int_equal(w->b->ns->catalog.announced.n, N_PAGES);
+}
+
+SCENE(test_lingers_in_slices)
+{
+        member_linger(w->m);
+        expect_slices(w);
+}
+
+/* Gone, before what was begun when it lingered is over, or at once. */
+TEST(test_goes_in_slices)
+{
+        for (int lingers = 0; lingers < 2; lingers++) {
+                struct world w;
+
+                start_many(&w);
+                if (lingers)
+                        member_linger(w.m);
+                member_leave(w.m);
+                w.m = NULL;
+                assert_in_range(w.n_ends, 1, 2 * (SLICE + SET_PAGES));
+                fixture_check(&w.f);
+                while (chores_work(&w.f.store))
+                        fixture_check(&w.f);
+                assert_int_equal(w.b->ns->catalog.announced.n, N_PAGES);
+                assert_int_equal(w.b->ns->device.n_pages[PAGE_GRANTED], N_PAGES);
+                end(&w);
+        }
+}
+
+/* The namespace is invalidated: none of them is found from then on. Waiting clients hear of it a
+ * slice a turn. New announcements stay, also under a key that was announced before. */
+TEST(test_invalidated_in_slices)
+{
+        for (int again = 0; again < 2; again++) {
+                uint8_t keys[MANY * KEY_BYTES];
+                uint32_t page, n, got;
+                struct world w;
+                uint64_t gone;
+
+                start_many(&w);
+                make_keys(keys, 100, MANY);
+                assert_int_equal(ns_invalidate(w.a->ns, CAUSE_NAMESPACE, &gone), 0);
+                assert_in_range(w.n_ends, 1, SLICE + SET_PAGES);
+                fixture_check(&w.f);
+                for (unsigned i = 0; i < MANY; i++)
+                        assert_int_equal(
+                                announce_state(w.b, keys + i * KEY_BYTES, NULL), KVL_STATUS_MISS);
+                page = 0; /* which was looked at already */
+                assert_int_equal(free_pages(w.a, &page, 1, NULL), 0);
+                assert_int_equal(lease_pages(w.b, 1, 1, &page, NULL), 0);
+                assert_true(page < w.a->ns->catalog.announced.withdraw_at);
+                assert_int_equal(announce_pages(w.b, &page, keys + (MANY - 1) * KEY_BYTES, 1, &n,
+                                         &got, NULL),
+                        0);
+                fixture_check(&w.f);
+                if (again)
+                        assert_int_equal(ns_invalidate(w.a->ns, CAUSE_NAMESPACE, &gone), 0);
+                for (unsigned before = w.n_ends; chores_work(&w.f.store); before = w.n_ends) {
+                        assert_true(w.n_ends - before <= SLICE + SET_PAGES);
+                        fixture_check(&w.f);
+                }
+                assert_int_equal(w.n_ends, MANY + N_PAGES + again);
+                assert_int_equal(announce_state(w.a, keys + (MANY - 1) * KEY_BYTES, NULL),
+                        again ? KVL_STATUS_MISS : KVL_STATUS_PENDING);
+                fixture_check(&w.f);
+                end(&w);
+        }
+}
+
+/* And it goes, before all of them are. */
+SCENE(test_namespace_goes_in_slices)
+{
+        uint64_t n_pages, n_kept;
+        struct ns *ns;
+
+        ns = w->a->ns;
+        attach_close(w->a);
+        w->f.store.drop_slice_pages = 1;
+        assert_int_equal(store_purge(&w->f.store, w->f.a, ns, false, &n_pages, &n_kept), 0);
+        attach_close(w->b);
+        assert_int_equal(store_purge(&w->f.store, w->f.a, ns, true, &n_pages, &n_kept), 0);
+        assert_int_equal(n_kept, 0);
+        assert_null(chores_work(&w->f.store));
+}
+
+/* A client becomes read-only, and then may publish again: its new announcements stay. */
+SCENE(test_announces_again)
+{
+        uint32_t page, n, got;
+        uint8_t again[KEY_BYTES];
+
+        member_set_read_only(w->m, true);
+        assert_true(w->n_ends < MANY);
+        member_set_read_only(w->m, false);
+        make_keys(again, 100 + MANY - 1, 1);
+        assert_int_equal(lease_pages(w->a, 1, 1, &page, NULL), 0);
+        assert_int_equal(announce_pages(w->a, &page, again, 1, &n, &got, NULL), 0);
+        assert_int_equal(w->n_ends, MANY);
+        while (chores_work(&w->f.store))
+                ;
+        assert_int_equal(w->a->ns->catalog.announced.n, N_PAGES + 1);
+}
+
+/* ---- sleepers are woken --------------------------------------------------------------------- */
+
+struct sleeper {
+        pthread_t thread;
+        const void *address;
+        uint32_t value;
+        _Atomic pid_t tid;
+        int result; /* errno of the wait; 0: woken */
+};
+
+static void *sleep_on(void *data)
+{
+        const struct timespec patience = {.tv_sec = 20}; /* not tuned */
+        struct sleeper *s = data;
+
+        s->tid = (pid_t)syscall(SYS_gettid);
+        s->result = syscall(SYS_futex, s->address, FUTEX_WAIT, s->value, &patience, NULL, 0) == 0
+                            ? 0
+                            : errno;
+        return NULL;
+}
+
+/* Until the kernel has it asleep. */
+static void await_sleep(const struct sleeper *s)
+{
+        char path[64], state = 0;
+
+        while (s->tid == 0)
+                usleep(100);
+        snprintf(path, sizeof(path), "/proc/self/task/%d/stat", (int)s->tid);
+        while (state != 'S') {
+                FILE *f = fopen(path, "re");
+
+                if (!f) /* it has ended: too early, and the result says so */
+                        return;
+                assert_int_equal(fscanf(f, "%*d %*s %c", &state), 1);
+                fclose(f);
+                usleep(100);
+        }
+}
+
+/* A mapping of the index as another process has it: read-only. Returns where the lines are. */
+static const struct shm_line *map_lines(const struct world *w, void **ret_base)
+{
+        const struct segment *segment = &w->b->ns->shared.segment;
+
+        *ret_base = mmap(NULL, segment->bytes, PROT_READ, MAP_SHARED,
+                segment->reader_fd >= 0 ? segment->reader_fd : segment->fd, 0);
+        assert_ptr_not_equal(*ret_base, MAP_FAILED);
+        return (const struct shm_line *)((uint8_t *)*ret_base +
+                                         w->b->ns->shared.header->lines_offset);
+}
+
+static void go_to_sleep(struct sleeper *s, const struct shm_line *line)
+{
+        s->address = &line->state;
+        s->value = (uint32_t)line->state;
+        assert_int_equal(pthread_create(&s->thread, NULL, sleep_on, s), 0);
+        await_sleep(s);
+}
+
+TEST(test_every_end_wakes)
+{
+        for (size_t i = 0; i < ARRAY_SIZE(ways); i++) {
+                struct sleeper sleepers[2] = {0};
+                const struct shm_line *lines;
+                struct world w;
+                void *base;
+
+                start(&w);
+                announce_all(&w);
+                lines = map_lines(&w, &base);
+                for (int k = 0; k < 2; k++)
+                        go_to_sleep(&sleepers[k], &lines[w.pages[0]]);
+                ways[i].go(&w);
+                for (int k = 0; k < 2; k++) {
+                        pthread_join(sleepers[k].thread, NULL);
+                        if (sleepers[k].result != 0)
+                                fail_msg("%s wakes nobody: %s", ways[i].name,
+                                        strerror(sleepers[k].result));
+                }
+                munmap(base, w.b->ns->shared.segment.bytes);
+                end(&w);
+        }
+}
+
+#define N_HERD (2 * WAKE_SLICE + 2)
+
+/* How many still sleep on the page's word; wakes them. */
+static int count_asleep(const struct shm_line *line)
+{
+        return (int)syscall(SYS_futex, &line->state, FUTEX_WAKE, INT_MAX, NULL, NULL, 0);
+}
+
+/* One page has a herd, and another one sleeper. */
+static void start_herd(
+        struct world *w, struct sleeper *herd, const struct shm_line **ret_lines, void **ret_base)
+{
+        start(w);
+        announce_all(w);
+        *ret_lines = map_lines(w, ret_base);
+        for (unsigned k = 0; k < N_HERD; k++) {
+                herd[k] = (struct sleeper){0};
+                go_to_sleep(&herd[k], &(*ret_lines)[w->pages[k == N_HERD - 1 ? 1 : 0]]);
+        }
+        announce_withdraw(w->a->ns, w->pages[0]);
+        announce_withdraw(w->a->ns, w->pages[1]);
+}
+
+static void join_herd(struct sleeper *herd)
+{
+        for (unsigned k = 0; k < N_HERD; k++) {
+                pthread_join(herd[k].thread, NULL);
+                assert_int_equal(herd[k].result, 0);
+        }
+}
+
+TEST(test_a_herd_is_woken_in_slices)
+{
+        struct sleeper herd[N_HERD];
+        const struct shm_line *lines;
+        struct world w;
+        unsigned n_slices = 0;
+        void *base;
+
+        /* A call wakes WAKE_SLICE threads, on any pages. */
+        start_herd(&w, herd, &lines, &base);
+        assert_int_equal(count_asleep(&lines[w.pages[0]]), N_HERD - 1 - WAKE_SLICE);
+        assert_int_equal(count_asleep(&lines[w.pages[1]]), 1);
+        join_herd(herd);
+        munmap(base, w.b->ns->shared.segment.bytes);
+        end(&w); /* the namespace goes, and there would be more to do */
+
+        /* The rest has its turns, on the tenant's account. */
+        start_herd(&w, herd, &lines, &base);
+        for (struct tenant *t; (t = chores_work(&w.f.store)); n_slices++)
+                assert_ptr_equal(t, w.f.a);
+        assert_in_range(n_slices, 2, 4);
+        join_herd(herd);
+        /* Then there is room again for what is woken at once. */
+        announce_withdraw(w.a->ns, w.pages[2]);
+        assert_false(chores_are_left(&w.f.store));
+        munmap(base, w.b->ns->shared.segment.bytes);
         end(&w);
 }

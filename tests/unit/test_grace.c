@@ -7,6 +7,10 @@
 #include "daemon/core/requests/submit.h"
 #include "daemon/core/reclaim/recall-work.h"
 #include "tests/unit/recall-fixture.h"
+#include "daemon/core/cache/drop.h"
+#include "daemon/core/core.h"
+#include "daemon/core/life/tenant-life.h"
+#include "daemon/core/memory/chores.h"
 
 /* One group: `a` lives, `b` is to linger and has set 0 mapped. Another group of the tenant. */
 struct mates {
@@ -303,4 +307,220 @@ SCENE(test_checker, 1)
         p->given_back = 1; /* it is free */
         expect_broken(s, "is given back but");
         p->given_back = 0;
+}
+
+/* Pages of clients that leave are freed in slices: the work of a slice, the state between two, and
+ * other clients' requests meanwhile. */
+
+#define SLICE 4
+#define N     40 /* pages */
+
+static void begin_leave(struct world *w)
+{
+        start(w, 16);
+        w->f.store.drop_slice_pages = SLICE;
+}
+
+#define SCENE_LEAVE(fn, ...) TEST_ON(fn, struct world, w, begin_leave, recall_end, ##__VA_ARGS__)
+
+static uint64_t granted(const struct attach *a)
+{
+        return a->ns->device.n_pages[PAGE_GRANTED];
+}
+
+static uint64_t pinned(const struct ns *ns)
+{
+        return ns->device.n_pinned;
+}
+
+/* Runs all slices, and returns their number. Each is bounded, and leaves a consistent state. */
+static unsigned run(struct world *w, struct ns *ns)
+{
+        unsigned n = 0;
+
+        for (;; n++) {
+                uint64_t held = ns->device.n_pages[PAGE_GRANTED] + pinned(ns);
+
+                if (!chores_work(&w->f.store))
+                        return n;
+                assert_true(held - ns->device.n_pages[PAGE_GRANTED] - pinned(ns) <= SLICE);
+                fixture_check(&w->f);
+        }
+}
+
+static void note(void *data)
+{
+        ++*(unsigned *)data;
+}
+
+/* An attachment of the test, which keeps the namespace. */
+static struct attach *open_beside(struct world *w)
+{
+        return open_ns(join(w->f.a), "n");
+}
+
+SCENE_LEAVE(test_pins)
+{
+        struct attach *a, *beside;
+        uint32_t pages[N];
+
+        beside = open_beside(w);
+        a = enter(w->f.a, "n");
+        publish_chain(a, 0, N, pages);
+        member_leave(a->member);
+        fixture_check(&w->f);
+        assert_int_equal(w->f.a->n_members, 1);
+        assert_int_equal(w->f.a->n_attachments, 1);
+        assert_in_range(pinned(beside->ns), N - SLICE, N - 1);
+        assert_true(run(w, beside->ns) >= N / SLICE - 1);
+        assert_int_equal(pinned(beside->ns), 0);
+        assert_int_equal(count_hits(beside, 0, N), N);
+        member_free(beside->member);
+}
+
+/* A page that is still pinned isn't evicted, even if another client needs it. */
+SCENE_LEAVE(test_pinned_until_then)
+{
+        uint32_t pages[N], more[16 * SET_PAGES];
+        struct attach *a, *beside;
+
+        beside = open_beside(w);
+        a = enter(w->f.a, "n");
+        publish_chain(a, 0, N, pages);
+        member_leave(a->member);
+        assert_int_equal(lease_pages(beside, 16 * SET_PAGES - N + SLICE + 1, 1, more, NULL),
+                KVL_STATUS_FULL);
+        assert_in_range(count_hits(beside, 0, N), N - SLICE, N);
+        fixture_check(&w->f);
+        (void)run(w, beside->ns);
+        assert_int_equal(lease_pages(beside, 16 * SET_PAGES, 1, more, NULL), 0);
+        member_free(beside->member);
+}
+
+/* A group ends: its grants have no owner before they are freed, and a client that comes with its
+ * token isn't in it. */
+SCENE_LEAVE(test_grants)
+{
+        uint8_t token[GROUP_TOKEN_BYTES];
+        struct attach *a, *beside;
+        struct member *m, *again;
+        uint32_t pages[N], page, id;
+
+        beside = open_beside(w);
+        m = join(w->f.a);
+        id = m->group->id;
+        memcpy(token, m->group->token, sizeof(token));
+        a = open_ns(m, "n");
+        assert_int_equal(lease_pages(a, N, 1, pages, NULL), 0);
+        member_leave(m);
+        fixture_check(&w->f);
+        assert_in_range(granted(beside), N - SLICE, N - 1);
+        assert_int_equal(member_new(w->f.a, token, false, &again, NULL), -ENOENT);
+        assert_int_equal(member_new_or_join(w->f.a, token, false, &again, NULL), 0);
+        assert_int_not_equal(again->group->id, id);
+        assert_int_equal(free_pages(open_ns(again, "n"), &pages[0], 1, NULL), -EINVAL);
+        assert_int_equal(free_pages(beside, &pages[N / 2], 1, NULL), -EINVAL);
+        fixture_check(&w->f);
+        assert_true(run(w, beside->ns) >= N / SLICE - 1);
+        assert_int_equal(granted(beside), 0);
+        assert_int_equal(lease_pages(beside, 1, 1, &page, NULL), 0);
+        member_free(again);
+        member_free(beside->member);
+}
+
+/* NS_CLOSE: it is told when nothing is held any more. Another of the group opens it meanwhile: what
+ * was granted before goes, what is granted to that one stays. */
+SCENE_LEAVE(test_close)
+{
+        struct attach *a, *mate;
+        uint32_t pages[N], own[8], id;
+        struct member *m, *other;
+        unsigned n_closed = 0;
+        struct ns *ns;
+
+        m = join(w->f.a);
+        other = join_group(w->f.a, m);
+        a = open_ns(m, "n");
+        ns = a->ns;
+        id = a->id;
+        assert_int_equal(lease_pages(a, N, 1, pages, NULL), 0);
+        assert_false(attach_close_soon(a, note, &n_closed));
+        assert_null(attach_find(m, id));
+        fixture_check(&w->f);
+        mate = open_ns(other, "n");
+        assert_ptr_equal(mate->ns, ns);
+        assert_int_equal(lease_pages(mate, 8, 1, own, NULL), 0);
+        assert_int_equal(free_pages(mate, &own[3], 1, NULL), 0);
+        assert_int_equal(free_pages(mate, &pages[N / 2], 1, NULL), 0); /* its group's yet */
+        fixture_check(&w->f);
+        assert_int_equal(n_closed, 0);
+        (void)run(w, ns);
+        assert_int_equal(n_closed, 1);
+        assert_int_equal(ns->device.n_pages[PAGE_GRANTED], 7);
+        assert_int_equal(mate->grants->n_pages, 7);
+        assert_true(attach_close_soon(open_ns(m, "n"), note, &n_closed));
+        assert_int_equal(n_closed, 1); /* it was over */
+}
+
+/* No client gets a notice, and the member leaves in the middle. */
+SCENE_LEAVE(test_close_then_leave)
+{
+        uint32_t pages[N], more[N];
+        struct attach *a = enter(w->f.a, "n");
+        struct attach *b;
+        unsigned n_closed = 0;
+        struct ns *ns;
+
+        b = open_ns(a->member, "other");
+        ns = a->ns;
+        assert_int_equal(lease_pages(a, N, 1, pages, NULL), 0);
+        publish_chain(b, 0, N, more);
+        assert_false(attach_close_soon(a, note, &n_closed));
+        attach_close_quietly(a);
+        (void)chores_work(&w->f.store);
+        member_leave(a->member);
+        fixture_check(&w->f);
+        (void)run(w, ns);
+        assert_int_equal(n_closed, 0);
+        assert_true(list_is_empty(&w->f.a->groups));
+}
+
+/* Sets that it had mapped are unbound one after the other. */
+SCENE_LEAVE(test_mapped)
+{
+        struct attach *a = enter(w->f.a, "n");
+        uint32_t pages[64];
+        struct ns *ns;
+        unsigned n;
+
+        ns = a->ns;
+        assert_int_equal(lease_pages(a, 8 * SET_PAGES, 1, pages, NULL), 0);
+        for (unsigned i = 0; i < 8; i++)
+                assert_int_equal(map_set(a, i), 1);
+        assert_int_equal(free_pages(a, pages, 8 * SET_PAGES, NULL), 0);
+        member_leave(a->member);
+        fixture_check(&w->f);
+        assert_int_equal(n_sets(w), 7);
+        for (n = 7; n > 0; n--) {
+                assert_int_equal(n_sets(w), n);
+                assert_non_null(chores_work(&w->f.store));
+                fixture_check(&w->f);
+        }
+        assert_null(chores_work(&w->f.store));
+        assert_true(list_is_empty(&ns->clients.closing));
+}
+
+/* A namespace and a tenant don't go under it; the store does. */
+SCENE_LEAVE(test_what_stays)
+{
+        uint64_t n_pages, n_kept;
+        uint32_t pages[N];
+        struct attach *a = enter(w->f.a, "n");
+
+        assert_int_equal(lease_pages(a, N, 1, pages, NULL), 0);
+        member_leave(a->member);
+        assert_int_equal(store_purge(&w->f.store, w->f.a, NULL, true, &n_pages, &n_kept), 0);
+        assert_int_equal(n_kept, 1);
+        assert_int_equal(tenant_remove(w->f.a, true, &w->f.d), -EBUSY);
+        assert_non_null(strstr(w->f.d.text, "in a moment"));
 }

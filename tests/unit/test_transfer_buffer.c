@@ -4,6 +4,7 @@
 #include "daemon/core/requests/invalidate.h"
 #include "tests/unit/space-fixture.h"
 #include "tests/unit/transfer-fixture.h"
+#include "tests/unit/page-numbers.h"
 
 #define HEADER 100 /* in front of the bytes; of no alignment */
 
@@ -212,4 +213,251 @@ TIER_SCENE(test_no_mover, &evict_lru, 2, 0, 2, CODEC_NONE)
         w->store.moving.mover = mover;
         assert_null(t);
         free(b.bytes);
+}
+
+/* Bytes of pages that leave the host in the form in which its memory stores them, and come from
+ * there: encoded (daemon/core/moves/transfer.h). What is plain is in test_transfer_buffer.c. */
+
+#define TRAILER 64 /* behind them */
+#define FILLER  0xee
+
+static uint64_t travel_bytes(const struct tiers *w)
+{
+        return page_travel_bytes(&w->ns->codecs.of_pages);
+}
+
+static uint8_t *make_buffer_coded(const struct tiers *w)
+{
+        uint64_t n = HEADER + travel_bytes(w) + TRAILER;
+        uint8_t *bytes = malloc(n);
+
+        assert_non_null(bytes);
+        memset(bytes, FILLER, n);
+        return bytes;
+}
+
+/* Nothing was written before and behind the page. */
+static void assert_bounds(const struct tiers *w, const uint8_t *bytes)
+{
+        for (unsigned i = 0; i < HEADER; i++)
+                assert_int_equal(bytes[i], FILLER);
+        for (unsigned i = 0; i < TRAILER; i++)
+                assert_int_equal(bytes[HEADER + travel_bytes(w) + i], FILLER);
+}
+
+/* ---- pages ----------------------------------------------------------------------------------- */
+
+/* Caches one page with finite numbers, of which the first is this one instead (0: isn't). */
+static void cache_numbers(struct tiers *w, unsigned key, uint16_t first)
+{
+        uint8_t keys[KEY_BYTES];
+        uint32_t page, sealed, n;
+        struct publish p = {
+                .pages = &page, .keys = keys, .n = 1, .last_tokens = w->ns->layout.page_tokens};
+
+        make_keys(keys, key, 1);
+        assert_int_equal(lease_pages(w->attach, 1, w->now_nsec, &page, NULL), 0);
+        numbers_fill(w, page, key);
+        if (first)
+                *numbers_at(w, page, 0) = first;
+        assert_int_equal(publish_pages(w->attach, &p, w->now_nsec, &sealed, &n, NULL), 0);
+        assert_int_equal(release_pages(w->attach, &sealed, 1, w->now_nsec, NULL), 0);
+}
+
+static int page_out(struct tiers *w, unsigned key, uint8_t **ret_bytes)
+{
+        struct buffer_end e = {.n = 0};
+        const struct transfer_buffer b = {
+                .bytes = make_buffer_coded(w), .at = HEADER, .done = on_buffer_end, .data = &e};
+        struct transfer *t;
+
+        assert_int_equal(transfer_begin_out(w->ns, tier_find(w, key), &b, false, &t), 0);
+        tiers_settle(w);
+        assert_int_equal(e.n, 1);
+        assert_bounds(w, e.bytes);
+        *ret_bytes = e.bytes;
+        return e.result;
+}
+
+/* Takes `bytes`. Returns how it ended, and the page. */
+static int page_in(struct tiers *w, uint8_t *bytes, uint32_t *ret_page)
+{
+        struct buffer_end e = {.n = 0};
+        const struct transfer_buffer b = {
+                .bytes = bytes, .at = HEADER, .done = on_buffer_end, .data = &e};
+        struct transfer *t;
+
+        assert_int_equal(lease_pages(w->attach, 1, w->now_nsec, ret_page, NULL), 0);
+        assert_int_equal(transfer_begin_in(w->ns, *ret_page, &b, true, &t), 0);
+        tiers_settle(w);
+        assert_int_equal(e.n, 1);
+        assert_bounds(w, e.bytes);
+        free(e.bytes);
+        assert_int_equal(ns_page(w->ns, *ret_page)->state, PAGE_GRANTED);
+        return e.result;
+}
+
+/* ---- tests ----------------------------------------------------------------------------------- */
+
+/* Codecs of a page in its tiers. */
+static const struct form {
+        enum codec host, disk;
+        const char *host_layers; /* in place of `host`, of two layers with a plane each; NULL */
+        double off[2];           /* of each plane: how far its numbers are off at most */
+} forms[] = {
+        {CODEC_INT8, CODEC_INT8, NULL, {NUMBERS_INT8_OFF, NUMBERS_INT8_OFF}},
+        {CODEC_INT8, CODEC_INT4, NULL, {NUMBERS_INT8_OFF, NUMBERS_INT8_OFF}},
+        {CODEC_INT4, CODEC_NONE, NULL, {NUMBERS_INT4_OFF, NUMBERS_INT4_OFF}},
+        {CODEC_NONE, CODEC_INT8, "0:none,1:int8", {0, NUMBERS_INT8_OFF}},
+        {CODEC_NONE, CODEC_INT8, "0:int4,1:int8", {NUMBERS_INT4_OFF, NUMBERS_INT8_OFF}},
+};
+
+static void open_form(struct tiers *w, const struct form *f, unsigned n_host)
+{
+        struct tiers_want o = want(n_host);
+
+        o.n_planes = 2;
+        o.n_layers = 2;
+        o.host_codec = f->host;
+        o.host_layers = f->host_layers;
+        o.disk_codec = f->disk;
+        tiers_open(w, &o);
+}
+
+/* Exports the page of this key from this tier. Imports the bytes to a page, which must be as near
+ * to it as the codec allows. below: the error that its plane has already, in its tier. */
+static void go_and_come(
+        struct tiers *w, const struct form *f, unsigned key, enum tier_kind tier, double below)
+{
+        uint8_t *bytes;
+        uint32_t page;
+
+        assert_int_equal(tier_of(w, key), tier);
+        assert_int_equal(page_out(w, key, &bytes), 0);
+        assert_int_equal(page_in(w, bytes, &page), 0);
+        for (uint32_t plane = 0; plane < w->n_planes; plane++) {
+                double error = numbers_error(w, page, plane, key);
+
+                assert_true(error <= f->off[plane] + below);
+                assert_int_equal(error > 0, f->off[plane] + below > 0);
+        }
+        assert_int_equal(free_pages(w->attach, &page, 1, NULL), 0);
+}
+
+/* From a device, whether it has a tier in the host's memory or not. */
+DISK_TEST(test_from_the_device)
+{
+        for (unsigned i = 0; i < 2 * ARRAY_SIZE(forms); i++) {
+                const struct form *f = &forms[i / 2];
+                struct tiers w;
+
+                open_form(&w, f, i % 2 ? 4 : 0);
+                assert_true(travel_bytes(&w) < w.n_planes * TIER_PAGE_BYTES);
+                cache_numbers(&w, 0, 0);
+                go_and_come(&w, f, 0, TIER_DEVICE, 0);
+                assert_int_equal(w.ns->codecs.done[TIER_HOST].n_pages, 0); /* of what is kept */
+                tiers_end(&w);
+        }
+}
+
+/* From below: as it lies there, to the byte. */
+DISK_TEST(test_from_the_host)
+{
+        for (unsigned i = 0; i < ARRAY_SIZE(forms); i++) {
+                uint8_t *bytes;
+                struct tiers w;
+                uint32_t page;
+                unsigned key;
+
+                open_form(&w, &forms[i], 4);
+                for (key = 0; key < N_DEVICE; key++)
+                        cache_numbers(&w, key, 0);
+                tiers_settle(&w);
+                key = any_below(&w);
+                page = tier_find(&w, key);
+                assert_int_equal(page_out(&w, key, &bytes), 0);
+                assert_int_equal(memcmp(bytes + HEADER, set_address(ns_set_of(w.ns, page), page, 0),
+                                         travel_bytes(&w)),
+                        0);
+                free(bytes);
+                go_and_come(&w, &forms[i], key, TIER_HOST, 0);
+                tiers_end(&w);
+        }
+}
+
+/* A disk may store them in another form. */
+DISK_TEST(test_from_a_disk)
+{
+        for (unsigned i = 0; i < ARRAY_SIZE(forms); i++) {
+                struct tiers w;
+                unsigned key = 0;
+
+                open_form(&w, &forms[i], 0);
+                for (unsigned k = 0; k < N_DEVICE; k++) {
+                        cache_numbers(&w, k, 0);
+                        assert_int_equal(use(&w, k, 1), 1); /* a disk takes nothing else */
+                        tiers_settle(&w);
+                }
+                while (key < N_DEVICE && tier_of(&w, key) != TIER_DISK)
+                        key++;
+                go_and_come(&w, &forms[i], key, TIER_DISK,
+                        forms[i].disk == CODEC_INT4   ? NUMBERS_INT4_OFF
+                        : forms[i].disk == CODEC_INT8 ? NUMBERS_INT8_OFF
+                                                      : 0);
+                tiers_end(&w);
+        }
+}
+
+/* A page of a lower tier whose bytes have changed is dropped: an export compares its sum. */
+DISK_TEST(test_damaged_below)
+{
+        uint8_t *bytes;
+        struct tiers w;
+        uint32_t page;
+        unsigned key;
+
+        open_form(&w, &forms[0], 4);
+        for (key = 0; key < N_DEVICE; key++)
+                cache_numbers(&w, key, 0);
+        tiers_settle(&w);
+        key = any_below(&w);
+        page = tier_find(&w, key);
+        *(uint8_t *)set_address(ns_set_of(w.ns, page), page, 0) ^= 1;
+        assert_int_equal(page_out(&w, key, &bytes), -EBADMSG);
+        assert_int_equal(tier_find(&w, key), PAGE_NONE);
+        assert_int_equal(w.store.counters.pages_damaged, 1);
+        free(bytes);
+        tiers_end(&w);
+}
+
+/* A page that the codec can't encode stays where it is, and isn't exported. */
+DISK_TEST(test_not_finite)
+{
+        uint8_t *bytes;
+        struct tiers w;
+
+        open_form(&w, &forms[0], 4);
+        cache_numbers(&w, 0, NUMBER_NAN);
+        assert_int_equal(page_out(&w, 0, &bytes), -EDOM);
+        assert_int_equal(tier_of(&w, 0), TIER_DEVICE);
+        free(bytes);
+        tiers_end(&w);
+}
+
+/* A host with the secret may send any bytes: bytes that no encoder makes become no page. */
+DISK_TEST(test_never_encoded)
+{
+        struct tiers w;
+        uint8_t *bytes;
+        uint32_t page;
+
+        open_form(&w, &forms[0], 0);
+        bytes = make_buffer_coded(&w);
+        memset(bytes + HEADER, 0xff, travel_bytes(&w));
+        assert_int_equal(page_in(&w, bytes, &page), -EBADMSG);
+        for (uint32_t plane = 0; plane < w.n_planes; plane++)
+                for (unsigned i = 0; i < TIER_PAGE_BYTES / 2; i++)
+                        assert_int_equal(numbers_at(&w, page, plane)[i], 0);
+        assert_int_equal(w.store.counters.pages_damaged, 0); /* none that was cached */
+        tiers_end(&w);
 }
