@@ -63,8 +63,6 @@ class Mutant:
 
     @property
     def change(self) -> str:
-        if self.kind == "call":
-            return f"dropped: {self.before.strip()}"
         return f"{self.kind}: {self.before.strip()}  ->  {self.after.strip()}"
 
 
@@ -83,7 +81,7 @@ def sites_of_line(line: str, shown: str, previous: str) -> list[tuple[str, str]]
     sites = []
     for kind, pattern in (("operator", OPERATOR), ("constant", CONSTANT)):
         for m in pattern.finditer(shown):
-            word = m.group(1)
+            word = m.group()
             new = OPERATORS.get(word) or {"true": "false", "false": "true"}.get(word) or str(int(word) + 1)
             sites.append((kind, line[:m.start()] + new + line[m.end():]))
     condition = CONDITION.match(shown.rstrip())
@@ -222,11 +220,10 @@ class Build:
                     os.killpg(process.pid, signal.SIGKILL) # those that the test left, too
 
     def needs(self, test: Test) -> list[str]:
-        """Targets that a test needs."""
         return [out for target in test["depends"] for out in self.outputs.get(target, [])]
 
     def likely(self, file: str) -> tuple[list[Test], list[Test]]:
-        """Unit tests linked with the file's objects, and short integration tests, the likeliest first."""
+        """Unit tests linked with the file's objects, and short integration tests; the likeliest first."""
         names = frozenset().union(*map(self.symbols, self.objects(file)))
         made = frozenset().union(*map(self.made_of, self.objects(file)))
         words = set(re.split(r"[-_/.]", file)) - {"daemon", "client", "core", "server", "lib", "policy", "c", ""}
@@ -247,8 +244,7 @@ class Build:
     def first_failure(self, file: str, seconds: float) -> str:
         """The first test that fails, twice; "" if none does. `seconds`: for integration tests."""
         unit, whole = self.likely(file)
-        for at in range(0, len(unit), 12):
-            part = unit[at:at + 12]
+        for part in (unit[at:at + 12] for at in range(0, len(unit), 12)):
             self.ninja(*{need for test in part for need in self.needs(test)})
             for test in part:
                 if not self.passes(test) and not self.passes(test):
@@ -263,7 +259,12 @@ class Build:
         return ""
 
     def digest(self, file: str) -> str:
-        return hashlib.sha256(b"".join((self.dir / o).read_bytes() for o in self.objects(file))).hexdigest()
+        """Code of a file's objects; without debuggers' data, which has names of folders."""
+        sums = hashlib.sha256()
+        for name in self.objects(file):
+            subprocess.run(["objcopy", "--strip-debug", self.dir / name, self.dir / "code"], check=True)
+            sums.update((self.dir / "code").read_bytes())
+        return sums.hexdigest()
 
     def write(self, mutant: Mutant, mutated: bool) -> bool:
         """Writes the line changed, or as it was, and builds its objects. Returns whether they can be built."""
@@ -311,8 +312,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=1, help="chooses the mutants (default: 1)")
     parser.add_argument("--count", type=int, default=12, help="mutants to try (default: 12)")
     parser.add_argument("--trees", nargs="+", default=TREES, metavar="FOLDER", help=f"default: {' '.join(TREES)}")
-    parser.add_argument("--seconds", type=float, default=600, metavar="S",
-                        help="time for integration tests of one mutant (default: 600)")
+    parser.add_argument("--seconds", type=float, default=600, help="for integration tests of one mutant (default: 600)")
     parser.add_argument("--jobs", type=int, default=2, help="compilers at a time (default: 2)")
     parser.add_argument("--json", type=pathlib.Path, metavar="FILE", help="write the table there, too")
     parser.add_argument("--again", type=pathlib.Path, metavar="FILE", help="the mutants of an earlier run's --json")
@@ -320,7 +320,7 @@ def main() -> int:
     options = parser.parse_args()
     dir = options.build.resolve()
     if not (dir / "build.ninja").exists():
-        parser.error(f"{dir} is no build directory: name one that meson made")
+        parser.error(f"{dir}: not made by meson")
     source = pathlib.Path(subprocess.run(["git", "-C", dir, "rev-parse", "--show-toplevel"], check=True,
                                          capture_output=True, text=True).stdout.strip())
     tried: list[Mutant] = []
@@ -336,9 +336,9 @@ def main() -> int:
                 tried.append(mutant)
                 print(row(mutant), flush=True)
         check_finders(build, tried)
-    survivors = [m for m in tried if m.state != "found"]
     if options.json:
         options.json.write_text(json.dumps([dataclasses.asdict(m) for m in tried], indent=1) + "\n")
+    survivors = [m for m in tried if m.state != "found"]
     print(f"{len(tried)} mutants, {len(tried) - len(survivors)} found")
     for mutant in survivors:
         print(row(mutant))
