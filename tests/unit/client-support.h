@@ -55,6 +55,17 @@ static inline int test_connect_shared(
         return test_connect_flags(f, timeout_msec, 0, ret_conn);
 }
 
+/* Two tests: check(flags) with shared memory and over the socket alone. */
+#define TEST_BOTH_WAYS(fn, check)          \
+        TEST(fn)                           \
+        {                                  \
+                check(0);                  \
+        }                                  \
+        TEST(fn##_socket)                  \
+        {                                  \
+                check(KVL_CONNECT_NO_SHM); \
+        }
+
 /* Key number i. */
 static inline void test_key(uint8_t *key, uint32_t i)
 {

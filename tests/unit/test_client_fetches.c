@@ -302,12 +302,4 @@ static void assert_brings_many(unsigned flags)
         close_client(&c);
 }
 
-TEST(test_many)
-{
-        assert_brings_many(0);
-}
-
-TEST(test_many_socket)
-{
-        assert_brings_many(KVL_CONNECT_NO_SHM);
-}
+TEST_BOTH_WAYS(test_many, assert_brings_many)

@@ -122,15 +122,7 @@ static void assert_looks_up(unsigned flags)
         close_client(&c);
 }
 
-TEST(test_lookup)
-{
-        assert_looks_up(0);
-}
-
-TEST(test_lookup_socket)
-{
-        assert_looks_up(KVL_CONNECT_NO_SHM);
-}
+TEST_BOTH_WAYS(test_lookup, assert_looks_up)
 
 /* Pages 2, 3 and 5 fit: the run ends before 6. */
 static void assert_ends_where_full(unsigned flags)
@@ -146,15 +138,7 @@ static void assert_ends_where_full(unsigned flags)
         close_client(&c);
 }
 
-TEST(test_full)
-{
-        assert_ends_where_full(0);
-}
-
-TEST(test_full_socket)
-{
-        assert_ends_where_full(KVL_CONNECT_NO_SHM);
-}
+TEST_BOTH_WAYS(test_full, assert_ends_where_full)
 
 /* ---- where they lie ------------------------------------------------------------------------- */
 
@@ -215,15 +199,7 @@ static void assert_finds(unsigned flags)
         close_client(&c);
 }
 
-TEST(test_find)
-{
-        assert_finds(0);
-}
-
-TEST(test_find_socket)
-{
-        assert_finds(KVL_CONNECT_NO_SHM);
-}
+TEST_BOTH_WAYS(test_find, assert_finds)
 
 static void script_encoded(struct fake_peer *p)
 {
@@ -305,15 +281,7 @@ static void assert_fetches(unsigned flags)
         close_client(&c);
 }
 
-TEST(test_fetch)
-{
-        assert_fetches(0);
-}
-
-TEST(test_fetch_socket)
-{
-        assert_fetches(KVL_CONNECT_NO_SHM);
-}
+TEST_BOTH_WAYS(test_fetch, assert_fetches)
 
 static void assert_starts(unsigned flags)
 {
@@ -338,12 +306,4 @@ static void assert_starts(unsigned flags)
         close_client(&c);
 }
 
-TEST(test_start)
-{
-        assert_starts(0);
-}
-
-TEST(test_start_socket)
-{
-        assert_starts(KVL_CONNECT_NO_SHM);
-}
+TEST_BOTH_WAYS(test_start, assert_starts)

@@ -43,15 +43,7 @@ static void goes_down(unsigned flags)
         close_client(&c);
 }
 
-TEST(test_down)
-{
-        goes_down(0);
-}
-
-TEST(test_down_socket)
-{
-        goes_down(KVL_CONNECT_NO_SHM);
-}
+TEST_BOTH_WAYS(test_down, goes_down)
 
 static void script_full(struct fake_peer *p)
 {
@@ -79,15 +71,7 @@ static void stays_where_full(unsigned flags)
         close_client(&c);
 }
 
-TEST(test_full)
-{
-        stays_where_full(0);
-}
-
-TEST(test_full_socket)
-{
-        stays_where_full(KVL_CONNECT_NO_SHM);
-}
+TEST_BOTH_WAYS(test_full, stays_where_full)
 
 /* ---- copies --------------------------------------------------------------------------------- */
 
@@ -182,15 +166,7 @@ static void any_order(unsigned flags)
         close_client(&c);
 }
 
-TEST(test_any_order)
-{
-        any_order(0);
-}
-
-TEST(test_any_order_socket)
-{
-        any_order(KVL_CONNECT_NO_SHM);
-}
+TEST_BOTH_WAYS(test_any_order, any_order)
 
 /* A text that is found from its beginning: its ends come up. */
 static void put_below(struct fake_peer *p)
@@ -222,15 +198,7 @@ static void ends_come_up(unsigned flags)
         close_client(&c);
 }
 
-TEST(test_ends)
-{
-        ends_come_up(0);
-}
-
-TEST(test_ends_socket)
-{
-        ends_come_up(KVL_CONNECT_NO_SHM);
-}
+TEST_BOTH_WAYS(test_ends, ends_come_up)
 
 /* ---- what goes wrong ------------------------------------------------------------------------ */
 
@@ -444,12 +412,4 @@ static void without_memory(unsigned flags)
         close_client(&c);
 }
 
-TEST(test_without_memory)
-{
-        without_memory(0);
-}
-
-TEST(test_without_memory_socket)
-{
-        without_memory(KVL_CONNECT_NO_SHM);
-}
+TEST_BOTH_WAYS(test_without_memory, without_memory)

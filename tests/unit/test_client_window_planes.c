@@ -155,12 +155,4 @@ static void any_planes(unsigned flags)
         n_planes = 1;
 }
 
-TEST(test_any_planes)
-{
-        any_planes(0);
-}
-
-TEST(test_any_planes_socket)
-{
-        any_planes(KVL_CONNECT_NO_SHM);
-}
+TEST_BOTH_WAYS(test_any_planes, any_planes)
