@@ -4,6 +4,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <sys/eventfd.h>
+#include <time.h>
 #include <unistd.h>
 
 #include "base/fd.h"
@@ -427,6 +428,68 @@ static void test_close_beside_events(void **state)
         close_client(&f, told.conn);
 }
 
+/* ---- closing while a callback runs ---------------------------------------------------------- */
+
+struct stay {
+        struct kvl_conn *conn;
+        struct kvl_ns *ns;
+        _Atomic unsigned n_done;
+        _Atomic bool is_inside, closes;
+};
+
+/* Returns when the other thread has had time to sleep in kvl_ns_close(). */
+static void stay_inside(struct kvl_ns *ns, int code, const uint32_t *pages, uint32_t n_pages,
+        uint64_t n_tokens, void *data)
+{
+        struct stay *s = data;
+
+        s->is_inside = true;
+        while (!s->closes)
+                usleep(1000);
+        usleep(100000);
+        s->n_done++;
+}
+
+static void *poll_stay(void *data)
+{
+        struct stay *s = data;
+
+        poll_until(s->conn, &s->n_done, 1);
+        return NULL;
+}
+
+static void *close_stay(void *data)
+{
+        struct stay *s = data;
+
+        s->closes = true;
+        kvl_ns_close(s->ns);
+        return NULL;
+}
+
+/* The end of the last callback wakes the thread that closes its namespace. */
+static void test_close_waits_for_callback(void **state)
+{
+        const uint8_t key[KVL_KEY_BYTES] = {1};
+        pthread_t poller, closer;
+        struct stay s = {0};
+        struct timespec end;
+        struct fake f;
+
+        open_client(state, &f, script_serve, &s.conn, &s.ns);
+        assert_int_equal(kvl_lookup_start(s.ns, 0, key, 1, stay_inside, &s), 0);
+        assert_int_equal(pthread_create(&poller, NULL, poll_stay, &s), 0);
+        while (!s.is_inside)
+                usleep(1000);
+        assert_int_equal(pthread_create(&closer, NULL, close_stay, &s), 0);
+        clock_gettime(CLOCK_REALTIME, &end);
+        end.tv_sec += LONG_MSEC / 1000;
+        assert_int_equal(pthread_timedjoin_np(closer, NULL, &end), 0);
+        assert_int_equal(s.n_done, 1);
+        pthread_join(poller, NULL);
+        close_client(&f, s.conn);
+}
+
 #define TEST_SHARED(fn)                                                            \
         {                                                                          \
 #fn "_shared", fn, test_fds_note, test_fds_check, (void *)"shared" \
@@ -442,10 +505,12 @@ int main(void)
                 TEST_ROW(test_poller_calls_back),
                 TEST_ROW(test_threads_and_a_poller),
                 TEST_ROW(test_close_beside_events),
+                TEST_ROW(test_close_waits_for_callback),
                 TEST_SHARED(test_callback_starts_all),
                 TEST_SHARED(test_every_callback_starts_one),
                 TEST_SHARED(test_poller_calls_back),
                 TEST_SHARED(test_threads_and_a_poller),
+                TEST_SHARED(test_close_waits_for_callback),
         };
 
         return RUN_TESTS(tests);
