@@ -120,6 +120,7 @@ static const struct {
         {"top", CTL_OPTION_COUNT, "end after N looks"},
         {"events", CTL_OPTION_COUNT, "show the last N; with --follow end after N"},
         {"events", CTL_OPTION_TENANT, "only events of this tenant, or for its leases"},
+        {"status", CTL_OPTION_ALL, "show all findings and figures"},
         {"warm", CTL_OPTION_ALL, "all pages in lower tiers"},
         {"warm", CTL_OPTION_OFF, "stop the work that runs"},
         {"warm", CTL_OPTION_SESSION, "pages of this session, with the id of kvleasectl sessions"},

@@ -508,34 +508,70 @@ static size_t room_for_values(const struct column_table *t, bool indented)
         return width == 0 ? 0 : width > label + LEAST_ROOM ? width - label : LEAST_ROOM;
 }
 
+static void block_init(struct block *b)
+{
+        *b = (struct block){.scols = table_new()};
+        scols_table_enable_noheadings(b->scols, true);
+        table_add_column(b->scols, "", false);
+        table_add_column(b->scols, "", false);
+}
+
+/* Switches are on or off there, as in the configuration. */
+static void block_add_column(struct block *b, const struct column *c, const struct show_format *f,
+        const void *row, bool indented, size_t room)
+{
+        char label[LABEL_MAX];
+        struct value v;
+
+        value_get(c, row, f, &v);
+        if (c->optional && !v.present)
+                return;
+        label_from_heading(c->heading, indented, label);
+        block_add_row(b, label,
+                c->kind == COLUMN_BOOL && v.present ? (v.number ? "on" : "off")
+                                                    : value_text(c, f, &v),
+                room);
+}
+
+void show_rows(const struct column_table *t, const struct show_format *f, const void *row,
+        const char *const *headings, size_t n, size_t max_lines)
+{
+        size_t room = room_for_values(t, false), end = 0;
+        struct block b;
+
+        block_init(&b);
+        for (size_t i = 0; i < n; i++) {
+                size_t c = 0;
+
+                while (!t->columns[c].heading || strcmp(t->columns[c].heading, headings[i]) != 0)
+                        c++;
+                block_add_column(&b, &t->columns[c], f, row, false, room);
+                if (b.n_lines <= max_lines)
+                        end = b.n_lines;
+        }
+        if (end > 0)
+                block_print_lines(&b, 0, end);
+        scols_unref_table(b.scols);
+}
+
 void show_object(const struct column_table *t, const struct show_format *f, const void *row)
 {
         bool indented = has_groups(t);
         size_t room = room_for_values(t, indented);
-        struct block b = {0};
+        struct block b;
 
         if (f->json) {
                 show_json(show_object_json(t, f, row));
                 return;
         }
-        b.scols = table_new();
-        scols_table_enable_noheadings(b.scols, true);
-        table_add_column(b.scols, "", false);
-        table_add_column(b.scols, "", false);
+        block_init(&b);
         for (size_t i = 0; i < t->n_columns; i++) {
                 const struct column *c = &t->columns[i];
-                char label[LABEL_MAX];
-                struct value v;
 
                 if (c->group)
                         block_begin_group(&b, c->group);
-                if (!in_block(c))
-                        continue;
-                value_get(c, row, f, &v);
-                if (c->optional && !v.present)
-                        continue;
-                label_from_heading(c->heading, indented, label);
-                block_add_row(&b, label, value_text(c, f, &v), room);
+                if (in_block(c))
+                        block_add_column(&b, c, f, row, indented, room);
         }
         block_print(&b);
         scols_unref_table(b.scols);

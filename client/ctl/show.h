@@ -90,6 +90,11 @@ void show_list_free(struct show_list *l);
 /* Prints one thing: a block, wrapped at the terminal's width (width.h), or a JSON object. */
 void show_object(const struct column_table *t, const struct show_format *f, const void *row);
 
+/* Prints rows of a block, those of n headings in this order, as many as fit into max_lines lines.
+ */
+void show_rows(const struct column_table *t, const struct show_format *f, const void *row,
+        const char *const *headings, size_t n, size_t max_lines);
+
 /* Makes only the JSON object. Returns owned. */
 json_t *show_object_json(
         const struct column_table *t, const struct show_format *f, const void *row);

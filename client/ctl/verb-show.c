@@ -37,6 +37,24 @@ static int look_at_refusals(const struct ctl *ctl, struct verdict *v)
         return CTL_OK;
 }
 
+#define STATUS_LINES 12 /* after the verdict's first, without --all */
+
+/* Prints the verdict, then the rows that people ask for most, or with --all everything. */
+static void print_status(const struct ctl *ctl, const struct verdict *v, const void *row)
+{
+        static const char *const rows[] = {"UPTIME", "MEMORY", "PAGES", "HOST TIER", "DISK TIER",
+                "LOOKUPS", "EVICTED PAGES", "WAITING LEASES", "CLIENTS"};
+        bool is_all = ctl->options[CTL_OPTION_ALL];
+        size_t left = verdict_print(v, prose_width(), is_all ? SIZE_MAX : STATUS_LINES);
+
+        if (left > 1)
+                putchar('\n');
+        if (is_all)
+                show_object(&noun_status.table, &ctl->format, row);
+        else if (left > 1)
+                show_rows(&noun_status.table, &ctl->format, row, rows, ARRAY_SIZE(rows), left - 1);
+}
+
 int verb_status(const struct ctl *ctl)
 {
         struct verdict v = {.format = &ctl->format};
@@ -55,9 +73,7 @@ int verb_status(const struct ctl *ctl)
                         verdict_to_json(&v, object);
                         show_json(object);
                 } else {
-                        verdict_print(&v, prose_width());
-                        putchar('\n');
-                        show_object(&noun_status.table, &ctl->format, s);
+                        print_status(ctl, &v, s);
                 }
         }
         verdict_deinit(&v);

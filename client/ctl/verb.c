@@ -62,11 +62,12 @@
 
 const struct verb verbs[] = {
         {"status", "", "show whether kvleased is healthy, and its figures",
-                "The first line is the verdict. Findings follow, the worst first, each with a "
+                "The first line is the verdict. At most twelve lines follow: findings, the worst "
+                "first, each with a "
                 "remedy. An error stops work, a warning will, a note may be intended. The exit "
                 "code doesn't depend on findings: programs read \"well\" of --json. "
                 "kvleasectl doctor also examines the host, and reports by its exit code.\n",
-                0, 0, 0, false, NULL, verb_status, &noun_status.table},
+                0, 0, O(ALL), false, NULL, verb_status, &noun_status.table},
         {"devices", "", "list devices, their memory and their state", NULL, 0, 0, 0, false, NULL,
                 verb_devices},
         {"tenants list", "", "list tenants with limit and usage",

@@ -323,9 +323,26 @@ static void print_finding(const struct finding *f, size_t width)
         print_wrapped(stdout, "         -> ", f->remedy, width);
 }
 
-void verdict_print(const struct verdict *v, size_t width)
+/* Returns the lines that print_finding() prints. */
+static size_t finding_lines(const struct finding *f, size_t width)
+{
+        char *text = NULL;
+        size_t size = 0, n = 0;
+        FILE *to = need(open_memstream(&text, &size));
+
+        print_wrapped(to, "         ", f->what, width);
+        print_wrapped(to, "         -> ", f->remedy, width);
+        fclose(to);
+        for (const char *at = need(text); (at = strchr(at, '\n')); at++)
+                n++;
+        free(text);
+        return n;
+}
+
+size_t verdict_print(const struct verdict *v, size_t width, size_t max_lines)
 {
         const char *separator = is_well(v) ? "all well; " : "not well: ";
+        size_t left = max_lines, n_printed = 0;
 
         if (v->n_findings == 0)
                 fputs("all well", stdout);
@@ -333,9 +350,22 @@ void verdict_print(const struct verdict *v, size_t width)
                 print_count(v, severity, &separator);
         putchar('\n');
         for (int severity = 0; severity < N_SEVERITIES; severity++)
-                for (size_t i = 0; i < v->n_findings; i++)
-                        if ((int)v->findings[i].severity == severity)
-                                print_finding(&v->findings[i], width);
+                for (size_t i = 0; i < v->n_findings; i++) {
+                        const struct finding *f = &v->findings[i];
+                        size_t n = finding_lines(f, width);
+
+                        if ((int)f->severity != severity)
+                                continue;
+                        if (n_printed > 0 && n + (n_printed + 1 < v->n_findings) > left) {
+                                printf("%zu more: kvleasectl status --all\n",
+                                        v->n_findings - n_printed);
+                                return 0;
+                        }
+                        print_finding(f, width);
+                        n_printed++;
+                        left -= MIN(n, left);
+                }
+        return left;
 }
 
 void verdict_to_json(const struct verdict *v, json_t *object)

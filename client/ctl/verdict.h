@@ -42,8 +42,9 @@ void verdict_of_refusals(struct verdict *v, uint64_t n, const Kvlease__V1__Admin
 /* Looks at the rest, after all devices. */
 void verdict_of_status(struct verdict *v, const struct figures_status *s);
 
-/* Prints it as text, at most `width` columns wide. */
-void verdict_print(const struct verdict *v, size_t width);
+/* Prints it as text, at most `width` columns wide: a line, and findings in at most max_lines lines.
+ * A line counts those that don't fit; the first always does. Returns the lines left. */
+size_t verdict_print(const struct verdict *v, size_t width, size_t max_lines);
 
 /* Adds it to the object of --json: "well", and "findings" in the same order as in text. */
 void verdict_to_json(const struct verdict *v, json_t *object);

@@ -358,7 +358,7 @@ HARNESS_TEST(test_tenants_of_others, NULL)
         harness_start(h);
         assert_int_equal(ctl_status(h, "options_unknown"), 1);
         ctl(h, "tenants set newer weight=7");
-        assert_int_equal(ctl_run(h, "status", &o), 0);
+        assert_int_equal(ctl_run(h, "status --all", &o), 0);
         assert_non_null(strstr(o.out, "this kvleased doesn't know, and skips: 1"));
         proc_output_free(&o);
         assert_int_equal(private_daemon_stop(&h->daemon, &status), 0);

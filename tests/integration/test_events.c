@@ -241,7 +241,7 @@ HARNESS_TEST(test_refusal, &tight)
         assert_true(number(e, "pages") % (3 * SET_PAGES) == 0);
         assert_true(number(e, "pages") == number(e, "count") * 3 * SET_PAGES);
         json_decref(list);
-        assert_int_equal(ctl_run(h, "status", &o), 0);
+        assert_int_equal(ctl_run(h, "status --all", &o), 0);
         assert_non_null(strstr(o.out, "leases refused in the last 5min: 3, the last to tenant b"));
         assert_non_null(strstr(o.out, "not well"));
         proc_output_free(&o);

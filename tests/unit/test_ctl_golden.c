@@ -51,7 +51,8 @@ static const struct golden goldens[] = {
         {"version-slow-json", FAKE_SLOW, 0, {"version", "--json"}},
         {"status", FAKE_NORMAL, 0, {"status"}},
         {"status-slow", FAKE_SLOW, 0, {"status"}},
-        {"status-bytes", FAKE_NORMAL, 0, {"status", "--bytes"}},
+        {"status-all", FAKE_NORMAL, 0, {"status", "--all"}},
+        {"status-bytes", FAKE_NORMAL, 0, {"status", "--all", "--bytes"}},
         {"status-json", FAKE_NORMAL, 0, {"status", "--json"}},
         {"status-read-only", FAKE_LINGERING, 0, {"status"}},
         {"status-well", FAKE_WELL, 0, {"status"}},
@@ -224,7 +225,7 @@ static const struct golden goldens[] = {
         {"narrow-evictions", FAKE_NORMAL, 0, {"evictions"}, NARROW},
         {"narrow-explain", FAKE_NORMAL, 0,
                 {"explain", "search", "llama", KEY("01"), KEY("02"), KEY("03"), KEY("04")}, NARROW},
-        {"narrow-status", FAKE_NORMAL, 0, {"status"}, NARROW},
+        {"narrow-status", FAKE_NORMAL, 0, {"status", "--all"}, NARROW},
         {"wide-clients", FAKE_NORMAL, 0, {"clients"}, "KVLEASE_COLUMNS=120"},
         {"narrow-no-headings", FAKE_NORMAL, 0, {"clients", "--no-headings"}, NARROW},
         /* The command line. */
@@ -375,6 +376,19 @@ static void check_width(const struct golden *g, const struct fake_result *r)
                                 (int)strcspn(line, "\n"), line);
 }
 
+/* Without --all, status is a verdict and at most 12 lines. */
+static void check_status(const struct golden *g, const struct fake_result *r)
+{
+        size_t n = 0;
+
+        if (!g->args[0] || strcmp(g->args[0], "status") != 0 || g->args[1])
+                return;
+        for (const char *at = r->out; (at = strchr(at, '\n')); at++)
+                n++;
+        if (n > 1 + 12)
+                fail_msg("%s: %zu lines", g->name, n);
+}
+
 TEST(test_goldens)
 {
         for (size_t i = 0; i < ARRAY_SIZE(goldens); i++) {
@@ -391,6 +405,7 @@ TEST(test_goldens)
                 compare(g, got);
                 check_json(g, &r);
                 check_width(g, &r);
+                check_status(g, &r);
                 free(got);
                 fake_result_deinit(&r);
         }
