@@ -45,7 +45,7 @@ enum ctl_exit {
         X(VERSION, "version", NULL, true, "or -V: show the version of kvleasectl")                 \
         X(TENANT, "tenant", "NAME", false, "show this tenant only")                                \
         X(FORCE, "force", NULL, false, "continue although cached pages are lost")                  \
-        X(CHECK, "check", NULL, false, "only report what would be kept and lost")                  \
+        X(CHECK, "check", NULL, false, "only report pages and sessions that are kept or lost")     \
         X(BINARY, "binary", "PATH", false, "examine this program as the next kvleased")            \
         X(REMOVE, "remove", NULL, false, "also remove namespaces that no client has open")         \
         X(TIMEOUT, "timeout", "TIME", false, "wait at most this long (\"90s\", \"5min\")")         \

@@ -77,7 +77,7 @@ const struct example examples[] = {
         {"reload", "kvleasectl reload",
                 "apply a changed file; see changes that wait for a restart"},
         {"restart", "kvleasectl restart --check --binary /tmp/next/usr/sbin/kvleased",
-                "report what an upgrade would lose"},
+                "report the losses of an upgrade"},
         {"restart", "kvleasectl restart", "restart, if nothing is lost"},
         {"check", "kvleasectl check", "examine the state before you report a bug"},
         {"doctor", "kvleasectl doctor --all", "also show passed checks"},

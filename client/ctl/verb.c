@@ -153,19 +153,23 @@ const struct verb verbs[] = {
                 "  LOADS, LOST  imports that seemed faster than computing; slower ones of these\n"
                 "  BYTES/S      recent rate of imports\n"
                 "  TOKENS/S     rate of computing in the slowest namespace, as engines report it\n"
-                "NOT BROUGHT has reasons why pages were not imported or exported: late (the "
-                "lookup's deadline), not-worth (computing is faster), no-room, damaged, gone, "
-                "unreached, refused, busy, epoch (an invalidation, or the server doesn't answer), "
-                "called-off, not-finite (numbers that the codec can't store).\n",
+                "NOT BROUGHT has reasons why pages were not imported or exported:\n"
+                "  late         the lookup's deadline passed\n"
+                "  not-worth    computing is faster\n"
+                "  epoch        an invalidation, or the server doesn't answer\n"
+                "  not-finite   the page has numbers that the codec can't store\n"
+                "Other reasons are no-room, damaged, gone, unreached, refused, busy and "
+                "called-off.\n",
                 0, 0, O(TENANT), false, NULL, verb_exchanges},
         {"remote", "[REMOTE]", "list nodes of shared stores, and whether they answer",
                 "Each node of each [remote NAME] of the configuration has a line. A node that "
                 "fails is skipped: its BREAKER is open, and its pages are misses. Later one "
                 "request is let through (half-open). It closes the breaker, or doubles the time, "
                 "up to 30s.\n\n"
-                "STATE is the remote's: reached, unreached, unknown (its nodes are being asked "
-                "for their slots), not-open (kvleased's log has the reason, or a restart is "
-                "needed).\n"
+                "STATE is the remote's: reached, unreached, unknown or not-open. While it is "
+                "unknown, "
+                "the nodes are asked for their slots. If it is not open, kvleased's log has the "
+                "reason, or a restart is needed.\n"
                 "  SLOTS       slots of 16384 that the node serves; 0: it was only asked for them\n"
                 "  ROUND TRIP  of small requests\n"
                 "  READ        bytes of values; so is WRITTEN\n"
@@ -258,7 +262,7 @@ const struct verb verbs[] = {
                 "kvleased takes whole extent sets, unused ones first. Cached pages in them are "
                 "evicted. Clients are asked to release their pages, and give the memory back at "
                 "their next safe point. Memory that a client keeps longer than --timeout (by "
-                "default revoke_timeout of kvleased) is quarantined: it stays charged to the "
+                "default revoke_timeout of kvleased) is quarantined. It stays charged to the "
                 "tenant until the client releases it or exits. A recall can't be stopped.\n\n"
                 "--wait waits as long as --timeout, by default 30s. Without --size all memory is "
                 "taken: on a terminal the command asks first, unless --yes is given.\n",
@@ -277,8 +281,8 @@ const struct verb verbs[] = {
         {"config show", "", "show options that differ from their defaults",
                 "'config' alone does the same. VALUE is in force. FROM is the origin of the "
                 "configured value: a line of a file, the command line of kvleased, or "
-                "'kvleasectl' for tenants set. WAITING is a configured value that isn't in force: "
-                "it needs a restart, or a reload that finds it possible, such as a reservation "
+                "'kvleasectl' for tenants set. WAITING is a configured value that isn't in force. "
+                "It needs a restart, or a reload that finds it possible, such as a reservation "
                 "that fits. Files are shown as kvleased read them last; kvleasectl reload reads "
                 "them again. --json always has all options.\n",
                 0, 0, O(TENANT) | O(ALL), false, NULL, verb_config_show, &noun_options.table},
@@ -292,7 +296,7 @@ const struct verb verbs[] = {
                 "Clients keep working; only publishing pages waits. systemd "
                 "(FileDescriptorStoreMax= and Restart= of kvleased.service) or kvleased --keep "
                 "must store the memory and start the next kvleased.\n\n"
-                "If something would be lost the command changes nothing: for example, the "
+                "If something would be lost the command changes nothing. For example, the "
                 "installed program can't read the stored state, or the changed configuration has "
                 "less memory. --check names the losses. The next program also reads the "
                 "configuration (--check-config), if the user is root or the one of kvleased. The "

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Fails where an option, a verb or a function has no text in the manual pages, a page is malformed, or a help is too wide.
+"""Fails where an option, a verb or a function has no text in the manual pages, a page is malformed, or a help is too wide
+or breaks the rules of check-prose.py.
 
     check-man.py DIR KVLEASED KVLEASECTL KVLEASE-EXPORTER LIBKVLEASE.MAP
 
@@ -9,9 +10,12 @@ import concurrent.futures
 import json
 import pathlib
 import re
+import runpy
 import shutil
 import subprocess
 import sys
+
+PROSE = runpy.run_path(str(pathlib.Path(__file__).with_name("check-prose.py")))
 
 pages, kvleased, kvleasectl, exporter, symbols = sys.argv[1:]
 pages = {p.name: p for p in sorted(pathlib.Path(pages).iterdir()) if re.search(r"\.[1-8]$", p.name)}
@@ -115,9 +119,14 @@ def check_sections():
 
 
 def check_help():
-    """Helps fit terminals of 80 columns."""
-    verbs = [v["name"].split() for v in json.loads(printed(kvleasectl, "--json", "--help"))["verbs"]]
-    for words in ([kvleased], [exporter], [kvleasectl], *([kvleasectl, *verb] for verb in verbs)):
+    """Helps fit terminals of 80 columns, and keep the rules of documents."""
+    verbs = json.loads(printed(kvleasectl, "--json", "--help"))["verbs"]
+    for verb in verbs:
+        units = [verb["summary"], *re.split(r"\n(?=  )|\n\n", verb["text"] or ""), *verb["option_helps"].values()]
+        for unit in [*units, *(example["what"] for example in verb["examples"])]:
+            for sentence in re.split(r"(?<=[.!?])\s+", " ".join(unit.split())):
+                problems.extend(f"{verb['name']} --help: {rule}: {sentence}" for rule in PROSE["faults"](sentence))
+    for words in ([kvleased], [exporter], [kvleasectl], *([kvleasectl, *v["name"].split()] for v in verbs)):
         for line in printed(*words, "--help").splitlines():
             if len(line) > 80 and not line.startswith("  kvleasectl "):  # an example is a line to copy
                 problems.append(f"{' '.join(words[1:]) or words[0]} --help: {len(line)} columns: {line}")
