@@ -159,9 +159,9 @@ void doctor_check_client_cgroups(struct doctor *d)
                         c->tenant, format_bytes(most_of(d, c), most), group, c->name, c->pid,
                         format_bytes(limit, has));
                 doctor_advise(d,
-                        "set populate = on in [device host], so that kvleased's own group pays; or "
-                        "give the group %s beside what its processes need; or kvleasectl tenants "
-                        "set %s limit=...",
+                        "set populate = on in [device host], so that kvleased's own group is "
+                        "charged; or give the group %s more than its processes need; or kvleasectl "
+                        "tenants set %s limit=...",
                         most, c->tenant);
                 is_wrong = true;
         }

@@ -232,8 +232,8 @@ static void find_nothing_kept(struct doctor *d)
                 return;
         }
         doctor_find(d, DOCTOR_WARNING,
-                "nobody keeps anything for the next kvleased: the cache and "
-                "its clients end with this one");
+                "no descriptors are stored for the next kvleased: the cache and its clients end "
+                "with this one");
         doctor_advise(d,
                 d->is_unit_run
                         ? "systemctl edit %s: [Service] FileDescriptorStoreMax=8192"
@@ -468,7 +468,7 @@ void doctor_check_remote_keys(struct doctor *d)
                         x->tenant, x->remote, x->probed_pages);
                 doctor_advise(d, "give engines of all hosts the same seed of hashes (vLLM: "
                                  "PYTHONHASHSEED), version and layout, and the tenant the same "
-                                 "remote_secret and host_codec, unless nobody else writes there "
+                                 "remote_secret and host_codec, unless no other host writes there "
                                  "(docs/integrate/vllm.md, \"Conditions for sharing\")");
                 is_wrong = true;
         }

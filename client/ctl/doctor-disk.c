@@ -108,8 +108,8 @@ static bool find_no_direct(struct doctor *d, const char *path, int fd)
         if (flags >= 0 && fcntl(fd, F_SETFL, flags | O_DIRECT) == 0)
                 return false;
         doctor_find(d, DOCTOR_WARNING,
-                "the file system of %s has no O_DIRECT: the page cache has a second copy of what "
-                "is read and written",
+                "the file system of %s has no O_DIRECT: the page cache has a second copy of all "
+                "bytes that are read and written",
                 path);
         doctor_advise(d, "put the file on ext4 or xfs of a local disk");
         return true;
@@ -194,8 +194,8 @@ static void check_old_file(
                 char is_text[FORMAT_BYTES_MAX], wanted_text[FORMAT_BYTES_MAX];
 
                 doctor_find(d, DOCTOR_WARNING,
-                        "%s has %s and disk_size is %s: it is made anew at the next start, and "
-                        "what is cached there is lost",
+                        "%s has %s and disk_size is %s: the next start makes it again, and its "
+                        "cached pages are lost",
                         path, format_bytes((uint64_t)st->st_size, is_text),
                         format_bytes(bytes, wanted_text));
                 doctor_advise(d, "set disk_size = %" PRIu64 " to keep it", (uint64_t)st->st_size);
@@ -268,7 +268,7 @@ void doctor_check_state_dir(struct doctor *d)
         }
         doctor_find(d, DOCTOR_ERROR,
                 "the file system of %s has %s and %llu files left: changes of tenants are refused, "
-                "and what is recorded of traffic is lost",
+                "and recorded traffic is lost",
                 dir, text, (unsigned long long)st.f_favail);
         doctor_advise(d, "make room there, or set state_dir to a directory elsewhere");
 }

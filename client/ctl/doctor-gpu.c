@@ -179,7 +179,7 @@ void doctor_check_gpu_transport(struct doctor *d)
                 if (transport && strcmp(transport, "cudaipc") == 0) {
                         doctor_find(d, DOCTOR_WARNING,
                                 "%s is configured with transport = cudaipc: a restart of kvleased "
-                                "loses what is cached there",
+                                "loses its cached pages",
                                 g->name);
                         doctor_advise(d, "set transport = auto in [device %s]%s", g->name,
                                 g->has_vmm ? "" : " once driver and GPU have vmm");
@@ -300,7 +300,8 @@ static bool find_held(struct doctor *d, const struct driver_gpu *g)
                 format_bytes(budget, budget_text), format_bytes(g->total_bytes, total_text),
                 format_bytes(others, others_text), who[0] ? ": " : "", who);
         doctor_advise(d,
-                "set memory in [device %s] to what is left for kvleased, or end those processes",
+                "set memory in [device %s] to the memory that is left for kvleased, or end those "
+                "processes",
                 g->name);
         return true;
 }
@@ -322,7 +323,7 @@ void doctor_check_gpu_memory(struct doctor *d)
                         d->driver.management_why[0] ? d->driver.management_why
                                                     : "the management library doesn't tell");
         else if (!is_wrong)
-                doctor_find(d, DOCTOR_OK, "what is configured is free, or leased already");
+                doctor_find(d, DOCTOR_OK, "the configured memory is free, or leased already");
 }
 
 /* ---- NUMA ------------------------------------------------------------------------------------ */

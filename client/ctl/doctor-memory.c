@@ -113,7 +113,7 @@ void doctor_check_memory(struct doctor *d)
                 "%s of the host's memory may be leased, and the host has %s%s",
                 format_bytes(wanted, wanted_text),
                 format_bytes(wanted > total ? total : available, has_text),
-                wanted > total ? "" : " for it beside what runs now");
+                wanted > total ? "" : " for it beside the processes that run now");
         doctor_advise(d, "set memory in [device host], or host_memory, to less than that, and "
                          "restart kvleased");
 }
@@ -134,7 +134,7 @@ void doctor_check_overcommit(struct doctor *d)
         }
         if (!read_kib(d, "/proc/meminfo", "CommitLimit:", &limit) ||
                 !read_kib(d, "/proc/meminfo", "Committed_AS:", &used)) {
-                doctor_find(d, DOCTOR_UNCHECKED, "what is committed can't be read");
+                doctor_find(d, DOCTOR_UNCHECKED, "committed memory can't be read");
                 return;
         }
         used -= MIN(used, charged_bytes(d));

@@ -17,10 +17,10 @@ const char *const top_help[] = {
         "q         end",
         "",
         "Rates (/S) are of the last interval. TOKEN are tokens of pages that were",
-        "found, HIT and MISS pages, EVICT pages that gave way. UP, HOST and DISK are",
-        "pages that came to the device, to the host's memory below it, to the disk.",
-        "LEASE are requests to kvleased: what a worker takes of pages that it was",
-        "granted ahead isn't told.",
+        "found, HIT and MISS pages, EVICT evicted pages. UP, HOST and DISK are pages",
+        "that moved to the device, to host memory, to disk. LEASE are requests to",
+        "kvleased; pages that a worker takes from those granted in advance don't",
+        "count.",
         NULL,
 };
 

@@ -110,7 +110,7 @@ static int judge_times(const struct ctl *ctl, const struct trace *t)
 
         if (!t->has_times)
                 return fail(recommends ? CTL_REFUSED : CTL_OK, "no line has a timestamp: %s",
-                        recommends ? "what is recommended follows from demand over time"
+                        recommends ? "recommendations need demand over time"
                                    : "requests are taken to come a second apart, so times, "
                                      "rates and demand mean nothing");
         if (ctl->options[CTL_OPTION_TIME_UNIT])
@@ -120,12 +120,10 @@ static int judge_times(const struct ctl *ctl, const struct trace *t)
         if (doubt == TRACE_DOUBT_NONE)
                 return CTL_OK;
         return fail(doubt == TRACE_DOUBT_SURE && recommends ? CTL_REFUSED : CTL_OK,
-                doubt == TRACE_DOUBT_SURE
-                        ? "timestamps can't be milliseconds: %s; --time-unit s (us, ns) says what "
-                          "they are, --time-unit ms that it is so"
-                        : "timestamps are taken as milliseconds, but %s: --time-unit s (ms, us, "
-                          "ns) "
-                          "says what they are",
+                doubt == TRACE_DOUBT_SURE ? "timestamps can't be milliseconds: %s; give "
+                                            "--time-unit s, us or ns, or --time-unit ms if they are"
+                                          : "timestamps are taken as milliseconds, but %s: give "
+                                            "--time-unit s, us or ns if that is wrong",
                 why);
 }
 

@@ -113,9 +113,8 @@ static int confirm_limits(const struct ctl *ctl, uint64_t *ret_over_bytes)
                 *ret_over_bytes += over_limit(t, ctl->args[i]);
         if (*ret_over_bytes == 0 || !is_to_ask(ctl))
                 return CTL_OK;
-        return ask(
-                "Tenant %s holds %s more than that: so much is taken back, and what is cached in "
-                "it goes.",
+        return ask("Tenant %s holds %s more than that: this memory is taken back, and its cached "
+                   "pages are evicted.",
                 ctl->args[0], show_bytes(&ctl->format, *ret_over_bytes, bytes));
 }
 
@@ -312,9 +311,8 @@ static int confirm_recall(const struct ctl *ctl)
         r = find_tenant(ctl, &t);
         if (r != CTL_OK || !t)
                 return r;
-        return ask(
-                "Without --size all memory of %s%s%s is taken back (the tenant holds %s), and what "
-                "is cached in it goes.",
+        return ask("Without --size all memory of %s%s%s is taken back (the tenant holds %s), and "
+                   "its cached pages are evicted.",
                 ns ? "namespace " : "tenant ", ns ? ns : ctl->args[0], ns ? "" : " on devices",
                 show_bytes(&ctl->format, t->charged_bytes, bytes));
 }

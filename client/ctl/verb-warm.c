@@ -139,10 +139,10 @@ static void report_warm(const struct ctl *ctl, const Kvlease__V1__AdminWarmReply
                         (json_int_t)m->missing));
                 return;
         }
-        printf("pages came: %llu, were there: %llu, left below: %llu%s\n",
+        printf("pages moved: %llu, there before: %llu, left in lower tiers: %llu%s\n",
                 (unsigned long long)m->came, (unsigned long long)m->there,
                 (unsigned long long)m->left,
-                m->full ? " (the device is full of what is worth as much)" : "");
+                m->full ? " (the device is full of pages that are as useful)" : "");
         if (m->missing > 0)
                 printf("keys that aren't cached: %llu\n", (unsigned long long)m->missing);
 }

@@ -234,11 +234,11 @@ HARNESS_TEST(test_disk, &with_disk)
 {
         FILE *to = fopen(h->daemon.config, "ae");
 
-        assert_false(says_of_disk(h, "is made anew"));
+        assert_false(says_of_disk(h, "makes it again"));
         assert_non_null(to);
         fprintf(to, "[device %s]\ndisk_size = 128MiB\n", private_device());
         fclose(to);
-        assert_true(says_of_disk(h, "has 64 MiB and disk_size is 128 MiB: it is made anew"));
+        assert_true(says_of_disk(h, "has 64 MiB and disk_size is 128 MiB: the next start makes it again"));
 }
 
 /* Has kvleasectl status a warning with that word? Its summary then isn't "ok". */

@@ -125,7 +125,7 @@ TEST(test_time_unit)
         check_has("replay timeless.jsonl", 0,
                 "no line has a timestamp: requests are taken to come a second apart");
         check("recommend timeless.jsonl --block-tokens 16 --token-bytes 1KiB", 1,
-                "kvleasectl: no line has a timestamp: what is recommended follows from demand over "
+                "kvleasectl: no line has a timestamp: recommendations need demand over "
                 "time\n");
 }
 

@@ -391,9 +391,9 @@ HOST_TEST(test_fd_store)
         struct host *h = *state;
 
         host_start_daemon(h);
-        host_expect(h, "fd-store", DOCTOR_WARNING, "nobody keeps", "kvleased --keep");
+        host_expect(h, "fd-store", DOCTOR_WARNING, "no descriptors are stored", "kvleased --keep");
         h->d.is_unit_run = true;
-        host_expect(h, "fd-store", DOCTOR_WARNING, "nobody keeps", "systemctl edit");
+        host_expect(h, "fd-store", DOCTOR_WARNING, "no descriptors are stored", "systemctl edit");
         host_configure(h, "[daemon]\nkeep_state = off\n");
         host_expect(h, "fd-store", DOCTOR_OK, "keep_state = off", NULL);
         h->d.daemon.kept_max = 1000;
@@ -544,7 +544,7 @@ HOST_TEST(test_disk)
         host_expect(h, "disk", DOCTOR_ERROR, "is to have 900 TiB", "make room");
         host_configure(h, "[device host]\ndisk = /var/lib/kvlease/disk\ndisk_size = 1MiB\n");
         host_write(h, "/var/lib/kvlease/disk", "short");
-        host_expect(h, "disk", DOCTOR_WARNING, "is made anew", "disk_size = 5");
+        host_expect(h, "disk", DOCTOR_WARNING, "makes it again", "disk_size = 5");
         assert_int_equal(truncate(host_path(h, "/var/lib/kvlease/disk"), 1 << 20), 0);
         host_expect(h, "disk", DOCTOR_OK, "is there", NULL);
         assert_int_equal(unlink(host_path(h, "/var/lib/kvlease/disk")), 0);
