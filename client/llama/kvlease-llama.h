@@ -63,8 +63,10 @@ struct kvl_llama_options {
         /* Names the weights: 1..256 bytes, as from kvl_llama_hash_files(). Processes with the same
          * name must have the same weights. */
         const char *weights;
-        const char *model; /* for kvleasectl, 1..64 bytes; NULL: llama.cpp's description */
-        const void *salt;  /* keeps equal prompts apart, as in kvl_layout: 0..64 bytes */
+        /* Shown by kvleasectl, and a part of keys, as in kvl_layout: 1..64 bytes; NULL: llama.cpp's
+         * description of the model. */
+        const char *model;
+        const void *salt; /* keeps equal prompts apart, as in kvl_layout: 0..64 bytes */
         size_t salt_bytes;
         const char *device;    /* as in kvl_ns_open(), but NULL is "host": states are host memory */
         uint32_t chunk_tokens; /* 16..1024; 0: 256 */

@@ -152,7 +152,8 @@ void kvl_llama_free(struct kvl_llama *l)
 static int open_ns(struct kvl_llama *l, struct kvl_conn *conn, const char *kind, uint64_t bytes,
         uint8_t *ret_root, struct kvl_ns **ret)
 {
-        uint8_t format[64] = {0};
+        char format[65]; /* a word, and 192 bits */
+        int at;
         struct kvl_layout layout = {.size = sizeof(layout),
                 .model = l->model_name,
                 .version = "",
@@ -165,11 +166,13 @@ static int open_ns(struct kvl_llama *l, struct kvl_conn *conn, const char *kind,
                 .salt = l->salt,
                 .salt_bytes = l->salt_bytes,
                 .format = format,
-                .format_bytes = sizeof(format)};
+                .format_bytes = sizeof(format) - 1};
         int e;
 
-        snprintf((char *)format, sizeof(format) - IDENTITY_BYTES, "llama.cpp %s", kind);
-        memcpy(format + sizeof(format) - IDENTITY_BYTES, l->identity, IDENTITY_BYTES);
+        at = snprintf(format, sizeof(format), "llama.cpp %-5s ", kind);
+        for (int i = 0; i < 24; ++i)
+                at += snprintf(format + at, sizeof(format) - (size_t)at, "%02x", l->identity[i]);
+        layout.format_bytes = (size_t)at;
         layout.plane_page_bytes = bytes < 4096 ? 4096 : (bytes + 63) / 64 * 64;
         e = kvl_key_root(&layout, ret_root);
         e = e ? e : kvl_ns_open(conn, NULL, &layout, l->device, 0, ret);
