@@ -13,18 +13,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
-import torch
-
 import kvlease
 
 _logger = logging.getLogger("kvlease")
-
-DTYPES = {
-    torch.float32: kvlease.DType.F32,
-    torch.float16: kvlease.DType.F16,
-    torch.bfloat16: kvlease.DType.BF16,
-}
-"""Types of numbers in a cache that engines compute with as they are, without scales beside them."""
 
 GIVE_WAY_SECONDS = (0.5, 2.0)
 """How long an engine in which nothing runs for want of pages keeps what its requests hold, before

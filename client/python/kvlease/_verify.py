@@ -18,6 +18,13 @@ import kvlease
 
 _logger = logging.getLogger("kvlease")
 
+DTYPES = {
+    torch.float32: kvlease.DType.F32,
+    torch.float16: kvlease.DType.F16,
+    torch.bfloat16: kvlease.DType.BF16,
+}
+"""Types of numbers in a cache that engines compute with as they are, without scales beside them."""
+
 TOLERANCE = {torch.float32: 1e-3, torch.float16: 3e-2, torch.bfloat16: 2e-1}
 """Relative error of a vector that different orders of summation explain, by the type of numbers.
 Other weights give errors about 1. Not tuned."""

@@ -288,6 +288,10 @@ int window_init(PyObject *module);
 PyObject *namespace_window(
         struct ns_object *self, PyObject *const *args, Py_ssize_t n, PyObject *names);
 
+/* ---- llama.c --------------------------------------------------------------------------------- */
+
+int llama_init(PyObject *module);
+
 /* ---- small things ---------------------------------------------------------------------------- */
 
 /* Runs `call` without the GIL. */

@@ -285,7 +285,7 @@ def _refuse(model: Any, config: Any, batching: Any, distributed: Any, dtype: tor
         why = "asynchronous batching: set use_async_batching=False"
     elif batching.cpu_offload_space != 0:
         why = "an offload to the CPU: set cpu_offload_space=0, kvleased has tiers for that"
-    elif dtype not in _engine.DTYPES:
+    elif dtype not in _verify.DTYPES:
         why = f"a cache of {dtype}"
     elif getattr(model, "_hf_peft_config_loaded", False):
         why = "an adapter beside the weights: merge it"

@@ -10,7 +10,7 @@ import transformers
 from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 
 import kvlease
-from kvlease import _engine
+from kvlease import _engine, _verify
 from kvlease._digest import hash_parts
 from kvlease._identity import Watched
 from kvlease.transformers.options import Options
@@ -55,7 +55,7 @@ def make_layout(
     name = str(getattr(config, "_name_or_path", "") or type(model).__name__)
     return kvlease.Layout(
         model=name.rstrip("/").rpartition("/")[2][:64],
-        dtype=_engine.DTYPES[dtype],
+        dtype=_verify.DTYPES[dtype],
         n_layers=allocator.pages_per_block,
         n_kv_heads=allocator.num_key_value_heads,
         head_size=allocator.head_dim,

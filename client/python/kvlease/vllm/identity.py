@@ -198,7 +198,7 @@ def layout(
     # The dtype of fp8 numbers is uint8: the setting has the name of the numbers (fp8_e5m2).
     cache, parallel = vllm_config.cache_config, vllm_config.parallel_config
     dtype = places.dtype_of_all(parts)
-    is_known = dtype in _engine.DTYPES
+    is_known = dtype in _verify.DTYPES
     numbers = str(dtype).removeprefix("torch.") if is_known else cache.cache_dtype
     n_stages = parallel.pipeline_parallel_size
     kind = (
@@ -208,7 +208,7 @@ def layout(
     )
     return kvlease.Layout(
         model=model_name(vllm_config),
-        dtype=_engine.DTYPES.get(dtype, kvlease.DType.OTHER),
+        dtype=_verify.DTYPES.get(dtype, kvlease.DType.OTHER),
         n_layers=sum(part.n_layers for part in parts) // parallel.tensor_parallel_size,
         n_kv_heads=own.n_kv_heads,
         head_size=own.head_size,

@@ -1,0 +1,73 @@
+"""python -m kvlease.llama: the server of llama-cpp-python, on pages of kvlease."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+import llama_cpp
+from llama_cpp.server import __main__ as command_line
+
+import kvlease
+from kvlease.llama.engine import Llama
+from kvlease.llama.store import Options
+
+
+def _parser() -> argparse.ArgumentParser:
+    defaults = Options()
+    parser = argparse.ArgumentParser(
+        prog="python -m kvlease.llama",
+        usage="%(prog)s [OPTION...] serve [ARGUMENT...]",
+        description="`python -m llama_cpp.server` with all its arguments, and a KV cache kept by "
+        "kvleased. OPTIONs are of kvlease, ARGUMENTs of llama_cpp.server (serve --help).",
+        epilog="Exit status: that of llama_cpp.server; 2: wrong command line.",
+    )
+    parser.add_argument("--version", action="version", version=f"kvlease {kvlease.__version__}")
+    parser.add_argument("--socket", help="default: $KVLEASE_SOCKET, else /run/kvlease/sock")
+    parser.add_argument("--client-name", metavar="NAME", help="what kvleasectl shows")
+    parser.add_argument(
+        "--weights", metavar="NAME", help="names the weights (default: all their bytes are read)"
+    )
+    parser.add_argument(
+        "--salt", metavar="TEXT", type=str.encode, default=b"", help="keeps equal prompts apart"
+    )
+    parser.add_argument(
+        "--chunk-tokens",
+        metavar="N",
+        type=int,
+        default=defaults.chunk_tokens,
+        help="tokens of a page, 16 to 1024 (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--timeout",
+        metavar="SECONDS",
+        type=float,
+        default=defaults.timeout,
+        help="how long a call may wait for kvleased (default: %(default)s)",
+    )
+    parser.add_argument(
+        "--verify",
+        metavar="SHARE",
+        type=float,
+        default=defaults.verify,
+        help="of so many prompts that are found, 0 to 1, the pages are computed all the same and "
+        "compared (default: %(default)s)",
+    )
+    parser.add_argument("command", choices=["serve"], help=argparse.SUPPRESS)
+    parser.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
+    return parser
+
+
+def main() -> None:
+    """Ends as llama_cpp.server does."""
+    options = vars(_parser().parse_args())
+    del options["command"]
+    sys.argv = ["python -m kvlease.llama serve", *options.pop("arguments")]
+    Llama.kvlease_options = Options(**options)
+    # The server makes its models by this name.
+    llama_cpp.Llama = Llama
+    command_line.main()
+
+
+if __name__ == "__main__":
+    main()
