@@ -29,9 +29,12 @@ download=$3
 disk=$4
 requirements=$5
 stubs=$(dirname "$0")/../client/python/tests/cuda_stubs.py
+# What has no wheel.
+library=$(dirname "$0")/llama-library.sh
+built=$(sed -n 's/^# built: llama-cpp-python==//p' "$requirements")
 cache=${XDG_CACHE_HOME:-${HOME:-/tmp}/.cache}/kvlease
 kept=$cache/$name-$({
-        cat "$requirements" "$stubs"
+        cat "$requirements" "$stubs" ${built:+"$library"}
         "$python" --version
 } | cksum | cut -d ' ' -f 1)
 if [ -e "$kept" ]; then
@@ -59,6 +62,9 @@ if ! "$python" -m pip install -q --disable-pip-version-check --no-deps --no-cach
         --target "$partial" -r "$requirements" >&2; then
         echo "the packages of $requirements can't be had from the package index" >&2
         exit 1
+fi
+if [ -n "$built" ]; then
+        sh "$library" "$python" "$built" "$partial" || exit 1
 fi
 if [ -e "$partial/torch" ]; then
         "$python" "$stubs" "$partial" >&2

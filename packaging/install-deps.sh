@@ -21,11 +21,11 @@ liburing-dev libxxhash-dev libzstd-dev libmicrohttpd-dev systemtap-sdt-dev scdoc
 # scripts. redis-tools: has redis-server as well, under another name, and starts no service, which the
 # package redis-server would. openssl: certificates. libhiredis: what kvlease-bench remote
 # is compared to. python3-pyte: reads the screen of kvleasectl top. iproute2: links between hosts that
-# are network namespaces.
+# are network namespaces. cmake: libllama (packaging/llama-library.sh).
 test='libcmocka-dev valgrind g++ clang libclang-rt-14-dev clang-format cppcheck python3 python3-protobuf
 protobuf-compiler libatomic1 python3-pyte strace
 util-linux mount systemd procps spin chromium fio man-db mandoc groff-base zsh prometheus
-abigail-tools bpftrace redis-tools openssl libhiredis-dev iproute2'
+abigail-tools bpftrace redis-tools openssl libhiredis-dev iproute2 cmake'
 # podman: builds and runs the image. rpm: builds RPM packages.
 full='podman rpm'
 # Debian starts these at once and at every boot; here they are installed, and neither started nor enabled.
