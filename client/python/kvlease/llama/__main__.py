@@ -9,7 +9,7 @@ import llama_cpp
 from llama_cpp.server import __main__ as command_line
 
 import kvlease
-from kvlease.llama.engine import Llama
+from kvlease.llama.engine import ServedLlama
 from kvlease.llama.store import Options
 
 
@@ -19,7 +19,8 @@ def _parser() -> argparse.ArgumentParser:
         prog="python -m kvlease.llama",
         usage="%(prog)s [OPTION...] serve [ARGUMENT...]",
         description="`python -m llama_cpp.server` with all its arguments, and a KV cache kept by "
-        "kvleased. OPTIONs are of kvlease, ARGUMENTs of llama_cpp.server (serve --help).",
+        "kvleased. OPTIONs are of kvlease, ARGUMENTs of llama_cpp.server (serve --help). Requests "
+        "can't ask for logprobs.",
         epilog="Exit status: that of llama_cpp.server; 2: wrong command line.",
     )
     parser.add_argument("--version", action="version", version=f"kvlease {kvlease.__version__}")
@@ -63,9 +64,9 @@ def main() -> None:
     options = vars(_parser().parse_args())
     del options["command"]
     sys.argv = ["python -m kvlease.llama serve", *options.pop("arguments")]
-    Llama.kvlease_options = Options(**options)
+    ServedLlama.kvlease_options = Options(**options)
     # The server makes its models by this name.
-    llama_cpp.Llama = Llama
+    llama_cpp.Llama = ServedLlama
     command_line.main()
 
 

@@ -99,7 +99,17 @@ class Llama(llama_cpp.Llama):
         store, self._store = self._store, None
         if store is not None:
             store.close()
-        super().close()
+        # Not where the arguments were refused: then there is nothing.
+        if "_stack" in vars(self):
+            super().close()
+
+
+class ServedLlama(Llama):
+    """A model of llama_cpp.server, which asks for the logits of all tokens unless it is told not
+    to."""
+
+    def __init__(self, *arguments: Any, **keywords: Any) -> None:
+        super().__init__(*arguments, **keywords | {"logits_all": False})
 
 
 def _refuse(keywords: dict[str, Any]) -> None:
