@@ -32,7 +32,7 @@ done
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM HUP
-"$python" -m pip download -q --disable-pip-version-check --no-cache-dir --no-deps --no-binary :all: \
+"$python" -m pip download -q --disable-pip-version-check --no-cache-dir --no-deps --no-binary llama-cpp-python \
         -d "$work" "llama-cpp-python==$version" >&2
 tar -C "$work" -xzf "$work"/llama_cpp_python-*.tar.gz
 source=$(echo "$work"/llama_cpp_python-*/vendor/llama.cpp)

@@ -20,7 +20,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-/* What a state has, as bits. */
+/* Parts of a state, as bits. */
 enum blob_part {
         BLOB_ROWS = 1,
         BLOB_STATE = 2,

@@ -1,4 +1,4 @@
-/* What keeps the pages of different engines apart. */
+/* The identity, which keeps pages of different engines apart. */
 #include "client/llama/llama.h"
 
 #include <errno.h>

@@ -1,4 +1,4 @@
-/* What a handle has. */
+/* The handle. */
 #ifndef KVL_LLAMA_LLAMA_H
 #define KVL_LLAMA_LLAMA_H
 

@@ -99,7 +99,7 @@ static uint32_t run(struct engine *e, const int32_t *text, uint32_t n)
         return loaded;
 }
 
-/* What a context has that computes all of the text itself. */
+/* Returns fake_sum() of a context that computes all of the text itself. */
 static uint64_t computed(struct fake_options model, const int32_t *text, uint32_t n)
 {
         struct llama_context *ctx = fake_new(&model);
@@ -137,7 +137,7 @@ HARNESS_TEST(test_kinds_of_models, &options)
                 assert_true(fake_sum(b.ctx, SEQ) == computed(models[i], text, N));
                 assert_int_equal(kvl_llama_verify(b.llama, SEQ, text, N, &n), 0);
                 assert_int_equal(n, models[i].is_recurrent ? 0 : FULL);
-                /* Of a prompt that ends with the last chunk one token is computed. */
+                /* Without its last token a text has a chunk less, where no state was saved. */
                 assert_int_equal(kvl_llama_find(b.llama, text, FULL - 1, &n),
                         models[i].is_recurrent || models[i].is_hybrid ? KVL_MISS : 0);
                 stop(&a);
