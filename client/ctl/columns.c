@@ -29,6 +29,19 @@
 #define OR_0
 #define OR_INF
 
+/* Columns call these with rows of any list. */
+#define SHOW(function, ...)                                                                        \
+        static void of_##function(const void *row, const struct show_format *f, struct value *ret) \
+        {                                                                                          \
+                function(row, f, ret);                                                             \
+        }
+#define JSON(key, function, ...)                      \
+        static json_t *of_##function(const void *row) \
+        {                                             \
+                return function(row);                 \
+        }
+#include "proto/figures.def"
+
 #define LIST(scope, plural, ...) static const struct column plural##_columns[] = {
 #define LIST_END(scope, plural, message)                                                  \
         }                                                                                 \
@@ -43,7 +56,7 @@
                 .kind = COLUMN_##what,              \
                 .offset = offsetof(ROW, part.name), \
                 __VA_ARGS__},
-#define SHOW(function, what, ...) {.kind = COLUMN_##what, .derive = function, __VA_ARGS__},
-#define JSON(name, function, ...) {.key = (name), .derive_json = function, __VA_ARGS__},
+#define SHOW(function, what, ...) {.kind = COLUMN_##what, .derive = of_##function, __VA_ARGS__},
+#define JSON(name, function, ...) {.key = (name), .derive_json = of_##function, __VA_ARGS__},
 #define GROUP(title)              {.group = (title)},
 #include "proto/figures.def"

@@ -8,10 +8,15 @@
 #include "client/ctl/noun.h"
 #include "proto/figures.h"
 
-/* Functions of column.derive and column.derive_json. */
+/* Rows: tenant_row ... */
+#define LIST(scope, ...) typedef struct figures_##scope scope##_row;
+#define LIST_END(...)
+#include "proto/figures.def"
+
+/* The functions that compute values, as column.derive and column.derive_json. */
 #define SHOW(function, ...) \
-        void function(const void *row, const struct show_format *f, struct value *ret);
-#define JSON(key, function, ...) json_t *function(const void *row);
+        void function(const ROW *row, const struct show_format *f, struct value *ret);
+#define JSON(key, function, ...) json_t *function(const ROW *row);
 #include "proto/figures.def"
 
 KVL_PRINTF(2, 3) static inline void derive_text(struct value *ret, const char *format, ...)

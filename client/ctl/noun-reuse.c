@@ -10,8 +10,6 @@
 
 /* ---- sessions -------------------------------------------------------------------------------- */
 
-typedef struct figures_session session_row;
-
 #define SESSION_ID_MAX 64 /* KVL_SESSION_ID_MAX; more isn't shown */
 
 /* Makes the id as text in *ret if it can be typed. One that looks like hexadecimal digits could be
@@ -34,30 +32,28 @@ static void put_hex(const session_row *s, const char *prefix, struct value *ret)
         derive_text(ret, "%s%.*s", prefix, 2 * SESSION_ID_MAX, s->id);
 }
 
-void session_shown(const void *row, const struct show_format *f, struct value *ret)
+void session_shown(const session_row *r, const struct show_format *f, struct value *ret)
 {
-        put_text(row, ret);
+        put_text(r, ret);
         if (!ret->present)
-                put_hex(row, "0x", ret);
+                put_hex(r, "0x", ret);
 }
 
-void session_text(const void *row, const struct show_format *f, struct value *ret)
+void session_text(const session_row *r, const struct show_format *f, struct value *ret)
 {
-        put_text(row, ret);
+        put_text(r, ret);
 }
 
-void session_hex(const void *row, const struct show_format *f, struct value *ret)
+void session_hex(const session_row *r, const struct show_format *f, struct value *ret)
 {
-        put_hex(row, "", ret);
+        put_hex(r, "", ret);
 }
 
 /* ---- codecs ---------------------------------------------------------------------------------- */
 
 /* "8-23" */
-void codec_layers(const void *row, const struct show_format *f, struct value *ret)
+void codec_layers(const codec_row *c, const struct show_format *f, struct value *ret)
 {
-        const struct figures_codec *c = row;
-
         if (c->first_layer == c->last_layer)
                 derive_text(ret, "%" PRIu64, c->first_layer);
         else
@@ -65,10 +61,8 @@ void codec_layers(const void *row, const struct show_format *f, struct value *re
 }
 
 /* "0.41 %"; empty without samples. */
-void codec_error(const void *row, const struct show_format *f, struct value *ret)
+void codec_error(const codec_row *c, const struct show_format *f, struct value *ret)
 {
-        const struct figures_codec *c = row;
-
         if (c->pages_sampled > 0)
                 derive_text(ret, "%.2f %%", (double)c->error_ppm / 1e4);
 }
@@ -76,9 +70,8 @@ void codec_error(const void *row, const struct show_format *f, struct value *ret
 /* ---- exchanges ------------------------------------------------------------------------------- */
 
 /* "late 3, damaged 20": pages that weren't imported, or exported. */
-void exchange_dropped(const void *row, const struct show_format *f, struct value *ret)
+void exchange_dropped(const exchange_row *x, const struct show_format *f, struct value *ret)
 {
-        const struct figures_exchange *x = row;
         char text[256] = "";
         size_t len = 0;
 
@@ -109,24 +102,21 @@ static json_t *drops_json(const struct figures_exchange *x, size_t count_offset)
         return object;
 }
 
-json_t *exchange_not_imported(const void *row)
+json_t *exchange_not_imported(const exchange_row *r)
 {
-        return drops_json(row, offsetof(struct figures_drop, not_imported));
+        return drops_json(r, offsetof(struct figures_drop, not_imported));
 }
 
-json_t *exchange_not_exported(const void *row)
+json_t *exchange_not_exported(const exchange_row *r)
 {
-        return drops_json(row, offsetof(struct figures_drop, not_exported));
+        return drops_json(r, offsetof(struct figures_drop, not_exported));
 }
 
 /* ---- nodes of remotes ------------------------------------------------------------------------ */
 
-typedef struct figures_node node_row;
-
 /* "open for 12 s", then a trial is let through. */
-void node_breaker(const void *row, const struct show_format *f, struct value *ret)
+void node_breaker(const node_row *n, const struct show_format *f, struct value *ret)
 {
-        const node_row *n = row;
         char left[32];
 
         if (n->open_left_msec > 0)
@@ -137,26 +127,23 @@ void node_breaker(const void *row, const struct show_format *f, struct value *re
 }
 
 /* Absent for a remote without nodes. */
-void node_slots(const void *row, const struct show_format *f, struct value *ret)
+void node_slots(const node_row *r, const struct show_format *f, struct value *ret)
 {
-        ret->present = ((const node_row *)row)->address[0];
-        ret->number = ((const node_row *)row)->slots;
+        ret->present = r->address[0];
+        ret->number = r->slots;
 }
 
 /* Absent if not measured. */
-void node_round_trip(const void *row, const struct show_format *f, struct value *ret)
+void node_round_trip(const node_row *n, const struct show_format *f, struct value *ret)
 {
-        const node_row *n = row;
-
         if (n->rtt_usec > 0)
                 derive_text(ret, "%" PRIu64 ".%02" PRIu64 "ms", n->rtt_usec / 1000,
                         n->rtt_usec / 10 % 100);
 }
 
 /* A node's error, or why no node is known. */
-void node_why(const void *row, const struct show_format *f, struct value *ret)
+void node_why(const node_row *n, const struct show_format *f, struct value *ret)
 {
-        const node_row *n = row;
         const char *why = n->address[0] ? n->last_error : n->slots_error;
 
         if (why[0])

@@ -6,20 +6,15 @@
 
 #include "client/ctl/ctl.h"
 
-typedef struct figures_status status_row;
-
-void status_daemon(const void *row, const struct show_format *f, struct value *ret)
+void status_daemon(const status_row *s, const struct show_format *f, struct value *ret)
 {
-        const status_row *s = row;
-
         derive_text(ret, "kvleased %.32s, pid %" PRIu64 "%s", s->daemon_version, s->pid,
                 s->draining ? ", draining: new clients are refused" : "");
 }
 
 /* The longest iteration of the event loop. */
-void status_longest_turn(const void *row, const struct show_format *f, struct value *ret)
+void status_longest_turn(const status_row *s, const struct show_format *f, struct value *ret)
 {
-        const status_row *s = row;
         const struct figures_turn *t = s->n_longest_turns > 0 ? &s->longest_turns[0] : NULL;
 
         if (!t || !t->what)
@@ -40,23 +35,18 @@ static json_t *turns_json(size_t n, const struct figures_turn *turns)
         return list;
 }
 
-json_t *status_longest_turns(const void *row)
+json_t *status_longest_turns(const status_row *s)
 {
-        const status_row *s = row;
-
         return turns_json(s->n_longest_turns, s->longest_turns);
 }
 
-json_t *status_recent_turns(const void *row)
+json_t *status_recent_turns(const status_row *s)
 {
-        const status_row *s = row;
-
         return turns_json(s->n_recent_turns, s->recent_turns);
 }
 
-void status_memory(const void *row, const struct show_format *f, struct value *ret)
+void status_memory(const status_row *s, const struct show_format *f, struct value *ret)
 {
-        const status_row *s = row;
         char used[32], budget[32];
 
         derive_ratio(ret, s->charged_bytes, s->budget_bytes);
@@ -79,27 +69,24 @@ static void derive_tier(
                         PLURAL(t->pages_sealed), t->arrived, t->damaged);
 }
 
-void status_host(const void *row, const struct show_format *f, struct value *ret)
+void status_host(const status_row *r, const struct show_format *f, struct value *ret)
 {
-        derive_tier(ret, f, &((const status_row *)row)->host);
+        derive_tier(ret, f, &r->host);
 }
 
-void status_disk(const void *row, const struct show_format *f, struct value *ret)
+void status_disk(const status_row *r, const struct show_format *f, struct value *ret)
 {
-        derive_tier(ret, f, &((const status_row *)row)->disk);
+        derive_tier(ret, f, &r->disk);
 }
 
-void status_came_back(const void *row, const struct show_format *f, struct value *ret)
+void status_came_back(const status_row *s, const struct show_format *f, struct value *ret)
 {
-        const status_row *s = row;
-
         if (s->host.limit_bytes != FIGURE_NONE || s->disk.limit_bytes != FIGURE_NONE)
                 derive_text(ret, "%" PRIu64, s->pages_promoted);
 }
 
-void status_pending(const void *row, const struct show_format *f, struct value *ret)
+void status_pending(const status_row *s, const struct show_format *f, struct value *ret)
 {
-        const status_row *s = row;
         char pending[32], most[32];
 
         derive_text(ret, "%s of %s (clients that do not read: %" PRIu64 ", dropped: %" PRIu64 ")",
@@ -107,17 +94,14 @@ void status_pending(const void *row, const struct show_format *f, struct value *
                 s->peers_held, s->pending_overflows);
 }
 
-void status_expired(const void *row, const struct show_format *f, struct value *ret)
+void status_expired(const status_row *s, const struct show_format *f, struct value *ret)
 {
-        const status_row *s = row;
-
         derive_text(ret, "%" PRIu64 " page%s, %" PRIu64 " session%s", s->pages_expired,
                 PLURAL(s->pages_expired), s->sessions_expired, PLURAL(s->sessions_expired));
 }
 
-void status_policy(const void *row, const struct show_format *f, struct value *ret)
+void status_policy(const status_row *s, const struct show_format *f, struct value *ret)
 {
-        const status_row *s = row;
         char pages[32], ghosts[32], most[32], tables[32];
 
         derive_text(ret,
@@ -128,18 +112,14 @@ void status_policy(const void *row, const struct show_format *f, struct value *r
                 show_bytes(f, s->policy_table_bytes, tables));
 }
 
-void status_announced(const void *row, const struct show_format *f, struct value *ret)
+void status_announced(const status_row *s, const struct show_format *f, struct value *ret)
 {
-        const status_row *s = row;
-
         derive_text(ret, "%" PRIu64 ", %" PRIu64 " more were being computed by others",
                 s->announced, s->announces_pending);
 }
 
-void status_sets(const void *row, const struct show_format *f, struct value *ret)
+void status_sets(const status_row *s, const struct show_format *f, struct value *ret)
 {
-        const status_row *s = row;
-
         if (s->n_ns_sets == 0)
                 derive_text(ret, "none");
         else
@@ -148,10 +128,8 @@ void status_sets(const void *row, const struct show_format *f, struct value *ret
                         s->set_keys_incomplete);
 }
 
-void status_kept(const void *row, const struct show_format *f, struct value *ret)
+void status_kept(const status_row *s, const struct show_format *f, struct value *ret)
 {
-        const status_row *s = row;
-
         if (s->kept_max == 0)
                 derive_text(ret, "none: a restart empties the cache");
         else
@@ -160,10 +138,8 @@ void status_kept(const void *row, const struct show_format *f, struct value *ret
 }
 
 /* The state recovered from an earlier daemon. */
-void status_took_over(const void *row, const struct show_format *f, struct value *ret)
+void status_took_over(const status_row *s, const struct show_format *f, struct value *ret)
 {
-        const status_row *s = row;
-
         if (!s->took_over)
                 derive_text(ret, "nothing: the cache started empty, ready after %" PRIu64 "ms",
                         s->ready_msec);
@@ -176,10 +152,8 @@ void status_took_over(const void *row, const struct show_format *f, struct value
                         PLURAL(s->recovered_sessions), s->ready_msec);
 }
 
-void status_lost(const void *row, const struct show_format *f, struct value *ret)
+void status_lost(const status_row *s, const struct show_format *f, struct value *ret)
 {
-        const status_row *s = row;
-
         if (s->took_over)
                 derive_text(ret,
                         "namespaces: %" PRIu64 "; pages: %" PRIu64 " damaged, %" PRIu64
@@ -189,10 +163,8 @@ void status_lost(const void *row, const struct show_format *f, struct value *ret
                         s->pages_lost_duplicate, s->pages_lost_index);
 }
 
-void status_resumed(const void *row, const struct show_format *f, struct value *ret)
+void status_resumed(const status_row *s, const struct show_format *f, struct value *ret)
 {
-        const status_row *s = row;
-
         if (s->took_over)
                 derive_text(ret,
                         "%" PRIu64 ": %" PRIu64 " came back, %" PRIu64 " waited for, %" PRIu64
@@ -201,10 +173,8 @@ void status_resumed(const void *row, const struct show_format *f, struct value *
                         s->clients_expired);
 }
 
-void status_pages(const void *row, const struct show_format *f, struct value *ret)
+void status_pages(const status_row *s, const struct show_format *f, struct value *ret)
 {
-        const status_row *s = row;
-
         derive_text(ret,
                 "%" PRIu64 " published (%" PRIu64 " pinned), %" PRIu64 " granted, %" PRIu64
                 " ready, %" PRIu64 " detached, %" PRIu64 " free",
@@ -212,10 +182,8 @@ void status_pages(const void *row, const struct show_format *f, struct value *re
                 s->pages_detached, s->pages_free);
 }
 
-void status_lookups(const void *row, const struct show_format *f, struct value *ret)
+void status_lookups(const status_row *s, const struct show_format *f, struct value *ret)
 {
-        const status_row *s = row;
-
         derive_ratio(ret, s->lookup_hits, s->lookup_keys);
         if (!ret->present)
                 derive_text(ret, "%" PRIu64, s->lookups);
@@ -224,20 +192,16 @@ void status_lookups(const void *row, const struct show_format *f, struct value *
                         ret->ratio * 100, s->lookup_keys, PLURAL(s->lookup_keys));
 }
 
-void status_published(const void *row, const struct show_format *f, struct value *ret)
+void status_published(const status_row *s, const struct show_format *f, struct value *ret)
 {
-        const status_row *s = row;
-
         derive_text(ret,
                 "%" PRIu64 " page%s (%" PRIu64 " without a place in the index), %" PRIu64
                 " more were duplicates",
                 s->publishes, PLURAL(s->publishes), s->unindexed, s->duplicates);
 }
 
-void status_clients(const void *row, const struct show_format *f, struct value *ret)
+void status_clients(const status_row *s, const struct show_format *f, struct value *ret)
 {
-        const status_row *s = row;
-
         derive_text(ret,
                 "%" PRIu64 " (%" PRIu64 " with shared memory, %" PRIu64 " muted, %" PRIu64
                 " waiting for exit), %" PRIu64 " not introduced",
@@ -245,64 +209,55 @@ void status_clients(const void *row, const struct show_format *f, struct value *
 }
 
 /* The weaker guard is shown with its weakness; verdict.c has the remedy. */
-void status_segments(const void *row, const struct show_format *f, struct value *ret)
+void status_segments(const status_row *s, const struct show_format *f, struct value *ret)
 {
-        const status_row *s = row;
-
         if (strncmp(s->segments, "memfd", 5) == 0)
                 derive_text(ret, "%.48s: clients of the same uid could write it", s->segments);
         else if (*s->segments)
                 derive_text(ret, "%.48s: no client can write it", s->segments);
 }
 
-void status_fragmentation(const void *row, const struct show_format *f, struct value *ret)
+void status_fragmentation(const status_row *r, const struct show_format *f, struct value *ret)
 {
-        derive_ratio(ret, ((const status_row *)row)->fragmentation, 1000);
+        derive_ratio(ret, r->fragmentation, 1000);
 }
 
-void status_expected(const void *row, const struct show_format *f, struct value *ret)
+void status_expected(const status_row *s, const struct show_format *f, struct value *ret)
 {
-        const status_row *s = row;
-
         derive_text(ret, "%" PRIu64 ", %" PRIu64 " came in time; %" PRIu64 " page%s kept now",
                 s->expected, s->expected_fulfilled, s->pages_expected, PLURAL(s->pages_expected));
 }
 
-void status_waiting(const void *row, const struct show_format *f, struct value *ret)
+void status_waiting(const status_row *s, const struct show_format *f, struct value *ret)
 {
-        const status_row *s = row;
-
         derive_text(ret, "%" PRIu64 " now, %" PRIu64 " waited since the start", s->n_waiting,
                 s->leases_waited);
 }
 
-void status_compacted(const void *row, const struct show_format *f, struct value *ret)
+void status_compacted(const status_row *s, const struct show_format *f, struct value *ret)
 {
-        const status_row *s = row;
-
         derive_text(ret, "%" PRIu64 " page%s moved, %" PRIu64 " extent set%s given back",
                 s->compacted_pages, PLURAL(s->compacted_pages), s->compacted_sets,
                 PLURAL(s->compacted_sets));
 }
 
-void status_hit_ratio(const void *row, const struct show_format *f, struct value *ret)
+void status_hit_ratio(const status_row *s, const struct show_format *f, struct value *ret)
 {
-        const status_row *s = row;
-
         derive_ratio(ret, s->lookup_hits, s->lookup_keys);
 }
 
 /* Random 64 bits: as a number they would lose digits in readers with doubles. */
-void status_boot_epoch(const void *row, const struct show_format *f, struct value *ret)
+void status_boot_epoch(const status_row *r, const struct show_format *f, struct value *ret)
 {
-        derive_text(ret, "%016" PRIx64, ((const status_row *)row)->boot_epoch);
+        derive_text(ret, "%016" PRIx64, r->boot_epoch);
 }
 
 /* The verdict (verdict.c) replaces these two later. */
-void status_judged(const void *row, const struct show_format *f, struct value *ret)
+void status_judged(const status_row *r, const struct show_format *f, struct value *ret)
 {
 }
 
-/* A field with its own name as key; `title` is its row's in a block, or NULL. */
-/* A row for blocks only. */
-/* The first row of a group. */
+json_t *status_findings(const status_row *s)
+{
+        return json_null();
+}

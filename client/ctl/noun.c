@@ -9,18 +9,15 @@
 
 /* ---- lists ----------------------------------------------------------------------------------- */
 
-void device_used(const void *row, const struct show_format *f, struct value *ret)
+void device_used(const device_row *d, const struct show_format *f, struct value *ret)
 {
-        const struct figures_device *d = row;
-
         derive_ratio(ret, d->charged_bytes, d->budget_bytes);
 }
 
 /* Shows a reservation that differs from the configured one: by a sizer, a schedule, whole extents,
  * or because it didn't fit. */
-void tenant_reserve(const void *row, const struct show_format *f, struct value *ret)
+void tenant_reserve(const tenant_row *t, const struct show_format *f, struct value *ret)
 {
-        const struct figures_tenant *t = row;
         char now[32], configured[32];
 
         show_bytes(f, t->reserve_bytes, now);
@@ -33,17 +30,14 @@ void tenant_reserve(const void *row, const struct show_format *f, struct value *
                 derive_text(ret, "%s (%s configured)", now, configured);
 }
 
-void tenant_used(const void *row, const struct show_format *f, struct value *ret)
+void tenant_used(const tenant_row *t, const struct show_format *f, struct value *ret)
 {
-        const struct figures_tenant *t = row;
-
         if (t->limit_bytes != UINT64_MAX)
                 derive_ratio(ret, t->charged_bytes, t->limit_bytes);
 }
 
-void tenant_refused_by(const void *row, const struct show_format *f, struct value *ret)
+void tenant_refused_by(const tenant_row *t, const struct show_format *f, struct value *ret)
 {
-        const struct figures_tenant *t = row;
         const struct {
                 const char *name;
                 uint64_t n;
@@ -64,9 +58,8 @@ void tenant_refused_by(const void *row, const struct show_format *f, struct valu
 }
 
 /* "1200, 90% used": prefetched pages of all kinds, and the used part of the decided ones. */
-void ns_prefetched(const void *row, const struct show_format *f, struct value *ret)
+void ns_prefetched(const namespace_row *n, const struct show_format *f, struct value *ret)
 {
-        const struct figures_namespace *n = row;
         const struct figures_prefetch *const kinds[] = {
                 &n->prefetch_stream, &n->prefetch_turn, &n->prefetch_expect, &n->prefetch_warm};
         uint64_t begun = 0, useful = 0, wasted = 0;
@@ -85,10 +78,8 @@ void ns_prefetched(const void *row, const struct show_format *f, struct value *r
                 derive_text(ret, "%" PRIu64, begun);
 }
 
-void ns_hit_ratio(const void *row, const struct show_format *f, struct value *ret)
+void ns_hit_ratio(const namespace_row *n, const struct show_format *f, struct value *ret)
 {
-        const struct figures_namespace *n = row;
-
         derive_ratio(ret, n->hits, n->keys);
 }
 
@@ -112,32 +103,26 @@ static const char *dtype_name(uint64_t dtype)
         }
 }
 
-void ns_dtype(const void *row, const struct show_format *f, struct value *ret)
+void ns_dtype(const namespace_row *n, const struct show_format *f, struct value *ret)
 {
-        const struct figures_namespace *n = row;
-
         if (n->dtype != FIGURE_NONE)
                 derive_text(ret, "%s", dtype_name(n->dtype));
 }
 
 /* Whether it failed to give back memory that was recalled. */
-void client_late(const void *row, const struct show_format *f, struct value *ret)
+void client_late(const client_row *c, const struct show_format *f, struct value *ret)
 {
-        const struct figures_client *c = row;
-
         derive_text(ret, "%s", c->killed ? "killed" : c->late ? "yes" : "no");
 }
 
 /* ---- regions --------------------------------------------------------------------------------- */
 
-typedef struct figures_region region_row;
-
 /* UUIDs are cut to their first group, as by the vendor's tools: lines stay readable. */
 #define DEVICE_SHORT_CHARS 12
 
-void region_device(const void *row, const struct show_format *f, struct value *ret)
+void region_device(const region_row *r, const struct show_format *f, struct value *ret)
 {
-        derive_text(ret, "%.*s", DEVICE_SHORT_CHARS, ((const region_row *)row)->device);
+        derive_text(ret, "%.*s", DEVICE_SHORT_CHARS, r->device);
 }
 
 static bool is_pool(const region_row *r)
@@ -145,10 +130,8 @@ static bool is_pool(const region_row *r)
         return r->tenant[0] == '\0';
 }
 
-void region_tenant(const void *row, const struct show_format *f, struct value *ret)
+void region_tenant(const region_row *r, const struct show_format *f, struct value *ret)
 {
-        const region_row *r = row;
-
         derive_text(ret, "%s", is_pool(r) ? "(dynamic pool)" : r->tenant);
 }
 
@@ -157,9 +140,8 @@ static bool is_decided(const region_row *r)
         return r->decision[0] && strcmp(r->decision, "none") != 0;
 }
 
-void region_decision(const void *row, const struct show_format *f, struct value *ret)
+void region_decision(const region_row *r, const struct show_format *f, struct value *ret)
 {
-        const region_row *r = row;
         char target[32];
 
         if (is_pool(r))
@@ -173,18 +155,15 @@ void region_decision(const void *row, const struct show_format *f, struct value 
                 derive_text(ret, "%.16s", r->decision);
 }
 
-void region_ago(const void *row, const struct show_format *f, struct value *ret)
+void region_ago(const region_row *r, const struct show_format *f, struct value *ret)
 {
-        const region_row *r = row;
-
         ret->present = is_decided(r);
         ret->number = r->decided_sec_ago;
 }
 
 /* Includes deviations from the target. */
-void region_why(const void *row, const struct show_format *f, struct value *ret)
+void region_why(const region_row *r, const struct show_format *f, struct value *ret)
 {
-        const region_row *r = row;
         char text[VALUE_TEXT_MAX] = "", bytes[32];
         int at = 0;
 
@@ -203,9 +182,7 @@ void region_why(const void *row, const struct show_format *f, struct value *ret)
 
 /* ---- evictions ------------------------------------------------------------------------------- */
 
-void eviction_by(const void *row, const struct show_format *f, struct value *ret)
+void eviction_by(const eviction_row *e, const struct show_format *f, struct value *ret)
 {
-        const struct figures_eviction *e = row;
-
         derive_text(ret, "%s", e->by[0] ? e->by : "(no lease)");
 }

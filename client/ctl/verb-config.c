@@ -5,19 +5,13 @@
 #include "client/ctl/columns.h"
 #include "client/ctl/verb.h"
 
-typedef struct figures_option option_line;
-
-void option_section_text(const void *row, const struct show_format *f, struct value *ret)
+void option_section_text(const option_row *o, const struct show_format *f, struct value *ret)
 {
-        const option_line *o = row;
-
         derive_text(ret, o->name[0] ? "[%s %s]" : "[%s]", o->section, o->name);
 }
 
-void option_waiting(const void *row, const struct show_format *f, struct value *ret)
+void option_waiting(const option_row *o, const struct show_format *f, struct value *ret)
 {
-        const option_line *o = row;
-
         if (o->waits)
                 derive_text(ret, "%s (%s)",
                         o->configured && o->configured[0] ? o->configured : "nothing",
@@ -32,7 +26,7 @@ struct taker {
 static void take(const void *row, void *data)
 {
         const struct taker *t = data;
-        const option_line *o = row;
+        const option_row *o = row;
 
         if (t->everything || o->waits || strcmp(o->origin, "default") != 0)
                 show_list_add(t->list, row);
