@@ -599,6 +599,7 @@ int check_rest(struct checker *c)
         if (r == 0)
                 r = check_recalls(c);
         if (r == 0 && !list_is_empty(&s->memory.settling))
-                r = BROKEN(c->d, "sets with fewer holds than before weren't settled at the end of a call");
+                r = BROKEN(c->d,
+                        "sets with fewer holds than before weren't settled at the end of a call");
         return r;
 }

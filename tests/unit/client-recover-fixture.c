@@ -8,6 +8,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
+#include "daemon/core/memory/settle.h"
 #include "daemon/core/clients/attach.h"
 #include "daemon/core/clients/client-record.h"
 #include "daemon/core/clients/member.h"
