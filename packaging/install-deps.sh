@@ -31,7 +31,9 @@ full='podman rpm'
 # Debian starts these at once and at every boot; here they are installed, and neither started nor enabled.
 services='prometheus:prometheus.service podman:podman.service podman:podman.socket podman:podman-restart.service
 podman:podman-auto-update.service podman:podman-auto-update.timer'
-package='build-essential dpkg-dev debhelper dh-python lintian python3 python3-dev python3-venv systemd debootstrap'
+# python3-sphinx, python3-myst-parser: the documents' site (meson compile docs-site).
+package='build-essential dpkg-dev debhelper dh-python lintian python3 python3-dev python3-venv systemd debootstrap
+python3-sphinx python3-myst-parser'
 
 usage() {
         sed -n 's/^# \{0,1\}//; 2,9p' "$0"

@@ -178,11 +178,21 @@ def test_remove():
     assert "publish: " in hello()
 
 
+def test_site():
+    """The pages of kvlease-doc lead to files that are there, scripts of the search too, and to no other machine."""
+    top = pathlib.Path("/usr/share/doc/kvlease-doc/html")
+    pages = sorted(top.rglob("*.html"))
+    assert len(pages) > 70 and (top / "searchindex.js").is_file()
+    for page in pages:
+        for kind, link in re.findall(r'(href|src)="([^"#?]+)', page.read_text()):
+            assert "://" in link and kind == "href" or (page.parent / link).exists(), f"{page}: {link}"
+
+
 def test_purge():
     """Nothing is left of the packages, nor of their dependencies."""
     names = installed() - BEFORE_PACKAGES
     assert {"kvleased", "kvlease-tools", "libkvlease0", "libkvlease-dev",
-            "python3-kvlease"} <= names, names
+            "python3-kvlease", "kvlease-doc"} <= names, names
     machine.command("dpkg", "-P", *names)
     left = sorted(files() - BEFORE_FILES)
     assert not left, "\n".join(left)

@@ -63,13 +63,13 @@ for path in sorted(installed):
 for listing in [*debian.glob("*.docs"), *debian.glob("*.examples")]:
     problems += [f"{listing.name}: there is no {line}" for line in listing.read_text().splitlines()
                  if not (source / line).exists()]
-# Folders are installed whole, but for docs/man.
+# Folders are installed whole, but for docs/man and docs/site.
 documents = {}
 for path, target in from_source.items():
     path = pathlib.Path(path)
     if "/doc/kvleased" in target:
         below = [f.relative_to(path) for f in path.rglob("*") if f.is_file()] if path.is_dir() else [pathlib.Path()]
-        documents |= {os.path.normpath(f"{target}/{f}"): path / f for f in below if f.parts[:1] != ("man",)}
+        documents |= {os.path.normpath(f"{target}/{f}"): path / f for f in below if f.parts[:1] not in (("man",), ("site",))}
 if len(documents) < 30:
     problems.append(f"only {len(documents)} documents are installed")
 for target, path in documents.items():
