@@ -4,7 +4,7 @@
     site.py SOURCE OUT PAGE.scd...    writes OUT/html, from OUT/source
 
 The pages are README.md, docs/, and a reference that is made here: manual pages (of man.py), the protocol's messages
-(proto), metrics (client/exporter) and the Python API (_kvlease.pyi, with the texts of client/python/src).
+(proto), metrics (figures.def, client/exporter) and the Python API (_kvlease.pyi, with the texts of client/python/src).
 Needs sphinx-build with myst-parser: Debian's python3-sphinx and python3-myst-parser.
 """
 import ast
@@ -132,17 +132,18 @@ def tables(lines):
 
 
 def metrics(source):
-    rows = []
-    for path in sorted((source / "client/exporter").glob("*.c")):
+    literals, rows = r'((?:"(?:[^"\\]|\\.)*"\s*)+)', []
+    for path in [source / "proto/figures.def", *sorted((source / "client/exporter").glob("*.c"))]:
         text = path.read_text()
-        found = re.findall(r'\b([A-Z_]+)\(\s*"(\w+)",(?:\s*[A-Z_]+,)?\s*((?:"(?:[^"\\]|\\.)*"\s*)+)', text)
-        found += [("GAUGE" if "single" in body else "COUNTER" if "COUNTER" in body else "GAUGE", name, words) for name, words, body in re.findall(
-            r'\.family = "(\w+)",\s*(?:\.type = \w+,\s*)?\.help = ((?:"(?:[^"\\]|\\.)*"\s*)+),([^}]*)', text)]
-        for kind, name, words in found:
+        found = re.findall(r'\b(\w+)\(\s*(?:\w+,\s*)?"(\w+)",\s*(TEXT_\w+,\s*)?' + literals, text)
+        found += [("", name, kind, words) for name, kind, words in
+                  re.findall(r'\.family = "(\w+)",\s*(?:\.type = (\w+),\s*)?\.help = ' + literals, text)]
+        for macro, name, kind, words in found:
             words = "".join(re.findall(r'"((?:[^"\\]|\\.)*)"', words)).replace('\\"', '"')
-            if " " in words:
-                rows.append((f"kvlease_{name}" + ("_total" if "COUNTER" in kind or kind == "COUNTER_BELOW" else ""), words))
-    if len(rows) < 80:
+            ending = "_total" if "COUNTER" in macro + kind else "_info" if "INFO" in macro + kind else ""
+            if words.endswith("."):
+                rows.append((("process_" if path.stem == "process" else "kvlease_") + name + ending, words))
+    if len(rows) < 190:
         sys.exit(f"site.py: only {len(rows)} metrics can be read in client/exporter")
     return ("# Metrics\n\n`kvlease-exporter` serves these families. [watch](../operate/watch.md#metrics) says how to read them, and "
             "[troubleshoot](../operate/troubleshoot.md#alerts) has the alerts.\n\n"
@@ -226,6 +227,19 @@ def navigation(folder):
     return "\n".join(out)
 
 
+def mend_search(html):
+    """Before Sphinx 6 a word in a page's title and text made the search forget the words before. Debian's tools know
+    searchtools.js, so the mended one has another name."""
+    script, page = (html / "_static/searchtools.js").read_text(), html / "search.html"
+    mended = script.replace("""if (fileMap.has(file) && fileMap.get(file).indexOf(word) === -1)
+          fileMap.get(file).push(word);
+        else fileMap.set(file, [word]);""", """if (!fileMap.has(file)) fileMap.set(file, [word]);
+        else if (fileMap.get(file).indexOf(word) === -1) fileMap.get(file).push(word);""")
+    if mended != script:
+        (html / "_static/search-words.js").write_text(mended)
+        page.write_text(page.read_text().replace("_static/searchtools.js", "_static/search-words.js"))
+
+
 def main(words):
     if len(words) < 3:
         sys.exit(__doc__.strip())
@@ -259,6 +273,7 @@ def main(words):
     here = pathlib.Path(__file__).resolve().parent
     done = subprocess.run(["sphinx-build", "-q", "-W", "--keep-going", "-j2", "-c", here, "-d", out / "cache", folder, out / "html"], check=False)
     if done.returncode == 0:
+        mend_search(out / "html")
         print(f"{out / 'html'}/index.html")
     sys.exit(done.returncode)
 
