@@ -308,11 +308,11 @@ static PyMethodDef methods[] = {
                 "n_tokens."),
         METHOD("save", llama_save,
                 "save($self, sequence, tokens)\n--\n\n"
-                "Saves what isn't saved yet of a sequence that begins with the tokens. Returns how "
+                "Saves the unsaved pages of a sequence that begins with the tokens. Returns how "
                 "many tokens are saved."),
         METHOD("verify", llama_verify,
                 "verify($self, sequence, tokens)\n--\n\n"
-                "Compares a computed sequence with what is saved. Returns how many tokens were "
+                "Compares a computed sequence with the saved pages. Returns how many tokens were "
                 "compared. Raises Error with\ncode -errno.EBADMSG if they differ; then all pages "
                 "of the identity were dropped."),
         {"close", (PyCFunction)llama_close, METH_NOARGS,
