@@ -2,10 +2,10 @@
 
 #include <string.h>
 
-#include "base/parse.h"
 #include "proto/figures.h"
 #include "proto/status.h"
 #include "tests/unit/ctl-fake-rows.h"
+#include "tests/unit/figure-text.h"
 #include "tests/unit/test-support.h"
 
 /* Generated messages have char * where they only read. */
@@ -79,19 +79,6 @@ static void complete(struct fake_answers *f, void *p, const ProtobufCMessageDesc
 
 #define COMPLETE(f, row, name) complete(f, row, &kvlease__v1__##name##__descriptor)
 
-/* Sets a figure; `value` is borrowed. */
-static void set_figure(const struct figure *f, char *row, const char *value)
-{
-        uint64_t *number = (uint64_t *)(void *)(row + f->offset);
-
-        if (f->is_text)
-                *(const char **)(void *)(row + f->offset) = value;
-        else if (strcmp(value, "none") == 0)
-                *number = FIGURE_NONE;
-        else
-                assert_int_equal(parse_bytes(value, number), 0);
-}
-
 /* Makes the figures of a part absent, unless one of the part was named. */
 static void end_part(
         const struct figure_table *t, char *row, const bool *is_named, const char *part)
@@ -113,24 +100,13 @@ static void read_row(
         static const char *const parts[] = {"host_", "disk_", "prefetch_stream_", "prefetch_turn_",
                 "prefetch_expect_", "prefetch_warm_", "refused_"};
         bool is_named[256] = {false};
-        char *rest = arena_strdup(f->arena, text), *name, *value;
 
-        assert_true(rest && t->n_figures <= ARRAY_SIZE(is_named));
+        assert_true(t->n_figures <= ARRAY_SIZE(is_named));
         figures_init(t, ret);
         for (size_t i = 0; i < t->n_figures; i++)
                 if (t->figures[i].may_be_none)
-                        set_figure(&t->figures[i], ret, NULL);
-        while ((value = strsep(&rest, "|")) && *value) {
-                size_t i = 0;
-
-                name = strsep(&value, "=");
-                while (i < t->n_figures && strcmp(t->figures[i].name, name) != 0)
-                        i++;
-                if (i == t->n_figures)
-                        fail_msg("%s has no %s", t->name, name);
-                set_figure(&t->figures[i], ret, value);
-                is_named[i] = true;
-        }
+                        *(const char **)(void *)((char *)ret + t->figures[i].offset) = NULL;
+        set_figures(f->arena, t, text, ret, is_named);
         for (size_t i = 0; i < ARRAY_SIZE(parts); i++)
                 end_part(t, ret, is_named, parts[i]);
 }
