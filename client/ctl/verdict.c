@@ -125,8 +125,7 @@ static void look_at_memory(struct verdict *v, const status_row *s)
                         s->host.damaged);
         if (is_damaged(&s->disk))
                 add_finding(v, SEVERITY_WARNING, "see dmesg for the disk",
-                        "damaged pages on the disk, which were dropped: %" PRIu64,
-                        s->disk.damaged);
+                        "damaged pages on the disk, which were dropped: %" PRIu64, s->disk.damaged);
         if (s->fragmentation > FRAGMENTED_THOUSANDTH)
                 add_finding(v, SEVERITY_NOTE,
                         "kvleasectl namespaces shows whose sets hold few pages; compact = on, or a "

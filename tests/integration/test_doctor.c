@@ -238,7 +238,8 @@ HARNESS_TEST(test_disk, &with_disk)
         assert_non_null(to);
         fprintf(to, "[device %s]\ndisk_size = 128MiB\n", private_device());
         fclose(to);
-        assert_true(says_of_disk(h, "has 64 MiB and disk_size is 128 MiB: the next start makes it again"));
+        assert_true(says_of_disk(
+                h, "has 64 MiB and disk_size is 128 MiB: the next start makes it again"));
 }
 
 /* Has kvleasectl status a warning with that word? Its summary then isn't "ok". */
