@@ -8,6 +8,7 @@ from typing import Any
 
 import kvlease_conftest as package
 import pytest
+import serving
 from models import make_adapter
 from support import LIMIT, MEMORY, findable, held, make_prompts
 
@@ -109,7 +110,9 @@ def test_a_model_that_changes(
     for engine in (alone, first, second):
         engine.call("do", KEEP)
     seen = [before]
-    for change in (RELOAD % models(1), LOAD, KEPT, UNSEEN, CODE):
+    # vLLM's own kernels for CPUs compute with packed copies, which these don't reach.
+    copied = (LOAD, KEPT, UNSEEN) if serving.KERNELS else ()
+    for change in (RELOAD % models(1), *copied, CODE):
         for engine in (alone, first, second):
             engine.call("change", change)
         expected = run(alone)[0]
