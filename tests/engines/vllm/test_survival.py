@@ -28,17 +28,17 @@ def test_more_requests_than_memory(
     daemon = make_daemon(device=MEMORY, tenant="limit = 12MiB")
     alone, first, second = start_engines(settings(), settings(daemon), settings(daemon))
     other = make_prompts(8, 160, *range(300, 300 + 8 * 40, 40))
-    expected = alone.call("run", PROMPTS, 60), alone.call("run", other, 60)
-    first.send("run", PROMPTS, 60)
-    second.send("run", other, 60)
+    expected = alone.call("run", PROMPTS, 24), alone.call("run", other, 24)
+    first.send("run", PROMPTS, 24)
+    second.send("run", other, 24)
     ctl(daemon, "tenants", "set", "a", "limit=6MiB")
     got = first.receive(), second.receive()
     assert first.call("stats")["waits"] + second.call("stats")["waits"] > 0
     # Both compute the same at the same time: one publishes, the other one's pages are its own.
     (prompt,) = make_prompts(9, 0, 1900)
-    (same,) = alone.call("run", [prompt], 60)["tokens"]
-    first.call("add", prompt, 60)
-    second.call("add", prompt, 60)
+    (same,) = alone.call("run", [prompt], 24)["tokens"]
+    first.call("add", prompt, 24)
+    second.call("add", prompt, 24)
     finished = []
     while len(finished) < 2:
         finished += first.call("steps", 1) + second.call("steps", 1)
