@@ -482,10 +482,10 @@ static bool is_in_order(const struct stake *s, uint64_t bytes, const struct clai
         return true;
 }
 
-enum lease_reason region_nearest(const struct stake *s)
+static enum lease_reason nearest_limit(const struct stake *s, uint64_t most)
 {
         const struct account *a = s->account;
-        uint64_t elsewhere = a->charged_bytes - s->charged_bytes, most = most_of_pool(s);
+        uint64_t elsewhere = a->charged_bytes - s->charged_bytes;
         uint64_t limit = a->limit_bytes - MIN(elsewhere, a->limit_bytes);
 
         if (limit < most || (limit == most && most < s->pool->account.limit_bytes))
@@ -496,7 +496,7 @@ enum lease_reason region_nearest(const struct stake *s)
 enum lease_reason region_admits(const struct stake *s, uint64_t bytes, const struct claim *claim)
 {
         if (!account_fits(s->account, bytes))
-                return region_nearest(s);
+                return nearest_limit(s, most_of_pool(s));
         if (region_is_reserved(s, bytes))
                 return region_has_room(s, bytes) ? LEASE_REASON_NONE : LEASE_REASON_POOL_FULL;
         if (stake_keeps_to_reserve(s))
@@ -508,6 +508,31 @@ enum lease_reason region_admits(const struct stake *s, uint64_t bytes, const str
         if (is_fair(s, bytes) && is_in_order(s, bytes, claim))
                 return LEASE_REASON_NONE;
         return LEASE_REASON_POOL_FULL;
+}
+
+struct admission region_admit(
+        const struct stake *s, uint64_t set_bytes, uint64_t n_sets, const struct claim *claim)
+{
+        uint64_t most = most_of_pool(s), high;
+        struct admission a = {
+                .reason = n_sets > 0 ? region_admits(s, n_sets * set_bytes, claim)
+                                     : LEASE_REASON_NONE,
+                .nearest = nearest_limit(s, most),
+                .reach_bytes = MIN(s->account->limit_bytes, most),
+                .is_reserved = region_is_reserved(s, set_bytes),
+                .keeps_to_reserve = stake_keeps_to_reserve(s),
+        };
+
+        a.n_sets = a.reason == LEASE_REASON_NONE ? n_sets : 0;
+        for (high = n_sets - (a.n_sets < n_sets); a.n_sets < high;) {
+                uint64_t middle = high - (high - a.n_sets) / 2;
+
+                if (region_admits(s, middle * set_bytes, claim) == LEASE_REASON_NONE)
+                        a.n_sets = middle;
+                else
+                        high = middle - 1;
+        }
+        return a;
 }
 
 void region_note_charge(struct stake *s, uint64_t bytes, struct claim *claim)

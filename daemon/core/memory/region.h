@@ -62,10 +62,6 @@ uint64_t region_missing(const struct pool *pool);
  * memory back. */
 uint64_t region_reach(const struct stake *s);
 
-/* Returns which of limit, reservation (burst = none) and pool ends the stake's growth first. A
- * limit at or above the device's budget is returned only for bytes charged on other devices. */
-enum lease_reason region_nearest(const struct stake *s);
-
 /* Would the stake stay within its reservation? Then it must get the memory, even if others hold it
  * now. */
 bool region_is_reserved(const struct stake *s, uint64_t bytes);
@@ -73,9 +69,27 @@ bool region_is_reserved(const struct stake *s, uint64_t bytes);
 /* Do all clients that may map memory of the stake use safe points? */
 bool stake_is_safe(const struct stake *s);
 
-/* May the stake be charged `bytes` more now for this claim? LEASE_REASON_NONE: yes. Checks limit,
- * budget, regions and waiting leases before the claim's; fair shares if other stakes want memory.
- * Evicts and recalls nothing. O(stakes of the pool). */
+/* All that limits, reservations and fair shares say about the growth of a stake at one time. */
+struct admission {
+        uint64_t n_sets;          /* how many of the requested sets may be bound together now */
+        enum lease_reason reason; /* why not all of them may; NONE: all may */
+        /* Which of limit, reservation (burst = none) and pool ends the growth first, if others give
+         * all memory back. A limit at or above the device's budget is meant only for bytes charged
+         * on other devices. */
+        enum lease_reason nearest;
+        uint64_t reach_bytes;  /* region_reach() */
+        bool is_reserved;      /* region_is_reserved() for one set */
+        bool keeps_to_reserve; /* stake_keeps_to_reserve() */
+};
+
+/* May the stake be charged `n_sets` sets of `set_bytes` more now for this claim? 0 sets: returns
+ * the other fields, cheaply. Checks limit, budget, regions and waiting leases before the claim's;
+ * fair shares if other stakes want memory. Evicts and recalls nothing. The answer holds until a
+ * charge, limit or want changes. O(stakes of the pool). */
+struct admission region_admit(
+        const struct stake *s, uint64_t set_bytes, uint64_t n_sets, const struct claim *claim);
+
+/* May the stake be charged `bytes` more now? Returns admission.reason. */
 enum lease_reason region_admits(const struct stake *s, uint64_t bytes, const struct claim *claim);
 
 /* Returns the bytes that the stake may be charged under limit, budget and reservations, if no other

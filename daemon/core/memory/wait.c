@@ -48,8 +48,7 @@ static bool deserves(const struct attach *a)
         const struct stake *s = a->ns->device.stake;
         uint64_t bytes = MAX(wait_lacks_bytes(a), a->ns->geometry.set_bytes);
 
-        return s->charged_bytes + bytes <= s->reserve_bytes ||
-               stake_excess(s) + bytes <= region_fair(s);
+        return region_is_reserved(s, bytes) || stake_excess(s) + bytes <= region_fair(s);
 }
 
 void wait_begin(struct attach *a, uint32_t n, enum lease_reason reason)

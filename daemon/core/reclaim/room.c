@@ -38,10 +38,9 @@ static int bind_sets(struct ns *ns, uint32_t n, struct claim *claim, struct deta
 /* Returns the most FREE pages that the namespace could have if all idle memory were freed. A lease
  * beyond that is refused before anything is evicted for it. Pages with unknown pins in segments
  * count as idle. */
-static uint64_t pages_within_reach(const struct ns *ns)
+static uint64_t pages_within_reach(const struct ns *ns, const struct admission *a)
 {
-        uint64_t limit = region_reach(ns->device.stake);
-        uint64_t sets = MAX(limit / ns->geometry.set_bytes,
+        uint64_t sets = MAX(a->reach_bytes / ns->geometry.set_bytes,
                 (uint64_t)ns->device.n_sets + ns->device.n_preparing);
         uint64_t pages = MIN(sets, (uint64_t)ns->geometry.tiers[TIER_DEVICE].n_sets) *
                          ns->geometry.set_pages;
@@ -103,44 +102,29 @@ static uint64_t n_lacking(const struct ns *ns, uint32_t n)
         return wanted > coming ? (wanted - coming + set_pages - 1) / set_pages : 0;
 }
 
-/* Returns how many of `most` sets are admitted together. */
-static uint64_t n_admitted(const struct ns *ns, uint64_t most, const struct claim *claim)
+/* Asks whether the sets may be bound that `n` pages lack, or another one if none lacks. */
+static struct admission ask(const struct ns *ns, uint32_t n, const struct claim *claim)
 {
-        uint64_t low = 0, high = most;
-
-        while (low < high) {
-                uint64_t middle = high - (high - low) / 2;
-
-                if (region_admits(ns->device.stake, middle * ns->geometry.set_bytes, claim) ==
-                        LEASE_REASON_NONE)
-                        low = middle;
-                else
-                        high = middle - 1;
-        }
-        return low;
+        return region_admit(ns->device.stake, ns->geometry.set_bytes,
+                MAX(n_lacking(ns, n), UINT64_C(1)), claim);
 }
 
-/* Returns why not all are admitted; if they are, no slot is left. */
-static enum lease_reason reason_of(const struct ns *ns, uint32_t n, const struct claim *claim)
+/* Returns why the sets can't be bound; if all are admitted, no slot is left. */
+static enum lease_reason reason_of(const struct admission *a)
 {
-        uint64_t bytes = MAX(n_lacking(ns, n), UINT64_C(1)) * ns->geometry.set_bytes;
-        enum lease_reason reason = region_admits(ns->device.stake, bytes, claim);
-
-        return reason == LEASE_REASON_NONE ? LEASE_REASON_POOL_FULL : reason;
+        return a->reason == LEASE_REASON_NONE ? LEASE_REASON_POOL_FULL : a->reason;
 }
 
 /* Binds the missing sets, or some of them if idle pages can make up for the rest; else none.
  * Returns as bind_sets(). */
-static int bind_lacking(struct ns *ns, uint32_t n, struct claim *claim, struct detail *d)
+static int bind_lacking(
+        struct ns *ns, uint32_t n, struct claim *claim, const struct admission *a, struct detail *d)
 {
-        uint64_t lacking = n_lacking(ns, n), admitted;
-
-        if (lacking == 0)
+        if (n_lacking(ns, n) == 0)
                 return 0;
-        admitted = n_admitted(ns, lacking, claim);
-        if (admitted < lacking &&
-                ns_n_coming(ns) + admitted * ns->geometry.set_pages + idle_pages(ns) < n)
-                return lease_reason_status(reason_of(ns, n, claim));
+        if (a->reason != LEASE_REASON_NONE &&
+                ns_n_coming(ns) + a->n_sets * ns->geometry.set_pages + idle_pages(ns) < n)
+                return lease_reason_status(reason_of(a));
         return bind_sets(ns, n, claim, d);
 }
 
@@ -168,13 +152,14 @@ static bool reclaim_own(struct ns *ns, uint32_t n, struct claim *claim)
 {
         struct stake *s = ns->device.stake;
         uint64_t before = s->charged_bytes;
+        struct admission a;
         bool is_less;
 
         if (!has_slot(ns))
                 return false; /* no slot for another set, so that wouldn't help */
-        is_less = reason_of(ns, n, claim) == LEASE_REASON_QUOTA
-                          ? reclaim_set_of_tenant(ns->tenant, ns)
-                          : reclaim_set_of_stake(s, ns, s->tenant);
+        a = ask(ns, n, claim);
+        is_less = reason_of(&a) == LEASE_REASON_QUOTA ? reclaim_set_of_tenant(ns->tenant, ns)
+                                                      : reclaim_set_of_stake(s, ns, s->tenant);
         claim->given_bytes += before - MIN(before, s->charged_bytes);
         return is_less;
 }
@@ -191,21 +176,26 @@ static void sweep_for(struct ns *ns, uint64_t n)
  * else the reason. */
 static int make_room(struct ns *ns, uint32_t n, struct claim *claim, struct detail *d)
 {
+        struct admission a;
         bool is_less = true;
         int r;
 
         sweep_for(ns, n);
-        r = bind_lacking(ns, n, claim, d);
+        a = ask(ns, n, claim);
+        r = bind_lacking(ns, n, claim, &a, d);
         if (r == 0)
                 return 0;
-        if (n > pages_within_reach(ns)) {
+        if (n > pages_within_reach(ns, &a)) {
                 ns_look_again(ns, NS_LOOK_PAGES);
                 settle_now(ns->store, ns); /* its pins may have ended */
+                a = ask(ns, n, claim);
         }
-        if (n > pages_within_reach(ns))
-                return r < 0 ? r : lease_reason_status(region_nearest(ns->device.stake));
-        if (r > 0 && ask_others(ns, n, claim))
-                r = bind_lacking(ns, n, claim, d);
+        if (n > pages_within_reach(ns, &a))
+                return r < 0 ? r : lease_reason_status(a.nearest);
+        if (r > 0 && ask_others(ns, n, claim)) {
+                a = ask(ns, n, claim);
+                r = bind_lacking(ns, n, claim, &a, d);
+        }
         /* If the device has no memory below its budget, cached pages here can still be evicted. */
         while (r != 0) {
                 if (ns_n_coming(ns) + idle_pages(ns) >= n && evict_pages(ns, n, NS_LOOK_PAGES))
@@ -219,7 +209,8 @@ static int make_room(struct ns *ns, uint32_t n, struct claim *claim, struct deta
                         return take_windows(ns, n, true) ? 0 : r;
                 is_less = reclaim_own(ns, n, claim);
                 settle_now(ns->store, ns); /* frees recalled sets, as memory is needed now */
-                r = bind_lacking(ns, n, claim, d);
+                a = ask(ns, n, claim);
+                r = bind_lacking(ns, n, claim, &a, d);
         }
         return r;
 }
@@ -292,7 +283,8 @@ static int exceeds_reservation(
                 s->pool->props->name, ns->tenant->name, exact_bytes(bytes, least));
 }
 
-static int exceeds_device(const struct ns *ns, const char *what, struct detail *d)
+static int exceeds_device(
+        const struct ns *ns, const struct admission *a, const char *what, struct detail *d)
 {
         const struct pool *pool = ns->device.pool;
         char reach[FORMAT_BYTES_MAX], budget[FORMAT_BYTES_MAX];
@@ -300,8 +292,8 @@ static int exceeds_device(const struct ns *ns, const char *what, struct detail *
         return detail_set(d, KVL_STATUS_FULL,
                 "%s, more than the %s that tenant %s can have of device %s, whose budget is %s, "
                 "without what others have reserved; give the device a larger budget",
-                what, format_bytes(region_reach(ns->device.stake), reach), ns->tenant->name,
-                pool->props->name, format_bytes(pool->account.limit_bytes, budget));
+                what, format_bytes(a->reach_bytes, reach), ns->tenant->name, pool->props->name,
+                format_bytes(pool->account.limit_bytes, budget));
 }
 
 /* If processes gave back the memory that they were told to, it would fit. */
@@ -347,12 +339,13 @@ static uint64_t n_sets_in_use(const struct ns *ns)
         return n;
 }
 
-int room_check(const struct ns *ns, uint32_t n, struct detail *d)
+/* Does what room_check() does, with the answer of region_admit(). */
+static int check_room(const struct ns *ns, uint32_t n, const struct admission *a, struct detail *d)
 {
         const struct ns_geometry *g = &ns->geometry;
         uint64_t pages = (uint64_t)n + (ns->sets.keep_page_zero ? 1 : 0);
         uint64_t sets = (pages + g->set_pages - 1) / g->set_pages, bytes = sets * g->set_bytes;
-        uint64_t reach = region_reach(ns->device.stake), kept = kept_bytes(ns);
+        uint64_t reach = a->reach_bytes, kept = kept_bytes(ns);
         char what[NS_NAME_MAX + 256], all[FORMAT_BYTES_MAX], set[FORMAT_BYTES_MAX];
 
         if (sets <= g->tiers[TIER_DEVICE].n_sets && bytes <= reach &&
@@ -365,11 +358,24 @@ int room_check(const struct ns *ns, uint32_t n, struct detail *d)
                 g->set_pages);
         if (bytes > ns->tenant->account.limit_bytes)
                 return exceeds_limit(ns, bytes, what, d);
-        if (stake_keeps_to_reserve(ns->device.stake) && bytes > ns->device.stake->reserve_bytes)
+        if (a->keeps_to_reserve && bytes > ns->device.stake->reserve_bytes)
                 return exceeds_reservation(ns, bytes, what, d);
         if (bytes > reach || kept == 0)
-                return exceeds_device(ns, what, d);
+                return exceeds_device(ns, a, what, d);
         return exceeds_what_is_given_back(ns, bytes, kept, what, d);
+}
+
+/* Asks for limits and reservations, but for no set. */
+static struct admission ask_limits(const struct ns *ns)
+{
+        return region_admit(ns->device.stake, ns->geometry.set_bytes, 0, NULL);
+}
+
+int room_check(const struct ns *ns, uint32_t n, struct detail *d)
+{
+        const struct admission a = ask_limits(ns);
+
+        return check_room(ns, n, &a, d);
 }
 
 /* ---- leases that are impossible now ---------------------------------------------------------- */
@@ -465,7 +471,7 @@ static int refuse_owed(const struct ns *ns, struct detail *d)
 }
 
 /* Shows other tenants as bytes only: their names are private. */
-static int refuse_full(const struct ns *ns, struct detail *d)
+static int refuse_full(const struct ns *ns, const struct admission *a, struct detail *d)
 {
         char budget[FORMAT_BYTES_MAX], own[FORMAT_BYTES_MAX], others[FORMAT_BYTES_MAX];
         char idle[FORMAT_BYTES_MAX], reserved[FORMAT_BYTES_MAX + 64] = "", by[HOLDERS_MAX];
@@ -474,7 +480,7 @@ static int refuse_full(const struct ns *ns, struct detail *d)
         uint64_t own_bytes = ns->device.stake->charged_bytes;
         uint64_t idle_bytes = pool->idle_reserve_bytes - stake_idle(ns->device.stake);
 
-        if (region_is_reserved(ns->device.stake, ns->geometry.set_bytes))
+        if (a->is_reserved)
                 return refuse_owed(ns, d);
         if (idle_bytes > 0)
                 snprintf(reserved, sizeof(reserved), " and have another %s reserved",
@@ -489,9 +495,10 @@ static int refuse_full(const struct ns *ns, struct detail *d)
                 ns->name, format_bytes(pool->account.charged_bytes - own_bytes, others), reserved);
 }
 
-static int explain_refusal(struct ns *ns, uint32_t n, enum lease_reason why, struct detail *d)
+static int explain_refusal(struct ns *ns, uint32_t n, enum lease_reason why,
+        const struct admission *a, struct detail *d)
 {
-        if (room_check(ns, n, d) != 0)
+        if (check_room(ns, n, a, d) != 0)
                 return lease_reason_status(why);
         switch (why) {
         case LEASE_REASON_QUOTA:
@@ -499,18 +506,19 @@ static int explain_refusal(struct ns *ns, uint32_t n, enum lease_reason why, str
         case LEASE_REASON_RESERVATION_FULL:
                 return refuse_reservation(ns, d);
         default:
-                return refuse_full(ns, d);
+                return refuse_full(ns, a, d);
         }
 }
 
 /* Making sets failed, and isn't tried again: idle pages here may suffice. */
 static int do_without(struct ns *ns, uint32_t n, struct detail *d)
 {
+        const struct admission a = ask_limits(ns);
         int r = ns->waits.failure.code;
 
         detail_set(d, r, "%s", ns->waits.failure.why.text);
         ns->waits.failure.code = 0;
-        if (n <= pages_within_reach(ns) && evict_pages(ns, n, NS_LOOK_PAGES))
+        if (n <= pages_within_reach(ns, &a) && evict_pages(ns, n, NS_LOOK_PAGES))
                 return 0;
         magazine_drain_ns(ns);
         return ns_n_coming(ns) >= n ? 0 : r;
@@ -518,12 +526,11 @@ static int do_without(struct ns *ns, uint32_t n, struct detail *d)
 
 /* If no step was possible, returns the nearer of the limits. */
 static enum lease_reason reason_for(
-        const struct ns *ns, uint32_t n, int r, const struct claim *claim)
+        const struct ns *ns, uint32_t n, int r, const struct admission *a)
 {
         if (r < 0)
                 return LEASE_REASON_DEVICE;
-        return n > pages_within_reach(ns) ? region_nearest(ns->device.stake)
-                                          : reason_of(ns, n, claim);
+        return n > pages_within_reach(ns, a) ? a->nearest : reason_of(a);
 }
 
 int room_find(
@@ -534,6 +541,7 @@ int room_find(
         uint64_t evictions = store->counters.evictions;
         bool by_device = waited && ns->waits.failure.code != 0, pressed;
         struct claim claim = {.lease = a};
+        struct admission last = {0};
         struct detail failure = {0};
         int r;
 
@@ -541,12 +549,14 @@ int room_find(
         settle_sets_of(ns);
         compact_call_off(ns);
         r = by_device ? do_without(ns, n, d) : make_room(ns, n, &claim, &failure);
+        if (r > 0)
+                last = ask(ns, n, &claim);
         if (r != 0)
-                *ret_reason = by_device ? LEASE_REASON_DEVICE : reason_for(ns, n, r, &claim);
+                *ret_reason = by_device ? LEASE_REASON_DEVICE : reason_for(ns, n, r, &last);
         if (r < 0 && !by_device)
                 detail_set(d, r, "%s", failure.text);
         if (r > 0 && !by_device)
-                r = explain_refusal(ns, n, *ret_reason, d);
+                r = explain_refusal(ns, n, *ret_reason, &last, d);
         /* Clients can't help if the device doesn't work. */
         pressed = r > 0 || (r < 0 && !ns->device.pool->queue) ||
                   store->counters.evictions != evictions;
@@ -567,9 +577,7 @@ static uint64_t n_sets_left(const struct ns *ns)
         uint64_t n = MIN(region_free(ns->device.stake) / bytes, slots);
 
         /* Fair shares and waiting leases may allow fewer. */
-        if (n > 0 && region_admits(ns->device.stake, n * bytes, NULL) != LEASE_REASON_NONE)
-                n = n_admitted(ns, n, NULL);
-        return n;
+        return region_admit(ns->device.stake, bytes, n, NULL).n_sets;
 }
 
 uint64_t room_leasable(const struct ns *ns, uint64_t idle)
@@ -590,7 +598,8 @@ int room_bind_run(struct ns *ns, uint32_t n)
         struct extent_set *set;
         int r = 0;
 
-        if (n_admitted(ns, n_sets, NULL) < n_sets)
+        if (region_admits(ns->device.stake, n_sets * ns->geometry.set_bytes, NULL) !=
+                LEASE_REASON_NONE)
                 return 0;
         settle_sets_of(ns);
         compact_call_off(ns);

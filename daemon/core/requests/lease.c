@@ -73,7 +73,7 @@ static bool is_owed(const struct attach *a)
 {
         const struct stake *s = a->ns->device.stake;
 
-        return s->reserve_bytes > 0 && s->charged_bytes + wait_lacks_bytes(a) <= s->reserve_bytes;
+        return s->reserve_bytes > 0 && region_is_reserved(s, wait_lacks_bytes(a));
 }
 
 /* Returns how long the lease may wait for memory, from its arrival; 0: not at all. */
@@ -109,19 +109,6 @@ struct ask {
         enum lease_reason reason; /* why the lease didn't succeed */
         struct detail *d;
 };
-
-/* Reverses lease_reason_status() for a set that wasn't admitted. */
-static enum lease_reason reason_of(int status)
-{
-        switch (status) {
-        case KVL_STATUS_QUOTA:
-                return LEASE_REASON_QUOTA;
-        case KVL_STATUS_RESERVATION:
-                return LEASE_REASON_RESERVATION_FULL;
-        default:
-                return LEASE_REASON_POOL_FULL;
-        }
-}
 
 static int refuse_behind(struct ask *k, const struct attach *before)
 {
@@ -185,8 +172,6 @@ static int find_pages(struct ask *k, uint32_t n)
                 return find_run(k, n);
         if (k->failed || r == -EIO)
                 k->reason = LEASE_REASON_DEVICE;
-        else if (r > 0 && k->reason == LEASE_REASON_NONE)
-                k->reason = reason_of(r);
         return r;
 }
 
@@ -438,7 +423,7 @@ static bool is_wanted_by_others(const struct attach *a)
 {
         const struct stake *s = a->ns->device.stake;
 
-        return s->charged_bytes + a->ns->geometry.set_bytes > s->reserve_bytes && !wait_is_next(a);
+        return !region_is_reserved(s, a->ns->geometry.set_bytes) && !wait_is_next(a);
 }
 
 uint32_t lease_make_ready(struct attach *a, uint32_t n, uint32_t n_dear, uint64_t now_nsec)
