@@ -4,8 +4,8 @@
  *
  * A node serves requests in order at its bandwidth, reads before writes; the link of a host does
  * the same with received bytes. A load ends when its last byte has come through both, and one round
- * trip has passed. It is estimated like kvleased's (docs/measure/REMOTE.md, "The decision to load"),
- * with a quarter added to the time of its bytes. Writes wait.
+ * trip has passed. It is estimated like kvleased's (docs/measure/REMOTE.md, "The decision to
+ * load"), with a quarter added to the time of its bytes. Writes wait.
  */
 #ifndef KVL_POLICY_HOSTS_LANES_H
 #define KVL_POLICY_HOSTS_LANES_H

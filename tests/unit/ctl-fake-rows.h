@@ -1,5 +1,6 @@
 /* The rows of the fake daemon: "figure=value|figure=value". A text that isn't named is empty or
- * absent, a number is 0. A part (host_, prefetch_turn_ ...) of which no figure is named is absent. */
+ * absent, a number is 0. A part (host_, prefetch_turn_ ...) of which no figure is named is absent.
+ */
 #ifndef KVL_TESTS_CTL_FAKE_ROWS_H
 #define KVL_TESTS_CTL_FAKE_ROWS_H
 
