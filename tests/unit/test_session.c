@@ -520,7 +520,7 @@ CORE_SCENE(test_invalidation, 8, 4, 4)
         while (ns_sweep(a->ns, 100))
                 ;
         assert_int_equal(a->ns->device.n_pages[PAGE_SEALED], 0);
-        member_free(m); /* unbinds idle sets, too */
+        member_free(m);
 }
 
 /* A client with the old version open can't use what was its. */
