@@ -114,7 +114,7 @@ HARNESS_TEST(test_text, NULL)
         assert_int_equal(ctl_run(h, "doctor", &o), EXIT_ERROR);
         assert_ptr_equal(
                 strstr(o.out, "error        admin-socket    everybody may connect to "), o.out);
-        assert_non_null(strstr(o.out, " why: who may use it administers every tenant\n"));
+        assert_non_null(strstr(o.out, " why: users that may use it administer every tenant\n"));
         assert_non_null(strstr(o.out, " do:  chmod 0660 "));
         assert_null(strstr(o.out, "\nok "));
         proc_output_free(&o);
