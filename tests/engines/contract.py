@@ -1,4 +1,4 @@
-"""What each adapter of an engine keeps, whatever the engine is.
+"""Tests that every adapter of an engine passes.
 
 An adapter's test_contract.py has a class derived from Contract, and a fixture `driver` that says
 how its engines are made. Engines are support.Engine: run() gives the greedy tokens of prompts,

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import pytest
 from contract import Contract, Driver
+from support import FULL
+
+pytestmark = FULL
 
 
 @pytest.fixture(scope="session")
