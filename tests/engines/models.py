@@ -66,19 +66,23 @@ def make_mla(folder: Path) -> None:
     DeepseekV3ForCausalLM(DeepseekV3Config(**settings)).eval().save_pretrained(folder)
 
 
-def make_adapter(folder: Path, seed: int) -> list[Any]:
-    """Writes a LoRA adapter; name, id and path."""
+def make_adapter(folder: Path, seed: int, model: torch.nn.Module | None = None) -> list[Any]:
+    """Writes a LoRA adapter of a model, by default one of make_llama(); name, id and path."""
     folder.mkdir(exist_ok=True)
     torch.manual_seed(seed)
-    size, heads = TINY_LLAMA["hidden_size"], TINY_LLAMA["num_key_value_heads"]
-    tensors = {}
-    for layer in range(int(TINY_LLAMA["num_hidden_layers"])):
-        for name, n in (("q_proj", size), ("v_proj", 32 * int(heads))):
-            at = f"base_model.model.model.layers.{layer}.self_attn.{name}"
-            tensors[f"{at}.lora_A.weight"] = torch.randn(8, int(size)) * 0.3
-            tensors[f"{at}.lora_B.weight"] = torch.randn(int(n), 8) * 0.3
+    if model is None:
+        with torch.device("meta"):
+            model = LlamaForCausalLM(LlamaConfig(**TINY_LLAMA))
+    names, tensors = set(), {}
+    for at, part in model.named_modules():
+        name = at.rpartition(".")[2]
+        if isinstance(part, torch.nn.Linear) and name in ("q_proj", "v_proj", "qkv_proj"):
+            names.add(name)
+            down, up = torch.randn(8, part.in_features), torch.randn(part.out_features, 8)
+            tensors[f"base_model.model.{at}.lora_A.weight"] = down * 0.3
+            tensors[f"base_model.model.{at}.lora_B.weight"] = up * 0.3
     save_file(tensors, folder / "new")
     (folder / "new").rename(folder / "adapter_model.safetensors")
-    config = {"peft_type": "LORA", "r": 8, "lora_alpha": 8, "target_modules": ["q_proj", "v_proj"]}
+    config = {"peft_type": "LORA", "r": 8, "lora_alpha": 8, "target_modules": sorted(names)}
     (folder / "adapter_config.json").write_text(json.dumps(config))
     return ["mine", 1, str(folder)]

@@ -6,6 +6,8 @@ engine without kvlease does.
 
 from __future__ import annotations
 
+import os
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ import kvlease_conftest as package
 import pytest
 import serving
 import torch
+from models import make_adapter
 from support import ctl, held, make_prompts, namespaces
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 
@@ -40,6 +43,19 @@ EXPERTS = {"num_local_experts": 4, "num_experts_per_tok": 2}
 WINDOW, FULL = "sliding_attention", "full_attention"
 # Sums of logarithms of probabilities of eight tokens, of numbers of 8 bits.
 NEAR = 0.1
+
+
+DOCUMENT = serving.HERE.parents[1] / "docs/integrate/vllm.md"
+WRITES = "KVL_WRITE_TABLE" in os.environ
+# Of families below: full attention, windows alone, and windows beside full attention.
+KINDS = ("llama", "mistral", "gemma3_text")
+COLUMNS: dict[str, dict[str, Any]] = {
+    "one rank": {},
+    "with copies": {"mode": "copy"},
+    "2 ranks": {"tensor_parallel_size": 2, "distributed_executor_backend": "mp"},
+    "LoRA": {"enable_lora": True, "max_loras": 1, "max_lora_rank": 8},
+    "chunked prefill off": {"enable_chunked_prefill": False, "max_num_batched_tokens": 2048},
+}
 
 
 @dataclass(frozen=True)
@@ -145,13 +161,21 @@ def make(folders: dict[str, Path], name: str) -> Path:
         model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
         folders[name] = folders[""] / name
         model.save_pretrained(folders[name])
+        make_adapter(folders[name] / "adapter", 1, model)
     return folders[name]
+
+
+class UnsupportedError(Exception):
+    """vLLM doesn't run a model so, with kvlease or without it."""
 
 
 def share(
     daemon: package.Daemon, start_engines: Any, model: Path, mode: str, **options: Any
 ) -> list[str]:
     """What two engines on one daemon find, as an engine without finds it; their pages' formats."""
+    asked: dict[str, Any] = {"logprobs": 1}
+    if options.get("enable_lora"):
+        asked["adapter"] = ["mine", 1, str(model / "adapter")]
     made: dict[str, Any] = {
         "model": str(model),
         "vllm": {
@@ -165,13 +189,22 @@ def share(
     }
     shared = made | {"kvlease": {"socket": str(daemon.socket), "mode": mode}}
     prompts = make_prompts(5, 900, 40, 90, 200)
-    alone, first = start_engines(made, shared)
-    right = alone.call("run", prompts, 8, {"logprobs": 1})
-    assert "error" not in right, right
-    own = alone.call("run", prompts, 8)["found"]
+    try:
+        (alone,) = start_engines(made)
+    except AssertionError as error:
+        raise UnsupportedError(str(error)) from error
+    if options.get("enable_lora"):
+        alone.call("run", prompts, 8, asked)  # which loads it
+        assert alone.call("reset")
+    right = alone.call("run", prompts, 8, asked)
+    if "error" in right:
+        raise UnsupportedError(right["error"])
+    own = alone.call("run", prompts, 8, asked)["found"]
     assert any(own), "this engine has no cache of its own"
-    for engine in (first, *start_engines(shared)):
-        answer = engine.call("run", prompts, 8, {"logprobs": 1})
+    for engine in start_engines(shared, shared):
+        if options.get("enable_lora"):
+            engine.call("run", prompts[:1], 1, asked | {"cache_salt": "loads it"})
+        answer = engine.call("run", prompts, 8, asked)
         assert answer["tokens"] == right["tokens"]
         assert answer["logprobs"] == pytest.approx(right["logprobs"], abs=NEAR)
     assert answer["found"] == own
@@ -185,6 +218,31 @@ def test_a_family(
     daemon = make_daemon(device=DEVICE, tenant=LIMIT)
     formats = share(daemon, start_engines, make(folders, name), "auto")
     assert not any(" copies " in each for each in formats), formats
+
+
+@pytest.mark.parametrize("column", COLUMNS)
+@pytest.mark.parametrize("name", KINDS)
+def test_settings_of_kinds(
+    make_daemon: package.MakeDaemon,
+    start_engines: Any,
+    folders: dict[str, Path],
+    table: dict[tuple[str, str], str],
+    name: str,
+    column: str,
+) -> None:
+    """docs/integrate/vllm.md has the table."""
+    daemon = make_daemon(device=DEVICE, tenant=LIMIT)
+    options = dict(COLUMNS[column])
+    mode = options.pop("mode", "auto")
+    try:
+        formats = share(daemon, start_engines, make(folders, name), mode, **options)
+    except UnsupportedError as error:
+        print(error)
+        found = "not in vLLM"
+    else:
+        found = "copies" if any(" copies " in each for each in formats) else "in place"
+    assert WRITES or found == documented()[name, column]
+    table[name, column] = found
 
 
 def test_states_under_pressure(
@@ -213,9 +271,36 @@ def test_states_under_pressure(
     assert "consistent" in ctl(daemon, "check")
 
 
-def test_the_documents_table() -> None:
-    text = (serving.HERE.parents[1] / "docs/integrate/vllm.md").read_text()
-    assert f"\n{', '.join(FAMILIES)}\n" in text
+def documented() -> dict[tuple[str, str], str]:
+    """The table of DOCUMENT."""
+    rows = [line.strip("| ").split(" | ") for line in DOCUMENT.read_text().splitlines()]
+    found = {row[0]: row[1:] for row in rows if len(row) == 1 + len(COLUMNS)}
+    return {
+        (name, column): cell
+        for name in KINDS
+        for column, cell in zip(COLUMNS, found.get(name, []), strict=False)
+    }
+
+
+@pytest.fixture(scope="module")
+def table() -> Iterator[dict[tuple[str, str], str]]:
+    """By family and column; with KVL_WRITE_TABLE=1 DOCUMENT gets what was run."""
+    made = documented() if WRITES else {}
+    yield made
+    if WRITES:
+        text = DOCUMENT.read_text()
+        head = f"| model | {' | '.join(COLUMNS)} |\n|{'---|' * (1 + len(COLUMNS))}\n"
+        before, _, rest = text.partition(head)
+        after = rest[rest.index("\n\n") :]
+        rows = (
+            f"| {name} | {' | '.join(made.get((name, each), 'not run') for each in COLUMNS)} |"
+            for name in KINDS
+        )
+        DOCUMENT.write_text(before + head + "\n".join(rows) + after)
+
+
+def test_the_documents_list() -> None:
+    assert f"\n{', '.join(FAMILIES)}\n" in DOCUMENT.read_text()
 
 
 @pytest.mark.parametrize("mode", ["in_place", "copy"])
@@ -224,9 +309,8 @@ def test_the_documents_table() -> None:
     [
         {"kv_cache_dtype": "fp8_e5m2"},
         {"dtype": "float32"},
-        {"enable_chunked_prefill": False, "max_num_batched_tokens": 2048},
     ],
-    ids=["fp8", "float32", "chunked off"],
+    ids=["fp8", "float32"],
 )
 def test_settings(
     make_daemon: package.MakeDaemon,
