@@ -51,17 +51,8 @@ size_t place_choose(const struct place_device *devices, size_t n, enum place_pol
         return found;
 }
 
-/* One call's arguments. */
-struct split {
-        const struct place_device *devices;
-        const uint64_t *step_bytes;
-        size_t n;
-        enum place_policy policy;
-        bool exclusive;
-};
-
 /* Bytes that could be reserved there, in whole steps. */
-static uint64_t available(const struct split *s, size_t i)
+static uint64_t available(const struct place_request *s, size_t i)
 {
         assert(s->step_bytes[i] > 0);
         if (!is_eligible(&s->devices[i], s->policy, s->exclusive))
@@ -86,7 +77,7 @@ static uint64_t add_saturated(uint64_t a, uint64_t b)
  * The next device in ascending order of reservable bytes, after device `after` (SIZE_MAX: the
  * first); among equals by index.
  */
-static size_t next_larger(const struct split *s, size_t after)
+static size_t next_larger(const struct place_request *s, size_t after)
 {
         uint64_t low = after == SIZE_MAX ? 0 : available(s, after);
         size_t found = SIZE_MAX;
@@ -103,7 +94,7 @@ static size_t next_larger(const struct split *s, size_t after)
 }
 
 /* Splits evenly: a device that can't hold an even part leaves the rest of it to the others. */
-static void split_spread(const struct split *s, uint64_t bytes, uint64_t *ret_bytes)
+static void split_spread(const struct place_request *s, uint64_t bytes, uint64_t *ret_bytes)
 {
         size_t at = SIZE_MAX;
 
@@ -117,7 +108,7 @@ static void split_spread(const struct split *s, uint64_t bytes, uint64_t *ret_by
 }
 
 /* Most bytes that `m` more devices can hold, of those without a part yet. */
-static uint64_t most_in(const struct split *s, const uint64_t *taken, size_t m)
+static uint64_t most_in(const struct place_request *s, const uint64_t *taken, size_t m)
 {
         uint64_t sum = 0, last = UINT64_MAX;
         size_t last_i = 0;
@@ -148,7 +139,7 @@ static uint64_t most_in(const struct split *s, const uint64_t *taken, size_t m)
 
 /* Reserves on devices with the tenant's namespaces, as far as there is room: elsewhere it is
  * useless to these. Returns the rest. */
-static uint64_t split_to_own(const struct split *s, uint64_t bytes, uint64_t *ret_bytes)
+static uint64_t split_to_own(const struct place_request *s, uint64_t bytes, uint64_t *ret_bytes)
 {
         while (bytes > 0) {
                 size_t found = SIZE_MAX;
@@ -167,7 +158,7 @@ static uint64_t split_to_own(const struct split *s, uint64_t bytes, uint64_t *re
 }
 
 /* On as few devices as hold it; of equally few those where the tenant has most. */
-static void split_pack(const struct split *s, uint64_t bytes, uint64_t *ret_bytes)
+static void split_pack(const struct place_request *s, uint64_t bytes, uint64_t *ret_bytes)
 {
         size_t m = 1;
 
@@ -195,23 +186,21 @@ static void split_pack(const struct split *s, uint64_t bytes, uint64_t *ret_byte
         }
 }
 
-bool place_reserve(const struct place_device *devices, const uint64_t *step_bytes, size_t n,
-        enum place_policy policy, bool exclusive, uint64_t bytes, uint64_t *ret_bytes,
-        uint64_t *ret_missing)
+bool place_reserve(
+        const struct place_request *rq, uint64_t bytes, uint64_t *ret_bytes, uint64_t *ret_missing)
 {
-        const struct split s = {devices, step_bytes, n, policy, exclusive};
         uint64_t sum = 0;
 
-        for (size_t i = 0; i < n; i++) {
+        for (size_t i = 0; i < rq->n; i++) {
                 ret_bytes[i] = 0;
-                sum = add_saturated(sum, available(&s, i));
+                sum = add_saturated(sum, available(rq, i));
         }
         *ret_missing = sum < bytes ? bytes - sum : 0;
         if (*ret_missing > 0)
                 return false;
-        if (policy == PLACE_SPREAD)
-                split_spread(&s, bytes, ret_bytes);
+        if (rq->policy == PLACE_SPREAD)
+                split_spread(rq, bytes, ret_bytes);
         else if (bytes > 0)
-                split_pack(&s, bytes, ret_bytes);
+                split_pack(rq, bytes, ret_bytes);
         return true;
 }

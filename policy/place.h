@@ -32,6 +32,15 @@ struct place_device {
 size_t place_choose(const struct place_device *devices, size_t n, enum place_policy policy,
         bool exclusive, uint64_t set_bytes);
 
+/* The devices that a reservation may be split among. */
+struct place_request {
+        const struct place_device *devices; /* n of them; borrowed, like step_bytes */
+        const uint64_t *step_bytes;         /* a device's part is a multiple of it; > 0 */
+        size_t n;
+        enum place_policy policy;
+        bool exclusive; /* no other tenant may be there */
+};
+
 /*
  * Splits a reservation: ret_bytes[i] for each device, multiples of step_bytes[i] (> 0), at most
  * free_bytes there, in sum at least `bytes` and less than a step more. PLACE_PACK and PLACE_DEVICE:
@@ -42,8 +51,7 @@ size_t place_choose(const struct place_device *devices, size_t n, enum place_pol
  * Returns true (*ret_missing is 0), or false: it doesn't fit, *ret_missing is the shortage, and
  * ret_bytes is all 0. O(n^4), for a handful of devices.
  */
-bool place_reserve(const struct place_device *devices, const uint64_t *step_bytes, size_t n,
-        enum place_policy policy, bool exclusive, uint64_t bytes, uint64_t *ret_bytes,
-        uint64_t *ret_missing);
+bool place_reserve(
+        const struct place_request *rq, uint64_t bytes, uint64_t *ret_bytes, uint64_t *ret_missing);
 
 #endif

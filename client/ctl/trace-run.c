@@ -166,8 +166,9 @@ int trace_open(const struct ctl *ctl, struct trace *ret)
                 return r;
         flags |= TRACE_UNIT_FLAG(unit);
         bar_start(&bar, "reading");
-        r = trace_read((const char *const *)ctl->args, ctl->n_args, flags, (uint32_t)block_tokens,
-                bar_step, &bar, ret, &e);
+        r = trace_read(&(struct trace_source){(const char *const *)ctl->args, ctl->n_args, flags,
+                               (uint32_t)block_tokens, bar_step, &bar},
+                ret, &e);
         bar_end(&bar);
         if (r < 0)
                 return fail_read(ctl, r, &e);

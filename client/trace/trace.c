@@ -282,21 +282,21 @@ static int read_files(struct reading *rd, const char *const *paths, unsigned n_p
         return r;
 }
 
-int trace_read(const char *const *paths, unsigned n_paths, unsigned flags, uint32_t block_tokens,
-        bool (*progress)(uint64_t done_bytes, uint64_t total_bytes, void *data), void *data,
-        struct trace *ret_trace, struct trace_error *ret_error)
+int trace_read(
+        const struct trace_source *source, struct trace *ret_trace, struct trace_error *ret_error)
 {
-        struct reading rd = {.progress = progress, .data = data, .error = ret_error};
+        struct reading rd = {
+                .progress = source->progress, .data = source->data, .error = ret_error};
         int r;
 
         *ret_error = (struct trace_error){0};
-        if (n_paths == 0 || n_paths > TRACE_TENANTS_MAX) {
+        if (source->n_paths == 0 || source->n_paths > TRACE_TENANTS_MAX) {
                 snprintf(ret_error->text, sizeof(ret_error->text), "%u files; 1 to %d are read",
-                        n_paths, TRACE_TENANTS_MAX);
+                        source->n_paths, TRACE_TENANTS_MAX);
                 return -EINVAL;
         }
-        builder_init(&rd.builder, flags, block_tokens);
-        r = read_files(&rd, paths, n_paths);
+        builder_init(&rd.builder, source->flags, source->block_tokens);
+        r = read_files(&rd, source->paths, source->n_paths);
         if (r == 0)
                 r = builder_finish(&rd.builder, ret_trace, ret_error);
         builder_deinit(&rd.builder);

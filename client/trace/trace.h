@@ -80,19 +80,28 @@ struct trace {
         struct trace_error first_bad;
 };
 
+/* Files to read. */
+struct trace_source {
+        const char *const *paths; /* n_paths of them; borrowed */
+        unsigned n_paths;
+        unsigned flags;        /* enum trace_flags */
+        uint32_t block_tokens; /* the trace's block size; 0: determined */
+        /* NULL, or called with the bytes read at intervals; false ends the reading. */
+        bool (*progress)(uint64_t done_bytes, uint64_t total_bytes, void *data);
+        void *data;
+};
+
 /*
  * Reads one file, or several as one tenant each (named by the file; tenants of its lines are
- * ignored), merged by time. Sequences of different tenants share no blocks. block_tokens: the
- * trace's block size; 0: determined. That is the smallest power of two that fits every line
- * (block_sizes has all; 512 in the published traces); -EINVAL if none does. progress (may be NULL)
- * is called with the bytes read at intervals; false ends it with -ECANCELED.
+ * ignored), merged by time. Sequences of different tenants share no blocks. A determined block size
+ * is the smallest power of two that fits every line (block_sizes has all; 512 in the published
+ * traces); -EINVAL if none does. -ECANCELED: progress() ended it.
  *
  * Returns 0; -EINVAL: *ret_error has the line and its error; -errno of the file that *ret_error
  * names; -ENOMEM. *ret_trace is untouched on failure.
  */
-int trace_read(const char *const *paths, unsigned n_paths, unsigned flags, uint32_t block_tokens,
-        bool (*progress)(uint64_t done_bytes, uint64_t total_bytes, void *data), void *data,
-        struct trace *ret_trace, struct trace_error *ret_error);
+int trace_read(
+        const struct trace_source *source, struct trace *ret_trace, struct trace_error *ret_error);
 
 /* Does trace_read() from uncompressed memory: for tests and the fuzzer. */
 int trace_parse(const char *text, size_t len, unsigned flags, uint32_t block_tokens,

@@ -345,7 +345,7 @@ static int run_recorded(const char *path, struct bench_run *run)
 {
         struct trace trace = {0};
         struct trace_error error;
-        int r = trace_read(&path, 1, TRACE_SKIP_BAD, 0, NULL, NULL, &trace, &error);
+        int r = trace_read(&(struct trace_source){&path, 1, TRACE_SKIP_BAD}, &trace, &error);
 
         if (r < 0)
                 return bench_fail(error.text[0] ? error.text : path, r);

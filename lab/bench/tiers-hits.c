@@ -57,7 +57,7 @@ int tiers_hits(struct bench_run *run)
                         path);
                 return -ENODEV;
         }
-        r = trace_read(&path, 1, TRACE_SKIP_BAD, 0, NULL, NULL, &trace, &error);
+        r = trace_read(&(struct trace_source){&path, 1, TRACE_SKIP_BAD}, &trace, &error);
         if (r < 0)
                 return bench_fail(error.text[0] ? error.text : path, r);
         r = compare(&trace, run);

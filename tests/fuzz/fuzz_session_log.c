@@ -91,8 +91,8 @@ static uint32_t open_session(const char *id)
         uint32_t handle;
         bool created;
 
-        CHECK(session_open(attach, (const uint8_t *)id, 1, false, 0, 1, &handle, &created, NULL) ==
-                0);
+        CHECK(session_open(attach, &(struct session_request){(const uint8_t *)id, 1, false, 0, 1},
+                      &handle, &created, NULL) == 0);
         return handle;
 }
 

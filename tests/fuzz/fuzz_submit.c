@@ -285,7 +285,8 @@ static void over_socket(struct attach *a, const uint8_t *r)
         if (r[1] == LEASE) {
                 lease_pages(a, 1 + r[3] % 16, now_nsec, pages, NULL);
         } else if (r[1] == LOOKUP) {
-                lookup_pages(a, key, 1, r[7] % 4, now_nsec, pages, &n, &n_tokens, NULL);
+                lookup_pages(a, &(struct lookup_request){key, 1, now_nsec, r[7] % 4}, pages, &n,
+                        &n_tokens, NULL);
         } else {
                 pages[0] = wide(r[5], a->ns);
                 release_pages(a, pages, 1, now_nsec, NULL);
@@ -297,7 +298,8 @@ static void ask_pages(struct attach *a, struct session *s, const uint8_t *r)
         struct session_page pages[16];
         uint32_t n;
 
-        if (session_pages(a, s, r[6], 1 + r[3] % 16, now_nsec, pages, &n, NULL) != 0)
+        if (session_pages(a, s, (struct session_range){r[6], 1 + r[3] % 16}, now_nsec, pages, &n,
+                    NULL) != 0)
                 return;
         while (n-- > 0)
                 if (pins_is_open(&a->share))
@@ -314,7 +316,8 @@ static void use_session(struct attach *a, const uint8_t *r)
         bool created;
 
         if (r[1] == SESSION_OPEN)
-                session_open(a, &r[6], 1, r[7] % 2, r[7], now_nsec, &handle, &created, NULL);
+                session_open(a, &(struct session_request){&r[6], 1, r[7] % 2, r[7], now_nsec},
+                        &handle, &created, NULL);
         else if (r[1] == SESSION_CLOSE)
                 session_close(a, r[5], r[7] % 2, now_nsec, NULL);
         else if (s && r[1] == SESSION_TRUNCATE)

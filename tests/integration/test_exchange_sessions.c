@@ -23,8 +23,9 @@ static uint32_t open_session(struct host *h)
         uint32_t handle;
         bool created;
 
-        assert_int_equal(session_open(h->w.attach, CHAT, false, 0, clock_now_nsec(), &handle,
-                                 &created, NULL),
+        assert_int_equal(session_open(h->w.attach,
+                                 &(struct session_request){CHAT, false, 0, clock_now_nsec()},
+                                 &handle, &created, NULL),
                 0);
         return handle;
 }
@@ -116,8 +117,9 @@ static void on_loaded(uint32_t n_pages, int code, void *data)
 static int load_begin(struct host *h, unsigned msec, struct session_load **ret)
 {
         h->is_over = false;
-        return session_load_begin(
-                h->w.attach, CHAT, in_msec(msec), clock_now_nsec(), on_loaded, h, ret, &h->w.d);
+        return session_load_begin(h->w.attach,
+                &(struct session_load_request){CHAT, in_msec(msec), on_loaded, h}, clock_now_nsec(),
+                ret, &h->w.d);
 }
 
 /* Loads the session and returns the code; h->n_imported is set. */

@@ -216,7 +216,8 @@ HARNESS_TEST(test_record, NULL)
         assert_int_equal(recorded(h, "under_way", path), 0);
         assert_int_equal(stat(path, &st), 0);
         assert_int_equal(st.st_mode & 07777, 0600);
-        assert_int_equal(trace_read(&(const char *){path}, 1, 0, TOKENS, NULL, NULL, &t, &e), 0);
+        assert_int_equal(
+                trace_read(&(struct trace_source){&(const char *){path}, 1, 0, TOKENS}, &t, &e), 0);
         s = &t.sim;
         assert_int_equal(s->n_requests, 4);
         assert_int_equal(s->n_unique, PAGES);

@@ -421,7 +421,8 @@ static void op_lookup(void)
         if (!c)
                 return;
         make_keys(k, (unsigned)key, 1);
-        r = lookup_pages(c->a[s], k, 1, 0, now_nsec, &page, &n, &tokens, &f.d);
+        r = lookup_pages(
+                c->a[s], &(struct lookup_request){k, 1, now_nsec}, &page, &n, &tokens, &f.d);
         CHECK(r == (had[s][key] ? 0 : KVL_STATUS_MISS), "%d", r);
         if (r == 0)
                 c->pins[s][page]++;

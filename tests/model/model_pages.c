@@ -281,7 +281,8 @@ static void op_lookup(void)
                 path[len - 1] = path[0]; /* twice the same key */
         for (uint32_t i = 0; i < len; i++)
                 key_bytes(path[i], keys + i * KEY_BYTES);
-        r = lookup_pages(a->real, keys, len, step, now_nsec, pages, &n, &tokens, &d);
+        r = lookup_pages(a->real, &(struct lookup_request){keys, len, now_nsec, step}, pages, &n,
+                &tokens, &d);
         if (is_old(a, ns)) {
                 CHECK(r == KVL_STATUS_STALE && n == 0, "%d", r);
                 return;

@@ -37,7 +37,8 @@ static void op_open(void)
         op = "open";
         if (c->handles[i] != 0)
                 return;
-        r = session_open(c->a, &i, 1, must_exist, rnd(3) * SEC, now_nsec, &handle, &created, &d);
+        r = session_open(c->a, &(struct session_request){&i, 1, must_exist, rnd(3) * SEC, now_nsec},
+                &handle, &created, &d);
         CHECK(r == (must_exist && !texts[i].exists ? -ENOENT : 0), "%d", r);
         if (r != 0)
                 return;

@@ -507,7 +507,8 @@ uint32_t client_lookup(struct client *c, uint32_t chain, uint32_t len, uint64_t 
 
         CHECK(h, "no hold left");
         chain_keys(chain, len, keys);
-        r = lookup_pages(c->attach, keys, len, 0, now_nsec, h->pages, &found, &tokens, NULL);
+        r = lookup_pages(c->attach, &(struct lookup_request){keys, len, now_nsec}, h->pages, &found,
+                &tokens, NULL);
         CHECK(r == (found > 0 ? 0 : KVL_STATUS_MISS), "%d", r);
         h->n = found;
         h->is_pinned = true;

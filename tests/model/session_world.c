@@ -203,8 +203,8 @@ static void compare_pages(const struct session *s, const struct text *t)
         struct session_page pages[7];
         uint32_t from = 0, n;
 
-        while (session_pages(
-                       c->a, (struct session *)s, from, 1 + rnd(7), now_nsec, pages, &n, &d) == 0)
+        while (session_pages(c->a, (struct session *)s, (struct session_range){from, 1 + rnd(7)},
+                       now_nsec, pages, &n, &d) == 0)
                 for (uint32_t i = 0; i < n; i++, from++) {
                         const struct element *e = from < t->head.n ? &t->head.e[from]
                                                                    : &t->window.e[from - t->head.n];

@@ -163,7 +163,8 @@ static int lookup(struct attach *a, unsigned first, uint32_t n)
         uint64_t tokens;
 
         make_keys(keys, first, n);
-        return lookup_pages(a, keys, n, 0, NOW, pages, &found, &tokens, NULL);
+        return lookup_pages(
+                a, &(struct lookup_request){keys, n, NOW}, pages, &found, &tokens, NULL);
 }
 
 struct member *find(struct daemon *dm, uint64_t id)

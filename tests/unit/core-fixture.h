@@ -178,7 +178,8 @@ static inline uint32_t count_hits(struct attach *a, unsigned first, unsigned n)
         uint64_t tokens;
 
         make_keys(keys, first, n);
-        if (lookup_pages(a, keys, n, 0, 2, pages, &found, &tokens, NULL) == 0)
+        if (lookup_pages(a, &(struct lookup_request){keys, n, 2}, pages, &found, &tokens, NULL) ==
+                0)
                 assert_int_equal(release_pages(a, pages, found, 2, NULL), 0);
         return found;
 }

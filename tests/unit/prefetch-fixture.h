@@ -160,8 +160,8 @@ static inline unsigned begin_read(
         uint64_t tokens;
 
         make_keys(keys, first, n);
-        assert_int_equal(
-                lookup_pages(w->attach, keys, n, 0, w->now_nsec, pages, &n_found, &tokens, NULL),
+        assert_int_equal(lookup_pages(w->attach, &(struct lookup_request){keys, n, w->now_nsec},
+                                 pages, &n_found, &tokens, NULL),
                 0);
         assert_int_equal(n_found, n);
         for (unsigned i = 0; i < n; i++)

@@ -16,7 +16,8 @@
 static inline int try_open(struct attach *a, const void *id, uint32_t len, bool must_exist,
         uint32_t *ret_handle, bool *ret_created)
 {
-        return session_open(a, id, len, must_exist, 0, 1, ret_handle, ret_created, NULL);
+        return session_open(a, &(struct session_request){id, len, must_exist, 0, 1}, ret_handle,
+                ret_created, NULL);
 }
 
 static inline uint32_t open_session(struct attach *a, const char *id)
@@ -24,7 +25,9 @@ static inline uint32_t open_session(struct attach *a, const char *id)
         uint32_t handle;
         bool created;
 
-        assert_int_equal(session_open(a, (const uint8_t *)id, (uint32_t)strlen(id), false, 0, 1,
+        assert_int_equal(session_open(a,
+                                 &(struct session_request){
+                                         (const uint8_t *)id, (uint32_t)strlen(id), false, 0, 1},
                                  &handle, &created, NULL),
                 0);
         return handle;
@@ -90,7 +93,7 @@ static inline void expect_pages(struct attach *a, uint32_t session, const char *
 
         assert_non_null(s);
         /* Two at a time: the index they are asked for from matters. */
-        while (session_pages(a, s, total, 2, 1, pages, &n, NULL) == 0) {
+        while (session_pages(a, s, (struct session_range){total, 2}, 1, pages, &n, NULL) == 0) {
                 for (uint32_t i = 0; i < n; i++) {
                         unsigned key;
                         size_t len = strlen(text);

@@ -213,8 +213,10 @@ static uint32_t open_session(struct attach *a, const char *id)
         uint32_t handle;
         bool created;
 
-        need(session_open(a, (const uint8_t *)id, (uint32_t)strlen(id), false, 60 * SECOND,
-                now_nsec, &handle, &created, NULL));
+        need(session_open(a,
+                &(struct session_request){
+                        (const uint8_t *)id, (uint32_t)strlen(id), false, 60 * SECOND, now_nsec},
+                &handle, &created, NULL));
         return handle;
 }
 
@@ -236,7 +238,7 @@ static void live_texts(struct attach *a)
         now_nsec += SECOND;
         key_of(1, keys);
         key_of(2, keys + KEY_BYTES);
-        need(lookup_pages(a, keys, 2, 0, now_nsec, pages, &found, &n, NULL));
+        need(lookup_pages(a, &(struct lookup_request){keys, 2, now_nsec}, pages, &found, &n, NULL));
         assert_int_equal(found, 2);
         need(release_pages(a, &page, 1, now_nsec, NULL));
 }

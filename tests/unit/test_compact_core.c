@@ -197,7 +197,8 @@ RECALL_SCENE(test_held_sets_stay, 4)
 
         a = begin(w);
         make_keys(key, 8, 1);
-        assert_int_equal(lookup_pages(a, key, 1, 0, 2, &page, &n, &tokens, NULL), 0);
+        assert_int_equal(
+                lookup_pages(a, &(struct lookup_request){key, 1, 2}, &page, &n, &tokens, NULL), 0);
         assert_false(turn(w));
         assert_int_equal(w->f.store.recalls.n, 0);
         assert_int_equal(attach_share(a, NULL), 0);
@@ -222,7 +223,8 @@ RECALL_SCENE(test_goes_on_when_let_go, 4)
         make_keys(key, 8, 1);
         assert_true(turn(w));
         /* A reader comes between the choice and the work, and stays. */
-        assert_int_equal(lookup_pages(a, key, 1, 0, 2, &page, &n, &tokens, NULL), 0);
+        assert_int_equal(
+                lookup_pages(a, &(struct lookup_request){key, 1, 2}, &page, &n, &tokens, NULL), 0);
         assert_int_equal(work(w), RECALL_SOON);
         assert_int_equal(find(a, 8), page);
         assert_int_equal(find(a, 9) / SET_PAGES, 0);
@@ -243,7 +245,8 @@ RECALL_SCENE(test_called_off_after_a_while, 4)
         a = begin(w);
         make_keys(key, 8, 1);
         assert_true(turn(w));
-        assert_int_equal(lookup_pages(a, key, 1, 0, 2, &page, &n, &tokens, NULL), 0);
+        assert_int_equal(
+                lookup_pages(a, &(struct lookup_request){key, 1, 2}, &page, &n, &tokens, NULL), 0);
         assert_int_equal(work(w), RECALL_SOON);
         assert_int_equal(work_later(w, 2 * SECOND), RECALL_NOTHING); /* nothing moved meanwhile */
         assert_int_equal(a->ns->device.n_sets, 2);
@@ -488,8 +491,9 @@ TEST(test_half_copies_end)
                 } else if (how == 2) {
                         assert_int_equal(map_set(a, 1), 1); /* it keeps no safe points */
                 } else {
-                        assert_int_equal(
-                                lookup_pages(a, key, 1, 0, 2, &page, &n, &tokens, NULL), 0);
+                        assert_int_equal(lookup_pages(a, &(struct lookup_request){key, 1, 2}, &page,
+                                                 &n, &tokens, NULL),
+                                0);
                         drop(a, 9, 1);
                         (void)work_later(&w, 2 * SECOND);
                 }
@@ -529,7 +533,8 @@ static void random_step(struct random_world *r)
                         cache_pages(r->a, key, 1);
         } else if (what < 5 && page != PAGE_NONE && r->pinned[key] == 0) {
                 assert_int_equal(
-                        lookup_pages(r->a, bytes, 1, 0, r->w.now_nsec, &page, &n, &tokens, NULL),
+                        lookup_pages(r->a, &(struct lookup_request){bytes, 1, r->w.now_nsec}, &page,
+                                &n, &tokens, NULL),
                         0);
                 r->pinned[key] = page + 1;
         } else if (what < 7 && r->pinned[key] != 0) {
@@ -730,7 +735,9 @@ TEST(test_pinned_during_the_copy)
         make_keys(key, 9, 1);
         assert_int_equal(attach_share(a, NULL), 0);
         a->share.counters[page]++;
-        assert_int_equal(lookup_pages(a, key, 1, 0, 2, &pinned, &n, &tokens, NULL), 0);
+        assert_int_equal(
+                lookup_pages(a, &(struct lookup_request){key, 1, 2}, &pinned, &n, &tokens, NULL),
+                0);
         finish_copies(&w, a);
         assert_int_equal(find(a, 8), page);
         assert_int_equal(find(a, 9), pinned);

@@ -64,8 +64,9 @@ static uint32_t look_up(struct world *w, unsigned first, unsigned n, uint64_t no
         uint64_t tokens;
 
         make_keys(keys, first, n);
-        assert_int_equal(
-                lookup_pages(w->a, keys, n, 0, now_sec * SEC, pages, &found, &tokens, NULL), 0);
+        assert_int_equal(lookup_pages(w->a, &(struct lookup_request){keys, n, now_sec * SEC}, pages,
+                                 &found, &tokens, NULL),
+                0);
         assert_int_equal(found, n);
         if (!keep)
                 assert_int_equal(release_pages(w->a, pages, n, now_sec * SEC, NULL), 0);
@@ -561,8 +562,9 @@ CORE_SCENE(test_what_stays, 8, 8, 8)
 
         sessions = open_ns(pages->member, "sessions");
         cache_chain(pages, 0, 4);
-        assert_int_equal(session_open(sessions, (const uint8_t *)"s", 1, false, 0, SEC, &handle,
-                                 &created, NULL),
+        assert_int_equal(session_open(sessions,
+                                 &(struct session_request){(const uint8_t *)"s", 1, false, 0, SEC},
+                                 &handle, &created, NULL),
                 0);
         leave(pages);
         leave(sessions);

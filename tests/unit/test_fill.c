@@ -273,8 +273,8 @@ static void pin_text(struct tiers *w, unsigned n, uint32_t *ret_pages)
 
         assert_true(tier_cache(w, 0, n));
         make_keys(keys, 0, n);
-        assert_int_equal(lookup_pages(w->attach, keys, n, 0, w->now_nsec, ret_pages, &n_found,
-                                 &tokens, NULL),
+        assert_int_equal(lookup_pages(w->attach, &(struct lookup_request){keys, n, w->now_nsec},
+                                 ret_pages, &n_found, &tokens, NULL),
                 0);
         assert_int_equal(n_found, n);
 }

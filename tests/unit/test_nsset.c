@@ -401,7 +401,9 @@ SCENE_SIZED(test_held_elsewhere, RANKS)
         cache_in(w, RANKS, 0, 4);
         cache_in(w, RANKS, 10, 4);
         make_keys(keys, 0, 4);
-        assert_int_equal(lookup_pages(w->ranks[1], keys, 4, 0, 2, held, &n, &tokens, NULL), 0);
+        assert_int_equal(lookup_pages(w->ranks[1], &(struct lookup_request){keys, 4, 2}, held, &n,
+                                 &tokens, NULL),
+                0);
         /* The oldest in rank 0, but rank 1 reads them. */
         assert_int_equal(lease_pages(w->ranks[0], 2, 5, pages, &w->f.d), 0);
         work(w);
@@ -428,7 +430,9 @@ TEST(test_doomed_is_held_for_nobody)
         cache_in(&w, RANKS, 10, 4);
         make_keys(key, 3, 1);
         assert_int_equal(invalidate_key(w.ranks[0], key, &n_gone, NULL), 0);
-        assert_int_equal(lookup_pages(w.ranks[1], key, 1, 0, 2, &held, &n, &tokens, NULL), 0);
+        assert_int_equal(lookup_pages(w.ranks[1], &(struct lookup_request){key, 1, 2}, &held, &n,
+                                 &tokens, NULL),
+                0);
         assert_int_equal(lease_pages(w.ranks[2], 1, 5, &page, &w.f.d), 0);
         assert_int_equal(page_of(w.ranks[2], 3), PAGE_NONE);
         assert_int_equal(page_of(w.ranks[1], 3), held);
@@ -451,7 +455,9 @@ SCENE_SIZED(test_held_elsewhere_keeps_a_set, 16)
 
         cache_in(w, RANKS, 0, 4);
         make_keys(keys, 0, 4);
-        assert_int_equal(lookup_pages(w->ranks[1], keys, 1, 0, 2, held, &n, &tokens, NULL), 0);
+        assert_int_equal(lookup_pages(w->ranks[1], &(struct lookup_request){keys, 1, 2}, held, &n,
+                                 &tokens, NULL),
+                0);
         assert_false(reclaim_sets_of_tenant(w->f.a, TIER_DEVICE, NULL, 16 * SET_BYTES));
         work(w);
         assert_int_equal(count_hits(w->ranks[0], 0, 1), 1);

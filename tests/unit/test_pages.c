@@ -21,7 +21,8 @@ CORE_SCENE(test_life_of_a_page, 8, 4, 4)
 
         make_keys(keys, 0, 2);
         assert_int_equal(
-                lookup_pages(a, keys, 2, 0, 1, found, &n, &tokens, &f->d), KVL_STATUS_MISS);
+                lookup_pages(a, &(struct lookup_request){keys, 2, 1}, found, &n, &tokens, &f->d),
+                KVL_STATUS_MISS);
         assert_int_equal(lease_pages(a, 3, 1, pages, &f->d), 0);
         assert_int_equal(f->device.n_extents, 1);
         assert_int_equal(f->a->account.charged_bytes, SET_BYTES);
@@ -31,7 +32,9 @@ CORE_SCENE(test_life_of_a_page, 8, 4, 4)
         assert_int_equal(free_pages(a, pages + 2, 1, &f->d), 0);
         assert_int_equal(a->member->n_pins, 2);
         fixture_check(f);
-        assert_int_equal(lookup_pages(a, keys, 2, 0, 1, found, &n, &tokens, &f->d), 0);
+        assert_int_equal(
+                lookup_pages(a, &(struct lookup_request){keys, 2, 1}, found, &n, &tokens, &f->d),
+                0);
         assert_int_equal(n, 2);
         assert_int_equal(tokens, PAGE_TOKENS + 5);
         assert_memory_equal(found, pages, sizeof(found));
@@ -142,14 +145,21 @@ TEST(test_pins_of_a_page)
         assert_int_equal(lease_pages(a, 1, 1, &dup, NULL), 0);
         repeat_key(keys, RUN);
         while (a->member->n_pins + RUN <= PAGE_MAX_CLIENT_PINS)
-                assert_int_equal(lookup_pages(a, keys, RUN, 0, 1, got, &n, &tokens, &f.d), 0);
+                assert_int_equal(lookup_pages(a, &(struct lookup_request){keys, RUN, 1}, got, &n,
+                                         &tokens, &f.d),
+                        0);
         assert_int_equal(a->member->n_pins, (PAGE_MAX_CLIENT_PINS - 1) / RUN * RUN + 1);
         assert_int_equal(
-                lookup_pages(a, keys, RUN, 0, 1, got, &n, &tokens, &f.d), KVL_STATUS_QUOTA);
+                lookup_pages(a, &(struct lookup_request){keys, RUN, 1}, got, &n, &tokens, &f.d),
+                KVL_STATUS_QUOTA);
         assert_non_null(strstr(f.d.text, "the 65535 that a client may have of a page: release"));
         while (a->member->n_pins < PAGE_MAX_CLIENT_PINS)
-                assert_int_equal(lookup_pages(a, keys, 1, 0, 1, got, &n, &tokens, &f.d), 0);
-        assert_int_equal(lookup_pages(a, keys, 1, 0, 1, got, &n, &tokens, &f.d), KVL_STATUS_QUOTA);
+                assert_int_equal(lookup_pages(a, &(struct lookup_request){keys, 1, 1}, got, &n,
+                                         &tokens, &f.d),
+                        0);
+        assert_int_equal(
+                lookup_pages(a, &(struct lookup_request){keys, 1, 1}, got, &n, &tokens, &f.d),
+                KVL_STATUS_QUOTA);
         assert_int_equal(publish_pages(a, &p, 1, got, &n, &f.d), KVL_STATUS_QUOTA);
         assert_int_equal(ns_page(a->ns, dup)->state, PAGE_GRANTED);
         assert_int_equal(ns_page(a->ns, page)->n_pins, PAGE_MAX_CLIENT_PINS);
@@ -172,14 +182,17 @@ TEST(test_pins_of_a_client)
         make_keys(keys, 0, 3);
         assert_int_equal(lease_pages(a, 3, 1, pages, NULL), 0);
         assert_int_equal(publish_pages(a, &p, 1, got, &n, &f.d), 0);
-        assert_int_equal(lookup_pages(a, keys, 2, 0, 1, got, &n, &tokens, &f.d), KVL_STATUS_QUOTA);
+        assert_int_equal(
+                lookup_pages(a, &(struct lookup_request){keys, 2, 1}, got, &n, &tokens, &f.d),
+                KVL_STATUS_QUOTA);
         assert_string_equal(f.d.text,
                 "this client has 3 pins, and 2 more would be beyond the 4 that a client of tenant "
                 "a may have: release some, or raise it with: kvleasectl tenants set a "
                 "max_pins=...");
         assert_int_equal(n, 0);
         assert_int_equal(a->member->n_pins, 3);
-        assert_int_equal(lookup_pages(a, keys, 1, 0, 1, got, &n, &tokens, &f.d), 0);
+        assert_int_equal(
+                lookup_pages(a, &(struct lookup_request){keys, 1, 1}, got, &n, &tokens, &f.d), 0);
         /* Published pages would be pinned, too: none is published. */
         assert_int_equal(lease_pages(a, 3, 1, pages, NULL), 0);
         make_keys(keys, 10, 3);
@@ -189,9 +202,11 @@ TEST(test_pins_of_a_client)
         /* Another client has pins of its own, and a release makes room again. */
         b = enter(f.a, "x");
         make_keys(keys, 0, 3);
-        assert_int_equal(lookup_pages(b, keys, 3, 0, 1, got, &n, &tokens, &f.d), 0);
+        assert_int_equal(
+                lookup_pages(b, &(struct lookup_request){keys, 3, 1}, got, &n, &tokens, &f.d), 0);
         assert_int_equal(release_pages(a, got, 1, 1, &f.d), 0);
-        assert_int_equal(lookup_pages(a, keys, 1, 0, 1, got, &n, &tokens, &f.d), 0);
+        assert_int_equal(
+                lookup_pages(a, &(struct lookup_request){keys, 1, 1}, got, &n, &tokens, &f.d), 0);
         fixture_end(&f);
 }
 
@@ -575,7 +590,8 @@ static void everything(struct fixture *f)
                 lease_pages(a, 12, 1, pages, NULL) == 0) {
                 (void)publish_pages(a, &p, 1, got, &n, NULL);
                 fixture_check(f);
-                (void)lookup_pages(a, keys, 12, 1, 1, got, &n, &count, NULL);
+                (void)lookup_pages(
+                        a, &(struct lookup_request){keys, 12, 1, 1}, got, &n, &count, NULL);
                 (void)attach_map_set(a, 0, 0, 1, &handle, NULL);
                 (void)store_purge(&f->store, f->a, NULL, false, &count, &count);
                 fixture_check(f);

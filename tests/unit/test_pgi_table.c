@@ -250,7 +250,7 @@ int main(void)
                 fprintf(stderr, "skipped: %s: %m\n", path);
                 return SKIPPED;
         }
-        r = trace_read(&path, 1, 0, 0, NULL, NULL, &trace, &error);
+        r = trace_read(&(struct trace_source){&path, 1}, &trace, &error);
         if (r < 0) {
                 fprintf(stderr, "%s:%ju: %s\n", path, (uintmax_t)error.line, error.text);
                 return 1;

@@ -78,7 +78,8 @@ static void check_reserve(const struct place_device *d, size_t n, enum place_pol
 {
         uint64_t got[N_MAX], missing = 1;
 
-        assert_true(place_reserve(d, tens, n, policy, false, bytes, got, &missing));
+        assert_true(
+                place_reserve(&(struct place_request){d, tens, n, policy}, bytes, got, &missing));
         assert_int_equal(missing, 0);
         for (size_t i = 0; i < n; i++)
                 assert_int_equal(got[i], expected[i]);
@@ -89,7 +90,8 @@ static void check_missing(const struct place_device *d, size_t n, enum place_pol
 {
         uint64_t got[N_MAX] = {1, 1, 1, 1, 1}, missing = 0;
 
-        assert_false(place_reserve(d, tens, n, policy, exclusive, bytes, got, &missing));
+        assert_false(place_reserve(
+                &(struct place_request){d, tens, n, policy, exclusive}, bytes, got, &missing));
         assert_int_equal(missing, expected);
         for (size_t i = 0; i < n; i++)
                 assert_int_equal(got[i], 0);
@@ -161,9 +163,11 @@ TEST(test_reserve_extremes)
         const uint64_t steps[] = {1, UINT64_C(1) << 63};
         uint64_t got[2], missing;
 
-        assert_true(place_reserve(d, steps, 2, PLACE_PACK, false, UINT64_MAX, got, &missing));
+        assert_true(place_reserve(
+                &(struct place_request){d, steps, 2, PLACE_PACK}, UINT64_MAX, got, &missing));
         assert_true(got[0] == UINT64_MAX && got[1] == 0);
-        assert_true(place_reserve(d, steps, 2, PLACE_SPREAD, false, UINT64_MAX, got, &missing));
+        assert_true(place_reserve(
+                &(struct place_request){d, steps, 2, PLACE_SPREAD}, UINT64_MAX, got, &missing));
         assert_true(got[0] == UINT64_MAX / 2);
         assert_true(got[1] == UINT64_C(1) << 63);
 }
@@ -247,7 +251,8 @@ TEST(test_reserve_random)
                 struct random_case c = random_case();
                 uint64_t got[N_MAX], missing;
                 bool fits = place_reserve(
-                        c.d, c.steps, c.n, c.policy, c.exclusive, c.bytes, got, &missing);
+                        &(struct place_request){c.d, c.steps, c.n, c.policy, c.exclusive}, c.bytes,
+                        got, &missing);
 
                 assert_true(fits == (c.sum >= c.bytes));
                 assert_int_equal(missing, fits ? 0 : c.bytes - c.sum);

@@ -108,8 +108,9 @@ TEST(test_branch)
                 make_keys(keys, 0, 4);
                 make_keys(keys + 4 * KEY_BYTES, 200, 8);
                 if (pinned > 0)
-                        assert_int_equal(lookup_pages(w.attach, keys, 12, 0, w.now_nsec, pages, &n,
-                                                 &tokens, NULL),
+                        assert_int_equal(lookup_pages(w.attach,
+                                                 &(struct lookup_request){keys, 12, w.now_nsec},
+                                                 pages, &n, &tokens, NULL),
                                 0);
                 read_text(&w, 0, 2);
                 read_text(&w, 2, 2);
@@ -414,8 +415,10 @@ static uint32_t open_session(struct tiers *w, const char *id)
         uint32_t handle;
         bool created;
 
-        assert_int_equal(session_open(w->attach, (const uint8_t *)id, (uint32_t)strlen(id), false,
-                                 0, w->now_nsec, &handle, &created, NULL),
+        assert_int_equal(session_open(w->attach,
+                                 &(struct session_request){(const uint8_t *)id,
+                                         (uint32_t)strlen(id), false, 0, w->now_nsec},
+                                 &handle, &created, NULL),
                 0);
         return handle;
 }

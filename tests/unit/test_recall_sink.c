@@ -135,7 +135,9 @@ SCENE(test_read, 4)
         uint64_t tokens;
 
         make_keys(key, 5, 1);
-        assert_int_equal(lookup_pages(w->attach, key, 1, 0, 2, &page, &n, &tokens, NULL), 0);
+        assert_int_equal(lookup_pages(w->attach, &(struct lookup_request){key, 1, 2}, &page, &n,
+                                 &tokens, NULL),
+                0);
         recall(w, RECALL_SOFT, UINT64_MAX);
         go_on(w);
         expect(w, N_KEYS - 1, N_KEYS - 1);

@@ -116,8 +116,8 @@ static void look_up(struct bench *b, uint64_t request, unsigned first, unsigned 
 
         for (unsigned i = 0; i < n; i++)
                 memcpy(keys + i * KEY_BYTES, &(unsigned){first + i + 1}, sizeof(unsigned));
-        if (lookup_pages(b->a, keys, n, request, clock_now_nsec(), pages, &found, &tokens, NULL) ==
-                0)
+        if (lookup_pages(b->a, &(struct lookup_request){keys, n, clock_now_nsec(), request}, pages,
+                    &found, &tokens, NULL) == 0)
                 assert_int_equal(release_pages(b->a, pages, found, clock_now_nsec(), NULL), 0);
 }
 
@@ -130,7 +130,7 @@ static void read_back(const char *path, struct trace *ret)
 {
         struct trace_error e = {0};
 
-        if (trace_read(&path, 1, 0, TOKENS, NULL, NULL, ret, &e) != 0)
+        if (trace_read(&(struct trace_source){&path, 1, 0, TOKENS}, ret, &e) != 0)
                 fail_msg("%s line %u: %s", path, (unsigned)e.line, e.text);
 }
 

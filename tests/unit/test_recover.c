@@ -161,8 +161,9 @@ static int open_talk(struct life *l, bool must_exist)
 {
         uint32_t handle;
         bool created;
-        int r = session_open(l->a, (const uint8_t *)"talk", 4, must_exist, 0, l->now_nsec, &handle,
-                &created, &l->d);
+        int r = session_open(l->a,
+                &(struct session_request){(const uint8_t *)"talk", 4, must_exist, 0, l->now_nsec},
+                &handle, &created, &l->d);
 
         return r == 0 ? session_close(l->a, handle, false, l->now_nsec, &l->d) : r;
 }

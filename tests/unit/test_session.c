@@ -100,8 +100,9 @@ static void expect_some_pages(struct attach *a, uint32_t handle, uint32_t from)
         uint8_t key[KEY_BYTES];
         uint32_t n, n_pages = info_of(a, handle).n_pages;
 
-        assert_int_equal(session_pages(a, session_of(a, handle, NULL), from, ARRAY_SIZE(pages), 1,
-                                 pages, &n, NULL),
+        assert_int_equal(
+                session_pages(a, session_of(a, handle, NULL),
+                        (struct session_range){from, ARRAY_SIZE(pages)}, 1, pages, &n, NULL),
                 0);
         assert_int_equal(n, MIN(ARRAY_SIZE(pages), n_pages - from));
         for (uint32_t i = 0; i < n; i++) {
@@ -118,8 +119,9 @@ static void move_page(struct attach *a, uint32_t handle, uint32_t index)
         struct session_page from;
         uint32_t to, n;
 
-        assert_int_equal(
-                session_pages(a, session_of(a, handle, NULL), index, 1, 1, &from, &n, NULL), 0);
+        assert_int_equal(session_pages(a, session_of(a, handle, NULL),
+                                 (struct session_range){index, 1}, 1, &from, &n, NULL),
+                0);
         assert_int_equal(release_pages(a, &from.page, 1, 1, NULL), 0);
         assert_int_equal(lease_pages(a, 1, 1, &to, NULL), 0);
         grants_remove(a->grants, to);
@@ -169,13 +171,16 @@ CORE_SCENE(test_pins, 8, 4, 4)
         a = open_ns(m, "x");
         s = open_session(a, "s");
         append(a, s, ROOT, 0, 3);
-        assert_int_equal(session_pages(a, session_of(a, s, NULL), 1, 4, 1, pages, &n, NULL), 0);
+        assert_int_equal(session_pages(a, session_of(a, s, NULL), (struct session_range){1, 4}, 1,
+                                 pages, &n, NULL),
+                0);
         assert_int_equal(n, 2);
         assert_int_equal(ns_page(a->ns, pages[0].page)->n_pins, 1);
         assert_int_equal(ns_page(a->ns, pages[1].page)->n_pins, 1);
         assert_int_equal(m->n_pins, 2);
         assert_int_equal(pages[1].tokens, PAGE_TOKENS);
-        assert_int_equal(session_pages(a, session_of(a, s, NULL), 3, 4, 1, pages, &n, NULL),
+        assert_int_equal(session_pages(a, session_of(a, s, NULL), (struct session_range){3, 4}, 1,
+                                 pages, &n, NULL),
                 KVL_STATUS_MISS);
         assert_int_equal(m->n_pins, 2);
         fixture_check(f);
@@ -185,7 +190,9 @@ CORE_SCENE(test_pins, 8, 4, 4)
         a = open_ns(m, "x");
         assert_int_equal(attach_share(a, NULL), 0);
         s = open_session(a, "s");
-        assert_int_equal(session_pages(a, session_of(a, s, NULL), 0, 4, 1, pages, &n, NULL), 0);
+        assert_int_equal(session_pages(a, session_of(a, s, NULL), (struct session_range){0, 4}, 1,
+                                 pages, &n, NULL),
+                0);
         assert_int_equal(n, 3);
         for (uint32_t i = 0; i < n; i++) {
                 assert_int_equal(pins_count(&a->share, pages[i].page), 1);
@@ -547,7 +554,10 @@ CORE_SCENE(test_expire, 8, 4, 4)
         bool created;
 
         assert_int_equal(
-                session_open(a, (const uint8_t *)"s", 1, false, 5 * SEC, 1, &s, &created, NULL), 0);
+                session_open(a,
+                        &(struct session_request){(const uint8_t *)"s", 1, false, 5 * SEC, 1}, &s,
+                        &created, NULL),
+                0);
         t = open_session(a, "t");
         append(a, s, ROOT, 0, 2);
         assert_int_equal(session_close(a, t, false, 10 * SEC, NULL), 0);
@@ -729,7 +739,8 @@ static void fill_tenant(struct member *m, struct attach *y)
                 }
         }
         assert_int_equal(
-                session_open(y, (const uint8_t *)"x", 1, false, 0, 1, &handle, &created, &d),
+                session_open(y, &(struct session_request){(const uint8_t *)"x", 1, false, 0, 1},
+                        &handle, &created, &d),
                 -EMFILE);
         assert_non_null(strstr(d.text, "262144"));
 }
@@ -745,8 +756,10 @@ CORE_SCENE(test_limits, 8, 4, 4)
         y = open_ns(a->member, "y");
         for (id = 0; id < SESSION_HANDLES_MAX; id++)
                 assert_int_equal(try_open(a, &id, sizeof(id), false, &handle, &created), 0);
-        assert_int_equal(session_open(y, (const uint8_t *)&id, sizeof(id), false, 0, 1, &handle,
-                                 &created, &f->d),
+        assert_int_equal(
+                session_open(y,
+                        &(struct session_request){(const uint8_t *)&id, sizeof(id), false, 0, 1},
+                        &handle, &created, &f->d),
                 -EMFILE);
         assert_non_null(strstr(f->d.text, "4096"));
         assert_int_equal(session_close(a, handle, false, 1, NULL), 0);
@@ -755,8 +768,10 @@ CORE_SCENE(test_limits, 8, 4, 4)
                 assert_int_equal(session_close(a, handle, false, 1, NULL), 0);
         }
         assert_int_equal(sessions_count(a->ns), SESSIONS_MAX);
-        assert_int_equal(session_open(a, (const uint8_t *)&id, sizeof(id), false, 0, 1, &handle,
-                                 &created, &f->d),
+        assert_int_equal(
+                session_open(a,
+                        &(struct session_request){(const uint8_t *)&id, sizeof(id), false, 0, 1},
+                        &handle, &created, &f->d),
                 -EMFILE);
         assert_non_null(strstr(f->d.text, "65536"));
         id = 1;

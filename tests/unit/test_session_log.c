@@ -28,10 +28,13 @@ SESSION_LOG_SCENE(test_restart, 8)
         append(w->a, t, 1, 10, 3);
         session_hint(session_of(w->a, t, NULL), EVICT_HINT_RETURNS, 5, 1);
         assert_int_equal(
-                session_open(w->a, (const uint8_t *)"", 0, false, 7, 1, &s, &created, NULL),
+                session_open(w->a, &(struct session_request){(const uint8_t *)"", 0, false, 7, 1},
+                        &s, &created, NULL),
                 -EINVAL);
         assert_int_equal(
-                session_open(w->a, (const uint8_t *)"t", 1, false, 7, 1, &s, &created, NULL), 0);
+                session_open(w->a, &(struct session_request){(const uint8_t *)"t", 1, false, 7, 1},
+                        &s, &created, NULL),
+                0);
         expect_restart(w);
         assert_int_equal(w->found.n_sessions, 3);
         s = open_session(w->a, "s");
@@ -365,15 +368,17 @@ SESSION_LOG_SCENE(test_not_kept, 4)
         keep_logs(w, true);
         w->keeper.fails = -EMFILE;
         assert_int_equal(
-                session_open(w->a, (const uint8_t *)"s", 1, false, 0, 1, &handle, &created, &d),
+                session_open(w->a, &(struct session_request){(const uint8_t *)"s", 1, false, 0, 1},
+                        &handle, &created, &d),
                 -EMFILE);
         assert_string_equal(d.text, "no room to keep it");
         assert_null(w->ns->sessions);
         w->keeper.fails = 0;
         alloc_fail_each(n)
         {
-                int r = session_open(
-                        w->a, (const uint8_t *)"s", 1, false, 0, 1, &handle, &created, &d);
+                int r = session_open(w->a,
+                        &(struct session_request){(const uint8_t *)"s", 1, false, 0, 1}, &handle,
+                        &created, &d);
 
                 if (alloc_fail_happened())
                         assert_int_equal(r, -ENOMEM);

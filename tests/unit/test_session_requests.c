@@ -360,8 +360,10 @@ TEST(test_long_list)
         for (uint32_t i = 0; i < 5000; i++) {
                 struct attach *a = attach_of(&w, c);
 
-                assert_int_equal(session_open(a, (const uint8_t *)&i, sizeof(i), false, 0, 1, &s,
-                                         &created, NULL),
+                assert_int_equal(session_open(a,
+                                         &(struct session_request){
+                                                 (const uint8_t *)&i, sizeof(i), false, 0, 1},
+                                         &s, &created, NULL),
                         0);
                 assert_int_equal(session_close(a, s, false, 1, NULL), 0);
         }
@@ -391,8 +393,10 @@ static void make_many(struct attach *a)
                 bool created;
                 uint32_t s;
 
-                assert_int_equal(session_open(a, (const uint8_t *)&i, sizeof(i), false, 0, 1, &s,
-                                         &created, NULL),
+                assert_int_equal(session_open(a,
+                                         &(struct session_request){
+                                                 (const uint8_t *)&i, sizeof(i), false, 0, 1},
+                                         &s, &created, NULL),
                         0);
                 assert_int_equal(session_close(a, s, false, 1, NULL), 0);
         }

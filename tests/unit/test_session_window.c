@@ -447,8 +447,8 @@ SESSION_WINDOW_SCENE(test_sets_are_given, 4, 2, 2)
                 struct session_page last;
                 uint32_t n;
 
-                assert_int_equal(
-                        session_pages(w->a, session_of(w->a, s, NULL), 11, 1, 1, &last, &n, NULL),
+                assert_int_equal(session_pages(w->a, session_of(w->a, s, NULL),
+                                         (struct session_range){11, 1}, 1, &last, &n, NULL),
                         0);
                 assert_int_equal(lease_pages(y, 2 * SET_PAGES, 1, pages, NULL), KVL_STATUS_QUOTA);
                 fixture_check(&w->f);
@@ -515,9 +515,12 @@ SESSION_WINDOW_SCENE(test_pinned_window_goes, 8, 4, 4)
         assert_int_equal(attach_share(b, NULL), 0);
         s = truncated(w, "s", 0, 6, 2);
         t = open_session(b, "s");
-        assert_int_equal(
-                session_pages(w->a, session_of(w->a, s, NULL), 2, 1, 1, pages, &n, NULL), 0);
-        assert_int_equal(session_pages(b, session_of(b, t, NULL), 3, 1, 1, pages + 1, &n, NULL), 0);
+        assert_int_equal(session_pages(w->a, session_of(w->a, s, NULL),
+                                 (struct session_range){2, 1}, 1, pages, &n, NULL),
+                0);
+        assert_int_equal(session_pages(b, session_of(b, t, NULL), (struct session_range){3, 1}, 1,
+                                 pages + 1, &n, NULL),
+                0);
         assert_int_equal(session_close(w->a, s, true, 1, NULL), 0);
         fixture_check(&w->f);
         assert_int_equal(w->ns->device.n_pages[PAGE_DETACHED], 2);
@@ -529,8 +532,9 @@ SESSION_WINDOW_SCENE(test_pinned_window_goes, 8, 4, 4)
         assert_int_equal(w->ns->device.n_pages[PAGE_DETACHED], 0);
         /* One that is pinned while its window has it, and not when that goes. */
         s = truncated(w, "s", 0, 6, 2);
-        assert_int_equal(
-                session_pages(w->a, session_of(w->a, s, NULL), 2, 1, 1, pages, &n, NULL), 0);
+        assert_int_equal(session_pages(w->a, session_of(w->a, s, NULL),
+                                 (struct session_range){2, 1}, 1, pages, &n, NULL),
+                0);
         assert_int_equal(release_pages(w->a, &pages[0].page, 1, 1, NULL), 0);
         fixture_check(&w->f);
         assert_int_equal(w->ns->device.n_pages[PAGE_DETACHED], 2);

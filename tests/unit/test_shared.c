@@ -843,7 +843,8 @@ static uint32_t look_up(struct world *w, const struct keys *k)
 
         for (unsigned i = 0; i < k->n; i++)
                 make_keys(bytes + (size_t)i * KEY_BYTES, k->keys[i], 1);
-        if (lookup_pages(w->a, bytes, k->n, 0, 1, found, &n, &tokens, NULL) != 0)
+        if (lookup_pages(
+                    w->a, &(struct lookup_request){bytes, k->n, 1}, found, &n, &tokens, NULL) != 0)
                 return 0;
         assert_int_equal(tokens, n * PAGE_TOKENS);
         assert_memory_equal(found, k->pages, n * sizeof(found[0]));

@@ -182,7 +182,9 @@ TEST(test_pinned)
         begin(&w);
         publish_tagged(w.a, 5, ROOT, 0, 1);
         make_keys(key, 0, 1);
-        assert_int_equal(lookup_pages(w.a, key, 1, 0, 1, &page, &n, &tokens, NULL), 0);
+        assert_int_equal(
+                lookup_pages(w.a, &(struct lookup_request){key, 1, 1}, &page, &n, &tokens, NULL),
+                0);
         expect_dropped(&w, 5, 1);
         assert_int_equal(ns_page(w.ns, page)->state, PAGE_DETACHED);
         assert_int_equal(release_pages(w.a, &page, 1, 1, NULL), 0);

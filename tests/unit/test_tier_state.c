@@ -117,7 +117,8 @@ static uint32_t open_session(struct tiers *w, bool must_exist)
 {
         uint32_t handle = 0;
         bool created;
-        int r = session_open(w->attach, (const uint8_t *)"s", 1, must_exist, 0, w->now_nsec,
+        int r = session_open(w->attach,
+                &(struct session_request){(const uint8_t *)"s", 1, must_exist, 0, w->now_nsec},
                 &handle, &created, &w->d);
 
         assert_true(r == 0 || (must_exist && r == -ENOENT));
@@ -142,8 +143,8 @@ static void assert_pages(struct tiers *w, uint32_t handle, unsigned n, const cha
         char found[2 * N_TEXT + 1] = "";
         uint32_t n_found;
 
-        assert_int_equal(session_pages(w->attach, s, 0, ARRAY_SIZE(pages), w->now_nsec, pages,
-                                 &n_found, &w->d),
+        assert_int_equal(session_pages(w->attach, s, (struct session_range){0, ARRAY_SIZE(pages)},
+                                 w->now_nsec, pages, &n_found, &w->d),
                 0);
         assert_int_equal(n_found, n);
         for (uint32_t i = 0; i < n; i++) {
@@ -319,7 +320,9 @@ SCENE(test_tag)
         send_down(w, 31, 1);
         /* One is read below, another one moves. */
         make_keys(key, 5, 1);
-        assert_int_equal(lookup_pages(w->attach, key, 1, 0, 2, &page, &n, &count, NULL), 0);
+        assert_int_equal(lookup_pages(w->attach, &(struct lookup_request){key, 1, 2}, &page, &n,
+                                 &count, NULL),
+                0);
         assert_int_equal(
                 transfer_begin(w->ns, TRANSFER_DOWN, tier_find(w, 20), take_below(w), false), 0);
         assert_int_equal(invalidate_tag(w->attach, 7, &count, &w->d), 0);
@@ -402,7 +405,9 @@ SCENE(test_set)
         }
         assert_int_equal(w->ns->catalog.set->n_complete, 6);
         make_keys(key, 5, 1);
-        assert_int_equal(lookup_pages(ranks[1], key, 1, 0, 2, &held, &n, &tokens, NULL), 0);
+        assert_int_equal(lookup_pages(ranks[1], &(struct lookup_request){key, 1, 2}, &held, &n,
+                                 &tokens, NULL),
+                0);
         assert_int_equal(tier_of_page(&w->ns->geometry, held), TIER_HOST);
         w->ns = ranks[0]->ns;
         assert_false(ns_evict_leaf(w->ns, tier_find(w, 5), NULL));

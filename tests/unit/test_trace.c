@@ -511,7 +511,7 @@ static void check_files(const char *const *paths, unsigned n, const char *expect
         struct trace_error e;
         char got[1024];
 
-        assert_int_equal(trace_read(paths, n, 0, 16, NULL, NULL, &t, &e), 0);
+        assert_int_equal(trace_read(&(struct trace_source){paths, n, 0, 16}, &t, &e), 0);
         describe(&t, got, sizeof(got));
         assert_string_equal(got, expected);
         trace_free(&t);
@@ -529,8 +529,10 @@ SCENE(test_files)
         /* Merged by time; each file is a tenant. */
         check_files((const char *[]){f->plain, f->packed}, 2,
                 "-1,0,-1,2 0/0:0,1 0/1:2,3 10/1:2,3 20/0:0");
-        assert_int_equal(trace_read((const char *[]){f->plain, f->packed, f->plain}, 3, 0, 16, NULL,
-                                 NULL, &t, &e),
+        assert_int_equal(
+                trace_read(&(struct trace_source){(const char *[]){f->plain, f->packed, f->plain},
+                                   3, 0, 16},
+                        &t, &e),
                 0);
         assert_string_equal(t.tenants[0], "chat");
         assert_string_equal(t.tenants[1], "r_d");
@@ -560,7 +562,7 @@ static void check_file_refused(
         struct trace t = {0};
         struct trace_error e;
 
-        assert_int_equal(trace_read(paths, n, 0, 0, NULL, NULL, &t, &e), r);
+        assert_int_equal(trace_read(&(struct trace_source){paths, n}, &t, &e), r);
         assert_string_equal(e.text, expected);
         assert_int_equal(e.line, line);
         assert_int_equal(e.file, n > 0 ? n - 1 : 0);
@@ -618,15 +620,18 @@ TEST(test_progress)
         folder_make(&f);
         write_file(f.plain, line, false);
         write_file(f.packed, line, false);
-        assert_int_equal(
-                trace_read((const char *[]){f.plain, f.packed}, 2, 0, 0, note_progress, &p, &t, &e),
+        assert_int_equal(trace_read(&(struct trace_source){(const char *[]){f.plain, f.packed}, 2,
+                                            0, 0, note_progress, &p},
+                                 &t, &e),
                 0);
         trace_free(&t);
         assert_int_equal(p.calls, 8);
         assert_int_equal(p.done, 2 << 20);
         assert_int_equal(p.total, 2 << 20);
         p = (struct progress){.stop = true};
-        assert_int_equal(trace_read((const char *[]){f.plain}, 1, 0, 0, note_progress, &p, &t, &e),
+        assert_int_equal(trace_read(&(struct trace_source){(const char *[]){f.plain}, 1, 0, 0,
+                                            note_progress, &p},
+                                 &t, &e),
                 -ECANCELED);
         assert_int_equal(p.calls, 1);
         folder_remove(&f);

@@ -76,7 +76,9 @@ TIER_SCENE(test_pinned_stay, &evict_lru, 2, 4, 1, CODEC_NONE)
 
         assert_true(tier_cache(w, 1000, 1));
         make_keys(key, 1000, 1);
-        assert_int_equal(lookup_pages(w->attach, key, 1, 0, 1, &page, &n, &tokens, NULL), 0);
+        assert_int_equal(lookup_pages(w->attach, &(struct lookup_request){key, 1, 1}, &page, &n,
+                                 &tokens, NULL),
+                0);
         for (unsigned i = 0; i < 3 * N_DEVICE; i++) {
                 assert_true(tier_cache(w, i, 1));
                 tiers_settle(w);

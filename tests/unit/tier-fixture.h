@@ -231,8 +231,9 @@ static inline uint32_t tier_pin(struct tiers *w, unsigned key)
         uint64_t tokens;
 
         make_keys(bytes, key, 1);
-        assert_int_equal(
-                lookup_pages(w->attach, bytes, 1, 0, w->now_nsec, &page, &n, &tokens, NULL), 0);
+        assert_int_equal(lookup_pages(w->attach, &(struct lookup_request){bytes, 1, w->now_nsec},
+                                 &page, &n, &tokens, NULL),
+                0);
         return page;
 }
 

@@ -69,49 +69,55 @@ static Kvlease__V1__LookupRequest lookup_message(
         return m;
 }
 
+/* Where a lookup puts its result; the caller's. */
+struct found {
+        uint32_t *pages, *n_pages;
+        uint64_t *n_tokens;
+};
+
 /* Looks up batch after batch as long as each is found completely. Returns as kvl_lookup(). */
 static int lookup_all(struct kvl_ns *ns, uint64_t request, const uint8_t *keys, uint32_t n_keys,
-        bool stays, uint32_t *pages, uint32_t *ret_n_pages, uint64_t *ret_n_tokens)
+        bool stays, const struct found *ret)
 {
         uint64_t deadline = client_deadline(ns->conn);
         bool goes_on = true;
         int r = 0;
 
-        while (goes_on && *ret_n_pages < n_keys) {
-                uint32_t done = *ret_n_pages;
+        while (goes_on && *ret->n_pages < n_keys) {
+                uint32_t done = *ret->n_pages;
                 uint32_t n = MIN(n_keys - done, (uint32_t)KVL_MAX_LOOKUP_KEYS);
                 Kvlease__V1__LookupRequest m =
                         lookup_message(ns, request, keys + (size_t)done * KVL_KEY_BYTES, n);
                 struct op op;
 
-                op_init(&op, ns, &type_lookup, pages + done, n);
+                op_init(&op, ns, &type_lookup, ret->pages + done, n);
                 op.fetch.stays = stays;
                 r = op_run(&op, &m.base, deadline);
                 goes_on = r == 0 && op.n_pages == n;
                 if (r != 0)
                         break;
-                *ret_n_pages += op.n_pages;
-                *ret_n_tokens += op.n_tokens;
+                *ret->n_pages += op.n_pages;
+                *ret->n_tokens += op.n_tokens;
         }
-        return r == KVL_MISS && *ret_n_pages > 0 ? 0 : r;
+        return r == KVL_MISS && *ret->n_pages > 0 ? 0 : r;
 }
 
 static int lookup_on_socket(struct kvl_ns *ns, uint64_t request, const uint8_t *keys,
-        uint32_t n_keys, bool stays, uint32_t *ret_pages, uint32_t *ret_n_pages,
-        uint64_t *ret_n_tokens)
+        uint32_t n_keys, bool stays, const struct found *ret)
 {
         uint32_t n_pages = 0;
         uint64_t n_tokens = 0;
-        int r = lookup_all(ns, request, keys, n_keys, stays, ret_pages, &n_pages, &n_tokens);
+        int r = lookup_all(
+                ns, request, keys, n_keys, stays, &(struct found){ret->pages, &n_pages, &n_tokens});
 
         if (r != 0) {
                 conn_lock(conn_of(ns));
-                give_back_pins(ns, ret_pages, n_pages);
+                give_back_pins(ns, ret->pages, n_pages);
                 conn_unlock(conn_of(ns));
                 return r;
         }
-        *ret_n_pages = n_pages;
-        *ret_n_tokens = n_tokens;
+        *ret->n_pages = n_pages;
+        *ret->n_tokens = n_tokens;
         return 0;
 }
 
@@ -165,40 +171,38 @@ static __attribute__((noinline)) int map_found(
 }
 
 static inline int look_up_checked(struct kvl_ns *ns, uint64_t request, const uint8_t *keys,
-        uint32_t n_keys, bool stays, uint32_t *ret_pages, uint32_t *ret_n_pages,
-        uint64_t *ret_n_tokens)
+        uint32_t n_keys, bool stays, const struct found *ret)
 {
         struct fast_hit hit;
         int r;
 
         if (!fast_is_open(&ns->fast))
-                return lookup_on_socket(
-                        ns, request, keys, n_keys, stays, ret_pages, ret_n_pages, ret_n_tokens);
-        r = find_shared(ns, request, keys, n_keys, ret_pages, &hit);
+                return lookup_on_socket(ns, request, keys, n_keys, stays, ret);
+        r = find_shared(ns, request, keys, n_keys, ret->pages, &hit);
         if (r != 0)
                 return error_note(r, "");
-        if (!ns_are_populated(ns, ret_pages, hit.n_pages))
-                r = map_found(ns, stays, ret_pages, &hit);
+        if (!ns_are_populated(ns, ret->pages, hit.n_pages))
+                r = map_found(ns, stays, ret->pages, &hit);
         if (r != 0)
                 return r;
-        *ret_n_pages = hit.n_pages;
-        *ret_n_tokens = hit.n_tokens;
+        *ret->n_pages = hit.n_pages;
+        *ret->n_tokens = hit.n_tokens;
         return 0;
 }
 
 static int look_up(struct kvl_ns *ns, uint64_t request, const uint8_t *keys, uint32_t n_keys,
-        bool stays, uint32_t *ret_pages, uint32_t *ret_n_pages, uint64_t *ret_n_tokens)
+        bool stays, const struct found *ret)
 {
         int r = args_check_keys(ns, keys, n_keys, UINT32_MAX);
 
         if (r < 0)
                 return r;
-        if (!ret_pages || !ret_n_pages || !ret_n_tokens)
+        if (!ret->pages || !ret->n_pages || !ret->n_tokens)
                 return error_set(-EINVAL, "there is no room for what is found");
         PROBE(kvlease, lookup, ns, request, n_keys);
-        r = look_up_checked(ns, request, keys, n_keys, stays, ret_pages, ret_n_pages, ret_n_tokens);
+        r = look_up_checked(ns, request, keys, n_keys, stays, ret);
         if (r == 0)
-                PROBE(kvlease, hit, ns, *ret_n_pages, *ret_n_tokens, ret_pages);
+                PROBE(kvlease, hit, ns, *ret->n_pages, *ret->n_tokens, ret->pages);
         else
                 PROBE(kvlease, miss, ns, r);
         return r;
@@ -207,15 +211,16 @@ static int look_up(struct kvl_ns *ns, uint64_t request, const uint8_t *keys, uin
 int kvl_lookup(struct kvl_ns *ns, uint64_t request, const uint8_t *keys, uint32_t n_keys,
         uint32_t *ret_pages, uint32_t *ret_n_pages, uint64_t *ret_n_tokens)
 {
-        return look_up(ns, request, keys, n_keys, false, ret_pages, ret_n_pages, ret_n_tokens);
+        return look_up(ns, request, keys, n_keys, false,
+                &(struct found){ret_pages, ret_n_pages, ret_n_tokens});
 }
 
 int kvl_find(struct kvl_ns *ns, uint64_t request, const uint8_t *keys, uint32_t n_keys,
         uint32_t *ret_pages, uint32_t *ret_n_pages, uint64_t *ret_n_tokens)
 {
-        return look_up(ns, request, keys, n_keys, true, ret_pages, ret_n_pages, ret_n_tokens);
+        return look_up(ns, request, keys, n_keys, true,
+                &(struct found){ret_pages, ret_n_pages, ret_n_tokens});
 }
-
 int kvl_lookup_start(struct kvl_ns *ns, uint64_t request, const uint8_t *keys, uint32_t n_keys,
         kvl_done_fn done, void *data)
 {
@@ -263,7 +268,7 @@ int lookup_extend(struct lookup *l, uint32_t n_keys)
         if (fast_is_open(&l->ns->fast))
                 return extend_shared(l, n_keys);
         r = lookup_on_socket(l->ns, l->request, l->keys + (size_t)l->n_pages * KVL_KEY_BYTES,
-                n_keys, false, l->pages + l->n_pages, &n, &n_tokens);
+                n_keys, false, &(struct found){l->pages + l->n_pages, &n, &n_tokens});
         if (r == 0) {
                 l->n_pages += n;
                 l->n_tokens += n_tokens;

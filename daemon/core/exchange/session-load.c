@@ -133,15 +133,14 @@ static int check_load(struct attach *a, const uint8_t *id, uint32_t id_len, stru
         return 0;
 }
 
-int session_load_begin(struct attach *a, const uint8_t *id, uint32_t id_len, uint64_t deadline_nsec,
-        uint64_t now_nsec, session_load_fn done, void *data, struct session_load **ret_load,
-        struct detail *d)
+int session_load_begin(struct attach *a, const struct session_load_request *rq, uint64_t now_nsec,
+        struct session_load **ret_load, struct detail *d)
 {
         struct session_load *l;
         int r;
 
         store_set_now(a->ns->store, now_nsec);
-        r = check_load(a, id, id_len, d);
+        r = check_load(a, rq->id, rq->id_len, d);
         if (r != 0)
                 return r;
         l = calloc(1, sizeof(*l));
@@ -149,21 +148,21 @@ int session_load_begin(struct attach *a, const uint8_t *id, uint32_t id_len, uin
                 return detail_set(d, -ENOMEM, "no memory to load a session");
         *l = (struct session_load){.e = exchange_find_ns(a->ns),
                 .a = a,
-                .deadline_nsec = deadline_nsec,
-                .id_len = id_len};
-        memcpy(l->id, id, id_len);
+                .deadline_nsec = rq->deadline_nsec,
+                .id_len = rq->id_len};
+        memcpy(l->id, rq->id, rq->id_len);
         list_init(&l->link);
         list_append(&l->e->x->session_loads, &l->link);
         l->e->x->n_session_loads++;
         l->reads = epoch_read_new(l->e->epoch);
-        r = l->reads ? exchange_io_begin(l->reads, deadline_nsec) : -ENOMEM;
+        r = l->reads ? exchange_io_begin(l->reads, rq->deadline_nsec) : -ENOMEM;
         if (r < 0) {
                 load_free(l);
                 return detail_set(d, KVL_STATUS_MISS,
                         "what other hosts share takes no more requests now: %s", strerror(-r));
         }
-        l->done = done;
-        l->data = data;
+        l->done = rq->done;
+        l->data = rq->data;
         *ret_load = l;
         return 0;
 }

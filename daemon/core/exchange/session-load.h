@@ -26,12 +26,19 @@ struct session_load;
  * exchange_close() and attach_close(), never from session_load_begin(). */
 typedef void (*session_load_fn)(uint32_t n_pages, int code, void *data);
 
-/* Begins a load. Returns 0: *ret_load is under way, and ends at its deadline (CLOCK_MONOTONIC) at
- * the latest. KVL_STATUS_MISS with the sentence: nothing will be loaded; KVL_STATUS_STALE; -EACCES:
- * the client may only read; -EINVAL: the id; -ENOMEM. */
-int session_load_begin(struct attach *a, const uint8_t *id, uint32_t id_len, uint64_t deadline_nsec,
-        uint64_t now_nsec, session_load_fn done, void *data, struct session_load **ret_load,
-        struct detail *d);
+struct session_load_request {
+        const uint8_t *id; /* borrowed */
+        uint32_t id_len;
+        uint64_t deadline_nsec; /* CLOCK_MONOTONIC */
+        session_load_fn done;   /* is called once, with `data` */
+        void *data;
+};
+
+/* Begins a load. Returns 0: *ret_load is under way, and ends at its deadline at the latest.
+ * KVL_STATUS_MISS with the sentence: nothing will be loaded; KVL_STATUS_STALE; -EACCES: the client
+ * may only read; -EINVAL: the id; -ENOMEM. */
+int session_load_begin(struct attach *a, const struct session_load_request *rq, uint64_t now_nsec,
+        struct session_load **ret_load, struct detail *d);
 
 /* Stops reporting; published pages stay. */
 void session_load_cancel(struct session_load *l);

@@ -134,7 +134,8 @@ int tenant_reserve(struct tenant *t, uint64_t bytes, uint64_t *ret_missing, stru
                         pool->account.limit_bytes - (pool->reserved_bytes - s->reserve_bytes);
                 steps[i++] = pool->extent_bytes;
         }
-        if (bytes > 0 && !place_reserve(devices, steps, n, t->attrs.placement, t->attrs.exclusive,
+        if (bytes > 0 && !place_reserve(&(struct place_request){devices, steps, n,
+                                                t->attrs.placement, t->attrs.exclusive},
                                  bytes, split, &missing)) {
                 if (ret_missing)
                         *ret_missing = missing;

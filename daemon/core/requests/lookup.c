@@ -75,29 +75,28 @@ static uint32_t find_run(
         return n_keys;
 }
 
-int lookup_pages(struct attach *a, const uint8_t *keys, uint32_t n, uint64_t request,
-        uint64_t now_nsec, uint32_t *ret_pages, uint32_t *ret_n, uint64_t *ret_tokens,
-        struct detail *d)
+int lookup_pages(struct attach *a, const struct lookup_request *rq, uint32_t *ret_pages,
+        uint32_t *ret_n, uint64_t *ret_tokens, struct detail *d)
 {
         struct ns *ns = a->ns;
         uint32_t found;
         int r;
 
-        store_set_now(ns->store, now_nsec);
+        store_set_now(ns->store, rq->now_nsec);
         *ret_n = 0;
         r = attach_check_version(a, d);
         if (r != 0)
                 return r;
-        found = find_run(a, keys, n, ret_pages);
-        r = check_run(a, ret_pages, found, n, d);
+        found = find_run(a, rq->keys, rq->n, ret_pages);
+        r = check_run(a, ret_pages, found, rq->n, d);
         if (r == 0 && found > 0)
                 r = pin_reserve(a, found, d);
         if (r != 0)
                 return r;
-        count_lookups(ns, 1, n, found);
+        count_lookups(ns, 1, rq->n, found);
         if (found == 0)
                 return KVL_STATUS_MISS;
-        *ret_tokens = pin_run(a, ret_pages, found, request);
+        *ret_tokens = pin_run(a, ret_pages, found, rq->request);
         *ret_n = found;
         return 0;
 }

@@ -12,13 +12,19 @@
 
 #include "daemon/core/state/group.h"
 
-/* Finds the longest run of cached pages for keys[0..n-1], and pins each once. ret_pages has space
- * for n. Returns 0 with *ret_n > 0 pages and *ret_tokens tokens in them; KVL_STATUS_MISS with
+struct lookup_request {
+        const uint8_t *keys; /* n of them; borrowed */
+        uint32_t n;
+        uint64_t now_nsec;
+        uint64_t request; /* the engine's request, for the eviction policy; 0: none */
+};
+
+/* Finds the longest run of cached pages for the keys, and pins each once. ret_pages has space
+ * for rq->n. Returns 0 with *ret_n > 0 pages and *ret_tokens tokens in them; KVL_STATUS_MISS with
  * *ret_n = 0; KVL_STATUS_QUOTA (more pins than a client may have), -ENOMEM, -EMFILE: no page is
  * pinned. */
-int lookup_pages(struct attach *a, const uint8_t *keys, uint32_t n, uint64_t request,
-        uint64_t now_nsec, uint32_t *ret_pages, uint32_t *ret_n, uint64_t *ret_tokens,
-        struct detail *d);
+int lookup_pages(struct attach *a, const struct lookup_request *rq, uint32_t *ret_pages,
+        uint32_t *ret_n, uint64_t *ret_tokens, struct detail *d);
 
 /* Removes one pin of each, deepest (last) first. Returns 0; -EINVAL: one isn't pinned by this
  * member (nothing changed). */

@@ -80,41 +80,40 @@ static int check_open(const struct attach *a, uint32_t id_len, struct detail *d)
         return 0;
 }
 
-int session_open(struct attach *a, const uint8_t *id, uint32_t id_len, bool must_exist,
-        uint64_t expire_nsec, uint64_t now_nsec, uint32_t *ret_handle, bool *ret_created,
-        struct detail *d)
+int session_open(struct attach *a, const struct session_request *rq, uint32_t *ret_handle,
+        bool *ret_created, struct detail *d)
 {
         struct ns *ns = a->ns;
         struct session *s;
         struct opening *o;
-        int r = check_open(a, id_len, d);
+        int r = check_open(a, rq->id_len, d);
 
         if (r != 0)
                 return r;
-        store_set_now(ns->store, now_nsec);
-        s = session_find(ns, id, id_len);
-        if (!s && must_exist)
+        store_set_now(ns->store, rq->now_nsec);
+        s = session_find(ns, rq->id, rq->id_len);
+        if (!s && rq->must_exist)
                 return detail_set(
                         d, -ENOENT, "namespace %s has no such session (any more)", ns->name);
         *ret_created = !s;
         o = opening_new(a);
-        r = !o ? -ENOMEM : s ? 0 : session_new(ns, id, id_len, &s, d);
+        r = !o ? -ENOMEM : s ? 0 : session_new(ns, rq->id, rq->id_len, &s, d);
         if (r < 0) {
                 if (o)
-                        close_handle(a, a->last_session, now_nsec);
+                        close_handle(a, a->last_session, rq->now_nsec);
                 return r == -ENOMEM ? detail_set(d, r, "no memory for a session") : r;
         }
         o->session = s;
         list_append(&s->openings, &o->session_link);
         s->n_open++;
-        if (expire_nsec > 0)
-                s->expire_nsec = expire_nsec;
-        session_use(s, now_nsec);
-        if (*ret_created || expire_nsec > 0)
+        if (rq->expire_nsec > 0)
+                s->expire_nsec = rq->expire_nsec;
+        session_use(s, rq->now_nsec);
+        if (*ret_created || rq->expire_nsec > 0)
                 session_log_put(s);
         else
                 session_log_used(s);
-        session_touch_tail(a, s, now_nsec);
+        session_touch_tail(a, s, rq->now_nsec);
         *ret_handle = a->last_session;
         return 0;
 }

@@ -91,7 +91,7 @@ void session_touch_tail(struct attach *a, const struct session *s, uint64_t now_
                 touch_page(a, tail, (uint32_t)ns_page(s->ns, tail)->generation, 0, now_nsec);
 }
 
-int session_pages(struct attach *a, struct session *s, uint32_t from, uint32_t max,
+int session_pages(struct attach *a, struct session *s, struct session_range range,
         uint64_t now_nsec, struct session_page *ret, uint32_t *ret_n, struct detail *d)
 {
         struct ns *ns = a->ns;
@@ -100,8 +100,8 @@ int session_pages(struct attach *a, struct session *s, uint32_t from, uint32_t m
 
         store_set_now(ns->store, now_nsec);
         *ret_n = 0;
-        n = from < total ? MIN(max, total - from) : 0;
-        list_pages(s, from, n, ret);
+        n = range.from < total ? MIN(range.max, total - range.from) : 0;
+        list_pages(s, range.from, n, ret);
         if (n > 0 && count_pinnable(a, ret, n) == 0)
                 return pin_check_page(a, ret[0].page, 1, d);
         n = count_pinnable(a, ret, n);

@@ -199,17 +199,24 @@ static inline uint32_t *session_memory(const struct session *s)
 
 /* ---- clients: session-handles.c, session-pages.c --------------------------------------------- */
 
+struct session_request {
+        const uint8_t *id; /* borrowed */
+        uint32_t id_len;
+        bool must_exist;
+        uint64_t expire_nsec; /* how long the session may be idle; 0: as set before, else the
+                                 tenant's session_expire */
+        uint64_t now_nsec;
+};
+
 /*
  * Opens the session with this id for the attachment; makes it if there is none, unless must_exist.
- * expire_nsec: how long the session may be idle; 0: as set before, else the tenant's
- * session_expire. Returns 0 with *ret_handle, a number > 0 of the attachment, and *ret_created.
+ * Returns 0 with *ret_handle, a number > 0 of the attachment, and *ret_created.
  * With the sentence (nothing changed): -EINVAL: the id is empty or longer than SESSION_ID_MAX;
  * -ENOENT: must_exist, and there is none; -EMFILE: the client, the namespace or the tenant has too
  * many; KVL_STATUS_STALE: the namespace has another version now; -ENOMEM.
  */
-int session_open(struct attach *a, const uint8_t *id, uint32_t id_len, bool must_exist,
-        uint64_t expire_nsec, uint64_t now_nsec, uint32_t *ret_handle, bool *ret_created,
-        struct detail *d);
+int session_open(struct attach *a, const struct session_request *rq, uint32_t *ret_handle,
+        bool *ret_created, struct detail *d);
 
 /* Can the attachment have sessions, and an id have this length? Returns 0; -EINVAL or
  * KVL_STATUS_STALE, as session_open(). */
@@ -234,14 +241,20 @@ struct session_page {
         uint64_t first_token; /* its position in the text */
 };
 
+/* Pages of a session by their index. */
+struct session_range {
+        uint32_t from;
+        uint32_t max; /* at most so many */
+};
+
 /*
- * Returns the session's pages from index `from` on, at most `max`, in the order of the text. Pins
+ * Returns the session's pages in the range, in the order of the text. Pins
  * each once for the attachment: in its pin segment if it has one, else over the socket. Counts as a
  * use of the session, and of its tail. Returns 0 with *ret_n > 0; KVL_STATUS_MISS: there are none
  * from `from` on; -ENOMEM, or as pin_reserve() and pin_check_page(), with the sentence: no page is
  * pinned.
  */
-int session_pages(struct attach *a, struct session *s, uint32_t from, uint32_t max,
+int session_pages(struct attach *a, struct session *s, struct session_range range,
         uint64_t now_nsec, struct session_page *ret, uint32_t *ret_n, struct detail *d);
 
 /* ---- publishing: session-publish.c ----------------------------------------------------------- */

@@ -185,7 +185,9 @@ int handle_LOOKUP(struct request *rq)
                 return -ENOENT;
         r = check_keys(rq, &m->keys);
         if (r == 0)
-                r = lookup_pages(a, m->keys.data, n_keys, m->request_id, server_now(rq->server),
+                r = lookup_pages(a,
+                        &(struct lookup_request){
+                                m->keys.data, n_keys, server_now(rq->server), m->request_id},
                         rq->server->scratch.pages, &n, &tokens, &rq->detail);
         reply->pages = rq->server->scratch.pages;
         reply->n_pages = n;

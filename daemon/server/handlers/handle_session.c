@@ -43,9 +43,11 @@ int handle_SESSION_OPEN(struct request *rq)
         r = m->wanted != 0 ? want_handle(rq, a, m->wanted) : 0;
         if (r < 0)
                 return r;
-        r = session_open(a, m->id.data, (uint32_t)MIN(m->id.len, (size_t)UINT32_MAX),
-                m->must_exist || read_only, read_only ? 0 : m->expire_sec * NSEC_PER_SEC,
-                server_now(rq->server), &reply->session, &created, &rq->detail);
+        r = session_open(a,
+                &(struct session_request){m->id.data, (uint32_t)MIN(m->id.len, (size_t)UINT32_MAX),
+                        m->must_exist || read_only, read_only ? 0 : m->expire_sec * NSEC_PER_SEC,
+                        server_now(rq->server)},
+                &reply->session, &created, &rq->detail);
         a->last_session = MAX(a->last_session, last);
         if (r == -ENOENT && read_only && !m->must_exist)
                 return detail_set(&rq->detail, -EACCES,
@@ -128,7 +130,8 @@ int handle_SESSION_PAGES(struct request *rq)
         pages = arena_alloc(&rq->server->scratch.arena, m->max * sizeof(*pages));
         if (!pages || make_lists(&rq->server->scratch.arena, m->max, reply) < 0)
                 return -ENOMEM;
-        r = session_pages(a, s, m->from, m->max, server_now(rq->server), pages, &n, &rq->detail);
+        r = session_pages(a, s, (struct session_range){m->from, m->max}, server_now(rq->server),
+                pages, &n, &rq->detail);
         session_info(s, &info);
         reply->total = info.n_pages;
         fill_lists(a->ns, pages, n, reply);

@@ -150,9 +150,11 @@ int imports_ask_session(struct request *rq, struct attach *a)
         if (!i)
                 return r;
         return defer(rq, i, bytes,
-                session_load_begin(a, m->id.data, (uint32_t)MIN(m->id.len, (size_t)UINT32_MAX),
-                        now_nsec + m->timeout_msec * NSEC_PER_MSEC, now_nsec, on_loaded, i,
-                        &i->load, &rq->detail));
+                session_load_begin(a,
+                        &(struct session_load_request){m->id.data,
+                                (uint32_t)MIN(m->id.len, (size_t)UINT32_MAX),
+                                now_nsec + m->timeout_msec * NSEC_PER_MSEC, on_loaded, i},
+                        now_nsec, &i->load, &rq->detail));
 }
 
 static struct peer_import *find_import(struct peer *p, uint32_t ns_id)
