@@ -6,7 +6,7 @@
 #include "base/array.h"
 #include "base/macros.h"
 
-/* Pages beyond the share that one settling gives up: some 10 us. Not tuned. */
+/* Pages beyond the share that one call gives up: some 10 us. Not tuned. */
 #define TRIM_AT_ONCE 64
 
 /* Bound of one expectation: far more than any engine queues. */
@@ -248,7 +248,7 @@ uint32_t expect_add(struct expect *e, uint32_t node, uint32_t depth, uint64_t un
         assert(tree_has(e->tree, node));
 
         e->counters->received++;
-        expect_settle(e, now_nsec);
+        expect_prune(e, now_nsec);
         for (uint32_t t = 0; t < TREE_TIERS; t++)
                 e->most[t] = (uint32_t)MIN(n_pages[t] / EXPECT_SHARE, (uint64_t)UINT32_MAX);
         n_walked = count_unmarked(e, node);
@@ -410,7 +410,7 @@ static void end_expired(struct expect *e, uint64_t now_nsec)
                 e->next_expiry_nsec = MAX(next_nsec, now_nsec + n * PAUSE_PER_PAGE_NSEC);
 }
 
-void expect_settle(struct expect *e, uint64_t now_nsec)
+void expect_prune(struct expect *e, uint64_t now_nsec)
 {
         if (!e)
                 return;

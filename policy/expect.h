@@ -129,7 +129,7 @@ void expect_leaves(struct expect *e, uint32_t node);
 void expect_moved(struct expect *e, uint32_t node, uint32_t to);
 
 /* Called before victim(): ends an expired expectation, and gives up some pages beyond the share. */
-void expect_settle(struct expect *e, uint64_t now_nsec);
+void expect_prune(struct expect *e, uint64_t now_nsec);
 
 /*
  * Called if no page of the tier can be evicted. Returns true if a page of an expected text was

@@ -598,8 +598,8 @@ int check_rest(struct checker *c)
         r = check_expect(c, "number of clients", "the daemon", s->n_members, n_members);
         if (r == 0)
                 r = check_recalls(c);
-        if (r == 0 && !list_is_empty(&s->memory.settling))
+        if (r == 0 && !list_is_empty(&s->memory.idle_sets))
                 r = BROKEN(c->d,
-                        "sets with fewer holds than before weren't settled at the end of a call");
+                        "sets with fewer holds than before weren't drained from the idle list");
         return r;
 }

@@ -19,7 +19,7 @@
 #include "daemon/core/memory/discard.h"
 #include "daemon/core/memory/dma.h"
 #include "daemon/core/memory/sets.h"
-#include "daemon/core/memory/settle.h"
+#include "daemon/core/memory/idle-sets.h"
 #include "daemon/core/moves/space.h"
 #include "daemon/core/moves/transfer.h"
 #include "daemon/core/state/group.h"
@@ -49,7 +49,7 @@ void store_init(struct store *s, const struct evict_ops *evict)
         list_init(&s->pools);
         list_init(&s->lower_pools);
         list_init(&s->tenants);
-        list_init(&s->memory.settling);
+        list_init(&s->memory.idle_sets);
         list_init(&s->recalls.sets);
         list_init(&s->waits.leases);
         list_init(&s->leasables.namespaces);
@@ -100,7 +100,7 @@ bool store_deinit(struct store *s)
 
         assert(s->n_members == 0);
 
-        settle_all(s);
+        idle_sets_drain(s);
         list_for_each_safe (t, &s->tenants, struct tenant, link)
                 tenant_free(t);
         discards_stop(&s->memory.discards);
@@ -269,20 +269,20 @@ int store_add_disk(struct store *s, struct pool *above, struct disk_file *disk,
 
 static void top_up(struct ns *ns, uint64_t now_nsec)
 {
-        ns->sets.unsettled = false;
+        ns->sets.changed = false;
         list_for_each (a, &ns->clients.attachments, struct attach, ns_link)
                 if (a->magazine)
                         magazine_top_up(a, now_nsec);
         exchange_note_room(ns);
-        settle_sets_of(ns);
+        idle_sets_add_all(ns);
 }
 
-void store_settle(struct store *s, const struct pool *pool, uint64_t now_nsec)
+void store_top_up(struct store *s, const struct pool *pool, uint64_t now_nsec)
 {
         store_set_now(s, now_nsec);
         list_for_each (t, &s->tenants, struct tenant, link)
                 list_for_each (ns, &t->namespaces, struct ns, link)
-                        if (ns->device.pool == pool && ns->sets.unsettled)
+                        if (ns->device.pool == pool && ns->sets.changed)
                                 top_up(ns, now_nsec);
 }
 

@@ -47,7 +47,7 @@ bool store_policy_work(struct store *s, uint64_t now_nsec);
 
 /* Call this after pool_reap(), once the leases that waited have been tried again. Fills magazines
  * that lacked pages, and gives back memory that no lease needs. */
-void store_settle(struct store *s, const struct pool *pool, uint64_t now_nsec);
+void store_top_up(struct store *s, const struct pool *pool, uint64_t now_nsec);
 
 /* Does one step of background work (sweep, expiry), of at most twice `budget` page records. Returns
  * true while there is more. */

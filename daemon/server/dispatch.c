@@ -5,7 +5,7 @@
 
 #include "base/clock.h"
 #include "base/fd.h"
-#include "daemon/core/memory/settle.h"
+#include "daemon/core/memory/idle-sets.h"
 #include "daemon/core/cache/pages.h"
 #include "daemon/core/state/group.h"
 #include "daemon/core/state/ns.h"
@@ -80,7 +80,7 @@ static void look_at_watched(struct tenancy *t, struct ns *ns)
                 turns_visited(t, began);
                 left -= n;
         }
-        settle_all(ns->store);
+        idle_sets_drain(ns->store);
 }
 
 /* Takes over all changes that clients made in shared memory until now. Exception: tenants that made
@@ -242,7 +242,7 @@ static bool dispatch_again(struct peer *p, const struct frame *f)
         const struct state_serving was = serving_begin(p);
         bool answered = handle_timed(p, f, msg_find(f->header.type), clock_now_nsec());
 
-        settle_all(&s->store);
+        idle_sets_drain(&s->store);
         serving_end(s, was);
         return answered;
 }
@@ -295,6 +295,6 @@ void dispatch_frame(struct peer *p, const struct frame *f)
                 peer_violation(p, rule);
         else
                 serve_frame(p, f, info);
-        settle_all(&s->store);
+        idle_sets_drain(&s->store);
         serving_end(s, was);
 }

@@ -16,7 +16,7 @@
 #include "base/fd.h"
 #include "daemon/core/core.h"
 #include "daemon/core/memory/discard.h"
-#include "daemon/core/memory/settle.h"
+#include "daemon/core/memory/idle-sets.h"
 #include "daemon/core/moves/space.h"
 #include "daemon/core/moves/transfer.h"
 #include "daemon/core/state/ns.h"
@@ -316,7 +316,7 @@ static void on_reload_signal(uv_signal_t *signal, int number)
         struct server *s = container_of(signal, struct server, life.signals[2]);
 
         (void)reload_config(s, NULL, NULL);
-        settle_all(&s->store);
+        idle_sets_drain(&s->store);
 }
 
 static void on_watchdog(uv_timer_t *timer)
@@ -390,12 +390,12 @@ enum exit_code server_start(struct server *s)
         kept_sockets_release(s);
         keeping_release_rest(s);
         keeping_say(s);
-        keeping_settle(s); /* after READY the daemon may be killed; no client waits yet */
+        keeping_wait(s); /* after READY the daemon may be killed; no client waits yet */
         start_handles(s);
         if (s->life.took_over)
                 upkeep_timer_expect(s); /* for recovered objects that no client resumes */
         say_ready(s);
-        settle_all(&s->store);
+        idle_sets_drain(&s->store);
         return EXIT_OK;
 }
 

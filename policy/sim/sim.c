@@ -277,7 +277,7 @@ static void move(struct sim *s, uint32_t slot, uint32_t tier)
 
 static uint32_t victim(const struct sim *s, uint32_t tier, enum evict_how how, uint64_t now)
 {
-        expect_settle(s->expect, now);
+        expect_prune(s->expect, now);
         return s->options.policy->victim(s->policy, tier, how, now);
 }
 

@@ -14,7 +14,7 @@
 #include "daemon/core/life/leave.h"
 #include "daemon/core/life/open.h"
 #include "daemon/core/life/tenant-life.h"
-#include "daemon/core/memory/settle.h"
+#include "daemon/core/memory/idle-sets.h"
 #include "daemon/core/state/store.h"
 #include "daemon/core/state/tenant.h"
 #include "daemon/core/requests/lease.h"
@@ -138,7 +138,7 @@ static void check_state(void)
         uint64_t n_pages, n_sets;
         struct detail d = {""};
 
-        settle_all(&store);
+        idle_sets_drain(&store);
         if (store_check(&store, &n_pages, &n_sets, &d) != 0) {
                 fprintf(stderr, "store_check: %s\n", d.text);
                 abort();
@@ -158,7 +158,7 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t size)
         handle = open_session("a");
         (void)session_truncate(session_of(attach, handle, NULL), 16, 16, &n, NULL);
         (void)sessions_give_way(attach->ns, true);
-        settle_all(attach->ns->store);
+        idle_sets_drain(attach->ns->store);
         check_state();
         CHECK(session_close(attach, handle, true, 1, NULL) == 0);
         check_state();

@@ -17,7 +17,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
-#include "daemon/core/memory/settle.h"
+#include "daemon/core/memory/idle-sets.h"
 #include "daemon/core/cache/drop.h"
 #include "daemon/core/cache/pages.h"
 #include "daemon/core/clients/announce.h"
@@ -116,7 +116,7 @@ static void check(struct store *s)
         uint64_t n_pages, n_sets;
         struct detail d;
 
-        settle_all(s);
+        idle_sets_drain(s);
         if (store_check(s, &n_pages, &n_sets, &d) == 0)
                 return;
         fprintf(stderr, "%s\n", d.text);

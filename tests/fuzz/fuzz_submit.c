@@ -21,7 +21,7 @@
 #include "daemon/core/life/namespace.h"
 #include "daemon/core/life/open.h"
 #include "daemon/core/life/tenant-life.h"
-#include "daemon/core/memory/settle.h"
+#include "daemon/core/memory/idle-sets.h"
 #include "daemon/core/state/store.h"
 #include "daemon/core/state/tenant.h"
 #include "daemon/core/requests/invalidate.h"
@@ -146,7 +146,7 @@ static void check_state(void)
         uint64_t n_pages, n_sets;
         struct detail d = {""};
 
-        settle_all(&store);
+        idle_sets_drain(&store);
         if (store_check(&store, &n_pages, &n_sets, &d) != 0) {
                 fprintf(stderr, "store_check: %s\n", d.text);
                 abort();
@@ -349,11 +349,11 @@ static void administer(struct client *c, struct attach *a, const uint8_t *r)
         switch (r[1]) {
         case SETTLE:
                 if (a->magazine)
-                        magazine_settle(a);
+                        magazine_sync(a);
                 break;
         case LOOK_AGAIN:
                 ns_look_again(a->ns, UINT32_MAX);
-                settle_all(&store);
+                idle_sets_drain(&store);
                 break;
         case WORK:
                 store_work(&store, 16);
@@ -369,7 +369,7 @@ static void administer(struct client *c, struct attach *a, const uint8_t *r)
                 break;
         case GIVE_WAY:
                 sessions_give_way(a->ns, r[7] % 2);
-                settle_all(&store);
+                idle_sets_drain(&store);
                 break;
         case INVALIDATE_TAG:
                 if (key[0] > 0)
@@ -380,7 +380,7 @@ static void administer(struct client *c, struct attach *a, const uint8_t *r)
                 break;
         case DRAIN:
                 magazine_drain_ns(a->ns);
-                settle_all(&store);
+                idle_sets_drain(&store);
                 break;
         default: /* TIME */
                 now_nsec += (uint64_t)r[7] << 20;

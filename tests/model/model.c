@@ -1,4 +1,4 @@
-#include "daemon/core/memory/settle.h"
+#include "daemon/core/memory/idle-sets.h"
 #include "tests/model/model.h"
 
 #include <errno.h>
@@ -531,9 +531,9 @@ static void look(void)
         for (int t = 0; t < N_TENANTS; t++)
                 list_for_each (ns, &tenants[t]->namespaces, struct ns, link) {
                         ns_look_again(ns, UINT32_MAX);
-                        settle_all(ns->store);
+                        idle_sets_drain(ns->store);
                         list_for_each (a, &ns->clients.attachments, struct attach, ns_link)
-                                CHECK(!a->magazine || magazine_settle(a), "tampered with");
+                                CHECK(!a->magazine || magazine_sync(a), "tampered with");
                 }
 }
 
@@ -546,7 +546,7 @@ void compare(void)
 
         if (looks)
                 look();
-        settle_all(&store); /* as the server does at the end of each request */
+        idle_sets_drain(&store); /* as the server does at the end of each request */
         learn(NULL, MAY_SWEEP);
         CHECK(store_check(&store, &n_pages, &n_sets, &d) == 0, "%s", d.text);
         for (int t = 0; t < N_TENANTS; t++) {

@@ -3,7 +3,7 @@
 
 #include "daemon/core/clients/attach.h"
 #include "daemon/core/state/detail.h"
-#include "daemon/core/memory/settle.h"
+#include "daemon/core/memory/idle-sets.h"
 #include "daemon/core/reclaim/recall.h"
 #include "daemon/core/reclaim/recall-work.h"
 #include "tests/model/model.h"

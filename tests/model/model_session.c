@@ -14,7 +14,7 @@
 #include "daemon/core/cache/pages.h"
 #include "daemon/core/life/leave.h"
 #include "daemon/core/life/namespace.h"
-#include "daemon/core/memory/settle.h"
+#include "daemon/core/memory/idle-sets.h"
 #include "daemon/core/memory/chores.h"
 #include "daemon/core/reclaim/sweep.h"
 #include "daemon/core/state/shared.h"
@@ -453,7 +453,7 @@ static void op_evict(void)
                 if (victim != NODE_NONE)
                         (void)ns_evict_leaf(ns, victim, NULL);
         }
-        settle_all(ns->store);
+        idle_sets_drain(ns->store);
 }
 
 static void op_invalidate_key(void)
@@ -591,7 +591,7 @@ static void op_sweep(void)
         op = "sweep";
         (void)ns_sweep(ns, 1 + rnd(20));
         ns_look_again(ns, rnd(20));
-        settle_all(ns->store);
+        idle_sets_drain(ns->store);
 }
 
 static void op_give_way(void)
@@ -599,7 +599,7 @@ static void op_give_way(void)
         op = "give way";
         windows_may_go = true;
         (void)sessions_give_way(ns, rnd(2));
-        settle_all(ns->store);
+        idle_sets_drain(ns->store);
 }
 
 static void op_die(void)

@@ -16,7 +16,7 @@
 #include "daemon/core/life/leave.h"
 #include "daemon/core/life/open.h"
 #include "daemon/core/life/tenant-life.h"
-#include "daemon/core/memory/settle.h"
+#include "daemon/core/memory/idle-sets.h"
 #include "daemon/core/memory/wait.h"
 #include "daemon/core/reclaim/compact.h"
 #include "daemon/core/reclaim/recall.h"
@@ -720,7 +720,7 @@ void world_check(void)
         struct detail d = {0};
 
         step++;
-        settle_all(&store);
+        idle_sets_drain(&store);
         CHECK(store_check(&store, &pages, &sets, &d) == 0, "%s", d.text);
         for (uint32_t t = 0; t < n_tenants; t++)
                 check_tenant(&tenants[t]);

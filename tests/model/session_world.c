@@ -1,6 +1,6 @@
 #include "tests/model/session_world.h"
 #include "tests/unit/at-once.h"
-#include "daemon/core/memory/settle.h"
+#include "daemon/core/memory/idle-sets.h"
 #include "daemon/core/clients/attach.h"
 #include "daemon/core/clients/member.h"
 #include "daemon/core/core.h"
@@ -255,10 +255,10 @@ void compare_all(void)
 {
         uint64_t n_pages, n_sets;
 
-        settle_all(&store);
+        idle_sets_drain(&store);
         CHECK(store_check(&store, &n_pages, &n_sets, &d) == 0, "%s", d.text);
         for (unsigned i = 0; i < N_SESSIONS; i++)
                 compare_text(i);
-        settle_all(&store);
+        idle_sets_drain(&store);
         CHECK(store_check(&store, &n_pages, &n_sets, &d) == 0, "%s", d.text);
 }

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
-#include "daemon/core/memory/settle.h"
+#include "daemon/core/memory/idle-sets.h"
 #include "daemon/core/clients/attach.h"
 #include "daemon/core/clients/client-record.h"
 #include "daemon/core/clients/member.h"
@@ -55,7 +55,7 @@ void daemon_check(struct daemon *dm)
 {
         uint64_t n_pages, n_sets;
 
-        settle_all(&dm->store);
+        idle_sets_drain(&dm->store);
         if (store_check(&dm->store, &n_pages, &n_sets, &dm->d) != 0)
                 fail_msg("%s", dm->d.text);
 }

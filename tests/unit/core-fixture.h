@@ -9,7 +9,7 @@
 #include "daemon/core/cache/drop.h"
 #include "daemon/core/clients/member.h"
 #include "daemon/core/core.h"
-#include "daemon/core/memory/settle.h"
+#include "daemon/core/memory/idle-sets.h"
 #include "daemon/core/state/detail.h"
 #include "daemon/core/life/leave.h"
 #include "daemon/core/life/open.h"
@@ -76,7 +76,7 @@ static inline void fixture_check(struct fixture *f)
         uint64_t n_pages, n_sets;
         int r;
 
-        settle_all(&f->store); /* as the server does at the end of each request */
+        idle_sets_drain(&f->store); /* as the server does at the end of each request */
         r = store_check(&f->store, &n_pages, &n_sets, &f->d);
 
         if (r != 0 && !(r == -ENOMEM && f->may_lack_memory))

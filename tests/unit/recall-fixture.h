@@ -5,7 +5,7 @@
 #include "base/fd.h"
 #include "daemon/core/clients/attach.h"
 #include "daemon/core/clients/grants.h"
-#include "daemon/core/memory/settle.h"
+#include "daemon/core/memory/idle-sets.h"
 #include "daemon/core/reclaim/recall.h"
 #include "daemon/core/reclaim/recall-work.h"
 #include "tests/unit/core-fixture.h"

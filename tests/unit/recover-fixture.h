@@ -24,7 +24,7 @@
 #include "daemon/core/life/open.h"
 #include "daemon/core/life/tenant-life.h"
 #include "daemon/core/memory/sets.h"
-#include "daemon/core/memory/settle.h"
+#include "daemon/core/memory/idle-sets.h"
 #include "daemon/core/state/store.h"
 #include "daemon/core/state/tenant.h"
 #include "daemon/core/reclaim/compact.h"
@@ -185,7 +185,7 @@ static inline void life_check(struct life *l)
 {
         uint64_t n_pages, n_sets;
 
-        settle_all(&l->store);
+        idle_sets_drain(&l->store);
         if (store_check(&l->store, &n_pages, &n_sets, &l->d) == 0)
                 return;
         fprintf(stderr, "%s\n", l->d.text);

@@ -8,7 +8,7 @@
 #include <sys/wait.h>
 
 #include "base/fd.h"
-#include "daemon/core/memory/settle.h"
+#include "daemon/core/memory/idle-sets.h"
 #include "daemon/core/core.h"
 #include "daemon/server/base/log.h"
 #include "daemon/server/services/tenants.h"
@@ -60,7 +60,7 @@ void world_check(struct world *w)
         uint64_t pages, sets;
         struct detail d = {""};
 
-        settle_all(&w->server.store); /* tests call the core, too */
+        idle_sets_drain(&w->server.store); /* tests call the core, too */
         if (store_check(&w->server.store, &pages, &sets, &d) != 0)
                 fail_msg("%s", d.text);
 }
@@ -171,7 +171,7 @@ static void take_frame(struct world *w, struct client *c, const struct frame *f)
 
 void world_turn(struct world *w)
 {
-        settle_all(&w->server.store);
+        idle_sets_drain(&w->server.store);
         uv_run(&w->server.loop.uv, UV_RUN_NOWAIT);
         for (unsigned i = 0; i < w->n_clients; i++) {
                 struct client *c = &w->clients[i];

@@ -4,7 +4,7 @@
 
 #include "daemon/core/cache/pages.h"
 #include "daemon/core/clients/grants.h"
-#include "daemon/core/memory/settle.h"
+#include "daemon/core/memory/idle-sets.h"
 #include "daemon/core/state/records.h"
 #include "daemon/core/sessions/session-impl.h"
 #include "tests/unit/core-fixture.h"
@@ -160,7 +160,7 @@ static inline void evict(struct attach *a, unsigned key)
         assert_int_not_equal(page, PAGE_NONE);
         assert_true(tree_is_leaf(&a->ns->tree, page));
         assert_true(ns_evict_leaf(a->ns, page, NULL));
-        settle_all(a->ns->store);
+        idle_sets_drain(a->ns->store);
 }
 
 static inline bool is_cached(struct attach *a, unsigned key)

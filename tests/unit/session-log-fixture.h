@@ -10,7 +10,7 @@
 #include "base/fd.h"
 #include "daemon/core/cache/pages.h"
 #include "daemon/core/life/leave.h"
-#include "daemon/core/memory/settle.h"
+#include "daemon/core/memory/idle-sets.h"
 #include "daemon/core/life/recover-sessions.h"
 #include "daemon/core/sessions/session-impl.h"
 #include "tests/unit/session-fixture.h"
@@ -121,7 +121,7 @@ static inline void free_unheld(struct bench *w)
                         ns_extra(w->ns, i)->n_windows == 0)
                         ns_free_page(w->ns, i);
         }
-        settle_all(&w->f.store);
+        idle_sets_drain(&w->f.store);
 }
 
 static inline void recover(struct bench *w)

@@ -69,7 +69,7 @@ static inline void reap(struct slow *s)
 
 static inline void settle(struct slow *s)
 {
-        store_settle(&s->f.store, s->pool, 5);
+        store_top_up(&s->f.store, s->pool, 5);
         fixture_check(&s->f);
 }
 

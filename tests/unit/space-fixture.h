@@ -3,7 +3,7 @@
 #ifndef KVL_TESTS_SPACE_FIXTURE_H
 #define KVL_TESTS_SPACE_FIXTURE_H
 
-#include "daemon/core/memory/settle.h"
+#include "daemon/core/memory/idle-sets.h"
 #include "daemon/core/moves/space.h"
 #include "tests/unit/tier-fixture.h"
 
@@ -125,7 +125,7 @@ static inline void restart(struct tiers *w, const struct tiers_want *o)
                 reap_disk(w);
                 tiers_check(w); /* half read, too */
                 (void)space_work(&w->store, 256);
-                settle_all(&w->store);
+                idle_sets_drain(&w->store);
         }
         assert_true(w->ns->space.is_ready);
         tiers_settle(w);

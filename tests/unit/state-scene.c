@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "base/fd.h"
-#include "daemon/core/memory/settle.h"
+#include "daemon/core/memory/idle-sets.h"
 #include "daemon/core/cache/drop.h"
 #include "daemon/core/cache/nsset.h"
 #include "daemon/core/cache/pages.h"
@@ -97,7 +97,7 @@ static void check(struct scene *s)
 {
         uint64_t n_pages, n_sets;
 
-        settle_all(&s->store);
+        idle_sets_drain(&s->store);
         if (store_check(&s->store, &n_pages, &n_sets, &s->d) != 0)
                 fail_msg("%s", s->d.text);
 }

@@ -117,9 +117,9 @@ SCENE(test_sets)
         BREAK(s, set->n_mapped, 2, "mapped by 1 clients");
         BREAK(s, set->index, 1, "isn't in the slot");
         BREAK(s, set->n_usable, 3, "counts its pages wrong");
-        list_append(&s->f.store.memory.settling, &set->settle_link);
-        broken(s, "weren't settled");
-        list_remove(&set->settle_link);
+        list_append(&s->f.store.memory.idle_sets, &set->idle_link);
+        broken(s, "weren't drained");
+        list_remove(&set->idle_link);
         BREAK(s, set->extents[0]->bytes, 1, "lacks an extent");
         BREAK(s, s->m->n_mapped_sets, 3, "mapped sets");
 }
@@ -317,7 +317,7 @@ SCENE(test_slices)
                 cache_chain(s->a, 100 + i, 1);
                 (void)go_on(c, 1, &r);
                 assert_int_equal(free_pages(s->a, &leased, 1, NULL), 0);
-                settle_all(&s->f.store);
+                idle_sets_drain(&s->f.store);
                 (void)go_on(c, UINT32_MAX, &r);
                 assert_int_equal(r, 0);
                 checker_free(c);

@@ -86,7 +86,7 @@ TEST(test_all_of_it)
         need(grants_check_page(b, facts->claimed, NULL));
         assert_int_equal(b->magazine->n_pages, facts->n_ready);
         assert_int_equal(b->ns->clients.n_ready, facts->n_ready);
-        assert_true(attach_settle(b));
+        assert_true(attach_sync(b));
         assert_int_equal(b->magazine->n_pages, facts->n_ready);
         assert_true(shared_is_pinned(a->ns, facts->in_segment));
 
@@ -318,7 +318,7 @@ TEST(test_hostile_segment)
         assert_int_equal(b->magazine->n_pages, facts->n_ready);
         for (uint32_t slot = SHM_MAGAZINE_SLOTS / 2; slot < SHM_MAGAZINE_SLOTS; slot++)
                 assert_int_equal(b->share.magazine[slot], 0);
-        assert_true(attach_settle(b));
+        assert_true(attach_sync(b));
         daemon_end(&dm);
         fake_keep_deinit(k);
         free(k);
@@ -525,7 +525,7 @@ TEST(test_tokens)
         client_token_renew(m, first, third);
         assert_true(client_token_is(m, first) && client_token_is(m, third));
         assert_false(client_token_is(m, second));
-        client_token_settle(m);
+        client_token_commit(m);
         assert_true(client_token_is(m, third));
         assert_false(client_token_is(m, first));
         daemon_end(&dm);

@@ -12,7 +12,7 @@
 #include "daemon/core/clients/magazine.h"
 #include "daemon/core/life/leave.h"
 #include "daemon/core/life/tenant-life.h"
-#include "daemon/core/memory/settle.h"
+#include "daemon/core/memory/idle-sets.h"
 #include "daemon/core/memory/chores.h"
 #include "daemon/core/reclaim/recall.h"
 #include "daemon/core/life/resume.h"
@@ -35,7 +35,7 @@ static void leave(struct daemon *dm, struct attach *a, struct attach *b)
 
         need(client_record_ring(one, fd, &cursors, NULL));
         client_token_renew(one, facts->token, fresh);
-        client_token_settle(one);
+        client_token_commit(one);
         need(release_pages(a, facts->sealed, 2, NOW, NULL));
         (void)magazine_drain(b);
         member_undo(one, pending, 1);

@@ -646,7 +646,7 @@ static struct attach *begin_slow(
                 assert_int_equal(publish_pages(a, &p, 1, &sealed, &n, NULL), 0);
                 assert_int_equal(release_pages(a, &sealed, 1, 1, NULL), 0);
         }
-        store_settle(&w->f.store, pool_of(w), 2);
+        store_top_up(&w->f.store, pool_of(w), 2);
         drop(a, 0, 2);
         drop(a, 10, 6);
         assert_int_equal(a->ns->device.n_sets, 2);
@@ -828,7 +828,7 @@ TEST(test_dropped_during_the_copy)
         struct attach *a = begin_copies(&w, PATIENT_MSEC, &m);
 
         drop(a, 8, 2);
-        settle_all(&w.f.store);
+        idle_sets_drain(&w.f.store);
         assert_int_equal(a->ns->device.n_sets, 1);
         finish_copies(&w, a);
         assert_int_equal(find(a, 8), PAGE_NONE);

@@ -5,7 +5,7 @@
 #include "daemon/core/core.h"
 #include "daemon/core/life/leave.h"
 #include "daemon/core/life/namespace.h"
-#include "daemon/core/memory/settle.h"
+#include "daemon/core/memory/idle-sets.h"
 #include "daemon/core/moves/places.h"
 #include "daemon/core/memory/chores.h"
 #include "daemon/core/reclaim/sweep.h"
@@ -178,7 +178,7 @@ TEST_BARE(test_evicted_meanwhile)
                         uint32_t leaf = tree_leaf_below(&w.ns->tree, find(&w, 0));
 
                         assert_true(ns_evict_leaf(w.ns, leaf, NULL));
-                        settle_all(&w.f.store);
+                        idle_sets_drain(&w.f.store);
                         fixture_check(&w.f);
                 }
                 (void)run(&w);
@@ -196,7 +196,7 @@ static void move_page(struct bench *w, unsigned key)
         assert_int_equal(lease_pages(w->a, 1, 1, &to, NULL), 0);
         grants_remove(w->a->grants, to);
         places_change(w->ns, from, to, 0);
-        settle_all(&w->f.store);
+        idle_sets_drain(&w->f.store);
         ns_page(w->ns, to)->owner = 0;
         assert_int_equal(find(w, key), to);
         fixture_check(&w->f);
@@ -295,7 +295,7 @@ SCENE(test_namespace_meanwhile, 4)
         assert_int_equal(n_cached(w), 20);
         while (ns_sweep(w->ns, 100))
                 ;
-        settle_all(&w->f.store);
+        idle_sets_drain(&w->f.store);
         drop_from(w, 0, &d);
         drop_from(w, 0, &e);
         attach_close(w->a);

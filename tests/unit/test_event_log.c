@@ -61,9 +61,9 @@ SCENE(test_together)
         assert_int_equal(c->last, 0);
         assert_null(event_log_next(c, &all, 0));
         assert_true(event_log_due(c) == 11 * SEC);
-        event_log_settle(c, 11 * SEC - 1, false);
+        event_log_flush(c, 11 * SEC - 1, false);
         assert_int_equal(c->last, 0);
-        event_log_settle(c, 11 * SEC, false);
+        event_log_flush(c, 11 * SEC, false);
         assert_int_equal(c->last, 2); /* the other window ends early, as it must come first */
         assert_string_equal(event_log_next(c, &all, 0)->by_tenant, "c");
         e = event_log_next(c, &all, 1);
@@ -75,7 +75,7 @@ SCENE(test_together)
         assert_true(e->first_nsec == 10 * SEC && e->last_nsec == 10 * SEC + 2);
         /* A new window of the same. */
         evict(c, 12 * SEC, "a", "b");
-        event_log_settle(c, 12 * SEC, true);
+        event_log_flush(c, 12 * SEC, true);
         assert_int_equal(c->last, 3);
         assert_int_equal(event_log_next(c, &all, 2)->count, 1);
         assert_true(event_log_due(c) == UINT64_MAX);
@@ -98,7 +98,7 @@ SCENE(test_apart)
         for (unsigned round = 0; round < 3; round++)
                 for (size_t i = 0; i < ARRAY_SIZE(notes); i++)
                         event_note(c, SEC, &notes[i]);
-        event_log_settle(c, SEC, true);
+        event_log_flush(c, SEC, true);
         assert_int_equal(c->last, ARRAY_SIZE(notes));
         for (uint64_t i = 0; i < c->last; i++)
                 assert_int_equal(event_log_next(c, &all, i)->count, 3);
@@ -154,7 +154,7 @@ TEST(test_parts)
         /* Evictions of `quiet`'s pages for `noisy` count for `noisy`. */
         for (unsigned i = 0; i < NOISY; i++) {
                 evict(&c, (i + 2) * SEC, "quiet", loud[1]);
-                event_log_settle(&c, (i + 2) * SEC, true);
+                event_log_flush(&c, (i + 2) * SEC, true);
         }
         assert_int_equal(
                 count(&c,
@@ -200,7 +200,7 @@ SCENE(test_many_open)
                 evict(c, SEC, name, "b");
         }
         assert_int_equal(c->last, 2 * EVENT_LOG_OPEN_EVENTS);
-        event_log_settle(c, SEC, true);
+        event_log_flush(c, SEC, true);
         assert_int_equal(count(c, &all, 0), 3 * EVENT_LOG_OPEN_EVENTS);
         assert_string_equal(event_log_next(c, &all, 0)->tenant, "t0");
 }
@@ -224,7 +224,7 @@ SCENE(test_order)
                 else
                         evict(c, now - step / 2, name, random_below(2) ? "b" : "c");
                 if (random_below(20) == 0)
-                        event_log_settle(c, now, random_below(10) == 0);
+                        event_log_flush(c, now, random_below(10) == 0);
                 while ((e = event_log_next(c, &all, after))) {
                         assert_true(e->last_nsec >= last_nsec);
                         assert_true(e->last_nsec - e->first_nsec < EVENT_LOG_WINDOW_NSEC);
@@ -233,7 +233,7 @@ SCENE(test_order)
                         counted += e->count;
                 }
         }
-        event_log_settle(c, now, true);
+        event_log_flush(c, now, true);
         while ((e = event_log_next(c, &all, after))) {
                 assert_true(e->last_nsec >= last_nsec);
                 last_nsec = e->last_nsec;
@@ -289,7 +289,7 @@ TEST(test_long_texts)
                 event_note(&c, SEC,
                         &(struct event_note){
                                 .kind = EVENT_REFUSED, .reason = text, .detail = text});
-        event_log_settle(&c, SEC, true);
+        event_log_flush(&c, SEC, true);
         assert_int_equal(c.last, 1);
         e = event_log_next(&c, &all, 0);
         assert_int_equal(e->count, 2);
@@ -304,7 +304,7 @@ TEST(test_off)
         struct event_log c = {0};
 
         evict(&c, SEC, "a", "b");
-        event_log_settle(&c, SEC, true);
+        event_log_flush(&c, SEC, true);
         assert_int_equal(c.last, 0);
         assert_null(event_log_next(&c, &all, 0));
         event_log_close(&c);

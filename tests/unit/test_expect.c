@@ -100,7 +100,7 @@ static void expect_text(struct cache *c, uint32_t node, uint32_t pages)
 
 static uint32_t next_victim(struct cache *c, uint32_t tier, enum evict_how how)
 {
-        expect_settle(c->expect, c->now);
+        expect_prune(c->expect, c->now);
         check(c);
         return c->ops->victim(c->policy, tier, how, c->now);
 }

@@ -1,5 +1,5 @@
 /* EXPLAIN and ADMIN_EXPLAIN, as replies: what a tenant is told of others, and what is refused. */
-#include "daemon/core/memory/settle.h"
+#include "daemon/core/memory/idle-sets.h"
 #include "tests/unit/at-once.h"
 #include "tests/unit/server-fixture.h"
 
@@ -83,7 +83,7 @@ static void evict_for(struct world *w, struct client *c, struct ns *ns, const st
         const struct drop_reason reason = {.why = EVICT_PRESSURE, .by = by};
 
         assert_int_equal(ns_drop_subtree(ns, tell(w, c, false)->page, reason), 1);
-        settle_all(&w->server.store);
+        idle_sets_drain(&w->server.store);
 }
 
 TEST(test_names)

@@ -62,7 +62,7 @@ static int end(struct tiers *w, struct filler *f)
 {
         int r = fill_end(f->fill);
 
-        settle_all(&w->store);
+        idle_sets_drain(&w->store);
         return r;
 }
 

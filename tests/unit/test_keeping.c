@@ -135,11 +135,11 @@ SCENE(test_settles)
         fake_notify_set_deaf(&notify, true);
         add(w, 1);
         assert_int_equal(pthread_create(&thread, NULL, release_later, NULL), 0);
-        keeping_settle(&w->server);
+        keeping_wait(&w->server);
         assert_true(atomic_load(&was_released));
         assert_int_equal(keeping_ticket(&w->server), 0);
         pthread_join(thread, NULL);
-        keeping_settle(&w->server); /* nothing to wait for */
+        keeping_wait(&w->server); /* nothing to wait for */
 }
 
 /* However much is added meanwhile, what was said before goes as soon as it may. */

@@ -4,7 +4,7 @@
 #include "daemon/core/life/leave.h"
 #include "daemon/core/life/sizing.h"
 #include "daemon/core/memory/sets.h"
-#include "daemon/core/memory/settle.h"
+#include "daemon/core/memory/idle-sets.h"
 #include "daemon/core/memory/wait.h"
 #include "daemon/core/reclaim/take-back.h"
 #include "daemon/core/reclaim/recall-work.h"
@@ -317,12 +317,12 @@ SCENE(test_stock, 4, 4)
         assert_int_equal(set_bind_in(l->a->ns, TIER_DEVICE, NULL, &set, NULL), 0);
         assert_int_equal(set_bind_in(l->a->ns, TIER_HOST, NULL, &set, NULL), 0);
         l->a->ns->reclaim.stock.n_to_keep = 2 * SET_PAGES;
-        settle_all(&l->w.f.store);
+        idle_sets_drain(&l->w.f.store);
         assert_int_equal(l->a->ns->device.n_sets, 2);
         assert_int_equal(l->a->ns->tiers[TIER_HOST].n_sets, 0);
         l->a->ns->reclaim.stock.n_to_keep = 0;
-        settle_sets_of(l->a->ns);
-        settle_all(&l->w.f.store);
+        idle_sets_add_all(l->a->ns);
+        idle_sets_drain(&l->w.f.store);
 }
 
 static void expect_broken(struct lower *l, const char *text)

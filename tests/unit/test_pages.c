@@ -45,7 +45,7 @@ CORE_SCENE(test_life_of_a_page, 8, 4, 4)
         assert_int_equal(ns_page(a->ns, pages[0])->generation, generation);
         assert_int_equal(invalidate_key(a, keys, &tokens, &f->d), 0);
         assert_int_equal(tokens, 2);
-        settle_all(&f->store);
+        idle_sets_drain(&f->store);
         /* The last page went: so did the set. */
         assert_int_equal(f->device.n_extents, 0);
 }
@@ -307,7 +307,7 @@ TEST(test_detached_until_released)
         assert_int_equal(release_pages(a, pages, 1, 1, NULL), 0);
         assert_int_equal(ns_page(a->ns, pages[0])->state, PAGE_FREE);
         assert_int_equal(release_pages(a, pages + 2, 1, 1, NULL), 0);
-        settle_all(&f.store);
+        idle_sets_drain(&f.store);
         assert_int_equal(f.device.n_extents, 0);
         fixture_end(&f);
 }
@@ -524,7 +524,7 @@ CORE_SCENE(test_device_failure_leaves_nothing, 8, 8, 8)
         f->device.fail_in = 5; /* the second plane of the second set */
         assert_int_equal(lease_pages(a, 4, 1, pages, &f->d), -ENOMEM);
         assert_non_null(strstr(f->d.text, "device fake"));
-        settle_all(&f->store);
+        idle_sets_drain(&f->store);
         assert_int_equal(f->device.n_extents, 0);
         assert_int_equal(f->a->account.charged_bytes, 0);
         assert_int_equal(lease_pages(a, 4, 1, pages, &f->d), 0);
@@ -667,7 +667,7 @@ static void check_reused_parent(bool rebinds)
                 assert_int_equal(lease_pages(a, 1, 1, &pages[1], &f.d), 0);
         make_keys(key, 1, 1);
         assert_int_equal(invalidate_key(a, key, &n, &f.d), 0);
-        settle_all(&f.store);
+        idle_sets_drain(&f.store);
         assert_int_equal(a->ns->device.n_sets, !rebinds);
         for (i = 0; i < SET_PAGES && (i == 0 || again != pages[0]); i++)
                 assert_int_equal(lease_pages(a, 1, 1, &again, &f.d), 0);

@@ -283,7 +283,7 @@ static unsigned count_answered(struct world *w, struct client *clients[], unsign
 }
 
 /* One extent set ends all of them, one with its pages: no turn has to look for room for them all,
- * and what was made is settled after the last. */
+ * and the namespace is topped up after the last one. */
 TEST(test_many_in_turns)
 {
         enum { N = CLIENTS_MAX - 1 };
@@ -304,7 +304,7 @@ TEST(test_many_in_turns)
                 world_turn(&w);
                 n = count_answered(&w, clients, N);
                 assert_true(n - before <= PARKED_RETRIES_PER_TURN);
-                assert_int_equal(ns->sets.unsettled, n > 0 && n < N);
+                assert_int_equal(ns->sets.changed, n > 0 && n < N);
                 world_check(&w);
         }
         assert_int_equal(n_turns, 2);
@@ -357,7 +357,7 @@ TEST(test_many_wait_on)
         world_end(&w);
 }
 
-/* A client that leaves between two turns is skipped, and its set is settled all the same. */
+/* A client that leaves between two turns is skipped, and its set is used all the same. */
 TEST(test_last_due_leaves)
 {
         enum { N = PARKED_RETRIES_PER_TURN + 1 };
@@ -370,9 +370,9 @@ TEST(test_last_due_leaves)
         ns = attach_of(&w, clients[0])->ns;
         fake_device_unblock(&w.device);
         AWAIT(&w, count_answered(&w, clients, N) == N - 1);
-        assert_true(ns->sets.unsettled);
+        assert_true(ns->sets.changed);
         peer_end(peer_of(&w, clients[N - 1]));
-        AWAIT(&w, !ns->sets.unsettled);
+        AWAIT(&w, !ns->sets.changed);
         expect(&w, clients[0], "LEASE:0 ");
         world_end(&w);
 }

@@ -10,7 +10,7 @@
 #include "daemon/core/core.h"
 #include "daemon/core/life/leave.h"
 #include "daemon/core/life/tenant-life.h"
-#include "daemon/core/memory/settle.h"
+#include "daemon/core/memory/idle-sets.h"
 #include "daemon/core/memory/wait.h"
 #include "daemon/core/requests/refill.h"
 #include "tests/unit/slow-fixture.h"
@@ -350,7 +350,7 @@ SLOW_SCENE(test_magazine_is_topped_up, PATIENT_MSEC, 16, 16)
         assert_true(a->magazine->n_pages >= 4);
         assert_int_equal(a->ns->device.n_sets, 1);
         magazine_drain(a);
-        settle_all(&s->f.store);
+        idle_sets_drain(&s->f.store);
         assert_int_equal(a->ns->device.n_sets, 0);
         /* One that fails isn't started again by itself. */
         fake_device_fail(&s->f.device, "create", 1, -ENOMEM);

@@ -4,7 +4,7 @@
 
 #include "daemon/core/clients/attach.h"
 #include "daemon/core/life/tenant-life.h"
-#include "daemon/core/memory/settle.h"
+#include "daemon/core/memory/idle-sets.h"
 #include "daemon/core/memory/wait.h"
 #include "daemon/core/reclaim/recall.h"
 #include "daemon/core/reclaim/recall-work.h"
@@ -144,7 +144,7 @@ SCENE(test_read, 4)
         assert_true(tier_is_filled(w, page, 5));
         assert_int_equal(w->ns->device.n_sets, 1);
         assert_int_equal(release_pages(w->attach, &page, 1, 3, NULL), 0);
-        settle_all(&w->store);
+        idle_sets_drain(&w->store);
         assert_int_equal(w->ns->device.n_sets, 0);
 }
 
@@ -213,6 +213,6 @@ SCENE(test_mapped, 4)
         assert_int_equal(w->ns->device.n_sets, 1);
         expect(w, N_KEYS, N_KEYS);
         assert_int_equal(attach_unmapped(w->attach, 0, &w->d), 0);
-        settle_all(&w->store);
+        idle_sets_drain(&w->store);
         assert_int_equal(w->ns->device.n_sets, 0);
 }

@@ -4,7 +4,7 @@
 #include "daemon/core/core.h"
 #include "daemon/core/life/leave.h"
 #include "daemon/core/life/open.h"
-#include "daemon/core/memory/settle.h"
+#include "daemon/core/memory/idle-sets.h"
 #include "daemon/core/state/records.h"
 #include "daemon/core/state/shared.h"
 #include "daemon/core/reclaim/recall-work.h"

@@ -3,7 +3,7 @@
 #include "daemon/core/clients/grants.h"
 #include "daemon/core/life/leave.h"
 #include "daemon/core/life/namespace.h"
-#include "daemon/core/memory/settle.h"
+#include "daemon/core/memory/idle-sets.h"
 #include "daemon/core/moves/places.h"
 #include "daemon/core/reclaim/recall.h"
 #include "daemon/core/state/shared.h"
@@ -126,7 +126,7 @@ static void move_page(struct attach *a, uint32_t handle, uint32_t index)
         assert_int_equal(lease_pages(a, 1, 1, &to, NULL), 0);
         grants_remove(a->grants, to);
         places_change(a->ns, from.page, to, 0);
-        settle_all(a->ns->store);
+        idle_sets_drain(a->ns->store);
         ns_page(a->ns, to)->owner = 0;
 }
 

@@ -222,7 +222,7 @@ TEST(test_lost)
         expect_tokens(w.a, s, 10, 1);
         /* Also pages of a lost window. */
         assert_true(sessions_give_way(w.ns, true));
-        settle_all(&w.f.store);
+        idle_sets_drain(&w.f.store);
         expect_tokens(w.a, s, 10, 8);
         KEEP(&w, s, 0, PAGES(0, 1), PAGES(2, 3), PAGES(8, END));
         assert_true(info_of(w.a, s).is_truncated);
@@ -387,7 +387,7 @@ SCENE(test_moved)
         assert_int_equal(lease_pages(k->w.a, 1, 1, &to, NULL), 0);
         grants_remove(k->w.a->grants, to);
         places_change(k->w.ns, k->t.at, to, 0);
-        settle_all(&k->w.f.store);
+        idle_sets_drain(&k->w.f.store);
         ns_page(k->w.ns, to)->owner = 0;
         assert_int_equal(k->t.at, to);
         fixture_check(&k->w.f);
@@ -406,7 +406,7 @@ TEST(test_called_off)
                         assert_true(sessions_give_way(k.w.ns, true));
                 else
                         append(k.w.a, k.s, N_TEXT - 1, N_TEXT, 1);
-                settle_all(&k.w.f.store);
+                idle_sets_drain(&k.w.f.store);
                 fixture_check(&k.w.f);
                 assert_null(session_of(k.w.a, k.s, NULL)->truncation);
                 work(&k, UINT32_MAX);
@@ -441,7 +441,7 @@ SCENE(test_gives_way)
         while (k->t.n_seen < k->t.n_window)
                 work(k, 1);
         while (sessions_give_way(k->w.ns, true)) {
-                settle_all(&k->w.f.store);
+                idle_sets_drain(&k->w.f.store);
                 fixture_check(&k->w.f);
         }
         work(k, UINT32_MAX);
@@ -464,7 +464,7 @@ TEST(test_recalled)
                 work(&k, n_slices);
                 if (ns_page(k.w.ns, page)) {
                         (void)sessions_leave_set(ns_set_of(k.w.ns, page));
-                        settle_all(&k.w.f.store);
+                        idle_sets_drain(&k.w.f.store);
                         fixture_check(&k.w.f);
                 }
                 work(&k, UINT32_MAX);
@@ -491,7 +491,7 @@ TEST(test_gone)
 
                         (void)sessions_sweep(k.w.ns, &budget);
                 }
-                settle_all(&k.w.f.store);
+                idle_sets_drain(&k.w.f.store);
                 assert_int_equal(k.w.ns->device.n_pages[PAGE_DETACHED], 0);
                 end_keeping(&k);
         }

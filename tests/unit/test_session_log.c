@@ -1,7 +1,7 @@
 /* Sessions that are there again after a restart: what is written down, and what is made of it.
  * Where the daemon was killed is in test_session_log_killed.c. */
 #include "daemon/core/life/namespace.h"
-#include "daemon/core/memory/settle.h"
+#include "daemon/core/memory/idle-sets.h"
 #include "daemon/core/memory/chores.h"
 #include "daemon/core/reclaim/sweep.h"
 #include "tests/unit/alloc-fail.h"
@@ -307,7 +307,7 @@ SESSION_LOG_SCENE(test_window_order, 8)
         for (unsigned i = 0; i < 4; i++) {
                 id[0] = (char)('a' + (3 * i + 1) % 4);
                 assert_true(sessions_give_way(w->ns, false));
-                settle_all(&w->f.store);
+                idle_sets_drain(&w->f.store);
                 assert_int_equal(session_find(w->ns, (uint8_t *)id, 1)->window.n, 0);
         }
         expect_restart(w);
@@ -353,7 +353,7 @@ SESSION_LOG_SCENE(test_epoch, 4)
         assert_int_equal(sessions_count(w->ns), 0);
         while (ns_sweep(w->ns, 1000))
                 continue;
-        settle_all(&w->f.store);
+        idle_sets_drain(&w->f.store);
         open_logged(w, "t");
         expect_restart(w);
         assert_int_equal(sessions_count(w->ns), 1);
@@ -710,7 +710,7 @@ TEST_BARE(test_long_window_ends)
                         assert_int_equal(ns_invalidate(w.ns, CAUSE_NAMESPACE, &n), 0);
                 while (ns_sweep(w.ns, 1000))
                         ;
-                settle_all(&w.f.store);
+                idle_sets_drain(&w.f.store);
                 if (!is_dropped)
                         (void)open_session(w.a, "u"); /* in the place of the other one */
                 s = session_of(w.a, is_dropped ? other : open_session(w.a, "v"), NULL);

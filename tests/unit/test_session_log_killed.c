@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "daemon/core/life/namespace.h"
-#include "daemon/core/memory/settle.h"
+#include "daemon/core/memory/idle-sets.h"
 #include "daemon/core/reclaim/sweep.h"
 #include "tests/unit/alloc-fail.h"
 #include "tests/unit/child.h"
@@ -114,7 +114,7 @@ static void act_on(struct actor *x, uint32_t *handle, struct session *s, unsigne
                 act_keep(s);
         else
                 act_tell(s);
-        settle_all(&x->w.f.store);
+        idle_sets_drain(&x->w.f.store);
 }
 
 /* The number says all of what is done. */
@@ -131,7 +131,7 @@ static void act(struct actor *x, uint64_t seed, unsigned number)
                 assert_int_equal(ns_invalidate(x->w.ns, CAUSE_NAMESPACE, &n), 0);
                 while (ns_sweep(x->w.ns, 1000))
                         continue;
-                settle_all(&x->w.f.store);
+                idle_sets_drain(&x->w.f.store);
                 memset(x->handles, 0, sizeof(x->handles));
         } else if (s) {
                 act_on(x, &x->handles[i], s, random_below(22));

@@ -6,7 +6,7 @@
 #include "daemon/core/core.h"
 #include "daemon/core/life/leave.h"
 #include "daemon/core/life/namespace.h"
-#include "daemon/core/memory/settle.h"
+#include "daemon/core/memory/idle-sets.h"
 #include "daemon/core/moves/places.h"
 #include "daemon/core/memory/chores.h"
 #include "daemon/core/sessions/session-impl.h"
@@ -164,7 +164,7 @@ SCENE(test_moved)
         assert_int_equal(lease_pages(w->a, 1, 1, &to, NULL), 0);
         grants_remove(w->a->grants, to);
         places_change(w->ns, w->t.at, to, 0);
-        settle_all(&w->f.store);
+        idle_sets_drain(&w->f.store);
         ns_page(w->ns, to)->owner = 0;
         assert_int_equal(w->t.at, to);
         fixture_check(&w->f);
@@ -257,7 +257,7 @@ SCENE(test_gives_way)
         assert_int_equal(w->ns->sessions->n_room, 6 * SLICE);
         for (unsigned n = 0; n < 6; n++) {
                 assert_true(sessions_give_way(w->ns, true));
-                settle_all(&w->f.store);
+                idle_sets_drain(&w->f.store);
                 fixture_check(&w->f);
         }
         expect_untouched(w);
@@ -279,7 +279,7 @@ TEST(test_recalled)
                 make_keys(key, is_held ? N_PAGES - 2 : N_PAGES - N_END, 1);
                 set = ns_set_of(w.ns, ns_find_page(w.ns, key));
                 assert_int_equal(sessions_leave_set(set), is_held ? 4 * SLICE : 0);
-                settle_all(&w.f.store);
+                idle_sets_drain(&w.f.store);
                 fixture_check(&w.f);
                 if (is_held) {
                         for (unsigned i = 0; i < SET_PAGES; i++)

@@ -8,7 +8,7 @@
 #include "daemon/core/cache/pages.h"
 #include "daemon/core/core.h"
 #include "daemon/core/life/namespace.h"
-#include "daemon/core/memory/settle.h"
+#include "daemon/core/memory/idle-sets.h"
 #include "daemon/core/reclaim/sweep.h"
 #include "daemon/core/reclaim/recall-work.h"
 #include "tests/unit/compact-fixture.h"
@@ -375,7 +375,7 @@ SESSION_WINDOW_SCENE(test_lost_window, 8, 4, 4)
 
         s = truncated(w, "s", 0, 8, 2);
         assert_true(sessions_give_way(w->ns, true));
-        settle_all(&w->f.store);
+        idle_sets_drain(&w->f.store);
         assert_false(sessions_give_way(w->ns, true));
         fixture_check(&w->f);
         assert_int_equal(w->ns->device.n_pages[PAGE_DETACHED], 0);
@@ -528,7 +528,7 @@ SESSION_WINDOW_SCENE(test_pinned_window_goes, 8, 4, 4)
         assert_int_equal(release_pages(w->a, &pages[0].page, 1, 1, NULL), 0);
         atomic_fetch_sub(&b->share.counters[pages[1].page], 1);
         ns_look_again(w->ns, 10);
-        settle_all(&w->f.store);
+        idle_sets_drain(&w->f.store);
         assert_int_equal(w->ns->device.n_pages[PAGE_DETACHED], 0);
         /* One that is pinned while its window has it, and not when that goes. */
         s = truncated(w, "s", 0, 6, 2);
@@ -551,7 +551,7 @@ SESSION_WINDOW_SCENE(test_invalidation, 8, 4, 4)
         assert_null(session_of(w->a, s, NULL));
         while (ns_sweep(w->ns, 1))
                 fixture_check(&w->f);
-        settle_all(&w->f.store);
+        idle_sets_drain(&w->f.store);
         assert_int_equal(
                 w->ns->device.n_pages[PAGE_DETACHED] + w->ns->device.n_pages[PAGE_SEALED], 0);
         /* Pages in tree and window: the sweep meets one before the other. */
@@ -567,7 +567,7 @@ SESSION_WINDOW_SCENE(test_invalidation, 8, 4, 4)
         assert_int_equal(w->ns->device.n_pages[PAGE_DETACHED], 2);
         while (ns_sweep(w->ns, 100))
                 ;
-        settle_all(&w->f.store);
+        idle_sets_drain(&w->f.store);
         assert_int_equal(w->ns->device.n_pages[PAGE_DETACHED], 0);
 }
 
@@ -703,18 +703,18 @@ SESSION_WINDOW_SCENE(test_leave_set_looks_at_few, 8, 8, 8)
         append(w->a, u, ROOT, 40, 8);
         assert_true(w->ns->device.n_sets > 2);
         assert_int_equal(sessions_leave_set(w->ns->sets.at[w->ns->device.n_sets - 1]), 0);
-        settle_all(&w->f.store);
+        idle_sets_drain(&w->f.store);
         assert_int_equal(info_of(w->a, s).n_pages, 6);
         /* The other one's window comes behind it. */
         assert_int_equal(sessions_leave_set(w->ns->sets.at[0]), 3);
-        settle_all(&w->f.store);
+        idle_sets_drain(&w->f.store);
         fixture_check(&w->f);
         expect_tokens(w->a, s, 7, 3);
         assert_int_equal(info_of(w->a, t).n_pages, 8);
         assert_int_equal(sessions_leave_set(w->ns->sets.at[0]), 0);
-        settle_all(&w->f.store);
+        idle_sets_drain(&w->f.store);
         assert_int_equal(sessions_leave_set(w->ns->sets.at[1]), 6);
-        settle_all(&w->f.store);
+        idle_sets_drain(&w->f.store);
         fixture_check(&w->f);
         assert_int_equal(info_of(w->a, t).n_pages, 2);
 }
@@ -841,14 +841,14 @@ TEST(test_window_is_lost_in_slices)
         uint32_t s = long_window(&w);
 
         assert_true(sessions_give_way(w.ns, true));
-        settle_all(&w.f.store);
+        idle_sets_drain(&w.f.store);
         expect_pages(w.a, s, "0@0");
         assert_int_equal(w.ns->sessions->n_room, 0);
         for (unsigned n = LONG_WINDOW - 4; n > 0; n -= MIN(n, 4u)) {
                 assert_int_equal(ns_n_pages(w.ns, PAGE_DETACHED), n);
                 fixture_check(&w.f);
                 assert_true(sessions_give_way(w.ns, true));
-                settle_all(&w.f.store);
+                idle_sets_drain(&w.f.store);
         }
         assert_int_equal(ns_n_pages(w.ns, PAGE_DETACHED), 0);
         assert_false(sessions_give_way(w.ns, true));
@@ -865,7 +865,7 @@ TEST(test_window_leaves_set_in_slices)
 
         assert_int_equal(sessions_leave_set(set), LONG_WINDOW);
         assert_true(set_is_idle(set));
-        settle_all(&w.f.store);
+        idle_sets_drain(&w.f.store);
         expect_pages(w.a, s, "0@0");
         assert_int_equal(ns_n_pages(w.ns, PAGE_DETACHED), LONG_WINDOW - 4 - SET_PAGES);
         expect_slices(&w, 0);
@@ -886,7 +886,7 @@ TEST(test_slices_of_a_session_that_ends)
                 if (how == 1 || how == 2)
                         assert_int_equal(ns_invalidate(w.ns, CAUSE_NAMESPACE, &n), 0);
                 while (how == 2 && sessions_give_way(w.ns, true)) {
-                        settle_all(&w.f.store);
+                        idle_sets_drain(&w.f.store);
                         fixture_check(&w.f);
                 }
                 if (how < 3)

@@ -9,7 +9,7 @@
 #include "daemon/core/clients/member.h"
 #include "daemon/core/life/namespace.h"
 #include "daemon/core/life/tenant-life.h"
-#include "daemon/core/memory/settle.h"
+#include "daemon/core/memory/idle-sets.h"
 #include "daemon/core/reclaim/sweep.h"
 #include "daemon/core/state/shared.h"
 #include "daemon/core/requests/invalidate.h"
@@ -144,7 +144,7 @@ SHARED_SCENE(test_watched_pages_keep_their_order, 1)
         for (unsigned i = 0; i < SET_PAGES; i++)
                 unpin(w, chain[i]);
         ns_look_again(w->ns, 3);
-        settle_all(&w->f.store);
+        idle_sets_drain(&w->f.store);
         assert_int_equal(w->ns->catalog.watched.n, SET_PAGES - 3);
         for (unsigned i = 0; i < SET_PAGES; i++) {
                 assert_int_equal(lease_pages(w->a, 1, 1, &page, NULL), 0);
@@ -182,16 +182,16 @@ SHARED_SCENE(test_invalidated_page_waits_for_its_reader, 4)
         assert_int_equal(shown(w, stale), PAGE_SEALED); /* one store did it */
         while (ns_sweep(w->ns, 8))
                 ;
-        settle_all(&w->f.store);
+        idle_sets_drain(&w->f.store);
         fixture_check(&w->f);
         assert_int_equal(shown(w, stale), PAGE_DETACHED);
         ns_look_again(w->ns, UINT32_MAX);
-        settle_all(&w->f.store);
+        idle_sets_drain(&w->f.store);
         assert_int_equal(w->ns->catalog.watched.n, 2);
         unpin(w, page);
         unpin(w, stale);
         ns_look_again(w->ns, UINT32_MAX);
-        settle_all(&w->f.store);
+        idle_sets_drain(&w->f.store);
         assert_int_equal(w->ns->catalog.watched.n, 0);
         assert_int_equal(
                 w->ns->device.n_pages[PAGE_FREE] + w->ns->device.n_sets, 0); /* the set went back */
@@ -243,7 +243,7 @@ SHARED_SCENE(test_stale_slot_doesnt_hide_a_fresh_page, 4)
         unpin(w, old);
         while (ns_sweep(w->ns, 8))
                 ;
-        settle_all(&w->f.store);
+        idle_sets_drain(&w->f.store);
         assert_int_equal(seen(w, 1), fresh);
         assert_int_equal(shown(w, old), PAGE_FREE);
 }
@@ -446,8 +446,8 @@ SHARED_SCENE(test_lookups_are_counted, 1)
         w->a->share.header->n_lookups = 2;
         w->a->share.header->n_keys = 9;
         w->a->share.header->n_hits = 4;
-        assert_true(attach_settle(w->a));
-        assert_true(attach_settle(w->a)); /* once */
+        assert_true(attach_sync(w->a));
+        assert_true(attach_sync(w->a)); /* once */
         assert_int_equal(w->ns->counters.keys, 9);
         assert_int_equal(w->ns->counters.hits, 4);
         assert_int_equal(w->f.store.counters.lookups, 2);
@@ -498,7 +498,7 @@ SHARED_SCENE(test_magazine_grants_ahead, 16)
         page = claim(w);
         assert_int_equal(free_pages(w->a, &page, 1, NULL), 0);
         page = claim(w);
-        assert_true(magazine_settle(w->a));
+        assert_true(magazine_sync(w->a));
         assert_int_equal(w->ns->clients.n_ready, 5);
 }
 
@@ -587,8 +587,8 @@ SHARED_SCENE(test_magazine_that_was_written_into, 16)
         while (w->a->magazine->pages[slot] == 0)
                 slot++;
         w->a->share.magazine[slot] = 12345;
-        assert_false(magazine_settle(w->a)); /* told once */
-        assert_true(magazine_settle(w->a));
+        assert_false(magazine_sync(w->a)); /* told once */
+        assert_true(magazine_sync(w->a));
         fixture_check(&w->f);
         w->a->magazine->tampered = false;
         w->a->share.magazine[SHM_MAGAZINE_SLOTS - 1] = 5;
@@ -599,7 +599,7 @@ SHARED_SCENE(test_magazine_that_was_written_into, 16)
         w->a->share.magazine[slot + 20] = w->a->magazine->pages[slot + 1];
         refill(w, 8);
         magazine_drain(w->a);
-        settle_all(&w->f.store);
+        idle_sets_drain(&w->f.store);
         assert_int_equal(w->ns->clients.n_ready, 0);
 }
 

@@ -4,7 +4,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "daemon/core/memory/settle.h"
+#include "daemon/core/memory/idle-sets.h"
 #include "daemon/core/moves/space.h"
 #include "tests/unit/space-fixture.h"
 #include "tests/unit/test-random.h"
@@ -203,7 +203,7 @@ DISK_TEST(test_off_in_slices)
         assert_int_equal(count_in(&w, 300, TIER_DISK), n);
         for (unsigned i = 0; i < 10; i++) {
                 assert_true(space_work(&w.store, 4));
-                settle_all(&w.store);
+                idle_sets_drain(&w.store);
                 assert_true(count_in(&w, 300, TIER_DISK) < n);
                 n = count_in(&w, 300, TIER_DISK);
                 tiers_check(&w);
@@ -275,7 +275,7 @@ static void step(struct tiers *w)
                 else if (random_below(32) == 0 && page != PAGE_NONE)
                         (void)tier_drop(w, page);
         }
-        settle_all(&w->store);
+        idle_sets_drain(&w->store);
         page = tier_find(w, key);
         if (page != PAGE_NONE && tier_of(w, key) != TIER_DISK)
                 assert_true(tier_is_filled(w, page, key));

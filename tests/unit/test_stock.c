@@ -7,7 +7,7 @@
 #include "daemon/core/core.h"
 #include "daemon/core/life/leave.h"
 #include "daemon/core/memory/sets.h"
-#include "daemon/core/memory/settle.h"
+#include "daemon/core/memory/idle-sets.h"
 #include "daemon/core/state/ns.h"
 #include "daemon/core/reclaim/stock.h"
 #include "daemon/core/reclaim/take-back.h"
@@ -105,7 +105,7 @@ static void go_on(struct stream *s, bool leases, bool has_stock)
                 s->made_msec = 0;
                 if (s->is_waiting)
                         lease(s);
-                store_settle(&s->f.store, s->pool, s->now_msec * MSEC);
+                store_top_up(&s->f.store, s->pool, s->now_msec * MSEC);
         }
         if (leases && !s->is_waiting)
                 lease(s);
@@ -171,7 +171,7 @@ SCENE(test_ends_with_the_last_client, 256)
                 go_on(s, i % 10 == 0, true);
         if (s->pool->n_preparing > 0)
                 make_all(s);
-        store_settle(&s->f.store, s->pool, s->now_msec * MSEC);
+        store_top_up(&s->f.store, s->pool, s->now_msec * MSEC);
         assert_true(s->f.a->account.charged_bytes > 0);
         member_free(s->m);
         fixture_check(&s->f);
@@ -188,7 +188,7 @@ SCENE(test_takes_nothing, 4)
         make_all(s);
         assert_int_equal(lease_pages(s->a, 3 * SET_PAGES, MSEC, pages, NULL), 0);
         assert_int_equal(free_pages(s->a, pages, 4, NULL), 0);
-        store_settle(&s->f.store, s->pool, MSEC);
+        store_top_up(&s->f.store, s->pool, MSEC);
         cache_chain(s->a, 0, 4);
         s->a->ns->reclaim.stock.ahead.pages_per_sec = 1e6;
         s->a->ns->reclaim.stock.ahead.last_nsec = s->now_msec * MSEC;
@@ -211,7 +211,7 @@ SCENE(test_leaves_reservations, 4)
         assert_int_equal(lease_pages(s->a, 1, MSEC, &page, NULL), -EINPROGRESS);
         make_all(s);
         assert_int_equal(lease_pages(s->a, 1, MSEC, &page, NULL), 0);
-        store_settle(&s->f.store, s->pool, MSEC);
+        store_top_up(&s->f.store, s->pool, MSEC);
         s->a->ns->reclaim.stock.ahead.pages_per_sec = 1e6;
         s->a->ns->reclaim.stock.ahead.last_nsec = s->now_msec * MSEC;
         s->a->ns->reclaim.stock.is_leased = true;
@@ -230,7 +230,7 @@ SCENE(test_leaves_the_last, 2)
         assert_int_equal(lease_pages(s->a, SET_PAGES, MSEC, pages, NULL), -EINPROGRESS);
         make_all(s);
         assert_int_equal(lease_pages(s->a, SET_PAGES, MSEC, pages, NULL), 0);
-        store_settle(&s->f.store, s->pool, MSEC);
+        store_top_up(&s->f.store, s->pool, MSEC);
         s->a->ns->reclaim.stock.ahead.pages_per_sec = 1e6;
         s->a->ns->reclaim.stock.ahead.last_nsec = s->now_msec * MSEC;
         s->a->ns->reclaim.stock.is_leased = true;
@@ -238,14 +238,14 @@ SCENE(test_leaves_the_last, 2)
                 go_on(s, false, true);
         assert_int_equal(s->f.a->account.charged_bytes, SET_BYTES);
         (void)lease_make_ready(s->a, 2 * SET_PAGES, 0, s->now_msec * MSEC);
-        settle_sets_of(s->a->ns);
-        settle_all(&s->f.store);
+        idle_sets_add_all(s->a->ns);
+        idle_sets_drain(&s->f.store);
         assert_int_equal(s->f.a->account.charged_bytes, SET_BYTES);
         other = join(s->f.b);
         assert_int_equal(
                 lease_pages(open_ns(other, "n"), 1, s->now_msec * MSEC, pages, NULL), -EINPROGRESS);
         make_all(s);
-        store_settle(&s->f.store, s->pool, s->now_msec * MSEC);
+        store_top_up(&s->f.store, s->pool, s->now_msec * MSEC);
 }
 
 /* A few leases now and then, and a device that makes sets at once: nothing is kept. */

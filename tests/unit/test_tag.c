@@ -4,7 +4,7 @@
 #include "daemon/core/clients/member.h"
 #include "daemon/core/life/leave.h"
 #include "daemon/core/life/namespace.h"
-#include "daemon/core/memory/settle.h"
+#include "daemon/core/memory/idle-sets.h"
 #include "daemon/core/reclaim/sweep.h"
 #include "daemon/core/state/shared.h"
 #include "daemon/core/requests/invalidate.h"
@@ -167,7 +167,7 @@ SCENE(test_pages_that_go)
         publish_tagged(w->a, 5, ROOT, 10, 2);
         while (ns_sweep(w->ns, 1))
                 fixture_check(&w->f);
-        settle_all(&w->f.store);
+        idle_sets_drain(&w->f.store);
         expect_dropped(w, 5, 2);
 }
 

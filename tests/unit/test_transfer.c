@@ -10,7 +10,7 @@
 #include "daemon/core/cache/pages.h"
 #include "daemon/core/core.h"
 #include "daemon/core/life/namespace.h"
-#include "daemon/core/memory/settle.h"
+#include "daemon/core/memory/idle-sets.h"
 #include "daemon/core/reclaim/compact.h"
 #include "daemon/core/reclaim/recall.h"
 #include "daemon/core/reclaim/sweep.h"
@@ -711,7 +711,7 @@ static void compacted_meanwhile(bool is_copied_first)
         }
         (void)ns_drop_subtree(w.ns, tier_find(&w, 1),
                 (struct drop_reason){.why = EVICT_PRESSURE}); /* room in the first one */
-        settle_all(&w.store);
+        idle_sets_drain(&w.store);
         recall_set(ns_set_of(w.ns, page), RECALL_COMPACT);
         if (is_copied_first)
                 (void)compact_visit(ns_set_of(w.ns, page), w.now_nsec, TIER_SET_PAGES);
@@ -755,7 +755,7 @@ TEST_BARE(test_invalidated_meanwhile)
         assert_int_equal(told.status, -ENOENT);
         while (ns_sweep(w.ns, 100))
                 ;
-        settle_all(&w.store);
+        idle_sets_drain(&w.store);
         assert_int_equal(ns_n_pages(w.ns, PAGE_SEALED), 0);
         tiers_end(&w);
 }

@@ -11,7 +11,7 @@
 #include "daemon/core/life/leave.h"
 #include "daemon/core/life/open.h"
 #include "daemon/core/memory/sets.h"
-#include "daemon/core/memory/settle.h"
+#include "daemon/core/memory/idle-sets.h"
 #include "daemon/core/moves/transfer.h"
 #include "daemon/core/state/group.h"
 #include "daemon/core/state/ns.h"
@@ -55,7 +55,7 @@ static inline void tiers_check(struct tiers *w)
 {
         uint64_t n_pages, n_sets;
 
-        settle_all(&w->store); /* as the server does at the end of each request */
+        idle_sets_drain(&w->store); /* as the server does at the end of each request */
         if (store_check(&w->store, &n_pages, &n_sets, &w->d) != 0)
                 fail_msg("%s", w->d.text);
 }
@@ -346,7 +346,7 @@ static inline uint64_t tier_drop(struct tiers *w, uint32_t page)
 {
         uint64_t n = ns_drop_subtree(w->ns, page, (struct drop_reason){.why = EVICT_INVALIDATE});
 
-        settle_all(&w->store);
+        idle_sets_drain(&w->store);
         return n;
 }
 

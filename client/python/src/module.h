@@ -253,7 +253,7 @@ bool publish_args_get(struct ns_object *ns, PyObject **args, struct publish_args
 void publish_args_free(struct publish_args *a);
 /* After a publish handled n_done pages: *ret_pages (malloc, taken) have the keys. Gives the source
  * back those of its n_taken numbers that are still leased. */
-struct pages_object *publish_settle(struct ns_object *ns, struct pages_object *source,
+struct pages_object *publish_finish(struct ns_object *ns, struct pages_object *source,
         const uint32_t *taken, uint32_t n_taken, uint32_t *ret_pages, uint32_t n_done);
 
 /* ---- view.c ---------------------------------------------------------------------------------- */

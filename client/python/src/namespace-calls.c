@@ -441,7 +441,7 @@ static PyObject *ns_publish(
                 n_done = 0;
         if (p.source)
                 --p.source->n_busy;
-        done = publish_settle(self, p.source, p.numbers.at, p.publish.n_pages, ret_pages, n_done);
+        done = publish_finish(self, p.source, p.numbers.at, p.publish.n_pages, ret_pages, n_done);
         publish_args_free(&p);
         if (done && r != 0 && r != KVL_DUPLICATE)
                 return raise_stopped(r, done);

@@ -89,7 +89,7 @@ void publish_args_free(struct publish_args *a)
         Py_CLEAR(a->source);
 }
 
-struct pages_object *publish_settle(struct ns_object *ns, struct pages_object *source,
+struct pages_object *publish_finish(struct ns_object *ns, struct pages_object *source,
         const uint32_t *taken, uint32_t n_taken, uint32_t *ret_pages, uint32_t n_done)
 {
         uint32_t *left = malloc(((size_t)n_taken + 1) * sizeof(*left)), n_left = 0;

@@ -213,7 +213,7 @@ static void on_publish(struct kvl_ns *ns, int code, const uint32_t *pages, uint3
         if (!at)
                 numbers_give_back(s->ns, pages, n, PAGES_PINNED);
         else
-                done = publish_settle(s->ns, s->source, s->taken, s->n_taken, at, n);
+                done = publish_finish(s->ns, s->source, s->taken, s->n_taken, at, n);
         if (done && code != 0 && code != KVL_DUPLICATE) {
                 error = error_new(code, kvl_strerror(code), NULL);
                 if (error && PyObject_SetAttrString(error, "published", (PyObject *)done) == 0)

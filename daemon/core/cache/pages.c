@@ -4,7 +4,7 @@
 
 #include "daemon/core/cache/announced.h"
 #include "daemon/core/memory/sets.h"
-#include "daemon/core/memory/settle.h"
+#include "daemon/core/memory/idle-sets.h"
 #include "daemon/core/state/moving.h"
 #include "daemon/core/state/listeners.h"
 #include "daemon/core/state/store.h"
@@ -56,7 +56,7 @@ void ns_free_page(struct ns *ns, uint32_t page)
         if (set->moving.n_busy > 0 && (is_being_filled(ns, page) || is_copied_to(ns, page)))
                 return;
         set_put_page(set, page);
-        settle_set(set);
+        idle_sets_add(set);
         wait_wake(ns->store);
 }
 
@@ -153,7 +153,7 @@ void ns_leave_page(struct ns *ns, uint32_t page)
                 ns_let_go(ns, page, false);
 }
 
-void ns_settle_page(struct ns *ns, uint32_t page)
+void ns_let_go_unheld(struct ns *ns, uint32_t page)
 {
         const struct page *p = ns_page(ns, page);
 

@@ -15,7 +15,7 @@ uint32_t ns_find_page(const struct ns *ns, const uint8_t key[KEY_BYTES]);
 bool ns_is_pinned(const struct ns *ns, uint32_t page);
 
 /* Makes a page FREE; all code uses this function. The page isn't pinned, and is out of the index.
- * Settle its set afterwards (memory/settle.h). */
+ * Drain the idle list afterwards (memory/idle-sets.h). */
 void ns_free_page(struct ns *ns, uint32_t page);
 
 /* Puts a page into the prefix tree behind `parent` (PAGE_NONE: the page begins a text).
@@ -53,7 +53,7 @@ void ns_unkeep_page(struct ns *ns, uint32_t page);
 
 /* Decides on a DETACHED page that isn't watched, and whose holds were never counted: frees it, or
  * watches it if a segment pins it. */
-void ns_settle_page(struct ns *ns, uint32_t page);
+void ns_let_go_unheld(struct ns *ns, uint32_t page);
 
 /* The page has pins in segments and none over the socket. Makes the policy treat it as held, unless
  * it is DETACHED. ns_look_again() checks it from now on. */

@@ -15,7 +15,7 @@ static inline uint32_t ns_victim(struct ns *ns, enum tier_kind kind, enum evict_
 {
         uint64_t now_nsec = ns->store->now_nsec;
 
-        expect_settle(ns->expect, now_nsec);
+        expect_prune(ns->expect, now_nsec);
         return ns->evict->victim(ns->policy, kind, how, now_nsec);
 }
 

@@ -12,7 +12,7 @@
 #include "daemon/core/clients/magazine.h"
 #include "daemon/core/state/detail.h"
 #include "daemon/core/memory/sets.h"
-#include "daemon/core/memory/settle.h"
+#include "daemon/core/memory/idle-sets.h"
 #include "daemon/core/state/group.h"
 #include "daemon/core/state/shared.h"
 #include "proto/status.h"
@@ -55,7 +55,7 @@ int attach_adopt_share(struct attach *a, int fd)
 }
 
 /* More keys than a client looks up between two calls: a year at 30 k a second. */
-#define SETTLE_MAX_KEYS (UINT64_C(1) << 40)
+#define SYNC_MAX_KEYS (UINT64_C(1) << 40)
 
 /* Returns the growth of `counter` since the last call. */
 static uint64_t count_more(const _Atomic uint64_t *counter, uint64_t *seen)
@@ -66,7 +66,7 @@ static uint64_t count_more(const _Atomic uint64_t *counter, uint64_t *seen)
         return more;
 }
 
-bool attach_settle(struct attach *a)
+bool attach_sync(struct attach *a)
 {
         struct pins *p = &a->share;
         uint64_t n_lookups, n_keys, n_hits;
@@ -77,9 +77,9 @@ bool attach_settle(struct attach *a)
         n_keys = count_more(&p->header->n_keys, &p->n_keys);
         n_hits = count_more(&p->header->n_hits, &p->n_hits);
         /* Ignores values that can't be counts. */
-        if (n_hits <= n_keys && n_lookups <= n_keys && n_keys <= SETTLE_MAX_KEYS)
+        if (n_hits <= n_keys && n_lookups <= n_keys && n_keys <= SYNC_MAX_KEYS)
                 count_lookups(a->ns, n_lookups, n_keys, n_hits);
-        return magazine_settle(a);
+        return magazine_sync(a);
 }
 
 /* Notes that one client less maps the set. */
@@ -89,7 +89,7 @@ static void let_go(struct attach *a, struct extent_set *set, uint64_t bits)
         a->member->n_mapped_sets--;
         a->member->n_quarantined_sets -= (bits & MAPPED_QUARANTINE) != 0;
         set->tier->has_lighter |= set->n_mapped == 0;
-        settle_set(set);
+        idle_sets_add(set);
 }
 
 void attach_forget_mapped(struct attach *a, uint32_t set_index)

@@ -18,8 +18,8 @@ int attach_share(struct attach *a, struct detail *d);
 int attach_adopt_share(struct attach *a, int fd);
 
 /* Takes in the client's changes of its pin segment: claimed pages, counted lookups. Returns as
- * magazine_settle() does; true if the attachment has no segment. */
-bool attach_settle(struct attach *a);
+ * magazine_sync() does; true if the attachment has no segment. */
+bool attach_sync(struct attach *a);
 
 /* Exports the extents of a bound set for planes first..first+max-1 and notes that the member maps
  * the set from now on. Returns their number (> 0) with owned handles in ret_handles; -ENOENT: the

@@ -450,7 +450,7 @@ void client_token_renew(struct member *m, const uint8_t presented[CLIENT_TOKEN_B
         memcpy(m->resume_token, fresh, CLIENT_TOKEN_BYTES);
 }
 
-void client_token_settle(struct member *m)
+void client_token_commit(struct member *m)
 {
         struct client_slot *c = client_slot_of(m);
 

@@ -195,7 +195,7 @@ void client_token_renew(struct member *m, const uint8_t presented[CLIENT_TOKEN_B
         const uint8_t fresh[CLIENT_TOKEN_BYTES]);
 
 /* Makes only the latest token valid. */
-void client_token_settle(struct member *m);
+void client_token_commit(struct member *m);
 
 /* ---- attachments ----------------------------------------------------------------------------- */
 

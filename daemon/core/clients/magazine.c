@@ -39,7 +39,7 @@ static void forget_page(struct attach *a, uint32_t slot)
         m->pages[slot] = 0;
 }
 
-bool magazine_settle(struct attach *a)
+bool magazine_sync(struct attach *a)
 {
         struct magazine *m = a->magazine;
         bool was_tampered = m->tampered;

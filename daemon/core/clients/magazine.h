@@ -19,7 +19,7 @@ struct ns;
 
 /* Notes the pages claimed since the last call. Returns false once after the client wrote another
  * value into a slot; the page counts as claimed. */
-bool magazine_settle(struct attach *a);
+bool magazine_sync(struct attach *a);
 
 /* Recovery, with `share` adopted: marks pages in slots as ready again if their notes say that they
  * were put there, and empties other slots. A page that was being put or taken counts as claimed. */

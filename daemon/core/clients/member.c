@@ -61,7 +61,7 @@ static struct group *group_new(struct tenant *t, const uint8_t *token)
         return group_make(t, next_group_id(t->store), token ? token : random);
 }
 
-void group_settle(struct group *g)
+void group_free_empty(struct group *g)
 {
         if (!list_is_empty(&g->members) || !list_is_empty(&g->leaving))
                 return;
@@ -85,7 +85,7 @@ static struct member *member_make(struct group *g, uint64_t id)
         struct member *m = calloc(1, sizeof(*m));
 
         if (!m) {
-                group_settle(g);
+                group_free_empty(g);
                 return NULL;
         }
         m->group = g;

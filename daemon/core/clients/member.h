@@ -34,7 +34,7 @@ void member_withdraw(struct member *m);
 void member_linger(struct member *m);
 
 /* Frees the group if it has no member left, leaving ones included. */
-void group_settle(struct group *g);
+void group_free_empty(struct group *g);
 
 /* Returns the member's pins, in segments and over the socket. O(bound pages of its namespaces). */
 uint64_t member_count_pins(const struct member *m);

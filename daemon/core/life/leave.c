@@ -82,7 +82,7 @@ static void end_member(struct member *m)
 {
         assert(m->n_pins == 0 && m->n_mapped_sets == 0);
         list_remove(&m->link);
-        group_settle(m->group);
+        group_free_empty(m->group);
         free(m);
 }
 
@@ -135,7 +135,7 @@ static void end_share(struct attach *a)
 {
         if (!pins_is_open(&a->share))
                 return;
-        (void)attach_settle(a); /* the client's last changes don't matter */
+        (void)attach_sync(a); /* the client's last changes don't matter */
         magazine_drain(a);
         pins_close(&a->share);
         free(a->magazine);

@@ -14,7 +14,7 @@
 #include "daemon/core/cache/wake.h"
 #include "daemon/core/clients/grants.h"
 #include "daemon/core/memory/sets.h"
-#include "daemon/core/memory/settle.h"
+#include "daemon/core/memory/idle-sets.h"
 #include "daemon/core/state/group.h"
 #include "daemon/core/state/store.h"
 #include "daemon/core/state/page-state.h"
@@ -521,7 +521,7 @@ static void recover_claim(
         const uint64_t *owner;
 
         if (p->state == PAGE_DETACHED) {
-                ns_settle_page(ns, page);
+                ns_let_go_unheld(ns, page);
                 return;
         }
         if (p->state != PAGE_GRANTED)
@@ -548,7 +548,7 @@ int recover_claims(struct ns *ns, struct recovery *r)
                 ns_for_each_set (set, ns)
                         for (uint32_t i = 0; i < n; i++)
                                 recover_claim(ns, set->index * n + i, &owners, r);
-                settle_sets_of(ns);
+                idle_sets_add_all(ns);
         }
         map_deinit(&owners);
         return error;

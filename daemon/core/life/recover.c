@@ -13,7 +13,7 @@
 #include "daemon/core/exchange/exchange.h"
 #include "daemon/core/life/namespace.h"
 #include "daemon/core/memory/sets.h"
-#include "daemon/core/memory/settle.h"
+#include "daemon/core/memory/idle-sets.h"
 #include "daemon/core/moves/space.h"
 #include "daemon/core/state/store.h"
 #include "daemon/core/state/tenant.h"
@@ -559,7 +559,7 @@ void store_recover(struct store *s, struct recovery *r, recover_say fn, void *da
         free(numbers);
         drop_without_records(&v);
         keep_given_up(s);
-        settle_all(s);
+        idle_sets_drain(s);
         r->nsec = clock_now_nsec() - since_nsec;
 }
 
@@ -606,13 +606,13 @@ int store_recover_end(struct store *s, struct recovery *r)
 
                         if (error < 0)
                                 return error;
-                        settle_all(s); /* pages without an owner aren't recalled again */
+                        idle_sets_drain(s); /* pages without an owner aren't recalled again */
                         ask_again(ns);
                 }
                 (void)recall_excess(t);
         }
         drop_unrecorded(&s->keep);
-        settle_all(s);
+        idle_sets_drain(s);
         r->nsec += clock_now_nsec() - since_nsec;
         return 0;
 }

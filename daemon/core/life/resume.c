@@ -7,7 +7,7 @@
 #include "daemon/core/clients/grants.h"
 #include "daemon/core/state/detail.h"
 #include "daemon/core/life/leave.h"
-#include "daemon/core/memory/settle.h"
+#include "daemon/core/memory/idle-sets.h"
 #include "daemon/core/state/store.h"
 #include "daemon/core/state/tenant.h"
 #include "daemon/core/requests/lease.h"
@@ -81,7 +81,7 @@ int attach_name_mapped(struct attach *a, const uint32_t *sets, uint32_t n, struc
 }
 
 /* Updates the state of one of the attachment's sets. */
-static void settle_mapped(struct attach *a, struct extent_set *set)
+static void keep_mapped_set(struct attach *a, struct extent_set *set)
 {
         uint64_t *bits = map_find(&a->mapped, set->index);
 
@@ -111,6 +111,6 @@ void member_resumed(struct member *m)
                 for (unsigned i = 0; i < TIER_COUNT; i++)
                         list_for_each_safe (
                                 set, &a->ns->tiers[i].sets_bound, struct extent_set, link)
-                                settle_mapped(a, set);
+                                keep_mapped_set(a, set);
         hurry_recalls(m->group->tenant->store);
 }

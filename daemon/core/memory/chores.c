@@ -2,7 +2,7 @@
 
 #include <assert.h>
 
-#include "daemon/core/memory/settle.h"
+#include "daemon/core/memory/idle-sets.h"
 #include "daemon/core/state/chore.h"
 #include "daemon/core/state/store.h"
 #include "daemon/core/state/tenant.h"
@@ -43,7 +43,7 @@ struct tenant *chores_work(struct store *s)
         list_remove(&c->link);
         if (c->work(c, s->drop_slice_pages))
                 list_append(&t->chores, &c->link);
-        settle_all(s);
+        idle_sets_drain(s);
         list_remove(&t->chores_link);
         if (!list_is_empty(&t->chores))
                 list_append(&s->chores, &t->chores_link);

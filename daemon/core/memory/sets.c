@@ -15,7 +15,7 @@
 #include "daemon/core/memory/discard.h"
 #include "daemon/core/memory/dma.h"
 #include "daemon/core/memory/run.h"
-#include "daemon/core/memory/settle.h"
+#include "daemon/core/memory/idle-sets.h"
 #include "daemon/core/state/group.h"
 #include "daemon/core/state/ns.h"
 #include "daemon/core/state/pool.h"
@@ -249,7 +249,7 @@ static int set_new(struct ns *ns, uint32_t index, struct extent_set **ret_set)
                 return -ENOMEM;
         list_init(&set->link);
         list_init(&set->room_link);
-        list_init(&set->settle_link);
+        list_init(&set->idle_link);
         list_init(&set->moving.fills);
         list_init(&set->announced_link);
         list_init(&set->recall.link);
@@ -503,7 +503,7 @@ static void on_made(struct job *job, int result, void *data)
         }
         end_preparing(set);
         pool->n_preparing--;
-        ns->sets.unsettled = true;
+        ns->sets.changed = true;
         /* The limit may have been lowered since the request. */
         if (result == 0 && account_fits(ns->device.stake->account, 0)) {
                 ahead_made(&ns->reclaim.stock.ahead, clock_now_nsec() - set->asked_nsec);
@@ -705,7 +705,7 @@ int set_bind_in(struct ns *ns, enum tier_kind kind, struct claim *claim,
         if (kind == TIER_DEVICE)
                 ahead_made(&ns->reclaim.stock.ahead, clock_now_nsec() - set->asked_nsec);
         set_link(set);
-        settle_set(set); /* in case it isn't used */
+        idle_sets_add(set); /* in case it isn't used */
         *ret_set = set;
         return 0;
 }
@@ -740,7 +740,7 @@ void set_discard(struct extent_set *set)
 
         list_remove(&set->link);
         list_remove(&set->room_link);
-        list_remove(&set->settle_link);
+        list_remove(&set->idle_link);
         recall_forget(set);
         ns->sets.at[set->index] = NULL;
         set->tier->n_sets--;

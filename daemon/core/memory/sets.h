@@ -36,7 +36,7 @@ void set_list_page(struct extent_set *set, uint32_t page);
 void set_adopted(struct extent_set *set);
 
 /* Handles finished jobs of the pool's queue: binds sets that were made, and frees those that
- * failed. Then retry waiting leases in order, and call store_settle(). Returns the number of jobs.
+ * failed. Then retry waiting leases in order, and call store_top_up(). Returns the number of jobs.
  */
 unsigned pool_reap(struct pool *pool);
 

@@ -7,7 +7,7 @@
 #include "daemon/core/cache/pages.h"
 #include "daemon/core/memory/run.h"
 #include "daemon/core/memory/sets.h"
-#include "daemon/core/memory/settle.h"
+#include "daemon/core/memory/idle-sets.h"
 #include "daemon/core/state/ns.h"
 #include "daemon/core/state/pool.h"
 #include "daemon/core/state/store.h"
@@ -93,7 +93,7 @@ int fill_end(struct fill *f)
         leave(f);
         if (state == PAGE_MOVING)
                 ns_free_page(f->ns, f->page);
-        settle_set(f->set);
+        idle_sets_add(f->set);
         free(f);
         return state == PAGE_GRANTED ? 0 : -ECANCELED;
 }

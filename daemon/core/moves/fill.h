@@ -27,7 +27,7 @@ int fill_begin(struct ns *ns, uint32_t page, const struct fill_writer *writer, s
         struct fill **ret_fill);
 
 /* Ends a fill whose writer has stopped. Returns 0: the page is still GRANTED; -ECANCELED: it isn't.
- * Settle the sets afterwards (settle.h). */
+ * Drain the idle list afterwards (idle-sets.h). */
 int fill_end(struct fill *f);
 
 /* The namespace is being freed: stops all its fills. Waits until the writers have stopped

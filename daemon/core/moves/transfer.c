@@ -9,7 +9,7 @@
 #include "daemon/core/cache/drop.h"
 #include "daemon/core/cache/note-events.h"
 #include "daemon/core/cache/pages.h"
-#include "daemon/core/memory/settle.h"
+#include "daemon/core/memory/idle-sets.h"
 #include "daemon/core/moves/copy-batch.h"
 #include "daemon/core/moves/part-sums.h"
 #include "daemon/core/moves/places.h"
@@ -99,7 +99,7 @@ static void leave_sets(struct transfer *t)
                 t->sets[1]->moving.n_copies--;
         for (unsigned i = 0; i < 2; i++)
                 if (t->sets[i])
-                        settle_set(t->sets[i]);
+                        idle_sets_add(t->sets[i]);
 }
 
 /* Does the policy still have the page, locked if the transfer locked it? */

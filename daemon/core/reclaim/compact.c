@@ -9,7 +9,7 @@
 #include "base/fault-point.h"
 #include "daemon/core/cache/pages.h"
 #include "daemon/core/memory/sets.h"
-#include "daemon/core/memory/settle.h"
+#include "daemon/core/memory/idle-sets.h"
 #include "daemon/core/moves/places.h"
 #include "daemon/core/moves/transfer.h"
 #include "daemon/core/state/group.h"
@@ -206,7 +206,7 @@ static void on_copied(struct job *job, int result, void *data)
                 m->is_late = true;
         else
                 finish_move(m, result);
-        settle_all(s);
+        idle_sets_drain(s);
         recall_poll(s);
         recall_wake(s);
 }
@@ -490,7 +490,7 @@ static void begin_emptying(struct extent_set *set)
                         call_off(set);
                         return;
                 }
-        settle_set(set);
+        idle_sets_add(set);
 }
 
 static bool is_compacting(const struct ns *ns)

@@ -8,7 +8,7 @@
 #include "daemon/core/cache/pages.h"
 #include "daemon/core/clients/pin.h"
 #include "daemon/core/memory/below.h"
-#include "daemon/core/memory/settle.h"
+#include "daemon/core/memory/idle-sets.h"
 #include "daemon/core/moves/places.h"
 #include "daemon/core/moves/transfer.h"
 #include "daemon/core/state/group.h"
@@ -266,15 +266,15 @@ enum recall_next recall_work(
                         list_append(&s->recalls.sets, &set->recall.link);
                 }
                 if (recall_is_idle(set))
-                        settle_set(set);
-                settle_all(s);
+                        idle_sets_add(set);
+                idle_sets_drain(s);
                 s->recalls.visits_left -= is_done;
                 s->recalls.visits_left = MIN(s->recalls.visits_left, s->recalls.n);
         }
         if (s->recalls.visits_left == 0)
                 store_for_each_pool (pool, s)
                         region_work(pool);
-        settle_all(s); /* sets counted from here on still exist */
+        idle_sets_drain(s); /* sets counted from here on still exist */
         if (s->recalls.n == 0)
                 return RECALL_NOTHING;
         if (s->recalls.visits_left > 0)

@@ -57,7 +57,7 @@ struct recall_request {
  * fewest pages in use. A soft recall takes the set with the fewest granted and pinned pages among
  * the first few. Recalled sets don't count, but a forced recall takes over soft ones
  * (recall_press()). Without memory for sorting, sets are taken in the order of binding. Unmapped
- * sets that only magazines used are freed when the settle list is drained (memory/settle.h).
+ * sets that only magazines used are freed when the idle list is drained (memory/idle-sets.h).
  * Returns the number of sets.
  */
 uint32_t recall_ask(const struct recall_request *rq);

@@ -11,7 +11,7 @@
 #include "daemon/core/cache/victim.h"
 #include "daemon/core/clients/magazine.h"
 #include "daemon/core/memory/sets.h"
-#include "daemon/core/memory/settle.h"
+#include "daemon/core/memory/idle-sets.h"
 #include "daemon/core/moves/places.h"
 #include "daemon/core/moves/transfer.h"
 #include "daemon/core/state/group.h"
@@ -341,7 +341,7 @@ static uint64_t weigh_tier(
                 ns_look_again(ns, NS_LOOK_PAGES);
                 if (tier == &ns->device)
                         magazine_drain_ns(ns);
-                settle_now(ns->store, spare); /* idle sets aren't weighed */
+                idle_sets_drain_except(ns->store, spare); /* idle sets aren't weighed */
         }
         list_for_each (set, &tier->sets_bound, struct extent_set, link)
                 set->cost_bytes = COST_HELD;
@@ -434,7 +434,7 @@ static void evict_set(struct extent_set *set, const struct ns *spare, const stru
                 set_unbind(set);
         else
                 set->cost_bytes = COST_HELD;
-        settle_now(t->store, spare); /* others that became idle */
+        idle_sets_drain_except(t->store, spare); /* others that became idle */
 }
 
 /* Returns the tenant's cheapest weighed set; of equal ones the one bound last, to continue earlier
@@ -519,7 +519,7 @@ void reclaim_over_limits(struct tenant *t)
 {
         bool all = true;
 
-        settle_now(t->store, NULL); /* idle sets aren't charged any longer */
+        idle_sets_drain(t->store); /* idle sets aren't charged any longer */
         for (enum tier_kind tier = 0; tier < TIER_COUNT; tier++) {
                 if (account_fits(&t->accounts[tier], 0))
                         continue;

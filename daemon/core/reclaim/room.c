@@ -8,7 +8,7 @@
 #include "daemon/core/clients/magazine.h"
 #include "daemon/core/state/detail.h"
 #include "daemon/core/memory/sets.h"
-#include "daemon/core/memory/settle.h"
+#include "daemon/core/memory/idle-sets.h"
 #include "daemon/core/state/group.h"
 #include "daemon/core/state/ns.h"
 #include "daemon/core/state/store.h"
@@ -169,7 +169,7 @@ static void sweep_for(struct ns *ns, uint64_t n)
 {
         while (ns_n_room(ns) < n && ns_sweep(ns, SWEEP_BATCH))
                 ;
-        settle_now(ns->store, ns);
+        idle_sets_drain_except(ns->store, ns);
 }
 
 /* Makes pages available, in the order of rising cost. Returns 0: `n` pages are FREE or being made;
@@ -187,7 +187,7 @@ static int make_room(struct ns *ns, uint32_t n, struct claim *claim, struct deta
                 return 0;
         if (n > pages_within_reach(ns, &a)) {
                 ns_look_again(ns, NS_LOOK_PAGES);
-                settle_now(ns->store, ns); /* its pins may have ended */
+                idle_sets_drain_except(ns->store, ns); /* its pins may have ended */
                 a = ask(ns, n, claim);
         }
         if (n > pages_within_reach(ns, &a))
@@ -208,7 +208,8 @@ static int make_room(struct ns *ns, uint32_t n, struct claim *claim, struct deta
                 if ((r < 0 && r != -EMFILE) || !is_less)
                         return take_windows(ns, n, true) ? 0 : r;
                 is_less = reclaim_own(ns, n, claim);
-                settle_now(ns->store, ns); /* frees recalled sets, as memory is needed now */
+                idle_sets_drain_except(
+                        ns->store, ns); /* frees recalled sets, as memory is needed now */
                 a = ask(ns, n, claim);
                 r = bind_lacking(ns, n, claim, &a, d);
         }
@@ -546,7 +547,7 @@ int room_find(
         int r;
 
         *ret_reason = LEASE_REASON_NONE;
-        settle_sets_of(ns);
+        idle_sets_add_all(ns);
         compact_call_off(ns);
         r = by_device ? do_without(ns, n, d) : make_room(ns, n, &claim, &failure);
         if (r > 0)
@@ -601,7 +602,7 @@ int room_bind_run(struct ns *ns, uint32_t n)
         if (region_admits(ns->device.stake, n_sets * ns->geometry.set_bytes, NULL) !=
                 LEASE_REASON_NONE)
                 return 0;
-        settle_sets_of(ns);
+        idle_sets_add_all(ns);
         compact_call_off(ns);
         for (; n_sets > 0 && (r == 0 || r == -EINPROGRESS); n_sets--)
                 r = set_bind(ns, NULL, &set, NULL);
@@ -637,7 +638,7 @@ static bool bind_ahead(struct ns *ns, uint32_t n, bool is_needed)
 
 void room_prepare(struct ns *ns, uint32_t n, uint32_t n_dear)
 {
-        settle_sets_of(ns);
+        idle_sets_add_all(ns);
         compact_call_off(ns);
         sweep_for(ns, n + ns->waits.n_wanted);
         if (bind_ahead(ns, n, n_dear > 0) || n_dear == 0)

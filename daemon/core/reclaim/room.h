@@ -17,7 +17,7 @@ struct detail;
 /*
  * The slow path of a lease: the bound sets have fewer than `n` FREE pages. `waited`: an earlier
  * call returned -EINPROGRESS. Idle sets that the lease doesn't take are freed afterwards
- * (memory/settle.h). Counts nothing in statistics. Returns 0: there are n now. -EINPROGRESS
+ * (memory/idle-sets.h). Counts nothing in statistics. Returns 0: there are n now. -EINPROGRESS
  * (DEVICE): sets are being made for it. With *ret_reason and the sentence: KVL_STATUS_QUOTA,
  * KVL_STATUS_RESERVATION, KVL_STATUS_FULL: memory may become free, because other tenants are giving
  * it back or will release it; -ENOMEM, -EIO (*ret_reason: DEVICE).

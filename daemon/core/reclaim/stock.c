@@ -5,7 +5,7 @@
 #include "base/clock.h"
 #include "base/macros.h"
 #include "daemon/core/memory/sets.h"
-#include "daemon/core/memory/settle.h"
+#include "daemon/core/memory/idle-sets.h"
 #include "daemon/core/state/group.h"
 #include "daemon/core/state/ns.h"
 #include "daemon/core/state/store.h"
@@ -127,7 +127,7 @@ static bool keep_stocked(struct ns *ns, uint64_t now_nsec)
                 bind(ns);
         free_ahead(ns, now_nsec);
         if (MAX(ns->reclaim.stock.n_to_keep, ns->reclaim.stock.n_to_free) < was)
-                settle_sets_of(ns);
+                idle_sets_add_all(ns);
         ns->reclaim.stock.is_leased =
                 ns->reclaim.stock.n_to_keep > 0 || ns->reclaim.stock.n_to_free > 0;
         return ns->reclaim.stock.is_leased;
@@ -150,7 +150,7 @@ void stock_forget(struct ns *ns)
         if (ns->reclaim.stock.n_to_keep == 0 && ns->reclaim.stock.n_to_free == 0)
                 return;
         ns->reclaim.stock.n_to_keep = ns->reclaim.stock.n_to_free = 0;
-        settle_sets_of(ns);
+        idle_sets_add_all(ns);
 }
 
 uint64_t stock_figure(const struct store *s)

@@ -4,7 +4,7 @@
 
 #include "base/clock.h"
 #include "base/parse.h"
-#include "daemon/core/memory/settle.h"
+#include "daemon/core/memory/idle-sets.h"
 #include "daemon/core/state/pool.h"
 #include "daemon/core/state/store.h"
 #include "daemon/core/state/tenant.h"
@@ -139,7 +139,7 @@ bool region_make_room(
                 if (!region_has_room(s, bytes))
                         recall_for(s);
         }
-        settle_now(s->tenant->store, spare); /* recalled sets without pages in use */
+        idle_sets_drain_except(s->tenant->store, spare); /* recalled sets without pages in use */
         return region_admits(s, bytes, claim) == LEASE_REASON_NONE;
 }
 

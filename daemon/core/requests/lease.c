@@ -10,7 +10,7 @@
 #include "daemon/core/clients/magazine.h"
 #include "daemon/core/state/detail.h"
 #include "daemon/core/memory/run.h"
-#include "daemon/core/memory/settle.h"
+#include "daemon/core/memory/idle-sets.h"
 #include "daemon/core/state/store.h"
 #include "daemon/core/state/tenant.h"
 #include "daemon/core/memory/wait.h"
@@ -54,7 +54,7 @@ static void trim_after_wait(struct ns *ns)
 {
         if (ns->waits.n == 0)
                 ns->waits.failure.code = 0;
-        settle_sets_of(ns);
+        idle_sets_add_all(ns);
 }
 
 void lease_call_off(struct attach *a)

@@ -68,14 +68,14 @@ void magazine_top_up(struct attach *a, uint64_t now_nsec)
 
         if (!m->is_short)
                 return;
-        (void)magazine_settle(a); /* a wrong slot value is found at the next refill, too */
+        (void)magazine_sync(a); /* a wrong slot value is found at the next refill, too */
         magazine_show(a,
                 refill_pages(a, magazine_shortage(a, m->level, pages_allowed(a->ns)), 0, now_nsec));
 }
 
 bool magazine_refill(struct attach *a, uint32_t wanted, uint64_t now_nsec)
 {
-        bool is_clean = magazine_settle(a);
+        bool is_clean = magazine_sync(a);
         uint32_t n_put = 0;
 
         /* A batch of submissions has one time: fills only once in a batch, as that is expensive. */

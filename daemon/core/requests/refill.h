@@ -15,7 +15,7 @@ struct attach;
  * limit and budget allow. Idle cached pages of the namespace are evicted only for the level, once
  * it has grown; other namespaces' never are. Does nothing if it was filled at this same time.
  * Doubles the level if the last refill was a moment ago, and halves it for each second since.
- * Clears refill_asked. Returns as magazine_settle().
+ * Clears refill_asked. Returns as magazine_sync().
  */
 bool magazine_refill(struct attach *a, uint32_t wanted, uint64_t now_nsec);
 

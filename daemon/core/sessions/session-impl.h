@@ -92,7 +92,7 @@ uint32_t session_shed(struct session *s, uint32_t most);
 uint32_t session_shed_window(struct session *s, uint32_t most);
 
 /* Releases the pages of the set among n held pages, and makes them PAGE_NONE. The set stays bound
- * until the present call settles (memory/settle.h). */
+ * until the idle list is drained (memory/idle-sets.h). */
 void session_pages_leave_set(uint32_t *pages, uint32_t n, struct extent_set *set);
 
 /* The log may have more of a window than it still has: the first n pages left the window, or all

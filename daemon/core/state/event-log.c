@@ -229,7 +229,7 @@ static bool is_over(const struct log_event *e, uint64_t now_nsec)
         return now_nsec >= e->first_nsec + EVENT_LOG_WINDOW_NSEC;
 }
 
-void event_log_settle(struct event_log *c, uint64_t now_nsec, bool all)
+void event_log_flush(struct event_log *c, uint64_t now_nsec, bool all)
 {
         while (c->n_open > 0 && (all || is_over(&c->open[0], now_nsec)))
                 close_first(c);
@@ -270,14 +270,14 @@ void event_note(struct event_log *c, uint64_t now_nsec, const struct event_note 
                 n->by = c->by;
         /* A caller may have read its clock before a later note. */
         now_nsec = c->latest_nsec = MAX(now_nsec, c->latest_nsec);
-        event_log_settle(c, now_nsec, false);
+        event_log_flush(c, now_nsec, false);
         if (kinds[n->kind].merges) {
                 e = find_open(c, n);
                 if (!e)
                         e = open_one(c, now_nsec, n);
         } else {
                 /* Closes the open events, which led to this one, so that they come first. */
-                event_log_settle(c, now_nsec, true);
+                event_log_flush(c, now_nsec, true);
                 begin_event(&alone, ++c->last, now_nsec, n);
                 e = keep(c, &alone);
         }

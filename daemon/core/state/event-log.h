@@ -88,7 +88,7 @@ void event_log_close(struct event_log *c);
 void event_note(struct event_log *c, uint64_t now_nsec, const struct event_note *n);
 
 /* Closes the open events whose window has ended; all: every open event. */
-void event_log_settle(struct event_log *c, uint64_t now_nsec, bool all);
+void event_log_flush(struct event_log *c, uint64_t now_nsec, bool all);
 
 /* Returns when the next window ends; UINT64_MAX: no event is open. */
 uint64_t event_log_due(const struct event_log *c);

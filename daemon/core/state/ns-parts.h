@@ -125,7 +125,7 @@ struct ns_sets {
         uint64_t factor;        /* divide_factor() of geometry.set_pages */
         bool keep_page_zero;    /* page 0 of set 0 is never granted; false if there is a null set
                                    (geometry.h), which makes that unnecessary */
-        bool unsettled;         /* sets were made or failed, and store_settle() hasn't run */
+        bool changed;           /* sets were made or failed, and store_top_up() hasn't run */
         uint32_t run_slot;      /* where the next search for a run begins: run.h */
 };
 

@@ -221,7 +221,7 @@ uint64_t ns_count_findable(const struct ns *ns);
  * stay. If no lease waits, a lease of another namespace may take idle ones (reclaim.c). */
 static inline bool ns_awaits_sets(const struct ns *ns)
 {
-        return ns->waits.n > 0 || ns->device.n_preparing > 0 || ns->sets.unsettled;
+        return ns->waits.n > 0 || ns->device.n_preparing > 0 || ns->sets.changed;
 }
 
 /* Returns FREE pages that can be granted, and those of sets being made. */

@@ -115,7 +115,7 @@ struct extent_set {
         struct list_link link;           /* tier->sets_bound, in order of binding;
                                             tier->sets_preparing; pool.orphans */
         struct list_link room_link;      /* tier->sets_room if n_free > 0 and not recalled */
-        struct list_link settle_link;    /* store.memory.settling: a hold was released */
+        struct list_link idle_link;      /* store.memory.idle_sets: a hold was released */
         struct list_link announced_link; /* ns.catalog.announced.sets if first_announced > 0 */
         uint32_t first_announced;        /* page + 1 of announced.c's list; 0: none */
         struct ns *ns;                   /* borrowed; NULL: an orphan */

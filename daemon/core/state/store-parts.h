@@ -179,9 +179,9 @@ struct store_leasables {
 
 /* The store's part of module memory. */
 struct store_memory {
-        uint64_t next_address;     /* where to look for the next namespace's range: address.h */
-        uint64_t n_extents;        /* in all sets */
-        struct list_link settling; /* struct extent_set.settle_link: settle.h */
+        uint64_t next_address;      /* where to look for the next namespace's range: address.h */
+        uint64_t n_extents;         /* in all sets */
+        struct list_link idle_sets; /* struct extent_set.idle_link: idle-sets.h */
         struct discards discards;
 };
 

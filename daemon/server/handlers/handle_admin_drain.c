@@ -3,7 +3,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "daemon/core/memory/settle.h"
+#include "daemon/core/memory/idle-sets.h"
 #include "daemon/core/clients/magazine.h"
 #include "daemon/core/exchange/exchange.h"
 #include "daemon/core/exchange/export-all.h"
@@ -117,7 +117,7 @@ static void empty_magazines(struct store *store)
         list_for_each (t, &store->tenants, struct tenant, link)
                 list_for_each (ns, &t->namespaces, struct ns, link)
                         magazine_drain_ns(ns);
-        settle_all(store);
+        idle_sets_drain(store);
 }
 
 static void refuse_parked(struct peer *p)

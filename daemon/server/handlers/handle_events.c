@@ -72,7 +72,7 @@ int handle_ADMIN_EVENTS(struct request *rq)
                         "wait_msec is %" PRIu32 ": at most %d is allowed", m->wait_msec,
                         WAIT_MAX_MSEC);
         /* A request that waits gets whole seconds; one that doesn't gets all until now. */
-        event_log_settle(c, server_now(s), m->wait_msec == 0);
+        event_log_flush(c, server_now(s), m->wait_msec == 0);
         if (m->last > 0)
                 q.after = event_log_before_last(c, &q.filter, m->last);
         if (m->wait_msec > 0 && m->after <= c->last && !event_log_next(c, &q.filter, q.after))

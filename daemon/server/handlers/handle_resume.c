@@ -64,7 +64,7 @@ int handle_RESUMED(struct request *rq)
 
         if (r < 0)
                 return r;
-        client_token_settle(p->member);
+        client_token_commit(p->member);
         member_resumed(p->member);
         p->comeback.resuming = false;
         rq->after = catch_up_client;

@@ -81,7 +81,7 @@ static void on_timer(uv_timer_t *timer)
 {
         struct server *s = container_of(timer, struct server, followers.timer);
 
-        event_log_settle(&s->store.event_log, server_now(s), false);
+        event_log_flush(&s->store.event_log, server_now(s), false);
         answer_due(s, false);
         expect_next(s);
 }
@@ -128,6 +128,6 @@ int follower_add(struct request *rq, const struct event_query *q, uint64_t wait_
 
 void followers_end(struct server *s)
 {
-        event_log_settle(&s->store.event_log, server_now(s), true);
+        event_log_flush(&s->store.event_log, server_now(s), true);
         answer_due(s, true);
 }

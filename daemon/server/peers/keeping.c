@@ -96,7 +96,7 @@ static void on_impatient(uv_timer_t *timer)
         release_held(server_of(k));
 }
 
-void keeping_settle(struct server *s)
+void keeping_wait(struct server *s)
 {
         struct detail d = {""};
 

@@ -67,7 +67,7 @@ void keeping_release_rest(struct server *s);
 
 /* Blocks until all additions are stored, for at most 10 s. Then it logs that the service manager is
  * late, and clients are served all the same. */
-void keeping_settle(struct server *s);
+void keeping_wait(struct server *s);
 
 /* May `n` more extents be made? Returns 0, or -EMFILE with the sentence. */
 int keeping_admit(const struct server *s, uint32_t n, struct detail *d);

@@ -206,7 +206,7 @@ static bool waits_for(const struct peer *p, const struct pool *pool)
         return false;
 }
 
-/* NULL: for any pool. A peer that is muted, doomed or broken is dropped when it is settled. */
+/* NULL: for any pool. A peer that is muted, doomed or broken is dropped at the end of its turn. */
 static bool may_retry(const struct peer *p, const struct pool *pool)
 {
         return !p->muted && !p->doomed && !p->broken && waits_for(p, pool);

@@ -200,7 +200,7 @@ bool peer_has_hung_up(struct peer *p)
         p->refs++;
         p->input.hung_up = true;
         p->server->turns.of = NULL; /* all at once */
-        peer_settle(p);
+        peer_end_turn(p);
         p->server->turns.of = turn_of;
         peer_unref(p);
         return true;

@@ -26,7 +26,7 @@ void peer_process_frames(struct peer *p, unsigned max);
 bool peer_receive(struct peer *p);
 
 /* Acts on the peer's flags. The peer may be freed. */
-void peer_settle(struct peer *p);
+void peer_end_turn(struct peer *p);
 
 /* ---- peer-hangup.c --------------------------------------------------------------------------- */
 

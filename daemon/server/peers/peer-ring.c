@@ -1,6 +1,6 @@
 /* The peer's submissions in shared memory, in order with its frames. */
 #include "daemon/core/clients/attach.h"
-#include "daemon/core/memory/settle.h"
+#include "daemon/core/memory/idle-sets.h"
 #include "daemon/server/peers/peer.h"
 
 #include "daemon/server/peers/server.h"
@@ -26,7 +26,7 @@ uint32_t peer_take_submissions(struct peer *p, uint32_t budget)
         began = clock_now_nsec();
         was = serving_begin(p);
         turn = ring_drain(&p->ring, p->member, budget, server_now(p->server), turns_ends(p));
-        settle_all(&p->server->store);
+        idle_sets_drain(&p->server->store);
         serving_end(p->server, was);
         if (turn.n > 0) {
                 (void)turn_watch_since(&p->server->turn_watch, "ring",
@@ -65,8 +65,8 @@ void peer_catch_up(struct peer *p)
                 return;
         was = serving_begin(p);
         list_for_each (a, &p->member->attachments, struct attach, member_link)
-                if (!attach_settle(a))
+                if (!attach_sync(a))
                         peer_violation(p, "magazine");
-        settle_all(&p->server->store);
+        idle_sets_drain(&p->server->store);
         serving_end(p->server, was);
 }

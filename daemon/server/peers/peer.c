@@ -10,7 +10,7 @@
 #include "daemon/core/clients/member.h"
 #include "daemon/core/life/leave.h"
 #include "daemon/core/memory/chores.h"
-#include "daemon/core/memory/settle.h"
+#include "daemon/core/memory/idle-sets.h"
 #include "daemon/server/peers/keeping.h"
 #include "daemon/server/peers/server.h"
 #include "daemon/server/peers/serving.h"
@@ -90,7 +90,7 @@ static void end_member(struct peer *p)
         /* Its sessions were used until then. */
         store_set_now(&p->server->store, server_now(p->server));
         member_leave(m);
-        settle_all(&p->server->store);
+        idle_sets_drain(&p->server->store);
         serving_end(p->server, was);
         loop_kick(&p->server->loop);
         p->server->peers.wiring->on_member_end(p->server);
@@ -463,7 +463,7 @@ static bool needs_a_look(const struct peer *p)
         return p->out.starved || (p->out.n_fds_unread > 0 && (p->held || p->state == PEER_CLOSING));
 }
 
-void peer_settle(struct peer *p)
+void peer_end_turn(struct peer *p)
 {
         if (p->state == PEER_GONE || peer_is_waiting(p) || p->exited)
                 return;
@@ -571,7 +571,7 @@ void peer_turn(struct peer *p)
         peer_process_frames(p, PEER_FRAMES_PER_TURN);
         if (p->input.is_overdue)
                 end_overdue(p, was);
-        peer_settle(p);
+        peer_end_turn(p);
         peer_unref(p);
 }
 
@@ -595,7 +595,7 @@ void peer_feed(struct peer *p, const uint8_t *data, size_t n)
                 n -= room;
         }
         peer_process_frames(p, UINT32_MAX);
-        peer_settle(p);
+        peer_end_turn(p);
         peer_unref(p);
 }
 

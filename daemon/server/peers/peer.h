@@ -14,8 +14,8 @@
  * and exit, as the process may be reading.
  *
  * Refcounted: the server's list holds one reference, each started uv handle one, dropped in its
- * close callback. Handlers never free a peer: they set flags, which take effect when the peer is
- * settled (daemon/server/peers/peer.c).
+ * close callback. Handlers never free a peer: they set flags, which take effect at the end of
+ * its turn (daemon/server/peers/peer.c).
  */
 #ifndef KVL_SERVER_PEER_H
 #define KVL_SERVER_PEER_H
@@ -150,7 +150,7 @@ struct peer {
         enum peer_state state;
         enum listener_kind kind;
         bool muted;
-        bool doomed; /* ends at the next settle */
+        bool doomed; /* ends at the end of its turn */
         bool broken; /* its socket can't be written to */
         bool exited; /* its process has exited; its earlier input is handled in slices */
         bool held;   /* not read from until it takes its output */

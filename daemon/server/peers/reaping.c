@@ -6,7 +6,7 @@
 #include "base/macros.h"
 #include "base/parse.h"
 #include "daemon/core/memory/discard.h"
-#include "daemon/core/memory/settle.h"
+#include "daemon/core/memory/idle-sets.h"
 #include "daemon/core/state/tenant.h"
 #include "daemon/reap/reaper.h"
 #include "daemon/server/peers/server.h"
@@ -94,7 +94,7 @@ static void on_readable(uv_poll_t *poll, int status, int events)
         struct server *s = container_of(poll, struct server, reaping.poll);
 
         reaper_dispatch(s->reaping.reaper);
-        settle_all(&s->store);
+        idle_sets_drain(&s->store);
 }
 
 static void on_said(void *data, bool is_error, const char *sentence)

@@ -7,7 +7,7 @@
 #include "daemon/core/state/chore.h"
 #include "daemon/core/state/tenant.h"
 #include "daemon/core/memory/chores.h"
-#include "daemon/core/memory/settle.h"
+#include "daemon/core/memory/idle-sets.h"
 #include "daemon/server/peers/server.h"
 #include "daemon/server/peers/tenancy.h"
 #include "daemon/server/peers/peer.h"
@@ -173,9 +173,9 @@ static void on_prepare(uv_prepare_t *prepare)
         struct server *s = container_of(prepare, struct server, turns.prepare);
 
 #ifdef KVL_DEBUG
-        assert(list_is_empty(&s->store.memory.settling));
+        assert(list_is_empty(&s->store.memory.idle_sets));
 #endif
-        settle_all(&s->store);
+        idle_sets_drain(&s->store);
 }
 
 void turns_queue(struct peer *p)
@@ -321,7 +321,7 @@ bool turns_do_chores(struct server *s)
 
 uint64_t turns_end_part(struct server *s, const char *what, const char *tenant, uint64_t began_nsec)
 {
-        settle_all(&s->store);
+        idle_sets_drain(&s->store);
         return turn_watch_since(&s->turn_watch, what, tenant, began_nsec);
 }
 

@@ -81,7 +81,7 @@ void turns_bill(struct tenancy *t, uint64_t began_nsec);
 bool turns_do_chores(struct server *s);
 
 /* Ends a part of this iteration outside of requests: drains the idle sets
- * (daemon/core/memory/settle.h) and reports the part to turn-watch.h. `what` is static; tenant
+ * (daemon/core/memory/idle-sets.h) and reports the part to turn-watch.h. `what` is static; tenant
  * NULL: none. Returns the time now, where the next part begins. */
 uint64_t turns_end_part(
         struct server *s, const char *what, const char *tenant, uint64_t began_nsec);

@@ -1,7 +1,7 @@
 #include "daemon/server/services/compact-timer.h"
 
 #include "base/clock.h"
-#include "daemon/core/memory/settle.h"
+#include "daemon/core/memory/idle-sets.h"
 #include "daemon/core/reclaim/compact.h"
 #include "daemon/core/reclaim/stock.h"
 #include "daemon/server/peers/server.h"
@@ -22,7 +22,7 @@ static void on_tick(uv_timer_t *timer)
         /* Moves begun before it was switched off are finished. */
         more |= s->config.daemon.compact ? compact_turn(&s->store, now_nsec)
                                          : compact_tidy(&s->store);
-        settle_all(&s->store);
+        idle_sets_drain(&s->store);
         if (more)
                 compact_timer_expect(s);
 }

@@ -6,7 +6,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "daemon/core/memory/settle.h"
+#include "daemon/core/memory/idle-sets.h"
 #include "base/parse.h"
 #include "daemon/core/core.h"
 #include "daemon/core/state/detail.h"
@@ -150,7 +150,7 @@ static void on_late(uv_timer_t *timer)
 
         (void)disk_reap(t->pool->disk);
         wake_transfers(t);
-        settle_all(&t->server->store);
+        idle_sets_drain(&t->server->store);
 }
 
 /* The disk's state reports the result. */

@@ -9,7 +9,7 @@
 #include "base/macros.h"
 #include "daemon/core/core.h"
 #include "daemon/core/memory/sets.h"
-#include "daemon/core/memory/settle.h"
+#include "daemon/core/memory/idle-sets.h"
 #include "daemon/core/state/store.h"
 #include "daemon/core/reclaim/fetch.h"
 #include "daemon/server/peers/server.h"
@@ -85,7 +85,7 @@ static void retry(struct queue_watch *w)
         if (w->is_retrying)
                 return;
         (void)fetch_work(&s->store);
-        store_settle(&s->store, w->pool, server_now(s));
+        store_top_up(&s->store, w->pool, server_now(s));
 }
 
 /*
@@ -133,7 +133,7 @@ static void on_deadline(uv_timer_t *timer)
 
         w->armed_nsec = UINT64_MAX;
         take_turn(w);
-        settle_all(&w->server->store);
+        idle_sets_drain(&w->server->store);
 }
 
 /* Sets the timer to the deadline, which each call of the driver moves without an event. */

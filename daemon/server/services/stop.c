@@ -1,7 +1,7 @@
 #include "daemon/server/services/stop.h"
 
 #include "base/clock.h"
-#include "daemon/core/memory/settle.h"
+#include "daemon/core/memory/idle-sets.h"
 #include "daemon/core/state/culprit.h"
 #include "daemon/server/peers/server.h"
 #include "daemon/server/peers/tenancy.h"
@@ -49,7 +49,7 @@ void server_stop(struct server *s)
         followers_end(s);
         uv_timer_start(&s->life.stop_timer, on_stop_timeout,
                 s->config.daemon.stop_timeout_nsec / NSEC_PER_MSEC, 0);
-        settle_all(&s->store);
+        idle_sets_drain(&s->store);
         peers_note_drained(s);
 }
 

@@ -1,7 +1,7 @@
 
 #include "base/probe.h"
 #include "daemon/core/memory/sets.h"
-#include "daemon/core/memory/settle.h"
+#include "daemon/core/memory/idle-sets.h"
 #include "daemon/core/state/store.h"
 #include "daemon/core/state/tenant.h"
 
@@ -51,7 +51,7 @@ void recall_become_idle(struct extent_set *set)
 }
 
 /* A recalled set has fewer holds, maybe none. */
-static void settle_recalled(struct extent_set *set)
+static void drain_recalled(struct extent_set *set)
 {
         struct store *s = set->ns->store;
 
@@ -87,37 +87,37 @@ static bool stock_keeps(const struct extent_set *set)
                        MAX(ns->reclaim.stock.n_to_keep, ns->reclaim.stock.n_to_free);
 }
 
-static void settle(struct extent_set *set)
+static void drain_set(struct extent_set *set)
 {
-        list_remove(&set->settle_link);
+        list_remove(&set->idle_link);
         if (set->recall.state != RECALL_NONE)
-                settle_recalled(set);
+                drain_recalled(set);
         else if (set_is_idle(set) && !stock_keeps(set) && !ns_awaits_sets(set->ns))
                 set_unbind(set);
 }
 
-void settle_set(struct extent_set *set)
+void idle_sets_add(struct extent_set *set)
 {
-        if (list_is_empty(&set->settle_link) &&
+        if (list_is_empty(&set->idle_link) &&
                 (set->recall.state != RECALL_NONE || set_is_idle(set)))
-                list_append(&set->ns->store->memory.settling, &set->settle_link);
+                list_append(&set->ns->store->memory.idle_sets, &set->idle_link);
 }
 
-void settle_sets_of(struct ns *ns)
+void idle_sets_add_all(struct ns *ns)
 {
         ns_for_each_set (set, ns)
                 if (set_is_idle(set))
-                        settle_set(set);
+                        idle_sets_add(set);
 }
 
-void settle_all(struct store *s)
+void idle_sets_drain(struct store *s)
 {
-        settle_now(s, NULL);
+        idle_sets_drain_except(s, NULL);
 }
 
-void settle_now(struct store *s, const struct ns *but)
+void idle_sets_drain_except(struct store *s, const struct ns *but)
 {
-        list_for_each_safe (set, &s->memory.settling, struct extent_set, settle_link)
+        list_for_each_safe (set, &s->memory.idle_sets, struct extent_set, idle_link)
                 if (set->ns != but || set->recall.state != RECALL_NONE)
-                        settle(set);
+                        drain_set(set);
 }
