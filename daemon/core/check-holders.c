@@ -61,8 +61,8 @@ int check_pin_counts(struct checker *c)
                         return r;
         }
         list_for_each (a, &c->ns->clients.closing, struct attach, ns_link) {
-                r = chore_is_queued(&a->chore) ? count_pinned(c, a)
-                                               : BROKEN(c->d, "what is closing waits for no turn");
+                r = task_is_queued(&a->task) ? count_pinned(c, a)
+                                             : BROKEN(c->d, "what is closing waits for no turn");
                 if (r < 0)
                         return r;
         }

@@ -53,7 +53,7 @@ void store_init(struct store *s, const struct evict_ops *evict)
         list_init(&s->recalls.sets);
         list_init(&s->waits.leases);
         list_init(&s->leasables.namespaces);
-        list_init(&s->chores);
+        list_init(&s->tasks);
         list_init(&s->ns_walks);
         s->drop_slice_pages = DROP_SLICE_PAGES;
         list_init(&s->moves);

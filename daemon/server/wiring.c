@@ -49,7 +49,7 @@ void wiring_turn(struct loop *l)
         then = turns_end_part(s, "upkeep", NULL, then);
         more |= queues_work(s);
         then = turns_end_part(s, "devices", NULL, then);
-        more |= turns_do_chores(s);
+        more |= turns_do_tasks(s);
         then = clock_now_nsec();
         more |= parked_work(s);
         more |= key_waits_work(s);

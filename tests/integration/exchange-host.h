@@ -8,7 +8,7 @@
 
 #include "daemon/core/exchange/exchange.h"
 #include "daemon/core/exchange/import.h"
-#include "daemon/core/memory/chores.h"
+#include "daemon/core/memory/tasks.h"
 #include "tests/integration/redis-needed.h"
 #include "tests/unit/tier-fixture.h"
 

@@ -26,7 +26,7 @@ static void turn(struct host *h)
 {
         ahead_nsec += 4 * NSEC_PER_MSEC;
         host_turn_later(h, ahead_nsec);
-        (void)chores_work(&h->w.store);
+        (void)tasks_work(&h->w.store);
 }
 
 /* Runs iterations for so long by its clock. */

@@ -337,7 +337,7 @@ static bool is_all_exported(struct host *h, uint64_t n)
 {
         struct export_all_figures f;
 
-        (void)chores_work(&h->w.store);
+        (void)tasks_work(&h->w.store);
         export_all_figures(&h->w.store, &f);
         return f.is_on && !f.is_running;
 }

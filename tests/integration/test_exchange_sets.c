@@ -383,7 +383,7 @@ TEST(test_invalidated_by_one_rank)
                 while (count_hits(has_all.attaches[rank], 0, N_PAGES) != 1) {
                         assert_true(clock_now_nsec() < until);
                         host_turn(&has_all.h);
-                        (void)chores_work(&has_all.h.w.store);
+                        (void)tasks_work(&has_all.h.w.store);
                         poll(NULL, 0, 1);
                 }
         end(&has_all);

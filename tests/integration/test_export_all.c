@@ -13,7 +13,7 @@
 static void turn(struct host *h)
 {
         for (unsigned i = 0; i < 4; i++)
-                (void)chores_work(&h->w.store);
+                (void)tasks_work(&h->w.store);
         host_turn(h);
         tiers_check(&h->w);
 }
@@ -282,7 +282,7 @@ SERVER_TEST(test_ends_meanwhile)
         turn(&a);
         exchange_close(a.w.a);
         assert_false(figures_of(&a).is_on);
-        assert_null(chores_work(&a.w.store));
+        assert_null(tasks_work(&a.w.store));
         assert_int_equal(export_all_begin(&a.w.store), 0);
         host_end(&a);
 }

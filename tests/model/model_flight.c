@@ -20,7 +20,7 @@
 #include "daemon/core/life/leave.h"
 #include "daemon/core/life/namespace.h"
 #include "daemon/core/life/open.h"
-#include "daemon/core/memory/chores.h"
+#include "daemon/core/memory/tasks.h"
 #include "daemon/core/reclaim/recall.h"
 #include "daemon/core/state/shared.h"
 #include "daemon/core/requests/invalidate.h"
@@ -166,7 +166,7 @@ static void expect_end_of(int s, uint32_t page)
  * they run one right after the other, with all other work. */
 static void withdraw_all(void)
 {
-        while (chores_work(&f.store))
+        while (tasks_work(&f.store))
                 ;
 }
 
@@ -501,7 +501,7 @@ static void op_cut(void)
 static void op_cut_more(void)
 {
         op = "cut more";
-        (void)chores_work(&f.store);
+        (void)tasks_work(&f.store);
 }
 
 static void op_invalidate(void)
@@ -639,8 +639,8 @@ static void note_losses(void)
 
 static void work(void)
 {
-        while (store_work(&f.store, 1 + rnd(8)) || chores_are_left(&f.store)) {
-                (void)chores_work(&f.store);
+        while (store_work(&f.store, 1 + rnd(8)) || tasks_are_left(&f.store)) {
+                (void)tasks_work(&f.store);
                 if (rnd(4) == 0)
                         fixture_check(&f);
         }
@@ -759,7 +759,7 @@ static void run_seed(unsigned long n_steps)
         for (step = 1; step <= n_steps; step++)
                 one_step();
         n_expired = (unsigned)space(0)->catalog.set->n_dropped;
-        while (chores_work(&f.store))
+        while (tasks_work(&f.store))
                 ;
         for (int i = 0; i < N_MEMBERS; i++)
                 if (clients[i].real)

@@ -22,7 +22,7 @@
 #include "daemon/core/life/open.h"
 #include "daemon/core/life/tenant-life.h"
 #include "daemon/core/state/tenant.h"
-#include "daemon/core/memory/chores.h"
+#include "daemon/core/memory/tasks.h"
 #include "daemon/core/reclaim/recall.h"
 #include "daemon/core/requests/invalidate.h"
 #include "daemon/core/requests/lease.h"
@@ -396,7 +396,7 @@ static void op_invalidate_key(void)
         CHECK(r == 0, "%d", r);
         if (!drop_is_over(&drop))
                 drop_queue(&drop, note_done);
-        while (chores_work(&store))
+        while (tasks_work(&store))
                 CHECK(store_check(&store, &n_pages, &n_sets, &d) == 0, "%s", d.text);
         /* Elsewhere the model expects that a lower limit drops pages at once. */
         store.drop_slice_pages = DROP_SLICE_PAGES;

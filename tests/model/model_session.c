@@ -15,7 +15,7 @@
 #include "daemon/core/life/leave.h"
 #include "daemon/core/life/namespace.h"
 #include "daemon/core/memory/idle-sets.h"
-#include "daemon/core/memory/chores.h"
+#include "daemon/core/memory/tasks.h"
 #include "daemon/core/reclaim/sweep.h"
 #include "daemon/core/state/shared.h"
 #include "daemon/core/requests/invalidate.h"
@@ -573,7 +573,7 @@ static void op_cut_more(void)
 {
         op = "cut more";
         for (unsigned n = rnd(6); n > 0; n--)
-                (void)chores_work(&store);
+                (void)tasks_work(&store);
 }
 
 static void op_invalidate_all(void)

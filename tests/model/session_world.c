@@ -7,7 +7,7 @@
 #include "daemon/core/life/leave.h"
 #include "daemon/core/life/open.h"
 #include "daemon/core/life/tenant-life.h"
-#include "daemon/core/memory/chores.h"
+#include "daemon/core/memory/tasks.h"
 
 struct fake_device device;
 struct store store;
@@ -91,7 +91,7 @@ void begin_world(void)
 
 void end_world(void)
 {
-        while (chores_work(&store))
+        while (tasks_work(&store))
                 ;
         for (unsigned i = 0; i < N_MEMBERS; i++)
                 member_free(clients[i].member);

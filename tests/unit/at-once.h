@@ -1,6 +1,6 @@
 /*
  * Requests of daemon/core as most tests make them: with what they seldom say left out, and done at
- * once where the daemon goes in slices (chore.h).
+ * once where the daemon goes in slices (task.h).
  */
 #ifndef KVL_TESTS_AT_ONCE_H
 #define KVL_TESTS_AT_ONCE_H
@@ -12,7 +12,7 @@
 #include "daemon/core/state/group.h"
 #include "daemon/core/state/ns.h"
 #include "daemon/core/state/tenant.h"
-#include "daemon/core/memory/chores.h"
+#include "daemon/core/memory/tasks.h"
 #include "daemon/core/requests/invalidate.h"
 #include "daemon/core/requests/lease.h"
 #include "daemon/core/sessions/session-truncate.h"
@@ -39,11 +39,11 @@ static inline int lease_pages(
         return lease_ask(a, &rq, at_nsec, ret_pages, &result, detail);
 }
 
-/* Does the rest of a queued chore in one slice. */
-static inline void at_once_finish(struct chore *chore, struct tenant *t)
+/* Does the rest of a queued task in one slice. */
+static inline void at_once_finish(struct task *task, struct tenant *t)
 {
-        chore_remove(chore, t);
-        while (chore->work(chore, UINT64_MAX))
+        task_remove(task, t);
+        while (task->work(task, UINT64_MAX))
                 ;
 }
 
@@ -62,7 +62,7 @@ static inline int at_once_drop(struct attach *a, struct drop *drop, int r, uint6
                 return r;
         if (!drop_is_over(drop)) {
                 drop_queue(drop, at_once_dropped);
-                at_once_finish(&drop->chore, a->ns->tenant);
+                at_once_finish(&drop->task, a->ns->tenant);
         }
         *ret_pages = drop->n_pages;
         return 0;
@@ -97,7 +97,7 @@ static inline int at_once_truncate(
                 return r;
         if (!truncation_is_over(begun)) {
                 truncation_queue(begun, &queued, at_once_truncated);
-                at_once_finish(&queued.chore, queued.ns->tenant);
+                at_once_finish(&queued.task, queued.ns->tenant);
                 over = &queued;
         }
         if (over->result < 0)

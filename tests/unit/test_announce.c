@@ -19,7 +19,7 @@
 #include "tests/unit/announce-fixture.h"
 #include "daemon/core/cache/announced.h"
 #include "daemon/core/core.h"
-#include "daemon/core/memory/chores.h"
+#include "daemon/core/memory/tasks.h"
 #include "daemon/core/cache/wake.h"
 
 /* ---- what is seen ---------------------------------------------------------------------------- */
@@ -491,13 +491,13 @@ static void expect_slices(struct world *w)
         assert_in_range(before, 1, SLICE + SET_PAGES);
         fixture_check(&w->f);
         for (; w->n_ends < MANY; n++) {
-                assert_non_null(chores_work(&w->f.store));
+                assert_non_null(tasks_work(&w->f.store));
                 assert_true(w->n_ends - before <= SLICE + SET_PAGES);
                 before = w->n_ends;
                 fixture_check(&w->f);
         }
         assert_true(n >= MANY / (SLICE + SET_PAGES) - 1);
-        while (chores_work(&w->f.store))
+        while (tasks_work(&w->f.store))
                 fixture_check(&w->f);
         assert_int_equal(w->n_ends, MANY);
         assert_int_equal(w->b->ns->catalog.announced.n, N_PAGES);
@@ -522,7 +522,7 @@ TEST(test_goes_in_slices)
                 w.m = NULL;
                 assert_in_range(w.n_ends, 1, 2 * (SLICE + SET_PAGES));
                 fixture_check(&w.f);
-                while (chores_work(&w.f.store))
+                while (tasks_work(&w.f.store))
                         fixture_check(&w.f);
                 assert_int_equal(w.b->ns->catalog.announced.n, N_PAGES);
                 assert_int_equal(w.b->ns->device.n_pages[PAGE_GRANTED], N_PAGES);
@@ -558,7 +558,7 @@ TEST(test_invalidated_in_slices)
                 fixture_check(&w.f);
                 if (again)
                         assert_int_equal(ns_invalidate(w.a->ns, CAUSE_NAMESPACE, &gone), 0);
-                for (unsigned before = w.n_ends; chores_work(&w.f.store); before = w.n_ends) {
+                for (unsigned before = w.n_ends; tasks_work(&w.f.store); before = w.n_ends) {
                         assert_true(w.n_ends - before <= SLICE + SET_PAGES);
                         fixture_check(&w.f);
                 }
@@ -583,7 +583,7 @@ SCENE(test_namespace_goes_in_slices)
         attach_close(w->b);
         assert_int_equal(store_purge(&w->f.store, w->f.a, ns, true, &n_pages, &n_kept), 0);
         assert_int_equal(n_kept, 0);
-        assert_null(chores_work(&w->f.store));
+        assert_null(tasks_work(&w->f.store));
 }
 
 /* A client becomes read-only, and then may publish again: its new announcements stay. */
@@ -599,7 +599,7 @@ SCENE(test_announces_again)
         assert_int_equal(lease_pages(w->a, 1, 1, &page, NULL), 0);
         assert_int_equal(announce_pages(w->a, &page, again, 1, &n, &got, NULL), 0);
         assert_int_equal(w->n_ends, MANY);
-        while (chores_work(&w->f.store))
+        while (tasks_work(&w->f.store))
                 ;
         assert_int_equal(w->a->ns->catalog.announced.n, N_PAGES + 1);
 }
@@ -739,18 +739,18 @@ TEST(test_a_herd_is_woken_in_slices)
 
         /* The rest has its turns, on the tenant's account. */
         start_herd(&w, herd, &lines, &base);
-        assert_ptr_equal(chores_work(&w.f.store), w.f.a);
+        assert_ptr_equal(tasks_work(&w.f.store), w.f.a);
         /* Threads of other pages come behind those that still wait for a turn. */
         n_marked = w.a->ns->catalog.announced.wakes.n;
         announce_withdraw(w.a->ns, w.pages[2]);
         assert_int_equal(w.a->ns->catalog.announced.wakes.n, n_marked + 1);
-        for (struct tenant *t; (t = chores_work(&w.f.store)); n_slices++)
+        for (struct tenant *t; (t = tasks_work(&w.f.store)); n_slices++)
                 assert_ptr_equal(t, w.f.a);
         assert_in_range(n_slices, 1, 3);
         join_herd(herd);
         /* Then there is room again for what is woken at once. */
         announce_withdraw(w.a->ns, w.pages[3]);
-        assert_false(chores_are_left(&w.f.store));
+        assert_false(tasks_are_left(&w.f.store));
         munmap(base, w.b->ns->shared.segment.bytes);
         end(&w);
 }

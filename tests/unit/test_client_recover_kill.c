@@ -13,7 +13,7 @@
 #include "daemon/core/life/leave.h"
 #include "daemon/core/life/tenant-life.h"
 #include "daemon/core/memory/idle-sets.h"
-#include "daemon/core/memory/chores.h"
+#include "daemon/core/memory/tasks.h"
 #include "daemon/core/reclaim/recall.h"
 #include "daemon/core/life/resume.h"
 #include "daemon/core/requests/lookup.h"
@@ -109,8 +109,8 @@ static void leave_slowly(struct daemon *dm, struct attach *a, struct attach *b)
         member_leave(b->member);
         member_leave(a->member);
         for (unsigned i = 0; i < n_slices; i++)
-                assert_non_null(chores_work(&dm->store));
-        assert_true(chores_are_left(&dm->store));
+                assert_non_null(tasks_work(&dm->store));
+        assert_true(tasks_are_left(&dm->store));
         daemon_check(dm);
 }
 

@@ -7,7 +7,7 @@
 #include "daemon/core/life/namespace.h"
 #include "daemon/core/memory/idle-sets.h"
 #include "daemon/core/moves/places.h"
-#include "daemon/core/memory/chores.h"
+#include "daemon/core/memory/tasks.h"
 #include "daemon/core/reclaim/sweep.h"
 #include "daemon/core/requests/invalidate.h"
 #include "tests/unit/session-fixture.h"
@@ -42,7 +42,7 @@ static void begin(struct bench *w, unsigned slice)
 
 static void end(struct bench *w)
 {
-        assert_false(chores_are_left(&w->f.store));
+        assert_false(tasks_are_left(&w->f.store));
         fixture_check(&w->f);
         member_free(w->m);
         fixture_end(&w->f);
@@ -87,7 +87,7 @@ static void drop_from(struct bench *w, unsigned key, struct waiting *d)
 static struct tenant *slice(struct bench *w)
 {
         uint64_t before = n_cached(w);
-        struct tenant *t = chores_work(&w->f.store);
+        struct tenant *t = tasks_work(&w->f.store);
 
         assert_true(before - n_cached(w) <= w->f.store.drop_slice_pages);
         fixture_check(&w->f);
@@ -236,7 +236,7 @@ SCENE(test_published_meanwhile, 5)
         assert_int_equal(n_cached(w), 4 + 8);
         /* Over again: that is another text. */
         append(w->a, 0, 3, 4, 2);
-        assert_false(chores_are_left(&w->f.store));
+        assert_false(tasks_are_left(&w->f.store));
         assert_int_equal(count_hits(w->a, 0, 6), 6);
 }
 
@@ -344,11 +344,11 @@ TEST_BARE(test_turns)
         drop_from(&w, 0, &other);
         w.a = own;
         for (unsigned i = 0; i < 10; i++) {
-                assert_ptr_equal(chores_work(&w.f.store), w.f.a);
-                assert_ptr_equal(chores_work(&w.f.store), w.f.b);
+                assert_ptr_equal(tasks_work(&w.f.store), w.f.a);
+                assert_ptr_equal(tasks_work(&w.f.store), w.f.b);
         }
         fixture_check(&w.f);
-        while (chores_work(&w.f.store))
+        while (tasks_work(&w.f.store))
                 ;
         assert_true(d[0].n_done == 1 && d[1].n_done == 1 && d[2].n_done == 1);
         assert_int_equal(other.n_done, 1);

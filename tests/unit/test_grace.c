@@ -10,7 +10,7 @@
 #include "daemon/core/cache/drop.h"
 #include "daemon/core/core.h"
 #include "daemon/core/life/tenant-life.h"
-#include "daemon/core/memory/chores.h"
+#include "daemon/core/memory/tasks.h"
 
 /* One group: `a` lives, `b` is to linger and has set 0 mapped. Another group of the tenant. */
 struct mates {
@@ -341,7 +341,7 @@ static unsigned run(struct world *w, struct ns *ns)
         for (;; n++) {
                 uint64_t held = ns->device.n_pages[PAGE_GRANTED] + pinned(ns);
 
-                if (!chores_work(&w->f.store))
+                if (!tasks_work(&w->f.store))
                         return n;
                 assert_true(held - ns->device.n_pages[PAGE_GRANTED] - pinned(ns) <= SLICE);
                 fixture_check(&w->f);
@@ -477,7 +477,7 @@ SCENE_LEAVE(test_close_then_leave)
         publish_chain(b, 0, N, more);
         assert_false(attach_close_soon(a, note, &n_closed));
         attach_close_quietly(a);
-        (void)chores_work(&w->f.store);
+        (void)tasks_work(&w->f.store);
         member_leave(a->member);
         fixture_check(&w->f);
         (void)run(w, ns);
@@ -503,10 +503,10 @@ SCENE_LEAVE(test_mapped)
         assert_int_equal(n_sets(w), 7);
         for (n = 7; n > 0; n--) {
                 assert_int_equal(n_sets(w), n);
-                assert_non_null(chores_work(&w->f.store));
+                assert_non_null(tasks_work(&w->f.store));
                 fixture_check(&w->f);
         }
-        assert_null(chores_work(&w->f.store));
+        assert_null(tasks_work(&w->f.store));
         assert_true(list_is_empty(&ns->clients.closing));
 }
 

@@ -13,7 +13,7 @@
 #include "daemon/core/life/leave.h"
 #include "daemon/core/life/namespace.h"
 #include "daemon/core/life/open.h"
-#include "daemon/core/memory/chores.h"
+#include "daemon/core/memory/tasks.h"
 #include "daemon/core/reclaim/reclaim.h"
 #include "daemon/core/requests/invalidate.h"
 #include "tests/unit/alloc-fail.h"
@@ -317,7 +317,7 @@ SCENE(test_work_is_bounded)
         assert_true(ns_evict_leaf(w->ranks[0]->ns, page_of(w->ranks[0], 19), NULL));
         w->f.store.drop_slice_pages = 4;
         while (nssets_work(&w->f.store, 4)) {
-                (void)chores_work(&w->f.store);
+                (void)tasks_work(&w->f.store);
                 fixture_check(&w->f);
                 n_rounds++;
         }

@@ -1,9 +1,9 @@
 #include "daemon/core/clients/attach.h"
-#include "daemon/core/state/chore.h"
+#include "daemon/core/state/task.h"
 #include "daemon/core/life/leave.h"
 #include "daemon/core/life/namespace.h"
 #include "daemon/core/life/tenant-life.h"
-#include "daemon/core/memory/chores.h"
+#include "daemon/core/memory/tasks.h"
 #include "daemon/core/memory/region.h"
 #include "daemon/core/reclaim/reclaim.h"
 #include "daemon/core/reclaim/take-back.h"
@@ -585,7 +585,7 @@ TEST(test_lighter_since_weighed)
         assert_int_equal(count_hits(a, 300, SET_PAGES), 0);
         assert_int_equal(lease_pages(b, 1, 1, lease, &f.d), KVL_STATUS_FULL);
         member_free(ma);
-        while (chores_work(&f.store))
+        while (tasks_work(&f.store))
                 ;
         /* The fair number of sets. */
         for (unsigned i = 2; i < MANY_SETS / 2; i++)

@@ -9,7 +9,7 @@
 #include "daemon/core/state/shared.h"
 #include "tests/unit/alloc-fail.h"
 #include "tests/unit/session-fixture.h"
-#include "daemon/core/memory/chores.h"
+#include "daemon/core/memory/tasks.h"
 #include "daemon/core/reclaim/sweep.h"
 #include "daemon/core/requests/invalidate.h"
 
@@ -679,7 +679,7 @@ CORE_SCENE(test_purge_in_slices, 8, 4, 4)
         for (; n_done == 0; n++) {
                 uint64_t before = p.n_sessions;
 
-                assert_ptr_equal(chores_work(&f->store), f->a);
+                assert_ptr_equal(tasks_work(&f->store), f->a);
                 assert_true(p.n_sessions - before <= SLICE);
                 fixture_check(f);
         }
@@ -687,7 +687,7 @@ CORE_SCENE(test_purge_in_slices, 8, 4, 4)
         assert_int_equal(p.n_sessions, 2 * MANY - 1);
         assert_int_equal(sessions_count(a->ns), 0);
         assert_int_equal(sessions_count(b->ns), 1);
-        assert_null(chores_work(&f->store));
+        assert_null(tasks_work(&f->store));
 }
 
 /* Sessions of one namespace. A text costs by its length, and the tenant may end first. */

@@ -314,14 +314,14 @@ static void begin_keeping(struct keeping *k)
 static void work(struct keeping *k, unsigned n)
 {
         for (; n > 0 && !k->is_done; n--) {
-                assert_non_null(chores_work(&k->w.f.store));
+                assert_non_null(tasks_work(&k->w.f.store));
                 fixture_check(&k->w.f);
         }
 }
 
 static void expect_kept(struct keeping *k)
 {
-        while (chores_work(&k->w.f.store))
+        while (tasks_work(&k->w.f.store))
                 fixture_check(&k->w.f);
         assert_true(k->is_done);
         assert_int_equal(k->t.result, 0);
@@ -335,7 +335,7 @@ static void expect_kept(struct keeping *k)
 
 static void end_keeping(struct keeping *k)
 {
-        while (chores_work(&k->w.f.store))
+        while (tasks_work(&k->w.f.store))
                 fixture_check(&k->w.f);
         end(&k->w);
 }

@@ -2,7 +2,7 @@
  * Where the daemon was killed is in test_session_log_killed.c. */
 #include "daemon/core/life/namespace.h"
 #include "daemon/core/memory/idle-sets.h"
-#include "daemon/core/memory/chores.h"
+#include "daemon/core/memory/tasks.h"
 #include "daemon/core/reclaim/sweep.h"
 #include "tests/unit/alloc-fail.h"
 #include "tests/unit/session-log-fixture.h"
@@ -541,7 +541,7 @@ TEST_BARE(test_long_window)
                         if (n % 64 == 63) /* as if there were much in it that isn't live */
                                 session_log_rewrite(w.ns);
                         before = s->logged.n_pages[log->head->half];
-                        (void)chores_work(&w.f.store);
+                        (void)tasks_work(&w.f.store);
                         assert_true(s->logged.n_pages[log->head->half] - before <= 16);
                         if (n % 32 == 0)
                                 fixture_check(&w.f);
@@ -566,7 +566,7 @@ static struct session *begin_keeping(struct bench *w, struct session_truncation 
         struct session *s = begin_truncation(w, t);
         struct session_truncation next;
 
-        while (chores_work(&w->f.store))
+        while (tasks_work(&w->f.store))
                 continue;
         ranges[0] = (struct token_range){0, PAGE_TOKENS};
         for (unsigned i = 1; i <= N_KEPT; i++)
@@ -599,7 +599,7 @@ TEST_BARE(test_long_window_with_gaps)
                                 log->is_in_slot = false;
                                 log->head->tails[!log->head->half] = 0;
                         }
-                        (void)chores_work(&w.f.store);
+                        (void)tasks_work(&w.f.store);
                         fixture_check(&w.f);
                 }
                 is_done = truncation_is_done;
@@ -641,7 +641,7 @@ TEST_BARE(test_window_of_head)
                 truncation_is_done = false;
                 truncation_queue(&t, &queued, on_done);
                 for (unsigned n = 0; n < n_slices && !truncation_is_done; n++)
-                        (void)chores_work(&w.f.store);
+                        (void)tasks_work(&w.f.store);
                 is_done = truncation_is_done;
                 assert_int_equal(s->window.n, s->truncation ? 0 : ARRAY_SIZE(ranges) - 1);
                 expect_restart(&w);
@@ -659,7 +659,7 @@ TEST_BARE(test_long_window_is_copied)
         struct session *s = begin_truncation(&w, &t);
 
         while (!truncation_is_done)
-                (void)chores_work(&w.f.store);
+                (void)tasks_work(&w.f.store);
         log = &w.ns->sessions->log;
         for (unsigned n = 0; n < 40; n++) {
                 uint32_t handle;
@@ -701,7 +701,7 @@ TEST_BARE(test_long_window_ends)
                 uint64_t n;
 
                 while (!truncation_is_done)
-                        (void)chores_work(&w.f.store);
+                        (void)tasks_work(&w.f.store);
                 while (!log->is_in_slot)
                         session_log_put(s);
                 if (is_dropped)

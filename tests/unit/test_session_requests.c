@@ -430,8 +430,8 @@ SERVER_SCENE(test_purge_of_many, "fake")
         }
 }
 
-/* From now on chores wait until the test has them done. */
-static void (*hold_chores(struct world *w))(void *data)
+/* From now on tasks wait until the test has them done. */
+static void (*hold_tasks(struct world *w))(void *data)
 {
         void (*on_work)(void *data) = w->server.store.owner.on_work;
 
@@ -441,7 +441,7 @@ static void (*hold_chores(struct world *w))(void *data)
         return on_work;
 }
 
-static void do_chores(struct world *w, void (*on_work)(void *data))
+static void do_tasks(struct world *w, void (*on_work)(void *data))
 {
         w->server.store.owner.on_work = on_work;
         on_work(w->server.store.owner.data);
@@ -540,25 +540,25 @@ SERVER_SCENE(test_truncate_in_slices, "fake")
         m.ns_id = NS_ID;
         m.session = t;
         m.first_tokens = m.last_tokens = 16;
-        on_work = hold_chores(w);
+        on_work = hold_tasks(w);
         say(c, MSG_SESSION_TRUNCATE, &m.base);
         AWAIT(w, session_of(a, t, NULL)->truncation);
         assert_true(peer_awaits_drop(peer_of(w, c)));
         assert_int_equal(truncate_session(w, other, s, 16, 16), wire(-EAGAIN));
         assert_int_equal(publish(w, other, s, 0, 13, 1), OK);
         assert_null(session_of(a, t, NULL)->truncation);
-        do_chores(w, on_work);
+        do_tasks(w, on_work);
         AWAIT(w, c->status != UINT32_MAX);
         assert_int_equal(c->status, wire(-EAGAIN));
         assert_non_null(strstr(c->detail, "published"));
         assert_false(peer_awaits_drop(peer_of(w, c)));
         /* And whose asker hangs up. */
-        on_work = hold_chores(w);
+        on_work = hold_tasks(w);
         say(c, MSG_SESSION_TRUNCATE, &m.base);
         AWAIT(w, session_of(a, t, NULL)->truncation);
         hang_up(c);
         a = attach_of(w, other);
-        do_chores(w, on_work);
+        do_tasks(w, on_work);
         AWAIT(w, !session_of(a, s, NULL)->truncation);
         session_info(session_of(a, s, NULL), &info);
         assert_true(info.is_truncated && info.n_pages == 2);

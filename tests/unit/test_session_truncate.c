@@ -8,7 +8,7 @@
 #include "daemon/core/life/namespace.h"
 #include "daemon/core/memory/idle-sets.h"
 #include "daemon/core/moves/places.h"
-#include "daemon/core/memory/chores.h"
+#include "daemon/core/memory/tasks.h"
 #include "daemon/core/sessions/session-impl.h"
 #include "tests/unit/session-fixture.h"
 
@@ -63,7 +63,7 @@ static void begin(struct bench *w)
 static void work(struct bench *w, unsigned n)
 {
         for (; n > 0; n--) {
-                assert_non_null(chores_work(&w->f.store));
+                assert_non_null(tasks_work(&w->f.store));
                 fixture_check(&w->f);
         }
 }
@@ -78,7 +78,7 @@ static void finish(struct bench *w, int result)
 
 static void end(struct bench *w)
 {
-        while (chores_work(&w->f.store))
+        while (tasks_work(&w->f.store))
                 fixture_check(&w->f);
         member_free(w->m);
         fixture_end(&w->f);
@@ -291,7 +291,7 @@ TEST(test_recalled)
                         set->recall.state = RECALL_ASKED; /* as far as windows are concerned */
                 }
                 while (!w.t.is_lost)
-                        (void)chores_work(&w.f.store);
+                        (void)tasks_work(&w.f.store);
                 set->recall.state = RECALL_NONE;
                 finish(&w, 0);
                 expect_truncated(&w, 0);

@@ -12,7 +12,7 @@
 #include "daemon/core/reclaim/sweep.h"
 #include "daemon/core/reclaim/recall-work.h"
 #include "tests/unit/compact-fixture.h"
-#include "daemon/core/memory/chores.h"
+#include "daemon/core/memory/tasks.h"
 #include "tests/unit/recall-fixture.h"
 
 SESSION_WINDOW_SCENE(test_truncate, 8, 4, 4)
@@ -731,7 +731,7 @@ SESSION_WINDOW_SCENE(test_long_window_goes_in_slices, 16, 16, 16)
         s = open_session(w->a, "s");
         append(w->a, s, ROOT, 0, 60);
         truncate_pages(w->a, s, 1, 50, 9);
-        while (chores_work(&w->f.store)) /* the windows' pages leave the tree */
+        while (tasks_work(&w->f.store)) /* the windows' pages leave the tree */
                 ;
         n_kept = ns_n_pages(w->ns, PAGE_DETACHED);
         assert_int_equal(n_kept, 50);
@@ -766,7 +766,7 @@ static uint32_t long_window(struct bench *w)
         s = open_session(w->a, "s");
         append(w->a, s, ROOT, 0, 60);
         truncate_pages(w->a, s, 1, LONG_WINDOW, 9);
-        while (chores_work(&w->f.store))
+        while (tasks_work(&w->f.store))
                 ;
         assert_int_equal(ns_n_pages(w->ns, PAGE_DETACHED), LONG_WINDOW);
         return s;
@@ -827,7 +827,7 @@ TEST(test_window_is_shortened_in_slices)
         append(w.a, s, 0, 1, 9);
         truncate_pages(w.a, s, 1, 1, 8);
         expect_pages(w.a, s, "0@0 9@9");
-        while (chores_work(&w.f.store))
+        while (tasks_work(&w.f.store))
                 ;
         expect_slices(&w, 1);
         end(&w);

@@ -6,7 +6,7 @@
 #include "daemon/core/cache/wake.h"
 #include "daemon/core/state/listeners.h"
 #include "daemon/core/state/store.h"
-#include "daemon/core/memory/chores.h"
+#include "daemon/core/memory/tasks.h"
 #include "daemon/core/state/shared.h"
 
 /* Pages aren't listed by announcer. Looking at so many takes about as long as a withdrawal. Not
@@ -183,7 +183,7 @@ uint64_t announce_withdraw_some(struct attach *a, uint64_t budget)
         return withdraw_some(a->ns, a, &a->withdraw_at, budget);
 }
 
-static bool withdraw_of_attachment(struct chore *c, uint64_t budget)
+static bool withdraw_of_attachment(struct task *c, uint64_t budget)
 {
         struct attach *a = container_of(c, struct attach, withdrawal);
 
@@ -207,14 +207,14 @@ uint64_t announce_withdraw_all(struct attach *a)
         }
         a->withdraw_at = 0;
         n = announce_withdraw_some(a, ns->store->drop_slice_pages);
-        if (a->withdraw_at == PAGE_NONE || chore_is_queued(&a->withdrawal))
+        if (a->withdraw_at == PAGE_NONE || task_is_queued(&a->withdrawal))
                 return n;
         a->withdrawal.work = withdraw_of_attachment;
-        chore_queue(&a->withdrawal, ns->tenant);
+        task_queue(&a->withdrawal, ns->tenant);
         return n;
 }
 
-static bool withdraw_of_namespace(struct chore *c, uint64_t budget)
+static bool withdraw_of_namespace(struct task *c, uint64_t budget)
 {
         struct ns *ns = container_of(c, struct ns, catalog.announced.withdrawal);
 
@@ -232,10 +232,10 @@ void announce_withdraw_ns(struct ns *ns)
         }
         ns->catalog.announced.withdraw_at = 0;
         ns->catalog.announced.withdrawal.work = withdraw_of_namespace;
-        if (!chore_is_queued(&ns->catalog.announced.withdrawal) &&
+        if (!task_is_queued(&ns->catalog.announced.withdrawal) &&
                 withdraw_of_namespace(
                         &ns->catalog.announced.withdrawal, ns->store->drop_slice_pages))
-                chore_queue(&ns->catalog.announced.withdrawal, ns->tenant);
+                task_queue(&ns->catalog.announced.withdrawal, ns->tenant);
 }
 
 uint64_t announce_withdraw_set(struct extent_set *set)
@@ -255,7 +255,7 @@ const char *announce_check_page(const struct ns *ns, uint32_t page)
         uint64_t hash = shared_hash(&ns->shared, p->key);
 
         if (is_stale(ns, page))
-                return chore_is_queued(&ns->catalog.announced.withdrawal) &&
+                return task_is_queued(&ns->catalog.announced.withdrawal) &&
                                        is_withdrawn_soon(ns->catalog.announced.withdraw_at, page)
                                ? NULL
                                : "is announced, of an older epoch";

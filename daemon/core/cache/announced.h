@@ -16,7 +16,7 @@ void announce_withdraw(struct ns *ns, uint32_t page);
 
 /* Withdraws all announcements of this attachment's member, because it leaves, lingers, or may only
  * read. Withdraws all of them now if the namespace has no more announcements than a slice
- * (store.drop_slice_pages). Else it withdraws a slice now, and chores_work() the rest. Does nothing
+ * (store.drop_slice_pages). Else it withdraws a slice now, and tasks_work() the rest. Does nothing
  * if the attachment has announced nothing since the last call. Returns the number of looks. */
 uint64_t announce_withdraw_all(struct attach *a);
 
@@ -25,7 +25,7 @@ uint64_t announce_withdraw_all(struct attach *a);
 uint64_t announce_withdraw_some(struct attach *a, uint64_t budget);
 
 /* The namespace was invalidated, so its announcements are of an older epoch and can't be found:
- * withdraws them, or a slice of them now and the rest in chores_work(). */
+ * withdraws them, or a slice of them now and the rest in tasks_work(). */
 void announce_withdraw_ns(struct ns *ns);
 
 /* Withdraws the announcements in this set, because pages published there can't be found. Returns

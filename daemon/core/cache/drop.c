@@ -14,7 +14,7 @@
 #include "daemon/core/state/ns.h"
 #include "daemon/core/state/store.h"
 #include "daemon/core/state/tenant.h"
-#include "daemon/core/memory/chores.h"
+#include "daemon/core/memory/tasks.h"
 #include "daemon/core/state/page-state.h"
 #include "daemon/core/state/shared.h"
 #include "policy/expect.h"
@@ -199,7 +199,7 @@ void drop_init(struct drop *d)
 {
         *d = (struct drop){.top = PAGE_NONE, .at = PAGE_NONE};
         list_init(&d->link);
-        chore_init(&d->chore);
+        task_init(&d->task);
 }
 
 uint64_t drop_begin(struct drop *d, struct ns *ns, uint64_t budget)
@@ -224,7 +224,7 @@ void drop_move(struct drop *d, struct drop *to)
 
         *to = *d;
         list_init(&to->link);
-        chore_init(&to->chore);
+        task_init(&to->task);
         if (!is_over)
                 list_append(&to->ns->catalog.drops, &to->link);
         end_drop(d);
@@ -237,9 +237,9 @@ void drop_cancel(struct drop *d)
 
 /* ---- turns ---------------------------------------------------------------------------------- */
 
-static bool work_on_drop(struct chore *c, uint64_t budget)
+static bool work_on_drop(struct task *c, uint64_t budget)
 {
-        struct drop *d = container_of(c, struct drop, chore);
+        struct drop *d = container_of(c, struct drop, task);
 
         if (!drop_is_over(d))
                 (void)take_slice(d, budget);
@@ -254,8 +254,8 @@ void drop_queue(struct drop *d, void (*done)(struct drop *d))
         assert(!drop_is_over(d));
 
         d->done = done;
-        d->chore.work = work_on_drop;
-        chore_queue(&d->chore, d->ns->tenant);
+        d->task.work = work_on_drop;
+        task_queue(&d->task, d->ns->tenant);
 }
 
 /* Owners of drops are notified in their turns. */
@@ -270,12 +270,12 @@ void drops_end(struct ns *ns)
         struct tenant *t = ns->tenant;
 
         drops_reset(ns);
-        list_for_each_safe (c, &t->chores, struct chore, link) {
-                struct drop *d = container_of(c, struct drop, chore);
+        list_for_each_safe (c, &t->tasks, struct task, link) {
+                struct drop *d = container_of(c, struct drop, task);
 
                 if (c->work != work_on_drop || d->ns != ns)
                         continue;
-                chore_remove(c, t);
+                task_remove(c, t);
                 d->done(d);
         }
 }
@@ -392,7 +392,7 @@ static bool is_below(const struct ns *ns, uint32_t page, uint32_t top)
 const char *drops_check(const struct ns *ns)
 {
         list_for_each (d, &ns->catalog.drops, struct drop, link) {
-                if (d->ns != ns || !chore_is_queued(&d->chore))
+                if (d->ns != ns || !task_is_queued(&d->task))
                         return "a drop that isn't over waits for no turn";
                 if (d->at != PAGE_NONE && !tree_has(&ns->tree, d->at))
                         return "a drop goes on at a page that isn't cached";

@@ -23,7 +23,7 @@
 #include <stdint.h>
 
 #include "base/list.h"
-#include "daemon/core/state/chore.h"
+#include "daemon/core/state/task.h"
 #include "daemon/core/state/detail.h"
 #include "daemon/core/state/page.h"
 #include "daemon/core/state/drop-reason.h"
@@ -49,7 +49,7 @@ typedef bool (*drop_wanted_fn)(const struct ns *ns, uint32_t page);
 
 struct drop {
         struct list_link link; /* ns.catalog.drops; empty: it is over */
-        struct chore chore;    /* while it is queued */
+        struct task task;      /* while it is queued */
         struct ns *ns;         /* borrowed */
         enum drop_kind kind;
         struct drop_reason reason; /* without a lease: a drop may outlive the lease's tenant */
@@ -77,27 +77,27 @@ void drop_move(struct drop *d, struct drop *to);
 /* Ends a drop that isn't queued; dropped pages stay dropped. */
 void drop_cancel(struct drop *d);
 
-/* Queues a drop that isn't over: it has its turns in chores_work() (chore.h), and `done` is called
+/* Queues a drop that isn't over: it has its turns in tasks_work() (task.h), and `done` is called
  * when it ends. */
 void drop_queue(struct drop *d, void (*done)(struct drop *d));
 
-/* Drops a page and all below it: a slice now, the rest in chores_work(). Drops all of it now if
+/* Drops a page and all below it: a slice now, the rest in tasks_work(). Drops all of it now if
  * there is no memory, or if DROPS_MAX are under way. */
 void drop_below(struct ns *ns, uint32_t page, struct drop_reason reason);
 
-/* Drops a page and all below it: at most `budget` looks now, the rest in chores_work(). Retry while
+/* Drops a page and all below it: at most `budget` looks now, the rest in tasks_work(). Retry while
  * the page exists: it does nothing if a drop has begun at the page or DROPS_MAX are under way, and
  * stops without memory. Returns the number of looks. */
 uint64_t drop_below_soon(struct ns *ns, uint32_t page, struct drop_reason reason, uint64_t budget);
 
 /* Drops a page and all below it (DROP_SUBTREE, at `page`), or all pages with `tag` and all below
- * them (DROP_TAG, PAGE_NONE), in chores_work() alone. Returns 0; -EAGAIN: DROPS_MAX are under way;
+ * them (DROP_TAG, PAGE_NONE), in tasks_work() alone. Returns 0; -EAGAIN: DROPS_MAX are under way;
  * -ENOMEM. */
 int drop_later(
         struct ns *ns, enum drop_kind kind, uint32_t page, uint64_t tag, struct drop_reason reason);
 
 /* Drops the pages of the tree from `page` (PAGE_NONE: none) up, until the text has `stop_depth`
- * pages or a page is in use (is_wanted). Drops a slice now, the rest in chores_work(). Without
+ * pages or a page is in use (is_wanted). Drops a slice now, the rest in tasks_work(). Without
  * memory or space for a drop, the rest stays cached. Returns the number of looks. */
 uint64_t drop_text(struct ns *ns, uint32_t page, uint32_t stop_depth, drop_wanted_fn is_wanted);
 

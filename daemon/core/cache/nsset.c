@@ -388,7 +388,7 @@ static void expire_incomplete(struct nsset *set, uint64_t now_nsec, uint32_t bud
 }
 
 /* Drops the key's page and all below it in one namespace: at most `budget` looks, and the rest in
- * chores_work() while other keys come first. Returns the number of looks, > 0. */
+ * tasks_work() while other keys come first. Returns the number of looks, > 0. */
 static uint64_t drop_one(struct nsset *set, struct nsset_key *e, uint32_t budget)
 {
         struct ns *ns = set->members[__builtin_ctzll(e->doomed)];

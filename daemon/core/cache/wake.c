@@ -8,7 +8,7 @@
 
 #include "base/macros.h"
 #include "daemon/core/state/ns.h"
-#include "daemon/core/memory/chores.h"
+#include "daemon/core/memory/tasks.h"
 
 #define WORD_BITS 64u
 
@@ -53,9 +53,9 @@ static void unmark_page(struct ns_wakes *w, uint32_t page)
 }
 
 /* If not all threads of a page were woken, its next turn is after the other pages. */
-static bool wake_marked(struct chore *c, uint64_t budget)
+static bool wake_marked(struct task *c, uint64_t budget)
 {
-        struct ns *ns = container_of(c, struct ns, catalog.announced.wakes.chore);
+        struct ns *ns = container_of(c, struct ns, catalog.announced.wakes.task);
         struct ns_wakes *w = &ns->catalog.announced.wakes;
         uint32_t left = (uint32_t)MIN(budget, WAKE_SLICE), n_looks = 0;
 
@@ -84,7 +84,7 @@ void wake_waiters(struct ns *ns, uint32_t page)
         struct ns_wakes *w = &ns->catalog.announced.wakes;
         uint32_t left = WAKE_SLICE - w->n_lately, n;
 
-        if (left > 0 && !chore_is_queued(&w->chore)) {
+        if (left > 0 && !task_is_queued(&w->task)) {
                 n = wake_at(ns, page, left);
                 w->n_lately += MIN(left, n + 1);
                 if (n < left)
@@ -92,19 +92,19 @@ void wake_waiters(struct ns *ns, uint32_t page)
         }
         if (!mark_page(ns, page))
                 (void)wake_at(ns, page, INT_MAX);
-        else if (!chore_is_queued(&w->chore))
-                chore_queue(&w->chore, ns->tenant);
+        else if (!task_is_queued(&w->task))
+                task_queue(&w->task, ns->tenant);
 }
 
 void wake_init(struct ns *ns)
 {
-        chore_init(&ns->catalog.announced.wakes.chore);
-        ns->catalog.announced.wakes.chore.work = wake_marked;
+        task_init(&ns->catalog.announced.wakes.task);
+        ns->catalog.announced.wakes.task.work = wake_marked;
 }
 
 void wake_deinit(struct ns *ns)
 {
-        chore_remove(&ns->catalog.announced.wakes.chore, ns->tenant);
+        task_remove(&ns->catalog.announced.wakes.task, ns->tenant);
         free(ns->catalog.announced.wakes.pages);
         ns->catalog.announced.wakes = (struct ns_wakes){0};
         wake_init(ns);

@@ -37,7 +37,7 @@
 #include "base/list.h"
 #include "base/map.h"
 #include "daemon/core/state/buffers.h"
-#include "daemon/core/state/chore.h"
+#include "daemon/core/state/task.h"
 #include "daemon/exchange/change.h"
 #include "daemon/exchange/keys.h"
 #include "policy/bucket.h"
@@ -102,7 +102,7 @@ enum export_all_phase {
 /* Exports all that is cached (export-all.h). A *pass* counts pages, then walks over them. */
 struct export_all {
         enum export_all_phase phase;
-        struct chore chore;     /* counts and walks, in ALL_COUNTS and ALL_WALKS */
+        struct task task;       /* counts and walks, in ALL_COUNTS and ALL_WALKS */
         uint32_t counted_sec;   /* when the pass began */
         struct exchange_ns *at; /* place of the count or walk; NULL: its end */
         uint32_t page;

@@ -8,7 +8,7 @@
 #include "daemon/core/state/ns.h"
 #include "daemon/core/state/store.h"
 #include "daemon/core/state/tenant.h"
-#include "daemon/core/memory/chores.h"
+#include "daemon/core/memory/tasks.h"
 #include "daemon/core/sessions/session.h"
 
 /* Its texts at a time: texts found meanwhile don't wait long behind them. Not tuned. */
@@ -114,8 +114,8 @@ static bool look(struct export_all *a)
 
 static void queue(struct export_all *a)
 {
-        if (!chore_is_queued(&a->chore))
-                chore_queue(&a->chore, whose(a)->tenant);
+        if (!task_is_queued(&a->task))
+                task_queue(&a->task, whose(a)->tenant);
 }
 
 static void begin_pass(struct export_all *a)
@@ -146,10 +146,10 @@ static bool end_walk(struct export_all *a)
         return a->ages;
 }
 
-/* The chore. If it must wait for texts it ends, and is queued again once they are written. */
-static bool work(struct chore *c, uint64_t budget)
+/* The task. If it must wait for texts it ends, and is queued again once they are written. */
+static bool work(struct task *c, uint64_t budget)
 {
-        struct export_all *a = container_of(c, struct export_all, chore);
+        struct export_all *a = container_of(c, struct export_all, task);
 
         for (; budget > 0 && a->at; budget--)
                 if (!look(a))
@@ -218,15 +218,15 @@ uint64_t export_all_go_on(struct exchange *x)
 
 void export_all_init(struct exchange *x)
 {
-        chore_init(&x->all.chore);
-        x->all.chore.work = work;
+        task_init(&x->all.task);
+        x->all.task.work = work;
 }
 
 void export_all_stop(struct exchange *x)
 {
         if (!export_all_is_on(x))
                 return;
-        chore_remove(&x->all.chore, x->tenant);
+        task_remove(&x->all.task, x->tenant);
         exports_drop_all(x);
         x->all = (struct export_all){.phase = ALL_OFF};
         export_all_init(x);

@@ -11,7 +11,7 @@
  * If the store doesn't accept a write, it is retried a second later. A publish while it is idle
  * begins it again: clients that are leaving may still publish.
  *
- * Counting and walking are a chore (memory/chores.h). Pages aren't sorted, but walked once for each
+ * Counting and walking are a task (memory/tasks.h). Pages aren't sorted, but walked once for each
  * age (powers of two of seconds). Nothing survives a restart. Loop thread only.
  */
 #ifndef KVL_CORE_EXPORT_ALL_H

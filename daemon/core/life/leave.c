@@ -16,7 +16,7 @@
 #include "daemon/core/state/group.h"
 #include "daemon/core/state/store.h"
 #include "daemon/core/state/tenant.h"
-#include "daemon/core/memory/chores.h"
+#include "daemon/core/memory/tasks.h"
 #include "daemon/core/reclaim/reclaim.h"
 #include "daemon/core/reclaim/stock.h"
 #include "daemon/core/state/shared.h"
@@ -110,9 +110,9 @@ static void end_attachment(struct attach *a)
                 closed(data);
 }
 
-static bool leave_some(struct chore *c, uint64_t budget)
+static bool leave_some(struct task *c, uint64_t budget)
 {
-        struct attach *a = container_of(c, struct attach, chore);
+        struct attach *a = container_of(c, struct attach, task);
         uint64_t n = announce_withdraw_some(a, budget);
 
         if (n < budget)
@@ -167,7 +167,7 @@ static void begin_closing(struct attach *a)
         import_end_all(a);
         prefetch_forget(a);
         (void)announce_withdraw_all(a);
-        chore_remove(&a->withdrawal, ns->tenant); /* part of its closing from now on */
+        task_remove(&a->withdrawal, ns->tenant); /* part of its closing from now on */
         sessions_close_all(a, ns->store->now_nsec);
         end_share(a);
         list_remove(&a->member_link);
@@ -178,8 +178,8 @@ static void begin_closing(struct attach *a)
         begin_grants(a);
         if (list_is_empty(&ns->clients.attachments))
                 stock_forget(ns);
-        chore_init(&a->chore);
-        a->chore.work = leave_some;
+        task_init(&a->task);
+        a->task.work = leave_some;
 }
 
 bool attach_close_soon(struct attach *a, void (*closed)(void *data), void *data)
@@ -187,11 +187,11 @@ bool attach_close_soon(struct attach *a, void (*closed)(void *data), void *data)
         struct tenant *t = a->ns->tenant;
 
         begin_closing(a);
-        if (!leave_some(&a->chore, t->store->drop_slice_pages))
+        if (!leave_some(&a->task, t->store->drop_slice_pages))
                 return true;
         a->closed = closed;
         a->closed_data = data;
-        chore_queue(&a->chore, t);
+        task_queue(&a->task, t);
         return false;
 }
 
@@ -203,7 +203,7 @@ void attach_close_quietly(struct attach *a)
 void attach_close(struct attach *a)
 {
         begin_closing(a);
-        (void)leave_some(&a->chore, UINT64_MAX);
+        (void)leave_some(&a->task, UINT64_MAX);
 }
 
 /* Takes the member out of all lists and counts. */
@@ -234,8 +234,8 @@ void member_leave(struct member *m)
 /* Finishes a closing attachment at once. */
 static void finish_closing(struct attach *a)
 {
-        chore_remove(&a->chore, a->ns->tenant);
-        (void)leave_some(&a->chore, UINT64_MAX);
+        task_remove(&a->task, a->ns->tenant);
+        (void)leave_some(&a->task, UINT64_MAX);
 }
 
 void leave_finish(struct tenant *t)

@@ -1,7 +1,7 @@
 /*
  * Releases the holds of a client that closes a namespace or leaves: its pins, its mappings, and,
  * with the last member of its group, the grants. A client may have very many of them, so they are
- * released in slices (chore.h):
+ * released in slices (task.h):
  *
  *   open -> closing (requests can't use it; records that outlive the daemon say that it is closed)
  *        -> closed (freed)
@@ -23,7 +23,7 @@ struct attach;
 struct member;
 struct tenant;
 
-/* Closes the attachment: a slice now, the rest in chores_work(). Returns true if it is over and
+/* Closes the attachment: a slice now, the rest in tasks_work(). Returns true if it is over and
  * freed. False: it is freed later, and `closed` (may be NULL) is called with `data` then. */
 bool attach_close_soon(struct attach *a, void (*closed)(void *data), void *data);
 

@@ -22,7 +22,7 @@
 #include "daemon/core/state/ns.h"
 #include "daemon/core/state/store.h"
 #include "daemon/core/state/tenant.h"
-#include "daemon/core/memory/chores.h"
+#include "daemon/core/memory/tasks.h"
 #include "daemon/core/reclaim/compact.h"
 #include "daemon/core/state/records.h"
 #include "daemon/core/state/shared.h"
@@ -83,7 +83,7 @@ static int ns_alloc(const struct ns_layout *layout, const struct ns_geometry *ge
         list_init(&ns->clients.closing);
         list_init(&ns->catalog.drops);
         list_init(&ns->catalog.announced.sets);
-        chore_init(&ns->catalog.announced.withdrawal);
+        task_init(&ns->catalog.announced.withdrawal);
         ns->catalog.announced.withdraw_at = PAGE_NONE;
         wake_init(ns);
         ns->sets.at = calloc(geometry->n_set_slots, sizeof(*ns->sets.at));
@@ -286,7 +286,7 @@ void ns_free(struct ns *ns)
                 store->owner.on_ns(ns, true, store->owner.data);
         exchange_leave_ns(ns);
         drops_end(ns);
-        chore_remove(&ns->catalog.announced.withdrawal, ns->tenant);
+        task_remove(&ns->catalog.announced.withdrawal, ns->tenant);
         records_end(ns);
         nsset_leave(ns);
         history_free(ns);

@@ -269,7 +269,7 @@ static struct attach *attach_new(struct member *m, struct ns *ns)
         list_init(&a->member_link);
         list_init(&a->ns_link);
         list_init(&a->grants_link);
-        chore_init(&a->withdrawal);
+        task_init(&a->withdrawal);
         a->withdraw_at = PAGE_NONE;
         a->member = m;
         a->ns = ns;

@@ -216,8 +216,8 @@ int tenant_new(struct store *s, const char *name, const struct tenant_attrs *att
         list_init(&t->groups);
         list_init(&t->stakes);
         list_init(&t->blames);
-        list_init(&t->chores);
-        list_init(&t->chores_link);
+        list_init(&t->tasks);
+        list_init(&t->tasks_link);
         store_for_each_pool (pool, s)
                 if (r == 0)
                         r = stake_new(t, pool);

@@ -22,7 +22,7 @@ int drop_tag(struct drop *d, struct attach *a, uint64_t tag, struct detail *deta
  * or -ENOMEM (nothing changed). */
 int ns_empty(struct ns *ns, enum drop_cause cause, uint64_t *ret_pages);
 
-/* Repeats another host's invalidation here. Key and tag: in chores_work(). Returns 0; -EAGAIN:
+/* Repeats another host's invalidation here. Key and tag: in tasks_work(). Returns 0; -EAGAIN:
  * DROPS_MAX; -ENOMEM: nothing changed, or repeating it does no harm. */
 int ns_follow_change(struct ns *ns, const struct change_item *what);
 

@@ -2,7 +2,7 @@
 
 #include "daemon/core/state/store.h"
 #include "daemon/core/state/tenant.h"
-#include "daemon/core/memory/chores.h"
+#include "daemon/core/memory/tasks.h"
 #include "daemon/core/sessions/session-impl.h"
 
 /* Namespaces that are skipped in about the time of a look at a page. Not tuned. */
@@ -26,7 +26,7 @@ void session_purge_init(
         struct session_purge *p, struct tenant *t, uint64_t idle_nsec, uint64_t now_nsec)
 {
         *p = (struct session_purge){.tenant = t, .idle_nsec = idle_nsec, .now_nsec = now_nsec};
-        chore_init(&p->chore);
+        task_init(&p->task);
 }
 
 void session_purge_id(struct session_purge *p, struct ns *ns, const uint8_t *id, uint32_t id_len)
@@ -82,9 +82,9 @@ bool session_purge_begin(struct session_purge *p)
         return purge_some(p, p->tenant->store->drop_slice_pages);
 }
 
-static bool work_purge(struct chore *c, uint64_t budget)
+static bool work_purge(struct task *c, uint64_t budget)
 {
-        struct session_purge *p = container_of(c, struct session_purge, chore);
+        struct session_purge *p = container_of(c, struct session_purge, task);
 
         if (purge_some(p, budget))
                 return true;
@@ -95,17 +95,17 @@ static bool work_purge(struct chore *c, uint64_t budget)
 void session_purge_queue(struct session_purge *p, void (*done)(struct session_purge *p))
 {
         p->done = done;
-        p->chore.work = work_purge;
-        chore_queue(&p->chore, p->tenant);
+        p->task.work = work_purge;
+        task_queue(&p->task, p->tenant);
 }
 
 void session_purges_end(struct tenant *t)
 {
-        list_for_each_safe (c, &t->chores, struct chore, link) {
+        list_for_each_safe (c, &t->tasks, struct task, link) {
                 if (c->work != work_purge)
                         continue;
-                chore_remove(c, t);
-                container_of(c, struct session_purge, chore)
-                        ->done(container_of(c, struct session_purge, chore));
+                task_remove(c, t);
+                container_of(c, struct session_purge, task)
+                        ->done(container_of(c, struct session_purge, task));
         }
 }

@@ -9,13 +9,13 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "daemon/core/state/chore.h"
+#include "daemon/core/state/task.h"
 
 struct ns;
 struct tenant;
 
 struct session_purge {
-        struct chore chore;    /* while it is queued */
+        struct task task;      /* while it is queued */
         struct tenant *tenant; /* borrowed */
         uint64_t only_ns_id;   /* the id of the only namespace; 0: all of the tenant's */
         uint64_t idle_nsec, now_nsec;
@@ -36,7 +36,7 @@ void session_purge_id(struct session_purge *p, struct ns *ns, const uint8_t *id,
 /* Does a slice. Returns true if there is more. */
 bool session_purge_begin(struct session_purge *p);
 
-/* Does the rest of a purge in chores_work() (memory/chores.h). done() is called at its end, or when
+/* Does the rest of a purge in tasks_work() (memory/tasks.h). done() is called at its end, or when
  * the tenant is freed: the purge is in no list then, and its owner may free it. */
 void session_purge_queue(struct session_purge *p, void (*done)(struct session_purge *p));
 

@@ -9,7 +9,7 @@
 #include "daemon/core/cache/pages.h"
 #include "daemon/core/state/store.h"
 #include "daemon/core/state/tenant.h"
-#include "daemon/core/memory/chores.h"
+#include "daemon/core/memory/tasks.h"
 #include "daemon/core/sessions/session-impl.h"
 
 /* ---- held pages ------------------------------------------------------------------------------ */
@@ -493,7 +493,7 @@ static int begin_ranges(struct session_truncation *t, struct session *s, bool bu
                 .at = session_tail(s),
                 .window_token = end};
         list_init(&t->link);
-        chore_init(&t->chore);
+        task_init(&t->task);
         t->ranges = malloc(n * sizeof(*t->ranges));
         if (!t->ranges)
                 return detail_set(d, -ENOMEM, "no memory for %u ranges of a session", n);
@@ -550,9 +550,9 @@ int truncation_begin_ends(struct session_truncation *t, struct session *s, uint6
                 last_tokens > 0 ? 2 : 1, d);
 }
 
-static bool work_truncation(struct chore *c, uint64_t budget)
+static bool work_truncation(struct task *c, uint64_t budget)
 {
-        struct session_truncation *t = container_of(c, struct session_truncation, chore);
+        struct session_truncation *t = container_of(c, struct session_truncation, task);
 
         take_slice(t, budget);
         if (!truncation_is_over(t))
@@ -572,10 +572,10 @@ void truncation_queue(struct session_truncation *t, struct session_truncation *t
         list_remove(&t->link);
         if (to->session)
                 to->session->truncation = to;
-        chore_init(&to->chore);
+        task_init(&to->task);
         to->done = done;
-        to->chore.work = work_truncation;
-        chore_queue(&to->chore, to->ns->tenant);
+        to->task.work = work_truncation;
+        task_queue(&to->task, to->ns->tenant);
 }
 
 void truncation_cancel(struct session_truncation *t)
@@ -651,7 +651,7 @@ void truncations_end(struct ns *ns)
 {
         truncations_reset(ns->sessions);
         list_for_each_safe (t, &ns->sessions->truncations, struct session_truncation, link) {
-                chore_remove(&t->chore, ns->tenant);
+                task_remove(&t->task, ns->tenant);
                 end_truncation(t);
                 t->done(t);
         }
@@ -695,7 +695,7 @@ uint64_t truncations_leave_set(struct extent_set *set, uint64_t *n_seen)
 const char *truncations_check(const struct ns *ns, uint64_t *n_held, uint64_t *n_room)
 {
         list_for_each (t, &ns->sessions->truncations, struct session_truncation, link) {
-                if (!chore_is_queued(&t->chore))
+                if (!task_is_queued(&t->task))
                         return "a truncation that isn't over waits for no turn";
                 if (t->session && (!session_is_live(t->session) || t->session->truncation != t))
                         return "a session is being truncated and doesn't know of it";

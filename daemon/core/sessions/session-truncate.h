@@ -29,7 +29,7 @@
 #include <stdint.h>
 
 #include "base/list.h"
-#include "daemon/core/state/chore.h"
+#include "daemon/core/state/task.h"
 #include "daemon/core/state/detail.h"
 #include "daemon/core/sessions/session.h"
 
@@ -51,7 +51,7 @@ struct token_range {
 
 struct session_truncation {
         struct list_link link;      /* sessions.truncations; empty: it is over */
-        struct chore chore;         /* while it is queued */
+        struct task task;           /* while it is queued */
         struct ns *ns;              /* borrowed */
         struct session *session;    /* borrowed; NULL: it is done, or has ended */
         struct token_range *ranges; /* owned; disjoint ranges that stay */
@@ -102,8 +102,8 @@ static inline bool truncation_is_over(const struct session_truncation *t)
         return list_is_empty(&t->link);
 }
 
-/* Moves a truncation that isn't over to `to`, which has its turns in chores_work()
- * (memory/chores.h). done() is called at its end. */
+/* Moves a truncation that isn't over to `to`, which has its turns in tasks_work()
+ * (memory/tasks.h). done() is called at its end. */
 void truncation_queue(struct session_truncation *t, struct session_truncation *to,
         void (*done)(struct session_truncation *t));
 

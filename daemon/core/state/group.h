@@ -20,7 +20,7 @@
 
 #include "base/list.h"
 #include "base/map.h"
-#include "daemon/core/state/chore.h"
+#include "daemon/core/state/task.h"
 #include "daemon/core/state/ns.h"
 #include "daemon/core/state/pin-counts.h"
 #include "daemon/core/state/stake.h"
@@ -123,16 +123,16 @@ struct magazine {
 
 struct attach {
         struct list_link member_link, ns_link;
-        struct member *member;   /* borrowed */
-        struct ns *ns;           /* borrowed */
-        struct grants *grants;   /* shared */
-        uint32_t id;             /* ns_id on the wire: unique within the member, > 0 */
-        uint32_t record;         /* client-record.h: row; 0: none */
-        uint64_t open_frame;     /* number of the NS_OPEN; 0: none */
-        bool has_announced;      /* since its member's announcements were withdrawn (announce.h) */
-        uint32_t withdraw_at;    /* withdrawn up to this page; PAGE_NONE: all were */
-        struct chore withdrawal; /* withdraws the others; unused while it is closing */
-        uint64_t version_epoch;  /* the namespace's when opened */
+        struct member *member;  /* borrowed */
+        struct ns *ns;          /* borrowed */
+        struct grants *grants;  /* shared */
+        uint32_t id;            /* ns_id on the wire: unique within the member, > 0 */
+        uint32_t record;        /* client-record.h: row; 0: none */
+        uint64_t open_frame;    /* number of the NS_OPEN; 0: none */
+        bool has_announced;     /* since its member's announcements were withdrawn (announce.h) */
+        uint32_t withdraw_at;   /* withdrawn up to this page; PAGE_NONE: all were */
+        struct task withdrawal; /* withdraws the others; unused while it is closing */
+        uint64_t version_epoch; /* the namespace's when opened */
         struct pin_counts pins; /* over the socket: the pin segment that the daemon holds (pin.h) */
         struct map mapped;      /* set index -> enum mapped_bits */
         struct pins share;      /* its pin segment */
@@ -144,7 +144,7 @@ struct attach {
         uint32_t last_session;     /* handle */
         struct readers *readers;   /* owned; prefetch.h; NULL: has fetched no page */
         /* While it is closing (leave.h): */
-        struct chore chore;
+        struct task task;
         struct list_link grants_link; /* grants.closing */
         bool ends_grants;             /* the last of its group */
         uint32_t grants_at;           /* the next page to look at; PAGE_NONE: none */

@@ -13,7 +13,7 @@
 #include "base/list.h"
 #include "base/map.h"
 #include "base/segment.h"
-#include "daemon/core/state/chore.h"
+#include "daemon/core/state/task.h"
 #include "daemon/core/state/codecs.h"
 #include "daemon/core/state/detail.h"
 #include "daemon/core/state/page.h"
@@ -145,7 +145,7 @@ struct ns_waits {
 
 /* Client threads to wake up: cache/wake.h. */
 struct ns_wakes {
-        struct chore chore;
+        struct task task;
         uint64_t *pages;   /* owned; bitmap of pages on which threads may sleep; NULL: never any */
         uint32_t n, at;    /* pages in it; position of the next slice */
         uint32_t n_lately; /* pages woken or checked since the last slice */
@@ -153,11 +153,11 @@ struct ns_wakes {
 
 /* Pages that a client has announced to compute: cache/announced.h. */
 struct ns_announced {
-        struct list_link sets;   /* struct extent_set.announced_link: those with such pages */
-        uint32_t n;              /* pages */
-        uint32_t withdraw_at;    /* older epochs' announcements are withdrawn up to this page;
-                                    PAGE_NONE: all are */
-        struct chore withdrawal; /* withdraws the remaining ones */
+        struct list_link sets;  /* struct extent_set.announced_link: those with such pages */
+        uint32_t n;             /* pages */
+        uint32_t withdraw_at;   /* older epochs' announcements are withdrawn up to this page;
+                                   PAGE_NONE: all are */
+        struct task withdrawal; /* withdraws the remaining ones */
         struct ns_wakes wakes;
 };
 

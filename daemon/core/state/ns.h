@@ -13,7 +13,7 @@
 #include "base/divide.h"
 #include "base/list.h"
 #include "base/parse.h"
-#include "daemon/core/state/chore.h"
+#include "daemon/core/state/task.h"
 #include "daemon/core/state/codecs.h"
 #include "daemon/core/state/detail.h"
 #include "daemon/core/state/geometry.h"

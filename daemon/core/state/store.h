@@ -50,9 +50,9 @@ struct store {
                               death) */
         struct store_counters counters;
         struct event_log event_log; /* off until the server opens it */
-        struct list_link chores;    /* struct tenant.chores_link; the next turn first */
+        struct list_link tasks;     /* struct tenant.tasks_link; the next turn first */
         struct list_link ns_walks;  /* struct ns_walk.link */
-        uint32_t drop_slice_pages;  /* slice of a chore: DROP_SLICE_PAGES; tests set less */
+        uint32_t drop_slice_pages;  /* slice of a task: DROP_SLICE_PAGES; tests set less */
         struct store_memory memory;
         struct store_waits waits;
         struct store_moving moving;

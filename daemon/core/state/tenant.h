@@ -111,8 +111,8 @@ struct tenant {
         struct list_link groups;     /* struct group.link */
         struct list_link stakes;     /* struct stake.tenant_link: one for each pool */
         struct list_link blames;     /* struct blame.link: tenants whose leases evicted its pages */
-        struct list_link chores;     /* struct chore.link; the next turn first */
-        struct list_link chores_link; /* store.chores, where there are any */
+        struct list_link tasks;      /* struct task.link; the next turn first */
+        struct list_link tasks_link; /* store.tasks, where there are any */
         struct sizing sizing;
         uint32_t n_members;
         uint32_t n_namespaces, n_attachments; /* its namespaces; the attachments of its clients */

@@ -7,7 +7,7 @@
  * subtracted, as far as the kernel tells them (/proc/thread-self/schedstat): on a busy machine
  * these are due to other programs. A blocking system call counts.
  *
- * Code that can take long in a turn reports it as a part: a request, chores, a timer. The longest
+ * Code that can take long in a turn reports it as a part: a request, tasks, a timer. The longest
  * part of the turn is recorded.
  *
  * A turn costs a reading of the clock, and two system calls if the last ones are older than 10 ms.

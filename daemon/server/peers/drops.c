@@ -115,7 +115,7 @@ int drops_purge(struct request *rq, struct session_purge *purge)
         if (!g)
                 return more ? -ENOMEM : 0;
         *g = (struct purging){.purge = *purge};
-        chore_init(&g->purge.chore);
+        task_init(&g->purge.task);
         session_purge_queue(&g->purge, on_purged);
         rq->is_deferred = true;
         if (may_wait(p)) /* an administrator's, which aren't counted */

@@ -6,7 +6,7 @@
 #include "base/macros.h"
 #include "daemon/core/clients/client-record.h"
 #include "daemon/core/state/tenant.h"
-#include "daemon/core/memory/chores.h"
+#include "daemon/core/memory/tasks.h"
 #include "daemon/server/peers/server.h"
 #include "daemon/server/peers/tenancy.h"
 #include "daemon/server/peers/peer-impl.h"
@@ -134,8 +134,8 @@ static void end_exited(struct peer *p)
         peer_exited(p);
 }
 
-/* Handles the rest as a chore, outside of turns: memory is freed even if the tenant is paused. */
-static bool handle_rest(struct chore *c, uint64_t budget)
+/* Handles the rest as a task, outside of turns: memory is freed even if the tenant is paused. */
+static bool handle_rest(struct task *c, uint64_t budget)
 {
         struct peer *p = container_of(c, struct peer, leaving);
         bool is_over, is_gone;
@@ -167,7 +167,7 @@ void peer_exit_seen(uv_poll_t *handle, int status, int events)
                 pending_drop(p, PENDING_LEASE);
                 if (t) {
                         p->leaving.work = handle_rest;
-                        chore_queue(&p->leaving, t->tenant);
+                        task_queue(&p->leaving, t->tenant);
                 } else {
                         (void)drain(p, &whole_turn);
                         end_exited(p);
@@ -187,7 +187,7 @@ bool peer_has_hung_up(struct peer *p)
                 return true;
         if (p->exited) {
                 p->refs++;
-                chore_remove(&p->leaving, p->tenancy->tenant);
+                task_remove(&p->leaving, p->tenancy->tenant);
                 p->server->turns.of = NULL; /* all at once */
                 (void)drain(p, &whole_turn);
                 end_exited(p);

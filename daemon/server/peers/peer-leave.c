@@ -4,7 +4,7 @@
 #include "daemon/core/clients/client-record.h"
 #include "daemon/core/clients/member.h"
 #include "daemon/core/life/leave.h"
-#include "daemon/core/memory/chores.h"
+#include "daemon/core/memory/tasks.h"
 #include "daemon/server/peers/server.h"
 #include "daemon/server/peers/serving.h"
 #include "daemon/server/peers/tenancy.h"
@@ -38,7 +38,7 @@ static void close_some(struct peer *p)
         serving_end(p->server, was);
 }
 
-static bool leave_some(struct chore *c, uint64_t budget)
+static bool leave_some(struct task *c, uint64_t budget)
 {
         struct peer *p = container_of(c, struct peer, leaving);
 
@@ -64,7 +64,7 @@ void peer_leave(struct peer *p)
         list_remove(&p->links.linger);
         peer_retire(p, PEER_LEAVING);
         p->leaving.work = leave_some;
-        chore_queue(&p->leaving, p->tenancy->tenant);
+        task_queue(&p->leaving, p->tenancy->tenant);
 }
 
 /* ---- after a grace --------------------------------------------------------------------------- */

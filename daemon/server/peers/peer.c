@@ -9,7 +9,7 @@
 #include "daemon/core/clients/client-record.h"
 #include "daemon/core/clients/member.h"
 #include "daemon/core/life/leave.h"
-#include "daemon/core/memory/chores.h"
+#include "daemon/core/memory/tasks.h"
 #include "daemon/core/memory/idle-sets.h"
 #include "daemon/server/peers/keeping.h"
 #include "daemon/server/peers/server.h"
@@ -135,8 +135,8 @@ void peer_end(struct peer *p)
         if (p->member)
                 peer_note_end(p, NULL);
         p->state = PEER_GONE;
-        if (chore_is_queued(&p->leaving))
-                chore_remove(&p->leaving, p->tenancy->tenant);
+        if (task_is_queued(&p->leaving))
+                task_remove(&p->leaving, p->tenancy->tenant);
         peer_stop_waiting(p);
         peer_close_socket(p);
         close_process(p);
@@ -220,7 +220,7 @@ static struct peer *peer_alloc(struct server *s, const struct peer_origin *origi
         list_init(&p->links.hello);
         list_init(&p->links.unread);
         list_init(&p->links.linger);
-        chore_init(&p->leaving);
+        task_init(&p->leaving);
         list_init(&p->links.parked);
         list_init(&p->links.due);
         pending_init(p);

@@ -173,7 +173,7 @@ struct peer {
         struct peer_counts counts;
         struct peer_times times;
         struct peer_recall recall;
-        struct chore leaving; /* for LEAVING, and for an exited process before that */
+        struct task leaving; /* for LEAVING, and for an exited process before that */
 };
 
 /* The connection has ended, and the peer still holds pages. */
@@ -249,7 +249,7 @@ void peer_end(struct peer *p);
 #define PEER_CLOSES_AT_ONCE 16
 
 /* Ends a peer that is finished: at once if it has few namespaces open. Else it is LEAVING while
- * these are closed in slices (chore.h), and stays one of its tenant's clients until then. Not from
+ * these are closed in slices (task.h), and stays one of its tenant's clients until then. Not from
  * inside a handler. */
 void peer_leave(struct peer *p);
 

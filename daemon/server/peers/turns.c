@@ -4,9 +4,9 @@
 #include <errno.h>
 
 #include "base/macros.h"
-#include "daemon/core/state/chore.h"
+#include "daemon/core/state/task.h"
 #include "daemon/core/state/tenant.h"
-#include "daemon/core/memory/chores.h"
+#include "daemon/core/memory/tasks.h"
 #include "daemon/core/memory/idle-sets.h"
 #include "daemon/server/peers/server.h"
 #include "daemon/server/peers/tenancy.h"
@@ -302,21 +302,21 @@ int turns_connect(struct tenancy *t, struct detail *d)
         return 0;
 }
 
-/* ---- chores ---------------------------------------------------------------------------------- */
+/* ---- tasks ---------------------------------------------------------------------------------- */
 
-bool turns_do_chores(struct server *s)
+bool turns_do_tasks(struct server *s)
 {
         uint64_t began = clock_now_nsec(), now = began;
         struct tenant *t;
 
-        while (now - began < TURNS_CHORES_NSEC && (t = chores_work(&s->store))) {
+        while (now - began < TURNS_TASKS_NSEC && (t = tasks_work(&s->store))) {
                 uint64_t then = now;
 
                 now = turn_watch_since(&s->turn_watch, "chore", t->name, then);
                 if (t->server_data)
                         owe_time(t->server_data, now - then);
         }
-        return chores_are_left(&s->store);
+        return tasks_are_left(&s->store);
 }
 
 uint64_t turns_end_part(struct server *s, const char *what, const char *tenant, uint64_t began_nsec)

@@ -73,12 +73,12 @@ void turns_bill(struct tenancy *t, uint64_t began_nsec);
  * to this time. Not tuned. */
 #define TURNS_FIGURES_NSEC (3 * NSEC_PER_MSEC)
 
-/* Time per turn of the loop for the chores (daemon/core/state/chore.h) of all tenants together,
- * give or take a slice. It is charged to the chores' tenants. Not tuned. */
-#define TURNS_CHORES_NSEC NSEC_PER_MSEC
+/* Time per turn of the loop for the tasks (daemon/core/state/task.h) of all tenants together,
+ * give or take a slice. It is charged to the tasks' tenants. Not tuned. */
+#define TURNS_TASKS_NSEC NSEC_PER_MSEC
 
-/* Does chores in a turn of the loop. Returns true if there is more to do. */
-bool turns_do_chores(struct server *s);
+/* Does tasks in a turn of the loop. Returns true if there is more to do. */
+bool turns_do_tasks(struct server *s);
 
 /* Ends a part of this iteration outside of requests: drains the idle sets
  * (daemon/core/memory/idle-sets.h) and reports the part to turn-watch.h. `what` is static; tenant
