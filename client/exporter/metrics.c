@@ -154,7 +154,7 @@ static bool is_pool(const void *row)
         return !((const struct figures_region *)row)->tenant[0];
 }
 
-static bool is_stake(const void *row)
+static bool is_share(const void *row)
 {
         return !is_pool(row);
 }
@@ -173,7 +173,7 @@ const struct metric_table metric_tables[] = {
         {TABLE("regions", REGIONS, region),
                 {LABEL_OF(region, "device", of_device) LABEL_OF(region, "tier", tier)
                                 LABEL_OF(region, "tenant", tenant)},
-                is_stake},
+                is_share},
         {TABLE("tenants", TENANTS, tenant), {LABEL_OF(tenant, "tenant", name)}},
         {TABLE("namespaces", NAMESPACES, namespace),
                 {LABEL_OF(namespace, "tenant", tenant) LABEL_OF(namespace, "namespace", name)

@@ -68,7 +68,7 @@ static void tell_tiers(struct text *t, const struct source_rows *rows)
         text_printf(t, "]");
 }
 
-/* Writes the non-empty stakes of devices. */
+/* Writes the non-empty shares of devices. */
 static void tell_regions(struct text *t, const struct source_rows *rows)
 {
         size_t n = 0;

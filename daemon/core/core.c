@@ -147,14 +147,14 @@ static struct pool *pool_new(
         pool->extent_bytes = extent_bytes;
         list_init(&pool->orphans);
         list_init(&pool->leaving);
-        list_init(&pool->stakes);
+        list_init(&pool->shares);
         list_for_each (t, &s->tenants, struct tenant, link)
                 if (r == 0)
-                        r = stake_new(t, pool);
+                        r = pool_share_new(t, pool);
         if (r == 0)
                 return pool;
-        list_for_each_safe (stake, &pool->stakes, struct stake, pool_link)
-                stake_free(stake);
+        list_for_each_safe (share, &pool->shares, struct pool_share, pool_link)
+                pool_share_free(share);
         free(pool);
         return NULL;
 }

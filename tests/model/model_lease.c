@@ -38,7 +38,7 @@ static void check_nothing_lies_about(const struct model_ns *ns)
 static bool others_want(int t)
 {
         for (int i = 0; i < N_TENANTS; i++)
-                list_for_each (s, &tenants[i]->stakes, struct stake, tenant_link)
+                list_for_each (s, &tenants[i]->shares, struct pool_share, tenant_link)
                         if (i != t && s->wants_until_nsec > now_nsec)
                                 return true;
         return false;

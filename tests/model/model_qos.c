@@ -209,10 +209,10 @@ static void start_random(void)
 static uint64_t most_pages(const struct q_tenant *t)
 {
         const struct tenant_attrs *a = &t->real->attrs;
-        uint64_t most = t->stake->reserve_bytes;
+        uint64_t most = t->share->reserve_bytes;
 
         if (a->class == TENANT_DYNAMIC || a->burst == BURST_POOL)
-                most += region_fair(t->stake);
+                most += region_fair(t->share);
         return MIN(most, a->limit_bytes) / set_bytes_of(t) * set_pages_of(t);
 }
 
@@ -359,7 +359,7 @@ static void check_shares(void)
                         if (pool_of(&tenants[t]) == pools[p])
                                 set = MAX(set, (double)set_bytes_of(&tenants[t]));
                 for (uint32_t t = 0; t < n_tenants; t++) {
-                        double excess = (double)stake_excess(tenants[t].stake);
+                        double excess = (double)pool_share_excess(tenants[t].share);
 
                         if (pool_of(&tenants[t]) == pools[p])
                                 CHECK(excess <= ideal[t] + set && excess >= ideal[t] - set,
@@ -379,11 +379,11 @@ static void run_converge(unsigned long n_ops)
                 want_all();
         check_shares();
         for (uint32_t t = 0; t < n_tenants; t++)
-                charged[t] = tenants[t].stake->charged_bytes;
+                charged[t] = tenants[t].share->charged_bytes;
         for (unsigned i = 0; i < 200; i++) {
                 want_all();
                 for (uint32_t t = 0; t < n_tenants; t++)
-                        CHECK(charged[t] == tenants[t].stake->charged_bytes,
+                        CHECK(charged[t] == tenants[t].share->charged_bytes,
                                 "%s had %llu, a set moved after all had their share",
                                 tenants[t].name, (unsigned long long)charged[t]);
         }
@@ -473,7 +473,7 @@ struct script {
  * fits. Another has more to publish than fits. */
 static struct script make_script(const struct q_tenant *t)
 {
-        uint64_t pages = t->stake->reserve_bytes / set_bytes_of(t) * set_pages_of(t);
+        uint64_t pages = t->share->reserve_bytes / set_bytes_of(t) * set_pages_of(t);
         struct script s = {.own = {seed * 3 + 1}};
 
         if (t->real->attrs.burst == BURST_NONE) {
@@ -519,7 +519,7 @@ static struct event own_step(struct script *s, struct q_tenant *t)
                 if (e.n_found == 0 && e.action < 2)
                         own_lease(c, chain, hold_nsec, &e);
         }
-        e.charged_bytes = t->stake->charged_bytes;
+        e.charged_bytes = t->share->charged_bytes;
         e.n_cached = c->attach->ns->device.n_pages[PAGE_SEALED];
         world_check();
         return e;

@@ -59,7 +59,7 @@ static struct rng kernel; /* in place of the kernel's */
 static void describe(const struct q_tenant *t)
 {
         const struct tenant_attrs *a = &t->real->attrs;
-        const struct stake *s = t->stake;
+        const struct pool_share *s = t->share;
 
         fprintf(stderr,
                 "  %s on %s: charged %llu reserve %llu recalled %llu fair %llu limit %llu weight "
@@ -243,7 +243,7 @@ struct q_tenant *world_add_tenant(
         t->safepoints = safepoints;
         t->maps = true;
         CHECK(tenant_new(&store, t->name, &a, &t->real, &d) == 0, "%s", d.text);
-        t->stake = stake_find(t->real, pools[pool]);
+        t->share = pool_share_find(t->real, pools[pool]);
         n_tenants++;
         for (uint32_t i = 0; i < N_CLIENTS; i++) {
                 t->clients[i].tenant = t;
@@ -264,7 +264,7 @@ uint32_t set_pages_of(const struct q_tenant *t)
 
 struct pool *pool_of(const struct q_tenant *t)
 {
-        return t->stake->pool;
+        return t->share->pool;
 }
 
 /* ---- clients --------------------------------------------------------------------------------- */
@@ -345,7 +345,7 @@ static uint64_t need_bytes(const struct client *c, uint32_t n)
 /* Within the reservation? */
 static bool is_reserved(const struct client *c, uint32_t n)
 {
-        const struct stake *s = c->tenant->stake;
+        const struct pool_share *s = c->tenant->share;
         uint64_t most = MIN(s->reserve_bytes, c->tenant->real->account.limit_bytes);
 
         return s->charged_bytes + need_bytes(c, n) <= most;
@@ -541,13 +541,13 @@ void client_call_off(struct client *c)
 /* Bytes reserved in the pool for others than t. */
 static uint64_t reserved_for_others(const struct q_tenant *t)
 {
-        return pool_of(t)->reserved_bytes - t->stake->reserve_bytes;
+        return pool_of(t)->reserved_bytes - t->share->reserve_bytes;
 }
 
 bool world_set_attrs(struct q_tenant *t, const struct tenant_attrs *attrs)
 {
         struct tenant_attrs before = t->real->attrs, a = *attrs;
-        uint64_t reserve = t->stake->reserve_bytes, want = a.reserve_bytes;
+        uint64_t reserve = t->share->reserve_bytes, want = a.reserve_bytes;
         struct detail d = {0};
         bool fits;
         int r;
@@ -558,8 +558,8 @@ bool world_set_attrs(struct q_tenant *t, const struct tenant_attrs *attrs)
         r = tenant_set_attrs(t->real, &a, &d);
         CHECK(r == (fits ? 0 : -ENOSPC), "reserve %llu: %d: %s", (unsigned long long)want, r,
                 d.text);
-        CHECK(t->stake->reserve_bytes == (fits ? want : reserve), "%llu reserved",
-                (unsigned long long)t->stake->reserve_bytes);
+        CHECK(t->share->reserve_bytes == (fits ? want : reserve), "%llu reserved",
+                (unsigned long long)t->share->reserve_bytes);
         CHECK(fits || memcmp(&before, &t->real->attrs, sizeof(before)) == 0, "attributes changed");
         counters.set_attrs += fits;
         counters.no_room_to_reserve += !fits;
@@ -574,7 +574,7 @@ static struct admission_request request_of(const struct attach *a)
                 .weight = a->ns->tenant->attrs.weight,
                 .arrived_nsec = a->wait.arrived_nsec,
                 .deadline_nsec = a->wait.deadline_nsec,
-                .served_bytes = stake_excess(a->ns->device.stake),
+                .served_bytes = pool_share_excess(a->ns->device.share),
                 .number = a->wait.number};
 }
 
@@ -671,7 +671,7 @@ void world_tick(void)
 
 static void check_tenant(struct q_tenant *t)
 {
-        const struct stake *s = t->stake;
+        const struct pool_share *s = t->share;
         const struct tenant_attrs *a = &t->real->attrs;
 
         CHECK(s->charged_bytes == t->real->account.charged_bytes, "%s: charged %llu and %llu",
@@ -680,12 +680,13 @@ static void check_tenant(struct q_tenant *t)
         CHECK(s->charged_bytes <= MAX(t->real->account.limit_bytes, t->last_charged),
                 "%s: %llu over its limit", t->name, (unsigned long long)s->charged_bytes);
         CHECK(a->burst == BURST_POOL || a->class == TENANT_DYNAMIC ||
-                        stake_excess(s) <= t->last_excess || s->charged_bytes <= t->last_charged,
+                        pool_share_excess(s) <= t->last_excess ||
+                        s->charged_bytes <= t->last_charged,
                 "%s: goes beyond its reservation", t->name);
         CHECK(s->reserve_bytes == (a->class == TENANT_PINNED ? a->reserve_bytes : 0),
                 "%s: %llu reserved", t->name, (unsigned long long)s->reserve_bytes);
         t->last_charged = s->charged_bytes;
-        t->last_excess = stake_excess(s);
+        t->last_excess = pool_share_excess(s);
 }
 
 static void check_pool(uint32_t i)
@@ -699,9 +700,9 @@ static void check_pool(uint32_t i)
         for (uint32_t t = 0; t < n_tenants; t++) {
                 if (pool_of(&tenants[t]) != p)
                         continue;
-                charged += tenants[t].stake->charged_bytes;
-                reserved += tenants[t].stake->reserve_bytes;
-                idle += stake_idle(tenants[t].stake);
+                charged += tenants[t].share->charged_bytes;
+                reserved += tenants[t].share->reserve_bytes;
+                idle += pool_share_idle(tenants[t].share);
                 lends |= tenants[t].real->attrs.lend_idle_reserve;
         }
         CHECK(charged == p->account.charged_bytes && charged <= p->account.limit_bytes,
@@ -728,7 +729,7 @@ void world_check(void)
                 check_pool(i);
 }
 
-/* The most that a stake may have beyond its reservation. */
+/* The most that a share may have beyond its reservation. */
 static double most_excess(const struct q_tenant *t)
 {
         const struct tenant_attrs *a = &t->real->attrs;
@@ -736,8 +737,8 @@ static double most_excess(const struct q_tenant *t)
 
         limit -= limit % set_bytes_of(t);
         if (a->class == TENANT_PINNED && a->burst == BURST_NONE)
-                return (double)stake_excess(t->stake); /* no more than from before it was so */
-        return limit > t->stake->reserve_bytes ? (double)(limit - t->stake->reserve_bytes) : 0;
+                return (double)pool_share_excess(t->share); /* no more than from before it was so */
+        return limit > t->share->reserve_bytes ? (double)(limit - t->share->reserve_bytes) : 0;
 }
 
 void world_ideal(const struct pool *pool, const bool *want, double *ret_ideal)
@@ -748,7 +749,7 @@ void world_ideal(const struct pool *pool, const bool *want, double *ret_ideal)
         for (uint32_t i = 0; i < n_tenants; i++)
                 most[i] = pool_of(&tenants[i]) != pool ? 0
                           : want[i]                    ? most_excess(&tenants[i])
-                                                       : (double)stake_excess(tenants[i].stake);
+                                    : (double)pool_share_excess(tenants[i].share);
         for (unsigned round = 0; round < 100; round++) {
                 double level = (low + high) / 2, sum = 0;
 

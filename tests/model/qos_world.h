@@ -56,7 +56,7 @@ struct client {
 
 struct q_tenant {
         struct tenant *real;
-        struct stake *stake; /* where its namespace is */
+        struct pool_share *share; /* where its namespace is */
         char name[8];
         bool safepoints, maps;
         uint32_t shape;

@@ -9,9 +9,9 @@
 
 #define SEC (1000 * MSEC)
 
-static inline struct stake *stake_of(struct world *w, const struct tenant *t)
+static inline struct pool_share *share_of(struct world *w, const struct tenant *t)
 {
-        return stake_find(t, store_find_pool(&w->f.store, NULL));
+        return pool_share_find(t, store_find_pool(&w->f.store, NULL));
 }
 
 static inline struct pool *pool_of(struct world *w)

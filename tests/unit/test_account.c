@@ -9,7 +9,7 @@
 struct accounts {
         struct pool pool;
         struct tenant a, b;
-        struct stake *of_a, *of_b;
+        struct pool_share *of_a, *of_b;
 };
 
 static void start(struct accounts *x, uint64_t limit_bytes, uint64_t budget_bytes)
@@ -17,20 +17,20 @@ static void start(struct accounts *x, uint64_t limit_bytes, uint64_t budget_byte
         *x = (struct accounts){0};
         x->pool.account.limit_bytes = budget_bytes;
         x->a.account.limit_bytes = x->b.account.limit_bytes = limit_bytes;
-        list_init(&x->pool.stakes);
+        list_init(&x->pool.shares);
         list_init(&x->pool.orphans);
-        list_init(&x->a.stakes);
-        list_init(&x->b.stakes);
-        assert_int_equal(stake_new(&x->a, &x->pool), 0);
-        assert_int_equal(stake_new(&x->b, &x->pool), 0);
-        x->of_a = stake_find(&x->a, &x->pool);
-        x->of_b = stake_find(&x->b, &x->pool);
+        list_init(&x->a.shares);
+        list_init(&x->b.shares);
+        assert_int_equal(pool_share_new(&x->a, &x->pool), 0);
+        assert_int_equal(pool_share_new(&x->b, &x->pool), 0);
+        x->of_a = pool_share_find(&x->a, &x->pool);
+        x->of_b = pool_share_find(&x->b, &x->pool);
 }
 
 static void end(struct accounts *x)
 {
-        stake_free(x->of_a);
-        stake_free(x->of_b);
+        pool_share_free(x->of_a);
+        pool_share_free(x->of_b);
         assert_int_equal(x->pool.reserved_bytes, 0);
         assert_int_equal(x->pool.idle_reserve_bytes, 0);
         assert_int_equal(x->pool.account.charged_bytes, 0);
@@ -92,10 +92,10 @@ SCENE(test_idle_reserve, 100, 150)
         x->of_a->reserve_bytes = x->pool.reserved_bytes = x->pool.idle_reserve_bytes = 50;
         assert_int_equal(charge_take(&c1, x->of_a, 30), 0);
         assert_int_equal(x->pool.idle_reserve_bytes, 20);
-        assert_int_equal(stake_excess(x->of_a), 0);
+        assert_int_equal(pool_share_excess(x->of_a), 0);
         assert_int_equal(charge_take(&c2, x->of_a, 30), 0);
         assert_int_equal(x->pool.idle_reserve_bytes, 0);
-        assert_int_equal(stake_excess(x->of_a), 10);
+        assert_int_equal(pool_share_excess(x->of_a), 10);
         charge_leave_tenant(&c1);
         assert_int_equal(x->pool.idle_reserve_bytes, 20);
         assert_int_equal(x->a.account.charged_bytes, 30);

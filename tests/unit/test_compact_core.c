@@ -174,17 +174,17 @@ RECALL_SCENE(test_reserved, 4)
         struct attach *a;
 
         a = begin(w);
-        assert_int_equal(region_reserve(a->ns->device.stake, 3 * SET_BYTES, NULL), 0);
+        assert_int_equal(region_reserve(a->ns->device.share, 3 * SET_BYTES, NULL), 0);
         assert_false(turn(w));
         w->f.a->attrs.lend_idle_reserve = true;
         assert_true(turn(w));
         compact_call_off(a->ns);
         w->now_nsec += 2 * SECOND;
         w->f.a->attrs.lend_idle_reserve = false;
-        assert_int_equal(region_reserve(a->ns->device.stake, 2 * SET_BYTES, NULL), 0);
+        assert_int_equal(region_reserve(a->ns->device.share, 2 * SET_BYTES, NULL), 0);
         assert_true(turn(w)); /* its other namespaces can have it */
         assert_int_equal(work(w), RECALL_NOTHING);
-        assert_int_equal(region_reserve(a->ns->device.stake, 0, NULL), 0);
+        assert_int_equal(region_reserve(a->ns->device.share, 0, NULL), 0);
 }
 
 /* Sets with pages that are pinned (in either way) or granted, and sets that are too full, stay. */

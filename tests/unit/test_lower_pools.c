@@ -64,9 +64,9 @@ static void end_lower(struct lower *l)
 
 #define SCENE(fn, ...) TEST_ON(fn, struct lower, l, start_lower, end_lower, ##__VA_ARGS__)
 
-static struct stake *host_stake(struct lower *l, const struct attach *a)
+static struct pool_share *host_share(struct lower *l, const struct attach *a)
 {
-        return stake_find(a->ns->tenant, l->host_pool);
+        return pool_share_find(a->ns->tenant, l->host_pool);
 }
 
 /* Caches a set of pages in host memory, with keys of their own. Returns as set_bind_in(). */
@@ -130,8 +130,8 @@ SCENE(test_there, 4, 3)
         assert_null(store_next_pool(&f->store, l->disk_pool));
         assert_int_equal(tenant_new(&f->store, "c", &f->a->attrs, &c, &f->d), 0);
         for (enum tier_kind tier = 0; tier < TIER_COUNT; tier++, pool = pool->below) {
-                assert_ptr_equal(stake_find(f->a, pool)->account, &f->a->accounts[tier]);
-                assert_ptr_equal(stake_find(c, pool)->account, &c->accounts[tier]);
+                assert_ptr_equal(pool_share_find(f->a, pool)->account, &f->a->accounts[tier]);
+                assert_ptr_equal(pool_share_find(c, pool)->account, &c->accounts[tier]);
         }
         assert_null(pool);
 }
@@ -156,7 +156,7 @@ SCENE(test_limit, 4, 8)
         assert_int_equal(set_bind_in(l->a->ns, TIER_HOST, NULL, &set, &l->w.f.d), KVL_STATUS_QUOTA);
         assert_int_equal(charged(l->w.f.a, TIER_HOST), 2 * SET_BYTES);
         assert_int_equal(charged(l->w.f.a, TIER_DEVICE), SET_BYTES);
-        assert_int_equal(host_stake(l, l->a)->charged_bytes, 2 * SET_BYTES);
+        assert_int_equal(host_share(l, l->a)->charged_bytes, 2 * SET_BYTES);
         assert_int_equal(l->host_pool->account.charged_bytes, 2 * SET_BYTES);
         assert_int_equal(pool_of(&l->w)->account.charged_bytes, SET_BYTES);
         fixture_check(&l->w.f);
@@ -167,16 +167,16 @@ SCENE(test_limit, 4, 8)
 /* The pool is full, and no tenant is a set or more over its share: no set is evicted. */
 static void expect_settled(struct lower *l)
 {
-        assert_false(region_make_room(host_stake(l, l->a), NULL, SET_BYTES, NULL));
-        assert_false(region_make_room(host_stake(l, l->b), NULL, SET_BYTES, NULL));
+        assert_false(region_make_room(host_share(l, l->a), NULL, SET_BYTES, NULL));
+        assert_false(region_make_room(host_share(l, l->b), NULL, SET_BYTES, NULL));
 }
 
 /* A tenant below its share gets whole unmapped sets of the tenant that is furthest over. */
 SCENE(test_share, 2, 4)
 {
-        struct stake *of_b;
+        struct pool_share *of_b;
 
-        of_b = host_stake(l, l->b);
+        of_b = host_share(l, l->b);
         cache_sets(l->a, 5000, 1);
         assert_int_equal(fill_below(l->a, 0), 4);
         for (unsigned n = 1; n <= 2; n++) {
@@ -188,7 +188,7 @@ SCENE(test_share, 2, 4)
                 fixture_check(&l->w.f);
         }
         region_note_want(of_b, SET_BYTES, SET_BYTES, l->w.f.store.now_nsec);
-        region_note_want(host_stake(l, l->a), SET_BYTES, SET_BYTES, l->w.f.store.now_nsec);
+        region_note_want(host_share(l, l->a), SET_BYTES, SET_BYTES, l->w.f.store.now_nsec);
         expect_settled(l);
         assert_int_equal(charged(l->w.f.a, TIER_DEVICE), SET_BYTES);
         assert_int_equal(count_hits(l->a, 5000, SET_PAGES), SET_PAGES);
@@ -197,21 +197,21 @@ SCENE(test_share, 2, 4)
 /* A set that a client has mapped is recalled; softly for another tenant. */
 SCENE(test_share_of_mapped, 2, 2)
 {
-        struct stake *of_b;
+        struct pool_share *of_b;
 
-        of_b = host_stake(l, l->b);
+        of_b = host_share(l, l->b);
         assert_int_equal(fill_below(l->a, 0), 2);
         list_for_each (set, &l->a->ns->tiers[TIER_HOST].sets_bound, struct extent_set, link)
                 assert_int_equal(map_set(l->a, set->index), 1);
         region_note_want(of_b, SET_BYTES, SET_BYTES, l->w.f.store.now_nsec);
         assert_false(region_make_room(of_b, NULL, SET_BYTES, NULL));
-        assert_int_equal(host_stake(l, l->a)->recalled_bytes, SET_BYTES);
+        assert_int_equal(host_share(l, l->a)->recalled_bytes, SET_BYTES);
         assert_int_equal(l->a->ns->tiers[TIER_HOST].n_withheld, 0);
         assert_int_equal(work(&l->w), RECALL_SOON);
         assert_int_equal(l->w.n_told, 1);
         assert_int_equal(l->a->ns->tiers[TIER_HOST].n_withheld, SET_PAGES);
         keep_safe_point(&l->w);
-        assert_int_equal(host_stake(l, l->a)->recalled_bytes, 0);
+        assert_int_equal(host_share(l, l->a)->recalled_bytes, 0);
         assert_int_equal(charged(l->w.f.a, TIER_HOST), SET_BYTES);
         assert_int_equal(cache_below(l->b, 0), 0);
 }
@@ -240,7 +240,7 @@ SCENE(test_waits, 4, 4)
         wait_arrive(l->a, SET_PAGES, UINT64_MAX);
         claim.lease = l->a;
         assert_false(wait_is_next(l->a));
-        assert_int_equal(region_admits(host_stake(l, l->a), SET_BYTES, &claim), LEASE_REASON_NONE);
+        assert_int_equal(region_admits(host_share(l, l->a), SET_BYTES, &claim), LEASE_REASON_NONE);
         assert_int_equal(fill_below(l->a, 0), 4);
         assert_true(wait_end(l->b));
 }
@@ -286,14 +286,14 @@ SCENE(test_budget_lowered, 4, 4)
 /* How large a reservation should be doesn't depend on what lies below. */
 SCENE(test_sizing, 4, 4)
 {
-        struct stake *of_a;
+        struct pool_share *of_a;
 
-        of_a = host_stake(l, l->a);
+        of_a = host_share(l, l->a);
         assert_int_equal(fill_below(l->a, 0), 4);
         assert_int_equal(sizing_demand(l->w.f.a), 0);
         region_note_want(of_a, SET_BYTES, SET_BYTES, l->w.f.store.now_nsec);
         assert_int_equal(sizing_demand(l->w.f.a), 0);
-        region_note_want(stake_of(&l->w, l->w.f.a), SET_BYTES, SET_BYTES, l->w.f.store.now_nsec);
+        region_note_want(share_of(&l->w, l->w.f.a), SET_BYTES, SET_BYTES, l->w.f.store.now_nsec);
         assert_int_equal(sizing_demand(l->w.f.a), SET_BYTES);
 }
 
@@ -336,10 +336,10 @@ static void expect_broken(struct lower *l, const char *text)
 
 SCENE(test_check, 4, 4)
 {
-        struct stake *s;
+        struct pool_share *s;
 
         assert_int_equal(fill_below(l->a, 0), 4);
-        s = host_stake(l, l->a);
+        s = host_share(l, l->a);
         l->host_pool->account.charged_bytes++;
         expect_broken(l, "charge of device of host of fake");
         l->host_pool->account.charged_bytes--;

@@ -364,7 +364,7 @@ CORE_SCENE(test_magazine_is_enough, 8, 2, 2)
 CORE_SCENE(test_magazine_is_enough_for_others, 3, 3, 3)
 {
         struct member *ma, *mb;
-        struct stake *b;
+        struct pool_share *b;
         struct attach *a;
 
         ma = join(f->a);
@@ -373,7 +373,7 @@ CORE_SCENE(test_magazine_is_enough_for_others, 3, 3, 3)
         refill(a, 3);
         mb = join(f->b);
         assert_int_equal(f->a->account.charged_bytes, 3 * SET_BYTES);
-        b = open_ns(mb, "x")->ns->device.stake;
+        b = open_ns(mb, "x")->ns->device.share;
         region_note_want(b, SET_BYTES, SET_BYTES, 1);
         assert_true(region_make_room(b, NULL, SET_BYTES, NULL));
         assert_int_equal(a->ns->clients.n_ready, 0);

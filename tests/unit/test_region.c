@@ -36,7 +36,7 @@ RECALL_SCENE(test_reservation_is_kept, 8)
         assert_null(strstr(w->f.d.text, "tenant a"));
         assert_int_equal(ask(w, a, 3 * SET_PAGES, pages, NULL), 0);
         assert_int_equal(pool_of(w)->idle_reserve_bytes, 0);
-        assert_int_equal(stake_excess(stake_of(w, w->f.b)), 5 * SET_BYTES);
+        assert_int_equal(pool_share_excess(share_of(w, w->f.b)), 5 * SET_BYTES);
         assert_int_equal(ask(w, a, 1, pages, &reason), KVL_STATUS_FULL);
         assert_int_equal(reason, LEASE_REASON_POOL_FULL);
         member_free(ma);
@@ -59,7 +59,7 @@ RECALL_SCENE(test_within_the_reservation_others_lose_nothing, 4)
                 count_hits(b, 0, SET_PAGES) + count_hits(b, 100, SET_PAGES), 2 * SET_PAGES);
         /* A set more is by fair share: b has its two of two. */
         assert_int_equal(ask(w, a, 1, &page, NULL), 0);
-        assert_int_equal(stake_of(w, w->f.b)->charged_bytes, SET_BYTES);
+        assert_int_equal(share_of(w, w->f.b)->charged_bytes, SET_BYTES);
 }
 
 RECALL_SCENE(test_burst_queue, 8)
@@ -120,22 +120,22 @@ RECALL_SCENE(test_reservation_that_does_not_fit, 8)
         struct tenant *c;
 
         assert_int_equal(set_reserve(w, w->f.a, 4 * SET_BYTES + 1), 0);
-        assert_int_equal(stake_of(w, w->f.a)->reserve_bytes, 5 * SET_BYTES); /* whole extents */
+        assert_int_equal(share_of(w, w->f.a)->reserve_bytes, 5 * SET_BYTES); /* whole extents */
         assert_int_equal(set_reserve(w, w->f.b, 2 * SET_BYTES), 0);
         assert_int_equal(set_reserve(w, w->f.b, 4 * SET_BYTES), -ENOSPC);
         assert_non_null(strstr(w->f.d.text, "4 KiB can't be reserved for tenant b: 3 KiB is left"));
         assert_non_null(strstr(w->f.d.text, "for others is reserved: a (5 KiB)"));
-        assert_int_equal(stake_of(w, w->f.b)->reserve_bytes, 2 * SET_BYTES);
+        assert_int_equal(share_of(w, w->f.b)->reserve_bytes, 2 * SET_BYTES);
         assert_int_equal(w->f.b->attrs.reserve_bytes, 2 * SET_BYTES);
         assert_int_equal(tenant_reserve(w->f.b, 5 * SET_BYTES, &missing, NULL), -ENOSPC);
         assert_int_equal(missing, 2 * SET_BYTES);
-        assert_int_equal(region_reserve(stake_of(w, w->f.b), 3 * SET_BYTES + 1, &w->f.d), -ENOSPC);
+        assert_int_equal(region_reserve(share_of(w, w->f.b), 3 * SET_BYTES + 1, &w->f.d), -ENOSPC);
         assert_non_null(strstr(w->f.d.text, "of its budget of 8 KiB 3 KiB is left"));
         assert_non_null(strstr(w->f.d.text, "a (5 KiB)"));
-        assert_int_equal(region_reserve(stake_of(w, w->f.b), 3 * SET_BYTES, NULL), 0);
+        assert_int_equal(region_reserve(share_of(w, w->f.b), 3 * SET_BYTES, NULL), 0);
         /* The sizer's value stays until another one is configured. */
         set_limit(w, w->f.b, 7);
-        assert_int_equal(stake_of(w, w->f.b)->reserve_bytes, 3 * SET_BYTES);
+        assert_int_equal(share_of(w, w->f.b)->reserve_bytes, 3 * SET_BYTES);
         assert_int_equal(tenant_new(&w->f.store, "c", &attrs, &c, &w->f.d), -EINVAL);
         assert_non_null(strstr(w->f.d.text, "class=pinned"));
         attrs.class = TENANT_PINNED;
@@ -174,15 +174,15 @@ TEST(test_two_devices)
 {
         struct fake_device device;
         struct tenant_attrs attrs;
-        struct stake *here, *there;
+        struct pool_share *here, *there;
         struct world w;
 
         start(&w, 4);
         fake_device_init(&device, "other", 256);
         assert_int_equal(
                 store_add_pool(&w.f.store, &device.device, 4 * SET_BYTES, SET_BYTES, NULL), 0);
-        here = stake_of(&w, w.f.a);
-        there = stake_find(w.f.a, store_find_pool(&w.f.store, "other"));
+        here = share_of(&w, w.f.a);
+        there = pool_share_find(w.f.a, store_find_pool(&w.f.store, "other"));
         assert_non_null(there);
         attrs = w.f.a->attrs;
         attrs.limit_bytes = 8 * SET_BYTES;
@@ -210,7 +210,7 @@ TEST(test_two_devices)
         assert_int_equal(tenant_set_attrs(w.f.a, &attrs, &w.f.d), 0);
         fixture_check(&w.f);
         assert_int_equal(set_reserve(&w, w.f.b, 4 * SET_BYTES), 0);
-        assert_int_equal(stake_of(&w, w.f.b)->reserve_bytes, 4 * SET_BYTES);
+        assert_int_equal(share_of(&w, w.f.b)->reserve_bytes, 4 * SET_BYTES);
         assert_int_equal(tenant_reserve(w.f.b, 5 * SET_BYTES, NULL, &w.f.d), -ENOSPC);
         fixture_end(&w.f);
         assert_int_equal(device.n_extents, 0);
@@ -277,13 +277,13 @@ SCENE(test_raised_over_safe_clients, true)
         uint32_t pages[SET_PAGES];
         enum lease_reason reason;
 
-        assert_int_equal(stake_of(&s->w, s->w.f.b)->recalled_bytes, 2 * SET_BYTES);
+        assert_int_equal(share_of(&s->w, s->w.f.b)->recalled_bytes, 2 * SET_BYTES);
         assert_int_equal(work(&s->w), RECALL_SOON);
         assert_int_equal(s->w.n_told, 0); /* softly: something is held */
         assert_int_equal(ask(&s->w, s->a, 1, pages, &reason), KVL_STATUS_FULL);
         assert_int_equal(reason, LEASE_REASON_POOL_FULL);
         assert_non_null(strstr(s->w.f.d.text, "others still have the rest"));
-        assert_int_equal(stake_of(&s->w, s->w.f.b)->recalled_bytes, 2 * SET_BYTES); /* no more */
+        assert_int_equal(share_of(&s->w, s->w.f.b)->recalled_bytes, 2 * SET_BYTES); /* no more */
         /* Neither granted to b nor found. */
         assert_int_equal(count_hits(s->b, 300, SET_PAGES - 1), 0);
         for (unsigned i = 0; i < 4; i++)
@@ -294,7 +294,7 @@ SCENE(test_raised_over_safe_clients, true)
         assert_int_equal(s->w.told[0].timeout_nsec, TIMEOUT);
         keep_safe_point(&s->w);
         assert_int_equal(region_missing(pool_of(&s->w)), 0);
-        assert_int_equal(stake_of(&s->w, s->w.f.b)->recalled_bytes, 0);
+        assert_int_equal(share_of(&s->w, s->w.f.b)->recalled_bytes, 0);
         assert_int_equal(ask(&s->w, s->a, SET_PAGES, pages, NULL), 0);
         assert_int_equal(ask(&s->w, s->a, SET_PAGES, pages, NULL), 0);
         assert_int_equal(s->w.f.b->account.charged_bytes, 2 * SET_BYTES);
@@ -315,7 +315,7 @@ SCENE(test_soft_recalls_are_pressed, true)
         work_later(&s->w, TIMEOUT);
         assert_int_equal(s->w.n_late, 2);
         assert_int_equal(s->w.f.b->n_recalled, 4);
-        assert_int_equal(stake_of(&s->w, s->w.f.b)->recalled_bytes, 2 * SET_BYTES);
+        assert_int_equal(share_of(&s->w, s->w.f.b)->recalled_bytes, 2 * SET_BYTES);
 }
 
 SCENE(test_raised_over_others, false)
@@ -366,9 +366,9 @@ RECALL_SCENE(test_lending, 8)
         uint32_t pages[2 * SET_PAGES];
         enum lease_reason reason;
         unsigned key = 0;
-        struct stake *of_a;
+        struct pool_share *of_a;
 
-        of_a = stake_of(w, w->f.a);
+        of_a = share_of(w, w->f.a);
         assert_int_equal(set_reserve(w, w->f.a, 4 * SET_BYTES), 0);
         b->member->safepoints = true;
         assert_int_equal(fill_mapped(w, b, &key), 4); /* off by default */
@@ -417,24 +417,24 @@ static void expect_broken(struct world *w, const char *text)
 RECALL_SCENE(test_check, 8)
 {
         uint64_t *const none = NULL;
-        struct stake *of_a;
+        struct pool_share *of_a;
         struct attach *a = enter(w->f.a, "x");
         struct pool *pool;
         uint32_t page;
 
         assert_int_equal(set_reserve(w, w->f.a, 2 * SET_BYTES), 0);
         assert_int_equal(lease_pages(a, 1, 1, &page, NULL), 0);
-        of_a = stake_of(w, w->f.a);
+        of_a = share_of(w, w->f.a);
         pool = pool_of(w);
         const struct {
                 uint64_t *value;
                 const char *text;
         } sums[] = {
-                {&of_a->charged_bytes, "a stake's charge isn't the sum"},
-                {&of_a->recalled_bytes, "a stake's recalled bytes"},
+                {&of_a->charged_bytes, "a share's charge isn't the sum"},
+                {&of_a->recalled_bytes, "a share's recalled bytes"},
                 {&of_a->reserve_bytes, "isn't a multiple of the extent size"},
-                {&pool->reserved_bytes, "the stakes' reservations"},
-                {&pool->idle_reserve_bytes, "the stakes' idle reserves"},
+                {&pool->reserved_bytes, "the shares' reservations"},
+                {&pool->idle_reserve_bytes, "the shares' idle reserves"},
                 {none, NULL},
         };
 
@@ -447,9 +447,9 @@ RECALL_SCENE(test_check, 8)
         pool->account.limit_bytes = SET_BYTES;
         expect_broken(w, "more is reserved than its budget");
         pool->account.limit_bytes = 8 * SET_BYTES;
-        a->ns->device.stake = stake_of(w, w->f.b);
-        expect_broken(w, "has the stake of another tenant");
-        a->ns->device.stake = of_a;
+        a->ns->device.share = share_of(w, w->f.b);
+        expect_broken(w, "has the share of another tenant");
+        a->ns->device.share = of_a;
 }
 
 /* A tenant has an account, with a limit, in every tier. */
@@ -464,7 +464,7 @@ RECALL_SCENE(test_limits_of_tiers, 8)
         assert_int_equal(tenant_set_attrs(w->f.a, &attrs, &w->f.d), 0);
         assert_int_equal(w->f.a->account.limit_bytes, 3);
         assert_ptr_equal(&w->f.a->account, &w->f.a->accounts[TIER_DEVICE]);
-        assert_ptr_equal(stake_of(w, w->f.a)->account, &w->f.a->account);
+        assert_ptr_equal(share_of(w, w->f.a)->account, &w->f.a->account);
         assert_int_equal(w->f.a->accounts[TIER_HOST].limit_bytes, 5);
         assert_true(w->f.a->accounts[TIER_DISK].limit_bytes == UINT64_MAX);
 }
@@ -474,7 +474,7 @@ static void expect_reason(struct world *w, struct attach *a, enum lease_reason e
         uint32_t pages[7 * SET_PAGES];
         enum lease_reason reason;
 
-        assert_int_equal(region_admits(a->ns->device.stake, 7 * SET_BYTES, NULL), expected);
+        assert_int_equal(region_admits(a->ns->device.share, 7 * SET_BYTES, NULL), expected);
         (void)ask(w, a, 7 * SET_PAGES, pages, &reason);
         assert_int_equal(reason, expected);
 }
@@ -558,10 +558,10 @@ static void converge(bool a_first)
         assert_int_equal(run(&w, a, b, 400, &key), 0);
         assert_int_equal(w.f.a->account.charged_bytes, 3 * SET_BYTES);
         /* A tenant that stops leaves the rest to the other. */
-        assert_int_equal(region_fair(stake_of(&w, w.f.b)), 9 * SET_BYTES);
+        assert_int_equal(region_fair(share_of(&w, w.f.b)), 9 * SET_BYTES);
         w.now_nsec += 2 * SEC;
         store_set_now(&w.f.store, w.now_nsec);
-        assert_int_equal(region_fair(stake_of(&w, w.f.a)), 3 * SET_BYTES);
+        assert_int_equal(region_fair(share_of(&w, w.f.a)), 3 * SET_BYTES);
         attach_close(a);
         store_purge(&w.f.store, w.f.a, NULL, true, &(uint64_t){0}, &(uint64_t){0});
         for (unsigned i = 0; i < 3 * SET_PAGES; i++)
@@ -586,7 +586,7 @@ RECALL_SCENE(test_free_memory_is_for_who_deserves_it, 5)
         struct attach *b = enter(w->f.b, "x");
 
         assert_int_equal(ask(w, b, 2 * SET_PAGES, pages, NULL), 0);
-        assert_int_equal(region_fair(stake_of(w, w->f.b)), 2 * SET_BYTES);
+        assert_int_equal(region_fair(share_of(w, w->f.b)), 2 * SET_BYTES);
         assert_int_equal(ask(w, a, 4 * SET_PAGES, pages, NULL), KVL_STATUS_FULL);
         assert_int_equal(ask(w, b, 1, pages, NULL), KVL_STATUS_FULL);
         assert_int_equal(ask(w, a, 2 * SET_PAGES, pages, NULL), 0);
@@ -598,13 +598,13 @@ RECALL_SCENE(test_wants_change_shares, 4)
 {
         struct member *ma;
         struct attach *b;
-        struct stake *of_a, *of_b;
+        struct pool_share *of_a, *of_b;
 
         ma = join(w->f.a);
         (void)open_ns(ma, "x");
         b = enter(w->f.b, "x");
-        of_a = stake_of(w, w->f.a);
-        of_b = stake_of(w, w->f.b);
+        of_a = share_of(w, w->f.a);
+        of_b = share_of(w, w->f.b);
         assert_int_equal(grab_all(w, b), 4);
         w->now_nsec += 2 * SEC;
         store_set_now(&w->f.store, w->now_nsec);
@@ -902,7 +902,7 @@ RECALL_SCENE(test_reservations, 8)
         w->f.b->attrs.lend_idle_reserve = ma->safepoints = true;
         region_changed(pool_of(w));
         assert_int_equal(
-                region_admits(stake_of(w, w->f.a), 8 * SET_BYTES, NULL), LEASE_REASON_NONE);
+                region_admits(share_of(w, w->f.a), 8 * SET_BYTES, NULL), LEASE_REASON_NONE);
         assert_int_equal(count(a), 5 * SET_PAGES);
         w->f.b->attrs.lend_idle_reserve = ma->safepoints = false;
         region_changed(pool_of(w));

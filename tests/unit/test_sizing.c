@@ -100,8 +100,8 @@ static unsigned reserved(const struct tenant *t)
 {
         uint64_t sum = 0;
 
-        list_for_each (stake, &t->stakes, struct stake, tenant_link)
-                sum += stake->reserve_bytes;
+        list_for_each (share, &t->shares, struct pool_share, tenant_link)
+                sum += share->reserve_bytes;
         assert_int_equal(sum, sizing_reserved(t));
         assert_int_equal(sum % SET_BYTES, 0);
         return (unsigned)(sum / SET_BYTES);
@@ -186,12 +186,12 @@ SCENE(test_demand_of_who_waits, 8, 0)
 SCENE(test_demand_of_who_is_refused, 8, 2)
 {
         struct sizing_attrs attrs = sizer(SIZING_ON, 1, 4);
-        struct stake *stake;
+        struct pool_share *share;
 
-        stake = stake_find(rig->f.a, rig->ns->ns->device.pool);
+        share = pool_share_find(rig->f.a, rig->ns->ns->device.pool);
         assert_int_equal(sizing_set(rig->f.a, &attrs), 0);
         tick(rig);
-        stake->wants_until_nsec = rig->now + 3 * TICK;
+        share->wants_until_nsec = rig->now + 3 * TICK;
         assert_int_equal(demand(rig), 3);
         tick(rig);
         assert_int_equal(reserved(rig->f.a), 3);

@@ -203,10 +203,10 @@ SCENE(test_takes_nothing, 4)
 /* Other tenants' reservations are no room. */
 SCENE(test_leaves_reservations, 4)
 {
-        struct stake *b;
+        struct pool_share *b;
         uint32_t page;
 
-        b = stake_find(s->f.b, s->pool);
+        b = pool_share_find(s->f.b, s->pool);
         assert_int_equal(region_reserve(b, 3 * SET_BYTES, NULL), 0);
         assert_int_equal(lease_pages(s->a, 1, MSEC, &page, NULL), -EINPROGRESS);
         make_all(s);

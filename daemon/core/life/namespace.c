@@ -144,7 +144,7 @@ static void place_in_pools(struct ns *ns, struct tenant *t, struct pool *pool, c
                 if (ns->geometry.tiers[p->tier].n_sets == 0)
                         continue;
                 ns->tiers[p->tier].pool = p;
-                ns->tiers[p->tier].stake = stake_find(t, p);
+                ns->tiers[p->tier].share = pool_share_find(t, p);
         }
         memcpy(ns->name, name, strlen(name) + 1);
 }

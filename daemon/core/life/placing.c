@@ -25,12 +25,12 @@ static uint32_t count_namespaces(const struct tenant *t, const struct pool *pool
 
 bool placing_is_on(const struct tenant *t, const struct pool *pool)
 {
-        return stake_find(t, pool)->reserve_bytes > 0 || count_namespaces(t, pool) > 0;
+        return pool_share_find(t, pool)->reserve_bytes > 0 || count_namespaces(t, pool) > 0;
 }
 
 const struct tenant *placing_owner(const struct pool *pool)
 {
-        list_for_each (s, &pool->stakes, struct stake, pool_link)
+        list_for_each (s, &pool->shares, struct pool_share, pool_link)
                 if (s->tenant->attrs.exclusive && placing_is_on(s->tenant, pool))
                         return s->tenant;
         return NULL;
@@ -40,16 +40,17 @@ static uint32_t count_others(const struct tenant *t, const struct pool *pool)
 {
         uint32_t n = 0;
 
-        list_for_each (s, &pool->stakes, struct stake, pool_link)
+        list_for_each (s, &pool->shares, struct pool_share, pool_link)
                 n += s->tenant != t && placing_is_on(s->tenant, pool);
         return n;
 }
 
 static struct place_device look_at_device(const struct tenant *t, const struct pool *pool)
 {
-        const struct stake *s = stake_find(t, pool);
+        const struct pool_share *s = pool_share_find(t, pool);
         const struct tenant *owner = placing_owner(pool);
-        uint64_t taken = pool->account.charged_bytes + pool->idle_reserve_bytes - stake_idle(s);
+        uint64_t taken =
+                pool->account.charged_bytes + pool->idle_reserve_bytes - pool_share_idle(s);
 
         return (struct place_device){
                 .budget_bytes = pool->account.limit_bytes,

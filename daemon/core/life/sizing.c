@@ -34,8 +34,8 @@ uint64_t sizing_reserved(const struct tenant *t)
 {
         uint64_t sum = 0;
 
-        list_for_each (stake, &t->stakes, struct stake, tenant_link)
-                sum += stake->reserve_bytes;
+        list_for_each (share, &t->shares, struct pool_share, tenant_link)
+                sum += share->reserve_bytes;
         return sum;
 }
 
@@ -139,8 +139,8 @@ static uint64_t demand_of_ns(const struct ns *ns, uint64_t part, uint32_t round)
 
 static bool was_refused(const struct tenant *t, uint64_t now_nsec)
 {
-        list_for_each (stake, &t->stakes, struct stake, tenant_link)
-                if (stake->pool->tier == TIER_DEVICE && stake->wants_until_nsec > now_nsec)
+        list_for_each (share, &t->shares, struct pool_share, tenant_link)
+                if (share->pool->tier == TIER_DEVICE && share->wants_until_nsec > now_nsec)
                         return true;
         return false;
 }
@@ -159,9 +159,9 @@ static uint64_t step_of(const struct tenant *t)
 {
         uint64_t step = 1;
 
-        list_for_each (stake, &t->stakes, struct stake, tenant_link)
-                if (stake->pool->tier == TIER_DEVICE)
-                        step = MAX(step, stake->pool->extent_bytes);
+        list_for_each (share, &t->shares, struct pool_share, tenant_link)
+                if (share->pool->tier == TIER_DEVICE)
+                        step = MAX(step, share->pool->extent_bytes);
         return step;
 }
 

@@ -36,7 +36,7 @@ void sizing_free(struct tenant *t);
 /* Returns the exact demand. O(pages * clients) of namespaces whose clients pin in segments. */
 uint64_t sizing_demand(const struct tenant *t);
 
-/* Returns the sum over the tenant's stakes. */
+/* Returns the sum over the tenant's shares. */
 uint64_t sizing_reserved(const struct tenant *t);
 
 /* Returns the reason of the last decision: a sentence without an end, borrowed. */

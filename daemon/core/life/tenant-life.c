@@ -101,7 +101,7 @@ static void apply_split(struct tenant *t, const uint64_t *split)
                 size_t i = 0;
 
                 list_for_each (pool, &t->store->pools, struct pool, link) {
-                        struct stake *s = stake_find(t, pool);
+                        struct pool_share *s = pool_share_find(t, pool);
                         uint64_t bytes = i < DEVICES_MAX ? split[i++] : 0;
                         int r;
 
@@ -125,7 +125,7 @@ int tenant_reserve(struct tenant *t, uint64_t bytes, uint64_t *ret_missing, stru
                 return detail_set(
                         d, -ENOENT, "no device %s; see: kvleasectl devices", t->attrs.device);
         list_for_each (pool, &t->store->pools, struct pool, link) {
-                const struct stake *s = stake_find(t, pool);
+                const struct pool_share *s = pool_share_find(t, pool);
 
                 if (i == n)
                         break;
@@ -152,7 +152,7 @@ static uint64_t sum_reserved(const struct tenant *t)
 {
         uint64_t bytes = 0;
 
-        list_for_each (s, &t->stakes, struct stake, tenant_link)
+        list_for_each (s, &t->shares, struct pool_share, tenant_link)
                 bytes += s->reserve_bytes;
         return bytes;
 }
@@ -180,10 +180,10 @@ static void set_limits(struct tenant *t)
                 t->accounts[tier].limit_bytes = tenant_limit(&t->attrs, tier);
 }
 
-static void free_stakes(struct tenant *t)
+static void free_shares(struct tenant *t)
 {
-        list_for_each_safe (stake, &t->stakes, struct stake, tenant_link)
-                stake_free(stake);
+        list_for_each_safe (share, &t->shares, struct pool_share, tenant_link)
+                pool_share_free(share);
 }
 
 int tenant_new(struct store *s, const char *name, const struct tenant_attrs *attrs,
@@ -214,22 +214,22 @@ int tenant_new(struct store *s, const char *name, const struct tenant_attrs *att
         list_init(&t->namespaces);
         list_init(&t->nssets);
         list_init(&t->groups);
-        list_init(&t->stakes);
+        list_init(&t->shares);
         list_init(&t->blames);
         list_init(&t->tasks);
         list_init(&t->tasks_link);
         store_for_each_pool (pool, s)
                 if (r == 0)
-                        r = stake_new(t, pool);
+                        r = pool_share_new(t, pool);
         if (r < 0) {
-                free_stakes(t);
+                free_shares(t);
                 free(t);
                 return detail_set(d, r, "no memory for tenant %s", name);
         }
         list_append(&s->tenants, &t->link);
         r = tenant_reserve(t, attrs->reserve_bytes, NULL, d);
         if (r < 0) {
-                free_stakes(t);
+                free_shares(t);
                 list_remove(&t->link);
                 free(t);
                 return r;
@@ -283,7 +283,7 @@ void tenant_free(struct tenant *t)
         discards_leave_tenant(&t->store->memory.discards, t);
         store_for_each_pool (pool, t->store)
                 dma_leave_tenant(pool, t);
-        free_stakes(t);
+        free_shares(t);
         sizing_free(t);
         blame_free(t);
         recall_forget_tenant(t->store, t);
@@ -353,7 +353,7 @@ static const char *check_counts(const struct tenant *t)
         }
         if (t->n_namespaces != n_namespaces || t->n_attachments != n_attachments)
                 return "it has other numbers of namespaces or attachments than are counted";
-        list_for_each (s, &t->stakes, struct stake, tenant_link) {
+        list_for_each (s, &t->shares, struct pool_share, tenant_link) {
                 uint64_t n = 0;
 
                 list_for_each (ns, &t->namespaces, struct ns, link) {

@@ -13,33 +13,33 @@ bool account_fits(const struct account *a, uint64_t bytes)
 }
 
 /* The idle part of the reservation changes with the charge. */
-static void charge_stake(struct stake *s, uint64_t charged_bytes)
+static void charge_share(struct pool_share *s, uint64_t charged_bytes)
 {
-        s->pool->idle_reserve_bytes -= stake_idle(s);
+        s->pool->idle_reserve_bytes -= pool_share_idle(s);
         s->charged_bytes = charged_bytes;
-        s->pool->idle_reserve_bytes += stake_idle(s);
+        s->pool->idle_reserve_bytes += pool_share_idle(s);
         region_changed(s->pool);
 }
 
-void charge_adopt(struct charge *c, struct stake *stake, uint64_t bytes)
+void charge_adopt(struct charge *c, struct pool_share *share, uint64_t bytes)
 {
-        struct account *tenant = stake->account, *pool = &stake->pool->account;
+        struct account *tenant = share->account, *pool = &share->pool->account;
 
         assert(!c->tenant && !c->pool);
 
         tenant->charged_bytes += bytes;
         pool->charged_bytes += bytes;
-        charge_stake(stake, stake->charged_bytes + bytes);
-        *c = (struct charge){.tenant = tenant, .pool = pool, .stake = stake, .bytes = bytes};
+        charge_share(share, share->charged_bytes + bytes);
+        *c = (struct charge){.tenant = tenant, .pool = pool, .share = share, .bytes = bytes};
 }
 
-int charge_take(struct charge *c, struct stake *stake, uint64_t bytes)
+int charge_take(struct charge *c, struct pool_share *share, uint64_t bytes)
 {
-        if (!account_fits(stake->account, bytes))
+        if (!account_fits(share->account, bytes))
                 return KVL_STATUS_QUOTA;
-        if (!account_fits(&stake->pool->account, bytes))
+        if (!account_fits(&share->pool->account, bytes))
                 return KVL_STATUS_FULL;
-        charge_adopt(c, stake, bytes);
+        charge_adopt(c, share, bytes);
         return 0;
 }
 
@@ -49,9 +49,9 @@ void charge_leave_tenant(struct charge *c)
                 return;
         assert(c->tenant->charged_bytes >= c->bytes);
         c->tenant->charged_bytes -= c->bytes;
-        charge_stake(c->stake, c->stake->charged_bytes - c->bytes);
+        charge_share(c->share, c->share->charged_bytes - c->bytes);
         c->tenant = NULL;
-        c->stake = NULL;
+        c->share = NULL;
 }
 
 void charge_drop(struct charge *c)

@@ -9,16 +9,16 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "daemon/core/state/stake.h"
+#include "daemon/core/state/pool-share.h"
 
-/* Charges the stake, its account (the tenant's for the tier) and its pool, or none of them. Doesn't
+/* Charges the share, its account (the tenant's for the tier) and its pool, or none of them. Doesn't
  * check regions: ask region.h first. *c must be zero or dropped. Returns 0; KVL_STATUS_QUOTA: the
  * tenant's limit; KVL_STATUS_FULL: the pool's budget. */
-int charge_take(struct charge *c, struct stake *stake, uint64_t bytes);
+int charge_take(struct charge *c, struct pool_share *share, uint64_t bytes);
 
 /* Charges as charge_take() does, without checking limit and budget, for a set that the previous
  * daemon bound. */
-void charge_adopt(struct charge *c, struct stake *stake, uint64_t bytes);
+void charge_adopt(struct charge *c, struct pool_share *share, uint64_t bytes);
 
 /* Would `bytes` more stay within the limit? */
 bool account_fits(const struct account *a, uint64_t bytes);

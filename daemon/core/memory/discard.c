@@ -123,7 +123,7 @@ static void finish_discard(struct discards *d, struct discard *what)
 
 static void end_hold(struct discard *what)
 {
-        struct tenant *t = what->stake ? what->stake->tenant : NULL;
+        struct tenant *t = what->share ? what->share->tenant : NULL;
 
         if (what->is_held && t) {
                 t->held.n_sets--;
@@ -137,7 +137,7 @@ static void end_hold(struct discard *what)
 static void end_going(struct discard *what)
 {
         struct discards *d = what->discards;
-        struct store *s = what->stake ? what->stake->tenant->store : NULL;
+        struct store *s = what->share ? what->share->tenant->store : NULL;
         bool was_charged = what->charge.pool != NULL;
 
         list_remove(&what->link);
@@ -162,7 +162,7 @@ static void end_going(struct discard *what)
 /* Does the tenant have processes that may still have the memory? */
 static bool has_clients(const struct discard *what)
 {
-        return what->stake && what->stake->tenant->n_members > 0;
+        return what->share && what->share->tenant->n_members > 0;
 }
 
 /* discards_look() retries refused files while a client may have the memory. */
@@ -193,7 +193,7 @@ static int open_extent(const struct discard *what, uint32_t n)
 static void punch_extents(struct discards *d, struct discard *what)
 {
         uint32_t n = what->parting ? (uint32_t)what->parting->n : what->n;
-        uint32_t owner = what->stake ? what->stake->tenant->number : 0;
+        uint32_t owner = what->share ? what->share->tenant->number : 0;
 
         what->is_refused = false;
         what->n_going = 1; /* this function's own */
@@ -240,7 +240,7 @@ void discard_submit(struct discards *d, struct discard *what)
 
 static void look_at(struct discard *what, uint64_t now_nsec)
 {
-        struct stake *s = what->stake;
+        struct pool_share *s = what->share;
 
         if (what->since_nsec == 0)
                 what->since_nsec = now_nsec;
@@ -299,13 +299,13 @@ void discard_leave_tenant(struct discard *what)
 {
         end_hold(what);
         charge_leave_tenant(&what->charge);
-        what->stake = NULL;
+        what->share = NULL;
 }
 
 void discards_leave_tenant(struct discards *d, const struct tenant *t)
 {
         list_for_each (what, &d->going, struct discard, link)
-                if (what->stake && what->stake->tenant == t)
+                if (what->share && what->share->tenant == t)
                         discard_leave_tenant(what);
 }
 

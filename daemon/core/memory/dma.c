@@ -148,7 +148,7 @@ bool dma_takes(struct extent_set *set, struct discard *what)
 void dma_leave_tenant(struct pool *pool, const struct tenant *t)
 {
         list_for_each (dma, &pool->leaving, struct dma, link)
-                if (dma->gone->stake && dma->gone->stake->tenant == t)
+                if (dma->gone->share && dma->gone->share->tenant == t)
                         discard_leave_tenant(dma->gone);
 }
 

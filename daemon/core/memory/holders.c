@@ -11,7 +11,7 @@ static uint64_t reserved_for(const struct tenant *t, const struct pool *pool)
 {
         uint64_t bytes = 0;
 
-        list_for_each (s, &t->stakes, struct stake, tenant_link)
+        list_for_each (s, &t->shares, struct pool_share, tenant_link)
                 bytes += !pool || s->pool == pool ? s->reserve_bytes : 0;
         return bytes;
 }

@@ -21,7 +21,7 @@ void recall_forget(struct extent_set *set)
         t->n_recalled--;
         t->recalled_bytes -= set->charge.bytes;
         if (!set->recall.quarantined)
-                set->tier->stake->recalled_bytes -= set->charge.bytes;
+                set->tier->share->recalled_bytes -= set->charge.bytes;
 }
 
 void recall_begin_round(struct store *s)

@@ -41,7 +41,7 @@ int lease_reason_status(enum lease_reason r)
         }
 }
 
-/* ---- stakes --------------------------------------------------------------------------------- */
+/* ---- shares --------------------------------------------------------------------------------- */
 
 static void free_scratch(struct fairness *r)
 {
@@ -64,14 +64,14 @@ static int grow_scratch(struct fairness *r, size_t n)
                 return -ENOMEM;
         }
         free_scratch(r);
-        *r = (struct fairness){.shares = shares, .fair = fair, .order = order, .n_stakes = n};
+        *r = (struct fairness){.shares = shares, .fair = fair, .order = order, .n_shares = n};
         return 0;
 }
 
-int stake_new(struct tenant *t, struct pool *pool)
+int pool_share_new(struct tenant *t, struct pool *pool)
 {
-        struct stake *s = calloc(1, sizeof(*s));
-        size_t n = pool->fairness.n_stakes;
+        struct pool_share *s = calloc(1, sizeof(*s));
+        size_t n = pool->fairness.n_shares;
 
         if (!s || grow_scratch(&pool->fairness, n + 1) < 0) {
                 free(s);
@@ -80,12 +80,12 @@ int stake_new(struct tenant *t, struct pool *pool)
         s->tenant = t;
         s->pool = pool;
         s->account = &t->accounts[pool->tier];
-        list_append(&t->stakes, &s->tenant_link);
-        list_append(&pool->stakes, &s->pool_link);
+        list_append(&t->shares, &s->tenant_link);
+        list_append(&pool->shares, &s->pool_link);
         return 0;
 }
 
-void stake_free(struct stake *s)
+void pool_share_free(struct pool_share *s)
 {
         struct pool *pool = s->pool;
 
@@ -97,11 +97,11 @@ void stake_free(struct stake *s)
         list_remove(&s->pool_link);
         free(s);
         region_changed(pool);
-        if (--pool->fairness.n_stakes == 0)
+        if (--pool->fairness.n_shares == 0)
                 free_scratch(&pool->fairness);
 }
 
-bool stake_is_safe(const struct stake *s)
+bool pool_share_is_safe(const struct pool_share *s)
 {
         list_for_each (ns, &s->tenant->namespaces, struct ns, link) {
                 if (!ns_tier_on(ns, s->pool))
@@ -113,18 +113,18 @@ bool stake_is_safe(const struct stake *s)
         return true;
 }
 
-static uint64_t now_of(const struct stake *s)
+static uint64_t now_of(const struct pool_share *s)
 {
         return s->tenant->store->now_nsec;
 }
 
-static bool wants(const struct stake *s)
+static bool wants(const struct pool_share *s)
 {
         return s->wants_until_nsec > now_of(s);
 }
 
 /* Lower tiers have no reservations. */
-bool stake_keeps_to_reserve(const struct stake *s)
+bool pool_share_keeps_to_reserve(const struct pool_share *s)
 {
         const struct tenant_attrs *attrs = &s->tenant->attrs;
 
@@ -133,7 +133,7 @@ bool stake_keeps_to_reserve(const struct stake *s)
 }
 
 /* Returns the excess with `bytes` more. */
-static uint64_t excess_with(const struct stake *s, uint64_t bytes)
+static uint64_t excess_with(const struct pool_share *s, uint64_t bytes)
 {
         uint64_t charged = s->charged_bytes + bytes;
 
@@ -141,7 +141,7 @@ static uint64_t excess_with(const struct stake *s, uint64_t bytes)
 }
 
 /* Returns what the tenant's limit still allows, in whole sets; other tenants get the rest. */
-static uint64_t left_of_limit(const struct stake *s)
+static uint64_t left_of_limit(const struct pool_share *s)
 {
         const struct account *a = s->account;
         uint64_t left = a->limit_bytes - MIN(a->charged_bytes, a->limit_bytes);
@@ -149,14 +149,14 @@ static uint64_t left_of_limit(const struct stake *s)
         return left - left % s->wanted_set_bytes;
 }
 
-static uint64_t demand(const struct stake *s)
+static uint64_t demand(const struct pool_share *s)
 {
-        if (!wants(s) || stake_keeps_to_reserve(s))
-                return stake_excess(s);
+        if (!wants(s) || pool_share_keeps_to_reserve(s))
+                return pool_share_excess(s);
         return excess_with(s, left_of_limit(s));
 }
 
-bool region_is_reserved(const struct stake *s, uint64_t bytes)
+bool region_is_reserved(const struct pool_share *s, uint64_t bytes)
 {
         return s->charged_bytes <= s->reserve_bytes && bytes <= s->reserve_bytes - s->charged_bytes;
 }
@@ -175,11 +175,11 @@ uint64_t region_missing(const struct pool *pool)
         return sum > pool->account.limit_bytes ? sum - pool->account.limit_bytes : 0;
 }
 
-/* Returns the part of the stake's idle reserve that others may use: all but what it wants itself.
+/* Returns the part of the share's idle reserve that others may use: all but what it wants itself.
  */
-static uint64_t lendable(const struct stake *s)
+static uint64_t lendable(const struct pool_share *s)
 {
-        uint64_t idle = stake_idle(s);
+        uint64_t idle = pool_share_idle(s);
 
         if (!s->tenant->attrs.lend_idle_reserve)
                 return 0;
@@ -192,7 +192,7 @@ static uint64_t all_lendable(const struct pool *pool)
 
         if (pool->idle_reserve_bytes == 0)
                 return 0;
-        list_for_each (s, &pool->stakes, struct stake, pool_link)
+        list_for_each (s, &pool->shares, struct pool_share, pool_link)
                 bytes += lendable(s);
         return bytes;
 }
@@ -205,53 +205,53 @@ uint64_t region_due(const struct pool *pool)
         return missing > lent ? missing - lent : 0;
 }
 
-/* Returns by how much lending may break the rule if the stake has `bytes` more. Only clients that
+/* Returns by how much lending may break the rule if the share has `bytes` more. Only clients that
  * use safe points may hold lent memory. */
-static uint64_t borrowable(const struct stake *s, uint64_t bytes)
+static uint64_t borrowable(const struct pool_share *s, uint64_t bytes)
 {
         uint64_t lent = all_lendable(s->pool) - lendable(s), safe = 0;
 
         if (lent == 0)
                 return 0;
-        list_for_each (o, &s->pool->stakes, struct stake, pool_link) {
+        list_for_each (o, &s->pool->shares, struct pool_share, pool_link) {
                 uint64_t excess = excess_with(o, o == s ? bytes : 0);
 
-                if (excess > 0 && stake_is_safe(o))
+                if (excess > 0 && pool_share_is_safe(o))
                         safe += excess;
         }
         return MIN(lent, safe);
 }
 
-/* Returns the part of the stake's idle reserve that is free for it in any case. */
-static uint64_t backed(const struct stake *s)
+/* Returns the part of the share's idle reserve that is free for it in any case. */
+static uint64_t backed(const struct pool_share *s)
 {
-        return s->lends ? 0 : stake_idle(s) - MIN(stake_idle(s), s->unbacked_bytes);
+        return s->lends ? 0 : pool_share_idle(s) - MIN(pool_share_idle(s), s->unbacked_bytes);
 }
 
 static uint64_t all_backed(const struct pool *pool)
 {
         uint64_t bytes = 0;
 
-        list_for_each (s, &pool->stakes, struct stake, pool_link)
+        list_for_each (s, &pool->shares, struct pool_share, pool_link)
                 bytes += backed(s);
         return bytes;
 }
 
-/* Backs reservations with free memory. A stake that stops lending has no backed reserve at first.
+/* Backs reservations with free memory. A share that stops lending has no backed reserve at first.
  */
 void region_back(struct pool *pool)
 {
         uint64_t taken, there;
 
-        list_for_each (s, &pool->stakes, struct stake, pool_link) {
+        list_for_each (s, &pool->shares, struct pool_share, pool_link) {
                 if (s->lends && !s->tenant->attrs.lend_idle_reserve)
-                        s->unbacked_bytes = stake_idle(s);
+                        s->unbacked_bytes = pool_share_idle(s);
                 s->lends = s->tenant->attrs.lend_idle_reserve;
-                s->unbacked_bytes = MIN(s->unbacked_bytes, stake_idle(s));
+                s->unbacked_bytes = MIN(s->unbacked_bytes, pool_share_idle(s));
         }
         taken = pool->account.charged_bytes + all_backed(pool);
         there = pool->account.limit_bytes - MIN(taken, pool->account.limit_bytes);
-        list_for_each (s, &pool->stakes, struct stake, pool_link) {
+        list_for_each (s, &pool->shares, struct pool_share, pool_link) {
                 uint64_t bytes = s->lends ? 0 : MIN(there, s->unbacked_bytes);
 
                 s->unbacked_bytes -= bytes;
@@ -259,8 +259,8 @@ void region_back(struct pool *pool)
         }
 }
 
-/* Is memory for the stake's reservation free, without other stakes' idle reserves? */
-static bool is_there(const struct stake *s, uint64_t bytes)
+/* Is memory for the share's reservation free, without other shares' idle reserves? */
+static bool is_there(const struct pool_share *s, uint64_t bytes)
 {
         if (region_missing(s->pool) == 0)
                 return true;
@@ -269,8 +269,8 @@ static bool is_there(const struct stake *s, uint64_t bytes)
                s->pool->account.limit_bytes;
 }
 
-/* Would the rule hold if the stake were charged `bytes` more? */
-bool region_has_room(const struct stake *s, uint64_t bytes)
+/* Would the rule hold if the share were charged `bytes` more? */
+bool region_has_room(const struct pool_share *s, uint64_t bytes)
 {
         const struct pool *pool = s->pool;
         uint64_t limit = pool->account.limit_bytes, sum;
@@ -280,34 +280,35 @@ bool region_has_room(const struct stake *s, uint64_t bytes)
         if (region_is_reserved(s, bytes))
                 return is_there(s, bytes);
         sum = pool->account.charged_bytes + bytes + pool->idle_reserve_bytes -
-              MIN(stake_idle(s), bytes);
+              MIN(pool_share_idle(s), bytes);
         return sum <= limit || sum - limit <= borrowable(s, bytes);
 }
 
-/* Returns the most bytes of the pool that the stake may have, ignoring the tenant's limit. */
-static uint64_t most_of_pool(const struct stake *s)
+/* Returns the most bytes of the pool that the share may have, ignoring the tenant's limit. */
+static uint64_t most_of_pool(const struct pool_share *s)
 {
         const struct pool *pool = s->pool;
         uint64_t others = pool->reserved_bytes - s->reserve_bytes, lent = 0;
 
-        if (stake_keeps_to_reserve(s))
+        if (pool_share_keeps_to_reserve(s))
                 return s->reserve_bytes;
-        list_for_each (o, &pool->stakes, struct stake, pool_link)
+        list_for_each (o, &pool->shares, struct pool_share, pool_link)
                 lent += o != s && o->tenant->attrs.lend_idle_reserve ? o->reserve_bytes : 0;
         return pool->account.limit_bytes - MIN(others - lent, pool->account.limit_bytes);
 }
 
-uint64_t region_reach(const struct stake *s)
+uint64_t region_reach(const struct pool_share *s)
 {
         return MIN(s->account->limit_bytes, most_of_pool(s));
 }
 
-uint64_t region_free(const struct stake *s)
+uint64_t region_free(const struct pool_share *s)
 {
         const struct account *limit = s->account, *budget = &s->pool->account;
         uint64_t left = budget->limit_bytes - MIN(budget->charged_bytes, budget->limit_bytes);
-        uint64_t reserved = MIN(s->pool->idle_reserve_bytes - stake_idle(s), left);
-        uint64_t most = stake_keeps_to_reserve(s) ? MIN(left, stake_idle(s)) : left - reserved;
+        uint64_t reserved = MIN(s->pool->idle_reserve_bytes - pool_share_idle(s), left);
+        uint64_t most =
+                pool_share_keeps_to_reserve(s) ? MIN(left, pool_share_idle(s)) : left - reserved;
         uint64_t charged = MIN(limit->charged_bytes, limit->limit_bytes);
 
         return MIN(most, limit->limit_bytes - charged);
@@ -326,20 +327,20 @@ static uint64_t capacity(const struct pool *pool)
         uint64_t bytes = region_dynamic_bytes(pool) + all_lendable(pool);
         uint64_t orphaned = pool->account.charged_bytes;
 
-        list_for_each (s, &pool->stakes, struct stake, pool_link)
+        list_for_each (s, &pool->shares, struct pool_share, pool_link)
                 orphaned -= s->charged_bytes;
         return bytes - MIN(bytes, orphaned);
 }
 
-/* Computes fairness.fair, in order of pool.stakes; `asking` demands `excess` at least. */
-static void work_out(const struct pool *pool, const struct stake *asking, uint64_t excess)
+/* Computes fairness.fair, in order of pool.shares; `asking` demands `excess` at least. */
+static void work_out(const struct pool *pool, const struct pool_share *asking, uint64_t excess)
 {
         const struct fairness *r = &pool->fairness;
         size_t i = 0;
 
-        list_for_each (s, &pool->stakes, struct stake, pool_link)
+        list_for_each (s, &pool->shares, struct pool_share, pool_link)
                 r->shares[i++] = (struct share_tenant){
-                        .held_bytes = stake_excess(s),
+                        .held_bytes = pool_share_excess(s),
                         .demand_bytes = s == asking ? MAX(demand(s), excess) : demand(s),
                         .weight = s->tenant->attrs.weight,
                         .priority = s->tenant->attrs.priority,
@@ -351,14 +352,14 @@ static void refresh(struct pool *pool)
 {
         struct fairness *r = &pool->fairness;
         size_t i = 0;
-        struct stake *any = list_first(&pool->stakes, struct stake, pool_link);
+        struct pool_share *any = list_first(&pool->shares, struct pool_share, pool_link);
         uint64_t now_nsec = now_of(any);
 
         if (r->is_fresh && now_nsec < r->fresh_until_nsec)
                 return;
         work_out(pool, NULL, 0);
         r->fresh_until_nsec = UINT64_MAX;
-        list_for_each (s, &pool->stakes, struct stake, pool_link) {
+        list_for_each (s, &pool->shares, struct pool_share, pool_link) {
                 s->fair_bytes = r->fair[i++];
                 if (wants(s))
                         r->fresh_until_nsec = MIN(r->fresh_until_nsec, s->wants_until_nsec);
@@ -366,21 +367,21 @@ static void refresh(struct pool *pool)
         r->is_fresh = true;
 }
 
-uint64_t region_fair(const struct stake *s)
+uint64_t region_fair(const struct pool_share *s)
 {
         refresh(s->pool);
         return s->fair_bytes;
 }
 
-/* Returns the stake's fair share if it asked for so much. */
-static uint64_t fair_for(const struct stake *s, uint64_t excess)
+/* Returns the share's fair size if it asked for so much. */
+static uint64_t fair_for(const struct pool_share *s, uint64_t excess)
 {
         size_t i = 0;
 
         if (excess <= demand(s))
                 return region_fair(s);
         work_out(s->pool, s, excess);
-        list_for_each (o, &s->pool->stakes, struct stake, pool_link) {
+        list_for_each (o, &s->pool->shares, struct pool_share, pool_link) {
                 if (o == s)
                         break;
                 i++;
@@ -388,21 +389,21 @@ static uint64_t fair_for(const struct stake *s, uint64_t excess)
         return s->pool->fairness.fair[i];
 }
 
-bool region_deserves(const struct stake *s, uint64_t bytes)
+bool region_deserves(const struct pool_share *s, uint64_t bytes)
 {
         uint64_t excess = excess_with(s, bytes);
 
         return excess <= region_fair(s) || excess <= fair_for(s, excess);
 }
 
-static uint64_t set_of(const struct stake *s)
+static uint64_t set_of(const struct pool_share *s)
 {
         return s->wanted_set_bytes > 0 ? s->wanted_set_bytes : s->pool->extent_bytes;
 }
 
-static bool deserves_what_it_wants(const struct stake *s)
+static bool deserves_what_it_wants(const struct pool_share *s)
 {
-        return wants(s) && !stake_keeps_to_reserve(s) &&
+        return wants(s) && !pool_share_keeps_to_reserve(s) &&
                !region_is_reserved(s, s->wanted_set_bytes) &&
                account_fits(s->account, s->wanted_set_bytes) &&
                excess_with(s, s->wanted_set_bytes) <= region_fair(s);
@@ -410,25 +411,25 @@ static bool deserves_what_it_wants(const struct stake *s)
 
 bool region_any_deserves(const struct pool *pool)
 {
-        list_for_each (s, &pool->stakes, struct stake, pool_link)
+        list_for_each (s, &pool->shares, struct pool_share, pool_link)
                 if (deserves_what_it_wants(s))
                         return true;
         return false;
 }
 
-/* A stake below its fair share may take a set from one that exceeds its own by a set or more. This
+/* A share below its fair size may take a set from one that exceeds its own by a set or more. This
  * holds even if none is entitled to a whole set. */
-bool region_may_have(const struct stake *s, uint64_t bytes)
+bool region_may_have(const struct pool_share *s, uint64_t bytes)
 {
         if (region_any_deserves(s->pool) || excess_with(s, bytes) >= region_fair(s) + set_of(s))
                 return false;
-        list_for_each (o, &s->pool->stakes, struct stake, pool_link)
-                if (o != s && stake_excess(o) >= region_fair(o) + set_of(o))
+        list_for_each (o, &s->pool->shares, struct pool_share, pool_link)
+                if (o != s && pool_share_excess(o) >= region_fair(o) + set_of(o))
                         return true;
         return false;
 }
 
-void region_note_want(struct stake *s, uint64_t set_bytes, uint64_t bytes, uint64_t now_nsec)
+void region_note_want(struct pool_share *s, uint64_t set_bytes, uint64_t bytes, uint64_t now_nsec)
 {
         if (!wants(s))
                 s->owed_since_nsec = 0;
@@ -441,20 +442,20 @@ void region_note_want(struct stake *s, uint64_t set_bytes, uint64_t bytes, uint6
 
 /* ---- admission ------------------------------------------------------------------------------ */
 
-/* No stake exceeds its fair share while another that wants memory lacks a set of its own share. A
- * stake never exceeds it by a set or more while another could have that set. */
-static bool is_fair(const struct stake *s, uint64_t bytes)
+/* No share exceeds its fair size while another that wants memory lacks a set of its own share. A
+ * share never exceeds it by a set or more while another could have that set. */
+static bool is_fair(const struct pool_share *s, uint64_t bytes)
 {
         uint64_t excess = excess_with(s, bytes);
         bool any = false;
 
-        list_for_each (o, &s->pool->stakes, struct stake, pool_link)
-                any |= o != s && demand(o) > stake_excess(o);
+        list_for_each (o, &s->pool->shares, struct pool_share, pool_link)
+                any |= o != s && demand(o) > pool_share_excess(o);
         if (!any || region_deserves(s, bytes))
                 return true;
         if (excess >= fair_for(s, excess) + MIN(bytes, set_of(s)))
                 return false;
-        list_for_each (o, &s->pool->stakes, struct stake, pool_link)
+        list_for_each (o, &s->pool->shares, struct pool_share, pool_link)
                 if (o != s && deserves_what_it_wants(o))
                         return false;
         return true;
@@ -462,7 +463,7 @@ static bool is_fair(const struct stake *s, uint64_t bytes)
 
 /* Does no waiting lease come before this claim (wait.h)? Leases wait for devices only. A claim
  * without a lease comes after all leases that are entitled to memory, or after all leases. */
-static bool is_in_order(const struct stake *s, uint64_t bytes, const struct claim *claim)
+static bool is_in_order(const struct pool_share *s, uint64_t bytes, const struct claim *claim)
 {
         const struct store *store = s->tenant->store;
         bool is_deserved;
@@ -482,7 +483,7 @@ static bool is_in_order(const struct stake *s, uint64_t bytes, const struct clai
         return true;
 }
 
-static enum lease_reason nearest_limit(const struct stake *s, uint64_t most)
+static enum lease_reason nearest_limit(const struct pool_share *s, uint64_t most)
 {
         const struct account *a = s->account;
         uint64_t elsewhere = a->charged_bytes - s->charged_bytes;
@@ -490,16 +491,18 @@ static enum lease_reason nearest_limit(const struct stake *s, uint64_t most)
 
         if (limit < most || (limit == most && most < s->pool->account.limit_bytes))
                 return LEASE_REASON_QUOTA;
-        return stake_keeps_to_reserve(s) ? LEASE_REASON_RESERVATION_FULL : LEASE_REASON_POOL_FULL;
+        return pool_share_keeps_to_reserve(s) ? LEASE_REASON_RESERVATION_FULL
+                                              : LEASE_REASON_POOL_FULL;
 }
 
-enum lease_reason region_admits(const struct stake *s, uint64_t bytes, const struct claim *claim)
+enum lease_reason region_admits(
+        const struct pool_share *s, uint64_t bytes, const struct claim *claim)
 {
         if (!account_fits(s->account, bytes))
                 return nearest_limit(s, most_of_pool(s));
         if (region_is_reserved(s, bytes))
                 return region_has_room(s, bytes) ? LEASE_REASON_NONE : LEASE_REASON_POOL_FULL;
-        if (stake_keeps_to_reserve(s))
+        if (pool_share_keeps_to_reserve(s))
                 return LEASE_REASON_RESERVATION_FULL;
         if (!region_has_room(s, bytes))
                 return LEASE_REASON_POOL_FULL;
@@ -511,7 +514,7 @@ enum lease_reason region_admits(const struct stake *s, uint64_t bytes, const str
 }
 
 struct admission region_admit(
-        const struct stake *s, uint64_t set_bytes, uint64_t n_sets, const struct claim *claim)
+        const struct pool_share *s, uint64_t set_bytes, uint64_t n_sets, const struct claim *claim)
 {
         uint64_t most = most_of_pool(s), high;
         struct admission a = {
@@ -520,7 +523,7 @@ struct admission region_admit(
                 .nearest = nearest_limit(s, most),
                 .reach_bytes = MIN(s->account->limit_bytes, most),
                 .is_reserved = region_is_reserved(s, set_bytes),
-                .keeps_to_reserve = stake_keeps_to_reserve(s),
+                .keeps_to_reserve = pool_share_keeps_to_reserve(s),
         };
 
         a.n_sets = a.reason == LEASE_REASON_NONE ? n_sets : 0;
@@ -535,7 +538,7 @@ struct admission region_admit(
         return a;
 }
 
-void region_note_charge(struct stake *s, uint64_t bytes, struct claim *claim)
+void region_note_charge(struct pool_share *s, uint64_t bytes, struct claim *claim)
 {
         uint64_t waited_nsec = now_of(s) - s->owed_since_nsec;
 
@@ -547,16 +550,16 @@ void region_note_charge(struct stake *s, uint64_t bytes, struct claim *claim)
         }
 }
 
-/* ---- reclaiming from stakes ------------------------------------------------------------------ */
+/* ---- reclaiming from shares ------------------------------------------------------------------ */
 
-struct stake *region_furthest_over(struct pool *pool, bool coming, bool far)
+struct pool_share *region_furthest_over(struct pool *pool, bool coming, bool far)
 {
         struct fairness *r = &pool->fairness;
         size_t i = 0, found;
 
         refresh(pool);
-        list_for_each (s, &pool->stakes, struct stake, pool_link) {
-                uint64_t held = stake_excess(s);
+        list_for_each (s, &pool->shares, struct pool_share, pool_link) {
+                uint64_t held = pool_share_excess(s);
 
                 held -= MIN(held, coming ? s->recalled_bytes : 0);
                 if (s->is_skipped || (far && held < s->fair_bytes + set_of(s)))
@@ -569,7 +572,7 @@ struct stake *region_furthest_over(struct pool *pool, bool coming, bool far)
                 };
         }
         found = share_furthest_over(r->shares, r->fair, NULL, i);
-        list_for_each (s, &pool->stakes, struct stake, pool_link)
+        list_for_each (s, &pool->shares, struct pool_share, pool_link)
                 if (found-- == 0)
                         return s;
         return NULL;
@@ -580,15 +583,15 @@ uint64_t region_wanted(const struct pool *pool, bool far)
         uint64_t taken = pool->account.charged_bytes + pool->idle_reserve_bytes, wanted = 0;
         uint64_t there = pool->account.limit_bytes - MIN(taken, pool->account.limit_bytes);
 
-        list_for_each (s, &pool->stakes, struct stake, pool_link) {
+        list_for_each (s, &pool->shares, struct pool_share, pool_link) {
                 uint64_t below;
 
-                if (far && wants(s) && !stake_keeps_to_reserve(s) &&
-                        stake_excess(s) < region_fair(s))
+                if (far && wants(s) && !pool_share_keeps_to_reserve(s) &&
+                        pool_share_excess(s) < region_fair(s))
                         wanted += s->wanted_set_bytes;
                 if (!deserves_what_it_wants(s))
                         continue;
-                below = region_fair(s) - stake_excess(s) + stake_idle(s);
+                below = region_fair(s) - pool_share_excess(s) + pool_share_idle(s);
                 below -= below % s->wanted_set_bytes;
                 wanted += MIN(s->wanted_bytes, below);
         }
@@ -597,20 +600,20 @@ uint64_t region_wanted(const struct pool *pool, bool far)
 
 /* ---- check ---------------------------------------------------------------------------------- */
 
-static const char *check_stake(const struct stake *s)
+static const char *check_share(const struct pool_share *s)
 {
         uint64_t charged = 0, recalled = 0;
 
         if (s->account != &s->tenant->accounts[s->pool->tier])
-                return "a stake has the account of another tenant or tier";
+                return "a share has the account of another tenant or tier";
         if (s->pool->extent_bytes > 0 && s->reserve_bytes % s->pool->extent_bytes != 0)
                 return "a reservation isn't a multiple of the extent size";
         list_for_each (ns, &s->tenant->namespaces, struct ns, link) {
                 const struct ns_tier *tier = &ns->tiers[s->pool->tier];
 
-                if ((tier->pool == s->pool) != (tier->stake == s))
-                        return "a namespace has the stake of another tenant or device";
-                if (tier->stake != s)
+                if ((tier->pool == s->pool) != (tier->share == s))
+                        return "a namespace has the share of another tenant or device";
+                if (tier->share != s)
                         continue;
                 charged += ns_charged_bytes(ns, s->pool->tier);
                 list_for_each (set, &tier->sets_bound, struct extent_set, link)
@@ -618,12 +621,12 @@ static const char *check_stake(const struct stake *s)
                                 recalled += set->charge.bytes;
         }
         list_for_each (what, &s->pool->discards->going, struct discard, link)
-                if (what->charge.stake == s)
+                if (what->charge.share == s)
                         charged += what->charge.bytes;
         if (charged != s->charged_bytes)
-                return "a stake's charge isn't the sum of its sets";
+                return "a share's charge isn't the sum of its sets";
         if (recalled != s->recalled_bytes)
-                return "a stake's recalled bytes aren't the sum of its recalled sets";
+                return "a share's recalled bytes aren't the sum of its recalled sets";
         return NULL;
 }
 
@@ -632,14 +635,14 @@ const char *region_check(const struct pool *pool)
         uint64_t charged = 0, reserved = 0, idle = 0;
         size_t n = 0;
 
-        list_for_each (s, &pool->stakes, struct stake, pool_link) {
-                const char *why = check_stake(s);
+        list_for_each (s, &pool->shares, struct pool_share, pool_link) {
+                const char *why = check_share(s);
 
                 if (why)
                         return why;
                 charged += s->charged_bytes;
                 reserved += s->reserve_bytes;
-                idle += stake_idle(s);
+                idle += pool_share_idle(s);
                 n++;
         }
         list_for_each (set, &pool->orphans, struct extent_set, link)
@@ -648,16 +651,16 @@ const char *region_check(const struct pool *pool)
                 if (what->charge.pool == &pool->account && !what->charge.tenant)
                         charged += what->charge.bytes;
         if (charged != pool->account.charged_bytes)
-                return "the charges of its stakes aren't its own";
+                return "the charges of its shares aren't its own";
         if (reserved != pool->reserved_bytes)
-                return "the stakes' reservations aren't what it has reserved";
+                return "the shares' reservations aren't what it has reserved";
         if (idle != pool->idle_reserve_bytes)
-                return "the stakes' idle reserves aren't its own";
+                return "the shares' idle reserves aren't its own";
         if (reserved > pool->account.limit_bytes)
                 return "more is reserved than its budget";
         if (pool->account.charged_bytes + all_backed(pool) > pool->account.limit_bytes)
                 return "others have what is idle of a reservation";
-        if (n != pool->fairness.n_stakes)
-                return "it has another number of stakes than it counts";
+        if (n != pool->fairness.n_shares)
+                return "it has another number of shares than it counts";
         return NULL;
 }

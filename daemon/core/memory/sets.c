@@ -306,7 +306,7 @@ static void count_extents(const struct extent_set *set, bool more)
         uint64_t n = more ? set->n_extents : -(uint64_t)set->n_extents;
 
         s->memory.n_extents += n;
-        set->tier->stake->n_extents += n;
+        set->tier->share->n_extents += n;
 }
 
 /* Counts the set in its tier. */
@@ -343,7 +343,7 @@ int set_adopt(struct ns *ns, uint32_t index, uint32_t first_extent,
                 r = set_new(ns, index, &set);
         if (r < 0)
                 return r;
-        charge_adopt(&set->charge, set->tier->stake, geometry_of(set)->set_bytes);
+        charge_adopt(&set->charge, set->tier->share, geometry_of(set)->set_bytes);
         set->first_extent = first_extent;
         for (uint32_t i = 0; i < set->n_extents; i++) {
                 set->extents[i] = extents[i].extent;
@@ -505,7 +505,7 @@ static void on_made(struct job *job, int result, void *data)
         pool->n_preparing--;
         ns->sets.changed = true;
         /* The limit may have been lowered since the request. */
-        if (result == 0 && account_fits(ns->device.stake->account, 0)) {
+        if (result == 0 && account_fits(ns->device.share->account, 0)) {
                 ahead_made(&ns->reclaim.stock.ahead, clock_now_nsec() - set->asked_nsec);
                 set_link(set);
                 return;
@@ -557,14 +557,14 @@ struct set_source pool_set_source(const struct pool *pool)
 
 void set_orphan(struct extent_set *set)
 {
-        struct stake *s = set->tier->stake;
-        uint64_t idle = stake_idle(s);
+        struct pool_share *s = set->tier->share;
+        uint64_t idle = pool_share_idle(s);
 
         end_preparing(set);
         count_extents(set, false);
         charge_leave_tenant(&set->charge);
         /* Reserved memory becomes free when the orphan is destroyed. */
-        s->unbacked_bytes = MIN(s->unbacked_bytes, idle) + stake_idle(s) - idle;
+        s->unbacked_bytes = MIN(s->unbacked_bytes, idle) + pool_share_idle(s) - idle;
         set->ns = NULL;
         list_append(&set->pool->orphans, &set->link);
 }
@@ -634,17 +634,17 @@ uint8_t *set_address(struct extent_set *set, uint32_t page, uint32_t plane)
 static int take_charge(struct ns_tier *tier, uint64_t bytes, struct claim *claim, struct charge *c,
         struct detail *d)
 {
-        enum lease_reason reason = region_admits(tier->stake, bytes, claim);
+        enum lease_reason reason = region_admits(tier->share, bytes, claim);
         int r;
 
         if (reason != LEASE_REASON_NONE)
                 return detail_set(d, lease_reason_status(reason),
                         "no other extent set is admitted for tenant %s on device %s: %s",
-                        tier->stake->tenant->name, tier->pool->props->name,
+                        tier->share->tenant->name, tier->pool->props->name,
                         lease_reason_name(reason));
-        r = charge_take(c, tier->stake, bytes);
+        r = charge_take(c, tier->share, bytes);
         assert(r == 0); /* admitted memory fits */
-        region_note_charge(tier->stake, bytes, claim);
+        region_note_charge(tier->share, bytes, claim);
         return r;
 }
 
@@ -721,7 +721,7 @@ static void part_with_charge(struct extent_set *set)
         struct tenant *t = set->ns->tenant;
 
         if (set->discard) {
-                set->discard->stake = set->tier->stake;
+                set->discard->share = set->tier->share;
                 if (discard_is_charged(t)) {
                         set->discard->charge = set->charge;
                         set->charge = (struct charge){0};

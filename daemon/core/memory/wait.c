@@ -45,10 +45,10 @@ uint64_t wait_lacks_bytes(const struct attach *a)
 /* Is the lease entitled to what it lacks, at least a set, by reservation or fair share? */
 static bool deserves(const struct attach *a)
 {
-        const struct stake *s = a->ns->device.stake;
+        const struct pool_share *s = a->ns->device.share;
         uint64_t bytes = MAX(wait_lacks_bytes(a), a->ns->geometry.set_bytes);
 
-        return region_is_reserved(s, bytes) || stake_excess(s) + bytes <= region_fair(s);
+        return region_is_reserved(s, bytes) || pool_share_excess(s) + bytes <= region_fair(s);
 }
 
 void wait_begin(struct attach *a, uint32_t n, enum lease_reason reason)
@@ -116,7 +116,7 @@ static struct admission_request request_of(const struct attach *a)
                 .weight = t->attrs.weight,
                 .arrived_nsec = a->wait.arrived_nsec,
                 .deadline_nsec = a->wait.deadline_nsec,
-                .served_bytes = stake_excess(a->ns->device.stake),
+                .served_bytes = pool_share_excess(a->ns->device.share),
                 .number = a->wait.number,
         };
 }
@@ -182,7 +182,7 @@ static bool is_rival(const struct attach *b, const struct attach *a)
         case LEASE_REASON_QUOTA:
                 return b->ns->tenant == a->ns->tenant;
         case LEASE_REASON_RESERVATION_FULL:
-                return b->ns->device.stake == a->ns->device.stake;
+                return b->ns->device.share == a->ns->device.share;
         default:
                 return false;
         }

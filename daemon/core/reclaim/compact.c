@@ -504,7 +504,7 @@ static bool is_compacting(const struct ns *ns)
 /* Would the freed memory be kept for the tenant itself, which has space for another set already? */
 static bool is_pointless(const struct ns *ns)
 {
-        const struct stake *s = ns->device.stake;
+        const struct pool_share *s = ns->device.share;
 
         return s->charged_bytes + ns->geometry.set_bytes <= s->reserve_bytes &&
                !s->tenant->attrs.lend_idle_reserve;

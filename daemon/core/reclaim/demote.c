@@ -72,7 +72,7 @@ static bool grows(const struct ns *ns, enum tier_kind kind)
         if (kind == TIER_DEVICE)
                 return room_leaves_another(ns);
         return tier->n_sets < g->n_sets &&
-               region_admits(tier->stake, g->set_bytes, NULL) == LEASE_REASON_NONE;
+               region_admits(tier->share, g->set_bytes, NULL) == LEASE_REASON_NONE;
 }
 
 /* Pages from above need as much space as may come at once. */
@@ -131,7 +131,7 @@ static bool has_slot(const struct ns *ns, enum tier_kind kind)
 static bool bind_below(struct ns *ns, enum tier_kind kind)
 {
         uint64_t bytes = ns->geometry.tiers[kind].set_bytes;
-        struct stake *s = ns->tiers[kind].stake;
+        struct pool_share *s = ns->tiers[kind].share;
         struct extent_set *set;
         int r = set_bind_in(ns, kind, NULL, &set, NULL);
 
@@ -145,14 +145,14 @@ static bool bind_below(struct ns *ns, enum tier_kind kind)
 static bool bind_for_own(struct ns *ns, enum tier_kind kind)
 {
         uint64_t bytes = ns->geometry.tiers[kind].set_bytes;
-        struct stake *s = ns->tiers[kind].stake;
+        struct pool_share *s = ns->tiers[kind].share;
         struct extent_set *set;
         bool is_less;
 
         if (!has_slot(ns, kind))
                 return false;
         is_less = account_fits(s->account, bytes)
-                          ? reclaim_set_of_stake(s, ns, ns->tenant)
+                          ? reclaim_set_of_share(s, ns, ns->tenant)
                           : reclaim_sets_of_tenant(ns->tenant, kind, ns, bytes);
         return is_less && set_bind_in(ns, kind, NULL, &set, NULL) == 0;
 }
@@ -376,7 +376,7 @@ static struct ns *next_ns(struct store *s, enum tier_kind kind)
 
                         if (tier->n_to_demote == 0)
                                 continue;
-                        turn = tier_turn(&tier->pool->demoting, &tier->stake->demoting);
+                        turn = tier_turn(&tier->pool->demoting, &tier->share->demoting);
                         if (!best || turn < least) {
                                 best = ns;
                                 least = turn;
@@ -430,7 +430,7 @@ static bool demote_tier(struct store *s, enum tier_kind kind)
                         tier->n_to_demote = 0;
                         continue;
                 }
-                tier_take_turn(&tier->pool->demoting, &tier->stake->demoting, n * bytes,
+                tier_take_turn(&tier->pool->demoting, &tier->share->demoting, n * bytes,
                         ns->tenant->attrs.weight);
         }
         return is_stuck;

@@ -177,7 +177,7 @@ static void quarantine_set(struct work *w, struct extent_set *set)
         set->recall.deadline_nsec = RECALL_PASSED;
         w->store->recalls.n_quarantined += !set->recall.quarantined;
         if (!set->recall.quarantined)
-                set->tier->stake->recalled_bytes -= set->charge.bytes;
+                set->tier->share->recalled_bytes -= set->charge.bytes;
         set->recall.quarantined = true;
         list_for_each (a, &set->ns->clients.attachments, struct attach, ns_link) {
                 uint64_t *bits = map_find(&a->mapped, set->index);

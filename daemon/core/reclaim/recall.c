@@ -62,7 +62,7 @@ static void begin_recall(struct extent_set *set, const struct recall_request *rq
         s->recalls.n++;
         t->n_recalled++;
         t->recalled_bytes += set->charge.bytes;
-        set->tier->stake->recalled_bytes += set->charge.bytes;
+        set->tier->share->recalled_bytes += set->charge.bytes;
         s->listeners->import_disturbed(set->ns);
         note_revoked(set, rq->by, rq->kind);
         if (rq->kind != RECALL_COMPACT)

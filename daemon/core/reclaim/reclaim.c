@@ -547,7 +547,8 @@ bool reclaim_set_of_tenant(struct tenant *t, const struct ns *spare)
         return t->account.charged_bytes < before;
 }
 
-bool reclaim_set_of_stake(struct stake *victim, const struct ns *spare, const struct tenant *by)
+bool reclaim_set_of_share(
+        struct pool_share *victim, const struct ns *spare, const struct tenant *by)
 {
         const struct place place = {spare, victim->pool, victim->pool->tier};
         uint64_t before = victim->charged_bytes;

@@ -12,7 +12,7 @@
 #include "policy/tier.h"
 
 struct ns;
-struct stake;
+struct pool_share;
 struct tenant;
 
 /* Evicts idle leaves of ns, oldest first, until it has `n` FREE pages. Returns true on success. */
@@ -49,8 +49,9 @@ void reclaim_over_limits(struct tenant *t);
  * less is charged to it then. */
 bool reclaim_set_of_tenant(struct tenant *t, const struct ns *spare);
 
-/* Frees a set of the stake, except of `spare`, for a lease of `by` (NULL: no lease). Returns true
+/* Frees a set of the share, except of `spare`, for a lease of `by` (NULL: no lease). Returns true
  * if less is charged to it then. */
-bool reclaim_set_of_stake(struct stake *victim, const struct ns *spare, const struct tenant *by);
+bool reclaim_set_of_share(
+        struct pool_share *victim, const struct ns *spare, const struct tenant *by);
 
 #endif

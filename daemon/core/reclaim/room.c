@@ -105,7 +105,7 @@ static uint64_t n_lacking(const struct ns *ns, uint32_t n)
 /* Asks whether the sets may be bound that `n` pages lack, or another one if none lacks. */
 static struct admission ask(const struct ns *ns, uint32_t n, const struct claim *claim)
 {
-        return region_admit(ns->device.stake, ns->geometry.set_bytes,
+        return region_admit(ns->device.share, ns->geometry.set_bytes,
                 MAX(n_lacking(ns, n), UINT64_C(1)), claim);
 }
 
@@ -128,21 +128,21 @@ static int bind_lacking(
         return bind_sets(ns, n, claim, d);
 }
 
-/* The pool is exhausted: takes from others the memory that the stake is entitled to. Returns true
+/* The pool is exhausted: takes from others the memory that the share is entitled to. Returns true
  * if more is admitted now. */
 static bool ask_others(struct ns *ns, uint32_t n, const struct claim *claim)
 {
-        const struct account *limit = ns->device.stake->account;
+        const struct account *limit = ns->device.share->account;
         uint64_t set_bytes = ns->geometry.set_bytes, lacking = n_lacking(ns, n);
         uint64_t left = limit->limit_bytes - MIN(limit->charged_bytes, limit->limit_bytes);
         uint64_t most = MIN(lacking, left / set_bytes);
 
         if (most == 0 || !has_slot(ns) ||
-                region_admits(ns->device.stake, most * set_bytes, claim) != LEASE_REASON_POOL_FULL)
+                region_admits(ns->device.share, most * set_bytes, claim) != LEASE_REASON_POOL_FULL)
                 return false;
-        region_note_want(ns->device.stake, set_bytes, most * set_bytes, ns->store->now_nsec);
+        region_note_want(ns->device.share, set_bytes, most * set_bytes, ns->store->now_nsec);
         for (; most > 0; most /= 2)
-                if (region_make_room(ns->device.stake, ns, most * set_bytes, claim))
+                if (region_make_room(ns->device.share, ns, most * set_bytes, claim))
                         return true;
         return false;
 }
@@ -150,7 +150,7 @@ static bool ask_others(struct ns *ns, uint32_t n, const struct claim *claim)
 /* Frees the tenant's own unmapped sets in other namespaces for the claim. */
 static bool reclaim_own(struct ns *ns, uint32_t n, struct claim *claim)
 {
-        struct stake *s = ns->device.stake;
+        struct pool_share *s = ns->device.share;
         uint64_t before = s->charged_bytes;
         struct admission a;
         bool is_less;
@@ -159,7 +159,7 @@ static bool reclaim_own(struct ns *ns, uint32_t n, struct claim *claim)
                 return false; /* no slot for another set, so that wouldn't help */
         a = ask(ns, n, claim);
         is_less = reason_of(&a) == LEASE_REASON_QUOTA ? reclaim_set_of_tenant(ns->tenant, ns)
-                                                      : reclaim_set_of_stake(s, ns, s->tenant);
+                                                      : reclaim_set_of_share(s, ns, s->tenant);
         claim->given_bytes += before - MIN(before, s->charged_bytes);
         return is_less;
 }
@@ -273,7 +273,7 @@ static int exceeds_limit(const struct ns *ns, uint64_t bytes, const char *what, 
 static int exceeds_reservation(
         const struct ns *ns, uint64_t bytes, const char *what, struct detail *d)
 {
-        const struct stake *s = ns->device.stake;
+        const struct pool_share *s = ns->device.share;
         char reserve[FORMAT_BYTES_MAX], least[EXACT_BYTES_MAX];
 
         return detail_set(d, KVL_STATUS_RESERVATION,
@@ -323,7 +323,7 @@ static uint64_t kept_bytes(const struct ns *ns)
         if (ns->tenant->n_recalled == 0)
                 return 0;
         list_for_each (other, &ns->tenant->namespaces, struct ns, link)
-                if (other->device.stake == ns->device.stake)
+                if (other->device.share == ns->device.share)
                         list_for_each (set, &other->device.sets_bound, struct extent_set, link)
                                 if (set->recall.quarantined)
                                         bytes += other->geometry.set_bytes;
@@ -359,7 +359,7 @@ static int check_room(const struct ns *ns, uint32_t n, const struct admission *a
                 g->set_pages);
         if (bytes > ns->tenant->account.limit_bytes)
                 return exceeds_limit(ns, bytes, what, d);
-        if (a->keeps_to_reserve && bytes > ns->device.stake->reserve_bytes)
+        if (a->keeps_to_reserve && bytes > ns->device.share->reserve_bytes)
                 return exceeds_reservation(ns, bytes, what, d);
         if (bytes > reach || kept == 0)
                 return exceeds_device(ns, a, what, d);
@@ -369,7 +369,7 @@ static int check_room(const struct ns *ns, uint32_t n, const struct admission *a
 /* Asks for limits and reservations, but for no set. */
 static struct admission ask_limits(const struct ns *ns)
 {
-        return region_admit(ns->device.stake, ns->geometry.set_bytes, 0, NULL);
+        return region_admit(ns->device.share, ns->geometry.set_bytes, 0, NULL);
 }
 
 int room_check(const struct ns *ns, uint32_t n, struct detail *d)
@@ -452,8 +452,8 @@ static int refuse_reservation(const struct ns *ns, struct detail *d)
                 "it (burst=none), and too little of it can be evicted; release pages, raise the "
                 "reservation with: kvleasectl tenants set %s reserve=..., or let it use what all "
                 "share: burst=pool",
-                t->name, format_bytes(ns->device.stake->charged_bytes, held),
-                format_bytes(ns->device.stake->reserve_bytes, reserve),
+                t->name, format_bytes(ns->device.share->charged_bytes, held),
+                format_bytes(ns->device.share->reserve_bytes, reserve),
                 ns->device.pool->props->name, t->name);
 }
 
@@ -466,8 +466,8 @@ static int refuse_owed(const struct ns *ns, struct detail *d)
                 "tenant %s holds %s of the %s that are reserved for it on device %s; others still "
                 "have the rest and were asked to give it back: try again, or see: kvleasectl "
                 "regions",
-                t->name, format_bytes(ns->device.stake->charged_bytes, held),
-                format_bytes(ns->device.stake->reserve_bytes, reserve),
+                t->name, format_bytes(ns->device.share->charged_bytes, held),
+                format_bytes(ns->device.share->reserve_bytes, reserve),
                 ns->device.pool->props->name);
 }
 
@@ -478,8 +478,8 @@ static int refuse_full(const struct ns *ns, const struct admission *a, struct de
         char idle[FORMAT_BYTES_MAX], reserved[FORMAT_BYTES_MAX + 64] = "", by[HOLDERS_MAX];
         struct holders h = {.budget = NS_LOOK_PAGES, .held_bytes = ns->tenant->held.bytes};
         const struct pool *pool = ns->device.pool;
-        uint64_t own_bytes = ns->device.stake->charged_bytes;
-        uint64_t idle_bytes = pool->idle_reserve_bytes - stake_idle(ns->device.stake);
+        uint64_t own_bytes = ns->device.share->charged_bytes;
+        uint64_t idle_bytes = pool->idle_reserve_bytes - pool_share_idle(ns->device.share);
 
         if (a->is_reserved)
                 return refuse_owed(ns, d);
@@ -575,10 +575,10 @@ static uint64_t n_sets_left(const struct ns *ns)
         uint64_t bytes = ns->geometry.set_bytes;
         uint64_t slots =
                 ns->geometry.tiers[TIER_DEVICE].n_sets - ns->device.n_sets - ns->device.n_preparing;
-        uint64_t n = MIN(region_free(ns->device.stake) / bytes, slots);
+        uint64_t n = MIN(region_free(ns->device.share) / bytes, slots);
 
         /* Fair shares and waiting leases may allow fewer. */
-        return region_admit(ns->device.stake, bytes, n, NULL).n_sets;
+        return region_admit(ns->device.share, bytes, n, NULL).n_sets;
 }
 
 uint64_t room_leasable(const struct ns *ns, uint64_t idle)
@@ -599,7 +599,7 @@ int room_bind_run(struct ns *ns, uint32_t n)
         struct extent_set *set;
         int r = 0;
 
-        if (region_admits(ns->device.stake, n_sets * ns->geometry.set_bytes, NULL) !=
+        if (region_admits(ns->device.share, n_sets * ns->geometry.set_bytes, NULL) !=
                 LEASE_REASON_NONE)
                 return 0;
         idle_sets_add_all(ns);
@@ -613,7 +613,7 @@ bool room_leaves_another(const struct ns *ns)
 {
         uint64_t another = MAX(ns->geometry.set_bytes, ns->device.pool->extent_bytes);
 
-        return region_admits(ns->device.stake, ns->geometry.set_bytes + another, NULL) ==
+        return region_admits(ns->device.share, ns->geometry.set_bytes + another, NULL) ==
                LEASE_REASON_NONE;
 }
 

@@ -31,7 +31,7 @@ int room_find(
 int room_check(const struct ns *ns, uint32_t n, struct detail *d);
 
 /* Returns the pages that a lease would get at once without taking memory of others, if `idle` of
- * the namespace's cached pages can be evicted. O(stakes of the pool). */
+ * the namespace's cached pages can be evicted. O(shares of the pool). */
 uint64_t room_leasable(const struct ns *ns, uint64_t idle);
 
 /* Binds the sets for n pages with consecutive numbers, if all of them are admitted without taking
@@ -45,7 +45,7 @@ bool room_leaves_another(const struct ns *ns);
 
 /* Prepares pages ahead of demand. Sweeps stale pages, and binds sets as far as admitted (with a
  * queue and n_dear 0, except the last one). If that gives fewer than `n` pages, it does more to
- * make `n_dear` FREE: it takes the part that the stake is entitled to from others (region.h), and
+ * make `n_dear` FREE: it takes the part that the share is entitled to from others (region.h), and
  * evicts idle pages. */
 void room_prepare(struct ns *ns, uint32_t n, uint32_t n_dear);
 

@@ -17,7 +17,7 @@
 
 static void skip_none(const struct pool *pool)
 {
-        list_for_each (s, &pool->stakes, struct stake, pool_link)
+        list_for_each (s, &pool->shares, struct pool_share, pool_link)
                 s->is_skipped = false;
 }
 
@@ -38,7 +38,7 @@ static uint64_t coming_bytes(const struct pool *pool, const struct store *store)
 }
 
 /* Recalls one set. Returns false if the victim has none. */
-static bool recall_from(struct stake *victim, enum recall_kind kind, struct tenant *by)
+static bool recall_from(struct pool_share *victim, enum recall_kind kind, struct tenant *by)
 {
         const struct recall_request rq = {
                 .tenant = victim->tenant,
@@ -51,22 +51,22 @@ static bool recall_from(struct stake *victim, enum recall_kind kind, struct tena
         return recall_ask(&rq) > 0;
 }
 
-static void evict_for(struct stake *s, const struct ns *spare, uint64_t bytes)
+static void evict_for(struct pool_share *s, const struct ns *spare, uint64_t bytes)
 {
         bool far = !region_deserves(s, bytes);
 
         skip_none(s->pool);
         while (!region_has_room(s, bytes)) {
-                struct stake *victim = region_furthest_over(s->pool, true, far);
+                struct pool_share *victim = region_furthest_over(s->pool, true, far);
 
                 if (!victim || victim == s)
                         return;
-                if (!reclaim_set_of_stake(victim, spare, s->tenant))
+                if (!reclaim_set_of_share(victim, spare, s->tenant))
                         victim->is_skipped = true;
         }
 }
 
-static void recall_for(struct stake *s)
+static void recall_for(struct pool_share *s)
 {
         struct store *store = s->tenant->store;
         struct pool *pool = s->pool;
@@ -75,11 +75,11 @@ static void recall_for(struct stake *s)
 
         skip_none(pool);
         while (coming < region_wanted(pool, far)) {
-                struct stake *victim = region_furthest_over(pool, true, far);
+                struct pool_share *victim = region_furthest_over(pool, true, far);
 
                 if (!victim)
                         return;
-                if (!stake_is_safe(victim) || !recall_from(victim, RECALL_SOFT, s->tenant))
+                if (!pool_share_is_safe(victim) || !recall_from(victim, RECALL_SOFT, s->tenant))
                         victim->is_skipped = true;
                 else
                         coming = coming_bytes(pool, store);
@@ -100,14 +100,14 @@ static void press_soft_recalls(struct pool *pool, struct store *store)
  * `spare`; NULL: no lease. */
 static void take_back(struct pool *pool, const struct ns *spare, struct tenant *by)
 {
-        struct stake *victim = list_first(&pool->stakes, struct stake, pool_link);
+        struct pool_share *victim = list_first(&pool->shares, struct pool_share, pool_link);
         struct store *store = victim ? victim->tenant->store : NULL;
 
         if (!store || region_due(pool) == 0)
                 return;
         skip_none(pool);
         while (region_due(pool) > 0 && (victim = region_furthest_over(pool, false, false)))
-                if (!reclaim_set_of_stake(victim, spare, by))
+                if (!reclaim_set_of_share(victim, spare, by))
                         victim->is_skipped = true;
         if (region_due(pool) == 0)
                 return;
@@ -115,7 +115,8 @@ static void take_back(struct pool *pool, const struct ns *spare, struct tenant *
         skip_none(pool);
         while (coming_bytes(pool, store) < region_due(pool) &&
                 (victim = region_furthest_over(pool, true, false)))
-                if (!recall_from(victim, stake_is_safe(victim) ? RECALL_SOFT : RECALL_FORCED, by))
+                if (!recall_from(
+                            victim, pool_share_is_safe(victim) ? RECALL_SOFT : RECALL_FORCED, by))
                         victim->is_skipped = true;
 }
 
@@ -127,13 +128,13 @@ void region_work(struct pool *pool)
 }
 
 bool region_make_room(
-        struct stake *s, const struct ns *spare, uint64_t bytes, const struct claim *claim)
+        struct pool_share *s, const struct ns *spare, uint64_t bytes, const struct claim *claim)
 {
         if (region_is_reserved(s, bytes)) {
                 take_back(s->pool, spare, s->tenant);
                 if (!region_has_room(s, bytes) && s->owed_since_nsec == 0)
                         s->owed_since_nsec = s->tenant->store->now_nsec;
-        } else if (!stake_keeps_to_reserve(s) &&
+        } else if (!pool_share_keeps_to_reserve(s) &&
                    (region_deserves(s, bytes) || region_may_have(s, bytes))) {
                 evict_for(s, spare, bytes);
                 if (!region_has_room(s, bytes))
@@ -143,7 +144,8 @@ bool region_make_room(
         return region_admits(s, bytes, claim) == LEASE_REASON_NONE;
 }
 
-static int refuse_reserve(const struct stake *s, uint64_t bytes, uint64_t left, struct detail *d)
+static int refuse_reserve(
+        const struct pool_share *s, uint64_t bytes, uint64_t left, struct detail *d)
 {
         char wanted[FORMAT_BYTES_MAX], rest[FORMAT_BYTES_MAX], budget[FORMAT_BYTES_MAX];
         char holders[REGION_HOLDERS_MAX];
@@ -157,7 +159,7 @@ static int refuse_reserve(const struct stake *s, uint64_t bytes, uint64_t left, 
                 region_holders(s->tenant, s->pool, holders, sizeof(holders)));
 }
 
-int region_reserve(struct stake *s, uint64_t bytes, struct detail *d)
+int region_reserve(struct pool_share *s, uint64_t bytes, struct detail *d)
 {
         struct pool *pool = s->pool;
         uint64_t others = pool->reserved_bytes - s->reserve_bytes;
@@ -167,13 +169,13 @@ int region_reserve(struct stake *s, uint64_t bytes, struct detail *d)
         if (bytes > left || (over > 0 && pool->extent_bytes - over > left - bytes))
                 return refuse_reserve(s, bytes, left, d);
         bytes += over > 0 ? pool->extent_bytes - over : 0;
-        idle = stake_idle(s);
+        idle = pool_share_idle(s);
         pool->idle_reserve_bytes -= idle;
         pool->reserved_bytes = others + bytes;
         s->reserve_bytes = bytes;
-        pool->idle_reserve_bytes += stake_idle(s);
-        if (stake_idle(s) > idle)
-                s->unbacked_bytes += stake_idle(s) - idle;
+        pool->idle_reserve_bytes += pool_share_idle(s);
+        if (pool_share_idle(s) > idle)
+                s->unbacked_bytes += pool_share_idle(s) - idle;
         region_back(pool);
         region_changed(pool);
         region_work(pool);

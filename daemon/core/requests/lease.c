@@ -71,7 +71,7 @@ void lease_call_off(struct attach *a)
 /* Is the lease within its reservation? Others have the memory, and are giving it back. */
 static bool is_owed(const struct attach *a)
 {
-        const struct stake *s = a->ns->device.stake;
+        const struct pool_share *s = a->ns->device.share;
 
         return s->reserve_bytes > 0 && region_is_reserved(s, wait_lacks_bytes(a));
 }
@@ -421,7 +421,7 @@ int lease_ask(struct attach *a, const struct lease_request *rq, uint64_t now_nse
 /* Would another set belong to a waiting lease? */
 static bool is_wanted_by_others(const struct attach *a)
 {
-        const struct stake *s = a->ns->device.stake;
+        const struct pool_share *s = a->ns->device.share;
 
         return !region_is_reserved(s, a->ns->geometry.set_bytes) && !wait_is_next(a);
 }

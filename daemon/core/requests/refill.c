@@ -20,7 +20,7 @@
 /* Returns the most pages that the namespace could have now. */
 static uint64_t pages_allowed(const struct ns *ns)
 {
-        return MIN(region_reach(ns->device.stake) / ns->geometry.set_bytes * ns->geometry.set_pages,
+        return MIN(region_reach(ns->device.share) / ns->geometry.set_bytes * ns->geometry.set_pages,
                 (uint64_t)tier_n_pages(&ns->geometry, TIER_DEVICE));
 }
 

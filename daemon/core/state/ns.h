@@ -36,8 +36,8 @@ struct ns_counters {
 
 /* A namespace's share of one tier: memory of one pool, and the pages in its sets. */
 struct ns_tier {
-        struct pool *pool;   /* borrowed */
-        struct stake *stake; /* the tenant's in the pool; borrowed */
+        struct pool *pool;        /* borrowed */
+        struct pool_share *share; /* the tenant's in the pool; borrowed */
         struct list_link sets_bound;
         struct list_link sets_preparing;
         struct list_link sets_room; /* with FREE pages; sets that were full before come first */

@@ -20,7 +20,7 @@
 
 #include "base/list.h"
 #include "daemon/core/state/page.h"
-#include "daemon/core/state/stake.h"
+#include "daemon/core/state/pool-share.h"
 #include "gpu/device.h"
 #include "policy/tier.h"
 
@@ -47,8 +47,8 @@ struct pool {
         const struct device_props *props; /* borrowed from device or queue; or lower_props */
         struct device_props lower_props;  /* of a lower tier; has the upper device's name */
         struct account account;           /* limit: the budget */
-        struct list_link stakes;          /* struct stake.pool_link */
-        uint64_t reserved_bytes;          /* sum of the stakes' reservations */
+        struct list_link shares;          /* struct pool_share.pool_link */
+        uint64_t reserved_bytes;          /* sum of the shares' reservations */
         uint64_t idle_reserve_bytes;      /* of these, not charged to their owners */
         struct fairness fairness;
         struct tier_queue demoting; /* demote.h: order of tenants that demote pages */

@@ -8,7 +8,7 @@
 
 #include "base/list.h"
 #include "daemon/core/state/page.h"
-#include "daemon/core/state/stake.h"
+#include "daemon/core/state/pool-share.h"
 #include "policy/expect.h"
 #include "policy/tier.h"
 
@@ -39,7 +39,7 @@ struct discard_ops {
 struct discard {
         struct list_link link;
         struct discards *discards; /* while its memory is being freed */
-        struct stake *stake;       /* borrowed: the former owner's; NULL: none is left */
+        struct pool_share *share;  /* borrowed: the former owner's; NULL: none is left */
         struct charge charge;      /* pays while the memory is held up */
         uint64_t bytes;            /* of all extents */
         uint64_t since_nsec;       /* when discards_look() first saw it; 0: not yet */

@@ -23,9 +23,9 @@ uint64_t tenant_limit(const struct tenant_attrs *attrs, enum tier_kind tier)
         return limits[tier];
 }
 
-struct stake *stake_find(const struct tenant *t, const struct pool *pool)
+struct pool_share *pool_share_find(const struct tenant *t, const struct pool *pool)
 {
-        list_for_each (s, &t->stakes, struct stake, tenant_link)
+        list_for_each (s, &t->shares, struct pool_share, tenant_link)
                 if (s->pool == pool)
                         return s;
         return NULL;

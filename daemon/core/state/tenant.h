@@ -11,7 +11,7 @@
 #include "base/parse.h"
 #include "daemon/core/state/codecs.h"
 #include "daemon/core/state/detail.h"
-#include "daemon/core/state/stake.h"
+#include "daemon/core/state/pool-share.h"
 #include "gpu/device.h"
 #include "policy/place.h"
 #include "policy/schedule.h"
@@ -109,7 +109,7 @@ struct tenant {
         struct list_link namespaces; /* struct ns.link */
         struct list_link nssets;     /* struct nsset.link */
         struct list_link groups;     /* struct group.link */
-        struct list_link stakes;     /* struct stake.tenant_link: one for each pool */
+        struct list_link shares;     /* struct pool_share.tenant_link: one for each pool */
         struct list_link blames;     /* struct blame.link: tenants whose leases evicted its pages */
         struct list_link tasks;      /* struct task.link; the next turn first */
         struct list_link tasks_link; /* store.tasks, where there are any */
@@ -136,6 +136,6 @@ uint64_t tenant_limit(const struct tenant_attrs *attrs, enum tier_kind tier);
 struct tenant *tenant_find(struct store *s, const char *name);
 
 /* Returns the tenant's share of a pool of the same store; never NULL. O(pools). */
-struct stake *stake_find(const struct tenant *t, const struct pool *pool);
+struct pool_share *pool_share_find(const struct tenant *t, const struct pool *pool);
 
 #endif

@@ -185,11 +185,11 @@ static void show_descriptors(const struct tenancy *t, struct figures_tenant *row
 
 static void show_regions(const struct tenant *t, struct figures_tenant *row)
 {
-        list_for_each (s, &t->stakes, struct stake, tenant_link) {
+        list_for_each (s, &t->shares, struct pool_share, tenant_link) {
                 if (s->pool->tier != TIER_DEVICE)
                         continue;
                 row->reserve_bytes += s->reserve_bytes;
-                row->excess_bytes += stake_excess(s);
+                row->excess_bytes += pool_share_excess(s);
                 row->fair_bytes += MIN(region_fair(s), region_dynamic_bytes(s->pool));
         }
 }

@@ -22,18 +22,18 @@
 
 struct region {
         struct pool *pool;
-        struct tenancy *tenancy;   /* NULL: the dynamic pool */
-        const struct stake *stake; /* NULL likewise */
+        struct tenancy *tenancy;        /* NULL: the dynamic pool */
+        const struct pool_share *share; /* NULL likewise */
         uint64_t id;
 };
 
-/* Excess of all stakes: bound memory of the dynamic pool, with lent memory. */
+/* Excess of all shares: bound memory of the dynamic pool, with lent memory. */
 static uint64_t pool_excess(const struct pool *pool)
 {
         uint64_t sum = 0;
 
-        list_for_each (stake, &pool->stakes, struct stake, pool_link)
-                sum += stake_excess(stake);
+        list_for_each (share, &pool->shares, struct pool_share, pool_link)
+                sum += pool_share_excess(share);
         return sum;
 }
 
@@ -41,16 +41,16 @@ static uint64_t pool_excess(const struct pool *pool)
  * Bytes of idle reservations that others hold by permission. A set isn't tied to one lender, so
  * they are attributed to lenders in order. `of`: one lender; NULL: all.
  */
-static uint64_t lent_bytes(const struct pool *pool, const struct stake *of)
+static uint64_t lent_bytes(const struct pool *pool, const struct pool_share *of)
 {
         uint64_t left = region_missing(pool), sum = 0;
 
-        list_for_each (stake, &pool->stakes, struct stake, pool_link) {
-                bool lends = stake->tenant->attrs.lend_idle_reserve;
-                uint64_t lent = lends ? MIN(left, stake_idle(stake)) : 0;
+        list_for_each (share, &pool->shares, struct pool_share, pool_link) {
+                bool lends = share->tenant->attrs.lend_idle_reserve;
+                uint64_t lent = lends ? MIN(left, pool_share_idle(share)) : 0;
 
                 left -= lent;
-                if (!of || of == stake)
+                if (!of || of == share)
                         sum += lent;
         }
         return sum;
@@ -87,22 +87,22 @@ static void fill_sizing(struct figures_region *row, const struct tenant *t)
                 row->demand_bytes = sizer_demand(z->sizer);
 }
 
-static void fill_stake(struct figures_region *row, const struct region *region)
+static void fill_share(struct figures_region *row, const struct region *region)
 {
-        const struct stake *stake = region->stake;
-        uint64_t fair = region_fair(stake);
+        const struct pool_share *share = region->share;
+        uint64_t fair = region_fair(share);
         uint64_t missing = region_missing(region->pool) - lent_bytes(region->pool, NULL);
 
         row->tenant = region->tenancy->config.name;
-        row->size_bytes = stake->reserve_bytes;
-        row->used_bytes = MIN(stake->charged_bytes, stake->reserve_bytes);
-        row->excess_bytes = stake_excess(stake);
+        row->size_bytes = share->reserve_bytes;
+        row->used_bytes = MIN(share->charged_bytes, share->reserve_bytes);
+        row->excess_bytes = pool_share_excess(share);
         row->fair_bytes = MIN(fair, region->pool->account.limit_bytes);
-        row->lent_bytes = lent_bytes(region->pool, stake);
-        if (!stake->tenant->attrs.lend_idle_reserve)
-                row->missing_bytes = MIN(stake->unbacked_bytes, missing);
-        row->taken_back_msec = (stake->taken_back_nsec + NSEC_PER_MSEC - 1) / NSEC_PER_MSEC;
-        fill_sizing(row, stake->tenant);
+        row->lent_bytes = lent_bytes(region->pool, share);
+        if (!share->tenant->attrs.lend_idle_reserve)
+                row->missing_bytes = MIN(share->unbacked_bytes, missing);
+        row->taken_back_msec = (share->taken_back_nsec + NSEC_PER_MSEC - 1) / NSEC_PER_MSEC;
+        fill_sizing(row, share->tenant);
 }
 
 static int make_region(struct request *rq, void *object, void *ret)
@@ -113,8 +113,8 @@ static int make_region(struct request *rq, void *object, void *ret)
         row->device = region->pool->props->name;
         row->tier = tier_name(region->pool->tier);
         row->of_device = pool_device_name(region->pool);
-        if (region->stake)
-                fill_stake(row, region);
+        if (region->share)
+                fill_share(row, region);
         else
                 fill_dynamic(row, region->pool);
         return 0;
@@ -135,13 +135,13 @@ static size_t find_regions(
                                 ret[n] = (struct region){.pool = pool, .id = base};
                         n++;
                 }
-                list_for_each (stake, &pool->stakes, struct stake, pool_link) {
-                        struct tenancy *t = stake->tenant->server_data;
+                list_for_each (share, &pool->shares, struct pool_share, pool_link) {
+                        struct tenancy *t = share->tenant->server_data;
 
-                        if (!list_wants(m, stake->tenant->name) || base + t->id <= m->after)
+                        if (!list_wants(m, share->tenant->name) || base + t->id <= m->after)
                                 continue;
                         if (ret)
-                                ret[n] = (struct region){pool, t, stake, base + t->id};
+                                ret[n] = (struct region){pool, t, share, base + t->id};
                         n++;
                 }
         }

@@ -160,7 +160,7 @@ static struct count count_tenant(const struct tenancy *t)
         add_connections(t->server, t->n_peers, &c);
         add_namespaces(t->server, t->tenant->n_namespaces, &c);
         add_attachments(t->tenant->n_attachments, &c);
-        list_for_each (s, &t->tenant->stakes, struct stake, tenant_link)
+        list_for_each (s, &t->tenant->shares, struct pool_share, tenant_link)
                 add_extents(s->pool, s->n_extents, &c);
         return c;
 }
@@ -183,7 +183,7 @@ static uint64_t reserved_bytes(const struct tenant *t)
 {
         uint64_t bytes = 0;
 
-        list_for_each (s, &t->stakes, struct stake, tenant_link)
+        list_for_each (s, &t->shares, struct pool_share, tenant_link)
                 bytes += s->reserve_bytes;
         return bytes;
 }
@@ -202,8 +202,8 @@ static void count_nobodys(const struct server *s, struct fd_room *rooms)
 
         list_for_each (t, &s->tenancies.list, struct tenancy, link) {
                 n_peers += t->n_peers;
-                list_for_each (stake, &t->tenant->stakes, struct stake, tenant_link)
-                        n_extents += stake->pool->props->survives_restart ? stake->n_extents : 0;
+                list_for_each (share, &t->tenant->shares, struct pool_share, tenant_link)
+                        n_extents += share->pool->props->survives_restart ? share->n_extents : 0;
         }
         rooms[DESCRIPTORS_OPEN].nobodys = PER_STRANGER * (s->peers.n_peers - n_peers);
         n_kept = keeping_is_on(&s->keeping) ? keeper_count_extents(s->keeping.keeper) : 0;

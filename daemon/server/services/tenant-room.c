@@ -11,9 +11,9 @@
 #include "daemon/server/peers/tenancy.h"
 #include "daemon/server/config/tenant-check.h"
 
-/* Returns true if the stake can't hold an extent set, with the cause and its most bytes. */
-static bool is_small(
-        const struct tenancy *t, const struct stake *s, enum small_cause *ret, uint64_t *ret_most)
+/* Returns true if the share can't hold an extent set, with the cause and its most bytes. */
+static bool is_small(const struct tenancy *t, const struct pool_share *s, enum small_cause *ret,
+        uint64_t *ret_most)
 {
         const struct pool *pool = s->pool;
         uint64_t others = pool->reserved_bytes - s->reserve_bytes;
@@ -24,7 +24,7 @@ static bool is_small(
                 return true;
         *ret = SMALL_RESERVE;
         *ret_most = s->reserve_bytes;
-        if (stake_keeps_to_reserve(s))
+        if (pool_share_keeps_to_reserve(s))
                 return *ret_most < pool->extent_bytes && !tenant_reserve_is_moved(&t->config);
         *ret = SMALL_OTHERS;
         /* Lent memory is only counted if it matters. */
@@ -41,7 +41,7 @@ int tenant_room_check(const struct tenancy *t, struct detail *d)
         enum small_cause cause = SMALL_LIMIT;
         uint64_t most = 0;
 
-        list_for_each (s, &t->tenant->stakes, struct stake, tenant_link) {
+        list_for_each (s, &t->tenant->shares, struct pool_share, tenant_link) {
                 enum small_cause why;
                 uint64_t bytes;
 

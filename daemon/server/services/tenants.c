@@ -40,8 +40,8 @@ static uint64_t reserved(const struct tenant *t)
 {
         uint64_t sum = 0;
 
-        list_for_each (stake, &t->stakes, struct stake, tenant_link)
-                sum += stake->reserve_bytes;
+        list_for_each (share, &t->shares, struct pool_share, tenant_link)
+                sum += share->reserve_bytes;
         return sum;
 }
 
@@ -57,8 +57,8 @@ static int check_exclusive(
         if (!attrs->exclusive || t->attrs.exclusive)
                 return 0;
         list_for_each (ns, &t->namespaces, struct ns, link)
-                list_for_each (stake, &ns->device.pool->stakes, struct stake, pool_link)
-                        if (stake->tenant != t && placing_is_on(stake->tenant, ns->device.pool))
+                list_for_each (share, &ns->device.pool->shares, struct pool_share, pool_link)
+                        if (share->tenant != t && placing_is_on(share->tenant, ns->device.pool))
                                 return detail_set(d, -EBUSY,
                                         "tenant %s can't have device %s for itself: others have "
                                         "namespaces or reservations there; purge its namespaces "

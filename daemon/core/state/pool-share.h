@@ -1,10 +1,10 @@
 /*
  * The accounts of tenants. An account has a limit and the charged bytes. A charge is embedded in
- * the object that it pays for (an extent set). A stake is a tenant's share of one pool.
+ * the object that it pays for (an extent set). A share is what a tenant has of one pool.
  * memory/account.h and memory/region.h have the functions.
  */
-#ifndef KVL_CORE_STAKE_H
-#define KVL_CORE_STAKE_H
+#ifndef KVL_CORE_POOL_SHARE_H
+#define KVL_CORE_POOL_SHARE_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -23,15 +23,15 @@ struct account {
                                    that is held up (discard.h) */
 };
 
-struct stake;
+struct pool_share;
 
 struct charge {
         struct account *tenant, *pool; /* borrowed; NULL: nothing is charged */
-        struct stake *stake;           /* borrowed; NULL if `tenant` is */
+        struct pool_share *share;      /* borrowed; NULL if `tenant` is */
         uint64_t bytes;
 };
 
-struct stake {
+struct pool_share {
         struct list_link tenant_link, pool_link;
         struct tenant *tenant;      /* borrowed */
         struct pool *pool;          /* borrowed */
@@ -54,13 +54,13 @@ struct stake {
         bool is_skipped;            /* scratch of one call */
 };
 
-/* A pool's scratch memory to compute fair shares; has an entry for each stake. */
+/* A pool's scratch memory to compute fair shares; has an entry for each share. */
 struct fairness {
         struct share_tenant *shares;
         uint64_t *fair;
         uint32_t *order;
-        size_t n_stakes;
-        bool is_fresh; /* stake.fair_bytes are valid */
+        size_t n_shares;
+        bool is_fresh; /* share.fair_bytes are valid */
         uint64_t fresh_until_nsec;
 };
 
@@ -78,14 +78,14 @@ enum lease_reason {
 };
 #define LEASE_REASONS 9
 
-/* Returns the bytes that a stake has of the dynamic pool. */
-static inline uint64_t stake_excess(const struct stake *s)
+/* Returns the bytes that a share has of the dynamic pool. */
+static inline uint64_t pool_share_excess(const struct pool_share *s)
 {
         return s->charged_bytes > s->reserve_bytes ? s->charged_bytes - s->reserve_bytes : 0;
 }
 
 /* Returns the bytes reserved and not held. */
-static inline uint64_t stake_idle(const struct stake *s)
+static inline uint64_t pool_share_idle(const struct pool_share *s)
 {
         return s->reserve_bytes > s->charged_bytes ? s->reserve_bytes - s->charged_bytes : 0;
 }
