@@ -186,7 +186,7 @@ static uint32_t find_next(const struct expect *e)
 }
 
 /* The tier that has more pages of expected texts than its share; TREE_TIERS: none. */
-static uint32_t find_excess(const struct expect *e)
+static uint32_t find_overfull(const struct expect *e)
 {
         uint32_t tier = 0;
 
@@ -201,7 +201,7 @@ static uint32_t trim(struct expect *e, uint32_t most)
 {
         uint32_t n = 0;
 
-        for (; n < most && e->order.n > 0 && find_excess(e) < TREE_TIERS; n++)
+        for (; n < most && e->order.n > 0 && find_overfull(e) < TREE_TIERS; n++)
                 give_up_page(e, find_next(e));
         return n;
 }

@@ -359,7 +359,7 @@ static void check_shares(void)
                         if (pool_of(&tenants[t]) == pools[p])
                                 set = MAX(set, (double)set_bytes_of(&tenants[t]));
                 for (uint32_t t = 0; t < n_tenants; t++) {
-                        double excess = (double)pool_share_excess(tenants[t].share);
+                        double excess = (double)pool_share_borrowed(tenants[t].share);
 
                         if (pool_of(&tenants[t]) == pools[p])
                                 CHECK(excess <= ideal[t] + set && excess >= ideal[t] - set,

@@ -574,7 +574,7 @@ static struct admission_request request_of(const struct attach *a)
                 .weight = a->ns->tenant->attrs.weight,
                 .arrived_nsec = a->wait.arrived_nsec,
                 .deadline_nsec = a->wait.deadline_nsec,
-                .served_bytes = pool_share_excess(a->ns->device.share),
+                .served_bytes = pool_share_borrowed(a->ns->device.share),
                 .number = a->wait.number};
 }
 
@@ -680,13 +680,13 @@ static void check_tenant(struct q_tenant *t)
         CHECK(s->charged_bytes <= MAX(t->real->account.limit_bytes, t->last_charged),
                 "%s: %llu over its limit", t->name, (unsigned long long)s->charged_bytes);
         CHECK(a->burst == BURST_POOL || a->class == TENANT_DYNAMIC ||
-                        pool_share_excess(s) <= t->last_excess ||
+                        pool_share_borrowed(s) <= t->last_excess ||
                         s->charged_bytes <= t->last_charged,
                 "%s: goes beyond its reservation", t->name);
         CHECK(s->reserve_bytes == (a->class == TENANT_PINNED ? a->reserve_bytes : 0),
                 "%s: %llu reserved", t->name, (unsigned long long)s->reserve_bytes);
         t->last_charged = s->charged_bytes;
-        t->last_excess = pool_share_excess(s);
+        t->last_excess = pool_share_borrowed(s);
 }
 
 static void check_pool(uint32_t i)
@@ -737,7 +737,8 @@ static double most_excess(const struct q_tenant *t)
 
         limit -= limit % set_bytes_of(t);
         if (a->class == TENANT_PINNED && a->burst == BURST_NONE)
-                return (double)pool_share_excess(t->share); /* no more than from before it was so */
+                return (double)pool_share_borrowed(
+                        t->share); /* no more than from before it was so */
         return limit > t->share->reserve_bytes ? (double)(limit - t->share->reserve_bytes) : 0;
 }
 
@@ -749,7 +750,7 @@ void world_ideal(const struct pool *pool, const bool *want, double *ret_ideal)
         for (uint32_t i = 0; i < n_tenants; i++)
                 most[i] = pool_of(&tenants[i]) != pool ? 0
                           : want[i]                    ? most_excess(&tenants[i])
-                                    : (double)pool_share_excess(tenants[i].share);
+                                    : (double)pool_share_borrowed(tenants[i].share);
         for (unsigned round = 0; round < 100; round++) {
                 double level = (low + high) / 2, sum = 0;
 

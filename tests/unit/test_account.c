@@ -92,10 +92,10 @@ SCENE(test_idle_reserve, 100, 150)
         x->of_a->reserve_bytes = x->pool.reserved_bytes = x->pool.idle_reserve_bytes = 50;
         assert_int_equal(charge_take(&c1, x->of_a, 30), 0);
         assert_int_equal(x->pool.idle_reserve_bytes, 20);
-        assert_int_equal(pool_share_excess(x->of_a), 0);
+        assert_int_equal(pool_share_borrowed(x->of_a), 0);
         assert_int_equal(charge_take(&c2, x->of_a, 30), 0);
         assert_int_equal(x->pool.idle_reserve_bytes, 0);
-        assert_int_equal(pool_share_excess(x->of_a), 10);
+        assert_int_equal(pool_share_borrowed(x->of_a), 10);
         charge_leave_tenant(&c1);
         assert_int_equal(x->pool.idle_reserve_bytes, 20);
         assert_int_equal(x->a.account.charged_bytes, 30);

@@ -36,7 +36,7 @@ RECALL_SCENE(test_reservation_is_kept, 8)
         assert_null(strstr(w->f.d.text, "tenant a"));
         assert_int_equal(ask(w, a, 3 * SET_PAGES, pages, NULL), 0);
         assert_int_equal(pool_of(w)->idle_reserve_bytes, 0);
-        assert_int_equal(pool_share_excess(share_of(w, w->f.b)), 5 * SET_BYTES);
+        assert_int_equal(pool_share_borrowed(share_of(w, w->f.b)), 5 * SET_BYTES);
         assert_int_equal(ask(w, a, 1, pages, &reason), KVL_STATUS_FULL);
         assert_int_equal(reason, LEASE_REASON_POOL_FULL);
         member_free(ma);

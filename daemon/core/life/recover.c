@@ -609,7 +609,7 @@ int store_recover_end(struct store *s, struct recovery *r)
                         idle_sets_drain(s); /* pages without an owner aren't recalled again */
                         ask_again(ns);
                 }
-                (void)recall_excess(t);
+                (void)recall_over_limit(t);
         }
         drop_unrecorded(&s->keep);
         idle_sets_drain(s);

@@ -132,8 +132,8 @@ bool pool_share_keeps_to_reserve(const struct pool_share *s)
                attrs->burst == BURST_NONE;
 }
 
-/* Returns the excess with `bytes` more. */
-static uint64_t excess_with(const struct pool_share *s, uint64_t bytes)
+/* Returns the borrowed bytes with `bytes` more. */
+static uint64_t borrowed_with(const struct pool_share *s, uint64_t bytes)
 {
         uint64_t charged = s->charged_bytes + bytes;
 
@@ -152,8 +152,8 @@ static uint64_t left_of_limit(const struct pool_share *s)
 static uint64_t demand(const struct pool_share *s)
 {
         if (!wants(s) || pool_share_keeps_to_reserve(s))
-                return pool_share_excess(s);
-        return excess_with(s, left_of_limit(s));
+                return pool_share_borrowed(s);
+        return borrowed_with(s, left_of_limit(s));
 }
 
 bool region_is_reserved(const struct pool_share *s, uint64_t bytes)
@@ -214,10 +214,10 @@ static uint64_t borrowable(const struct pool_share *s, uint64_t bytes)
         if (lent == 0)
                 return 0;
         list_for_each (o, &s->pool->shares, struct pool_share, pool_link) {
-                uint64_t excess = excess_with(o, o == s ? bytes : 0);
+                uint64_t borrowed = borrowed_with(o, o == s ? bytes : 0);
 
-                if (excess > 0 && pool_share_is_safe(o))
-                        safe += excess;
+                if (borrowed > 0 && pool_share_is_safe(o))
+                        safe += borrowed;
         }
         return MIN(lent, safe);
 }
@@ -332,16 +332,16 @@ static uint64_t capacity(const struct pool *pool)
         return bytes - MIN(bytes, orphaned);
 }
 
-/* Computes fairness.fair, in order of pool.shares; `asking` demands `excess` at least. */
-static void work_out(const struct pool *pool, const struct pool_share *asking, uint64_t excess)
+/* Computes fairness.fair, in order of pool.shares; `asking` demands `borrowed` bytes at least. */
+static void work_out(const struct pool *pool, const struct pool_share *asking, uint64_t borrowed)
 {
         const struct fairness *r = &pool->fairness;
         size_t i = 0;
 
         list_for_each (s, &pool->shares, struct pool_share, pool_link)
                 r->shares[i++] = (struct share_tenant){
-                        .held_bytes = pool_share_excess(s),
-                        .demand_bytes = s == asking ? MAX(demand(s), excess) : demand(s),
+                        .held_bytes = pool_share_borrowed(s),
+                        .demand_bytes = s == asking ? MAX(demand(s), borrowed) : demand(s),
                         .weight = s->tenant->attrs.weight,
                         .priority = s->tenant->attrs.priority,
                 };
@@ -374,13 +374,13 @@ uint64_t region_fair(const struct pool_share *s)
 }
 
 /* Returns the share's fair size if it asked for so much. */
-static uint64_t fair_for(const struct pool_share *s, uint64_t excess)
+static uint64_t fair_for(const struct pool_share *s, uint64_t borrowed)
 {
         size_t i = 0;
 
-        if (excess <= demand(s))
+        if (borrowed <= demand(s))
                 return region_fair(s);
-        work_out(s->pool, s, excess);
+        work_out(s->pool, s, borrowed);
         list_for_each (o, &s->pool->shares, struct pool_share, pool_link) {
                 if (o == s)
                         break;
@@ -391,9 +391,9 @@ static uint64_t fair_for(const struct pool_share *s, uint64_t excess)
 
 bool region_deserves(const struct pool_share *s, uint64_t bytes)
 {
-        uint64_t excess = excess_with(s, bytes);
+        uint64_t borrowed = borrowed_with(s, bytes);
 
-        return excess <= region_fair(s) || excess <= fair_for(s, excess);
+        return borrowed <= region_fair(s) || borrowed <= fair_for(s, borrowed);
 }
 
 static uint64_t set_of(const struct pool_share *s)
@@ -406,7 +406,7 @@ static bool deserves_what_it_wants(const struct pool_share *s)
         return wants(s) && !pool_share_keeps_to_reserve(s) &&
                !region_is_reserved(s, s->wanted_set_bytes) &&
                account_fits(s->account, s->wanted_set_bytes) &&
-               excess_with(s, s->wanted_set_bytes) <= region_fair(s);
+               borrowed_with(s, s->wanted_set_bytes) <= region_fair(s);
 }
 
 bool region_any_deserves(const struct pool *pool)
@@ -421,10 +421,10 @@ bool region_any_deserves(const struct pool *pool)
  * holds even if none is entitled to a whole set. */
 bool region_may_have(const struct pool_share *s, uint64_t bytes)
 {
-        if (region_any_deserves(s->pool) || excess_with(s, bytes) >= region_fair(s) + set_of(s))
+        if (region_any_deserves(s->pool) || borrowed_with(s, bytes) >= region_fair(s) + set_of(s))
                 return false;
         list_for_each (o, &s->pool->shares, struct pool_share, pool_link)
-                if (o != s && pool_share_excess(o) >= region_fair(o) + set_of(o))
+                if (o != s && pool_share_borrowed(o) >= region_fair(o) + set_of(o))
                         return true;
         return false;
 }
@@ -446,14 +446,14 @@ void region_note_want(struct pool_share *s, uint64_t set_bytes, uint64_t bytes, 
  * share never exceeds it by a set or more while another could have that set. */
 static bool is_fair(const struct pool_share *s, uint64_t bytes)
 {
-        uint64_t excess = excess_with(s, bytes);
+        uint64_t borrowed = borrowed_with(s, bytes);
         bool any = false;
 
         list_for_each (o, &s->pool->shares, struct pool_share, pool_link)
-                any |= o != s && demand(o) > pool_share_excess(o);
+                any |= o != s && demand(o) > pool_share_borrowed(o);
         if (!any || region_deserves(s, bytes))
                 return true;
-        if (excess >= fair_for(s, excess) + MIN(bytes, set_of(s)))
+        if (borrowed >= fair_for(s, borrowed) + MIN(bytes, set_of(s)))
                 return false;
         list_for_each (o, &s->pool->shares, struct pool_share, pool_link)
                 if (o != s && deserves_what_it_wants(o))
@@ -559,7 +559,7 @@ struct pool_share *region_furthest_over(struct pool *pool, bool coming, bool far
 
         refresh(pool);
         list_for_each (s, &pool->shares, struct pool_share, pool_link) {
-                uint64_t held = pool_share_excess(s);
+                uint64_t held = pool_share_borrowed(s);
 
                 held -= MIN(held, coming ? s->recalled_bytes : 0);
                 if (s->is_skipped || (far && held < s->fair_bytes + set_of(s)))
@@ -587,11 +587,11 @@ uint64_t region_wanted(const struct pool *pool, bool far)
                 uint64_t below;
 
                 if (far && wants(s) && !pool_share_keeps_to_reserve(s) &&
-                        pool_share_excess(s) < region_fair(s))
+                        pool_share_borrowed(s) < region_fair(s))
                         wanted += s->wanted_set_bytes;
                 if (!deserves_what_it_wants(s))
                         continue;
-                below = region_fair(s) - pool_share_excess(s) + pool_share_idle(s);
+                below = region_fair(s) - pool_share_borrowed(s) + pool_share_idle(s);
                 below -= below % s->wanted_set_bytes;
                 wanted += MIN(s->wanted_bytes, below);
         }

@@ -5,9 +5,9 @@
  *   budget = sum of reservations + dynamic pool
  *
  * A *share* is what one tenant has of one pool: a reservation and the charged bytes. Bytes charged
- * beyond the reservation are *excess* and belong to the dynamic pool. Unused bytes of reservations
- * are kept free (*idle*), unless they are lent. Lower tiers have only a dynamic pool, and no lease
- * waits for them.
+ * beyond the reservation are *borrowed* and belong to the dynamic pool. Unused bytes of
+ * reservations are kept free (*idle*), unless they are lent. Lower tiers have only a dynamic pool,
+ * and no lease waits for them.
  *
  * Rule: after every charge   charged of the pool + idle reserve <= budget.
  * A reservation that is raised while other tenants hold the memory breaks the rule until enough is
@@ -104,8 +104,8 @@ bool region_has_room(const struct pool_share *s, uint64_t bytes);
  * claim.given_bytes. */
 void region_note_charge(struct pool_share *s, uint64_t bytes, struct claim *claim);
 
-/* Returns the present fair size of the share, in bytes of the dynamic pool (policy/share.h). A share
- * that wants memory counts as wanting all that it may have. */
+/* Returns the present fair size of the share, in bytes of the dynamic pool (policy/share.h). A
+ * share that wants memory counts as wanting all that it may have. */
 uint64_t region_fair(const struct pool_share *s);
 
 /* Returns the bytes that the pool lacks by its rule and that aren't lent: they must be taken back.

@@ -48,7 +48,7 @@ static bool deserves(const struct attach *a)
         const struct pool_share *s = a->ns->device.share;
         uint64_t bytes = MAX(wait_lacks_bytes(a), a->ns->geometry.set_bytes);
 
-        return region_is_reserved(s, bytes) || pool_share_excess(s) + bytes <= region_fair(s);
+        return region_is_reserved(s, bytes) || pool_share_borrowed(s) + bytes <= region_fair(s);
 }
 
 void wait_begin(struct attach *a, uint32_t n, enum lease_reason reason)
@@ -116,7 +116,7 @@ static struct admission_request request_of(const struct attach *a)
                 .weight = t->attrs.weight,
                 .arrived_nsec = a->wait.arrived_nsec,
                 .deadline_nsec = a->wait.deadline_nsec,
-                .served_bytes = pool_share_excess(a->ns->device.share),
+                .served_bytes = pool_share_borrowed(a->ns->device.share),
                 .number = a->wait.number,
         };
 }

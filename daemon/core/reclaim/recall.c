@@ -306,7 +306,7 @@ bool recall_is_under_way(const struct tenant *t, enum tier_kind tier)
         return false;
 }
 
-static uint32_t recall_excess_of(struct tenant *t, enum tier_kind tier)
+static uint32_t recall_over_limit_of(struct tenant *t, enum tier_kind tier)
 {
         uint64_t limit = t->accounts[tier].limit_bytes, bound = bound_bytes(t, tier);
         uint64_t most = limit + going_bytes(t, tier);
@@ -321,12 +321,12 @@ static uint32_t recall_excess_of(struct tenant *t, enum tier_kind tier)
         return most < limit || bound <= most ? 0 : recall_ask(&rq);
 }
 
-uint32_t recall_excess(struct tenant *t)
+uint32_t recall_over_limit(struct tenant *t)
 {
         uint32_t n = 0;
 
         for (enum tier_kind tier = 0; tier < TIER_COUNT; tier++)
-                n += recall_excess_of(t, tier);
+                n += recall_over_limit_of(t, tier);
         return n;
 }
 

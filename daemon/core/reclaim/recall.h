@@ -75,7 +75,7 @@ uint32_t recall_sets(
 /* Recalls bound sets of each tier until the tenant is within its limit there. Sets being taken back
  * count as freed, except soft recalls with held pages. Sets that are being made beyond the limit
  * are dropped when they are made (pool_reap()). */
-uint32_t recall_excess(struct tenant *t);
+uint32_t recall_over_limit(struct tenant *t);
 
 /* Is a set of the tenant in that tier being taken back, and not late? Soft recalls with held pages
  * don't count: they have no deadline. */

@@ -530,7 +530,7 @@ void reclaim_over_limits(struct tenant *t)
                 all &= account_fits(&t->accounts[tier], 0);
         }
         if (!all)
-                (void)recall_excess(t);
+                (void)recall_over_limit(t);
 }
 
 bool reclaim_set_of_tenant(struct tenant *t, const struct ns *spare)

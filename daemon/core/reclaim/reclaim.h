@@ -39,9 +39,9 @@ bool reclaim_sets_of_tenant(
 /*
  * Brings the tenant within its limits, in each tier. Frees sets at once, of any namespace, until
  * they hold a slice of pages (store.drop_slice_pages) in sum. Recalls as many of the rest as
- * necessary, the cheapest first (recall_excess()), for recall_work(). For a large tenant (over 128
- * slices, see above) it only recalls, the sets with the fewest pages in use first. Meanwhile the
- * other functions take no sets of the tenant in that tier.
+ * necessary, the cheapest first (recall_over_limit()), for recall_work(). For a large tenant (over
+ * 128 slices, see above) it only recalls, the sets with the fewest pages in use first. Meanwhile
+ * the other functions take no sets of the tenant in that tier.
  */
 void reclaim_over_limits(struct tenant *t);
 

@@ -78,8 +78,8 @@ enum lease_reason {
 };
 #define LEASE_REASONS 9
 
-/* Returns the bytes that a share has of the dynamic pool. */
-static inline uint64_t pool_share_excess(const struct pool_share *s)
+/* Returns the bytes that a share has borrowed from the dynamic pool. */
+static inline uint64_t pool_share_borrowed(const struct pool_share *s)
 {
         return s->charged_bytes > s->reserve_bytes ? s->charged_bytes - s->reserve_bytes : 0;
 }

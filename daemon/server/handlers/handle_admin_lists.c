@@ -189,7 +189,7 @@ static void show_regions(const struct tenant *t, struct figures_tenant *row)
                 if (s->pool->tier != TIER_DEVICE)
                         continue;
                 row->reserve_bytes += s->reserve_bytes;
-                row->excess_bytes += pool_share_excess(s);
+                row->excess_bytes += pool_share_borrowed(s);
                 row->fair_bytes += MIN(region_fair(s), region_dynamic_bytes(s->pool));
         }
 }

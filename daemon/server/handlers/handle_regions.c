@@ -28,12 +28,12 @@ struct region {
 };
 
 /* Excess of all shares: bound memory of the dynamic pool, with lent memory. */
-static uint64_t pool_excess(const struct pool *pool)
+static uint64_t pool_borrowed(const struct pool *pool)
 {
         uint64_t sum = 0;
 
         list_for_each (share, &pool->shares, struct pool_share, pool_link)
-                sum += pool_share_excess(share);
+                sum += pool_share_borrowed(share);
         return sum;
 }
 
@@ -59,7 +59,7 @@ static uint64_t lent_bytes(const struct pool *pool, const struct pool_share *of)
 static void fill_dynamic(struct figures_region *row, const struct pool *pool)
 {
         row->size_bytes = row->target_bytes = region_dynamic_bytes(pool);
-        row->excess_bytes = pool_excess(pool);
+        row->excess_bytes = pool_borrowed(pool);
         row->used_bytes = MIN(row->excess_bytes, row->size_bytes);
         row->lent_bytes = lent_bytes(pool, NULL);
         row->missing_bytes = region_missing(pool) - row->lent_bytes;
@@ -96,7 +96,7 @@ static void fill_share(struct figures_region *row, const struct region *region)
         row->tenant = region->tenancy->config.name;
         row->size_bytes = share->reserve_bytes;
         row->used_bytes = MIN(share->charged_bytes, share->reserve_bytes);
-        row->excess_bytes = pool_share_excess(share);
+        row->excess_bytes = pool_share_borrowed(share);
         row->fair_bytes = MIN(fair, region->pool->account.limit_bytes);
         row->lent_bytes = lent_bytes(region->pool, share);
         if (!share->tenant->attrs.lend_idle_reserve)
