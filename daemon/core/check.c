@@ -96,8 +96,8 @@ int check_set(struct checker *c, const struct extent_set *set)
                 why = "counts its pages wrong";
         else if (set_is_idle(set) &&
                  (set->recall.state != RECALL_NONE ||
-                         (!ns_awaits_sets(ns) && ns->reclaim.stock.n_to_keep == 0 &&
-                                 ns->reclaim.stock.n_to_free == 0)))
+                         (!ns_awaits_sets(ns) && ns->reclaim.prealloc.n_to_keep == 0 &&
+                                 ns->reclaim.prealloc.n_to_free == 0)))
                 why = "is idle but still bound";
         else if (list_is_empty(&set->room_link) !=
                  (set->n_free == 0 || set->recall.state != RECALL_NONE))

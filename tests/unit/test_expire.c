@@ -1,5 +1,5 @@
 /* Expiry of unused pages (daemon/core/cache/expire.h), and pages that are freed ahead of leases
- * (daemon/core/reclaim/stock.h, free_ahead). */
+ * (daemon/core/reclaim/prealloc.h, free_ahead). */
 #include "base/clock.h"
 #include "daemon/core/cache/expire.h"
 #include "daemon/core/cache/history.h"
@@ -9,7 +9,7 @@
 #include "daemon/core/core.h"
 #include "daemon/core/life/leave.h"
 #include "daemon/core/state/ns.h"
-#include "daemon/core/reclaim/stock.h"
+#include "daemon/core/reclaim/prealloc.h"
 #include "daemon/core/state/shared.h"
 #include "daemon/core/requests/invalidate.h"
 #include "tests/unit/core-fixture.h"
@@ -235,7 +235,7 @@ SCENE(test_of_namespace, 1000, 0)
 static void lease_some(struct world *w, unsigned n, uint64_t now_msec, uint32_t *pages)
 {
         assert_int_equal(lease_pages(w->a, n, now_msec * MSEC, pages, NULL), 0);
-        stock_leased(w->a->ns, n, now_msec * MSEC);
+        prealloc_leased(w->a->ns, n, now_msec * MSEC);
 }
 
 TEST(test_free_ahead)
@@ -250,13 +250,13 @@ TEST(test_free_ahead)
         w.a = open_ns(w.m, "n");
         ns = w.a->ns;
         cache_chain(w.a, 0, 16);
-        stock_leased(ns, 1, 1000 * MSEC);
+        prealloc_leased(ns, 1, 1000 * MSEC);
         /* There is memory to be had: nothing is evicted. */
         assert_int_equal(ns_n_room(ns), 0);
-        assert_true(stock_work(&w.f.store, 1005 * MSEC));
+        assert_true(prealloc_work(&w.f.store, 1005 * MSEC));
         assert_int_equal(ns->counters.evictions, 0);
         lease_some(&w, 2, 1010, pages);
-        while (stock_work(&w.f.store, 1010 * MSEC) && ns->device.n_sets < 4)
+        while (prealloc_work(&w.f.store, 1010 * MSEC) && ns->device.n_sets < 4)
                 cache_chain(w.a, 100 * ns->device.n_sets, 8);
         cache_chain(w.a, 1000, (unsigned)ns_n_room(ns));
         assert_int_equal(ns->device.n_sets, 4);
@@ -264,23 +264,23 @@ TEST(test_free_ahead)
         assert_int_equal(ns_n_room(ns), 0);
 
         /* All pages are held. While a client leases, a quarter of the 32 pages is freed. */
-        assert_true(stock_work(&w.f.store, 1100 * MSEC));
+        assert_true(prealloc_work(&w.f.store, 1100 * MSEC));
         assert_int_equal(ns_n_room(ns), 8);
         assert_int_equal(ns->counters.evictions, 8);
         fixture_check(&w.f);
         lease_some(&w, 3, 1200, pages + 2); /* 5 are left: more than half */
-        assert_true(stock_work(&w.f.store, 1210 * MSEC));
+        assert_true(prealloc_work(&w.f.store, 1210 * MSEC));
         assert_int_equal(ns->counters.evictions, 8);
         lease_some(&w, 2, 1300, pages + 5); /* 3 are left */
-        assert_true(stock_work(&w.f.store, 1310 * MSEC));
+        assert_true(prealloc_work(&w.f.store, 1310 * MSEC));
         assert_int_equal(ns_n_room(ns), 8);
         assert_int_equal(ns->counters.evictions, 13);
 
         /* No leases for a while: no page is freed. */
         lease_some(&w, 6, 1400, pages + 7);
-        assert_false(stock_work(&w.f.store, 5000 * MSEC));
+        assert_false(prealloc_work(&w.f.store, 5000 * MSEC));
         assert_int_equal(ns->counters.evictions, 13);
-        assert_int_equal(ns->reclaim.stock.n_to_free, 0);
+        assert_int_equal(ns->reclaim.prealloc.n_to_free, 0);
         end(&w);
 }
 

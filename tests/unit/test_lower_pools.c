@@ -308,7 +308,7 @@ SCENE(test_device_limit_lowered, 4, 4)
         assert_int_equal(recall_sets(l->w.f.a, NULL, UINT64_MAX, 0), 1);
 }
 
-/* The stock for leases is of the device. */
+/* Pages are preallocated on the device alone. */
 SCENE(test_stock, 4, 4)
 {
         struct extent_set *set;
@@ -316,11 +316,11 @@ SCENE(test_stock, 4, 4)
         assert_int_equal(set_bind_in(l->a->ns, TIER_DEVICE, NULL, &set, NULL), 0);
         assert_int_equal(set_bind_in(l->a->ns, TIER_DEVICE, NULL, &set, NULL), 0);
         assert_int_equal(set_bind_in(l->a->ns, TIER_HOST, NULL, &set, NULL), 0);
-        l->a->ns->reclaim.stock.n_to_keep = 2 * SET_PAGES;
+        l->a->ns->reclaim.prealloc.n_to_keep = 2 * SET_PAGES;
         idle_sets_drain(&l->w.f.store);
         assert_int_equal(l->a->ns->device.n_sets, 2);
         assert_int_equal(l->a->ns->tiers[TIER_HOST].n_sets, 0);
-        l->a->ns->reclaim.stock.n_to_keep = 0;
+        l->a->ns->reclaim.prealloc.n_to_keep = 0;
         idle_sets_add_all(l->a->ns);
         idle_sets_drain(&l->w.f.store);
 }

@@ -18,7 +18,7 @@
 #include "daemon/core/state/tenant.h"
 #include "daemon/core/memory/tasks.h"
 #include "daemon/core/reclaim/reclaim.h"
-#include "daemon/core/reclaim/stock.h"
+#include "daemon/core/reclaim/prealloc.h"
 #include "daemon/core/state/shared.h"
 #include "daemon/core/requests/lease.h"
 #include "daemon/core/sessions/session.h"
@@ -177,7 +177,7 @@ static void begin_closing(struct attach *a)
         ns->tenant->n_attachments--;
         begin_grants(a);
         if (list_is_empty(&ns->clients.attachments))
-                stock_forget(ns);
+                prealloc_forget(ns);
         task_init(&a->task);
         a->task.work = leave_some;
 }

@@ -77,14 +77,14 @@ static void drain_recalled(struct extent_set *set)
         recall_wake(s);
 }
 
-/* Is the idle set part of the stock for future leases? */
-static bool stock_keeps(const struct extent_set *set)
+/* Is the idle set preallocated for future leases? */
+static bool prealloc_keeps(const struct extent_set *set)
 {
         const struct ns *ns = set->ns;
 
         return set->tier == &ns->device &&
                ns_n_room(ns) - set->n_free <
-                       MAX(ns->reclaim.stock.n_to_keep, ns->reclaim.stock.n_to_free);
+                       MAX(ns->reclaim.prealloc.n_to_keep, ns->reclaim.prealloc.n_to_free);
 }
 
 static void drain_set(struct extent_set *set)
@@ -92,7 +92,7 @@ static void drain_set(struct extent_set *set)
         list_remove(&set->idle_link);
         if (set->recall.state != RECALL_NONE)
                 drain_recalled(set);
-        else if (set_is_idle(set) && !stock_keeps(set) && !ns_awaits_sets(set->ns))
+        else if (set_is_idle(set) && !prealloc_keeps(set) && !ns_awaits_sets(set->ns))
                 set_unbind(set);
 }
 

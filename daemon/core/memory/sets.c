@@ -506,7 +506,7 @@ static void on_made(struct job *job, int result, void *data)
         ns->sets.changed = true;
         /* The limit may have been lowered since the request. */
         if (result == 0 && account_fits(ns->device.share->account, 0)) {
-                ahead_made(&ns->reclaim.stock.ahead, clock_now_nsec() - set->asked_nsec);
+                ahead_made(&ns->reclaim.prealloc.ahead, clock_now_nsec() - set->asked_nsec);
                 set_link(set);
                 return;
         }
@@ -703,7 +703,7 @@ int set_bind_in(struct ns *ns, enum tier_kind kind, struct claim *claim,
                 return explain_bind(r, tier->pool, d);
         }
         if (kind == TIER_DEVICE)
-                ahead_made(&ns->reclaim.stock.ahead, clock_now_nsec() - set->asked_nsec);
+                ahead_made(&ns->reclaim.prealloc.ahead, clock_now_nsec() - set->asked_nsec);
         set_link(set);
         idle_sets_add(set); /* in case it isn't used */
         *ret_set = set;

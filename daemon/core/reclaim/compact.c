@@ -18,7 +18,7 @@
 #include "daemon/core/state/tenant.h"
 #include "daemon/core/memory/wait.h"
 #include "daemon/core/reclaim/recall.h"
-#include "daemon/core/reclaim/stock.h"
+#include "daemon/core/reclaim/prealloc.h"
 #include "daemon/core/state/shared.h"
 #include "gpu/queue.h"
 #include "policy/compact.h"
@@ -407,9 +407,9 @@ static uint32_t count_movable(const struct extent_set *set)
 /* Returns the pages that may be leased soon. */
 static uint64_t count_leased_soon(const struct ns *ns, uint64_t now_nsec)
 {
-        struct ahead a = ns->reclaim.stock.ahead;
+        struct ahead a = ns->reclaim.prealloc.ahead;
 
-        if (!stock_is_leased(ns, now_nsec))
+        if (!prealloc_is_leased(ns, now_nsec))
                 return 0;
         ahead_leased(&a, 0, now_nsec); /* updates the rate */
         return (uint64_t)(a.pages_per_sec * AHEAD_SEC);
@@ -426,7 +426,7 @@ static bool has_room_beside(const struct extent_set *set, uint32_t n)
                         n_room += other->n_free;
         return n_room >= n &&
                ns_n_room(ns) >= set->n_free + n +
-                                        MAX((uint64_t)ns->reclaim.stock.n_to_keep,
+                                        MAX((uint64_t)ns->reclaim.prealloc.n_to_keep,
                                                 count_leased_soon(ns, ns->store->now_nsec));
 }
 

@@ -79,14 +79,14 @@ static bool grows(const struct ns *ns, enum tier_kind kind)
 static struct tier_level level_of(const struct ns *ns, enum tier_kind kind)
 {
         const struct ns_tier *tier = &ns->tiers[kind];
-        uint32_t ready = MAX(ns->reclaim.stock.n_to_keep, ns->reclaim.stock.n_to_free);
+        uint32_t ready = MAX(ns->reclaim.prealloc.n_to_keep, ns->reclaim.prealloc.n_to_free);
 
         return (struct tier_level){
                 .capacity = tier->n_sets * ns->geometry.set_pages,
                 .n_free = (uint32_t)(tier->n_pages[PAGE_FREE] - tier->n_withheld +
                                      tier->n_preparing_pages),
                 .n_leaving = count_leaving(ns, kind),
-                .n_ahead = kind == TIER_DEVICE ? MAX(ns->reclaim.stock.burst_pages, ready)
+                .n_ahead = kind == TIER_DEVICE ? MAX(ns->reclaim.prealloc.burst_pages, ready)
                                                : most_of(ns, TIER_DEVICE),
                 .n_most = most_of(ns, kind),
         };

@@ -15,7 +15,7 @@
 #include "daemon/core/state/tenant.h"
 #include "daemon/core/memory/wait.h"
 #include "daemon/core/reclaim/room.h"
-#include "daemon/core/reclaim/stock.h"
+#include "daemon/core/reclaim/prealloc.h"
 #include "proto/status.h"
 
 static uint64_t add_nsec(uint64_t a, uint64_t b)
@@ -402,7 +402,7 @@ int lease_ask(struct attach *a, const struct lease_request *rq, uint64_t now_nse
                 ret->n = rq->n;
         take_pages(&k, ret->n, ret_pages);
         if (ret->n > 0) {
-                stock_leased(ns, ret->n, now_nsec);
+                prealloc_leased(ns, ret->n, now_nsec);
                 PROBE(kvleased, lease, ns->tenant, ns, a->member->id, ret->n, rq->n,
                         ret->waited_nsec);
         } else if (r != -EINPROGRESS) {

@@ -8,7 +8,7 @@
 #include "daemon/core/state/group.h"
 #include "daemon/core/state/ns.h"
 #include "daemon/core/memory/region.h"
-#include "daemon/core/reclaim/stock.h"
+#include "daemon/core/reclaim/prealloc.h"
 #include "daemon/core/requests/lease.h"
 #include "policy/tier.h"
 
@@ -33,7 +33,7 @@ static uint32_t refill_pages(struct attach *a, uint32_t wanted, uint32_t n_dear,
         m->is_short = n < wanted && a->ns->device.n_preparing > 0;
         n_put = magazine_put_pages(a, n);
         if (n_put > 0) {
-                stock_leased(a->ns, n_put, now_nsec);
+                prealloc_leased(a->ns, n_put, now_nsec);
                 PROBE(kvleased, refill, a->ns->tenant, a->ns, a->member->id, n_put);
         }
         return n_put;

@@ -199,10 +199,10 @@ struct ns_clients {
         uint64_t vain_nsec;           /* when a refill last found too few pages */
 };
 
-/* FREE pages made before they are needed: reclaim/stock.h. */
-struct ns_stock {
+/* FREE pages made before they are needed: reclaim/prealloc.h. */
+struct ns_prealloc {
         struct ahead ahead;
-        uint32_t n_to_keep;   /* FREE pages to keep in stock; 0: none */
+        uint32_t n_to_keep;   /* FREE pages to keep preallocated; 0: none */
         uint32_t n_to_free;   /* FREE pages to be made by evicting (free_ahead) */
         uint32_t burst_pages; /* size of recent leases */
         bool is_freeing;      /* until n_to_free is reached */
@@ -217,7 +217,7 @@ struct ns_compaction {
 
 /* Frees memory: module reclaim. */
 struct ns_reclaim {
-        struct ns_stock stock;
+        struct ns_prealloc prealloc;
         struct ns_compaction compaction;
 };
 

@@ -124,8 +124,8 @@ struct store_owner {
         void (*on_transfer_work)(void *data);
         /* exchange_work() is to be called soon. */
         void (*on_exchange_work)(void *data);
-        /* stock_work() is to be called soon. */
-        void (*on_stock)(void *data);
+        /* prealloc_work() is to be called soon. */
+        void (*on_prealloc)(void *data);
         /* A namespace was made, empty; or (`goes`) is about to be freed with its learnt state. */
         void (*on_ns)(struct ns *ns, bool goes, void *data);
         /* A page was found (the deepest one of a lookup) or published by a request, or the request

@@ -77,7 +77,7 @@ struct tenant_attrs {
         uint32_t crossover_tokens; /* for these, too: evict_params; 0: misses cost the same */
         uint64_t expire_nsec, expire_unused_nsec; /* expire.h; 0: never */
         uint64_t session_expire_nsec; /* idle time of sessions without their own; 0: never */
-        uint32_t free_ahead;          /* percent of its pages in a namespace; 0..50 (stock.h) */
+        uint32_t free_ahead;          /* percent of its pages in a namespace; 0..50 (prealloc.h) */
         uint32_t prefetch_steps;      /* pages ahead in a stream; 0: no prefetch (prefetch.h) */
         /* For namespaces made later whose first opener names none: codec_layers_parse(); "" is
          * none. */

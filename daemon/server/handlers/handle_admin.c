@@ -13,7 +13,7 @@
 #include "daemon/core/state/store.h"
 #include "daemon/core/state/tenant.h"
 #include "daemon/core/reclaim/compact.h"
-#include "daemon/core/reclaim/stock.h"
+#include "daemon/core/reclaim/prealloc.h"
 #include "daemon/core/state/culprit.h"
 #include "daemon/core/sessions/session.h"
 #include "daemon/remote/store/remote.h"
@@ -322,7 +322,7 @@ static int make_status(struct request *rq, void *object, void *ret)
         row->expected_expired = c->expected.expired;
         row->expected_dropped = c->expected.dropped;
         count_sets(s, row);
-        row->pages_ahead = stock_figure(&s->store);
+        row->pages_ahead = prealloc_figure(&s->store);
         row->pages_expired = c->pages_expired;
         row->sessions_expired = c->sessions_expired;
         row->recording = s->recorder.on;

@@ -63,8 +63,8 @@ struct services {
         uint32_t n_leasables_ticks;  /* since then */
         uv_timer_t upkeep_timer;     /* runs while upkeep has waiting work */
         uv_timer_t compact_timer;    /* runs after work, and while compaction has work */
-        bool stock_wanted;           /* compact-timer.c */
-        uint64_t stock_nsec;         /* when leases made it look last */
+        bool prealloc_wanted;        /* compact-timer.c */
+        uint64_t prealloc_nsec;      /* when leases made it look last */
         uv_timer_t sizing_timer;     /* runs while any tenant has a sizer or a schedule */
 };
 

@@ -1,5 +1,5 @@
 /*
- * Timer of compaction (daemon/core/reclaim/compact.h) and of ready pages (stock.h). A tenth of a
+ * Timer of compaction (daemon/core/reclaim/compact.h) and of ready pages (prealloc.h). A tenth of a
  * second after something was executed it looks for work, and again while there is some. No timer
  * runs if nothing happens. Loop thread only.
  */

@@ -1,4 +1,4 @@
-#include "daemon/core/reclaim/stock.h"
+#include "daemon/core/reclaim/prealloc.h"
 
 #include <errno.h>
 
@@ -13,7 +13,7 @@
 #include "daemon/core/reclaim/reclaim.h"
 #include "daemon/core/reclaim/room.h"
 
-/* The stock takes at most 1/4 of the pages that a namespace could have. Not tuned. */
+/* Preallocated are at most 1/4 of the pages that a namespace could have. Not tuned. */
 #define SHARE_OF_CAPACITY 4
 
 /* Fewer pages are no stream of leases: some now and then, on a device that makes a set at once. Not
@@ -24,42 +24,45 @@
  * leases require. Not tuned. */
 #define FREE_BATCH 512
 
-/* Time without leases after which the stock is given back and no timer runs. Not tuned. */
+/* Time without leases after which the preallocated pages are given back and no timer runs. Not
+ * tuned. */
 #define QUIET_NSEC (2000 * NSEC_PER_MSEC)
 
 /* Tracks the largest of recent leases. With each lease, it loses an eighth of its excess over that
  * lease. Not tuned. */
 static void note_burst(struct ns *ns, uint32_t n)
 {
-        uint32_t over = ns->reclaim.stock.burst_pages > n ? ns->reclaim.stock.burst_pages - n : 0;
+        uint32_t over =
+                ns->reclaim.prealloc.burst_pages > n ? ns->reclaim.prealloc.burst_pages - n : 0;
 
-        ns->reclaim.stock.burst_pages = n + over - (over + 7) / 8;
+        ns->reclaim.prealloc.burst_pages = n + over - (over + 7) / 8;
 }
 
-void stock_leased(struct ns *ns, uint32_t n, uint64_t now_nsec)
+void prealloc_leased(struct ns *ns, uint32_t n, uint64_t now_nsec)
 {
         struct store *s = ns->store;
 
-        ahead_leased(&ns->reclaim.stock.ahead, n, now_nsec);
+        ahead_leased(&ns->reclaim.prealloc.ahead, n, now_nsec);
         note_burst(ns, n);
-        ns->reclaim.stock.is_leased = true;
-        if (ns_n_coming(ns) < MAX(ns->reclaim.stock.n_to_keep, ns->reclaim.stock.n_to_free / 2) +
-                                      ns->waits.n_wanted &&
-                s->owner.on_stock)
-                s->owner.on_stock(s->owner.data);
+        ns->reclaim.prealloc.is_leased = true;
+        if (ns_n_coming(ns) <
+                        MAX(ns->reclaim.prealloc.n_to_keep, ns->reclaim.prealloc.n_to_free / 2) +
+                                ns->waits.n_wanted &&
+                s->owner.on_prealloc)
+                s->owner.on_prealloc(s->owner.data);
 }
 
-bool stock_is_leased(const struct ns *ns, uint64_t now_nsec)
+bool prealloc_is_leased(const struct ns *ns, uint64_t now_nsec)
 {
-        return ns->reclaim.stock.ahead.last_nsec > 0 &&
-               now_nsec < ns->reclaim.stock.ahead.last_nsec + QUIET_NSEC;
+        return ns->reclaim.prealloc.ahead.last_nsec > 0 &&
+               now_nsec < ns->reclaim.prealloc.ahead.last_nsec + QUIET_NSEC;
 }
 
 /* Will more pages be leased soon? */
 static bool is_busy(const struct ns *ns, uint64_t now_nsec)
 {
         return !ns->store->draining && !list_is_empty(&ns->clients.attachments) &&
-               stock_is_leased(ns, now_nsec);
+               prealloc_is_leased(ns, now_nsec);
 }
 
 static uint32_t wanted(const struct ns *ns, uint64_t now_nsec)
@@ -68,7 +71,7 @@ static uint32_t wanted(const struct ns *ns, uint64_t now_nsec)
 
         if (!is_busy(ns, now_nsec))
                 return 0;
-        n = ahead_pages(&ns->reclaim.stock.ahead,
+        n = ahead_pages(&ns->reclaim.prealloc.ahead,
                 tier_n_pages(&ns->geometry, TIER_DEVICE) / SHARE_OF_CAPACITY, now_nsec);
         return n < PAGES_MIN ? 0 : n;
 }
@@ -89,7 +92,7 @@ static void bind(struct ns *ns)
         int r;
 
         do {
-                if (ns_n_coming(ns) >= ns->reclaim.stock.n_to_keep + ns->waits.n_wanted ||
+                if (ns_n_coming(ns) >= ns->reclaim.prealloc.n_to_keep + ns->waits.n_wanted ||
                         !room_leaves_another(ns))
                         break;
                 r = set_bind(ns, NULL, &set, NULL);
@@ -106,59 +109,59 @@ static uint32_t wanted_free(const struct ns *ns, uint64_t now_nsec)
 /* Evicts if FREE pages are down to half of the target, and no set can be bound. */
 static void free_ahead(struct ns *ns, uint64_t now_nsec)
 {
-        uint64_t n = MIN((uint64_t)ns->reclaim.stock.n_to_free, ns_n_room(ns) + FREE_BATCH);
+        uint64_t n = MIN((uint64_t)ns->reclaim.prealloc.n_to_free, ns_n_room(ns) + FREE_BATCH);
 
-        ns->reclaim.stock.is_freeing |= ns_n_coming(ns) < ns->reclaim.stock.n_to_free / 2;
-        if (!ns->reclaim.stock.is_freeing || room_leaves_another(ns))
+        ns->reclaim.prealloc.is_freeing |= ns_n_coming(ns) < ns->reclaim.prealloc.n_to_free / 2;
+        if (!ns->reclaim.prealloc.is_freeing || room_leaves_another(ns))
                 return;
         (void)reclaim_pages(ns, (uint32_t)n, now_nsec);
-        ns->reclaim.stock.is_freeing = ns_n_coming(ns) < ns->reclaim.stock.n_to_free;
+        ns->reclaim.prealloc.is_freeing = ns_n_coming(ns) < ns->reclaim.prealloc.n_to_free;
 }
 
-static bool keep_stocked(struct ns *ns, uint64_t now_nsec)
+static bool keep_preallocated(struct ns *ns, uint64_t now_nsec)
 {
-        uint32_t was = MAX(ns->reclaim.stock.n_to_keep, ns->reclaim.stock.n_to_free);
+        uint32_t was = MAX(ns->reclaim.prealloc.n_to_keep, ns->reclaim.prealloc.n_to_free);
 
-        if (!ns->reclaim.stock.is_leased)
+        if (!ns->reclaim.prealloc.is_leased)
                 return false;
-        ns->reclaim.stock.n_to_keep = wanted(ns, now_nsec);
-        ns->reclaim.stock.n_to_free = wanted_free(ns, now_nsec);
-        if (ns->reclaim.stock.n_to_keep > 0 && !is_waited_for(ns->store, ns->device.pool))
+        ns->reclaim.prealloc.n_to_keep = wanted(ns, now_nsec);
+        ns->reclaim.prealloc.n_to_free = wanted_free(ns, now_nsec);
+        if (ns->reclaim.prealloc.n_to_keep > 0 && !is_waited_for(ns->store, ns->device.pool))
                 bind(ns);
         free_ahead(ns, now_nsec);
-        if (MAX(ns->reclaim.stock.n_to_keep, ns->reclaim.stock.n_to_free) < was)
+        if (MAX(ns->reclaim.prealloc.n_to_keep, ns->reclaim.prealloc.n_to_free) < was)
                 idle_sets_add_all(ns);
-        ns->reclaim.stock.is_leased =
-                ns->reclaim.stock.n_to_keep > 0 || ns->reclaim.stock.n_to_free > 0;
-        return ns->reclaim.stock.is_leased;
+        ns->reclaim.prealloc.is_leased =
+                ns->reclaim.prealloc.n_to_keep > 0 || ns->reclaim.prealloc.n_to_free > 0;
+        return ns->reclaim.prealloc.is_leased;
 }
 
-bool stock_work(struct store *s, uint64_t now_nsec)
+bool prealloc_work(struct store *s, uint64_t now_nsec)
 {
         bool more = false;
 
         store_set_now(s, now_nsec);
         list_for_each (t, &s->tenants, struct tenant, link)
                 list_for_each (ns, &t->namespaces, struct ns, link)
-                        more |= keep_stocked(ns, now_nsec);
+                        more |= keep_preallocated(ns, now_nsec);
         return more;
 }
 
-void stock_forget(struct ns *ns)
+void prealloc_forget(struct ns *ns)
 {
-        ns->reclaim.stock.is_leased = false;
-        if (ns->reclaim.stock.n_to_keep == 0 && ns->reclaim.stock.n_to_free == 0)
+        ns->reclaim.prealloc.is_leased = false;
+        if (ns->reclaim.prealloc.n_to_keep == 0 && ns->reclaim.prealloc.n_to_free == 0)
                 return;
-        ns->reclaim.stock.n_to_keep = ns->reclaim.stock.n_to_free = 0;
+        ns->reclaim.prealloc.n_to_keep = ns->reclaim.prealloc.n_to_free = 0;
         idle_sets_add_all(ns);
 }
 
-uint64_t stock_figure(const struct store *s)
+uint64_t prealloc_figure(const struct store *s)
 {
         uint64_t n = 0;
 
         list_for_each (t, &s->tenants, struct tenant, link)
                 list_for_each (ns, &t->namespaces, struct ns, link)
-                        n += MIN((uint64_t)ns->reclaim.stock.n_to_keep, ns_n_room(ns));
+                        n += MIN((uint64_t)ns->reclaim.prealloc.n_to_keep, ns_n_room(ns));
         return n;
 }

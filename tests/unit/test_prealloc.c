@@ -1,4 +1,4 @@
-/* Free pages in stock (daemon/core/reclaim/stock.h): steady leases don't wait for the device,
+/* Preallocated pages (daemon/core/reclaim/prealloc.h): steady leases don't wait for the device,
  * without a cost to other clients. */
 #include <poll.h>
 
@@ -9,7 +9,7 @@
 #include "daemon/core/memory/sets.h"
 #include "daemon/core/memory/idle-sets.h"
 #include "daemon/core/state/ns.h"
-#include "daemon/core/reclaim/stock.h"
+#include "daemon/core/reclaim/prealloc.h"
 #include "daemon/core/reclaim/take-back.h"
 #include "gpu/queue.h"
 #include "tests/unit/core-fixture.h"
@@ -54,7 +54,7 @@ static void start(struct stream *s, unsigned sets)
         s->pool = store_find_pool(&s->f.store, "");
         assert_int_equal(tenant_new(&s->f.store, "a", &attrs, &s->f.a, &s->f.d), 0);
         assert_int_equal(tenant_new(&s->f.store, "b", &attrs, &s->f.b, &s->f.d), 0);
-        s->f.store.owner.on_stock = note_asked;
+        s->f.store.owner.on_prealloc = note_asked;
         s->f.store.owner.data = s;
         s->m = join(s->f.a);
         s->a = open_ns(s->m, "n");
@@ -82,7 +82,7 @@ static void make_all(struct stream *s)
         }
         assert_int_equal(s->pool->n_preparing, 0);
         fake_device_block(&s->f.device, "create");
-        s->a->ns->reclaim.stock.ahead.make_sec = MAKE_MSEC / 1e3; /* in the test's time */
+        s->a->ns->reclaim.prealloc.ahead.make_sec = MAKE_MSEC / 1e3; /* in the test's time */
 }
 
 static void lease(struct stream *s)
@@ -97,7 +97,7 @@ static void lease(struct stream *s)
 }
 
 /* A millisecond of it: a lease, and what the server does. */
-static void go_on(struct stream *s, bool leases, bool has_stock)
+static void go_on(struct stream *s, bool leases, bool has_prealloc)
 {
         s->now_msec++;
         if (s->made_msec > 0 && s->now_msec >= s->made_msec) {
@@ -109,9 +109,9 @@ static void go_on(struct stream *s, bool leases, bool has_stock)
         }
         if (leases && !s->is_waiting)
                 lease(s);
-        if (has_stock && (s->n_asked > 0 || s->now_msec % TICK_MSEC == 0)) {
+        if (has_prealloc && (s->n_asked > 0 || s->now_msec % TICK_MSEC == 0)) {
                 s->n_asked = 0;
-                (void)stock_work(&s->f.store, s->now_msec * MSEC);
+                (void)prealloc_work(&s->f.store, s->now_msec * MSEC);
         }
         if (s->made_msec == 0 && s->pool->n_preparing > 0)
                 s->made_msec = s->now_msec + MAKE_MSEC;
@@ -120,7 +120,7 @@ static void go_on(struct stream *s, bool leases, bool has_stock)
 }
 
 /* Runs leases of a page each ten milliseconds. Returns how many waited after the rate was known. */
-static unsigned run(bool has_stock)
+static unsigned run(bool has_prealloc)
 {
         struct stream s;
         unsigned n;
@@ -129,7 +129,7 @@ static unsigned run(bool has_stock)
         for (unsigned i = 0; i < 12000; i++) {
                 if (i == 4000)
                         s.n_waits = s.n_leases = 0;
-                go_on(&s, i % 10 == 0, has_stock);
+                go_on(&s, i % 10 == 0, has_prealloc);
         }
         assert_true(s.n_leases > 400);
         n = s.n_waits;
@@ -146,21 +146,22 @@ TEST(test_steady_leases_wait_less)
         assert_true(with * 4 < without);
 }
 
-/* Without leases the stock is given back, at the latest when the last client leaves. */
+/* Without leases the preallocated pages are given back, at the latest when the last client leaves.
+ */
 SCENE(test_goes_back, 256)
 {
         uint32_t used;
 
         for (unsigned i = 0; i < 8000; i++)
                 go_on(s, i % 10 == 0, true);
-        assert_true(s->a->ns->reclaim.stock.n_to_keep >= 4);
-        assert_true(stock_figure(&s->f.store) > 0);
+        assert_true(s->a->ns->reclaim.prealloc.n_to_keep >= 4);
+        assert_true(prealloc_figure(&s->f.store) > 0);
         used = s->a->ns->device.n_sets - (uint32_t)(ns_n_room(s->a->ns) / SET_PAGES);
-        for (unsigned i = 0; i < 60000 && s->a->ns->reclaim.stock.is_leased; i++)
+        for (unsigned i = 0; i < 60000 && s->a->ns->reclaim.prealloc.is_leased; i++)
                 go_on(s, false, true);
-        assert_false(s->a->ns->reclaim.stock.is_leased);
+        assert_false(s->a->ns->reclaim.prealloc.is_leased);
         go_on(s, false, true);
-        assert_int_equal(stock_figure(&s->f.store), 0);
+        assert_int_equal(prealloc_figure(&s->f.store), 0);
         assert_int_equal(s->pool->n_preparing, 0);
         assert_int_equal(s->a->ns->device.n_sets, used);
 }
@@ -190,9 +191,9 @@ SCENE(test_takes_nothing, 4)
         assert_int_equal(free_pages(s->a, pages, 4, NULL), 0);
         store_top_up(&s->f.store, s->pool, MSEC);
         cache_chain(s->a, 0, 4);
-        s->a->ns->reclaim.stock.ahead.pages_per_sec = 1e6;
-        s->a->ns->reclaim.stock.ahead.last_nsec = s->now_msec * MSEC;
-        s->a->ns->reclaim.stock.is_leased = true;
+        s->a->ns->reclaim.prealloc.ahead.pages_per_sec = 1e6;
+        s->a->ns->reclaim.prealloc.ahead.last_nsec = s->now_msec * MSEC;
+        s->a->ns->reclaim.prealloc.is_leased = true;
         for (unsigned i = 0; i < 300; i++)
                 go_on(s, false, true);
         assert_true(s->f.a->account.charged_bytes <= 4 * SET_BYTES);
@@ -212,16 +213,16 @@ SCENE(test_leaves_reservations, 4)
         make_all(s);
         assert_int_equal(lease_pages(s->a, 1, MSEC, &page, NULL), 0);
         store_top_up(&s->f.store, s->pool, MSEC);
-        s->a->ns->reclaim.stock.ahead.pages_per_sec = 1e6;
-        s->a->ns->reclaim.stock.ahead.last_nsec = s->now_msec * MSEC;
-        s->a->ns->reclaim.stock.is_leased = true;
+        s->a->ns->reclaim.prealloc.ahead.pages_per_sec = 1e6;
+        s->a->ns->reclaim.prealloc.ahead.last_nsec = s->now_msec * MSEC;
+        s->a->ns->reclaim.prealloc.is_leased = true;
         for (unsigned i = 0; i < 300; i++)
                 go_on(s, false, true);
         assert_int_equal(s->f.a->account.charged_bytes, SET_BYTES);
         assert_int_equal(region_reserve(b, 0, NULL), 0);
 }
 
-/* The last set is for leases: neither the stock nor a magazine has it made. */
+/* The last set is for leases: neither preallocation nor a magazine has it made. */
 SCENE(test_leaves_the_last, 2)
 {
         struct member *other;
@@ -231,9 +232,9 @@ SCENE(test_leaves_the_last, 2)
         make_all(s);
         assert_int_equal(lease_pages(s->a, SET_PAGES, MSEC, pages, NULL), 0);
         store_top_up(&s->f.store, s->pool, MSEC);
-        s->a->ns->reclaim.stock.ahead.pages_per_sec = 1e6;
-        s->a->ns->reclaim.stock.ahead.last_nsec = s->now_msec * MSEC;
-        s->a->ns->reclaim.stock.is_leased = true;
+        s->a->ns->reclaim.prealloc.ahead.pages_per_sec = 1e6;
+        s->a->ns->reclaim.prealloc.ahead.last_nsec = s->now_msec * MSEC;
+        s->a->ns->reclaim.prealloc.is_leased = true;
         for (unsigned i = 0; i < 300; i++)
                 go_on(s, false, true);
         assert_int_equal(s->f.a->account.charged_bytes, SET_BYTES);
@@ -255,6 +256,6 @@ CORE_SCENE(test_no_stream, 8, 8, 8)
         uint32_t pages[SET_PAGES];
 
         assert_int_equal(lease_pages(a, SET_PAGES, MSEC, pages, NULL), 0);
-        assert_false(stock_work(&f->store, 2 * MSEC));
+        assert_false(prealloc_work(&f->store, 2 * MSEC));
         assert_int_equal(a->ns->device.n_sets, 1);
 }
