@@ -40,7 +40,7 @@
 #include "daemon/server/services/sizing-timer.h"
 #include "daemon/server/services/status.h"
 #include "daemon/server/services/stop.h"
-#include "daemon/server/services/upkeep-timer.h"
+#include "daemon/server/services/periodic-timer.h"
 #include "daemon/server/services/warming.h"
 #include "daemon/server/peers/admin-fds.h"
 #include "daemon/server/peers/descriptors.h"
@@ -130,7 +130,7 @@ static int init_base(struct server *s, struct config *config)
         compact_timer_init(s);
         movement_init(s);
         remotes_init(s);
-        upkeep_timer_init(s);
+        periodic_timer_init(s);
         leasables_init(s);
         disk_init(&s->disk, &s->loop.uv);
         s->db.disk = &s->disk;
@@ -393,7 +393,7 @@ enum exit_code server_start(struct server *s)
         keeping_wait(s); /* after READY the daemon may be killed; no client waits yet */
         start_handles(s);
         if (s->life.took_over)
-                upkeep_timer_expect(s); /* for recovered objects that no client resumes */
+                periodic_timer_expect(s); /* for recovered objects that no client resumes */
         say_ready(s);
         idle_sets_drain(&s->store);
         return EXIT_OK;
@@ -449,7 +449,7 @@ static void close_loop(struct server *s)
                 (uv_handle_t *)&s->leases.timer,
                 (uv_handle_t *)&s->peers.grace_timer,
                 (uv_handle_t *)&s->services.compact_timer,
-                (uv_handle_t *)&s->services.upkeep_timer,
+                (uv_handle_t *)&s->services.periodic_timer,
                 (uv_handle_t *)&s->services.leasables_timer,
                 (uv_handle_t *)&s->followers.timer,
                 (uv_handle_t *)&s->services.sizing_timer,

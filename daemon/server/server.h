@@ -7,7 +7,7 @@
  *   server_deinit().
  *
  * One thread, besides those of libuv's pool for files (disk.h). An idle daemon wakes up only for:
- * systemd's watchdog, a tenant's sizer (sizing-timer.h), waiting work (upkeep-timer.h), and once
+ * systemd's watchdog, a tenant's sizer (sizing-timer.h), waiting work (periodic-timer.h), and once
  * more after work (quiet_expect()).
  */
 #ifndef KVL_SERVER_SERVER_H

@@ -13,7 +13,7 @@
 #include "daemon/server/services/movement.h"
 #include "daemon/server/services/queues.h"
 #include "daemon/server/services/remotes.h"
-#include "daemon/server/services/upkeep-timer.h"
+#include "daemon/server/services/periodic-timer.h"
 #include "daemon/server/services/welcome.h"
 #include "daemon/server/peers/checks.h"
 #include "daemon/server/peers/fetches.h"
@@ -71,7 +71,7 @@ void wiring_turn(struct loop *l)
 static void on_executed(struct server *s)
 {
         compact_timer_expect(s);
-        upkeep_timer_expect(s);
+        periodic_timer_expect(s);
 }
 
 static const struct keeping_wiring keeping_wiring = {
@@ -87,7 +87,7 @@ static const struct peers_wiring peers_wiring = {
         .on_fetch = fetches_submit,
         .on_visit = leasables_expect,
         .on_executed = on_executed,
-        .on_member_end = upkeep_timer_expect,
+        .on_member_end = periodic_timer_expect,
 };
 
 void wiring_init(struct server *s)

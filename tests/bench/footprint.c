@@ -20,7 +20,8 @@
  * what the device could hold, 24 bytes for each such page. */
 #define SPARE_PARTS 64
 #define IDLE_MSEC   5000 /* specification: an idle daemon makes no wakeups; not tuned */
-/* After two seconds leased pages aren't kept ready any more (prealloc.c), and upkeep has run. */
+/* After two seconds leased pages aren't kept ready any more (prealloc.c), and periodic work has
+ * run. */
 #define SETTLE_MSEC 3500
 
 struct footprint {

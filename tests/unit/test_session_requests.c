@@ -586,9 +586,9 @@ SERVER_SCENE(test_expiry, "fake")
 }
 
 /* Seconds until the daemon wakes for what expires; 0: it doesn't. */
-static uint64_t upkeep_due_sec(const struct world *w)
+static uint64_t periodic_due_sec(const struct world *w)
 {
-        const uv_timer_t *timer = &w->server.services.upkeep_timer;
+        const uv_timer_t *timer = &w->server.services.periodic_timer;
 
         return uv_is_active((const uv_handle_t *)timer) ? uv_timer_get_due_in(timer) / 1000 : 0;
 }
@@ -610,14 +610,14 @@ SERVER_SCENE(test_sleeps_until_expiry, "fake")
         m.id = (ProtobufCBinaryData){1, (uint8_t *)"s"};
         m.expire_sec = 1000;
         assert_int_equal(ask(w, c, MSG_SESSION_OPEN, &m.base), OK);
-        AWAIT(w, !uv_is_active((const uv_handle_t *)&w->server.services.upkeep_timer));
+        AWAIT(w, !uv_is_active((const uv_handle_t *)&w->server.services.periodic_timer));
         usleep(10000);
         before = clock_now_nsec();
         peer_end(peer_of(w, c));
         hang_up(c);
         session_info(session_next(ns, 0, &number), &info);
         assert_true(info.used_nsec >= before);
-        AWAIT(w, upkeep_due_sec(w) > 900);
+        AWAIT(w, periodic_due_sec(w) > 900);
         assert_int_equal(sessions_count(ns), 1);
 }
 

@@ -14,13 +14,13 @@ void leasable_begin(struct ns *ns)
 {
         struct store *s = ns->store;
 
-        list_append(&s->leasables.namespaces, &ns->upkeep.leasable.link);
+        list_append(&s->leasables.namespaces, &ns->periodic.leasable.link);
         s->leasables.n++;
 }
 
 void leasable_end(struct ns *ns)
 {
-        list_remove(&ns->upkeep.leasable.link);
+        list_remove(&ns->periodic.leasable.link);
         ns->store->leasables.n--;
 }
 
@@ -63,7 +63,7 @@ static void show_leasable(struct ns *ns)
 
 bool leasable_look(struct ns *ns, uint32_t *budget, bool is_quiet)
 {
-        struct leasable *l = &ns->upkeep.leasable;
+        struct leasable *l = &ns->periodic.leasable;
         uint32_t n_clients = is_quiet ? count_attachments(ns) : FULL_CLIENTS;
         uint32_t set_pages = ns->geometry.set_pages,
                  end = geometry_device_slots(&ns->geometry) * set_pages;
@@ -99,12 +99,12 @@ uint32_t leasables_look(struct store *s, uint32_t n_namespaces, uint32_t *budget
 
         while (n<n_namespaces && * budget> 0 && !list_is_empty(&s->leasables.namespaces)) {
                 struct ns *ns =
-                        list_first(&s->leasables.namespaces, struct ns, upkeep.leasable.link);
+                        list_first(&s->leasables.namespaces, struct ns, periodic.leasable.link);
 
                 if (!leasable_look(ns, budget, is_quiet))
                         break;
-                list_remove(&ns->upkeep.leasable.link);
-                list_append(&s->leasables.namespaces, &ns->upkeep.leasable.link);
+                list_remove(&ns->periodic.leasable.link);
+                list_append(&s->leasables.namespaces, &ns->periodic.leasable.link);
                 n++;
         }
         return n;
@@ -113,7 +113,7 @@ uint32_t leasables_look(struct store *s, uint32_t n_namespaces, uint32_t *budget
 uint32_t leasable_pages(const struct ns *ns)
 {
         uint64_t sealed = ns->device.n_pages[PAGE_SEALED];
-        uint64_t idle = sealed - MIN(sealed, (uint64_t)ns->upkeep.leasable.n_held);
+        uint64_t idle = sealed - MIN(sealed, (uint64_t)ns->periodic.leasable.n_held);
 
         return (uint32_t)MIN(room_leasable(ns, idle), (uint64_t)SHARED_MAX_PAGES);
 }

@@ -121,9 +121,9 @@ static bool purge_what_is_cached(struct work *w, struct extent_set *set)
 /* Checks pins in segments, once a round for all sets of the namespace. */
 static void look_at_pins(struct work *w, struct ns *ns)
 {
-        if (ns->upkeep.look_round == w->store->recalls.round)
+        if (ns->periodic.look_round == w->store->recalls.round)
                 return;
-        ns->upkeep.look_round = w->store->recalls.round;
+        ns->periodic.look_round = w->store->recalls.round;
         spend_budget(w, MIN(ns->catalog.watched.n, (uint64_t)NS_LOOK_PAGES));
         ns_look_again(ns, NS_LOOK_PAGES);
 }

@@ -235,8 +235,8 @@ struct leasable {
         uint32_t n_held;       /* held SEALED pages in the last round; 0 before the first ends */
 };
 
-/* Periodic work: module upkeep. */
-struct ns_upkeep {
+/* Periodic work. */
+struct ns_periodic {
         struct leasable leasable;
         uint64_t look_round; /* store.recall_round at the last look of recall_work() */
 };

@@ -88,7 +88,7 @@ struct ns {
         struct ns_reclaim reclaim;
         struct ns_demotion demotion;
         struct prefetching *prefetching; /* owned; NULL: none yet; reclaim/prefetch.h */
-        struct ns_upkeep upkeep;
+        struct ns_periodic periodic;
         struct ns_idle idle;
         struct ns_learnt learnt;
 };

@@ -6,7 +6,7 @@
 #include "daemon/server/peers/server.h"
 #include "daemon/server/peers/peer.h"
 #include "daemon/server/services/recorder.h"
-#include "daemon/server/services/upkeep-timer.h"
+#include "daemon/server/services/periodic-timer.h"
 #include "daemon/server/base/log.h"
 #include "proto/kvlease.pb-c.h"
 
@@ -27,7 +27,7 @@ static int turn_on(struct request *rq, const Kvlease__V1__AdminRecordRequest *m)
         if (r < 0)
                 return r;
         log_change(rq, "begun");
-        upkeep_timer_expect(rq->server);
+        periodic_timer_expect(rq->server);
         return 0;
 }
 

@@ -61,7 +61,7 @@ struct services {
         uv_timer_t leasables_timer;  /* runs until all namespaces were counted */
         uint32_t n_leasables_due;    /* not yet looked at since the last execution */
         uint32_t n_leasables_ticks;  /* since then */
-        uv_timer_t upkeep_timer;     /* runs while upkeep has waiting work */
+        uv_timer_t periodic_timer;   /* runs while periodic work waits */
         uv_timer_t compact_timer;    /* runs after work, and while compaction has work */
         bool prealloc_wanted;        /* compact-timer.c */
         uint64_t prealloc_nsec;      /* when leases made it look last */

@@ -16,7 +16,7 @@
 #include "daemon/core/state/ns.h"
 #include "daemon/core/state/tenant.h"
 #include "daemon/server/peers/server.h"
-#include "daemon/server/services/upkeep-timer.h"
+#include "daemon/server/services/periodic-timer.h"
 #include "daemon/server/base/disk.h"
 #include "daemon/server/base/log.h"
 
@@ -158,7 +158,7 @@ static void try_later(const struct job *job)
                 return;
         ns->learnt.saved_mark = 0;
         ns->learnt.unsaved = true;
-        upkeep_timer_expect(job->server);
+        periodic_timer_expect(job->server);
 }
 
 static void end_save(struct disk_job *base)

@@ -19,7 +19,7 @@
 #include "daemon/server/services/learnt.h"
 #include "daemon/server/services/remotes.h"
 #include "daemon/server/services/sizing-timer.h"
-#include "daemon/server/services/upkeep-timer.h"
+#include "daemon/server/services/periodic-timer.h"
 #include "daemon/server/config/remote-config.h"
 #include "daemon/server/config/tenant-check.h"
 #include "daemon/server/peers/listener.h"
@@ -329,7 +329,7 @@ int tenancy_change(
                 remotes_apply(t->server, t->tenant, config);
         turns_renew(t);
         sizing_timer_update(t->server);
-        upkeep_timer_expect(t->server);
+        periodic_timer_expect(t->server);
         list_for_each (p, &t->server->peers.list, struct peer, links.all)
                 if (p->tenancy == t)
                         peer_update_rights(p);

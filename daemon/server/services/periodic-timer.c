@@ -1,4 +1,4 @@
-#include "daemon/server/services/upkeep-timer.h"
+#include "daemon/server/services/periodic-timer.h"
 
 #include "base/clock.h"
 #include "base/macros.h"
@@ -17,7 +17,7 @@
 #define TICK_MSEC 1000
 
 /* Does due work. Returns the time of its next call, if nothing happens before; UINT64_MAX: none. */
-typedef uint64_t (*upkeep_fn)(struct server *s, uint64_t now_nsec);
+typedef uint64_t (*periodic_fn)(struct server *s, uint64_t now_nsec);
 
 static uint64_t expire_pages(struct server *s, uint64_t now_nsec)
 {
@@ -69,7 +69,7 @@ static uint64_t look_ahead(struct server *s, uint64_t now_nsec)
         return prefetch_look(&s->store, now_nsec);
 }
 
-static const upkeep_fn calls[] = {expire_pages, drop_incomplete, expire_sessions, drop_idle,
+static const periodic_fn calls[] = {expire_pages, drop_incomplete, expire_sessions, drop_idle,
         look_ahead, learnt_save_due, recorder_end_idle};
 
 static void on_tick(uv_timer_t *timer);
@@ -79,14 +79,14 @@ static void arm_timer(struct server *s, uint64_t nsec)
 {
         uint64_t msec = s->clock.nsec ? 0 : nsec / NSEC_PER_MSEC + 1;
 
-        if (!uv_is_closing((uv_handle_t *)&s->services.upkeep_timer))
+        if (!uv_is_closing((uv_handle_t *)&s->services.periodic_timer))
                 uv_timer_start(
-                        &s->services.upkeep_timer, on_tick, MAX(msec, (uint64_t)TICK_MSEC), 0);
+                        &s->services.periodic_timer, on_tick, MAX(msec, (uint64_t)TICK_MSEC), 0);
 }
 
 static void on_tick(uv_timer_t *timer)
 {
-        struct server *s = container_of(timer, struct server, services.upkeep_timer);
+        struct server *s = container_of(timer, struct server, services.periodic_timer);
         uint64_t now_nsec = server_now(s), next_nsec = UINT64_MAX, began = clock_now_nsec();
 
         for (size_t i = 0; i < ARRAY_SIZE(calls); i++)
@@ -96,15 +96,15 @@ static void on_tick(uv_timer_t *timer)
                 arm_timer(s, minus_u64(next_nsec, now_nsec));
 }
 
-void upkeep_timer_expect(struct server *s)
+void periodic_timer_expect(struct server *s)
 {
-        const uv_timer_t *timer = &s->services.upkeep_timer;
+        const uv_timer_t *timer = &s->services.periodic_timer;
 
         if (!uv_is_active((const uv_handle_t *)timer) || uv_timer_get_due_in(timer) > TICK_MSEC)
                 arm_timer(s, 0);
 }
 
-void upkeep_timer_init(struct server *s)
+void periodic_timer_init(struct server *s)
 {
-        uv_timer_init(&s->loop.uv, &s->services.upkeep_timer);
+        uv_timer_init(&s->loop.uv, &s->services.periodic_timer);
 }
