@@ -177,7 +177,7 @@ int check_explain(const struct ctl *ctl)
 }
 
 /* Prints what other hosts may have of it, wrapped at the terminal's width; elsewhere as a line. */
-static void print_outlook(const char *detail)
+static void print_forecast(const char *detail)
 {
         if (detail[0])
                 print_wrapped(stdout, "not here: ", detail,
@@ -215,7 +215,7 @@ int verb_explain(const struct ctl *ctl)
                                          reply->outlook_detail});
         show_list_print(l);
         if (!ctl->format.json)
-                print_outlook(reply->outlook_detail);
+                print_forecast(reply->outlook_detail);
         return CTL_OK;
 }
 

@@ -444,7 +444,7 @@ double figure_of(const struct harness *h, const char *series)
         return value;
 }
 
-void assert_outlook(struct harness *h, const char *outlook, const char *part)
+void assert_forecast(struct harness *h, const char *outlook, const char *part)
 {
         static const char figure[] = "kvlease_exchange_probes_total" OF_A;
         const double before = figure_of(h, figure);

@@ -155,7 +155,7 @@ double figure_of(const struct harness *h, const char *series);
 
 /* kvleasectl explains whether a missing key would be imported, without a probe: `outlook`. `part`
  * is in its sentence. */
-void assert_outlook(struct harness *h, const char *outlook, const char *part);
+void assert_forecast(struct harness *h, const char *outlook, const char *part);
 
 /* Number of events here of this reason and remote x; *ret_count: sum of their counts. `says` (may
  * be NULL) is in all of them. */

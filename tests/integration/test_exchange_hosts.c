@@ -205,9 +205,9 @@ TEST_BARE(test_found_on_the_other_host)
         assert_true(figure_of(&there, "kvlease_exchange_exported_pages_total" OF_A) == N_PAGES);
         assert_true(figure_of(here, "kvlease_exchange_loads_total" OF_A) == 1);
         assert_true(figure_of(here, "kvlease_exchange_lost_loads_total" OF_A) == 0);
-        assert_outlook(here, "asks", "; the last one: 20 pages, ");
-        assert_outlook(here, "asks", " to load against 320 s to compute: loaded");
-        assert_outlook(here, "asks", " (1 a second, as remote_prefill says)");
+        assert_forecast(here, "asks", "; the last one: 20 pages, ");
+        assert_forecast(here, "asks", " to load against 320 s to compute: loaded");
+        assert_forecast(here, "asks", " (1 a second, as remote_prefill says)");
         /* From here on the text is this host's own. */
         assert_int_equal(kill(server.servers[0].pid, SIGKILL), 0);
         assert_int_equal(find_text(w, SHORT_MSEC), N_PAGES);
@@ -280,12 +280,12 @@ TEST_BARE(test_what_is_computed_sooner_is_not_loaded)
         hosts_start_with(state, 1, 0);
         share_text();
         w = host_worker(here);
-        assert_outlook(here, "asks", " (10000 a second, until an engine has measured it)");
+        assert_forecast(here, "asks", " (10000 a second, until an engine has measured it)");
         worker_tell(w, "note-prefill 1000000 1000000 1"); /* a token a nanosecond */
         assert_told(w, 0, N_PAGES, false);
         assert_int_equal(find_text(w, LONG_MSEC), 0);
-        assert_outlook(here, "asks", " (1000000000 a second, as engines measured)");
-        assert_outlook(here, "asks", " to compute: not loaded");
+        assert_forecast(here, "asks", " (1000000000 a second, as engines measured)");
+        assert_forecast(here, "asks", " to compute: not loaded");
         assert_true(figure_of(here, "kvlease_exchange_not_imported_pages_total{tenant=\"a\","
                                     "remote=\"x\",reason=\"not-worth\"}") == N_PAGES);
         assert_int_equal(json_figure_of(here, "not_imported", "not-worth"), N_PAGES);
@@ -296,7 +296,7 @@ TEST_BARE(test_what_is_computed_sooner_is_not_loaded)
          * believed. */
         worker_tell(w, "note-prefill 1000000 1000000000000 100");
         assert_int_equal(find_text(w, LONG_MSEC), N_PAGES);
-        assert_outlook(here, "asks", " to compute: loaded");
+        assert_forecast(here, "asks", " to compute: loaded");
         worker_stop(w);
         hosts_end(state);
 }
@@ -403,7 +403,7 @@ TEST_BARE(test_server_is_killed)
         for (unsigned i = 0; i < 3; i++)
                 assert_finds_nothing(w);
         await_event("unreachable");
-        assert_outlook(here, "unreachable", "none answers");
+        assert_forecast(here, "unreachable", "none answers");
         worker_stop(w);
         hosts_end(state);
 }
@@ -494,7 +494,7 @@ TEST_BARE(test_certificate_of_somebody_else)
         for (unsigned i = 0; i < 3; i++)
                 assert_finds_nothing(w);
         await_event("unreachable");
-        assert_outlook(here, "unreachable", "certificate");
+        assert_forecast(here, "unreachable", "certificate");
         worker_publish_chain(w, CHAIN + 1, N_PAGES, pages);
         assert_int_equal(find_chain(w, CHAIN + 1, SHORT_MSEC), N_PAGES);
         worker_stop(w);
@@ -503,7 +503,7 @@ TEST_BARE(test_certificate_of_somebody_else)
         hosts_restart_here(&o);
         w = host_worker(here);
         await_chain(w, CHAIN);
-        assert_outlook(here, "asks", "which answers");
+        assert_forecast(here, "asks", "which answers");
         worker_stop(w);
         hosts_end(state);
 }

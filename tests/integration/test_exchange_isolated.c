@@ -176,7 +176,7 @@ static void isolate(void **state, enum host_net_state how)
         live_isolated();
         exchange_without_it();
         assert_left_alone(ISOLATED, N_MASTERS);
-        assert_outlook(host_at(ISOLATED), "unreachable", "of 3 nodes of remote x none answers");
+        assert_forecast(host_at(ISOLATED), "unreachable", "of 3 nodes of remote x none answers");
 
         set_link(HOST_NET_WELL);
         compute_text(1, BACK);

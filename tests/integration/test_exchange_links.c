@@ -174,7 +174,7 @@ static void fall_ill(void **state, unsigned behind, enum host_net_state ill, str
         assert_true(sum_found(seen) < N_TEXTS * N_PAGES);
         if (ill != HOST_NET_SLOW)
                 assert_true(count_left_alone(here) == 1);
-        assert_outlook(here, "asks", "which answers");
+        assert_forecast(here, "asks", "which answers");
         set_link(host, HOST_NET_WELL);
         await_texts(w);
         worker_stop(other);
@@ -240,7 +240,7 @@ TEST_BARE(test_invalidated_without_a_link)
         other = host_worker(&there);
         set_link(host, HOST_NET_MUTE);
         worker_tell(other, "invalidate %u:3", CHAIN);
-        assert_outlook(&there, "epoch", "was invalidated");
+        assert_forecast(&there, "epoch", "was invalidated");
         assert_int_equal(find_chain(other, CHAIN, SHORT_MSEC), 3);
         assert_int_equal(find_chain(w, CHAIN, SHORT_MSEC), 0);
         set_link(host, HOST_NET_WELL);

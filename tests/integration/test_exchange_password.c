@@ -59,7 +59,7 @@ static void live_without_password(struct worker *w)
                 assert_int_equal(find_chain(w, CHAIN, SHORT_MSEC), 0);
         await_event("unreachable");
         assert_int_equal(count_events_that_say("unreachable", "", why, &count), 1);
-        assert_outlook(here, "unreachable", why);
+        assert_forecast(here, "unreachable", why);
         assert_exchange(1, false);
         assert_true(figure_of(here, "kvlease_exchange_not_imported_pages_total{tenant=\"a\","
                                     "remote=\"x\",reason=\"unreached\"}") > 0);
@@ -95,7 +95,7 @@ TEST_BARE(test_wrong_password)
         harness_restart(here);
         w = host_worker(here);
         await_chain(w, CHAIN);
-        assert_outlook(here, "asks", "which answers");
+        assert_forecast(here, "asks", "which answers");
         assert_exchange(0, true);
         worker_stop(w);
         hosts_end(state);

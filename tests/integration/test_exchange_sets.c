@@ -5,7 +5,7 @@
 
 #include "daemon/core/clients/announce.h"
 #include "daemon/core/exchange/exchange-impl.h"
-#include "daemon/core/exchange/outlook.h"
+#include "daemon/core/exchange/forecast.h"
 #include "daemon/core/state/nsset-keys.h"
 #include "daemon/core/requests/invalidate.h"
 
@@ -142,9 +142,9 @@ static void assert_tells_of_the_set(const struct set_host *s)
 {
         struct detail of_set, of_none;
 
-        assert_int_equal(exchange_outlook(s->attaches[0]->ns, "x", &of_set), OUTLOOK_ASKS);
+        assert_int_equal(exchange_forecast(s->attaches[0]->ns, "x", &of_set), FORECAST_ASKS);
         assert_non_null(strstr(of_set.text, ", and no page that another namespace lacks of set s"));
-        assert_int_equal(exchange_outlook(ns_find(s->h.w.a, "n"), "x", &of_none), OUTLOOK_ASKS);
+        assert_int_equal(exchange_forecast(ns_find(s->h.w.a, "n"), "x", &of_none), FORECAST_ASKS);
         assert_null(strstr(of_none.text, "namespace"));
 }
 

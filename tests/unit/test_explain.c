@@ -121,7 +121,7 @@ TEST(test_names)
 
 /* ---- what other hosts may have --------------------------------------------------------------- */
 
-static void assert_outlook(
+static void assert_forecast(
         struct world *w, struct client *admin, const char *outlook, const char *sentence)
 {
         assert_string_equal(tell(w, admin, true)->outlook, outlook);
@@ -186,11 +186,11 @@ SERVER_SCENE(test_other_hosts, "fake")
         admin = connect_admin(w);
         a = tenant_find(&w->server.store, "a");
         /* The fixture opens no remotes. */
-        assert_outlook(w, admin, "not-shared",
+        assert_forecast(w, admin, "not-shared",
                 "an import brings nothing, as remote x of tenant a isn't open: the log of kvleased "
                 "says why");
         (void)strcpy(tenancy_find(&w->server, "a")->config.remote.name, "");
-        assert_outlook(w, admin, "not-shared",
+        assert_forecast(w, admin, "not-shared",
                 "an import brings nothing, as namespace n isn't shared with other hosts: its "
                 "tenant has no remote");
         /* Tenants aren't told. */
@@ -201,7 +201,7 @@ SERVER_SCENE(test_other_hosts, "fake")
         remote = open_exchange(a, address);
         await_unreached(remote);
         assert_true(exchange_figures(a, &before));
-        assert_outlook(w, admin, "unreachable",
+        assert_forecast(w, admin, "unreachable",
                 "an import brings nothing now, as of 1 node of remote x none answers: Connection "
                 "refused");
         assert_true(exchange_figures(a, &after));
@@ -210,7 +210,7 @@ SERVER_SCENE(test_other_hosts, "fake")
 
         /* Nothing is said about pages of this host. */
         cache(w, c, 1);
-        assert_outlook(w, admin, "", "");
+        assert_forecast(w, admin, "", "");
         exchange_close(a);
         remote_close(remote);
         fd_close(fd);

@@ -2,7 +2,7 @@
 #include <errno.h>
 
 #include "daemon/core/cache/history.h"
-#include "daemon/core/exchange/outlook.h"
+#include "daemon/core/exchange/forecast.h"
 #include "daemon/core/state/group.h"
 #include "daemon/core/state/tenant.h"
 #include "daemon/server/handlers/client-handlers.h"
@@ -83,19 +83,19 @@ static bool is_here(const Kvlease__V1__Explanation *row)
 }
 
 /* Adds whether other hosts could have the missing part. */
-static int add_outlook(struct request *rq, const struct ns *ns)
+static int add_forecast(struct request *rq, const struct ns *ns)
 {
         Kvlease__V1__ExplainReply *reply = rq->reply;
         const struct tenancy *t = tenancy_find(rq->server, ns->tenant->name);
-        enum exchange_outlook outlook;
+        enum exchange_forecast forecast;
         struct detail d;
         size_t n = 0;
 
-        outlook = exchange_outlook(ns, t ? t->config.remote.name : "", &d);
+        forecast = exchange_forecast(ns, t ? t->config.remote.name : "", &d);
         for (size_t i = 0; i < reply->n_explanations; i++) {
                 if (is_here(reply->explanations[i]))
                         continue;
-                reply->explanations[i]->outlook = (char *)exchange_outlook_name(outlook);
+                reply->explanations[i]->outlook = (char *)exchange_forecast_name(forecast);
                 n++;
         }
         if (n == 0)
@@ -118,5 +118,5 @@ int handle_ADMIN_EXPLAIN(struct request *rq)
         struct ns *ns = request_ns(rq, m->tenant, m->ns);
         int r = ns ? explain_keys(rq, ns, &m->keys, NULL) : -ENOENT;
 
-        return r < 0 ? r : add_outlook(rq, ns);
+        return r < 0 ? r : add_forecast(rq, ns);
 }

@@ -1,4 +1,4 @@
-#include "daemon/core/exchange/outlook.h"
+#include "daemon/core/exchange/forecast.h"
 
 #include <string.h>
 
@@ -10,39 +10,39 @@
 #include "daemon/core/state/tenant.h"
 #include "daemon/exchange/worth-text.h"
 
-const char *exchange_outlook_name(enum exchange_outlook outlook)
+const char *exchange_forecast_name(enum exchange_forecast forecast)
 {
         static const char *const names[] = {
 #define X(name, text) text,
-                EXCHANGE_OUTLOOKS(X)
+                EXCHANGE_FORECASTS(X)
 #undef X
         };
 
-        return names[outlook];
+        return names[forecast];
 }
 
-static enum exchange_outlook say_not_shared(
+static enum exchange_forecast say_not_shared(
         const struct ns *ns, const char *remote, const char *why, struct detail *d)
 {
         if (!ns->tenant->exchange && remote[0])
-                return detail_set(d, OUTLOOK_NOT_SHARED,
+                return detail_set(d, FORECAST_NOT_SHARED,
                         "an import brings nothing, as remote %s of tenant %s isn't open: the log "
                         "of kvleased says why",
                         remote, ns->tenant->name);
-        return detail_set(d, OUTLOOK_NOT_SHARED,
+        return detail_set(d, FORECAST_NOT_SHARED,
                 "an import brings nothing, as namespace %s isn't shared with other hosts: %s",
                 ns->name, why);
 }
 
-static enum exchange_outlook say_unreachable(
+static enum exchange_forecast say_unreachable(
         const struct remote_summary *summary, const char *remote, struct detail *d)
 {
         if (summary->n_nodes == 0)
-                return detail_set(d, OUTLOOK_UNREACHABLE,
+                return detail_set(d, FORECAST_UNREACHABLE,
                         "an import brings nothing now, as no address of remote %s is known: can "
                         "the names be resolved?",
                         remote);
-        return detail_set(d, OUTLOOK_UNREACHABLE,
+        return detail_set(d, FORECAST_UNREACHABLE,
                 "an import brings nothing now, as of %u node%s of remote %s none answers%s%s",
                 summary->n_nodes, summary->n_nodes == 1 ? "" : "s", remote,
                 summary->last_error ? ": " : "",
@@ -63,7 +63,7 @@ static const char *prefill_source(const struct exchange_ns *e)
         return e->prefill.amount > 0 ? "as engines measured" : "until an engine has measured it";
 }
 
-static enum exchange_outlook say_asks(
+static enum exchange_forecast say_asks(
         const struct exchange_ns *e, const char *remote, bool answers, struct detail *d)
 {
         const struct nsset *set = e->ns->catalog.set;
@@ -72,7 +72,7 @@ static enum exchange_outlook say_asks(
         if (e->n_decided > 0)
                 worth_text(&e->decided, e->n_decided,
                         (uint64_t)e->n_decided * e->ns->layout.page_tokens, last);
-        return detail_set(d, OUTLOOK_ASKS,
+        return detail_set(d, FORECAST_ASKS,
                 "an import loads what remote %s has, which %s: at least %d tokens, where that is "
                 "sooner than computing them (%llu a second, %s)%s%s%s%s",
                 remote, answers ? "answers" : "hasn't answered yet", WORTH_TOKENS_MIN,
@@ -81,7 +81,7 @@ static enum exchange_outlook say_asks(
                 set ? set->name : "", last[0] ? "; the last one: " : "", last);
 }
 
-enum exchange_outlook exchange_outlook(const struct ns *ns, const char *remote, struct detail *d)
+enum exchange_forecast exchange_forecast(const struct ns *ns, const char *remote, struct detail *d)
 {
         const struct exchange_ns *e = exchange_find_ns(ns);
         struct remote_summary summary;
@@ -95,12 +95,12 @@ enum exchange_outlook exchange_outlook(const struct ns *ns, const char *remote, 
         if (summary.state == REMOTE_UNREACHED)
                 return say_unreachable(&summary, remote, d);
         if (e->epoch->must_change)
-                return detail_set(d, OUTLOOK_EPOCH,
+                return detail_set(d, FORECAST_EPOCH,
                         "an import brings nothing now, as remote %s doesn't know yet that "
                         "something of namespace %s was invalidated",
                         remote, ns->name);
         if (e->x->n_imports >= IMPORTS_MAX)
-                return detail_set(d, OUTLOOK_BUSY,
+                return detail_set(d, FORECAST_BUSY,
                         "an import brings nothing now, as %d of tenant %s are under way, the most "
                         "there may be",
                         IMPORTS_MAX, ns->tenant->name);
