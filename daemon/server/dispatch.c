@@ -277,7 +277,7 @@ static void serve_frame(struct peer *p, const struct frame *f, const struct msg_
                                 : "this kvleased does not know the request: upgrade it");
         else if (p->state == PEER_AUTH && info->type != MSG_AUTH)
                 answer_refuse(p, &f->header, -EACCES, "answer the challenge first");
-        else if (p->comeback.resuming && !resume_allows(info->type))
+        else if (p->resumption.resuming && !resume_allows(info->type))
                 answer_refuse(p, &f->header, -EINVAL,
                         "the client resumes: what it has open comes first, then RESUMED");
         else if (parked_comes_behind(p, info->type) || !handle_timed(p, f, info, start_nsec))

@@ -149,7 +149,7 @@ static int activate(struct request *rq)
         memcpy(who.name, p->identity.name, sizeof(who.name));
         if (peer_is_watcher(p))
                 r = 0;
-        else if (p->comeback.resume)
+        else if (p->resumption.resume)
                 r = resume_take(p, &rq->detail);
         else
                 r = client_record(p->member, &who, p->conn.pidfd, &rq->detail);
@@ -182,8 +182,8 @@ static int start_session(struct request *rq)
 static void fill_hello(struct request *rq, Kvlease__V1__HelloReply *reply)
 {
         struct peer *p = rq->peer;
-        struct member *m = p->comeback.resume ? resume_member(p) : p->member;
-        const uint8_t *token = p->comeback.resume ? resume_token(p) : m ? m->resume_token : NULL;
+        struct member *m = p->resumption.resume ? resume_member(p) : p->member;
+        const uint8_t *token = p->resumption.resume ? resume_token(p) : m ? m->resume_token : NULL;
 
         reply->version = p->conn.version;
         reply->boot_epoch = rq->server->store.boot_epoch;

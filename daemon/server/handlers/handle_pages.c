@@ -55,7 +55,7 @@ static uint64_t max_wait_nsec(const Kvlease__V1__LeaseRequest *m)
  * been done already? */
 static bool is_repeated(const struct request *rq)
 {
-        return rq->header->seq <= rq->peer->comeback.repeats_until;
+        return rq->header->seq <= rq->peer->resumption.repeats_until;
 }
 
 /* Something that mustn't be done twice is to be done. False: it was already. */

@@ -14,7 +14,7 @@
 
 static int check_resuming(struct request *rq)
 {
-        if (rq->peer->comeback.resuming)
+        if (rq->peer->resumption.resuming)
                 return 0;
         return detail_set(&rq->detail, -EINVAL,
                 "nothing is resumed on this connection, or RESUMED was said already");
@@ -66,7 +66,7 @@ int handle_RESUMED(struct request *rq)
                 return r;
         client_token_commit(p->member);
         member_resumed(p->member);
-        p->comeback.resuming = false;
+        p->resumption.resuming = false;
         rq->after = catch_up_client;
         return 0;
 }

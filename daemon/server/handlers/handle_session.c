@@ -18,7 +18,7 @@
 /* Makes the next handle the wanted one; -EEXIST: it is in use. */
 static int want_handle(struct request *rq, struct attach *a, uint32_t wanted)
 {
-        if (!rq->peer->comeback.resuming)
+        if (!rq->peer->resumption.resuming)
                 return detail_set(&rq->detail, -EINVAL,
                         "wanted is %u: only a client that resumes may choose its handles", wanted);
         if (map_find(&a->sessions, wanted))

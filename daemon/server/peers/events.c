@@ -58,10 +58,10 @@ static void tell_left(struct peer *p, uint64_t id)
 /* Without memory the notice is lost. */
 static void note_left(struct peer *p, uint64_t id)
 {
-        if (!p->comeback.missed)
-                p->comeback.missed = calloc(EVENTS_MISSED_MAX, sizeof(*p->comeback.missed));
-        if (p->comeback.missed && p->comeback.n_missed < EVENTS_MISSED_MAX)
-                p->comeback.missed[p->comeback.n_missed++] = id;
+        if (!p->resumption.missed)
+                p->resumption.missed = calloc(EVENTS_MISSED_MAX, sizeof(*p->resumption.missed));
+        if (p->resumption.missed && p->resumption.n_missed < EVENTS_MISSED_MAX)
+                p->resumption.missed[p->resumption.n_missed++] = id;
 }
 
 void events_member_left(struct member *m)
@@ -87,10 +87,10 @@ void events_tell_again(struct peer *p)
                 if (a->version_epoch != a->ns->version_epoch)
                         send_notice(p, KVLEASE__V1__NOTICE_EVENT__KIND__NS_STALE, a->id, 0,
                                 "the namespace has another version");
-        for (uint32_t i = 0; i < p->comeback.n_missed; i++)
-                tell_left(p, p->comeback.missed[i]);
-        free(TAKE(p->comeback.missed));
-        p->comeback.n_missed = 0;
+        for (uint32_t i = 0; i < p->resumption.n_missed; i++)
+                tell_left(p, p->resumption.missed[i]);
+        free(TAKE(p->resumption.missed));
+        p->resumption.n_missed = 0;
 }
 
 static void on_pressure(struct ns *ns, void *data)

@@ -12,7 +12,7 @@
 bool peer_may_submit(const struct peer *p)
 {
         return ring_is_open(&p->ring) && p->member && p->state == PEER_ACTIVE && !p->muted &&
-               !p->doomed && !p->comeback.resuming && !peer_awaits_drop(p);
+               !p->doomed && !p->resumption.resuming && !peer_awaits_drop(p);
 }
 
 uint32_t peer_take_submissions(struct peer *p, uint32_t budget)

@@ -22,7 +22,7 @@ static const char *end_reason(const struct peer *p)
 {
         if (p->muted || p->doomed)
                 return "broke the protocol";
-        if (p->comeback.adopted)
+        if (p->resumption.adopted)
                 return "did not come back";
         if (peer_is_waiting(p) || (p->conn.pidfd >= 0 && creds_pidfd_exited(p->conn.pidfd)))
                 return "exited";

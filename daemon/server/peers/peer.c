@@ -33,7 +33,7 @@ void peer_unref(struct peer *p)
                 return;
         assert(p->state == PEER_GONE);
         free(p->refusal.detail);
-        free(p->comeback.missed);
+        free(p->resumption.missed);
         free(p);
 }
 
@@ -106,10 +106,10 @@ void peer_stop_waiting(struct peer *p)
 /* Counts the peer as waiting to resume, or no more. */
 static void count_adopted(struct peer *p, bool is_adopted)
 {
-        p->server->peers.n_adopted += is_adopted - p->comeback.adopted;
+        p->server->peers.n_adopted += is_adopted - p->resumption.adopted;
         if (p->tenancy)
-                p->tenancy->n_adopted += is_adopted - p->comeback.adopted;
-        p->comeback.adopted = is_adopted;
+                p->tenancy->n_adopted += is_adopted - p->resumption.adopted;
+        p->resumption.adopted = is_adopted;
 }
 
 void peer_retire(struct peer *p, enum peer_state state)
@@ -601,7 +601,7 @@ void peer_feed(struct peer *p, const uint8_t *data, size_t n)
 
 const char *peer_state_name(const struct peer *p)
 {
-        if (p->state == PEER_WAITING && p->comeback.adopted && !p->muted)
+        if (p->state == PEER_WAITING && p->resumption.adopted && !p->muted)
                 return "waiting to resume";
         if (p->state == PEER_WAITING)
                 return "waiting for exit";

@@ -98,7 +98,7 @@ struct peer_refusal {
 };
 
 /* Resumption of a client after its connection ended (daemon/server/peers/resume.h). */
-struct peer_comeback {
+struct peer_resumption {
         bool adopted;           /* WAITING, with a member of the previous daemon */
         bool resuming;          /* resumes a member of another peer, until RESUMED */
         struct resume *resume;  /* owned; requested, and not proven yet; NULL */
@@ -160,7 +160,7 @@ struct peer {
         struct peer_identity identity;
         struct peer_refusal refusal;
         struct peer_challenge challenge;
-        struct peer_comeback comeback;
+        struct peer_resumption resumption;
 
         struct peer_conn conn;
         struct peer_input input;

@@ -40,7 +40,7 @@ static bool tell_recall(struct attach *a, const struct extent_set *set, bool idl
 
         /* A client that has hung up or is muted isn't waited for: the deadline deals with it. A
          * resuming client hasn't reported its mappings yet, and is told anew then. */
-        if (p->state != PEER_ACTIVE || p->muted || p->comeback.resuming)
+        if (p->state != PEER_ACTIVE || p->muted || p->resumption.resuming)
                 return true;
         if (p->out.bytes > OUTQUEUE_HOLD_BYTES / 2)
                 return false;

@@ -165,7 +165,7 @@ int resume_adopt(struct server *s, struct detail *d)
 void resume_end_exited(struct server *s)
 {
         list_for_each_safe (p, &s->peers.list, struct peer, links.all)
-                if (p->comeback.adopted && p->conn.pidfd < 0)
+                if (p->resumption.adopted && p->conn.pidfd < 0)
                         peer_exited(p);
 }
 
@@ -203,9 +203,9 @@ static int refuse_forged(struct peer *p, int code, const char *why, struct detai
 }
 
 /* 0 with the member. */
-static int check_comeback(struct peer *p, struct member **ret_member, struct detail *d)
+static int check_resumption(struct peer *p, struct member **ret_member, struct detail *d)
 {
-        struct resume *resume = p->comeback.resume;
+        struct resume *resume = p->resumption.resume;
         struct member *m = find_member(p->tenancy->tenant, resume->client);
         struct peer *old = m ? peer_of_member(m) : NULL;
         bool has_token = m && client_token_is(m, resume->presented);
@@ -251,17 +251,18 @@ int resume_ask(struct request *rq, const Kvlease__V1__HelloRequest *m)
                 return detail_set(&rq->detail, -EMSGSIZE,
                         "the request names %zu pending ones: at most %d are allowed", m->n_pending,
                         RESUME_MAX_PENDING);
-        p->comeback.resume =
-                malloc(sizeof(*p->comeback.resume) + m->n_pending * sizeof(*m->pending));
-        if (!p->comeback.resume)
+        p->resumption.resume =
+                malloc(sizeof(*p->resumption.resume) + m->n_pending * sizeof(*m->pending));
+        if (!p->resumption.resume)
                 return -ENOMEM;
-        p->comeback.resume->client = m->resume_client;
-        memcpy(p->comeback.resume->presented, m->resume_token.data, CLIENT_TOKEN_BYTES);
-        client_token_random(p->comeback.resume->fresh);
-        p->comeback.resume->n_pending = (uint32_t)m->n_pending;
+        p->resumption.resume->client = m->resume_client;
+        memcpy(p->resumption.resume->presented, m->resume_token.data, CLIENT_TOKEN_BYTES);
+        client_token_random(p->resumption.resume->fresh);
+        p->resumption.resume->n_pending = (uint32_t)m->n_pending;
         if (m->n_pending > 0)
-                memcpy(p->comeback.resume->pending, m->pending, m->n_pending * sizeof(*m->pending));
-        r = check_comeback(p, &unused, &rq->detail);
+                memcpy(p->resumption.resume->pending, m->pending,
+                        m->n_pending * sizeof(*m->pending));
+        r = check_resumption(p, &unused, &rq->detail);
         if (r != 0)
                 resume_drop(p);
         return r;
@@ -276,8 +277,8 @@ static void move_member(struct peer *p, struct peer *old)
         p->member->server_data = p;
         p->ring = old->ring;
         old->ring = (struct ring){0};
-        p->comeback.missed = TAKE(old->comeback.missed);
-        p->comeback.n_missed = old->comeback.n_missed;
+        p->resumption.missed = TAKE(old->resumption.missed);
+        p->resumption.n_missed = old->resumption.n_missed;
         p->counts.n_requests += old->counts.n_requests;
         p->counts.n_violations += old->counts.n_violations;
         peer_end(old);
@@ -288,7 +289,7 @@ static void move_member(struct peer *p, struct peer *old)
 static void undo_untold(struct peer *p, uint64_t *pending, uint32_t n)
 {
         for (uint32_t i = 0; i < n; i++)
-                p->comeback.repeats_until = MAX(p->comeback.repeats_until, pending[i]);
+                p->resumption.repeats_until = MAX(p->resumption.repeats_until, pending[i]);
         member_undo(p->member, pending, n);
         list_for_each (a, &p->member->attachments, struct attach, member_link)
                 sessions_close_all(a, server_now(p->server));
@@ -298,16 +299,16 @@ int resume_take(struct peer *p, struct detail *d)
 {
         struct resume *resume;
         struct member *m;
-        int r = check_comeback(p, &m, d);
+        int r = check_resumption(p, &m, d);
 
         if (r != 0)
                 return r;
         (void)culprit_serve(&p->server->store, m->group->tenant->mark, m->id); /* the frame's */
-        p->server->peers.n_resumed += peer_of_member(m)->comeback.adopted;
-        resume = TAKE(p->comeback.resume);
+        p->server->peers.n_resumed += peer_of_member(m)->resumption.adopted;
+        resume = TAKE(p->resumption.resume);
         client_token_renew(m, resume->presented, resume->fresh);
         move_member(p, peer_of_member(m));
-        p->comeback.resuming = true;
+        p->resumption.resuming = true;
         undo_untold(p, resume->pending, resume->n_pending);
         free(resume);
         peer_update_rights(p);
@@ -317,18 +318,18 @@ int resume_take(struct peer *p, struct detail *d)
 
 struct member *resume_member(const struct peer *p)
 {
-        return find_member(p->tenancy->tenant, p->comeback.resume->client);
+        return find_member(p->tenancy->tenant, p->resumption.resume->client);
 }
 
 const uint8_t *resume_token(const struct peer *p)
 {
-        return p->comeback.resume->fresh;
+        return p->resumption.resume->fresh;
 }
 
 void resume_drop(struct peer *p)
 {
-        free(p->comeback.resume);
-        p->comeback.resume = NULL;
+        free(p->resumption.resume);
+        p->resumption.resume = NULL;
 }
 
 bool resume_allows(uint16_t type)

@@ -41,12 +41,12 @@ int resume_adopt(struct server *s, struct detail *d);
 /* Called after store_recover_end(): ends clients whose process has exited meanwhile. */
 void resume_end_exited(struct server *s);
 
-/* Checks a HELLO that resumes. Returns 0: p->comeback.resume is set; -ESTALE: no such client, or
+/* Checks a HELLO that resumes. Returns 0: p->resumption.resume is set; -ESTALE: no such client, or
  * not its token; -EACCES: not its process, or muted, or it has another connection; -EMSGSIZE,
  * -EINVAL; -ENOMEM. */
 int resume_ask(struct request *rq, const Kvlease__V1__HelloRequest *m);
 
-/* Takes the client over. Returns 0: the member is p's, p->comeback.resume is NULL; else as
+/* Takes the client over. Returns 0: the member is p's, p->resumption.resume is NULL; else as
  * resume_ask(). */
 int resume_take(struct peer *p, struct detail *d);
 
