@@ -348,7 +348,7 @@ static void note_start(struct server *s)
                 snprintf(detail, sizeof(detail),
                         "taken over: %" PRIu64 " pages in %u namespaces, %u clients; lost: %u "
                         "namespaces, %u clients over which kvleased died",
-                        r->n_pages, r->n_namespaces, r->n_clients, r->n_lost, r->n_culprits);
+                        r->n_pages, r->n_namespaces, r->n_clients, r->n_lost, r->n_suspects);
         server_note(s, &(struct event_note){.kind = EVENT_DAEMON,
                                .reason = "started",
                                .pages = s->life.took_over ? r->n_pages : 0,

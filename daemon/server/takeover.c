@@ -5,7 +5,7 @@
 #include "base/parse.h"
 #include "daemon/core/clients/client-record.h"
 #include "daemon/core/state/state-root.h"
-#include "daemon/core/state/culprit.h"
+#include "daemon/core/state/suspect.h"
 #include "daemon/core/state/state.h"
 #include "daemon/core/life/canary.h"
 #include "daemon/core/life/recover.h"
@@ -22,7 +22,7 @@ int takeover_begin(struct server *s, struct detail *d)
         if (clients < 0)
                 return clients;
         is_lost |= are_clients_lost;
-        if (r == 1 && !is_lost && culprits_count(&s->store, server_now(s), d))
+        if (r == 1 && !is_lost && suspects_count(&s->store, server_now(s), d))
                 log_error("%s", d->text);
         s->life.took_over = r == 1 && !is_lost;
         if (is_lost)

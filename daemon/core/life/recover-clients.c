@@ -14,7 +14,7 @@
 #include "daemon/core/life/open.h"
 #include "daemon/core/state/store.h"
 #include "daemon/core/state/tenant.h"
-#include "daemon/core/state/culprit.h"
+#include "daemon/core/state/suspect.h"
 #include "daemon/core/state/shared.h"
 #include "daemon/core/life/recover.h"
 
@@ -45,10 +45,10 @@ static int recover_member(
         m->metadata_only = c->flags & CLIENT_METADATA_ONLY;
         m->safepoints = c->flags & CLIENT_SAFEPOINTS;
         *ret_member = m;
-        if (culprit_is_client(s, t->mark, id, &is_unread)) {
+        if (suspect_is_client(s, t->mark, id, &is_unread)) {
                 client_lose(m);
                 client_mute(m);
-                recovery->n_culprits++;
+                recovery->n_suspects++;
         }
         return 0;
 }
@@ -146,7 +146,7 @@ static int recover_attach(
         a->open_frame = slot->open_frame;
         a->pins_lost = slot->marks & ATTACH_LOST;
         r = map_all(a);
-        if (culprit_is_client(s, ns->tenant->mark, m->id, &is_unread) && is_unread)
+        if (suspect_is_client(s, ns->tenant->mark, m->id, &is_unread) && is_unread)
                 attach_lose_pins(a);
         if (r == 0 && !is_unread)
                 r = recover_share(s, a, slot, recovery);
@@ -171,10 +171,10 @@ static int recover_all(struct store *s, struct member **members, struct recovery
                 const struct member *m = owner_of(s, &s->clients->attaches[row - 1], members);
 
                 struct state_serving was =
-                        culprit_take_over(s, m ? m->group->tenant->mark : 0, m ? m->id : 0);
+                        suspect_take_over(s, m ? m->group->tenant->mark : 0, m ? m->id : 0);
 
                 r = recover_attach(s, row, members, recovery);
-                culprit_serve_end(s, was);
+                suspect_serve_end(s, was);
         }
         return r;
 }

@@ -47,7 +47,7 @@ struct recovery {
         uint32_t n_sessions;    /* sessions restored */
         uint32_t n_logs_lost;   /* namespaces that lost sessions, all or those after a damage */
         uint32_t n_clients;     /* clients recovered, dead or alive */
-        uint32_t n_culprits;    /* of n_clients, lost by culprit.h */
+        uint32_t n_suspects;    /* of n_clients, lost by suspect.h */
         uint32_t n_pins_lost;   /* attachments whose pins are unknown */
         uint32_t n_sets;        /* sets bound again */
         uint64_t n_bytes;       /* bytes of these sets */

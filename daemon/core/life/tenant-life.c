@@ -24,7 +24,7 @@
 #include "daemon/core/reclaim/recall.h"
 #include "daemon/core/reclaim/reclaim.h"
 #include "daemon/core/reclaim/take-back.h"
-#include "daemon/core/state/culprit.h"
+#include "daemon/core/state/suspect.h"
 #include "daemon/core/sessions/session-purge.h"
 
 #define DEVICES_MAX 64 /* more than a daemon has */
@@ -208,7 +208,7 @@ int tenant_new(struct store *s, const char *name, const struct tenant_attrs *att
         t->store = s;
         t->number = ++s->last_tenant_number;
         memcpy(t->name, name, strlen(name) + 1);
-        t->mark = culprit_mark(name);
+        t->mark = suspect_mark(name);
         t->attrs = *attrs;
         set_limits(t);
         list_init(&t->namespaces);

@@ -40,9 +40,9 @@ struct state_canary {
         uint8_t reserved[7];
 };
 
-/* The tenant and client that the daemon serves now: culprit.h. Zeros: none. */
+/* The tenant and client that the daemon serves now: suspect.h. Zeros: none. */
 struct state_serving {
-        uint64_t tenant, client; /* culprit_mark(); client id, 0: work of the tenant alone */
+        uint64_t tenant, client; /* suspect_mark(); client id, 0: work of the tenant alone */
         uint64_t takes_over;     /* recovering the client's state (0, 1) */
 };
 

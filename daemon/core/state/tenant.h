@@ -97,7 +97,7 @@ struct tenant_counters {
 
 struct tenant {
         char name[TENANT_NAME_MAX + 1]; /* first: base/probe.h */
-        uint64_t mark;                  /* culprit.h */
+        uint64_t mark;                  /* suspect.h */
         uint32_t number;                /* not reused before 2^32 others */
         struct list_link link;          /* store.tenants */
         struct store *store;            /* borrowed */

@@ -6,7 +6,7 @@
 
 #include "base/macros.h"
 #include "daemon/core/state/store.h"
-#include "daemon/core/state/culprit.h"
+#include "daemon/core/state/suspect.h"
 #include "daemon/server/base/crash.h"
 
 static const int numbers[] = {SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV};
@@ -30,7 +30,7 @@ static void restore_handlers(void)
 static void on_crash(int number, siginfo_t *info, void *context)
 {
         if (watch.store && watch.store->state && pthread_equal(watch.loop, pthread_self()))
-                culprit_note_crash(watch.store->state);
+                suspect_note_crash(watch.store->state);
         restore_handlers();
         if (info->si_code <= 0)
                 raise(number);

@@ -1,6 +1,6 @@
 /*
  * Signal handlers for crashes of the daemon: they record which client was being served
- * (daemon/core/state/culprit.h). Loop thread only.
+ * (daemon/core/state/suspect.h). Loop thread only.
  */
 #ifndef KVL_SERVER_CRASH_H
 #define KVL_SERVER_CRASH_H

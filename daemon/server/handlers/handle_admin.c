@@ -14,7 +14,7 @@
 #include "daemon/core/state/tenant.h"
 #include "daemon/core/reclaim/compact.h"
 #include "daemon/core/reclaim/prealloc.h"
-#include "daemon/core/state/culprit.h"
+#include "daemon/core/state/suspect.h"
 #include "daemon/core/sessions/session.h"
 #include "daemon/remote/store/remote.h"
 #include "daemon/server/handlers/admin-handlers.h"
@@ -62,7 +62,7 @@ static void count_overload(const struct server *s, struct figures_status *row)
         list_for_each (t, &s->tenancies.list, struct tenancy, link) {
                 row->tenants_paused += t->turns.paused;
                 row->tenants_refused +=
-                        culprit_is_tenant(&s->store, t->tenant->mark, server_now(s));
+                        suspect_is_tenant(&s->store, t->tenant->mark, server_now(s));
                 row->connects_refused += t->turns.n_refused;
         }
 }
@@ -172,7 +172,7 @@ static void tell_recovery(const struct server *s, struct figures_status *row)
         row->clients_resumed = s->peers.n_resumed;
         row->clients_waiting = s->peers.n_adopted;
         row->clients_expired = r->n_clients - s->peers.n_resumed - s->peers.n_adopted;
-        row->clients_lost = r->n_culprits;
+        row->clients_lost = r->n_suspects;
 }
 
 static void tell_remote(struct request *rq, const char *name, struct figures_remote *m)

@@ -8,7 +8,7 @@
 #include "daemon/core/clients/member.h"
 #include "daemon/core/life/leave.h"
 #include "daemon/core/state/tenant.h"
-#include "daemon/core/state/culprit.h"
+#include "daemon/core/state/suspect.h"
 #include "daemon/server/handlers/client-handlers.h"
 #include "daemon/server/peers/server.h"
 #include "daemon/server/peers/events.h"
@@ -83,16 +83,16 @@ static int check_room(struct request *rq)
 }
 
 /* Refuses new clients of a tenant whose requests made kvleased crash repeatedly. */
-static int check_culprit(struct request *rq)
+static int check_suspect(struct request *rq)
 {
         const struct tenant *t = rq->peer->tenancy->tenant;
 
-        if (!culprit_is_tenant(t->store, t->mark, server_now(rq->server)))
+        if (!suspect_is_tenant(t->store, t->mark, server_now(rq->server)))
                 return 0;
         return detail_set(&rq->detail, -EACCES,
                 "kvleased died %d times while it served clients of tenant %s: they are refused for "
                 "an hour after the last time, or until kvleasectl restart",
-                CULPRIT_TENANT_DEATHS, t->name);
+                SUSPECT_TENANT_DEATHS, t->name);
 }
 
 static int join_group(struct request *rq, const Kvlease__V1__HelloRequest *m)
@@ -108,7 +108,7 @@ static int join_group(struct request *rq, const Kvlease__V1__HelloRequest *m)
                 return KVL_STATUS_DRAINING;
         r = check_room(rq);
         if (r == 0)
-                r = check_culprit(rq);
+                r = check_suspect(rq);
         if (r < 0)
                 return r;
         r = (m->group_create ? member_new_or_join : member_new)(

@@ -8,7 +8,7 @@
 #include "base/fd.h"
 #include "daemon/core/clients/client-record.h"
 #include "daemon/core/state/tenant.h"
-#include "daemon/core/state/culprit.h"
+#include "daemon/core/state/suspect.h"
 #include "daemon/core/life/recover-clients.h"
 #include "daemon/core/life/resume.h"
 #include "daemon/core/sessions/session.h"
@@ -93,7 +93,7 @@ static int adopt_ring(struct peer *p)
 
 /* Reports a client that isn't taken over: it keeps reading its mapped pages, and can make no
  * requests. */
-static void say_culprit(struct peer *p)
+static void say_suspect(struct peer *p)
 {
         log_warning(
                 "client %llu of tenant %s (%s) is not taken over, as earlier kvleaseds died while "
@@ -126,13 +126,13 @@ static int adopt_member(struct server *s, struct member *m)
         p->member = m;
         m->server_data = p;
         p->muted = client_is_muted(m);
-        if (culprit_is_client(&s->store, m->group->tenant->mark, m->id, &is_unread))
-                say_culprit(p);
+        if (suspect_is_client(&s->store, m->group->tenant->mark, m->id, &is_unread))
+                say_suspect(p);
         if (is_unread)
                 return 0;
-        was = culprit_take_over(&s->store, m->group->tenant->mark, m->id);
+        was = suspect_take_over(&s->store, m->group->tenant->mark, m->id);
         r = adopt_ring(p);
-        culprit_serve_end(&s->store, was);
+        suspect_serve_end(&s->store, was);
         return r;
 }
 
@@ -303,7 +303,7 @@ int resume_take(struct peer *p, struct detail *d)
 
         if (r != 0)
                 return r;
-        (void)culprit_serve(&p->server->store, m->group->tenant->mark, m->id); /* the frame's */
+        (void)suspect_serve(&p->server->store, m->group->tenant->mark, m->id); /* the frame's */
         p->server->peers.n_resumed += peer_of_member(m)->resumption.adopted;
         resume = TAKE(p->resumption.resume);
         client_token_renew(m, resume->presented, resume->fresh);

@@ -1,12 +1,12 @@
 /*
  * Marks the peer that is being served. If the daemon crashes between the marks, the next one knows
- * which client was served (daemon/core/state/culprit.h). Loop thread only.
+ * which client was served (daemon/core/state/suspect.h). Loop thread only.
  */
 #ifndef KVL_SERVER_SERVING_H
 #define KVL_SERVER_SERVING_H
 
 #include "daemon/core/state/tenant.h"
-#include "daemon/core/state/culprit.h"
+#include "daemon/core/state/suspect.h"
 #include "daemon/server/peers/peer.h"
 #include "daemon/server/peers/server.h"
 #include "daemon/server/peers/tenancy.h"
@@ -16,13 +16,13 @@ static inline struct state_serving serving_begin(const struct peer *p)
 {
         const struct tenant *t = p->tenancy ? p->tenancy->tenant : NULL;
 
-        return culprit_serve(
+        return suspect_serve(
                 &p->server->store, t ? t->mark : 0, t && p->member ? p->member->id : 0);
 }
 
 static inline void serving_end(struct server *s, struct state_serving was)
 {
-        culprit_serve_end(&s->store, was);
+        suspect_serve_end(&s->store, was);
 }
 
 #endif

@@ -2,7 +2,7 @@
 
 #include "base/clock.h"
 #include "daemon/core/memory/idle-sets.h"
-#include "daemon/core/state/culprit.h"
+#include "daemon/core/state/suspect.h"
 #include "daemon/server/peers/server.h"
 #include "daemon/server/peers/tenancy.h"
 #include "daemon/server/peers/events.h"
@@ -37,7 +37,7 @@ void server_stop(struct server *s)
         if (s->life.stopping)
                 return;
         s->life.stopping = true;
-        culprits_forget(&s->store);
+        suspects_forget(&s->store);
         log_message(LOG_STOPPING, NULL, "stopping");
         server_note(s, &(struct event_note){.kind = EVENT_DAEMON,
                                .reason = s->life.restarting ? "restarting" : "stopping"});

@@ -1,4 +1,4 @@
-#include "daemon/core/state/culprit.h"
+#include "daemon/core/state/suspect.h"
 
 #include <string.h>
 
@@ -6,7 +6,7 @@
 #include "base/macros.h"
 #include "daemon/core/state/detail.h"
 
-uint64_t culprit_mark(const char *tenant_name)
+uint64_t suspect_mark(const char *tenant_name)
 {
         /* Not secret: a process that can write the root needs no collision. */
         struct hash_seed seed = {STATE_MAGIC, 1};
@@ -14,16 +14,16 @@ uint64_t culprit_mark(const char *tenant_name)
         return hash_bytes(seed, tenant_name, strlen(tenant_name)) | 1;
 }
 
-struct state_serving culprit_take_over(struct store *s, uint64_t tenant_mark, uint64_t client)
+struct state_serving suspect_take_over(struct store *s, uint64_t tenant_mark, uint64_t client)
 {
-        struct state_serving was = culprit_serve(s, tenant_mark, client);
+        struct state_serving was = suspect_serve(s, tenant_mark, client);
 
         if (s->state)
                 s->state->serving.takes_over = 1;
         return was;
 }
 
-void culprit_note_crash(struct state_root *r)
+void suspect_note_crash(struct state_root *r)
 {
         atomic_store_explicit(&r->crashed, 1, memory_order_relaxed);
 }
@@ -73,10 +73,10 @@ static uint32_t count_death(
 
 static bool is_recent(const struct state_suspect *p, uint64_t now_nsec)
 {
-        return now_nsec >= p->last_nsec && now_nsec - p->last_nsec < CULPRIT_FORGET_NSEC;
+        return now_nsec >= p->last_nsec && now_nsec - p->last_nsec < SUSPECT_FORGET_NSEC;
 }
 
-bool culprits_count(struct store *s, uint64_t now_nsec, struct detail *d)
+bool suspects_count(struct store *s, uint64_t now_nsec, struct detail *d)
 {
         const struct state_serving was = s->state->serving;
         bool crashed = atomic_load_explicit(&s->state->crashed, memory_order_relaxed) != 0;
@@ -99,25 +99,25 @@ bool culprits_count(struct store *s, uint64_t now_nsec, struct detail *d)
         return true;
 }
 
-bool culprit_is_client(
+bool suspect_is_client(
         const struct store *s, uint64_t tenant_mark, uint64_t client, bool *ret_unread)
 {
         const struct state_suspect *p = find_suspect(s, tenant_mark, client);
         const struct state_suspect *all = find_suspect(s, tenant_mark, 0);
 
         *ret_unread = p && p->n_taking_over > 0;
-        return *ret_unread || (p && p->n_deaths >= CULPRIT_CLIENT_DEATHS) ||
-               (all && all->n_deaths >= CULPRIT_TENANT_DEATHS);
+        return *ret_unread || (p && p->n_deaths >= SUSPECT_CLIENT_DEATHS) ||
+               (all && all->n_deaths >= SUSPECT_TENANT_DEATHS);
 }
 
-bool culprit_is_tenant(const struct store *s, uint64_t tenant_mark, uint64_t now_nsec)
+bool suspect_is_tenant(const struct store *s, uint64_t tenant_mark, uint64_t now_nsec)
 {
         const struct state_suspect *all = s->state ? find_suspect(s, tenant_mark, 0) : NULL;
 
-        return all && all->n_deaths >= CULPRIT_TENANT_DEATHS && is_recent(all, now_nsec);
+        return all && all->n_deaths >= SUSPECT_TENANT_DEATHS && is_recent(all, now_nsec);
 }
 
-void culprits_forget(struct store *s)
+void suspects_forget(struct store *s)
 {
         if (!s->state)
                 return;

@@ -1,6 +1,6 @@
 /* The tenants that were served when daemons died, and the next daemon's conclusions. */
 #include "daemon/core/core.h"
-#include "daemon/core/state/culprit.h"
+#include "daemon/core/state/suspect.h"
 
 #include <string.h>
 
@@ -10,8 +10,8 @@
 #include "tests/unit/test-support.h"
 
 #define NOW (UINT64_C(1000000) * NSEC_PER_SEC)
-#define A   culprit_mark("a")
-#define B   culprit_mark("b")
+#define A   suspect_mark("a")
+#define B   suspect_mark("b")
 
 static void open_store(struct store *s)
 {
@@ -28,15 +28,15 @@ static bool die(struct store *s, uint64_t tenant, uint64_t client, uint64_t now)
 {
         struct detail d;
 
-        (void)culprit_serve(s, tenant, client);
-        culprit_note_crash(s->state);
-        return culprits_count(s, now, &d);
+        (void)suspect_serve(s, tenant, client);
+        suspect_note_crash(s->state);
+        return suspects_count(s, now, &d);
 }
 
 static bool is_client(const struct store *s, uint64_t tenant, uint64_t client)
 {
         bool unread;
-        bool is = culprit_is_client(s, tenant, client, &unread);
+        bool is = suspect_is_client(s, tenant, client, &unread);
 
         assert_false(unread);
         return is;
@@ -51,8 +51,8 @@ SCENE(test_two_deaths)
         assert_true(die(s, A, 1, NOW));
         assert_true(is_client(s, A, 1));
         assert_false(is_client(s, A, 2) || is_client(s, B, 1));
-        assert_false(culprit_is_tenant(s, A, NOW));
-        culprits_forget(s);
+        assert_false(suspect_is_tenant(s, A, NOW));
+        suspects_forget(s);
         assert_false(is_client(s, A, 1));
 }
 
@@ -64,16 +64,16 @@ TEST(test_nobody)
         struct detail d;
 
         open_store(&s);
-        (void)culprit_serve(&s, A, 1);
-        assert_false(culprits_count(&s, NOW, &d)); /* SIGKILL */
+        (void)suspect_serve(&s, A, 1);
+        assert_false(suspects_count(&s, NOW, &d)); /* SIGKILL */
         assert_int_equal(s.state->serving.tenant, 0);
-        was = culprit_serve(&s, A, 1);
-        inner = culprit_serve(&s, B, 7); /* on its behalf */
-        culprit_serve_end(&s, inner);
+        was = suspect_serve(&s, A, 1);
+        inner = suspect_serve(&s, B, 7); /* on its behalf */
+        suspect_serve_end(&s, inner);
         assert_int_equal(s.state->serving.client, 1);
-        culprit_serve_end(&s, was);
-        culprit_note_crash(s.state);
-        assert_false(culprits_count(&s, NOW, &d));
+        suspect_serve_end(&s, was);
+        suspect_note_crash(s.state);
+        assert_false(suspects_count(&s, NOW, &d));
         assert_int_equal(s.state->crashed, 0);
         store_deinit(&s);
 }
@@ -86,12 +86,12 @@ TEST(test_taking_over)
         bool unread;
 
         open_store(&s);
-        (void)culprit_take_over(&s, A, 3);
-        culprit_note_crash(s.state);
-        assert_true(culprits_count(&s, NOW, &d));
-        assert_true(culprit_is_client(&s, A, 3, &unread));
+        (void)suspect_take_over(&s, A, 3);
+        suspect_note_crash(s.state);
+        assert_true(suspects_count(&s, NOW, &d));
+        assert_true(suspect_is_client(&s, A, 3, &unread));
         assert_true(unread);
-        assert_false(culprit_is_client(&s, A, 4, &unread));
+        assert_false(suspect_is_client(&s, A, 4, &unread));
         assert_false(unread);
         store_deinit(&s);
 }
@@ -99,15 +99,15 @@ TEST(test_taking_over)
 /* Another client each time: its tenant, which is forgotten after an hour. */
 SCENE(test_tenant)
 {
-        for (uint64_t i = 0; i < CULPRIT_TENANT_DEATHS; i++) {
-                assert_false(culprit_is_tenant(s, A, NOW));
+        for (uint64_t i = 0; i < SUSPECT_TENANT_DEATHS; i++) {
+                assert_false(suspect_is_tenant(s, A, NOW));
                 assert_true(die(s, A, i % 2 == 0 ? 0 : i, NOW));
         }
-        assert_true(culprit_is_tenant(s, A, NOW));
+        assert_true(suspect_is_tenant(s, A, NOW));
         assert_true(is_client(s, A, 99));
-        assert_false(culprit_is_tenant(s, B, NOW) || is_client(s, B, 99));
-        assert_false(culprit_is_tenant(s, A, NOW + CULPRIT_FORGET_NSEC));
-        assert_true(die(s, B, 1, NOW + CULPRIT_FORGET_NSEC));
+        assert_false(suspect_is_tenant(s, B, NOW) || is_client(s, B, 99));
+        assert_false(suspect_is_tenant(s, A, NOW + SUSPECT_FORGET_NSEC));
+        assert_true(die(s, B, 1, NOW + SUSPECT_FORGET_NSEC));
         assert_false(is_client(s, A, 99));
 }
 
@@ -115,7 +115,7 @@ SCENE(test_tenant)
 SCENE(test_full)
 {
         for (uint64_t i = 1; i <= 2 * STATE_SUSPECTS; i++)
-                assert_true(die(s, culprit_mark("x") + 2 * i, i, NOW + i));
+                assert_true(die(s, suspect_mark("x") + 2 * i, i, NOW + i));
         assert_true(die(s, A, 1, NOW + 100));
         assert_true(die(s, A, 1, NOW + 100));
         assert_true(is_client(s, A, 1));
