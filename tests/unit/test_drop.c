@@ -6,7 +6,7 @@
 #include "daemon/core/life/leave.h"
 #include "daemon/core/life/namespace.h"
 #include "daemon/core/memory/idle-sets.h"
-#include "daemon/core/moves/places.h"
+#include "daemon/core/moves/renumber.h"
 #include "daemon/core/memory/tasks.h"
 #include "daemon/core/reclaim/sweep.h"
 #include "daemon/core/requests/invalidate.h"
@@ -195,7 +195,7 @@ static void move_page(struct bench *w, unsigned key)
 
         assert_int_equal(lease_pages(w->a, 1, 1, &to, NULL), 0);
         grants_remove(w->a->grants, to);
-        places_change(w->ns, from, to, 0);
+        renumber_page(w->ns, from, to, 0);
         idle_sets_drain(&w->f.store);
         ns_page(w->ns, to)->owner = 0;
         assert_int_equal(find(w, key), to);

@@ -4,7 +4,7 @@
 #include "daemon/core/life/leave.h"
 #include "daemon/core/life/namespace.h"
 #include "daemon/core/memory/idle-sets.h"
-#include "daemon/core/moves/places.h"
+#include "daemon/core/moves/renumber.h"
 #include "daemon/core/reclaim/recall.h"
 #include "daemon/core/state/shared.h"
 #include "tests/unit/alloc-fail.h"
@@ -125,7 +125,7 @@ static void move_page(struct attach *a, uint32_t handle, uint32_t index)
         assert_int_equal(release_pages(a, &from.page, 1, 1, NULL), 0);
         assert_int_equal(lease_pages(a, 1, 1, &to, NULL), 0);
         grants_remove(a->grants, to);
-        places_change(a->ns, from.page, to, 0);
+        renumber_page(a->ns, from.page, to, 0);
         idle_sets_drain(a->ns->store);
         ns_page(a->ns, to)->owner = 0;
 }

@@ -3,7 +3,7 @@
 
 #include "daemon/core/clients/attach.h"
 #include "daemon/core/clients/grants.h"
-#include "daemon/core/moves/places.h"
+#include "daemon/core/moves/renumber.h"
 #include "tests/unit/alloc-fail.h"
 #include "tests/unit/session-window-fixture.h"
 
@@ -386,7 +386,7 @@ SCENE(test_moved)
 
         assert_int_equal(lease_pages(k->w.a, 1, 1, &to, NULL), 0);
         grants_remove(k->w.a->grants, to);
-        places_change(k->w.ns, k->t.at, to, 0);
+        renumber_page(k->w.ns, k->t.at, to, 0);
         idle_sets_drain(&k->w.f.store);
         ns_page(k->w.ns, to)->owner = 0;
         assert_int_equal(k->t.at, to);

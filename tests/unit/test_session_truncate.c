@@ -7,7 +7,7 @@
 #include "daemon/core/life/leave.h"
 #include "daemon/core/life/namespace.h"
 #include "daemon/core/memory/idle-sets.h"
-#include "daemon/core/moves/places.h"
+#include "daemon/core/moves/renumber.h"
 #include "daemon/core/memory/tasks.h"
 #include "daemon/core/sessions/session-impl.h"
 #include "tests/unit/session-fixture.h"
@@ -163,7 +163,7 @@ SCENE(test_moved)
         work(w, 3);
         assert_int_equal(lease_pages(w->a, 1, 1, &to, NULL), 0);
         grants_remove(w->a->grants, to);
-        places_change(w->ns, w->t.at, to, 0);
+        renumber_page(w->ns, w->t.at, to, 0);
         idle_sets_drain(&w->f.store);
         ns_page(w->ns, to)->owner = 0;
         assert_int_equal(w->t.at, to);

@@ -11,7 +11,7 @@
  * *unclaimed* until it is published again. They are on no account, and are the first to be removed
  * if the disk lacks space.
  *
- * A page on disk is like any other (places.h): SEALED, in index, tree and policy.
+ * A page on disk is like any other (renumber.h): SEALED, in index, tree and policy.
  * page_extra.content is its place in the space. Its entry is removed when it is FREE, or at once if
  * it is invalidated: then it can't be read any more. Loop thread only.
  */

@@ -12,7 +12,7 @@
 #include "daemon/core/memory/idle-sets.h"
 #include "daemon/core/moves/copy-batch.h"
 #include "daemon/core/moves/part-sums.h"
-#include "daemon/core/moves/places.h"
+#include "daemon/core/moves/renumber.h"
 #include "daemon/core/moves/space.h"
 #include "daemon/core/state/moving.h"
 #include "daemon/core/state/listeners.h"
@@ -163,7 +163,7 @@ static bool retire(struct transfer *t)
 {
         struct ns *ns = t->ns;
 
-        if (!places_is_idle(ns, t->from))
+        if (!page_is_idle(ns, t->from))
                 return false;
         if (shared_retire(ns, t->from))
                 return true;
@@ -190,7 +190,7 @@ static int end_down(struct transfer *t)
         ns->store->counters.demoted_pages++;
         ns->tiers[tier_of_page(&ns->geometry, t->to)].n_arrived++;
         note_demoted(ns, t->to);
-        places_change(ns, t->from, t->to, carried(t)->content);
+        renumber_page(ns, t->from, t->to, carried(t)->content);
         PROBE_MOVED(demote, t, way.to);
         return 0;
 }
@@ -207,7 +207,7 @@ static int end_put(struct transfer *t)
         ns->store->counters.demoted_pages++;
         ns->tiers[tier_of_page(&ns->geometry, t->to)].n_arrived++;
         note_demoted(ns, t->to);
-        places_change_pinned(ns, t->from, t->to, carried(t)->content);
+        renumber_pinned_page(ns, t->from, t->to, carried(t)->content);
         PROBE_MOVED(demote, t, way.to);
         return 0;
 }
@@ -222,7 +222,7 @@ static int end_up(struct transfer *t)
                 return -EAGAIN;
         ns->store->counters.promoted_pages++;
         ns->tiers[TIER_DEVICE].n_arrived++;
-        places_change_pinned(ns, t->from, t->to, 0);
+        renumber_pinned_page(ns, t->from, t->to, 0);
         PROBE_MOVED(promote, t, way.from);
         return 0;
 }

@@ -10,7 +10,7 @@
 #include "daemon/core/cache/pages.h"
 #include "daemon/core/memory/sets.h"
 #include "daemon/core/memory/idle-sets.h"
-#include "daemon/core/moves/places.h"
+#include "daemon/core/moves/renumber.h"
 #include "daemon/core/moves/transfer.h"
 #include "daemon/core/state/group.h"
 #include "daemon/core/state/ns.h"
@@ -102,7 +102,7 @@ uint64_t compact_count_moves(const struct ns *ns)
 /* Is the page unused, and not being moved to another tier? Such a transfer has locked it. */
 static bool is_movable(const struct ns *ns, uint32_t page)
 {
-        return places_is_idle(ns, page) && !transfer_find(ns, page);
+        return page_is_idle(ns, page) && !transfer_find(ns, page);
 }
 
 /* Is the page to be moved still unchanged? */
@@ -144,7 +144,7 @@ static void finish_move(struct move *m, int result)
         set->recall.give_up_nsec = ns->store->now_nsec + PATIENCE_NSEC;
         ns->store->counters.compacted_pages++;
         end_move(m);
-        places_change(ns, from, to, 0);
+        renumber_page(ns, from, to, 0);
 }
 
 /* ---- copies --------------------------------------------------------------------------------- */

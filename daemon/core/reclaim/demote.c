@@ -7,7 +7,7 @@
 #include "daemon/core/cache/victim.h"
 #include "daemon/core/memory/below.h"
 #include "daemon/core/memory/sets.h"
-#include "daemon/core/moves/places.h"
+#include "daemon/core/moves/renumber.h"
 #include "daemon/core/moves/space.h"
 #include "daemon/core/moves/transfer.h"
 #include "daemon/core/state/ns.h"
@@ -253,7 +253,7 @@ static uint32_t find_next(const struct ns *ns, uint32_t page)
         uint32_t up = tree_hides_tip(&ns->tree, page) ? tree_parent(&ns->tree, page) : NODE_NONE;
 
         if (up == NODE_NONE || ns_set_of(ns, up)->tier != ns_set_of(ns, page)->tier ||
-                !places_is_idle(ns, up) || shared_is_pinned(ns, up) ||
+                !page_is_idle(ns, up) || shared_is_pinned(ns, up) ||
                 ns_note(ns, up)->used_sec > ns_note(ns, page)->used_sec || transfer_find(ns, up))
                 return NODE_NONE;
         return up;

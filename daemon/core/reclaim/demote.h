@@ -40,9 +40,10 @@ bool demote_swaps(struct ns *ns, uint32_t page, enum demote_for why);
 /* Returns the FREE pages of the device that are kept for leases, if no other set can be bound. */
 uint32_t demote_n_kept(const struct ns *ns);
 
-/* Demotes this page of the device, without asking the policy. The page is idle (places_is_idle())
- * and not in transfer. Returns 0: it is under way; -EBUSY: the limit of transfers is reached;
- * -ENOSPC, -EDQUOT: no place in the lower tier, or its pages are of more worth; -ENOMEM, -EIO. */
+/* Demotes this page of the device, without asking the policy. The page is idle
+ * (page_is_idle()) and not in transfer. Returns 0: it is under way; -EBUSY: the limit of
+ * transfers is reached; -ENOSPC, -EDQUOT: no place in the lower tier, or its pages are of more
+ * worth; -ENOMEM, -EIO. */
 int demote_page(struct ns *ns, uint32_t page);
 
 #endif

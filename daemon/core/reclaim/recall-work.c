@@ -9,7 +9,7 @@
 #include "daemon/core/clients/pin.h"
 #include "daemon/core/memory/below.h"
 #include "daemon/core/memory/idle-sets.h"
-#include "daemon/core/moves/places.h"
+#include "daemon/core/moves/renumber.h"
 #include "daemon/core/moves/transfer.h"
 #include "daemon/core/state/group.h"
 #include "daemon/core/state/ns-parts.h"
@@ -81,7 +81,7 @@ static bool demote_what_is_cached(struct work *w, struct extent_set *set)
         for (; set->recall.demote_at < n && w->budget > 0; set->recall.demote_at++) {
                 page = set->index * n + set->recall.demote_at;
                 spend_budget(w, 1);
-                if (places_is_idle(ns, page) && !shared_is_pinned(ns, page) &&
+                if (page_is_idle(ns, page) && !shared_is_pinned(ns, page) &&
                         !transfer_find(ns, page) && demote_page(ns, page) == -EBUSY)
                         return true;
         }

@@ -12,7 +12,7 @@
 #include "daemon/core/clients/magazine.h"
 #include "daemon/core/memory/sets.h"
 #include "daemon/core/memory/idle-sets.h"
-#include "daemon/core/moves/places.h"
+#include "daemon/core/moves/renumber.h"
 #include "daemon/core/moves/transfer.h"
 #include "daemon/core/state/group.h"
 #include "daemon/core/state/ns.h"
@@ -82,7 +82,7 @@ static bool evict_tip(struct ns *ns, uint32_t page, uint64_t *n_evicted)
 
         do {
                 leaf = tree_leaf_below(&ns->tree, page);
-                if (!places_is_idle(ns, leaf) || !ns_evict_leaf(ns, leaf, ns->tenant))
+                if (!page_is_idle(ns, leaf) || !ns_evict_leaf(ns, leaf, ns->tenant))
                         return false;
                 (*n_evicted)++;
         } while (leaf != page);
@@ -103,7 +103,7 @@ static void evict_tips(struct ns *ns, uint32_t n, uint64_t now_nsec, uint64_t *n
                         break;
                 if (evict_tip(ns, tip, n_evicted))
                         continue;
-                if (!places_is_idle(ns, tip)) /* it became held, and isn't returned again */
+                if (!page_is_idle(ns, tip)) /* it became held, and isn't returned again */
                         continue;
                 ns->evict->lock(ns->policy, tip);
                 blocked[n_blocked++] = tip;

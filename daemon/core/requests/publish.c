@@ -14,7 +14,7 @@
 #include "daemon/core/clients/pin.h"
 #include "daemon/core/clients/request.h"
 #include "daemon/core/state/detail.h"
-#include "daemon/core/moves/places.h"
+#include "daemon/core/moves/renumber.h"
 #include "daemon/core/moves/space.h"
 #include "daemon/core/moves/transfer.h"
 #include "daemon/core/state/listeners.h"
@@ -213,7 +213,7 @@ static bool take_over(struct attach *a, const struct publish_one *o, uint32_t ex
         grants_remove(a->grants, o->page);
         p->reported = 0;
         ns_note(ns, existing)->client = a->member->id; /* identifies a repeated publish */
-        places_change_pinned(ns, existing, o->page, 0);
+        renumber_pinned_page(ns, existing, o->page, 0);
         ns_note_use(ns, o->page);
         ns->counters.duplicates++;
         ns->store->counters.duplicates++;

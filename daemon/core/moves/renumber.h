@@ -2,8 +2,8 @@
  * Gives a page another number after its bytes were copied, in the same tier (compact.h) or to
  * another one (transfer.h). Index, tree, policy, sessions and tags follow. Loop thread only.
  */
-#ifndef KVL_CORE_PLACES_H
-#define KVL_CORE_PLACES_H
+#ifndef KVL_CORE_RENUMBER_H
+#define KVL_CORE_RENUMBER_H
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -14,13 +14,13 @@ struct ns;
  * window, without pins over the socket, RETIRING and without pins in segments (shared_retire()).
  * `to` is MOVING and has the bytes. content: base/sum.h of the stored bytes, if `to` is in a lower
  * tier. */
-void places_change(struct ns *ns, uint32_t from, uint32_t to, uint64_t content);
+void renumber_page(struct ns *ns, uint32_t from, uint32_t to, uint64_t content);
 
-/* Does what places_change() does for a page that is or may be pinned, and isn't RETIRING: `from`
+/* Does what renumber_page() does for a page that is or may be pinned, and isn't RETIRING: `from`
  * stays DETACHED while clients read it. `to` may also be GRANTED, but not in its group's grants. */
-void places_change_pinned(struct ns *ns, uint32_t from, uint32_t to, uint64_t content);
+void renumber_pinned_page(struct ns *ns, uint32_t from, uint32_t to, uint64_t content);
 
-/* Is the page cached, in no window, and not pinned as far as the daemon knows? */
-bool places_is_idle(const struct ns *ns, uint32_t page);
+/* Is the page idle: cached, in no window, and not pinned as far as the daemon knows? */
+bool page_is_idle(const struct ns *ns, uint32_t page);
 
 #endif

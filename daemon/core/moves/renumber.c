@@ -1,4 +1,4 @@
-#include "daemon/core/moves/places.h"
+#include "daemon/core/moves/renumber.h"
 
 #include <assert.h>
 #include <string.h>
@@ -14,7 +14,7 @@
 #include "daemon/core/state/shared.h"
 #include "policy/expect.h"
 
-bool places_is_idle(const struct ns *ns, uint32_t page)
+bool page_is_idle(const struct ns *ns, uint32_t page)
 {
         const struct page *p = ns_page(ns, page);
 
@@ -79,13 +79,13 @@ static void take_place(struct ns *ns, uint32_t from, uint32_t to, uint64_t conte
         expect_moved(ns->expect, from, to);
 }
 
-void places_change(struct ns *ns, uint32_t from, uint32_t to, uint64_t content)
+void renumber_page(struct ns *ns, uint32_t from, uint32_t to, uint64_t content)
 {
         take_place(ns, from, to, content);
         ns_free_page(ns, from);
 }
 
-void places_change_pinned(struct ns *ns, uint32_t from, uint32_t to, uint64_t content)
+void renumber_pinned_page(struct ns *ns, uint32_t from, uint32_t to, uint64_t content)
 {
         bool was_held = page_is_held(ns_page(ns, from));
 
