@@ -19,7 +19,7 @@
 #include "daemon/server/peers/answer.h"
 #include "daemon/server/peers/peer.h"
 #include "daemon/server/peers/pending.h"
-#include "daemon/server/peers/quiet.h"
+#include "daemon/server/peers/idle-interval.h"
 #include "daemon/server/peers/resume.h"
 #include "daemon/server/peers/turns.h"
 #include "daemon/server/peers/admin-fds.h"
@@ -265,7 +265,7 @@ static void serve_frame(struct peer *p, const struct frame *f, const struct msg_
 
         p->counts.n_requests++;
         turns_charge(p, 1);
-        quiet_end(p->server);
+        idle_interval_end(p->server);
         store_set_now(&p->server->store, server_now(p->server));
         catch_up(p, f->header.type);
         if (p->muted || p->doomed)

@@ -27,7 +27,7 @@
 #include "daemon/server/peers/events.h"
 #include "daemon/server/peers/peer-timers.h"
 #include "daemon/server/peers/peer.h"
-#include "daemon/server/peers/quiet.h"
+#include "daemon/server/peers/idle-interval.h"
 #include "daemon/server/peers/turns.h"
 #include "daemon/server/services/compact-timer.h"
 #include "daemon/server/services/devices.h"
@@ -117,7 +117,7 @@ static int init_base(struct server *s, struct config *config)
         uv_prepare_init(&s->loop.uv, &s->services.queue_prepare);
         uv_timer_init(&s->loop.uv, &s->life.stop_timer);
         peer_timers_init(s);
-        quiet_init(s);
+        idle_interval_init(s);
         uv_timer_init(&s->loop.uv, &s->life.watchdog);
         uv_timer_init(&s->loop.uv, &s->peers.grace_timer);
         for (size_t i = 0; i < ARRAY_SIZE(s->life.signals); i++)
@@ -443,7 +443,7 @@ static void close_loop(struct server *s)
                 (uv_handle_t *)&s->peers.hello_timer,
                 (uv_handle_t *)&s->life.stop_timer,
                 (uv_handle_t *)&s->peers.look_timer,
-                (uv_handle_t *)&s->peers.quiet_timer,
+                (uv_handle_t *)&s->peers.idle_timer,
                 (uv_handle_t *)&s->life.watchdog,
                 (uv_handle_t *)&s->recall_timer,
                 (uv_handle_t *)&s->leases.timer,

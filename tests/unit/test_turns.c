@@ -3,7 +3,7 @@
  * memory of those that don't read. The server in process; a turn of the loop is one call.
  */
 #include "base/fd.h"
-#include "daemon/server/peers/quiet.h"
+#include "daemon/server/peers/idle-interval.h"
 #include "daemon/server/base/ring.h"
 #include "tests/unit/server-fixture.h"
 

@@ -61,10 +61,10 @@ static void show_leasable(struct ns *ns)
                 atomic_store_explicit(shown, n, memory_order_relaxed);
 }
 
-bool leasable_look(struct ns *ns, uint32_t *budget, bool is_quiet)
+bool leasable_look(struct ns *ns, uint32_t *budget, bool is_idle)
 {
         struct leasable *l = &ns->periodic.leasable;
-        uint32_t n_clients = is_quiet ? count_attachments(ns) : FULL_CLIENTS;
+        uint32_t n_clients = is_idle ? count_attachments(ns) : FULL_CLIENTS;
         uint32_t set_pages = ns->geometry.set_pages,
                  end = geometry_device_slots(&ns->geometry) * set_pages;
 
@@ -93,7 +93,7 @@ bool leasable_look(struct ns *ns, uint32_t *budget, bool is_quiet)
         return l->page == 0;
 }
 
-uint32_t leasables_look(struct store *s, uint32_t n_namespaces, uint32_t *budget, bool is_quiet)
+uint32_t leasables_look(struct store *s, uint32_t n_namespaces, uint32_t *budget, bool is_idle)
 {
         uint32_t n = 0;
 
@@ -101,7 +101,7 @@ uint32_t leasables_look(struct store *s, uint32_t n_namespaces, uint32_t *budget
                 struct ns *ns =
                         list_first(&s->leasables.namespaces, struct ns, periodic.leasable.link);
 
-                if (!leasable_look(ns, budget, is_quiet))
+                if (!leasable_look(ns, budget, is_idle))
                         break;
                 list_remove(&ns->periodic.leasable.link);
                 list_append(&s->leasables.namespaces, &ns->periodic.leasable.link);

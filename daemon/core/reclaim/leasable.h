@@ -23,13 +23,13 @@ void leasable_begin(struct ns *ns);
 void leasable_end(struct ns *ns);
 
 /* Continues the round for at most *budget pages and unbound sets, which it subtracts, and shows the
- * number. Returns true at the round's end. O(budget * clients). is_quiet: no other work is
+ * number. Returns true at the round's end. O(budget * clients). is_idle: no other work is
  * disturbed, so a page that isn't held costs only 1/64 for each client. */
-bool leasable_look(struct ns *ns, uint32_t *budget, bool is_quiet);
+bool leasable_look(struct ns *ns, uint32_t *budget, bool is_idle);
 
 /* Continues the rounds of the next namespaces in turn: at most n_namespaces, and *budget in all.
  * Returns how many rounds ended. */
-uint32_t leasables_look(struct store *s, uint32_t n_namespaces, uint32_t *budget, bool is_quiet);
+uint32_t leasables_look(struct store *s, uint32_t n_namespaces, uint32_t *budget, bool is_idle);
 
 /* Returns the present number, except that held pages are as of the last round. */
 uint32_t leasable_pages(const struct ns *ns);

@@ -6,7 +6,7 @@
 #include "daemon/server/peers/server.h"
 #include "daemon/server/peers/serving.h"
 #include "daemon/server/peers/events.h"
-#include "daemon/server/peers/quiet.h"
+#include "daemon/server/peers/idle-interval.h"
 #include "daemon/server/peers/turns.h"
 
 bool peer_may_submit(const struct peer *p)
@@ -32,7 +32,7 @@ uint32_t peer_take_submissions(struct peer *p, uint32_t budget)
                 (void)turn_watch_since(&p->server->turn_watch, "ring",
                         p->tenancy ? p->tenancy->config.name : NULL, began);
                 turns_charge(p, turn.n);
-                quiet_expect(p->server);
+                idle_interval_expect(p->server);
         }
         if (turn.is_news && ring_wakes_client(&p->ring))
                 events_ring(p);

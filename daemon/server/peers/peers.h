@@ -47,9 +47,9 @@ struct peers {
         uint64_t n_violations;
         size_t pending_bytes;   /* of pending.c */
         uint64_t n_overflows;   /* peers muted or dropped over max_pending, since start */
-        uint64_t policies_nsec; /* last housekeeping of policies (quiet.c) */
-        bool was_executed;      /* input was executed since the last quiet interval */
-        uv_timer_t hello_timer, look_timer, quiet_timer;
+        uint64_t policies_nsec; /* last housekeeping of policies (idle-interval.c) */
+        bool was_executed;      /* input was executed since the last idle interval */
+        uv_timer_t hello_timer, look_timer, idle_timer;
         uv_timer_t grace_timer; /* peer-leave.c; runs while peers linger */
 };
 

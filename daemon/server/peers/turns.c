@@ -11,7 +11,7 @@
 #include "daemon/server/peers/server.h"
 #include "daemon/server/peers/tenancy.h"
 #include "daemon/server/peers/peer.h"
-#include "daemon/server/peers/quiet.h"
+#include "daemon/server/peers/idle-interval.h"
 
 /* A tenant owes at most so many shares: 50 ms. Not tuned. */
 #define OWES_MAX_SHARES 100
@@ -152,9 +152,9 @@ static void on_check(uv_check_t *check)
         struct tenancy *t;
         size_t n = 0;
 
-        /* Before any submission is executed: else the quiet interval would end unnoticed. */
+        /* Before any submission is executed: else the idle interval would end unnoticed. */
         if (turns_are_due(s))
-                quiet_end(s);
+                idle_interval_end(s);
         list_take_all(&s->turns.due, &turn);
         list_for_each (due, &turn, struct tenancy, turns.link)
                 n++;

@@ -9,7 +9,7 @@
 #include "daemon/core/reclaim/transfer-work.h"
 #include "daemon/server/peers/server.h"
 #include "daemon/server/peers/turns.h"
-#include "daemon/server/peers/quiet.h"
+#include "daemon/server/peers/idle-interval.h"
 #include "daemon/server/services/disk-tier.h"
 #include "daemon/server/base/log.h"
 #include "daemon/tier/mover.h"

@@ -16,7 +16,7 @@
 #include "daemon/server/peers/peer-timers.h"
 #include "daemon/server/peers/peer.h"
 #include "daemon/server/peers/pending.h"
-#include "daemon/server/peers/quiet.h"
+#include "daemon/server/peers/idle-interval.h"
 #include "daemon/server/services/status.h"
 #include "daemon/server/peers/access.h"
 #include "daemon/server/base/creds.h"
@@ -292,7 +292,7 @@ static void on_written(struct tenant_change *c)
         struct server *s = c->server;
         uint64_t reserved = reserved_bytes(c);
 
-        quiet_end(s);
+        idle_interval_end(s);
         store_set_now(&s->store, server_now(s));
         s->store.event_log.by = c->who;
         c->refusal = put_in_force(c, &c->detail);

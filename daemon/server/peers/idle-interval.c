@@ -1,4 +1,4 @@
-#include "daemon/server/peers/quiet.h"
+#include "daemon/server/peers/idle-interval.h"
 
 #include "base/clock.h"
 #include "base/macros.h"
@@ -11,11 +11,11 @@
  * Oldest age of unseen touches at an eviction: they don't wake the daemon until there are many.
  * Short compared to the seconds between two uses of a page worth keeping. Not tuned.
  */
-#define QUIET_MSEC 100
+#define IDLE_MSEC 100
 
-/* Time of policies in a quiet interval: a pass over a million pages ends within seconds, and the
+/* Time of policies in a idle interval: a pass over a million pages ends within seconds, and the
  * daemon sleeps. Not tuned. */
-#define IDLE_NSEC NSEC_PER_MSEC
+#define POLICIES_NSEC NSEC_PER_MSEC
 
 static void look_at_ring(struct peer *p)
 {
@@ -38,26 +38,26 @@ static bool work_on_policies(struct server *s)
         return store_policy_work(&s->store, s->peers.policies_nsec);
 }
 
-static void on_quiet(uv_timer_t *timer);
+static void on_idle(uv_timer_t *timer);
 
 static void start_timer(struct server *s)
 {
-        uv_handle_t *timer = (uv_handle_t *)&s->peers.quiet_timer;
+        uv_handle_t *timer = (uv_handle_t *)&s->peers.idle_timer;
 
         if (!uv_is_active(timer) && !uv_is_closing(timer))
-                uv_timer_start(&s->peers.quiet_timer, on_quiet, QUIET_MSEC, 0);
+                uv_timer_start(&s->peers.idle_timer, on_idle, IDLE_MSEC, 0);
 }
 
-static void on_quiet(uv_timer_t *timer)
+static void on_idle(uv_timer_t *timer)
 {
-        struct server *s = container_of(timer, struct server, peers.quiet_timer);
+        struct server *s = container_of(timer, struct server, peers.idle_timer);
         uint64_t then = clock_now_nsec(), until_nsec = 0;
         bool more;
 
         peers_look_at_rings(s);
         then = turns_end_part(s, "rings", NULL, then);
         if (!s->peers.was_executed)
-                until_nsec = clock_now_nsec() + IDLE_NSEC;
+                until_nsec = clock_now_nsec() + POLICIES_NSEC;
         s->peers.was_executed = false;
         do
                 more = work_on_policies(s);
@@ -67,16 +67,16 @@ static void on_quiet(uv_timer_t *timer)
         (void)turns_end_part(s, "policies", NULL, then);
 }
 
-/* A test's clock runs ahead of the timers: many quiet intervals may lie between two requests. */
+/* A test's clock runs ahead of the timers: many idle intervals may lie between two requests. */
 static void catch_up(struct server *s)
 {
-        uint64_t n_whiles = (server_now(s) - s->peers.policies_nsec) / (QUIET_MSEC * NSEC_PER_MSEC);
+        uint64_t n_whiles = (server_now(s) - s->peers.policies_nsec) / (IDLE_MSEC * NSEC_PER_MSEC);
 
         while (n_whiles > 0 && work_on_policies(s))
                 n_whiles--;
 }
 
-void quiet_expect(struct server *s)
+void idle_interval_expect(struct server *s)
 {
         start_timer(s);
         s->peers.was_executed = true;
@@ -85,16 +85,16 @@ void quiet_expect(struct server *s)
                 catch_up(s);
 }
 
-void quiet_end(struct server *s)
+void idle_interval_end(struct server *s)
 {
-        bool was_quiet = !uv_is_active((uv_handle_t *)&s->peers.quiet_timer);
+        bool was_idle = !uv_is_active((uv_handle_t *)&s->peers.idle_timer);
 
-        quiet_expect(s);
-        if (was_quiet)
+        idle_interval_expect(s);
+        if (was_idle)
                 peers_look_at_rings(s);
 }
 
-void quiet_init(struct server *s)
+void idle_interval_init(struct server *s)
 {
-        uv_timer_init(&s->loop.uv, &s->peers.quiet_timer);
+        uv_timer_init(&s->loop.uv, &s->peers.idle_timer);
 }
