@@ -1,7 +1,7 @@
 /*
  * The prefix Gittins index: evicts the idle leaf (or tip) that is worth least. Worth is the chance
  * that a page of its class and age is used again, for each tick of keeping it until then. The
- * horizon is the one that gives the highest worth. The chances are learnt from the namespace's
+ * horizon is the one that gives the highest value. The chances are learnt from the namespace's
  * traffic (pgi-table.h), also from evicted pages (pgi-ghost.h).
  *
  * The class of a page is set at its last use:

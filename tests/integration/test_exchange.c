@@ -181,9 +181,9 @@ EXCHANGE_SCENE(test_invalidated_is_not_found, false)
 /* A store that seemed too slow is tried again after some time, by a short load. */
 SERVER_TEST(test_slow_is_tried_again)
 {
-        const struct worth_ratio slow = {.amount = 1, .nsec = 1e15};
-        const unsigned n_least = WORTH_TOKENS_MIN / PAGE_TOKENS;
-        struct worth_ratio *seen;
+        const struct load_cost_ratio slow = {.amount = 1, .nsec = 1e15};
+        const unsigned n_least = LOAD_COST_TOKENS_MIN / PAGE_TOKENS;
+        struct load_cost_ratio *seen;
         struct host a, b;
 
         host_start(&a, true);
@@ -228,13 +228,14 @@ SERVER_TEST(test_load_that_lost)
         assert_int_equal(f.prefill_tokens_per_sec, 2);
         assert_int_equal(import_ask(&b, b.w.attach, 0, N_PAGES, LONG_MSEC, &i), 0);
         turn_until_loading(&b);
-        exchange_find_ns(b.w.ns)->prefill = (struct worth_ratio){.amount = 1e9, .nsec = 1};
+        exchange_find_ns(b.w.ns)->prefill = (struct load_cost_ratio){.amount = 1e9, .nsec = 1};
         import_await(&b);
         assert_int_equal(b.n_imported, N_PAGES);
         assert_loads(&b, 1, 1);
         assert_true(exchange_figures(b.w.a, &f));
         assert_true(f.load_error == b.w.a->exchange->error.mean && f.load_error > 0);
-        b.w.a->exchange->bandwidth = (struct worth_ratio){.amount = 3000, .nsec = NSEC_PER_MSEC};
+        b.w.a->exchange->bandwidth =
+                (struct load_cost_ratio){.amount = 3000, .nsec = NSEC_PER_MSEC};
         assert_true(exchange_figures(b.w.a, &f));
         assert_int_equal(f.import_bytes_per_sec, 3000000);
         host_end(&b);

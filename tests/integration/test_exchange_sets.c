@@ -165,7 +165,7 @@ TEST(test_cut_to_the_shortest)
 /* The rest here is too short before its worth is computed. */
 TEST(test_too_short_for_one)
 {
-        const unsigned n = WORTH_TOKENS_MIN / PAGE_TOKENS - 1;
+        const unsigned n = LOAD_COST_TOKENS_MIN / PAGE_TOKENS - 1;
         struct set_host a, b;
 
         server_start();

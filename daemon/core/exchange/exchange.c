@@ -227,9 +227,9 @@ void exchange_close(struct tenant *t)
         free(x);
 }
 
-static uint64_t measured_per_sec(const struct worth_ratio *seen)
+static uint64_t measured_per_sec(const struct load_cost_ratio *seen)
 {
-        return seen->amount > 0 ? worth_per_sec(seen, *seen) : 0;
+        return seen->amount > 0 ? load_cost_per_sec(seen, *seen) : 0;
 }
 
 /* The lowest of the namespaces' measurements counts. */
@@ -276,7 +276,7 @@ void exchange_note_prefill(const struct ns *ns, uint64_t n_tokens, uint64_t nsec
         struct exchange_ns *e = exchange_find_ns(ns);
 
         if (e && e->x->options.token_nsec == 0)
-                worth_note(&e->prefill, n_tokens, nsec);
+                load_cost_note(&e->prefill, n_tokens, nsec);
 }
 
 static uint64_t work_of_tenant(struct exchange *x)

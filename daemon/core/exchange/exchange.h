@@ -41,7 +41,7 @@
 #include "daemon/exchange/change.h"
 #include "daemon/exchange/keys.h"
 #include "policy/bucket.h"
-#include "policy/worth.h"
+#include "policy/load-cost.h"
 #include "proto/exchange-drop.h"
 
 struct detail;
@@ -82,7 +82,7 @@ struct exchange_counters {
         /* Imports that began to load because that seemed faster than computing, and have ended.
          * Trials and those ended by EXCHANGE_CALLED_OFF or EXCHANGE_EPOCH don't count. A load is
          * lost if, from its probe on, it took longer than computing the tokens of the pages that it
-         * published. The time of a token at its end counts (worth_lost()). */
+         * published. The time of a token at its end counts (load_cost_lost()). */
         uint64_t loads, loads_lost;
         uint64_t epochs;                         /* epoch changes that this daemon made */
         uint64_t followed;                       /* changes of other hosts, applied here */
@@ -142,10 +142,10 @@ struct exchange {
         uint32_t n_session_loads;
         struct export_batch *batch; /* under way; owned; NULL: none */
         struct export_all all;
-        struct bucket bucket;         /* limits exported KiB */
-        struct worth_ratio bandwidth; /* of imports */
-        struct worth_error error;     /* of imports */
-        unsigned n_refused;           /* consecutive imports that were refused as too slow */
+        struct bucket bucket;             /* limits exported KiB */
+        struct load_cost_ratio bandwidth; /* of imports */
+        struct load_cost_error error;     /* of imports */
+        unsigned n_refused;               /* consecutive imports that were refused as too slow */
         struct exchange_counters counters;
 };
 
@@ -212,12 +212,12 @@ struct exchange_ns {
         struct exchange_epoch *epoch;  /* shared by the namespaces of a set */
         uint8_t id[EXCHANGE_ID_BYTES]; /* exchange_identify() */
         uint32_t rank;
-        uint32_t part;                  /* follows the place in pages' names: keys.h */
-        struct exported_page *exported; /* by page; owned; NULL: none */
-        uint32_t n_disturbed;           /* listeners.h: import_disturbed(); wraps */
-        struct worth_ratio prefill;     /* as engines measure it; empty: they don't */
-        struct worth_answer decided;    /* for the last import that found pages */
-        uint32_t n_decided;             /* pages it found; 0: no such import yet */
+        uint32_t part;                   /* follows the place in pages' names: keys.h */
+        struct exported_page *exported;  /* by page; owned; NULL: none */
+        uint32_t n_disturbed;            /* listeners.h: import_disturbed(); wraps */
+        struct load_cost_ratio prefill;  /* as engines measure it; empty: they don't */
+        struct load_cost_answer decided; /* for the last import that found pages */
+        uint32_t n_decided;              /* pages it found; 0: no such import yet */
 };
 
 /* Larger pages aren't exchanged: each takes a buffer of its size. Not tuned. */

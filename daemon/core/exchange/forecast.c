@@ -8,7 +8,7 @@
 #include "daemon/core/state/ns.h"
 #include "daemon/core/state/nsset-keys.h"
 #include "daemon/core/state/tenant.h"
-#include "daemon/exchange/worth-text.h"
+#include "daemon/exchange/load-cost-text.h"
 
 const char *exchange_forecast_name(enum exchange_forecast forecast)
 {
@@ -52,7 +52,7 @@ static enum exchange_forecast say_unreachable(
 /* Returns the computing rate used for decisions, in tokens per second. */
 static uint64_t prefill_rate(const struct exchange_ns *e)
 {
-        return worth_per_sec(&e->prefill, worth_token_time(e->x->options.token_nsec));
+        return load_cost_per_sec(&e->prefill, load_cost_token_time(e->x->options.token_nsec));
 }
 
 /* Returns the source of the figure. */
@@ -67,15 +67,15 @@ static enum exchange_forecast say_asks(
         const struct exchange_ns *e, const char *remote, bool answers, struct detail *d)
 {
         const struct nsset *set = e->ns->catalog.set;
-        char last[WORTH_TEXT_MAX] = "";
+        char last[LOAD_COST_TEXT_MAX] = "";
 
         if (e->n_decided > 0)
-                worth_text(&e->decided, e->n_decided,
+                load_cost_text(&e->decided, e->n_decided,
                         (uint64_t)e->n_decided * e->ns->layout.page_tokens, last);
         return detail_set(d, FORECAST_ASKS,
                 "an import loads what remote %s has, which %s: at least %d tokens, where that is "
                 "sooner than computing them (%llu a second, %s)%s%s%s%s",
-                remote, answers ? "answers" : "hasn't answered yet", WORTH_TOKENS_MIN,
+                remote, answers ? "answers" : "hasn't answered yet", LOAD_COST_TOKENS_MIN,
                 (unsigned long long)prefill_rate(e), prefill_source(e),
                 set ? ", and no page that another namespace lacks of set " : "",
                 set ? set->name : "", last[0] ? "; the last one: " : "", last);

@@ -36,10 +36,10 @@ struct import {
         import_fn done;        /* NULL: the end isn't reported */
         void *data;            /* borrowed */
         uint64_t deadline_nsec, probe_deadline_nsec;
-        uint64_t began_nsec;      /* when the last probe began */
-        struct worth_stream came; /* values that came and aren't in the bandwidth yet */
-        uint64_t expected_nsec;   /* time expected from began_nsec on; 0: a trial */
-        uint64_t epoch;           /* the epoch when probed; 0: not probed yet */
+        uint64_t began_nsec;          /* when the last probe began */
+        struct load_cost_stream came; /* values that came and aren't in the bandwidth yet */
+        uint64_t expected_nsec;       /* time expected from began_nsec on; 0: a trial */
+        uint64_t epoch;               /* the epoch when probed; 0: not probed yet */
         struct exchange_io *reads_epoch, *probe;
         bool only_probes, would_load; /* would_load: the result of a probe */
         bool is_loading;
@@ -161,8 +161,8 @@ static void count_load(const struct import *i, enum exchange_drop why)
                 why == EXCHANGE_EPOCH)
                 return;
         x->counters.loads++;
-        x->counters.loads_lost += worth_lost(
-                took_nsec, tokens, &i->e->prefill, worth_token_time(x->options.token_nsec));
+        x->counters.loads_lost += load_cost_lost(
+                took_nsec, tokens, &i->e->prefill, load_cost_token_time(x->options.token_nsec));
 }
 
 /* Ends loading; pages that aren't published yet stay in the store. */
@@ -364,29 +364,29 @@ static bool take_epoch(struct import *i)
         return false;
 }
 
-/* Decides by policy/worth.h, with the store as one node: requests are spread over its nodes, and
- * the measurements are of all of them together. */
-static struct worth_answer decide(const struct import *i, uint64_t now_nsec)
+/* Decides by policy/load-cost.h, with the store as one node: requests are spread over its nodes,
+ * and the measurements are of all of them together. */
+static struct load_cost_answer decide(const struct import *i, uint64_t now_nsec)
 {
         const struct exchange *x = i->e->x;
-        const struct worth_part part = {
+        const struct load_cost_part part = {
                 .rtt_nsec = now_nsec - i->began_nsec,
                 .queued_bytes = x->import_bytes,
                 .bytes = i->n_wanted * value_bytes(i),
                 .seen = &x->bandwidth,
-                .start = worth_bandwidth(x->options.bytes_per_sec),
+                .start = load_cost_bandwidth(x->options.bytes_per_sec),
                 .error = x->error,
         };
 
-        return worth_loading(&part, 1, (uint64_t)i->n_wanted * i->a->ns->layout.page_tokens,
-                &i->e->prefill, worth_token_time(x->options.token_nsec));
+        return load_cost_loading(&part, 1, (uint64_t)i->n_wanted * i->a->ns->layout.page_tokens,
+                &i->e->prefill, load_cost_token_time(x->options.token_nsec));
 }
 
 static bool is_worth_it(const struct import *i, uint64_t now_nsec)
 {
         i->e->decided = decide(i, now_nsec);
         i->e->n_decided = i->n_wanted;
-        return i->e->decided.verdict == WORTH_LOADED;
+        return i->e->decided.verdict == LOAD_COST_LOADED;
 }
 
 /* Without loads there are no measurements, so a store that was slow for a while would never be used
@@ -397,11 +397,11 @@ static bool is_trial(struct import *i)
         const uint32_t page_tokens = i->a->ns->layout.page_tokens;
         struct exchange *x = i->e->x;
 
-        if (i->e->decided.verdict != WORTH_TOO_SLOW || ++x->n_refused < IMPORT_TRIAL_AFTER)
+        if (i->e->decided.verdict != LOAD_COST_TOO_SLOW || ++x->n_refused < IMPORT_TRIAL_AFTER)
                 return false;
-        x->bandwidth = (struct worth_ratio){0};
-        x->error = (struct worth_error){0};
-        i->n_wanted = MIN(i->n_wanted, (WORTH_TOKENS_MIN + page_tokens - 1) / page_tokens);
+        x->bandwidth = (struct load_cost_ratio){0};
+        x->error = (struct load_cost_error){0};
+        i->n_wanted = MIN(i->n_wanted, (LOAD_COST_TOKENS_MIN + page_tokens - 1) / page_tokens);
         return true;
 }
 
@@ -464,7 +464,7 @@ static bool take_probe(struct import *i, uint64_t now_nsec)
                 return false;
         }
         if (i->only_probes) {
-                i->would_load = decide(i, now_nsec).verdict == WORTH_LOADED;
+                i->would_load = decide(i, now_nsec).verdict == LOAD_COST_LOADED;
                 end_import(i, i->why, 0);
                 return false;
         }
@@ -481,7 +481,7 @@ static bool take_probe(struct import *i, uint64_t now_nsec)
                 return false;
         }
         i->is_loading = true;
-        i->came = (struct worth_stream){.since_nsec = now_nsec};
+        i->came = (struct load_cost_stream){.since_nsec = now_nsec};
         return true;
 }
 
@@ -622,7 +622,8 @@ static bool take_value(struct import *i)
                 cut(i, n, exchange_drop_of(r->result));
                 return false;
         }
-        worth_note_value(&i->e->x->bandwidth, &i->came, r->n_bytes, is_read(i, n + 1), now_nsec);
+        load_cost_note_value(
+                &i->e->x->bandwidth, &i->came, r->n_bytes, is_read(i, n + 1), now_nsec);
         note_fault(i, io->fault);
         if (io->fault != ENVELOPE_GOOD) {
                 if (io->fault != ENVELOPE_NO_MEMORY)
@@ -717,7 +718,7 @@ static bool go_on_loading(struct import *i, uint64_t now_nsec)
         if (r < 0)
                 cut(i, i->n_asked, exchange_drop_of(r));
         if (i->n_published == i->n_wanted)
-                worth_note_took(&i->e->x->error, i->expected_nsec, now_nsec - i->began_nsec);
+                load_cost_note_took(&i->e->x->error, i->expected_nsec, now_nsec - i->began_nsec);
         if (i->n_published == i->n_granted && !i->awaits_room)
                 end_loading(i, i->why);
         return lets_go;

@@ -1,4 +1,4 @@
-#include "daemon/exchange/worth-text.h"
+#include "daemon/exchange/load-cost-text.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -19,20 +19,20 @@ static char *format_time(uint64_t nsec, char buf[TIME_MAX])
         return buf;
 }
 
-char *worth_text(
-        const struct worth_answer *a, uint64_t n_pages, uint64_t tokens, char buf[WORTH_TEXT_MAX])
+char *load_cost_text(const struct load_cost_answer *a, uint64_t n_pages, uint64_t tokens,
+        char buf[LOAD_COST_TEXT_MAX])
 {
         const char *pages = n_pages == 1 ? "page" : "pages";
         char load[TIME_MAX], compute[TIME_MAX];
 
-        if (a->verdict == WORTH_TOO_SHORT)
-                snprintf(buf, WORTH_TEXT_MAX,
+        if (a->verdict == LOAD_COST_TOO_SHORT)
+                snprintf(buf, LOAD_COST_TEXT_MAX,
                         "%" PRIu64 " %s, %" PRIu64 " %s, fewer than %d: not loaded", n_pages, pages,
-                        tokens, tokens == 1 ? "token" : "tokens", WORTH_TOKENS_MIN);
+                        tokens, tokens == 1 ? "token" : "tokens", LOAD_COST_TOKENS_MIN);
         else
-                snprintf(buf, WORTH_TEXT_MAX,
+                snprintf(buf, LOAD_COST_TEXT_MAX,
                         "%" PRIu64 " %s, %s to load against %s to compute: %s", n_pages, pages,
                         format_time(a->load_nsec, load), format_time(a->compute_nsec, compute),
-                        a->verdict == WORTH_LOADED ? "loaded" : "not loaded");
+                        a->verdict == LOAD_COST_LOADED ? "loaded" : "not loaded");
         return buf;
 }
