@@ -189,7 +189,7 @@ struct evict_ops {
          * the policy knows only an order. Then a page to demote is worth more than the lower tier's
          * next victim.
          */
-        double (*worth)(void *policy, uint32_t node, uint64_t now_nsec);
+        double (*value)(void *policy, uint32_t node, uint64_t now_nsec);
 
         /*
          * Chance, 0..1, that a page is used within this time from now because the text that it ends

@@ -10,7 +10,7 @@
 #include "policy/evict.h"
 #include "policy/pgi-impl.h"
 
-/* Forgets the choices after lists or their worth have changed. */
+/* Forgets the choices after lists or their value have changed. */
 void pgi_choices_drop(struct pgi *p);
 
 /* Implements evict_ops.victim(). now: in ticks. */

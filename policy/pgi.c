@@ -1,5 +1,5 @@
 /*
- * The prefix Gittins index: evicts the idle leaf (or tip) that is worth least. Worth is the chance
+ * The prefix Gittins index: evicts the idle leaf (or tip) that is worth least. Value is the chance
  * that a page of its class and age is used again, for each tick of keeping it until then. The
  * horizon is the one that gives the highest value. The chances are learnt from the namespace's
  * traffic (pgi-table.h), also from evicted pages (pgi-ghost.h).
@@ -546,7 +546,7 @@ static uint32_t pgi_victim(void *policy, uint32_t tier, enum evict_how how, uint
 /* Uses the age of a page's interval, as the choice of victims does. With a finer age two tiers
  * would drop pages that one cache of both sizes keeps. Where age decides about victims, the worth
  * falls with age. */
-static double pgi_worth(void *policy, uint32_t node, uint64_t now_nsec)
+static double pgi_value(void *policy, uint32_t node, uint64_t now_nsec)
 {
         struct pgi *p = policy;
         const struct pgi_page *page = pgi_page_of(p, node);
@@ -718,7 +718,7 @@ const struct evict_ops evict_pgi = {
         .move = pgi_move,
         .request_end = pgi_request_end,
         .victim = pgi_victim,
-        .worth = pgi_worth,
+        .value = pgi_value,
         .chance = pgi_chance,
         .work = pgi_work,
         .save = pgi_save,

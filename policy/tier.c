@@ -32,9 +32,9 @@ uint32_t tier_n_kept(const struct tier_fill *f, const struct tier_level *l)
         return low_mark(l) * (f->is_demoting ? 2 : 1);
 }
 
-bool tier_takes(double worth, uint64_t bytes, double other_worth, uint64_t other_bytes)
+bool tier_takes(double value, uint64_t bytes, double other_value, uint64_t other_bytes)
 {
-        return worth * (double)other_bytes >= other_worth * (double)bytes;
+        return value * (double)other_bytes >= other_value * (double)bytes;
 }
 
 bool tier_admits(const struct tier_filter *filter, uint32_t uses, uint64_t text_tokens)

@@ -48,10 +48,10 @@ uint32_t tier_n_kept(const struct tier_fill *f, const struct tier_level *l);
 
 /*
  * True if a page is worth a place in a full lower tier, whose next victim is `other`. Compares the
- * worth of keeping each (evict_ops.worth()) per byte there (> 0). On a tie the page is demoted: it
+ * value of keeping each (evict_ops.value()) per byte there (> 0). On a tie the page is demoted: it
  * was used later.
  */
-bool tier_takes(double worth, uint64_t bytes, double other_worth, uint64_t other_bytes);
+bool tier_takes(double value, uint64_t bytes, double other_value, uint64_t other_bytes);
 
 /* Filter for the disk, which wears and is slow: excludes pages used once, unless their text is
  * long. */

@@ -288,12 +288,12 @@ static uint32_t goes_at_once(const struct sim *s, uint32_t below, uint64_t now)
         const struct evict_ops *ops = s->options.policy;
         uint32_t here;
 
-        if (below != NODE_NONE && !ops->worth)
+        if (below != NODE_NONE && !ops->value)
                 return NODE_NONE;
         here = victim(s, 0, EVICT_DROP, now);
         if (here == NODE_NONE || below == NODE_NONE)
                 return here;
-        return tier_takes(ops->worth(s->policy, here, now), 1, ops->worth(s->policy, below, now), 1)
+        return tier_takes(ops->value(s->policy, here, now), 1, ops->value(s->policy, below, now), 1)
                        ? NODE_NONE
                        : here;
 }

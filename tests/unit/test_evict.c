@@ -398,15 +398,15 @@ static void change_pages(struct world *w, uint32_t node)
                 move(w, node, to);
         else if (w->ops->lock)
                 lock_or_unlock(w, node);
-        if (w->ops->worth && tree_has(&w->tree, node))
-                assert_true(w->ops->worth(w->policy, node, w->clock) >= 0);
+        if (w->ops->value && tree_has(&w->tree, node))
+                assert_true(w->ops->value(w->policy, node, w->clock) >= 0);
         if (w->ops->chance && tree_has(&w->tree, node)) {
                 double soon = w->ops->chance(w->policy, node, 1000000000, w->clock);
                 double later = w->ops->chance(w->policy, node, UINT64_MAX, w->clock);
 
                 assert_true(soon >= 0 && soon <= later && later <= 1);
                 if (w->is_passed[node])
-                        assert_true(later == 0 && w->ops->worth(w->policy, node, w->clock) == 0);
+                        assert_true(later == 0 && w->ops->value(w->policy, node, w->clock) == 0);
         }
 }
 

@@ -535,13 +535,13 @@ PGI_SCENE(test_moved, 0)
 static void move_text(struct cache *c, uint32_t id, uint32_t to)
 {
         uint32_t node = node_of(c, id);
-        double worth = ops->worth(c->pgi, node, c->now);
+        double worth = ops->value(c->pgi, node, c->now);
 
         tree_move(&c->tree, node, to);
         ops->move(c->pgi, node, to);
         assert_null(ops->check(c->pgi));
         c->node_1[id] = to + 1;
-        assert_true(ops->worth(c->pgi, to, c->now) == worth);
+        assert_true(ops->value(c->pgi, to, c->now) == worth);
 }
 
 /* A conversation of two turns, and an older question: what is known goes with the page. */

@@ -68,8 +68,8 @@ SCENE(test_worth, CROSSOVER)
         shorter = ask_new(c, SHORT);
         assert_true(look(c, longer).ready && !look(c, longer).behind);
         assert_int_equal(look(c, longer).class, look(c, shorter).class);
-        ratio = ops->worth(c->pgi, node_of(c, longer), c->now) /
-                ops->worth(c->pgi, node_of(c, shorter), c->now);
+        ratio = ops->value(c->pgi, node_of(c, longer), c->now) /
+                ops->value(c->pgi, node_of(c, shorter), c->now);
         assert_true(fabs(ratio - sqrt(2)) < 1e-6);
         evict_all(c);
 }
@@ -114,7 +114,7 @@ SCENE(test_moved_pages_keep_their_cost, CROSSOVER)
 
         longer = ask_new(c, LONG);
         node = node_of(c, longer);
-        worth = ops->worth(c->pgi, node, c->now);
+        worth = ops->value(c->pgi, node, c->now);
         to = c->free[--c->n_free];
         tree_move(&c->tree, node, to);
         ops->move(c->pgi, node, to);
@@ -122,7 +122,7 @@ SCENE(test_moved_pages_keep_their_cost, CROSSOVER)
         c->id_of[to] = longer;
         c->free[c->n_free++] = node;
         assert_null(ops->check(c->pgi));
-        assert_true(ops->worth(c->pgi, to, c->now) == worth);
+        assert_true(ops->value(c->pgi, to, c->now) == worth);
         evict_all(c);
 }
 

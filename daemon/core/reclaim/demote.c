@@ -112,12 +112,12 @@ static uint32_t count_due(struct ns *ns, enum tier_kind kind)
 
 /* ---- a place in the lower tier --------------------------------------------------------------- */
 
-static bool is_worth(const struct ns *ns, uint32_t page, enum tier_kind kind, uint32_t other)
+static bool has_value(const struct ns *ns, uint32_t page, enum tier_kind kind, uint32_t other)
 {
         uint64_t bytes = ns->geometry.tiers[kind].stored_bytes, now = ns->store->now_nsec;
 
-        return !ns->evict->worth || tier_takes(ns->evict->worth(ns->policy, page, now), bytes,
-                                            ns->evict->worth(ns->policy, other, now), bytes);
+        return !ns->evict->value || tier_takes(ns->evict->value(ns->policy, page, now), bytes,
+                                            ns->evict->value(ns->policy, other, now), bytes);
 }
 
 static bool has_slot(const struct ns *ns, enum tier_kind kind)
@@ -158,7 +158,7 @@ static bool bind_for_own(struct ns *ns, enum tier_kind kind)
 }
 
 /* Takes a page of the tier, MOVING, for `page`. Returns 0; -ENOSPC: none; -EDQUOT: all are of more
- * worth. */
+ * value. */
 static int take_place(struct ns *ns, uint32_t page, enum tier_kind kind, uint32_t *ret_page)
 {
         struct ns_tier *tier = &ns->tiers[kind];
@@ -178,7 +178,7 @@ static int take_place(struct ns *ns, uint32_t page, enum tier_kind kind, uint32_
                         continue;
                 if (other == NODE_NONE)
                         return -ENOSPC;
-                if (!is_worth(ns, page, kind, other))
+                if (!has_value(ns, page, kind, other))
                         return -EDQUOT;
                 (void)ns_evict_leaf(ns, other, NULL);
         }
@@ -354,8 +354,8 @@ bool demote_swaps(struct ns *ns, uint32_t page, enum demote_for why)
         if (victim == NODE_NONE)
                 return false;
         if (why != DEMOTE_FOR_EXPECTED &&
-                (ns->evict->worth ? ns->evict->worth(ns->policy, page, now_nsec) <=
-                                            ns->evict->worth(ns->policy, victim, now_nsec)
+                (ns->evict->value ? ns->evict->value(ns->policy, page, now_nsec) <=
+                                            ns->evict->value(ns->policy, victim, now_nsec)
                                   : why != DEMOTE_FOR_READER))
                 return false;
         return demote_text(ns, TIER_DEVICE, victim, 1) > 0;

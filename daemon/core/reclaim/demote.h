@@ -2,7 +2,7 @@
  * Demotes cold pages ahead of need, so that a lease finds FREE pages and waits for no copy. It does
  * so if a namespace can't get another extent set, and has fewer FREE pages than policy/tier.h
  * wants. The policy's tips are demoted, the worst first. If the lower tier is full, its worst page
- * is dropped for a page of more worth; a page of less worth is dropped instead of demoted.
+ * is dropped for a page of more value; a page of less value is dropped instead of demoted.
  *
  * Tenants take turns by weight, in bytes. They have sets of lower tiers by the same fair shares as
  * those of devices (region.h). A tenant that is entitled to another set gets one from the tenant
@@ -33,8 +33,8 @@ enum demote_for {
 };
 
 /* Does what demote_makes_room() does, for the text that ends at `page`, which is in a lower tier
- * and is promoted ahead of its use. Demotes only pages of less worth, or unexpected ones. A policy
- * that knows no worth demotes none for a guess. */
+ * and is promoted ahead of its use. Demotes only pages of less value, or unexpected ones. A policy
+ * that knows no value demotes none for a guess. */
 bool demote_swaps(struct ns *ns, uint32_t page, enum demote_for why);
 
 /* Returns the FREE pages of the device that are kept for leases, if no other set can be bound. */
@@ -43,7 +43,7 @@ uint32_t demote_n_kept(const struct ns *ns);
 /* Demotes this page of the device, without asking the policy. The page is idle
  * (page_is_idle()) and not in transfer. Returns 0: it is under way; -EBUSY: the limit of
  * transfers is reached; -ENOSPC, -EDQUOT: no place in the lower tier, or its pages are of more
- * worth; -ENOMEM, -EIO. */
+ * value; -ENOMEM, -EIO. */
 int demote_page(struct ns *ns, uint32_t page);
 
 #endif

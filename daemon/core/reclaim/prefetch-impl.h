@@ -17,7 +17,7 @@ enum bring {
         BRING_DONE,  /* all pages are begun */
         BRING_MORE,  /* call again when a transfer has ended */
         BRING_LATER, /* no more of this kind for now (prefetch_may()) */
-        BRING_FULL,  /* no space, and no page of less worth to demote */
+        BRING_FULL,  /* no space, and no page of less value to demote */
         BRING_STUCK, /* a page of it can't be promoted */
 };
 

@@ -223,7 +223,7 @@ static enum demote_for demote_reason(enum prefetch_kind kind)
         return kind == PREFETCH_STREAM ? DEMOTE_FOR_READER : DEMOTE_FOR_GUESS;
 }
 
-/* Demotes pages of less worth than the text that ends at `end`, to make space for n pages of it.
+/* Demotes pages of less value than the text that ends at `end`, to make space for n pages of it.
  * Returns -EAGAIN: some are being demoted; -ENOSPC. */
 static int make_room(struct ns *ns, enum prefetch_kind kind, uint32_t end, uint32_t n)
 {

@@ -9,7 +9,7 @@
  *
  * No client waits for these. A page is promoted only into a FREE page that the next leases won't
  * need. Another set may be bound for it, if others can be, too. It may also replace a page of less
- * worth, which is demoted. Copies that clients wait for come first (daemon/tier/mover.h).
+ * value, which is demoted. Copies that clients wait for come first (daemon/tier/mover.h).
  *
  *   at stake:  coming (its transfer is under way) -> there (on the device)
  *                 \-> useful: found, or asked for by FETCH, also while it was coming
