@@ -10,7 +10,7 @@ struct detail;
 struct ns;
 
 /* On the wire, and in kvleasectl's JSON: never renamed. */
-#define EXCHANGE_FORECASTS(X)                                                                    \
+#define EXCHANGE_FORECASTS(X)                                                                   \
         X(ASKS, "asks")               /* it asks the store, which isn't known not to answer */  \
         X(UNREACHABLE, "unreachable") /* all of the store's nodes are left alone, or unknown */ \
         X(EPOCH, "epoch")             /* an invalidation isn't in the store yet */              \
