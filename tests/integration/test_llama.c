@@ -114,7 +114,6 @@ static uint64_t computed(struct fake_options model, const int32_t *text, uint32_
 HARNESS_TEST(test_kinds_of_models, &options)
 {
         struct fake_options models[] = {plain, plain, plain, plain, plain, plain, plain};
-        struct harness *h = *state;
         int32_t text[N], longer[2 * N];
 
         models[1].is_transposed = true;
@@ -148,7 +147,6 @@ HARNESS_TEST(test_kinds_of_models, &options)
 /* Rows that the sequence has stay; rows beyond the common text are replaced. */
 HARNESS_TEST(test_load_continues, &options)
 {
-        struct harness *h = *state;
         struct engine a = start(h, plain), b = start(h, plain);
         int32_t text[N], other[N];
         uint32_t n = 0;
@@ -175,7 +173,6 @@ HARNESS_TEST(test_load_continues, &options)
 HARNESS_TEST(test_no_cells, &options)
 {
         struct fake_options few = plain;
-        struct harness *h = *state;
         struct engine a = start(h, plain), b;
         int32_t text[N];
         uint32_t n = 7;
@@ -193,7 +190,6 @@ HARNESS_TEST(test_no_cells, &options)
 
 HARNESS_TEST(test_identity, &options)
 {
-        struct harness *h = *state;
         struct engine a = start(h, plain);
         struct fake_options others[] = {plain, plain, plain, plain};
         int32_t text[N];
@@ -264,7 +260,6 @@ TEST_WITH(test_refusals, NULL, NULL, NULL)
 /* Rows that are gone aren't saved, and the sentence says so. */
 HARNESS_TEST(test_rows_dropped, &options)
 {
-        struct harness *h = *state;
         struct engine a = start(h, plain);
         int32_t text[N];
         uint32_t n = 7;
@@ -284,7 +279,6 @@ HARNESS_TEST(test_rows_dropped, &options)
  * verify finds them. */
 HARNESS_TEST(test_planted_page, &options)
 {
-        struct harness *h = *state;
         struct engine a, b;
         int32_t text[N];
         uint32_t n;
@@ -315,7 +309,6 @@ HARNESS_TEST(test_full, &options)
                 .page_tokens = 16,
                 .n_planes = 1,
                 .plane_page_bytes = 4096};
-        struct harness *h = *state;
         struct engine a = start_as(h, "small", plain, "w"), b = start_as(h, "small", plain, "w");
         int32_t text[N];
         uint32_t n = 7, page;
@@ -343,7 +336,6 @@ HARNESS_TEST(test_daemon_gone, &options)
 {
         char socket[PRIVATE_PATH_MAX];
         struct kvl_connect_options to = {.size = sizeof(to), .socket_path = socket};
-        struct harness *h = *state;
         struct engine a = start(h, plain);
         int32_t text[N];
         uint32_t n = 7;
