@@ -170,11 +170,11 @@ class Broken(unittest.TestCase):
 
     def test_comment_without_a_subject(self) -> None:
         self.write(f"{LOW}/good.c", "/* Offers pages. Of these, some. */\n")
-        self.assertEqual(prose.found(self.top, "daemon"), [])
+        self.assertEqual(prose.opening(self.top, "daemon"), [])
         self.write(f"{LOW}/one.c", "int a; /*\n * Of pages. */\n")
-        self.assertEqual(prose.found(self.top, "daemon"), [f"{TREE}/{LOW}/one.c:1: Of pages. "])
+        self.assertEqual(prose.opening(self.top, "daemon"), [f"{TREE}/{LOW}/one.c:1: Of pages. "])
         with self.assertRaises(SystemExit):
-            prose.found(self.top, "client")
+            prose.opening(self.top, "client")
 
     def test_name_that_says_nothing(self) -> None:
         begin = "static int __attribute__((unused))\nother_begin(void);\nstatic void begin(int (*done)(void))\n{\n}\n"
