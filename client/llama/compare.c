@@ -1,7 +1,6 @@
 /* Compares rows that were found with the same text's, computed in this process. */
 #include "client/llama/blob.h"
 
-#include <math.h>
 #include <string.h>
 
 /* Types of llama.cpp's numbers (enum ggml_type), which are a part of its file format. */
@@ -83,7 +82,7 @@ static bool differs(int32_t type, const uint8_t *a, const uint8_t *b, uint64_t b
                 size += x * x;
         }
         /* NaN compares as false. */
-        return !(sqrt(error) <= most * sqrt(size));
+        return !(error <= most * most * size);
 }
 
 bool blob_differ(const struct blob_shape *s, enum blob_part part, uint32_t n_cells,
