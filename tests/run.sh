@@ -168,16 +168,19 @@ prepare() {
                         torch) keep_torch ;;
                         engines) keep_torch && keep_transformers && keep_vllm ;;
                         esac
+                        : >"$work/$one"
                 done
         ) >/dev/null 2>&1 &
         ahead=$!
         chrt --idle --pid 0 "$ahead" 2>/dev/null || renice -n 19 -p "$ahead" >/dev/null 2>&1 || true
 }
 
-# Waits for what prepare() began.
+# prepared PART: waits until prepare() has done this part, or has ended.
 prepared() {
-        [ -z "$ahead" ] || wait "$ahead" || true
-        ahead=
+        while [ ! -e "$work/ahead/$1" ] &&
+                grep -q '^State:[[:space:]]*[^ZX[:space:]]' "/proc/${ahead:-none}/status" 2>/dev/null; do
+                sleep 1
+        done
 }
 
 sources() {
@@ -562,10 +565,7 @@ if [ "$deps" = 1 ] && [ -e packaging/install-deps.sh ]; then
         sh packaging/install-deps.sh "$([ "$full" = 1 ] && echo full || echo test)"
 fi
 for one in $parts; do
-        case "$one" in
-        static | release | python) ;;
-        *) prepared ;;
-        esac
+        prepared "$one"
         "part_$one"
 done
 seconds=$(($(date +%s) - started))
