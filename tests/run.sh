@@ -79,7 +79,7 @@ only= # meson test's choice of suites whose tests alone are built
 ahead= # the process that prepares later parts
 preparing=no # yes in that process
 # Many tests wait most of the time, for deadlines that must pass.
-processes=$(($(nproc) * 3))
+processes=$(($(nproc) * 2))
 # shellcheck source=SCRIPTDIR/../packaging/package.sh
 . packaging/package.sh # $symbols
 
@@ -222,7 +222,7 @@ part_release() {
         suites='--no-suite cudaipc --no-suite full'
         [ "$full" = 0 ] || suites='--no-suite hour'
         # shellcheck disable=SC2086
-        run_tests release build $suites
+        run_tests release build $suites --num-processes "$(($(nproc) * 3))"
         if [ "$full" = 1 ]; then
                 as='env -u KVL_FULL'
                 run_tests release-hour build --suite hour
