@@ -143,7 +143,7 @@ int kvl_llama_find(
 
 /*
  * Loads the longest saved beginning of n_tokens tokens into sequence `seq`, whose first n_have
- * tokens are the same and stay there. A model with states loses what it has in the sequence.
+ * tokens are the same and stay there. The sequence of a model with states is emptied.
  *
  * To have logits, decode at least one token afterwards: pass n_tokens - 1 of a prompt.
  *

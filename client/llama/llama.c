@@ -254,7 +254,7 @@ static int count_cached(struct kvl_ns *ns, const uint8_t *keys, uint32_t n, uint
         return r == KVL_MISS ? 0 : fail_as(r);
 }
 
-/* Makes keys, and finds what is cached. text_free() also after a failure. */
+/* Makes the keys of a text, and finds its cached pages. Call text_free() also after a failure. */
 static int text_find(
         const struct kvl_llama *l, const int32_t *tokens, uint32_t n_tokens, struct text *ret)
 {

@@ -25,7 +25,7 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"kvlease {kvlease.__version__}")
     parser.add_argument("--socket", help="default: $KVLEASE_SOCKET, else /run/kvlease/sock")
-    parser.add_argument("--client-name", metavar="NAME", help="what kvleasectl shows")
+    parser.add_argument("--client-name", metavar="NAME", help="name that kvleasectl shows")
     parser.add_argument(
         "--weights", metavar="NAME", help="names the weights (default: all their bytes are read)"
     )
@@ -51,8 +51,8 @@ def _parser() -> argparse.ArgumentParser:
         metavar="SHARE",
         type=float,
         default=defaults.verify,
-        help="of so many prompts that are found, 0 to 1, the pages are computed all the same and "
-        "compared (default: %(default)s)",
+        help="share of found prompts, 0 to 1, that are computed again and compared "
+        "(default: %(default)s)",
     )
     parser.add_argument("command", choices=["serve"], help=argparse.SUPPRESS)
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)

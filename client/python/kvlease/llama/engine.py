@@ -27,7 +27,7 @@ _names: dict[tuple[Any, ...], str] = {}
 
 
 class Llama(llama_cpp.Llama):
-    """llama_cpp.Llama that loads what was computed before, and saves what it computes.
+    """llama_cpp.Llama that loads prompts from pages, and saves prompts that it computes.
 
     All arguments are those of llama_cpp.Llama, and `kvlease`, an Options. ValueError where the
     model or the arguments can't be saved: the sentence says why.
@@ -67,7 +67,7 @@ class Llama(llama_cpp.Llama):
         """Computes the tokens that can't be loaded."""
         store = self._store
         had, end = self.n_tokens, self.n_tokens + len(tokens)
-        # Of a token that was just chosen there is nothing to be found.
+        # No page has the token that was just chosen.
         if store is None or len(tokens) == 0 or (len(tokens) == 1 and end % store.chunk):
             super().eval(tokens)
             return

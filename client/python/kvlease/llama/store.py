@@ -38,7 +38,7 @@ class Options:
     salt: bytes = b""
     """Keeps equal prompts of others apart, at most 64 bytes."""
     chunk_tokens: int = 256
-    """Tokens of a page, 16 to 1024: what is found is a multiple of it."""
+    """Tokens of a page, 16 to 1024. Prompts are found in multiples of it."""
     timeout: float = 2.0
     """Seconds that a call may wait for kvleased. After a longer wait it isn't asked for 5 s."""
     verify: float = 0.0

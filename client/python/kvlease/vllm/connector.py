@@ -169,7 +169,7 @@ class KvleaseConnector(KVConnectorBase_V1, SupportsHMA):
 
 class _Keeps(Protocol):
     keeps_pages: bool
-    """A reset of the prefix cache leaves what is cached."""
+    """While true, a reset of the prefix cache drops no page."""
 
 
 def keep_over_sleep(cache: _Keeps) -> None:

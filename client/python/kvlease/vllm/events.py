@@ -75,7 +75,7 @@ class Told:
         size = event.block_size
         is_whole = len(event.block_hashes) == len(are_new)
         if any(are_new) and not (is_whole and len(event.token_ids) == size * len(are_new)):
-            # Of a window: tokens of blocks that aren't among these are told, too.
+            # A window's event also has tokens of blocks that the event doesn't name.
             queue.append(event)
             return
         first = 0
@@ -134,5 +134,5 @@ class Told:
         except kvlease.Error:
             # Pages of a connection that is over can't be found by this engine, and stay told.
             return
-        # What a request holds is found in this engine, whoever has dropped it from kvleased.
+        # This engine finds the blocks that its requests hold, also after kvleased has dropped them.
         self._pool._emit_block_removed_events(self._unshared(gone))

@@ -1,8 +1,8 @@
 """The scheduler's side: a block pool whose blocks are pages of kvlease.
 
 vLLM's scheduler asks its KVCacheManager for the blocks of a request, and that its BlockPool. Both
-stay what they are; what this module takes the place of is where the pool has its blocks from, and
-what is cached (texts.py). All of it is the scheduler's thread's.
+stay as they are. This module replaces the pool's source of blocks and its cache (texts.py). The
+scheduler's thread alone calls it.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Texts of requests in a pool of pages: what is found of them, and what is published.
+"""Texts of requests in a pool of pages: finds their pages, and publishes them.
 
 A block belongs to one group of layers at a time, and all blocks have one size. So pages of all
 groups are in one namespace, and a page's key has the group's number where there are several. Pages
@@ -127,7 +127,7 @@ class Texts(BlockPool):
     def _chained_groups(self) -> list[int]:
         return [group for group, is_chained in enumerate(self._are_chained) if is_chained]
 
-    # Finding: what is found of a text is pinned until the text is scheduled.
+    # Finding: the pages of a text are pinned until the text is scheduled.
 
     def expect(self, request: Any) -> None:
         """The request waits from now on: what kvleased has of its prompt is to be there when its
