@@ -68,7 +68,7 @@ tests/fakecuda/libcuda.so.1'
 # Of the part "valkey", in the short run: the client of a cluster, and what hosts share through servers.
 VALKEY_SHORT='remote_cluster remote_server doctor_remote exchange exchange_exports exchange_sessions exchange_sets session_hosts'
 work=$(mktemp -d)
-trap '[ -z "$ahead" ] || kill "$ahead" 2>/dev/null; rm -rf "$work"' EXIT
+trap '[ -z "$ahead" ] || kill "$ahead" 2>/dev/null || true; rm -rf "$work"' EXIT
 trap 'exit 130' INT TERM
 passed=0
 failed=0

@@ -165,7 +165,7 @@ decode() {
 
 daemon=
 demo=
-trap '[ -z "$daemon" ] || kill "$daemon"; [ -z "$demo" ] || rm -rf "$demo"' EXIT
+trap '[ -z "$daemon" ] || kill "$daemon" || true; [ -z "$demo" ] || rm -rf "$demo"' EXIT
 trap 'exit 130' INT TERM
 
 demo() {
