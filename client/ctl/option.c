@@ -4,6 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "base/words.h"
 #include "client/ctl/verb.h"
 
 const struct option_row option_rows[CTL_N_OPTIONS] = {
@@ -13,57 +14,9 @@ const struct option_row option_rows[CTL_N_OPTIONS] = {
 };
 static_assert(CTL_N_OPTIONS <= 64, "struct verb has a bit of a uint64_t for each");
 
-static const char *option_name(size_t i)
-{
-        return option_rows[i].name;
-}
-
 /* getopt_long()'s results for a word that is no option, and for each long option. */
 #define GETOPT_WORD   1
 #define GETOPT_OPTION 256 /* plus the number in enum ctl_option */
-
-/* Returns the long options whose names start with `name`, as "--tenant, --timeout". Owned. */
-static char *options_like(const char *name, size_t len, size_t *ret_n)
-{
-        char *text = NULL;
-        size_t size = 0, n = 0;
-        FILE *to = need(open_memstream(&text, &size));
-
-        for (size_t i = 0; i < CTL_N_OPTIONS; i++)
-                if (strncmp(option_rows[i].name, name, len) == 0)
-                        fprintf(to, "%s--%s", n++ > 0 ? ", " : "", option_rows[i].name);
-        fclose(to);
-        *ret_n = n;
-        return need(text);
-}
-
-/* Fails for an unknown long option, or an ambiguous one. `arg` is its word. */
-static int fail_unknown(const char *arg)
-{
-        const char *text = arg + strlen("--");
-        size_t len = strcspn(text, "="), n;
-        _cleanup_free_ char *name = need(strndup(text, len));
-        _cleanup_free_ char *like = options_like(text, len, &n);
-        const char *near = nearest_name(name, CTL_N_OPTIONS, option_name);
-
-        if (n > 1)
-                return fail(CTL_USAGE, "--%s is short for several options: %s", name, like);
-        if (near)
-                return fail(CTL_USAGE, "there is no option %s: did you mean --%s?", arg, near);
-        return fail(CTL_USAGE, "there is no option %s: kvleasectl --help lists them", arg);
-}
-
-/* Fails for an option that getopt_long() refused; `arg` is its word. */
-static int fail_option(const char *arg)
-{
-        if (optopt >= GETOPT_OPTION)
-                return fail(
-                        CTL_USAGE, "--%s takes no value", option_rows[optopt - GETOPT_OPTION].name);
-        if (optopt > 0)
-                return fail(
-                        CTL_USAGE, "there is no option -%c: kvleasectl --help lists them", optopt);
-        return fail_unknown(arg);
-}
 
 static int take_option(struct ctl *ret, size_t o)
 {
@@ -73,8 +26,8 @@ static int take_option(struct ctl *ret, size_t o)
         return CTL_OK;
 }
 
-/* Handles getopt_long()'s result `c`; `arg` is its word. */
-static int take_word(struct ctl *ret, int c, const char *arg)
+/* Handles getopt_long()'s result `c`, but '?'. */
+static int take_word(struct ctl *ret, int c)
 {
         switch (c) {
         case GETOPT_WORD:
@@ -89,8 +42,6 @@ static int take_word(struct ctl *ret, int c, const char *arg)
                         option_rows[optopt - GETOPT_OPTION].name,
                         option_rows[optopt - GETOPT_OPTION].name,
                         option_rows[optopt - GETOPT_OPTION].value);
-        case '?':
-                return fail_option(arg);
         default:
                 return take_option(ret, (size_t)(c - GETOPT_OPTION));
         }
@@ -100,6 +51,7 @@ static int take_word(struct ctl *ret, int c, const char *arg)
 static int split_words(int argc, char **argv, struct ctl *ret)
 {
         struct option longs[CTL_N_OPTIONS + 1] = {0};
+        char fault[WORDS_FAULT_MAX];
         int c, r = CTL_OK;
 
         for (size_t i = 0; i < CTL_N_OPTIONS; i++)
@@ -110,7 +62,9 @@ static int split_words(int argc, char **argv, struct ctl *ret)
         opterr = 0;
         optind = 0; /* glibc: restarts, even after an earlier call */
         while (r == CTL_OK && (c = getopt_long(argc, argv, "-:hV", longs, NULL)) != -1)
-                r = take_word(ret, c, argv[optind - 1]);
+                r = c == '?' ? fail(CTL_USAGE, "%s",
+                                       option_fault("kvleasectl", argv[optind - 1], longs, fault))
+                             : take_word(ret, c);
         for (int i = optind; r == CTL_OK && i < argc; i++)
                 ret->args[ret->n_args++] = argv[i];
         return r;
@@ -135,8 +89,8 @@ static int check_against_verb(const struct ctl *c)
 
 int fail_value(const struct ctl *ctl, enum ctl_option option, const char *expected)
 {
-        return fail(CTL_USAGE, "--%s: '%s' is not %s", option_name(option), ctl->options[option],
-                expected);
+        return fail(CTL_USAGE, "--%s: '%s' is not %s", option_rows[option].name,
+                ctl->options[option], expected);
 }
 
 int options_parse(int argc, char **argv, struct ctl *ret)

@@ -3,6 +3,7 @@
 #include <limits.h>
 #include <string.h>
 
+#include "base/words.h"
 #include "client/ctl/noun.h"
 #include "client/trace/store-model.h"
 #include "proto/event-kind.h"
@@ -324,7 +325,7 @@ const size_t n_verbs = ARRAY_SIZE(verbs);
 
 /* ---- finding --------------------------------------------------------------------------------- */
 
-static const char *verb_name(size_t i)
+static const char *verb_name(const void *data, size_t i)
 {
         return verbs[i].name;
 }
@@ -371,58 +372,8 @@ int verb_find(char **words, unsigned n_words, const struct verb **ret_verb, unsi
         *ret_n_taken = two ? MIN(n_words, 2u) : 1;
         if (*ret_verb)
                 return CTL_OK;
-        near = nearest_name(name, n_verbs, verb_name);
+        near = nearest_name(name, n_verbs, verb_name, NULL);
         if (near)
                 return fail(CTL_USAGE, "there is no verb '%s': did you mean '%s'?", name, near);
         return fail(CTL_USAGE, "there is no verb '%s': kvleasectl --help lists them", name);
-}
-
-#define NAME_MAX_LEN 31
-
-/* Returns the edits (insert, drop, replace a letter) between two names of at most NAME_MAX_LEN
- * bytes. */
-static unsigned edit_distance(const char *a, const char *b)
-{
-        unsigned row[NAME_MAX_LEN + 1];
-        size_t n = strlen(b);
-
-        assert(n <= NAME_MAX_LEN);
-        for (size_t j = 0; j <= n; j++)
-                row[j] = (unsigned)j;
-        for (size_t i = 1; a[i - 1]; i++) {
-                unsigned diagonal = row[0];
-
-                row[0] = (unsigned)i;
-                for (size_t j = 1; j <= n; j++) {
-                        unsigned replaced = diagonal + (a[i - 1] != b[j - 1]);
-
-                        diagonal = row[j];
-                        row[j] = MIN(row[j], row[j - 1]) + 1;
-                        row[j] = MIN(row[j], replaced);
-                }
-        }
-        return row[n];
-}
-
-const char *nearest_name(const char *wrong, size_t n, const char *(*name)(size_t i))
-{
-        const char *best = NULL;
-        unsigned best_distance = 3; /* two wrong letters are a typing error, three another word */
-        size_t len = strlen(wrong);
-
-        if (len > NAME_MAX_LEN)
-                return NULL;
-        for (size_t i = 0; i < n; i++)
-                if (len >= 2 && strncmp(wrong, name(i), len) == 0)
-                        return name(i);
-        for (size_t i = 0; i < n; i++) {
-                unsigned d = edit_distance(wrong, name(i));
-
-                /* If half of a short word is wrong it is another word, too. */
-                if (d < best_distance && d <= len / 2) {
-                        best = name(i);
-                        best_distance = d;
-                }
-        }
-        return best;
 }

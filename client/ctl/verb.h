@@ -38,10 +38,6 @@ void verb_help_all(FILE *to);
  * "options", "exit_codes". Returns CTL_OK, or CTL_REFUSED with a sentence printed. */
 int verb_help_json(FILE *to);
 
-/* Returns the nearest of `n` names to a misspelt one; NULL: none is near. name(i) returns names of
- * at most 31 bytes. */
-const char *nearest_name(const char *wrong, size_t n, const char *(*name)(size_t i));
-
 struct noun;
 
 /* Fetches a list, of one tenant if --tenant is given, and prints it. */

@@ -8,6 +8,7 @@
 
 #include "base/clock.h"
 #include "base/parse.h"
+#include "base/words.h"
 #include "kvlease-version.h"
 
 /* A port in the range of Prometheus' exporters (9100 to 9999): 97, and KV on a telephone's keys.
@@ -68,6 +69,12 @@ static const struct option words[] = {
         {0},
 };
 
+static int refuse_option(const char *sentence)
+{
+        fprintf(stderr, "kvlease-exporter: %s\n", sentence);
+        return -1;
+}
+
 static int refuse_word(const char *word, const char *why)
 {
         fprintf(stderr, "kvlease-exporter: %s: %s; see kvlease-exporter --help\n", word, why);
@@ -105,8 +112,8 @@ static int take_host(const char *word, struct options *o)
         return 0;
 }
 
-/* Returns 0: go on; 1: done; -1: refused. */
-static int take_option(int c, struct options *o)
+/* Takes an option; `word` is the last of it. Returns 0: go on; 1: done; -1: refused. */
+static int take_option(int c, const char *word, struct options *o)
 {
         switch (c) {
         case 'l':
@@ -127,9 +134,8 @@ static int take_option(int c, struct options *o)
         case 'V':
                 puts("kvlease-exporter " KVLEASE_VERSION);
                 return 1;
-        default: /* getopt has said why */
-                fputs("see kvlease-exporter --help\n", stderr);
-                return -1;
+        default:
+                return refuse_word(word, "needs a value");
         }
 }
 
@@ -140,10 +146,16 @@ int options_parse(int argc, char **argv, struct options *ret, int *ret_exit_code
                 .socket = env && env[0] ? env : DEFAULT_SOCKET,
                 .timeout_nsec = DEFAULT_TIMEOUT_SEC * NSEC_PER_SEC,
                 .max_rows = DEFAULT_ROWS};
+        char fault[WORDS_FAULT_MAX];
         int c, r = 0;
 
-        while (r == 0 && (c = getopt_long(argc, argv, "l:s:t:hV", words, NULL)) != -1)
-                r = take_option(c, &o);
+        opterr = 0;
+        while (r == 0 && (c = getopt_long(argc, argv, ":l:s:t:hV", words, NULL)) != -1) {
+                const char *word = argv[optind - 1];
+
+                r = c == '?' ? refuse_option(option_fault("kvlease-exporter", word, words, fault))
+                             : take_option(c, word, &o);
+        }
         if (r == 0 && optind < argc)
                 r = refuse_word(argv[optind], "there are no arguments, only options");
         if (r == 0) {

@@ -3,6 +3,7 @@
 /* getopt.h has a struct `option`, as we do: only this file includes both. */
 #define option getopt_option
 #include <getopt.h>
+#include "base/words.h"
 #undef option
 #include <stdio.h>
 #include <stdlib.h>
@@ -71,6 +72,12 @@ enum {
         OPT_KEEP_YOUNG,
         OPT_KEEP_WATCHDOG
 };
+
+static int refuse_option(const char *sentence)
+{
+        fprintf(stderr, "kvleased: %s\n", sentence);
+        return -1;
+}
 
 /* One line that names the word and the remedy. */
 static int refuse_word(const char *word, const char *why)
@@ -162,8 +169,6 @@ static int take_option(struct cmdline *c, int opt, const char *word, const char 
                 break;
         case ':':
                 return refuse_word(word, "needs a value");
-        default:
-                return refuse_word(word, "there is no such option");
         }
         *code = EXIT_OK;
         return 1;
@@ -188,6 +193,7 @@ int cmdline_parse(int argc, char **argv, struct cmdline *ret, int *ret_exit_code
                 {"version", no_argument, NULL, 'V'},
                 {0},
         };
+        char fault[WORDS_FAULT_MAX];
         int opt, r = 0;
 
         *ret = (struct cmdline){.parent = {.max = PARENT_DEFAULT_MAX,
@@ -196,7 +202,9 @@ int cmdline_parse(int argc, char **argv, struct cmdline *ret, int *ret_exit_code
                                         .argv = argv}};
         opterr = 0;
         while (r == 0 && (opt = getopt_long(argc, argv, ":c:o:hV", longs, NULL)) != -1)
-                r = take_option(ret, opt, argv[optind - 1], optarg, ret_exit_code);
+                r = opt == '?' ? refuse_option(
+                                         option_fault("kvleased", argv[optind - 1], longs, fault))
+                               : take_option(ret, opt, argv[optind - 1], optarg, ret_exit_code);
         if (r == 0 && optind < argc)
                 r = refuse_word(argv[optind], "not expected here");
         if (r < 0)

@@ -1,9 +1,11 @@
 #include <errno.h>
+#include <getopt.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/macros.h"
+#include "base/words.h"
 #include "kvlease-version.h"
 #include "tests/bench/bench.h"
 #include "tests/integration/private-daemon.h"
@@ -40,7 +42,7 @@ static const struct bench *const benches[] = {
 };
 
 struct options {
-        bool list, json, check, quick, help, version;
+        int list, json, check, quick, help, version;
         unsigned rounds;
         const char *bench, *argument;
 };
@@ -79,34 +81,36 @@ static bool parse_rounds(const char *word, unsigned *ret_rounds)
         return true;
 }
 
+/* Takes words of the command line that are no options: BENCHMARK [ARGUMENT]. */
+static int parse_words(int n, char **words, struct options *ret)
+{
+        if (n > 2)
+                return fail_usage("not expected here", words[2]);
+        ret->bench = words[0];
+        ret->argument = n > 1 ? words[1] : NULL;
+        return 0;
+}
+
 static int parse(int argc, char **argv, struct options *ret)
 {
-        const struct {
-                const char *name;
-                bool *value;
-        } flags[] = {{"--list", &ret->list}, {"--json", &ret->json}, {"--check", &ret->check},
-                {"--quick", &ret->quick}, {"--help", &ret->help}, {"--version", &ret->version}};
+        const struct option longs[] = {{"list", no_argument, &ret->list, 1},
+                {"json", no_argument, &ret->json, 1}, {"check", no_argument, &ret->check, 1},
+                {"quick", no_argument, &ret->quick, 1}, {"help", no_argument, &ret->help, 1},
+                {"version", no_argument, &ret->version, 1},
+                {"rounds", required_argument, NULL, 'r'}, {0}};
+        char fault[WORDS_FAULT_MAX];
+        int c;
 
-        for (int i = 1; i < argc; ++i) {
-                bool known = false;
-
-                for (unsigned f = 0; f < ARRAY_SIZE(flags); ++f)
-                        if (strcmp(argv[i], flags[f].name) == 0)
-                                known = *flags[f].value = true;
-                if (known)
-                        continue;
-                if (strcmp(argv[i], "--rounds") == 0) {
-                        if (!parse_rounds(i + 1 < argc ? argv[++i] : NULL, &ret->rounds))
-                                return fail_usage("needs a number from 1 to 100000", "--rounds");
-                } else if (argv[i][0] == '-' || ret->argument) {
-                        return fail_usage("no such option", argv[i]);
-                } else if (ret->bench) {
-                        ret->argument = argv[i];
-                } else {
-                        ret->bench = argv[i];
+        opterr = 0;
+        while ((c = getopt_long(argc, argv, ":", longs, NULL)) != -1)
+                if (c == '?') {
+                        fprintf(stderr, "kvlease-bench: %s\n",
+                                option_fault("kvlease-bench", argv[optind - 1], longs, fault));
+                        return -1;
+                } else if (c != 0 && !parse_rounds(c == 'r' ? optarg : NULL, &ret->rounds)) {
+                        return fail_usage("needs a number from 1 to 100000", "--rounds");
                 }
-        }
-        return 0;
+        return parse_words(argc - optind, argv + optind, ret);
 }
 
 static const struct bench *find(const char *name)

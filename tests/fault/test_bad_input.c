@@ -72,6 +72,9 @@ HARNESS_TEST(test_daemon_words, NULL)
         char path[PRIVATE_PATH_MAX], text[512];
 
         daemon_refuses(h->daemon.config, "--no-such-option", "--no-such-option", "--help");
+        daemon_refuses(h->daemon.config, "--chek-config", "--chek-config", "mean --check-config?");
+        daemon_refuses(h->daemon.config, "--keep-", "--keep-", "--keep-max, --keep-tries, ");
+        daemon_refuses(h->daemon.config, "--keep-max", "--keep-max", "needs a value");
         daemon_refuses("/nonexistent/kvlease.conf", "--check-config", "/nonexistent/kvlease.conf",
                 "No such file");
         /* If the daemon waited for the FIFO, run_daemon() would time out. */

@@ -571,7 +571,8 @@ HARNESS_TEST(test_command_line, &options)
 {
         static const char *const wrong[][3] = {{"--listen", "nowhere"}, {"--listen", "::1:80"},
                 {"--listen", "127.0.0.1:65536"}, {"--timeout", "soon"}, {"--timeout", "0"},
-                {"--max-rows", "0"}, {"--allow-host", "gpu1:80"}, {"--colour"}, {"word"}};
+                {"--max-rows", "0"}, {"--allow-host", "gpu1:80"}, {"--colour"}, {"--timeout"},
+                {"word"}};
         struct proc_output o;
 
         for (size_t i = 0; i < ARRAY_SIZE(wrong); i++) {
@@ -582,4 +583,10 @@ HARNESS_TEST(test_command_line, &options)
                 assert_true(strlen(o.err) > 0);
                 proc_output_free(&o);
         }
+        assert_int_equal(proc_run((const char *const[]){program_exporter(), "--lisen", NULL}, NULL,
+                                 60000, &o),
+                0);
+        assert_string_equal(
+                o.err, "kvlease-exporter: there is no option --lisen: did you mean --listen?\n");
+        proc_output_free(&o);
 }

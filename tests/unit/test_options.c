@@ -262,9 +262,9 @@ TEST(test_words)
 
 TEST(test_nearest)
 {
-        assert_string_equal(option_nearest(SECTION_DAEMON, "max_client")->key, "max_clients");
-        assert_string_equal(option_nearest(SECTION_DAEMON, "runtimedir")->key, "runtime_dir");
-        assert_string_equal(option_nearest(SECTION_TENANT, "wieght")->key, "weight");
+        assert_string_equal(option_nearest(SECTION_DAEMON, "max_client"), "max_clients");
+        assert_string_equal(option_nearest(SECTION_DAEMON, "runtimedir"), "runtime_dir");
+        assert_string_equal(option_nearest(SECTION_TENANT, "wieght"), "weight");
         assert_null(option_nearest(SECTION_DAEMON, "something_else"));
         assert_null(option_nearest(SECTION_DAEMON,
                 "a_key_that_is_much_longer_than_any_key_of_the_table_could_ever_be"));

@@ -348,12 +348,12 @@ static const char *section_text(const struct reader *r, char *buf, size_t size)
 /* Explains that a section has no such option, and names the nearest. */
 static void explain_unknown(enum option_section s, const char *key, char *err, size_t err_len)
 {
-        const struct option *near = option_nearest(s, key);
+        const char *near = option_nearest(s, key);
         char shown[FORMAT_EXCERPT_MAX];
 
         format_excerpt(key, strlen(key), shown);
         if (near)
-                snprintf(err, err_len, "no option '%s', did you mean '%s'?", shown, near->key);
+                snprintf(err, err_len, "no option '%s', did you mean '%s'?", shown, near);
         else
                 snprintf(err, err_len, "no option '%s': kvleased --help-config lists them", shown);
 }

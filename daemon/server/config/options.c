@@ -5,6 +5,7 @@
 #include "base/clock.h"
 #include "base/macros.h"
 #include "base/parse.h"
+#include "base/words.h"
 #include "daemon/core/state/tenant.h"
 #include "daemon/server/config/config.h"
 #include "policy/bucket.h"
@@ -464,43 +465,15 @@ uint64_t option_bit(const struct option *o)
         return UINT64_C(1) << option_index(o);
 }
 
-/* Levenshtein distance of two keys. A key longer than the table's is far from all. */
-static unsigned distance(const char *a, const char *b)
+/* Returns a key of the section; NULL for an option of another one. */
+static const char *key_of_section(const void *data, size_t i)
 {
-        unsigned row[32];
-        size_t len = strlen(b);
+        const enum option_section *s = data;
 
-        if (len >= ARRAY_SIZE(row))
-                return UINT32_MAX;
-        for (unsigned j = 0; j <= len; j++)
-                row[j] = j;
-        for (unsigned i = 1; *a; a++, i++) {
-                unsigned diagonal = row[0];
-
-                row[0] = i;
-                for (size_t j = 1; j <= len; j++) {
-                        unsigned replaced = diagonal + (*a != b[j - 1]);
-                        unsigned shifted = MIN(row[j], row[j - 1]) + 1;
-
-                        diagonal = row[j];
-                        row[j] = MIN(replaced, shifted);
-                }
-        }
-        return row[len];
+        return options[i].section == *s ? options[i].key : NULL;
 }
 
-const struct option *option_nearest(enum option_section s, const char *key)
+const char *option_nearest(enum option_section s, const char *key)
 {
-        const struct option *best = NULL;
-        unsigned best_distance = 4; /* more typing errors than that are another word */
-
-        for (size_t i = 0; i < n_options; i++) {
-                unsigned d = options[i].section == s ? distance(options[i].key, key) : UINT32_MAX;
-
-                if (d < best_distance) {
-                        best = &options[i];
-                        best_distance = d;
-                }
-        }
-        return best;
+        return nearest_name(key, n_options, key_of_section, &s);
 }

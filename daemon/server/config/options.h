@@ -60,7 +60,7 @@ const char *option_section_name(enum option_section s);
 const struct option *option_find(enum option_section s, const char *key);
 
 /* The key of that section that looks most like `key`, NULL where none is near. */
-const struct option *option_nearest(enum option_section s, const char *key);
+const char *option_nearest(enum option_section s, const char *key);
 
 /* The row's number among those of its section, which stand together in the table and are
  * SECTION_OPTIONS_MAX at most (tests/unit/test_options.c). */
