@@ -181,6 +181,57 @@ HARNESS_TEST(test_killed, &two_tenants)
         assert_string_equal(successor.logits, oracle.logits);
 }
 
+/* ---- failures ---------------------------------------------------------------------------------
+ */
+
+/* Decodes once more, with `env`, which fails with this exit status and sentence. */
+static void decode_fails(
+        struct harness *h, const char *tenant, const char *env, int status, const char *sentence)
+{
+        char text[PRIVATE_PATH_MAX], socket[PRIVATE_PATH_MAX];
+        const char *const envs[] = {env, NULL};
+        const char *argv[24];
+        struct proc_output o;
+
+        decoder_argv(h, tenant, "block", make_text(h, text), socket, argv);
+        assert_int_equal(proc_run(argv, env ? envs : NULL, DECODER_TIMEOUT_MSEC, &o), 0);
+        if (!WIFEXITED(o.status) || WEXITSTATUS(o.status) != status || !strstr(o.err, sentence))
+                fail_msg("%s: status 0x%x: %s", env ? env : tenant, o.status, o.err);
+        proc_output_free(&o);
+}
+
+/* Another process holds all that the tenant may have. */
+HARNESS_TEST(test_no_room, &two_tenants)
+{
+        struct worker *hog = worker_start(h, "c", "hog", 1);
+        struct run run;
+
+        while (worker_ask(hog, "lease 512") == 0)
+                ;
+        decode_fails(h, "c", NULL, 3, "tenant c");
+        worker_stop(hog);
+        run = decode(h, "c", "block");
+        assert_int_equal(run.computed, run.tokens);
+}
+
+/* Whichever call of the driver fails: the decoder names the call, and leaks nothing of the driver,
+ * for which the simulated one would abort. */
+HARNESS_TEST(test_driver_fails, &two_tenants)
+{
+        static const char *const calls[] = {"cuCtxPushCurrent", "cuStreamCreate",
+                "cuModuleLoadData", "cuModuleGetFunction", "cuMemAlloc", "cuLaunchKernel",
+                "cuMemcpyHtoDAsync", "cuMemcpyDtoHAsync", "cuStreamSynchronize"};
+
+        if (!private_on_gpu() || private_on_real_gpu())
+                skip();
+        for (size_t i = 0; i < ARRAY_SIZE(calls); ++i) {
+                char env[64];
+
+                snprintf(env, sizeof(env), "FAKECUDA_FAIL=%s:999", calls[i]);
+                decode_fails(h, NULL, env, 1, calls[i]);
+        }
+}
+
 /* ---- deep layers ----------------------------------------------------------------------------- */
 
 #define DEEP_PAGES 16 /* as the command line says */

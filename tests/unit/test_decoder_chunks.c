@@ -9,10 +9,12 @@
 
 #include "base/macros.h"
 #include "client/examples/decoder/kv-host.h"
-#include "tests/unit/chunk-source.h"
+#include "client/examples/decoder/page-source.h"
 #include "tests/unit/test-support.h"
 
 enum { N_TOKENS = 333, MAX_TENSORS = 16, WINDOW_MAX = 9 };
+
+#define RESIDUE 0xff /* as numbers none */
 
 static const struct model_shape shape = {
         .seed = 1, .n_layers = 3, .width = 64, .n_heads = 4, .n_kv_heads = 2, .ffn_width = 64};
@@ -83,19 +85,50 @@ static int run(struct context *c)
         return r;
 }
 
+/* Hands out pages of a context in chunks of random lengths, copied to one of two buffers in turn,
+ * and spoils the other one. The last page it is asked for is being written, and given in place. */
+struct chunk_source {
+        struct page_source source;
+        struct context *context;
+        uint32_t window_pages; /* most pages in a chunk */
+        unsigned turn;
+        uint32_t n_chunks;
+        int fail_at; /* the fail_at-th chunk fails with -ECANCELED; 0: none */
+        unsigned char *rows[WINDOW_MAX * MAX_TENSORS];
+};
+
+static int take(struct page_source *source, uint32_t layer, uint32_t is_v, uint32_t first_page,
+        uint32_t n_pages, unsigned char *const **ret_tensors, uint32_t *ret_n_pages)
+{
+        struct chunk_source *s = container_of(source, struct chunk_source, source);
+        const struct context *c = s->context;
+        size_t bytes = s->window_pages * c->tensor_bytes, column = 2 * (size_t)layer + is_v;
+        unsigned char *buffer = c->buffers + (s->turn ^= 1) * bytes;
+        uint32_t n = 1 + (uint32_t)rand() % s->window_pages;
+
+        assert_true(n_pages > 0 && column < c->n_tensors);
+        if (++s->n_chunks == (uint32_t)s->fail_at)
+                return -ECANCELED;
+        n = n < n_pages ? n : n_pages;
+        memset(c->buffers + (s->turn ^ 1) * bytes, RESIDUE, bytes);
+        memset(s->rows, 0, sizeof(s->rows));
+        for (uint32_t i = 0; i < n; i++) {
+                unsigned char *from = c->pages[(first_page + i) * c->n_tensors + column];
+                unsigned char *to = buffer + i * c->tensor_bytes;
+
+                to = i + 1 == n_pages ? from : memcpy(to, from, c->tensor_bytes);
+                s->rows[i * c->n_tensors + column] = to;
+        }
+        *ret_tensors = s->rows;
+        *ret_n_pages = n;
+        return 0;
+}
+
 static struct chunk_source source_over(struct context *c, uint32_t window_pages)
 {
-        struct chunk_source s = {
-                .tensors = c->pages,
-                .n_tensors = c->n_tensors,
-                .tensor_bytes = c->tensor_bytes,
-                .window_pages = window_pages,
-                .buffers = {c->buffers, c->buffers + window_pages * c->tensor_bytes},
-        };
-
         assert_true(window_pages <= WINDOW_MAX);
-        chunk_source_init(&s);
-        return s;
+        return (struct chunk_source){
+                .source.take = take, .context = c, .window_pages = window_pages};
 }
 
 static int setup(void **state)
@@ -123,7 +156,6 @@ TEST(test_chunks_have_the_same_bits)
                         assert_int_equal(run(c), 0);
                         assert_true(s.n_chunks > 2 * shape.n_layers * c->n_pages);
                         assert_memory_equal(c->logits, whole->logits, sizeof(c->logits));
-                        chunk_source_deinit(&s);
                         context_free(c);
                 }
         }
@@ -166,7 +198,6 @@ TEST(test_source_fails)
         } while (r);
         assert_true(n_failed > 10);
         assert_memory_equal(c->logits, whole->logits, sizeof(c->logits));
-        chunk_source_deinit(&s);
         context_free(c);
         context_free(whole);
 }
