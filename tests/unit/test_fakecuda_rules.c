@@ -363,35 +363,6 @@ RULE(create_size, "cuMemCreate: the size 0x100000 is no multiple")
         (void)cuMemCreate(&handle, MIB, &prop, 0);
 }
 
-RULE(create_prop, "cuMemCreate: unused members")
-{
-        cu_mem_allocation_prop prop = prop_of(0);
-        cu_mem_handle handle;
-
-        begin();
-        prop.flags.usage = 1;
-        (void)cuMemCreate(&handle, EXTENT, &prop, 0);
-}
-
-RULE_CALL(reserve_size, "cuMemAddressReserve: the size 0x100000 is no multiple", reserve(MIB))
-
-RULE(reserve_alignment, "cuMemAddressReserve: the alignment 3 is no power")
-{
-        cu_deviceptr at;
-
-        begin();
-        (void)cuMemAddressReserve(&at, EXTENT, 3, 0, 0);
-}
-
-RULE_CALL(map_offset, "cuMemMap: offset must be zero",
-        cuMemMap(reserve(EXTENT), 2 * MIB, 2 * MIB, create(), 0))
-
-RULE_CALL(map_part, "cuMemMap: 2097152 bytes of a handle of 4194304",
-        cuMemMap(reserve(EXTENT), 2 * MIB, 0, create(), 0))
-
-RULE_CALL(map_unaligned, "cuMemMap: the address",
-        cuMemMap(reserve(2 * EXTENT) + MIB, EXTENT, 0, create(), 0))
-
 RULE(map_twice, "cuMemMap: something is mapped there already")
 {
         cu_mem_handle handle;
@@ -404,19 +375,10 @@ RULE(map_twice, "cuMemMap: something is mapped there already")
 RULE_CALL(map_unreserved, "cuMemMap: 0x10000000000, 4194304 bytes: not in one reserved",
         cuMemMap((cu_deviceptr)1 << 40, EXTENT, 0, create(), 0))
 
-RULE_CALL(map_past_end, "cuMemMap: 0x", cuMemMap(reserve(EXTENT) + 2 * MIB, EXTENT, 0, create(), 0))
-
 RULE_CALL(map_released, "cuMemMap: 0x", cuMemMap(reserve(EXTENT), EXTENT, 0, released(), 0))
-
-RULE_CALL(access_of_part, "cuMemSetAccess: a part of a mapping",
-        set_access_of(map(create()), 2 * MIB))
 
 RULE_CALL(access_unmapped, "cuMemSetAccess: nothing is mapped",
         set_access_of(reserve(EXTENT), EXTENT))
-
-RULE_CALL(unmap_part, "cuMemUnmap: 0x", cuMemUnmap(map(create()), 2 * MIB))
-
-RULE_CALL(unmap_nothing, "cuMemUnmap: nothing is mapped at", cuMemUnmap(reserve(EXTENT), EXTENT))
 
 RULE(unmap_busy, "cuMemUnmap: 0x")
 {
@@ -430,8 +392,6 @@ RULE(unmap_busy, "cuMemUnmap: 0x")
 
 RULE_CALL(free_mapped, "cuMemAddressFree: memory is still mapped at",
         cuMemAddressFree(map(create()), EXTENT))
-
-RULE_CALL(free_part, "cuMemAddressFree: 0x", cuMemAddressFree(reserve(EXTENT), 2 * MIB))
 
 RULE_CALL(release_twice, "cuMemRelease: 0x", cuMemRelease(released()))
 
@@ -459,16 +419,6 @@ RULE(memset_unmapped, "cuMemsetD8Async: destination: nothing is mapped at")
         (void)cuMemsetD8Async(at, 0, EXTENT, NULL);
 }
 
-RULE(memset_no_access, "cuMemsetD8Async: destination: no write access")
-{
-        cu_deviceptr at;
-
-        begin();
-        at = reserve(EXTENT);
-        OK(cuMemMap(at, EXTENT, 0, create(), 0));
-        (void)cuMemsetD8Async(at, 0, EXTENT, NULL);
-}
-
 RULE(memset_read_only, "cuMemsetD8Async: destination: no write access")
 {
         cu_deviceptr at;
@@ -480,9 +430,6 @@ RULE(memset_read_only, "cuMemsetD8Async: destination: no write access")
         (void)cuMemsetD8Async(at, 0, EXTENT, NULL);
 }
 
-RULE_CALL(memset_past_end, "cuMemsetD8Async: destination: 4194305 bytes",
-        cuMemsetD8Async(map(create()), 0, EXTENT + 1, NULL))
-
 RULE(copy_past_allocation, "cuMemsetD8Async: destination: nothing is mapped at")
 {
         cu_deviceptr at;
@@ -490,14 +437,6 @@ RULE(copy_past_allocation, "cuMemsetD8Async: destination: nothing is mapped at")
         begin();
         OK(cuMemAlloc_v2(&at, 100));
         (void)cuMemsetD8Async(at, 0, 101, NULL);
-}
-
-RULE(copy_to_host_address, "cuMemcpyHtoDAsync: destination: 0x")
-{
-        char bytes[16] = "";
-
-        begin();
-        (void)cuMemcpyHtoDAsync_v2((uintptr_t)bytes, bytes, 8, NULL);
 }
 
 RULE(copy_overlap, "cuMemcpyDtoDAsync: source and destination overlap")
@@ -521,9 +460,6 @@ RULE(copy_straddles, "cuMemcpyHtoDAsync: 2097152 bytes at")
 
 RULE_CALL(copy_to_read_only, "cuMemcpyDtoHAsync: the destination",
         cuMemcpyDtoHAsync_v2(registered(MIB, CU_HOST_REGISTER_READ_ONLY), allocate(), 8, NULL))
-
-RULE_CALL(batch_on_null, "cuMemcpyBatchAsync: not on the NULL stream",
-        copy_in_batch(CU_ACCESS_ORDER_STREAM, NULL))
 
 RULE_CALL(batch_order, "cuMemcpyBatchAsync: the access order of the source",
         copy_in_batch(3, busy_stream()))
@@ -553,24 +489,6 @@ RULE(free_twice, "cuMemFree: 0x")
         (void)cuMemFree_v2(at);
 }
 
-RULE(ipc_not_base, "cuIpcGetMemHandle: 0x")
-{
-        cu_ipc_mem_handle handle;
-
-        begin();
-        (void)cuIpcGetMemHandle(&handle, allocate() + 2 * MIB);
-}
-
-RULE(ipc_size, "cuIpcGetMemHandle: 1048576 bytes: only multiples of 2 MiB")
-{
-        cu_ipc_mem_handle handle;
-        cu_deviceptr at;
-
-        begin();
-        OK(cuMemAlloc_v2(&at, MIB));
-        (void)cuIpcGetMemHandle(&handle, at);
-}
-
 RULE(ipc_same_process, "cuIpcOpenMemHandle: the handle is of this process")
 {
         cu_ipc_mem_handle handle;
@@ -587,22 +505,6 @@ RULE(ipc_close_too_often, "cuIpcCloseMemHandle: 0x")
 
         ipc_open(handle);
         OK(cuIpcCloseMemHandle(at));
-        OK(cuIpcCloseMemHandle(at));
-        (void)cuIpcCloseMemHandle(at);
-}
-
-RULE(ipc_flags, "cuIpcOpenMemHandle: flags must be LAZY_ENABLE_PEER_ACCESS")
-{
-        cu_ipc_mem_handle handle = ipc_handle();
-        cu_deviceptr at;
-
-        (void)cuIpcOpenMemHandle_v2(&at, handle, 0);
-}
-
-RULE(ipc_close_twice, "cuIpcCloseMemHandle: 0x")
-{
-        cu_deviceptr at = ipc_open(ipc_handle());
-
         OK(cuIpcCloseMemHandle(at));
         (void)cuIpcCloseMemHandle(at);
 }
@@ -639,16 +541,6 @@ RULE(no_context, "cuMemAlloc: no current context")
         allocate();
 }
 
-RULE(no_context_memset, "cuMemsetD8Async: no current context")
-{
-        cu_deviceptr at;
-
-        begin();
-        at = allocate();
-        OK(cuCtxPopCurrent_v2(NULL));
-        (void)cuMemsetD8Async(at, 0, EXTENT, NULL);
-}
-
 RULE(pop_too_many, "cuCtxPopCurrent: no context was pushed")
 {
         OK(cuInit(0));
@@ -674,12 +566,6 @@ RULE(push_released, "cuCtxPushCurrent: not a context that is retained")
 
 RULE_CALL(release_current, "cuDevicePrimaryCtxRelease: the context still has 1 place",
         cuDevicePrimaryCtxRelease_v2(0))
-
-RULE(release_unretained, "cuDevicePrimaryCtxRelease: the primary context isn't")
-{
-        OK(cuInit(0));
-        (void)cuDevicePrimaryCtxRelease_v2(0);
-}
 
 RULE(other_context, "cuStreamQuery: the stream is of another context")
 {
@@ -724,23 +610,10 @@ RULE(stream_destroyed, "cuStreamQuery: 0x")
         (void)cuStreamQuery(stream);
 }
 
-RULE(event_destroyed, "cuEventQuery: 0x")
-{
-        cu_event event;
-
-        begin();
-        OK(cuEventCreate(&event, 0));
-        OK(cuEventDestroy_v2(event));
-        (void)cuEventQuery(event);
-}
-
 /* Host registration */
 
 RULE_CALL(register_unaligned, "cuMemHostRegister: 4096 bytes at",
         cuMemHostRegister_v2(host_pages(MIB) + 8, 4096, 0))
-
-RULE_CALL(register_large, "cuMemHostRegister: 68719480832 bytes: more than 64 GiB",
-        cuMemHostRegister_v2(host_pages(MIB), ((size_t)64 << 30) + 4096, 0))
 
 RULE(unregister_busy, "cuMemHostUnregister: 0x")
 {
@@ -749,16 +622,6 @@ RULE(unregister_busy, "cuMemHostUnregister: 0x")
         begin();
         host = registered(MIB, 0);
         OK(cuMemcpyHtoDAsync_v2(allocate(), host, 8, busy_stream()));
-        (void)cuMemHostUnregister(host);
-}
-
-RULE(unregister_unmapped, "cuMemHostUnregister: 0x")
-{
-        char *host;
-
-        begin();
-        host = registered(MIB, 0);
-        munmap(host, MIB);
         (void)cuMemHostUnregister(host);
 }
 
@@ -788,15 +651,6 @@ RULE(leaks_others, "exit: leaked 1 allocation, 1 stream, 1 event, 1 host registr
 RULE(leaks_opened, "exit: leaked 1 opened IPC handle, 1 retained primary")
 {
         ipc_open(ipc_handle());
-}
-
-RULE(release_with_stream, "cuDevicePrimaryCtxRelease: the context still has 1 str")
-{
-        cu_stream stream;
-
-        begin();
-        OK(cuStreamCreate(&stream, 0));
-        end();
 }
 
 /* Rules and settings that can't be read */
