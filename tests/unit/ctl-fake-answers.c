@@ -17,31 +17,6 @@
 
 #include "tests/unit/ctl-fake-events.h"
 
-/* Two events in the first answer, the rest in the next. A following client sees that some were
- * lost. */
-static void answer_events(
-        const struct fake_answers *f, M(AdminEventsReply) * m, const M(AdminEventsRequest) * q)
-{
-        static M(AdminEvent) * rows[ARRAY_SIZE(events)];
-        size_t first = q->after == 0 ? 0 : 2;
-
-        if (f->mode == FAKE_EMPTY)
-                return;
-        if (q->n_kinds == 1) { /* "refused", as kvleasectl status asks */
-                rows[0] = &events[1];
-                m->events = rows;
-                m->n_events = f->mode != FAKE_WELL;
-                return;
-        }
-        for (size_t i = 0; i < ARRAY_SIZE(rows); i++)
-                rows[i] = &events[i];
-        m->events = rows + first;
-        m->n_events = first ? ARRAY_SIZE(rows) - first : 2;
-        m->more = !first;
-        m->next = events[first ? ARRAY_SIZE(rows) - 1 : 1].number;
-        m->lost = q->wait_msec > 0 ? 6 : 0;
-}
-
 static M(Explanation) explanations[] = {
         {.state = 1, .page = 7, .age_sec = 90, .unused_sec = 5, .client_id = 3},
         {.state = 3, .age_sec = 3600, .by = "search", .outlook = "asks"},
@@ -78,6 +53,33 @@ static void complete(struct fake_answers *f, void *p, const ProtobufCMessageDesc
 }
 
 #define COMPLETE(f, row, name) complete(f, row, &kvlease__v1__##name##__descriptor)
+
+/* Two events in the first answer, the rest in the next. A following client sees that some were
+ * lost. */
+static void answer_events(
+        const struct fake_answers *f, M(AdminEventsReply) * m, const M(AdminEventsRequest) * q)
+{
+        static M(AdminEvent) * rows[ARRAY_SIZE(events)];
+        size_t first = q->after == 0 ? 0 : 2;
+
+        if (f->mode == FAKE_EMPTY)
+                return;
+        for (size_t i = 0; i < ARRAY_SIZE(events); i++)
+                COMPLETE(f, &events[i], admin_event);
+        if (q->n_kinds == 1) { /* "refused", as kvleasectl status asks */
+                rows[0] = &events[1];
+                m->events = rows;
+                m->n_events = f->mode != FAKE_WELL;
+                return;
+        }
+        for (size_t i = 0; i < ARRAY_SIZE(rows); i++)
+                rows[i] = &events[i];
+        m->events = rows + first;
+        m->n_events = first ? ARRAY_SIZE(rows) - first : 2;
+        m->more = !first;
+        m->next = events[first ? ARRAY_SIZE(rows) - 1 : 1].number;
+        m->lost = q->wait_msec > 0 ? 6 : 0;
+}
 
 /* Makes the figures of a part absent, unless one of the part was named. */
 static void end_part(
