@@ -1,6 +1,7 @@
 /*
  * Exchange of pages between hosts: two stores of daemon/core, each with its own client of one real
- * redis-server. Namespace sets are in test_exchange_sets.c; processes are in test_exchange_hosts.c.
+ * redis-server. Namespace sets are in test_exchange_sets.c. Processes, damaged values and lost
+ * servers are in test_exchange_hosts.c.
  */
 /* Before cmocka, whose fail() is a macro. */
 #include "tests/integration/exchange-host.h"
@@ -9,7 +10,6 @@
 #include <stdio.h>
 #include <sys/wait.h>
 
-#include "daemon/core/clients/announce.h"
 #include "daemon/core/exchange/exchange-impl.h"
 #include "daemon/core/life/namespace.h"
 #include "daemon/core/requests/invalidate.h"
@@ -35,19 +35,6 @@ static void assert_loads(const struct host *h, unsigned n, unsigned n_lost)
 }
 
 /* ---- tests ----------------------------------------------------------------------------------- */
-
-EXCHANGE_SCENE(test_text_of_another_host, false)
-{
-        assert_int_equal(import(b, 0, N_PAGES, LONG_MSEC), 0);
-        host_share_text(a);
-        assert_int_equal(import(b, 0, N_PAGES, LONG_MSEC), N_PAGES);
-        assert_cached(b, N_PAGES);
-        assert_int_equal(counters_of(b).imported_pages, N_PAGES);
-        assert_int_equal(counters_of(b).exported_pages, 0);
-        /* No load takes exactly the expected time. */
-        assert_true(b->w.a->exchange->error.mean > 0);
-        assert_loads(b, 1, 0);
-}
 
 EXCHANGE_SCENE(test_last_page_is_partial, false)
 {
@@ -115,46 +102,6 @@ EXCHANGE_SCENE(test_continues_what_is_here, false)
         /* Pages behind a gap can't be reached. */
         assert_int_equal(
                 import_ask(b, b->w.attach, N_PAGES + 1, 1, LONG_MSEC, &i), KVL_STATUS_NO_PARENT);
-}
-
-/* Changes bytes of each value from `at` on. */
-static void damage_values(unsigned at)
-{
-        char *keys = redis_cluster_call(&server, 0, "--raw keys kvl:1:a:*:0"), *save = NULL;
-        unsigned n = 0;
-
-        assert_non_null(keys);
-        for (char *k = strtok_r(keys, "\r\n", &save); k; k = strtok_r(NULL, "\r\n", &save)) {
-                free(redis_cluster_call(&server, 0, "setrange %s %u damaged", k, at));
-                n++;
-        }
-        free(keys);
-        assert_int_equal(n, N_PAGES);
-}
-
-TEST(test_damaged_is_not_served)
-{
-        /* The last place is behind the end, which makes the value too long. */
-        static const unsigned places[] = {0, 40, 200, 256, 1000, 131072, 262144};
-        struct host a, b;
-
-        for (size_t i = 0; i < ARRAY_SIZE(places); i++) {
-                server_start();
-                host_start(&a, true);
-                host_start(&b, true);
-                host_share_text(&a);
-                damage_values(places[i]);
-                assert_int_equal(import(&b, 0, N_PAGES, LONG_MSEC), 0);
-                assert_cached(&b, 0);
-                assert_int_equal(counters_of(&b).not_imported[EXCHANGE_DAMAGED], N_PAGES);
-                /* Its first page has been removed there, so the text isn't asked for again. */
-                host_turn_often(&b, 50);
-                assert_int_equal(import(&b, 0, N_PAGES, LONG_MSEC), 0);
-                assert_int_equal(counters_of(&b).found_pages, N_PAGES);
-                host_end(&b);
-                host_end(&a);
-                redis_cluster_deinit(&server);
-        }
 }
 
 EXCHANGE_SCENE(test_invalidated_is_not_found, false)
@@ -272,32 +219,6 @@ SERVER_TEST(test_another_version)
         host_end(&c);
         host_end(&b);
         host_end(&a);
-}
-
-/* An import ends in time, as if there were no server. */
-TEST(test_server_is_gone_or_stopped)
-{
-        for (int sig = SIGSTOP;; sig = SIGKILL) {
-                struct host a, b;
-                uint64_t began;
-
-                server_start();
-                host_start(&a, true);
-                host_start(&b, false);
-                host_share_text(&a);
-                assert_int_equal(kill(server.servers[0].pid, sig), 0);
-                began = clock_now_nsec();
-                assert_int_equal(import(&b, 0, N_PAGES, SHORT_MSEC), 0);
-                assert_true(clock_now_nsec() - began < 5 * NSEC_PER_SEC);
-                assert_cached(&b, 0);
-                if (sig == SIGSTOP)
-                        kill(server.servers[0].pid, SIGCONT);
-                host_end(&b);
-                host_end(&a);
-                redis_cluster_deinit(&server);
-                if (sig == SIGKILL)
-                        break;
-        }
 }
 
 /* A second import that begins before the first has loaded anything learns of it. */

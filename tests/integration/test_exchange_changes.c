@@ -9,7 +9,6 @@
 #include "daemon/core/exchange/exchange-impl.h"
 #include "daemon/core/life/idle.h"
 #include "daemon/core/life/namespace.h"
-#include "daemon/core/requests/invalidate.h"
 #include "daemon/exchange/change.h"
 
 #define OTHER   100 /* keys of another text begin there */
@@ -137,21 +136,6 @@ TEST(test_key)
         turn_for(&b, 1100);
         assert_int_equal(counters_of(&b).epochs, 0);
         assert_int_equal(count_text(&b, 0, N_PAGES), 5);
-        end_two(&a, &b);
-}
-
-/* With a secret, each change is sealed. */
-TEST(test_key_with_a_secret)
-{
-        struct host a, b;
-
-        start_two(&a, &b, "0123456789abcdef");
-        compute_two(&b);
-        host_invalidate(&a, OTHER);
-        await_text(&a, OTHER, N_OTHER, 0);
-        await_told(&a, 1);
-        await_text(&b, OTHER, N_OTHER, 0);
-        assert_int_equal(count_text(&b, 0, N_PAGES), N_PAGES);
         end_two(&a, &b);
 }
 

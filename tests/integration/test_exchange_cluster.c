@@ -15,10 +15,9 @@
 #include "daemon/core/exchange/exports.h"
 #include "tests/integration/exchange-hosts.h"
 
-#define N_HOSTS     3
-#define N_MASTERS   3 /* servers 0.., and behind them their replicas in this order */
-#define LEAST_MOVED 8
-#define DURING_MAX  15
+#define N_HOSTS    3
+#define N_MASTERS  3 /* servers 0.., and behind them their replicas in this order */
+#define DURING_MAX 15
 
 #define SHORT_MSEC 200 /* of a lookup while a master is gone */
 
@@ -102,33 +101,6 @@ static void assert_nowhere_else(unsigned host, unsigned text)
 }
 
 /* ---- all is well ----------------------------------------------------------------------------- */
-
-/* Hosts export and import while slots move, too. */
-TEST_BARE(test_found_by_two_others)
-{
-        static struct slot_mover mover;
-
-        cluster_start(state);
-        for (unsigned i = 0; i < N_HOSTS; i++)
-                find_at_others(i, share_text(i));
-        for (unsigned i = 0; i < N_HOSTS; i++) {
-                assert_true(figure_of(host_at(i), "kvlease_exchange_exported_pages_total" OF_A) ==
-                            N_PAGES);
-                assert_true(figure_of(host_at(i), "kvlease_exchange_imported_pages_total" OF_A) ==
-                            (N_HOSTS - 1) * N_PAGES);
-        }
-        slots_move(&mover, N_MASTERS);
-        while (mover.n_moved < LEAST_MOVED || n_texts < 2 * N_HOSTS) {
-                const unsigned host = n_texts % N_HOSTS;
-
-                find_at_others(host, share_text(host));
-                for (unsigned i = 0; i < N_HOSTS; i++)
-                        assert_int_equal(find_chain(workers[i], 1 + host, NOW_MSEC), N_PAGES);
-        }
-        slots_stay(&mover);
-        print_message("%u texts while %u slots were moved\n", n_texts - N_HOSTS, mover.n_moved);
-        cluster_end(state);
-}
 
 /* The host invalidates a page of the text, and all others learn of it. Pages computed since are
  * shared, except for those of the same second. */

@@ -79,36 +79,6 @@ static unsigned long stored_length(const struct host *h, unsigned i)
 
 /* ---- tests ----------------------------------------------------------------------------------- */
 
-static void share_numbers(const char *secret)
-{
-        const uint64_t plain = 2 * TIER_PAGE_BYTES;
-        struct exchange_counters c;
-        struct host a, b;
-        uint64_t bytes;
-
-        start_two(&a, &b, secret);
-        bytes = page_travel_bytes(&a.w.ns->codecs.of_pages);
-        assert_true(bytes < plain * 52 / 100);
-        compute_numbers(&a, N_PAGES);
-        host_await_exported(&a, N_PAGES);
-        c = counters_of(&a);
-        assert_int_equal(c.exported_bytes, N_PAGES * bytes);
-        for (unsigned i = 0; i < N_PAGES; i++)
-                assert_int_equal(stored_length(&a, i), ENVELOPE_BYTES + bytes);
-        assert_int_equal(import(&b, 0, N_PAGES, LONG_MSEC), N_PAGES);
-        assert_near(&b, N_PAGES);
-        c = counters_of(&b);
-        assert_int_equal(c.imported_pages, N_PAGES);
-        assert_int_equal(c.imported_bytes, N_PAGES * bytes);
-        end_two(&a, &b);
-}
-
-TEST_BARE(test_half_the_bytes)
-{
-        share_numbers(NULL);
-        share_numbers("0123456789abcdef");
-}
-
 /* A value in one codec is never taken for one in another. */
 TEST_BARE(test_another_codec)
 {
