@@ -140,25 +140,6 @@ HARNESS_TEST(test_sets_go_back, &plain)
         worker_stop(w[1]);
 }
 
-/* A client without safe points keeps the sets it has mapped; they are freed after it has left. */
-HARNESS_TEST(test_without_safe_points, &plain)
-{
-        struct worker *w = start_worker(h, false), *reader;
-
-        publish_all(w);
-        drop_most(w);
-        assert_true(scattered(h) > SET_PAGES);
-        for (unsigned i = 0; i < NOTHING_MSEC / 20; ++i) {
-                assert_int_equal(ctl_status(h, "compacted_pages"), 0);
-                sleep_msec(20);
-        }
-        worker_stop(w);
-        step_until(h, NULL, 0, true);
-        ctl_wait_status(h, "charged_bytes", SET_BYTES);
-        reader = start_worker(h, true);
-        verify(reader, false);
-}
-
 /* Pages are hit all the time while they move. Every lookup finds a whole chain, or the part before
  * a page that is being moved, maybe the first. Found pages are right. */
 HARNESS_TEST(test_hits_meanwhile, &plain)

@@ -16,9 +16,6 @@
 #define EXIT_ERROR   8
 
 static const struct private_options with_disk = {.disk_size = "64MiB"};
-/* More clients than the keeper's 16384 descriptors allow. */
-static const struct private_options many_clients = {
-        .daemon_lines = "max_clients = 20000\n", .is_kept = true};
 
 /* Runs doctor; *ret_code is its exit status. */
 static json_t *look(struct harness *h, int *ret_code)
@@ -160,86 +157,6 @@ HARNESS_TEST(test_tenant_socket, NULL)
         *slash = '\0';
         assert_int_equal(chmod(path, 0755), 0);
         expect(h, "tenant-sockets", "warning", -1);
-}
-
-/* The limit of open files is checked for the daemon as it runs. */
-HARNESS_TEST(test_open_files, NULL)
-{
-        struct rlimit was;
-        uint64_t needed = ctl_status(h, "open_files_needed");
-
-        assert_int_equal(prlimit(h->daemon.pid, RLIMIT_NOFILE, NULL, &was), 0);
-        assert_int_equal(ctl_status(h, "open_files_max"), was.rlim_cur);
-        assert_true(needed > 0 && needed <= was.rlim_cur);
-        assert_int_equal(prlimit(h->daemon.pid, RLIMIT_NOFILE,
-                                 &(struct rlimit){needed - 1, was.rlim_max}, NULL),
-                0);
-        expect(h, "open-files", "warning", -1);
-        assert_int_equal(prlimit(h->daemon.pid, RLIMIT_NOFILE, &was, NULL), 0);
-        expect(h, "open-files", "ok", -1);
-}
-
-HARNESS_TEST(test_fd_store, &many_clients)
-{
-        int code;
-        json_t *reply = look(h, &code), *f;
-
-        assert_found(reply, "fd-store", "warning");
-        f = find(reply, "fd-store", "warning");
-        assert_non_null(
-                strstr(json_string_value(json_object_get(f, "remedy")), "fewer max_clients"));
-        json_decref(reply);
-        assert_true(ctl_status(h, "kept_needed") > 2 * 20000);
-        assert_true(ctl_status(h, "kept_max") <= 16384);
-}
-
-/* The checks read the configuration that the next start would use. */
-HARNESS_TEST(test_config, NULL)
-{
-        int code;
-        json_t *reply, *f;
-        FILE *to = fopen(h->daemon.config, "ae");
-
-        assert_non_null(to);
-        fputs("[daemon]\n", to);
-        fclose(to);
-        reply = look(h, &code);
-        assert_int_equal(code, EXIT_ERROR);
-        assert_found(reply, "config", "error");
-        f = find(reply, "config", "error");
-        assert_non_null(strstr(json_string_value(json_object_get(f, "found")), "is there twice"));
-        json_decref(reply);
-}
-
-/* Does a finding of the disk say so? Its file system may cause another one. */
-static bool says_of_disk(struct harness *h, const char *text)
-{
-        bool is_said = false;
-        json_t *reply, *f;
-        size_t i;
-        int code;
-
-        reply = look(h, &code);
-        json_array_foreach(ctl_list(reply, "findings"), i, f)
-        {
-                is_said |= strcmp(json_string_value(json_object_get(f, "check")), "disk") == 0 &&
-                           strstr(json_string_value(json_object_get(f, "found")), text);
-        }
-        json_decref(reply);
-        return is_said;
-}
-
-/* The configured size differs from the file's. */
-HARNESS_TEST(test_disk, &with_disk)
-{
-        FILE *to = fopen(h->daemon.config, "ae");
-
-        assert_false(says_of_disk(h, "makes it again"));
-        assert_non_null(to);
-        fprintf(to, "[device %s]\ndisk_size = 128MiB\n", private_device());
-        fclose(to);
-        assert_true(says_of_disk(
-                h, "has 64 MiB and disk_size is 128 MiB: the next start makes it again"));
 }
 
 /* Has kvleasectl status a warning with that word? Its summary then isn't "ok". */

@@ -8,7 +8,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/fd.h"
 #include "base/macros.h"
 #include "daemon/core/state/event-log.h"
 #include "tests/fault/raw.h"
@@ -197,30 +196,6 @@ HARNESS_TEST(test_eviction, &tight)
         assert_string_equal(text(e, "tenant"), "a");
         assert_string_equal(text(e, "reason"), "said goodbye");
         assert_non_null(strstr(text(e, "by"), "process"));
-        json_decref(list);
-}
-
-/* Two sources at once: events of one second are in the order of their times. */
-HARNESS_TEST(test_order, &tight)
-{
-        struct worker *first = worker_start(h, "b", "n", 1);
-        struct worker *second = worker_start(h, "b", "m", 1);
-        uint64_t before = 0;
-        json_t *list, *e;
-        size_t i;
-
-        assert_int_equal(worker_ask(first, "lease %d", 3 * SET_PAGES), KVL_QUOTA);
-        sleep_msec(20);
-        assert_int_equal(worker_ask(second, "lease %d", 3 * SET_PAGES), KVL_QUOTA);
-        sleep_msec(20);
-        assert_int_equal(worker_ask(first, "lease %d", 3 * SET_PAGES), KVL_QUOTA);
-        list = events(h, "--kind refused");
-        assert_true(json_array_size(list) >= 2);
-        json_array_foreach(list, i, e)
-        {
-                assert_true(number(e, "time_msec") >= before);
-                before = number(e, "time_msec");
-        }
         json_decref(list);
 }
 

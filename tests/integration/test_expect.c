@@ -1,14 +1,12 @@
 /*
  * An engine announces the requests in its queue (kvl_expect()). The texts that they continue
- * outlive a flood that evicts others of the same age. This ends with their time, stays within their
- * share, and costs no tenant its reservation.
+ * outlive a flood that evicts others of the same age. The limits of this: tests/unit/test_expire.c.
  */
 #include <stdio.h>
 #include <string.h>
 
 #include "tests/integration/harness.h"
 
-#define N_DEVICE    1024 /* pages of 4 KiB */
 #define CHAIN_PAGES 64
 #define N_CHAINS    12  /* three quarters of the device: a magazine has at most an eighth */
 #define FLOOD       16  /* chains: all of it */
@@ -18,11 +16,6 @@ static const struct private_tenant both[] = {
         {"a", "evict = lru\n"}, {"b", "evict = pgi\n"}, {NULL, NULL}};
 static const struct private_options options = {
         .tenants = both, .device_lines = "memory = 4MiB\nextent = 2MiB\n"};
-
-static const struct private_tenant one_pinned[] = {
-        {"a", "evict = lru\n"}, {"r", "class = pinned\nreserve = 2MiB\n"}, {NULL, NULL}};
-static const struct private_options reserved = {
-        .tenants = one_pinned, .device_lines = "memory = 6MiB\nextent = 2MiB\n"};
 
 static void publish(struct worker *w, unsigned chain)
 {
@@ -105,65 +98,4 @@ HARNESS_TEST(test_outlives_a_flood, &options)
                 worker_stop(other);
                 end(h, w, tenants[i]);
         }
-}
-
-HARNESS_TEST(test_expires, &options)
-{
-        struct worker *w = worker_start(h, "a", "cache", 1);
-
-        publish_texts(w);
-        expect_chain(w, 0, 300);
-        ctl_wait_status(h, "pages_expected", CHAIN_PAGES);
-        sleep_msec(400);
-        flood(w, FIRST);
-        assert_int_equal(n_cached(w, 0), 0);
-        assert_int_equal(ctl_status(h, "expected_expired"), 1);
-        assert_int_equal(ctl_status(h, "pages_expected"), 0);
-        end(h, w, "a");
-}
-
-/* All cached texts are expected. A quarter is kept, the first to be announced, and leases get the
- * rest. They also get that quarter if the text being written takes all of the device. */
-HARNESS_TEST(test_share, &options)
-{
-        struct worker *w = worker_start(h, "a", "cache", 1);
-        uint32_t pages[N_DEVICE];
-        unsigned n_kept = 0;
-
-        publish_texts(w);
-        for (unsigned i = 0; i < N_CHAINS; i++)
-                expect_chain(w, i, 0);
-        ctl_wait_status(h, "expected", N_CHAINS);
-        assert_int_equal(ctl_status(h, "pages_expected"), N_CHAINS / 4 * CHAIN_PAGES);
-        flood(w, FIRST);
-        for (unsigned i = 0; i < N_CHAINS; i++)
-                n_kept += n_cached(w, i);
-        assert_int_equal(n_kept, N_CHAINS / 4 * CHAIN_PAGES);
-        assert_int_equal(n_cached(w, 0), CHAIN_PAGES);
-        worker_tell(w, "lease %u", N_DEVICE - CHAIN_PAGES);
-        assert_int_equal(worker_numbers(w, pages, N_DEVICE), N_DEVICE - CHAIN_PAGES);
-        assert_true(ctl_status(h, "pages_expected") <= CHAIN_PAGES);
-        end(h, w, "a");
-}
-
-/* A tenant gets its reservation and keeps its cached pages there, though another tenant expects
- * requests. */
-HARNESS_TEST(test_reservations, &reserved)
-{
-        struct worker *w = worker_start(h, "a", "cache", 1);
-        struct worker *r = worker_start(h, "r", "cache", 1);
-        uint32_t pages[4 * CHAIN_PAGES];
-
-        publish_texts(w);
-        for (unsigned i = 0; i < N_CHAINS; i++)
-                expect_chain(w, i, 0);
-        publish(r, 0);
-        worker_tell(r, "lease %u", 3 * CHAIN_PAGES);
-        assert_int_equal(worker_numbers(r, pages, 4 * CHAIN_PAGES), 3 * CHAIN_PAGES);
-        flood(w, FIRST);
-        assert_int_equal(n_cached(r, 0), CHAIN_PAGES);
-        worker_stop(r);
-        worker_stop(w);
-        ctl(h, "purge a --remove");
-        ctl(h, "purge r --remove");
 }

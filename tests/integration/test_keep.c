@@ -209,17 +209,6 @@ HARNESS_TEST(test_upgrade, NULL)
         kept_stop(&k);
 }
 
-HARNESS_TEST(test_reload, NULL)
-{
-        struct kept k;
-
-        kept_start(&k, h, NULL);
-        kill(k.h->daemon.pid, SIGHUP);
-        expect(&k, "RELOADING=1");
-        expect(&k, "READY=1");
-        kept_stop(&k);
-}
-
 /* The socket of a tenant removed meanwhile is removed, too. */
 HARNESS_TEST(test_socket_of_nobody, NULL)
 {
@@ -331,47 +320,6 @@ HARNESS_TEST(test_activated, NULL)
         kept_stop(&k);
 }
 
-/* The parent doesn't restart a failing daemon for ever: it gives up, with a message. */
-HARNESS_TEST(test_gives_up, NULL)
-{
-        struct private_daemon *d = &((struct harness *)h)->daemon;
-        struct kept k;
-        uint64_t begin;
-        int status, fd;
-
-        kept_start(&k, h, (const char *const[]){"--keep-tries", "3", NULL});
-        fd = open(d->config, O_WRONLY | O_APPEND | O_CLOEXEC);
-        assert_true(fd >= 0);
-        assert_true(write(fd, "[nonsense]\n", 11) == 11);
-        fd_close(fd);
-        begin = now_nsec();
-        kill(k.daemon, SIGKILL);
-        expect(&k, "killed by signal 9");
-        expect(&k, "exited with 2");
-        expect(&k, "died 3 times in a row");
-        assert_true(now_nsec() - begin >= UINT64_C(300000000)); /* 100 ms, 200 ms */
-        status = kept_wait(&k);
-        assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 1);
-        /* A daemon that was never READY reports its error itself: there is no second try. */
-        kept_spawn(&k, NULL);
-        status = kept_wait(&k);
-        assert_true(WIFEXITED(status) && WEXITSTATUS(status) == 2);
-        assert_int_equal(private_daemon_configure(d, &(struct private_options){0}), 0);
-        harness_start(k.h);
-}
-
-HARNESS_TEST(test_watchdog, NULL)
-{
-        struct kept k;
-
-        kept_start(&k, h, (const char *const[]){"--keep-watchdog", "500ms", NULL});
-        kill(k.daemon, SIGSTOP);
-        expect(&k, "hasn't said for 500 ms that it lives");
-        expect(&k, "killed by signal 9");
-        expect_ready(&k);
-        kept_stop(&k);
-}
-
 /* The log's reader has exited: the parent continues, and so does a daemon that it starts then. */
 HARNESS_TEST(test_log_of_nobody, NULL)
 {
@@ -388,21 +336,6 @@ HARNESS_TEST(test_log_of_nobody, NULL)
         expect(&k, "killed by signal 9");
         expect_ready(&k);
         kept_stop(&k);
-}
-
-/* The daemon doesn't outlive its parent. */
-HARNESS_TEST(test_parent_killed, NULL)
-{
-        struct kept k;
-
-        kept_start(&k, h, NULL);
-        kill(k.h->daemon.pid, SIGKILL);
-        (void)kept_wait(&k);
-        for (unsigned i = 0; kill(k.daemon, 0) == 0; i += 5) {
-                assert_true(i < WAIT_MSEC);
-                sleep_msec(5);
-        }
-        harness_start(k.h);
 }
 
 /* The next message from a daemon without a parent, with its descriptor. False: none for `msec`. */

@@ -1,4 +1,4 @@
-/* Namespaces: identity of the layout, versions, invalidation, draining. */
+/* Namespaces: identity of the layout, leasable pages, draining. Invalidation: test_visibility.c. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -27,21 +27,6 @@ HARNESS_TEST(test_layout, NULL)
         if (!strstr(b->rest, "8192") || !strstr(b->rest, "4096"))
                 fail_msg("not both layouts in \"%s\"", b->rest);
         worker_tell(b, "open other 3");
-}
-
-/* Engines whose kernels have different layouts don't share a namespace, and learn why. */
-HARNESS_TEST(test_format, NULL)
-{
-        struct worker *a = connected(h), *b = connected(h), *c = connected(h);
-
-        worker_tell(a, "open ns 1 - - - - - flash-NHD");
-        assert_int_equal(worker_ask(b, "open ns 1 - - - - - flash-HND"), 8); /* KVL_LAYOUT */
-        if (!strstr(b->rest, "another format") || !strstr(b->rest, "flash-NHD") ||
-                !strstr(b->rest, "flash-HND"))
-                fail_msg("not both formats in \"%s\"", b->rest);
-        assert_int_equal(worker_ask(c, "open ns 1"), 8);
-        worker_tell(b, "open ns 1 - - - - - flash-NHD");
-        worker_tell(c, "open other 1");
 }
 
 /*
@@ -105,73 +90,6 @@ HARNESS_TEST(test_leasable, NULL)
         await_leasable(h, a, all - 1);
         worker_tell(b, "release %u", cached[0]);
         await_leasable(h, a, all);
-}
-
-/* Another version of the weights retires pages of the old one; their pins last. */
-HARNESS_TEST(test_version, NULL)
-{
-        struct worker *a = worker_start(h, "a", "ns", 1), *b;
-        uint32_t pages[3];
-
-        worker_publish_chain(a, 1, 3, pages);
-        b = connected(h);
-        worker_tell(b, "open ns 1 2");
-        assert_int_equal(worker_ask(b, "lookup 1:0-2"), 1);
-        worker_publish_chain(b, 1, 2, pages);
-        worker_tell(a, "events");
-        assert_non_null(strstr(a->rest, "stale"));
-        assert_int_equal(worker_ask(a, "lookup 1:0-2"), 6); /* KVL_STALE */
-        assert_int_equal(worker_ask(a, "lease 1"), 6);
-}
-
-/* Pages with everything below them vanish at once, pinned ones stay readable. */
-HARNESS_TEST(test_invalidate_key, NULL)
-{
-        struct worker *a = worker_start(h, "a", "ns", 1), *b = worker_start(h, "a", "ns", 1);
-        uint32_t trunk[6], branch[2], found[6];
-
-        worker_publish_chain(a, 1, 6, trunk);
-        worker_tell(a, "lease 2");
-        worker_numbers(a, branch, 2);
-        worker_tell(a, "publish 2:0-1 1:3 %u %u", branch[0], branch[1]);
-        worker_tell(b, "invalidate 1:2");
-        assert_int_equal(atoi(b->rest), 6); /* 1:2 to 1:5 and the branch */
-        worker_tell(b, "lookup 1:0-5");
-        assert_int_equal(worker_numbers(b, found, 6), 2);
-        assert_int_equal(worker_ask(b, "lookup 2:0-1"), 1);
-        assert_int_equal(ctl_status(h, "pages_detached"), 6);
-        for (unsigned i = 0; i < 6; ++i)
-                worker_tell(a, "verify %u %u", trunk[i], 1000 + i);
-        worker_tell(a, "release %u %u %u %u %u %u", trunk[0], trunk[1], trunk[2], trunk[3],
-                trunk[4], trunk[5]);
-        assert_int_equal(ctl_status(h, "pages_detached"), 2);
-}
-
-HARNESS_TEST(test_invalidate_all, NULL)
-{
-        struct worker *a = worker_start(h, "a", "ns", 1), *b = worker_start(h, "a", "ns", 1);
-        uint32_t pages[4];
-
-        worker_publish_chain(a, 1, 4, pages);
-        worker_tell(b, "invalidate all");
-        assert_int_equal(atoi(b->rest), 4);
-        assert_int_equal(worker_ask(b, "lookup 1:0-3"), 1);
-        for (unsigned i = 0; i < 4; ++i)
-                worker_tell(a, "verify %u %u", pages[i], 1000 + i);
-        worker_tell(a, "release %u %u %u %u", pages[0], pages[1], pages[2], pages[3]);
-        worker_publish_chain(a, 1, 4, pages);
-}
-
-HARNESS_TEST(test_purge, NULL)
-{
-        struct worker *w = worker_start(h, "a", "ns", 1);
-        uint32_t pages[4];
-
-        worker_publish_chain(w, 1, 4, pages);
-        worker_tell(w, "release %u %u", pages[2], pages[3]);
-        ctl(h, "purge a ns");
-        assert_int_equal(worker_ask(w, "lookup 1:0"), 1);
-        worker_tell(w, "verify %u 1000", pages[0]);
 }
 
 HARNESS_TEST(test_drain, NULL)

@@ -1,14 +1,11 @@
 /*
  * Pages move up from host memory before a client asks for them: those of a text read piece by
- * piece, of a session about to return, and named ones. One guess is of no use. Every byte is
- * compared.
+ * piece, and named ones. Every byte is compared. Other guesses: tests/unit/test_prefetch_core.c.
  */
 #include <signal.h>
 #include <stdio.h>
 #include <string.h>
 
-#include "base/clock.h"
-#include "policy/prefetch.h"
 #include "tests/integration/harness.h"
 #include "tests/integration/pattern.h"
 
@@ -199,69 +196,6 @@ HARNESS_TEST(test_stream, &options)
                 figure(h, "prefetch_stream_begun"), useful + figure(h, "prefetch_stream_given_up") +
                                                             figure(h, "prefetch_stream_at_stake"));
         assert_int_equal(figure(h, "host_pages_sealed"), 0);
-        worker_stop(w);
-        ctl(h, "purge a --remove");
-}
-
-/* Only the beginnings of texts are read: prefetch turns itself off, and stays off for a pause. */
-HARNESS_TEST(test_useless, &options)
-{
-        struct worker *w = worker_start(h, "a", "cache", 1);
-        unsigned chain = 0;
-        uint64_t begun, on_nsec; /* when it was still on */
-
-        do {
-                on_nsec = clock_now_nsec();
-                publish(w, chain);
-                push_down(w);
-                make_room(w); /* else pages that move up take the room of the next text */
-                read_piece(w, chain, 0, 8);
-                read_piece(w, chain, 8, 8);
-                read_piece(w, chain, 16, 4);
-                await_still(w, "pages_promoted"); /* a page that isn't there yet can't be wasted */
-                push_down(w);
-                make_room(w);
-                begun = figure(h, "prefetch_stream_begun");
-                assert_true(begun > 0);
-                if (++chain == 20)
-                        fail_msg("of %llu pages %llu were wasted, %llu given up",
-                                (unsigned long long)begun,
-                                (unsigned long long)figure(h, "prefetch_stream_wasted"),
-                                (unsigned long long)figure(h, "prefetch_stream_given_up"));
-        } while (figure(h, "prefetch_stream_window") > 0);
-        print_message("%llu of %llu pages were wasted, after %u texts\n",
-                (unsigned long long)figure(h, "prefetch_stream_wasted"), (unsigned long long)begun,
-                chain);
-        for (unsigned i = 0; i < 40; i += 8) /* beyond where it was read to before */
-                read_piece(w, chain - 1, i, 8);
-        if (figure(h, "prefetch_stream_begun") != begun)
-                assert_true(clock_now_nsec() - on_nsec >= PREFETCH_PAUSE_NSEC);
-        worker_stop(w);
-        ctl(h, "purge a --remove");
-}
-
-/* A session that said when it returns is there before it does. */
-HARNESS_TEST(test_turn, &options)
-{
-        struct worker *w = worker_start(h, "a", "cache", 1);
-        uint64_t arrived;
-
-        worker_tell(w, "session-open s");
-        worker_tell(w, "session-talk 0 0 23");
-        push_down(w);
-        make_room(w);
-        worker_tell(w, "session-hint %d 12", KVL_HINT_RETURNS);
-        await_figure(h, "prefetch_turn_begun", 1);
-        sleep_msec(200);
-        arrived = figure(h, "pages_promoted");
-        worker_tell(w, "session-pages 0 24");
-        worker_tell(w, "session-keys 0:0-23");
-        worker_tell(w, "session-release");
-        print_message("%llu pages of 24 had come\n",
-                (unsigned long long)figure(h, "prefetch_turn_useful"));
-        assert_int_equal(figure(h, "prefetch_turn_useful"), figure(h, "prefetch_turn_begun"));
-        assert_int_equal(figure(h, "pages_promoted"), arrived);
-        worker_tell(w, "session-close drop");
         worker_stop(w);
         ctl(h, "purge a --remove");
 }

@@ -1,6 +1,6 @@
 /*
- * Guarantees under overload: reservations, fair shares, lending, priorities, limits and tenants
- * changed under load, and workers that die all the while. Figures are kvlease-bench's.
+ * Guarantees under overload: reservations, fair shares, lending, limits changed under load, and
+ * workers that die all the while. Priorities: test_waits.c. Figures are kvlease-bench's.
  */
 #include <signal.h>
 #include <stdio.h>
@@ -17,8 +17,6 @@
 #define WAIT_MSEC 60000 /* for a state that is sure to come; not tuned */
 #define MANY_CHAINS \
         2000 /* texts of a job: 6.5 pages each on the average, more than any pool here */
-
-#define QUEUES "when_full = queue\nmax_wait = 10min\n"
 
 /* ---- waiting for a state -------------------------------------------------------------------- */
 
@@ -60,18 +58,6 @@ static uint64_t region_number(struct harness *h, const char *tenant, const char 
         return value;
 }
 
-static void assert_refused(struct harness *h, const char *words, const char *const *says)
-{
-        struct proc_output o;
-
-        assert_int_not_equal(ctl_run(h, words, &o), 0);
-        for (; *says; ++says)
-                if (!strstr(o.err, *says) && !strstr(o.out, *says))
-                        fail_msg(
-                                "kvleasectl %s: no \"%s\" in \"%s%s\"", words, *says, o.out, o.err);
-        proc_output_free(&o);
-}
-
 /* ---- workers -------------------------------------------------------------------------------- */
 
 /* Calls safe points, and has more texts than memory. */
@@ -97,28 +83,6 @@ static unsigned fill(struct worker *w)
                 n++;
         assert_true(w->code == KVL_FULL || w->code == KVL_QUOTA || w->code == KVL_RESERVATION);
         return n;
-}
-
-/* Starts a worker that maps nothing: other tenants get its memory at once when it frees it. */
-static struct worker *start_unmapped(struct harness *h, const char *tenant)
-{
-        struct worker *w = worker_spawn(h);
-        char socket[PRIVATE_PATH_MAX];
-
-        worker_tell(w, "connect %s - metadata", private_daemon_socket(&h->daemon, tenant, socket));
-        worker_tell(w, "open ns 1");
-        return w;
-}
-
-/* Gives the pages of the i-th set of the namespace up, which are all leased. */
-static void free_set(struct worker *w, unsigned i)
-{
-        char line[8192];
-        int at = snprintf(line, sizeof(line), "free");
-
-        for (unsigned k = 0; k < SET_PAGES; ++k)
-                at += snprintf(line + at, sizeof(line) - (size_t)at, " %u", i * SET_PAGES + k);
-        worker_tell(w, "%s", line);
 }
 
 /* ---- limits and tenants changed under load -------------------------------------------------- */
@@ -159,28 +123,6 @@ static void test_limit_shrunk(void **state)
                 end_job(workers[i]);
 }
 
-static void test_tenant_removed(void **state)
-{
-        struct harness *h = *state;
-        unsigned n_tenants = (unsigned)ctl_status(h, "n_tenants");
-        uint64_t seed = harness_seed();
-        struct worker *workers[2];
-
-        ctl(h, "tenants add c limit=8MiB");
-        for (unsigned i = 0; i < ARRAY_SIZE(workers); ++i)
-                workers[i] = serve(h, "serve", "c", pattern_mix(seed + i));
-        wait_tenant(h, "c", "charged_bytes", SET, 8 * MIB);
-        assert_refused(h, "tenants remove c", (const char *const[]){"c", "client", NULL});
-        assert_refused(h, "tenants remove --force c", (const char *const[]){"c", "client", NULL});
-        for (unsigned i = 0; i < ARRAY_SIZE(workers); ++i)
-                end_job(workers[i]);
-        ctl_wait_status(h, "n_clients", 0);
-        assert_refused(h, "tenants remove c", (const char *const[]){"--force", NULL});
-        ctl(h, "tenants remove --force c");
-        assert_int_equal(ctl_status(h, "n_tenants"), n_tenants);
-        ctl_wait_status(h, "charged_bytes", 0);
-}
-
 /* ---- reservations --------------------------------------------------------------------------- */
 
 static const struct private_tenant one_pinned[] = {
@@ -188,24 +130,6 @@ static const struct private_tenant one_pinned[] = {
 static const struct private_options reserved = {.tenants = one_pinned,
         .daemon_lines = "revoke_timeout = 60s\n",
         .device_lines = "memory = 64MiB\nextent = 2MiB\n"};
-
-static void test_does_not_fit(void **state)
-{
-        struct harness *h = *state;
-
-        assert_refused(h, "tenants set b class=pinned reserve=40MiB",
-                (const char *const[]){"32 MiB is left", "a (32 MiB)", NULL});
-        assert_int_equal(ctl_tenant(h, "b", "reserve_bytes"), 0);
-        assert_refused(h, "tenants add d class=pinned reserve=34MiB",
-                (const char *const[]){"32 MiB is left", "a (32 MiB)", NULL});
-        assert_int_equal(ctl_status(h, "n_tenants"), 3);
-        ctl(h, "tenants set b class=pinned reserve=24MiB");
-        assert_refused(h, "tenants set c class=pinned reserve=10MiB",
-                (const char *const[]){"8 MiB is left", "a (32 MiB)", "b (24 MiB)", NULL});
-        harness_restart(h);
-        assert_int_equal(ctl_tenant(h, "b", "reserve_bytes"), 24 * MIB);
-        assert_int_equal(ctl_tenant(h, "a", "reserve_bytes"), 32 * MIB);
-}
 
 /* All that is reserved is granted at once, though other tenants hold the rest. */
 static void test_pinned_at_once(void **state)
@@ -338,88 +262,6 @@ static void test_not_lent(void **state)
         worker_stop(a);
 }
 
-/* ---- priorities ----------------------------------------------------------------------------- */
-
-/* The priorities are far apart: a waiting client gains a step every 100 ms, and both wait equally
- * long. */
-static const struct private_tenant ranked[] = {{"hog", NULL}, {"low", "priority = 10\n" QUEUES},
-        {"high", "priority = 90\n" QUEUES}, {NULL, NULL}};
-static const struct private_options ranks = {
-        .tenants = ranked, .device_lines = "memory = 16MiB\nextent = 2MiB\n"};
-
-/* Starts a lease of a set in each of them, the first one first, and waits until all wait. */
-static void ask_all(struct harness *h, struct worker **workers, unsigned n)
-{
-        for (unsigned i = 0; i < n; ++i)
-                worker_say(workers[i], "lease-with %u", SET_PAGES);
-        ctl_wait_status(h, "n_waiting", n);
-}
-
-/* The lease was granted its set, after a wait. */
-static void assert_granted(struct worker *w)
-{
-        unsigned granted, reason;
-        unsigned long long waited_usec;
-
-        assert_true(worker_answers(w, WAIT_MSEC));
-        assert_int_equal(w->code, 0);
-        assert_int_equal(sscanf(w->rest, "%u %u %llu", &granted, &reason, &waited_usec), 3);
-        assert_int_equal(granted, SET_PAGES);
-        assert_int_equal(reason, KVL_REASON_POOL_FULL);
-        assert_true(waited_usec > 0);
-}
-
-static void test_priorities(void **state)
-{
-        struct harness *h = *state;
-        struct worker *hog = start_unmapped(h, "hog");
-        struct worker *workers[] = {
-                start_unmapped(h, "low"), start_unmapped(h, "low"), start_unmapped(h, "high")};
-
-        assert_int_equal(fill(hog), 8);
-        ask_all(h, workers, ARRAY_SIZE(workers));
-        free_set(hog, 3);
-        assert_granted(workers[2]);
-        assert_int_equal(ctl_status(h, "n_waiting"), 2);
-        assert_false(worker_answers(workers[0], 0));
-        assert_false(worker_answers(workers[1], 0));
-        /* A killed client leaves the queue, and freed memory goes to the next client. */
-        worker_kill(workers[0]);
-        ctl_wait_status(h, "n_waiting", 1);
-        free_set(hog, 5);
-        assert_granted(workers[1]);
-        assert_int_equal(ctl_tenant(h, "high", "waits"), 1);
-        assert_int_equal(ctl_tenant(h, "high", "refusals"), 0);
-        worker_stop(workers[1]);
-        worker_stop(workers[2]);
-        worker_stop(hog);
-}
-
-/* A lease that waits holds up nothing else, and ends at its deadline. */
-static void test_deadline(void **state)
-{
-        struct harness *h = *state;
-        struct worker *hog = start_unmapped(h, "hog"), *low = start_unmapped(h, "low");
-        unsigned granted, reason;
-
-        fill(hog);
-        assert_int_equal(worker_ask(low, "lease-with %u wait=50", SET_PAGES), KVL_TIMEOUT);
-        assert_int_equal(sscanf(low->rest, "%u %u", &granted, &reason), 2);
-        assert_int_equal(granted, 0);
-        assert_int_equal(reason, KVL_REASON_DEADLINE);
-        assert_true(worker_ask(low, "lease-with %u wait=-1", SET_PAGES) > 0);
-        assert_int_equal(sscanf(low->rest, "%u %u", &granted, &reason), 2);
-        assert_int_equal(reason, KVL_REASON_POOL_FULL);
-        ctl(h, "tenants set low when_full=degrade");
-        free_set(hog, 2);
-        assert_int_equal(worker_ask(low, "lease-with %u min=%u", 2 * SET_PAGES, SET_PAGES / 2), 0);
-        assert_int_equal(sscanf(low->rest, "%u %u", &granted, &reason), 2);
-        assert_in_range(granted, SET_PAGES / 2, SET_PAGES);
-        assert_int_equal(reason, KVL_REASON_DEGRADED);
-        worker_stop(low);
-        worker_stop(hog);
-}
-
 /* ---- many ----------------------------------------------------------------------------------- */
 
 #define MAX_TENANTS 100
@@ -493,15 +335,11 @@ int main(void)
 {
         const struct CMUnitTest tests[] = {
                 harness_test(test_limit_shrunk, (void *)&roomy),
-                harness_test(test_tenant_removed, (void *)&roomy),
-                harness_test(test_does_not_fit, (void *)&reserved),
                 harness_test(test_pinned_at_once, (void *)&reserved),
                 harness_test(test_pinned_beside_load, (void *)&reserved),
                 harness_test(test_weights, (void *)&shared),
                 harness_test(test_lending, (void *)&lending),
                 harness_test(test_not_lent, (void *)&lending),
-                harness_test(test_priorities, (void *)&ranks),
-                harness_test(test_deadline, (void *)&ranks),
                 harness_test(test_crowd, (void *)crowd(n_crowd())),
         };
 

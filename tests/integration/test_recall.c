@@ -23,8 +23,6 @@ static const struct private_tenant two[] = {
         {"a", "limit = 16MiB\n"}, {"b", "limit = 16MiB\n"}, {NULL, NULL}};
 static const struct private_options quick = {
         .tenants = two, .daemon_lines = "revoke_timeout = 500ms\n"};
-static const struct private_options deadly = {
-        .tenants = two, .daemon_lines = "revoke_timeout = 300ms\nrevoke_kill = on\n"};
 static const struct private_options patient = {
         .tenants = two, .daemon_lines = "revoke_timeout = 60s\n"};
 /* Room for one of them at a time. */
@@ -162,32 +160,6 @@ HARNESS_TEST(test_quarantine, &quick)
         wait_client_number(h, "quarantined_sets", 0);
 }
 
-HARNESS_TEST(test_quarantine_ends_with_life, &quick)
-{
-        struct worker *a = worker_start(h, "a", "ns", 1);
-        uint32_t pages[N];
-
-        worker_publish_chain(a, 1, N, pages);
-        ctl(h, "recall a");
-        wait_client_number(h, "quarantined_sets", 1);
-        assert_charged_one(h);
-        worker_kill(a);
-        wait_charged(h, "a", 0);
-}
-
-HARNESS_TEST(test_kill, &deadly)
-{
-        struct worker *a = worker_start(h, "a", "ns", 1), *b = worker_start(h, "b", "ns", 1);
-        uint32_t pages[N];
-
-        worker_publish_chain(a, 1, N, pages);
-        worker_publish_chain(b, 1, N, pages);
-        ctl(h, "recall a");
-        worker_wait_killed(a);
-        wait_charged(h, "a", 0);
-        worker_tell(b, "verify %u 1003", pages[3]);
-}
-
 /* ---- death ---- */
 
 static size_t n_clients(struct harness *h)
@@ -223,19 +195,6 @@ HARNESS_TEST(test_grace, &graceful)
         else
                 assert_true(now_nsec() - start < GRACE_NSEC);
         ctl_wait_status(h, "n_clients", 0);
-}
-
-/* A client that says goodbye has finished its work: there is no grace period. */
-HARNESS_TEST(test_bye, &graceful)
-{
-        struct worker *w = worker_start(h, "a", "ns", 1);
-        uint64_t start;
-
-        worker_tell(w, "lease 100");
-        start = now_nsec();
-        worker_stop(w);
-        ctl_wait_status(h, "pages_granted", 0);
-        assert_true(now_nsec() - start < GRACE_NSEC);
 }
 
 /* The daemon is killed and starts again: clients see a disconnect and can still read their mapped

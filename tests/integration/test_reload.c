@@ -217,22 +217,6 @@ HARNESS_TEST(test_reservations_in_any_order, &options)
         reload_to(h, &options, "notice: tenant c is removed", NULL);
 }
 
-/* Options that contradict each other: the file is not taken. */
-HARNESS_TEST(test_contradiction, &options)
-{
-        static const struct private_tenant bad[] = {
-                {"a", "limit = 9MiB\n"}, {"b", "reserve = 8MiB\n"}, {NULL, NULL}};
-        static const struct private_options next = {.tenants = bad};
-        char *text;
-
-        assert_int_equal(private_daemon_configure(&h->daemon, &next), 0);
-        text = reload(h, "reload: nothing was changed\n");
-        assert_non_null(strstr(text, "[tenant b] reserve is for a tenant with class = pinned"));
-        free(text);
-        assert_int_equal(ctl_tenant(h, "a", "limit_bytes"), 4 << 20);
-        reload_to(h, &options, NULL);
-}
-
 HARNESS_TEST(test_needs_restart, &options)
 {
         static const struct private_options next = {
@@ -295,25 +279,6 @@ HARNESS_TEST(test_drop_ins, &options)
         free(dir);
         free(path);
         free(fifo);
-}
-
-/* A FIFO replaced the configuration: the reload is refused and doesn't block. */
-HARNESS_TEST(test_a_fifo, &options)
-{
-        char *file = h->daemon.config, *aside;
-        struct proc_output out;
-
-        assert_true(asprintf(&aside, "%s.aside", file) > 0);
-        assert_int_equal(rename(file, aside) + mkfifo(file, 0600), 0);
-        assert_int_equal(ctl_run(h, "reload", &out), 1);
-        assert_non_null(strstr(out.err, "it is no regular file: name a regular file by --config"));
-        proc_output_free(&out);
-        assert_int_equal(ctl_run(h, "check", &out), 0); /* it answers others */
-        proc_output_free(&out);
-        assert_int_equal(rename(aside, file), 0);
-        assert_int_equal(ctl_run(h, "reload", &out), 0);
-        proc_output_free(&out);
-        free(aside);
 }
 
 /* Several spaces in a row become one. */

@@ -9,7 +9,6 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "base/fd.h"
 #include "base/macros.h"
 #include "tests/integration/harness.h"
 #include "tests/integration/pattern.h"
@@ -281,26 +280,6 @@ HARNESS_TEST(test_dropped_by_another, NULL)
         ctl_wait_status(h, "pages_sealed", 0);
 }
 
-/* A session that is closed but not dropped is kept. */
-HARNESS_TEST(test_closed, NULL)
-{
-        struct worker *w = worker_start(h, "a", "ns", N_PLANES);
-
-        open_session(w, "chat");
-        publish_and_release(w, (struct turn){1, 0, 4, 16, "-"});
-        worker_tell(w, "session-close");
-        assert_int_equal(ctl_status(h, "n_sessions"), 1);
-        assert_int_equal(open_session(w, "chat must").n_pages, 4);
-        /* Closing the namespace does it, too. */
-        worker_tell(w, "close");
-        worker_tell(w, "open ns %u", N_PLANES);
-        assert_int_equal(open_session(w, "chat must").n_pages, 4);
-        worker_tell(w, "invalidate all");
-        assert_int_equal(worker_ask(w, "session-pages 0 10"), -ENOENT);
-        worker_stop(w);
-        ctl_wait_status(h, "n_sessions", 0);
-}
-
 /* Another tenant's or namespace's session with this id is a different one. */
 HARNESS_TEST(test_tenants, &two)
 {
@@ -386,66 +365,6 @@ HARNESS_TEST(test_expiry, NULL)
         assert_int_equal(open_session(w, "long must").n_pages, 2);
 }
 
-static const struct private_tenant impatient_tenant[] = {
-        {"a", "session_expire = 1s\n"}, {NULL, NULL}};
-static const struct private_options impatient = {.tenants = impatient_tenant};
-
-/* The tenant's expiry holds unless the opener gives another one. */
-HARNESS_TEST(test_expiry_of_tenant, &impatient)
-{
-        struct worker *w = worker_start(h, "a", "ns", N_PLANES);
-
-        open_session(w, "tenants");
-        worker_tell(w, "session-close");
-        open_session(w, "own 1000");
-        worker_tell(w, "session-close");
-        ctl_wait_status(h, "sessions_expired", 1);
-        assert_int_equal(worker_ask(w, "session-open tenants must"), -ENOENT);
-        open_session(w, "own must");
-}
-
-/* Reloads, and waits until the log shows it. */
-static void reload(struct harness *h, const struct private_options *o)
-{
-        char message[4096];
-
-        assert_int_equal(private_daemon_configure(&h->daemon, o), 0);
-        assert_int_equal(truncate(h->daemon.log, 0), 0);
-        assert_int_equal(kill(h->daemon.pid, SIGHUP), 0);
-        for (unsigned msec = 0; msec < WAIT_MSEC; msec += 5) {
-                char *text;
-                size_t len;
-                bool done;
-
-                while (recv(h->daemon.notify_fd, message, sizeof(message), MSG_DONTWAIT) > 0)
-                        ;
-                assert_int_equal(file_read(h->daemon.log, 16 << 20, &text, &len), 0);
-                done = strstr(text, ": reloaded\n");
-                free(text);
-                if (done)
-                        return;
-                sleep_msec(5);
-        }
-        fail_msg("the daemon wasn't reloaded");
-}
-
-HARNESS_TEST(test_reload, &two)
-{
-        struct worker *w = worker_start(h, "a", "ns", N_PLANES);
-        struct found f;
-
-        talk(w);
-        reload(h, &two);
-        f = find_pages(w);
-        assert_conversation(w, &f);
-        worker_stop(w);
-        reload(h, &two);
-        w = worker_start(h, "a", "ns", N_PLANES);
-        open_session(w, "chat must");
-        f = find_pages(w);
-        assert_conversation(w, &f);
-}
-
 HARNESS_TEST(test_tenant_removed, NULL)
 {
         struct worker *w;
@@ -466,81 +385,6 @@ HARNESS_TEST(test_tenant_removed, NULL)
         worker_stop(w);
         ctl_wait_status(h, "n_clients", 0);
         ctl(h, "tenants remove --force c");
-}
-
-/* ---- pressure ------------------------------------------------------------------------------- */
-
-static const struct private_tenant small_tenant[] = {{"a", "limit = 4MiB\n"}, {NULL, NULL}};
-static const struct private_options small = {.tenants = small_tenant};
-
-/* Publishes texts that aren't looked up again, twice as much as the tenant may have. */
-static void flood(struct worker *w)
-{
-        static unsigned chain = 100; /* of those before some may be cached yet */
-
-        for (unsigned i = 0; i < 32; ++i)
-                publish_and_release(w, (struct turn){chain++, 0, 32, 16, "-", .alone = true});
-}
-
-/* Pages are evicted from the session's end. Its info gives the tokens to compute again. */
-HARNESS_TEST(test_eviction, &small)
-{
-        struct worker *w = worker_start(h, "a", "ns", N_PLANES);
-        struct session_info info;
-        struct found f;
-
-        open_session(w, "chat");
-        publish_and_release(w, (struct turn){1, 0, 40, 16, "-"});
-        worker_tell(w, "session-hint 2 0"); /* DONE: nothing speaks for it */
-        worker_tell(w, "session-close");
-        for (info = open_session(w, "chat must"); info.lost_tokens == 0;
-                info = open_session(w, "chat must")) {
-                worker_tell(w, "session-close");
-                flood(w);
-        }
-        assert_int_equal(info.is_new, 0);
-        assert_int_equal(info.n_tokens, 40 * PAGE_TOKENS);
-        assert_int_equal(info.n_pages * PAGE_TOKENS + info.lost_tokens, info.n_tokens);
-        if (info.n_pages > 0) {
-                f = find_pages(w);
-                assert_int_equal(f.n, info.n_pages);
-                for (unsigned i = 0; i < f.n; ++i)
-                        assert_page(w, &f, i, seed_of(1, i), i * PAGE_TOKENS, 16);
-                worker_tell(w, "session-release");
-        }
-        /* Computes the evicted pages again. */
-        if (info.n_pages == 0)
-                publish_and_release(w, (struct turn){1, 0, 40, 16, "-"});
-        else {
-                char parent[32];
-
-                snprintf(parent, sizeof(parent), "1:%u", info.n_pages - 1);
-                publish_and_release(
-                        w, (struct turn){1, info.n_pages, 40 - info.n_pages, 16, parent});
-        }
-        worker_tell(w, "session-close");
-        info = open_session(w, "chat must");
-        assert_true(info.n_pages == 40 && info.lost_tokens == 0);
-}
-
-/* A window's pages are used by no other session: they are evicted as a whole. */
-HARNESS_TEST(test_window_gives_way, &small)
-{
-        struct worker *w = worker_start(h, "a", "ns", N_PLANES);
-        struct session_info info;
-
-        open_session(w, "chat");
-        publish_and_release(w, (struct turn){1, 0, 40, 16, "-"});
-        worker_tell(w, "session-truncate 32 320");
-        worker_tell(w, "session-close");
-        assert_int_equal(ctl_status(h, "pages_detached"), 20);
-        for (unsigned i = 0; i < 20 && ctl_status(h, "pages_detached") > 0; ++i)
-                flood(w);
-        assert_int_equal(ctl_status(h, "pages_detached"), 0);
-        info = open_session(w, "chat must");
-        assert_int_equal(info.n_tokens, 640);
-        assert_true(info.lost_tokens >= 320 && info.n_pages <= 2);
-        worker_tell(w, "session-close drop");
 }
 
 /* ---- documents and keys --------------------------------------------------------------------- */
@@ -574,26 +418,6 @@ HARNESS_TEST(test_tags, NULL)
         release(a, held, 2);
         ctl_wait_status(h, "pages_detached", 0);
         assert_int_equal(invalidate_tag(a, 43), 2);
-}
-
-/* Through the session, too, and over again for the document's new text. */
-HARNESS_TEST(test_tag_of_session, NULL)
-{
-        struct worker *w = worker_start(h, "a", "ns", N_PLANES);
-        struct session_info info;
-
-        open_session(w, "chat");
-        publish_and_release(w, (struct turn){1, 0, 2, 16, "-"});
-        publish_and_release(w, (struct turn){1, 2, 3, 16, "1:1", .tag = 1});
-        publish_and_release(w, (struct turn){1, 5, 1, 3, "1:4"});
-        assert_int_equal(invalidate_tag(w, 1), 4);
-        worker_tell(w, "session-close");
-        info = open_session(w, "chat must");
-        assert_true(info.n_pages == 2 && info.n_tokens == 83 && info.lost_tokens == 51);
-        publish_and_release(w, (struct turn){2, 2, 3, 16, "1:1", .tag = 1});
-        worker_tell(w, "session-close");
-        info = open_session(w, "chat must");
-        assert_true(info.n_pages == 5 && info.n_tokens == 80 && info.lost_tokens == 0);
 }
 
 struct why {
@@ -658,16 +482,6 @@ HARNESS_TEST(test_explain, NULL)
         worker_tell(w, "close");
         worker_tell(w, "open ns %u", N_PLANES);
         assert_why(w, "2:0", KVL_EXPLAIN_INVALIDATED, "namespace");
-}
-
-HARNESS_TEST(test_explain_eviction, &small)
-{
-        struct worker *w = worker_start(h, "a", "ns", N_PLANES);
-
-        publish_and_release(w, (struct turn){1, 0, 4, 16, "-", .alone = true});
-        for (unsigned i = 0; i < 20 && explain(w, "1:3").state == KVL_EXPLAIN_CACHED; ++i)
-                flood(w);
-        assert_why(w, "1:3", KVL_EXPLAIN_EVICTED, "a");
 }
 
 /* ---- the examples --------------------------------------------------------------------------- */

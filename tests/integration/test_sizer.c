@@ -1,5 +1,5 @@
-/* The sizer and schedules in a daemon: the demand of workers changes reservations, or is only
- * reported. */
+/* The sizer in a daemon: the demand of workers changes reservations. Schedules and dry runs:
+ * tests/unit/test_sizing.c. */
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -22,17 +22,12 @@
 #define RANGE  "reserve = 4MiB\nreserve_min = 2MiB\nreserve_max = 24MiB\n"
 
 static const struct private_tenant on[] = {{"a", PINNED RANGE "sizer = on\n"}, {"b", NULL}, {NULL}};
-static const struct private_tenant dry[] = {{"a", PINNED RANGE "sizer = dry-run\n"}, {NULL}};
-static const struct private_tenant all_day[] = {
-        {"a", PINNED "reserve = 4MiB\nschedule = 00:00-24:00 10MiB-20MiB\n"}, {NULL}};
 static const struct private_tenant off[] = {{"a", PINNED "reserve = 4MiB\n"}, {NULL}};
 
 #define OPTIONS(name, t)                             \
         static const struct private_options name = { \
                 .tenants = t, .daemon_lines = QUICK, .device_lines = ROOM}
 OPTIONS(sizer_on, on);
-OPTIONS(sizer_dry, dry);
-OPTIONS(scheduled, all_day);
 OPTIONS(unsized, off);
 
 static const struct private_options seldom = {
@@ -159,60 +154,6 @@ HARNESS_TEST(test_follows_demand, &sizer_on)
         assert_int_equal(r.demand, 32 * MIB);
 }
 
-/* Pages that are read count, pages that are only cached don't. */
-HARNESS_TEST(test_pins_count, &sizer_on)
-{
-        struct worker *w = worker_start(h, "a", "ns", 1);
-        uint32_t pages[16];
-
-        worker_publish_chain(w, 1, 16, pages);
-        wait_demand(h, 2 * MIB);
-        worker_stop(w);
-        wait_demand(h, 0);
-        w = worker_start(h, "a", "ns", 1);
-        worker_tell(w, "lookup 1:0-15");
-        assert_int_equal(worker_numbers(w, pages, 16), 16);
-        wait_demand(h, 2 * MIB);
-        worker_stop(w);
-        wait_demand(h, 0);
-}
-
-/* With dry-run the sizer only reports what it would do. */
-HARNESS_TEST(test_dry_run, &sizer_dry)
-{
-        struct worker *w = worker_start(h, "a", "ns", 1);
-        struct region r;
-
-        worker_tell(w, "lease %u", 6 * SET_PAGES);
-        r = wait_demand(h, 12 * MIB);
-        assert_int_equal(r.size, 4 * MIB);
-        assert_string_equal(r.decision, "grow");
-        assert_string_equal(r.sizer, "dry-run");
-        assert_int_equal(r.target, 12 * MIB);
-        worker_stop(w);
-        r = wait_region(h, 4 * MIB, "shrink");
-        assert_int_equal(r.target, 2 * MIB);
-        assert_int_equal(r.changes, 0);
-}
-
-/* The sizer continues from a reservation that an administrator sets. Other tenants can't reserve
- * the sizer's part. */
-HARNESS_TEST(test_by_hand, &sizer_on)
-{
-        struct proc_output o;
-
-        wait_region(h, 2 * MIB, NULL); /* no tenant needs memory */
-        ctl(h, "tenants set a reserve=16MiB");
-        assert_int_equal(get_region(h, "a").size, 16 * MIB);
-        ctl(h, "tenants set a weight=7");
-        assert_true(get_region(h, "a").size > 4 * MIB);
-        wait_region(h, 2 * MIB, "shrink");
-        assert_int_not_equal(ctl_run(h, "tenants set b class=pinned reserve=64MiB", &o), 0);
-        proc_output_free(&o);
-        ctl(h, "tenants set a sizer=off");
-        wait_region(h, 16 * MIB, "none"); /* as configured */
-}
-
 static void refused(struct harness *h, const char *words, const char *why)
 {
         struct proc_output o;
@@ -271,20 +212,6 @@ HARNESS_TEST(test_cut_at_start, &sizer_on)
         assert_int_equal(get_region(h, "b").size, 2 * MIB);
         ctl(h, "tenants set b sizer=off");
         assert_int_equal(get_region(h, "b").size, 20 * MIB);
-}
-
-/* A schedule for the whole day; without a sizer the minimum is reserved. */
-HARNESS_TEST(test_schedule, &scheduled)
-{
-        struct region r = wait_region(h, 10 * MIB, "new-limits");
-
-        assert_string_equal(r.sizer, "off");
-        assert_int_equal(r.min, 10 * MIB);
-        assert_int_equal(r.max, 20 * MIB);
-        ctl(h, "tenants set a schedule=");
-        assert_int_equal(get_region(h, "a").size, 4 * MIB);
-        harness_restart(h);
-        assert_int_equal(get_region(h, "a").size, 4 * MIB);
 }
 
 /* Another interval is in force at once, and not when the old one is over. */

@@ -10,7 +10,6 @@
 #include "tests/integration/harness.h"
 
 #define N_PAGES 131072
-#define TAG     7
 
 static const struct private_tenant two_tenants[] = {{"a", "limit = 1GiB\n"}, {"b", NULL}, {0}};
 static const struct private_options many_pages = {
@@ -72,18 +71,6 @@ HARNESS_TEST(test_key, &many_pages)
         assert_int_equal(atoi(reader->rest), 1);
 }
 
-HARNESS_TEST(test_tag, &many_pages)
-{
-        struct worker *w = worker_start(h, "a", "ns", 1), *reader = worker_start(h, "a", "ns", 1);
-        char words[32];
-
-        snprintf(words, sizeof(words), "invalidate-tag %u", TAG);
-        worker_tell(w, "fill-chain 1 %u %u", N_PAGES, TAG);
-        assert_int_equal(count_found(reader), 7);
-        assert_int_equal(run_beside(h, w, words), N_PAGES);
-        assert_int_equal(count_found(reader), 0);
-}
-
 /* Truncated pages are out of the session when it is answered, and are freed soon. */
 HARNESS_TEST(test_session, &many_pages)
 {
@@ -99,50 +86,7 @@ HARNESS_TEST(test_session, &many_pages)
         harness_assert_prompt(h);
 }
 
-/* A publish that continues none of a session's long window: all of that leaves the session. */
-HARNESS_TEST(test_window, &many_pages)
-{
-        struct worker *w = worker_start(h, "a", "ns", 1);
-        char words[64];
-
-        snprintf(words, sizeof(words), "session-truncate 64 %u", (N_PAGES - 8) * 16);
-        worker_tell(w, "session-open chat");
-        worker_tell(w, "fill-chain 1 %u 0", N_PAGES);
-        assert_int_equal(run_beside(h, w, words), 4);
-        ctl_wait_status(h, "pages_detached", N_PAGES - 8);
-        (void)run_beside(h, w, "fill-chain 2 1 0");
-        ctl_wait_status(h, "pages_detached", 1);
-        assert_int_equal(ctl_status(h, "pages_sealed"), 4);
-        worker_tell(w, "session-close drop");
-        harness_assert_prompt(h);
-}
-
 #define N_WINDOW (N_PAGES - 8)
-
-/*
- * `w` has begun to truncate the session of this number, at the end of the long text that `anchor`
- * keeps cached. `other` has it open, too, and has sent the same request. Was one of them refused
- * because this is under way? The other's request may be first.
- */
-static bool is_refused_meanwhile(struct worker *w, struct worker *other, unsigned number)
-{
-        unsigned n_refused = 0, n_done = 0;
-
-        worker_tell(w, "session-open chat%u", number);
-        assert_int_equal(
-                worker_ask(w, "session-talk 1 %u %u", N_PAGES - 1, N_PAGES - 1), KVL_DUPLICATE);
-        worker_tell(other, "session-open chat%u must", number);
-        worker_say(w, "session-truncate 64 %u", N_WINDOW * 16);
-        while (!worker_answers(w, 0)) {
-                int code = worker_ask(other, "session-truncate 64 %u", N_WINDOW * 16);
-
-                assert_true(code == 0 || code == -EAGAIN);
-                n_refused += code == -EAGAIN;
-                n_done += code == 0;
-        }
-        assert_true(w->code == 0 || (w->code == -EAGAIN && n_done > 0));
-        return n_refused > 0 || w->code == -EAGAIN;
-}
 
 static void expect_window(struct worker *w, unsigned number)
 {
@@ -159,25 +103,6 @@ static void begin_long_text(struct worker *w)
         worker_tell(w, "session-open anchor");
         worker_tell(w, "fill-chain 1 %u 0", N_PAGES);
         worker_tell(w, "session-close");
-}
-
-/* While a long text is truncated its tenant is served, too. A second request for this session is
- * refused as under way. That couldn't be seen of a request that takes one iteration. */
-HARNESS_TEST(test_truncation, &many_pages)
-{
-        struct worker *w = worker_start(h, "a", "ns", 1), *other = worker_start(h, "a", "ns", 1);
-        bool is_seen = false;
-
-        begin_long_text(w);
-        for (unsigned i = 0; i < 50 && !is_seen; i++) {
-                is_seen = is_refused_meanwhile(w, other, i);
-                expect_window(w, i);
-                worker_tell(w, "session-close drop");
-                worker_tell(other, "session-close");
-        }
-        assert_true(is_seen);
-        assert_int_equal(count_found(other), 7);
-        harness_assert_prompt(h);
 }
 
 /* The daemon dies in the middle: the next one has the session as it was, and does it when it is
@@ -264,25 +189,6 @@ HARNESS_TEST(test_daemon_dies, &kept_pages)
         assert_int_equal(count_found(reader), 0);
 }
 
-/* A limit below the cached pages, which aren't mapped. It is answered once it is on disk, and the
- * excess is evicted soon. The disk determines the length of an iteration here. */
-HARNESS_TEST(test_lower_limit, &many_pages)
-{
-        struct worker *w = worker_start(h, "a", "ns", 1), *other = worker_start(h, "b", "ns", 1);
-        unsigned n = 0;
-
-        worker_tell(w, "fill-chain 1 %u 0", N_PAGES);
-        worker_stop(w);
-        ctl_wait_status(h, "n_clients", 1);
-        ctl(h, "tenants set a limit=128MiB");
-        for (; ctl_tenant(h, "a", "charged_bytes") > UINT64_C(128) << 20; n++)
-                worker_tell(other, "invalidate 5:5");
-        print_message("a lower limit: others were answered %u times\n", n);
-        worker_stop(other);
-        w = worker_start(h, "a", "ns", 1);
-        assert_int_equal(count_found(w), 4); /* only its beginning is left */
-}
-
 #define N_HELD 65536 /* pages, pinned and leased */
 
 static void hold_many(struct worker *w)
@@ -306,23 +212,6 @@ HARNESS_TEST(test_client_dies, &many_pages)
         assert_int_equal(atoi(w->rest), 1);
         ctl_wait_status(h, "pages_pinned", 0);
         ctl_wait_status(h, "pages_detached", 0);
-        harness_assert_prompt(h);
-}
-
-/* A client that has announced very many pages is killed: a client that waits for the last one
- * learns of it. */
-HARNESS_TEST(test_announcer_dies, &many_pages)
-{
-        struct worker *w = worker_start(h, "a", "ns", 1), *other = worker_start(h, "b", "ns", 1);
-        struct worker *waiter = worker_start(h, "a", "ns", 1);
-
-        worker_tell(w, "announce-chain 1 %u", N_HELD);
-        worker_say(waiter, "wait 1:%u 60000", N_HELD - 1);
-        assert_false(worker_answers(waiter, 20));
-        worker_kill(w);
-        (void)serve_others(waiter, other);
-        assert_int_equal(waiter->code, KVL_MISS);
-        ctl_wait_status(h, "pages_granted", 0);
         harness_assert_prompt(h);
 }
 

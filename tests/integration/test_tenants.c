@@ -14,8 +14,6 @@ static const struct private_tenant two[] = {
         {"a", "limit = 4MiB\n"}, {"b", "limit = 8MiB\n"}, {NULL, NULL}};
 static const struct private_options two_tenants = {.tenants = two};
 
-#define MAX_READY 16 /* after one lease: a magazine's first level, doubled once */
-
 /* 4 MiB of pages of 4 KiB are 1024 pages, not one more; cached pages stay. */
 HARNESS_TEST(test_quota, &two_tenants)
 {
@@ -34,68 +32,6 @@ HARNESS_TEST(test_quota, &two_tenants)
         assert_int_equal(ctl_tenant(h, "a", "pages_granted"), 1020);
         worker_tell(w, "events");
         assert_non_null(strstr(w->rest, "pressure"));
-}
-
-/* A full tenant's new pages evict its own idle ones, leaf first, and none of another tenant. */
-HARNESS_TEST(test_eviction, &two_tenants)
-{
-        struct worker *a = worker_start(h, "a", "ns", 1), *b = worker_start(h, "b", "ns", 1);
-        uint32_t pages[200], found[200];
-        unsigned n, n_ready;
-
-        worker_publish_chain(b, 1, 100, pages);
-        worker_publish_chain(a, 1, 200, pages);
-        worker_stop(a);
-        worker_stop(b);
-        a = worker_start(h, "a", "ns", 1);
-        worker_tell(a, "lease 924");
-        worker_tell(a, "lookup 1:0-199");
-        n = worker_numbers(a, found, 200);
-        /* Few pages granted ahead replaced cached ones, too. */
-        n_ready = (unsigned)ctl_status(h, "pages_ready");
-        assert_in_range(n_ready, 0, harness_shares() ? MAX_READY : 0);
-        assert_int_equal(n, 100 - n_ready);
-        for (unsigned i = 0; i < n; ++i)
-                worker_tell(a, "verify %u %u", found[i], 1000 + i);
-        assert_int_equal(ctl_tenant(h, "a", "evictions"), 100 + n_ready);
-        assert_int_equal(ctl_tenant(h, "b", "evictions"), 0);
-        assert_int_equal(ctl_tenant(h, "b", "pages_sealed"), 100);
-}
-
-/* Leases fast until its magazine holds so many, or it has 480 pages. Returns how many it holds. */
-static unsigned grow_magazine(struct harness *h, struct worker *w, unsigned wanted)
-{
-        unsigned n_ready = 0;
-
-        for (unsigned n = 0; n_ready < wanted && n < 480; n += 16) {
-                worker_tell(w, "lease 16");
-                n_ready = (unsigned)ctl_status(h, "pages_ready");
-        }
-        return n_ready;
-}
-
-/* A paused client's pages granted ahead are used up before a cached page is evicted. */
-HARNESS_TEST(test_idle_magazine, &two_tenants)
-{
-        unsigned n_ready, n_granted;
-        struct worker *a, *b;
-
-        if (!harness_shares())
-                skip();
-        a = worker_start(h, "a", "ns", 1);
-        n_ready = grow_magazine(h, a, 5 * MAX_READY);
-        if (n_ready < 5 * MAX_READY) { /* the machine is too busy for it to be fast */
-                worker_stop(a);
-                skip();
-        }
-        n_granted = (unsigned)ctl_tenant(h, "a", "pages_granted");
-        b = worker_start(h, "a", "ns", 1);
-        worker_tell(b, "cache 1 %u", 1024 - n_granted - n_ready - 3 * MAX_READY);
-        assert_int_equal(ctl_tenant(h, "a", "evictions"), 0);
-        usleep(2200 * 1000); /* two seconds: of 128 pages 32 stay */
-        worker_tell(b, "lease %u", n_ready);
-        /* Its own magazine is filled up, which may evict. */
-        assert_in_range(ctl_tenant(h, "a", "evictions"), 0, MAX_READY);
 }
 
 /* Another tenant's namespace of this name, with these keys, has other pages. They have none of the
@@ -125,33 +61,6 @@ HARNESS_TEST(test_separation, &two_tenants)
                                  private_daemon_socket(&h->daemon, "b", socket), token),
                 -ENOENT);
         worker_kill(spy);
-}
-
-/* Memory that moved from one tenant to the other reads as zeros: all of it. */
-HARNESS_TEST(test_hand_over, &two_tenants)
-{
-        struct worker *w = worker_start(h, "a", "ns", 1);
-        uint32_t pages[512];
-        char line[8192];
-        int at;
-
-        worker_publish_chain(w, 1, 200, pages);
-        worker_tell(w, "lease 512");
-        worker_numbers(w, pages, 512);
-        for (unsigned i = 0; i < 512; i += 3)
-                worker_tell(w, "fill %u 5", pages[i]);
-        worker_stop(w);
-        ctl_wait_status(h, "n_clients", 0);
-        ctl(h, "purge --remove a");
-        ctl_wait_status(h, "charged_bytes", 0);
-        w = worker_start(h, "b", "ns", 1);
-        worker_tell(w, "lease 512");
-        worker_numbers(w, pages, 512);
-        at = snprintf(line, sizeof(line), "zeros");
-        for (unsigned i = 0; i < 512; ++i)
-                at += snprintf(line + at, sizeof(line) - (size_t)at, " %u", pages[i]);
-        worker_tell(w, "%s", line);
-        assert_int_equal(atoi(w->rest), 0);
 }
 
 HARNESS_TEST(test_administration, &two_tenants)
@@ -241,80 +150,6 @@ HARNESS_TEST(test_a_tenant_that_can_lease_nothing, &two_tenants)
         assert_int_equal(private_daemon_configure(&h->daemon, &two_tenants), 0);
         ctl(h, "reload");
         assert_int_equal(ctl_status(h, "tenants_without_room"), 0);
-}
-
-/* A limit set below the usage frees nothing, and grants nothing more. */
-HARNESS_TEST(test_limit_below_usage, &two_tenants)
-{
-        struct worker *w = worker_start(h, "b", "ns", 1);
-        uint32_t pages[4];
-
-        worker_publish_chain(w, 1, 4, pages);
-        worker_tell(w, "lease 1500");
-        ctl(h, "tenants set b limit=2MiB");
-        assert_int_equal(worker_ask(w, "lease 600"), 3);
-        for (unsigned i = 0; i < 4; ++i)
-                worker_tell(w, "verify %u %u", pages[i], 1000 + i);
-        worker_stop(w);
-        ctl_wait_status(h, "n_clients", 0);
-        ctl(h, "tenants set b limit=8MiB");
-}
-
-HARNESS_TEST(test_reload, &two_tenants)
-{
-        static const struct private_tenant three[] = {{"a", "limit = 6MiB\n"},
-                {"b", "limit = 8MiB\n"}, {"d", "limit = 2MiB\n"}, {NULL, NULL}};
-        const struct private_options o = {.tenants = three};
-        struct worker *w = worker_start(h, "a", "ns", 1);
-
-        worker_tell(w, "lease 1024");
-        assert_int_equal(worker_ask(w, "lease 1"), 3);
-        assert_int_equal(private_daemon_configure(&h->daemon, &o), 0);
-        kill(h->daemon.pid, SIGHUP);
-        ctl_wait_status(h, "n_tenants", 3);
-        worker_tell(w, "lease 512");
-        worker_start(h, "d", "ns", 1);
-}
-
-/* A configuration that is wrong changes nothing. */
-HARNESS_TEST(test_bad_reload, &two_tenants)
-{
-        FILE *f = fopen(h->daemon.config, "ae");
-        struct worker *w;
-
-        assert_non_null(f);
-        fprintf(f, "[tenant e]\nlimit = 1MiB\nno_such_option = 1\n");
-        fclose(f);
-        kill(h->daemon.pid, SIGHUP);
-        sleep_msec(200);
-        assert_int_equal(ctl_status(h, "n_tenants"), 2);
-        w = worker_start(h, "a", "ns", 1);
-        worker_tell(w, "lease 1024");
-}
-
-/* Rules narrow a socket; the default socket finds the tenant that lists the user. */
-HARNESS_TEST(test_access, &two_tenants)
-{
-        char mine[64];
-        const struct private_tenant rows[] = {
-                {"a", "limit = 4MiB\n"}, {"b", "uids = 54321\n"}, {"mine", mine}, {NULL, NULL}};
-        const struct private_options o = {.tenants = rows};
-        struct worker *w = worker_spawn(h);
-        char socket[PRIVATE_PATH_MAX];
-
-        assert_int_equal(worker_ask(w, "connect %s/sock", h->daemon.runtime), -EACCES);
-        snprintf(mine, sizeof(mine), "limit = 2MiB\nuids = %u\n", (unsigned)geteuid());
-        assert_int_equal(private_daemon_configure(&h->daemon, &o), 0);
-        kill(h->daemon.pid, SIGHUP);
-        ctl_wait_status(h, "n_tenants", 3);
-        assert_int_equal(
-                worker_ask(w, "connect %s", private_daemon_socket(&h->daemon, "b", socket)),
-                -EACCES);
-        assert_non_null(strstr(w->rest, "uid"));
-        worker_tell(w, "connect %s/sock", h->daemon.runtime);
-        worker_tell(w, "open ns 1");
-        worker_tell(w, "info");
-        assert_non_null(strstr(w->rest, "tenant=mine"));
 }
 
 #define MIB (UINT64_C(1) << 20)

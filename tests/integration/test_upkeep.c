@@ -1,5 +1,4 @@
-/* Regular work of the daemon: idle pages expire, reasons of misses are remembered, and traffic is
- * recorded. Learnt state of policies survives a restart. The clock is a file. */
+/* Regular work of the daemon: idle pages expire, and traffic is recorded. The clock is a file. */
 #include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -92,27 +91,6 @@ HARNESS_TEST(test_expiry, &short_lives)
         release(a, held, PAGES);
         ctl_wait_status(h, "pages_expired", 3 * PAGES);
         assert_explained(h, "a", 1, 0, "expired");
-}
-
-HARNESS_TEST(test_explain, NULL)
-{
-        struct worker *w = worker_start(h, "a", "n", 1);
-        json_t *reply, *row;
-
-        cache(w, 1);
-        assert_explained(h, "a", 1, 0, "cached");
-        assert_explained(h, "a", 2, 0, "never seen");
-        worker_tell(w, "invalidate 1:5");
-        assert_explained(h, "a", 1, 4, "cached");
-        row = explain(h, "a", 1, 6, &reply);
-        assert_string_equal(json_string_value(json_object_get(row, "state")), "invalidated");
-        assert_string_equal(json_string_value(json_object_get(row, "by")), "key");
-        json_decref(reply);
-        ctl(h, "purge a");
-        row = explain(h, "a", 1, 0, &reply);
-        assert_string_equal(json_string_value(json_object_get(row, "state")), "invalidated");
-        assert_string_equal(json_string_value(json_object_get(row, "by")), "purge");
-        json_decref(reply);
 }
 
 /* The policy of the first namespace; the text is valid for the reply's life. */
@@ -238,42 +216,6 @@ static bool is_in_log(struct harness *h, const char *words)
         is_there = strstr(text, words) != NULL;
         free(text);
         return is_there;
-}
-
-/* Written at the stop, taken at the next start; a damaged file costs a line in the log. */
-HARNESS_TEST(test_learnt, NULL)
-{
-        char path[PRIVATE_PATH_MAX + 32];
-        char *text = NULL;
-        struct worker *w;
-        size_t len = 0;
-
-        snprintf(path, sizeof(path), "%s/policy/a/n", h->daemon.state);
-        for (int i = 0; i < 2; i++) {
-                w = worker_start(h, "a", "n", 1);
-                cache(w, 1);
-                assert_string_equal(worker_tell(w, "hits 100 1:0-%d", PAGES - 1), " 100");
-                worker_stop(w);
-                harness_restart(h);
-                assert_int_equal(file_read(path, 1 << 24, &text, &len), 0);
-                free(text);
-                assert_true(len > 1000);
-                assert_false(is_in_log(h, "isn't used"));
-        }
-        assert_int_equal(file_replace(path, "rubbish", 7, 0640), 0);
-        w = worker_start(h, "a", "n", 1);
-        cache(w, 1);
-        worker_stop(w);
-        assert_true(is_in_log(h, path));
-        assert_true(is_in_log(h, "isn't used"));
-        ctl(h, "purge a --remove");
-        for (int i = 0; i < 100 && (file_read(path, 1 << 24, &text, &len) != 0 || len == 7); i++) {
-                free(text);
-                text = NULL;
-                usleep(100000);
-        }
-        assert_true(len > 1000);
-        free(text);
 }
 
 HARNESS_TEST(test_clock, &by_file)
