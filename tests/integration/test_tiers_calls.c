@@ -310,15 +310,16 @@ HARNESS_TEST(test_set, &tiers)
 
 /* ---- lookups whose end stays below ---------------------------------------------------------- */
 
-/* The whole device is leased, so a page that can't be moved up ends the run. The worker checks how
- * many tokens that is. */
+/* The whole device is leased, so a page that can't be moved up ends the run, of lookups and of a
+ * session. The worker checks how many tokens that is. */
 HARNESS_TEST(test_cut, &tiers)
 {
         struct worker *w = worker_start(h, "a", "ns", 1), *hog = worker_start(h, "a", "ns", 1);
         uint32_t head[N_TEXT / 4], found[N_TEXT];
         unsigned n_leased = 0;
 
-        worker_tell(w, "cache 1 %u", N_TEXT);
+        worker_tell(w, "session-open chat");
+        worker_tell(w, "session-talk 1 0 %u", N_TEXT - 1);
         make_cold(w, "ns", 1, N_TEXT);
         worker_tell(w, "lookup 1:0-%zu", ARRAY_SIZE(head) - 1);
         assert_int_equal(worker_numbers(w, head, ARRAY_SIZE(head)), ARRAY_SIZE(head));
@@ -330,6 +331,13 @@ HARNESS_TEST(test_cut, &tiers)
         worker_tell(w, "lookup 1:0-%u", N_TEXT - 1);
         assert_int_equal(worker_numbers(w, found, N_TEXT), ARRAY_SIZE(head));
         release(w, found, ARRAY_SIZE(head));
+        /* A lookup that waits, too: the page behind the run is cached, so it isn't pending. */
+        worker_tell(w, "lookup-wait 20 1:0-%u", N_TEXT - 1);
+        assert_int_equal(worker_numbers(w, found, N_TEXT), 1 + ARRAY_SIZE(head));
+        assert_int_equal(found[0], 0);
+        release(w, found + 1, ARRAY_SIZE(head));
+        read_session(w, ARRAY_SIZE(head), ARRAY_SIZE(head), 0);
+        worker_tell(w, "session-close drop");
         release(w, head, ARRAY_SIZE(head));
 }
 

@@ -66,6 +66,18 @@ static inline int test_connect_shared(
                 check(KVL_CONNECT_NO_SHM); \
         }
 
+/* Begins two tests: *state is NULL over the socket alone, and another address in shared memory. */
+#define TEST_BOTH(fn)                 \
+        static void fn(void **state); \
+        TEST_SHARED(fn##_shared)      \
+        {                             \
+                fn(state);            \
+        }                             \
+        TEST(fn)
+
+/* Begins a test in shared memory, alone. */
+#define TEST_SHARED(fn) TEST_WITH(fn, test_fds_note, test_fds_check, "shared")
+
 /* Key number i. */
 static inline void test_key(uint8_t *key, uint32_t i)
 {

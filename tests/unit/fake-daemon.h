@@ -64,7 +64,6 @@ struct fake_peer {
                           */
         uint32_t fetch_room; /* then WIRE_FULL; in pages, UINT32_MAX: no end */
         uint32_t n_fetches;
-        uint32_t n_plane_fetches; /* over the socket: messages that name planes */
         /* fake_serve()'s world. */
         uint32_t n_planes, set_pages, capacity;
         int extents[FAKE_N_SETS][FAKE_MAX_PLANES]; /* -1: not made */
@@ -82,11 +81,10 @@ struct fake_peer {
         struct fake_rings rings;
         struct fake_index index;
         struct fake_pins shared_pins;
-        uint64_t n_touches, n_roots, n_withs; /* submitted */
+        uint64_t n_touches, n_roots; /* submitted */
         struct fake_with {
                 uint32_t session;
                 uint64_t tag;
-                bool window_passed;
         } with, published[FAKE_MAX_PAGES]; /* of the ring now; what each page was published with */
         struct fake_chain {
                 bool is_broken;

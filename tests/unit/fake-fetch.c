@@ -86,7 +86,6 @@ void fake_serve_fetch(struct fake_peer *p, const Kvlease__V1__FetchRequest *requ
         FAKE_CHECK(request->n_pages >= 1 && request->n_pages <= 256);
         FAKE_CHECK(!copies || (request->n_targets == request->n_pages && !request->down));
         FAKE_CHECK(request->first_plane + request->n_planes <= (copies ? p->n_planes : 0));
-        p->n_plane_fetches += request->n_planes > 0;
         for (uint32_t i = 0; i < request->n_pages; i++) {
                 FAKE_CHECK(p->pins[request->pages[i]] > 0);
                 statuses[i] = WIRE_OK;

@@ -194,8 +194,7 @@ static void serve_publish(struct fake_peer *p, const Kvlease__V1__PublishRequest
                         p->leased[pages[i]] = 0;
                         p->has_key[pages[i]] = 1;
                         memcpy(p->keys[pages[i]], key, 32);
-                        p->published[pages[i]] = (struct fake_with){
-                                request->session, request->tag, request->window_passed};
+                        p->published[pages[i]] = (struct fake_with){request->session, request->tag};
                 } else {
                         status = WIRE_DUPLICATE;
                 }
@@ -346,7 +345,6 @@ static void serve_publish_entry(struct fake_peer *p, const struct shm_submission
         p->has_key[s->page] = 1;
         memcpy(p->keys[s->page], s->key, 32);
         p->published[s->page] = p->with;
-        p->published[s->page].window_passed = s->aux & SHM_PUBLISH_PASSED;
         fake_index_add(&p->index, s->page, s->key, s->tokens, 1);
         fake_complete(p, s->user_data, WIRE_OK, s->page);
 }
@@ -396,7 +394,6 @@ static void note_with(struct fake_peer *p, const struct shm_submission *s)
                 p->with = (struct fake_with){s->page, s->with.tag};
         else if (s->op != SHM_OP_PARENT && s->op != SHM_OP_PUBLISH)
                 p->with = (struct fake_with){0};
-        p->n_withs += s->op == SHM_OP_WITH;
 }
 
 static void serve_rings(struct fake_peer *p)

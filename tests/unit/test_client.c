@@ -32,7 +32,7 @@ static void script_bye(struct fake_peer *p)
         fake_expect_end(p);
 }
 
-static void test_connect_and_disconnect(void **state)
+TEST(test_connect_and_disconnect)
 {
         uint8_t token[KVL_GROUP_TOKEN_BYTES];
         struct kvl_conn *conn;
@@ -63,7 +63,7 @@ static void script_environment(struct fake_peer *p)
         fake_expect_end(p);
 }
 
-static void test_options_and_environment(void **state)
+TEST(test_options_and_environment)
 {
         const uint8_t token[KVL_GROUP_TOKEN_BYTES] = {[15] = 9};
         char name[101];
@@ -91,7 +91,7 @@ static void test_options_and_environment(void **state)
         assert_int_equal(kvl_connect(&options, &conn), -EINVAL);
 }
 
-static void test_nobody_there(void **state)
+TEST(test_nobody_there)
 {
         char path[200], *in_dir;
         struct kvl_connect_options options = {.size = sizeof(options)};
@@ -112,146 +112,8 @@ static void test_nobody_there(void **state)
         test_dir_remove(dir);
 }
 
-static void lifecycle(struct kvl_ns *ns, uint32_t n_planes)
-{
-        uint32_t pages[3], found[3], n = 99;
-        uint64_t n_tokens = 0, request = kvl_request_begin(ns);
-        uint8_t keys[3 * KVL_KEY_BYTES];
-        struct kvl_publish publish = {
-                .size = sizeof(publish),
-                .pages = pages,
-                .keys = keys,
-                .n_pages = 3,
-                .last_tokens = 16,
-                .request = request,
-        };
-
-        for (uint32_t i = 0; i < 3; i++)
-                test_key(keys + i * KVL_KEY_BYTES, i);
-        assert_true(request > 0 && kvl_request_begin(ns) > request);
-        assert_int_equal(kvl_lookup(ns, request, keys, 3, found, &n, &n_tokens), KVL_MISS);
-        assert_int_equal(n, 99);
-        assert_int_equal(kvl_lease(ns, request, 3, pages), 0);
-        for (uint32_t i = 0; i < 3; i++)
-                for (uint32_t p = 0; p < n_planes; p++)
-                        memset(kvl_page_ptr(ns, pages[i], p), (int)(1 + i + p), PAGE_BYTES);
-        assert_int_equal(kvl_publish(ns, &publish, found, &n), 0);
-        assert_int_equal(n, 3);
-        assert_memory_equal(found, pages, sizeof(pages));
-        assert_int_equal(kvl_lookup(ns, request, keys, 3, found, &n, &n_tokens), 0);
-        assert_true(n == 3 && n_tokens == 48 && memcmp(found, pages, sizeof(pages)) == 0);
-        for (uint32_t p = 0; p < n_planes; p++) {
-                uint8_t *at = kvl_page_ptr(ns, found[2], p);
-
-                assert_ptr_equal(at, (uint8_t *)kvl_plane_base(ns, p) + found[2] * PAGE_BYTES);
-                assert_true(at[0] == 3 + p && at[PAGE_BYTES - 1] == 3 + p);
-        }
-        assert_int_equal(kvl_release(ns, found, 3), 0);
-        assert_int_equal(kvl_release(ns, found, 3), 0);
-        assert_int_equal(kvl_release(ns, found, 3), -EINVAL);
-        assert_non_null(strstr(kvl_last_error(), "isn't"));
-        assert_int_equal(kvl_request_end(ns, request), 0);
-}
-
-/* More than the fds of one frame. */
-static void test_many_planes(void **state)
-{
-        const uint32_t n_planes = 20;
-        struct kvl_layout layout = test_layout(n_planes, PAGE_BYTES);
-        struct kvl_ns_info info = {.size = sizeof(info)};
-        struct kvl_conn *conn;
-        struct kvl_ns *ns, *again;
-        struct fake f;
-
-        fake_start(&f, script_serve);
-        assert_int_equal(connect_as(state, &f, 0, &conn), 0);
-        assert_int_equal(kvl_ns_open(conn, "chat", &layout, NULL, 0, &ns), 0);
-        assert_int_equal(kvl_ns_open(conn, "chat", &layout, NULL, 0, &again), -EEXIST);
-        assert_string_equal(kvl_ns_name(ns), "chat");
-        kvl_ns_info(ns, &info);
-        assert_true(
-                info.size == sizeof(info) && info.capacity_pages == 128 && info.set_pages == 32);
-        assert_string_equal(info.device, "host");
-        assert_null(kvl_page_ptr(ns, 0, 0));
-        lifecycle(ns, n_planes);
-        assert_null(kvl_page_ptr(ns, 0, n_planes));
-        assert_null(kvl_page_ptr(ns, 128, 0));
-        assert_null(kvl_plane_base(ns, n_planes));
-        kvl_ns_close(ns);
-        kvl_disconnect(conn);
-        fake_stop(&f);
-}
-
-/* The layout's, as what the daemon is asked for. */
-static void test_no_name(void **state)
-{
-        struct kvl_layout layout = test_layout(1, PAGE_BYTES), other = layout;
-        char name[KVL_NS_NAME_BYTES], long_name[KVL_NS_NAME_BYTES + 1] = "";
-        struct kvl_conn *conn;
-        struct kvl_ns *ns, *again;
-        struct fake f;
-
-        fake_start(&f, script_serve);
-        assert_int_equal(connect_as(state, &f, 0, &conn), 0);
-        assert_int_equal(kvl_layout_name(&layout, name), 0);
-        assert_int_equal(kvl_ns_open(conn, NULL, &layout, NULL, 0, &ns), 0);
-        assert_string_equal(kvl_ns_name(ns), name);
-        assert_int_equal(kvl_ns_open(conn, "", &layout, NULL, 0, &again), -EEXIST);
-        assert_int_equal(kvl_ns_open(conn, name, &layout, NULL, 0, &again), -EEXIST);
-        kvl_ns_close(ns);
-        memset(long_name, 'n', KVL_NS_NAME_BYTES);
-        assert_int_equal(kvl_ns_open(conn, long_name, &layout, NULL, 0, &ns), -EINVAL);
-        other.tp_size = 1025;
-        assert_int_equal(kvl_ns_open(conn, NULL, &other, NULL, 0, &ns), -EINVAL);
-        assert_int_equal(kvl_ns_open(conn, NULL, NULL, NULL, 0, &ns), -EINVAL);
-        kvl_disconnect(conn);
-        fake_stop(&f);
-}
-
-static void test_duplicates_and_invalidate(void **state)
-{
-        struct kvl_layout layout = test_layout(1, PAGE_BYTES);
-        uint32_t pages[2], got[2], many[128], n = 0;
-        uint8_t key[KVL_KEY_BYTES], parent[KVL_KEY_BYTES];
-        uint64_t count = 0;
-        struct kvl_publish publish = {
-                .size = sizeof(publish), .keys = key, .n_pages = 1, .last_tokens = 1};
-        struct kvl_conn *conn;
-        struct kvl_ns *ns;
-        struct fake f;
-
-        test_key(key, 1);
-        test_key(parent, 2);
-        fake_start(&f, script_serve);
-        assert_int_equal(connect_as(state, &f, 0, &conn), 0);
-        assert_int_equal(kvl_ns_open(conn, "chat", &layout, "host", 0, &ns), 0);
-        assert_int_equal(kvl_lease(ns, 0, 2, pages), 0);
-        publish.pages = pages;
-        assert_int_equal(kvl_publish(ns, &publish, &got[0], NULL), 0);
-        publish.pages = pages + 1;
-        assert_int_equal(kvl_publish(ns, &publish, &got[1], &n), KVL_DUPLICATE);
-        assert_true(n == 1 && got[1] == pages[0]);
-        publish.parent_key = parent;
-        assert_int_equal(kvl_publish(ns, &publish, NULL, &n), KVL_NO_PARENT);
-        assert_int_equal(n, 0);
-        publish.last_tokens = 17;
-        assert_int_equal(kvl_publish(ns, &publish, NULL, &n), -EINVAL);
-        assert_int_equal(kvl_free(ns, pages + 1, 1), 0);
-        assert_int_equal(kvl_release(ns, got, 2), 0);
-        assert_int_equal(kvl_invalidate(ns, key, &count), 0);
-        assert_int_equal(count, 5);
-        assert_int_equal(kvl_lease(ns, 0, 0, pages), -EINVAL);
-        assert_int_equal(kvl_lease(ns, 0, 4097, pages), -EINVAL);
-        assert_int_equal(kvl_lease(ns, 0, 128, many), KVL_FULL);
-        assert_string_equal(kvl_last_error(), kvl_strerror(KVL_FULL));
-        got[0] = 128;
-        assert_int_equal(kvl_free(ns, got, 1), -EINVAL);
-        kvl_disconnect(conn);
-        fake_stop(&f);
-}
-
 /* More than one frame takes, in each direction. */
-static void test_batches(void **state)
+TEST(test_batches)
 {
         enum { N = 5000 };
         static uint32_t pages[N + 1], got[N + 1];
@@ -312,68 +174,13 @@ static void note(struct kvl_ns *ns, int code, const uint32_t *pages, uint32_t n_
                 memcpy(o->pages, pages, n_pages * sizeof(*pages));
 }
 
-static void dispatch_until(struct kvl_conn *conn, const int *n, int wanted)
-{
-        while (*n < wanted) {
-                struct pollfd p = {.fd = kvl_fd(conn), .events = POLLIN};
-
-                if (kvl_wants_write(conn))
-                        p.events |= POLLOUT;
-                assert_int_equal(poll(&p, 1, 10000), 1);
-                assert_true(kvl_dispatch(conn) >= 0);
-        }
-}
-
-static void test_started_calls(void **state)
-{
-        struct kvl_layout layout = test_layout(1, PAGE_BYTES);
-        struct outcome o = {0};
-        uint8_t key[KVL_KEY_BYTES];
-        struct kvl_publish publish = {.size = sizeof(publish),
-                .pages = o.pages,
-                .keys = key,
-                .n_pages = 1,
-                .last_tokens = 16};
-        struct kvl_conn *conn;
-        struct kvl_ns *ns;
-        struct fake f;
-
-        test_key(key, 3);
-        fake_start(&f, script_serve);
-        assert_int_equal(connect_as(state, &f, 0, &conn), 0);
-        assert_int_equal(kvl_ns_open(conn, "chat", &layout, NULL, 0, &ns), 0);
-        assert_int_equal(kvl_dispatch(conn), 0);
-        assert_int_equal(kvl_lease_start(ns, 0, 2, note, &o), 0);
-        dispatch_until(conn, &o.n_calls, 1);
-        assert_true(o.code == 0 && o.n_pages == 2 && o.ns == ns);
-        assert_non_null(kvl_page_ptr(ns, o.pages[1], 0));
-        assert_int_equal(kvl_free_start(ns, o.pages + 1, 1, note, &o), 0);
-        dispatch_until(conn, &o.n_calls, 2);
-        assert_int_equal(kvl_publish_start(ns, &publish, note, &o), 0);
-        dispatch_until(conn, &o.n_calls, 3);
-        assert_int_equal(kvl_lookup_start(ns, 0, key, 1, note, &o), 0);
-        /* In shared memory the call is done already, and no other sign says so. */
-        assert_int_equal(kvl_wants_write(conn), *state ? 1 : 0);
-        if (*state)
-                dispatch_until(conn, &o.n_calls, 4);
-        /* A blocking call runs the callbacks of others, too. */
-        assert_int_equal(kvl_release(ns, o.pages, 1), 0);
-        assert_true(o.n_calls == 4 && o.code == 0 && o.n_pages == 1);
-        assert_int_equal(kvl_release_start(ns, o.pages, 1, NULL, NULL), 0);
-        assert_int_equal(kvl_lease_start(ns, 0, 4097, note, &o), -EINVAL);
-        assert_int_equal(kvl_lookup_start(ns, 0, key, 1537, note, &o), -EINVAL);
-        assert_int_equal(kvl_request_end(ns, 1), 0);
-        kvl_disconnect(conn);
-        fake_stop(&f);
-}
-
 static void script_deaf(struct fake_peer *p)
 {
         fake_welcome_ns(p);
         fake_expect_end(p);
 }
 
-static void test_close_cancels(void **state)
+TEST(test_close_cancels)
 {
         struct kvl_layout layout = test_layout(1, PAGE_BYTES);
         struct outcome o = {0};
@@ -391,7 +198,7 @@ static void test_close_cancels(void **state)
         fake_stop(&f);
 }
 
-static void test_child_is_refused(void **state)
+TEST_BOTH(test_child_is_refused)
 {
         struct kvl_layout layout = test_layout(1, PAGE_BYTES);
         struct kvl_conn *conn;
@@ -420,31 +227,4 @@ static void test_child_is_refused(void **state)
         assert_int_equal(kvl_free(ns, &page, 1), 0);
         kvl_disconnect(conn);
         fake_stop(&f);
-}
-
-#define TEST_SHARED(fn)                                                            \
-        {                                                                          \
-#fn "_shared", fn, test_fds_note, test_fds_check, (void *)"shared" \
-        }
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST_ROW(test_connect_and_disconnect),
-                TEST_ROW(test_options_and_environment),
-                TEST_ROW(test_nobody_there),
-                TEST_ROW(test_no_name),
-                TEST_ROW(test_many_planes),
-                TEST_ROW(test_duplicates_and_invalidate),
-                TEST_ROW(test_batches),
-                TEST_ROW(test_started_calls),
-                TEST_ROW(test_close_cancels),
-                TEST_ROW(test_child_is_refused),
-                TEST_SHARED(test_many_planes),
-                TEST_SHARED(test_duplicates_and_invalidate),
-                TEST_SHARED(test_started_calls),
-                TEST_SHARED(test_child_is_refused),
-        };
-
-        return RUN_TESTS(tests);
 }

@@ -128,7 +128,7 @@ static void check_page_zero(struct world *w)
         }
 }
 
-static void test_page_zero(void **state)
+TEST_BOTH(test_page_zero)
 {
         struct world w;
 
@@ -148,7 +148,7 @@ static void test_page_zero(void **state)
         close_world(&w);
 }
 
-static void test_without(void **state)
+TEST_BOTH(test_without)
 {
         struct world w;
 
@@ -193,13 +193,13 @@ static void with_holes(void **state, unsigned flags)
         close_world(&w);
 }
 
-static void test_holes(void **state)
+TEST_BOTH(test_holes)
 {
         with_holes(state, 0);
         with_holes(state, KVL_NS_KEEP_PAGE_ZERO);
 }
 
-static void test_metadata_only(void **state)
+TEST_BOTH(test_metadata_only)
 {
         struct world w;
 
@@ -217,7 +217,7 @@ static bool is_populated(const struct world *w, uint32_t page)
 }
 
 /* A call populates its own pages only, which stay so until they are unmapped. */
-static void test_populated(void **state)
+TEST_BOTH(test_populated)
 {
         struct world w;
         uint32_t page;
@@ -240,7 +240,7 @@ static void test_populated(void **state)
 }
 
 /* Small pages are noted together, as far as sets have whole numbers of them. */
-static void test_units(void **state)
+TEST(test_units)
 {
         static const struct {
                 uint64_t stride;
@@ -272,7 +272,7 @@ static void open_gpu(
         open_world(state, w, script, KVL_NS_KEEP_PAGE_ZERO, 0);
 }
 
-static void test_gpu_holes(void **state)
+TEST_BOTH(test_gpu_holes)
 {
         static const fake_script scripts[] = {serve_vmm, serve_ipc};
         static const enum device_transport transports[] = {TRANSPORT_VMM, TRANSPORT_CUDAIPC};
@@ -288,7 +288,7 @@ static void test_gpu_holes(void **state)
 }
 
 /* A daemon or namespace without null sets: page 0 is mapped with its set. */
-static void test_gpu_in_set(void **state)
+TEST_BOTH(test_gpu_in_set)
 {
         struct world w;
 
@@ -318,7 +318,7 @@ static void check_gpu_page_zero(struct world *w, uint32_t other)
         assert_int_equal(kvl_page_write(w->ns, 0, 0, 0, "\0", 2), 0);
 }
 
-static void test_gpu_vmm(void **state)
+TEST_BOTH(test_gpu_vmm)
 {
         struct world w;
         uint32_t page;
@@ -340,7 +340,7 @@ static void test_gpu_vmm(void **state)
 }
 
 /* Without a common base, all planes have the same address. */
-static void test_gpu_ipc(void **state)
+TEST_BOTH(test_gpu_ipc)
 {
         struct world w;
         uint32_t page;
@@ -359,7 +359,7 @@ static void test_gpu_ipc(void **state)
         assert_int_equal(fake_gpu.n_mapped, fake_gpu.n_unmapped);
 }
 
-static void test_gpu_full(void **state)
+TEST_BOTH(test_gpu_full)
 {
         static const struct {
                 int error, r;
@@ -375,29 +375,4 @@ static void test_gpu_full(void **state)
                 close_world(&w);
                 assert_int_equal(fake_gpu.n_open, 0);
         }
-}
-
-#define TEST_BOTH(fn)                                                              \
-        {#fn, fn, test_fds_note, test_fds_check, NULL},                            \
-        {                                                                          \
-#fn "_shared", fn, test_fds_note, test_fds_check, (void *)"shared" \
-        }
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST_BOTH(test_page_zero),
-                TEST_BOTH(test_without),
-                TEST_BOTH(test_holes),
-                TEST_BOTH(test_metadata_only),
-                TEST_BOTH(test_populated),
-                TEST_ROW(test_units),
-                TEST_BOTH(test_gpu_holes),
-                TEST_BOTH(test_gpu_in_set),
-                TEST_BOTH(test_gpu_vmm),
-                TEST_BOTH(test_gpu_ipc),
-                TEST_BOTH(test_gpu_full),
-        };
-
-        return RUN_TESTS(tests);
 }

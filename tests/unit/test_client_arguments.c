@@ -42,7 +42,7 @@ static void close_world(struct world *w)
                 assert_true(kvl_last_error()[0] != '\0'); \
         } while (0)
 
-static void test_nothing_to_ask(void **state)
+TEST(test_nothing_to_ask)
 {
         struct kvl_ns_info info = {.size = sizeof(info)};
         uint8_t key[KVL_KEY_BYTES] = {0};
@@ -113,7 +113,7 @@ static void test_nothing_to_ask(void **state)
         assert_null(ns);
 }
 
-static void test_no_room(void **state)
+TEST_BOTH(test_no_room)
 {
         const struct kvl_publish empty = {.size = sizeof(empty), .n_pages = 1};
         struct kvl_layout layout = test_layout(1, PAGE_BYTES);
@@ -165,20 +165,4 @@ static void test_no_room(void **state)
         assert_null(kvl_plane_base(w.ns, UINT32_MAX));
         assert_int_equal(kvl_page_tier(w.ns, UINT32_MAX), -EINVAL);
         close_world(&w);
-}
-
-#define TEST_SHARED(fn)                                                            \
-        {                                                                          \
-#fn "_shared", fn, test_fds_note, test_fds_check, (void *)"shared" \
-        }
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST_ROW(test_nothing_to_ask),
-                TEST_ROW(test_no_room),
-                TEST_SHARED(test_no_room),
-        };
-
-        return RUN_TESTS(tests);
 }

@@ -122,7 +122,7 @@ static void check_buffers(struct world *w, const uint32_t *pages, const uint8_t 
                 }
 }
 
-static void test_many_pages(void **state)
+TEST_BOTH(test_many_pages)
 {
         static const fake_script scripts[] = {serve, serve_vmm, serve_ipc};
         static const enum device_transport transports[] = {
@@ -157,7 +157,7 @@ static void refuse_io(struct world *w, struct kvl_page_io io, int error, bool al
 }
 
 /* Nothing is copied where the last is refused. */
-static void test_many_refused(void **state)
+TEST_BOTH(test_many_refused)
 {
         static uint8_t memory[N_IO * N_PLANES * PAGE_BYTES];
         uint8_t key[KVL_KEY_BYTES];
@@ -216,20 +216,4 @@ static void test_many_refused(void **state)
                         assert_true(is_zero(kvl_page_ptr(w.ns, pages[i], 0), PAGE_BYTES));
         }
         close_world(&w);
-}
-
-#define TEST_BOTH(fn)                                                              \
-        {#fn, fn, test_fds_note, test_fds_check, NULL},                            \
-        {                                                                          \
-#fn "_shared", fn, test_fds_note, test_fds_check, (void *)"shared" \
-        }
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST_BOTH(test_many_pages),
-                TEST_BOTH(test_many_refused),
-        };
-
-        return RUN_TESTS(tests);
 }

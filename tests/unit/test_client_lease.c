@@ -14,47 +14,6 @@
 
 /* ---- what is asked for, what is told -------------------------------------------------------- */
 
-static void script_options(struct fake_peer *p)
-{
-        const Kvlease__V1__LeaseRequest *m;
-
-        fake_welcome_ns(p);
-        m = receive_lease(p);
-        FAKE_CHECK(m->ns_id == FAKE_NS_ID && m->n_pages == 8 && m->request_id == 9);
-        FAKE_CHECK(m->min_pages == 4 && m->max_wait_msec == 700 && !m->no_wait && !m->holds_some);
-        answer_lease(p, (struct answer){.n_pages = 8, .reason = 3, .waited_usec = 12345});
-        m = receive_lease(p);
-        FAKE_CHECK(m->min_pages == 0 && m->max_wait_msec == LONG_MSEC && !m->no_wait);
-        answer_lease(p, (struct answer){.n_pages = 8});
-        m = receive_lease(p);
-        FAKE_CHECK(m->min_pages == 1 && m->max_wait_msec == 0 && m->no_wait);
-        answer_lease(p, (struct answer){.n_pages = 5, .reason = KVL_REASON_DEGRADED});
-        /* Without a say: all or nothing; not longer than anybody waits for the answer. */
-        m = receive_lease(p);
-        FAKE_CHECK(m->min_pages == 0 && m->max_wait_msec == LONG_MSEC);
-        FAKE_CHECK(!m->no_wait && !m->holds_some);
-        answer_lease(p, (struct answer){.n_pages = 8});
-        m = receive_lease(p);
-        FAKE_CHECK(m->min_pages == 0 && m->max_wait_msec == LONG_MSEC && !m->no_wait);
-        answer_lease(p, (struct answer){.n_pages = 8});
-        fake_expect_end(p);
-}
-
-CLIENT_LEASE_SCENE(test_options, script_options, LONG_MSEC, METADATA)
-{
-        struct kvl_lease_result result;
-        uint32_t pages[8];
-
-        assert_int_equal(lease_with(c, 8, 4, 700, &result), 0);
-        assert_result(&result, 8, KVL_REASON_POOL_FULL, 12345);
-        assert_int_equal(lease_with(c, 8, 0, 0, &result), 0);
-        assert_result(&result, 8, KVL_REASON_NONE, 0);
-        assert_int_equal(lease_with(c, 8, 1, -1, &result), 0);
-        assert_result(&result, 5, KVL_REASON_DEGRADED, 0);
-        assert_int_equal(kvl_lease(c->ns, 0, 8, pages), 0);
-        assert_int_equal(kvl_lease_with(c->ns, 0, 8, NULL, pages, NULL), 0);
-}
-
 /* Answers of a daemon without reasons, and of one with reasons that the library doesn't know. */
 static const struct {
         struct answer a;
@@ -100,53 +59,6 @@ CLIENT_LEASE_SCENE(test_refusals, script_refuse, LONG_MSEC, METADATA)
 }
 
 /* ---- pages with consecutive numbers --------------------------------------------------------- */
-
-static void script_runs(struct fake_peer *p)
-{
-        Kvlease__V1__LeaseReply other = KVLEASE__V1__LEASE_REPLY__INIT;
-        uint32_t pages[] = {1, 2, 4};
-        const Kvlease__V1__FreeRequest *m;
-
-        fake_welcome_ns(p);
-        FAKE_CHECK(receive_lease(p)->contiguous == 1);
-        answer_lease(p, (struct answer){.n_pages = 3, .first = 5});
-        FAKE_CHECK(receive_lease(p)->contiguous == 2);
-        other.n_pages = 3;
-        other.pages = pages;
-        fake_send(p, MSG_LEASE, FRAME_REPLY, p->seq, &other.base, NULL, 0);
-        FAKE_CHECK(receive_lease(p)->contiguous == 1);
-        answer_lease(p, (struct answer){.status = WIRE_FULL, .reason = KVL_REASON_NO_RUN});
-        /* An older daemon: what it gave comes back. */
-        FAKE_CHECK(receive_lease(p)->contiguous == 1);
-        fake_send(p, MSG_LEASE, FRAME_REPLY, p->seq, &other.base, NULL, 0);
-        m = (const Kvlease__V1__FreeRequest *)receive(p, MSG_FREE);
-        FAKE_CHECK(m->n_pages == 3 && m->pages[0] == 1 && m->pages[2] == 4);
-        fake_expect_end(p);
-}
-
-CLIENT_LEASE_SCENE(test_runs, script_runs, LONG_MSEC, METADATA)
-{
-        struct kvl_lease_options o = {.size = sizeof(o), .flags = KVL_LEASE_CONTIGUOUS};
-        struct kvl_lease_result result = {.size = sizeof(result)};
-        uint32_t pages[3];
-
-        assert_int_equal(kvl_lease_with(c->ns, 0, 3, &o, pages, NULL), 0);
-        assert_true(pages[0] == 5 && pages[1] == 6 && pages[2] == 7);
-        o.flags = KVL_LEASE_PREFER_CONTIGUOUS;
-        assert_int_equal(kvl_lease_with(c->ns, 0, 3, &o, pages, NULL), 0);
-        assert_true(pages[0] == 1 && pages[1] == 2 && pages[2] == 4);
-        o.flags = KVL_LEASE_CONTIGUOUS;
-        assert_int_equal(kvl_lease_with(c->ns, 0, 3, &o, pages, &result), KVL_FULL);
-        assert_result(&result, 0, KVL_REASON_NO_RUN, 0);
-        assert_int_equal(kvl_lease_with(c->ns, 0, 3, &o, pages, &result), -EOPNOTSUPP);
-        assert_non_null(strstr(kvl_last_error(), "upgrade it"));
-        assert_int_equal(result.n_pages, 0);
-        o.flags = KVL_LEASE_CONTIGUOUS | KVL_LEASE_PREFER_CONTIGUOUS;
-        assert_int_equal(kvl_lease_with(c->ns, 0, 3, &o, pages, NULL), -EINVAL);
-        o.flags = 4;
-        assert_int_equal(kvl_lease_with(c->ns, 0, 3, &o, pages, NULL), -EINVAL);
-        assert_int_equal(kvl_lease_with_start(c->ns, 0, 3, &o, NULL, NULL), -EINVAL);
-}
 
 static void script_few(struct fake_peer *p)
 {

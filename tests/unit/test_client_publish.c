@@ -1,85 +1,10 @@
-/* Publishing to sessions and with tags, copies of pages, explanations, options of namespaces: what
+/* Publishing on a stream, copies of pages, explanations, options of namespaces: what
  * the library asks a daemon for, and what it makes of the answers. */
-#include <poll.h>
-#include <pthread.h>
-
 #include "base/macros.h"
 #include "tests/unit/client-session.h"
 #include "tests/unit/fake-gpu.h"
 
-#define QUEUED_MSEC 500 /* for publishes to queue up in; fewer are no failure. Not tuned */
-
-/* ---- publishing to a session, with a tag ---------------------------------------------------- */
-
-#define N_PUBLISHED 1600u
-
-/* Session and tag of a publish; script_published() looks for them. */
-static const struct fake_with NOTHING = {0}, BOTH = {SESSION, 7}, ONLY_TAG = {0, UINT64_MAX},
-                              ONLY_SESSION = {SESSION, 0}, PASSED = {0, 0, true};
-
-static bool is_with(const struct fake_peer *p, uint32_t page, struct fake_with with)
-{
-        return p->has_key[page] && p->published[page].session == with.session &&
-               p->published[page].tag == with.tag &&
-               p->published[page].window_passed == with.window_passed;
-}
-
-struct publish_row {
-        const struct fake_with *with;
-        uint32_t n;
-        bool has_parent;
-};
-
-/* One after the other, before the daemon looks. */
-static const struct publish_row rows[] = {
-        {&NOTHING, 1, false},
-        {&BOTH, 3, false},
-        {&NOTHING, 2, true},
-        {&NOTHING, 1, false},
-        {&ONLY_TAG, 2, true},
-        {&ONLY_SESSION, 1, true},
-        {&BOTH, 1, true},
-        {&NOTHING, 1, true},
-        {&PASSED, 2, true},
-};
-
-static void check_published(const struct fake_peer *p)
-{
-        uint32_t page = 0, n_small;
-
-        for (size_t i = 0; i < ARRAY_SIZE(rows); i++)
-                for (uint32_t j = 0; j < rows[i].n; j++, page++)
-                        FAKE_CHECK(is_with(p, page, *rows[i].with));
-        n_small = page;
-        for (; page < N_PUBLISHED; page++)
-                FAKE_CHECK(is_with(p, page, page == n_small ? NOTHING : BOTH));
-}
-
-/* Awake, but looks at nothing until there is much. */
-static void script_publishes(struct fake_peer *p)
-{
-        welcome_shared(p);
-        p->rings.header->daemon_sleeps = 0;
-        fake_serve_one(p, receive(p, MSG_LEASE));
-        serve_session_open(p);
-        poll(NULL, 0, QUEUED_MSEC);
-        fake_serve(p);
-        check_published(p);
-        /* One for each but the first and the fourth, which follow nothing that has one. The long
-         * one is in parts: of 1,024 pages at most, and as the ring has room. */
-        FAKE_CHECK(p->n_withs >= 6 + 2 && p->n_withs <= 6 + 3);
-        fake_check_nothing_held(p);
-}
-
-static void script_publishes_on_socket(struct fake_peer *p)
-{
-        fake_welcome_ns(p);
-        fake_serve_one(p, receive(p, MSG_LEASE));
-        serve_session_open(p);
-        fake_serve(p);
-        check_published(p);
-        fake_check_nothing_held(p);
-}
+/* ---- on a GPU ------------------------------------------------------------------------------- */
 
 static void count_done(struct kvl_ns *ns, int code, const uint32_t *pages, uint32_t n_pages,
         uint64_t n_tokens, void *data)
@@ -87,153 +12,6 @@ static void count_done(struct kvl_ns *ns, int code, const uint32_t *pages, uint3
         assert_int_equal(code, 0);
         (*(uint32_t *)data)++;
 }
-
-static uint8_t all_keys[N_PUBLISHED * KVL_KEY_BYTES];
-static uint32_t all_pages[N_PUBLISHED];
-
-static struct kvl_publish publish_of(
-        uint32_t first, uint32_t n, struct fake_with with, const struct kvl_session *session)
-{
-        return (struct kvl_publish){
-                .size = sizeof(struct kvl_publish),
-                .pages = all_pages + first,
-                .keys = all_keys + (size_t)first * KVL_KEY_BYTES,
-                .n_pages = n,
-                .last_tokens = 16,
-                .session = with.session ? session : NULL,
-                .tag = with.tag,
-                .window_passed = with.window_passed,
-        };
-}
-
-static void publish_all(struct client *c, const struct kvl_session *s)
-{
-        uint32_t first = 0, n_done = 0;
-        struct kvl_publish p;
-
-        for (uint32_t i = 0; i < N_PUBLISHED; i++)
-                test_key(all_keys + (size_t)i * KVL_KEY_BYTES, i);
-        for (size_t i = 0; i < ARRAY_SIZE(rows); first += rows[i++].n) {
-                p = publish_of(first, rows[i].n, *rows[i].with, s);
-                if (rows[i].has_parent)
-                        p.parent_key = p.keys - KVL_KEY_BYTES;
-                assert_int_equal(kvl_publish_start(c->ns, &p, count_done, &n_done), 0);
-        }
-        /* The struct of a program that was built before there were sessions. */
-        p = publish_of(first, 1, BOTH, s);
-        p.size = offsetof(struct kvl_publish, session);
-        assert_int_equal(kvl_publish_start(c->ns, &p, count_done, &n_done), 0);
-        first++;
-        p = publish_of(first, N_PUBLISHED - first, BOTH, s);
-        assert_int_equal(kvl_publish(c->ns, &p, NULL, NULL), 0);
-        while (n_done < ARRAY_SIZE(rows) + 1)
-                assert_true(kvl_dispatch(c->conn) >= 0);
-}
-
-static void publish_with(fake_script script, unsigned flags)
-{
-        struct kvl_layout layout = test_layout(1, 4096);
-        struct kvl_session *s;
-        struct client c;
-
-        fake_start(&c.f, script);
-        assert_int_equal(
-                test_connect_flags(&c.f, LONG_MSEC, flags | KVL_CONNECT_METADATA_ONLY, &c.conn), 0);
-        assert_int_equal(kvl_ns_open(c.conn, "chat", &layout, NULL, 0, &c.ns), 0);
-        assert_int_equal(kvl_lease(c.ns, 0, N_PUBLISHED, all_pages), 0);
-        s = open_session(&c);
-        publish_all(&c, s);
-        assert_int_equal(kvl_release(c.ns, all_pages, N_PUBLISHED), 0);
-        close_client(&c);
-}
-
-TEST(test_publish_in_shared_memory)
-{
-        publish_with(script_publishes, 0);
-}
-
-#define N_THREADS 4
-#define N_ROUNDS  100
-
-static void script_serve(struct fake_peer *p)
-{
-        p->shares = true;
-        fake_welcome(p);
-        fake_serve(p);
-        FAKE_CHECK(p->n_sessions == N_THREADS * N_ROUNDS);
-        fake_check_nothing_held(p);
-}
-
-struct talker {
-        pthread_t thread;
-        struct client *client;
-        uint32_t first_key;
-        int n_bad;
-};
-
-/* A session of its own each time, and one page in it. */
-static void *talk(void *data)
-{
-        struct talker *t = data;
-        struct kvl_ns *ns = t->client->ns;
-
-        for (uint32_t i = 0; i < N_ROUNDS; i++) {
-                uint8_t key[KVL_KEY_BYTES];
-                struct kvl_session *s = NULL;
-                uint32_t page = 0;
-                struct kvl_publish p = {.size = sizeof(p),
-                        .pages = &page,
-                        .keys = key,
-                        .n_pages = 1,
-                        .last_tokens = 16,
-                        .tag = i};
-
-                test_key(key, t->first_key + i);
-                t->n_bad += kvl_session_open(ns, &i, sizeof(i), NULL, NULL, &s) != 0;
-                t->n_bad += kvl_lease(ns, 0, 1, &page) != 0;
-                p.session = s;
-                t->n_bad += kvl_publish(ns, &p, NULL, NULL) != 0;
-                t->n_bad += kvl_release(ns, &page, 1) != 0;
-                t->n_bad += kvl_session_hint(s, KVL_HINT_CONTINUES, 0) != 0;
-                /* Every other one is closed with the namespace. */
-                if (i % 2)
-                        t->n_bad += kvl_session_close(s, 0) != 0;
-        }
-        return NULL;
-}
-
-static void talk_in_threads(unsigned flags)
-{
-        struct kvl_layout layout = test_layout(1, 4096);
-        struct talker talkers[N_THREADS];
-        struct client c;
-
-        fake_start(&c.f, script_serve);
-        assert_int_equal(test_connect_flags(&c.f, LONG_MSEC, flags, &c.conn), 0);
-        assert_int_equal(kvl_ns_open(c.conn, "chat", &layout, NULL, 0, &c.ns), 0);
-        for (uint32_t i = 0; i < N_THREADS; i++) {
-                talkers[i] = (struct talker){.client = &c, .first_key = i * N_ROUNDS};
-                assert_int_equal(pthread_create(&talkers[i].thread, NULL, talk, &talkers[i]), 0);
-        }
-        for (uint32_t i = 0; i < N_THREADS; i++) {
-                pthread_join(talkers[i].thread, NULL);
-                assert_int_equal(talkers[i].n_bad, 0);
-        }
-        close_client(&c);
-}
-
-TEST(test_threads)
-{
-        talk_in_threads(0);
-        talk_in_threads(KVL_CONNECT_NO_SHM);
-}
-
-TEST(test_publish_on_socket)
-{
-        publish_with(script_publishes_on_socket, KVL_CONNECT_NO_SHM);
-}
-
-/* ---- on a GPU ------------------------------------------------------------------------------- */
 
 static void script_gpu(struct fake_peer *p)
 {
@@ -243,29 +21,37 @@ static void script_gpu(struct fake_peer *p)
         fake_welcome(p);
         fake_serve(p);
         for (uint32_t i = 0; i < p->capacity; i++)
-                FAKE_CHECK(!p->has_key[i] || is_with(p, i, (struct fake_with){1, 7}));
+                FAKE_CHECK(!p->has_key[i] ||
+                           (p->published[i].session == 1 && p->published[i].tag == 7));
         FAKE_CHECK(p->n_sessions == 1);
 }
 
 /* The session may be closed by the time the stream gets there. */
 static void publish_on_stream(unsigned flags)
 {
+        uint8_t keys[2 * KVL_KEY_BYTES];
+        uint32_t pages[2], n_done = 0;
+        struct kvl_publish p = {.size = sizeof(p),
+                .pages = pages,
+                .keys = keys,
+                .n_pages = 2,
+                .last_tokens = 16,
+                .tag = 7};
         struct kvl_session *s;
-        struct kvl_publish p;
-        uint32_t n_done = 0;
         struct client c;
 
         fake_gpu_reset(TRANSPORT_VMM);
         open_client(&c, script_gpu, LONG_MSEC, flags);
-        assert_int_equal(kvl_lease(c.ns, 0, 2, all_pages), 0);
-        s = open_session(&c);
-        p = publish_of(0, 2, BOTH, s);
+        test_key(keys, 0);
+        test_key(keys + KVL_KEY_BYTES, 1);
+        assert_int_equal(kvl_lease(c.ns, 0, 2, pages), 0);
+        p.session = s = open_session(&c);
         assert_int_equal(kvl_publish_on_stream(c.ns, &p, (void *)1, count_done, &n_done), 0);
         assert_int_equal(kvl_session_close(s, 0), 0);
         fake_gpu_run(1);
         while (n_done == 0)
                 assert_true(kvl_dispatch(c.conn) >= 0);
-        assert_int_equal(kvl_release(c.ns, all_pages, 2), 0);
+        assert_int_equal(kvl_release(c.ns, pages, 2), 0);
         close_client(&c);
 }
 

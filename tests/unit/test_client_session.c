@@ -10,58 +10,6 @@
 
 /* ---- opening and closing -------------------------------------------------------------------- */
 
-static void script_open(struct fake_peer *p)
-{
-        Kvlease__V1__SessionOpenReply reply = KVLEASE__V1__SESSION_OPEN_REPLY__INIT;
-        const Kvlease__V1__SessionOpenRequest *m;
-
-        fake_welcome_ns(p);
-        m = (const Kvlease__V1__SessionOpenRequest *)receive(p, MSG_SESSION_OPEN);
-        FAKE_CHECK(m->ns_id == FAKE_NS_ID && m->id.len == 3 && memcmp(m->id.data, "a\0b", 3) == 0);
-        FAKE_CHECK(m->must_exist && m->expire_sec == 77);
-        reply.session = SESSION;
-        reply.n_pages = 4;
-        reply.n_tokens = 100;
-        reply.lost_tokens = 40;
-        reply.last_key.data = (uint8_t *)"0123456789abcdef0123456789abcdef";
-        reply.last_key.len = 32;
-        fake_reply(p, &reply.base);
-        m = (const Kvlease__V1__SessionOpenRequest *)receive(p, MSG_SESSION_OPEN);
-        FAKE_CHECK(!m->must_exist && m->expire_sec == 0 && m->id.len == KVL_SESSION_ID_MAX);
-        answer_open(p, SESSION + 1);
-        receive(p, MSG_SESSION_OPEN);
-        fake_reply_simple(p, WIRE_NOT_FOUND, "no session of that name");
-        expect_close(p, SESSION, false);
-        fake_reply_simple(p, WIRE_OK, "");
-        expect_close(p, SESSION + 1, true);
-        fake_reply_simple(p, WIRE_NOT_FOUND, "somebody dropped it");
-        fake_expect_end(p);
-}
-
-CLIENT_SESSION_SCENE(test_open_and_close, script_open, LONG_MSEC, KVL_CONNECT_NO_SHM)
-{
-        const struct kvl_session_options options = {
-                .size = sizeof(options), .must_exist = 1, .expire_sec = 77};
-        struct kvl_session_info info = {.size = sizeof(info)};
-        struct kvl_session *first, *second, *none = NULL;
-        char id[KVL_SESSION_ID_MAX + 1] = "x";
-
-        assert_int_equal(kvl_session_open(c->ns, "a\0b", 3, &options, &info, &first), 0);
-        assert_int_equal(info.is_new, 0);
-        assert_int_equal(info.n_pages, 4);
-        assert_int_equal(info.n_tokens, 100);
-        assert_int_equal(info.lost_tokens, 40);
-        assert_memory_equal(info.last_key, "0123456789abcdef0123456789abcdef", 32);
-        assert_int_equal(kvl_session_open(c->ns, id, KVL_SESSION_ID_MAX, NULL, &info, &second), 0);
-        assert_true(info.is_new == 1 && info.n_pages == 0 && info.last_key[0] == 0);
-        assert_int_equal(kvl_session_open(c->ns, "a", 1, NULL, &info, &none), -ENOENT);
-        assert_string_equal(kvl_last_error(), "no session of that name");
-        assert_null(none);
-        assert_int_equal(kvl_session_close(first, 0), 0);
-        assert_int_equal(kvl_session_close(second, 1), -ENOENT);
-        assert_string_equal(kvl_last_error(), "somebody dropped it");
-}
-
 static void script_nothing(struct fake_peer *p)
 {
         fake_welcome_ns(p);
@@ -103,39 +51,6 @@ TEST(test_arguments)
         assert_int_equal(kvl_explain(c.ns, keys, 1, NULL), -EINVAL);
         assert_string_equal(kvl_strerror(KVL_PENDING), "somebody else is computing it");
         close_client(&c); /* closes the session, too */
-}
-
-static void script_hints(struct fake_peer *p)
-{
-        const Kvlease__V1__SessionTruncateRequest *t;
-        const Kvlease__V1__SessionHintRequest *h;
-
-        fake_welcome_ns(p);
-        serve_session_open(p);
-        h = (const Kvlease__V1__SessionHintRequest *)receive(p, MSG_SESSION_HINT);
-        FAKE_CHECK(p->flags & FRAME_NO_REPLY);
-        FAKE_CHECK(h->ns_id == FAKE_NS_ID && h->session == SESSION);
-        FAKE_CHECK(h->hint == KVL_HINT_RETURNS && h->after_msec == 1500);
-        t = (const Kvlease__V1__SessionTruncateRequest *)receive(p, MSG_SESSION_TRUNCATE);
-        FAKE_CHECK(t->ns_id == FAKE_NS_ID && t->session == SESSION);
-        FAKE_CHECK(t->first_tokens == 32 && t->last_tokens == UINT64_C(1) << 40);
-        answer_count(p, 9);
-        receive(p, MSG_SESSION_TRUNCATE);
-        fake_reply_simple(p, WIRE_NO_MEMORY, "");
-        fake_expect_end(p);
-}
-
-CLIENT_SESSION_SCENE(test_hint_and_truncate, script_hints, LONG_MSEC, KVL_CONNECT_NO_SHM)
-{
-        struct kvl_session *s;
-        uint32_t n = 0;
-
-        s = open_session(c);
-        assert_int_equal(kvl_session_hint(s, KVL_HINT_RETURNS, 1500), 0);
-        assert_int_equal(kvl_session_truncate(s, 32, UINT64_C(1) << 40, &n), 0);
-        assert_int_equal(n, 9);
-        assert_int_equal(kvl_session_truncate(s, 1, 1, &n), -ENOMEM);
-        assert_int_equal(n, 9);
 }
 
 #define N_RANGES KVL_SESSION_RANGES_MAX
@@ -217,50 +132,6 @@ static void expect_pages(struct fake_peer *p, uint32_t from, uint32_t max)
 
         FAKE_CHECK(m->ns_id == FAKE_NS_ID && m->session == SESSION);
         FAKE_CHECK(m->from == from && m->max == max);
-}
-
-static void script_pages(struct fake_peer *p)
-{
-        const Kvlease__V1__ReleaseRequest *release;
-
-        fake_welcome_ns(p);
-        serve_session_open(p);
-        expect_pages(p, 0, 3);
-        answer_pages(p, (struct page_run){0, 3, 7});
-        /* Both pages of one set: mapped, plane by plane, before the call returns. */
-        fake_serve_one(p, receive(p, MSG_MAP));
-        expect_pages(p, 5, 3);
-        answer_pages(p, (struct page_run){0});
-        expect_pages(p, 0, 1);
-        fake_reply_simple(p, WIRE_NOT_FOUND, "it was dropped");
-        release = (const Kvlease__V1__ReleaseRequest *)receive(p, MSG_RELEASE);
-        FAKE_CHECK(release->n_pages == 2 && release->pages[1] == 2);
-        fake_reply_simple(p, WIRE_OK, "");
-        fake_expect_end(p);
-}
-
-CLIENT_SESSION_SCENE(test_pages, script_pages, LONG_MSEC, KVL_CONNECT_NO_SHM)
-{
-        struct kvl_session_page pages[3];
-        uint8_t key[KVL_KEY_BYTES];
-        struct kvl_session *s;
-        uint32_t n = 0;
-
-        s = open_session(c);
-        assert_int_equal(kvl_session_pages(s, 0, 3, pages, &n), 0);
-        assert_int_equal(n, 3);
-        for (uint32_t i = 0; i < n; i++) {
-                test_key(key, i);
-                assert_true(pages[i].page == i && pages[i].first_token == i * 16);
-                assert_int_equal(pages[i].n_tokens, i == 2 ? 7 : 16);
-                assert_memory_equal(pages[i].key, key, sizeof(key));
-                assert_non_null(kvl_page_ptr(c->ns, i, 1));
-        }
-        assert_int_equal(kvl_session_pages(s, 5, 3, pages, &n), KVL_MISS);
-        assert_int_equal(kvl_session_pages(s, 0, 1, pages, &n), -ENOENT);
-        assert_string_equal(kvl_last_error(), "it was dropped");
-        assert_int_equal(n, 3);
-        assert_int_equal(kvl_release(c->ns, (uint32_t[]){1, 2}, 2), 0);
 }
 
 #define LENGTH 2030u /* pages; more than one reply brings */

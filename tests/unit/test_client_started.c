@@ -90,7 +90,7 @@ static void start_all(struct kvl_ns *ns, int code, const uint32_t *pages, uint32
         s->n_done++;
 }
 
-static void test_callback_starts_all(void **state)
+TEST_BOTH(test_callback_starts_all)
 {
         static struct started s;
         struct kvl_conn *conn;
@@ -124,7 +124,7 @@ static void start_another(struct kvl_ns *ns, int code, const uint32_t *pages, ui
         s->n_started++;
 }
 
-static void test_every_callback_starts_one(void **state)
+TEST_BOTH(test_every_callback_starts_one)
 {
         static struct started s;
         struct kvl_conn *conn;
@@ -147,7 +147,7 @@ static void script_leaves(struct fake_peer *p)
         fake_welcome_ns(p);
 }
 
-static void test_refused_calls_do_not_count(void **state)
+TEST(test_refused_calls_do_not_count)
 {
         struct kvl_conn *conn;
         struct kvl_ns *ns;
@@ -213,7 +213,7 @@ static void start_in_thread(struct starter *starter)
 }
 
 /* The polling thread sends the rest that another thread left: the daemon sends nothing. */
-static void test_poller_sends_the_rest(void **state)
+TEST(test_poller_sends_the_rest)
 {
         static struct started s;
         struct kvl_conn *conn;
@@ -234,7 +234,7 @@ static void test_poller_sends_the_rest(void **state)
 }
 
 /* Another thread's call is done at once. The descriptor is readable until its callback has run. */
-static void test_poller_calls_back(void **state)
+TEST_BOTH(test_poller_calls_back)
 {
         static struct started s;
         struct pollfd p = {.events = POLLIN};
@@ -252,87 +252,6 @@ static void test_poller_calls_back(void **state)
                 poll_until(conn, &s.n_done, i);
         }
         close_client(&f, conn);
-}
-
-/* ---- many threads --------------------------------------------------------------------------- */
-
-#define N_THREADS 3
-#define N_ROUNDS  2000 /* of each thread */
-
-struct crowd {
-        pthread_mutex_t lock;
-        pthread_cond_t ended; /* a round */
-        struct kvl_conn *conn;
-        struct kvl_ns *ns;
-        unsigned n_under_way; /* [lock] rounds */
-        _Atomic unsigned n_ended, n_bad;
-};
-
-/* A lookup, and the one that its callback starts. */
-static void end_round(struct crowd *crowd)
-{
-        pthread_mutex_lock(&crowd->lock);
-        crowd->n_under_way--;
-        pthread_cond_broadcast(&crowd->ended);
-        pthread_mutex_unlock(&crowd->lock);
-        crowd->n_ended++;
-}
-
-static void looked_again(struct kvl_ns *ns, int code, const uint32_t *pages, uint32_t n_pages,
-        uint64_t n_tokens, void *data)
-{
-        struct crowd *crowd = data;
-
-        crowd->n_bad += code != KVL_MISS;
-        end_round(crowd);
-}
-
-static void look_again(struct kvl_ns *ns, int code, const uint32_t *pages, uint32_t n_pages,
-        uint64_t n_tokens, void *data)
-{
-        const uint8_t key[KVL_KEY_BYTES] = {2};
-        struct crowd *crowd = data;
-
-        if (code == KVL_MISS && kvl_lookup_start(ns, 0, key, 1, looked_again, crowd) == 0)
-                return;
-        crowd->n_bad++;
-        end_round(crowd);
-}
-
-/* Has no more under way than may be, so that no start may fail. */
-static void *look(void *data)
-{
-        const uint8_t key[KVL_KEY_BYTES] = {1};
-        struct crowd *crowd = data;
-
-        for (unsigned i = 0; i < N_ROUNDS; i++) {
-                pthread_mutex_lock(&crowd->lock);
-                while (crowd->n_under_way == KVL_MAX_STARTED)
-                        pthread_cond_wait(&crowd->ended, &crowd->lock);
-                crowd->n_under_way++;
-                pthread_mutex_unlock(&crowd->lock);
-                if (kvl_lookup_start(crowd->ns, 0, key, 1, look_again, crowd) == 0)
-                        continue;
-                crowd->n_bad++;
-                end_round(crowd);
-        }
-        return NULL;
-}
-
-static void test_threads_and_a_poller(void **state)
-{
-        struct crowd crowd = {.lock = PTHREAD_MUTEX_INITIALIZER, .ended = PTHREAD_COND_INITIALIZER};
-        pthread_t threads[N_THREADS];
-        struct fake f;
-
-        open_client(state, &f, script_serve, &crowd.conn, &crowd.ns);
-        for (unsigned i = 0; i < N_THREADS; i++)
-                assert_int_equal(pthread_create(&threads[i], NULL, look, &crowd), 0);
-        poll_until(crowd.conn, &crowd.n_ended, N_THREADS * N_ROUNDS);
-        for (unsigned i = 0; i < N_THREADS; i++)
-                pthread_join(threads[i], NULL);
-        assert_int_equal(crowd.n_bad, 0);
-        close_client(&f, crowd.conn);
 }
 
 /* ---- closing a namespace while another thread is told of it --------------------------------- */
@@ -401,7 +320,7 @@ static void *dispatch_on(void *data)
 }
 
 /* No event begins to be told of a namespace that is about to be freed. */
-static void test_close_beside_events(void **state)
+TEST(test_close_beside_events)
 {
         struct kvl_layout layout = test_layout(1, PAGE_BYTES);
         struct told told = {0};
@@ -468,7 +387,7 @@ static void *close_stay(void *data)
 }
 
 /* The end of the last callback wakes the thread that closes its namespace. */
-static void test_close_waits_for_callback(void **state)
+TEST_BOTH(test_close_waits_for_callback)
 {
         const uint8_t key[KVL_KEY_BYTES] = {1};
         pthread_t poller, closer;
@@ -488,30 +407,4 @@ static void test_close_waits_for_callback(void **state)
         assert_int_equal(s.n_done, 1);
         pthread_join(poller, NULL);
         close_client(&f, s.conn);
-}
-
-#define TEST_SHARED(fn)                                                            \
-        {                                                                          \
-#fn "_shared", fn, test_fds_note, test_fds_check, (void *)"shared" \
-        }
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST_ROW(test_callback_starts_all),
-                TEST_ROW(test_every_callback_starts_one),
-                TEST_ROW(test_refused_calls_do_not_count),
-                TEST_ROW(test_poller_sends_the_rest),
-                TEST_ROW(test_poller_calls_back),
-                TEST_ROW(test_threads_and_a_poller),
-                TEST_ROW(test_close_beside_events),
-                TEST_ROW(test_close_waits_for_callback),
-                TEST_SHARED(test_callback_starts_all),
-                TEST_SHARED(test_every_callback_starts_one),
-                TEST_SHARED(test_poller_calls_back),
-                TEST_SHARED(test_threads_and_a_poller),
-                TEST_SHARED(test_close_waits_for_callback),
-        };
-
-        return RUN_TESTS(tests);
 }

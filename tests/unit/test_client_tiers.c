@@ -97,49 +97,6 @@ TEST(test_spoiled)
         fake_stop(&c.f);
 }
 
-/* ---- lookups -------------------------------------------------------------------------------- */
-
-static void script_lookup(struct fake_peer *p)
-{
-        script_text(p);
-        FAKE_CHECK(p->n_fetches == 6);
-}
-
-static void assert_looks_up(unsigned flags)
-{
-        struct client c;
-
-        open_client(&c, script_lookup, LONG_MSEC, flags);
-        assert_int_equal(look_up(&c, N_KEYS), 0);
-        assert_on_device(&c, 9, 45);
-        assert_int_equal(c.pages[0], 10);
-        assert_int_equal(c.pages[4], 14);
-        assert_int_equal(kvl_release(c.ns, c.pages, c.n_pages), 0);
-        /* There it is. */
-        assert_int_equal(look_up(&c, N_KEYS), 0);
-        assert_on_device(&c, 9, 45);
-        assert_int_equal(kvl_release(c.ns, c.pages, c.n_pages), 0);
-        close_client(&c);
-}
-
-TEST_BOTH_WAYS(test_lookup, assert_looks_up)
-
-/* Pages 2, 3 and 5 fit: the run ends before 6. */
-static void assert_ends_where_full(unsigned flags)
-{
-        struct client c;
-
-        open_client(&c, script_full, LONG_MSEC, flags);
-        assert_int_equal(look_up(&c, N_KEYS), 0);
-        assert_on_device(&c, 6, 21);
-        assert_int_equal(kvl_release(c.ns, c.pages, c.n_pages), 0);
-        assert_int_equal(
-                kvl_lookup(c.ns, 0, c.keys[6], 2, c.pages, &c.n_pages, &c.n_tokens), KVL_MISS);
-        close_client(&c);
-}
-
-TEST_BOTH_WAYS(test_full, assert_ends_where_full)
-
 /* ---- where they lie ------------------------------------------------------------------------- */
 
 static void script_find(struct fake_peer *p)
@@ -218,41 +175,6 @@ CLIENT_TIERS_SCENE(test_encoded, script_encoded, LONG_MSEC, 0)
         assert_int_equal(kvl_release(c->ns, c->pages, c->n_pages), 0);
 }
 
-/* Host memory is taken back as the device's is. */
-static void script_recall(struct fake_peer *p)
-{
-        serve_to_ns(p);
-        do
-                FAKE_CHECK(fake_serve_one(p, fake_receive_any(p)));
-        while (p->type != MSG_INVALIDATE);
-        fake_recall(p, 2, true, 1000);
-        serve_and_check(p);
-        FAKE_CHECK(p->n_unmapped[2] == 1);
-}
-
-static void wait_for_recall(struct client *c)
-{
-        struct pollfd p = {.fd = kvl_fd(c->conn), .events = POLLIN};
-
-        while (atomic_load(&c->conn->n_recalled) == 0) {
-                assert_int_equal(poll(&p, 1, LONG_MSEC), 1);
-                assert_true(kvl_dispatch(c->conn) >= 0);
-        }
-}
-
-CLIENT_TIERS_SCENE(test_recall, script_recall, LONG_MSEC, KVL_CONNECT_SAFEPOINTS)
-{
-        uint64_t n;
-
-        assert_int_equal(find(c, N_KEYS), 0);
-        assert_int_equal(kvl_release(c->ns, c->pages, c->n_pages), 0);
-        assert_int_equal(kvl_invalidate(c->ns, c->keys[0], &n), 0);
-        wait_for_recall(c);
-        assert_non_null(kvl_page_ptr(c->ns, c->pages[2], 0));
-        assert_int_equal(kvl_safepoint(c->conn, NULL), 1);
-        assert_null(kvl_page_ptr(c->ns, c->pages[2], 0));
-}
-
 /* ---- kvl_fetch() ---------------------------------------------------------------------------- */
 
 static void assert_fetches(unsigned flags)
@@ -282,28 +204,3 @@ static void assert_fetches(unsigned flags)
 }
 
 TEST_BOTH_WAYS(test_fetch, assert_fetches)
-
-static void assert_starts(unsigned flags)
-{
-        struct result fetched = {0}, looked_up = {0};
-        struct client c;
-
-        open_client(&c, script_text, LONG_MSEC, flags);
-        assert_int_equal(find(&c, 4), 0);
-        assert_int_equal(kvl_fetch_start(c.ns, c.pages, 4, on_done, &fetched), 0);
-        assert_int_equal(kvl_lookup_start(c.ns, 0, c.keys[0], N_KEYS, on_done, &looked_up), 0);
-        wait_for(&c, &fetched);
-        wait_for(&c, &looked_up);
-        assert_int_equal(fetched.code, 0);
-        assert_int_equal(fetched.n_pages, 4);
-        assert_int_equal(looked_up.code, 0);
-        assert_int_equal(looked_up.n_pages, 9);
-        assert_int_equal(looked_up.n_tokens, 45);
-        assert_memory_equal(fetched.pages, looked_up.pages, 4 * sizeof(uint32_t));
-        assert_true(kvl_page_tier(c.ns, looked_up.pages[8]) == KVL_TIER_DEVICE);
-        assert_int_equal(kvl_release(c.ns, fetched.pages, 4), 0);
-        assert_int_equal(kvl_release(c.ns, looked_up.pages, 9), 0);
-        close_client(&c);
-}
-
-TEST_BOTH_WAYS(test_start, assert_starts)

@@ -143,63 +143,6 @@ CLIENT_WINDOW_SCENE(test_two_are_on_their_way, script_ahead, LONG_MSEC, 0)
         take(c, 4, N_TEXT - 4, CHUNK, &pages);
 }
 
-/* Any order is right, and parts of chunks. */
-static void any_order(unsigned flags)
-{
-        const uint32_t *pages, *part;
-        struct client c;
-
-        open_client(&c, script_copies, LONG_MSEC, flags);
-        take(&c, 7, N_TEXT, 2, &pages);
-        take(&c, 2, 1, 1, &part);
-        take(&c, 3, 8, 1, &pages);
-        assert_ptr_equal(pages, part + 1); /* of the same chunk */
-        take(&c, 8, 8, 1, &pages);
-        take(&c, 2, 8, 2, &pages);
-        take(&c, 11, 8, 1, &pages);
-        take(&c, 1, 1, 1, &pages);
-        for (uint32_t i = 0; i < 200; i++) {
-                uint32_t at = (i * 7) % N_TEXT;
-
-                take(&c, at, 1, 1, &pages);
-        }
-        close_client(&c);
-}
-
-TEST_BOTH_WAYS(test_any_order, any_order)
-
-/* A text that is found from its beginning: its ends come up. */
-static void put_below(struct fake_peer *p)
-{
-        for (uint32_t i = 0; i < N_TEXT; i++) {
-                uint8_t key[KVL_KEY_BYTES];
-
-                test_key(key, i);
-                fake_put(p, N_DEVICE + FIRST + i, key, 16);
-        }
-}
-
-static void script_ends(struct fake_peer *p)
-{
-        p->fill = put_below;
-        serve_to_ns(p);
-        fake_serve(p);
-        FAKE_CHECK(p->n_fetches == N_FIRST + N_LAST);
-        fake_check_nothing_held(p);
-}
-
-static void ends_come_up(unsigned flags)
-{
-        struct client c;
-
-        open_client(&c, script_ends, LONG_MSEC, flags);
-        for (uint32_t i = 0; i < N_TEXT; i++)
-                assert_int_equal(is_below(&c, i), i >= N_FIRST && i < N_TEXT - N_LAST);
-        close_client(&c);
-}
-
-TEST_BOTH_WAYS(test_ends, ends_come_up)
-
 /* ---- what goes wrong ------------------------------------------------------------------------ */
 
 /* The page can't be had the first time. */

@@ -76,26 +76,6 @@ TEST(test_planes)
         n_planes = 1;
 }
 
-static void script_planes_socket(struct fake_peer *p)
-{
-        p->fill = put_middle_below;
-        serve_to_ns(p);
-        fake_serve(p);
-        FAKE_CHECK(p->n_plane_fetches == 2 * 4 + 1);
-        fake_check_nothing_held(p);
-}
-
-TEST(test_planes_socket)
-{
-        struct client c;
-
-        n_planes = N_PLANES;
-        open_client(&c, script_planes_socket, LONG_MSEC, KVL_CONNECT_NO_SHM);
-        pass_by_planes(&c);
-        close_client(&c);
-        n_planes = 1;
-}
-
 /* One that doesn't know of planes copies whole pages. */
 static void script_old(struct fake_peer *p)
 {
@@ -119,40 +99,3 @@ TEST(test_planes_old)
         close_client(&c);
         n_planes = 1;
 }
-
-/* A half that has more planes does for fewer; other planes of its pages are another chunk. */
-static void any_planes(unsigned flags)
-{
-        const uint32_t *pages, *part;
-        struct client c;
-        uint32_t n;
-
-        n_planes = N_PLANES;
-        open_client(&c, script_copies, LONG_MSEC, flags);
-        take(&c, 2, N_TEXT, 2, &pages);
-        take_planes(&c, 3, 1, 2, 1, &part);
-        assert_ptr_equal(part, pages + 1);
-        take_planes(&c, 4, 1, 2, 2, &pages); /* begun when all planes were asked for */
-        take_planes(&c, 4, 0, 2, 2, &part);
-        assert_ptr_equal(part, pages);
-        take_planes(&c, 6, 1, 2, 2, &pages);
-        take_planes(&c, 6, 2, 1, 2, &part);
-        assert_ptr_equal(part, pages);
-        take_planes(&c, 6, 3, 1, 2, &part);
-        assert_ptr_not_equal(part, pages);
-        for (uint32_t i = 0; i < 200; i++)
-                assert_int_equal(kvl_window_take_planes(c.window, (i * 7) % N_TEXT, 1, i % N_PLANES,
-                                         1, NULL, &pages, &n),
-                        0);
-        assert_int_equal(kvl_window_take_planes(c.window, 2, 1, 0, 0, NULL, &pages, &n), -EINVAL);
-        assert_int_equal(kvl_window_take_planes(c.window, 2, 1, 2, 3, NULL, &pages, &n), -EINVAL);
-        assert_int_equal(
-                kvl_window_take_planes(c.window, 2, 1, UINT32_MAX, 2, NULL, &pages, &n), -EINVAL);
-        assert_int_equal(
-                kvl_window_take_planes(c.window, 2, 1, 1, UINT32_MAX, NULL, &pages, &n), -EINVAL);
-        assert_non_null(strstr(kvl_last_error(), "planes 0 to 3"));
-        close_client(&c);
-        n_planes = 1;
-}
-
-TEST_BOTH_WAYS(test_any_planes, any_planes)

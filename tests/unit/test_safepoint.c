@@ -69,14 +69,6 @@ static void script_unmapped_never(struct fake_peer *p)
                 FAKE_CHECK(p->n_unmapped[i] == 0);
 }
 
-static void script_ipc(struct fake_peer *p)
-{
-        p->shares = true;
-        p->device = FAKE_GPU_NAME;
-        p->transport = TRANSPORT_CUDAIPC;
-        serve_orders(p);
-}
-
 static void script_host(struct fake_peer *p)
 {
         p->shares = true;
@@ -135,68 +127,6 @@ static void check_copies(struct world *w, uint32_t page, uint32_t plane)
         assert_int_equal(kvl_page_write(w->ns, 4 * SET_PAGES - 1, plane, 0, got, 1), -ENOENT);
 }
 
-static void test_vmm(void **state)
-{
-        struct kvl_ns_info info = {.size = sizeof(info)};
-        uint32_t pages[SET_PAGES + 1];
-        struct world w;
-
-        open_world(state, &w, script_vmm, 3);
-        kvl_ns_info(w.ns, &info);
-        assert_true(!info.is_cpu_memory && info.is_contiguous);
-        assert_int_equal(kvl_lease(w.ns, 0, SET_PAGES + 1, pages), 0);
-        assert_int_equal(fake_gpu.n_mapped, 6);
-        for (uint32_t plane = 0; plane < 3; plane++) {
-                assert_ptr_equal(kvl_page_ptr(w.ns, pages[SET_PAGES], plane),
-                        (uint8_t *)kvl_plane_base(w.ns, plane) + SET_PAGES * PAGE_BYTES);
-                check_copies(&w, pages[SET_PAGES], plane);
-        }
-        close_world(&w);
-}
-
-/* Every extent has a base of its own, and no fd comes with it. */
-static void test_ipc(void **state)
-{
-        struct kvl_ns_info info = {.size = sizeof(info)};
-        uint32_t pages[SET_PAGES + 2];
-        struct world w;
-
-        start_world(state, &w, script_ipc, TRANSPORT_CUDAIPC);
-        assert_int_equal(open_ns(&w, 20, KVL_NS_SAME_ADDRESS), -EOPNOTSUPP);
-        assert_int_equal(open_ns(&w, 3, 0), 0);
-        kvl_ns_info(w.ns, &info);
-        assert_true(!info.is_cpu_memory && !info.is_contiguous);
-        assert_null(kvl_plane_base(w.ns, 0));
-        assert_null(kvl_page_ptr(w.ns, 0, 0));
-        assert_int_equal(kvl_lease(w.ns, 0, SET_PAGES + 2, pages), 0);
-        for (uint32_t plane = 0; plane < 3; plane++) {
-                uint8_t mark[2], *first = kvl_page_ptr(w.ns, pages[SET_PAGES], plane);
-
-                /* The set and plane from the daemon's handle. */
-                assert_true(first[0] == 2 && first[1] == plane);
-                assert_ptr_equal(
-                        kvl_page_ptr(w.ns, pages[SET_PAGES + 1], plane), first + PAGE_BYTES);
-                assert_int_equal(kvl_page_read(w.ns, pages[0], plane, 0, mark, 2), 0);
-                assert_true(mark[0] == 1 && mark[1] == plane);
-                check_copies(&w, pages[SET_PAGES + 1], plane);
-        }
-        close_world(&w);
-}
-
-static void test_host_copies(void **state)
-{
-        struct kvl_ns_info info = {.size = sizeof(info)};
-        uint32_t page;
-        struct world w;
-
-        open_world(state, &w, script_host, 2);
-        kvl_ns_info(w.ns, &info);
-        assert_true(info.is_cpu_memory && info.is_contiguous);
-        assert_int_equal(kvl_lease(w.ns, 0, 1, &page), 0);
-        check_copies(&w, page, 1);
-        close_world(&w);
-}
-
 static void script_wrong_handles(struct fake_peer *p)
 {
         Kvlease__V1__MapReply m = KVLEASE__V1__MAP_REPLY__INIT;
@@ -216,7 +146,7 @@ static void script_wrong_handles(struct fake_peer *p)
         fake_expect_end(p);
 }
 
-static void test_wrong_handles(void **state)
+TEST(test_wrong_handles)
 {
         uint32_t page;
         struct world w;
@@ -227,7 +157,7 @@ static void test_wrong_handles(void **state)
         close_world(&w);
 }
 
-static void test_device_errors(void **state)
+TEST(test_device_errors)
 {
         const struct {
                 int error, code;
@@ -254,7 +184,7 @@ static void test_device_errors(void **state)
 /* ---- the same address ----------------------------------------------------------------------- */
 
 #if !defined(__SANITIZE_THREAD__) /* its shadow is there */
-static void test_same_address(void **state)
+TEST(test_same_address)
 {
         fake_script scripts[] = {script_vmm, script_host};
 
@@ -288,7 +218,7 @@ static void script_no_address(struct fake_peer *p)
         serve_orders(p);
 }
 
-static void test_no_address_left(void **state)
+TEST(test_no_address_left)
 {
         struct world w;
 
@@ -325,7 +255,7 @@ static void order_recall(struct world *w, uint32_t set, bool is_idle)
         assert_int_equal(last_event.is_idle, is_idle);
 }
 
-static void test_recall(void **state)
+TEST_BOTH(test_recall)
 {
         uint32_t pages[SET_PAGES + 1], again[SET_PAGES];
         struct world w;
@@ -358,44 +288,8 @@ static void test_recall(void **state)
         close_world(&w);
 }
 
-static void test_recall_ipc(void **state)
-{
-        uint32_t page;
-        uint8_t *at;
-        struct world w;
-
-        start_world(state, &w, script_ipc, TRANSPORT_CUDAIPC);
-        assert_int_equal(open_ns(&w, 3, 0), 0);
-        assert_int_equal(kvl_lease(w.ns, 0, 1, &page), 0);
-        assert_int_equal(kvl_free(w.ns, &page, 1), 0);
-        order_recall(&w, page / SET_PAGES, true);
-        assert_int_equal(kvl_safepoint(w.conn, NULL), 1);
-        for (uint32_t plane = 0; plane < 3; plane++) {
-                assert_null(kvl_page_ptr(w.ns, page, plane));
-                assert_null(w.ns->sets[page / SET_PAGES].bases[plane]);
-        }
-        assert_int_equal(kvl_map_pages(w.ns, &page, 1), 0);
-        at = kvl_page_ptr(w.ns, page - page % SET_PAGES, 2);
-        assert_true(at[0] == 1 + page / SET_PAGES && at[1] == 2);
-        close_world(&w);
-}
-
-static void test_host_recall(void **state)
-{
-        uint32_t page;
-        struct world w;
-
-        open_world(state, &w, script_host, 2);
-        assert_int_equal(kvl_lease(w.ns, 0, 1, &page), 0);
-        assert_int_equal(kvl_free(w.ns, &page, 1), 0);
-        order_recall(&w, 0, true);
-        assert_int_equal(kvl_safepoint(w.conn, NULL), 1);
-        assert_null(kvl_page_ptr(w.ns, page, 0));
-        close_world(&w);
-}
-
 /* A set with pins in the client's own segment stays mapped, for any recall. */
-static void test_pinned(void **state)
+TEST_SHARED(test_pinned)
 {
         uint32_t page;
         struct world w;
@@ -423,7 +317,7 @@ static void recall_meanwhile(void *data)
 }
 
 /* Work that was put on the stream after the wait began may use the set. */
-static void test_recall_during_wait(void **state)
+TEST_BOTH(test_recall_during_wait)
 {
         uint32_t pages[SET_PAGES + 1];
         struct world w;
@@ -452,7 +346,7 @@ static void safepoint_meanwhile(void *data)
 }
 
 /* They don't make each other wait again. */
-static void test_safepoint_during_wait(void **state)
+TEST_BOTH(test_safepoint_during_wait)
 {
         uint32_t pages[SET_PAGES + 1];
         struct world w;
@@ -476,7 +370,7 @@ static void pin_meanwhile(void *data)
         fast_pin(&w->ns->fast, &(uint32_t){0}, 1);
 }
 
-static void test_pinned_during_wait(void **state)
+TEST_SHARED(test_pinned_during_wait)
 {
         uint32_t page;
         struct world w;
@@ -491,7 +385,7 @@ static void test_pinned_during_wait(void **state)
         close_world(&w);
 }
 
-static void test_broken_stream(void **state)
+TEST_BOTH(test_broken_stream)
 {
         uint8_t key[KVL_KEY_BYTES] = {1};
         uint32_t page;
@@ -510,7 +404,7 @@ static void test_broken_stream(void **state)
         close_world(&w);
 }
 
-static void test_unmap_finds_it_broken(void **state)
+TEST_BOTH(test_unmap_finds_it_broken)
 {
         uint8_t key[KVL_KEY_BYTES] = {1};
         uint32_t page;
@@ -528,7 +422,7 @@ static void test_unmap_finds_it_broken(void **state)
         close_world(&w);
 }
 
-static void test_unmap_fails(void **state)
+TEST_BOTH(test_unmap_fails)
 {
         uint32_t page;
         struct world w;
@@ -544,7 +438,7 @@ static void test_unmap_fails(void **state)
         close_world(&w);
 }
 
-static void test_forgotten(void **state)
+TEST_BOTH(test_forgotten)
 {
         uint32_t page;
         struct world w;
@@ -560,7 +454,7 @@ static void test_forgotten(void **state)
         close_world(&w);
 }
 
-static void test_daemon_dies(void **state)
+TEST_BOTH(test_daemon_dies)
 {
         const uint8_t order[KVL_KEY_BYTES] = {ORDER_DIE};
         uint32_t page;
@@ -576,7 +470,7 @@ static void test_daemon_dies(void **state)
         assert_int_equal(kvl_safepoint(NULL, STREAM), -EINVAL);
 }
 
-static void test_no_such_set(void **state)
+TEST_BOTH(test_no_such_set)
 {
         const uint8_t order[KVL_KEY_BYTES] = {ORDER_RECALL, 4, 1};
         struct world w;
@@ -590,7 +484,7 @@ static void test_no_such_set(void **state)
         close_world(&w);
 }
 
-static void test_metadata_only(void **state)
+TEST_BOTH(test_metadata_only)
 {
         struct world w;
 
@@ -622,7 +516,7 @@ static void wait_for(struct kvl_conn *conn, const int *code)
         }
 }
 
-static void test_map_is_under_way(void **state)
+TEST_BOTH(test_map_is_under_way)
 {
         const uint32_t n_planes = FRAME_MAX_FDS + 4;
         int code = 1000;
@@ -652,46 +546,4 @@ static void test_map_is_under_way(void **state)
                 assert_true(mark[0] == 1 && mark[1] == plane);
         }
         close_world(&w);
-}
-
-#define TEST_BOTH(fn)                                                              \
-        {#fn, fn, test_fds_note, test_fds_check, NULL},                            \
-        {                                                                          \
-#fn "_shared", fn, test_fds_note, test_fds_check, (void *)"shared" \
-        }
-#define TEST_SHARED(fn)                                                            \
-        {                                                                          \
-#fn "_shared", fn, test_fds_note, test_fds_check, (void *)"shared" \
-        }
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST_BOTH(test_vmm),
-                TEST_BOTH(test_ipc),
-                TEST_ROW(test_host_copies),
-                TEST_ROW(test_wrong_handles),
-                TEST_ROW(test_device_errors),
-#if !defined(__SANITIZE_THREAD__)
-                TEST_ROW(test_same_address),
-#endif
-                TEST_ROW(test_no_address_left),
-                TEST_BOTH(test_recall),
-                TEST_BOTH(test_recall_ipc),
-                TEST_BOTH(test_host_recall),
-                TEST_SHARED(test_pinned),
-                TEST_BOTH(test_recall_during_wait),
-                TEST_BOTH(test_safepoint_during_wait),
-                TEST_SHARED(test_pinned_during_wait),
-                TEST_BOTH(test_broken_stream),
-                TEST_BOTH(test_unmap_finds_it_broken),
-                TEST_BOTH(test_unmap_fails),
-                TEST_BOTH(test_forgotten),
-                TEST_BOTH(test_daemon_dies),
-                TEST_BOTH(test_no_such_set),
-                TEST_BOTH(test_metadata_only),
-                TEST_BOTH(test_map_is_under_way),
-        };
-
-        return RUN_TESTS(tests);
 }

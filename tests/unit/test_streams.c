@@ -136,7 +136,7 @@ static int find(struct world *w, uint32_t i, uint32_t *ret_page)
 
 /* ---- in order ------------------------------------------------------------------------------- */
 
-static void test_publish_waits(void **state)
+TEST_BOTH(test_publish_waits)
 {
         uint32_t pages[2], page;
         struct result r;
@@ -164,7 +164,7 @@ static void test_publish_waits(void **state)
         close_world(&w);
 }
 
-static void test_order(void **state)
+TEST_BOTH(test_order)
 {
         struct result r[8];
         uint32_t pages[8];
@@ -190,26 +190,7 @@ static void test_order(void **state)
         close_world(&w);
 }
 
-static void test_duplicate(void **state)
-{
-        uint32_t pages[2];
-        struct result r;
-        struct world w;
-
-        open_world(state, &w, script_strict);
-        assert_int_equal(kvl_lease(w.ns, 0, 2, pages), 0);
-        assert_int_equal(publish(&w, pages[0], 1, 0, STREAM, &r), 0);
-        assert_int_equal(publish_now(&w, pages[1], 1), 0);
-        fake_gpu_run(1);
-        wait_for(w.conn, &r);
-        assert_true(r.code == KVL_DUPLICATE && r.page == pages[1]);
-        assert_int_equal(kvl_free(w.ns, pages, 1), 0);
-        assert_int_equal(kvl_release(w.ns, pages + 1, 1), 0);
-        assert_int_equal(kvl_release(w.ns, pages + 1, 1), 0);
-        close_world(&w);
-}
-
-static void test_release_and_free(void **state)
+TEST_BOTH(test_release_and_free)
 {
         uint32_t pages[3], again;
         struct result r;
@@ -261,7 +242,7 @@ int __wrap_pthread_mutex_unlock(pthread_mutex_t *lock)
         return __real_pthread_mutex_unlock(lock);
 }
 
-static void test_last_moment(void **state)
+TEST_BOTH(test_last_moment)
 {
         struct result r;
         uint32_t page;
@@ -294,7 +275,7 @@ static void *take_locks(void *data)
         return NULL;
 }
 
-static void test_lock_is_busy(void **state)
+TEST_BOTH(test_lock_is_busy)
 {
         pthread_t threads[2];
         uint32_t page;
@@ -324,53 +305,8 @@ static void test_lock_is_busy(void **state)
         close_world(&w);
 }
 
-/* Blocks in calls that read, write and sleep on the connection. */
-static void *make_calls(void *data)
-{
-        struct world *w = data;
-        uint64_t count;
-        uint32_t page;
-        int n_failed = 0;
-
-        for (int i = 0; i < 100; i++) {
-                uint8_t key[KVL_KEY_BYTES] = {9, (uint8_t)i};
-
-                n_failed += kvl_lease(w->ns, 0, 1, &page) != 0;
-                n_failed += kvl_free(w->ns, &page, 1) != 0;
-                n_failed += kvl_invalidate(w->ns, key, &count) != 0;
-        }
-        return n_failed ? w : NULL;
-}
-
-static void test_many_threads(void **state)
-{
-        struct result r[FAKE_GPU_MAX_CALLS];
-        uint32_t pages[FAKE_GPU_MAX_CALLS];
-        pthread_t threads[3];
-        void *failed;
-        struct world w;
-
-        open_world(state, &w, script_strict);
-        assert_int_equal(kvl_lease(w.ns, 0, FAKE_GPU_MAX_CALLS, pages), 0);
-        for (int t = 0; t < 3; t++)
-                pthread_create(&threads[t], NULL, make_calls, &w);
-        for (uint32_t i = 0; i < FAKE_GPU_MAX_CALLS; i++)
-                assert_int_equal(publish(&w, pages[i], i + 1, i, STREAM, &r[i]), 0);
-        fake_gpu_run(FAKE_GPU_MAX_CALLS);
-        for (int t = 0; t < 3; t++) {
-                pthread_join(threads[t], &failed);
-                assert_null(failed);
-        }
-        for (uint32_t i = 0; i < FAKE_GPU_MAX_CALLS; i++) {
-                wait_for(w.conn, &r[i]);
-                assert_int_equal(r[i].code, 0);
-        }
-        assert_int_equal(kvl_release(w.ns, pages, FAKE_GPU_MAX_CALLS), 0);
-        close_world(&w);
-}
-
 /* A thread that goes to sleep also gives the lock back. */
-static void test_sleeper(void **state)
+TEST_BOTH(test_sleeper)
 {
         pthread_condattr_t attributes;
         pthread_cond_t wakeup;
@@ -398,7 +334,7 @@ static void test_sleeper(void **state)
 
 /* ---- the end -------------------------------------------------------------------------------- */
 
-static void test_close_while_waiting(void **state)
+TEST_BOTH(test_close_while_waiting)
 {
         uint32_t pages[3];
         struct result r;
@@ -418,7 +354,7 @@ static void test_close_while_waiting(void **state)
         fake_gpu_run(1);
 }
 
-static void test_disconnect_while_waiting(void **state)
+TEST_BOTH(test_disconnect_while_waiting)
 {
         struct result r;
         uint32_t page;
@@ -433,7 +369,7 @@ static void test_disconnect_while_waiting(void **state)
 }
 
 /* The host functions run while the namespace is closed. */
-static void test_close_races(void **state)
+TEST_BOTH(test_close_races)
 {
         for (int i = 0; i < 20; i++) {
                 struct result r;
@@ -496,7 +432,7 @@ static void close_with_callback(void **state, bool disconnects)
         fake_gpu_run(2);
 }
 
-static void test_callback_of_close(void **state)
+TEST_SHARED(test_callback_of_close)
 {
         close_with_callback(state, false);
         close_with_callback(state, true);
@@ -517,7 +453,7 @@ static void script_die(struct fake_peer *p)
         }
 }
 
-static void test_daemon_dies(void **state)
+TEST_BOTH(test_daemon_dies)
 {
         uint32_t pages[2], shared;
         struct result r;
@@ -546,7 +482,7 @@ static void test_daemon_dies(void **state)
 /* ---- memory is short
  * ------------------------------------------------------------------------------- */
 
-static void test_no_memory(void **state)
+TEST_BOTH(test_no_memory)
 {
         uint32_t pages[2], page;
         struct result r;
@@ -577,7 +513,7 @@ static void test_no_memory(void **state)
 
 /* ---- broken contexts ------------------------------------------------------------------------ */
 
-static void test_context_breaks(void **state)
+TEST_BOTH(test_context_breaks)
 {
         uint32_t pages[3], found;
         struct result r, late;
@@ -618,7 +554,7 @@ static void test_context_breaks(void **state)
         close_world(&w);
 }
 
-static void test_context_is_broken(void **state)
+TEST_BOTH(test_context_is_broken)
 {
         struct result r;
         uint32_t page;
@@ -637,22 +573,7 @@ static void test_context_is_broken(void **state)
         close_world(&w);
 }
 
-/* Nothing waits for a stream: a copy, or a mapping, is the first to see it. */
-static void test_copy_finds_it_broken(void **state)
-{
-        uint32_t page;
-        struct world w;
-        uint8_t byte;
-
-        open_world(state, &w, script_gpu);
-        assert_int_equal(kvl_lease(w.ns, 0, 1, &page), 0);
-        fake_gpu_break();
-        assert_int_equal(kvl_page_read(w.ns, page, 0, 0, &byte, 1), -EIO);
-        assert_int_equal(publish_now(&w, page, 1), -EIO);
-        close_world(&w);
-}
-
-static void test_mapping_finds_it_broken(void **state)
+TEST_BOTH(test_mapping_finds_it_broken)
 {
         uint32_t pages[33];
         struct world w;
@@ -675,7 +596,7 @@ static void script_host(struct fake_peer *p)
         fake_check_nothing_held(p);
 }
 
-static void test_host_device(void **state)
+TEST_BOTH(test_host_device)
 {
         uint32_t pages[2];
         struct result r;
@@ -695,7 +616,7 @@ static void test_host_device(void **state)
         close_world(&w);
 }
 
-static void test_metadata_only(void **state)
+TEST_BOTH(test_metadata_only)
 {
         struct kvl_layout layout = test_layout(1, PAGE_BYTES);
         uint32_t page = 0;
@@ -715,43 +636,4 @@ static void test_metadata_only(void **state)
         assert_int_equal(kvl_free_on_stream(w.ns, &page, 1, NULL), -EACCES);
         assert_int_equal(kvl_page_read(w.ns, page, 0, 0, &byte, 1), -EACCES);
         close_world(&w);
-}
-
-#define TEST_BOTH(fn)                                                              \
-        {#fn, fn, test_fds_note, test_fds_check, NULL},                            \
-        {                                                                          \
-#fn "_shared", fn, test_fds_note, test_fds_check, (void *)"shared" \
-        }
-
-#define TEST_SHARED(fn)                                                            \
-        {                                                                          \
-#fn "_shared", fn, test_fds_note, test_fds_check, (void *)"shared" \
-        }
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST_BOTH(test_publish_waits),
-                TEST_BOTH(test_order),
-                TEST_BOTH(test_duplicate),
-                TEST_BOTH(test_release_and_free),
-                TEST_BOTH(test_last_moment),
-                TEST_BOTH(test_lock_is_busy),
-                TEST_BOTH(test_many_threads),
-                TEST_BOTH(test_sleeper),
-                TEST_BOTH(test_close_while_waiting),
-                TEST_BOTH(test_disconnect_while_waiting),
-                TEST_BOTH(test_close_races),
-                TEST_SHARED(test_callback_of_close),
-                TEST_BOTH(test_daemon_dies),
-                TEST_BOTH(test_no_memory),
-                TEST_BOTH(test_context_breaks),
-                TEST_BOTH(test_context_is_broken),
-                TEST_BOTH(test_copy_finds_it_broken),
-                TEST_BOTH(test_mapping_finds_it_broken),
-                TEST_BOTH(test_host_device),
-                TEST_BOTH(test_metadata_only),
-        };
-
-        return RUN_TESTS(tests);
 }

@@ -122,7 +122,7 @@ static uint32_t take(struct world *w, uint32_t first)
 }
 
 /* A copy is asked for when what was on the stream before is done, and not sooner. */
-static void test_copies_wait(void **state)
+TEST_BOTH(test_copies_wait)
 {
         uint32_t at[N_TEXT];
         struct world w;
@@ -152,7 +152,7 @@ static void test_copies_wait(void **state)
 }
 
 /* A copy that is cancelled between its place on the stream and the lock isn't begun. */
-static void test_fires_and_is_cancelled(void **state)
+TEST_BOTH(test_fires_and_is_cancelled)
 {
         struct world w;
 
@@ -172,7 +172,7 @@ static void test_fires_and_is_cancelled(void **state)
 }
 
 /* Demoted pages leave the device after the work on the stream. */
-static void test_release_waits(void **state)
+TEST_BOTH(test_release_waits)
 {
         uint32_t n, more;
         const uint32_t *now;
@@ -200,7 +200,7 @@ static void test_release_waits(void **state)
 }
 
 /* The context breaks while a copy waits for it: callers that wait for the copy get an error. */
-static void test_broken(void **state)
+TEST_BOTH(test_broken)
 {
         const uint32_t *pages;
         struct world w;
@@ -213,22 +213,4 @@ static void test_broken(void **state)
         assert_int_equal(kvl_window_take(w.window, 1, 1, STREAM, &pages, &n), -EIO);
         (void)kvl_window_close(w.window, STREAM);
         close_world(&w);
-}
-
-#define TEST_BOTH(fn)                                                              \
-        {#fn, fn, test_fds_note, test_fds_check, NULL},                            \
-        {                                                                          \
-#fn "_shared", fn, test_fds_note, test_fds_check, (void *)"shared" \
-        }
-
-int main(void)
-{
-        const struct CMUnitTest tests[] = {
-                TEST_BOTH(test_copies_wait),
-                TEST_BOTH(test_fires_and_is_cancelled),
-                TEST_BOTH(test_release_waits),
-                TEST_BOTH(test_broken),
-        };
-
-        return RUN_TESTS(tests);
 }
