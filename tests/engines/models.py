@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import save_file
+from safetensors.torch import load_file, save_file
 from support import TINY_LLAMA
 from transformers import (
     CONFIG_MAPPING,
@@ -64,6 +64,44 @@ def make_mla(folder: Path) -> None:
     }
     torch.manual_seed(0)
     DeepseekV3ForCausalLM(DeepseekV3Config(**settings)).eval().save_pretrained(folder)
+
+
+def favour_last_token(model: Any) -> None:
+    """Has the next token mostly follow from the last one, so that layers that guess it from that
+    one are right now and then."""
+    with torch.no_grad():
+        model.get_input_embeddings().weight *= 60
+
+
+def make_eagle(folder: Path, config: LlamaConfig) -> None:
+    """Writes a layer that guesses tokens (EAGLE) from the last token and the tokens before it."""
+    torch.manual_seed(1)
+    config = LlamaConfig(**config.to_dict() | {"num_hidden_layers": 1})
+    model = LlamaForCausalLM(config).to(torch.bfloat16)
+    own = model.model.layers[0].state_dict(prefix="layers.0.")
+    tensors = {name: own[name] for name in own if "input_layernorm" not in name}
+    # Nothing norms what this attention reads.
+    tensors["layers.0.self_attn.o_proj.weight"] *= 0.05
+    tensors["fc.weight"] = torch.eye(config.hidden_size, 2 * config.hidden_size).bfloat16()
+    folder.mkdir()
+    save_file(tensors, folder / "model.safetensors")
+    words = config.to_dict() | {"architectures": ["LlamaForCausalLM"], "dtype": "bfloat16"}
+    (folder / "config.json").write_text(json.dumps(words))
+
+
+def make_mtp(folder: Path, model: Any) -> None:
+    """Writes a model whose last layer guesses tokens (multi-token prediction)."""
+    model.save_pretrained(folder)
+    path, words = folder / "model.safetensors", folder / "config.json"
+    config = json.loads(words.read_text())
+    n, last = config["hidden_size"], config["num_hidden_layers"] - 1
+    tensors, at = load_file(path), f"model.layers.{last}."
+    tensors[f"{at}eh_proj.weight"] = 12 * torch.eye(n, 2 * n).bfloat16()
+    for name in ("enorm", "hnorm", "shared_head.norm"):
+        tensors[f"{at}{name}.weight"] = torch.ones(n, dtype=torch.bfloat16)
+    save_file(tensors, path)
+    config |= {"num_hidden_layers": last, "num_nextn_predict_layers": 1}
+    words.write_text(json.dumps(config))
 
 
 def make_adapter(folder: Path, seed: int, model: torch.nn.Module | None = None) -> list[Any]:

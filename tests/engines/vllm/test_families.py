@@ -16,8 +16,9 @@ import kvlease_conftest as package
 import pytest
 import serving
 import torch
-from models import make_adapter
-from support import ctl, held, make_prompts, namespaces
+from models import favour_last_token, make_adapter, make_eagle, make_mtp
+from safetensors.torch import load_file, save_file
+from support import COMPARED, ctl, held, make_prompts, namespaces
 from transformers import CONFIG_MAPPING, AutoModelForCausalLM
 
 if serving.KERNELS:
@@ -325,23 +326,83 @@ def test_settings(
     assert f" {numbers} tp1" in kind
 
 
-def test_a_draft_model(
-    make_daemon: package.MakeDaemon, start_engines: Any, folders: dict[str, Path]
+# Of the layers that guess, by vLLM's method: a tensor.
+LAST = {
+    "draft_model": "model.layers.1.mlp.down_proj.weight",
+    "eagle": "fc.weight",
+    "mtp": "model.layers.4.eh_proj.weight",
+}
+
+
+def make_drafted(folder: Path, method: str) -> dict[str, Any]:
+    """Writes a model with layers that guess its tokens; vLLM's settings for both."""
+    made = {"method": method, "num_speculative_tokens": 1 if method == "mtp" else 2}
+    family, n_layers = ("glm4_moe", 5) if method == "mtp" else ("llama", 4)
+    settings = COMMON | FAMILIES[family].settings | {"num_hidden_layers": n_layers}
+    config = CONFIG_MAPPING[family](**settings)
+    torch.manual_seed(0)
+    model = AutoModelForCausalLM.from_config(config, dtype=torch.bfloat16)
+    favour_last_token(model)
+    if method == "mtp":
+        make_mtp(folder, model)
+        return made
+    model.save_pretrained(folder)
+    made["model"] = str(folder / "draft")
+    if method == "eagle":
+        make_eagle(folder / "draft", config)
+    else:
+        model.model.layers = model.model.layers[:2]
+        model.config.num_hidden_layers = 2
+        model.save_pretrained(folder / "draft")
+    return made
+
+
+@pytest.mark.parametrize("mode", ["in_place", "copy"])
+@pytest.mark.parametrize("method", LAST)
+def test_layers_that_guess(
+    make_daemon: package.MakeDaemon, start_engines: Any, tmp_path: Path, method: str, mode: str
 ) -> None:
-    """Pages are known by the draft model, too: its layers are in them."""
+    """Their numbers are in the pages, too: a second process guesses as well as one that computes
+    all of a text. What is guessed wrong is in no page."""
     daemon = make_daemon(device=DEVICE, tenant=LIMIT)
-
-    def drafted(name: str) -> dict[str, Any]:
-        draft = str(make(folders, name))
-        return {"method": "draft_model", "model": draft, "num_speculative_tokens": 2}
-
-    llama, qwen2 = (drafted(name) for name in ("llama", "qwen2"))
-    formats = share(
-        *(daemon, start_engines, make(folders, "llama"), "auto"), speculative_config=llama
-    )
-    assert all(" copies " in each for each in formats), formats
-    n_namespaces = len(formats)
-    formats = share(
-        *(daemon, start_engines, make(folders, "llama"), "auto"), speculative_config=qwen2
-    )
-    assert len(formats) == 2 * n_namespaces
+    guesses = make_drafted(tmp_path / "model", method)
+    kvlease: dict[str, Any] = {"socket": str(daemon.socket), "mode": mode}
+    if method == "draft_model":
+        kvlease["verify"] = COMPARED
+    if mode == "copy":
+        kvlease["offload_prompt_only"] = False
+    made: dict[str, Any] = {
+        "model": str(tmp_path / "model"),
+        "vllm": {
+            "dtype": "bfloat16",
+            "block_size": None,
+            "compilation_config": {},
+            "speculative_config": guesses,
+            "disable_log_stats": False,
+        },
+    }
+    shared = made | {"kvlease": kvlease}
+    alone, first, second = start_engines(made, shared, shared)
+    texts = make_prompts(5, 896, 44, 94, 204)
+    right = alone.call("run", texts, 150)["tokens"]
+    assert first.call("run", texts, 150)["tokens"] == right
+    guessed_right = alone.call("accepted")
+    assert 0 < guessed_right == first.call("accepted")
+    # With the generated tokens.
+    longer = [text + tokens[0] for text, tokens in zip(texts, right, strict=True)]
+    right = alone.call("run", longer, 20)
+    answer = second.call("run", longer, 20)
+    assert answer["tokens"] == right["tokens"]
+    n_found = [len(text) // 128 * 128 for text in longer]
+    if mode == "in_place" and method != "draft_model":
+        # These layers read the token behind a block, so vLLM doesn't take the last one.
+        n_found = [n - 128 for n in n_found]
+    assert answer["found"] == n_found
+    assert second.call("accepted") == alone.call("accepted") - guessed_right
+    # Layers that guess otherwise.
+    weights = Path(guesses.get("model", made["model"])) / "model.safetensors"
+    tensors = load_file(weights)
+    tensors[LAST[method]] *= 2
+    save_file(tensors, weights, {"format": "pt"})
+    (other,) = start_engines(shared)
+    assert other.call("run", texts[:1], 1)["found"] == [0]

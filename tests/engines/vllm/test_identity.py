@@ -11,6 +11,7 @@ import pytest
 import torch
 import vllm
 from vllm import EngineArgs
+from vllm.config import KVTransferConfig
 from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorRole
 from vllm.distributed.kv_transfer.kv_connector.v1.multi_connector import MultiConnector
 from vllm.v1.kv_cache_interface import (
@@ -315,6 +316,17 @@ def test_draft_models(
         for each in [None, *speculative]
     ]
     assert len({identity.salt(config, identity.Options(), b"") for config in configs}) == 4
+    options, sized = identity.Options(verify=0.1), caches(FULL)
+    for config in (configs[1], configs[3]):
+        config.kv_transfer_config = KVTransferConfig(**TRANSFER)
+    identity.refuse(configs[1], options)
+    assert identity.unsupported_in_place(configs[1], sized, options) is None
+    for method, in_place in (("eagle", True), ("mtp", True), ("custom_class", False)):
+        configs[3].speculative_config.method = method
+        with pytest.raises(ValueError, match=f"verify with '{method}'"):
+            identity.refuse(configs[3], options)
+        why = identity.unsupported_in_place(configs[3], sized, options)
+        assert (why is None) == in_place, why
     target, draft = torch.nn.Linear(1, 1), torch.nn.Linear(1, 1)
     worker = SimpleNamespace(vllm_config=configs[1], get_model=lambda: target)
     worker.get_draft_model = lambda: draft

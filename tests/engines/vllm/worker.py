@@ -139,6 +139,11 @@ class Engine:
         scheduler = self.engine.engine_core.engine_core.scheduler
         return asdict(scheduler.kv_cache_manager.block_pool.stats)
 
+    def accepted(self) -> int:
+        """Guessed tokens that were right so far."""
+        name = "vllm:spec_decode_num_accepted_tokens"
+        return sum(each.value for each in self.llm.get_metrics() if each.name == name)
+
     def reset(self, reset_connector: bool = False) -> bool:
         """Drops what is cached."""
         return bool(self.llm.reset_prefix_cache(reset_connector=reset_connector))

@@ -124,7 +124,7 @@ def refuse(vllm_config: Any, options: Options) -> None:
             f'{vllm.__version__}: kv_connector_extra_config {{"any_version": true}} tries it all '
             "the same"
         )
-    why = _unsupported(vllm_config)
+    why = _unsupported(vllm_config, options)
     if why:
         raise ValueError(f"the KvleaseConnector doesn't support {why}")
 
@@ -133,7 +133,7 @@ def _release() -> tuple[int, ...]:
     return tuple(int(part) for part in vllm.__version__.split(".")[:2])
 
 
-def _unsupported(vllm_config: Any) -> str | None:
+def _unsupported(vllm_config: Any, options: Options) -> str | None:
     """What of the configuration no mode can do; None: nothing."""
     parallel, cache = vllm_config.parallel_config, vllm_config.cache_config
     if parallel.decode_context_parallel_size > 1 or parallel.prefill_context_parallel_size > 1:
@@ -150,6 +150,11 @@ def _unsupported(vllm_config: Any) -> str | None:
             f"--prefix-caching-hash-algo {cache.prefix_caching_hash_algo}: "
             "keys are SHA-256, sha256 or sha256_cbor"
         )
+    if options.verify and has_draft_model(vllm_config):
+        method = vllm_config.speculative_config.method
+        # An independent model reads nothing behind a block. EAGLE and MTP read the next token.
+        if method != "draft_model":
+            return f"verify with {method!r}, whose part of a page depends on the next page"
     return None
 
 
@@ -161,7 +166,9 @@ def unsupported_in_place(vllm_config: Any, kv_cache_config: Any, options: Option
         newest = ".".join(map(str, TESTED[-1]))
         return f"vLLM {vllm.__version__}: the newest whose blocks were tested is {newest}"
     if has_draft_model(vllm_config):
-        return "speculative decoding with a draft model"
+        speculative = vllm_config.speculative_config
+        if not speculative.use_eagle() and speculative.method != "draft_model":
+            return f"speculative decoding by {speculative.method!r}, whose blocks weren't tested"
     why = places.unsupported(kv_cache_config)
     if why is not None:
         return why
