@@ -791,6 +791,13 @@ struct kvl_publish {
          * page. The page is evicted before pages without this flag, until a lookup finds it. An
          * older daemon ignores the flag. Since 0.2. */
         int window_passed;
+        /*
+         * The token ids of all these pages, for followers (kvl_follow_open()): n_pages - 1 times
+         * page_tokens, then last_tokens. NULL: unknown. Ignored if the tenant has no events, if
+         * another client was first with ids, and by older daemons. Without shared memory a started
+         * publish sends no ids that make its message longer than 64 KiB. Since 0.2.
+         */
+        const uint32_t *token_ids;
 };
 
 /*
@@ -1114,6 +1121,107 @@ const uint32_t *kvl_page_table_flat(const struct kvl_page_table *table);
  * Groups stay in place; the array of groups is valid until the next append that makes it grow. */
 const uint32_t *const *kvl_page_table_groups(
         const struct kvl_page_table *table, uint32_t *ret_n_groups);
+
+/* ---- followers of the cache ------------------------------------------------------------------ */
+
+/*
+ * A follower learns of the cached pages of all namespaces whose tenant has events (kvleased's
+ * option `events` of a tenant): for routers. On a tenant's socket it sees that tenant. On
+ * monitor.sock it sees all tenants.
+ *
+ * kvleased writes the events of a namespace to memory that followers only read, and waits for no
+ * follower. A follower that falls behind gets KVL_FOLLOW_RESET and the pages that are cached then.
+ * Order within a namespace; none between namespaces:
+ *
+ *   NAMESPACE -> RESET -> STORED... -> SYNCED -> {STORED, MOVED, REMOVED, CLEARED}... -> GONE
+ *                  ^------------------------------------------/
+ *
+ * - A page is stored after its parent, and removed before its parent.
+ *
+ * - Each STORED, MOVED and REMOVED is true of its time. STORED of a page that is stored already, in
+ *   the same tier, adds token ids.
+ *
+ * - A page has one tier at a time.
+ *
+ * The connection is the follower's own. After a hang-up it connects again by itself, and goes on
+ * with namespaces that kvleased still has. One thread at a time uses a follower. A forked child
+ * may only close it. Since 0.2.
+ */
+struct kvl_follower;
+
+struct kvl_follow_options {
+        size_t size;             /* sizeof(struct kvl_follow_options) */
+        const char *socket_path; /* NULL: $KVLEASE_SOCKET, else /run/kvlease/sock */
+        const char *client_name; /* <= 64 bytes, for kvleased's log; NULL: program name */
+        int timeout_msec;        /* of connecting and each request; < 0: for ever; 0: 30 s */
+};
+
+enum kvl_follow_kind {
+        KVL_FOLLOW_NAMESPACE = 1, /* `ns` is followed from now on */
+        KVL_FOLLOW_RESET = 2,     /* forget all pages of `ns`: the cached ones follow, as STORED */
+        KVL_FOLLOW_SYNCED = 3,    /* all pages that were cached at a RESET have been told */
+        KVL_FOLLOW_STORED = 4,
+        KVL_FOLLOW_REMOVED = 5, /* the page can't be found in `tier` any more, and in no other */
+        KVL_FOLLOW_MOVED = 6,   /* the page left from_tier, and is in `tier` now */
+        KVL_FOLLOW_CLEARED = 7, /* `ns` was invalidated: none of its pages can be found any more */
+        KVL_FOLLOW_GONE = 8     /* `ns` ended; its struct is freed by the next call */
+};
+
+/* A followed namespace. Strings and struct last until the call after its GONE. */
+struct kvl_follow_ns {
+        uint64_t id; /* unique in the follower */
+        const char *tenant, *name;
+        const char *model, *version; /* as in struct kvl_layout */
+        const void *format;          /* as in struct kvl_layout */
+        size_t format_bytes;
+        uint32_t page_tokens;
+        uint32_t layer_group;
+        uint32_t tp_rank, tp_size;
+        void *user; /* the caller's; NULL at first */
+};
+
+struct kvl_follow_event {
+        size_t size; /* set by the caller: sizeof(struct kvl_follow_event) */
+        enum kvl_follow_kind kind;
+        struct kvl_follow_ns *ns;
+        /* The rest is set for STORED, MOVED and REMOVED, else NULL and 0. REMOVED has key, n_tokens
+         * and tier only. Pointers are borrowed until the next call on the follower. */
+        const uint8_t *key;        /* KVL_KEY_BYTES */
+        const uint8_t *parent_key; /* KVL_KEY_BYTES; NULL: the page begins a text */
+        const uint32_t *token_ids; /* n_tokens of them; NULL: the publisher gave none */
+        uint32_t n_tokens;         /* in the page, 1..page_tokens */
+        uint32_t depth;            /* pages of the text up to the page's end, 1..2^30 - 1 */
+        uint64_t tag;              /* as published; 0: none */
+        uint8_t tier, from_tier;   /* enum kvl_tier; from_tier: MOVED */
+};
+
+/* Connects, up to the timeout. options may be NULL; borrowed. Returns 0: *ret_follower is owned
+ * (kvl_follow_close()). -EOPNOTSUPP: kvleased is too old. Otherwise as kvl_connect(); the admin
+ * socket and monitor.sock are taken, too. */
+int kvl_follow_open(const struct kvl_follow_options *options, struct kvl_follower **ret_follower);
+
+/*
+ * Gets the next event. Waits for one up to timeout_msec (0: not at all; < 0: for ever), and looks
+ * every 10 ms. New namespaces, and the end of one, are noticed within a second. Reads shared memory
+ * and takes no time of kvleased, except for one message each second.
+ *
+ * While kvleased is away there are no events. After it ended for good, its namespaces are GONE once
+ * another kvleased answers on the socket.
+ *
+ * Returns 1: *ret_event is filled as far as ret_event->size goes. 0: none in time. -EINVAL;
+ * -ECHILD. -ENOMEM: nothing is lost; call again.
+ */
+int kvl_follow_next(
+        struct kvl_follower *follower, int timeout_msec, struct kvl_follow_event *ret_event);
+
+/* Returns 1: the follower is connected, or hasn't noticed a hang-up yet; 0: kvleased is away. */
+int kvl_follow_is_connected(const struct kvl_follower *follower);
+
+/* Begins all followed namespaces anew: RESET, STORED..., SYNCED. */
+void kvl_follow_reset(struct kvl_follower *follower);
+
+/* Ends the follower and frees it with its namespaces. NULL is ignored. */
+void kvl_follow_close(struct kvl_follower *follower);
 
 /* ---- why it hit or missed -------------------------------------------------------------------- */
 
