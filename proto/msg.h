@@ -15,7 +15,8 @@ enum msg_socket {
         MSG_ON_TENANT = 1 << 0, /* tenant sockets and the default socket */
         MSG_ON_ADMIN = 1 << 1,  /* admin socket */
         /* Monitor socket, on which nothing can be changed. Messages with MSG_READS change nothing,
-         * cost the daemon no more than a list, and reveal no single keys. */
+         * cost the daemon no more than a list, and reveal no single keys. Exception: FEED, of
+         * tenants whose option `events` allows it. */
         MSG_ON_MONITOR = 1 << 2,
         MSG_READS = MSG_ON_ADMIN | MSG_ON_MONITOR,
         /* Refused for clients that may only look up (publish_uids, publish_gids). */
@@ -67,6 +68,7 @@ enum msg_socket {
         X(NOTE_PREFILL, 59, note_prefill_request, simple_reply, MSG_PUBLISHES, true, 0)            \
         X(SESSION_LOAD, 60, session_load_request, session_load_reply, MSG_PUBLISHES, false, 0)     \
         X(PROBE_HOSTS, 61, probe_hosts_request, probe_hosts_reply, MSG_ON_TENANT, false, 0)        \
+        X(FEED, 62, feed_request, feed_reply, MSG_ON_TENANT | MSG_READS, false, 1)                 \
         X(ADMIN_PROCESS, 64, admin_list_request, admin_process_reply, MSG_ON_ADMIN, false, 0)      \
         X(ADMIN_TENANT_SET, 67, admin_tenant_set_request, simple_reply, MSG_ON_ADMIN, false, 0)    \
         X(ADMIN_TENANT_REMOVE, 68, admin_tenant_remove_request, simple_reply, MSG_ON_ADMIN, false, \

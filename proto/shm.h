@@ -4,6 +4,7 @@
  *   index segment    one per namespace; the daemon writes, clients read (and can't write)
  *   pin segment      one per attachment; the client counts its pins and takes pages granted ahead
  *   client segment   one per connection; submissions to the daemon, completions from it
+ *   feed segment     one per namespace of a tenant with events; the daemon writes, followers read
  *
  * Position-independent: offsets and indices, never addresses. Little-endian, as all supported
  * machines. A daemon and a client of different layout versions don't share memory: the client uses
@@ -30,6 +31,7 @@ enum shm_kind {
         SHM_INDEX = 1,
         SHM_PINS = 2,
         SHM_CLIENT = 3,
+        SHM_FEED = 4,
 };
 
 /* First in every segment; written by D before the segment is sent, constant after. */
@@ -200,7 +202,9 @@ enum shm_op {
                             * its generation, low 32 bits; expect.*. Lossy, no completion */
         SHM_OP_FETCH_PLANES = 10, /* FETCH with COPY of copy.n_planes planes (1 or more) from
                                    * copy.first_plane on. D may copy more */
-        SHM_OP_LAST = SHM_OP_FETCH_PLANES,
+        SHM_OP_TOKENS = 11, /* struct shm_token_ids: token ids of a page that a PUBLISH will name.
+                             * No completion */
+        SHM_OP_LAST = SHM_OP_TOKENS,
 };
 
 enum shm_op_flags {
@@ -259,6 +263,25 @@ static_assert(offsetof(struct shm_submission, user_data) == 16, "layout");
 static_assert(offsetof(struct shm_submission, request_id) == 24, "layout");
 static_assert(offsetof(struct shm_submission, key) == 32, "layout");
 
+/* A submission of TOKENS, in other words. The ids of a page are given in order, from the first to
+ * the last. D ignores entries that skip some, or that name a page not granted to the group. */
+#define SHM_TOKENS_IDS 12 /* most ids in one */
+
+struct shm_token_ids {
+        uint8_t op, flags;
+        uint16_t n; /* 1..SHM_TOKENS_IDS */
+        uint32_t ns_id;
+        uint32_t page;
+        uint32_t first; /* index of ids[0] in the page */
+        uint32_t ids[SHM_TOKENS_IDS];
+};
+static_assert(sizeof(struct shm_token_ids) == sizeof(struct shm_submission), "layout");
+static_assert(
+        offsetof(struct shm_token_ids, n) == offsetof(struct shm_submission, tokens) &&
+                offsetof(struct shm_token_ids, page) == offsetof(struct shm_submission, page) &&
+                offsetof(struct shm_token_ids, first) == offsetof(struct shm_submission, aux),
+        "layout");
+
 struct shm_completion {
         uint64_t user_data;
         uint32_t status; /* as in replies: proto/status.h */
@@ -316,6 +339,98 @@ static_assert(sizeof(struct shm_client) == SHM_HEADER_BYTES, "layout");
 #define SHM_CLIENT_BYTES                                                      \
         (SHM_HEADER_BYTES + SHM_SUB_ENTRIES * sizeof(struct shm_submission) + \
                 SHM_COMP_ENTRIES * sizeof(struct shm_completion))
+
+/* ---- feed segment ---------------------------------------------------------------------------- */
+
+/*
+ * The findable pages of a namespace: a line for each page number, and a ring with the latest
+ * changes. A follower that begins, or was overtaken, loads the tail, copies all lines, and applies
+ * the changes from that tail on. Each change tells the whole new line, so applying one twice, or
+ * one that the copy has already, does no harm.
+ *
+ * A line: D stores 0 to its word, makes a release fence, stores the fields, and then the word
+ * (release). A reader loads the word (acquire), copies the line, makes an acquire fence and loads
+ * the word again: if it is the same and not 0, the copy is right. Otherwise the ring has a change.
+ *
+ * The ring: change number n is in slot n % n_slots. D makes a release fence, stores the slot, then
+ * tail = n + 1 (release). A reader loads the tail (acquire), copies slot n < tail, makes an acquire
+ * fence and loads the tail again: if tail - n < n_slots, the copy is right. Otherwise D overtook
+ * it. A daemon that takes the segment over adds n_slots + 1 to the tail, because a change may be
+ * missing: all followers begin anew.
+ */
+enum shm_feed_kind {
+        SHM_FEED_STORED = 1,  /* `line` of `page` */
+        SHM_FEED_REMOVED = 2, /* `page` is gone; the line has no ids */
+        SHM_FEED_MOVED = 3,   /* from `from`, which is gone, to `line` of `page` */
+        SHM_FEED_CLEARED = 4, /* all pages are gone */
+};
+
+/* word: generation << 8 | this. */
+enum shm_feed_state {
+        SHM_FEED_NONE = 0, /* not findable */
+        SHM_FEED_KEY = 1,  /* findable */
+        SHM_FEED_IDS = 2,  /* findable, with token ids */
+};
+
+struct shm_feed_line {
+        _Atomic uint64_t word; /* D */
+        uint8_t key[SHM_KEY_BYTES];
+        uint8_t parent[SHM_KEY_BYTES]; /* if depth > 1 */
+        uint64_t epoch;                /* counts if it is the header's */
+        uint64_t tag;
+        uint32_t depth;  /* pages of the text up to the page's end; 1: it begins the text */
+        uint16_t tokens; /* 1..page_tokens */
+        uint8_t tier;
+        uint8_t reserved;
+        /* For D alone: ids given so far, of the page of this generation. */
+        uint32_t n_ids;
+        uint32_t reserved2;
+        uint64_t ids_generation;
+        uint8_t reserved3[16];
+}; /* then the ids: page_tokens times 4 bytes */
+static_assert(sizeof(struct shm_feed_line) == 128, "layout");
+
+struct shm_feed_slot {
+        uint32_t kind; /* enum shm_feed_kind */
+        uint32_t page;
+        uint32_t from; /* MOVED, as from_tier */
+        uint8_t from_tier;
+        uint8_t reserved[51];
+        struct shm_feed_line line;
+};
+static_assert(offsetof(struct shm_feed_slot, line) == 64, "layout");
+
+struct shm_feed {
+        struct shm_header header;
+        uint32_t capacity_pages; /* lines */
+        uint32_t page_tokens;
+        uint32_t n_slots;    /* a power of two */
+        uint32_t line_bytes; /* from a line to the next one, and of the line in a slot */
+        uint64_t lines_offset, slots_offset;
+        uint8_t reserved[32];
+        /* 128 */
+        _Atomic uint64_t epoch; /* D */
+        _Atomic uint32_t ended; /* D: 1: the namespace is gone */
+        uint8_t reserved2[52];
+        /* 192 */
+        _Atomic uint64_t tail; /* D: changes so far */
+        uint8_t reserved3[SHM_HEADER_BYTES - 200];
+};
+static_assert(offsetof(struct shm_feed, capacity_pages) == 64, "layout");
+static_assert(offsetof(struct shm_feed, lines_offset) == 80, "layout");
+static_assert(offsetof(struct shm_feed, epoch) == 128, "layout");
+static_assert(offsetof(struct shm_feed, tail) == 192, "layout");
+static_assert(sizeof(struct shm_feed) == SHM_HEADER_BYTES, "layout");
+
+static inline uint32_t *shm_feed_ids(struct shm_feed_line *line)
+{
+        return (uint32_t *)(line + 1);
+}
+
+static inline uint64_t shm_feed_slot_bytes(uint32_t line_bytes)
+{
+        return offsetof(struct shm_feed_slot, line) + line_bytes;
+}
 
 static_assert(ATOMIC_LLONG_LOCK_FREE == 2 && ATOMIC_INT_LOCK_FREE == 2,
         "atomics that need a lock can't be shared between processes");

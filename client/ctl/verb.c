@@ -18,7 +18,7 @@
         "  overload   when_full, max_wait, max_connects, max_requests, max_pins\n"          \
         "  cache      evict, miss_cost, attention_crossover, expire, expire_unused,\n"      \
         "             free_ahead, prefetch_steps, session_expire, warm_tags, host_codec,\n" \
-        "             disk_codec\n"                                                         \
+        "             disk_codec, events\n"                                                 \
         "  devices    placement, exclusive\n"                                               \
         "  exchange   remote, remote_write, remote_secret, remote_prefill\n"                \
         "  access     uids, gids, group, max_clients, share_group, publish_uids,\n"         \

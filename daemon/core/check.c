@@ -17,6 +17,7 @@
 #include "daemon/core/moves/space.h"
 #include "daemon/core/moves/transfer.h"
 #include "daemon/core/state/group.h"
+#include "daemon/core/state/feed.h"
 #include "daemon/core/state/ns.h"
 #include "daemon/core/state/store.h"
 #include "daemon/core/state/tenant.h"
@@ -326,6 +327,8 @@ const char *check_page(const struct checker *c, uint32_t page, uint32_t pins)
                 why = "is in the tree but not cached";
         if (!why)
                 why = check_line(ns, page, p);
+        if (!why)
+                why = feed_check_page(ns, page);
         return why ? why : records_check_page(ns, page);
 }
 

@@ -27,6 +27,7 @@ PAGES = {
     "single flight": ("kvlease_single_flight", "wait for what others are computing"),
     "sessions": ("kvlease_sessions", "chains of pages that outlive a worker"),
     "page tables": ("kvlease_page_tables", "block tables for an engine"),
+    "followers of the cache": ("kvlease_follow", "follow what is cached"),
     "why it hit or missed": ("kvlease_explain", "why keys hit or miss"),
     "the same without blocking": ("kvlease_start", "calls that don't block"),
     "GPU streams": ("kvlease_streams", "pages and the work on GPU streams"),

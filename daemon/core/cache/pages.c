@@ -5,6 +5,7 @@
 #include "daemon/core/cache/announced.h"
 #include "daemon/core/memory/sets.h"
 #include "daemon/core/memory/idle-sets.h"
+#include "daemon/core/state/feed.h"
 #include "daemon/core/state/moving.h"
 #include "daemon/core/state/listeners.h"
 #include "daemon/core/state/store.h"
@@ -269,12 +270,14 @@ void ns_enter_tree(struct ns *ns, uint32_t page, uint32_t parent)
 {
         tree_insert(&ns->tree, page, parent);
         ancestors_insert(&ns->catalog.ancestors, &ns->tree, page, ns_note(ns, page)->depth);
+        feed_stored(ns, page);
 }
 
 void ns_leave_tree(struct ns *ns, uint32_t page)
 {
         ancestors_remove(&ns->catalog.ancestors, page, ns_note(ns, page)->depth);
         tree_remove(&ns->tree, page);
+        feed_removed(ns, page);
 }
 
 uint32_t ns_page_of_text(const struct ns *ns, uint32_t page, uint32_t depth)

@@ -19,6 +19,7 @@
 #include "daemon/core/moves/fill.h"
 #include "daemon/core/moves/space.h"
 #include "daemon/core/moves/transfer.h"
+#include "daemon/core/state/feed.h"
 #include "daemon/core/state/ns.h"
 #include "daemon/core/state/store.h"
 #include "daemon/core/state/tenant.h"
@@ -73,6 +74,7 @@ static int ns_alloc(const struct ns_layout *layout, const struct ns_geometry *ge
         ns->sets.factor = divide_factor(geometry->set_pages);
         ns->codecs.of_pages = *codecs;
         ns->records.fd = ns->shared.segment.fd = ns->shared.segment.reader_fd = -1;
+        ns->feed.segment.fd = ns->feed.segment.reader_fd = -1;
         ns->catalog.watched.first = ns->catalog.watched.last = PAGE_NONE;
         for (unsigned i = 0; i < TIER_COUNT; i++) {
                 list_init(&ns->tiers[i].sets_bound);
@@ -271,6 +273,7 @@ int ns_new(struct tenant *t, struct pool *pool, const char *name, const struct n
         ns->sets.keep_page_zero = options->keep_page_zero && !source.has_null_set;
         ns->address = address_take(t->store, ns);
         enter_tenant(ns);
+        feed_open(ns);
         (void)space_open(ns, false); /* if it fails, cold pages are dropped */
         *ret_ns = ns;
         return 0;
@@ -288,6 +291,7 @@ void ns_free(struct ns *ns)
         drops_end(ns);
         task_remove(&ns->catalog.announced.withdrawal, ns->tenant);
         records_end(ns);
+        feed_close(ns);
         nsset_leave(ns);
         history_free(ns);
         prefetch_free(ns);

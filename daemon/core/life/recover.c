@@ -15,6 +15,7 @@
 #include "daemon/core/memory/sets.h"
 #include "daemon/core/memory/idle-sets.h"
 #include "daemon/core/moves/space.h"
+#include "daemon/core/state/feed.h"
 #include "daemon/core/state/store.h"
 #include "daemon/core/state/tenant.h"
 #include "daemon/core/memory/account.h"
@@ -372,6 +373,7 @@ static int fill_ns(struct recoverer *v, struct ns *ns, struct detail *d)
         r = recover_pages(ns, v->r, &had_sessions);
         if (r < 0)
                 return detail_set(d, r, "no memory for it");
+        feed_recover(ns);
         fill_sessions(v, ns, had_sessions);
         (void)space_open(ns, true); /* if it fails, its pages on disk are lost */
         exchange_enter_ns(ns);
@@ -416,6 +418,7 @@ static void drop_names(const struct store *s, uint32_t number)
 
         if (index_fd >= 0)
                 shared_end_kept(index_fd);
+        feed_end_kept(&s->keep, number);
         for (size_t i = 0; i < ARRAY_SIZE(kinds); i++) {
                 fd_close(take_kept(s, kinds[i], number));
                 keep_drop(&s->keep, kinds[i], number);
@@ -452,6 +455,7 @@ static void lose_ns(struct recoverer *v, struct ns *ns, const struct detail *why
 {
         tell_lost(v, &ns->records, why);
         shared_end(&ns->shared);
+        feed_end_kept(&v->store->keep, ns->records.number);
         ns_for_each_set (set, ns)
                 if (set->parting)
                         set->parting->lets_go = true;
@@ -587,8 +591,8 @@ static void ask_again(struct ns *ns)
 /* Drops descriptors that no record names. */
 static void drop_unrecorded(const struct keep *k)
 {
-        static const enum keep_kind kinds[] = {
-                KEEP_RECORDS, KEEP_INDEX, KEEP_INDEX_READER, KEEP_SESSIONS, KEEP_EXTENT};
+        static const enum keep_kind kinds[] = {KEEP_RECORDS, KEEP_INDEX, KEEP_INDEX_READER,
+                KEEP_FEED, KEEP_FEED_READER, KEEP_SESSIONS, KEEP_EXTENT};
 
         for (size_t i = 0; i < ARRAY_SIZE(kinds); i++)
                 (void)state_drop_kind(k, kinds[i]);

@@ -7,6 +7,7 @@
 
 #include "daemon/core/exchange/exchange.h"
 #include "daemon/core/state/detail.h"
+#include "daemon/core/state/feed.h"
 #include "daemon/core/life/leave.h"
 #include "daemon/core/life/namespace.h"
 #include "daemon/core/life/placing.h"
@@ -258,6 +259,9 @@ int tenant_set_attrs(struct tenant *t, const struct tenant_attrs *attrs, struct 
                 region_work(pool); /* memory may not be lent any more */
         }
         reclaim_over_limits(t);
+        if (attrs->events_bytes == 0)
+                list_for_each (ns, &t->namespaces, struct ns, link)
+                        feed_close(ns);
         wait_wake(t->store);
         return 0;
 }

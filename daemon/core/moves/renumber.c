@@ -6,6 +6,7 @@
 #include "base/fault-point.h"
 #include "daemon/core/cache/drop.h"
 #include "daemon/core/cache/pages.h"
+#include "daemon/core/state/feed.h"
 #include "daemon/core/state/listeners.h"
 #include "daemon/core/state/ns.h"
 #include "daemon/core/state/store.h"
@@ -60,6 +61,7 @@ static void take_place(struct ns *ns, uint32_t from, uint32_t to, uint64_t conte
         if (tier_of_page(&ns->geometry, to) != TIER_DEVICE)
                 ns_make_extra(ns, to)->content = content;
         FAULT_POINT("move-after-note");
+        feed_moves(ns, from, to);
         records_seal(ns, to, p->generation, ns_note(ns, from)->place.parent);
         shared_describe(ns, to);
         ns_set_state(ns, to, PAGE_SEALED);
@@ -74,6 +76,7 @@ static void take_place(struct ns *ns, uint32_t from, uint32_t to, uint64_t conte
         drops_page_moved(ns, from, to);
         adopt_children(ns, to);
         FAULT_POINT("move-before-free");
+        feed_moved(ns, from, to);
         ns->store->listeners->page_moved(ns, from, to);
         ns->evict->move(ns->policy, from, to);
         expect_moved(ns->expect, from, to);

@@ -12,6 +12,7 @@
 #include "daemon/core/cache/tag.h"
 #include "daemon/core/clients/magazine.h"
 #include "daemon/core/moves/space.h"
+#include "daemon/core/state/feed.h"
 #include "daemon/core/state/group.h"
 #include "daemon/core/state/listeners.h"
 #include "daemon/core/state/ns.h"
@@ -107,6 +108,7 @@ int ns_empty(struct ns *ns, enum drop_cause cause, uint64_t *ret_pages)
         ns->epoch++;
         records_commit_epoch(ns);
         shared_show_epochs(ns);
+        feed_cleared(ns);
         FAULT_POINT("index-after-epochs");
         announce_withdraw_ns(ns);
         magazine_drain_ns(ns); /* its pages could only be published as stale */

@@ -17,6 +17,7 @@
 #include "daemon/core/moves/renumber.h"
 #include "daemon/core/moves/space.h"
 #include "daemon/core/moves/transfer.h"
+#include "daemon/core/state/feed.h"
 #include "daemon/core/state/listeners.h"
 #include "daemon/core/state/store.h"
 #include "daemon/core/state/tenant.h"
@@ -226,6 +227,7 @@ static void note_duplicate(const struct attach *a, const struct publish_one *o, 
 {
         struct ns *ns = a->ns;
 
+        feed_add_ids(ns, existing, o->page);
         ns_note_use(ns, existing);
         request_tell(ns, request_id(a, o->request), REQUEST_PUBLISHED, existing);
         ns->counters.duplicates++;
@@ -389,6 +391,16 @@ static uint32_t count_new_pins(struct attach *a, const struct publish *p)
         return n;
 }
 
+/* Notes the token ids of the i-th page, which the caller may turn out not to own. */
+static void note_ids(struct attach *a, const struct publish *p, uint32_t i, uint32_t tokens)
+{
+        size_t first = (size_t)i * a->ns->layout.page_tokens;
+
+        if (p->token_ids && grants_check_page(a, p->pages[i], NULL) == 0)
+                feed_note_ids(
+                        a->ns, p->pages[i], 0, p->token_ids + first * sizeof(uint32_t), tokens);
+}
+
 int publish_pages(struct attach *a, const struct publish *p, uint64_t now_nsec, uint32_t *ret_pages,
         uint32_t *ret_n, struct detail *d)
 {
@@ -412,7 +424,7 @@ int publish_pages(struct attach *a, const struct publish *p, uint64_t now_nsec, 
         if (r != 0)
                 return r;
         for (i = 0; i < p->n; i++) {
-                struct publish_one o = {
+                const struct publish_one o = {
                         .page = p->pages[i],
                         .key = p->keys + (size_t)i * KEY_BYTES,
                         .parent = parent,
@@ -423,6 +435,7 @@ int publish_pages(struct attach *a, const struct publish *p, uint64_t now_nsec, 
                         .window_passed = p->window_passed,
                 };
 
+                note_ids(a, p, i, o.tokens);
                 r = publish_page(a, &o, false, &ret_pages[i], d);
                 if (r != 0 && r != KVL_STATUS_DUPLICATE)
                         break;

@@ -21,9 +21,10 @@ struct publish {
         const uint8_t *parent_key; /* NULL: the first page is a root */
         uint32_t last_tokens;      /* 1..page_tokens */
         uint64_t request;
-        uint32_t session;   /* handle of the attachment; 0: none */
-        uint64_t tag;       /* 0: none */
-        bool window_passed; /* evict_insert */
+        uint32_t session;         /* handle of the attachment; 0: none */
+        uint64_t tag;             /* 0: none */
+        bool window_passed;       /* evict_insert */
+        const uint8_t *token_ids; /* 4 bytes for each token of all pages; NULL: unknown */
 };
 
 /*

@@ -1,6 +1,7 @@
 #include "daemon/core/requests/submit.h"
 
 #include <errno.h>
+#include <string.h>
 
 #include "daemon/core/cache/lines.h"
 #include "daemon/core/clients/found.h"
@@ -10,6 +11,7 @@
 #include "daemon/core/requests/publish.h"
 #include "daemon/core/requests/refill.h"
 #include "daemon/core/sessions/session.h"
+#include "daemon/core/state/feed.h"
 #include "proto/status.h"
 
 /* Notes the page that the next PUBLISH with CHAIN continues; page PAGE_NONE if it failed. */
@@ -74,6 +76,17 @@ static int do_publish(struct attach *a, struct submit_chain *chain, const struct
         else
                 set_chain(chain, a, r, PAGE_NONE);
         return r;
+}
+
+/* Entries that break a rule of token ids cost nothing but the ids. */
+static void do_tokens(struct attach *a, const struct shm_submission *s)
+{
+        struct shm_token_ids t;
+
+        memcpy(&t, s, sizeof(t));
+        if (t.n > 0 && t.n <= SHM_TOKENS_IDS && t.first < a->ns->layout.page_tokens &&
+                !a->member->read_only && grants_check_page(a, t.page, NULL) == 0)
+                feed_note_ids(a->ns, t.page, t.first, t.ids, t.n);
 }
 
 static int do_free(struct attach *a, const struct shm_submission *s)
@@ -160,6 +173,9 @@ static int execute(struct attach *a, struct submit_chain *chain, const struct sh
                 if (!magazine_refill(a, s->aux, now_nsec))
                         ret->violation = "magazine";
                 return 0;
+        case SHM_OP_TOKENS:
+                do_tokens(a, s);
+                return 0;
         case SHM_OP_REQUEST_END:
                 request_end(a, s->request_id, now_nsec);
                 return 0;
@@ -168,11 +184,11 @@ static int execute(struct attach *a, struct submit_chain *chain, const struct sh
         }
 }
 
-/* Any entry between a page and those chained to it breaks the chain; any entry but PUBLISH and
- * PARENT ends a WITH. */
+/* Any entry but TOKENS between a page and those chained to it breaks the chain; any entry but
+ * PUBLISH, TOKENS and PARENT ends a WITH. */
 static void break_chain(struct submit_chain *chain, const struct shm_submission *s, bool is_there)
 {
-        bool is_publish = is_there && s->op == SHM_OP_PUBLISH;
+        bool is_publish = is_there && (s->op == SHM_OP_PUBLISH || s->op == SHM_OP_TOKENS);
         bool is_with = is_publish || (is_there && s->op == SHM_OP_PARENT);
 
         if (!is_publish)

@@ -25,7 +25,7 @@ char *keep_name(char buf[KEEP_NAME_BYTES], enum keep_kind kind, uint32_t number)
 
 bool keep_parse(const char *name, enum keep_kind *ret_kind, uint32_t *ret_number)
 {
-        static const char kinds[] = "srijqegkcpabl";
+        static const char kinds[] = "srijfhqegkcpabl";
         size_t len = strlen(name);
         uint32_t number = 0;
 

@@ -18,6 +18,7 @@
  *                            anew.
  *   log of sessions          The namespace's sessions, or those after the damage. Their pages stay
  *                            cached or are freed.
+ *   feed                     Token ids of the namespace's pages, and its followers begin anew.
  *   pins, socket pins        Nothing, if the client was never told of the segment. Otherwise each
  *                            page of the namespace counts as read by the client until it exits,
  *                            and the client is lost.
@@ -37,6 +38,8 @@ enum keep_kind {
         KEEP_RECORDS = 'r',      /* a namespace's pages and sets; number: in its header */
         KEEP_INDEX = 'i',        /* index segment of the namespace with these records; read-write */
         KEEP_INDEX_READER = 'j', /* the same, read-only */
+        KEEP_FEED = 'f',         /* feed segment of the namespace with these records; read-write */
+        KEEP_FEED_READER = 'h',  /* the same, read-only */
         KEEP_SESSIONS = 'q',     /* session log of the namespace with these records */
         KEEP_EXTENT = 'e',       /* number: in the set's record */
         KEEP_CANARY = 'g',      /* a GPU's canary (canary.h); number: its row in the root, from 1 */

@@ -54,6 +54,14 @@ struct shared {
         uint64_t n_indexed; /* slots in use, those of stale pages included */
 };
 
+/* The events for followers: state/feed.h. header NULL: none. */
+struct feed {
+        struct segment segment;
+        struct shm_feed *header; /* in the segment */
+        uint64_t tail;
+        uint64_t charged_bytes; /* in tenant.feeds_bytes */
+};
+
 /* The pin segment of an attachment, if it has one: state/shared.h. */
 struct pins {
         struct segment segment; /* fd -1: none, the client pins over the socket */

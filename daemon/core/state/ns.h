@@ -74,6 +74,7 @@ struct ns {
         struct ns_sets sets;
         struct records records;
         struct shared shared;
+        struct feed feed;
         struct tree tree; /* the cached prefixes */
         const struct evict_ops *evict;
         void *policy;          /* evict's state; owned */

@@ -39,8 +39,8 @@ uint32_t state_drop_kind(const struct keep *k, enum keep_kind kind)
 }
 
 static const enum keep_kind all_kinds[] = {KEEP_STATE, KEEP_RECORDS, KEEP_INDEX, KEEP_INDEX_READER,
-        KEEP_SESSIONS, KEEP_EXTENT, KEEP_CANARY, KEEP_CLIENTS, KEEP_RING, KEEP_PROCESS, KEEP_PINS,
-        KEEP_SOCKET_PINS};
+        KEEP_FEED, KEEP_FEED_READER, KEEP_SESSIONS, KEEP_EXTENT, KEEP_CANARY, KEEP_CLIENTS,
+        KEEP_RING, KEEP_PROCESS, KEEP_PINS, KEEP_SOCKET_PINS};
 
 /* Drops all descriptors that were left and not taken, except listening sockets. */
 static void state_drop_kept(const struct keep *k)

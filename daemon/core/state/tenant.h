@@ -82,6 +82,7 @@ struct tenant_attrs {
         /* For namespaces made later whose first opener names none: codec_layers_parse(); "" is
          * none. */
         char host_codec[CODEC_OPTION_MAX + 1], disk_codec[CODEC_OPTION_MAX + 1];
+        uint64_t events_bytes; /* most bytes of feeds; 0: none, and existing ones end */
 };
 
 struct tenant_counters {
@@ -116,6 +117,7 @@ struct tenant {
         struct sizing sizing;
         uint32_t n_members;
         uint32_t n_namespaces, n_attachments; /* its namespaces; the attachments of its clients */
+        uint64_t feeds_bytes;                 /* of its namespaces' feeds (feed.h) */
         uint32_t n_recalled;                  /* sets being taken back, quarantined ones included */
         uint64_t recalled_bytes;              /* of these */
         struct {

@@ -206,7 +206,7 @@ static bool is_over(
         const struct ring_turn *turn, const struct shm_submission *s, uint64_t ends_nsec)
 {
         bool is_cheap = s->op == SHM_OP_PUBLISH || s->op == SHM_OP_PARENT || s->op == SHM_OP_WITH ||
-                        s->op == SHM_OP_TOUCH || s->op == SHM_OP_EXPECT;
+                        s->op == SHM_OP_TOUCH || s->op == SHM_OP_EXPECT || s->op == SHM_OP_TOKENS;
 
         if (turn->violation || turn->n_walked >= RING_WALK_PAGES)
                 return true;

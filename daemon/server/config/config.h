@@ -173,6 +173,7 @@ struct tenant_config {
         uint32_t prefetch_steps;                  /* pages; 0: nothing is guessed */
         char warm_tags[TENANT_WARM_TAGS_MAX + 1];
         char host_codec[CODEC_OPTION_MAX + 1], disk_codec[CODEC_OPTION_MAX + 1];
+        uint64_t events_bytes; /* 0: off */
         char placement[TENANT_PLACEMENT_MAX + 1];
         bool exclusive;
         struct tenant_remote_config remote;

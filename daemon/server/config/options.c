@@ -363,6 +363,14 @@ const struct option options[] = {
         {SECTION_TENANT, "disk_codec", OPTION_TEXT, AT(tenant_config, disk_codec), 1,
                 CODEC_OPTION_MAX, .default_text = "none", .reloadable = true,
                 .help = "Codec of cached pages on a disk, as host_codec."},
+        {SECTION_TENANT, "events", OPTION_BYTES, AT(tenant_config, events_bytes), 0, 1024 * GIB,
+                .word = "off", .word_value = 0, .default_text = "off", .reloadable = true,
+                .help = "Most memory for events, by which routers learn of the tenant's cached "
+                        "pages and their token ids, if engines give them. A namespace reserves "
+                        "128 bytes and 4 for each token for every page of all tiers, and 8 MiB. "
+                        "One that doesn't fit has no events. Followers are clients of the tenant "
+                        "and members of monitor_group. 'off' ends all events of the tenant. A "
+                        "larger value applies to later namespaces, and to all after a restart."},
         {SECTION_TENANT, "placement", OPTION_TEXT, AT(tenant_config, placement), 1,
                 TENANT_PLACEMENT_MAX, .default_text = "pack", .reloadable = true,
                 .help = "Devices of reservations, and of namespaces whose clients name no device: "

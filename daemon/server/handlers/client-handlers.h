@@ -50,6 +50,7 @@ int handle_LEASABLE(struct request *rq);
 int handle_EXPECT(struct request *rq);
 int handle_IMPORT(struct request *rq);
 int handle_PROBE_HOSTS(struct request *rq);
+int handle_FEED(struct request *rq);
 int handle_NOTE_PREFILL(struct request *rq);
 int handle_ADMIN_EXPLAIN(struct request *rq);
 

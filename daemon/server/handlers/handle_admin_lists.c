@@ -349,6 +349,7 @@ static int make_ns(struct request *rq, void *object, void *ret)
         row->pages_promoted = ns->device.n_arrived;
         row->n_sessions = sessions_count(ns);
         row->pages_expected = expect_count_pages(ns->expect);
+        row->events_bytes = ns->feed.charged_bytes;
         return 0;
 }
 

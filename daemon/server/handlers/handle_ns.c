@@ -12,6 +12,7 @@
 #include "daemon/core/state/group.h"
 #include "daemon/core/state/store.h"
 #include "daemon/core/requests/invalidate.h"
+#include "daemon/core/state/feed.h"
 #include "daemon/server/handlers/client-handlers.h"
 #include "daemon/server/peers/server.h"
 #include "daemon/server/peers/tenancy.h"
@@ -183,6 +184,7 @@ int handle_NS_OPEN(struct request *rq)
         reply->huge_pages = a->ns->device.pool->props->huge_pages;
         reply->null_set = geometry_has_null_set(&a->ns->geometry);
         reply->imports = exchange_has_ns(a->ns, NULL);
+        reply->events = feed_is_on(&a->ns->feed);
         fill_tiers(reply, &a->ns->geometry);
         /* Another version may have retired the old contents. */
         loop_kick(&rq->server->loop);

@@ -97,8 +97,10 @@ int handle_LEASE(struct request *rq)
         return r;
 }
 
-static int check_publish(struct request *rq, const Kvlease__V1__PublishRequest *m)
+static int check_publish(
+        struct request *rq, const struct ns *ns, const Kvlease__V1__PublishRequest *m)
 {
+        uint64_t n_tokens = (uint64_t)(m->n_pages - 1) * ns->layout.page_tokens + m->last_tokens;
         int r = check_count(rq, "pages", m->n_pages, MAX_PUBLISH_PAGES);
 
         if (r < 0)
@@ -109,6 +111,11 @@ static int check_publish(struct request *rq, const Kvlease__V1__PublishRequest *
         if (m->parent_key.len != 0 && m->parent_key.len != KEY_BYTES)
                 return detail_set(&rq->detail, -EINVAL, "parent_key has %zu bytes, not %d or none",
                         m->parent_key.len, KEY_BYTES);
+        if (m->token_ids.len != 0 && m->token_ids.len != n_tokens * sizeof(uint32_t))
+                return detail_set(&rq->detail, -EINVAL,
+                        "pages of %llu tokens need %llu bytes of token_ids, or none, not %zu",
+                        (unsigned long long)n_tokens,
+                        (unsigned long long)(n_tokens * sizeof(uint32_t)), m->token_ids.len);
         return 0;
 }
 
@@ -123,7 +130,7 @@ int handle_PUBLISH(struct request *rq)
 
         if (!a)
                 return -ENOENT;
-        r = check_publish(rq, m);
+        r = check_publish(rq, a->ns, m);
         if (r < 0)
                 return r;
         publish = (struct publish){
@@ -136,6 +143,7 @@ int handle_PUBLISH(struct request *rq)
                 .session = m->session,
                 .tag = m->tag,
                 .window_passed = m->window_passed,
+                .token_ids = m->token_ids.len > 0 ? m->token_ids.data : NULL,
         };
         rq->peer->member->repeats = is_repeated(rq);
         r = publish_pages(

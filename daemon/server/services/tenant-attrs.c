@@ -55,6 +55,7 @@ int tenant_attrs_of(struct store *s, uint64_t budget_bytes, const struct tenant_
                 .session_expire_nsec = c->session_expire_nsec,
                 .free_ahead = c->free_ahead,
                 .prefetch_steps = c->prefetch_steps,
+                .events_bytes = c->events_bytes,
         };
         *ret_sizing = (struct sizing_attrs){
                 .mode = c->reservation.sizer,
