@@ -190,6 +190,20 @@ static uint32_t block_table(const uint32_t *pages, uint32_t n_pages)
         return n;
 }
 
+/* kvlease_follow */
+static int count_followed(void)
+{
+        struct kvl_follow_event event = {.size = sizeof(event)};
+        struct kvl_follower *follower;
+        int n_stored = 0;
+
+        need(kvl_follow_open(NULL, &follower) == 0, "following");
+        while (kvl_follow_next(follower, 0, &event) == 1)
+                n_stored += event.kind == KVL_FOLLOW_STORED; /* a router notes event.token_ids */
+        kvl_follow_close(follower);
+        return n_stored;
+}
+
 /* kvlease_explain */
 static int explain(struct kvl_ns *ns)
 {
@@ -286,6 +300,7 @@ int main(void)
         need(look_up_in_loop(conn, ns) == 0, "finding in a loop");
         need(count_session_pages(ns, "session 1") == 0, "listing a session");
         need(block_table(pages, N_PAGES) == N_PAGES, "making a block table");
+        need(count_followed() >= 0, "counting followed pages");
         need(explain(ns) == 0, "explaining");
         compute(ns, pages);
         need(read_window(ns, pages, NULL) == N_PAGES, "reading a window");

@@ -15,7 +15,7 @@ ROOMS: dict[str, list[str]] = {
     "daemon/core": ["state", "memory", "cache", "clients", "moves", "sessions", "reclaim", "requests", "exchange", "life"],
     "daemon/server": ["base", "config", "peers", "services", "handlers"],
     "daemon/remote": ["protocol", "endpoint", "ask", "store"],
-    "client/lib": ["connection", "shared", "objects", "keys", "mapping", "calls", "pages", "life"],
+    "client/lib": ["connection", "shared", "objects", "follow", "keys", "mapping", "calls", "pages", "life"],
 }
 
 # Headers for a tree's users. All of its rooms define functions of them, and each may include them.

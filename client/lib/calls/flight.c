@@ -35,6 +35,7 @@ struct flight {
         uint64_t tag;                   /* 0: none */
         uint32_t *pages;                /* allocated after this; becomes the published pages */
         uint8_t (*keys)[SHM_KEY_BYTES]; /* allocated after this: the parent's, then the pages' */
+        uint32_t *token_ids;            /* allocated after this: of all pages; NULL: none */
 };
 
 static struct flights *flights_of(struct kvl_conn *conn)
@@ -119,29 +120,72 @@ static uint32_t write_preamble(struct flights *all, const struct flight *f)
         return n;
 }
 
+/* Returns the tokens of the i-th page. */
+static uint32_t tokens_of(const struct flight *f, uint32_t i)
+{
+        return i + 1 == f->n_pages ? f->last_tokens : f->ns->info.page_tokens;
+}
+
+/* Can the daemon take token ids? */
+static bool has_token_ids(const struct flights *all, const struct flight *f)
+{
+        return f->token_ids && atomic_load_explicit(&all->ring.header->last_op,
+                                       memory_order_relaxed) >= SHM_OP_TOKENS;
+}
+
+/* Returns the ring entries of the i-th page. At most 87, for 1,024 tokens: a ring without that room
+ * is more than three quarters full, as clients that wait for room must find it (PROTOCOL.md). */
+static uint32_t entries_of(const struct flights *all, const struct flight *f, uint32_t i)
+{
+        uint32_t n_ids = has_token_ids(all, f) ? tokens_of(f, i) : 0;
+
+        return 1 + (n_ids + SHM_TOKENS_IDS - 1) / SHM_TOKENS_IDS;
+}
+
+/* Writes the token ids of the i-th page, from the ring's n-th new entry on; returns the next. */
+static uint32_t write_token_ids(struct flights *all, const struct flight *f, uint32_t i, uint32_t n)
+{
+        const uint32_t *ids = f->token_ids + (size_t)i * f->ns->info.page_tokens;
+        uint32_t n_ids = tokens_of(f, i);
+
+        for (uint32_t first = 0; first < n_ids; first += SHM_TOKENS_IDS) {
+                struct shm_token_ids t = {
+                        .op = SHM_OP_TOKENS,
+                        .n = (uint16_t)MIN(n_ids - first, (uint32_t)SHM_TOKENS_IDS),
+                        .ns_id = f->ns->id,
+                        .page = f->pages[i],
+                        .first = first,
+                };
+
+                memcpy(t.ids, ids + first, t.n * sizeof(*ids));
+                memcpy(ring_entry(&all->ring, n++, SHM_OP_TOKENS, f->ns->id, 0), &t, sizeof(t));
+        }
+        return n;
+}
+
 /* Writes unsubmitted entries, as far as there is room. Returns the ring entries used. */
 static uint32_t write_publish(struct flights *all, struct flight *f, uint32_t room)
 {
-        uint32_t first = f->n_submitted, end, n;
+        uint32_t n_preamble = (uint32_t)needs_with(all, f) + needs_parent(f), n, i = f->n_submitted;
         bool is_root = !needs_parent(f);
 
-        if (room <= (uint32_t)needs_with(all, f) + needs_parent(f))
+        if (room < n_preamble + entries_of(all, f, i))
                 return 0;
         n = write_preamble(all, f);
-        end = MIN(f->n_entries, first + room - n);
-        for (uint32_t i = first; i < end; i++) {
-                struct shm_submission *s =
-                        ring_entry(&all->ring, n++, SHM_OP_PUBLISH, f->ns->id, f->request);
+        for (; i < f->n_entries && n + entries_of(all, f, i) <= room; i++) {
+                struct shm_submission *s;
 
+                if (has_token_ids(all, f))
+                        n = write_token_ids(all, f, i, n);
+                s = ring_entry(&all->ring, n++, SHM_OP_PUBLISH, f->ns->id, f->request);
                 s->flags = is_root && i == 0 ? SHM_PUBLISH_ROOT : SHM_PUBLISH_CHAIN;
-                s->tokens =
-                        (uint16_t)(i + 1 == f->n_pages ? f->last_tokens : f->ns->info.page_tokens);
+                s->tokens = (uint16_t)tokens_of(f, i);
                 s->page = f->pages[i];
                 s->aux = f->window_passed ? SHM_PUBLISH_PASSED : 0;
                 s->user_data = user_data_of(f, i);
                 memcpy(s->key, f->keys[i + 1], SHM_KEY_BYTES);
         }
-        f->n_submitted = end;
+        f->n_submitted = i;
         all->is_with = has_with(f);
         return n;
 }
@@ -374,12 +418,21 @@ void flights_broken(struct kvl_conn *conn, int code, const char *why)
 /* ---- starting ----------------------------------------------------------------------------------
  */
 
+/* Returns the bytes of a publish's token ids; 0: they are unknown, or of no use. */
+static size_t publish_ids_bytes(const struct kvl_ns *ns, const struct kvl_publish *p)
+{
+        size_t n = (size_t)(p->n_pages - 1) * ns->info.page_tokens + p->last_tokens;
+
+        return p->token_ids && ns->events ? n * sizeof(uint32_t) : 0;
+}
+
 static struct flight *flight_new(struct op *op, const struct kvl_publish *p)
 {
         uint32_t n = op->n_asked;
         size_t pages_bytes = n * sizeof(uint32_t);
         size_t keys_bytes = p ? (n + 1) * (size_t)SHM_KEY_BYTES : 0;
-        struct flight *f = malloc(sizeof(*f) + keys_bytes + pages_bytes);
+        size_t ids_bytes = p ? publish_ids_bytes(op->ns, p) : 0;
+        struct flight *f = malloc(sizeof(*f) + keys_bytes + pages_bytes + ids_bytes);
 
         if (!f)
                 return NULL;
@@ -407,6 +460,10 @@ static struct flight *flight_new(struct op *op, const struct kvl_publish *p)
         if (p->parent_key)
                 memcpy(f->keys[0], p->parent_key, SHM_KEY_BYTES);
         memcpy(f->keys[1], p->keys, keys_bytes - SHM_KEY_BYTES);
+        if (ids_bytes > 0) {
+                f->token_ids = f->pages + n;
+                memcpy(f->token_ids, p->token_ids, ids_bytes);
+        }
         if (fast_is_open(&op->ns->fast))
                 fast_pin(&op->ns->fast, f->pages, n);
         return f;
@@ -489,6 +546,15 @@ void flight_drop(struct flight *f)
         flight_free(f);
 }
 
+/* Bytes of a PUBLISH besides its pages, keys and token ids: at most 100. */
+#define PUBLISH_BASE_BYTES 256
+
+size_t flight_max_ids_bytes(uint32_t n_pages)
+{
+        /* A page number takes up to 5 bytes. */
+        return FRAME_MAX_PAYLOAD - PUBLISH_BASE_BYTES - n_pages * (size_t)(SHM_KEY_BYTES + 5);
+}
+
 Kvlease__V1__PublishRequest flight_message(const struct kvl_ns *ns, const struct kvl_publish *p)
 {
         Kvlease__V1__PublishRequest m = KVLEASE__V1__PUBLISH_REQUEST__INIT;
@@ -507,6 +573,10 @@ Kvlease__V1__PublishRequest flight_message(const struct kvl_ns *ns, const struct
         m.session = session_handle(p->session);
         m.tag = p->tag;
         m.window_passed = p->window_passed;
+        m.token_ids.len = publish_ids_bytes(ns, p);
+        if (m.token_ids.len > flight_max_ids_bytes(p->n_pages))
+                m.token_ids.len = 0;
+        m.token_ids.data = (uint8_t *)p->token_ids;
         return m;
 }
 
@@ -531,6 +601,7 @@ static void send_prepared(struct flight *f)
                 .session = &session,
                 .tag = f->tag,
                 .window_passed = f->window_passed,
+                .token_ids = f->token_ids,
         };
         int r = send_publish(f->op, &p);
 

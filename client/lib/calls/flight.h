@@ -57,7 +57,12 @@ struct flight *flight_prepare(struct op *op, const struct kvl_publish *publish);
 void flight_launch(struct flight *f);
 void flight_drop(struct flight *f);
 
-/* Makes the PUBLISH message for the socket; borrows the arrays of `p`. */
+/* Returns the most bytes of token ids that fit the PUBLISH of so many pages, at most
+ * KVL_MAX_PUBLISH_PAGES. */
+size_t flight_max_ids_bytes(uint32_t n_pages);
+
+/* Makes the PUBLISH message for the socket; borrows the arrays of `p`. Leaves out token ids that
+ * don't fit. */
 Kvlease__V1__PublishRequest flight_message(const struct kvl_ns *ns, const struct kvl_publish *p);
 
 /* Forgets the namespace, which is being freed: its flights have no call any more, and give nothing

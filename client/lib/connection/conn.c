@@ -686,6 +686,15 @@ static struct conn *conn_new(void)
         return c;
 }
 
+const char *conn_socket_path(const char *given)
+{
+        const char *variable = secure_getenv("KVLEASE_SOCKET");
+
+        if (given)
+                return given;
+        return variable && *variable ? variable : "/run/kvlease/sock";
+}
+
 int conn_open(const char *path, uint64_t deadline_nsec, struct conn **ret_conn)
 {
         struct conn *c = conn_new();

@@ -76,6 +76,10 @@
 
 #define CONN_FOREVER UINT64_MAX
 
+/* The timeout of a blocking call if the caller names none: longer than any request takes on a host
+ * that isn't broken. */
+#define CONN_TIMEOUT_MSEC 30000
+
 struct conn;
 struct conn_call;
 
@@ -239,6 +243,9 @@ struct conn {
 };
 
 /* ---- life ------------------------------------------------------------------------------------ */
+
+/* Returns the given path; for NULL $KVLEASE_SOCKET, or the default. */
+const char *conn_socket_path(const char *given);
 
 /* Connects. Returns 0 (*ret_conn is owned); -ENOENT, -ECONNREFUSED, -EACCES, -ENAMETOOLONG,
  * -ETIMEDOUT (the listener's queue stayed full), -ENOMEM or another -errno. The sentence (error.h)

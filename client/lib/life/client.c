@@ -15,11 +15,8 @@
 #include "kvlease-version.h"
 #include "proto/status.h"
 
-#define DEFAULT_SOCKET         "/run/kvlease/sock"
 #define GROUP_SECRET_MIN_BYTES 16 /* as a token */
 #define GROUP_SECRET_MAX_BYTES 256
-#define DEFAULT_TIMEOUT_MSEC \
-        30000 /* longer than any request takes on a host that isn't broken; not tuned */
 #define DEFAULT_RECONNECT_MSEC 60000 /* a restart takes less than a second; not tuned */
 #define BYE_TIMEOUT_MSEC       1000  /* the daemon also notices a hang-up; not tuned */
 
@@ -113,7 +110,6 @@ static bool is_shm_off(void)
 static int copy_options(const struct kvl_connect_options *options, struct kvl_connect_options *ret)
 {
         struct kvl_connect_options o = {0};
-        const char *variable = secure_getenv("KVLEASE_SOCKET");
         int r = abi_copy_options(&o, sizeof(o), options);
 
         if (r == 0)
@@ -121,8 +117,7 @@ static int copy_options(const struct kvl_connect_options *options, struct kvl_co
                         KVL_CONNECT_METADATA_ONLY | KVL_CONNECT_NO_SHM | KVL_CONNECT_SAFEPOINTS);
         if (r < 0)
                 return r;
-        if (!o.socket_path)
-                o.socket_path = variable && *variable ? variable : DEFAULT_SOCKET;
+        o.socket_path = conn_socket_path(o.socket_path);
         if (!*o.socket_path)
                 return error_set(-EINVAL, "the socket path is empty");
         if (o.group_token && o.group_secret)
@@ -135,7 +130,7 @@ static int copy_options(const struct kvl_connect_options *options, struct kvl_co
         if (!o.client_name)
                 o.client_name = program_invocation_short_name;
         if (o.timeout_msec == 0)
-                o.timeout_msec = DEFAULT_TIMEOUT_MSEC;
+                o.timeout_msec = CONN_TIMEOUT_MSEC;
         if (o.reconnect_msec == 0)
                 o.reconnect_msec = DEFAULT_RECONNECT_MSEC;
         if (is_shm_off())

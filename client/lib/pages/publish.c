@@ -90,7 +90,22 @@ static struct kvl_publish publish_part(
                 .session = p->session,
                 .tag = p->tag,
                 .window_passed = p->window_passed,
+                .token_ids =
+                        p->token_ids ? p->token_ids + (size_t)first * ns->info.page_tokens : NULL,
         };
+}
+
+/* Returns how many of n pages fit a request, over the socket with their token ids. */
+static uint32_t batch_pages(const struct kvl_ns *ns, const struct kvl_publish *p, uint32_t n)
+{
+        size_t page_ids = ns->info.page_tokens * sizeof(uint32_t);
+
+        n = MIN(n, (uint32_t)KVL_MAX_PUBLISH_PAGES);
+        if (!p->token_ids || !ns->events || fast_is_open(&ns->fast))
+                return n;
+        while (n > 1 && n * page_ids > flight_max_ids_bytes(n))
+                n--;
+        return n;
 }
 
 static int publish_batch(
@@ -122,7 +137,7 @@ int kvl_publish(struct kvl_ns *ns, const struct kvl_publish *publish, uint32_t *
         PROBE(kvlease, publish, ns, p.request, p.n_pages);
         deadline = client_deadline(ns->conn);
         while (done < p.n_pages && (r == 0 || r == KVL_DUPLICATE)) {
-                uint32_t n = MIN(p.n_pages - done, (uint32_t)KVL_MAX_PUBLISH_PAGES);
+                uint32_t n = batch_pages(ns, &p, p.n_pages - done);
                 uint32_t *pages = ret_pages ? ret_pages + done : own_pages;
                 struct op op;
 

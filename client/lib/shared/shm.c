@@ -115,3 +115,23 @@ int shm_map_pins(int fd, uint64_t bytes, uint64_t client_id, uint32_t capacity_p
                         is_inside(&map, h->counters_offset, capacity_pages, sizeof(uint32_t)),
                 ret_map);
 }
+
+int shm_map_feed(int fd, uint64_t bytes, struct shm_map *ret_map)
+{
+        const struct shm_feed *h;
+        struct shm_map map;
+        int r = map_segment(fd, bytes, PROT_READ, SHM_FEED, &map);
+
+        if (r < 0)
+                return r;
+        h = map.base;
+        return map_if_right(&map,
+                h->n_slots > 0 && h->line_bytes % 64 == 0 &&
+                        h->line_bytes >= sizeof(struct shm_feed_line) &&
+                        h->page_tokens <=
+                                (h->line_bytes - sizeof(struct shm_feed_line)) / sizeof(uint32_t) &&
+                        is_inside(&map, h->lines_offset, h->capacity_pages, h->line_bytes) &&
+                        is_inside(&map, h->slots_offset, h->n_slots,
+                                shm_feed_slot_bytes(h->line_bytes)),
+                ret_map);
+}

@@ -22,6 +22,7 @@ int shm_map_client(int fd, uint64_t bytes, uint64_t client_id, struct shm_map *r
 int shm_map_index(int fd, uint64_t bytes, uint32_t capacity_pages, struct shm_map *ret_map);
 int shm_map_pins(int fd, uint64_t bytes, uint64_t client_id, uint32_t capacity_pages,
         struct shm_map *ret_map);
+int shm_map_feed(int fd, uint64_t bytes, struct shm_map *ret_map);
 
 /* Does nothing if nothing is mapped. */
 void shm_unmap(struct shm_map *map);
