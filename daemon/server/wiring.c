@@ -46,7 +46,7 @@ void wiring_turn(struct loop *l)
         then = clock_now_nsec();
         more = store_work(&s->store, SWEEP_PAGES_PER_TURN);
         more |= recalls_turn(s);
-        then = turns_end_part(s, "upkeep", NULL, then);
+        then = turns_end_part(s, "sweep", NULL, then);
         more |= queues_work(s);
         then = turns_end_part(s, "devices", NULL, then);
         more |= turns_do_tasks(s);

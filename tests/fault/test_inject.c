@@ -31,7 +31,7 @@ static const struct private_options options = {.daemon_lines = "log_level = info
  * start a thread (ld.so allocates for that, and exits). libc's name service (getgrnam()) doesn't
  * check malloc(). NULL: none of them.
  */
-static const char *find_culprit(const char *log, int status)
+static const char *find_failed(const char *log, int status)
 {
         int signal = WIFSIGNALED(status) ? WTERMSIG(status) : 0;
 
@@ -49,10 +49,10 @@ static void assert_documented_end(struct harness *h, size_t log_offset, int stat
 {
         char *log = log_from(h, log_offset);
         bool said = strstr(log, " error: ") || strstr(log, "kvleased: ");
-        const char *culprit = find_culprit(log, status);
+        const char *failed = find_failed(log, status);
 
-        if (culprit)
-                print_message("%s gave up: %s", culprit, strstr(log, "inject:"));
+        if (failed)
+                print_message("%s gave up: %s", failed, strstr(log, "inject:"));
         else if (!WIFEXITED(status) || WEXITSTATUS(status) > EXIT_CODE_MAX ||
                  (WEXITSTATUS(status) && !said))
                 fail_msg("the daemon ended with status 0x%x:\n%s", status, log);

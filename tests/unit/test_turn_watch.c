@@ -128,7 +128,7 @@ TEST(test_parts)
 
         turn_watch_part(&w, "LEASE", "a", 2 * NSEC_PER_MSEC);
         turn_watch_part(&w, "ADMIN_CHECK", NULL, 7 * NSEC_PER_MSEC);
-        turn_watch_part(&w, "chore", "b", 3 * NSEC_PER_MSEC);
+        turn_watch_part(&w, "task", "b", 3 * NSEC_PER_MSEC);
         turn_watch_note(&w, 5 * MINUTE, 12 * NSEC_PER_MSEC, 0);
         assert_int_equal(w.longest[0].at_nsec, 5 * MINUTE);
         assert_int_equal(w.longest[0].nsec, 12 * NSEC_PER_MSEC);
@@ -138,7 +138,7 @@ TEST(test_parts)
         /* The part belonged to that turn alone. */
         turn_watch_note(&w, 5 * MINUTE, 13 * NSEC_PER_MSEC, 0);
         assert_null(w.longest[0].what);
-        turn_watch_part(&w, "chore", "b", 14 * NSEC_PER_MSEC);
+        turn_watch_part(&w, "task", "b", 14 * NSEC_PER_MSEC);
         turn_watch_note(&w, 5 * MINUTE, 14 * NSEC_PER_MSEC, 0);
         assert_string_equal(w.longest[0].tenant, "b");
 }

@@ -312,7 +312,7 @@ bool turns_do_tasks(struct server *s)
         while (now - began < TURNS_TASKS_NSEC && (t = tasks_work(&s->store))) {
                 uint64_t then = now;
 
-                now = turn_watch_since(&s->turn_watch, "chore", t->name, then);
+                now = turn_watch_since(&s->turn_watch, "task", t->name, then);
                 if (t->server_data)
                         owe_time(t->server_data, now - then);
         }

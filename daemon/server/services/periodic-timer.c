@@ -91,7 +91,7 @@ static void on_tick(uv_timer_t *timer)
 
         for (size_t i = 0; i < ARRAY_SIZE(calls); i++)
                 next_nsec = MIN(next_nsec, calls[i](s, now_nsec));
-        (void)turns_end_part(s, "upkeep", NULL, began);
+        (void)turns_end_part(s, "periodic", NULL, began);
         if (next_nsec != UINT64_MAX)
                 arm_timer(s, minus_u64(next_nsec, now_nsec));
 }

@@ -104,7 +104,7 @@ static void begin(struct scene *s, struct harness *h)
         worker_publish_chain(s->good, 1, 4, s->pages);
 }
 
-HARNESS_TEST(test_culprit, &options)
+HARNESS_TEST(test_suspect, &options)
 {
         struct scene s;
         struct worker *bad, *again, *mate;
