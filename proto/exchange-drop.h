@@ -10,7 +10,7 @@
 #define EXCHANGE_DROPS(X)                                                              \
         X(BUSY, "busy", "as much is under way as may be")                              \
         X(NOT_WORTH, "not-worth", "computing the pages takes less time")               \
-        X(NO_ROOM, "no-room", "no free page, or somebody else announced the key")      \
+        X(NO_ROOM, "no-room", "no free page, or another client announced the key")     \
         X(LATE, "late", "the caller's deadline passed")                                \
         X(GONE, "gone", "the page had left the store, or this host")                   \
         X(DAMAGED, "damaged", "the value was not what was asked for")                  \

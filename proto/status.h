@@ -31,7 +31,7 @@ enum {
 #define STATUS_TABLE(X)                                                                      \
         X(OK, 0, 0, "ok")                                                                    \
         X(MISS, 1, KVL_STATUS_MISS, "not cached")                                            \
-        X(DUPLICATE, 2, KVL_STATUS_DUPLICATE, "already published by somebody else")          \
+        X(DUPLICATE, 2, KVL_STATUS_DUPLICATE, "already published by another client")         \
         X(QUOTA, 3, KVL_STATUS_QUOTA, "the tenant's limit is reached")                       \
         X(FULL, 4, KVL_STATUS_FULL, "the device has no memory left to lease")                \
         X(NO_PARENT, 5, KVL_STATUS_NO_PARENT, "the parent page is not cached")               \
@@ -40,7 +40,7 @@ enum {
         X(LAYOUT, 8, KVL_STATUS_LAYOUT, "the namespace exists with another layout")          \
         X(VERSION, 9, KVL_STATUS_VERSION, "no common protocol version")                      \
         X(TIMEOUT, 10, KVL_STATUS_TIMEOUT, "it waited as long as it may")                    \
-        X(PENDING, 11, KVL_STATUS_PENDING, "somebody else is computing it")                  \
+        X(PENDING, 11, KVL_STATUS_PENDING, "another client is computing it")                 \
         X(RESERVATION, 12, KVL_STATUS_RESERVATION, "the tenant's reservation is used up")    \
         X(INVALID, 32, -EINVAL, "invalid request")                                           \
         X(DENIED, 33, -EACCES, "permission denied")                                          \

@@ -57,9 +57,9 @@ void verdict_of_device(const void *row, void *verdict)
                         d->why[0] ? d->why : "no reason is given");
         if (d->missing_bytes > 0)
                 add_finding(v, SEVERITY_WARNING,
-                        "kvleasectl regions has whose it is, kvleasectl clients who is late in "
-                        "giving it back",
-                        "%s of what is reserved on %s is still with other tenants",
+                        "kvleasectl regions names these tenants, kvleasectl clients the late "
+                        "processes",
+                        "%s of the memory reserved on %s is still with other tenants",
                         show_bytes(v->format, d->missing_bytes, bytes), d->name);
 }
 
@@ -83,7 +83,7 @@ static void look_at_daemon(struct verdict *v, const status_row *s)
                         "there is no device: no memory can be leased");
         if (s->n_tenants == 0)
                 add_finding(v, SEVERITY_WARNING, "kvleasectl tenants add NAME limit=SIZE",
-                        "there is no tenant: nobody can connect");
+                        "there is no tenant: no client can connect");
         if (s->tenants_without_room > 0)
                 add_finding(v, SEVERITY_WARNING,
                         "kvleasectl tenants set, or 'extent' in [device NAME] and a restart",
@@ -155,8 +155,8 @@ static void look_at_clients(struct verdict *v, const status_row *s)
         if (s->peers_muted > 0)
                 add_finding(v, SEVERITY_WARNING,
                         "kvleasectl clients names them: end these processes",
-                        "clients that are ignored, as they broke the protocol or don't read, and "
-                        "keep what they have mapped: %" PRIu64,
+                        "clients that broke the protocol or don't read, are ignored, and keep "
+                        "their memory: %" PRIu64,
                         s->peers_muted);
         if (s->max_pending_bytes > 0 &&
                 s->pending_bytes / PENDING_PERCENT >= s->max_pending_bytes / 100)
@@ -242,7 +242,7 @@ static void look_at_last_start(struct verdict *v, const status_row *s)
                 add_finding(v, SEVERITY_WARNING,
                         "once after a GPU's reset that is normal; else report it with kvleased's "
                         "log",
-                        "the last restart lost part of what was kept (namespaces: %" PRIu64
+                        "the last restart lost part of the stored state (namespaces: %" PRIu64
                         ", pages: %" PRIu64 ")",
                         s->namespaces_lost, pages);
 }

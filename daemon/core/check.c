@@ -171,7 +171,7 @@ static int check_waiting(struct checker *c)
                 r = check_expect(
                         c, "pages that leases wait for", ns->name, ns->waits.n_wanted, n_wanted);
         if (r == 0 && ns->waits.failure.code != 0 && n_waiting == 0)
-                r = BROKEN(c->d, "namespace %s/%s keeps a failure that nobody waits for",
+                r = BROKEN(c->d, "namespace %s/%s keeps a failure that no client waits for",
                         ns->tenant->name, ns->name);
         return r;
 }
@@ -259,7 +259,7 @@ static const char *check_pins(const struct page *p, uint32_t pins, uint32_t n_wi
         if (page_pins(p) != pins)
                 return "its pin count isn't the sum of its clients' pins";
         if (pins == 0 && p->state == PAGE_DETACHED && !p->watched && n_windows == 0)
-                return "is detached but nobody pins it";
+                return "is detached and has no pin";
         if (n_windows > 0 && !may_be_pinned)
                 return "is in a window of a session, but neither cached nor detached";
         if (p->watched &&

@@ -28,7 +28,7 @@ int takeover_begin(struct server *s, struct detail *d)
         if (is_lost)
                 log_warning("%s", d->text);
         else if (r == 0 && keeping_is_on(&s->keeping))
-                log_notice("the cache starts empty: nobody kept anything of an earlier kvleased");
+                log_notice("the cache starts empty: no state of an earlier kvleased is stored");
         return 0;
 }
 

@@ -51,13 +51,13 @@ static void usage(FILE *to)
 {
         fputs("Usage: kvlease-bench [OPTION...] BENCHMARK [ARGUMENT]\n"
               "Measures against a private kvleased ($KVLEASED, else the one built with it).\n\n"
-              "  --list      what can be measured, and what it takes for an argument\n"
-              "  --rounds N  repeat, and take medians over the rounds\n"
-              "  --json      one JSON object instead of a table\n"
-              "  --check     exit status 2 where a bound is missed\n"
-              "  --quick     small numbers, to see that it works\n"
-              "  --help      this text\n"
-              "  --version   which one this is\n\n"
+              "  --list      list benchmarks and their arguments\n"
+              "  --rounds N  repeat N times, and print medians over the rounds\n"
+              "  --json      print one JSON object instead of a table\n"
+              "  --check     exit with 2 if a bound is missed\n"
+              "  --quick     use small numbers, to see that the benchmark works\n"
+              "  --help      show this help\n"
+              "  --version   show the version\n\n"
               "Exit status: 0 measured, 1 not, 2 a bound is missed (--check),\n"
               "77 there is no such device here.\n",
                 to);

@@ -4,7 +4,8 @@
   check-prose.py SOURCE
 
 Comments of C files only may not begin with a word that hides their subject. Text for users has to keep all of RULES: README.md and
-docs, manual pages, the options of kvleased.conf, kvlease.h, kvlease.proto, and the docstrings of the Python extension.
+docs, manual pages, the options of kvleased.conf, kvlease.h, kvlease.proto, the figures of lists and metrics, and the docstrings of
+the Python extension. Messages of the programs name who acts.
 """
 from __future__ import annotations
 
@@ -15,6 +16,7 @@ from collections.abc import Iterator
 
 import rooms
 
+PRODUCT = ("base", "client/ctl", "client/exporter", "client/lib", "client/llama", "client/python", "daemon", "gpu", "policy", "proto")
 TREES = ("base", "client", "daemon", "gpu", "lab", "policy", "proto", "tests")
 COMMENT = re.compile(r"/\*[\s*]*(Of|It|Who|What|As|Likewise|The same|Nobody|Those)\b(.*?)\*/", re.DOTALL)
 LITERALS = re.compile(r'(?:"(?:[^"\\]|\\.)*"\s*)+')
@@ -127,8 +129,23 @@ def texts(top: pathlib.Path) -> Iterator[tuple[str, str]]:
     for path in (top / "docs/man").glob("*.scd"):
         for block in re.sub(r"^```.*?^```", "", path.read_text(), flags=re.M | re.S).split("\n\n"):
             yield str(path.relative_to(top)), "" if block.startswith(("#", "@")) else re.sub(r"[*_\\]", "", re.sub(r"(?m)^(?=- )", ". ", block))
-    for literals in LITERALS.findall((top / "daemon/server/config/options.c").read_text()):
-        yield "daemon/server/config/options.c", "".join(re.findall(r'"((?:[^"\\]|\\.)*)"', literals))
+    for file in ("daemon/server/config/options.c", "proto/figures.def"):
+        yield from ((file, joined(literals)) for literals in LITERALS.findall((top / file).read_text()))
+
+
+def joined(literals: str) -> str:
+    """The text of C's strings that follow one another."""
+    return "".join(re.findall(r'"((?:[^"\\]|\\.)*)"', literals)).replace('\\"', '"')
+
+
+def messages(top: pathlib.Path) -> list[str]:
+    """Strings of the product, other than metrics' label "(nobody)", without an actor."""
+    files = [path for tree in PRODUCT for pattern in ("*.c", "*.h", "*.def") for path in sorted((top / tree).rglob(pattern))]
+    found = [(path, joined(literals)) for path in files for literals in LITERALS.findall(path.read_text())]
+    if len(found) < 5000:
+        sys.exit(f"only {len(found)} strings of the product can be read")
+    return [f"{path.relative_to(top)}: names no actor: {text[:100]}" for path, text in found
+            if RULES["names no actor"].search(text.replace("(nobody)", ""))]
 
 
 def users(top: pathlib.Path) -> list[str]:
@@ -146,4 +163,4 @@ def users(top: pathlib.Path) -> list[str]:
 
 if __name__ == "__main__":
     SOURCE = rooms.source(sys.argv[1:])
-    sys.exit(rooms.report("prose", [line for tree in TREES for line in opening(SOURCE, tree)] + users(SOURCE)))
+    sys.exit(rooms.report("prose", [line for tree in TREES for line in opening(SOURCE, tree)] + messages(SOURCE) + users(SOURCE)))

@@ -157,7 +157,7 @@ TEST(test_page_states)
         BREAK_STATE(&s, s.cached[2], PAGE_MOVING, "moving, but nothing is moved to it");
         BREAK_STATE(&s, s.cached[2], PAGE_RETIRING, "a state that doesn't exist");
         BREAK_STATE(&s, s.cached[2], PAGE_NULL, "only page 0");
-        BREAK_STATE(&s, s.cached[2], PAGE_DETACHED, "detached but nobody pins it");
+        BREAK_STATE(&s, s.cached[2], PAGE_DETACHED, "detached and has no pin");
         BREAK_STATE(&s, s.detached, PAGE_GRANTED, "no pins");
         BREAK(&s, page(&s, s.cached[0])->mark, 1, "mark");
         BREAK(&s, page(&s, s.cached[0])->tokens, 0, "token count");

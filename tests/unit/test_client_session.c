@@ -49,7 +49,7 @@ TEST(test_arguments)
         assert_int_equal(kvl_explain(c.ns, keys, 257, &why), -EINVAL);
         assert_int_equal(kvl_explain(c.ns, keys, 0, &why), -EINVAL);
         assert_int_equal(kvl_explain(c.ns, keys, 1, NULL), -EINVAL);
-        assert_string_equal(kvl_strerror(KVL_PENDING), "somebody else is computing it");
+        assert_string_equal(kvl_strerror(KVL_PENDING), "another client is computing it");
         close_client(&c); /* closes the session, too */
 }
 

@@ -380,7 +380,7 @@ static void handle_reply(struct conn *c, struct frame *f, const ProtobufCMessage
         int code;
 
         if (!call || call->type != f->header.type) {
-                conn_break(c, -EPROTO, "kvleased answered what nobody asked");
+                conn_break(c, -EPROTO, "kvleased sent a reply without a request");
                 return;
         }
         code = status_from_wire(reply->status);

@@ -51,7 +51,7 @@ class Stats:
     """Those whose keys and values were found."""
     published_pages: int = 0
     duplicate_pages: int = 0
-    """Of these, pages that somebody else had published first."""
+    """Of these, pages that another client had published first."""
     waits: int = 0
     """How often there was no page: of vLLM for a request, of transformers for any."""
     verified: int = 0

@@ -180,7 +180,7 @@ class Span(NamedTuple):
 class Announcement(NamedTuple):
     """How many pages were announced, and why not more.
 
-    stopped: None: all were; 'pending': somebody else is computing the next key, wait() for it;
+    stopped: None: all were; 'pending': another client is computing the next key, wait() for it;
     'cached': it is cached, look it up.
     """
 

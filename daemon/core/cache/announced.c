@@ -275,7 +275,7 @@ const char *announce_check_page(const struct ns *ns, uint32_t page)
         list_for_each (a, &ns->clients.closing, struct attach, ns_link)
                 if (is_announced_by(a, page) && is_withdrawn_soon(a->withdraw_at, page))
                         return NULL;
-        return "is announced by nobody";
+        return "is announced by no client";
 }
 
 /* Counts the set's list into *n; stops above the namespace's number in case the list is cyclic. */

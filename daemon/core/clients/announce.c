@@ -57,7 +57,7 @@ static int announce_page(
 
         if (ns_set_of(ns, page)->recall.state != RECALL_NONE)
                 return detail_set(d, -ENOSPC,
-                        "page %u is in memory that is taken back: nobody will find it; go on "
+                        "page %u is in memory that is taken back: no lookup will find it; go on "
                         "without announcing it",
                         page);
         FAULT_POINT("announce-before-key");

@@ -116,7 +116,7 @@ int attach_unmapped(struct attach *a, uint32_t set_index, struct detail *d)
                 return detail_set(d, -EBUSY, "set %u of namespace %s %s: it stays mapped",
                         set_index, a->ns->name,
                         set->recall.state == RECALL_NONE ? "isn't recalled"
-                                                         : "has pages that somebody holds");
+                                                         : "has pages that clients hold");
         attach_forget_mapped(a, set_index);
         return 0;
 }

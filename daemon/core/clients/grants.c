@@ -80,7 +80,8 @@ int grants_check_page(const struct attach *a, uint32_t page, struct detail *d)
         if (p->given_back)
                 return detail_set(d, -EINVAL, "page %u was given back", page);
         if (p->ready && !magazine_is_claimed(a->grants, page))
-                return detail_set(d, -EINVAL, "page %u lies in a magazine, nobody leased it", page);
+                return detail_set(
+                        d, -EINVAL, "page %u lies in a magazine, and is not leased", page);
         return 0;
 }
 

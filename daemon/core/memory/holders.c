@@ -42,7 +42,7 @@ char *region_holders(const struct tenant *but, const struct pool *pool, char *bu
         char held[FORMAT_BYTES_MAX];
         size_t n = 0, n_more = 0;
 
-        snprintf(buf, size, "nobody");
+        snprintf(buf, size, "no tenant");
         for (unsigned i = 0; t && i < 3 && n < size; i++) {
                 n += (size_t)snprintf(buf + n, size - n, "%s%s (%s)", i > 0 ? ", " : "", t->name,
                         format_bytes(reserved_for(t, pool), held));

@@ -146,7 +146,7 @@ void region_changed(struct pool *pool);
 void region_note_want(struct pool_share *s, uint64_t set_bytes, uint64_t bytes, uint64_t now_nsec);
 
 /* Writes "b (4 GiB), c (1 GiB) and 2 more": the largest reservations on the pool (NULL: on all
- * pools), except that of `but`; "nobody" if there is none. Returns buf. */
+ * pools), except that of `but`; "no tenant" if there is none. Returns buf. */
 #define REGION_HOLDERS_MAX 320
 char *region_holders(const struct tenant *but, const struct pool *pool, char *buf, size_t size);
 

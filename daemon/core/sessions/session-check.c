@@ -16,7 +16,7 @@ static const char *check_session(const struct session *s)
 
         list_for_each (o, &s->openings, struct opening, session_link) {
                 if (o->session != s || n_open++ >= s->n_open)
-                        return "a session is opened by somebody who doesn't know it";
+                        return "a session is opened by a client that doesn't know it";
         }
         if (n_open != s->n_open)
                 return "a session counts its handles wrong";
@@ -28,7 +28,7 @@ static const char *check_session(const struct session *s)
                 return "a session's log has more of its window than there is";
         if (s->window.n_shed > s->window.n_before ||
                 list_is_empty(&s->window.shed_link) != (s->window.n_shed == s->window.n_before))
-                return "a session holds pages that aren't its any more, and nobody lets them go";
+                return "a session holds pages that aren't its any more, and are not being released";
         if (list_is_empty(&s->window.link) != (s->window.n == 0))
                 return "a session is in the list of those with a window, or missing, against that";
         for (uint32_t i = 0; i < s->window.n; i++) {

@@ -183,9 +183,10 @@ static int take_file(const char *path)
                         return -EBUSY;
                 r = replace_file(path, &st);
                 if (r >= 0 && !locked)
-                        log_warning("somebody who is no kvleased holds a lock on the file that was "
-                                    "%s: others could open it; it is replaced by one that they "
-                                    "can't",
+                        log_warning(
+                                "another program than kvleased holds a lock on the file that was "
+                                "%s: others could open it; it is replaced by one that they "
+                                "can't",
                                 path);
                 if (r != -EAGAIN)
                         return r;

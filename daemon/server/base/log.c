@@ -194,8 +194,7 @@ static struct message *new_note_of_dropped(uint64_t n)
         char sentence[SENTENCE_MAX];
 
         snprintf(sentence, sizeof(sentence),
-                "%" PRIu64 " messages are missing here: nobody read the log while they were said",
-                n);
+                "%" PRIu64 " messages are missing here: the log was not read meanwhile", n);
         return new_message(LEVEL_WARNING, NULL, NULL, sentence);
 }
 

@@ -89,7 +89,8 @@ static int begin_restart(struct request *rq, const Kvlease__V1__AdminRestartRequ
 {
         if (!getenv("NOTIFY_SOCKET"))
                 return detail_set(&rq->detail, -EOPNOTSUPP,
-                        "nobody would start kvleased again: it runs neither as a service nor under "
+                        "kvleased would not be started again: it runs neither as a service nor "
+                        "under "
                         "kvleased --keep; stop it and start it where you did");
         if (loses && !m->force)
                 return detail_set(&rq->detail, -EBUSY,

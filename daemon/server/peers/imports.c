@@ -58,7 +58,7 @@ static const char *why_nothing(int code)
         case KVL_STATUS_MISS:
                 return "no other host has it, or not in time";
         case KVL_STATUS_PENDING:
-                return "somebody on this host computes or imports it meanwhile";
+                return "a client of this host computes or imports it meanwhile";
         default:
                 return "";
         }

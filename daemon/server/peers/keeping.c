@@ -311,7 +311,7 @@ static uint32_t find_max(struct server *s)
         r = keep_room_find(&max);
         if (r == 0 && max > 0)
                 return max;
-        s->keeping.why_not = r == -ENOTCONN ? "nobody is there to keep its descriptors"
+        s->keeping.why_not = r == -ENOTCONN ? "no service manager stores its descriptors"
                              : r < 0        ? "the service manager doesn't say what it keeps"
                                             : "the service manager keeps no descriptors of it";
         return 0;

@@ -111,7 +111,7 @@ static int explain_listen(int r, const struct listener *l, struct detail *d)
         const char *remedy = "";
 
         if (r == -EADDRINUSE)
-                remedy = ": somebody else listens there, stop it";
+                remedy = ": another process listens there, stop it";
         else if (r == -EEXIST)
                 remedy = ": a file that is no socket is in the way, remove it";
         return detail_set(d, r, "cannot listen at %s: %s%s", l->path, strerror(-r), remedy);
@@ -306,7 +306,7 @@ void listener_note_ending(struct server *s, uint64_t id, bool begins)
                 if (log_first_of("endings"))
                         log_warning(
                                 "%u connections at %s were sent descriptors whose closing takes "
-                                "long: nobody is accepted there until it is done; Linux 6.16 "
+                                "long: no client is accepted there until it is done; Linux 6.16 "
                                 "and later take none",
                                 l->n_endings, l->path);
         } else if (l->n_endings < ENDINGS_MAX && l->paused) {
