@@ -1,8 +1,17 @@
-"""Commands of README.md and docs/start, with the output that these pages show."""
+"""Commands of README.md, docs/start and docs/operate, with the output that these pages show."""
 import pathlib
 import re
 
 SOURCE = pathlib.Path(__file__).resolve().parents[2]
+
+
+def listed(test):
+    """The commands that tests/tools/commands.txt leaves to this test, in order."""
+    parts = re.split(r"^\[(.*)\]$", (SOURCE / "tests/tools/commands.txt").read_text(), flags=re.M)
+    (lines,) = (text for name, text in zip(parts[1::2], parts[2::2]) if name == test)
+    found = [line for line in lines.splitlines() if line and " = " not in line]
+    assert found, f"commands.txt has none for {test}"
+    return found
 
 
 class Guide:
@@ -21,6 +30,12 @@ class Guide:
         """Lines of the section's shell blocks, without comments."""
         text = "".join(text for language, text in self._blocks(section) if language == "sh")
         return [re.sub(r" +#.*", "", line) for line in text.splitlines()]
+
+    def inline(self, title, word):
+        """The one command in a sentence below the title that begins so."""
+        text = re.split(r"^#+ ", self._text.split(f"# {title}\n")[1], flags=re.M)[0]
+        (command,) = re.findall(rf"`({word} [^`]*)`", text)
+        return command
 
     def program(self, language):
         """The one program in this language."""

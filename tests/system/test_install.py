@@ -7,11 +7,13 @@ import sys
 
 sys.path.insert(0, "/kvl/source/tests/system")
 import machine
-from guide import Guide
+from guide import Guide, listed
 from machine import KVLEASED
 
 
-HOST, C = Guide("docs/start/host.md"), Guide("docs/start/c.md")
+HOST, C, CONFIGURE = (Guide(f"docs/{page}.md") for page in ("start/host", "start/c", "operate/configure"))
+# By it the output of docs/operate/configure.md has its lines.
+CONFIGURATION = "# host memory\n\n[daemon]\ndevices = host\n[device host]\nmemory = 2GiB\n"
 
 
 def test_install():
@@ -37,6 +39,13 @@ def test_worker():
     assert "found page" in machine.command("env", "KVLEASE_SOCKET=/run/kvlease/t/prod/sock", "/tmp/hello").stdout
 
 
+def test_configuration():
+    machine.CONFIG.parent.mkdir(exist_ok=True)
+    machine.CONFIG.write_text(CONFIGURATION)
+    machine.systemctl("restart", KVLEASED)
+    machine.follow(CONFIGURE, "Apply a change")
+
+
 def test_exporter():
     """The exporter runs as a user of its own, and reads the monitor socket, which only a group may use."""
     unit = "kvlease-exporter.service"
@@ -45,6 +54,13 @@ def test_exporter():
     assert re.search("^kvlease_up 1$", said, re.MULTILINE), said
     machine.follow(Guide("docs/operate/watch.md"), "Metrics")
     assert os.stat(f"/proc/{machine.main_pid(unit)}").st_uid != 0
+
+
+def test_other_commands():
+    """Commands of docs/operate that stand in sentences. The last one stops kvleased."""
+    for line in listed("tests/system/test_install.py"):
+        machine.command("sh", "-ec", line.replace("NAME", "nobody"))
+    assert machine.show(KVLEASED, "ActiveState") == "inactive"
 
 
 if __name__ == "__main__":

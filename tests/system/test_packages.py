@@ -16,6 +16,7 @@ from guide import Guide
 from machine import KVLEASED, SOCKETS
 
 HOST, C, PYTHON = (Guide(f"docs/start/{page}.md") for page in ("host", "c", "python"))
+UPGRADE = Guide("docs/operate/upgrade.md")
 
 # Files that other packages change when any package is installed or removed.
 NOT_OURS = re.compile("^/(proc|sys|dev|tmp|kvl|run/(systemd|log|dpkg|lock)|root|etc/ld.so.cache"
@@ -28,6 +29,12 @@ DIST_PACKAGES = "/usr/lib/python3/dist-packages/kvlease"
 
 def shell(line):
     return machine.command("sh", "-ec", line).stdout
+
+
+def apt(line, *options):
+    """The page's command without its questions."""
+    words = ("-y", "-q", "--no-install-recommends", "-o", "Dpkg::Options::=--force-unsafe-io", *options)
+    return re.sub(r"^apt (\w+)", rf"apt-get \1 {' '.join(words)}", line)
 
 
 def files():
@@ -59,8 +66,7 @@ def test_install():
     """Installs packages, adds a tenant with a guarantee and a group, and runs a worker."""
     _, build, install = HOST.commands("Build and install the packages")
     shutil.copytree("/kvl/packages", build.split()[-1])
-    shell(install.replace("apt install", "apt-get install -y -q --no-install-recommends"
-                          " -o Dpkg::Options::=--force-unsafe-io"))
+    shell(apt(install))
     assert not [name for name in installed() if name.endswith("-dbgsym")]
     assert machine.show(KVLEASED, "ActiveState") == "active"
     for unit in (KVLEASED, *SOCKETS):
@@ -145,7 +151,10 @@ def test_upgrade():
     pid, socket = machine.main_pid(), os.stat("/run/kvlease/admin.sock").st_ino
     config = pathlib.Path("/etc/kvlease/kvleased.conf")
     config.write_text("[daemon]\nmax_clients = 77\n")
-    install("*.deb")
+    upgrade, *ask = UPGRADE.commands("Upgrade")
+    shell("\n".join(["cd /kvl/packages", *ask]))
+    # The packages have the same version again.
+    shell(f"cd /kvl/packages\n{apt(upgrade, '--reinstall')}")
     assert machine.main_pid() not in (0, pid)
     assert os.stat("/run/kvlease/admin.sock").st_ino == socket
     assert "found page" in hello()
@@ -193,7 +202,8 @@ def test_purge():
     names = installed() - BEFORE_PACKAGES
     assert {"kvleased", "kvlease-tools", "libkvlease0", "libkvlease-dev",
             "python3-kvlease", "kvlease-doc"} <= names, names
-    machine.command("dpkg", "-P", *names)
+    shell(apt(UPGRADE.inline("kvlease", "apt purge")))
+    machine.command("dpkg", "-P", *(names & installed()))
     left = sorted(files() - BEFORE_FILES)
     assert not left, "\n".join(left)
     for group in ("kvlease-admin", "kvlease-monitor"):

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
 """Fails where README.md, a page of FOLDERS or packaging/ shows a configuration that kvleased refuses, where
 docs/operate/troubleshoot.md leaves an alert out or has one that isn't there, where packaging/kvleased.conf has not the text of each option,
-where a command of kvleasectl fails at a daemon of its own, and where a page is longer than its folder's limit.
+where a command of kvleasectl fails at a daemon of its own, where commands.txt names no test for another command of docs/start and
+docs/operate, and where a page is longer than its folder's limit.
 
     check-operations.py SOURCE KVLEASED KVLEASECTL
 """
@@ -99,6 +100,36 @@ def run_all(folder):
     return ran
 
 
+# Programs whose commands stand in sentences, too. Blocks have others.
+INLINE = re.compile(r"(?:sh|apt|pip|python3?|systemctl|systemd-\w+|journalctl|adduser|meson|helm|kubectl|ssh|bpftrace|openssl|dpkg-deb|nvidia-smi|kvlease-bench"
+                    r"|kvleased) \S")
+
+
+def commands(text):
+    """Each command of a page, but those of kvleasectl that run_all() runs."""
+    for language, block in re.findall(r"^```(\w*)\n(.*?)^```", text, re.M | re.S):
+        yield from (re.sub(r" +#.*", "", line.removeprefix("$ ")) for line in block.splitlines() if language == "sh" or line.startswith("$ "))
+    text = re.sub(r"^```.*?^```", "", text, flags=re.M | re.S)
+    yield from (span for span in re.findall(r"`([^`\n]+)`", text) if INLINE.match(span) or span.startswith("kvleasectl "))
+
+
+def check_commands():
+    """commands.txt has all commands that this test doesn't run, and each named test has the words by which it runs its own."""
+    parts = re.split(r"^\[(.*)\]$", (source / "tests/tools/commands.txt").read_text(), flags=re.M)
+    rows = [(place, *line.partition(" = ")[::2]) for place, lines in zip(parts[1::2], parts[2::2]) for line in lines.splitlines() if line]
+    for place, command, words in rows:
+        if not place.startswith("none: "):
+            test = source / place
+            if not test.exists() or (words or f'listed("{place}")') not in test.read_text():
+                problems.append(f"commands.txt: {place} doesn't run: {command}")
+    named = [command for _, command, _ in rows]
+    found = {line for p in pages if p.parent.name in (source.name, "start", "operate") for line in commands(p.read_text())}
+    found -= {line for line in found if line.startswith("kvleasectl ") and (line[11:] in NEEDY or not UNENDING.match(line[11:]))}
+    problems.extend(f"commands.txt: no test is named for: {line}" for line in found if named.count(line) != 1)
+    problems.extend(f"commands.txt: no page has: {line}" for line in named if line not in found)
+    return len(found)
+
+
 for line in shown:
     words = line.split()
     verb = next((" ".join(words[:n]) for n in (2, 1) if " ".join(words[:n]) in verbs), None)
@@ -110,5 +141,6 @@ for line in shown:
             problems.append(f"kvleasectl {verb} has no option --{option}")
 with tempfile.TemporaryDirectory(prefix="kvl-") as name:
     n_run = run_all(pathlib.Path(name))
-print("\n".join(problems) if problems else f"{len(configurations)} configurations, {len(rows)} alerts, {n_run} commands: ok")
+n_named = check_commands()
+print("\n".join(problems) if problems else f"{len(configurations)} configurations, {len(rows)} alerts, {n_run} commands, {n_named} in other tests: ok")
 sys.exit(1 if problems else 0)

@@ -205,16 +205,27 @@ def test_the_document() -> None:
     assert table() in document.read_text(), f"{document} has another table than:\n{table()}"
 
 
+def check_shown(words: str, name: str, lines: str, tmp_path: Path) -> None:
+    """plan FILE ... prints these lines for a model of the catalogue."""
+    (model,) = (m for m in catalogue() if m["name"].lower().replace(" ", "-") == name)
+    config = tmp_path / "config.json"
+    config.write_text(json.dumps(model))
+    arguments = re.sub(r"\S+\.json", str(config), words).split()
+    assert run(*arguments).stdout.startswith(lines), words
+
+
 def test_the_worked_examples(tmp_path: Path) -> None:
-    """The command prints what docs/operate/size.md shows, for the catalogue's models."""
-    models = {model["name"].lower().replace(" ", "-"): model for model in catalogue()}
     page = (HERE.parents[2] / "docs/operate/size.md").read_text()
     shown = re.findall(
         r"^\$ python -m kvlease.vllm (plan (\S+)\.json .*)\n([^`]*)^```", page, re.MULTILINE
     )
     assert len(shown) == 3
     for words, name, lines in shown:
-        config = tmp_path / f"{name}.json"
-        config.write_text(json.dumps(models[name]))
-        arguments = words.replace(config.name, str(config)).split()
-        assert run(*arguments).stdout.startswith(lines), words
+        check_shown(words, name, lines, tmp_path)
+
+
+def test_the_first_example(tmp_path: Path) -> None:
+    page = (HERE.parents[2] / "docs/start/vllm.md").read_text()
+    (words,) = re.findall(r"^python -m kvlease.vllm (plan CONFIG.json .*)$", page, re.MULTILINE)
+    ((name, lines),) = re.findall(r"For (.*) you should see:\n\n```\n([^`]*)```", page)
+    check_shown(words, name.lower().replace(" ", "-"), lines, tmp_path)

@@ -77,3 +77,5 @@ def test_the_command_line() -> None:
     ended = subprocess.run(command, stderr=subprocess.PIPE, text=True, check=False)
     assert ended.returncode == 2
     assert "usage: python -m kvlease.llama [OPTION...] serve" in ended.stderr
+    shown = subprocess.run([*command, "--help"], stdout=subprocess.PIPE, text=True, check=True)
+    assert "--chunk-tokens" in shown.stdout
