@@ -230,6 +230,9 @@ part_release() {
         fi
 }
 
+# Tests of two files at a time: most wait for daemons, or have one engine compute at a time.
+two='-n 2 --dist loadfile'
+
 # Where the package for Python is installed, with pinned tools (client/python/tests/requirements.txt).
 venv=$top/build/python-venv
 python_is_installed=no
@@ -263,12 +266,14 @@ part_python() {
         python_install || return 0
         say "testing python"
         # -X dev: debug hooks of the allocators, and asyncio's debug mode.
+        # shellcheck disable=SC2086
         if check python-tests env KVL_BUILD="$top/build" "$venv/bin/python" -X dev -W error \
-                -m pytest -p no:cacheprovider client/python/tests; then
+                -m pytest $two -p no:cacheprovider client/python/tests; then
                 tail -n 1 "$work/log"
         fi
         # The extension alone is built with the sanitizers; the interpreter loads them first.
         checked=$top/build/python-asan
+        # shellcheck disable=SC2086
         check python-asan-build env PATH="$venv/bin:$PATH" sh -ec '
                 [ -e "$1/build.ninja" ] || meson setup "$1" client/python -Dlibkvlease="$2" \
                         -Db_sanitize=address,undefined -Db_lundef=false -Doptimization=1 \
@@ -280,7 +285,7 @@ part_python() {
                         LD_PRELOAD="$(gcc -print-file-name=libasan.so) $(gcc -print-file-name=libubsan.so)" \
                         PYTHONMALLOC=malloc ASAN_OPTIONS=detect_leaks=0 \
                         UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1 \
-                        "$venv/bin/python" -W error -m pytest -p no:cacheprovider \
+                        "$venv/bin/python" -W error -m pytest $two -p no:cacheprovider \
                         -k 'not costs_little and not test_wheel' client/python/tests || true
         check python-types "$venv/bin/mypy" --config-file client/python/pyproject.toml \
                 --cache-dir build/mypy client/python/kvlease client/python/tests || true
@@ -330,12 +335,12 @@ part_torch() {
 # engine NAME VERSION PATH: the tests of an engine, with packages in the folders of PATH.
 engine() {
         say "testing $1 $2"
+        # shellcheck disable=SC2086
         if check "$1-$2-tests" env KVL_BUILD="$top/build" KVL_ENGINE_VERSION="$2" PYTHONPATH="$3" \
-                "$venv/bin/python" -m pytest -q -rs --import-mode=importlib -p no:cacheprovider -p no:anyio \
-                "tests/engines/$1"; then
+                "$venv/bin/python" -m pytest $two -q -rs --import-mode=importlib \
+                -p no:cacheprovider -p no:anyio "tests/engines/$1"; then
                 # What was left out, with its reason, and the sum.
-                grep '^SKIPPED' "$work/log" || true
-                tail -n 1 "$work/log"
+                grep -E '^SKIPPED|^[0-9]+ passed' "$work/log" || true
         fi
 }
 
