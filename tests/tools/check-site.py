@@ -3,7 +3,8 @@
 
     check-site.py SOURCE PAGE.scd...
 
-Each page fits screens of 360 and 1280 pixels, in light and dark colours, and loads nothing from elsewhere. The search finds the answer
+Each page fits screens of 360 and 1280 pixels, in light and dark colours, breaks no word in a table, and loads nothing from elsewhere.
+The search finds the answer
 to each question of questions.txt by its words. Texts of the drawings are inside their boxes. Skipped (77) without sphinx or chromium.
 """
 import importlib.util
@@ -23,6 +24,18 @@ OVERFLOW = """(() => {
         return boxes.some(box => x >= box.x && x <= box.x + box.width && y > box.y && y < box.y + box.height
             && (at.x < box.x - 1 || at.x + at.width > box.x + box.width + 1)) || at.x + at.width > all.width + 1
     }).map(text => text.textContent).join('; ')
+})()"""
+BROKEN = """(() => {
+    const range = document.createRange(), broken = []
+    for (const cell of document.querySelectorAll('th, td'))
+        for (const texts = document.createTreeWalker(cell, NodeFilter.SHOW_TEXT); texts.nextNode();)
+            for (const word of texts.currentNode.data.matchAll(/[A-Za-z0-9_]+/g)) {
+                range.setStart(texts.currentNode, word.index)
+                range.setEnd(texts.currentNode, word.index + word[0].length)
+                if (new Set([...range.getClientRects()].map(r => Math.round(r.top))).size > 1)
+                    broken.push(word[0])
+            }
+    return broken.slice(0, 5).join(', ')
 })()"""
 problems = []
 
@@ -51,6 +64,8 @@ def check_pages(browser, site, pages):
             shade = browser.run("parseInt(getComputedStyle(document.body).backgroundColor.match(/\\d+/)[0])")
             if wide > width or (shade < 128) != dark:
                 problems.append(f"{page.relative_to(site)}: {wide} pixels wide on a screen of {width}, {scheme}: {shade}")
+            if words := browser.run(BROKEN):
+                problems.append(f"{page.relative_to(site)}: broken on a screen of {width}: {words}")
     asked = {e["params"]["request"]["url"] for e in browser.events if e["method"] == "Network.requestWillBeSent"}
     problems.extend(f"it asks for {url}" for url in asked if not url.startswith("file:"))
 
