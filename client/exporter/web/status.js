@@ -87,7 +87,7 @@ function table(caption, heads, rows) {
 const TIERS = { device: "device", host: "host memory", disk: "disk" };
 
 function tiers(data) {
-  return [table("Memory of devices and of what lies below them",
+  return [table("Memory of devices, and of the tiers below them",
     ["Device", "Tier", "State", "Used", "Of"],
     data.tiers.map((t) => [t.device, TIERS[t.tier] || t.tier,
       html("span", { class: t.state === "ok" ? "good" : "bad" }, t.state),
@@ -113,7 +113,7 @@ function regions(data) {
   }
   return [
     key([["used", "used"], ["excess", "beyond the reservation"], ["idle", "reserved, idle"], ["lent", "lent to others"]]),
-    table("Regions: what is reserved of devices for tenants, and what they use of them",
+    table("Memory that is reserved for each tenant, and that it uses",
       ["Tenant", "Device", "Part of the device", "Reserved", "Used", "Lent", "Missing"],
       data.regions.map((r) => {
         const idle = Math.max(0, r.reserved - r.used - r.lent);
@@ -128,7 +128,7 @@ function regions(data) {
 function tenants(data) {
   const most = Math.max(1, ...data.tenants.map((t) => t.cached));
   const rest = data.n_tenants - data.tenants.length;
-  const parts = [key([["used", "cached on devices"], ["below", "below devices"]]), table("Tenants: what is cached for each, and what each may have",
+  const parts = [key([["used", "cached on devices"], ["below", "below devices"]]), table("Cached pages and memory of each tenant, and its limit",
     ["Tenant", "Cached pages", "Pages", "Memory", "Clients", "Refused leases", "Evicted pages"],
     data.tenants.map((t) => [t.name,
       bar(`${count(t.cached)} pages cached on devices, ${count(t.below)} below`, most, [["used", t.cached - t.below], ["below", t.below]]),
@@ -141,7 +141,7 @@ function tenants(data) {
 
 function evictions(data) {
   if (data.evictions.length === 0) {
-    return [html("p", {}, "No page has had to give way since kvleased started.")];
+    return [html("p", {}, "No page was evicted since kvleased started.")];
   }
   const weight = {};
   for (const e of data.evictions) {
@@ -156,8 +156,8 @@ function evictions(data) {
       svg("rect", { class: "taken", width: 10, height: 10, opacity: (pages / most).toFixed(2) }));
     return html("span", { class: "cell" }, square, pages ? count(pages) : "0");
   };
-  const short = (name) => (name === "" ? "(nobody)" : name);
-  return [table("Pages that gave way: the row's tenant lost them to the column's",
+  const short = (name) => (name === "" ? "(no tenant)" : name);
+  return [table("Evicted pages of the tenant in the row, for leases of the tenant in the column",
     ["Lost by \\ for", ...names.map(short)],
     names.filter((name) => name !== "").map((victim) => [victim, ...names.map((by) => cell(victim, by))]))];
 }
@@ -213,7 +213,7 @@ function summary(data) {
 }
 
 const SECTIONS = [["summary", "At a glance", summary], ["hour", "The last hour", lastHour], ["tiers", "Tiers", tiers],
-  ["tenants", "Tenants", tenants], ["regions", "Regions", regions], ["evictions", "Who evicts whom", evictions]];
+  ["tenants", "Tenants", tenants], ["regions", "Regions", regions], ["evictions", "Evictions between tenants", evictions]];
 
 // Where the keyboard is, and how far tables are scrolled, outlives an update.
 function replace(section, parts) {
@@ -260,7 +260,7 @@ function listen() {
   const events = new EventSource("/events");
   events.onmessage = (event) => show(JSON.parse(event.data));
   events.onerror = () => {
-    say("lost", "The exporter doesn't answer; what is shown is old.");
+    say("lost", "The exporter doesn't answer: these figures are old.");
     if (events.readyState === EventSource.CLOSED) {
       setTimeout(listen, RETRY_MSEC);
     }
