@@ -92,7 +92,11 @@ def test_contents(wheel: Path) -> None:
     assert "License-Expression: Apache-2.0\n" in metadata
     assert "Requires-Python: >=3.11\n" in metadata
     assert all("extra ==" in line for line in re.findall("^Requires-Dist: .*", metadata, re.M))
-    assert set(re.findall("^Provides-Extra: (.*)", metadata, re.M)) == {"transformers", "vllm"}
+    assert set(re.findall("^Provides-Extra: (.*)", metadata, re.M)) == {
+        "llama",
+        "transformers",
+        "vllm",
+    }
     assert metadata.endswith((TREE / "client/python/README.md").read_text())
 
 
