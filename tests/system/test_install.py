@@ -11,7 +11,7 @@ from guide import Guide, listed
 from machine import KVLEASED
 
 
-HOST, C, CONFIGURE = (Guide(f"docs/{page}.md") for page in ("start/host", "start/c", "operate/configure"))
+HOST, C, CONFIGURE, TENANTS = (Guide(f"docs/{page}.md") for page in ("start/host", "start/c", "operate/configure", "operate/tenants"))
 # By it the output of docs/operate/configure.md has its lines.
 CONFIGURATION = "# host memory\n\n[daemon]\ndevices = host\n[device host]\nmemory = 2GiB\n"
 
@@ -44,6 +44,7 @@ def test_configuration():
     machine.CONFIG.write_text(CONFIGURATION)
     machine.systemctl("restart", KVLEASED)
     machine.follow(CONFIGURE, "Apply a change")
+    machine.follow(TENANTS, "Add and change a tenant")
 
 
 def test_exporter():

@@ -85,6 +85,10 @@ def run_all(folder):
     try:
         if not any("ready in" in line for line in daemon.stderr):
             problems.append("kvleased doesn't start")
+        said = subprocess.run([kvleasectl, "--runtime-dir", folder / "run", "status"], capture_output=True, text=True, check=True).stdout
+        for line in re.findall(r"^\$ kvleasectl status\n(.*?)```", page, re.M | re.S)[0].splitlines():
+            if line not in said.splitlines():
+                problems.append(f"docs/operate/watch.md shows '{line}', kvleasectl status prints:\n{said}")
         for line in dict.fromkeys(shown):
             if not line or UNENDING.match(line) or line in NEEDY:
                 continue
