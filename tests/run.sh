@@ -4,8 +4,8 @@
 #   sh tests/run.sh                  all parts at short numbers
 #   sh tests/run.sh --full           the full numbers of repetitions, and the fuzzers for a minute each
 #   sh tests/run.sh --part NAME      one part (repeatable): static release python asan tsan valgrind
-#                                    fuzz, coverage fresh llama (only with --full, or by name), torch
-#                                    engines peers valkey (by name)
+#                                    fuzz, coverage fresh llama lmcache (only with --full, or by
+#                                    name), torch engines peers valkey (by name)
 #   sh tests/run.sh --also NAME      this part after the others (repeatable)
 #   sh tests/run.sh --no-deps        don't look for missing packages
 #
@@ -29,10 +29,10 @@ while [ $# -gt 0 ]; do
         --no-deps) deps=0 ;;
         --part | --also)
                 case "${2-}" in
-                static | release | python | torch | engines | llama | peers | valkey | asan | \
-                        tsan | valgrind | fuzz | coverage | fresh) ;;
+                static | release | python | torch | engines | llama | lmcache | peers | valkey | \
+                        asan | tsan | valgrind | fuzz | coverage | fresh) ;;
                 *)
-                        echo "run.sh: $1 needs one of: static release python torch engines llama peers valkey asan tsan valgrind fuzz coverage fresh" >&2
+                        echo "run.sh: $1 needs one of: static release python torch engines llama lmcache peers valkey asan tsan valgrind fuzz coverage fresh" >&2
                         exit 2
                         ;;
                 esac
@@ -57,7 +57,7 @@ done
 all='static release python asan tsan valgrind fuzz'
 if [ "$full" = 1 ]; then
         export KVL_FULL=1
-        all="$all coverage fresh llama"
+        all="$all coverage fresh llama lmcache"
 fi
 parts=${parts:-$all}$also
 # Of the part "coverage": tests (in both transports those of tests/integration), and what they need.
@@ -355,6 +355,15 @@ part_llama() {
         keep llama 130 600 tests/engines/requirements-llama.txt || return 0
         engine llama "$(version '# built: llama-cpp-python' tests/engines/requirements-llama.txt)" "$kept"
         [ "$full" = 0 ] || check demo-llama sh packaging/demo.sh --engine llama || true
+}
+
+# LMCache's storage, in the packages of vLLM.
+part_lmcache() {
+        python_install || return 0
+        keep_vllm || return 0
+        vllm=$kept
+        keep lmcache 20 100 tests/engines/requirements-lmcache.txt || return 0
+        engine lmcache "$(version lmcache tests/engines/requirements-lmcache.txt)" "$kept:$vllm"
 }
 
 # Engines that compute on kvlease's pages, on the CPU, with small models of random weights that the
