@@ -15,6 +15,9 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from lmcache.utils import CacheEngineKey
+from lmcache.v1.cache_engine import LMCacheEngineBuilder
+from lmcache.v1.config import LMCacheEngineConfig
 from lmcache.v1.distributed.api import (
     GroupedObjectKeys,
     MemoryLayoutDesc,
@@ -29,6 +32,7 @@ from lmcache.v1.distributed.config import (
 )
 from lmcache.v1.distributed.l2_adapters.config import parse_args_to_l2_adapters_config
 from lmcache.v1.distributed.storage_manager import StorageManager
+from lmcache.v1.metadata import LMCacheMetadata
 
 CHUNK_TOKENS = 16
 CHUNK_BYTES = (512 << 10) - 512  # and a trailer: a page of 512 KiB
@@ -116,6 +120,87 @@ class Server:
         self._manager.close()
 
 
+class InProcess:
+    """LMCache's engine, as it is inside a process of vLLM. It has no memory for chunks of its own
+    (local_cpu), so that all are found in kvlease."""
+
+    def __init__(self, settings: dict[str, Any], options: dict[str, Any] | None) -> None:
+        extra = {f"kvlease.{name}": value for name, value in (options or {}).items()}
+        extra["storage_plugin.kvlease.module_path"] = "kvlease.lmcache.backend"
+        extra["storage_plugin.kvlease.class_name"] = "Backend"
+        config = LMCacheEngineConfig.from_defaults(
+            chunk_size=CHUNK_TOKENS,
+            local_cpu=False,
+            max_local_cpu_size=0.25,
+            storage_plugins=[] if options is None else ["kvlease"],
+            extra_config=extra,
+        )
+        self._name = settings.get("model", "toy")
+        self._rank = settings.get("kv_rank", 0x01000100) >> 16 & 255
+        self._dtype = getattr(torch, settings.get("dtype", "uint8"))
+        self._tags = {"lmcache.tag.salt": settings.get("salt", "")}
+        width = CHUNK_BYTES // 2 // CHUNK_TOKENS // self._dtype.itemsize
+        self._shape = torch.Size((2, 1, CHUNK_TOKENS, width))
+        metadata = LMCacheMetadata(
+            model_name=self._name,
+            world_size=2,
+            local_world_size=2,
+            worker_id=self._rank,
+            local_worker_id=self._rank,
+            kv_dtype=self._dtype,
+            kv_shape=(1, 2, CHUNK_TOKENS, 1, width),
+            chunk_size=CHUNK_TOKENS,
+        )
+        engine = LMCacheEngineBuilder.get_or_create(
+            "engine", config, metadata, None, lambda tensor, source: None, lambda it, source: it
+        )
+        engine.post_init()
+        self._storage = engine.storage_manager
+        self._backend = self._storage.storage_backends.get("kvlease")
+        self._stored: list[CacheEngineKey] = []
+
+    def _keys(self, hashes: list[bytes]) -> list[CacheEngineKey]:
+        return [
+            CacheEngineKey(
+                self._name, 2, self._rank, int.from_bytes(each[:8], "big"), self._dtype, self._tags
+            )
+            for each in hashes
+        ]
+
+    def load(self, hashes: list[bytes]) -> list[bytes]:
+        """Of the longest run from the first one on."""
+        _, places = self._storage.batched_contains(self._keys(hashes), None, True)
+        read = []
+        for place, keys in places.items():
+            for obj in self._storage.batched_get(keys, place):
+                if obj is None:
+                    return read
+                read.append(bytes(obj.byte_array))
+                obj.ref_count_down()
+            self._storage.batched_unpin(keys, [place])
+        return read
+
+    def store(self, chunk_hash: bytes, data: bytes) -> None:
+        """In kvlease, soon."""
+        obj = self._storage.allocate(self._shape, self._dtype)
+        obj.tensor.view(torch.uint8).flatten()[:] = torch.frombuffer(data, dtype=torch.uint8)
+        keys = self._keys([chunk_hash])
+        self._storage.batched_put(keys, [obj])
+        self._stored += keys
+
+    def flush(self) -> None:
+        """Until nothing is being stored."""
+        end = time.monotonic() + SECONDS
+        while self._backend and any(map(self._backend.exists_in_put_tasks, self._stored)):
+            assert time.monotonic() < end, "LMCache doesn't end a store"
+            time.sleep(0.002)
+        self._stored = []
+
+    def close(self) -> None:
+        """Ends its threads."""
+        LMCacheEngineBuilder.destroy("engine")
+
+
 class Engine:
     """What a test may call."""
 
@@ -125,7 +210,7 @@ class Engine:
         if options is not None:
             # LMCache compares nothing.
             options = {name: value for name, value in options.items() if name != "verify"}
-        make: dict[str, Callable[..., Any]] = {"server": Server}
+        make: dict[str, Callable[..., Any]] = {"server": Server, "in process": InProcess}
         self._cache = make[settings.get("kind", "server")](settings, options)
         self._weights = str(settings.get("weights", 1)).encode()
         self._stats = {"asked_tokens": 0, "hit_tokens": 0}
