@@ -364,6 +364,10 @@ part_lmcache() {
         vllm=$kept
         keep lmcache 20 100 tests/engines/requirements-lmcache.txt || return 0
         engine lmcache "$(version lmcache tests/engines/requirements-lmcache.txt)" "$kept:$vllm"
+        if [ "$full" = 1 ] && check lmcache-bench env KVL_BUILD="$top/build" \
+                PYTHONPATH="$kept:$vllm" "$venv/bin/python" tests/engines/lmcache/bench.py; then
+                cat "$work/log"
+        fi
 }
 
 # Engines that compute on kvlease's pages, on the CPU, with small models of random weights that the

@@ -22,7 +22,7 @@ from support import held, published
 
 import kvlease.lmcache.link
 from kvlease.lmcache.backend import _layout
-from kvlease.lmcache.store import Found
+from kvlease.lmcache.objects import Found
 
 MEMORY = "memory = 64MiB\nextent = 2MiB"
 SHAPE = torch.Size((2, 3, 16, 640))

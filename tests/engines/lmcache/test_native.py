@@ -373,7 +373,7 @@ def test_planted(make_daemon: Any, make: MakeAdapter, trailer: bytes) -> None:
         namespace = store._namespace(session, name)
         with namespace.lease(1) as pages:
             pages.write(0, trailer, offset=PAGE - 512)
-            namespace.publish(pages, kvlease.lmcache.store._last_key(name)).close()
+            namespace.publish(pages, kvlease.lmcache.objects.last_key(name)).close()
 
     store._link.call(plant)
     store.close()

@@ -12,6 +12,6 @@ A kvleased that is away, full or slow costs hits, nothing else.
 """
 
 from kvlease.lmcache.native import Client
-from kvlease.lmcache.store import Options
+from kvlease.lmcache.options import Options
 
 __all__ = ["Client", "Options"]

@@ -19,7 +19,9 @@ from lmcache.v1.storage_backend.abstract_backend import (
     StoragePluginInterface,
 )
 
-from kvlease.lmcache.store import Found, Name, Options, Store
+from kvlease.lmcache.objects import Found, Name
+from kvlease.lmcache.options import Options
+from kvlease.lmcache.store import Store
 
 _logger = logging.getLogger("kvlease")
 

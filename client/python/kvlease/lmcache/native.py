@@ -10,7 +10,9 @@ import threading
 from collections.abc import Callable, Sequence
 from typing import Any, TypeAlias
 
-from kvlease.lmcache.store import Name, Options, Store
+from kvlease.lmcache.objects import Name
+from kvlease.lmcache.options import Options
+from kvlease.lmcache.store import Store
 
 _logger = logging.getLogger("kvlease")
 
