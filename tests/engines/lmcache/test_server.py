@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import contextlib
-import json
+import os
+import re
+import shlex
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import kvlease_conftest as package
@@ -30,20 +33,17 @@ SHAPE = (2, N_CHUNKS, 4, CHUNK_TOKENS, 64)  # K and V, blocks, heads, tokens, si
 
 @contextlib.contextmanager
 def serve(daemon: Any) -> Iterator[str]:
-    """A server until the end, which is a SIGKILL: its address."""
+    """A server by the command of its page, until a SIGKILL: its address."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
-    adapter = {
-        "type": "native_plugin",
-        "module_path": "kvlease.lmcache",
-        "class_name": "Client",
-        "adapter_params": {"socket": str(daemon.socket), "pin_seconds": 1},
-    }
-    command = [sys.executable, "-m", "lmcache.v1.multiprocess.server", "--port", str(port)]
-    command += ["--host", "127.0.0.1", "--chunk-size", str(CHUNK_TOKENS), "--l1-size-gb", "1"]
-    command += ["--eviction-policy", "LRU", "--disable-metrics"]
-    command += ["--supported-transfer-mode", "engine_driven", "--l2-adapter", json.dumps(adapter)]
-    with subprocess.Popen(command) as server:
+    page = (Path(__file__).parents[3] / "docs/start/lmcache.md").read_text()
+    (shown,) = re.findall("^lmcache (server .*)$", page, re.M)
+    command = [sys.executable, "-c", "from lmcache.cli.main import main; main()"]
+    command += [*shlex.split(shown), "--host", "127.0.0.1", "--port", str(port)]
+    command += ["--chunk-size", str(CHUNK_TOKENS), "--l1-size-gb", "1", "--disable-metrics"]
+    command += ["--supported-transfer-mode", "engine_driven"]
+    environment = os.environ | {"KVLEASE_SOCKET": str(daemon.socket)}
+    with subprocess.Popen(command, env=environment) as server:
         try:
             address = ("127.0.0.1", port)
             wait(lambda: server.poll() is not None or is_open(address))
