@@ -12,7 +12,7 @@ set -eu
 # zlib1g-dev, libzstd-dev: Debian 13's static libcrypto, which the wheel has inside, calls them.
 build='gcc libc6-dev meson ninja-build pkg-config libuv1-dev libprotobuf-c-dev protobuf-c-compiler
 libsystemd-dev libssl-dev libsmartcols-dev libjansson-dev libncurses-dev zlib1g-dev
-liburing-dev libxxhash-dev libzstd-dev libmicrohttpd-dev systemtap-sdt-dev scdoc python3-dev python3-venv'
+liburing-dev libxxhash-dev libzmq3-dev libzstd-dev libmicrohttpd-dev systemtap-sdt-dev scdoc python3-dev python3-venv'
 # g++: the public header must compile as C++, too. clang, libclang-rt: fuzzers. util-linux: unshare,
 # nsenter. mount, systemd: tests beside a systemd of their own; on the machine it isn't started.
 # chromium: opens the report of kvleasectl trace analyze and the page of kvlease-exporter. fio: what the disk tier is compared to.

@@ -1,0 +1,36 @@
+/*
+ * Follows one namespace of kvleased, keeps a model of its pages, and tells a publisher.
+ *
+ *   away -> waiting (no namespace matches) <-> reading (RESET to SYNCED) <-> live
+ *
+ * Of the namespaces that match, the newest is followed: an upgraded engine opens another one. Once
+ * kvleased was away for 10 s, or the namespace is gone, nothing is cached for routers. Not
+ * thread-safe.
+ */
+#ifndef KVL_EVENTS_FEED_H
+#define KVL_EVENTS_FEED_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "client/events/publisher.h"
+
+struct feed_options {
+        const char *socket;
+        const char *tenant;  /* NULL: any */
+        const char *pattern; /* fnmatch() of the namespace's name or model */
+        uint32_t layer_group;
+        uint32_t block_tokens;
+};
+
+struct feed;
+
+/* Borrows both. Returns 0: *ret is owned; -ENOMEM. Doesn't connect. */
+int feed_new(const struct feed_options *options, struct publisher *publisher, struct feed **ret);
+void feed_free(struct feed *f);
+
+/* Connects if that is due, and handles the events that wait, up to some thousand. Returns 1: more
+ * may wait; 0: none do; -ENOMEM. */
+int feed_turn(struct feed *f);
+
+#endif

@@ -1,0 +1,414 @@
+#include "client/events/model.h"
+
+#include <errno.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/array.h"
+#include "base/hash.h"
+#include "base/list.h"
+#include "base/map.h"
+#include "client/lib/kvlease.h"
+
+#define NOT_TOLD KVL_TIERS /* slower than all tiers */
+
+/* Hashes are the same in all processes. Any number would do. */
+#define HASH_SEED UINT64_C(0x6b766c6561736531)
+
+/*
+ * A page is stored, or only named as the parent of others:
+ *
+ *   (named by a child) -> named <-> stored -> (removed)
+ */
+struct page {
+        uint8_t key[KVL_KEY_BYTES];
+        struct page *parent;       /* NULL: begins a text, or unknown */
+        struct page *same_hash;    /* next in the map's slot */
+        struct list_link children; /* of struct page.siblings */
+        struct list_link siblings; /* in the parent's list, or the model's `tops` */
+        uint32_t *token_ids;       /* owned; NULL: unknown */
+        uint64_t last_hash;        /* of its last block; valid if it was ever told */
+        uint32_t n_tokens;
+        bool is_stored, begins_text;
+        uint8_t tier, told, wanted; /* told, wanted: a tier or NOT_TOLD */
+};
+
+struct model {
+        uint32_t block_tokens;
+        model_tell_fn tell;
+        void *data;
+        struct map pages; /* hash of a key -> struct page */
+        struct hash_seed seed;
+        struct list_link tops; /* pages without a parent */
+        uint64_t *queue;       /* owned; room for all pages: struct page pointers */
+        uint32_t n_queue, n_pages;
+        uint64_t n_token_ids;
+        uint64_t *hashes; /* owned; room for the blocks of the largest page */
+        uint32_t n_hashes;
+};
+
+/* ---- pages by key ---------------------------------------------------------------------------- */
+
+static uint64_t slot_of(const struct model *m, const uint8_t *key)
+{
+        return hash_bytes(m->seed, key, KVL_KEY_BYTES) >> 1; /* never MAP_KEY_NONE */
+}
+
+static struct page *first_in(const struct model *m, uint64_t slot)
+{
+        const uint64_t *value = map_find(&m->pages, slot);
+
+        return value ? (struct page *)(uintptr_t)*value : NULL;
+}
+
+static struct page *find_page(const struct model *m, const uint8_t *key)
+{
+        struct page *p = first_in(m, slot_of(m, key));
+
+        while (p && memcmp(p->key, key, KVL_KEY_BYTES) != 0)
+                p = p->same_hash;
+        return p;
+}
+
+static struct page *name_page(struct model *m, const uint8_t *key)
+{
+        struct page *p = find_page(m, key);
+        uint64_t slot = slot_of(m, key);
+
+        if (p)
+                return p;
+        if (array_reserve((void **)&m->queue, &m->n_queue, m->n_pages + 1, UINT32_MAX,
+                    sizeof(*m->queue)) < 0)
+                return NULL;
+        p = calloc(1, sizeof(*p));
+        if (!p)
+                return NULL;
+        p->same_hash = first_in(m, slot);
+        if (map_put(&m->pages, slot, (uintptr_t)p) < 0) {
+                free(p);
+                return NULL;
+        }
+        memcpy(p->key, key, KVL_KEY_BYTES);
+        p->told = p->wanted = NOT_TOLD;
+        list_init(&p->children);
+        list_init(&p->siblings);
+        list_append(&m->tops, &p->siblings);
+        m->n_pages++;
+        return p;
+}
+
+static void take_out_of_map(struct model *m, const struct page *p)
+{
+        uint64_t slot = slot_of(m, p->key);
+        struct page *at = first_in(m, slot);
+
+        if (at != p) {
+                while (at->same_hash != p)
+                        at = at->same_hash;
+                at->same_hash = p->same_hash;
+        } else if (p->same_hash) {
+                map_put(&m->pages, slot, (uintptr_t)p->same_hash); /* replaces: can't fail */
+        } else {
+                map_remove(&m->pages, slot);
+        }
+}
+
+static void drop_token_ids(struct model *m, struct page *p)
+{
+        if (p->token_ids)
+                m->n_token_ids -= p->n_tokens;
+        free(TAKE(p->token_ids));
+}
+
+/* Frees the page, and its parents that are only named, unless they have other children. */
+static void free_if_unused(struct model *m, struct page *p)
+{
+        while (p && !p->is_stored && list_is_empty(&p->children)) {
+                struct page *parent = p->parent;
+
+                list_remove(&p->siblings);
+                take_out_of_map(m, p);
+                drop_token_ids(m, p);
+                free(p);
+                m->n_pages--;
+                p = parent;
+        }
+}
+
+/* ---- telling --------------------------------------------------------------------------------- */
+
+static uint32_t n_blocks_of(const struct model *m, const struct page *p)
+{
+        return p->n_tokens / m->block_tokens;
+}
+
+/* Returns the hash of the block after the one with `hash`; 0 isn't used, as some routers read it as
+ * "no parent". */
+static uint64_t next_hash(const struct model *m, uint64_t hash, const uint32_t *token_ids)
+{
+        struct hash_seed seed = {hash, HASH_SEED};
+
+        hash = hash_bytes(seed, token_ids, m->block_tokens * sizeof(*token_ids));
+        return hash ? hash : 1;
+}
+
+/* The page's parent has been told. */
+static void tell_page(struct model *m, struct page *p, unsigned tier, bool is_stored)
+{
+        struct batch_blocks blocks = {
+                .hashes = m->hashes,
+                .n_blocks = n_blocks_of(m, p),
+                .block_tokens = m->block_tokens,
+                .parent = p->parent ? &p->parent->last_hash : NULL,
+                .token_ids = p->token_ids,
+                .tier = tier,
+        };
+        uint64_t hash = p->parent ? p->parent->last_hash : 0;
+
+        for (uint32_t i = 0; i < blocks.n_blocks; i++) {
+                hash = next_hash(m, hash, p->token_ids + (size_t)i * m->block_tokens);
+                m->hashes[i] = hash;
+        }
+        p->last_hash = hash;
+        m->tell(m->data, is_stored, &blocks);
+}
+
+static uint8_t wanted_of(const struct model *m, const struct page *p)
+{
+        if (!p->is_stored || !p->token_ids || n_blocks_of(m, p) == 0)
+                return NOT_TOLD;
+        if (p->begins_text)
+                return p->tier;
+        if (!p->parent || p->parent->n_tokens % m->block_tokens != 0)
+                return NOT_TOLD;
+        return p->tier > p->parent->wanted ? p->tier : p->parent->wanted;
+}
+
+static struct page *queued(const struct model *m, uint32_t i)
+{
+        return (struct page *)(uintptr_t)m->queue[i];
+}
+
+static void add_children(struct model *m, const struct page *p, uint32_t *n)
+{
+        list_for_each (child, &p->children, struct page, siblings)
+                m->queue[(*n)++] = (uintptr_t)child;
+}
+
+/* Fills the queue with the page and the ones after it whose tier for routers changes, parents
+ * first. Returns how many. */
+static uint32_t queue_changed(struct model *m, struct page *p)
+{
+        uint32_t n_kept = 0, n = 1;
+
+        m->queue[0] = (uintptr_t)p;
+        for (uint32_t i = 0; i < n; i++) {
+                struct page *at = queued(m, i);
+
+                at->wanted = wanted_of(m, at);
+                if (at->wanted == at->told)
+                        continue;
+                m->queue[n_kept++] = (uintptr_t)at; /* n_kept <= i */
+                add_children(m, at, &n);
+        }
+        return n_kept;
+}
+
+/* Tells what a change of the page means for it and for the pages after it. */
+static void tell_changes(struct model *m, struct page *p)
+{
+        uint32_t n = queue_changed(m, p);
+
+        for (uint32_t i = 0; i < n; i++)
+                if (queued(m, i)->wanted != NOT_TOLD)
+                        tell_page(m, queued(m, i), queued(m, i)->wanted, true);
+        for (uint32_t i = n; i-- > 0;) {
+                struct page *at = queued(m, i);
+
+                if (at->told != NOT_TOLD)
+                        tell_page(m, at, at->told, false);
+                at->told = at->wanted;
+        }
+}
+
+void model_tell_all(struct model *m, model_tell_fn tell, void *data)
+{
+        model_tell_fn own_tell = m->tell;
+        void *own_data = m->data;
+        uint32_t n = 0;
+
+        m->tell = tell;
+        m->data = data;
+        list_for_each (top, &m->tops, struct page, siblings)
+                m->queue[n++] = (uintptr_t)top;
+        for (uint32_t i = 0; i < n; i++) {
+                struct page *p = queued(m, i);
+
+                if (p->told != NOT_TOLD)
+                        tell_page(m, p, p->told, true);
+                add_children(m, p, &n);
+        }
+        m->tell = own_tell;
+        m->data = own_data;
+}
+
+/* ---- changes --------------------------------------------------------------------------------- */
+
+static bool is_before(const struct page *a, const struct page *p)
+{
+        while (p && p != a)
+                p = p->parent;
+        return p != NULL;
+}
+
+/* Puts a page under its parent. Pages that name each other as parents, which no honest client
+ * publishes, begin nothing and are never told. */
+static int place(struct model *m, struct page *p, const uint8_t *parent_key)
+{
+        struct page *parent;
+
+        p->begins_text = !parent_key;
+        if (!parent_key)
+                return 0;
+        parent = name_page(m, parent_key);
+        if (!parent)
+                return -ENOMEM;
+        if (list_is_empty(&p->children) ? parent == p : is_before(p, parent))
+                return 0;
+        p->parent = parent;
+        list_remove(&p->siblings);
+        list_append(&parent->children, &p->siblings);
+        return 0;
+}
+
+static int take_token_ids(struct model *m, struct page *p, const uint32_t *token_ids, uint32_t n)
+{
+        size_t bytes = n * sizeof(*token_ids);
+        uint32_t *copy;
+
+        if (array_reserve((void **)&m->hashes, &m->n_hashes, MAX(n, 1U), UINT32_MAX,
+                    sizeof(*m->hashes)) < 0)
+                return -ENOMEM;
+        copy = malloc(MAX(bytes, (size_t)1));
+        if (!copy)
+                return -ENOMEM;
+        memcpy(copy, token_ids, bytes);
+        p->token_ids = copy;
+        m->n_token_ids += n;
+        return 0;
+}
+
+static int store_new(struct model *m, struct page *p, const struct model_stored *s)
+{
+        int r = s->token_ids ? take_token_ids(m, p, s->token_ids, s->n_tokens) : 0;
+
+        p->n_tokens = s->n_tokens;
+        if (r == 0)
+                r = place(m, p, s->parent_key);
+        if (r < 0)
+                drop_token_ids(m, p);
+        else
+                p->is_stored = true;
+        return r;
+}
+
+int model_store(struct model *m, const struct model_stored *s)
+{
+        struct page *p = name_page(m, s->key);
+        int r = 0;
+
+        if (!p)
+                return -ENOMEM;
+        if (!p->is_stored)
+                r = store_new(m, p, s);
+        else if (s->token_ids && !p->token_ids && s->n_tokens == p->n_tokens)
+                r = take_token_ids(m, p, s->token_ids, s->n_tokens);
+        if (r < 0) {
+                free_if_unused(m, p);
+                return r;
+        }
+        p->tier = (uint8_t)s->tier;
+        tell_changes(m, p);
+        return 0;
+}
+
+void model_move(struct model *m, const uint8_t *key, unsigned tier)
+{
+        struct page *p = find_page(m, key);
+
+        if (!p || !p->is_stored)
+                return;
+        p->tier = (uint8_t)tier;
+        tell_changes(m, p);
+}
+
+void model_remove(struct model *m, const uint8_t *key)
+{
+        struct page *p = find_page(m, key);
+
+        if (!p || !p->is_stored)
+                return;
+        p->is_stored = false;
+        tell_changes(m, p);
+        drop_token_ids(m, p);
+        if (p->parent) {
+                struct page *parent = TAKE(p->parent);
+
+                list_remove(&p->siblings);
+                list_append(&m->tops, &p->siblings);
+                free_if_unused(m, parent);
+        }
+        free_if_unused(m, p);
+}
+
+void model_clear(struct model *m)
+{
+        uint32_t n = 0;
+
+        list_for_each (top, &m->tops, struct page, siblings)
+                m->queue[n++] = (uintptr_t)top;
+        for (uint32_t i = 0; i < n; i++)
+                add_children(m, queued(m, i), &n);
+        for (uint32_t i = 0; i < n; i++) {
+                free(queued(m, i)->token_ids);
+                free(queued(m, i));
+        }
+        map_deinit(&m->pages);
+        map_init(&m->pages);
+        list_init(&m->tops);
+        m->n_pages = 0;
+        m->n_token_ids = 0;
+}
+
+uint64_t model_bytes(const struct model *m)
+{
+        return m->n_pages * (sizeof(struct page) + sizeof(struct map_slot) + sizeof(*m->queue)) +
+               m->n_token_ids * sizeof(uint32_t);
+}
+
+int model_new(uint32_t block_tokens, model_tell_fn tell, void *data, struct model **ret)
+{
+        struct model *m = calloc(1, sizeof(*m));
+
+        if (!m)
+                return -ENOMEM;
+        m->block_tokens = block_tokens;
+        m->tell = tell;
+        m->data = data;
+        m->seed = hash_seed_random();
+        map_init(&m->pages);
+        list_init(&m->tops);
+        *ret = m;
+        return 0;
+}
+
+void model_free(struct model *m)
+{
+        if (!m)
+                return;
+        model_clear(m);
+        map_deinit(&m->pages);
+        array_free(m->queue, m->n_queue, sizeof(*m->queue));
+        array_free(m->hashes, m->n_hashes, sizeof(*m->hashes));
+        free(m);
+}

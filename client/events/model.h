@@ -1,0 +1,59 @@
+/*
+ * The cached pages of one namespace, and what routers have been told of them. Pure: no I/O, no
+ * clock. Not thread-safe.
+ *
+ * A router sees blocks of block_tokens tokens in tiers. It finds a text's blocks in the fastest
+ * tier, then continues in the next one, and never returns. So a page is told in the slowest tier
+ * of the pages up to its own: a page on the device behind one in host memory counts as host memory.
+ * With that, the blocks that a router finds are the cached ones.
+ *
+ * A page is told if its token ids and those of all pages before it are known, and the pages before
+ * it end with whole blocks. Blocks are told after the blocks before them, and taken back before
+ * these. A page that moves is told in the new tier before it is taken back in the old one.
+ *
+ * A block's hash depends on its tokens and the ones before it. It is the same after a restart, and
+ * in another namespace: routers remember the hash of a block that was taken back.
+ */
+#ifndef KVL_EVENTS_MODEL_H
+#define KVL_EVENTS_MODEL_H
+
+#include <stdbool.h>
+#include <stdint.h>
+
+#include "client/events/batch.h"
+
+/* Tells routers: the blocks were stored in their tier, or removed from it. Borrows them. */
+typedef void (*model_tell_fn)(void *data, bool is_stored, const struct batch_blocks *blocks);
+
+struct model_stored {
+        const uint8_t *key;        /* KVL_KEY_BYTES */
+        const uint8_t *parent_key; /* KVL_KEY_BYTES; NULL: the page begins a text */
+        const uint32_t *token_ids; /* n_tokens; NULL: unknown */
+        uint32_t n_tokens;
+        unsigned tier; /* enum kvl_tier */
+};
+
+struct model;
+
+/* block_tokens: tokens of a router's block, >= 1. Returns 0: *ret is owned; -ENOMEM. */
+int model_new(uint32_t block_tokens, model_tell_fn tell, void *data, struct model **ret);
+void model_free(struct model *m);
+
+/* Notes a stored page, or new facts of a known one: its tier, or token ids. A known page keeps its
+ * parent and its token ids. All is borrowed. Returns 0 or -ENOMEM (nothing changed). */
+int model_store(struct model *m, const struct model_stored *s);
+
+/* Ignore pages that aren't stored. */
+void model_move(struct model *m, const uint8_t *key, unsigned tier);
+void model_remove(struct model *m, const uint8_t *key);
+
+/* Forgets all pages, and tells nothing. */
+void model_clear(struct model *m);
+
+/* Tells all blocks anew to another function, each as stored. */
+void model_tell_all(struct model *m, model_tell_fn tell, void *data);
+
+/* Bytes of the pages, without what malloc() needs. */
+uint64_t model_bytes(const struct model *m);
+
+#endif

@@ -1,0 +1,432 @@
+/*
+ * The model of pages against a naive router, which matches blocks by their tokens as Dynamo's does:
+ * from the fastest tier to the slowest, and never back. After random changes of a tree of pages its
+ * answers are those of the tree. Each block comes after its parent and leaves before it.
+ */
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "client/events/model.h"
+#include "client/lib/kvlease.h"
+#include "tests/unit/alloc-fail.h"
+#include "tests/unit/test-support.h"
+
+#define BLOCK_TOKENS 4
+#define PAGE_BLOCKS  3
+#define PAGE_TOKENS  (PAGE_BLOCKS * BLOCK_TOKENS)
+#define N_PAGES      40
+#define NONE         (-1)
+
+/* ---- a router -------------------------------------------------------------------------------- */
+
+struct block {
+        uint64_t hash, parent; /* parent 0: begins a text */
+        uint32_t tokens[BLOCK_TOKENS];
+        unsigned tiers; /* a bit each */
+};
+
+struct router {
+        struct block blocks[(N_PAGES + 1) * PAGE_BLOCKS];
+        unsigned n, n_events;
+};
+
+static struct block *find_block(struct router *r, uint64_t hash)
+{
+        for (unsigned i = 0; i < r->n; i++)
+                if (r->blocks[i].hash == hash)
+                        return &r->blocks[i];
+        return NULL;
+}
+
+static void take_stored(struct router *r, const struct batch_blocks *blocks)
+{
+        uint64_t parent = blocks->parent ? *blocks->parent : 0;
+
+        for (uint32_t i = 0; i < blocks->n_blocks; i++) {
+                const uint32_t *tokens = blocks->token_ids + i * BLOCK_TOKENS;
+                struct block *b = find_block(r, blocks->hashes[i]);
+
+                assert_true(parent == 0 || find_block(r, parent)->tiers);
+                if (!b) {
+                        assert_true(r->n < ARRAY_SIZE(r->blocks));
+                        b = &r->blocks[r->n++];
+                        *b = (struct block){.hash = blocks->hashes[i], .parent = parent};
+                        memcpy(b->tokens, tokens, sizeof(b->tokens));
+                }
+                assert_true(b->parent == parent && b->hash != 0);
+                assert_memory_equal(b->tokens, tokens, sizeof(b->tokens));
+                assert_false(b->tiers & 1U << blocks->tier);
+                b->tiers |= 1U << blocks->tier;
+                parent = b->hash;
+        }
+}
+
+static void take_removed(struct router *r, const struct batch_blocks *blocks)
+{
+        for (uint32_t i = 0; i < blocks->n_blocks; i++) {
+                struct block *b = find_block(r, blocks->hashes[blocks->n_blocks - 1 - i]);
+
+                assert_true(b && b->tiers & 1U << blocks->tier);
+                b->tiers &= ~(1U << blocks->tier);
+                for (unsigned j = 0; j < r->n; j++)
+                        if (r->blocks[j].parent == b->hash) {
+                                assert_false(!b->tiers && r->blocks[j].tiers);
+                                assert_false(blocks->tier == KVL_TIER_DEVICE &&
+                                             r->blocks[j].tiers & 1U << KVL_TIER_DEVICE);
+                        }
+        }
+}
+
+static void take_event(void *data, bool is_stored, const struct batch_blocks *blocks)
+{
+        struct router *r = data;
+
+        assert_int_equal(blocks->block_tokens, BLOCK_TOKENS);
+        r->n_events++;
+        if (is_stored)
+                take_stored(r, blocks);
+        else
+                take_removed(r, blocks);
+}
+
+/* The blocks of a text that the router finds, up to each tier. */
+struct answer {
+        unsigned up_to[KVL_TIERS];
+};
+
+static const struct block *next_block(
+        const struct router *r, uint64_t parent, const uint32_t *tokens, unsigned tier)
+{
+        for (unsigned i = 0; i < r->n; i++) {
+                const struct block *b = &r->blocks[i];
+
+                if (b->parent == parent && b->tiers & 1U << tier &&
+                        memcmp(b->tokens, tokens, sizeof(b->tokens)) == 0)
+                        return b;
+        }
+        return NULL;
+}
+
+static struct answer ask(const struct router *r, const uint32_t *tokens, unsigned n_blocks)
+{
+        struct answer a = {{0}};
+        uint64_t parent = 0;
+        unsigned n = 0;
+
+        for (unsigned tier = 0; tier < KVL_TIERS; tier++) {
+                const struct block *b;
+
+                while (n < n_blocks &&
+                        (b = next_block(r, parent, tokens + (size_t)n * BLOCK_TOKENS, tier))) {
+                        parent = b->hash;
+                        n++;
+                }
+                a.up_to[tier] = n;
+        }
+        return a;
+}
+
+/* ---- pages ----------------------------------------------------------------------------------- */
+
+struct fact {
+        int parent; /* NONE: begins a text */
+        int tier;   /* NONE: isn't cached */
+        bool has_ids;
+        uint32_t n_tokens;
+};
+
+struct scene {
+        struct fact pages[N_PAGES];
+        struct router router;
+        struct model *model;
+        unsigned seed;
+};
+
+static uint8_t *key_of(int page, uint8_t key[KVL_KEY_BYTES])
+{
+        memset(key, 0, KVL_KEY_BYTES);
+        key[0] = (uint8_t)page;
+        return key;
+}
+
+static void tokens_of(int page, uint32_t *tokens)
+{
+        for (uint32_t i = 0; i < PAGE_TOKENS; i++)
+                tokens[i] = (uint32_t)page * 1000 + i;
+}
+
+static void scene_begin(struct scene *s)
+{
+        const char *seed = getenv("KVL_TEST_SEED");
+
+        *s = (struct scene){.seed = seed ? (unsigned)atoi(seed) : 1};
+        assert_int_equal(model_new(BLOCK_TOKENS, take_event, &s->router, &s->model), 0);
+        for (int i = 0; i < N_PAGES; i++)
+                s->pages[i] = (struct fact){.parent = NONE, .tier = NONE};
+}
+
+static void scene_end(struct scene *s)
+{
+        model_free(s->model);
+}
+
+#define SCENE(fn) TEST_ON(fn, struct scene, s, scene_begin, scene_end)
+
+static unsigned pick(struct scene *s, unsigned n)
+{
+        return (unsigned)rand_r(&s->seed) % n;
+}
+
+static int try_store(struct scene *s, int page, int parent, int tier, bool has_ids)
+{
+        struct fact *f = &s->pages[page];
+        uint8_t key[KVL_KEY_BYTES], parent_key[KVL_KEY_BYTES];
+        uint32_t tokens[PAGE_TOKENS];
+        struct model_stored m = {
+                .key = key_of(page, key),
+                .parent_key = parent == NONE ? NULL : key_of(parent, parent_key),
+                .token_ids = has_ids ? tokens : NULL,
+                .n_tokens = f->n_tokens ? f->n_tokens : PAGE_TOKENS,
+                .tier = (unsigned)tier,
+        };
+        int r;
+
+        tokens_of(page, tokens);
+        r = model_store(s->model, &m);
+        if (r == 0)
+                *f = (struct fact){parent, tier, f->has_ids || has_ids, m.n_tokens};
+        return r;
+}
+
+static void store(struct scene *s, int page, int parent, int tier)
+{
+        assert_int_equal(try_store(s, page, parent, tier, true), 0);
+}
+
+static void move_page(struct scene *s, int page, int tier)
+{
+        uint8_t key[KVL_KEY_BYTES];
+
+        model_move(s->model, key_of(page, key), (unsigned)tier);
+        s->pages[page].tier = tier;
+}
+
+static void remove_page(struct scene *s, int page)
+{
+        uint8_t key[KVL_KEY_BYTES];
+
+        model_remove(s->model, key_of(page, key));
+        s->pages[page].tier = NONE;
+        s->pages[page].has_ids = false;
+}
+
+/* Fills the tokens of the text that ends with `page`, *ret_n of them. Returns the number of its
+ * pages. */
+static int text_of(const struct scene *s, int page, int *pages, uint32_t *tokens, unsigned *ret_n)
+{
+        int n = 0;
+
+        for (int at = page; at != NONE; at = s->pages[at].parent)
+                n++;
+        for (int i = n - 1, at = page; i >= 0; i--, at = s->pages[at].parent)
+                pages[i] = at;
+        *ret_n = 0;
+        for (int i = 0; i < n; i++) {
+                tokens_of(pages[i], tokens + *ret_n);
+                *ret_n += s->pages[pages[i]].n_tokens;
+        }
+        return n;
+}
+
+static struct answer expect(const struct scene *s, const int *pages, int n)
+{
+        struct answer a = {{0}};
+        int slowest = 0;
+
+        for (int i = 0; i < n; i++) {
+                const struct fact *f = &s->pages[pages[i]];
+
+                if (f->tier == NONE || !f->has_ids)
+                        break;
+                slowest = MAX(slowest, f->tier);
+                for (int tier = slowest; tier < KVL_TIERS; tier++)
+                        a.up_to[tier] += f->n_tokens / BLOCK_TOKENS;
+                if (f->n_tokens % BLOCK_TOKENS != 0)
+                        break;
+        }
+        return a;
+}
+
+static void assert_answers(const struct scene *s, const struct router *r)
+{
+        static uint32_t tokens[(N_PAGES + 1) * PAGE_TOKENS];
+        int pages[N_PAGES];
+
+        for (int i = 0; i < N_PAGES; i++) {
+                unsigned n_tokens;
+                int n = text_of(s, i, pages, tokens, &n_tokens);
+                struct answer is = ask(r, tokens, n_tokens / BLOCK_TOKENS);
+                struct answer wanted = expect(s, pages, n);
+
+                assert_memory_equal(&is, &wanted, sizeof(is));
+        }
+}
+
+static void assert_right(struct scene *s)
+{
+        struct router joined = {0};
+
+        assert_answers(s, &s->router);
+        model_tell_all(s->model, take_event, &joined);
+        assert_answers(s, &joined);
+}
+
+/* ---- tests ----------------------------------------------------------------------------------- */
+
+SCENE(test_a_page)
+{
+        store(s, 0, NONE, KVL_TIER_DEVICE);
+        assert_int_equal(s->router.n_events, 1);
+        assert_int_equal(s->router.n, PAGE_BLOCKS);
+        store(s, 0, NONE, KVL_TIER_DEVICE); /* nothing new */
+        assert_int_equal(s->router.n_events, 1);
+        move_page(s, 0, KVL_TIER_DISK);
+        assert_int_equal(s->router.n_events, 3);
+        assert_right(s);
+        remove_page(s, 0);
+        remove_page(s, 0);
+        assert_int_equal(s->router.n_events, 4);
+        assert_int_equal(model_bytes(s->model), 0);
+        assert_right(s);
+}
+
+/* A page counts as slow as those before it, also when these move. */
+SCENE(test_slow_parent)
+{
+        store(s, 0, NONE, KVL_TIER_DEVICE);
+        store(s, 1, 0, KVL_TIER_DEVICE);
+        store(s, 2, 1, KVL_TIER_HOST);
+        move_page(s, 0, KVL_TIER_HOST);
+        assert_right(s);
+        move_page(s, 1, KVL_TIER_DISK);
+        assert_right(s);
+        move_page(s, 0, KVL_TIER_DEVICE);
+        assert_right(s);
+        move_page(s, 1, KVL_TIER_DEVICE);
+        assert_right(s);
+}
+
+/* Pages behind one without token ids aren't told until it has some. */
+SCENE(test_late_ids)
+{
+        assert_int_equal(try_store(s, 0, NONE, KVL_TIER_DEVICE, false), 0);
+        store(s, 1, 0, KVL_TIER_DEVICE);
+        assert_int_equal(s->router.n_events, 0);
+        store(s, 0, NONE, KVL_TIER_DEVICE);
+        assert_int_equal(s->router.n_events, 2);
+        assert_right(s);
+}
+
+/* A partial page has its whole blocks, and pages behind it can't be told. */
+SCENE(test_partial_page)
+{
+        s->pages[0].n_tokens = 2 * BLOCK_TOKENS + 1;
+        store(s, 0, NONE, KVL_TIER_DEVICE);
+        store(s, 1, 0, KVL_TIER_DEVICE);
+        assert_int_equal(s->router.n, 2);
+        assert_right(s);
+        s->pages[2].n_tokens = 1;
+        store(s, 2, NONE, KVL_TIER_DEVICE);
+        assert_int_equal(s->router.n_events, 1);
+}
+
+/* No honest client does that: pages that are their own ancestors. */
+SCENE(test_circles)
+{
+        uint8_t key[KVL_KEY_BYTES];
+
+        assert_int_equal(try_store(s, 0, 0, KVL_TIER_DEVICE, true), 0);
+        assert_int_equal(try_store(s, 1, 2, KVL_TIER_DEVICE, true), 0);
+        assert_int_equal(try_store(s, 2, 3, KVL_TIER_DEVICE, true), 0);
+        assert_int_equal(try_store(s, 3, 1, KVL_TIER_DEVICE, true), 0);
+        assert_int_equal(s->router.n_events, 0);
+        for (int i = 0; i < 4; i++)
+                model_remove(s->model, key_of(i, key));
+        assert_int_equal(model_bytes(s->model), 0);
+}
+
+SCENE(test_hashes_are_stable)
+{
+        struct router before;
+
+        store(s, 0, NONE, KVL_TIER_DEVICE);
+        before = s->router;
+        model_clear(s->model);
+        s->router = (struct router){0};
+        store(s, 0, NONE, KVL_TIER_DISK);
+        assert_int_equal(
+                s->router.blocks[PAGE_BLOCKS - 1].hash, before.blocks[PAGE_BLOCKS - 1].hash);
+        /* Another hash would confuse routers that stay up while kvlease-events is upgraded. */
+        assert_int_equal(before.blocks[0].hash, UINT64_C(0x8ee60b32d3d8c02d));
+}
+
+SCENE(test_no_memory)
+{
+        alloc_fail_each(n)
+        {
+                bool is_stored = try_store(s, 0, NONE, KVL_TIER_DEVICE, true) == 0 &&
+                                 try_store(s, 1, 0, KVL_TIER_HOST, true) == 0 &&
+                                 try_store(s, 3, 2, KVL_TIER_HOST, true) == 0;
+
+                assert_true(is_stored || alloc_fail_happened());
+                s->pages[3].parent = 2;
+                assert_answers(s, &s->router);
+                for (int i = 0; i < 4; i++)
+                        remove_page(s, i);
+                assert_int_equal(model_bytes(s->model), 0);
+        }
+}
+
+static void change(struct scene *s)
+{
+        int page = (int)pick(s, N_PAGES);
+        struct fact *f = &s->pages[page];
+        int parent = f->parent;
+
+        if (f->tier == NONE) {
+                /* A page keeps its parent: its key depends on it. */
+                if (!f->n_tokens) {
+                        parent = page > 0 && pick(s, 5) ? (int)pick(s, (unsigned)page) : NONE;
+                        f->n_tokens = pick(s, 8) ? PAGE_TOKENS : 1 + pick(s, PAGE_TOKENS);
+                }
+                assert_int_equal(try_store(s, page, parent, (int)pick(s, 3), pick(s, 8) > 0), 0);
+        } else if (pick(s, 3) == 0) {
+                remove_page(s, page);
+        } else if (!f->has_ids) {
+                store(s, page, parent, f->tier);
+        } else {
+                move_page(s, page, (int)pick(s, KVL_TIERS));
+        }
+}
+
+SCENE(test_random)
+{
+        printf("KVL_TEST_SEED=%u\n", s->seed);
+        for (unsigned i = 0; i < 20000; i++) {
+                change(s);
+                if (i % 8 == 0)
+                        assert_right(s);
+                if (pick(s, 2000) == 0) {
+                        model_clear(s->model);
+                        for (int page = 0; page < N_PAGES; page++)
+                                s->pages[page] = (struct fact){.parent = NONE, .tier = NONE};
+                        s->router = (struct router){0};
+                }
+        }
+        for (int page = 0; page < N_PAGES; page++)
+                remove_page(s, page);
+        assert_int_equal(model_bytes(s->model), 0);
+        assert_right(s);
+}
