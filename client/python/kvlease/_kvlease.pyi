@@ -171,6 +171,7 @@ class Namespace:
         session: Session | None = None,
         tag: int = 0,
         window_passed: bool = False,
+        token_ids: TokensLike | None = None,
     ) -> Pages: ...
     def release(self, pages: Buffer | _Array | Sequence[int], /) -> None: ...
     def free(self, pages: Buffer | _Array | Sequence[int], /) -> None: ...
@@ -210,6 +211,7 @@ class Namespace:
         session: Session | None = None,
         tag: int = 0,
         window_passed: bool = False,
+        token_ids: TokensLike | None = None,
         callback: Callable[[Pages | None, Exception | None], object],
         stream: int | None = None,
     ) -> None: ...

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Generic, Literal, Self, TypeVar
 from kvlease._kvlease import Busy, Closed, Connection, Error, Namespace, Pages, Session
 
 if TYPE_CHECKING:
-    from kvlease._kvlease import KeysLike, NumbersLike, RequestLike
+    from kvlease._kvlease import KeysLike, NumbersLike, RequestLike, TokensLike
 
 T = TypeVar("T")
 
@@ -259,6 +259,7 @@ class Dispatcher:
         session: Session | None = None,
         tag: int = 0,
         window_passed: bool = False,
+        token_ids: TokensLike | None = None,
         stream: int | None = None,
     ) -> Pages:
         """Namespace.publish(), of at most 1024 pages; stream: after what was put on it."""
@@ -274,6 +275,7 @@ class Dispatcher:
                 session=session,
                 tag=tag,
                 window_passed=window_passed,
+                token_ids=token_ids,
                 callback=call.done,
                 stream=stream,
             ),

@@ -107,11 +107,6 @@ static PyObject *layout_name(PyObject *module, PyObject *object)
 
 /* ---- token ids ------------------------------------------------------------------------------- */
 
-struct tokens {
-        uint32_t *at; /* malloc */
-        size_t n;
-};
-
 /* Copies an array of signed or unsigned 4- or 8-byte integers, or the bytes of a uint32 array. */
 static bool tokens_of_array(const Py_buffer *b, struct tokens *ret)
 {
@@ -171,7 +166,7 @@ static bool tokens_of_list(PyObject *object, struct tokens *ret)
         return ok;
 }
 
-static bool tokens_get(PyObject *object, struct tokens *ret)
+bool tokens_get(PyObject *object, struct tokens *ret)
 {
         Py_buffer buffer;
         bool ok;
@@ -185,8 +180,10 @@ static bool tokens_get(PyObject *object, struct tokens *ret)
                 ok = tokens_of_array(&buffer, ret);
                 PyBuffer_Release(&buffer);
         }
-        if (!ok)
+        if (!ok) {
                 free(ret->at);
+                ret->at = NULL;
+        }
         return ok;
 }
 

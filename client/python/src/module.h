@@ -110,6 +110,13 @@ PyObject *numbers_tuple(const uint32_t *at, uint32_t n);
 
 /* ---- keys.c ---------------------------------------------------------------------------------- */
 
+/* Token ids of an array, of bytes or of a list. */
+struct tokens {
+        uint32_t *at; /* malloc */
+        size_t n;
+};
+bool tokens_get(PyObject *object, struct tokens *ret); /* false: with nothing to free */
+
 struct layout {
         struct kvl_layout layout;
         PyObject *held[4]; /* owners of the memory that it points to */
@@ -240,13 +247,14 @@ bool pages_put_first(struct pages_object *self, const uint32_t *numbers, uint32_
 PyObject *namespace_adopt(
         struct ns_object *self, PyObject *const *args, Py_ssize_t n, PyObject *names);
 
-/* Arguments of a publish: pages, keys, parent, last_tokens, request, session, tag, window_passed.
- */
+/* Arguments of a publish: pages, keys, parent, last_tokens, request, session, tag, window_passed,
+ * token_ids. */
 struct publish_args {
         struct kvl_publish publish;
         struct pages_object *source; /* NULL: only `numbers` were given */
         struct numbers numbers;
         struct keys keys, parent;
+        struct tokens token_ids;
         struct session_object *session;
 };
 bool publish_args_get(struct ns_object *ns, PyObject **args, struct publish_args *ret);

@@ -32,6 +32,25 @@ static bool set_parent(struct ns_object *ns, PyObject **a, struct publish_args *
         return true;
 }
 
+/* There must be as many as the published pages have tokens. */
+static bool set_token_ids(struct ns_object *ns, PyObject *object, struct publish_args *ret)
+{
+        size_t n;
+
+        if (!object || Py_IsNone(object))
+                return true;
+        if (!tokens_get(object, &ret->token_ids))
+                return false;
+        n = (size_t)(ret->keys.n - 1) * ns->page_tokens + ret->publish.last_tokens;
+        if (ret->token_ids.n != n) {
+                PyErr_Format(PyExc_ValueError, "%zu token ids for %zu tokens in %u pages",
+                        ret->token_ids.n, n, ret->keys.n);
+                return false;
+        }
+        ret->publish.token_ids = ret->token_ids.at;
+        return true;
+}
+
 bool publish_args_get(struct ns_object *ns, PyObject **a, struct publish_args *ret)
 {
         struct pages_object *source = NULL;
@@ -61,6 +80,10 @@ bool publish_args_get(struct ns_object *ns, PyObject **a, struct publish_args *r
                 publish_args_free(ret);
                 return false;
         }
+        if (!set_token_ids(ns, a[8], ret)) {
+                publish_args_free(ret);
+                return false;
+        }
         /* The conversion of an argument may have run Python code that changed the pages. */
         if (source && (!pages_can_change(source, "close them before they are published") ||
                               source->n != ret->numbers.n)) {
@@ -86,6 +109,7 @@ void publish_args_free(struct publish_args *a)
         numbers_free(&a->numbers);
         keys_free(&a->keys);
         keys_free(&a->parent);
+        free(a->token_ids.at);
         Py_CLEAR(a->source);
 }
 

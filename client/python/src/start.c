@@ -230,21 +230,21 @@ static PyObject *ns_start_publish(
 {
         static const struct signature sig = {"start_publish",
                 {"pages", "keys", "parent", "last_tokens", "request", "session", "tag",
-                        "window_passed", "callback", "stream"},
+                        "window_passed", "token_ids", "callback", "stream"},
                 2, 2};
         kvl_stream stream = NULL;
         struct publish_args p;
         struct started *s;
-        PyObject *a[10];
+        PyObject *a[11];
         int r;
 
-        if (!args_parse(&sig, args, n, names, a) || !arg_stream(a[9], &stream))
+        if (!args_parse(&sig, args, n, names, a) || !arg_stream(a[10], &stream))
                 return NULL;
-        if (!a[8])
+        if (!a[9])
                 return PyErr_Format(PyExc_TypeError, "start_publish() needs 'callback'");
         if (!publish_args_get(self, a, &p))
                 return NULL;
-        s = started_new(self, a[8]);
+        s = started_new(self, a[9]);
         if (s) {
                 s->n_taken = p.publish.n_pages;
                 s->taken = copy_of(p.publish.pages, s->n_taken);
@@ -260,7 +260,7 @@ static PyObject *ns_start_publish(
                 ++s->source->n_busy;
                 pages_drop_first(s->source, s->n_taken);
         }
-        if (a[9] && !Py_IsNone(a[9]))
+        if (a[10] && !Py_IsNone(a[10]))
                 UNLOCKED(r = kvl_publish_on_stream(self->ns, &p.publish, stream, on_publish, s));
         else
                 UNLOCKED(r = kvl_publish_start(self->ns, &p.publish, on_publish, s));
@@ -432,7 +432,8 @@ PyMethodDef ns_start_methods[] = {
                 "lease() without waiting."),
         METHOD("start_publish", ns_start_publish,
                 "start_publish($self, pages, keys, *, parent=None, last_tokens=None, request=0, "
-                "session=None, tag=0, window_passed=False, callback, stream=None)\n--\n\n"
+                "session=None, tag=0, window_passed=False, token_ids=None, callback, "
+                "stream=None)\n--\n\n"
                 "publish() without waiting, of 1024 pages at most; stream: after everything that "
                 "was put on it before."),
         METHOD("start_fetch", ns_start_fetch,

@@ -356,6 +356,25 @@ def test_window_passed(make_daemon: MakeDaemon) -> None:
             assert not namespace.lookup(key(passed, 1))
 
 
+def test_token_ids(namespace: kvlease.Namespace) -> None:
+    """As many as the pages have tokens, of a list or an array; tests/engines/events shows what
+    routers get of them."""
+    tokens = list(range(21))
+    keys = LAYOUT.keys(tokens, partial=True)
+    with namespace.lease(2) as pages:
+        for wrong in (tokens[:20], [*tokens, 1], [-1] * 21, [1 << 32] * 21, ["a"] * 21, 1):
+            with pytest.raises((ValueError, TypeError, OverflowError)):
+                namespace.publish(pages, keys, last_tokens=5, token_ids=wrong)  # type: ignore[arg-type]
+        assert len(pages) == 2
+        namespace.publish(pages, keys, last_tokens=5, token_ids=tokens).close()
+    with namespace.lease(1) as pages:
+        last = LAYOUT.keys(range(16), parent=keys[:32])
+        namespace.publish(
+            pages, last, parent=keys[:32], token_ids=array.array("I", range(16))
+        ).close()
+    assert len(namespace.probe(keys)) == 2
+
+
 def test_pins_are_counted(namespace: kvlease.Namespace) -> None:
     keys = text(2)
     publish(namespace, keys)
