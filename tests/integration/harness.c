@@ -112,7 +112,7 @@ void harness_restart(struct harness *h)
 }
 
 struct usage {
-        uint64_t charged_bytes, pages, n_extents, n_namespaces;
+        uint64_t charged_bytes, pages, n_extents, n_namespaces, n_feeds;
         uint64_t n_lower_extents; /* below devices, of memory of the host: one a set */
 };
 
@@ -138,6 +138,7 @@ static struct usage sum_namespaces(struct harness *h)
                 assert_int_equal(n_pages,
                         n_sets * (uint64_t)json_integer_value(json_object_get(ns, "set_pages")));
                 sum.n_namespaces++;
+                sum.n_feeds += json_integer_value(json_object_get(ns, "events_bytes")) > 0;
                 sum.pages += n_pages;
                 sum.n_extents += n_sets * (uint64_t)json_integer_value(n_planes);
                 sum.n_lower_extents +=
@@ -191,7 +192,8 @@ static void purge_all(struct harness *h)
 static bool has_its_fds(struct harness *h, int *ret_n, int *ret_least, int *ret_most)
 {
         struct usage usage = sum_namespaces(h);
-        int least = h->daemon_fds + 2 * (int)usage.n_namespaces + (int)usage.n_lower_extents;
+        int least = h->daemon_fds + 2 * (int)(usage.n_namespaces + usage.n_feeds) +
+                    (int)usage.n_lower_extents;
 
         least += (int)count_tenants(h) - (int)h->n_tenants;
         *ret_most = least + (int)usage.n_extents * (private_on_gpu() ? DRIVER_FDS : 1);

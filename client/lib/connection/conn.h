@@ -288,6 +288,9 @@ struct conn_welcome {
 int conn_hello(struct conn *c, const struct conn_hello *hello, uint64_t deadline_nsec,
         struct conn_welcome *ret_welcome);
 
+/* Ends the client before conn_close(), on a tenant's socket. Runs no more event handlers. */
+void conn_say_bye(struct conn *c);
+
 /* [L] Makes a descriptor (conn_poll_fd()) that becomes ready whenever conn_dispatch() has work,
  * from any source. Returns 0; -EMFILE or another -errno with the sentence (nothing changed). */
 int conn_make_pollable(struct conn *c);

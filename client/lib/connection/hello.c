@@ -194,3 +194,19 @@ int conn_request(struct conn *c, uint16_t type, const ProtobufCMessage *request,
                 *ret_reply = call.reply;
         return error_note(r, call.call.detail);
 }
+
+#define BYE_TIMEOUT_MSEC 1000 /* the daemon also notices a hang-up; not tuned */
+
+void conn_say_bye(struct conn *c)
+{
+        Kvlease__V1__ByeRequest m = KVLEASE__V1__BYE_REQUEST__INIT;
+        uint64_t deadline = conn_deadline(BYE_TIMEOUT_MSEC);
+        struct conn_call call = {0};
+
+        conn_lock(c);
+        c->events.tell = NULL;
+        /* Without an answer this is a hang-up, which the daemon handles as well. */
+        if (conn_start(c, &call, MSG_BYE, &m.base) == 0)
+                conn_wait(c, &call, deadline);
+        conn_unlock(c);
+}

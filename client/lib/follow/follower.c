@@ -23,6 +23,9 @@
 /* How long one try to connect again may take. */
 #define CONNECT_NSEC (100 * NSEC_PER_MSEC)
 
+/* How long a connection waits for the next daemon before it is given up for a new one. */
+#define PATIENCE_MSEC 60000
+
 /* Events of one namespace before the next one's turn. Not tuned. */
 #define EVENTS_PER_TURN 1024
 
@@ -53,9 +56,11 @@ struct kvl_follower {
         /* A question under way (is_asking), with its answer. */
         struct conn_call call;
         bool is_asking;
-        uint64_t after;  /* namespaces up to this id were answered */
-        bool lists_anew; /* since the connection was made, no round has ended */
-        uint64_t ask_at; /* the next question, or try to connect */
+        bool is_outdated; /* the answer belongs to an earlier round */
+        bool is_client;   /* of a tenant */
+        uint64_t after;   /* namespaces up to this id were answered */
+        bool lists_anew;  /* since the connection was made, no round has ended */
+        uint64_t ask_at;  /* the next question, or try to connect */
         struct list_link followed;
         struct followed *turn; /* whose turn it is; NULL: the first's */
         uint32_t n_of_turn;
@@ -142,11 +147,50 @@ static int follow_feed(struct kvl_follower *f, const Kvlease__V1__FeedReply *m, 
 
 /* ---- the connection -------------------------------------------------------------------------- */
 
+/* All namespaces are asked for again: a daemon that came back may lack some. */
+static void list_anew(struct kvl_follower *f)
+{
+        f->after = 0;
+        f->ask_at = 0;
+        f->lists_anew = true;
+        f->is_outdated = f->is_asking;
+        list_for_each (d, &f->followed, struct followed, link)
+                d->is_listed = false;
+}
+
+static int on_news(struct conn *c, const struct conn_event *event, enum conn_news news, void *data)
+{
+        (void)c;
+        (void)event;
+        if (news == CONN_NEWS_BACK)
+                list_anew(data);
+        return 0;
+}
+
 static void hang_up(struct kvl_follower *f)
 {
         conn_close(TAKE(f->conn));
-        f->is_asking = false;
+        f->is_asking = f->is_outdated = false;
         f->ask_at = clock_now_nsec() + ASK_NSEC;
+}
+
+/* A tenant's client goes on with the next daemon as the same client. Returns 0, or -errno with the
+ * sentence. */
+static int outlive(
+        struct kvl_follower *f, const struct conn_hello *hello, const struct conn_welcome *welcome)
+{
+        int r = 0;
+
+        conn_lock(f->conn);
+        f->conn->events.tell = on_news;
+        f->conn->events.data = f;
+        if (welcome->can_resume) {
+                r = conn_make_pollable(f->conn);
+                if (r == 0)
+                        r = conn_outlive(f->conn, f->path, hello, welcome, PATIENCE_MSEC);
+        }
+        conn_unlock(f->conn);
+        return r;
 }
 
 static int connect_to(struct kvl_follower *f, uint64_t deadline_nsec)
@@ -160,13 +204,15 @@ static int connect_to(struct kvl_follower *f, uint64_t deadline_nsec)
                 return r;
         }
         r = conn_hello(f->conn, &hello, deadline_nsec, &welcome);
-        if (r != 0)
+        if (r == 0)
+                r = outlive(f, &hello, &welcome);
+        if (r != 0) {
                 hang_up(f);
-        f->after = 0;
-        f->lists_anew = true;
-        list_for_each (d, &f->followed, struct followed, link)
-                d->is_listed = false;
-        return r;
+                return r;
+        }
+        f->is_client = welcome.tenant[0];
+        list_anew(f);
+        return 0;
 }
 
 /* All namespaces were listed. */
@@ -186,7 +232,7 @@ static void on_feed(struct conn *c, struct conn_call *call, int code, const Prot
         struct kvl_follower *f = container_of(call, struct kvl_follower, call);
         const Kvlease__V1__FeedReply *m = (const Kvlease__V1__FeedReply *)reply;
 
-        if (reply && code == 0) {
+        if (reply && code == 0 && !f->is_outdated) {
                 if (frame->header.fd_count != 1 || m->id <= f->after || m->page_tokens == 0) {
                         conn_finish_violated(c, call, "kvleased sent a feed that makes no sense");
                         return;
@@ -229,6 +275,10 @@ static int take_answer(struct kvl_follower *f)
                 return 0;
         r = f->call.code;
         f->is_asking = false;
+        if (f->is_outdated) {
+                f->is_outdated = false;
+                return 0;
+        }
         if (r == KVL_MISS)
                 end_round(f);
         else if (r == 0)
@@ -448,7 +498,8 @@ int kvl_follow_next(
 
 int kvl_follow_is_connected(const struct kvl_follower *follower)
 {
-        return follower && check(follower) == 0 && follower->conn;
+        return follower && check(follower) == 0 && follower->conn &&
+               follower->conn->link == CONN_UP;
 }
 
 void kvl_follow_reset(struct kvl_follower *follower)
@@ -474,6 +525,8 @@ void kvl_follow_close(struct kvl_follower *follower)
         }
         list_for_each_safe (d, &follower->followed, struct followed, link)
                 followed_free(follower, d);
+        if (follower->conn && follower->is_client)
+                conn_say_bye(follower->conn);
         conn_close(follower->conn);
         free(follower->path);
         free(follower->name);

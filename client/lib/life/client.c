@@ -18,7 +18,6 @@
 #define GROUP_SECRET_MIN_BYTES 16 /* as a token */
 #define GROUP_SECRET_MAX_BYTES 256
 #define DEFAULT_RECONNECT_MSEC 60000 /* a restart takes less than a second; not tuned */
-#define BYE_TIMEOUT_MSEC       1000  /* the daemon also notices a hang-up; not tuned */
 
 #define ASSERT_SAME(name) _Static_assert((int)KVL_##name == (int)KVL_STATUS_##name, #name)
 ASSERT_SAME(MISS);
@@ -225,20 +224,6 @@ int kvl_connect(const struct kvl_connect_options *options, struct kvl_conn **ret
         return 0;
 }
 
-static void say_bye(struct kvl_conn *conn)
-{
-        Kvlease__V1__ByeRequest m = KVLEASE__V1__BYE_REQUEST__INIT;
-        uint64_t deadline = conn_deadline(BYE_TIMEOUT_MSEC);
-        struct conn_call call = {0};
-
-        conn_lock(conn->conn);
-        conn->conn->events.tell = NULL;
-        /* Without an answer this is a hang-up, which the daemon handles as well. */
-        if (conn_start(conn->conn, &call, MSG_BYE, &m.base) == 0)
-                conn_wait(conn->conn, &call, deadline);
-        conn_unlock(conn->conn);
-}
-
 static void end_calls(struct kvl_conn *conn)
 {
         conn_lock(conn->conn);
@@ -267,7 +252,7 @@ void kvl_disconnect(struct kvl_conn *conn)
         conn_unlock(conn->conn);
         while ((ns = list_first(&conn->namespaces, struct kvl_ns, link)))
                 ns_free(ns);
-        say_bye(conn);
+        conn_say_bye(conn->conn);
         conn_close(conn->conn);
         fetches_deinit(conn);
         flights_deinit(conn);

@@ -76,8 +76,8 @@ static void take_place(struct ns *ns, uint32_t from, uint32_t to, uint64_t conte
         drops_page_moved(ns, from, to);
         adopt_children(ns, to);
         FAULT_POINT("move-before-free");
-        feed_moved(ns, from, to);
         ns->store->listeners->page_moved(ns, from, to);
+        feed_moved(ns, from, to);
         ns->evict->move(ns->policy, from, to);
         expect_moved(ns->expect, from, to);
 }
