@@ -389,7 +389,7 @@ class Pool(Texts):
     def _ask(self, text: Text) -> str | None:
         """Why kvleased has no pages for a request; None: it has made room. Others give way for a
         lease alone."""
-        n_missing = self._n_pages(text.request.num_tokens) - len(text.found)
+        n_missing = self._n_pages(text.request.num_tokens) - sum(map(len, text.found.values()))
         try:
             pages = self._lease(max(1, min(n_missing, self._budget)))
         except Refused as refusal:

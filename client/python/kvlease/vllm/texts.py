@@ -9,9 +9,10 @@ published alone, and found alone.
 from __future__ import annotations
 
 import logging
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from itertools import chain
 from typing import Any
 
 from vllm.v1.core.block_pool import BlockPool
@@ -51,8 +52,8 @@ class Text:
     """For kvleased's eviction policy."""
     coming: _engine.Coming
     """From other hosts."""
-    found: dict[tuple[bytes, int], Block] = field(default_factory=dict)
-    """By vLLM's hash and the group of layers: found, and not yet in the request's table."""
+    found: defaultdict[int, dict[bytes, Block]] = field(default_factory=lambda: defaultdict(dict))
+    """By the group of layers and vLLM's hash: found, and not yet in the request's table."""
     epoch: Epoch | None = None
     """What it is computed with; None: it isn't computed yet."""
     is_looked_up: bool = False
@@ -104,6 +105,8 @@ class Texts(BlockPool):
         self._has_changed = False
         self._texts: dict[str, Text] = {}
         self._by_page: dict[int, Block] = {}
+        # Pinned blocks that were given back: to make a block takes longer than to look up its page.
+        self._spare: list[Block] = []
         self._n_only_found = 0
         self._has_awaited = False
         self._told = Told(self) if self.enable_kv_cache_events else None
@@ -167,8 +170,10 @@ class Texts(BlockPool):
         finally:
             self._asks = None
             self._missing.clear()
-        used = {id(block) for group in blocks for block in group}
-        self._let_go(text, [at for at, block in text.found.items() if id(block) not in used])
+        used = set(map(id, chain(*blocks)))
+        for found in text.found.values():
+            if not used.issuperset(map(id, found.values())):
+                self._let_go(found, [at for at, block in found.items() if id(block) not in used])
         if self._is_verified(text):
             return self._manager.empty_kv_cache_blocks, 0, 0
         boundary = n_tokens + n_uncached if n_uncached else 0
@@ -176,7 +181,7 @@ class Texts(BlockPool):
 
     def _is_verified(self, text: Text) -> bool:
         """Whether a text that was looked up is computed all the same: then it has found nothing."""
-        if text.found and text.is_verified is None:
+        if text.is_verified is None and any(text.found.values()):
             text.is_verified = self._verifier.picks()
             self.stats.verified += text.is_verified
         if text.is_verified:
@@ -193,7 +198,7 @@ class Texts(BlockPool):
             return
         hashes = text.request.block_hashes[:n_pages]
         for group in self._chained_groups():
-            first = sum((each, group) in text.found for each in hashes) if text.found else 0
+            first = sum(map(text.found[group].__contains__, hashes)) if text.found[group] else 0
             keys = self._keys(text, 0, n_pages, group)
             n_found = first + len(self._pin(text, hashes[first:], keys[first:], group))
             if n_found < n_pages:
@@ -208,11 +213,12 @@ class Texts(BlockPool):
         self, block_hash: Any, kv_cache_group_ids: list[int]
     ) -> list[KVCacheBlock] | None:
         """One of each group; None where one isn't there."""
-        if self._asks is None:
+        text = self._asks
+        if text is None:
             return self._own_block(block_hash, kv_cache_group_ids)
-        blocks = []
+        blocks: list[KVCacheBlock] = []
         for group in kv_cache_group_ids:
-            block = self._answer(self._asks, block_hash, group)
+            block = text.found[group].get(block_hash) or self._answer(text, block_hash, group)
             if block is None:
                 return None
             blocks.append(block)
@@ -224,19 +230,18 @@ class Texts(BlockPool):
         return found
 
     def _answer(self, text: Text, block_hash: Any, group: int) -> KVCacheBlock | None:
-        """A page of kvleased, pinned for the text, or a block that this engine computes."""
-        at = block_hash, group
-        if (found := text.found.get(at)) is not None:
-            return found
+        """A block that this engine computes, or a page of kvleased that wasn't looked up before and
+        is pinned for the text now."""
         if (own := self._own_block(block_hash, [group])) is not None:
             return own[0]
+        at = block_hash, group
         if self._are_chained[group] or at in self._missing or not self._can_find(text):
             return None
         assert text.epoch is not None
-        keys = self._keys_of(text.epoch, [at[0]], group)
+        keys = self._keys_of(text.epoch, [block_hash], group)
         if not self._pin(text, [block_hash], keys, group):
             self._missing.add(at)
-        return text.found.get(at)
+        return text.found[group].get(block_hash)
 
     def _pin(
         self, text: Text, hashes: Sequence[Any], keys: list[bytes], group: int
@@ -250,10 +255,12 @@ class Texts(BlockPool):
             _logger.info("looked up nothing: %s", error)
             return ()
         surplus: list[int] = []
+        found, by_page, spare = text.found[group], self._by_page, self._spare
         for block_hash, page in zip(hashes, pages, strict=False):
-            block = self._by_page.get(page)
+            block = by_page.get(page)
             if block is None:
-                block = self._by_page[page] = Block(page, is_pinned=True, pool=self)
+                block = spare.pop() if spare else Block(0, is_pinned=True, pool=self)
+                block.block_id, by_page[page] = page, block
                 self._n_only_found += 1
             elif block.is_pinned:
                 surplus.append(page)
@@ -261,20 +268,21 @@ class Texts(BlockPool):
                 # Leased by this engine, and not published: kvleased can't have said that.
                 raise RuntimeError(f"page {page} was found, and is leased by this engine")
             block.n_found += 1
-            text.found[block_hash, group] = block
+            found[block_hash] = block
         _engine.give_back(self.namespace.release, surplus)
         return pages
 
     def _forget(self, text: Text) -> None:
         """What the request found it has in its table, or doesn't need."""
-        self._let_go(text, list(text.found))
+        for found in text.found.values():
+            self._let_go(found, list(found))
         text.is_looked_up = False
         text.is_awaited = text.coming.is_under_way
 
-    def _let_go(self, text: Text, found: Iterable[tuple[bytes, int]]) -> None:
+    def _let_go(self, found: dict[bytes, Block], hashes: Iterable[bytes]) -> None:
         gone: list[Block] = []
-        for at in found:
-            block = text.found.pop(at)
+        for each in hashes:
+            block = found.pop(each)
             block.n_found -= 1
             if block.n_found == 0 and block.ref_cnt == 0:
                 self._n_only_found -= 1
@@ -462,5 +470,7 @@ class Texts(BlockPool):
     def _give_back(self, blocks: list[Block]) -> None:
         for block in blocks:
             del self._by_page[block.block_id]
-        _engine.give_back(self.namespace.release, [b.block_id for b in blocks if b.is_pinned])
+        pinned = [block for block in blocks if block.is_pinned]
+        _engine.give_back(self.namespace.release, [block.block_id for block in pinned])
+        self._spare += pinned
         _engine.give_back(self.namespace.free, [b.block_id for b in blocks if not b.is_pinned])
