@@ -1,5 +1,5 @@
 #!/bin/sh
-# Builds the Debian packages of this tree: kvleased, kvlease-tools, libkvlease0, libkvlease-llama0,
+# Builds the Debian packages of this tree: kvleased, kvlease-tools, kvlease-events, libkvlease0, libkvlease-llama0,
 # libkvlease-dev, python3-kvlease, kvlease-doc.
 #
 #   sh packaging/deb.sh [--lintian] DIRECTORY

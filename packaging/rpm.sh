@@ -1,5 +1,5 @@
 #!/bin/sh
-# Builds the RPM packages of this tree: kvleased, kvlease-tools, libkvlease, libkvlease-devel, and
+# Builds the RPM packages of this tree: kvleased, kvlease-tools, kvlease-events, libkvlease, libkvlease-devel, and
 # their source.
 #
 #   sh packaging/rpm.sh [--nodeps] DIRECTORY

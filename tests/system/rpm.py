@@ -21,6 +21,7 @@ CONTENTS = {
                       "systemd/system/kvlease-exporter.service", "/usr/share/kvlease/grafana/kvlease.json",
                       "/usr/share/kvlease/prometheus/kvlease.rules.yml",
                       "/usr/share/bash-completion/completions/kvleasectl"],
+    "kvlease-events": ["/usr/bin/kvlease-events", "systemd/system/kvlease-events@.service"],
     "libkvlease": ["libkvlease.so.0"],
     "libkvlease-devel": ["/usr/include/kvlease.h", "libkvlease.so", "libkvlease.a", "kvlease.pc"],
 }

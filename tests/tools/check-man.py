@@ -17,7 +17,7 @@ import sys
 
 PROSE = runpy.run_path(str(pathlib.Path(__file__).with_name("check-prose.py")))
 
-pages, kvleased, kvleasectl, exporter, symbols = sys.argv[1:]
+pages, kvleased, kvleasectl, exporter, events, symbols = sys.argv[1:]
 pages = {p.name: p for p in sorted(pathlib.Path(pages).iterdir()) if re.search(r"\.[1-8]$", p.name)}
 problems = []
 
@@ -57,12 +57,12 @@ def check_kvleased():
         need_term("kvleased.8", word, "option")
 
 
-def check_exporter():
-    words = set(re.findall(r"^ +(?:-\w, )?(--[a-z-]+)", printed(exporter, "--help"), re.M))
+def check_arguments(program, page):
+    words = set(re.findall(r"^ +(?:-\w, )?(--[a-z-]+)", printed(program, "--help"), re.M))
     if len(words) < 6:
-        problems.append("kvlease-exporter's options can't be read")
+        problems.append(f"the options of {page} can't be read")
     for word in sorted(words):
-        need_term("kvlease-exporter.8", word, "option")
+        need_term(page, word, "option")
 
 
 def check_kvleasectl():
@@ -126,7 +126,7 @@ def check_help():
         for unit in [*units, *(example["what"] for example in verb["examples"])]:
             for sentence in re.split(r"(?<=[.!?])\s+", " ".join(unit.split())):
                 problems.extend(f"{verb['name']} --help: {rule}: {sentence}" for rule in PROSE["faults"](sentence))
-    for words in ([kvleased], [exporter], [kvleasectl], *([kvleasectl, *v["name"].split()] for v in verbs)):
+    for words in ([kvleased], [exporter], [events], [kvleasectl], *([kvleasectl, *v["name"].split()] for v in verbs)):
         for line in printed(*words, "--help").splitlines():
             if len(line) > 80 and not line.startswith("  kvleasectl "):  # an example is a line to copy
                 problems.append(f"{' '.join(words[1:]) or words[0]} --help: {len(line)} columns: {line}")
@@ -142,7 +142,8 @@ def lint(path):
 
 
 check_kvleased()
-check_exporter()
+check_arguments(exporter, "kvlease-exporter.8")
+check_arguments(events, "kvlease-events.8")
 check_kvleasectl()
 check_library()
 check_sections()
