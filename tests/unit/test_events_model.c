@@ -17,6 +17,7 @@
 #define PAGE_BLOCKS  3
 #define PAGE_TOKENS  (PAGE_BLOCKS * BLOCK_TOKENS)
 #define N_PAGES      40
+#define N_DIFFERENT  32 /* N_PAGES - N_DIFFERENT pages repeat tokens */
 #define NONE         (-1)
 
 /* ---- a router -------------------------------------------------------------------------------- */
@@ -151,10 +152,11 @@ static uint8_t *key_of(int page, uint8_t key[KVL_KEY_BYTES])
         return key;
 }
 
+/* The last pages have the tokens of the first ones, behind others. All end alike. */
 static void tokens_of(int page, uint32_t *tokens)
 {
         for (uint32_t i = 0; i < PAGE_TOKENS; i++)
-                tokens[i] = (uint32_t)page * 1000 + i;
+                tokens[i] = i < BLOCK_TOKENS ? (uint32_t)(page % N_DIFFERENT) * 1000 + i : 7;
 }
 
 static void scene_begin(struct scene *s)
@@ -235,7 +237,7 @@ static int text_of(const struct scene *s, int page, int *pages, uint32_t *tokens
         *ret_n = 0;
         for (int i = 0; i < n; i++) {
                 tokens_of(pages[i], tokens + *ret_n);
-                *ret_n += s->pages[pages[i]].n_tokens;
+                *ret_n += s->pages[pages[i]].n_tokens ? s->pages[pages[i]].n_tokens : PAGE_TOKENS;
         }
         return n;
 }
@@ -265,11 +267,15 @@ static void assert_answers(const struct scene *s, const struct router *r)
         int pages[N_PAGES];
 
         for (int i = 0; i < N_PAGES; i++) {
+                struct answer is, wanted;
                 unsigned n_tokens;
-                int n = text_of(s, i, pages, tokens, &n_tokens);
-                struct answer is = ask(r, tokens, n_tokens / BLOCK_TOKENS);
-                struct answer wanted = expect(s, pages, n);
+                int n;
 
+                if (!s->pages[i].n_tokens)
+                        continue; /* never stored: it has no place in a text yet */
+                n = text_of(s, i, pages, tokens, &n_tokens);
+                is = ask(r, tokens, n_tokens / BLOCK_TOKENS);
+                wanted = expect(s, pages, n);
                 assert_memory_equal(&is, &wanted, sizeof(is));
         }
 }
@@ -389,6 +395,16 @@ SCENE(test_no_memory)
         }
 }
 
+/* Pages with equal tokens never have the same parent. */
+static int any_parent(struct scene *s, int page)
+{
+        const int n_repeated = N_PAGES - N_DIFFERENT;
+
+        if (page >= N_DIFFERENT)
+                return n_repeated + (int)pick(s, (unsigned)(N_DIFFERENT - n_repeated));
+        return page > 0 && pick(s, 5) ? (int)pick(s, (unsigned)page) : NONE;
+}
+
 static void change(struct scene *s)
 {
         int page = (int)pick(s, N_PAGES);
@@ -398,7 +414,7 @@ static void change(struct scene *s)
         if (f->tier == NONE) {
                 /* A page keeps its parent: its key depends on it. */
                 if (!f->n_tokens) {
-                        parent = page > 0 && pick(s, 5) ? (int)pick(s, (unsigned)page) : NONE;
+                        parent = any_parent(s, page);
                         f->n_tokens = pick(s, 8) ? PAGE_TOKENS : 1 + pick(s, PAGE_TOKENS);
                 }
                 assert_int_equal(try_store(s, page, parent, (int)pick(s, 3), pick(s, 8) > 0), 0);
