@@ -8,6 +8,7 @@
 #include "base/hash.h"
 #include "base/list.h"
 #include "base/map.h"
+#include "client/events/told.h"
 #include "client/lib/kvlease.h"
 
 #define NOT_TOLD KVL_TIERS /* slower than all tiers */
@@ -43,6 +44,7 @@ struct model {
         uint64_t *queue;       /* owned; room for all pages: struct page pointers */
         uint32_t n_queue, n_pages;
         uint64_t n_token_ids;
+        struct told blocks;
         uint64_t *hashes; /* owned; room for the blocks of the largest page */
         uint32_t n_hashes;
 };
@@ -142,35 +144,76 @@ static uint32_t n_blocks_of(const struct model *m, const struct page *p)
         return p->n_tokens / m->block_tokens;
 }
 
-/* Returns the hash of the block after the one with `hash`; 0 isn't used, as some routers read it as
- * "no parent". */
+/* Returns the hash of the block after the one with `hash`. Neither 0, which some routers read as
+ * "no parent", nor MAP_KEY_NONE. */
 static uint64_t next_hash(const struct model *m, uint64_t hash, const uint32_t *token_ids)
 {
         struct hash_seed seed = {hash, HASH_SEED};
 
         hash = hash_bytes(seed, token_ids, m->block_tokens * sizeof(*token_ids));
-        return hash ? hash : 1;
+        return hash == 0 || hash == MAP_KEY_NONE ? 1 : hash;
 }
 
-/* The page's parent has been told. */
-static void tell_page(struct model *m, struct page *p, unsigned tier, bool is_stored)
+static void hash_blocks(struct model *m, struct page *p)
 {
-        struct batch_blocks blocks = {
-                .hashes = m->hashes,
-                .n_blocks = n_blocks_of(m, p),
-                .block_tokens = m->block_tokens,
-                .parent = p->parent ? &p->parent->last_hash : NULL,
-                .token_ids = p->token_ids,
-                .tier = tier,
-        };
         uint64_t hash = p->parent ? p->parent->last_hash : 0;
 
-        for (uint32_t i = 0; i < blocks.n_blocks; i++) {
+        for (uint32_t i = 0; i < n_blocks_of(m, p); i++) {
                 hash = next_hash(m, hash, p->token_ids + (size_t)i * m->block_tokens);
                 m->hashes[i] = hash;
         }
         p->last_hash = hash;
-        m->tell(m->data, is_stored, &blocks);
+}
+
+/* Blocks `from` to `to` - 1 of the page whose hashes are in m->hashes. */
+static struct batch_blocks blocks_of(
+        const struct model *m, const struct page *p, uint32_t from, uint32_t to)
+{
+        const uint64_t *parent = p->parent ? &p->parent->last_hash : NULL;
+
+        return (struct batch_blocks){
+                .hashes = m->hashes + from,
+                .n_blocks = to - from,
+                .block_tokens = m->block_tokens,
+                .parent = from > 0 ? &m->hashes[from - 1] : parent,
+                .token_ids = p->token_ids + (size_t)from * m->block_tokens,
+        };
+}
+
+static void tell_run(struct model *m, bool is_stored, unsigned tier, struct batch_blocks blocks)
+{
+        blocks.tier = tier;
+        if (blocks.n_blocks > 0)
+                m->tell(m->data, is_stored, &blocks);
+}
+
+/* Tells the blocks of the page for which is_new() returns true. Its parent has been told. */
+static void tell_stored(struct model *m, struct page *p, unsigned tier,
+        bool (*is_new)(struct told *t, uint64_t hash, unsigned tier))
+{
+        uint32_t from = 0, n = n_blocks_of(m, p);
+
+        hash_blocks(m, p);
+        for (uint32_t i = 0; i < n; i++)
+                if (!is_new(&m->blocks, m->hashes[i], tier)) {
+                        tell_run(m, true, tier, blocks_of(m, p, from, i));
+                        from = i + 1;
+                }
+        tell_run(m, true, tier, blocks_of(m, p, from, n));
+}
+
+/* Takes back the blocks of the page that no other page has, the last ones first. */
+static void tell_removed(struct model *m, struct page *p)
+{
+        uint32_t to = n_blocks_of(m, p);
+
+        hash_blocks(m, p);
+        for (uint32_t i = to; i-- > 0;)
+                if (!told_drop(&m->blocks, m->hashes[i], p->told)) {
+                        tell_run(m, false, p->told, blocks_of(m, p, i + 1, to));
+                        to = i;
+                }
+        tell_run(m, false, p->told, blocks_of(m, p, 0, to));
 }
 
 static uint8_t wanted_of(const struct model *m, const struct page *p)
@@ -221,12 +264,12 @@ static void tell_changes(struct model *m, struct page *p)
 
         for (uint32_t i = 0; i < n; i++)
                 if (queued(m, i)->wanted != NOT_TOLD)
-                        tell_page(m, queued(m, i), queued(m, i)->wanted, true);
+                        tell_stored(m, queued(m, i), queued(m, i)->wanted, told_add);
         for (uint32_t i = n; i-- > 0;) {
                 struct page *at = queued(m, i);
 
                 if (at->told != NOT_TOLD)
-                        tell_page(m, at, at->told, false);
+                        tell_removed(m, at);
                 at->told = at->wanted;
         }
 }
@@ -245,9 +288,10 @@ void model_tell_all(struct model *m, model_tell_fn tell, void *data)
                 struct page *p = queued(m, i);
 
                 if (p->told != NOT_TOLD)
-                        tell_page(m, p, p->told, true);
+                        tell_stored(m, p, p->told, told_mark);
                 add_children(m, p, &n);
         }
+        told_unmark_all(&m->blocks);
         m->tell = own_tell;
         m->data = own_data;
 }
@@ -288,6 +332,9 @@ static int take_token_ids(struct model *m, struct page *p, const uint32_t *token
 
         if (array_reserve((void **)&m->hashes, &m->n_hashes, MAX(n, 1U), UINT32_MAX,
                     sizeof(*m->hashes)) < 0)
+                return -ENOMEM;
+        /* All pages together don't have more blocks. */
+        if (told_reserve(&m->blocks, (m->n_token_ids + n) / m->block_tokens) < 0)
                 return -ENOMEM;
         copy = malloc(MAX(bytes, (size_t)1));
         if (!copy)
@@ -375,6 +422,8 @@ void model_clear(struct model *m)
         }
         map_deinit(&m->pages);
         map_init(&m->pages);
+        told_deinit(&m->blocks);
+        told_init(&m->blocks);
         list_init(&m->tops);
         m->n_pages = 0;
         m->n_token_ids = 0;
@@ -383,7 +432,8 @@ void model_clear(struct model *m)
 uint64_t model_bytes(const struct model *m)
 {
         return m->n_pages * (sizeof(struct page) + sizeof(struct map_slot) + sizeof(*m->queue)) +
-               m->n_token_ids * sizeof(uint32_t);
+               m->n_token_ids * sizeof(uint32_t) +
+               m->blocks.blocks.n_used * sizeof(struct map_slot);
 }
 
 int model_new(uint32_t block_tokens, model_tell_fn tell, void *data, struct model **ret)
@@ -397,6 +447,7 @@ int model_new(uint32_t block_tokens, model_tell_fn tell, void *data, struct mode
         m->data = data;
         m->seed = hash_seed_random();
         map_init(&m->pages);
+        told_init(&m->blocks);
         list_init(&m->tops);
         *ret = m;
         return 0;
@@ -408,6 +459,7 @@ void model_free(struct model *m)
                 return;
         model_clear(m);
         map_deinit(&m->pages);
+        told_deinit(&m->blocks);
         array_free(m->queue, m->n_queue, sizeof(*m->queue));
         array_free(m->hashes, m->n_hashes, sizeof(*m->hashes));
         free(m);

@@ -11,6 +11,8 @@
  * it end with whole blocks. Blocks are told after the blocks before them, and taken back before
  * these. A page that moves is told in the new tier before it is taken back in the old one.
  *
+ * Blocks that several pages have are told once (told.h).
+ *
  * A block's hash depends on its tokens and the ones before it. It is the same after a restart, and
  * in another namespace: routers remember the hash of a block that was taken back.
  */

@@ -87,13 +87,13 @@ class Host:
         self._ns = open_namespace(self.daemon.socket)
 
     def _make_texts(self) -> list[list[int]]:
-        """Texts that begin alike, of 1 to PAGES_MAX pages."""
+        """Texts of 1 to PAGES_MAX pages that begin alike, and differ from within a page on."""
         texts: list[list[int]] = []
         for _ in range(N_TEXTS):
             before: list[int] = []
             if texts and self.random.random() < 0.8:
                 other = self.random.choice(texts)
-                before = other[: self.random.randint(0, len(other) // PAGE_TOKENS) * PAGE_TOKENS]
+                before = other[: self.random.randrange(0, len(other), BLOCK // 2)]
             n = self.random.randint(1, PAGES_MAX) * PAGE_TOKENS
             texts.append((before + [self.random.randrange(200_000) for _ in range(n)])[:n])
         return texts
@@ -126,12 +126,14 @@ class Host:
         return found[0], found[1], found[2]
 
     def differences(self) -> list[Any]:
-        """Texts of which a router says something else than the daemon."""
+        """Texts of which a router says something else than the daemon. A router also finds the
+        first blocks of a page if it has another page that begins alike."""
         return [
-            (name, i, self.wanted(text), router.ask(text))
+            (name, i, wanted, found)
             for i, text in enumerate(self.texts)
             for name, router in (("dynamo", self.indexer), ("llm-d", self.llm_d))
-            if router.ask(text) != self.wanted(text)
+            for wanted, found in [(self.wanted(text), router.ask(text))]
+            if any(not 0 <= f - w < PAGE_TOKENS for w, f in zip(wanted, found, strict=True))
         ]
 
     def check(self, what: str) -> None:
