@@ -200,7 +200,9 @@ static int connect_to(struct feed *f, uint64_t now_nsec)
         if (r == -ENOMEM)
                 return r;
         if (r != 0 && r != f->why)
-                fprintf(stderr, "kvlease-events: %s; trying again every second\n",
+                fprintf(stderr,
+                        "kvlease-events: %s; --socket names another one; trying again every "
+                        "second\n",
                         kvl_last_error());
         f->why = r;
         return 0;

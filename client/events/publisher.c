@@ -6,10 +6,13 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
 #include <time.h>
+#include <unistd.h>
 #include <zmq.h>
 
 #include "base/clock.h"
+#include "base/fd.h"
 #include "base/macros.h"
 
 /* A batch is sent when it has so many bytes, or at the end of a turn. Not tuned. */
@@ -23,11 +26,11 @@
 #define PAUSE_MIN_NSEC  (100 * NSEC_PER_MSEC)
 #define PAUSE_PER_STATE 4
 
-/* Memory beyond the model's own: it is checked so often, and may be so much. A state is as large as
- * the model, and two may be under way. Not tuned. */
-#define MEMORY_CHECK_NSEC NSEC_PER_SEC
-#define MEMORY_FACTOR     4
-#define MEMORY_BYTES      (UINT64_C(256) << 20)
+/* Memory and descriptors are checked so often. Memory may be that of the model so many times, and
+ * so many bytes. A state is as large as the model, and two may be under way. Not tuned. */
+#define CHECK_NSEC    NSEC_PER_SEC
+#define MEMORY_FACTOR 4
+#define MEMORY_BYTES  (UINT64_C(256) << 20)
 
 struct router {
         uint8_t id[ID_MAX];
@@ -43,7 +46,7 @@ struct publisher {
         uint64_t last_nsec;
         bool is_held, state_due, failed;
         bool state_is_current; /* no event since `state` was made */
-        uint64_t next_state_nsec, refresh_nsec, memory_check_nsec;
+        uint64_t next_state_nsec, refresh_nsec, check_nsec;
         zmq_msg_t state;
         struct router waiting[WAITING_MAX];
         unsigned n_waiting;
@@ -302,25 +305,52 @@ static void take_requests(struct publisher *p)
 
 /* ---- turns ----------------------------------------------------------------------------------- */
 
-static int check_memory(struct publisher *p, uint64_t now_nsec)
+/* Returns the bytes that malloc() has given out. */
+static uint64_t memory_in_use(void)
+{
+        struct mallinfo2 info = mallinfo2();
+
+        return info.uordblks + info.hblkhd;
+}
+
+/* Descriptors have the lowest free numbers, so a new one tells how many there are. */
+static bool has_descriptors(void)
+{
+        struct rlimit limit = {.rlim_cur = RLIM_INFINITY};
+        int fd = dup(STDERR_FILENO);
+
+        fd_close(fd);
+        getrlimit(RLIMIT_NOFILE, &limit);
+        return fd >= 0 && (uint64_t)fd < limit.rlim_cur / 4 * 3;
+}
+
+static int disconnect_all(struct publisher *p, const char *why)
+{
+        int r;
+
+        fprintf(stderr,
+                "kvlease-events: peers use too %s, so all are disconnected: let only routers reach "
+                "the endpoints\n",
+                why);
+        p->n_waiting = 0;
+        r = sockets_reopen(&p->sockets);
+        malloc_trim(0);
+        return r;
+}
+
+/* Disconnects all peers if together they take what the process needs itself. */
+static int check_peers(struct publisher *p, uint64_t now_nsec)
 {
         uint64_t allowed = MEMORY_BYTES;
-        struct mallinfo2 info;
 
-        if (now_nsec < p->memory_check_nsec)
+        if (now_nsec < p->check_nsec)
                 return 0;
-        p->memory_check_nsec = now_nsec + MEMORY_CHECK_NSEC;
+        p->check_nsec = now_nsec + CHECK_NSEC;
         if (p->model)
                 allowed += MEMORY_FACTOR * model_bytes(p->model);
-        info = mallinfo2();
-        if (info.uordblks + info.hblkhd <= allowed)
-                return 0;
-        fprintf(stderr,
-                "kvlease-events: %zu MiB are in use, %zu MiB are allowed: peers sent too much, or "
-                "read too slowly, and all are disconnected; let only routers reach the sockets\n",
-                (size_t)((info.uordblks + info.hblkhd) >> 20), (size_t)(allowed >> 20));
-        p->n_waiting = 0;
-        return sockets_reopen(&p->sockets);
+        if (memory_in_use() > allowed)
+                return disconnect_all(p, "much memory");
+        return has_descriptors() ? 0 : disconnect_all(p, "many connections");
 }
 
 int publisher_turn(struct publisher *p)
@@ -341,7 +371,7 @@ int publisher_turn(struct publisher *p)
                 send_batch(p);
         if (p->n_waiting > 0)
                 answer_all(p);
-        return p->failed ? -ENOMEM : check_memory(p, now_nsec);
+        return p->failed ? -ENOMEM : check_peers(p, now_nsec);
 }
 
 void publisher_wait(const struct publisher *p, int timeout_msec)

@@ -2,8 +2,9 @@
  * The two ZeroMQ sockets of kvlease-events, with limits for peers that read slowly or send
  * garbage. Not thread-safe.
  *
- * ZeroMQ bounds neither the subscriptions of a peer nor the parts of its message. So the memory of
- * the process is watched, and sockets_reopen() drops all peers at once: they connect again.
+ * ZeroMQ bounds neither connections, nor the subscriptions of a peer, nor the parts of its message.
+ * So the process watches its memory and descriptors, and sockets_reopen() drops all peers at once.
+ * Routers connect again by themselves.
  */
 #ifndef KVL_EVENTS_SOCKETS_H
 #define KVL_EVENTS_SOCKETS_H

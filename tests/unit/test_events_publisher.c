@@ -1,12 +1,17 @@
 /* The publisher's sockets, as routers see them: sequence numbers, states, requests and garbage. */
 #include <endian.h>
+#include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/un.h>
 #include <time.h>
 #include <zmq.h>
 
 #include "base/clock.h"
+#include "base/fd.h"
 #include "client/events/publisher.h"
 #include "client/lib/kvlease.h"
 #include "tests/unit/test-support.h"
@@ -278,6 +283,74 @@ SCENE(test_refresh, 200 * NSEC_PER_MSEC)
         for (int i = 0; i < 3; i++)
                 receive_state(s, sub, "kv@a@m", &m);
         zmq_close(sub);
+}
+
+/* A connection that ZeroMQ accepts, and that says nothing. */
+static int connect_silently(const char *to)
+{
+        struct sockaddr_un a = {.sun_family = AF_UNIX};
+        int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
+
+        snprintf(a.sun_path, sizeof(a.sun_path), "%s", to + strlen("ipc://"));
+        assert_true(fd >= 0);
+        assert_int_equal(connect(fd, (struct sockaddr *)&a, sizeof(a)), 0);
+        return fd;
+}
+
+static void assert_disconnected(struct scene *s, int fd)
+{
+        uint64_t until = clock_now_nsec() + WAIT_MSEC * NSEC_PER_MSEC;
+        struct pollfd p = {.fd = fd, .events = POLLRDHUP};
+
+        while (poll(&p, 1, 10) == 0) {
+                assert_int_equal(publisher_turn(s->publisher), 0);
+                assert_true(clock_now_nsec() < until);
+        }
+}
+
+/* A router gets the state still. */
+static void assert_answers(struct scene *s)
+{
+        void *dealer = connect_peer(s, ZMQ_DEALER, s->replay);
+        struct message m;
+
+        ask(dealer);
+        receive_answer(s, dealer, &m);
+        zmq_close(dealer);
+}
+
+/* Peers that make the process use too much memory lose their connections, and nothing else is
+ * lost. The test itself takes the memory: malloc() doesn't tell who has it. */
+SCENE(test_too_much_memory, 0)
+{
+        int fd = connect_silently(s->live);
+        void *memory = malloc((size_t)300 << 20);
+
+        assert_non_null(memory);
+        assert_disconnected(s, fd);
+        free(memory);
+        fd_close(fd);
+        assert_answers(s);
+}
+
+#define N_SILENT 100
+
+SCENE(test_too_many_connections, 0)
+{
+        struct rlimit before, limit;
+        int fds[N_SILENT];
+
+        assert_int_equal(getrlimit(RLIMIT_NOFILE, &before), 0);
+        limit = before;
+        limit.rlim_cur = 2 * N_SILENT; /* here are both ends */
+        assert_int_equal(setrlimit(RLIMIT_NOFILE, &limit), 0);
+        for (unsigned i = 0; i < N_SILENT * 3 / 4; i++)
+                fds[i] = connect_silently(s->live);
+        assert_disconnected(s, fds[0]);
+        for (unsigned i = 0; i < N_SILENT * 3 / 4; i++)
+                fd_close(fds[i]);
+        assert_answers(s);
+        assert_int_equal(setrlimit(RLIMIT_NOFILE, &before), 0);
 }
 
 /* The end is published. A publisher that starts anew has higher numbers. */
