@@ -1,5 +1,6 @@
 /* The publisher's sockets, as routers see them: sequence numbers, states, requests and garbage. */
 #include <endian.h>
+#include <malloc.h>
 #include <poll.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -323,9 +324,13 @@ static void assert_answers(struct scene *s)
  * lost. The test itself takes the memory: malloc() doesn't tell who has it. */
 SCENE(test_too_much_memory, 0)
 {
-        int fd = connect_silently(s->live);
-        void *memory = malloc((size_t)300 << 20);
+        void *memory;
+        int fd;
 
+        if (mallinfo2().uordblks == 0)
+                return; /* the allocator of a sanitizer doesn't count */
+        fd = connect_silently(s->live);
+        memory = malloc((size_t)300 << 20);
         assert_non_null(memory);
         assert_disconnected(s, fd);
         free(memory);
