@@ -52,7 +52,7 @@ int main(int argc, char **argv)
 {
         struct publisher *publisher;
         const char *failed;
-        struct options o;
+        static struct options o; /* owns memory until the end */
         struct feed *feed;
         int code, r;
 
