@@ -17,6 +17,7 @@ from machine import KVLEASED, SOCKETS
 
 HOST, C, PYTHON = (Guide(f"docs/start/{page}.md") for page in ("host", "c", "python"))
 UPGRADE = Guide("docs/operate/upgrade.md")
+ROUTING = Guide("docs/operate/routing.md")
 
 # Files that other packages change when any package is installed or removed.
 NOT_OURS = re.compile("^/(proc|sys|dev|tmp|kvl|run/(systemd|log|dpkg|lock)|root|etc/ld.so.cache"
@@ -144,6 +145,20 @@ def test_exporter():
     said = machine.wait_for("the exporter answers", machine.metrics)
     assert re.search("^kvlease_up 1$", said, re.MULTILINE), said
     assert os.stat(f"/proc/{machine.main_pid(unit)}").st_uid != 0
+
+
+def test_events():
+    """kvlease-events starts by the page's commands, reaches kvleased as a user of its own, and waits for a namespace."""
+    unit = "kvlease-events@NAME.service"
+    options = pathlib.Path("/etc/default/kvlease-events-NAME")
+    options.write_text(ROUTING.program("text").replace("10.0.0.7", "127.0.0.1"))
+    shell(ROUTING.inline("Set up", "systemctl enable"))
+    log = ROUTING.inline("Set up", "journalctl")
+    machine.wait_for("kvlease-events waits", lambda: "no namespace matches" in shell(log))
+    assert os.stat(f"/proc/{machine.main_pid(unit)}").st_uid != 0
+    machine.systemctl("disable", "--now", unit)
+    assert machine.show(unit, "Result") == "success"
+    options.unlink()
 
 
 def test_upgrade():

@@ -3,6 +3,7 @@ those of kvl_probe(), once nothing changes."""
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import random
 import signal
@@ -17,6 +18,8 @@ import pytest
 from routers import BLOCK, LIVE, LLM_D, MODEL, REPLAY, Answer, Indexer, LlmD
 from support import Engine
 from worker import LAYOUT, PAGE_TOKENS, open_namespace
+
+import kvlease
 
 FULL = "KVL_FULL" in os.environ
 ROUNDS = 200 if FULL else 20
@@ -85,6 +88,12 @@ class Host:
         self.indexer.start()
         self.llm_d = LlmD()
         self._ns = open_namespace(self.daemon.socket)
+
+    def begin_again(self) -> None:
+        """With a new daemon, which has nothing."""
+        self._ns.connection.close()
+        self._ns = open_namespace(self.daemon.socket)
+        self.engine = self._start_engine()
 
     def _make_texts(self) -> list[list[int]]:
         """Texts of 1 to PAGES_MAX pages that begin alike, and differ from within a page on."""
@@ -248,6 +257,49 @@ def test_routers_are_right(host: Host) -> None:
     # Else it has shown nothing.
     assert all(tiers), tiers
     assert host.llm_d.topics == {f"kv@pod-1@{MODEL}"}
+
+
+def test_newest_namespace(host: Host) -> None:
+    """An upgraded engine opens another namespace, whose pages are published instead."""
+    host.serve(20)
+    host.check("the first namespace")
+    layout = dataclasses.replace(LAYOUT, dtype=kvlease.DType.BF16)
+    text = list(range(2 * PAGE_TOKENS))
+    with kvlease.connect(host.daemon.socket) as connection:
+        newer = connection.namespace(layout=layout)
+        with newer.lease(2) as pages:
+            newer.publish(pages, layout.keys(text), token_ids=text).close()
+        found = (len(text),) * 3
+        for router in (host.indexer, host.llm_d):
+            package.wait_until(lambda router=router: router.ask(text) == found)
+            assert not any(any(router.ask(other)) for other in host.texts)
+    host.serve(20)  # the older namespace isn't published any more
+    assert not any(any(host.indexer.ask(other)) for other in host.texts)
+
+
+def test_daemon_ends(host: Host) -> None:
+    """Routers know nothing once the daemon was away for too long, and all of the next one."""
+    host.serve(20)
+    host.check("before")
+    host.daemon.stop()
+    package.wait_until(lambda: not any(any(host.indexer.ask(text)) for text in host.texts))
+    package.wait_until(lambda: not any(any(host.llm_d.ask(text)) for text in host.texts))
+    host.engine.kill()
+    host.daemon.start()
+    host.begin_again()
+    host.serve(20)
+    host.check("the next daemon")
+
+
+def test_wrong_block_size(make_daemon: package.MakeDaemon) -> None:
+    """A block that doesn't divide the page is refused with a sentence."""
+    daemon = make_daemon(tenant="limit = 4MiB\nevents = 64MiB")
+    events = Events(daemon, "--profile", "dynamo", "--block-size", "24")
+    events.start()
+    with kvlease.connect(daemon.socket) as connection:
+        connection.namespace(layout=LAYOUT)
+        package.wait_until(lambda: "--block-size 24 doesn't divide" in events.log())
+    assert events.end(signal.SIGTERM) == 0
 
 
 def test_decoded_by_vllm(host: Host) -> None:
