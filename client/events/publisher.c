@@ -245,13 +245,13 @@ void publisher_replace(struct publisher *p, struct model *model)
 
 /* ---- receiving ------------------------------------------------------------------------------- */
 
-/* Receives a message of up to n_max parts; parts beyond, and bytes beyond a part's room, are
- * dropped. Returns the number of parts it had; 0: there is no message. */
 struct part {
         uint8_t data[ID_MAX];
         size_t len; /* before bytes were dropped */
 };
 
+/* Receives a message of up to n_max parts; parts beyond, and bytes beyond a part's room, are
+ * dropped. Returns the number of parts it had; 0: there is no message. */
 static unsigned receive(void *socket, struct part *parts, unsigned n_max)
 {
         struct part spare;
