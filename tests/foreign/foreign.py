@@ -431,6 +431,41 @@ def other_tiers(daemon: Daemon) -> None:
 # -- shared memory --
 
 
+@test("tenant.a.events=1GiB", "tenant.b.events=64MiB")
+def followed(daemon: Daemon) -> None:
+    space, ring, index = share(daemon, "followed")
+    expect(space.reply.events, "NsOpenReply says so")
+    monitor = daemon.watcher("monitor.sock")
+    keys = kv.text_keys(space.layout, TOKENS[:64])
+    pages = claim(space, ring, index, 4)
+    space.fill(pages, keys)
+    ring.give_ids(space.id, pages[0], TOKENS[:16])
+    ring.give_ids(space.id, pages[1], TOKENS[16:31])  # one is missing
+    ring.give_ids(space.id, 2**31, TOKENS[:16])  # no such page
+    ring.publish(index, space.id, pages[:2], keys[:2], PAGE_TOKENS, PAGE_TOKENS)
+    ids = b"".join(struct.pack("<I", t) for t in TOKENS[32:64])
+    publish = {"ns_id": space.id, "pages": pages[2:], "keys": b"".join(keys[2:]), "parent_key": keys[1],
+               "last_tokens": PAGE_TOKENS}
+    expect(space.connection.ask("PUBLISH", token_ids=ids[4:], **publish).status == kv.INVALID, "too few ids")
+    space.connection.tell("PUBLISH", token_ids=ids, **publish)
+    for connection in space.connection, monitor:
+        feed = shared.Feed(connection)
+        expect((feed.reply.tenant, feed.reply.name, feed.reply.page_tokens) == ("a", "followed", PAGE_TOKENS), feed.reply)
+        wanted = [(keys[0], b"", 1, 0, TOKENS[:16]), (keys[1], keys[0], 2, 0, None),
+                  (keys[2], keys[1], 3, 0, TOKENS[32:48]), (keys[3], keys[2], 4, 0, TOKENS[48:64])]
+        expect([feed.page(p) for p in pages] == wanted, "lines")
+        expect(feed.changes(0) == [(1, p, k) for p, k in zip(pages, keys)], feed.changes(0))
+        expect(connection.ask("FEED", after=feed.reply.id).status == kv.MISS, "one namespace")
+    expect(daemon.client("b").ask("FEED").status == kv.MISS, "not another tenant's")
+    space.connection.tell("INVALIDATE", ns_id=space.id, key=keys[3])
+    expect(feed.changes(4) == [(2, pages[3], keys[3])] and feed.page(pages[3]) is None, "removed")
+    space.connection.tell("INVALIDATE", ns_id=space.id)
+    expect([c[0] for c in feed.changes(5)] == [4] and feed.page(pages[0]) is None, "cleared")
+    expect(feed.segment.load4(136) == 0, "goes on")
+    daemon.admin().tell("ADMIN_TENANT_SET", name="a", options=["events=off"])
+    expect(feed.segment.load4(136) == 1, "ended")
+
+
 @test()
 def in_shared_memory(daemon: Daemon) -> None:
     space, ring, index = share(daemon, "shared")

@@ -79,6 +79,7 @@ MESSAGES = {
     "IMPORT": Message(58, pb.ImportRequest, pb.ImportReply),
     "SESSION_LOAD": Message(60, pb.SessionLoadRequest, pb.SessionLoadReply),
     "PROBE_HOSTS": Message(61, pb.ProbeHostsRequest, pb.ProbeHostsReply),
+    "FEED": Message(62, pb.FeedRequest, pb.FeedReply),
     "NOTE_PREFILL": Message(59, pb.NotePrefillRequest, pb.SimpleReply),
     "ADMIN_STATUS": Message(96, pb.AdminListRequest, pb.AdminRowsReply),
     "ADMIN_DEVICES": Message(97, pb.AdminListRequest, pb.AdminRowsReply),

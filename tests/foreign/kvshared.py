@@ -21,10 +21,11 @@ SUB_ENTRIES, COMP_ENTRIES, MAGAZINE_SLOTS = 1024, 2048, 1024
 NO_PAGE = 2**32 - 1
 MASK = 2**64 - 1
 FUTEX_WAIT = 0
+TOKENS_IDS = 12
 SYS_FUTEX = {"x86_64": 202, "aarch64": 98}[os.uname().machine]
 
 OPS = {"PARENT": 1, "PUBLISH": 2, "FREE": 3, "TOUCH": 4, "REFILL": 5, "REQUEST_END": 6, "FETCH": 7, "WITH": 8, "EXPECT": 9,
-       "FETCH_PLANES": 10}
+       "FETCH_PLANES": 10, "TOKENS": 11}
 ROOT, CHAIN = 1, 2  # flags of PUBLISH
 COPY, DOWN = 1, 2  # of FETCH
 
@@ -246,16 +247,25 @@ class Ring:
     def submit(self, op: str, ns_id: int, *, flags: int = 0, tokens: int = 0, page: int = 0, aux: int = 0,
                request: int = 0, body: bytes = b"") -> int:
         """Stores an entry; its user data. The daemon is told by ring()."""
+        self.n_sent += 1
+        self.store(op, struct.pack("<BBHIIIQQ32s", OPS[op], flags, tokens, ns_id, page, aux, self.n_sent, request, body))
+        return self.n_sent
+
+    def give_ids(self, ns_id: int, page: int, ids: list[int]) -> None:
+        """Token ids of a leased page, before its PUBLISH."""
+        for first in range(0, len(ids), TOKENS_IDS):
+            part = ids[first:first + TOKENS_IDS]
+            self.store("TOKENS", struct.pack(f"<BBHIII{len(part)}I", OPS["TOKENS"], 0, len(part), ns_id, page, first, *part))
+
+    def store(self, op: str, entry: bytes) -> None:
         while self.tail - self.segment.load8(192) >= SUB_ENTRIES:
             self.ring()
             time.sleep(0.001)
-        self.n_sent += 1
-        entry = struct.pack("<BBHIIIQQ32s", OPS[op], flags, tokens, ns_id, page, aux, self.n_sent, request, body)
+        entry = entry.ljust(SUB_BYTES, b"\0")
         self.segment.write(self.subs + self.tail % SUB_ENTRIES * SUB_BYTES, entry)
         self.tail += 1
         self.segment.store8(128, self.tail)
         self.connection.record.submitted.add(op)
-        return self.n_sent
 
     def ring(self) -> None:
         """Wakes the daemon where it sleeps."""
@@ -322,3 +332,36 @@ class Ring:
             if completion.status != OK:
                 index.unpin(page)
         return done
+
+
+class Feed:
+    """The findable pages of the first namespace behind `after` that has events."""
+
+    def __init__(self, connection: Connection, after: int = 0) -> None:
+        self.reply, fds = connection.ask_fds("FEED", after=after)
+        if self.reply.status != OK or len(fds) != 1:
+            raise ValueError(f"FEED: {self.reply}, {len(fds)} descriptors")
+        self.segment = Segment(fds[0], self.reply.bytes, 4, writable=False)
+        self.capacity, self.page_tokens, self.n_slots, self.line_bytes, self.lines, self.slots = struct.unpack(
+            "<IIIIQQ", self.segment.read(64, 32))
+
+    def line(self, at: int) -> tuple[bytes, bytes, int, int, list[int] | None]:
+        """Key, parent, depth, tier and token ids."""
+        word, key, parent, _epoch, _tag, depth, tokens, tier = struct.unpack("<Q32s32sQQIHB", self.segment.read(at, 95))
+        ids = list(struct.unpack(f"<{tokens}I", self.segment.read(at + 128, 4 * tokens))) if word % 256 == 2 else None
+        return key, parent if depth > 1 else b"", depth, tier, ids
+
+    def page(self, page: int) -> tuple[bytes, bytes, int, int, list[int] | None] | None:
+        at = self.lines + page * self.line_bytes
+        if self.segment.load8(at) == 0 or struct.unpack("<Q", self.segment.read(at + 72, 8))[0] != self.segment.load8(128):
+            return None
+        return self.line(at)
+
+    def changes(self, since: int) -> list[tuple[int, int, bytes]]:
+        """Kind, page and key."""
+        found = []
+        for n in range(since, self.segment.load8(192)):
+            at = self.slots + n % self.n_slots * (64 + self.line_bytes)
+            kind, page = struct.unpack("<II", self.segment.read(at, 8))
+            found.append((kind, page, self.line(at + 64)[0]))
+        return found

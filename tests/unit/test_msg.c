@@ -29,7 +29,7 @@ TEST(test_table)
                         row->sockets == MSG_ON_ADMIN || row->sockets == MSG_READS);
                 assert_in_range(row->max_reply_fds, 0, FRAME_MAX_FDS);
         }
-        assert_int_equal(n, 70);
+        assert_int_equal(n, 71);
         assert_null(msg_find(0));
         assert_null(msg_find(8));
         assert_null(msg_find(65)); /* devices, of older programs */
