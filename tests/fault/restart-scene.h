@@ -18,8 +18,8 @@
 /* After so many steps scene_stir() has done everything, in all variants. */
 #define SCENE_STEPS (4 * 24)
 
-static const struct private_tenant scene_tenants[] = {{"calm", "limit = 160MiB\n"},
-        {"busy", "limit = 8MiB\n"}, {"churn", "limit = 64MiB\n"}, {NULL, NULL}};
+static const struct private_tenant scene_tenants[] = {{"calm", "limit = 160MiB\nevents = 256MiB\n"},
+        {"busy", "limit = 8MiB\nevents = 256MiB\n"}, {"churn", "limit = 64MiB\n"}, {NULL, NULL}};
 
 struct scene {
         struct harness *h;

@@ -154,8 +154,11 @@ static inline void life_begin_on(
         struct life *l, struct keep_parent *k, struct oracle *o, enum life_device how)
 {
         const struct device_options options = {.side = DEVICE_OWNER};
-        struct tenant_attrs attrs = {
-                .weight = 1, .priority = 50, .max_clients = 8, .limit_bytes = N_SETS * EXTENT};
+        struct tenant_attrs attrs = {.weight = 1,
+                .priority = 50,
+                .max_clients = 8,
+                .limit_bytes = N_SETS * EXTENT,
+                .events_bytes = 64 * EXTENT};
         char why[DEVICE_WHY_BYTES] = "";
         struct device *device;
         int r;
@@ -288,13 +291,18 @@ static inline void life_publish_page(
         struct life *l, uint32_t page, unsigned id, unsigned parent, unsigned tag)
 {
         uint8_t key[KEY_BYTES], parent_key[KEY_BYTES];
+        uint32_t token_ids[PAGE_TOKENS];
         struct publish p = {.pages = &page,
                 .keys = key,
                 .n = 1,
                 .parent_key = parent ? parent_key : NULL,
                 .last_tokens = PAGE_TOKENS,
-                .tag = tag};
+                .tag = tag,
+                .token_ids = (uint8_t *)token_ids};
         uint32_t sealed, n;
+
+        for (unsigned i = 0; i < PAGE_TOKENS; i++)
+                token_ids[i] = id * PAGE_TOKENS + i;
 
         key_of(id, key);
         key_of(parent, parent_key);
@@ -356,6 +364,19 @@ static inline void life_drop(struct life *l, unsigned id)
 
 /* ---- what must be true ---- */
 
+/* The followers of the page know its token ids. */
+static inline void check_token_ids(const struct ns *ns, uint32_t page, unsigned id)
+{
+        const struct shm_feed *h = ns->feed.header;
+        struct shm_feed_line *line =
+                (struct shm_feed_line *)(void *)((uint8_t *)ns->feed.segment.base +
+                                                 h->lines_offset + page * (size_t)h->line_bytes);
+
+        CHECK((atomic_load(&line->word) & 0xff) == SHM_FEED_IDS);
+        for (unsigned i = 0; i < PAGE_TOKENS; i++)
+                CHECK(shm_feed_ids(line)[i] == id * PAGE_TOKENS + i);
+}
+
 static inline void check_id(struct life *l, const struct ns *ns, unsigned id)
 {
         unsigned known = l->o->ids[id].known, parent = l->o->ids[id].parent;
@@ -371,6 +392,7 @@ static inline void check_id(struct life *l, const struct ns *ns, unsigned id)
         CHECK(known != ABSENT);
         CHECK(read_page(ns, page) == id);
         CHECK(ns_page(ns, page)->tokens == PAGE_TOKENS);
+        check_token_ids(ns, page, id);
         CHECK(tree_parent(&ns->tree, page) == (parent ? life_find(ns, parent) : NODE_NONE));
         CHECK(known != PRESENT || ns_extra(ns, page)->tag == l->o->ids[id].tag);
 }

@@ -253,7 +253,7 @@ static bool is_ours(const char *name)
 {
         static const char *const ours[] = {"state-", "records-", "options-", "epoch-", "set-",
                 "page-", "line-", "slot-", "index-", "extent-", "publish-", "announce-", "move-",
-                "tag-"};
+                "tag-", "feed-"};
 
         for (size_t i = 0; i < ARRAY_SIZE(ours); i++)
                 if (strncmp(name, ours[i], strlen(ours[i])) == 0)
@@ -309,7 +309,7 @@ TEST(test_during_recovery)
         static const char *const names[] = {"restart-before-epoch", "restart-before-count",
                 "recover-after-sets", "recover-after-index", "recover-after-tree",
                 "page-before-turn", "page-after-turn", "line-before-state", "line-after-state",
-                "slot-before-remove", "page-before-reparent"};
+                "slot-before-remove", "page-before-reparent", "recover-half-fed"};
 
         for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
                 struct keep_parent k;

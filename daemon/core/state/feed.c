@@ -128,7 +128,8 @@ static void hide_line(struct shm_feed_line *line)
         atomic_thread_fence(memory_order_release);
 }
 
-/* Were all ids of the page given since it was granted? */
+/* Were all ids of the page given since it was granted? They stay when its line is hidden: after a
+ * kill the page may turn out to be findable still. */
 static bool has_noted_ids(const struct ns *ns, uint32_t page, uint32_t tokens)
 {
         const struct shm_feed_line *line = line_at(ns, page);
@@ -208,13 +209,9 @@ void feed_add_ids(struct ns *ns, uint32_t page, uint32_t from)
 
 void feed_removed(struct ns *ns, uint32_t page)
 {
-        struct shm_feed_line *line;
-
         if (!feed_is_on(&ns->feed))
                 return;
-        line = line_at(ns, page);
-        atomic_store_explicit(&line->word, 0, memory_order_release);
-        line->n_ids = 0;
+        hide_line(line_at(ns, page));
         add_change(ns, SHM_FEED_REMOVED, page, PAGE_NONE);
 }
 
@@ -233,7 +230,6 @@ void feed_moved(struct ns *ns, uint32_t from, uint32_t to)
                 return;
         write_line(ns, to);
         hide_line(line_at(ns, from));
-        line_at(ns, from)->n_ids = 0;
         add_change(ns, SHM_FEED_MOVED, to, from);
 }
 
@@ -431,7 +427,7 @@ void feed_recover(struct ns *ns)
         if (!feed_is_on(&ns->feed))
                 return;
         correct_lines(ns);
-        FAULT_POINT("feed-half-corrected");
+        FAULT_POINT("recover-half-fed");
         add_lines(ns);
         ns->feed.tail += ns->feed.header->n_slots + UINT64_C(1);
         show_tail(ns);
