@@ -12,7 +12,8 @@
 
 static int open_daemon(struct fixture *f, uint64_t n_pages, uint64_t host_pages, bool is_kept)
 {
-        static const struct private_tenant tenants[] = {{"a", NULL}, {NULL, NULL}};
+        const struct private_tenant tenants[] = {{"a", NULL},
+                {f->has_events ? FIXTURE_EVENTS_TENANT : NULL, "events = 1GiB\n"}, {NULL, NULL}};
         char lines[128];
         struct private_options options = {
                 .tenants = tenants, .device_lines = lines, .is_kept = is_kept};

@@ -3,6 +3,7 @@
 #ifndef KVL_BENCH_FIXTURE_H
 #define KVL_BENCH_FIXTURE_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "client/lib/kvlease.h"
@@ -12,11 +13,14 @@
 #define FIXTURE_PAGE_TOKENS 16
 #define FIXTURE_PAGE_BYTES  4096 /* the smallest the daemon takes: 1 M pages in 4 GiB */
 
+#define FIXTURE_EVENTS_TENANT "events" /* has events */
+
 struct fixture {
         struct private_daemon daemon;
         char socket[PRIVATE_PATH_MAX];
         uint64_t page_bytes;
         const char *device_lines; /* more of them, for the device; NULL: none */
+        bool has_events;          /* there is the tenant FIXTURE_EVENTS_TENANT, too */
         int cores[N_CORES];
 };
 

@@ -346,23 +346,26 @@ static int run_empty(struct bench_run *run)
         return r;
 }
 
-/* Both parts, or the one that is named. */
+/* All parts, or the one that is named. */
 static int run_publish(struct bench_run *run)
 {
         bool is_full = !run->argument || strcmp(run->argument, "full") == 0;
         bool is_empty = !run->argument || strcmp(run->argument, "empty") == 0;
-        int r = is_full || is_empty
+        bool is_events = !run->argument || strcmp(run->argument, "events") == 0;
+        int r = is_full || is_empty || is_events
                         ? 0
-                        : bench_fail("the parts of publish are empty and full", -EINVAL);
+                        : bench_fail("the parts of publish are empty, full and events", -EINVAL);
 
         if (r == 0 && is_empty)
                 r = run_empty(run);
         if (r == 0 && is_full)
                 r = publish_run_full(run);
+        if (r == 0 && is_events)
+                r = publish_run_events(run);
         return r;
 }
 
 const struct bench bench_publish = {"publish",
-        "submitting pages in batches, until another process finds one, and into a full "
-        "namespace",
+        "submitting pages in batches, until another process finds one, into a full "
+        "namespace, and with events for followers",
         11, run_publish, .argument = "[PART]"};

@@ -8,4 +8,7 @@
  * message. */
 int publish_run_full(struct bench_run *run);
 
+/* publish-events.c: publishes for followers, likewise. */
+int publish_run_events(struct bench_run *run);
+
 #endif
