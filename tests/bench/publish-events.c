@@ -1,6 +1,6 @@
 /*
- * What events for followers cost: the time that the daemon's thread runs for a published page with
- * its token ids, against a page of a tenant without events.
+ * Events for followers: the time that the daemon's thread runs for a published page with token ids,
+ * against a page of a tenant without events.
  */
 #include <errno.h>
 

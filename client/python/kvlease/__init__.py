@@ -19,6 +19,7 @@ A child of fork() can't use what its parent opened: calls raise kvlease.Forked, 
 isn't mapped there. It connects anew.
 """
 
+from kvlease._follow import FollowedNamespace, Follower, FollowEvent, FollowKind
 from kvlease._kvlease import (
     Busy,
     Closed,
@@ -87,6 +88,10 @@ __all__ = [
     "EventType",
     "ExplainState",
     "Explanation",
+    "FollowEvent",
+    "FollowKind",
+    "FollowedNamespace",
+    "Follower",
     "Forked",
     "Full",
     "Hint",

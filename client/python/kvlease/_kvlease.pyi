@@ -419,6 +419,30 @@ class Request:
     ) -> None: ...
 
 @final
+class RawFollower:
+    def next(
+        self, timeout: float | None = 0
+    ) -> (
+        tuple[
+            int,
+            int,
+            tuple[int, str, str, str, str, bytes, int, int, int, int] | None,
+            bytes | None,
+            bytes | None,
+            tuple[int, ...] | None,
+            int,
+            int,
+            int,
+            int,
+            int,
+        ]
+        | None
+    ): ...
+    def reset(self) -> None: ...
+    def is_connected(self) -> bool: ...
+    def close(self) -> None: ...
+
+@final
 class Window:
     @property
     def pages(self) -> tuple[int, ...]: ...
@@ -479,6 +503,12 @@ def connect(
     timeout: float | None = 30,
     reconnect: float | None = 60,
 ) -> Connection: ...
+def follow(
+    socket: str | PathLike[str] | None = None,
+    *,
+    client_name: str | None = None,
+    timeout: float | None = 30,
+) -> RawFollower: ...
 def lookup_set(
     namespaces: Sequence[Namespace], keys: KeysLike, request: RequestLike = 0
 ) -> list[Pages]: ...

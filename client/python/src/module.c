@@ -90,6 +90,9 @@ static PyMethodDef functions[] = {
                 "VersionMismatch, "
                 "NotFound (no such group, or, with a token, no\nsuch socket), Invalid, Busy (too "
                 "many clients, or descriptors), Timeout, Disconnected."),
+        METHOD("follow", module_follow,
+                "follow($module, socket=None, *, client_name=None, timeout=30)\n--\n\n"
+                "The raw calls of kvlease.Follower."),
         METHOD("lookup_set", namespace_lookup_set,
                 "lookup_set($module, namespaces, keys, request=0)\n--\n\n"
                 "The longest run that is cached in all namespaces of a set: a list of Pages, one "
@@ -119,7 +122,7 @@ PyMODINIT_FUNC PyInit__kvlease(void)
                 errors_init(module) == 0 && connection_init(module) == 0 &&
                 namespace_init(module) == 0 && pages_init(module) == 0 && view_init(module) == 0 &&
                 session_init(module) == 0 && request_init(module) == 0 &&
-                window_init(module) == 0 && llama_init(module) == 0)
+                window_init(module) == 0 && follow_init(module) == 0 && llama_init(module) == 0)
                 return module;
         Py_XDECREF(module);
         return NULL;

@@ -264,6 +264,11 @@ void publish_args_free(struct publish_args *a);
 struct pages_object *publish_finish(struct ns_object *ns, struct pages_object *source,
         const uint32_t *taken, uint32_t n_taken, uint32_t *ret_pages, uint32_t n_done);
 
+/* ---- follow.c -------------------------------------------------------------------------------- */
+
+int follow_init(PyObject *module);
+PyObject *module_follow(PyObject *module, PyObject *const *args, Py_ssize_t n, PyObject *names);
+
 /* ---- view.c ---------------------------------------------------------------------------------- */
 
 int view_init(PyObject *module);

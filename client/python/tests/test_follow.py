@@ -1,0 +1,54 @@
+"""Followers of the cache."""
+
+from __future__ import annotations
+
+import pytest
+from conftest import LAYOUT, MakeDaemon
+
+import kvlease
+
+PAGE = LAYOUT.page_tokens
+
+
+def take(follower: kvlease.Follower) -> list[kvlease.FollowEvent]:
+    events: list[kvlease.FollowEvent] = []
+    # A new namespace is noticed within a second.
+    while (event := follower.next(0.1 if events else 5)) is not None:
+        events.append(event)
+    return events
+
+
+def test_follows(make_daemon: MakeDaemon) -> None:
+    daemon = make_daemon(tenant="events = 64MiB")
+    keys = b"".join(bytes([i]) * 32 for i in (1, 2, 3))
+    ids = list(range(2 * PAGE + 5))
+    with kvlease.connect(daemon.socket) as connection, kvlease.Follower(daemon.socket) as follower:
+        namespace = connection.namespace("followed", LAYOUT)
+        with namespace.lease(3) as pages:
+            with pytest.raises(ValueError, match="3 token_ids for"):
+                namespace.publish(pages, keys, last_tokens=5, token_ids=[1, 2, 3])
+            namespace.publish(pages, keys, last_tokens=5, token_ids=ids, tag=7).close()
+        events = take(follower)
+        kinds = kvlease.FollowKind
+        assert [e.kind for e in events if e.kind != kinds.STORED] == [
+            kinds.NAMESPACE,
+            kinds.RESET,
+            kinds.SYNCED,
+        ]
+        assert events[0].namespace.name == "followed"
+        assert events[0].namespace.page_tokens == PAGE
+        stored = [e for e in events if e.kind == kinds.STORED]
+        assert b"".join(e.key or b"" for e in stored) == keys
+        assert [e.parent for e in stored] == [None, keys[:32], keys[32:64]]
+        assert [t for e in stored for t in e.token_ids or ()] == ids
+        assert [(e.depth, e.tag, e.tier) for e in stored] == [(i, 7, 0) for i in (1, 2, 3)]
+        namespace.invalidate(keys[32:64])
+        assert [(e.kind, e.key) for e in take(follower)] == [
+            (kinds.REMOVED, keys[64:]),
+            (kinds.REMOVED, keys[32:64]),
+        ]
+        follower.reset()
+        assert [e.kind for e in take(follower)] == [kinds.RESET, kinds.STORED, kinds.SYNCED]
+        assert follower.is_connected
+    with pytest.raises(kvlease.Closed):
+        follower.next()
