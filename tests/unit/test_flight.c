@@ -1,5 +1,4 @@
 /* The server in process: keys that are announced, and requests that wait for them. */
-#include "daemon/core/cache/announced.h"
 #include "daemon/core/clients/attach.h"
 #include "daemon/core/clients/member.h"
 #include "daemon/core/requests/invalidate.h"
@@ -10,7 +9,6 @@
 
 #include "daemon/core/cache/drop.h"
 #include "daemon/core/cache/nsset.h"
-#include "daemon/core/clients/announce.h"
 #include "daemon/core/requests/lease.h"
 #include "daemon/core/requests/lookup.h"
 #include "daemon/core/requests/publish.h"
@@ -158,71 +156,6 @@ static struct client *start_waiting(struct world *w, pid_t pid, struct client **
 }
 
 /* ---- waits ----------------------------------------------------------------------------------- */
-
-TEST(test_answered_at_once)
-{
-        struct client *c, *other;
-        struct world w;
-
-        c = start_two(&w, getpid(), &other);
-        say_wait(other, 9, 60000);
-        expect(&w, other, "WAIT:1 ");
-        say_publish(c, 0, 0);
-        expect(&w, c, "PUBLISH:0 ");
-        say_wait(other, 0, 60000);
-        expect(&w, other, "WAIT:0 ");
-        say_lease(other, 1);
-        say_announce(other, N_PAGES, 0);
-        say_announce(other, N_PAGES, 1);
-        expect(&w, other, "LEASE:0 ANNOUNCE:2 ANNOUNCE:11 ");
-        assert_non_null(strstr(other->detail, "wait for it"));
-        world_end(&w);
-}
-
-TEST(test_answered_at_the_end)
-{
-        struct client *c, *other;
-        struct world w;
-
-        c = start_two(&w, getpid(), &other);
-        say_wait(other, 0, 60000);
-        say_wait(other, 1, 60000);
-        say_wait(other, 0, 60000);
-        await_waits(&w, other, 3);
-        /* Other requests aren't blocked. */
-        say_lease(other, 1);
-        expect(&w, other, "LEASE:0 ");
-        say_free(c, 1);
-        expect(&w, other, "WAIT:1 ");
-        say_publish(c, 0, 0);
-        expect(&w, other, "WAIT:0 WAIT:0 ");
-        await_waits(&w, other, 0);
-        world_end(&w);
-}
-
-/* Another client announces the key as soon as the first announcement has ended. */
-TEST(test_announced_anew)
-{
-        struct client *c, *other, *third;
-        struct attach *a;
-        uint8_t k[KEY_BYTES];
-        uint32_t page, n, was;
-        struct world w;
-
-        c = start_waiting(&w, getpid(), &other);
-        third = connect_worker(&w);
-        a = attach_of(&w, third);
-        assert_int_equal(lease_pages(a, 1, 1, &page, NULL), 0);
-        make_key(k, 0);
-        (void)announce_withdraw_all(attach_of(&w, c));
-        assert_int_equal(announce_pages(a, &page, k, 1, &n, &was, NULL), 0);
-        for (int i = 0; i < 5; i++)
-                world_turn(&w);
-        await_waits(&w, other, 1);
-        say_publish(third, page, 0);
-        expect(&w, other, "WAIT:0 ");
-        world_end(&w);
-}
 
 TEST(test_deadline)
 {
@@ -424,22 +357,6 @@ TEST(test_readers_do_not_announce)
 }
 
 /* ---- announcers that go --------------------------------------------------------------------- */
-
-/* With a pin segment, so that it isn't gone before its process is; its connection stays open, as
- * with a child that it forked. */
-TEST(test_killed)
-{
-        struct client *c, *other;
-        pid_t pid = start_process();
-        struct world w;
-
-        c = start_waiting(&w, pid, &other);
-        assert_int_equal(attach_share(attach_of(&w, c), NULL), 0);
-        kill_process(pid);
-        expect(&w, other, "WAIT:1 ");
-        AWAIT(&w, !peer_of(&w, c));
-        world_end(&w);
-}
 
 /* The client lives, and keeps its pages, but can't publish them any more. */
 TEST(test_hung_up)

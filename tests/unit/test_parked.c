@@ -81,31 +81,6 @@ static void ask_devices(struct world *w, struct client *admin, const char *state
         assert_int_equal(admin->n_preparing, n);
 }
 
-SCENE(test_lease_waits_and_others_do_not, "60s", 4)
-{
-        struct client *c, *other, *admin;
-
-        c = connect_worker(w);
-        other = connect_worker(w);
-        admin = connect_admin(w);
-        fake_device_block(&w->device, "create");
-        say_lease(c, 1);
-        AWAIT(w, is_parked(w, c));
-        say_free(c, 0); /* the page that it will get: what isn't a lease doesn't wait for that */
-        expect(w, c, "FREE:32 ");
-        say_free(other, 0);
-        expect(w, other, "FREE:32 ");
-        ask_devices(w, admin, "ok", 1);
-        world_check(w);
-        assert_string_equal(c->replies, "");
-        fake_device_unblock(&w->device);
-        expect(w, c, "LEASE:0 ");
-        assert_false(is_parked(w, c));
-        assert_int_equal(peer_of(w, c)->counts.n_requests, 4);
-        say_free(c, 0);
-        expect(w, c, "FREE:0 ");
-}
-
 /* Leases of one connection: the second runs once the first is answered, the rest at once. */
 SCENE(test_leases_stay_in_order, "60s", 1)
 {
@@ -377,23 +352,6 @@ TEST(test_last_due_leaves)
         world_end(&w);
 }
 
-SCENE(test_hang_up_while_parked, "60s", 4)
-{
-        struct client *c;
-
-        c = connect_worker(w);
-        fake_device_block(&w->device, "create");
-        say_lease(c, 1);
-        say_lease(c, 1); /* what it said before it left is done, and waits for nothing */
-        AWAIT(w, is_parked(w, c));
-        hang_up(c);
-        AWAIT(w, !peer_of(w, c));
-        world_check(w);
-        fake_device_unblock(&w->device);
-        AWAIT(w, w->server.store.memory.n_extents == 0);
-        assert_int_equal(tenancy_find(&w->server, "a")->tenant->account.charged_bytes, 0);
-}
-
 SCENE(test_violation_while_parked, "60s", 4)
 {
         struct client *c;
@@ -484,28 +442,6 @@ SCENE(test_stop_answers, "60s", 4)
         fake_device_unblock(&w->device);
 }
 
-SCENE(test_hanging_driver, "250ms", 4)
-{
-        struct client *c, *admin;
-
-        c = connect_worker(w);
-        admin = connect_admin(w);
-        fake_device_block(&w->device, "create");
-        say_lease(c, 1);
-        expect(w, c, "LEASE:42 ");
-        assert_non_null(strstr(c->detail, "hasn't answered extent_create for 250 ms"));
-        ask_devices(w, admin, "stuck", 0);
-        say_lease(c, 1);
-        expect(w, c, "LEASE:42 ");
-        world_check(w);
-        fake_device_unblock(&w->device);
-        AWAIT(w, strcmp(queues_state(list_first(&w->server.store.pools, struct pool, link)),
-                         "ok") == 0);
-        ask_devices(w, admin, "ok", 0);
-        say_lease(c, 1);
-        expect(w, c, "LEASE:0 ");
-}
-
 SCENE(test_broken_device, "60s", 4)
 {
         struct client *c, *admin;
@@ -533,23 +469,6 @@ SCENE(test_idle, "60s", 4)
         fake_device_unblock(&w->device);
         expect(w, c, "LEASE:0 ");
         AWAIT(w, uv_backend_timeout(&w->server.loop.uv) == -1);
-}
-
-TEST(test_end_with_a_hanging_driver)
-{
-        struct client *c;
-        struct world w;
-
-        start(&w, "250ms", 4);
-        c = connect_worker(&w);
-        fake_device_block(&w.device, "create");
-        say_lease(c, 1);
-        expect(&w, c, "LEASE:42 ");
-        world_stop(&w);
-        assert_true(w.server.life.left_behind);
-        fake_device_unblock(&w.device);
-        fake_device_wait_closed(&w.device);
-        world_free(&w);
 }
 
 /* ---- a queue that can't be listened to ------------------------------------------------------ */

@@ -27,16 +27,6 @@ static struct attach *attach_of(struct world *w, const struct client *c)
         return list_first(&peer_of(w, c)->member->attachments, struct attach, member_link);
 }
 
-static void say_free(struct client *c, uint32_t page)
-{
-        Kvlease__V1__FreeRequest request = KVLEASE__V1__FREE_REQUEST__INIT;
-
-        request.ns_id = NS_ID;
-        request.pages = &page;
-        request.n_pages = 1;
-        say(c, MSG_FREE, &request.base);
-}
-
 /* A set's pages, published and pinned in the client's segment alone. */
 static void seal_all_shared(struct attach *a)
 {
@@ -65,59 +55,6 @@ static void start_queueing(struct world *w, const char *max_wait)
 }
 
 #define SCENE(fn, ...) TEST_ON(fn, struct world, w, start_queueing, world_end, ##__VA_ARGS__)
-
-/* No timer runs for leases that wait. */
-static bool is_idle(struct world *w)
-{
-        return !uv_is_active((uv_handle_t *)&w->server.leases.timer);
-}
-
-SCENE(test_room_by_own_free, "60s")
-{
-        struct client *c;
-
-        c = connect_worker(w);
-        say_lease(c, SET_PAGES);
-        expect(w, c, "LEASE:0 ");
-        say_lease(c, 2);
-        AWAIT(w, is_parked(w, c));
-        world_check(w);
-        AWAIT(w, !w->server.leases.in_round && !w->server.leases.room_came);
-        uv_timer_stop(&w->server.leases.timer); /* a free is noticed without it */
-        say_free(c, 3);
-        say_free(c, 4);
-        AWAIT(w, !is_parked(w, c));
-        expect(w, c, "FREE:0 FREE:0 LEASE:0 ");
-        world_check(w);
-        AWAIT(w, is_idle(w));
-}
-
-SCENE(test_room_by_others, "60s")
-{
-        struct client *c, *first, *second, *gone;
-
-        c = connect_worker(w);
-        first = connect_worker(w);
-        gone = connect_worker(w);
-        second = connect_worker(w);
-        say_lease(c, SET_PAGES);
-        expect(w, c, "LEASE:0 ");
-        say_lease(first, SET_PAGES);
-        AWAIT(w, is_parked(w, first));
-        say_lease(gone, SET_PAGES);
-        AWAIT(w, is_parked(w, gone));
-        say_lease(second, SET_PAGES);
-        AWAIT(w, is_parked(w, second));
-        hang_up(gone);
-        AWAIT(w, !peer_of(w, gone));
-        hang_up(c);
-        expect(w, first, "LEASE:0 ");
-        world_check(w);
-        assert_true(is_parked(w, second));
-        hang_up(first);
-        expect(w, second, "LEASE:0 ");
-        AWAIT(w, is_idle(w));
-}
 
 /* A pin ends in a segment, without a message. */
 SCENE(test_room_without_a_word, "60s")
@@ -196,22 +133,6 @@ SCENE(test_device_is_not_for_room, "60s")
         AWAIT(w, !w->server.leases.in_round && !w->server.leases.room_came);
 }
 
-SCENE(test_deadline, "40ms")
-{
-        struct client *c;
-        uint64_t began;
-
-        c = connect_worker(w);
-        say_lease(c, SET_PAGES);
-        expect(w, c, "LEASE:0 ");
-        began = clock_now_nsec();
-        say_lease(c, 1);
-        expect(w, c, "LEASE:10 ");
-        assert_true(clock_now_nsec() - began >= 40 * NSEC_PER_MSEC);
-        assert_non_null(strstr(c->detail, "as long as tenant a allows"));
-        AWAIT(w, is_idle(w));
-}
-
 /* More of them than one turn tries. */
 TEST(test_many_for_room)
 {
@@ -234,23 +155,6 @@ TEST(test_many_for_room)
                 hang_up(clients[i]);
         }
         world_end(&w);
-}
-
-SCENE(test_drain_for_room, "60s")
-{
-        Kvlease__V1__AdminDrainRequest drain = KVLEASE__V1__ADMIN_DRAIN_REQUEST__INIT;
-        struct client *c, *admin;
-
-        c = connect_worker(w);
-        admin = connect_admin(w);
-        say_lease(c, SET_PAGES);
-        expect(w, c, "LEASE:0 ");
-        say_lease(c, 1);
-        say_lease(c, 1);
-        AWAIT(w, is_parked(w, c));
-        say(admin, MSG_ADMIN_DRAIN, &drain.base);
-        expect(w, admin, "ADMIN_DRAIN:0 ");
-        expect(w, c, "LEASE:7 LEASE:7 ");
 }
 
 int main(void)

@@ -3,7 +3,6 @@
 #include "daemon/core/clients/member.h"
 #include "daemon/core/state/tenant.h"
 #include "daemon/core/requests/lease.h"
-#include "daemon/core/sessions/session-impl.h"
 #include "daemon/server/handlers/list-page.h"
 #include "proto/arena.h"
 #include "proto/status.h"
@@ -119,84 +118,6 @@ static uint32_t close_session(struct world *w, struct client *c, uint32_t sessio
         return ask(w, c, MSG_SESSION_CLOSE, &m.base);
 }
 
-SERVER_SCENE(test_life, "fake")
-{
-        const Kvlease__V1__SessionPagesReply *pages;
-        const Kvlease__V1__SessionOpenReply *opened;
-        struct client *c;
-        uint32_t s, t;
-
-        world_serve(w, TENANT, 4);
-        c = connect_client(w, getpid(), NULL);
-        assert_int_equal(open_session(w, c, "s", true, &s), wire(-ENOENT));
-        assert_int_equal(open_session(w, c, "", false, &s), wire(-EINVAL));
-        assert_int_equal(open_session(w, c, "s", false, &s), OK);
-        opened = (const void *)c->reply;
-        assert_true(opened->created && opened->session > 0 && opened->last_key.len == 0);
-        assert_int_equal(ask_pages(w, c, s, 0, 10), wire(KVL_STATUS_MISS));
-        assert_int_equal(publish(w, c, s, 0, 1, 6), OK);
-        assert_int_equal(open_session(w, c, "s", true, &t), OK);
-        opened = (const void *)c->reply;
-        assert_false(opened->created);
-        assert_int_equal(opened->n_pages, 6);
-        assert_int_equal(opened->n_tokens, 96);
-        assert_int_equal(opened->lost_tokens, 0);
-        assert_int_equal(opened->last_key.len, KEY_BYTES);
-        assert_int_equal(opened->last_key.data[0], 6);
-        assert_int_equal(ask_pages(w, c, t, 4, 0), wire(-EINVAL));
-        assert_int_equal(ask_pages(w, c, t, 4, MAX_SESSION_PAGES + 1), wire(-EINVAL));
-        assert_int_equal(ask_pages(w, c, 99, 0, 1), wire(-ENOENT));
-        assert_int_equal(ask_pages(w, c, t, 4, 10), OK);
-        pages = (const void *)c->reply;
-        assert_int_equal(pages->n_pages, 2);
-        assert_int_equal(pages->n_tokens, 2);
-        assert_int_equal(pages->n_first_tokens, 2);
-        assert_int_equal(pages->keys.len, 2 * KEY_BYTES);
-        assert_int_equal(pages->keys.data[KEY_BYTES], 6);
-        assert_int_equal(pages->first_tokens[1], 80);
-        assert_int_equal(pages->tokens[1], 16);
-        assert_int_equal(pages->total, 6);
-        assert_int_equal(
-                ns_page(attach_of(w, c)->ns, pages->pages[1])->n_pins, 2); /* published, asked */
-        assert_int_equal(truncate_session(w, c, s, 0, 0), wire(-EINVAL));
-        assert_int_equal(truncate_session(w, c, s, 16, 16), OK);
-        assert_int_equal(c->count, 4);
-        assert_int_equal(publish(w, c, s, 0, 7, 2), OK);
-        assert_int_equal(ask_pages(w, c, s, 1, 10), OK);
-        pages = (const void *)c->reply;
-        assert_int_equal(pages->n_pages, 3);
-        assert_int_equal(pages->first_tokens[0], 80);
-        assert_int_equal(pages->first_tokens[2], 112);
-        assert_int_equal(hint(w, c, s, 4), wire(-EINVAL));
-        assert_int_equal(hint(w, c, s, 3), OK);
-        assert_int_equal(close_session(w, c, t, false), OK);
-        assert_int_equal(close_session(w, c, t, false), wire(-ENOENT));
-        assert_int_equal(close_session(w, c, s, true), OK);
-        assert_int_equal(open_session(w, c, "s", true, &s), wire(-ENOENT));
-}
-
-SERVER_SCENE(test_two_clients, "fake")
-{
-        struct client *c, *other;
-        uint32_t s, t;
-
-        world_serve(w, TENANT, 4);
-        c = connect_client(w, getpid(), NULL);
-        other = connect_client(w, getpid(), NULL);
-        assert_int_equal(open_session(w, c, "s", false, &s), OK);
-        assert_int_equal(publish(w, c, s, 0, 1, 2), OK);
-        assert_int_equal(ask_pages(w, other, s, 0, 1), wire(-ENOENT)); /* handles are a client's */
-        assert_int_equal(open_session(w, other, "s", true, &t), OK);
-        peer_end(peer_of(w, c));
-        hang_up(c);
-        world_turn(w);
-        assert_int_equal(ask_pages(w, other, t, 0, 10), OK);
-        assert_int_equal(close_session(w, other, t, true), OK);
-        assert_int_equal(publish(w, other, t, 0, 1, 1), wire(-ENOENT));
-        assert_int_equal(hint(w, other, t, 1), wire(-ENOENT));
-        assert_int_equal(truncate_session(w, other, t, 1, 1), wire(-ENOENT));
-}
-
 SERVER_SCENE(test_readers, "fake")
 {
         struct client *c, *reader;
@@ -220,27 +141,6 @@ SERVER_SCENE(test_readers, "fake")
         assert_int_equal(close_session(w, reader, t, true), wire(-EACCES));
         assert_int_equal(ask_pages(w, reader, t, 0, 10), OK);
         assert_int_equal(close_session(w, reader, t, false), OK);
-}
-
-SERVER_SCENE(test_tags, "fake")
-{
-        Kvlease__V1__InvalidateRequest m = KVLEASE__V1__INVALIDATE_REQUEST__INIT;
-        uint8_t key[KEY_BYTES] = {1};
-        struct client *c;
-
-        world_serve(w, TENANT, 4);
-        c = connect_client(w, getpid(), NULL);
-        assert_int_equal(publish(w, c, 0, 7, 1, 2), OK);
-        assert_int_equal(publish(w, c, 0, 0, 3, 2), OK);
-        m.ns_id = NS_ID;
-        m.tag = 7;
-        m.key = (ProtobufCBinaryData){KEY_BYTES, key};
-        assert_int_equal(ask(w, c, MSG_INVALIDATE, &m.base), wire(-EINVAL));
-        m.key.len = 0;
-        assert_int_equal(ask(w, c, MSG_INVALIDATE, &m.base), OK);
-        assert_int_equal(c->count, 4);
-        assert_int_equal(ask(w, c, MSG_INVALIDATE, &m.base), OK);
-        assert_int_equal(c->count, 0);
 }
 
 static uint32_t list(struct world *w, struct client *admin, const char *tenant, uint64_t after)
@@ -486,29 +386,6 @@ SERVER_SCENE(test_keep, "fake")
         assert_non_null(strstr(other->detail, "given up"));
 }
 
-/* The reply comes after the pages were released, too. */
-SERVER_SCENE(test_keep_in_slices, "fake")
-{
-        static const uint64_t first[] = {0, 64}, end[] = {16, UINT64_MAX};
-        struct session_info info;
-        struct client *c;
-        uint32_t s;
-
-        world_serve(w, TENANT, 4);
-        w->server.store.drop_slice_pages = 1;
-        c = connect_client(w, getpid(), NULL);
-        assert_int_equal(open_session(w, c, "s", false, &s), OK);
-        assert_int_equal(publish(w, c, s, 0, 1, 12), OK);
-        for (unsigned n = 0; n < 2; n++) { /* the second time of a window */
-                assert_int_equal(keep_ranges(w, c, s, first, 2, end, 2), OK);
-                assert_int_equal(c->count, n == 0 ? 3 : 0);
-        }
-        assert_int_equal(keep_ranges(w, c, s, (uint64_t[]){80}, 1, end + 1, 1), OK);
-        assert_int_equal(c->count, 2);
-        session_info(session_of(attach_of(w, c), s, NULL), &info);
-        assert_int_equal(info.n_pages, 7);
-}
-
 /* A long text is truncated a slice at a time. The reply comes after the last, and later requests
  * wait. Another client publishes to it, and the caller hangs up. */
 SERVER_SCENE(test_truncate_in_slices, "fake")
@@ -562,27 +439,6 @@ SERVER_SCENE(test_truncate_in_slices, "fake")
         AWAIT(w, !session_of(a, s, NULL)->truncation);
         session_info(session_of(a, s, NULL), &info);
         assert_true(info.is_truncated && info.n_pages == 2);
-}
-
-SERVER_SCENE(test_expiry, "fake")
-{
-        Kvlease__V1__SessionOpenRequest m = KVLEASE__V1__SESSION_OPEN_REQUEST__INIT;
-        const struct ns *ns;
-        struct client *c;
-        uint32_t s;
-
-        world_serve(w, TENANT, 4);
-        c = connect_client(w, getpid(), NULL);
-        ns = attach_of(w, c)->ns;
-        m.ns_id = NS_ID;
-        m.id = (ProtobufCBinaryData){1, (uint8_t *)"s"};
-        m.expire_sec = 1;
-        assert_int_equal(ask(w, c, MSG_SESSION_OPEN, &m.base), OK);
-        s = ((const Kvlease__V1__SessionOpenReply *)c->reply)->session;
-        assert_int_equal(close_session(w, c, s, false), OK);
-        assert_int_equal(sessions_count(ns), 1);
-        AWAIT(w, sessions_count(ns) == 0);
-        assert_int_equal(w->server.store.counters.sessions_expired, 1);
 }
 
 /* Seconds until the daemon wakes for what expires; 0: it doesn't. */
