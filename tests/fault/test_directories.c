@@ -70,18 +70,6 @@ HARNESS_TEST(test_state_dir_in_use, NULL)
         ctl(h, "tenants remove kept");
 }
 
-HARNESS_TEST(test_dangling_link, NULL)
-{
-        struct paths p;
-
-        write_config(&p, h, "link", "state2");
-        assert_int_equal(symlink("nothing", p.runtime), 0);
-        refuses(p.config, 3, p.runtime, "symbolic link to nothing");
-        assert_int_equal(unlink(p.runtime), 0);
-        write_config(&p, h, "no/parent", "state2");
-        refuses(p.config, 3, p.runtime, "the directory above it is missing");
-}
-
 HARNESS_TEST(test_open_to_everybody, NULL)
 {
         struct paths p;

@@ -1,7 +1,7 @@
 /*
- * The machine runs out: a full disk, no descriptors, no locked memory, clocks that jump. The daemon
+ * The machine runs out: a full disk, no locked memory, clocks that jump. The daemon
  * reports it, refuses what it can't do and serves the rest. It recovers when the shortage is over.
- * (Single calls that fail: test_inject.c; a start with few descriptors: test_descriptors.c.)
+ * Single calls that fail: test_inject.c. Descriptors: test_limits.c, test_descriptors.c.
  */
 #include <errno.h>
 #include <fcntl.h>
@@ -127,27 +127,6 @@ static void limit_daemon(struct harness *h, int resource, rlim_t n)
         assert_int_equal(prlimit(h->daemon.pid, resource, NULL, &old), 0);
         limit = (struct rlimit){n, old.rlim_max};
         assert_int_equal(prlimit(h->daemon.pid, resource, &limit, NULL), 0);
-}
-
-/* Connected clients are served. New ones are refused, and get in when there is room. */
-HARNESS_TEST(test_descriptors, NULL)
-{
-        struct worker *w = worker_start(h, "a", "ns", 1), *other = worker_spawn(h);
-        char socket[PRIVATE_PATH_MAX];
-        struct rlimit before;
-        uint32_t pages[4];
-
-        worker_publish_chain(w, 1, 4, pages);
-        assert_int_equal(prlimit(h->daemon.pid, RLIMIT_NOFILE, NULL, &before), 0);
-        limit_daemon(h, RLIMIT_NOFILE, (rlim_t)proc_count_fds(h->daemon.pid));
-        private_daemon_socket(&h->daemon, "a", socket);
-        assert_true(worker_ask(other, "connect %s", socket) < 0);
-        worker_tell(w, "lookup 1:0-3");
-        worker_tell(w, "lease 1");
-        limit_daemon(h, RLIMIT_NOFILE, before.rlim_cur);
-        worker_tell(other, "connect %s", socket);
-        worker_tell(other, "open ns 1");
-        worker_tell(other, "lookup 1:0-3");
 }
 
 /* ---- locked memory -------------------------------------------------------------------------- */

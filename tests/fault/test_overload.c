@@ -14,7 +14,6 @@
 #include "base/fd.h"
 #include "base/macros.h"
 #include "proto/sock.h"
-#include "proto/status.h"
 #include "tests/fault/good.h"
 #include "tests/fault/raw-shm.h"
 #include "tests/fault/raw.h"
@@ -223,114 +222,6 @@ static void test_hello_waits(void **state)
         raw_close(&silent);
 }
 
-#define A_TURN 16 /* frames: PEER_FRAMES_PER_TURN */
-
-static const struct private_tenant paced[] = {
-        {"a", "max_requests = 200\n"}, {"c", NULL}, {NULL, NULL}};
-static const struct private_options few_requests = {.tenants = paced};
-
-static void be_loud_alone(struct harness *h, void *data)
-{
-        write_on(h, data, 1, FRAME_NO_REPLY);
-}
-
-/* One client of the tenant floods: the other gets its share of requests, and all once the limit is
- * gone. */
-static void test_max_requests(void **state)
-{
-        struct harness *h = *state;
-        struct raw_child loud = raw_fork_start(h, be_loud_alone, (void *)"a");
-        uint64_t began = now_nsec(), before, n;
-        struct raw polite;
-        struct good g;
-        uint32_t ns_id;
-
-        good_start(&g, h, "c");
-        connect_to(&polite, h, "a", &ns_id);
-        before = ctl_tenant(h, "a", "requests");
-        for (unsigned i = 0; i < 20; i++) {
-                Kvlease__V1__FreeRequest nothing = KVLEASE__V1__FREE_REQUEST__INIT;
-
-                nothing.ns_id = ns_id;
-                assert_true(raw_request(&polite, MSG_FREE, 0, &nothing.base));
-                assert_non_null(raw_answer(&polite)); /* within 10 s */
-                good_round(&g);
-        }
-        n = ctl_tenant(h, "a", "requests");
-        /* A second's requests that it had saved, and the excess of one iteration. */
-        assert_true(n <= 200 + (now_nsec() - began) * 200 / NSEC_PER_SEC + A_TURN);
-        assert_true(n > before + 20); /* the rest was the other's */
-        assert_true(ctl_tenant(h, "a", "pauses") > 0);
-        assert_true(ctl_tenant(h, "a", "pauses_msec") > 0);
-        ctl(h, "tenants set a max_requests=none");
-        before = ctl_tenant(h, "a", "requests");
-        for (unsigned i = 0; i < 1000 && ctl_tenant(h, "a", "requests") < before + 5000; i++)
-                sleep_msec(10);
-        assert_true(ctl_tenant(h, "a", "requests") >= before + 5000);
-        stop_flood(&loud);
-        raw_close(&polite);
-        good_stop(&g);
-}
-
-/* ---- connections a second ---- */
-
-/* Connections that "a" below may make at once: all its clients, and one second's, which is one. A
- * busy machine hardly makes more. */
-#define AT_ONCE 5
-
-static const struct private_tenant slow[] = {
-        {"a", "max_connects = 1\nmax_clients = 4\n"}, {"c", NULL}, {NULL, NULL}};
-static const struct private_options few_connects = {.tenants = slow};
-
-static bool try_connect(struct harness *h, const char *tenant)
-{
-        const Kvlease__V1__HelloReply *hello;
-        char path[PRIVATE_PATH_MAX];
-        struct raw r;
-        bool in;
-
-        raw_open(&r, h, private_daemon_socket(&h->daemon, tenant, path));
-        hello = raw_hello(&r, 1, 1);
-        assert_non_null(hello);
-        in = hello->status == WIRE_OK;
-        if (!in) {
-                assert_int_equal(hello->status, WIRE_TOO_MANY);
-                if (!strstr(hello->detail, "connect more than 1 times a second") ||
-                        !strstr(hello->detail, "kvleasectl tenants set a max_connects="))
-                        fail_msg("\"%s\"", hello->detail);
-        }
-        raw_close(&r);
-        ctl_wait_status(h, "n_clients", 0);
-        ctl_wait_status(h, "peers_new", 0);
-        return in;
-}
-
-static void test_max_connects(void **state)
-{
-        struct harness *h = *state;
-        uint64_t began = now_nsec();
-        unsigned n_in = 0, n_refused = 0;
-
-        while (n_refused < 3) {
-                if (try_connect(h, "a"))
-                        n_in++;
-                else
-                        n_refused++;
-                assert_true(n_in <= AT_ONCE + (now_nsec() - began) / NSEC_PER_SEC);
-                if (n_in > 100)
-                        fail_msg("none is refused: does one take longer than a second here?");
-        }
-        assert_true(n_in >= AT_ONCE);
-        assert_int_equal(ctl_tenant(h, "a", "connects_refused"), n_refused);
-        assert_int_equal(ctl_status(h, "connects_refused"), n_refused);
-        assert_true(try_connect(h, "c"));
-        sleep_msec(1100);
-        assert_true(try_connect(h, "a"));
-        ctl(h, "tenants set a max_connects=1000");
-        for (unsigned i = 0; i < 20; i++)
-                assert_true(try_connect(h, "a"));
-}
-
 /* ---- clients that stop ---- */
 
 /* A client that doesn't read gets notices up to half of OUTQUEUE_HOLD_BYTES, and the last one. */
@@ -448,8 +339,6 @@ int main(void)
         const struct CMUnitTest tests[] = {
                 harness_test(test_flood, (void *)&small),
                 harness_test(test_hello_waits, (void *)&slow_hello),
-                harness_test(test_max_requests, (void *)&few_requests),
-                harness_test(test_max_connects, (void *)&few_connects),
                 harness_test(test_stopped_readers, (void *)&plain),
                 harness_test(test_storm, (void *)&plain),
         };

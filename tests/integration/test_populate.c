@@ -1,5 +1,5 @@
-/* Device memory in a worker's page tables before the worker touches it, and memory made for that.
- * Both are only of pages that the worker leased or found. */
+/* Device memory that the daemon or the kernel makes before a worker touches it. Which pages a
+ * client populates: tests/unit/test_client_arena.c. */
 #include <dirent.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -11,8 +11,6 @@
 #include "tests/integration/harness.h"
 
 #define PAGE_BYTES  65536 /* as much as one fault maps */
-#define TOUCHED_KIB 4     /* of each page that has no memory yet */
-#define PAGE_KIB    (PAGE_BYTES / 1024)
 #define N_PAGES     24
 #define MAX_EXTENTS 16
 #define EXTENT_NAME "memfd:kvlease-extent"
@@ -117,64 +115,6 @@ static unsigned long made_kib(const struct harness *h)
         return sum;
 }
 
-/* A kernel before 5.14 has nothing to be seen here; one with another page size, or that gives
- * memory files large pages without being asked, maps and makes other pieces. */
-static bool can_populate(void)
-{
-        int fd = memfd_create("populate", MFD_CLOEXEC);
-        struct stat st = {0};
-        uint8_t *at;
-        bool can;
-
-        assert_true(fd >= 0 && ftruncate(fd, PAGE_BYTES) == 0);
-        at = mmap(NULL, PAGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-        assert_ptr_not_equal(at, MAP_FAILED);
-        can = madvise(at, 1, MADV_POPULATE_READ) == 0 && fstat(fd, &st) == 0 &&
-              st.st_blocks == TOUCHED_KIB * 2;
-        munmap(at, PAGE_BYTES);
-        close(fd);
-        return can;
-}
-
-HARNESS_TEST(test_found, &options)
-{
-        struct worker *a, *b;
-        uint32_t pages[4];
-
-        if (!can_populate())
-                skip();
-        a = start_worker(h);
-        b = start_worker(h);
-        worker_tell(a, "cache 1 %u", N_PAGES);
-        assert_int_equal(made_kib(h), N_PAGES * PAGE_KIB);
-        assert_int_equal(resident_kib(b), 0);
-        worker_tell(b, "lookup 1:0-3");
-        assert_int_equal(worker_numbers(b, pages, 4), 4);
-        assert_int_equal(resident_kib(b), 4 * PAGE_KIB);
-        assert_int_equal(made_kib(h), N_PAGES * PAGE_KIB);
-        worker_tell(b, "verify %u 1003", pages[3]);
-        worker_tell(b, "release %u %u %u %u", pages[0], pages[1], pages[2], pages[3]);
-        /* One page was found before, one is new. */
-        worker_tell(b, "lookup 1:0-4");
-        assert_int_equal(resident_kib(b), 5 * PAGE_KIB);
-}
-
-HARNESS_TEST(test_leased, &options)
-{
-        struct worker *w;
-        uint32_t pages[8];
-
-        if (!can_populate())
-                skip();
-        w = start_worker(h);
-        worker_tell(w, "lease 8");
-        assert_int_equal(worker_numbers(w, pages, 8), 8);
-        assert_int_equal(resident_kib(w), 8 * TOUCHED_KIB);
-        assert_int_equal(made_kib(h), 8 * TOUCHED_KIB);
-        worker_tell(w, "fill %u 77", pages[0]);
-        assert_int_equal(made_kib(h), 7 * TOUCHED_KIB + PAGE_KIB);
-}
-
 /* The daemon has touched all before a client has written anything: it is charged with it. */
 HARNESS_TEST(test_by_the_daemon, &daemon_options)
 {
@@ -187,20 +127,6 @@ HARNESS_TEST(test_by_the_daemon, &daemon_options)
         worker_tell(w, "fill %u 77", pages[0]);
         worker_tell(w, "verify %u 77", pages[0]);
         assert_int_equal(made_kib(h), 4096);
-}
-
-/* Started calls: by the time they call back. */
-HARNESS_TEST(test_started, &options)
-{
-        struct worker *w;
-
-        if (!can_populate())
-                skip();
-        w = start_worker(h);
-        worker_tell(w, "lease-start 3");
-        worker_tell(w, "lease-wait");
-        assert_int_equal(resident_kib(w), 3 * TOUCHED_KIB);
-        worker_stop(w);
 }
 
 /* Kernels before 5.14 refuse: pages are populated at first touch, as without the option. */
