@@ -191,7 +191,8 @@ class Build:
         return found
 
     def objects(self, file: str) -> list[str]:
-        return sorted(self.after.get(os.path.relpath(self.top / file, self.dir), []))
+        outputs = self.after.get(os.path.relpath(self.top / file, self.dir), [])
+        return sorted(name for name in outputs if name.endswith(".o"))
 
     def ninja(self, *targets: str) -> bool:
         command = ["ninja", "-C", str(self.dir), f"-j{self.jobs}", "-k0", *targets]
