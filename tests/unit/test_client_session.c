@@ -53,6 +53,39 @@ TEST(test_arguments)
         close_client(&c); /* closes the session, too */
 }
 
+static void script_hints(struct fake_peer *p)
+{
+        const Kvlease__V1__SessionTruncateRequest *t;
+        const Kvlease__V1__SessionHintRequest *h;
+
+        fake_welcome_ns(p);
+        serve_session_open(p);
+        h = (const Kvlease__V1__SessionHintRequest *)receive(p, MSG_SESSION_HINT);
+        FAKE_CHECK(p->flags & FRAME_NO_REPLY);
+        FAKE_CHECK(h->ns_id == FAKE_NS_ID && h->session == SESSION);
+        FAKE_CHECK(h->hint == KVL_HINT_RETURNS && h->after_msec == 1500);
+        t = (const Kvlease__V1__SessionTruncateRequest *)receive(p, MSG_SESSION_TRUNCATE);
+        FAKE_CHECK(t->ns_id == FAKE_NS_ID && t->session == SESSION);
+        FAKE_CHECK(t->first_tokens == 32 && t->last_tokens == UINT64_C(1) << 40);
+        answer_count(p, 9);
+        receive(p, MSG_SESSION_TRUNCATE);
+        fake_reply_simple(p, WIRE_NO_MEMORY, "");
+        fake_expect_end(p);
+}
+
+CLIENT_SESSION_SCENE(test_hint_and_truncate, script_hints, LONG_MSEC, KVL_CONNECT_NO_SHM)
+{
+        struct kvl_session *s;
+        uint32_t n = 0;
+
+        s = open_session(c);
+        assert_int_equal(kvl_session_hint(s, KVL_HINT_RETURNS, 1500), 0);
+        assert_int_equal(kvl_session_truncate(s, 32, UINT64_C(1) << 40, &n), 0);
+        assert_int_equal(n, 9);
+        assert_int_equal(kvl_session_truncate(s, 1, 1, &n), -ENOMEM);
+        assert_int_equal(n, 9);
+}
+
 #define N_RANGES KVL_SESSION_RANGES_MAX
 
 static void script_keep(struct fake_peer *p)
