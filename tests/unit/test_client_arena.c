@@ -2,47 +2,8 @@
 #include "base/macros.h"
 #include "client/lib/calls/op.h"
 #include "client/lib/mapping/populate.h"
-#include "tests/unit/client-support.h"
-#include "tests/unit/fake-gpu.h"
+#include "tests/unit/client-memory.h"
 #include "tests/unit/touchable.h"
-
-#define SET_PAGES 32 /* FAKE_EXTENT_BYTES / PAGE_BYTES */
-#define N_PLANES  3
-
-/* A key of an INVALIDATE that begins so has the fake daemon take back set 0. */
-#define ORDER_RECALL 200
-
-static void serve(struct fake_peer *p)
-{
-        const Kvlease__V1__InvalidateRequest *order;
-        const ProtobufCMessage *m;
-
-        p->shares = true;
-        fake_welcome(p);
-        do {
-                while (p->has_rings && !fake_rings_sleep(&p->rings))
-                        p->type = 0, fake_serve_one(p, NULL);
-                m = fake_receive_any(p);
-                order = (const Kvlease__V1__InvalidateRequest *)m;
-                if (m && p->type == MSG_INVALIDATE && order->key.len > 0 &&
-                        order->key.data[0] == ORDER_RECALL)
-                        fake_recall(p, 0, true, 1500);
-        } while (fake_serve_one(p, m));
-}
-
-static void serve_vmm(struct fake_peer *p)
-{
-        p->device = FAKE_GPU_NAME;
-        p->transport = TRANSPORT_VMM;
-        serve(p);
-}
-
-static void serve_ipc(struct fake_peer *p)
-{
-        p->device = FAKE_GPU_NAME;
-        p->transport = TRANSPORT_CUDAIPC;
-        serve(p);
-}
 
 static void serve_vmm_null(struct fake_peer *p)
 {
@@ -54,39 +15,6 @@ static void serve_ipc_null(struct fake_peer *p)
 {
         p->has_null_set = true;
         serve_ipc(p);
-}
-
-struct world {
-        struct fake f;
-        struct kvl_conn *conn;
-        struct kvl_ns *ns;
-        int r; /* of kvl_ns_open() */
-};
-
-/* *state of a test: not NULL where it runs in shared memory. */
-static void open_world(
-        void **state, struct world *w, fake_script script, unsigned flags, unsigned connect_flags)
-{
-        struct kvl_layout layout = test_layout(N_PLANES, PAGE_BYTES);
-
-        fake_start(&w->f, script);
-        connect_flags |= *state ? 0 : KVL_CONNECT_NO_SHM;
-        assert_int_equal(test_connect_flags(&w->f, 0, connect_flags, &w->conn), 0);
-        w->r = kvl_ns_open(w->conn, "chat", &layout, NULL, flags, &w->ns);
-}
-
-static void close_world(struct world *w)
-{
-        kvl_disconnect(w->conn);
-        fake_stop(&w->f);
-}
-
-static bool is_zero(const uint8_t *at, size_t bytes)
-{
-        for (size_t i = 0; i < bytes; i += 64)
-                if (at[i] != 0)
-                        return false;
-        return true;
 }
 
 static uint8_t *at(const struct world *w, uint32_t page, uint32_t plane)

@@ -1,64 +1,6 @@
 /* Copies of many pages in one call. */
 #include "client/lib/calls/op.h"
-#include "tests/unit/client-support.h"
-#include "tests/unit/fake-gpu.h"
-
-#define SET_PAGES 32 /* FAKE_EXTENT_BYTES / PAGE_BYTES */
-#define N_PLANES  3
-
-static void serve(struct fake_peer *p)
-{
-        p->shares = true;
-        fake_welcome(p);
-        fake_serve(p);
-}
-
-static void serve_vmm(struct fake_peer *p)
-{
-        p->device = FAKE_GPU_NAME;
-        p->transport = TRANSPORT_VMM;
-        serve(p);
-}
-
-static void serve_ipc(struct fake_peer *p)
-{
-        p->device = FAKE_GPU_NAME;
-        p->transport = TRANSPORT_CUDAIPC;
-        serve(p);
-}
-
-struct world {
-        struct fake f;
-        struct kvl_conn *conn;
-        struct kvl_ns *ns;
-        int r; /* of kvl_ns_open() */
-};
-
-/* *state of a test: not NULL where it runs in shared memory. */
-static void open_world(
-        void **state, struct world *w, fake_script script, unsigned flags, unsigned connect_flags)
-{
-        struct kvl_layout layout = test_layout(N_PLANES, PAGE_BYTES);
-
-        fake_start(&w->f, script);
-        connect_flags |= *state ? 0 : KVL_CONNECT_NO_SHM;
-        assert_int_equal(test_connect_flags(&w->f, 0, connect_flags, &w->conn), 0);
-        w->r = kvl_ns_open(w->conn, "chat", &layout, NULL, flags, &w->ns);
-}
-
-static void close_world(struct world *w)
-{
-        kvl_disconnect(w->conn);
-        fake_stop(&w->f);
-}
-
-static bool is_zero(const uint8_t *at, size_t bytes)
-{
-        for (size_t i = 0; i < bytes; i += 64)
-                if (at[i] != 0)
-                        return false;
-        return true;
-}
+#include "tests/unit/client-memory.h"
 
 #define N_IO 5
 
