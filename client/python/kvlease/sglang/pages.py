@@ -1,0 +1,127 @@
+"""Pages of kvleased that hold pages of a pool of SGLang's host memory."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from sglang.srt.mem_cache.pool_host.mamba import MambaPoolHost
+from sglang.srt.mem_cache.pool_host.mha import MHATokenToKVPoolHost
+
+import kvlease
+from kvlease import _verify
+
+# Bytes that a plane of a page has at least, and a multiple of which it has (kvlease.h).
+_LEAST_BYTES = 4096
+_ALIGNMENT = 64
+# The most tokens that a layout may name (kvlease.h).
+_MOST_TOKENS = 1024
+
+
+def key_of(name: str) -> bytes:
+    """The key of a page that SGLang names so: its hash, 64 hexadecimal digits."""
+    try:
+        key = bytes.fromhex(name)
+    except ValueError:
+        key = b""
+    return key if len(key) == kvlease.KEY_BYTES else hashlib.sha256(name.encode()).digest()
+
+
+def cached(namespace: kvlease.Namespace, keys: Sequence[bytes], every: bool) -> list[bool]:
+    """Which pages are cached; every: also behind the first one that isn't."""
+    found: list[bool] = []
+    while len(found) < len(keys):
+        n = len(namespace.probe(b"".join(keys[len(found) :])))
+        found += [True] * n + [False] * (len(found) + n < len(keys))
+        if not every:
+            break
+    return found + [False] * (len(keys) - len(found))
+
+
+class Pool:
+    """A pool of host memory, whose pages are some pieces of memory each."""
+
+    def __init__(self, name: str, host: Any) -> None:
+        """ValueError where SGLang can't say where the pages' bytes are."""
+        self.name = name
+        self.host = host
+        self.n_slots: int = host.logical_page_size
+        """Indices of a page."""
+        try:
+            meta = host.get_page_buffer_meta(torch.arange(self.n_slots))
+        except (ValueError, NotImplementedError) as error:
+            raise ValueError(f"the pages of the pool {name} can't be copied: {error}") from error
+        if not meta or not meta[1]:
+            raise ValueError(f"the pages of the pool {name} have no bytes of their own")
+        self.sizes: list[int] = list(map(int, meta[1]))
+        """Bytes of the pieces, which lie one behind the other in a page of kvleased."""
+
+    @property
+    def page_bytes(self) -> int:
+        """Of a page of kvleased, padding included."""
+        return max(_LEAST_BYTES, -(-sum(self.sizes) // _ALIGNMENT) * _ALIGNMENT)
+
+    @property
+    def pieces(self) -> list[_verify.Piece]:
+        """The pieces' places in a page of kvleased."""
+        return [(0, sum(self.sizes[:i]), n) for i, n in enumerate(self.sizes)]
+
+    def is_of_rank(self, is_replicated: bool) -> bool:
+        """Whether each rank has numbers of its own; is_replicated: SGLang says that ranks have the
+        same keys and values. Heads and states are divided among ranks all the same."""
+        return not is_replicated or isinstance(self.host, MambaPoolHost | MHATokenToKVPoolHost)
+
+    def layout(self, model: str, salt: bytes, kind: bytes, tp: tuple[int, int]) -> kvlease.Layout:
+        """Of its pages. tp: rank and number of ranks."""
+        return kvlease.Layout(
+            model=model,
+            dtype=_verify.DTYPES.get(self.host.dtype, kvlease.DType.OTHER),
+            n_layers=getattr(self.host, "layer_num", 0) or 1,
+            n_kv_heads=getattr(self.host, "head_num", 0) or 1,
+            head_size=getattr(self.host, "head_dim", 0) or 1,
+            page_tokens=min(self.n_slots, _MOST_TOKENS),
+            plane_page_bytes=self.page_bytes,
+            tp_rank=tp[0],
+            tp_size=tp[1],
+            salt=salt,
+            format=kind,
+        )
+
+    def load(
+        self, namespace: kvlease.Namespace, keys: Sequence[bytes], indices: torch.Tensor
+    ) -> list[bool]:
+        """Copies cached pages to their places in the pool: those up to the first that isn't."""
+        with namespace.lookup(b"".join(keys)) as pages:
+            self._copy(indices, len(pages), pages, to_pages=False)
+            n = len(pages)
+        return [True] * n + [False] * (len(keys) - n)
+
+    def save(
+        self, namespace: kvlease.Namespace, keys: Sequence[bytes], indices: torch.Tensor
+    ) -> kvlease.Pages:
+        """New pages of kvleased that hold pages of the pool: all or, with kvlease.Error, none."""
+        pages = namespace.lease(len(keys), max_wait=0)
+        try:
+            self._copy(indices, len(keys), pages, to_pages=True)
+        except BaseException:
+            pages.close()
+            raise
+        return pages
+
+    def _copy(
+        self, indices: torch.Tensor, n_pages: int, pages: kvlease.Pages, *, to_pages: bool
+    ) -> None:
+        if not n_pages:
+            return
+        addresses, sizes = self.host.get_page_buffer_meta(indices[: n_pages * self.n_slots])
+        offsets = [piece[1] for piece in self.pieces]
+        for i, (address, size) in enumerate(zip(addresses, sizes, strict=True)):
+            page, part = divmod(i, len(offsets))
+            memory = (ctypes.c_char * size).from_address(address)
+            if to_pages:
+                pages.write_many(memory, [page], n_bytes=size, offset=offsets[part])
+            else:
+                pages.read_many([page], size, offset=offsets[part], into=memory)

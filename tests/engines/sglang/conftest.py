@@ -1,0 +1,21 @@
+"""SGLang's modules for the tests' process."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support import forks
+
+sys.path.insert(0, str(Path(__file__).resolve().parent))
+forks.set_forkserver_preload(["kvlease.sglang"])
+
+import pools  # noqa: E402
+
+
+@pytest.fixture
+def runner() -> Any:
+    """The model of this process."""
+    return pools.make_runner()

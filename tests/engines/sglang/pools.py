@@ -1,0 +1,144 @@
+"""SGLang's own pools on the CPU, filled with random numbers, and backends made by its factory."""
+
+from __future__ import annotations
+
+import hashlib
+import random
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from sglang.srt.mem_cache.hicache_storage import (
+    HiCacheStorage,
+    HiCacheStorageConfig,
+    HiCacheStorageExtraInfo,
+    PoolName,
+)
+from sglang.srt.mem_cache.memory_pool import MHATokenToKVPool
+from sglang.srt.mem_cache.pool_host.mha import MHATokenToKVPoolHost
+from sglang.srt.mem_cache.storage.backend_factory import StorageBackendFactory
+from sglang.srt.model_executor.model_runner import ModelRunner
+from transformers import LlamaConfig
+
+PAGE = 16
+SLOTS = 64 * PAGE
+# As docs/start/sglang.md has it.
+SETTINGS = {
+    "backend_name": "kvlease",
+    "module_path": "kvlease.sglang",
+    "class_name": "Storage",
+    "interface_v1": 1,
+}
+
+
+def make_runner() -> ModelRunner:
+    """As much of one as says what is computed: a small model, and its configuration."""
+    runner = ModelRunner.__new__(ModelRunner)
+    set_runner(runner)
+    return runner
+
+
+def set_runner(runner: ModelRunner, seed: int = 0, **changes: Any) -> None:
+    """Sets the model and the settings."""
+    torch.manual_seed(seed)
+    config = LlamaConfig(**changes.pop("config", {}))
+    given = {
+        "model": torch.nn.Linear(64, 64),
+        "is_draft_worker": False,
+        "dtype": torch.float32,
+        "attn_backend": SimpleNamespace(),
+        "model_config": SimpleNamespace(hf_config=config, quantization=None, context_len=4096),
+    }
+    vars(runner).update(given | changes)
+
+
+def make_config(**changes: Any) -> HiCacheStorageConfig:
+    """Of one rank; settings: of kvlease."""
+    settings = changes.pop("settings", {})
+    given: dict[str, Any] = {"tp": (0, 1), "pp": (0, 1), "attn_cp": (0, 1)} | changes
+    ranks = {
+        f"{kind}_{name}": number
+        for kind in ("tp", "pp", "attn_cp")
+        for name, number in zip(("rank", "size"), given.pop(kind), strict=True)
+    }
+    given = {"is_mla_model": False, "model_name": "models/tiny"} | given
+    return HiCacheStorageConfig(
+        **ranks,
+        **given,
+        enable_storage_metrics=False,
+        is_page_first_layout=True,
+        extra_config=SETTINGS | settings,
+    )
+
+
+def make_mha(layout: str = "page_first", dtype: torch.dtype = torch.bfloat16) -> Any:
+    """A host pool of keys and values, with random numbers."""
+    device = MHATokenToKVPool(SLOTS, PAGE, dtype, 2, 32, 3, "cpu", False)
+    info = device._mha_buffer_info()
+    host = MHATokenToKVPoolHost(
+        info,
+        1.0,
+        0,
+        PAGE,
+        layout,
+        pin_memory=False,
+        device_capacity_tokens=SLOTS,
+        start_layer=0,
+        end_layer=2,
+    )
+    fill(host)
+    return host
+
+
+def fill(host: Any, seed: int = 0) -> None:
+    """Random bytes in all of its memory."""
+    made = torch.Generator().manual_seed(seed)
+    buffers = host.kv_buffer if isinstance(host.kv_buffer, list | tuple) else [host.kv_buffer]
+    for each in buffers:
+        flat = each.view(torch.uint8)
+        flat.copy_(torch.randint(0, 128, flat.shape, dtype=torch.uint8, generator=made))
+
+
+def clear(host: Any) -> None:
+    """Zeroes in all of its memory."""
+    buffers = host.kv_buffer if isinstance(host.kv_buffer, list | tuple) else [host.kv_buffer]
+    for each in buffers:
+        each.zero_()
+
+
+def page_of(host: Any, index: int) -> bytes:
+    """The bytes of the page that begins with a slot, as SGLang reads them."""
+    flat = host.get_data_page(index).contiguous().view(torch.uint8)
+    return bytes(flat.numpy().tobytes())
+
+
+def make_keys(n: int, seed: int = 0) -> list[str]:
+    """Hashes of a text's pages, as SGLang has them."""
+    keys, numbers, digest = [], random.Random(seed), b""
+    for _ in range(n):
+        digest = hashlib.sha256(digest + numbers.randbytes(4 * PAGE)).digest()
+        keys.append(digest.hex())
+    return keys
+
+
+def after(*keys: str) -> HiCacheStorageExtraInfo:
+    """What SGLang says of the pages before."""
+    return HiCacheStorageExtraInfo(prefix_keys=list(keys))
+
+
+@contextmanager
+def attached(daemon: Any, config: HiCacheStorageConfig, **pools: Any) -> Iterator[HiCacheStorage]:
+    """A backend of a daemon, made and told as SGLang's controller does; pools: kv and others."""
+    assert config.extra_config is not None
+    config.extra_config.setdefault("socket", str(daemon.socket))
+    backend = StorageBackendFactory.create_backend("dynamic", config, pools["kv"])
+    backend.register_mem_pool_host(pools["kv"])
+    for name, pool in pools.items():
+        backend.register_mem_host_pool_v2(pool, PoolName(name))
+    backend.on_host_pools_registered()
+    try:
+        yield backend
+    finally:
+        backend.close()
