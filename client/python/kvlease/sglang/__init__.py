@@ -12,7 +12,8 @@ A kvleased that is away, full or slow costs hits, nothing else.
 """
 
 from kvlease._engine import Stats
+from kvlease.sglang.linker import Linker
 from kvlease.sglang.options import Options
 from kvlease.sglang.storage import Storage
 
-__all__ = ["Options", "Stats", "Storage"]
+__all__ = ["Linker", "Options", "Stats", "Storage"]

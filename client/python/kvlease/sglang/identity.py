@@ -85,11 +85,8 @@ def layout_of(pool: Pool, config: Any, identity: bytes, is_of_rank: bool) -> kvl
     """config: SGLang's HiCacheStorageConfig. is_of_rank: the ranks of tensor parallelism have other
     numbers each."""
     name = str(config.model_name or "model").rstrip("/").rpartition("/")[2][:64]
-    host = pool.host
-    kind = (
-        f"sglang {sglang.__version__} {pool.name} {type(host).__name__} {host.layout} "
-        f"{str(host.dtype).removeprefix('torch.')} "
-    )
+    numbers = str(pool.dtype).removeprefix("torch.")
+    kind = f"sglang {sglang.__version__} {pool.name} {pool.kind} {numbers} "
     words = (
         f"{kind} {pool.sizes} pp{config.pp_rank}/{config.pp_size} "
         f"cp{config.attn_cp_rank}/{config.attn_cp_size} dcp{config.dcp_rank}/{config.dcp_size}"

@@ -91,7 +91,11 @@ class Link:
             self._connection, self._namespaces = None, {}
         if events is not None:
             events.stop()
-        connection.close()
+        try:
+            connection.close()
+        except (kvlease.Error, BufferError) as error:
+            # Other threads are in calls, or copy pages: the connection ends with their references.
+            _logger.debug("closes the connection later: %s", error)
 
     def _meet(self, error: kvlease.Error, connection: kvlease.Connection | None) -> None:
         """After a failure: how long nothing is asked."""

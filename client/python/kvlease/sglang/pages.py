@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 import torch
+from sglang.srt.mem_cache.memory_pool import MambaPool, MHATokenToKVPool
 from sglang.srt.mem_cache.pool_host.mamba import MambaPoolHost
 from sglang.srt.mem_cache.pool_host.mha import MHATokenToKVPoolHost
 
@@ -41,14 +42,21 @@ def cached(namespace: kvlease.Namespace, keys: Sequence[bytes], every: bool) -> 
     return found + [False] * (len(keys) - len(found))
 
 
+# Pools whose heads or states are divided among ranks, whatever SGLang says of the others.
+_DIVIDED = (MambaPool, MambaPoolHost, MHATokenToKVPool, MHATokenToKVPoolHost)
+
+
 class Pool:
-    """A pool of host memory, whose pages are some pieces of memory each."""
+    """A pool of SGLang's host memory, whose pages are some pieces of memory each."""
 
     def __init__(self, name: str, host: Any) -> None:
         """ValueError where SGLang can't say where the pages' bytes are."""
         self.name = name
         self.host = host
-        self.n_slots: int = host.logical_page_size
+        self.kind = f"{type(host).__name__} {getattr(host, 'layout', 'device')}"
+        """How pages are laid out."""
+        self.dtype: torch.dtype = host.dtype if hasattr(host, "dtype") else host.kv_buffer[0].dtype
+        self.n_slots: int = getattr(host, "logical_page_size", host.page_size)
         """Indices of a page."""
         try:
             meta = host.get_page_buffer_meta(torch.arange(self.n_slots))
@@ -71,14 +79,15 @@ class Pool:
 
     def is_of_rank(self, is_replicated: bool) -> bool:
         """Whether each rank has numbers of its own; is_replicated: SGLang says that ranks have the
-        same keys and values. Heads and states are divided among ranks all the same."""
-        return not is_replicated or isinstance(self.host, MambaPoolHost | MHATokenToKVPoolHost)
+        same keys and values."""
+        own = (self.host, getattr(self.host, "device_pool", None))
+        return not is_replicated or any(isinstance(each, _DIVIDED) for each in own)
 
     def layout(self, model: str, salt: bytes, kind: bytes, tp: tuple[int, int]) -> kvlease.Layout:
         """Of its pages. tp: rank and number of ranks."""
         return kvlease.Layout(
             model=model,
-            dtype=_verify.DTYPES.get(self.host.dtype, kvlease.DType.OTHER),
+            dtype=_verify.DTYPES.get(self.dtype, kvlease.DType.OTHER),
             n_layers=getattr(self.host, "layer_num", 0) or 1,
             n_kv_heads=getattr(self.host, "head_num", 0) or 1,
             head_size=getattr(self.host, "head_dim", 0) or 1,
@@ -125,3 +134,76 @@ class Pool:
                 pages.write_many(memory, [page], n_bytes=size, offset=offsets[part])
             else:
                 pages.read_many([page], size, offset=offsets[part], into=memory)
+
+
+class DevicePool(Pool):
+    """A pool of the device that computes. Its pages are rows of some tensors."""
+
+    def __init__(self, name: str, entry: Any) -> None:
+        """entry: SGLang's DevicePoolEntry."""
+        super().__init__(name, entry)
+        self.kind += f" {getattr(type(entry.device_pool), '__name__', '')}"
+        counts = [len(component) for component in entry.components]
+        self._firsts = [sum(counts[:i]) for i in range(len(counts))]
+        self._blocks = [
+            _blocks(buffer, n) for buffer, n in zip(entry.kv_buffer, self.sizes, strict=True)
+        ]
+
+    def pin(self, namespace: kvlease.Namespace, keys: Sequence[bytes]) -> Pinned | None:
+        """All pages of the keys; None: not all are cached."""
+        pages = namespace.lookup(b"".join(keys))
+        if len(pages) == len(keys):
+            return Pinned(pages)
+        pages.close()
+        return None
+
+    def load_layer(self, layer: int, pinned: Pinned, indices: torch.Tensor) -> None:
+        """Copies a layer's part of the pages to their places in the pool."""
+        mapped = self.host.layer_mapping.get(layer)
+        own = [mapped] if isinstance(mapped, int) else mapped or ()
+        rows = self._rows(indices)
+        for part in (first + i for first in self._firsts for i in own):
+            blocks, (_, offset, size) = self._blocks[part], self.pieces[part]
+            numbers = pinned.table[pinned.rows, offset : offset + size].view(blocks.dtype)
+            blocks[rows] = numbers.view(len(rows), *blocks.shape[1:]).to(blocks.device)
+
+    def _copy(
+        self, indices: torch.Tensor, n_pages: int, pages: kvlease.Pages, *, to_pages: bool
+    ) -> None:
+        assert to_pages
+        rows = self._rows(indices)
+        for blocks, (_, offset, size) in zip(self._blocks, self.pieces, strict=True):
+            numbers = blocks[rows].reshape(n_pages, -1).view(torch.uint8).cpu().contiguous()
+            pages.write_many(numbers.numpy(), n_bytes=size, offset=offset)
+
+    def _rows(self, indices: torch.Tensor) -> torch.Tensor:
+        """Of the tensors that _blocks() makes."""
+        rows = torch.tensor(self.host.prepare_locations(indices))
+        return rows if self.host.page_size == 1 else rows // self._span
+
+    @property
+    def _span(self) -> int:
+        return int(self._blocks[0].shape[1])
+
+
+class Pinned:
+    """Cached pages that stay readable until close(), whatever becomes of kvleased."""
+
+    def __init__(self, pages: kvlease.Pages) -> None:
+        self._pages = pages
+        self._arena = pages.namespace.arena(0, writable=True)
+        self.table = torch.from_dlpack(self._arena)
+        """Bytes of all pages, of which only `rows` may be touched."""
+        self.rows = torch.tensor(list(pages))
+
+    def close(self) -> None:
+        """Gives the pages back."""
+        del self.table
+        self._arena.release()
+        self._pages.close()
+
+
+def _blocks(buffer: torch.Tensor, n_bytes: int) -> torch.Tensor:
+    """A view of a pool's tensor: its pages, each with rows of so many bytes."""
+    span = max(1, n_bytes * buffer.shape[0] // buffer.nbytes)
+    return buffer[: buffer.shape[0] // span * span].unflatten(0, (-1, span))

@@ -25,7 +25,7 @@ from kvlease._engine import Stats
 from kvlease.sglang.identity import Model, layout_of, runners
 from kvlease.sglang.link import Link
 from kvlease.sglang.options import Options
-from kvlease.sglang.pages import Pool, cached, key_of
+from kvlease.sglang.pages import DevicePool, Pinned, Pool, cached, key_of
 
 _logger = logging.getLogger("kvlease")
 _KV = PoolName.KV.value
@@ -63,11 +63,14 @@ class Storage(HiCacheStorage):
     def register_mem_host_pool_v2(self, host_pool: Any, host_pool_name: PoolName) -> None:
         """A pool. ValueError where its pages can't be copied."""
         name = PoolName(host_pool_name).value
-        if name in self._pools and self._pools[name].host is host_pool:
-            return
-        pool = self._pools[name] = Pool(name, host_pool)
-        if name == _KV:
-            _verify.check_dtype(self._options.verify, host_pool.dtype)
+        if name not in self._pools or self._pools[name].host is not host_pool:
+            self.add_pool(Pool(name, host_pool))
+
+    def add_pool(self, pool: Pool) -> None:
+        """ValueError where its pages can't be compared, and are to be."""
+        if pool.name == _KV:
+            _verify.check_dtype(self._options.verify, pool.dtype)
+        self._pools[pool.name] = pool
         if self._model is not None:
             self._add(pool, self._model)
 
@@ -157,6 +160,16 @@ class Storage(HiCacheStorage):
                 each.name, each.keys or [], each.host_indices, before, is_chain=is_chain
             )
         return done
+
+    def pin(self, pool: DevicePool, keys: list[str]) -> Pinned | None:
+        """All pages of a pool; None: some aren't cached, or the model has changed."""
+        if not keys or not self._can_share(pool.name):
+            return None
+        hashes = list(map(key_of, keys))
+        pinned = self._link.call(pool.name, None, lambda namespace: pool.pin(namespace, hashes))
+        if pinned is not None and pool.name == _KV:
+            self.stats.hit_tokens += len(keys) * pool.n_slots
+        return pinned
 
     def _lengths(self, transfer: PoolTransfer, keys: list[str]) -> set[int]:
         """The numbers of pages that can be restored of a pool."""
@@ -260,7 +273,7 @@ class Storage(HiCacheStorage):
         verifier = _verify.Verifier(
             self._options.verify,
             namespace,
-            pool.host.dtype,
+            pool.dtype,
             self._model.identity,
             self._model.current,
         )
