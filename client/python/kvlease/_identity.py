@@ -44,6 +44,8 @@ _SCRATCH = ("kv_cache", "workspace", "scratch", "buffer_pool", "name_or_path")
 # Parameters without which a layer computes nothing. torch's attention has other names, for some
 # that may be missing.
 _WEIGHTS = ("weight", "qweight", "weight_packed")
+# vLLM's, such as the output layer of an embedding model.
+_MISSING = "vllm.model_executor.models.utils.StageMissingLayer"
 # Methods that make objects.
 _MAKING = ("__new__", "__init__", "__post_init__", "__init_subclass__")
 # How deep objects are looked into, from a module of torch or a function on: numbers of those that
@@ -130,8 +132,10 @@ class _State:
                 elif key in _WEIGHTS and "norm" not in type(module).__name__.lower():
                     self.dropped.append(f"{name}.{key}")
         self._add_hooks(name, module._forward_pre_hooks, module._forward_hooks)
-        # An adapter's layers have tensors of the adapters beside those of the model.
-        if _package(type(module).__module__, 2) != "vllm.lora":
+        # An adapter's layers have tensors of the adapters beside those of the model. A missing
+        # layer computes nothing, and the layer that it stands for may have no memory.
+        own = type(module)
+        if _package(own.__module__, 2) != "vllm.lora" and _name_of(own) != _MISSING:
             self._add_attributes(name, module, 0)
         if isinstance(module, torch.jit.ScriptModule):
             self._code.add(name, module)

