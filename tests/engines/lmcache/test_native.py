@@ -173,6 +173,28 @@ def test_other_size(make_daemon: Any, make: MakeAdapter) -> None:
         package.wait_until(lambda n=-(-(size + 512) // PAGE): published(daemon) == n)
 
 
+def beside(daemon: Any, work: Callable[[kvlease.Namespace, bytes], object]) -> None:
+    """Works on the namespace of key(1), as another client, and with the key of its last page."""
+    options = kvlease.lmcache.Options(socket=str(daemon.socket), page_bytes=PAGE)
+    store = kvlease.lmcache.store.Store(options)
+    name = kvlease.lmcache.native._name(f"org/model@01000100@0@{1:064x}")
+    last = kvlease.lmcache.objects.last_key(name)
+    store._link.call(lambda session: work(store._namespace(session, name), last))
+    store.close()
+
+
+def test_leftovers(make_daemon: Any, make: MakeAdapter) -> None:
+    """Pages of an object whose last one was evicted are no part of an object of another size."""
+    daemon = make_daemon(device=MEMORY)
+    adapter = make(daemon)
+    for size in (5 * PAGE, 4 * PAGE):
+        assert adapter.store([key(1)], [data(size)])
+        assert adapter.load([key(1)], [size]) == [data(size)]
+        beside(daemon, lambda namespace, last: namespace.invalidate(last))
+        assert adapter.find([key(1)]) == [False]
+        assert adapter.load([key(1)], [size]) == [None]
+
+
 def test_identity(make_daemon: Any, make: MakeAdapter) -> None:
     """Objects are apart by all that LMCache names, and by version and page_bytes."""
     daemon = make_daemon(device=MEMORY)
@@ -364,19 +386,13 @@ def test_planted(make_daemon: Any, make: MakeAdapter, trailer: bytes) -> None:
     """A page that another client of the tenant wrote under an object's key harms nobody."""
     daemon = make_daemon(device=MEMORY)
     adapter = make(daemon)
-    store = kvlease.lmcache.store.Store(
-        kvlease.lmcache.Options(socket=str(daemon.socket), page_bytes=PAGE)
-    )
-    name = kvlease.lmcache.native._name("org/model@01000100@0@" + (1).to_bytes(32, "big").hex())
 
-    def plant(session: Any) -> None:
-        namespace = store._namespace(session, name)
+    def plant(namespace: kvlease.Namespace, last: bytes) -> None:
         with namespace.lease(1) as pages:
             pages.write(0, trailer, offset=PAGE - 512)
-            namespace.publish(pages, kvlease.lmcache.objects.last_key(name)).close()
+            namespace.publish(pages, last).close()
 
-    store._link.call(plant)
-    store.close()
+    beside(daemon, plant)
     assert adapter.find([key(1)]) == [True]
     assert adapter.load([key(1)], [2000]) == [None]
     assert adapter.store([key(1)], [data(2000)])
@@ -443,5 +459,6 @@ def test_completions(make_daemon: Any) -> None:
     client.close()
     for each in buffers:
         each.extend(b"x")  # BufferError if something still used it
+    assert not [each for each in threading.enumerate() if each.name.startswith("kvlease-")]
     assert len(os.listdir("/proc/self/fd")) == before
     package.wait_until(lambda: held(daemon) == (0, 0))

@@ -30,8 +30,16 @@ _HARMLESS = (
 )
 
 
+def give_back(pages: kvlease.Pages) -> None:
+    """Closes the pages. Where that can't be, their connection is over and took them with it."""
+    try:
+        pages.close_soon()
+    except kvlease.Error as error:
+        _logger.debug("gave nothing back: %s", error)
+
+
 class Session:
-    """What belongs to one connection: it ends with it."""
+    """A connection with its namespaces."""
 
     def __init__(self, connection: kvlease.Connection) -> None:
         self._connection = connection
@@ -43,11 +51,12 @@ class Session:
 
     @property
     def is_over(self) -> bool:
-        """kvleased is gone for good. What was found before can still be found in its memory."""
+        """kvleased is gone for good. Pages found before can still be found in its memory."""
         return not self._events.is_alive()
 
     def namespace(self, layout: kvlease.Layout, device: str | None) -> kvlease.Namespace:
-        """Opens it if it isn't open. The one that was used least recently is closed for it."""
+        """Opens the namespace if it isn't open. If too many are open, the one used least recently
+        is closed."""
         with self._lock:
             found = self._namespaces.get(layout)
             if found is None:
@@ -56,14 +65,14 @@ class Session:
             self._namespaces.move_to_end(layout)
             if len(self._namespaces) > _MOST_NAMESPACES:
                 oldest = next(iter(self._namespaces))
-                # Another thread may be using it.
+                # Busy: another thread uses that namespace.
                 with contextlib.suppress(kvlease.Busy):
                     self._namespaces[oldest].close()
                     del self._namespaces[oldest]
             return found
 
     def close(self) -> None:
-        """When no thread uses it any more."""
+        """Ends the connection, which no thread uses any more."""
         self._events.stop()
         try:
             self._connection.close()
@@ -72,7 +81,7 @@ class Session:
 
 
 class Link:
-    """Does work with a session. No method raises an error of kvlease."""
+    """Does work with a session, which it makes. No method raises an error of kvlease."""
 
     def __init__(self, connect: Callable[[], kvlease.Connection]) -> None:
         self._connect = connect
@@ -99,7 +108,7 @@ class Link:
             self._leave(session)
 
     def close(self) -> None:
-        """Nothing is done from now on. Work under way ends first."""
+        """No work is done from now on. Work under way ends first."""
         with self._lock:
             self._is_closed = True
         self._drop(self._session)
@@ -124,7 +133,7 @@ class Link:
         session.close()
 
     def _drop(self, session: Session | None) -> None:
-        """The link lets go of it; the last thread that uses it closes it."""
+        """The link forgets the session; the last thread that uses the session closes it."""
         with self._lock:
             if session is None or self._session is not session:
                 return
@@ -132,7 +141,7 @@ class Link:
         self._leave(session)
 
     def _meet(self, session: Session, error: kvlease.Error) -> None:
-        """After a failure: whether kvleased isn't asked for a while, or over a new connection."""
+        """After a failure: lets kvleased alone for a while, or connects anew, where that helps."""
         if not isinstance(error, _HARMLESS):
             self._pause(error)
             if not isinstance(error, kvlease.Timeout | kvlease.Busy):

@@ -28,10 +28,10 @@ class Name(NamedTuple):
 
     model: str
     rank: int
-    """Of the worker that computed it, among world workers."""
+    """Number of the worker that computed the object, among `world` workers."""
     world: int
     text: str
-    """Names it among those of model, rank and world."""
+    """Names the object among those of model, rank and world."""
 
 
 class Found(NamedTuple):
@@ -59,17 +59,17 @@ class Pager:
         self._page_bytes = page_bytes
 
     def count(self, n_bytes: int) -> int:
-        """Pages of an object of that size."""
+        """Number of pages of an object of that size."""
         return -(-(n_bytes + _TRAILER.size) // self._page_bytes)
 
     def keys(self, name: Name, n_bytes: int) -> bytes:
-        """Of all pages of an object of that size."""
+        """Keys of all pages of an object of that size."""
         base = digest(f"{n_bytes} {name.text}")[:28]
         before = (base + i.to_bytes(4, "little") for i in range(self.count(n_bytes) - 1))
         return b"".join(before) + last_key(name)
 
     def write(self, pages: kvlease.Pages, buffer: memoryview, note: bytes) -> None:
-        """Into leased pages, as many as count() says."""
+        """Writes an object to leased pages, as many as count() says."""
         n_full, rest = divmod(buffer.nbytes, self._page_bytes)
         full = buffer.nbytes - rest
         if n_full:
@@ -80,7 +80,7 @@ class Pager:
         pages.write(len(pages) - 1, trailer, offset=self._page_bytes - _TRAILER.size)
 
     def read(self, pages: kvlease.Pages, buffer: memoryview) -> bool:
-        """From all pages of an object. False: it is of another size than the buffer."""
+        """Reads an object from all its pages. False: the buffer has another size."""
         if self.describe(pages).n_bytes != buffer.nbytes:
             return False
         n_full, rest = divmod(buffer.nbytes, self._page_bytes)

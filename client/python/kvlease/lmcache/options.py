@@ -1,36 +1,37 @@
-"""What users of the adapter may choose."""
+"""Options of the adapter."""
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass, fields
 from typing import Any, Self
 
 
 @dataclass(frozen=True)
 class Options:
-    """What users may choose: adapter_params of LMCache."""
+    """The adapter_params of LMCache's server; its engine has them in extra_config."""
 
-    socket: str | os.PathLike[str] | None = None
-    """None: $KVLEASE_SOCKET, else /run/kvlease/sock."""
+    socket: str | None = None
+    """Socket of the tenant, at most 107 bytes; None: $KVLEASE_SOCKET, else /run/kvlease/sock."""
     client_name: str = "lmcache"
-    """Shown by kvleasectl, at most 64 bytes."""
+    """Name that kvleasectl shows, at most 64 bytes."""
     device: str | None = None
-    """Of kvleased, by its name there or "host"; None: the default one."""
+    """Name of a device of kvleased, or "host"; None: the default device."""
     version: str = ""
-    """Of the weights, at most 128 bytes: objects of another one aren't found. LMCache's keys have
-    the model's name alone."""
+    """Version of the weights, at most 128 bytes: objects of another version aren't found. LMCache's
+    keys have the model's name alone."""
     page_bytes: int = 278528
-    """Bytes of a page, a multiple of 64 from 4096 to 1 GiB. All servers that share name the same.
+    """Bytes of a page, a multiple of 64 from 4096 to 1 GiB. Servers that share have the same.
     The default, 272 KiB, has room for objects of n * 256 KiB and a trailer in n pages, n <= 15."""
     pin_seconds: float = 30.0
     """How long an object that was found is kept from eviction, 0 to 600, until it is loaded."""
     timeout: float = 2.0
-    """Seconds that a call may wait for kvleased. After a longer wait it isn't asked for 5 s."""
+    """Seconds that a call may wait for kvleased, 0.001 to 600. After a longer wait kvleased isn't
+    asked for 5 s."""
 
     @classmethod
     def of(cls, given: dict[str, Any]) -> Self:
-        """TypeError or ValueError: the sentence names the parameter, its limit and the remedy."""
+        """Makes options. TypeError, ValueError: the sentence names the parameter, its limit and the
+        remedy."""
         known = [field.name for field in fields(cls)]
         for name in given:
             if name not in known:
@@ -52,8 +53,10 @@ class Options:
                 raise ValueError(f"{name} is {value!r}: choose {low} to {high}")
         if self.page_bytes % 64:
             raise ValueError(f"page_bytes is {self.page_bytes!r}: choose a multiple of 64")
-        for name, most in (("client_name", 64), ("version", 128)):
+        for name, most in (("client_name", 64), ("version", 128), ("device", 64), ("socket", 107)):
             value = getattr(self, name)
+            if value is None and name in ("device", "socket"):
+                continue
             if not isinstance(value, str):
                 raise TypeError(f"{name} is {value!r}: name a text")
             if len(value.encode()) > most:

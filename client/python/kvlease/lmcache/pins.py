@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections import OrderedDict
@@ -10,15 +9,14 @@ from collections.abc import Iterable
 from itertools import takewhile
 
 import kvlease
-
-_logger = logging.getLogger("kvlease")
+from kvlease.lmcache.link import give_back
 
 # Keys whose page is kept pinned at a time. Not tuned.
 _MOST_PINS = 16384
 
 
 class Pins:
-    """Pinned pages by key. A timer ends pins that nobody drops."""
+    """Pinned pages by key. A timer drops pins after some seconds."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -28,8 +26,8 @@ class Pins:
         self._timer: threading.Timer | None = None
 
     def keep(self, key: bytes, pages: kvlease.Pages) -> None:
-        """Takes the pages, instead of those that it has for the key. The oldest go if there are too
-        many."""
+        """Takes the pages, instead of those that it has for the key. The oldest pin is dropped if
+        there are too many."""
         with self._lock:
             dropped = [self._pins.pop(key)] if key in self._pins else []
             self._pins[key] = (time.monotonic() + self._seconds, pages)
@@ -72,9 +70,5 @@ class Pins:
 
 
 def _give_back(pins: Iterable[tuple[float, kvlease.Pages]]) -> None:
-    """Where that can't be, the connection is over and took the pages with it."""
     for _, pages in pins:
-        try:
-            pages.close_soon()
-        except kvlease.Error as error:
-            _logger.debug("gave nothing back: %s", error)
+        give_back(pages)

@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import kvlease
-from kvlease.lmcache.link import Link, Session
+from kvlease.lmcache.link import Link, Session, give_back
 from kvlease.lmcache.objects import (
     MOST_PAGES,
     NOTE_BYTES,
@@ -30,10 +30,10 @@ _LEASE_PAUSES = (0.01, 0.03)
 
 
 class _Object(NamedTuple):
-    """One to be stored."""
+    """An object to be stored."""
 
     place: int
-    """Among the objects of the call."""
+    """Its number among the objects of the call."""
     name: Name
     buffer: memoryview
     note: bytes
@@ -49,12 +49,12 @@ class Store:
         self._link = Link(self._connect)
         self._pager = Pager(options.page_bytes)
         self._pins = Pins(options.pin_seconds)
-        # Whoever can't be reached is told of now, not with the first request.
+        # A kvleased that can't be reached is logged now, not at the first request.
         self._link.call(lambda session: None)
 
     def exists(self, names: Sequence[Name], pin: bool = True) -> list[bool]:
-        """Which are there. pin: they are kept from eviction until they are loaded, for pin_seconds
-        at most."""
+        """Says of each object whether it is there. pin: objects that are there are kept from
+        eviction until they are loaded, for pin_seconds at most."""
         done = [False] * len(names)
 
         def work(session: Session) -> None:
@@ -70,8 +70,8 @@ class Store:
         return done
 
     def load(self, names: Sequence[Name], buffers: Sequence[Any]) -> list[bool]:
-        """Fills buffers (bytes-like, of the objects' sizes), and says which. The others may have
-        changed in part."""
+        """Fills buffers (bytes-like, of the objects' sizes), and says of each whether it is filled.
+        Other buffers may have changed in part."""
         done = [False] * len(names)
 
         def work(session: Session) -> None:
@@ -85,7 +85,8 @@ class Store:
     def store(
         self, names: Sequence[Name], buffers: Sequence[Any], notes: Sequence[bytes] = ()
     ) -> list[bool]:
-        """Which are there then. notes: of each object, at most NOTE_BYTES; none: all are empty."""
+        """Says of each object whether it is there afterwards. notes: of each object, at most
+        NOTE_BYTES; none: all are empty."""
         done = [False] * len(names)
 
         def work(session: Session) -> None:
@@ -104,7 +105,7 @@ class Store:
         return done
 
     def delete(self, names: Sequence[Name]) -> list[bool]:
-        """Which aren't there any more, also if they never were."""
+        """Says of each object whether it is gone, also if it was never there."""
         done = [False] * len(names)
 
         def work(session: Session) -> None:
@@ -118,7 +119,7 @@ class Store:
         return done
 
     def describe(self, name: Name) -> Found | None:
-        """None: it isn't there."""
+        """Reads the object's size and note. None: the object isn't there."""
         found: list[Found | None] = [None]
 
         def work(session: Session) -> None:
@@ -128,11 +129,11 @@ class Store:
         return found[0]
 
     def unpin(self, names: Iterable[Name]) -> None:
-        """They may be evicted."""
+        """Lets the objects be evicted."""
         self._pins.drop(map(last_key, names))
 
     def close(self) -> None:
-        """Gives back what it holds."""
+        """Drops all pins and ends the connection."""
         self._pins.close()
         self._link.close()
 
@@ -170,7 +171,7 @@ class Store:
             return is_whole and self._pager.read(pages, buffer)
 
     def _is_stored(self, namespace: kvlease.Namespace, new: _Object) -> bool:
-        """One of another size is deleted."""
+        """Whether an object of this name and size is there. One of another size is deleted."""
         found = self._describe(namespace, new.name)
         if found is not None and found.n_bytes == new.buffer.nbytes:
             return True
@@ -191,7 +192,8 @@ class Store:
         return False
 
     def _store(self, namespace: kvlease.Namespace, new: list[_Object], done: list[bool]) -> None:
-        """All in one lease, if there is room for it, and published without waiting for each."""
+        """Stores all objects in one lease, if there is room for it, and waits once for all
+        publishes."""
         pages = _lease(namespace, new)
         if pages is None:
             for half in (new[: len(new) // 2], new[len(new) // 2 :]):
@@ -216,7 +218,7 @@ class Store:
 
     def _delete(self, namespace: kvlease.Namespace, name: Name, found: Found | None) -> None:
         if found is not None:
-            # What is behind the first page goes with it, unless it is of another size.
+            # Pages behind the first go with it. The last one may be of an object of another size.
             first = self._pager.keys(name, max(0, found.n_bytes))[: kvlease.KEY_BYTES]
             namespace.invalidate(first)
             namespace.invalidate(last_key(name))
@@ -229,31 +231,30 @@ def _on_published(
     published: kvlease.Pages | None,
     error: Exception | None,
 ) -> None:
-    """In the thread that hears kvleased."""
+    """Ends a publish, in the thread of Events."""
     is_done = published is not None and len(published) == new.n_pages
-    for pages in (published, own):
-        if pages is not None:
-            pages.close_soon()
+    if published is not None:
+        give_back(published)
+    give_back(own)
     answers.put((new.place, is_done, error))
 
 
 def _lease(namespace: kvlease.Namespace, new: list[_Object]) -> kvlease.Pages | None:
-    """Pages for all of these, at once or after a moment. None: there are too few, and half of the
-    objects may find room."""
+    """Leases pages for all objects. None: there are too few, and half of the objects may find room.
+    Raises Full or Quota for one object, after a moment."""
     n_pages = sum(each.n_pages for each in new)
     if n_pages > kvlease.MAX_LEASE_PAGES:
         return None
-    for pause in _LEASE_PAUSES if len(new) == 1 else ():
+    for pause in (*_LEASE_PAUSES, None):
         try:
             return namespace.lease(n_pages, max_wait=0)
         except (kvlease.Full, kvlease.Quota):
+            if len(new) > 1:
+                return None
+            if pause is None:
+                raise
             time.sleep(pause)
-    try:
-        return namespace.lease(n_pages, max_wait=0)
-    except (kvlease.Full, kvlease.Quota):
-        if len(new) == 1:
-            raise
-        return None
+    return None
 
 
 def _short(model: str) -> str:
