@@ -140,7 +140,8 @@ def test_identity(make_daemon: Any, make: MakeManager) -> None:
 
 def test_asynchronous(make_daemon: Any, make: MakeManager) -> None:
     """The calls of LMCache's asynchronous loading, which give a run from the first chunk on."""
-    manager = make(make_daemon(device=MEMORY))
+    daemon = make_daemon(device=MEMORY)
+    manager = make(daemon, pin_seconds=600)
     chunks = put(manager, range(3))
     backend = manager.storage_backends["pages"]
     keys = [key(i) for i in (0, 1, 7, 2)]
@@ -149,6 +150,8 @@ def test_asynchronous(make_daemon: Any, make: MakeManager) -> None:
     assert [torch.equal(o.tensor, c) for o, c in zip(loaded, chunks, strict=False)] == [True] * 2
     for obj in loaded:
         obj.ref_count_down()
+    # Also of the chunk behind the run.
+    package.wait_until(lambda: held(daemon) == (0, 0))
 
 
 def test_callback(make_daemon: Any, make: MakeManager) -> None:
