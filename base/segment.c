@@ -177,7 +177,8 @@ int segment_new(
         char numbered[NAME_BYTES_MAX + sizeof("-18446744073709551615")];
         int r;
 
-        assert(bytes > 0 && strlen(name) <= NAME_BYTES_MAX);
+        if (bytes == 0 || strlen(name) > NAME_BYTES_MAX)
+                return -EINVAL;
         if (bytes > INT64_MAX)
                 return -EFBIG;
         snprintf(numbered, sizeof(numbered), "%s-%" PRIu64, name, room->n_made);

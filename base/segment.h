@@ -46,7 +46,8 @@ void segment_room_close(struct segment_room *room);
 const char *segment_guard_name(enum segment_guard guard);
 
 /* Makes a zeroed segment. `name` is for people (/proc/PID/maps), at most 64 bytes of [A-Za-z0-9.-];
- * bytes > 0. A forked child doesn't have the mapping. Returns 0; -ENOMEM, -EMFILE, -ENFILE, -EFBIG,
+ * bytes > 0. A forked child doesn't have the mapping. Returns 0; -EINVAL: name or bytes are out of
+ * range; -ENOMEM, -EMFILE, -ENFILE, -EFBIG,
  * another -errno: nothing is left. */
 int segment_new(
         struct segment_room *room, const char *name, uint64_t bytes, struct segment *ret_segment);
