@@ -102,7 +102,12 @@ class Engine:
 
     def can_be_kept(self) -> bool:
         """Whether another test may use it, as nothing but its cache has changed."""
-        return self._is_plain and self._did <= {"run", "reset"} and not self._n_awaited
+        return (
+            self._is_ready
+            and self._is_plain
+            and self._did <= {"run", "reset"}
+            and not self._n_awaited
+        )
 
     @property
     def pid(self) -> int:
