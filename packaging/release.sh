@@ -183,7 +183,8 @@ step_image() {
                 return
         }
         use_tree
-        for package in "$dist/kvleased_${version}"_*.deb "$dist/kvlease-tools_${version}"_*.deb; do
+        for package in "$dist/kvleased_${version}"_*.deb "$dist/kvlease-tools_${version}"_*.deb \
+                "$dist/kvlease-events_${version}"_*.deb; do
                 [ -e "$package" ] || die "$package is missing: run the step debs first"
         done
         "$builder" build -f "$tree/packaging/kubernetes/Containerfile" -t "kvleased:$version" \

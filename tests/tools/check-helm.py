@@ -32,6 +32,8 @@ FULL = {
     "runtimeClassName": "",
     "runDirectory": "/srv/run",
     "exporter": {"port": 19758},
+    "events": [{"name": "llama", "arguments": ["--namespace", "Llama-3-8B@*", "--endpoint", "tcp://*:5557"],
+                "resources": {"limits": {"memory": "4Gi"}}}],
     "monitoring": {
         "podMonitor": {"enabled": True, "labels": {"release": "p"}},
         "rules": {"enabled": True, "labels": {"release": "p"}},
@@ -47,6 +49,7 @@ REFUSED = {
     "no option": {"tenants": {"a": {"uids": [1, 2]}}},
     "what there is not": {"exportr": {}},
     "a port": {"exporter": {"port": 65536}},
+    "a container's name": {"events": [{"name": "Llama_3", "arguments": []}]},
     "nothing to scrape": {"exporter": {"enabled": False}, "monitoring": {"podMonitor": {"enabled": True}}},
 }
 
@@ -93,6 +96,9 @@ def check_plain(chart):
 def check_full(chart):
     chart.validate_schema(chart.merge_values(FULL))
     found = objects(chart, FULL)
+    events = found["DaemonSet", "kvleased"]["spec"]["template"]["spec"]["containers"][2]
+    expect((events["name"], events["command"][:2]) == ("events-llama", ["kvlease-events", "--namespace"]),
+           f"the container of kvlease-events is {events}")
     for one in found.values():
         for release in RELEASES:
             if one["apiVersion"] in OURS:
