@@ -285,9 +285,17 @@ static void keep_segment(const struct ns *ns)
 
 void feed_open(struct ns *ns)
 {
-        if (!fits(ns) || segment_new(&ns->store->room, "kvlease-feed", feed_bytes(ns),
-                                 &ns->feed.segment) < 0)
+        const struct store_owner *owner = &ns->store->owner;
+        uint64_t bytes = feed_bytes(ns);
+
+        if (ns->tenant->attrs.events_bytes == 0)
                 return;
+        if (!fits(ns) ||
+                segment_new(&ns->store->room, "kvlease-feed", bytes, &ns->feed.segment) < 0) {
+                if (owner->on_no_events)
+                        owner->on_no_events(ns, bytes, owner->data);
+                return;
+        }
         keep_segment(ns);
         begin_feed(ns);
 }

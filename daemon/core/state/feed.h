@@ -20,8 +20,8 @@
 struct keep;
 struct ns;
 
-/* Makes the namespace's feed, which gets its pages by feed_recover() or as they come. Silently
- * makes none if the tenant has no events, no room for it, or memory lacks. */
+/* Makes the namespace's feed, which gets its pages by feed_recover() or as they come. Makes none if
+ * the tenant has no events. Calls store.owner.on_no_events if there is no room or memory for it. */
 void feed_open(struct ns *ns);
 
 /* The pages are recovered. Takes the previous daemon's feed, or makes one, and corrects it by the

@@ -368,8 +368,9 @@ const struct option options[] = {
                 .help = "Most memory for events, by which routers learn of the tenant's cached "
                         "pages and their token ids, if engines give them. A namespace reserves "
                         "128 bytes and 4 for each token for every page of all tiers, and 8 MiB. "
-                        "One that doesn't fit has no events. Followers are clients of the tenant "
-                        "and members of monitor_group. 'off' ends all events of the tenant. A "
+                        "One that doesn't fit has no events. Clients of the tenant and members of "
+                        "monitor_group can follow them: token ids are prompts. 'off' ends all "
+                        "events of the tenant. A "
                         "larger value applies to later namespaces, and to all after a restart."},
         {SECTION_TENANT, "placement", OPTION_TEXT, AT(tenant_config, placement), 1,
                 TENANT_PLACEMENT_MAX, .default_text = "pack", .reloadable = true,

@@ -4,6 +4,9 @@
 
 #include "base/clock.h"
 #include "base/macros.h"
+#include "base/parse.h"
+#include "daemon/core/state/tenant.h"
+#include "daemon/server/base/log.h"
 #include "daemon/server/peers/server.h"
 #include "daemon/server/peers/peer.h"
 #include "proto/msg.h"
@@ -109,6 +112,18 @@ static void on_pressure(struct ns *ns, void *data)
         }
 }
 
+static void on_no_events(struct ns *ns, uint64_t bytes, void *data)
+{
+        char needs[FORMAT_BYTES_MAX], has[FORMAT_BYTES_MAX], uses[FORMAT_BYTES_MAX];
+
+        (void)data;
+        log_warning("namespace %s of tenant %s has no events: they reserve %s, and 'events' of the "
+                    "tenant is %s, of which others use %s; raise it, and restart kvleased",
+                ns->name, ns->tenant->name, format_bytes(bytes, needs),
+                format_bytes(ns->tenant->attrs.events_bytes, has),
+                format_bytes(ns->tenant->feeds_bytes, uses));
+}
+
 static void on_stale(struct ns *ns, void *data)
 {
         list_for_each (a, &ns->clients.attachments, struct attach, ns_link)
@@ -127,5 +142,6 @@ void events_attach(struct server *s)
         s->store.owner.on_work = on_work;
         s->store.owner.on_pressure = on_pressure;
         s->store.owner.on_stale = on_stale;
+        s->store.owner.on_no_events = on_no_events;
         s->store.owner.data = s;
 }
