@@ -427,6 +427,8 @@ struct kvl_ns_info {
          * member if it spans several. "": the planes are on several members, or nothing is mapped
          * (metadata-only). */
         char member[65];
+        /* 1: kvl_publish.token_ids are of use, as followers may learn them. Since 0.2. */
+        uint8_t takes_token_ids;
 };
 
 /* Fills `info` as far as info->size goes. */

@@ -423,7 +423,7 @@ static size_t publish_ids_bytes(const struct kvl_ns *ns, const struct kvl_publis
 {
         size_t n = (size_t)(p->n_pages - 1) * ns->info.page_tokens + p->last_tokens;
 
-        return p->token_ids && ns->events ? n * sizeof(uint32_t) : 0;
+        return p->token_ids && ns->info.takes_token_ids ? n * sizeof(uint32_t) : 0;
 }
 
 static struct flight *flight_new(struct op *op, const struct kvl_publish *p)

@@ -115,7 +115,7 @@ static const char *take_open_reply(struct kvl_ns *ns, const Kvlease__V1__NsOpenR
         ns->null.has_set = m->null_set;
         ns->huge_pages = m->huge_pages;
         ns->imports = m->imports;
-        ns->events = m->events;
+        info->takes_token_ids = m->events;
         info->epoch = m->epoch;
         info->is_cpu_memory = m->transport == TRANSPORT_MEMFD;
         info->is_contiguous = m->transport != TRANSPORT_CUDAIPC;

@@ -85,7 +85,6 @@ struct kvl_ns {
         uint32_t transport;                    /* enum device_transport, as the daemon says */
         bool huge_pages;                       /* as the daemon says; if possible */
         bool imports;                /* pages may be imported from other hosts: import.c */
-        bool events;                 /* kvleased takes token ids for followers */
         uint32_t n_sets;             /* of capacity_pages */
         uint32_t n_device_sets;      /* the first sets; the others are in lower tiers */
         uint32_t first_lower;        /* first page in a lower tier */

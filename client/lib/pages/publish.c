@@ -101,7 +101,7 @@ static uint32_t batch_pages(const struct kvl_ns *ns, const struct kvl_publish *p
         size_t page_ids = ns->info.page_tokens * sizeof(uint32_t);
 
         n = MIN(n, (uint32_t)KVL_MAX_PUBLISH_PAGES);
-        if (!p->token_ids || !ns->events || fast_is_open(&ns->fast))
+        if (!p->token_ids || !ns->info.takes_token_ids || fast_is_open(&ns->fast))
                 return n;
         while (n > 1 && n * page_ids > flight_max_ids_bytes(n))
                 n--;

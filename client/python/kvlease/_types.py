@@ -157,6 +157,7 @@ class NamespaceInfo(NamedTuple):
     tiers: tuple[TierInfo, ...]
     stride_bytes: int
     member: str
+    takes_token_ids: bool  # publish(token_ids=...) is of use: followers may learn them
 
 
 class SessionInfo(NamedTuple):

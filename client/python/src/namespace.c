@@ -254,11 +254,12 @@ static PyObject *ns_get_info(struct ns_object *self, void *unused)
         if (!tiers)
                 return NULL;
         return types_new("NamespaceInfo",
-                Py_BuildValue("(IIIIKKsNNNKs)", info.capacity_pages, info.set_pages,
+                Py_BuildValue("(IIIIKKsNNNKsN)", info.capacity_pages, info.set_pages,
                         info.page_tokens, info.n_planes, (unsigned long long)info.plane_page_bytes,
                         (unsigned long long)info.epoch, info.device,
                         PyBool_FromLong(info.is_cpu_memory), PyBool_FromLong(info.is_contiguous),
-                        tiers, (unsigned long long)info.stride_bytes, info.member));
+                        tiers, (unsigned long long)info.stride_bytes, info.member,
+                        PyBool_FromLong(info.takes_token_ids)));
 }
 
 static PyObject *ns_get_name(struct ns_object *self, void *unused)

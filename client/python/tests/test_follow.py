@@ -24,8 +24,9 @@ def test_follows(make_daemon: MakeDaemon) -> None:
     ids = list(range(2 * PAGE + 5))
     with kvlease.connect(daemon.socket) as connection, kvlease.Follower(daemon.socket) as follower:
         namespace = connection.namespace("followed", LAYOUT)
+        assert namespace.info.takes_token_ids
         with namespace.lease(3) as pages:
-            with pytest.raises(ValueError, match="3 token_ids for"):
+            with pytest.raises(ValueError, match="3 token ids for"):
                 namespace.publish(pages, keys, last_tokens=5, token_ids=[1, 2, 3])
             namespace.publish(pages, keys, last_tokens=5, token_ids=ids, tag=7).close()
         events = take(follower)
