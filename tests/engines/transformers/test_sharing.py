@@ -7,6 +7,8 @@ from typing import Any
 import kvlease_conftest as package
 from support import LIMIT, MEMORY, ctl, held, make_prompts, on
 
+import kvlease
+
 PAGE = 16
 PROMPTS = make_prompts(1, 1000, 7, 20, 33)
 
@@ -62,3 +64,20 @@ def test_a_step_that_ends_the_request_is_published(
     (again,) = decodes.call("run", [prompt + tokens + [9] * 8], 1)["tokens"]
     assert len(again) == 1
     assert decodes.call("stats")["hit_tokens"] == 2 * 10 * PAGE
+
+
+def test_followers_get_token_ids(make_daemon: package.MakeDaemon, start_engines: Any) -> None:
+    """A router learns the tokens of each page that an engine publishes."""
+    daemon = make_daemon(device=MEMORY, tenant=f"{LIMIT}\nevents = 256MiB")
+    (engine,) = start_engines(on(daemon))
+    tokens = engine.call("run", PROMPTS, 24)["tokens"]
+    texts = [tuple(p + t[:-1]) for p, t in zip(PROMPTS, tokens, strict=True)]
+    followed: dict[bytes | None, tuple[int, ...]] = {None: ()}
+    with kvlease.Follower(daemon.socket) as follower:
+        while (event := follower.next(1)) is not None:
+            if event.kind == kvlease.FollowKind.STORED:
+                followed[event.key] = followed[event.parent] + (event.token_ids or ())
+    del followed[None]
+    pages = {text[: end + PAGE] for text in texts for end in range(0, len(text) - PAGE + 1, PAGE)}
+    assert set(followed.values()) == pages
+    engine.call("stop")

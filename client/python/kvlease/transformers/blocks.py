@@ -132,12 +132,10 @@ class Allocator(FullAttentionCacheAllocator):
             text.is_broken = True
         if text.is_broken or first == end:
             return
-        keys = self._layout.keys(
-            tokens[first * self.tokens_per_page : end * self.tokens_per_page],
-            parent=text.last_key or self._watched.root(),
-        )
+        new = tokens[first * self.tokens_per_page : end * self.tokens_per_page]
+        keys = self._layout.keys(new, parent=text.last_key or self._watched.root())
         own = table[first:end]
-        pages = self.pool.publish(own, keys, text.last_key, text.request)
+        pages = self.pool.publish(own, keys, text.last_key, text.request, new)
         table[first : first + len(pages)] = pages
         text.is_broken = len(pages) < len(own)
         if pages:

@@ -45,6 +45,7 @@ class Pool:
         """Why kvleased has refused a page since the field was last cleared."""
         self.keeps_spare = False
         """What requests give back is kept, for others that wait for it."""
+        self._takes_token_ids = namespace.info.takes_token_ids
         self._budget = budget
         self._loss = _engine.Loss(options.on_loss)
         self._differ = differ
@@ -183,9 +184,15 @@ class Pool:
         return pages[:n_kept]
 
     def publish(
-        self, own: list[int], keys: bytes, parent: bytes | None, request: kvlease.Request
+        self,
+        own: list[int],
+        keys: bytes,
+        parent: bytes | None,
+        request: kvlease.Request,
+        tokens: list[int],
     ) -> list[int]:
         """Publishes pages of a table; those that carry their keys, pinned, as far as it goes.
+        tokens: of all these pages.
 
         Where somebody was first, that is theirs, and ours is given back; but where theirs isn't on
         the device, or holds other numbers, ours stays in the table, private.
@@ -193,7 +200,13 @@ class Pool:
         if self._loss.happened or self.verifier.has_failed:
             return []
         try:
-            carried = self.namespace.publish(own, keys, parent=parent, request=request)
+            carried = self.namespace.publish(
+                own,
+                keys,
+                parent=parent,
+                request=request,
+                token_ids=tokens if self._takes_token_ids else None,
+            )
         except (kvlease.NoParent, kvlease.Stale) as error:
             if error.code < 0:
                 self._loss.meet(error)
