@@ -14,6 +14,8 @@ import zmq
 from support import FULL, LIMIT, MEMORY, findable, make_prompts
 from vllm.distributed.kv_events import AllBlocksCleared, BlockRemoved, BlockStored, KVEventBatch
 
+import kvlease
+
 PAGE = 32
 PROMPTS = make_prompts(1, 500, 7, 20, 33)
 WINDOWS = {
@@ -157,3 +159,24 @@ def test_evicted_pages_are_removed(
                 n_known += PAGE
             found = engine.call("run", [text], 1)["found"]
             assert found == [min(n_known, *findable([text], PAGE))]
+
+
+def test_followers_get_token_ids(
+    make_daemon: package.MakeDaemon, start_engines: Any, settings: Any
+) -> None:
+    """Routers learn the tokens of pages that tokens alone name, and no tokens of salted ones."""
+    daemon = make_daemon(device=MEMORY, tenant=f"{LIMIT}\nevents = 256MiB")
+    (engine,) = start_engines(settings(daemon))
+    engine.call("run", PROMPTS, 4)
+    engine.call("run", PROMPTS[:1], 4, {"cache_salt": "mine"})
+    followed: dict[bytes | None, tuple[int, ...]] = {None: ()}
+    n_unknown = 0
+    with kvlease.Follower(daemon.socket) as follower:
+        while (event := follower.next(2)) is not None:
+            n_unknown += event.kind == kvlease.FollowKind.STORED and event.token_ids is None
+            if event.kind == kvlease.FollowKind.STORED and event.token_ids:
+                followed[event.key] = followed[event.parent] + event.token_ids
+    texts = set(followed.values())
+    pages = {tuple(p[:end]) for p in PROMPTS for end in range(PAGE, len(p) + 1, PAGE)}
+    assert pages <= texts
+    assert n_unknown >= len(PROMPTS[0]) // PAGE
