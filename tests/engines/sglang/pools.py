@@ -10,14 +10,17 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
+from sglang.srt.mem_cache.device_pool_info import MambaStateBufferInfo
 from sglang.srt.mem_cache.hicache_storage import (
     HiCacheStorage,
     HiCacheStorageConfig,
     HiCacheStorageExtraInfo,
     PoolName,
 )
-from sglang.srt.mem_cache.memory_pool import MHATokenToKVPool
+from sglang.srt.mem_cache.memory_pool import MHATokenToKVPool, MLATokenToKVPool
+from sglang.srt.mem_cache.pool_host.mamba import MambaPoolHost
 from sglang.srt.mem_cache.pool_host.mha import MHATokenToKVPoolHost
+from sglang.srt.mem_cache.pool_host.mla import MLATokenToKVPoolHost
 from sglang.srt.mem_cache.storage.backend_factory import StorageBackendFactory
 from sglang.srt.model_executor.model_runner import ModelRunner
 from transformers import LlamaConfig
@@ -92,19 +95,52 @@ def make_mha(layout: str = "page_first", dtype: torch.dtype = torch.bfloat16) ->
     return host
 
 
+def make_mla() -> Any:
+    """A host pool of latent vectors, one for each token."""
+    device = MLATokenToKVPool(SLOTS, PAGE, torch.bfloat16, 64, 16, 3, "cpu", False)
+    host = MLATokenToKVPoolHost(
+        device._mla_buffer_info(),
+        1.0,
+        0,
+        PAGE,
+        "page_first",
+        pin_memory=False,
+        device_capacity_tokens=SLOTS,
+        start_layer=0,
+        end_layer=2,
+        target_layer_num=3,
+    )
+    fill(host)
+    return host
+
+
+def make_mamba() -> Any:
+    """A host pool of states, two tensors each."""
+    temporal, conv = torch.zeros(2, SLOTS, 3, 40), torch.zeros(2, SLOTS, 7, 4).to(torch.bfloat16)
+    info = MambaStateBufferInfo(temporal=temporal, conv=(conv,))
+    host = MambaPoolHost(info, 1.0, 0, device_capacity=SLOTS, pin_memory=False, layout="page_first")
+    fill(host)
+    return host
+
+
 def fill(host: Any, seed: int = 0) -> None:
     """Random bytes in all of its memory."""
     made = torch.Generator().manual_seed(seed)
-    buffers = host.kv_buffer if isinstance(host.kv_buffer, list | tuple) else [host.kv_buffer]
-    for each in buffers:
+    for each in buffers(host):
         flat = each.view(torch.uint8)
         flat.copy_(torch.randint(0, 128, flat.shape, dtype=torch.uint8, generator=made))
 
 
+def buffers(host: Any) -> list[torch.Tensor]:
+    """All of its memory."""
+    if isinstance(host, MambaPoolHost):
+        return [host.temporal_buffer, *host.conv_buffer]
+    return [host.kv_buffer]
+
+
 def clear(host: Any) -> None:
     """Zeroes in all of its memory."""
-    buffers = host.kv_buffer if isinstance(host.kv_buffer, list | tuple) else [host.kv_buffer]
-    for each in buffers:
+    for each in buffers(host):
         each.zero_()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 import time
+from pathlib import Path
 from typing import Any
 
 from sglang.srt.entrypoints.engine import Engine as Server
@@ -64,6 +65,15 @@ class Engine:
             self._stats["asked_tokens"] += len(prompt)
         seconds = time.monotonic() - started
         return {"tokens": tokens, "errors": errors, "first": first, "seconds": seconds}
+
+    def scheduler(self) -> int:
+        """The process that computes."""
+        (found,) = [
+            each.pid
+            for each in multiprocessing.active_children()
+            if each.pid and "scheduler" in Path(f"/proc/{each.pid}/cmdline").read_text()
+        ]
+        return found
 
     def stats(self) -> dict[str, int]:
         """Of what was found."""
