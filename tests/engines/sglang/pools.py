@@ -51,6 +51,7 @@ def set_runner(runner: ModelRunner, seed: int = 0, **changes: Any) -> None:
         "model": torch.nn.Linear(64, 64),
         "is_draft_worker": False,
         "dtype": torch.float32,
+        "kv_cache_dtype": torch.bfloat16,
         "attn_backend": SimpleNamespace(),
         "model_config": SimpleNamespace(hf_config=config, quantization=None, context_len=4096),
     }

@@ -123,6 +123,7 @@ def test_identity_of_ranks(daemon: Any, change: str) -> None:
         {"config": {"rope_theta": 5.0}},
         {"dtype": torch.float16},
         {"attn_backend": object()},
+        {"kv_cache_dtype": torch.float8_e5m2},
         {"layout": "layer_first"},
         {"numbers": torch.float16},
     ],

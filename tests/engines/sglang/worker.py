@@ -47,13 +47,14 @@ class Engine:
         self.server = Server(**arguments)
         self._stats = {"hit_tokens": 0, "asked_tokens": 0}
 
-    def run(self, prompts: list[list[int]], n_tokens: int) -> dict[str, Any]:
-        """One after the other, each in an empty cache of the engine, with the seconds that it
-        took. first: those of the first token of each."""
+    def run(self, prompts: list[list[int]], n_tokens: int, keeps: bool = False) -> dict[str, Any]:
+        """One after the other, each in an empty cache of the engine unless it keeps its own, with
+        the seconds that it took. first: those of each prompt."""
         tokens, first, errors = [], [], []
         started = time.monotonic()
         for prompt in prompts:
-            self.server.flush_cache()
+            if not keeps:
+                self.server.flush_cache()
             began = time.monotonic()
             sampling = {"temperature": 0, "max_new_tokens": n_tokens, "ignore_eos": True}
             answer = self.server.generate(input_ids=prompt, sampling_params=sampling)

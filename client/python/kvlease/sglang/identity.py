@@ -23,8 +23,6 @@ _logger = logging.getLogger("kvlease")
 
 # Entry points by which packages change what SGLang computes.
 _PLUG_INS = ("sglang.srt.plugins", "sglang.srt.platforms")
-# Attributes of a ModelRunner that say which code computes, beside the model's own.
-_OF_RUNNERS = ("attn_backend", "kv_cache_dtype", "dtype")
 
 
 def runners() -> list[ModelRunner]:
@@ -44,7 +42,7 @@ class Model:
             raise ValueError(
                 "kvlease finds no model in this process: attach its cache when SGLang starts"
             )
-        self._watched = [Watched(each.model, options.weights, ignored=_OF_RUNNERS) for each in own]
+        self._watched = [Watched(each.model, options.weights) for each in own]
         self.identity = hash_parts(
             *(part for each in own for part in _words(each)),
             *(each.identity for each in self._watched),
@@ -75,9 +73,12 @@ def _words(runner: ModelRunner) -> list[bytes]:
     }
     words = [
         json.dumps(settings, sort_keys=True, default=str),
-        *(f"{runner.dtype} {config.quantization} {config.context_len}".split()),
+        # The pools' own dtype of fp8 numbers is uint8.
+        f"{runner.dtype} {runner.kv_cache_dtype} {config.quantization}",
         type(runner.attn_backend).__name__,
     ]
+    if "longrope" in words[0]:  # its factors depend on it
+        words.append(f"{config.context_len}")
     return [word.encode() for word in words]
 
 

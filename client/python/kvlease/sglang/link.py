@@ -51,6 +51,9 @@ class Link:
             return work(namespace)
         except kvlease.Error as error:
             self._meet(error, connection)
+        except ValueError as error:
+            # Of the codecs, which kvleased doesn't know or has chosen otherwise.
+            self.stop(str(error))
         except (MemoryError, OSError) as error:
             self._pause(f"a resource is short: {error!r}")
         return otherwise

@@ -27,7 +27,6 @@ from sglang.srt.mem_cache.unified_cache.unified_cache_linker import (
     LayerWiseLoadCounter,
     UnifiedCacheLinker,
 )
-from sglang.srt.runtime_context import get_model
 from sglang.srt.utils import get_device_module
 
 from kvlease._engine import Stats
@@ -66,7 +65,9 @@ class Linker(UnifiedCacheLinker):
         if PoolName.MAMBA in self.pools:
             params.req_to_token_pool.register_layer_transfer_counter(self.layer_done_counter)
         self._ranks = params.attn_tp_cache_group or params.tp_cache_group
-        config = _config_of(params, self._ranks, self._group.rank_replicated, extra_config or {})
+        config = _config_of(params, self._ranks, self._group.rank_replicated)
+        config.model_name = server_args.model_path
+        config.extra_config = {"interface_v1": 1, **(extra_config or {})}
         self._is_writer = config.is_storage_writer
         self._storage = Storage(config)
         self._own = {name: DevicePool(name.value, each) for name, each in self.pools.items()}
@@ -266,9 +267,7 @@ def _pools_of(params: Any, components: set[Any]) -> DevicePoolGroup:
     return DevicePoolGroup([entry], n_layers, params.page_size, rank_replicated=is_replicated)
 
 
-def _config_of(
-    params: Any, ranks: Any, is_replicated: bool, settings: dict[str, Any]
-) -> HiCacheStorageConfig:
+def _config_of(params: Any, ranks: Any, is_replicated: bool) -> HiCacheStorageConfig:
     if params.attn_cp_size > 1:
         raise ValueError("kvlease can't link ranks of context parallelism")
     is_alone = ranks is None
@@ -282,6 +281,5 @@ def _config_of(
         is_mla_model=is_replicated,
         enable_storage_metrics=False,
         is_page_first_layout=False,
-        model_name=get_model().model_path,
-        extra_config={"interface_v1": 1, **settings},
+        model_name=None,
     )

@@ -179,11 +179,7 @@ class DevicePool(Pool):
     def _rows(self, indices: torch.Tensor) -> torch.Tensor:
         """Of the tensors that _blocks() makes."""
         rows = torch.tensor(self.host.prepare_locations(indices))
-        return rows if self.host.page_size == 1 else rows // self._span
-
-    @property
-    def _span(self) -> int:
-        return int(self._blocks[0].shape[1])
+        return rows // self._blocks[0].shape[1]
 
 
 class Pinned:

@@ -1,0 +1,233 @@
+"""The linker between pools of the device and kvleased, called as SGLang's tree calls it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import SimpleNamespace
+from typing import Any
+
+import kvlease_conftest as package
+import pytest
+import torch
+from pools import PAGE, SLOTS, make_keys
+from sglang.srt.mem_cache.hicache_storage import PoolHitPolicy, PoolName, PoolTransfer
+from sglang.srt.mem_cache.hybrid_cache.linker_pool_assembler import (
+    DevicePoolEntry,
+    DevicePoolGroup,
+)
+from sglang.srt.mem_cache.memory_pool import MHATokenToKVPool
+from sglang.srt.mem_cache.unified_cache.linker_factory import create_unified_cache_linker
+from support import LIMIT, MEMORY, ctl, held, published
+
+from kvlease.sglang import linker as module
+
+pytestmark = pytest.mark.usefixtures("runner")
+KV, SWA, MAMBA = PoolName.KV, PoolName.SWA, PoolName.MAMBA
+
+
+@pytest.fixture
+def daemon(make_daemon: Any) -> Any:
+    """A private one."""
+    return make_daemon(device=MEMORY, tenant=LIMIT)
+
+
+def make_pool(seed: int) -> MHATokenToKVPool:
+    """Keys and values of three layers on the CPU, of random numbers."""
+    pool = MHATokenToKVPool(SLOTS, PAGE, torch.bfloat16, 2, 32, 3, "cpu", False)
+    made = torch.Generator().manual_seed(seed)
+    for each in (*pool.k_buffer, *pool.v_buffer):
+        each.copy_(torch.rand(each.shape, generator=made))
+    return pool
+
+
+@contextmanager
+def linked(daemon: Any, pool: Any, **settings: Any) -> Iterator[Any]:
+    """A linker, made by SGLang's factory."""
+    params = SimpleNamespace(
+        token_to_kv_pool_allocator=SimpleNamespace(get_kvcache=lambda: pool),
+        req_to_token_pool=SimpleNamespace(register_layer_transfer_counter=lambda _: None),
+        page_size=PAGE,
+        mtp_draft_device_pools=(),
+        attn_tp_cache_group=None,
+        tp_cache_group=None,
+        attn_cp_size=1,
+        pp_rank=0,
+        pp_size=1,
+    )
+    config = {
+        "linker": "Linker",
+        "linker_module_path": "kvlease.sglang",
+        "linker_extra_config": {"socket": str(daemon.socket), **settings},
+    }
+    arguments = SimpleNamespace(model_path="models/tiny")
+    linker = create_unified_cache_linker(
+        arguments, params, backend="dynamic", config=config, components={KV}
+    )
+    try:
+        yield linker
+    finally:
+        linker.close()
+
+
+def slots(*pages: int, size: int = PAGE) -> torch.Tensor:
+    """Of pages of a pool."""
+    return torch.cat([torch.arange(page * size, (page + 1) * size) for page in pages])
+
+
+def transfer(keys: list[str], *pages: int) -> PoolTransfer:
+    """Of keys and values, as SGLang's tree makes them."""
+    return PoolTransfer(KV, device_indices=slots(*pages) if pages else None, keys=keys)
+
+
+def store(linker: Any, *transfers: PoolTransfer) -> bool:
+    """As the tree does after a forward, and later."""
+    assert linker.offload(list(transfers))
+    package.wait_until(linker.num_completed_offloads)
+    return bool(linker.pop_completed_offload())
+
+
+def rows(pool: Any, page: int) -> list[torch.Tensor]:
+    """A page of each layer."""
+    return [each[page * PAGE : (page + 1) * PAGE] for each in (*pool.k_buffer, *pool.v_buffer)]
+
+
+def assert_equal(one: Any, page: int, other: Any, other_page: int) -> None:
+    """Two pages, bit by bit."""
+    for a, b in zip(rows(one, page), rows(other, other_page), strict=True):
+        assert torch.equal(a, b)
+
+
+def test_round_trip(daemon: Any) -> None:
+    """Layer by layer, to other places."""
+    first, second, keys = make_pool(1), make_pool(2), make_keys(5)
+    with linked(daemon, first) as writer, linked(daemon, second) as reader:
+        assert writer.lookup("a", [transfer(keys)]) == []
+        assert store(writer, transfer(keys[:2], 3, 4))
+        assert store(writer, transfer(keys[2:4], 8, 6))
+        assert reader.lookup("b", [transfer(keys)]) == [1, 2, 3, 4]
+        assert reader.start_layer_wise_loading() == -1
+        assert reader.load("b", [transfer(keys[:4], 10, 12, 11, 20)])
+        assert held(daemon)[1] == 4
+        index = reader.start_layer_wise_loading()
+        reader.layer_done_counter.set_consumer(index)
+        for layer in range(3):
+            reader.layer_done_counter.wait_until(layer)
+            for there, here in ((3, 10), (4, 12), (8, 11), (6, 20)):
+                for part in (layer, 3 + layer):
+                    assert torch.equal(rows(first, there)[part], rows(second, here)[part])
+        assert reader.finish_layer_wise_loading(index)
+        package.wait_until(lambda: held(daemon) == (0, 0))
+        # Pages go with those behind them: parents are known of lookups.
+        namespace = writer._storage._link._namespaces["kv"]
+        assert namespace.invalidate(bytes.fromhex(keys[1])) == 3
+        assert reader.lookup("c", [transfer(keys)]) == [1]
+    assert "consistent" in ctl(daemon, "check")
+
+
+def test_refused_load(daemon: Any) -> None:
+    """A page that went after the lookup: the request is computed, and nothing is held."""
+    pool, keys = make_pool(1), make_keys(3)
+    with linked(daemon, pool) as linker:
+        linker.lookup("a", [transfer(keys)])
+        assert store(linker, transfer(keys, 0, 1, 2))
+        assert linker.lookup("a", [transfer(keys)]) == [1, 2, 3]
+        linker._storage._link._namespaces["kv"].invalidate(bytes.fromhex(keys[2]))
+        assert not linker.load("a", [transfer(keys, 4, 5, 6)])
+        assert held(daemon) == (0, 0)
+        # One that SGLang takes back.
+        assert linker.load("b", [transfer(keys[:2], 4, 5)]) and held(daemon)[1] == 2
+        assert linker.cancel_queued_load("b") and not linker.cancel_queued_load("b")
+        assert held(daemon) == (0, 0)
+        assert linker.load("c", [transfer(keys[:2], 4, 5)])
+        linker.reset()
+        assert held(daemon) == (0, 0)
+
+
+def test_daemon_gone(daemon: Any) -> None:
+    """A load that was accepted needs no kvleased any more; others are refused."""
+    pool, keys = make_pool(1), make_keys(2)
+    with linked(daemon, pool, timeout=0.5) as linker:
+        assert store(linker, transfer(keys, 0, 1))
+        assert linker.load("a", [transfer(keys, 4, 5)])
+        daemon.stop()
+        assert not store(linker, transfer(make_keys(1, seed=5), 2))
+        index = linker.start_layer_wise_loading()
+        assert linker.finish_layer_wise_loading(index)
+        assert_equal(pool, 0, pool, 4)
+        assert_equal(pool, 1, pool, 5)
+        assert not linker.load("b", [transfer(make_keys(1, seed=5), 6)])
+
+
+def test_mismatch(daemon: Any) -> None:
+    """Pages of the same key with other numbers are found out, and dropped."""
+    keys = make_keys(2)
+    with linked(daemon, make_pool(1)) as liar, linked(daemon, make_pool(2), verify=1) as linker:
+        assert store(liar, transfer(keys, 0, 1))
+        assert linker.lookup("a", [transfer(keys)]) == []
+        store(linker, transfer(keys, 0, 1))
+        assert published(daemon) == 0
+        assert not store(linker, transfer(make_keys(1, seed=3), 0))
+
+
+def make_hybrid(seed: int) -> DevicePoolGroup:
+    """Full attention in layers 0 and 2, a window in layer 1, a state in layer 3."""
+    made = torch.Generator().manual_seed(seed)
+
+    def entry(name: PoolName, components: list[Any], layers: dict[int, Any]) -> DevicePoolEntry:
+        for each in components:
+            for buffer in each:
+                buffer.copy_(torch.rand(buffer.shape, generator=made))
+        is_state = name == MAMBA
+        return DevicePoolEntry(
+            name=name,
+            indices_from_pool=name,
+            device_pool=None,
+            components=components,
+            layer_mapping=layers,
+            page_size=1 if is_state else PAGE,
+            rows_are_pages=is_state,
+        )
+
+    rows = [torch.zeros(SLOTS, 2, 32) for _ in range(6)]
+    states = [[torch.zeros(64, 5, 8)], [torch.zeros(64, 40, dtype=torch.bfloat16)]]
+    entries = [
+        entry(KV, [rows[:4]], {0: (0, 2), 2: (1, 3)}),
+        entry(SWA, [rows[4:]], {1: (0, 1)}),
+        entry(MAMBA, states, {3: 0}),
+    ]
+    return DevicePoolGroup(entries, 4, PAGE)
+
+
+def test_hybrid(daemon: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Lengths at which a window and a state end, and their bytes."""
+    groups = [make_hybrid(seed) for seed in (1, 2)]
+    given = iter(groups)
+    monkeypatch.setattr(module, "_pools_of", lambda *_: next(given))
+    keys = make_keys(6)
+
+    def parts(own: list[str], pages: list[int], state: int) -> list[PoolTransfer]:
+        last = PoolHitPolicy.TRAILING_PAGES
+        return [
+            transfer(own, *pages),
+            PoolTransfer(SWA, device_indices=slots(*pages[-2:]), keys=own[-2:], hit_policy=last),
+            PoolTransfer(
+                MAMBA, device_indices=torch.tensor([state]), keys=own[-1:], hit_policy=last
+            ),
+        ]
+
+    with linked(daemon, None) as writer, linked(daemon, None) as reader:
+        assert store(writer, *parts(keys[:3], [0, 1, 2], 7))
+        assert store(writer, *parts(keys[3:], [3, 4, 5], 9))
+        assert reader.lookup("a", parts(keys, [0] * 6, 0)) == [3, 6]
+        assert reader.load("a", parts(keys, [10, 11, 12, 13, 14, 15], 30))
+        index = reader.start_layer_wise_loading()
+        assert reader.finish_layer_wise_loading(index)
+    one, other = ([each.kv_buffer for each in group.entries] for group in groups)
+    for a, b in zip(one[0], other[0], strict=True):
+        assert torch.equal(a[: 6 * PAGE], b[10 * PAGE : 16 * PAGE])
+    for a, b in zip(one[1], other[1], strict=True):
+        assert torch.equal(a[4 * PAGE : 6 * PAGE], b[14 * PAGE : 16 * PAGE])
+    for a, b in zip(one[2], other[2], strict=True):
+        assert torch.equal(a[9], b[30])
+    assert held(daemon) == (0, 0)
