@@ -6,6 +6,7 @@ first one, which is SGLang as it is.
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -66,6 +67,8 @@ class Demo:
 def main() -> int:
     """1 where tokens differ, or others are found than should be."""
     socket, folder = sys.argv[1:]
+    # Threads that wait for each other on a busy machine take a second for a token.
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
     forks.set_forkserver_preload(["kvlease.sglang", "sglang.srt.models.registry"])
     make_llama(Path(folder) / "model", hidden_size=512, num_hidden_layers=6)
     findable = (N_PROMPT - 1) // PAGE * PAGE

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,8 @@ import pytest
 from support import forks
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
+# Of each engine. Threads that wait for each other on a busy machine take a second for a token.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 forks.set_forkserver_preload(
     ["kvlease.sglang", "sglang.srt.entrypoints.engine", "sglang.srt.models.registry"]
 )

@@ -26,19 +26,20 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Driver:
     """A llama of random weights, and others."""
     folder = tmp_path_factory.mktemp("models")
     make_llama(folder / "model")
-    make_llama(folder / "other", seed=1)
+    (folder / "other").mkdir()
+    make_llama(folder / "other/model", seed=1)
     return Driver(
         page=16,
         settings={"model": str(folder / "model")},
         options={"timeout": 1.0},
         others={
-            "weights": {"model": str(folder / "other")},
+            "weights": {"model": str(folder / "other/model")},
             "rope": {"sglang": {"json_model_override_args": '{"rope_theta": 10001.0}'}},
             "numbers": {"sglang": {"dtype": "bfloat16"}},
             "pages": {"sglang": {"page_size": 32}},
             "salt": {"kvlease": {"salt": "of others"}},
         },
-        wrong={"model": str(folder / "other")},
+        wrong={"model": str(folder / "other/model")},
         same={"weights": "said to be the same"},
         small=("limit = 8MiB", "limit=2MiB"),
     )

@@ -22,6 +22,7 @@ ARGUMENTS: dict[str, Any] = {
     "grammar_backend": "none",
     "disable_cuda_graph": True,
     "skip_tokenizer_init": True,
+    "sleep_on_idle": True,
     "mem_fraction_static": 0.1,
     "max_total_tokens": 4096,
     "page_size": 16,
@@ -65,6 +66,9 @@ class Engine:
             self._stats["hit_tokens"] += answer["meta_info"]["cached_tokens"]
             self._stats["asked_tokens"] += len(prompt)
         seconds = time.monotonic() - started
+        if not keeps:
+            # Returns when all pages are stored.
+            self.server.flush_cache()
         return {"tokens": tokens, "errors": errors, "first": first, "seconds": seconds}
 
     def scheduler(self) -> int:

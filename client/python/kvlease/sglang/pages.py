@@ -142,7 +142,7 @@ class DevicePool(Pool):
     def __init__(self, name: str, entry: Any) -> None:
         """entry: SGLang's DevicePoolEntry."""
         super().__init__(name, entry)
-        self.kind += f" {getattr(type(entry.device_pool), '__name__', '')}"
+        self.kind = f"device {type(entry.device_pool).__name__}"
         counts = [len(component) for component in entry.components]
         self._firsts = [sum(counts[:i]) for i in range(len(counts))]
         self._blocks = [
