@@ -46,6 +46,8 @@ class Link:
         connection = self._connection
         try:
             with self._lock:
+                if self._is_over:
+                    return otherwise
                 namespace = self._open(name)
                 connection = self._connection
             return work(namespace)
@@ -70,8 +72,6 @@ class Link:
         self._disconnect(self._connection)
 
     def _open(self, name: str) -> kvlease.Namespace:
-        if self._is_over:
-            raise kvlease.Closed("the engine has let go of kvlease")
         if self._connection is None:
             self._connection = kvlease.connect(
                 self._options.socket,

@@ -74,6 +74,7 @@ class Linker(UnifiedCacheLinker):
         for pool in self._own.values():
             self._storage.add_pool(pool)
         self._storage.on_host_pools_registered()
+        self._device = _device.current_device()
         self._parents: OrderedDict[str, str] = OrderedDict()
         self._queued: dict[str, list[_Load]] = {}
         self._loads: Queue[tuple[int, Any, list[_Load]] | None] = Queue()
@@ -150,6 +151,7 @@ class Linker(UnifiedCacheLinker):
         return bool(self.layer_done_counter.finish(counter_index))
 
     def _load_all(self) -> None:
+        _device.set_device(self._device)
         while (task := self._loads.get()) is not None:
             index, ready, loads = task
             try:
@@ -157,6 +159,9 @@ class Linker(UnifiedCacheLinker):
                 for layer in range(self._group.num_layers):
                     for pool, pinned, indices in loads:
                         pool.load_layer(layer, pinned, indices)
+                    written = _device.Event()
+                    written.record()
+                    written.synchronize()
                     self.layer_done_counter.complete(index, layer)
             except Exception as error:
                 # The device failed, or memory is short: SGLang aborts the requests.
@@ -182,6 +187,7 @@ class Linker(UnifiedCacheLinker):
         return True
 
     def _offload_all(self) -> None:
+        _device.set_device(self._device)
         while (task := self._offloads.get()) is not None:
             transfers, events, before = task
             is_stored = False

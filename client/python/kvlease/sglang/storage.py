@@ -242,16 +242,17 @@ class Storage(HiCacheStorage):
             parent = keys[n_known - 1]
         with pool.save(namespace, keys[n_known:], indices[n_known * pool.n_slots :]) as pages:
             own = list(pages)
+            if self._has_changed():
+                return n_known
             with self._publish(namespace, pages, b"".join(keys[n_known:]), parent) as carried:
                 self._compare(namespace, pool, own, carried)
                 return n_known + len(carried)
 
+    @staticmethod
     def _publish(
-        self, namespace: kvlease.Namespace, pages: kvlease.Pages, keys: bytes, parent: bytes | None
+        namespace: kvlease.Namespace, pages: kvlease.Pages, keys: bytes, parent: bytes | None
     ) -> kvlease.Pages:
         """The pages that carry the keys then."""
-        if self._has_changed():
-            raise kvlease.Stale("the pages' numbers may be another model's")
         try:
             return namespace.publish(pages, keys, parent=parent)
         except kvlease.NoParent as error:
