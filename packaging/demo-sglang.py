@@ -39,12 +39,14 @@ class Demo:
             self.server.kill()
 
     def start(self, with_kvlease: bool = True) -> None:
-        """Another server, which has computed a short prompt; the one before is killed."""
+        """Another server, warm by a short prompt; the one before is killed."""
         self.end()
         settings = self._shared if with_kvlease else self._settings
         self.server = Engine(WORKER, settings)
         self.server.wait()
-        self.server.call("run", make_prompts(9, 0, PAGE), 2)
+        short = make_prompts(9, 0, 4 * PAGE)
+        for keeps in (False, False, True, True):
+            self.server.call("run", short, 2, keeps)
 
     def ask(self, name: str, seed: int, wanted: int, *, keeps: bool = False) -> None:
         """Asks the server, which must find `wanted` tokens. keeps: also in its own cache."""
@@ -70,7 +72,7 @@ def main() -> int:
     # Threads that wait for each other on a busy machine take a second for a token.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     forks.set_forkserver_preload(["kvlease.sglang", "sglang.srt.models.registry"])
-    make_llama(Path(folder) / "model", hidden_size=512, num_hidden_layers=6)
+    make_llama(Path(folder) / "model", hidden_size=768, num_hidden_layers=8)
     findable = (N_PROMPT - 1) // PAGE * PAGE
     demo = Demo(socket, folder)
     demo.start(with_kvlease=False)

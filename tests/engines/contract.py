@@ -25,6 +25,7 @@ from support import LIMIT, MEMORY, ctl, failures, findable, held, make_prompts, 
 
 import kvlease
 
+FULL = pytest.mark.skipif("KVL_FULL" not in os.environ, reason="half a minute: with --full alone")
 # As long as an engine is stopped, and as a run may take where the daemon is slow.
 STOPPED_SECONDS = 60 if "KVL_FULL" in os.environ else 3
 Settings = dict[str, Any]

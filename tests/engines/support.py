@@ -16,11 +16,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 # Not tuned: long enough for a loaded machine that imports torch many times over.
 SECONDS = 240
-FULL = pytest.mark.skipif("KVL_FULL" not in os.environ, reason="half a minute: with --full alone")
 MEMORY = "memory = 256MiB\nextent = 2MiB"
 LIMIT = "limit = 256MiB"
 # Of hits none is computed anew, and pages that two engines have computed are compared.

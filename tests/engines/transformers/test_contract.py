@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from contract import Contract, Driver
-from support import FULL
+from contract import FULL, Contract, Driver
 
 pytestmark = FULL
 

@@ -14,8 +14,8 @@ from typing import Any
 
 import kvlease_conftest as package
 import pytest
+from contract import FULL
 from support import (
-    FULL,
     LIMIT,
     MEMORY,
     ctl,
