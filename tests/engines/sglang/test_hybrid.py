@@ -67,6 +67,7 @@ def test_windows_and_states(daemon: Any) -> None:
         found = reader.batch_exists_v2(keys, [window, state])
         assert found.restorable_prefix_pages == [5, 8] and found.kv_hit_pages == 8
         assert found.extra_pool_hit_pages == {"kv": 8, "swa": 8, "mamba": 8}
+        assert reader.batch_exists_v2(keys, [window]).restorable_prefix_pages == [5, 8]
         shorter = reader.batch_exists_v2(keys[:7], [window, state])
         assert shorter.restorable_prefix_pages == [5] and shorter.kv_hit_pages == 5
         assert reader.batch_exists_v2(make_keys(3, seed=9), [window]).kv_hit_pages == 0

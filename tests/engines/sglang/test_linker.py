@@ -2,89 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from types import SimpleNamespace
+from pathlib import Path
 from typing import Any
 
 import kvlease_conftest as package
 import pytest
 import torch
+from links import KV, linked, make_pool, run_rank, slots, store, transfer
 from pools import PAGE, SLOTS, make_keys
 from sglang.srt.mem_cache.hicache_storage import PoolHitPolicy, PoolName, PoolTransfer
 from sglang.srt.mem_cache.hybrid_cache.linker_pool_assembler import (
     DevicePoolEntry,
     DevicePoolGroup,
 )
-from sglang.srt.mem_cache.memory_pool import MHATokenToKVPool
-from sglang.srt.mem_cache.unified_cache.linker_factory import create_unified_cache_linker
-from support import LIMIT, MEMORY, ctl, held, published
+from support import LIMIT, MEMORY, SECONDS, ctl, forks, held, namespaces, published
 
 from kvlease.sglang import linker as module
 
 pytestmark = pytest.mark.usefixtures("runner")
-KV, SWA, MAMBA = PoolName.KV, PoolName.SWA, PoolName.MAMBA
+SWA, MAMBA = PoolName.SWA, PoolName.MAMBA
 
 
 @pytest.fixture
 def daemon(make_daemon: Any) -> Any:
     """A private one."""
     return make_daemon(device=MEMORY, tenant=LIMIT)
-
-
-def make_pool(seed: int) -> MHATokenToKVPool:
-    """Keys and values of three layers on the CPU, of random numbers."""
-    pool = MHATokenToKVPool(SLOTS, PAGE, torch.bfloat16, 2, 32, 3, "cpu", False)
-    made = torch.Generator().manual_seed(seed)
-    for each in (*pool.k_buffer, *pool.v_buffer):
-        each.copy_(torch.rand(each.shape, generator=made))
-    return pool
-
-
-@contextmanager
-def linked(daemon: Any, pool: Any, **settings: Any) -> Iterator[Any]:
-    """A linker, made by SGLang's factory."""
-    params = SimpleNamespace(
-        token_to_kv_pool_allocator=SimpleNamespace(get_kvcache=lambda: pool),
-        req_to_token_pool=SimpleNamespace(register_layer_transfer_counter=lambda _: None),
-        page_size=PAGE,
-        mtp_draft_device_pools=(),
-        attn_tp_cache_group=None,
-        tp_cache_group=None,
-        attn_cp_size=1,
-        pp_rank=0,
-        pp_size=1,
-    )
-    config = {
-        "linker": "Linker",
-        "linker_module_path": "kvlease.sglang",
-        "linker_extra_config": {"socket": str(daemon.socket), **settings},
-    }
-    arguments = SimpleNamespace(model_path="models/tiny")
-    linker = create_unified_cache_linker(
-        arguments, params, backend="dynamic", config=config, components={KV}
-    )
-    try:
-        yield linker
-    finally:
-        linker.close()
-
-
-def slots(*pages: int, size: int = PAGE) -> torch.Tensor:
-    """Of pages of a pool."""
-    return torch.cat([torch.arange(page * size, (page + 1) * size) for page in pages])
-
-
-def transfer(keys: list[str], *pages: int) -> PoolTransfer:
-    """Of keys and values, as SGLang's tree makes them."""
-    return PoolTransfer(KV, device_indices=slots(*pages) if pages else None, keys=keys)
-
-
-def store(linker: Any, *transfers: PoolTransfer) -> bool:
-    """As the tree does after a forward, and later."""
-    assert linker.offload(list(transfers))
-    package.wait_until(linker.num_completed_offloads)
-    return bool(linker.pop_completed_offload())
 
 
 def rows(pool: Any, page: int) -> list[torch.Tensor]:
@@ -101,7 +43,7 @@ def assert_equal(one: Any, page: int, other: Any, other_page: int) -> None:
 def test_round_trip(daemon: Any) -> None:
     """Layer by layer, to other places."""
     first, second, keys = make_pool(1), make_pool(2), make_keys(5)
-    with linked(daemon, first) as writer, linked(daemon, second) as reader:
+    with linked(daemon.socket, first) as writer, linked(daemon.socket, second) as reader:
         assert writer.lookup("a", [transfer(keys)]) == []
         assert store(writer, transfer(keys[:2], 3, 4))
         assert store(writer, transfer(keys[2:4], 8, 6))
@@ -128,7 +70,7 @@ def test_round_trip(daemon: Any) -> None:
 def test_refused_load(daemon: Any) -> None:
     """A page that went after the lookup: the request is computed, and nothing is held."""
     pool, keys = make_pool(1), make_keys(3)
-    with linked(daemon, pool) as linker:
+    with linked(daemon.socket, pool) as linker:
         linker.lookup("a", [transfer(keys)])
         assert store(linker, transfer(keys, 0, 1, 2))
         assert linker.lookup("a", [transfer(keys)]) == [1, 2, 3]
@@ -147,7 +89,7 @@ def test_refused_load(daemon: Any) -> None:
 def test_daemon_gone(daemon: Any) -> None:
     """A load that was accepted needs no kvleased any more; others are refused."""
     pool, keys = make_pool(1), make_keys(2)
-    with linked(daemon, pool, timeout=0.5) as linker:
+    with linked(daemon.socket, pool, timeout=0.5) as linker:
         assert store(linker, transfer(keys, 0, 1))
         assert linker.load("a", [transfer(keys, 4, 5)])
         daemon.stop()
@@ -162,12 +104,35 @@ def test_daemon_gone(daemon: Any) -> None:
 def test_mismatch(daemon: Any) -> None:
     """Pages of the same key with other numbers are found out, and dropped."""
     keys = make_keys(2)
-    with linked(daemon, make_pool(1)) as liar, linked(daemon, make_pool(2), verify=1) as linker:
+    with (
+        linked(daemon.socket, make_pool(1)) as liar,
+        linked(daemon.socket, make_pool(2), verify=1) as linker,
+    ):
         assert store(liar, transfer(keys, 0, 1))
         assert linker.lookup("a", [transfer(keys)]) == []
         store(linker, transfer(keys, 0, 1))
         assert published(daemon) == 0
         assert not store(linker, transfer(make_keys(1, seed=3), 0))
+
+
+def test_ranks(daemon: Any, tmp_path: Path) -> None:
+    """Each has pages of its own, and all refuse a load of which one lacks a page."""
+    pipes = [forks.Pipe() for _ in range(2)]
+    ranks = [
+        forks.Process(
+            target=run_rank, args=(i, str(tmp_path / "meeting"), str(daemon.socket), p[1])
+        )
+        for i, p in enumerate(pipes)
+    ]
+    for each in ranks:
+        each.start()
+    answers = [ours.recv() if ours.poll(SECONDS) else None for ours, _ in pipes]
+    for each in ranks:
+        each.join(60)
+        each.kill()
+    assert answers == [([1, 2], True, False), ([1], True, False)]
+    assert len(namespaces(daemon)) == 2
+    package.wait_until(lambda: held(daemon) == (0, 0))
 
 
 def make_hybrid(seed: int) -> DevicePoolGroup:
@@ -216,7 +181,7 @@ def test_hybrid(daemon: Any, monkeypatch: pytest.MonkeyPatch) -> None:
             ),
         ]
 
-    with linked(daemon, None) as writer, linked(daemon, None) as reader:
+    with linked(daemon.socket, None) as writer, linked(daemon.socket, None) as reader:
         assert store(writer, *parts(keys[:3], [0, 1, 2], 7))
         assert store(writer, *parts(keys[3:], [3, 4, 5], 9))
         assert reader.lookup("a", parts(keys, [0] * 6, 0)) == [3, 6]

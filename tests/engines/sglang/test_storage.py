@@ -127,7 +127,7 @@ def test_identity_of_ranks(daemon: Any, change: str) -> None:
         {"layout": "layer_first"},
         {"numbers": torch.float16},
     ],
-    ids=str,
+    ids=lambda change: next(iter(change)),
 )
 def test_identity_of_models(daemon: Any, change: dict[str, Any], runner: Any) -> None:
     """Other weights, settings, numbers and layouts find nothing."""
