@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from multiprocessing.connection import Connection
 from types import SimpleNamespace
 from typing import Any
 
-import kvlease_conftest as package
 import torch
 from pools import PAGE, SLOTS, make_keys, make_runner
 from sglang.srt.mem_cache.hicache_storage import PoolName, PoolTransfer
@@ -69,7 +69,8 @@ def transfer(keys: list[str], *pages: int) -> PoolTransfer:
 def store(linker: Any, *transfers: PoolTransfer) -> bool:
     """As the tree does after a forward, and later."""
     assert linker.offload(list(transfers))
-    package.wait_until(linker.num_completed_offloads)
+    while not linker.num_completed_offloads():
+        time.sleep(0.01)
     return bool(linker.pop_completed_offload())
 
 

@@ -124,8 +124,9 @@ def test_ranks(daemon: Any, tmp_path: Path) -> None:
         )
         for i, p in enumerate(pipes)
     ]
-    for each in ranks:
+    for each, (_, theirs) in zip(ranks, pipes, strict=True):
         each.start()
+        theirs.close()
     answers = [ours.recv() if ours.poll(SECONDS) else None for ours, _ in pipes]
     for each in ranks:
         each.join(60)
