@@ -11,7 +11,8 @@ import kvlease_conftest as package
 import msgspec
 import pytest
 import zmq
-from support import FULL, LIMIT, MEMORY, findable, make_prompts
+from contract import FULL
+from support import LIMIT, MEMORY, findable, make_prompts
 from vllm.distributed.kv_events import AllBlocksCleared, BlockRemoved, BlockStored, KVEventBatch
 
 import kvlease

@@ -11,7 +11,8 @@ from pathlib import Path
 import kvlease_conftest as package
 import pytest
 import serving
-from support import FULL, LIMIT, MEMORY, SECONDS, ctl, held, make_prompts, part_of
+from contract import FULL
+from support import LIMIT, MEMORY, SECONDS, ctl, held, make_prompts, part_of
 
 PAGE = serving.PAGE
 ENGINES = ("--data-parallel-size", "2", "--api-server-count", "1")

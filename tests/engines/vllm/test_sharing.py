@@ -10,9 +10,9 @@ from typing import Any
 import kvlease_conftest as package
 import pytest
 import serving
+from contract import FULL
 from models import make_adapter, make_mla
 from support import (
-    FULL,
     LIMIT,
     MEMORY,
     ctl,

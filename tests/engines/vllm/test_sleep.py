@@ -9,7 +9,8 @@ from typing import Any
 
 import kvlease_conftest as package
 import pytest
-from support import FULL, LIMIT, MEMORY, findable, held, make_prompts, published
+from contract import FULL
+from support import LIMIT, MEMORY, findable, held, make_prompts, published
 from vllm.v1.engine.core import EngineCore
 
 from kvlease.vllm.connector import keep_over_sleep
