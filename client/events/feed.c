@@ -27,6 +27,7 @@ struct feed {
         bool is_live;    /* since SYNCED */
         bool is_cleared; /* kvleased is away, and routers were told that nothing is cached */
         bool is_waiting; /* no namespace matches, and routers were told the same */
+        bool is_warned;  /* of pages of the namespace without token ids */
         uint64_t connect_nsec, seen_nsec;
         int why; /* the last failure that was printed */
 };
@@ -78,6 +79,7 @@ static void begin_namespace(struct feed *f)
         model_clear(f->model);
         f->is_live = false;
         f->is_waiting = false;
+        f->is_warned = false;
         publisher_hold(f->publisher);
         if (f->matching)
                 say("following namespace %s of tenant %s", f->matching->name, f->matching->tenant);
@@ -87,7 +89,8 @@ static void wait_for_namespace(struct feed *f)
 {
         f->is_waiting = true;
         publisher_replace(f->publisher, NULL);
-        say("no namespace matches; waiting for one");
+        say("no namespace matches; waiting for one: kvleasectl namespaces lists them, and the "
+            "tenant needs the option events");
 }
 
 static void add_namespace(struct feed *f, struct kvl_follow_ns *ns)
@@ -119,6 +122,16 @@ static void drop_namespace(struct feed *f, const struct kvl_follow_ns *ns)
 
 /* ---- events ---------------------------------------------------------------------------------- */
 
+static void warn_without_ids(struct feed *f)
+{
+        if (!f->is_warned)
+                fprintf(stderr,
+                        "kvlease-events: namespace %s has pages without token ids from their "
+                        "engine: neither they nor the pages behind them are published\n",
+                        f->matching->name);
+        f->is_warned = true;
+}
+
 static int store(struct feed *f, const struct kvl_follow_event *e)
 {
         struct model_stored s = {
@@ -129,6 +142,8 @@ static int store(struct feed *f, const struct kvl_follow_event *e)
                 .tier = e->tier,
         };
 
+        if (!e->token_ids)
+                warn_without_ids(f);
         return e->tier < KVL_TIERS ? model_store(f->model, &s) : 0;
 }
 

@@ -34,6 +34,15 @@ static int say_failure(const char *what, int r)
         return 1;
 }
 
+static int say_endpoint(const char *endpoint, int r)
+{
+        fprintf(stderr,
+                "kvlease-events: can't open %s: %s; name another endpoint by --endpoint, "
+                "--connect or --replay, like tcp://127.0.0.1:5557\n",
+                endpoint, zmq_strerror(-r));
+        return 1;
+}
+
 static int run_events(struct feed *feed, struct publisher *publisher)
 {
         int r = 0;
@@ -63,7 +72,7 @@ int main(int argc, char **argv)
         catch_signals();
         r = publisher_new(&o.publisher, &publisher, &failed);
         if (r < 0)
-                return say_failure(failed ? failed : "cannot start", r);
+                return failed ? say_endpoint(failed, r) : say_failure("cannot start", r);
         r = feed_new(&o.feed, publisher, &feed);
         if (r < 0)
                 return say_failure("cannot start", r);

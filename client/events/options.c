@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/parse.h"
+#include "base/words.h"
 #include "kvlease-version.h"
 
 #define DEFAULT_SOCKET "/run/kvlease/monitor.sock"
@@ -100,12 +101,23 @@ struct given {
         const char *pods[TOPICS_MAX];
         unsigned n_pods;
         bool is_llm_d;
-        uint64_t refresh_nsec;
+        uint64_t refresh_nsec; /* 0: not given */
 };
 
 static int refuse(const char *word, const char *why)
 {
         fprintf(stderr, "kvlease-events: %s: %s; see kvlease-events --help\n", word, why);
+        return -1;
+}
+
+/* c: '?' or ':' of getopt_long(), `word` the last that it took. */
+static int refuse_option(int c, const char *word)
+{
+        char fault[WORDS_FAULT_MAX];
+
+        if (c == ':')
+                return refuse(word, "needs a value");
+        fprintf(stderr, "kvlease-events: %s\n", option_fault("kvlease-events", word, words, fault));
         return -1;
 }
 
@@ -210,8 +222,8 @@ static int take_router_option(int c, struct given *g)
         }
 }
 
-/* Returns 0: go on; 1: done; -1: refused. */
-static int take_option(int c, struct given *g)
+/* Takes an option; `word` is the last of it. Returns 0: go on; 1: done; -1: refused. */
+static int take_option(int c, const char *word, struct given *g)
 {
         int r = take_router_option(c, g);
 
@@ -232,9 +244,8 @@ static int take_option(int c, struct given *g)
         case 'V':
                 puts("kvlease-events " KVLEASE_VERSION);
                 return 1;
-        default: /* getopt has said why */
-                fputs("see kvlease-events --help\n", stderr);
-                return -1;
+        default:
+                return refuse_option(c, word);
         }
 }
 
@@ -262,7 +273,8 @@ static int finish_llm_d(struct given *g)
                 return refuse("--profile llm-d", "it needs --model");
         if (g->replay)
                 return refuse("--replay", "llm-d refuses such answers: leave it out");
-        g->o.publisher.refresh_nsec = g->refresh_nsec;
+        g->o.publisher.refresh_nsec =
+                g->refresh_nsec ? g->refresh_nsec : DEFAULT_REFRESH_SEC * NSEC_PER_SEC;
         return name_topics(g);
 }
 
@@ -270,6 +282,8 @@ static int finish_dynamo(struct given *g)
 {
         if (g->n_pods > 0)
                 return refuse("--pod", "it is for --profile llm-d");
+        if (g->refresh_nsec > 0)
+                return refuse("--refresh", "it is for --profile llm-d");
         g->o.publisher.sockets.replay = g->replay ? g->replay : DEFAULT_REPLAY;
         g->o.publisher.topics[g->o.publisher.n_topics++] = "";
         return 0;
@@ -285,12 +299,12 @@ int options_parse(int argc, char **argv, struct options *ret, int *ret_exit_code
                 .o.publisher = {.sockets.endpoint = DEFAULT_ENDPOINT,
                         .group = -1,
                         .heartbeat_nsec = DEFAULT_HEARTBEAT_SEC * NSEC_PER_SEC},
-                .refresh_nsec = DEFAULT_REFRESH_SEC * NSEC_PER_SEC,
         };
         int c, r = 0;
 
-        while (r == 0 && (c = getopt_long(argc, argv, "p:m:b:e:c:r:s:t:n:hV", words, NULL)) != -1)
-                r = take_option(c, &g);
+        opterr = 0;
+        while (r == 0 && (c = getopt_long(argc, argv, ":p:m:b:e:c:r:s:t:n:hV", words, NULL)) != -1)
+                r = take_option(c, argv[optind - 1], &g);
         if (r == 0 && optind < argc)
                 r = refuse(argv[optind], "there are no arguments, only options");
         if (r == 0)

@@ -610,13 +610,14 @@ void conn_send_again(struct conn *c)
 
 static int connect_error(const char *path, int error)
 {
+        bool is_default = strcmp(path, conn_socket_path(NULL)) == 0;
+
         switch (error) {
         case -ENOENT:
         case -ECONNREFUSED:
                 return error_set(error,
-                        "no kvleased listens at %s: start it (systemctl start kvleased) or set "
-                        "KVLEASE_SOCKET",
-                        path);
+                        "no kvleased listens at %s: start it (systemctl start kvleased) or %s",
+                        path, is_default ? "set KVLEASE_SOCKET" : "name another socket");
         case -EACCES:
         case -EPERM:
                 return error_set(-EACCES,

@@ -302,6 +302,41 @@ def test_wrong_block_size(make_daemon: package.MakeDaemon) -> None:
     assert events.end(signal.SIGTERM) == 0
 
 
+def test_pages_without_ids(make_daemon: package.MakeDaemon) -> None:
+    """An engine that gives no token ids is named, once."""
+    daemon = make_daemon(tenant="limit = 4MiB\nevents = 64MiB")
+    events = Events(daemon, "--profile", "dynamo")
+    events.start()
+    keys = LAYOUT.keys(range(2 * PAGE_TOKENS))
+    with kvlease.connect(daemon.socket) as connection:
+        namespace = connection.namespace(layout=LAYOUT)
+        with namespace.lease(2) as pages:
+            namespace.publish(pages, keys).close()
+        package.wait_until(lambda: "pages without token ids from their engine" in events.log())
+    assert events.end(signal.SIGTERM) == 0
+    assert events.log().count("without token ids") == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "sentence"),
+    [
+        (["--block-sise", "4"], 2, "there is no option --block-sise: did you mean --block-size?"),
+        (["--tenant"], 2, "--tenant: needs a value"),
+        (["--pod", "a"], 2, "--pod: it is for --profile llm-d"),
+        (["--refresh", "5s"], 2, "--refresh: it is for --profile llm-d"),
+        (["--endpoint", "here"], 1, "can't open here: Invalid argument; name another endpoint by "),
+    ],
+)
+def test_refused(arguments: list[str], code: int, sentence: str) -> None:
+    """The sentence names the option, and the remedy."""
+    program = package.BUILD / "client/events/kvlease-events"
+    result = subprocess.run(
+        [program, *arguments], capture_output=True, text=True, timeout=30, check=False
+    )
+    assert result.returncode == code
+    assert result.stderr.startswith("kvlease-events: " + sentence)
+
+
 def test_decoded_by_vllm(host: Host) -> None:
     """Batches are those of vLLM's own classes, with their fields."""
     events = pytest.importorskip("vllm.distributed.kv_events")
