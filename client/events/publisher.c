@@ -254,7 +254,7 @@ struct part {
  * dropped. Returns the number of parts it had; 0: there is no message. */
 static unsigned receive(void *socket, struct part *parts, unsigned n_max)
 {
-        struct part spare;
+        struct part spare = {0};
         unsigned n = 0;
         int more = 1;
 
