@@ -60,18 +60,21 @@ class HostCopies:
         for n, index, layers in zip(
             blocks.group_sizes, blocks.block_indices, self._layers, strict=True
         ):
-            own = torch.from_numpy(blocks.block_ids[first_block : first_block + n])
-            at = index % self._blocks_per_chunk + torch.arange(n)
-            n_pages = int(at[-1]) // self._blocks_per_chunk + 1 if n else 0
-            of_group = torch.from_numpy(pages.block_ids[first_page : first_page + n_pages])
-            page, part = of_group[at // self._blocks_per_chunk], at % self._blocks_per_chunk
+            first = index % self._blocks_per_chunk
+            n_pages = -(-(first + n) // self._blocks_per_chunk) if n else 0
+            own = blocks.block_ids[first_block : first_block + n].tolist()
+            of_group = pages.block_ids[first_page : first_page + n_pages].tolist()
             for each in layers:
                 engines = self._blocks[each.tensor_idx]
                 parts = self._pages[each.tensor_idx].unflatten(1, (self._blocks_per_chunk, -1))
-                if self._to_pages:
-                    parts[page, part] = engines[own]
-                else:
-                    engines[own] = parts[page, part]
+                # Block by block: torch copies a selection of rows byte by byte.
+                for i, block in enumerate(own, first):
+                    page = of_group[i // self._blocks_per_chunk]
+                    part = parts[page, i % self._blocks_per_chunk]
+                    if self._to_pages:
+                        part.copy_(engines[block])
+                    else:
+                        engines[block].copy_(part)
                 n_copied += n * each.page_size_bytes
             first_block, first_page = first_block + n, first_page + n_pages
         self._finished.append(TransferResult(job_id, True, n_copied, time.monotonic() - started))
