@@ -44,7 +44,10 @@ class FollowedNamespace:
 
 
 class FollowEvent(NamedTuple):
-    """A change of what is cached. Fields of a page are set for STORED, MOVED and REMOVED."""
+    """A change of what is cached. STORED and MOVED set all fields of a page.
+
+    REMOVED sets key, n_tokens and tier.
+    """
 
     kind: FollowKind
     namespace: FollowedNamespace
@@ -65,7 +68,11 @@ class Follower:
     before it. A follower that falls behind gets RESET. After a restart of kvleased it goes on.
 
     socket: None: $KVLEASE_SOCKET, else /run/kvlease/sock. timeout: seconds of connecting. One
-    thread at a time uses it.
+    thread at a time uses it. Raises as connect().
+
+        with kvlease.Follower() as follower:
+            while event := follower.next(timeout=1):
+                print(event.kind.name, event.namespace.name, event.n_tokens, event.token_ids)
     """
 
     def __init__(

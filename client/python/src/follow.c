@@ -32,8 +32,8 @@ PyObject *module_follow(PyObject *module, PyObject *const *args, Py_ssize_t n, P
                 o.timeout_msec = 1;
         UNLOCKED(r = kvl_follow_open(&o, &follower));
         Py_XDECREF(path);
-        if (r)
-                return raise_code(r);
+        if (r) /* nothing but the socket can be missing */
+                return r == -ENOENT ? raise_unreachable(r, kvl_last_error()) : raise_code(r);
         self = object_new(follower_type);
         if (self)
                 self->follower = follower;

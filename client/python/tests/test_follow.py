@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import pytest
-from conftest import LAYOUT, MakeDaemon
+from conftest import LAYOUT, TREE, MakeDaemon
 
 import kvlease
 
@@ -53,3 +56,21 @@ def test_follows(make_daemon: MakeDaemon) -> None:
         assert follower.is_connected
     with pytest.raises(kvlease.Closed):
         follower.next()
+
+
+def test_routing_page(make_daemon: MakeDaemon, capsys: pytest.CaptureFixture[str]) -> None:
+    """The program of docs/operate/routing.md prints what the page shows."""
+    daemon = make_daemon(tenant="events = 64MiB")
+    with kvlease.connect(daemon.socket) as connection:
+        namespace = connection.namespace("hello-python", LAYOUT)
+        with namespace.lease(3) as pages:
+            namespace.publish(pages, b"".join(bytes([i]) * 32 for i in (1, 2, 3))).close()
+        page = (TREE / "docs/operate/routing.md").read_text().split("## Your own router")[1]
+        (program,) = re.findall(r"^```python\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+        exec(program.replace("/run/kvlease/t/prod/sock", str(daemon.socket)), {})
+    assert f"```\n{capsys.readouterr().out}```" in page
+
+
+def test_unreachable(tmp_path: Path) -> None:
+    with pytest.raises(kvlease.Unreachable, match="no kvleased listens"):
+        kvlease.Follower(tmp_path / "none")
