@@ -27,7 +27,7 @@
 #define N_RESERVED    32 /* sets of b's reservation */
 
 static const struct private_tenant rows[] = {
-        {"a", NULL}, {"b", "class = pinned\nreserve = 64MiB\n"}, {NULL, NULL}};
+        {"a", "events = 1TiB\n"}, {"b", "class = pinned\nreserve = 64MiB\n"}, {NULL, NULL}};
 
 /* 512 extents of 2 MiB, each a set. */
 #define DEVICE "memory = 1GiB\nextent = 2MiB\n"

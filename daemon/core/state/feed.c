@@ -251,6 +251,7 @@ static void begin_feed(struct ns *ns)
         f->header = f->segment.base;
         f->charged_bytes = f->segment.bytes;
         ns->tenant->feeds_bytes += f->charged_bytes;
+        ns->tenant->n_feeds++;
         fill_header(ns);
         f->tail = atomic_load_explicit(&f->header->tail, memory_order_relaxed);
 }
@@ -310,6 +311,7 @@ void feed_close(struct ns *ns)
         if (ns->records.fd >= 0)
                 drop_kept(&ns->store->keep, ns->records.number);
         ns->tenant->feeds_bytes -= f->charged_bytes;
+        ns->tenant->n_feeds--;
         segment_free(&f->segment);
         *f = (struct feed){.segment = f->segment};
 }

@@ -118,8 +118,9 @@ struct tenant {
         uint32_t n_members;
         uint32_t n_namespaces, n_attachments; /* its namespaces; the attachments of its clients */
         uint64_t feeds_bytes;                 /* of its namespaces' feeds (feed.h) */
-        uint32_t n_recalled;                  /* sets being taken back, quarantined ones included */
-        uint64_t recalled_bytes;              /* of these */
+        uint32_t n_feeds;
+        uint32_t n_recalled;     /* sets being taken back, quarantined ones included */
+        uint64_t recalled_bytes; /* of these */
         struct {
                 uint32_t n_sets;
                 uint32_t n_refused; /* of these: the kernel refuses to free the memory */

@@ -24,6 +24,7 @@
 #define PER_STRANGER    2 /* of a connection without a tenant: its socket, its process */
 #define KEPT_PER_CLIENT 2 /* its process, its ring */
 #define KEPT_PER_NS     4 /* records, index, its reader's, the log of sessions */
+#define PER_FEED        2 /* of a namespace's events, open and kept: the daemon's, the followers' */
 #define KEPT_OF_DAEMON  2 /* the root, the tables of clients */
 
 /* Descriptors of an attachment: its pin segment; and, if they are stored, the pins taken over the
@@ -143,6 +144,11 @@ static void add_namespaces(const struct server *s, uint64_t n, struct count *to)
         add_times(to, n, per_ns(s), KEPT_PER_NS);
 }
 
+static void add_feeds(uint64_t n, struct count *to)
+{
+        add_times(to, n, PER_FEED, PER_FEED);
+}
+
 static void add_attachments(uint64_t n, struct count *to)
 {
         add_times(to, n, PER_ATTACHMENT, KEPT_PER_ATTACHMENT);
@@ -159,6 +165,7 @@ static struct count count_tenant(const struct tenancy *t)
 
         add_connections(t->server, t->n_peers, &c);
         add_namespaces(t->server, t->tenant->n_namespaces, &c);
+        add_feeds(t->tenant->n_feeds, &c);
         add_attachments(t->tenant->n_attachments, &c);
         list_for_each (s, &t->tenant->shares, struct pool_share, tenant_link)
                 add_extents(s->pool, s->n_extents, &c);
@@ -356,6 +363,7 @@ int descriptors_admit_ns(struct tenancy *t, bool is_there, struct detail *d)
         int r;
 
         add_namespaces(t->server, !is_there, &more);
+        add_feeds(!is_there && t->tenant->attrs.events_bytes > 0, &more);
         add_attachments(1, &more);
         r = admit_more(t, more, d);
         if (r < 0 && idle_drop(t->tenant, IDLE_AT_ONCE) > 0)

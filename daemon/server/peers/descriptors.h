@@ -6,6 +6,7 @@
  * |-------------------------------|------|------|
  * | connection                    | 2, 3 | 2    |
  * | namespace                     | 2, 4 | 4    |
+ * | events of a namespace         | 2    | 2    |
  * | client that has one open      | 1    | 2    |
  * | extent                        | 1, 2 | 1    |
  *
