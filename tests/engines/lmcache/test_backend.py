@@ -21,7 +21,7 @@ from lmcache.v1.storage_backend.storage_manager import StorageManager
 from support import held, published
 
 import kvlease.lmcache.link
-from kvlease.lmcache.backend import _layout
+from kvlease.lmcache.backend import _layout, _name
 from kvlease.lmcache.objects import Found
 
 MEMORY = "memory = 64MiB\nextent = 2MiB"
@@ -221,7 +221,10 @@ NOTES = [
     json.dumps([GOOD[0], [[-2, -3]], GOOD[2]]).encode(),
     json.dumps([GOOD[0], [[2**70, 3]], GOOD[2]]).encode(),
     json.dumps([GOOD[0], [["2", 3]], GOOD[2]]).encode(),
+    json.dumps([GOOD[0], [[11, (2**64 + 6) // 11]], GOOD[2]]).encode(),
     json.dumps([*GOOD[:2], ["nn"]]).encode(),
+    json.dumps([*GOOD[:2], ["classes"]]).encode(),
+    json.dumps([*GOOD[:2], [["bfloat16"]]]).encode(),
     json.dumps([*GOOD[:2], []]).encode(),
     json.dumps([*GOOD[:2], [3]]).encode(),
     json.dumps({"a": 1, "b": 2, "c": 3}).encode(),
@@ -240,3 +243,33 @@ def test_large(make_daemon: Any, make: MakeManager) -> None:
     manager = make(make_daemon(device=MEMORY))
     put(manager, range(1), torch.Size((2, 3, 17, 640)))
     assert manager.contains(key(0)) == "pages" and manager.get(key(0)) is None
+
+
+# A note and the bytes that it describes.
+HOSTILE = [
+    (json.dumps([fmt.value, shapes, dtypes]).encode(), n)
+    for fmt in MemoryFormat
+    for shapes, dtypes, n in (
+        ([], [], 0),
+        ([[]], ["bfloat16"], 2),
+        ([[2, 3]], ["bfloat16"], 12),
+        ([[1] * 100], ["int8"], 1),
+        ([[4, 1], [2]], ["int4", "float8_e4m3fn"], 6),
+        ([[64]], ["quint8"], 64),
+        ([[64]], ["bits16"], 128),
+    )
+]
+
+
+def test_lies(make_daemon: Any, make: MakeManager) -> None:
+    """Whatever another client's note says, a chunk is there or isn't; no memory is lost."""
+    daemon = make_daemon(device=MEMORY)
+    manager = make(daemon)
+    backend = manager.storage_backends["pages"]
+    for i, (note, n_bytes) in enumerate(HOSTILE):
+        assert backend._store.store([_name(key(i))], [b"\1" * n_bytes], [note]) == [True]
+        obj = manager.get(key(i))
+        if obj is not None:
+            assert obj.get_size() == n_bytes
+            obj.ref_count_down()
+    assert manager.memcheck()

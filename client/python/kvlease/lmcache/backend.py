@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import logging
+import math
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -27,6 +28,15 @@ _logger = logging.getLogger("kvlease")
 
 # What the options' names begin with in LMCache's extra_config.
 _PREFIX = "kvlease."
+
+# Formats of memory without tensors, which LMCache doesn't allocate, or engines can't use.
+_NO_TENSORS = (MemoryFormat.UNDEFINED, MemoryFormat.BINARY, MemoryFormat.BINARY_BUFFER)
+
+_DTYPES = {
+    str(each).removeprefix("torch."): each
+    for each in vars(torch).values()
+    if isinstance(each, torch.dtype)
+}
 
 
 class Backend(StoragePluginInterface):
@@ -200,9 +210,11 @@ def _layout(
     try:
         fmt, shapes, names = json.loads(found.note)
         sizes = [torch.Size(shape) for shape in shapes]
-        dtypes = [getattr(torch, name) for name in names]
-        n_bytes = sum(s.numel() * d.itemsize for s, d in zip(sizes, dtypes, strict=True))
-        is_sound = n_bytes == found.n_bytes and all(n > 0 for size in sizes for n in size)
+        dtypes = [_DTYPES[name] for name in names]
+        # math: numel() has 64 bits, and a note may name more.
+        n_bytes = sum(math.prod(s) * d.itemsize for s, d in zip(sizes, dtypes, strict=True))
+        is_sound = 0 < n_bytes == found.n_bytes and all(n > 0 for size in sizes for n in size)
+        is_sound &= MemoryFormat(fmt) not in _NO_TENSORS
         return (sizes, dtypes, MemoryFormat(fmt)) if is_sound else None
-    except (AttributeError, OverflowError, RecursionError, TypeError, ValueError):
+    except (KeyError, OverflowError, RecursionError, TypeError, ValueError):
         return None
