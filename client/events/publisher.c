@@ -22,7 +22,8 @@
 /* Routers that wait for a state; more ask again. */
 #define WAITING_MAX 64
 #define ID_MAX      255 /* of ZeroMQ */
-/* Making states takes at most a fifth of the time. */
+/* Making states takes at most a fifth of the time. States that all get keep the same pauses, also
+ * one that needn't be made: a peer can subscribe again and again. */
 #define PAUSE_MIN_NSEC  (100 * NSEC_PER_MSEC)
 #define PAUSE_PER_STATE 4
 
@@ -46,7 +47,7 @@ struct publisher {
         uint64_t last_nsec;
         bool is_held, state_due, failed;
         bool state_is_current; /* no event since `state` was made */
-        uint64_t next_state_nsec, refresh_nsec, check_nsec;
+        uint64_t next_state_nsec, pause_nsec, refresh_nsec, check_nsec;
         zmq_msg_t state;
         struct router waiting[WAITING_MAX];
         unsigned n_waiting;
@@ -179,19 +180,25 @@ static void make_state(struct publisher *p)
         p->state_is_current = make_message(&b, &p->state) == 0;
         p->failed |= !p->state_is_current;
         batch_deinit(&b);
-        p->next_state_nsec = clock_now_nsec() + PAUSE_MIN_NSEC +
-                             PAUSE_PER_STATE * (clock_now_nsec() - begun_nsec);
+        p->pause_nsec = PAUSE_MIN_NSEC + PAUSE_PER_STATE * (clock_now_nsec() - begun_nsec);
+        p->next_state_nsec = clock_now_nsec() + p->pause_nsec;
 }
 
-static bool may_make_state(const struct publisher *p)
+static bool may_send_state(const struct publisher *p)
 {
-        return !p->is_held && (p->state_is_current || clock_now_nsec() >= p->next_state_nsec);
+        return !p->is_held && clock_now_nsec() >= p->next_state_nsec;
+}
+
+static bool may_answer(const struct publisher *p)
+{
+        return may_send_state(p) || (!p->is_held && p->state_is_current);
 }
 
 static void send_state(struct publisher *p)
 {
         make_state(p);
         p->state_due = false;
+        p->next_state_nsec = clock_now_nsec() + p->pause_nsec;
         p->refresh_nsec = clock_now_nsec() + p->options->refresh_nsec;
         if (!p->failed)
                 send_live(p, &p->state);
@@ -218,7 +225,7 @@ static void answer_router(struct publisher *p, const struct router *router)
 /* All events have been sent, so the state is that of the last sequence number. */
 static void answer_all(struct publisher *p)
 {
-        if (!may_make_state(p))
+        if (!may_answer(p))
                 return;
         make_state(p);
         for (unsigned i = 0; i < p->n_waiting && !p->failed; i++)
@@ -365,7 +372,7 @@ int publisher_turn(struct publisher *p)
                 send_batch(p);
         if (o->refresh_nsec > 0 && now_nsec >= p->refresh_nsec)
                 p->state_due = true;
-        if (p->state_due && may_make_state(p))
+        if (p->state_due && may_send_state(p))
                 send_state(p);
         if (now_nsec - p->last_nsec >= o->heartbeat_nsec)
                 send_batch(p);

@@ -273,6 +273,33 @@ SCENE(test_llm_d, 3600 * NSEC_PER_SEC)
         }
 }
 
+#define N_SUBSCRIPTIONS 200
+
+/* A peer that subscribes for ever makes no flood of states for the others. */
+SCENE(test_subscribes_often, 3600 * NSEC_PER_SEC)
+{
+        void *sub = connect_peer(s, ZMQ_SUB, s->live), *peer = connect_peer(s, ZMQ_XSUB, s->live);
+        uint64_t begun_nsec, n_states = 0;
+        struct message m;
+
+        store(s);
+        receive(s, sub, &m);
+        begun_nsec = clock_now_nsec();
+        for (int i = 0; i < N_SUBSCRIPTIONS; i++) {
+                char topic[16];
+                int len = snprintf(topic, sizeof(topic), "\1t%d", i);
+
+                zmq_send(peer, topic, (size_t)len, 0);
+                receive(s, sub, &m); /* at the latest a heartbeat */
+                n_states += has(&m, 2, "AllBlocksCleared");
+        }
+        /* One in 100 ms, in each of two topics. */
+        assert_in_range(
+                n_states, 2, 4 + 2 * (clock_now_nsec() - begun_nsec) / (100 * NSEC_PER_MSEC));
+        zmq_close(sub);
+        zmq_close(peer);
+}
+
 /* The state comes again without a subscription. */
 SCENE(test_refresh, 200 * NSEC_PER_MSEC)
 {
