@@ -4,6 +4,7 @@
  * is checked when it comes: parents first, leaves first, right token ids.
  */
 #include <fcntl.h>
+#include <malloc.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -474,6 +475,44 @@ HARNESS_TEST(test_overtaken, &tiers)
 /* ---- deaths ---------------------------------------------------------------------------------- */
 
 /* The daemon; `--keep` is its parent. */
+/* Takes events up to the first of that kind. */
+static void skip_to(struct kvl_follower *f, enum kvl_follow_kind kind)
+{
+        struct kvl_follow_event e = {.size = sizeof(e)};
+
+        do
+                assert_int_equal(kvl_follow_next(f, -1, &e), 1);
+        while (e.kind != kind);
+}
+
+static uint64_t allocated(void)
+{
+        struct mallinfo2 info = mallinfo2();
+
+        return info.uordblks + info.hblkhd;
+}
+
+/* The copy of the cached pages isn't malloc()'s: kvlease-events would take it for what peers use.
+ */
+HARNESS_TEST(test_memory, &tiers)
+{
+        struct picture *p = calloc(1, sizeof(*p));
+        struct client c;
+        uint64_t before;
+
+        open_client(h, "a", "memory", &c);
+        for (uint32_t i = 0; i < 12; i++)
+                publish_chain(&c, 2 * i);
+        follow(h, "memory", p);
+        skip_to(p->follower, KVL_FOLLOW_NAMESPACE);
+        before = allocated();
+        skip_to(p->follower, KVL_FOLLOW_RESET);
+        /* A pointer for each of 2,048 pages; the lines have 192 bytes each. */
+        assert_in_range(allocated(), 0, before + 32768);
+        end(p, &c);
+        free(p);
+}
+
 static pid_t daemon_of(const struct harness *h)
 {
         char path[64], text[64] = "";

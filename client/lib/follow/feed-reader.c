@@ -3,6 +3,7 @@
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 
 #include "base/fd.h"
@@ -46,10 +47,15 @@ void feed_reader_close(struct feed_reader *r)
         *r = (struct feed_reader){0};
 }
 
+static uint64_t copy_bytes(const struct feed_reader *r)
+{
+        return (uint64_t)r->capacity_pages * r->line_bytes;
+}
+
 void feed_reader_drop_copy(struct feed_reader *r)
 {
-        for (uint32_t i = 0; i < r->n_pages; i++)
-                free(r->pages[i]);
+        if (r->memory)
+                munmap(TAKE(r->memory), copy_bytes(r));
         free(r->pages);
         r->pages = NULL;
         r->n_pages = 0;
@@ -124,32 +130,19 @@ int feed_reader_next(struct feed_reader *r, struct feed_change *ret)
 
 /* Lines by page number, while they are copied. */
 struct lines {
-        struct shm_feed_line **at; /* capacity_pages; owned, as is each */
+        struct shm_feed_line **at; /* capacity_pages; owned; NULL, or in feed_reader.memory */
 };
 
 static void lines_clear(struct lines *l, uint32_t n)
 {
-        for (uint32_t i = 0; i < n; i++) {
-                free(l->at[i]);
-                l->at[i] = NULL;
-        }
+        memset(l->at, 0, n * sizeof(*l->at));
 }
 
-static void lines_drop(struct lines *l, uint32_t page)
+static void lines_set(const struct feed_reader *r, struct lines *l, uint32_t page,
+        const struct shm_feed_line *line, size_t bytes)
 {
-        free(l->at[page]);
-        l->at[page] = NULL;
-}
-
-static int lines_set(struct lines *l, uint32_t page, const struct shm_feed_line *line, size_t bytes)
-{
-        struct shm_feed_line *copy = realloc(l->at[page], bytes);
-
-        if (!copy)
-                return -ENOMEM;
-        memcpy(copy, line, bytes);
-        l->at[page] = copy;
-        return 0;
+        l->at[page] = (void *)(r->memory + (uint64_t)page * r->line_bytes);
+        memcpy(l->at[page], line, bytes);
 }
 
 static const struct shm_feed_line *line_at(const struct feed_reader *r, uint32_t page)
@@ -160,68 +153,63 @@ static const struct shm_feed_line *line_at(const struct feed_reader *r, uint32_t
 }
 
 /* Copies a line, unless its page can't be found or it changes meanwhile. */
-static int copy_line(struct feed_reader *r, struct lines *l, uint32_t page, uint64_t epoch)
+static void copy_line(struct feed_reader *r, struct lines *l, uint32_t page, uint64_t epoch)
 {
         const struct shm_feed_line *line = line_at(r, page);
         struct shm_feed_line *copy = &r->slot->line;
         uint64_t word = atomic_load_explicit(&line->word, memory_order_acquire);
 
         if (word == 0 || line->epoch != epoch)
-                return 0;
+                return;
         memcpy(copy, line, sizeof(*copy));
         memcpy(copy + 1, line + 1, bytes_of(r, copy) - sizeof(*copy));
         atomic_thread_fence(memory_order_acquire);
-        if (atomic_load_explicit(&line->word, memory_order_relaxed) != word)
-                return 0;
-        return lines_set(l, page, copy, bytes_of(r, copy));
+        if (atomic_load_explicit(&line->word, memory_order_relaxed) == word)
+                lines_set(r, l, page, copy, bytes_of(r, copy));
 }
 
 /* Copies the lines in the touched parts of the segment. */
-static int copy_lines(struct feed_reader *r, struct lines *l)
+static void copy_lines(struct feed_reader *r, struct lines *l)
 {
         uint64_t epoch = atomic_load_explicit(&r->header->epoch, memory_order_acquire);
         uint64_t last = r->lines_offset + (uint64_t)r->capacity_pages * r->line_bytes;
         uint64_t at = r->lines_offset, end;
-        int error = 0;
 
-        while (error == 0 && (at = segment_next_part(&r->file, at, &end)) < last) {
+        while ((at = segment_next_part(&r->file, at, &end)) < last) {
                 uint64_t n = (MIN(end, last) - r->lines_offset + r->line_bytes - 1) / r->line_bytes;
 
-                for (uint64_t i = (at - r->lines_offset) / r->line_bytes; error == 0 && i < n; i++)
-                        error = copy_line(r, l, (uint32_t)i, epoch);
+                for (uint64_t i = (at - r->lines_offset) / r->line_bytes; i < n; i++)
+                        copy_line(r, l, (uint32_t)i, epoch);
                 at = end;
         }
-        return error;
 }
 
 /* Applies a change to the copy. */
-static int apply(const struct feed_reader *r, struct lines *l, const struct feed_change *c)
+static void apply(const struct feed_reader *r, struct lines *l, const struct feed_change *c)
 {
-        if (c->kind == SHM_FEED_CLEARED) {
+        if (c->kind == SHM_FEED_CLEARED)
                 lines_clear(l, r->capacity_pages);
-                return 0;
-        }
-        if (c->page >= r->capacity_pages)
-                return 0;
+        if (c->kind == SHM_FEED_CLEARED || c->page >= r->capacity_pages)
+                return;
         if (c->kind == SHM_FEED_MOVED && c->from < r->capacity_pages)
-                lines_drop(l, c->from);
-        if (c->kind != SHM_FEED_REMOVED)
-                return lines_set(l, c->page, c->line, bytes_of(r, c->line));
-        lines_drop(l, c->page);
-        return 0;
+                l->at[c->from] = NULL;
+        if (c->kind == SHM_FEED_REMOVED)
+                l->at[c->page] = NULL;
+        else
+                lines_set(r, l, c->page, c->line, bytes_of(r, c->line));
 }
 
 /* Copies all lines, then applies what changed meanwhile. */
 static int fill(struct feed_reader *r, struct lines *l)
 {
         struct feed_change change;
-        int n, error;
+        int n;
 
         r->at = tail_of(r);
-        error = copy_lines(r, l);
-        while (error == 0 && (n = feed_reader_next(r, &change)) != 0)
-                error = n < 0 ? n : apply(r, l, &change);
-        return error;
+        copy_lines(r, l);
+        while ((n = feed_reader_next(r, &change)) > 0)
+                apply(r, l, &change);
+        return n;
 }
 
 static int by_depth(const void *a, const void *b)
@@ -231,22 +219,36 @@ static int by_depth(const void *a, const void *b)
         return ((*x)->depth > (*y)->depth) - ((*x)->depth < (*y)->depth);
 }
 
+/* Maps memory for a copy. Only what is written counts, and malloc() doesn't count it as the
+ * caller's: kvlease-events looks there for what its peers use. Returns 0 or -ENOMEM. */
+static int map_copy(struct feed_reader *r)
+{
+        void *memory = mmap(NULL, copy_bytes(r), PROT_READ | PROT_WRITE,
+                MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+
+        if (memory == MAP_FAILED)
+                return -ENOMEM;
+        r->memory = memory;
+        return 0;
+}
+
 int feed_reader_copy(struct feed_reader *r)
 {
-        struct lines l = {calloc(r->capacity_pages, sizeof(*l.at))};
-        int error = l.at ? fill(r, &l) : -ENOMEM;
+        struct lines l;
+        int error;
 
         feed_reader_drop_copy(r);
+        error = map_copy(r);
+        l.at = r->pages = error < 0 ? NULL : calloc(r->capacity_pages, sizeof(*l.at));
+        if (error == 0)
+                error = l.at ? fill(r, &l) : -ENOMEM;
         if (error < 0) {
-                if (l.at)
-                        lines_clear(&l, r->capacity_pages);
-                free(l.at);
+                feed_reader_drop_copy(r);
                 return error;
         }
         for (uint32_t i = 0; i < r->capacity_pages; i++)
                 if (l.at[i])
                         l.at[r->n_pages++] = l.at[i];
         qsort(l.at, r->n_pages, sizeof(*l.at), by_depth);
-        r->pages = l.at;
         return 0;
 }

@@ -29,9 +29,10 @@ struct feed_reader {
         uint64_t lines_offset, slots_offset;
         uint64_t at;                /* the next change */
         struct shm_feed_slot *slot; /* owned: a copy of one */
-        /* The pages of the last feed_reader_copy(), parents first. Owned, as is each of them. */
+        /* The pages of the last feed_reader_copy(), parents first. Owned, in `memory`. */
         struct shm_feed_line **pages;
         uint32_t n_pages;
+        uint8_t *memory; /* mapped, for capacity_pages lines; NULL: there is no copy */
 };
 
 /* Maps the segment; takes the descriptor in any case. Returns 0; -EOPNOTSUPP: another layout;
