@@ -21,7 +21,7 @@
 #define PING_MSEC 10000
 
 static const struct private_tenant two[] = {
-        {"a", "limit = 32MiB\n"}, {"b", "limit = 32MiB\n"}, {NULL, NULL}};
+        {"a", "limit = 32MiB\nevents = 1GiB\n"}, {"b", "limit = 32MiB\n"}, {NULL, NULL}};
 static const struct private_options two_tenants = {.tenants = two};
 static const struct private_tenant one[] = {{"a", "limit = 2MiB\n"}, {NULL, NULL}};
 static const struct private_options small_cache = {.tenants = one};

@@ -122,7 +122,8 @@ static void start(void)
         struct tenant_attrs attrs = {.limit_bytes = (uint64_t)8 * SET_BYTES,
                 .weight = 1,
                 .priority = 50,
-                .max_clients = 8};
+                .max_clients = 8,
+                .events_bytes = UINT64_C(1) << 30};
         struct tenant *a, *b;
 
         fake_device_init(&device, "fake", 256);

@@ -228,6 +228,7 @@ static void op_publish(void)
         uint8_t keys[N_KEYS * KEY_BYTES], parent_key[KEY_BYTES];
         uint32_t pages[N_KEYS], expected[N_KEYS], n, n_expected;
         struct model_member *m;
+        static const uint8_t token_ids[MAX_REQUEST * 16 * sizeof(uint32_t)];
         struct model_attach *a;
         struct publish_case c;
         struct model_ns *ns;
@@ -248,7 +249,8 @@ static void op_publish(void)
                 .keys = keys,
                 .n = c.n,
                 .parent_key = c.parent == NONE ? NULL : parent_key,
-                .last_tokens = c.last_tokens};
+                .last_tokens = c.last_tokens,
+                .token_ids = rnd(2) ? token_ids : NULL};
         r_expected = model_publish(m, ns, a, &c, expected, &n_expected);
         r = publish_pages(a->real, &p, now_nsec, pages, &n, &d);
         CHECK(r == r_expected, "%d, expected %d", r, r_expected);
@@ -596,7 +598,8 @@ static void start(void)
         struct tenant_attrs attrs = {.limit_bytes = TENANT_LIMIT,
                 .weight = 1,
                 .priority = 50,
-                .max_clients = MAX_CLIENTS};
+                .max_clients = MAX_CLIENTS,
+                .events_bytes = seed % 3 ? UINT64_C(1) << 40 : 0};
         struct detail d = {0};
         char name[24];
 

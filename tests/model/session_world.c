@@ -71,8 +71,11 @@ void join_client(struct client *c, bool shares)
 
 void begin_world(void)
 {
-        const struct tenant_attrs attrs = {
-                .limit_bytes = 6 * SET_BYTES, .weight = 1, .priority = 50, .max_clients = 8};
+        const struct tenant_attrs attrs = {.limit_bytes = 6 * SET_BYTES,
+                .weight = 1,
+                .priority = 50,
+                .max_clients = 8,
+                .events_bytes = seed % 3 ? UINT64_C(1) << 40 : 0};
 
         random_state = mix(seed);
         now_nsec = SEC;
