@@ -46,8 +46,6 @@ static bool matches(const struct feed *f, const struct kvl_follow_ns *ns)
 {
         const struct feed_options *o = f->options;
 
-        if (o->tenant && strcmp(o->tenant, ns->tenant) != 0)
-                return false;
         if (ns->layer_group != o->layer_group || ns->tp_rank != 0)
                 return false;
         if (fnmatch(o->pattern, ns->name, 0) != 0 && fnmatch(o->pattern, ns->model, 0) != 0)
@@ -205,6 +203,7 @@ static int connect_to(struct feed *f, uint64_t now_nsec)
                 .socket_path = f->options->socket,
                 .client_name = "kvlease-events",
                 .timeout_msec = CONNECT_TIMEOUT_MSEC,
+                .tenant = f->options->tenant,
         };
         int r;
 

@@ -1156,6 +1156,8 @@ struct kvl_follow_options {
         const char *socket_path; /* NULL: $KVLEASE_SOCKET, else /run/kvlease/sock */
         const char *client_name; /* <= 64 bytes, for kvleased's log; NULL: program name */
         int timeout_msec;        /* of connecting and each request; < 0: for ever; 0: 30 s */
+        const char *tenant; /* only its namespaces are followed; NULL: all. Each that is takes a
+                             * descriptor and, at a RESET, memory for its cached pages */
 };
 
 enum kvl_follow_kind {

@@ -379,7 +379,26 @@ HARNESS_TEST(test_late_ids, &plain)
         kvl_disconnect(c.conn);
 }
 
-/* A tenant's follower sees its own namespaces; one on monitor.sock sees all. */
+/* Follows the pages of b's only chain on monitor.sock, and nothing of other tenants. */
+static void follow_only_b(const char *monitor)
+{
+        const struct kvl_follow_options o = {
+                .size = sizeof(o), .socket_path = monitor, .tenant = "b"};
+        struct kvl_follow_event e = {.size = sizeof(e)};
+        struct kvl_follower *f;
+        unsigned n_stored = 0;
+
+        assert_int_equal(kvl_follow_open(&o, &f), 0);
+        while (kvl_follow_next(f, 50, &e) == 1) {
+                assert_string_equal(e.ns->tenant, "b");
+                n_stored += e.kind == KVL_FOLLOW_STORED;
+        }
+        assert_int_equal(n_stored, CHAIN_PAGES);
+        kvl_follow_close(f);
+}
+
+/* A tenant's follower sees its own namespaces; one on monitor.sock sees all, or those of a tenant.
+ */
 HARNESS_TEST(test_tenants, &plain)
 {
         struct picture *of_a = calloc(1, sizeof(*of_a)), *of_all = calloc(1, sizeof(*of_all));
@@ -398,6 +417,7 @@ HARNESS_TEST(test_tenants, &plain)
         take_all(of_a);
         assert_int_equal(count_pages(of_all), CHAIN_PAGES);
         assert_int_equal(of_a->counts[KVL_FOLLOW_NAMESPACE], 0);
+        follow_only_b(monitor);
         ctl(h, "tenants set b events=off");
         await_count(of_all, KVL_FOLLOW_GONE, 1);
         kvl_disconnect(b.conn);

@@ -51,6 +51,7 @@ struct followed {
 struct kvl_follower {
         unsigned n_forks;
         char *path, *name; /* owned */
+        char *tenant;      /* owned; NULL: any */
         int timeout_msec;
         struct conn *conn; /* owned; NULL: away */
         /* A question under way (is_asking), with its answer. */
@@ -226,6 +227,11 @@ static void end_round(struct kvl_follower *f)
                 d->is_gone |= !d->is_listed;
 }
 
+static bool is_wanted(const struct kvl_follower *f, const Kvlease__V1__FeedReply *m)
+{
+        return !f->tenant || strcmp(m->tenant, f->tenant) == 0;
+}
+
 static void on_feed(struct conn *c, struct conn_call *call, int code, const ProtobufCMessage *reply,
         struct frame *frame)
 {
@@ -237,7 +243,8 @@ static void on_feed(struct conn *c, struct conn_call *call, int code, const Prot
                         conn_finish_violated(c, call, "kvleased sent a feed that makes no sense");
                         return;
                 }
-                code = follow_feed(f, m, fd_take(&frame->fds[0]));
+                if (is_wanted(f, m))
+                        code = follow_feed(f, m, fd_take(&frame->fds[0]));
                 if (code != -ENOMEM) {
                         f->after = m->id;
                         code = 0; /* a segment of another layout is left out */
@@ -530,6 +537,7 @@ void kvl_follow_close(struct kvl_follower *follower)
         conn_close(follower->conn);
         free(follower->path);
         free(follower->name);
+        free(follower->tenant);
         free(follower);
 }
 
@@ -571,7 +579,9 @@ int kvl_follow_open(const struct kvl_follow_options *options, struct kvl_followe
         list_init(&f->followed);
         f->path = strdup(conn_socket_path(o.socket_path));
         f->name = strdup(o.client_name ? o.client_name : program_invocation_short_name);
-        r = f->path && f->name ? begin_following(f) : error_set(-ENOMEM, "out of memory");
+        f->tenant = o.tenant ? strdup(o.tenant) : NULL;
+        r = f->path && f->name && !f->tenant == !o.tenant ? begin_following(f)
+                                                          : error_set(-ENOMEM, "out of memory");
         if (r != 0) {
                 kvl_follow_close(f);
                 return r;
