@@ -261,8 +261,9 @@ HOSTILE = [
 ]
 
 
-def test_lies(make_daemon: Any, make: MakeManager) -> None:
-    """Whatever another client's note says, a chunk is there or isn't; no memory is lost."""
+def test_lies(make_daemon: Any, make: MakeManager, caplog: pytest.LogCaptureFixture) -> None:
+    """Whatever another client's note says, a chunk is there or isn't; no memory is lost. The size
+    of LMCache's chunks is asked for once."""
     daemon = make_daemon(device=MEMORY)
     manager = make(daemon)
     backend = manager.storage_backends["pages"]
@@ -273,3 +274,4 @@ def test_lies(make_daemon: Any, make: MakeManager) -> None:
             assert obj.get_size() == n_bytes
             obj.ref_count_down()
     assert manager.memcheck()
+    assert caplog.text.count("Calculating the size of a single LMCache chunk") <= 1

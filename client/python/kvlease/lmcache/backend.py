@@ -9,7 +9,7 @@ import math
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -140,9 +140,15 @@ class Backend(StoragePluginInterface):
         cpu = self.local_cpu_backend
         layout = _layout(found)
         # A size that another client wrote may be any: LMCache would wait for the memory.
-        if cpu is None or layout is None or found.n_bytes > cpu.get_full_chunk_size_bytes():
+        if cpu is None or layout is None or found.n_bytes > self._most_bytes:
             return None
         return cpu.allocate(*layout)
+
+    @cached_property
+    def _most_bytes(self) -> int:
+        """Of a chunk. LMCache logs each question."""
+        n_bytes: int = self.local_cpu_backend.get_full_chunk_size_bytes()
+        return n_bytes
 
     def batched_get_blocking(self, keys: list[CacheEngineKey]) -> list[MemoryObj | None]:
         """Chunks from the first on; None for all behind one that isn't there."""
