@@ -296,8 +296,8 @@ class Events(threading.Thread):
         """Until stop(), or until the connection is over."""
         poll = select.poll()
         poll.register(self._end, select.POLLIN)
-        poll.register(self._connection.fileno(), select.POLLIN)
         try:
+            poll.register(self._connection.fileno(), select.POLLIN)
             while all(fd != self._end for fd, _ in poll.poll()):
                 self._connection.dispatch()
         except kvlease.Error as error:
