@@ -56,7 +56,7 @@ class Codecs:
             )
 
     def open(
-        self, connection: kvlease.Connection, layout: kvlease.Layout, device: str
+        self, connection: kvlease.Connection, layout: kvlease.Layout, device: str | None
     ) -> kvlease.Namespace:
         """The layout's namespace on a device. ValueError, with the settings, where it can't have
         these codecs, or has others already."""

@@ -20,7 +20,7 @@ from lmcache.v1.metadata import LMCacheMetadata
 from lmcache.v1.storage_backend.storage_manager import StorageManager
 from support import held, published
 
-import kvlease.lmcache.link
+import kvlease._link
 from kvlease.lmcache.backend import _layout, _name
 from kvlease.lmcache.objects import Found
 
@@ -182,7 +182,7 @@ def test_callback(make_daemon: Any, make: MakeManager) -> None:
 
 def test_away(make_daemon: Any, make: MakeManager, monkeypatch: pytest.MonkeyPatch) -> None:
     """Chunks are lost with kvleased, and no call fails; afterwards all goes on."""
-    monkeypatch.setattr(kvlease.lmcache.link, "_PAUSE_SECONDS", 0.2)
+    monkeypatch.setattr(kvlease._link, "_PAUSE_SECONDS", 0.2)
     daemon = make_daemon(device=MEMORY)
     manager = make(daemon)
     put(manager, range(2))

@@ -19,6 +19,7 @@ from typing import Any
 import kvlease_conftest as package
 import pytest
 import torch
+from contract import full
 from lmcache.v1.distributed.api import ObjectKey
 from lmcache.v1.distributed.l2_adapters import create_l2_adapter
 from lmcache.v1.distributed.l2_adapters.config import parse_args_to_l2_adapters_config
@@ -26,7 +27,7 @@ from lmcache.v1.memory_management import MemoryFormat, MemoryObjMetadata, Tensor
 from support import ctl, held, namespaces, published
 
 import kvlease
-import kvlease.lmcache.link
+import kvlease._link
 from kvlease.lmcache import Client
 
 MEMORY = "memory = 64MiB\nextent = 2MiB"
@@ -129,7 +130,7 @@ def make() -> Iterator[MakeAdapter]:
 @pytest.fixture
 def soon(monkeypatch: pytest.MonkeyPatch) -> None:
     """After an error kvleased is asked again soon."""
-    monkeypatch.setattr(kvlease.lmcache.link, "_PAUSE_SECONDS", 0.2)
+    monkeypatch.setattr(kvlease._link, "_PAUSE_SECONDS", 0.2)
 
 
 SIZES = [1, 511, PAGE - 512, PAGE - 511, PAGE, PAGE + 1, 2 * PAGE - 512, 3 * PAGE - 1, 1 << 20]
@@ -179,7 +180,7 @@ def beside(daemon: Any, work: Callable[[kvlease.Namespace, bytes], object]) -> N
     store = kvlease.lmcache.store.Store(options)
     name = kvlease.lmcache.native._name(f"org/model@01000100@0@{1:064x}")
     last = kvlease.lmcache.objects.last_key(name)
-    store._link.call(lambda session: work(store._namespace(session, name), last))
+    store._link.call(None, lambda session: work(store._namespace(session, name), last))
     store.close()
 
 
@@ -216,7 +217,7 @@ def test_identity(make_daemon: Any, make: MakeAdapter) -> None:
 
 def test_many_models(make_daemon: Any, make: MakeAdapter, monkeypatch: pytest.MonkeyPatch) -> None:
     """Namespaces that are open are bounded: others close, and their objects stay."""
-    monkeypatch.setattr(kvlease.lmcache.link, "_MOST_NAMESPACES", 3)
+    monkeypatch.setattr(kvlease._link, "_MOST_NAMESPACES", 3)
     daemon = make_daemon(device=MEMORY, tenant="limit = 64MiB")
     adapter = make(daemon)
     names = [f"org/model-{i}" for i in range(8)] + ["x" * 500, "", "nul\0", "\ud800", "né/ü"]
@@ -267,18 +268,9 @@ def test_full(make_daemon: Any, make: MakeAdapter) -> None:
     daemon = make_daemon(device=MEMORY, tenant="limit = 8MiB")
     adapter = make(daemon)
     assert adapter.store([key(0)], [data(1000)])
-    with (
-        kvlease.connect(daemon.socket) as connection,
-        connection.namespace("holder", package.LAYOUT) as namespace,
-    ):
-        leased = []
-        with pytest.raises((kvlease.Full, kvlease.Quota)):
-            while True:
-                leased.append(namespace.lease(512 if len(leased) < 2 else 1, max_wait=0))
+    with full(daemon, 1):
         assert not adapter.store([key(1)], [data(4 << 20)])
         assert adapter.load([key(0)], [1000]) in ([data(1000)], [None])
-        for each in leased:
-            each.close()
     package.wait_until(lambda: adapter.store([key(1)], [data(4 << 20)]))
     assert adapter.load([key(1)], [4 << 20]) == [data(4 << 20)]
     # Larger than any limit, and of more pages than a lease has.

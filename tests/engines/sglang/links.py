@@ -10,7 +10,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import torch
-from pools import PAGE, SLOTS, make_keys, make_runner
+from pools import PAGE, SLOTS, invalidate, make_keys, make_runner, slots
 from sglang.srt.mem_cache.hicache_storage import PoolName, PoolTransfer
 from sglang.srt.mem_cache.memory_pool import MHATokenToKVPool
 from sglang.srt.mem_cache.unified_cache.linker_factory import create_unified_cache_linker
@@ -56,11 +56,6 @@ def linked(socket: Any, pool: Any, ranks: Any = None, **settings: Any) -> Iterat
         linker.close()
 
 
-def slots(*pages: int, size: int = PAGE) -> torch.Tensor:
-    """Of pages of a pool."""
-    return torch.cat([torch.arange(page * size, (page + 1) * size) for page in pages])
-
-
 def transfer(keys: list[str], *pages: int) -> PoolTransfer:
     """Of keys and values, as SGLang's tree makes them."""
     return PoolTransfer(KV, device_indices=slots(*pages) if pages else None, keys=keys)
@@ -85,7 +80,7 @@ def run_rank(rank: int, meeting: str, socket: str, calls: Connection) -> None:
     with linked(socket, make_pool(1), torch.distributed.group.WORLD) as linker:
         assert store(linker, transfer(keys, 0, 1))
         if rank:
-            linker._storage._link._namespaces["kv"].invalidate(bytes.fromhex(keys[1]))
+            invalidate(linker._storage, keys[1])
         torch.distributed.barrier()
         found = linker.lookup("a", [transfer(keys)])
         first = linker.load("a", [transfer(keys[:1], 4)])

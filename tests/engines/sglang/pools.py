@@ -25,6 +25,8 @@ from sglang.srt.mem_cache.storage.backend_factory import StorageBackendFactory
 from sglang.srt.model_executor.model_runner import ModelRunner
 from transformers import LlamaConfig
 
+import kvlease
+
 PAGE = 16
 SLOTS = 64 * PAGE
 # As docs/start/sglang.md has it.
@@ -163,6 +165,20 @@ def make_keys(n: int, seed: int = 0) -> list[str]:
 def after(*keys: str) -> HiCacheStorageExtraInfo:
     """What SGLang says of the pages before."""
     return HiCacheStorageExtraInfo(prefix_keys=list(keys))
+
+
+def slots(*pages: int, size: int = PAGE) -> torch.Tensor:
+    """Of pages of a pool."""
+    return torch.cat([torch.arange(page * size, (page + 1) * size) for page in pages])
+
+
+def invalidate(storage: Any, key: str, pool: str = "kv") -> int:
+    """Drops a page and those behind it; how many."""
+
+    def work(namespace: kvlease.Namespace) -> int:
+        return namespace.invalidate(bytes.fromhex(key))
+
+    return int(storage._call(pool, 0, work))
 
 
 @contextmanager

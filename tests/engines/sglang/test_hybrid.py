@@ -11,29 +11,20 @@ from pools import (
     after,
     attached,
     clear,
+    invalidate,
     make_config,
     make_keys,
     make_mamba,
     make_mha,
     make_mla,
     page_of,
+    slots,
 )
 from sglang.srt.mem_cache.hicache_storage import PoolHitPolicy, PoolName, PoolTransfer
-from support import LIMIT, MEMORY, ctl, held, namespaces
+from support import ctl, held, namespaces
 
 pytestmark = pytest.mark.usefixtures("runner")
 LAST, ALL = PoolHitPolicy.TRAILING_PAGES, PoolHitPolicy.ALL_PAGES
-
-
-@pytest.fixture
-def daemon(make_daemon: Any) -> Any:
-    """A private one."""
-    return make_daemon(device=MEMORY, tenant=LIMIT)
-
-
-def slots(*pages: int, size: int = PAGE) -> torch.Tensor:
-    """Of pages of a pool."""
-    return torch.cat([torch.arange(page * size, (page + 1) * size) for page in pages])
 
 
 def transfer(
@@ -100,7 +91,7 @@ def test_every_page(daemon: Any) -> None:
         assert all(backend.batch_set_v1(keys, slots(0, 1, 2, 3), after()))
         found = backend.batch_exists_v2(keys, [transfer("indexer", keys, policy=ALL)])
         assert found.restorable_prefix_pages == [1, 2, 3]
-        assert backend._link._namespaces["indexer"].invalidate(bytes.fromhex(keys[1])) == 2
+        assert invalidate(backend, keys[1], "indexer") == 2
 
 
 def test_later_pool(daemon: Any) -> None:

@@ -8,25 +8,19 @@ from typing import Any
 import kvlease_conftest as package
 import pytest
 import torch
-from links import KV, linked, make_pool, run_rank, slots, store, transfer
-from pools import PAGE, SLOTS, make_keys
+from links import KV, linked, make_pool, run_rank, store, transfer
+from pools import PAGE, SLOTS, invalidate, make_keys, slots
 from sglang.srt.mem_cache.hicache_storage import PoolHitPolicy, PoolName, PoolTransfer
 from sglang.srt.mem_cache.hybrid_cache.linker_pool_assembler import (
     DevicePoolEntry,
     DevicePoolGroup,
 )
-from support import LIMIT, MEMORY, SECONDS, ctl, forks, held, namespaces, published
+from support import SECONDS, ctl, forks, held, namespaces, published
 
 from kvlease.sglang import linker as module
 
 pytestmark = pytest.mark.usefixtures("runner")
 SWA, MAMBA = PoolName.SWA, PoolName.MAMBA
-
-
-@pytest.fixture
-def daemon(make_daemon: Any) -> Any:
-    """A private one."""
-    return make_daemon(device=MEMORY, tenant=LIMIT)
 
 
 def rows(pool: Any, page: int) -> list[torch.Tensor]:
@@ -61,8 +55,7 @@ def test_round_trip(daemon: Any) -> None:
         assert reader.finish_layer_wise_loading(index)
         package.wait_until(lambda: held(daemon) == (0, 0))
         # Pages go with those behind them: parents are known of lookups.
-        namespace = writer._storage._link._namespaces["kv"]
-        assert namespace.invalidate(bytes.fromhex(keys[1])) == 3
+        assert invalidate(writer._storage, keys[1]) == 3
         assert reader.lookup("c", [transfer(keys)]) == [1]
     assert "consistent" in ctl(daemon, "check")
 
@@ -74,7 +67,7 @@ def test_refused_load(daemon: Any) -> None:
         linker.lookup("a", [transfer(keys)])
         assert store(linker, transfer(keys, 0, 1, 2))
         assert linker.lookup("a", [transfer(keys)]) == [1, 2, 3]
-        linker._storage._link._namespaces["kv"].invalidate(bytes.fromhex(keys[2]))
+        invalidate(linker._storage, keys[2])
         assert not linker.load("a", [transfer(keys, 4, 5, 6)])
         assert held(daemon) == (0, 0)
         # One that SGLang takes back.

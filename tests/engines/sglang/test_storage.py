@@ -8,35 +8,27 @@ from typing import Any
 import kvlease_conftest as package
 import pytest
 import torch
+from contract import full
 from pools import (
     PAGE,
     after,
     attached,
     clear,
     fill,
+    invalidate,
     make_config,
     make_keys,
     make_mha,
     page_of,
     set_runner,
+    slots,
 )
 from support import LIMIT, MEMORY, ctl, held, namespaces, published
 
 import kvlease
-import kvlease.sglang.link
+import kvlease._link
 
 pytestmark = pytest.mark.usefixtures("runner")
-
-
-@pytest.fixture
-def daemon(make_daemon: Any) -> Any:
-    """A private one."""
-    return make_daemon(device=MEMORY, tenant=LIMIT)
-
-
-def indices_of(*pages: int) -> torch.Tensor:
-    """The slots of pages of a host pool."""
-    return torch.cat([torch.arange(page * PAGE, (page + 1) * PAGE) for page in pages])
 
 
 @pytest.mark.parametrize("layout", ["page_first", "layer_first", "page_first_direct", "page_head"])
@@ -47,14 +39,14 @@ def test_round_trip(daemon: Any, layout: str) -> None:
     pages = [3, 1, 4, 15, 9, 2, 6, 5]
     with attached(daemon, make_config(), kv=first) as writer:
         assert writer.batch_exists(keys) == 0
-        assert writer.batch_set_v1(keys[:8], indices_of(*pages), after(*before)) == [True] * 8
+        assert writer.batch_set_v1(keys[:8], slots(*pages), after(*before)) == [True] * 8
     clear(second)
     with attached(daemon, make_config(), kv=second) as reader:
         assert reader.batch_exists(keys) == 8
         assert reader.batch_exists(keys[5:]) == 3
         assert reader.batch_exists(keys[8:]) == 0
         places = [20, 22, 21, 30, 31, 32, 33, 34, 35]
-        found = reader.batch_get_v1(keys, indices_of(*places))
+        found = reader.batch_get_v1(keys, slots(*places))
         assert found == [True] * 8 + [False]
         for there, here in zip(pages, places, strict=False):
             assert page_of(second, here * PAGE) == page_of(first, there * PAGE)
@@ -68,18 +60,17 @@ def test_parents(daemon: Any, caplog: pytest.LogCaptureFixture) -> None:
     log says once which setting is missing."""
     host, keys = make_mha(), make_keys(6)
     with attached(daemon, make_config(), kv=host) as backend:
-        assert all(backend.batch_set_v1(keys[:2], indices_of(0, 1), after()))
-        assert all(backend.batch_set_v1(keys[2:4], indices_of(2, 3), after(*keys[:2])))
-        namespace = backend._link._namespaces["kv"]
+        assert all(backend.batch_set_v1(keys[:2], slots(0, 1), after()))
+        assert all(backend.batch_set_v1(keys[2:4], slots(2, 3), after(*keys[:2])))
         # A page goes with those behind it.
-        assert namespace.invalidate(bytes.fromhex(keys[1])) == 3
+        assert invalidate(backend, keys[1]) == 3
         assert backend.batch_exists(keys) == 1
         assert not caplog.records
         # The page before was evicted here, and SGLang has it still.
-        assert all(backend.batch_set_v1(keys[2:4], indices_of(2, 3), after(*keys[:2])))
+        assert all(backend.batch_set_v1(keys[2:4], slots(2, 3), after(*keys[:2])))
         assert backend.batch_exists(keys[2:]) == 2
         for _ in range(2):
-            assert all(backend.batch_set_v1(keys[4:], indices_of(4, 5)))
+            assert all(backend.batch_set_v1(keys[4:], slots(4, 5)))
     (record,) = caplog.records
     assert "hicache_storage_pass_prefix_keys" in record.message
 
@@ -89,8 +80,8 @@ def test_duplicates(daemon: Any) -> None:
     host, keys = make_mha(), make_keys(4)
     config = make_config
     with attached(daemon, config(), kv=host) as one, attached(daemon, config(), kv=host) as other:
-        assert all(one.batch_set_v1(keys[:3], indices_of(0, 1, 2), after()))
-        assert all(other.batch_set_v1(keys, indices_of(0, 1, 2, 3), after()))
+        assert all(one.batch_set_v1(keys[:3], slots(0, 1, 2), after()))
+        assert all(other.batch_set_v1(keys, slots(0, 1, 2, 3), after()))
         assert (one.stats.published_pages, other.stats.published_pages) == (3, 1)
         assert published(daemon) == 4
 
@@ -109,7 +100,7 @@ def test_identity_of_ranks(daemon: Any, change: str) -> None:
     """Other ranks and salts find nothing under the same keys."""
     host, keys = make_mha(), make_keys(2)
     with attached(daemon, make_config(), kv=host) as backend:
-        assert all(backend.batch_set_v1(keys, indices_of(0, 1), after()))
+        assert all(backend.batch_set_v1(keys, slots(0, 1), after()))
     with attached(daemon, make_config(**IDENTITIES[change]), kv=host) as other:
         assert other.batch_exists(keys) == 0
     with attached(daemon, make_config(), kv=host) as same:
@@ -133,7 +124,7 @@ def test_identity_of_models(daemon: Any, change: dict[str, Any], runner: Any) ->
     """Other weights, settings, numbers and layouts find nothing."""
     keys = make_keys(2)
     with attached(daemon, make_config(), kv=make_mha()) as backend:
-        assert all(backend.batch_set_v1(keys, indices_of(0, 1), after()))
+        assert all(backend.batch_set_v1(keys, slots(0, 1), after()))
     pool = make_mha(change.pop("layout", "page_first"), change.pop("numbers", torch.bfloat16))
     set_runner(runner, **change)
     with attached(daemon, make_config(), kv=pool) as backend:
@@ -145,15 +136,15 @@ def test_model_changes(daemon: Any, runner: Any) -> None:
     """Weights that are written to: nothing is found or stored before the backend is made anew."""
     host, keys = make_mha(), make_keys(2)
     with attached(daemon, make_config(), kv=host) as backend:
-        assert all(backend.batch_set_v1(keys[:1], indices_of(0), after()))
+        assert all(backend.batch_set_v1(keys[:1], slots(0), after()))
         with torch.no_grad():
             runner.model.weight[0, 0] += 1
         assert backend.batch_exists(keys) == 0
-        assert backend.batch_get_v1(keys[:1], indices_of(0)) == [False]
-        assert backend.batch_set_v1(keys[1:], indices_of(1), after(keys[0])) == [False]
+        assert backend.batch_get_v1(keys[:1], slots(0)) == [False]
+        assert backend.batch_set_v1(keys[1:], slots(1), after(keys[0])) == [False]
     with attached(daemon, make_config(), kv=host) as backend:
         assert backend.batch_exists(keys) == 0
-        assert all(backend.batch_set_v1(keys, indices_of(0, 1), after()))
+        assert all(backend.batch_set_v1(keys, slots(0, 1), after()))
 
 
 @pytest.mark.parametrize(
@@ -192,16 +183,16 @@ def test_verify(daemon: Any) -> None:
         host.kv_buffer.copy_(numbers)
     config = {"settings": {"verify": 1}}
     with attached(daemon, make_config(), kv=truth) as backend:
-        assert all(backend.batch_set_v1(keys, indices_of(0, 1, 2), after()))
+        assert all(backend.batch_set_v1(keys, slots(0, 1, 2), after()))
     with attached(daemon, make_config(**config), kv=truth) as backend:
         assert backend.batch_exists(keys) == 0 and backend.stats.verified == 1
-        assert all(backend.batch_set_v1(keys, indices_of(0, 1, 2), after()))
+        assert all(backend.batch_set_v1(keys, slots(0, 1, 2), after()))
         assert backend.stats.compared_pages == 3
     lie.kv_buffer.neg_()
     with attached(daemon, make_config(**config), kv=lie) as backend:
-        backend.batch_set_v1(keys, indices_of(0, 1, 2), after())
+        backend.batch_set_v1(keys, slots(0, 1, 2), after())
         assert backend.batch_exists(keys) == 0
-        assert backend.batch_set_v1(make_keys(1, seed=4), indices_of(4), after()) == [False]
+        assert backend.batch_set_v1(make_keys(1, seed=4), slots(4), after()) == [False]
     assert published(daemon) == 0 and held(daemon) == (0, 0)
 
 
@@ -218,10 +209,10 @@ def test_faults(daemon: Any, monkeypatch: pytest.MonkeyPatch) -> None:
         for seed in range(60):
             fill(host, seed)
             keys = make_keys(4, seed=100 + seed)
-            n_stored += all(writer.batch_set_v1(keys, indices_of(0, 1, 2, 3), after()))
+            n_stored += all(writer.batch_set_v1(keys, slots(0, 1, 2, 3), after()))
             n = reader.batch_exists(keys)
             if n:
-                found = reader.batch_get_v1(keys[:n], indices_of(8, 9, 10, 11)[: n * PAGE])
+                found = reader.batch_get_v1(keys[:n], slots(8, 9, 10, 11)[: n * PAGE])
                 for i in range(sum(found)):
                     assert page_of(other, (8 + i) * PAGE) == page_of(host, i * PAGE)
                 n_loaded += sum(found)
@@ -234,39 +225,36 @@ def test_full(make_daemon: Any) -> None:
     daemon = make_daemon(device=MEMORY, tenant="limit = 8MiB")
     host, keys = make_mha(), make_keys(2)
     with attached(daemon, make_config(), kv=host) as backend:
-        with (
-            kvlease.connect(daemon.socket) as connection,
-            connection.namespace("holder", package.LAYOUT) as namespace,
-        ):
-            leases = []
-            with pytest.raises((kvlease.Full, kvlease.Quota)):
-                while True:
-                    leases.append(namespace.lease(128))
-            assert backend.batch_set_v1(keys, indices_of(0, 1), after()) == [False, False]
-        package.wait_until(lambda: all(backend.batch_set_v1(keys, indices_of(0, 1), after())))
+        with full(daemon):
+            assert backend.batch_set_v1(keys, slots(0, 1), after()) == [False, False]
+        package.wait_until(lambda: all(backend.batch_set_v1(keys, slots(0, 1), after())))
 
 
 def test_daemon_away(make_daemon: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Gone at the start, killed, and gone for good: nothing raises, and it is used again."""
-    monkeypatch.setattr(kvlease.sglang.link, "_PAUSE_SECONDS", 0.2)
+    monkeypatch.setattr(kvlease._link, "_PAUSE_SECONDS", 0.2)
     daemon = make_daemon(device=MEMORY, tenant=LIMIT)
     daemon.stop()
     host, keys = make_mha(), make_keys(2)
 
     def stores() -> bool:
-        done: list[bool] = backend.batch_set_v1(keys, indices_of(0, 1), after())
+        done: list[bool] = backend.batch_set_v1(keys, slots(0, 1), after())
         return all(done)
 
     with attached(daemon, make_config(settings={"timeout": 0.5}), kv=host) as backend:
         assert not stores() and backend.batch_exists(keys) == 0
-        assert backend.batch_get_v1(keys, indices_of(0, 1)) == [False, False]
+        assert backend.batch_get_v1(keys, slots(0, 1)) == [False, False]
         daemon.start()
         package.wait_until(stores)
         daemon.stop()
-        assert backend.batch_get_v1(keys, indices_of(0, 1)) in ([True, True], [False, False])
+        assert backend.batch_get_v1(keys, slots(0, 1)) in ([True, True], [False, False])
         backend.clear()
         daemon.start()
         package.wait_until(stores)
+        daemon.stop()
+        daemon.start()
+        # So far the pages are found in the memory of the daemon that is gone.
+        package.wait_until(lambda: not backend.batch_exists(keys))
 
 
 def test_threads(daemon: Any) -> None:
@@ -276,11 +264,11 @@ def test_threads(daemon: Any) -> None:
     with attached(daemon, make_config(), kv=host) as backend:
 
         def work(i: int) -> None:
-            keys, places = texts[i % 6], indices_of(*range(8))
+            keys, places = texts[i % 6], slots(*range(8))
             for _ in range(20):
                 if not backend.batch_exists(keys):
                     backend.batch_set_v1(keys, places, after())
-                found = backend.batch_get_v1(keys, indices_of(*range(8 + 8 * i, 16 + 8 * i)))
+                found = backend.batch_get_v1(keys, slots(*range(8 + 8 * i, 16 + 8 * i)))
                 assert found == [True] * 8
 
         with ThreadPoolExecutor(6) as threads:
@@ -294,9 +282,9 @@ def test_clear(daemon: Any, caplog: pytest.LogCaptureFixture) -> None:
     """SGLang's command to drop its storage."""
     host, keys = make_mha(), make_keys(2)
     with attached(daemon, make_config(), kv=host) as backend:
-        assert all(backend.batch_set_v1(keys, indices_of(0, 1), after()))
+        assert all(backend.batch_set_v1(keys, slots(0, 1), after()))
         backend.clear()
         assert backend.batch_exists(keys) == 0
-        assert all(backend.batch_set_v1(keys, indices_of(0, 1), after()))
+        assert all(backend.batch_set_v1(keys, slots(0, 1), after()))
     (record,) = caplog.records
     assert "the namespace was invalidated" in record.getMessage()

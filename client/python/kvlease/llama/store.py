@@ -1,25 +1,17 @@
-"""The connection to kvleased, which may be lost and made again while the engine goes on."""
+"""Saves and loads the text of a context of llama.cpp."""
 
 from __future__ import annotations
 
-import errno
-import logging
 import os
 import random
-import time
 from array import array
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
 
 import kvlease
 from kvlease import _kvlease
-from kvlease._engine import Events, Stats
+from kvlease._engine import Stats
+from kvlease._link import Link, Session
 
-_logger = logging.getLogger("kvlease")
-
-# Between two tries to reach kvleased, and after it was slow. Not tuned.
-_PAUSE_SECONDS = 5.0
 # A context of llama-cpp-python has one text.
 SEQUENCE = 0
 SCRATCH = 1
@@ -55,10 +47,7 @@ class Store:
         if not 0 <= options.verify <= 1:
             raise ValueError(f"verify is a share of prompts, 0 to 1, not {options.verify!r}")
         self.stats = Stats()
-        self._options = options
-        self._name = name
-        self._connection: kvlease.Connection | None = None
-        self._events: Events | None = None
+        self._verify = options.verify
         self._context = _kvlease.llama_new(
             context,
             library,
@@ -71,24 +60,35 @@ class Store:
         info = self._context.info
         self.chunk: int = info["chunk_tokens"]
         self.has_state: bool = info["has_state"]
-        self._idle_until = 0.0
-        self._has_failed = False
         self._is_verified = False
         """The text is computed to be compared, though it was found."""
-        self._call(None, lambda: None)
+        client_name = (options.client_name or f"llama.cpp {name}")[:64]
+        self._link = Link(options.socket, client_name, options.timeout, self._context)
+        # A kvleased that can't be reached is logged now, not at the first prompt.
+        self._link.call(None, lambda session: None)
 
     def load(self, tokens: array[int], n_have: int) -> int:
         """How many of the tokens the context has then; n_have: it has so many of them now."""
         self.stats.requests += 1
         self.stats.asked_tokens += len(tokens)
-        self._is_verified = random.random() < self._options.verify
+        self._is_verified = random.random() < self._verify
         if self._is_verified:
-            found: int = self._call(0, lambda: self._context.find(tokens))
+            found = self._link.call(0, lambda session: self._context.find(tokens))
             self._is_verified = found > n_have
             self.stats.verified += self._is_verified
             if self._is_verified:
                 return n_have
-        n: int = self._call(n_have, lambda: self._context.load(SEQUENCE, tokens, n_have))
+        n = n_have
+
+        def work(session: Session) -> None:
+            nonlocal n
+            try:
+                n = self._context.load(SEQUENCE, tokens, n_have)
+            except kvlease.Error as error:
+                n = getattr(error, "n_tokens", n_have)
+                raise
+
+        self._link.call(None, work)
         self.stats.hit_tokens += max(0, n - n_have)
         return n
 
@@ -96,68 +96,11 @@ class Store:
         """The context has computed these tokens, from the first one on."""
         if self._is_verified:
             self._is_verified = False
-            n = self._call(0, lambda: self._context.verify(SEQUENCE, tokens))
+            n = self._link.call(0, lambda session: self._context.verify(SEQUENCE, tokens))
             self.stats.compared_pages += n // self.chunk
-        # After the last connection was lost: only load() makes a new one, before a prompt.
-        if self._connection is not None:
-            self._call(0, lambda: self._context.save(SEQUENCE, tokens))
+        self._link.call(0, lambda session: self._context.save(SEQUENCE, tokens))
 
     def close(self) -> None:
         """Before the context is freed."""
-        self._has_failed = True
-        self._disconnect()
+        self._link.close()
         self._context.close()
-
-    def _call(self, otherwise: Any, call: Callable[[], Any]) -> Any:
-        """What the call returns, or otherwise."""
-        if self._has_failed or time.monotonic() < self._idle_until:
-            return otherwise
-        try:
-            if self._connection is None:
-                self._connect()
-            return call()
-        except kvlease.Error as error:
-            self._meet(error)
-            return getattr(error, "n_tokens", otherwise)
-        except MemoryError as error:
-            self._idle_until = time.monotonic() + _PAUSE_SECONDS
-            _logger.warning("goes on without kvlease, as memory is short: %r", error)
-            return otherwise
-
-    def _connect(self) -> None:
-        connection = kvlease.connect(
-            self._options.socket,
-            client_name=(self._options.client_name or f"llama.cpp {self._name}")[:64],
-            timeout=self._options.timeout,
-        )
-        try:
-            self._context.attach(connection)
-        except BaseException:
-            connection.close()
-            raise
-        self._connection = connection
-        self._events = Events(connection)
-
-    def _disconnect(self) -> None:
-        connection, self._connection = self._connection, None
-        events, self._events = self._events, None
-        if events is not None:
-            events.stop()
-        self._context.detach()
-        if connection is not None:
-            connection.close()
-
-    def _meet(self, error: kvlease.Error) -> None:
-        """After a failure: what isn't asked any more, and for how long."""
-        if error.code == -errno.EBADMSG:
-            self._has_failed = True
-            _logger.error("saves and loads nothing any more: %s", error)
-        elif isinstance(error, kvlease.Full | kvlease.Quota | kvlease.NoParent | kvlease.Draining):
-            _logger.info("saved less: %s", error)
-        elif isinstance(error, kvlease.Timeout | kvlease.Busy) or error.code == -errno.ENOBUFS:
-            self._idle_until = time.monotonic() + _PAUSE_SECONDS
-            _logger.warning("goes on without kvlease for %.0f s: %s", _PAUSE_SECONDS, error)
-        else:
-            self._idle_until = time.monotonic() + _PAUSE_SECONDS
-            _logger.warning("goes on without kvlease, tries again later: %s", error)
-            self._disconnect()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
 from collections import OrderedDict
@@ -9,10 +10,19 @@ from collections.abc import Iterable
 from itertools import takewhile
 
 import kvlease
-from kvlease.lmcache.link import give_back
+
+_logger = logging.getLogger("kvlease")
 
 # Keys whose page is kept pinned at a time. Not tuned.
 _MOST_PINS = 16384
+
+
+def give_back(pages: kvlease.Pages) -> None:
+    """Closes the pages. Where that can't be, their connection is over and took them with it."""
+    try:
+        pages.close_soon()
+    except kvlease.Error as error:
+        _logger.debug("gave nothing back: %s", error)
 
 
 class Pins:

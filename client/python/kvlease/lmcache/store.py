@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import kvlease
-from kvlease.lmcache.link import Link, Session, give_back
+from kvlease._link import Link, Session
 from kvlease.lmcache.objects import (
     MOST_PAGES,
     NOTE_BYTES,
@@ -21,7 +21,7 @@ from kvlease.lmcache.objects import (
     last_key,
 )
 from kvlease.lmcache.options import Options
-from kvlease.lmcache.pins import Pins
+from kvlease.lmcache.pins import Pins, give_back
 
 _logger = logging.getLogger("kvlease")
 
@@ -46,11 +46,11 @@ class Store:
 
     def __init__(self, options: Options) -> None:
         self._options = options
-        self._link = Link(self._connect)
+        self._link = Link(options.socket, options.client_name, options.timeout)
         self._pager = Pager(options.page_bytes)
         self._pins = Pins(options.pin_seconds)
         # A kvleased that can't be reached is logged now, not at the first request.
-        self._link.call(lambda session: None)
+        self._link.call(None, lambda session: None)
 
     def exists(self, names: Sequence[Name], pin: bool = True) -> list[bool]:
         """Says of each object whether it is there. pin: objects that are there are kept from
@@ -66,7 +66,7 @@ class Store:
                 else:
                     pages.close()
 
-        self._link.call(work)
+        self._link.call(None, work)
         return done
 
     def load(self, names: Sequence[Name], buffers: Sequence[Any]) -> list[bool]:
@@ -78,7 +78,7 @@ class Store:
             for i, (name, buffer) in enumerate(zip(names, buffers, strict=False)):
                 done[i] = self._load(self._namespace(session, name), name, memoryview(buffer))
 
-        self._link.call(work)
+        self._link.call(None, work)
         self.unpin(names)
         return done
 
@@ -101,7 +101,7 @@ class Store:
             for namespace, objects in new.items():
                 self._store(namespace, objects, done)
 
-        self._link.call(work)
+        self._link.call(None, work)
         return done
 
     def delete(self, names: Sequence[Name]) -> list[bool]:
@@ -114,19 +114,15 @@ class Store:
                 self._delete(namespace, name, self._describe(namespace, name))
                 done[i] = True
 
-        self._link.call(work)
+        self._link.call(None, work)
         self.unpin(names)
         return done
 
     def describe(self, name: Name) -> Found | None:
         """Reads the object's size and note. None: the object isn't there."""
-        found: list[Found | None] = [None]
-
-        def work(session: Session) -> None:
-            found[0] = self._describe(self._namespace(session, name), name)
-
-        self._link.call(work)
-        return found[0]
+        return self._link.call(
+            None, lambda session: self._describe(self._namespace(session, name), name)
+        )
 
     def unpin(self, names: Iterable[Name]) -> None:
         """Lets the objects be evicted."""
@@ -136,13 +132,6 @@ class Store:
         """Drops all pins and ends the connection."""
         self._pins.close()
         self._link.close()
-
-    def _connect(self) -> kvlease.Connection:
-        return kvlease.connect(
-            self._options.socket,
-            client_name=self._options.client_name,
-            timeout=self._options.timeout,
-        )
 
     def _namespace(self, session: Session, name: Name) -> kvlease.Namespace:
         layout = kvlease.Layout(

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import logging
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from sglang.srt.mem_cache.hicache_storage import (
@@ -22,13 +22,14 @@ from sglang.srt.mem_cache.hicache_storage import (
 import kvlease
 from kvlease import _verify
 from kvlease._engine import Stats
+from kvlease._link import Link, Session
 from kvlease.sglang.identity import Model, layout_of, runners
-from kvlease.sglang.link import Link
 from kvlease.sglang.options import Options
 from kvlease.sglang.pages import DevicePool, Pinned, Pool, cached, key_of
 
 _logger = logging.getLogger("kvlease")
 _KV = PoolName.KV.value
+_T = TypeVar("_T")
 
 
 class Storage(HiCacheStorage):
@@ -51,7 +52,10 @@ class Storage(HiCacheStorage):
         client = (self._options.client_name or f"sglang {name}").strip()
         rank = f" rank {config.tp_rank}" if config.tp_size > 1 else ""
         rank += f" dp {config.dp_rank}" if config.dp_rank else ""
-        self._link = Link(self._options, client[: 64 - len(rank)] + rank)
+        self._layouts: dict[str, kvlease.Layout] = {}
+        self._link = Link(
+            self._options.socket, client[: 64 - len(rank)] + rank, self._options.timeout
+        )
 
     # What SGLang tells.
 
@@ -79,11 +83,28 @@ class Storage(HiCacheStorage):
         model = self._model = Model(self._options, runners())
         for pool in self._pools.values():
             self._add(pool, model)
-        self._link.call(_KV, None, lambda namespace: namespace.check_room(1))
+        self._call(_KV, None, lambda namespace: namespace.check_room(1))
 
     def _add(self, pool: Pool, model: Model) -> None:
         is_of_rank = pool.is_of_rank(self._config.is_mla_model)
-        self._link.add(pool.name, layout_of(pool, self._config, model.identity, is_of_rank))
+        layout = layout_of(pool, self._config, model.identity, is_of_rank)
+        self._layouts[pool.name] = layout
+
+    def _call(self, name: str, otherwise: _T, work: Callable[[kvlease.Namespace], _T]) -> _T:
+        """What work returns for the namespace of this pool, or otherwise."""
+
+        def work_there(session: Session) -> _T:
+            try:
+                namespace = session.namespace(self._layouts[name], "host", self._options.codecs)
+            except kvlease.Error:
+                raise
+            except ValueError as error:
+                # Of the codecs, which kvleased doesn't know or has chosen otherwise.
+                self._link.stop(str(error))
+                return otherwise
+            return work(namespace)
+
+        return self._link.call(otherwise, work_there)
 
     # Keys and values.
 
@@ -166,7 +187,7 @@ class Storage(HiCacheStorage):
         if not keys or not self._can_share(pool.name):
             return None
         hashes = list(map(key_of, keys))
-        pinned = self._link.call(pool.name, None, lambda namespace: pool.pin(namespace, hashes))
+        pinned = self._call(pool.name, None, lambda namespace: pool.pin(namespace, hashes))
         if pinned is not None and pool.name == _KV:
             self.stats.hit_tokens += len(keys) * pool.n_slots
         return pinned
@@ -186,7 +207,7 @@ class Storage(HiCacheStorage):
         if not keys or not self._can_share(name):
             return none
         hashes = list(map(key_of, keys))
-        return self._link.call(name, none, lambda ns: cached(ns, hashes, every))
+        return self._call(name, none, lambda ns: cached(ns, hashes, every))
 
     def _load(self, name: str, keys: list[str], indices: torch.Tensor | None) -> list[bool]:
         none = [False] * len(keys)
@@ -194,7 +215,7 @@ class Storage(HiCacheStorage):
         if not pool or not keys or not self._fits(pool, keys, indices):
             return none
         hashes = list(map(key_of, keys))
-        done = self._link.call(name, none, lambda ns: pool.load(ns, hashes, indices))
+        done = self._call(name, none, lambda ns: pool.load(ns, hashes, indices))
         if name == _KV:
             self.stats.hit_tokens += sum(done) * pool.n_slots
         return done
@@ -216,13 +237,11 @@ class Storage(HiCacheStorage):
         hashes = list(map(key_of, keys))
         if is_chain:
             parent = key_of(before) if before else None
-            n = self._link.call(
-                name, 0, lambda ns: self._save_run(ns, pool, hashes, indices, parent)
-            )
+            n = self._call(name, 0, lambda ns: self._save_run(ns, pool, hashes, indices, parent))
             return [True] * n + none[n:]
         slots = indices.split(pool.n_slots)
         return [
-            self._link.call(name, 0, partial(self._save_run, pool=pool, keys=[key], indices=at)) > 0
+            self._call(name, 0, partial(self._save_run, pool=pool, keys=[key], indices=at)) > 0
             for key, at in zip(hashes, slots, strict=True)
         ]
 
@@ -328,7 +347,7 @@ class Storage(HiCacheStorage):
     def clear(self) -> None:
         """Drops all pages of the model, which engines of the tenant share."""
         for name in self._pools:
-            self._link.call(name, 0, lambda namespace: namespace.invalidate())
+            self._call(name, 0, lambda namespace: namespace.invalidate())
 
     def close(self) -> None:
         """The engine ends, or detaches its storage."""
