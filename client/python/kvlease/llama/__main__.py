@@ -8,29 +8,20 @@ import sys
 import llama_cpp
 from llama_cpp.server import __main__ as command_line
 
-import kvlease
+from kvlease._command import make_parser
 from kvlease.llama.engine import ServedLlama
 from kvlease.llama.store import Options
 
 
 def _parser() -> argparse.ArgumentParser:
     defaults = Options()
-    parser = argparse.ArgumentParser(
-        prog="python -m kvlease.llama",
-        usage="%(prog)s [OPTION...] serve [ARGUMENT...]",
-        description="`python -m llama_cpp.server` with all its arguments, and a KV cache kept by "
-        "kvleased. OPTIONs are of kvlease, ARGUMENTs of llama_cpp.server (serve --help). Requests "
-        "can't ask for logprobs.",
-        epilog="Exit status: that of llama_cpp.server; 2: wrong command line.",
-    )
-    parser.add_argument("--version", action="version", version=f"kvlease {kvlease.__version__}")
-    parser.add_argument("--socket", help="default: $KVLEASE_SOCKET, else /run/kvlease/sock")
-    parser.add_argument("--client-name", metavar="NAME", help="name that kvleasectl shows")
-    parser.add_argument(
-        "--weights", metavar="NAME", help="names the weights (default: all their bytes are read)"
-    )
-    parser.add_argument(
-        "--salt", metavar="TEXT", type=str.encode, default=b"", help="keeps equal prompts apart"
+    parser = make_parser(
+        "kvlease.llama",
+        "serve [ARGUMENT...]",
+        "`python -m llama_cpp.server` with all its arguments, and a KV cache kept by kvleased. "
+        "OPTIONs are of kvlease, ARGUMENTs of llama_cpp.server (serve --help). Requests can't ask "
+        "for logprobs.",
+        "Exit status: that of llama_cpp.server; 2: wrong command line.",
     )
     parser.add_argument(
         "--chunk-tokens",
@@ -46,16 +37,6 @@ def _parser() -> argparse.ArgumentParser:
         default=defaults.timeout,
         help="how long a call may wait for kvleased (default: %(default)s)",
     )
-    parser.add_argument(
-        "--verify",
-        metavar="SHARE",
-        type=float,
-        default=defaults.verify,
-        help="share of found prompts, 0 to 1, that are computed again and compared "
-        "(default: %(default)s)",
-    )
-    parser.add_argument("command", choices=["serve"], help=argparse.SUPPRESS)
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     return parser
 
 

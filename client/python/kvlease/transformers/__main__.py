@@ -8,41 +8,23 @@ import sys
 import transformers
 from transformers.cli import transformers as command_line
 
-import kvlease
+from kvlease._command import make_parser
 from kvlease.transformers.engine import enable
 
 
 def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="python -m kvlease.transformers",
-        usage="%(prog)s [OPTION...] serve [MODEL] --continuous-batching [ARGUMENT...]",
-        description="Run `transformers serve` with a KV cache on pages of kvlease. OPTIONs are of "
-        "kvlease, ARGUMENTs of transformers (serve --help).",
-        epilog="help(kvlease.transformers.enable) describes each option. Exit status: that of "
+    parser = make_parser(
+        "kvlease.transformers",
+        "serve [MODEL] --continuous-batching [ARGUMENT...]",
+        "Run `transformers serve` with a KV cache on pages of kvlease. OPTIONs are of kvlease, "
+        "ARGUMENTs of transformers (serve --help).",
+        "help(kvlease.transformers.enable) describes each option. Exit status: that of "
         "transformers; 2: wrong command line.",
     )
-    parser.add_argument("--version", action="version", version=f"kvlease {kvlease.__version__}")
-    parser.add_argument(
-        "--socket",
-        help="use this socket of a tenant (default: $KVLEASE_SOCKET, else /run/kvlease/sock)",
-    )
-    parser.add_argument("--client-name", metavar="NAME", help="name in kvleasectl clients")
     parser.add_argument(
         "--device",
         metavar="UUID",
         help="a GPU, or 'host' (default: the daemon's; for a model on the CPU: host)",
-    )
-    parser.add_argument(
-        "--weights",
-        metavar="NAME",
-        help="name of the weights (default: a digest of all their bytes)",
-    )
-    parser.add_argument(
-        "--salt",
-        metavar="TEXT",
-        type=str.encode,
-        default=b"",
-        help="share pages only with processes that have the same salt",
     )
     parser.add_argument(
         "--on-loss",
@@ -64,16 +46,6 @@ def _parser() -> argparse.ArgumentParser:
         default=10,
         help="wait this long for pages of other hosts (default: %(default)s; 0: don't wait)",
     )
-    parser.add_argument(
-        "--verify",
-        metavar="SHARE",
-        type=float,
-        default=0,
-        help="compute the pages of this share of found prompts, 0 to 1, again, and compare "
-        "(default: %(default)s)",
-    )
-    parser.add_argument("command", choices=["serve"], help=argparse.SUPPRESS)
-    parser.add_argument("arguments", nargs=argparse.REMAINDER, help=argparse.SUPPRESS)
     return parser
 
 
