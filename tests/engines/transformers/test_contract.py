@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from contract import FULL, Contract, Driver
-
-pytestmark = FULL
+from contract import Contract, Driver
 
 
 @pytest.fixture(scope="session")

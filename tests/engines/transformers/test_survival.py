@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import random
 import time
 from typing import Any
 
 import kvlease_conftest as package
 import pytest
+from contract import full
 from support import LIMIT, MEMORY, ctl, held, make_prompts, on
-
-import kvlease
 
 PAGE = 16
 # Of 24 KiB: some 40 a prompt. A set of 2 MiB has 85.
@@ -40,14 +37,7 @@ def test_waits_for_what_others_hold(make_daemon: package.MakeDaemon, start_engin
     alone, engine = start_engines({}, on(daemon))
     prompts = make_prompts(11, 0, 1500, 1600)
     expected = alone.call("run", prompts, 12)
-    with (
-        kvlease.connect(daemon.socket) as connection,
-        connection.namespace("holder", package.LAYOUT) as namespace,
-        contextlib.ExitStack() as leased,
-    ):
-        with contextlib.suppress(kvlease.Full, kvlease.Quota):
-            while True:
-                leased.enter_context(namespace.lease(128))
+    with full(daemon):
         engine.send("run", prompts, 12)
         time.sleep(1)
         assert not engine.has_answer()
@@ -189,74 +179,6 @@ def test_cancelled_requests_give_back(make_daemon: package.MakeDaemon, start_eng
     package.wait_until(lambda: held(daemon) == (2, 0))
     (prompt,) = make_prompts(9, 0, 50)
     assert len(engine.call("run", [prompt], 5)["tokens"][0]) == 5
-
-
-def test_killed_daemons_are_not_seen(make_daemon: package.MakeDaemon, start_engines: Any) -> None:
-    """SIGKILL of kvleased under --keep, in the middle of prefills and decodes."""
-    daemon = make_daemon(keep=True, device=MEMORY, tenant=LIMIT)
-    alone, engine = start_engines({}, on(daemon))
-    numbers = random.Random(3)
-    for i in range(4):
-        prompts = make_prompts(20 + i, 100, 200, 400, 600)
-        expected = alone.call("run", prompts, 24)
-        engine.send("run", prompts, 24)
-        for _ in range(2):
-            time.sleep(numbers.uniform(0, 0.3))
-            daemon.kill()
-        got = engine.receive()
-        assert got["tokens"] == expected["tokens"]
-        assert got["errors"] == []
-    package.wait_until(lambda: held(daemon) == (2, 0))
-    assert "consistent" in ctl(daemon, "check")
-
-
-def test_killed_engines_leave_nothing(make_daemon: package.MakeDaemon, start_engines: Any) -> None:
-    """What a killed engine has published is there for the next one; what it held isn't lost."""
-    daemon = make_daemon(device=MEMORY, tenant=LIMIT)
-    alone, killed = start_engines({}, on(daemon))
-    expected = alone.call("run", PROMPTS, 8)
-    for prompt in PROMPTS:
-        killed.call("add", prompt, 2000)
-    package.wait_until(lambda: held(daemon)[1] > 40)
-    killed.kill()
-    package.wait_until(lambda: held(daemon) == (0, 0))
-    (engine,) = start_engines(on(daemon))
-    assert engine.call("run", PROMPTS, 8)["tokens"] == expected["tokens"]
-    assert "consistent" in ctl(daemon, "check")
-
-
-@pytest.mark.parametrize(
-    "other",
-    [
-        {"model": {"attention": "eager"}},
-        {"model": {"seed": 1}},
-        {"model": {"rope_theta": 20000.0}},
-        {"kvlease": {"salt": "somebody else"}},
-        {"batching": {"page_size": 2 * PAGE}},
-    ],
-    ids=["attention", "weights", "configuration", "salt", "page_size"],
-)
-def test_what_is_laid_out_otherwise_is_a_miss(
-    make_daemon: package.MakeDaemon, start_engines: Any, other: dict[str, Any]
-) -> None:
-    daemon = make_daemon(device=MEMORY, tenant=LIMIT)
-    settings = on(daemon)
-    differing = settings | other
-    differing["kvlease"] = settings["kvlease"] | other.get("kvlease", {})
-    first, second = start_engines(settings, differing)
-    first.call("run", PROMPTS[:1], 4)
-    second.call("run", PROMPTS[:1], 4)
-    assert second.call("stats")["hit_tokens"] == 0
-
-
-def test_gone_for_good_is_an_error(make_daemon: package.MakeDaemon, start_engines: Any) -> None:
-    daemon = make_daemon(device=MEMORY, tenant=LIMIT)
-    (engine,) = start_engines(on(daemon, reconnect=0.05))
-    engine.call("run", PROMPTS[:1], 4)
-    daemon.stop()
-    got = engine.call("run", PROMPTS, 4)
-    sentences = got.get("errors") or [got["fatal"]]
-    assert all("kvleased is gone" in sentence for sentence in sentences)
 
 
 def test_gone_for_good_goes_on(make_daemon: package.MakeDaemon, start_engines: Any) -> None:
