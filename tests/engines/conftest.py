@@ -48,6 +48,21 @@ def kept() -> Iterator[dict[str, Engine]]:
 
 
 @pytest.fixture
+def start_server(tmp_path: Path) -> Iterator[Callable[..., Any]]:
+    """start_server(function of serving, arguments after its log, ...): a server, ended with the
+    test."""
+    servers: list[Any] = []
+
+    def start(function: Callable[..., Any], *arguments: object, **options: bool) -> Any:
+        servers.append(function(tmp_path / f"{len(servers)}.log", *arguments, **options))
+        return servers[-1]
+
+    yield start
+    for server in servers:
+        server.kill()
+
+
+@pytest.fixture
 def start_engines(
     request: pytest.FixtureRequest, kept: dict[str, Engine]
 ) -> Iterator[StartEngines]:

@@ -240,6 +240,16 @@ class Server:
                         when = None
         return answer
 
+    def complete(self, **body: Any) -> str:
+        """The text of the greedy answer; body: of the request."""
+        request = urllib.request.Request(
+            f"{self.url}/v1/completions",
+            json.dumps(body | {"temperature": 0}).encode(),
+            {"Content-Type": "application/json"},
+        )
+        with urllib.request.urlopen(request) as response:
+            return str(json.load(response)["choices"][0]["text"])
+
     @staticmethod
     def _take(answer: Answer, part: dict[str, Any]) -> None:
         if "error" in part:

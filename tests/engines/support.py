@@ -173,6 +173,11 @@ def namespaces(daemon: Any) -> list[dict[str, Any]]:
     return found
 
 
+def client_names(daemon: Any) -> list[str]:
+    """Of all that are connected."""
+    return [each["name"] for each in json.loads(ctl(daemon, "clients", "--json"))["clients"]]
+
+
 def held(daemon: Any) -> tuple[int, int]:
     """Pages that are leased and not published, and pages that are pinned, in all namespaces."""
     found = namespaces(daemon)

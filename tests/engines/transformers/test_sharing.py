@@ -5,17 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import kvlease_conftest as package
-from support import LIMIT, MEMORY, ctl, held, make_prompts, on
+from support import LIMIT, MEMORY, ctl, findable, held, make_prompts, on
 
 import kvlease
 
 PAGE = 16
 PROMPTS = make_prompts(1, 1000, 7, 20, 33)
-
-
-def findable(prompts: list[list[int]]) -> int:
-    """Tokens that are found where all prompts were computed before: full pages, never all of it."""
-    return sum((len(prompt) - 1) // PAGE * PAGE for prompt in prompts)
 
 
 def test_a_second_process_finds_what_the_first_computed(
@@ -34,7 +29,7 @@ def test_a_second_process_finds_what_the_first_computed(
     stats = second.call("stats")
     assert stats["requests"] == len(PROMPTS)
     assert stats["asked_tokens"] == sum(map(len, PROMPTS))
-    assert stats["hit_tokens"] == findable(PROMPTS)
+    assert stats["hit_tokens"] == sum(findable(PROMPTS, PAGE))
     # Requests of one engine share, too, and what they computed beside each other is there once.
     stats = first.call("stats")
     texts = [tuple(p + t[:-1]) for p, t in zip(PROMPTS, expected["tokens"], strict=True)]

@@ -2,36 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
+from typing import Any
 
 import kvlease_conftest as package
 import pytest
 import serving
 from contract import FULL
-from support import LIMIT, MEMORY, SECONDS, ctl, held, make_prompts, part_of
+from support import LIMIT, MEMORY, SECONDS, client_names, ctl, held, make_prompts, part_of
 
 PAGE = serving.PAGE
 ENGINES = ("--data-parallel-size", "2", "--api-server-count", "1")
-
-Start = Callable[..., serving.Server]
-
-
-@pytest.fixture
-def start(tmp_path: Path) -> Iterator[Start]:
-    """start(function of serving, arguments after its log, ...): a server, ended with the test."""
-    servers: list[serving.Server] = []
-
-    def begin(function: Start, *arguments: object, **options: bool) -> serving.Server:
-        servers.append(function(tmp_path / f"{len(servers)}.log", *arguments, **options))
-        return servers[-1]
-
-    yield begin
-    for server in servers:
-        server.kill()
 
 
 def goes_on(
@@ -48,7 +31,7 @@ def goes_on(
 @pytest.mark.parametrize("mode", ["in_place", pytest.param("copy", marks=FULL)])
 def test_data_parallel_engines_share(
     make_daemon: package.MakeDaemon,
-    start: Start,
+    start_server: Any,
     model: str,
     mode: str,
     monkeypatch: pytest.MonkeyPatch,
@@ -58,26 +41,25 @@ def test_data_parallel_engines_share(
     monkeypatch.setenv("VLLM_CPU_SIM_MULTI_NUMA", "1")
     daemon = make_daemon(device=MEMORY, tenant=LIMIT)
     transfer = serving.transfer("KvleaseConnector", socket=str(daemon.socket), mode=mode)
-    server = start(serving.serve, model, *transfer, *ENGINES, is_forked=True)
+    server = start_server(serving.serve, model, *transfer, *ENGINES, is_forked=True)
     server.wait()
     (prompt,) = make_prompts(42, 0, 500)
     answers = [server.ask(prompt, 20, dp_rank=rank) for rank in (1, 0)]
     assert [each.n_found for each in answers] == [0, 499 // PAGE * PAGE]
     assert answers[0].tokens == answers[1].tokens
-    names = {client["name"] for client in json.loads(ctl(daemon, "clients", "--json"))["clients"]}
     both = {"vllm tiny", "vllm tiny dp 1"}
-    assert names == both | {f"{name} scheduler" for name in both}
+    assert set(client_names(daemon)) == both | {f"{name} scheduler" for name in both}
     package.wait_until(lambda: held(daemon) == (0, 0))
 
 
 def test_two_servers_behind_the_router(
-    make_daemon: package.MakeDaemon, start: Start, model: str
+    make_daemon: package.MakeDaemon, start_server: Any, model: str
 ) -> None:
     daemon = make_daemon(device=MEMORY, tenant=LIMIT)
     flags = serving.kvlease(daemon.socket)
-    prefill = start(serving.serve, model, *flags)
-    decode = start(serving.serve, model, *flags, is_forked=True)
-    router = start(serving.route, prefill, decode)
+    prefill = start_server(serving.serve, model, *flags)
+    decode = start_server(serving.serve, model, *flags, is_forked=True)
+    router = start_server(serving.route, prefill, decode)
     for server in (prefill, decode, router):
         server.wait()
     prompts = make_prompts(40, 0, 500, 300, 310, 320)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import random
 import signal
@@ -11,9 +10,8 @@ from typing import Any
 
 import kvlease_conftest as package
 import pytest
+from contract import full
 from support import LIMIT, MEMORY, ctl, held, make_prompts, part_of
-
-import kvlease
 
 # Of 48 KiB, some 15 to 24 pages a prompt; a set of 6 MiB has 128.
 PROMPTS = make_prompts(7, 160, *range(300, 300 + 8 * 40, 40))
@@ -59,14 +57,7 @@ def test_waits_for_what_others_hold(
     alone, engine = start_engines(settings(**wide), settings(daemon, **wide))
     prompts = make_prompts(11, 0, 1075, 1100)
     expected = alone.call("run", prompts, 12)
-    with (
-        kvlease.connect(daemon.socket) as connection,
-        connection.namespace("holder", package.LAYOUT) as namespace,
-        contextlib.ExitStack() as leased,
-    ):
-        with contextlib.suppress(kvlease.Full, kvlease.Quota):
-            while True:
-                leased.enter_context(namespace.lease(8))
+    with full(daemon, 8):
         engine.send("run", prompts, 12)
         time.sleep(1)
         assert not engine.has_answer()
