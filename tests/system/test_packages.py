@@ -18,6 +18,8 @@ from machine import KVLEASED, SOCKETS
 HOST, C, PYTHON = (Guide(f"docs/start/{page}.md") for page in ("host", "c", "python"))
 UPGRADE = Guide("docs/operate/upgrade.md")
 ROUTING = Guide("docs/operate/routing.md")
+EXPORTER, EVENTS = "kvlease-exporter.service", "kvlease-events@NAME.service"
+EVENTS_OPTIONS = pathlib.Path("/etc/default/kvlease-events-NAME")
 
 # Files that other packages change when any package is installed or removed.
 NOT_OURS = re.compile("^/(proc|sys|dev|tmp|kvl|run/(systemd|log|dpkg|lock)|root|etc/ld.so.cache"
@@ -139,31 +141,31 @@ def test_python():
 
 def test_exporter():
     """The exporter isn't started by itself; started, it runs as a user of its own."""
-    unit = "kvlease-exporter.service"
-    assert machine.show(unit, "ActiveState") == "inactive"
-    machine.systemctl("enable", "--now", unit)
+    assert machine.show(EXPORTER, "ActiveState") == "inactive"
+    machine.systemctl("enable", "--now", EXPORTER)
     said = machine.wait_for("the exporter answers", machine.metrics)
     assert re.search("^kvlease_up 1$", said, re.MULTILINE), said
-    assert os.stat(f"/proc/{machine.main_pid(unit)}").st_uid != 0
+    assert os.stat(f"/proc/{machine.main_pid(EXPORTER)}").st_uid != 0
 
 
 def test_events():
-    """kvlease-events starts by the page's commands, reaches kvleased as a user of its own, and waits for a namespace."""
-    unit = "kvlease-events@NAME.service"
-    options = pathlib.Path("/etc/default/kvlease-events-NAME")
-    options.write_text(ROUTING.program("text").replace("10.0.0.7", "127.0.0.1"))
-    shell(ROUTING.inline("Set up", "systemctl enable"))
+    """kvlease-events starts by the page's commands, reaches kvleased as a user of its own, and waits for a namespace.
+    It stops with exit status 0."""
+    EVENTS_OPTIONS.write_text(ROUTING.program("text").replace("10.0.0.7", "127.0.0.1"))
+    start = ROUTING.inline("Set up", "systemctl enable")
+    shell(start)
     log = ROUTING.inline("Set up", "journalctl")
     machine.wait_for("kvlease-events waits", lambda: "no namespace matches" in shell(log))
-    assert os.stat(f"/proc/{machine.main_pid(unit)}").st_uid != 0
-    machine.systemctl("disable", "--now", unit)
-    assert machine.show(unit, "Result") == "success"
-    options.unlink()
+    assert os.stat(f"/proc/{machine.main_pid(EVENTS)}").st_uid != 0
+    machine.systemctl("disable", "--now", EVENTS)
+    assert machine.show(EVENTS, "Result") == "success"
+    shell(start)
 
 
 def test_upgrade():
-    """Cached pages stay, sockets stay open, the exporter continues."""
+    """Cached pages stay, sockets stay open, the exporter runs again."""
     pid, socket = machine.main_pid(), os.stat("/run/kvlease/admin.sock").st_ino
+    exporter_pid = machine.main_pid(EXPORTER)
     config = pathlib.Path("/etc/kvlease/kvleased.conf")
     config.write_text("[daemon]\nmax_clients = 77\n")
     upgrade, *ask = UPGRADE.commands("Upgrade")
@@ -172,10 +174,23 @@ def test_upgrade():
     shell(f"cd /kvl/packages\n{apt(upgrade, '--reinstall')}")
     assert machine.main_pid() not in (0, pid)
     assert os.stat("/run/kvlease/admin.sock").st_ino == socket
+    machine.wait_restarted(EXPORTER, exporter_pid)
     assert "found page" in hello()
     assert "max_clients = 77" in config.read_text()
     assert "reachable  yes" in python("-m", "kvlease").stdout
     machine.command("kvleasectl", "check")
+
+
+def test_upgrade_of_events():
+    """The instance runs again after an upgrade. A removal ends it, and it stays enabled."""
+    pid = machine.main_pid(EVENTS)
+    install("kvlease-events_*.deb")
+    machine.wait_restarted(EVENTS, pid)
+    machine.command("dpkg", "-r", "kvlease-events")
+    assert machine.show(EVENTS, "ActiveState") == "inactive"
+    install("kvlease-events_*.deb")
+    assert machine.systemctl("is-enabled", EVENTS).stdout.strip() == "enabled"
+    machine.systemctl("start", EVENTS)
 
 
 def test_upgrade_that_would_lose():
@@ -217,9 +232,12 @@ def test_purge():
     names = installed() - BEFORE_PACKAGES
     table = re.findall(r"^\| (`.*?`) \|", (machine.SOURCE / "docs/start/host.md").read_text(), re.M)
     assert {name for row in table for name in re.findall("`(.*?)`", row)} == {n for n in names if "kvlease" in n}, names
+    machine.systemctl("enable", "kvleased@NAME.service")
     shell(apt(UPGRADE.inline("kvlease", "apt purge")))
     machine.command("dpkg", "-P", *(names & installed()))
-    left = sorted(files() - BEFORE_FILES)
+    EVENTS_OPTIONS.unlink()
+    # systemd's own directory is a mount here, so files() leaves it out.
+    left = sorted((files() - BEFORE_FILES) | {str(path) for path in machine.UNITS.rglob("kvlease*")})
     assert not left, "\n".join(left)
     for group in ("kvlease-admin", "kvlease-monitor"):
         assert not machine.command("getent", "group", group, check=False).stdout
