@@ -389,6 +389,7 @@ part_sglang() {
         cpu=$kept
         keep sglang 360 1200 tests/engines/requirements-sglang.txt || return 0
         engine sglang "$(version sglang tests/engines/requirements-sglang.txt)" "$kept:$cpu:$vllm"
+        [ "$full" = 0 ] || check demo-sglang sh packaging/demo.sh --engine sglang || true
 }
 
 # Engines that compute on kvlease's pages, on the CPU, with small models of random weights that the
