@@ -6,7 +6,7 @@
 #include <string.h>
 
 #include "base/fd.h"
-#include "client/exporter/listen.h"
+#include "client/http/listen.h"
 #include "client/exporter/options.h"
 #include "client/exporter/scrape.h"
 #include "client/exporter/serve.h"

@@ -19,8 +19,10 @@ EDGES = {
     "client/trace": {"client/trace", "policy", "base"},
     # Doctor asks the servers that hosts share (daemon/remote/ask/ask.h), like kvleased.
     "client/ctl": {"client/ctl", "client/lib", "client/trace", "daemon/remote", "policy", "proto", "gpu", "base"},
-    "client/exporter": {"client/exporter", "client/lib", "proto", "base"},
-    "client/events": {"client/events", "client/lib", "base"},
+    # Sockets and connections of the two HTTP servers.
+    "client/http": {"client/http", "base"},
+    "client/exporter": {"client/exporter", "client/http", "client/lib", "proto", "base"},
+    "client/events": {"client/events", "client/http", "client/lib", "base"},
     # An example includes only what a user has: the public header.
     "client/examples": {"client/examples"},
     # The decoder also finds the GPU's driver, by the loader alone.

@@ -1,6 +1,6 @@
-/* The exporter's listening socket. */
-#ifndef KVL_EXPORTER_LISTEN_H
-#define KVL_EXPORTER_LISTEN_H
+/* A listening socket of HTTP. */
+#ifndef KVL_HTTP_LISTEN_H
+#define KVL_HTTP_LISTEN_H
 
 #include <stddef.h>
 

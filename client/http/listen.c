@@ -1,4 +1,4 @@
-#include "client/exporter/listen.h"
+#include "client/http/listen.h"
 
 #include <errno.h>
 #include <netdb.h>

@@ -1,7 +1,7 @@
 /* Whose connection to the exporter goes when places run out. */
 #include "tests/unit/test-support.h"
 
-#include "client/exporter/slots.h"
+#include "client/http/slots.h"
 
 TEST(test_oldest_goes)
 {

@@ -11,8 +11,8 @@
  *
  * Independent of HTTP and clocks. Callers lock. The constants are not tuned.
  */
-#ifndef KVL_EXPORTER_SLOTS_H
-#define KVL_EXPORTER_SLOTS_H
+#ifndef KVL_HTTP_SLOTS_H
+#define KVL_HTTP_SLOTS_H
 
 #include <stdbool.h>
 #include <stdint.h>

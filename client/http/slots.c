@@ -1,4 +1,4 @@
-#include "client/exporter/slots.h"
+#include "client/http/slots.h"
 
 #include <stddef.h>
 
