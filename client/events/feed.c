@@ -270,6 +270,16 @@ int feed_turn(struct feed *f)
         return r;
 }
 
+const struct model *feed_model(const struct feed *f)
+{
+        return f->model;
+}
+
+bool feed_is_live(const struct feed *f)
+{
+        return f->is_live;
+}
+
 int feed_new(const struct feed_options *options, struct publisher *publisher, struct feed **ret)
 {
         struct feed *f = calloc(1, sizeof(*f));

@@ -33,4 +33,10 @@ void feed_free(struct feed *f);
  * may wait; 0: none do; -ENOMEM. */
 int feed_turn(struct feed *f);
 
+/* Returns the known pages of the namespace, borrowed. */
+const struct model *feed_model(const struct feed *f);
+
+/* Whether these are all of its pages. */
+bool feed_is_live(const struct feed *f);
+
 #endif

@@ -9,7 +9,6 @@
 #include "base/list.h"
 #include "base/map.h"
 #include "client/events/told.h"
-#include "client/lib/kvlease.h"
 
 #define NOT_TOLD KVL_TIERS /* slower than all tiers */
 
@@ -294,6 +293,40 @@ void model_tell_all(struct model *m, model_tell_fn tell, void *data)
         told_unmark_all(&m->blocks);
         m->tell = own_tell;
         m->data = own_data;
+}
+
+/* ---- queries --------------------------------------------------------------------------------- */
+
+uint32_t model_block_tokens(const struct model *m)
+{
+        return m->block_tokens;
+}
+
+static bool find_in(struct model_found *f, unsigned tier, uint32_t n_tokens)
+{
+        if (tier >= KVL_TIERS)
+                return false;
+        f->tier = tier;
+        for (; tier < KVL_TIERS; tier++)
+                f->n_tokens[tier] += n_tokens;
+        return true;
+}
+
+bool model_find_block(const struct model *m, struct model_found *f, const uint32_t *token_ids)
+{
+        unsigned tier = f->tier;
+
+        f->hash = next_hash(m, f->hash, token_ids);
+        while (tier < KVL_TIERS && !told_has(&m->blocks, f->hash, tier))
+                tier++;
+        return find_in(f, tier, m->block_tokens);
+}
+
+bool model_find_page(const struct model *m, struct model_found *f, const uint8_t *key)
+{
+        const struct page *p = find_page(m, key);
+
+        return p && p->is_stored && find_in(f, MAX(f->tier, p->tier), p->n_tokens);
 }
 
 /* ---- changes --------------------------------------------------------------------------------- */

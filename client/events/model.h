@@ -23,6 +23,7 @@
 #include <stdint.h>
 
 #include "client/events/batch.h"
+#include "client/lib/kvlease.h"
 
 /* Tells routers: the blocks were stored in their tier, or removed from it. Borrows them. */
 typedef void (*model_tell_fn)(void *data, bool is_stored, const struct batch_blocks *blocks);
@@ -54,6 +55,23 @@ void model_clear(struct model *m);
 
 /* Tells all blocks anew to another function, each as stored. */
 void model_tell_all(struct model *m, model_tell_fn tell, void *data);
+
+/*
+ * The cached tokens of a text from its beginning, as a router counts them: the fastest tier first,
+ * and never back. Zeroed before the text's first block or page.
+ */
+struct model_found {
+        uint64_t n_tokens[KVL_TIERS]; /* up to and with the tier */
+        uint64_t hash;                /* of the last block */
+        unsigned tier;                /* of the last block or page */
+};
+
+uint32_t model_block_tokens(const struct model *m);
+
+/* Look for the next block of the text, which has block_tokens token ids, or for its next page. The
+ * pages needn't have token ids. If it isn't cached, return false: there the text ends. */
+bool model_find_block(const struct model *m, struct model_found *f, const uint32_t *token_ids);
+bool model_find_page(const struct model *m, struct model_found *f, const uint8_t *key);
 
 /* Bytes of the pages, without what malloc() needs. */
 uint64_t model_bytes(const struct model *m);

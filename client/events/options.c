@@ -49,6 +49,12 @@ static const char help[] =
         "      --refresh TIME         publish the whole state so often (llm-d); by\n"
         "                             default 10min\n"
         "\n"
+        "Queries of routers, by HTTP: POST /v1/prefix:\n"
+        "      --query ADDRESS        answer at ADDRESS:PORT (127.0.0.1:5559), or at the\n"
+        "                             path of a Unix socket, with a /; by default none\n"
+        "      --query-token-file PATH  the token that each query sends, which others\n"
+        "                             can't read; needed unless it is a Unix socket\n"
+        "\n"
         "Pages:\n"
         "  -s, --socket PATH          follow kvleased on this monitor socket, or the\n"
         "                             socket of a tenant; by default\n"
@@ -73,7 +79,7 @@ static const char help[] =
         "  1  can't open an endpoint, or out of memory\n"
         "  2  wrong command line\n";
 
-enum { WORD_POD = 256, WORD_HEARTBEAT, WORD_REFRESH, WORD_LAYER_GROUP };
+enum { WORD_POD = 256, WORD_HEARTBEAT, WORD_REFRESH, WORD_QUERY, WORD_TOKEN, WORD_LAYER_GROUP };
 
 static const struct option words[] = {
         {"profile", required_argument, NULL, 'p'},
@@ -85,6 +91,8 @@ static const struct option words[] = {
         {"replay", required_argument, NULL, 'r'},
         {"heartbeat", required_argument, NULL, WORD_HEARTBEAT},
         {"refresh", required_argument, NULL, WORD_REFRESH},
+        {"query", required_argument, NULL, WORD_QUERY},
+        {"query-token-file", required_argument, NULL, WORD_TOKEN},
         {"socket", required_argument, NULL, 's'},
         {"tenant", required_argument, NULL, 't'},
         {"namespace", required_argument, NULL, 'n'},
@@ -97,7 +105,7 @@ static const struct option words[] = {
 /* The options as given; the profile decides what they mean. */
 struct given {
         struct options o;
-        const char *model, *replay;
+        const char *model, *replay, *token_file;
         const char *pods[TOPICS_MAX];
         unsigned n_pods;
         bool is_llm_d;
@@ -222,11 +230,27 @@ static int take_router_option(int c, struct given *g)
         }
 }
 
+/* Returns as take_router_option(). */
+static int take_query_option(int c, struct given *g)
+{
+        switch (c) {
+        case WORD_QUERY:
+                return take_text(optarg, "--query wants an address and port, or a path with a /",
+                        &g->o.query);
+        case WORD_TOKEN:
+                return take_text(optarg, "--query-token-file wants a path", &g->token_file);
+        default:
+                return 1;
+        }
+}
+
 /* Takes an option; `word` is the last of it. Returns 0: go on; 1: done; -1: refused. */
 static int take_option(int c, const char *word, struct given *g)
 {
         int r = take_router_option(c, g);
 
+        if (r > 0)
+                r = take_query_option(c, g);
         if (r <= 0)
                 return r;
         switch (c) {
@@ -289,6 +313,21 @@ static int finish_dynamo(struct given *g)
         return 0;
 }
 
+static int finish_query(struct given *g)
+{
+        const char *why;
+
+        if (!g->token_file)
+                return !g->o.query || strchr(g->o.query, '/')
+                               ? 0
+                               : refuse(g->o.query, "--query needs --query-token-file, except "
+                                                    "for a Unix socket");
+        if (!g->o.query)
+                return refuse(g->token_file, "--query-token-file needs --query");
+        return token_read(g->token_file, g->o.query_token, &why) < 0 ? refuse(g->token_file, why)
+                                                                     : 0;
+}
+
 int options_parse(int argc, char **argv, struct options *ret, int *ret_exit_code)
 {
         const char *env = getenv("KVLEASE_MONITOR_SOCKET");
@@ -307,6 +346,8 @@ int options_parse(int argc, char **argv, struct options *ret, int *ret_exit_code
                 r = take_option(c, argv[optind - 1], &g);
         if (r == 0 && optind < argc)
                 r = refuse(argv[optind], "there are no arguments, only options");
+        if (r == 0)
+                r = finish_query(&g);
         if (r == 0)
                 r = g.is_llm_d ? finish_llm_d(&g) : finish_dynamo(&g);
         if (r == 0) {

@@ -4,10 +4,13 @@
 
 #include "client/events/feed.h"
 #include "client/events/publisher.h"
+#include "client/events/token.h"
 
 struct options {
         struct feed_options feed;
         struct publisher_options publisher;
+        const char *query;                     /* as for listen_at(); NULL: no queries */
+        char query_token[TOKEN_BYTES_MAX + 1]; /* empty: none */
 };
 
 /* Returns 0: go on with *ret, which points to argv, the environment and memory for the life of the

@@ -381,9 +381,9 @@ int publisher_turn(struct publisher *p)
         return p->failed ? -ENOMEM : check_peers(p, now_nsec);
 }
 
-void publisher_wait(const struct publisher *p, int timeout_msec)
+void publisher_wait(const struct publisher *p, int fd, int timeout_msec)
 {
-        sockets_wait(&p->sockets, timeout_msec);
+        sockets_wait(&p->sockets, fd, timeout_msec);
 }
 
 int publisher_new(

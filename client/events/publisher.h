@@ -52,7 +52,8 @@ void publisher_replace(struct publisher *p, struct model *model);
  * opened again. */
 int publisher_turn(struct publisher *p);
 
-/* Waits until a peer asks for something, a signal arrives, or timeout_msec have passed. */
-void publisher_wait(const struct publisher *p, int timeout_msec);
+/* Waits until a peer asks for something, `fd` (-1: none) has data, a signal arrives, or
+ * timeout_msec have passed. */
+void publisher_wait(const struct publisher *p, int fd, int timeout_msec);
 
 #endif

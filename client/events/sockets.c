@@ -122,12 +122,14 @@ void sockets_close(struct sockets *s)
                 close_both(s, LINGER_MSEC);
 }
 
-void sockets_wait(const struct sockets *s, int timeout_msec)
+void sockets_wait(const struct sockets *s, int fd, int timeout_msec)
 {
-        zmq_pollitem_t items[] = {
-                {.socket = s->live, .events = ZMQ_POLLIN},
-                {.socket = s->replay, .events = ZMQ_POLLIN},
-        };
+        zmq_pollitem_t items[3] = {{.socket = s->live, .events = ZMQ_POLLIN}};
+        int n = 1;
 
-        (void)zmq_poll(items, s->replay ? 2 : 1, timeout_msec);
+        if (s->replay)
+                items[n++] = (zmq_pollitem_t){.socket = s->replay, .events = ZMQ_POLLIN};
+        if (fd >= 0)
+                items[n++] = (zmq_pollitem_t){.fd = fd, .events = ZMQ_POLLIN};
+        (void)zmq_poll(items, n, timeout_msec);
 }

@@ -35,7 +35,8 @@ int sockets_reopen(struct sockets *s);
 /* Waits up to a second until peers have got what was sent. */
 void sockets_close(struct sockets *s);
 
-/* Waits until a socket has a message, a signal arrives, or timeout_msec have passed. */
-void sockets_wait(const struct sockets *s, int timeout_msec);
+/* Waits until a socket has a message, `fd` (-1: none) has data, a signal arrives, or timeout_msec
+ * have passed. */
+void sockets_wait(const struct sockets *s, int fd, int timeout_msec);
 
 #endif

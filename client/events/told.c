@@ -54,6 +54,13 @@ bool told_drop(struct told *t, uint64_t hash, unsigned tier)
         return n == 1;
 }
 
+bool told_has(const struct told *t, uint64_t hash, unsigned tier)
+{
+        const uint64_t *value = map_find(&t->blocks, hash);
+
+        return value && n_pages(*value, tier) > 0;
+}
+
 bool told_mark(struct told *t, uint64_t hash, unsigned tier)
 {
         uint64_t *value = map_find(&t->blocks, hash), mark = MARK << tier * PART_BITS;

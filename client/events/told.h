@@ -26,6 +26,9 @@ int told_reserve(struct told *t, uint64_t n_blocks);
 bool told_add(struct told *t, uint64_t hash, unsigned tier);  /* there is room for it */
 bool told_drop(struct told *t, uint64_t hash, unsigned tier); /* it was added */
 
+/* Whether a page has the block in the tier. */
+bool told_has(const struct told *t, uint64_t hash, unsigned tier);
+
 /* Marks a block that was added. Returns whether it had no mark in this tier. */
 bool told_mark(struct told *t, uint64_t hash, unsigned tier);
 void told_unmark_all(struct told *t);

@@ -287,6 +287,44 @@ static struct answer expect(const struct text *texts, const struct text *text)
         return a;
 }
 
+/* The model itself looks for blocks. */
+static struct answer find(const struct model *m, const uint32_t *tokens, unsigned n_blocks)
+{
+        struct model_found f = {0};
+        struct answer a;
+
+        for (unsigned i = 0; i < n_blocks; i++)
+                if (!model_find_block(m, &f, tokens + (size_t)i * BLOCK_TOKENS))
+                        break;
+        for (unsigned tier = 0; tier < KVL_TIERS; tier++)
+                a.up_to[tier] = (unsigned)f.n_tokens[tier] / BLOCK_TOKENS;
+        return a;
+}
+
+/* The model finds the pages up to this one by their keys. */
+static void assert_found_by_key(const struct scene *s, int page)
+{
+        int pages[N_PAGES], n = 0, tier = KVL_TIER_DEVICE;
+        struct model_found f = {0};
+        uint64_t wanted[KVL_TIERS] = {0};
+        uint8_t key[KVL_KEY_BYTES];
+
+        for (int at = page; at != NONE; at = s->pages[at].parent)
+                pages[n++] = at;
+        while (n-- > 0) {
+                const struct fact *fact = &s->pages[pages[n]];
+
+                assert_int_equal(
+                        model_find_page(s->model, &f, key_of(pages[n], key)), fact->tier != NONE);
+                if (fact->tier == NONE)
+                        break;
+                tier = MAX(tier, fact->tier);
+                for (int i = tier; i < KVL_TIERS; i++)
+                        wanted[i] += fact->n_tokens;
+        }
+        assert_memory_equal(f.n_tokens, wanted, sizeof(wanted));
+}
+
 static void assert_answers(const struct scene *s, const struct router *r)
 {
         static struct text texts[N_PAGES];
@@ -295,9 +333,13 @@ static void assert_answers(const struct scene *s, const struct router *r)
                 text_of(s, i, &texts[i]);
         for (int i = 0; i < N_PAGES; i++) {
                 struct answer is = ask(r, texts[i].tokens, texts[i].n_tokens / BLOCK_TOKENS);
+                struct answer found =
+                        find(s->model, texts[i].tokens, texts[i].n_tokens / BLOCK_TOKENS);
                 struct answer wanted = expect(texts, &texts[i]);
 
                 assert_memory_equal(&is, &wanted, sizeof(is));
+                assert_memory_equal(&found, &wanted, sizeof(found));
+                assert_found_by_key(s, i);
         }
 }
 

@@ -121,7 +121,7 @@ static void receive(struct scene *s, void *peer, struct message *m)
         while (!try_receive(peer, m)) {
                 assert_true(clock_now_nsec() < until);
                 assert_int_equal(publisher_turn(s->publisher), 0);
-                publisher_wait(s->publisher, 1);
+                publisher_wait(s->publisher, -1, 1);
         }
 }
 
@@ -218,7 +218,7 @@ SCENE(test_hold, 0)
         ask(dealer);
         for (int i = 0; i < 20; i++) {
                 assert_int_equal(publisher_turn(s->publisher), 0);
-                publisher_wait(s->publisher, 10);
+                publisher_wait(s->publisher, -1, 10);
                 assert_false(try_receive(dealer, &m));
         }
         publisher_replace(s->publisher, NULL);

@@ -6,6 +6,7 @@ import contextlib
 import hashlib
 import http.client
 import json
+import socket
 import subprocess
 import sys
 import threading
@@ -89,6 +90,47 @@ class Indexer:
         if self._connection:
             self._connection.close()
             self._connection = None
+
+
+class UnixConnection(http.client.HTTPConnection):
+    """HTTP at the path of a Unix socket."""
+
+    def connect(self) -> None:
+        """Called by the base class."""
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(SECONDS)
+        self.sock.connect(self.host)
+
+
+class Queries:
+    """A router without a state, which asks kvlease-events itself."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def _ask(self, query: dict[str, Any]) -> Answer:
+        connection = UnixConnection(str(self._path))
+        try:
+            connection.request("POST", "/v1/prefix", json.dumps(query))
+            answer = connection.getresponse()
+            said = json.loads(answer.read()) if answer.status == 200 else None
+        except OSError:
+            said = None
+        finally:
+            connection.close()
+        if not said:
+            return -1, -1, -1
+        tiers = said["tiers"]
+        assert said["tokens"] == tiers["disk"] == said["blocks"] * BLOCK
+        return tiers["gpu"], tiers["cpu"], tiers["disk"]
+
+    def ask(self, text: list[int]) -> Answer:
+        """What is cached of a text; -1: not known."""
+        return self._ask({"token_ids": text})
+
+    def ask_keys(self, keys: bytes) -> Answer:
+        """The same, of pages."""
+        return self._ask({"keys": [keys[i : i + 32].hex() for i in range(0, len(keys), 32)]})
 
 
 def chain(before: bytes, tokens: list[int]) -> bytes:

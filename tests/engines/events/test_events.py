@@ -15,7 +15,7 @@ from typing import Any
 
 import kvlease_conftest as package
 import pytest
-from routers import BLOCK, LIVE, LLM_D, MODEL, REPLAY, Answer, Indexer, LlmD
+from routers import BLOCK, LIVE, LLM_D, MODEL, REPLAY, Answer, Indexer, LlmD, Queries
 from support import Engine
 from worker import LAYOUT, PAGE_TOKENS, open_namespace
 
@@ -80,6 +80,7 @@ class Host:
         self._start_engines = start_engines
         self.engine = self._start_engine()
         dynamo = ["--profile", "dynamo", "--endpoint", LIVE, "--replay", REPLAY]
+        dynamo += ["--query", str(path / "query.sock")]
         llm_d = ["--profile", "llm-d", "--endpoint", LLM_D, "--model", MODEL, "--pod", "pod-1"]
         self.events = [Events(self.daemon, *dynamo), Events(self.daemon, *llm_d)]
         for events in self.events:
@@ -87,6 +88,7 @@ class Host:
         self.indexer = Indexer(path / "indexer.log")
         self.indexer.start()
         self.llm_d = LlmD()
+        self.queries = Queries(path / "query.sock")
         self._ns = open_namespace(self.daemon.socket)
 
     def begin_again(self) -> None:
@@ -136,13 +138,19 @@ class Host:
 
     def differences(self) -> list[Any]:
         """Texts of which a router says something else than the daemon. A router also finds the
-        first blocks of a page if it has another page that begins alike."""
+        first blocks of a page if it has another page that begins alike. Keys name whole pages."""
+        routers = (
+            ("dynamo", self.indexer.ask, PAGE_TOKENS),
+            ("llm-d", self.llm_d.ask, PAGE_TOKENS),
+            ("token ids", self.queries.ask, PAGE_TOKENS),
+            ("keys", lambda text: self.queries.ask_keys(LAYOUT.keys(text)), 1),
+        )
         return [
             (name, i, wanted, found)
             for i, text in enumerate(self.texts)
-            for name, router in (("dynamo", self.indexer), ("llm-d", self.llm_d))
-            for wanted, found in [(self.wanted(text), router.ask(text))]
-            if any(not 0 <= f - w < PAGE_TOKENS for w, f in zip(wanted, found, strict=True))
+            for name, ask, more in routers
+            for wanted, found in [(self.wanted(text), ask(text))]
+            if any(not 0 <= f - w < more for w, f in zip(wanted, found, strict=True))
         ]
 
     def check(self, what: str) -> None:
