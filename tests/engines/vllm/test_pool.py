@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 from collections.abc import Callable, Iterator
 from types import MethodType, SimpleNamespace
 from typing import Any
@@ -1006,6 +1007,48 @@ def test_what_waits_is_expected(daemon: package.Daemon, engines: Engines) -> Non
         assert engine.manager.get_computed_blocks(waiting)[1] == n_waiting * PAGE
         package.wait_until(lambda: daemon.figure("expected_fulfilled") == 1)
         engine.end(waiting)
+
+
+def turn(engine: Engine, prompt: list[int], name: Any) -> Request:
+    """A request of a conversation, up to its results."""
+    request = engine.request(prompt)
+    request.session_id = name
+    assert engine.schedule(request)
+    engine.results(request)
+    return request
+
+
+def test_a_conversation_is_a_session(daemon: package.Daemon, engines: Engines) -> None:
+    """Its turns extend one session, which is expected to go on; other requests have none."""
+    engine = engines()
+    (prompt,) = make_prompts(6, 0, 5 * PAGE + 1)
+    for n_pages in (3, 5):
+        engine.end(turn(engine, prompt[: n_pages * PAGE + 1], "talk"))
+        (session,) = daemon.ctl_json("sessions")["sessions"]
+        assert (session["n_pages"], session["hint"]) == (n_pages, "continues"), session
+    for name in (None, "", "other", 7, "x" * 10_000, "\ud800"):
+        engine.end(turn(engine, PROMPT, name))
+    assert len(daemon.ctl_json("sessions")["sessions"]) == 5
+    package.wait_until(lambda: held(daemon) == (0, 0))
+
+
+def test_a_session_is_dropped(daemon: package.Daemon, engines: Engines) -> None:
+    """Meanwhile, by someone else: pages are published all the same."""
+    engine = engines()
+    (prompt,) = make_prompts(7, 0, 4 * PAGE + 1)
+    request = engine.request(prompt)
+    request.session_id = "talk"
+    assert engine.schedule(request, 2 * PAGE)
+    engine.results(request)
+    with kvlease.connect(daemon.socket) as other:
+        namespace = other.namespace("ns", LAYOUT, keep_page_zero=True)
+        digest = hashlib.sha256(b"talk").digest()
+        namespace.session(digest, must_exist=True).close(drop=True)
+        assert engine.schedule(request)
+        engine.results(request)
+        engine.end(request)
+        assert len(namespace.probe(b"".join(request.block_hashes[:4]))) == 4
+    assert daemon.ctl_json("sessions")["sessions"] == []
 
 
 @pytest.mark.parametrize(("n_tokens", "does_fit"), [(8 * PAGE, True), (8 * PAGE + 1, False)])

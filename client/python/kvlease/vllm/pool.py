@@ -19,7 +19,7 @@ from vllm.v1.request import RequestStatus
 import kvlease
 from kvlease import _engine
 from kvlease._verify import Piece, Verifier
-from kvlease.vllm import identity
+from kvlease.vllm import conversations, identity
 from kvlease.vllm.texts import Block, Text, Texts
 from kvlease.vllm.weights import Reader
 
@@ -243,6 +243,8 @@ class Pool(Texts):
         self._publish(text)
         self._forget(text)
         del self._texts[request.request_id]
+        if text.session:
+            conversations.end(text.session)
         try:
             text.handle.end()
         except kvlease.Error as error:
@@ -402,6 +404,9 @@ class Pool(Texts):
         if text is None:
             text = Text(request, self.namespace.request(), self._hosts.text())
             self._texts[request.request_id] = text
+            # A page of a window ends no text.
+            if self._publishes and self._are_chained == [True]:
+                text.session = conversations.begin(self.namespace, request)
         return text
 
     def _leasable(self) -> int:

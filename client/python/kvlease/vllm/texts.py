@@ -52,6 +52,8 @@ class Text:
     """For kvleased's eviction policy."""
     coming: _engine.Coming
     """From other hosts."""
+    session: kvlease.Session | None = None
+    """Of its conversation, which its pages extend."""
     found: defaultdict[int, dict[bytes, Block]] = field(default_factory=lambda: defaultdict(dict))
     """By the group of layers and vLLM's hash: found, and not yet in the request's table."""
     epoch: Epoch | None = None
@@ -430,15 +432,24 @@ class Texts(BlockPool):
         token_ids: list[int] | None = None,
     ) -> None:
         own = [block.block_id for block in blocks]
-        try:
-            carried = self.namespace.publish(
+
+        def publish() -> kvlease.Pages:
+            return self.namespace.publish(
                 own,
                 b"".join(keys),
                 parent=parent,
                 request=text.handle,
+                session=text.session,
                 window_passed=window_passed,
                 token_ids=token_ids,
             )
+
+        try:
+            try:
+                carried = publish()
+            except kvlease.NotFound:  # an administrator has dropped the session
+                text.session = None
+                carried = publish()
         except (kvlease.NoParent, kvlease.Stale) as error:
             if error.code < 0:
                 self._loss.meet(error)
