@@ -69,6 +69,12 @@ def test_two_servers_behind_the_router(
         for each, n in zip(prompts, (20, 300, 300, 8), strict=True)
     ]
 
+    # In one conversation.
+    for prompt in prompts[:2]:
+        prefill.ask(prompt[:200], 1, cache_salt="talk", session_id="talk")
+    (session,) = json.loads(ctl(daemon, "sessions", "--json"))["sessions"]
+    assert session["n_pages"] > 0 and session["hint"] == "continues", session
+
     # Prefill here, decode there: what the router has sent to the one is found by the other.
     got = router.ask(prompts[0], 20)
     assert got.tokens == expected[0]
