@@ -282,7 +282,7 @@ TEST(test_checker)
                 p->announced = was;
         }
         BREAK(&w, p->key[3], 77, "has no slot");
-        BREAK(&w, extra->announcer, 9999, "announced by nobody");
+        BREAK(&w, extra->announcer, 9999, "announced by no client");
         BREAK(&w, ns_make_extra(w.a->ns, w.pages[1])->announced_next, 0,
                 "counts its announced pages wrong");
         BREAK(&w, extra->announced_prev, 3, "neighbours disagree");

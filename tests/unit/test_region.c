@@ -157,7 +157,7 @@ RECALL_SCENE(test_holders, 9)
         char text[REGION_HOLDERS_MAX];
         struct tenant *t;
 
-        assert_string_equal(region_holders(w->f.b, NULL, text, sizeof(text)), "nobody");
+        assert_string_equal(region_holders(w->f.b, NULL, text, sizeof(text)), "no tenant");
         assert_int_equal(tenant_new(&w->f.store, "c", &attrs, &t, NULL), 0);
         assert_int_equal(tenant_new(&w->f.store, "d", &attrs, &t, NULL), 0);
         assert_int_equal(set_reserve(w, w->f.a, 2 * SET_BYTES), 0);

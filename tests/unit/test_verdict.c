@@ -67,7 +67,7 @@ static const struct {
         const char *what, *remedy; /* parts of them */
 } cases[] = {
         {"state=broken", "", SEVERITY_ERROR, "host is broken", "nvidia-smi"},
-        {"missing_bytes=1GiB", "", SEVERITY_WARNING, "1 GiB of what is reserved on host",
+        {"missing_bytes=1GiB", "", SEVERITY_WARNING, "1 GiB of the memory reserved on host",
                 "regions"},
         /* A tier below a device is no device. */
         {"tier=host", "", SEVERITY_WARNING, "there is no device", "'devices' in [daemon]"},
@@ -88,7 +88,7 @@ static const struct {
         {"", "host_damaged=7", SEVERITY_WARNING, "host memory, which were dropped: 7", "dmesg"},
         {"", "disk_damaged=8", SEVERITY_WARNING, "disk, which were dropped: 8", "dmesg"},
         {"", "fragmentation=301", SEVERITY_NOTE, "30.1 %", "compact = on"},
-        {"", "peers_muted=1", SEVERITY_WARNING, "have mapped: 1", "kvleasectl clients"},
+        {"", "peers_muted=1", SEVERITY_WARNING, "keep their memory: 1", "kvleasectl clients"},
         {"", "pending_bytes=800", SEVERITY_WARNING, "800 B of 1000 B", "kvleasectl clients"},
         {"", "segments=memfd (not permitted)", SEVERITY_WARNING, "memfd (not permitted)",
                 "CAP_SYS_ADMIN"},
