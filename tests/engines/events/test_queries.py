@@ -23,6 +23,7 @@ PORT = 15560
 TOKEN = "0123456789abcdef-secret"
 PROMPT = 128 * 1024
 EVENTS = str(package.BUILD / "client/events/kvlease-events")
+FREE = "tcp://127.0.0.1:*"
 OPEN = "Authorization: Bearer " + TOKEN + "\r\n"
 
 
@@ -116,6 +117,19 @@ def test_answers(events: subprocess.Popen[str], text: list[int]) -> None:
         )
         assert json.loads(kept.getresponse().read())["tokens"] == 0
     kept.close()
+
+
+def test_commands(events: subprocess.Popen[str], tmp_path: Path) -> None:
+    """The token that the page makes is accepted; its curl asks with the token of the file."""
+    made = tmp_path / "made"
+    subprocess.run(f"(umask 077; openssl rand -base64 32 > {made})", shell=True, check=True)
+    wrong = [EVENTS, "--query", "nowhere", "--query-token-file", str(made), "--endpoint", FREE]
+    wrong += ["--replay", FREE]
+    refused = subprocess.run(wrong, stderr=subprocess.PIPE, text=True, check=False)
+    assert "neither ADDRESS:PORT" in refused.stderr  # the token was read before
+    command = f'curl -s -H "Authorization: Bearer $(cat {tmp_path}/token)"'
+    command += f""" -d '{{"token_ids": [0]}}' http://127.0.0.1:{PORT}/v1/prefix"""
+    assert json.loads(subprocess.check_output(command, shell=True))["tokens"] == 0
 
 
 def test_refusals(events: subprocess.Popen[str]) -> None:
