@@ -203,10 +203,15 @@ class Store:
         keys = ["redis-cli", "-p", str(self.port), "--raw", "keys", f"kvl:1:a:{pattern}"]
         return len(subprocess.check_output(keys).split())
 
-    def await_epoch(self) -> None:
-        """Until a host has read or made the only namespace's: what it publishes from then on is for
-        all hosts."""
-        wait_until(lambda: self.count("*:epoch") > 0)
+    @staticmethod
+    def await_epoch(daemon: Daemon) -> None:
+        """Until that host knows the epoch of its only namespace. Pages that are published earlier
+        stay there."""
+        wait_until(
+            lambda: any(
+                each["n_namespaces_ready"] for each in daemon.ctl_json("exchanges")["exchanges"]
+            )
+        )
 
     def await_pages(self, daemon: Daemon, n: int) -> None:
         """Until so many were written to it by that host, where all were found by somebody."""

@@ -19,7 +19,7 @@ def share(daemon: Daemon, store: Store, keys: bytes) -> None:
     """Publishes a text on that host, finds it there, and returns when all hosts can load it."""
     with kvlease.connect(daemon.socket) as connection:
         namespace = connection.namespace("n", LAYOUT)
-        store.await_epoch()
+        store.await_epoch(daemon)
         publish(namespace, keys)
         namespace.lookup(keys).close()
         store.await_pages(daemon, len(keys) // 32)
@@ -163,7 +163,7 @@ def test_a_conversation_goes_on(make_daemon: MakeDaemon, store: Store) -> None:
     there = make_daemon(tenant=store.settings())
     with kvlease.connect(there.socket) as connection:
         namespace = connection.namespace("n", LAYOUT)
-        store.await_epoch()
+        store.await_epoch(there)
         with namespace.session("chat") as session:
             publish(namespace, keys, session=session)
         store.await_pages(there, 40)

@@ -26,7 +26,7 @@ def test_a_second_host_finds_what_the_first_computed(
     here, there = (make_daemon(device=MEMORY, tenant=store.settings(LIMIT)) for _ in range(2))
     alone, first, second = start_engines({}, on(there), on(here, remote_timeout=60))
     expected = alone.call("run", PROMPTS, 24)
-    store.await_epoch()
+    store.await_epoch(there)
     # What nobody finds stays where it is.
     for _ in range(2):
         assert first.call("run", PROMPTS, 24)["tokens"] == expected["tokens"]

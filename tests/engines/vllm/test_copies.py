@@ -284,9 +284,8 @@ def test_behind_what_is_awaited_nothing_is_asked_for(
 ) -> None:
     n = 20  # texts of fewer than 256 tokens aren't loaded
     here, there = (make_daemon(tenant=store.settings(TENANT)) for _ in range(2))
-    far = Engine(there)
-    store.await_epoch()  # of that host, while no other one has the namespace
-    near, other = Engine(here), Engine(here)
+    far, near, other = Engine(there), Engine(here), Engine(here)
+    store.await_epoch(there)
     context, keys = far.request("far", n=n)
     assert far.store(context, keys) == keys
     assert far.look_up(*far.request("finds it", n=n)) == [HIT] * n

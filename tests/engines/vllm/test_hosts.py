@@ -46,7 +46,7 @@ def test_a_second_host_finds_what_the_first_computed(
         settings(here, kvlease=options | {"remote_timeout": 60}),
     )
     expected = alone.call("run", PROMPTS, 24)
-    store.await_epoch()
+    store.await_epoch(there)
     # What nobody finds stays where it is; vLLM's own cache asks nobody.
     for _ in range(2):
         assert first.call("run", PROMPTS, 24)["tokens"] == expected["tokens"]
