@@ -3,9 +3,9 @@
  *
  *   away -> waiting (no namespace matches) <-> reading (RESET to SYNCED) <-> live
  *
- * Of the namespaces that match, the newest is followed: an upgraded engine opens another one. Once
- * kvleased was away for 10 s, or the namespace is gone, nothing is cached for routers. Not
- * thread-safe.
+ * If several namespaces match, the feed follows the newest, because an upgraded engine opens a new
+ * one. Routers are told that nothing is cached if the namespace ends, or kvleased is away for 10 s.
+ * Not thread-safe.
  */
 #ifndef KVL_EVENTS_FEED_H
 #define KVL_EVENTS_FEED_H

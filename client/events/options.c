@@ -102,7 +102,7 @@ static const struct option words[] = {
         {0},
 };
 
-/* The options as given; the profile decides what they mean. */
+/* Options from the command line. Their meaning depends on the profile, which may come last. */
 struct given {
         struct options o;
         const char *model, *replay, *token_file;

@@ -5,8 +5,8 @@
  * - Dynamo asks on the replay socket. The answer is one batch with the sequence number of the last
  *   live one: AllBlocksCleared and the state.
  *
- * - llm-d never asks. The same batch goes to all as a live one: after each new subscription, and
- *   from time to time.
+ * - llm-d never asks. The publisher sends the same batch to all routers as a live one, after each
+ *   new subscription and each `refresh_nsec`.
  *
  * Sequence numbers begin with the nanoseconds since 1970, as routers ignore numbers that go back.
  * Not thread-safe.
@@ -48,8 +48,8 @@ void publisher_hold(struct publisher *p);
 /* Publishes `model` (borrowed until the next call; NULL: nothing is cached) as the state. */
 void publisher_replace(struct publisher *p, struct model *model);
 
-/* Sends what is due, and takes what came in. Returns 0; -ENOMEM; -errno: the sockets can't be
- * opened again. */
+/* Sends batches that are due, and reads messages of peers. Returns 0; -ENOMEM; -errno: the sockets
+ * can't be opened again. */
 int publisher_turn(struct publisher *p);
 
 /* Waits until a peer asks for something, `fd` (-1: none) has data, a signal arrives, or

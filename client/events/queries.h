@@ -21,7 +21,7 @@ struct queries;
 int queries_start(int fd, const char *token, const struct feed *feed, struct queries **ret);
 void queries_stop(struct queries *q);
 
-/* Reads and answers what has come. Never waits. */
+/* Reads the requests that have arrived, and answers them. Never waits. */
 void queries_turn(struct queries *q);
 
 /* Returns a descriptor that has data when a turn is due, and lowers *timeout_msec, after which a

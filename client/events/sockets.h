@@ -32,7 +32,7 @@ int sockets_open(struct sockets *s, const struct sockets_options *options);
 /* Closes the sockets and opens them again. Peers lose what wasn't sent. Returns as above. */
 int sockets_reopen(struct sockets *s);
 
-/* Waits up to a second until peers have got what was sent. */
+/* Closes both sockets. Waits up to a second for messages that peers have not received yet. */
 void sockets_close(struct sockets *s);
 
 /* Waits until a socket has a message, `fd` (-1: none) has data, a signal arrives, or timeout_msec

@@ -219,8 +219,8 @@ static int by_depth(const void *a, const void *b)
         return ((*x)->depth > (*y)->depth) - ((*x)->depth < (*y)->depth);
 }
 
-/* Maps memory for a copy. Only what is written counts, and malloc() doesn't count it as the
- * caller's: kvlease-events looks there for what its peers use. Returns 0 or -ENOMEM. */
+/* Maps memory for a copy; only written parts take memory. It doesn't come from malloc(), whose
+ * count shows kvlease-events how much memory its peers use. Returns 0 or -ENOMEM. */
 static int map_copy(struct feed_reader *r)
 {
         void *memory = mmap(NULL, copy_bytes(r), PROT_READ | PROT_WRITE,

@@ -44,7 +44,7 @@ class FollowedNamespace:
 
 
 class FollowEvent(NamedTuple):
-    """A change of what is cached. STORED and MOVED set all fields of a page.
+    """A change in the cache. STORED and MOVED set all fields of a page.
 
     REMOVED sets key, n_tokens and tier.
     """

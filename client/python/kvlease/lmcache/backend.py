@@ -26,7 +26,7 @@ from kvlease.lmcache.store import Store
 
 _logger = logging.getLogger("kvlease")
 
-# What the options' names begin with in LMCache's extra_config.
+# The prefix of kvlease's options in LMCache's extra_config.
 _PREFIX = "kvlease."
 
 # Formats of memory without tensors, which LMCache doesn't allocate, or engines can't use.

@@ -17,7 +17,7 @@ from kvlease.lmcache.store import Store
 _logger = logging.getLogger("kvlease")
 
 Completion: TypeAlias = tuple[int, bool, str, list[bool]]
-"""Number of the future, whether it was done, a sentence if not, and what was done by key."""
+"""Number of the future, success of the whole, a sentence if it failed, success of each key."""
 _Work: TypeAlias = Callable[[list[Name]], list[bool]]
 
 
@@ -68,7 +68,7 @@ class Client:
         return drained
 
     def close(self) -> None:
-        """Returns when nothing reads or writes bufs any more. What wasn't begun is dropped."""
+        """Returns when no task reads or writes bufs. Drops tasks that haven't begun."""
         with self._lock:
             if self._is_closed:
                 return
@@ -113,7 +113,7 @@ class _Worker(threading.Thread):
         self._tasks.put((future, keys, work))
 
     def stop(self) -> None:
-        """Returns when the work under way is done. What wasn't begun is dropped."""
+        """Returns when the running task has ended. Drops tasks that haven't begun."""
         self._is_stopped = True
         self._tasks.put(None)
         self.join()

@@ -57,7 +57,7 @@ class Storage(HiCacheStorage):
             self._options.socket, client[: 64 - len(rank)] + rank, self._options.timeout
         )
 
-    # What SGLang tells.
+    # Pools that SGLang registers.
 
     def register_mem_pool_host(self, mem_pool_host: Any) -> None:
         """The pool of keys and values."""
@@ -99,7 +99,7 @@ class Storage(HiCacheStorage):
             except kvlease.Error:
                 raise
             except ValueError as error:
-                # Of the codecs, which kvleased doesn't know or has chosen otherwise.
+                # kvleased doesn't know these codecs, or the namespace has others.
                 self._link.stop(str(error))
                 return otherwise
             return work(namespace)

@@ -1,4 +1,4 @@
-"""What pages hold, said so that nobody finds what another engine, or another model, wrote."""
+"""The identity of pages: engines find only pages of an equal engine and model."""
 
 from __future__ import annotations
 
