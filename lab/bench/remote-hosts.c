@@ -14,7 +14,7 @@
 
 #include "base/clock.h"
 #include "base/macros.h"
-#include "daemon/exchange/envelope.h"
+#include "daemon/exchange/format/envelope.h"
 #include "lab/bench/hosts.h"
 #include "lab/bench/remote-ill.h"
 #include "lab/bench/remote-plain.h"

@@ -9,7 +9,7 @@
 #include "daemon/core/exchange/exchange-impl.h"
 #include "daemon/core/life/idle.h"
 #include "daemon/core/life/namespace.h"
-#include "daemon/exchange/change.h"
+#include "daemon/exchange/format/change.h"
 
 #define OTHER   100 /* keys of another text begin there */
 #define N_OTHER 3

@@ -9,7 +9,7 @@
 #include "daemon/core/exchange/session-load.h"
 #include "daemon/core/sessions/session-truncate.h"
 #include "daemon/core/sessions/session.h"
-#include "daemon/exchange/session-record.h"
+#include "daemon/exchange/format/session-record.h"
 
 #define TEXT_TOKENS ((uint64_t)N_PAGES * PAGE_TOKENS)
 

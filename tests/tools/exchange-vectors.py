@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Prints the vectors of tests/unit/test_exchange_keys.c, from the description in daemon/exchange/keys.h alone."""
+"""Prints the vectors of tests/unit/test_exchange_keys.c, from the description in daemon/exchange/format/keys.h alone."""
 import hashlib
 import hmac
 import struct

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/sum.h"
-#include "daemon/exchange/envelope.h"
+#include "daemon/exchange/format/envelope.h"
 
 #define FIXTURE_EPOCH UINT64_C(0x0123456789abcdef)
 

@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "daemon/exchange/change.h"
+#include "daemon/exchange/format/change.h"
 
 static struct change_item of_key(unsigned i)
 {

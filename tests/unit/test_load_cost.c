@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "daemon/exchange/load-cost-text.h"
+#include "daemon/exchange/format/load-cost-text.h"
 
 #define MIB (UINT64_C(1) << 20)
 #define GIB (UINT64_C(1) << 30)

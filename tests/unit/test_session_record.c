@@ -3,7 +3,7 @@
 
 #include <string.h>
 
-#include "daemon/exchange/session-record.h"
+#include "daemon/exchange/format/session-record.h"
 
 #define N_KEYS 3
 

@@ -1,5 +1,5 @@
 /*
- * The log of invalidations that hosts share (daemon/exchange/change.h): operations that write and
+ * The log of invalidations that hosts share (format/change.h): operations that write and
  * read changes of an epoch, and repeat other hosts' changes here. exchange-epoch.c decides when to
  * begin which. Loop thread only.
  */

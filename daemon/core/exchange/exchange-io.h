@@ -12,7 +12,7 @@
 
 #include "daemon/core/exchange/exchange.h"
 #include "daemon/core/state/moving.h"
-#include "daemon/exchange/envelope.h"
+#include "daemon/exchange/format/envelope.h"
 #include "daemon/remote/store/remote.h"
 
 /* Deadline of small operations that no client waits for. Not tuned. */

@@ -9,7 +9,7 @@
 
 #include "daemon/core/state/page.h"
 #include "daemon/core/exchange/exchange.h"
-#include "daemon/exchange/envelope.h"
+#include "daemon/exchange/format/envelope.h"
 
 /* Returns NULL if the namespace takes no part. */
 struct exchange_ns *exchange_find_ns(const struct ns *ns);

@@ -8,13 +8,13 @@
  *
  * The *epoch* is a random number that all hosts have for a namespace, or for all namespaces of a
  * set: a page that one rank invalidates must not be found by any. It lies in the store, and is part
- * of every page's name (daemon/exchange/keys.h). An invalidation in a namespace writes another
+ * of every page's name (format/keys.h). An invalidation in a namespace writes another
  * epoch, so that no host finds earlier exports again. The epoch is read again with each import.
  * While it is unknown, no page is imported or exported. If the store has lost it, the next exporter
  * makes another one.
  *
  * Pages cached here before the epoch was learnt, or changed, aren't exported: another host may have
- * invalidated them. An invalidation is also written to a log (daemon/exchange/change.h). All hosts
+ * invalidated them. An invalidation is also written to a log (format/change.h). All hosts
  * read the epoch once a second, and drop their own pages that the log names.
  *
  * The namespaces of a set have one place for a page, and import only pages that all of them have
@@ -38,8 +38,8 @@
 #include "base/map.h"
 #include "daemon/core/state/buffers.h"
 #include "daemon/core/state/task.h"
-#include "daemon/exchange/change.h"
-#include "daemon/exchange/keys.h"
+#include "daemon/exchange/format/change.h"
+#include "daemon/exchange/format/keys.h"
 #include "policy/bucket.h"
 #include "policy/load-cost.h"
 #include "proto/exchange-drop.h"
@@ -157,7 +157,7 @@ enum epoch_asks {
         EPOCH_FOLLOWS, /* reads another host's record of invalidations */
 };
 
-/* The log in which hosts tell each other what they invalidated (daemon/exchange/change.h). A change
+/* The log in which hosts tell each other what they invalidated (format/change.h). A change
  * is stored under the epoch that it ended and names the next epoch. It is written only if there is
  * none under that name. So changes form a chain, of which no host can replace another's link. */
 struct exchange_changes {

@@ -8,7 +8,7 @@
 #include "daemon/core/state/ns.h"
 #include "daemon/core/state/nsset-keys.h"
 #include "daemon/core/state/tenant.h"
-#include "daemon/exchange/load-cost-text.h"
+#include "daemon/exchange/format/load-cost-text.h"
 
 const char *exchange_forecast_name(enum exchange_forecast forecast)
 {

@@ -18,7 +18,7 @@
 #include "daemon/core/sessions/session.h"
 #include "daemon/core/state/store.h"
 #include "daemon/core/state/tenant.h"
-#include "daemon/exchange/session-record.h"
+#include "daemon/exchange/format/session-record.h"
 
 /* Per tenant: records waiting or being written, and records being written at a time. Not tuned. */
 #define SESSION_EXPORTS_MAX 256

@@ -13,7 +13,7 @@
 #include "daemon/core/state/store.h"
 #include "daemon/core/state/tenant.h"
 #include "daemon/core/sessions/session.h"
-#include "daemon/exchange/session-record.h"
+#include "daemon/exchange/format/session-record.h"
 #include "proto/status.h"
 
 /* Loads of one tenant at a time: each has space for a record. Not tuned. */

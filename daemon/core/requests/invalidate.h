@@ -7,7 +7,7 @@
 #define KVL_CORE_INVALIDATE_H
 
 #include "daemon/core/cache/drop.h"
-#include "daemon/exchange/change.h"
+#include "daemon/exchange/format/change.h"
 
 /* Begin a drop and do its first slice: of the page with `key` and all below it; of the pages with
  * `tag` (> 0) and all below them. Remove unclaimed entries of a disk at once. Return 0: it is over,

@@ -17,7 +17,7 @@
 
 #include "base/clock.h"
 #include "base/parse.h"
-#include "daemon/exchange/envelope.h"
+#include "daemon/exchange/format/envelope.h"
 #include "daemon/remote/store/remote.h"
 
 struct event_log;

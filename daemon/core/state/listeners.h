@@ -10,7 +10,7 @@
 
 #include "daemon/core/state/drop-reason.h"
 #include "daemon/core/state/moving.h"
-#include "daemon/exchange/change.h"
+#include "daemon/exchange/format/change.h"
 
 struct attach;
 struct ns;

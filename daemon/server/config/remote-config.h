@@ -7,7 +7,7 @@
 #define KVL_SERVER_REMOTE_CONFIG_H
 
 #include "daemon/core/state/detail.h"
-#include "daemon/exchange/keys.h"
+#include "daemon/exchange/format/keys.h"
 #include "daemon/remote/endpoint/remote-options.h"
 #include "daemon/server/config/config.h"
 #include "daemon/server/base/secret-file.h"

@@ -1,4 +1,4 @@
-#include "daemon/exchange/session-record.h"
+#include "daemon/exchange/format/session-record.h"
 
 #include <assert.h>
 #include <string.h>

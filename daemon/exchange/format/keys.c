@@ -1,4 +1,4 @@
-#include "daemon/exchange/keys.h"
+#include "daemon/exchange/format/keys.h"
 
 #include <assert.h>
 #include <errno.h>

@@ -1,4 +1,4 @@
-#include "daemon/exchange/change.h"
+#include "daemon/exchange/format/change.h"
 
 #include <assert.h>
 #include <string.h>

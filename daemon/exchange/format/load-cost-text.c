@@ -1,4 +1,4 @@
-#include "daemon/exchange/load-cost-text.h"
+#include "daemon/exchange/format/load-cost-text.h"
 
 #include <inttypes.h>
 #include <stdio.h>

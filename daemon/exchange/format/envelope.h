@@ -29,7 +29,7 @@
 #include <stdint.h>
 #include <sys/uio.h>
 
-#include "daemon/exchange/keys.h"
+#include "daemon/exchange/format/keys.h"
 
 #define ENVELOPE_BYTES   256
 #define ENVELOPE_MAGIC   UINT64_C(0x31656761706c766b) /* "kvlpage1" */

@@ -17,7 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "daemon/exchange/keys.h"
+#include "daemon/exchange/format/keys.h"
 
 /* Beyond this, all of the namespace is invalidated. Not tuned. */
 #define CHANGE_ITEMS_MAX 16

@@ -17,7 +17,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "daemon/exchange/keys.h"
+#include "daemon/exchange/format/keys.h"
 
 /* Longer sessions have no record. So many keys are collected in one turn of the daemon's loop; they
  * take half a MiB. Not tuned. */

@@ -1,4 +1,4 @@
-#include "daemon/exchange/envelope.h"
+#include "daemon/exchange/format/envelope.h"
 
 #include <assert.h>
 #include <errno.h>
