@@ -11,7 +11,6 @@
 #include "daemon/core/cache/history.h"
 #include "daemon/core/cache/nsset.h"
 #include "daemon/core/clients/client-record.h"
-#include "daemon/core/exchange/exchange.h"
 #include "daemon/core/state/detail.h"
 #include "daemon/core/life/idle.h"
 #include "daemon/core/life/namespace.h"
@@ -273,7 +272,7 @@ static void top_up(struct ns *ns, uint64_t now_nsec)
         list_for_each (a, &ns->clients.attachments, struct attach, ns_link)
                 if (a->magazine)
                         magazine_top_up(a, now_nsec);
-        exchange_note_room(ns);
+        tenant_tell(ns->tenant, ns_has_room, ns);
         idle_sets_add_all(ns);
 }
 
@@ -330,7 +329,7 @@ static int purge_ns(struct ns *ns, bool remove, uint64_t *n_pages, uint64_t *n_k
                 r = space_erase(ns);
                 if (r < 0)
                         return r;
-                exchange_note_invalidated(ns);
+                tenant_tell(ns->tenant, invalidated, ns, NULL, 0);
                 ns_free(ns);
         } else {
                 r = ns_invalidate(ns, CAUSE_PURGE, &n);

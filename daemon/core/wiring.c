@@ -8,13 +8,13 @@
 #include "daemon/core/cache/history.h"
 #include "daemon/core/cache/nsset.h"
 #include "daemon/core/cache/tag.h"
-#include "daemon/core/exchange/exchange.h"
-#include "daemon/core/exchange/exports.h"
 #include "daemon/core/moves/space.h"
 #include "daemon/core/moves/transfer.h"
 #include "daemon/core/sessions/session.h"
 #include "daemon/core/reclaim/fetch.h"
 #include "daemon/core/reclaim/prefetch.h"
+#include "daemon/core/state/group.h"
+#include "daemon/core/state/tenant.h"
 
 static void page_goes(struct ns *ns, uint32_t page, struct drop_reason reason)
 {
@@ -41,7 +41,7 @@ static void page_moved(struct ns *ns, uint32_t from, uint32_t to)
 static void page_found(struct attach *a, uint32_t page)
 {
         prefetch_note_found(a, page);
-        exchange_note_found(a, page);
+        tenant_tell(a->ns->tenant, page_found, a, page);
 }
 
 const struct core_listeners core_listeners = {
@@ -51,10 +51,6 @@ const struct core_listeners core_listeners = {
         .page_moves = sessions_page_moved,
         .page_moved = page_moved,
         .page_found = page_found,
-        .page_published = exchange_note_published,
-        .session_rests = exchange_note_session,
-        .invalidated = exchange_note_change,
-        .import_disturbed = exchange_note_disturbed,
         .copy_unwanted = transfer_stop_wanting,
         .transfer_ended = fetch_ended,
 };

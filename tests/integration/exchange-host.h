@@ -163,6 +163,12 @@ static inline void host_end(struct host *h)
         tiers_end(&h->w);
 }
 
+/* All of the host's namespace counts as invalidated, and stays cached. */
+static inline void host_invalidate_all(struct host *h)
+{
+        tenant_tell(h->w.a, invalidated, h->w.ns, NULL, 0);
+}
+
 static inline struct exchange_counters counters_of(const struct host *h)
 {
         struct exchange_figures f;
@@ -212,7 +218,7 @@ static inline void host_await_exports(struct host *h)
 {
         uint64_t until = clock_now_nsec() + PATIENCE_NSEC;
 
-        while (h->w.a->exchange->n_texts > 0 || h->w.a->exchange->batch) {
+        while (exchange_of(h->w.a)->n_texts > 0 || exchange_of(h->w.a)->batch) {
                 assert_true(clock_now_nsec() < until);
                 host_turn(h);
                 poll(NULL, 0, 1);

@@ -136,9 +136,9 @@ SERVER_TEST(test_slow_is_tried_again)
         host_start(&a, true);
         host_share_text(&a);
         host_start(&b, false);
-        seen = &b.w.a->exchange->bandwidth;
+        seen = &exchange_of(b.w.a)->bandwidth;
         *seen = slow;
-        b.w.a->exchange->error.mean = 1;
+        exchange_of(b.w.a)->error.mean = 1;
         for (unsigned i = 1; i < IMPORT_TRIAL_AFTER; i++)
                 assert_int_equal(import(&b, 0, N_PAGES, LONG_MSEC), 0);
         assert_int_equal(counters_of(&b).not_imported[EXCHANGE_NOT_WORTH],
@@ -146,9 +146,9 @@ SERVER_TEST(test_slow_is_tried_again)
         assert_int_equal(import(&b, 0, N_PAGES, LONG_MSEC), n_least);
         assert_cached(&b, n_least);
         assert_true(seen->nsec < slow.nsec);
-        assert_true(b.w.a->exchange->error.mean == 0);
+        assert_true(exchange_of(b.w.a)->error.mean == 0);
         /* A load that pays starts the count anew. */
-        assert_int_equal(b.w.a->exchange->n_refused, 0);
+        assert_int_equal(exchange_of(b.w.a)->n_refused, 0);
         /* No estimate said that a trial would pay. */
         assert_loads(&b, 0, 0);
         host_end(&b);
@@ -169,7 +169,7 @@ SERVER_TEST(test_load_that_lost)
         assert_true(exchange_figures(b.w.a, &f));
         assert_int_equal(f.import_bytes_per_sec, 0);
         assert_int_equal(f.prefill_tokens_per_sec, 0);
-        b.w.a->exchange->options.token_nsec = 0;
+        exchange_of(b.w.a)->options.token_nsec = 0;
         exchange_note_prefill(b.w.ns, 2, NSEC_PER_SEC);
         assert_true(exchange_figures(b.w.a, &f));
         assert_int_equal(f.prefill_tokens_per_sec, 2);
@@ -180,8 +180,8 @@ SERVER_TEST(test_load_that_lost)
         assert_int_equal(b.n_imported, N_PAGES);
         assert_loads(&b, 1, 1);
         assert_true(exchange_figures(b.w.a, &f));
-        assert_true(f.load_error == b.w.a->exchange->error.mean && f.load_error > 0);
-        b.w.a->exchange->bandwidth =
+        assert_true(f.load_error == exchange_of(b.w.a)->error.mean && f.load_error > 0);
+        exchange_of(b.w.a)->bandwidth =
                 (struct load_cost_ratio){.amount = 3000, .nsec = NSEC_PER_MSEC};
         assert_true(exchange_figures(b.w.a, &f));
         assert_int_equal(f.import_bytes_per_sec, 3000000);

@@ -50,12 +50,12 @@ static void await_counter(struct host *h, const uint64_t *counter, uint64_t leas
 
 static void await_told(struct host *h, uint64_t n_epochs)
 {
-        await_counter(h, &h->w.a->exchange->counters.epochs, n_epochs);
+        await_counter(h, &exchange_of(h->w.a)->counters.epochs, n_epochs);
 }
 
 static void await_followed(struct host *h, uint64_t n)
 {
-        await_counter(h, &h->w.a->exchange->counters.followed, n);
+        await_counter(h, &exchange_of(h->w.a)->counters.followed, n);
 }
 
 static unsigned count_text(struct host *h, unsigned first, unsigned n)
@@ -325,7 +325,7 @@ TEST(test_namespace_has_gone)
         await_told(&a, 1);
         await_text(&b, 0, N_PAGES, 5);
         turn_for(&a, 5);
-        assert_true(list_is_empty(&a.w.a->exchange->epochs));
+        assert_true(list_is_empty(&exchange_of(a.w.a)->epochs));
         end_two(&a, &b);
 }
 
@@ -344,7 +344,7 @@ SERVER_TEST(test_epoch_that_was_read_before)
         host_invalidate(&a, 0);
         for (unsigned n = 0; n < 100; n++) { /* only the epoch's own questions are looked at */
                 (void)remote_reap(a.remote);
-                list_for_each (p, &a.w.a->exchange->epochs, struct exchange_epoch, link)
+                list_for_each (p, &exchange_of(a.w.a)->epochs, struct exchange_epoch, link)
                         (void)epoch_work(p);
                 poll(NULL, 0, 1);
         }

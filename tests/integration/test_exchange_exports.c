@@ -116,7 +116,7 @@ EXCHANGE_SCENE(test_exporter_learns_the_epoch, true)
         uint64_t until;
 
         host_share_text(a);
-        exchange_note_invalidated(b->w.ns);
+        host_invalidate_all(b);
         until = clock_now_nsec() + PATIENCE_NSEC;
         while (counters_of(b).epochs == 0) {
                 assert_true(clock_now_nsec() < until);

@@ -66,19 +66,19 @@ EXCHANGE_SCENE(test_given_back_before_it_is_asked_for, false)
         struct import *i;
 
         host_share_text(a);
-        b->w.a->exchange->import_bytes += IMPORT_BYTES_MAX; /* nothing can be asked for */
+        exchange_of(b->w.a)->import_bytes += IMPORT_BYTES_MAX; /* nothing can be asked for */
         assert_int_equal(import_ask(b, b->w.attach, 0, N_PAGES, LONG_MSEC, &i), 0);
         turn_until_loading(b);
         assert_false(is_receiving(b));
         for (uint32_t page = 0; n < N_PAGES; page++)
                 if (ns_page(b->w.ns, page) && ns_page(b->w.ns, page)->state == PAGE_GRANTED)
                         pages[n++] = page;
-        b->w.store.owner.on_exchange_work = count_call;
-        b->w.store.owner.data = &n_wanted;
+        exchange_of(b->w.a)->options.on_work = count_call;
+        exchange_of(b->w.a)->options.data = &n_wanted;
         assert_int_equal(free_pages(b->w.attach, pages, N_PAGES, NULL), 0);
         assert_true(n_wanted > 0);
-        b->w.store.owner.on_exchange_work = NULL;
-        b->w.a->exchange->import_bytes -= IMPORT_BYTES_MAX;
+        exchange_of(b->w.a)->options.on_work = NULL;
+        exchange_of(b->w.a)->import_bytes -= IMPORT_BYTES_MAX;
         import_await(b);
         assert_int_equal(b->n_imported, 0);
         assert_int_equal(counters_of(b).not_imported[EXCHANGE_CALLED_OFF], N_PAGES);
@@ -92,8 +92,8 @@ static void recall_while_importing(struct host *h, struct extent_set *set)
         unsigned n_wanted = 0;
         uint64_t until;
 
-        h->w.store.owner.on_exchange_work = count_call;
-        h->w.store.owner.data = &n_wanted;
+        exchange_of(h->w.a)->options.on_work = count_call;
+        exchange_of(h->w.a)->options.data = &n_wanted;
         recall_set(set, RECALL_FORCED);
         assert_true(n_wanted > 0);
         until = clock_now_nsec() + LONG_MSEC / 4 * NSEC_PER_MSEC;
@@ -104,7 +104,7 @@ static void recall_while_importing(struct host *h, struct extent_set *set)
                 tiers_check(&h->w);
                 poll(NULL, 0, 1);
         }
-        h->w.store.owner.on_exchange_work = NULL;
+        exchange_of(h->w.a)->options.on_work = NULL;
         assert_int_equal(h->w.store.recalls.n_quarantined, 0);
 }
 
@@ -115,11 +115,11 @@ EXCHANGE_SCENE(test_recalled_while_nothing_comes, false)
         struct import *i;
 
         host_share_text(a);
-        b->w.a->exchange->import_bytes += IMPORT_BYTES_MAX; /* nothing can be asked for */
+        exchange_of(b->w.a)->import_bytes += IMPORT_BYTES_MAX; /* nothing can be asked for */
         assert_int_equal(import_ask(b, b->w.attach, 0, N_PAGES, LONG_MSEC, &i), 0);
         turn_until_loading(b);
         assert_int_equal(kill(server.servers[0].pid, SIGSTOP), 0);
-        b->w.a->exchange->import_bytes -= IMPORT_BYTES_MAX;
+        exchange_of(b->w.a)->import_bytes -= IMPORT_BYTES_MAX;
         host_turn(b);
         assert_true(is_receiving(b));
         recall_while_importing(b, b->w.ns->sets.at[0]);
@@ -139,12 +139,12 @@ EXCHANGE_SCENE(test_recalled_after_some_have_come, false)
 
         host_share_text(a);
         assert_int_equal(lease_pages(b->w.attach, ARRAY_SIZE(leased), 1, leased, NULL), 0);
-        b->w.a->exchange->import_bytes += IMPORT_BYTES_MAX; /* nothing can be asked for */
+        exchange_of(b->w.a)->import_bytes += IMPORT_BYTES_MAX; /* nothing can be asked for */
         assert_int_equal(import_ask(b, b->w.attach, 0, N_PAGES, LONG_MSEC, &i), 0);
         turn_until_loading(b);
         while (b->w.ns->catalog.announced.n < N_PAGES)
                 host_turn(b);
-        b->w.a->exchange->import_bytes -= bytes; /* one after the other */
+        exchange_of(b->w.a)->import_bytes -= bytes; /* one after the other */
         while (b->w.ns->device.n_pages[PAGE_SEALED] < N_IN_FIRST) {
                 assert_true(clock_now_nsec() < until);
                 host_turn(b);
@@ -155,7 +155,7 @@ EXCHANGE_SCENE(test_recalled_after_some_have_come, false)
         recall_while_importing(b, b->w.ns->sets.at[0]);
         assert_in_range(b->n_imported, N_IN_FIRST, N_PAGES - 1);
         assert_int_equal(count_hits(b->w.attach, 0, N_PAGES), 0);
-        b->w.a->exchange->import_bytes -= IMPORT_BYTES_MAX - bytes;
+        exchange_of(b->w.a)->import_bytes -= IMPORT_BYTES_MAX - bytes;
         kill(server.servers[0].pid, SIGCONT);
 }
 

@@ -127,7 +127,7 @@ static void export_honest(const char *secret, enum origin to, bool invalidates)
         host_await_exported(&a, N_TEXTS);
         move_values(&a, REMOTE_READ, at, n_bytes);
         if (invalidates)
-                exchange_note_invalidated(a.w.ns);
+                host_invalidate_all(&a);
         while (invalidates && counters_of(&a).epochs == 0) {
                 assert_true(clock_now_nsec() < until);
                 host_turn(&a);

@@ -312,7 +312,7 @@ TEST_BARE(test_invalidated)
 
         hosts_start(&a, &b);
         share_turn(&a, 0, N_PAGES, 1, N_PAGES);
-        exchange_note_invalidated(a.w.ns);
+        host_invalidate_all(&a);
         host_await_epoch(&a);
         assert_int_equal(load(&b), KVL_STATUS_MISS);
         assert_null(session_find(b.w.ns, CHAT));

@@ -253,7 +253,7 @@ TEST(test_other_takes_no_part)
         start(&a, true);
         share_as_rank(&a, 0, N_PAGES);
         start_and_open(&b);
-        exchange_leave_ns(b.attaches[1]->ns);
+        tenant_tell(b.attaches[1]->ns->tenant, ns_leaves, b.attaches[1]->ns);
         assert_false(exchange_has_ns(b.attaches[1]->ns, NULL));
         assert_int_equal(import(as_rank(&b, 0), 0, N_PAGES, LONG_MSEC), N_PAGES);
         end_both(&a, &b);

@@ -67,7 +67,7 @@ static void await_nothing(struct host *a, struct host *b)
 {
         uint64_t until = clock_now_nsec() + PATIENCE_NSEC;
 
-        while (a->w.a->exchange->n_ops + b->w.a->exchange->n_ops > 0 ||
+        while (exchange_of(a->w.a)->n_ops + exchange_of(b->w.a)->n_ops > 0 ||
                 bytes_under_way(a) + bytes_under_way(b) > 0) {
                 assert_true(clock_now_nsec() < until);
                 host_turn(a);
@@ -98,14 +98,14 @@ SERVER_TEST(test_asks_for_all)
         remote_stats(a.remote, &stats);
         /* Reads of epochs, one of each, come on top. */
         assert_in_range(stats.n_waiting, room / 2 - 2, room / 2 + PROBES_MAX);
-        assert_int_equal(stats.n_waiting, a.w.a->exchange->n_ops);
+        assert_int_equal(stats.n_waiting, exchange_of(a.w.a)->n_ops);
 
         assert_int_equal(ask_for_keys(&b, IMPORT_KEYS_MAX, &i), 0);
         import_cancel(i);
         assert_int_equal(import_ask(&b, b.w.attach, 0, N_PAGES, LONG_MSEC, &i), 0);
-        exchange_note_invalidated(b.w.ns);
+        host_invalidate_all(&b);
         assert_true(is_changing_epoch(&b));
-        exchange_note_invalidated(a.w.ns);
+        host_invalidate_all(&a);
         assert_true(is_changing_epoch(&a));
 
         import_cancel(i);
@@ -128,12 +128,12 @@ EXCHANGE_SCENE(test_reads_wait, false)
         assert_int_equal(import_ask(b, b->w.attach, 0, N_PAGES, LONG_MSEC, &i), 0);
         while (counters_of(b).probes == 0)
                 host_turn(b);
-        b->w.a->exchange->n_ops += all;
+        exchange_of(b->w.a)->n_ops += all;
         turn_until_loading(b);
         host_turn_often(b, 50);
-        assert_int_equal(b->w.a->exchange->n_ops, all);
+        assert_int_equal(exchange_of(b->w.a)->n_ops, all);
         assert_false(b->is_over);
-        b->w.a->exchange->n_ops -= all;
+        exchange_of(b->w.a)->n_ops -= all;
         import_await(b);
         assert_int_equal(b->n_imported, N_PAGES);
         assert_cached(b, N_PAGES);
@@ -147,12 +147,12 @@ static void import_from_stopped(struct host *h, struct import **ret)
         assert_int_equal(import_ask(h, h->w.attach, 0, N_PAGES, LONG_MSEC, ret), 0);
         while (counters_of(h).probes == 0)
                 host_turn(h);
-        h->w.a->exchange->n_ops += all; /* nothing else can be asked for */
+        exchange_of(h->w.a)->n_ops += all; /* nothing else can be asked for */
         turn_until_loading(h);
         assert_int_equal(kill(server.servers[0].pid, SIGSTOP), 0);
-        h->w.a->exchange->n_ops -= all;
+        exchange_of(h->w.a)->n_ops -= all;
         host_turn(h);
-        assert_int_equal(h->w.a->exchange->n_ops, N_PAGES);
+        assert_int_equal(exchange_of(h->w.a)->n_ops, N_PAGES);
         assert_true(bytes_under_way(h) >= N_PAGES * 2 * TIER_PAGE_BYTES);
 }
 
@@ -168,12 +168,12 @@ EXCHANGE_SCENE(test_called_off_counts, false)
         bytes = bytes_under_way(b);
         import_cancel(i);
         assert_int_equal(bytes_under_way(b), bytes);
-        assert_int_equal(b->w.a->exchange->n_ops, N_PAGES);
+        assert_int_equal(exchange_of(b->w.a)->n_ops, N_PAGES);
         while (bytes_under_way(b) > 0) {
                 assert_true(clock_now_nsec() < until);
                 host_turn(b);
         }
-        assert_int_equal(b->w.a->exchange->n_ops, 0);
+        assert_int_equal(exchange_of(b->w.a)->n_ops, 0);
         kill(server.servers[0].pid, SIGCONT);
 }
 
@@ -189,12 +189,12 @@ EXCHANGE_SCENE(test_closed_meanwhile, false)
         exchange_close(b->w.a);
         assert_true(b->is_over);
         host_open_exchange(b, false, NULL);
-        assert_int_equal(bytes_under_way(b) + b->w.a->exchange->n_ops, 0);
+        assert_int_equal(bytes_under_way(b) + exchange_of(b->w.a)->n_ops, 0);
         while (b->w.ns->device.n_pages[PAGE_MOVING] > 0) {
                 assert_true(clock_now_nsec() < until);
                 (void)remote_reap(b->remote);
         }
-        assert_int_equal(bytes_under_way(b) + b->w.a->exchange->n_ops, 0);
+        assert_int_equal(bytes_under_way(b) + exchange_of(b->w.a)->n_ops, 0);
         kill(server.servers[0].pid, SIGCONT);
         assert_int_equal(import(b, 0, N_PAGES, LONG_MSEC), N_PAGES);
 }

@@ -112,7 +112,7 @@ SERVER_TEST(test_of_before_the_epoch)
 
         host_start(&a, true);
         host_compute(&a, N_PAGES);
-        exchange_note_invalidated(a.w.ns); /* as where another rank has invalidated something */
+        host_invalidate_all(&a); /* as where another rank has invalidated something */
         begin(&a);
         assert_true(figures_of(&a).is_running);
         await_known(&a);
@@ -267,17 +267,17 @@ SERVER_TEST(test_ends_meanwhile)
         begin(&a);
         while (figures_of(&a).written_pages == 0)
                 turn(&a);
-        exchange_leave_ns(a.w.ns);
+        tenant_tell(a.w.a, ns_leaves, a.w.ns);
         assert_int_equal(figures_of(&a).apart_pages, N_PAGES);
         await_all(&a);
-        exchange_enter_ns(a.w.ns);
+        tenant_tell(a.w.a, ns_enters, a.w.ns);
         host_await_epoch(&a);
         a.w.store.drop_slice_pages = 1;
         begin(&a);
         turn(&a);
-        exchange_leave_ns(a.w.ns);
+        tenant_tell(a.w.a, ns_leaves, a.w.ns);
         await_all(&a);
-        exchange_enter_ns(a.w.ns);
+        tenant_tell(a.w.a, ns_enters, a.w.ns);
         begin(&a);
         turn(&a);
         exchange_close(a.w.a);

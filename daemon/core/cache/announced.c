@@ -81,7 +81,7 @@ static void end_of_granted_page(struct ns *ns, uint32_t page)
         end_announcement(ns, page);
         ns_make_extra(ns, page)->announcer = 0;
         if (ns_note(ns, page)->seq == PAGE_SEQ_IMPORT)
-                ns->store->listeners->import_disturbed(ns);
+                tenant_tell(ns->tenant, ns_is_disturbed, ns);
 }
 
 void announce_withdraw(struct ns *ns, uint32_t page)

@@ -27,14 +27,13 @@ uint64_t imports_work(struct exchange *x);
 /* Imports that wait for pages may be able to get some. */
 void imports_take_room(const struct exchange_ns *e);
 
-/* Ends imports because the namespace is being freed, or its epoch changes; NULL: of all namespaces.
- */
-void imports_end(struct exchange *x, const struct exchange_ns *e, enum exchange_drop why);
+/* Reports the end of the imports of the namespace and of the attachment; NULL: of all. */
+void imports_end(struct exchange *x, const struct exchange_ns *e, const struct attach *a);
 
 /* ---- sessions: session-load.c ---------------------------------------------------------------- */
 
 /* Parts of exchange_work(). */
 uint64_t session_loads_work(struct exchange *x);
-void session_loads_end(struct exchange *x, const struct exchange_ns *e);
+void session_loads_end(struct exchange *x, const struct exchange_ns *e, const struct attach *a);
 
 #endif

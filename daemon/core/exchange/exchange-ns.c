@@ -11,10 +11,8 @@
 
 void exchange_wake(struct exchange *x)
 {
-        struct store *s = x->tenant->store;
-
-        if (s->owner.on_exchange_work)
-                s->owner.on_exchange_work(s->owner.data);
+        if (x->options.on_work)
+                x->options.on_work(x->options.data);
 }
 
 void exchange_note_refused(
@@ -30,7 +28,7 @@ void exchange_note_refused(
 
 struct exchange_ns *exchange_find_ns(const struct ns *ns)
 {
-        const struct exchange *x = ns->tenant->exchange;
+        const struct exchange *x = exchange_of(ns->tenant);
         const uint64_t *found = x ? map_find(&x->by_id, ns->id) : NULL;
 
         return found ? (struct exchange_ns *)(uintptr_t)*found : NULL;

@@ -8,6 +8,7 @@
 #include "base/macros.h"
 #include "daemon/core/exchange/exchange-impl.h"
 #include "daemon/core/state/detail.h"
+#include "daemon/core/state/group.h"
 #include "daemon/core/state/ns.h"
 #include "daemon/core/state/nsset-keys.h"
 #include "daemon/core/state/store.h"
@@ -19,7 +20,7 @@
 
 static const char *why_not(const struct ns *ns)
 {
-        if (!ns->tenant->exchange)
+        if (!exchange_of(ns->tenant))
                 return "its tenant has no remote";
         if (layout_page_bytes(&ns->layout) > EXCHANGE_PAGE_MAX)
                 return "its pages have more than 16 MiB";
@@ -72,9 +73,9 @@ static int identify_ns(struct exchange_ns *e)
         return r;
 }
 
-void exchange_enter_ns(struct ns *ns)
+static void enter_ns(struct ns *ns)
 {
-        struct exchange *x = ns->tenant->exchange;
+        struct exchange *x = exchange_of(ns->tenant);
         struct exchange_ns *e = why_not(ns) ? NULL : calloc(1, sizeof(*e));
 
         if (!e)
@@ -98,9 +99,9 @@ static void free_ns(struct exchange_ns *e)
 {
         struct exchange *x = e->x;
 
-        session_loads_end(x, e);
+        session_loads_end(x, e, NULL);
         session_exports_end(x, e);
-        imports_end(x, e, EXCHANGE_CALLED_OFF);
+        imports_end(x, e, NULL);
         exports_end(x, e);
         epoch_put(e);
         (void)map_remove(&x->by_id, e->ns->id);
@@ -110,7 +111,7 @@ static void free_ns(struct exchange_ns *e)
         free(e);
 }
 
-void exchange_leave_ns(struct ns *ns)
+static void leave_ns(struct ns *ns)
 {
         struct exchange_ns *e = exchange_find_ns(ns);
 
@@ -118,22 +119,23 @@ void exchange_leave_ns(struct ns *ns)
                 free_ns(e);
 }
 
-void exchange_note_change(struct ns *ns, const struct change_item *what)
+static void note_invalidated(struct ns *ns, const uint8_t *key, uint64_t tag)
 {
         struct exchange_ns *e = exchange_find_ns(ns);
+        struct change_item what = {.kind = key       ? CHANGE_KEY
+                                           : tag > 0 ? CHANGE_TAG
+                                                     : CHANGE_ALL,
+                .tag = tag};
 
         if (!e)
                 return;
-        epoch_change(e->epoch, what);
+        if (key)
+                memcpy(what.key, key, sizeof(what.key));
+        epoch_change(e->epoch, &what);
         exchange_wake(e->x);
 }
 
-void exchange_note_invalidated(struct ns *ns)
-{
-        exchange_note_change(ns, &(const struct change_item){.kind = CHANGE_ALL});
-}
-
-void exchange_note_disturbed(struct ns *ns)
+static void note_disturbed(struct ns *ns)
 {
         struct exchange_ns *e = exchange_find_ns(ns);
 
@@ -142,6 +144,35 @@ void exchange_note_disturbed(struct ns *ns)
         e->n_disturbed++;
         exchange_wake(e->x);
 }
+
+static void note_room(struct ns *ns)
+{
+        const struct exchange_ns *e = exchange_find_ns(ns);
+
+        if (e && e->x->n_imports > 0)
+                imports_take_room(e);
+}
+
+static void leave_attach(struct attach *a)
+{
+        struct exchange *x = exchange_of(a->ns->tenant);
+
+        session_loads_end(x, NULL, a); /* first: a load cancels its import */
+        imports_end(x, NULL, a);
+}
+
+static const struct tenant_listeners listeners = {
+        .ns_enters = enter_ns,
+        .ns_leaves = leave_ns,
+        .ns_has_room = note_room,
+        .ns_is_disturbed = note_disturbed,
+        .invalidated = note_invalidated,
+        .page_found = exports_note_found,
+        .page_published = exports_note_published,
+        .session_rests = exports_note_session,
+        .attach_leaves = leave_attach,
+        .tenant_ends = exchange_close,
+};
 
 /* ---- the tenant's exchange ------------------------------------------------------------------- */
 
@@ -170,7 +201,7 @@ static bool goes_on(const struct exchange *x, const struct exchange_options *o)
 int exchange_open(struct tenant *t, const struct exchange_options *options, struct detail *d)
 {
         int r = check_options(t, options, d);
-        struct exchange *x = t->exchange;
+        struct exchange *x = exchange_of(t);
 
         if (r < 0)
                 return r;
@@ -185,6 +216,7 @@ int exchange_open(struct tenant *t, const struct exchange_options *options, stru
         x = calloc(1, sizeof(*x));
         if (!x)
                 return detail_set(d, -ENOMEM, "no memory for what tenant %s exchanges", t->name);
+        x->listener.events = &listeners;
         x->tenant = t;
         x->options = *options;
         x->options.secret = NULL;
@@ -201,26 +233,26 @@ int exchange_open(struct tenant *t, const struct exchange_options *options, stru
         list_init(&x->session_loads);
         map_init(&x->by_id);
         export_all_init(x);
-        t->exchange = x;
+        t->listener = &x->listener;
         list_for_each (ns, &t->namespaces, struct ns, link)
-                exchange_enter_ns(ns);
+                enter_ns(ns);
         return 0;
 }
 
 void exchange_close(struct tenant *t)
 {
-        struct exchange *x = t->exchange;
+        struct exchange *x = exchange_of(t);
 
         if (!x)
                 return;
         export_all_stop(x);
-        session_loads_end(x, NULL);
-        imports_end(x, NULL, EXCHANGE_CALLED_OFF);
+        session_loads_end(x, NULL, NULL);
+        imports_end(x, NULL, NULL);
         list_for_each_safe (e, &x->namespaces, struct exchange_ns, link)
                 free_ns(e);
         epochs_end(x);
         exchange_ios_forget(x);
-        t->exchange = NULL;
+        t->listener = NULL;
         map_deinit(&x->by_id);
         buffers_free(&x->buffers);
         explicit_bzero(&x->whose, sizeof(x->whose));
@@ -245,7 +277,7 @@ static void figure_namespace(struct exchange_figures *f, const struct exchange_n
 
 bool exchange_figures(const struct tenant *t, struct exchange_figures *ret)
 {
-        const struct exchange *x = t->exchange;
+        const struct exchange *x = exchange_of(t);
 
         *ret = (struct exchange_figures){0};
         if (!x)
@@ -261,14 +293,6 @@ bool exchange_figures(const struct tenant *t, struct exchange_figures *ret)
         list_for_each (e, &x->namespaces, struct exchange_ns, link)
                 figure_namespace(ret, e);
         return true;
-}
-
-void exchange_note_room(struct ns *ns)
-{
-        const struct exchange_ns *e = exchange_find_ns(ns);
-
-        if (e && e->x->n_imports > 0)
-                imports_take_room(e);
 }
 
 void exchange_note_prefill(const struct ns *ns, uint64_t n_tokens, uint64_t nsec)
@@ -298,7 +322,7 @@ uint64_t exchange_work(struct store *s, uint64_t now_nsec)
 
         store_set_now(s, now_nsec);
         list_for_each (t, &s->tenants, struct tenant, link)
-                if (t->exchange)
-                        next = MIN(next, work_of_tenant(t->exchange));
+                if (exchange_of(t))
+                        next = MIN(next, work_of_tenant(exchange_of(t)));
         return next;
 }

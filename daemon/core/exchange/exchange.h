@@ -35,9 +35,12 @@
 #include <stdint.h>
 
 #include "base/list.h"
+#include "base/macros.h"
 #include "base/map.h"
 #include "daemon/core/state/buffers.h"
+#include "daemon/core/state/listeners.h"
 #include "daemon/core/state/task.h"
+#include "daemon/core/state/tenant.h"
 #include "daemon/exchange/format/change.h"
 #include "daemon/exchange/format/keys.h"
 #include "policy/bucket.h"
@@ -48,10 +51,7 @@ struct detail;
 struct exchange_io;
 struct exchange_news;
 struct export_batch;
-struct ns;
 struct remote_store;
-struct store;
-struct tenant;
 
 struct exchange_options {
         struct remote_store *remote; /* borrowed until exchange_close() */
@@ -62,9 +62,11 @@ struct exchange_options {
         size_t secret_len;           /* 0: none, pages are summed and not sealed */
         uint64_t expiry_msec;        /* of written values: 1 .. a year */
         uint64_t write_bytes_per_sec;
-        uint64_t probe_nsec;    /* the most time that an import spends on probing */
-        uint64_t bytes_per_sec; /* the store's bandwidth, until it has been measured */
-        uint64_t token_nsec;    /* time to compute a token; 0: as engines measure it */
+        uint64_t probe_nsec;         /* the most time that an import spends on probing */
+        uint64_t bytes_per_sec;      /* the store's bandwidth, until it has been measured */
+        uint64_t token_nsec;         /* time to compute a token; 0: as engines measure it */
+        void (*on_work)(void *data); /* exchange_work() is to be called soon; NULL: not told */
+        void *data;                  /* of on_work; borrowed */
 };
 
 /* Since the exchange was opened. */
@@ -121,6 +123,7 @@ struct export_all {
 };
 
 struct exchange {
+        struct tenant_listener listener; /* tenant.listener */
         struct tenant *tenant;           /* borrowed */
         struct exchange_options options; /* without the secret */
         struct exchange_tenant whose;
@@ -148,6 +151,12 @@ struct exchange {
         unsigned n_refused;               /* consecutive imports that were refused as too slow */
         struct exchange_counters counters;
 };
+
+/* Returns NULL if the tenant has none. */
+static inline struct exchange *exchange_of(const struct tenant *t)
+{
+        return t->listener ? container_of(t->listener, struct exchange, listener) : NULL;
+}
 
 enum epoch_asks {
         EPOCH_READS,   /* reads the store's epoch */
@@ -214,7 +223,7 @@ struct exchange_ns {
         uint32_t rank;
         uint32_t part;                   /* follows the place in pages' names: keys.h */
         struct exported_page *exported;  /* by page; owned; NULL: none */
-        uint32_t n_disturbed;            /* listeners.h: import_disturbed(); wraps */
+        uint32_t n_disturbed;            /* listeners.h: ns_is_disturbed(); wraps */
         struct load_cost_ratio prefill;  /* as engines measure it; empty: they don't */
         struct load_cost_answer decided; /* for the last import that found pages */
         uint32_t n_decided;              /* pages it found; 0: no such import yet */
@@ -261,27 +270,9 @@ void exchange_note_prefill(const struct ns *ns, uint64_t n_tokens, uint64_t nsec
  */
 bool exchange_has_ns(const struct ns *ns, const char **ret_why);
 
-/* Continues all work. Call it after store.owner.on_exchange_work, and at the time that it returns:
+/* Continues all work. Call it after exchange_options.on_work, and at the time that it returns:
  * CLOCK_MONOTONIC, UINT64_MAX if there is nothing to wait for; now_nsec if there is more to do at
  * once. */
 uint64_t exchange_work(struct store *s, uint64_t now_nsec);
-
-/* ---- for the rest of the core ---------------------------------------------------------------- */
-
-/* The namespace was made, and is in its set, if any; is being freed; or its identity has changed
- * (it leaves, and enters again). */
-void exchange_enter_ns(struct ns *ns);
-void exchange_leave_ns(struct ns *ns);
-
-/* Memory that was being made for the namespace has come, and is given back if it isn't used now. */
-void exchange_note_room(struct ns *ns);
-
-/* Requests a check of the namespace's imports in the next exchange_work(): they release pages that
- * aren't theirs any more (listeners.h: import_disturbed). */
-void exchange_note_disturbed(struct ns *ns);
-
-/* `what` was invalidated in the namespace; all of it was. Cheap to repeat. */
-void exchange_note_change(struct ns *ns, const struct change_item *what);
-void exchange_note_invalidated(struct ns *ns);
 
 #endif

@@ -270,7 +270,7 @@ void export_all_note_failed(struct exchange *x, enum exchange_drop why)
 
 static bool may_write(const struct tenant *t)
 {
-        return t->exchange && t->exchange->options.may_write;
+        return exchange_of(t) && exchange_of(t)->options.may_write;
 }
 
 uint32_t export_all_begin(struct store *s)
@@ -283,11 +283,11 @@ uint32_t export_all_begin(struct store *s)
                 if (!may_write(t))
                         continue;
                 n++;
-                a = &t->exchange->all;
+                a = &exchange_of(t)->all;
                 if (a->phase != ALL_OFF && a->phase != ALL_IDLE)
                         continue;
-                export_all_stop(t->exchange);
-                exchange_forget_exported(t->exchange, NULL);
+                export_all_stop(exchange_of(t));
+                exchange_forget_exported(exchange_of(t), NULL);
                 begin_pass(a);
         }
         return n;
@@ -296,8 +296,8 @@ uint32_t export_all_begin(struct store *s)
 void export_all_end(struct store *s)
 {
         list_for_each (t, &s->tenants, struct tenant, link)
-                if (t->exchange)
-                        export_all_stop(t->exchange);
+                if (exchange_of(t))
+                        export_all_stop(exchange_of(t));
 }
 
 /* Returns a namespace with cached pages whose epoch is unknown. */
@@ -335,12 +335,12 @@ void export_all_figures(const struct store *s, struct export_all_figures *ret)
                 if (!may_write(t))
                         continue;
                 ret->n_tenants++;
-                a = &t->exchange->all;
-                if (!export_all_is_on(t->exchange))
+                a = &exchange_of(t)->all;
+                if (!export_all_is_on(exchange_of(t)))
                         continue;
                 ret->is_on = true;
                 ret->is_running |=
-                        a->phase != ALL_IDLE || a->again || find_without_epoch(t->exchange);
+                        a->phase != ALL_IDLE || a->again || find_without_epoch(exchange_of(t));
                 ret->written_pages += a->written_pages;
                 ret->written_bytes += a->written_bytes;
                 ret->there_pages += a->there_pages;
@@ -353,7 +353,7 @@ void export_all_figures(const struct store *s, struct export_all_figures *ret)
 enum exchange_obstacle export_all_obstacle(
         const struct tenant *t, enum exchange_drop *ret_why, const struct ns **ret_ns)
 {
-        const struct exchange *x = may_write(t) ? t->exchange : NULL;
+        const struct exchange *x = may_write(t) ? exchange_of(t) : NULL;
 
         if (!x || !export_all_is_on(x))
                 return OBSTACLE_NONE;

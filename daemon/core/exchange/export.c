@@ -268,17 +268,16 @@ static void look_at_page(struct ns *ns, uint32_t page, bool is_found)
                 export_add_text(e, page, is_found);
 }
 
-void exchange_note_found(struct attach *a, uint32_t page)
+void exports_note_found(struct attach *a, uint32_t page)
 {
-        if (a->ns->tenant->exchange)
-                look_at_page(a->ns, page, true);
+        look_at_page(a->ns, page, true);
 }
 
-void exchange_note_published(struct ns *ns, uint32_t page)
+void exports_note_published(struct ns *ns, uint32_t page)
 {
-        struct exchange *x = ns->tenant->exchange;
+        struct exchange *x = exchange_of(ns->tenant);
 
-        if (!x || x->is_importing)
+        if (x->is_importing)
                 return;
         look_at_page(ns, page, false);
         export_all_note_published(x);

@@ -28,14 +28,10 @@ struct ns;
  * because servers evict unused values. If the store has lost it, it is written again. Not tuned. */
 #define EXCHANGE_AGAIN_SEC 60
 
-/* A lookup found the page as its deepest; the page was published. */
-void exchange_note_found(struct attach *a, uint32_t page);
-void exchange_note_published(struct ns *ns, uint32_t page);
-
-/* A turn of a session has ended, or it was truncated or dropped (listeners.h: session_rests). */
-void exchange_note_session(struct ns *ns, const uint8_t *id, uint32_t id_len);
-
-/* ---- for the exchange ------------------------------------------------------------------------ */
+/* Events of the tenant (struct tenant_listeners). */
+void exports_note_found(struct attach *a, uint32_t page);
+void exports_note_published(struct ns *ns, uint32_t page);
+void exports_note_session(struct ns *ns, const uint8_t *id, uint32_t id_len);
 
 /* Parts of exchange_work(). */
 uint64_t exports_work(struct exchange *x);

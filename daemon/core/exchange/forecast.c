@@ -24,7 +24,7 @@ const char *exchange_forecast_name(enum exchange_forecast forecast)
 static enum exchange_forecast say_not_shared(
         const struct ns *ns, const char *remote, const char *why, struct detail *d)
 {
-        if (!ns->tenant->exchange && remote[0])
+        if (!exchange_of(ns->tenant) && remote[0])
                 return detail_set(d, FORECAST_NOT_SHARED,
                         "an import brings nothing, as remote %s of tenant %s isn't open: the log "
                         "of kvleased says why",

@@ -187,20 +187,11 @@ static struct import *find_import(
         return NULL;
 }
 
-void imports_end(struct exchange *x, const struct exchange_ns *e, enum exchange_drop why)
+void imports_end(struct exchange *x, const struct exchange_ns *e, const struct attach *a)
 {
         struct import *i;
 
-        while ((i = find_import(x, e, NULL)))
-                end_loading(i, why);
-}
-
-void import_end_all(struct attach *a)
-{
-        struct exchange *x = a->ns->tenant->exchange;
-        struct import *i;
-
-        while (x && (i = find_import(x, NULL, a)))
+        while ((i = find_import(x, e, a)))
                 end_loading(i, EXCHANGE_CALLED_OFF);
 }
 
@@ -218,7 +209,7 @@ static int check_first(struct attach *a, const uint8_t *key, struct detail *d)
 
 static int check_import(struct attach *a, const struct import_request *rq, struct detail *d)
 {
-        const struct exchange *x = a->ns->tenant->exchange;
+        const struct exchange *x = exchange_of(a->ns->tenant);
         const uint32_t most = rq->only_probes ? PROBES_MAX : IMPORTS_MAX;
         const char *why;
         int r;

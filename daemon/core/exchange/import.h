@@ -69,7 +69,4 @@ int import_begin(struct attach *a, const struct import_request *rq, uint64_t now
 /* Stops reporting; published pages stay. */
 void import_cancel(struct import *i);
 
-/* The attachment closes: reports the end of each of its imports. */
-void import_end_all(struct attach *a);
-
 #endif

@@ -87,7 +87,7 @@ static bool add_export(struct exchange_ns *e, const uint8_t *id, uint32_t id_len
         return true;
 }
 
-void exchange_note_session(struct ns *ns, const uint8_t *id, uint32_t id_len)
+void exports_note_session(struct ns *ns, const uint8_t *id, uint32_t id_len)
 {
         struct exchange_ns *e = exchange_find_ns(ns);
         const struct session *s;

@@ -87,20 +87,11 @@ static struct session_load *find_load(
         return NULL;
 }
 
-void session_loads_end(struct exchange *x, const struct exchange_ns *e)
+void session_loads_end(struct exchange *x, const struct exchange_ns *e, const struct attach *a)
 {
         struct session_load *l;
 
-        while ((l = find_load(x, e, NULL)))
-                end_load(l, KVL_STATUS_MISS);
-}
-
-void session_load_end_all(struct attach *a)
-{
-        struct exchange *x = a->ns->tenant->exchange;
-        struct session_load *l;
-
-        while (x && (l = find_load(x, NULL, a)))
+        while ((l = find_load(x, e, a)))
                 end_load(l, KVL_STATUS_MISS);
 }
 
@@ -108,7 +99,7 @@ void session_load_end_all(struct attach *a)
 
 static int check_load(struct attach *a, const uint8_t *id, uint32_t id_len, struct detail *d)
 {
-        const struct exchange *x = a->ns->tenant->exchange;
+        const struct exchange *x = exchange_of(a->ns->tenant);
         const struct session *s;
         const char *why;
         int r = session_check_id(a, id_len, d);

@@ -43,7 +43,4 @@ int session_load_begin(struct attach *a, const struct session_load_request *rq, 
 /* Stops reporting; published pages stay. */
 void session_load_cancel(struct session_load *l);
 
-/* The attachment closes: reports the end of each of its loads. Call it before import_end_all(). */
-void session_load_end_all(struct attach *a);
-
 #endif

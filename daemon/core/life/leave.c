@@ -11,9 +11,8 @@
 #include "daemon/core/clients/magazine.h"
 #include "daemon/core/clients/member.h"
 #include "daemon/core/clients/pin.h"
-#include "daemon/core/exchange/import.h"
-#include "daemon/core/exchange/session-load.h"
 #include "daemon/core/state/group.h"
+#include "daemon/core/state/listeners.h"
 #include "daemon/core/state/store.h"
 #include "daemon/core/state/tenant.h"
 #include "daemon/core/memory/tasks.h"
@@ -163,8 +162,7 @@ static void begin_closing(struct attach *a)
         attach_unrecord(a);
         lease_call_off(a);
         fetch_end_all(a);
-        session_load_end_all(a);
-        import_end_all(a);
+        tenant_tell(ns->tenant, attach_leaves, a);
         prefetch_forget(a);
         (void)announce_withdraw_all(a);
         task_remove(&a->withdrawal, ns->tenant); /* part of its closing from now on */

@@ -11,7 +11,6 @@
 #include "daemon/core/cache/nsset.h"
 #include "daemon/core/cache/tag.h"
 #include "daemon/core/cache/wake.h"
-#include "daemon/core/exchange/exchange.h"
 #include "daemon/core/state/detail.h"
 #include "daemon/core/life/idle.h"
 #include "daemon/core/memory/address.h"
@@ -21,6 +20,7 @@
 #include "daemon/core/moves/transfer.h"
 #include "daemon/core/state/feed.h"
 #include "daemon/core/state/ns.h"
+#include "daemon/core/state/listeners.h"
 #include "daemon/core/state/store.h"
 #include "daemon/core/state/tenant.h"
 #include "daemon/core/memory/tasks.h"
@@ -287,7 +287,7 @@ void ns_free(struct ns *ns)
 
         if (store->owner.on_ns)
                 store->owner.on_ns(ns, true, store->owner.data);
-        exchange_leave_ns(ns);
+        tenant_tell(ns->tenant, ns_leaves, ns);
         drops_end(ns);
         task_remove(&ns->catalog.announced.withdrawal, ns->tenant);
         records_end(ns);
@@ -320,7 +320,7 @@ int ns_invalidate(struct ns *ns, enum drop_cause cause, uint64_t *ret_pages)
         int r = ns_empty(ns, cause, ret_pages);
 
         if (r == 0)
-                exchange_note_invalidated(ns);
+                tenant_tell(ns->tenant, invalidated, ns, NULL, 0);
         if (r == 0 && cause == CAUSE_MISMATCH)
                 ns->tenant->counters.mismatches++;
         return r;

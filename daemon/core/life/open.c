@@ -8,10 +8,10 @@
 #include "daemon/core/cache/history.h"
 #include "daemon/core/cache/nsset.h"
 #include "daemon/core/clients/client-record.h"
-#include "daemon/core/exchange/exchange.h"
 #include "daemon/core/life/namespace.h"
 #include "daemon/core/life/placing.h"
 #include "daemon/core/moves/space.h"
+#include "daemon/core/state/listeners.h"
 #include "daemon/core/state/store.h"
 #include "daemon/core/state/records.h"
 #include "daemon/core/state/shared.h"
@@ -177,7 +177,7 @@ static int make_ns(struct tenant *t, const char *name, const struct ns_layout *l
                 ns_free(ns);
                 return r;
         }
-        exchange_enter_ns(ns);
+        tenant_tell(ns->tenant, ns_enters, ns);
         *ret_ns = ns;
         return 0;
 }
@@ -236,10 +236,10 @@ static int retire_version(struct ns *ns, const char *version)
                 return 0;
         /* Other hosts may still use pages of the old version: the store isn't told to invalidate
          * them. */
-        exchange_leave_ns(ns);
+        tenant_tell(ns->tenant, ns_leaves, ns);
         r = ns_invalidate(ns, CAUSE_NAMESPACE, &n_pages);
         if (r < 0) {
-                exchange_enter_ns(ns);
+                tenant_tell(ns->tenant, ns_enters, ns);
                 return r;
         }
         ns->version_epoch++;
@@ -251,7 +251,7 @@ static int retire_version(struct ns *ns, const char *version)
         /* Each version has an epoch of its own, so no change is due; in a set, one may still be. */
         epoch.must_change = ns->catalog.set && records_shared_epoch(ns).must_change;
         records_commit_shared_epoch(ns, &epoch);
-        exchange_enter_ns(ns);
+        tenant_tell(ns->tenant, ns_enters, ns);
         return 0;
 }
 

@@ -10,12 +10,12 @@
 #include "base/fd.h"
 #include "base/parse.h"
 #include "daemon/core/cache/nsset.h"
-#include "daemon/core/exchange/exchange.h"
 #include "daemon/core/life/namespace.h"
 #include "daemon/core/memory/sets.h"
 #include "daemon/core/memory/idle-sets.h"
 #include "daemon/core/moves/space.h"
 #include "daemon/core/state/feed.h"
+#include "daemon/core/state/listeners.h"
 #include "daemon/core/state/store.h"
 #include "daemon/core/state/tenant.h"
 #include "daemon/core/memory/account.h"
@@ -376,7 +376,7 @@ static int fill_ns(struct recoverer *v, struct ns *ns, struct detail *d)
         feed_recover(ns);
         fill_sessions(v, ns, had_sessions);
         (void)space_open(ns, true); /* if it fails, its pages on disk are lost */
-        exchange_enter_ns(ns);
+        tenant_tell(ns->tenant, ns_enters, ns);
         return 0;
 }
 

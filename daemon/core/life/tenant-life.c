@@ -5,7 +5,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/core/exchange/exchange.h"
 #include "daemon/core/state/detail.h"
 #include "daemon/core/state/feed.h"
 #include "daemon/core/life/leave.h"
@@ -17,6 +16,7 @@
 #include "daemon/core/moves/space.h"
 #include "daemon/core/state/group.h"
 #include "daemon/core/state/ns.h"
+#include "daemon/core/state/listeners.h"
 #include "daemon/core/state/store.h"
 #include "daemon/core/state/tenant.h"
 #include "daemon/core/memory/blame.h"
@@ -281,7 +281,7 @@ void tenant_free(struct tenant *t)
 
         session_purges_end(t);
         leave_finish(t);
-        exchange_close(t);
+        tenant_tell(t, tenant_ends, t);
         list_for_each_safe (ns, &t->namespaces, struct ns, link)
                 ns_free(ns);
         discards_leave_tenant(&t->store->memory.discards, t);
@@ -337,7 +337,7 @@ int tenant_remove(struct tenant *t, bool force, struct detail *d)
 
                 if (r < 0)
                         return detail_set(d, r, "no memory to erase namespace %s", ns->name);
-                exchange_note_invalidated(ns);
+                tenant_tell(t, invalidated, ns, NULL, 0);
                 ns_free(ns);
         }
         space_erase_unopened(t);

@@ -1,6 +1,6 @@
 /*
  * A page of a device that other threads, outside of the core, fill in place: data of other hosts is
- * received there (exchange/exchange-io.h).
+ * received there.
  *
  *   begun -> ended: the page is GRANTED to its client as before, with the written bytes
  *      \-> the page is given back: MOVING, without an owner -> ended: FREE
@@ -30,8 +30,7 @@ int fill_begin(struct ns *ns, uint32_t page, const struct fill_writer *writer, s
  * Drain the idle list afterwards (idle-sets.h). */
 int fill_end(struct fill *f);
 
-/* The namespace is being freed: stops all its fills. Waits until the writers have stopped
- * (remote_take_back()). */
+/* The namespace is being freed: stops all its fills. Waits until the writers have stopped. */
 void fill_forget_ns(struct ns *ns);
 
 /* For the checker: returns the number of the namespace's MOVING pages that are being filled; is the

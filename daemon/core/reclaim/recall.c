@@ -63,7 +63,7 @@ static void begin_recall(struct extent_set *set, const struct recall_request *rq
         t->n_recalled++;
         t->recalled_bytes += set->charge.bytes;
         set->tier->share->recalled_bytes += set->charge.bytes;
-        s->listeners->import_disturbed(set->ns);
+        tenant_tell(t, ns_is_disturbed, set->ns);
         note_revoked(set, rq->by, rq->kind);
         if (rq->kind != RECALL_COMPACT)
                 blame_note(t, rq->by, 0, 1);

@@ -37,16 +37,14 @@ static int check_may_begin(const struct attach *a, struct detail *detail)
 
 int drop_key(struct drop *d, struct attach *a, const uint8_t key[KEY_BYTES], struct detail *detail)
 {
-        struct change_item what = {.kind = CHANGE_KEY};
         int r;
 
-        memcpy(what.key, key, KEY_BYTES);
         drop_init(d);
         r = check_may_begin(a, detail);
         if (r != 0)
                 return r;
         space_drop_unclaimed(a->ns);
-        a->ns->store->listeners->invalidated(a->ns, &what);
+        tenant_tell(a->ns->tenant, invalidated, a->ns, key, 0);
         d->kind = DROP_SUBTREE;
         d->reason = (struct drop_reason){.why = EVICT_INVALIDATE, .cause = CAUSE_KEY};
         d->top = d->at = ns_find_page(a->ns, key);
@@ -56,7 +54,6 @@ int drop_key(struct drop *d, struct attach *a, const uint8_t key[KEY_BYTES], str
 
 int drop_tag(struct drop *d, struct attach *a, uint64_t tag, struct detail *detail)
 {
-        const struct change_item what = {.kind = CHANGE_TAG, .tag = tag};
         int r;
 
         drop_init(d);
@@ -64,7 +61,7 @@ int drop_tag(struct drop *d, struct attach *a, uint64_t tag, struct detail *deta
         if (r != 0)
                 return r;
         space_drop_unclaimed(a->ns);
-        a->ns->store->listeners->invalidated(a->ns, &what);
+        tenant_tell(a->ns->tenant, invalidated, a->ns, NULL, tag);
         d->kind = DROP_TAG;
         d->reason = (struct drop_reason){.why = EVICT_INVALIDATE, .cause = CAUSE_TAG};
         d->tag = tag;
@@ -124,17 +121,17 @@ int ns_empty(struct ns *ns, enum drop_cause cause, uint64_t *ret_pages)
 
 /* ---- changes of other hosts ------------------------------------------------------------------ */
 
-int ns_follow_change(struct ns *ns, const struct change_item *what)
+int ns_follow_change(struct ns *ns, const uint8_t *key, uint64_t tag)
 {
         const struct drop_reason reason = {.why = EVICT_INVALIDATE, .cause = CAUSE_HOST};
         uint64_t n_pages;
         uint32_t page;
 
-        if (what->kind == CHANGE_ALL)
+        if (!key && tag == 0)
                 return ns_empty(ns, CAUSE_HOST, &n_pages);
         space_drop_unclaimed(ns);
-        if (what->kind == CHANGE_TAG)
-                return drop_later(ns, DROP_TAG, PAGE_NONE, what->tag, reason);
-        page = ns_find_page(ns, what->key);
+        if (!key)
+                return drop_later(ns, DROP_TAG, PAGE_NONE, tag, reason);
+        page = ns_find_page(ns, key);
         return page == PAGE_NONE ? 0 : drop_later(ns, DROP_SUBTREE, page, 0, reason);
 }

@@ -7,7 +7,6 @@
 #define KVL_CORE_INVALIDATE_H
 
 #include "daemon/core/cache/drop.h"
-#include "daemon/exchange/format/change.h"
 
 /* Begin a drop and do its first slice: of the page with `key` and all below it; of the pages with
  * `tag` (> 0) and all below them. Remove unclaimed entries of a disk at once. Return 0: it is over,
@@ -22,8 +21,9 @@ int drop_tag(struct drop *d, struct attach *a, uint64_t tag, struct detail *deta
  * or -ENOMEM (nothing changed). */
 int ns_empty(struct ns *ns, enum drop_cause cause, uint64_t *ret_pages);
 
-/* Repeats another host's invalidation here. Key and tag: in tasks_work(). Returns 0; -EAGAIN:
- * DROPS_MAX; -ENOMEM: nothing changed, or repeating it does no harm. */
-int ns_follow_change(struct ns *ns, const struct change_item *what);
+/* Repeats another host's invalidation here: of a key, or (NULL) of a tag, or (0) of all pages. Key
+ * and tag: in tasks_work(). Returns 0; -EAGAIN: DROPS_MAX; -ENOMEM: nothing changed, or repeating
+ * it does no harm. */
+int ns_follow_change(struct ns *ns, const uint8_t *key, uint64_t tag);
 
 #endif

@@ -142,7 +142,7 @@ static bool seal_page(struct attach *a, const struct publish_one *o, uint64_t ha
         request_tell(ns, request_id(a, o->request), REQUEST_PUBLISHED, o->page);
         nsset_sealed(ns, o->page);
         space_note_sealed(ns, o->page);
-        ns->store->listeners->page_published(ns, o->page);
+        tenant_tell(ns->tenant, page_published, ns, o->page);
         PROBE_PUBLISH(a, o, o->page, PUBLISHED_SEALED);
         return true;
 }

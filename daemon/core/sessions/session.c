@@ -258,7 +258,7 @@ void session_end(struct session *s)
 
 void session_tell(struct ns *ns, const uint8_t *id, uint32_t id_len)
 {
-        ns->store->listeners->session_rests(ns, id, id_len);
+        tenant_tell(ns->tenant, session_rests, ns, id, id_len);
 }
 
 uint64_t session_drop(struct session *s)

@@ -135,8 +135,7 @@ struct page_note {
                 uint32_t used_sec;
                 /* GRANTED: number of the client's LEASE frame, low 32 bits. Special values: 0: put
                  * into the client's magazine. PAGE_SEQ_NONE: about to be published, no LEASE gives
-                 * it back. PAGE_SEQ_IMPORT: the daemon fills it (exchange/import.h), unknown to the
-                 * client. */
+                 * it back. PAGE_SEQ_IMPORT: the daemon fills it, unknown to the client. */
                 uint32_t seq;
         };
         uint32_t was_found : 1; /* by a lookup, since it was published */

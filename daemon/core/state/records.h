@@ -75,8 +75,8 @@ struct records_options {
         uint32_t sum; /* records_options_sum() */
 };
 
-/* State of the epoch that the namespace shares with other hosts (core/remote). Zeros if there is
- * none; daemons without remote stores left zeros here. */
+/* State of the epoch that the namespace shares with other hosts, for the tenant's listener. Zeros
+ * if there is none; daemons without remote stores left zeros here. */
 struct records_shared_epoch {
         _Atomic uint64_t must_change; /* 0, 1: an invalidation isn't known to other hosts yet */
         _Atomic uint64_t number; /* 0: unknown; else other hosts' changes before it were applied,
@@ -133,7 +133,8 @@ void records_end(struct ns *ns);
 /* Writes the namespace's version, version epoch and expire_nsec. */
 void records_commit_options(struct ns *ns);
 
-/* The state of the epoch shared with other hosts, from struct exchange_epoch. */
+/* The state of the epoch shared with other hosts. The tenant's listener (listeners.h) defines it.
+ */
 struct shared_epoch {
         bool must_change;
         uint64_t number; /* 0: unknown; as in struct records_shared_epoch */

@@ -124,8 +124,6 @@ struct store_owner {
         void (*on_recall_work)(void *data);
         /* transfer_work() and demote_turn() are to be called soon. */
         void (*on_transfer_work)(void *data);
-        /* exchange_work() is to be called soon. */
-        void (*on_exchange_work)(void *data);
         /* prealloc_work() is to be called soon. */
         void (*on_prealloc)(void *data);
         /* A namespace was made, empty; or (`goes`) is about to be freed with its learnt state. */

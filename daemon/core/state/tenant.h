@@ -20,7 +20,7 @@
 
 struct detail;
 struct evict_ops;
-struct exchange;
+struct tenant_listener;
 struct store;
 
 enum sizing_mode { SIZING_OFF, SIZING_DRY_RUN, SIZING_ON };
@@ -127,8 +127,7 @@ struct tenant {
                 uint64_t bytes;
         } held; /* freed sets whose memory is held up (discard.h) */
         struct tenant_counters counters;
-        struct exchange
-                *exchange; /* owned; exchange/exchange.h; NULL: no exchange with other hosts */
+        struct tenant_listener *listener; /* above the core (listeners.h); NULL: none */
         void *server_data; /* the server's object for this tenant; borrowed, not touched here */
 };
 static_assert(offsetof(struct tenant, name) == 0, "probes");

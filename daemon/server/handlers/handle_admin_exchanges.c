@@ -97,7 +97,7 @@ int handle_ADMIN_EXCHANGES(struct request *rq)
 
         list_for_each (t, &rq->server->tenancies.list, struct tenancy, link)
                 if (r == 0 && t->id > m->after && list_wants(m, t->config.name) &&
-                        t->tenant->exchange)
+                        exchange_of(t->tenant))
                         r = rows_add(&rows, t->id, t);
         return rows_fill_page(rq, r, &rows, make_exchange, &figures_table_exchange);
 }

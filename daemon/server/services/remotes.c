@@ -162,7 +162,6 @@ void remotes_init(struct server *s)
         list_init(&s->services.remotes.list);
         uv_timer_init(&s->loop.uv, &s->services.remotes.timer);
         uv_timer_init(&s->loop.uv, &s->services.remotes.watch);
-        s->store.owner.on_exchange_work = on_work_wanted;
 }
 
 void remotes_start(struct server *s)
@@ -181,7 +180,6 @@ static void on_poll_closed(uv_handle_t *handle)
 
 void remotes_stop(struct server *s)
 {
-        s->store.owner.on_exchange_work = NULL;
         list_for_each (t, &s->store.tenants, struct tenant, link)
                 exchange_close(t);
         list_for_each_safe (r, &s->services.remotes.list, struct remote_service, link) {
@@ -216,6 +214,8 @@ static int open_exchange(struct tenant *t, const struct tenant_config *config,
                         .probe_nsec = r->config->probe_timeout_nsec,
                         .bytes_per_sec = r->config->bandwidth_bytes,
                         .token_nsec = c->prefill > 0 ? NSEC_PER_SEC / c->prefill : 0,
+                        .on_work = on_work_wanted,
+                        .data = r->server,
                 };
 
                 e = exchange_open(t, &o, d);
