@@ -7,7 +7,7 @@
  *
  * Bytes come in *parts* at the same time, each with figures of its own. The left side is that of
  * the slowest part. Imports have one part, the whole store, whose rtt is that of their own probe
- * (core/exchange/import.c). Bandwidth and token time are *ratios* over recent measurements.
+ * (daemon/exchange/import.c). Bandwidth and token time are *ratios* over recent measurements.
  * Settings of the administrator replace missing measurements, and may override them. Engines
  * measure the token time.
  *

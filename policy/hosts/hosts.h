@@ -18,7 +18,7 @@
  *
  * Writes to the store (enum hosts_export):
  *
- * - found: as kvleased does (daemon/core/exchange/export.c). The part of a request's text that the
+ * - found: as kvleased does (daemon/exchange/export.c). The part of a request's text that the
  *   filter admits, from its beginning, becomes a waiting text. Found texts go before texts that
  *   were only published, and newest first within a kind. It grows by blocks that continue it. Each
  *   block not seen in the store within HOSTS_TOUCH_NSEC is marked as used there, and written if it

@@ -6,8 +6,8 @@
 /* Before cmocka, whose fail() is a macro. */
 #include "tests/unit/remote-fixture.h"
 
-#include "daemon/core/exchange/exchange.h"
-#include "daemon/core/exchange/import.h"
+#include "daemon/exchange/exchange.h"
+#include "daemon/exchange/import.h"
 #include "daemon/core/memory/tasks.h"
 #include "tests/integration/redis-needed.h"
 #include "tests/unit/tier-fixture.h"

@@ -10,7 +10,7 @@
 #include <stdio.h>
 #include <sys/wait.h>
 
-#include "daemon/core/exchange/exchange-impl.h"
+#include "daemon/exchange/exchange-impl.h"
 #include "daemon/core/life/namespace.h"
 #include "daemon/core/requests/invalidate.h"
 

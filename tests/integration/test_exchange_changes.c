@@ -6,7 +6,7 @@
 #include <signal.h>
 #include <stdio.h>
 
-#include "daemon/core/exchange/exchange-impl.h"
+#include "daemon/exchange/exchange-impl.h"
 #include "daemon/core/life/idle.h"
 #include "daemon/core/life/namespace.h"
 #include "daemon/exchange/format/change.h"

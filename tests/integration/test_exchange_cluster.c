@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 
 #include "base/macros.h"
-#include "daemon/core/exchange/exports.h"
+#include "daemon/exchange/exports.h"
 #include "tests/integration/exchange-hosts.h"
 
 #define N_HOSTS    3

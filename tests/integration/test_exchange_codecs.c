@@ -3,7 +3,7 @@
 /* Before cmocka, whose fail() is a macro. */
 #include "tests/integration/exchange-host.h"
 
-#include "daemon/core/exchange/exchange-impl.h"
+#include "daemon/exchange/exchange-impl.h"
 #include "tests/unit/page-numbers.h"
 
 /* Publishes the pages of a text and finds them once. Key `bad` has a value that isn't a number. */

@@ -7,7 +7,7 @@
 
 #include "base/macros.h"
 #include "daemon/core/clients/grants.h"
-#include "daemon/core/exchange/exchange-impl.h"
+#include "daemon/exchange/exchange-impl.h"
 #include "daemon/core/moves/fill.h"
 #include "daemon/core/reclaim/recall.h"
 #include "daemon/core/reclaim/recall-work.h"

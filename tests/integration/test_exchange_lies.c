@@ -12,7 +12,7 @@
 
 #include <stdio.h>
 
-#include "daemon/core/exchange/exchange-impl.h"
+#include "daemon/exchange/exchange-impl.h"
 #include "tests/integration/private-daemon.h"
 #include "tests/unit/exchange-fixture.h"
 #include "tests/unit/test-random.h"

@@ -5,8 +5,8 @@
 
 #include "daemon/core/clients/announce.h"
 #include "daemon/core/clients/grants.h"
-#include "daemon/core/exchange/export-all.h"
-#include "daemon/core/exchange/session-load.h"
+#include "daemon/exchange/export-all.h"
+#include "daemon/exchange/session-load.h"
 #include "daemon/core/sessions/session-truncate.h"
 #include "daemon/core/sessions/session.h"
 #include "daemon/exchange/format/session-record.h"

@@ -4,8 +4,8 @@
 #include "tests/integration/exchange-host.h"
 
 #include "daemon/core/clients/announce.h"
-#include "daemon/core/exchange/exchange-impl.h"
-#include "daemon/core/exchange/forecast.h"
+#include "daemon/exchange/exchange-impl.h"
+#include "daemon/exchange/forecast.h"
 #include "daemon/core/state/nsset-keys.h"
 #include "daemon/core/requests/invalidate.h"
 

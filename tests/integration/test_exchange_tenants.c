@@ -9,7 +9,7 @@
 #include <signal.h>
 
 #include "base/macros.h"
-#include "daemon/core/exchange/exchange-impl.h"
+#include "daemon/exchange/exchange-impl.h"
 
 /* Probes so many keys; the server has none of them. */
 static int ask_for_keys(struct host *h, unsigned n, struct import **ret)

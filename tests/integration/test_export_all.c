@@ -5,7 +5,7 @@
 
 #include <signal.h>
 
-#include "daemon/core/exchange/export-all.h"
+#include "daemon/exchange/export-all.h"
 
 #define TEXT_PAGE_BYTES (2 * TIER_PAGE_BYTES) /* of both planes */
 #define N_IMPORTED      16                    /* the least that is loaded; and a batch of exports */

@@ -30,21 +30,23 @@ EDGES = {
     # The Python package uses only the public headers.
     "client/python": {"client/python", "client/lib", "client/llama"},
     # The daemon's state doesn't depend on sockets, the loop or the configuration file.
-    "daemon/core": {"daemon/core", "daemon/tier", "daemon/exchange/format", "daemon/remote", "policy", "gpu", "proto", "base"},
+    "daemon/core": {"daemon/core", "daemon/tier", "policy", "gpu", "proto", "base"},
     # Tiers of cold pages don't depend on the daemon's state.
     "daemon/tier": {"daemon/tier", "gpu", "base"},
     # The client of a shared Redis or Valkey cluster doesn't depend on pages and tenants.
     "daemon/remote": {"daemon/remote", "daemon/remote/protocol", "base"},
     # The servers' protocol: no I/O. Only daemon/remote needs it.
     "daemon/remote/protocol": {"daemon/remote/protocol", "base"},
+    # Exchanging pages with other hosts, above the daemon's state: it plays a client of it.
+    "daemon/exchange": {"daemon/exchange", "daemon/exchange/format", "daemon/core", "daemon/remote", "policy", "proto", "base"},
     # The exchanged format doesn't depend on its transport, nor on the daemon's state.
     "daemon/exchange/format": {"daemon/exchange/format", "policy", "base"},
     # The small parent of kvleased --keep doesn't depend on what it stores.
     "daemon/keep": {"daemon/keep", "base"},
     # The process for calls that a client could block doesn't depend on what it closes.
     "daemon/reap": {"daemon/reap", "base"},
-    "daemon/server": {"daemon/server", "daemon/keep", "daemon/reap", "daemon/core", "daemon/tier", "daemon/exchange/format", "daemon/remote", "policy",
-                      "gpu", "proto", "base"},
+    "daemon/server": {"daemon/server", "daemon/keep", "daemon/reap", "daemon/core", "daemon/tier", "daemon/exchange", "daemon/exchange/format",
+                      "daemon/remote", "policy", "gpu", "proto", "base"},
     "tests": None,  # anything
     "lab": None,
 }
@@ -56,6 +58,7 @@ FORBIDDEN_SYSTEM = {
     "daemon/tier": re.compile(r"<(uv|systemd/|sys/socket)"),
     "daemon/remote": re.compile(r"<(uv|systemd/|protobuf-c)"),
     "daemon/remote/protocol": re.compile(r"<(uv|systemd/|protobuf-c|openssl|time|sys/|fcntl|unistd|pthread)"),
+    "daemon/exchange": re.compile(r"<(uv|systemd/|protobuf-c|sys/socket)"),
     "daemon/exchange/format": re.compile(r"<(uv|systemd/|protobuf-c|time|sys/(?!uio)|fcntl|unistd|pthread)"),
     "gpu": re.compile(r"<(uv|systemd/|protobuf-c)"),
 }

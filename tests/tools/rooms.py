@@ -12,9 +12,10 @@ import pathlib
 import sys
 
 ROOMS: dict[str, list[str]] = {
-    "daemon/core": ["state", "memory", "cache", "clients", "moves", "sessions", "reclaim", "requests", "exchange", "life"],
+    "daemon/core": ["state", "memory", "cache", "clients", "moves", "sessions", "reclaim", "requests", "life"],
     "daemon/server": ["base", "config", "peers", "services", "handlers"],
     "daemon/remote": ["protocol", "endpoint", "ask", "store"],
+    "daemon/exchange": ["format"],
     "client/lib": ["connection", "shared", "objects", "follow", "keys", "mapping", "calls", "pages", "life"],
 }
 

@@ -3,7 +3,7 @@
 
 #include <stdlib.h>
 
-#include "daemon/core/state/buffers.h"
+#include "daemon/exchange/buffers.h"
 
 #define BYTES ((UINT64_C(1) << 20) + 256)
 #define FIT   ((uint32_t)(BUFFERS_KEPT_BYTES / BYTES))

@@ -5,7 +5,7 @@
 #include <string.h>
 
 #include "base/macros.h"
-#include "daemon/core/state/exchange-news.h"
+#include "daemon/exchange/exchange-news.h"
 #include "daemon/core/state/event-log.h"
 #include "daemon/remote/store/remote.h"
 

@@ -9,7 +9,7 @@
 
 #include "base/fd.h"
 #include "daemon/core/cache/drop.h"
-#include "daemon/core/exchange/exchange.h"
+#include "daemon/exchange/exchange.h"
 #include "daemon/core/state/tenant.h"
 #include "daemon/core/requests/lease.h"
 #include "daemon/core/requests/lookup.h"

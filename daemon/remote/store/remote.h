@@ -2,7 +2,7 @@
  * A client of Redis or Valkey, a cluster or one server, that several hosts share. It stores values
  * under keys, and knows nothing of pages, tenants or the contents of values. Its interface is like
  * the disk's (daemon/tier/disk.h): the loop submits batches, and reaps them through a descriptor.
- * daemon/core/exchange decides above it on imports, exports, keys and trust.
+ * daemon/exchange decides above it on imports, exports, keys and trust.
  *
  *   batch:       new -> submitted -> done (its callback runs in remote_reap() or remote_close());
  *   operation:   waits -> sent -> answered | redirected once | ended by deadline, cancel, loss;

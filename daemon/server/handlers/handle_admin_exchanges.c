@@ -3,9 +3,9 @@
 
 #include "base/clock.h"
 #include "base/macros.h"
-#include "daemon/core/exchange/exchange.h"
+#include "daemon/exchange/exchange.h"
 #include "daemon/core/state/tenant.h"
-#include "daemon/core/exchange/exchange-io.h"
+#include "daemon/exchange/exchange-io.h"
 #include "daemon/remote/store/remote.h"
 #include "daemon/server/handlers/admin-handlers.h"
 #include "daemon/server/handlers/list-page.h"

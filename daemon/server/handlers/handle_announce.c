@@ -2,8 +2,8 @@
 #include <errno.h>
 
 #include "daemon/core/clients/announce.h"
-#include "daemon/core/exchange/exchange.h"
-#include "daemon/core/exchange/import.h"
+#include "daemon/exchange/exchange.h"
+#include "daemon/exchange/import.h"
 #include "daemon/core/state/tenant.h"
 #include "daemon/server/handlers/client-handlers.h"
 #include "daemon/server/peers/server.h"

@@ -2,7 +2,7 @@
 #include <errno.h>
 
 #include "daemon/core/cache/history.h"
-#include "daemon/core/exchange/forecast.h"
+#include "daemon/exchange/forecast.h"
 #include "daemon/core/state/group.h"
 #include "daemon/core/state/tenant.h"
 #include "daemon/server/handlers/client-handlers.h"

@@ -6,7 +6,7 @@
 #include "base/macros.h"
 #include "daemon/core/cache/drop.h"
 #include "daemon/core/clients/attach.h"
-#include "daemon/core/exchange/exchange.h"
+#include "daemon/exchange/exchange.h"
 #include "daemon/core/life/namespace.h"
 #include "daemon/core/life/open.h"
 #include "daemon/core/state/group.h"

@@ -5,8 +5,8 @@
 
 #include "base/clock.h"
 #include "base/macros.h"
-#include "daemon/core/exchange/import.h"
-#include "daemon/core/exchange/session-load.h"
+#include "daemon/exchange/import.h"
+#include "daemon/exchange/session-load.h"
 #include "daemon/core/state/group.h"
 #include "daemon/server/peers/server.h"
 #include "daemon/server/peers/serving.h"

@@ -6,8 +6,8 @@
 
 #include "base/clock.h"
 #include "base/macros.h"
-#include "daemon/core/state/exchange-news.h"
-#include "daemon/core/exchange/exchange.h"
+#include "daemon/exchange/exchange-news.h"
+#include "daemon/exchange/exchange.h"
 #include "daemon/core/state/detail.h"
 #include "daemon/core/state/tenant.h"
 #include "daemon/remote/store/remote.h"

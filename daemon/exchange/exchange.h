@@ -1,6 +1,6 @@
 /*
  * Pages of other hosts. A tenant may have an *exchange*: a store that several hosts share
- * (daemon/remote). This daemon writes copies of cached pages to it (*exports*, exchange/exports.h),
+ * (daemon/remote). This daemon writes copies of cached pages to it (*exports*, exports.h),
  * and reads pages that a lookup lacks from it (*imports*, import.h). A page there has a name, and
  * no number: it is in no tier. Pages of this host aren't changed or evicted because of it.
  *
@@ -27,8 +27,8 @@
  * exchange_work() handles the results. Nothing survives a restart: then no request is under way,
  * and pages that were being imported are withdrawn, as all announcements are. Loop thread only.
  */
-#ifndef KVL_CORE_EXCHANGE_H
-#define KVL_CORE_EXCHANGE_H
+#ifndef KVL_EXCHANGE_EXCHANGE_H
+#define KVL_EXCHANGE_EXCHANGE_H
 
 #include <stdbool.h>
 #include <stddef.h>
@@ -37,7 +37,7 @@
 #include "base/list.h"
 #include "base/macros.h"
 #include "base/map.h"
-#include "daemon/core/state/buffers.h"
+#include "daemon/exchange/buffers.h"
 #include "daemon/core/state/listeners.h"
 #include "daemon/core/state/task.h"
 #include "daemon/core/state/tenant.h"

@@ -22,8 +22,8 @@
  * At the deadline the pages that have arrived in order are published, and the rest is given back. A
  * client that only asks how much is there has an import that ends after probing.
  */
-#ifndef KVL_CORE_IMPORT_H
-#define KVL_CORE_IMPORT_H
+#ifndef KVL_EXCHANGE_IMPORT_H
+#define KVL_EXCHANGE_IMPORT_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -9,8 +9,8 @@
  * Each opened store has one struct exchange_news. Time is a parameter: CLOCK_MONOTONIC. Loop thread
  * only.
  */
-#ifndef KVL_CORE_EXCHANGE_NEWS_H
-#define KVL_CORE_EXCHANGE_NEWS_H
+#ifndef KVL_EXCHANGE_EXCHANGE_NEWS_H
+#define KVL_EXCHANGE_EXCHANGE_NEWS_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -3,8 +3,8 @@
  * prefix isn't found. It uses known state only: no request is sent, and nothing changes. Loop
  * thread only.
  */
-#ifndef KVL_CORE_EXCHANGE_FORECAST_H
-#define KVL_CORE_EXCHANGE_FORECAST_H
+#ifndef KVL_EXCHANGE_FORECAST_H
+#define KVL_EXCHANGE_FORECAST_H
 
 struct detail;
 struct ns;

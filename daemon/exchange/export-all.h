@@ -14,8 +14,8 @@
  * Counting and walking are a task (memory/tasks.h). Pages aren't sorted, but walked once for each
  * age (powers of two of seconds). Nothing survives a restart. Loop thread only.
  */
-#ifndef KVL_CORE_EXPORT_ALL_H
-#define KVL_CORE_EXPORT_ALL_H
+#ifndef KVL_EXCHANGE_EXPORT_ALL_H
+#define KVL_EXCHANGE_EXPORT_ALL_H
 
 #include <stdbool.h>
 #include <stdint.h>

@@ -1,9 +1,9 @@
-#include "daemon/core/exchange/forecast.h"
+#include "daemon/exchange/forecast.h"
 
 #include <string.h>
 
 #include "base/clock.h"
-#include "daemon/core/exchange/exchange-impl.h"
+#include "daemon/exchange/exchange-impl.h"
 #include "daemon/core/state/detail.h"
 #include "daemon/core/state/ns.h"
 #include "daemon/core/state/nsset-keys.h"

@@ -2,12 +2,12 @@
  * Asks the store for pages that aren't cached here; for a namespace of a set (cache/nsset.h),
  * whether all namespaces can get them. Loop thread only.
  */
-#ifndef KVL_CORE_SET_PROBE_H
-#define KVL_CORE_SET_PROBE_H
+#ifndef KVL_EXCHANGE_SET_PROBE_H
+#define KVL_EXCHANGE_SET_PROBE_H
 
 #include <stdint.h>
 
-#include "daemon/core/exchange/exchange-io.h"
+#include "daemon/exchange/exchange-io.h"
 
 /* Keys of a probe. Not tuned. */
 #define SET_PROBE_KEYS_MAX 256

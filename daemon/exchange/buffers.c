@@ -1,4 +1,4 @@
-#include "daemon/core/state/buffers.h"
+#include "daemon/exchange/buffers.h"
 
 #include <stdlib.h>
 

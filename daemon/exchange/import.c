@@ -1,4 +1,4 @@
-#include "daemon/core/exchange/import.h"
+#include "daemon/exchange/import.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -10,7 +10,7 @@
 #include "daemon/core/clients/announce.h"
 #include "daemon/core/clients/grants.h"
 #include "daemon/core/clients/pin.h"
-#include "daemon/core/exchange/exchange-impl.h"
+#include "daemon/exchange/exchange-impl.h"
 #include "daemon/core/state/detail.h"
 #include "daemon/core/memory/sets.h"
 #include "daemon/core/state/store.h"

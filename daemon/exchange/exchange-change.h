@@ -3,13 +3,13 @@
  * read changes of an epoch, and repeat other hosts' changes here. exchange-epoch.c decides when to
  * begin which. Loop thread only.
  */
-#ifndef KVL_CORE_EXCHANGE_CHANGE_H
-#define KVL_CORE_EXCHANGE_CHANGE_H
+#ifndef KVL_EXCHANGE_EXCHANGE_CHANGE_H
+#define KVL_EXCHANGE_EXCHANGE_CHANGE_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "daemon/core/exchange/exchange.h"
+#include "daemon/exchange/exchange.h"
 
 struct exchange_io;
 

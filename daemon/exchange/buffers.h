@@ -6,12 +6,12 @@
  * Buffers of one size are kept: the size used last. At most BUFFERS_KEPT_BYTES are kept, and only
  * until none was used for BUFFERS_KEPT_NSEC. Loop thread only; time is a parameter.
  */
-#ifndef KVL_CORE_BUFFERS_H
-#define KVL_CORE_BUFFERS_H
+#ifndef KVL_EXCHANGE_BUFFERS_H
+#define KVL_EXCHANGE_BUFFERS_H
 
 #include <stdint.h>
 
-/* The bytes that one request has under way (exchange/exchange-impl.h: IMPORT_WINDOW_BYTES). Not
+/* The bytes that one request has under way (exchange-impl.h: IMPORT_WINDOW_BYTES). Not
  * tuned. */
 #define BUFFERS_KEPT_BYTES (UINT64_C(16) << 20)
 #define BUFFERS_KEPT_NSEC  UINT64_C(1000000000)

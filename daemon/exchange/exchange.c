@@ -1,4 +1,4 @@
-#include "daemon/core/exchange/exchange.h"
+#include "daemon/exchange/exchange.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -6,7 +6,7 @@
 
 #include "base/clock.h"
 #include "base/macros.h"
-#include "daemon/core/exchange/exchange-impl.h"
+#include "daemon/exchange/exchange-impl.h"
 #include "daemon/core/state/detail.h"
 #include "daemon/core/state/group.h"
 #include "daemon/core/state/ns.h"

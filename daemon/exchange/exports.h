@@ -1,6 +1,6 @@
 /*
  * Exports: copies of cached pages for other hosts, in the store that a tenant shares with them
- * (exchange/exchange.h).
+ * (exchange.h).
  *
  * It exports the pages that a disk would take (policy/tier.h), in any tier: pages found after they
  * were published, with all before them in their texts, and texts of EXCHANGE_LONG_TOKENS. It asks
@@ -9,12 +9,12 @@
  * (session-export.c). Before a host is shut down, all other cached pages are exported, too
  * (export-all.h). Loop thread only.
  */
-#ifndef KVL_CORE_EXPORTS_H
-#define KVL_CORE_EXPORTS_H
+#ifndef KVL_EXCHANGE_EXPORTS_H
+#define KVL_EXCHANGE_EXPORTS_H
 
 #include <stdint.h>
 
-#include "daemon/core/exchange/exchange.h"
+#include "daemon/exchange/exchange.h"
 
 struct attach;
 struct ns;

@@ -1,15 +1,15 @@
 /*
- * The epochs of namespaces: random numbers that all hosts get from the store. exchange/exchange.h
+ * The epochs of namespaces: random numbers that all hosts get from the store. exchange.h
  * describes them. Loop thread only.
  */
-#ifndef KVL_CORE_EXCHANGE_EPOCH_H
-#define KVL_CORE_EXCHANGE_EPOCH_H
+#ifndef KVL_EXCHANGE_EXCHANGE_EPOCH_H
+#define KVL_EXCHANGE_EXCHANGE_EPOCH_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
 #include "base/clock.h"
-#include "daemon/core/exchange/exchange.h"
+#include "daemon/exchange/exchange.h"
 
 /* An epoch is read again after this time, known or not: other hosts' invalidations are known here
  * then. */

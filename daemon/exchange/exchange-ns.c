@@ -1,10 +1,10 @@
-#include "daemon/core/exchange/exchange-ns.h"
+#include "daemon/exchange/exchange-ns.h"
 
 #include <assert.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "daemon/core/state/exchange-news.h"
+#include "daemon/exchange/exchange-news.h"
 #include "daemon/core/state/ns.h"
 #include "daemon/core/state/store.h"
 #include "daemon/core/state/tenant.h"

@@ -1,11 +1,11 @@
-#include "daemon/core/exchange/exchange-change.h"
+#include "daemon/exchange/exchange-change.h"
 
 #include <string.h>
 
 #include "base/list.h"
 #include "daemon/core/state/ns.h"
-#include "daemon/core/exchange/exchange-io.h"
-#include "daemon/core/exchange/exchange-ns.h"
+#include "daemon/exchange/exchange-io.h"
+#include "daemon/exchange/exchange-ns.h"
 #include "daemon/core/requests/invalidate.h"
 
 /* Makes the operation on the change at `at`: named, and with its envelope. NULL: no memory. */

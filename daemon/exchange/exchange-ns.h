@@ -1,14 +1,14 @@
 /*
- * Namespaces that take part in an exchange (exchange/exchange.h): the names of their pages in the
+ * Namespaces that take part in an exchange (exchange.h): the names of their pages in the
  * store. Loop thread only.
  */
-#ifndef KVL_CORE_EXCHANGE_NS_H
-#define KVL_CORE_EXCHANGE_NS_H
+#ifndef KVL_EXCHANGE_EXCHANGE_NS_H
+#define KVL_EXCHANGE_EXCHANGE_NS_H
 
 #include <stdint.h>
 
 #include "daemon/core/state/page.h"
-#include "daemon/core/exchange/exchange.h"
+#include "daemon/exchange/exchange.h"
 #include "daemon/exchange/format/envelope.h"
 
 /* Returns NULL if the namespace takes no part. */

@@ -1,4 +1,4 @@
-#include "daemon/core/exchange/session-load.h"
+#include "daemon/exchange/session-load.h"
 
 #include <errno.h>
 #include <stdlib.h>
@@ -7,8 +7,8 @@
 #include "base/clock.h"
 #include "base/macros.h"
 #include "daemon/core/cache/pages.h"
-#include "daemon/core/exchange/exchange-impl.h"
-#include "daemon/core/exchange/import.h"
+#include "daemon/exchange/exchange-impl.h"
+#include "daemon/exchange/import.h"
 #include "daemon/core/state/detail.h"
 #include "daemon/core/state/store.h"
 #include "daemon/core/state/tenant.h"

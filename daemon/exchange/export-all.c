@@ -1,9 +1,9 @@
 /* Exports of all cached pages (export-all.h). */
-#include "daemon/core/exchange/export-all.h"
+#include "daemon/exchange/export-all.h"
 
 #include "base/clock.h"
 #include "base/macros.h"
-#include "daemon/core/exchange/exports-impl.h"
+#include "daemon/exchange/exports-impl.h"
 #include "daemon/core/memory/sets.h"
 #include "daemon/core/state/ns.h"
 #include "daemon/core/state/store.h"

@@ -12,8 +12,8 @@
 #include "daemon/core/moves/transfer.h"
 #include "daemon/core/state/store.h"
 #include "daemon/core/state/tenant.h"
-#include "daemon/core/exchange/exchange-io.h"
-#include "daemon/core/exchange/exchange-ns.h"
+#include "daemon/exchange/exchange-io.h"
+#include "daemon/exchange/exchange-ns.h"
 
 static uint64_t *bytes_of(const struct exchange_io *io)
 {

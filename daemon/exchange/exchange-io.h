@@ -3,14 +3,14 @@
  * has reaped it; then the exchange is woken, and the owner of the batch checks it. Loop thread
  * only.
  */
-#ifndef KVL_CORE_EXCHANGE_IO_H
-#define KVL_CORE_EXCHANGE_IO_H
+#ifndef KVL_EXCHANGE_EXCHANGE_IO_H
+#define KVL_EXCHANGE_EXCHANGE_IO_H
 
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/uio.h>
 
-#include "daemon/core/exchange/exchange.h"
+#include "daemon/exchange/exchange.h"
 #include "daemon/core/state/moving.h"
 #include "daemon/exchange/format/envelope.h"
 #include "daemon/remote/store/remote.h"

@@ -1,16 +1,16 @@
 /* Internals of module exchange, shared by its files. */
-#ifndef KVL_CORE_EXCHANGE_IMPL_H
-#define KVL_CORE_EXCHANGE_IMPL_H
+#ifndef KVL_EXCHANGE_EXCHANGE_IMPL_H
+#define KVL_EXCHANGE_EXCHANGE_IMPL_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "daemon/core/exchange/exchange.h"
-#include "daemon/core/exchange/exports.h"
-#include "daemon/core/exchange/exchange-epoch.h"
-#include "daemon/core/exchange/exchange-io.h"
-#include "daemon/core/exchange/exchange-ns.h"
-#include "daemon/core/exchange/set-probe.h"
+#include "daemon/exchange/exchange.h"
+#include "daemon/exchange/exports.h"
+#include "daemon/exchange/exchange-epoch.h"
+#include "daemon/exchange/exchange-io.h"
+#include "daemon/exchange/exchange-ns.h"
+#include "daemon/exchange/set-probe.h"
 
 /* Per tenant: requests, and bytes of values under way or not looked at yet. Buffers are the
  * daemon's, and charged to no account. Not tuned, except the window: half of it makes the store

@@ -1,4 +1,4 @@
-#include "daemon/core/state/exchange-news.h"
+#include "daemon/exchange/exchange-news.h"
 
 #include <stdio.h>
 #include <string.h>

@@ -1,4 +1,4 @@
-#include "daemon/core/exchange/set-probe.h"
+#include "daemon/exchange/set-probe.h"
 
 #include <errno.h>
 
@@ -7,7 +7,7 @@
 #include "daemon/core/clients/announce.h"
 #include "daemon/core/state/ns.h"
 #include "daemon/core/state/nsset-keys.h"
-#include "daemon/core/exchange/exchange-ns.h"
+#include "daemon/exchange/exchange-ns.h"
 #include "proto/status.h"
 
 struct set_probe {

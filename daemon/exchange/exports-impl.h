@@ -1,14 +1,14 @@
 /* Internals of module exports, shared by its files. */
-#ifndef KVL_CORE_EXPORTS_IMPL_H
-#define KVL_CORE_EXPORTS_IMPL_H
+#ifndef KVL_EXCHANGE_EXPORTS_IMPL_H
+#define KVL_EXCHANGE_EXPORTS_IMPL_H
 
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "daemon/core/exchange/exports.h"
-#include "daemon/core/exchange/exchange-epoch.h"
-#include "daemon/core/exchange/exchange-io.h"
-#include "daemon/core/exchange/exchange-ns.h"
+#include "daemon/exchange/exports.h"
+#include "daemon/exchange/exchange-epoch.h"
+#include "daemon/exchange/exchange-io.h"
+#include "daemon/exchange/exchange-ns.h"
 
 /* For one tenant: bytes of values under way, and waiting texts. Buffers are the daemon's, and
  * charged to no account. Not tuned. */

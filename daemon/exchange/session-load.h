@@ -11,8 +11,8 @@
  * The record is from the host that last ended a turn (session-export.c). A session that was changed
  * here since its record was written isn't replaced; nor is one that is open or truncated.
  */
-#ifndef KVL_CORE_SESSION_LOAD_H
-#define KVL_CORE_SESSION_LOAD_H
+#ifndef KVL_EXCHANGE_SESSION_LOAD_H
+#define KVL_EXCHANGE_SESSION_LOAD_H
 
 #include <stdint.h>
 
