@@ -69,19 +69,18 @@ bool change_take(struct exchange_epoch *p, const struct exchange_io *io)
         return false;
 }
 
-static int follow_item(struct ns *ns, const struct change_item *item)
-{
-        return ns_follow_change(ns, item->kind == CHANGE_KEY ? item->key : NULL, item->tag);
-}
-
 bool change_follow(struct exchange_epoch *p)
 {
         struct exchange_changes *c = &p->changes;
 
-        for (; c->n_done < c->coming.n_items; c->n_done++)
+        for (; c->n_done < c->coming.n_items; c->n_done++) {
+                const struct change_item *item = &c->coming.items[c->n_done];
+                const uint8_t *key = item->kind == CHANGE_KEY ? item->key : NULL;
+
                 list_for_each (e, &p->x->namespaces, struct exchange_ns, link)
-                        if (e->epoch == p && follow_item(e->ns, &c->coming.items[c->n_done]) != 0)
+                        if (e->epoch == p && ns_follow_change(e->ns, key, item->tag) != 0)
                                 return false;
+        }
         return true;
 }
 

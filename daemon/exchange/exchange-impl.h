@@ -5,11 +5,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "daemon/exchange/exchange.h"
 #include "daemon/exchange/exports.h"
-#include "daemon/exchange/exchange-epoch.h"
-#include "daemon/exchange/exchange-io.h"
-#include "daemon/exchange/exchange-ns.h"
 #include "daemon/exchange/set-probe.h"
 
 /* Per tenant: requests, and bytes of values under way or not looked at yet. Buffers are the

@@ -329,17 +329,6 @@ void exchange_remove(struct exchange *x, const char *name)
                 exchange_io_let_go(io);
 }
 
-const char *exchange_drop_name(enum exchange_drop drop)
-{
-        static const char *const names[] = {
-#define X(name, text, what) text,
-                EXCHANGE_DROPS(X)
-#undef X
-        };
-
-        return names[drop];
-}
-
 enum exchange_drop exchange_drop_of(int result)
 {
         switch (result) {

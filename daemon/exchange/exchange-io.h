@@ -138,9 +138,6 @@ void exchange_ios_forget(struct exchange *x);
  */
 void exchange_remove(struct exchange *x, const char *name);
 
-/* Returns "not-worth", for example; static. */
-const char *exchange_drop_name(enum exchange_drop drop);
-
 /* Returns the reason by which an operation's result, not 0, is counted. */
 enum exchange_drop exchange_drop_of(int result);
 

@@ -122,15 +122,14 @@ static void leave_ns(struct ns *ns)
 static void note_invalidated(struct ns *ns, const uint8_t *key, uint64_t tag)
 {
         struct exchange_ns *e = exchange_find_ns(ns);
-        struct change_item what = {.kind = key       ? CHANGE_KEY
-                                           : tag > 0 ? CHANGE_TAG
-                                                     : CHANGE_ALL,
-                .tag = tag};
+        struct change_item what = {.kind = tag > 0 ? CHANGE_TAG : CHANGE_ALL, .tag = tag};
 
         if (!e)
                 return;
-        if (key)
+        if (key) {
+                what.kind = CHANGE_KEY;
                 memcpy(what.key, key, sizeof(what.key));
+        }
         epoch_change(e->epoch, &what);
         exchange_wake(e->x);
 }
@@ -293,6 +292,17 @@ bool exchange_figures(const struct tenant *t, struct exchange_figures *ret)
         list_for_each (e, &x->namespaces, struct exchange_ns, link)
                 figure_namespace(ret, e);
         return true;
+}
+
+const char *exchange_drop_name(enum exchange_drop drop)
+{
+        static const char *const names[] = {
+#define X(name, text, what) text,
+                EXCHANGE_DROPS(X)
+#undef X
+        };
+
+        return names[drop];
 }
 
 void exchange_note_prefill(const struct ns *ns, uint64_t n_tokens, uint64_t nsec)

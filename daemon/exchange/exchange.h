@@ -260,6 +260,9 @@ void exchange_close(struct tenant *t);
 /* Returns false if the tenant has none; *ret is all zero. */
 bool exchange_figures(const struct tenant *t, struct exchange_figures *ret);
 
+/* Returns "not-worth", for example; static. */
+const char *exchange_drop_name(enum exchange_drop drop);
+
 /* Notes an engine's measurement of computing (NOTE_PREFILL), which decides which pages are worth
  * loading if exchange_options.token_nsec is 0. Does nothing if the namespace takes no part.
  * n_tokens >= 1; nsec: 1 .. PREFILL_NSEC_MAX. */

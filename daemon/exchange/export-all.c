@@ -3,7 +3,7 @@
 
 #include "base/clock.h"
 #include "base/macros.h"
-#include "daemon/exchange/exports-impl.h"
+#include "daemon/exchange/exports.h"
 #include "daemon/core/memory/sets.h"
 #include "daemon/core/state/ns.h"
 #include "daemon/core/state/store.h"
@@ -268,9 +268,12 @@ void export_all_note_failed(struct exchange *x, enum exchange_drop why)
 
 /* ---- figures --------------------------------------------------------------------------------- */
 
-static bool may_write(const struct tenant *t)
+/* Returns the tenant's exchange if it may write, else NULL. */
+static struct exchange *writer_of(const struct tenant *t)
 {
-        return exchange_of(t) && exchange_of(t)->options.may_write;
+        struct exchange *x = exchange_of(t);
+
+        return x && x->options.may_write ? x : NULL;
 }
 
 uint32_t export_all_begin(struct store *s)
@@ -278,17 +281,14 @@ uint32_t export_all_begin(struct store *s)
         uint32_t n = 0;
 
         list_for_each (t, &s->tenants, struct tenant, link) {
-                struct export_all *a;
+                struct exchange *x = writer_of(t);
 
-                if (!may_write(t))
+                n += x != NULL;
+                if (!x || (x->all.phase != ALL_OFF && x->all.phase != ALL_IDLE))
                         continue;
-                n++;
-                a = &exchange_of(t)->all;
-                if (a->phase != ALL_OFF && a->phase != ALL_IDLE)
-                        continue;
-                export_all_stop(exchange_of(t));
-                exchange_forget_exported(exchange_of(t), NULL);
-                begin_pass(a);
+                export_all_stop(x);
+                exchange_forget_exported(x, NULL);
+                begin_pass(&x->all);
         }
         return n;
 }
@@ -330,17 +330,14 @@ void export_all_figures(const struct store *s, struct export_all_figures *ret)
 {
         *ret = (struct export_all_figures){0};
         list_for_each (t, &s->tenants, struct tenant, link) {
-                const struct export_all *a;
+                const struct exchange *x = writer_of(t);
+                const struct export_all *a = x ? &x->all : NULL;
 
-                if (!may_write(t))
-                        continue;
-                ret->n_tenants++;
-                a = &exchange_of(t)->all;
-                if (!export_all_is_on(exchange_of(t)))
+                ret->n_tenants += x != NULL;
+                if (!x || !export_all_is_on(x))
                         continue;
                 ret->is_on = true;
-                ret->is_running |=
-                        a->phase != ALL_IDLE || a->again || find_without_epoch(exchange_of(t));
+                ret->is_running |= a->phase != ALL_IDLE || a->again || find_without_epoch(x);
                 ret->written_pages += a->written_pages;
                 ret->written_bytes += a->written_bytes;
                 ret->there_pages += a->there_pages;
@@ -353,7 +350,7 @@ void export_all_figures(const struct store *s, struct export_all_figures *ret)
 enum exchange_obstacle export_all_obstacle(
         const struct tenant *t, enum exchange_drop *ret_why, const struct ns **ret_ns)
 {
-        const struct exchange *x = may_write(t) ? exchange_of(t) : NULL;
+        const struct exchange *x = writer_of(t);
 
         if (!x || !export_all_is_on(x))
                 return OBSTACLE_NONE;

@@ -22,7 +22,7 @@
 #include "base/clock.h"
 #include "base/macros.h"
 #include "daemon/core/cache/pages.h"
-#include "daemon/exchange/exports-impl.h"
+#include "daemon/exchange/exports.h"
 #include "daemon/core/state/group.h"
 #include "daemon/core/state/store.h"
 #include "daemon/core/state/tenant.h"

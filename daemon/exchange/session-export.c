@@ -14,7 +14,7 @@
 #include "base/clock.h"
 #include "base/macros.h"
 #include "daemon/core/cache/pages.h"
-#include "daemon/exchange/exports-impl.h"
+#include "daemon/exchange/exports.h"
 #include "daemon/core/sessions/session.h"
 #include "daemon/core/state/store.h"
 #include "daemon/core/state/tenant.h"

@@ -10,7 +10,6 @@
 #include "daemon/core/state/ns.h"
 #include "daemon/core/state/store.h"
 #include "daemon/core/state/tenant.h"
-#include "daemon/exchange/exchange-io.h"
 #include "daemon/remote/store/remote.h"
 #include "daemon/server/handlers/admin-handlers.h"
 #include "daemon/server/peers/server.h"

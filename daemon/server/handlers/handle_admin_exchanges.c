@@ -5,7 +5,6 @@
 #include "base/macros.h"
 #include "daemon/exchange/exchange.h"
 #include "daemon/core/state/tenant.h"
-#include "daemon/exchange/exchange-io.h"
 #include "daemon/remote/store/remote.h"
 #include "daemon/server/handlers/admin-handlers.h"
 #include "daemon/server/handlers/list-page.h"
