@@ -1,4 +1,4 @@
-#include "daemon/exchange/exchange-change.h"
+#include "daemon/exchange/exchange-epoch.h"
 
 #include <string.h>
 

@@ -6,7 +6,6 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/macros.h"
-#include "daemon/exchange/exchange-change.h"
 #include "daemon/exchange/exchange-epoch.h"
 #include "daemon/exchange/exchange-io.h"
 #include "daemon/exchange/exchange-ns.h"
