@@ -157,7 +157,7 @@ static inline void host_use_pages(struct host *h, uint32_t page_tokens, uint64_t
 static inline void host_end(struct host *h)
 {
         tiers_check(&h->w);
-        exchange_close(h->w.a);
+        tenant_tell(h->w.a, tenant_ends, h->w.a);
         tiers_check(&h->w);
         remote_close(h->remote);
         tiers_end(&h->w);
