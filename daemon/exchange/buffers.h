@@ -11,8 +11,7 @@
 
 #include <stdint.h>
 
-/* The bytes that one request has under way (exchange-impl.h: IMPORT_WINDOW_BYTES). Not
- * tuned. */
+/* The bytes that one request has under way (exchange-impl.h: IMPORT_WINDOW_BYTES). Not tuned. */
 #define BUFFERS_KEPT_BYTES (UINT64_C(16) << 20)
 #define BUFFERS_KEPT_NSEC  UINT64_C(1000000000)
 

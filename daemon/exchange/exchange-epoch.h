@@ -1,6 +1,6 @@
 /*
- * The epochs of namespaces: random numbers that all hosts get from the store. exchange.h
- * describes them. Loop thread only.
+ * The epochs of namespaces: random numbers that all hosts get from the store. exchange.h describes
+ * them. Loop thread only.
  */
 #ifndef KVL_EXCHANGE_EXCHANGE_EPOCH_H
 #define KVL_EXCHANGE_EXCHANGE_EPOCH_H

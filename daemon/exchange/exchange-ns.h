@@ -1,6 +1,6 @@
 /*
- * Namespaces that take part in an exchange (exchange.h): the names of their pages in the
- * store. Loop thread only.
+ * Namespaces that take part in an exchange (exchange.h): the names of their pages in the store.
+ * Loop thread only.
  */
 #ifndef KVL_EXCHANGE_EXCHANGE_NS_H
 #define KVL_EXCHANGE_EXCHANGE_NS_H

@@ -1,27 +1,29 @@
 /*
  * Pages of other hosts. A tenant may have an *exchange*: a store that several hosts share
- * (daemon/remote). This daemon writes copies of cached pages to it (*exports*, exports.h),
- * and reads pages that a lookup lacks from it (*imports*, import.h). A page there has a name, and
- * no number: it is in no tier. Pages of this host aren't changed or evicted because of it.
+ * (daemon/remote). This daemon writes copies of cached pages to it (*exports*, exports.h), and
+ * reads pages that a lookup lacks from it (*imports*, import.h). A page there has a name, and no
+ * number: it is in no tier. Pages of this host aren't changed or evicted because of it.
  *
  *   namespace:  unknown -> asked -> known -> changing -> known ...      (its epoch)
  *
  * The *epoch* is a random number that all hosts have for a namespace, or for all namespaces of a
  * set: a page that one rank invalidates must not be found by any. It lies in the store, and is part
- * of every page's name (format/keys.h). An invalidation in a namespace writes another
- * epoch, so that no host finds earlier exports again. The epoch is read again with each import.
- * While it is unknown, no page is imported or exported. If the store has lost it, the next exporter
- * makes another one.
+ * of every page's name (format/keys.h). An invalidation in a namespace writes another epoch, so
+ * that no host finds earlier exports again. The epoch is read again with each import. While it is
+ * unknown, no page is imported or exported. If the store has lost it, the next exporter makes
+ * another one.
  *
  * Pages cached here before the epoch was learnt, or changed, aren't exported: another host may have
- * invalidated them. An invalidation is also written to a log (format/change.h). All hosts
- * read the epoch once a second, and drop their own pages that the log names.
+ * invalidated them. An invalidation is also written to a log (format/change.h). All hosts read the
+ * epoch once a second, and drop their own pages that the log names.
  *
  * The namespaces of a set have one place for a page, and import only pages that all of them have
  * here or find there (import.h).
  *
  * A thread of the store's opens a value where its page lies, or in a buffer, from which it is
  * copied (import.h).
+ *
+ * Above daemon/core, which knows it as the listener of some tenants (state/listeners.h).
  *
  * Nothing here blocks: the store's threads have the sockets, the server reaps answers, and
  * exchange_work() handles the results. Nothing survives a restart: then no request is under way,
@@ -166,8 +168,8 @@ enum epoch_asks {
         EPOCH_FOLLOWS, /* reads another host's record of invalidations */
 };
 
-/* The log in which hosts tell each other what they invalidated (format/change.h). A change
- * is stored under the epoch that it ended and names the next epoch. It is written only if there is
+/* The log in which hosts tell each other what they invalidated (format/change.h). A change is
+ * stored under the epoch that it ended and names the next epoch. It is written only if there is
  * none under that name. So changes form a chain, of which no host can replace another's link. */
 struct exchange_changes {
         uint64_t seen;        /* the store's epoch when last read; 0: none */

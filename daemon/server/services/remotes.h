@@ -1,7 +1,7 @@
 /*
  * Stores that hosts share ([remote NAME] of the configuration; daemon/remote/store/remote.h), and
- * the tenants that exchange pages by them (daemon/exchange/exchange.h). The loop listens to
- * them, and never waits for them. A store that fails costs only the exchange. Loop thread only.
+ * the tenants that exchange pages by them (daemon/exchange/exchange.h). The loop listens to them,
+ * and never waits for them. A store that fails costs only the exchange. Loop thread only.
  */
 #ifndef KVL_SERVER_REMOTES_H
 #define KVL_SERVER_REMOTES_H
