@@ -13,7 +13,7 @@
 #include "daemon/exchange/exchange.h"
 #include "daemon/core/state/moving.h"
 #include "daemon/exchange/format/envelope.h"
-#include "daemon/remote/store/remote.h"
+#include "daemon/remote/io/remote-io.h"
 
 /* Deadline of small operations that no client waits for. Not tuned. */
 #define EXCHANGE_SMALL_NSEC (NSEC_PER_SEC)

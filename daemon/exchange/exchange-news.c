@@ -5,7 +5,7 @@
 
 #include "base/macros.h"
 #include "daemon/core/state/event-log.h"
-#include "daemon/remote/store/remote.h"
+#include "daemon/remote/io/remote-io.h"
 
 /* ---- events ---------------------------------------------------------------------------------- */
 

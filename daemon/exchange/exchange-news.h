@@ -18,7 +18,7 @@
 #include "base/clock.h"
 #include "base/parse.h"
 #include "daemon/exchange/format/envelope.h"
-#include "daemon/remote/store/remote.h"
+#include "daemon/remote/io/remote-io.h"
 
 struct event_log;
 

@@ -14,7 +14,7 @@ import sys
 ROOMS: dict[str, list[str]] = {
     "daemon/core": ["state", "memory", "cache", "clients", "moves", "sessions", "reclaim", "requests", "life"],
     "daemon/server": ["base", "config", "peers", "services", "handlers"],
-    "daemon/remote": ["protocol", "endpoint", "ask", "store"],
+    "daemon/remote": ["protocol", "endpoint", "io", "ask", "store"],
     "daemon/exchange": ["format"],
     "client/lib": ["connection", "shared", "objects", "follow", "keys", "mapping", "calls", "pages", "life"],
 }

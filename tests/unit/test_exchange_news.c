@@ -7,7 +7,7 @@
 #include "base/macros.h"
 #include "daemon/exchange/exchange-news.h"
 #include "daemon/core/state/event-log.h"
-#include "daemon/remote/store/remote.h"
+#include "daemon/remote/io/remote-io.h"
 
 #define SEC    NSEC_PER_SEC
 #define MINUTE (60 * SEC)

@@ -11,24 +11,24 @@
 #include <stdio.h>
 #include <string.h>
 
-static struct remote_store *store_make(void)
+static struct remote_client *store_make(void)
 {
-        struct remote_store *s = calloc(1, sizeof(*s));
+        struct remote_client *s = calloc(1, sizeof(*s));
 
         assert_non_null(s);
-        pthread_mutex_init(&s->lock, NULL);
+        assert_int_equal(remote_store_init(&s->of, &remote_client_ops, 1), 0);
         for (unsigned slot = 0; slot < N_SLOTS; slot++)
                 s->node_of[slot] = REMOTE_NO_NODE;
         return s;
 }
 
-static void store_end(struct remote_store *s)
+static void store_end(struct remote_client *s)
 {
-        pthread_mutex_destroy(&s->lock);
+        remote_store_deinit(&s->of);
         free(s);
 }
 
-static void seed_add(struct remote_store *s, uint32_t host, bool is_fixed)
+static void seed_add(struct remote_client *s, uint32_t host, bool is_fixed)
 {
         struct sockaddr_in address = {
                 .sin_family = AF_INET, .sin_port = htons(7000), .sin_addr.s_addr = htonl(host)};
@@ -36,7 +36,7 @@ static void seed_add(struct remote_store *s, uint32_t host, bool is_fixed)
         remote_node_add_seed(s, (const struct sockaddr *)&address, is_fixed);
 }
 
-static bool is_known(const struct remote_store *s, const char *name)
+static bool is_known(const struct remote_client *s, const char *name)
 {
         for (unsigned i = 0; i < s->n_nodes; i++)
                 if (s->nodes[i].is_used && strcmp(s->nodes[i].stats.name, name) == 0)
@@ -51,7 +51,7 @@ TEST(test_addresses)
                 unsigned port;
         } rows[] = {{"10.0.0.1:1", "10.0.0.1", 1}, {"[::1]:65535", "::1", 65535},
                 {"name.example:6379", "name.example", 6379}};
-        struct remote_store *s = store_make();
+        struct remote_client *s = store_make();
         char host[256];
         uint16_t port;
 
@@ -74,7 +74,7 @@ TEST(test_addresses)
 /* A name that leads to another address again and again doesn't fill the table. */
 TEST(test_many_seeds)
 {
-        struct remote_store *s = store_make();
+        struct remote_client *s = store_make();
         struct slot_table *table = calloc(1, sizeof(*table));
         char name[64];
 
@@ -102,7 +102,7 @@ TEST(test_many_seeds)
 /* Where nodes are all in use there is no place, and what doesn't fit isn't believed. */
 TEST(test_no_place)
 {
-        struct remote_store *s = store_make();
+        struct remote_client *s = store_make();
         struct slot_table *table = calloc(1, sizeof(*table));
         char host[32];
 
@@ -135,12 +135,12 @@ TEST(test_no_place)
 TEST(test_descriptors)
 {
         struct slot_table *table = calloc(1, sizeof(*table));
-        struct remote_store *s = store_make();
+        struct remote_client *s = store_make();
 
         s->n_workers = 3;
-        assert_int_equal(remote_descriptors(s), 7);
+        assert_int_equal(remote_descriptors(&s->of), 7);
         seed_add(s, 0x0a000001, true);
-        assert_int_equal(remote_descriptors(s), 7 + 3);
+        assert_int_equal(remote_descriptors(&s->of), 7 + 3);
         table->n_owners = 2;
         table->n_served = N_SLOTS;
         for (unsigned slot = 0; slot < N_SLOTS; slot++)
@@ -150,10 +150,10 @@ TEST(test_descriptors)
                 table->owners[i].port = 7000;
         }
         assert_true(remote_nodes_learn(s, table, 0));
-        assert_int_equal(remote_descriptors(s), 7 + 3 * 3);
+        assert_int_equal(remote_descriptors(&s->of), 7 + 3 * 3);
         s->nodes[s->node_of[0]].n_conns = 2;
         assert_true(remote_nodes_learn(s, NULL, 0)); /* one server, and no cluster */
-        assert_int_equal(remote_descriptors(s), 7 + 3 + 2);
+        assert_int_equal(remote_descriptors(&s->of), 7 + 3 + 2);
         free(table);
         store_end(s);
 }

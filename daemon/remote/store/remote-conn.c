@@ -76,9 +76,9 @@ int remote_conn_get(struct remote_worker *w, unsigned node, struct remote_conn *
 static void conn_close(struct remote_conn *c)
 {
         if (c->state == CONN_READY) {
-                pthread_mutex_lock(&c->worker->store->lock);
+                pthread_mutex_lock(&c->worker->store->of.lock);
                 c->worker->store->nodes[c->node].stats.n_connections--;
-                pthread_mutex_unlock(&c->worker->store->lock);
+                pthread_mutex_unlock(&c->worker->store->of.lock);
         }
         list_remove(&c->eager);
         SSL_free(c->ssl);
@@ -94,15 +94,15 @@ static void conn_close(struct remote_conn *c)
 
 void remote_conn_free(struct remote_conn *c)
 {
-        struct remote_store *s = c->worker->store;
+        struct remote_client *s = c->worker->store;
 
         conn_close(c);
         list_remove(&c->dirty);
         c->worker->conns[c->node] = NULL;
         c->worker->n_conns--;
-        pthread_mutex_lock(&s->lock);
+        pthread_mutex_lock(&s->of.lock);
         s->nodes[c->node].n_conns--;
-        pthread_mutex_unlock(&s->lock);
+        pthread_mutex_unlock(&s->of.lock);
         remote_answer_free(c->answer);
         free(c->input);
         free(c);
@@ -121,12 +121,12 @@ static void waiting_end(struct remote_conn *c, int result)
 
 static bool node_is_open(struct remote_conn *c)
 {
-        struct remote_store *s = c->worker->store;
+        struct remote_client *s = c->worker->store;
         bool is_open;
 
-        pthread_mutex_lock(&s->lock);
+        pthread_mutex_lock(&s->of.lock);
         is_open = s->nodes[c->node].breaker.state == BREAKER_OPEN;
-        pthread_mutex_unlock(&s->lock);
+        pthread_mutex_unlock(&s->of.lock);
         return is_open;
 }
 
@@ -177,7 +177,7 @@ void remote_conn_lose(struct remote_conn *c, int why, enum remote_loss loss)
 void remote_conn_drop(struct remote_conn *c, struct remote_request *q, bool is_late)
 {
         int result = is_late ? -ETIMEDOUT : -ECANCELED;
-        struct remote_store *s = c->worker->store;
+        struct remote_client *s = c->worker->store;
         struct remote_flight *f;
         unsigned i;
 
@@ -188,9 +188,9 @@ void remote_conn_drop(struct remote_conn *c, struct remote_request *q, bool is_l
         for (i = 0; flight_at(c, i)->request != q; i++)
                 ;
         if (is_late) {
-                pthread_mutex_lock(&s->lock);
+                pthread_mutex_lock(&s->of.lock);
                 s->nodes[c->node].stats.n_timeouts++;
-                pthread_mutex_unlock(&s->lock);
+                pthread_mutex_unlock(&s->of.lock);
         }
         f = flight_at(c, i);
         f->request = NULL;
@@ -254,7 +254,7 @@ void remote_conn_expire(struct remote_conn *c, uint64_t now_nsec)
 /* ---- the beginning ----------------------------------------------------------------------------
  */
 
-static void socket_adjust(const struct remote_store *s, int fd)
+static void socket_adjust(const struct remote_client *s, int fd)
 {
         const struct {
                 int level, name, value;
@@ -271,20 +271,20 @@ static void socket_adjust(const struct remote_store *s, int fd)
 
 static void conn_ready(struct remote_conn *c)
 {
-        struct remote_store *s = c->worker->store;
+        struct remote_client *s = c->worker->store;
 
         c->state = CONN_READY;
         c->until_nsec = UINT64_MAX;
-        pthread_mutex_lock(&s->lock);
+        pthread_mutex_lock(&s->of.lock);
         s->nodes[c->node].stats.n_connections++;
-        pthread_mutex_unlock(&s->lock);
+        pthread_mutex_unlock(&s->of.lock);
         remote_worker_mark(c);
 }
 
 /* The socket, and TLS, stand. */
 static void conn_introduce(struct remote_conn *c)
 {
-        struct remote_store *s = c->worker->store;
+        struct remote_client *s = c->worker->store;
 
         resp_init(&c->parser, RESP_BULK_MAX);
         remote_answer_reset(c->answer);
@@ -332,7 +332,7 @@ static void conn_shake(struct remote_conn *c)
 
 static void conn_connected(struct remote_conn *c)
 {
-        struct remote_store *s = c->worker->store;
+        struct remote_client *s = c->worker->store;
         socklen_t len = sizeof(int);
         int error, r;
 
@@ -357,7 +357,7 @@ static void conn_connected(struct remote_conn *c)
 
 static void conn_connect(struct remote_conn *c, uint64_t now_nsec)
 {
-        struct remote_store *s = c->worker->store;
+        struct remote_client *s = c->worker->store;
         const struct remote_node *node = &s->nodes[c->node];
         struct epoll_event event = {.data.ptr = c, .events = EPOLLOUT};
         int fd;

@@ -9,7 +9,7 @@
  *   remote-conn.c     a connection: making and losing it; sending;
  *   remote-receive.c  receiving, and results of operations.
  *
- * store.lock guards the nodes, the slots, and the operations handed to and from workers. It is
+ * of.lock guards the nodes, the slots, and the operations handed to and from workers. It is
  * never held over a system call that may block. Everything else of a submitted operation, and of a
  * connection, belongs to its worker alone.
  */
@@ -25,6 +25,7 @@
 #include "daemon/remote/endpoint/remote-tls.h"
 #include "daemon/remote/protocol/resp.h"
 #include "daemon/remote/protocol/slots.h"
+#include "daemon/remote/io/remote-store.h"
 #include "daemon/remote/store/remote.h"
 
 #define REMOTE_WORKERS_MAX (1 + REMOTE_LARGE_THREADS_MAX)
@@ -41,7 +42,7 @@
 
 #define REMOTE_NO_NODE UINT16_MAX
 
-struct remote_store;
+struct remote_client;
 struct remote_worker;
 
 /* ---- operations ------------------------------------------------------------------------------ */
@@ -72,19 +73,6 @@ struct remote_request {
         uint32_t ask_len, head_len, tail_len;
         uint64_t value_bytes; /* READ: at most */
 };
-
-struct remote_task {
-        struct list_link link; /* remote_store.done */
-        _Atomic uint32_t n_left;
-        _Atomic bool is_canceled;
-        struct remote_request *requests; /* owned; io.n of them */
-        struct remote_io io;
-};
-
-static inline struct remote_task *remote_task_of(struct remote_io *io)
-{
-        return container_of(io, struct remote_task, io);
-}
 
 /* ---- connections ----------------------------------------------------------------------------- */
 
@@ -135,15 +123,15 @@ struct remote_conn {
 /* ---- workers --------------------------------------------------------------------------------- */
 
 struct remote_worker {
-        struct remote_store *store;
+        struct remote_client *store;
         pthread_t thread;
         bool is_started;
         int epoll_fd, event_fd;
         _Atomic bool is_rung;   /* and hasn't looked since */
-        unsigned n_outstanding; /* operations, of the loop's counting: under store.lock */
+        unsigned n_outstanding; /* operations, of the loop's counting: under of.lock */
         uint64_t bytes;         /* of their values, likewise */
-        struct list_link inbox; /* struct remote_request, under store.lock */
-        bool is_stopping;       /* under store.lock */
+        struct list_link inbox; /* struct remote_request, under of.lock */
+        bool is_stopping;       /* under of.lock */
         struct list_link live, dirty;
         struct list_link eager; /* struct remote_conn: to be received from without waiting */
         uint64_t deadline_nsec; /* no live request has an earlier one; UINT64_MAX: none */
@@ -170,21 +158,17 @@ struct remote_node {
 
 struct remote_resolver;
 
-struct remote_store {
-        pthread_mutex_t lock;
-        unsigned n_nodes; /* entries that were ever used */
+struct remote_client {
+        struct remote_store of; /* its lock guards all that isn't constant */
+        unsigned n_nodes;       /* entries that were ever used */
         struct remote_node nodes[REMOTE_NODES_MAX];
         uint16_t node_of[N_SLOTS];
         uint64_t map_version;
         bool is_refresh_wanted;
-        struct list_link done;
-        pthread_cond_t is_done; /* a task was added to it */
-        bool is_rung;
         struct remote_stats stats;
 
         /* Constant. */
-        int event_fd;
-        unsigned n_workers, max_ops, connect_msec, silence_msec;
+        unsigned n_workers, connect_msec, silence_msec;
         struct remote_tls *tls;           /* owned; NULL: plain */
         struct remote_resolver *resolver; /* shared with its thread; NULL: no names */
         char *auth;                       /* owned; NULL: none */
@@ -193,21 +177,13 @@ struct remote_store {
         uint32_t slots_len;
         struct remote_refresh *refresh; /* owned: the first worker's */
         struct remote_worker *workers[REMOTE_WORKERS_MAX];
-
-        /* The loop's. */
-        unsigned n_waiting;
-        bool is_closing;
 };
 
 /* ---- remote.c -------------------------------------------------------------------------------- */
 
-/* Called by a worker: a batch has all its results. */
-void remote_task_done(struct remote_store *s, struct remote_task *t);
+extern const struct remote_ops remote_client_ops;
 
 /* ---- remote-request.c ------------------------------------------------------------------------ */
-
-/* 0; -EINVAL, -EXDEV: remote_submit(). */
-int remote_op_check(const struct remote_io *io, const struct remote_op *op, unsigned *ret_slot);
 
 /* Formats the messages. Returns 0 or -ENOMEM. */
 int remote_request_init(struct remote_request *q, struct remote_task *t, uint32_t i, unsigned slot);
@@ -239,21 +215,21 @@ void remote_request_end(struct remote_request *q, int result);
 
 /* With the lock held. Returns the node of that address, or a new one; REMOTE_NO_NODE: no room, or
  * not an IP address. `beside`: the node whose host is meant by ""; REMOTE_NO_NODE: none. */
-uint16_t remote_node_get(struct remote_store *s, const char *host, uint16_t port, uint16_t beside);
+uint16_t remote_node_get(struct remote_client *s, const char *host, uint16_t port, uint16_t beside);
 
 /* An address of the options is this one, or (not is_fixed) its name resolves to it now. Takes the
  * lock. */
-void remote_node_add_seed(struct remote_store *s, const struct sockaddr *address, bool is_fixed);
+void remote_node_add_seed(struct remote_client *s, const struct sockaddr *address, bool is_fixed);
 
 /* Takes that node's answer to CLUSTER SLOTS. Table NULL: it is in no cluster, and serves all slots.
  * Returns false if no slot is served, or there is no room: the answer is then ignored. Takes the
  * lock. */
-bool remote_nodes_learn(struct remote_store *s, const struct slot_table *table, uint16_t asked);
+bool remote_nodes_learn(struct remote_client *s, const struct slot_table *table, uint16_t asked);
 
 /* With the lock held. Returns the next node to ask for slots, behind `last`, that its breaker
  * admits; REMOTE_NO_NODE: none. */
 uint16_t remote_node_to_ask(
-        struct remote_store *s, uint16_t last, uint64_t now_nsec, bool *ret_is_trial);
+        struct remote_client *s, uint16_t last, uint64_t now_nsec, bool *ret_is_trial);
 
 /* Result of a node's request. The functions take the lock. */
 struct remote_note {
@@ -263,17 +239,17 @@ struct remote_note {
         bool is_refresh; /* an answer with slots says little about values: it closes a half-open
                             breaker, and else counts as no success */
 };
-void remote_node_answered(struct remote_store *s, unsigned node, const struct remote_note *note);
-void remote_node_failed(struct remote_store *s, unsigned node, int why, bool trips);
-void remote_node_give_back(struct remote_store *s, unsigned node);
+void remote_node_answered(struct remote_client *s, unsigned node, const struct remote_note *note);
+void remote_node_failed(struct remote_client *s, unsigned node, int why, bool trips);
+void remote_node_give_back(struct remote_client *s, unsigned node);
 
 /* Slots may have moved: wakes the first worker to ask for them. Takes the lock. */
-void remote_refresh_want(struct remote_store *s);
+void remote_refresh_want(struct remote_client *s);
 
 /* ---- remote-worker.c ------------------------------------------------------------------------- */
 
 /* Without its thread. 0 or -errno. */
-int remote_worker_new(struct remote_store *s, struct remote_worker **ret_worker);
+int remote_worker_new(struct remote_client *s, struct remote_worker **ret_worker);
 
 /* Starts the thread, once all workers are made. Returns 0 or -errno. */
 int remote_worker_start(struct remote_worker *w);
@@ -292,11 +268,11 @@ void remote_worker_mark(struct remote_conn *c);
 int remote_refresh_new(struct remote_refresh **ret_refresh); /* to be freed. 0 or -ENOMEM */
 
 /* CLUSTER SLOTS was sent, perhaps again: nothing of its answer has been read. */
-void remote_refresh_begin(struct remote_store *s);
+void remote_refresh_begin(struct remote_client *s);
 
 /* CLUSTER SLOTS has ended. The table belongs to the refresh, and is filled if result is 0. */
-void remote_refresh_end(struct remote_store *s, struct remote_request *q, int result);
-struct slot_reader *remote_refresh_reader(struct remote_store *s);
+void remote_refresh_end(struct remote_client *s, struct remote_request *q, int result);
+struct slot_reader *remote_refresh_reader(struct remote_client *s);
 
 /* ---- remote-conn.c --------------------------------------------------------------------------- */
 

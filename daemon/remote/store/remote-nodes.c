@@ -23,7 +23,7 @@ static bool node_is_spare(const struct remote_node *n, bool takes_seeds)
 }
 
 /* REMOTE_NODES_MAX: there is none. */
-static unsigned node_place(const struct remote_store *s)
+static unsigned node_place(const struct remote_client *s)
 {
         unsigned i;
 
@@ -37,7 +37,7 @@ static unsigned node_place(const struct remote_store *s)
         return REMOTE_NODES_MAX;
 }
 
-static uint16_t node_add(struct remote_store *s, const char *host, uint16_t port)
+static uint16_t node_add(struct remote_client *s, const char *host, uint16_t port)
 {
         struct remote_node *n, made = {.is_used = true, .port = port};
         unsigned i;
@@ -56,7 +56,7 @@ static uint16_t node_add(struct remote_store *s, const char *host, uint16_t port
         return (uint16_t)i;
 }
 
-uint16_t remote_node_get(struct remote_store *s, const char *host, uint16_t port, uint16_t beside)
+uint16_t remote_node_get(struct remote_client *s, const char *host, uint16_t port, uint16_t beside)
 {
         char copy[SLOT_HOST_BYTES];
 
@@ -71,7 +71,7 @@ uint16_t remote_node_get(struct remote_store *s, const char *host, uint16_t port
         return node_add(s, copy, port);
 }
 
-void remote_node_add_seed(struct remote_store *s, const struct sockaddr *address, bool is_fixed)
+void remote_node_add_seed(struct remote_client *s, const struct sockaddr *address, bool is_fixed)
 {
         char host[INET6_ADDRSTRLEN];
         uint16_t port, i;
@@ -89,20 +89,20 @@ void remote_node_add_seed(struct remote_store *s, const struct sockaddr *address
         } else {
                 return;
         }
-        pthread_mutex_lock(&s->lock);
+        pthread_mutex_lock(&s->of.lock);
         i = remote_node_get(s, host, port, REMOTE_NO_NODE);
         if (i != REMOTE_NO_NODE) {
                 s->nodes[i].is_seed = true;
                 s->nodes[i].is_fixed |= is_fixed;
         }
-        pthread_mutex_unlock(&s->lock);
+        pthread_mutex_unlock(&s->of.lock);
 }
 
 /* ---- slots ------------------------------------------------------------------------------------
  */
 
 /* Forgets the map of slots. */
-static void slots_forget(struct remote_store *s)
+static void slots_forget(struct remote_client *s)
 {
         for (unsigned i = 0; i < s->n_nodes; i++) {
                 s->nodes[i].is_listed = false;
@@ -113,7 +113,7 @@ static void slots_forget(struct remote_store *s)
 }
 
 /* Lists the nodes of the table, making missing ones. Returns false if there is no room. */
-static bool owners_list(struct remote_store *s, const struct slot_table *table, uint16_t asked,
+static bool owners_list(struct remote_client *s, const struct slot_table *table, uint16_t asked,
         uint16_t nodes[SLOT_OWNERS_MAX])
 {
         /* Listed nodes don't give their places to new ones. */
@@ -128,14 +128,14 @@ static bool owners_list(struct remote_store *s, const struct slot_table *table, 
         return true;
 }
 
-bool remote_nodes_learn(struct remote_store *s, const struct slot_table *table, uint16_t asked)
+bool remote_nodes_learn(struct remote_client *s, const struct slot_table *table, uint16_t asked)
 {
         uint16_t nodes[SLOT_OWNERS_MAX];
         bool fits;
 
         if (table && table->n_served == 0)
                 return false;
-        pthread_mutex_lock(&s->lock);
+        pthread_mutex_lock(&s->of.lock);
         slots_forget(s);
         s->nodes[asked].is_listed = true; /* while others look for places */
         fits = !table || owners_list(s, table, asked, nodes);
@@ -154,12 +154,12 @@ bool remote_nodes_learn(struct remote_store *s, const struct slot_table *table, 
         s->stats.is_cluster = table != NULL;
         s->stats.n_served = !fits ? 0 : table ? table->n_served : N_SLOTS;
         s->stats.n_refreshes++;
-        pthread_mutex_unlock(&s->lock);
+        pthread_mutex_unlock(&s->of.lock);
         return fits;
 }
 
 uint16_t remote_node_to_ask(
-        struct remote_store *s, uint16_t last, uint64_t now_nsec, bool *ret_is_trial)
+        struct remote_client *s, uint16_t last, uint64_t now_nsec, bool *ret_is_trial)
 {
         unsigned n = s->n_nodes, first = last == REMOTE_NO_NODE ? 0 : last + 1u;
 
@@ -175,12 +175,12 @@ uint16_t remote_node_to_ask(
 
 /* ---- results --------------------------------------------------------------------------------- */
 
-void remote_node_answered(struct remote_store *s, unsigned node, const struct remote_note *note)
+void remote_node_answered(struct remote_client *s, unsigned node, const struct remote_note *note)
 {
         struct remote_node_stats *stats = &s->nodes[node].stats;
         struct breaker *breaker = &s->nodes[node].breaker;
 
-        pthread_mutex_lock(&s->lock);
+        pthread_mutex_lock(&s->of.lock);
         if (!note->is_refresh || breaker->state != BREAKER_CLOSED)
                 breaker_success(breaker);
         stats->n_ops++;
@@ -192,15 +192,15 @@ void remote_node_answered(struct remote_store *s, unsigned node, const struct re
                         stats->rtt_nsec == 0
                                 ? note->rtt_nsec
                                 : (stats->rtt_nsec * (RTT_OF - 1) + note->rtt_nsec) / RTT_OF;
-        pthread_mutex_unlock(&s->lock);
+        pthread_mutex_unlock(&s->of.lock);
 }
 
-void remote_node_failed(struct remote_store *s, unsigned node, int why, bool trips)
+void remote_node_failed(struct remote_client *s, unsigned node, int why, bool trips)
 {
         struct remote_node *n = &s->nodes[node];
         bool was_open;
 
-        pthread_mutex_lock(&s->lock);
+        pthread_mutex_lock(&s->of.lock);
         was_open = n->breaker.state == BREAKER_OPEN;
         if (trips)
                 breaker_trip(&n->breaker, clock_now_nsec());
@@ -209,25 +209,25 @@ void remote_node_failed(struct remote_store *s, unsigned node, int why, bool tri
         n->stats.n_trips += !was_open && n->breaker.state == BREAKER_OPEN;
         n->stats.last_error = why;
         n->stats.n_losses++;
-        pthread_mutex_unlock(&s->lock);
+        pthread_mutex_unlock(&s->of.lock);
         remote_refresh_want(s);
 }
 
-void remote_node_give_back(struct remote_store *s, unsigned node)
+void remote_node_give_back(struct remote_client *s, unsigned node)
 {
-        pthread_mutex_lock(&s->lock);
+        pthread_mutex_lock(&s->of.lock);
         breaker_give_back(&s->nodes[node].breaker);
-        pthread_mutex_unlock(&s->lock);
+        pthread_mutex_unlock(&s->of.lock);
 }
 
-void remote_refresh_want(struct remote_store *s)
+void remote_refresh_want(struct remote_client *s)
 {
         bool is_first;
 
-        pthread_mutex_lock(&s->lock);
+        pthread_mutex_lock(&s->of.lock);
         is_first = !s->is_refresh_wanted;
         s->is_refresh_wanted = true;
-        pthread_mutex_unlock(&s->lock);
+        pthread_mutex_unlock(&s->of.lock);
         if (is_first)
                 remote_worker_wake(s->workers[0]);
 }

@@ -89,14 +89,14 @@ static int error_result(const struct remote_answer *a, enum error_effect *ret_ef
 static bool error_redirects(
         struct remote_conn *c, struct remote_request *q, const struct remote_answer *a)
 {
-        struct remote_store *s = c->worker->store;
+        struct remote_client *s = c->worker->store;
         struct slot_redirect to;
         struct remote_conn *there;
         uint16_t node;
 
         if (!q->task || q->was_redirected || !slot_redirect_parse(a->text, a->text_len, &to))
                 return false;
-        pthread_mutex_lock(&s->lock);
+        pthread_mutex_lock(&s->of.lock);
         node = remote_node_get(s, to.to.host, to.to.port, (uint16_t)c->node);
         /* A connection keeps the node's place, until the request is sent there. */
         if (node != REMOTE_NO_NODE && remote_conn_get(c->worker, node, &there) < 0)
@@ -106,7 +106,7 @@ static bool error_redirects(
                 s->nodes[node].is_listed = true;
         }
         s->stats.n_redirects++;
-        pthread_mutex_unlock(&s->lock);
+        pthread_mutex_unlock(&s->of.lock);
         if (!to.is_ask)
                 remote_refresh_want(s);
         if (node == REMOTE_NO_NODE)
@@ -121,7 +121,7 @@ static bool error_redirects(
 static void error_answer(
         struct remote_conn *c, struct remote_request *q, const struct remote_answer *a)
 {
-        struct remote_store *s = c->worker->store;
+        struct remote_client *s = c->worker->store;
         enum error_effect effect;
         int result;
 

@@ -6,62 +6,8 @@
 #include "base/macros.h"
 #include "daemon/remote/store/remote-impl.h"
 
-#define EXPIRY_MAX_MSEC (UINT64_C(365) * 24 * 3600 * 1000)
-
 /* Cost of a small message, or of the answer to it, in a window. Not tuned. */
 #define SMALL_COST 256
-
-/* ---- checks ---------------------------------------------------------------------------------- */
-
-static bool kind_has_value(enum remote_kind kind)
-{
-        return kind == REMOTE_READ || kind == REMOTE_WRITE;
-}
-
-/* Bytes of the value's buffers; 0: they are invalid. */
-static uint64_t value_bytes(const struct remote_op *op)
-{
-        uint64_t sum = 0;
-
-        if (!op->iov || op->n_iov == 0 || op->n_iov > REMOTE_IOV_MAX)
-                return 0;
-        for (unsigned i = 0; i < op->n_iov; i++) {
-                if (op->iov[i].iov_len > REMOTE_VALUE_MAX - sum)
-                        return 0;
-                sum += op->iov[i].iov_len;
-        }
-        return sum;
-}
-
-static int keys_check(const struct remote_op *op, unsigned n_max, unsigned *ret_slot)
-{
-        unsigned slot = 0;
-
-        if (!op->keys || op->n_keys == 0 || op->n_keys > n_max)
-                return -EINVAL;
-        for (unsigned i = 0; i < op->n_keys; i++) {
-                const struct iovec *key = &op->keys[i];
-                unsigned of_key;
-
-                if (key->iov_len == 0 || key->iov_len > REMOTE_KEY_MAX)
-                        return -EINVAL;
-                of_key = slot_of_key(key->iov_base, key->iov_len);
-                if (i > 0 && of_key != slot)
-                        return -EXDEV;
-                slot = of_key;
-        }
-        *ret_slot = slot;
-        return 0;
-}
-
-int remote_op_check(const struct remote_io *io, const struct remote_op *op, unsigned *ret_slot)
-{
-        if (kind_has_value(io->kind) && value_bytes(op) == 0)
-                return -EINVAL;
-        if (io->kind == REMOTE_WRITE && (op->expiry_msec == 0 || op->expiry_msec > EXPIRY_MAX_MSEC))
-                return -EINVAL;
-        return keys_check(op, kind_has_value(io->kind) ? 1 : REMOTE_KEYS_MAX, ret_slot);
-}
 
 /* ---- how they are written down ----------------------------------------------------------------
  */
@@ -94,7 +40,7 @@ static void put_head(struct resp_writer *w, const struct remote_io *io, const st
         resp_put_array(w, op->only_new ? 6 : 5);
         resp_put_word(w, "SET");
         put_key(w, &op->keys[0]);
-        resp_put_bulk_begin(w, value_bytes(op));
+        resp_put_bulk_begin(w, remote_value_bytes(op));
 }
 
 static void put_tail(struct resp_writer *w, const struct remote_io *io, const struct remote_op *op)
@@ -132,7 +78,7 @@ int remote_request_init(struct remote_request *q, struct remote_task *t, uint32_
                 .node = REMOTE_NO_NODE,
                 .deadline_nsec = t->io.deadline_nsec,
                 .step = t->io.kind == REMOTE_WRITE && op->asks_first ? STEP_ASK : STEP_ONLY,
-                .value_bytes = kind_has_value(t->io.kind) ? value_bytes(op) : 0};
+                .value_bytes = remote_kind_has_value(t->io.kind) ? remote_value_bytes(op) : 0};
         list_init(&q->live);
         list_init(&q->link);
         put_all(q, &w);
@@ -217,7 +163,7 @@ unsigned remote_request_gather(
 
 void remote_request_end(struct remote_request *q, int result)
 {
-        struct remote_store *s = q->worker->store;
+        struct remote_client *s = q->worker->store;
         struct remote_task *t = q->task;
 
         list_remove(&q->live);
@@ -230,7 +176,7 @@ void remote_request_end(struct remote_request *q, int result)
                 return;
         }
         q->op->result = result;
-        pthread_mutex_lock(&s->lock);
+        pthread_mutex_lock(&s->of.lock);
         q->worker->n_outstanding--;
         q->worker->bytes -= q->value_bytes;
         if (t->io.kind == REMOTE_READ)
@@ -239,7 +185,6 @@ void remote_request_end(struct remote_request *q, int result)
                 s->stats.n_written++;
         if (t->io.kind == REMOTE_WRITE && (result == -ENOSPC || result == -EACCES))
                 s->stats.n_refused++;
-        pthread_mutex_unlock(&s->lock);
-        if (atomic_fetch_sub(&t->n_left, 1) == 1)
-                remote_task_done(s, t);
+        pthread_mutex_unlock(&s->of.lock);
+        remote_op_done(&s->of, t);
 }

@@ -30,17 +30,17 @@ struct remote_refresh {
 /* ---- asking for slots -------------------------------------------------------------------------
  */
 
-void remote_refresh_begin(struct remote_store *s)
+void remote_refresh_begin(struct remote_client *s)
 {
         slot_reader_init(&s->refresh->reader, &s->refresh->table);
 }
 
-struct slot_reader *remote_refresh_reader(struct remote_store *s)
+struct slot_reader *remote_refresh_reader(struct remote_client *s)
 {
         return &s->refresh->reader;
 }
 
-void remote_refresh_end(struct remote_store *s, struct remote_request *q, int result)
+void remote_refresh_end(struct remote_client *s, struct remote_request *q, int result)
 {
         struct remote_refresh *r = s->refresh;
 
@@ -53,22 +53,22 @@ void remote_refresh_end(struct remote_store *s, struct remote_request *q, int re
                 r->learnt_nsec = clock_now_nsec();
         else
                 remote_refresh_want(s);
-        pthread_mutex_lock(&s->lock);
+        pthread_mutex_lock(&s->of.lock);
         s->stats.refresh_error = result;
-        pthread_mutex_unlock(&s->lock);
+        pthread_mutex_unlock(&s->of.lock);
 }
 
 /* When slots are to be asked for. */
-static uint64_t refresh_due(struct remote_store *s)
+static uint64_t refresh_due(struct remote_client *s)
 {
         struct remote_refresh *r = s->refresh;
         bool is_wanted;
 
         if (r->is_under_way)
                 return UINT64_MAX;
-        pthread_mutex_lock(&s->lock);
+        pthread_mutex_lock(&s->of.lock);
         is_wanted = s->is_refresh_wanted || !s->stats.is_known;
-        pthread_mutex_unlock(&s->lock);
+        pthread_mutex_unlock(&s->of.lock);
         return is_wanted ? r->begun_nsec + REMOTE_REFRESH_MIN_NSEC
                          : r->learnt_nsec + REMOTE_REFRESH_NSEC;
 }
@@ -81,7 +81,7 @@ static void worker_add(struct remote_worker *w, struct remote_request *q)
 
 static void refresh_go(struct remote_worker *w, uint64_t now_nsec)
 {
-        struct remote_store *s = w->store;
+        struct remote_client *s = w->store;
         struct remote_refresh *r = s->refresh;
         struct remote_request *q = &r->request;
         struct remote_conn *c;
@@ -97,7 +97,7 @@ static void refresh_go(struct remote_worker *w, uint64_t now_nsec)
                 .deadline_nsec = now_nsec + REMOTE_SLOTS_MSEC * NSEC_PER_MSEC};
         list_init(&q->live);
         list_init(&q->link);
-        pthread_mutex_lock(&s->lock);
+        pthread_mutex_lock(&s->of.lock);
         s->is_refresh_wanted = false;
         node = remote_node_to_ask(s, r->node, now_nsec, &q->is_trial);
         if (node != REMOTE_NO_NODE)
@@ -105,7 +105,7 @@ static void refresh_go(struct remote_worker *w, uint64_t now_nsec)
         if (e < 0 && q->is_trial)
                 breaker_give_back(&s->nodes[node].breaker);
         s->is_refresh_wanted = node == REMOTE_NO_NODE || e < 0;
-        pthread_mutex_unlock(&s->lock);
+        pthread_mutex_unlock(&s->of.lock);
         if (node == REMOTE_NO_NODE || e < 0)
                 return;
         r->node = node;
@@ -143,12 +143,12 @@ static void conn_queue(struct remote_conn *c, struct remote_request *q)
 
 void remote_worker_route(struct remote_worker *w, struct remote_request *q)
 {
-        struct remote_store *s = w->store;
+        struct remote_client *s = w->store;
         struct remote_conn *c = NULL;
         uint16_t node;
         int r = 0;
 
-        pthread_mutex_lock(&s->lock);
+        pthread_mutex_lock(&s->of.lock);
         node = q->node != REMOTE_NO_NODE ? q->node : s->node_of[q->slot];
         if (node == REMOTE_NO_NODE)
                 r = -EAGAIN;
@@ -158,7 +158,7 @@ void remote_worker_route(struct remote_worker *w, struct remote_request *q)
                 r = remote_conn_get(w, node, &c);
         if (!c && q->is_trial)
                 breaker_give_back(&s->nodes[node].breaker);
-        pthread_mutex_unlock(&s->lock);
+        pthread_mutex_unlock(&s->of.lock);
         if (r == -EAGAIN)
                 remote_refresh_want(s);
         if (r < 0) {
@@ -223,14 +223,14 @@ static void worker_expire_conns(struct remote_worker *w, uint64_t now_nsec)
 /* Closes idle connections to nodes without slots. */
 static void worker_sweep(struct remote_worker *w)
 {
-        struct remote_store *s = w->store;
+        struct remote_client *s = w->store;
         bool is_changed, all_done = true;
         uint64_t version;
 
-        pthread_mutex_lock(&s->lock);
+        pthread_mutex_lock(&s->of.lock);
         version = s->map_version;
         is_changed = version != w->map_version;
-        pthread_mutex_unlock(&s->lock);
+        pthread_mutex_unlock(&s->of.lock);
         for (unsigned i = 0, left = is_changed ? w->n_conns : 0; left > 0; i++) {
                 struct remote_conn *c = w->conns[i];
                 bool is_needed;
@@ -238,9 +238,9 @@ static void worker_sweep(struct remote_worker *w)
                 if (!c)
                         continue;
                 left--;
-                pthread_mutex_lock(&s->lock);
+                pthread_mutex_lock(&s->of.lock);
                 is_needed = s->nodes[i].is_listed || !s->stats.is_known;
-                pthread_mutex_unlock(&s->lock);
+                pthread_mutex_unlock(&s->of.lock);
                 if (is_needed)
                         continue;
                 if (c->n_flight == 0 && list_is_empty(&c->waiting))
@@ -262,10 +262,10 @@ static bool worker_take(struct remote_worker *w)
         struct remote_request *q;
         bool is_stopping;
 
-        pthread_mutex_lock(&w->store->lock);
+        pthread_mutex_lock(&w->store->of.lock);
         list_take_all(&w->inbox, &taken);
         is_stopping = w->is_stopping;
-        pthread_mutex_unlock(&w->store->lock);
+        pthread_mutex_unlock(&w->store->of.lock);
         while ((q = list_first(&taken, struct remote_request, link))) {
                 list_remove(&q->link);
                 worker_add(w, q);
@@ -401,7 +401,7 @@ static int worker_open(struct remote_worker *w)
         return 0;
 }
 
-int remote_worker_new(struct remote_store *s, struct remote_worker **ret_worker)
+int remote_worker_new(struct remote_client *s, struct remote_worker **ret_worker)
 {
         struct remote_worker *w = calloc(1, sizeof(*w));
         int r;
@@ -437,9 +437,9 @@ void remote_worker_stop(struct remote_worker *w)
         if (!w)
                 return;
         if (w->is_started) {
-                pthread_mutex_lock(&w->store->lock);
+                pthread_mutex_lock(&w->store->of.lock);
                 w->is_stopping = true;
-                pthread_mutex_unlock(&w->store->lock);
+                pthread_mutex_unlock(&w->store->of.lock);
                 remote_worker_wake(w);
                 pthread_join(w->thread, NULL);
         }

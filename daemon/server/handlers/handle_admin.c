@@ -16,7 +16,7 @@
 #include "daemon/core/reclaim/prealloc.h"
 #include "daemon/core/state/suspect.h"
 #include "daemon/core/sessions/session.h"
-#include "daemon/remote/store/remote.h"
+#include "daemon/remote/io/remote-io.h"
 #include "daemon/server/handlers/admin-handlers.h"
 #include "daemon/server/handlers/list-page.h"
 #include "daemon/server/handlers/tier-figures.h"

@@ -10,7 +10,7 @@
 #include "daemon/core/state/ns.h"
 #include "daemon/core/state/store.h"
 #include "daemon/core/state/tenant.h"
-#include "daemon/remote/store/remote.h"
+#include "daemon/remote/io/remote-io.h"
 #include "daemon/server/handlers/admin-handlers.h"
 #include "daemon/server/peers/server.h"
 #include "daemon/server/peers/tenancy.h"

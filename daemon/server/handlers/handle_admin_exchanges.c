@@ -5,7 +5,7 @@
 #include "base/macros.h"
 #include "daemon/exchange/exchange.h"
 #include "daemon/core/state/tenant.h"
-#include "daemon/remote/store/remote.h"
+#include "daemon/remote/io/remote-io.h"
 #include "daemon/server/handlers/admin-handlers.h"
 #include "daemon/server/handlers/list-page.h"
 #include "daemon/server/peers/server.h"

@@ -5,7 +5,7 @@
 
 #include "base/clock.h"
 #include "base/macros.h"
-#include "daemon/remote/store/remote.h"
+#include "daemon/remote/io/remote-io.h"
 #include "daemon/server/handlers/admin-handlers.h"
 #include "daemon/server/handlers/list-page.h"
 #include "daemon/server/peers/server.h"

@@ -10,7 +10,7 @@
 #include "daemon/exchange/exchange.h"
 #include "daemon/core/state/detail.h"
 #include "daemon/core/state/tenant.h"
-#include "daemon/remote/store/remote.h"
+#include "daemon/remote/io/remote-io.h"
 #include "daemon/server/peers/server.h"
 #include "daemon/server/peers/turns.h"
 #include "daemon/server/peers/tenancy.h"

@@ -1,5 +1,5 @@
 /*
- * Stores that hosts share ([remote NAME] of the configuration; daemon/remote/store/remote.h), and
+ * Stores that hosts share ([remote NAME] of the configuration; daemon/remote/io/remote-io.h), and
  * the tenants that exchange pages by them (daemon/exchange/exchange.h). The loop listens to them,
  * and never waits for them. A store that fails costs only the exchange. Loop thread only.
  */
