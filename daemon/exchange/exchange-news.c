@@ -18,7 +18,7 @@ static void see_unreached(
                 return;
         n->is_unreached = true;
         n->n_nodes = summary->n_nodes;
-        n->last_error = summary->last_error;
+        (void)snprintf(n->why, sizeof(n->why), "%s", remote_summary_why(summary));
         n->lost.n++;
 }
 
@@ -129,13 +129,13 @@ static void tell_unreached(struct exchange_news *n, struct event_log *c, uint64_
 {
         char detail[EVENT_LOG_DETAIL_MAX + 1];
 
-        if (n->n_nodes == 0)
-                (void)snprintf(detail, sizeof(detail),
-                        "none of its addresses is known: can the names be resolved?");
+        if (n->n_nodes > 0)
+                (void)snprintf(detail, sizeof(detail), "of %u node%s none answers%s%.200s", n->n_nodes,
+                        n->n_nodes == 1 ? "" : "s", n->why[0] ? ": " : "", n->why);
         else
-                (void)snprintf(detail, sizeof(detail), "of %u node%s none answers%s%s", n->n_nodes,
-                        n->n_nodes == 1 ? "" : "s", n->last_error ? ": " : "",
-                        n->last_error ? remote_error_text(n->last_error) : "");
+                (void)snprintf(detail, sizeof(detail), "%s",
+                        n->why[0] ? n->why
+                                  : "none of its addresses is known: can the names be resolved?");
         n->regained.n = 0; /* implied by this report */
         tell_item(n, &n->lost, c, now_nsec,
                 (struct event_note){.reason = "unreachable", .detail = detail});

@@ -65,10 +65,10 @@ struct exchange_nodes_news {
 struct exchange_news {
         const char *name; /* the store's name in the configuration; borrowed */
         bool is_unreached;
-        uint64_t unreached_nsec; /* since when it is unreachable; 0: reachable, or unknown */
-        uint64_t lasted_nsec;    /* how long the last outage lasted */
-        uint32_t n_nodes;        /* nodes of the store then */
-        int last_error;          /* its reason: -errno; 0: unknown */
+        uint64_t unreached_nsec;      /* since when it is unreachable; 0: reachable, or unknown */
+        uint64_t lasted_nsec;         /* how long the last outage lasted */
+        uint32_t n_nodes;             /* nodes of the store then */
+        char why[REMOTE_FAULT_BYTES]; /* its reason; "": unknown */
         struct exchange_item lost, regained;
         struct exchange_nodes_news nodes;
         struct exchange_refusal refusals[EXCHANGE_REFUSALS_MAX];

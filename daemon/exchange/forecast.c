@@ -37,6 +37,10 @@ static enum exchange_forecast say_not_shared(
 static enum exchange_forecast say_unreachable(
         const struct remote_summary *summary, const char *remote, struct detail *d)
 {
+        if (summary->fault[0])
+                return detail_set(d, FORECAST_UNREACHABLE,
+                        "an import brings nothing now, as remote %s isn't reached: %s", remote,
+                        summary->fault);
         if (summary->n_nodes == 0)
                 return detail_set(d, FORECAST_UNREACHABLE,
                         "an import brings nothing now, as no address of remote %s is known: can "
@@ -45,8 +49,7 @@ static enum exchange_forecast say_unreachable(
         return detail_set(d, FORECAST_UNREACHABLE,
                 "an import brings nothing now, as of %u node%s of remote %s none answers%s%s",
                 summary->n_nodes, summary->n_nodes == 1 ? "" : "s", remote,
-                summary->last_error ? ": " : "",
-                summary->last_error ? remote_error_text(summary->last_error) : "");
+                *remote_summary_why(summary) ? ": " : "", remote_summary_why(summary));
 }
 
 /* Returns the computing rate used for decisions, in tokens per second. */

@@ -45,6 +45,14 @@ static void write_device(FILE *f, const struct private_daemon *d, const struct p
                 fprintf(f, "death_grace = 100ms\n");
 }
 
+static bool has_remote(const struct private_tenant *t)
+{
+        for (; t->name; ++t)
+                if (t->lines && strstr(t->lines, "[remote "))
+                        return true;
+        return false;
+}
+
 int private_daemon_configure(struct private_daemon *d, const struct private_options *o)
 {
         const struct private_tenant *t = o->tenants ? o->tenants : default_tenants;
@@ -52,8 +60,11 @@ int private_daemon_configure(struct private_daemon *d, const struct private_opti
 
         if (!f)
                 return -errno;
-        fprintf(f, "[daemon]\ndevices = %s\nruntime_dir = %s\nstate_dir = %s\n%s\n",
+        if (has_remote(t))
+                snprintf(d->exchange, sizeof(d->exchange), "%.32s/exchange.sock", d->dir);
+        fprintf(f, "[daemon]\ndevices = %s\nruntime_dir = %s\nstate_dir = %s\n%s%s\n%s\n",
                 o->devices ? o->devices : private_device(), d->runtime, d->state,
+                d->exchange[0] ? "exchange_socket = " : "", d->exchange,
                 o->daemon_lines ? o->daemon_lines : "");
         write_device(f, d, o);
         for (; t->name; ++t)
@@ -214,29 +225,80 @@ static int wait_ready(struct private_daemon *d)
         return -ETIMEDOUT;
 }
 
+/* The daemon's log, for another program. Owned, or -errno. */
+static int open_log(const struct private_daemon *d)
+{
+        int fd = open(d->log, O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
+
+        return fd < 0 ? -errno : fd;
+}
+
+int private_exchange_start(struct private_daemon *d)
+{
+        char net_pid[16];
+        /* nsenter becomes the program that it starts. */
+        const char *argv[] = {
+                "nsenter", "-t", net_pid, "-n", program_exchange(), "--socket", d->exchange, NULL};
+        const char *wrapped[PROGRAM_ARGS_MAX];
+        uint64_t end = now_nsec() + START_TIMEOUT_MSEC * UINT64_C(1000000);
+        _cleanup_fd_ int log = open_log(d);
+        int r;
+
+        assert(!d->exchange_pid);
+        if (log < 0)
+                return log;
+        (void)unlink(d->exchange);
+        snprintf(net_pid, sizeof(net_pid), "%d", (int)d->net_pid);
+        program_wrap(d->net_pid ? argv : argv + NSENTER_WORDS, wrapped);
+        r = proc_spawn(wrapped, d->env, (struct proc_files){-1, log, log});
+        if (r < 0)
+                return r;
+        d->exchange_pid = r;
+        while (access(d->exchange, F_OK) < 0) {
+                if (now_nsec() > end)
+                        return -ETIMEDOUT;
+                sleep_msec(2);
+        }
+        return 0;
+}
+
+static int stop_process(pid_t *pid, int *ret_status)
+{
+        int r;
+
+        assert(*pid > 0);
+        kill(*pid, SIGTERM);
+        r = proc_wait(*pid, STOP_TIMEOUT_MSEC, ret_status);
+        if (r < 0) {
+                kill(*pid, SIGKILL);
+                waitpid(*pid, NULL, 0);
+        }
+        *pid = 0;
+        return r;
+}
+
+int private_exchange_stop(struct private_daemon *d, int *ret_status)
+{
+        return stop_process(&d->exchange_pid, ret_status);
+}
+
 int private_daemon_start(struct private_daemon *d)
 {
         const char *program = d->has_faults ? program_daemon_fault() : program_daemon();
-        char net_pid[16];
-        /* nsenter becomes the program that it starts. */
-        const char *argv[] = {"nsenter", "-t", net_pid, "-n", program, "--config", d->config,
-                d->is_kept ? "--keep" : NULL, "--keep-young=1ms", /* no pauses after deaths */
+        const char *argv[] = {program, "--config", d->config, d->is_kept ? "--keep" : NULL,
+                "--keep-young=1ms", /* no pauses after deaths */
                 d->keep_max ? "--keep-max" : NULL, d->keep_max, NULL};
         char notify[PRIVATE_PATH_MAX + 32], control[PRIVATE_PATH_MAX + 32];
         char faults[PRIVATE_PATH_MAX + 32];
         const char *env[MAX_ENV + 4] = {notify};
         const char *wrapped[PROGRAM_ARGS_MAX];
-        _cleanup_fd_ int log = -1;
-        FILE *f;
+        _cleanup_fd_ int log = open_log(d);
         unsigned n = 1;
-        int r;
+        int r = d->exchange[0] && !d->exchange_pid ? private_exchange_start(d) : 0;
 
         assert(!d->pid);
-        f = fopen(d->log, "ae");
-        if (!f)
-                return -errno;
-        log = fcntl(fileno(f), F_DUPFD_CLOEXEC, 3);
-        fclose(f);
+        if (r < 0 || log < 0)
+                return r < 0 ? r : log;
         d->notify_fd = fd_close(d->notify_fd);
         r = open_notify(d);
         if (r < 0)
@@ -254,8 +316,7 @@ int private_daemon_start(struct private_daemon *d)
                 assert(n < ARRAY_SIZE(env) - 1);
                 env[n++] = *e;
         }
-        snprintf(net_pid, sizeof(net_pid), "%d", (int)d->net_pid);
-        program_wrap(d->net_pid ? argv : argv + NSENTER_WORDS, wrapped);
+        program_wrap(argv, wrapped);
         r = proc_spawn(wrapped, env, (struct proc_files){-1, log, log});
         if (r < 0)
                 return r;
@@ -270,18 +331,7 @@ int private_daemon_await(struct private_daemon *d)
 
 int private_daemon_stop(struct private_daemon *d, int *ret_status)
 {
-        pid_t pid = d->pid;
-        int r;
-
-        assert(pid > 0);
-        kill(pid, SIGTERM);
-        r = proc_wait(pid, STOP_TIMEOUT_MSEC, ret_status);
-        if (r < 0) {
-                kill(pid, SIGKILL);
-                waitpid(pid, NULL, 0);
-        }
-        d->pid = 0;
-        return r;
+        return stop_process(&d->pid, ret_status);
 }
 
 static int remove_entry(const char *path, const struct stat *st, int type, struct FTW *ftw)
@@ -295,6 +345,11 @@ void private_daemon_deinit(struct private_daemon *d)
                 kill(d->pid, SIGKILL);
                 waitpid(d->pid, NULL, 0);
                 d->pid = 0;
+        }
+        if (d->exchange_pid > 0) {
+                kill(d->exchange_pid, SIGKILL);
+                waitpid(d->exchange_pid, NULL, 0);
+                d->exchange_pid = 0;
         }
         d->notify_fd = fd_close(d->notify_fd);
         if (d->faults)

@@ -38,16 +38,19 @@ struct private_options {
         bool has_faults;       /* the program with fault points; private_daemon_arm() */
         const char *disk_size; /* the device has a disk of that; NULL: none */
         const struct private_tenant *tenants; /* ends with a NULL name; NULL: one tenant "a" */
-        pid_t net_pid; /* the daemon is in the network of this process (host-net.h); 0: here */
+        pid_t net_pid; /* kvlease-exchange is in the network of this process (host-net.h); 0: here
+                        */
 };
 
 struct private_daemon {
         char dir[PRIVATE_PATH_MAX]; /* "" while there is none */
         char config[PRIVATE_PATH_MAX], log[PRIVATE_PATH_MAX];
         char runtime[PRIVATE_PATH_MAX], state[PRIVATE_PATH_MAX];
-        char admin[PRIVATE_PATH_MAX];   /* admin socket */
-        char disk[PRIVATE_PATH_MAX];    /* the file of a disk, where it has one */
-        char control[PRIVATE_PATH_MAX]; /* "" where nothing is injected */
+        char admin[PRIVATE_PATH_MAX];    /* admin socket */
+        char disk[PRIVATE_PATH_MAX];     /* the file of a disk, where it has one */
+        char control[PRIVATE_PATH_MAX];  /* "" where nothing is injected */
+        char exchange[PRIVATE_PATH_MAX]; /* socket of kvlease-exchange; "": there is no remote */
+        pid_t exchange_pid;              /* started with the daemon, until deinit; 0: none runs */
         bool is_kept, has_faults;
         const char *keep_max;
         struct fault_table *faults; /* NULL without fault points */
@@ -65,6 +68,13 @@ int private_daemon_configure(struct private_daemon *d, const struct private_opti
 
 /* Starts it and waits for READY. -ECHILD: it exited first (the log says why); -ETIMEDOUT. */
 int private_daemon_start(struct private_daemon *d);
+
+/* Starts kvlease-exchange, which private_daemon_start() does the first time. Waits until it
+ * listens. Returns as that. */
+int private_exchange_start(struct private_daemon *d);
+
+/* SIGTERM and wait, as private_daemon_stop(). */
+int private_exchange_stop(struct private_daemon *d, int *ret_status);
 
 /* Waits for READY of a daemon that was started again. Returns like private_daemon_start(). */
 int private_daemon_await(struct private_daemon *d);
@@ -134,13 +144,15 @@ int private_device_init(void);
 /* ---- processes ------------------------------------------------------------------------------ */
 
 /* Paths of our programs: $KVLEASED, $KVLEASED_FAULT, $KVLEASECTL, $KVL_WORKER, $KVL_WORKER_FAULT,
- * $KVLEASE_EXPORTER, $KVL_DECODER, $KVL_MANUAL, $KVL_SESSION, else where meson built them. */
+ * $KVLEASE_EXPORTER, $KVLEASE_EXCHANGE, $KVL_DECODER, $KVL_MANUAL, $KVL_SESSION, else where meson
+ * built them. */
 const char *program_daemon(void);
 const char *program_daemon_fault(void); /* dies at fault points, as a worker does */
 const char *program_ctl(void);
 const char *program_worker(void);
 const char *program_worker_fault(void); /* dies at fault points */
 const char *program_exporter(void);
+const char *program_exchange(void);
 const char *program_decoder(void);
 const char *program_manual(void);
 const char *program_session(void);

@@ -57,6 +57,11 @@ const char *program_exporter(void)
         return program("KVLEASE_EXPORTER", BUILT_EXPORTER);
 }
 
+const char *program_exchange(void)
+{
+        return program("KVLEASE_EXCHANGE", BUILT_EXCHANGE);
+}
+
 const char *program_decoder(void)
 {
         return program("KVL_DECODER", BUILT_DECODER);

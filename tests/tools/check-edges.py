@@ -35,6 +35,9 @@ EDGES = {
     "daemon/tier": {"daemon/tier", "gpu", "base"},
     # The client of a shared Redis or Valkey cluster doesn't depend on pages and tenants.
     "daemon/remote": {"daemon/remote", "daemon/remote/protocol", "base"},
+    # A store whose client is another process; and that process, which has the network.
+    "daemon/relay": {"daemon/relay", "daemon/remote", "proto", "base"},
+    "daemon/network": {"daemon/network", "daemon/relay", "daemon/remote", "daemon/server", "proto", "base"},
     # The servers' protocol: no I/O. Only daemon/remote needs it.
     "daemon/remote/protocol": {"daemon/remote/protocol", "base"},
     # Exchanging pages with other hosts, above the daemon's state: it plays a client of it.
@@ -46,7 +49,7 @@ EDGES = {
     # The process for calls that a client could block doesn't depend on what it closes.
     "daemon/reap": {"daemon/reap", "base"},
     "daemon/server": {"daemon/server", "daemon/keep", "daemon/reap", "daemon/core", "daemon/tier", "daemon/exchange", "daemon/exchange/format",
-                      "daemon/remote", "policy", "gpu", "proto", "base"},
+                      "daemon/relay", "daemon/remote", "policy", "gpu", "proto", "base"},
     "tests": None,  # anything
     "lab": None,
 }

@@ -176,7 +176,7 @@ unsigned remote_reap(struct remote_store *s)
                 list_remove(&t->link);
                 s->n_waiting -= t->io.n;
                 t->io.done(&t->io, t->io.data);
-                s->ops->free_requests(t);
+                s->ops->free_work(t);
                 free(t);
                 n++;
         }
@@ -256,6 +256,13 @@ const char *remote_error_text(int error)
         }
 }
 
+const char *remote_summary_why(const struct remote_summary *summary)
+{
+        if (summary->fault[0])
+                return summary->fault;
+        return summary->last_error < 0 ? remote_error_text(summary->last_error) : "";
+}
+
 void remote_summary(struct remote_store *s, struct remote_summary *ret_summary)
 {
         struct remote_summary *sum = ret_summary;
@@ -265,6 +272,7 @@ void remote_summary(struct remote_store *s, struct remote_summary *ret_summary)
 
         *sum = (struct remote_summary){.state = REMOTE_UNKNOWN};
         remote_stats(s, &stats);
+        memcpy(sum->fault, stats.fault, sizeof(stats.fault));
         while (remote_node_next(s, &iter, &node)) {
                 sum->n_nodes++;
                 sum->rtt_nsec = MAX(sum->rtt_nsec, node.rtt_nsec);

@@ -39,6 +39,8 @@ struct remote_store;
 #define REMOTE_IOV_MAX    256         /* pieces of a value: planes, as DISK_IOV_MAX */
 #define REMOTE_VALUE_MAX  (64u << 20) /* bytes of a value; the servers allow 512 MiB */
 
+#define REMOTE_FAULT_BYTES 256
+
 /* Latest deadline, from the submission on; later ones are cut. */
 #define REMOTE_DEADLINE_MAX_NSEC (60 * NSEC_PER_SEC)
 
@@ -198,6 +200,7 @@ struct remote_stats {
         uint64_t n_refreshes, n_redirects;
         uint64_t n_hits, n_misses;     /* reads that ended with 0; with another result */
         uint64_t n_written, n_refused; /* writes that ended with 0; with -ENOSPC or -EACCES */
+        char fault[REMOTE_FAULT_BYTES]; /* sentence: why there is no client; "": there is one */
 };
 
 /* Open files of this process that it uses, or may use with the nodes known now: those of its
@@ -223,11 +226,16 @@ struct remote_summary {
         uint64_t rtt_nsec;                  /* of the slowest node; 0: not known */
         char left_alone[REMOTE_NAME_BYTES]; /* one of these; "": none is */
         int last_error;                     /* of it: -errno; 0: none */
+        char fault[REMOTE_FAULT_BYTES];     /* of remote_stats */
 };
 
 /* Text of a node's error (remote_summary.last_error) for people; names the options that matter
  * where strerror() wouldn't. */
 const char *remote_error_text(int error);
+
+/* Why the store isn't reached, for people: its fault, or the error of a node; "": not known. Borrowed
+ * from the summary, or static. */
+const char *remote_summary_why(const struct remote_summary *summary);
 
 /* These take a moment: a lock that other threads hold briefly, never while they wait. */
 void remote_summary(struct remote_store *s, struct remote_summary *ret_summary);

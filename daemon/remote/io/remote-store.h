@@ -14,14 +14,12 @@
 #include "base/macros.h"
 #include "daemon/remote/io/remote-io.h"
 
-struct remote_request; /* an implementation's state of an operation */
-
 /* A batch. */
 struct remote_task {
         struct list_link link;   /* remote_store.done; before that the implementation's */
         _Atomic uint32_t n_left; /* operations without a result */
         _Atomic bool is_canceled;
-        struct remote_request *requests; /* the implementation's: io.n of them; NULL: none */
+        void *work; /* the implementation's state; NULL: none */
         struct remote_io io;
 };
 
@@ -36,8 +34,8 @@ struct remote_ops {
         int (*begin)(struct remote_store *s, struct remote_task *t, const uint16_t *slots);
         /* t->is_canceled was set: wakes the threads that have the batch. */
         void (*cancel)(struct remote_store *s, struct remote_task *t);
-        /* Frees t->requests. */
-        void (*free_requests)(struct remote_task *t);
+        /* Frees t->work. */
+        void (*free_work)(struct remote_task *t);
         /* Ends the threads. Each batch that was taken is done then. */
         void (*stop)(struct remote_store *s);
         /* Frees the store, which remote_store_deinit() has left. */

@@ -21,26 +21,31 @@ static struct remote_client *client_of(struct remote_store *of)
         return container_of(of, struct remote_client, of);
 }
 
-static void requests_free(struct remote_task *t)
+static void free_requests(struct remote_task *t)
 {
-        for (uint32_t i = 0; t->requests && i < t->io.n; i++)
-                free(t->requests[i].text);
-        free(t->requests);
-        t->requests = NULL;
+        struct remote_request *requests = t->work;
+
+        for (uint32_t i = 0; requests && i < t->io.n; i++)
+                free(requests[i].text);
+        free(requests);
+        t->work = NULL;
 }
 
 /* 0 or -errno, with nothing done. */
-static int task_prepare(struct remote_task *t, const uint16_t *slots)
+static int prepare_task(struct remote_task *t, const uint16_t *slots)
 {
+        struct remote_request *requests = calloc(t->io.n, sizeof(*requests));
         int r = 0;
 
-        t->requests = calloc(t->io.n, sizeof(*t->requests));
-        if (!t->requests)
+        t->work = requests;
+        if (!requests)
                 return -ENOMEM;
         for (uint32_t i = 0; i < t->io.n && r == 0; i++)
-                r = remote_request_init(&t->requests[i], t, i, slots[i]);
+                r = remote_request_init(&requests[i], t, i, slots[i]);
+        for (uint32_t i = 0; i < t->io.n && r == 0; i++)
+                requests[i].deadline_nsec = t->io.deadline_nsec;
         if (r < 0)
-                requests_free(t);
+                free_requests(t);
         return r;
 }
 
@@ -63,12 +68,13 @@ static struct remote_worker *worker_choose(struct remote_client *s, enum remote_
 
 static void task_hand_out(struct remote_client *s, struct remote_task *t)
 {
+        struct remote_request *requests = t->work;
         bool wakes[REMOTE_WORKERS_MAX] = {0};
 
         /* Callbacks of others can't run meanwhile, but results can come. */
         pthread_mutex_lock(&s->of.lock);
         for (uint32_t i = 0; i < t->io.n; i++) {
-                struct remote_request *q = &t->requests[i];
+                struct remote_request *q = &requests[i];
                 struct remote_worker *w = worker_choose(s, t->io.of_class);
 
                 q->worker = w;
@@ -86,14 +92,11 @@ static void task_hand_out(struct remote_client *s, struct remote_task *t)
 
 static int begin_task(struct remote_store *of, struct remote_task *t, const uint16_t *slots)
 {
-        int r = task_prepare(t, slots);
+        int r = prepare_task(t, slots);
 
-        if (r < 0)
-                return r;
-        for (uint32_t i = 0; i < t->io.n; i++)
-                t->requests[i].deadline_nsec = t->io.deadline_nsec;
-        task_hand_out(client_of(of), t);
-        return 0;
+        if (r == 0)
+                task_hand_out(client_of(of), t);
+        return r;
 }
 
 static void cancel_task(struct remote_store *of, struct remote_task *t)
@@ -265,7 +268,7 @@ static bool next_node(struct remote_store *of, unsigned *iter, struct remote_nod
 const struct remote_ops remote_client_ops = {
         .begin = begin_task,
         .cancel = cancel_task,
-        .free_requests = requests_free,
+        .free_work = free_requests,
         .stop = stop_threads,
         .free = free_client,
         .descriptors = count_descriptors,

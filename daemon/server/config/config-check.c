@@ -163,7 +163,6 @@ static void check_host_memory(struct checker *r, const struct device_config *d)
                 format_bytes(d->extent_bytes, extent));
 }
 
-/* Checks that the files that remotes need exist and are readable. */
 static void check_remotes(struct checker *r)
 {
         const struct config *c = r->config;
@@ -181,7 +180,6 @@ static void check_remotes(struct checker *r)
                                 key ? m->from.of[option_index(option_find(SECTION_REMOTE, key))]
                                     : m->from.section,
                                 "[remote %s] %.600s", m->name, d.text);
-                remote_settings_wipe(&settings);
         }
 }
 

@@ -57,6 +57,7 @@ enum keep_state { KEEP_STATE_AUTO, KEEP_STATE_OFF };
 struct daemon_config {
         struct origins from;
         char runtime_dir[CONFIG_PATH_MAX + 1];
+        char exchange_socket[CONFIG_PATH_MAX + 1]; /* of kvlease-exchange */
         char state_dir[CONFIG_PATH_MAX + 1];
         char devices[CONFIG_DEVICES_TEXT + 1];
         unsigned evict;                 /* index into config_evict_names */

@@ -1,3 +1,4 @@
+#include "daemon/relay/relay.h"
 #include "daemon/server/config/options.h"
 
 #include <string.h>
@@ -36,6 +37,10 @@ const struct option options[] = {
                 .help = "Directory of the sockets and the lock file. It is made if it is missing. "
                         "The kernel takes paths of sockets of at most 107 bytes, so this path and "
                         "a tenant's name may have 99 together."},
+        {SECTION_DAEMON, "exchange_socket", OPTION_PATH, AT(daemon_config, exchange_socket), 1,
+                CONFIG_PATH_MAX, .default_text = RELAY_SOCKET,
+                .help = "Socket of kvlease-exchange, which has the network for [remote NAME]. "
+                        "kvleased connects to it if there is such a section."},
         {SECTION_DAEMON, "state_dir", OPTION_PATH, AT(daemon_config, state_dir), 1, CONFIG_PATH_MAX,
                 .default_text = "/var/lib/kvlease",
                 .help = "Directory of the state that survives a restart: tenants made by "
@@ -193,8 +198,9 @@ const struct option options[] = {
                 .default_text = "", .help = "User of the servers' ACL. Empty: 'default'."},
         {SECTION_REMOTE, "secret_file", OPTION_PATH, AT(remote_config, secret_file), 0,
                 CONFIG_PATH_MAX, .default_text = "",
-                .help = "File with that user's password. Only its owner (root, or the daemon's "
-                        "user) may write it, and others can't read it. Empty: no AUTH is sent."},
+                .help = "File with that user's password. Only its owner (root, or the user of "
+                        "kvlease-exchange, which reads it) may write it, and others can't read "
+                        "it. Empty: no AUTH is sent."},
         {SECTION_REMOTE, "tls", OPTION_BOOL, AT(remote_config, tls), .default_text = "off",
                 .help = "Connections are TLS, and servers' certificates are verified."},
         {SECTION_REMOTE, "tls_ca", OPTION_PATH, AT(remote_config, tls_ca), 0, CONFIG_PATH_MAX,

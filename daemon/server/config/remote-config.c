@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <string.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/macros.h"
@@ -34,13 +33,8 @@ static int check_tls(const struct remote_config *c, const char **ret_key, struct
 {
         const struct {
                 const char *key, *value;
-                bool is_file;
-        } rows[] = {
-                {"tls_ca", c->tls_ca, true},
-                {"tls_host", c->tls_host, false},
-                {"tls_cert", c->tls_cert, true},
-                {"tls_key", c->tls_key, true},
-        };
+        } rows[] = {{"tls_ca", c->tls_ca}, {"tls_host", c->tls_host}, {"tls_cert", c->tls_cert},
+                {"tls_key", c->tls_key}};
 
         for (unsigned i = 0; i < ARRAY_SIZE(rows); i++) {
                 *ret_key = rows[i].key;
@@ -48,9 +42,6 @@ static int check_tls(const struct remote_config *c, const char **ret_key, struct
                         return detail_set(d, -EINVAL,
                                 "%s is given, and tls is off: set tls = on, or leave %s out",
                                 rows[i].key, rows[i].key);
-                if (*rows[i].value && rows[i].is_file && access(rows[i].value, R_OK) < 0)
-                        return detail_set(d, -errno, "%s = %s can't be read: %s", rows[i].key,
-                                rows[i].value, strerror(errno));
         }
         *ret_key = c->tls_cert[0] ? "tls_cert" : "tls_key";
         if (!c->tls_cert[0] != !c->tls_key[0])
@@ -61,17 +52,6 @@ static int check_tls(const struct remote_config *c, const char **ret_key, struct
 }
 
 /* ---- the whole ------------------------------------------------------------------------------- */
-
-/* Reads a password, a word of RESP, and terminates it. */
-static int read_password(const struct remote_config *c, struct remote_settings *s, struct detail *d)
-{
-        int r = secret_read("secret_file", c->secret_file, 1, SECRET_BYTES_MAX, &s->secret, d);
-
-        if (r == 0 && memchr(s->secret.bytes, '\0', s->secret.len))
-                r = detail_set(d, -EINVAL, "secret_file = %s has a NUL byte: a password has none",
-                        c->secret_file);
-        return r;
-}
 
 static int check_user(const struct remote_config *c, const char **ret_key, struct detail *d)
 {
@@ -84,11 +64,11 @@ static int check_user(const struct remote_config *c, const char **ret_key, struc
 
 static void fill_options(const struct remote_config *c, struct remote_settings *s, unsigned n)
 {
-        s->options = (struct remote_options){
+        s->options.secret_file = text_or_null(c->secret_file);
+        s->options.remote = (struct remote_options){
                 .addresses = s->addresses,
                 .n_addresses = n,
                 .user = text_or_null(c->user),
-                .secret = s->secret.len > 0 ? s->secret.bytes : NULL,
                 .large_threads = c->connections,
                 .connect_msec = (unsigned)(c->connect_timeout_nsec / NSEC_PER_MSEC),
                 .silence_msec = (unsigned)(c->silence_timeout_nsec / NSEC_PER_MSEC),
@@ -104,6 +84,7 @@ int remote_settings_read(const struct remote_config *c, struct remote_settings *
         const char **ret_key, struct detail *d)
 {
         char why[REMOTE_WHY_BYTES] = "";
+        struct remote_options checked;
         unsigned n;
         int r;
 
@@ -117,21 +98,14 @@ int remote_settings_read(const struct remote_config *c, struct remote_settings *
         r = check_user(c, ret_key, d);
         if (r == 0)
                 r = check_tls(c, ret_key, d);
-        if (r == 0 && c->secret_file[0]) {
-                *ret_key = "secret_file";
-                r = read_password(c, ret, d);
-        }
         if (r < 0)
                 return r;
         fill_options(c, ret, n);
-        r = remote_options_check(&ret->options, why);
+        checked = ret->options.remote;
+        checked.secret = c->secret_file[0] ? "read later" : NULL;
+        r = remote_options_check(&checked, why);
         *ret_key = "addresses";
         return r < 0 ? detail_set(d, r, "addresses: %s", why) : 0;
-}
-
-void remote_settings_wipe(struct remote_settings *s)
-{
-        explicit_bzero(s, sizeof(*s));
 }
 
 /* ---- tenants --------------------------------------------------------------------------------- */

@@ -190,8 +190,8 @@ static void tell_remote(struct request *rq, const char *name, struct figures_rem
         m->n_nodes = sum.n_nodes;
         m->n_nodes_open = sum.n_left_alone;
         m->node = arena_strdup(&rq->server->scratch.arena, sum.left_alone);
-        if (sum.last_error < 0)
-                m->error = remote_error_text(sum.last_error);
+        if (*remote_summary_why(&sum))
+                m->error = arena_strdup(&rq->server->scratch.arena, remote_summary_why(&sum));
 }
 
 /* 0 or -ENOMEM. */

@@ -50,8 +50,7 @@ static void say_failing(
                         remote, t->config.name);
         else if (summary.state == REMOTE_UNREACHED)
                 (void)detail_set(d, 0, "no server of remote %s answers%s%s", remote,
-                        summary.last_error ? ": " : "",
-                        summary.last_error ? strerror(-summary.last_error) : "");
+                        *remote_summary_why(&summary) ? ": " : "", remote_summary_why(&summary));
         else
                 (void)detail_set(d, 0,
                         "remote %s doesn't take what tenant %s writes (%s): kvleasectl doctor says "

@@ -26,7 +26,7 @@ struct remote_row {
 /* Rows of a remote: its nodes, or one row if it has none. */
 #define ROWS_MAX (REMOTE_NODES_MAX + 1)
 
-static void fill_remote(struct figures_node *m, struct remote_store *store)
+static void fill_remote(struct figures_node *m, struct remote_store *store, struct arena *arena)
 {
         struct remote_summary summary;
         struct remote_stats stats;
@@ -36,7 +36,9 @@ static void fill_remote(struct figures_node *m, struct remote_store *store)
         m->state = remote_state_name(summary.state);
         m->is_cluster = stats.is_cluster;
         m->slots_served = stats.n_served;
-        if (stats.refresh_error < 0)
+        if (summary.fault[0])
+                m->slots_error = arena_strdup(arena, summary.fault);
+        else if (stats.refresh_error < 0)
                 m->slots_error = remote_error_text(stats.refresh_error);
         m->reads = stats.n_hits;
         m->reads_failed = stats.n_misses;
@@ -75,7 +77,7 @@ static int make_row(struct request *rq, void *object, void *ret)
         m->remote = row->name;
         m->state = "not-open";
         if (row->store)
-                fill_remote(m, row->store);
+                fill_remote(m, row->store, arena);
         if (row->has_node) {
                 memcpy(address, row->node.name, REMOTE_NAME_BYTES);
                 m->address = address;

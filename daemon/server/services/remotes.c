@@ -10,7 +10,7 @@
 #include "daemon/exchange/exchange.h"
 #include "daemon/core/state/detail.h"
 #include "daemon/core/state/tenant.h"
-#include "daemon/remote/io/remote-io.h"
+#include "daemon/relay/relay.h"
 #include "daemon/server/peers/server.h"
 #include "daemon/server/peers/turns.h"
 #include "daemon/server/peers/tenancy.h"
@@ -113,20 +113,17 @@ struct remote_store *remotes_find(const struct server *s, const char *name)
         return r ? r->store : NULL;
 }
 
-static int open_store(const struct remote_config *c, struct remote_store **ret, struct detail *d)
+static int open_store(const struct server *s, const struct remote_config *c,
+        struct remote_store **ret, struct detail *d)
 {
-        char why[REMOTE_WHY_BYTES] = "";
         struct remote_settings settings;
         const char *key;
         int r = remote_settings_read(c, &settings, &key, d);
 
-        if (r == 0) {
-                r = remote_open(&settings.options, ret, why);
-                if (r < 0)
-                        detail_set(d, r, "%s", why);
-        }
-        remote_settings_wipe(&settings);
-        return r;
+        if (r < 0)
+                return r;
+        settings.options.socket = s->config.daemon.exchange_socket;
+        return relay_open(&settings.options, ret);
 }
 
 /* Opens a remote. Returns 0; -errno, logged: it isn't available. */
@@ -134,7 +131,7 @@ static int add_service(struct server *s, const struct remote_config *c)
 {
         struct remote_service *r = calloc(1, sizeof(*r));
         struct detail d = {""};
-        int e = r ? open_store(c, &r->store, &d) : -ENOMEM;
+        int e = r ? open_store(s, c, &r->store, &d) : -ENOMEM;
 
         if (e == 0) {
                 e = uv_poll_init(&s->loop.uv, &r->poll, remote_fd(r->store));

@@ -1,0 +1,504 @@
+#include "daemon/network/lanes.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <poll.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/fd.h"
+#include "base/macros.h"
+#include "daemon/network/greeting.h"
+#include "daemon/relay/relay-channel.h"
+#include "daemon/remote/store/remote.h"
+
+/* A client, and the number by which lanes ask for it. */
+struct store {
+        struct list_link link; /* lanes.stores */
+        uint64_t number;
+        struct remote_store *remote; /* owned */
+        unsigned n_lanes;            /* 0: it is closed in this turn */
+};
+
+struct lane {
+        struct list_link link; /* lanes.list */
+        struct lanes *all;
+        struct relay_channel channel; /* fd -1: gone */
+        struct store *store;          /* NULL: it greets */
+        uint8_t *arena;
+        uint64_t arena_bytes;
+        bool is_first;         /* gets STATUS */
+        uint64_t status_nsec;  /* time of the next one */
+        struct list_link jobs; /* struct job.link */
+};
+
+/* A batch. */
+struct job {
+        struct list_link link; /* lane.jobs */
+        struct lane *lane;
+        struct remote_io *io;
+        uint64_t id;
+        struct iovec values[];
+};
+
+/* ---- lanes ----------------------------------------------------------------------------------- */
+
+static bool is_gone(const struct lane *l)
+{
+        return l->channel.fd < 0;
+}
+
+static void free_lane(struct lane *l)
+{
+        if (l->arena)
+                munmap(l->arena, l->arena_bytes);
+        if (l->store)
+                l->store->n_lanes--;
+        l->all->n--;
+        list_remove(&l->link);
+        free(l);
+}
+
+/* kvleased doesn't need its operations any more. */
+static void close_lane(struct lane *l)
+{
+        if (is_gone(l))
+                return;
+        relay_channel_deinit(&l->channel);
+        list_for_each (j, &l->jobs, struct job, link)
+                remote_cancel(l->store->remote, j->io);
+}
+
+static void accept_lane(struct lanes *s)
+{
+        int fd = accept4(s->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+        struct lane *l = fd >= 0 && s->n < LANES_MAX ? calloc(1, sizeof(*l)) : NULL;
+
+        if (!l) {
+                fd_close(fd);
+                return;
+        }
+        relay_channel_init(&l->channel, fd);
+        l->channel.takes_fd = true;
+        l->all = s;
+        list_init(&l->jobs);
+        list_init(&l->link);
+        list_append(&s->list, &l->link);
+        s->n++;
+}
+
+/* ---- greeting -------------------------------------------------------------------------------- */
+
+static struct store *find_store(struct lanes *s, uint64_t number)
+{
+        list_for_each (t, &s->stores, struct store, link)
+                if (t->number == number)
+                        return t;
+        return NULL;
+}
+
+static struct store *open_store(
+        struct lanes *s, const struct greeting *g, char why[RELAY_WHY_BYTES])
+{
+        struct store *t = calloc(1, sizeof(*t));
+
+        if (!t) {
+                snprintf(why, RELAY_WHY_BYTES, "no memory for a client");
+                return NULL;
+        }
+        if (greeting_open_remote(g, &t->remote, why) < 0) {
+                free(t);
+                return NULL;
+        }
+        t->number = g->open.store;
+        list_init(&t->link);
+        list_append(&s->stores, &t->link);
+        return t;
+}
+
+/* Maps the arena. Its size must be sealed: else a shorter file would end this process. */
+static int map_arena(struct lane *l, uint64_t bytes)
+{
+        struct stat st;
+        int seals = fcntl(l->channel.received_fd, F_GET_SEALS);
+
+        if (seals < 0 || !(seals & F_SEAL_SHRINK) || fstat(l->channel.received_fd, &st) < 0 ||
+                (uint64_t)st.st_size != bytes || bytes == 0)
+                return -EINVAL;
+        l->arena = memory_map(l->channel.received_fd, bytes);
+        if (!l->arena)
+                return -errno;
+        l->arena_bytes = bytes;
+        l->channel.received_fd = fd_close(l->channel.received_fd);
+        return 0;
+}
+
+/* Returns 0; or -errno, with the sentence. */
+static int take_greeting(struct lane *l, const struct relay_message *m, char why[RELAY_WHY_BYTES])
+{
+        struct greeting g;
+        int r = greeting_read(m, &g, why);
+
+        if (r < 0)
+                return r;
+        if (map_arena(l, g.open.arena_bytes) < 0) {
+                snprintf(why, RELAY_WHY_BYTES, "its arena can't be mapped");
+                return -EINVAL;
+        }
+        l->store = find_store(l->all, g.open.store);
+        if (!l->store)
+                l->store = open_store(l->all, &g, why);
+        if (!l->store)
+                return -EINVAL;
+        l->store->n_lanes++;
+        l->is_first = g.open.lane == 0;
+        l->all->refused[0] = '\0';
+        return relay_channel_put(&l->channel, RELAY_READY, 0, NULL, 0);
+}
+
+/* Refuses with the sentence, and closes once that is sent. */
+static void refuse(struct lane *l, char *why)
+{
+        if (strcmp(why, l->all->refused) != 0) {
+                fprintf(stderr, "kvlease-exchange: refused kvleased: %s\n", why);
+                (void)strcpy(l->all->refused, why);
+        }
+        if (relay_channel_put(
+                    &l->channel, RELAY_REFUSED, 0, &(const struct iovec){why, strlen(why)}, 1) == 0)
+                (void)relay_channel_flush(&l->channel);
+        close_lane(l);
+}
+
+/* ---- operations ------------------------------------------------------------------------------ */
+
+static void put_done(struct lane *l, uint64_t id, const struct remote_io *io, int failed)
+{
+        struct relay_result results[REMOTE_OPS_MAX];
+
+        for (uint32_t i = 0; i < io->n; i++) {
+                const struct remote_op *op = &io->ops[i];
+
+                results[i] = (struct relay_result){.result = failed ? failed : op->result,
+                        .n_found = op->n_found,
+                        .n_bytes = op->n_bytes};
+        }
+        if (relay_channel_put(&l->channel, RELAY_DONE, id,
+                    &(const struct iovec){results, io->n * sizeof(results[0])}, 1) < 0)
+                close_lane(l);
+}
+
+static void end_job(struct remote_io *io, void *data)
+{
+        struct job *j = data;
+        struct lane *l = j->lane;
+
+        list_remove(&j->link);
+        if (!is_gone(l))
+                put_done(l, j->id, io, 0);
+        free(j);
+}
+
+/* Reads the operations of a message; the keys are borrowed from it. Returns 0 or -EPROTO. */
+static int read_ops(struct lane *l, struct job *j, const uint8_t *at, const uint8_t *end,
+        struct iovec *keys, size_t n_keys_max)
+{
+        const uint8_t *key_at = at + j->io->n * sizeof(struct relay_op);
+        size_t n_keys = 0;
+
+        for (uint32_t i = 0; i < j->io->n; i++) {
+                struct remote_op *op = &j->io->ops[i];
+                struct relay_op row;
+
+                memcpy(&row, at + i * sizeof(row), sizeof(row));
+                if (row.n_keys > n_keys_max - n_keys || row.value_bytes > l->arena_bytes ||
+                        row.value_at > l->arena_bytes - row.value_bytes)
+                        return -EPROTO;
+                op->keys = keys + n_keys;
+                op->n_keys = row.n_keys;
+                op->expiry_msec = row.expiry_msec;
+                op->asks_first = row.flags & RELAY_ASKS_FIRST;
+                op->only_new = row.flags & RELAY_ONLY_NEW;
+                op->only_once = row.flags & RELAY_ONLY_ONCE;
+                j->values[i] = (struct iovec){l->arena + row.value_at, row.value_bytes};
+                op->iov = &j->values[i];
+                op->n_iov = row.value_bytes > 0;
+                for (uint32_t k = 0; k < row.n_keys; k++, n_keys++) {
+                        uint16_t len;
+
+                        if ((size_t)(end - key_at) < sizeof(len))
+                                return -EPROTO;
+                        memcpy(&len, key_at, sizeof(len));
+                        key_at += sizeof(len);
+                        if ((size_t)(end - key_at) < len)
+                                return -EPROTO;
+                        keys[n_keys] = (struct iovec){(void *)key_at, len};
+                        key_at += len;
+                }
+        }
+        return 0;
+}
+
+static struct job *new_job(struct lane *l, uint64_t id, const struct relay_begin *begin)
+{
+        struct job *j = calloc(1, sizeof(*j) + begin->n * sizeof(j->values[0]));
+
+        if (!j)
+                return NULL;
+        j->io = remote_io_new(begin->n);
+        if (!j->io) {
+                free(j);
+                return NULL;
+        }
+        j->lane = l;
+        j->id = id;
+        j->io->kind = (enum remote_kind)begin->kind;
+        j->io->of_class = (enum remote_class)begin->of_class;
+        j->io->deadline_nsec = clock_now_nsec() + MIN(begin->left_nsec, REMOTE_DEADLINE_MAX_NSEC);
+        j->io->done = end_job;
+        j->io->data = j;
+        list_init(&j->link);
+        return j;
+}
+
+/* Submits a batch that was read. */
+static void submit_job(struct lane *l, struct job *j)
+{
+        int r = remote_submit(l->store->remote, j->io);
+
+        if (r == 0) {
+                list_append(&l->jobs, &j->link);
+                return;
+        }
+        put_done(l, j->id, j->io, r == REMOTE_BUSY ? -EBUSY : r);
+        remote_io_free(j->io);
+        free(j);
+}
+
+/* Returns 0, -EPROTO or -ENOMEM. */
+static int take_begin(struct lane *l, const struct relay_message *m)
+{
+        const size_t head_bytes = sizeof(struct relay_begin) + sizeof(struct relay_op);
+        struct relay_begin begin;
+        struct iovec *keys;
+        struct job *j;
+        size_t left;
+        int r;
+
+        if (m->head.bytes < head_bytes)
+                return -EPROTO;
+        memcpy(&begin, m->bytes, sizeof(begin));
+        left = m->head.bytes - sizeof(begin);
+        if (begin.n == 0 || begin.n > REMOTE_OPS_MAX || begin.kind > REMOTE_TOUCH ||
+                begin.of_class > REMOTE_LARGE || left < begin.n * sizeof(struct relay_op))
+                return -EPROTO;
+        /* Each key has at least its length. */
+        left = (left - begin.n * sizeof(struct relay_op)) / sizeof(uint16_t);
+        keys = calloc(left + 1, sizeof(*keys));
+        j = new_job(l, m->head.id, &begin);
+        r = keys && j
+                    ? read_ops(l, j, m->bytes + sizeof(begin), m->bytes + m->head.bytes, keys, left)
+                    : -ENOMEM;
+        if (r == 0) {
+                submit_job(l, j);
+        } else if (j) {
+                remote_io_free(j->io);
+                free(j);
+        }
+        free(keys);
+        return r;
+}
+
+static void take_cancel(struct lane *l, uint64_t id)
+{
+        list_for_each (j, &l->jobs, struct job, link)
+                if (j->id == id) {
+                        remote_cancel(l->store->remote, j->io);
+                        return;
+                }
+}
+
+static int take_message(struct lane *l, const struct relay_message *m)
+{
+        char why[RELAY_WHY_BYTES] = "it sent an invalid greeting";
+
+        if (!l->store) {
+                if (take_greeting(l, m, why) < 0)
+                        refuse(l, why);
+                return 0;
+        }
+        if (m->head.kind == RELAY_BEGIN)
+                return take_begin(l, m);
+        if (m->head.kind != RELAY_CANCEL)
+                return -EPROTO;
+        take_cancel(l, m->head.id);
+        return 0;
+}
+
+static void receive(struct lane *l)
+{
+        struct relay_message m;
+        int r = relay_channel_fill(&l->channel);
+
+        while (r == 0 && !is_gone(l)) {
+                r = relay_channel_next(&l->channel, &m);
+                if (r <= 0)
+                        break;
+                r = take_message(l, &m);
+        }
+        if (r == -EPROTO)
+                fprintf(stderr, "kvlease-exchange: kvleased sent an invalid message\n");
+        if (r < 0)
+                close_lane(l);
+}
+
+/* ---- figures --------------------------------------------------------------------------------- */
+
+static struct relay_node write_node(const struct remote_node_stats *n, uint64_t now_nsec)
+{
+        struct relay_node row = {.n_slots = n->n_slots,
+                .n_connections = n->n_connections,
+                .breaker = n->breaker,
+                .last_error = n->last_error,
+                .open_nsec = n->open_nsec,
+                .open_left_nsec = MAX(n->open_until_nsec, now_nsec) - now_nsec,
+                .rtt_nsec = n->rtt_nsec,
+                .bytes_in = n->bytes_in,
+                .bytes_out = n->bytes_out,
+                .n_ops = n->n_ops,
+                .n_errors = n->n_errors,
+                .n_timeouts = n->n_timeouts,
+                .n_losses = n->n_losses,
+                .n_trips = n->n_trips};
+
+        memcpy(row.name, n->name, sizeof(row.name));
+        return row;
+}
+
+static int put_status(struct lane *l, uint64_t now_nsec)
+{
+        static struct relay_node nodes[REMOTE_NODES_MAX]; /* large for a stack */
+        struct relay_status status;
+        struct remote_node_stats node;
+        struct remote_stats stats;
+        unsigned iter = 0;
+
+        remote_stats(l->store->remote, &stats);
+        status = (struct relay_status){.is_known = stats.is_known,
+                .is_cluster = stats.is_cluster,
+                .n_served = stats.n_served,
+                .refresh_error = stats.refresh_error,
+                .n_refreshes = stats.n_refreshes,
+                .n_redirects = stats.n_redirects,
+                .n_hits = stats.n_hits,
+                .n_misses = stats.n_misses,
+                .n_written = stats.n_written,
+                .n_refused = stats.n_refused};
+        while (status.n < REMOTE_NODES_MAX && remote_node_next(l->store->remote, &iter, &node))
+                nodes[status.n++] = write_node(&node, now_nsec);
+        return relay_channel_put(&l->channel, RELAY_STATUS, 0,
+                (const struct iovec[]){
+                        {&status, sizeof(status)}, {nodes, status.n * sizeof(nodes[0])}},
+                2);
+}
+
+static void tell_status(struct lane *l, uint64_t now_nsec)
+{
+        if (is_gone(l) || !l->store || !l->is_first || now_nsec < l->status_nsec)
+                return;
+        l->status_nsec = now_nsec + RELAY_STATUS_NSEC;
+        if (put_status(l, now_nsec) < 0)
+                close_lane(l);
+}
+
+/* ---- turns ----------------------------------------------------------------------------------- */
+
+void lanes_init(struct lanes *s, int listen_fd)
+{
+        *s = (struct lanes){.listen_fd = listen_fd};
+        list_init(&s->list);
+        list_init(&s->stores);
+}
+
+/* Frees what isn't needed any more. */
+static void sweep(struct lanes *s)
+{
+        list_for_each_safe (l, &s->list, struct lane, link)
+                if (is_gone(l) && list_is_empty(&l->jobs))
+                        free_lane(l);
+        list_for_each_safe (t, &s->stores, struct store, link)
+                if (t->n_lanes == 0) {
+                        list_remove(&t->link);
+                        remote_close(t->remote);
+                        free(t);
+                }
+}
+
+/* Writes the descriptors to wait for, in the order of the lists. Returns their number. */
+static unsigned gather(struct lanes *s, int wake_fd, struct pollfd *fds)
+{
+        unsigned n = 0;
+
+        fds[n++] = (struct pollfd){.fd = wake_fd, .events = POLLIN};
+        fds[n++] = (struct pollfd){.fd = s->listen_fd, .events = POLLIN};
+        list_for_each (t, &s->stores, struct store, link)
+                fds[n++] = (struct pollfd){.fd = remote_fd(t->remote), .events = POLLIN};
+        list_for_each (l, &s->list, struct lane, link)
+                fds[n++] = (struct pollfd){.fd = l->channel.fd,
+                        .events = (short)(POLLIN |
+                                          (relay_channel_has_out(&l->channel) ? POLLOUT : 0))};
+        return n;
+}
+
+int lanes_turn(struct lanes *s, int wake_fd)
+{
+        struct pollfd fds[2 + 2 * LANES_MAX];
+        unsigned n = gather(s, wake_fd, fds), i = 2;
+        uint64_t now_nsec;
+
+        if (poll(fds, n, s->n > 0 ? (int)(RELAY_STATUS_NSEC / NSEC_PER_MSEC) : -1) < 0)
+                return errno == EINTR ? 0 : -errno;
+        list_for_each (t, &s->stores, struct store, link)
+                if (fds[i++].revents)
+                        (void)remote_reap(t->remote);
+        /* New stores and lanes are appended, and none leaves a list before sweep(). */
+        list_for_each (l, &s->list, struct lane, link) {
+                if (i < n && fds[i++].revents & (POLLIN | POLLHUP | POLLERR))
+                        receive(l);
+        }
+        if (fds[1].revents)
+                accept_lane(s);
+        now_nsec = clock_now_nsec();
+        list_for_each (l, &s->list, struct lane, link) {
+                tell_status(l, now_nsec);
+                if (!is_gone(l) && relay_channel_flush(&l->channel) < 0)
+                        close_lane(l);
+        }
+        sweep(s);
+        return 0;
+}
+
+void lanes_deinit(struct lanes *s)
+{
+        list_for_each (l, &s->list, struct lane, link)
+                close_lane(l);
+        /* remote_close() ends the jobs. */
+        list_for_each_safe (t, &s->stores, struct store, link) {
+                list_remove(&t->link);
+                remote_close(t->remote);
+                t->n_lanes = 0;
+                list_for_each_safe (l, &s->list, struct lane, link)
+                        if (l->store == t) {
+                                l->store = NULL;
+                                free_lane(l);
+                        }
+                free(t);
+        }
+        list_for_each_safe (l, &s->list, struct lane, link)
+                free_lane(l);
+}

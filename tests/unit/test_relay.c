@@ -1,0 +1,557 @@
+/* Stores in kvlease-exchange: values and results, a process that is gone or stopped, and one that
+ * lies. */
+#include "tests/unit/remote-fixture.h"
+
+#include <errno.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <sys/mman.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+
+#include "base/fd.h"
+#include "base/macros.h"
+#include "daemon/relay/relay-arena.h"
+#include "daemon/relay/relay-channel.h"
+#include "proto/sock.h"
+#include "tests/unit/fake-redis.h"
+#include "tests/unit/relay-server.h"
+#include "tests/unit/remote-record.h"
+
+#define VALUE_BYTES 300000
+
+/* ---- a server with one value ----------------------------------------------------------------- */
+
+struct memory {
+        uint8_t value[VALUE_BYTES];
+        _Atomic size_t len; /* 0: there is none */
+};
+
+/* Finds the value under each key. */
+static bool answer_memory(
+        struct fake_redis *e, struct fake_conn *c, unsigned n, const struct fake_arg *args)
+{
+        struct memory *m = e->data;
+        char head[32];
+
+        if (answer_common(c, args))
+                return true;
+        if (fake_arg_is(&args[0], "SET")) {
+                assert_true(args[2].len <= VALUE_BYTES);
+                memcpy(m->value, args[2].data, args[2].len);
+                m->len = args[2].len;
+                fake_say(c, "+OK\r\n");
+        } else if (!fake_arg_is(&args[0], "GET")) {
+                (void)snprintf(head, sizeof(head), ":%u\r\n", m->len > 0 ? n - 1 : 0);
+                fake_say(c, head);
+        } else if (m->len == 0) {
+                fake_say(c, "$-1\r\n");
+        } else {
+                (void)snprintf(head, sizeof(head), "$%zu\r\n", (size_t)m->len);
+                fake_say(c, head);
+                fake_say_bytes(c, m->value, m->len);
+                fake_say(c, "\r\n");
+        }
+        return true;
+}
+
+/* A server, kvlease-exchange and a store. */
+struct scene {
+        struct memory memory;
+        struct fake_redis redis;
+        struct relay_server relay;
+        struct remote_store *store;
+};
+
+static void await_ready(struct scene *s)
+{
+        struct remote_stats stats;
+        struct one o;
+
+        store_await_known(s->store);
+        remote_stats(s->store, &stats);
+        assert_string_equal(stats.fault, "");
+        /* The lanes of values may be later. */
+        for (unsigned i = 0; i < 2 * RELAY_LARGE_LANES; i++) {
+                char byte;
+
+                while (one_call(s->store, REMOTE_READ, "{k}1", &byte, 1, &o) == -EHOSTDOWN)
+                        usleep(1000);
+        }
+}
+
+static void open_store(struct scene *s)
+{
+        const char *const address = s->redis.address;
+        const struct remote_options o = {.addresses = &address, .n_addresses = 1};
+
+        assert_int_equal(relay_server_open(&s->relay, &o, &s->store), 0);
+        await_ready(s);
+}
+
+static void scene_start(struct scene *s)
+{
+        memset(s, 0, sizeof(*s));
+        /* A child gets none of the server's descriptors. */
+        relay_server_start(&s->relay);
+        fake_redis_start(&s->redis, 0, answer_memory, &s->memory);
+        open_store(s);
+}
+
+static void scene_stop(struct scene *s)
+{
+        remote_close(s->store);
+        fake_redis_stop(&s->redis);
+        relay_server_stop(&s->relay);
+}
+
+#define RELAY_SCENE(fn) TEST_ON(fn, struct scene, s, scene_start, scene_stop)
+
+/* ---- values ---------------------------------------------------------------------------------- */
+
+static int turn_over(const struct remote_op *op, void *data)
+{
+        const unsigned *len = data;
+
+        for (unsigned i = 0, left = *len; i < op->n_iov && left > 0; i++)
+                for (size_t k = 0; k < op->iov[i].iov_len && left > 0; k++, left--)
+                        ((uint8_t *)op->iov[i].iov_base)[k] ^= 0xff;
+        return 0;
+}
+
+RELAY_SCENE(test_values)
+{
+        static uint8_t value[VALUE_BYTES], got[VALUE_BYTES + 1];
+        struct iovec to[] = {{got, 1}, {got + 1, 70000}, {got + 70001, VALUE_BYTES - 70001}};
+        static const unsigned lens[] = {VALUE_BYTES, 1, 70001, 5};
+        struct one o;
+
+        for (unsigned i = 0; i < ARRAY_SIZE(lens); i++) {
+                value_make(value, lens[i], i);
+                assert_int_equal(one_call(s->store, REMOTE_WRITE, "{k}1", value, lens[i], &o), 0);
+                memset(got, 0xee, sizeof(got));
+                one_submit(s->store, REMOTE_READ, "{k}1", to, 3, in_msec(5000), &o);
+                one_await(s->store, &o);
+                assert_int_equal(o.result, 0);
+                assert_int_equal(o.n_bytes, lens[i]);
+                assert_true(value_is(got, lens[i], i));
+                assert_int_equal(got[lens[i]], 0xee);
+        }
+        assert_int_equal(one_call(s->store, REMOTE_PROBE, "{k}1", NULL, 0, &o), 0);
+        assert_int_equal(o.n_found, 1);
+        /* Longer than its buffers. */
+        s->memory.len = 10;
+        assert_int_equal(one_call(s->store, REMOTE_READ, "{k}1", got, 9, &o), -EMSGSIZE);
+        s->memory.len = 0;
+        assert_int_equal(one_call(s->store, REMOTE_READ, "{k}1", got, 9, &o), -ENOENT);
+        assert_int_equal(one_call(s->store, REMOTE_PROBE, "{k}1", NULL, 0, &o), 0);
+        assert_int_equal(o.n_found, 0);
+}
+
+struct many {
+        unsigned n_left;
+        int result;
+};
+
+static void many_done(struct remote_io *io, void *data)
+{
+        struct many *m = data;
+
+        for (uint32_t i = 0; i < io->n && m->result == 0; i++)
+                m->result = io->ops[i].result;
+        m->n_left--;
+}
+
+/* A batch in which one value can't be sealed: the others are sent. on_value works on them. */
+RELAY_SCENE(test_batch)
+{
+        uint8_t values[3][4] = {"abc", "abc", "abc"}, got[4];
+        struct remote_io *io = remote_io_new(3);
+        struct iovec iov[3], name = {(void *)"{k}1", 4};
+        struct many m = {.n_left = 1};
+        unsigned len = 3;
+
+        io->kind = REMOTE_WRITE;
+        io->of_class = REMOTE_LARGE;
+        io->deadline_nsec = in_msec(5000);
+        io->done = many_done;
+        io->data = &m;
+        for (unsigned i = 0; i < 3; i++) {
+                iov[i] = (struct iovec){values[i], 3};
+                io->ops[i] = (struct remote_op){.keys = &name,
+                        .n_keys = 1,
+                        .iov = &iov[i],
+                        .n_iov = 1,
+                        .expiry_msec = 1000,
+                        .on_value = turn_over,
+                        .value_data = &len};
+        }
+        assert_int_equal(remote_submit(s->store, io), 0);
+        while (m.n_left > 0)
+                store_wait(s->store, 100);
+        assert_int_equal(m.result, 0);
+        for (unsigned i = 0; i < 3; i++)
+                assert_int_equal(values[i][0], 'a' ^ 0xff);
+        assert_int_equal(s->memory.value[0], 'a' ^ 0xff);
+        iov[0] = (struct iovec){got, 3};
+        io = remote_io_new(1);
+        io->kind = REMOTE_READ;
+        io->of_class = REMOTE_LARGE;
+        io->deadline_nsec = in_msec(5000);
+        io->done = many_done;
+        io->data = &m;
+        io->ops[0] = (struct remote_op){.keys = &name,
+                .n_keys = 1,
+                .iov = iov,
+                .n_iov = 1,
+                .on_value = turn_over,
+                .value_data = &len};
+        m.n_left = 1;
+        assert_int_equal(remote_submit(s->store, io), 0);
+        while (m.n_left > 0)
+                store_wait(s->store, 100);
+        assert_memory_equal(got, "abc", 3);
+}
+
+/* More bytes than the arenas have: values wait, and none is lost. */
+RELAY_SCENE(test_values_wait_for_the_arena)
+{
+        enum { N = 40, BYTES = 20 << 20 };
+        struct iovec iov = {
+                mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0),
+                BYTES};
+        struct iovec name = {(void *)"{k}1", 4};
+        struct many m = {.n_left = N};
+
+        assert_true(iov.iov_base != MAP_FAILED);
+        s->memory.len = 5;
+        for (unsigned i = 0; i < N; i++) {
+                struct remote_io *io = remote_io_new(1);
+
+                io->kind = REMOTE_READ;
+                io->of_class = REMOTE_LARGE;
+                io->deadline_nsec = in_msec(20000);
+                io->done = many_done;
+                io->data = &m;
+                io->ops[0] =
+                        (struct remote_op){.keys = &name, .n_keys = 1, .iov = &iov, .n_iov = 1};
+                assert_int_equal(remote_submit(s->store, io), 0);
+        }
+        while (m.n_left > 0)
+                store_wait(s->store, 100);
+        assert_int_equal(m.result, 0);
+        munmap(iov.iov_base, BYTES);
+}
+
+/* ---- a process that is gone, stopped or started again ---------------------------------------- */
+
+static void await_fault(struct scene *s, const char *part)
+{
+        uint64_t until = clock_now_nsec() + PATIENCE_NSEC;
+        struct remote_summary summary;
+
+        do {
+                assert_true(clock_now_nsec() < until);
+                usleep(1000);
+                remote_summary(s->store, &summary);
+        } while (!strstr(summary.fault, part));
+        assert_int_equal(summary.state, REMOTE_UNREACHED);
+        assert_string_equal(remote_summary_why(&summary), summary.fault);
+}
+
+RELAY_SCENE(test_killed)
+{
+        uint8_t got[8];
+        struct one o;
+
+        relay_server_kill(&s->relay);
+        await_fault(s, "start kvlease-exchange");
+        assert_int_equal(one_call(s->store, REMOTE_READ, "{k}1", got, 8, &o), -EHOSTDOWN);
+        assert_int_equal(one_call(s->store, REMOTE_PROBE, "{k}1", NULL, 0, &o), -EHOSTDOWN);
+        relay_server_start(&s->relay);
+        await_ready(s);
+        assert_int_equal(one_call(s->store, REMOTE_WRITE, "{k}1", got, 8, &o), 0);
+}
+
+/* Operations end at their deadline. Then the lanes connect anew, and it can go on. */
+RELAY_SCENE(test_stopped)
+{
+        struct iovec iov;
+        uint8_t got[8];
+        struct one o;
+        uint64_t until;
+
+        s->memory.len = 8;
+        iov = (struct iovec){got, 8};
+        kill(s->relay.pid, SIGSTOP);
+        for (unsigned i = 0; i < 20; i++) {
+                until = in_msec(20);
+                if (i % 2 == 0)
+                        one_submit(s->store, REMOTE_READ, "{k}1", &iov, 1, until, &o);
+                else
+                        one_submit(s->store, REMOTE_PROBE, "{k}1", NULL, 0, until, &o);
+                one_await(s->store, &o);
+                assert_true(o.result == -ETIMEDOUT || o.result == -EHOSTDOWN);
+                assert_true(o.result != -ETIMEDOUT || o.done_nsec >= until);
+        }
+        /* The buffers are free at once. */
+        {
+                struct remote_io *io =
+                        one_submit(s->store, REMOTE_READ, "{k}1", &iov, 1, in_msec(20000), &o);
+
+                remote_take_back(s->store, io);
+                one_await(s->store, &o);
+                assert_true(o.result == -ECANCELED || o.result == -EHOSTDOWN);
+        }
+        await_fault(s, "kvlease-exchange ");
+        kill(s->relay.pid, SIGCONT);
+        await_ready(s);
+        assert_int_equal(one_call(s->store, REMOTE_READ, "{k}1", got, 8, &o), 0);
+}
+
+/* The store's own faults are told through it. */
+RELAY_SCENE(test_refused)
+{
+        static const struct {
+                const char *secret, *ca, *part;
+                mode_t mode;
+        } rows[] = {{"secret", NULL, "has mode 0644", 0644},
+                {NULL, "/none", "tls_ca = /none can't be read: No such file", 0600}};
+
+        for (unsigned i = 0; i < ARRAY_SIZE(rows); i++) {
+                const char *const address = s->redis.address;
+                struct relay_options o = {.socket = s->relay.socket,
+                        .secret_file = rows[i].secret ? s->relay.secret : NULL,
+                        .remote = {.addresses = &address,
+                                .n_addresses = 1,
+                                .is_tls = rows[i].ca,
+                                .tls_ca = rows[i].ca}};
+
+                remote_close(s->store);
+                assert_int_equal(file_replace(s->relay.secret, "secret\n", 7, rows[i].mode), 0);
+                assert_int_equal(chmod(s->relay.secret, rows[i].mode), 0);
+                assert_int_equal(relay_open(&o, &s->store), 0);
+                await_fault(s, rows[i].part);
+        }
+}
+
+/* ---- a process that lies --------------------------------------------------------------------- */
+
+struct liar {
+        char dir[32], socket[64];
+        int listen_fd;
+        _Atomic bool is_stopping;
+        _Atomic unsigned kind, n_connections; /* kind: of the lie */
+        pthread_t thread;
+        struct {
+                struct relay_channel channel;
+                struct relay_open open;
+                uint8_t *arena;
+        } lanes[16];
+};
+
+enum {
+        LIE_NONE,
+        LIE_BEFORE_READY,
+        LIE_UNKNOWN_KIND,
+        LIE_UNKNOWN_ID,
+        LIE_TOO_FEW,
+        LIE_TOO_LONG, /* a message */
+        LIE_VALUE_TOO_LONG,
+        LIE_RESULT,
+        LIE_STATUS_SHORT,
+        LIE_STATUS_MANY,
+        N_LIES
+};
+
+static void liar_put(
+        struct relay_channel *c, enum relay_kind kind, uint64_t id, const void *bytes, size_t n)
+{
+        assert_int_equal(
+                relay_channel_put(c, kind, id, &(const struct iovec){(void *)bytes, n}, 1), 0);
+}
+
+static void liar_answer(struct liar *l, struct relay_channel *c, const struct relay_message *m)
+{
+        struct relay_result results[4] = {{.result = 0, .n_found = 1000, .n_bytes = 4}};
+        struct relay_status status = {.is_known = 7, .n = l->kind == LIE_STATUS_MANY ? 1000000 : 0};
+        const uint64_t id = m->head.id + (l->kind == LIE_UNKNOWN_ID ? 1000 : 0);
+
+        if (l->kind == LIE_UNKNOWN_KIND)
+                liar_put(c, (enum relay_kind)77, id, results, 1);
+        if (l->kind == LIE_STATUS_SHORT || l->kind == LIE_STATUS_MANY)
+                liar_put(c, RELAY_STATUS, 0, &status,
+                        sizeof(status) - (l->kind == LIE_STATUS_SHORT));
+        if (l->kind == LIE_VALUE_TOO_LONG)
+                results[0].n_bytes = UINT64_MAX;
+        if (l->kind == LIE_RESULT)
+                results[0].result = 12345;
+        liar_put(c, RELAY_DONE, id, results, (l->kind == LIE_TOO_FEW ? 0 : 1) * sizeof(results[0]));
+        if (l->kind == LIE_TOO_LONG) {
+                struct relay_head *head = (void *)(c->out.at + c->out.begin);
+
+                head->bytes = UINT32_MAX;
+        }
+}
+
+static void liar_take(struct liar *l, unsigned i, const struct relay_message *m)
+{
+        struct relay_channel *c = &l->lanes[i].channel;
+
+        if (m->head.kind == RELAY_OPEN) {
+                memcpy(&l->lanes[i].open, m->bytes, sizeof(l->lanes[i].open));
+                if (l->kind == LIE_BEFORE_READY)
+                        liar_put(c, RELAY_DONE, 1, NULL, 0);
+                liar_put(c, RELAY_READY, 0, NULL, 0);
+                l->lanes[i].arena = memory_map(c->received_fd, l->lanes[i].open.arena_bytes);
+                assert_non_null(l->lanes[i].arena);
+        } else if (m->head.kind == RELAY_BEGIN) {
+                memcpy(l->lanes[i].arena, "lies", 4);
+                liar_answer(l, c, m);
+        }
+}
+
+static void liar_forget(struct liar *l, unsigned i)
+{
+        if (l->lanes[i].arena)
+                munmap(l->lanes[i].arena, l->lanes[i].open.arena_bytes);
+        l->lanes[i].arena = NULL;
+        relay_channel_deinit(&l->lanes[i].channel);
+}
+
+static void *liar_run(void *data)
+{
+        struct liar *l = data;
+
+        while (!atomic_load(&l->is_stopping)) {
+                struct pollfd fds[1 + ARRAY_SIZE(l->lanes)] = {{l->listen_fd, POLLIN, 0}};
+
+                for (unsigned i = 0; i < ARRAY_SIZE(l->lanes); i++)
+                        fds[1 + i] = (struct pollfd){l->lanes[i].channel.fd, POLLIN, 0};
+                (void)poll(fds, ARRAY_SIZE(fds), 20);
+                for (unsigned i = 0; i < ARRAY_SIZE(l->lanes); i++) {
+                        struct relay_channel *c = &l->lanes[i].channel;
+                        struct relay_message m;
+
+                        if (c->fd < 0 && fds[0].revents) {
+                                fds[0].revents = 0;
+                                relay_channel_init(c, accept4(l->listen_fd, NULL, NULL,
+                                                              SOCK_CLOEXEC | SOCK_NONBLOCK));
+                                c->takes_fd = true;
+                                l->n_connections++;
+                        }
+                        if (c->fd < 0)
+                                continue;
+                        if (fds[1 + i].revents && relay_channel_fill(c) < 0) {
+                                liar_forget(l, i);
+                                continue;
+                        }
+                        while (relay_channel_next(c, &m) > 0)
+                                liar_take(l, i, &m);
+                        if (relay_channel_flush(c) < 0)
+                                liar_forget(l, i);
+                }
+        }
+        for (unsigned i = 0; i < ARRAY_SIZE(l->lanes); i++)
+                liar_forget(l, i);
+        return NULL;
+}
+
+static void liar_start(struct liar *l)
+{
+        memset(l, 0, sizeof(*l));
+        (void)strcpy(l->dir, "/tmp/kvl-liar-XXXXXX");
+        assert_non_null(mkdtemp(l->dir));
+        (void)snprintf(l->socket, sizeof(l->socket), "%s/sock", l->dir);
+        for (unsigned i = 0; i < ARRAY_SIZE(l->lanes); i++)
+                relay_channel_init(&l->lanes[i].channel, -1);
+        l->listen_fd = sock_listen(l->socket, 0600);
+        assert_true(l->listen_fd >= 0);
+        assert_int_equal(pthread_create(&l->thread, NULL, liar_run, l), 0);
+}
+
+static void liar_stop(struct liar *l)
+{
+        l->is_stopping = true;
+        pthread_join(l->thread, NULL);
+        close(l->listen_fd);
+        (void)unlink(l->socket);
+        (void)rmdir(l->dir);
+}
+
+/* No lie is more than a failed operation, and the process is asked again after each. */
+TEST_ON(test_lies, struct liar, l, liar_start, liar_stop)
+{
+        const char *const address = "127.0.0.1:1";
+        const struct relay_options options = {
+                .socket = l->socket, .remote = {.addresses = &address, .n_addresses = 1}};
+        uint8_t got[8] = "########";
+        struct remote_store *store;
+        struct one o;
+
+        for (unsigned lie = 1; lie < N_LIES; lie++) {
+                unsigned before;
+
+                assert_int_equal(relay_open(&options, &store), 0);
+                l->kind = LIE_NONE;
+                while (one_call(store, REMOTE_READ, "{k}1", got, 4, &o) < 0)
+                        usleep(1000);
+                assert_memory_equal(got, "lies####", 8);
+                memset(got, '#', sizeof(got));
+                while (one_call(store, REMOTE_PROBE, "{k}1", NULL, 0, &o) < 0)
+                        usleep(1000);
+                assert_int_equal(o.n_found, 1); /* of one key: 1000 were said */
+                before = l->n_connections;
+                l->kind = lie;
+                if (lie == LIE_BEFORE_READY) {
+                        remote_close(store);
+                        assert_int_equal(relay_open(&options, &store), 0);
+                        while (l->n_connections < before + 6)
+                                usleep(1000);
+                        assert_int_equal(
+                                one_call(store, REMOTE_READ, "{k}1", got, 4, &o), -EHOSTDOWN);
+                } else if (lie == LIE_STATUS_SHORT || lie == LIE_STATUS_MANY) {
+                        assert_int_equal(
+                                one_call(store, REMOTE_PROBE, "{k}1", NULL, 0, &o), -ECONNRESET);
+                } else {
+                        assert_true(one_call(store, REMOTE_READ, "{k}1", got, 4, &o) < 0);
+                        assert_memory_equal(got, "########", 8);
+                }
+                remote_close(store);
+        }
+}
+
+/* ---- the arena ------------------------------------------------------------------------------- */
+
+TEST(test_arena)
+{
+        struct relay_place p[4] = {0};
+        struct relay_arena a;
+        struct stat st;
+
+        assert_int_equal(relay_arena_init(&a, 1 << 20), 0);
+        assert_int_equal(relay_arena_take(&a, 1, &p[0]), 0);
+        assert_int_equal(relay_arena_take(&a, 1000, &p[1]), 0);
+        assert_int_equal(relay_arena_take(&a, 5, &p[2]), 0);
+        assert_int_equal(p[0].at, 0);
+        assert_int_equal(p[1].at, 64);
+        assert_int_equal(p[2].at, 64 + 1024);
+        relay_arena_give_back(&a, &p[1], 1);
+        assert_int_equal(relay_arena_take(&a, 1025, &p[1]), 0); /* not where it was */
+        assert_int_equal(p[1].at, 64 + 1024 + 64);
+        assert_int_equal(relay_arena_take(&a, 1024, &p[3]), 0);
+        assert_int_equal(p[3].at, 64);
+        for (unsigned i = 0; i < 4; i++)
+                relay_arena_give_back(&a, &p[i], 2);
+        assert_int_equal(relay_arena_take(&a, (1 << 20) + 1, &p[0]), -ENOMEM);
+        assert_int_equal(relay_arena_take(&a, 1 << 20, &p[0]), 0);
+        assert_int_equal(relay_arena_take(&a, 1, &p[1]), -ENOMEM);
+        memset(a.at, 1, 1 << 20);
+        relay_arena_give_back(&a, &p[0], 3);
+        relay_arena_give_back(&a, &p[0], 3);
+        assert_true(relay_arena_trim(&a, 3) == 3 + RELAY_ARENA_KEPT_NSEC);
+        assert_true(relay_arena_trim(&a, 3 + RELAY_ARENA_KEPT_NSEC) == UINT64_MAX);
+        assert_int_equal(fstat(a.fd, &st), 0);
+        assert_int_equal(st.st_blocks, 0);
+        relay_arena_deinit(&a);
+}
