@@ -136,7 +136,7 @@ int kvl_session_keep(struct kvl_session *session, const struct kvl_token_range *
         return injected("session_keep");
 }
 
-#include "tests/unit/decoder-library.h"
+#include "lab/decoder/decoder-library.h"
 
 int kvl_publish(struct kvl_ns *ns, const struct kvl_publish *publish, uint32_t *ret_pages,
         uint32_t *ret_n_pages)
