@@ -6,6 +6,8 @@
 #include <stdio.h>
 #include <string.h>
 
+#include <openssl/evp.h>
+
 #include "base/macros.h"
 #include "client/lib/keys/page-keys.h"
 #include "tests/unit/test-random.h"
@@ -275,35 +277,54 @@ static void fill_text(uint32_t *tokens)
                 tokens[i] = (uint32_t)random_u64();
 }
 
-/* Each page's key follows from the one before, for either implementation. */
-static void assert_keys(page_keys_fn *fn, const uint8_t *parent, const uint32_t *tokens,
-        uint32_t n_tokens, uint32_t page_tokens)
+static void sha256_of(const void *const texts[], const size_t lengths[], int n, uint8_t *ret)
+{
+        EVP_MD_CTX *c = EVP_MD_CTX_new();
+
+        assert_int_equal(EVP_DigestInit_ex(c, EVP_sha256(), NULL), 1);
+        for (int i = 0; i < n; i++)
+                assert_int_equal(EVP_DigestUpdate(c, texts[i], lengths[i]), 1);
+        assert_int_equal(EVP_DigestFinal_ex(c, ret, NULL), 1);
+        EVP_MD_CTX_free(c);
+}
+
+/* The key of one page as docs/reference/PROTOCOL.md has it. */
+static void plain_key(const uint8_t *parent, const uint32_t *tokens, uint32_t n, uint8_t *ret)
+{
+        uint32_t n_last = MIN(n, CHAIN_TOKENS);
+        uint8_t page[KVL_KEY_BYTES];
+
+        sha256_of((const void *[]){tokens, PAGE_DOMAIN},
+                (size_t[]){4 * (n - n_last), strlen(PAGE_DOMAIN)}, 2, page);
+        sha256_of((const void *[]){parent, page, tokens + n - n_last, CHAIN_DOMAIN},
+                (size_t[]){KVL_KEY_BYTES, KVL_KEY_BYTES, 4 * n_last, strlen(CHAIN_DOMAIN)}, 4, ret);
+}
+
+/* Checks kvl_keys(), or a way. Each page's key follows from the one before. */
+static void assert_keys(const struct page_keys_way *way, const uint8_t *parent,
+        const uint32_t *tokens, uint32_t n_tokens, uint32_t page_tokens)
 {
         uint32_t n_pages = (n_tokens + page_tokens - 1) / page_tokens;
         uint8_t *keys = calloc(n_pages + 1, KVL_KEY_BYTES), one[KVL_KEY_BYTES];
         static const uint8_t untouched[KVL_KEY_BYTES];
 
         assert_non_null(keys);
-        fn(parent, tokens, n_tokens, page_tokens, keys);
+        if (way)
+                page_keys(way, parent, tokens, n_tokens, page_tokens, keys);
+        else
+                assert_int_equal(kvl_keys(parent, tokens, n_tokens, page_tokens, keys), 0);
         for (uint32_t i = 0, at = 0; i < n_pages; i++, at += page_tokens) {
-                uint32_t n = MIN(n_tokens - at, page_tokens);
-
-                page_keys_portable(
-                        i > 0 ? keys + (i - 1) * KVL_KEY_BYTES : parent, tokens + at, n, n, one);
+                plain_key(i > 0 ? keys + (i - 1) * KVL_KEY_BYTES : parent, tokens + at,
+                        MIN(n_tokens - at, page_tokens), one);
                 assert_memory_equal(keys + i * KVL_KEY_BYTES, one, KVL_KEY_BYTES);
         }
         assert_memory_equal(keys + n_pages * KVL_KEY_BYTES, untouched, KVL_KEY_BYTES);
         free(keys);
 }
 
-static void kvl_keys_or_fail(const uint8_t *parent, const uint32_t *tokens, uint32_t n_tokens,
-        uint32_t page_tokens, uint8_t *ret_keys)
-{
-        assert_int_equal(kvl_keys(parent, tokens, n_tokens, page_tokens, ret_keys), 0);
-}
-
-/* All lengths that matter to blocks of 64 bytes, then random ones. */
-static void assert_all_lengths(page_keys_fn *fn)
+/* All lengths that matter to blocks of 64 bytes, then random ones: few pages, and enough for all
+ * lanes several times. */
+static void assert_all_lengths(const struct page_keys_way *way)
 {
         static uint32_t text[TEXT_TOKENS];
         uint8_t parent[KVL_KEY_BYTES];
@@ -312,25 +333,45 @@ static void assert_all_lengths(page_keys_fn *fn)
         memcpy(parent, text, sizeof(parent));
         for (uint32_t page_tokens = 1; page_tokens <= 80; page_tokens++)
                 for (uint32_t n = 1; n <= 3 * page_tokens + 1; n++)
-                        assert_keys(fn, parent, text, n, page_tokens);
+                        assert_keys(way, parent, text, n, page_tokens);
         for (int i = 0; i < 200; i++)
                 assert_keys(
-                        fn, parent, text, 1 + random_below(TEXT_TOKENS), 1 + random_below(1024));
-        assert_keys(fn, parent, text, TEXT_TOKENS, 1);
-        assert_keys(fn, parent, text, TEXT_TOKENS, 1024);
+                        way, parent, text, 1 + random_below(TEXT_TOKENS), 1 + random_below(1024));
+        for (int i = 0; i < 200; i++)
+                assert_keys(
+                        way, parent, text, 1 + random_below(TEXT_TOKENS), 1 + random_below(128));
+        assert_keys(way, parent, text, TEXT_TOKENS, 1);
+        assert_keys(way, parent, text, TEXT_TOKENS, 1024);
 }
 
 TEST(test_a_whole_text)
 {
-        assert_all_lengths(kvl_keys_or_fail);
-        assert_all_lengths(page_keys_portable);
+        assert_all_lengths(NULL);
 }
 
-TEST(test_by_sha_instructions)
+/* Each implementation that this processor can run. */
+TEST(test_all_ways)
 {
-        if (!page_keys_has_sha_ni())
-                skip();
-        assert_all_lengths(page_keys_sha_ni);
+        const struct page_keys_way *way;
+        unsigned n = 0;
+
+        for (; (way = page_keys_way_at(n)); n++) {
+                print_message("%s\n", way->name);
+                assert_all_lengths(way);
+        }
+        assert_true(n >= 1 && page_keys_way_at(n - 1)->pair == &sha256_plain);
+}
+
+/* A long text chooses once, one of the ways; short texts before it don't. */
+TEST(test_the_fastest_way)
+{
+        const struct page_keys_way *way = page_keys_fastest(PAGE_KEYS_LONG);
+        unsigned i = 0;
+
+        while (page_keys_way_at(i) != way)
+                assert_non_null(page_keys_way_at(i++));
+        for (i = 0; i < 100; i++)
+                assert_ptr_equal(page_keys_fastest(i % 2 ? 1 : PAGE_KEYS_LONG), way);
 }
 
 /* Known keys needn't be computed again: the rest follows from the last one. */

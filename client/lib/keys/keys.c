@@ -263,21 +263,33 @@ int kvl_layout_name(const struct kvl_layout *layout, char ret_name[KVL_NS_NAME_B
         return r < 0 ? r : layout_name(&l, ret_name);
 }
 
+int keys_check_page_tokens(uint32_t page_tokens)
+{
+        if (page_tokens > 0 && page_tokens <= PAGE_TOKENS_MAX)
+                return 0;
+        return error_set(
+                -EINVAL, "a page holds 1 to %d tokens, not %u", PAGE_TOKENS_MAX, page_tokens);
+}
+
+int keys_check(
+        const uint8_t *parent, const uint32_t *tokens, uint32_t n_tokens, const uint8_t *ret_keys)
+{
+        if (parent && (n_tokens == 0 || (tokens && ret_keys)))
+                return 0;
+        return error_set(-EINVAL, "a parent key, tokens and room for the keys are needed");
+}
+
 int kvl_keys(const uint8_t parent[KVL_KEY_BYTES], const uint32_t *tokens, uint32_t n_tokens,
         uint32_t page_tokens, uint8_t *ret_keys)
 {
-        if (!parent || (n_tokens > 0 && (!tokens || !ret_keys)))
-                return error_set(-EINVAL, "a parent key, tokens and room for the keys are needed");
-        if (page_tokens == 0 || page_tokens > PAGE_TOKENS_MAX)
-                return error_set(-EINVAL, "a page holds 1 to %d tokens, not %u", PAGE_TOKENS_MAX,
-                        page_tokens);
-        if (n_tokens == 0)
-                return 0;
-        if (page_keys_has_sha_ni())
-                page_keys_sha_ni(parent, tokens, n_tokens, page_tokens, ret_keys);
-        else
-                page_keys_portable(parent, tokens, n_tokens, page_tokens, ret_keys);
-        return 0;
+        int r = keys_check(parent, tokens, n_tokens, ret_keys);
+
+        if (r == 0)
+                r = keys_check_page_tokens(page_tokens);
+        if (r == 0 && n_tokens > 0)
+                page_keys(page_keys_fastest(n_tokens), parent, tokens, n_tokens, page_tokens,
+                        ret_keys);
+        return r;
 }
 
 int kvl_key_chain(const uint8_t parent[KVL_KEY_BYTES], const uint32_t *tokens, uint32_t n_tokens,

@@ -19,4 +19,9 @@ int layout_name(const struct kvl_layout *layout, char ret_name[KVL_NS_NAME_BYTES
 int group_token_of(
         const void *secret, size_t secret_bytes, uint8_t ret_token[KVL_GROUP_TOKEN_BYTES]);
 
+/* Check arguments of kvl_keys(). Return 0; -EINVAL with the sentence. */
+int keys_check_page_tokens(uint32_t page_tokens);
+int keys_check(
+        const uint8_t *parent, const uint32_t *tokens, uint32_t n_tokens, const uint8_t *ret_keys);
+
 #endif
