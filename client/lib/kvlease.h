@@ -585,6 +585,37 @@ int kvl_keys(const uint8_t parent[KVL_KEY_BYTES], const uint32_t *tokens, uint32
 int kvl_key_chain(const uint8_t parent[KVL_KEY_BYTES], const uint32_t *tokens, uint32_t n_tokens,
         uint8_t ret_key[KVL_KEY_BYTES]);
 
+/*
+ * A memo of keys, for prompts that begin like earlier ones, for example the turns of a
+ * conversation. kvl_key_memo_keys() compares the tokens with those of earlier calls, and hashes
+ * only the pages after the first new one. A memo belongs to the process that made it, and to no
+ * connection. Its calls wait for each other, but not while pages are hashed.
+ */
+struct kvl_key_memo;
+
+/*
+ * page_tokens: 1 to 1,024, as in the layout. max_bytes: limit on the memo's memory, 1 MiB to 1 TiB.
+ * Each page takes 4 * page_tokens + 104 bytes, from when it comes. If the memo is full, the pages
+ * that were hashed longest ago are dropped.
+ *
+ * Returns 0: *ret_memo is owned (kvl_key_memo_free()). -EINVAL; -ENOMEM; -EIO: the kernel gave no
+ * random numbers.
+ */
+int kvl_key_memo_new(uint32_t page_tokens, uint64_t max_bytes, struct kvl_key_memo **ret_memo);
+
+/* No call may be under way. NULL is ignored. */
+void kvl_key_memo_free(struct kvl_key_memo *memo);
+
+/*
+ * Does kvl_keys() with the memo's page_tokens, and writes the same keys. *ret_n_hashed (may be
+ * NULL): pages whose key was hashed, the others were known. A last page that isn't full is always
+ * hashed. After fork() a child hashes all pages, and the memo learns none.
+ *
+ * Returns as kvl_keys().
+ */
+int kvl_key_memo_keys(struct kvl_key_memo *memo, const uint8_t parent[KVL_KEY_BYTES],
+        const uint32_t *tokens, uint32_t n_tokens, uint8_t *ret_keys, uint32_t *ret_n_hashed);
+
 /* ---- pages ----------------------------------------------------------------------------------- */
 
 /*

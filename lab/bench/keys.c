@@ -1,9 +1,12 @@
 /*
  * keys: from token ids to keys. kvl_keys() of texts of several lengths and page sizes, and the same
  * by libcrypto's SHA-256 in place of the processor's lanes; against libcrypto's plain SHA-256 of as
- * many bytes, page after page.
+ * many bytes, page after page. Then prompts of conversations that grow turn by turn: with a memo,
+ * against kvl_keys(). SGLang's tree compares the tokens of such prompts, too, and hashes none.
  */
 #include <errno.h>
+#include <stdlib.h>
+#include <string.h>
 
 /* The plain functions: the least that a hash costs. */
 #define OPENSSL_SUPPRESS_DEPRECATED
@@ -13,6 +16,7 @@
 #include "client/lib/keys/page-keys.h"
 #include "client/lib/kvlease.h"
 #include "tests/bench/bench.h"
+#include "tests/integration/pattern.h"
 #include "tests/integration/private-daemon.h"
 
 #define PAGE_TOKENS 64u
@@ -128,6 +132,101 @@ static int run_texts(struct bench_run *run)
         return r;
 }
 
+/* ---- conversations --------------------------------------------------------------------------- */
+
+#define N_TALKS     256u
+#define N_TURNS     16u
+#define SYSTEM      1024u /* tokens that all begin with */
+#define TURN        600u  /* new tokens of a prompt, on average */
+#define TALK_TOKENS (SYSTEM + N_TURNS * 2 * TURN)
+#define MEMO_BYTES  (UINT64_C(64) << 20)
+#define MAX_HASHED  0.2 /* bound: bytes hashed with the memo, by those without */
+
+struct talks {
+        uint32_t (*tokens)[TALK_TOKENS]; /* owned; N_TALKS */
+        uint32_t n_tokens[N_TALKS];
+        uint64_t random;
+        struct kvl_key_memo *memo;
+        struct series with, without;
+        uint64_t asked_bytes, hashed_bytes; /* of all tokens, and of pages that were hashed */
+};
+
+/* Times a prompt's keys both ways. */
+static int one_prompt(struct talks *t, const uint32_t *prompt, uint32_t n)
+{
+        static uint8_t plain[TALK_TOKENS / PAGE_TOKENS + 1][KVL_KEY_BYTES];
+        static uint8_t own[TALK_TOKENS / PAGE_TOKENS + 1][KVL_KEY_BYTES];
+        uint32_t n_pages = (n + PAGE_TOKENS - 1) / PAGE_TOKENS, n_hashed = 0;
+        uint64_t start = now_nsec();
+        int r = kvl_keys(root, prompt, n, PAGE_TOKENS, plain[0]);
+
+        series_add(&t->without, bench_usec_since(start));
+        start = now_nsec();
+        if (r == 0)
+                r = kvl_key_memo_keys(t->memo, root, prompt, n, own[0], &n_hashed);
+        series_add(&t->with, bench_usec_since(start));
+        if (r == 0 && memcmp(own, plain, (size_t)n_pages * KVL_KEY_BYTES) != 0)
+                r = -EIO;
+        t->asked_bytes += n * sizeof(*prompt);
+        t->hashed_bytes += (n - (uint64_t)(n_pages - n_hashed) * PAGE_TOKENS) * sizeof(*prompt);
+        return r ? bench_fail("keys with a memo", r) : 0;
+}
+
+/* A turn of each conversation, then the next of each. */
+static int one_round(struct talks *t, unsigned n_talks)
+{
+        int r = kvl_key_memo_new(PAGE_TOKENS, MEMO_BYTES, &t->memo);
+
+        for (unsigned i = 0; i < n_talks; ++i)
+                t->n_tokens[i] = SYSTEM;
+        for (unsigned turn = 0; r == 0 && turn < N_TURNS; ++turn)
+                for (unsigned i = 0; r == 0 && i < n_talks; ++i) {
+                        t->n_tokens[i] += (uint32_t)(1 + pattern_next(&t->random) % (2 * TURN));
+                        r = one_prompt(t, t->tokens[i], t->n_tokens[i]);
+                }
+        kvl_key_memo_free(TAKE(t->memo));
+        series_close_round(&t->with);
+        series_close_round(&t->without);
+        return r;
+}
+
+static int measure_talks(struct bench_run *run, struct talks *t)
+{
+        unsigned n_talks = run->quick ? 8 : N_TALKS;
+        int r = t->tokens ? 0 : -ENOMEM;
+
+        for (unsigned i = 0; r == 0 && i < n_talks; ++i)
+                for (unsigned k = 0; k < TALK_TOKENS; ++k)
+                        t->tokens[i][k] = k < SYSTEM ? k : (uint32_t)pattern_next(&t->random);
+        if (r == 0)
+                r = series_init(&t->with, n_talks * N_TURNS, run->rounds);
+        if (r == 0)
+                r = series_init(&t->without, n_talks * N_TURNS, run->rounds);
+        for (unsigned round = 0; r == 0 && round < run->rounds; ++round)
+                r = one_round(t, n_talks);
+        return r;
+}
+
+static int run_talks(struct bench_run *run)
+{
+        struct talks t = {.tokens = malloc(N_TALKS * sizeof(*t.tokens)), .random = 1};
+        int r = measure_talks(run, &t);
+
+        if (r == 0) {
+                struct bench_result *bytes = bench_add(run, "bytes", "turns-hashed");
+
+                bytes->baseline = "without";
+                bytes->median = (double)t.hashed_bytes / run->rounds;
+                bytes->baseline_median = (double)t.asked_bytes / run->rounds;
+                bytes->max_ratio = MAX_HASHED;
+                series_report(bench_add(run, "us", "turns"), &t.with, &t.without, "kvl_keys");
+        }
+        series_deinit(&t.with);
+        series_deinit(&t.without);
+        free(t.tokens);
+        return r;
+}
+
 static int run_keys(struct bench_run *run)
 {
         int cores[N_CORES];
@@ -135,7 +234,9 @@ static int run_keys(struct bench_run *run)
 
         if (r == 0)
                 r = bench_pin(0, cores[CORE_CLIENT]);
-        return r == 0 ? run_texts(run) : r;
+        if (r == 0)
+                r = run_texts(run);
+        return r == 0 ? run_talks(run) : r;
 }
 
 const struct bench bench_keys = {
