@@ -32,6 +32,7 @@ from kvlease._kvlease import (
     Forked,
     Full,
     Invalid,
+    KeyMemo,
     LayoutMismatch,
     Namespace,
     NoParent,
@@ -48,6 +49,7 @@ from kvlease._kvlease import (
     Window,
     chain_keys,
     connect,
+    key_memo,
     lookup_set,
     version,
 )
@@ -97,6 +99,7 @@ __all__ = [
     "Hint",
     "HostsProbe",
     "Invalid",
+    "KeyMemo",
     "Layout",
     "LayoutMismatch",
     "Namespace",
@@ -119,6 +122,7 @@ __all__ = [
     "Window",
     "chain_keys",
     "connect",
+    "key_memo",
     "lookup_set",
     "version",
 ]

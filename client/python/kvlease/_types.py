@@ -116,15 +116,20 @@ class Layout:
         return _kvlease.layout_name(self)
 
     def keys(
-        self, tokens: TokensLike, *, parent: KeysLike | None = None, partial: bool = False
+        self,
+        tokens: TokensLike,
+        *,
+        parent: KeysLike | None = None,
+        partial: bool = False,
+        memo: _kvlease.KeyMemo | None = None,
     ) -> bytes:
         """Keys of all pages of a text, 32 bytes each.
 
         parent: key of the page before it; None: it begins the text. partial: a key for a partly
-        filled last page, too.
+        filled last page, too. memo: key_memo(page_tokens), whose known pages aren't hashed again.
         """
         before = self.root_key() if parent is None else parent
-        return _kvlease.chain_keys(before, tokens, self.page_tokens, partial=partial)
+        return _kvlease.chain_keys(before, tokens, self.page_tokens, partial=partial, memo=memo)
 
 
 class TierInfo(NamedTuple):

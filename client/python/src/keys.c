@@ -146,6 +146,17 @@ static bool tokens_of_array(const Py_buffer *b, struct tokens *ret)
         return true;
 }
 
+static bool token_of(PyObject *object, uint32_t *ret)
+{
+        /* The common case, without errors to look for, takes less than half of the time. */
+        long long v = PyLong_CheckExact(object) ? PyLong_AsLongLong(object) : -1;
+
+        if (v >= 0 && v <= UINT32_MAX)
+                return *ret = (uint32_t)v, true;
+        PyErr_Clear();
+        return arg_u32(object, "a token id", ret);
+}
+
 static bool tokens_of_list(PyObject *object, struct tokens *ret)
 {
         PyObject *list = PySequence_List(object);
@@ -160,7 +171,7 @@ static bool tokens_of_list(PyObject *object, struct tokens *ret)
         }
         for (size_t i = 0; ok && i < ret->n; ++i) {
                 ret->at[i] = 0;
-                ok = arg_u32(PyList_GetItem(list, (Py_ssize_t)i), "a token id", &ret->at[i]);
+                ok = token_of(PyList_GetItem(list, (Py_ssize_t)i), &ret->at[i]);
         }
         Py_XDECREF(list);
         return ok;
@@ -187,22 +198,119 @@ bool tokens_get(PyObject *object, struct tokens *ret)
         return ok;
 }
 
-static PyObject *chain_keys(PyObject *module, PyObject *const *args, Py_ssize_t n, PyObject *names)
+/* ---- keys ------------------------------------------------------------------------------------ */
+
+struct memo_object {
+        PyObject_HEAD struct kvl_key_memo *memo;
+        uint32_t page_tokens;
+};
+
+static PyTypeObject *memo_type;
+
+static PyObject *key_memo(PyObject *module, PyObject *const *args, Py_ssize_t n, PyObject *names)
 {
-        static const struct signature s = {
-                "chain_keys", {"parent", "tokens", "page_tokens", "partial"}, 3, 3};
+        static const struct signature s = {"key_memo", {"page_tokens", "max_bytes"}, 1, 1};
+        uint64_t max_bytes = UINT64_C(64) << 20;
         uint32_t page_tokens = 0;
-        PyObject *a[4], *ret = NULL;
-        struct tokens tokens;
-        bool is_partial = false;
-        struct keys parent;
-        size_t n_keys, n_hashed;
-        uint8_t *keys;
+        struct memo_object *self;
+        PyObject *a[2];
         int r;
 
         (void)module;
+        if (!args_parse(&s, args, n, names, a) || !arg_u32(a[0], "page_tokens", &page_tokens) ||
+                !arg_u64(a[1], "max_bytes", &max_bytes))
+                return NULL;
+        self = object_new(memo_type);
+        if (!self)
+                return NULL;
+        self->page_tokens = page_tokens;
+        r = kvl_key_memo_new(page_tokens, max_bytes, &self->memo);
+        if (r == 0)
+                return (PyObject *)self;
+        Py_DECREF((PyObject *)self);
+        return raise_code(r);
+}
+
+static void memo_dealloc(struct memo_object *self)
+{
+        kvl_key_memo_free(self->memo);
+        object_free((PyObject *)self);
+}
+
+static PyMethodDef memo_methods[] = {
+        {"__reduce__", refuse_pickling, METH_NOARGS, NULL},
+        {NULL, NULL, 0, NULL},
+};
+
+static PyType_Slot memo_slots[] = {
+        {Py_tp_doc, (void *)"Keys of earlier texts: key_memo()."},
+        {Py_tp_dealloc, memo_dealloc},
+        {Py_tp_methods, memo_methods},
+        {0, NULL},
+};
+
+static PyType_Spec memo_spec = {"kvlease.KeyMemo", sizeof(struct memo_object), 0,
+        Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, memo_slots};
+
+int keys_init(PyObject *module)
+{
+        memo_type = type_add(module, &memo_spec, "KeyMemo");
+        return memo_type ? 0 : -1;
+}
+
+/* *ret: NULL for None or nothing. Returns false with an exception. */
+static bool get_memo(PyObject *object, uint32_t page_tokens, struct kvl_key_memo **ret)
+{
+        const struct memo_object *memo = (const struct memo_object *)object;
+
+        *ret = NULL;
+        if (!object || object == Py_None)
+                return true;
+        if (Py_TYPE(object) != memo_type)
+                PyErr_SetString(PyExc_TypeError, "memo must be a KeyMemo");
+        else if (memo->page_tokens != page_tokens)
+                PyErr_Format(PyExc_ValueError, "the memo is for pages of %u tokens, not %u",
+                        (unsigned)memo->page_tokens, (unsigned)page_tokens);
+        else
+                *ret = memo->memo;
+        return *ret != NULL;
+}
+
+/* Makes keys of whole pages, or is_partial of a last one that isn't full, too. */
+static PyObject *keys_of(const uint8_t *parent, const struct tokens *tokens, uint32_t page_tokens,
+        bool is_partial, struct kvl_key_memo *memo)
+{
+        size_t n_keys = (tokens->n + (is_partial ? page_tokens - 1 : 0)) / page_tokens;
+        uint32_t n_hashed = (uint32_t)(is_partial ? tokens->n : n_keys * page_tokens);
+        uint8_t *keys = malloc(n_keys * KVL_KEY_BYTES + 1);
+        PyObject *ret;
+        int r;
+
+        if (!keys)
+                return PyErr_NoMemory();
+        UNLOCKED(r = memo ? kvl_key_memo_keys(memo, parent, tokens->at, n_hashed, keys, NULL)
+                          : kvl_keys(parent, tokens->at, n_hashed, page_tokens, keys));
+        ret = r ? raise_code(r)
+                : PyBytes_FromStringAndSize(
+                          (const char *)keys, (Py_ssize_t)(n_keys * KVL_KEY_BYTES));
+        free(keys);
+        return ret;
+}
+
+static PyObject *chain_keys(PyObject *module, PyObject *const *args, Py_ssize_t n, PyObject *names)
+{
+        static const struct signature s = {
+                "chain_keys", {"parent", "tokens", "page_tokens", "partial", "memo"}, 3, 3};
+        PyObject *a[5], *ret = NULL;
+        uint32_t page_tokens = 0;
+        struct kvl_key_memo *memo;
+        bool is_partial = false;
+        struct tokens tokens;
+        struct keys parent;
+
+        (void)module;
         if (!args_parse(&s, args, n, names, a) || !arg_u32(a[2], "page_tokens", &page_tokens) ||
-                !arg_bool(a[3], &is_partial))
+                !arg_bool(a[3], &is_partial) || !get_memo(a[4], page_tokens, &memo))
                 return NULL;
         if (page_tokens < 1 || page_tokens > 1024) {
                 PyErr_SetString(PyExc_ValueError, "page_tokens must be from 1 to 1024");
@@ -212,34 +320,13 @@ static PyObject *chain_keys(PyObject *module, PyObject *const *args, Py_ssize_t 
                 return NULL;
         if (parent.n != 1) {
                 PyErr_SetString(PyExc_ValueError, "parent must be one key");
-                keys_free(&parent);
-                return NULL;
-        }
-        if (!tokens_get(a[1], &tokens)) {
-                keys_free(&parent);
-                return NULL;
-        }
-        if (tokens.n > UINT32_MAX) {
-                PyErr_SetString(PyExc_ValueError, "a text has at most 2**32 - 1 tokens");
+        } else if (tokens_get(a[1], &tokens)) {
+                if (tokens.n > UINT32_MAX)
+                        PyErr_SetString(PyExc_ValueError, "a text has at most 2**32 - 1 tokens");
+                else
+                        ret = keys_of(parent.bytes, &tokens, page_tokens, is_partial, memo);
                 free(tokens.at);
-                keys_free(&parent);
-                return NULL;
         }
-        n_keys = (tokens.n + (is_partial ? page_tokens - 1 : 0)) / page_tokens;
-        keys = malloc(n_keys * KVL_KEY_BYTES + 1);
-        if (!keys) {
-                PyErr_NoMemory();
-        } else {
-                /* Hashes only whole pages, unless is_partial. */
-                n_hashed = is_partial ? tokens.n : n_keys * page_tokens;
-                UNLOCKED(r = kvl_keys(
-                                 parent.bytes, tokens.at, (uint32_t)n_hashed, page_tokens, keys));
-                ret = r ? raise_code(r)
-                        : PyBytes_FromStringAndSize(
-                                  (const char *)keys, (Py_ssize_t)(n_keys * KVL_KEY_BYTES));
-        }
-        free(keys);
-        free(tokens.at);
         keys_free(&parent);
         return ret;
 }
@@ -252,10 +339,22 @@ PyMethodDef keys_methods[] = {
                 "layout_name($module, layout, /)\n--\n\n"
                 "Name of the namespace of a layout where none is given: 'model@0123456789ab'."},
         METHOD("chain_keys", chain_keys,
-                "chain_keys($module, parent, tokens, page_tokens, *, partial=False)\n--\n\n"
+                "chain_keys($module, parent, tokens, page_tokens, *, partial=False, "
+                "memo=None)\n--\n\n"
                 "Keys of all pages of a text, one call for a whole prompt: n * 32 bytes.\n\n"
                 "parent: the key of the page before, or key_root(). tokens: an array of 4- or "
                 "8-byte integers,\nthe bytes of a uint32 array, or a sequence of ints. One key for "
-                "each page_tokens of them;\npartial: one for a partly filled last page, too."),
+                "each page_tokens of them;\npartial: one for a partly filled last page, too. memo: "
+                "a "
+                "KeyMemo for pages of page_tokens, whose\nknown pages aren't hashed again."),
+        METHOD("key_memo", key_memo,
+                "key_memo($module, page_tokens, *, max_bytes=67108864)\n--\n\n"
+                "A KeyMemo of at most max_bytes, for texts that begin like earlier ones, such as "
+                "the "
+                "turns of a conversation.\nchain_keys() and Layout.keys() hash only their new "
+                "pages. "
+                "A page takes 4 * page_tokens + 104 bytes;\nif the memo is full, the pages that "
+                "were "
+                "hashed longest ago are dropped.\n\nRaises Invalid."),
         {NULL, NULL, 0, NULL},
 };

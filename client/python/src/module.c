@@ -119,10 +119,11 @@ PyMODINIT_FUNC PyInit__kvlease(void)
         PyObject *module = PyModule_Create(&definition);
 
         if (module && PyModule_AddFunctions(module, keys_methods) == 0 &&
-                errors_init(module) == 0 && connection_init(module) == 0 &&
-                namespace_init(module) == 0 && pages_init(module) == 0 && view_init(module) == 0 &&
-                session_init(module) == 0 && request_init(module) == 0 &&
-                window_init(module) == 0 && follow_init(module) == 0 && llama_init(module) == 0)
+                errors_init(module) == 0 && keys_init(module) == 0 &&
+                connection_init(module) == 0 && namespace_init(module) == 0 &&
+                pages_init(module) == 0 && view_init(module) == 0 && session_init(module) == 0 &&
+                request_init(module) == 0 && window_init(module) == 0 && follow_init(module) == 0 &&
+                llama_init(module) == 0)
                 return module;
         Py_XDECREF(module);
         return NULL;

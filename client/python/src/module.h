@@ -126,6 +126,7 @@ struct layout {
 bool layout_get(PyObject *object, struct layout *ret);
 void layout_free(struct layout *layout);
 
+int keys_init(PyObject *module);
 extern PyMethodDef keys_methods[];
 
 /* ---- connection.c ---------------------------------------------------------------------------- */

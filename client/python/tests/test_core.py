@@ -532,6 +532,28 @@ def test_keys_chain() -> None:
         assert key(keys, i) == parent
 
 
+def test_keys_with_a_memo() -> None:
+    memo = kvlease.key_memo(16, max_bytes=1 << 20)
+    tokens = np.arange(100_000, dtype=np.uint32)
+    for n in (1000, 1000, 5000, 4990, 5010, 100_000, 1000):
+        assert LAYOUT.keys(tokens[:n], memo=memo) == LAYOUT.keys(tokens[:n])
+        assert LAYOUT.keys(tokens[:n], memo=memo, partial=True) == LAYOUT.keys(
+            tokens[:n], partial=True
+        )
+        tokens[n - 1] += 1
+    other = b"\1" * 32
+    assert LAYOUT.keys(tokens, parent=other, memo=memo) == LAYOUT.keys(tokens, parent=other)
+    with pytest.raises(ValueError, match="pages of 16 tokens, not 32"):
+        kvlease.chain_keys(other, tokens, 32, memo=memo)
+    with pytest.raises(TypeError, match="KeyMemo"):
+        LAYOUT.keys(tokens, memo=object())  # type: ignore[arg-type]
+    for page_tokens, max_bytes in (0, 1 << 20), (1025, 1 << 20), (16, 0):
+        with pytest.raises(kvlease.Invalid):
+            kvlease.key_memo(page_tokens, max_bytes=max_bytes)
+    with pytest.raises(TypeError):
+        kvlease.KeyMemo()
+
+
 def test_nothing_live_is_pickled(namespace: kvlease.Namespace) -> None:
     """Plain data alone can be sent to other processes."""
     keys = text(1)
@@ -543,6 +565,7 @@ def test_nothing_live_is_pickled(namespace: kvlease.Namespace) -> None:
         namespace.window() as window,
     ):
         live = [namespace.connection, namespace, pages, view, session, request, window]
+        live.append(kvlease.key_memo(16))
         for thing in live:
             for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
                 with pytest.raises(TypeError, match="cannot pickle"):

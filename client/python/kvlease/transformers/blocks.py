@@ -46,6 +46,8 @@ class Allocator(FullAttentionCacheAllocator):
     ) -> None:
         self._stats = stats
         self._layout = layout
+        # A prompt is asked for several times, and a conversation's next one begins with it.
+        self._memo = kvlease.key_memo(layout.page_tokens)
         self._watched = watched
         self.has_looked = False
         """At the model, since the step began whose pages are published."""
@@ -81,7 +83,9 @@ class Allocator(FullAttentionCacheAllocator):
         Nothing where the model isn't known."""
         if not self._is_known():
             return b""
-        return self._layout.keys(prompt[: len(prompt) - 1], parent=self._watched.root())
+        return self._layout.keys(
+            prompt[: len(prompt) - 1], parent=self._watched.root(), memo=self._memo
+        )
 
     def is_awaited(self, request_id: str, prompt: list[int]) -> bool:
         """Whether pages of a prompt that waits may come from other hosts."""
@@ -133,7 +137,7 @@ class Allocator(FullAttentionCacheAllocator):
         if text.is_broken or first == end:
             return
         new = tokens[first * self.tokens_per_page : end * self.tokens_per_page]
-        keys = self._layout.keys(new, parent=text.last_key or self._watched.root())
+        keys = self._layout.keys(new, parent=text.last_key or self._watched.root(), memo=self._memo)
         own = table[first:end]
         pages = self.pool.publish(own, keys, text.last_key, text.request, new)
         table[first : first + len(pages)] = pages
