@@ -58,7 +58,7 @@ def check_fakes(bench: str, folder: Path) -> None:
         assert done.returncode == 1 and said in done.stderr, (does, done)
     done = run(bench, fake)
     names = {name.removesuffix("_p50") for name in rows(done) if name.endswith("_p50")}
-    assert names - {"redis-mget-1k"} == {"kvlease-tokens-1k"}, names
+    assert names - {"redis-mget-1k"} == {"kvlease-tokens-1k", "kvlease-memo-1k"}, names
     fake.write_text(f"#!/bin/sh\n{READY}while read line; do echo 3000 5000; done\n")
     found = rows(run(bench, fake, "vllm"))
     assert found["fake-1k_p50"] == ("kvlease", 5.0), found
@@ -76,7 +76,7 @@ def main() -> None:
     assert found["python-table-1k_p50"][0] == "kvlease", found
     assert found["python-table-tokens-1k_p50"][0] == "kvlease-tokens", found
     done = run(bench, sys.executable, "nobody")
-    assert done.returncode == 1 and "there is no nobody; there are tokens redis" in done.stderr
+    assert done.returncode == 1 and "there is no nobody; there are tokens memo redis" in done.stderr
 
 
 if __name__ == "__main__":

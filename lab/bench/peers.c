@@ -26,11 +26,17 @@
 #define BLOCKS      2u    /* of a round */
 #define REDIS_VALUE "page1234"
 #define FROM_TOKENS "-tokens" /* rows of modules that end so */
+#define MEMO_BYTES  (UINT64_C(256) << 20)
+
+/* How a hit of kvlease gets its keys. */
+enum from { FROM_KEYS, FROM_HASHES, FROM_MEMO };
+static const char *const own_rows[] = {"kvlease", "kvlease-tokens", "kvlease-memo"};
 
 struct site {
         struct fixture fixture;
         struct kvl_conn *conn;
         struct kvl_ns *ns;
+        struct kvl_key_memo *memo; /* of all texts */
         uint8_t root[KVL_KEY_BYTES];
         uint8_t *keys;   /* owned: of all texts */
         uint32_t *pages; /* owned */
@@ -45,11 +51,12 @@ struct peer {
         const char *name, *row;       /* row: NULL of a module, as all that follows */
         int (*start)(struct site *s); /* 0 or -errno, told; redis_stop() it in any case. Or NULL */
         int (*block)(struct site *s, unsigned n, struct series *to_series);
+        enum from from; /* of kvlease beside a module's rows from tokens; FROM_KEYS: FROM_HASHES */
 };
 
 /* A row of a peer, and kvlease beside it. */
 struct pair {
-        bool from_tokens; /* of kvlease's */
+        enum from from; /* kvlease's */
         struct series peer, own;
 };
 
@@ -123,6 +130,20 @@ static int fill(struct site *s)
         return r ? bench_fail(kvl_last_error(), r) : 0;
 }
 
+/* Puts the tokens of all texts into a memo, as an engine that was asked for them before. */
+static int fill_memo(struct site *s)
+{
+        static uint32_t tokens[TEXT_TOKENS];
+        static uint8_t keys[TEXT_BYTES];
+        int r = kvl_key_memo_new(PAGE_TOKENS, MEMO_BYTES, &s->memo);
+
+        for (uint32_t i = 0; r == 0 && i < s->n_texts; ++i) {
+                make_text(i, tokens);
+                r = kvl_key_memo_keys(s->memo, s->root, tokens, TEXT_TOKENS, keys, NULL);
+        }
+        return r ? bench_fail(kvl_last_error(), r) : 0;
+}
+
 static int site_open(struct site *s, uint32_t n_texts)
 {
         uint32_t n_pages = n_texts * TEXT_PAGES;
@@ -139,20 +160,23 @@ static int site_open(struct site *s, uint32_t n_texts)
         r = fixture_open(&s->fixture, n_pages + n_pages / 16 + SLACK_PAGES, FIXTURE_PAGE_BYTES);
         if (r == 0)
                 r = open_namespace(s);
-        return r < 0 ? r : fill(s);
+        if (r == 0)
+                r = fill(s);
+        return r < 0 ? r : fill_memo(s);
 }
 
 static void site_close(struct site *s)
 {
         kvl_disconnect(s->conn);
         fixture_close(&s->fixture);
+        kvl_key_memo_free(s->memo);
         free(s->keys);
         free(s->pages);
 }
 
 /* Measures a hit of a text. Its keys, or its tokens, are in the CPU's cache, as a caller has just
  * made or read them. */
-static int hit(struct site *s, bool from_tokens, double *ret_usec)
+static int hit(struct site *s, enum from from, double *ret_usec)
 {
         static uint32_t tokens[TEXT_TOKENS], found[TEXT_PAGES];
         static uint8_t keys[TEXT_BYTES];
@@ -163,8 +187,10 @@ static int hit(struct site *s, bool from_tokens, double *ret_usec)
         make_text(number, tokens);
         memcpy(keys, s->keys + (size_t)number * TEXT_BYTES, TEXT_BYTES);
         start = now_nsec();
-        if (from_tokens)
+        if (from == FROM_HASHES)
                 r = kvl_keys(s->root, tokens, TEXT_TOKENS, PAGE_TOKENS, keys);
+        else if (from == FROM_MEMO)
+                r = kvl_key_memo_keys(s->memo, s->root, tokens, TEXT_TOKENS, keys, NULL);
         if (r == 0)
                 r = kvl_lookup(s->ns, 0, keys, TEXT_PAGES, found, &n_found, &n_tokens);
         if (r == 0)
@@ -175,13 +201,13 @@ static int hit(struct site *s, bool from_tokens, double *ret_usec)
         return n_found == TEXT_PAGES ? 0 : bench_fail("a hit didn't find its pages", -EIO);
 }
 
-static int own_block(struct site *s, bool from_tokens, unsigned n, struct series *to_series)
+static int own_block(struct site *s, enum from from, unsigned n, struct series *to_series)
 {
         double usec;
         int r = 0;
 
         for (unsigned i = 0; r == 0 && i < 2 * n; ++i) {
-                r = hit(s, from_tokens, &usec);
+                r = hit(s, from, &usec);
                 if (i >= n)
                         series_add(to_series, usec);
         }
@@ -190,7 +216,12 @@ static int own_block(struct site *s, bool from_tokens, unsigned n, struct series
 
 static int tokens_block(struct site *s, unsigned n, struct series *to_series)
 {
-        return own_block(s, true, n, to_series);
+        return own_block(s, FROM_HASHES, n, to_series);
+}
+
+static int memo_block(struct site *s, unsigned n, struct series *to_series)
+{
+        return own_block(s, FROM_MEMO, n, to_series);
 }
 
 /* ---- redis ---------------------------------------------------------------------------------- */
@@ -240,9 +271,11 @@ static int redis_block(struct site *s, unsigned n, struct series *to_series)
 /* ---- peers ---------------------------------------------------------------------------------- */
 
 static const struct peer peers[] = {{"tokens", "kvlease-tokens", NULL, tokens_block},
+        {"memo", "kvlease-memo", NULL, memo_block},
         {"redis", "redis-mget", start_redis, redis_block}, {.name = "table"}, {.name = "python"},
         {.name = "vllm"}, {.name = "lmcache"}, {.name = "lmcache_mp"}, {.name = "mooncake"},
-        {.name = "sglang"}, {.name = "sglang_python"}};
+        /* These compare tokens with those of earlier texts, and hash none. */
+        {.name = "sglang", .from = FROM_MEMO}, {.name = "sglang_python", .from = FROM_MEMO}};
 
 static bool ends_with(const char *text, const char *end)
 {
@@ -273,7 +306,7 @@ static int one_round(struct site *s, const struct peer *peer, struct peer_proces
                 struct pair *pair = &pairs[row];
 
                 for (unsigned i = 0; r == 0 && i < BLOCKS; ++i) {
-                        r = own_block(s, pair->from_tokens, n, &pair->own);
+                        r = own_block(s, pair->from, n, &pair->own);
                         if (r == 0)
                                 r = peer->row
                                             ? peer->block(s, n, &pair->peer)
@@ -293,7 +326,7 @@ static void report(const struct site *s, const struct peer_process *p,
         fixture_count_name(s->n_texts * TEXT_PAGES, count);
         for (unsigned row = 0; row < p->n_rows; ++row)
                 series_report(bench_add(run, "us", "%s-%s", p->rows[row], count), &pairs[row].peer,
-                        &pairs[row].own, pairs[row].from_tokens ? "kvlease-tokens" : "kvlease");
+                        &pairs[row].own, own_rows[pairs[row].from]);
 }
 
 static int measure(
@@ -303,7 +336,8 @@ static int measure(
         int r = 0;
 
         for (unsigned row = 0; r == 0 && row < p->n_rows; ++row) {
-                pairs[row].from_tokens = !peer->row && ends_with(p->rows[row], FROM_TOKENS);
+                if (!peer->row && ends_with(p->rows[row], FROM_TOKENS))
+                        pairs[row].from = peer->from ? peer->from : FROM_HASHES;
                 r = series_init(&pairs[row].peer, BLOCKS * BLOCK, run->rounds);
                 if (r == 0)
                         r = series_init(&pairs[row].own, BLOCKS * BLOCK, run->rounds);
