@@ -245,6 +245,24 @@ static const char *check_below(
         }
 }
 
+const char *ancestors_check_node(
+        const struct ancestors *a, const struct tree *t, uint32_t node, uint32_t depth)
+{
+        uint32_t n_found = 0;
+
+        return ancestors_has_mark(depth) ? check_mark(a, t, node, depth, &n_found) : NULL;
+}
+
+const char *ancestors_check_mark(const struct ancestors *a, uint32_t mark,
+        bool (*needs_mark)(const void *data, uint32_t node), const void *data)
+{
+        uint32_t node = a->marks[mark].node;
+
+        if (node == NODE_NONE || (find_mark(a, node) == mark + 1 && needs_mark(data, node)))
+                return NULL;
+        return "a mark of ancestors is at a node that is to have none";
+}
+
 const char *ancestors_check(const struct ancestors *a, const struct tree *t)
 {
         uint32_t n_found = 0, n_used = 0;

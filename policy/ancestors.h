@@ -76,4 +76,12 @@ uint32_t ancestors_find_deepest(const struct ancestors *a, const struct tree *t,
  * for each mark. */
 const char *ancestors_check(const struct ancestors *a, const struct tree *t);
 
+/* Debug: the same for one node of this depth, and for one mark (< n_used), so that marks that
+ * change can be checked in parts. needs_mark() returns true for a node of the tree that is to have
+ * a mark. Takes ANCESTORS_STEP steps at most. */
+const char *ancestors_check_node(
+        const struct ancestors *a, const struct tree *t, uint32_t node, uint32_t depth);
+const char *ancestors_check_mark(const struct ancestors *a, uint32_t mark,
+        bool (*needs_mark)(const void *data, uint32_t node), const void *data);
+
 #endif

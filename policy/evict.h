@@ -222,6 +222,10 @@ struct evict_ops {
 
         /* Debug: consistent with the tree? NULL, or a static sentence naming what is not. */
         const char *(*check)(const void *policy);
+
+        /* Debug: the same for one node (below the number that was reserved) and its neighbours in
+         * its order, so that a policy in use can be checked in parts. NULL: simulator policies. */
+        const char *(*check_node)(const void *policy, uint32_t node);
 };
 
 extern const struct evict_ops evict_lru;

@@ -342,6 +342,20 @@ static const char *check_node(const struct lru *lru, uint32_t node)
         return NULL;
 }
 
+static const char *lru_check_node(const void *policy, uint32_t node)
+{
+        const struct lru *lru = policy;
+        const char *wrong = node < lru->n_states ? check_node(lru, node) : NULL;
+        enum place place = node < lru->n_states ? lru->states[node].place : NOWHERE;
+
+        if (wrong || (place != LISTED && place != ASIDE))
+                return wrong;
+        return queue_refers_to(
+                       queue_of((struct lru *)lru, node, place), lru->links, lru->n_links, node)
+                       ? NULL
+                       : "a node isn't in the queue that it says";
+}
+
 static const char *lru_check(const void *policy)
 {
         const struct lru *lru = policy;
@@ -384,4 +398,5 @@ const struct evict_ops evict_lru = {
         .victim = lru_victim,
         .memory_bytes = lru_memory_bytes,
         .check = lru_check,
+        .check_node = lru_check_node,
 };

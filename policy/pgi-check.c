@@ -21,6 +21,17 @@ static const char *check_page(const struct pgi *p, uint32_t node)
         return NULL;
 }
 
+const char *pgi_check_node(const void *policy, uint32_t node)
+{
+        const struct pgi *p = policy;
+        const char *wrong = node < p->n_pages ? check_page(p, node) : NULL;
+
+        if (wrong || node >= p->n_pages || p->pages[node].shelf_1 == 0 ||
+                pgi_lists_refer_to(&p->lists, p->pages, p->n_pages, node))
+                return wrong;
+        return "a page isn't in the list of its shelf, class and time";
+}
+
 struct lru_census {
         const struct pgi_lru *lru;
         uint64_t n;

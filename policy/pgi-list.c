@@ -230,6 +230,34 @@ void pgi_relink_as(struct pgi_lists *l, struct pgi_page *pages, uint32_t page, u
         *(p->next_1 ? &pages[p->next_1 - 1].prev_1 : &h->last_1) = to + 1;
 }
 
+/* Is it on the same list? page_1: 0 if there is none. */
+static bool is_neighbour(const struct pgi_lists *l, const struct pgi_page *pages, uint32_t n_pages,
+        uint32_t page_1, const struct pgi_heads *list)
+{
+        uint32_t row, interval;
+
+        return page_1 == 0 ||
+               (page_1 <= n_pages && pages[page_1 - 1].shelf_1 != 0 &&
+                       list_of((struct pgi_lists *)l, pages, page_1 - 1, &row, &interval) == list);
+}
+
+bool pgi_lists_refer_to(
+        const struct pgi_lists *l, const struct pgi_page *pages, uint32_t n_pages, uint32_t page)
+{
+        const struct pgi_page *p = &pages[page];
+        const struct pgi_heads *h;
+        uint32_t row, interval;
+
+        if (l->n == 0)
+                return false;
+        h = list_of((struct pgi_lists *)l, pages, page, &row, &interval);
+        if (!is_neighbour(l, pages, n_pages, p->prev_1, h) ||
+                !is_neighbour(l, pages, n_pages, p->next_1, h) || !(l->used[row] >> interval & 1))
+                return false;
+        return (p->prev_1 ? pages[p->prev_1 - 1].next_1 : h->first_1) == page + 1 &&
+               (p->next_1 ? pages[p->next_1 - 1].prev_1 : h->last_1) == page + 1;
+}
+
 /* Returns the number of pages in the list; UINT32_MAX: the list is inconsistent. */
 static uint32_t list_length(const struct pgi_lists *l, const struct pgi_page *pages,
         uint32_t n_pages, uint32_t row, uint32_t interval)

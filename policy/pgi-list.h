@@ -124,6 +124,10 @@ static inline uint32_t pgi_first(const struct pgi_lists *l, uint32_t row, uint32
         return l->heads[row * PGI_INTERVALS + interval].first_1 - 1;
 }
 
+/* Debug: true if the neighbours of a page on a shelf, or the ends of its list, refer to it. */
+bool pgi_lists_refer_to(
+        const struct pgi_lists *l, const struct pgi_page *pages, uint32_t n_pages, uint32_t page);
+
 /* Debug: NULL, or a static sentence naming what is not. */
 const char *pgi_lists_check(
         const struct pgi_lists *l, const struct pgi_page *pages, uint32_t n_pages);

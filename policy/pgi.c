@@ -726,4 +726,5 @@ const struct evict_ops evict_pgi = {
         .memory_bytes = pgi_memory_bytes,
         .usage = pgi_usage,
         .check = pgi_check,
+        .check_node = pgi_check_node,
 };

@@ -83,6 +83,18 @@ static inline void queue_move(struct queue *q, struct queue_link *links, uint32_
         queue_bend(q, links, links[to], to + 1, to + 1);
 }
 
+/* Debug: true if the node's neighbours in the queue, or the queue's ends, refer to it. */
+static inline bool queue_refers_to(
+        const struct queue *q, const struct queue_link *links, uint32_t n_links, uint32_t node)
+{
+        struct queue_link at = links[node];
+
+        if (at.older_1 > n_links || at.newer_1 > n_links)
+                return false;
+        return (at.older_1 ? links[at.older_1 - 1].newer_1 : q->oldest_1) == node + 1 &&
+               (at.newer_1 ? links[at.newer_1 - 1].older_1 : q->newest_1) == node + 1;
+}
+
 /* Debug: true if links are consistent and there are n nodes. n_links: size of `links`. */
 static inline bool queue_is_sound(
         const struct queue *q, const struct queue_link *links, uint32_t n_links)

@@ -140,17 +140,31 @@ uint32_t tree_leaf_below(const struct tree *t, uint32_t node)
         return node;
 }
 
-static uint32_t count_near(const struct tree *t, uint32_t node)
+/* Does the node count its near children right, of at most `most` children? */
+static bool counts_near(const struct tree *t, uint32_t node, uint32_t most)
 {
-        uint32_t n = 0;
+        uint32_t child = tree_first_child(t, node), n = 0, n_near = 0;
 
-        for (uint32_t child = tree_first_child(t, node); child != NODE_NONE;
-                child = tree_next_sibling(t, child))
-                n += is_near(t, child, node);
-        return n;
+        for (; child != NODE_NONE && n < most; n++, child = tree_next_sibling(t, child))
+                n_near += is_near(t, child, node);
+        return child != NODE_NONE || n_near == t->near[node];
 }
 
-static const char *check_node(const struct tree *t, uint32_t node)
+/* Does the node before it in its parent's list, or the parent, refer to it? */
+static bool is_referred_to(const struct tree *t, uint32_t node)
+{
+        const struct tree_node *n = &t->nodes[node];
+        uint32_t before = n->prev_1 - 1;
+
+        if (n->parent_1 == 0)
+                return true;
+        if (before == node)
+                return tree_first_child(t, n->parent_1 - 1) == node;
+        return tree_has(t, before) && t->nodes[before].next_1 == node + 1 &&
+               t->nodes[before].parent_1 == n->parent_1;
+}
+
+static const char *check_links(const struct tree *t, uint32_t node)
 {
         const struct tree_node *n = &t->nodes[node];
         uint32_t child = tree_first_child(t, node);
@@ -170,7 +184,16 @@ static const char *check_node(const struct tree *t, uint32_t node)
                 (!tree_has(t, n->next_1 - 1) || t->nodes[n->next_1 - 1].prev_1 != node + 1 ||
                         t->nodes[n->next_1 - 1].parent_1 != n->parent_1))
                 return "neighbouring siblings disagree";
-        return NULL;
+        return is_referred_to(t, node) ? NULL : "a node is not among its parent's children";
+}
+
+const char *tree_check_node(const struct tree *t, uint32_t node)
+{
+        const char *wrong = check_links(t, node);
+
+        if (wrong || t->n_tiers == 1 || counts_near(t, node, TREE_CHECK_CHILDREN))
+                return wrong;
+        return "a node counts other near children than it has";
 }
 
 const char *tree_check(const struct tree *t)
@@ -179,7 +202,7 @@ const char *tree_check(const struct tree *t)
         const char *wrong;
 
         for (uint32_t i = 0; i < t->n_nodes; i++) {
-                wrong = check_node(t, i);
+                wrong = check_links(t, i);
                 if (wrong)
                         return wrong;
                 n_present += tree_has(t, i);
@@ -192,7 +215,7 @@ const char *tree_check(const struct tree *t)
         if (n_reached != n_present)
                 return "nodes are not below any root";
         for (uint32_t i = 0; t->n_tiers > 1 && i < t->n_nodes; i++)
-                if (t->near[i] != count_near(t, i))
+                if (!counts_near(t, i, UINT32_MAX))
                         return "a node counts other near children than it has";
         return NULL;
 }

@@ -156,4 +156,12 @@ uint32_t tree_leaf_below(const struct tree *t, uint32_t node);
 /* Debug: NULL, or a static sentence naming an inconsistency. O(n_nodes). */
 const char *tree_check(const struct tree *t);
 
+/*
+ * Debug: the same for one node (< n_nodes) and its neighbours, so that a tree that changes can be
+ * checked in parts. Doesn't see that nodes are below no root; the caller may know their depths. A
+ * node's near children are counted if there are at most TREE_CHECK_CHILDREN.
+ */
+#define TREE_CHECK_CHILDREN 4096u
+const char *tree_check_node(const struct tree *t, uint32_t node);
+
 #endif

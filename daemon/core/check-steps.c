@@ -103,6 +103,50 @@ static int step_slots(struct checker *c, uint64_t most, uint64_t *ret_n)
         return 1;
 }
 
+static const char *check_node(const struct ns *ns, uint32_t node)
+{
+        const char *why = tree_check_node(&ns->tree, node);
+
+        if (!why && ns->evict->check_node)
+                why = ns->evict->check_node(ns->policy, node);
+        return why;
+}
+
+/* Checks each node with its neighbours in the tree and in the policy's order. */
+static int step_nodes(struct checker *c, uint64_t most, uint64_t *ret_n)
+{
+        const struct ns *ns = c->ns;
+
+        for (; c->at < ns->tree.n_nodes && *ret_n < most; c->at++, ++*ret_n) {
+                const char *why = check_node(ns, c->at);
+
+                if (why)
+                        return check_page_broken(c, c->at, why);
+        }
+        return c->at < ns->tree.n_nodes;
+}
+
+static bool needs_mark(const void *data, uint32_t node)
+{
+        const struct ns *ns = data;
+
+        return tree_has(&ns->tree, node) && ancestors_has_mark(ns_note(ns, node)->depth);
+}
+
+static int step_marks(struct checker *c, uint64_t most, uint64_t *ret_n)
+{
+        const struct ancestors *a = &c->ns->catalog.ancestors;
+
+        for (; c->at < a->n_used && *ret_n < most; c->at++, ++*ret_n) {
+                const char *why = ancestors_check_mark(a, c->at, needs_mark, c->ns);
+
+                if (why)
+                        return BROKEN(
+                                c->d, "namespace %s/%s: %s", c->ns->tenant->name, c->ns->name, why);
+        }
+        return c->at < a->n_used;
+}
+
 /* Pages per look, when all pages of the namespace are looked at without a break. */
 #define PAGES_PER_LOOK 8u
 
@@ -134,13 +178,20 @@ static int step_counts(struct checker *c, uint64_t most, uint64_t *ret_n)
         return r < 0 ? r : ++c->at < ARRAY_SIZE(parts);
 }
 
+/* The first parts look at all nodes. A check in slices leaves them out: step_nodes() and
+ * step_marks() looked at each node. */
+#define N_WHOLE 3u
+
 static int step_structures(struct checker *c, uint64_t most, uint64_t *ret_n)
 {
         static const char *(*const parts[])(const struct ns *) = {check_tree, check_ancestors,
                 check_policy, check_expectations, announce_check, sessions_check, tags_check,
                 drops_check, prefetch_check, records_check};
-        const char *why = parts[c->at](c->ns);
+        const char *why;
 
+        if (most < UINT64_MAX)
+                c->at = MAX(c->at, N_WHOLE);
+        why = parts[c->at](c->ns);
         *ret_n += count_looks(c->ns);
         if (why)
                 return BROKEN(c->d,
@@ -150,8 +201,8 @@ static int step_structures(struct checker *c, uint64_t most, uint64_t *ret_n)
         return ++c->at < ARRAY_SIZE(parts);
 }
 
-static const step_fn steps[] = {
-        step_sets, step_lists, step_pages, step_slots, step_counts, step_structures};
+static const step_fn steps[] = {step_sets, step_lists, step_pages, step_slots, step_nodes,
+        step_marks, step_counts, step_structures};
 
 /* Begins with the walk's next namespace if the present one is done, or was freed. */
 static void take_ns(struct checker *c)

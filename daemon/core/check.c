@@ -27,6 +27,7 @@
 #include "daemon/core/state/records.h"
 #include "daemon/core/state/shared.h"
 #include "daemon/tier/disk.h"
+#include "policy/ancestors.h"
 
 int check_expect(
         struct checker *c, const char *what, const char *name, uint64_t is, uint64_t should_be)
@@ -230,8 +231,8 @@ struct tally {
 /* An indexed page: index and tree know it, and its parent is indexed too. */
 static const char *check_cached(const struct ns *ns, uint32_t page, const struct page *p)
 {
+        uint32_t parent, depth = ns_note(ns, page)->depth;
         const struct page *up;
-        uint32_t parent;
 
         if (!shared_has(ns, page))
                 return "is sealed but not in the index";
@@ -242,12 +243,15 @@ static const char *check_cached(const struct ns *ns, uint32_t page, const struct
         if (p->tokens == 0 || p->tokens > ns->layout.page_tokens)
                 return "has a token count out of range";
         parent = tree_parent(&ns->tree, page);
-        if (parent == NODE_NONE)
-                return NULL;
-        up = ns_page(ns, parent);
-        if (!up || up->state != PAGE_SEALED || ns_page_is_stale(ns, up))
-                return "its parent isn't cached";
-        return NULL;
+        if (parent != NODE_NONE) {
+                up = ns_page(ns, parent);
+                if (!up || up->state != PAGE_SEALED || ns_page_is_stale(ns, up))
+                        return "its parent isn't cached";
+        }
+        /* So there is no cycle: each page is below a root. */
+        if (depth != 1 + (parent == NODE_NONE ? 0 : (uint32_t)ns_note(ns, parent)->depth))
+                return "isn't one page deeper than its parent";
+        return ancestors_check_node(&ns->catalog.ancestors, &ns->tree, page, depth);
 }
 
 static const char *check_pins(const struct page *p, uint32_t pins, uint32_t n_windows)

@@ -227,6 +227,29 @@ TEST(test_no_memory_for_marks)
         }
 }
 
+static bool is_marked_node(const void *data, uint32_t node)
+{
+        return node == node_of(ANCESTORS_STEP - 1);
+}
+
+TEST(test_parts_of_the_checker)
+{
+        uint32_t node = node_of(ANCESTORS_STEP - 1), other = node_of(5);
+        struct ancestors a, none = {0};
+        struct tree t;
+
+        make_chain(&t, &a, ANCESTORS_STEP + 1); /* one mark */
+        assert_null(ancestors_check_node(&a, &t, node, ANCESTORS_STEP));
+        assert_null(ancestors_check_node(&a, &t, other, 6));
+        assert_non_null(ancestors_check_node(&none, &t, node, ANCESTORS_STEP));
+        assert_null(ancestors_check_mark(&a, 0, is_marked_node, NULL));
+        ancestors_move(&a, node, other, ANCESTORS_STEP);
+        assert_non_null(ancestors_check_mark(&a, 0, is_marked_node, NULL));
+        ancestors_remove(&a, other, ANCESTORS_STEP);
+        assert_null(ancestors_check_mark(&a, 0, is_marked_node, NULL)); /* it is spare */
+        free_both(&t, &a);
+}
+
 TEST(test_checker_sees)
 {
         struct ancestors a, none = {0};

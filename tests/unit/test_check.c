@@ -51,7 +51,30 @@ static struct page *page(struct state *s, uint32_t index)
         return ns_page(s->ns, index);
 }
 
-/* The checker's sentence contains `text`. */
+/* Slices of one look and of a few, in turn: so many of them at most. Returns how many. */
+static unsigned go_on(struct checker *c, unsigned n_slices, int *ret_result)
+{
+        struct detail d = {""};
+        unsigned n = 0;
+
+        do
+                *ret_result = checker_go_on(c, 1 + n % 4, &d);
+        while (++n < n_slices && *ret_result == 1);
+        return n;
+}
+
+static void broken_in_slices(struct state *s)
+{
+        struct checker *c = checker_new(&s->f.store);
+        int r;
+
+        assert_non_null(c);
+        (void)go_on(c, UINT32_MAX, &r);
+        assert_int_equal(r, -EUCLEAN);
+        checker_free(c);
+}
+
+/* The checker's sentence contains `text`, and a check in slices finds the error, too. */
 static void broken(struct state *s, const char *text)
 {
         uint64_t n_pages = 77, n_sets = 77;
@@ -61,6 +84,8 @@ static void broken(struct state *s, const char *text)
         assert_int_equal(n_pages, 77);
         if (!strstr(d.text, text))
                 fail_msg("'%s' does not say '%s'", d.text, text);
+        if (s->ns->evict->check_node)
+                broken_in_slices(s);
 }
 
 static void end(struct state *s)
@@ -215,18 +240,33 @@ static const char *blind_check(const void *policy)
         return "blind";
 }
 
+static const char *blind_check_node(const void *policy, uint32_t node)
+{
+        return node == 2 ? "blind" : NULL;
+}
+
 static const struct evict_ops blind = {.check = blind_check};
+static const struct evict_ops blind_to_node = {.check_node = blind_check_node};
 
 TEST(test_tree_and_policy)
 {
+        struct page_note *note;
         struct state s;
+        uint32_t depth;
 
         build(&s);
         BREAK(&s, s.ns->tree.nodes[s.cached[1]].parent_1, s.granted[0] + 1, "parent isn't cached");
-        BREAK(&s, s.ns->tree.nodes[s.cached[0]].first_child_1, 0, "below any root");
+        BREAK(&s, s.ns->tree.nodes[s.cached[0]].first_child_1, 0, "among its parent's");
         BREAK(&s, s.ns->tree.nodes[s.cached[2]].prev_1, 0, "not in the tree");
+        BREAK(&s, s.ns->tree.nodes[s.cached[2]].next_1, 1, "neighbouring siblings");
+        note = ns_note(s.ns, s.cached[2]);
+        depth = note->depth;
+        note->depth = depth + 1;
+        broken(&s, "one page deeper than its parent");
+        note->depth = depth & 0x3fffffff;
         /* A finding of the policy's own check is passed on. */
         BREAK(&s, s.ns->evict, &blind, "eviction policy of namespace a/x: blind");
+        BREAK(&s, s.ns->evict, &blind_to_node, "page 2 of namespace a/x: blind");
         end(&s);
 }
 
@@ -272,18 +312,6 @@ SCENE(test_sound_state)
         assert_int_equal(store_check(&s->f.store, &n_pages, &n_sets, NULL), 0);
         assert_int_equal(n_sets, s->ns->device.n_sets);
         assert_int_equal(n_pages, n_sets * SET_PAGES);
-}
-
-/* Slices of one look and of a few, in turn: so many of them at most. Returns how many. */
-static unsigned go_on(struct checker *c, unsigned n_slices, int *ret_result)
-{
-        struct detail d = {""};
-        unsigned n = 0;
-
-        do
-                *ret_result = checker_go_on(c, 1 + n % 4, &d);
-        while (++n < n_slices && *ret_result == 1);
-        return n;
 }
 
 /* All that a whole check finds is found, and things may change meanwhile. */

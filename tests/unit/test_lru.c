@@ -265,8 +265,11 @@ SCENE(test_check_finds_damage, 2)
         insert(c, 0, NODE_NONE);
         ops->idle(c->lru, 0, 0);
         assert_null(ops->check(c->lru));
-        tree_remove(&c->tree, 0); /* behind the policy's back */
+        assert_null(ops->check_node(c->lru, 0));
+        assert_null(ops->check_node(c->lru, UINT32_MAX)); /* there is none */
+        tree_remove(&c->tree, 0);                         /* behind the policy's back */
         assert_non_null(ops->check(c->lru));
+        assert_non_null(ops->check_node(c->lru, 0));
 }
 
 /* Let go from the top: moving parents past their children would take 10^11 steps and be killed. */

@@ -654,6 +654,17 @@ TEST(test_order_within_a_list)
         pgi_relink_as(&l, pages, 0, 4);
         pages[0] = (struct pgi_page){0};
         assert_null(pgi_lists_check(&l, pages, 5));
+        for (uint32_t i = 1; i < 5; i++) { /* each is missed by a neighbour, or by its list */
+                struct pgi_page was = pages[i];
+
+                assert_true(pgi_lists_refer_to(&l, pages, 5, i));
+                pages[i].prev_1 = pages[i].prev_1 ? 0 : 2;
+                assert_false(pgi_lists_refer_to(&l, pages, 5, i));
+                pages[i] = was;
+                pages[i].next_1 = 99;
+                assert_false(pgi_lists_refer_to(&l, pages, 5, i));
+                pages[i] = was;
+        }
         for (uint32_t i = 4; i >= 1; i--)
                 pgi_unlink(&l, pages, i);
         assert_int_equal(l.used[0], 0);
