@@ -8,6 +8,7 @@
 #include "base/array.h"
 #include "base/clock.h"
 #include "base/fault-point.h"
+#include "base/spread.h"
 #include "daemon/core/cache/nsset.h"
 #include "daemon/core/cache/pages.h"
 #include "daemon/core/cache/tag.h"
@@ -24,6 +25,9 @@
 /* Pages to prefetch ahead: a recovery mostly waits for memory. Not tuned. */
 #define AHEAD 16u
 
+/* Pages that a thread examines at a time: some 0.2 ms. Not tuned. */
+#define PIECE_PAGES 2048u
+
 /* The criteria by which pages are sorted. */
 enum order { BY_DEPTH, BY_AGE, N_ORDERS };
 
@@ -35,16 +39,20 @@ struct candidate {
 
 /* The data about a page for index, tree and policy, gathered while its record is read. There are
  * very many pages, and their records are shared memory in small pages. A random access to a record
- * takes a page walk for its address first, which takes longer than all else. */
+ * takes a page walk for its address first, which takes longer than all else. Threads examine the
+ * pages; all else is done in the caller's. */
 struct placed {
-        uint64_t hash;   /* of its key, for the index */
         uint64_t id;     /* of its key, for the policy */
         uint32_t parent; /* PAGE_NONE: begins a text */
         uint32_t depth;  /* pages up to its end; 0: no candidate (any more) */
         uint32_t mark;   /* in the tree: the deepest marked page up to it (policy/ancestors.h);
                             PAGE_NONE */
         uint16_t tokens;
+        uint8_t is_whole : 1; /* published, and its record is consistent */
+        uint8_t has_line : 1; /* is_whole, SEALED, and its line shows that */
+        uint8_t has_slot : 1; /* a candidate that has a slot, and no other page has its key */
 };
+static_assert(sizeof(struct placed) == 24, "there are as many as pages");
 
 struct rebuild {
         struct ns *ns;
@@ -52,8 +60,9 @@ struct rebuild {
         struct candidate *pages; /* owned; first in descending order of page numbers in each set */
         struct candidate *other; /* owned; as large; for sort_candidates() */
         uint32_t n_pages;
-        struct placed *placed; /* owned; by page */
-        uint32_t oldest_sec;   /* the earliest last use */
+        uint32_t n_gone;                          /* of them, dropped since */
+        struct placed *placed;                    /* owned; by page */
+        uint32_t least[N_ORDERS], most[N_ORDERS]; /* of the candidates */
         bool had_tags;
         bool had_sessions; /* sessions ended at a page, or held it */
 };
@@ -130,13 +139,76 @@ static void keep_detached(struct ns *ns, uint32_t page, bool is_whole)
                 page_turn(p, p->generation, PAGE_DETACHED);
 }
 
+static void add_candidate(struct rebuild *b, uint32_t page, const struct page_note *note)
+{
+        struct candidate *c = &b->pages[b->n_pages++];
+
+        *c = (struct candidate){.page = page,
+                .order = {[BY_DEPTH] = note->depth, [BY_AGE] = UINT32_MAX - note->used_sec}};
+        for (unsigned i = 0; i < N_ORDERS; i++) {
+                b->least[i] = MIN(b->least[i], c->order[i]);
+                b->most[i] = MAX(b->most[i], c->order[i]);
+        }
+        b->placed[page].depth = note->depth;
+}
+
+/* Notes the facts of a page's record that recover_page() needs. Changes nothing else. Returns the
+ * hash of the key for the index if the page may have a slot; 0 otherwise. */
+static uint64_t examine_page(const struct rebuild *b, uint32_t page)
+{
+        const struct ns *ns = b->ns;
+        const struct page *p = ns_page(ns, page);
+
+        if ((p->state != PAGE_SEALED && p->state != PAGE_DETACHED) || !holds(ns, page))
+                return 0;
+        b->placed[page] = (struct placed){.id = store_hash_key(ns->store, p->key),
+                .parent = ns_note(ns, page)->place.parent,
+                .tokens = p->tokens,
+                .is_whole = true,
+                .has_line = p->state == PAGE_SEALED && shared_has_line(ns, page)};
+        return p->state == PAGE_SEALED ? shared_hash(&ns->shared, p->key) : 0;
+}
+
+/* Notes which of n pages from `first` on have slots. hashes: of their keys; 0: has none. */
+static void examine_slots(
+        const struct rebuild *b, uint32_t first, const uint64_t *hashes, uint32_t n)
+{
+        for (uint32_t i = 0; i < n; i++) {
+                if (i + AHEAD < n && hashes[i + AHEAD] != 0)
+                        shared_prefetch(&b->ns->shared, hashes[i + AHEAD]);
+                if (hashes[i] != 0)
+                        b->placed[first + i].has_slot =
+                                shared_has_slot(b->ns, hashes[i], first + i);
+        }
+}
+
+/* Examines a piece of the pages. Runs in any thread. */
+static void examine_piece(void *data, uint32_t piece)
+{
+        const struct rebuild *b = data;
+        const struct ns *ns = b->ns;
+        uint32_t first = piece * PIECE_PAGES, page = first, set_pages = ns->geometry.set_pages;
+        uint32_t end = MIN(first + PIECE_PAGES, ns->geometry.capacity_pages);
+        uint64_t hashes[PIECE_PAGES] = {0};
+
+        while (page < end) {
+                uint32_t number = ns_set_number(ns, page);
+                uint32_t until = MIN((number + 1) * set_pages, end);
+
+                for (; ns->sets.at[number] && page < until; page++)
+                        hashes[page - first] = examine_page(b, page);
+                page = until;
+        }
+        examine_slots(b, first, hashes, end - first);
+}
+
 /* Recovers a page, except a page 0 that is never granted. */
 static void recover_page(struct rebuild *b, uint32_t page)
 {
         struct ns *ns = b->ns;
         struct page *p = ns_page(ns, page);
         struct page_note *note = ns_note(ns, page);
-        bool is_whole;
+        bool is_whole = b->placed[page].is_whole;
 
         switch ((enum page_state)p->state) {
         case PAGE_MOVING:
@@ -157,7 +229,6 @@ static void recover_page(struct rebuild *b, uint32_t page)
         default: /* no such state: clients that map it may be reading */
                 memset(p->key, 0, sizeof(p->key));
         }
-        is_whole = holds(ns, page);
         b->r->n_dropped[DROP_CHECKSUM] += !is_whole && p->state != PAGE_DETACHED;
         b->r->n_detached += p->state == PAGE_DETACHED;
         if (!is_whole || p->state != PAGE_SEALED) {
@@ -172,15 +243,8 @@ static void recover_page(struct rebuild *b, uint32_t page)
         }
         p->published_sec = MIN(p->published_sec, store_now_sec(ns->store));
         note->used_sec = MIN(note->used_sec, store_now_sec(ns->store));
-        b->oldest_sec = MIN(b->oldest_sec, note->used_sec);
         b->had_tags |= ns_extra(ns, page)->tag != 0;
-        b->pages[b->n_pages++] = (struct candidate){.page = page,
-                .order = {[BY_DEPTH] = note->depth, [BY_AGE] = UINT32_MAX - note->used_sec}};
-        b->placed[page] = (struct placed){.hash = shared_hash(&ns->shared, p->key),
-                .id = store_hash_key(ns->store, p->key),
-                .parent = note->place.parent,
-                .depth = note->depth,
-                .tokens = p->tokens};
+        add_candidate(b, page, note);
 }
 
 /* Doesn't reuse a generation that clients have seen. */
@@ -214,7 +278,7 @@ static void recover_set(struct rebuild *b, struct extent_set *set)
                         raise_generation(ns, first + i);
                 }
                 set->tier->n_pages[p->state]++;
-                is_fixed = shared_correct_line(ns, first + i);
+                is_fixed = !b->placed[first + i].has_line && shared_correct_line(ns, first + i);
                 b->r->n_slots_fixed += is_fixed;
                 if (is_fixed || was_announced)
                         wake_waiters(ns, first + i);
@@ -227,6 +291,9 @@ static void recover_set(struct rebuild *b, struct extent_set *set)
 
 static void recover_sets(struct rebuild *b)
 {
+        uint32_t n = b->ns->geometry.capacity_pages;
+
+        spread(n / PIECE_PAGES + (n % PIECE_PAGES > 0), examine_piece, b);
         ns_for_each_set (set, b->ns)
                 recover_set(b, set);
 }
@@ -238,6 +305,7 @@ static void recover_sets(struct rebuild *b)
 static void drop_candidate(struct rebuild *b, uint32_t page, enum recover_drop why)
 {
         b->placed[page].depth = 0;
+        b->n_gone++;
         tag_store(b->ns, page, 0);
         ns_page(b->ns, page)->unindexed = why == DROP_INDEX;
         ns_set_state(b->ns, page, PAGE_DETACHED);
@@ -247,9 +315,10 @@ static void drop_candidate(struct rebuild *b, uint32_t page, enum recover_drop w
 /* Returns true if it has a slot. */
 static bool find_slot(struct rebuild *b, uint32_t page)
 {
+        uint64_t hash = shared_hash(&b->ns->shared, ns_page(b->ns, page)->key);
         uint32_t other;
 
-        switch (shared_correct_slot(b->ns, b->placed[page].hash, page, &other)) {
+        switch (shared_correct_slot(b->ns, hash, page, &other)) {
         case SHARED_SLOT_HAD:
                 return true;
         case SHARED_SLOT_MADE:
@@ -278,9 +347,11 @@ static void recover_index(struct rebuild *b)
         uint64_t n_slots = 0;
 
         for (uint32_t i = 0; i < b->n_pages; i++) {
+                uint32_t page = b->pages[i].page;
+
                 if (i + AHEAD < b->n_pages)
-                        shared_prefetch(&ns->shared, b->placed[b->pages[i + AHEAD].page].hash);
-                n_slots += find_slot(b, b->pages[i].page);
+                        __builtin_prefetch(&b->placed[b->pages[i + AHEAD].page]);
+                n_slots += b->placed[page].has_slot || find_slot(b, page);
         }
         if (shared_count_slots(ns) == n_slots)
                 return;
@@ -295,16 +366,20 @@ static void recover_index(struct rebuild *b)
 #define DIGIT_BITS 11
 #define DIGITS     (1u << DIGIT_BITS)
 
-/* Sorts by one digit, stable, into `other`. Returns false if all have the same: nothing was moved.
- */
-static bool sort_by_digit(struct rebuild *b, enum order order, unsigned shift)
+static uint32_t digit_of(
+        const struct rebuild *b, const struct candidate *c, enum order order, unsigned shift)
 {
+        return (c->order[order] - b->least[order]) >> shift & (DIGITS - 1);
+}
+
+/* Sorts by one digit, stable. */
+static void sort_by_digit(struct rebuild *b, enum order order, unsigned shift)
+{
+        struct candidate *sorted = b->other;
         uint32_t starts[DIGITS] = {0}, sum = 0;
 
         for (uint32_t i = 0; i < b->n_pages; i++)
-                starts[b->pages[i].order[order] >> shift & (DIGITS - 1)]++;
-        if (starts[b->pages[0].order[order] >> shift & (DIGITS - 1)] == b->n_pages)
-                return false;
+                starts[digit_of(b, &b->pages[i], order, shift)]++;
         for (uint32_t i = 0; i < DIGITS; i++) {
                 uint32_t n_here = starts[i];
 
@@ -312,20 +387,18 @@ static bool sort_by_digit(struct rebuild *b, enum order order, unsigned shift)
                 sum += n_here;
         }
         for (uint32_t i = 0; i < b->n_pages; i++)
-                b->other[starts[b->pages[i].order[order] >> shift & (DIGITS - 1)]++] = b->pages[i];
-        return true;
+                sorted[starts[digit_of(b, &b->pages[i], order, shift)]++] = b->pages[i];
+        b->other = b->pages;
+        b->pages = sorted;
 }
 
 /* Sorts ascending, and keeps the order of equal ones. */
 static void sort_candidates(struct rebuild *b, enum order order)
 {
-        for (unsigned shift = 0; b->n_pages > 0 && shift < 32; shift += DIGIT_BITS)
-                if (sort_by_digit(b, order, shift)) {
-                        struct candidate *sorted = b->other;
+        uint32_t range = b->n_pages > 0 ? b->most[order] - b->least[order] : 0;
 
-                        b->other = b->pages;
-                        b->pages = sorted;
-                }
+        for (unsigned shift = 0; shift < 32 && range >> shift > 0; shift += DIGIT_BITS)
+                sort_by_digit(b, order, shift);
 }
 
 /* ---- the tree ---------------------------------------------------------------------------------
@@ -361,7 +434,7 @@ static void enter_candidate(struct rebuild *b, uint32_t page, uint32_t parent)
         ancestors_insert_below(&ns->catalog.ancestors, page, p->depth, above);
         ns->evict->insert(ns->policy, page,
                 &(struct evict_insert){.id = p->id, .tokens = p->tokens, .depth = p->depth},
-                b->oldest_sec * NSEC_PER_SEC);
+                (UINT32_MAX - b->most[BY_AGE]) * NSEC_PER_SEC);
         nsset_sealed(ns, page);
 }
 
@@ -448,11 +521,9 @@ static void recover_policy(struct rebuild *b)
         for (uint32_t i = b->n_pages; i-- > 0;) {
                 const struct candidate *c = &b->pages[i];
 
-                if (i >= AHEAD) {
+                if (i >= AHEAD)
                         prefetch_node(ns, b->pages[i - AHEAD].page);
-                        __builtin_prefetch(&b->placed[b->pages[i - AHEAD].page]);
-                }
-                if (b->placed[c->page].depth == 0)
+                if (b->n_gone > 0 && b->placed[c->page].depth == 0)
                         continue;
                 ns->evict->idle(ns->policy, c->page,
                         (uint64_t)(UINT32_MAX - c->order[BY_AGE]) * NSEC_PER_SEC);
@@ -485,8 +556,11 @@ int recover_pages(struct ns *ns, struct recovery *r, bool *ret_sessions)
         uint32_t n = (uint32_t)ns_n_sets(ns) * ns->geometry.set_pages, n_placed = 0;
         _cleanup_free_ struct candidate *pages = calloc(n + 1, sizeof(*pages));
         _cleanup_free_ struct candidate *other = calloc(n + 1, sizeof(*other));
-        struct rebuild b = {
-                .ns = ns, .r = r, .pages = pages, .other = other, .oldest_sec = UINT32_MAX};
+        struct rebuild b = {.ns = ns,
+                .r = r,
+                .pages = pages,
+                .other = other,
+                .least = {UINT32_MAX, UINT32_MAX}};
         void *placed = NULL;
         int error = -ENOMEM;
 

@@ -2,7 +2,7 @@
  * Recovers the previous daemon's memory: restores namespaces, extent sets and pages, and rebuilds
  * all data derived from them (tree, policy, tags, namespace sets, index segment, counts).
  * Everything is checked; parts that aren't consistent are dropped cleanly. Loop thread only, before
- * the loop runs.
+ * the loop runs; its own threads read pages meanwhile.
  *
  *   state_open(), client_records_open() -> pools and tenants as configured -> store_recover() ->
  *   clients, attachments, magazines, pins (recover-clients.h) -> store_recover_end() -> READY

@@ -410,6 +410,14 @@ static bool is_described(const struct ns *ns, uint32_t page)
                line->tier == tier_of_page(&ns->geometry, page) && line->epoch == epoch_of(ns, p);
 }
 
+bool shared_has_line(const struct ns *ns, uint32_t page)
+{
+        const struct page *p = ns_page(ns, page);
+        uint64_t is = atomic_load_explicit(&ns->shared.lines[page].state, memory_order_relaxed);
+
+        return is == page_word(p->generation, p->state) && is_described(ns, page);
+}
+
 bool shared_correct_line(struct ns *ns, uint32_t page)
 {
         struct page *p = ns_page(ns, page);
@@ -425,7 +433,7 @@ bool shared_correct_line(struct ns *ns, uint32_t page)
                         show_state(ns, page, PAGE_FREE);
                 return true;
         }
-        if (is == page_word(p->generation, p->state) && is_described(ns, page))
+        if (shared_has_line(ns, page))
                 return false;
         /* Also describes detached pages: a client may hold one for long. */
         if (!is_described(ns, page)) {
@@ -471,26 +479,43 @@ uint32_t shared_find_guessed(
         return shared_find(ns, hash, key);
 }
 
+/* Looks at all slots for the key. Returns another findable page that has it, or PAGE_NONE. */
+static uint32_t find_other(const struct ns *ns, uint64_t hash, uint32_t page, bool *ret_has_slot)
+{
+        const _Atomic uint64_t *slots[] = {
+                slot_at(&ns->shared, hash, 0), slot_at(&ns->shared, hash, SHM_BUCKET_SLOTS)};
+
+        *ret_has_slot = false;
+        for (unsigned n = 0; n < N_SLOTS; n++) {
+                uint64_t slot = atomic_load_explicit(
+                        &slots[n / SHM_BUCKET_SLOTS][n % SHM_BUCKET_SLOTS], memory_order_relaxed);
+                uint32_t other = (uint32_t)slot - 1;
+
+                if ((slot ^ hash) >> 32 != 0)
+                        continue;
+                *ret_has_slot |= other == page;
+                if (other != page && is_findable(ns, other) &&
+                        memcmp(ns_page(ns, other)->key, ns_page(ns, page)->key, KEY_BYTES) == 0)
+                        return other;
+        }
+        return PAGE_NONE;
+}
+
+bool shared_has_slot(const struct ns *ns, uint64_t hash, uint32_t page)
+{
+        bool has_slot;
+
+        return find_other(ns, hash, page, &has_slot) == PAGE_NONE && has_slot;
+}
+
 enum shared_slot shared_correct_slot(
         struct ns *ns, uint64_t hash, uint32_t page, uint32_t *ret_other)
 {
-        const uint8_t *key = ns_page(ns, page)->key;
-        bool has_slot = false;
+        bool has_slot;
 
-        for (unsigned n = 0; n < N_SLOTS; n++) {
-                uint64_t slot =
-                        atomic_load_explicit(slot_at(&ns->shared, hash, n), memory_order_relaxed);
-                uint32_t other = (uint32_t)slot - 1;
-
-                if (slot == 0 || slot != shm_slot(hash, other))
-                        continue;
-                has_slot |= other == page;
-                if (other == page || !is_findable(ns, other) ||
-                        memcmp(ns_page(ns, other)->key, key, KEY_BYTES) != 0)
-                        continue;
-                *ret_other = other;
+        *ret_other = find_other(ns, hash, page, &has_slot);
+        if (*ret_other != PAGE_NONE)
                 return SHARED_SLOT_OTHER;
-        }
         if (has_slot)
                 return SHARED_SLOT_HAD;
         return shared_insert(ns, hash, page) ? SHARED_SLOT_MADE : SHARED_SLOT_NONE;

@@ -84,8 +84,11 @@ bool shared_replace(struct ns *ns, uint32_t page, uint32_t to);
 /* Does the page have a slot? For the checker. */
 bool shared_has(const struct ns *ns, uint32_t page);
 
-/* For recovery of bound pages. Makes the line match the record; returns true if it didn't. Readers
- * may look at it: right fields of a SEALED page stay in place. */
+/* For recovery of bound pages. shared_has_line() returns true if the line of a SEALED or DETACHED
+ * page matches the record; any thread, while nothing changes. shared_correct_line() makes any
+ * page's line match; returns true if it didn't. Readers may look at it: right fields of a SEALED
+ * page stay in place. */
+bool shared_has_line(const struct ns *ns, uint32_t page);
 bool shared_correct_line(struct ns *ns, uint32_t page);
 
 /* Prefetch the buckets of this hash for a later lookup. The first fetches both, the second only the
@@ -106,6 +109,10 @@ enum shared_slot {
         SHARED_SLOT_OTHER, /* *ret_other, findable, has the key */
         SHARED_SLOT_NONE,  /* no slot is free */
 };
+
+/* Has the findable page a slot, and no other findable page its key? Any thread, while nothing
+ * changes. */
+bool shared_has_slot(const struct ns *ns, uint64_t hash, uint32_t page);
 
 /* Finds or makes the slot of a findable page, unless another page has the key. */
 enum shared_slot shared_correct_slot(
