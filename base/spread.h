@@ -5,9 +5,9 @@
 
 #include <stdint.h>
 
-/* Calls work() for each piece 0..n-1, once each, in any order, in this thread and in others;
- * returns when all are done. work() synchronises what pieces share. There are no other threads if n
- * is 1, the process may use one processor, or none can be started. */
+/* Calls work() for each piece 0..n-1, once each, in this thread and in others; returns when all are
+ * done. Pieces begin in ascending order. work() synchronises what pieces share. There are no other
+ * threads if n is 1, the process may use one processor, or none can be started. */
 void spread(uint32_t n, void (*work)(void *data, uint32_t piece), void *data);
 
 #endif

@@ -60,8 +60,9 @@ struct rebuild {
         struct candidate *pages; /* owned; first in descending order of page numbers in each set */
         struct candidate *other; /* owned; as large; for sort_candidates() */
         uint32_t n_pages;
-        uint32_t n_gone;                          /* of them, dropped since */
-        struct placed *placed;                    /* owned; by page */
+        uint32_t n_slotless;   /* of them, the number without a slot of their own */
+        uint32_t n_gone;       /* of them, dropped since */
+        struct placed *placed; /* owned; by page */
         uint32_t least[N_ORDERS], most[N_ORDERS]; /* of the candidates */
         bool had_tags;
         bool had_sessions; /* sessions ended at a page, or held it */
@@ -145,6 +146,8 @@ static void add_candidate(struct rebuild *b, uint32_t page, const struct page_no
 
         *c = (struct candidate){.page = page,
                 .order = {[BY_DEPTH] = note->depth, [BY_AGE] = UINT32_MAX - note->used_sec}};
+        if (!b->placed[page].has_slot)
+                b->other[b->n_slotless++] = *c;
         for (unsigned i = 0; i < N_ORDERS; i++) {
                 b->least[i] = MIN(b->least[i], c->order[i]);
                 b->most[i] = MAX(b->most[i], c->order[i]);
@@ -182,12 +185,11 @@ static void examine_slots(
         }
 }
 
-/* Examines a piece of the pages. Runs in any thread. */
-static void examine_piece(void *data, uint32_t piece)
+/* Examines PIECE_PAGES pages. */
+static void examine_pages(const struct rebuild *b, uint32_t first)
 {
-        const struct rebuild *b = data;
         const struct ns *ns = b->ns;
-        uint32_t first = piece * PIECE_PAGES, page = first, set_pages = ns->geometry.set_pages;
+        uint32_t page = first, set_pages = ns->geometry.set_pages;
         uint32_t end = MIN(first + PIECE_PAGES, ns->geometry.capacity_pages);
         uint64_t hashes[PIECE_PAGES] = {0};
 
@@ -200,6 +202,17 @@ static void examine_piece(void *data, uint32_t piece)
                 page = until;
         }
         examine_slots(b, first, hashes, end - first);
+}
+
+/* The first piece is the number of slots, the others are the pages. */
+static void examine_piece(void *data, uint32_t piece)
+{
+        const struct rebuild *b = data;
+
+        if (piece == 0)
+                (void)shared_count_slots(b->ns);
+        else
+                examine_pages(b, (piece - 1) * PIECE_PAGES);
 }
 
 /* Recovers a page, except a page 0 that is never granted. */
@@ -293,7 +306,7 @@ static void recover_sets(struct rebuild *b)
 {
         uint32_t n = b->ns->geometry.capacity_pages;
 
-        spread(n / PIECE_PAGES + (n % PIECE_PAGES > 0), examine_piece, b);
+        spread(1 + n / PIECE_PAGES + (n % PIECE_PAGES > 0), examine_piece, b);
         ns_for_each_set (set, b->ns)
                 recover_set(b, set);
 }
@@ -341,19 +354,15 @@ static void mark_candidates(struct rebuild *b, bool mark)
                         ns_page(b->ns, b->pages[i].page)->mark = mark;
 }
 
+/* Looks at the candidates without a slot of their own, which are the first of b->other. */
 static void recover_index(struct rebuild *b)
 {
         struct ns *ns = b->ns;
-        uint64_t n_slots = 0;
+        uint64_t n_slots = b->n_pages - b->n_slotless;
 
-        for (uint32_t i = 0; i < b->n_pages; i++) {
-                uint32_t page = b->pages[i].page;
-
-                if (i + AHEAD < b->n_pages)
-                        __builtin_prefetch(&b->placed[b->pages[i + AHEAD].page]);
-                n_slots += b->placed[page].has_slot || find_slot(b, page);
-        }
-        if (shared_count_slots(ns) == n_slots)
+        for (uint32_t i = 0; i < b->n_slotless; i++)
+                n_slots += find_slot(b, b->other[i].page);
+        if (ns->shared.n_indexed == n_slots)
                 return;
         mark_candidates(b, true);
         b->r->n_slots_fixed += shared_correct_rest(ns, n_slots);
