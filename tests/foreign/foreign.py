@@ -456,6 +456,7 @@ def followed(daemon: Daemon) -> None:
         expect([feed.page(p) for p in pages] == wanted, "lines")
         expect(feed.changes(0) == [(1, p, k) for p, k in zip(pages, keys)], feed.changes(0))
         expect(connection.ask("FEED", after=feed.reply.id).status == kv.MISS, "one namespace")
+        expect(connection.ask("FEED", tenant="b").status == kv.MISS, "none of b")
     expect(daemon.client("b").ask("FEED").status == kv.MISS, "not another tenant's")
     space.connection.tell("INVALIDATE", ns_id=space.id, key=keys[3])
     expect(feed.changes(4) == [(2, pages[3], keys[3])] and feed.page(pages[3]) is None, "removed")

@@ -227,11 +227,6 @@ static void end_round(struct kvl_follower *f)
                 d->is_gone |= !d->is_listed;
 }
 
-static bool is_wanted(const struct kvl_follower *f, const Kvlease__V1__FeedReply *m)
-{
-        return !f->tenant || strcmp(m->tenant, f->tenant) == 0;
-}
-
 static void on_feed(struct conn *c, struct conn_call *call, int code, const ProtobufCMessage *reply,
         struct frame *frame)
 {
@@ -243,8 +238,7 @@ static void on_feed(struct conn *c, struct conn_call *call, int code, const Prot
                         conn_finish_violated(c, call, "kvleased sent a feed that makes no sense");
                         return;
                 }
-                if (is_wanted(f, m))
-                        code = follow_feed(f, m, fd_take(&frame->fds[0]));
+                code = follow_feed(f, m, fd_take(&frame->fds[0]));
                 if (code != -ENOMEM) {
                         f->after = m->id;
                         code = 0; /* a segment of another layout is left out */
@@ -260,6 +254,8 @@ static void ask_next(struct kvl_follower *f)
         int r;
 
         m.after = f->after;
+        if (f->tenant)
+                m.tenant = f->tenant;
         f->call = (struct conn_call){.on_reply = on_feed};
         conn_lock(f->conn);
         r = conn_start(f->conn, &f->call, MSG_FEED, &m.base);

@@ -67,8 +67,8 @@ class Follower:
     Only tenants with the option `events` count. A page is stored after its parent, and removed
     before it. A follower that falls behind gets RESET. After a restart of kvleased it goes on.
 
-    socket: None: $KVLEASE_SOCKET, else /run/kvlease/sock. timeout: seconds of connecting. One
-    thread at a time uses it. Raises as connect().
+    socket: None: $KVLEASE_SOCKET, else /run/kvlease/sock. tenant: only its namespaces are followed.
+    timeout: seconds of connecting. One thread at a time uses it. Raises as connect().
 
         with kvlease.Follower() as follower:
             while event := follower.next(timeout=1):
@@ -79,10 +79,11 @@ class Follower:
         self,
         socket: str | os.PathLike[str] | None = None,
         *,
+        tenant: str | None = None,
         client_name: str | None = None,
         timeout: float | None = 30,
     ) -> None:
-        self._raw = _kvlease.follow(socket, client_name=client_name, timeout=timeout)
+        self._raw = _kvlease.follow(socket, tenant=tenant, client_name=client_name, timeout=timeout)
         self._namespaces: dict[int, FollowedNamespace] = {}
 
     def next(self, timeout: float | None = 0) -> FollowEvent | None:

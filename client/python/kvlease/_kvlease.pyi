@@ -509,6 +509,7 @@ def connect(
 def follow(
     socket: str | PathLike[str] | None = None,
     *,
+    tenant: str | None = None,
     client_name: str | None = None,
     timeout: float | None = 30,
 ) -> RawFollower: ...

@@ -11,16 +11,18 @@ static PyTypeObject *follower_type;
 
 PyObject *module_follow(PyObject *module, PyObject *const *args, Py_ssize_t n, PyObject *names)
 {
-        static const struct signature s = {"follow", {"socket", "client_name", "timeout"}, 0, 1};
+        static const struct signature s = {
+                "follow", {"socket", "tenant", "client_name", "timeout"}, 0, 1};
         struct kvl_follow_options o = {.size = sizeof(o)};
         struct kvl_follower *follower = NULL;
-        PyObject *a[3], *path = NULL;
+        PyObject *a[4], *path = NULL;
         struct follower_object *self;
         int r;
 
         (void)module;
-        if (!args_parse(&s, args, n, names, a) || !arg_text(a[1], "client_name", &o.client_name) ||
-                !arg_msec(a[2], "timeout", -1, &o.timeout_msec))
+        if (!args_parse(&s, args, n, names, a) || !arg_text(a[1], "tenant", &o.tenant) ||
+                !arg_text(a[2], "client_name", &o.client_name) ||
+                !arg_msec(a[3], "timeout", -1, &o.timeout_msec))
                 return NULL;
         if (a[0] && !Py_IsNone(a[0])) {
                 if (!PyUnicode_FSConverter(a[0], &path))
@@ -28,7 +30,7 @@ PyObject *module_follow(PyObject *module, PyObject *const *args, Py_ssize_t n, P
                 o.socket_path = PyBytes_AsString(path);
         }
         /* In C, 0 selects the default. */
-        if (a[2] && o.timeout_msec == 0)
+        if (a[3] && o.timeout_msec == 0)
                 o.timeout_msec = 1;
         UNLOCKED(r = kvl_follow_open(&o, &follower));
         Py_XDECREF(path);

@@ -91,7 +91,7 @@ static PyMethodDef functions[] = {
                 "NotFound (no such group, or, with a token, no\nsuch socket), Invalid, Busy (too "
                 "many clients, or descriptors), Timeout, Disconnected."),
         METHOD("follow", module_follow,
-                "follow($module, socket=None, *, client_name=None, timeout=30)\n--\n\n"
+                "follow($module, socket=None, *, tenant=None, client_name=None, timeout=30)\n--\n\n"
                 "The raw calls of kvlease.Follower."),
         METHOD("lookup_set", namespace_lookup_set,
                 "lookup_set($module, namespaces, keys, request=0)\n--\n\n"

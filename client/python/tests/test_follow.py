@@ -58,6 +58,20 @@ def test_follows(make_daemon: MakeDaemon) -> None:
         follower.next()
 
 
+def test_one_tenant(make_daemon: MakeDaemon) -> None:
+    """On monitor.sock."""
+    daemon = make_daemon(tenant="events = 64MiB\n[tenant b]\nevents = 64MiB")
+    run = daemon.directory / "run"
+    with (
+        kvlease.connect(daemon.socket) as connection,
+        kvlease.connect(run / "t/b/sock") as other,
+        connection.namespace("of-a", LAYOUT),
+        other.namespace("of-b", LAYOUT),
+        kvlease.Follower(run / "monitor.sock", tenant="b") as follower,
+    ):
+        assert {e.namespace.name for e in take(follower)} == {"of-b"}
+
+
 def test_routing_page(make_daemon: MakeDaemon, capsys: pytest.CaptureFixture[str]) -> None:
     """The program of docs/operate/routing.md prints what the page shows."""
     daemon = make_daemon(tenant="events = 64MiB")

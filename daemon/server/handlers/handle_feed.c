@@ -15,23 +15,26 @@
 #include "proto/status.h"
 
 /* Returns the tenant's namespace with the lowest id above `after` that has a feed, or `best` if
- * that is lower. */
-static const struct ns *find_in(const struct tenant *t, uint64_t after, const struct ns *best)
+ * that is lower, or the message is for another tenant. */
+static const struct ns *find_in(
+        const struct tenant *t, const Kvlease__V1__FeedRequest *m, const struct ns *best)
 {
+        if (m->tenant[0] && strcmp(m->tenant, t->name) != 0)
+                return best;
         list_for_each (ns, &t->namespaces, struct ns, link)
-                if (feed_is_on(&ns->feed) && ns->id > after && (!best || ns->id < best->id))
+                if (feed_is_on(&ns->feed) && ns->id > m->after && (!best || ns->id < best->id))
                         best = ns;
         return best;
 }
 
-static const struct ns *find_next(const struct request *rq, uint64_t after)
+static const struct ns *find_next(const struct request *rq, const Kvlease__V1__FeedRequest *m)
 {
         const struct ns *best = NULL;
 
         if (rq->peer->member)
-                return find_in(rq->peer->member->group->tenant, after, NULL);
+                return find_in(rq->peer->member->group->tenant, m, NULL);
         list_for_each (t, &rq->server->store.tenants, struct tenant, link)
-                best = find_in(t, after, best);
+                best = find_in(t, m, best);
         return best;
 }
 
@@ -39,7 +42,7 @@ int handle_FEED(struct request *rq)
 {
         const Kvlease__V1__FeedRequest *m = rq->message;
         Kvlease__V1__FeedReply *reply = rq->reply;
-        const struct ns *ns = find_next(rq, m->after);
+        const struct ns *ns = find_next(rq, m);
         int fd;
 
         if (!ns)
