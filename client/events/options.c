@@ -193,12 +193,16 @@ static int take_layer_group(struct given *g)
         return r;
 }
 
-static int take_endpoint(struct given *g, bool connects)
+/* libzmq takes another port than one beyond 65535. "*": any. */
+static int take_endpoint(const char *word, const char **ret)
 {
-        struct sockets_options *s = &g->o.publisher.sockets;
+        const char *colon = strrchr(word, ':');
+        uint64_t port;
 
-        s->connects = connects;
-        return take_text(optarg, "an endpoint is like tcp://127.0.0.1:5557", &s->endpoint);
+        if (strncmp(word, "tcp://", strlen("tcp://")) == 0 && strcmp(colon, ":*") != 0 &&
+                (parse_u64(colon + 1, &port) < 0 || port > UINT16_MAX))
+                return refuse(word, "its port isn't a number from 0 to 65535");
+        return take_text(word, "an endpoint is like tcp://127.0.0.1:5557", ret);
 }
 
 /* Returns 0: it is of the router; 1: it isn't; -1: refused. */
@@ -216,9 +220,10 @@ static int take_router_option(int c, struct given *g)
                         BLOCK_TOKENS_MAX, &g->o.feed.block_tokens);
         case 'e':
         case 'c':
-                return take_endpoint(g, c == 'c');
+                g->o.publisher.sockets.connects = c == 'c';
+                return take_endpoint(optarg, &g->o.publisher.sockets.endpoint);
         case 'r':
-                return take_text(optarg, "--replay wants an endpoint", &g->replay);
+                return take_endpoint(optarg, &g->replay);
         case WORD_HEARTBEAT:
                 return take_time(optarg, "--heartbeat wants a time from 10ms to 1d",
                         &g->o.publisher.heartbeat_nsec);

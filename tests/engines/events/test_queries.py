@@ -236,6 +236,8 @@ def test_wrong_options(make_daemon: package.MakeDaemon, tmp_path: Path) -> None:
         ([*tcp, "--query-token-file", short], "16 to 1024"),
         ([*tcp, "--query-token-file", str(tmp_path / "none")], "No such file"),
         (["--query", "nowhere", "--query-token-file", token], "neither ADDRESS:PORT"),
+        (["--endpoint", "tcp://127.0.0.1:99999"], "99999: its port"),
+        (["--replay", "tcp://127.0.0.1"], "127.0.0.1: its port"),
     ):
         process = start(daemon, *arguments)
         _, said = process.communicate(timeout=30)
