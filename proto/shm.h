@@ -19,8 +19,10 @@
 
 #include <assert.h>
 #include <stdatomic.h>
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <string.h>
 
 #define SHM_MAGIC          UINT64_C(0x31306d68736c766b) /* "kvlshm01", little-endian */
 #define SHM_LAYOUT_VERSION 1
@@ -264,7 +266,9 @@ static_assert(offsetof(struct shm_submission, request_id) == 24, "layout");
 static_assert(offsetof(struct shm_submission, key) == 32, "layout");
 
 /* A submission of TOKENS, in other words. The ids of a page are given in order, from the first to
- * the last. D ignores entries that skip some, or that name a page not granted to the group. */
+ * the last. D ignores entries that skip some, or that name a page not granted to the group. Entries
+ * with `first` >= page_tokens follow the ids: words of shm_feed_line.names from word
+ * first - page_tokens on. */
 #define SHM_TOKENS_IDS 12 /* most ids in one */
 
 struct shm_token_ids {
@@ -372,6 +376,8 @@ enum shm_feed_state {
         SHM_FEED_IDS = 2,  /* findable, with token ids */
 };
 
+#define SHM_FEED_NAMES_BYTES 80
+
 struct shm_feed_line {
         _Atomic uint64_t word; /* D */
         uint8_t key[SHM_KEY_BYTES];
@@ -386,9 +392,11 @@ struct shm_feed_line {
         uint32_t n_ids;
         uint32_t reserved2;
         uint64_t ids_generation;
-        uint8_t reserved3[16];
+        /* If depth is 1, of the whole text: the names of its LoRA adapter and of its cache salt,
+         * each with a NUL at its end. Written by clients: check before use. */
+        char names[SHM_FEED_NAMES_BYTES];
 }; /* then the ids: page_tokens times 4 bytes */
-static_assert(sizeof(struct shm_feed_line) == 128, "layout");
+static_assert(sizeof(struct shm_feed_line) == 192, "layout");
 
 struct shm_feed_slot {
         uint32_t kind; /* enum shm_feed_kind */
@@ -425,6 +433,22 @@ static_assert(sizeof(struct shm_feed) == SHM_HEADER_BYTES, "layout");
 static inline uint32_t *shm_feed_ids(struct shm_feed_line *line)
 {
         return (uint32_t *)(line + 1);
+}
+
+/* Fills shm_feed_line.names. Returns whether both fit; NULL: none. */
+static inline bool shm_feed_put_names(
+        char ret[SHM_FEED_NAMES_BYTES], const char *lora_name, const char *cache_salt)
+{
+        size_t n = lora_name ? strlen(lora_name) : 0, m = cache_salt ? strlen(cache_salt) : 0;
+
+        memset(ret, 0, SHM_FEED_NAMES_BYTES);
+        if (n + m + 2 > SHM_FEED_NAMES_BYTES)
+                return false;
+        if (n > 0)
+                memcpy(ret, lora_name, n);
+        if (m > 0)
+                memcpy(ret + n + 1, cache_salt, m);
+        return true;
 }
 
 static inline uint64_t shm_feed_slot_bytes(uint32_t line_bytes)

@@ -831,6 +831,13 @@ struct kvl_publish {
          * publish sends no ids that make its message longer than 64 KiB. Since 0.2.
          */
         const uint32_t *token_ids;
+        /*
+         * The name of the text's LoRA adapter, and its cache salt. NULL: none. By these followers
+         * tell texts with equal token_ids apart. Ignored if parent_key isn't NULL: a page belongs
+         * to the text of its parent. If both have more than 78 bytes together, token_ids count as
+         * unknown. Since 0.2.
+         */
+        const char *lora_name, *cache_salt;
 };
 
 /*
@@ -1228,6 +1235,9 @@ struct kvl_follow_event {
         uint32_t depth;            /* pages of the text up to the page's end, 1..2^30 - 1 */
         uint64_t tag;              /* as published; 0: none */
         uint8_t tier, from_tier;   /* enum kvl_tier; from_tier: MOVED */
+        /* The publisher's, of the text that the page begins; NULL: none. NULL in pages that begin
+         * no text. They have any bytes but NUL. */
+        const char *lora_name, *cache_salt;
 };
 
 /* Connects, up to the timeout. options may be NULL; borrowed. Returns 0: *ret_follower is owned

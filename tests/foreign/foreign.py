@@ -440,6 +440,9 @@ def followed(daemon: Daemon) -> None:
     pages = claim(space, ring, index, 4)
     space.fill(pages, keys)
     ring.give_ids(space.id, pages[0], TOKENS[:16])
+    ring.give_names(space.id, pages[0], PAGE_TOKENS, b"lora\0salt\0")
+    ring.give_words(space.id, pages[0], PAGE_TOKENS + 19, [1, 2])  # the second one is behind the names
+    ring.give_words(space.id, pages[0], 2**32 - 2, [1, 2])
     ring.give_ids(space.id, pages[1], TOKENS[16:31])  # one is missing
     ring.give_ids(space.id, 2**31, TOKENS[:16])  # no such page
     ring.publish(index, space.id, pages[:2], keys[:2], PAGE_TOKENS, PAGE_TOKENS)
@@ -447,6 +450,7 @@ def followed(daemon: Daemon) -> None:
     publish = {"ns_id": space.id, "pages": pages[2:], "keys": b"".join(keys[2:]), "parent_key": keys[1],
                "last_tokens": PAGE_TOKENS}
     expect(space.connection.ask("PUBLISH", token_ids=ids[4:], **publish).status == kv.INVALID, "too few ids")
+    expect(space.connection.ask("PUBLISH", lora_name="n" * 79, **publish).status == kv.INVALID, "a longer name")
     space.connection.tell("PUBLISH", token_ids=ids, **publish)
     for connection in space.connection, monitor:
         feed = shared.Feed(connection)
@@ -454,6 +458,7 @@ def followed(daemon: Daemon) -> None:
         wanted = [(keys[0], b"", 1, 0, TOKENS[:16]), (keys[1], keys[0], 2, 0, None),
                   (keys[2], keys[1], 3, 0, TOKENS[32:48]), (keys[3], keys[2], 4, 0, TOKENS[48:64])]
         expect([feed.page(p) for p in pages] == wanted, "lines")
+        expect([feed.names(p) for p in pages[:2]] == [b"lora\0salt", b""], "names")
         expect(feed.changes(0) == [(1, p, k) for p, k in zip(pages, keys)], feed.changes(0))
         expect(connection.ask("FEED", after=feed.reply.id).status == kv.MISS, "one namespace")
         expect(connection.ask("FEED", tenant="b").status == kv.MISS, "none of b")

@@ -253,9 +253,17 @@ class Ring:
 
     def give_ids(self, ns_id: int, page: int, ids: list[int]) -> None:
         """Token ids of a leased page, before its PUBLISH."""
-        for first in range(0, len(ids), TOKENS_IDS):
-            part = ids[first:first + TOKENS_IDS]
-            self.store("TOKENS", struct.pack(f"<BBHIII{len(part)}I", OPS["TOKENS"], 0, len(part), ns_id, page, first, *part))
+        self.give_words(ns_id, page, 0, ids)
+
+    def give_names(self, ns_id: int, page: int, page_tokens: int, names: bytes) -> None:
+        """Of a text that begins with the page, behind its token ids."""
+        self.give_words(ns_id, page, page_tokens, list(struct.unpack("<20I", names.ljust(80, b"\0"))))
+
+    def give_words(self, ns_id: int, page: int, at: int, words: list[int]) -> None:
+        for first in range(0, len(words), TOKENS_IDS):
+            part = words[first:first + TOKENS_IDS]
+            self.store("TOKENS", struct.pack(f"<BBHIII{len(part)}I", OPS["TOKENS"], 0, len(part), ns_id, page, at + first,
+                                             *part))
 
     def store(self, op: str, entry: bytes) -> None:
         while self.tail - self.segment.load8(192) >= SUB_ENTRIES:
@@ -348,8 +356,12 @@ class Feed:
     def line(self, at: int) -> tuple[bytes, bytes, int, int, list[int] | None]:
         """Key, parent, depth, tier and token ids."""
         word, key, parent, _epoch, _tag, depth, tokens, tier = struct.unpack("<Q32s32sQQIHB", self.segment.read(at, 95))
-        ids = list(struct.unpack(f"<{tokens}I", self.segment.read(at + 128, 4 * tokens))) if word % 256 == 2 else None
+        ids = list(struct.unpack(f"<{tokens}I", self.segment.read(at + 192, 4 * tokens))) if word % 256 == 2 else None
         return key, parent if depth > 1 else b"", depth, tier, ids
+
+    def names(self, page: int) -> bytes:
+        """LoRA adapter and salt, each with its NUL, up to the last one that isn't empty."""
+        return self.segment.read(self.lines + page * self.line_bytes + 112, 80).rstrip(b"\0")
 
     def page(self, page: int) -> tuple[bytes, bytes, int, int, list[int] | None] | None:
         at = self.lines + page * self.line_bytes

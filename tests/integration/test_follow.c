@@ -58,6 +58,25 @@ static uint32_t token_id(uint32_t chain, uint32_t index, uint32_t i)
         return (chain * CHAIN_PAGES + index) * PAGE_TOKENS + i + 1000;
 }
 
+/* Texts with both names, as long as they may be, with one, and with none. */
+static const char *lora_of(uint32_t chain)
+{
+        return chain % 4 == 0 ? "an adapter whose name is longer than a ring entry" : NULL;
+}
+
+static const char *salt_of(uint32_t chain)
+{
+        static const char longest[] =
+                "012345678901234567890123456789012345678901234567890123456789012345678901234567";
+
+        return chain % 8 >= 4 ? NULL : lora_of(chain) ? longest + strlen(lora_of(chain)) : longest;
+}
+
+static void assert_name(const char *name, const char *wanted)
+{
+        assert_string_equal(name ? name : "none", wanted ? wanted : "none");
+}
+
 struct client {
         struct kvl_conn *conn;
         struct kvl_ns *ns;
@@ -99,7 +118,9 @@ static void publish_from(struct client *c, uint32_t chain, uint32_t first, uint3
                 .n_pages = n,
                 .last_tokens = PAGE_TOKENS,
                 .tag = chain + 1,
-                .token_ids = has_ids(chain) ? ids : NULL};
+                .token_ids = has_ids(chain) ? ids : NULL,
+                .lora_name = lora_of(chain),
+                .cache_salt = salt_of(chain)};
 
         for (uint32_t i = 0; i < n; i++) {
                 make_key(chain, first + i, keys + i * KVL_KEY_BYTES);
@@ -183,6 +204,8 @@ static void take_stored(struct picture *p, const struct kvl_follow_event *e, str
         assert_int_equal(e->token_ids != NULL, has_ids(k.chain));
         for (uint32_t t = 0; e->token_ids && t < PAGE_TOKENS; t++)
                 assert_int_equal(e->token_ids[t], token_id(k.chain, k.index, t));
+        assert_name(e->lora_name, e->token_ids && k.index == 0 ? lora_of(k.chain) : NULL);
+        assert_name(e->cache_salt, e->token_ids && k.index == 0 ? salt_of(k.chain) : NULL);
         if (e->kind == KVL_FOLLOW_MOVED) {
                 assert_true(p->pages[k.chain][k.index].is_there);
                 assert_int_equal(p->pages[k.chain][k.index].tier, e->from_tier);
@@ -365,6 +388,7 @@ HARNESS_TEST(test_late_ids, &plain)
         assert_int_equal(kvl_publish(c.ns, &publish, &got, NULL), 0);
         publish.pages = &pages[1];
         publish.token_ids = ids;
+        publish.cache_salt = "late";
         assert_int_equal(kvl_publish(c.ns, &publish, &got, NULL), KVL_DUPLICATE);
         while (kvl_follow_next(f, 100, &e) == 1) {
                 n_unknown += e.kind == KVL_FOLLOW_STORED && !e.token_ids;
@@ -372,6 +396,7 @@ HARNESS_TEST(test_late_ids, &plain)
                         continue;
                 n_known++;
                 assert_memory_equal(e.token_ids, ids, sizeof(ids));
+                assert_name(e.cache_salt, "late");
         }
         assert_int_equal(n_known, 1);
         assert_true(n_unknown <= 1);

@@ -13,6 +13,7 @@
 #include "proto/status.h"
 
 #define TAKE_COMPLETIONS 64 /* at a time; not tuned */
+#define NAMES_WORDS      (SHM_FEED_NAMES_BYTES / sizeof(uint32_t))
 #define INDEX_BITS       16 /* of user_data: index of the entry; the rest is the flight's id */
 
 #define LYING_RING "kvleased broke the rules of the rings"
@@ -31,11 +32,12 @@ struct flight {
         uint32_t last_tokens;
         int code; /* of the first entry that failed */
         uint64_t request;
-        uint32_t session;               /* the daemon's handle; 0: none */
-        uint64_t tag;                   /* 0: none */
-        uint32_t *pages;                /* allocated after this; becomes the published pages */
-        uint8_t (*keys)[SHM_KEY_BYTES]; /* allocated after this: the parent's, then the pages' */
-        uint32_t *token_ids;            /* allocated after this: of all pages; NULL: none */
+        uint32_t session;                 /* the daemon's handle; 0: none */
+        uint64_t tag;                     /* 0: none */
+        uint32_t *pages;                  /* allocated after this; becomes the published pages */
+        uint8_t (*keys)[SHM_KEY_BYTES];   /* allocated after this: the parent's, then the pages' */
+        uint32_t *token_ids;              /* allocated after this: of all pages; NULL: none */
+        char names[SHM_FEED_NAMES_BYTES]; /* of the text, if it begins here; else zeros */
 };
 
 static struct flights *flights_of(struct kvl_conn *conn)
@@ -133,34 +135,53 @@ static bool has_token_ids(const struct flights *all, const struct flight *f)
                                        memory_order_relaxed) >= SHM_OP_TOKENS;
 }
 
-/* Returns the ring entries of the i-th page. At most 87, for 1,024 tokens: a ring without that room
+static bool has_names(const struct flight *f, uint32_t i)
+{
+        return i == 0 && (f->names[0] || f->names[1]);
+}
+
+static uint32_t entries_for(size_t n_words)
+{
+        return (uint32_t)((n_words + SHM_TOKENS_IDS - 1) / SHM_TOKENS_IDS);
+}
+
+/* Returns the ring entries of the i-th page. At most 89, for 1,024 tokens: a ring without that room
  * is more than three quarters full, as clients that wait for room must find it (PROTOCOL.md). */
 static uint32_t entries_of(const struct flights *all, const struct flight *f, uint32_t i)
 {
-        uint32_t n_ids = has_token_ids(all, f) ? tokens_of(f, i) : 0;
-
-        return 1 + (n_ids + SHM_TOKENS_IDS - 1) / SHM_TOKENS_IDS;
+        if (!has_token_ids(all, f))
+                return 1;
+        return 1 + entries_for(tokens_of(f, i)) + (has_names(f, i) ? entries_for(NAMES_WORDS) : 0);
 }
 
-/* Writes the token ids of the i-th page, from the ring's n-th new entry on; returns the next. */
-static uint32_t write_token_ids(struct flights *all, const struct flight *f, uint32_t i, uint32_t n)
+/* Writes words of the i-th page, which have the index `at` in it, from the ring's n-th new entry
+ * on. Returns the next entry. */
+static uint32_t write_words(struct flights *all, const struct flight *f, uint32_t i, uint32_t n,
+        uint32_t at, const void *words, uint32_t n_words)
 {
-        const uint32_t *ids = f->token_ids + (size_t)i * f->ns->info.page_tokens;
-        uint32_t n_ids = tokens_of(f, i);
-
-        for (uint32_t first = 0; first < n_ids; first += SHM_TOKENS_IDS) {
+        for (uint32_t first = 0; first < n_words; first += SHM_TOKENS_IDS) {
                 struct shm_token_ids t = {
                         .op = SHM_OP_TOKENS,
-                        .n = (uint16_t)MIN(n_ids - first, (uint32_t)SHM_TOKENS_IDS),
+                        .n = (uint16_t)MIN(n_words - first, (uint32_t)SHM_TOKENS_IDS),
                         .ns_id = f->ns->id,
                         .page = f->pages[i],
-                        .first = first,
+                        .first = at + first,
                 };
 
-                memcpy(t.ids, ids + first, t.n * sizeof(*ids));
+                memcpy(t.ids, (const uint32_t *)words + first, t.n * sizeof(uint32_t));
                 memcpy(ring_entry(&all->ring, n++, SHM_OP_TOKENS, f->ns->id, 0), &t, sizeof(t));
         }
         return n;
+}
+
+/* Writes the token ids and names of the i-th page, from the ring's n-th new entry on; returns the
+ * next. */
+static uint32_t write_token_ids(struct flights *all, const struct flight *f, uint32_t i, uint32_t n)
+{
+        uint32_t page_tokens = f->ns->info.page_tokens;
+
+        n = write_words(all, f, i, n, 0, f->token_ids + (size_t)i * page_tokens, tokens_of(f, i));
+        return has_names(f, i) ? write_words(all, f, i, n, page_tokens, f->names, NAMES_WORDS) : n;
 }
 
 /* Writes unsubmitted entries, as far as there is room. Returns the ring entries used. */
@@ -418,12 +439,17 @@ void flights_broken(struct kvl_conn *conn, int code, const char *why)
 /* ---- starting ----------------------------------------------------------------------------------
  */
 
-/* Returns the bytes of a publish's token ids; 0: they are unknown, or of no use. */
-static size_t publish_ids_bytes(const struct kvl_ns *ns, const struct kvl_publish *p)
+/* Returns the bytes of a publish's token ids; 0: they are unknown, or of no use. Fills the names of
+ * the text that begins with it. */
+static size_t publish_ids_bytes(
+        const struct kvl_ns *ns, const struct kvl_publish *p, char ret_names[SHM_FEED_NAMES_BYTES])
 {
         size_t n = (size_t)(p->n_pages - 1) * ns->info.page_tokens + p->last_tokens;
+        bool is_root = !p->parent_key;
+        bool fit = shm_feed_put_names(
+                ret_names, is_root ? p->lora_name : NULL, is_root ? p->cache_salt : NULL);
 
-        return p->token_ids && ns->info.takes_token_ids ? n * sizeof(uint32_t) : 0;
+        return p->token_ids && ns->info.takes_token_ids && fit ? n * sizeof(uint32_t) : 0;
 }
 
 static struct flight *flight_new(struct op *op, const struct kvl_publish *p)
@@ -431,7 +457,8 @@ static struct flight *flight_new(struct op *op, const struct kvl_publish *p)
         uint32_t n = op->n_asked;
         size_t pages_bytes = n * sizeof(uint32_t);
         size_t keys_bytes = p ? (n + 1) * (size_t)SHM_KEY_BYTES : 0;
-        size_t ids_bytes = p ? publish_ids_bytes(op->ns, p) : 0;
+        char names[SHM_FEED_NAMES_BYTES];
+        size_t ids_bytes = p ? publish_ids_bytes(op->ns, p, names) : 0;
         struct flight *f = malloc(sizeof(*f) + keys_bytes + pages_bytes + ids_bytes);
 
         if (!f)
@@ -463,6 +490,7 @@ static struct flight *flight_new(struct op *op, const struct kvl_publish *p)
         if (ids_bytes > 0) {
                 f->token_ids = f->pages + n;
                 memcpy(f->token_ids, p->token_ids, ids_bytes);
+                memcpy(f->names, names, sizeof(names));
         }
         if (fast_is_open(&op->ns->fast))
                 fast_pin(&op->ns->fast, f->pages, n);
@@ -546,7 +574,7 @@ void flight_drop(struct flight *f)
         flight_free(f);
 }
 
-/* Bytes of a PUBLISH besides its pages, keys and token ids: at most 100. */
+/* Bytes of a PUBLISH besides its pages, keys and token ids: at most 190. */
 #define PUBLISH_BASE_BYTES 256
 
 size_t flight_max_ids_bytes(uint32_t n_pages)
@@ -558,6 +586,7 @@ size_t flight_max_ids_bytes(uint32_t n_pages)
 Kvlease__V1__PublishRequest flight_message(const struct kvl_ns *ns, const struct kvl_publish *p)
 {
         Kvlease__V1__PublishRequest m = KVLEASE__V1__PUBLISH_REQUEST__INIT;
+        char names[SHM_FEED_NAMES_BYTES];
 
         m.ns_id = ns->id;
         m.n_pages = p->n_pages;
@@ -573,10 +602,14 @@ Kvlease__V1__PublishRequest flight_message(const struct kvl_ns *ns, const struct
         m.session = session_handle(p->session);
         m.tag = p->tag;
         m.window_passed = p->window_passed;
-        m.token_ids.len = publish_ids_bytes(ns, p);
+        m.token_ids.len = publish_ids_bytes(ns, p, names);
         if (m.token_ids.len > flight_max_ids_bytes(p->n_pages))
                 m.token_ids.len = 0;
         m.token_ids.data = (uint8_t *)p->token_ids;
+        if (m.token_ids.len > 0 && !p->parent_key && p->lora_name)
+                m.lora_name = (char *)p->lora_name;
+        if (m.token_ids.len > 0 && !p->parent_key && p->cache_salt)
+                m.cache_salt = (char *)p->cache_salt;
         return m;
 }
 
@@ -602,6 +635,8 @@ static void send_prepared(struct flight *f)
                 .tag = f->tag,
                 .window_passed = f->window_passed,
                 .token_ids = f->token_ids,
+                .lora_name = f->names,
+                .cache_salt = f->names + strlen(f->names) + 1,
         };
         int r = send_publish(f->op, &p);
 

@@ -315,6 +315,21 @@ static int look_for_namespaces(struct kvl_follower *f)
 
 /* ---- events ---------------------------------------------------------------------------------- */
 
+/* Takes the names of a text. Without them its tokens are of no use. */
+static void fill_names(struct kvl_follow_event *e, const struct shm_feed_line *line)
+{
+        const char *lora = line->names, *salt;
+        size_t n = strnlen(lora, sizeof(line->names)), left = sizeof(line->names) - n;
+
+        if (left < 2 || strnlen(lora + n + 1, left - 1) == left - 1) {
+                e->token_ids = NULL;
+                return;
+        }
+        salt = lora + n + 1;
+        e->lora_name = lora[0] ? lora : NULL;
+        e->cache_salt = salt[0] ? salt : NULL;
+}
+
 static void fill_page(struct kvl_follow_event *e, const struct shm_feed_line *line)
 {
         e->key = line->key;
@@ -326,6 +341,8 @@ static void fill_page(struct kvl_follow_event *e, const struct shm_feed_line *li
         e->token_ids = feed_line_ids(line);
         e->depth = line->depth;
         e->tag = line->tag;
+        if (line->depth == 1 && e->token_ids)
+                fill_names(e, line);
 }
 
 /* The two steps of a copy. Return 1: an event; 0: none yet; -ENOMEM. */

@@ -92,6 +92,8 @@ static struct kvl_publish publish_part(
                 .window_passed = p->window_passed,
                 .token_ids =
                         p->token_ids ? p->token_ids + (size_t)first * ns->info.page_tokens : NULL,
+                .lora_name = p->lora_name,
+                .cache_salt = p->cache_salt,
         };
 }
 

@@ -59,6 +59,12 @@ class FollowEvent(NamedTuple):
     tag: int
     tier: Tier
     from_tier: Tier  # of MOVED
+    lora_name: str | None  # of the text that the page begins; None: none, or it begins no text
+    cache_salt: str | None  # the same
+
+
+def _decode(name: bytes | None) -> str | None:
+    return None if name is None else name.decode(errors="backslashreplace")
 
 
 class Follower:
@@ -91,7 +97,8 @@ class Follower:
         raw = self._raw.next(timeout)
         if raw is None:
             return None
-        kind, number, fields, key, parent, ids, n_tokens, depth, tag, tier, from_tier = raw
+        kind, number, fields, key, parent, ids, n_tokens, depth, tag, tier, from_tier = raw[:11]
+        lora_name, cache_salt = map(_decode, raw[11:])
         if fields is not None:
             self._namespaces[number] = FollowedNamespace(*fields)
         namespace = self._namespaces[number]
@@ -108,6 +115,8 @@ class Follower:
             tag,
             Tier(tier),
             Tier(from_tier),
+            lora_name,
+            cache_salt,
         )
 
     def reset(self) -> None:

@@ -172,6 +172,8 @@ class Namespace:
         tag: int = 0,
         window_passed: bool = False,
         token_ids: TokensLike | None = None,
+        lora_name: str | None = None,
+        cache_salt: str | None = None,
     ) -> Pages: ...
     def release(self, pages: Buffer | _Array | Sequence[int], /) -> None: ...
     def free(self, pages: Buffer | _Array | Sequence[int], /) -> None: ...
@@ -212,6 +214,8 @@ class Namespace:
         tag: int = 0,
         window_passed: bool = False,
         token_ids: TokensLike | None = None,
+        lora_name: str | None = None,
+        cache_salt: str | None = None,
         callback: Callable[[Pages | None, Exception | None], object],
         stream: int | None = None,
     ) -> None: ...
@@ -438,6 +442,8 @@ class RawFollower:
             int,
             int,
             int,
+            bytes | None,
+            bytes | None,
         ]
         | None
     ): ...

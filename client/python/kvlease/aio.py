@@ -260,6 +260,8 @@ class Dispatcher:
         tag: int = 0,
         window_passed: bool = False,
         token_ids: TokensLike | None = None,
+        lora_name: str | None = None,
+        cache_salt: str | None = None,
         stream: int | None = None,
     ) -> Pages:
         """Namespace.publish(), of at most 1024 pages; stream: after what was put on it."""
@@ -276,6 +278,8 @@ class Dispatcher:
                 tag=tag,
                 window_passed=window_passed,
                 token_ids=token_ids,
+                lora_name=lora_name,
+                cache_salt=cache_salt,
                 callback=call.done,
                 stream=stream,
             ),

@@ -73,10 +73,10 @@ static PyObject *event_tuple(const struct kvl_follow_event *e)
                 Py_XDECREF(ids);
                 return NULL;
         }
-        return Py_BuildValue("(iKNy#y#NIIKBB)", (int)e->kind, (unsigned long long)e->ns->id, ns,
+        return Py_BuildValue("(iKNy#y#NIIKBByy)", (int)e->kind, (unsigned long long)e->ns->id, ns,
                 (const char *)e->key, (Py_ssize_t)KVL_KEY_BYTES, (const char *)e->parent_key,
                 (Py_ssize_t)KVL_KEY_BYTES, ids, e->n_tokens, e->depth, (unsigned long long)e->tag,
-                e->tier, e->from_tier);
+                e->tier, e->from_tier, e->lora_name, e->cache_salt);
 }
 
 static PyObject *follower_next(

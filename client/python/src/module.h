@@ -249,7 +249,7 @@ PyObject *namespace_adopt(
         struct ns_object *self, PyObject *const *args, Py_ssize_t n, PyObject *names);
 
 /* Arguments of a publish: pages, keys, parent, last_tokens, request, session, tag, window_passed,
- * token_ids. */
+ * token_ids, lora_name, cache_salt. */
 struct publish_args {
         struct kvl_publish publish;
         struct pages_object *source; /* NULL: only `numbers` were given */

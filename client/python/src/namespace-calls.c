@@ -415,12 +415,12 @@ static PyObject *ns_publish(
 {
         static const struct signature s = {"publish",
                 {"pages", "keys", "parent", "last_tokens", "request", "session", "tag",
-                        "window_passed", "token_ids"},
+                        "window_passed", "token_ids", "lora_name", "cache_salt"},
                 2, 2};
         struct pages_object *done;
         uint32_t *ret_pages, n_done = 0;
         struct publish_args p;
-        PyObject *a[9];
+        PyObject *a[11];
         int r;
 
         if (!args_parse(&s, args, n, names, a) || !publish_args_get(self, a, &p))
@@ -767,7 +767,8 @@ PyMethodDef ns_call_methods[] = {
                 "Raises Full, Quota, Draining, Stale, Timeout, with .reason."),
         METHOD("publish", ns_publish,
                 "publish($self, pages, keys, *, parent=None, last_tokens=None, request=0, "
-                "session=None, tag=0, window_passed=False, token_ids=None)\n"
+                "session=None, tag=0, window_passed=False, token_ids=None, lora_name=None, "
+                "cache_salt=None)\n"
                 "--\n\n"
                 "Publishes the first len(keys) of leased pages: immutable and findable "
                 "from now on.\n\n"
@@ -787,7 +788,10 @@ PyMethodDef ns_call_methods[] = {
                 "(Pages.tier()):\n"
                 "fetch() the result before it is used on the device. token_ids: of all "
                 "these pages, for\n"
-                "routers (docs/operate/routing.md)."),
+                "routers (docs/operate/routing.md). lora_name, cache_salt: of a text that begins "
+                "here, to tell\n"
+                "it from others of the same tokens. With more than 78 bytes token_ids aren't "
+                "told."),
         {"release", (PyCFunction)ns_release, METH_O,
                 "release($self, pages, /)\n--\n\nDrops one pin of each page, by numbers."},
         {"free", (PyCFunction)ns_free, METH_O,

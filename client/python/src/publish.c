@@ -69,7 +69,10 @@ bool publish_args_get(struct ns_object *ns, PyObject **a, struct publish_args *r
                 }
         }
         if (!arg_request(a[4], &ret->publish.request) || !arg_u64(a[6], "tag", &ret->publish.tag) ||
-                !arg_bool(a[7], &window_passed) || !numbers_get(a[0], &ret->numbers))
+                !arg_bool(a[7], &window_passed) ||
+                !arg_text(a[9], "lora_name", &ret->publish.lora_name) ||
+                !arg_text(a[10], "cache_salt", &ret->publish.cache_salt) ||
+                !numbers_get(a[0], &ret->numbers))
                 return false;
         if (!keys_get(a[1], &ret->keys) || !set_parent(ns, a, ret)) {
                 publish_args_free(ret);

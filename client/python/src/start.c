@@ -230,21 +230,22 @@ static PyObject *ns_start_publish(
 {
         static const struct signature sig = {"start_publish",
                 {"pages", "keys", "parent", "last_tokens", "request", "session", "tag",
-                        "window_passed", "token_ids", "callback", "stream"},
+                        "window_passed", "token_ids", "lora_name", "cache_salt", "callback",
+                        "stream"},
                 2, 2};
         kvl_stream stream = NULL;
         struct publish_args p;
         struct started *s;
-        PyObject *a[11];
+        PyObject *a[13];
         int r;
 
-        if (!args_parse(&sig, args, n, names, a) || !arg_stream(a[10], &stream))
+        if (!args_parse(&sig, args, n, names, a) || !arg_stream(a[12], &stream))
                 return NULL;
-        if (!a[9])
+        if (!a[11])
                 return PyErr_Format(PyExc_TypeError, "start_publish() needs 'callback'");
         if (!publish_args_get(self, a, &p))
                 return NULL;
-        s = started_new(self, a[9]);
+        s = started_new(self, a[11]);
         if (s) {
                 s->n_taken = p.publish.n_pages;
                 s->taken = copy_of(p.publish.pages, s->n_taken);
@@ -432,8 +433,8 @@ PyMethodDef ns_start_methods[] = {
                 "lease() without waiting."),
         METHOD("start_publish", ns_start_publish,
                 "start_publish($self, pages, keys, *, parent=None, last_tokens=None, request=0, "
-                "session=None, tag=0, window_passed=False, token_ids=None, callback, "
-                "stream=None)\n--\n\n"
+                "session=None, tag=0, window_passed=False, token_ids=None, lora_name=None, "
+                "cache_salt=None, callback, stream=None)\n--\n\n"
                 "publish() without waiting, of 1024 pages at most; stream: after everything that "
                 "was put on it before."),
         METHOD("start_fetch", ns_start_fetch,

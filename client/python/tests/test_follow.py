@@ -31,7 +31,9 @@ def test_follows(make_daemon: MakeDaemon) -> None:
         with namespace.lease(3) as pages:
             with pytest.raises(ValueError, match="3 token ids for"):
                 namespace.publish(pages, keys, last_tokens=5, token_ids=[1, 2, 3])
-            namespace.publish(pages, keys, last_tokens=5, token_ids=ids, tag=7).close()
+            namespace.publish(
+                pages, keys, last_tokens=5, token_ids=ids, tag=7, lora_name="sql", cache_salt="é"
+            ).close()
         events = take(follower)
         kinds = kvlease.FollowKind
         assert [e.kind for e in events if e.kind != kinds.STORED] == [
@@ -46,11 +48,23 @@ def test_follows(make_daemon: MakeDaemon) -> None:
         assert [e.parent for e in stored] == [None, keys[:32], keys[32:64]]
         assert [t for e in stored for t in e.token_ids or ()] == ids
         assert [(e.depth, e.tag, e.tier) for e in stored] == [(i, 7, 0) for i in (1, 2, 3)]
+        assert [e.lora_name for e in stored] == ["sql", None, None]
+        assert [e.cache_salt for e in stored] == ["é", None, None]
         namespace.invalidate(keys[32:64])
         assert [(e.kind, e.key) for e in take(follower)] == [
             (kinds.REMOVED, keys[64:]),
             (kinds.REMOVED, keys[32:64]),
         ]
+        with namespace.lease(1) as pages:
+            with pytest.raises(TypeError):
+                namespace.publish(pages, keys[32:64], lora_name=1)  # type: ignore[arg-type]
+            namespace.publish(
+                pages, keys[32:64], token_ids=ids[:PAGE], lora_name="l" * 39, cache_salt="s" * 40
+            ).close()
+        (longer,) = take(follower)
+        assert longer.kind == kinds.STORED and longer.token_ids is None and not longer.lora_name
+        namespace.invalidate(keys[32:64])
+        take(follower)
         follower.reset()
         assert [e.kind for e in take(follower)] == [kinds.RESET, kinds.STORED, kinds.SYNCED]
         assert follower.is_connected

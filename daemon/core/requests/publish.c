@@ -394,11 +394,15 @@ static uint32_t count_new_pins(struct attach *a, const struct publish *p)
 /* Notes the token ids of the i-th page, which the caller may turn out not to own. */
 static void note_ids(struct attach *a, const struct publish *p, uint32_t i, uint32_t tokens)
 {
-        size_t first = (size_t)i * a->ns->layout.page_tokens;
+        uint32_t page_tokens = a->ns->layout.page_tokens;
+        size_t first = (size_t)i * page_tokens;
 
-        if (p->token_ids && grants_check_page(a, p->pages[i], NULL) == 0)
-                feed_note_ids(
-                        a->ns, p->pages[i], 0, p->token_ids + first * sizeof(uint32_t), tokens);
+        if (!p->token_ids || grants_check_page(a, p->pages[i], NULL) != 0)
+                return;
+        feed_note_ids(a->ns, p->pages[i], 0, p->token_ids + first * sizeof(uint32_t), tokens);
+        if (i == 0 && p->names)
+                feed_note_ids(a->ns, p->pages[i], page_tokens, p->names,
+                        SHM_FEED_NAMES_BYTES / sizeof(uint32_t));
 }
 
 int publish_pages(struct attach *a, const struct publish *p, uint64_t now_nsec, uint32_t *ret_pages,

@@ -25,6 +25,7 @@ struct publish {
         uint64_t tag;             /* 0: none */
         bool window_passed;       /* evict_insert */
         const uint8_t *token_ids; /* 4 bytes for each token of all pages; NULL: unknown */
+        const char *names;        /* shm_feed_line.names; NULL: the pages begin no text */
 };
 
 /*

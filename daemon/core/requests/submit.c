@@ -84,8 +84,8 @@ static void do_tokens(struct attach *a, const struct shm_submission *s)
         struct shm_token_ids t;
 
         memcpy(&t, s, sizeof(t));
-        if (t.n > 0 && t.n <= SHM_TOKENS_IDS && t.first < a->ns->layout.page_tokens &&
-                !a->member->read_only && grants_check_page(a, t.page, NULL) == 0)
+        if (t.n > 0 && t.n <= SHM_TOKENS_IDS && !a->member->read_only &&
+                grants_check_page(a, t.page, NULL) == 0)
                 feed_note_ids(a->ns, t.page, t.first, t.ids, t.n);
 }
 

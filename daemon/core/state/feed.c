@@ -161,8 +161,15 @@ static void write_line(struct ns *ns, uint32_t page)
         FAULT_POINT("feed-after-word");
 }
 
+static void note_names(struct shm_feed_line *line, uint64_t first, const void *words, uint32_t n)
+{
+        if ((first + n) * sizeof(uint32_t) <= sizeof(line->names))
+                memcpy(line->names + first * sizeof(uint32_t), words, n * sizeof(uint32_t));
+}
+
 void feed_note_ids(struct ns *ns, uint32_t page, uint32_t first, const void *ids, uint32_t n)
 {
+        uint32_t page_tokens = ns->layout.page_tokens;
         struct shm_feed_line *line;
 
         if (!feed_is_on(&ns->feed))
@@ -172,9 +179,13 @@ void feed_note_ids(struct ns *ns, uint32_t page, uint32_t first, const void *ids
                 hide_line(line); /* it may be an older page's that recovery hasn't looked at */
                 line->n_ids = 0;
                 line->ids_generation = ns_page(ns, page)->generation;
+                memset(line->names, 0, sizeof(line->names));
         }
-        if (first != line->n_ids || line->ids_generation != ns_page(ns, page)->generation ||
-                n > ns->layout.page_tokens - first)
+        if (line->ids_generation != ns_page(ns, page)->generation)
+                return;
+        if (first >= page_tokens)
+                note_names(line, first - page_tokens, ids, n);
+        if (first >= page_tokens || first != line->n_ids || n > page_tokens - first)
                 return;
         memcpy(shm_feed_ids(line) + first, ids, n * sizeof(uint32_t));
         line->n_ids += n;
@@ -194,6 +205,7 @@ static void copy_ids(struct ns *ns, uint32_t from, uint32_t to)
         const struct shm_feed_line *line = line_at(ns, from);
 
         feed_note_ids(ns, to, 0, shm_feed_ids(line_at(ns, from)), line->n_ids);
+        memcpy(line_at(ns, to)->names, line->names, sizeof(line->names));
 }
 
 void feed_add_ids(struct ns *ns, uint32_t page, uint32_t from)

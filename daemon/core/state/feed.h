@@ -39,8 +39,9 @@ static inline bool feed_is_on(const struct feed *f)
         return f->header;
 }
 
-/* Notes token ids of a GRANTED page: n of them from index `first` on. Ignores those that skip some,
- * or exceed the page. ids may be unaligned. */
+/* Notes token ids of a GRANTED page: n of them from index `first` on. From page_tokens on they are
+ * words of its line's names, which follow the ids. Ignores ids that skip some, and all that exceeds
+ * the page or the names. ids may be unaligned. */
 void feed_note_ids(struct ns *ns, uint32_t page, uint32_t first, const void *ids, uint32_t n);
 
 /* The page has become findable, and is in the tree. */

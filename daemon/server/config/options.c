@@ -373,7 +373,7 @@ const struct option options[] = {
                 .word = "off", .word_value = 0, .default_text = "off", .reloadable = true,
                 .help = "Most memory for events, by which routers learn of the tenant's cached "
                         "pages and their token ids, if engines give them. A namespace reserves "
-                        "128 bytes and 4 for each token for every page of all tiers, and 8 MiB. "
+                        "192 bytes and 4 for each token for every page of all tiers, and 8 MiB. "
                         "One that doesn't fit has no events. Clients of the tenant and members of "
                         "monitor_group can follow them: token ids are prompts. 'off' ends all "
                         "events of the tenant. A "

@@ -97,8 +97,8 @@ int handle_LEASE(struct request *rq)
         return r;
 }
 
-static int check_publish(
-        struct request *rq, const struct ns *ns, const Kvlease__V1__PublishRequest *m)
+static int check_publish(struct request *rq, const struct ns *ns,
+        const Kvlease__V1__PublishRequest *m, char ret_names[SHM_FEED_NAMES_BYTES])
 {
         uint64_t n_tokens = (uint64_t)(m->n_pages - 1) * ns->layout.page_tokens + m->last_tokens;
         int r = check_count(rq, "pages", m->n_pages, MAX_PUBLISH_PAGES);
@@ -116,6 +116,10 @@ static int check_publish(
                         "pages of %llu tokens need %llu bytes of token_ids, or none, not %zu",
                         (unsigned long long)n_tokens,
                         (unsigned long long)(n_tokens * sizeof(uint32_t)), m->token_ids.len);
+        if (!shm_feed_put_names(ret_names, m->lora_name, m->cache_salt))
+                return detail_set(&rq->detail, -EINVAL,
+                        "lora_name and cache_salt have more than %d bytes",
+                        SHM_FEED_NAMES_BYTES - 2);
         return 0;
 }
 
@@ -124,13 +128,14 @@ int handle_PUBLISH(struct request *rq)
         const Kvlease__V1__PublishRequest *m = rq->message;
         Kvlease__V1__PublishReply *reply = rq->reply;
         struct attach *a = request_attach(rq, m->ns_id);
+        char names[SHM_FEED_NAMES_BYTES];
         struct publish publish;
         uint32_t n = 0;
         int r;
 
         if (!a)
                 return -ENOENT;
-        r = check_publish(rq, a->ns, m);
+        r = check_publish(rq, a->ns, m, names);
         if (r < 0)
                 return r;
         publish = (struct publish){
@@ -144,6 +149,7 @@ int handle_PUBLISH(struct request *rq)
                 .tag = m->tag,
                 .window_passed = m->window_passed,
                 .token_ids = m->token_ids.len > 0 ? m->token_ids.data : NULL,
+                .names = m->parent_key.len > 0 ? NULL : names,
         };
         rq->peer->member->repeats = is_repeated(rq);
         r = publish_pages(
