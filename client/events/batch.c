@@ -61,6 +61,26 @@ static void add_tokens(struct pack *p, const struct batch_blocks *blocks)
         pack_uint(p, blocks->block_tokens);
 }
 
+/* vLLM's extra keys of each block: the LoRA adapter, and of a text's first block the salt. */
+static void add_extra_keys(struct pack *p, const struct batch_blocks *blocks)
+{
+        pack_text(p, "extra_keys");
+        pack_array(p, blocks->n_blocks);
+        for (uint32_t i = 0; i < blocks->n_blocks; i++) {
+                bool is_salted = blocks->cache_salt && !blocks->parent && i == 0;
+
+                if (!blocks->lora_name && !is_salted) {
+                        pack_nil(p);
+                        continue;
+                }
+                pack_array(p, (blocks->lora_name ? 1 : 0) + (is_salted ? 1 : 0));
+                if (blocks->lora_name)
+                        pack_text(p, blocks->lora_name);
+                if (is_salted)
+                        pack_text(p, blocks->cache_salt);
+        }
+}
+
 static void add_group(struct batch *b)
 {
         if (b->group < 0)
@@ -73,7 +93,10 @@ void batch_stored(struct batch *b, const struct batch_blocks *blocks)
 {
         struct pack *p = &b->bytes;
 
-        begin_event(b, "BlockStored", b->group < 0 ? 7 : 8);
+        bool has_names = blocks->lora_name || blocks->cache_salt;
+
+        begin_event(b, "BlockStored",
+                (uint8_t)(7 + has_names + (b->group < 0 ? 0 : 2) + (blocks->cache_salt ? 1 : 0)));
         add_hashes(p, blocks);
         pack_text(p, "parent_block_hash");
         if (blocks->parent)
@@ -83,8 +106,15 @@ void batch_stored(struct batch *b, const struct batch_blocks *blocks)
         add_tokens(p, blocks);
         add_text(p, "lora_id", NULL); /* a number of one engine: lora_name says the same */
         add_text(p, "medium", media[blocks->tier]);
-        add_text(p, "lora_name", NULL);
+        add_text(p, "lora_name", blocks->lora_name);
+        if (has_names)
+                add_extra_keys(p, blocks);
         add_group(b);
+        /* Only pages that are found behind all pages before them are told. */
+        if (b->group >= 0)
+                add_text(p, "kv_cache_spec_kind", "full_attention");
+        if (blocks->cache_salt)
+                add_text(p, "cache_salt", blocks->cache_salt);
 }
 
 void batch_removed(struct batch *b, const struct batch_blocks *blocks)

@@ -3,8 +3,9 @@
  *
  *   [seconds since 1970, [event...], data-parallel rank 0]
  *
- * An event is a map. Field names and their order are vLLM's (vllm/distributed/kv_events.py). Not
- * thread-safe.
+ * An event is a map. Field names and their order are vLLM's (vllm/distributed/kv_events.py). One
+ * field is SGLang's, the last one: cache_salt. vLLM has the salt in extra_keys alone, where Dynamo
+ * doesn't look for it. Not thread-safe.
  */
 #ifndef KVL_EVENTS_BATCH_H
 #define KVL_EVENTS_BATCH_H
@@ -20,6 +21,7 @@ struct batch_blocks {
         const uint64_t *parent;    /* hash of the block before the first; NULL: it begins a text */
         const uint32_t *token_ids; /* n_blocks * block_tokens */
         unsigned tier;             /* enum kvl_tier */
+        const char *lora_name, *cache_salt; /* of the text; NULL: none */
 };
 
 struct batch {

@@ -9,6 +9,7 @@
 
 #include "base/clock.h"
 #include "base/macros.h"
+#include "base/parse.h"
 #include "client/lib/kvlease.h"
 
 #define EVENTS_PER_TURN 4096
@@ -130,6 +131,12 @@ static void warn_without_ids(struct feed *f)
         f->is_warned = true;
 }
 
+/* Routers take text of UTF-8 alone, and a wrong one costs them the whole batch. */
+static bool is_plain(const char *name)
+{
+        return !name || text_is_plain(name);
+}
+
 static int store(struct feed *f, const struct kvl_follow_event *e)
 {
         struct model_stored s = {
@@ -138,9 +145,13 @@ static int store(struct feed *f, const struct kvl_follow_event *e)
                 .token_ids = e->token_ids,
                 .n_tokens = e->n_tokens,
                 .tier = e->tier,
+                .lora_name = e->lora_name,
+                .cache_salt = e->cache_salt,
         };
 
-        if (!e->token_ids)
+        if (!is_plain(e->lora_name) || !is_plain(e->cache_salt))
+                s.token_ids = NULL;
+        if (!s.token_ids)
                 warn_without_ids(f);
         return e->tier < KVL_TIERS ? model_store(f->model, &s) : 0;
 }

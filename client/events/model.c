@@ -27,10 +27,19 @@ struct page {
         struct list_link children; /* of struct page.siblings */
         struct list_link siblings; /* in the parent's list, or the model's `tops` */
         uint32_t *token_ids;       /* owned; NULL: unknown */
+        struct names *names;       /* NULL: none. Owned if the page begins its text; else borrowed
+                                    * from the page that does, and valid while it is told */
         uint64_t last_hash;        /* of its last block; valid if it was ever told */
         uint32_t n_tokens;
         bool is_stored, begins_text;
         uint8_t tier, told, wanted; /* told, wanted: a tier or NOT_TOLD */
+};
+
+/* The LoRA adapter and the salt of a text. */
+struct names {
+        uint64_t hash;
+        const char *lora_name, *cache_salt; /* NULL: none; in `memory` */
+        char memory[];
 };
 
 struct model {
@@ -114,11 +123,19 @@ static void take_out_of_map(struct model *m, const struct page *p)
         }
 }
 
+static void free_texts_of(struct page *p)
+{
+        free(TAKE(p->token_ids));
+        if (p->begins_text)
+                free(p->names);
+        p->names = NULL;
+}
+
 static void drop_token_ids(struct model *m, struct page *p)
 {
         if (p->token_ids)
                 m->n_token_ids -= p->n_tokens;
-        free(TAKE(p->token_ids));
+        free_texts_of(p);
 }
 
 /* Frees the page, and its parents that are only named, unless they have other children. */
@@ -138,6 +155,21 @@ static void free_if_unused(struct model *m, struct page *p)
 
 /* ---- telling --------------------------------------------------------------------------------- */
 
+static uint64_t hash_text(uint64_t before, const char *text)
+{
+        struct hash_seed seed = {before, HASH_SEED};
+
+        return hash_bytes(seed, text ? text : "", text ? strlen(text) : 0);
+}
+
+/* Returns where the hashes of a text with these names begin. */
+static uint64_t hash_names(const char *lora_name, const char *cache_salt)
+{
+        if (!lora_name && !cache_salt)
+                return 0;
+        return hash_text(hash_text(1, lora_name), cache_salt);
+}
+
 static uint32_t n_blocks_of(const struct model *m, const struct page *p)
 {
         return p->n_tokens / m->block_tokens;
@@ -153,10 +185,13 @@ static uint64_t next_hash(const struct model *m, uint64_t hash, const uint32_t *
         return hash == 0 || hash == MAP_KEY_NONE ? 1 : hash;
 }
 
+/* Hashes the blocks of a page whose parent has been told. */
 static void hash_blocks(struct model *m, struct page *p)
 {
-        uint64_t hash = p->parent ? p->parent->last_hash : 0;
+        uint64_t hash = p->parent ? p->parent->last_hash : p->names ? p->names->hash : 0;
 
+        if (p->parent)
+                p->names = p->parent->names;
         for (uint32_t i = 0; i < n_blocks_of(m, p); i++) {
                 hash = next_hash(m, hash, p->token_ids + (size_t)i * m->block_tokens);
                 m->hashes[i] = hash;
@@ -176,6 +211,8 @@ static struct batch_blocks blocks_of(
                 .block_tokens = m->block_tokens,
                 .parent = from > 0 ? &m->hashes[from - 1] : parent,
                 .token_ids = p->token_ids + (size_t)from * m->block_tokens,
+                .lora_name = p->names ? p->names->lora_name : NULL,
+                .cache_salt = p->names ? p->names->cache_salt : NULL,
         };
 }
 
@@ -302,6 +339,11 @@ uint32_t model_block_tokens(const struct model *m)
         return m->block_tokens;
 }
 
+void model_find_text(struct model_found *f, const char *lora_name, const char *cache_salt)
+{
+        f->hash = hash_names(lora_name, cache_salt);
+}
+
 static bool find_in(struct model_found *f, unsigned tier, uint32_t n_tokens)
 {
         if (tier >= KVL_TIERS)
@@ -344,7 +386,6 @@ static int place(struct model *m, struct page *p, const uint8_t *parent_key)
 {
         struct page *parent;
 
-        p->begins_text = !parent_key;
         if (!parent_key)
                 return 0;
         parent = name_page(m, parent_key);
@@ -358,9 +399,31 @@ static int place(struct model *m, struct page *p, const uint8_t *parent_key)
         return 0;
 }
 
-static int take_token_ids(struct model *m, struct page *p, const uint32_t *token_ids, uint32_t n)
+static struct names *new_names(const char *lora_name, const char *cache_salt)
 {
-        size_t bytes = n * sizeof(*token_ids);
+        size_t n = lora_name ? strlen(lora_name) + 1 : 0,
+               k = cache_salt ? strlen(cache_salt) + 1 : 0;
+        struct names *names = malloc(sizeof(*names) + n + k);
+
+        if (!names)
+                return NULL;
+        *names = (struct names){
+                .hash = hash_names(lora_name, cache_salt),
+                .lora_name = lora_name ? names->memory : NULL,
+                .cache_salt = cache_salt ? names->memory + n : NULL,
+        };
+        if (lora_name)
+                memcpy(names->memory, lora_name, n);
+        if (cache_salt)
+                memcpy(names->memory + n, cache_salt, k);
+        return names;
+}
+
+static int take_token_ids(struct model *m, struct page *p, const struct model_stored *s)
+{
+        uint32_t n = s->n_tokens;
+        size_t bytes = n * sizeof(*s->token_ids);
+        struct names *names = NULL;
         uint32_t *copy;
 
         if (array_reserve((void **)&m->hashes, &m->n_hashes, MAX(n, 1U), UINT32_MAX,
@@ -369,19 +432,29 @@ static int take_token_ids(struct model *m, struct page *p, const uint32_t *token
         /* All pages together don't have more blocks. */
         if (told_reserve(&m->blocks, (m->n_token_ids + n) / m->block_tokens) < 0)
                 return -ENOMEM;
+        if (p->begins_text && (s->lora_name || s->cache_salt)) {
+                names = new_names(s->lora_name, s->cache_salt);
+                if (!names)
+                        return -ENOMEM;
+        }
         copy = malloc(MAX(bytes, (size_t)1));
-        if (!copy)
+        if (!copy) {
+                free(names);
                 return -ENOMEM;
-        memcpy(copy, token_ids, bytes);
+        }
+        memcpy(copy, s->token_ids, bytes);
         p->token_ids = copy;
+        p->names = names;
         m->n_token_ids += n;
         return 0;
 }
 
 static int store_new(struct model *m, struct page *p, const struct model_stored *s)
 {
-        int r = s->token_ids ? take_token_ids(m, p, s->token_ids, s->n_tokens) : 0;
+        int r;
 
+        p->begins_text = !s->parent_key;
+        r = s->token_ids ? take_token_ids(m, p, s) : 0;
         p->n_tokens = s->n_tokens;
         if (r == 0)
                 r = place(m, p, s->parent_key);
@@ -402,7 +475,7 @@ int model_store(struct model *m, const struct model_stored *s)
         if (!p->is_stored)
                 r = store_new(m, p, s);
         else if (s->token_ids && !p->token_ids && s->n_tokens == p->n_tokens)
-                r = take_token_ids(m, p, s->token_ids, s->n_tokens);
+                r = take_token_ids(m, p, s);
         if (r < 0) {
                 free_if_unused(m, p);
                 return r;
@@ -450,7 +523,7 @@ void model_clear(struct model *m)
         for (uint32_t i = 0; i < n; i++)
                 add_children(m, queued(m, i), &n);
         for (uint32_t i = 0; i < n; i++) {
-                free(queued(m, i)->token_ids);
+                free_texts_of(queued(m, i));
                 free(queued(m, i));
         }
         map_deinit(&m->pages);

@@ -13,8 +13,9 @@
  *
  * Blocks that several pages have are told once (told.h).
  *
- * A block's hash depends on its tokens and the ones before it. It is the same after a restart, and
- * in another namespace: routers remember the hash of a block that was taken back.
+ * A block's hash depends on its tokens and the ones before it, and on the text's LoRA adapter and
+ * salt. It is the same after a restart, and in another namespace: routers remember the hash of a
+ * block that was taken back.
  */
 #ifndef KVL_EVENTS_MODEL_H
 #define KVL_EVENTS_MODEL_H
@@ -33,7 +34,8 @@ struct model_stored {
         const uint8_t *parent_key; /* KVL_KEY_BYTES; NULL: the page begins a text */
         const uint32_t *token_ids; /* n_tokens; NULL: unknown */
         uint32_t n_tokens;
-        unsigned tier; /* enum kvl_tier */
+        unsigned tier;                      /* enum kvl_tier */
+        const char *lora_name, *cache_salt; /* of the text that the page begins; NULL: none */
 };
 
 struct model;
@@ -67,6 +69,9 @@ struct model_found {
 };
 
 uint32_t model_block_tokens(const struct model *m);
+
+/* Begins a text with these names; NULL: none. */
+void model_find_text(struct model_found *f, const char *lora_name, const char *cache_salt);
 
 /* Look for the next block of the text, which has block_tokens token ids, or for its next page. The
  * pages needn't have token ids. If it isn't cached, return false: there the text ends. */

@@ -9,7 +9,7 @@
 
 #include "base/parse.h"
 
-#define WORD_MAX ((size_t)2 * KVL_KEY_BYTES) /* hex digits of a key */
+#define WORD_MAX ((size_t)78) /* kvl_publish.lora_name; a key has fewer hex digits */
 
 /* The next byte, apart from blanks. */
 enum state {
@@ -17,8 +17,11 @@ enum state {
         AT_NAME,   /* the quote before the name */
         IN_NAME,
         AT_COLON,
-        AT_LIST,  /* [ */
-        AT_FIRST, /* an item, or ] */
+        AT_TEXT, /* the quote before a name of the text */
+        IN_TEXT,
+        AFTER_TEXT, /* , */
+        AT_LIST,    /* [ */
+        AT_FIRST,   /* an item, or ] */
         AT_ITEM,
         IN_NUMBER,
         IN_KEY,
@@ -37,6 +40,8 @@ struct query {
         bool is_over;      /* the text isn't cached from here on */
         size_t n_word;
         char word[WORD_MAX + 1];
+        char lora_name[WORD_MAX + 1], cache_salt[WORD_MAX + 1]; /* "": none */
+        char *text; /* the one of these that is read; NULL: neither */
         uint64_t token_id;
         uint32_t n_token_ids, token_ids[]; /* of a block */
 };
@@ -76,9 +81,24 @@ static bool take_name(struct query *q)
 {
         q->word[q->n_word] = '\0';
         q->has_keys = strcmp(q->word, "keys") == 0;
-        if (!q->has_keys && strcmp(q->word, "token_ids") != 0)
-                return fail(q, "the member is token_ids or keys");
+        q->text = NULL;
+        if (strcmp(q->word, "lora_name") == 0)
+                q->text = q->lora_name;
+        else if (strcmp(q->word, "cache_salt") == 0)
+                q->text = q->cache_salt;
+        else if (!q->has_keys && strcmp(q->word, "token_ids") != 0)
+                return fail(q, "a member is lora_name, cache_salt, token_ids or keys");
         q->state = AT_COLON;
+        return true;
+}
+
+static bool take_text(struct query *q)
+{
+        memcpy(q->text, q->word, q->n_word);
+        q->text[q->n_word] = '\0';
+        model_find_text(&q->found, q->lora_name[0] ? q->lora_name : NULL,
+                q->cache_salt[0] ? q->cache_salt : NULL);
+        q->state = AFTER_TEXT;
         return true;
 }
 
@@ -115,8 +135,12 @@ static bool add_digit(struct query *q, char c)
 
 static bool add_letter(struct query *q, char c)
 {
+        if (c == '"' && q->state == IN_TEXT)
+                return take_text(q);
         if (c == '"')
                 return q->state == IN_NAME ? take_name(q) : take_key(q);
+        if (c == '\\' && q->state == IN_TEXT)
+                return fail(q, "lora_name and cache_salt have no backslash: send UTF-8");
         if (q->n_word == WORD_MAX)
                 return fail(q, "a string is too long");
         q->word[q->n_word++] = c;
@@ -145,7 +169,14 @@ static bool take_byte(struct query *q, char c)
         case AT_NAME:
                 return expect_byte(q, c, '"', IN_NAME, "a member's name is a string");
         case AT_COLON:
-                return expect_byte(q, c, ':', AT_LIST, "a name is followed by a colon");
+                return expect_byte(
+                        q, c, ':', q->text ? AT_TEXT : AT_LIST, "a name is followed by a colon");
+        case AT_TEXT:
+                return expect_byte(
+                        q, c, '"', IN_TEXT, "lora_name and cache_salt are strings, or left out");
+        case AFTER_TEXT:
+                return expect_byte(
+                        q, c, ',', AT_NAME, "lora_name and cache_salt come before token_ids");
         case AT_LIST:
                 return expect_byte(q, c, '[', AT_FIRST, "a list begins with [");
         case AT_FIRST:
@@ -155,7 +186,7 @@ static bool take_byte(struct query *q, char c)
         case AFTER_ITEM:
                 return end_item(q, c);
         case AT_CLOSE:
-                return expect_byte(q, c, '}', AT_END, "there is one member, token_ids or keys");
+                return expect_byte(q, c, '}', AT_END, "token_ids or keys is the last member");
         default:
                 return fail(q, "there is nothing after the }");
         }
@@ -170,7 +201,7 @@ void query_read(struct query *q, const char *bytes, size_t len)
 {
         for (size_t i = 0; i < len && !q->error; i++) {
                 q->n_read++;
-                if (q->state == IN_NAME || q->state == IN_KEY)
+                if (q->state == IN_NAME || q->state == IN_KEY || q->state == IN_TEXT)
                         add_letter(q, bytes[i]);
                 else if (!(q->state == IN_NUMBER && add_digit(q, bytes[i])) && !is_blank(bytes[i]))
                         take_byte(q, bytes[i]);

@@ -1,8 +1,12 @@
 /*
- * A router's query: which tokens of a text are cached. The query is JSON with one member:
+ * A router's query: which tokens of a text are cached. The query is JSON, and its last member is
+ * one of these:
  *
- *   {"token_ids": [1, 2, ...]}   ids of the text's tokens, 0 to 4294967295
- *   {"keys": ["64 hex digits", ...]}   keys of the text's pages
+ *   "token_ids": [1, 2, ...]   ids of the text's tokens, 0 to 4294967295
+ *   "keys": ["64 hex digits", ...]   keys of the text's pages
+ *
+ * Before token_ids, "lora_name" and "cache_salt" may name the text's LoRA adapter and salt: strings
+ * of up to 78 bytes without a backslash.
  *
  * The text is read in pieces and looked up at once, so a query's memory doesn't grow with it. Pure.
  * Not thread-safe.

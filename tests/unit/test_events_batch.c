@@ -12,16 +12,18 @@
 static const uint64_t hash = UINT64_C(0xfedcba9876543210), seven = 7;
 static const uint32_t tokens[] = {1, 2, 3, 4};
 
-/* [1.5, [BlockStored([hash], None, [1, 2, 3, 4], 4, None, "GPU", None, group_idx=0),
- * BlockRemoved([7], "CPU"), AllBlocksCleared()], 0] */
+/* [1.5, [BlockStored([hash], None, [1, 2, 3, 4], 4, None, "GPU", None, group_idx=0,
+ * kv_cache_spec_kind="full_attention"), BlockRemoved([7], "CPU"), AllBlocksCleared()], 0] */
 static const char expected[] = "\x93\xcb\x3f\xf8\0\0\0\0\0\0\x93"
-                               "\x89\xa4type\xab"
+                               "\x8a\xa4type\xab"
                                "BlockStored"
                                "\xac"
                                "block_hashes\x91\xcf\xfe\xdc\xba\x98\x76\x54\x32\x10"
                                "\xb1parent_block_hash\xc0\xa9token_ids\x94\x01\x02\x03\x04\xaa"
                                "block_size\x04"
                                "\xa7lora_id\xc0\xa6medium\xa3GPU\xa9lora_name\xc0\xa9group_idx\0"
+                               "\xb2kv_cache_spec_kind\xae"
+                               "full_attention"
                                "\x83\xa4type\xac"
                                "BlockRemoved\xac"
                                "block_hashes\x91\x07\xa6medium\xa3"
@@ -66,6 +68,54 @@ TEST(test_bytes)
         assert_int_equal(batch_end(&b, 0, &memory, &data, &len), 0);
         assert_int_equal(len, 12);
         assert_memory_equal(data, "\x93\xcb\0\0\0\0\0\0\0\0\x90\0", 12);
+        free(memory);
+        batch_deinit(&b);
+}
+
+/* [0, [BlockStored([hash, 7], None, [1, 2, 3, 4], 2, None, "GPU", "l", extra_keys=[["l", "s"],
+ * ["l"]], group_idx=3, kv_cache_spec_kind="full_attention") with cache_salt "s"], 0] */
+TEST(test_names)
+{
+        static const char wanted[] =
+                "\x93\xcb\0\0\0\0\0\0\0\0\x91"
+                "\x8c\xa4type\xab"
+                "BlockStored"
+                "\xac"
+                "block_hashes\x92\xcf\xfe\xdc\xba\x98\x76\x54\x32\x10\x07"
+                "\xb1parent_block_hash\xc0\xa9token_ids\x94\x01\x02\x03\x04\xaa"
+                "block_size\x02"
+                "\xa7lora_id\xc0\xa6medium\xa3GPU\xa9lora_name\xa1l\xaa"
+                "extra_keys\x92\x92\xa1l\xa1s\x91\xa1l\xa9group_idx\x03"
+                "\xb2kv_cache_spec_kind\xae"
+                "full_attention"
+                "\xaa"
+                "cache_salt\xa1s"
+                "\0";
+        const uint64_t hashes[] = {hash, seven};
+        struct batch_blocks blocks = {.hashes = hashes,
+                .n_blocks = 2,
+                .block_tokens = 2,
+                .token_ids = tokens,
+                .lora_name = "l",
+                .cache_salt = "s"};
+        uint8_t *data;
+        void *memory;
+        struct batch b;
+        size_t len;
+
+        batch_init(&b, 3);
+        batch_stored(&b, &blocks);
+        assert_int_equal(batch_end(&b, 0, &memory, &data, &len), 0);
+        assert_int_equal(len, sizeof(wanted) - 1);
+        assert_memory_equal(data, wanted, len);
+        free(memory);
+
+        /* Behind the first block the salt is no extra key. */
+        blocks.lora_name = NULL;
+        blocks.parent = &seven;
+        batch_stored(&b, &blocks);
+        assert_int_equal(batch_end(&b, 0, &memory, &data, &len), 0);
+        assert_non_null(memmem(data, len, "extra_keys\x92\xc0\xc0", 13));
         free(memory);
         batch_deinit(&b);
 }

@@ -31,6 +31,7 @@ struct block {
 struct router {
         struct block blocks[(N_PAGES + 1) * PAGE_BLOCKS];
         unsigned n, n_events;
+        char names[16]; /* of the last event's text */
 };
 
 static struct block *find_block(struct router *r, uint64_t hash)
@@ -86,6 +87,8 @@ static void take_event(void *data, bool is_stored, const struct batch_blocks *bl
 
         assert_int_equal(blocks->block_tokens, BLOCK_TOKENS);
         r->n_events++;
+        snprintf(r->names, sizeof(r->names), "%s/%s", blocks->lora_name ? blocks->lora_name : "",
+                blocks->cache_salt ? blocks->cache_salt : "");
         if (is_stored)
                 take_stored(r, blocks);
         else
@@ -459,6 +462,60 @@ SCENE(test_hashes_are_stable)
                 s->router.blocks[PAGE_BLOCKS - 1].hash, before.blocks[PAGE_BLOCKS - 1].hash);
         /* Another hash would confuse routers that stay up while kvlease-events is upgraded. */
         assert_int_equal(before.blocks[0].hash, UINT64_C(0x6fc4aaa9a0b9c701));
+}
+
+static int store_named(struct scene *s, int page, int parent, const char *lora, const char *salt)
+{
+        uint8_t key[KVL_KEY_BYTES], parent_key[KVL_KEY_BYTES];
+        uint32_t tokens[PAGE_TOKENS];
+        struct model_stored m = {
+                .key = key_of(page, key),
+                .parent_key = parent == NONE ? NULL : key_of(parent, parent_key),
+                .token_ids = tokens,
+                .n_tokens = PAGE_TOKENS,
+                .lora_name = lora,
+                .cache_salt = salt,
+        };
+
+        tokens_of(0, tokens);
+        return model_store(s->model, &m);
+}
+
+/* Texts with equal tokens have blocks of their own, which name the adapter and the salt. */
+SCENE(test_names)
+{
+        static const char *const names[][2] = {{NULL, NULL}, {"a", NULL}, {NULL, "a"}, {"a", "b"}};
+        static const char *const wanted[] = {"/", "a/", "/a", "a/b"};
+        uint8_t key[KVL_KEY_BYTES];
+
+        for (int i = 0; i < 4; i++) {
+                assert_int_equal(store_named(s, 2 * i, NONE, names[i][0], names[i][1]), 0);
+                assert_string_equal(s->router.names, wanted[i]);
+                assert_int_equal(s->router.n, (2 * i + 1) * PAGE_BLOCKS);
+                memset(s->router.names, 0, sizeof(s->router.names));
+                /* Names of a page that begins no text don't count. */
+                assert_int_equal(store_named(s, 2 * i + 1, 2 * i, "c", "d"), 0);
+                assert_string_equal(s->router.names, wanted[i]);
+                assert_int_equal(s->router.n, (2 * i + 2) * PAGE_BLOCKS);
+        }
+        model_remove(s->model, key_of(6, key));
+        assert_int_equal(store_named(s, 6, NONE, "e", NULL), 0);
+        assert_string_equal(s->router.names, "e/");
+        assert_int_equal(s->router.n, 10 * PAGE_BLOCKS);
+}
+
+SCENE(test_names_no_memory)
+{
+        alloc_fail_each(n)
+        {
+                bool is_stored = store_named(s, 0, NONE, "a", "b") == 0;
+                uint8_t key[KVL_KEY_BYTES];
+
+                assert_true(is_stored || alloc_fail_happened());
+                assert_int_equal(s->router.n > 0, is_stored);
+                model_remove(s->model, key_of(0, key));
+                assert_int_equal(model_bytes(s->model), 0);
+        }
 }
 
 SCENE(test_no_memory)

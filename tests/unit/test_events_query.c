@@ -25,6 +25,7 @@ static void ignore_event(void *data, bool is_stored, const struct batch_blocks *
 }
 
 /* A text of ids 1 to 8 in pages of 4: on the device, then in host memory. A third page has no ids.
+ * A text of ids 5 to 8 with an adapter and a salt is on the device.
  */
 static void scene_begin(struct scene *s)
 {
@@ -44,6 +45,13 @@ static void scene_begin(struct scene *s)
                 assert_int_equal(model_store(s->model, &stored), 0);
                 format_hex(keys[i], KVL_KEY_BYTES, s->key[i]);
         }
+        assert_int_equal(
+                model_store(s->model, &(struct model_stored){.key = (uint8_t[KVL_KEY_BYTES]){4},
+                                              .token_ids = ids + 4,
+                                              .n_tokens = 4,
+                                              .lora_name = "sql",
+                                              .cache_salt = "a b"}),
+                0);
 }
 
 static void scene_end(struct scene *s)
@@ -108,6 +116,22 @@ SCENE(test_token_ids)
         assert_found(s, "{\"token_ids\": []}", 0, 0, 0);
 }
 
+/* Texts with equal tokens are told apart. */
+SCENE(test_names)
+{
+        assert_found(s,
+                "{\"lora_name\":\"sql\", \"cache_salt\": \"a b\", "
+                "\"token_ids\": [5, 6, 7, 4294967295]}",
+                4, 4, 4);
+        assert_found(s,
+                "{\"cache_salt\": \"a b\", \"lora_name\":\"sql\", \"token_ids\": [5, 6, 7]}", 2, 2,
+                2);
+        assert_found(s, "{\"lora_name\": \"sql\", \"token_ids\": [5, 6]}", 0, 0, 0);
+        assert_found(s, "{\"cache_salt\": \"a b\", \"token_ids\": [5, 6]}", 0, 0, 0);
+        assert_found(s, "{\"lora_name\": \"\", \"token_ids\": [1, 2]}", 2, 2, 2);
+        assert_found(s, "{\"token_ids\": [5, 6]}", 0, 0, 0);
+}
+
 /* Pages without token ids count as well. */
 SCENE(test_keys)
 {
@@ -134,7 +158,8 @@ SCENE(test_garbage)
         assert_refused(s, "[1]", 1, "a query begins with {");
         assert_refused(s, "\xff\x01", 1, "a query begins with {");
         assert_refused(s, "{}", 2, "a member's name is a string");
-        assert_refused(s, "{\"tokens\": [1]}", 9, "the member is token_ids or keys");
+        assert_refused(
+                s, "{\"tokens\": [1]}", 9, "a member is lora_name, cache_salt, token_ids or keys");
         assert_refused(s, "{\"token_ids\" [1]}", 14, "a name is followed by a colon");
         assert_refused(s, "{\"token_ids\": 1}", 15, "a list begins with [");
         assert_refused(s, "{\"token_ids\": [-1]}", 16, number);
@@ -145,14 +170,24 @@ SCENE(test_garbage)
         assert_refused(s, "{\"token_ids\": [1.5]}", 17, "an item is followed by , or ]");
         assert_refused(s, "{\"token_ids\": [1 2]}", 18, "an item is followed by , or ]");
         assert_refused(s, "{\"token_ids\": [1], \"lora_name\": 1}", 18,
-                "there is one member, token_ids or keys");
+                "token_ids or keys is the last member");
+        assert_refused(
+                s, "{\"lora_name\": 1}", 15, "lora_name and cache_salt are strings, or left out");
+        assert_refused(s, "{\"cache_salt\": \"\\u0061\"}", 17,
+                "lora_name and cache_salt have no backslash: send UTF-8");
+        assert_refused(
+                s, "{\"lora_name\": \"a\"}", 18, "lora_name and cache_salt come before token_ids");
         assert_refused(s, "{\"token_ids\": [1]} x", 20, "there is nothing after the }");
         assert_refused(s, "{\"keys\": [1]}", 11, "a key is a string");
         assert_refused(s, "{\"keys\": [\"12\"]}", 14, "a key has 64 hexadecimal digits");
         assert_refused(s,
                 "{\"keys\": [\"0000000000000000000000000000000000000000000000000000000000000000"
                 "0\"]}",
-                76, "a string is too long");
+                77, "a key has 64 hexadecimal digits");
+        assert_refused(s,
+                "{\"lora_name\": \"00000000000000000000000000000000000000000000000000000000000000"
+                "00000000000000000\"}",
+                94, "a string is too long");
 }
 
 /* Random bytes, and a query with a wrong byte: an answer or a sentence, always. */

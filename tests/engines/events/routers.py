@@ -16,6 +16,7 @@ from typing import Any
 
 import msgspec
 import zmq
+from worker import names_of, tokens_of
 
 PORT = 18090  # of the indexer, in a network namespace of the test's own
 LIVE = "tcp://127.0.0.1:15557"
@@ -78,7 +79,8 @@ class Indexer:
 
     def ask(self, text: list[int]) -> Answer:
         """What it finds of a text."""
-        said = self._call("/query", {"token_ids": text, "model_name": MODEL})
+        query = {"token_ids": tokens_of(text), "model_name": MODEL, **names_of(text)}
+        said = self._call("/query", query)
         found = said["instances"].get("1", {"gpu": 0, "cpu": 0, "disk": 0})
         return found["gpu"], found["cpu"], found["disk"]
 
@@ -126,16 +128,16 @@ class Queries:
 
     def ask(self, text: list[int]) -> Answer:
         """What is cached of a text; -1: not known."""
-        return self._ask({"token_ids": text})
+        return self._ask({**names_of(text), "token_ids": tokens_of(text)})
 
     def ask_keys(self, keys: bytes) -> Answer:
         """The same, of pages."""
         return self._ask({"keys": [keys[i : i + 32].hex() for i in range(0, len(keys), 32)]})
 
 
-def chain(before: bytes, tokens: list[int]) -> bytes:
+def chain(before: bytes, tokens: list[int], extra_keys: list[str] | None) -> bytes:
     """A router's own name of a block."""
-    return hashlib.sha256(before + repr(tokens).encode()).digest()
+    return hashlib.sha256(before + repr((tokens, extra_keys)).encode()).digest()
 
 
 class LlmD:
@@ -199,13 +201,17 @@ class LlmD:
                 return
             name = self._names[event["parent_block_hash"]]
         for i, block in enumerate(event["block_hashes"]):
-            name = chain(name, event["token_ids"][i * BLOCK : (i + 1) * BLOCK])
+            extra_keys = (event.get("extra_keys") or {i: None})[i]
+            name = chain(name, event["token_ids"][i * BLOCK : (i + 1) * BLOCK], extra_keys)
             self._names[block] = name
             self._tiers.setdefault(name, set()).add(event["medium"].lower())
 
     def ask(self, text: list[int]) -> Answer:
         """The blocks found, as a text's beginning in tiers up to each."""
         found = [0, 0, 0]
+        names, tokens = names_of(text), tokens_of(text)
+        lora = [names["lora_name"]] if "lora_name" in names else []
+        salt = [names["cache_salt"]] if "cache_salt" in names else []
         with self._lock:
             for last in range(3):
                 allowed = (
@@ -213,7 +219,8 @@ class LlmD:
                 )
                 name = b""
                 for at in range(0, len(text) - BLOCK + 1, BLOCK):
-                    name = chain(name, text[at : at + BLOCK])
+                    extra_keys = lora + (salt if at == 0 else [])
+                    name = chain(name, tokens[at : at + BLOCK], extra_keys or None)
                     if not self._tiers.get(name, set()) & allowed:
                         break
                     found[last] += BLOCK
