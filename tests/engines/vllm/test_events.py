@@ -12,6 +12,7 @@ import msgspec
 import pytest
 import zmq
 from contract import FULL
+from models import make_adapter
 from support import LIMIT, MEMORY, findable, make_prompts
 from vllm.distributed.kv_events import AllBlocksCleared, BlockRemoved, BlockStored, KVEventBatch
 
@@ -162,22 +163,45 @@ def test_evicted_pages_are_removed(
             assert found == [min(n_known, *findable([text], PAGE))]
 
 
+@pytest.mark.parametrize("mode", ["in_place", "copy"])
 def test_followers_get_token_ids(
-    make_daemon: package.MakeDaemon, start_engines: Any, settings: Any
+    make_daemon: package.MakeDaemon, start_engines: Any, settings: Any, tmp_path: Path, mode: str
 ) -> None:
-    """Routers learn the tokens of pages that tokens alone name, and no tokens of salted ones."""
+    """Routers learn the tokens of pages, with the names that tell texts of the same tokens apart;
+    of names that aren't plain text they learn nothing."""
     daemon = make_daemon(device=MEMORY, tenant=f"{LIMIT}\nevents = 256MiB")
-    (engine,) = start_engines(settings(daemon))
+    lora = {"enable_lora": True, "max_loras": 1, "max_lora_rank": 8}
+    (engine,) = start_engines(settings(daemon, kvlease={"mode": mode}, **lora))
+    name, *_ = adapter = make_adapter(tmp_path / "adapter", 1)
     engine.call("run", PROMPTS, 4)
-    engine.call("run", PROMPTS[:1], 4, {"cache_salt": "mine"})
-    followed: dict[bytes | None, tuple[int, ...]] = {None: ()}
+    # With copies nothing is stored of the request that loads an adapter.
+    engine.call("run", PROMPTS[:1], 4, {"adapter": adapter, "cache_salt": "loads it"})
+    named: list[tuple[str | None, str | None]] = [(None, "mine"), (name, None), (name, "mine")]
+    for lora_name, salt in named:
+        options = {"cache_salt": salt} if salt else {}
+        options |= {"adapter": adapter} if lora_name else {}
+        engine.call("run", PROMPTS[:1], 4, options)
+    engine.call("run", PROMPTS[:1], 4, {"cache_salt": "\ud800"})
+    engine.call("run", PROMPTS[:1], 4, {"cache_salt": "\0"})
+    texts: dict[bytes, tuple[Any, tuple[int, ...]]] = {}
     n_unknown = 0
     with kvlease.Follower(daemon.socket) as follower:
         while (event := follower.next(2)) is not None:
-            n_unknown += event.kind == kvlease.FollowKind.STORED and event.token_ids is None
-            if event.kind == kvlease.FollowKind.STORED and event.token_ids:
-                followed[event.key] = followed[event.parent] + event.token_ids
-    texts = set(followed.values())
-    pages = {tuple(p[:end]) for p in PROMPTS for end in range(PAGE, len(p) + 1, PAGE)}
-    assert pages <= texts
-    assert n_unknown >= len(PROMPTS[0]) // PAGE
+            if event.kind != kvlease.FollowKind.STORED:
+                continue
+            n_unknown += event.token_ids is None
+            if event.key is None or event.token_ids is None:
+                continue
+            names, before = (event.lora_name, event.cache_salt), ()
+            if event.parent is not None:
+                names, before = texts[event.parent]
+            texts[event.key] = names, before + event.token_ids
+    wanted = {
+        (names, tuple(prompt[:end]))
+        for prompts, of_prompts in ((PROMPTS, [(None, None)]), (PROMPTS[:1], named))
+        for prompt in prompts
+        for names in of_prompts
+        for end in range(PAGE, len(prompt) + 1, PAGE)
+    }
+    assert wanted <= set(texts.values())
+    assert n_unknown == 2 * (len(PROMPTS[0]) // PAGE)

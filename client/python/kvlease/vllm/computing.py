@@ -56,9 +56,13 @@ class Computing:
         pool.reset_prefix_cache = reset_prefix_cache
         self._at_reset = model.state()
 
+    def request(self, req_id: str) -> Any:
+        """vLLM's; None: it is over."""
+        return self._scheduler.requests.get(req_id) if self._scheduler else None
+
     def lora_request(self, req_id: str) -> Any:
         """The adapter that a request asks for."""
-        request = self._scheduler.requests.get(req_id) if self._scheduler else None
+        request = self.request(req_id)
         return request.lora_request if request else None
 
     def is_clean(self, epoch: Epoch) -> bool:

@@ -1,4 +1,4 @@
-"""vLLM's KV cache events of an engine whose blocks are pages.
+"""What routers learn: token ids of pages, and vLLM's KV cache events of an engine in place.
 
 What is told is what this engine has stored or found. A page that kvleased evicts, or that another
 engine drops, is told as removed some steps later: the engine looks at some keys in each step.
@@ -7,6 +7,7 @@ engine drops, is told as removed some steps later: the engine looks at some keys
 from __future__ import annotations
 
 from copy import copy
+from dataclasses import dataclass
 from itertools import groupby, islice
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +23,34 @@ if TYPE_CHECKING:
 # costs a call. Not tuned.
 _LOOKS = 256
 _MOST_GONE = 16
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """What kvlease-events tells routers of pages that follow each other in a text."""
+
+    token_ids: list[int] | None = None
+    """None: more than tokens and names tells the text apart."""
+    lora_name: str | None = None
+    cache_salt: str | None = None
+
+    @classmethod
+    def of(cls, request: Any, first: int, end: int) -> Tokens:
+        """Of a request's tokens from first to before end."""
+        lora = request.lora_request.name if request.lora_request else None
+        salt = request.cache_salt
+        # A client may send any salt, also text that isn't UTF-8.
+        if (
+            request.mm_features
+            or request.prompt_embeds is not None
+            or not (lora or "").isprintable()
+            or not (salt or "").isprintable()
+        ):
+            return UNTOLD
+        return cls(list(request.all_token_ids[first:end]), lora, salt)
+
+
+UNTOLD = Tokens()
 
 
 class Told:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
+from functools import cached_property
 from itertools import takewhile
 
 from vllm.v1.kv_offload.base import (
@@ -26,6 +27,7 @@ from vllm.v1.kv_offload.base import (
 import kvlease
 from kvlease import _engine, _verify
 from kvlease.vllm.computing import Computing
+from kvlease.vllm.events import UNTOLD, Tokens
 from kvlease.vllm.transfers import PageSpec
 from kvlease.vllm.weights import Epoch, State
 
@@ -48,6 +50,12 @@ class Group:
     pieces: list[_verify.Piece]
     """Of the layers, in the planes of all ranks; the rest is padding."""
 
+    @cached_property
+    def gives_token_ids(self) -> bool:
+        """Whether followers may learn them."""
+        info = self.namespace.info
+        return info.takes_token_ids and info.page_tokens == self.chunk_tokens
+
 
 @dataclass(eq=False)
 class _Run:
@@ -58,8 +66,9 @@ class _Run:
     hashes: list[bytes]
     """What the pages' keys are in kvleased."""
     pages: kvlease.Pages
-    parent: bytes | None
+    parent: bytes | None = None
     """Key of the page before; None: there is none, or it doesn't matter."""
+    tokens: Tokens = UNTOLD
     is_lost: bool = False
     """Something couldn't be copied."""
 
@@ -350,7 +359,7 @@ class Manager(OffloadingManager):
                 return []
             pages = self._lease(group, len(new))
             return [
-                _Run(group, [key], self._hashes([key], req_context), pages.take(1), None)
+                _Run(group, [key], self._hashes([key], req_context), pages.take(1))
                 for key in new[: len(pages)]
             ]
         except kvlease.Error as error:
@@ -379,7 +388,16 @@ class Manager(OffloadingManager):
         pages = self._lease(group, len(new))
         parent = None if before is None else self._hashes([before], req_context)[0]
         new = new[: len(pages)]
-        return [_Run(group, new, self._hashes(new, req_context), pages, parent)]
+        tokens = self._tokens(group, new, req_context)
+        return [_Run(group, new, self._hashes(new, req_context), pages, parent, tokens)]
+
+    def _tokens(self, group: Group, keys: list[OffloadKey], req_context: ReqContext) -> Tokens:
+        """For routers, of pages of a chain."""
+        request = self.computing.request(req_context.req_id)
+        end = req_context.get_offload_key_position(keys[-1]) if keys else None
+        if request is None or end is None or not group.gives_token_ids:
+            return UNTOLD
+        return Tokens.of(request, end - len(keys) * group.chunk_tokens, end)
 
     @staticmethod
     def _is_verified(req_context: ReqContext) -> bool:
@@ -418,7 +436,9 @@ class Manager(OffloadingManager):
         hashes = b"".join(run.hashes)
         own = list(run.pages)
         try:
-            carried = run.group.namespace.publish(run.pages, hashes, parent=run.parent)
+            carried = run.group.namespace.publish(
+                run.pages, hashes, parent=run.parent, **vars(run.tokens)
+            )
         except kvlease.NoParent as error:
             carried = error.published
         except kvlease.Error as error:

@@ -24,7 +24,7 @@ from kvlease import _engine
 from kvlease._digest import hash_parts
 from kvlease._verify import Piece, Verifier
 from kvlease.vllm import places
-from kvlease.vllm.events import Told
+from kvlease.vllm.events import UNTOLD, Tokens, Told
 from kvlease.vllm.identity import Options
 from kvlease.vllm.weights import Epoch, Reader, State
 
@@ -93,11 +93,15 @@ class Texts(BlockPool):
         self._publishes = options.publishes
         self.namespace = namespace
         self.stats = _engine.Stats()
-        info = namespace.info
-        self._gives_token_ids = info.takes_token_ids and info.page_tokens == self.hash_block_size
         self._manager = manager
         specs = places.specs(manager.kv_cache_config)
         self._are_chained = [isinstance(each, FullAttentionSpec) for each in specs]
+        info = namespace.info
+        gives_ids = info.takes_token_ids and info.page_tokens == self.hash_block_size
+        # Routers know one page of a text's tokens: the first group tells for all.
+        self._told_group = (
+            self._are_chained.index(True) if gives_ids and any(self._are_chained) else -1
+        )
         timeout, are_chains = options.remote_timeout, self._are_chained == [True]
         self._hosts = _engine.Hosts(
             namespace, _engine.seconds_for_hosts(namespace, timeout, are_chains)
@@ -378,33 +382,18 @@ class Texts(BlockPool):
         keys = self._keys(text, max(0, first - 1), first + len(blocks), group)
         own = keys[-len(blocks) :]
         if self._are_chained[group]:
-            self._publish_keys(
-                text,
-                blocks,
-                own,
-                group,
-                keys[0] if first else None,
-                token_ids=self._token_ids(text.request, first, len(blocks)),
-            )
+            parent = keys[0] if first else None
+            tokens = UNTOLD
+            if group == self._told_group:
+                size = self.hash_block_size
+                tokens = Tokens.of(text.request, first * size, (first + len(blocks)) * size)
+            self._publish_keys(text, blocks, own, group, parent, tokens=tokens)
             return
         for i, (block, key) in enumerate(zip(blocks, own, strict=True), first):
             # A block that no later text can begin behind has no key of vLLM.
             if block.block_hash is not None and not text.is_broken:
                 passed = self._has_passed(text.request, i, group)
                 self._publish_keys(text, [block], [key], group, window_passed=passed)
-
-    def _token_ids(self, request: Any, first: int, n_pages: int) -> list[int] | None:
-        """For routers, of pages that are known by their tokens alone."""
-        if (
-            not self._gives_token_ids
-            or request.lora_request
-            or request.cache_salt
-            or request.mm_features
-            or request.prompt_embeds is not None
-        ):
-            return None
-        size = self.hash_block_size
-        return list(request.all_token_ids[first * size : (first + n_pages) * size])
 
     def _has_passed(self, request: Any, i: int, group: int) -> bool:
         """Whether the request goes on beyond the window that needs its block i. Later texts are
@@ -429,7 +418,7 @@ class Texts(BlockPool):
         group: int,
         parent: bytes | None = None,
         window_passed: bool = False,
-        token_ids: list[int] | None = None,
+        tokens: Tokens = UNTOLD,
     ) -> None:
         own = [block.block_id for block in blocks]
 
@@ -441,7 +430,7 @@ class Texts(BlockPool):
                 request=text.handle,
                 session=text.session,
                 window_passed=window_passed,
-                token_ids=token_ids,
+                **vars(tokens),
             )
 
         try:
