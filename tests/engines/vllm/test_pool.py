@@ -635,7 +635,7 @@ def test_whether_a_text_is_verified_is_drawn_once(
         monkeypatch.setattr(second.verifier, "picks", lambda p=picks: drawn.append(p) or p)
         for _ in range(3):
             assert second.manager.get_computed_blocks(waits)[1] == n_found
-            second.pool._drop_found()
+            second.pool.drop_found()
         assert second.schedule(waits)
         assert drawn == [picks]
         second.results(waits)

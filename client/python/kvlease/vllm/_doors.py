@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterable
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from kvlease.vllm.weights import Watch
 
 # What vLLM asks its workers for, with each step or around the start, and which changes no weights.
 # Whatever else is asked for may be code of the user's.
@@ -57,24 +60,7 @@ _LAST = frozenset({"finish_weight_update", "reload_weights"})
 _ALL = ("weights", "kv_cache")
 
 
-class _Watch(Protocol):
-    def suspect(self, door: str) -> None:
-        """Somebody asks for something that may change the model."""
-
-    def settle(self) -> None:
-        """Compares it."""
-
-    def fall_asleep(self, tags: Iterable[str]) -> None:
-        """Memory of these kinds, 'weights' and 'kv_cache', is about to be given back."""
-
-    def awake(self, tags: Iterable[str] | None = None) -> None:
-        """It is there again; None: all of it."""
-
-    def loaded(self, request: Any, adapter: Any) -> None:
-        """An adapter."""
-
-
-def guard(wrapper: Any, worker: Any, watch: _Watch) -> None:
+def guard(wrapper: Any, worker: Any, watch: Watch) -> None:
     """Tells watch whatever is asked of a worker through vLLM's wrapper, and which adapters are
     loaded."""
     kind = type(wrapper)
@@ -116,7 +102,7 @@ def guard(wrapper: Any, worker: Any, watch: _Watch) -> None:
         adapters._load_adapter = load_adapter
 
 
-def guard_model(model: Any, watch: _Watch) -> None:
+def guard_model(model: Any, watch: Watch) -> None:
     """Of one whose weights somebody loads who has asked for it before."""
     if hasattr(model, "load_weights"):
         model.load_weights = _around(

@@ -147,8 +147,7 @@ class Copies(OffloadingConnector):
         """Before each step."""
         super().bind_connector_metadata(connector_metadata)
         if self._watch and isinstance(connector_metadata, _Step):
-            self._watch.settle(has_looked=self._watch.is_read_here)
-            self._watch.expect(connector_metadata.adapters)
+            self._watch.begin_step(connector_metadata.adapters)
 
     def get_transfer_results(self, finished_req_ids: set[str]) -> KVConnectorTransferResults:
         """Requests of which something couldn't be loaded are computed instead."""
@@ -267,9 +266,8 @@ class Copies(OffloadingConnector):
     def update_connector_output(self, connector_output: Any) -> None:
         """After each step."""
         done = connector_output.kv_connector_worker_meta
-        if self._manager is not None and isinstance(done, _Done) and done.lost_pages:
-            self._manager.lose(done.lost_pages)
         if self._manager is not None:
+            self._manager.lose(done.lost_pages if isinstance(done, _Done) else ())
             self._manager.give_up(connector_output.failed_recving or ())
         super().update_connector_output(connector_output)
 

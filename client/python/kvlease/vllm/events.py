@@ -40,12 +40,8 @@ class Tokens:
         lora = request.lora_request.name if request.lora_request else None
         salt = request.cache_salt
         # A client may send any salt, also text that isn't UTF-8.
-        if (
-            request.mm_features
-            or request.prompt_embeds is not None
-            or not (lora or "").isprintable()
-            or not (salt or "").isprintable()
-        ):
+        is_plain = f"{lora or ''}{salt or ''}".isprintable()
+        if request.mm_features or request.prompt_embeds is not None or not is_plain:
             return UNTOLD
         return cls(list(request.all_token_ids[first:end]), lora, salt)
 

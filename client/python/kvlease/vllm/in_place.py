@@ -40,23 +40,23 @@ class InPlace(KvleaseConnector):
     _worker: Worker | None
     _pool: Pool | None
 
-    @staticmethod
-    def become_worker(connector: KvleaseConnector, watch: Watch) -> None:
+    @classmethod
+    def become_worker(cls, connector: KvleaseConnector, watch: Watch) -> None:
         """identity.NotInPlaceError where that can't be: nothing has changed then."""
-        worker = Worker(
-            connector._vllm_config, connector._kv_cache_config, connector._options, watch
-        )
-        connector.__class__ = InPlace
+        config, caches = connector._vllm_config, connector._kv_cache_config
+        cls._become(connector, Worker(config, caches, connector._options, watch))
+
+    @classmethod
+    def become_scheduler(cls, connector: KvleaseConnector, said: Iterable[Any]) -> None:
+        """said: by the workers, in the order of their ranks."""
+        cls._become(connector, None)._start(list(said))
+
+    @classmethod
+    def _become(cls, connector: Any, worker: Worker | None) -> InPlace:
+        connector.__class__ = cls
         assert isinstance(connector, InPlace)
         connector._worker, connector._pool = worker, None
-
-    @staticmethod
-    def become_scheduler(connector: KvleaseConnector, said: Iterable[Any]) -> None:
-        """said: by the workers, in the order of their ranks."""
-        connector.__class__ = InPlace
-        assert isinstance(connector, InPlace)
-        connector._worker, connector._pool = None, None
-        connector._start(list(said))
+        return connector
 
     # The worker's.
 
@@ -72,7 +72,7 @@ class InPlace(KvleaseConnector):
         """Before each step."""
         super().bind_connector_metadata(connector_metadata)
         if self._worker and isinstance(connector_metadata, _Step):
-            self._worker.settle(connector_metadata.adapters)
+            self._worker.watch.begin_step(connector_metadata.adapters)
             self._worker.map(connector_metadata.pages)
 
     # The scheduler's.
@@ -169,7 +169,7 @@ class InPlace(KvleaseConnector):
     def shutdown(self) -> None:
         """The engine ends."""
         if self._pool is not None:
-            self._pool.close()
+            self._pool.drop_found()
             self._events.stop()
             self._connection.close()
             self._model.close()

@@ -93,6 +93,13 @@ class _Text:
     expects: Epoch | None = None
     """Pages that it loads, or reads in its first step, were computed so."""
 
+    @classmethod
+    def of(cls, req_context: ReqContext) -> _Text:
+        """The one that on_new_request() has made."""
+        text = req_context.get_state(cls)
+        assert isinstance(text, cls)
+        return text
+
 
 class Manager(OffloadingManager):
     """The scheduler's side.
@@ -147,8 +154,7 @@ class Manager(OffloadingManager):
     def _can_share(self, req_context: ReqContext) -> bool:
         """Whether kvleased is there, and the model and adapter of the request are known: keys of
         its pages depend on them."""
-        text = req_context.get_state(_Text)
-        assert text is not None
+        text = _Text.of(req_context)
         # One look for each step: vLLM asks for each chunk.
         if self._looked_at != self._n_steps:
             self._looked_at = self._n_steps
@@ -167,14 +173,14 @@ class Manager(OffloadingManager):
 
     def _hashes(self, keys: Iterable[OffloadKey], req_context: ReqContext) -> list[bytes]:
         """What the keys of a request that can share are in kvleased."""
-        text = req_context.get_state(_Text)
-        assert text is not None and text.epoch is not None
-        return self._state.keys(text.epoch, map(get_offload_block_hash, keys))
+        epoch = _Text.of(req_context).epoch
+        assert epoch is not None
+        return self._state.keys(epoch, map(get_offload_block_hash, keys))
 
     def lookup(self, key: OffloadKey, req_context: ReqContext) -> LookupResult:
         """A hit is pinned."""
-        text = req_context.get_state(_Text)
-        if not self._loads or not self._can_share(req_context) or (text and text.is_given_up):
+        text = _Text.of(req_context)
+        if not self._loads or not self._can_share(req_context) or text.is_given_up:
             return LookupResult.MISS
         if key in self._found:
             return LookupResult.HIT
@@ -187,9 +193,9 @@ class Manager(OffloadingManager):
             return LookupResult.MISS
         if not pages:
             return self._ask_others(group, key, req_context)
-        if text is not None and text.is_verified is None:
+        if text.is_verified is None:
             text.is_verified = group.verifier.picks()
-        if text is not None and text.is_verified:
+        if text.is_verified:
             self._give_back([pages])
             return LookupResult.MISS
         self._found[key] = pages
@@ -199,9 +205,9 @@ class Manager(OffloadingManager):
         """The key isn't cached: RETRY while other hosts may have it, and in this step behind a key
         with RETRY, where vLLM goes on. Nothing is asked for there: those before it aren't cached.
         """
-        text = req_context.get_state(_Text)
+        text = _Text.of(req_context)
         here = req_context.get_offload_key_position(key)
-        if text is None or here is None or not group.is_chained:
+        if here is None or not group.is_chained:
             return LookupResult.MISS
         if text.awaits.get(group.id) == self._n_steps:
             return LookupResult.RETRY
@@ -224,8 +230,7 @@ class Manager(OffloadingManager):
         """All were hits in this step. A request has one load at a time."""
         numbers: dict[int, list[int]] = {group: [] for group in self._groups}
         loading = self._loading[req_context.req_id] = []
-        text = req_context.get_state(_Text)
-        assert text is not None
+        text = _Text.of(req_context)
         text.expects = text.epoch
         for key in keys:
             pages = self._found.pop(key)
@@ -265,7 +270,7 @@ class Manager(OffloadingManager):
     def lose(self, pages: Collection[tuple[int, int]]) -> None:
         """Pages, by the positions of their groups, to which a worker couldn't copy."""
         order = list(self._groups)
-        for run in self._storing.values():
+        for run in self._storing.values() if pages else ():
             at = order.index(run.group.id)
             run.is_lost = run.is_lost or any((at, page) in pages for page in run.pages)
 
@@ -292,10 +297,9 @@ class Manager(OffloadingManager):
     def take_adapters(self) -> list[tuple[int, bytes]]:
         """With which pages were computed that are being loaded, or are read in the next step for
         the first time: ids and digests. Asked once a step."""
-        adapters = []
+        adapters: list[tuple[int, bytes]] = []
         for text in self._texts.values():
-            if text.expects and text.expects.known:
-                adapters.append((text.expects.adapter or 0, text.expects.known[1]))
+            adapters += text.expects.loaded() if text.expects else []
             if text.is_begun:
                 text.expects = None
         return adapters
@@ -348,7 +352,7 @@ class Manager(OffloadingManager):
         try:
             if group.is_chained:
                 return self._chained_run(group, keys, req_context)
-            is_verified = self._is_verified(req_context)
+            is_verified = _Text.of(req_context).is_verified
             new = [
                 key
                 for key in keys
@@ -376,7 +380,9 @@ class Manager(OffloadingManager):
         if before is not None and not self._is_known(group, before, req_context):
             return []
         hashes = b"".join(self._hashes(keys, req_context))
-        first = 0 if self._is_verified(req_context) else len(group.namespace.probe(hashes))
+        # What is verified is stored although it is cached, to be compared.
+        is_verified = _Text.of(req_context).is_verified
+        first = 0 if is_verified else len(group.namespace.probe(hashes))
         while first < len(keys) and keys[first] in self._storing:
             first += 1
         if first:
@@ -399,12 +405,6 @@ class Manager(OffloadingManager):
             return UNTOLD
         return Tokens.of(request, end - len(keys) * group.chunk_tokens, end)
 
-    @staticmethod
-    def _is_verified(req_context: ReqContext) -> bool:
-        """Whether the text's pages are stored although they are cached, to be compared."""
-        text = req_context.get_state(_Text)
-        return text is not None and bool(text.is_verified)
-
     def _is_known(self, group: Group, key: OffloadKey, req_context: ReqContext) -> bool:
         """It is cached, or being stored."""
         (known,) = self._hashes([key], req_context)
@@ -413,8 +413,7 @@ class Manager(OffloadingManager):
     @staticmethod
     def _before(group: Group, key: OffloadKey, req_context: ReqContext) -> OffloadKey | None:
         """The key before that one, if the request has dealt with it last."""
-        text = req_context.get_state(_Text)
-        before = text.last.get(group.id) if text else None
+        before = _Text.of(req_context).last.get(group.id)
         here = req_context.get_offload_key_position(key)
         if before is None or here is None:
             return None
@@ -423,9 +422,7 @@ class Manager(OffloadingManager):
 
     @staticmethod
     def _remember(keys: Iterable[OffloadKey], req_context: ReqContext) -> None:
-        text = req_context.get_state(_Text)
-        assert text is not None
-        text.last |= {get_offload_group_idx(key): key for key in keys}
+        _Text.of(req_context).last |= {get_offload_group_idx(key): key for key in keys}
 
     @staticmethod
     def _lease(group: Group, n_pages: int) -> kvlease.Pages:

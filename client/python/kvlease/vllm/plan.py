@@ -131,10 +131,9 @@ def _dtype(config: Mapping[str, Any], text: Mapping[str, Any]) -> str:
     """Of the cache, where the user names none: a model in float32 is run in 16 bits."""
     for each in (text, config):
         quantization = each.get("quantization_config")
-        if isinstance(quantization, Mapping):
-            for key in ("kv_cache_quant_algo", "kv_cache_scheme"):
-                if quantization.get(key):
-                    raise UnknownError(f"the model names {key}: give --kv-cache-dtype")
+        for key in ("kv_cache_quant_algo", "kv_cache_scheme"):
+            if isinstance(quantization, Mapping) and quantization.get(key):
+                raise UnknownError(f"the model names {key}: give --kv-cache-dtype")
     given = next((x[k] for x in (text, config) for k in ("dtype", "torch_dtype") if x.get(k)), "")
     name = str(given).removeprefix("torch.") or "bfloat16"
     if name not in DTYPES:
@@ -200,10 +199,8 @@ def _attention(
             keys = _number(config, "index_head_dim")
             made.append(Layers("indexer", n, keys + 4 * (keys // _SCALED)))
         return made
-    if config.get("num_key_value_heads") is not None:
-        heads = _number(config, "num_key_value_heads")
-    else:
-        heads = _number(config, "num_attention_heads")
+    has_groups = config.get("num_key_value_heads") is not None
+    heads = _number(config, "num_key_value_heads" if has_groups else "num_attention_heads")
     known = _HEAD_SIZES.get(str(config.get("model_type")))
     if config.get("head_dim") is not None or known:
         size = _number_or(config, "head_dim", known or 0)

@@ -63,7 +63,6 @@ class Pool(Texts):
         self._refuse = refuse
         self._waiting = _engine.Waiting()
         self._lease_for: kvlease.Request | None = None
-        self._was_refused = False
         self._gives_way_at: float | None = None
         self._holds_until = 0.0
         # All of the pool's own blocks but the null block are gone.
@@ -137,11 +136,10 @@ class Pool(Texts):
 
     def evict_blocks(self, block_ids: set[int]) -> None:
         """Takes blocks out of the engine's own map: nothing of them is published any more."""
-        for page in block_ids:
-            block = self._by_page.get(page)
-            if block is not None:
-                self._uncache(block)
-                block.is_duplicate = not block.is_pinned
+        for page in self._by_page.keys() & block_ids:
+            block = self._by_page[page]
+            self._uncache(block)
+            block.is_duplicate = not block.is_pinned
 
     def reset_prefix_cache(self) -> bool:
         """Drops all that is cached, of all engines of the tenant with this layout; nothing where
@@ -151,7 +149,7 @@ class Pool(Texts):
                 "the prefix cache isn't reset: requests hold %d blocks of it", self._n_held
             )
             return False
-        self._drop_found()
+        self.drop_found()
         if self.keeps_pages:
             return True
         self._model.compare()
@@ -195,7 +193,7 @@ class Pool(Texts):
         """These will be full after the next step: other requests of that step may share them, but
         for those that another model has begun."""
         text = self._text(request)
-        if text.epoch is None or self._state.go_on(text.epoch) is None:
+        if not self._goes_on(text):
             return
         group = kv_cache_group_id
         n_events = len(self.kv_event_queue)
@@ -211,14 +209,17 @@ class Pool(Texts):
 
     def cache_partial_block(self, request: Any, *arguments: Any, **keywords: Any) -> Any:
         """As cache_full_blocks(), of a recurrent state that a step writes on its way."""
-        text = self._text(request)
-        if text.epoch is None or self._state.go_on(text.epoch) is None:
+        if not self._goes_on(self._text(request)):
             return None
         n_events = len(self.kv_event_queue)
         block_hash = super().cache_partial_block(request, *arguments, **keywords)
         if self._told and block_hash is not None:
             self._told.stored(n_events, [block_hash])
         return block_hash
+
+    def _goes_on(self, text: Text) -> bool:
+        """Whether the engine computes the text with what it was begun with."""
+        return text.epoch is not None and self._state.go_on(text.epoch) is not None
 
     # What the connector asks.
 
@@ -252,17 +253,12 @@ class Pool(Texts):
 
     def rest(self, has_work: bool) -> None:
         """Called once a step; has_work: something could be scheduled."""
-        has_waited = self._was_refused or self._has_awaited
-        self._was_refused = self._has_awaited = False
+        has_waited, self._has_waited = self._has_waited, False
         if has_work or not has_waited:
             return
         if self._loss.happened and not self._n_held:
             raise RuntimeError("kvleased is gone, and the engine has no page for its requests")
         time.sleep(_PAUSE_SECONDS)
-
-    def close(self) -> None:
-        """Gives back what waiting requests found. Nothing is scheduled any more."""
-        self._drop_found()
 
     # What takes the place of the KVCacheManager's methods.
 
@@ -314,7 +310,7 @@ class Pool(Texts):
             blocks = None
         if blocks is None:
             self.stats.waits += 1
-            self._was_refused = True
+            self._has_waited = True
             self._give_way(text, why)
             return None
         self._gives_way_at = None
@@ -324,8 +320,8 @@ class Pool(Texts):
             self._begin_publishing(text, new_computed_blocks)
             text.is_broken = False
             text.is_verified = None
-            if num_new_computed_tokens and text.epoch and text.epoch.known:
-                self._adapters.append((text.epoch.adapter or 0, text.epoch.known[1]))
+            if num_new_computed_tokens and text.epoch:
+                self._adapters += text.epoch.loaded()
             self.stats.requests += 1
             self.stats.asked_tokens += request.num_tokens
             self.stats.hit_tokens += num_new_computed_tokens
@@ -428,7 +424,7 @@ class Pool(Texts):
             if why is not None:
                 self._waiting.tell(why)
         elif now >= self._gives_way_at:
-            self._drop_found()
+            self.drop_found()
             self.stats.gave_way += 1
             self._gives_way_at = None
             self._holds_until = now + random.uniform(*_engine.GIVE_WAY_SECONDS) / 2

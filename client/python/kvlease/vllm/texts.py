@@ -12,7 +12,7 @@ import logging
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, takewhile
 from typing import Any
 
 from vllm.v1.core.block_pool import BlockPool
@@ -116,7 +116,8 @@ class Texts(BlockPool):
         # Pinned blocks that were given back: to make a block takes longer than to look up its page.
         self._spare: list[Block] = []
         self._n_only_found = 0
-        self._has_awaited = False
+        self._has_waited = False
+        """A request, for pages, since rest() was called."""
         self._told = Told(self) if self.enable_kv_cache_events else None
         # The text whose prefix vLLM searches now, and what wasn't found of it.
         self._asks: Text | None = None
@@ -168,7 +169,7 @@ class Texts(BlockPool):
         if not text.coming.is_under_way and (text.is_awaited or not text.is_looked_up):
             self._look_up(text, longest // self.hash_block_size)
         if text.is_awaited:
-            self._has_awaited = True
+            self._has_waited = True
             return self._manager.empty_kv_cache_blocks, 0, 0
         self._asks = text
         try:
@@ -232,9 +233,9 @@ class Texts(BlockPool):
             blocks.append(block)
         return blocks
 
-    def _own_block(self, block_hash: Any, groups: list[int]) -> list[KVCacheBlock] | None:
+    def _own_block(self, block_hash: Any, groups: list[int]) -> list[Any] | None:
         """In the table of a request of this engine, which computes it."""
-        found: list[KVCacheBlock] | None = super().get_cached_block(block_hash, groups)
+        found: list[Any] | None = super().get_cached_block(block_hash, groups)
         return found
 
     def _answer(self, text: Text, block_hash: Any, group: int) -> KVCacheBlock | None:
@@ -281,7 +282,7 @@ class Texts(BlockPool):
         return pages
 
     def _forget(self, text: Text) -> None:
-        """What the request found it has in its table, or doesn't need."""
+        """The request has what it found in its table, or doesn't need it."""
         for found in text.found.values():
             self._let_go(found, list(found))
         text.is_looked_up = False
@@ -297,7 +298,8 @@ class Texts(BlockPool):
                 gone.append(block)
         self._give_back(gone)
 
-    def _drop_found(self) -> None:
+    def drop_found(self) -> None:
+        """Gives back what waiting requests found."""
         for text in self._texts.values():
             self._forget(text)
 
@@ -307,7 +309,7 @@ class Texts(BlockPool):
         state = self._model.state()
         if state is not self._state:
             before, self._state = self._state, state
-            self._drop_found()
+            self.drop_found()
             if not state.has_same(before):
                 self._has_changed = True
                 self._drop_cached()
@@ -326,13 +328,9 @@ class Texts(BlockPool):
         """computed: the blocks that the request begins with."""
         text.n_done = Counter()
         for group, blocks in enumerate(computed.blocks if computed else ()):
-            n_known = 0
-            for block in blocks:
-                if not block.is_null and not block.is_pinned:
-                    break
-                n_known += 1
+            known = takewhile(lambda block: block.is_null or block.is_pinned, blocks)
             # Pages of a window have no parent: the request that computes one publishes it.
-            text.n_done[group] = n_known if self._are_chained[group] else len(blocks)
+            text.n_done[group] = len(list(known) if self._are_chained[group] else blocks)
 
     def _publish(self, text: Text) -> None:
         """Publishes the request's pages that are computed. A step that is under way has filled
@@ -473,7 +471,7 @@ class Texts(BlockPool):
     def _leave(self) -> None:
         """The verifier has failed: requests that begin get no page that was found, and no block of
         requests that have begun, which may have computed it behind wrong pages."""
-        self._drop_found()
+        self.drop_found()
         self._drop_cached()
         for text in self._texts.values():
             text.epoch = None

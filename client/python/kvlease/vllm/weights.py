@@ -54,6 +54,10 @@ class Epoch:
     known: Adapter | None = None
     """None: it isn't loaded yet."""
 
+    def loaded(self) -> list[tuple[int, bytes]]:
+        """Id and digest of the adapter; none if there is none, or it isn't loaded yet."""
+        return [(self.adapter or 0, self.known[1])] if self.known else []
+
 
 @dataclass(frozen=True)
 class State:
@@ -108,13 +112,16 @@ class State:
         )
 
 
+def _gather_in(group: Any, value: Any) -> list[Any]:
+    of_all = [None] * group.world_size
+    torch.distributed.all_gather_object(of_all, value, group=group.cpu_group)
+    return of_all
+
+
 def gather(value: _T) -> list[_T]:
     """What each rank of this engine calls it with, in their order."""
-    of_stage: list[Any] = [None] * get_tp_group().world_size
-    torch.distributed.all_gather_object(of_stage, value, group=get_tp_group().cpu_group)
-    of_all: list[Any] = [None] * get_pp_group().world_size
-    torch.distributed.all_gather_object(of_all, of_stage, group=get_pp_group().cpu_group)
-    return [each for stage in of_all for each in stage]
+    of_stages = _gather_in(get_pp_group(), _gather_in(get_tp_group(), value))
+    return [each for stage in of_stages for each in stage]
 
 
 def find_on_stack(kind: type[_T]) -> Any:
@@ -207,11 +214,10 @@ class Watch:
         where the model can't be told apart. Made while vLLM's worker initializes its KV cache."""
         worker = self._worker = on_stack(WorkerBase)
         own, why = b"", ""
+        ignored = ("load_weights", "cpu_linear")
         try:
             _convert(worker)
-            self._watched = Watched(
-                _model(worker), name, ignored=("load_weights", "cpu_linear"), unpack=_unpack
-            )
+            self._watched = Watched(_model(worker), name, ignored=ignored, unpack=_unpack)
             own = self._watched.identity
         except ValueError as error:
             why = str(error)
@@ -223,10 +229,7 @@ class Watch:
         """Of the model: what all ranks have makes it up, in their order."""
         if get_dp_group().world_size > 1:
             # Engines with experts have parts of them each, and compute the same numbers together.
-            of_engines: list[Any] = [None] * get_dp_group().world_size
-            group = get_dp_group().cpu_group
-            torch.distributed.all_gather_object(of_engines, self.identity, group=group)
-            self.identity = hash_parts(*of_engines)
+            self.identity = hash_parts(*_gather_in(get_dp_group(), self.identity))
         pipeline, tensor = get_pp_group(), get_tp_group()
         self.n_ranks = pipeline.world_size * tensor.world_size
         self.rank = pipeline.rank_in_group * tensor.world_size + tensor.rank_in_group
@@ -274,11 +277,11 @@ class Watch:
             self._tell()
 
     def fall_asleep(self, tags: Iterable[str]) -> None:
-        """As _doors says."""
+        """Memory of these kinds, 'weights' and 'kv_cache', is about to be given back."""
         self.asleep |= set(tags)
 
     def awake(self, tags: Iterable[str] | None = None) -> None:
-        """As _doors says."""
+        """The memory is there again; None: all of it."""
         self.asleep -= self.asleep if tags is None else set(tags)
         self.settle()
 
@@ -294,9 +297,11 @@ class Watch:
         self._tell()
         self._check()
 
-    def expect(self, adapters: Iterable[tuple[int, bytes]]) -> None:
-        """Until this is called again: pages were found that were computed with these adapters, by
-        their ids and the digests of all ranks. RuntimeError where one isn't that adapter."""
+    def begin_step(self, adapters: Iterable[tuple[int, bytes]]) -> None:
+        """Looks at the model, unless the scheduler has. Pages of the step's requests were computed
+        with these adapters, by their ids and the digests of all ranks. RuntimeError where one isn't
+        that adapter, also until the next step."""
+        self.settle(has_looked=self.is_read_here)
         self._expected = tuple(adapters)
         self._check()
 
@@ -312,13 +317,10 @@ class Watch:
                 )
 
     def _tell(self) -> None:
-        watched = self._watched
+        watched, adapters = self._watched, self._adapters
+        is_known = watched.current is not None
         if self.place in _watches:
-            self._board.write(
-                State(
-                    watched.n_changes, watched.current is not None, watched.root(), self._adapters
-                )
-            )
+            self._board.write(State(watched.n_changes, is_known, watched.root(), adapters))
 
 
 class _Board:
@@ -350,9 +352,8 @@ class _Board:
         """Unknown where its writer ended in the middle."""
         for _ in range(_MAX_READS):
             number = self.number()
-            text = self._memory[
-                16 : 16 + min(struct.unpack_from("<Q", self._memory, 8)[0], _BOARD_BYTES)
-            ]
+            n_bytes = min(struct.unpack_from("<Q", self._memory, 8)[0], _BOARD_BYTES)
+            text = self._memory[16 : 16 + n_bytes]
             if number % 2 == 0 and number == self.number():
                 n_changes, is_known, root, adapters = json.loads(text)
                 return State(

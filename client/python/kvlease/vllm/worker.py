@@ -65,7 +65,7 @@ class Worker:
     ) -> None:
         """identity.NotInPlaceError, of all ranks at once, where the device's pages can't be vLLM's
         blocks. watch: knows the model; closed with this."""
-        self._watch = watch
+        self.watch = watch
         layers = vllm_config.compilation_config.static_forward_context
         own = places.part_of(kv_cache_config, layers)
         parts = gather(own)
@@ -108,7 +108,7 @@ class Worker:
             n_blocks=n_blocks,
             dtype=dtype,
             pieces=places.pieces_of_all(parts),
-            place=self._watch.place,
+            place=self.watch.place,
         )
         self._events = _engine.Events(self._connection)
         if kv_cache_config.needs_kv_cache_zeroing:
@@ -220,13 +220,6 @@ class Worker:
         """Context in which vLLM's allocation of its tensor yields the arena instead."""
         return _Arena(*self._extent, torch.device(self._device))
 
-    def settle(self, adapters: Iterable[tuple[int, bytes]]) -> None:
-        """Before a step: the model is looked at, and adapters, with which pages were computed that
-        the step's requests have found, are those that are loaded. RuntimeError where they aren't.
-        """
-        self._watch.settle(has_looked=self._watch.is_read_here)
-        self._watch.expect(adapters)
-
     def map(self, pages: list[int]) -> None:
         """Maps pages that the scheduler holds for the next step. If kvleased is gone, those that
         weren't mapped before still aren't."""
@@ -241,7 +234,7 @@ class Worker:
 
     def close(self) -> None:
         """Ends the connection. vLLM's tensor must not be used any more."""
-        self._watch.close()
+        self.watch.close()
         self._events.stop()
         for arena in self._arenas:
             arena.release()
