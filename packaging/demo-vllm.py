@@ -35,7 +35,9 @@ class Demo:
     """The table, and what it compares to."""
 
     def __init__(self, folder: Path) -> None:
-        self._folder = folder
+        self.folder = folder
+        self.page = serving.PAGE
+        """Tokens in multiples of which prompts are found."""
         self._model = str(folder / "model")
         self._expected: dict[tuple[int, ...], list[int]] = {}
         self._rows = [("until the first token", "seconds", "tokens found", "same tokens")]
@@ -47,7 +49,7 @@ class Demo:
         """So many `vllm serve`, and where there are two the router before them."""
         print(f"  starting {name}", flush=True)
         with contextlib.ExitStack() as stack:
-            log = self._folder / "vllm.log"
+            log = self.folder / "vllm.log"
             started: list[serving.Server] = []
             for _ in range(n):
                 started.append(serving.serve(log, self._model, *LENGTHS, *options))
@@ -70,7 +72,7 @@ class Demo:
         for prompt, answer in answers:
             expected = self._expected.setdefault(tuple(prompt), answer.tokens)
             is_same &= answer.tokens == expected
-            full = (answer.n_prompt - 1) // serving.PAGE * serving.PAGE
+            full = (answer.n_prompt - 1) // self.page * self.page
             is_found &= answer.n_found == (0 if title.endswith("cold") else full)
         self.is_as_expected &= is_same and is_found
         found = f"{answers[0][1].n_found} of {answers[0][1].n_prompt}"

