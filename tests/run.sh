@@ -352,6 +352,7 @@ version() {
 # llama.cpp, whose library is built from its sources: five minutes of a processor the first time.
 part_llama() {
         python_install || return 0
+        check compile-llama ninja -C build "client/llama/libkvlease-llama.so.$(cat VERSION)" || return 0
         keep llama 130 600 tests/engines/requirements-llama.txt || return 0
         engine llama "$(version '# built: llama-cpp-python' tests/engines/requirements-llama.txt)" "$kept"
         [ "$full" = 0 ] || check demo-llama sh packaging/demo.sh --engine llama || true
