@@ -33,6 +33,7 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Driver:
         },
         wrong={"model": twisted},
         same={"weights": "said to be the same"},
+        large={"model": make_model(folder / "large.gguf", size=512, layers=6)},
     )
 
 

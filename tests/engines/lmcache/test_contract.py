@@ -26,6 +26,7 @@ def driver(request: pytest.FixtureRequest) -> Driver:
             "pages": {"kvlease": {"page_bytes": 2 * PAGE_BYTES}},
             **kinds[request.param],
         },
+        most_cost=None,
     )
 
 

@@ -28,6 +28,7 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Driver:
     make_llama(folder / "model")
     (folder / "other").mkdir()
     make_llama(folder / "other/model", seed=1)
+    make_llama(folder / "large", hidden_size=512, intermediate_size=2048, num_hidden_layers=6)
     return Driver(
         page=16,
         settings={"model": str(folder / "model")},
@@ -42,6 +43,7 @@ def driver(tmp_path_factory: pytest.TempPathFactory) -> Driver:
         wrong={"model": str(folder / "other/model")},
         same={"weights": "said to be the same"},
         small=("limit = 8MiB", "limit=2MiB"),
+        large={"model": str(folder / "large")},
     )
 
 

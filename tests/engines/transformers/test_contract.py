@@ -26,6 +26,7 @@ def driver() -> Driver:
         loss={"reconnect": 0.05},
         survives=False,
         size=20,
+        large={"model": {"hidden_size": 512, "intermediate_size": 2048, "num_hidden_layers": 6}},
     )
 
 
