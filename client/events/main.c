@@ -88,7 +88,9 @@ static int start_queries(const struct options *o, const struct feed *feed, struc
                         o->query);
                 return 2;
         }
-        r = fd < 0 ? fd : queries_start(fd, o->query_token[0] ? o->query_token : NULL, feed, ret);
+        r = fd < 0 ? fd
+                   : queries_start(
+                             fd, o->query_token.len > 0 ? o->query_token.bytes : NULL, feed, ret);
         if (r < 0) {
                 fprintf(stderr,
                         "kvlease-events: can't listen at %s: %s; name another address by --query\n",

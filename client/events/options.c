@@ -320,7 +320,7 @@ static int finish_dynamo(struct given *g)
 
 static int finish_query(struct given *g)
 {
-        const char *why;
+        char why[SECRET_WHY_BYTES];
 
         if (!g->token_file)
                 return !g->o.query || strchr(g->o.query, '/')
@@ -329,7 +329,7 @@ static int finish_query(struct given *g)
                                                     "for a Unix socket");
         if (!g->o.query)
                 return refuse(g->token_file, "--query-token-file needs --query");
-        return token_read(g->token_file, g->o.query_token, &why) < 0 ? refuse(g->token_file, why)
+        return token_read(g->token_file, &g->o.query_token, why) < 0 ? refuse(g->token_file, why)
                                                                      : 0;
 }
 

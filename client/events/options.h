@@ -9,8 +9,8 @@
 struct options {
         struct feed_options feed;
         struct publisher_options publisher;
-        const char *query;                     /* as for listen_at(); NULL: no queries */
-        char query_token[TOKEN_BYTES_MAX + 1]; /* empty: none */
+        const char *query;         /* as for listen_at(); NULL: no queries */
+        struct secret query_token; /* empty: none */
 };
 
 /* Returns 0: go on with *ret, which points to argv, the environment and memory for the life of the

@@ -7,8 +7,8 @@
 #include <unistd.h>
 
 #include "base/macros.h"
+#include "base/secret-file.h"
 #include "daemon/remote/store/remote.h"
-#include "daemon/server/base/secret-file.h"
 
 int greeting_read(const struct relay_message *m, struct greeting *ret, char why[RELAY_WHY_BYTES])
 {
@@ -45,14 +45,15 @@ static const char *text_or_null(const struct greeting *g, enum relay_text text)
 /* Reads a password, a word of RESP. */
 static int read_password(const char *path, struct secret *ret, char why[RELAY_WHY_BYTES])
 {
-        struct detail d = {""};
-        int r = secret_read("secret_file", path, 1, SECRET_BYTES_MAX, ret, &d);
+        char fault[SECRET_WHY_BYTES];
+        int r = secret_read(path, 1, SECRET_BYTES_MAX, ret, fault);
 
-        if (r == 0 && memchr(ret->bytes, '\0', ret->len))
-                r = detail_set(
-                        &d, -EINVAL, "secret_file = %s has a NUL byte: a password has none", path);
+        if (r == 0 && memchr(ret->bytes, '\0', ret->len)) {
+                strcpy(fault, "has a NUL byte: a password has none");
+                r = -EINVAL;
+        }
         if (r < 0)
-                snprintf(why, RELAY_WHY_BYTES, "%s", d.text);
+                snprintf(why, RELAY_WHY_BYTES, "secret_file = %.300s %s", path, fault);
         return r;
 }
 

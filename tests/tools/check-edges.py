@@ -37,7 +37,7 @@ EDGES = {
     "daemon/remote": {"daemon/remote", "daemon/remote/protocol", "base"},
     # A store whose client is another process; and that process, which has the network.
     "daemon/relay": {"daemon/relay", "daemon/remote", "proto", "base"},
-    "daemon/network": {"daemon/network", "daemon/relay", "daemon/remote", "daemon/server", "proto", "base"},
+    "daemon/network": {"daemon/network", "daemon/relay", "daemon/remote", "proto", "base"},
     # The servers' protocol: no I/O. Only daemon/remote needs it.
     "daemon/remote/protocol": {"daemon/remote/protocol", "base"},
     # Exchanging pages with other hosts, above the daemon's state: it plays a client of it.

@@ -112,18 +112,19 @@ int remote_settings_read(const struct remote_config *c, struct remote_settings *
 
 int tenant_secret_read(const struct tenant_config *c, struct exchange_tenant *ret, struct detail *d)
 {
+        const char *path = c->remote.secret_file;
+        char why[SECRET_WHY_BYTES];
         struct secret secret = {0};
         int r = 0;
 
         memset(ret, 0, sizeof(*ret));
         strcpy(ret->name, c->name);
-        if (c->remote.secret_file[0])
-                r = secret_read("remote_secret", c->remote.secret_file, EXCHANGE_SECRET_MIN,
-                        EXCHANGE_SECRET_MAX, &secret, d);
+        if (path[0])
+                r = secret_read(path, EXCHANGE_SECRET_MIN, EXCHANGE_SECRET_MAX, &secret, why);
         memcpy(ret->secret, secret.bytes, secret.len);
         ret->secret_len = secret.len;
         secret_wipe(&secret);
-        return r;
+        return r < 0 ? detail_set(d, r, "remote_secret = %s %s", path, why) : 0;
 }
 
 void tenant_secret_wipe(struct exchange_tenant *t)

@@ -10,7 +10,7 @@
 #include "daemon/exchange/format/keys.h"
 #include "daemon/relay/relay.h"
 #include "daemon/server/config/config.h"
-#include "daemon/server/base/secret-file.h"
+#include "base/secret-file.h"
 
 /* Arguments of relay_open(). They hold pointers into themselves: don't copy. */
 struct remote_settings {

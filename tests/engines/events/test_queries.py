@@ -227,13 +227,13 @@ def test_wrong_options(make_daemon: package.MakeDaemon, tmp_path: Path) -> None:
     daemon = make_daemon()
     token = write_token(tmp_path / "token")
     open_token = write_token(tmp_path / "open", mode=0o644)
-    short = write_token(tmp_path / "short", "secret")
+    short = write_token(tmp_path / "short", "short-one")
     tcp = ["--query", f"127.0.0.1:{PORT}"]
     for arguments, why in (
         (tcp, "needs --query-token-file"),
         (["--query-token-file", token], "needs --query"),
         ([*tcp, "--query-token-file", open_token], "chmod 600"),
-        ([*tcp, "--query-token-file", short], "16 to 1024"),
+        ([*tcp, "--query-token-file", short], "at least 16"),
         ([*tcp, "--query-token-file", str(tmp_path / "none")], "No such file"),
         (["--query", "nowhere", "--query-token-file", token], "neither ADDRESS:PORT"),
         (["--endpoint", "tcp://127.0.0.1:99999"], "99999: its port"),
@@ -243,4 +243,4 @@ def test_wrong_options(make_daemon: package.MakeDaemon, tmp_path: Path) -> None:
         _, said = process.communicate(timeout=30)
         assert process.returncode == 2, said
         assert re.search(why, said), said
-        assert "secret" not in said.replace("--query-token-file", "")
+        assert TOKEN not in said and "short-one" not in said
