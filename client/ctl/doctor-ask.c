@@ -54,6 +54,7 @@ static int ask_status(struct doctor *d, struct admin *admin)
         to->segments = copy_text(s->segments);
         to->config_file = copy_text(s->config_file);
         to->state_dir = copy_text(s->state_dir);
+        to->no_events = copy_text(s->no_events);
         return CTL_OK;
 }
 
@@ -167,4 +168,5 @@ void doctor_free_daemon(struct doctor_daemon *daemon)
         free(daemon->segments);
         free(daemon->config_file);
         free(daemon->state_dir);
+        free(daemon->no_events);
 }

@@ -299,6 +299,16 @@ void doctor_check_tenant_room(struct doctor *d)
                 doctor_find(d, DOCTOR_OK, "tenants that can lease: %zu", d->daemon.n_tenants);
 }
 
+void doctor_check_events(struct doctor *d)
+{
+        if (!d->daemon.no_events[0]) {
+                doctor_find(d, DOCTOR_OK, "namespaces have the events that their tenant has on");
+                return;
+        }
+        doctor_find(d, DOCTOR_WARNING, "%s", d->daemon.no_events);
+        doctor_advise(d, "kvleasectl tenants set NAME events=SIZE, then kvleasectl restart");
+}
+
 /* ---- sockets --------------------------------------------------------------------------------- */
 
 /* Returns the directory of the admin socket, owned. */

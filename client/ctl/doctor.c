@@ -61,6 +61,8 @@ const struct doctor_check doctor_checks[] = {
                 doctor_check_admin_group},
         {"tenant-room", "below one extent set every lease is refused", doctor_check_tenant_room,
                 doctor_asked_daemon},
+        {"events", "routers don't learn of the pages of a namespace without events",
+                doctor_check_events, doctor_asked_daemon},
         {"tenant-sockets", "a process that reaches a tenant's socket is a client of the tenant",
                 doctor_check_tenant_sockets, doctor_asked_daemon},
         {"state-dir", "changes of tenants by administrators are kept there",

@@ -43,7 +43,7 @@ struct doctor_daemon {
         uint64_t pid, uptime_sec, open_files_needed, open_files_max;
         uint32_t kept_fds, kept_max, kept_needed;
         bool draining;
-        char *version, *segments, *config_file, *state_dir;
+        char *version, *segments, *config_file, *state_dir, *no_events;
         struct figures_device *devices;
         size_t n_devices;
         struct figures_tenant *tenants;
@@ -102,6 +102,7 @@ void doctor_check_memory(struct doctor *d);
 void doctor_check_cgroup(struct doctor *d);
 void doctor_check_client_cgroups(struct doctor *d);
 void doctor_check_tenant_room(struct doctor *d);
+void doctor_check_events(struct doctor *d);
 void doctor_check_overcommit(struct doctor *d);
 void doctor_check_huge_pages(struct doctor *d);
 void doctor_check_kernel(struct doctor *d);

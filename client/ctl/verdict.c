@@ -89,6 +89,11 @@ static void look_at_daemon(struct verdict *v, const status_row *s)
                         "kvleasectl tenants set, or 'extent' in [device NAME] and a restart",
                         "tenants that can lease no page: %" PRIu64 "; %s", s->tenants_without_room,
                         s->no_room);
+        if (s->namespaces_without_events > 0)
+                add_finding(v, SEVERITY_WARNING,
+                        "kvleasectl tenants set NAME events=SIZE, then kvleasectl restart",
+                        "namespaces whose pages routers don't learn of: %" PRIu64 "; %s",
+                        s->namespaces_without_events, s->no_events);
         if (s->recording && s->recording_lost > 0)
                 add_finding(v, SEVERITY_WARNING, "kvleasectl trace record status",
                         "requests that aren't in the recording: %" PRIu64 "%s%s", s->recording_lost,

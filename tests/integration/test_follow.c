@@ -27,7 +27,7 @@ static const struct private_options plain = {.tenants = both};
 static const struct private_options tiers = {.tenants = both, .device_lines = DEVICE_LINES};
 static const struct private_options kept = {
         .tenants = both, .device_lines = DEVICE_LINES, .is_kept = true};
-/* A namespace of 64 MiB reserves 12 MiB. */
+/* A namespace of 64 MiB reserves 11 MiB. */
 static const struct private_tenant one_fits[] = {{"a", "events = 16MiB\n"}, {NULL, NULL}};
 static const struct private_options small = {
         .tenants = one_fits, .device_lines = "memory = 64MiB\nextent = 2MiB\n"};
@@ -452,6 +452,16 @@ HARNESS_TEST(test_tenants, &plain)
         free(of_all);
 }
 
+static void assert_said(struct harness *h, const char *words, const char *part)
+{
+        struct proc_output out;
+
+        (void)ctl_run(h, words, &out);
+        if (!strstr(out.out, part))
+                fail_msg("no '%s' in: %s", part, out.out);
+        proc_output_free(&out);
+}
+
 /* The second namespace doesn't fit the tenant's memory for events. */
 HARNESS_TEST(test_no_room, &small)
 {
@@ -459,11 +469,18 @@ HARNESS_TEST(test_no_room, &small)
         struct client first, second;
 
         open_client(h, "a", "first", &first);
+        assert_int_equal(ctl_status(h, "namespaces_without_events"), 0);
         open_client(h, "a", "second", &second);
+        assert_int_equal(ctl_status(h, "namespaces_without_events"), 1);
+        assert_said(h, "status --json", "namespace second of tenant a has no events: they reserve");
+        assert_said(h, "doctor --json", "namespace second of tenant a has no events: they reserve");
         publish_chain(&second, 0);
         follow(h, "second", p);
         take_all(p);
         assert_int_equal(p->counts[KVL_FOLLOW_NAMESPACE], 0);
+        ctl(h, "tenants set a events=64MiB");
+        assert_said(
+                h, "status --json", "namespace second of tenant a has no events until a restart");
         kvl_disconnect(first.conn);
         end(p, &second);
         free(p);

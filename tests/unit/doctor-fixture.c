@@ -81,6 +81,7 @@ void host_start_daemon(struct host *h)
         h->d.daemon.is_here = true;
         h->d.daemon.pid = 42;
         h->d.daemon.version = strdup(KVLEASE_VERSION);
+        h->d.daemon.no_events = strdup("");
         h->d.daemon.segments = strdup("read-only mount");
         h->d.daemon.config_file = strdup("/etc/kvlease/kvleased.conf");
 }

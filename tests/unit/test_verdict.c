@@ -79,6 +79,8 @@ static const struct {
                 "kvleasectl config names"},
         {"", "tenants_without_room=2|no_room=tenant a can lease no page", SEVERITY_WARNING,
                 "no page: 2; tenant a can lease", "kvleasectl tenants set"},
+        {"", "namespaces_without_events=1|no_events=namespace x has none", SEVERITY_WARNING,
+                "learn of: 1; namespace x has none", "events=SIZE"},
         {"", "recording=1|recording_lost=4|recording_trouble=no room in /var", SEVERITY_WARNING,
                 "the recording: 4: no room in /var", "trace record status"},
         {"", "options_unknown=2", SEVERITY_NOTE, "skips: 2", "a newer kvleased knows them"},

@@ -8,6 +8,8 @@
 #include "base/fault-point.h"
 #include "base/fd.h"
 #include "base/macros.h"
+#include "base/parse.h"
+#include "daemon/core/state/detail.h"
 #include "daemon/core/state/keep.h"
 #include "daemon/core/state/ns.h"
 #include "daemon/core/state/store.h"
@@ -276,6 +278,26 @@ static bool fits(const struct ns *ns)
         return t->feeds_bytes <= limit && feed_bytes(ns) <= limit - t->feeds_bytes;
 }
 
+bool feed_is_missing(const struct ns *ns, struct detail *d)
+{
+        const struct tenant *t = ns->tenant;
+        char needs[FORMAT_BYTES_MAX], has[FORMAT_BYTES_MAX], uses[FORMAT_BYTES_MAX];
+
+        if (feed_is_on(&ns->feed) || t->attrs.events_bytes == 0)
+                return false;
+        if (fits(ns))
+                (void)detail_set(d, 0, "namespace %s of tenant %s has no events until a restart",
+                        ns->name, t->name);
+        else
+                (void)detail_set(d, 0,
+                        "namespace %s of tenant %s has no events: they reserve %s, and 'events' of "
+                        "the tenant is %s, of which others use %s",
+                        ns->name, t->name, format_bytes(feed_bytes(ns), needs),
+                        format_bytes(t->attrs.events_bytes, has),
+                        format_bytes(t->feeds_bytes, uses));
+        return true;
+}
+
 static void drop_kept(const struct keep *k, uint32_t number)
 {
         keep_drop(k, KEEP_FEED, number);
@@ -299,14 +321,13 @@ static void keep_segment(const struct ns *ns)
 void feed_open(struct ns *ns)
 {
         const struct store_owner *owner = &ns->store->owner;
-        uint64_t bytes = feed_bytes(ns);
 
         if (ns->tenant->attrs.events_bytes == 0)
                 return;
-        if (!fits(ns) ||
-                segment_new(&ns->store->room, "kvlease-feed", bytes, &ns->feed.segment) < 0) {
+        if (!fits(ns) || segment_new(&ns->store->room, "kvlease-feed", feed_bytes(ns),
+                                 &ns->feed.segment) < 0) {
                 if (owner->on_no_events)
-                        owner->on_no_events(ns, bytes, owner->data);
+                        owner->on_no_events(ns, owner->data);
                 return;
         }
         keep_segment(ns);

@@ -17,6 +17,7 @@
 
 #include "daemon/core/state/ns-parts.h"
 
+struct detail;
 struct keep;
 struct ns;
 
@@ -33,6 +34,10 @@ void feed_close(struct ns *ns);
 
 /* Ends the kept feed of a namespace that is lost, and drops it. */
 void feed_end_kept(const struct keep *k, uint32_t number);
+
+/* Whether the namespace lacks the events that its tenant has on. Sets a sentence that says why,
+ * without its remedy; d may be NULL. */
+bool feed_is_missing(const struct ns *ns, struct detail *d);
 
 static inline bool feed_is_on(const struct feed *f)
 {

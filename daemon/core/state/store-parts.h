@@ -106,8 +106,8 @@ struct store_owner {
         void (*on_pressure)(struct ns *ns, void *data);
         /* A namespace was invalidated as a whole: the server sends NS_STALE. */
         void (*on_stale)(struct ns *ns, void *data);
-        /* The namespace's events need so many bytes, for which there is no room: it has none. */
-        void (*on_no_events)(struct ns *ns, uint64_t bytes, void *data);
+        /* The namespace has none of its tenant's events: there is no room or memory for them. */
+        void (*on_no_events)(struct ns *ns, void *data);
         /* A key isn't announced any more: it is cached, or no client computes it. Must not change
          * the store's state. */
         void (*on_announce_end)(struct ns *ns, const uint8_t key[KEY_BYTES], void *data);

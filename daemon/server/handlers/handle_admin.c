@@ -9,6 +9,7 @@
 #include "daemon/core/cache/pages.h"
 #include "daemon/core/core.h"
 #include "daemon/core/life/sizing.h"
+#include "daemon/core/state/feed.h"
 #include "daemon/core/state/ns.h"
 #include "daemon/core/state/store.h"
 #include "daemon/core/state/tenant.h"
@@ -261,6 +262,17 @@ static bool tell_small_tenants(struct request *rq, struct figures_status *row)
         return row->tenants_without_room == 0 || tell_text(rq, &d, &row->no_room);
 }
 
+static bool tell_missing_events(struct request *rq, struct figures_status *row)
+{
+        struct detail d;
+
+        list_for_each (t, &rq->server->store.tenants, struct tenant, link)
+                list_for_each (ns, &t->namespaces, struct ns, link)
+                        row->namespaces_without_events += feed_is_missing(
+                                ns, row->namespaces_without_events == 0 ? &d : NULL);
+        return row->namespaces_without_events == 0 || tell_text(rq, &d, &row->no_events);
+}
+
 /* Its limit may change while the daemon runs. */
 static bool tell_excess(struct request *rq, struct figures_status *row)
 {
@@ -285,7 +297,8 @@ static int make_status(struct request *rq, void *object, void *ret)
 
         if (tier_figures_of_store(&s->scratch.arena, &s->store, row) < 0 ||
                 tell_remotes(rq, row) < 0 || tell_turns(rq, row) < 0 ||
-                !tell_small_tenants(rq, row) || !tell_excess(rq, row))
+                !tell_small_tenants(rq, row) || !tell_missing_events(rq, row) ||
+                !tell_excess(rq, row))
                 return detail_set(&rq->detail, -ENOMEM, "no memory for the answer");
         row->daemon_version = KVLEASE_VERSION;
         row->pid = (uint64_t)getpid();

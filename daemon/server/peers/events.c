@@ -4,7 +4,7 @@
 
 #include "base/clock.h"
 #include "base/macros.h"
-#include "base/parse.h"
+#include "daemon/core/state/feed.h"
 #include "daemon/core/state/tenant.h"
 #include "daemon/server/base/log.h"
 #include "daemon/server/peers/server.h"
@@ -112,16 +112,13 @@ static void on_pressure(struct ns *ns, void *data)
         }
 }
 
-static void on_no_events(struct ns *ns, uint64_t bytes, void *data)
+static void on_no_events(struct ns *ns, void *data)
 {
-        char needs[FORMAT_BYTES_MAX], has[FORMAT_BYTES_MAX], uses[FORMAT_BYTES_MAX];
+        struct detail d;
 
         (void)data;
-        log_warning("namespace %s of tenant %s has no events: they reserve %s, and 'events' of the "
-                    "tenant is %s, of which others use %s; raise it, and restart kvleased",
-                ns->name, ns->tenant->name, format_bytes(bytes, needs),
-                format_bytes(ns->tenant->attrs.events_bytes, has),
-                format_bytes(ns->tenant->feeds_bytes, uses));
+        if (feed_is_missing(ns, &d))
+                log_warning("%s; raise 'events' of the tenant, and restart kvleased", d.text);
 }
 
 static void on_stale(struct ns *ns, void *data)
