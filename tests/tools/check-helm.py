@@ -30,6 +30,7 @@ FULL = {
     "deviceOptions": {"GPU-5a1e0c2e-7b1f-4a57-9a3c-0b7f5f2e8d11": {"memory_ratio": 50, "host_memory": "64GiB"}},
     "tenants": {"a": {"uids": "1001, 1002", "exclusive": True}, "b": {}},
     "runtimeClassName": "",
+    "podLabels": {"example.com/has-kv-events": "true"},
     "runDirectory": "/srv/run",
     "exporter": {"port": 19758},
     "events": [{"name": "llama", "arguments": ["--namespace", "Llama-3-8B@*", "--endpoint", "tcp://*:5557"],
@@ -112,6 +113,8 @@ def check_full(chart):
         done = subprocess.run([kvleased, "--check-config", "--config", file.name], capture_output=True, text=True, check=False)
         expect(done.stdout == "ok\n", f"kvleased doesn't take it: {done.stderr}\n{config}")
     pod = found["DaemonSet", "kvleased"]["spec"]["template"]["spec"]
+    labels = found["DaemonSet", "kvleased"]["spec"]["template"]["metadata"]["labels"]
+    expect(labels.keys() == {"app.kubernetes.io/name", "example.com/has-kv-events"}, f"labels of the pod: {labels}")
     expect("runtimeClassName" not in pod, "a runtime class")
     expect(pod["volumes"][0]["hostPath"]["path"] == "/srv/run", pod["volumes"])
     expect(pod["containers"][1]["command"][-1] == ":19758", pod["containers"][1])
