@@ -288,7 +288,7 @@ part_python() {
                         "$venv/bin/python" -W error -m pytest $two -p no:cacheprovider \
                         -k 'not costs_little and not test_wheel' client/python/tests || true
         check python-types "$venv/bin/mypy" --config-file client/python/pyproject.toml \
-                --cache-dir build/mypy client/python/kvlease client/python/tests || true
+                --cache-dir build/mypy client/python/kvlease client/python/tests tests/bench/*.py || true
         check python-stubs "$venv/bin/python" -m mypy.stubtest \
                 --mypy-config-file client/python/pyproject.toml \
                 --allowlist client/python/tests/stubtest-allowed kvlease || true
@@ -298,9 +298,9 @@ part_python() {
         check peers-types "$venv/bin/mypy" --config-file lab/bench/peers/mypy.ini \
                 --cache-dir build/mypy-peers -p peers || true
         check peers-ruff "$venv/bin/ruff" check --no-cache \
-                --config client/python/pyproject.toml lab/bench || true
+                --config client/python/pyproject.toml lab/bench tests/bench || true
         check peers-format "$venv/bin/ruff" format --no-cache --check \
-                --config client/python/pyproject.toml lab/bench || true
+                --config client/python/pyproject.toml lab/bench tests/bench || true
 }
 
 # keep NAME DOWNLOAD DISK REQUIREMENTS: packages in a folder that is kept: $kept.
