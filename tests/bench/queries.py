@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Times of queries to kvlease-events, by a connection that stays, of prompts that are cached whole.
+"""Times of queries to kvlease-events, by a connection that stays, of prompts that are cached whole,
+and the processor's time that a query takes of kvlease-events and of kvleased.
 
 Starts a private kvleased. Needs the Python package, as tests/run.sh --part python installs it."""
 
@@ -57,6 +58,11 @@ def ask(connection: Connection, body: str) -> int:
     return int(said["tokens"])
 
 
+def cpu_seconds(process: subprocess.Popen[bytes]) -> float:
+    """Of all its threads (clock_getcpuclockid(3))."""
+    return time.clock_gettime(~process.pid << 3 | 2)
+
+
 def measure(connection: Connection, text: list[int], n: int) -> list[float]:
     """Milliseconds of each query, sorted."""
     body = json.dumps({"token_ids": text})
@@ -96,10 +102,19 @@ def run(directory: Path, started: list[subprocess.Popen[bytes]]) -> None:
     connection = Connection(str(directory / "query"))
     while ask(connection, json.dumps({"token_ids": text})) < len(text):
         time.sleep(0.05)
-    print("tokens  queries  median ms  p99 ms")
+    print("tokens  queries  median ms  p99 ms  kvlease-events ms  kvleased ms  load")
     for size, n in SIZES.items():
+        before = [cpu_seconds(process) for process in started]
         times = measure(connection, text[:size], n)
-        print(f"{size:6}  {n:7}  {times[n // 2]:9.2f}  {times[n * 99 // 100]:6.2f}", flush=True)
+        daemon, events = (
+            (cpu_seconds(process) - was) * 1000 / n
+            for process, was in zip(started, before, strict=True)
+        )
+        print(
+            f"{size:6}  {n:7}  {times[n // 2]:9.2f}  {times[n * 99 // 100]:6.2f}  {events:17.3f}"
+            f"  {daemon:11.3f}  {os.getloadavg()[0]:4.1f}",
+            flush=True,
+        )
     ns.connection.close()
 
 
