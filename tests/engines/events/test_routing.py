@@ -12,7 +12,7 @@ BENCH = Path(__file__).resolve().parents[2] / "bench/routing.py"
 def test_pictures() -> None:
     """They are right of nearly all tokens, also after evictions and the death of a kvleased."""
     command = [sys.executable, str(BENCH), "--requests", "2000", "--kill"]
-    command += ["--placements", "told,events,query"]
+    command += ["--routers", "2", "--placements", "told,events,query"]
     said = subprocess.run(command, stdout=subprocess.PIPE, check=True, text=True).stdout
     wrong = {line.split()[0]: float(line.split()[7].rstrip("%")) for line in said.split("\n")[1:-1]}
     assert wrong.keys() == {"told", "events", "query"}, said
