@@ -41,6 +41,11 @@
 /* The kernel's setting for memory files: all of its words, the current one in brackets. */
 #define HUGE_PAGES "/sys/kernel/mm/transparent_hugepage/shmem_enabled"
 
+/* From linux/mman.h: older C libraries don't have it. */
+#ifndef MADV_COLLAPSE
+#define MADV_COLLAPSE 25
+#endif
+
 /* From linux/mempolicy.h, which belongs to another package than the C library. */
 #define POLICY_PREFERRED 1
 #define NODES_MAX        1024 /* the most that kernels are built for */
@@ -117,38 +122,6 @@ static int host_extent_new(struct device *d, int fd, uint64_t bytes, struct exte
         e->fd = fd;
         *ret_extent = &e->extent;
         return 0;
-}
-
-/* Lets the kernel allocate the memory now, zeroed, and charge it to this process's control
- * group. */
-static int populate_file(const struct host_device *d, int fd, uint64_t bytes)
-{
-        void *base = mmap(NULL, bytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-        int r = 0;
-
-        if (base == MAP_FAILED)
-                return -errno;
-        if (d->huge_pages)
-                (void)madvise(base, bytes, MADV_HUGEPAGE); /* small ones do, too */
-        if (madvise(base, bytes, MADV_POPULATE_WRITE) < 0)
-                r = -errno;
-        munmap(base, bytes);
-        /* Linux before 5.14 doesn't know it. */
-        return r == -EINVAL ? (fallocate(fd, 0, 0, (off_t)bytes) < 0 ? -errno : 0) : r;
-}
-
-static int host_extent_create(struct device *d, uint64_t bytes, struct extent **ret_extent)
-{
-        _cleanup_fd_ int fd = -1;
-        int r;
-
-        if (!is_extent_size(bytes))
-                return -EINVAL;
-        fd = memfd_create_sized("kvlease-extent", bytes);
-        if (fd < 0)
-                return fd_take(&fd);
-        r = host_device(d)->populates ? populate_file(host_device(d), fd, bytes) : 0;
-        return r < 0 ? r : host_extent_new(d, fd_take(&fd), bytes, ret_extent);
 }
 
 /*
@@ -465,6 +438,69 @@ static bool has_place(const struct host_arena *a, uint64_t offset, const struct 
                e->bytes <= a->arena.bytes - offset;
 }
 
+/* ---- making extents -------------------------------------------------------------------------- */
+
+/* Maps a file where huge pages can be mapped. Returns 0 or -errno. */
+static int map_aligned(int fd, uint64_t bytes, uint8_t **ret_at)
+{
+        uint8_t *at = NULL;
+        int r = reserve_aligned(bytes, &at);
+
+        if (r < 0)
+                return r;
+        if (mmap(at, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) == MAP_FAILED) {
+                r = -errno;
+                munmap(at, bytes);
+                return r;
+        }
+        *ret_at = at;
+        return 0;
+}
+
+/* Makes huge pages of aligned memory of a file. MADV_COLLAPSE, since Linux 6.1, needs a page that
+ * is there, and no other setting than that HUGE_PAGES isn't "deny". Returns 0 or -errno: the first
+ * failure is the last, as the kernel may have searched long for memory in one piece. */
+static int make_huge(uint8_t *at, uint64_t bytes)
+{
+        for (uint64_t i = 0; i + HOST_GRANULARITY_BYTES <= bytes; i += HOST_GRANULARITY_BYTES)
+                if (madvise(at + i, 1, MADV_POPULATE_WRITE) < 0 ||
+                        madvise(at + i, HOST_GRANULARITY_BYTES, MADV_COLLAPSE) < 0)
+                        return -errno;
+        return 0;
+}
+
+/* Lets the kernel allocate the memory now, zeroed, and charge it to this process's control
+ * group. */
+static int populate_file(const struct host_device *d, int fd, uint64_t bytes)
+{
+        uint8_t *base = NULL;
+        int r = map_aligned(fd, bytes, &base);
+
+        if (r < 0)
+                return r;
+        if (d->huge_pages)
+                (void)make_huge(base, bytes); /* small ones do, too */
+        if (madvise(base, bytes, MADV_POPULATE_WRITE) < 0)
+                r = -errno;
+        munmap(base, bytes);
+        /* Linux before 5.14 doesn't know it. */
+        return r == -EINVAL ? (fallocate(fd, 0, 0, (off_t)bytes) < 0 ? -errno : 0) : r;
+}
+
+static int host_extent_create(struct device *d, uint64_t bytes, struct extent **ret_extent)
+{
+        _cleanup_fd_ int fd = -1;
+        int r;
+
+        if (!is_extent_size(bytes))
+                return -EINVAL;
+        fd = memfd_create_sized("kvlease-extent", bytes);
+        if (fd < 0)
+                return fd_take(&fd);
+        r = host_device(d)->populates ? populate_file(host_device(d), fd, bytes) : 0;
+        return r < 0 ? r : host_extent_new(d, fd_take(&fd), bytes, ret_extent);
+}
+
 /* ---- placement and page sizes ---------------------------------------------------------------- */
 
 static int prefer_node(void *at, size_t bytes, unsigned node)
@@ -508,7 +544,22 @@ static int try_place(const struct host_device *d)
         return r;
 }
 
-/* Returns -errno if there are none: the kernel lacks them, or an administrator disabled them. */
+/* Can this process make a huge page? Returns 0 or -errno. */
+static int try_make_huge(void)
+{
+        _cleanup_fd_ int fd = memfd_create_sized("kvlease-try", HOST_GRANULARITY_BYTES);
+        uint8_t *at = NULL;
+        int r = fd < 0 ? fd : map_aligned(fd, HOST_GRANULARITY_BYTES, &at);
+
+        if (r < 0)
+                return r;
+        r = make_huge(at, HOST_GRANULARITY_BYTES);
+        munmap(at, HOST_GRANULARITY_BYTES);
+        return r;
+}
+
+/* Returns -errno if clients get none on request: the kernel lacks them, or an administrator
+ * disabled them. */
 static int find_huge_pages(void)
 {
         _cleanup_fd_ int fd = open(HUGE_PAGES, O_RDONLY | O_CLOEXEC);
@@ -539,14 +590,18 @@ static void find_place(
         }
         if (options->huge_pages) {
                 r = find_huge_pages();
+                if (r < 0 && options->populate)
+                        r = try_make_huge();
                 d->huge_pages = r == 0;
                 if (r == 0)
                         r = try_place(d);
                 d->huge_pages = r == 0;
                 if (r < 0 && len < DEVICE_WHY_BYTES)
                         snprintf(why + len, DEVICE_WHY_BYTES - len,
-                                "this machine gives memory files no huge pages: echo advise > %s",
-                                HUGE_PAGES);
+                                "this machine gives memory files no huge pages: echo advise > "
+                                "%s%s",
+                                HUGE_PAGES,
+                                options->populate ? "" : ", or set populate = on (Linux 6.1)");
         }
 }
 

@@ -155,7 +155,17 @@ void doctor_check_overcommit(struct doctor *d)
 
 #define HUGE_PAGES "/sys/kernel/mm/transparent_hugepage/shmem_enabled"
 
-/* Whether any device asks for huge pages. */
+/* Does kvleased make the huge pages of this line's device itself? */
+static bool makes_huge_pages(const struct doctor *d, const struct doctor_line *line)
+{
+        const char *value = doctor_setting(d, "device", line->name, "populate");
+        bool is_on = false;
+
+        return strcmp(line->key, "huge_pages") == 0 && value && parse_bool(value, &is_on) == 0 &&
+               is_on;
+}
+
+/* Whether any device asks the kernel for huge pages. */
 static bool wants_huge_pages(const struct doctor *d)
 {
         for (size_t i = 0; i < d->config.n; i++) {
@@ -166,6 +176,7 @@ static bool wants_huge_pages(const struct doctor *d)
                         (strcmp(line->key, "host_huge_pages") == 0 ||
                                 strcmp(line->key, "huge_pages") == 0) &&
                         parse_bool(line->value, &is_on) == 0 && is_on &&
+                        !makes_huge_pages(d, line) &&
                         doctor_setting(d, "device", line->name, line->key) == line->value)
                         return true;
         }
@@ -177,7 +188,7 @@ void doctor_check_huge_pages(struct doctor *d)
         _cleanup_free_ char *words = doctor_read(d, HUGE_PAGES);
 
         if (!wants_huge_pages(d)) {
-                doctor_find(d, DOCTOR_OK, "the configuration asks for none");
+                doctor_find(d, DOCTOR_OK, "the configuration asks the kernel for none");
                 return;
         }
         if (words && !strstr(words, "[never]") && !strstr(words, "[deny]")) {

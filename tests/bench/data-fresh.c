@@ -290,5 +290,7 @@ int run_data_fresh(struct bench_run *run)
 {
         int r = run_with(run, NULL, "");
 
-        return r == 0 && proc_has_huge_pages() ? run_with(run, "huge_pages = on\n", "-huge") : r;
+        if (r == 0 && proc_can_make_huge_pages())
+                r = run_with(run, "huge_pages = on\npopulate = on\n", "-huge");
+        return r;
 }

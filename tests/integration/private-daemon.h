@@ -194,8 +194,10 @@ int proc_count_fds(pid_t pid);
  * them. 0 if it doesn't report them. */
 uint64_t proc_stolen_msec(void);
 
-/* Does the kernel give memory files huge pages on request? */
+/* Does the kernel give memory files huge pages on request? Does it, or can a process make them of
+ * memory that is there (gpu/host.c)? */
 bool proc_has_huge_pages(void);
+bool proc_can_make_huge_pages(void);
 
 /* Does kvleased hold the descriptors that it reserves for administrators? It doesn't while one is
  * connected, and a moment after: daemon/server/peers/descriptors.h. */

@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -331,4 +332,27 @@ bool proc_has_huge_pages(void)
         if (f)
                 fclose(f);
         return has;
+}
+
+#define HUGE_BYTES (UINT64_C(2) << 20)
+#define MAKE_HUGE  25 /* MADV_COLLAPSE; older C libraries don't have it */
+
+bool proc_can_make_huge_pages(void)
+{
+        int fd = memfd_create("huge", MFD_CLOEXEC);
+        uint8_t *base = mmap(NULL, 2 * HUGE_BYTES, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+        uint8_t *at = base + HUGE_BYTES - (uintptr_t)base % HUGE_BYTES;
+        bool can =
+                fd >= 0 && base != MAP_FAILED && ftruncate(fd, HUGE_BYTES) == 0 &&
+                mmap(at, HUGE_BYTES, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_FIXED, fd, 0) == at;
+
+        if (can) {
+                at[0] = 0;
+                can = madvise(at, HUGE_BYTES, MAKE_HUGE) == 0;
+        }
+        if (base != MAP_FAILED)
+                munmap(base, 2 * HUGE_BYTES);
+        if (fd >= 0)
+                close(fd);
+        return can || proc_has_huge_pages();
 }

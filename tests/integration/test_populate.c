@@ -22,6 +22,9 @@ static const struct private_options options = {
 static const struct private_options huge_options = {
         .tenants = tenants, .device_lines = "memory = 8MiB\nextent = 4MiB\nhuge_pages = on\n"};
 
+static const struct private_options made_options = {.tenants = tenants,
+        .device_lines = "memory = 8MiB\nextent = 4MiB\nhuge_pages = on\npopulate = on\n"};
+
 static const struct private_options daemon_options = {
         .tenants = tenants, .device_lines = "memory = 8MiB\nextent = 4MiB\npopulate = on\n"};
 
@@ -167,4 +170,20 @@ HARNESS_TEST(test_huge, &huge_options)
                 assert_true(m.huge_kib > 0 && m.huge_kib == m.resident_kib);
         worker_stop(b);
         worker_stop(a);
+}
+
+/* The daemon makes them, whatever the machine's setting for requests. */
+HARNESS_TEST(test_made_huge, &made_options)
+{
+        struct worker *w = start_worker(h);
+        uint32_t pages[8];
+        struct mapped m;
+
+        worker_tell(w, "lease 8");
+        assert_int_equal(worker_numbers(w, pages, 8), 8);
+        worker_tell(w, "fill %u 77", pages[0]);
+        worker_tell(w, "verify %u 77", pages[0]);
+        m = mapped_by(w);
+        assert_true(m.resident_kib > 0);
+        assert_int_equal(m.huge_kib, proc_can_make_huge_pages() ? m.resident_kib : 0);
 }

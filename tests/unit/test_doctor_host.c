@@ -207,7 +207,9 @@ HOST_TEST(test_huge_pages)
         struct host *h = *state;
 
         host_write(h, file, "always within_size advise [never] deny force\n");
-        host_expect(h, "huge-pages", DOCTOR_OK, "asks for none", NULL);
+        host_expect(h, "huge-pages", DOCTOR_OK, "asks the kernel for none", NULL);
+        host_configure(h, "[device host]\nhuge_pages = on\npopulate = on\n");
+        host_expect(h, "huge-pages", DOCTOR_OK, "asks the kernel for none", NULL);
         host_configure(h, "[device host]\nhost_memory = 1GiB\nhost_huge_pages = on\n");
         host_expect(h, "huge-pages", DOCTOR_WARNING, "[never]", "echo advise > /sys");
         host_write(h, file, "always within_size [advise] never deny force\n");

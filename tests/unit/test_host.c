@@ -717,7 +717,7 @@ TEST(test_huge_pages)
                 fclose(f);
         }
         if (strstr(words, "[never]") || strstr(words, "[deny]")) {
-                assert_non_null(strstr(why, "no huge pages: echo advise > " HUGE_PAGES));
+                assert_non_null(strstr(why, "no huge pages: echo advise > " HUGE_PAGES ", or set"));
                 use_once(d, NULL);
         } else {
                 assert_string_equal(why, "");
@@ -748,6 +748,41 @@ TEST(test_populate)
                 device_close(d);
                 options.populate = false;
         }
+}
+
+/* Bytes of this process's huge pages of memory files. */
+static uint64_t huge_bytes(void)
+{
+        FILE *f = fopen("/proc/self/smaps_rollup", "re");
+        unsigned long kib = 0;
+        char line[256];
+
+        while (f && fgets(line, sizeof(line), f))
+                if (sscanf(line, "ShmemPmdMapped: %lu kB", &kib) == 1)
+                        break;
+        if (f)
+                fclose(f);
+        return kib * UINT64_C(1024);
+}
+
+static void look_at_huge(const uint8_t *at)
+{
+        assert_int_equal(huge_bytes(), STEP);
+}
+
+/* An owner that populates makes huge pages itself, whatever the kernel's setting for requests. */
+TEST(test_populate_huge)
+{
+        const struct device_options options = {
+                .side = DEVICE_OWNER, .populate = true, .huge_pages = true};
+        struct device *d = open_owner(&options);
+
+        if (why[0])
+                assert_null(strstr(why, "populate"));
+        use_once(d, d->props.huge_pages ? look_at_huge : NULL);
+        if (!d->props.huge_pages)
+                print_message("no huge pages here: %s\n", why);
+        device_close(d);
 }
 
 /* Users do as their owner says, and don't ask the machine. */

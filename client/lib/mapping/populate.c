@@ -4,7 +4,7 @@
  * (device.h, arena_populate()): once in each process, until their set is unmapped.
  *
  * Populating works in *units*: the pages of a set that share 64 KiB of a plane, because one touch
- * brings that much. A populated unit is also mapped, so a hit checks only its bit.
+ * brings that much, or a huge page. A populated unit is also mapped, so a hit checks only its bit.
  */
 #include "client/lib/mapping/populate.h"
 
@@ -15,7 +15,8 @@
 #include "client/lib/objects/ns.h"
 #include "gpu/device.h"
 
-#define UNIT_BYTES 65536 /* as arena_populate() */
+#define UNIT_BYTES      65536 /* as arena_populate() */
+#define HUGE_UNIT_BYTES (2 << 20)
 
 static uint64_t bit_of(uint32_t unit)
 {
@@ -29,10 +30,11 @@ static _Atomic uint64_t *word_of(const struct kvl_ns *ns, uint32_t unit)
 
 int ns_make_units(struct kvl_ns *ns)
 {
+        uint64_t unit_bytes = ns->huge_pages ? HUGE_UNIT_BYTES : UNIT_BYTES;
         uint32_t n_units, pages = 1;
 
         /* A set consists of whole units. */
-        while (2 * pages * ns->info.stride_bytes <= UNIT_BYTES &&
+        while (2 * pages * ns->info.stride_bytes <= unit_bytes &&
                 ns->info.set_pages % (2 * pages) == 0) {
                 pages *= 2;
                 ns->populated.unit_shift++;

@@ -158,9 +158,10 @@ const struct option options[] = {
 
         {SECTION_DEVICE, "huge_pages", OPTION_BOOL, AT(device_config, huge_pages),
                 .default_text = "off",
-                .help = "Have clients ask the kernel for huge pages for a host device's memory. "
-                        "The kernel gives them if "
-                        "/sys/kernel/mm/transparent_hugepage/shmem_enabled is 'advise' or more. A "
+                .help = "Have huge pages for a host device's memory. With 'populate', kvleased "
+                        "makes them (Linux 6.1). Without it, clients ask the kernel, which gives "
+                        "them if /sys/kernel/mm/transparent_hugepage/shmem_enabled is 'advise' or "
+                        "more. A "
                         "process then has one page fault for 2 MiB instead of 512, and memory "
                         "becomes resident by 2 MiB. Not for GPUs."},
 
