@@ -10,6 +10,7 @@
 #include "daemon/core/memory/wait.h"
 #include "daemon/core/requests/lease.h"
 #include "daemon/server/peers/server.h"
+#include "daemon/server/peers/turns.h"
 #include "daemon/server/peers/answer.h"
 #include "daemon/server/peers/peer.h"
 #include "daemon/server/peers/pending.h"
@@ -328,13 +329,14 @@ static void begin_round(struct server *s, uint64_t now_nsec, bool all)
 static void on_timer(uv_timer_t *timer)
 {
         struct server *s = container_of(timer, struct server, leases.timer);
-        uint64_t now = server_now(s);
+        uint64_t began = clock_now_nsec(), now = server_now(s);
         bool is_time = now >= next_round_nsec(s,
                                       s->leases.room_came ? PARKED_PAUSE_MSEC : PARKED_POLL_MSEC);
 
         if (s->leases.in_round) /* arms it at its end */
                 return;
         begin_round(s, now, is_time && (s->leases.room_came || wait_any_for_room(&s->store)));
+        (void)turns_end_part(s, "waits", NULL, began);
         loop_kick(&s->loop);
 }
 

@@ -6,6 +6,7 @@
 #include "daemon/core/life/leave.h"
 #include "daemon/core/memory/tasks.h"
 #include "daemon/server/peers/server.h"
+#include "daemon/server/peers/turns.h"
 #include "daemon/server/peers/serving.h"
 #include "daemon/server/peers/tenancy.h"
 #include "daemon/server/peers/peer.h"
@@ -119,6 +120,7 @@ static void on_grace_over(uv_timer_t *timer)
         list_for_each_safe (p, &s->peers.lingering, struct peer, links.linger)
                 if (p->times.linger_until_nsec <= now)
                         peer_leave(p);
+        (void)turns_end_part(s, "exit", NULL, now);
         await_grace(s);
 }
 

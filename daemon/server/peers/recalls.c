@@ -13,6 +13,7 @@
 #include "daemon/core/reclaim/recall.h"
 #include "daemon/core/reclaim/recall-work.h"
 #include "daemon/server/peers/server.h"
+#include "daemon/server/peers/turns.h"
 #include "daemon/server/peers/events.h"
 #include "daemon/server/peers/peer.h"
 #include "daemon/server/base/log.h"
@@ -103,8 +104,10 @@ static void on_late(struct attach *a, const struct extent_set *set, void *data)
 static void on_poll(uv_timer_t *timer)
 {
         struct server *s = container_of(timer, struct server, recall_timer);
+        uint64_t began = clock_now_nsec();
 
         recall_poll(&s->store);
+        (void)turns_end_part(s, "recalls", NULL, began);
         loop_kick(&s->loop);
 }
 

@@ -1,10 +1,10 @@
 #include "daemon/server/services/compact-timer.h"
 
 #include "base/clock.h"
-#include "daemon/core/memory/idle-sets.h"
 #include "daemon/core/reclaim/compact.h"
 #include "daemon/core/reclaim/prealloc.h"
 #include "daemon/server/peers/server.h"
+#include "daemon/server/peers/turns.h"
 
 /* Short compared to the seconds in which a cache changes; also the interval between two freed sets.
  * Not tuned. */
@@ -17,13 +17,13 @@
 static void on_tick(uv_timer_t *timer)
 {
         struct server *s = container_of(timer, struct server, services.compact_timer);
-        uint64_t now_nsec = server_now(s);
+        uint64_t began = clock_now_nsec(), now_nsec = server_now(s);
         bool more = prealloc_work(&s->store, now_nsec);
 
         /* Moves begun before it was switched off are finished. */
         more |= s->config.daemon.compact ? compact_turn(&s->store, now_nsec)
                                          : compact_tidy(&s->store);
-        idle_sets_drain(&s->store);
+        (void)turns_end_part(s, "compaction", NULL, began);
         if (more)
                 compact_timer_expect(s);
 }

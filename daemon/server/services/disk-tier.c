@@ -6,7 +6,6 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "daemon/core/memory/idle-sets.h"
 #include "base/parse.h"
 #include "daemon/core/core.h"
 #include "daemon/core/state/detail.h"
@@ -147,10 +146,11 @@ static void on_readable(uv_poll_t *poll, int status, int events)
 static void on_late(uv_timer_t *timer)
 {
         struct disk_tier *t = container_of(timer, struct disk_tier, late);
+        uint64_t began = clock_now_nsec();
 
         (void)disk_reap(t->pool->disk);
         wake_transfers(t);
-        idle_sets_drain(&t->server->store);
+        (void)turns_end_part(t->server, "disk", NULL, began);
 }
 
 /* The disk's state reports the result. */

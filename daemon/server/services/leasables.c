@@ -1,8 +1,10 @@
 #include "daemon/server/services/leasables.h"
 
+#include "base/clock.h"
 #include "base/macros.h"
 #include "daemon/core/reclaim/leasable.h"
 #include "daemon/server/peers/server.h"
+#include "daemon/server/peers/turns.h"
 
 /* Interval of counting, which briefly takes cache lines of pins away from clients: a part in a
  * thousand of their time. Not tuned. */
@@ -22,9 +24,11 @@ static void on_tick(uv_timer_t *timer)
         struct server *s = container_of(timer, struct server, services.leasables_timer);
         uint32_t budget = PAGES_PER_TICK;
         uint32_t most = MIN(s->services.n_leasables_due, (uint32_t)NAMESPACES_PER_TICK);
+        uint64_t began = clock_now_nsec();
 
         s->services.n_leasables_due -= leasables_look(
                 &s->store, most, &budget, ++s->services.n_leasables_ticks > QUIET_TICKS);
+        (void)turns_end_part(s, "leasable pages", NULL, began);
         if (s->services.n_leasables_due > 0 && s->store.leasables.n > 0)
                 uv_timer_start(&s->services.leasables_timer, on_tick, TICK_MSEC, 0);
 }

@@ -9,7 +9,6 @@
 #include "base/macros.h"
 #include "daemon/core/core.h"
 #include "daemon/core/memory/sets.h"
-#include "daemon/core/memory/idle-sets.h"
 #include "daemon/core/state/store.h"
 #include "daemon/core/reclaim/fetch.h"
 #include "daemon/server/peers/server.h"
@@ -130,10 +129,11 @@ static void on_event(uv_poll_t *poll, int status, int events)
 static void on_deadline(uv_timer_t *timer)
 {
         struct queue_watch *w = container_of(timer, struct queue_watch, timer);
+        uint64_t began = clock_now_nsec();
 
         w->armed_nsec = UINT64_MAX;
         take_turn(w);
-        idle_sets_drain(&w->server->store);
+        (void)turns_end_part(w->server, "devices", NULL, began);
 }
 
 /* Sets the timer to the deadline, which each call of the driver moves without an event. */
