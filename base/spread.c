@@ -36,9 +36,10 @@ static uint32_t count_processors(void)
 void spread(uint32_t n, void (*work)(void *data, uint32_t piece), void *data)
 {
         struct pieces p = {.n = n, .work = work, .data = data};
-        uint32_t most = n > 1 ? MIN(MIN(n, count_processors()), THREADS_MAX) : 1, n_threads = 0;
+        uint32_t most = n > 1 ? MIN(count_processors(), THREADS_MAX) : 1, n_threads = 0;
         pthread_t threads[THREADS_MAX];
 
+        most = MIN(n, most);
         while (n_threads + 1 < most && thread_start(&threads[n_threads], NULL, do_pieces, &p) == 0)
                 n_threads++;
         (void)do_pieces(&p);

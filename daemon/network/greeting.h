@@ -1,4 +1,4 @@
-/* What kvleased says of a store when it greets (struct relay_open), and the client made of it. The
+/* The greeting of kvleased (struct relay_open), which names a store, and the client made of it. The
  * files of the password and of TLS are read here. One thread. */
 #ifndef KVL_NETWORK_GREETING_H
 #define KVL_NETWORK_GREETING_H

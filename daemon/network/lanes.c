@@ -163,7 +163,7 @@ static int take_greeting(struct lane *l, const struct relay_message *m, char why
 }
 
 /* Refuses with the sentence, and closes once that is sent. */
-static void refuse(struct lane *l, char *why)
+static void refuse_lane(struct lane *l, char *why)
 {
         if (strcmp(why, l->all->refused) != 0) {
                 fprintf(stderr, "kvlease-exchange: refused kvleased: %s\n", why);
@@ -329,7 +329,7 @@ static int take_message(struct lane *l, const struct relay_message *m)
 
         if (!l->store) {
                 if (take_greeting(l, m, why) < 0)
-                        refuse(l, why);
+                        refuse_lane(l, why);
                 return 0;
         }
         if (m->head.kind == RELAY_BEGIN)
@@ -340,7 +340,7 @@ static int take_message(struct lane *l, const struct relay_message *m)
         return 0;
 }
 
-static void receive(struct lane *l)
+static void receive_lane(struct lane *l)
 {
         struct relay_message m;
         int r = relay_channel_fill(&l->channel);
@@ -440,7 +440,7 @@ static void sweep(struct lanes *s)
 }
 
 /* Writes the descriptors to wait for, in the order of the lists. Returns their number. */
-static unsigned gather(struct lanes *s, int wake_fd, struct pollfd *fds)
+static unsigned gather_fds(struct lanes *s, int wake_fd, struct pollfd *fds)
 {
         unsigned n = 0;
 
@@ -458,7 +458,7 @@ static unsigned gather(struct lanes *s, int wake_fd, struct pollfd *fds)
 int lanes_turn(struct lanes *s, int wake_fd)
 {
         struct pollfd fds[2 + 2 * LANES_MAX];
-        unsigned n = gather(s, wake_fd, fds), i = 2;
+        unsigned n = gather_fds(s, wake_fd, fds), i = 2;
         uint64_t now_nsec;
 
         if (poll(fds, n, s->n > 0 ? (int)(RELAY_STATUS_NSEC / NSEC_PER_MSEC) : -1) < 0)
@@ -469,7 +469,7 @@ int lanes_turn(struct lanes *s, int wake_fd)
         /* New stores and lanes are appended, and none leaves a list before sweep(). */
         list_for_each (l, &s->list, struct lane, link) {
                 if (i < n && fds[i++].revents & (POLLIN | POLLHUP | POLLERR))
-                        receive(l);
+                        receive_lane(l);
         }
         if (fds[1].revents)
                 accept_lane(s);

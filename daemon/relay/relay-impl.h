@@ -77,7 +77,7 @@ struct relay {
         uint64_t next_id; /* the loop's */
         struct relay_lane lanes[RELAY_LANES];
 
-        /* As kvlease-exchange said last. */
+        /* Figures from kvlease-exchange. */
         struct remote_stats stats;
         unsigned n_nodes;
         struct remote_node_stats nodes[REMOTE_NODES_MAX];

@@ -110,7 +110,7 @@ static void try_connect(struct relay_lane *l)
         l->until_nsec = clock_now_nsec() + GREETING_NSEC;
 }
 
-static void refuse(struct relay_lane *l, const struct relay_message *m)
+static void take_refusal(struct relay_lane *l, const struct relay_message *m)
 {
         char why[REMOTE_FAULT_BYTES];
 
@@ -130,7 +130,7 @@ static int take_message(struct relay_lane *l, const struct relay_message *m)
                 return 0;
         }
         if (l->state == RELAY_GREETS && m->head.kind == RELAY_REFUSED) {
-                refuse(l, m);
+                take_refusal(l, m);
                 return 1;
         }
         if (l->state == RELAY_IS_READY && m->head.kind == RELAY_DONE)
@@ -140,7 +140,7 @@ static int take_message(struct relay_lane *l, const struct relay_message *m)
         return -EPROTO;
 }
 
-static void receive(struct relay_lane *l)
+static void receive_messages(struct relay_lane *l)
 {
         struct relay_message m;
         int r = relay_channel_fill(&l->channel);
@@ -235,7 +235,7 @@ static uint64_t expire(struct relay_lane *l, uint64_t now_nsec)
         return MIN(next, oldest->deadline_nsec + RELAY_HUNG_NSEC);
 }
 
-static void work(struct relay_lane *l)
+static void work_lane(struct relay_lane *l)
 {
         int r;
 
@@ -266,17 +266,17 @@ static void wait_until(struct relay_lane *l, uint64_t until_nsec)
                 (time_t)(until_nsec / NSEC_PER_SEC), (long)(until_nsec % NSEC_PER_SEC)};
         (void)ppoll(fds, l->channel.fd < 0 ? 1 : 2, &timeout, NULL);
         if (l->channel.fd >= 0 && (fds[1].revents & (POLLIN | POLLHUP | POLLERR)))
-                receive(l);
+                receive_messages(l);
 }
 
-static void *run(void *data)
+static void *run_lane(void *data)
 {
         struct relay_lane *l = data;
 
         while (!take_inbox(l)) {
                 uint64_t next;
 
-                work(l);
+                work_lane(l);
                 next = expire(l, clock_now_nsec());
                 if (l->state != RELAY_IS_READY)
                         next = MIN(next, l->until_nsec);
@@ -304,7 +304,7 @@ int relay_lane_start(struct relay_lane *l)
         l->event_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
         if (l->event_fd < 0)
                 return -errno;
-        r = thread_start(&l->thread, NULL, run, l);
+        r = thread_start(&l->thread, NULL, run_lane, l);
         l->is_started = r == 0;
         return r;
 }

@@ -1,5 +1,5 @@
 /*
- * What kvleased and kvlease-exchange say to each other on a Unix stream socket. Each connection, a
+ * Messages between kvleased and kvlease-exchange on a Unix stream socket. Each connection, a
  * *lane*, has memory that both map: the *arena*, in which values lie. kvleased makes it, and says
  * where in it a value is or belongs.
  *
@@ -23,7 +23,7 @@
 /* Changes with the format: another build may be at the other end. */
 #define RELAY_VERSION 1
 
-/* Of one message, without its head. Not tuned. */
+/* Bytes of one message, without its head. Not tuned. */
 #define RELAY_MESSAGE_MAX (4u << 20)
 
 /* Bytes of a sentence, terminated. */

@@ -60,7 +60,7 @@ static inline void relay_server_stop(struct relay_server *s)
         (void)rmdir(s->dir);
 }
 
-/* As remote_open(), through the server. */
+/* Does what remote_open() does, through the server. */
 static inline int relay_server_open(
         struct relay_server *s, const struct remote_options *options, struct remote_store **ret)
 {

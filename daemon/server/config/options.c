@@ -38,7 +38,7 @@ const struct option options[] = {
                         "The kernel takes paths of sockets of at most 107 bytes, so this path and "
                         "a tenant's name may have 99 together."},
         {SECTION_DAEMON, "exchange_socket", OPTION_PATH, AT(daemon_config, exchange_socket), 1,
-                CONFIG_PATH_MAX, .default_text = RELAY_SOCKET,
+                CONFIG_SOCKET_PATH_MAX, .default_text = RELAY_SOCKET,
                 .help = "Socket of kvlease-exchange, which has the network for [remote NAME]. "
                         "kvleased connects to it if there is such a section."},
         {SECTION_DAEMON, "state_dir", OPTION_PATH, AT(daemon_config, state_dir), 1, CONFIG_PATH_MAX,
