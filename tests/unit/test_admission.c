@@ -47,59 +47,6 @@ TEST(test_aging)
         check_order(&fresh, &old);
 }
 
-/* Where 64-bit products wrap. */
-TEST(test_extremes)
-{
-        struct admission_request a = {0, 1000, 0, NONE, UINT64_MAX, 1};
-        struct admission_request b = {0, 999, 0, NONE, UINT64_MAX, 0};
-
-        check_order(&a, &b);
-        a = (struct admission_request){0, 2, 0, NONE, 3, 1};
-        b = (struct admission_request){0, 1, 0, NONE, UINT64_MAX / 2 + 1, 0};
-        check_order(&a, &b);
-        a = (struct admission_request){UINT32_MAX, 1, 0, NONE, 0, 1};
-        b = (struct admission_request){UINT32_MAX - 1, 1, 0, NONE, 0, 0};
-        check_order(&a, &b);
-}
-
-static struct admission_request random_request(uint64_t number)
-{
-        static const uint64_t deadlines[] = {NONE, NOW, NOW + MSEC};
-        struct admission_request r = {
-                .priority = random_below(2) ? 50 + random_below(3) : random_below(101),
-                .weight = random_below(2) ? 1 + random_below(4) : 1 + random_below(1000),
-                .arrived_nsec = NOW - random_below(4) * (ADMISSION_AGE_NSEC / 2),
-                .deadline_nsec = deadlines[random_below(3)],
-                .served_bytes =
-                        random_below(2) ? random_below(8) : random_u64() >> random_below(64),
-                .number = number};
-
-        if (random_below(4) == 0)
-                r.arrived_nsec = random_u64() % (NOW + MSEC);
-        return r;
-}
-
-TEST(test_strict_order)
-{
-        struct admission_request r[3];
-
-        random_start(__func__);
-        for (int round = 0; round < 200000; round++) {
-                int ab, bc, ac;
-
-                for (unsigned i = 0; i < 3; i++)
-                        r[i] = random_request(i);
-                ab = admission_compare(&r[0], &r[1], NOW);
-                bc = admission_compare(&r[1], &r[2], NOW);
-                ac = admission_compare(&r[0], &r[2], NOW);
-                assert_true(ab != 0 && bc != 0 && ac != 0);
-                assert_true((ab < 0) == (admission_compare(&r[1], &r[0], NOW) > 0));
-                assert_true((ac < 0) == (admission_compare(&r[2], &r[0], NOW) > 0));
-                if ((ab < 0) == (bc < 0))
-                        assert_true((ac < 0) == (ab < 0));
-        }
-}
-
 /* ---- a queue ----------------------------------------------------------------------------------*/
 
 #define QUEUE_MAX  4096
@@ -171,21 +118,4 @@ TEST(test_nobody_starves)
         }
         /* And priorities count: it isn't served before its 100 steps are over. */
         assert_true(served_at >= came_at + 100 * TICK_STEPS);
-}
-
-/* A request that arrives 101 steps after another is served after it, for any two. */
-TEST(test_bound)
-{
-        random_start(__func__);
-        for (int round = 0; round < 100000; round++) {
-                struct admission_request a = random_request(2), b = random_request(1);
-                uint64_t later = b.priority + 1 > a.priority ? b.priority + 1 - a.priority : 0;
-                uint64_t now_nsec;
-
-                a.arrived_nsec = random_u64() >> (2 + random_below(30));
-                b.arrived_nsec = a.arrived_nsec + later * ADMISSION_AGE_NSEC;
-                now_nsec = b.arrived_nsec + (random_u64() >> (2 + random_below(30)));
-                assert_true(
-                        later <= 101 && (later == 0 || admission_compare(&a, &b, now_nsec) < 0));
-        }
 }

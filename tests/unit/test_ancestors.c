@@ -249,19 +249,3 @@ TEST(test_parts_of_the_checker)
         assert_null(ancestors_check_mark(&a, 0, is_marked_node, NULL)); /* it is spare */
         free_both(&t, &a);
 }
-
-TEST(test_checker_sees)
-{
-        struct ancestors a, none = {0};
-        struct tree t;
-
-        make_chain(&t, &a, 2000);
-        assert_non_null(ancestors_check(&none, &t)); /* marks are missing */
-        ancestors_move(&a, node_of(ANCESTORS_STEP - 1), node_of(5), ANCESTORS_STEP);
-        assert_non_null(ancestors_check(&a, &t)); /* at another depth */
-        ancestors_move(&a, node_of(5), node_of(ANCESTORS_STEP - 1), ANCESTORS_STEP);
-        assert_null(ancestors_check(&a, &t));
-        tree_remove(&t, node_of(1999));
-        assert_null(ancestors_check(&a, &t)); /* it had none */
-        free_both(&t, &a);
-}

@@ -14,52 +14,6 @@ static bool take(struct bucket *b, struct bucket_limit limit, uint64_t now)
         return true;
 }
 
-TEST_BARE(test_burst_then_rate)
-{
-        const struct bucket_limit limit = {10, 3};
-        struct bucket b = {0};
-
-        for (unsigned i = 0; i < 3; i++)
-                assert_true(take(&b, limit, START));
-        assert_false(take(&b, limit, START));
-        assert_int_equal(bucket_wait_nsec(&b, limit, START), 100 * NSEC_PER_MSEC);
-        assert_false(take(&b, limit, START + 100 * NSEC_PER_MSEC - 1));
-        assert_true(take(&b, limit, START + 100 * NSEC_PER_MSEC));
-        assert_false(take(&b, limit, START + 100 * NSEC_PER_MSEC));
-}
-
-/* However long nothing is taken: a burst, and no more. */
-TEST_BARE(test_pause_fills_it)
-{
-        const struct bucket_limit limit = {1000, 5};
-        struct bucket b = {0};
-        unsigned n = 0;
-
-        bucket_take(&b, limit, 5, START);
-        while (take(&b, limit, START + 3600 * NSEC_PER_SEC))
-                n++;
-        assert_int_equal(n, 5);
-}
-
-TEST_BARE(test_debt)
-{
-        const struct bucket_limit limit = {10, 2};
-        struct bucket b = {0};
-
-        bucket_take(&b, limit, 12, START); /* ten more than there are */
-        assert_int_equal(bucket_wait_nsec(&b, limit, START), 1100 * NSEC_PER_MSEC);
-}
-
-TEST_BARE(test_no_limit)
-{
-        const struct bucket_limit none = {0, 1}, some = {1, 1};
-        struct bucket b = {0};
-
-        bucket_take(&b, none, UINT32_MAX, START);
-        assert_int_equal(bucket_wait_nsec(&b, none, START), 0);
-        assert_true(take(&b, some, START)); /* nothing was counted meanwhile */
-}
-
 /* In any time t at most burst + rate * t tokens are taken. A client that always asks gets that
  * much, less a thousandth. */
 static void try_order(bool always)

@@ -397,33 +397,6 @@ TEST(test_tiers)
         }
 }
 
-/* An expected page is moved: two locks, of which either may be removed first. */
-TEST(test_two_locks)
-{
-        for (size_t i = 0; i < ARRAY_SIZE(all_ops); i++)
-                for (int first = 0; first < 2; first++) {
-                        struct cache c;
-
-                        cache_init(&c, all_ops[i]);
-                        insert_text(&c, 0, 1, NODE_NONE);
-                        expect_text(&c, 0, 100);
-                        c.ops->lock(c.policy, 0);
-                        if (first)
-                                c.ops->unlock(c.policy, 0);
-                        else
-                                touch(&c, 0);
-                        check(&c);
-                        assert_int_equal(next_victim(&c, 0, EVICT_DROP), NODE_NONE);
-                        if (first)
-                                touch(&c, 0);
-                        else
-                                c.ops->unlock(c.policy, 0);
-                        check(&c);
-                        assert_int_equal(next_victim(&c, 0, EVICT_DROP), 0);
-                        cache_deinit(&c);
-                }
-}
-
 /* ---- all of it in any order ------------------------------------------------------------------ */
 
 /* Long texts that branch, and a few of which more begin others than are looked for one by one. */

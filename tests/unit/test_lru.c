@@ -123,53 +123,6 @@ SCENE_TIERS(test_locked_is_no_victim)
         expect_victim(c, 0, EVICT_DEMOTE, 1);
 }
 
-TEST(test_found_by_name)
-{
-        assert_ptr_equal(evict_find("lru"), &evict_lru);
-        assert_null(evict_find("LRU"));
-        assert_null(evict_find(""));
-}
-
-SCENE(test_oldest_goes_first, 4)
-{
-        expect_evicted(c, NODE_NONE);
-        for (uint32_t i = 0; i < 4; i++)
-                insert(c, i, NODE_NONE);
-        expect_evicted(c, NODE_NONE); /* all held */
-        ops->idle(c->lru, 2, 0);
-        ops->idle(c->lru, 0, 0);
-        ops->idle(c->lru, 3, 0);
-        ops->hold(c->lru, 2);
-        ops->idle(c->lru, 2, 0);     /* again, now the most recent */
-        ops->touch(c->lru, 1, 1, 0); /* held: nothing to move */
-        ops->request_end(c->lru, 1, 0);
-        expect_evicted(c, 0);
-        ops->hold(c->lru, 3);
-        expect_evicted(c, 2);
-        expect_evicted(c, NODE_NONE); /* 1 and 3 are held */
-        ops->idle(c->lru, 3, 0);
-        expect_evicted(c, 3);
-}
-
-/* A lookup in shared memory holds nothing that the policy knows of: the touch alone orders. */
-SCENE(test_touch_makes_recent, 4)
-{
-        for (uint32_t i = 0; i < 3; i++) {
-                insert(c, i, NODE_NONE);
-                ops->idle(c->lru, i, 0);
-        }
-        insert(c, 3, 0);
-        ops->idle(c->lru, 3, 0);
-        assert_int_equal(
-                ops->victim(c->lru, 0, EVICT_DROP, 0), 1); /* 0 has a child: it is parked */
-        ops->touch(c->lru, 1, 1, 0);
-        expect_evicted(c, 2);
-        ops->touch(c->lru, 0, 1, 0); /* from where it was parked */
-        expect_evicted(c, 3);
-        expect_evicted(c, 1);
-        expect_evicted(c, 0);
-}
-
 /* 0 <- 1 <- 2, let go from the top: still from the leaf up. */
 SCENE(test_leaf_first_against_the_order, 4)
 {
@@ -201,20 +154,6 @@ SCENE(test_held_child_protects_its_parent, 3)
         expect_evicted(c, 0);
 }
 
-SCENE(test_parked_node_is_held_again, 3)
-{
-        insert(c, 0, NODE_NONE);
-        insert(c, 1, 0);
-        ops->idle(c->lru, 0, 0);
-        expect_evicted(c, NODE_NONE); /* parks 0 */
-        ops->hold(c->lru, 0);
-        ops->idle(c->lru, 1, 0);
-        expect_evicted(c, 1);
-        expect_evicted(c, NODE_NONE);
-        ops->idle(c->lru, 0, 0);
-        expect_evicted(c, 0);
-}
-
 SCENE(test_reset_forgets, 3)
 {
         insert(c, 0, NODE_NONE);
@@ -232,44 +171,9 @@ SCENE(test_reset_forgets, 3)
         expect_evicted(c, 0);
 }
 
-SCENE(test_out_of_memory_changes_nothing, 1)
-{
-        void *lru = NULL;
-
-        insert(c, 0, NODE_NONE);
-        ops->idle(c->lru, 0, 0);
-        alloc_fail_at(1);
-        assert_int_equal(ops->reserve(c->lru, 100), -ENOMEM);
-        assert_true(alloc_fail_end());
-        alloc_fail_at(1);
-        assert_int_equal(ops->reset(c->lru), -ENOMEM);
-        assert_true(alloc_fail_end());
-        expect_evicted(c, 0);
-        alloc_fail_each(n)
-        {
-                int r = ops->new (&(struct evict_params){.tree = &c->tree}, &lru);
-
-                assert_int_equal(r, alloc_fail_happened() ? -ENOMEM : 0);
-                assert_true((r == 0) == (lru != NULL));
-        }
-        ops->free(lru);
-}
-
 SCENE(test_nine_bytes_a_node, 1000000)
 {
         assert_in_range(ops->memory_bytes(c->lru), 9000000, 9000200);
-}
-
-SCENE(test_check_finds_damage, 2)
-{
-        insert(c, 0, NODE_NONE);
-        ops->idle(c->lru, 0, 0);
-        assert_null(ops->check(c->lru));
-        assert_null(ops->check_node(c->lru, 0));
-        assert_null(ops->check_node(c->lru, UINT32_MAX)); /* there is none */
-        tree_remove(&c->tree, 0);                         /* behind the policy's back */
-        assert_non_null(ops->check(c->lru));
-        assert_non_null(ops->check_node(c->lru, 0));
 }
 
 /* Let go from the top: moving parents past their children would take 10^11 steps and be killed. */
@@ -471,89 +375,3 @@ struct workload {
         uint64_t clock;
         struct request requests[N_REQUESTS];
 };
-
-static uint32_t plain_lru(const struct workload *w)
-{
-        uint32_t found = NODE_NONE;
-
-        for (uint32_t i = 0; i < N_MODEL; i++)
-                if (tree_has(&w->cache.tree, i) && w->pins[i] == 0 &&
-                        (found == NODE_NONE || w->idle_since[i] < w->idle_since[found]))
-                        found = i;
-        return found;
-}
-
-/* A free node, by eviction if need be; NODE_NONE where everything is held. */
-static uint32_t make_room(struct workload *w)
-{
-        uint32_t node = plain_lru(w);
-
-        for (uint32_t i = 0; i < N_MODEL; i++)
-                if (!tree_has(&w->cache.tree, i))
-                        return i;
-        assert_int_equal(ops->victim(w->cache.lru, 0, EVICT_DROP, w->clock), node);
-        if (node == NODE_NONE)
-                return node;
-        assert_true(tree_is_leaf(&w->cache.tree, node));
-        drop(&w->cache, node, EVICT_PRESSURE);
-        return node;
-}
-
-static void pin(struct workload *w, struct request *r, uint32_t node)
-{
-        if (w->pins[node]++ == 0)
-                ops->hold(w->cache.lru, node);
-        r->path[r->depth++] = node;
-}
-
-static void begin(struct workload *w, struct request *r)
-{
-        uint32_t node = random_below(N_MODEL), up[N_MODEL], n = 0, last = NODE_NONE;
-
-        /* Pins the cached part ... */
-        if (tree_has(&w->cache.tree, node))
-                for (; node != NODE_NONE; node = tree_parent(&w->cache.tree, node))
-                        up[n++] = node;
-        while (n > 0 && r->depth < MAX_DEPTH)
-                pin(w, r, last = up[--n]);
-        /* ... and what it adds. */
-        for (uint32_t more = random_below(4); more > 0 && r->depth < MAX_DEPTH; more--) {
-                node = make_room(w);
-                if (node == NODE_NONE)
-                        return;
-                insert(&w->cache, node, last);
-                w->pins[node] = 1;
-                r->path[r->depth++] = last = node;
-        }
-}
-
-static void end(struct workload *w, struct request *r)
-{
-        while (r->depth > 0) {
-                uint32_t node = r->path[--r->depth];
-
-                if (--w->pins[node] > 0)
-                        continue;
-                w->idle_since[node] = ++w->clock;
-                ops->idle(w->cache.lru, node, w->clock);
-        }
-}
-
-TEST(test_plain_lru_when_released_deepest_first)
-{
-        struct workload w = {0};
-
-        random_start(__func__);
-        cache_init(&w.cache, N_MODEL);
-        for (int i = 0; i < 20000; i++) {
-                struct request *r = &w.requests[random_below(N_REQUESTS)];
-
-                if (r->depth > 0)
-                        end(&w, r);
-                else
-                        begin(&w, r);
-                assert_null(ops->check(w.cache.lru));
-                assert_int_equal(ops->victim(w.cache.lru, 0, EVICT_DROP, 0), plain_lru(&w));
-        }
-        cache_deinit(&w.cache);
-}

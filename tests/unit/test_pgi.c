@@ -12,12 +12,6 @@
 #include "tests/unit/pgi-fixture.h"
 #include "tests/unit/test-support.h"
 
-TEST(test_default)
-{
-        assert_ptr_equal(evict_policies[0], &evict_pgi);
-        assert_ptr_equal(evict_find("pgi"), &evict_pgi);
-}
-
 PGI_SCENE(test_class_of_a_page, 0)
 {
         ask(c, IDS(1, 2, 3, 4, 5, 6), 100);
@@ -70,41 +64,6 @@ PGI_SCENE(test_continuations, 0)
         assert_int_equal(look(c, 11).turn, 1);
 }
 
-/* A continuation that was forgotten is new: ghosts are what makes it known. */
-PGI_SCENE(test_ghosts_are_what_is_known, 1)
-{
-        ask(c, IDS(1, 2, 3), 100);
-        evict_all(c);
-        assert_int_equal(look(c, (ask(c, IDS(4), PAGE_TOKENS), 4)).n_ghosts, 1);
-        ask(c, IDS(1, 2, 5), PAGE_TOKENS);
-        assert_int_equal(look(c, 5).turn, 1);
-}
-
-/* Whether a page continues another one is known without ghosts. */
-PGI_SCENE(test_a_forgotten_page_is_no_other_continuation, 1)
-{
-        ask(c, IDS(1, 2, 3), PAGE_TOKENS);
-        evict(c, node_of(c, 3));
-        ask(c, IDS(9), PAGE_TOKENS);
-        evict(c, node_of(c, 9)); /* its ghost is the only one now */
-        ask(c, IDS(1, 2, 3), PAGE_TOKENS);
-        assert_int_equal(look(c, 2).kids, 1);
-        ask(c, IDS(1, 2, 4), PAGE_TOKENS);
-        assert_int_equal(look(c, 2).kids, 2);
-}
-
-PGI_SCENE(test_invalidated_pages_leave_no_ghost, 0)
-{
-        ask(c, IDS(1, 2), PAGE_TOKENS);
-        ops->remove(c->pgi, node_of(c, 2), EVICT_INVALIDATE);
-        tree_remove(&c->tree, node_of(c, 2));
-        assert_null(ops->check(c->pgi));
-        assert_int_equal(look(c, 1).n_ghosts, 0);
-        evict(c, node_of(c, 1));
-        ask(c, IDS(3), PAGE_TOKENS);
-        assert_int_equal(look(c, 3).n_ghosts, 1);
-}
-
 static void hint(struct cache *c, uint32_t id, enum evict_hint h, uint64_t after)
 {
         ops->hint(c->pgi, node_of(c, id), h, after, c->now);
@@ -135,16 +94,6 @@ PGI_SCENE(test_hints, 0)
         hint(c, 6, EVICT_HINT_DONE, 0);
         assert_int_equal(look(c, 5).class, pgi_body_class(PGI_HINT_DONE, 2, 1, 0));
         assert_int_equal(look(c, 1).class, pgi_body_class(PGI_HINT_NONE, 2, 0, 0));
-}
-
-PGI_SCENE(test_hints_end_with_the_next_use, 0)
-{
-        start(c, IDS(1, 2, 3), 100);
-        hint(c, 3, EVICT_HINT_CONTINUES, 0);
-        end(c);
-        c->now += 20 * SECOND;
-        ask(c, IDS(1, 2, 3), 100);
-        assert_int_equal(look(c, 2).class, pgi_body_class(PGI_HINT_NONE, 2, 0, 0));
 }
 
 PGI_SCENE(test_a_request_uses_a_page_once, 0)
@@ -220,39 +169,6 @@ PGI_SCENE(test_what_is_above_is_found_again, 0)
         assert_int_equal(look(c, 9).class, pgi_body_class(PGI_HINT_NONE, 2, 0, 0));
 }
 
-/* Requests that never end have to go for others, and then what is above is used. */
-TEST(test_what_is_above_is_used_without_an_end)
-{
-        enum { REQUESTS = 3000, AT_MOST_RUNNING = 1024 };
-        struct cache c;
-        uint64_t before;
-
-        cache_init(&c, 0);
-        ask(&c, IDS(1, 2), PAGE_TOKENS);
-        before = look(&c, 1).n_events;
-        for (int i = 0; i < REQUESTS; i++) {
-                c.now += SECOND;
-                ops->touch(c.pgi, node_of(&c, 2), ++c.request, c.now);
-        }
-        assert_in_range(look(&c, 1).n_events, before + 2 * REQUESTS - AT_MOST_RUNNING,
-                before + 2 * REQUESTS - 1);
-        assert_null(ops->check(c.pgi));
-        cache_deinit(&c);
-}
-
-/* However far behind what is known of a page is: once it is the next to go, it was used when what
- * continued it was. */
-PGI_SCENE(test_a_page_is_no_older_than_what_continued_it, 0)
-{
-        ask(c, IDS(1, 2), PAGE_TOKENS);
-        c->now += 20 * SECOND;
-        ask(c, IDS(7), PAGE_TOKENS);
-        c->now += 20 * SECOND;
-        ops->touch(c->pgi, node_of(c, 2), ++c->request, c->now);
-        evict(c, node_of(c, 2));
-        assert_int_equal(ops->victim(c->pgi, 0, EVICT_DROP, c->now), node_of(c, 7));
-}
-
 PGI_SCENE(test_oldest_first_before_anything_is_learnt, 0)
 {
         for (uint32_t i = 0; i < 8; i++) {
@@ -267,19 +183,6 @@ PGI_SCENE(test_oldest_first_before_anything_is_learnt, 0)
                 assert_int_equal(ops->victim(c->pgi, 0, EVICT_DROP, c->now), node_of(c, 10 * i));
                 evict(c, node_of(c, 10 * i));
         }
-}
-
-/* A page that is held is in use: its age is from when it was let go of. */
-PGI_SCENE(test_age_of_what_was_held, 0)
-{
-        ask(c, IDS(1), PAGE_TOKENS);
-        ops->hold(c->pgi, node_of(c, 1));
-        c->now += 20 * SECOND;
-        ask(c, IDS(2), PAGE_TOKENS);
-        c->now += 20 * SECOND;
-        ops->idle(c->pgi, node_of(c, 1), c->now);
-        assert_int_equal(ops->victim(c->pgi, 0, EVICT_DROP, c->now), node_of(c, 2));
-        evict_all(c);
 }
 
 static void make_room(struct cache *c, uint32_t n)
@@ -436,32 +339,6 @@ PGI_SCENE(test_falls_back, 0)
         assert_true(n_behind > 1000);
 }
 
-PGI_SCENE(test_reset_keeps_what_was_learnt, 0)
-{
-        uint64_t n_events;
-
-        run_sessions(c, 300, false, false);
-        evict_all(c);
-        ask(c, IDS(1), PAGE_TOKENS);
-        n_events = look(c, 1).n_events;
-        assert_true(n_events > 0 && look(c, 1).n_ghosts > 0);
-        alloc_fail_each(n)
-        {
-                int r = ops->reset(c->pgi);
-
-                assert_int_equal(r, alloc_fail_happened() ? -ENOMEM : 0);
-                if (r < 0)
-                        assert_null(ops->check(c->pgi));
-        }
-        assert_int_equal(fresh_tree(&c->tree), 0);
-        memset(c->node_1, 0, N_IDS * sizeof(*c->node_1));
-        assert_null(ops->check(c->pgi));
-        ask(c, IDS(1), PAGE_TOKENS);
-        assert_int_equal(look(c, 1).n_events, n_events);
-        assert_int_equal(look(c, 1).n_ghosts, 0);
-        assert_true(look(c, 1).ready);
-}
-
 TEST(test_saved_and_loaded)
 {
         struct cache c, d;
@@ -582,20 +459,6 @@ PGI_SCENE(test_other_tiers, 0)
         assert_int_equal(ops->victim(c->pgi, 0, EVICT_DROP, c->now), node_of(c, 5));
 }
 
-/* Nor forward by years: ages end where bins do. */
-PGI_SCENE(test_clock_never_goes_back, 0)
-{
-        ask(c, IDS(1, 2), PAGE_TOKENS);
-        for (uint32_t i = 0; i < 4; i++) {
-                static const uint64_t clock[] = {5000 * SECOND, 0, UINT64_MAX, 0};
-
-                c->now = clock[i];
-                ask(c, (const uint32_t[]){1, 2, 3 + i}, 3, PAGE_TOKENS);
-                assert_null(ops->check(c->pgi));
-        }
-        evict_all(c);
-}
-
 /* LRU is asked for what it had when a request began, before what the request publishes moves its
  * line: all of the first text, though there is room for five pages once the first is published. */
 PGI_SCENE(test_lru_is_judged_by_what_it_had, 0)
@@ -627,15 +490,4 @@ PGI_SCENE(test_work_says_when_it_is_done, 0)
         assert_in_range(n_turns, 2, 100);
         assert_true(look(c, 10000).ready);
         assert_false(ops->work(c->pgi, c->now));
-}
-
-/* Clients that never end a request teach it all the same. */
-PGI_SCENE(test_requests_that_never_end, 0)
-{
-        for (uint32_t i = 0; i < 4000; i++) {
-                c->now += 5 * SECOND;
-                start(c, (const uint32_t[]){1 + i % 20}, 1, PAGE_TOKENS);
-                ops->work(c->pgi, c->now);
-        }
-        assert_true(look(c, 1).ready);
 }

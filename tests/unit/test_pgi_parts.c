@@ -15,44 +15,6 @@
 #include "tests/unit/test-random.h"
 #include "tests/unit/test-support.h"
 
-TEST(test_age_bins)
-{
-        uint32_t last = 0;
-
-        assert_int_equal(pgi_age_bin(0), 0);
-        assert_int_equal(pgi_age_bin(15), 0);
-        assert_int_equal(pgi_age_bin(16), 1);
-        assert_int_equal(pgi_age_bin(19), 1); /* 16 * 2^(1/4) = 19.03 */
-        assert_int_equal(pgi_age_bin(20), 2);
-        assert_int_equal(pgi_age_bin(31), 4);
-        assert_int_equal(pgi_age_bin(32), 5);
-        assert_int_equal(pgi_age_bin(UINT32_MAX), PGI_BINS - 1);
-        for (uint32_t age = 1; age < 1000000; age++) {
-                uint32_t bin = pgi_age_bin(age);
-
-                assert_true(bin == last || bin == last + 1 || bin == last + 2);
-                assert_true(pgi_bin_start(bin) <= age);
-                assert_true(bin == PGI_BINS - 1 || age < pgi_bin_start(bin + 1));
-                last = bin;
-        }
-        assert_int_equal((int)pgi_bin_start(0), 0);
-        assert_int_equal((int)pgi_bin_start(9), 64);
-}
-
-/* 100 spells: 10 end in bin 0, 20 are censored in it, 35 end in bin 2, 35 are censored in bin 3. */
-TEST(test_at_risk_by_hand)
-{
-        uint32_t events[PGI_BINS] = {10, 0, 35};
-        double censored[PGI_BINS] = {20, 0, 0, 35}, at_risk[PGI_BINS];
-
-        pgi_at_risk(events, censored, at_risk);
-        assert_int_equal((int)at_risk[0], 90);
-        assert_int_equal((int)at_risk[1], 70);
-        assert_int_equal((int)at_risk[2], 70); /* half of them are used there */
-        assert_int_equal((int)(2 * at_risk[3]), 35);
-        assert_int_equal((int)at_risk[4], 0);
-}
-
 /* All horizons, one after the other, each from its bin on. */
 static double best_horizon(const double *hazard, uint32_t bin)
 {
@@ -105,32 +67,6 @@ static struct pgi_table new_table(void)
         return t;
 }
 
-/* Class A is used at 100 s by all, class B by none of as many; C has a single spell. */
-TEST(test_learns_classes)
-{
-        const uint32_t a = PGI_BODY + 3, b = PGI_BODY + 7, c = PGI_BODY + 9, age = 1500;
-        struct pgi_table t = new_table();
-
-        assert_false(t.ready);
-        for (int i = 0; i < 1000; i++) {
-                pgi_table_used(&t, a, age);
-                pgi_table_lost(&t, b, 100000);
-        }
-        pgi_table_count(&t, c, 100000);
-        pgi_table_rebuild(&t, 0);
-        assert_true(t.ready);
-        assert_int_equal(t.n_events, 1000);
-        /* Nearer to the use, it is worth more; past it, no more than anything else. */
-        assert_true(pgi_table_index(&t, a, 10) > pgi_table_index(&t, a, 1));
-        assert_true(pgi_table_index(&t, a, pgi_age_bin(age)) > pgi_table_index(&t, a, 10));
-        assert_true(pgi_table_index(&t, a, pgi_age_bin(age) + 1) < pgi_table_index(&t, a, 1));
-        assert_true(pgi_table_index(&t, b, 1) < pgi_table_index(&t, a, 1) / 10);
-        /* A class with few events is like its group: between the two. */
-        assert_true(pgi_table_index(&t, c, 1) < pgi_table_index(&t, a, 1));
-        assert_true(pgi_table_index(&t, c, 1) > pgi_table_index(&t, a, 1) / 10);
-        pgi_table_deinit(&t);
-}
-
 /* Worth of a page of class A, divided by that of class B. 1,000 * n_times pages of A were used at
  * 100 s, and as many of B never. Requests use request_pages each. */
 static float times_worth(uint32_t n_times, double request_pages)
@@ -158,27 +94,6 @@ TEST(test_long_requests_teach_slowly)
         assert_true(times_worth(1000, 200) > 10);
 }
 
-/* A pass counts what is alive then: it replaces the one before, and an unfinished one says nothing.
- */
-TEST(test_passes_replace_each_other)
-{
-        const uint32_t class = PGI_SHARED;
-        struct pgi_table t = new_table();
-
-        for (int i = 0; i < 100; i++) {
-                pgi_table_used(&t, class, 0);
-                pgi_table_count(&t, class, 1000);
-        }
-        pgi_table_rebuild(&t, 0);
-        assert_int_equal(t.alive[pgi_cell(class, 1000)], 100);
-        pgi_table_count(&t, class, 2000);
-        pgi_table_drop_pass(&t);
-        pgi_table_rebuild(&t, 0);
-        assert_int_equal(t.alive[pgi_cell(class, 1000)], 0);
-        assert_int_equal(t.alive[pgi_cell(class, 2000)], 0);
-        pgi_table_deinit(&t);
-}
-
 /* Old traffic counts half each time there is more than 4 M uses: the newer decides. */
 TEST(test_old_traffic_fades)
 {
@@ -189,22 +104,6 @@ TEST(test_old_traffic_fades)
         pgi_table_rebuild(&t, 0);
         assert_int_equal(t.n_events, 3000000);
         assert_int_equal(t.events[pgi_cell(PGI_SHARED, 0)], 3000000);
-        pgi_table_deinit(&t);
-}
-
-/* Where next to nothing is used again, what is forgotten counts up to 2^30 all the same. */
-TEST(test_old_losses_fade)
-{
-        const uint32_t cell = pgi_cell(PGI_SHARED, 0);
-        struct pgi_table t = new_table();
-
-        t.lost[cell] = (UINT32_C(1) << 30) - 1;
-        t.n_lost = t.lost[cell];
-        for (int i = 0; i < 2; i++)
-                pgi_table_lost(&t, PGI_SHARED, 0);
-        pgi_table_rebuild(&t, 0);
-        assert_int_equal(t.lost[cell], UINT32_C(1) << 29);
-        assert_int_equal(t.n_lost, UINT32_C(1) << 29);
         pgi_table_deinit(&t);
 }
 
@@ -306,39 +205,6 @@ static void forget(void *data, const struct pgi_ghost *ghost)
         ++*n_forgotten;
 }
 
-/* Growing by any number of sets at a time, all that were put are there or were given back. */
-TEST(test_ghosts_are_bounded)
-{
-        static const uint32_t limits[] = {1, 7, 8, 100, 5000, 1 << 15};
-        struct pgi_ghosts g;
-        struct pgi_ghost ghost, old;
-
-        for (size_t k = 0; k < ARRAY_SIZE(limits); k++) {
-                uint32_t n_forgotten = 0, n_found = 0;
-
-                assert_int_equal(pgi_ghosts_init(&g, limits[k]), 0);
-                for (uint32_t i = 0; i < 20000; i++) {
-                        ghost = (struct pgi_ghost){.tag = pgi_ghost_tag(i), .touched = i};
-                        n_forgotten += pgi_ghosts_put(&g, &ghost, &old);
-                        pgi_ghosts_grow(&g, i % 3, forget, &n_forgotten);
-                        if (i % 1000 == 0)
-                                assert_null(pgi_ghosts_check(&g));
-                }
-                assert_true(g.n <= limits[k]);
-                assert_true(g.n >= MIN(limits[k], 20000U) * 3 / 4);
-                assert_int_equal(g.n + n_forgotten, 20000);
-                for (uint32_t i = 0; i < 20000; i++)
-                        if (pgi_ghosts_take(&g, pgi_ghost_tag(i), &ghost)) {
-                                assert_int_equal(ghost.touched, i);
-                                assert_false(pgi_ghosts_take(&g, pgi_ghost_tag(i), &ghost));
-                                n_found++;
-                        }
-                assert_int_equal(n_found + n_forgotten, 20000);
-                assert_int_equal(g.n, 0);
-                pgi_ghosts_deinit(&g);
-        }
-}
-
 TEST(test_the_oldest_ghost_is_forgotten)
 {
         struct pgi_ghosts g;
@@ -395,68 +261,6 @@ struct plain_lru {
         uint32_t n, capacity;
 };
 
-static bool plain_use(struct plain_lru *l, uint32_t page)
-{
-        uint32_t i = 0;
-        bool hit;
-
-        while (i < l->n && l->order[i] != page)
-                i++;
-        hit = i < l->n;
-        if (!hit)
-                i = l->n < l->capacity ? l->n++ : l->n - 1;
-        memmove(&l->order[1], &l->order[0], i * sizeof(l->order[0]));
-        l->order[0] = page;
-        return hit;
-}
-
-/* With an epoch a use the line is exact; with 256 a cache, off by less than a hundredth. */
-TEST(test_line_is_lru)
-{
-        struct plain_lru plain = {.capacity = 200};
-        struct pgi_lru l = {0};
-        uint32_t stamps[400];
-        bool known[400] = {0};
-
-        random_start(__func__);
-        for (int i = 0; i < 100000; i++) {
-                uint32_t page = random_below(random_below(400) + 1);
-                uint64_t before = l.hits;
-                bool hit = plain_use(&plain, page);
-
-                if (known[page])
-                        pgi_lru_used(&l, l.base, &stamps[page], false, 1, plain.n);
-                else
-                        pgi_lru_first(&l, &stamps[page], plain.n);
-                known[page] = true;
-                assert_int_equal(l.hits - before, hit);
-                assert_int_equal(l.n, plain.n);
-        }
-}
-
-/* A page that isn't used any more, for 100 times 2^21 epochs, and one that was just used: LRU has
- * the second alone, however often the bits of the first come around. */
-TEST(test_bits_of_stamps)
-{
-        struct pgi_lru l = {.line = UINT32_MAX - 700, .base = UINT32_MAX - 700, .current = 300};
-        uint32_t old_bits = (l.base - 1) & PGI_STAMP_MASK, bits;
-
-        for (uint32_t age = 0; age < PGI_STAMP_MASK; age += 12345)
-                assert_int_equal(
-                        pgi_lru_stamp(&l, (l.current - age) & PGI_STAMP_MASK), l.current - age);
-        for (uint32_t i = 0; i < 100; i++) {
-                uint32_t by = i % 2 ? PGI_STAMP_MASK / 2 : PGI_STAMP_MASK / 2 - 900;
-
-                l.line += by;
-                l.base += by;
-                l.current += by;
-                bits = l.current & PGI_STAMP_MASK;
-                assert_true(pgi_lru_has(&l, pgi_lru_stamp(&l, bits)));
-                assert_false(pgi_lru_has(&l, pgi_lru_stamp(&l, old_bits)));
-                old_bits = pgi_lru_renewed(&l, pgi_lru_stamp(&l, old_bits)) & PGI_STAMP_MASK;
-        }
-}
-
 static void judge_as(struct pgi_lru *l, int64_t difference, uint64_t hits)
 {
         l->request = difference;
@@ -480,19 +284,6 @@ TEST(test_behind_when_it_surely_loses)
                 judge_as(&l, 0, 30); /* as LRU does: after a while it tries again */
         assert_false(l.behind);
         assert_true(i > 16 * 1000 / 30); /* what was seen has to be halved twice */
-}
-
-/* A request lost now and then is within chance, and a loss of a ten-thousandth is a trifle. */
-TEST(test_not_behind_by_chance_or_trifles)
-{
-        struct pgi_lru l = {0}, m = {0};
-
-        for (int i = 0; i < 10000; i++) {
-                judge_as(&l, i % 2 ? 30 : -30, 60);
-                assert_false(l.behind);
-                judge_as(&m, i % 200 ? 0 : -1, 60);
-                assert_false(m.behind);
-        }
 }
 
 /* A use that is noted late: LRU had the page when it was made, and has dropped it for others since.
@@ -670,75 +461,4 @@ TEST(test_order_within_a_list)
         assert_int_equal(l.used[0], 0);
         assert_null(pgi_lists_check(&l, pages, 5));
         pgi_lists_deinit(&l);
-}
-
-TEST(test_continuations_by_number)
-{
-        uint32_t n_unseen = 0;
-
-        for (uint32_t id = 1; id <= 3000; id++) {
-                uint32_t tag = pgi_ghost_tag(id * UINT64_C(0x1234567890123)), kid;
-
-                kid = pgi_kid_with(PGI_NO_KID, tag);
-                assert_in_range(kid, 1, PGI_KIDS - 1);
-                assert_int_equal(pgi_kid_with(kid, tag), kid);
-                kid = pgi_kid_with(kid, pgi_ghost_tag(id));
-                n_unseen += kid != PGI_KIDS;
-                assert_int_equal(pgi_kid_with(PGI_KIDS, tag), PGI_KIDS);
-        }
-        assert_in_range(n_unseen, 50, 150); /* one in 30 */
-}
-
-#define TICK (UINT64_C(1) << PGI_TICK_SHIFT)
-
-static void use_pages(struct pgi_clock *c, uint32_t n)
-{
-        while (n-- > 0)
-                pgi_clock_used(c);
-}
-
-TEST(test_clock)
-{
-        struct pgi_clock c = {0};
-
-        assert_int_equal(pgi_clock_advance(&c, 1000 * TICK, 1600), 0);
-        assert_int_equal(pgi_clock_advance(&c, 1007 * TICK, 1600), 7);
-        assert_int_equal(pgi_clock_advance(&c, 900 * TICK, 1600), 7); /* it went back */
-        assert_int_equal(pgi_clock_advance(&c, 1009 * TICK, 1600), 9);
-        /* The wall clock stands still: the use of a sixteenth of the cache is a tick. */
-        use_pages(&c, 99);
-        assert_int_equal(pgi_clock_advance(&c, 1009 * TICK, 1600), 9);
-        use_pages(&c, 1);
-        assert_int_equal(pgi_clock_advance(&c, 1009 * TICK, 1600), 10);
-        use_pages(&c, 1600);
-        assert_int_equal(pgi_clock_advance(&c, 1009 * TICK, 1600), 26);
-        /* Ticks of the wall clock aren't added: they make up for the 17 ticks. */
-        assert_int_equal(pgi_clock_advance(&c, 1019 * TICK, 1600), 26);
-        assert_int_equal(pgi_clock_advance(&c, 1020 * TICK, 1600), 27);
-        use_pages(&c, 1600);
-        assert_int_equal(pgi_clock_advance(&c, 1020 * TICK, 1600), 43);
-        assert_int_equal(pgi_clock_advance(&c, 1040 * TICK, 1600), 47);
-        use_pages(&c, 2100);
-        assert_int_equal(pgi_clock_advance(&c, 1041 * TICK, 1600), 68);
-        /* A cache of a few pages. */
-        use_pages(&c, 15);
-        assert_int_equal(pgi_clock_advance(&c, 1041 * TICK, 1), 68);
-        use_pages(&c, 1);
-        assert_int_equal(pgi_clock_advance(&c, 1041 * TICK, 1), 69);
-}
-
-TEST(test_clock_lasts)
-{
-        struct pgi_clock c = {.has_begun = true, .now = UINT32_MAX / 4 * 3 - 1};
-        uint32_t now;
-
-        use_pages(&c, 256);
-        now = pgi_clock_advance(&c, 0, 256);
-        assert_int_equal(now, UINT32_MAX / 4 * 3 + 15);
-        use_pages(&c, 100000);
-        assert_int_equal(pgi_clock_advance(&c, 0, 256), now);
-        assert_int_equal(pgi_clock_advance(&c, 2 * TICK, 256), now); /* it makes up for 16 */
-        assert_int_equal(pgi_clock_advance(&c, 4 * TICK, 256), now + 2);
-        assert_int_equal(pgi_clock_advance(&c, UINT64_MAX, 256), UINT32_MAX);
-        assert_int_equal(pgi_clock_advance(&c, UINT64_MAX, 256), UINT32_MAX);
 }

@@ -44,31 +44,6 @@ TEST(test_choose_spread)
         assert_int_equal(choose(d, 3, PLACE_SPREAD), 1);
 }
 
-TEST(test_choose_named)
-{
-        struct place_device d[] = {{1000, 1000}, {1000, 0, .is_named = true}};
-
-        assert_int_equal(choose(d, 2, PLACE_DEVICE), 1);
-        assert_int_equal(choose(d, 2, PLACE_PACK), 0);
-        d[1].is_broken = true;
-        assert_true(choose(d, 2, PLACE_DEVICE) == NO_DEVICE);
-        d[1].is_broken = d[1].is_named = false;
-        assert_true(choose(d, 2, PLACE_DEVICE) == NO_DEVICE);
-}
-
-TEST(test_choose_alone)
-{
-        struct place_device d[] = {{1000, 500, .n_others = 1}, {1000, 500, .is_broken = true},
-                {1000, 500, .is_exclusive = true, .n_others = 1}, {1000, 0}};
-
-        assert_int_equal(place_choose(d, 4, PLACE_PACK, false, SET), 0);
-        assert_int_equal(place_choose(d, 4, PLACE_PACK, true, SET), 3);
-        d[0].is_exclusive = true;
-        assert_int_equal(place_choose(d, 4, PLACE_SPREAD, false, SET), 3);
-        d[3].n_others = 1;
-        assert_true(place_choose(d, 4, PLACE_PACK, true, SET) == NO_DEVICE);
-}
-
 /* ---- reservations -----------------------------------------------------------------------------*/
 
 static const uint64_t tens[] = {10, 10, 10, 10, 10};
@@ -126,50 +101,12 @@ TEST(test_reserve_stays)
         check_reserve(d, 3, PLACE_SPREAD, 90, (uint64_t[]){30, 30, 30});
 }
 
-TEST(test_reserve_spread)
-{
-        struct place_device d[] = {{100, 100}, {100, 25}, {100, 100}};
-
-        check_reserve(d, 3, PLACE_SPREAD, 0, (uint64_t[]){0, 0, 0});
-        check_reserve(d, 3, PLACE_SPREAD, 60, (uint64_t[]){20, 20, 20});
-        check_reserve(d, 3, PLACE_SPREAD, 100, (uint64_t[]){40, 20, 40});
-        check_reserve(d, 3, PLACE_SPREAD, 5, (uint64_t[]){0, 10, 0});
-        check_reserve(d, 3, PLACE_SPREAD, 220, (uint64_t[]){100, 20, 100});
-        check_missing(d, 3, PLACE_SPREAD, false, 223, 3);
-}
-
 TEST(test_reserve_named)
 {
         struct place_device d[] = {{100, 100}, {100, 45, .is_named = true}};
 
         check_reserve(d, 2, PLACE_DEVICE, 31, (uint64_t[]){0, 40});
         check_missing(d, 2, PLACE_DEVICE, false, 42, 2);
-}
-
-TEST(test_reserve_alone)
-{
-        struct place_device d[] = {{100, 100, .n_others = 1}, {100, 100, .is_broken = true},
-                {100, 100, .is_exclusive = true}, {100, 100}, {100, 7}};
-
-        check_reserve(d, 5, PLACE_SPREAD, 200, (uint64_t[]){100, 0, 0, 100, 0});
-        check_missing(d, 5, PLACE_PACK, true, 207, 107);
-        check_missing(NULL, 0, PLACE_PACK, false, 7, 7);
-}
-
-/* More than 64 bits in sum. */
-TEST(test_reserve_extremes)
-{
-        const struct place_device d[] = {{UINT64_MAX, UINT64_MAX}, {UINT64_MAX, UINT64_MAX}};
-        const uint64_t steps[] = {1, UINT64_C(1) << 63};
-        uint64_t got[2], missing;
-
-        assert_true(place_reserve(
-                &(struct place_request){d, steps, 2, PLACE_PACK}, UINT64_MAX, got, &missing));
-        assert_true(got[0] == UINT64_MAX && got[1] == 0);
-        assert_true(place_reserve(
-                &(struct place_request){d, steps, 2, PLACE_SPREAD}, UINT64_MAX, got, &missing));
-        assert_true(got[0] == UINT64_MAX / 2);
-        assert_true(got[1] == UINT64_C(1) << 63);
 }
 
 struct random_case {

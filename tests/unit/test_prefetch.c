@@ -26,45 +26,6 @@ static uint64_t run_for(struct prefetch *p, unsigned percent, unsigned seconds, 
         return now;
 }
 
-TEST(test_useful_stays_on_and_grows)
-{
-        struct prefetch p;
-        uint64_t now;
-
-        random_start(__func__);
-        prefetch_init(&p, PREFETCH_STREAM);
-        assert_int_equal(prefetch_may(&p, 1000, 0), PREFETCH_START);
-        assert_int_equal(prefetch_may(&p, 5, 0), 5);
-        now = run_for(&p, 100, 5, 0);
-        assert_int_equal(p.window, PREFETCH_MOST);
-        for (int i = 0; i < 1000; i++) {
-                now = run_for(&p, 80, 1, now);
-                assert_true(p.window > 0);
-        }
-        assert_in_range(p.window, PREFETCH_MOST / 2, PREFETCH_MOST);
-}
-
-/* At most a window of pages is wasted, for any window; a probe wastes PREFETCH_PROBE. */
-TEST(test_useless_goes_off)
-{
-        struct prefetch p;
-        uint64_t now;
-
-        prefetch_init(&p, PREFETCH_STREAM);
-        now = run_for(&p, 0, 9, 0);
-        assert_int_equal(p.window, 0);
-        assert_int_equal(p.n_wasted, PREFETCH_START);
-        assert_int_equal(prefetch_may(&p, 1000, now), 0);
-        now = run_for(&p, 0, 600, now);
-        /* After 10 s, 30, 70, 150, 310: the sixth would come after 630. */
-        assert_int_equal(p.n_wasted, PREFETCH_START + 5 * PREFETCH_PROBE);
-        prefetch_init(&p, PREFETCH_STREAM);
-        now = run_for(&p, 100, 9, 0);
-        run_for(&p, 0, 9, now);
-        assert_int_equal(p.window, 0);
-        assert_int_equal(p.n_wasted, PREFETCH_MOST);
-}
-
 TEST(test_less_than_half_goes_off)
 {
         struct prefetch p;
@@ -96,30 +57,6 @@ TEST(test_change_of_phase)
         assert_int_equal(p.window, PREFETCH_MOST);
 }
 
-/* Pages at stake count until they are decided; the rate is that of the window. */
-TEST(test_bounds)
-{
-        struct prefetch p;
-
-        prefetch_init(&p, PREFETCH_STREAM);
-        prefetch_begin(&p, PREFETCH_START - 2, 0);
-        assert_int_equal(prefetch_may(&p, 1000, NSEC_PER_SEC), 2);
-        prefetch_begin(&p, 2, NSEC_PER_SEC);
-        assert_int_equal(prefetch_may(&p, 1000, 9 * NSEC_PER_SEC), 0);
-        prefetch_give_up(&p);
-        assert_int_equal(p.window, PREFETCH_START);
-        assert_int_equal(prefetch_may(&p, 1000, 9 * NSEC_PER_SEC), 1);
-        prefetch_begin(&p, 1, 9 * NSEC_PER_SEC);
-        for (int i = 0; i < PREFETCH_START; i++)
-                prefetch_give_up(&p);
-        prefetch_begin(&p, PREFETCH_START, 10 * NSEC_PER_SEC);
-        for (int i = 0; i < PREFETCH_START; i++)
-                prefetch_give_up(&p);
-        assert_int_equal(prefetch_may(&p, 1000, 10 * NSEC_PER_SEC), 0); /* of this moment's rate */
-        assert_int_equal(prefetch_may(&p, 1000, 10 * NSEC_PER_SEC + NSEC_PER_SEC / PREFETCH_RATE),
-                PREFETCH_START);
-}
-
 /* Results after it went off change nothing. */
 TEST(test_late_news)
 {
@@ -140,24 +77,6 @@ TEST(test_late_news)
         prefetch_useful(&p);
         assert_int_equal(p.window, 0);
         assert_int_equal(p.on_again_nsec, NSEC_PER_SEC + PREFETCH_PAUSE_NSEC);
-}
-
-/* Named pages are no guess: they are only counted. */
-TEST(test_named)
-{
-        struct prefetch p;
-
-        prefetch_init(&p, PREFETCH_WARM);
-        assert_int_equal(prefetch_may(&p, 100000, 0), 100000);
-        prefetch_begin(&p, 100000, 0);
-        assert_int_equal(prefetch_may(&p, 7, 0), 7);
-        for (int i = 0; i < 1000; i++)
-                prefetch_wasted(&p, 0);
-        prefetch_useful(&p);
-        prefetch_give_up(&p);
-        assert_int_equal(prefetch_may(&p, 7, 0), 7);
-        assert_int_equal(p.n_stake, 100000 - 1002);
-        assert_int_equal(p.n_begun, p.n_useful + p.n_wasted + p.n_given_up + p.n_stake);
 }
 
 TEST(test_steps)

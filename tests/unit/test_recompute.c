@@ -6,30 +6,11 @@
 
 #define CROSSOVER 1000
 
-/* Token by token, as the header has it. */
-TEST(test_prefix_is_the_sum_of_its_tokens)
-{
-        double sum = 0;
-
-        for (uint32_t n = 0; n < 10000; n++) {
-                /* a token lies between two positions */
-                assert_true(fabs(recompute_prefix(n, CROSSOVER) - sum) < 1e-6 * (1 + sum));
-                sum += 1 + (n + 0.5) / CROSSOVER;
-        }
-        assert_true(recompute_prefix(2 * CROSSOVER, CROSSOVER) == 4 * CROSSOVER);
-}
-
 TEST(test_without_attention)
 {
         assert_true(recompute_prefix(123456789, 0) == 123456789);
         assert_true(recompute_prefix(0, 0) == 0);
         assert_true(recompute_prefix(0, CROSSOVER) == 0);
-}
-
-/* Parameters, layers, query heads and elements of a head of Llama 3 8B. */
-TEST(test_default_crossover)
-{
-        assert_int_equal(RECOMPUTE_CROSSOVER, (uint32_t)(8.03e9 / (2.0 * 32 * 32 * 128)));
 }
 
 static double mean_of(uint64_t n, uint32_t crossover)

@@ -21,18 +21,6 @@ static void parse(const char *text, struct schedule *s)
                 fail_msg("'%s': %s", text, err);
 }
 
-TEST(test_empty)
-{
-        struct schedule s = {.n = 7};
-
-        parse("", &s);
-        assert_int_equal(s.n, 0);
-        assert_null(schedule_at(&s, 0));
-        s.n = 7;
-        parse("  ", &s);
-        assert_int_equal(s.n, 0);
-}
-
 TEST(test_spans)
 {
         struct schedule s;
@@ -63,23 +51,6 @@ TEST(test_over_midnight)
         assert_non_null(schedule_at(&s, at(6, 30) - 1));
         assert_null(schedule_at(&s, at(6, 30)));
         assert_null(schedule_at(&s, at(22, 0) - 1));
-}
-
-TEST(test_whole_day_and_its_end)
-{
-        static const char *const whole[] = {
-                "00:00-24:00 1GiB", "00:00-00:00 1GiB", "07:15-07:15 1GiB"};
-        struct schedule s;
-
-        for (size_t i = 0; i < ARRAY_SIZE(whole); i++) {
-                parse(whole[i], &s);
-                assert_non_null(schedule_at(&s, 0));
-                assert_non_null(schedule_at(&s, at(7, 15)));
-                assert_non_null(schedule_at(&s, at(24, 0) - 1));
-        }
-        parse("18:00-24:00 1GiB", &s);
-        assert_non_null(schedule_at(&s, at(24, 0) - 1));
-        assert_null(schedule_at(&s, 0));
 }
 
 TEST(test_first_counts)
@@ -125,20 +96,6 @@ TEST(test_errors_name_the_span)
                         fail_msg("'%s': %s", cases[i].text, err);
                 assert_int_equal(s.n, 3);
         }
-}
-
-TEST(test_at_most_so_many)
-{
-        char text[512] = "00:00-01:00 1GiB", err[256];
-        struct schedule s;
-
-        for (unsigned i = 1; i < SCHEDULE_SPANS_MAX; i++)
-                strcat(text, ",01:00-02:00 2GiB");
-        parse(text, &s);
-        assert_int_equal(s.n, SCHEDULE_SPANS_MAX);
-        strcat(text, ",");
-        assert_int_equal(schedule_parse(text, &s, err, sizeof(err)), -EINVAL);
-        assert_non_null(strstr(err, "at most 8 spans"));
 }
 
 TEST(test_short_buffer)

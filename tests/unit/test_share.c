@@ -19,31 +19,6 @@ static void check_fair(
                 assert_int_equal(fair[i], expected[i]);
 }
 
-TEST(test_fair_nobody)
-{
-        const struct share_tenant idle[] = {{0, 0, 1, 0}, {0, 0, 1000, 100}};
-
-        check_fair(NULL, 0, GIB, NULL);
-        check_fair(idle, 2, GIB, (uint64_t[]){0, 0});
-        check_fair(idle, 2, 0, (uint64_t[]){0, 0});
-}
-
-/* Computed by hand: tenants with little demand get it, the others share the rest by weight. */
-TEST(test_fair_by_hand)
-{
-        const struct share_tenant all[] = {
-                {0, UINT64_MAX, 1, 0}, {0, UINT64_MAX, 2, 0}, {0, UINT64_MAX, 5, 0}};
-        const struct share_tenant some[] = {
-                {0, 10, 4, 0}, {0, UINT64_MAX, 1, 0}, {0, 90, 1, 0}, {0, 40, 2, 0}};
-        const struct share_tenant fits[] = {{0, 10, 1, 0}, {0, 20, 1000, 0}};
-
-        check_fair(all, 3, 80, (uint64_t[]){10, 20, 50});
-        check_fair(some, 4, 250, (uint64_t[]){10, 110, 90, 40});
-        check_fair(some, 4, 210, (uint64_t[]){10, 80, 80, 40});
-        check_fair(fits, 2, 1000, (uint64_t[]){10, 20});
-        check_fair(all, 3, 0, (uint64_t[]){0, 0, 0});
-}
-
 /* Nothing is lost to rounding, and among equals the lower index gets it. */
 TEST(test_fair_rounding)
 {
@@ -148,30 +123,6 @@ TEST(test_fair_random)
                 uint64_t capacity = random_u64() >> random_below(64);
 
                 check_against_water(t, n, capacity);
-        }
-}
-
-/* A tenant that demands more never gets less by it, and one that another leaves alone neither. */
-TEST(test_fair_is_monotonous)
-{
-        struct share_tenant t[MAX_TENANTS];
-        uint64_t before[MAX_TENANTS], after[MAX_TENANTS];
-        uint32_t order[MAX_TENANTS];
-
-        random_start(__func__);
-        for (int round = 0; round < 3000; round++) {
-                size_t n = random_tenants(t), who = random_below((uint32_t)n);
-                uint64_t capacity = random_u64() >> random_below(64);
-
-                share_fair(t, n, capacity, before, order);
-                t[who].demand_bytes += (UINT64_MAX - t[who].demand_bytes) >> random_below(64);
-                share_fair(t, n, capacity, after, order);
-                for (size_t i = 0; i < n; i++) {
-                        if (i == who)
-                                assert_true((u128)after[i] + n >= before[i]);
-                        else
-                                assert_true(after[i] <= (u128)before[i] + n);
-                }
         }
 }
 

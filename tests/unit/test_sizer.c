@@ -258,17 +258,6 @@ static enum sizer_why rig_hold(struct rig *rig, uint64_t steps, unsigned n)
         return why;
 }
 
-TEST_WITH(test_nothing_sampled, rig_start, rig_end, NULL)
-{
-        struct rig *rig = *state;
-        struct sizer_decision d = sizer_decide(rig->sizer, &params, 7 * STEP, 9);
-
-        assert_int_equal(d.why, SIZER_NONE);
-        assert_int_equal(d.target_bytes, 7 * STEP);
-        assert_int_equal(sizer_p99(rig->sizer), 0);
-        assert_int_equal(sizer_demand(rig->sizer), 0);
-}
-
 TEST_WITH(test_flat_demand_changes_nothing, rig_start, rig_end, NULL)
 {
         struct rig *rig = *state;
@@ -364,19 +353,6 @@ TEST_WITH(test_limits, rig_start, rig_end, NULL)
         assert_int_equal(rig_hold(rig, 80, 10), SIZER_AT_MAX);
 }
 
-/* Spikes that are rarer than one sample in 200 are let pass, and nothing is ever undone for them.
- */
-TEST_WITH(test_rare_spikes, rig_start, rig_end, NULL)
-{
-        struct rig *rig = *state;
-
-        rig_step(rig, 100);
-        for (unsigned i = 0; i < 40; i++) {
-                rig_hold(rig, 100, 299);
-                rig_hold(rig, 300, 1);
-        }
-}
-
 /* Spikes that are frequent enough to be covered stay covered. */
 TEST_WITH(test_frequent_spikes, rig_start, rig_end, NULL)
 {
@@ -416,27 +392,6 @@ TEST_WITH(test_percentile, rig_start, rig_end, NULL)
         }
 }
 
-/* A sample counts for a whole window, and an eighth more at most. */
-TEST_WITH(test_window, rig_start, rig_end, NULL)
-{
-        struct rig *rig = *state;
-
-        for (unsigned round = 0; round < 50; round++) {
-                uint64_t until;
-
-                rig->now += 1 + random_below(WINDOW);
-                sizer_sample(rig->sizer, &params, 50 * STEP, rig->now);
-                until = rig->now + WINDOW;
-                for (; rig->now < until; rig->now += WINDOW / 50) {
-                        sizer_sample(rig->sizer, &params, STEP, rig->now);
-                        assert_int_equal(sizer_p99(rig->sizer), 50 * STEP);
-                }
-                rig->now = until + WINDOW / SIZER_BUCKETS;
-                sizer_sample(rig->sizer, &params, STEP, rig->now);
-                assert_int_equal(sizer_p99(rig->sizer), STEP);
-        }
-}
-
 TEST_WITH(test_other_parameters_forget, rig_start, rig_end, NULL)
 {
         struct rig *rig = *state;
@@ -450,16 +405,6 @@ TEST_WITH(test_other_parameters_forget, rig_start, rig_end, NULL)
         other.window_nsec = WINDOW / 2;
         sizer_sample(rig->sizer, &other, STEP, rig->now);
         assert_int_equal(sizer_p99(rig->sizer), 2 * STEP);
-}
-
-TEST_BARE(test_texts)
-{
-        for (int i = SIZER_NONE; i <= SIZER_LEARNING; i++) {
-                assert_true(strlen(sizer_why_text(i)) > 10);
-                assert_true(strlen(sizer_why_name(i)) >= 4);
-                for (int k = 0; k < i; k++)
-                        assert_string_not_equal(sizer_why_name(i), sizer_why_name(k));
-        }
 }
 
 int main(void)
