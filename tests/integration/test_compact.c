@@ -15,14 +15,12 @@
 #define CHAIN      8 /* pages */
 #define N_CHAINS   32
 /* 16 pages remain: all sets but one are then at most a quarter full. */
-#define KEPT(chain)  ((chain) % 16 == 0)
-#define WAIT_MSEC    60000
-#define NOTHING_MSEC 700 /* several times the delay of compaction's start */
+#define KEPT(chain) ((chain) % 16 == 0)
+#define WAIT_MSEC   60000
 
 static const struct private_tenant tenants[] = {{"a", "limit = 128MiB\n"}, {NULL, NULL}};
 static const struct private_options plain = {
         .tenants = tenants, .daemon_lines = "revoke_timeout = 60s\n"};
-static const struct private_options off = {.tenants = tenants, .daemon_lines = "compact = off\n"};
 
 static struct worker *start_worker(struct harness *h, bool has_safepoints)
 {
@@ -178,40 +176,4 @@ HARNESS_TEST(test_hits_meanwhile, &plain)
         step_until(h, (struct worker *[]){w, reader}, 2, true);
         verify(reader, false);
         ctl(h, "check");
-}
-
-/* The holder of a page never sees another's bytes, however long it holds the page. */
-HARNESS_TEST(test_pinned_stays, &plain)
-{
-        struct worker *w[] = {start_worker(h, true), start_worker(h, true)};
-        uint32_t pages[CHAIN];
-
-        publish_all(w[0]);
-        worker_tell(w[1], "lookup 0:0-%u", CHAIN - 1);
-        assert_int_equal(worker_numbers(w[1], pages, CHAIN), CHAIN);
-        drop_most(w[0]);
-        /* Pages that aren't pinned move to the set of pinned ones. */
-        step_until(h, w, 2, false);
-        for (unsigned i = 0; i < CHAIN; ++i)
-                worker_tell(w[1], "verify %u %u", pages[i], i);
-        verify(w[0], false);
-        release(w[1], pages);
-        step_until(h, w, 2, true);
-        verify(w[0], false);
-        worker_stop(w[0]);
-        worker_stop(w[1]);
-}
-
-HARNESS_TEST(test_off, &off)
-{
-        struct worker *w = start_worker(h, true);
-
-        publish_all(w);
-        drop_most(w);
-        for (unsigned i = 0; i < NOTHING_MSEC / 20; ++i) {
-                worker_tell(w, "safepoint");
-                sleep_msec(20);
-        }
-        assert_int_equal(ctl_status(h, "compacted_pages"), 0);
-        assert_true(scattered(h) > SET_PAGES);
 }

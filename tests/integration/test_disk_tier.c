@@ -101,11 +101,6 @@ static void larger(struct harness *h)
         ctl_wait_status(h, "disk_pages_sealed", 0);
 }
 
-HARNESS_TEST(test_larger, &below_host)
-{
-        larger(h);
-}
-
 /* A tenant that may not have pages on disk. */
 HARNESS_TEST(test_kept_out, &below_host)
 {
@@ -243,54 +238,6 @@ static void assert_works(struct harness *h)
         ctl(h, "purge a --remove");
 }
 
-/* A file is truncated, or changed, between two starts. */
-static void damaged_between(struct harness *h, void (*damage)(const char *path))
-{
-        struct worker *w = worker_start(h, "a", "ns", 1);
-
-        publish_all(w);
-        end_abruptly(h);
-        worker_kill(w);
-        damage(h->daemon.disk);
-        harness_start(h);
-        w = worker_start(h, "a", "ns", 1);
-        ctl_wait_still(h, STILL_LOADED);
-        (void)read_all(w);
-        worker_stop(w);
-        assert_works(h);
-}
-
-static void shorten(const char *path)
-{
-        assert_int_equal(truncate(path, 5 << 20), 0);
-}
-
-static void flip_all(const char *path)
-{
-        flip(path, 0);
-}
-
-static void zero_some(const char *path)
-{
-        static const uint8_t zeros[65536];
-        int fd = open(path, O_WRONLY | O_CLOEXEC);
-
-        for (off_t at = 4 << 20; at < 48 << 20; at += 3 * sizeof(zeros))
-                assert_int_equal(pwrite(fd, zeros, sizeof(zeros), at), sizeof(zeros));
-        close(fd);
-}
-
-HARNESS_TEST(test_shortened, &below_host)
-{
-        damaged_between(h, shorten);
-}
-
-HARNESS_TEST(test_damaged, &below_device)
-{
-        damaged_between(h, flip_all);
-        damaged_between(h, zero_some);
-}
-
 /* ---- without it ------------------------------------------------------------------------------ */
 
 static void assert_state(struct harness *h, const char *state)
@@ -316,21 +263,6 @@ static void assert_state(struct harness *h, const char *state)
         }
         assert_int_equal(n, 1);
         json_decref(status);
-}
-
-/* The disk's file is truncated while the daemon runs. */
-HARNESS_TEST(test_gone, &below_host)
-{
-        struct worker *w = worker_start(h, "a", "ns", 1);
-
-        publish_all(w);
-        assert_int_equal(truncate(h->daemon.disk, 0), 0);
-        (void)read_all(w);
-        worker_tell(w, "invalidate 0:0"); /* waits for the disk */
-        assert_state(h, "off");
-        ctl_wait_status(h, "disk_pages_sealed", 0);
-        worker_stop(w);
-        assert_works(h);
 }
 
 /* The disk's file can't be used at the start. */

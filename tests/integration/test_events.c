@@ -1,4 +1,4 @@
-/* kvleasectl events: real events reach readers that are fast, slow or late. */
+/* kvleasectl events: real events reach readers, also those that follow the next daemon. */
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -9,8 +9,6 @@
 #include <unistd.h>
 
 #include "base/macros.h"
-#include "daemon/core/state/event-log.h"
-#include "tests/fault/raw.h"
 #include "tests/integration/harness.h"
 
 #define WAIT_MSEC   30000 /* not tuned */
@@ -199,38 +197,6 @@ HARNESS_TEST(test_eviction, &tight)
         json_decref(list);
 }
 
-/* The event names the limit, and counts repetitions. */
-HARNESS_TEST(test_refusal, &tight)
-{
-        struct worker *b = worker_start(h, "b", "n", 1);
-        json_t *list, *e;
-        struct proc_output o;
-
-        for (unsigned i = 0; i < 3; i++)
-                assert_int_equal(worker_ask(b, "lease %d", 3 * SET_PAGES), KVL_QUOTA);
-        list = events(h, "--kind refused");
-        e = last_of(list, "refused");
-        assert_string_equal(text(e, "tenant"), "b");
-        assert_string_equal(text(e, "reason"), "quota");
-        assert_non_null(strstr(text(e, "detail"), "limit of 4 MiB"));
-        assert_true(number(e, "pages") % (3 * SET_PAGES) == 0);
-        assert_true(number(e, "pages") == number(e, "count") * 3 * SET_PAGES);
-        json_decref(list);
-        assert_int_equal(ctl_run(h, "status --all", &o), 0);
-        assert_non_null(strstr(o.out, "leases refused in the last 5min: 3, the last to tenant b"));
-        assert_non_null(strstr(o.out, "not well"));
-        proc_output_free(&o);
-        worker_kill(b);
-        list = events(h, "--kind client");
-        for (unsigned i = 0; json_array_size(list) == 0; i++) {
-                assert_true(i < WAIT_MSEC / 10);
-                json_decref(list);
-                sleep_msec(10);
-                list = events(h, "--kind client");
-        }
-        json_decref(list);
-}
-
 /* Changes by administrators, with each one's user. */
 HARNESS_TEST(test_changes, &tight)
 {
@@ -267,25 +233,6 @@ HARNESS_TEST(test_changes, &tight)
         json_decref(list);
 }
 
-/* A client found wrong numbers in a page: the namespace's pages aren't found any more. The tenant's
- * count shows it. */
-HARNESS_TEST(test_mismatch, &tight)
-{
-        struct worker *a = worker_start(h, "a", "n", 1), *b = worker_start(h, "a", "n", 1);
-        uint32_t pages[4];
-        json_t *list, *e;
-
-        worker_publish_chain(a, 1, 4, pages);
-        assert_string_equal(worker_tell(b, "invalidate mismatch"), " 4");
-        assert_int_equal(worker_ask(b, "lookup 1:0"), KVL_MISS);
-        list = events(h, "--tenant a");
-        e = last_of(list, "dropped");
-        assert_string_equal(text(e, "reason"), "a page held wrong numbers");
-        assert_int_equal(number(e, "pages"), 4);
-        json_decref(list);
-        assert_int_equal(ctl_tenant(h, "a", "verify_failures"), 1);
-}
-
 HARNESS_TEST(test_follow, &tight)
 {
         struct worker *b = worker_start(h, "b", "n", 1);
@@ -318,40 +265,6 @@ HARNESS_TEST(test_head, &tight)
         assert_non_null(strstr(o.out, "daemon: started"));
         assert_string_equal(o.err, "");
         proc_output_free(&o);
-}
-
-/* A stopped reader delays no other, and learns how many events it missed. */
-HARNESS_TEST(test_slow, &tight)
-{
-        Kvlease__V1__AdminDrainRequest m = KVLEASE__V1__ADMIN_DRAIN_REQUEST__INIT;
-        unsigned n = 2 * EVENT_LOG_EVENTS;
-        struct follower f;
-        uint64_t lost = 0;
-        struct raw r;
-
-        follow(h, &f, NULL);
-        await(&f, "daemon", "started");
-        kill(f.pid, SIGSTOP);
-        raw_open(&r, h, h->daemon.admin);
-        assert_int_equal(raw_hello(&r, 1, 1)->status, 0);
-        for (unsigned i = 0; i < n; i++) {
-                m.off = i % 2;
-                assert_true(raw_request(&r, MSG_ADMIN_DRAIN, 0, &m.base));
-                assert_int_equal(((const Kvlease__V1__SimpleReply *)raw_answer(&r))->status, 0);
-        }
-        raw_close(&r);
-        kill(f.pid, SIGCONT);
-        while (lost == 0) {
-                json_t *e = next_line(&f);
-
-                lost = number(e, "lost");
-                json_decref(e);
-        }
-        /* All events but those in the ring, and the one answer under way. */
-        assert_in_range(lost, n - EVENT_LOG_EVENTS - 257, n - EVENT_LOG_EVENTS + 1);
-        ctl(h, "tenants set a weight=8");
-        await(&f, "tenant", "changed");
-        interrupt(&f);
 }
 
 /* The reader follows the next daemon, with a message. */

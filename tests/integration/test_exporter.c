@@ -93,40 +93,6 @@ HARNESS_TEST(test_figures, &options)
         exporter_stop(&e);
 }
 
-/* Found pages count as tokens that needn't be computed. */
-HARNESS_TEST(test_hits, &options)
-{
-        struct worker *w = worker_start(h, "loser", "cache", 1);
-        uint32_t pages[4];
-        char series[256];
-        double page_tokens;
-        struct exporter e;
-        _cleanup_free_ char *m = NULL;
-
-        worker_publish_chain(w, 1, 4, pages);
-        worker_tell(w, "lookup 1:0-5");
-        exporter_start(&e, h, NULL);
-        m = exporter_metrics(&e);
-        snprintf(series, sizeof(series),
-                "kvlease_namespace_page_tokens{tenant=\"loser\",namespace=\"cache\",device=\"%s\"}",
-                private_device());
-        page_tokens = metric_of(m, series);
-        assert_true(page_tokens > 0);
-        snprintf(series, sizeof(series),
-                "kvlease_namespace_lookup_tokens_total{tenant=\"loser\",namespace=\"cache\","
-                "device=\"%s\",result=\"hit\"}",
-                private_device());
-        assert_true(metric_of(m, series) == 4 * page_tokens);
-        snprintf(series, sizeof(series),
-                "kvlease_namespace_lookup_tokens_total{tenant=\"loser\",namespace=\"cache\","
-                "device=\"%s\",result=\"miss\"}",
-                private_device());
-        assert_true(metric_of(m, series) == 2 * page_tokens);
-        assert_true(metric_of(m, "kvlease_lookup_pages_total{result=\"hit\"}") == 4);
-        worker_stop(w);
-        exporter_stop(&e);
-}
-
 /* Sends a request before hello, and is disconnected. */
 static void break_rule(struct harness *h, const char *tenant)
 {
@@ -227,48 +193,6 @@ HARNESS_TEST(test_without_daemon, &options)
         assert_true(metric_of(m, "kvlease_up") == 1);
         assert_true(metric_of(m, "kvlease_restarts_total{outcome=\"emptied\"}") == 1);
         assert_true(metric_of(m, "kvlease_restarts_total{outcome=\"survived\"}") == 0);
-        free(m);
-        exporter_stop(&e);
-}
-
-/* The first scrape is the history's first sample: there is no earlier time to report. */
-HARNESS_TEST(test_first_event, &options)
-{
-        static const char head[] = "GET /events HTTP/1.1\r\nHost: x\r\n\r\n";
-        char text[16384];
-        size_t len = 0;
-        struct exporter e;
-        int status, fd;
-
-        assert_int_equal(private_daemon_stop(&h->daemon, &status), 0);
-        exporter_start(&e, h, NULL);
-        harness_start(h);
-        fd = exporter_connect(&e);
-        assert_int_equal(send(fd, head, strlen(head), MSG_NOSIGNAL), strlen(head));
-        do {
-                ssize_t n = read(fd, text + len, sizeof(text) - 1 - len);
-
-                assert_true(n > 0);
-                text[len += (size_t)n] = '\0';
-        } while (!strstr(text, "}\n\n"));
-        assert_non_null(strstr(text, "\"up\":true"));
-        assert_non_null(strstr(text, "\"history\":[]"));
-        fd_close(fd);
-        exporter_stop(&e);
-}
-
-/* A connection kept while the daemon was replaced costs one scrape, no failure. */
-HARNESS_TEST(test_left_behind, &options)
-{
-        struct exporter e;
-        char *m;
-
-        exporter_start(&e, h, NULL);
-        free(exporter_metrics(&e));
-        harness_restart(h);
-        m = exporter_metrics(&e);
-        assert_true(metric_of(m, "kvlease_up") == 1);
-        assert_true(metric_of(m, "kvlease_exporter_failed_scrapes_total") == 0);
         free(m);
         exporter_stop(&e);
 }

@@ -78,74 +78,6 @@ HARNESS_TEST(test_at_once, &roomy)
         stop_all(workers, 2);
 }
 
-/* The others arrive while the first is in the middle, and need more pages than it does. */
-HARNESS_TEST(test_in_the_middle, &roomy)
-{
-        struct worker *workers[4];
-
-        for (unsigned i = 0; i < 4; ++i)
-                workers[i] = worker_start(h, "a", "ns", 2);
-        worker_say(workers[0], "flight 1 %u 2000", DOCUMENT_PAGES / 2);
-        while (ctl_status(h, "publishes") == 0)
-                sleep_msec(1);
-        for (unsigned i = 1; i < 4; ++i)
-                worker_say(workers[i], "flight 1 %u 300", DOCUMENT_PAGES);
-        assert_int_equal(read_outcome(workers[0]).n_computed, DOCUMENT_PAGES / 2);
-        worker_tell(workers[0], "flight-drop");
-        worker_say(workers[0], "flight 1 %u 300", DOCUMENT_PAGES);
-        for (unsigned i = 0; i < 4; ++i) {
-                struct outcome o = read_outcome(workers[i]);
-
-                assert_int_equal(o.n_computed + o.n_found, DOCUMENT_PAGES);
-                assert_int_equal(o.n_duplicates, 0);
-        }
-        assert_int_equal(ctl_status(h, "publishes"), DOCUMENT_PAGES);
-        assert_int_equal(ctl_status(h, "duplicates"), 0);
-        stop_all(workers, 4);
-}
-
-/* ---- prefill and decode --------------------------------------------------------------------- */
-
-#define FOLLOWED_PAGES 40
-#define PAGE_USEC      20000 /* ten times a busy machine's usual delays; twice that each round */
-#define FOLLOW_ROUNDS  5     /* of which a delay may spoil some */
-
-/* Greatest lag of the decode worker in pages, as both measured it. */
-static unsigned follow(
-        struct harness *h, struct worker *prefill, struct worker *decode, unsigned round)
-{
-        unsigned lag, n_bad, worst = 0;
-
-        worker_say(prefill, "prefill %u %u %u %s/progress-%u", round, FOLLOWED_PAGES,
-                PAGE_USEC << round, h->daemon.dir, round);
-        ctl_wait_status(h, "announced", (round + 1) * FOLLOWED_PAGES);
-        worker_say(decode, "follow %u %u 0 %s/progress-%u", round, FOLLOWED_PAGES, h->daemon.dir,
-                round);
-        for (unsigned i = 0; i < 2; ++i) {
-                struct worker *w = i == 0 ? prefill : decode;
-
-                assert_true(worker_answers(w, PATIENCE));
-                assert_int_equal(w->code, 0);
-                assert_int_equal(sscanf(w->rest, "%u %u", &lag, &n_bad), 2);
-                assert_int_equal(n_bad, 0);
-                worst = MAX(worst, lag);
-                worker_tell(w, "flight-drop");
-        }
-        return worst;
-}
-
-HARNESS_TEST(test_follow, &roomy)
-{
-        struct worker *prefill = worker_start(h, "a", "ns", 2);
-        struct worker *decode = worker_start(h, "a", "ns", 2);
-        unsigned worst = UINT32_MAX;
-
-        for (unsigned round = 0; round < FOLLOW_ROUNDS && worst > 1; ++round)
-                worst = MIN(worst, follow(h, prefill, decode, round));
-        print_message("the decode worker was %u page(s) behind at most\n", worst);
-        assert_in_range(worst, 0, 1);
-}
-
 /* ---- an announcer's end --------------------------------------------------------------------- */
 
 #define N_WAITERS 3
@@ -244,74 +176,7 @@ HARNESS_TEST(test_killed_announcer, &roomy)
                 worker_stop(waiters[i]);
 }
 
-/* Announces a page as chain:0; the waiter then waits for it. */
-static uint32_t announce_one(struct worker *w, struct worker *waiter, unsigned chain)
-{
-        uint32_t page;
-
-        worker_tell(w, "lease 1");
-        assert_int_equal(worker_numbers(w, &page, 1), 1);
-        worker_tell(w, "announce %u:0 %u", chain, page);
-        worker_say(waiter, "wait %u:0 60000", chain);
-        assert_false(worker_answers(waiter, 50));
-        return page;
-}
-
-/* The announcer frees the page, closes the namespace, or says goodbye. */
-HARNESS_TEST(test_given_up, &roomy)
-{
-        struct worker *waiter = worker_start(h, "a", "ns", 2), *w = worker_start(h, "a", "ns", 2);
-
-        worker_tell(w, "free %u", announce_one(w, waiter, 1));
-        read_wait(waiter, KVL_MISS);
-        announce_one(w, waiter, 1);
-        worker_tell(w, "close");
-        read_wait(waiter, KVL_MISS);
-        worker_tell(w, "open ns 2");
-        announce_one(w, waiter, 1);
-        worker_stop(w);
-        read_wait(waiter, KVL_MISS);
-}
-
-/* Another worker is faster, or drops everything. */
-HARNESS_TEST(test_others, &roomy)
-{
-        struct worker *waiter = worker_start(h, "a", "ns", 2), *w = worker_start(h, "a", "ns", 2);
-        struct worker *faster = worker_start(h, "a", "ns", 2);
-        uint32_t page = announce_one(w, waiter, 1), published;
-
-        worker_publish_chain(faster, 1, 1, &published);
-        read_wait(waiter, 0);
-        assert_int_equal(worker_ask(w, "publish 1:0 - %u", page), KVL_DUPLICATE);
-        assert_int_equal(worker_numbers(w, &page, 1), 1);
-        assert_int_equal(page, published);
-        announce_one(w, waiter, 2);
-        worker_tell(faster, "invalidate all");
-        read_wait(waiter, KVL_MISS);
-}
-
 /* ---- waits that no publish ends ------------------------------------------------------------- */
-
-/* Each announces one text and waits for the other's. */
-HARNESS_TEST(test_circle, &roomy)
-{
-        struct worker *w[2];
-        uint32_t page;
-
-        for (unsigned i = 0; i < 2; ++i) {
-                w[i] = worker_start(h, "a", "ns", 2);
-                worker_tell(w[i], "lease 1");
-                assert_int_equal(worker_numbers(w[i], &page, 1), 1);
-                worker_tell(w[i], "announce %u:0 %u", i, page);
-        }
-        for (unsigned i = 0; i < 2; ++i)
-                worker_say(w[i], "wait %u:0 300", 1 - i);
-        for (unsigned i = 0; i < 2; ++i)
-                assert_in_range(read_wait(w[i], KVL_TIMEOUT).took_nsec, 300 * MSEC,
-                        300 * MSEC + LATE_OK_NSEC);
-        for (unsigned i = 0; i < 2; ++i)
-                worker_stop(w[i]);
-}
 
 HARNESS_TEST(test_stopped_daemon, &roomy)
 {

@@ -44,27 +44,6 @@ HARNESS_TEST(test_scheduler, NULL)
         worker_tell(worker, "verify %u 2", found[1]);
 }
 
-/* Grants belong to the group: they end with its last member, not before. */
-HARNESS_TEST(test_death, NULL)
-{
-        struct worker *a = worker_start(h, "a", "ns", 1), *b = join(h, a, "");
-        uint32_t pages[3];
-
-        worker_tell(a, "lease 3");
-        worker_numbers(a, pages, 3);
-        worker_kill(a);
-        ctl_wait_status(h, "n_clients", 1);
-        worker_tell(b, "events");
-        assert_non_null(strstr(b->rest, "member-left"));
-        assert_int_equal(ctl_status(h, "pages_granted"), 3);
-        worker_tell(b, "map %u %u %u", pages[0], pages[1], pages[2]);
-        worker_tell(b, "fill %u 9", pages[0]);
-        worker_tell(b, "publish 5:0 - %u", pages[0]);
-        worker_kill(b);
-        ctl_wait_status(h, "pages_granted", 0);
-        assert_int_equal(ctl_status(h, "pages_sealed"), 1);
-}
-
 /* Processes with the engine's secret, on the same tenant's socket, are one group, whichever
  * connects first. Another secret makes another group. */
 HARNESS_TEST(test_secret, NULL)
@@ -108,59 +87,6 @@ HARNESS_TEST(test_stranger, NULL)
         worker_tell(a, "free %u", page);
 }
 
-/* A page that another group has leased can't be mapped, even if its set is mapped already. Pages
- * that a member has leased or pinned can. */
-HARNESS_TEST(test_map, NULL)
-{
-        struct worker *a = worker_start(h, "a", "ns", 1), *b = worker_start(h, "a", "ns", 1);
-        struct worker *mate = join(h, a, "");
-        uint32_t own[2], foreign, page;
-
-        worker_tell(a, "lease 2");
-        worker_numbers(a, own, 2);
-        worker_tell(b, "lease 1");
-        worker_numbers(b, &foreign, 1);
-        assert_int_equal(worker_ask(mate, "map %u", foreign), -ENOENT);
-        assert_int_equal(worker_ask(a, "map %u %u %u", own[0], foreign, own[1]), -ENOENT);
-        worker_tell(mate, "map %u %u", own[0], own[1]);
-        worker_tell(b, "fill %u 7", foreign);
-        worker_tell(b, "publish 1:0 - %u", foreign);
-        assert_int_equal(worker_ask(mate, "map %u", foreign), -ENOENT);
-        worker_tell(a, "lookup 1:0");
-        worker_numbers(a, &page, 1);
-        assert_int_equal(page, foreign);
-        worker_tell(mate, "map %u", page);
-        worker_tell(mate, "verify %u 7", page);
-        worker_tell(a, "release %u", page);
-        assert_int_equal(worker_ask(mate, "map %u", page), -ENOENT);
-}
-
-/* Each pin is released by itself. Only a group with a pin of the page gets one more. */
-HARNESS_TEST(test_pin, NULL)
-{
-        struct worker *a = worker_start(h, "a", "ns", 1), *b = worker_start(h, "a", "ns", 1);
-        uint32_t pages[2];
-
-        worker_publish_chain(a, 1, 2, pages);
-        worker_tell(a, "pin %u %u %u", pages[1], pages[0], pages[1]);
-        worker_tell(a, "release %u %u", pages[0], pages[1]);
-        assert_int_equal(ctl_status(h, "pages_pinned"), 2);
-        assert_int_equal(worker_ask(b, "pin %u", pages[0]), -EINVAL);
-        worker_tell(a, "release %u", pages[0]);
-        /* Pages before the refused one aren't pinned either. */
-        assert_int_equal(worker_ask(a, "pin %u %u", pages[1], pages[0]), -EINVAL);
-        assert_int_equal(ctl_status(h, "pages_pinned"), 1);
-        worker_tell(a, "release %u", pages[1]);
-        worker_tell(a, "release %u", pages[1]);
-        assert_int_equal(ctl_status(h, "pages_pinned"), 0);
-        assert_int_equal(worker_ask(a, "release %u", pages[1]), -EINVAL);
-        assert_int_equal(worker_ask(a, "pin %u", pages[1]), -EINVAL);
-        worker_tell(a, "lease 1");
-        worker_numbers(a, pages, 1);
-        assert_int_equal(worker_ask(a, "pin %u", pages[0]), -EINVAL);
-        worker_tell(a, "free %u", pages[0]);
-}
-
 /* A client counts as dead after hang-up and exit. Until then its pages stay pinned, also if its
  * socket is closed. */
 HARNESS_TEST(test_hangup, NULL)
@@ -181,36 +107,6 @@ HARNESS_TEST(test_hangup, NULL)
         worker_kill(w);
         ctl_wait_status(h, "members_waiting_exit", 0);
         ctl_wait_status(h, "pages_detached", 0);
-}
-
-/* A client without mappings is dropped at hang-up. A pin segment counts as a mapping for as long as
- * the process lives. */
-HARNESS_TEST(test_hangup_unmapped, NULL)
-{
-        struct worker *w = worker_start(h, "a", "ns", 1), *s = join(h, w, "metadata");
-
-        worker_tell(s, "hangup");
-        if (harness_shares())
-                ctl_wait_status(h, "members_waiting_exit", 1);
-        else
-                ctl_wait_status(h, "n_clients", 1);
-        assert_int_equal(ctl_status(h, "members_waiting_exit"), harness_shares());
-        worker_kill(s);
-        ctl_wait_status(h, "n_clients", 1);
-}
-
-/* BYE ends everything while the process lives on. */
-HARNESS_TEST(test_bye, NULL)
-{
-        struct worker *w = worker_start(h, "a", "ns", 1);
-        uint32_t pages[2];
-
-        worker_publish_chain(w, 1, 2, pages);
-        worker_tell(w, "lease 5");
-        worker_tell(w, "disconnect");
-        ctl_wait_status(h, "n_clients", 0);
-        assert_int_equal(ctl_status(h, "pages_granted"), 0);
-        assert_int_equal(ctl_status(h, "pages_pinned"), 0);
 }
 
 /* A client that breaks the protocol while it maps memory is muted, and keeps its pins until it

@@ -223,31 +223,3 @@ HARNESS_TEST(test_eviction, &small_cache)
         ctl(m.h, "check");
         stop_model(&m);
 }
-
-/* ---- a rank that dies ----------------------------------------------------------------------- */
-
-/* Keys that the dead rank never publishes are dropped from the others after ten seconds. Only a
- * full run waits that long. */
-HARNESS_TEST(test_dead_rank, &small_cache)
-{
-        struct model m;
-
-        if (!private_full())
-                skip();
-        start_model(&m, h);
-        publish_in_all(&m, 1, 6, N_RANKS);
-        worker_kill(m.ranks[N_RANKS - 1]);
-        m.ranks[N_RANKS - 1] = NULL;
-        publish_in_all(&m, 2, 4, N_RANKS - 1);
-        assert_int_equal(ctl_status(m.h, "set_keys_incomplete"), 4);
-        assert_found(&m, 2, 4, 0);
-        sleep_msec(5000);
-        assert_int_equal(ctl_status(m.h, "set_keys_incomplete"), 4);
-        ctl_wait_status(m.h, "set_keys_incomplete", 0);
-        assert_int_equal(set_figure(m.h, "dropped"), 4);
-        for (unsigned i = 0; i + 1 < N_RANKS; ++i)
-                assert_int_equal(worker_ask(m.ranks[i], "lookup 2:0"), KVL_MISS);
-        assert_found(&m, 1, 6, 6);
-        worker_tell(m.scheduler, "set-release");
-        stop_model(&m);
-}

@@ -17,13 +17,6 @@
 #define TOKENS 16 /* of a page: worker_layout() */
 #define SECOND UINT64_C(1000000000)
 
-static const struct private_tenant expiring[] = {
-        {"a", "expire = 2s\n"}, {"b", "expire_unused = 2s\n"}, {NULL, NULL}};
-static const struct private_options short_lives = {.tenants = expiring};
-
-static const struct private_tenant policies[] = {{"a", NULL}, {"b", "evict = lru\n"}, {NULL, NULL}};
-static const struct private_options two_policies = {.tenants = policies};
-
 static const struct private_tenant days[] = {{"a", "expire = 24h\n"}, {NULL, NULL}};
 static const struct private_options by_file = {.tenants = days, .env = file_clock_env};
 
@@ -60,80 +53,6 @@ static json_t *explain(
         list = ctl_list(*ret_reply, "explanations");
         assert_int_equal(json_array_size(list), 1);
         return json_array_get(list, 0);
-}
-
-static void assert_explained(
-        struct harness *h, const char *tenant, unsigned chain, unsigned index, const char *state)
-{
-        json_t *reply, *row = explain(h, tenant, chain, index, &reply);
-
-        assert_string_equal(json_string_value(json_object_get(row, "state")), state);
-        json_decref(reply);
-}
-
-/* One text is held, one is looked up, and one is idle. */
-HARNESS_TEST(test_expiry, &short_lives)
-{
-        struct worker *a = worker_start(h, "a", "n", 1), *b = worker_start(h, "b", "n", 1);
-        uint32_t held[PAGES];
-
-        worker_publish_chain(a, 1, PAGES, held);
-        cache(a, 2);
-        cache(b, 3);
-        cache(b, 4);
-        assert_string_equal(worker_tell(b, "hits 1 4:0-%d", PAGES - 1), " 1");
-        /* One text of each tenant; a quarter of a minute is generous. */
-        ctl_wait_status(h, "pages_expired", 2 * PAGES);
-        assert_explained(h, "a", 2, 0, "expired");
-        assert_explained(h, "a", 1, PAGES - 1, "cached");
-        assert_explained(h, "b", 3, PAGES - 1, "expired");
-        assert_explained(h, "b", 4, 0, "cached");
-        release(a, held, PAGES);
-        ctl_wait_status(h, "pages_expired", 3 * PAGES);
-        assert_explained(h, "a", 1, 0, "expired");
-}
-
-/* The policy of the first namespace; the text is valid for the reply's life. */
-static const char *policy_of(struct harness *h, const char *tenant, json_t **ret_reply)
-{
-        char words[64];
-        json_t *row;
-
-        snprintf(words, sizeof(words), "namespaces --tenant %s", tenant);
-        *ret_reply = ctl_json(h, words);
-        row = json_array_get(ctl_list(*ret_reply, "namespaces"), 0);
-        assert_true(json_integer_value(json_object_get(row, "policy_bytes")) > 0);
-        assert_true(json_integer_value(json_object_get(row, "policy_ghost_bytes")) <=
-                    json_integer_value(json_object_get(row, "policy_ghost_limit_bytes")));
-        return json_string_value(json_object_get(row, "evict"));
-}
-
-static void assert_policy(struct harness *h, const char *tenant, const char *name)
-{
-        json_t *reply;
-
-        assert_string_equal(policy_of(h, tenant, &reply), name);
-        json_decref(reply);
-}
-
-/* A policy for each tenant; a change counts for namespaces made from then on. */
-HARNESS_TEST(test_policies, &two_policies)
-{
-        static const char *const names[] = {"pgi", "lru"};
-
-        for (unsigned i = 0; i < ARRAY_SIZE(names); i++) {
-                struct worker *w = worker_start(h, policies[i].name, "n", 1);
-
-                cache(w, 1);
-                assert_policy(h, policies[i].name, names[i]);
-                worker_stop(w);
-        }
-        ctl(h, "tenants set a evict=lru");
-        worker_stop(worker_start(h, "a", "n", 1));
-        assert_policy(h, "a", "pgi");
-        ctl(h, "purge a --remove");
-        worker_stop(worker_start(h, "a", "n", 1));
-        assert_policy(h, "a", "lru");
 }
 
 static uint64_t recorded(struct harness *h, const char *what, char path[256])

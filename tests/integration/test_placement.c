@@ -84,14 +84,6 @@ static void assert_refused(struct harness *h, const char *words, const char *why
         proc_output_free(&o);
 }
 
-HARNESS_TEST(test_devices, &three)
-{
-        assert_int_equal(device_number(h, "host", "budget_bytes"), 8 * MIB);
-        assert_int_equal(device_number(h, "host-1", "budget_bytes"), 6 * MIB);
-        assert_int_equal(device_number(h, "host-2", "budget_bytes"), 4 * MIB);
-        assert_int_equal(ctl_status(h, "budget_bytes"), 18 * MIB);
-}
-
 static bool log_has(struct harness *h, const char *words)
 {
         char *text;
@@ -135,41 +127,6 @@ HARNESS_TEST(test_memory_ratio, &three)
         harness_restart(h);
         assert_in_range(device_number(h, "host-1", "budget_bytes"), total - 100, total);
         assert_true(log_has(h, "the host's 2 devices may lease"));
-}
-
-/* On the first, as long as there is room; then where there is. */
-HARNESS_TEST(test_pack, &three)
-{
-        struct worker *w = join(h, "pack"), *other = join(h, "pack");
-
-        open_on(w, "a", "host");
-        worker_tell(w, "lease 2048"); /* 8 MiB: all of it */
-        assert_int_equal(device_number(h, "host", "charged_bytes"), 8 * MIB);
-        assert_int_equal(worker_ask(w, "lease 1"), 4); /* each device has its own budget */
-        open_on(other, "b", "host-1");
-        worker_tell(other, "lease 512");
-        assert_int_equal(device_number(h, "host", "charged_bytes"), 8 * MIB);
-        assert_true(device_number(h, "host-1", "charged_bytes") > 0);
-        leave(other);
-        worker_stop(w);
-        ctl_wait_status(h, "pages_granted", 0);
-        /* A namespace that exists is opened on its device. */
-        open_on(other, "a", "host");
-        leave(other);
-        open_on(other, "b", "host-1");
-}
-
-HARNESS_TEST(test_spread, &three)
-{
-        struct worker *w = join(h, "spread");
-
-        open_on(w, "a", "host");
-        leave(w);
-        open_on(w, "b", "host-1");
-        leave(w);
-        open_on(w, "c", "host-2");
-        leave(w);
-        open_on(w, "d", "host");
 }
 
 /* The tenant's device, unless the client names another. */

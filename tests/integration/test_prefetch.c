@@ -201,32 +201,6 @@ HARNESS_TEST(test_stream, &options)
         ctl(h, "purge a --remove");
 }
 
-/* A session that said when it returns is there before it does. */
-HARNESS_TEST(test_turn, &options)
-{
-        struct worker *w = worker_start(h, "a", "cache", 1);
-        uint64_t arrived;
-
-        worker_tell(w, "session-open s");
-        worker_tell(w, "session-talk 0 0 23");
-        push_down(w);
-        make_room(w);
-        worker_tell(w, "session-hint %d 12", KVL_HINT_RETURNS);
-        await_figure(h, "prefetch_turn_begun", 1);
-        sleep_msec(200);
-        arrived = figure(h, "pages_promoted");
-        worker_tell(w, "session-pages 0 24");
-        worker_tell(w, "session-keys 0:0-23");
-        worker_tell(w, "session-release");
-        print_message("%llu pages of 24 had come\n",
-                (unsigned long long)figure(h, "prefetch_turn_useful"));
-        assert_int_equal(figure(h, "prefetch_turn_useful"), figure(h, "prefetch_turn_begun"));
-        assert_int_equal(figure(h, "pages_promoted"), arrived);
-        worker_tell(w, "session-close drop");
-        worker_stop(w);
-        ctl(h, "purge a --remove");
-}
-
 static void assert_warmed(struct harness *h, const char *words, uint64_t came, uint64_t there)
 {
         json_t *reply = ctl_json(h, words);

@@ -21,8 +21,6 @@
 
 static const struct private_tenant two[] = {
         {"a", "limit = 16MiB\n"}, {"b", "limit = 16MiB\n"}, {NULL, NULL}};
-static const struct private_options quick = {
-        .tenants = two, .daemon_lines = "revoke_timeout = 500ms\n"};
 static const struct private_options patient = {
         .tenants = two, .daemon_lines = "revoke_timeout = 60s\n"};
 /* Room for one of them at a time. */
@@ -45,14 +43,6 @@ static uint64_t client_number(struct harness *h, const char *name)
         }
         json_decref(reply);
         return sum;
-}
-
-static void wait_client_number(struct harness *h, const char *name, uint64_t value)
-{
-        for (unsigned i = 0; client_number(h, name) != value; ++i) {
-                assert_true(i < 2000);
-                sleep_msec(5);
-        }
 }
 
 static void wait_charged(struct harness *h, const char *tenant, uint64_t bytes)
@@ -139,27 +129,6 @@ HARNESS_TEST(test_serving, &tight)
         }
 }
 
-/* A client that doesn't answer keeps its memory, charged to its tenant, and is named. It may still
- * give the memory back later. */
-HARNESS_TEST(test_quarantine, &quick)
-{
-        struct worker *a = worker_start(h, "a", "ns", 1), *other;
-        uint32_t pages[N];
-
-        worker_publish_chain(a, 1, N, pages);
-        ctl(h, "recall a");
-        wait_client_number(h, "quarantined_sets", 1);
-        assert_charged_one(h);
-        worker_tell(a, "verify %u 1003", pages[3]);
-        /* Its pages aren't found any more, and its tenant continues. */
-        other = worker_start(h, "a", "ns", 1);
-        assert_int_equal(worker_ask(other, "lookup 1:0-3"), 1);
-        worker_publish_chain(other, 2, N, pages);
-        worker_stop(other);
-        worker_tell(a, "close");
-        wait_client_number(h, "quarantined_sets", 0);
-}
-
 /* ---- death ---- */
 
 static size_t n_clients(struct harness *h)
@@ -195,29 +164,6 @@ HARNESS_TEST(test_grace, &graceful)
         else
                 assert_true(now_nsec() - start < GRACE_NSEC);
         ctl_wait_status(h, "n_clients", 0);
-}
-
-/* The daemon is killed and starts again: clients see a disconnect and can still read their mapped
- * pages. */
-HARNESS_TEST(test_daemon_killed, NULL)
-{
-        struct worker *w = worker_start(h, "a", "ns", 1);
-        uint32_t pages[N];
-        int status;
-
-        worker_publish_chain(w, 1, N, pages);
-        kill(h->daemon.pid, SIGKILL);
-        waitpid(h->daemon.pid, &status, 0);
-        h->daemon.pid = 0;
-        assert_true(worker_ask(w, "events") < 0);
-        assert_non_null(strstr(w->rest, "disconnected"));
-        worker_tell(w, "verify %u 1003", pages[3]);
-        assert_true(worker_ask(w, "lease %u", SET_PAGES) < 0);
-        harness_start(h);
-        worker_tell(w, "verify %u 1000", pages[0]);
-        worker_tell(w, "disconnect");
-        worker_attach(w, "a", "ns", 1);
-        worker_publish_chain(w, 1, N, pages);
 }
 
 /* ---- what the next one sees ---- */

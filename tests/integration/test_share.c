@@ -71,58 +71,6 @@ HARNESS_TEST(test_outlives, NULL)
         assert_chain(w, 1, found, 3);
 }
 
-HARNESS_TEST(test_duplicate, NULL)
-{
-        struct worker *a = worker_start(h, "a", "ns", 1), *b = worker_start(h, "a", "ns", 1);
-        uint32_t mine[2], theirs[2], carried[2];
-
-        worker_publish_chain(a, 4, 2, mine);
-        worker_tell(b, "lease 2");
-        worker_numbers(b, theirs, 2);
-        assert_int_equal(worker_ask(b, "publish 4:0-1 - %u %u", theirs[0], theirs[1]), 2);
-        assert_int_equal(worker_numbers(b, carried, 2), 2);
-        assert_memory_equal(carried, mine, sizeof(mine));
-        assert_chain(b, 4, carried, 2);
-        assert_int_equal(ctl_status(h, "duplicates"), 2);
-        assert_int_equal(ctl_status(h, "pages_granted"), 2);
-        worker_tell(b, "free %u %u", theirs[0], theirs[1]);
-        worker_tell(b, "release %u %u", carried[0], carried[1]);
-        assert_true(worker_ask(b, "release %u", carried[0]) < 0);
-}
-
-/* Branches of one prefix; the parent must be there. */
-HARNESS_TEST(test_branches, NULL)
-{
-        struct worker *w = worker_start(h, "a", "ns", 1);
-        uint32_t trunk[3], branch[2], found[6];
-
-        worker_publish_chain(w, 1, 3, trunk);
-        worker_tell(w, "lease 2");
-        worker_numbers(w, branch, 2);
-        assert_int_equal(worker_ask(w, "publish 2:0-1 9:9 %u %u", branch[0], branch[1]), 5);
-        worker_tell(w, "publish 2:0-1 1:1 %u %u", branch[0], branch[1]);
-        worker_tell(w, "lookup 1:0-1 2:0-1 2:7");
-        assert_int_equal(worker_numbers(w, found, 6), 4);
-        assert_int_equal(found[1], trunk[1]);
-        assert_int_equal(found[3], branch[1]);
-}
-
-HARNESS_TEST(test_page_zero, NULL)
-{
-        struct worker *w = worker_spawn(h);
-        char socket[PRIVATE_PATH_MAX];
-        uint32_t pages[600];
-        unsigned n;
-
-        worker_tell(w, "connect %s", private_daemon_socket(&h->daemon, "a", socket));
-        worker_tell(w, "open zero 1 - - zero");
-        worker_tell(w, "lease 600"); /* more than a set of 2 MiB has */
-        n = worker_numbers(w, pages, 600);
-        assert_int_equal(n, 600);
-        for (unsigned i = 0; i < n; ++i)
-                assert_int_not_equal(pages[i], 0);
-}
-
 /* A magazine is filled up behind the client's back: its event loop isn't woken for it. */
 HARNESS_TEST(test_refills_wake_nobody, NULL)
 {

@@ -24,10 +24,6 @@ static const struct private_options kept = {
 static const struct private_options tiers = {.tenants = tenants,
         .device_lines = "memory = 64MiB\nextent = 64MiB\nhost_memory = 256MiB\n",
         .is_kept = true};
-static const struct private_options disk = {.tenants = tenants,
-        .device_lines = "memory = 64MiB\nextent = 64MiB\n",
-        .disk_size = "512MiB",
-        .is_kept = true};
 
 /* Starts a worker with its namespace open; stride 0: kvleased chooses. */
 static struct worker *start_worker(struct harness *h, const char *tenant, unsigned stride)
@@ -70,44 +66,6 @@ static void publish(struct worker *w, unsigned chain)
         worker_publish_chain(w, chain, CHAIN, pages);
         for (unsigned i = 0; i < CHAIN; ++i)
                 worker_tell(w, "release %u", pages[i]);
-}
-
-HARNESS_TEST(test_shared, &plain)
-{
-        struct worker *one = start_worker(h, "a", 0), *two = start_worker(h, "a", 0);
-
-        assert_int_equal(stride_of(one), private_on_gpu() ? APART : PAGE_BYTES);
-        assert_int_equal(stride_of(two), stride_of(one));
-        publish(one, 1);
-        publish(two, 2);
-        assert_int_equal(read_chain(two, 1), CHAIN);
-        assert_int_equal(read_chain(one, 2), CHAIN);
-}
-
-/* A worker gets the distance that it asks for, or the reason why not. */
-HARNESS_TEST(test_asked_for, &plain)
-{
-        struct worker *one = start_worker(h, "a", APART), *two = worker_spawn(h);
-        char socket[PRIVATE_PATH_MAX];
-
-        assert_int_equal(stride_of(one), APART);
-        publish(one, 1);
-        worker_tell(two, "connect %s", private_daemon_socket(&h->daemon, "a", socket));
-        assert_int_equal(
-                worker_ask(two, "open ns 1 - %u - - %u", PAGE_BYTES, PAGE_BYTES), KVL_LAYOUT);
-        assert_non_null(strstr(two->rest, "has a stride of 1638400 bytes"));
-        assert_int_equal(
-                worker_ask(two, "open other 1 - %u - - %u", PAGE_BYTES, PAGE_BYTES + 1), -EINVAL);
-        if (private_on_gpu()) {
-                assert_int_equal(
-                        worker_ask(two, "open other 1 - %u - - %u", PAGE_BYTES, PAGE_BYTES),
-                        -EINVAL);
-                assert_non_null(strstr(two->rest, "extent sets of 770 MiB"));
-                assert_non_null(strstr(two->rest, "budget of 160 MiB"));
-        }
-        worker_tell(two, "open ns 1 - %u", PAGE_BYTES);
-        assert_int_equal(stride_of(two), APART);
-        assert_int_equal(read_chain(two, 1), CHAIN);
 }
 
 /* Bytes that a tenant writes between pages are never read by another tenant. */
@@ -168,11 +126,6 @@ static void survives(struct harness *h, unsigned asked)
         worker_stop(three);
 }
 
-HARNESS_TEST(test_survives, &kept)
-{
-        survives(h, 0);
-}
-
 HARNESS_TEST(test_survives_apart, &kept)
 {
         survives(h, APART);
@@ -200,56 +153,4 @@ HARNESS_TEST(test_below, &tiers)
                 assert_true(n > 0);
         else
                 assert_int_equal(n, 16 * CHAIN); /* the device holds 40 */
-}
-
-/* ---- a disk below ---------------------------------------------------------------------------- */
-
-#define DISK_CHAINS 16
-
-/* Publishes a text and finds it once. A text never found isn't written to disk: it is dropped for
- * room as soon as it isn't pinned. */
-static void publish_and_read(struct worker *w, unsigned chain)
-{
-        uint32_t pages[CHAIN];
-
-        worker_publish_chain(w, chain, CHAIN, pages);
-        assert_int_equal(read_chain(w, chain), CHAIN);
-        for (unsigned i = 0; i < CHAIN; ++i)
-                worker_tell(w, "release %u", pages[i]);
-}
-
-/* Counts found pages, some of them on disk, each with its bytes. */
-static unsigned read_all(struct harness *h, struct worker *w)
-{
-        uint64_t n_below;
-        unsigned n = 0;
-
-        ctl_wait_still(h, STILL_LOADED);
-        n_below = ctl_status(h, "disk_pages_sealed");
-        assert_true(n_below > 0);
-        for (unsigned chain = 0; chain < DISK_CHAINS; ++chain)
-                n += read_chain(w, chain);
-        print_message("%u of %u pages found, %u were on the disk\n", n, DISK_CHAINS * CHAIN,
-                (unsigned)n_below);
-        assert_int_equal(ctl_status(h, "disk_damaged"), 0);
-        return n;
-}
-
-/* Twice the device's memory. */
-HARNESS_TEST(test_disk, &disk)
-{
-        struct worker *one = start_worker(h, "a", APART), *two = start_worker(h, "a", 0);
-
-        assert_int_equal(stride_of(two), APART);
-        for (unsigned chain = 0; chain < DISK_CHAINS; ++chain) {
-                publish_and_read(one, chain);
-                ctl_wait_status(h, "pages_granted", 0);
-                ctl_wait_still(h, STILL_LOADED);
-        }
-        assert_true(read_all(h, two) > (private_on_gpu() ? 0 : 40)); /* the device holds 40 */
-        if (private_is_contiguous()) {
-                kill_daemon(h);
-                ctl_wait_status(h, "n_clients", 2);
-                assert_true(read_all(h, two) > DISK_CHAINS * CHAIN / 4);
-        }
 }

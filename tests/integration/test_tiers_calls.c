@@ -1,5 +1,4 @@
-/* Pages in a lower tier, in calls that concern more than single pages: sessions, tags, namespace
- * sets, lookups that wait. */
+/* Pages in a lower tier: sessions whose pages are there, and probes, which leave them there. */
 #include <errno.h>
 #include <signal.h>
 #include <stdio.h>
@@ -18,8 +17,6 @@ static const struct private_tenant one[] = {{"a", NULL}, {NULL, NULL}};
 #define DEVICE_BYTES (UINT64_C(4) << 20)
 #define DEVICE_LINES "memory = 4MiB\nextent = 2MiB\nhost_memory = 32MiB\n"
 static const struct private_options tiers = {.tenants = one, .device_lines = DEVICE_LINES};
-static const struct private_options kept = {
-        .tenants = one, .device_lines = DEVICE_LINES, .is_kept = true};
 
 static void release(struct worker *w, const uint32_t *pages, unsigned n)
 {
@@ -180,96 +177,6 @@ HARNESS_TEST(test_session, &tiers)
         talk(h, false);
 }
 
-HARNESS_TEST(test_session_survives, &kept)
-{
-        if (!private_is_contiguous()) {
-                print_message("skipped: this memory doesn't outlive the daemon\n");
-                skip();
-        }
-        talk(h, true);
-}
-
-/* ---- namespace sets ------------------------------------------------------------------------- */
-
-#define RANKS 2
-
-/* One rank's text is cold, the other's isn't: it is found in both, and is on the device then. */
-HARNESS_TEST(test_set, &tiers)
-{
-        struct worker *ranks[RANKS], *scheduler = worker_spawn(h);
-        char socket[PRIVATE_PATH_MAX];
-        uint32_t pages[N_TEXT];
-        unsigned n_found, n_tokens;
-
-        private_daemon_socket(&h->daemon, "a", socket);
-        worker_tell(scheduler, "connect %s - metadata", socket);
-        for (unsigned i = 0; i < RANKS; ++i) {
-                ranks[i] = worker_spawn(h);
-                worker_tell(ranks[i], "connect %s", socket);
-                worker_tell(ranks[i], "set-open rank-%u 1 model %u %u", i, RANKS, i);
-                worker_tell(scheduler, "set-open rank-%u 1 model %u %u", i, RANKS, i);
-        }
-        for (unsigned i = 0; i < RANKS; ++i)
-                worker_tell(ranks[i], "cache 1 %u", N_TEXT);
-        /* Its other texts are in one rank alone, for less time than the set waits for the other.
-         * The other's text is held, as a page evicted there is dropped here, too. */
-        worker_tell(ranks[1], "lookup 1:0-%u", N_TEXT - 1);
-        assert_int_equal(worker_numbers(ranks[1], pages, N_TEXT), N_TEXT);
-        make_cold(ranks[0], "rank-0", 1, N_TEXT);
-        release(ranks[1], pages, N_TEXT);
-        worker_tell(scheduler, "set-lookup 1:0-%u", N_TEXT);
-        assert_int_equal(sscanf(scheduler->rest, "%u %u", &n_found, &n_tokens), 2);
-        assert_int_equal(n_found, N_TEXT);
-        assert_int_equal(n_tokens, N_TEXT * PAGE_TOKENS);
-        for (unsigned i = 0; i < RANKS; ++i)
-                assert_up(ranks[i], 1, N_TEXT);
-        worker_tell(scheduler, "set-release");
-        /* A page invalidated in one rank is dropped in the other, in any tier. */
-        worker_tell(ranks[1], "invalidate 1:%u", N_TEXT / 2);
-        worker_tell(scheduler, "set-lookup 1:0-%u", N_TEXT);
-        assert_int_equal(sscanf(scheduler->rest, "%u %u", &n_found, &n_tokens), 2);
-        assert_int_equal(n_found, N_TEXT / 2);
-        worker_tell(scheduler, "set-release");
-        for (unsigned n = 1000; find(ranks[0], 1).n_found > N_TEXT / 2 && n > 0; --n)
-                sleep_msec(10);
-        assert_int_equal(find(ranks[0], 1).n_found, N_TEXT / 2);
-        for (unsigned i = 0; i < RANKS; ++i)
-                worker_stop(ranks[i]);
-}
-
-/* ---- lookups whose end stays below ---------------------------------------------------------- */
-
-/* The whole device is leased, so a page that can't be moved up ends the run, of lookups and of a
- * session. The worker checks how many tokens that is. */
-HARNESS_TEST(test_cut, &tiers)
-{
-        struct worker *w = worker_start(h, "a", "ns", 1), *hog = worker_start(h, "a", "ns", 1);
-        uint32_t head[N_TEXT / 4], found[N_TEXT];
-        unsigned n_leased = 0;
-
-        worker_tell(w, "session-open chat");
-        worker_tell(w, "session-talk 1 0 %u", N_TEXT - 1);
-        make_cold(w, "ns", 1, N_TEXT);
-        worker_tell(w, "lookup 1:0-%zu", ARRAY_SIZE(head) - 1);
-        assert_int_equal(worker_numbers(w, head, ARRAY_SIZE(head)), ARRAY_SIZE(head));
-        while (worker_ask(hog, "lease 16") == 0)
-                n_leased += 16;
-        while (worker_ask(hog, "lease 1") == 0)
-                n_leased++;
-        print_message("%u pages leased\n", n_leased);
-        worker_tell(w, "lookup 1:0-%u", N_TEXT - 1);
-        assert_int_equal(worker_numbers(w, found, N_TEXT), ARRAY_SIZE(head));
-        release(w, found, ARRAY_SIZE(head));
-        /* A lookup that waits, too: the page behind the run is cached, so it isn't pending. */
-        worker_tell(w, "lookup-wait 20 1:0-%u", N_TEXT - 1);
-        assert_int_equal(worker_numbers(w, found, N_TEXT), 1 + ARRAY_SIZE(head));
-        assert_int_equal(found[0], 0);
-        release(w, found + 1, ARRAY_SIZE(head));
-        read_session(w, ARRAY_SIZE(head), ARRAY_SIZE(head), 0);
-        worker_tell(w, "session-close drop");
-        release(w, head, ARRAY_SIZE(head));
-}
-
 /* ---- what is only looked at ----------------------------------------------------------------- */
 
 static struct where probe(struct worker *w, const char *keys)
@@ -312,98 +219,4 @@ HARNESS_TEST(test_probe, &tiers)
         assert_int_equal(ctl_status(h, "lookups"), n_lookups);
         worker_tell(w, "invalidate all");
         assert_int_equal(worker_ask(w, "probe 1:0"), KVL_MISS);
-}
-
-/* ---- lookups that wait ---------------------------------------------------------------------- */
-
-#define N_MORE 4
-
-/* The beginning is in the lower tier, the rest is being computed. */
-HARNESS_TEST(test_lookup_wait, &tiers)
-{
-        struct worker *reader = worker_start(h, "a", "ns", 1);
-        struct worker *writer = worker_start(h, "a", "ns", 1);
-        uint32_t pages[N_MORE], found[1 + N_TEXT + N_MORE];
-
-        worker_tell(writer, "cache 1 %u", N_TEXT);
-        make_cold(writer, "ns", 1, N_TEXT);
-        worker_tell(writer, "lease %u", N_MORE);
-        assert_int_equal(worker_numbers(writer, pages, N_MORE), N_MORE);
-        worker_tell(writer, "announce 1:%u-%u %u %u %u %u", N_TEXT, N_TEXT + N_MORE - 1, pages[0],
-                pages[1], pages[2], pages[3]);
-        worker_tell(reader, "lookup-wait 50 1:0-%u", N_TEXT + N_MORE - 1);
-        assert_int_equal(worker_numbers(reader, found, ARRAY_SIZE(found)), 1 + N_TEXT);
-        assert_int_equal(found[0], 1);
-        release(reader, found + 1, N_TEXT);
-
-        worker_say(reader, "lookup-wait 60000 1:0-%u", N_TEXT + N_MORE - 1);
-        for (unsigned i = 0; i < N_MORE; ++i) {
-                worker_tell(writer, "fill %u %u", pages[i], 1000 + N_TEXT + i);
-                worker_tell(writer, "publish 1:%u 1:%u %u", N_TEXT + i, N_TEXT + i - 1, pages[i]);
-        }
-        assert_true(worker_answers(reader, 60000));
-        assert_int_equal(reader->code, 0);
-        assert_int_equal(worker_numbers(reader, found, ARRAY_SIZE(found)), ARRAY_SIZE(found));
-        assert_int_equal(found[0], 0);
-        for (unsigned i = 0; i < N_TEXT + N_MORE; ++i)
-                worker_tell(reader, "verify %u %u", found[1 + i], 1000 + i);
-        release(reader, found + 1, N_TEXT + N_MORE);
-        release(writer, pages, N_MORE);
-}
-
-/* ---- another tenant's share ----------------------------------------------------------------- */
-
-static const struct private_tenant both[] = {{"a", NULL}, {"b", NULL}, {NULL, NULL}};
-static const struct private_options shared = {.tenants = both, .device_lines = DEVICE_LINES};
-
-static struct worker *start_safe(struct harness *h, const char *tenant)
-{
-        struct worker *w = worker_spawn(h);
-        char socket[PRIVATE_PATH_MAX];
-
-        worker_tell(
-                w, "connect %s - safepoints", private_daemon_socket(&h->daemon, tenant, socket));
-        worker_tell(w, "open ns 1");
-        return w;
-}
-
-#define SET_PAGES 512
-#define N_TEXTS   24 /* of N_TEXT pages: more than a set of the two */
-
-/* A tenant that gives a set to another one finds its pages in the lower tier. Beside a GPU small
- * pages may take longer than they are given; only demoted ones are found. */
-HARNESS_TEST(test_share, &shared)
-{
-        struct worker *a = start_safe(h, "a"), *b = start_safe(h, "b");
-        unsigned n_below = 0;
-
-        for (unsigned i = 0; i < N_TEXTS; ++i)
-                worker_tell(a, "cache %u %u", i, N_TEXT);
-        /* b gets its share at one of a's safe points. */
-        for (unsigned n = 1000; worker_ask(b, "cache 500 %u", N_TEXT) != 0 && n > 0; --n) {
-                assert_int_equal(b->code, KVL_FULL);
-                worker_tell(a, "events"); /* reads its events */
-                assert_true(worker_ask(a, "safepoint") >= 0);
-                sleep_msec(10);
-        }
-        assert_int_equal(find(b, 500).n_found, N_TEXT);
-        for (unsigned i = 0; i < N_TEXTS; ++i) {
-                struct where at = find(a, i);
-
-                if (!private_on_gpu())
-                        assert_int_equal(at.n_found, N_TEXT);
-                n_below += at.n_below;
-        }
-        print_message("%u pages of a below\n", n_below);
-        assert_true(n_below >= (private_on_gpu() ? 1 : N_TEXTS * N_TEXT - SET_PAGES));
-        for (unsigned i = 0; i < N_TEXTS / 2; ++i) {
-                unsigned n = find(a, i).n_found;
-
-                if (n > 0)
-                        assert_up(a, i, n);
-        }
-        worker_stop(a);
-        worker_stop(b);
-        ctl(h, "purge a --remove");
-        ctl(h, "purge b --remove");
 }

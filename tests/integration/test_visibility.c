@@ -8,13 +8,10 @@
 
 #include "tests/integration/harness.h"
 
-#define N    4   /* pages of a text */
-#define LONG 256 /* of a long one */
+#define N 4 /* pages of a text */
 
 static const struct private_tenant one[] = {{"a", "limit = 2MiB\n"}, {NULL, NULL}};
 static const struct private_options small_cache = {.tenants = one};
-static const struct private_tenant large[] = {{"a", "limit = 200MiB\n"}, {NULL, NULL}};
-static const struct private_options large_cache = {.tenants = large};
 
 static void assert_found(struct worker *w, unsigned chain, unsigned n)
 {
@@ -125,48 +122,6 @@ HARNESS_TEST(test_invalidate_all, NULL)
         }
 }
 
-/* Caches text `chain` of `n` pages, with any contents, and releases it. */
-static void cache_long_text(struct worker *w, unsigned chain, unsigned n)
-{
-        uint32_t pages[LONG];
-        char line[16 * LONG];
-        int at, begin;
-
-        worker_tell(w, "lease %u", n);
-        assert_int_equal(worker_numbers(w, pages, LONG), n);
-        at = begin = snprintf(line, sizeof(line), "publish %u:0-%u -", chain, n - 1);
-        for (unsigned i = 0; i < n; ++i)
-                at += snprintf(line + at, sizeof(line) - (size_t)at, " %u", pages[i]);
-        worker_tell(w, "%s", line);
-        worker_tell(w, "release %s", line + begin);
-}
-
-/* At once, not when the daemon has got round to all the pages: that takes it a while here. */
-HARNESS_TEST(test_invalidate_many, &large_cache)
-{
-        struct worker *w = worker_start(h, "a", "ns", 1);
-        unsigned n_chains = 190, n_pages = n_chains * LONG;
-
-        for (unsigned chain = 1; chain <= n_chains; ++chain)
-                cache_long_text(w, chain, LONG);
-        assert_int_equal(ctl_status(h, "pages_sealed"), n_pages);
-        worker_tell(w, "invalidate-lookup %u:0-%u", n_chains, LONG - 1);
-        assert_int_equal(atoi(w->rest), 0);
-}
-
-HARNESS_TEST(test_purge, NULL)
-{
-        struct worker *a = worker_start(h, "a", "ns", 1);
-        uint32_t pages[N];
-
-        for (unsigned chain = 1; chain < 10; ++chain) {
-                worker_publish_chain(a, chain, N, pages);
-                assert_found(a, chain, N);
-                ctl(h, "purge a ns");
-                assert_missed(a, chain);
-        }
-}
-
 /* The model has other weights: every call of clients with the old version open reports it. */
 HARNESS_TEST(test_version, NULL)
 {
@@ -193,52 +148,6 @@ HARNESS_TEST(test_version, NULL)
         worker_tell(a, "close");
         worker_tell(a, "open ns 1 2");
         assert_found(a, 1, N);
-}
-
-/* One closes the namespace, with pins and grants, while another one reads the same pages. */
-HARNESS_TEST(test_close, &small_cache)
-{
-        struct worker *a = worker_start(h, "a", "ns", 1), *b = worker_start(h, "a", "ns", 1);
-        uint32_t pages[N], found[N];
-
-        worker_publish_chain(a, 1, N, pages);
-        worker_tell(a, "lease 5");
-        worker_tell(b, "lookup 1:0-3");
-        assert_int_equal(worker_numbers(b, found, N), N);
-        assert_int_equal(ctl_status(h, "pages_granted"), 5);
-        worker_tell(a, "close");
-        assert_int_equal(ctl_status(h, "pages_granted"), 0);
-        assert_int_equal(ctl_status(h, "pages_pinned"), N);
-        /* All but b's pages can be had: 512 less 4. */
-        worker_tell(b, "lease 508");
-        assert_int_equal(worker_ask(b, "lease 1"), 3); /* KVL_QUOTA */
-        for (unsigned i = 0; i < N; ++i)
-                worker_tell(b, "verify %u %u", found[i], 1000 + i);
-        assert_found(b, 1, N);
-        worker_tell(a, "open ns 1");
-        assert_found(a, 1, N);
-        assert_int_equal(worker_ask(a, "lease 1"), 3);
-}
-
-/* A page with a pin of any client isn't evicted; every other one is. */
-HARNESS_TEST(test_pinned_stays, &small_cache)
-{
-        struct worker *a = worker_start(h, "a", "ns", 1), *b = worker_start(h, "a", "ns", 1);
-        uint32_t pages[N], found[N];
-
-        worker_publish_chain(a, 1, N, pages);
-        worker_publish_chain(a, 2, N, pages);
-        for (unsigned i = 0; i < N; ++i)
-                worker_tell(a, "release %u", pages[i]); /* of text 2 */
-        worker_tell(b, "lookup 1:0-1");
-        worker_numbers(b, found, 2);
-        worker_kill(a);
-        ctl_wait_status(h, "n_clients", 1);
-        worker_tell(b, "lease 510");
-        assert_int_equal(worker_ask(b, "lease 1"), 3);
-        assert_found(b, 1, 2);
-        assert_missed(b, 2);
-        assert_int_equal(ctl_status(h, "evictions"), 6);
 }
 
 /* A client that only makes hits reads nothing on its socket, and breaks no rule. */

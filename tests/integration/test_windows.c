@@ -32,14 +32,6 @@ static const struct private_options kept = {
         .tenants = tenants, .device_lines = DEVICE_LINES, .is_kept = true};
 static const struct private_options shared = {
         .tenants = tenants, .device_lines = "memory = 4MiB\nextent = 2MiB\nhost_memory = 16MiB\n"};
-/* Sets of a plane each are larger. */
-static const struct private_options layered = {
-        .tenants = tenants, .device_lines = "memory = 8MiB\nextent = 2MiB\nhost_memory = 16MiB\n"};
-static const struct private_options wide = {.tenants = tenants,
-        .device_lines = "memory = 8MiB\nextent = 2MiB\nhost_memory = 32MiB\n",
-        .is_kept = true};
-static const struct private_options no_host = {
-        .tenants = tenants, .device_lines = "memory = 2MiB\nextent = 2MiB\n"};
 
 struct run {
         char logits[64];
@@ -184,56 +176,6 @@ HARNESS_TEST(test_larger_than_device, &small)
         ctl(h, "purge a --remove");
 }
 
-/* The smallest window there can be. */
-HARNESS_TEST(test_smallest, &small)
-{
-        static const char *const smallest[] = {"--device-pages=8", NULL};
-
-        larger_than_device(h, smallest);
-        ctl(h, "purge a --remove");
-}
-
-/* A plane for K and one for V of each layer. */
-HARNESS_TEST(test_layer, &layered)
-{
-        static const char *const layer[] = {"--device-pages=12", "--planes=layer", NULL};
-
-        larger_than_device(h, layer);
-        ctl(h, "purge a --remove");
-}
-
-/* Two read and write the same text at once, each through a window of its own. */
-HARNESS_TEST(test_two, &shared)
-{
-        struct run oracle = decode(h, NULL, none);
-        struct command c[2];
-        int fds[2][2];
-        pid_t pids[2];
-
-        for (unsigned i = 0; i < 2; ++i) {
-                command(h, "a", by_window, &c[i]);
-                assert_int_equal(pipe(fds[i]), 0);
-                pids[i] = proc_spawn(c[i].argv, NULL, (struct proc_files){-1, fds[i][1], -1});
-                assert_true(pids[i] > 0);
-                close(fds[i][1]);
-        }
-        for (unsigned i = 0; i < 2; ++i) {
-                char out[4096] = "";
-                size_t n = 0;
-                ssize_t r;
-                int status;
-
-                while ((r = read(fds[i][0], out + n, sizeof(out) - 1 - n)) > 0)
-                        n += (size_t)r;
-                close(fds[i][0]);
-                assert_int_equal(waitpid(pids[i], &status, 0), pids[i]);
-                assert_int_equal(status, 0);
-                assert_non_null(strstr(out, oracle.logits));
-        }
-        assert_int_equal(ctl_status(h, "evictions"), 0);
-        ctl(h, "purge a --remove");
-}
-
 /* The daemon is killed while pages are being moved; the next one continues with the same pages. */
 HARNESS_TEST(test_survives, &kept)
 {
@@ -329,49 +271,4 @@ HARNESS_TEST(test_conversation, &shared)
         worker_tell(w, "window-close");
         worker_stop(w);
         ctl(h, "purge a --remove");
-}
-
-/* Pages of four planes, 16 KiB: the device has 512 of them. */
-#define WIDE_PAGES 800u
-
-static void verify_planes(struct worker *w, unsigned step)
-{
-        uint32_t got[2];
-
-        worker_tell(w, "window-planes 1 %u", step);
-        assert_int_equal(worker_numbers(w, got, 2), 2);
-        assert_int_equal(got[0], WIDE_PAGES);
-        assert_int_equal(got[1], 0);
-}
-
-/* A window read plane by plane has the published bytes in each plane. This holds after the daemon
- * was killed, which forgets the sums of parts of its pages. */
-HARNESS_TEST(test_planes, &wide)
-{
-        struct worker *w = worker_start(h, "a", "wide", 4);
-        uint32_t got[2];
-
-        worker_tell(w, "window-open %u %u 8", 16 * TALK_FIRST, 16 * TALK_LAST);
-        assert_int_equal(worker_numbers(w, got, 2), 2);
-        assert_int_equal(worker_ask(w, "window-talk 1 0 %u", WIDE_PAGES - 1), 0);
-        for (unsigned step = 1; step <= 4; ++step)
-                verify_planes(w, step);
-        assert_int_equal(ctl_status(h, "evictions"), 0);
-        if (private_is_contiguous()) {
-                assert_int_equal(kill((pid_t)ctl_status(h, "pid"), SIGKILL), 0);
-                assert_int_equal(private_daemon_await(&h->daemon), 0);
-                verify_planes(w, 3);
-        }
-        assert_int_equal(ctl_status(h, "host_damaged"), 0);
-        worker_tell(w, "window-close");
-        worker_stop(w);
-        ctl(h, "purge a --remove");
-}
-
-/* Without a lower tier the device is full, with a message. */
-HARNESS_TEST(test_nothing_below, &no_host)
-{
-        if (private_on_gpu())
-                skip(); /* its pages are small: all of it fits */
-        assert_no_room(h, by_window);
 }

@@ -1,15 +1,11 @@
 /* Workers that compute a text once between them. They wait for pages that are cached or being
  * computed, announce the rest and compute it. Commands, and a job of its own. */
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <time.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/macros.h"
@@ -296,107 +292,10 @@ static void do_flight(struct worker_state *w, char **args, unsigned n_args)
                         flight.n_found, flight.n_duplicates, flight.n_bad);
 }
 
-/* flight-drop: releases the pages of flight, prefill or follow */
+/* flight-drop: releases the pages of flight */
 static void do_flight_drop(struct worker_state *w, char **args, unsigned n_args)
 {
         worker_answer(let_go(&flight));
-}
-
-/* How far two workers are, in a file they share. */
-struct progress {
-        _Atomic uint32_t n_begun; /* pages whose publish has begun, or is done */
-        _Atomic uint32_t n_got;
-};
-
-/* A negative errno, or 0. */
-static int open_progress(const char *path, struct progress **ret)
-{
-        int fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC, 0600);
-        void *at = MAP_FAILED;
-
-        if (fd < 0)
-                return -errno;
-        if (ftruncate(fd, sizeof(struct progress)) == 0)
-                at = mmap(NULL, sizeof(struct progress), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-        close(fd);
-        if (at == MAP_FAILED)
-                return -errno;
-        *ret = at;
-        return 0;
-}
-
-/* Publishes it page by page; how many pages the other was behind, at most, when the next was
- * published. */
-static int prefill(struct flight *f, struct progress *progress, uint32_t *ret_lag)
-{
-        uint32_t pages[MAX_PAGES], n_announced;
-        int r = kvl_lease(f->ns, 0, f->n_pages, pages);
-
-        if (r == 0)
-                r = kvl_announce(f->ns, pages, f->keys, f->n_pages, &n_announced);
-        for (uint32_t i = 0; i < f->n_pages && r == 0; ++i) {
-                r = fill(f, pages[i], i);
-                *ret_lag = MAX(*ret_lag, i - progress->n_got);
-                progress->n_begun = i + 1;
-                if (r == 0)
-                        r = publish(f, pages[i]);
-        }
-        return r;
-}
-
-/* Gets it page by page; how many pages it was behind, at most, when it had got one. */
-static int follow(struct flight *f, struct progress *progress, uint32_t *ret_lag)
-{
-        int r = 0;
-
-        while (f->n_held < f->n_pages && r == 0) {
-                uint32_t n;
-                uint64_t n_tokens;
-
-                r = kvl_lookup_wait(f->ns, 0, key_of(f, f->n_held), 1, PATIENCE_MSEC,
-                        f->pages + f->n_held, &n, &n_tokens, NULL);
-                if (r)
-                        continue;
-                progress->n_got = f->n_held + 1;
-                *ret_lag = MAX(*ret_lag, progress->n_begun - (f->n_held + 1));
-                verify(f, f->n_held, f->n_held + 1);
-                f->n_held++;
-        }
-        return r;
-}
-
-static void answer_progress(struct worker_state *w, char **args,
-        int (*fn)(struct flight *f, struct progress *progress, uint32_t *ret_lag))
-{
-        struct progress *progress;
-        uint32_t lag = 0;
-        int r;
-
-        r = open_progress(args[3], &progress);
-        if (r < 0) {
-                printf("%d no file for the progress\n", r);
-                return;
-        }
-        begin_command(w, args[0], args[1]);
-        flight.usec = (unsigned)strtoul(args[2], NULL, 10);
-        r = fn(&flight, progress, &lag);
-        munmap(progress, sizeof(*progress));
-        if (r)
-                worker_answer(r);
-        else
-                printf("0 %u %" PRIu64 "\n", lag, flight.n_bad);
-}
-
-/* prefill CHAIN N USEC FILE, follow CHAIN N 0 FILE: greatest lag in pages, wrong pages. The text
- * stays pinned. The follower begins once the other's publish has. */
-static void do_prefill(struct worker_state *w, char **args, unsigned n_args)
-{
-        answer_progress(w, args, prefill);
-}
-
-static void do_follow(struct worker_state *w, char **args, unsigned n_args)
-{
-        answer_progress(w, args, follow);
 }
 
 const struct worker_command worker_flight_commands[] = {
@@ -405,7 +304,5 @@ const struct worker_command worker_flight_commands[] = {
         {"lookup-wait", do_lookup_wait},
         {"flight", do_flight},
         {"flight-drop", do_flight_drop},
-        {"prefill", do_prefill},
-        {"follow", do_follow},
         {NULL, NULL},
 };

@@ -69,70 +69,6 @@ static void do_lease_with(struct worker_state *w, char **args, unsigned n_args)
         answer_lease(r, pages, &result);
 }
 
-/* Results of started leases, in the order in which they ended. */
-#define MAX_STARTED_LEASES 16
-static struct {
-        int code;
-        struct kvl_lease_result result;
-        uint32_t pages[256]; /* more pages than these are leased, but not listed */
-} ended[MAX_STARTED_LEASES];
-static unsigned n_ended, n_told;
-
-static void on_leased(struct kvl_ns *ns, int code, const uint32_t *leased,
-        const struct kvl_lease_result *result, void *data)
-{
-        if (n_ended == MAX_STARTED_LEASES)
-                return;
-        ended[n_ended].code = code;
-        ended[n_ended].result = *result;
-        ended[n_ended].result.n_pages = MIN(result->n_pages, ARRAY_SIZE(ended[0].pages));
-        if (result->n_pages > 0)
-                memcpy(ended[n_ended].pages, leased,
-                        ended[n_ended].result.n_pages * sizeof(*leased));
-        n_ended++;
-}
-
-/* lease-start: the words of lease-with; doesn't wait. Sixteen of them in a worker's life. */
-static void do_lease_start(struct worker_state *w, char **args, unsigned n_args)
-{
-        struct kvl_lease_options o;
-        uint32_t n = parse_lease(args, n_args, &o);
-
-        worker_answer(kvl_lease_with_start(w->ns, 0, n, &o, on_leased, NULL));
-}
-
-/* r < 0: the connection is over. */
-static void answer_ended(int r)
-{
-        if (n_told == n_ended) {
-                worker_answer(r);
-                return;
-        }
-        answer_lease(ended[n_told].code, ended[n_told].pages, &ended[n_told].result);
-        n_told++;
-}
-
-/* lease-poll: the answer of the next started lease that has ended, as lease-with's; -EAGAIN where
- * there is none. lease-wait: waits for it. */
-static void do_lease_poll(struct worker_state *w, char **args, unsigned n_args)
-{
-        kvl_dispatch(w->conn);
-        answer_ended(-EAGAIN);
-}
-
-static void do_lease_wait(struct worker_state *w, char **args, unsigned n_args)
-{
-        struct pollfd p = {.fd = kvl_fd(w->conn)};
-        int r = kvl_dispatch(w->conn);
-
-        while (n_told == n_ended && r >= 0) {
-                p.events = (short)(POLLIN | (kvl_wants_write(w->conn) ? POLLOUT : 0));
-                poll(&p, 1, -1);
-                r = kvl_dispatch(w->conn);
-        }
-        answer_ended(r);
-}
-
 /* fill PAGE SEED */
 static void do_fill(struct worker_state *w, char **args, unsigned n_args)
 {
@@ -469,9 +405,6 @@ const struct worker_command worker_page_commands[] = {
         {"lease", do_lease},
         {"wakeups", do_wakeups},
         {"lease-with", do_lease_with},
-        {"lease-start", do_lease_start},
-        {"lease-poll", do_lease_poll},
-        {"lease-wait", do_lease_wait},
         {"fill", do_fill},
         {"verify", do_verify},
         {"zeros", do_zeros},

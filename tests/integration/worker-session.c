@@ -176,24 +176,6 @@ static void do_hold(struct worker_state *w, char **args, unsigned n_args)
         worker_answer(r);
 }
 
-/* announce-chain CHAIN N: leases pages for a text of N, and announces its keys */
-static void do_announce(struct worker_state *w, char **args, unsigned n_args)
-{
-        unsigned chain = (unsigned)atoi(args[0]), n = (unsigned)atoi(args[1]);
-        int r = 0;
-
-        for (unsigned i = 0; i < n && r == 0; i += FILL_PAGES) {
-                uint32_t some = MIN(n - i, FILL_PAGES), n_announced;
-
-                for (uint32_t j = 0; j < some; ++j)
-                        pattern_key(chain, i + j, keys + (size_t)j * KVL_KEY_BYTES);
-                r = kvl_lease(w->ns, 0, some, pages);
-                if (r == 0)
-                        r = kvl_announce(w->ns, pages, keys, some, &n_announced);
-        }
-        worker_answer(r);
-}
-
 /* fill-chain CHAIN N TAG: a text of N pages that hold nothing, for the session that is open */
 static void do_fill(struct worker_state *w, char **args, unsigned n_args)
 {
@@ -428,7 +410,6 @@ const struct worker_command worker_session_commands[] = {
         {"publish-with", do_publish},
         {"fill-chain", do_fill},
         {"hold", do_hold},
-        {"announce-chain", do_announce},
         {"copy", do_copy},
         {"invalidate-tag", do_invalidate},
         {"explain", do_explain},
