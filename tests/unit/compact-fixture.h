@@ -96,16 +96,6 @@ static inline void drop(struct attach *a, unsigned first, unsigned n)
         }
 }
 
-static inline struct attach *open_planes(struct member *m, unsigned n_planes)
-{
-        struct ns_layout l = test_layout();
-        struct attach *a = NULL;
-
-        l.n_planes = n_planes;
-        assert_int_equal(attach_open(m, "n", &l, "", false, &a, NULL), 0);
-        return a;
-}
-
 /* Pages that lie a stride apart which isn't their size, as many to a set. The store has four sets
  * of them for 56 of others. */
 #define APART_PAGE_BYTES 1728
@@ -125,18 +115,6 @@ static inline struct attach *open_apart(struct world *w, struct member *m, unsig
         assert_int_equal(a->ns->geometry.set_pages, SET_PAGES);
         assert_int_equal(a->ns->geometry.extent_bytes, SET_PAGES * APART_STRIDE);
         return a;
-}
-
-/* Nothing was written between pages. */
-static inline void assert_nothing_between(const struct ns *ns)
-{
-        static const uint8_t nothing[APART_STRIDE - APART_PAGE_BYTES];
-
-        ns_for_each_set (set, ns)
-                for (uint32_t i = 0; i < SET_PAGES * ns->layout.n_planes; i++)
-                        assert_memory_equal(fake_bytes(set->extents[i / SET_PAGES]) +
-                                                    i % SET_PAGES * APART_STRIDE + APART_PAGE_BYTES,
-                                nothing, sizeof(nothing));
 }
 
 /* Set 0 with six pages of keys 2 to 7, set 1 with two of keys 8 and 9. */

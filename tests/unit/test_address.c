@@ -56,20 +56,6 @@ static void drop_all(struct world *w)
 
 #define SCENE(fn, ...) TEST_ON(fn, struct world, w, world_init, drop_all, ##__VA_ARGS__)
 
-SCENE(test_one_behind_the_other)
-{
-        struct ns *a, *b, *c;
-
-        a = add(w, 0, 1);
-        b = add(w, 1, GIB + 1);
-        c = add(w, 0, 5 * GIB);
-        assert_int_equal(a->address, ADDRESS_FIRST);
-        assert_int_equal(b->address, ADDRESS_FIRST + GIB);
-        assert_int_equal(c->address, ADDRESS_FIRST + 3 * GIB);
-        w->props.is_contiguous = false;
-        assert_int_equal(add(w, 0, GIB)->address, 0);
-}
-
 SCENE(test_handed_out_again)
 {
         struct ns *a, *b, *c;
@@ -87,40 +73,6 @@ SCENE(test_handed_out_again)
         assert_int_equal(add(w, 0, 16384 * GIB + 1)->address, 0);
         assert_int_equal(add(w, 1, 16384 * GIB)->address, ADDRESS_FIRST + 16384 * GIB);
         assert_int_equal(add(w, 1, UINT64_MAX / 2)->address, 0);
-}
-
-static void check_all(struct world *w, const struct ns *ns)
-{
-        assert_true(ns->address % ADDRESS_STEP == 0 && ns->address >= ADDRESS_FIRST &&
-                    ns->address + address_bytes(ns) <= ADDRESS_END);
-        for (int i = 0; i < 2; i++)
-                list_for_each (other, &w->tenants[i].namespaces, struct ns, link)
-                        if (other != ns && other->address)
-                                assert_true(other->address + address_bytes(other) <= ns->address ||
-                                            ns->address + address_bytes(ns) <= other->address);
-}
-
-SCENE(test_random)
-{
-        unsigned n_given = 0, n_refused = 0;
-        struct list_link *from;
-
-        for (int i = 0; i < 3000; i++) {
-                struct ns *ns = add(w, random_below(2), 1 + random_u64() % (2048 * GIB));
-
-                if (ns->address) {
-                        check_all(w, ns);
-                        n_given++;
-                        continue;
-                }
-                n_refused++;
-                drop(ns);
-                from = &w->tenants[random_below(2)].namespaces;
-                ns = list_first(from, struct ns, link);
-                if (ns)
-                        drop(ns);
-        }
-        assert_true(n_given > 500 && n_refused > 500);
 }
 
 int main(void)

@@ -149,24 +149,6 @@ SCENE(test_sets)
         BREAK(s, s->m->n_mapped_sets, 3, "mapped sets");
 }
 
-SCENE(test_free_lists)
-{
-        struct extent_set *set;
-
-        set = list_first(&s->ns->device.sets_room, struct extent_set, room_link);
-        assert_true(set->n_free > 1);
-        BREAK(s, set->n_free, set->n_free - 1, "n_free");
-        BREAK(s, set->free_head, PAGE_NONE, "n_free");
-        BREAK(s, set->free_head, s->granted[0], "in a free list but not free");
-        BREAK(s, set->free_head, 100000, "free list of another set");
-        /* A cycle. */
-        BREAK(s, page(s, set->free_head)->next, set->free_head, "that knows it not");
-        BREAK(s, page(s, set->free_head)->prev, set->free_head, "that knows it not");
-        BREAK(s, set->free_bits[0], 0, "that knows it not");
-        BREAK(s, set->free_bits[0], UINT64_MAX, "pages are marked as free of");
-        BREAK_STATE(s, set->free_head, PAGE_GRANTED, "in a free list but not free");
-}
-
 TEST(test_page_states)
 {
         struct state s;
@@ -192,30 +174,6 @@ TEST(test_page_states)
         end(&s);
 }
 
-TEST(test_index)
-{
-        _Atomic uint64_t *slot = NULL;
-        struct shm_line *line;
-        struct state s;
-
-        build(&s);
-        BREAK(&s, page(&s, s.cached[1])->key[5], 1, "sealed but not in the index");
-        BREAK(&s, s.ns->shared.n_indexed, 1, "slots used in the index of x");
-        for (uint32_t i = 0; i < s.ns->shared.n_buckets; i++)
-                for (unsigned n = 0; n < SHM_BUCKET_SLOTS; n++)
-                        if (s.ns->shared.buckets[i].slots[n] == 0)
-                                slot = &s.ns->shared.buckets[i].slots[n];
-        BREAK(&s, *slot, shm_slot(0, s.granted[0]), "in the index but not sealed");
-        BREAK(&s, *slot, UINT64_MAX, "in the index but not sealed");
-        BREAK(&s, *slot, shm_slot(0, s.cached[0]), "slots used in the index of x");
-        line = &s.ns->shared.lines[s.cached[0]];
-        BREAK(&s, line->state, line->state + 256, "another state or generation");
-        BREAK(&s, line->key[0], 77, "another key, epoch or number of tokens");
-        BREAK(&s, line->epoch, 77, "another key, epoch or number of tokens");
-        BREAK(&s, s.ns->shared.lines[s.granted[0]].state, PAGE_SEALED, "a state it isn't in");
-        end(&s);
-}
-
 SCENE(test_watched_and_ready)
 {
         uint32_t slot;
@@ -233,85 +191,6 @@ SCENE(test_watched_and_ready)
         BREAK(s, page(s, s->cached[0])->reported, 1, "reported but not granted");
         BREAK(s, page(s, s->cached[0])->watched, 1, "watched");
         BREAK(s, page(s, s->cached[0])->unindexed, 1, "no slot");
-}
-
-static const char *blind_check(const void *policy)
-{
-        return "blind";
-}
-
-static const char *blind_check_node(const void *policy, uint32_t node)
-{
-        return node == 2 ? "blind" : NULL;
-}
-
-static const struct evict_ops blind = {.check = blind_check};
-static const struct evict_ops blind_to_node = {.check_node = blind_check_node};
-
-TEST(test_tree_and_policy)
-{
-        struct page_note *note;
-        struct state s;
-        uint32_t depth;
-
-        build(&s);
-        BREAK(&s, s.ns->tree.nodes[s.cached[1]].parent_1, s.granted[0] + 1, "parent isn't cached");
-        BREAK(&s, s.ns->tree.nodes[s.cached[0]].first_child_1, 0, "among its parent's");
-        BREAK(&s, s.ns->tree.nodes[s.cached[2]].prev_1, 0, "not in the tree");
-        BREAK(&s, s.ns->tree.nodes[s.cached[2]].next_1, 1, "neighbouring siblings");
-        note = ns_note(s.ns, s.cached[2]);
-        depth = note->depth;
-        note->depth = depth + 1;
-        broken(&s, "one page deeper than its parent");
-        note->depth = depth & 0x3fffffff;
-        /* A finding of the policy's own check is passed on. */
-        BREAK(&s, s.ns->evict, &blind, "eviction policy of namespace a/x: blind");
-        BREAK(&s, s.ns->evict, &blind_to_node, "page 2 of namespace a/x: blind");
-        end(&s);
-}
-
-SCENE(test_pins)
-{
-        uint32_t *count;
-
-        BREAK(s, page(s, s->pinned[0])->n_pins, 2, "sum of its clients' pins");
-        BREAK(s, page(s, s->cached[0])->n_pins, 1, "sum of its clients' pins");
-        count = &s->a->pins.counts[s->pinned[1]];
-        BREAK(s, *count, 2, "sum of its clients' pins");
-        BREAK(s, *count, 0, "client 1 counts 5 pinned pages of namespace x, has 4");
-        BREAK(s, s->m->n_pins, 1, "client 1 counts 1 pins");
-        BREAK(s, s->a->pins.counts[60], 1, "client 1 pins page 60");
-}
-
-TEST(test_grants)
-{
-        struct grants *g;
-        struct state s;
-
-        build(&s);
-        g = s.a->grants;
-        BREAK(&s, g->head, s.cached[0], "among a group's grants but not granted");
-        BREAK(&s, g->n_pages, 1, "n_pages (1) grants");
-        BREAK(&s, g->head, PAGE_NONE, "n_pages (2) grants");
-        BREAK(&s, page(&s, s.granted[0])->owner, 9, "group that isn't its owner");
-        BREAK(&s, page(&s, g->head)->prev, 1, "neighbours among the grants");
-        BREAK(&s, g->n_attach, 2, "attachments that share grants");
-        end(&s);
-}
-
-SCENE(test_members)
-{
-        BREAK(s, s->f.a->n_members, 2, "number of clients of a");
-        BREAK(s, s->f.store.n_members, 2, "number of clients of the daemon");
-}
-
-SCENE(test_sound_state)
-{
-        uint64_t n_pages, n_sets;
-
-        assert_int_equal(store_check(&s->f.store, &n_pages, &n_sets, NULL), 0);
-        assert_int_equal(n_sets, s->ns->device.n_sets);
-        assert_int_equal(n_pages, n_sets * SET_PAGES);
 }
 
 /* All that a whole check finds is found, and things may change meanwhile. */

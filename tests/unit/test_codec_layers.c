@@ -98,50 +98,10 @@ TEST(test_refused)
         check_refused(many, CODEC_RANGES_MAX + 1, "change more than 15 times");
 }
 
-/* Checked as an option before there is a layout, so any last layer is accepted. */
-TEST(test_checked)
-{
-        struct detail d;
-
-        assert_int_equal(codec_layers_check("none", &d), 0);
-        assert_int_equal(codec_layers_check("0-7:none,8-:int8", &d), 0);
-        assert_int_equal(codec_layers_check("0-7:none,8-23:int8,24-31:int4", &d), 0);
-        assert_int_equal(codec_layers_check("0-7:none,9-:int8", &d), -EINVAL);
-        assert_int_equal(codec_layers_check("int5", &d), -EINVAL);
-        assert_int_equal(codec_layers_check("", &d), -EINVAL);
-}
-
-/* Any text gives codecs of the layout's layers, or is refused. */
-TEST(test_any_text)
-{
-        static const char of[] = "0123456789-:,nonefp8int4", good[] = "0-3:none,4-6:int8,7-:int4";
-        const struct ns_layout l = toy_layout(65536);
-        unsigned n_read = 0;
-
-        for (unsigned i = 0; i < 200000; i++) {
-                struct codec_layers tiers[TIER_COUNT] = {{0}};
-                struct ns_layout layout = l;
-                char text[sizeof(good)];
-                struct page_codecs c;
-
-                layout.n_layers = 8;
-                memcpy(text, good, sizeof(text));
-                for (unsigned k = random_below(4); k > 0; k--)
-                        text[random_below(sizeof(text))] = of[random_below(sizeof(of))];
-                if (text[sizeof(text) - 1] != '\0' ||
-                        codec_layers_parse(text, 8, &tiers[TIER_HOST], NULL) < 0)
-                        continue;
-                assert_int_equal(page_codecs_init(&c, &layout, tiers, NULL), 0);
-                n_read++;
-        }
-        assert_true(n_read > 100);
-}
-
 /* ---- pages ----------------------------------------------------------------------------------- */
 
 /* Matrices of 16 tokens by 64 numbers of 2 bytes. */
 #define MATRIX_BYTES 2048
-#define INT8_BYTES   (64 * 2 + 16 * 64)
 #define INT4_BYTES   (64 * 2 + 8 * 64)
 
 static struct ns_layout layout_of(uint32_t n_layers, uint32_t n_planes, uint32_t plane_matrices)
@@ -160,97 +120,7 @@ struct part {
         uint64_t plain_at, plain_bytes, stored_bytes;
 };
 
-static void check_parts(
-        const struct ns_layout *l, const char *text, const struct part *expected, unsigned n)
-{
-        const struct codec_layers tiers[TIER_COUNT] = {[TIER_HOST] = read_well(text, l->n_layers)};
-        struct page_part part = {0};
-        struct page_codecs c;
-        uint64_t stored = 0;
-        struct detail d;
-
-        if (page_codecs_init(&c, l, tiers, &d) < 0)
-                fail_msg("%s", d.text);
-        assert_int_equal(page_parts_count(&c, l, TIER_HOST), n);
-        for (unsigned i = 0; i < n; i++) {
-                assert_true(page_part_next(&c, l, TIER_HOST, &part));
-                assert_int_equal(part.plane, expected[i].plane);
-                assert_int_equal(part.codec, expected[i].codec);
-                assert_int_equal(part.plain_at, expected[i].plain_at);
-                assert_int_equal(part.plain_bytes, expected[i].plain_bytes);
-                assert_int_equal(part.stored_at, stored);
-                assert_int_equal(part.stored_bytes, expected[i].stored_bytes);
-                stored += part.stored_bytes;
-        }
-        assert_false(page_part_next(&c, l, TIER_HOST, &part));
-        assert_int_equal(c.stored_bytes[TIER_HOST], stored);
-        assert_int_equal(c.stored_bytes[TIER_DEVICE], layout_page_bytes(l));
-        assert_int_equal(page_parts_count(&c, l, TIER_DISK), l->n_planes);
-}
-
 #define M(n) ((n) * (uint64_t)MATRIX_BYTES)
-
-TEST(test_parts)
-{
-        const struct ns_layout block = layout_of(4, 1, 8), layers = layout_of(3, 3, 2),
-                               halves = layout_of(2, 4, 1), odd = layout_of(4, 2, 6);
-        struct ns_layout bytes = layout_of(2, 2, 1);
-
-        /* One plane: K and V of each layer. */
-        check_parts(&block, "0:none,1-2:int8,3:int4",
-                (const struct part[]){{0, CODEC_NONE, 0, M(2), M(2)},
-                        {0, CODEC_INT8, M(2), M(4), 4 * INT8_BYTES},
-                        {0, CODEC_INT4, M(6), M(2), 2 * INT4_BYTES}},
-                3);
-        /* A plane for each layer, and one for K and for V of each. */
-        check_parts(&layers, "0:none,1-:int4",
-                (const struct part[]){{0, CODEC_NONE, 0, M(2), M(2)},
-                        {1, CODEC_INT4, 0, M(2), 2 * INT4_BYTES},
-                        {2, CODEC_INT4, 0, M(2), 2 * INT4_BYTES}},
-                3);
-        check_parts(&halves, "0:int8,1:none",
-                (const struct part[]){{0, CODEC_INT8, 0, M(1), INT8_BYTES},
-                        {1, CODEC_INT8, 0, M(1), INT8_BYTES}, {2, CODEC_NONE, 0, M(1), M(1)},
-                        {3, CODEC_NONE, 0, M(1), M(1)}},
-                4);
-        /* Two layers in each plane. */
-        check_parts(&odd, "0:int4,1-2:none,3:int8",
-                (const struct part[]){{0, CODEC_INT4, 0, M(3), 3 * INT4_BYTES},
-                        {0, CODEC_NONE, M(3), M(3), M(3)}, {1, CODEC_NONE, 0, M(3), M(3)},
-                        {1, CODEC_INT8, M(3), M(3), 3 * INT8_BYTES}},
-                4);
-        /* With one codec for all, each plane is a part; without a codec, of any numbers. */
-        check_parts(&layers, "int8",
-                (const struct part[]){{0, CODEC_INT8, 0, M(2), 2 * INT8_BYTES},
-                        {1, CODEC_INT8, 0, M(2), 2 * INT8_BYTES},
-                        {2, CODEC_INT8, 0, M(2), 2 * INT8_BYTES}},
-                3);
-        bytes.dtype = 6;
-        check_parts(&bytes, "none",
-                (const struct part[]){
-                        {0, CODEC_NONE, 0, M(1), M(1)}, {1, CODEC_NONE, 0, M(1), M(1)}},
-                2);
-}
-
-TEST(test_layers_that_cannot_be_told)
-{
-        const struct ns_layout l = layout_of(3, 2, 2); /* four matrices */
-        struct ns_layout bytes = layout_of(2, 2, 1);
-        struct codec_layers tiers[TIER_COUNT] = {{0}};
-        struct page_codecs c;
-        struct detail d;
-
-        tiers[TIER_DISK] = read_well("0:none,1-:int8", 3);
-        assert_int_equal(page_codecs_init(&c, &l, tiers, &d), -EINVAL);
-        assert_non_null(strstr(d.text, "4 matrices"));
-        assert_non_null(strstr(d.text, "no multiple of n_layers 3"));
-        tiers[TIER_DISK] = codec_layers_all(CODEC_INT8);
-        assert_int_equal(page_codecs_init(&c, &l, tiers, &d), 0);
-        bytes.dtype = 6;
-        tiers[TIER_DISK] = read_well("0:none,1:int8", 2);
-        assert_int_equal(page_codecs_init(&c, &bytes, tiers, &d), -EINVAL);
-        assert_non_null(strstr(d.text, "dtype"));
-}
 
 /* ---- records --------------------------------------------------------------------------------- */
 
@@ -262,24 +132,6 @@ static struct records_header header_of(const struct ns_layout *l, uint32_t codec
         memcpy(h.identity.layout, l, RECORDS_LAYOUT_BYTES);
         *t = (struct tier_geometry){.codec = codec, .stored_bytes = bytes, .n_sets = 1};
         return h;
-}
-
-/* Records of an earlier daemon have one codec, by its number, and no ranges. */
-TEST(test_records_before)
-{
-        const struct ns_layout l = layout_of(4, 1, 8);
-        struct records_header h = header_of(&l, CODEC_INT8, 8 * INT8_BYTES);
-        uint32_t sum = records_identity_sum(&h);
-        struct page_codecs c;
-
-        assert_int_equal(records_codecs(&h, &c), 0);
-        assert_int_equal(codec_layers_number(&c.tiers[TIER_HOST]), CODEC_INT8);
-        assert_int_equal(c.stored_bytes[TIER_HOST], 8 * INT8_BYTES);
-        assert_int_equal(
-                sum, (uint32_t)hash_bytes((struct hash_seed){RECORDS_MAGIC, sizeof(h.identity)},
-                             &h.identity, sizeof(h.identity)));
-        h.identity.geometry.tiers[TIER_HOST].stored_bytes--;
-        assert_int_equal(records_codecs(&h, &c), -EINVAL);
 }
 
 TEST(test_records)

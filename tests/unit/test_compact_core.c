@@ -49,81 +49,6 @@ RECALL_SCENE(test_empties_a_set, 4)
         assert_int_equal(count_hits(a, 8, 1), 1); /* as if nothing had been */
 }
 
-RECALL_SCENE(test_all_planes, 8)
-{
-        struct member *m;
-        struct attach *a;
-
-        m = join(w->f.a);
-        a = open_planes(m, 2);
-        assert_int_equal(a->ns->geometry.set_pages, 4);
-        cache_pages(a, 0, 8);
-        drop(a, 0, 1);
-        drop(a, 5, 3);
-        w->now_nsec = LATER;
-        assert_true(turn(w));
-        assert_int_equal(work(w), RECALL_NOTHING);
-        assert_int_equal(a->ns->device.n_sets, 1);
-        for (unsigned key = 1; key < 5; key++)
-                assert_cached(a, key);
-}
-
-/* By strides, as many bytes as a page has. */
-TEST(test_apart)
-{
-        for (unsigned n_planes = 1; n_planes <= 2; n_planes++) {
-                struct world w;
-                struct member *m;
-                struct attach *a;
-
-                start(&w, n_planes * APART_SETS(4));
-                m = join(w.f.a);
-                a = open_apart(&w, m, n_planes);
-                scatter(a);
-                w.now_nsec = LATER;
-                assert_true(turn(&w));
-                assert_int_equal(work(&w), RECALL_NOTHING);
-                assert_int_equal(a->ns->device.n_sets, 1);
-                for (unsigned key = 2; key < 10; key++)
-                        assert_cached(a, key);
-                assert_nothing_between(a->ns);
-                recall_end(&w);
-        }
-}
-
-/* Parents and children of what was moved, and its place in the order of eviction. */
-RECALL_SCENE(test_tree_and_order, 4)
-{
-        struct attach *a = enter(w->f.a, "n");
-        uint32_t parent, child, more;
-
-        cache_pages(a, 0, 8);
-        cache_pages(a, 8, 1); /* in set 1 */
-        drop(a, 0, 2);
-        child = cache_below(a, 8, 20); /* in set 0 */
-        assert_int_equal(child / SET_PAGES, 0);
-        more = cache_below(a, 2, 21);
-        assert_int_equal(more / SET_PAGES, 0);
-        drop(a, 3, 2);
-        parent = find(a, 8);
-        assert_int_equal(parent / SET_PAGES, 1);
-        w->now_nsec = LATER;
-        assert_true(turn(w));
-        assert_int_equal(work(w), RECALL_NOTHING);
-        assert_int_equal(a->ns->device.n_sets, 1);
-        parent = find(a, 8);
-        assert_int_equal(parent / SET_PAGES, 0);
-        assert_int_equal(find(a, 20), child);
-        assert_int_equal(tree_parent(&a->ns->tree, child), parent);
-        assert_cached(a, 8);
-        assert_cached(a, 20);
-        /* 8 was before 20 and 21 when they were published, but is above 20. */
-        assert_int_equal(a->ns->evict->victim(a->ns->policy, 0, EVICT_DROP, 9), find(a, 5));
-        drop(a, 8, 1);
-        assert_int_equal(find(a, 20), PAGE_NONE);
-        assert_int_equal(find(a, 21), more);
-}
-
 RECALL_SCENE(test_fullest_is_filled, 4)
 {
         struct attach *a = enter(w->f.a, "n");
@@ -138,21 +63,6 @@ RECALL_SCENE(test_fullest_is_filled, 4)
         assert_int_equal(a->ns->device.n_sets, 2);
         assert_int_equal(find(a, 16) / SET_PAGES, 1);
         assert_cached(a, 16);
-}
-
-/* A lease that waits for room in the namespace needs the withheld pages. */
-RECALL_SCENE(test_called_off_for_who_waits, 4)
-{
-        struct attach *a;
-
-        a = begin(w);
-        assert_true(turn(w));
-        a->ns->waits.n_queued++; /* as a lease does that waits */
-        (void)recall_work(&w->f.store, w->now_nsec, TIMEOUT, PLENTY);
-        a->ns->waits.n_queued--;
-        assert_int_equal(w->f.store.recalls.n, 0);
-        assert_int_equal(w->f.store.counters.compacted_pages, 0);
-        assert_int_equal(a->ns->device.n_withheld, 0);
 }
 
 /* Pages that are leased all the time will need the room. */
@@ -187,54 +97,6 @@ RECALL_SCENE(test_reserved, 4)
         assert_int_equal(region_reserve(a->ns->device.share, 0, NULL), 0);
 }
 
-/* Sets with pages that are pinned (in either way) or granted, and sets that are too full, stay. */
-RECALL_SCENE(test_held_sets_stay, 4)
-{
-        uint8_t key[KEY_BYTES];
-        struct attach *a;
-        uint32_t page, n;
-        uint64_t tokens;
-
-        a = begin(w);
-        make_keys(key, 8, 1);
-        assert_int_equal(
-                lookup_pages(a, &(struct lookup_request){key, 1, 2}, &page, &n, &tokens, NULL), 0);
-        assert_false(turn(w));
-        assert_int_equal(w->f.store.recalls.n, 0);
-        assert_int_equal(attach_share(a, NULL), 0);
-        a->share.counters[page]++;
-        assert_int_equal(release_pages(a, &page, 1, 2, NULL), 0);
-        assert_false(turn(w));
-        a->share.counters[page]--;
-        assert_int_equal(lease_pages(a, 4, 1, (uint32_t[4]){0}, NULL), 0); /* two of set 1 */
-        assert_false(turn(w));
-        assert_int_equal(w->f.store.recalls.n, 0);
-        assert_int_equal(a->ns->device.n_sets, 2);
-}
-
-RECALL_SCENE(test_goes_on_when_let_go, 4)
-{
-        uint8_t key[KEY_BYTES];
-        struct attach *a;
-        uint32_t page, n;
-        uint64_t tokens;
-
-        a = begin(w);
-        make_keys(key, 8, 1);
-        assert_true(turn(w));
-        /* A reader comes between the choice and the work, and stays. */
-        assert_int_equal(
-                lookup_pages(a, &(struct lookup_request){key, 1, 2}, &page, &n, &tokens, NULL), 0);
-        assert_int_equal(work(w), RECALL_SOON);
-        assert_int_equal(find(a, 8), page);
-        assert_int_equal(find(a, 9) / SET_PAGES, 0);
-        assert_int_equal(work_later(w, SECOND / 2), RECALL_SOON);
-        assert_int_equal(release_pages(a, &page, 1, 2, NULL), 0);
-        assert_int_equal(work(w), RECALL_NOTHING);
-        assert_int_equal(a->ns->device.n_sets, 1);
-        assert_cached(a, 8);
-}
-
 RECALL_SCENE(test_called_off_after_a_while, 4)
 {
         uint8_t key[KEY_BYTES];
@@ -261,24 +123,6 @@ RECALL_SCENE(test_called_off_after_a_while, 4)
         assert_true(turn(w));
         assert_int_equal(work(w), RECALL_NOTHING);
         assert_int_equal(a->ns->device.n_sets, 1);
-}
-
-/* A lease that lacks pages has those that are withheld; nothing else is bound or evicted. */
-RECALL_SCENE(test_lease_calls_it_off, 4)
-{
-        struct attach *a;
-        uint32_t pages[8];
-
-        a = begin(w);
-        assert_true(turn(w));
-        assert_int_equal(ns_n_room(a->ns), 2);
-        assert_int_equal(lease_pages(a, 8, 1, pages, NULL), 0);
-        fixture_check(&w->f);
-        assert_int_equal(a->ns->device.n_sets, 2);
-        assert_int_equal(w->f.store.recalls.n, 0);
-        assert_int_equal(w->f.store.counters.evictions, 0);
-        for (unsigned key = 2; key < 10; key++)
-                assert_cached(a, key);
 }
 
 /* Its room is leased by others before it is used: called off, and nothing is dropped. */
@@ -317,19 +161,6 @@ RECALL_SCENE(test_mapped, 4)
         assert_cached(a, 8);
 }
 
-/* A client that can't be recalled maps the set while it is being emptied. */
-RECALL_SCENE(test_mapped_meanwhile, 4)
-{
-        struct attach *a;
-
-        a = begin(w);
-        assert_true(turn(w));
-        assert_int_equal(map_set(a, 1), 1);
-        assert_int_equal(work(w), RECALL_NOTHING);
-        assert_int_equal(w->n_told, 0);
-        assert_int_equal(a->ns->device.n_sets, 2);
-}
-
 /* Pages in magazines are taken back; a claimed page keeps the set. */
 RECALL_SCENE(test_magazines, 4)
 {
@@ -365,42 +196,6 @@ RECALL_SCENE(test_magazines, 4)
         assert_int_equal(work(w), RECALL_NOTHING);
         assert_int_equal(a->ns->device.n_sets, 1);
         assert_cached(a, 9);
-}
-
-/* An administrator takes what is being emptied. */
-RECALL_SCENE(test_forced_meanwhile, 4)
-{
-        struct attach *a;
-
-        a = begin(w);
-        assert_true(turn(w));
-        assert_int_equal(recall_all(w), 2);
-        assert_int_equal(work(w), RECALL_NOTHING);
-        assert_int_equal(a->ns->device.n_sets, 0);
-}
-
-TEST(test_without_memory)
-{
-        bool failed = true;
-
-        for (unsigned n = 1; failed; n++) {
-                struct world w;
-                struct attach *a;
-
-                start(&w, 4);
-                a = begin(&w);
-                alloc_fail_at(n);
-                (void)compact_turn(&w.f.store, w.now_nsec);
-                recall_poll(&w.f.store);
-                (void)recall_work(&w.f.store, w.now_nsec, TIMEOUT, PLENTY);
-                failed = alloc_fail_end();
-                fixture_check(&w.f);
-                assert_true(a->ns->device.n_withheld == 0 || failed);
-                for (unsigned key = 2; key < 10; key++)
-                        assert_cached(a, key);
-                assert_true(a->ns->device.n_sets == 1 || failed);
-                recall_end(&w);
-        }
 }
 
 /* ---- pages that take several visits to copy ---- */
@@ -709,70 +504,6 @@ TEST(test_slow_device)
         end_slow(&w, m);
 }
 
-TEST(test_apart_queue)
-{
-        struct world w;
-        struct member *m;
-        struct attach *a = begin_copies_of(&w, PATIENT_MSEC, true, &m);
-
-        finish_copies(&w, a);
-        assert_int_equal(a->ns->device.n_sets, 1);
-        for (unsigned key = 2; key < 10; key++)
-                assert_cached(a, key);
-        assert_nothing_between(a->ns);
-        end_slow(&w, m);
-}
-
-TEST(test_pinned_during_the_copy)
-{
-        struct world w;
-        struct member *m;
-        struct attach *a = begin_copies(&w, PATIENT_MSEC, &m);
-        uint32_t page = find(a, 8), pinned, n;
-        uint8_t key[KEY_BYTES];
-        uint64_t tokens;
-
-        make_keys(key, 9, 1);
-        assert_int_equal(attach_share(a, NULL), 0);
-        a->share.counters[page]++;
-        assert_int_equal(
-                lookup_pages(a, &(struct lookup_request){key, 1, 2}, &pinned, &n, &tokens, NULL),
-                0);
-        finish_copies(&w, a);
-        assert_int_equal(find(a, 8), page);
-        assert_int_equal(find(a, 9), pinned);
-        assert_int_equal(a->ns->shared.lines[page].state & 0xff, PAGE_SEALED);
-        assert_int_equal(a->ns->device.n_sets, 2);
-        a->share.counters[page]--;
-        assert_int_equal(release_pages(a, &pinned, 1, 2, NULL), 0);
-        assert_int_equal(work(&w), RECALL_SOON);
-        finish_copies(&w, a);
-        assert_int_equal(a->ns->device.n_sets, 1);
-        assert_cached(a, 8);
-        assert_cached(a, 9);
-        end_slow(&w, m);
-}
-
-TEST(test_stale_during_the_copy)
-{
-        struct world w;
-        struct member *m;
-        struct attach *a = begin_copies(&w, PATIENT_MSEC, &m);
-        uint64_t n;
-
-        assert_int_equal(ns_invalidate(a->ns, CAUSE_NAMESPACE, &n), 0);
-        finish_copies(&w, a);
-        for (unsigned key = 2; key < 10; key++)
-                assert_int_equal(find(a, key), PAGE_NONE);
-        while (store_work(&w.f.store, 100))
-                ;
-        (void)work(&w);
-        fixture_check(&w.f);
-        assert_int_equal(w.f.store.counters.compacted_pages, 0);
-        assert_int_equal(a->ns->device.n_sets, 0);
-        end_slow(&w, m);
-}
-
 /* Another text is published in its place. */
 TEST(test_reused_during_the_copy)
 {
@@ -800,54 +531,6 @@ TEST(test_reused_during_the_copy)
         assert_cached(a, 40);
         assert_cached(a, 9);
         assert_int_equal(w.f.store.counters.compacted_pages, 1);
-        end_slow(&w, m);
-}
-
-/* A client that can't be recalled isn't asked to unmap it. */
-TEST(test_mapped_during_the_copy)
-{
-        struct world w;
-        struct member *m;
-        struct attach *a = begin_copies(&w, PATIENT_MSEC, &m);
-        struct extent_handle handle;
-
-        assert_int_equal(attach_map_set(a, 1, 0, 1, &handle, NULL), 1);
-        fd_close(handle.fd);
-        finish_copies(&w, a);
-        assert_int_equal(work(&w), RECALL_NOTHING);
-        assert_int_equal(w.n_told, 0);
-        assert_int_equal(find(a, 8) / SET_PAGES, 1);
-        end_slow(&w, m);
-}
-
-/* All of it goes away. */
-TEST(test_dropped_during_the_copy)
-{
-        struct world w;
-        struct member *m;
-        struct attach *a = begin_copies(&w, PATIENT_MSEC, &m);
-
-        drop(a, 8, 2);
-        idle_sets_drain(&w.f.store);
-        assert_int_equal(a->ns->device.n_sets, 1);
-        finish_copies(&w, a);
-        assert_int_equal(find(a, 8), PAGE_NONE);
-        assert_int_equal(find(a, 9), PAGE_NONE);
-        assert_int_equal(w.f.store.counters.compacted_pages, 0);
-        end_slow(&w, m);
-}
-
-TEST(test_failed_copy)
-{
-        struct world w;
-        struct member *m;
-        struct attach *a = begin_copies(&w, PATIENT_MSEC, &m);
-
-        fake_device_fail(&w.f.device, "copy", 1, -EIO);
-        finish_copies(&w, a);
-        assert_int_equal(find(a, 8) / SET_PAGES, 1);
-        assert_cached(a, 8);
-        assert_cached(a, 9);
         end_slow(&w, m);
 }
 

@@ -2,7 +2,6 @@
  * (daemon/core/reclaim/demote.h): fair shares between tenants, and what a tenant's other namespaces
  * and sparse sets hold. */
 #include "daemon/core/life/tenant-life.h"
-#include "daemon/core/requests/invalidate.h"
 #include "tests/unit/tier-fixture.h"
 
 #define HOST_SETS 4
@@ -75,28 +74,6 @@ static unsigned count_below(struct tiers *w, const struct user *u, unsigned firs
                 n += tier_of(w, key) == TIER_HOST;
         }
         return n;
-}
-
-/* A late user gets its half of the tier that another one has filled, and no more. */
-SCENE(test_share)
-{
-        struct user a, b;
-
-        a = add_user(w, w->a, "mine", 0);
-        b = add_user(w, add_tenant(w, "b"), "theirs", 10000);
-        use(w, &a, (2 + HOST_SETS + 1) * TIER_SET_PAGES);
-        assert_int_equal(sets_below(&a), HOST_SETS);
-        use(w, &b, (2 + HOST_SETS + 1) * TIER_SET_PAGES);
-        assert_int_equal(sets_below(&b), HOST_SETS / 2);
-        assert_int_equal(sets_below(&a), HOST_SETS / 2);
-        use(w, &a, 2 * TIER_SET_PAGES);
-        use(w, &b, 2 * TIER_SET_PAGES);
-        assert_int_equal(sets_below(&a), HOST_SETS / 2);
-        assert_int_equal(sets_below(&b), HOST_SETS / 2);
-        assert_int_equal(count_below(w, &a, 0), HOST_SETS / 2 * TIER_SET_PAGES);
-        assert_int_equal(count_below(w, &b, 10000), HOST_SETS / 2 * TIER_SET_PAGES);
-        member_free(a.m);
-        member_free(b.m);
 }
 
 static void invalidate(struct user *u, unsigned key)

@@ -8,7 +8,6 @@
 #include <sys/mman.h>
 
 #include "base/fd.h"
-#include "base/macros.h"
 #include "gpu/device.h"
 #include "tests/unit/test-support.h"
 
@@ -171,20 +170,6 @@ SCENE(test_many)
         discards_stop(&f->discards);
         for (unsigned i = 0; i < MANY; i++)
                 assert_true(is_empty(f, i));
-}
-
-SCENE(test_no_thread)
-{
-        struct discard *what;
-
-        what = make(f, 1, 1);
-        assert_true(is_full(f, 0));
-        discard_submit(&f->discards, what);
-        assert_true(is_empty(f, 0));
-        /* An empty discard, as for a disk. */
-        what = discard_new(0);
-        assert_non_null(what);
-        discard_submit(&f->discards, what);
 }
 
 /* A client has made its file immutable: it goes all the same, and what is in it stays with it. */

@@ -1,9 +1,7 @@
 /* Host memory below a GPU: registered with it when it is mapped, given back when the driver has let
  * go of it, and as good where the driver refuses. */
 #include "daemon/core/core.h"
-#include "daemon/core/life/leave.h"
 #include "daemon/core/life/open.h"
-#include "daemon/core/memory/dma.h"
 
 #include <poll.h>
 
@@ -155,27 +153,6 @@ SCENE(test_refused, PATIENT_MSEC)
         assert_true(list_is_empty(&w->below->leaving));
         expect_log(w, "register ");
         fake_device_fail(&w->gpu, "register", 1, 0);
-}
-
-/* Its set goes while it is being registered: it is mapped until the driver has let go of it. */
-SCENE(test_goes_meanwhile, PATIENT_MSEC)
-{
-        uint8_t *at;
-
-        fake_device_block(&w->gpu, "register");
-        at = map(w);
-        memset(at, 1, BYTES);
-        fake_device_wait_inside(&w->gpu);
-        set_unbind(w->set);
-        assert_false(list_is_empty(&w->below->leaving));
-        assert_int_equal(w->below->account.charged_bytes, 0);
-        assert_int_equal(at[BYTES - 1], 1);
-        fake_device_unblock(&w->gpu);
-        while (!list_is_empty(&w->below->leaving))
-                reap(w);
-        expect(w, 0, 0);
-        assert_int_equal(w->gpu.registered_bytes, 0);
-        expect_log(w, "register unregister ");
 }
 
 /* A late registration may have succeeded, and is undone as if it had. */

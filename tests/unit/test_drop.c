@@ -1,6 +1,5 @@
 /* Drops in slices: what one slice may take, what is found between two, and what may come between.
  */
-#include "daemon/core/cache/tag.h"
 #include "daemon/core/clients/grants.h"
 #include "daemon/core/core.h"
 #include "daemon/core/life/leave.h"
@@ -128,66 +127,6 @@ SCENE(test_slices, 4)
         assert_int_equal(count_hits(w->a, 0, 60), 10);
 }
 
-/* Between two slices the text is found up to where it goes on, as after evictions. */
-SCENE(test_found_between, 3)
-{
-        unsigned before = 40, now;
-        struct waiting d;
-
-        cache_chain(w->a, 0, 40);
-        drop_from(w, 0, &d);
-        while (slice(w)) {
-                now = count_hits(w->a, 0, 40);
-                assert_true(now <= before && now == n_cached(w));
-                before = now;
-                for (unsigned i = 0; i < 40; i++)
-                        assert_int_equal(find(w, i) != PAGE_NONE, i < now);
-        }
-        assert_int_equal(before, 0);
-}
-
-/* A small drop is over at once. */
-SCENE(test_at_once, 16)
-{
-        uint8_t key[KEY_BYTES];
-        struct drop d;
-
-        cache_chain(w->a, 0, 8);
-        make_keys(key, 0, 1);
-        assert_int_equal(drop_key(&d, w->a, key, NULL), 0);
-        assert_true(drop_is_over(&d) && d.n_pages == 8);
-        assert_int_equal(drop_key(&d, w->a, key, NULL), 0);
-        assert_true(drop_is_over(&d) && d.n_pages == 0);
-        assert_int_equal(drop_tag(&d, w->a, 5, NULL), 0);
-        assert_true(drop_is_over(&d) && d.n_pages == 0);
-}
-
-/* Pages are evicted where the drop goes on, or all of them. */
-TEST_BARE(test_evicted_meanwhile)
-{
-        struct waiting d;
-        struct bench w;
-
-        for (unsigned n_evicted = 1; n_evicted <= 20; n_evicted++) {
-                begin(&w, 7);
-                cache_chain(w.a, 0, 20);
-                drop_from(&w, 0, &d);
-                for (unsigned n = n_evicted < 10 ? 2 : 0; n > 0; n--)
-                        (void)slice(&w); /* it goes up by now */
-                for (unsigned n = 0; n < n_evicted && n_cached(&w) > 0; n++) {
-                        uint32_t leaf = tree_leaf_below(&w.ns->tree, find(&w, 0));
-
-                        assert_true(ns_evict_leaf(w.ns, leaf, NULL));
-                        idle_sets_drain(&w.f.store);
-                        fixture_check(&w.f);
-                }
-                (void)run(&w);
-                assert_int_equal(d.n_done, 1);
-                assert_int_equal(n_cached(&w), 0);
-                end(&w);
-        }
-}
-
 /* Moves the page of this key to another index, like compaction and tiers. */
 static void move_page(struct bench *w, unsigned key)
 {
@@ -217,65 +156,6 @@ SCENE(test_moved_meanwhile, 4)
         assert_int_equal(d.n_done, 1);
         assert_int_equal(d.drop.n_pages, 15);
         assert_int_equal(n_cached(w), 5);
-}
-
-SCENE(test_published_meanwhile, 5)
-{
-        struct waiting d;
-
-        cache_chain(w->a, 0, 40);
-        drop_from(w, 4, &d);
-        for (unsigned i = 0; i < 8; i++) {
-                cache_below(w, 4 + i % 2, 100 + i, 1);
-                cache_below(w, 3, 200 + i, 1);
-                assert_non_null(slice(w));
-        }
-        (void)run(w);
-        assert_int_equal(d.n_done, 1);
-        assert_int_equal(d.drop.n_pages, 36 + 8);
-        assert_int_equal(n_cached(w), 4 + 8);
-        /* Over again: that is another text. */
-        append(w->a, 0, 3, 4, 2);
-        assert_false(tasks_are_left(&w->f.store));
-        assert_int_equal(count_hits(w->a, 0, 6), 6);
-}
-
-/* Readers keep the page, but it can't be found. */
-SCENE(test_pinned, 3)
-{
-        struct waiting d;
-        uint32_t pages[16];
-
-        publish_chain(w->a, 0, 16, pages);
-        drop_from(w, 0, &d);
-        assert_int_equal(release_pages(w->a, pages, 4, 1, NULL), 0);
-        (void)run(w);
-        assert_int_equal(n_cached(w), 0);
-        assert_int_equal(w->ns->device.n_pages[PAGE_DETACHED], 12);
-        assert_int_equal(release_pages(w->a, pages + 4, 12, 1, NULL), 0);
-        assert_int_equal(w->ns->device.n_pages[PAGE_DETACHED], 0);
-}
-
-/* Two that meet: one in the other, one tag through both. */
-SCENE(test_two, 2)
-{
-        struct waiting outer, inner, tag = {.n_done = 0};
-        uint32_t page;
-
-        cache_chain(w->a, 0, 24);
-        cache_chain(w->a, 50, 6);
-        assert_int_equal(tag_reserve(w->ns), 0);
-        page = find(w, 20);
-        tag_add(w->ns, page, 9);
-        tag_add(w->ns, find(w, 51), 9);
-        drop_from(w, 0, &outer);
-        drop_from(w, 10, &inner);
-        assert_int_equal(drop_tag(&tag.drop, w->a, 9, NULL), 0);
-        drop_queue(&tag.drop, on_done);
-        (void)run(w);
-        assert_true(outer.n_done == 1 && inner.n_done == 1 && tag.n_done == 1);
-        assert_int_equal(outer.drop.n_pages + inner.drop.n_pages + tag.drop.n_pages, 24 + 5);
-        assert_int_equal(n_cached(w), 1);
 }
 
 /* Everything becomes unfindable in the middle; the namespace goes. */
@@ -354,27 +234,4 @@ TEST_BARE(test_turns)
         assert_int_equal(other.n_done, 1);
         member_free(m);
         end(&w);
-}
-
-/* The rest of a session: no client waits for it, and it ends where another session uses a page. */
-SCENE(test_text, 4)
-{
-        uint32_t s, t;
-
-        s = open_session(w->a, "s");
-        append(w->a, s, ROOT, 0, 40);
-        truncate_pages(w->a, s, 2, 0, 38);
-        assert_int_equal(n_cached(w), 40 - 4);
-        assert_int_equal(info_of(w->a, s).n_pages, 2);
-        (void)run(w);
-        assert_int_equal(n_cached(w), 2);
-        assert_int_equal(count_hits(w->a, 0, 40), 2);
-
-        append(w->a, s, 1, 2, 38);
-        assert_int_equal(session_close(w->a, s, true, 1, NULL), 0);
-        t = open_session(w->a, "t");
-        append(w->a, t, 9, 100, 1);
-        (void)run(w);
-        assert_int_equal(count_hits(w->a, 0, 40), 10);
-        expect_pages(w->a, t, "0@0 1@1 2@2 3@3 4@4 5@5 6@6 7@7 8@8 9@9 100@10");
 }

@@ -2,7 +2,6 @@
 #include "tests/unit/test-support.h"
 
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "daemon/core/state/event-log.h"
@@ -79,29 +78,6 @@ SCENE(test_together)
         assert_int_equal(c->last, 3);
         assert_int_equal(event_log_next(c, &all, 2)->count, 1);
         assert_true(event_log_due(c) == UINT64_MAX);
-}
-
-/* Each of these makes another event. */
-SCENE(test_apart)
-{
-        const struct event_note notes[] = {
-                {.kind = EVENT_EVICTED, .tenant = "a"},
-                {.kind = EVENT_DEMOTED, .tenant = "a"},
-                {.kind = EVENT_EVICTED, .tenant = "b"},
-                {.kind = EVENT_EVICTED, .tenant = "a", .ns = "n"},
-                {.kind = EVENT_EVICTED, .tenant = "a", .by = "uid 0"},
-                {.kind = EVENT_EVICTED, .tenant = "a", .by_tenant = "b"},
-                {.kind = EVENT_EVICTED, .tenant = "a", .reason = "limit"},
-                {.kind = EVENT_EVICTED, .tenant = "a", .tier = 1},
-        };
-
-        for (unsigned round = 0; round < 3; round++)
-                for (size_t i = 0; i < ARRAY_SIZE(notes); i++)
-                        event_note(c, SEC, &notes[i]);
-        event_log_flush(c, SEC, true);
-        assert_int_equal(c->last, ARRAY_SIZE(notes));
-        for (uint64_t i = 0; i < c->last; i++)
-                assert_int_equal(event_log_next(c, &all, i)->count, 3);
 }
 
 /* An event that isn't added up is visible at once, after the events that led to it. */
@@ -261,19 +237,6 @@ SCENE(test_filter)
         assert_int_equal(event_log_before_last(c, &(struct event_log_filter){.ns = "n"}, 1), 1);
 }
 
-/* An event without `by` has the client whose request is being handled. */
-SCENE(test_by)
-{
-        c->by = "uid 0";
-        note(c, SEC, EVENT_DAEMON, NULL);
-        event_note(c, SEC, &(struct event_note){.kind = EVENT_TENANT, .by = "somebody"});
-        c->by = NULL;
-        note(c, SEC, EVENT_DAEMON, NULL);
-        assert_string_equal(event_log_next(c, &all, 0)->by, "uid 0");
-        assert_string_equal(event_log_next(c, &all, 1)->by, "somebody");
-        assert_string_equal(event_log_next(c, &all, 2)->by, "");
-}
-
 /* Texts that are too long are cut between characters, and still told together. */
 TEST(test_long_texts)
 {
@@ -295,18 +258,6 @@ TEST(test_long_texts)
         assert_int_equal(e->count, 2);
         assert_int_equal(strlen(e->reason), EVENT_LOG_REASON_MAX - 1);
         assert_int_equal(strlen(e->detail), EVENT_LOG_DETAIL_MAX);
-        event_log_close(&c);
-}
-
-/* One that was never opened, or is closed, takes no notes. */
-TEST(test_off)
-{
-        struct event_log c = {0};
-
-        evict(&c, SEC, "a", "b");
-        event_log_flush(&c, SEC, true);
-        assert_int_equal(c.last, 0);
-        assert_null(event_log_next(&c, &all, 0));
         event_log_close(&c);
 }
 

@@ -11,7 +11,6 @@
 #include "daemon/core/state/ns.h"
 #include "daemon/core/reclaim/prealloc.h"
 #include "daemon/core/state/shared.h"
-#include "daemon/core/requests/invalidate.h"
 #include "tests/unit/core-fixture.h"
 #include "daemon/core/clients/grants.h"
 #include "daemon/core/life/namespace.h"
@@ -115,44 +114,6 @@ SCENE(test_idle, 100, 0)
         assert_int_equal(w->f.store.counters.pages_expired, 20);
         assert_int_equal(w->f.store.counters.evictions, 0);
         assert_int_equal(w->f.a->account.charged_bytes, 0); /* sets went with them */
-}
-
-/* A lookup keeps the whole text, though it notes only the deepest page. Pages beyond that expire.
- */
-SCENE(test_used, 100, 0)
-{
-        store_set_now(&w->f.store, 1000 * SEC);
-        cache_chain(w->a, 0, 8);
-        touch(w, 4, 1060);
-        for (uint64_t now = 1100; now < 1160; now++)
-                pass(w, now);
-        assert_int_equal(n_cached(w), 5);
-        look_up(w, 0, 5, 1159, false);
-        for (uint64_t now = 1160; now < 1259; now++)
-                pass(w, now);
-        assert_int_equal(n_cached(w), 5);
-        for (uint64_t now = 1259; now <= 1270; now++)
-                pass(w, now);
-        assert_int_equal(n_cached(w), 0);
-}
-
-/* A leaf that goes speaks for its parent: this was used as lately as the leaf. */
-SCENE(test_parent_as_fresh, 100, 0)
-{
-        uint8_t key[KEY_BYTES];
-        uint64_t n;
-
-        store_set_now(&w->f.store, 1000 * SEC);
-        cache_chain(w->a, 0, 3);
-        touch(w, 2, 1090);
-        make_keys(key, 2, 1);
-        assert_int_equal(invalidate_key(w->a, key, &n, NULL), 0);
-        for (uint64_t now = 1100; now < 1190; now++)
-                pass(w, now);
-        assert_int_equal(n_cached(w), 2);
-        for (uint64_t now = 1190; now <= 1200; now++)
-                pass(w, now);
-        assert_int_equal(n_cached(w), 0);
 }
 
 /* Pinned pages stay, over the socket and in a segment; their time begins when they are released. */
@@ -287,7 +248,6 @@ TEST(test_free_ahead)
 /* Texts that clients expect to use soon (daemon/core/requests/expected.h), and the pages that are
  * evicted for them or in spite of them. */
 
-#define SECOND  UINT64_C(1000000000)
 #define N_TEXTS 4 /* of a set of pages each: one is the share of what is cached */
 
 struct world_expected {
@@ -361,25 +321,6 @@ static void lease_and_free(struct world_expected *w, uint32_t n, uint64_t now_ns
         assert_int_equal(free_pages(w->attach, pages, n, NULL), 0);
 }
 
-SCENE_EXPECTED(test_others_go_before_it)
-{
-        expect_text(w, 0, 0, 2);
-        assert_int_equal(n_expected(w), SET_PAGES);
-        lease_and_free(w, (N_TEXTS - 1) * SET_PAGES, 3);
-        assert_int_equal(n_cached_expected(w, 0), SET_PAGES);
-        assert_int_equal(count_hits(w->attach, 0, SET_PAGES), SET_PAGES);
-        assert_int_equal(counters(w)->received, 1);
-        assert_int_equal(counters(w)->fulfilled, 1);
-        assert_int_equal(n_expected(w), 0);
-}
-
-/* Without it the oldest text is the first to go. */
-SCENE_EXPECTED(test_it_makes_the_difference)
-{
-        lease_and_free(w, (N_TEXTS - 1) * SET_PAGES, 3);
-        assert_int_equal(n_cached_expected(w, 0), 0);
-}
-
 /* No lease fails for it: where nothing else can go, it does, from its end. */
 SCENE_EXPECTED(test_leases_get_it)
 {
@@ -390,29 +331,6 @@ SCENE_EXPECTED(test_leases_get_it)
         lease_and_free(w, N_TEXTS * SET_PAGES, 3);
         assert_int_equal(n_cached_expected(w, 0), 0);
         assert_int_equal(counters(w)->dropped, 1);
-}
-
-SCENE_EXPECTED(test_expires)
-{
-        expect_text(w, 0, 1000, SECOND);
-        lease_and_free(w, SET_PAGES, 2 * SECOND - 1);
-        assert_int_equal(n_cached_expected(w, 0), SET_PAGES);
-        cache_chain(w->attach, 400, SET_PAGES);
-        lease_and_free(w, SET_PAGES, 2 * SECOND);
-        assert_int_equal(n_cached_expected(w, 0), 0);
-        assert_int_equal(counters(w)->expired, 1);
-}
-
-/* The ring's bound is the socket's. */
-SCENE_EXPECTED(test_longest_time)
-{
-        uint64_t most = EXPECT_TTL_MOST_MSEC / 1000 * SECOND;
-
-        expect_text(w, 0, UINT32_MAX, SECOND);
-        lease_and_free(w, SET_PAGES, most + SECOND - 1);
-        assert_int_equal(n_cached_expected(w, 0), SET_PAGES);
-        lease_and_free(w, 2 * SET_PAGES, most + SECOND);
-        assert_int_equal(n_cached_expected(w, 0), 0);
 }
 
 /* A quarter of what is cached: the second text is one too many. */
@@ -443,13 +361,6 @@ SCENE_EXPECTED(test_other_tenants_get_it)
         assert_int_equal(lease_pages(a, 2 * SET_PAGES, 3, pages, &w->f.d), 0);
         assert_int_equal(n_expected(w), 2 * (N_TEXTS - 2));
         assert_int_equal(counters(w)->dropped, 2);
-}
-
-SCENE_EXPECTED(test_nothing_is_cached)
-{
-        expect_text(w, 900, 0, 2);
-        assert_int_equal(n_expected(w), 0);
-        assert_int_equal(counters(w)->received, 0);
 }
 
 /* All of it is invalidated at once, and the namespace goes with expectations. */
@@ -528,27 +439,6 @@ CORE_SCENE(test_goes_after_a_while, 8, 8, 8)
         assert_null(ns_find(f->a, "n"));
         assert_int_equal(f->a->n_namespaces, 0);
         assert_int_equal(idle_look(&f->store, START_SEC * SEC + NS_IDLE_NSEC), UINT64_MAX);
-}
-
-/* A namespace that is opened again has no idle time while it is open, and a new one afterwards. */
-CORE_SCENE(test_opened_again, 8, 8, 8)
-{
-        struct member *m;
-        struct attach *a;
-
-        m = join(f->a);
-        leave(open_ns(m, "n"));
-        pass_idle(f, START_SEC * SEC);
-        a = open_ns(m, "n");
-        pass_idle(f, START_SEC * SEC + NS_IDLE_NSEC);
-        leave(a);
-        pass_idle(f, START_SEC * SEC + NS_IDLE_NSEC + SEC);
-        assert_non_null(ns_find(f->a, "n"));
-        leave(open_ns(m, "n")); /* between two looks */
-        pass_idle(f, START_SEC * SEC + 2 * NS_IDLE_NSEC + SEC);
-        assert_non_null(ns_find(f->a, "n"));
-        pass_idle(f, START_SEC * SEC + 3 * NS_IDLE_NSEC + SEC);
-        assert_null(ns_find(f->a, "n"));
 }
 
 /* A page that is cached, a session: it stays. */

@@ -2,9 +2,7 @@
  * and what happens to the page meanwhile. */
 #include "daemon/core/clients/grants.h"
 #include "daemon/core/moves/fill.h"
-#include "daemon/core/requests/invalidate.h"
 #include "tests/unit/tier-fixture.h"
-#include "daemon/core/cache/pages.h"
 #include "tests/unit/test-random.h"
 
 #define N_PLANES 3
@@ -195,47 +193,6 @@ SCENE(test_twice)
         assert_int_equal(end(w, &other), 0);
 }
 
-/* A page that is being filled may also be the target of a copy. If it is given back, it is free
- * only after both have ended, in either order. */
-TEST_BARE(test_copied_to_meanwhile)
-{
-        for (bool fill_is_first = false;; fill_is_first = true) {
-                struct fill_writer writer;
-                uint32_t from, page;
-                struct filler f = {.n_stopped = 0};
-                struct tiers w;
-
-                tiers_start(&w, &evict_lru, 2, 2, N_PLANES, CODEC_NONE);
-                assert_true(tier_cache(&w, KEY, 1));
-                from = tier_find(&w, KEY);
-                assert_int_equal(lease_pages(w.attach, 1, w.now_nsec, &page, NULL), 0);
-                writer = (struct fill_writer){on_stop, &f};
-                assert_int_equal(fill_begin(w.ns, page, &writer, f.planes, &f.fill), 0);
-                assert_int_equal(
-                        transfer_begin_copy(w.ns, from, page, layout_all_planes(&w.ns->layout)), 0);
-                assert_int_equal(free_pages(w.attach, &page, 1, NULL), 0);
-                assert_int_equal(ns_page(w.ns, page)->state, PAGE_MOVING);
-                tiers_check(&w);
-                if (fill_is_first) {
-                        assert_int_equal(end(&w, &f), -ECANCELED);
-                        assert_int_equal(ns_page(w.ns, page)->state, PAGE_MOVING);
-                        tiers_check(&w);
-                }
-                tiers_settle(&w);
-                tiers_check(&w);
-                if (!fill_is_first) {
-                        assert_int_equal(ns_page(w.ns, page)->state, PAGE_MOVING);
-                        assert_int_equal(end(&w, &f), -ECANCELED);
-                }
-                assert_int_equal(w.store.moving.n_transfers, 0);
-                assert_int_equal(ns_page(w.ns, page)->state, PAGE_FREE);
-                assert_int_equal(ns_set_of(w.ns, page)->moving.n_copies, 0);
-                tiers_end(&w);
-                if (fill_is_first)
-                        break;
-        }
-}
-
 /* The memory stays until the writer has stopped. */
 TEST_BARE(test_namespace_goes)
 {
@@ -250,12 +207,6 @@ TEST_BARE(test_namespace_goes)
         assert_int_equal(fill_count_moving(w.ns), 1);
         store_deinit(&w.store);
         assert_int_equal(f.n_stopped, 1);
-}
-
-/* A page that travels in another codec than its own can't be filled in place. */
-TIER_SCENE(test_travels_in_a_codec, &evict_lru, 2, 2, 1, CODEC_INT8)
-{
-        assert_false(fill_is_possible(w->ns));
 }
 
 /* Pages that are demoted because their readers ask for it, in any order, and copies of pages that
@@ -342,29 +293,6 @@ TEST_BARE(test_middle)
         puts_middle(&evict_pgi);
 }
 
-TIER_SCENE(test_there, &evict_lru, 2, 4, 1, CODEC_NONE)
-{
-        struct told first, second, third;
-        uint32_t page, old;
-
-        pin_text(w, 1, &page);
-        old = page;
-        assert_int_equal(tier_put(w, page, &first), 0);
-        assert_int_equal(tier_put(w, page, &second), 0); /* shares the copy */
-        assert_int_equal(transfer_count(w->ns, TRANSFER_PUT), 1);
-        tiers_settle(w);
-        assert_is_put(w, 0, page, &first);
-        assert_int_equal(second.page, first.page);
-        /* Another reader of the old page gets the same answer at once. */
-        assert_int_equal(tier_put(w, page, &third), FETCH_THERE);
-        assert_int_equal(third.page, first.page);
-        exchange(w, 0, &page);
-        assert_int_equal(tier_put(w, page, &third), FETCH_THERE);
-        assert_int_equal(third.page, page);
-        assert_int_not_equal(page, old);
-        tier_unpin(w, page);
-}
-
 /* In the lower tier unread pages are evicted; pages with readers aren't. */
 TIER_SCENE(test_full_below, &evict_lru, 2, 4, 1, CODEC_NONE)
 {
@@ -415,97 +343,6 @@ TIER_SCENE(test_demoting, &evict_lru, 2, 4, 1, CODEC_NONE)
         while (told.n == 0)
                 tiers_settle(w);
         assert_is_put(w, key, page, &told);
-        tier_unpin(w, page);
-}
-
-/* A session's window holds pages where they are; what it holds can be copied all the same. */
-TEST_BARE(test_windows)
-{
-        uint32_t page, to;
-        struct told told;
-        struct tiers w;
-
-        tiers_start(&w, &evict_lru, 2, 4, 1, CODEC_NONE);
-        pin_text(&w, 1, &page);
-        ns_keep_page(w.ns, page);
-        assert_int_equal(tier_put(&w, page, &told), -ENOENT);
-        assert_int_equal(tier_find(&w, 0), page);
-        ns_unkeep_page(w.ns, page);
-        assert_int_equal(tier_put(&w, page, &told), 0);
-        tiers_settle(&w);
-        exchange(&w, 0, &page);
-        ns_keep_page(w.ns, page);
-        assert_int_equal(tier_drop(&w, page), 1);
-        assert_int_equal(ns_page(w.ns, page)->state, PAGE_DETACHED);
-        assert_int_equal(tier_fetch(&w, page, PAGE_NONE, &told), -ENOENT);
-        assert_int_equal(lease_pages(w.attach, 1, 1, &to, NULL), 0);
-        assert_int_equal(tier_fetch(&w, page, to, &told), 0);
-        ns_unkeep_page(w.ns, page);
-        tiers_settle(&w);
-        assert_int_equal(told.status, 0);
-        assert_true(tier_is_filled(&w, to, 0));
-        assert_int_equal(free_pages(w.attach, &to, 1, NULL), 0);
-        tier_unpin(&w, page);
-        tiers_end(&w);
-}
-
-/* A page that can't be found any more is read by its holders; a damaged one isn't read. */
-TIER_SCENE(test_copy_dropped, &evict_lru, 2, 4, 1, CODEC_NONE)
-{
-        uint32_t page, to;
-        struct told told;
-
-        pin_text(w, 1, &page);
-        assert_int_equal(tier_put(w, page, &told), 0);
-        tiers_settle(w);
-        exchange(w, 0, &page);
-        assert_int_equal(tier_drop(w, page), 1);
-        assert_int_equal(lease_pages(w->attach, 1, 1, &to, NULL), 0);
-        assert_int_equal(tier_fetch(w, page, to, &told), 0);
-        tiers_settle(w);
-        assert_int_equal(told.status, 0);
-        assert_true(tier_is_filled(w, to, 0));
-        set_address(ns_set_of(w->ns, page), page, 0)[100] ^= 4;
-        assert_int_equal(tier_fetch(w, page, to, &told), 0);
-        tiers_settle(w);
-        assert_int_equal(told.status, -ENOENT);
-        tier_unpin(w, page);
-        assert_int_equal(tier_fetch(w, page, to, &told), -ENOENT);
-        assert_int_equal(free_pages(w->attach, &to, 1, NULL), 0);
-}
-
-/* The page is released during its move: the old one has no reader, the new one is cached. */
-TIER_SCENE(test_let_go_meanwhile, &evict_lru, 2, 4, 1, CODEC_NONE)
-{
-        struct told told;
-        uint32_t page;
-
-        pin_text(w, 1, &page);
-        assert_int_equal(tier_put(w, page, &told), 0);
-        tier_unpin(w, page);
-        tiers_settle(w);
-        assert_int_equal(told.status, 0);
-        assert_null(ns_page(w->ns, page)); /* its set has nothing else */
-        assert_int_equal(tier_of(w, 0), TIER_HOST);
-        page = told.page;
-        assert_int_equal(tier_fetch(w, page, PAGE_NONE, &told), 0);
-        tiers_settle(w);
-        assert_int_equal(tier_of(w, 0), TIER_DEVICE);
-        assert_true(tier_is_filled(w, tier_find(w, 0), 0));
-}
-
-TIER_SCENE(test_dropped_meanwhile, &evict_lru, 2, 4, 1, CODEC_NONE)
-{
-        struct told told;
-        uint32_t page;
-
-        pin_text(w, 1, &page);
-        assert_int_equal(tier_put(w, page, &told), 0);
-        assert_int_equal(tier_drop(w, page), 1);
-        tiers_settle(w);
-        assert_int_equal(told.status, -ENOENT);
-        assert_true(tier_is_filled(w, page, 0));
-        assert_int_equal(w->ns->tiers[TIER_HOST].n_pages[PAGE_MOVING], 0);
         tier_unpin(w, page);
 }
 

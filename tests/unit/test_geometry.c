@@ -1,4 +1,3 @@
-#include "daemon/core/life/leave.h"
 #include "tests/unit/core-fixture.h"
 #include "tests/unit/test-random.h"
 
@@ -38,37 +37,6 @@ static void check_sizes(const struct ns_geometry *g, const struct ns_layout *l, 
         assert_int_equal(g->set_bytes, g->extent_bytes * l->n_planes);
         assert_int_equal(g->capacity_pages, g->set_pages * g->n_set_slots);
         assert_true(ns_geometry_holds(g, l));
-}
-
-/* Pages one behind the other, where that makes sets of a good size: on the host as on a GPU. */
-TEST(test_sizes)
-{
-        static const struct {
-                uint64_t page_bytes;
-                uint32_t n_planes;
-                uint64_t extent_bytes;
-                uint32_t set_pages, n_set_slots;
-        } cases[] = {
-                {2 * MIB, 1, 64 * MIB, 32, 16},
-                {64 * KIB, 32, 2 * MIB, 32, 16},
-                {64 * KIB, 33, 2 * MIB, 32, 15},  /* one unit each is the least */
-                {96 * KIB, 1, 60 * MIB, 640, 17}, /* lcm(2 MiB, 96 KiB) = 6 MiB */
-                {31 * 128 * KIB, 1, 62 * MIB, 16, 16},
-                {64, 1, 64 * MIB, 1 << 20, 16},
-                {3 * MIB, 4, 12 * MIB, 4, 21},
-        };
-
-        for (size_t i = 0; i < 2 * ARRAY_SIZE(cases); i++) {
-                struct set_source source = i % 2 ? on_host(GIB) : on_gpu(GIB);
-                struct ns_layout l = with_planes(cases[i / 2].page_bytes, cases[i / 2].n_planes);
-                struct ns_geometry g = {0};
-
-                assert_int_equal(ns_geometry_of(&l, &source, 0, &g, NULL), 0);
-                check_sizes(&g, &l, cases[i / 2].page_bytes);
-                assert_int_equal(g.extent_bytes, cases[i / 2].extent_bytes);
-                assert_int_equal(g.set_pages, cases[i / 2].set_pages);
-                assert_int_equal(g.n_set_slots, cases[i / 2].n_set_slots);
-        }
 }
 
 /* Pages of a size that makes sets too large of a GPU's units have a stride there. On the host
@@ -208,54 +176,6 @@ TEST(test_refusals)
         odd = with_planes(NS_MAX_SET_BYTES - 64, 1024);
         huge.granularity_bytes = huge.unit_bytes = (1ULL << 62) + 1;
         assert_int_equal(ns_geometry_of(&odd, &huge, 0, &g, &d), -EINVAL);
-}
-
-static void check_refused(const struct ns_layout *l, const char *field)
-{
-        struct detail d = {0};
-
-        assert_int_equal(ns_layout_check(l, &d), -EINVAL);
-        if (!strstr(d.text, field))
-                fail_msg("'%s' does not name %s", d.text, field);
-}
-
-#define REFUSED(field, value)                         \
-        do {                                          \
-                struct ns_layout bad = test_layout(); \
-                bad.field = value;                    \
-                check_refused(&bad, #field);          \
-        } while (0)
-
-TEST(test_layout_check)
-{
-        struct ns_layout l = test_layout();
-
-        assert_int_equal(ns_layout_check(&l, NULL), 0);
-        REFUSED(n_layers, 0);
-        REFUSED(n_kv_heads, 0);
-        REFUSED(head_size, 0);
-        REFUSED(page_tokens, 0);
-        REFUSED(page_tokens, 1025);
-        REFUSED(n_planes, 0);
-        REFUSED(n_planes, 1025);
-        REFUSED(plane_page_bytes, 0);
-        REFUSED(plane_page_bytes, 100);
-        REFUSED(plane_page_bytes, NS_MAX_SET_BYTES + 64);
-        REFUSED(tp_size, 0);
-        REFUSED(tp_rank, 1);
-        REFUSED(salt_len, 65);
-        REFUSED(format_len, 65);
-        l.model[0] = '\0';
-        check_refused(&l, "model");
-        l.model[0] = '\n';
-        check_refused(&l, "model");
-        strcpy(l.model, "m\xe6");
-        check_refused(&l, "model");
-        strcpy(l.model, "/data/\xe6\xa8\xa1\xe5\x9e\x8b/Qwen");
-        assert_int_equal(ns_layout_check(&l, NULL), 0);
-        l = test_layout();
-        memset(l.version, 'x', sizeof(l.version));
-        check_refused(&l, "version");
 }
 
 #define DIFFERS(field, value)                                              \

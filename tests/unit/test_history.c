@@ -4,14 +4,10 @@
 #include "daemon/core/clients/announce.h"
 #include "daemon/core/clients/grants.h"
 #include "daemon/core/core.h"
-#include "daemon/core/life/leave.h"
 #include "daemon/core/life/namespace.h"
 #include "daemon/core/life/tenant-life.h"
 #include "daemon/core/state/ns.h"
-#include "daemon/core/reclaim/recall.h"
 #include "daemon/core/state/shared.h"
-#include "daemon/core/requests/invalidate.h"
-#include "daemon/core/reclaim/recall-work.h"
 #include "tests/unit/core-fixture.h"
 
 #define SEC NSEC_PER_SEC
@@ -159,26 +155,6 @@ TEST(test_all)
         while (store_work(&f.store, 1))
                 ;
         assert_int_equal(explain(a, 4, 3).state, HISTORY_OTHER_VERSION);
-        fixture_end(&f);
-}
-
-/* Memory taken back by an administrator. */
-TEST(test_recalled)
-{
-        struct fixture f;
-        struct attach *a;
-        struct explanation e;
-
-        fixture_start(&f, 4, 4, 4);
-        a = enter(f.a, "n");
-        cache_chain(a, 0, 2);
-        assert_int_equal(recall_sets(f.a, NULL, UINT64_MAX, 0), 1);
-        while (recall_work(&f.store, 5 * SEC, SEC, 100) == RECALL_MORE)
-                ;
-        e = explain(a, 0, 5);
-        assert_int_equal(e.state, HISTORY_EVICTED);
-        assert_null(e.by);
-        assert_string_equal(e.what, "recall");
         fixture_end(&f);
 }
 

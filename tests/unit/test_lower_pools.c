@@ -1,15 +1,11 @@
 /* Pools below a device: limits, shares and recalls work there as on devices. */
 #include "daemon/core/clients/grants.h"
 #include "daemon/core/core.h"
-#include "daemon/core/life/leave.h"
-#include "daemon/core/life/sizing.h"
 #include "daemon/core/memory/sets.h"
 #include "daemon/core/memory/idle-sets.h"
-#include "daemon/core/memory/wait.h"
 #include "daemon/core/reclaim/take-back.h"
 #include "daemon/core/reclaim/recall-work.h"
 #include "tests/unit/region-fixture.h"
-#include "daemon/core/cache/drop.h"
 #include "daemon/core/life/tenant-life.h"
 #include "tests/unit/recall-fixture.h"
 
@@ -108,92 +104,6 @@ static uint64_t charged(const struct tenant *t, enum tier_kind tier)
         return t->accounts[tier].charged_bytes;
 }
 
-SCENE(test_there, 4, 3)
-{
-        struct fixture *f;
-        struct tenant *c;
-        struct pool *pool;
-
-        f = &l->w.f;
-        pool = pool_of(&l->w);
-        assert_string_equal(l->host_pool->props->name, "host of fake");
-        assert_int_equal(l->host_pool->tier, TIER_HOST);
-        assert_int_equal(
-                store_add_disk(&f->store, l->host_pool, NULL, 5 * SET_BYTES, SET_BYTES, &f->d), 0);
-        l->disk_pool = l->host_pool->below;
-        assert_string_equal(l->disk_pool->props->name, "disk of fake");
-        assert_null(store_find_pool(&f->store, "host"));
-        assert_null(store_find_pool(&f->store, "host of fake"));
-        assert_ptr_equal(store_next_pool(&f->store, NULL), pool);
-        assert_ptr_equal(store_next_pool(&f->store, pool), l->host_pool);
-        assert_ptr_equal(store_next_pool(&f->store, l->host_pool), l->disk_pool);
-        assert_null(store_next_pool(&f->store, l->disk_pool));
-        assert_int_equal(tenant_new(&f->store, "c", &f->a->attrs, &c, &f->d), 0);
-        for (enum tier_kind tier = 0; tier < TIER_COUNT; tier++, pool = pool->below) {
-                assert_ptr_equal(pool_share_find(f->a, pool)->account, &f->a->accounts[tier]);
-                assert_ptr_equal(pool_share_find(c, pool)->account, &c->accounts[tier]);
-        }
-        assert_null(pool);
-}
-
-RECALL_SCENE(test_refused, 4)
-{
-        assert_int_equal(
-                store_add_disk(&w->f.store, pool_of(w), NULL, SET_BYTES - 1, SET_BYTES, &w->f.d),
-                -EINVAL);
-        assert_non_null(strstr(w->f.d.text, "disk of fake"));
-        assert_null(pool_of(w)->below);
-}
-
-/* Pages of a lower tier are charged only there. */
-SCENE(test_limit, 4, 8)
-{
-        struct extent_set *set;
-
-        cache_sets(l->a, 5000, 1);
-        set_host_limit(l, l->w.f.a, 3 * SET_BYTES - 1);
-        assert_int_equal(fill_below(l->a, 0), 2);
-        assert_int_equal(set_bind_in(l->a->ns, TIER_HOST, NULL, &set, &l->w.f.d), KVL_STATUS_QUOTA);
-        assert_int_equal(charged(l->w.f.a, TIER_HOST), 2 * SET_BYTES);
-        assert_int_equal(charged(l->w.f.a, TIER_DEVICE), SET_BYTES);
-        assert_int_equal(host_share(l, l->a)->charged_bytes, 2 * SET_BYTES);
-        assert_int_equal(l->host_pool->account.charged_bytes, 2 * SET_BYTES);
-        assert_int_equal(pool_of(&l->w)->account.charged_bytes, SET_BYTES);
-        fixture_check(&l->w.f);
-        set_host_limit(l, l->w.f.b, 0);
-        assert_int_equal(fill_below(l->b, 0), 0);
-}
-
-/* The pool is full, and no tenant is a set or more over its share: no set is evicted. */
-static void expect_settled(struct lower *l)
-{
-        assert_false(region_make_room(host_share(l, l->a), NULL, SET_BYTES, NULL));
-        assert_false(region_make_room(host_share(l, l->b), NULL, SET_BYTES, NULL));
-}
-
-/* A tenant below its share gets whole unmapped sets of the tenant that is furthest over. */
-SCENE(test_share, 2, 4)
-{
-        struct pool_share *of_b;
-
-        of_b = host_share(l, l->b);
-        cache_sets(l->a, 5000, 1);
-        assert_int_equal(fill_below(l->a, 0), 4);
-        for (unsigned n = 1; n <= 2; n++) {
-                assert_int_not_equal(cache_below(l->b, n * 100), 0);
-                region_note_want(of_b, SET_BYTES, SET_BYTES, l->w.f.store.now_nsec);
-                assert_true(region_make_room(of_b, NULL, SET_BYTES, NULL));
-                assert_int_equal(charged(l->w.f.a, TIER_HOST), (4 - n) * SET_BYTES);
-                assert_int_equal(cache_below(l->b, n * 100), 0);
-                fixture_check(&l->w.f);
-        }
-        region_note_want(of_b, SET_BYTES, SET_BYTES, l->w.f.store.now_nsec);
-        region_note_want(host_share(l, l->a), SET_BYTES, SET_BYTES, l->w.f.store.now_nsec);
-        expect_settled(l);
-        assert_int_equal(charged(l->w.f.a, TIER_DEVICE), SET_BYTES);
-        assert_int_equal(count_hits(l->a, 5000, SET_PAGES), SET_PAGES);
-}
-
 /* A set that a client has mapped is recalled; softly for another tenant. */
 SCENE(test_share_of_mapped, 2, 2)
 {
@@ -216,98 +126,6 @@ SCENE(test_share_of_mapped, 2, 2)
         assert_int_equal(cache_below(l->b, 0), 0);
 }
 
-/* Reservations are of devices: they don't limit tenants in lower tiers. */
-SCENE(test_reservation, 4, 4)
-{
-        struct tenant_attrs attrs;
-
-        attrs = l->w.f.a->attrs;
-        attrs.class = TENANT_PINNED;
-        attrs.reserve_bytes = SET_BYTES;
-        attrs.burst = BURST_NONE;
-        assert_int_equal(tenant_set_attrs(l->w.f.a, &attrs, &l->w.f.d), 0);
-        assert_int_equal(l->host_pool->reserved_bytes, 0);
-        assert_int_equal(fill_below(l->a, 0), 4);
-}
-
-/* Leases wait for devices: what is below goes on meanwhile. */
-SCENE(test_waits, 4, 4)
-{
-        struct claim claim = {0};
-
-        wait_arrive(l->b, SET_PAGES, UINT64_MAX);
-        wait_begin(l->b, SET_PAGES, LEASE_REASON_POOL_FULL);
-        wait_arrive(l->a, SET_PAGES, UINT64_MAX);
-        claim.lease = l->a;
-        assert_false(wait_is_next(l->a));
-        assert_int_equal(region_admits(host_share(l, l->a), SET_BYTES, &claim), LEASE_REASON_NONE);
-        assert_int_equal(fill_below(l->a, 0), 4);
-        assert_true(wait_end(l->b));
-}
-
-/* A lower limit of one tier takes sets of that tier: unmapped ones at once, mapped ones by recall.
- */
-TEST(test_limit_lowered)
-{
-        struct extent_set *kept;
-        struct lower l;
-
-        start_lower(&l, 4, 4);
-        cache_sets(l.a, 5000, 2);
-        assert_int_equal(fill_below(l.a, 0), 4);
-        kept = list_first(&l.a->ns->tiers[TIER_HOST].sets_bound, struct extent_set, link);
-        assert_int_equal(map_set(l.a, kept->index), 1);
-        set_host_limit(&l, l.w.f.a, 2 * SET_BYTES);
-        assert_int_equal(charged(l.w.f.a, TIER_HOST), 2 * SET_BYTES);
-        assert_int_equal(l.w.f.store.recalls.n, 0);
-        set_host_limit(&l, l.w.f.a, 0);
-        assert_int_equal(charged(l.w.f.a, TIER_HOST), SET_BYTES);
-        assert_int_equal(kept->recall.state, RECALL_ASKED);
-        assert_int_equal(kept->recall.kind, RECALL_FORCED);
-        assert_int_equal(work(&l.w), RECALL_SOON);
-        keep_safe_point(&l.w);
-        assert_int_equal(charged(l.w.f.a, TIER_HOST), 0);
-        assert_int_equal(charged(l.w.f.a, TIER_DEVICE), 2 * SET_BYTES);
-        end_lower(&l);
-}
-
-/* So does a budget that is less than what is held. */
-SCENE(test_budget_lowered, 4, 4)
-{
-        cache_sets(l->a, 5000, 2);
-        assert_int_equal(fill_below(l->a, 0), 4);
-        l->host_pool->account.limit_bytes = 3 * SET_BYTES;
-        region_changed(l->host_pool);
-        assert_int_equal(work(&l->w), RECALL_NOTHING);
-        assert_int_equal(charged(l->w.f.a, TIER_HOST), 3 * SET_BYTES);
-        assert_int_equal(charged(l->w.f.a, TIER_DEVICE), 2 * SET_BYTES);
-}
-
-/* How large a reservation should be doesn't depend on what lies below. */
-SCENE(test_sizing, 4, 4)
-{
-        struct pool_share *of_a;
-
-        of_a = host_share(l, l->a);
-        assert_int_equal(fill_below(l->a, 0), 4);
-        assert_int_equal(sizing_demand(l->w.f.a), 0);
-        region_note_want(of_a, SET_BYTES, SET_BYTES, l->w.f.store.now_nsec);
-        assert_int_equal(sizing_demand(l->w.f.a), 0);
-        region_note_want(share_of(&l->w, l->w.f.a), SET_BYTES, SET_BYTES, l->w.f.store.now_nsec);
-        assert_int_equal(sizing_demand(l->w.f.a), SET_BYTES);
-}
-
-/* The device's limit is none of the host's. */
-SCENE(test_device_limit_lowered, 4, 4)
-{
-        cache_sets(l->a, 5000, 2);
-        assert_int_equal(fill_below(l->a, 0), 4);
-        set_limit(&l->w, l->w.f.a, 1);
-        assert_int_equal(charged(l->w.f.a, TIER_HOST), 4 * SET_BYTES);
-        assert_int_equal(charged(l->w.f.a, TIER_DEVICE), SET_BYTES);
-        assert_int_equal(recall_sets(l->w.f.a, NULL, UINT64_MAX, 0), 1);
-}
-
 /* Pages are preallocated on the device alone. */
 SCENE(test_stock, 4, 4)
 {
@@ -323,35 +141,6 @@ SCENE(test_stock, 4, 4)
         l->a->ns->reclaim.prealloc.n_to_keep = 0;
         idle_sets_add_all(l->a->ns);
         idle_sets_drain(&l->w.f.store);
-}
-
-static void expect_broken(struct lower *l, const char *text)
-{
-        uint64_t n_pages, n_sets;
-
-        assert_int_equal(store_check(&l->w.f.store, &n_pages, &n_sets, &l->w.f.d), -EUCLEAN);
-        if (!strstr(l->w.f.d.text, text))
-                fail_msg("'%s' does not say '%s'", l->w.f.d.text, text);
-}
-
-SCENE(test_check, 4, 4)
-{
-        struct pool_share *s;
-
-        assert_int_equal(fill_below(l->a, 0), 4);
-        s = host_share(l, l->a);
-        l->host_pool->account.charged_bytes++;
-        expect_broken(l, "charge of device of host of fake");
-        l->host_pool->account.charged_bytes--;
-        l->host_pool->n_sets++;
-        expect_broken(l, "number of sets on device of host of fake");
-        l->host_pool->n_sets--;
-        s->charged_bytes++;
-        expect_broken(l, "regions of device host of fake");
-        s->charged_bytes--;
-        s->account = &l->w.f.a->account;
-        expect_broken(l, "the account of another tenant or tier");
-        s->account = &l->w.f.a->accounts[TIER_HOST];
 }
 
 /* A tenant's limit that is lowered under what it has cached: how much goes at once, what goes when,
@@ -495,25 +284,4 @@ TEST_BARE(test_many_pages)
         assert_int_equal(count_hits(a, 0, SET_PAGES), SET_PAGES);
         member_free(m);
         recall_end(&w);
-}
-
-/* Raised again in the middle: what is going goes, no more. Lowered again: as much more. */
-RECALL_SCENE(test_again_meanwhile, 16)
-{
-        struct attach *a;
-
-        w->f.store.drop_slice_pages = 1;
-        a = enter(w->f.a, "n");
-        fill_sets(a, 0, 12);
-        lower_limit(w, 8);
-        assert_int_equal(w->f.a->n_recalled, 4);
-        (void)turn(w, a);
-        lower_limit(w, 6);
-        assert_int_equal(w->f.a->n_recalled + (12 * SET_BYTES - charged_limit(w)) / SET_BYTES, 6);
-        (void)turn(w, a);
-        lower_limit(w, 16);
-        assert_int_equal(work_in_steps(w, BUDGET), RECALL_NOTHING);
-        assert_int_equal(charged_limit(w), 6 * SET_BYTES);
-        fill_sets(a, 500, 10);
-        assert_int_equal(charged_limit(w), 16 * SET_BYTES);
 }

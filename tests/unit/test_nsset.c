@@ -19,8 +19,7 @@
 #include "tests/unit/alloc-fail.h"
 #include "tests/unit/core-fixture.h"
 
-#define RANKS  3
-#define PLENTY 100000
+#define RANKS 3
 
 struct world {
         struct fixture f;
@@ -181,46 +180,7 @@ SCENE(test_expire_time_is_said)
         assert_int_equal(expire_nsec(a->ns), 5 * NSEC_PER_SEC);
 }
 
-SCENE(test_leaving)
-{
-        uint64_t n, kept;
-
-        cache_in(w, RANKS, 0, 3);
-        cache_in(w, RANKS - 1, 10, 2);
-        assert_int_equal(w->set->n_complete, 3);
-        assert_int_equal(w->set->n_incomplete, 2);
-        attach_close(w->ranks[1]);
-        assert_int_equal(
-                store_purge(&w->f.store, w->f.a, ns_find(w->f.a, "rank1"), true, &n, &kept), 0);
-        fixture_check(&w->f);
-        assert_int_equal(w->set->n_members, RANKS - 1);
-        assert_int_equal(w->set->n_complete, 0);
-        assert_int_equal(w->set->n_incomplete, 5);
-        /* Its place is for the next. */
-        w->ranks[1] = open_in_set(w->m, "rank1b");
-        cache_chain(w->ranks[1], 0, 3);
-        fixture_check(&w->f);
-        assert_int_equal(w->set->n_complete, 3);
-        for (int i = 0; i < RANKS; i++)
-                attach_close(w->ranks[i]);
-        assert_int_equal(store_purge(&w->f.store, w->f.a, NULL, true, &n, &kept), 0);
-        assert_true(list_is_empty(&w->f.a->nssets));
-}
-
 /* ---- drops ----------------------------------------------------------------------------------- */
-
-SCENE(test_counts)
-{
-        cache_chain(w->ranks[0], 0, 4);
-        assert_int_equal(w->set->n_incomplete, 4);
-        cache_chain(w->ranks[2], 0, 4);
-        assert_int_equal(w->set->n_incomplete, 4);
-        assert_int_equal(w->set->n_complete, 0);
-        cache_chain(w->ranks[1], 0, 3);
-        assert_int_equal(w->set->n_incomplete, 1);
-        assert_int_equal(w->set->n_complete, 3);
-        expect_hits(w, 0, 4, "434");
-}
 
 SCENE(test_dropped_in_one)
 {
@@ -239,57 +199,6 @@ SCENE(test_dropped_in_one)
         work(w);
         expect_hits(w, 0, 5, "222");
         assert_int_equal(w->f.store.counters.evictions, 0);
-}
-
-/* Why is told in the others, too. */
-TEST(test_why)
-{
-        struct explanation e;
-        uint8_t key[KEY_BYTES];
-        struct world w;
-        uint64_t n;
-
-        start(&w);
-        cache_in(&w, RANKS, 0, 1);
-        make_keys(key, 0, 1);
-        assert_int_equal(invalidate_key(w.ranks[1], key, &n, NULL), 0);
-        work(&w);
-        history_explain(w.ranks[0]->ns, key, 1, &e);
-        assert_int_equal(e.state, HISTORY_INVALIDATED);
-        cache_in(&w, RANKS, 0, 1);
-        assert_true(ns_evict_leaf(w.ranks[0]->ns, page_of(w.ranks[0], 0), NULL));
-        work(&w);
-        history_explain(w.ranks[2]->ns, key, 1, &e);
-        assert_int_equal(e.state, HISTORY_EVICTED);
-        assert_int_equal(w.f.store.counters.evictions, RANKS);
-        end(&w);
-}
-
-/* Below the key in another rank is what the first never had. */
-SCENE(test_dropped_with_what_is_below)
-{
-        cache_in(w, RANKS, 0, 2);
-        cache_chain(w->ranks[1], 50, 1);
-        {
-                uint8_t keys[3 * KEY_BYTES];
-                uint32_t pages[3], got[3], n;
-                struct publish p = {
-                        .pages = pages, .n = 3, .keys = keys, .last_tokens = PAGE_TOKENS};
-
-                make_keys(keys, 0, 3);
-                memcpy(keys + 2 * KEY_BYTES, "only in rank 1, below key 1", 28);
-                assert_int_equal(lease_pages(w->ranks[1], 3, 1, pages, NULL), 0);
-                assert_int_equal(
-                        publish_pages(w->ranks[1], &p, 1, got, &n, NULL), KVL_STATUS_DUPLICATE);
-                assert_int_equal(release_pages(w->ranks[1], got, 3, 1, NULL), 0);
-                assert_int_equal(free_pages(w->ranks[1], pages, 2, NULL), 0);
-        }
-        assert_int_equal(w->set->n_incomplete, 2);
-        assert_true(ns_evict_leaf(w->ranks[0]->ns, page_of(w->ranks[0], 1), NULL));
-        work(w);
-        expect_hits(w, 0, 2, "111");
-        assert_int_equal(w->set->n_incomplete, 1); /* key 50 */
-        assert_int_equal(w->ranks[1]->ns->device.n_pages[PAGE_SEALED], 2);
 }
 
 /* A client that makes each rank another chain of the same keys: one drop goes through all of them,
@@ -327,22 +236,6 @@ SCENE(test_work_is_bounded)
         assert_true(n_rounds >= (3 * 20 - 1) / 4 - 1);
 }
 
-/* Dropped, and published anew in the same rank before the others were gone through. */
-SCENE(test_published_anew)
-{
-        uint8_t key[KEY_BYTES];
-        uint64_t n;
-
-        cache_in(w, RANKS, 0, 1);
-        make_keys(key, 0, 1);
-        assert_int_equal(invalidate_key(w->ranks[0], key, &n, NULL), 0);
-        cache_chain(w->ranks[0], 0, 1);
-        fixture_check(&w->f);
-        work(w);
-        expect_hits(w, 0, 1, "100");
-        assert_int_equal(w->set->n_incomplete, 1);
-}
-
 static void pass_time(struct world *w, uint64_t nsec)
 {
         store_set_now(&w->f.store, w->f.store.now_nsec + nsec);
@@ -377,21 +270,6 @@ SCENE(test_session_leaves_others_theirs)
 
 /* ---- eviction -------------------------------------------------------------------------------- */
 
-/* Each rank's cache is full; a lease in one takes the oldest of all. */
-SCENE_SIZED(test_evicted_together, RANKS)
-{
-        uint32_t pages[SET_PAGES];
-
-        cache_in(w, RANKS, 0, 4);
-        cache_in(w, RANKS, 10, 4);
-        assert_int_equal(lease_pages(w->ranks[0], 2, 5, pages, &w->f.d), 0);
-        work(w);
-        expect_hits(w, 0, 4, "222");
-        expect_hits(w, 10, 4, "444");
-        assert_int_equal(w->set->n_complete, 6);
-        assert_int_equal(free_pages(w->ranks[0], pages, 2, NULL), 0);
-}
-
 SCENE_SIZED(test_held_elsewhere, RANKS)
 {
         uint32_t pages[SET_PAGES], held[4], n;
@@ -416,36 +294,6 @@ SCENE_SIZED(test_held_elsewhere, RANKS)
         assert_int_equal(free_pages(w->ranks[0], pages, 5, NULL), 0);
 }
 
-/* A key that another namespace has lost is dropped everywhere. A client that found it before that
- * reads a page that can't be found any more, and keeps no other rank's page. */
-TEST(test_doomed_is_held_for_nobody)
-{
-        uint32_t page, held, n;
-        uint8_t key[KEY_BYTES];
-        uint64_t tokens, n_gone;
-        struct world w;
-
-        start_sized(&w, RANKS);
-        cache_in(&w, RANKS, 0, 4);
-        cache_in(&w, RANKS, 10, 4);
-        make_keys(key, 3, 1);
-        assert_int_equal(invalidate_key(w.ranks[0], key, &n_gone, NULL), 0);
-        assert_int_equal(lookup_pages(w.ranks[1], &(struct lookup_request){key, 1, 2}, &held, &n,
-                                 &tokens, NULL),
-                0);
-        assert_int_equal(lease_pages(w.ranks[2], 1, 5, &page, &w.f.d), 0);
-        assert_int_equal(page_of(w.ranks[2], 3), PAGE_NONE);
-        assert_int_equal(page_of(w.ranks[1], 3), held);
-        work(&w);
-        assert_int_equal(page_of(w.ranks[1], 3), PAGE_NONE);
-        assert_int_equal(ns_page(w.ranks[1]->ns, held)->state, PAGE_DETACHED);
-        expect_hits(&w, 0, 4, "333");
-        expect_hits(&w, 10, 4, "444");
-        assert_int_equal(release_pages(w.ranks[1], &held, 1, 6, NULL), 0);
-        assert_int_equal(free_pages(w.ranks[2], &page, 1, NULL), 0);
-        end(&w);
-}
-
 /* A set is taken as a whole only where nothing of it is held in another namespace. */
 SCENE_SIZED(test_held_elsewhere_keeps_a_set, 16)
 {
@@ -465,24 +313,6 @@ SCENE_SIZED(test_held_elsewhere_keeps_a_set, 16)
         assert_true(reclaim_sets_of_tenant(w->f.a, TIER_DEVICE, NULL, 16 * SET_BYTES));
         work(w);
         assert_int_equal(w->set->n_complete + w->set->n_incomplete, 0);
-}
-
-SCENE(test_held_in_a_segment)
-{
-        uint32_t page;
-
-        cache_in(w, RANKS, 0, 1);
-        assert_int_equal(attach_share(w->ranks[2], NULL), 0);
-        page = page_of(w->ranks[2], 0);
-        w->ranks[2]->share.counters[page]++;
-        assert_false(ns_evict_leaf(w->ranks[0]->ns, page_of(w->ranks[0], 0), NULL));
-        assert_true(ns_page(w->ranks[0]->ns, page_of(w->ranks[0], 0))->watched);
-        fixture_check(&w->f);
-        w->ranks[2]->share.counters[page]--;
-        ns_look_again(w->ranks[0]->ns, PLENTY);
-        assert_true(ns_evict_leaf(w->ranks[0]->ns, page_of(w->ranks[0], 0), NULL));
-        work(w);
-        expect_hits(w, 0, 1, "000");
 }
 
 /* ---- incomplete keys ------------------------------------------------------------------------- */
@@ -568,46 +398,6 @@ SCENE(test_invalidated_and_pinned)
         assert_int_equal(w->set->n_complete, 0);
         assert_int_equal(w->set->n_incomplete, 2);
         assert_int_equal(release_pages(w->ranks[1], pages, 2, 3, NULL), 0);
-}
-
-/* ---- memory --------------------------------------------------------------------------------- */
-
-TEST(test_allocation_failures)
-{
-        alloc_fail_each(n)
-        {
-                struct attach *a[2] = {NULL, NULL};
-                uint32_t pages[4], got[4], done;
-                uint8_t keys[4 * KEY_BYTES];
-                struct publish p = {
-                        .pages = pages, .keys = keys, .n = 4, .last_tokens = PAGE_TOKENS};
-                struct fixture f;
-                struct member *m = NULL;
-                int r;
-
-                alloc_fail_at(0);
-                fixture_start(&f, 8, 8, 8);
-                assert_int_equal(member_new(f.a, NULL, false, &m, NULL), 0);
-                make_keys(keys, 0, 4);
-                alloc_fail_at(n);
-                r = open_rank(m, "x", "model", 2, &a[0], NULL);
-                if (r == 0)
-                        r = open_rank(m, "y", "model", 2, &a[1], NULL);
-                for (int i = 0; i < 2 && r == 0; i++) {
-                        r = lease_pages(a[i], 4, 1, pages, NULL);
-                        if (r == 0)
-                                r = publish_pages(a[i], &p, 1, got, &done, NULL);
-                        if (r == 0)
-                                r = release_pages(a[i], got, 4, 1, NULL);
-                }
-                assert_int_equal(r, alloc_fail_happened() ? -ENOMEM : 0);
-                f.may_lack_memory = true;
-                if (r == 0)
-                        assert_int_equal(a[0]->ns->catalog.set->n_complete, 4);
-                fixture_check(&f);
-                member_free(m);
-                fixture_end(&f);
-        }
 }
 
 /* ---- the checker ---------------------------------------------------------------------------- */

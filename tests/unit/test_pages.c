@@ -3,52 +3,9 @@
 #include "daemon/core/clients/pin.h"
 #include "daemon/core/core.h"
 #include "daemon/core/life/leave.h"
-#include "daemon/core/life/namespace.h"
 #include "daemon/core/life/tenant-life.h"
-#include "daemon/core/reclaim/room.h"
-#include "daemon/core/requests/invalidate.h"
-#include "daemon/core/requests/submit.h"
 #include "tests/unit/alloc-fail.h"
 #include "tests/unit/core-fixture.h"
-
-CORE_SCENE(test_life_of_a_page, 8, 4, 4)
-{
-        uint8_t keys[2 * KEY_BYTES];
-        struct publish p;
-        struct attach *a = enter(f->a, "x");
-        uint32_t pages[3], sealed[2], found[2], n;
-        uint64_t tokens, generation;
-
-        make_keys(keys, 0, 2);
-        assert_int_equal(
-                lookup_pages(a, &(struct lookup_request){keys, 2, 1}, found, &n, &tokens, &f->d),
-                KVL_STATUS_MISS);
-        assert_int_equal(lease_pages(a, 3, 1, pages, &f->d), 0);
-        assert_int_equal(f->device.n_extents, 1);
-        assert_int_equal(f->a->account.charged_bytes, SET_BYTES);
-        generation = ns_page(a->ns, pages[0])->generation;
-        p = (struct publish){.pages = pages, .keys = keys, .n = 2, .last_tokens = 5};
-        assert_int_equal(publish_pages(a, &p, 1, sealed, &n, &f->d), 0);
-        assert_int_equal(free_pages(a, pages + 2, 1, &f->d), 0);
-        assert_int_equal(a->member->n_pins, 2);
-        fixture_check(f);
-        assert_int_equal(
-                lookup_pages(a, &(struct lookup_request){keys, 2, 1}, found, &n, &tokens, &f->d),
-                0);
-        assert_int_equal(n, 2);
-        assert_int_equal(tokens, PAGE_TOKENS + 5);
-        assert_memory_equal(found, pages, sizeof(found));
-        assert_int_equal(release_pages(a, found, 2, 1, &f->d), 0);
-        assert_int_equal(release_pages(a, sealed, 2, 1, &f->d), 0);
-        assert_int_equal(release_pages(a, sealed, 1, 1, &f->d), -EINVAL);
-        assert_int_equal(a->member->n_pins, 0);
-        assert_int_equal(ns_page(a->ns, pages[0])->generation, generation);
-        assert_int_equal(invalidate_key(a, keys, &tokens, &f->d), 0);
-        assert_int_equal(tokens, 2);
-        idle_sets_drain(&f->store);
-        /* The last page went: so did the set. */
-        assert_int_equal(f->device.n_extents, 0);
-}
 
 TEST(test_duplicate)
 {
@@ -285,90 +242,6 @@ TEST(test_repeated_publish_without_its_parent)
         fixture_end(&f);
 }
 
-TEST(test_detached_until_released)
-{
-        struct fixture f;
-        struct attach *a;
-        uint8_t key[KEY_BYTES];
-        uint32_t pages[3];
-        uint64_t n;
-
-        fixture_start(&f, 8, 4, 4);
-        a = enter(f.a, "x");
-        publish_chain(a, 0, 3, pages);
-        assert_int_equal(release_pages(a, pages + 1, 1, 1, NULL), 0);
-        make_keys(key, 0, 1);
-        assert_int_equal(invalidate_key(a, key, &n, &f.d), 0);
-        assert_int_equal(n, 3);
-        assert_int_equal(ns_page(a->ns, pages[0])->state, PAGE_DETACHED);
-        assert_int_equal(ns_page(a->ns, pages[1])->state, PAGE_FREE);
-        assert_int_equal(count_hits(a, 0, 3), 0);
-        fixture_check(&f);
-        assert_int_equal(release_pages(a, pages, 1, 1, NULL), 0);
-        assert_int_equal(ns_page(a->ns, pages[0])->state, PAGE_FREE);
-        assert_int_equal(release_pages(a, pages + 2, 1, 1, NULL), 0);
-        idle_sets_drain(&f.store);
-        assert_int_equal(f.device.n_extents, 0);
-        fixture_end(&f);
-}
-
-CORE_SCENE(test_invalidation_and_sweep, 8, 4, 4)
-{
-        struct attach *a = enter(f->a, "x");
-        uint8_t key[KEY_BYTES];
-        uint32_t chain[3], granted, got, n_done;
-        struct publish p = {.pages = &granted, .keys = key, .n = 1, .last_tokens = 1};
-        uint64_t n;
-
-        publish_chain(a, 0, 3, chain);
-        cache_chain(a, 100, 4);
-        assert_int_equal(lease_pages(a, 1, 1, &granted, NULL), 0);
-        assert_int_equal(ns_invalidate(a->ns, CAUSE_NAMESPACE, &n), 0);
-        assert_int_equal(n, 7);
-        assert_int_equal(ns_invalidate(a->ns, CAUSE_NAMESPACE, &n), 0);
-        assert_int_equal(n, 0);
-        assert_int_equal(f->n_stale, 2);
-        assert_int_equal(a->ns->catalog.n_stale, 7);
-        fixture_check(f);
-        make_keys(key, 0, 1);
-        assert_int_equal(publish_pages(a, &p, 1, &got, &n_done, &f->d), KVL_STATUS_STALE);
-        assert_int_equal(release_pages(a, chain, 1, 1, NULL), 0); /* before the sweep */
-        assert_int_equal(a->ns->catalog.n_stale, 6);
-        while (store_work(&f->store, 2))
-                fixture_check(f);
-        assert_int_equal(a->ns->catalog.n_stale, 0);
-        assert_int_equal(a->ns->device.n_pages[PAGE_DETACHED], 2);
-        assert_int_equal(free_pages(a, &granted, 1, NULL), 0);
-        cache_chain(a, 0, 3);
-        assert_int_equal(count_hits(a, 0, 3), 3);
-}
-
-CORE_SCENE(test_another_version, 8, 4, 4)
-{
-        struct ns_layout l = test_layout();
-        struct member *other;
-        struct attach *a = enter(f->a, "x");
-        struct attach *b;
-        uint32_t pages[2], page;
-
-        publish_chain(a, 0, 2, pages);
-        other = join(f->a);
-        l.head_size = 16;
-        assert_int_equal(attach_open(other, "x", &l, "", false, &b, &f->d), KVL_STATUS_LAYOUT);
-        assert_non_null(strstr(f->d.text, "head_size"));
-        assert_non_null(strstr(f->d.text, "KV heads of 8"));
-        assert_non_null(strstr(f->d.text, "KV heads of 16"));
-        l = test_layout();
-        strcpy(l.version, "v2");
-        assert_int_equal(attach_open(other, "x", &l, "", false, &b, &f->d), 0);
-        assert_int_equal(f->n_stale, 1);
-        assert_int_equal(count_hits(b, 0, 2), 0);
-        assert_int_equal(lease_pages(a, 1, 1, &page, &f->d), KVL_STATUS_STALE);
-        assert_non_null(strstr(f->d.text, "version v2"));
-        assert_int_equal(release_pages(a, pages, 2, 1, &f->d), 0);
-        assert_int_equal(lease_pages(b, 1, 1, &page, &f->d), 0);
-}
-
 CORE_SCENE(test_open_refusals, 8, 4, 4)
 {
         struct ns_layout l = test_layout();
@@ -390,127 +263,6 @@ CORE_SCENE(test_open_refusals, 8, 4, 4)
         assert_int_equal(attach_open(m, "x", &l, "", true, &b, &f->d), KVL_STATUS_LAYOUT);
 }
 
-CORE_SCENE(test_page_zero_is_kept, 8, 4, 4)
-{
-        struct ns_layout l = test_layout();
-        struct member *m;
-        struct attach *a;
-        uint32_t pages[SET_PAGES];
-
-        f->device.device.props.is_cpu_memory = true;
-        m = join(f->a);
-        assert_int_equal(attach_open(m, "x", &l, "", true, &a, &f->d), 0);
-        assert_int_equal(lease_pages(a, SET_PAGES - 1, 1, pages, &f->d), 0);
-        assert_int_equal(a->ns->device.n_sets, 1);
-        for (int i = 0; i < SET_PAGES - 1; i++)
-                assert_int_not_equal(pages[i], 0);
-        attach_close(a);
-        /* A page as large as a set: the set of page 0 would be bound for nothing. */
-        l.plane_page_bytes = SET_BYTES;
-        assert_int_equal(attach_open(m, "y", &l, "", true, &a, &f->d), 0);
-        assert_int_equal(lease_pages(a, 2, 1, pages, &f->d), 0);
-        assert_int_equal(a->ns->device.n_sets, 2);
-        assert_int_equal(pages[0] + pages[1], 1 + 2);
-}
-
-/* On a GPU it is the clients' own, and set 0 with it: nothing is lost of the budget. */
-CORE_SCENE(test_page_zero_on_gpu, 4, 4, 4)
-{
-        struct lease_request run = {.n = 4 * SET_PAGES, .min = 4 * SET_PAGES, .how = LEASE_RUN};
-        struct ns_layout l = test_layout();
-        struct lease_result ret;
-        uint32_t pages[4 * SET_PAGES];
-        struct attach *a, *b;
-        struct member *m;
-
-        m = join(f->a);
-        assert_int_equal(attach_open(m, "x", &l, "", true, &a, &f->d), 0);
-        assert_true(geometry_has_null_set(&a->ns->geometry));
-        assert_int_equal(a->ns->geometry.capacity_pages, 5 * SET_PAGES);
-        assert_int_equal(lease_pages(a, 4 * SET_PAGES, 1, pages, &f->d), 0);
-        assert_int_equal(a->ns->device.n_sets, 4);
-        for (int i = 0; i < 4 * SET_PAGES; i++)
-                assert_true(pages[i] >= SET_PAGES);
-        fixture_check(f);
-        assert_int_equal(free_pages(a, pages, 4 * SET_PAGES, &f->d), 0);
-        assert_int_equal(room_leasable(a->ns, 0), 4 * SET_PAGES);
-        assert_int_equal(lease_ask(a, &run, 1, pages, &ret, &f->d), 0);
-        for (int i = 1; i < 4 * SET_PAGES; i++)
-                assert_int_equal(pages[i], pages[0] + i);
-        fixture_check(f);
-        /* Page 0 is kept back for all attachments, whether they ask or not. */
-        attach_close(a);
-        assert_int_equal(attach_open(m, "x", &l, "", true, &a, &f->d), 0);
-        assert_int_equal(attach_open(m, "y", &l, "", false, &b, &f->d), 0);
-        assert_false(geometry_has_null_set(&b->ns->geometry));
-}
-
-CORE_SCENE(test_groups_share_grants, 8, 4, 4)
-{
-        struct member *m, *second, *stranger;
-        struct attach *a, *b;
-        uint32_t pages[2], got, n;
-        uint8_t key[KEY_BYTES];
-        struct publish p = {.pages = pages, .keys = key, .n = 1, .last_tokens = 1};
-
-        m = join(f->a);
-        a = open_ns(m, "x");
-        make_keys(key, 0, 1);
-        assert_int_equal(member_new(f->b, m->group->token, false, &stranger, &f->d), -ENOENT);
-        assert_int_equal(member_new(f->a, m->group->token, true, &second, &f->d), 0);
-        b = open_ns(second, "x");
-        assert_int_equal(lease_pages(a, 2, 1, pages, &f->d), 0);
-        member_free(m);
-        assert_int_equal(b->ns->device.n_pages[PAGE_GRANTED], 2);
-        assert_int_equal(publish_pages(b, &p, 1, &got, &n, &f->d), 0);
-        fixture_check(f);
-        member_free(second); /* the last one: what is granted ends, what is published stays */
-        assert_int_equal(f->a->account.charged_bytes, SET_BYTES);
-        m = join(f->a);
-        assert_int_equal(count_hits(open_ns(m, "x"), 0, 1), 1);
-}
-
-CORE_SCENE(test_max_clients, 8, 4, 4)
-{
-        struct member *m[9];
-
-        for (int i = 0; i < 8; i++)
-                m[i] = join(f->a);
-        assert_int_equal(member_new(f->a, NULL, false, &m[8], &f->d), -EMFILE);
-        assert_non_null(strstr(f->d.text, "max_clients"));
-        for (int i = 0; i < 8; i++)
-                member_free(m[i]);
-}
-
-CORE_SCENE(test_mapping_keeps_a_set, 8, 4, 4)
-{
-        struct ns_layout l = test_layout();
-        struct extent_handle handles[4];
-        struct member *m, *scheduler;
-        struct attach *a, *b;
-        uint32_t page;
-
-        m = join(f->a);
-        l.n_planes = 3;
-        assert_int_equal(attach_open(m, "x", &l, "", false, &a, &f->d), 0);
-        assert_int_equal(attach_map_set(a, 0, 0, 4, handles, &f->d), -ENOENT);
-        assert_int_equal(attach_map_set(a, 99999, 0, 4, handles, &f->d), -ENOENT);
-        assert_int_equal(lease_pages(a, 1, 1, &page, &f->d), 0);
-        assert_int_equal(f->device.n_extents, 3);
-        assert_int_equal(attach_map_set(a, 0, 3, 4, handles, &f->d), -EINVAL);
-        assert_int_equal(attach_map_set(a, 0, 0, 2, handles, &f->d), 2);
-        assert_int_equal(attach_map_set(a, 0, 2, 2, handles, &f->d), 1);
-        assert_int_equal(m->n_mapped_sets, 1);
-        assert_int_equal(member_new(f->a, NULL, true, &scheduler, &f->d), 0);
-        assert_int_equal(attach_open(scheduler, "x", &l, "", false, &b, &f->d), 0);
-        assert_int_equal(attach_map_set(b, 0, 0, 4, handles, &f->d), -EACCES);
-        assert_int_equal(free_pages(a, &page, 1, &f->d), 0);
-        assert_int_equal(f->device.n_extents, 3);
-        fixture_check(f);
-        attach_close(a);
-        assert_int_equal(f->device.n_extents, 0);
-}
-
 CORE_SCENE(test_device_failure_leaves_nothing, 8, 8, 8)
 {
         struct ns_layout l = test_layout();
@@ -528,17 +280,6 @@ CORE_SCENE(test_device_failure_leaves_nothing, 8, 8, 8)
         assert_int_equal(f->device.n_extents, 0);
         assert_int_equal(f->a->account.charged_bytes, 0);
         assert_int_equal(lease_pages(a, 4, 1, pages, &f->d), 0);
-}
-
-CORE_SCENE(test_drain, 8, 4, 4)
-{
-        struct attach *a = enter(f->a, "x");
-        uint32_t page;
-
-        cache_chain(a, 0, 2);
-        f->store.draining = true;
-        assert_int_equal(lease_pages(a, 1, 1, &page, &f->d), KVL_STATUS_DRAINING);
-        assert_int_equal(count_hits(a, 0, 2), 2);
 }
 
 CORE_SCENE(test_purge_and_remove, 8, 4, 4)
@@ -628,63 +369,4 @@ TEST(test_allocation_failures)
                         break;
         }
         assert_true(n_failures > 20);
-}
-
-static struct submit_result submit_publish(
-        struct attach *a, struct submit_chain *chain, uint32_t page, unsigned key, uint8_t flags)
-{
-        struct shm_submission s = {.op = SHM_OP_PUBLISH,
-                .flags = flags,
-                .tokens = PAGE_TOKENS,
-                .ns_id = a->id,
-                .page = page};
-        struct submit_result result;
-
-        make_keys(s.key, key, 1);
-        submit_one(a->member, chain, &s, 1, &result);
-        return result;
-}
-
-/* A batch whose entries are executed far apart: the page that the next one continues was evicted
- * meanwhile and carries another key. `rebinds`: its set was given back in between. */
-static void check_reused_parent(bool rebinds)
-{
-        struct submit_chain chain = {0};
-        uint32_t pages[2], again, i;
-        struct fixture f;
-        struct member *m;
-        struct attach *a;
-        uint8_t key[KEY_BYTES];
-        uint64_t n;
-
-        fixture_start(&f, 8, 4, 4);
-        m = join(f.a);
-        a = open_ns(m, "x");
-        assert_int_equal(attach_share(a, &f.d), 0);
-        assert_int_equal(lease_pages(a, 1, 1, pages, &f.d), 0);
-        assert_int_equal(submit_publish(a, &chain, pages[0], 1, SHM_PUBLISH_ROOT).status, 0);
-        if (!rebinds)
-                assert_int_equal(lease_pages(a, 1, 1, &pages[1], &f.d), 0);
-        make_keys(key, 1, 1);
-        assert_int_equal(invalidate_key(a, key, &n, &f.d), 0);
-        idle_sets_drain(&f.store);
-        assert_int_equal(a->ns->device.n_sets, !rebinds);
-        for (i = 0; i < SET_PAGES && (i == 0 || again != pages[0]); i++)
-                assert_int_equal(lease_pages(a, 1, 1, &again, &f.d), 0);
-        assert_int_equal(again, pages[0]);
-        if (rebinds)
-                assert_int_equal(lease_pages(a, 1, 1, &pages[1], &f.d), 0);
-        assert_int_equal(
-                submit_publish(a, &(struct submit_chain){0}, again, 2, SHM_PUBLISH_ROOT).status, 0);
-        assert_int_equal(submit_publish(a, &chain, pages[1], 3, SHM_PUBLISH_CHAIN).status,
-                KVL_STATUS_NO_PARENT);
-        assert_int_equal(ns_page(a->ns, pages[1])->state, PAGE_GRANTED);
-        member_free(m);
-        fixture_end(&f);
-}
-
-TEST(test_reused_page_is_no_parent)
-{
-        check_reused_parent(false);
-        check_reused_parent(true);
 }

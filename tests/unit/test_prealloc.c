@@ -3,14 +3,11 @@
 #include <poll.h>
 
 #include "base/clock.h"
-#include "daemon/core/clients/grants.h"
 #include "daemon/core/core.h"
-#include "daemon/core/life/leave.h"
 #include "daemon/core/memory/sets.h"
 #include "daemon/core/memory/idle-sets.h"
 #include "daemon/core/state/ns.h"
 #include "daemon/core/reclaim/prealloc.h"
-#include "daemon/core/reclaim/take-back.h"
 #include "gpu/queue.h"
 #include "tests/unit/core-fixture.h"
 
@@ -178,48 +175,6 @@ SCENE(test_ends_with_the_last_client, 256)
         fixture_check(&s->f);
         assert_int_equal(s->f.a->account.charged_bytes, 0);
         s->m = join(s->f.a);
-}
-
-/* Never over the limit, and nothing that is cached goes for it. */
-SCENE(test_takes_nothing, 4)
-{
-        uint32_t pages[3 * SET_PAGES];
-
-        assert_int_equal(lease_pages(s->a, 3 * SET_PAGES, MSEC, pages, NULL), -EINPROGRESS);
-        make_all(s);
-        assert_int_equal(lease_pages(s->a, 3 * SET_PAGES, MSEC, pages, NULL), 0);
-        assert_int_equal(free_pages(s->a, pages, 4, NULL), 0);
-        store_top_up(&s->f.store, s->pool, MSEC);
-        cache_chain(s->a, 0, 4);
-        s->a->ns->reclaim.prealloc.ahead.pages_per_sec = 1e6;
-        s->a->ns->reclaim.prealloc.ahead.last_nsec = s->now_msec * MSEC;
-        s->a->ns->reclaim.prealloc.is_leased = true;
-        for (unsigned i = 0; i < 300; i++)
-                go_on(s, false, true);
-        assert_true(s->f.a->account.charged_bytes <= 4 * SET_BYTES);
-        assert_int_equal(s->f.store.counters.evictions, 0);
-        assert_int_equal(count_hits(s->a, 0, 4), 4);
-}
-
-/* Other tenants' reservations are no room. */
-SCENE(test_leaves_reservations, 4)
-{
-        struct pool_share *b;
-        uint32_t page;
-
-        b = pool_share_find(s->f.b, s->pool);
-        assert_int_equal(region_reserve(b, 3 * SET_BYTES, NULL), 0);
-        assert_int_equal(lease_pages(s->a, 1, MSEC, &page, NULL), -EINPROGRESS);
-        make_all(s);
-        assert_int_equal(lease_pages(s->a, 1, MSEC, &page, NULL), 0);
-        store_top_up(&s->f.store, s->pool, MSEC);
-        s->a->ns->reclaim.prealloc.ahead.pages_per_sec = 1e6;
-        s->a->ns->reclaim.prealloc.ahead.last_nsec = s->now_msec * MSEC;
-        s->a->ns->reclaim.prealloc.is_leased = true;
-        for (unsigned i = 0; i < 300; i++)
-                go_on(s, false, true);
-        assert_int_equal(s->f.a->account.charged_bytes, SET_BYTES);
-        assert_int_equal(region_reserve(b, 0, NULL), 0);
 }
 
 /* The last set is for leases: neither preallocation nor a magazine has it made. */

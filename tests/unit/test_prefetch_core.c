@@ -4,10 +4,8 @@
 #include <errno.h>
 #include "daemon/core/core.h"
 #include "daemon/core/life/namespace.h"
-#include "daemon/core/reclaim/recall.h"
 #include "daemon/core/reclaim/sweep.h"
 #include "daemon/core/reclaim/warm.h"
-#include "daemon/core/reclaim/recall-work.h"
 #include "tests/unit/prefetch-fixture.h"
 #include "tests/unit/test-random.h"
 #include "daemon/core/requests/expected.h"
@@ -45,50 +43,6 @@ TEST(test_stream)
         streams(&evict_pgi);
 }
 
-PREFETCH_SCENE_COLD(test_steps_are_the_tenants, &evict_lru)
-{
-        w->a->attrs.prefetch_steps = 3;
-        read_text(w, 0, 8);
-        read_text(w, 8, 8);
-        assert_tier(w, 16, 3, TIER_DEVICE);
-        assert_tier(w, 19, TEXT - 19, TIER_HOST);
-        w->a->attrs.prefetch_steps = 0;
-        read_text(w, 16, 8);
-        read_text(w, 24, 8);
-        assert_tier(w, 32, TEXT - 32, TIER_HOST);
-}
-
-/* Lookups that don't go on: of the same text again, of others, or much later. */
-PREFETCH_SCENE(test_no_stream, &evict_lru)
-{
-        append(w, 0, ROOT, 0, TEXT, 0);
-        append(w, 0, ROOT, 100, 8, 0);
-        push_down(w, 0, TEXT);
-        push_down(w, 100, 8);
-        read_text(w, 0, 8);
-        read_text(w, 0, 8);
-        read_text(w, 100, 4);
-        read_text(w, 4, 4);
-        w->now_nsec += 2 * PREFETCH_STREAM_NSEC;
-        read_text(w, 8, 8);
-        assert_int_equal(account(w, PREFETCH_STREAM)->n_begun, 0);
-        assert_tier(w, 16, TEXT - 16, TIER_HOST);
-}
-
-/* The maximum of texts that can be told apart. */
-PREFETCH_SCENE(test_several_streams, &evict_lru)
-{
-        for (unsigned i = 0; i < 4; i++) {
-                append(w, 0, ROOT, 100 * i, 8, 0);
-                push_down(w, 100 * i, 8);
-        }
-        for (unsigned at = 0; at < 4; at += 2)
-                for (unsigned i = 0; i < 4; i++)
-                        assert_int_equal(read_text(w, 100 * i + at, 2), 2);
-        for (unsigned i = 0; i < 4; i++)
-                assert_tier(w, 100 * i, 8, TIER_DEVICE);
-}
-
 /* Where a text branches only the client's own pins say how it goes on. */
 TEST(test_branch)
 {
@@ -122,40 +76,7 @@ TEST(test_branch)
         }
 }
 
-/* Under way when it is asked for: one transfer, told once, and the guess was right. */
-PREFETCH_SCENE_COLD(test_joined, &evict_lru)
-{
-        struct told told[8] = {0};
-        uint32_t pages[8];
-
-        read_text(w, 0, 8);
-        (void)begin_read(w, 8, 8, pages, told);
-        (void)prefetch_work(&w->store, w->now_nsec);
-        assert_int_equal(account(w, PREFETCH_STREAM)->n_stake, 8); /* half of PREFETCHES_MAX */
-        tiers_check(w);
-        assert_int_equal(release_pages(w->attach, pages, 8, w->now_nsec, NULL), 0);
-        w->now_nsec += 1;
-        assert_int_equal(read_text(w, 16, 8), 8);
-        assert_int_equal(account(w, PREFETCH_STREAM)->n_useful, 8);
-        assert_int_equal(w->store.counters.promoted_pages, 8 + 8 + 8 + 16);
-}
-
 /* ---- room ------------------------------------------------------------------------------------ */
-
-/* Room for the largest recent lease stays FREE. */
-PREFETCH_SCENE_COLD(test_leases_come_first, &evict_lru)
-{
-        uint32_t held[N_DEVICE], n_free;
-
-        assert_int_equal(lease_pages(w->attach, 16, w->now_nsec, held, NULL), 0);
-        assert_int_equal(lease_pages(w->attach, 20, w->now_nsec, held + 16, NULL), 0);
-        read_text(w, 0, 4);
-        read_text(w, 4, 4);
-        n_free = (uint32_t)ns_n_room(w->ns);
-        assert_int_equal(n_free, 16); /* a quarter of what is bound at most */
-        assert_int_equal(account(w, PREFETCH_STREAM)->n_begun, 64 - 36 - 8 - 16);
-        assert_int_equal(w->store.counters.evictions, 0);
-}
 
 /* A full device: what was used longest ago goes down for a stream, and nothing is dropped. */
 PREFETCH_SCENE(test_swaps, &evict_lru)
@@ -173,22 +94,6 @@ PREFETCH_SCENE(test_swaps, &evict_lru)
                 TEXT + 2 * N_DEVICE);
 }
 
-/* A page's ancestors aren't demoted for it, though they were used longest ago. */
-PREFETCH_SCENE(test_swaps_others, &evict_lru)
-{
-        append(w, 0, ROOT, 0, 16, 0);
-        push_down(w, 8, 8);
-        assert_false(demote_swaps(w->ns, tier_find(w, 15), DEMOTE_FOR_READER));
-        for (unsigned i = 0; i < 4; i++)
-                assert_true(tier_cache(w, FILLERS + i, 1));
-        assert_false(demote_swaps(w->ns, tier_find(w, 15), DEMOTE_FOR_GUESS));
-        assert_true(demote_swaps(w->ns, tier_find(w, 15), DEMOTE_FOR_READER));
-        settle(w);
-        assert_tier(w, 0, 8, TIER_DEVICE);
-        assert_tier(w, FILLERS, 1, TIER_HOST);
-        assert_tier(w, FILLERS + 1, 3, TIER_DEVICE);
-}
-
 /* All is read: nothing goes for a guess. */
 PREFETCH_SCENE_COLD(test_no_room, &evict_lru)
 {
@@ -202,36 +107,6 @@ PREFETCH_SCENE_COLD(test_no_room, &evict_lru)
 }
 
 /* ---- useless --------------------------------------------------------------------------------- */
-
-/* Texts that are never read to the end: prefetch goes off by itself, and probes after a pause. */
-PREFETCH_SCENE(test_goes_off, &evict_lru)
-{
-        const struct prefetch *p;
-        uint64_t n_begun;
-
-        for (unsigned round = 0; round < 8; round++) {
-                append(w, 0, ROOT, 1000 * round, 24, 0);
-                push_down(w, 1000 * round, 24);
-                read_text(w, 1000 * round, 4);
-                read_text(w, 1000 * round + 4, 4);
-        }
-        fill_up(w);
-        p = account(w, PREFETCH_STREAM);
-        assert_int_equal(p->window, 0);
-        assert_int_equal(p->n_useful, 0);
-        assert_true(p->n_wasted >= PREFETCH_START && p->n_wasted <= PREFETCH_START + 16);
-        n_begun = p->n_begun;
-        read_text(w, 0, 4);
-        read_text(w, 4, 4);
-        assert_int_equal(p->n_begun, n_begun);
-        assert_int_equal(account(w, PREFETCH_TURN)->window, PREFETCH_START);
-        w->now_nsec += PREFETCH_PAUSE_NSEC;
-        drop(w, FILLERS, 2 * N_DEVICE);
-        push_down(w, 0, 24);
-        read_text(w, 0, 4);
-        read_text(w, 4, 4);
-        assert_int_equal(p->n_begun, n_begun + PREFETCH_PROBE);
-}
 
 /* On a device with room for it a wrong guess is wasted, too, after a while. */
 PREFETCH_SCENE_COLD(test_waste_by_time, &evict_lru)
@@ -289,58 +164,6 @@ SCENE(test_invalidated)
                 ;
         settle(w);
         assert_int_equal(w->store.fetching.n_prefetching, 0);
-}
-
-PREFETCH_SCENE_COLD(test_damaged, &evict_lru)
-{
-        uint32_t page;
-
-        page = tier_find(w, 20);
-        set_address(ns_set_of(w->ns, page), page, 0)[4097] ^= 1;
-        read_text(w, 0, 8);
-        read_text(w, 8, 8);
-        assert_tier(w, 16, 4, TIER_DEVICE);
-        assert_int_equal(tier_find(w, 20), PAGE_NONE);
-        assert_int_equal(w->store.counters.pages_damaged, 1);
-        assert_int_equal(account(w, PREFETCH_STREAM)->n_stake, 4);
-}
-
-/* Where they were to go is taken back: they stay where they are, and nothing was guessed wrong. */
-SCENE(test_failed)
-{
-        uint32_t page = PAGE_NONE;
-
-        list_for_each (t, &w->store.moving.transfers, struct transfer, link)
-                page = t->to;
-        assert_int_not_equal(page, PAGE_NONE);
-        recall_set(ns_set_of(w->ns, page), RECALL_SOFT);
-        settle(w);
-        assert_int_equal(account(w, PREFETCH_STREAM)->n_given_up, 4);
-        assert_tier(w, 28, 4, TIER_HOST);
-        while (recall_work(&w->store, w->now_nsec, NSEC_PER_SEC, 1000) == RECALL_MORE)
-                ;
-}
-
-SCENE(test_client_leaves)
-{
-        member_free(w->m);
-        tiers_check(w);
-        settle(w);
-        assert_int_equal(w->store.fetching.n_prefetching, 0);
-        w->m = join(w->a);
-}
-
-TEST(test_namespace_goes)
-{
-        uint64_t n_pages, n_kept;
-        struct tiers w;
-
-        begin_stream(&w);
-        member_free(w.m);
-        assert_int_equal(store_purge(&w.store, w.a, NULL, true, &n_pages, &n_kept), 0);
-        assert_int_equal(w.store.fetching.n_prefetching, 0);
-        tiers_check(&w);
-        store_deinit(&w.store);
 }
 
 /* ---- anything ------------------------------------------------------------------------------- */
@@ -515,22 +338,6 @@ TEST(test_turn_by_chance)
         }
 }
 
-/* A policy that knows an order only lets nothing go for a guess. */
-PREFETCH_SCENE(test_turn_stays_below, &evict_lru)
-{
-        uint32_t s;
-
-        s = open_session(w, "s");
-        append(w, s, ROOT, 0, 12, 0);
-        push_down(w, 0, 12);
-        fill_up(w);
-        hint(w, s, EVICT_HINT_RETURNS, 5 * NSEC_PER_SEC);
-        (void)prefetch_look(&w->store, w->now_nsec);
-        settle(w);
-        assert_true(account(w, PREFETCH_TURN)->n_begun <= 1); /* what was FREE */
-        assert_int_equal(w->store.counters.evictions, 0);
-}
-
 /* ---- what is expected ------------------------------------------------------------------------ */
 
 static void expect_text(struct tiers *w, unsigned first, unsigned n)
@@ -569,17 +376,6 @@ TEST(test_expected)
                 assert_int_equal(w.store.counters.expected.fulfilled, 1);
                 tiers_end(&w);
         }
-}
-
-/* For a tenant without guesses nothing comes up; the text is kept where it is. */
-PREFETCH_SCENE(test_expected_stays_below, &evict_lru)
-{
-        w->a->attrs.prefetch_steps = 0;
-        append(w, 0, ROOT, 0, 12, 0);
-        push_down(w, 0, 12);
-        expect_text(w, 0, 12);
-        settle(w);
-        assert_tier(w, 0, 12, TIER_HOST);
 }
 
 /* ---- what is named --------------------------------------------------------------------------- */

@@ -15,37 +15,6 @@
 #include "daemon/core/requests/refill.h"
 #include "tests/unit/slow-fixture.h"
 
-SLOW_SCENE(test_lease_waits_for_its_set, PATIENT_MSEC, 4, 4)
-{
-        uint32_t pages[SET_PAGES];
-        struct member *m;
-        struct attach *a;
-
-        m = join(s->f.a);
-        a = open_ns(m, "x");
-        fake_device_block(&s->f.device, "create");
-        assert_int_equal(lease(s, a, 3, pages), -EINPROGRESS);
-        assert_int_equal(a->ns->device.n_preparing, 1);
-        assert_int_equal(s->pool->n_preparing, 1);
-        assert_int_equal(a->ns->device.n_sets + a->ns->device.n_pages[PAGE_FREE], 0);
-        assert_int_equal(s->pool->account.charged_bytes, SET_BYTES);
-        assert_int_equal(s->f.a->account.charged_bytes, SET_BYTES);
-        assert_int_equal(attach_map_set(a, 0, 0, 1, &(struct extent_handle){0}, NULL), -ENOENT);
-        assert_null(ns_page(a->ns, 0));
-        fake_device_unblock(&s->f.device);
-        reap(s);
-        assert_int_equal(a->ns->device.n_preparing, 0);
-        assert_int_equal(lease(s, a, 3, pages), 0);
-        settle(s);
-        assert_int_equal(a->ns->device.n_sets, 1);
-        assert_int_equal(a->ns->device.n_pages[PAGE_GRANTED], 3);
-        /* From here on leases work as usual. */
-        assert_int_equal(lease(s, a, 5, pages), 0);
-        assert_int_equal(s->pool->account.charged_bytes, SET_BYTES);
-        member_free(m);
-        assert_int_equal(s->pool->account.charged_bytes, 0);
-}
-
 SLOW_SCENE(test_map_needs_no_driver, PATIENT_MSEC, 4, 4)
 {
         struct extent_handle first, second;
@@ -143,78 +112,6 @@ SLOW_SCENE(test_run_waits_for_its_set, PATIENT_MSEC, 4, 4)
         settle(s);
 }
 
-SLOW_SCENE(test_two_leases_wait, PATIENT_MSEC, 4, 4)
-{
-        uint32_t pages[SET_PAGES];
-        struct attach *a = enter(s->f.a, "x");
-        struct attach *b = enter(s->f.a, "x");
-
-        fake_device_block(&s->f.device, "create");
-        assert_int_equal(lease(s, a, SET_PAGES, pages), -EINPROGRESS);
-        assert_int_equal(lease(s, b, SET_PAGES, pages), -EINPROGRESS);
-        assert_int_equal(a->ns->device.n_preparing, 2); /* one for each */
-        fake_device_fail(&s->f.device, "create", 2, -ENOMEM);
-        fake_device_unblock(&s->f.device);
-        while (a->ns->device.n_preparing > 0)
-                reap(s);
-        /* The first lease has the set; the next one gets the reason why there is no other. */
-        assert_int_equal(lease(s, a, SET_PAGES, pages), 0);
-        assert_int_equal(lease(s, b, SET_PAGES, pages), KVL_STATUS_FULL);
-        settle(s);
-}
-
-/* Within a budget of one set: the second starts over, and is refused by the budget. */
-SLOW_SCENE(test_second_lease_finds_its_set_taken, PATIENT_MSEC, 1, 4)
-{
-        uint32_t pages[SET_PAGES];
-        struct attach *a = enter(s->f.a, "x");
-        struct attach *b = enter(s->f.a, "x");
-
-        fake_device_block(&s->f.device, "create");
-        assert_int_equal(lease(s, a, SET_PAGES, pages), -EINPROGRESS);
-        assert_int_equal(lease(s, b, SET_PAGES, pages), -EINPROGRESS);
-        assert_int_equal(a->ns->device.n_preparing, 1);
-        fake_device_unblock(&s->f.device);
-        reap(s);
-        assert_int_equal(lease(s, a, SET_PAGES, pages), 0);
-        assert_int_equal(lease(s, b, 1, pages), KVL_STATUS_FULL);
-        settle(s);
-}
-
-SLOW_SCENE(test_waiter_leaves, PATIENT_MSEC, 4, 4)
-{
-        uint32_t pages[SET_PAGES];
-        struct member *m;
-        struct attach *a;
-        struct ns *ns;
-
-        m = join(s->f.a);
-        a = open_ns(m, "x");
-        ns = a->ns;
-        fake_device_block(&s->f.device, "create");
-        assert_int_equal(lease(s, a, 1, pages), -EINPROGRESS);
-        member_free(m);
-        fixture_check(&s->f);
-        fake_device_unblock(&s->f.device);
-        reap(s);
-        settle(s);
-        assert_int_equal(ns->device.n_sets, 0);
-        assert_int_equal(s->pool->account.charged_bytes, 0);
-        /* A failure without a waiting lease isn't kept. */
-        m = join(s->f.a);
-        a = open_ns(m, "x");
-        fake_device_fail(&s->f.device, "create", 1, -ENOMEM);
-        fake_device_block(&s->f.device, "create");
-        assert_int_equal(lease(s, a, 1, pages), -EINPROGRESS);
-        lease_call_off(a);
-        fake_device_unblock(&s->f.device);
-        wait_quiet(s);
-        fake_device_fail(&s->f.device, "create", 1, 0);
-        assert_int_equal(lease(s, a, 1, pages), -EINPROGRESS);
-        reap(s);
-        assert_int_equal(lease(s, a, 1, pages), 0);
-}
-
 /* A set without a waiting lease doesn't stop the eviction of its namespace's idle sets. */
 SLOW_SCENE(test_idle_set_beside_one_in_making, PATIENT_MSEC, 3, 4)
 {
@@ -240,38 +137,6 @@ SLOW_SCENE(test_idle_set_beside_one_in_making, PATIENT_MSEC, 3, 4)
                 reap(s);
         assert_int_equal(lease(s, b, 2 * SET_PAGES, pages), 0);
         settle(s);
-}
-
-SLOW_SCENE(test_purge_while_preparing, PATIENT_MSEC, 1, 4)
-{
-        uint64_t n_pages, n_kept;
-        uint32_t pages[SET_PAGES];
-        struct member *m;
-        struct attach *a;
-
-        m = join(s->f.a);
-        a = open_ns(m, "x");
-        fake_device_block(&s->f.device, "create");
-        assert_int_equal(lease(s, a, 1, pages), -EINPROGRESS);
-        member_free(m);
-        assert_int_equal(store_purge(&s->f.store, s->f.a, NULL, true, &n_pages, &n_kept), 0);
-        fixture_check(&s->f);
-        assert_int_equal(s->f.a->account.charged_bytes, 0);
-        /* The device makes the set all the same: until it is freed its budget is taken. */
-        assert_int_equal(s->pool->account.charged_bytes, SET_BYTES);
-        assert_int_equal(s->pool->n_preparing, 1);
-        m = join(s->f.b);
-        a = open_ns(m, "y");
-        assert_int_equal(lease(s, a, 1, pages), KVL_STATUS_FULL);
-        fake_device_unblock(&s->f.device);
-        reap(s);
-        assert_int_equal(s->pool->account.charged_bytes, 0);
-        assert_int_equal(s->pool->n_preparing, 0);
-        assert_int_equal(lease(s, a, 1, pages), -EINPROGRESS);
-        while (a->ns->device.n_preparing > 0)
-                reap(s);
-        assert_string_equal(
-                fake_device_take_log(&s->f.device, s->log), "create export destroy create export ");
 }
 
 /* Sets in making for a purged namespace take nothing from another tenant's reservation. */
@@ -312,23 +177,6 @@ TEST(test_purge_leaves_reservations_alone)
                 reap(&s);
         member_free(m);
         end(&s);
-}
-
-/* Everything goes while sets are being made, with and without a namespace. */
-SLOW_SCENE(test_end_while_preparing, PATIENT_MSEC, 4, 4)
-{
-        uint64_t n_pages, n_kept;
-        uint32_t pages[SET_PAGES];
-        struct member *m;
-
-        fake_device_block(&s->f.device, "create");
-        m = join(s->f.a);
-        assert_int_equal(lease(s, open_ns(m, "x"), 1, pages), -EINPROGRESS);
-        assert_int_equal(lease(s, open_ns(m, "y"), 1, pages), -EINPROGRESS);
-        member_free(m);
-        assert_int_equal(
-                store_purge(&s->f.store, s->f.a, ns_find(s->f.a, "x"), true, &n_pages, &n_kept), 0);
-        fake_device_unblock(&s->f.device);
 }
 
 SLOW_SCENE(test_magazine_is_topped_up, PATIENT_MSEC, 16, 16)
@@ -376,45 +224,6 @@ SLOW_SCENE(test_magazine_leaves_what_a_lease_waits_for, PATIENT_MSEC, 16, 16)
                 reap(s);
         settle(s);
         assert_true(b->magazine->n_pages >= 4);
-}
-
-SLOW_SCENE(test_drain_ends_the_wait, PATIENT_MSEC, 4, 4)
-{
-        uint32_t pages[SET_PAGES];
-        struct attach *a = enter(s->f.a, "x");
-
-        assert_int_equal(lease(s, a, 1, pages), -EINPROGRESS);
-        reap(s);
-        s->f.store.draining = true;
-        assert_int_equal(lease(s, a, 1, pages), KVL_STATUS_DRAINING);
-        settle(s);
-        assert_int_equal(a->ns->device.n_sets + a->ns->waits.n, 0);
-}
-
-/* A set that was made for a lease that waits for more isn't given to another client. */
-SLOW_SCENE(test_others_leave_it_alone, PATIENT_MSEC, 2, 4)
-{
-        uint32_t pages[2 * SET_PAGES], other[SET_PAGES];
-        struct attach *a = enter(s->f.a, "x");
-        struct attach *b = enter(s->f.b, "y");
-
-        fake_device_block(&s->f.device, "create");
-        assert_int_equal(lease(s, a, 2 * SET_PAGES, pages), -EINPROGRESS);
-        fake_device_wait_inside(&s->f.device);
-        fake_device_block(&s->f.device, "export"); /* of the first */
-        fake_device_wait_inside(&s->f.device);
-        fake_device_block(&s->f.device, "create"); /* of the second */
-        fake_device_wait_inside(&s->f.device);
-        reap(s);
-        settle(s);
-        assert_int_equal(a->ns->device.n_sets, 1);
-        assert_int_equal(a->ns->device.n_preparing, 1);
-        assert_int_equal(lease(s, b, 1, other), KVL_STATUS_FULL);
-        assert_int_equal(a->ns->device.n_sets, 1);
-        fake_device_unblock(&s->f.device);
-        reap(s);
-        assert_int_equal(lease(s, a, 2 * SET_PAGES, pages), 0);
-        settle(s);
 }
 
 /* Sets that exceed a limit that was lowered while they were made aren't kept. */
@@ -564,30 +373,6 @@ SLOW_SCENE(test_failure_is_met_by_eviction, PATIENT_MSEC, 4, 4)
         assert_int_equal(count_hits(a, 0, SET_PAGES), 4);
 }
 
-SLOW_SCENE(test_some_made_some_not, PATIENT_MSEC, 4, 4)
-{
-        uint32_t pages[3 * SET_PAGES];
-        struct attach *a = enter(s->f.a, "x");
-
-        fake_device_block(&s->f.device, "create");
-        fake_device_fail(&s->f.device, "create", 3, -ENOMEM);
-        assert_int_equal(lease(s, a, 3 * SET_PAGES, pages), -EINPROGRESS);
-        assert_int_equal(a->ns->device.n_preparing, 3);
-        fake_device_unblock(&s->f.device);
-        while (a->ns->device.n_preparing > 0) {
-                reap(s);
-                /* The sets that were made are kept for it. */
-                if (a->ns->device.n_preparing > 0)
-                        assert_int_equal(lease(s, a, 3 * SET_PAGES, pages), -EINPROGRESS);
-                settle(s);
-        }
-        assert_int_equal(a->ns->device.n_sets, 2);
-        assert_int_equal(lease(s, a, 3 * SET_PAGES, pages), KVL_STATUS_FULL);
-        settle(s);
-        assert_int_equal(a->ns->device.n_sets, 0);
-        assert_int_equal(s->pool->account.charged_bytes, 0);
-}
-
 /* A lease that may be degraded gets the sets that were made; the failed one isn't tried again. */
 SLOW_SCENE(test_degrade_meets_a_failure, PATIENT_MSEC, 4, 4)
 {
@@ -621,42 +406,6 @@ SLOW_SCENE(test_degrade_meets_a_failure, PATIENT_MSEC, 4, 4)
         assert_int_equal(lease_ask(a, &rq, 1, pages, &result, &s->f.d), KVL_STATUS_FULL);
         assert_int_equal(result.reason, LEASE_REASON_DEVICE);
         assert_int_equal(a->ns->device.n_preparing, 0);
-}
-
-SLOW_SCENE(test_driver_hangs_and_recovers, HASTY_MSEC, 4, 4)
-{
-        uint32_t pages[SET_PAGES], other[SET_PAGES];
-        struct attach *a = enter(s->f.a, "x");
-        struct attach *b;
-
-        b = open_ns(a->member, "y");
-        assert_int_equal(lease(s, b, 2, other), -EINPROGRESS);
-        reap(s);
-        assert_int_equal(lease(s, b, 2, other), 0);
-        fake_device_block(&s->f.device, "create");
-        assert_int_equal(lease(s, a, 1, pages), -EINPROGRESS);
-        reap(s);
-        assert_true(queue_is_stuck(s->pool->queue));
-        assert_int_equal(lease(s, a, 1, pages), -EIO);
-        expect_said(s, "device slow hangs: the driver hasn't answered extent_create for 250 ms");
-        settle(s);
-        /* At once now, and nothing is asked of it. */
-        assert_int_equal(lease(s, a, 1, pages), -EIO);
-        expect_said(s, "device slow hangs");
-        /* Bound sets stay usable. */
-        assert_int_equal(lease(s, b, 6, pages), 0);
-        assert_int_equal(free_pages(b, other, 2, NULL), 0);
-        assert_int_equal(free_pages(b, pages, 6, NULL), 0);
-        fixture_check(&s->f);
-        assert_int_equal(s->pool->account.charged_bytes, 0);
-        fake_device_unblock(&s->f.device);
-        wait_quiet(s);
-        assert_int_equal(fake_device_count(&s->f.device), 0);
-        assert_int_equal(lease(s, a, 1, pages), -EINPROGRESS);
-        /* The last destruction may be reported only now. */
-        while (a->ns->device.n_preparing > 0)
-                reap(s);
-        assert_int_equal(lease(s, a, 1, pages), 0);
 }
 
 SLOW_SCENE(test_broken_device, PATIENT_MSEC, 4, 4)

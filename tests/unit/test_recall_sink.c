@@ -75,24 +75,6 @@ static void expect(struct tiers *w, unsigned n_cached, unsigned n_below)
         assert_int_equal(w->store.counters.evictions, N_KEYS - n_cached);
 }
 
-static void goes_down(enum recall_kind kind)
-{
-        struct tiers w;
-
-        start(&w, 4);
-        recall(&w, kind, 1);
-        go_on(&w);
-        assert_int_equal(w.ns->device.n_sets, 1);
-        expect(&w, N_KEYS, N_KEYS / 2);
-        tiers_end(&w);
-}
-
-TEST(test_goes_down)
-{
-        goes_down(RECALL_SOFT);
-        goes_down(RECALL_FORCED);
-}
-
 /* More than may be on their way at a time, and what continues what is left in another set. */
 TIER_SCENE(test_all_of_it, &evict_pgi, 2, 4, 1, CODEC_NONE)
 {
@@ -125,27 +107,6 @@ SCENE(test_no_room, 1)
         go_on(w);
         assert_int_equal(w->ns->device.n_sets, 1);
         expect(w, N_KEYS / 2, 0);
-}
-
-/* A page with a reader stays until it is released, and can't be found any more. */
-SCENE(test_read, 4)
-{
-        uint8_t key[KEY_BYTES];
-        uint32_t page, n;
-        uint64_t tokens;
-
-        make_keys(key, 5, 1);
-        assert_int_equal(lookup_pages(w->attach, &(struct lookup_request){key, 1, 2}, &page, &n,
-                                 &tokens, NULL),
-                0);
-        recall(w, RECALL_SOFT, UINT64_MAX);
-        go_on(w);
-        expect(w, N_KEYS - 1, N_KEYS - 1);
-        assert_true(tier_is_filled(w, page, 5));
-        assert_int_equal(w->ns->device.n_sets, 1);
-        assert_int_equal(release_pages(w->attach, &page, 1, 3, NULL), 0);
-        idle_sets_drain(&w->store);
-        assert_int_equal(w->ns->device.n_sets, 0);
 }
 
 /* A lease that waits for memory doesn't wait for copies: the rest is dropped at once. */

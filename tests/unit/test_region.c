@@ -62,56 +62,6 @@ RECALL_SCENE(test_within_the_reservation_others_lose_nothing, 4)
         assert_int_equal(share_of(w, w->f.b)->charged_bytes, SET_BYTES);
 }
 
-RECALL_SCENE(test_burst_queue, 8)
-{
-        struct tenant_attrs attrs;
-        struct attach *a = enter(w->f.a, "x");
-        struct attach *other;
-        uint32_t pages[2 * SET_PAGES];
-        enum lease_reason reason;
-
-        other = open_ns(a->member, "y");
-        assert_int_equal(set_reserve(w, w->f.a, 2 * SET_BYTES), 0);
-        attrs = w->f.a->attrs;
-        attrs.burst = BURST_NONE;
-        assert_int_equal(tenant_set_attrs(w->f.a, &attrs, &w->f.d), 0);
-        cache_sets(other, 0, 1);
-        assert_int_equal(ask(w, a, 2 * SET_PAGES + 1, pages, &reason), KVL_STATUS_RESERVATION);
-        assert_int_equal(reason, LEASE_REASON_RESERVATION_FULL);
-        assert_non_null(strstr(
-                w->f.d.text, "the reservation of 2 KiB of tenant a on device fake, which may"));
-        assert_non_null(strstr(w->f.d.text, "burst=pool"));
-        assert_int_equal(count_hits(other, 0, SET_PAGES), SET_PAGES);
-        /* Its own cache gives way, here and in another namespace. */
-        assert_int_equal(ask(w, a, 2 * SET_PAGES, pages, NULL), 0);
-        assert_int_equal(count_hits(other, 0, SET_PAGES), 0);
-        assert_int_equal(w->f.a->account.charged_bytes, 2 * SET_BYTES);
-        assert_int_equal(ask(w, a, 1, pages, &reason), KVL_STATUS_RESERVATION);
-        assert_int_equal(reason, LEASE_REASON_RESERVATION_FULL);
-        attrs.burst = BURST_POOL;
-        assert_int_equal(tenant_set_attrs(w->f.a, &attrs, &w->f.d), 0);
-        assert_int_equal(ask(w, a, 1, pages, NULL), 0);
-}
-
-/* Magazines take a part of what the tenant may have, not of the device. */
-RECALL_SCENE(test_magazine_within_the_reservation, 64)
-{
-        struct tenant_attrs attrs;
-        struct attach *a = enter(w->f.a, "x");
-
-        assert_int_equal(attach_share(a, NULL), 0);
-        attrs = w->f.a->attrs;
-        attrs.class = TENANT_PINNED;
-        attrs.reserve_bytes = 4 * SET_BYTES;
-        attrs.burst = BURST_NONE;
-        assert_int_equal(tenant_set_attrs(w->f.a, &attrs, &w->f.d), 0);
-        for (unsigned i = 0; i < 10; i++) {
-                w->now_nsec += MSEC;
-                assert_true(magazine_refill(a, 20, w->now_nsec));
-        }
-        assert_int_equal(a->ns->clients.n_ready, 4 * SET_PAGES / 8);
-}
-
 RECALL_SCENE(test_reservation_that_does_not_fit, 8)
 {
         struct tenant_attrs attrs = {
@@ -218,26 +168,6 @@ TEST(test_two_devices)
 
 /* ---- a reservation is raised over what others have ------------------------------------------- */
 
-RECALL_SCENE(test_raised_over_a_cache, 4)
-{
-        struct attach *a = enter(w->f.a, "x");
-        struct attach *b = enter(w->f.b, "x");
-        uint32_t pages[2 * SET_PAGES];
-        struct blame *blame;
-
-        cache_sets(b, 0, 4);
-        assert_int_equal(set_reserve(w, w->f.a, 2 * SET_BYTES), 0);
-        assert_int_equal(region_missing(pool_of(w)), 0);
-        assert_int_equal(w->f.b->account.charged_bytes, 2 * SET_BYTES);
-        blame = list_first(&w->f.b->blames, struct blame, link);
-        assert_string_equal(blame->by, "");
-        assert_int_equal(blame->pages, 2 * SET_PAGES);
-        assert_int_equal(blame->sets, 2);
-        assert_int_equal(ask(w, a, 2 * SET_PAGES, pages, NULL), 0);
-        assert_int_equal(tenant_reserve(w->f.a, 3 * SET_BYTES, NULL, NULL), 0);
-        assert_int_equal(w->f.b->account.charged_bytes, SET_BYTES);
-}
-
 /* Four sets of b, mapped, one page of each granted; a wants two of them reserved. */
 struct raised {
         struct world w;
@@ -316,14 +246,6 @@ SCENE(test_soft_recalls_are_pressed, true)
         assert_int_equal(s->w.n_late, 2);
         assert_int_equal(s->w.f.b->n_recalled, 4);
         assert_int_equal(share_of(&s->w, s->w.f.b)->recalled_bytes, 2 * SET_BYTES);
-}
-
-SCENE(test_raised_over_others, false)
-{
-        work(&s->w);
-        assert_int_equal(s->w.n_told, 2);
-        assert_false(s->w.told[0].idle);
-        assert_int_equal(s->w.f.b->n_recalled, 2);
 }
 
 /* A lowered limit doesn't wait for what is recalled softly. */
@@ -452,59 +374,6 @@ RECALL_SCENE(test_check, 8)
         a->ns->device.share = of_a;
 }
 
-/* A tenant has an account, with a limit, in every tier. */
-RECALL_SCENE(test_limits_of_tiers, 8)
-{
-        struct tenant_attrs attrs;
-
-        attrs = w->f.a->attrs;
-        attrs.limit_bytes = 3;
-        attrs.host_limit_bytes = 5;
-        attrs.disk_limit_bytes = UINT64_MAX;
-        assert_int_equal(tenant_set_attrs(w->f.a, &attrs, &w->f.d), 0);
-        assert_int_equal(w->f.a->account.limit_bytes, 3);
-        assert_ptr_equal(&w->f.a->account, &w->f.a->accounts[TIER_DEVICE]);
-        assert_ptr_equal(share_of(w, w->f.a)->account, &w->f.a->account);
-        assert_int_equal(w->f.a->accounts[TIER_HOST].limit_bytes, 5);
-        assert_true(w->f.a->accounts[TIER_DISK].limit_bytes == UINT64_MAX);
-}
-
-static void expect_reason(struct world *w, struct attach *a, enum lease_reason expected)
-{
-        uint32_t pages[7 * SET_PAGES];
-        enum lease_reason reason;
-
-        assert_int_equal(region_admits(a->ns->device.share, 7 * SET_BYTES, NULL), expected);
-        (void)ask(w, a, 7 * SET_PAGES, pages, &reason);
-        assert_int_equal(reason, expected);
-}
-
-/* A refusal names the limit that comes first, however it is found. */
-RECALL_SCENE(test_nearest_limit, 8)
-{
-        struct tenant_attrs attrs;
-        struct member *other;
-        struct attach *a = enter(w->f.a, "x");
-
-        set_limit(w, w->f.a, 6);
-        expect_reason(w, a, LEASE_REASON_QUOTA);
-        assert_int_equal(set_reserve(w, w->f.b, 4 * SET_BYTES), 0);
-        expect_reason(w, a, LEASE_REASON_POOL_FULL);
-        assert_int_equal(set_reserve(w, w->f.b, 0), 0);
-        assert_int_equal(set_reserve(w, w->f.a, 2 * SET_BYTES), 0);
-        attrs = w->f.a->attrs;
-        attrs.burst = BURST_NONE;
-        assert_int_equal(tenant_set_attrs(w->f.a, &attrs, &w->f.d), 0);
-        expect_reason(w, a, LEASE_REASON_RESERVATION_FULL);
-        attrs.burst = BURST_POOL;
-        attrs.limit_bytes = 8 * SET_BYTES;
-        assert_int_equal(tenant_set_attrs(w->f.a, &attrs, &w->f.d), 0);
-        other = join(w->f.b);
-        assert_int_equal(
-                ask(w, open_ns(other, "x"), 2 * SET_PAGES, (uint32_t[2 * SET_PAGES]){0}, NULL), 0);
-        expect_reason(w, a, LEASE_REASON_POOL_FULL);
-}
-
 /* The dynamic pool, shared by weight, and counts of evictions by tenant. */
 
 /* Both as fast as they can, for so many steps. Returns the sets that were recalled. */
@@ -593,33 +462,6 @@ RECALL_SCENE(test_free_memory_is_for_who_deserves_it, 5)
         assert_int_equal(ask(w, b, 1, pages, NULL), 0); /* no tenant lacks a whole set any more */
 }
 
-/* A want counts at once, and for a second. */
-RECALL_SCENE(test_wants_change_shares, 4)
-{
-        struct member *ma;
-        struct attach *b;
-        struct pool_share *of_a, *of_b;
-
-        ma = join(w->f.a);
-        (void)open_ns(ma, "x");
-        b = enter(w->f.b, "x");
-        of_a = share_of(w, w->f.a);
-        of_b = share_of(w, w->f.b);
-        assert_int_equal(grab_all(w, b), 4);
-        w->now_nsec += 2 * SEC;
-        store_set_now(&w->f.store, w->now_nsec);
-        assert_int_equal(region_fair(of_b), 4 * SET_BYTES);
-        assert_int_equal(region_fair(of_a), 0);
-        region_note_want(of_a, SET_BYTES, SET_BYTES, w->now_nsec);
-        assert_int_equal(region_fair(of_b), 2 * SET_BYTES);
-        assert_int_equal(region_fair(of_a), 2 * SET_BYTES);
-        store_set_now(&w->f.store, w->now_nsec + SEC - 1);
-        assert_int_equal(region_fair(of_a), 2 * SET_BYTES);
-        store_set_now(&w->f.store, w->now_nsec + SEC);
-        assert_int_equal(region_fair(of_a), 0);
-        assert_int_equal(region_fair(of_b), 4 * SET_BYTES);
-}
-
 /* A client that takes all its pages from its magazine comes to its share, too. */
 RECALL_SCENE(test_magazines_grow_to_the_share, 64)
 {
@@ -637,27 +479,6 @@ RECALL_SCENE(test_magazines_grow_to_the_share, 64)
         }
         assert_in_range(w->f.b->account.charged_bytes, 31 * SET_BYTES, 32 * SET_BYTES);
         assert_in_range(w->f.a->account.charged_bytes, 32 * SET_BYTES, 33 * SET_BYTES);
-}
-
-/* Sets are only recalled as far as free memory isn't enough. */
-RECALL_SCENE(test_recalls_what_is_missing, 8)
-{
-        uint32_t pages[2 * SET_PAGES];
-        struct member *ma;
-        struct attach *a, *b;
-
-        ma = join(w->f.a);
-        ma->safepoints = true;
-        a = open_ns(ma, "x");
-        b = enter(w->f.b, "x");
-        cache_sets(a, 0, 7);
-        map_all(a);
-        assert_int_equal(ask(w, b, 2 * SET_PAGES, pages, NULL), KVL_STATUS_FULL);
-        assert_int_equal(w->f.store.recalls.n, 1);
-        work(w);
-        keep_safe_point(w);
-        assert_int_equal(ask(w, b, 2 * SET_PAGES, pages, NULL), 0);
-        assert_int_equal(w->f.a->account.charged_bytes, 6 * SET_BYTES);
 }
 
 /* A held set that isn't given up costs no tenant its share: another set is recalled. */
@@ -763,39 +584,6 @@ static const struct blame *blame_by(const struct tenant *victim, const char *by)
         return NULL;
 }
 
-RECALL_SCENE(test_blame, 4)
-{
-        struct member *mb;
-        struct attach *a, *b;
-        unsigned key = 1000;
-        uint32_t page;
-
-        mb = join(w->f.b);
-        a = enter(w->f.a, "x");
-        b = open_ns(mb, "x");
-        cache_sets(a, 0, 4);
-        assert_int_equal(use_one(w, a, key++), 0);
-        assert_int_equal(blame_by(w->f.a, "a")->pages, 1);
-        assert_int_equal(ask(w, b, 1, &page, NULL), 0);
-        assert_int_equal(blame_by(w->f.a, "b")->sets, 1);
-        assert_in_range(blame_by(w->f.a, "b")->pages, SET_PAGES - 1, SET_PAGES);
-        assert_int_equal(blame_by(w->f.a, "a")->pages, 1);
-        assert_int_equal(w->f.a->counters.evictions, 1 + blame_by(w->f.a, "b")->pages);
-        /* By a recall: when it is purged. */
-        a->member->safepoints = true;
-        map_all(a);
-        for (unsigned i = 1; i < SET_PAGES; i++)
-                assert_int_equal(ask(w, b, 1, &page, NULL), 0);
-        assert_int_equal(ask(w, b, 1, &page, NULL), KVL_STATUS_FULL);
-        assert_int_equal(blame_by(w->f.a, "b")->sets, 2);
-        work(w);
-        assert_in_range(blame_by(w->f.a, "b")->pages, 2 * SET_PAGES - 2, 2 * SET_PAGES);
-        /* The tenant of the lease was removed by then, so no tenant is named. */
-        member_free(mb);
-        assert_int_equal(tenant_remove(w->f.b, true, NULL), 0);
-        work(w);
-}
-
 RECALL_SCENE(test_many_blames, 1)
 {
         struct tenant by = {0};
@@ -836,29 +624,6 @@ static void assert_true_to_word(struct world *w, struct attach *a)
         if (n > 0)
                 assert_int_equal(free_pages(a, pages, n, NULL), 0);
         assert_int_equal(count(a), n);
-}
-
-RECALL_SCENE(test_limit, 8)
-{
-        uint32_t pages[4 * SET_PAGES], page;
-        enum lease_reason reason;
-        struct attach *a;
-
-        set_limit(w, w->f.a, 4);
-        a = enter(w->f.a, "x");
-        assert_int_equal(atomic_load(&a->ns->shared.header->leasable), 0); /* not computed yet */
-        assert_int_equal(count(a), 4 * SET_PAGES);
-        assert_true_to_word(w, a);
-        assert_int_equal(ask(w, a, 3, pages, NULL), 0);
-        assert_int_equal(count(a), 4 * SET_PAGES - 3);
-        assert_int_equal(ask(w, a, 4 * SET_PAGES - 3, pages + 3, NULL), 0);
-        assert_int_equal(count(a), 0);
-        assert_int_equal(ask(w, a, 1, &page, &reason), KVL_STATUS_QUOTA);
-        w->f.store.draining = true;
-        assert_int_equal(free_pages(a, pages, 4 * SET_PAGES, NULL), 0);
-        assert_int_equal(count(a), 0);
-        w->f.store.draining = false;
-        assert_int_equal(count(a), 4 * SET_PAGES);
 }
 
 /* Cached pages without pins are evicted; pinned ones aren't, whichever way they are pinned. */
@@ -913,17 +678,6 @@ RECALL_SCENE(test_reservations, 8)
         w->f.b->attrs.burst = BURST_NONE;
         member_free(ma);
         assert_int_equal(count(b), 3 * SET_PAGES);
-}
-
-/* Memory that another tenant holds isn't among it, though some would be given by fair share. */
-RECALL_SCENE(test_others_hold_it, 8)
-{
-        struct attach *a = enter(w->f.a, "x");
-        struct attach *b = enter(w->f.b, "x");
-
-        cache_sets(a, 0, 7);
-        assert_int_equal(count(b), SET_PAGES);
-        assert_int_equal(count(a), 8 * SET_PAGES);
 }
 
 /* On the host page 0 takes a page of a set; on a GPU it is in a set beyond the budget. */

@@ -1,7 +1,5 @@
 /* daemon/core: leases of pages with consecutive numbers. */
 #include "daemon/core/clients/grants.h"
-#include "daemon/core/clients/magazine.h"
-#include "daemon/core/life/leave.h"
 #include "daemon/core/life/tenant-life.h"
 #include "daemon/core/memory/run.h"
 #include "tests/unit/core-fixture.h"
@@ -65,36 +63,6 @@ static void assert_run(const struct world *w, uint32_t first, uint32_t n)
                 assert_int_equal(w->pages[i], first + i);
 }
 
-SCENE(test_fresh_sets, 8)
-{
-        assert_int_equal(ask(w, 3, 3, LEASE_RUN), 0);
-        assert_run(w, 0, 3);
-        /* Over the border of sets. */
-        assert_int_equal(ask(w, 2 * SET_PAGES, 1, LEASE_RUN), 0);
-        assert_run(w, 3, 2 * SET_PAGES);
-        assert_int_equal(ask(w, SET_PAGES, 1, LEASE_RUN), 0);
-        assert_run(w, 3 + 2 * SET_PAGES, SET_PAGES);
-}
-
-/* The shortest one that is long enough; in the list of its set it is anywhere. */
-SCENE(test_best_fit, 3)
-{
-        fragment(w, 3 * SET_PAGES,
-                "x....xxx"
-                "..xx...x"
-                "xxxxx..x");
-        assert_int_equal(ask(w, 3, 3, LEASE_RUN), 0);
-        assert_run(w, 12, 3);
-        assert_int_equal(ask(w, 3, 3, LEASE_RUN), 0);
-        assert_run(w, 1, 3);
-        assert_int_equal(ask(w, 2, 2, LEASE_RUN), 0);
-        assert_run(w, 8, 2);
-        assert_int_equal(ask(w, 2, 2, LEASE_RUN), 0);
-        assert_run(w, 21, 2);
-        assert_int_equal(ask(w, 1, 1, LEASE_RUN), 0);
-        assert_run(w, 4, 1);
-}
-
 SCENE(test_refused, 2)
 {
         fragment(w, 2 * SET_PAGES,
@@ -109,20 +77,6 @@ SCENE(test_refused, 2)
         assert_int_equal(w->result.reason, LEASE_REASON_QUOTA);
         assert_int_equal(ask(w, 4, 4, (enum lease_how)3), -EINVAL);
         assert_int_equal(ask(w, 7, 7, LEASE_ANY), 0);
-}
-
-/* The lease doesn't wait: pages that become free needn't be a run. */
-SCENE(test_no_queue, 1)
-{
-        struct tenant_attrs attrs;
-
-        attrs = w->f.a->attrs;
-        attrs.when_full = WHEN_FULL_QUEUE;
-        attrs.max_wait_nsec = UINT64_C(1000000000);
-        assert_int_equal(tenant_set_attrs(w->f.a, &attrs, &w->f.d), 0);
-        fragment(w, SET_PAGES, ".x.x.x.x");
-        assert_int_equal(ask(w, 2, 2, LEASE_RUN), KVL_STATUS_FULL);
-        assert_true(list_is_empty(&w->f.store.waits.leases));
 }
 
 SCENE(test_degraded, 2)
@@ -180,23 +134,6 @@ SCENE(test_preferred, 3)
         /* All there is. */
         assert_int_equal(ask(w, 14, 14, LEASE_RUNS), 0);
         assert_int_equal(ns_n_room(w->a->ns), 0);
-}
-
-/* Pages of a recalled set aren't granted, and no run crosses it. */
-SCENE(test_cut_off, 4)
-{
-        struct run run;
-
-        assert_int_equal(ask(w, 4 * SET_PAGES, 1, LEASE_RUN), 0);
-        for (uint32_t i = 1; i < 4 * SET_PAGES; i++)
-                if (i != 20)
-                        give_back(w, &i, 1);
-        /* Sets 1 and 3 went: page 0 is held, and page 20. */
-        assert_int_equal(w->a->ns->device.n_sets, 2);
-        assert_true(run_find(w->a->ns, 7, &run));
-        assert_true(run.first == 1 && run.n == 7);
-        assert_false(run_find(w->a->ns, 8, &run));
-        assert_true(run.first == 1 && run.n == 7);
 }
 
 /* A search begins where the one before it was cut off, and goes through all the same. */

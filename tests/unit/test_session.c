@@ -11,7 +11,6 @@
 #include "tests/unit/session-fixture.h"
 #include "daemon/core/memory/tasks.h"
 #include "daemon/core/reclaim/sweep.h"
-#include "daemon/core/requests/invalidate.h"
 
 CORE_SCENE(test_open, 8, 4, 4)
 {
@@ -160,47 +159,6 @@ CORE_SCENE(test_long_text, 128, 128, 0)
         }
 }
 
-CORE_SCENE(test_pins, 8, 4, 4)
-{
-        struct session_page pages[4];
-        struct member *m;
-        struct attach *a;
-        uint32_t s, n;
-
-        m = join(f->a);
-        a = open_ns(m, "x");
-        s = open_session(a, "s");
-        append(a, s, ROOT, 0, 3);
-        assert_int_equal(session_pages(a, session_of(a, s, NULL), (struct session_range){1, 4}, 1,
-                                 pages, &n, NULL),
-                0);
-        assert_int_equal(n, 2);
-        assert_int_equal(ns_page(a->ns, pages[0].page)->n_pins, 1);
-        assert_int_equal(ns_page(a->ns, pages[1].page)->n_pins, 1);
-        assert_int_equal(m->n_pins, 2);
-        assert_int_equal(pages[1].tokens, PAGE_TOKENS);
-        assert_int_equal(session_pages(a, session_of(a, s, NULL), (struct session_range){3, 4}, 1,
-                                 pages, &n, NULL),
-                KVL_STATUS_MISS);
-        assert_int_equal(m->n_pins, 2);
-        fixture_check(f);
-        /* Another client of the tenant, which shares memory. */
-        member_free(m);
-        m = join(f->a);
-        a = open_ns(m, "x");
-        assert_int_equal(attach_share(a, NULL), 0);
-        s = open_session(a, "s");
-        assert_int_equal(session_pages(a, session_of(a, s, NULL), (struct session_range){0, 4}, 1,
-                                 pages, &n, NULL),
-                0);
-        assert_int_equal(n, 3);
-        for (uint32_t i = 0; i < n; i++) {
-                assert_int_equal(pins_count(&a->share, pages[i].page), 1);
-                assert_int_equal(page_pins(ns_page(a->ns, pages[i].page)), 0);
-        }
-        assert_false(ns_evict_leaf(a->ns, pages[2].page, NULL));
-}
-
 CORE_SCENE(test_eviction_moves_the_end, 8, 4, 4)
 {
         struct attach *a = enter(f->a, "x");
@@ -238,63 +196,6 @@ CORE_SCENE(test_eviction_moves_the_end, 8, 4, 4)
         expect_tokens(a, other, 4, 4);
 }
 
-/* Sessions that ended at one page diverge, in any order. */
-CORE_SCENE(test_many_end_at_one_page, 8, 8, 4)
-{
-        struct attach *a = enter(f->a, "x");
-        uint32_t s[8];
-
-        for (unsigned i = 0; i < 8; i++) {
-                char id[2] = {(char)('a' + i)};
-
-                s[i] = open_session(a, id);
-                append(a, s[i], ROOT, 0, 3);
-        }
-        append(a, s[0], 2, 10, 1);
-        append(a, s[7], 2, 11, 1);
-        append(a, s[3], 0, 12, 1);
-        assert_int_equal(session_close(a, s[4], true, 1, NULL), 0);
-        fixture_check(f);
-        evict(a, 10);
-        evict(a, 11);
-        evict(a, 2);
-        expect_tokens(a, s[0], 4, 2);
-        expect_tokens(a, s[5], 3, 1);
-        expect_tokens(a, s[3], 2, 0);
-}
-
-CORE_SCENE(test_survives_its_clients, 8, 4, 4)
-{
-        struct member *m, *n;
-        struct attach *a, *b;
-        uint32_t s, t;
-
-        m = join(f->a);
-        a = open_ns(m, "x");
-        s = open_session(a, "s");
-        append(a, s, ROOT, 0, 3);
-        n = join(f->a);
-        b = open_ns(n, "x");
-        t = open_session(b, "s");
-        assert_int_equal(info_of(b, t).n_open, 2);
-        member_free(m);
-        fixture_check(f);
-        assert_int_equal(info_of(b, t).n_open, 1);
-        expect_pages(b, t, "0@0 1@1 2@2");
-        assert_int_equal(session_close(b, t, false, 1, NULL), 0);
-        assert_null(session_of(b, t, NULL));
-        assert_int_equal(session_close(b, t, false, 1, NULL), -ENOENT);
-        assert_int_equal(n->n_sessions, 0);
-        member_free(n);
-        fixture_check(f);
-        m = join(f->a);
-        a = open_ns(m, "x");
-        s = open_session(a, "s");
-        expect_pages(a, s, "0@0 1@1 2@2");
-        attach_close(a);
-        assert_int_equal(m->n_sessions, 0);
-}
-
 /* Pages that can't be found, of another text than that of the session: it doesn't end in its old
  * one. */
 CORE_SCENE(test_lost_pages_of_another_text, 8, 4, 4)
@@ -321,60 +222,6 @@ CORE_SCENE(test_lost_pages_of_another_text, 8, 4, 4)
         }
         expect_tokens(a, s, 2, 2);
         expect_pages(a, s, "");
-}
-
-CORE_SCENE(test_list, 8, 4, 4)
-{
-        const struct session *s;
-        struct session_info info;
-        bool seen[40] = {false};
-        uint64_t number = 0;
-        unsigned n = 0;
-        struct attach *a = enter(f->a, "x");
-
-        assert_null(session_next(a->ns, 0, &number));
-        for (unsigned i = 0; i < 40; i++) {
-                char id[16];
-
-                snprintf(id, sizeof(id), "s%u", i);
-                (void)open_session(a, id);
-        }
-        assert_int_equal(session_close(a, 7, true, 1, NULL), 0); /* s6 */
-        while ((s = session_next(a->ns, number, &number))) {
-                session_info(s, &info);
-                seen[atoi((const char *)info.id + 1)] = true;
-                assert_ptr_equal(s->ns, a->ns);
-                n++;
-        }
-        assert_int_equal(n, 39);
-        assert_true(seen[0] && seen[39] && !seen[6]);
-        assert_null(session_next(a->ns, UINT64_MAX, &number));
-}
-
-/* A page that can't be found, because its set is being taken back: the session has it no more. */
-TEST(test_page_without_a_slot)
-{
-        uint8_t keys[2 * KEY_BYTES];
-        struct fixture f;
-        struct attach *a;
-        uint32_t s, pages[2], sealed[2], n;
-        struct publish p = {.pages = pages, .keys = keys, .n = 2, .last_tokens = PAGE_TOKENS};
-
-        fixture_start(&f, 8, 4, 4);
-        a = enter(f.a, "x");
-        p.session = s = open_session(a, "s");
-        append(a, s, ROOT, 0, 1);
-        assert_int_equal(lease_pages(a, 2, 1, pages, NULL), 0);
-        make_keys(keys, 0, 2);
-        list_for_each (set, &a->ns->device.sets_bound, struct extent_set, link)
-                recall_set(set, RECALL_FORCED);
-        assert_int_equal(publish_pages(a, &p, 1, sealed, &n, NULL), KVL_STATUS_DUPLICATE);
-        assert_int_equal(free_pages(a, pages, 1, NULL), 0);
-        assert_int_equal(ns_page(a->ns, sealed[1])->state, PAGE_DETACHED);
-        expect_tokens(a, s, 2, 1);
-        fixture_check(&f);
-        assert_int_equal(release_pages(a, sealed, 2, 1, NULL), 0);
-        fixture_end(&f);
 }
 
 static struct {
@@ -449,39 +296,6 @@ CORE_SCENE(test_no_memory, 8, 4, 4)
 /* Sessions that go: dropped, invalidated, expired or purged, in slices where they are many; and how
  * many there may be. */
 
-CORE_SCENE(test_drop, 8, 4, 4)
-{
-        struct attach *a = enter(f->a, "x");
-        struct attach *b = enter(f->a, "x");
-        uint32_t s, t, other, pages[1];
-
-        s = open_session(a, "s");
-        t = open_session(b, "s");
-        other = open_session(a, "other");
-        append(a, other, ROOT, 0, 2);
-        append(a, s, ROOT, 0, 2);
-        append(a, s, 1, 2, 3);
-        assert_int_equal(session_close(a, s, true, 1, NULL), 0);
-        fixture_check(f);
-        assert_null(session_of(b, t, &f->d));
-        assert_non_null(strstr(f->d.text, "was dropped"));
-        assert_int_equal(publish_tail(b, t, 1, 20, 1, PAGE_TOKENS, pages), -ENOENT);
-        /* Where another session ends, pages stay. */
-        assert_int_equal(count_hits(a, 0, 5), 2);
-        expect_pages(a, other, "0@0 1@1");
-        assert_int_equal(session_close(b, t, true, 1, NULL), -ENOENT);
-        assert_int_equal(b->member->n_sessions, 0);
-        /* So do those below which there is another text, and those that are pinned. */
-        append(a, 0, 0, 30, 1);
-        assert_int_equal(session_close(a, other, true, 1, NULL), 0);
-        assert_true(is_cached(a, 0) && !is_cached(a, 1) && is_cached(a, 30));
-        s = open_session(a, "s");
-        assert_int_equal(publish_tail(a, s, 30, 31, 1, PAGE_TOKENS, pages), 0);
-        assert_int_equal(session_close(a, s, true, 1, NULL), 0);
-        assert_true(is_cached(a, 31));
-        assert_int_equal(sessions_count(a->ns), 0);
-}
-
 CORE_SCENE(test_invalidation, 8, 4, 4)
 {
         struct ns_layout layout = test_layout();
@@ -528,23 +342,6 @@ CORE_SCENE(test_invalidation, 8, 4, 4)
                 ;
         assert_int_equal(a->ns->device.n_pages[PAGE_SEALED], 0);
         member_free(m);
-}
-
-/* A client with the old version open can't use what was its. */
-CORE_SCENE(test_old_version, 8, 4, 4)
-{
-        struct ns_layout layout = test_layout();
-        struct member *n;
-        struct attach *a, *b;
-        uint32_t handle;
-        bool created;
-
-        n = join(f->a);
-        a = enter(f->a, "x");
-        (void)open_session(a, "s");
-        strcpy(layout.version, "v2");
-        assert_int_equal(attach_open(n, "x", &layout, "", false, &b, NULL), 0);
-        assert_int_equal(try_open(a, "s", 1, false, &handle, &created), KVL_STATUS_STALE);
 }
 
 CORE_SCENE(test_expire, 8, 4, 4)

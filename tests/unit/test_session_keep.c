@@ -1,7 +1,6 @@
 /* Sessions that keep ranges of their text, and give up what lies between, again and again. */
 #include <errno.h>
 
-#include "daemon/core/clients/attach.h"
 #include "daemon/core/clients/grants.h"
 #include "daemon/core/moves/renumber.h"
 #include "tests/unit/alloc-fail.h"
@@ -54,48 +53,6 @@ static uint32_t begin_text(struct bench *w, unsigned n)
         s = open_session(w->a, "s");
         append(w->a, s, ROOT, 0, n);
         return s;
-}
-
-TEST(test_ranges)
-{
-        struct bench w;
-        struct member *m;
-        struct attach *b;
-        uint32_t s = begin_text(&w, 10), t;
-
-        KEEP(&w, s, 4, PAGES(0, 2), PAGES(4, 5), PAGES(7, END));
-        expect_pages(w.a, s, "0@0 1@1 4@4 7@7 8@8 9@9");
-        expect_tokens(w.a, s, 10, 0);
-        assert_true(info_of(w.a, s).is_truncated);
-        /* By key there is the head alone. */
-        assert_int_equal(count_hits(w.a, 0, 10), 2);
-        assert_int_equal(w.ns->device.n_pages[PAGE_SEALED], 2);
-        assert_int_equal(w.ns->device.n_pages[PAGE_DETACHED], 4);
-        /* The text grows at its end. */
-        append(w.a, s, 9, 10, 2);
-        assert_false(is_cached(w.a, 10));
-        /* Once more, from all of it: head, gaps, and what came later. */
-        KEEP(&w, s, 4, PAGES(0, 1), PAGES(4, 5), PAGES(8, 9), PAGES(11, 12));
-        expect_pages(w.a, s, "0@0 4@4 8@8 11@11");
-        expect_tokens(w.a, s, 12, 0);
-        assert_false(is_cached(w.a, 1));
-        /* Another client that opens it sees the same. */
-        m = join(w.f.a);
-        b = open_ns(m, "x");
-        assert_int_equal(attach_share(b, NULL), 0);
-        t = open_session(b, "s");
-        expect_pages(b, t, "0@0 4@4 8@8 11@11");
-        KEEP(&w, s, 0, PAGES(0, 1), PAGES(4, 5), PAGES(8, 9), PAGES(11, END));
-        KEEP(&w, s, 1, PAGES(4, 5), PAGES(8, 9), PAGES(11, END));
-        expect_pages(b, t, "4@4 8@8 11@11");
-        /* Back to an earlier page, what is behind it leaves. */
-        append(w.a, s, 8, 20, 1);
-        expect_pages(b, t, "4@4 8@8 20@9");
-        member_free(m);
-        assert_int_equal(session_close(w.a, s, true, 1, NULL), 0);
-        assert_int_equal(
-                w.ns->device.n_pages[PAGE_SEALED] + w.ns->device.n_pages[PAGE_DETACHED], 0);
-        end(&w);
 }
 
 /* truncate_pages() of a session with several gaps: its last tokens go over them. */
@@ -200,69 +157,6 @@ TEST(test_refused)
         EXPECT_REFUSED(&w, s, "from 32 on, before 64, were given up", {63, 65});
         EXPECT_REFUSED(&w, s, "from 80 on, before 128, were given up", PAGES(0, 2), PAGES(4, END));
         EXPECT_REFUSED(&w, s, "from 80 on, before 128, were given up", PAGES(6, 7));
-        expect_pages(w.a, s, "0@0 1@1 4@4 8@8 9@9");
-        end(&w);
-}
-
-/* Evicted pages may be named: none of them is kept. */
-TEST(test_lost)
-{
-        struct bench w;
-        uint32_t s = begin_text(&w, 10);
-
-        evict(w.a, 9);
-        KEEP(&w, s, 3, PAGES(0, 4), PAGES(7, END));
-        expect_pages(w.a, s, "0@0 1@1 2@2 3@3 7@7 8@8");
-        expect_tokens(w.a, s, 10, 1);
-        evict(w.a, 3);
-        KEEP(&w, s, 0, PAGES(0, 4), PAGES(7, END));
-        expect_tokens(w.a, s, 10, 2);
-        KEEP(&w, s, 1, PAGES(0, 1), PAGES(2, 4), PAGES(7, END));
-        expect_pages(w.a, s, "0@0 2@2 7@7 8@8");
-        expect_tokens(w.a, s, 10, 1);
-        /* Also pages of a lost window. */
-        assert_true(sessions_give_way(w.ns, true));
-        idle_sets_drain(&w.f.store);
-        expect_tokens(w.a, s, 10, 8);
-        KEEP(&w, s, 0, PAGES(0, 1), PAGES(2, 3), PAGES(8, END));
-        assert_true(info_of(w.a, s).is_truncated);
-        append(w.a, s, 0, 20, 1);
-        expect_pages(w.a, s, "0@0 20@2");
-        end(&w);
-}
-
-/* Pages of others stay for them. */
-TEST(test_shared_pages)
-{
-        struct bench w;
-        uint32_t s = begin_text(&w, 8), t = open_session(w.a, "t");
-
-        append(w.a, t, ROOT, 0, 6);
-        KEEP(&w, s, 4, PAGES(0, 1), PAGES(2, 3), PAGES(5, 6), PAGES(7, END));
-        expect_pages(w.a, s, "0@0 2@2 5@5 7@7");
-        expect_pages(w.a, t, "0@0 1@1 2@2 3@3 4@4 5@5");
-        KEEP(&w, t, 3, PAGES(2, 3), PAGES(4, END));
-        expect_pages(w.a, t, "2@2 4@4 5@5");
-        assert_true(is_cached(w.a, 0) && !is_cached(w.a, 1));
-        assert_int_equal(session_close(w.a, s, true, 1, NULL), 0);
-        expect_pages(w.a, t, "2@2 4@4 5@5");
-        end(&w);
-}
-
-TEST(test_no_memory)
-{
-        const struct token_range ranges[] = {PAGES(0, 2), PAGES(4, 5), PAGES(8, END)};
-        struct bench w;
-        uint32_t s = begin_text(&w, 10);
-        uint64_t left;
-
-        alloc_fail_each(n)
-        {
-                int r = session_keep(session_of(w.a, s, NULL), ranges, 3, &left, NULL);
-
-                assert_true(r == 0 || (r == -ENOMEM && alloc_fail_happened()));
-                fixture_check(&w.f);
-        }
         expect_pages(w.a, s, "0@0 1@1 4@4 8@8 9@9");
         end(&w);
 }
@@ -421,18 +315,6 @@ TEST(test_called_off)
                 KEEP(&k.w, k.s, 8, PAGES(0, 1), PAGES(3, 4), PAGES(15, END));
                 end_keeping(&k);
         }
-}
-
-/* The window is lost when all of it has been seen: what stays is held already. */
-SCENE(test_lost_late)
-{
-        while (k->t.n_seen < k->t.n_window)
-                work(k, 1);
-        assert_non_null(k->t.session);
-        session_abandon_window(session_of(k->w.a, k->s, NULL));
-        fixture_check(&k->w.f);
-        assert_non_null(k->t.session);
-        expect_kept(k);
 }
 
 /* Memory is needed: first the window goes, then what is held; the session ends up without one. */

@@ -2,14 +2,11 @@
  * between two of them. */
 #include <errno.h>
 
-#include "daemon/core/clients/grants.h"
 #include "daemon/core/core.h"
 #include "daemon/core/life/leave.h"
 #include "daemon/core/life/namespace.h"
 #include "daemon/core/memory/idle-sets.h"
-#include "daemon/core/moves/renumber.h"
 #include "daemon/core/memory/tasks.h"
-#include "daemon/core/sessions/session-impl.h"
 #include "tests/unit/session-fixture.h"
 
 #define SLICE   4
@@ -155,44 +152,6 @@ TEST(test_evicted)
         }
 }
 
-/* Pages that it comes to later move to another place (compaction, tiers). */
-SCENE(test_moved)
-{
-        uint32_t to;
-
-        work(w, 3);
-        assert_int_equal(lease_pages(w->a, 1, 1, &to, NULL), 0);
-        grants_remove(w->a->grants, to);
-        renumber_page(w->ns, w->t.at, to, 0);
-        idle_sets_drain(&w->f.store);
-        ns_page(w->ns, to)->owner = 0;
-        assert_int_equal(w->t.at, to);
-        fixture_check(&w->f);
-        finish(w, 0);
-        expect_truncated(w, N_END);
-}
-
-/* Another page of the text, or another end of it: that isn't what was to be truncated. */
-TEST(test_published_to)
-{
-        for (unsigned at = 1; at < N_PAGES; at += N_PAGES / 2) {
-                struct bench w;
-
-                begin(&w);
-                work(&w, 3);
-                append(w.a, w.s, N_PAGES - at, 100, 1);
-                fixture_check(&w.f);
-                finish(&w, -EAGAIN);
-                assert_non_null(strstr(w.t.why.text, "published"));
-                assert_false(info_of(w.a, w.s).is_truncated);
-                assert_int_equal(info_of(w.a, w.s).n_pages, N_PAGES - at + 2);
-                assert_true(is_cached(w.a, 100));
-                expect_untouched(&w);
-                truncate_pages(w.a, w.s, 1, 1, N_PAGES - at); /* asked again */
-                end(&w);
-        }
-}
-
 /* The session is dropped, expires, or goes with all of the namespace. */
 TEST(test_gone)
 {
@@ -238,15 +197,6 @@ SCENE(test_namespace_goes)
         assert_int_equal(n_kept, 0);
         assert_true(w->is_done);
         assert_int_equal(w->t.result, -ENOENT);
-}
-
-/* The caller closes the session without waiting: it is truncated all the same. */
-SCENE(test_closed)
-{
-        assert_int_equal(session_close(w->a, w->s, false, 1, NULL), 0);
-        finish(w, 0);
-        w->s = open_session(w->a, "s");
-        expect_truncated(w, N_END);
 }
 
 /* Memory is needed: what it holds gives way, last, and it ends up without a window. */
@@ -330,19 +280,4 @@ SCENE(test_limit)
                 assert_int_equal(t[i].result, -ENOMEM);
         }
         finish(w, 0);
-}
-
-/* The window of a session that has been truncated before isn't all let go of yet. */
-SCENE(test_again)
-{
-        finish(w, 0);
-        truncate_pages(w->a, w->s, N_HEAD, 0, N_END);
-        assert_true(w->ns->catalog.n_stale == 0 && sessions_are_left(w->ns));
-        append(w->a, w->s, N_HEAD - 1, N_HEAD, N_PAGES - N_HEAD);
-        truncate_soon(w, w->s);
-        finish(w, 0);
-        expect_truncated(w, N_END);
-        /* A longer gap of a long head. */
-        truncate_pages(w->a, w->s, 2, 3, N_HEAD - 2 + N_END - 3);
-        assert_int_equal(info_of(w->a, w->s).n_pages, 2 + 3);
 }

@@ -7,10 +7,8 @@
 #include "daemon/core/life/tenant-life.h"
 #include "daemon/core/state/group.h"
 #include "daemon/core/state/ns.h"
-#include "daemon/core/memory/region.h"
 #include "daemon/core/memory/wait.h"
 #include "daemon/core/state/shared.h"
-#include "daemon/core/requests/refill.h"
 #include "tests/unit/alloc-fail.h"
 #include "tests/unit/core-fixture.h"
 
@@ -164,24 +162,6 @@ SCENE(test_demand_of_pins, 8, 0)
         assert_int_equal(demand(rig), 0);
 }
 
-/* Unclaimed pages in magazines can be taken back. */
-SCENE(test_demand_of_magazines, 8, 0)
-{
-        assert_int_equal(attach_share(rig->ns, NULL), 0);
-        magazine_refill(rig->ns, SET_PAGES, rig->now);
-        assert_true(rig->ns->ns->clients.n_ready >= SET_PAGES);
-        assert_int_equal(demand(rig), 0);
-}
-
-SCENE(test_demand_of_who_waits, 8, 0)
-{
-        hold(rig, SET_PAGES);
-        queue(rig->ns, SET_PAGES + 1);
-        assert_int_equal(demand(rig), 3);
-        assert_true(wait_end(rig->ns));
-        assert_int_equal(demand(rig), 1);
-}
-
 /* Its demand can't be seen: it gets no more than it has. So it is asked for set by set. */
 SCENE(test_demand_of_who_is_refused, 8, 2)
 {
@@ -297,29 +277,6 @@ SCENE(test_follows_demand, 20, 2)
         assert_false(sizing_is_needed(&rig->f.store));
 }
 
-SCENE(test_dry_run, 20, 2)
-{
-        struct sizing_attrs attrs = sizer(SIZING_DRY_RUN, 4, 12);
-
-        assert_int_equal(sizing_set(rig->f.a, &attrs), 0);
-        tick(rig);
-        assert_int_equal(rig->f.a->sizing.last.why, SIZER_NEW_LIMITS);
-        assert_int_equal(rig->f.a->sizing.last.target_bytes, 4 * SET_BYTES);
-        set_reserve(rig->f.a, 4);
-        hold(rig, 8 * SET_PAGES);
-        tick(rig);
-        assert_int_equal(rig->f.a->sizing.last.why, SIZER_GROW);
-        assert_int_equal(rig->f.a->sizing.last.target_bytes, 8 * SET_BYTES);
-        assert_int_equal(sizer_demand(rig->f.a->sizing.sizer), 8 * SET_BYTES);
-        hold(rig, 1);
-        for (unsigned i = 0; i < 3 * WINDOW / TICK; i++)
-                tick(rig);
-        assert_int_equal(rig->f.a->sizing.last.why, SIZER_AT_MIN);
-        assert_int_equal(reserved(rig->f.a), 4);
-        assert_int_equal(rig->f.a->sizing.n_changes, 0);
-        assert_int_equal(rig->n_moved, 0);
-}
-
 /* The reservation grows as far as there is room, and the text names the tenant with the rest. */
 SCENE(test_refused_growth, 20, 2)
 {
@@ -396,64 +353,6 @@ SCENE(test_by_hand, 20, 2)
         assert_int_equal(reserved(rig->f.a), 11);
 }
 
-/* Changing another attribute leaves what the sizer reserved. */
-SCENE(test_other_attributes, 20, 2)
-{
-        struct sizing_attrs attrs = sizer(SIZING_ON, 1, 18);
-        struct tenant_attrs other;
-
-        assert_int_equal(sizing_set(rig->f.a, &attrs), 0);
-        hold(rig, 4 * SET_PAGES);
-        tick(rig);
-        other = rig->f.a->attrs;
-        other.weight = 7;
-        assert_int_equal(tenant_set_attrs(rig->f.a, &other, NULL), 0);
-        assert_int_equal(reserved(rig->f.a), 4);
-}
-
-SCENE(test_limit_is_the_most, 20, 2)
-{
-        struct sizing_attrs attrs = sizer(SIZING_ON, 6, 18);
-        struct tenant_attrs limited;
-
-        limited = rig->f.a->attrs;
-        limited.limit_bytes = 4 * SET_BYTES;
-        assert_int_equal(tenant_set_attrs(rig->f.a, &limited, NULL), 0);
-        assert_int_equal(sizing_set(rig->f.a, &attrs), 0);
-        hold(rig, 4 * SET_PAGES);
-        tick(rig);
-        assert_int_equal(reserved(rig->f.a), 4);
-        assert_int_equal(rig->f.a->sizing.min_bytes, 4 * SET_BYTES);
-        assert_int_equal(rig->f.a->sizing.max_bytes, 4 * SET_BYTES);
-}
-
-/* A tenant that isn't pinned has no reservation to move. */
-SCENE(test_dynamic, 20, 0)
-{
-        struct sizing_attrs attrs = sizer(SIZING_ON, 6, 18);
-
-        rig->f.a->attrs.class = TENANT_DYNAMIC;
-        assert_int_equal(sizing_set(rig->f.a, &attrs), 0);
-        assert_false(sizing_is_needed(&rig->f.store));
-        hold(rig, SET_PAGES);
-        tick(rig);
-        assert_int_equal(reserved(rig->f.a), 0);
-        assert_int_equal(sizer_demand(rig->f.a->sizing.sizer), 0);
-}
-
-SCENE(test_no_memory, 20, 2)
-{
-        struct sizing_attrs attrs = sizer(SIZING_ON, 6, 18);
-
-        alloc_fail_each(n)
-        {
-                int r = sizing_set(rig->f.a, &attrs);
-
-                assert_int_equal(r, alloc_fail_happened() ? -ENOMEM : 0);
-                assert_int_equal(sizing_is_needed(&rig->f.store), r == 0);
-        }
-}
-
 /* ---- schedules ------------------------------------------------------------------------------ */
 
 static struct sizing_attrs scheduled(enum sizing_mode mode, const char *text)
@@ -464,34 +363,6 @@ static struct sizing_attrs scheduled(enum sizing_mode mode, const char *text)
         if (schedule_parse(text, &attrs.schedule, err, sizeof(err)) < 0)
                 fail_msg("%s", err);
         return attrs;
-}
-
-/* Without a sizer the minimum is reserved. */
-SCENE(test_schedule, 20, 3)
-{
-        struct sizing_attrs attrs =
-                scheduled(SIZING_OFF, "08:00-20:00 7000-16KiB, 20:00-22:00 4KiB-8KiB");
-
-        assert_int_equal(sizing_set(rig->f.a, &attrs), 0);
-        assert_true(sizing_is_needed(&rig->f.store));
-        hold(rig, 9 * SET_PAGES);
-        tick(rig);
-        assert_int_equal(reserved(rig->f.a), 7); /* in whole sets */
-        assert_int_equal(rig->f.a->sizing.last.why, SIZER_NEW_LIMITS);
-        assert_int_equal(rig->n_moved, 1);
-        rig->second = 20 * 3600 - 1;
-        tick(rig);
-        assert_int_equal(reserved(rig->f.a), 7);
-        rig->second = 20 * 3600;
-        tick(rig);
-        assert_int_equal(reserved(rig->f.a), 4);
-        rig->second = 22 * 3600;
-        tick(rig);
-        assert_int_equal(reserved(rig->f.a), 2); /* its own minimum */
-        assert_int_equal(rig->n_moved, 3);
-        attrs.schedule.n = 0;
-        assert_int_equal(sizing_set(rig->f.a, &attrs), 0);
-        assert_int_equal(reserved(rig->f.a), 3); /* as configured */
 }
 
 SCENE(test_schedule_that_doesnt_fit, 20, 3)
@@ -507,26 +378,4 @@ SCENE(test_schedule_that_doesnt_fit, 20, 3)
         tick(rig);
         assert_int_equal(reserved(rig->f.a), 15);
         assert_int_equal(rig->f.a->sizing.last.why, SIZER_NEW_LIMITS);
-}
-
-/* With a sizer the schedule says within what it may choose. */
-SCENE(test_schedule_and_sizer, 20, 3)
-{
-        struct sizing_attrs attrs =
-                scheduled(SIZING_ON, "08:00-20:00 6KiB-10KiB, 20:00-22:00 1KiB-8KiB");
-
-        assert_int_equal(sizing_set(rig->f.a, &attrs), 0);
-        tick(rig);
-        assert_int_equal(reserved(rig->f.a), 6);
-        hold(rig, 12 * SET_PAGES);
-        tick(rig);
-        assert_int_equal(reserved(rig->f.a), 10);
-        rig->second = 21 * 3600;
-        tick(rig);
-        assert_int_equal(reserved(rig->f.a), 8);
-        assert_int_equal(rig->f.a->sizing.min_bytes, SET_BYTES);
-        assert_int_equal(rig->f.a->sizing.max_bytes, 8 * SET_BYTES);
-        rig->second = 23 * 3600;
-        tick(rig);
-        assert_int_equal(reserved(rig->f.a), 5);
 }

@@ -12,7 +12,6 @@
 #include "daemon/core/life/leave.h"
 #include "daemon/core/life/namespace.h"
 #include "daemon/core/memory/below.h"
-#include "daemon/core/requests/invalidate.h"
 
 /* ---- down and up ----------------------------------------------------------------------------- */
 
@@ -52,24 +51,6 @@ DISK_TEST(test_planes)
         o.n_host = 0;
         o.evict = &evict_lru;
         goes_down(o, 150);
-}
-
-/* A page that wasn't requested again isn't worth a write; the end of a stored text is. */
-DISK_TEST(test_admission)
-{
-        const struct tiers_want o = want(2);
-        struct tiers w;
-
-        tiers_open(&w, &o);
-        for (unsigned key = 0; key < 200; key++) {
-                w.now_nsec += 1000;
-                assert_true(tier_cache(&w, key, 1));
-                tiers_settle(&w);
-        }
-        assert_int_equal(count_in(&w, 200, TIER_DISK), 0);
-        assert_true(w.store.counters.evictions > 40);
-        tiers_end(&w);
-        remove_path(NULL);
 }
 
 /* Stored alike it goes as it is, else it is opened between them. */

@@ -1,92 +1,17 @@
 /* Pages between the device and memory of the host below it (daemon/core/moves/transfer.h, demote.h,
  * fetch.h), on real memory: down, up, copied, and as codecs store them. */
 #include <math.h>
-#include <poll.h>
 
-#include "daemon/core/clients/grants.h"
-#include "daemon/core/life/tenant-life.h"
 #include "tests/unit/page-numbers.h"
 #include "tests/unit/transfer-fixture.h"
-#include "daemon/core/cache/pages.h"
 #include "daemon/core/core.h"
-#include "daemon/core/life/namespace.h"
 #include "daemon/core/memory/idle-sets.h"
 #include "daemon/core/reclaim/compact.h"
 #include "daemon/core/reclaim/recall.h"
-#include "daemon/core/reclaim/sweep.h"
-#include "daemon/core/requests/invalidate.h"
 #include "daemon/core/reclaim/recall-work.h"
 #include "tests/unit/test-random.h"
 
 /* ---- down ------------------------------------------------------------------------------------ */
-
-static void goes_down(const struct evict_ops *evict, unsigned n_planes)
-{
-        struct tiers w;
-        unsigned n_below = 0;
-
-        tiers_start(&w, evict, 2, 4, n_planes, CODEC_NONE);
-        fill_device(&w);
-        for (unsigned key = 0; key < N_DEVICE; key++) {
-                uint32_t page = tier_find(&w, key);
-
-                assert_int_not_equal(page, PAGE_NONE);
-                assert_true(tier_is_filled(&w, page, key));
-                assert_int_equal(
-                        w.ns->shared.lines[page].tier, tier_of_page(&w.ns->geometry, page));
-                n_below += tier_of(&w, key) == TIER_HOST;
-        }
-        assert_true(n_below > 0);
-        assert_int_equal(w.store.counters.demoted_pages, n_below);
-        assert_int_equal(w.ns->tiers[TIER_HOST].n_pages[PAGE_SEALED], n_below);
-        assert_int_equal(ns_n_room(w.ns), n_below);
-        assert_int_equal(w.store.counters.evictions, 0);
-        tiers_end(&w);
-}
-
-TEST_BARE(test_down)
-{
-        goes_down(&evict_lru, 1);
-}
-
-TEST_BARE(test_down_planes)
-{
-        goes_down(&evict_pgi, 4);
-}
-
-/* The end of a text is demoted first, and pages above stay the parents of those below. */
-TIER_SCENE(test_ends_go_first, &evict_lru, 2, 4, 1, CODEC_NONE)
-{
-        for (unsigned i = 0; i < N_DEVICE / 8; i++)
-                assert_true(tier_cache(w, 8 * i, 8));
-        tiers_settle(w);
-        assert_true(w->store.counters.demoted_pages > 0);
-        for (unsigned key = 0; key < N_DEVICE; key++)
-                if (key % 8 != 7)
-                        assert_true(tier_of(w, key) <= tier_of(w, key + 1));
-        for (unsigned i = 0; i < N_DEVICE / 8; i++)
-                assert_int_equal(count_hits(w->attach, 8 * i, 8), 8);
-}
-
-TIER_SCENE(test_pinned_stay, &evict_lru, 2, 4, 1, CODEC_NONE)
-{
-        uint8_t key[KEY_BYTES];
-        uint32_t page, n;
-        uint64_t tokens;
-
-        assert_true(tier_cache(w, 1000, 1));
-        make_keys(key, 1000, 1);
-        assert_int_equal(lookup_pages(w->attach, &(struct lookup_request){key, 1, 1}, &page, &n,
-                                 &tokens, NULL),
-                0);
-        for (unsigned i = 0; i < 3 * N_DEVICE; i++) {
-                assert_true(tier_cache(w, i, 1));
-                tiers_settle(w);
-        }
-        assert_int_equal(tier_find(w, 1000), page);
-        assert_true(tier_is_filled(w, page, 1000));
-        assert_int_equal(release_pages(w->attach, &page, 1, 1, NULL), 0);
-}
 
 /* Where both are full what was used longest ago leaves the lower one, and nothing else. */
 TIER_SCENE(test_full_below, &evict_lru, 2, 4, 1, CODEC_NONE)
@@ -109,40 +34,6 @@ TIER_SCENE(test_full_below, &evict_lru, 2, 4, 1, CODEC_NONE)
         }
         assert_int_equal(n_left + w->store.counters.evictions, n + n_more);
         assert_int_equal(w->ns->tiers[TIER_HOST].n_pages[PAGE_SEALED], 2 * N_DEVICE);
-}
-
-/* A lease that needs more than has gone down: what continues a text below goes before its
- * beginning. */
-TIER_SCENE(test_tips_give_way, &evict_lru, 2, 4, 1, CODEC_NONE)
-{
-        uint32_t held[N_DEVICE];
-
-        for (unsigned i = 0; i < 3 * N_DEVICE / 16; i++) {
-                assert_true(tier_cache(w, 16 * i, 16));
-                tiers_settle(w);
-        }
-        assert_true(w->ns->tiers[TIER_HOST].n_pages[PAGE_SEALED] > 0);
-        assert_int_equal(lease_pages(w->attach, N_DEVICE, 1, held, NULL), 0);
-        tiers_check(w);
-        assert_int_equal(w->ns->device.n_pages[PAGE_SEALED], 0);
-        assert_int_equal(free_pages(w->attach, held, N_DEVICE, NULL), 0);
-}
-
-/* A tenant that is kept out of the host's memory has what it had: pages are evicted. */
-TIER_SCENE(test_host_limit, &evict_lru, 2, 4, 1, CODEC_NONE)
-{
-        struct tenant_attrs attrs;
-
-        attrs = w->a->attrs;
-        attrs.host_limit_bytes = TIER_SET_BYTES;
-        assert_int_equal(tenant_set_attrs(w->a, &attrs, &w->d), 0);
-        for (unsigned key = 0; key < 3 * N_DEVICE; key++) {
-                assert_true(tier_cache(w, key, 1));
-                tiers_settle(w);
-        }
-        assert_int_equal(w->a->accounts[TIER_HOST].charged_bytes, TIER_SET_BYTES);
-        assert_int_equal(w->ns->tiers[TIER_HOST].n_sets, 1);
-        assert_true(w->store.counters.evictions > 0);
 }
 
 /* ---- up -------------------------------------------------------------------------------------- */
@@ -247,21 +138,6 @@ TEST_BARE(test_apart)
         goes_apart(1, CODEC_INT8);
 }
 
-TIER_SCENE(test_there, &evict_lru, 2, 4, 1, CODEC_NONE)
-{
-        struct told told;
-        uint32_t page;
-
-        fill_device(w);
-        page = tier_pin(w, N_DEVICE - 1);
-        assert_int_equal(tier_fetch(w, page, PAGE_NONE, &told), FETCH_THERE);
-        assert_int_equal(told.page, page);
-        tier_unpin(w, page);
-        assert_int_equal(tier_fetch(w, UINT32_MAX, PAGE_NONE, &told), -EINVAL);
-        assert_int_equal(
-                tier_fetch(w, w->ns->geometry.capacity_pages - 1, PAGE_NONE, &told), -ENOENT);
-}
-
 /* All of the device is held: what lies below stays there. */
 TIER_SCENE(test_no_room_above, &evict_lru, 2, 4, 1, CODEC_NONE)
 {
@@ -277,36 +153,6 @@ TIER_SCENE(test_no_room_above, &evict_lru, 2, 4, 1, CODEC_NONE)
         assert_int_equal(tier_find(w, key), page);
         assert_true(tier_is_filled(w, page, key));
         tier_unpin(w, page);
-}
-
-/* A publish of a page of a lower tier brings it up. */
-TEST_BARE(test_published_again)
-{
-        uint8_t keys[KEY_BYTES];
-        uint32_t old, page, sealed, n;
-        struct publish p = {.pages = &page, .keys = keys, .n = 1};
-        struct tiers w;
-        unsigned key;
-
-        tiers_start(&w, &evict_lru, 2, 4, 1, CODEC_NONE);
-        fill_device(&w);
-        key = any_below(&w);
-        old = tier_pin(&w, key);
-        p.last_tokens = w.ns->layout.page_tokens;
-        make_keys(keys, key, 1);
-        assert_int_equal(lease_pages(w.attach, 1, 1, &page, NULL), 0);
-        tier_fill(&w, page, key);
-        assert_int_equal(publish_pages(w.attach, &p, 1, &sealed, &n, NULL), 0);
-        assert_int_equal(sealed, page);
-        tiers_check(&w);
-        assert_int_equal(tier_find(&w, key), page);
-        assert_int_equal(ns_page(w.ns, old)->state, PAGE_DETACHED);
-        assert_int_equal(w.store.counters.duplicates, 1);
-        tier_unpin(&w, old);
-        tier_unpin(&w, page);
-        tiers_settle(&w);
-        assert_true(tier_is_filled(&w, tier_find(&w, key), key));
-        tiers_end(&w);
 }
 
 static void flip(struct tiers *w, uint32_t page)
@@ -338,80 +184,7 @@ TIER_SCENE(test_damaged, &evict_lru, 2, 4, 1, CODEC_NONE)
         tier_unpin(w, page);
 }
 
-/* ---- copies ---------------------------------------------------------------------------------- */
-
-TEST_BARE(test_copy)
-{
-        struct told told;
-        struct tiers w;
-        unsigned key;
-        uint32_t page, to[2];
-
-        tiers_start(&w, &evict_lru, 2, 4, 2, CODEC_NONE);
-        fill_device(&w);
-        key = any_below(&w);
-        page = tier_pin(&w, key);
-        assert_int_equal(tier_fetch(&w, page, tier_find(&w, N_DEVICE - 1), &told), -EINVAL);
-        assert_int_equal(lease_pages(w.attach, 2, 1, to, NULL), 0);
-        assert_int_equal(tier_fetch(&w, page, to[0], &told), 0);
-        tiers_settle(&w);
-        assert_int_equal(told.status, 0);
-        assert_int_equal(told.page, to[0]);
-        assert_true(tier_is_filled(&w, to[0], key));
-        assert_int_equal(tier_find(&w, key), page);
-        /* One that is given back isn't anybody's before the copy has ended. */
-        assert_int_equal(tier_fetch(&w, page, to[1], &told), 0);
-        assert_int_equal(free_pages(w.attach, &to[1], 1, NULL), 0);
-        assert_int_equal(ns_page(w.ns, to[1])->state, PAGE_MOVING);
-        tiers_check(&w);
-        tiers_settle(&w);
-        assert_int_equal(told.status, -ECANCELED);
-        assert_int_equal(ns_page(w.ns, to[1])->state, PAGE_FREE);
-        tier_unpin(&w, page);
-        tiers_end(&w);
-}
-
 /* ---- codecs ---------------------------------------------------------------------------------- */
-
-/* Half the memory, and each value near what it was. */
-TIER_SCENE(test_int8, &evict_lru, 2, 4, 1, CODEC_INT8)
-{
-        uint16_t before[32], after[32];
-        struct told told;
-        uint32_t page;
-
-        assert_true(w->ns->geometry.tiers[TIER_HOST].stored_bytes <= TIER_PAGE_BYTES * 52 / 100);
-        for (unsigned key = 0; key < N_DEVICE; key++) {
-                uint8_t keys[KEY_BYTES];
-                struct publish p = {.pages = &page,
-                        .keys = keys,
-                        .n = 1,
-                        .last_tokens = w->ns->layout.page_tokens};
-                uint32_t sealed, n;
-                uint16_t *at;
-
-                make_keys(keys, key, 1);
-                assert_int_equal(lease_pages(w->attach, 1, 1, &page, NULL), 0);
-                at = (uint16_t *)(void *)set_address(ns_set_of(w->ns, page), page, 0);
-                for (unsigned i = 0; i < TIER_PAGE_BYTES / 2; i++)
-                        at[i] = (uint16_t)(0x3000 + (i * 37 + key) % 0x800); /* 0.125 .. 0.5 */
-                if (key == 0)
-                        memcpy(before, at, sizeof(before));
-                assert_int_equal(publish_pages(w->attach, &p, 1, &sealed, &n, NULL), 0);
-                assert_int_equal(release_pages(w->attach, &sealed, 1, 1, NULL), 0);
-        }
-        tiers_settle(w);
-        assert_int_equal(tier_of(w, 0), TIER_HOST);
-        assert_int_equal(tier_fetch(w, tier_find(w, 0), PAGE_NONE, &told), 0);
-        tiers_settle(w);
-        assert_int_equal(told.status, 0);
-        memcpy(after, set_address(ns_set_of(w->ns, told.page), told.page, 0), sizeof(after));
-        for (unsigned i = 0; i < ARRAY_SIZE(before); i++) {
-                double error = number_value(before[i]) - number_value(after[i]);
-
-                assert_true(error <= 0.5 / 220 && error >= -0.5 / 220);
-        }
-}
 
 /* Contents of a layer of page 0: 0.125 .. 0.5. */
 static uint16_t layer_number(unsigned layer, unsigned i)
@@ -551,63 +324,6 @@ TEST_BARE(test_layers)
         }
 }
 
-/* A page that int8 can't encode is dropped, once, and the others are demoted. */
-TIER_SCENE(test_not_finite, &evict_lru, 2, 4, 1, CODEC_INT8)
-{
-        const uint16_t nan = NUMBER_NAN;
-        uint32_t page;
-
-        for (unsigned key = 0; key < N_DEVICE; key++) {
-                uint8_t keys[KEY_BYTES];
-                struct publish p = {.pages = &page,
-                        .keys = keys,
-                        .n = 1,
-                        .last_tokens = w->ns->layout.page_tokens};
-                uint32_t sealed, n;
-                uint8_t *at;
-
-                make_keys(keys, key, 1);
-                assert_int_equal(lease_pages(w->attach, 1, 1, &page, NULL), 0);
-                at = set_address(ns_set_of(w->ns, page), page, 0);
-                memset(at, 0, TIER_PAGE_BYTES);
-                if (key == 0)
-                        memcpy(at, &nan, sizeof(nan));
-                assert_int_equal(publish_pages(w->attach, &p, 1, &sealed, &n, NULL), 0);
-                assert_int_equal(release_pages(w->attach, &sealed, 1, 1, NULL), 0);
-        }
-        tiers_settle(w);
-        assert_int_equal(tier_find(w, 0), PAGE_NONE);
-        assert_int_equal(tier_of(w, 1), TIER_HOST);
-        assert_int_equal(w->store.counters.evictions, 1);
-}
-
-/* Without a client's codecs the tenant's attributes set them, for a layout that can have them. */
-TIER_SCENE(test_codecs_of_tenant, &evict_lru, 2, 4, 1, CODEC_NONE)
-{
-        struct attach_options named = {.names_host_codecs = true};
-        struct ns_layout l = toy_layout(TIER_PAGE_BYTES);
-        struct attach *a;
-        struct member *m;
-
-        strcpy(w->a->attrs.host_codec, "0:none,1-:int4");
-        m = join(w->a);
-        assert_int_equal(attach_open(m, "new", &l, "", false, &a, &w->d), 0);
-        assert_int_equal(a->ns->geometry.tiers[TIER_HOST].codec, CODEC_BY_LAYER);
-        assert_int_equal(attach_open_with(m, "none", &l, &named, &a, &w->d), 0);
-        assert_int_equal(a->ns->geometry.tiers[TIER_HOST].codec, CODEC_NONE);
-        named.host_codecs = codec_layers_all(CODEC_FP8);
-        assert_int_equal(attach_open_with(m, "fp8", &l, &named, &a, &w->d), 0);
-        assert_int_equal(a->ns->geometry.tiers[TIER_HOST].codec, CODEC_FP8);
-        l.n_layers = 1;
-        assert_int_equal(attach_open(m, "one", &l, "", false, &a, &w->d), 0);
-        assert_int_equal(a->ns->geometry.tiers[TIER_HOST].codec, CODEC_NONE);
-        l.n_layers = 2;
-        l.dtype = 6; /* i8 */
-        assert_int_equal(attach_open(m, "bytes", &l, "", false, &a, &w->d), 0);
-        assert_int_equal(a->ns->geometry.tiers[TIER_HOST].codec, CODEC_NONE);
-        member_free(m);
-}
-
 TIER_SCENE(test_codec_refused, &evict_lru, 2, 4, 1, CODEC_NONE)
 {
         const struct attach_options int8 = {.host_codecs = codec_layers_all(CODEC_INT8)};
@@ -674,28 +390,6 @@ TIER_SCENE(test_leased_meanwhile, &evict_lru, 2, 4, 1, CODEC_NONE)
         assert_int_equal(ns_n_pages(w->ns, PAGE_SEALED), 0);
 }
 
-/* A page that is pinned during its demotion stays where it is. */
-TEST_BARE(test_pinned_meanwhile)
-{
-        uint32_t page = PAGE_NONE;
-        struct tiers w;
-        unsigned key;
-
-        tiers_start(&w, &evict_lru, 2, 4, 1, CODEC_NONE);
-        for (key = 0; key < N_DEVICE; key++)
-                assert_true(tier_cache(&w, key, 1));
-        (void)demote_turn(&w.store, w.now_nsec);
-        for (key = 0; page == PAGE_NONE; key++)
-                if (transfer_find(w.ns, tier_find(&w, key)))
-                        page = tier_pin(&w, key);
-        tiers_settle(&w);
-        assert_int_equal(tier_find(&w, key - 1), page);
-        assert_int_equal(ns_page(w.ns, page)->state, PAGE_SEALED);
-        tier_unpin(&w, page);
-        tiers_settle(&w);
-        tiers_end(&w);
-}
-
 /* A set is emptied where one of its pages is on its way down, before its copy within the tier
  * begins or after: it goes down. */
 static void compacted_meanwhile(bool is_copied_first)
@@ -733,33 +427,6 @@ TEST_BARE(test_compacted_meanwhile)
         compacted_meanwhile(true);
 }
 
-TEST_BARE(test_invalidated_meanwhile)
-{
-        uint8_t bytes[KEY_BYTES];
-        struct told told;
-        struct tiers w;
-        unsigned key;
-        uint64_t n;
-
-        (void)begin_up(&w, &key, &told);
-        make_keys(bytes, key, 1);
-        assert_int_equal(invalidate_key(w.attach, bytes, &n, NULL), 0);
-        tiers_check(&w);
-        tiers_settle(&w);
-        assert_int_equal(told.status, -ENOENT);
-        assert_int_equal(tier_find(&w, key), PAGE_NONE);
-        tiers_end(&w);
-        (void)begin_up(&w, &key, &told);
-        assert_int_equal(ns_invalidate(w.ns, CAUSE_NAMESPACE, &n), 0);
-        tiers_settle(&w);
-        assert_int_equal(told.status, -ENOENT);
-        while (ns_sweep(w.ns, 100))
-                ;
-        idle_sets_drain(&w.store);
-        assert_int_equal(ns_n_pages(w.ns, PAGE_SEALED), 0);
-        tiers_end(&w);
-}
-
 TEST_BARE(test_client_goes_meanwhile)
 {
         struct told told;
@@ -788,112 +455,6 @@ TEST_BARE(test_ns_goes_meanwhile)
         assert_int_equal(kept, 0);
         assert_int_equal(w.store.moving.n_transfers, 0);
         store_deinit(&w.store);
-}
-
-/* A page is published while it is copied into, and dropped before the copy has ended. It isn't free
- * until then, and clients don't see it. */
-TEST_BARE(test_published_while_copied)
-{
-        uint8_t key[KEY_BYTES];
-        uint32_t page, to, n;
-        struct publish p = {.pages = &to, .keys = key, .n = 1};
-        struct told told;
-        struct tiers w;
-        uint64_t n_gone;
-
-        tiers_start(&w, &evict_lru, 2, 4, 2, CODEC_NONE);
-        fill_device(&w);
-        page = tier_pin(&w, any_below(&w));
-        p.last_tokens = w.ns->layout.page_tokens;
-        make_keys(key, 100000, 1);
-        assert_int_equal(lease_pages(w.attach, 1, 1, &to, NULL), 0);
-        assert_int_equal(tier_fetch(&w, page, to, &told), 0);
-        assert_int_equal(publish_pages(w.attach, &p, 1, &to, &n, NULL), 0);
-        assert_int_equal(release_pages(w.attach, &to, 1, 1, NULL), 0);
-        assert_int_equal(invalidate_key(w.attach, key, &n_gone, NULL), 0);
-        assert_int_equal(n_gone, 1);
-        assert_int_equal(ns_page(w.ns, to)->state, PAGE_MOVING);
-        assert_int_equal(w.ns->shared.lines[to].state & 0xff, PAGE_FREE);
-        tiers_check(&w);
-        tiers_settle(&w);
-        assert_int_equal(told.status, -ECANCELED);
-        assert_int_equal(ns_page(w.ns, to)->state, PAGE_FREE);
-        tiers_check(&w);
-        tier_unpin(&w, page);
-        tiers_end(&w);
-}
-
-/* ---- windows of sessions ------------------------------------------------------------------- */
-
-/* Pages in a session's window stay where they are. They leave the tree instead of being demoted,
- * and no publish takes their place. */
-TEST_BARE(test_windows_hold)
-{
-        uint8_t keys[KEY_BYTES];
-        uint32_t old, page, sealed, n;
-        struct publish p = {.pages = &page, .keys = keys, .n = 1};
-        struct tiers w;
-
-        tiers_start(&w, &evict_lru, 2, 4, 1, CODEC_NONE);
-        for (unsigned key = 0; key < N_DEVICE; key++)
-                assert_true(tier_cache(&w, key, 1));
-        page = tier_find(&w, 0);
-        ns_keep_page(w.ns, page);
-        (void)demote_turn(&w.store, w.now_nsec);
-        assert_int_equal(ns_page(w.ns, page)->state, PAGE_DETACHED);
-        assert_null(transfer_find(w.ns, page));
-        ns_unkeep_page(w.ns, page);
-        tiers_settle(&w);
-        old = tier_find(&w, 1);
-        assert_int_equal(tier_of(&w, 1), TIER_HOST);
-        ns_keep_page(w.ns, old);
-        p.last_tokens = w.ns->layout.page_tokens;
-        make_keys(keys, 1, 1);
-        assert_int_equal(lease_pages(w.attach, 1, 1, &page, NULL), 0);
-        assert_int_equal(publish_pages(w.attach, &p, 1, &sealed, &n, NULL), KVL_STATUS_DUPLICATE);
-        assert_int_equal(sealed, old);
-        ns_unkeep_page(w.ns, old);
-        tier_unpin(&w, old);
-        assert_int_equal(free_pages(w.attach, &page, 1, NULL), 0);
-        tiers_end(&w);
-}
-
-/* A window that takes hold of a page while it is copied ends the copy, and nothing else: once the
- * window has let go the page moves as any other. */
-static void windows_hold_meanwhile(const struct evict_ops *evict)
-{
-        struct told told;
-        struct tiers w;
-        unsigned key;
-        uint32_t old;
-
-        tiers_start(&w, evict, 2, 4, 1, CODEC_NONE);
-        fill_device(&w);
-        key = any_below(&w);
-        old = tier_pin(&w, key);
-        assert_int_equal(tier_fetch(&w, old, PAGE_NONE, &told), 0);
-        ns_keep_page(w.ns, old); /* the checker misses the session of this */
-        for (unsigned i = 0; told.n == 0 && i < 10000; i++) {
-                (void)transfer_work(&w.store);
-                (void)mover_reap(w.store.moving.mover);
-                poll(NULL, 0, 1);
-        }
-        assert_int_equal(told.n, 1);
-        assert_int_not_equal(told.status, 0);
-        assert_int_equal(tier_find(&w, key), old);
-        ns_unkeep_page(w.ns, old);
-        assert_int_equal(tier_fetch(&w, old, PAGE_NONE, &told), 0);
-        tiers_settle(&w);
-        assert_int_equal(told.status, 0);
-        assert_int_equal(tier_of(&w, key), TIER_DEVICE);
-        tier_unpin(&w, old);
-        tiers_end(&w);
-}
-
-TEST_BARE(test_windows_hold_meanwhile)
-{
-        windows_hold_meanwhile(&evict_pgi);
-        windows_hold_meanwhile(&evict_lru);
 }
 
 /* ---- at random ------------------------------------------------------------------------------- */

@@ -1,7 +1,6 @@
 /* Bytes of pages that go to buffers, and come from them (daemon/core/moves/transfer.h), on real
  * memory: from all tiers, and what happens to the page meanwhile. */
 #include "daemon/core/clients/grants.h"
-#include "daemon/core/requests/invalidate.h"
 #include "tests/unit/space-fixture.h"
 #include "tests/unit/transfer-fixture.h"
 #include "tests/unit/page-numbers.h"
@@ -97,40 +96,6 @@ TIER_SCENE(test_out, &evict_lru, 2, 4, 3, CODEC_NONE)
         assert_out(w, any_below(w), TIER_HOST);
 }
 
-DISK_TEST(test_out_of_a_disk)
-{
-        struct tiers_want o = want(0);
-        unsigned key = 0;
-        struct tiers w;
-
-        tiers_open(&w, &o);
-        for (unsigned i = 0; i < N_DEVICE; i++)
-                cache(&w, i, 1);
-        while (key < N_DEVICE && tier_of(&w, key) != TIER_DISK)
-                key++;
-        assert_out(&w, key, TIER_DISK);
-        tiers_end(&w);
-}
-
-TEST_BARE(test_in)
-{
-        struct buffer_end e;
-        struct tiers w;
-        uint32_t page;
-
-        tiers_start(&w, &evict_lru, 2, 0, 3, CODEC_NONE);
-        assert_int_equal(lease_pages(w.attach, 1, w.now_nsec, &page, NULL), 0);
-        (void)begin_in(&w, page, 7, &e);
-        tiers_settle(&w);
-        assert_int_equal(e.n, 1);
-        assert_int_equal(e.result, 0);
-        assert_true(buffer_is_filled(&w, e.bytes, 7));
-        assert_true(tier_is_filled(&w, page, 7));
-        assert_int_equal(ns_page(w.ns, page)->state, PAGE_GRANTED);
-        free(e.bytes);
-        tiers_end(&w);
-}
-
 /* A page that is given back isn't anybody's before nothing writes to it any more. */
 TEST_BARE(test_given_back_meanwhile)
 {
@@ -157,27 +122,6 @@ TEST_BARE(test_given_back_meanwhile)
         tiers_end(&w);
 }
 
-/* If the page was reused by then, the bytes may be another page's. */
-TIER_SCENE(test_gone_meanwhile, &evict_lru, 2, 0, 2, CODEC_NONE)
-{
-        uint32_t from, page = PAGE_NONE;
-        uint8_t key[KEY_BYTES];
-        struct buffer_end e;
-        uint64_t n;
-
-        assert_true(tier_cache(w, 7, 1));
-        from = tier_find(w, 7);
-        (void)begin_out(w, from, &e);
-        make_keys(key, 7, 1);
-        assert_int_equal(invalidate_key(w->attach, key, &n, NULL), 0);
-        while (page != from)
-                assert_int_equal(lease_pages(w->attach, 1, w->now_nsec, &page, NULL), 0);
-        tiers_settle(w);
-        assert_int_equal(e.n, 1);
-        assert_int_equal(e.result, -ENOENT);
-        free(e.bytes);
-}
-
 /* The caller gets no result, and the buffer is freed. */
 TEST_BARE(test_let_go)
 {
@@ -195,24 +139,6 @@ TEST_BARE(test_let_go)
         assert_int_equal(w.store.moving.n_transfers, 0);
         assert_int_equal(ns_page(w.ns, page)->state, PAGE_GRANTED);
         tiers_end(&w);
-}
-
-/* Without threads that copy the buffer stays the caller's. */
-TIER_SCENE(test_no_mover, &evict_lru, 2, 0, 2, CODEC_NONE)
-{
-        struct transfer *t = NULL;
-        struct buffer_end e;
-        struct mover *mover;
-        struct transfer_buffer b;
-
-        assert_true(tier_cache(w, 7, 1));
-        b = make_buffer(w, &e);
-        mover = w->store.moving.mover;
-        w->store.moving.mover = NULL;
-        assert_int_equal(transfer_begin_out(w->ns, tier_find(w, 7), &b, false, &t), -EBUSY);
-        w->store.moving.mover = mover;
-        assert_null(t);
-        free(b.bytes);
 }
 
 /* Bytes of pages that leave the host in the form in which its memory stores them, and come from
@@ -344,47 +270,6 @@ static void go_and_come(
         assert_int_equal(free_pages(w->attach, &page, 1, NULL), 0);
 }
 
-/* From a device, whether it has a tier in the host's memory or not. */
-DISK_TEST(test_from_the_device)
-{
-        for (unsigned i = 0; i < 2 * ARRAY_SIZE(forms); i++) {
-                const struct form *f = &forms[i / 2];
-                struct tiers w;
-
-                open_form(&w, f, i % 2 ? 4 : 0);
-                assert_true(travel_bytes(&w) < w.n_planes * TIER_PAGE_BYTES);
-                cache_numbers(&w, 0, 0);
-                go_and_come(&w, f, 0, TIER_DEVICE, 0);
-                assert_int_equal(w.ns->codecs.done[TIER_HOST].n_pages, 0); /* of what is kept */
-                tiers_end(&w);
-        }
-}
-
-/* From below: as it lies there, to the byte. */
-DISK_TEST(test_from_the_host)
-{
-        for (unsigned i = 0; i < ARRAY_SIZE(forms); i++) {
-                uint8_t *bytes;
-                struct tiers w;
-                uint32_t page;
-                unsigned key;
-
-                open_form(&w, &forms[i], 4);
-                for (key = 0; key < N_DEVICE; key++)
-                        cache_numbers(&w, key, 0);
-                tiers_settle(&w);
-                key = any_below(&w);
-                page = tier_find(&w, key);
-                assert_int_equal(page_out(&w, key, &bytes), 0);
-                assert_int_equal(memcmp(bytes + HEADER, set_address(ns_set_of(w.ns, page), page, 0),
-                                         travel_bytes(&w)),
-                        0);
-                free(bytes);
-                go_and_come(&w, &forms[i], key, TIER_HOST, 0);
-                tiers_end(&w);
-        }
-}
-
 /* A disk may store them in another form. */
 DISK_TEST(test_from_a_disk)
 {
@@ -406,28 +291,6 @@ DISK_TEST(test_from_a_disk)
                                                       : 0);
                 tiers_end(&w);
         }
-}
-
-/* A page of a lower tier whose bytes have changed is dropped: an export compares its sum. */
-DISK_TEST(test_damaged_below)
-{
-        uint8_t *bytes;
-        struct tiers w;
-        uint32_t page;
-        unsigned key;
-
-        open_form(&w, &forms[0], 4);
-        for (key = 0; key < N_DEVICE; key++)
-                cache_numbers(&w, key, 0);
-        tiers_settle(&w);
-        key = any_below(&w);
-        page = tier_find(&w, key);
-        *(uint8_t *)set_address(ns_set_of(w.ns, page), page, 0) ^= 1;
-        assert_int_equal(page_out(&w, key, &bytes), -EBADMSG);
-        assert_int_equal(tier_find(&w, key), PAGE_NONE);
-        assert_int_equal(w.store.counters.pages_damaged, 1);
-        free(bytes);
-        tiers_end(&w);
 }
 
 /* A page that the codec can't encode stays where it is, and isn't exported. */

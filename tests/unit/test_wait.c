@@ -1,7 +1,5 @@
 /* daemon/core: leases that wait for room, in which order they are served, and how they end. */
 #include "daemon/core/clients/grants.h"
-#include "daemon/core/clients/magazine.h"
-#include "daemon/core/life/leave.h"
 #include "daemon/core/life/tenant-life.h"
 #include "daemon/core/memory/wait.h"
 #include "tests/unit/core-fixture.h"
@@ -175,74 +173,6 @@ SCENE(test_order_of_priority, 1, 8)
         assert_int_equal(ask(w, w->a, SET_PAGES), 0);
 }
 
-/* 40 steps of priority are 4 s. */
-SCENE(test_order_by_age, 1, 8)
-{
-        uint32_t held[SET_PAGES];
-
-        change(w, w->f.b, high_priority);
-        hold(w, SET_PAGES, held);
-        assert_int_equal(ask(w, w->a, SET_PAGES), -EINPROGRESS);
-        w->now += 5 * SEC;
-        assert_int_equal(ask(w, w->b, SET_PAGES), -EINPROGRESS);
-        expect_order(w, w->a, w->b);
-        /* Trying again doesn't make it young. */
-        assert_int_equal(ask(w, w->a, SET_PAGES), -EINPROGRESS);
-        expect_order(w, w->a, w->b);
-}
-
-SCENE(test_order_of_deadlines, 1, 8)
-{
-        struct lease_request hasty = request(SET_PAGES);
-        uint32_t held[SET_PAGES];
-
-        hold(w, SET_PAGES, held);
-        hasty.max_wait_nsec = 10 * SEC;
-        assert_int_equal(ask(w, w->a, SET_PAGES), -EINPROGRESS);
-        assert_int_equal(wait_deadline(&w->f.store), w->now + 60 * SEC);
-        assert_int_equal(ask_for(w, w->b, hasty), -EINPROGRESS);
-        assert_int_equal(wait_deadline(&w->f.store), w->now + 10 * SEC);
-        expect_order(w, w->b, w->a);
-}
-
-/* The tenant that holds less of the device per weight is first. */
-SCENE(test_order_of_shares, 3, 8)
-{
-        uint32_t held[3 * SET_PAGES];
-
-        hold(w, 3 * SET_PAGES, held); /* tenant b's */
-        assert_int_equal(ask(w, w->b, SET_PAGES), -EINPROGRESS);
-        assert_int_equal(ask(w, w->a, SET_PAGES), -EINPROGRESS);
-        expect_order(w, w->a, w->b);
-}
-
-/* FREE pages of a namespace are for the leases that wait there, not for later ones, nor for a
- * magazine. */
-SCENE(test_nobody_overtakes, 1, 8)
-{
-        uint32_t held[2], other[SET_PAGES];
-        struct attach *late = enter(w->f.a, "x");
-
-        assert_int_equal(ask(w, w->a, SET_PAGES), 0);
-        memcpy(other, w->pages, sizeof(other));
-        assert_int_equal(free_pages(w->a, other, 2, NULL), 0);
-        assert_int_equal(ask(w, w->a, 4), -EINPROGRESS);
-        assert_int_equal(ns_n_room(w->a->ns), 2);
-        assert_int_equal(lease_make_ready(late, 1, 0, w->now), 0);
-        assert_int_equal(ask(w, late, 1), -EINPROGRESS);
-        expect_order(w, w->a, late);
-        change(w, w->f.a, degrade);
-        assert_int_equal(ask(w, late, 1), KVL_STATUS_FULL);
-        expect_said(w, "come first");
-        change(w, w->f.a, queue);
-        assert_int_equal(free_pages(w->a, other + 2, 2, NULL), 0);
-        assert_int_equal(ask(w, late, 1), -EINPROGRESS);
-        assert_int_equal(ask(w, w->a, 4), 0);
-        memcpy(held, w->pages, sizeof(held));
-        assert_int_equal(free_pages(w->a, held, 1, NULL), 0);
-        assert_int_equal(ask(w, late, 1), 0);
-}
-
 SCENE(test_deadline, 1, 8)
 {
         uint32_t held[SET_PAGES];
@@ -296,24 +226,6 @@ SCENE(test_request_says_how_long, 1, 8)
         assert_true(list_is_empty(&w->f.store.waits.leases));
 }
 
-static void reject(struct tenant_attrs *a)
-{
-        a->when_full = WHEN_FULL_REJECT;
-}
-
-SCENE(test_reject, 1, 8)
-{
-        uint32_t held[SET_PAGES];
-
-        hold(w, SET_PAGES, held);
-        assert_int_equal(ask(w, w->a, 1), -EINPROGRESS);
-        change(w, w->f.a, reject); /* at once, also for waiting leases */
-        assert_int_equal(ask(w, w->a, 1), KVL_STATUS_FULL);
-        assert_int_equal(ask(w, w->a, 1), KVL_STATUS_FULL);
-        assert_int_equal(w->f.a->counters.by_reason[LEASE_REASON_POOL_FULL], 2);
-        assert_int_equal(w->f.a->counters.waits, 1);
-}
-
 SCENE(test_degrade, 2, 8)
 {
         struct lease_request some = request(3 * SET_PAGES);
@@ -335,31 +247,6 @@ SCENE(test_degrade, 2, 8)
         assert_int_equal(w->f.a->counters.refusals, 2);
         assert_int_equal(ask_for(w, w->a, some), KVL_STATUS_FULL);
         assert_int_equal(w->result.n, 0);
-}
-
-/* Its own cache gives way first: what is idle counts as what there is. */
-SCENE(test_degrade_evicts, 2, 8)
-{
-        struct lease_request some = request(2 * SET_PAGES);
-        uint32_t held[SET_PAGES], pinned[2];
-
-        change(w, w->f.a, degrade);
-        hold(w, SET_PAGES, held);
-        cache_chain(w->a, 0, SET_PAGES - 2);
-        publish_chain(w->a, 100, 2, pinned);
-        some.min = 2;
-        assert_int_equal(ask_for(w, w->a, some), 0);
-        assert_in_range(w->result.n, (SET_PAGES - 2) / 2, SET_PAGES - 2);
-}
-
-/* A lease that can never be served doesn't wait. */
-SCENE(test_impossible, 4, 2)
-{
-        assert_int_equal(ask(w, w->a, 2 * SET_PAGES + 1), KVL_STATUS_QUOTA);
-        assert_int_equal(w->result.reason, LEASE_REASON_QUOTA);
-        assert_int_equal(ask(w, w->b, 4 * SET_PAGES + 1), KVL_STATUS_FULL);
-        assert_int_equal(w->f.a->counters.by_reason[LEASE_REASON_QUOTA], 1);
-        assert_int_equal(ask(w, w->a, 2 * SET_PAGES), 0);
 }
 
 SCENE(test_quota_blocks_nobody_else, 4, 1)
@@ -421,17 +308,6 @@ SCENE(test_draining, 1, 8)
         w->f.store.draining = false;
 }
 
-SCENE(test_min_is_checked, 1, 8)
-{
-        struct lease_request rq = request(4);
-
-        rq.min = 5;
-        assert_int_equal(ask_for(w, w->a, rq), -EINVAL);
-        rq.min = 0;
-        assert_int_equal(ask_for(w, w->a, rq), -EINVAL);
-        assert_int_equal(w->f.a->counters.refusals, 0);
-}
-
 static void reserve_one_set(struct tenant_attrs *a)
 {
         a->class = TENANT_PINNED;
@@ -457,30 +333,6 @@ SCENE(test_fair_share_comes_first, 4, 8)
         assert_true(w->b->wait.deserves);
         assert_false(wait_is_next(w->a) && !wait_is_next(w->b));
         assert_true(wait_is_next(w->b));
-}
-
-/* And among those for whom it is, the order counts. */
-SCENE(test_order_among_the_fair, 4, 8)
-{
-        struct tenant_attrs attrs = {
-                .limit_bytes = 64 * SET_BYTES, .weight = 1, .priority = 50, .max_clients = 8};
-        uint32_t held[4 * SET_PAGES];
-        struct attach *hog;
-        struct tenant *c;
-
-        change(w, w->f.b, high_priority);
-        assert_int_equal(tenant_new(&w->f.store, "c", &attrs, &c, &w->f.d), 0);
-        hog = enter(c, "z");
-        assert_int_equal(lease_pages(hog, 4 * SET_PAGES, w->now, held, NULL), 0);
-        assert_int_equal(ask(w, w->a, SET_PAGES), -EINPROGRESS);
-        assert_int_equal(ask(w, w->b, SET_PAGES), -EINPROGRESS);
-        assert_int_equal(ask(w, w->a, SET_PAGES), -EINPROGRESS);
-        assert_true(w->a->wait.deserves && w->b->wait.deserves);
-        assert_false(wait_is_next(w->a));
-        assert_true(wait_is_next(w->b));
-        assert_int_equal(free_pages(hog, held, SET_PAGES, NULL), 0);
-        assert_int_equal(ask(w, w->a, SET_PAGES), -EINPROGRESS);
-        assert_int_equal(ask(w, w->b, SET_PAGES), 0);
 }
 
 /* Reserved memory that other tenants still hold is waited for with any when_full. */
@@ -542,49 +394,4 @@ SCENE(test_owed_and_degraded, 3, 8)
         assert_int_equal(ask_for(w, w->a, rq), -EINPROGRESS);
         w->now += 5 * SEC;
         assert_int_equal(ask_for(w, w->a, rq), KVL_STATUS_TIMEOUT);
-}
-
-/* Tries those that wait in their order. The one that got the set, or NULL. */
-static struct attach *serve(struct world *w)
-{
-        struct attach *order[3], *served = NULL;
-        uint32_t n;
-
-        store_set_now(&w->f.store, w->now);
-        n = wait_order(&w->f.store, NULL, order, 3);
-        for (uint32_t i = 0; i < n; i++) {
-                int r = ask(w, order[i], SET_PAGES);
-
-                assert_true(r == (served ? -EINPROGRESS : 0));
-                if (r == 0)
-                        served = order[i];
-        }
-        return served;
-}
-
-/* One set, and always a new lease of a higher priority for it. */
-SCENE(test_nobody_starves, 1, 8)
-{
-        struct attach *owner;
-        uint32_t held[SET_PAGES];
-        unsigned n_others = 0;
-
-        change(w, w->f.b, high_priority);
-        hold(w, SET_PAGES, held);
-        owner = w->held;
-        assert_int_equal(ask(w, w->a, SET_PAGES), -EINPROGRESS);
-        for (; owner != w->a; n_others++) {
-                struct attach *next = owner == w->b ? w->held : w->b;
-
-                w->now += 10 * MSEC;
-                assert_int_equal(ask(w, next, SET_PAGES), -EINPROGRESS);
-                assert_int_equal(free_pages(owner, held, SET_PAGES, NULL), 0);
-                owner = serve(w);
-                assert_non_null(owner);
-                for (uint32_t i = 0; i < SET_PAGES; i++)
-                        held[i] = i; /* the namespace's only set */
-                assert_true(n_others < 1000);
-        }
-        /* 40 steps of 100 ms, in which one was served every 10 ms. */
-        assert_in_range(n_others, 380, 420);
 }
