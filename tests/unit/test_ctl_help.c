@@ -2,11 +2,9 @@
 /* Before cmocka, whose fail() is a macro. */
 #include "client/ctl/examples.h"
 #include "client/ctl/option.h"
-#include "policy/sim/policies.h"
 
 #include "tests/unit/test-support.h"
 
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -41,36 +39,6 @@ TEST(test_examples)
                         fail_msg("'%s' isn't understood", examples[i].command);
                 assert_string_equal(ctl.verb->name, examples[i].verb);
                 free(line);
-        }
-}
-
-TEST(test_every_verb_has_one)
-{
-        for (size_t v = 0; v < n_verbs; v++) {
-                bool is_there = false;
-
-                for (size_t i = 0; i < n_examples; i++)
-                        is_there |= strcmp(examples[i].verb, verbs[v].name) == 0;
-                if (!is_there)
-                        fail_msg("%s has no example", verbs[v].name);
-        }
-}
-
-/* The help lists the values of --policies, and completion takes them from there. */
-TEST(test_policies)
-{
-        const char *text = NULL;
-
-        for (size_t v = 0; v < n_verbs; v++)
-                if (strcmp(verbs[v].name, "trace replay") == 0)
-                        text = verbs[v].text;
-        assert_non_null(text);
-        for (size_t i = 0; sim_policies[i]; i++) {
-                char line[64];
-
-                snprintf(line, sizeof(line), "\n  %s: ", sim_policies[i]->name);
-                if (!strstr(text, line))
-                        fail_msg("%s isn't there", sim_policies[i]->name);
         }
 }
 

@@ -139,20 +139,6 @@ HOST_TEST(test_unit)
         host_expect(h, "unit", DOCTOR_OK, "is as kvleased needs it", NULL);
 }
 
-/* The unit that is installed. */
-HOST_TEST(test_own_unit)
-{
-        struct host *h = *state;
-        char *text;
-        size_t len;
-
-        assert_int_equal(file_read(SERVICE_FILE, 1 << 20, &text, &len), 0);
-        host_add_gpu(h, GPU, GIB);
-        host_write_unit(h, text);
-        free(text);
-        host_expect(h, "unit", DOCTOR_OK, "is as kvleased needs it", NULL);
-}
-
 HOST_TEST(test_unit_of_daemon)
 {
         struct host *h = *state;
@@ -198,19 +184,6 @@ HOST_TEST(test_config)
         host_expect(h, "config", DOCTOR_UNCHECKED, "doesn't answer", NULL);
         h->d.config_error = -EACCES;
         host_expect(h, "config", DOCTOR_UNCHECKED, "can't be read (Permission denied)", NULL);
-}
-
-/* Files beside the configuration are of it, in order of name. */
-HOST_TEST(test_drop_ins)
-{
-        struct host *h = *state;
-
-        host_write(h, "/etc/kvlease/kvleased.conf.d/b.conf", "[device host]\nmemory = 3MiB\n");
-        host_write(h, "/etc/kvlease/kvleased.conf.d/a.conf", "[device host]\nmemory = 2MiB\n");
-        host_configure(h, "[device host]\nmemory = 1MiB\nextent = 4MiB\n");
-        assert_string_equal(doctor_setting(&h->d, "device", "host", "memory"), "3MiB");
-        assert_string_equal(doctor_setting(&h->d, "device", "host", "extent"), "4MiB");
-        assert_int_equal(h->d.config_error, 0);
 }
 
 /* A configuration that is none is not waited for, and what is wrong with it kvleased says. */

@@ -3,7 +3,6 @@
 #include "tests/unit/test-support.h"
 
 #include <errno.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -95,25 +94,6 @@ HOST_TEST(test_cgroup)
         host_write(h, "/sys/fs/cgroup/system.slice/kvleased.service/memory.max", "1073741824\n");
         host_expect(h, "cgroup-memory", DOCTOR_WARNING, "kvleased.service may have 1 GiB",
                 "MemoryMax=infinity");
-}
-
-/* The memory controller of version 1, alone or beside others; no limit is a large number. */
-HOST_TEST(test_cgroup_v1)
-{
-        struct host *h = *state;
-
-        host_start_daemon(h);
-        host_add_device(h, "host", "device", "host", 4 * GIB);
-        host_write(h, "/proc/42/cgroup", "5:cpu,memory:/docker/a\n1:name=systemd:/x\n0::/\n");
-        host_expect(h, "cgroup-memory", DOCTOR_OK, "no limit", NULL);
-        host_write(
-                h, "/sys/fs/cgroup/memory/docker/a/memory.limit_in_bytes", "9223372036854771712\n");
-        host_expect(h, "cgroup-memory", DOCTOR_OK, "no limit", NULL);
-        /* In a container's own mount the group is at the top. */
-        host_write(h, "/sys/fs/cgroup/memory/memory.limit_in_bytes", "1073741824\n");
-        host_expect(h, "cgroup-memory", DOCTOR_WARNING, "/memory may have 1 GiB", "memory limit");
-        host_write(h, "/proc/42/cgroup", "5:memoryless:/docker/a\n");
-        host_expect(h, "cgroup-memory", DOCTOR_OK, "no limit", NULL);
 }
 
 static void add_client(struct host *h, const char *tenant, uint32_t pid)

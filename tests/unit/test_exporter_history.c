@@ -87,30 +87,6 @@ TEST(test_points)
         free(s);
 }
 
-TEST(test_gaps)
-{
-        struct scene *s = malloc(sizeof(*s));
-        struct history_point p;
-
-        set_up(s);
-        step(s, 10, 5, 1, 0);
-        s->status.boot_epoch = 2; /* another daemon */
-        step(s, 10, 5, 1, 0);
-        assert_false(history_point(&s->history, 0, s->now_nsec, &p));
-        s->status.lookup_keys = 0; /* it says that it is the same, and isn't */
-        step(s, 1, 0, 1, 0);
-        assert_false(history_point(&s->history, 1, s->now_nsec, &p));
-        s->now_nsec += 3600 * NSEC_PER_SEC; /* it was away */
-        step(s, 1, 0, 1, 0);
-        assert_false(history_point(&s->history, 2, s->now_nsec, &p));
-        step(s, 1, 0, 1, 0);
-        assert_true(history_point(&s->history, 3, s->now_nsec, &p));
-        s->counts[0] = 0;
-        step(s, 1, 0, 0, 0);
-        assert_false(history_point(&s->history, 4, s->now_nsec, &p));
-        free(s);
-}
-
 /* The ring has the last hour, in order. */
 TEST(test_an_hour)
 {
@@ -127,23 +103,5 @@ TEST(test_an_hour)
         }
         assert_true(history_point(&s->history, 0, s->now_nsec, &p));
         assert_in_range(p.age_sec, 3500, 3600);
-        free(s);
-}
-
-/* A daemon that doesn't know of times, or that has other buckets than the one before. */
-TEST(test_without_times)
-{
-        struct scene *s = malloc(sizeof(*s));
-        struct history_point p;
-
-        set_up(s);
-        for (unsigned i = 0; i < 2; i++) {
-                s->now_nsec += HISTORY_STEP_NSEC;
-                s->status.lookup_keys += 3;
-                history_add(&s->history, s->now_nsec, &s->status, NULL);
-        }
-        assert_true(history_point(&s->history, 0, s->now_nsec, &p));
-        assert_int_equal(p.keys, 3);
-        assert_int_equal(p.median_usec, 0);
         free(s);
 }

@@ -1,10 +1,8 @@
 /* Which rows are told by name, and what the rest sums up to. */
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "client/exporter/limit.h"
-#include "proto/figures.h"
 #include "tests/unit/alloc-fail.h"
 #include "tests/unit/test-support.h"
 
@@ -61,23 +59,6 @@ static void round_of(struct scene *s, const char *expected, double level, double
         s->n = 0;
 }
 
-TEST(test_first_have_names)
-{
-        struct scene s = {.n = 0};
-
-        assert_int_equal(limit_init(&s.limit, &table, 2), 0);
-        round_of(&s, "", 0, 0);
-        add(&s, "a", 1, 10);
-        add(&s, "b", 2, 20);
-        round_of(&s, "a b", 0, 0);
-        add(&s, "a", 1, 10);
-        add(&s, "b", 2, 20);
-        add(&s, "c", 4, 40);
-        add(&s, "d", 8, 80);
-        round_of(&s, "a b", 12, 120);
-        limit_deinit(&s.limit);
-}
-
 /* A name that came free goes to a row that is new, not to one of the rest. */
 TEST(test_places_are_kept)
 {
@@ -122,41 +103,4 @@ TEST(test_counters_never_fall)
         add(&s, "c", 6, 3);
         round_of(&s, "a", 6, 114);
         limit_deinit(&s.limit);
-}
-
-TEST(test_memory)
-{
-        alloc_fail_each(n)
-        {
-                struct scene s = {.n = 0};
-                size_t n_named;
-
-                if (limit_init(&s.limit, &table, 1) == 0) {
-                        add(&s, "a", 0, 0);
-                        add(&s, "b", 5, 50);
-                        for (size_t i = 0; i < s.n; i++)
-                                s.told[i] = &s.rows[i];
-                        if (limit_rows(&s.limit, s.told, s.n, &n_named) == 0)
-                                assert_int_equal(n_named, 1);
-                        else
-                                assert_true(alloc_fail_happened());
-                        limit_deinit(&s.limit);
-                }
-        }
-}
-
-/* A row without the figure adds nothing to its sum. */
-TEST(test_rows_without_a_figure)
-{
-        struct row with = {.at = (char *)"with", .gauge = 7};
-        struct row without = {.at = (char *)"without", .gauge = FIGURE_NONE};
-        const void *rows[] = {&without, &with};
-        struct limit limit;
-        size_t n_named;
-
-        assert_int_equal(limit_init(&limit, &table, 0), 0);
-        assert_int_equal(limit_rows(&limit, rows, ARRAY_SIZE(rows), &n_named), 0);
-        assert_int_equal(n_named, 0);
-        assert_true(limit_sum(&limit, 0) == 7);
-        limit_deinit(&limit);
 }

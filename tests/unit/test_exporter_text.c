@@ -2,7 +2,6 @@
  * for. */
 #include <math.h>
 #include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 
 #include "client/exporter/accept.h"
@@ -36,17 +35,6 @@ static void assert_label(const char *value, const char *expected)
 }
 
 #define UNKNOWN "\xef\xbf\xbd"
-
-TEST(test_labels)
-{
-        assert_label("", "");
-        assert_label("team-a", "team-a");
-        assert_label("a\\b\"c\nd", "a\\\\b\\\"c\\nd");
-        assert_label("}\",x=\"", "}\\\",x=\\\"");
-        assert_label(
-                "\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80", "\xc3\xa9 \xe2\x82\xac \xf0\x9f\x98\x80");
-        assert_label("a\tb\rc\x01\x7f", "a" UNKNOWN "b" UNKNOWN "c" UNKNOWN UNKNOWN);
-}
 
 /* Overlong, a surrogate, beyond Unicode, cut short, a byte that begins nothing. */
 TEST(test_broken_utf8)
@@ -144,21 +132,6 @@ SCENE(test_html, TEXT_PROMETHEUS)
         text_html(t, "<b a='1' c=\"2\">&\xff\n");
         assert_string_equal(
                 t->data, "&lt;b a=&#39;1&#39; c=&quot;2&quot;&gt;&amp;" UNKNOWN UNKNOWN);
-}
-
-/* More than the first piece of memory, and each piece missing once. */
-TEST(test_memory)
-{
-        alloc_fail_each(n)
-        {
-                struct text t;
-
-                text_init(&t, TEXT_PROMETHEUS);
-                for (unsigned i = 0; i < 200; i++)
-                        one_label(&t, "a name that takes some room");
-                assert_int_equal(t.failed, alloc_fail_happened());
-                text_deinit(&t);
-        }
 }
 
 static void assert_choice(const char *header, enum text_format format)

@@ -5,7 +5,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "base/macros.h"
 #include "gpu/device.h"
 #include "tests/unit/test-support.h"
 #include "tests/unit/touchable.h"
@@ -58,63 +57,6 @@ static struct device_arena *reserve_backed(
         return a;
 }
 
-TEST(test_holes_read_zeros)
-{
-        const struct arena_backing backing = {.reads_zeros = true};
-        struct device *d = open_host();
-        struct extent *e = create(d);
-        uint8_t *base;
-        struct device_arena *a = reserve_backed(d, 3 * STEP, &backing, &base);
-
-        assert_true(is_readable(base) && is_zero(base, 3 * STEP));
-        assert_false(is_writable(base) || is_writable(base + 3 * STEP - 1));
-        map(a, STEP, e);
-        memset(base + STEP, 7, STEP);
-        assert_true(is_zero(base, STEP) && is_zero(base + 2 * STEP, STEP));
-        assert_false(is_writable(base + STEP - 1) || is_writable(base + 2 * STEP));
-        unmap(a, STEP, e);
-        assert_true(is_readable(base + STEP) && is_zero(base + STEP, STEP));
-        assert_false(is_writable(base + STEP));
-        d->ops->arena_release(a);
-        assert_false(is_reserved(base));
-        d->ops->extent_destroy(e, true);
-        device_close(d);
-}
-
-/* Two planes of two extents; a null page that ends in the middle of a page of the system. */
-TEST(test_null_pages)
-{
-        const struct arena_backing backing = {
-                .null_bytes = 4096 + 64, .null_stride_bytes = 2 * STEP};
-        struct device *d = open_host();
-        struct extent *e = create(d);
-        uint8_t *base;
-        struct device_arena *a = reserve_backed(d, 4 * STEP, &backing, &base);
-
-        for (unsigned i = 0; i < 2; i++) {
-                uint8_t *plane = base + 2 * i * STEP;
-
-                assert_true(is_zero(plane, 4096 + 64) && is_writable(plane + 4096 + 63));
-                assert_false(is_readable(plane + 8192) || is_readable(plane + STEP));
-        }
-        base[0] = 1;
-        map(a, 2 * STEP, e);
-        assert_int_equal(base[2 * STEP], 0);
-        base[2 * STEP] = 2;
-        assert_true(is_writable(base + 3 * STEP - 1));
-        unmap(a, 2 * STEP, e);
-        assert_true(base[0] == 1 && base[2 * STEP] == 0 && is_writable(base + 2 * STEP));
-        assert_false(is_readable(base + 2 * STEP + 8192));
-        /* The extent had what was written to it. */
-        map(a, STEP, e);
-        assert_int_equal(base[STEP], 2);
-        unmap(a, STEP, e);
-        assert_false(is_readable(base + STEP));
-        d->ops->arena_release(a);
-        d->ops->extent_destroy(e, true);
-        device_close(d);
-}
-
 /*
  * Planes of a few pages of the system, as layers have on small pools or with blocks of odd sizes:
  * each begins with its null page, what lies behind the last one has none, and extents come and go.
@@ -144,31 +86,6 @@ TEST(test_null_pages_of_small_planes)
         unmap(a, plane_bytes, e);
         assert_true(is_zero(base + plane_bytes, plane_bytes) && is_writable(base + plane_bytes));
         assert_true(base[0] == 1 && base[2 * plane_bytes] == 3);
-        d->ops->arena_release(a);
-        d->ops->extent_destroy(e, true);
-        device_close(d);
-}
-
-/* A backing that is impossible is refused, and the arena is unchanged. */
-TEST(test_backing_refused)
-{
-        struct device *d = open_host();
-        const struct arena_backing bad[] = {
-                {.null_bytes = 64, .null_stride_bytes = STEP + 64},
-                {.null_bytes = 2 * STEP, .null_stride_bytes = STEP},
-                {.null_bytes = 64},
-        };
-        struct device_arena *a = NULL;
-        struct extent *e = create(d);
-
-        assert_int_equal(d->ops->arena_reserve(d, 2 * STEP, 0, &a), 0);
-        for (size_t i = 0; i < ARRAY_SIZE(bad); i++)
-                assert_int_equal(d->ops->arena_back(a, &bad[i]), -EINVAL);
-        map(a, 0, e);
-        assert_int_equal(
-                d->ops->arena_back(a, &(struct arena_backing){.reads_zeros = true}), -EINVAL);
-        unmap(a, 0, e);
-        assert_false(is_readable(d->ops->arena_base(a)));
         d->ops->arena_release(a);
         d->ops->extent_destroy(e, true);
         device_close(d);

@@ -282,98 +282,6 @@ TEST(test_extents_are_contiguous)
         device_close(d);
 }
 
-/* Extents of the kernel's pages, as sets of 2 MiB would be too large. They are adjacent, and freed
- * completely. */
-TEST(test_extents_of_small_units)
-{
-        struct device *d = open_host();
-        uint64_t unit = d->props.unit_bytes, bytes = 3 * unit;
-        struct extent *first = create(d, bytes), *second = create(d, bytes), *theirs;
-        uint8_t *base, across[16], seen[8];
-        struct device_arena *a = reserve(d, 2 * bytes, &base);
-
-        theirs = import_again(second);
-        map(a, 0, first);
-        map(a, bytes, theirs);
-        memset(across, 0xc3, sizeof(across));
-        memcpy(base + bytes - 8, across, 16);
-        assert_int_equal(d->ops->extent_read(first, bytes - 8, seen, 8), 0);
-        assert_memory_equal(seen, across, 8);
-        assert_int_equal(d->ops->extent_read(second, 0, seen, 8), 0);
-        assert_memory_equal(seen, across, 8);
-        base[2 * bytes - 1] = 7;
-        assert_int_equal(d->ops->extent_zero(second, 0, bytes), 0);
-        assert_true(all_zero(base + bytes, bytes));
-        unmap(a, bytes, theirs);
-        assert_true(is_writable(base + bytes - 1));
-        assert_false(is_readable(base + bytes));
-        unmap(a, 0, first);
-        d->ops->arena_release(a);
-        d->ops->extent_destroy(theirs, false);
-        d->ops->extent_destroy(first, true);
-        d->ops->extent_destroy(second, true);
-        device_close(d);
-}
-
-TEST(test_unmap_leaves_the_reservation)
-{
-        struct device *d = open_host();
-        struct extent *e = create(d, STEP);
-        uint8_t *base;
-        struct device_arena *a = reserve(d, 3 * STEP, &base);
-
-        assert_true(is_reserved(base) && !is_readable(base));
-        map(a, STEP, e);
-        assert_true(is_readable(base + STEP) && is_writable(base + 2 * STEP - 1));
-        assert_false(is_readable(base + STEP - 1) || is_readable(base + 2 * STEP));
-        unmap(a, STEP, e);
-        assert_true(is_reserved(base + STEP) && !is_readable(base + STEP));
-        map(a, 2 * STEP, e);
-        assert_true(is_readable(base + 2 * STEP));
-        unmap(a, 2 * STEP, e);
-        d->ops->arena_release(a);
-        assert_false(is_reserved(base) || is_reserved(base + 3 * STEP - 4096));
-        d->ops->extent_destroy(e, true);
-        device_close(d);
-}
-
-TEST(test_read_only_mapping)
-{
-        struct device *d = open_host();
-        struct extent *e = create(d, STEP);
-        uint8_t *base;
-        struct device_arena *a = reserve(d, STEP, &base);
-
-        assert_int_equal(d->ops->arena_map(a, 0, e, DEVICE_READ_ONLY), 0);
-        assert_true(is_readable(base) && !is_writable(base));
-        unmap(a, 0, e);
-        d->ops->arena_release(a);
-        d->ops->extent_destroy(e, true);
-        device_close(d);
-}
-
-TEST(test_failed_map_leaves_the_reservation)
-{
-        struct device *d = open_host();
-        struct extent *e = create(d, STEP), *read_only = NULL;
-        struct extent_handle handle;
-        uint8_t *base;
-        struct device_arena *a = reserve(d, STEP, &base);
-        int fd = export(e);
-        char path[64];
-
-        snprintf(path, sizeof(path), "/proc/self/fd/%d", fd);
-        handle.fd = open(path, O_RDONLY | O_CLOEXEC);
-        close(fd);
-        assert_int_equal(d->ops->extent_import(d, &handle, STEP, &read_only), 0);
-        assert_int_equal(d->ops->arena_map(a, 0, read_only, DEVICE_READ_WRITE), -EACCES);
-        assert_true(is_reserved(base) && !is_readable(base) && has_vm_flag(base, " dc"));
-        d->ops->extent_destroy(read_only, false);
-        d->ops->arena_release(a);
-        d->ops->extent_destroy(e, true);
-        device_close(d);
-}
-
 TEST(test_not_inherited_nor_dumped)
 {
         struct device *d = open_host();
@@ -609,17 +517,6 @@ TEST(test_arena_gives_all_back)
                 munmap(spacers[i], page);
         }
         assert_true(address_space_bytes() < before + 4 * STEP);
-        device_close(d);
-}
-
-TEST(test_arena_too_large)
-{
-        struct device *d = open_host();
-        struct device_arena *a = NULL;
-
-        assert_int_equal(d->ops->arena_reserve(d, UINT64_MAX, 0, &a), -ENOMEM);
-        assert_int_equal(d->ops->arena_reserve(d, 1ULL << 60, 0, &a), -ENOMEM);
-        assert_null(a);
         device_close(d);
 }
 

@@ -31,14 +31,6 @@ static uint64_t memory_bytes(int fd)
         return (uint64_t)st.st_blocks * 512;
 }
 
-static uint64_t n_faults(void)
-{
-        struct rusage usage;
-
-        assert_int_equal(getrusage(RUSAGE_SELF, &usage), 0);
-        return (uint64_t)usage.ru_minflt;
-}
-
 /* Not before Linux 5.14; and not by other pieces: another page size, large pages unasked. */
 static bool can_populate(void)
 {
@@ -106,28 +98,6 @@ static void unmap_both(struct mapping *own, struct mapping *other, int fd)
         close(fd);
 }
 
-/* To be written, too. */
-TEST(test_what_is_there)
-{
-        struct mapping own, other;
-        uint64_t faults;
-        int fd;
-
-        if (!can_populate())
-                skip();
-        fd = map_both(&own, &other);
-        memset(own.base, 7, 5 * AROUND);
-        d->ops->arena_populate(other.arena, AROUND / 2, 3 * AROUND);
-        assert_int_equal(present_bytes(other.base, 0, STEP), 4 * AROUND);
-        assert_int_equal(memory_bytes(fd), 5 * AROUND);
-        faults = n_faults();
-        memset(other.base, 8, 4 * AROUND);
-        /* 64 pages are written. Tools that shadow memory cause some faults of their own. */
-        assert_true(n_faults() - faults < 32);
-        assert_int_equal(own.base[0], 8);
-        unmap_both(&own, &other, fd);
-}
-
 /* One page of 64 KiB is made. */
 TEST(test_what_is_not)
 {
@@ -142,17 +112,5 @@ TEST(test_what_is_not)
         assert_true(is_present(other.base + 8 * AROUND + 4096));
         assert_true(is_present(other.base + 9 * AROUND));
         assert_int_equal(present_bytes(other.base, 0, STEP), 2 * 4096);
-        unmap_both(&own, &other, fd);
-}
-
-/* A hint: nothing comes of it. */
-TEST(test_where_nothing_is_mapped)
-{
-        struct mapping own, other;
-        int fd = map_both(&own, &other);
-
-        d->ops->arena_populate(other.arena, STEP, AROUND);
-        assert_int_equal(present_bytes(other.base, STEP, 2 * STEP), 0);
-        assert_int_equal(memory_bytes(fd), 0);
         unmap_both(&own, &other, fd);
 }

@@ -88,25 +88,6 @@ static struct sim_result run_one_cache(
 
 /* ---- by hand -------------------------------------------------------------------------------- */
 
-/* Room for all: each host finds what it has seen. Requests 0, 2 and 4 go to one host, 1 and 3 to
- * the other: of 4 the first has 0 1, of 3 the second. Nothing leaves a device, so nothing is
- * exported. */
-TEST(test_round_robin)
-{
-        struct hosts_options options = options_of(&evict_lru, 5, 2);
-        struct hosts_result r = run(&few, &options);
-
-        assert_int_equal(r.requests, 5);
-        assert_int_equal(r.input_tokens, 4 * 48 + 16);
-        assert_int_equal(r.local_tokens, 2 * 32);
-        assert_int_equal(r.remote_tokens, 0);
-        assert_int_equal(r.writes, 0);
-        /* Each time for what the host didn't have, up to HOSTS_PROBE_KEYS at once. */
-        assert_int_equal(r.probes, 3 + 3 + 1 + 1 + 1);
-        assert_int_equal(r.duration_nsec, 4 * A_SECOND);
-        assert_int_equal(r.most_tokens, 48 + 16 + 16);
-}
-
 /* With exports of what is found or published the second host finds what the first has computed. */
 TEST(test_on_finding)
 {
@@ -214,33 +195,6 @@ TEST(test_touches_ancestors)
         assert_int_equal(run(&few, &options).touches, 0);
 }
 
-/* A host writes at its rate. A block takes 1 s of it, and the first two go at once, or nearly: 0 at
- * 0, 1 at 0.2 s, and one each second from 1.2 s on. */
-TEST(test_write_rate)
-{
-        struct hosts_options options = options_of(&evict_lru, 5, 1);
-        struct hosts_result r;
-
-        options.store.export = HOSTS_EXPORT_FOUND;
-        options.store.block_bytes = 4 * 4096;
-        options.store.write_bytes_per_sec = 5 * 4096;
-        r = run(&few, &options);
-        assert_int_equal(r.writes, 5);
-        assert_int_equal(r.dropped_writes, 0);
-        /* At 0, at 2 s, and not before 4.5 s. */
-        options.store.write_bytes_per_sec = 2 * 4096;
-        r = run(&few, &options);
-        assert_int_equal(r.writes, 2);
-        assert_int_equal(r.dropped_writes, 0);
-        /* Blocks that leave a device with room for 3 don't wait: 2 is written, 3 a second later
-         * isn't. */
-        options.cache.capacity_pages = 3;
-        options.store.export = HOSTS_EXPORT_DEMOTION;
-        r = run(&few, &options);
-        assert_int_equal(r.writes, 2);
-        assert_int_equal(r.dropped_writes, 1);
-}
-
 #define N_MANY (HOSTS_TEXTS_MAX + 44)
 
 /* So many blocks at once: a text, or texts of a block each. */
@@ -314,42 +268,6 @@ TEST(test_many_texts)
         r = run(many_trace(true), &options);
         assert_int_equal(r.writes, 1);
         assert_int_equal(r.dropped_writes, 0);
-}
-
-/* A block that is several pages is as many keys, of as many bytes together. */
-TEST(test_pages_of_a_block)
-{
-        struct hosts_options options = options_of(&evict_lru, 3, 1);
-        struct hosts_result r;
-
-        options.store.keys_per_block = 4;
-        r = run(&few, &options);
-        assert_int_equal(r.remote_tokens, 16 + 16);
-        assert_int_equal(r.load_bytes, 2 * 1000);
-        assert_int_equal(r.writes, 4 * 3);
-        assert_int_equal(r.write_bytes, 3 * 1000);
-        assert_int_equal(r.probes, 4 * 11);
-}
-
-/* Loads are for what is worth it: not a block where two are the least. */
-TEST(test_least_tokens)
-{
-        struct hosts_options options = options_of(&evict_lru, 5, 2);
-        struct hosts_result r;
-
-        options.store.export = HOSTS_EXPORT_FOUND;
-        options.store.min_tokens = 17;
-        r = run(&few, &options);
-        assert_int_equal(r.remote_tokens, 32);
-        /* Computed again, and there already: 2 and 3. */
-        assert_int_equal(r.known_writes, 2);
-        assert_int_equal(r.touches, 5 + 2);
-        assert_int_equal(r.probes, 3 + 3);
-        /* 0 1 are there of the three blocks that are asked for, and too few. */
-        options.store.min_tokens = 33;
-        r = run(&few, &options);
-        assert_int_equal(r.remote_tokens, 0);
-        assert_int_equal(r.lost_loads, 0);
 }
 
 /* 10 ms a block to compute; a round trip and 1.25 times the bytes to load. */

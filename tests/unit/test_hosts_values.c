@@ -1,5 +1,4 @@
 /* Values that a simulated Redis keeps, and those that it evicts. */
-#include <errno.h>
 
 #include "policy/hosts/values.h"
 #include "tests/unit/alloc-fail.h"
@@ -24,30 +23,6 @@ static void put(struct values *v, uint32_t key, uint64_t now)
 {
         assert_int_equal(values_put(v, key, now), 0);
         assert_null(values_check(v));
-}
-
-/* EXISTS is no use, GET and TOUCH are. */
-TEST(test_least_recently_used_goes)
-{
-        struct values *v = new_values(VALUES_LRU, 4, 2, 0);
-        struct values_stats stats;
-
-        put(v, 0, 1);
-        put(v, 1, 2);
-        assert_true(values_has(v, 0, 3));
-        put(v, 2, 3);
-        assert_false(values_has(v, 0, 3));
-        assert_true(values_use(v, 1, 4));
-        put(v, 3, 5);
-        assert_true(values_has(v, 1, 5));
-        assert_false(values_use(v, 2, 5));
-        values_stats(v, &stats);
-        assert_int_equal(stats.n, 2);
-        assert_int_equal(stats.most, 2);
-        assert_int_equal(stats.puts, 4);
-        assert_int_equal(stats.evictions, 2);
-        assert_int_equal(stats.expirations, 0);
-        values_free(v);
 }
 
 TEST(test_use_once_in_a_while)
@@ -158,33 +133,6 @@ TEST(test_random_frequencies)
                                 put(v, key, now);
                 }
                 assert_null(values_check(v));
-                values_free(v);
-        }
-}
-
-TEST(test_no_room_at_all)
-{
-        struct values *v = new_values(VALUES_LRU, 1, 0, 0);
-
-        put(v, 0, 0);
-        assert_false(values_has(v, 0, 0));
-        values_free(v);
-}
-
-TEST(test_out_of_memory)
-{
-        const struct values_options options = {.n_keys = 2, .capacity = 2};
-
-        alloc_fail_each(n)
-        {
-                struct values *v = NULL;
-                int r = values_new(&options, &v);
-
-                if (r == 0)
-                        r = values_put(v, 1, 0);
-                assert_int_equal(r, alloc_fail_happened() ? -ENOMEM : 0);
-                if (v)
-                        assert_null(values_check(v));
                 values_free(v);
         }
 }

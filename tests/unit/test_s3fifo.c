@@ -1,4 +1,3 @@
-#include <errno.h>
 #include <unistd.h>
 
 #include "policy/sim/policies.h"
@@ -87,32 +86,6 @@ TEST(test_found_by_name)
         assert_null(evict_find("s3fifo"));
 }
 
-/* One use is the paper's "not enough". */
-SCENE(test_unused_goes_in_order_of_arrival, 20, 0)
-{
-        expect_evicted(c, NODE_NONE);
-        fill(c, 0, 20);
-        touch(c, 0, 1);
-        for (uint32_t i = 0; i < 20; i++)
-                expect_evicted(c, i);
-        expect_evicted(c, NODE_NONE);
-}
-
-SCENE(test_used_twice_is_promoted, 40, 0)
-{
-        fill(c, 0, 20);
-        touch(c, 0, 2);
-        touch(c, 1, 3);
-        for (uint32_t i = 2; i < 18; i++)
-                expect_evicted(c, i);
-        /* The small queue gives victims while it is over a tenth: 18 of 4, 19 of 3. Then the main
-         * queue does; uses in the small one don't count any more. */
-        expect_evicted(c, 18);
-        expect_evicted(c, 19);
-        expect_evicted(c, 0);
-        expect_evicted(c, 1);
-}
-
 /* 0..7 are in the main queue, none in the small one: a ninth page is more than a tenth. */
 static void fill_main(struct cache *c)
 {
@@ -134,49 +107,6 @@ SCENE(test_a_round_for_each_use, 40, 0)
         expect_evicted(c, 0);
         expect_evicted(c, 2);
         expect_evicted(c, 1);
-}
-
-SCENE(test_main_is_spared_while_the_small_queue_is_large, 40, 0)
-{
-        fill_main(c);
-        fill(c, 20, 28);
-        for (uint32_t i = 20; i < 28; i++)
-                expect_evicted(c, i);
-        fill(c, 20, 28); /* they come back: 16 in the main queue */
-        fill(c, 30, 34);
-        expect_evicted(c, 30);
-        expect_evicted(c, 31);
-        expect_evicted(c, 32);
-        expect_evicted(c, 0); /* one of 17 */
-        expect_evicted(c, 1);
-}
-
-SCENE(test_a_tenth_is_large, 40, 0)
-{
-        fill_main(c);
-        fill(c, 20, 21);
-        expect_evicted(c, 20);
-        fill(c, 20, 21);
-        fill(c, 30, 31); /* one of ten */
-        expect_evicted(c, 30);
-        expect_evicted(c, 0);
-}
-
-SCENE(test_who_comes_back_goes_to_the_main_queue, 40, 0)
-{
-        fill(c, 0, 20);
-        expect_evicted(c, 0);
-        expect_evicted(c, 1);
-        drop(c, 2, EVICT_INVALIDATE); /* not the policy's doing: no ghost */
-        for (uint32_t i = 0; i < 3; i++) {
-                insert_text(c, 20 + i, NODE_NONE, i);
-                ops->idle(c->policy, 20 + i, 0);
-        }
-        for (uint32_t i = 3; i < 20; i++)
-                expect_evicted(c, i);
-        expect_evicted(c, 22);
-        expect_evicted(c, 20);
-        expect_evicted(c, 21);
 }
 
 #define SPARE 99 /* a node */
@@ -233,24 +163,6 @@ TEST(test_memory_is_bounded)
         cache_deinit(&c);
 }
 
-/* Met while it is held: back where it was once it isn't. */
-SCENE(test_held_node_is_passed, 40, 0)
-{
-        fill(c, 0, 4);
-        ops->hold(c->policy, 0);
-        expect_evicted(c, 1);
-        ops->hold(c->policy, 2);
-        ops->hold(c->policy, 3);
-        expect_evicted(c, NODE_NONE);
-        ops->idle(c->policy, 3, 0);
-        ops->idle(c->policy, 0, 0);
-        expect_evicted(c, 0);
-        expect_evicted(c, 3);
-        expect_evicted(c, NODE_NONE);
-        ops->idle(c->policy, 2, 0);
-        expect_evicted(c, 2);
-}
-
 /* 0 <- 1, 0 <- 2, all older than 3; let go of from the top. */
 SCENE(test_inner_node_waits_for_its_last_child, 40, 0)
 {
@@ -303,30 +215,6 @@ SCENE(test_reset_forgets_nodes_and_keeps_ghosts, 100, 0)
         expect_evicted(c, NODE_NONE);
         fill_main(c);
         assert_true(is_remembered(c, 1000));
-}
-
-SCENE(test_out_of_memory_changes_nothing, 1, 0)
-{
-        fill(c, 0, 1);
-        alloc_fail_each(n)
-        {
-                int r = ops->reserve(c->policy, 100 * n);
-
-                assert_int_equal(r, alloc_fail_happened() ? -ENOMEM : 0);
-                assert_null(ops->check(c->policy));
-        }
-        alloc_fail_at(1);
-        assert_int_equal(ops->reset(c->policy), -ENOMEM);
-        assert_true(alloc_fail_end());
-        expect_evicted(c, 0);
-}
-
-SCENE(test_check_finds_damage, 2, 0)
-{
-        fill(c, 0, 1);
-        assert_null(ops->check(c->policy));
-        tree_remove(&c->tree, 0); /* behind the policy's back */
-        assert_non_null(ops->check(c->policy));
 }
 
 /* Let go of from the top, and the last one held: no event may lead to looking at all again. */

@@ -61,33 +61,6 @@ static struct sim_result run(const struct sim_trace *trace, const struct sim_opt
         return result;
 }
 
-TEST(test_counts)
-{
-        struct sim_options options = options_of(&evict_lru, 5);
-        struct sim_result all = run(&few, &options);
-
-        assert_int_equal(all.requests, 4);
-        assert_int_equal(all.input_tokens, 40 + 33 + 16 + 40);
-        /* Two blocks; then three, of which the last has 8 tokens. */
-        assert_int_equal(all.hit_tokens, 32 + 40);
-        assert_int_equal(all.blocks, 10);
-        assert_int_equal(all.hit_blocks, 5);
-        assert_int_equal(all.inserts, 5);
-        assert_int_equal(all.evictions, 0);
-        assert_true(all.policy_bytes >= 8 * 5);
-}
-
-TEST(test_room_for_one_text)
-{
-        struct sim_options options = options_of(&evict_lru, 3);
-        struct sim_result r = run(&few, &options);
-
-        /* 2 gives way to 3, that to 4, and that to 2 again: the rest is held by then. */
-        assert_int_equal(r.hit_blocks, 2 + 2);
-        assert_int_equal(r.inserts, 3 + 1 + 1 + 1);
-        assert_int_equal(r.evictions, 3);
-}
-
 /* A path longer than the cache: its beginning is cached, as it holds itself. */
 TEST(test_text_longer_than_the_cache)
 {
@@ -110,17 +83,6 @@ TEST(test_one_tenant)
         assert_int_equal(r.inserts, 3);
         options.tenant = 2;
         assert_int_equal(run(&few, &options).requests, 0);
-}
-
-TEST(test_empty_trace)
-{
-        const struct sim_trace empty = {.block_tokens = 16};
-
-        for (const struct evict_ops *const *p = sim_policies; *p; p++) {
-                struct sim_options options = options_of(*p, 1);
-
-                assert_int_equal(run(&empty, &options).requests, 0);
-        }
 }
 
 /* A policy that is LRU and writes down what it is told. */
@@ -353,22 +315,6 @@ TEST(test_random_windows)
         }
 }
 
-/* Nothing is held; the newest may be the victim, and what continues it isn't cached then. */
-TEST(test_bypass)
-{
-        struct evict_ops spy = make_spy();
-        struct sim_options options = options_of(&spy, 2);
-        struct sim_result r;
-
-        options.may_bypass = true;
-        r = run(&few, &options);
-        assert_null(strstr(spied, "hold"));
-        /* 2, and then 3, goes as it comes; 4 takes 1's place, and loses it to 1 again. */
-        assert_int_equal(r.hit_blocks, 0 + 2 + 0 + 1);
-        assert_int_equal(r.inserts, 3 + 1 + 1 + 2);
-        assert_int_equal(r.evictions, 1 + 1 + 1 + 2);
-}
-
 TEST(test_refused)
 {
         struct evict_ops spy = make_spy();
@@ -396,30 +342,6 @@ TEST(test_refused)
         options.policy = &spy;
         assert_int_equal(sim_new(&few, &options, &s), -EINVAL);
         assert_null(s);
-}
-
-TEST(test_out_of_memory)
-{
-        for (const struct evict_ops *const *p = sim_policies; *p; p++) {
-                struct sim_options options = options_of(*p, 3);
-
-                alloc_fail_each(n)
-                {
-                        struct sim *s = NULL;
-                        int r = sim_new(&few, &options, &s);
-
-                        assert_int_equal(r, alloc_fail_happened() ? -ENOMEM : 0);
-                        assert_true((r == 0) == (s != NULL));
-                        sim_free(s);
-                }
-        }
-}
-
-TEST(test_found_by_name)
-{
-        for (const struct evict_ops *const *p = sim_policies; *p; p++)
-                assert_ptr_equal(sim_policy_find((*p)->name), *p);
-        assert_null(sim_policy_find("no such"));
 }
 
 /* 3 pages and 2 below: 2 goes down for 3, 1 and 3 stay until 4 comes; all are found again. */

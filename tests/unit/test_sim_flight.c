@@ -1,5 +1,4 @@
 /* The simulator's requests that take time, against what is worked out by hand. */
-#include <errno.h>
 #include <string.h>
 
 #include "policy/sim/policies.h"
@@ -173,17 +172,6 @@ TEST(test_text_longer_than_the_cache)
         assert_true(got.flight.held_page_seconds == 2 * (3 + 16) + 2 * (1 + 16));
 }
 
-/* Output that takes no time takes no pages. */
-TEST(test_prefill_alone)
-{
-        const struct sim_request r[] = {request_at(0, 0, 2, 16)};
-        const struct sim_engine engine = {.prefill_tokens_per_sec = 8};
-        struct sim_options options = options_of(&evict_lru, 3, &engine);
-        struct sim_trace trace = trace_of(r, 1);
-
-        assert_true(run(&trace, &options).flight.held_page_seconds == 2 * 4);
-}
-
 /* 4 billion tokens of so many nanoseconds each are cut where times end; the next waits so long. */
 static void check_endless(uint64_t output_token_nsec)
 {
@@ -251,34 +239,5 @@ TEST(test_random_traces)
                 for (const struct evict_ops *const *p = sim_policies; *p; p++)
                         if (*p != &evict_optimum)
                                 run_random(*p);
-        }
-}
-
-TEST(test_refused)
-{
-        struct sim_options options = options_of(&evict_optimum, 2, &slow);
-        struct sim_trace trace = trace_of(NULL, 0);
-        struct sim *s;
-
-        options.may_bypass = true;
-        assert_int_equal(sim_new(&trace, &options, &s), -EINVAL);
-        options = options_of(&evict_lru, 2, &slow);
-        options.below_pages = 2;
-        assert_int_equal(sim_new(&trace, &options, &s), -EINVAL);
-}
-
-TEST(test_out_of_memory)
-{
-        const struct sim_request r[] = {request_at(0, 0, 2, 16)};
-        struct sim_options options = options_of(&evict_lru, 2, &slow);
-        struct sim_trace trace = trace_of(r, 1);
-
-        alloc_fail_each(n)
-        {
-                struct sim *s = NULL;
-                int result = sim_new(&trace, &options, &s);
-
-                assert_int_equal(result, alloc_fail_happened() ? -ENOMEM : 0);
-                sim_free(s);
         }
 }

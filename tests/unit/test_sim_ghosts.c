@@ -59,28 +59,6 @@ SCENE_GHOSTS(test_oldest_makes_room, 100)
         expect_there(g, 100, 1, 100);
 }
 
-/* None at all: nothing is remembered. Some: as many as there is memory for. */
-SCENE_GHOSTS(test_out_of_memory, 10000)
-{
-        for (unsigned n = 0; n < 3; n++) {
-                alloc_fail_at(1); /* the map; the links; the entries */
-                ghosts_add(g, 0, 1, 1);
-                assert_true(alloc_fail_end());
-                expect_gone(g, 1);
-        }
-        ghosts_add(g, 0, 1, 1);
-        expect_there(g, 1, 0, 1);
-        random_start(__func__);
-        for (uint64_t id = 0; id < 10000; id++) {
-                alloc_fail_at(1 + random_below(3));
-                ghosts_add(g, 0, id, id);
-                alloc_fail_end();
-                expect_there(g, id, 0, id);
-                ghosts_add(g, 0, id, id);
-        }
-        assert_in_range(ghosts_memory_bytes(g), 1, 1 << 22);
-}
-
 /* A cache of texts of one page each. */
 struct cache {
         const struct evict_ops *ops;

@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -59,22 +58,6 @@ TEST(test_bytes_and_end)
         end_pair(pair);
 }
 
-TEST(test_send_until_full)
-{
-        static uint8_t big[4 << 20];
-        int pair[2];
-        ssize_t n;
-
-        make_pair(pair);
-        n = sock_send(pair[0], big, sizeof(big), NULL, 0);
-        assert_in_range(n, 1, sizeof(big) - 1);
-        while ((n = sock_send(pair[0], big, 1000, NULL, 0)) > 0)
-                ;
-        assert_int_equal(n, -EAGAIN);
-        assert_int_equal(sock_send(pair[0], big, 1000, pair, 1), -EAGAIN);
-        end_pair(pair);
-}
-
 TEST(test_fds_arrive)
 {
         uint8_t buf[FRAME_HEADER_SIZE];
@@ -97,40 +80,6 @@ TEST(test_fds_arrive)
                 fd_close(fds[i]);
         }
         frame_close_fds(&f);
-        end_pair(pair);
-}
-
-/*
- * Two frames with 16 fds each, the first of them sent in two parts: its end and the second frame
- * lie in the socket together, and the parser must not get 32 fds.
- */
-TEST(test_full_frames_back_to_back)
-{
-        uint8_t buf[FRAME_HEADER_SIZE + 10] = {0};
-        int pair[2], fds[FRAME_MAX_FDS];
-        unsigned n_frames = 0;
-
-        make_pair(pair);
-        for (unsigned i = 0; i < FRAME_MAX_FDS; i++)
-                fds[i] = pair[0];
-        make_header(buf, 10, FRAME_MAX_FDS, 1);
-        assert_int_equal(sock_send(pair[0], buf, 30, fds, FRAME_MAX_FDS), 30);
-        assert_int_equal(sock_receive(pair[1], &parser), 30);
-        assert_int_equal(sock_send(pair[0], buf + 30, 4, NULL, 0), 4);
-        assert_int_equal(sock_send(pair[0], buf, sizeof(buf), fds, FRAME_MAX_FDS), sizeof(buf));
-        while (n_frames < 2) {
-                struct frame f;
-                int r = frame_parser_next(&parser, &f, NULL);
-
-                assert_true(r >= 0);
-                if (r == 0) {
-                        assert_true(sock_receive(pair[1], &parser) > 0);
-                        continue;
-                }
-                assert_int_equal(f.header.fd_count, FRAME_MAX_FDS);
-                frame_close_fds(&f);
-                n_frames++;
-        }
         end_pair(pair);
 }
 
@@ -189,21 +138,6 @@ TEST(test_no_room_for_fds)
         end_pair(pair);
 }
 
-TEST(test_receive_into_a_full_parser)
-{
-        static uint8_t frame[FRAME_MAX_SIZE];
-        int pair[2], size = 1 << 20;
-
-        make_pair(pair);
-        setsockopt(pair[0], SOL_SOCKET, SO_SNDBUF, &size, sizeof(size));
-        make_header(frame, FRAME_MAX_PAYLOAD, 0, 1);
-        assert_int_equal(sock_send(pair[0], frame, sizeof(frame), NULL, 0), sizeof(frame));
-        while (parser.end < sizeof(parser.buf))
-                assert_true(sock_receive(pair[1], &parser) > 0);
-        assert_int_equal(sock_receive(pair[1], &parser), -ENOBUFS);
-        end_pair(pair);
-}
-
 TEST(test_listen_and_connect)
 {
         const char *dir = test_dir_make();
@@ -255,21 +189,5 @@ TEST(test_listen_where_it_may_not)
         assert_int_equal(sock_listen(longest, 0600), -ENAMETOOLONG);
         assert_int_equal(sock_connect(longest), -ENAMETOOLONG);
         assert_int_equal(sock_connect(absent), -ENOENT);
-        test_dir_remove(dir);
-}
-
-/* A socket of another type belongs to another program: it is neither stale nor removed. */
-TEST(test_listen_over_a_datagram_socket)
-{
-        const char *dir = test_dir_make();
-        _cleanup_free_ char *path = test_path(dir, "sock");
-        struct sockaddr_un address = {.sun_family = AF_UNIX};
-        int other = socket(AF_UNIX, SOCK_DGRAM | SOCK_CLOEXEC, 0);
-
-        strncpy(address.sun_path, path, sizeof(address.sun_path) - 1);
-        assert_int_equal(bind(other, (struct sockaddr *)&address, sizeof(address)), 0);
-        assert_int_equal(sock_listen(path, 0600), -EADDRINUSE);
-        assert_int_equal(test_dir_count(dir), 1);
-        fd_close(other);
         test_dir_remove(dir);
 }

@@ -78,23 +78,6 @@ TEST(test_rate_is_of_the_interval)
         top_sample_deinit(&now);
 }
 
-TEST(test_counter_that_began_anew)
-{
-        struct top_sample before, now;
-
-        begin(&before, 1, 1);
-        add(&before, "a", 1000, 0, 0);
-        top_rates(&before, NULL);
-        begin(&now, 3, 1);
-        add(&now, "a", 10, 0, 0);
-        add(&now, "new", 8, 0, 0);
-        top_rates(&now, &before);
-        expect_rate(&now, "a", HITS, 5);
-        expect_rate(&now, "new", HITS, 4);
-        top_sample_deinit(&before);
-        top_sample_deinit(&now);
-}
-
 TEST(test_no_rates_over_a_restart)
 {
         struct top_sample before, now, later;

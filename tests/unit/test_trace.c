@@ -126,26 +126,6 @@ TEST(test_fields)
         "{\"tenant\": \"" name "\", \"timestamp\": " time ", \"input_length\": 9, " \
         "\"output_length\": 7, \"hash_ids\": [" ids "]}\n"
 
-TEST(test_tenants)
-{
-        /* Ids of two tenants never meet. */
-        static const char text[] = TENANT_LINE("chat", "0", "1,2") TENANT_LINE("rag", "1", "1,2")
-                TENANT_LINE("chat", "2", "1,3");
-        struct trace t;
-        struct trace_error e;
-
-        for (unsigned flags = 0; flags <= TRACE_CHAIN; flags++)
-                check_trace(text, flags, "-1,0,-1,2,0 0/0:0,1 1/1:2,3 2/0:0,4");
-        assert_int_equal(trace_parse(text, strlen(text), 0, 0, &t, &e), 0);
-        assert_int_equal(t.sim.n_tenants, 2);
-        assert_string_equal(t.tenants[0], "chat");
-        assert_string_equal(t.tenants[1], "rag");
-        trace_free(&t);
-        check_refused(TENANT_LINE("..", "0", "1"), 0, 1,
-                "tenant is no name: 1 to 64 letters, digits, '.', '_' or '-', which don't start "
-                "with '.' or '-'");
-}
-
 TEST(test_many_tenants)
 {
         char *text = NULL;
@@ -233,19 +213,6 @@ TEST(test_refuses)
         check_refused(LINE("1", "65537", "1"), 0, 0,
                 "its blocks have 65537 tokens or more, and no more than 65536 are found out: give "
                 "the right number by --block-tokens");
-}
-
-TEST(test_units)
-{
-        check_trace(LINE("1500", "1", "7"), 0, "-1 1500/0:0");
-        check_trace(LINE("1.5", "1", "7"), TRACE_UNIT_FLAG(TRACE_UNIT_S), "-1 1500/0:0");
-        check_trace(LINE("1500000", "1", "7"), TRACE_UNIT_FLAG(TRACE_UNIT_US), "-1 1500/0:0");
-        check_trace(LINE("1500000000", "1", "7"), TRACE_UNIT_FLAG(TRACE_UNIT_NS), "-1 1500/0:0");
-        check_trace(LINE("6300000000", "1", "7"), TRACE_UNIT_FLAG(TRACE_UNIT_S),
-                "-1 6300000000000/0:0");
-        check_refused(LINE("6300000001", "1", "7"), TRACE_UNIT_FLAG(TRACE_UNIT_S), 1,
-                "timestamp is not between 0 and 6300000000 seconds: --time-unit names another "
-                "unit");
 }
 
 #define TIMELESS(ids) "{\"input_length\":16,\"hash_ids\":[" ids "]}\n"

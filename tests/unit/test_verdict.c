@@ -1,7 +1,6 @@
 /* First lines of kvleasectl status: each finding where it is due, and "all well" without any. */
 #include "tests/unit/test-support.h"
 
-#include <stdlib.h>
 #include <string.h>
 
 #include "client/ctl/verdict.h"
@@ -48,17 +47,6 @@ static struct verdict judge(const struct scene *s)
         verdict_of_device(&s->device, &v);
         verdict_of_status(&v, &s->status);
         return v;
-}
-
-TEST(test_well)
-{
-        struct scene s;
-        struct verdict v;
-
-        scene_init(&s);
-        v = judge(&s);
-        assert_int_equal(v.n_findings, 0);
-        verdict_deinit(&v);
 }
 
 static const struct {

@@ -58,16 +58,6 @@ TEST(test_terminal)
         assert_int_equal(widths[2], 50);
 }
 
-TEST(test_text_columns)
-{
-        assert_int_equal(text_columns(""), 0);
-        assert_int_equal(text_columns("host"), 4);
-        assert_int_equal(text_columns("\x1b[0m"), 7); /* "\x1b[0m", as it is shown */
-        assert_int_equal(text_columns("\xff"), 4);
-        assert_int_equal(text_columns("d\xc3\xa9mo"), 4);
-        assert_int_equal(text_columns("\xe4\xb8\xad"), 2); /* two columns wide */
-}
-
 /* Text that a terminal of this locale can show is unchanged. */
 /* ret: the bytes that a terminal gets from print_colored(). */
 static void colored(const char *term, const char *no_color, char *ret, size_t size)
