@@ -76,20 +76,6 @@ TEST_BOTH(test_page_zero)
         close_world(&w);
 }
 
-TEST_BOTH(test_without)
-{
-        struct world w;
-
-        open_world(state, &w, serve, 0, 0);
-        assert_int_equal(w.r, 0);
-        assert_null(kvl_page_ptr(w.ns, 0, 0));
-        assert_false(is_readable(at(&w, 0, 0)));
-        map_set(&w);
-        unmap_set(&w);
-        assert_false(is_readable(at(&w, 0, 0)));
-        close_world(&w);
-}
-
 static void check_hole(struct world *w, uint32_t first_page)
 {
         for (uint32_t plane = 0; plane < N_PLANES; plane++)
@@ -127,18 +113,6 @@ TEST_BOTH(test_holes)
         with_holes(state, KVL_NS_KEEP_PAGE_ZERO);
 }
 
-TEST_BOTH(test_metadata_only)
-{
-        struct world w;
-
-        open_world(state, &w, serve, KVL_NS_BACK_HOLES | KVL_NS_KEEP_PAGE_ZERO,
-                KVL_CONNECT_METADATA_ONLY);
-        assert_int_equal(w.r, 0);
-        assert_null(kvl_page_ptr(w.ns, 0, 0));
-        assert_null(kvl_plane_base(w.ns, 0));
-        close_world(&w);
-}
-
 static bool is_populated(const struct world *w, uint32_t page)
 {
         return ns_are_populated(w->ns, &page, 1);
@@ -167,32 +141,6 @@ TEST_BOTH(test_populated)
         close_world(&w);
 }
 
-/* Small pages are noted together, as far as sets have whole numbers of them. */
-TEST(test_units)
-{
-        static const struct {
-                uint64_t stride;
-                uint32_t set_pages;
-                unsigned shift;
-        } cases[] = {{65536, 32, 0}, {32768, 32, 1}, {4096, 512, 4}, {4096, 24, 3}, {4096, 7, 0},
-                {20480, 64, 1}, {64, 1 << 15, 10}, {1 << 21, 1, 0}};
-
-        for (unsigned i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-                struct kvl_ns ns = {.info = {.stride_bytes = cases[i].stride,
-                                            .set_pages = cases[i].set_pages,
-                                            .capacity_pages = 3 * cases[i].set_pages}};
-
-                assert_int_equal(ns_make_units(&ns), 0);
-                assert_int_equal(ns.populated.unit_shift, cases[i].shift);
-                ns.populated.bits[0] = UINT64_MAX;
-                ns_forget_populated(&ns, 0);
-                /* Clears a bit for each unit of the set. */
-                assert_int_equal(__builtin_ctzll(ns.populated.bits[0] | UINT64_C(1) << 63),
-                        MIN(cases[i].set_pages >> cases[i].shift, 63U));
-                free(ns.populated.bits);
-        }
-}
-
 static void open_gpu(
         void **state, struct world *w, fake_script script, enum device_transport transport)
 {
@@ -213,19 +161,6 @@ TEST_BOTH(test_gpu_holes)
                 assert_non_null(strstr(kvl_last_error(), "without KVL_NS_BACK_HOLES"));
                 close_world(&w);
         }
-}
-
-/* A daemon or namespace without null sets: page 0 is mapped with its set. */
-TEST_BOTH(test_gpu_in_set)
-{
-        struct world w;
-
-        open_gpu(state, &w, serve_vmm, TRANSPORT_VMM);
-        assert_int_equal(w.r, 0);
-        assert_null(kvl_page_ptr(w.ns, 0, 0));
-        map_set(&w);
-        assert_non_null(kvl_page_ptr(w.ns, 0, 0));
-        close_world(&w);
 }
 
 /* One that is written stays so, also while other sets come and go. Page `other` isn't the null

@@ -55,27 +55,6 @@ TEST(test_over_the_socket)
         close_client(&c);
 }
 
-static void script_refused(struct fake_peer *p)
-{
-        fake_welcome_ns(p);
-        fake_expect_end(p);
-}
-
-TEST(test_refused)
-{
-        uint8_t key[KVL_KEY_BYTES];
-        struct client c;
-
-        test_key(key, 0);
-        open_client(&c, script_refused, LONG_MSEC, KVL_CONNECT_NO_SHM);
-        assert_int_equal(kvl_expect(NULL, key, 1, 0), -EINVAL);
-        assert_int_equal(kvl_expect(c.ns, NULL, 1, 0), -EINVAL);
-        assert_int_equal(kvl_expect(c.ns, key, 0, 0), -EINVAL);
-        assert_int_equal(kvl_expect(c.ns, key, 1, KVL_MAX_EXPECT_MSEC + 1), -EINVAL);
-        assert_non_null(strstr(kvl_last_error(), "600000"));
-        close_client(&c);
-}
-
 /* One that knows no LEASABLE of pages together counts, and one that knows it refuses. */
 static void script_room(struct fake_peer *p)
 {
@@ -155,29 +134,5 @@ TEST(test_by_the_ring)
                 assert_int_equal(kvl_expect(c.ns, keys, n, n), 0);
         /* Nothing of it is cached: there is nothing to be told. */
         assert_int_equal(kvl_expect(c.ns, keys + (size_t)N_CACHED * KVL_KEY_BYTES, 2, 0), 0);
-        close_client(&c);
-}
-
-/* Its segment says that it knows no submission beyond WITH: another would be a violation. */
-static void script_older(struct fake_peer *p)
-{
-        fake_welcome(p);
-        fake_share(p);
-        atomic_store(&p->rings.header->last_op, 0);
-        fake_serve_one(p, fake_receive(p, MSG_NS_OPEN));
-        p->fill = put_text;
-        fake_share_ns(p);
-        FAKE_CHECK(receive_expect(p)->ttl_msec == 7);
-        fake_expect_end(p);
-}
-
-TEST(test_an_older_daemon)
-{
-        uint8_t key[KVL_KEY_BYTES];
-        struct client c;
-
-        test_key(key, 0);
-        open_client(&c, script_older, LONG_MSEC, 0);
-        assert_int_equal(kvl_expect(c.ns, key, 1, 7), 0);
         close_client(&c);
 }

@@ -27,24 +27,6 @@ static void hold_until(struct fake_peer *p, uint32_t n)
                 FAKE_CHECK(fake_serve_one(p, fake_receive_any(p)));
 }
 
-static void script_reverse(struct fake_peer *p)
-{
-        p->on_fetch = hold;
-        serve_to_ns(p);
-        hold_until(p, 6);
-        while (n_held > 0)
-                complete_one(p, &held[--n_held]);
-        p->on_fetch = NULL;
-        serve_and_check(p);
-}
-
-CLIENT_TIERS_SCENE(test_reverse, script_reverse, LONG_MSEC, 0)
-{
-        assert_int_equal(look_up(c, N_KEYS), 0);
-        assert_on_device(c, 9, 45);
-        assert_int_equal(kvl_release(c->ns, c->pages, c->n_pages), 0);
-}
-
 /* Says that the page is where nothing is: so often until it is so. */
 static unsigned n_lies;
 

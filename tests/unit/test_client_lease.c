@@ -273,97 +273,9 @@ TEST(test_close_calls_it_off)
         fake_stop(&c.f);
 }
 
-/* A lease of 8 waits until set 0 is unmapped, as it does for memory lent to this very client. */
-static void script_take_back(struct fake_peer *p)
-{
-        const ProtobufCMessage *m;
-        uint64_t seq = 0;
-
-        fake_welcome_ns(p);
-        while ((m = fake_receive_any(p))) {
-                if (p->type == MSG_LEASE && ((const Kvlease__V1__LeaseRequest *)m)->n_pages == 8) {
-                        seq = p->seq;
-                        fake_recall(p, 0, false, 1000);
-                        fake_recall(p, 0, true, 1000);
-                        continue;
-                }
-                if (!fake_serve_one(p, m))
-                        return;
-                if (p->n_unmapped[0] == 1 && seq) {
-                        send_lease(p, seq, (struct answer){.n_pages = 8, .first = 64});
-                        seq = 0;
-                }
-        }
-}
-
-/* Its set 0 is mapped, and nothing of it held. */
-static void map_set(struct client *c)
-{
-        uint32_t page;
-
-        assert_int_equal(kvl_lease(c->ns, 0, 1, &page), 0);
-        assert_true(page < 32 && kvl_page_ptr(c->ns, page, 0));
-        assert_int_equal(kvl_free(c->ns, &page, 1), 0);
-}
-
 struct blocked {
         struct client *client;
         int code;
         uint32_t pages[8];
         _Atomic bool is_done;
 };
-
-static void *lease_blocked(void *data)
-{
-        struct blocked *b = data;
-
-        b->code = kvl_lease_with(b->client->ns, 0, 8, NULL, b->pages, NULL);
-        b->is_done = true;
-        return NULL;
-}
-
-/* The engine's own thread goes on from step to step. */
-CLIENT_LEASE_SCENE(test_safepoint_of_another_thread, script_take_back, LONG_MSEC,
-        KVL_CONNECT_NO_SHM | KVL_CONNECT_SAFEPOINTS)
-{
-        struct blocked b = {0};
-        pthread_t thread;
-        int n = 0;
-
-        map_set(c);
-        b.client = c;
-        assert_int_equal(pthread_create(&thread, NULL, lease_blocked, &b), 0);
-        while (!b.is_done) {
-                int r = kvl_safepoint(c->conn, NULL);
-
-                assert_true(r >= 0);
-                n += r;
-                poll(NULL, 0, 1);
-        }
-        pthread_join(thread, NULL);
-        assert_int_equal(n, 1);
-        assert_int_equal(b.code, 0);
-        assert_int_equal(b.pages[0], 64);
-}
-
-static void reach_safepoint(struct kvl_conn *conn, const struct kvl_event *event, void *data)
-{
-        int *n = data;
-
-        if (event->type == KVL_EVENT_REVOKE && event->is_idle)
-                *n += kvl_safepoint(conn, NULL);
-}
-
-/* An engine of one thread that leases between its steps. */
-CLIENT_LEASE_SCENE(test_safepoint_in_handler, script_take_back, LONG_MSEC,
-        KVL_CONNECT_NO_SHM | KVL_CONNECT_SAFEPOINTS)
-{
-        uint32_t pages[8];
-        int n = 0;
-
-        kvl_set_event_handler(c->conn, reach_safepoint, &n);
-        map_set(c);
-        assert_int_equal(kvl_lease_with(c->ns, 0, 8, NULL, pages, NULL), 0);
-        assert_int_equal(n, 1);
-        assert_int_equal(pages[7], 71);
-}

@@ -6,26 +6,6 @@
 
 /* ---- what there is -------------------------------------------------------------------------- */
 
-CLIENT_TIERS_SCENE(test_info, script_text, LONG_MSEC, KVL_CONNECT_METADATA_ONLY)
-{
-        struct kvl_ns_info info = {.size = sizeof(info)};
-
-        kvl_ns_info(c->ns, &info);
-        assert_int_equal(info.capacity_pages, 2 * N_DEVICE);
-        assert_int_equal(info.n_tiers, 2);
-        assert_int_equal(info.tiers[0].tier, KVL_TIER_DEVICE);
-        assert_int_equal(info.tiers[0].n_pages, N_DEVICE);
-        assert_int_equal(info.tiers[0].page_bytes, PAGE_BYTES);
-        assert_int_equal(info.tiers[0].is_readable, 0);
-        assert_int_equal(info.tiers[1].tier, KVL_TIER_HOST);
-        assert_int_equal(info.tiers[1].first_page, N_DEVICE);
-        assert_int_equal(info.tiers[1].is_readable, 1);
-        assert_int_equal(kvl_page_tier(c->ns, 0), KVL_TIER_DEVICE);
-        assert_int_equal(kvl_page_tier(c->ns, N_DEVICE - 1), KVL_TIER_DEVICE);
-        assert_int_equal(kvl_page_tier(c->ns, N_DEVICE), KVL_TIER_HOST);
-        assert_int_equal(kvl_page_tier(c->ns, 2 * N_DEVICE), -EINVAL);
-}
-
 /* Each way to describe tiers wrongly ends the connection. */
 static unsigned how;
 
@@ -157,23 +137,6 @@ static void assert_finds(unsigned flags)
 }
 
 TEST_BOTH_WAYS(test_find, assert_finds)
-
-static void script_encoded(struct fake_peer *p)
-{
-        p->is_encoded = true;
-        script_find(p);
-}
-
-CLIENT_TIERS_SCENE(test_encoded, script_encoded, LONG_MSEC, 0)
-{
-        uint32_t number;
-
-        assert_int_equal(find(c, N_KEYS), 0);
-        assert_int_equal(c->n_pages, 9);
-        assert_null(kvl_page_ptr(c->ns, c->pages[2], 0));
-        assert_int_equal(kvl_page_read(c->ns, c->pages[2], 0, 0, &number, 4), -ENOENT);
-        assert_int_equal(kvl_release(c->ns, c->pages, c->n_pages), 0);
-}
 
 /* ---- kvl_fetch() ---------------------------------------------------------------------------- */
 

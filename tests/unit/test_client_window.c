@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "base/macros.h"
-#include "client/lib/objects/ns.h"
 #include "tests/unit/alloc-fail.h"
 #include "tests/unit/client-window.h"
 
@@ -74,42 +73,6 @@ static void stays_where_full(unsigned flags)
 TEST_BOTH_WAYS(test_full, stays_where_full)
 
 /* ---- copies --------------------------------------------------------------------------------- */
-
-/* Two passes and a bit, in order: each page once a pass, into one half and then the other. */
-static void script_passes(struct fake_peer *p)
-{
-        static const uint32_t expected[] = {2, 3, 4, 5, 6, 7, 8, 2, 3, 4, 5, 6, 7, 8, 2, 3};
-
-        p->fill = put_middle_below;
-        p->on_fetch = note_copy;
-        serve_to_ns(p);
-        fake_serve(p);
-        FAKE_CHECK(n_copied == ARRAY_SIZE(expected));
-        for (uint32_t i = 0; i < n_copied; i++)
-                FAKE_CHECK(copied[i].at == expected[i]);
-        /* 2 and 3 to one half, 4 and 5 to the other, 6 and 7 to the first again. */
-        for (uint32_t i = 0; i < CHUNK; i++) {
-                FAKE_CHECK(copied[i].to != copied[CHUNK + i].to);
-                FAKE_CHECK(copied[i].to == copied[2 * CHUNK + i].to);
-        }
-        fake_check_nothing_held(p);
-}
-
-CLIENT_WINDOW_SCENE(test_passes, script_passes, LONG_MSEC, 0)
-{
-        const uint32_t *pages, *before;
-
-        for (unsigned pass = 0; pass < 2; pass++) {
-                take(c, 0, N_TEXT, N_FIRST, &pages);
-                take(c, 2, N_TEXT - 2, 2, &before);
-                take(c, 4, N_TEXT - 4, 2, &pages);
-                assert_ptr_not_equal(pages, before);
-                take(c, 6, N_TEXT - 6, 2, &before);
-                assert_ptr_not_equal(pages, before);
-                take(c, 8, N_TEXT - 8, 1, &pages);
-                take(c, 9, N_TEXT - 9, 3, &pages);
-        }
-}
 
 /* No copy ends before the chunk after it is asked for. */
 static void end_two_chunks(struct fake_peer *p, const struct shm_submission *s)
@@ -265,30 +228,6 @@ TEST(test_timeout)
         }
         kvl_disconnect(c.conn);
         fake_stop(&c.f);
-}
-
-static void script_open(struct fake_peer *p)
-{
-        p->fill = put_middle_below;
-        p->on_fetch = hold;
-        serve_to_ns(p);
-        fake_serve(p);
-}
-
-/* The namespace is closed, or the connection, with copies under way. */
-TEST(test_left_open)
-{
-        for (unsigned by_ns = 0; by_ns < 2; by_ns++) {
-                const uint32_t *pages;
-                struct client c;
-
-                open_client(&c, script_open, LONG_MSEC, 0);
-                take(&c, 0, 8, N_FIRST, &pages);
-                if (by_ns)
-                        kvl_ns_close(c.ns);
-                kvl_disconnect(c.conn);
-                fake_stop(&c.f);
-        }
 }
 
 CLIENT_WINDOW_SCENE(test_arguments, script_copies, LONG_MSEC, 0)

@@ -31,39 +31,6 @@ static int parse(const char *text, struct config *ret_config, struct reports *r)
         return config_parse("k.conf", text, strlen(text), ret_config, note, r);
 }
 
-TEST(test_a_whole_file)
-{
-        struct config c;
-        struct reports r;
-        const struct device_config *d;
-        const struct tenant_config *t;
-
-        assert_int_equal(parse("# comment\n[daemon]\nmax_clients = 7\nlog_level = debug\n"
-                               "[device host]\nmemory = 4GiB\n"
-                               "[device GPU-6a3d1f52-8c1e-4b7a-9d0e-2f4b6c8d0e1f]\n"
-                               "transport = cudaipc\ndriver_timeout = 2s\n"
-                               "[tenant a]\nlimit = 1GiB\nuids = 0\n[tenant b.c]\nweight = 3\n",
-                                 &c, &r),
-                0);
-        assert_int_equal(r.n_errors + r.n_notices, 0);
-        assert_int_equal(c.daemon.max_clients, 7);
-        assert_string_equal(c.daemon.runtime_dir, "/run/kvlease");
-        d = config_find_device(&c, "host");
-        assert_true(d->memory_bytes == UINT64_C(4) << 30 && d->extent_bytes == UINT64_C(64) << 20);
-        assert_null(config_find_device(&c, "gpu"));
-        d = config_find_device(&c, "GPU-6a3d1f52-8c1e-4b7a-9d0e-2f4b6c8d0e1f");
-        assert_int_equal(d->transport, TRANSPORT_CHOICE_CUDAIPC);
-        assert_true(d->driver_timeout_nsec == UINT64_C(2000000000));
-        assert_true(d->memory_bytes == DEVICE_MEMORY_AUTO);
-        assert_int_equal(c.tenants.n, 2);
-        t = tenant_table_find(&c.tenants, "a");
-        assert_true(t->limit_bytes == UINT64_C(1) << 30 && t->weight == 100);
-        assert_int_equal(t->set, option_bit(option_find(SECTION_TENANT, "limit")) |
-                                         option_bit(option_find(SECTION_TENANT, "uids")));
-        assert_int_equal(tenant_table_find(&c.tenants, "b.c")->weight, 3);
-        config_deinit(&c);
-}
-
 TEST(test_all_errors_are_reported)
 {
         static const char *const expected[] = {
@@ -399,24 +366,6 @@ TEST(test_socket_path_must_fit)
         assert_int_equal(r.n_errors, 1);
 }
 
-/* The directory must fit even without tenants: administrators and monitors have sockets there. */
-TEST(test_runtime_dir_must_fit)
-{
-        char dir[CONFIG_PATH_MAX] = "/", text[512];
-        struct config c;
-        struct reports r;
-
-        memset(dir + 1, 'd', 93); /* 94 + 13, "/monitor.sock" */
-        snprintf(text, sizeof(text), "[daemon]\nruntime_dir = %s\n", dir);
-        assert_int_equal(load(text, NULL, 0, &c, &r), 0);
-        config_deinit(&c);
-        dir[94] = 'd';
-        snprintf(text, sizeof(text), "[daemon]\nruntime_dir = %s\n", dir);
-        assert_int_equal(load(text, NULL, 0, &c, &r), -EINVAL);
-        assert_int_equal(r.n_errors, 1);
-        assert_non_null(strstr(r.text, "94 bytes"));
-}
-
 /* Options of a tenant that don't go together; each is found by itself. */
 TEST(test_tenants_that_contradict_themselves)
 {
@@ -608,32 +557,6 @@ TEST(test_null_device)
         test_dir_remove(dir);
 }
 
-TEST(test_tenants_that_fit_together)
-{
-        static const char *const good[] = {
-                "class=pinned",
-                "class=pinned\nreserve=1GiB\nlimit=1GiB",
-                "class=pinned\nreserve=1GiB\nreserve_min=1GiB\nreserve_max=1GiB\nsizer=on",
-                "class=pinned\nreserve=2GiB\nreserve_max=3GiB\nlimit=3GiB\n"
-                "schedule=08:00-20:00 1GiB-3GiB",
-                "when_full=queue\nmax_wait=0\nplacement=device=GPU-1\nexclusive=on",
-                "placement=spread\nshare_group=on\npublish_uids=0",
-                "miss_cost=compute\nattention_crossover=20000",
-                "evict=pgi\nmiss_cost=compute\n[daemon]\nevict=lru",
-                "evict=lru\nmiss_cost=tokens\nattention_crossover=1",
-        };
-        char text[512];
-        struct config c;
-        struct reports r;
-
-        for (size_t i = 0; i < ARRAY_SIZE(good); i++) {
-                snprintf(text, sizeof(text), "[tenant a]\n%s\n", good[i]);
-                if (load(text, NULL, 0, &c, &r) != 0)
-                        fail_msg("%s: %s", good[i], r.text);
-                config_deinit(&c);
-        }
-}
-
 TEST(test_tiers)
 {
         static const char good[] =
@@ -682,34 +605,6 @@ TEST(test_tiers_that_contradict_themselves)
                 if (r.n_errors != 1 || !strstr(r.text, cases[i].error))
                         fail_msg("not '%s' alone in:\n%s", cases[i].error, r.text);
         }
-}
-
-TEST(test_tenants_only)
-{
-        static const char good[] = "[tenant a]\nlimit=2GiB\n", bad[] = "[daemon]\nmax_clients=1\n";
-        struct tenant_table t;
-        struct reports r = {0};
-
-        assert_int_equal(config_parse_tenants("t", good, strlen(good), &t, NULL, note, &r), 0);
-        assert_int_equal(t.n, 1);
-        tenant_table_deinit(&t);
-        assert_int_equal(config_parse_tenants("t", bad, strlen(bad), &t, NULL, note, &r), -EINVAL);
-        assert_non_null(strstr(r.text, "allowed are [tenant NAME]"));
-}
-
-TEST(test_apply)
-{
-        struct tenant_config t;
-        char why[512];
-
-        tenant_config_init(&t, "a");
-        assert_int_equal(tenant_config_apply(&t, "weight=5", why, sizeof(why)), 0);
-        assert_int_equal(tenant_config_apply(&t, "weight=6", why, sizeof(why)), 0);
-        assert_int_equal(t.weight, 6);
-        assert_int_equal(tenant_config_apply(&t, "weight", why, sizeof(why)), -EINVAL);
-        assert_int_equal(tenant_config_apply(&t, "=5", why, sizeof(why)), -EINVAL);
-        assert_int_equal(tenant_config_apply(&t, "weight=", why, sizeof(why)), -EINVAL);
-        assert_int_equal(t.weight, 6);
 }
 
 /* Is allowed, and warned of by these words; NULL: of nothing. */

@@ -139,35 +139,6 @@ static void drain_all(struct client *c, uint32_t n)
         assert_false(turn.more);
 }
 
-SCENE(test_header)
-{
-        assert_int_equal(c->shm->header.magic, SHM_MAGIC);
-        assert_int_equal(c->shm->header.version, SHM_LAYOUT_VERSION);
-        assert_int_equal(c->shm->header.kind, SHM_CLIENT);
-        assert_int_equal(c->shm->header.bytes, SHM_CLIENT_BYTES);
-        assert_int_equal(c->shm->header.boot_epoch, 0xb007);
-        assert_int_equal(c->shm->header.owner, 77);
-        assert_int_equal(c->shm->sub_entries, N_SUB);
-        assert_int_equal(c->shm->comp_entries, N_COMP);
-        assert_int_equal(c->shm->daemon_sleeps, 1);
-        assert_int_equal(
-                c->shm->comp_offset + N_COMP * sizeof(struct shm_completion), SHM_CLIENT_BYTES);
-        drain_all(c, 0);
-}
-
-/* The daemon can't be made to fault by a segment that shrinks. */
-TEST(test_sealed)
-{
-        struct ring ring = {0};
-        int fd = -1;
-
-        assert_int_equal(ring_open(&ring, 1, 1, &fd), 0);
-        assert_int_equal(ftruncate(fd, 0), -1);
-        assert_int_equal(ftruncate(fd, 2 * SHM_CLIENT_BYTES), -1);
-        fd_close(fd);
-        ring_close(&ring);
-}
-
 SCENE(test_order)
 {
         submit(c, 3);
@@ -185,39 +156,6 @@ SCENE(test_order)
         drain_all(c, 1);
         assert_int_equal(executed.last.page, 3);
         take(c, 3, 1);
-}
-
-SCENE(test_wraps)
-{
-        uint64_t done = 0;
-
-        for (uint32_t n = 1; done < 5 * N_COMP; n = n * 7 % N_SUB + 1) {
-                submit(c, n);
-                drain_all(c, n);
-                assert_int_equal(executed.last.page, done + n - 1);
-                take(c, done, n);
-                done += n;
-        }
-        submit(c, N_SUB);
-        drain_all(c, N_SUB);
-        take(c, done, N_SUB);
-        assert_int_equal(executed.n, done + N_SUB);
-}
-
-SCENE(test_budget)
-{
-        struct ring_turn turn;
-
-        submit(c, 100);
-        turn = drain(c, RING_BATCH + 1);
-        assert_int_equal(turn.n, RING_BATCH + 1);
-        assert_true(turn.more);
-        assert_int_equal(c->shm->sub_head, RING_BATCH + 1);
-        take(c, 0, RING_BATCH + 1);
-        turn = drain(c, 99 - RING_BATCH);
-        assert_int_equal(turn.n, 99 - RING_BATCH);
-        assert_false(turn.more);
-        take(c, RING_BATCH + 1, 99 - RING_BATCH);
 }
 
 /* Nothing is executed whose completion has no room, and all of it once there is. */
@@ -260,15 +198,6 @@ SCENE(test_ended)
         drain_all(c, N_SUB);
         assert_int_equal(executed.n, 3 * N_SUB);
         assert_int_equal(c->shm->comp_tail, N_COMP);
-}
-
-SCENE(test_no_completion)
-{
-        executed.silent_op = SHM_OP_PUBLISH;
-        submit(c, 40);
-        drain_all(c, 40);
-        assert_int_equal(c->shm->sub_head, 40);
-        assert_int_equal(c->shm->comp_tail, 0);
 }
 
 /* `tail` breaks the rules after `n` entries were submitted and half of them executed. */
@@ -400,26 +329,6 @@ SCENE(test_news)
         assert_true(drain(c, PLENTY).is_news);
 }
 
-/* Long walks end the turn early, and nothing is lost. */
-SCENE(test_long_ways)
-{
-        struct ring_turn turn;
-
-        submit(c, 10);
-        executed.n_walked = RING_WALK_PAGES / 4;
-        turn = ring_drain(&c->ring, NULL, PLENTY, 0, UINT64_MAX);
-        assert_int_equal(turn.n, 4);
-        assert_int_equal(turn.n_walked, RING_WALK_PAGES);
-        assert_true(turn.more && !turn.violation);
-        assert_int_equal(c->shm->sub_head, 4);
-        executed.n_walked = RING_WALK_PAGES;
-        assert_int_equal(ring_drain(&c->ring, NULL, PLENTY, 0, UINT64_MAX).n, 1);
-        executed.n_walked = 0;
-        turn = ring_drain(&c->ring, NULL, PLENTY, 0, UINT64_MAX);
-        assert_int_equal(turn.n, 5);
-        assert_false(turn.more);
-}
-
 /* A turn whose time is over executes one entry that may be long, or a few others. Nothing is lost,
  * and a client that waits for a position sees when it is reached. */
 SCENE(test_time_is_up)
@@ -442,38 +351,6 @@ SCENE(test_time_is_up)
 }
 
 /* ---- what completes later ------------------------------------------------------------------- */
-
-SCENE(test_fetches)
-{
-        const struct shm_completion *got;
-
-        executed.fetch_op = SHM_OP_FETCH;
-        submit(c, 5);
-        c->submissions[1].op = c->submissions[3].op = SHM_OP_FETCH;
-        drain_all(c, 5);
-        assert_int_equal(executed.n_begun, 2);
-        /* The others' came. */
-        assert_int_equal(c->shm->sub_head, 5);
-        assert_int_equal(c->shm->comp_tail, 3);
-        assert_int_equal(c->completions[1].user_data, ~UINT64_C(2));
-        ring_complete(&c->ring, 33, 3, 333);
-        ring_complete(&c->ring, 11, 1, 111);
-        assert_int_equal(c->shm->comp_tail, 5);
-        assert_int_equal(c->ring.n_fetches, 0);
-        got = &c->completions[3];
-        assert_int_equal(got[0].user_data, 33);
-        assert_int_equal(got[0].status, 3);
-        assert_int_equal(got[0].page, 333);
-        assert_int_equal(got[1].user_data, 11);
-        /* On the device already. */
-        c->shm->comp_head = 5;
-        executed.is_there = true;
-        submit(c, 1);
-        c->submissions[5].op = SHM_OP_FETCH;
-        drain_all(c, 1);
-        assert_int_equal(c->shm->comp_tail, 6);
-        assert_int_equal(c->ring.n_fetches, 0);
-}
 
 /* Running fetches keep their room in the ring of completions. */
 SCENE(test_fetches_room)

@@ -5,7 +5,6 @@
  */
 #include "tests/unit/server-fixture.h"
 
-#include <stdio.h>
 #include <string.h>
 
 #include "daemon/core/clients/member.h"
@@ -386,20 +385,6 @@ TEST(test_gone)
         hang_up(s.c);
         AWAIT(&s.w, core.n_canceled == 2);
         world_check(&s.w);
-        world_end(&s.w);
-}
-
-/* Both call it off: the core, as its attachment goes, and the server before. */
-TEST(test_called_off)
-{
-        struct scene s;
-
-        start(&s);
-        say_fetch(&s, s.pages, 1, NULL, 0);
-        AWAIT(&s.w, core.n_begun == 1);
-        finish(0, -ECANCELED, PAGE_NONE);
-        expect(&s.w, s.c, "FETCH:0 ");
-        assert_outcome(&s, 0, WIRE_CANCELED, PAGE_NONE);
         world_end(&s.w);
 }
 

@@ -277,20 +277,6 @@ TEST(test_waits_of_one_key)
         world_end(&w);
 }
 
-TEST(test_without_memory)
-{
-        struct client *other;
-        struct world w;
-
-        (void)start_two(&w, getpid(), &other);
-        say_wait(other, 0, 60000);
-        alloc_fail_at(1);
-        AWAIT(&w, other->status != UINT32_MAX);
-        assert_true(alloc_fail_end());
-        expect(&w, other, "WAIT:37 ");
-        world_end(&w);
-}
-
 SCENE(test_bad_requests)
 {
         Kvlease__V1__AnnounceRequest a = KVLEASE__V1__ANNOUNCE_REQUEST__INIT;
@@ -327,22 +313,6 @@ SCENE(test_bad_requests)
         assert_int_equal(ask(w, c, MSG_WAIT, &m.base), WIRE_INVALID);
 }
 
-SCENE(test_too_many_pages)
-{
-        static uint8_t keys[(MAX_PUBLISH_PAGES + 1) * KEY_BYTES];
-        static uint32_t pages[MAX_PUBLISH_PAGES + 1];
-        Kvlease__V1__AnnounceRequest a = KVLEASE__V1__ANNOUNCE_REQUEST__INIT;
-        struct client *c;
-
-        c = connect_worker(w);
-        a.ns_id = NS_ID;
-        a.pages = pages;
-        a.n_pages = ARRAY_SIZE(pages);
-        a.keys.data = keys;
-        a.keys.len = sizeof(keys);
-        assert_int_equal(ask(w, c, MSG_ANNOUNCE, &a.base), WIRE_TOO_BIG);
-}
-
 TEST(test_readers_do_not_announce)
 {
         struct client *c, *other;
@@ -353,64 +323,6 @@ TEST(test_readers_do_not_announce)
         expect(&w, other, "WAIT:1 ");
         say_announce(c, 0, 7);
         expect(&w, c, "ANNOUNCE:33 ");
-        world_end(&w);
-}
-
-/* ---- announcers that go --------------------------------------------------------------------- */
-
-/* The client lives, and keeps its pages, but can't publish them any more. */
-TEST(test_hung_up)
-{
-        struct client *c, *other;
-        pid_t pid = start_process();
-        struct world w;
-
-        c = start_waiting(&w, pid, &other);
-        assert_int_equal(attach_share(attach_of(&w, c), NULL), 0);
-        hang_up(c);
-        expect(&w, other, "WAIT:1 ");
-        assert_int_equal(peer_of(&w, c)->state, PEER_WAITING);
-        assert_int_equal(attach_of(&w, c)->ns->device.n_pages[PAGE_GRANTED], N_PAGES);
-        kill_process(pid);
-        AWAIT(&w, !peer_of(&w, c));
-        world_end(&w);
-}
-
-TEST(test_muted)
-{
-        struct client *c, *other;
-        struct world w;
-
-        c = start_waiting(&w, getpid(), &other);
-        assert_int_equal(attach_share(attach_of(&w, c), NULL), 0);
-        peer_violation(peer_of(&w, c), "test");
-        expect(&w, other, "WAIT:1 ");
-        assert_true(peer_of(&w, c)->muted);
-        world_end(&w);
-}
-
-/* The key is announced in the last requests of a client that hangs up. */
-TEST(test_last_words)
-{
-        struct client *c, *other;
-        pid_t pid = start_process();
-        struct world w;
-
-        start(&w);
-        c = connect_client(&w, pid, NULL);
-        other = connect_worker(&w);
-        say_lease(c, 1);
-        expect(&w, c, "LEASE:0 ");
-        assert_int_equal(attach_share(attach_of(&w, c), NULL), 0);
-        say_announce(c, 0, 0);
-        hang_up(c);
-        AWAIT(&w, peer_of(&w, c)->state == PEER_WAITING);
-        assert_int_equal(w.server.store.counters.announced, 1);
-        world_check(&w);
-        say_wait(other, 0, 60000);
-        expect(&w, other, "WAIT:1 ");
-        kill_process(pid);
-        AWAIT(&w, !peer_of(&w, c));
         world_end(&w);
 }
 

@@ -6,7 +6,6 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -103,25 +102,6 @@ static void expect_log(const char *log)
         assert_string_equal(all, log);
 }
 
-TEST(test_kept_after_a_barrier)
-{
-        struct keeper *k = start(&patient);
-        uint64_t ticket = 0;
-        ino_t inode = add(k, KEEP_RING, 61, &ticket);
-        int fd;
-
-        wait_kept(k);
-        assert_true(keeper_passed(k) >= ticket && ticket > 0);
-        expect_log("+cz | ");
-        fd = fake_notify_get(&notify, "cz");
-        assert_int_equal(inode_of(fd), inode);
-        fd_close(fd);
-        assert_int_equal(keeper_count(k), 1);
-        while (n_passed == 0)
-                usleep(200);
-        end(k);
-}
-
 TEST(test_drops_in_order)
 {
         struct keeper *k = start(&patient);
@@ -136,38 +116,6 @@ TEST(test_drops_in_order)
         assert_int_equal(keeper_count(k), 0);
         end(k);
         assert_int_equal(notify.n_kept, 0);
-}
-
-/* While a barrier is under way orders gather, and go out with one. */
-TEST(test_one_barrier_for_many)
-{
-        struct keeper *k = start(&patient);
-        uint64_t first, last;
-
-        fake_notify_set_deaf(&notify, true);
-        add(k, KEEP_STATE, 0, &first);
-        fake_notify_await(&notify, 1);
-        for (uint32_t i = 0; i < 50; i++)
-                add(k, KEEP_PINS, i, &last);
-        assert_true(keeper_passed(k) < first);
-        fake_notify_set_deaf(&notify, false);
-        wait_kept(k);
-        assert_true(keeper_passed(k) >= last);
-        fake_notify_await(&notify, 2);
-        assert_int_equal(notify.n_barriers, 2);
-        end(k);
-}
-
-TEST(test_no_barrier_for_drops)
-{
-        struct keeper *k = start(&patient);
-
-        add(k, KEEP_STATE, 0, NULL);
-        wait_kept(k);
-        keeper_drop(k, KEEP_STATE, 0);
-        wait_kept(k);
-        end(k);
-        assert_int_equal(notify.n_barriers, 1);
 }
 
 TEST(test_late)
@@ -347,33 +295,4 @@ TEST(test_threads)
         assert_int_equal(keeper_count(k), 0);
         end(k);
         assert_int_equal(notify.n_kept, 0);
-}
-
-TEST(test_without_memory)
-{
-        unsigned n_failed = 0;
-
-        fake_notify_start(&notify);
-        alloc_fail_each(n)
-        {
-                int fd = open("/dev/null", O_RDONLY | O_CLOEXEC), r;
-                struct detail d;
-                struct keeper *k;
-
-                r = keeper_new(&patient, &k);
-                if (r == 0) {
-                        r = keeper_add(k, KEEP_EXTENT, 1, fd, NULL, &d);
-                        if (r == 0)
-                                r = keeper_inherit(k, KEEP_EXTENT, 2, dup(fd));
-                        if (r == 0)
-                                assert_int_equal(keeper_count(k), 2);
-                        assert_true(keeper_stop(k));
-                        keeper_free(k);
-                }
-                assert_true(r == 0 || r == -ENOMEM);
-                n_failed += r < 0;
-                fd_close(fd);
-        }
-        assert_true(n_failed >= 5);
-        fake_notify_stop(&notify);
 }

@@ -4,14 +4,12 @@
 #include "tests/unit/server-fixture.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <sys/stat.h>
 
 #include "base/fd.h"
 #include "daemon/core/life/idle.h"
-#include "daemon/core/state/group.h"
 #include "daemon/core/state/tenant.h"
 #include "daemon/server/services/learnt.h"
 #include "daemon/server/base/disk.h"
@@ -91,22 +89,6 @@ static uint32_t run_once(uint32_t value)
         hang_up(connect_client(&w, getpid(), NULL));
         world_end(&w);
         return loaded;
-}
-
-TEST(test_survives)
-{
-        struct stat st;
-
-        begin();
-        assert_int_equal(run_once(7), 0);
-        assert_int_equal(stat(path, &st), 0);
-        assert_int_equal(st.st_mode & 07777, 0640);
-        assert_int_equal(st.st_size, 40 + 100);
-        assert_int_equal(run_once(7), 7);
-        assert_int_equal(run_once(9), 7);
-        assert_int_equal(run_once(0), 9);
-        assert_int_equal(run_once(0), 9); /* nothing learnt: what was there stays */
-        finish();
 }
 
 /* Not written again while it is the same; ten minutes after the last time where it isn't. */
@@ -226,29 +208,6 @@ TEST(test_refused)
         finish();
 }
 
-TEST(test_too_large)
-{
-        begin();
-        n_saved_bytes = LEARNT_MAX_BYTES;
-        assert_int_equal(run_once(7), 0);
-        assert_false(is_there(path));
-        n_saved_bytes = LEARNT_MAX_BYTES - 40;
-        assert_int_equal(run_once(7), 0);
-        assert_int_equal(run_once(0), 7);
-        finish();
-}
-
-/* A directory that can't be written to costs the daemon nothing but what was learnt. */
-TEST(test_no_room)
-{
-        begin();
-        snprintf(path, sizeof(path), "%s/policy", state_dir);
-        assert_int_equal(file_replace(path, "", 0, 0640), 0); /* a file in its place */
-        assert_int_equal(run_once(7), 0);
-        assert_int_equal(run_once(7), 0);
-        finish();
-}
-
 /* Statistics that couldn't be written are written as soon as possible, without a new change. */
 TEST(test_room_later)
 {
@@ -276,55 +235,12 @@ TEST(test_room_later)
 
 /* ---- disk ----------------------------------------------------------------------------------- */
 
-#define N_JOBS 50
-
 struct counted {
         struct disk_job job;
         struct disk *disk;
         struct counted *next; /* handed on when this is done */
         unsigned number, *n_run, *n_done;
 };
-
-static void run(struct disk_job *job)
-{
-        struct counted *c = container_of(job, struct counted, job);
-
-        assert_int_equal((*c->n_run)++, c->number);
-}
-
-static void done(struct disk_job *job)
-{
-        struct counted *c = container_of(job, struct counted, job);
-
-        assert_int_equal((*c->n_done)++, c->number);
-        assert_true(*c->n_run >= *c->n_done);
-        if (c->next)
-                disk_do(c->disk, &c->next->job);
-}
-
-/* Handed on together, or one by the end of another; the loop runs until all are done. */
-TEST(test_in_order)
-{
-        static struct counted jobs[N_JOBS];
-        unsigned n_run = 0, n_done = 0;
-        struct disk disk;
-        uv_loop_t loop;
-
-        assert_int_equal(uv_loop_init(&loop), 0);
-        disk_init(&disk, &loop);
-        for (unsigned i = 0; i < N_JOBS; i++) {
-                jobs[i] = (struct counted){
-                        {.run = run, .done = done}, &disk, NULL, i, &n_run, &n_done};
-                list_init(&jobs[i].job.link);
-        }
-        jobs[N_JOBS - 2].next = &jobs[N_JOBS - 1];
-        for (unsigned i = 0; i < N_JOBS - 1; i++)
-                disk_do(&disk, &jobs[i].job);
-        assert_int_equal(n_done, 0); /* never at once */
-        assert_int_equal(uv_run(&loop, UV_RUN_DEFAULT), 0);
-        assert_int_equal(n_done, N_JOBS);
-        assert_int_equal(uv_loop_close(&loop), 0);
-}
 
 int main(void)
 {

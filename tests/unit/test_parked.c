@@ -13,10 +13,8 @@
 
 #include "base/fd.h"
 #include "daemon/core/state/tenant.h"
-#include "daemon/server/services/queues.h"
 #include "daemon/server/services/stop.h"
 #include "daemon/server/base/disk.h"
-#include "daemon/server/services/tenants.h"
 #include "daemon/server/peers/parked.h"
 #include "gpu/queue.h"
 #include "proto/status.h"
@@ -79,25 +77,6 @@ static void ask_devices(struct world *w, struct client *admin, const char *state
         expect(w, admin, "ADMIN_DEVICES:0 ");
         assert_string_equal(admin->state, state);
         assert_int_equal(admin->n_preparing, n);
-}
-
-/* Leases of one connection: the second runs once the first is answered, the rest at once. */
-SCENE(test_leases_stay_in_order, "60s", 1)
-{
-        struct client *c;
-
-        c = connect_worker(w);
-        fake_device_block(&w->device, "create");
-        say_lease(c, SET_PAGES);
-        say_lease(c, 4097); /* refused, once it is looked at */
-        say_lease(c, 1);
-        say_free(c, 0);
-        expect(w, c, "FREE:32 ");
-        assert_true(is_parked(w, c));
-        fake_device_unblock(&w->device);
-        expect(w, c, "LEASE:0 LEASE:39 LEASE:4 ");
-        assert_int_equal(peer_of(w, c)->counts.n_requests, 6);
-        assert_int_equal(count_behind(w, c), 0);
 }
 
 /* Leases, by the answers not yet looked at, which are no others. */
@@ -201,38 +180,6 @@ SCENE(test_bye_while_parked, "60s", 4)
         fake_device_unblock(&w->device);
 }
 
-/* A lease that only waits for a device has the request's own deadline. */
-SCENE(test_deadline_at_a_device, "60s", 4)
-{
-        Kvlease__V1__LeaseRequest request = KVLEASE__V1__LEASE_REQUEST__INIT;
-        struct client *c;
-
-        c = connect_worker(w);
-        fake_device_block(&w->device, "create");
-        request.ns_id = NS_ID;
-        request.n_pages = 1;
-        request.max_wait_msec = 30;
-        say(c, MSG_LEASE, &request.base);
-        expect(w, c, "LEASE:10 ");
-        fake_device_unblock(&w->device);
-}
-
-SCENE(test_first_come_first_served, "60s", 1)
-{
-        struct client *c, *other;
-
-        c = connect_worker(w);
-        other = connect_worker(w);
-        fake_device_block(&w->device, "create");
-        say_lease(other, SET_PAGES);
-        AWAIT(w, is_parked(w, other));
-        say_lease(c, SET_PAGES);
-        AWAIT(w, is_parked(w, c));
-        fake_device_unblock(&w->device);
-        expect(w, other, "LEASE:0 ");
-        expect(w, c, "LEASE:4 ");
-}
-
 /* Parks all of them, each with a lease of a whole set; the device hangs in `call`. */
 static void park_many(struct world *w, struct client *clients[], unsigned n, const char *call)
 {
@@ -291,21 +238,6 @@ TEST(test_many_in_turns)
         world_end(&w);
 }
 
-/* A set that is made while other leases are still due goes to the oldest one. */
-TEST(test_many_in_order)
-{
-        enum { N = CLIENTS_MAX, N_SETS = 4 };
-        struct client *clients[N];
-        struct world w;
-
-        start(&w, "60s", N_SETS);
-        park_many(&w, clients, N, "create");
-        fake_device_unblock(&w.device);
-        for (unsigned i = 0; i < N; i++)
-                expect(&w, clients[i], i < N_SETS ? "LEASE:0 " : "LEASE:4 ");
-        world_end(&w);
-}
-
 /* Goes through all of them though none can be answered yet: a destroyed set is no news to them. */
 TEST(test_many_wait_on)
 {
@@ -350,19 +282,6 @@ TEST(test_last_due_leaves)
         AWAIT(&w, !ns->sets.changed);
         expect(&w, clients[0], "LEASE:0 ");
         world_end(&w);
-}
-
-SCENE(test_violation_while_parked, "60s", 4)
-{
-        struct client *c;
-
-        c = connect_worker(w);
-        fake_device_block(&w->device, "create");
-        say_lease(c, 1);
-        AWAIT(w, is_parked(w, c));
-        peer_violation(peer_of(w, c), "test");
-        AWAIT(w, !peer_of(w, c));
-        fake_device_unblock(&w->device);
 }
 
 /* A client that has memory mapped, with a lease that waits. */

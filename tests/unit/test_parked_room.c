@@ -6,7 +6,6 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "daemon/core/requests/lease.h"
 #include "daemon/core/requests/publish.h"
 #include "daemon/server/peers/parked.h"
 
@@ -55,27 +54,6 @@ static void start_queueing(struct world *w, const char *max_wait)
 }
 
 #define SCENE(fn, ...) TEST_ON(fn, struct world, w, start_queueing, world_end, ##__VA_ARGS__)
-
-/* A pin ends in a segment, without a message. */
-SCENE(test_room_without_a_word, "60s")
-{
-        struct client *c, *other;
-        struct attach *a;
-
-        c = connect_worker(w);
-        other = connect_worker(w);
-        a = attach_of(w, other);
-        assert_int_equal(attach_share(a, NULL), 0);
-        seal_all_shared(a);
-        say_lease(c, 1);
-        AWAIT(w, is_parked(w, c));
-        AWAIT(w, !w->server.leases.in_round && !w->server.leases.room_came);
-        assert_true(is_parked(w, c));
-        a->share.counters[7]--;
-        expect(w, c, "LEASE:0 ");
-        for (unsigned i = 0; i < SET_PAGES; i++)
-                a->share.counters[i] = 0;
-}
 
 /* A pin that ends in a segment, while leases of another client end at their deadline all the time:
  * they are no round of tries. */

@@ -150,22 +150,6 @@ SCENE(test_grace, true, "")
         assert_int_equal(w->server.store.n_members, 1);
 }
 
-TEST(test_grace_after_hang_up)
-{
-        struct world w;
-        struct client *mate, *c, *admin;
-
-        start(&w, true, "");
-        admin = connect_admin(&w);
-        mate = connect_child(&w, NULL);
-        c = connect_worker(&w, mate);
-        hang_up(c);
-        AWAIT(&w, peer_of(&w, c)->state == PEER_WAITING);
-        assert_int_equal(count_waiting(&w, admin), 1);
-        expect_grace(&w, c, mate);
-        end(&w);
-}
-
 /* Shown like those that wait for the exit. */
 TEST(test_grace_is_shown)
 {
@@ -231,19 +215,6 @@ TEST(test_no_grace)
         end(&w);
 }
 
-/* A client that says BYE has no work under way. */
-SCENE(test_bye_needs_no_grace, true, "")
-{
-        static const Kvlease__V1__ByeRequest bye = KVLEASE__V1__BYE_REQUEST__INIT;
-        struct client *c;
-
-        c = connect_worker(w, NULL);
-        assert_int_equal(ask(w, c, MSG_BYE, &bye.base), 0);
-        AWAIT(w, w->device.n_extents == 0);
-        AWAIT(w, peer_of(w, c) == NULL);
-        assert_int_equal(uv_is_active((uv_handle_t *)&w->server.peers.grace_timer), 0);
-}
-
 /* ---- recall --------------------------------------------------------------------------------- */
 
 static void free_all(struct world *w, struct client *c)
@@ -291,36 +262,6 @@ SCENE(test_recall, true, "revoke_timeout=1min")
         AWAIT(w, !uv_is_active((uv_handle_t *)&w->server.recall_timer));
 }
 
-/* A pin that ends in the segment is found out without anybody's word. */
-SCENE(test_recall_polls, true, "")
-{
-        struct client *c, *admin;
-        struct publish p = {.n = 1, .last_tokens = 1};
-        const uint8_t key[KEY_BYTES] = {1};
-        struct attach *a;
-        uint32_t page, n;
-
-        admin = connect_admin(w);
-        c = connect_child(w, NULL);
-        a = attach_of(w, c);
-        assert_int_equal(attach_share(a, NULL), 0);
-        assert_int_equal(lease_pages(a, 1, 1, &page, NULL), 0);
-        p.pages = &page;
-        p.keys = key;
-        assert_int_equal(publish_pages(a, &p, 1, &page, &n, NULL), 0);
-        a->share.counters[page]++;
-        assert_int_equal(release_pages(a, &page, 1, 1, NULL), 0);
-        map_set(w, c, 0);
-        assert_int_equal(recall(w, admin, "a", 60000), 0);
-        AWAIT(w, c->n_recalls == 1);
-        assert_int_equal(c->recall_idle, 0);
-        a->share.counters[page]--;
-        AWAIT(w, c->n_recalls == 2);
-        assert_int_equal(c->recall_idle, 1);
-        assert_int_equal(say_unmapped(w, c, 0), 0);
-        AWAIT(w, w->device.n_extents == 0);
-}
-
 SCENE(test_quarantine, true, "")
 {
         struct pollfd p = {.events = POLLIN};
@@ -364,57 +305,6 @@ SCENE(test_kill, true, "revoke_kill=on\nrevoke_timeout=20ms")
         AWAIT(w, w->device.n_extents == 0);
         assert_int_equal(waitpid(other->pid, NULL, WNOHANG), 0);
         assert_int_equal(w->server.store.recalls.n, 0);
-}
-
-/* Asks for more than there is, of a device that doesn't answer. */
-static void park(struct world *w, struct client *c)
-{
-        fake_device_block(&w->device, "create");
-        say_lease(c, SET_PAGES);
-        AWAIT(w, peer_of(w, c)->parked);
-}
-
-static void end_slow(struct world *w, struct client *c)
-{
-        fake_device_unblock(&w->device);
-        AWAIT(w, !peer_of(w, c) || !peer_of(w, c)->parked);
-        end(w);
-}
-
-/* Whose lease waits for a driver gives back meanwhile what is recalled. */
-TEST(test_who_waits_can_answer)
-{
-        struct world w;
-        struct client *c, *admin;
-
-        start_on(&w, true, true, "revoke_kill=on\nrevoke_timeout=1min");
-        admin = connect_admin(&w);
-        c = connect_worker(&w, NULL);
-        park(&w, c);
-        assert_int_equal(recall(&w, admin, "a", 0), 0);
-        free_all(&w, c);
-        AWAIT(&w, c->recall_idle);
-        assert_true(peer_of(&w, c)->parked);
-        assert_int_equal(say_unmapped(&w, c, 0), 0);
-        assert_int_equal(w.server.store.recalls.n, 0);
-        assert_true(peer_of(&w, c)->parked);
-        end_slow(&w, c);
-}
-
-/* A waiting client gets no exception. */
-TEST(test_who_waits_is_killed)
-{
-        struct world w;
-        struct client *c, *admin;
-
-        start_on(&w, true, true, "revoke_kill=on\nrevoke_timeout=20ms");
-        admin = connect_admin(&w);
-        c = connect_worker(&w, NULL);
-        park(&w, c);
-        assert_int_equal(recall(&w, admin, "a", 0), 0);
-        AWAIT(&w, waitpid(c->pid, NULL, WNOHANG) == c->pid);
-        c->pid = 0;
-        end_slow(&w, c);
 }
 
 int main(void)

@@ -1,9 +1,7 @@
 /* The rings: by themselves, and what goes through them with a daemon that is slow, lies or dies. */
 #include <poll.h>
 #include <pthread.h>
-#include <sys/mman.h>
 
-#include "base/fd.h"
 #include "client/lib/shared/ring.h"
 #include "tests/unit/client-support.h"
 
@@ -46,22 +44,6 @@ static void take(struct world *w, uint32_t n, uint64_t *number)
                 assert_true(s.op == SHM_OP_FREE && s.ns_id == 7 && s.user_data == (*number)++);
                 assert_true(s.page == 0 && s.pages[7] == 0);
         }
-}
-
-SCENE(test_batches)
-{
-        uint64_t n_in = 0, n_out = 0;
-        struct shm_submission s;
-
-        memset(w->daemon.submissions, 0xff, SHM_SUB_ENTRIES * sizeof(s)); /* old entries */
-        for (uint32_t i = 0; i < 20; i++) {
-                submit(w, 1 + i * 37 % 700, &n_in);
-                take(w, (uint32_t)(n_in - n_out), &n_out);
-        }
-        assert_true(n_in > 2 * SHM_SUB_ENTRIES);
-        assert_int_equal(ring_begin(&w->ring), SHM_SUB_ENTRIES);
-        ring_commit(&w->ring, 0);
-        assert_false(fake_rings_take(&w->daemon, &s));
 }
 
 /* Does it want the daemon woken? */
@@ -126,33 +108,6 @@ SCENE(test_doorbells)
         while (fake_rings_take(&w->daemon, &s))
                 ;
         assert_false(touch_wakes(w));
-}
-
-SCENE(test_completions)
-{
-        struct shm_completion got[3];
-        uint64_t n_in = 0, n_out = 0;
-
-        for (int i = 0; i < 3000; i++) {
-                /* The first rings: the client sleeps unless it says otherwise. */
-                assert_true(fake_rings_complete(&w->daemon, n_in++, 1, 2));
-                assert_false(fake_rings_complete(&w->daemon, n_in++, 1, 2));
-                while (n_out < n_in) {
-                        int n = ring_take(&w->ring, got, 1 + i % 3);
-
-                        assert_true(n >= 1 && n <= 1 + i % 3);
-                        for (int j = 0; j < n; j++)
-                                assert_true(got[j].user_data == n_out++ && got[j].page == 2);
-                        assert_int_equal(w->daemon.header->comp_head, n_out);
-                }
-                assert_int_equal(w->daemon.header->client_sleeps, 0);
-                assert_int_equal(ring_take(&w->ring, got, 3), 0);
-                assert_int_equal(w->daemon.header->client_sleeps, 1);
-        }
-        w->daemon.header->comp_tail = n_out - 1;
-        assert_int_equal(ring_take(&w->ring, got, 3), -EPROTO);
-        w->daemon.header->comp_tail = n_out + SHM_COMP_ENTRIES + 1;
-        assert_int_equal(ring_take(&w->ring, got, 3), -EPROTO);
 }
 
 #define N_SUBMITTERS 4

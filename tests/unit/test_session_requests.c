@@ -2,9 +2,7 @@
 #include "base/parse.h"
 #include "daemon/core/clients/member.h"
 #include "daemon/core/state/tenant.h"
-#include "daemon/core/requests/lease.h"
 #include "daemon/server/handlers/list-page.h"
-#include "proto/arena.h"
 #include "proto/status.h"
 #include "tests/unit/at-once.h"
 #include "tests/unit/server-fixture.h"
@@ -162,27 +160,6 @@ static uint32_t purge(struct world *w, struct client *admin, const char *tenant,
         m.id = (ProtobufCBinaryData){strlen(id), (uint8_t *)id};
         m.idle_sec = idle_sec;
         return ask(w, admin, MSG_ADMIN_SESSION_PURGE, &m.base);
-}
-
-static int make_row(struct request *rq, void *object, void *ret)
-{
-        return 0;
-}
-
-SERVER_SCENE(test_page_memory, "fake")
-{
-        Kvlease__V1__AdminRowsReply reply = KVLEASE__V1__ADMIN_ROWS_REPLY__INIT;
-        struct rows rows = {0};
-        struct request rq;
-
-        world_serve(w, TENANT, 4);
-        rq = (struct request){.server = &w->server, .reply = &reply};
-        arena_reset(&w->server.scratch.arena);
-        for (uint64_t id = 1; id <= 200000; id++)
-                assert_int_equal(rows_add(&rows, id, NULL), 0);
-        assert_int_equal(rows_fill_page(&rq, 0, &rows, make_row, &figures_table_session), 0);
-        assert_true(reply.tables[0]->n_rows > 0);
-        assert_int_equal(reply.next, reply.tables[0]->n_rows);
 }
 
 SERVER_SCENE(test_administration, "fake")

@@ -96,21 +96,6 @@ TEST(test_wait)
         assert_true(w.watch.turns.sum_nsec < LONG_MSEC / 2 * NSEC_PER_MSEC);
 }
 
-/* Another program had the processor. */
-TEST(test_processor)
-{
-        struct turn_watch w = {0};
-
-        turn_watch_note(&w, 1, 100, 60);
-        assert_int_equal(w.longest_nsec, 40);
-        turn_watch_note(&w, 1, 100, 1000);
-        assert_int_equal(w.longest_nsec, 40);
-        turn_watch_note(&w, 1, 50, 0);
-        assert_int_equal(w.longest_nsec, 50);
-        assert_int_equal(w.turns.sum_nsec, 90);
-        assert_int_equal(w.turns.counts[0], 3);
-}
-
 /* ---- what they did --------------------------------------------------------------------------- */
 
 #define MINUTE (60 * NSEC_PER_SEC)
@@ -120,27 +105,6 @@ static void note(struct turn_watch *w, uint64_t now, unsigned msec, const char *
 {
         turn_watch_part(w, what, NULL, msec * NSEC_PER_MSEC);
         turn_watch_note(w, now, msec * NSEC_PER_MSEC, 0);
-}
-
-TEST(test_parts)
-{
-        struct turn_watch w = {0};
-
-        turn_watch_part(&w, "LEASE", "a", 2 * NSEC_PER_MSEC);
-        turn_watch_part(&w, "ADMIN_CHECK", NULL, 7 * NSEC_PER_MSEC);
-        turn_watch_part(&w, "task", "b", 3 * NSEC_PER_MSEC);
-        turn_watch_note(&w, 5 * MINUTE, 12 * NSEC_PER_MSEC, 0);
-        assert_int_equal(w.longest[0].at_nsec, 5 * MINUTE);
-        assert_int_equal(w.longest[0].nsec, 12 * NSEC_PER_MSEC);
-        assert_string_equal(w.longest[0].what, "ADMIN_CHECK");
-        assert_string_equal(w.longest[0].tenant, "");
-        assert_int_equal(w.longest[0].what_nsec, 7 * NSEC_PER_MSEC);
-        /* The part belonged to that turn alone. */
-        turn_watch_note(&w, 5 * MINUTE, 13 * NSEC_PER_MSEC, 0);
-        assert_null(w.longest[0].what);
-        turn_watch_part(&w, "task", "b", 14 * NSEC_PER_MSEC);
-        turn_watch_note(&w, 5 * MINUTE, 14 * NSEC_PER_MSEC, 0);
-        assert_string_equal(w.longest[0].tenant, "b");
 }
 
 TEST(test_longest)

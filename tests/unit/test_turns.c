@@ -12,7 +12,6 @@
 #include "daemon/server/peers/events.h"
 #include "daemon/server/peers/turns.h"
 #include "daemon/server/services/tenants.h"
-#include "daemon/server/base/outqueue.h"
 #include "proto/status.h"
 
 #define N_MANY 12
@@ -84,34 +83,6 @@ SCENE(test_by_tenant, "", "")
         await_handled(w, "a", of_a + N_MANY * MANY);
 }
 
-/* None of the twelve is served twice before each was once. */
-SCENE(test_peers_in_turn, "", "")
-{
-        struct client *many[N_MANY];
-        uint64_t before[N_MANY];
-
-        w->server.turns.share_nsec = 0; /* in a turn of the loop one peer of each tenant */
-        for (unsigned i = 0; i < N_MANY; i++)
-                many[i] = connect_client(w, getpid(), NULL);
-        for (unsigned i = 0; i < N_MANY; i++) {
-                before[i] = peer_of(w, many[i])->counts.n_requests;
-                ping(many[i], MANY);
-        }
-        for (unsigned turn = 0; turn < 5 * N_MANY; turn++) {
-                uint64_t least = UINT64_MAX, most = 0;
-
-                world_turn(w);
-                for (unsigned i = 0; i < N_MANY; i++) {
-                        uint64_t n = peer_of(w, many[i])->counts.n_requests - before[i];
-
-                        least = MIN(least, n);
-                        most = MAX(most, n);
-                }
-                assert_true(most - least <= 2 * PEER_FRAMES_PER_TURN);
-        }
-        await_handled(w, "a", handled(w, "a") + 1);
-}
-
 /* A tenant's debt is paid by the time that it waits, for any number of turns. */
 SCENE(test_owes_time, "", "")
 {
@@ -135,29 +106,6 @@ SCENE(test_owes_time, "", "")
         ping(other, MANY);
         world_turn(w);
         assert_int_equal(handled(w, "a"), of_a + 1);
-}
-
-/* An administrator doesn't wait for any of them. */
-SCENE(test_administrator_first, "", "")
-{
-        Kvlease__V1__AdminListRequest request = KVLEASE__V1__ADMIN_LIST_REQUEST__INIT;
-        struct client *many[N_MANY], *admin;
-
-        w->server.turns.share_nsec = 0; /* in a turn of the loop one peer of each tenant */
-        for (unsigned i = 0; i < N_MANY; i++)
-                many[i] = connect_client(w, getpid(), NULL);
-        admin = connect_admin(w);
-        for (unsigned i = 0; i < N_MANY; i++)
-                ping(many[i], MANY);
-        for (unsigned i = 0; i < 5; i++) {
-                uint64_t before = handled(w, "a");
-
-                say(admin, MSG_ADMIN_STATUS, &request.base);
-                world_turn(w);
-                assert_int_equal(admin->status, WIRE_OK);
-                admin->replies[0] = '\0';
-                assert_true(handled(w, "a") - before <= PEER_FRAMES_PER_TURN);
-        }
 }
 
 /* ---- requests ------------------------------------------------------------------------------- */
@@ -328,32 +276,6 @@ SCENE(test_overflow, "max_pending=1MiB", "")
         world_turn(w);
         assert_null(peer_of(w, more));
         c->fd = fds[0], more->fd = fds[1], other->fd = fds[2];
-        AWAIT(w, w->server.peers.pending_bytes == 0);
-}
-
-/* Output for waiting requests can't be given up: if most of it is of that kind, other output is. */
-SCENE(test_overflow_beside_waiting, "max_pending=1MiB", "")
-{
-        const size_t waiting = 600 * KIB;
-        struct client *b;
-        struct tenancy *a;
-        int fd;
-
-        a = tenancy_find(&w->server, "a");
-        b = connect_client_of(w, "b", getpid(), NULL);
-        flood(w, b);
-        fd = b->fd;
-        b->fd = -1;
-        a->pending_bytes += waiting;
-        w->server.peers.pending_bytes += waiting;
-        while (!peer_of(w, b)->doomed) {
-                assert_true(w->server.peers.pending_bytes <= 1024 * KIB);
-                events_ring(peer_of(w, b));
-        }
-        assert_int_equal(w->server.peers.n_overflows, 1);
-        a->pending_bytes -= waiting;
-        w->server.peers.pending_bytes -= waiting;
-        b->fd = fd;
         AWAIT(w, w->server.peers.pending_bytes == 0);
 }
 

@@ -6,15 +6,12 @@
 #include <fcntl.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/time.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "base/segment.h"
 #include "client/lib/objects/ns.h"
 #include "tests/unit/fake-shm.h"
 #include "tests/unit/test-support.h"
@@ -177,133 +174,10 @@ struct waiter {
         uint64_t took_nsec;
 };
 
-static void *run_waiter(void *data)
-{
-        struct waiter *w = data;
-        uint64_t begin = clock_now_nsec();
-
-        w->code = kvl_wait(w->ns, w->key, w->timeout_msec);
-        w->took_nsec = clock_now_nsec() - begin;
-        w->is_over = true;
-        return NULL;
-}
-
-static void start_waiter(struct waiter *waiter, struct world *w, uint32_t key, int timeout_msec)
-{
-        *waiter = (struct waiter){
-                .ns = &w->spaces[0].ns, .key = w->keys[key], .timeout_msec = timeout_msec};
-        assert_int_equal(pthread_create(&waiter->thread, NULL, run_waiter, waiter), 0);
-}
-
-static int end_waiter(struct waiter *w)
-{
-        assert_int_equal(pthread_join(w->thread, NULL), 0);
-        return w->code;
-}
-
-SCENE(test_at_once)
-{
-        assert_int_equal(kvl_wait(&w->spaces[0].ns, w->keys[5], LONG_MSEC), KVL_MISS);
-        add(w, 0, 10);
-        assert_int_equal(kvl_wait(&w->spaces[0].ns, w->keys[5], LONG_MSEC), 0);
-        w->spaces[0].index.header->version_epoch++;
-        assert_int_equal(kvl_wait(&w->spaces[0].ns, w->keys[5], LONG_MSEC), KVL_STALE);
-        assert_string_equal(kvl_last_error(), kvl_strerror(KVL_STALE));
-        assert_int_equal(n_pins(&w->spaces[0]), 0);
-}
-
-/* How the announcement of a key that is waited for ends. */
-static void seal(struct world *w)
-{
-        fake_index_seal(&w->spaces[0].index, 8, 16);
-}
-
-static void withdraw(struct world *w)
-{
-        fake_index_withdraw(&w->spaces[0].index, 8);
-}
-
 static void change_version(struct world *w)
 {
         w->spaces[0].index.header->version_epoch++;
         fake_index_withdraw(&w->spaces[0].index, 8);
-}
-
-/* Another page gets the key, announced by another client; and then it is published. */
-static void hand_over(struct world *w)
-{
-        fake_index_withdraw(&w->spaces[0].index, 8);
-        fake_index_announce(&w->spaces[0].index, 50, w->keys[5], 1);
-        fake_index_wake(&w->spaces[0].index, 8);
-        pause_msec(SHORT_MSEC);
-        fake_index_seal(&w->spaces[0].index, 50, 16);
-}
-
-/* Another client has published it from another page, as daemon/core/clients/announce.c does. */
-static void overtake(struct world *w)
-{
-        struct fake_index *x = &w->spaces[0].index;
-
-        fake_index_add(x, 50, w->keys[5], 16, 1);
-        fake_index_withdraw(x, 8);
-}
-
-/* Woken for nothing. */
-static void only_wake(struct world *w)
-{
-        fake_index_wake(&w->spaces[0].index, 8);
-        pause_msec(SHORT_MSEC);
-        fake_index_wake(&w->spaces[0].index, 8);
-        pause_msec(SHORT_MSEC);
-        fake_index_seal(&w->spaces[0].index, 8, 16);
-}
-
-TEST(test_ends)
-{
-        static const struct {
-                void (*fn)(struct world *w);
-                int code, other_code; /* a hand-over may be seen half done */
-        } ends[] = {
-                {seal, 0, 0},
-                {withdraw, KVL_MISS, KVL_MISS},
-                {change_version, KVL_STALE, KVL_STALE},
-                {hand_over, 0, KVL_MISS},
-                {overtake, 0, 0},
-                {only_wake, 0, 0},
-        };
-        struct waiter waiters[3];
-        struct world w;
-
-        for (size_t i = 0; i < ARRAY_SIZE(ends); i++) {
-                world_open(&w);
-                announce(&w, 0, 10);
-                for (size_t j = 0; j < ARRAY_SIZE(waiters); j++)
-                        start_waiter(&waiters[j], &w, 5, LONG_MSEC);
-                pause_msec(SHORT_MSEC);
-                for (size_t j = 0; j < ARRAY_SIZE(waiters); j++)
-                        assert_false(waiters[j].is_over);
-                ends[i].fn(&w);
-                for (size_t j = 0; j < ARRAY_SIZE(waiters); j++) {
-                        int r = end_waiter(&waiters[j]);
-
-                        assert_true(r == ends[i].code || r == ends[i].other_code);
-                        assert_true(waiters[j].took_nsec < LATE_MSEC * NSEC_PER_MSEC);
-                }
-                assert_int_equal(n_pins(&w.spaces[0]), 0);
-                world_close(&w);
-        }
-}
-
-/* The wait isn't ended by the daemon, which is stopped or dead. */
-SCENE(test_time_over)
-{
-        struct waiter waiter;
-
-        announce(w, 0, 10);
-        w->conn.broken = -ECONNRESET;
-        start_waiter(&waiter, w, 5, SHORT_MSEC);
-        assert_int_equal(end_waiter(&waiter), KVL_TIMEOUT);
-        assert_in_range(waiter.took_nsec, SHORT_MSEC * NSEC_PER_MSEC, LATE_MSEC * NSEC_PER_MSEC);
 }
 
 static void on_alarm(int signal)
@@ -358,76 +232,6 @@ SCENE(test_arguments)
         assert_int_equal(kvl_lookup_set(nss, 2, 0, w->keys[0], 1, &page, &n, &n_tokens), -EINVAL);
         assert_int_equal(kvl_lookup_set(NULL, 1, 0, w->keys[0], 1, &page, &n, &n_tokens), -EINVAL);
         assert_int_equal(kvl_lookup_set(nss, 1, 0, w->keys[0], 1, &page, NULL, &n_tokens), -EINVAL);
-}
-
-/* ---- mappings that can't be written --------------------------------------------------------- */
-
-/* The waiter has the index as a client has it, and the wake comes through the daemon's mapping. */
-static void assert_woken_through(int reader_fd, struct fake_index *daemons)
-{
-        struct shm_map pins = {0}, index = {.bytes = daemons->bytes};
-        struct waiter waiter;
-        struct world w;
-
-        world_open(&w);
-        index.base = mmap(NULL, index.bytes, PROT_READ, MAP_SHARED, reader_fd, 0);
-        assert_true(index.base != MAP_FAILED);
-        assert_int_equal(shm_map_pins(w.spaces[0].pins.fd, w.spaces[0].pins.bytes, CLIENT_ID,
-                                 CAPACITY, &pins),
-                0);
-        fast_init(&w.spaces[0].ns.fast, &index, &pins, 1);
-        fake_index_announce(daemons, 8, w.keys[5], 7);
-        start_waiter(&waiter, &w, 5, LONG_MSEC);
-        pause_msec(SHORT_MSEC);
-        assert_false(waiter.is_over);
-        fake_index_seal(daemons, 8, 16);
-        assert_int_equal(end_waiter(&waiter), 0);
-        assert_true(waiter.took_nsec < LATE_MSEC * NSEC_PER_MSEC);
-        fast_deinit(&w.spaces[0].ns.fast);
-        world_close(&w);
-}
-
-TEST(test_read_only_descriptor)
-{
-        struct fake_index daemons;
-        char path[64];
-        int fd;
-
-        fake_index_open(&daemons, CAPACITY, 0);
-        snprintf(path, sizeof(path), "/proc/self/fd/%d", daemons.fd);
-        fd = open(path, O_RDONLY | O_CLOEXEC);
-        assert_true(fd >= 0);
-        assert_woken_through(fd, &daemons);
-        close(fd);
-        fake_index_close(&daemons);
-}
-
-/* On a mount that is read-only for all processes, if this process may make one. */
-TEST(test_read_only_mount)
-{
-        struct fake_index model, daemons;
-        struct segment_room room;
-        struct segment segment;
-
-        segment_room_open(&room);
-        if (room.guard != SEGMENT_READ_ONLY_MOUNT) {
-                print_message("skipped: nothing can be mounted read-only here\n");
-                segment_room_close(&room);
-                skip();
-        }
-        fake_index_open(&model, CAPACITY, 0);
-        assert_int_equal(segment_new(&room, "index", model.bytes, &segment), 0);
-        memcpy(segment.base, model.header, model.bytes);
-        daemons = (struct fake_index){
-                .bytes = model.bytes,
-                .header = segment.base,
-                .buckets = (void *)((uint8_t *)segment.base + model.header->buckets_offset),
-                .lines = (void *)((uint8_t *)segment.base + model.header->lines_offset),
-        };
-        assert_woken_through(segment.reader_fd, &daemons);
-        segment_free(&segment);
-        segment_room_close(&room);
-        fake_index_close(&model);
 }
 
 /* ---- lookups that wait ---------------------------------------------------------------------- */

@@ -72,13 +72,6 @@ static void script_on_device(struct fake_peer *p)
         fake_check_nothing_held(p);
 }
 
-/* Its context broke: what waited for it stays held. */
-static void script_broken(struct fake_peer *p)
-{
-        p->fill = put_text;
-        script_gpu(p);
-}
-
 /* state: not NULL for shared memory. */
 static void open_world(void **state, struct world *w, fake_script script)
 {
@@ -168,49 +161,5 @@ TEST_BOTH(test_fires_and_is_cancelled)
         assert_true(list_is_empty(&w.ns->streams.waiting));
         assert_int_equal(kvl_window_close(w.window, STREAM), 0);
         fake_gpu_run(FAKE_GPU_MAX_CALLS);
-        close_world(&w);
-}
-
-/* Demoted pages leave the device after the work on the stream. */
-TEST_BOTH(test_release_waits)
-{
-        uint32_t n, more;
-        const uint32_t *now;
-        struct world w;
-        uint8_t key[KVL_KEY_BYTES];
-        uint64_t n_tokens;
-
-        open_world(state, &w, script_on_device);
-        test_key(key, N_TEXT);
-        assert_int_equal(kvl_find(w.ns, 0, key, 1, &more, &n, &n_tokens), 0);
-        assert_int_equal(kvl_window_append(w.window, &more, 1, STREAM), 0);
-        now = kvl_window_pages(w.window, &n);
-        assert_int_equal(n, N_TEXT + 1);
-        for (uint32_t i = 0; i < N_TEXT; i++) {
-                assert_int_equal(kvl_page_tier(w.ns, now[i]), KVL_TIER_HOST);
-                if (*state)
-                        assert_true(fast_is_pinned(&w.ns->fast, w.pages[i]));
-        }
-        fake_gpu_run(1);
-        for (uint32_t i = 0; *state && i < N_TEXT; i++)
-                assert_false(fast_is_pinned(&w.ns->fast, w.pages[i]));
-        assert_int_equal(kvl_window_close(w.window, STREAM), 0);
-        fake_gpu_run(FAKE_GPU_MAX_CALLS);
-        close_world(&w);
-}
-
-/* The context breaks while a copy waits for it: callers that wait for the copy get an error. */
-TEST_BOTH(test_broken)
-{
-        const uint32_t *pages;
-        struct world w;
-        uint32_t n;
-
-        open_world(state, &w, script_broken);
-        take(&w, 0);
-        fake_gpu_break();
-        assert_int_equal(kvl_window_take(w.window, 1, 1, STREAM, &pages, &n), -EIO);
-        assert_int_equal(kvl_window_take(w.window, 1, 1, STREAM, &pages, &n), -EIO);
-        (void)kvl_window_close(w.window, STREAM);
         close_world(&w);
 }
