@@ -18,6 +18,7 @@ from sglang.srt.mem_cache.hicache_storage import (
     PoolName,
 )
 from sglang.srt.mem_cache.memory_pool import MHATokenToKVPool, MLATokenToKVPool
+from sglang.srt.mem_cache.pool_host import base
 from sglang.srt.mem_cache.pool_host.mamba import MambaPoolHost
 from sglang.srt.mem_cache.pool_host.mha import MHATokenToKVPoolHost
 from sglang.srt.mem_cache.pool_host.mla import MLATokenToKVPoolHost
@@ -27,6 +28,8 @@ from transformers import LlamaConfig
 
 import kvlease
 
+# SGLang leaves 10 GiB of memory free. These pools take some MB.
+base.HICACHE_HOST_MEMORY_RESERVE_BYTES = 0
 PAGE = 16
 SLOTS = 64 * PAGE
 # As docs/start/sglang.md has it.
