@@ -8,6 +8,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/wait.h>
 #include <sys/stat.h>
 
 #include "base/macros.h"
@@ -404,6 +405,55 @@ TEST_BARE(test_server_is_killed)
                 assert_finds_nothing(w);
         await_event("unreachable");
         assert_forecast(here, "unreachable", "none answers");
+        worker_stop(w);
+        hosts_end(state);
+}
+
+/* kvlease-exchange is stopped, and later continues. Lookups end in time, local pages are found. */
+TEST_BARE(test_process_is_stopped)
+{
+        struct lookups lookups;
+        struct worker *w;
+
+        hosts_start(state);
+        share_text();
+        w = host_worker(here);
+        compute_chain(w, CHAIN + 1);
+        assert_int_equal(kill(here->daemon.exchange_pid, SIGSTOP), 0);
+        lookups_begin(&lookups);
+        for (unsigned i = 0; i < 20; i++) {
+                assert_int_equal(look_up(&lookups, w, CHAIN, SHORT_MSEC), 0);
+                assert_int_equal(look_up(&lookups, w, CHAIN + 1, SHORT_MSEC), N_PAGES);
+        }
+        lookups_end(&lookups);
+        await_event("unreachable");
+        assert_forecast(here, "unreachable", "kvlease-exchange");
+        assert_int_equal(kill(here->daemon.exchange_pid, SIGCONT), 0);
+        await_chain(w, CHAIN);
+        await_event("reachable again");
+        worker_stop(w);
+        hosts_end(state);
+}
+
+/* kvlease-exchange is killed, and another one started. */
+TEST_BARE(test_process_is_killed)
+{
+        struct worker *w;
+
+        hosts_start(state);
+        share_text();
+        w = host_worker(here);
+        assert_int_equal(kill(here->daemon.exchange_pid, SIGKILL), 0);
+        assert_int_equal(waitpid(here->daemon.exchange_pid, NULL, 0), here->daemon.exchange_pid);
+        here->daemon.exchange_pid = 0;
+        for (unsigned i = 0; i < 3; i++)
+                assert_finds_nothing(w);
+        compute_chain(w, CHAIN + 1);
+        assert_int_equal(find_chain(w, CHAIN + 1, SHORT_MSEC), N_PAGES);
+        await_event("unreachable");
+        assert_forecast(here, "unreachable", "start kvlease-exchange");
+        assert_int_equal(private_exchange_start(&here->daemon), 0);
+        await_chain(w, CHAIN);
         worker_stop(w);
         hosts_end(state);
 }
