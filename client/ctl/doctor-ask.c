@@ -33,31 +33,6 @@ static bool is_here(const struct doctor *d, uint64_t pid, uint64_t pid_namespace
         return stat(own, &st) == 0 && st.st_ino == pid_namespace;
 }
 
-static int ask_status(struct doctor *d, struct admin *admin)
-{
-        struct doctor_daemon *to = &d->daemon;
-        const struct figures_status *s;
-        int r = admin_status(admin, &s);
-
-        if (r != CTL_OK)
-                return r;
-        to->pid = s->pid;
-        to->is_here = is_here(d, s->pid, s->pid_namespace);
-        to->uptime_sec = s->uptime_sec;
-        to->open_files_needed = s->open_files_needed;
-        to->open_files_max = s->open_files_max;
-        to->kept_fds = (uint32_t)s->kept_fds;
-        to->kept_max = (uint32_t)s->kept_max;
-        to->kept_needed = (uint32_t)MIN(s->kept_needed, (uint64_t)UINT32_MAX);
-        to->draining = s->draining;
-        to->version = copy_text(s->daemon_version);
-        to->segments = copy_text(s->segments);
-        to->config_file = copy_text(s->config_file);
-        to->state_dir = copy_text(s->state_dir);
-        to->no_events = copy_text(s->no_events);
-        return CTL_OK;
-}
-
 /* An array of copied rows, one behind the other. */
 struct copies {
         const struct figure_table *table;
@@ -80,6 +55,34 @@ static void copy_row(const void *row, void *data)
                 if (c->table->figures[i].is_text && *text)
                         *text = copy_text(*text);
         }
+}
+
+static int ask_status(struct doctor *d, struct admin *admin)
+{
+        struct doctor_daemon *to = &d->daemon;
+        const struct figures_status *s;
+        struct copies remotes = {&figures_table_remote, (void **)&to->remotes, &to->n_remotes};
+        int r = admin_status(admin, &s);
+
+        if (r != CTL_OK)
+                return r;
+        to->pid = s->pid;
+        to->is_here = is_here(d, s->pid, s->pid_namespace);
+        to->uptime_sec = s->uptime_sec;
+        to->open_files_needed = s->open_files_needed;
+        to->open_files_max = s->open_files_max;
+        to->kept_fds = (uint32_t)s->kept_fds;
+        to->kept_max = (uint32_t)s->kept_max;
+        to->kept_needed = (uint32_t)MIN(s->kept_needed, (uint64_t)UINT32_MAX);
+        to->draining = s->draining;
+        to->version = copy_text(s->daemon_version);
+        to->segments = copy_text(s->segments);
+        to->config_file = copy_text(s->config_file);
+        to->state_dir = copy_text(s->state_dir);
+        to->no_events = copy_text(s->no_events);
+        for (size_t i = 0; i < s->n_remotes; i++)
+                copy_row(&s->remotes[i], &remotes);
+        return CTL_OK;
 }
 
 static int ask_rows(struct admin *admin, const struct noun *noun, void **rows, size_t *n)
@@ -163,6 +166,7 @@ void doctor_free_daemon(struct doctor_daemon *daemon)
         free_rows(&figures_table_tenant, daemon->tenants, daemon->n_tenants);
         free_rows(&figures_table_client, daemon->clients, daemon->n_clients);
         free_rows(&figures_table_exchange, daemon->exchanges, daemon->n_exchanges);
+        free_rows(&figures_table_remote, daemon->remotes, daemon->n_remotes);
         free(daemon->why);
         free(daemon->version);
         free(daemon->segments);

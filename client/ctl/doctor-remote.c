@@ -10,6 +10,7 @@
 #include "base/parse.h"
 #include "client/ctl/ctl.h"
 #include "client/ctl/doctor.h"
+#include "client/ctl/verdict.h"
 #include "daemon/remote/ask/ask.h"
 
 #define NODES_MAX 32 /* of one cluster; not tuned */
@@ -462,6 +463,20 @@ static bool read_options(struct remote_look *l)
         return false;
 }
 
+/* Says if the daemon doesn't reach kvlease-exchange, or that one can't be the remote's client. */
+static void check_exchange(struct doctor *d, const char *name)
+{
+        for (size_t i = 0; i < d->daemon.n_remotes; i++) {
+                const struct figures_remote *r = &d->daemon.remotes[i];
+                const char *remedy = verdict_exchange_remedy(r->error);
+
+                if (strcmp(r->name, name) != 0 || !remedy)
+                        continue;
+                doctor_find(d, DOCTOR_ERROR, "[remote %s] exchanges no pages: %s", name, r->error);
+                doctor_advise(d, "%s", remedy);
+        }
+}
+
 static void check_section(struct doctor *d, const char *name)
 {
         struct remote_look l = {.d = d, .name = name};
@@ -471,6 +486,7 @@ static void check_section(struct doctor *d, const char *name)
         char *save = NULL;
         unsigned n_given;
 
+        check_exchange(d, name);
         if (read_options(&l)) {
                 for (char *at = strtok_r(copy, ", \t", &save); at;
                         at = strtok_r(NULL, ", \t", &save))

@@ -52,6 +52,8 @@ struct doctor_daemon {
         size_t n_clients;
         struct figures_exchange *exchanges;
         size_t n_exchanges;
+        struct figures_remote *remotes;
+        size_t n_remotes;
 };
 
 struct doctor {

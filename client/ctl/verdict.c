@@ -197,14 +197,38 @@ static void look_at_clients(struct verdict *v, const status_row *s)
 
 /* ---- other hosts ----------------------------------------------------------------------------- */
 
+const char *verdict_exchange_remedy(const char *error)
+{
+        /* Beginnings of sentences of daemon/relay/relay-lane.c; the last one is of the rest. */
+        static const struct {
+                const char *begins, *remedy;
+        } rows[] = {
+                {"kvlease-exchange isn't reached",
+                        "systemctl enable --now kvlease-exchange.socket, of the package "
+                        "kvlease-exchange"},
+                {"kvlease-exchange can't use it",
+                        "correct that, then systemctl restart kvlease-exchange"},
+                {"kvlease-exchange ", "systemctl restart kvlease-exchange"},
+        };
+
+        for (size_t i = 0; i < ARRAY_SIZE(rows); i++)
+                if (strncmp(error, rows[i].begins, strlen(rows[i].begins)) == 0)
+                        return rows[i].remedy;
+        return NULL;
+}
+
 static void look_at_remote(struct verdict *v, const struct figures_remote *r)
 {
         const char *colon = r->error[0] ? ": " : "";
+        const char *remedy = verdict_exchange_remedy(r->error);
 
         if (strcmp(r->state, "not-open") == 0)
                 add_finding(v, SEVERITY_WARNING,
                         "kvleased's log says why it isn't, or that it takes a restart",
                         "remote %s isn't open: no pages are exchanged by it", r->name);
+        else if (remedy)
+                add_finding(v, SEVERITY_WARNING, remedy, "no pages are exchanged by remote %s: %s",
+                        r->name, r->error);
         else if (strcmp(r->state, "unreached") == 0)
                 add_finding(v, SEVERITY_WARNING,
                         "kvleasectl remote shows each node; kvleasectl doctor asks it",

@@ -126,6 +126,37 @@ TEST(test_each_finding)
 }
 
 /* Recent refusals are a finding, though all is well by now. */
+/* Sentences on kvlease-exchange have its remedies, and others the nodes'. */
+TEST(test_exchange)
+{
+        static const char *const rows[][2] = {
+                {"kvlease-exchange isn't reached at /run/x",
+                        "enable --now kvlease-exchange.socket"},
+                {"kvlease-exchange can't use it: a password", "correct that, then systemctl"},
+                {"kvlease-exchange is gone: Broken pipe", "systemctl restart kvlease-exchange"},
+                {"Connection refused", "kvleasectl remote shows"},
+        };
+
+        for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
+                struct figures_remote remote;
+                struct scene s;
+                struct verdict v;
+
+                scene_init(&s);
+                figures_init(&figures_table_remote, &remote);
+                remote.name = "rack";
+                remote.state = "unreached";
+                remote.error = rows[i][0];
+                s.status.remotes = &remote;
+                s.status.n_remotes = 1;
+                v = judge(&s);
+                assert_int_equal(v.n_findings, 1);
+                assert_non_null(strstr(v.findings[0].what, rows[i][0]));
+                assert_non_null(strstr(v.findings[0].remedy, rows[i][1]));
+                verdict_deinit(&v);
+        }
+}
+
 TEST(test_refusals)
 {
         Kvlease__V1__AdminEvent last = KVLEASE__V1__ADMIN_EVENT__INIT;
