@@ -1,6 +1,6 @@
 #!/bin/sh
-# Builds the Debian packages of this tree: kvleased, kvlease-tools, kvlease-events, libkvlease0, libkvlease-llama0,
-# libkvlease-dev, python3-kvlease, kvlease-doc.
+# Builds the Debian packages of this tree: kvleased, kvlease-tools, kvlease-events, kvlease-exchange, libkvlease0,
+# libkvlease-llama0, libkvlease-dev, python3-kvlease, kvlease-doc.
 #
 #   sh packaging/deb.sh [--lintian] DIRECTORY
 #

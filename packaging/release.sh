@@ -184,7 +184,7 @@ step_image() {
         }
         use_tree
         for package in "$dist/kvleased_${version}"_*.deb "$dist/kvlease-tools_${version}"_*.deb \
-                "$dist/kvlease-events_${version}"_*.deb; do
+                "$dist/kvlease-events_${version}"_*.deb "$dist/kvlease-exchange_${version}"_*.deb; do
                 [ -e "$package" ] || die "$package is missing: run the step debs first"
         done
         "$builder" build -f "$tree/packaging/kubernetes/Containerfile" -t "kvleased:$version" \

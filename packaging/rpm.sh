@@ -1,6 +1,6 @@
 #!/bin/sh
-# Builds the RPM packages of this tree: kvleased, kvlease-tools, kvlease-events, libkvlease, libkvlease-devel, and
-# their source.
+# Builds the RPM packages of this tree: kvleased, kvlease-tools, kvlease-events, kvlease-exchange, libkvlease,
+# libkvlease-devel, and their source.
 #
 #   sh packaging/rpm.sh [--nodeps] DIRECTORY
 #

@@ -18,13 +18,14 @@
 static const char help[] =
         "Usage: kvlease-exchange [OPTION...]\n"
         "\n"
-        "Reads pages from the Redis or Valkey servers of kvleased's [remote NAME], and writes "
-        "pages\n"
-        "to them. kvleased connects to it, names the servers, and keeps all decisions and the\n"
-        "secrets of tenants. This process needs the network; kvleased doesn't.\n"
+        "Reads pages from the Redis or Valkey servers of kvleased's [remote NAME], and\n"
+        "writes pages to them. kvleased connects to it, names the servers, and keeps all\n"
+        "decisions and the secrets of tenants. This process needs the network; kvleased\n"
+        "doesn't.\n"
         "\n"
-        "      --socket PATH  where kvleased connects (its option exchange_socket)\n"
-        "                     [" RELAY_SOCKET "]; a socket that systemd passes comes before\n"
+        "      --socket PATH  where kvleased connects (its option exchange_socket), of\n"
+        "                     the same user or group; a socket that systemd passes\n"
+        "                     comes before [" RELAY_SOCKET "]\n"
         "  -h, --help         print this help\n"
         "      --version      print the version\n"
         "\n"
@@ -40,7 +41,8 @@ static int listen_somewhere(const char *path)
 
         if (sd_listen_fds(1) > 0)
                 return SD_LISTEN_FDS_START;
-        fd = sock_listen(path, 0600);
+        /* Its group, for a kvleased of another user: as root in a container, without privileges. */
+        fd = sock_listen(path, 0660);
         if (fd >= 0)
                 return fd;
         fprintf(stderr, "kvlease-exchange: can't listen at %s: %s; name another path by --socket\n",

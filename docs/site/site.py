@@ -28,7 +28,7 @@ PARTS = {
     "Integrate": ["integrate/vllm", "integrate/vllm-run", "integrate/transformers", "integrate/llama", "integrate/lmcache", "integrate/sglang",
                   "integrate/engine", "integrate/identity", "integrate/troubleshoot"],
     "Reference": ["reference/kvleased.conf.5", "reference/kvleased.8", "reference/kvleasectl.1", "reference/metrics",
-                  "reference/kvlease-exporter.8", "reference/kvlease-events.8", "reference/libkvlease.3", "reference/python", "reference/PROTOCOL",
+                  "reference/kvlease-exporter.8", "reference/kvlease-events.8", "reference/kvlease-exchange.8", "reference/libkvlease.3", "reference/python", "reference/PROTOCOL",
                   "reference/messages"],
     "Measure": ["measure/PERFORMANCE"],
     "Security": ["security/overview", "security/THREATS", "security/SECURITY"],

@@ -22,6 +22,8 @@ CONTENTS = {
                       "/usr/share/kvlease/prometheus/kvlease.rules.yml",
                       "/usr/share/bash-completion/completions/kvleasectl"],
     "kvlease-events": ["/usr/bin/kvlease-events", "systemd/system/kvlease-events@.service"],
+    "kvlease-exchange": ["/usr/sbin/kvlease-exchange", "systemd/system/kvlease-exchange.service",
+                         "systemd/system/kvlease-exchange.socket"],
     "libkvlease": ["libkvlease.so.0"],
     "libkvlease-devel": ["/usr/include/kvlease.h", "libkvlease.so", "libkvlease.a", "kvlease.pc"],
 }

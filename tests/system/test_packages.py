@@ -18,7 +18,9 @@ from machine import KVLEASED, SOCKETS
 HOST, C, PYTHON = (Guide(f"docs/start/{page}.md") for page in ("host", "c", "python"))
 UPGRADE = Guide("docs/operate/upgrade.md")
 ROUTING = Guide("docs/operate/routing.md")
+OTHER_HOSTS = Guide("docs/operate/other-hosts.md")
 EXPORTER, EVENTS = "kvlease-exporter.service", "kvlease-events@NAME.service"
+EXCHANGE, EXCHANGE_SOCKET = "kvlease-exchange.service", "kvlease-exchange.socket"
 EVENTS_OPTIONS = pathlib.Path("/etc/default/kvlease-events-NAME")
 
 # Files that other packages change when any package is installed or removed.
@@ -160,6 +162,49 @@ def test_events():
     machine.systemctl("disable", "--now", EVENTS)
     assert machine.show(EVENTS, "Result") == "success"
     shell(start)
+
+
+def test_exchange():
+    """kvleased without network reaches kvlease-exchange by its socket, which starts it as a user of its own, with the
+    password that only root reads. An upgrade restarts it, and leaves its socket open."""
+    assert machine.systemctl("is-enabled", EXCHANGE_SOCKET).stdout.strip() == "enabled"
+    assert machine.show(EXCHANGE, "ActiveState") == "inactive"
+    password = pathlib.Path("/etc/kvlease/redis")
+    password.touch(0o600)
+    password.write_text("secret\n")
+    drop_in = machine.UNITS / f"{EXCHANGE}.d/password.conf"
+    drop_in.parent.mkdir()
+    drop_in.write_text(OTHER_HOSTS.program("text"))
+    config = pathlib.Path("/etc/kvlease/kvleased.conf")
+    before = config.read_text()
+    config.write_text(before + "\n[remote rack]\naddresses = 127.0.0.1:1\n"
+                      "secret_file = /run/credentials/kvlease-exchange.service/redis\n")
+    machine.systemctl("daemon-reload")
+    machine.command("kvleasectl", "restart")
+
+    def refused():
+        return "Connection refused" in machine.command("kvleasectl", "remote").stdout
+    machine.wait_for("kvlease-exchange asks the server", refused)
+    pid, socket = machine.main_pid(EXCHANGE), os.stat("/run/kvlease-exchange/exchange.sock")
+    assert os.stat(f"/proc/{pid}").st_uid != 0
+    assert (socket.st_mode & 0o777, socket.st_uid) == (0o600, 0)
+    shell("systemctl restart kvlease-exchange")
+    pid = machine.wait_restarted(EXCHANGE, pid)
+    install("kvlease-exchange_*.deb")
+    machine.wait_restarted(EXCHANGE, pid)
+    assert os.stat("/run/kvlease-exchange/exchange.sock").st_ino == socket.st_ino
+    machine.wait_for("kvlease-exchange asks the server again", refused)
+    machine.command("dpkg", "-r", "kvlease-exchange")
+    assert machine.show(EXCHANGE, "ActiveState") == "inactive"
+    machine.wait_for("status names it", lambda: "enable --now kvlease-exchange.socket" in
+                     " ".join(machine.command("kvleasectl", "status", check=False).stdout.split()))
+    install("kvlease-exchange_*.deb")
+    machine.wait_for("kvlease-exchange asks the server after its installation", refused)
+    config.write_text(before)
+    shutil.rmtree(drop_in.parent)
+    password.unlink()
+    machine.systemctl("daemon-reload")
+    machine.command("kvleasectl", "restart")
 
 
 def test_upgrade():

@@ -28,7 +28,9 @@ FULL = {
     "devices": "GPU-5a1e0c2e-7b1f-4a57-9a3c-0b7f5f2e8d11",
     "daemon": {"max_clients": 8192, "compact": False, "log_level": "debug"},
     "deviceOptions": {"GPU-5a1e0c2e-7b1f-4a57-9a3c-0b7f5f2e8d11": {"memory_ratio": 50, "host_memory": "64GiB"}},
-    "tenants": {"a": {"uids": "1001, 1002", "exclusive": True}, "b": {}},
+    "remotes": {"rack": {"addresses": "10.0.0.1:6379", "secret_file": "/etc/kvlease-exchange/password"}},
+    "exchange": {"secret": "redis", "tenantSecret": "tenants"},
+    "tenants": {"a": {"uids": "1001, 1002", "exclusive": True}, "b": {"remote": "rack"}},
     "runtimeClassName": "",
     "podLabels": {"example.com/has-kv-events": "true"},
     "runDirectory": "/srv/run",
@@ -42,13 +44,15 @@ FULL = {
     },
 }
 SAID = ["max_clients = 8192", "compact = off", "log_level = debug", "memory_ratio = 50", "host_memory = 64GiB",
-        "uids = 1001, 1002", "exclusive = on"]
+        "addresses = 10.0.0.1:6379", "remote = rack", "uids = 1001, 1002", "exclusive = on"]
 REFUSED = {
     "an option that the chart sets": {"daemon": {"default_socket": True}},
     "a line that would be another option": {"tenants": {"a": {"group": "1\nuids = 0"}}},
     "a name that would end its section": {"tenants": {"a]\n[daemon": {}}},
     "no option": {"tenants": {"a": {"uids": [1, 2]}}},
     "what there is not": {"exportr": {}},
+    "a remote's name": {"remotes": {"a]": {}}},
+    "a Secret's name": {"exchange": {"secret": "a, b"}},
     "a port": {"exporter": {"port": 65536}},
     "a container's name": {"events": [{"name": "Llama_3", "arguments": []}]},
     "nothing to scrape": {"exporter": {"enabled": False}, "monitoring": {"podMonitor": {"enabled": True}}},
@@ -127,6 +131,20 @@ def check_full(chart):
                ["containers"]) == 1, "an exporter where there is to be none")
 
 
+def check_exchange(chart):
+    """Each Secret is mounted into its process alone. Without a remote neither is, and the process isn't there."""
+    pod = objects(chart, FULL)["DaemonSet", "kvleased"]["spec"]["template"]["spec"]
+    mounts = {c["name"]: {m["mountPath"]: m["name"] for m in c["volumeMounts"]} for c in pod["containers"]}
+    socket = {"/run/kvlease-exchange": "exchange"}
+    expect(mounts["exchange"] == {**socket, "/etc/kvlease-exchange": "exchange-secret"}, f"mounts: {mounts}")
+    ours = {path: name for path, name in mounts["kvleased"].items() if name not in ("run", "state", "config", "tmp")}
+    expect(ours == {**socket, "/etc/kvlease-tenants": "tenant-secret"}, f"mounts: {mounts}")
+    secrets = {v["name"]: v["secret"]["secretName"] for v in pod["volumes"] if "secret" in v}
+    expect(secrets == {"exchange-secret": "redis", "tenant-secret": "tenants"}, f"volumes: {pod['volumes']}")
+    plain = objects(chart, {"exchange": FULL["exchange"]})["DaemonSet", "kvleased"]["spec"]["template"]["spec"]
+    expect("exchange" not in json.dumps(plain), f"something of kvlease-exchange: {plain}")
+
+
 def check_refused(chart):
     for what, values in REFUSED.items():
         try:
@@ -147,6 +165,7 @@ def main():
         expect(chart.version == version, f"the chart is of version {chart.version}, VERSION of {version}")
         check_plain(chart)
         check_full(chart)
+        check_exchange(chart)
         check_refused(chart)
     print("\n".join(map(str, problems)) if problems else f"Helm chart, by Helm {helm_python.helm_sdk_version()}: ok")
     return 1 if problems else 0
