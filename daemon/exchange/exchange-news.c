@@ -130,8 +130,8 @@ static void tell_unreached(struct exchange_news *n, struct event_log *c, uint64_
         char detail[EVENT_LOG_DETAIL_MAX + 1];
 
         if (n->n_nodes > 0)
-                (void)snprintf(detail, sizeof(detail), "of %u node%s none answers%s%.200s", n->n_nodes,
-                        n->n_nodes == 1 ? "" : "s", n->why[0] ? ": " : "", n->why);
+                (void)snprintf(detail, sizeof(detail), "of %u node%s none answers%s%.200s",
+                        n->n_nodes, n->n_nodes == 1 ? "" : "s", n->why[0] ? ": " : "", n->why);
         else
                 (void)snprintf(detail, sizeof(detail), "%s",
                         n->why[0] ? n->why

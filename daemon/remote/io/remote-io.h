@@ -198,8 +198,8 @@ struct remote_stats {
         uint32_t n_waiting; /* operations submitted and not reaped */
         int refresh_error;  /* of the last reading of slots: -errno; 0: success */
         uint64_t n_refreshes, n_redirects;
-        uint64_t n_hits, n_misses;     /* reads that ended with 0; with another result */
-        uint64_t n_written, n_refused; /* writes that ended with 0; with -ENOSPC or -EACCES */
+        uint64_t n_hits, n_misses;      /* reads that ended with 0; with another result */
+        uint64_t n_written, n_refused;  /* writes that ended with 0; with -ENOSPC or -EACCES */
         char fault[REMOTE_FAULT_BYTES]; /* sentence: why there is no client; "": there is one */
 };
 
@@ -233,8 +233,8 @@ struct remote_summary {
  * where strerror() wouldn't. */
 const char *remote_error_text(int error);
 
-/* Why the store isn't reached, for people: its fault, or the error of a node; "": not known. Borrowed
- * from the summary, or static. */
+/* Why the store isn't reached, for people: its fault, or the error of a node; "": not known.
+ * Borrowed from the summary, or static. */
 const char *remote_summary_why(const struct remote_summary *summary);
 
 /* These take a moment: a lock that other threads hold briefly, never while they wait. */

@@ -19,9 +19,9 @@
 #include "daemon/server/config/options.h"
 #include "gpu/device.h"
 
-#define CONFIG_DEFAULT_FILE "/etc/kvlease/kvleased.conf"
-#define CONFIG_FILE_MAX     (1024 * 1024) /* bytes of a configuration file; not tuned */
-#define CONFIG_PATH_MAX     255
+#define CONFIG_DEFAULT_FILE    "/etc/kvlease/kvleased.conf"
+#define CONFIG_FILE_MAX        (1024 * 1024) /* bytes of a configuration file; not tuned */
+#define CONFIG_PATH_MAX        255
 #define CONFIG_SOCKET_PATH_MAX 107 /* of a socket elsewhere: sun_path, but for its NUL */
 /* The longest name of a socket in runtime_dir itself, "/monitor.sock", must fit in sun_path
  * (unix(7)), NUL included. Tenants' sockets are checked separately. */
