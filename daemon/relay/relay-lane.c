@@ -13,8 +13,10 @@
 #include "daemon/relay/relay-impl.h"
 #include "proto/sock.h"
 
-/* Between attempts to connect. A refused lane waits longer: an administrator has to act. Not
- * tuned. */
+/* Between attempts to connect. The first one after a working connection comes sooner, since
+ * kvlease-exchange may have been restarted. A refused lane waits longer, since an administrator has
+ * to act. Not tuned. */
+#define RESTART_NSEC (20 * NSEC_PER_MSEC)
 #define RETRY_NSEC   (200 * NSEC_PER_MSEC)
 #define REFUSED_NSEC NSEC_PER_SEC
 
@@ -61,12 +63,13 @@ static void lose_hung(struct relay_lane *l)
 
 static void lose_broken(struct relay_lane *l, int why)
 {
+        const bool has_worked = l->state == RELAY_IS_READY;
         char text[REMOTE_FAULT_BYTES];
 
         snprintf(text, sizeof(text), "kvlease-exchange is gone: %s",
                 why == -EPROTO ? "it sent an invalid message" : strerror(-why));
         note_fault(l, text);
-        lose(l, -ECONNRESET, why == -ECONNRESET ? 0 : RETRY_NSEC);
+        lose(l, -ECONNRESET, has_worked ? RESTART_NSEC : RETRY_NSEC);
 }
 
 /* Sends the greeting. Returns 0 or -errno. */
