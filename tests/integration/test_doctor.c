@@ -189,6 +189,38 @@ HARNESS_TEST(test_drain, NULL)
         assert_false(status_finds(h, "draining"));
 }
 
+static const struct private_tenant with_remote[] = {
+        {"a", "remote = rack\n[remote rack]\naddresses = 127.0.0.1:1\n"}, {0}};
+static const struct private_options exchanging = {.tenants = with_remote};
+
+static void await_status(struct harness *h, const char *word)
+{
+        for (unsigned i = 0; i < 100 && !status_finds(h, word); i++)
+                usleep(20000);
+        assert_true(status_finds(h, word));
+}
+
+/* kvlease-exchange ends. status and doctor name it, and its remedy; afterwards status names the
+ * node, which doesn't answer either. */
+HARNESS_TEST(test_exchange, &exchanging)
+{
+        json_t *reply, *f;
+        int status, code;
+
+        await_status(h, "no node of remote rack answers");
+        assert_int_equal(private_exchange_stop(&h->daemon, &status), 0);
+        await_status(h, "remote rack: kvlease-exchange isn't reached");
+        reply = look(h, &code);
+        assert_int_equal(code, EXIT_ERROR);
+        f = find(reply, "remote", "error");
+        assert_non_null(f);
+        assert_non_null(strstr(json_string_value(json_object_get(f, "remedy")),
+                "systemctl enable --now kvlease-exchange.socket"));
+        json_decref(reply);
+        assert_int_equal(private_exchange_start(&h->daemon), 0);
+        await_status(h, "no node of remote rack answers");
+}
+
 HARNESS_TEST(test_stopped, NULL)
 {
         int status, code;
