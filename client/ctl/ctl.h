@@ -72,6 +72,7 @@ enum ctl_exit {
         X(SPLIT, "split", NULL, false, "give each tenant an equal static part of the cache")       \
         X(BELOW, "below", "N", false, "add a lower tier with N times the pages of the cache")      \
         X(SEEDS, "seeds", "N", false, "run N times with other ids; show mean and deviation")       \
+        X(FROM, "from", "PERCENT", false, "don't count this first part of the requests")           \
         X(PREFILL_RATE, "prefill-rate", "N", false,                                                \
                 "tokens a second that are computed if they aren't found")                          \
         X(TIME_PER_OUTPUT_TOKEN, "time-per-output-token", "TIME", false,                           \

@@ -193,6 +193,15 @@ static int set_seeds(const struct ctl *ctl, struct curves *c)
         return r;
 }
 
+static int set_from(const struct ctl *ctl, const struct trace *t, struct curves *c)
+{
+        uint64_t percent = 0;
+        int r = trace_number(ctl, CTL_OPTION_FROM, 99, &percent);
+
+        c->count_from = (uint32_t)(t->sim.n_requests * percent / 100);
+        return r;
+}
+
 static const char *default_policies(const struct ctl *ctl)
 {
         if (ctl->options[CTL_OPTION_BELOW] || ctl->options[CTL_OPTION_EXPECT])
@@ -232,6 +241,8 @@ static int replay_curves(const struct ctl *ctl, const struct trace *t, struct cu
         if (r == CTL_OK)
                 r = set_seeds(ctl, c);
         if (r == CTL_OK)
+                r = set_from(ctl, t, c);
+        if (r == CTL_OK)
                 r = set_engine(ctl, c);
         if (r != CTL_OK)
                 return r;
@@ -255,6 +266,9 @@ static void print_replay(const struct ctl *ctl, const struct trace *t, const str
                 !c->split || t->sim.n_tenants == 1 ? "one cache for all"
                                                    : "a cache of equal size for each tenant",
                 t->sim.block_tokens);
+        if (c->count_from > 0)
+                printf("The first %" PRIu32 " of %" PRIu32 " requests don't count\n", c->count_from,
+                        t->sim.n_requests);
         if (c->below > 0)
                 printf("A tier below has %" PRIu32 " times the pages; +below: hits in both\n",
                         c->below);

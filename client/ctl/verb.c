@@ -196,7 +196,10 @@ const struct verb verbs[] = {
                 "--below adds a lower tier, and a column for hits in both. --expect shows the gain "
                 "from kvl_expect() in an engine that reports its waiting requests. "
                 "--attention-crossover adds the computation that hits save, and policies that use "
-                "it. --seeds shows the standard deviation over runs with other ids of pages.\n\n"
+                "it. --seeds shows the standard deviation over runs with other ids of pages. "
+                "--from "
+                "leaves the first requests out of all figures: they fill the cache, and policies "
+                "learn from them.\n\n"
                 "--window-groups and --window-tokens give all groups of layers but one a window: "
                 "each block has a page of every group. Policies are shown with and without "
                 "hints about pages whose window has passed.\n\n"
@@ -206,9 +209,9 @@ const struct verb verbs[] = {
                 "are\n" TRACE_POLICIES TRACE_FILES,
                 1, UINT_MAX,
                 TRACE_OPTIONS | O(POLICIES) | O(CAPACITIES) | O(SPLIT) | O(BELOW) | O(EXPECT) |
-                        O(EXPECT_WRONG) | O(ATTENTION_CROSSOVER) | O(SEEDS) | O(WINDOW_GROUPS) |
-                        O(WINDOW_TOKENS) | O(PREFILL_RATE) | O(TIME_PER_OUTPUT_TOKEN) |
-                        O(MAX_RUNNING),
+                        O(EXPECT_WRONG) | O(ATTENTION_CROSSOVER) | O(SEEDS) | O(FROM) |
+                        O(WINDOW_GROUPS) | O(WINDOW_TOKENS) | O(PREFILL_RATE) |
+                        O(TIME_PER_OUTPUT_TOKEN) | O(MAX_RUNNING),
                 true, NULL, verb_trace_replay},
         {"trace analyze", "FILE...", "analyze a trace: lengths, repeats, hits, demand",
                 "The demand of a tenant is the pages that its requests use. A page counts for "

@@ -213,6 +213,7 @@ static void prepare_job(struct curves *c, const struct place *at, struct replay_
                 .goes_by_cost = c->goes_by_cost[at->policy],
                 .expect = c->expect,
                 .wrong_percent = c->wrong_percent,
+                .count_from = c->count_from,
                 .tenant = at->n_parts > 1 ? at->part : SIM_ALL_TENANTS,
                 .may_bypass = c->policies[at->policy] == &evict_optimum,
                 .engine = c->engine,

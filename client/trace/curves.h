@@ -30,6 +30,7 @@ struct curves {
         bool split;
         uint32_t below; /* pages of a lower tier, in multiples; 0: none. Policies must support it */
         uint32_t expect, wrong_percent; /* sim_options; policies must have lock() */
+        uint32_t count_from;            /* sim_options */
         struct sim_engine engine;       /* the time that requests take */
         struct sim_windows windows;     /* all but `told` */
         unsigned n_seeds;               /* seeds of page ids, 0..n_seeds-1; 0: one */

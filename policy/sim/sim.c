@@ -572,6 +572,8 @@ uint32_t sim_run(struct sim *s, uint32_t n)
         for (; n > 0 && s->next < s->trace.n_requests; n--, s->next++) {
                 const struct sim_request *r = &s->trace.requests[s->next];
 
+                if (s->next == s->options.count_from)
+                        s->result = (struct sim_result){0};
                 if (s->expect)
                         fill_queue(s);
                 if (!is_ours(s, r))

@@ -87,6 +87,8 @@ struct sim_options {
         uint32_t expect;         /* length of the queue; 0: nothing is expected */
         uint32_t wrong_percent;  /* share of requests for which a text is expected that isn't
                                     requested again, instead of theirs */
+        uint32_t count_from;     /* index of a request of the trace: the result leaves out earlier
+                                    ones; not with sim_run_one() */
         uint32_t tenant;         /* run this tenant's requests; SIM_ALL_TENANTS: all */
         /* The optimum's rules: nothing is held, and a block that was just inserted may be evicted.
          */

@@ -218,6 +218,23 @@ TEST(test_seeds)
         check_has("replay good.jsonl --seeds 101", 2, "--seeds: '101' is no number of 1 to 100");
 }
 
+/* The first request fills the cache. */
+TEST(test_from)
+{
+        check("replay good.jsonl --policies lru,optimum --capacities 2 --from 66", 0,
+                "Token hit %, one cache for all, pages of 16 tokens\n"
+                "The first 1 of 3 requests don't count\n"
+                "  capacity          pages      lru  optimum\n"
+                "  2 pages               2    44.44    66.67\n");
+        check_has("replay good.jsonl --policies lru --capacities 2 --from 67 --json", 0,
+                "\"input_tokens\": 40");
+        /* Rounded down to none. */
+        check_has("replay good.jsonl --policies lru --capacities 2 --from 33 --json", 0,
+                "\"input_tokens\": 104");
+        check_has("replay good.jsonl --from 100", 2, "--from: '100' is no number of 1 to 99");
+        check_has("analyze good.jsonl --from 50", 2, "--from isn't an option of trace analyze");
+}
+
 /* A block a second, an output token a second. Two pages have no room for two requests, nor for all
  * of one: they begin at 0, 18 and 35 s, and the last ends at 44.5 s. */
 TEST(test_requests_that_take_time)
