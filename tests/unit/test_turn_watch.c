@@ -73,9 +73,13 @@ static void computes(void)
 TEST(test_sleep)
 {
         struct world w;
+        unsigned n = 0;
 
-        run(&w, sleeps);
-        assert_true(w.watch.longest_nsec >= LONG_MSEC / 2 * NSEC_PER_MSEC);
+        /* On a busy machine all of it may count so. */
+        do
+                run(&w, sleeps);
+        while (w.watch.longest_nsec < LONG_MSEC / 2 * NSEC_PER_MSEC && ++n < 20);
+        assert_true(n < 20);
         assert_true(w.watch.turns.sum_nsec >= LONG_MSEC / 2 * NSEC_PER_MSEC);
 }
 
