@@ -10,6 +10,7 @@
 #include "daemon/exchange/import.h"
 #include "daemon/core/memory/tasks.h"
 #include "tests/integration/redis-needed.h"
+#include "tests/unit/relay-server.h"
 #include "tests/unit/tier-fixture.h"
 
 /* A text must have 256 tokens, or 16 pages, to be loaded. */
@@ -32,6 +33,13 @@ struct host {
 };
 
 static struct redis_cluster server;
+static struct relay_server relay;
+
+static inline void __attribute__((destructor)) stop_relay(void)
+{
+        if (relay.pid > 0)
+                relay_server_stop(&relay);
+}
 
 /* Bytes a second that hosts started from now on export. */
 static uint64_t host_write_rate = UINT64_C(1) << 30;
@@ -119,14 +127,30 @@ static inline void host_open_exchange(struct host *h, bool may_write, const char
         assert_int_equal(exchange_open(h->w.a, &o, &h->w.d), 0);
 }
 
+/* The store is reached through kvlease-exchange, which runs as long as the test. */
+static inline struct remote_store *host_open_store(void)
+{
+        const char *const address = server.servers[0].address;
+        const struct remote_options o = {.addresses = &address,
+                .n_addresses = 1,
+                .silence_msec = PATIENCE_NSEC / NSEC_PER_MSEC};
+        struct remote_store *s;
+
+        if (relay.pid == 0)
+                relay_server_start(&relay);
+        assert_int_equal(relay_server_open(&relay, &o, &s), 0);
+        store_await_known(s);
+        relay_await_lanes(s);
+        return s;
+}
+
 /* n_below: sets of memory in a lower tier. */
 static inline void host_start_on(
         struct host *h, bool may_write, const char *secret, unsigned n_below)
 {
         *h = (struct host){.is_over = false};
         tiers_start(&h->w, &evict_lru, 4, n_below, host_planes, host_codec);
-        h->remote = store_open_at(server.servers[0].address);
-        store_await_known(h->remote);
+        h->remote = host_open_store();
         host_open_exchange(h, may_write, secret);
         if (may_write)
                 host_await_epoch(h);

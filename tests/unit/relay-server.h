@@ -2,8 +2,10 @@
 #ifndef KVL_TESTS_RELAY_SERVER_H
 #define KVL_TESTS_RELAY_SERVER_H
 
+#include "tests/unit/remote-fixture.h"
 #include "tests/unit/test-support.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -77,6 +79,19 @@ static inline int relay_server_open(
                 assert_int_equal(chmod(s->secret, 0600), 0);
         }
         return relay_open(&o, ret);
+}
+
+/* The lanes of values may be ready later than that of questions. */
+static inline void relay_await_lanes(struct remote_store *s)
+{
+        struct one o;
+
+        for (unsigned i = 0; i < 2 * RELAY_LARGE_LANES; i++) {
+                char byte;
+
+                while (one_call(s, REMOTE_READ, "{kvl:1:a:none}", &byte, 1, &o) == -EHOSTDOWN)
+                        usleep(1000);
+        }
 }
 
 #endif

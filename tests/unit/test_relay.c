@@ -66,18 +66,11 @@ struct scene {
 static void await_ready(struct scene *s)
 {
         struct remote_stats stats;
-        struct one o;
 
         store_await_known(s->store);
         remote_stats(s->store, &stats);
         assert_string_equal(stats.fault, "");
-        /* The lanes of values may be later. */
-        for (unsigned i = 0; i < 2 * RELAY_LARGE_LANES; i++) {
-                char byte;
-
-                while (one_call(s->store, REMOTE_READ, "{k}1", &byte, 1, &o) == -EHOSTDOWN)
-                        usleep(1000);
-        }
+        relay_await_lanes(s->store);
 }
 
 static void open_store(struct scene *s)
