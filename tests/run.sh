@@ -251,8 +251,8 @@ python_install() {
         # shellcheck disable=SC2086
         [ -e build/build.ninja ] || build build --buildtype=release $symbols || return 1
         say "building client/python"
-        check compile-for-python ninja -C build daemon/server/kvleased client/ctl/kvleasectl \
-                client/lib/libkvlease.a || return 1
+        check compile-for-python ninja -C build daemon/server/kvleased daemon/network/kvlease-exchange \
+                client/ctl/kvleasectl client/lib/libkvlease.a || return 1
         python_venv || return 1
         # Built as a user builds it, but with the library of build/.
         check python-install env CFLAGS=-Werror PATH="$venv/bin:$PATH" "$venv/bin/pip" install -q --disable-pip-version-check --no-deps \

@@ -47,11 +47,15 @@ class Daemon:
         self.log = directory / "log"
         self._keep = keep
         self._process: subprocess.Popen[bytes] | None = None
+        self._exchange: subprocess.Popen[bytes] | None = None
+        self._exchange_socket = directory / "exchange.sock" if "[remote " in tenant else None
         for part in ("run", "state"):
             (directory / part).mkdir()
         (directory / "conf").write_text(
             f"[daemon]\ndevices = {name}\nruntime_dir = {directory}/run\n"
-            f"state_dir = {directory}/state\n[device {name}]\n{device}\n[tenant a]\n{tenant}\n"
+            f"state_dir = {directory}/state\n"
+            + (f"exchange_socket = {self._exchange_socket}\n" if self._exchange_socket else "")
+            + f"[device {name}]\n{device}\n[tenant a]\n{tenant}\n"
         )
 
     def start(self) -> None:
@@ -59,6 +63,9 @@ class Daemon:
         program = [str(BUILD / "daemon/server/kvleased"), "--config", str(self.directory / "conf")]
         if self._keep:
             program += ["--keep", "--keep-young=1ms"]
+        if self._exchange_socket and not self._exchange:
+            exchange = [str(BUILD / "daemon/network/kvlease-exchange"), "--socket"]
+            self._exchange = subprocess.Popen([*exchange, str(self._exchange_socket)])
         notify = self.directory / "notify"
         with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as ready, self.log.open("ab") as log:
             ready.bind(str(notify))
@@ -117,15 +124,17 @@ class Daemon:
         return int(self.ctl_json("status")[name])
 
     def stop(self) -> None:
-        """Ends it, whatever state it is in."""
-        process, self._process = self._process, None
-        if process and process.poll() is None:
-            process.terminate()
-            try:
-                process.wait(START_SECONDS)
-            except subprocess.TimeoutExpired:
-                process.kill()
-                process.wait()
+        """Ends it, whatever state it is in, and its kvlease-exchange."""
+        processes = [self._process, self._exchange]
+        self._process = self._exchange = None
+        for process in processes:
+            if process and process.poll() is None:
+                process.terminate()
+                try:
+                    process.wait(START_SECONDS)
+                except subprocess.TimeoutExpired:
+                    process.kill()
+                    process.wait()
 
 
 def wait_until(is_so: Callable[[], bool], seconds: float = START_SECONDS) -> None:
