@@ -11,6 +11,7 @@
 
 #include "base/fd.h"
 #include "base/macros.h"
+#include "base/map.h"
 #include "daemon/relay/relay-arena.h"
 #include "daemon/relay/relay-channel.h"
 #include "proto/sock.h"
@@ -348,6 +349,7 @@ enum {
         LIE_BEFORE_READY,
         LIE_UNKNOWN_KIND,
         LIE_UNKNOWN_ID,
+        LIE_NO_ID, /* one that no map has */
         LIE_TOO_FEW,
         LIE_TOO_LONG, /* a message */
         LIE_VALUE_TOO_LONG,
@@ -368,7 +370,9 @@ static void liar_answer(struct liar *l, struct relay_channel *c, const struct re
 {
         struct relay_result results[4] = {{.result = 0, .n_found = 1000, .n_bytes = 4}};
         struct relay_status status = {.is_known = 7, .n = l->kind == LIE_STATUS_MANY ? 1000000 : 0};
-        const uint64_t id = m->head.id + (l->kind == LIE_UNKNOWN_ID ? 1000 : 0);
+        const uint64_t id = l->kind == LIE_NO_ID
+                                    ? MAP_KEY_NONE
+                                    : m->head.id + (l->kind == LIE_UNKNOWN_ID ? 1000 : 0);
 
         if (l->kind == LIE_UNKNOWN_KIND)
                 liar_put(c, (enum relay_kind)77, id, results, 1);
