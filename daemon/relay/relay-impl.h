@@ -60,6 +60,7 @@ struct relay_lane {
         _Atomic uint64_t bytes;    /* of values that aren't over */
 
         enum relay_state state;
+        uint64_t tried_nsec; /* time of the last attempt to connect */
         uint64_t until_nsec; /* AWAY: time of the next attempt; GREETS: the latest answer */
         struct relay_channel channel;
         struct relay_arena arena;

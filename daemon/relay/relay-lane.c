@@ -13,10 +13,8 @@
 #include "daemon/relay/relay-impl.h"
 #include "proto/sock.h"
 
-/* Between attempts to connect. The first one after a working connection comes sooner, since
- * kvlease-exchange may have been restarted. A refused lane waits longer, since an administrator has
- * to act. Not tuned. */
-#define RESTART_NSEC (20 * NSEC_PER_MSEC)
+/* From one attempt to connect to the next. After a refusal it is longer: an administrator has to
+ * act. Not tuned. */
 #define RETRY_NSEC   (200 * NSEC_PER_MSEC)
 #define REFUSED_NSEC NSEC_PER_SEC
 
@@ -46,7 +44,7 @@ static void lose(struct relay_lane *l, int why, uint64_t retry_nsec)
                 relay_loan_end(l, n, -EHOSTDOWN);
         relay_arena_deinit(&l->arena);
         l->state = RELAY_IS_AWAY;
-        l->until_nsec = clock_now_nsec() + retry_nsec;
+        l->until_nsec = l->tried_nsec + retry_nsec;
 }
 
 static void note_fault(struct relay_lane *l, const char *why)
@@ -63,13 +61,12 @@ static void lose_hung(struct relay_lane *l)
 
 static void lose_broken(struct relay_lane *l, int why)
 {
-        const bool has_worked = l->state == RELAY_IS_READY;
         char text[REMOTE_FAULT_BYTES];
 
         snprintf(text, sizeof(text), "kvlease-exchange is gone: %s",
                 why == -EPROTO ? "it sent an invalid message" : strerror(-why));
         note_fault(l, text);
-        lose(l, -ECONNRESET, has_worked ? RESTART_NSEC : RETRY_NSEC);
+        lose(l, -ECONNRESET, RETRY_NSEC);
 }
 
 /* Sends the greeting. Returns 0 or -errno. */
@@ -97,6 +94,7 @@ static void try_connect(struct relay_lane *l)
         int fd = sock_connect(l->relay->socket);
         int r = fd < 0 ? fd : 0;
 
+        l->tried_nsec = clock_now_nsec();
         if (r == 0) {
                 relay_channel_init(&l->channel, fd);
                 r = greet(l);

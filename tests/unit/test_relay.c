@@ -356,7 +356,10 @@ enum {
         LIE_RESULT,
         LIE_STATUS_SHORT,
         LIE_STATUS_MANY,
-        N_LIES
+        N_LIES,
+        LIE_CLOSES, /* each connection, once it was greeted */
+        LIE_READY_CLOSES,
+        LIE_SILENT, /* answers no operation */
 };
 
 static void liar_put(
@@ -395,14 +398,16 @@ static void liar_take(struct liar *l, unsigned i, const struct relay_message *m)
 {
         struct relay_channel *c = &l->lanes[i].channel;
 
-        if (m->head.kind == RELAY_OPEN) {
+        if (m->head.kind == RELAY_OPEN && l->kind == LIE_CLOSES) {
+                shutdown(c->fd, SHUT_RDWR);
+        } else if (m->head.kind == RELAY_OPEN) {
                 memcpy(&l->lanes[i].open, m->bytes, sizeof(l->lanes[i].open));
                 if (l->kind == LIE_BEFORE_READY)
                         liar_put(c, RELAY_DONE, 1, NULL, 0);
                 liar_put(c, RELAY_READY, 0, NULL, 0);
                 l->lanes[i].arena = memory_map(c->received_fd, l->lanes[i].open.arena_bytes);
                 assert_non_null(l->lanes[i].arena);
-        } else if (m->head.kind == RELAY_BEGIN) {
+        } else if (m->head.kind == RELAY_BEGIN && l->kind != LIE_SILENT) {
                 memcpy(l->lanes[i].arena, "lies", 4);
                 liar_answer(l, c, m);
         }
@@ -445,7 +450,7 @@ static void *liar_run(void *data)
                         }
                         while (relay_channel_next(c, &m) > 0)
                                 liar_take(l, i, &m);
-                        if (relay_channel_flush(c) < 0)
+                        if (relay_channel_flush(c) < 0 || l->kind == LIE_READY_CLOSES)
                                 liar_forget(l, i);
                 }
         }
@@ -515,6 +520,24 @@ TEST_ON(test_lies, struct liar, l, liar_start, liar_stop)
                         assert_memory_equal(got, "########", 8);
                 }
                 remote_close(store);
+        }
+}
+
+/* A process that closes each connection costs a few attempts in a second. */
+TEST_ON(test_closes, struct liar, l, liar_start, liar_stop)
+{
+        const char *const address = "127.0.0.1:1";
+        const struct relay_options options = {
+                .socket = l->socket, .remote = {.addresses = &address, .n_addresses = 1}};
+        struct remote_store *store;
+
+        for (unsigned lie = LIE_CLOSES; lie <= LIE_READY_CLOSES; lie++) {
+                l->n_connections = 0;
+                l->kind = lie;
+                assert_int_equal(relay_open(&options, &store), 0);
+                usleep(500000);
+                remote_close(store);
+                assert_in_range(l->n_connections, 3, 3 * 4);
         }
 }
 
