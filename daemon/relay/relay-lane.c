@@ -158,6 +158,11 @@ static void receive_messages(struct relay_lane *l)
 
 /* ---- operations ------------------------------------------------------------------------------ */
 
+static bool is_canceled(const struct relay_loan *n)
+{
+        return atomic_load(&n->task->is_canceled);
+}
+
 /* Takes what the loop has submitted. Returns true if the lane has to stop. */
 static bool take_inbox(struct relay_lane *l)
 {
@@ -173,13 +178,11 @@ static bool take_inbox(struct relay_lane *l)
         list_for_each_safe (n, &inbox, struct relay_loan, link) {
                 list_remove(&n->link);
                 list_append(&l->waiting, &n->link);
+                /* An earlier look may have been at the lists without it. */
+                if (is_canceled(n))
+                        atomic_store(&l->has_canceled, true);
         }
         return is_stopping;
-}
-
-static bool is_canceled(const struct relay_loan *n)
-{
-        return atomic_load(&n->task->is_canceled);
 }
 
 static void cancel_some(struct relay_lane *l)

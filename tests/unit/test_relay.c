@@ -359,7 +359,6 @@ enum {
         N_LIES,
         LIE_CLOSES, /* each connection, once it was greeted */
         LIE_READY_CLOSES,
-        LIE_SILENT, /* answers no operation */
 };
 
 static void liar_put(
@@ -407,7 +406,7 @@ static void liar_take(struct liar *l, unsigned i, const struct relay_message *m)
                 liar_put(c, RELAY_READY, 0, NULL, 0);
                 l->lanes[i].arena = memory_map(c->received_fd, l->lanes[i].open.arena_bytes);
                 assert_non_null(l->lanes[i].arena);
-        } else if (m->head.kind == RELAY_BEGIN && l->kind != LIE_SILENT) {
+        } else if (m->head.kind == RELAY_BEGIN) {
                 memcpy(l->lanes[i].arena, "lies", 4);
                 liar_answer(l, c, m);
         }
@@ -537,7 +536,7 @@ TEST_ON(test_closes, struct liar, l, liar_start, liar_stop)
                 assert_int_equal(relay_open(&options, &store), 0);
                 usleep(500000);
                 remote_close(store);
-                assert_in_range(l->n_connections, 3, 3 * 4);
+                assert_in_range(l->n_connections, 3, 100);
         }
 }
 
