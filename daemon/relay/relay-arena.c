@@ -28,6 +28,9 @@ void relay_arena_deinit(struct relay_arena *a)
         if (a->at)
                 munmap(a->at, a->bytes);
         a->at = NULL;
+        /* kvlease-exchange may keep the file, whose memory is charged to this process. */
+        if (a->fd >= 0 && a->touched > 0)
+                (void)fd_punch_hole(a->fd, 0, a->touched);
         a->fd = fd_close(a->fd);
 }
 

@@ -155,7 +155,7 @@ int relay_channel_fill(struct relay_channel *c)
         iov = (struct iovec){c->in.at + c->in.end, c->in.size - c->in.end};
         if (c->takes_fd) {
                 msg.msg_control = &control;
-                msg.msg_controllen = sizeof(control);
+                msg.msg_controllen = CMSG_LEN(sizeof(int)); /* with its padding: for two */
         }
         do
                 n = recvmsg(c->fd, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);

@@ -547,6 +547,7 @@ TEST(test_arena)
         struct relay_place p[4] = {0};
         struct relay_arena a;
         struct stat st;
+        int kept;
 
         assert_int_equal(relay_arena_init(&a, 1 << 20), 0);
         assert_int_equal(relay_arena_take(&a, 1, &p[0]), 0);
@@ -572,5 +573,45 @@ TEST(test_arena)
         assert_true(relay_arena_trim(&a, 3 + RELAY_ARENA_KEPT_NSEC) == UINT64_MAX);
         assert_int_equal(fstat(a.fd, &st), 0);
         assert_int_equal(st.st_blocks, 0);
+        /* A process that keeps the file keeps no memory. */
+        assert_int_equal(relay_arena_take(&a, 1 << 20, &p[0]), 0);
+        memset(a.at, 1, 1 << 20);
+        kept = dup(a.fd);
         relay_arena_deinit(&a);
+        assert_int_equal(fstat(kept, &st), 0);
+        assert_int_equal(st.st_blocks, 0);
+        close(kept);
+}
+
+/* ---- the channel ----------------------------------------------------------------------------- */
+
+/* Descriptors that aren't wanted are closed; the test's end counts them. */
+TEST(test_two_descriptors)
+{
+        union {
+                char bytes[CMSG_SPACE(2 * sizeof(int))];
+                struct cmsghdr align;
+        } control = {0};
+        struct iovec iov = {(void *)"x", 1};
+        struct msghdr msg = {.msg_iov = &iov,
+                .msg_iovlen = 1,
+                .msg_control = &control,
+                .msg_controllen = sizeof(control)};
+        struct cmsghdr *c = CMSG_FIRSTHDR(&msg);
+        struct relay_channel channel;
+        int pair[2];
+
+        assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
+        *c = (struct cmsghdr){.cmsg_len = CMSG_LEN(2 * sizeof(int)),
+                .cmsg_level = SOL_SOCKET,
+                .cmsg_type = SCM_RIGHTS};
+        memcpy(CMSG_DATA(c), pair, sizeof(pair));
+        relay_channel_init(&channel, pair[0]);
+        channel.takes_fd = true;
+        for (unsigned i = 0; i < 2; i++) {
+                assert_int_equal(sendmsg(pair[1], &msg, 0), 1);
+                assert_int_equal(relay_channel_fill(&channel), 0);
+        }
+        relay_channel_deinit(&channel);
+        close(pair[1]);
 }
