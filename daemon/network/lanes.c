@@ -80,6 +80,7 @@ static void accept_lane(struct lanes *s)
         int fd = accept4(s->listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
         struct lane *l = fd >= 0 && s->n < LANES_MAX ? calloc(1, sizeof(*l)) : NULL;
 
+        s->is_full = fd < 0;
         if (!l) {
                 fd_close(fd);
                 return;
@@ -445,7 +446,7 @@ static unsigned gather_fds(struct lanes *s, int wake_fd, struct pollfd *fds)
         unsigned n = 0;
 
         fds[n++] = (struct pollfd){.fd = wake_fd, .events = POLLIN};
-        fds[n++] = (struct pollfd){.fd = s->listen_fd, .events = POLLIN};
+        fds[n++] = (struct pollfd){.fd = s->is_full ? -1 : s->listen_fd, .events = POLLIN};
         list_for_each (t, &s->stores, struct store, link)
                 fds[n++] = (struct pollfd){.fd = remote_fd(t->remote), .events = POLLIN};
         list_for_each (l, &s->list, struct lane, link)
@@ -458,19 +459,21 @@ static unsigned gather_fds(struct lanes *s, int wake_fd, struct pollfd *fds)
 int lanes_turn(struct lanes *s, int wake_fd)
 {
         struct pollfd fds[2 + 2 * LANES_MAX];
+        const bool waits = s->n > 0 || s->is_full;
         unsigned n = gather_fds(s, wake_fd, fds), i = 2;
         uint64_t now_nsec;
 
-        if (poll(fds, n, s->n > 0 ? (int)(RELAY_STATUS_NSEC / NSEC_PER_MSEC) : -1) < 0)
+        if (poll(fds, n, waits ? (int)(RELAY_STATUS_NSEC / NSEC_PER_MSEC) : -1) < 0)
                 return errno == EINTR ? 0 : -errno;
         list_for_each (t, &s->stores, struct store, link)
                 if (fds[i++].revents)
                         (void)remote_reap(t->remote);
         /* New stores and lanes are appended, and none leaves a list before sweep(). */
         list_for_each (l, &s->list, struct lane, link) {
-                if (i < n && fds[i++].revents & (POLLIN | POLLHUP | POLLERR))
+                if (i < n && fds[i++].revents & (POLLIN | POLLHUP | POLLERR) && !is_gone(l))
                         receive_lane(l);
         }
+        s->is_full = false;
         if (fds[1].revents)
                 accept_lane(s);
         now_nsec = clock_now_nsec();

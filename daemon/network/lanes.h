@@ -11,6 +11,7 @@
 #ifndef KVL_NETWORK_LANES_H
 #define KVL_NETWORK_LANES_H
 
+#include <stdbool.h>
 #include <stdint.h>
 
 #include "base/list.h"
@@ -23,6 +24,7 @@ struct lanes {
         int listen_fd;                 /* borrowed */
         struct list_link list;         /* struct lane.link */
         unsigned n;                    /* of these */
+        bool is_full;                  /* none could be accepted: not asked in the next turn */
         struct list_link stores;       /* struct store.link */
         char refused[RELAY_WHY_BYTES]; /* the last sentence of a refusal: the log has it once */
 };

@@ -6,6 +6,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 
@@ -327,6 +328,39 @@ RELAY_SCENE(test_refused)
                 assert_int_equal(relay_open(&o, &s->store), 0);
                 await_fault(s, rows[i].part);
         }
+}
+
+static uint64_t cpu_nsec_of(pid_t pid)
+{
+        struct timespec t;
+        clockid_t clock;
+
+        assert_int_equal(clock_getcpuclockid(pid, &clock), 0);
+        assert_int_equal(clock_gettime(clock, &t), 0);
+        return (uint64_t)t.tv_sec * NSEC_PER_SEC + (uint64_t)t.tv_nsec;
+}
+
+/* kvlease-exchange without descriptors for those that connect serves the others, and sleeps. */
+RELAY_SCENE(test_full)
+{
+        const struct rlimit limit = {30, 30};
+        uint8_t got[8] = {0};
+        uint64_t before;
+        int fds[40];
+        struct one o;
+
+        assert_int_equal(prlimit(s->relay.pid, RLIMIT_NOFILE, &limit, NULL), 0);
+        for (unsigned i = 0; i < ARRAY_SIZE(fds); i++) {
+                fds[i] = sock_connect(s->relay.socket);
+                assert_true(fds[i] >= 0);
+        }
+        usleep(100000);
+        before = cpu_nsec_of(s->relay.pid);
+        usleep(500000);
+        assert_in_range(cpu_nsec_of(s->relay.pid) - before, 0, 100 * NSEC_PER_MSEC);
+        assert_int_equal(one_call(s->store, REMOTE_WRITE, "{k}1", got, 8, &o), 0);
+        for (unsigned i = 0; i < ARRAY_SIZE(fds); i++)
+                close(fds[i]);
 }
 
 /* ---- a process that lies --------------------------------------------------------------------- */
