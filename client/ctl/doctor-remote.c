@@ -459,16 +459,19 @@ static bool read_options(struct remote_look *l)
                 return true;
         doctor_find(l->d, errno == EACCES ? DOCTOR_UNCHECKED : DOCTOR_ERROR,
                 "[remote %s] secret_file = %s can't be read: %s", l->name, secret, strerror(errno));
-        doctor_advise(l->d, errno == EACCES ? "run kvleasectl doctor as root" : "make it");
+        doctor_advise(l->d, errno == EACCES ? "run kvleasectl doctor as root"
+                                            : "create it, or correct secret_file");
         return false;
 }
 
-/* Says if the daemon doesn't reach kvlease-exchange, or that one can't be the remote's client. */
+/* Says if the daemon doesn't reach kvlease-exchange, or that one can't be the remote's client.
+ * kvlease-exchange may have read a file before the file was corrected: then only this program is
+ * let in. */
 static void check_exchange(struct doctor *d, const char *name)
 {
         for (size_t i = 0; i < d->daemon.n_remotes; i++) {
                 const struct figures_remote *r = &d->daemon.remotes[i];
-                const char *remedy = verdict_exchange_remedy(r->error);
+                const char *remedy = verdict_exchange_remedy(r);
 
                 if (strcmp(r->name, name) != 0 || !remedy)
                         continue;

@@ -197,9 +197,15 @@ static void look_at_clients(struct verdict *v, const status_row *s)
 
 /* ---- other hosts ----------------------------------------------------------------------------- */
 
-const char *verdict_exchange_remedy(const char *error)
+/* kvlease-exchange reads the files, and kvleased the options. */
+#define REFUSED_REMEDY                                                                             \
+        "correct that; then kvleasectl restart for an option, systemctl restart kvlease-exchange " \
+        "for a file"
+
+const char *verdict_exchange_remedy(const struct figures_remote *r)
 {
-        /* Beginnings of sentences of daemon/relay/relay-lane.c; the last one is of the rest. */
+        /* Beginnings of sentences of daemon/relay/relay-lane.c, the last one of the rest, and of
+         * remote_error_text(): nodes that refuse all connections alike. */
         static const struct {
                 const char *begins, *remedy;
         } rows[] = {
@@ -209,10 +215,13 @@ const char *verdict_exchange_remedy(const char *error)
                 {"kvlease-exchange can't use it",
                         "correct that, then systemctl restart kvlease-exchange"},
                 {"kvlease-exchange ", "systemctl restart kvlease-exchange"},
+                {"kvleased isn't let in", REFUSED_REMEDY},
+                {"the certificate isn't believed", REFUSED_REMEDY},
         };
 
         for (size_t i = 0; i < ARRAY_SIZE(rows); i++)
-                if (strncmp(error, rows[i].begins, strlen(rows[i].begins)) == 0)
+                if (strcmp(r->state, "reached") != 0 &&
+                        strncmp(r->error, rows[i].begins, strlen(rows[i].begins)) == 0)
                         return rows[i].remedy;
         return NULL;
 }
@@ -220,7 +229,7 @@ const char *verdict_exchange_remedy(const char *error)
 static void look_at_remote(struct verdict *v, const struct figures_remote *r)
 {
         const char *colon = r->error[0] ? ": " : "";
-        const char *remedy = verdict_exchange_remedy(r->error);
+        const char *remedy = verdict_exchange_remedy(r);
 
         if (strcmp(r->state, "not-open") == 0)
                 add_finding(v, SEVERITY_WARNING,

@@ -42,9 +42,9 @@ void verdict_of_refusals(struct verdict *v, uint64_t n, const Kvlease__V1__Admin
 /* Looks at the rest, after all devices. */
 void verdict_of_status(struct verdict *v, const struct figures_status *s);
 
-/* Returns the remedy if `error`, of a figures_remote, is a sentence on kvlease-exchange. NULL: it
- * is on a node. Static storage. */
-const char *verdict_exchange_remedy(const char *error);
+/* Returns the remedy if no page is exchanged because of kvlease-exchange or its files. NULL: pages
+ * are exchanged, or nodes don't answer. Static storage. */
+const char *verdict_exchange_remedy(const struct figures_remote *r);
 
 /* Prints it as text, at most `width` columns wide: a line, and findings in at most max_lines lines.
  * A line counts those that don't fit; the first always does. Returns the lines left. */

@@ -141,7 +141,7 @@ HOST_TEST(test_users)
         host_expect(h, "remote", DOCTOR_ERROR, "kvleased isn't let in: WRONGPASS",
                 "secret_file and tls_ of [remote r]");
         configure(h, "[remote r]\naddresses = %s\nuser = all\nsecret_file = /none\n", address);
-        host_expect(h, "remote", DOCTOR_ERROR, "secret_file = /none can't be read", "make it");
+        host_expect(h, "remote", DOCTOR_ERROR, "secret_file = /none can't be read", "create it");
         redis_cluster_deinit(&servers);
 }
 

@@ -583,7 +583,8 @@ HOST_TEST(test_bare_host)
         assert_false(doctor_run(&h->d, "none"));
 }
 
-/* The daemon says that it lacks kvlease-exchange. The nodes are asked all the same. */
+/* The daemon says that it lacks kvlease-exchange, or that servers refuse the password that this one
+ * has read. The nodes are asked all the same. */
 HOST_TEST(test_remote_exchange)
 {
         static const char *const sentences[][2] = {
@@ -592,6 +593,8 @@ HOST_TEST(test_remote_exchange)
                         "systemctl enable --now kvlease-exchange.socket"},
                 {"kvlease-exchange can't use it: secret_file = /run/y can't be read",
                         "correct that, then systemctl restart kvlease-exchange"},
+                {"kvleased isn't let in (user, secret_file)",
+                        "systemctl restart kvlease-exchange for a file"},
                 {"kvlease-exchange doesn't answer: restart it",
                         "systemctl restart kvlease-exchange"}};
         struct host *h = *state;

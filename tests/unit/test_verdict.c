@@ -125,7 +125,6 @@ TEST(test_each_finding)
         arena_deinit(&arena);
 }
 
-/* Recent refusals are a finding, though all is well by now. */
 /* Sentences on kvlease-exchange have its remedies, and others the nodes'. */
 TEST(test_exchange)
 {
@@ -134,6 +133,8 @@ TEST(test_exchange)
                         "enable --now kvlease-exchange.socket"},
                 {"kvlease-exchange can't use it: a password", "correct that, then systemctl"},
                 {"kvlease-exchange is gone: Broken pipe", "systemctl restart kvlease-exchange"},
+                {"kvleased isn't let in (user, secret_file)", "restart kvlease-exchange"},
+                {"the certificate isn't believed (tls_ca, tls_host)", "restart kvlease-exchange"},
                 {"Connection refused", "kvleasectl remote shows"},
         };
 
@@ -157,6 +158,31 @@ TEST(test_exchange)
         }
 }
 
+/* Some nodes refuse kvleased, and others serve: the nodes' remedy. */
+TEST(test_refusing_node)
+{
+        struct figures_remote remote;
+        struct scene s;
+        struct verdict v;
+
+        scene_init(&s);
+        figures_init(&figures_table_remote, &remote);
+        remote.name = "rack";
+        remote.state = "reached";
+        remote.error = "kvleased isn't let in (user, secret_file)";
+        remote.node = "10.0.0.1:6379";
+        remote.n_nodes = 2;
+        remote.n_nodes_open = 1;
+        s.status.remotes = &remote;
+        s.status.n_remotes = 1;
+        v = judge(&s);
+        assert_int_equal(v.n_findings, 1);
+        assert_non_null(strstr(v.findings[0].what, "1 of 2, 10.0.0.1:6379 among them"));
+        assert_non_null(strstr(v.findings[0].remedy, "kvleasectl remote shows"));
+        verdict_deinit(&v);
+}
+
+/* Recent refusals are a finding, though all is well by now. */
 TEST(test_refusals)
 {
         Kvlease__V1__AdminEvent last = KVLEASE__V1__ADMIN_EVENT__INIT;
