@@ -93,7 +93,7 @@ int main(int argc, char **argv)
         if (fd_open_standard() < 0)
                 return CODE_FAILED;
         opterr = 0;
-        while ((c = getopt_long(argc, argv, "h", options, NULL)) != -1) {
+        while ((c = getopt_long(argc, argv, ":h", options, NULL)) != -1) {
                 switch (c) {
                 case OPT_SOCKET:
                         path = optarg;
@@ -104,6 +104,10 @@ int main(int argc, char **argv)
                 case OPT_VERSION:
                         puts("kvlease-exchange " KVLEASE_VERSION);
                         return CODE_OK;
+                case ':':
+                        fprintf(stderr, "kvlease-exchange: %s: needs a value; see --help\n",
+                                argv[optind - 1]);
+                        return CODE_USAGE;
                 default:
                         fprintf(stderr, "kvlease-exchange: %s\n",
                                 option_fault("kvlease-exchange", argv[optind - 1], options, fault));
