@@ -212,6 +212,9 @@ const char *verdict_exchange_remedy(const struct figures_remote *r)
                 {"kvlease-exchange isn't reached",
                         "systemctl enable --now kvlease-exchange.socket, of the package "
                         "kvlease-exchange"},
+                {"kvlease-exchange refuses connections",
+                        "give its socket to kvleased's user: SocketUser= of "
+                        "kvlease-exchange.socket"},
                 {"kvlease-exchange can't use it",
                         "correct that, then systemctl restart kvlease-exchange"},
                 {"kvlease-exchange ", "systemctl restart kvlease-exchange"},

@@ -100,9 +100,11 @@ static void try_connect(struct relay_lane *l)
                 r = greet(l);
         }
         if (r < 0) {
-                snprintf(text, sizeof(text),
-                        "kvlease-exchange isn't reached at %.120s (%s): start kvlease-exchange",
-                        l->relay->socket, strerror(-r));
+                snprintf(text, sizeof(text), "kvlease-exchange %s at %.120s (%s): %s",
+                        r == -EACCES ? "refuses connections" : "isn't reached", l->relay->socket,
+                        strerror(-r),
+                        r == -EACCES ? "give the socket to kvleased's user"
+                                     : "start kvlease-exchange");
                 note_fault(l, text);
                 lose(l, -EHOSTDOWN, RETRY_NSEC);
                 return;

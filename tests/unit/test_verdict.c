@@ -131,6 +131,7 @@ TEST(test_exchange)
         static const char *const rows[][2] = {
                 {"kvlease-exchange isn't reached at /run/x",
                         "enable --now kvlease-exchange.socket"},
+                {"kvlease-exchange refuses connections at /run/x", "give its socket to kvleased"},
                 {"kvlease-exchange can't use it: a password", "correct that, then systemctl"},
                 {"kvlease-exchange is gone: Broken pipe", "systemctl restart kvlease-exchange"},
                 {"kvleased isn't let in (user, secret_file)", "restart kvlease-exchange"},
