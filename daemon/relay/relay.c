@@ -102,8 +102,7 @@ void relay_note_fault(struct relay *r, const char *why)
         r->n_nodes = 0;
         snprintf(r->stats.fault, sizeof(r->stats.fault), "%s", why);
         for (char *c = r->stats.fault; *c; c++)
-                if ((unsigned char)*c < ' ' || *c == 0x7f)
-                        *c = '?';
+                *c = *c >= ' ' && *c <= '~' ? *c : '?';
         pthread_mutex_unlock(&r->of.lock);
 }
 

@@ -393,6 +393,7 @@ enum {
         N_LIES,
         LIE_CLOSES, /* each connection, once it was greeted */
         LIE_READY_CLOSES,
+        LIE_REFUSES, /* with a sentence that a terminal obeys, and that isn't UTF-8 */
 };
 
 static void liar_put(
@@ -433,6 +434,9 @@ static void liar_take(struct liar *l, unsigned i, const struct relay_message *m)
 
         if (m->head.kind == RELAY_OPEN && l->kind == LIE_CLOSES) {
                 shutdown(c->fd, SHUT_RDWR);
+        } else if (m->head.kind == RELAY_OPEN && l->kind == LIE_REFUSES) {
+                liar_put(
+                        c, RELAY_REFUSED, 0, "no\n\x1b[m \xc2\x9bm \xe2\x80\xae \xff \xc3\xa4", 19);
         } else if (m->head.kind == RELAY_OPEN) {
                 memcpy(&l->lanes[i].open, m->bytes, sizeof(l->lanes[i].open));
                 if (l->kind == LIE_BEFORE_READY)
@@ -572,6 +576,19 @@ TEST_ON(test_closes, struct liar, l, liar_start, liar_stop)
                 remote_close(store);
                 assert_in_range(l->n_connections, 3, 100);
         }
+}
+
+TEST_ON(test_sentence, struct liar, l, liar_start, liar_stop)
+{
+        const char *const address = "127.0.0.1:1";
+        const struct relay_options options = {
+                .socket = l->socket, .remote = {.addresses = &address, .n_addresses = 1}};
+        struct scene s;
+
+        l->kind = LIE_REFUSES;
+        assert_int_equal(relay_open(&options, &s.store), 0);
+        await_fault(&s, "can't use it: no??[m ??m ??? ? ??");
+        remote_close(s.store);
 }
 
 /* ---- the arena ------------------------------------------------------------------------------- */
