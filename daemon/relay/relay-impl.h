@@ -41,7 +41,7 @@ struct relay_loan {
         uint64_t deadline_nsec;
         uint64_t value_bytes; /* of all its values */
         struct relay_place place;
-        uint8_t *keys;      /* owned; of all operations, as relay-wire.h has them */
+        uint8_t *keys;      /* owned; of all operations, as relay-wire.h has them; NULL: sent */
         uint32_t n, n_sent; /* operations; those that were sent */
         struct relay_row rows[];
 };

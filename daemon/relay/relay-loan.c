@@ -213,6 +213,7 @@ int relay_loan_send(struct relay_lane *l, struct relay_loan *n)
                         r = put_begin(l, n, now_nsec);
                 list_remove(&n->link);
                 list_append(&l->live, &n->link);
+                free(TAKE(n->keys)); /* the message has them; it may be given up for a minute */
                 if (r < 0)
                         relay_loan_end(l, n, r);
         } else {
