@@ -77,6 +77,7 @@ struct relay {
         size_t hello_bytes;
         uint64_t next_id; /* the loop's */
         struct relay_lane lanes[RELAY_LANES];
+        uint64_t status_nsec; /* of the last STATUS that was taken; the first lane's */
 
         /* Figures from kvlease-exchange. */
         struct remote_stats stats;
@@ -86,7 +87,8 @@ struct relay {
 
 /* ---- relay.c --------------------------------------------------------------------------------- */
 
-/* Takes a STATUS. Returns 0 or -EPROTO. */
+/* Takes a STATUS. One that comes too soon after another has no effect: the loop waits for the
+ * lock. Returns 0 or -EPROTO. */
 int relay_take_status(struct relay *r, const uint8_t *bytes, size_t n);
 
 /* The store has no client now, because of this sentence. */

@@ -148,6 +148,9 @@ int relay_take_status(struct relay *r, const uint8_t *bytes, size_t n)
         memcpy(&from, bytes, sizeof(from));
         if (from.n > REMOTE_NODES_MAX || n != sizeof(from) + from.n * sizeof(struct relay_node))
                 return -EPROTO;
+        if (now_nsec < r->status_nsec + RELAY_STATUS_NSEC / 2)
+                return 0;
+        r->status_nsec = now_nsec;
         pthread_mutex_lock(&r->of.lock);
         r->stats = (struct remote_stats){.is_known = from.is_known,
                 .is_cluster = from.is_cluster,
