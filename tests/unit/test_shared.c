@@ -3,6 +3,7 @@
 
 #include "base/fd.h"
 #include "daemon/core/cache/pages.h"
+#include "daemon/core/cache/tag.h"
 #include "daemon/core/clients/attach.h"
 #include "daemon/core/clients/grants.h"
 #include "daemon/core/clients/magazine.h"
@@ -11,6 +12,7 @@
 #include "daemon/core/life/tenant-life.h"
 #include "daemon/core/memory/idle-sets.h"
 #include "daemon/core/state/shared.h"
+#include "tests/unit/session-fixture.h"
 #include "tests/unit/shared-fixture.h"
 #include "daemon/core/cache/lines.h"
 #include "daemon/core/life/leave.h"
@@ -243,6 +245,105 @@ SHARED_SCENE(test_lookups_are_counted, 1)
         assert_int_equal(w->ns->counters.keys, 9);
         assert_int_equal(w->ns->counters.hits, 4);
         assert_int_equal(w->f.store.counters.lookups, 2);
+}
+
+/* ---- tags ----------------------------------------------------------------------------------- */
+
+static uint64_t tag_of(const struct world *w, unsigned key)
+{
+        uint8_t bytes[KEY_BYTES];
+
+        make_keys(bytes, key, 1);
+        return ns_extra(w->ns, ns_find_page(w->ns, bytes))->tag;
+}
+
+static void with(struct world *w, uint32_t session, uint64_t tag)
+{
+        assert_false(submit(w,
+                (struct shm_submission){.op = SHM_OP_WITH, .page = session, .with = {.tag = tag}})
+                             .completes);
+}
+
+/* Publishes a page of an attachment, with the flags of the op. Returns the status. */
+static uint32_t publish(struct world *w, struct attach *a, unsigned key, unsigned flags)
+{
+        struct shm_submission s = publishing(0, key, flags);
+        struct submit_result result;
+
+        s.ns_id = a->id;
+        assert_int_equal(lease_pages(a, 1, 1, &s.page, NULL), 0);
+        pins_add(&a->share, s.page);
+        result = submit(w, s);
+        assert_null(result.violation);
+        atomic_fetch_sub(&a->share.counters[s.page], 1);
+        if (result.status == 0)
+                assert_int_equal(result.page, s.page);
+        else
+                assert_int_equal(free_pages(a, &s.page, 1, NULL), 0);
+        return result.status;
+}
+
+/* The session and tag of SHM_OP_WITH hold for the PUBLISHes that follow directly. */
+SHARED_SCENE(test_with, 4)
+{
+        struct shm_submission parent = {.op = SHM_OP_PARENT};
+        struct attach *y;
+        uint32_t s;
+
+        y = open_ns(w->m, "y");
+        assert_int_equal(attach_share(y, NULL), 0);
+        s = open_session(w->a, "s");
+        with(w, s, 5);
+        assert_int_equal(publish(w, w->a, 0, SHM_PUBLISH_ROOT), 0);
+        assert_int_equal(publish(w, w->a, 1, SHM_PUBLISH_CHAIN), 0);
+        make_keys(parent.key, 0, 1);
+        assert_false(submit(w, parent).completes);
+        assert_int_equal(publish(w, w->a, 2, SHM_PUBLISH_CHAIN), 0);
+        expect_pages(w->a, s, "0@0 2@1");
+        assert_true(tag_of(w, 0) == 5 && tag_of(w, 1) == 5 && tag_of(w, 2) == 5);
+        /* Up to anything else, a WITH that says nothing, or another namespace. */
+        (void)submit(w, (struct shm_submission){.op = SHM_OP_REQUEST_END});
+        assert_int_equal(publish(w, w->a, 3, SHM_PUBLISH_ROOT), 0);
+        assert_int_equal(tag_of(w, 3), 0);
+        with(w, s, 5);
+        with(w, 0, 0);
+        assert_int_equal(publish(w, w->a, 4, SHM_PUBLISH_ROOT), 0);
+        assert_int_equal(tag_of(w, 4), 0);
+        with(w, s, 5);
+        assert_int_equal(publish(w, y, 5, SHM_PUBLISH_ROOT), 0);
+        assert_int_equal(publish(w, w->a, 6, SHM_PUBLISH_ROOT), 0);
+        assert_int_equal(tag_of(w, 6), 0);
+        expect_pages(w->a, s, "0@0 2@1");
+        /* A WITH breaks a chain like any other submission. */
+        with(w, s, 0);
+        assert_int_equal(
+                publish(w, w->a, 7, SHM_PUBLISH_CHAIN), status_to_wire(KVL_STATUS_NO_PARENT));
+}
+
+/* A repeated request, which the previous daemon may have executed: the page has the tag. */
+SHARED_SCENE(test_published_again, 4)
+{
+        uint32_t pages[2], sealed[2], n;
+        uint8_t keys[2 * KEY_BYTES];
+        struct publish p = {
+                .pages = pages, .keys = keys, .n = 2, .last_tokens = PAGE_TOKENS, .tag = 5};
+        uint64_t n_dropped;
+
+        make_keys(keys, 0, 2);
+        assert_int_equal(lease_pages(w->a, 2, 1, pages, NULL), 0);
+        assert_int_equal(publish_pages(w->a, &p, 1, sealed, &n, NULL), 0);
+        w->m->repeats = true;
+        assert_int_equal(publish_pages(w->a, &p, 1, sealed, &n, NULL), 0);
+        fixture_check(&w->f);
+        /* Nor does what was invalidated since get into a list. */
+        assert_int_equal(ns_invalidate(w->ns, CAUSE_NAMESPACE, &n_dropped), 0);
+        assert_int_equal(n_dropped, 2);
+        for (unsigned i = 0; i < 2; i++)
+                tag_store(w->ns, pages[i], 0); /* as recovery leaves it */
+        assert_int_equal(publish_pages(w->a, &p, 1, sealed, &n, NULL), 0);
+        assert_int_equal(invalidate_tag(w->a, 5, &n_dropped, NULL), 0);
+        assert_int_equal(n_dropped, 0);
+        assert_int_equal(release_pages(w->a, sealed, 2, 1, NULL), 0);
 }
 
 /* ---- magazines ------------------------------------------------------------------------------ */
