@@ -212,13 +212,11 @@ RELAY_SCENE(test_batch)
 RELAY_SCENE(test_values_wait_for_the_arena)
 {
         enum { N = 40, BYTES = 20 << 20 };
-        struct iovec iov = {
-                mmap(NULL, BYTES, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0),
-                BYTES};
-        struct iovec name = {(void *)"{k}1", 4};
+        uint8_t *memory = memory_map(-1, (uint64_t)N * BYTES);
+        struct iovec iov[N], name = {(void *)"{k}1", 4};
         struct many m = {.n_left = N};
 
-        assert_true(iov.iov_base != MAP_FAILED);
+        assert_non_null(memory);
         s->memory.len = 5;
         for (unsigned i = 0; i < N; i++) {
                 struct remote_io *io = remote_io_new(1);
@@ -228,14 +226,15 @@ RELAY_SCENE(test_values_wait_for_the_arena)
                 io->deadline_nsec = in_msec(20000);
                 io->done = many_done;
                 io->data = &m;
+                iov[i] = (struct iovec){memory + (size_t)i * BYTES, BYTES};
                 io->ops[0] =
-                        (struct remote_op){.keys = &name, .n_keys = 1, .iov = &iov, .n_iov = 1};
+                        (struct remote_op){.keys = &name, .n_keys = 1, .iov = &iov[i], .n_iov = 1};
                 assert_int_equal(remote_submit(s->store, io), 0);
         }
         while (m.n_left > 0)
                 store_wait(s->store, 100);
         assert_int_equal(m.result, 0);
-        munmap(iov.iov_base, BYTES);
+        munmap(memory, (size_t)N * BYTES);
 }
 
 /* ---- a process that is gone, stopped or started again ---------------------------------------- */
