@@ -131,6 +131,7 @@ int map_put(struct map *m, uint64_t key, uint64_t value)
         uint64_t *found = map_find(m, key);
         int r;
 
+        assert(key != MAP_KEY_NONE);
         if (found) {
                 *found = value;
                 return 0;
@@ -156,8 +157,7 @@ uint64_t *map_find(const struct map *m, uint64_t key)
 {
         struct map_slot *s;
 
-        assert(key != MAP_KEY_NONE);
-        if (m->n_used == 0)
+        if (m->n_used == 0 || key == MAP_KEY_NONE)
                 return NULL;
         s = look_up(table_of(m), key);
         if (!s)

@@ -1,8 +1,8 @@
 /*
  * Hash map from uint64_t to uint64_t, open addressing, linear probing, backward-shift deletion. 16
  * bytes a slot. Doubles at 3/4 full, never shrinks. Each later put moves a few slots to the larger
- * table, so no call takes as long as moving all. Any key but UINT64_MAX. Seeded, as peers choose
- * the keys (mapped sets, sessions). Not thread-safe.
+ * table, so no call takes as long as moving all. MAP_KEY_NONE can't be put, and is always absent.
+ * Seeded, as peers choose the keys (mapped sets, sessions). Not thread-safe.
  */
 #ifndef KVL_BASE_MAP_H
 #define KVL_BASE_MAP_H

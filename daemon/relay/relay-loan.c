@@ -255,17 +255,10 @@ static int take_result(struct relay_lane *l, struct remote_op *op, const struct 
         return op->on_value ? op->on_value(op, op->value_data) : 0;
 }
 
-/* Returns NULL if kvlease-exchange doesn't have such a loan; it may send any number. */
-static struct relay_loan *find_loan(const struct relay_lane *l, uint64_t id)
-{
-        const uint64_t *found = id == MAP_KEY_NONE ? NULL : map_find(&l->by_id, id);
-
-        return found ? (struct relay_loan *)(uintptr_t)*found : NULL;
-}
-
 int relay_loan_take_done(struct relay_lane *l, const struct relay_message *m)
 {
-        struct relay_loan *n = find_loan(l, m->head.id);
+        const uint64_t *found = map_find(&l->by_id, m->head.id);
+        struct relay_loan *n = found ? (struct relay_loan *)(uintptr_t)*found : NULL;
         const uint8_t *at = m->bytes;
         struct remote_task *t;
         uint32_t n_sent;

@@ -165,3 +165,18 @@ TEST(test_no_memory_leaves_it_unchanged)
                 map_deinit(&m);
         }
 }
+
+/* A peer may choose the number that is looked for. */
+TEST(test_the_key_that_no_map_has)
+{
+        struct map m;
+
+        map_init(&m);
+        for (uint64_t key = 0; key < 100; key++) {
+                assert_null(map_find(&m, MAP_KEY_NONE));
+                assert_false(map_remove(&m, MAP_KEY_NONE));
+                assert_int_equal(m.n_used, key);
+                assert_int_equal(map_put(&m, key, key), 0);
+        }
+        map_deinit(&m);
+}
