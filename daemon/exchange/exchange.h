@@ -168,7 +168,7 @@ enum epoch_asks {
         EPOCH_FOLLOWS, /* reads another host's record of invalidations */
 };
 
-/* The log in which hosts tell each other what they invalidated (format/change.h). A change is
+/* The log of invalidations that hosts share (format/change.h). A change is
  * stored under the epoch that it ended and names the next epoch. It is written only if there is
  * none under that name. So changes form a chain, of which no host can replace another's link. */
 struct exchange_changes {

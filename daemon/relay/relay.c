@@ -192,15 +192,9 @@ static void free_relay(struct remote_store *of)
         free(r);
 }
 
-static void free_no_work(struct remote_task *t)
-{
-        (void)t;
-}
-
 static const struct remote_ops relay_ops = {
         .begin = begin_task,
         .cancel = cancel_task,
-        .free_work = free_no_work,
         .stop = stop_lanes,
         .free = free_relay,
         .descriptors = count_descriptors,

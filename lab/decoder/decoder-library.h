@@ -47,7 +47,7 @@ int kvl_lease(struct kvl_ns *ns, uint64_t request, uint32_t n_pages, uint32_t *r
         return KVL_FULL;
 }
 
-/* The rest of kvl_publish() of a page, once the test has looked at what it was asked. */
+/* Publishes a page for kvl_publish(), which has checked its arguments. */
 static int publish_page(const struct kvl_publish *publish, uint32_t *ret_pages)
 {
         int theirs = find_key(publish->keys);

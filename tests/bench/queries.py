@@ -119,7 +119,7 @@ def run(directory: Path, started: list[subprocess.Popen[bytes]]) -> None:
 
 
 def main() -> None:
-    """Ends what it started."""
+    """Measures, and ends the processes that were started."""
     started: list[subprocess.Popen[bytes]] = []
     with tempfile.TemporaryDirectory(prefix="kvl-") as directory:
         try:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A router before three hosts, by a trace: what it finds, by what it knows of the hosts' caches.
+"""Replays a trace through a router before three hosts, once for each source of its knowledge.
 
     python tests/bench/routing.py [TRACE] [--routers 2] [--kill] [--placements sent,query]
 
@@ -112,12 +112,12 @@ class Connection(http.client.HTTPConnection):
 
 
 class Host:
-    """A daemon, kvlease-events, and an engine that computes what it doesn't find."""
+    """A daemon, kvlease-events, and an engine that computes the pages it doesn't find."""
 
     def __init__(
         self, number: int, directory: Path, has_network: bool, stack: contextlib.ExitStack
     ) -> None:
-        self._stack = stack  # ends what is started
+        self._stack = stack  # ends the processes
         self._directory = directory / str(number)
         self._directory.mkdir()
         self._token = self._directory / "token"
@@ -271,7 +271,7 @@ class Keys(Nothing):
 
 
 class Told(Keys):
-    """Engines tell what they found and published. Nothing tells of evictions, or lost pages."""
+    """Engines tell of pages that they found and published, and of no evicted or lost page."""
 
     def told(self, host: int, text: Text) -> None:
         """See above."""

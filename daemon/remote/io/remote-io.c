@@ -176,7 +176,8 @@ unsigned remote_reap(struct remote_store *s)
                 list_remove(&t->link);
                 s->n_waiting -= t->io.n;
                 t->io.done(&t->io, t->io.data);
-                s->ops->free_work(t);
+                if (s->ops->free_work)
+                        s->ops->free_work(t);
                 free(t);
                 n++;
         }

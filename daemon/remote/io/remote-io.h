@@ -2,7 +2,7 @@
  * Operations on a Redis or Valkey cluster, or one server, that several hosts share. It stores
  * values under keys, and knows nothing of pages, tenants or the contents of values. The interface
  * is like the disk's (daemon/tier/disk.h): the loop submits batches, and reaps them through a
- * descriptor. daemon/core/exchange decides above it on imports, exports, keys and trust.
+ * descriptor. daemon/exchange decides above it on imports, exports, keys and trust.
  *
  *   batch:  new -> submitted -> done (its callback runs in remote_reap() or remote_close())
  *
@@ -84,7 +84,7 @@ typedef int (*remote_value_fn)(const struct remote_op *op, void *data);
 
 struct remote_op {
         /* READ, WRITE: one key. Else up to REMOTE_KEYS_MAX, all of one slot (slots.h): of one tag,
-         * "{tag}rest". Of 1 .. REMOTE_KEY_MAX bytes. Copied. */
+         * "{tag}rest". A key has 1 .. REMOTE_KEY_MAX bytes. remote_submit() copies the keys. */
         const struct iovec *keys;
         unsigned n_keys;
         /* READ: buffers for the value; bytes behind it are left alone. WRITE: the value. 1 ..

@@ -2,7 +2,7 @@
  * For implementations of a store (remote-io.h): batches that were submitted and are done, and the
  * functions that an implementation provides.
  *
- * Threads: the implementation's threads call remote_task_done(). All others: the loop.
+ * Threads: the implementation's threads call remote_op_done(). All others: the loop.
  */
 #ifndef KVL_REMOTE_REMOTE_STORE_H
 #define KVL_REMOTE_REMOTE_STORE_H
@@ -34,7 +34,7 @@ struct remote_ops {
         int (*begin)(struct remote_store *s, struct remote_task *t, const uint16_t *slots);
         /* t->is_canceled was set: wakes the threads that have the batch. */
         void (*cancel)(struct remote_store *s, struct remote_task *t);
-        /* Frees t->work. */
+        /* Frees t->work; NULL: there is none. */
         void (*free_work)(struct remote_task *t);
         /* Ends the threads. Each batch that was taken is done then. */
         void (*stop)(struct remote_store *s);

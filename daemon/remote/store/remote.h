@@ -1,19 +1,12 @@
 /*
- * A client of Redis or Valkey, a cluster or one server, that several hosts share. It stores values
- * under keys, and knows nothing of pages, tenants or the contents of values. Its interface is like
- * the disk's (daemon/tier/disk.h): the loop submits batches, and reaps them through a descriptor.
- * daemon/exchange decides above it on imports, exports, keys and trust.
+ * A client of Redis or Valkey: a store (daemon/remote/io/remote-io.h) in this process.
  *
- *   batch:       new -> submitted -> done (its callback runs in remote_reap() or remote_close());
  *   operation:   waits -> sent -> answered | redirected once | ended by deadline, cancel, loss;
  *   connection:  closed -> connecting -> (TLS) -> (AUTH) -> ready -> closed;
  *   node:        its breaker (daemon/remote/endpoint/breaker.h): closed, open, half open.
  *
- * The cluster is a cache. It may lose any value, or be unreachable, slow, full, resharded, or
- * hostile. Everything but a good answer is a miss, or a refused write. Guarantees:
+ * Guarantees beyond those of a store:
  *
- * - An operation ends at its deadline at the latest, plus the time to schedule a thread. Its
- *   buffers are the caller's again when the callback runs, not before.
  * - A deadline that was too short says nothing about the node, and costs no other operation: a late
  *   answer is skipped. A node has failed if it owes answers on a connection, and for
  *   remote_options.silence_msec sends nothing and takes nothing of a value.
@@ -43,10 +36,9 @@
  *
  * A node whose certificate isn't trusted is -EKEYREJECTED, and the breaker opens.
  *
- * Threads: all functions from one (the loop), callbacks run there. The store's own threads have the
- * sockets: one for small operations, and remote_options.large_threads for large ones, each with at
- * most one connection to a node. Another thread resolves names, if there are any. No function
- * blocks, except remote_open(), remote_close() and, shortly, remote_take_back().
+ * Threads: one has the sockets of small operations, and remote_options.large_threads those of large
+ * ones, each with at most one connection to a node. Another thread resolves names, if there are
+ * any.
  */
 #ifndef KVL_REMOTE_REMOTE_H
 #define KVL_REMOTE_REMOTE_H

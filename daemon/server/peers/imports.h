@@ -1,9 +1,9 @@
 /*
  * Requests for pages of other hosts. IMPORT and SESSION_LOAD are answered when the exchange has
- * brought what it could (daemon/exchange/import.h, session-load.h), at their deadline at the
- * latest. PROBE_HOSTS is answered when the exchange knows what is there. Other requests of the peer
- * are handled meanwhile. These requests end with the attachment, the connection, or when the peer
- * is muted. Loop thread only.
+ * loaded the pages that it could (daemon/exchange/import.h, session-load.h), at their deadline at
+ * the latest. PROBE_HOSTS is answered when the exchange knows which pages other hosts have. Other
+ * requests of the peer are handled meanwhile. These requests end with the attachment, the
+ * connection, or when the peer is muted. Loop thread only.
  */
 #ifndef KVL_SERVER_IMPORTS_H
 #define KVL_SERVER_IMPORTS_H

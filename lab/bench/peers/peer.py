@@ -41,7 +41,7 @@ class Peer(Protocol):
         """By the names of their rows: "...-tokens" where keys are made from tokens by the hit."""
 
     def close(self) -> None:
-        """Ends what it started."""
+        """Measures, and ends the processes that were started."""
 
 
 def start_server(command: list[str], core: int) -> subprocess.Popen[bytes]:

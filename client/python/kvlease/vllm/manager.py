@@ -380,7 +380,7 @@ class Manager(OffloadingManager):
         if before is not None and not self._is_known(group, before, req_context):
             return []
         hashes = b"".join(self._hashes(keys, req_context))
-        # What is verified is stored although it is cached, to be compared.
+        # To be verified, a page is stored although it is cached: kvleased compares the two.
         is_verified = _Text.of(req_context).is_verified
         first = 0 if is_verified else len(group.namespace.probe(hashes))
         while first < len(keys) and keys[first] in self._storing:

@@ -218,7 +218,7 @@ class Pool(Texts):
         return block_hash
 
     def _goes_on(self, text: Text) -> bool:
-        """Whether the engine computes the text with what it was begun with."""
+        """Whether the weights of the engine are still those that the text began with."""
         return text.epoch is not None and self._state.go_on(text.epoch) is not None
 
     # What the connector asks.

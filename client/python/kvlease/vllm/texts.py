@@ -282,7 +282,7 @@ class Texts(BlockPool):
         return pages
 
     def _forget(self, text: Text) -> None:
-        """The request has what it found in its table, or doesn't need it."""
+        """Gives back the found pages: the request has them in its table, or doesn't need them."""
         for found in text.found.values():
             self._let_go(found, list(found))
         text.is_looked_up = False
