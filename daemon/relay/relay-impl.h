@@ -114,7 +114,7 @@ int relay_loan_send(struct relay_lane *l, struct relay_loan *n);
 /* Ends a loan that kvlease-exchange doesn't have, or has no more. */
 void relay_loan_end(struct relay_lane *l, struct relay_loan *n, int result);
 
-/* Ends the batch of a loan that was sent. The loan stays in `given_up`. */
+/* Ends the batch of a loan that was sent. The loan stays in `given_up`, with a deadline of now. */
 void relay_loan_give_up(struct relay_lane *l, struct relay_loan *n, int result);
 
 /* Takes a DONE, which ends the loan. Returns 0 or -EPROTO. */

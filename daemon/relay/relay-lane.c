@@ -233,7 +233,6 @@ static uint64_t expire(struct relay_lane *l, uint64_t now_nsec)
         oldest = list_first(&l->given_up, struct relay_loan, link);
         if (!oldest)
                 return next;
-        /* A canceled loan's deadline may be far: that is no fault. */
         if (oldest->deadline_nsec + RELAY_HUNG_NSEC <= now_nsec) {
                 lose_hung(l);
                 return now_nsec;

@@ -235,6 +235,8 @@ void relay_loan_end(struct relay_lane *l, struct relay_loan *n, int result)
 void relay_loan_give_up(struct relay_lane *l, struct relay_loan *n, int result)
 {
         end_batch(l, n, result);
+        /* kvlease-exchange has to return it from now on. */
+        n->deadline_nsec = MIN(n->deadline_nsec, clock_now_nsec());
         list_remove(&n->link);
         list_append(&l->given_up, &n->link);
 }

@@ -32,8 +32,8 @@
 
 #define RELAY_LARGE_LANES 2
 
-/* An operation that kvlease-exchange still has so long after its deadline tells that it hangs. Not
- * tuned. */
+/* An operation that kvlease-exchange still has so long after its deadline, or its cancel, tells
+ * that it hangs. Not tuned. */
 #define RELAY_HUNG_NSEC (2 * NSEC_PER_SEC)
 
 struct relay_options {

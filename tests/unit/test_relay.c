@@ -303,6 +303,22 @@ RELAY_SCENE(test_stopped)
         assert_int_equal(one_call(s->store, REMOTE_READ, "{k}1", got, 8, &o), 0);
 }
 
+/* A canceled batch that isn't returned tells it, too, before its deadline. */
+RELAY_SCENE(test_stopped_before_a_cancel)
+{
+        struct remote_io *io;
+        struct one o;
+
+        kill(s->relay.pid, SIGSTOP);
+        io = one_submit(s->store, REMOTE_PROBE, "{k}1", NULL, 0, in_msec(50000), &o);
+        poll(NULL, 0, 20); /* it is sent */
+        remote_cancel(s->store, io);
+        one_await(s->store, &o);
+        assert_int_equal(o.result, -ECANCELED);
+        await_fault(s, "kvlease-exchange ");
+        kill(s->relay.pid, SIGCONT);
+}
+
 /* The store's own faults are told through it. */
 RELAY_SCENE(test_refused)
 {
