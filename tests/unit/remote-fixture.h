@@ -26,24 +26,29 @@ static inline uint64_t in_msec(uint64_t msec)
         return clock_now_nsec() + msec * NSEC_PER_MSEC;
 }
 
+/* Patient with servers of tests, which a busy machine may make slow, but for a silence of its own.
+ */
 static inline struct remote_store *store_open(const struct remote_options *options)
 {
         char why[REMOTE_WHY_BYTES];
+        struct remote_options patient = *options;
         struct remote_store *s = NULL;
-        int r = remote_open(options, &s, why);
+        int r;
 
+        if (!patient.silence_msec)
+                patient.silence_msec = PATIENCE_NSEC / NSEC_PER_MSEC;
+        if (!patient.connect_msec)
+                patient.connect_msec = PATIENCE_NSEC / NSEC_PER_MSEC;
+        r = remote_open(&patient, &s, why);
         if (r < 0)
                 fail_msg("%s", why);
         assert_string_equal(why, "");
         return s;
 }
 
-/* Patient with servers of tests, which a sanitizer may make slow. */
 static inline struct remote_store *store_open_at(const char *address)
 {
-        return store_open(&(struct remote_options){.addresses = &address,
-                .n_addresses = 1,
-                .silence_msec = PATIENCE_NSEC / NSEC_PER_MSEC});
+        return store_open(&(struct remote_options){.addresses = &address, .n_addresses = 1});
 }
 
 /* Sleeps until something is to be reaped, or for a while, and reaps it. */

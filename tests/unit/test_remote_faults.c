@@ -51,12 +51,10 @@ static bool answer_by_key(
 
 static struct remote_store *known_store(struct fake_redis *e)
 {
-        const char *address;
         struct remote_store *s;
 
         fake_redis_start(e, 0, answer_by_key, NULL);
-        address = e->address;
-        s = store_open(&(struct remote_options){.addresses = &address, .n_addresses = 1});
+        s = store_open_at(e->address);
         store_await_known(s);
         return s;
 }
@@ -73,7 +71,9 @@ TEST(test_deadline)
         uint64_t deadline;
 
         s = known_store(&e);
-        for (unsigned i = 0; i < BREAKER_FAILURES - 1; i++) {
+        /* A request that a busy machine doesn't send within its deadline isn't counted. */
+        for (unsigned i = 0; store_node(s, NULL).n_timeouts < BREAKER_FAILURES - 1; i++) {
+                assert_true(i < 100);
                 deadline = in_msec(50);
                 one_submit(s, REMOTE_READ, "hang", &iov, 1, deadline, &o);
                 one_await(s, &o);
@@ -81,13 +81,13 @@ TEST(test_deadline)
                 assert_true(o.done_nsec >= deadline);
                 assert_true(o.done_nsec < deadline + LATE_MSEC * NSEC_PER_MSEC);
         }
-        assert_int_equal(store_node(s, NULL).n_timeouts, BREAKER_FAILURES - 1);
         assert_int_equal(store_node(s, NULL).n_losses, 0);
 
         /* Already over. */
         one_submit(s, REMOTE_PROBE, "key", NULL, 0, clock_now_nsec() - 1, &o);
         one_await(s, &o);
         assert_int_equal(o.result, -ETIMEDOUT);
+        assert_int_equal(store_node(s, NULL).n_timeouts, BREAKER_FAILURES - 1);
         remote_close(s);
         fake_redis_stop(&e);
 }
@@ -159,7 +159,9 @@ TEST(test_losses)
                 while (atomic_load(&e.n_accepted) == n_accepted)
                         store_wait(s, 1);
         }
-        assert_int_equal(store_node(s, NULL).n_losses, 10);
+        /* Some are, where a busy machine let a request go out before the end was seen. */
+        assert_true(store_node(s, NULL).n_losses < 10 + BREAKER_FAILURES);
+        assert_int_equal(store_node(s, NULL).breaker, BREAKER_CLOSED);
         /* An answer isn't a good one because it is one, nor because slots are told all the time.
          * Its result is there a moment before the breaker knows of it. */
         for (n = 0; one_call(s, REMOTE_READ, "wrong", value, sizeof(value), &o) == -EPROTO; n++)
@@ -217,12 +219,19 @@ TEST(test_breaker)
  * silent for so long that its breaker opens. */
 TEST(test_stopped)
 {
+        enum { SILENCE_MSEC = 500 };
+        const char *address;
+        struct remote_options options = {
+                .addresses = &address, .n_addresses = 1, .silence_msec = SILENCE_MSEC};
         struct remote_store *s;
         struct fake_redis e;
         uint64_t started;
         struct one o;
 
-        s = known_store(&e);
+        fake_redis_start(&e, 0, answer_by_key, NULL);
+        address = e.address;
+        s = store_open(&options);
+        store_await_known(s);
         assert_int_equal(one_call(s, REMOTE_PROBE, "key", NULL, 0, &o), 0);
         atomic_store(&e.is_deaf, true);
         fake_redis_wake(&e);
@@ -232,7 +241,7 @@ TEST(test_stopped)
                 one_await(s, &o);
                 assert_true(clock_now_nsec() - started < PATIENCE_NSEC);
         } while (o.result != -EHOSTDOWN);
-        assert_true(clock_now_nsec() - started < NSEC_PER_SEC);
+        assert_true(clock_now_nsec() - started < (SILENCE_MSEC + LATE_MSEC) * NSEC_PER_MSEC);
         assert_int_equal(store_node(s, NULL).n_losses, 1);
         assert_int_equal(store_node(s, NULL).last_error, -ETIMEDOUT);
         remote_close(s);
@@ -243,7 +252,7 @@ TEST(test_stopped)
  * waits for a long time. */
 TEST(test_silent)
 {
-        enum { SILENCE_MSEC = 100 };
+        enum { SILENCE_MSEC = 400 };
         const char *address;
         struct remote_options options = {
                 .addresses = &address, .n_addresses = 1, .silence_msec = SILENCE_MSEC};
@@ -273,7 +282,7 @@ TEST(test_silent)
         }
         assert_int_equal(other.result, -ETIMEDOUT);
         assert_true(other.done_nsec - started >= SILENCE_MSEC * NSEC_PER_MSEC);
-        assert_true(other.done_nsec - started < LATE_MSEC * NSEC_PER_MSEC);
+        assert_true(other.done_nsec - started < (SILENCE_MSEC + LATE_MSEC) * NSEC_PER_MSEC);
         assert_int_equal(store_node(s, NULL).n_losses, 1);
         assert_int_equal(store_node(s, NULL).breaker, BREAKER_OPEN);
         remote_close(s);
@@ -283,8 +292,12 @@ TEST(test_silent)
 /* Connecting hangs: a socket whose queue of connections is full. */
 TEST(test_unreachable)
 {
+        enum { CONNECT_MSEC = 250 };
         struct sockaddr_in address = {
                 .sin_family = AF_INET, .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+        const char *name;
+        struct remote_options options = {
+                .addresses = &name, .n_addresses = 1, .connect_msec = CONNECT_MSEC};
         int fill[8], fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
         socklen_t len = sizeof(address);
         struct remote_store *s;
@@ -300,15 +313,16 @@ TEST(test_unreachable)
         }
         snprintf(text, sizeof(text), "127.0.0.1:%u", ntohs(address.sin_port));
         started = clock_now_nsec();
-        s = store_open_at(text);
+        name = text;
+        s = store_open(&options);
         /* The question for slots finds it out by itself. */
         while (store_node(s, NULL).breaker != BREAKER_OPEN) {
                 assert_true(clock_now_nsec() < started + PATIENCE_NSEC);
                 poll(NULL, 0, 1);
         }
         assert_int_equal(store_node(s, NULL).last_error, -ETIMEDOUT);
-        /* After three times 250 ms; the kernel alone would take a second for each. */
-        assert_true(clock_now_nsec() - started < 2 * NSEC_PER_SEC);
+        /* The kernel alone would take a second for each. */
+        assert_true(clock_now_nsec() - started < (3 * CONNECT_MSEC + LATE_MSEC) * NSEC_PER_MSEC);
         remote_close(s);
         for (unsigned i = 0; i < ARRAY_SIZE(fill); i++)
                 fd_close(fill[i]);
@@ -334,7 +348,8 @@ TEST(test_cut_off)
 {
         int old_net = open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC);
         const char *address;
-        struct remote_options options = {.addresses = &address, .n_addresses = 1};
+        struct remote_options options = {
+                .addresses = &address, .n_addresses = 1, .silence_msec = 500};
         uint8_t value[5];
         struct iovec iov = {value, sizeof(value)};
         struct remote_store *s;
@@ -715,9 +730,10 @@ TEST(test_window)
         n_before = atomic_load(&e.n_requests);
         for (unsigned i = 0; i < ARRAY_SIZE(ones); i++)
                 one_submit(s, REMOTE_READ, "hang", &iov, 1, in_msec(30000), &ones[i]);
+        while (atomic_load(&e.n_requests) == n_before)
+                poll(NULL, 0, 1);
         poll(NULL, 0, 100);
         assert_true(atomic_load(&e.n_requests) - n_before <= REMOTE_WINDOW_BYTES / sizeof(value));
-        assert_true(atomic_load(&e.n_requests) > n_before);
         remote_close(s);
         fake_redis_stop(&e);
         for (unsigned i = 0; i < ARRAY_SIZE(ones); i++)
