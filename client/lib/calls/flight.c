@@ -246,24 +246,25 @@ static bool is_submitted(const struct flight *f)
         return f->n_submitted == f->n_entries;
 }
 
+static struct flight *flight_after(struct flights *all, struct flight *f)
+{
+        return f->link.next == &all->list ? NULL : list_entry(f->link.next, struct flight, link);
+}
+
 /* Submits flights, the oldest first, as order and room allow; rings. Returns 0 or -EPROTO. */
 static int submit_all(struct kvl_conn *conn)
 {
         struct flights *all = flights_of(conn);
-        struct list_link *link = &all->list;
         int r = 0;
 
-        /* The youngest flights are those that aren't submitted. */
-        while (link->prev != &all->list &&
-                !is_submitted(list_entry(link->prev, struct flight, link)))
-                link = link->prev;
-        for (; r == 0 && link != &all->list; link = link->next) {
-                struct flight *f = list_entry(link, struct flight, link);
+        while (r == 0 && all->next) {
+                struct flight *f = all->next;
 
                 if (f->n_completed == f->n_submitted)
                         r = flight_submit(all, f);
                 if (!is_submitted(f))
                         break;
+                all->next = flight_after(all, f);
         }
         if (r == 0 && ring_used(&all->ring) > 0)
                 flights_ring(conn);
@@ -309,12 +310,14 @@ static struct op *flight_detach(struct flight *f)
         return op;
 }
 
-static void flight_complete(struct flight *f)
+static void flight_complete(struct flights *all, struct flight *f)
 {
         struct op *op;
 
         flight_cut(f);
         /* op_proceed() may find the connection broken, which ends all flights in the list. */
+        if (all->next == f)
+                all->next = flight_after(all, f);
         list_remove(&f->link);
         if (f->op) {
                 op = flight_detach(f);
@@ -332,11 +335,12 @@ static void flight_complete(struct flight *f)
 static void on_abandon(struct conn_call *call)
 {
         struct flight *f = container_of(call, struct op, call)->flight;
+        struct op *op = flight_detach(f);
 
-        flight_detach(f)->n_pages = 0;
+        op->n_pages = 0;
         flight_cut(f);
         if (f->n_completed == f->n_submitted)
-                flight_complete(f);
+                flight_complete(flights_of(op->ns->conn), f);
 }
 
 /* ---- completions -------------------------------------------------------------------------------
@@ -380,7 +384,7 @@ static int take_completion(struct flights *all, const struct shm_completion *c)
         f->n_completed++;
         if (f->n_completed == f->n_submitted &&
                 (is_submitted(f) || (f->is_publish && f->code != 0)))
-                flight_complete(f);
+                flight_complete(all, f);
         return 0;
 }
 
@@ -424,6 +428,7 @@ void flights_broken(struct kvl_conn *conn, int code, const char *why)
 {
         if (code != -EPROTO)
                 take_completions(conn);
+        flights_of(conn)->next = NULL;
         list_for_each_safe (f, &flights_of(conn)->list, struct flight, link) {
                 if (f->op) {
                         struct op *op = flight_detach(f);
@@ -507,6 +512,8 @@ static int flight_enqueue(struct flight *f)
         f->op->flight = f;
         conn_start_beside(conn->conn, &f->op->call, on_abandon);
         list_append(&all->list, &f->link);
+        if (!all->next)
+                all->next = f;
         return submit_all(conn);
 }
 

@@ -11,12 +11,14 @@
 #include "client/lib/shared/shm.h"
 
 struct fetching;
+struct flight;
 
 /* Flights of a connection, and the rings that carry them and the fetches. */
 struct flights {
         struct shm_map map;    /* owned: the client segment */
         struct ring ring;      /* in it; ring.header NULL: none */
         struct list_link list; /* oldest first */
+        struct flight *next;   /* the oldest that isn't submitted whole; NULL: there is none */
         uint64_t last_id;
         bool is_with; /* the last PUBLISHes had a WITH, which may apply to the next ones, too */
 };
