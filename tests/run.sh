@@ -106,6 +106,29 @@ check() {
         return 1
 }
 
+# check_python NAME COMMAND...: as check, for a command that ends in pytest's arguments. Up to three tests
+# that fail get a second try, as those of run_tests.
+check_python() {
+        name=$1
+        shift
+        set -- "$@" -rfEs -o cache_dir="$work/$name.cache"
+        if "$@" >"$work/log" 2>&1; then
+                passed=$((passed + 1))
+                return 0
+        fi
+        tail -n 100 "$work/log"
+        n=$(grep -cE '^(FAILED|ERROR) ' "$work/log" || true)
+        if [ "$n" -ge 1 ] && [ "$n" -le 3 ]; then
+                say "testing $name again"
+                check "$name" "$@" --last-failed && echo "passed at the second try: $n of $n"
+                return
+        fi
+        failed=$((failed + 1))
+        failures="$failures $name"
+        echo "FAILED: $name"
+        return 1
+}
+
 skip() {
         echo "skipped: $1"
         skipped=$((skipped + 1))
@@ -292,8 +315,8 @@ part_python() {
         say "testing python"
         # -X dev: debug hooks of the allocators, and asyncio's debug mode.
         # shellcheck disable=SC2086
-        if check python-tests env KVL_BUILD="$top/build" "$venv/bin/python" -X dev -W error \
-                -m pytest $two -p no:cacheprovider client/python/tests; then
+        if check_python python-tests env KVL_BUILD="$top/build" "$venv/bin/python" -X dev -W error \
+                -m pytest $two client/python/tests; then
                 tail -n 1 "$work/log"
         fi
         # The extension alone is built with the sanitizers; the interpreter loads them first.
@@ -306,11 +329,11 @@ part_python() {
                 ninja -C "$1"
                 DESTDIR=$1/root meson install -C "$1"' \
                 - "$checked" "$top/build/client/lib/libkvlease.a" &&
-                check python-asan env PYTHONPATH="$checked/root" KVL_BUILD="$top/build" \
+                check_python python-asan env PYTHONPATH="$checked/root" KVL_BUILD="$top/build" \
                         LD_PRELOAD="$(gcc -print-file-name=libasan.so) $(gcc -print-file-name=libubsan.so)" \
                         PYTHONMALLOC=malloc ASAN_OPTIONS=detect_leaks=0 \
                         UBSAN_OPTIONS=print_stacktrace=1:halt_on_error=1 \
-                        "$venv/bin/python" -W error -m pytest $two -p no:cacheprovider \
+                        "$venv/bin/python" -W error -m pytest $two \
                         -k 'not costs_little and not test_wheel' client/python/tests || true
         check python-types "$venv/bin/mypy" --config-file client/python/pyproject.toml \
                 --cache-dir build/mypy client/python/kvlease client/python/tests tests/bench/*.py || true
@@ -351,8 +374,8 @@ part_torch() {
         python_install || return 0
         keep_torch || return 0
         say "testing torch"
-        if check torch-tests env KVL_BUILD="$top/build" PYTHONPATH="$kept" "$venv/bin/python" \
-                -X dev -W error -m pytest -p no:cacheprovider client/python/tests/torch_tensors.py client/python/tests/torch_identity.py; then
+        if check_python torch-tests env KVL_BUILD="$top/build" PYTHONPATH="$kept" "$venv/bin/python" \
+                -X dev -W error -m pytest client/python/tests/torch_tensors.py client/python/tests/torch_identity.py; then
                 tail -n 1 "$work/log"
         fi
 }
@@ -361,9 +384,9 @@ part_torch() {
 engine() {
         say "testing $1 $2"
         # shellcheck disable=SC2086
-        if check "$1-$2-tests" env KVL_BUILD="$top/build" KVL_ENGINE_VERSION="$2" PYTHONPATH="$3" \
-                "$venv/bin/python" -m pytest $two -q -rs --import-mode=importlib \
-                -p no:cacheprovider -p no:anyio "tests/engines/$1"; then
+        if check_python "$1-$2-tests" env KVL_BUILD="$top/build" KVL_ENGINE_VERSION="$2" PYTHONPATH="$3" \
+                "$venv/bin/python" -m pytest $two -q --import-mode=importlib \
+                -p no:anyio "tests/engines/$1"; then
                 # What was left out, with its reason, and the sum.
                 grep -E '^SKIPPED|^[0-9]+ passed' "$work/log" || true
         fi
