@@ -4,6 +4,8 @@
  * core and on another one. The CPU time of the daemon's thread for an operation is shown beside it.
  */
 #include <errno.h>
+#include <limits.h>
+#include <malloc.h>
 #include <math.h>
 #include <poll.h>
 #include <stdlib.h>
@@ -220,6 +222,9 @@ static int run_rings(struct bench_run *run)
         static struct rings b;
         int r;
 
+        /* Whether the heap of so small a process shrinks after each pass depends on chance: the
+         * faults of growing it again more than double the time of a free. */
+        mallopt(M_TRIM_THRESHOLD, INT_MAX);
         b.fixture = FIXTURE_INIT;
         b.echo.fd = -1;
         b.n_pages = run->quick ? 1024 : N_PAGES;
