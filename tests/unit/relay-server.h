@@ -62,13 +62,13 @@ static inline void relay_server_stop(struct relay_server *s)
         (void)rmdir(s->dir);
 }
 
-/* Does what remote_open() does, through the server. */
+/* Does what store_open() does, through the server. */
 static inline int relay_server_open(
         struct relay_server *s, const struct remote_options *options, struct remote_store **ret)
 {
         const struct relay_options o = {.socket = s->socket,
                 .secret_file = options->secret ? s->secret : NULL,
-                .remote = *options};
+                .remote = options_patient(options)};
 
         if (options->secret) {
                 FILE *f = fopen(s->secret, "we");

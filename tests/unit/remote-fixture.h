@@ -26,20 +26,27 @@ static inline uint64_t in_msec(uint64_t msec)
         return clock_now_nsec() + msec * NSEC_PER_MSEC;
 }
 
-/* Patient with servers of tests, which a busy machine may make slow, but for a silence of its own.
+/* Patient with servers of tests, which a busy machine may make slow, but for limits that are given.
  */
-static inline struct remote_store *store_open(const struct remote_options *options)
+static inline struct remote_options options_patient(const struct remote_options *options)
 {
-        char why[REMOTE_WHY_BYTES];
         struct remote_options patient = *options;
-        struct remote_store *s = NULL;
-        int r;
 
         if (!patient.silence_msec)
                 patient.silence_msec = PATIENCE_NSEC / NSEC_PER_MSEC;
         if (!patient.connect_msec)
                 patient.connect_msec = PATIENCE_NSEC / NSEC_PER_MSEC;
-        r = remote_open(&patient, &s, why);
+        return patient;
+}
+
+/* With options_patient(). */
+static inline struct remote_store *store_open(const struct remote_options *options)
+{
+        struct remote_options patient = options_patient(options);
+        char why[REMOTE_WHY_BYTES];
+        struct remote_store *s = NULL;
+        int r = remote_open(&patient, &s, why);
+
         if (r < 0)
                 fail_msg("%s", why);
         assert_string_equal(why, "");

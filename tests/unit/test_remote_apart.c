@@ -70,16 +70,17 @@ FAKE_REDIS_SCENE(test_short_deadlines, 0, answer_slowly, NULL)
         s = open_narrow(e->address, 0);
         assert_int_equal(one_call(s, REMOTE_PROBE, "key", NULL, 0, &other), 0);
         n_accepted = atomic_load(&e->n_accepted);
-        for (unsigned i = 0; i < 100; i++) {
+        /* A request that a busy machine doesn't send within its deadline isn't counted. */
+        for (unsigned i = 0; i < 100 || store_node(s, NULL).n_timeouts == 0; i++) {
+                assert_true(i < 10000);
                 one_submit(s, REMOTE_PROBE, "key", NULL, 0, in_msec(1), &hasty);
-                one_submit(s, REMOTE_PROBE, "key", NULL, 0, in_msec(1000), &other);
+                one_submit(s, REMOTE_PROBE, "key", NULL, 0, in_msec(60000), &other);
                 one_await(s, &hasty);
                 one_await(s, &other);
                 n_late += hasty.result == -ETIMEDOUT;
                 assert_int_equal(other.result, 0);
         }
         assert_true(n_late > 0);
-        assert_true(store_node(s, NULL).n_timeouts > 0);
         assert_int_equal(store_node(s, NULL).n_losses, 0);
         assert_int_equal(store_node(s, NULL).breaker, BREAKER_CLOSED);
         assert_int_equal(atomic_load(&e->n_accepted), n_accepted);
