@@ -285,6 +285,7 @@ TEST(test_end_after_upgrade)
 }
 
 #define N_PAUSES 11 /* of 100 ms, 200 ms .. 6.4 s, 10 s, ..: a minute, were they waited for */
+#define N_SHORT  3  /* that may be over before a busy machine has sent a signal: waited for */
 
 /* During a pause there is nothing to end, but to start. */
 TEST(test_upgrade_in_a_pause)
@@ -297,10 +298,11 @@ TEST(test_upgrade_in_a_pause)
         for (unsigned i = 0; i < N_PAUSES; i++) {
                 kill(l.child, SIGKILL);
                 life_expect(&l, "killed by signal 9");
-                kill(l.parent, SIGUSR1);
+                if (i >= N_SHORT)
+                        kill(l.parent, SIGUSR1);
                 life_meet(&l);
         }
-        assert_true(clock_now_nsec() - began < 20 * NSEC_PER_SEC);
+        assert_true(clock_now_nsec() - began < 30 * NSEC_PER_SEC);
         /* That was no restart of the child which is there now. */
         life_order(&l, "exit 0");
         assert_int_equal(life_end(&l), 0);
