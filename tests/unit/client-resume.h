@@ -4,7 +4,6 @@
 
 #include <fcntl.h>
 #include <poll.h>
-#include <sys/eventfd.h>
 #include <sys/wait.h>
 
 #include "base/fd.h"
@@ -24,22 +23,6 @@ struct client {
                 _Atomic int n_revoke;
         } told;
 };
-
-/* Between the test and the script, whose process has it, too: come back; I am away. */
-static int resume_call_fd = -1;
-
-/* Until the other one has called. */
-static inline void resume_await_call(void)
-{
-        eventfd_t n;
-
-        FAKE_CHECK(eventfd_read(resume_call_fd, &n) == 0);
-}
-
-static inline void resume_call_back(void)
-{
-        assert_int_equal(eventfd_write(resume_call_fd, 1), 0);
-}
 
 static inline void resume_on_event(struct kvl_conn *conn, const struct kvl_event *event, void *data)
 {
@@ -62,8 +45,6 @@ static inline void resume_connect(
         };
 
         memset(c, 0, sizeof(*c));
-        resume_call_fd = eventfd(0, EFD_CLOEXEC);
-        assert_true(resume_call_fd >= 0);
         fake_start(&c->f, script);
         options.socket_path = c->f.path;
         assert_int_equal(kvl_connect(&options, &c->conn), 0);
@@ -84,7 +65,6 @@ static inline void resume_close(struct client *c)
 {
         kvl_disconnect(c->conn);
         fake_stop(&c->f);
-        resume_call_fd = fd_close(resume_call_fd);
 }
 
 /* One round of an event loop. */

@@ -8,6 +8,7 @@
 #include <string.h>
 
 #include "client/lib/kvlease.h"
+#include "client/lib/objects/client.h"
 #include "proto/status.h"
 #include "tests/unit/fake-daemon.h"
 #include "tests/unit/test-support.h"
@@ -53,6 +54,13 @@ static inline int test_connect_shared(
         const struct fake *f, int timeout_msec, struct kvl_conn **ret_conn)
 {
         return test_connect_flags(f, timeout_msec, 0, ret_conn);
+}
+
+/* Limits blocking calls from now on. A test opens all without a limit first, and lifts it again: a
+ * busy machine may take long for a call that isn't late. */
+static inline void test_limit(struct kvl_conn *conn, int timeout_msec)
+{
+        conn->timeout_msec = timeout_msec;
 }
 
 /* Two tests: check(flags) with shared memory and over the socket alone. */

@@ -9,6 +9,7 @@
 #include <poll.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <sys/wait.h>
@@ -203,6 +204,20 @@ void fake_take_up(struct fake_peer *p)
 
 /* ---- its process ---------------------------------------------------------------------------- */
 
+static int call_fd = -1; /* both processes have it */
+
+void fake_call(void)
+{
+        FAKE_CHECK(eventfd_write(call_fd, 1) == 0);
+}
+
+void fake_await_call(void)
+{
+        eventfd_t n;
+
+        FAKE_CHECK(eventfd_read(call_fd, &n) == 0);
+}
+
 void fake_accept(struct fake_peer *p)
 {
         struct pollfd pfd = {.fd = p->listener, .events = POLLIN};
@@ -258,6 +273,8 @@ void fake_start(struct fake *f, fake_script script)
         f->path = test_path(f->dir, "sock");
         listener = sock_listen(f->path, 0600);
         assert_true(listener >= 0);
+        call_fd = eventfd(0, EFD_CLOEXEC);
+        assert_true(call_fd >= 0);
         f->pid = child_fork();
         assert_true(f->pid >= 0);
         if (f->pid == 0)
@@ -270,6 +287,7 @@ void fake_stop(struct fake *f)
         int status = -1;
 
         assert_int_equal(waitpid(f->pid, &status, 0), f->pid);
+        call_fd = fd_close(call_fd);
         test_dir_remove(f->dir);
         free(f->path);
         assert_true(WIFEXITED(status));

@@ -109,6 +109,11 @@ void fake_start(struct fake *f, fake_script script);
 /* Waits for the script's end; fails the test unless all its checks held. */
 void fake_stop(struct fake *f);
 
+/* Between the test and the script of the last fake_start(): one side calls, the other awaits that.
+ */
+void fake_call(void);
+void fake_await_call(void);
+
 /* For scripts: drops the connection and waits for the next. */
 void fake_accept(struct fake_peer *p);
 

@@ -189,7 +189,7 @@ TEST(test_close_cancels)
         struct fake f;
 
         fake_start(&f, script_deaf);
-        assert_int_equal(test_connect(&f, 200, &conn), 0);
+        assert_int_equal(test_connect(&f, 0, &conn), 0);
         assert_int_equal(kvl_ns_open(conn, "chat", &layout, NULL, 0, &ns), 0);
         assert_int_equal(kvl_lease_start(ns, 0, 1, note, &o), 0);
         kvl_disconnect(conn);

@@ -150,8 +150,9 @@ FAKE_DAEMON_SCENE(test_timeout_without_memory, script_silent)
         struct kvl_ns *ns;
         uint32_t page;
 
-        assert_int_equal(test_connect(f, 100, &conn), 0);
+        assert_int_equal(test_connect(f, 0, &conn), 0);
         assert_int_equal(kvl_ns_open(conn, "chat", &layout, NULL, 0, &ns), 0);
+        test_limit(conn, 100);
         alloc_fail_at(1);
         assert_int_equal(kvl_lease(ns, 0, 1, &page), -ENOMEM);
         assert_true(alloc_fail_end());

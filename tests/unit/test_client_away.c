@@ -6,8 +6,7 @@
 #include "tests/unit/client-resume.h"
 
 #define SMALL_PAGE_BYTES 4096
-#define AWAY_MSEC        400  /* that a client may wait in vain first */
-#define TIMEOUT_MSEC     2000 /* long enough to open a namespace in on a loaded machine */
+#define AWAY_MSEC        400 /* that a client may wait in vain first */
 
 static void welcome_shared(struct fake_peer *p)
 {
@@ -77,7 +76,7 @@ static void script_away_for_a_while(struct fake_peer *p)
         p->shared_pins.header->refill_asked = 1;
         atomic_store(&p->rings.header->client_sleeps, 0);
         fake_leave(p);
-        resume_await_call();
+        fake_await_call();
         fake_return(p);
         fake_take_up(p);
         FAKE_CHECK(p->n_resume_ns == 1 && p->is_mapped[0] && !p->is_mapped[1]);
@@ -123,7 +122,7 @@ TEST(test_fast_path_goes_on)
         assert_int_equal(kvl_safepoint(c.conn, NULL), 0);
         assert_false(kvl_is_connected(c.conn));
         assert_int_equal(n_done, 0);
-        resume_call_back();
+        fake_call();
         publish = publish_of(&pages[1], keys[2]);
         assert_int_equal(kvl_publish(c.ns, &publish, NULL, NULL), 0);
         assert_int_equal(n_done, 1);
@@ -142,7 +141,7 @@ static void script_away_with_a_full_ring(struct fake_peer *p)
         welcome_shared(p);
         serve_until_order(p);
         fake_leave(p);
-        resume_await_call();
+        fake_await_call();
         fake_return(p);
         fake_serve(p);
         fake_check_nothing_held(p);
@@ -155,16 +154,18 @@ TEST(test_full_ring)
         unsigned n_started = 0, n_done = 0;
         struct client c;
 
-        open_shared(&c, script_away_with_a_full_ring, TIMEOUT_MSEC);
+        open_shared(&c, script_away_with_a_full_ring, LONG_MSEC);
         assert_int_equal(kvl_lease(c.ns, 0, N, pages), 0);
         give_order(&c);
         wait_until_away(&c);
         /* A request that doesn't fit the ring waits for it. */
         for (; n_started < N - 1; n_started++)
                 assert_int_equal(kvl_free_start(c.ns, &pages[n_started], 1, count_ok, &n_done), 0);
+        test_limit(c.conn, AWAY_MSEC);
         assert_int_equal(kvl_free(c.ns, &pages[n_started], 1), -ETIMEDOUT);
+        test_limit(c.conn, LONG_MSEC);
         assert_false(kvl_is_connected(c.conn));
-        resume_call_back();
+        fake_call();
         while (n_done < n_started)
                 resume_dispatch(&c);
         /* Nothing of the one that timed out was ever submitted. */
@@ -290,7 +291,7 @@ static void script_leaves_after_recall(struct fake_peer *p)
         fake_recall(p, 0, true, 60000);
         serve_until_order(p);
         fake_leave(p);
-        FAKE_CHECK(eventfd_write(resume_call_fd, 1) == 0);
+        fake_call();
         fake_return(p);
         fake_take_up(p);
         FAKE_CHECK(p->n_resume_ns == 1 && !p->is_mapped[0]);
@@ -309,7 +310,7 @@ SCENE(test_unmapped_while_away, script_leaves_after_recall, LONG_MSEC)
         assert_int_equal(kvl_free(c->ns, &page, 1), 0);
         give_order(c);
         give_order(c);
-        resume_await_call();
+        fake_await_call();
         assert_int_equal(kvl_safepoint(c->conn, NULL), 1);
         assert_int_equal(c->told.n_back, 1);
 }
@@ -496,7 +497,7 @@ static void script_expects_hints(struct fake_peer *p)
         while (fake_serve_one(p, fake_receive_any(p)) && p->type != MSG_INVALIDATE)
                 ;
         fake_leave(p);
-        resume_await_call();
+        fake_await_call();
         fake_return(p);
         fake_take_up(p);
         hint = (const Kvlease__V1__SessionHintRequest *)fake_receive(p, MSG_SESSION_HINT);
@@ -515,7 +516,7 @@ CLIENT_RESUME_SCENE(test_hints_while_away, script_expects_hints, LONG_MSEC, 0, K
         wait_until_away(c);
         assert_int_equal(kvl_session_hint(session, KVL_HINT_DONE, 0), 0);
         assert_int_equal(kvl_request_end(c->ns, 1), 0);
-        resume_call_back();
+        fake_call();
         wait_until_back(c);
         give_order(c);
 }

@@ -89,12 +89,14 @@ static void script_late(struct fake_peer *p)
         serve_and_check(p);
 }
 
-CLIENT_TIERS_SCENE(test_timeout, script_late, 300, 0)
+CLIENT_TIERS_SCENE(test_timeout, script_late, LONG_MSEC, 0)
 {
         uint64_t n;
 
         /* The time is over: what is on the device. */
+        test_limit(c->conn, 300);
         assert_int_equal(look_up(c, N_KEYS), 0);
+        test_limit(c->conn, LONG_MSEC);
         assert_int_equal(c->n_pages, 2);
         assert_int_equal(c->n_tokens, 3);
         assert_int_equal(kvl_release(c->ns, c->pages, c->n_pages), 0);

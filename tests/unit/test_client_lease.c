@@ -162,10 +162,11 @@ static void script_slow(struct fake_peer *p)
         fake_expect_end(p);
 }
 
-CLIENT_LEASE_SCENE(test_wait_outlasts_timeout, script_slow, SHORT_MSEC, METADATA)
+CLIENT_LEASE_SCENE(test_wait_outlasts_timeout, script_slow, LONG_MSEC, METADATA)
 {
         struct kvl_lease_result result;
 
+        test_limit(c->conn, SHORT_MSEC);
         assert_int_equal(lease_with(c, 1, 0, LONG_MSEC, &result), 0);
         assert_result(&result, 1, KVL_REASON_POOL_FULL, 1);
 }
@@ -188,12 +189,14 @@ static void script_late(struct fake_peer *p)
         fake_expect_end(p);
 }
 
-CLIENT_LEASE_SCENE(test_late_answer_is_given_back, script_late, SHORT_MSEC, METADATA)
+CLIENT_LEASE_SCENE(test_late_answer_is_given_back, script_late, LONG_MSEC, METADATA)
 {
         uint64_t start = clock_now_nsec();
         struct kvl_lease_result result;
 
+        test_limit(c->conn, SHORT_MSEC);
         assert_int_equal(lease_with(c, 8, 2, 300, &result), -ETIMEDOUT);
+        test_limit(c->conn, LONG_MSEC);
         assert_result(&result, 0, KVL_REASON_NONE, 0);
         assert_true(clock_now_nsec() - start >= (SHORT_MSEC + 300) * NSEC_PER_MSEC);
         assert_int_equal(kvl_request_end(c->ns, 9), 0);
@@ -264,7 +267,7 @@ TEST(test_close_calls_it_off)
         struct outcome o = {0};
         struct client c;
 
-        open_client(&c, script_deaf, SHORT_MSEC, METADATA);
+        open_client(&c, script_deaf, LONG_MSEC, METADATA);
         assert_int_equal(kvl_lease_with_start(c.ns, 0, 8, NULL, note, &o), 0);
         kvl_disconnect(c.conn);
         assert_int_equal(o.n_calls, 1);

@@ -9,8 +9,6 @@
 
 /* ---- deadlines and the end ------------------------------------------------------------------ */
 
-#define TIMEOUT_MSEC 1000 /* long enough to open a namespace in on a loaded machine */
-
 static void script_absent(struct fake_peer *p)
 {
         p->resumes = true;
@@ -18,7 +16,7 @@ static void script_absent(struct fake_peer *p)
         while (fake_serve_one(p, fake_receive_any(p)) && p->type != MSG_INVALIDATE)
                 ;
         fake_leave(p);
-        resume_await_call();
+        fake_await_call();
         fake_return(p);
         fake_take_up(p);
         /* The lease that timed out isn't asked for any more; what was to be freed is. */
@@ -28,7 +26,7 @@ static void script_absent(struct fake_peer *p)
         fake_check_nothing_held(p);
 }
 
-CLIENT_RESUME_SCENE(test_deadline_while_away, script_absent, TIMEOUT_MSEC, 0, KVL_CONNECT_NO_SHM)
+CLIENT_RESUME_SCENE(test_deadline_while_away, script_absent, LONG_MSEC, 0, KVL_CONNECT_NO_SHM)
 {
         uint32_t pages[2], more[1];
 
@@ -36,11 +34,13 @@ CLIENT_RESUME_SCENE(test_deadline_while_away, script_absent, TIMEOUT_MSEC, 0, KV
         assert_int_equal(kvl_invalidate(c->ns, NULL, NULL), 0);
         while (kvl_is_connected(c->conn))
                 resume_dispatch(c);
+        test_limit(c->conn, SHORT_MSEC);
         assert_int_equal(kvl_lease(c->ns, 0, 1, more), -ETIMEDOUT);
         assert_non_null(strstr(kvl_last_error(), "away"));
         assert_false(kvl_is_connected(c->conn));
         assert_int_equal(kvl_free(c->ns, pages, 2), -ETIMEDOUT);
-        resume_call_back();
+        test_limit(c->conn, LONG_MSEC);
+        fake_call();
         while (!kvl_is_connected(c->conn))
                 resume_dispatch(c);
 }

@@ -6,7 +6,7 @@
 
 #include "tests/unit/client-session.h"
 
-#define SHORT_MSEC 1500 /* long enough to open a namespace in on a loaded machine */
+#define SHORT_MSEC 100 /* that a client waits in vain */
 
 /* ---- opening and closing -------------------------------------------------------------------- */
 
@@ -306,29 +306,33 @@ static void script_late(struct fake_peer *p)
         fake_welcome_ns(p);
         serve_session_open(p);
         receive(p, MSG_SESSION_OPEN);
-        poll(NULL, 0, 2 * SHORT_MSEC);
+        fake_await_call();
         answer_open(p, SESSION + 1);
         expect_close(p, SESSION + 1, false);
         fake_reply_simple(p, WIRE_OK, "");
         receive(p, MSG_SESSION_PAGES);
-        poll(NULL, 0, 2 * SHORT_MSEC);
+        fake_await_call();
         answer_pages(p, (struct page_run){1, 2, 16});
         m = (const Kvlease__V1__ReleaseRequest *)receive(p, MSG_RELEASE);
         FAKE_CHECK(m->n_pages == 2 && m->pages[0] == 1 && m->pages[1] == 2);
         fake_expect_end(p);
 }
 
-CLIENT_SESSION_SCENE(test_late, script_late, SHORT_MSEC, KVL_CONNECT_NO_SHM)
+CLIENT_SESSION_SCENE(test_late, script_late, LONG_MSEC, KVL_CONNECT_NO_SHM)
 {
         struct kvl_session_page pages[2];
         struct kvl_session *s, *none;
         uint32_t n;
 
         s = open_session(c);
+        test_limit(c->conn, SHORT_MSEC);
         assert_int_equal(kvl_session_open(c->ns, "t", 1, NULL, NULL, &none), -ETIMEDOUT);
+        fake_call();
         assert_int_equal(dispatch_next(c), 0); /* it is open: closed */
         assert_int_equal(kvl_session_pages(s, 0, 2, pages, &n), -ETIMEDOUT);
+        fake_call();
         assert_int_equal(dispatch_next(c), 0);
+        test_limit(c->conn, LONG_MSEC);
 }
 
 /* They would be let go of in shared memory. */
@@ -337,19 +341,21 @@ static void script_late_lie(struct fake_peer *p)
         welcome_shared(p);
         serve_session_open(p);
         receive(p, MSG_SESSION_PAGES);
-        poll(NULL, 0, 2 * SHORT_MSEC);
+        fake_await_call();
         answer_pages(p, (struct page_run){1 << 28, 2, 16});
         fake_expect_end(p);
 }
 
-CLIENT_SESSION_SCENE(test_late_lie, script_late_lie, SHORT_MSEC, 0)
+CLIENT_SESSION_SCENE(test_late_lie, script_late_lie, LONG_MSEC, 0)
 {
         struct kvl_session_page pages[2];
         struct kvl_session *s;
         uint32_t n;
 
         s = open_session(c);
+        test_limit(c->conn, SHORT_MSEC);
         assert_int_equal(kvl_session_pages(s, 0, 2, pages, &n), -ETIMEDOUT);
+        fake_call();
         assert_int_equal(dispatch_next(c), -EPROTO);
 }
 

@@ -164,18 +164,15 @@ TEST(test_refused_calls_do_not_count)
 
 /* ---- from another thread -------------------------------------------------------------------- */
 
-static int order_fd = -1; /* between a test and its script: read now */
-
 /* Reads nothing before the order, and answers nothing before all is read. */
 static void script_deaf_until_order(struct fake_peer *p)
 {
         Kvlease__V1__LookupReply miss = KVLEASE__V1__LOOKUP_REPLY__INIT;
         static uint64_t seqs[KVL_MAX_STARTED];
-        eventfd_t n;
 
         miss.status = WIRE_MISS;
         fake_welcome_ns(p);
-        FAKE_CHECK(eventfd_read(order_fd, &n) == 0);
+        fake_await_call();
         for (size_t i = 0; i < ARRAY_SIZE(seqs); i++) {
                 fake_receive(p, MSG_LOOKUP);
                 seqs[i] = p->seq;
@@ -221,16 +218,13 @@ TEST(test_poller_sends_the_rest)
         struct fake f;
 
         s = (struct started){0};
-        order_fd = eventfd(0, EFD_CLOEXEC);
-        assert_true(order_fd >= 0);
         open_client(state, &f, script_deaf_until_order, &conn, &ns);
         assert_true(kvl_fd(conn) >= 0);
         assert_int_equal(kvl_dispatch(conn), 0);
         start_in_thread(&(struct starter){&s, ns, KVL_MAX_STARTED});
-        assert_int_equal(eventfd_write(order_fd, 1), 0);
+        fake_call();
         poll_until(conn, &s.n_done, KVL_MAX_STARTED);
         close_client(&f, conn);
-        order_fd = fd_close(order_fd);
 }
 
 /* Another thread's call is done at once. The descriptor is readable until its callback has run. */

@@ -214,9 +214,11 @@ TEST(test_timeout)
         uint64_t n_dropped;
         uint32_t n;
 
-        open_client(&c, script_late, 1000, 0);
+        open_client(&c, script_late, LONG_MSEC, 0);
+        test_limit(c.conn, 100);
         assert_int_equal(kvl_window_take(c.window, 2, 8, NULL, &pages, &n), -ETIMEDOUT);
         assert_int_equal(kvl_window_take(c.window, 0, 8, NULL, &pages, &n), -ETIMEDOUT);
+        test_limit(c.conn, LONG_MSEC);
         assert_int_equal(kvl_window_close(c.window, NULL), 0);
         assert_int_equal(kvl_invalidate(c.ns, NULL, &n_dropped), 0);
         while (c.conn->fetches.n_begun > 0) {
