@@ -238,6 +238,16 @@ static char *read_back(int fd)
         return text;
 }
 
+/* Removes the sentence that an answer is late, which a busy machine makes of any. */
+static void drop_lateness(char *err)
+{
+        char *line = strstr(err, "kvleasectl: kvleased hasn't answered on admin.sock for ");
+        char *end = line ? strchr(line, '\n') : NULL;
+
+        if (end)
+                memmove(line, end + 1, strlen(end));
+}
+
 void fake_run(const char *binary, const struct fake_run *run, struct fake_result *ret)
 {
         char dir[256];
@@ -268,6 +278,8 @@ void fake_run(const char *binary, const struct fake_run *run, struct fake_result
         ret->exit_code = WIFEXITED(wait_status) ? WEXITSTATUS(wait_status) : -1;
         ret->out = read_back(out_fd);
         ret->err = read_back(err_fd);
+        if (run->mode != FAKE_SLOW)
+                drop_lateness(ret->err);
         arena_deinit(&f.arena);
         frame_parser_deinit(&f.parser);
         fd_close(f.listen_fd);
