@@ -18,7 +18,7 @@
 
 /* Time for a thread to be scheduled on a machine that is busy with other tests. kvlease-bench
  * measures the bound itself, 10 ms. */
-#define LATE_MSEC 1000
+#define LATE_MSEC 5000
 
 static bool answer_common(struct fake_conn *c, const struct fake_arg *args)
 {
@@ -276,7 +276,8 @@ TEST(test_silent)
         one_submit(s, REMOTE_PROBE, "hang", NULL, 0, in_msec(30000), &other);
         one_await(s, &o);
         assert_int_equal(o.result, -ETIMEDOUT);
-        assert_int_equal(store_node(s, NULL).n_losses, 0);
+        assert_true(store_node(s, NULL).n_losses == 0 ||
+                    clock_now_nsec() - started >= SILENCE_MSEC * NSEC_PER_MSEC);
         /* Other requests meanwhile don't hide its silence. */
         for (unsigned i = 0; !other.is_done; i++) {
                 assert_true(clock_now_nsec() - started < PATIENCE_NSEC);
@@ -325,7 +326,7 @@ TEST(test_unreachable)
         }
         assert_int_equal(store_node(s, NULL).last_error, -ETIMEDOUT);
         /* The kernel alone would take a second for each. */
-        assert_true(clock_now_nsec() - started < (3 * CONNECT_MSEC + LATE_MSEC) * NSEC_PER_MSEC);
+        assert_true(clock_now_nsec() - started < 3 * NSEC_PER_SEC);
         remote_close(s);
         for (unsigned i = 0; i < ARRAY_SIZE(fill); i++)
                 fd_close(fill[i]);
@@ -377,7 +378,7 @@ TEST(test_cut_off)
         one_submit(s, REMOTE_READ, "key", &iov, 1, in_msec(30000), &o);
         one_await(s, &o);
         assert_int_equal(o.result, -ETIMEDOUT);
-        assert_true(o.done_nsec - started < 5 * NSEC_PER_SEC);
+        assert_true(o.done_nsec - started < 15 * NSEC_PER_SEC);
         assert_int_equal(store_node(s, NULL).n_timeouts, 0); /* of deadlines */
         loopback_set(true);
         do
