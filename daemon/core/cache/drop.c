@@ -15,7 +15,6 @@
 #include "daemon/core/state/store.h"
 #include "daemon/core/state/tenant.h"
 #include "daemon/core/memory/tasks.h"
-#include "daemon/core/state/page-state.h"
 #include "daemon/core/state/shared.h"
 #include "policy/expect.h"
 

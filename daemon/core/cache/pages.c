@@ -10,7 +10,7 @@
 #include "daemon/core/state/listeners.h"
 #include "daemon/core/state/store.h"
 #include "daemon/core/memory/wait.h"
-#include "daemon/core/state/page-state.h"
+#include "daemon/core/state/ns.h"
 #include "daemon/core/state/shared.h"
 
 uint32_t ns_find_page(const struct ns *ns, const uint8_t key[KEY_BYTES])

@@ -18,7 +18,7 @@
 #include "daemon/core/memory/idle-sets.h"
 #include "daemon/core/state/group.h"
 #include "daemon/core/state/store.h"
-#include "daemon/core/state/page-state.h"
+#include "daemon/core/state/ns.h"
 #include "daemon/core/state/records.h"
 #include "daemon/core/state/shared.h"
 

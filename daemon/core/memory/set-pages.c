@@ -7,7 +7,6 @@
 #include "daemon/core/memory/run.h"
 #include "daemon/core/memory/sets.h"
 #include "daemon/core/state/ns.h"
-#include "daemon/core/state/page-state.h"
 
 static struct page *page_of(struct extent_set *set, uint32_t page)
 {

@@ -24,7 +24,6 @@
 #include "daemon/core/memory/account.h"
 #include "daemon/core/memory/wait.h"
 #include "daemon/core/state/nsset-keys.h"
-#include "daemon/core/state/page-state.h"
 #include "daemon/core/state/records.h"
 #include "gpu/queue.h"
 #include "proto/status.h"

@@ -16,7 +16,6 @@
 #include "daemon/core/state/ns.h"
 #include "daemon/core/state/store.h"
 #include "daemon/core/state/tenant.h"
-#include "daemon/core/state/page-state.h"
 #include "daemon/core/state/records.h"
 #include "daemon/core/state/shared.h"
 

@@ -261,4 +261,17 @@ static inline uint64_t ns_n_sets(const struct ns *ns)
 /* Is the page DETACHED, and held by session windows only, as far as the daemon knows? */
 bool ns_page_is_kept(const struct ns *ns, uint32_t page);
 
+/*
+ * Changes of a page's state. The record is changed first, because the state that clients see is
+ * rebuilt from it after a restart. Loop thread only.
+ */
+
+/* Changes the page's state. Every change uses this function, so that ns_tier.n_pages is right and
+ * clients see the state. */
+void ns_set_state(struct ns *ns, uint32_t page, enum page_state s);
+
+/* Changes the state of a page that leaves FREE, and advances its generation. The fields that the
+ * new state uses must be stored before. */
+void ns_set_granted(struct ns *ns, uint32_t page, enum page_state s);
+
 #endif
