@@ -9,7 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "daemon/core/state/pool-share.h"
+#include "daemon/core/state/pool.h"
 
 /* Charges the share, its account (the tenant's for the tier) and its pool, or none of them. Doesn't
  * check regions: ask region.h first. *c must be zero or dropped. Returns 0; KVL_STATUS_QUOTA: the

@@ -28,7 +28,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "daemon/core/state/store-parts.h"
+#include "daemon/core/state/store.h"
 
 struct device_arena;
 struct discards;

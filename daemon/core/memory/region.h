@@ -21,7 +21,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
-#include "daemon/core/state/pool-share.h"
+#include "daemon/core/state/pool.h"
 
 struct account;
 struct attach;

@@ -23,7 +23,7 @@
 #include <stdint.h>
 
 #include "base/map.h"
-#include "daemon/core/state/ns-parts.h"
+#include "daemon/core/state/ns.h"
 #include "daemon/tier/disk.h"
 
 struct ns;

@@ -13,7 +13,7 @@
 #include <stdint.h>
 
 #include "base/list.h"
-#include "daemon/core/state/ns-parts.h"
+#include "daemon/core/state/ns.h"
 
 struct ns;
 struct store;

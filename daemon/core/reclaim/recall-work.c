@@ -12,7 +12,6 @@
 #include "daemon/core/moves/renumber.h"
 #include "daemon/core/moves/transfer.h"
 #include "daemon/core/state/group.h"
-#include "daemon/core/state/ns-parts.h"
 #include "daemon/core/state/ns.h"
 #include "daemon/core/state/pool.h"
 #include "daemon/core/state/store.h"

@@ -15,7 +15,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "daemon/core/state/ns-parts.h"
+#include "daemon/core/state/ns.h"
 
 struct detail;
 struct keep;

@@ -23,7 +23,7 @@
 #include "daemon/core/state/task.h"
 #include "daemon/core/state/ns.h"
 #include "daemon/core/state/pin-counts.h"
-#include "daemon/core/state/pool-share.h"
+#include "daemon/core/state/pool.h"
 #include "proto/shm.h"
 
 struct detail;

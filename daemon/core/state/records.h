@@ -24,7 +24,7 @@
 #include "daemon/core/state/codecs.h"
 #include "daemon/core/state/geometry.h"
 #include "daemon/core/state/page.h"
-#include "daemon/core/state/ns-parts.h"
+#include "daemon/core/state/ns.h"
 #include "gpu/device.h"
 
 struct detail;

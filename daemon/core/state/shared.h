@@ -23,7 +23,7 @@
 #include "base/hash.h"
 #include "base/segment.h"
 #include "daemon/core/state/page.h"
-#include "daemon/core/state/ns-parts.h"
+#include "daemon/core/state/ns.h"
 #include "proto/shm.h"
 
 struct ns;

@@ -11,7 +11,7 @@
 #include "base/parse.h"
 #include "daemon/core/state/codecs.h"
 #include "daemon/core/state/detail.h"
-#include "daemon/core/state/pool-share.h"
+#include "daemon/core/state/pool.h"
 #include "gpu/device.h"
 #include "policy/place.h"
 #include "policy/schedule.h"
