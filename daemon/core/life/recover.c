@@ -18,7 +18,7 @@
 #include "daemon/core/state/listeners.h"
 #include "daemon/core/state/store.h"
 #include "daemon/core/state/tenant.h"
-#include "daemon/core/memory/account.h"
+#include "daemon/core/memory/region.h"
 #include "daemon/core/reclaim/recall.h"
 #include "daemon/core/state/records.h"
 #include "daemon/core/state/shared.h"

@@ -9,7 +9,6 @@
 #include "daemon/core/state/pool.h"
 #include "daemon/core/state/store.h"
 #include "daemon/core/state/tenant.h"
-#include "daemon/core/memory/account.h"
 #include "daemon/core/memory/region.h"
 #include "daemon/core/memory/wait.h"
 #include "gpu/device.h"

@@ -21,7 +21,7 @@
 #include "daemon/core/state/pool.h"
 #include "daemon/core/state/store.h"
 #include "daemon/core/state/tenant.h"
-#include "daemon/core/memory/account.h"
+#include "daemon/core/memory/region.h"
 #include "daemon/core/memory/wait.h"
 #include "daemon/core/state/nsset-keys.h"
 #include "daemon/core/state/records.h"

@@ -18,7 +18,7 @@
 #include "daemon/core/state/ns.h"
 #include "daemon/core/state/store.h"
 #include "daemon/core/state/tenant.h"
-#include "daemon/core/memory/account.h"
+#include "daemon/core/memory/region.h"
 #include "daemon/core/memory/blame.h"
 #include "daemon/core/reclaim/recall.h"
 #include "daemon/core/sessions/session.h"
