@@ -157,8 +157,8 @@ const char *region_check(const struct pool *pool);
  * other code changes an account, so usage can't drift. */
 
 /* Charges the share, its account (the tenant's for the tier) and its pool, or none of them. Doesn't
- * check regions: ask region.h first. *c must be zero or dropped. Returns 0; KVL_STATUS_QUOTA: the
- * tenant's limit; KVL_STATUS_FULL: the pool's budget. */
+ * check reservations and shares: use the functions above first. *c must be zero or dropped. Returns
+ * 0; KVL_STATUS_QUOTA: the tenant's limit; KVL_STATUS_FULL: the pool's budget. */
 int charge_take(struct charge *c, struct pool_share *share, uint64_t bytes);
 
 /* Charges as charge_take() does, without checking limit and budget, for a set that the previous
