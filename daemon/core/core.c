@@ -27,7 +27,7 @@
 #include "daemon/core/state/tenant.h"
 #include "daemon/core/memory/region.h"
 #include "daemon/core/reclaim/compact.h"
-#include "daemon/core/reclaim/sweep.h"
+#include "daemon/core/reclaim/reclaim.h"
 #include "daemon/core/state/state.h"
 #include "daemon/core/requests/refill.h"
 #include "daemon/core/sessions/session.h"

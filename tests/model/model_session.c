@@ -16,7 +16,7 @@
 #include "daemon/core/life/namespace.h"
 #include "daemon/core/memory/idle-sets.h"
 #include "daemon/core/memory/tasks.h"
-#include "daemon/core/reclaim/sweep.h"
+#include "daemon/core/reclaim/reclaim.h"
 #include "daemon/core/state/shared.h"
 #include "daemon/core/requests/invalidate.h"
 #include "daemon/core/reclaim/recall-work.h"

@@ -17,7 +17,6 @@
 #include "tests/unit/announce-fixture.h"
 #include "daemon/core/cache/announced.h"
 #include "daemon/core/memory/tasks.h"
-#include "daemon/core/cache/wake.h"
 
 /* ---- what is seen ---------------------------------------------------------------------------- */
 

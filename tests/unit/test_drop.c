@@ -7,7 +7,7 @@
 #include "daemon/core/memory/idle-sets.h"
 #include "daemon/core/moves/renumber.h"
 #include "daemon/core/memory/tasks.h"
-#include "daemon/core/reclaim/sweep.h"
+#include "daemon/core/reclaim/reclaim.h"
 #include "daemon/core/requests/invalidate.h"
 #include "tests/unit/session-fixture.h"
 

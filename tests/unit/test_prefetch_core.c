@@ -4,7 +4,7 @@
 #include <errno.h>
 #include "daemon/core/core.h"
 #include "daemon/core/life/namespace.h"
-#include "daemon/core/reclaim/sweep.h"
+#include "daemon/core/reclaim/reclaim.h"
 #include "daemon/core/reclaim/warm.h"
 #include "tests/unit/prefetch-fixture.h"
 #include "tests/unit/test-random.h"

@@ -10,7 +10,7 @@
 #include "tests/unit/alloc-fail.h"
 #include "tests/unit/session-fixture.h"
 #include "daemon/core/memory/tasks.h"
-#include "daemon/core/reclaim/sweep.h"
+#include "daemon/core/reclaim/reclaim.h"
 
 CORE_SCENE(test_open, 8, 4, 4)
 {

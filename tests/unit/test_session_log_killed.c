@@ -9,7 +9,7 @@
 
 #include "daemon/core/life/namespace.h"
 #include "daemon/core/memory/idle-sets.h"
-#include "daemon/core/reclaim/sweep.h"
+#include "daemon/core/reclaim/reclaim.h"
 #include "tests/unit/alloc-fail.h"
 #include "tests/unit/child.h"
 #include "tests/unit/session-log-fixture.h"

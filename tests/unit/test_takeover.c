@@ -2,7 +2,7 @@
 #include "daemon/core/clients/attach.h"
 #include "daemon/core/life/leave.h"
 #include "daemon/core/life/namespace.h"
-#include "daemon/core/reclaim/sweep.h"
+#include "daemon/core/reclaim/reclaim.h"
 #include "daemon/core/state/shared.h"
 #include "tests/unit/at-once.h"
 #include "tests/unit/resume-fixture.h"

@@ -6,7 +6,7 @@
 #include "daemon/core/core.h"
 #include "daemon/core/life/namespace.h"
 #include "daemon/core/memory/sets.h"
-#include "daemon/core/reclaim/sweep.h"
+#include "daemon/core/reclaim/reclaim.h"
 #include "daemon/core/requests/invalidate.h"
 #include "daemon/core/sessions/session.h"
 #include "daemon/core/sessions/session-truncate.h"

@@ -5,6 +5,8 @@
 #ifndef KVL_CORE_ANNOUNCED_H
 #define KVL_CORE_ANNOUNCED_H
 
+#include <stdint.h>
+
 #include "daemon/core/state/group.h"
 
 /* Enters a page, shown as PENDING and with a slot in the index, as announced by this client. */
@@ -44,5 +46,26 @@ uint32_t announce_find(const struct ns *ns, uint64_t hash, const uint8_t key[KEY
  * of its own, a client that may publish it); about the list. */
 const char *announce_check_page(const struct ns *ns, uint32_t page);
 const char *announce_check(const struct ns *ns);
+
+/*
+ * Wakes client threads that sleep on a page's state word in shared memory (FUTEX_WAIT). The kernel
+ * takes some 8 us for each, and a tenant can have tens of thousands of threads asleep. So a call
+ * wakes WAKE_SLICE at most, and the namespace's task wakes the others, a slice at a time, in its
+ * tenant's turns. None is left out unless the namespace is freed: then libkvlease looks again by
+ * itself within 100 ms. Loop thread only.
+ */
+
+/* Threads that are woken between two slices of tasks, and in each slice; looking for threads at a
+ * page counts as one. Some 0.5 ms. Not tuned. */
+#define WAKE_SLICE 64u
+
+void wake_init(struct ns *ns);
+
+/* Stops waking threads. Idempotent. */
+void wake_deinit(struct ns *ns);
+
+/* Wakes the threads that wait for the page's state word, which has changed: now, or in
+ * tasks_work(). */
+void wake_waiters(struct ns *ns, uint32_t page);
 
 #endif

@@ -10,7 +10,6 @@
 #include "daemon/core/cache/history.h"
 #include "daemon/core/cache/nsset.h"
 #include "daemon/core/cache/tag.h"
-#include "daemon/core/cache/wake.h"
 #include "daemon/core/state/detail.h"
 #include "daemon/core/life/idle.h"
 #include "daemon/core/memory/address.h"

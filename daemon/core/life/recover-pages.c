@@ -12,7 +12,7 @@
 #include "daemon/core/cache/nsset.h"
 #include "daemon/core/cache/pages.h"
 #include "daemon/core/cache/tag.h"
-#include "daemon/core/cache/wake.h"
+#include "daemon/core/cache/announced.h"
 #include "daemon/core/clients/grants.h"
 #include "daemon/core/memory/sets.h"
 #include "daemon/core/memory/idle-sets.h"

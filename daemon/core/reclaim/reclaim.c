@@ -559,3 +559,19 @@ bool reclaim_set_of_share(
                 evict_set(set, spare, by);
         return victim->charged_bytes < before;
 }
+
+bool ns_sweep(struct ns *ns, uint32_t budget)
+{
+        uint32_t set_pages = ns->geometry.set_pages;
+        bool more = sessions_sweep(ns, &budget);
+
+        for (; budget > 0 && ns->catalog.n_stale > 0; budget--) {
+                if (ns->catalog.sweep_page >= ns->geometry.capacity_pages)
+                        ns->catalog.sweep_page = 0;
+                if (ns_page(ns, ns->catalog.sweep_page))
+                        ns_sweep_page(ns, ns->catalog.sweep_page++);
+                else /* the rest of a set that isn't bound */
+                        ns->catalog.sweep_page += set_pages - ns->catalog.sweep_page % set_pages;
+        }
+        return more || ns->catalog.n_stale > 0;
+}

@@ -9,6 +9,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
+#include "daemon/core/state/ns.h"
 #include "policy/tier.h"
 
 struct ns;
@@ -53,5 +54,9 @@ bool reclaim_set_of_tenant(struct tenant *t, const struct ns *spare);
  * if less is charged to it then. */
 bool reclaim_set_of_share(
         struct pool_share *victim, const struct ns *spare, const struct tenant *by);
+
+/* Looks at up to `budget` page records of the namespace, and frees or detaches those that became
+ * unfindable all at once (ns_invalidate()). Returns true while there are more. */
+bool ns_sweep(struct ns *ns, uint32_t budget);
 
 #endif

@@ -15,7 +15,6 @@
 #include "daemon/core/state/tenant.h"
 #include "daemon/core/reclaim/compact.h"
 #include "daemon/core/reclaim/reclaim.h"
-#include "daemon/core/reclaim/sweep.h"
 #include "daemon/core/reclaim/take-back.h"
 #include "daemon/core/sessions/session.h"
 #include "proto/status.h"

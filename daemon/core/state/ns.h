@@ -165,7 +165,7 @@ struct ns_waits {
         struct ns_failure failure; /* for the next lease that tries again */
 };
 
-/* Client threads to wake up: cache/wake.h. */
+/* Client threads to wake up: cache/announced.h. */
 struct ns_wakes {
         struct task task;
         uint64_t *pages;   /* owned; bitmap of pages on which threads may sleep; NULL: never any */
