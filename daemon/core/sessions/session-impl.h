@@ -1,8 +1,7 @@
 /*
- * Internals that this module's files share. session.c has the table of sessions, session-handles.c
- * the handles of clients, session-expire.c idle times. session-end.c has ends in the prefix tree,
- * session-window.c windows of truncated sessions, session-publish.c publishing, session-pages.c
- * queries. Loop thread only.
+ * Internals that this module's files share. session.c has the table of sessions, their ends in the
+ * prefix tree, idle times and handles. session-window.c has windows of truncated sessions,
+ * session-publish.c publishing, session-pages.c queries. Loop thread only.
  */
 #ifndef KVL_CORE_SESSION_IMPL_H
 #define KVL_CORE_SESSION_IMPL_H
@@ -41,8 +40,6 @@ uint64_t session_drop(struct session *s);
 
 /* Notifies listeners that the session with this id rests, or was dropped. */
 void session_tell(struct ns *ns, const uint8_t *id, uint32_t id_len);
-
-/* ---- session-expire.c ------------------------------------------------------------------------ */
 
 /* Notes a use of the session: it was opened, closed, published to, or asked for its pages. */
 void session_use(struct session *s, uint64_t now_nsec);

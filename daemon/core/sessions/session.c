@@ -1,11 +1,18 @@
-/* The table of a namespace's sessions: finds them by id, makes, drops and frees them. */
+/*
+ * The table of a namespace's sessions: finds them by id, makes, drops and frees them. Then their
+ * ends in the prefix tree, their idle times, and the handles by which attachments have them open.
+ */
 #include "daemon/core/sessions/session.h"
 
+#include <assert.h>
 #include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "daemon/core/cache/drop.h"
+#include "daemon/core/cache/note-events.h"
+#include "daemon/core/cache/pages.h"
+#include "daemon/core/clients/attach.h"
 #include "daemon/core/state/listeners.h"
 #include "daemon/core/state/store.h"
 #include "daemon/core/state/tenant.h"
@@ -352,4 +359,339 @@ const struct session *session_next(const struct ns *ns, uint64_t after, uint64_t
                 }
         }
         return NULL;
+}
+
+/* ---- ends in the prefix tree ----------------------------------------------------------------- */
+
+/* All sessions that end at a page share one struct ending, which the page's page_extra.tails names.
+ * So dropping or moving a page takes one step for any number of sessions. */
+
+/* Returns NULL if no session ends at the page. */
+static struct ending *ending_at(const struct ns *ns, uint32_t page)
+{
+        uint32_t id = ns_extra(ns, page)->tails;
+
+        return id == 0 ? NULL : ns->sessions->slots[id - 1].ending;
+}
+
+static void put_ending(struct ns *ns, struct ending *e, uint32_t page)
+{
+        e->page = page;
+        ns_make_extra(ns, page)->tails = e->id;
+}
+
+/* No session ends at the page any more. */
+static void spare_ending(struct ns *ns, struct ending *e)
+{
+        e->page = PAGE_NONE;
+        list_append(&ns->sessions->spare_endings, &e->spare_link);
+}
+
+static void leave_ending(struct session *s)
+{
+        struct ending *e = s->end;
+
+        if (!e)
+                return;
+        list_remove(&s->end_link);
+        s->end = NULL;
+        if (--e->n > 0)
+                return;
+        ns_make_extra(s->ns, e->page)->tails = 0;
+        spare_ending(s->ns, e);
+}
+
+static void join_ending(struct session *s, struct ending *e)
+{
+        s->end = e;
+        list_append(&e->sessions, &s->end_link);
+        e->n++;
+}
+
+void session_end_at(struct session *s, uint32_t page)
+{
+        struct sessions *all = s->ns->sessions;
+        struct ending *e;
+
+        leave_ending(s);
+        if (page == PAGE_NONE)
+                return;
+        e = ending_at(s->ns, page);
+        if (!e) {
+                e = list_first(&all->spare_endings, struct ending, spare_link);
+                list_remove(&e->spare_link);
+                put_ending(s->ns, e, page);
+        }
+        join_ending(s, e);
+}
+
+/* Makes all sessions that end at `from` end at `to`, or nowhere (NULL). */
+static void merge_endings(struct ns *ns, struct ending *from, struct ending *to)
+{
+        while (!list_is_empty(&from->sessions)) {
+                struct session *s = list_first(&from->sessions, struct session, end_link);
+
+                list_remove(&s->end_link);
+                s->end = NULL;
+                if (to)
+                        join_ending(s, to);
+        }
+        from->n = 0;
+        spare_ending(ns, from);
+}
+
+void sessions_page_goes(struct ns *ns, uint32_t page)
+{
+        struct ending *e = ending_at(ns, page), *there;
+        uint32_t up = tree_has(&ns->tree, page) ? tree_parent(&ns->tree, page) : PAGE_NONE;
+
+        truncations_page_goes(ns, page);
+        if (!e)
+                return;
+        if (up != PAGE_NONE)
+                session_log_moved(ns, page, up);
+        ns_make_extra(ns, page)->tails = 0;
+        there = up == PAGE_NONE ? NULL : ending_at(ns, up);
+        if (up == PAGE_NONE || (there && there->n > e->n)) {
+                merge_endings(ns, e, there);
+                return;
+        }
+        if (there)
+                merge_endings(ns, there, e);
+        put_ending(ns, e, up);
+}
+
+void sessions_page_moved(struct ns *ns, uint32_t page, uint32_t to)
+{
+        struct ending *e = ending_at(ns, page);
+
+        assert(ns_extra(ns, page)->n_windows == 0);
+
+        truncations_page_moved(ns, page, to);
+        if (!e)
+                return;
+        session_log_moved(ns, page, to);
+        ns_make_extra(ns, page)->tails = 0;
+        put_ending(ns, e, to);
+}
+
+bool session_page_is_shared(const struct ns *ns, uint32_t page)
+{
+        return !tree_is_leaf(&ns->tree, page) || ns_extra(ns, page)->tails != 0 ||
+               ns_is_pinned(ns, page);
+}
+
+/* ---- idle times ------------------------------------------------------------------------------ */
+
+uint64_t session_expire_time(const struct session *s)
+{
+        return s->expire_nsec > 0 ? s->expire_nsec : s->ns->tenant->attrs.session_expire_nsec;
+}
+
+/* Returns when the session expires; UINT64_MAX: never, unless it is closed or used. */
+static uint64_t expiry_of(const struct session *s)
+{
+        uint64_t expire_nsec = session_expire_time(s);
+
+        return s->n_open > 0 || expire_nsec == 0 || expire_nsec > UINT64_MAX - s->used_nsec
+                       ? UINT64_MAX
+                       : s->used_nsec + expire_nsec;
+}
+
+static void note_expiry(struct sessions *all, uint64_t expiry_nsec)
+{
+        all->next_expiry_nsec = MIN(all->next_expiry_nsec, expiry_nsec);
+}
+
+void session_use(struct session *s, uint64_t now_nsec)
+{
+        s->used_nsec = now_nsec;
+        note_expiry(s->ns->sessions, expiry_of(s));
+        list_remove(&s->window.link);
+        if (s->window.n > 0)
+                list_append(&s->ns->sessions->windows[s->n_open > 0], &s->window.link);
+}
+
+static void begin_expiry_round(struct sessions *all, uint64_t tenant_expire_nsec)
+{
+        all->expire_slot = 0;
+        all->next_expiry_nsec = UINT64_MAX;
+        all->tenant_expire_nsec = tenant_expire_nsec;
+}
+
+uint64_t sessions_expire(struct ns *ns, uint64_t now_nsec, uint32_t budget)
+{
+        uint64_t tenant_expire_nsec = ns->tenant->attrs.session_expire_nsec;
+        struct sessions *all = ns->sessions;
+
+        if (!all)
+                return UINT64_MAX;
+        if (all->expire_slot == 0 || all->tenant_expire_nsec != tenant_expire_nsec)
+                begin_expiry_round(all, tenant_expire_nsec);
+        while (budget > 0 && all->expire_slot < all->n_slots) {
+                struct session *s = all->slots[all->expire_slot++].session;
+                uint64_t expiry_nsec = s && session_is_live(s) ? expiry_of(s) : UINT64_MAX;
+                uint32_t cost = 1;
+
+                if (expiry_nsec <= now_nsec) {
+                        cost += MIN(s->window.n, ns->store->drop_slice_pages);
+                        session_end(s);
+                        ns->store->counters.sessions_expired++;
+                        note_session_expired(ns);
+                } else {
+                        note_expiry(all, expiry_nsec);
+                }
+                budget -= MIN(cost, budget);
+        }
+        if (all->expire_slot < all->n_slots)
+                return now_nsec;
+        all->expire_slot = 0;
+        return all->next_expiry_nsec;
+}
+
+/* ---- handles --------------------------------------------------------------------------------- */
+
+static struct opening *find_opening(const struct attach *a, uint32_t handle)
+{
+        const uint64_t *value = map_find(&a->sessions, handle);
+
+        return value ? (struct opening *)(uintptr_t)*value : NULL;
+}
+
+/* Gives the attachment the next free handle. NULL: no memory. */
+static struct opening *opening_new(struct attach *a)
+{
+        struct opening *o = calloc(1, sizeof(*o));
+
+        if (!o)
+                return NULL;
+        do
+                a->last_session++;
+        while (a->last_session == 0 || find_opening(a, a->last_session));
+        if (map_put(&a->sessions, a->last_session, (uintptr_t)o) < 0) {
+                free(o);
+                return NULL;
+        }
+        list_init(&o->session_link);
+        a->member->n_sessions++;
+        return o;
+}
+
+/* Frees an opening; the caller removes its handle. */
+static void opening_free(struct attach *a, struct opening *o, uint64_t now_nsec)
+{
+        if (o->session) {
+                list_remove(&o->session_link);
+                o->session->n_open--;
+                session_use(o->session, now_nsec);
+                session_log_used(o->session);
+                if (o->session->n_open == 0)
+                        session_tell(a->ns, o->session->id, o->session->id_len);
+        }
+        a->member->n_sessions--;
+        free(o);
+}
+
+static void close_handle(struct attach *a, uint32_t handle, uint64_t now_nsec)
+{
+        opening_free(a, find_opening(a, handle), now_nsec);
+        (void)map_remove(&a->sessions, handle);
+}
+
+int session_check_id(const struct attach *a, uint32_t id_len, struct detail *d)
+{
+        int r = attach_check_version(a, d);
+
+        if (r != 0)
+                return r;
+        if (id_len == 0 || id_len > SESSION_ID_MAX)
+                return detail_set(d, -EINVAL, "a session's id has 1 to %d bytes, not %u",
+                        SESSION_ID_MAX, id_len);
+        return 0;
+}
+
+static int check_open(const struct attach *a, uint32_t id_len, struct detail *d)
+{
+        int r = session_check_id(a, id_len, d);
+
+        if (r != 0)
+                return r;
+        if (a->member->n_sessions >= SESSION_HANDLES_MAX)
+                return detail_set(d, -EMFILE,
+                        "this client has %d sessions open, the most it may: close some of them",
+                        SESSION_HANDLES_MAX);
+        return 0;
+}
+
+int session_open(struct attach *a, const struct session_request *rq, uint32_t *ret_handle,
+        bool *ret_created, struct detail *d)
+{
+        struct ns *ns = a->ns;
+        struct session *s;
+        struct opening *o;
+        int r = check_open(a, rq->id_len, d);
+
+        if (r != 0)
+                return r;
+        store_set_now(ns->store, rq->now_nsec);
+        s = session_find(ns, rq->id, rq->id_len);
+        if (!s && rq->must_exist)
+                return detail_set(
+                        d, -ENOENT, "namespace %s has no such session (any more)", ns->name);
+        *ret_created = !s;
+        o = opening_new(a);
+        r = !o ? -ENOMEM : s ? 0 : session_new(ns, rq->id, rq->id_len, &s, d);
+        if (r < 0) {
+                if (o)
+                        close_handle(a, a->last_session, rq->now_nsec);
+                return r == -ENOMEM ? detail_set(d, r, "no memory for a session") : r;
+        }
+        o->session = s;
+        list_append(&s->openings, &o->session_link);
+        s->n_open++;
+        if (rq->expire_nsec > 0)
+                s->expire_nsec = rq->expire_nsec;
+        session_use(s, rq->now_nsec);
+        if (*ret_created || rq->expire_nsec > 0)
+                session_log_put(s);
+        else
+                session_log_used(s);
+        session_touch_tail(a, s, rq->now_nsec);
+        *ret_handle = a->last_session;
+        return 0;
+}
+
+struct session *session_of(struct attach *a, uint32_t handle, struct detail *d)
+{
+        const struct opening *o = find_opening(a, handle);
+
+        if (o && o->session && session_is_live(o->session))
+                return o->session;
+        detail_set(d, -ENOENT, o ? "session %u was dropped" : "session %u isn't open here", handle);
+        return NULL;
+}
+
+int session_close(struct attach *a, uint32_t handle, bool drop, uint64_t now_nsec, struct detail *d)
+{
+        struct session *s = session_of(a, handle, d);
+
+        if (!find_opening(a, handle))
+                return -ENOENT;
+        store_set_now(a->ns->store, now_nsec);
+        close_handle(a, handle, now_nsec);
+        if (!drop)
+                return 0;
+        if (s)
+                (void)session_drop(s);
+        return s ? 0 : -ENOENT;
+}
+
+void sessions_close_all(struct attach *a, uint64_t now_nsec)
+{
+        struct map_slot slot;
+
+        for (size_t iter = 0; map_next(&a->sessions, &iter, &slot);)
+                opening_free(a, (struct opening *)(uintptr_t)slot.value, now_nsec);
+        map_deinit(&a->sessions);
+        map_init(&a->sessions);
 }

@@ -197,7 +197,7 @@ static inline uint32_t *session_memory(const struct session *s)
 /* How many pages back from the end of its window a session can be continued. Not tuned. */
 #define SESSION_REWIND_PAGES 256
 
-/* ---- clients: session-handles.c, session-pages.c --------------------------------------------- */
+/* ---- clients: session.c, session-pages.c ----------------------------------------------------- */
 
 struct session_request {
         const uint8_t *id; /* borrowed */
