@@ -20,6 +20,19 @@
 
 /* ---- leaves --------------------------------------------------------------------------------- */
 
+uint32_t ns_victim(struct ns *ns, enum tier_kind kind, enum evict_how how)
+{
+        uint64_t now_nsec = ns->store->now_nsec;
+
+        expect_prune(ns->expect, now_nsec);
+        return ns->evict->victim(ns->policy, kind, how, now_nsec);
+}
+
+bool ns_yield_expected(struct ns *ns, enum tier_kind kind, enum evict_how how)
+{
+        return expect_yield(ns->expect, kind, how);
+}
+
 /* Copies a leaf's use to its parent: lookups note only the deepest page that they find. */
 static void hand_up(struct ns *ns, uint32_t page)
 {

@@ -23,6 +23,7 @@
 #include <stdint.h>
 
 #include "base/list.h"
+#include "daemon/core/state/ns.h"
 #include "daemon/core/state/task.h"
 #include "daemon/core/state/detail.h"
 #include "daemon/core/state/page.h"
@@ -138,5 +139,14 @@ uint64_t ns_drop_subtree(struct ns *ns, uint32_t page, struct drop_reason reason
 /* Drops leaves of the subtree, at most `most` (> 0). The page is still findable if that limit was
  * reached. Returns the number of pages. */
 uint64_t ns_drop_leaves(struct ns *ns, uint32_t page, uint64_t most, struct drop_reason reason);
+
+/* Calls evict_ops.victim(): the eviction policy's choice, without expected pages (policy/expect.h).
+ * All code that evicts by the policy uses it. NODE_NONE: no page can be evicted, or only expected
+ * ones: see ns_yield_expected(). */
+uint32_t ns_victim(struct ns *ns, enum tier_kind kind, enum evict_how how);
+
+/* A caller needs the space, and ns_victim() returned none. Returns true if an expected text may
+ * lose pages from now on: call ns_victim() again. Repeated calls return false in the end. */
+bool ns_yield_expected(struct ns *ns, enum tier_kind kind, enum evict_how how);
 
 #endif

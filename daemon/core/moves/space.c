@@ -9,7 +9,6 @@
 #include "daemon/core/cache/nsset.h"
 #include "daemon/core/cache/pages.h"
 #include "daemon/core/cache/tag.h"
-#include "daemon/core/cache/victim.h"
 #include "daemon/core/memory/below.h"
 #include "daemon/core/memory/sets.h"
 #include "daemon/core/moves/space-impl.h"

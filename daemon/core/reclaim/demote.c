@@ -4,7 +4,6 @@
 
 #include "daemon/core/cache/drop.h"
 #include "daemon/core/cache/pages.h"
-#include "daemon/core/cache/victim.h"
 #include "daemon/core/memory/below.h"
 #include "daemon/core/memory/sets.h"
 #include "daemon/core/moves/renumber.h"

@@ -6,7 +6,6 @@
 #include "base/probe.h"
 #include "daemon/core/cache/drop.h"
 #include "daemon/core/cache/pages.h"
-#include "daemon/core/cache/victim.h"
 #include "daemon/core/state/detail.h"
 #include "daemon/core/memory/below.h"
 #include "daemon/core/memory/sets.h"

@@ -8,7 +8,6 @@
 #include "daemon/core/cache/lines.h"
 #include "daemon/core/cache/nsset.h"
 #include "daemon/core/cache/pages.h"
-#include "daemon/core/cache/victim.h"
 #include "daemon/core/clients/magazine.h"
 #include "daemon/core/memory/sets.h"
 #include "daemon/core/memory/idle-sets.h"

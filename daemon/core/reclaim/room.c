@@ -4,7 +4,7 @@
 #include <stdio.h>
 
 #include "daemon/core/cache/pages.h"
-#include "daemon/core/cache/victim.h"
+#include "daemon/core/cache/drop.h"
 #include "daemon/core/clients/magazine.h"
 #include "daemon/core/state/detail.h"
 #include "daemon/core/memory/sets.h"
