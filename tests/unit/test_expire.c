@@ -5,7 +5,7 @@
 #include "daemon/core/cache/history.h"
 #include "daemon/core/cache/pages.h"
 #include "daemon/core/clients/attach.h"
-#include "daemon/core/clients/found.h"
+#include "daemon/core/clients/request.h"
 #include "daemon/core/core.h"
 #include "daemon/core/life/leave.h"
 #include "daemon/core/state/ns.h"

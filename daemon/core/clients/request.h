@@ -1,6 +1,7 @@
 /*
  * The inference requests that clients name in their calls. Policies learn what a request does and
- * when it ends, so that they know which pages are used together. Loop thread only.
+ * when it ends, so that they know which pages are used together. A request finds pages over the
+ * socket or in shared memory. Loop thread only.
  */
 #ifndef KVL_CORE_REQUEST_H
 #define KVL_CORE_REQUEST_H
@@ -19,5 +20,17 @@ void request_tell(struct ns *ns, uint64_t request, enum request_event what, uint
 
 /* Ends the client's request; 0: does nothing. */
 void request_end(struct attach *a, uint64_t request, uint64_t now_nsec);
+
+/* Notes that a lookup found the page as its deepest, which counts for the pages before it, too.
+ * Returns the number of pages that expect_touched() looked at. */
+uint32_t found_note(struct attach *a, uint32_t page, uint64_t request);
+
+/* Notes a lookup in shared memory, which the client reports afterwards. Ignores a page that doesn't
+ * exist, or has another generation (low 32 bits) now. Returns the number of pages looked at. */
+uint32_t touch_page(
+        struct attach *a, uint32_t page, uint32_t generation, uint64_t request, uint64_t now_nsec);
+
+/* Counts requests, keys that they asked for, and pages that they found, for statistics. */
+void count_lookups(struct ns *ns, uint64_t n_lookups, uint64_t n_keys, uint64_t n_hits);
 
 #endif

@@ -4,7 +4,7 @@
 
 #include "base/macros.h"
 #include "daemon/core/cache/lines.h"
-#include "daemon/core/clients/found.h"
+#include "daemon/core/clients/request.h"
 #include "daemon/core/clients/pin.h"
 #include "daemon/core/state/detail.h"
 #include "daemon/core/state/store.h"

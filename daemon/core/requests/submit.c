@@ -4,7 +4,6 @@
 #include <string.h>
 
 #include "daemon/core/cache/lines.h"
-#include "daemon/core/clients/found.h"
 #include "daemon/core/clients/grants.h"
 #include "daemon/core/clients/request.h"
 #include "daemon/core/requests/expected.h"

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "daemon/core/cache/pages.h"
-#include "daemon/core/clients/found.h"
+#include "daemon/core/clients/request.h"
 #include "daemon/core/clients/pin.h"
 #include "daemon/core/state/store.h"
 #include "daemon/core/state/shared.h"
