@@ -13,7 +13,7 @@
 #include "daemon/core/cache/drop.h"
 #include "daemon/core/cache/pages.h"
 #include "daemon/core/clients/attach.h"
-#include "daemon/core/clients/magazine.h"
+#include "daemon/core/clients/grants.h"
 #include "daemon/core/clients/member.h"
 #include "daemon/core/core.h"
 #include "daemon/core/state/detail.h"

@@ -1,5 +1,5 @@
 /*
- * Pages granted ahead (daemon/core/clients/magazine.h): two threads of a client claim, the daemon refills and
+ * Pages granted ahead (daemon/core/clients/grants.h): two threads of a client claim, the daemon refills and
  * takes back, for ever; the client dies at any moment and a new one comes.
  *
  * Checked: a page has one owner at a time, no page is lost: free, in the magazine or the client's by

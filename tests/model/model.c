@@ -7,7 +7,7 @@
 #include <stdlib.h>
 
 #include "daemon/core/cache/pages.h"
-#include "daemon/core/clients/magazine.h"
+#include "daemon/core/clients/grants.h"
 #include "daemon/core/core.h"
 #include "daemon/core/state/detail.h"
 #include "daemon/core/state/tenant.h"

@@ -2,7 +2,7 @@
  * byte for byte, and the set goes back. */
 #include <poll.h>
 #include "daemon/core/clients/attach.h"
-#include "daemon/core/clients/magazine.h"
+#include "daemon/core/clients/grants.h"
 #include "daemon/core/life/leave.h"
 #include "daemon/core/reclaim/take-back.h"
 #include "daemon/core/requests/refill.h"

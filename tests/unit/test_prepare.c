@@ -6,7 +6,6 @@
 #include "base/fd.h"
 #include "daemon/core/clients/attach.h"
 #include "daemon/core/clients/grants.h"
-#include "daemon/core/clients/magazine.h"
 #include "daemon/core/core.h"
 #include "daemon/core/life/leave.h"
 #include "daemon/core/life/tenant-life.h"

@@ -6,7 +6,6 @@
 #include "daemon/core/cache/tag.h"
 #include "daemon/core/clients/attach.h"
 #include "daemon/core/clients/grants.h"
-#include "daemon/core/clients/magazine.h"
 #include "daemon/core/clients/member.h"
 #include "daemon/core/life/namespace.h"
 #include "daemon/core/life/tenant-life.h"

@@ -9,7 +9,7 @@
 #include "base/fd.h"
 #include "daemon/core/clients/client-record.h"
 #include "daemon/core/clients/request.h"
-#include "daemon/core/clients/magazine.h"
+#include "daemon/core/clients/grants.h"
 #include "daemon/core/state/detail.h"
 #include "daemon/core/memory/sets.h"
 #include "daemon/core/memory/idle-sets.h"

@@ -8,7 +8,7 @@
 #include "base/hash.h"
 #include "daemon/core/cache/announced.h"
 #include "daemon/core/clients/client-record.h"
-#include "daemon/core/clients/magazine.h"
+#include "daemon/core/clients/grants.h"
 #include "daemon/core/state/detail.h"
 #include "daemon/core/state/group.h"
 #include "daemon/core/state/store.h"

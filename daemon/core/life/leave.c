@@ -8,7 +8,6 @@
 #include "daemon/core/clients/attach.h"
 #include "daemon/core/clients/client-record.h"
 #include "daemon/core/clients/grants.h"
-#include "daemon/core/clients/magazine.h"
 #include "daemon/core/clients/member.h"
 #include "daemon/core/clients/pin.h"
 #include "daemon/core/state/group.h"

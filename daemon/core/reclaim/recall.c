@@ -8,7 +8,7 @@
 #include "daemon/core/cache/announced.h"
 #include "daemon/core/cache/drop.h"
 #include "daemon/core/cache/note-events.h"
-#include "daemon/core/clients/magazine.h"
+#include "daemon/core/clients/grants.h"
 #include "daemon/core/memory/idle-sets.h"
 #include "daemon/core/state/listeners.h"
 #include "daemon/core/state/ns.h"

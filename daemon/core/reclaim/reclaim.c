@@ -8,7 +8,7 @@
 #include "daemon/core/cache/lines.h"
 #include "daemon/core/cache/nsset.h"
 #include "daemon/core/cache/pages.h"
-#include "daemon/core/clients/magazine.h"
+#include "daemon/core/clients/grants.h"
 #include "daemon/core/memory/sets.h"
 #include "daemon/core/memory/idle-sets.h"
 #include "daemon/core/moves/renumber.h"

@@ -5,7 +5,7 @@
 
 #include "daemon/core/cache/pages.h"
 #include "daemon/core/cache/drop.h"
-#include "daemon/core/clients/magazine.h"
+#include "daemon/core/clients/grants.h"
 #include "daemon/core/state/detail.h"
 #include "daemon/core/memory/sets.h"
 #include "daemon/core/memory/idle-sets.h"

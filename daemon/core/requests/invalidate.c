@@ -10,7 +10,7 @@
 #include "daemon/core/cache/history.h"
 #include "daemon/core/cache/pages.h"
 #include "daemon/core/cache/tag.h"
-#include "daemon/core/clients/magazine.h"
+#include "daemon/core/clients/grants.h"
 #include "daemon/core/moves/space.h"
 #include "daemon/core/state/feed.h"
 #include "daemon/core/state/group.h"

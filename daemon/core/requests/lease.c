@@ -7,7 +7,6 @@
 #include "base/probe.h"
 #include "daemon/core/cache/note-events.h"
 #include "daemon/core/clients/grants.h"
-#include "daemon/core/clients/magazine.h"
 #include "daemon/core/state/detail.h"
 #include "daemon/core/memory/run.h"
 #include "daemon/core/memory/idle-sets.h"

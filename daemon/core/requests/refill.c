@@ -3,7 +3,7 @@
 #include "base/clock.h"
 #include "base/macros.h"
 #include "base/probe.h"
-#include "daemon/core/clients/magazine.h"
+#include "daemon/core/clients/grants.h"
 #include "daemon/core/state/geometry.h"
 #include "daemon/core/state/group.h"
 #include "daemon/core/state/ns.h"

@@ -1,5 +1,5 @@
 /*
- * Refills a client's magazine: makes space for its pages as for a lease. clients/magazine.h
+ * Refills a client's magazine: makes space for its pages as for a lease. clients/grants.h
  * describes magazines, and puts and takes pages. Loop thread only.
  */
 #ifndef KVL_CORE_REFILL_H

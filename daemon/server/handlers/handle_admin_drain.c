@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "daemon/core/memory/idle-sets.h"
-#include "daemon/core/clients/magazine.h"
+#include "daemon/core/clients/grants.h"
 #include "daemon/exchange/exchange.h"
 #include "daemon/exchange/export-all.h"
 #include "daemon/core/state/ns.h"

@@ -6,7 +6,7 @@
 #include "base/parse.h"
 #include "daemon/core/cache/nsset.h"
 #include "daemon/core/cache/pages.h"
-#include "daemon/core/clients/magazine.h"
+#include "daemon/core/clients/grants.h"
 #include "daemon/core/clients/member.h"
 #include "daemon/core/life/placing.h"
 #include "daemon/core/state/group.h"
