@@ -1,6 +1,4 @@
-/*
- * Internals of a namespace's space on a disk, shared by space.c, space-gone.c and space-identity.c.
- */
+/* Internals of a namespace's space on a disk, shared by space.c and space-gone.c. */
 #ifndef KVL_CORE_SPACE_IMPL_H
 #define KVL_CORE_SPACE_IMPL_H
 
@@ -8,11 +6,6 @@
 #include <stdint.h>
 
 #include "daemon/core/moves/space.h"
-
-/* Computes the id of a namespace's space on a disk, the same for every daemon; ns NULL: the id of
- * the tenant that owns spaces. SHA-256, so that no client can choose a name with another's id.
- * Returns 0; -ENOMEM; -EIO. */
-int space_identify(const struct tenant *t, const struct ns *ns, uint8_t ret_id[DISK_ID_BYTES]);
 
 /* Requests a call of space_work(). */
 void space_wake(struct store *s);
