@@ -26,6 +26,11 @@ int disk_may_take(const struct disk_file *d)
         return d->n_late_now > 0 ? DISK_BUSY : 0;
 }
 
+bool disk_takes(const struct disk_file *d)
+{
+        return disk_may_take(d) == 0;
+}
+
 /* ---- towards the engine ---------------------------------------------------------------------- */
 
 static void start_op(struct disk_file *d, struct disk_op *op)

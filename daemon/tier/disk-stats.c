@@ -50,11 +50,6 @@ enum disk_state disk_state(const struct disk_file *d)
         return d->n_row > 0 || d->n_late_now > 0 ? DISK_FAILING : DISK_OK;
 }
 
-bool disk_takes(const struct disk_file *d)
-{
-        return disk_may_take(d) == 0;
-}
-
 static void set_state(const struct disk_file *d, struct disk_stats *s)
 {
         s->state = disk_state(d);

@@ -3,7 +3,6 @@
 #define KVL_TESTS_REGION_FIXTURE_H
 
 #include "daemon/core/life/tenant-life.h"
-#include "daemon/core/memory/blame.h"
 #include "daemon/core/memory/region.h"
 #include "tests/unit/recall-fixture.h"
 

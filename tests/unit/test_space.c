@@ -11,7 +11,7 @@
 #include "daemon/core/core.h"
 #include "daemon/core/life/leave.h"
 #include "daemon/core/life/namespace.h"
-#include "daemon/core/memory/below.h"
+#include "daemon/core/state/ns.h"
 
 /* ---- down and up ----------------------------------------------------------------------------- */
 

@@ -19,7 +19,6 @@
 #include "daemon/core/state/listeners.h"
 #include "daemon/core/state/store.h"
 #include "daemon/core/state/tenant.h"
-#include "daemon/core/memory/blame.h"
 #include "daemon/core/memory/region.h"
 #include "daemon/core/memory/wait.h"
 #include "daemon/core/reclaim/recall.h"

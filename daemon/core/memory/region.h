@@ -21,6 +21,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/list.h"
+#include "base/parse.h"
 #include "daemon/core/state/pool.h"
 
 struct account;
@@ -153,7 +155,9 @@ char *region_holders(const struct tenant *but, const struct pool *pool, char *bu
 /* For the checker: returns an error's description, or NULL. */
 const char *region_check(const struct pool *pool);
 
-/* Charges (pool.h). A charge is embedded in the object that it pays for and is dropped with it. No
+/* ---- charges --------------------------------------------------------------------------------- */
+
+/* A charge (pool.h) is embedded in the object that it pays for and is dropped with it. No
  * other code changes an account, so usage can't drift. */
 
 /* Charges the share, its account (the tenant's for the tier) and its pool, or none of them. Doesn't
@@ -174,5 +178,25 @@ void charge_leave_tenant(struct charge *c);
 
 /* Idempotent. */
 void charge_drop(struct charge *c);
+
+/* ---- evictions for other tenants ------------------------------------------------------------- */
+
+/* The most names per victim; further ones are counted under "(others)". */
+#define BLAME_MAX    64
+#define BLAME_OTHERS "(others)"
+
+/* Counts cached pages of one tenant that were evicted for leases of another. Counters run from the
+ * start and are freed with the tenant that lost pages. */
+struct blame {
+        struct list_link link;        /* tenant.blames of the victim, appended: lists count them */
+        char by[TENANT_NAME_MAX + 1]; /* "": no lease */
+        uint64_t pages, sets;
+};
+
+/* Counts an eviction; without memory it isn't counted. by NULL: no lease caused it (a limit was
+ * lowered, compaction, ...). */
+void blame_note(struct tenant *victim, const struct tenant *by, uint64_t pages, uint64_t sets);
+
+void blame_free(struct tenant *victim);
 
 #endif

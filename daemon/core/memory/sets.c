@@ -11,7 +11,6 @@
 #include "base/fault-point.h"
 #include "base/fd.h"
 #include "daemon/core/state/detail.h"
-#include "daemon/core/memory/below.h"
 #include "daemon/core/memory/discard.h"
 #include "daemon/core/memory/dma.h"
 #include "daemon/core/memory/run.h"

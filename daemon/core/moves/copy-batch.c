@@ -651,11 +651,8 @@ static int begin_step(struct copy_batch *c)
 
 static void over(struct copy_batch *c)
 {
-        struct store *s = c->store;
-
         c->is_over = true;
-        if (s->owner.on_transfer_work)
-                s->owner.on_transfer_work(s->owner.data);
+        store_wake_transfers(c->store);
 }
 
 /* Callbacks advance from step to step; a step that can't begin waits for batch_start(). */

@@ -14,14 +14,6 @@
 #include "daemon/core/state/shared.h"
 #include "policy/expect.h"
 
-bool page_is_idle(const struct ns *ns, uint32_t page)
-{
-        const struct page *p = ns_page(ns, page);
-
-        return ns_extra(ns, page)->n_windows == 0 && p->state == PAGE_SEALED &&
-               !ns_page_is_stale(ns, p) && !page_is_held(p);
-}
-
 /* Copies client, was_found and depth; the caller sets links and times. */
 static void move_note(const struct page_note *from, struct page_note *to)
 {

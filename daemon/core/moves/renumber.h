@@ -20,7 +20,4 @@ void renumber_page(struct ns *ns, uint32_t from, uint32_t to, uint64_t content);
  * stays DETACHED while clients read it. `to` may also be GRANTED, but not in its group's grants. */
 void renumber_pinned_page(struct ns *ns, uint32_t from, uint32_t to, uint64_t content);
 
-/* Is the page idle: cached, in no window, and not pinned as far as the daemon knows? */
-bool page_is_idle(const struct ns *ns, uint32_t page);
-
 #endif

@@ -10,12 +10,6 @@
 #include "daemon/core/state/ns.h"
 #include "daemon/core/state/store.h"
 
-void space_wake(struct store *s)
-{
-        if (s->owner.on_transfer_work)
-                s->owner.on_transfer_work(s->owner.data);
-}
-
 void space_on_durable(int result, void *data)
 {
         (void)result;
@@ -125,7 +119,7 @@ static void begin_cleaning(struct ns *ns)
 {
         (void)space_clean(ns, ns->store->drop_slice_pages);
         if (space_is_cleaning(&ns->space))
-                space_wake(ns->store);
+                store_wake_transfers(ns->store);
 }
 
 void space_drop_missing(struct ns *ns)

@@ -7,9 +7,6 @@
 
 #include "daemon/core/moves/space.h"
 
-/* Requests a call of space_work(). */
-void space_wake(struct store *s);
-
 /* Callback for disk calls without a waiting caller; space_promise() waits for their result. */
 void space_on_durable(int result, void *data);
 

@@ -10,7 +10,6 @@
 #include "daemon/core/cache/nsset.h"
 #include "daemon/core/cache/pages.h"
 #include "daemon/core/cache/tag.h"
-#include "daemon/core/memory/below.h"
 #include "daemon/core/memory/sets.h"
 #include "daemon/core/moves/space-impl.h"
 #include "daemon/core/state/ns.h"
@@ -284,7 +283,7 @@ void space_note_sealed(struct ns *ns, uint32_t page)
                 return;
         claim_after(ns, ns_page(ns, page)->key);
         if (ns->space.claimed > 0)
-                space_wake(ns->store);
+                store_wake_transfers(ns->store);
 }
 
 void space_drop_unclaimed(struct ns *ns)
@@ -366,7 +365,7 @@ static void become_ready(struct ns *ns)
                 begin_sorting(ns);
         }
         ns->demotion.may_be_due = true;
-        space_wake(ns->store);
+        store_wake_transfers(ns->store);
 }
 
 static void on_loaded(int result, void *data)
@@ -674,7 +673,7 @@ bool space_work(struct store *s, uint32_t budget)
                         more |= work_on_space(ns, &budget);
         space_begin_promises(s);
         if (more)
-                space_wake(s);
+                store_wake_transfers(s);
         return more;
 }
 

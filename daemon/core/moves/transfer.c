@@ -413,8 +413,7 @@ static int begin_transfer(
                 ns->evict->lock(ns->policy, t->from);
         PROBE(kvleased, transfer, t, ns->tenant, ns, t->from != PAGE_NONE ? t->from : t->to,
                 t->kind, t->bytes);
-        if (s->owner.on_transfer_work)
-                s->owner.on_transfer_work(s->owner.data);
+        store_wake_transfers(s);
         if (ret_transfer)
                 *ret_transfer = t;
         return 0;

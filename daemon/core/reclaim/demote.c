@@ -4,9 +4,7 @@
 
 #include "daemon/core/cache/drop.h"
 #include "daemon/core/cache/pages.h"
-#include "daemon/core/memory/below.h"
 #include "daemon/core/memory/sets.h"
-#include "daemon/core/moves/renumber.h"
 #include "daemon/core/moves/space.h"
 #include "daemon/core/moves/transfer.h"
 #include "daemon/core/state/ns.h"

@@ -7,7 +7,6 @@
 #include "daemon/core/cache/drop.h"
 #include "daemon/core/cache/pages.h"
 #include "daemon/core/state/detail.h"
-#include "daemon/core/memory/below.h"
 #include "daemon/core/memory/sets.h"
 #include "daemon/core/moves/part-sums.h"
 #include "daemon/core/state/group.h"

@@ -100,16 +100,13 @@ static void start_over(struct ns *ns, struct reader *r, uint32_t page)
 /* Moves the reader to `page`: by another lookup, or by the one that began it. */
 static void move_reader(struct ns *ns, struct reader *r, uint32_t page, bool is_lookup)
 {
-        struct store *s = ns->store;
-
         move_to(ns, r, page);
         r->is_streaming |= is_lookup;
         if (!r->is_streaming ||
                 prefetch_steps(depth_of(ns, page) - 1, r->n_asked, UINT32_MAX, steps_of(ns)) == 0)
                 return;
         set_due(ns, r, true);
-        if (s->owner.on_transfer_work)
-                s->owner.on_transfer_work(s->owner.data);
+        store_wake_transfers(ns->store);
 }
 
 /* Only a fetch begins a stream: pages on the device needn't be promoted. */
@@ -342,8 +339,8 @@ uint64_t prefetch_look(struct store *s, uint64_t now_nsec)
                         next_nsec = MIN(next_nsec, look_for_guesses(ns));
                         any |= ns->prefetching && ns->prefetching->n_turns > 0;
                 }
-        if (any && s->owner.on_transfer_work)
-                s->owner.on_transfer_work(s->owner.data);
+        if (any)
+                store_wake_transfers(s);
         return next_nsec;
 }
 
@@ -351,7 +348,6 @@ uint64_t prefetch_look(struct store *s, uint64_t now_nsec)
 
 void prefetch_note_expected(struct ns *ns, uint32_t page)
 {
-        struct store *s = ns->store;
         struct prefetching *p;
 
         if (tier_of_page(&ns->geometry, page) == TIER_DEVICE || steps_of(ns) == 0 ||
@@ -362,8 +358,7 @@ void prefetch_note_expected(struct ns *ns, uint32_t page)
                 is_listed(p->expected, p->n_expected, ns_page(ns, page)->key))
                 return;
         memcpy(p->expected[p->n_expected++], ns_page(ns, page)->key, KEY_BYTES);
-        if (s->owner.on_transfer_work)
-                s->owner.on_transfer_work(s->owner.data);
+        store_wake_transfers(ns->store);
 }
 
 /* ---- texts promoted as a whole --------------------------------------------------------------- */

@@ -14,7 +14,7 @@
 #include "daemon/core/state/ns.h"
 #include "daemon/core/state/store.h"
 #include "daemon/core/state/tenant.h"
-#include "daemon/core/memory/blame.h"
+#include "daemon/core/memory/region.h"
 #include "daemon/core/state/records.h"
 
 /* ---- choosing sets --------------------------------------------------------------------------- */

@@ -109,7 +109,6 @@ static void count_named(struct ns *ns, const struct warm *w, uint64_t counts[2])
 
 int warm_begin(struct ns *ns, const struct warm_request *rq, struct detail *d)
 {
-        struct store *s = ns->store;
         struct prefetching *p = prefetch_get(ns);
         uint64_t counts[2];
         struct warm *w;
@@ -137,8 +136,7 @@ int warm_begin(struct ns *ns, const struct warm_request *rq, struct detail *d)
         w->figures.is_running = counts[1] > 0;
         warm_free(ns);
         p->warm = w;
-        if (s->owner.on_transfer_work)
-                s->owner.on_transfer_work(s->owner.data);
+        store_wake_transfers(ns->store);
         return 0;
 }
 

@@ -7,6 +7,7 @@
 #include "daemon/core/state/listeners.h"
 #include "daemon/core/state/shared.h"
 #include "daemon/core/state/store.h"
+#include "daemon/tier/disk.h"
 
 struct ns *ns_find(struct tenant *t, const char *name)
 {
@@ -115,6 +116,14 @@ bool ns_page_is_kept(const struct ns *ns, uint32_t page)
         return p->state == PAGE_DETACHED && page_pins(p) == 0 && ns_extra(ns, page)->n_windows > 0;
 }
 
+bool page_is_idle(const struct ns *ns, uint32_t page)
+{
+        const struct page *p = ns_page(ns, page);
+
+        return ns_extra(ns, page)->n_windows == 0 && p->state == PAGE_SEALED &&
+               !ns_page_is_stale(ns, p) && !page_is_held(p);
+}
+
 /* Changes the record first: clients' view is rebuilt from it. */
 static void change_state(struct ns *ns, uint32_t page, uint64_t generation, enum page_state s)
 {
@@ -143,4 +152,43 @@ void ns_set_state(struct ns *ns, uint32_t page, enum page_state s)
 void ns_set_granted(struct ns *ns, uint32_t page, enum page_state s)
 {
         change_state(ns, page, ns_page(ns, page)->generation + 1, s);
+}
+
+bool space_takes(const struct ns *ns)
+{
+        const struct pool *pool = ns->tiers[TIER_DISK].pool;
+        const struct disk_file *disk = pool ? pool->disk : NULL;
+
+        return ns->space.is_ready && disk_takes(disk);
+}
+
+static bool lies_below(const struct ns *ns, enum tier_kind kind)
+{
+        return ns->tiers[kind].pool && (kind != TIER_DISK || space_takes(ns));
+}
+
+enum tier_kind tier_below(const struct ns *ns, enum tier_kind kind)
+{
+        do
+                kind++;
+        while (kind < TIER_COUNT && !lies_below(ns, kind));
+        return kind;
+}
+
+bool tier_may_demote(const struct ns *ns, enum tier_kind kind)
+{
+        return ns->tiers[kind].pool && tier_below(ns, kind) < TIER_COUNT;
+}
+
+bool demote_is_possible(const struct ns *ns)
+{
+        return tier_may_demote(ns, TIER_DEVICE);
+}
+
+void demote_note_taken(struct ns *ns)
+{
+        if (!tier_may_demote(ns, TIER_DEVICE))
+                return;
+        ns->demotion.may_be_due = true;
+        store_wake_transfers(ns->store);
 }

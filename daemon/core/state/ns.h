@@ -507,17 +507,36 @@ static inline uint64_t ns_n_sets(const struct ns *ns)
 /* Is the page DETACHED, and held by session windows only, as far as the daemon knows? */
 bool ns_page_is_kept(const struct ns *ns, uint32_t page);
 
-/*
- * Changes of a page's state. The record is changed first, because the state that clients see is
- * rebuilt from it after a restart. Loop thread only.
- */
+/* ---- a page's state -------------------------------------------------------------------------- */
 
-/* Changes the page's state. Every change uses this function, so that ns_tier.n_pages is right and
- * clients see the state. */
+/* Is the page idle: cached, in no window, and not pinned as far as the daemon knows? */
+bool page_is_idle(const struct ns *ns, uint32_t page);
+
+/* Changes the page's state. The record is changed first, because the state that clients see is
+ * rebuilt from it after a restart. Every change uses this function, so that ns_tier.n_pages is
+ * right and clients see the state. */
 void ns_set_state(struct ns *ns, uint32_t page, enum page_state s);
 
 /* Changes the state of a page that leaves FREE, and advances its generation. The fields that the
  * new state uses must be stored before. */
 void ns_set_granted(struct ns *ns, uint32_t page, enum page_state s);
+
+/* ---- lower tiers ----------------------------------------------------------------------------- */
+
+/* Does the namespace's space on a disk take pages? It was loaded, and the disk works. */
+bool space_takes(const struct ns *ns);
+
+/* Returns the tier that pages of `kind` are demoted to; TIER_COUNT: none. */
+enum tier_kind tier_below(const struct ns *ns, enum tier_kind kind);
+
+/* Can pages of the tier be demoted? */
+bool tier_may_demote(const struct ns *ns, enum tier_kind kind);
+
+/* Can pages of the namespace's device be demoted? */
+bool demote_is_possible(const struct ns *ns);
+
+/* A page of the device was taken, so FREE pages may be too few and others must be demoted: calls
+ * store.owner.on_transfer_work(). */
+void demote_note_taken(struct ns *ns);
 
 #endif

@@ -264,4 +264,12 @@ static inline void store_set_now(struct store *s, uint64_t now_nsec)
         s->now_nsec = MAX(s->now_nsec, now_nsec);
 }
 
+/* There is work for transfer_work(), demote_turn() or prefetch_work(): calls
+ * owner.on_transfer_work(). Idempotent. */
+static inline void store_wake_transfers(const struct store *s)
+{
+        if (s->owner.on_transfer_work)
+                s->owner.on_transfer_work(s->owner.data);
+}
+
 #endif

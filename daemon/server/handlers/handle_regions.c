@@ -6,7 +6,6 @@
 #include "daemon/core/life/sizing.h"
 #include "daemon/core/state/pool.h"
 #include "daemon/core/state/tenant.h"
-#include "daemon/core/memory/blame.h"
 #include "daemon/core/memory/region.h"
 #include "daemon/server/handlers/admin-handlers.h"
 #include "daemon/server/handlers/list-page.h"

@@ -125,10 +125,7 @@ int disk_tier_add(struct server *s, struct pool *above, const struct device_conf
 
 static void wake_transfers(struct disk_tier *t)
 {
-        struct store *s = &t->server->store;
-
-        if (s->owner.on_transfer_work)
-                s->owner.on_transfer_work(s->owner.data);
+        store_wake_transfers(&t->server->store);
 }
 
 static void on_readable(uv_poll_t *poll, int status, int events)
