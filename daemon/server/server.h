@@ -7,8 +7,8 @@
  *   server_deinit().
  *
  * One thread, besides those of libuv's pool for files (disk.h). An idle daemon wakes up only for:
- * systemd's watchdog, a tenant's sizer (sizing-timer.h), waiting work (periodic-timer.h), and once
- * more after work (idle_interval_expect()).
+ * systemd's watchdog, a tenant's sizer, waiting work (timers.h), and once more after work
+ * (idle_interval_expect()).
  */
 #ifndef KVL_SERVER_SERVER_H
 #define KVL_SERVER_SERVER_H

@@ -6,7 +6,7 @@
 #include "daemon/server/peers/server.h"
 #include "daemon/server/peers/peer.h"
 #include "daemon/server/services/recorder.h"
-#include "daemon/server/services/periodic-timer.h"
+#include "daemon/server/services/timers.h"
 #include "daemon/server/base/log.h"
 #include "proto/kvlease.pb-c.h"
 

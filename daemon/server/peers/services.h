@@ -63,7 +63,7 @@ struct services {
         uint32_t n_leasables_ticks;  /* since then */
         uv_timer_t periodic_timer;   /* runs while periodic work waits */
         uv_timer_t compact_timer;    /* runs after work, and while compaction has work */
-        bool prealloc_wanted;        /* compact-timer.c */
+        bool prealloc_wanted;        /* timers.c */
         uint64_t prealloc_nsec;      /* when leases made it look last */
         uv_timer_t sizing_timer;     /* runs while any tenant has a sizer or a schedule */
 };

@@ -16,7 +16,7 @@
 #include "daemon/core/state/ns.h"
 #include "daemon/core/state/tenant.h"
 #include "daemon/server/peers/server.h"
-#include "daemon/server/services/periodic-timer.h"
+#include "daemon/server/services/timers.h"
 #include "daemon/server/base/disk.h"
 #include "daemon/server/base/log.h"
 

@@ -6,7 +6,7 @@
 #include "daemon/server/peers/server.h"
 #include "daemon/server/peers/peer-timers.h"
 #include "daemon/server/services/remotes.h"
-#include "daemon/server/services/sizing-timer.h"
+#include "daemon/server/services/timers.h"
 #include "daemon/server/services/status.h"
 #include "daemon/server/base/log.h"
 #include "daemon/server/base/notify.h"
