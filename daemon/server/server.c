@@ -455,6 +455,7 @@ static void close_loop(struct server *s)
                 (uv_handle_t *)&s->turns.check,
                 (uv_handle_t *)&s->turns.prepare,
                 (uv_handle_t *)&s->turn_watch.prepare,
+                (uv_handle_t *)&s->turn_watch.check,
                 (uv_handle_t *)&s->life.signals[0],
                 (uv_handle_t *)&s->life.signals[1],
                 (uv_handle_t *)&s->life.signals[2],

@@ -1,7 +1,9 @@
 /* How long turns of a loop take: what counts and what doesn't. */
+#include <sys/timerfd.h>
 #include <time.h>
 
 #include "base/clock.h"
+#include "base/fd.h"
 #include "base/macros.h"
 #include "daemon/server/base/turn-watch.h"
 #include "tests/unit/test-support.h"
@@ -12,7 +14,9 @@ struct world {
         uv_loop_t loop;
         struct turn_watch watch;
         uv_timer_t timer;
+        uv_poll_t poll; /* of a timer's descriptor, if `timer` isn't used */
         void (*work)(void);
+        bool wakes; /* the descriptor's callback calls turn_watch_wake() */
         unsigned n;
 };
 
@@ -27,21 +31,61 @@ static void on_timer(uv_timer_t *timer)
                 uv_timer_stop(timer);
 }
 
-static void run(struct world *w, void (*work)(void))
+static void begin(struct world *w, void (*work)(void))
 {
         *w = (struct world){.work = work};
         assert_int_equal(uv_loop_init(&w->loop), 0);
         turn_watch_init(&w->watch, &w->loop);
         turn_watch_start(&w->watch);
-        uv_timer_init(&w->loop, &w->timer);
-        uv_timer_start(&w->timer, on_timer, LONG_MSEC, LONG_MSEC);
+}
+
+/* Runs the loop until `handle`, its only one, has stopped. */
+static void run_to_end(struct world *w, uv_handle_t *handle)
+{
         assert_int_equal(uv_run(&w->loop, UV_RUN_DEFAULT), 0);
         turn_watch_stop(&w->watch);
-        uv_close((uv_handle_t *)&w->timer, NULL);
+        uv_close(handle, NULL);
         uv_close((uv_handle_t *)&w->watch.prepare, NULL);
+        uv_close((uv_handle_t *)&w->watch.check, NULL);
         assert_int_equal(uv_run(&w->loop, UV_RUN_DEFAULT), 0);
         assert_int_equal(uv_loop_close(&w->loop), 0);
         assert_int_equal(w->n, 2);
+}
+
+static void run(struct world *w, void (*work)(void))
+{
+        begin(w, work);
+        uv_timer_init(&w->loop, &w->timer);
+        uv_timer_start(&w->timer, on_timer, LONG_MSEC, LONG_MSEC);
+        run_to_end(w, (uv_handle_t *)&w->timer);
+}
+
+static void on_descriptor(uv_poll_t *poll, int status, int events)
+{
+        struct world *w = container_of(poll, struct world, poll);
+
+        if (w->wakes)
+                turn_watch_wake(&w->watch);
+        if (w->n++ == 0)
+                w->work();
+        else
+                uv_poll_stop(poll);
+}
+
+/* The descriptor is ready after LONG_MSEC, and stays so. */
+static void run_descriptor(struct world *w, bool wakes, void (*work)(void))
+{
+        const struct itimerspec once = {.it_value.tv_nsec = LONG_MSEC * NSEC_PER_MSEC};
+        int fd = timerfd_create(CLOCK_MONOTONIC, TFD_CLOEXEC);
+
+        assert_true(fd >= 0);
+        assert_int_equal(timerfd_settime(fd, 0, &once, NULL), 0);
+        begin(w, work);
+        w->wakes = wakes;
+        assert_int_equal(uv_poll_init(&w->loop, &w->poll, fd), 0);
+        assert_int_equal(uv_poll_start(&w->poll, UV_READABLE, on_descriptor), 0);
+        run_to_end(w, (uv_handle_t *)&w->poll);
+        fd_close(fd);
 }
 
 static void nothing(void)
@@ -98,6 +142,25 @@ TEST(test_wait)
 
         run(&w, nothing);
         assert_true(w.watch.turns.sum_nsec < LONG_MSEC / 2 * NSEC_PER_MSEC);
+}
+
+/* A descriptor's callback begins the turn, with and without turn_watch_wake(). */
+TEST(test_descriptor)
+{
+        struct world w;
+
+        for (unsigned wakes = 0; wakes <= 1; wakes++) {
+                unsigned n = 0;
+
+                do
+                        run_descriptor(&w, wakes, computes);
+                while (w.watch.longest_nsec < LONG_MSEC / 2 * NSEC_PER_MSEC && ++n < 20);
+                assert_true(n < 20);
+                do
+                        run_descriptor(&w, wakes, nothing);
+                while (w.watch.turns.sum_nsec >= LONG_MSEC / 2 * NSEC_PER_MSEC && ++n < 20);
+                assert_true(n < 20);
+        }
 }
 
 /* ---- what they did --------------------------------------------------------------------------- */

@@ -99,31 +99,45 @@ void turn_watch_note(struct turn_watch *w, uint64_t now_nsec, uint64_t nsec, uin
         w->now = (struct turn_record){0};
 }
 
+void turn_watch_wake(struct turn_watch *w)
+{
+        /* The loop's time is that of the end of its wait, rounded down. */
+        uint64_t woke_before = (uv_now(w->check.loop) + 1) * NSEC_PER_MSEC;
+
+        if (w->is_awake)
+                return;
+        w->is_awake = true;
+        w->began_nsec = MIN(clock_now_nsec(), woke_before);
+}
+
+/* After the callbacks of this turn's descriptors. */
+static void on_check(uv_check_t *check)
+{
+        turn_watch_wake(container_of(check, struct turn_watch, check));
+}
+
 /* Called just before the loop waits: the turn has ended. */
 static void on_prepare(uv_prepare_t *prepare)
 {
         struct turn_watch *w = container_of(prepare, struct turn_watch, prepare);
-        uint64_t now = clock_now_nsec(), idle = uv_metrics_idle_time(prepare->loop);
-        uint64_t took = now - w->began_nsec, idled = idle - w->idle_nsec, waited = w->waited_nsec;
+        uint64_t now = clock_now_nsec(), took = now - w->began_nsec, waited = w->waited_nsec;
 
         if (now - w->sampled_nsec >= SAMPLE_NSEC) {
                 w->waited_nsec = read_waited(w);
                 w->sampled_nsec = now;
         }
-        if (w->has_begun)
-                turn_watch_note(w, now, took - MIN(took, idled),
-                        took - MIN(took, idled) >= SAMPLE_NSEC ? w->waited_nsec - waited : 0);
-        w->has_begun = true;
-        w->began_nsec = now;
-        w->idle_nsec = idle;
+        if (w->is_awake)
+                turn_watch_note(w, now, took, took >= SAMPLE_NSEC ? w->waited_nsec - waited : 0);
+        w->is_awake = false;
 }
 
 void turn_watch_init(struct turn_watch *w, uv_loop_t *loop)
 {
         *w = (struct turn_watch){.schedstat_fd = open(SCHEDSTAT_PATH, O_RDONLY | O_CLOEXEC)};
-        (void)uv_loop_configure(loop, UV_METRICS_IDLE_TIME); /* libuv 1.39; can't fail then */
         uv_prepare_init(loop, &w->prepare);
         uv_unref((uv_handle_t *)&w->prepare);
+        uv_check_init(loop, &w->check);
+        uv_unref((uv_handle_t *)&w->check);
 }
 
 void turn_watch_start(struct turn_watch *w)
@@ -131,6 +145,7 @@ void turn_watch_start(struct turn_watch *w)
         w->waited_nsec = read_waited(w);
         w->sampled_nsec = clock_now_nsec();
         uv_prepare_start(&w->prepare, on_prepare);
+        uv_check_start(&w->check, on_check);
 }
 
 void turn_watch_stop(struct turn_watch *w)

@@ -3,15 +3,18 @@
  * loop serves all tenants, so a long turn delays every client. Requests alone (calls.h) don't cover
  * timers, background work and the closing of descriptors.
  *
- * A turn is the time between two waits for events. The thread's waits for a processor are
- * subtracted, as far as the kernel tells them (/proc/thread-self/schedstat): on a busy machine
- * these are due to other programs. A blocking system call counts.
+ * A turn is the time between two waits for events. libuv could measure its waits, but would make a
+ * second system call in each turn (UV_METRICS_IDLE_TIME). So the callback that most turns begin
+ * with calls turn_watch_wake(). A turn that begins with another callback counts from the next
+ * millisecond of the loop's time, and a turn of timers alone from its begin. The thread's waits for
+ * a processor are subtracted, as far as the kernel tells them (/proc/thread-self/schedstat): on a
+ * busy machine these are due to other programs. A blocking system call counts.
  *
  * Code that can take long in a turn reports it as a part: a request, tasks, a timer. The longest
  * part of the turn is recorded.
  *
- * A turn costs a reading of the clock, and two system calls if the last ones are older than 10 ms.
- * Loop thread only.
+ * A turn costs two readings of the clock, and two system calls if the last ones are older than 10
+ * ms. Loop thread only.
  */
 #ifndef KVL_SERVER_TURN_WATCH_H
 #define KVL_SERVER_TURN_WATCH_H
@@ -48,24 +51,28 @@ struct turn_watch {
         struct turn_record longest[TURNS_LONGEST]; /* the longest first */
         struct turn_record recent[TURNS_RECENT];   /* in no order */
         uv_prepare_t prepare;
+        uv_check_t check;
         struct call_times turns; /* by calls_bounds_nsec */
         uint64_t longest_nsec;
-        bool has_begun;
-        uint64_t began_nsec, idle_nsec; /* of this turn: the clock, and libuv's sum of waits */
-        int schedstat_fd;               /* -1: none; then waits for a processor count */
-        uint64_t waited_nsec;           /* for a processor, since the thread began; as of: */
+        bool is_awake;        /* this turn has begun, at: */
+        uint64_t began_nsec;  /* by CLOCK_MONOTONIC */
+        int schedstat_fd;     /* -1: none; then waits for a processor count */
+        uint64_t waited_nsec; /* for a processor, since the thread began; as of: */
         uint64_t sampled_nsec;
 };
 
-/* Called in the loop's thread, before the loop runs first: lets libuv measure its waits, and opens
- * the thread's schedstat. Counts nothing yet. */
+/* Called in the loop's thread, before the loop runs first: opens the thread's schedstat. Counts
+ * nothing yet. */
 void turn_watch_init(struct turn_watch *w, uv_loop_t *loop);
 
 /* From the next turn on. */
 void turn_watch_start(struct turn_watch *w);
 
-/* Stops; the caller closes the handle `prepare`. */
+/* Stops; the caller closes the handles `prepare` and `check`. */
 void turn_watch_stop(struct turn_watch *w);
+
+/* The loop's wait has ended. Only the first call of a turn has an effect. */
+void turn_watch_wake(struct turn_watch *w);
 
 /* Notes a turn that ends now, with its duration and its wait for a processor; `waited_nsec` may
  * exceed the turn. */

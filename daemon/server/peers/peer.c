@@ -503,6 +503,7 @@ static void on_socket(uv_poll_t *handle, int status, int events)
 {
         struct peer *p = container_of(handle, struct peer, conn.socket);
 
+        turn_watch_wake(&p->server->turn_watch);
         p->refs++;
         if (status < 0)
                 p->input.hung_up = true;
