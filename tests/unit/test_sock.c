@@ -2,6 +2,7 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <pthread.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -9,6 +10,7 @@
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/fd.h"
 #include "proto/msg.h"
 #include "proto/sock.h"
@@ -56,6 +58,44 @@ TEST(test_bytes_and_end)
         assert_int_equal(sock_send(pair[1], buf, sizeof(buf), pair + 1, 1), -EPIPE);
         pair[0] = -1;
         end_pair(pair);
+}
+
+static void *send_later(void *fd)
+{
+        uint8_t buf[FRAME_HEADER_SIZE];
+
+        make_header(buf, 0, 0, 1);
+        for (unsigned i = 0; i < 2; i++) {
+                usleep(20000);
+                assert_int_equal(sock_send(*(int *)fd, buf, sizeof(buf), NULL, 0), sizeof(buf));
+        }
+        usleep(20000);
+        shutdown(*(int *)fd, SHUT_RDWR);
+        return NULL;
+}
+
+/* Input, and the end, come while the receiver waits. Other receives of its socket don't wait. */
+TEST(test_await)
+{
+        uint64_t start;
+        ssize_t n;
+        int pair[2];
+        pthread_t sender;
+
+        make_pair(pair);
+        assert_int_equal(fcntl(pair[1], F_SETFL, O_NONBLOCK), 0);
+        assert_int_equal(sock_let_await(pair[1]), 0);
+        assert_int_equal(sock_receive(pair[1], &parser), -EAGAIN);
+        start = clock_now_nsec();
+        assert_int_equal(sock_await(pair[1], &parser), -EAGAIN);
+        assert_true(clock_now_nsec() - start > SOCK_AWAIT_NSEC / 2);
+        assert_int_equal(pthread_create(&sender, NULL, send_later, &pair[0]), 0);
+        while ((n = sock_await(pair[1], &parser)) != 0)
+                assert_true(n > 0 || n == -EAGAIN); /* the sender may be late on a busy machine */
+        assert_int_equal(parser.end, 2 * FRAME_HEADER_SIZE);
+        pthread_join(sender, NULL);
+        end_pair(pair);
+        assert_int_equal(sock_let_await(-1), -EBADF);
 }
 
 TEST(test_fds_arrive)

@@ -444,8 +444,14 @@ bool conn_receive(struct conn *c)
         if (c->events.is_stalled || c->broken || c->link == CONN_AWAY)
                 return false;
         n = sock_receive(c->fd, &c->in);
-        if (n == -EAGAIN)
-                return false;
+        conn_take_input(c, n);
+        return n != -EAGAIN;
+}
+
+void conn_take_input(struct conn *c, ssize_t n)
+{
+        if (n == -EAGAIN || c->broken)
+                return;
         if (n == 0)
                 lose_socket(c, -ECONNRESET, "kvleased closed the connection");
         else if (n == -EMFILE)
@@ -457,7 +463,6 @@ bool conn_receive(struct conn *c)
                 lose_by_errno(c, (int)n);
         else
                 conn_take_frames(c);
-        return true;
 }
 
 /* ---- late calls --------------------------------------------------------------------------------
@@ -709,6 +714,7 @@ int conn_open(const char *path, uint64_t deadline_nsec, struct conn **ret_conn)
                 conn_close(c);
                 return r;
         }
+        c->can_await = sock_let_await(c->fd) == 0;
         *ret_conn = c;
         return 0;
 }
