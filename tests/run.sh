@@ -491,7 +491,7 @@ part_peers() {
         check compile-peers ninja -C build tests/bench/kvlease-bench || return 0
         keep_vllm || return 0
         vllm=$kept
-        keep peers 400 1500 lab/bench/peers/requirements.txt || return 0
+        keep peers 470 1750 lab/bench/peers/requirements.txt || return 0
         check peers-venv /usr/bin/python3 -m venv --without-pip build/peers-venv || return 0
         for site in build/peers-venv/lib/python*/site-packages; do
                 printf '%s\n' "$kept" "$vllm" "$venv/lib/${site#build/peers-venv/lib/}" >"$site/peers.pth"
@@ -499,6 +499,8 @@ part_peers() {
         say "testing peers"
         # Whatever isn't there or fails is told, and left out.
         check peers sh -c '! build/tests/bench/kvlease-bench --quick peers 2>&1 >/dev/null | grep .' || true
+        check peers-copies env KVL_BUILD="$top/build" PYTHONPATH=lab/bench \
+                build/peers-venv/bin/python -m peers.copies --texts 2 || true
 }
 
 # What is shared between hosts, through servers of Valkey where the other parts have Redis.
