@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from hashlib import sha256
@@ -18,12 +19,16 @@ import torch
 from models import make_mla
 from support import failures, held, published
 from vllm import EngineArgs
+from vllm.config import CUDAGraphMode
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading.common import (
     OffloadingConnectorMetadata,
     TransferJob,
 )
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading.config import build_offloading_config
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading.worker import OffloadingConnectorWorker
+from vllm.model_executor.layers.attention.attention import Attention
+from vllm.model_executor.layers.attention.mla_attention import MLAAttention
+from vllm.model_executor.layers.mamba.mamba_mixer2 import MambaMixer2
 from vllm.v1.kv_cache_interface import (
     FullAttentionSpec,
     KVCacheConfig,
@@ -442,6 +447,141 @@ def test_copies(daemon: package.Daemon, engines: Engines) -> None:
     for tensor, wanted in zip(tensors, expected, strict=True):
         assert torch.equal(tensor, wanted)
     worker.shutdown()
+
+
+@pytest.fixture
+def step_loads(daemon: package.Daemon, engines: Engines) -> Iterator[Any]:
+    """A worker whose layers wait one by one, "late" behind "early": its tensors, and a function
+    that begins a load of two blocks of each into blocks 2 and 3."""
+    engine = engines()
+    tensors = [torch.randint(1, 127, (4, n), dtype=torch.int8) for n in (512, 256, 640)]
+    caches = CanonicalKVCaches(
+        [CanonicalKVCacheTensor(tensor, tensor.shape[1]) for tensor in tensors],
+        [
+            [CanonicalKVCacheRef(0, 512), CanonicalKVCacheRef(1, 256)],
+            [CanonicalKVCacheRef(2, 640)],
+        ],
+    )
+    in_turn = {"early": 1, "window": 2, "late": 0}
+    worker = transfers.Worker(engine.namespaces, 0, caches, 1, in_turn)
+    context, keys = engine.request("1", n=2)
+    _, windows = engine.request("1", group=1, n=2)
+    begun = engine.manager.prepare_store(keys + windows, context)
+    assert worker.submit_store(1, GPULoadStoreSpec([0, 1, 0, 1], [2, 2], [0, 0]), begun.store_spec)
+    assert [result.job_id for result in worker.get_finished()] == [1]
+    engine.manager.complete_store({*keys, *windows}, context)
+
+    def begin() -> None:
+        assert engine.look_up(context, keys + windows) == [HIT] * 4
+        load = engine.manager.prepare_load(keys + windows, context)
+        for tensor in tensors:
+            tensor[2:].zero_()
+        blocks = GPULoadStoreSpec([2, 3, 2, 3], [2, 2], [0, 0])
+        assert worker.submit_load(2, load, blocks, expedited=True)
+        worker.wait({2})
+
+    yield SimpleNamespace(worker=worker, tensors=tensors, begin=begin)
+    worker.shutdown()
+    engine.manager.complete_load({*keys, *windows}, context)
+
+
+def test_layer_by_layer(step_loads: Any, request: pytest.FixtureRequest) -> None:
+    """A layer can be read while those behind it aren't copied; the end of the step, and a layer
+    that isn't known, wait for all."""
+    worker, (late, early, window) = step_loads.worker, step_loads.tensors
+    gate = threading.Event()
+    request.addfinalizer(gate.set)
+    copier = worker._step_loads._layers["late"]
+    copy = copier.transfer_async
+    copier.transfer_async = lambda *job: gate.wait() and copy(*job)
+    step_loads.begin()
+    worker.wait_for_layer("early")
+    assert torch.equal(early[2:], early[:2])
+    worker.wait_for_layer("window")
+    assert torch.equal(window[2:], window[:2])
+    done: list[Any] = []
+    waits = [
+        threading.Thread(target=wait)
+        for wait in (
+            lambda: worker.wait_for_layer("late"),
+            lambda: worker.wait_for_layer("unknown"),
+            worker.wait_for_layer,
+            lambda: done.extend(worker.get_finished()),
+        )
+    ]
+    for each in waits:
+        each.start()
+        each.join(0.05)
+    assert all(each.is_alive() for each in waits) and not late[2:].any()
+    gate.set()
+    for each in waits:
+        each.join(60)
+    assert torch.equal(late[2:], late[:2])
+    assert [(each.job_id, each.success, each.transfer_size) for each in done] == [
+        (2, True, 2 * (512 + 256 + 640))
+    ]
+    worker.wait_for_layer("late")
+    assert worker.get_finished() == []
+
+
+def test_a_layer_that_cannot_be_copied(step_loads: Any) -> None:
+    """The step doesn't go on with other numbers."""
+
+    def fail(*_: Any) -> None:
+        raise OSError("no copy")
+
+    step_loads.worker._step_loads._layers["window"].transfer_async = fail
+    step_loads.begin()
+    step_loads.worker.wait_for_layer("early")
+    for wait in (
+        lambda: step_loads.worker.wait_for_layer("window"),
+        step_loads.worker.get_finished,
+    ):
+        with pytest.raises(OSError, match="no copy"):
+            wait()
+
+
+@pytest.mark.parametrize(
+    ("mode", "metadata", "n_waits"),
+    [
+        (CUDAGraphMode.NONE, {}, 0),
+        (CUDAGraphMode.PIECEWISE, {}, 0),
+        (CUDAGraphMode.FULL, {}, 1),
+        (CUDAGraphMode.NONE, None, 1),
+    ],
+)
+def test_a_graph_waits_for_no_layer(mode: CUDAGraphMode, metadata: Any, n_waits: int) -> None:
+    """All layers are waited for before it."""
+    waited: list[str | None] = []
+    connector = object.__new__(copies.Copies)
+    connector._connector_metadata = copies._Step({}, {}, set())
+    connector.connector_worker = SimpleNamespace(start_kv_transfers=lambda _: None)
+    worker = SimpleNamespace(wait_for_layer=lambda layer=None: waited.append(layer))
+    connector._spec = SimpleNamespace(worker=worker)
+    context = SimpleNamespace(cudagraph_runtime_mode=mode, attn_metadata=metadata)
+    connector.start_load_kv(context)
+    assert waited == [None] * n_waits
+    connector.wait_for_layer_load("a")
+    assert waited[n_waits:] == ["a"]
+
+
+def test_layers_in_turn() -> None:
+    """In the order of the model; none where a layer doesn't wait, or has no place of its own."""
+
+    def make(kind: type, **attributes: Any) -> Any:
+        layer = object.__new__(kind)
+        layer.__dict__.update(attributes)
+        return layer
+
+    layers = {"a": make(Attention), "b": make(MLAAttention, use_direct_call=False)}
+    layers |= {"c": make(Attention), "copied by nobody": make(MambaMixer2)}
+    refs = [CanonicalKVCacheRef(0, 64)]
+    caches = CanonicalKVCaches([], [refs * 2, refs])
+    assert copies.layers_in_turn(layers, [["a", "c"], ["b"]], caches) == {"a": 0, "b": 2, "c": 1}
+    for other in (make(MLAAttention, use_direct_call=True), make(MambaMixer2), None):
+        assert copies.layers_in_turn(layers | {"c": other}, [["a", "c"], ["b"]], caches) == {}
+    packed = CanonicalKVCaches([], [refs, refs])
+    assert copies.layers_in_turn(layers, [["a", "c"], ["b"]], packed) == {}
 
 
 @pytest.mark.parametrize("is_member", [True, False])

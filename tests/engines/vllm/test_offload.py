@@ -25,6 +25,9 @@ from support import (
     namespaces,
     published,
 )
+from vllm.distributed.kv_transfer.kv_connector.v1.offloading.scheduler import (
+    SchedulerOffloadConfig,
+)
 
 from kvlease.vllm import plan
 
@@ -104,6 +107,43 @@ def test_a_second_process_loads_what_the_first_computed(
         engine.call("stop")
     package.wait_until(lambda: held(daemon) == (0, 0))
     assert "consistent" in ctl(daemon, "check")
+
+
+RECORDED = """
+import kvlease.vllm.transfers as transfers
+self.waited, wait = [], transfers.StepLoads.wait
+def recorded(loads, layer=None):
+    if loads._begun:
+        self.waited.append(layer)
+    wait(loads, layer)
+transfers.StepLoads.wait = recorded
+"""
+"""Keeps the layers for which a step waits."""
+
+
+@pytest.mark.skipif(
+    "sync_load_budget_bytes" not in SchedulerOffloadConfig._fields,
+    reason="this vLLM loads nothing within a step",
+)
+def test_a_step_waits_for_its_layers(
+    make_daemon: package.MakeDaemon, start_engines: Any, settings: Any, copying: Copying
+) -> None:
+    """With sync_load_budget_bytes."""
+    daemon = make_daemon(device=MEMORY, tenant=LIMIT)
+    within = copying(daemon, kvlease={"sync_load_budget_bytes": 1 << 30})
+    alone, first, second = start_engines(settings(), copying(daemon), within | {"before": RECORDED})
+    expected = alone.call("run", PROMPTS[:1], 24)
+    assert first.call("run", PROMPTS[:1], 24)["tokens"] == expected["tokens"]
+    found = second.call("run", PROMPTS[:1], 24)
+    assert found["tokens"] == expected["tokens"]
+    assert found["found"] == findable(PROMPTS[:1], PAGE)
+    layers = [f"model.layers.{i}.self_attn.attn" for i in range(3)]
+    check = f"assert self.waited == {[*layers, None]}, self.waited"
+    assert second.call("do", check) is None
+    # What is cached in the engine itself is waited for by nobody.
+    assert second.call("run", PROMPTS[:1], 24)["tokens"] == expected["tokens"]
+    assert second.call("do", check) is None
+    package.wait_until(lambda: held(daemon) == (0, 0))
 
 
 # API, EngineCore and worker, as vllm serve has them.

@@ -7,12 +7,13 @@ which bytes are a block's, so that all kinds of layers can be copied.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from typing import Any
 
 import torch
+from vllm.config import CUDAGraphMode
 from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     KVConnectorBase_V1,
     KVConnectorHandshakeMetadata,
@@ -32,6 +33,9 @@ from vllm.distributed.kv_transfer.kv_connector.v1.offloading.worker import (
     OffloadingConnectorWorker,
 )
 from vllm.distributed.kv_transfer.kv_connector.v1.offloading_connector import OffloadingConnector
+from vllm.model_executor.layers.attention.attention import Attention
+from vllm.model_executor.layers.attention.chunked_local_attention import ChunkedLocalAttention
+from vllm.model_executor.layers.attention.mla_attention import MLAAttention
 from vllm.v1.kv_cache_interface import FullAttentionSpec, iter_layer_specs
 from vllm.v1.kv_offload.base import (
     CanonicalKVCaches,
@@ -149,6 +153,19 @@ class Copies(OffloadingConnector):
         if self._watch and isinstance(connector_metadata, _Step):
             self._watch.begin_step(connector_metadata.adapters)
 
+    def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:
+        """Before the step's forward, if the step needs what it loads. A whole CUDA graph, or a
+        forward that vLLM doesn't show, waits for no layer: then all are waited for here."""
+        super().start_load_kv(forward_context, **kwargs)
+        is_graph = forward_context.cudagraph_runtime_mode == CUDAGraphMode.FULL
+        if self._spec.worker and (is_graph or forward_context.attn_metadata is None):
+            self._spec.worker.wait_for_layer()
+
+    def wait_for_layer_load(self, layer_name: str) -> None:
+        """Before a layer's attention."""
+        if self._spec.worker:
+            self._spec.worker.wait_for_layer(layer_name)
+
     def get_transfer_results(self, finished_req_ids: set[str]) -> KVConnectorTransferResults:
         """Requests of which something couldn't be loaded are computed instead."""
         worker, copying = self._spec.worker, self.connector_worker
@@ -187,6 +204,7 @@ class Copies(OffloadingConnector):
                 0 if config.replicated_layout else watch.rank,
                 kv_caches,
                 config.cache.blocks_per_chunk,
+                self._layers_in_turn(kv_caches),
             )
         except BaseException:
             connection.close()
@@ -206,6 +224,17 @@ class Copies(OffloadingConnector):
             place=watch.place,
         )
         return worker
+
+    def _layers_in_turn(self, kv_caches: CanonicalKVCaches) -> dict[str, int]:
+        """As layers_in_turn(); none where no step loads what it needs."""
+        settings = self._vllm_config.kv_transfer_config.kv_connector_extra_config
+        if not settings.get("sync_load_budget_bytes"):
+            return {}
+        return layers_in_turn(
+            self._vllm_config.compilation_config.static_forward_context,
+            [group.layer_names for group in self._spec.config.groups],
+            kv_caches,
+        )
 
     def _codecs(self) -> Codecs:
         return Codecs.read(self._vllm_config.kv_transfer_config.kv_connector_extra_config)
@@ -345,6 +374,31 @@ def layouts_of(
         codecs.refuse(len(config.groups), sizes if are_layers else [], layout.plane_page_bytes)
         layouts.append(layout)
     return layouts
+
+
+def layers_in_turn(
+    layers: Mapping[str, Any], groups: Sequence[Sequence[str]], kv_caches: CanonicalKVCaches
+) -> dict[str, int]:
+    """Layers in the order in which the model has them, and their places among the layers of all
+    groups. None of them where some layers' blocks are in one piece, or where a layer reads its
+    blocks without vLLM's wait_for_layer_load(): recurrent states, indexers, classes of models.
+
+    layers: of the model, by their names. groups: names of the layers of each group.
+    """
+    names = [name for group in groups for name in group]
+    counts = zip(groups, kv_caches.group_data_refs, strict=True)
+    if any(len(own) != len(refs) for own, refs in counts):
+        return {}
+    if not all(_waits(layers.get(name)) for name in names):
+        return {}
+    at = {name: i for i, name in enumerate(names)}
+    return {name: at[name] for name in layers if name in at}
+
+
+def _waits(layer: Any) -> bool:
+    if type(layer) is MLAAttention:
+        return not layer.use_direct_call
+    return type(layer) in (Attention, ChunkedLocalAttention)
 
 
 class Spec(OffloadingSpec):

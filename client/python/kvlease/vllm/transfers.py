@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+from vllm.platforms import current_platform
 from vllm.v1.kv_offload.base import (
     CanonicalKVCacheRef,
     CanonicalKVCaches,
@@ -93,6 +96,76 @@ class HostCopies:
         self._blocks, self._pages = [], []
 
 
+class StepLoads:
+    """Loads of pages that the step itself needs, one layer of all pages after the other. A thread
+    copies while the engine computes the layers before. The engine's thread calls all methods."""
+
+    def __init__(self, layers: Mapping[str, Any], on_cpu: bool) -> None:
+        """layers: transfers of one layer each, in the order in which the engine computes them."""
+        self._layers = layers
+        self._stream = None if on_cpu else current_platform.Stream()
+        self._thread = ThreadPoolExecutor(1, "kvlease-load")
+        self._added: list[tuple[int, Any, Any]] = []
+        self._begun: dict[str, Future[None]] = {}
+
+    def add(self, job_id: int, pages: Any, blocks: Any) -> None:
+        """Of the next begin()."""
+        self._added.append((job_id, pages, blocks))
+
+    def begin(self) -> None:
+        """Begins the added loads, once the GPU has done what was submitted to it before."""
+        jobs, self._added = self._added, []
+        if jobs:
+            ready = self._stream and current_platform.current_stream().record_event()
+            self._begun = {
+                name: self._thread.submit(self._load, each, jobs, ready)
+                for name, each in self._layers.items()
+            }
+
+    def _load(self, layer: Any, jobs: list[tuple[int, Any, Any]], ready: Any) -> None:
+        # The copies' own stream: they would wait for the layers before on the model's.
+        stream = self._stream
+        with current_platform.stream(stream) if stream else nullcontext(), torch.inference_mode():
+            if stream:
+                stream.wait_event(ready)
+            for job in jobs:
+                layer.transfer_async(*job)
+            layer.wait({job_id for job_id, _, _ in jobs})
+
+    def wait(self, layer: str | None = None) -> None:
+        """Until the layer may be read; without a layer, or with an unknown one, until all may be.
+        Raises what ended a copy: the step has no other numbers."""
+        if not self._begun:
+            return
+        loads = [self._begun[layer]] if layer in self._begun else self._begun.values()
+        for each in loads:
+            each.result()
+
+    def get_finished(self) -> list[TransferResult]:
+        """Since the last call, once all that was begun is over."""
+        self.wait()
+        self._begun = {}
+        parts: dict[int, list[TransferResult]] = {}
+        for layer in self._layers.values():
+            for part in layer.get_finished():
+                parts.setdefault(part.job_id, []).append(part)
+        return [
+            TransferResult(
+                job_id,
+                True,
+                sum(part.transfer_size or 0 for part in own),
+                sum(part.transfer_time or 0 for part in own),
+            )
+            for job_id, own in parts.items()
+        ]
+
+    def shutdown(self) -> None:
+        """Lets go of the memory, once nothing is copied any more."""
+        self._thread.shutdown()
+        for layer in self._layers.values():
+            layer.shutdown()
+
+
 class Worker(OffloadingWorker):
     """Copies between vLLM's blocks and pages that the manager has pinned or leased."""
 
@@ -102,9 +175,11 @@ class Worker(OffloadingWorker):
         plane: int,
         kv_caches: CanonicalKVCaches,
         blocks_per_chunk: int,
+        in_turn: Mapping[str, int] | None = None,
     ) -> None:
         """namespaces: of the groups of layers, in their order; they stay the caller's. plane: this
-        rank's part of a page."""
+        rank's part of a page. in_turn: layers in the order in which the engine computes them, and
+        their places among the layers of all groups; None: the engine waits for no single layer."""
         self._namespaces = namespaces
         self.has_blocks: Callable[[], bool] = lambda: True
         """Whether vLLM's cache has memory now."""
@@ -132,6 +207,13 @@ class Worker(OffloadingWorker):
         self._stores, self._loads = (
             _copies(blocks, parts, layers, blocks_per_chunk, to_pages) for to_pages in (True, False)
         )
+        alone = {
+            name: _copies(*_only(i, blocks, parts, layers), blocks_per_chunk, to_pages=False)
+            for name, i in (in_turn or {}).items()
+        }
+        self._step_loads = (
+            StepLoads(alone, on_cpu=blocks[0].device.type == "cpu") if alone else None
+        )
 
     def submit_store(
         self, job_id: int, src_spec: GPULoadStoreSpec, dst_spec: LoadStoreSpec
@@ -152,8 +234,11 @@ class Worker(OffloadingWorker):
         dst_spec: GPULoadStoreSpec,
         expedited: bool = False,
     ) -> bool:
-        """From pages to blocks."""
+        """From pages to blocks. expedited: the step needs them, and wait() begins to copy them."""
         pages = self._map(src_spec)
+        if pages is not None and expedited and self._step_loads:
+            self._step_loads.add(job_id, pages, dst_spec)
+            return True
         if pages is not None:
             self._loads.transfer_async(job_id, pages, dst_spec)
             return True
@@ -170,17 +255,28 @@ class Worker(OffloadingWorker):
             *(TransferResult(job_id, True) for job_id in skipped),
             *self._stores.get_finished(),
             *self._loads.get_finished(),
+            *(self._step_loads.get_finished() if self._step_loads else ()),
         ]
 
     def wait(self, job_ids: set[int]) -> None:
-        """Until the engine's blocks may be read, or written."""
+        """Until the engine's blocks may be read, or written. Exception: blocks that the step needs
+        may be read layer by layer, after wait_for_layer()."""
         self._stores.wait(job_ids)
         self._loads.wait(job_ids)
+        if self._step_loads:
+            self._step_loads.begin()
+
+    def wait_for_layer(self, layer: str | None = None) -> None:
+        """Until the layer of the blocks that the step needs may be read; None: all layers."""
+        if self._step_loads:
+            self._step_loads.wait(layer)
 
     def shutdown(self) -> None:
         """Lets go of the memory."""
         self._stores.shutdown()
         self._loads.shutdown()
+        if self._step_loads:
+            self._step_loads.shutdown()
         for arena in self._arenas:
             arena.release()
 
@@ -198,6 +294,20 @@ class Worker(OffloadingWorker):
             _logger.error("copies nothing of %d pages: %s", sum(map(len, pages.pages)), error)
             return None
         return CPULoadStoreSpec([page for of_group in pages.pages for page in of_group])
+
+
+def _only(
+    i: int,
+    blocks: list[torch.Tensor],
+    pages: list[torch.Tensor],
+    layers: list[list[CanonicalKVCacheRef]],
+) -> tuple[list[torch.Tensor], list[torch.Tensor], list[list[CanonicalKVCacheRef]]]:
+    """Of all layers' blocks, pages and groups those of a single layer."""
+    own = [
+        [CanonicalKVCacheRef(0, each.page_size_bytes) for each in group if each.tensor_idx == i]
+        for group in layers
+    ]
+    return [blocks[i]], [pages[i]], own
 
 
 def _copies(
