@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -58,6 +60,38 @@ def test_round_trip(daemon: Any) -> None:
         assert invalidate(writer._storage, keys[1]) == 3
         assert reader.lookup("c", [transfer(keys)]) == [1]
     assert "consistent" in ctl(daemon, "check")
+
+
+def test_first_layer_first(daemon: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The engine can read a layer of all pages while the layers behind it aren't loaded."""
+    first, second, keys, gate = make_pool(1), make_pool(2), make_keys(2), threading.Event()
+    copy = module.DevicePool.load_layer
+
+    def load_layer(pool: Any, layer: int, *where: Any) -> None:
+        assert layer < 1 or gate.wait(60)
+        copy(pool, layer, *where)
+
+    monkeypatch.setattr(module.DevicePool, "load_layer", load_layer)
+    with (
+        linked(daemon.socket, first) as writer,
+        linked(daemon.socket, second) as reader,
+        contextlib.ExitStack() as end,
+    ):
+        end.callback(gate.set)
+        assert store(writer, transfer(keys, 0, 1))
+        assert reader.load("a", [transfer(keys, 4, 5)])
+        index = reader.start_layer_wise_loading()
+        reader.layer_done_counter.set_consumer(index)
+        reader.layer_done_counter.wait_until(0)
+        for part in range(6):
+            same = [
+                torch.equal(rows(first, there)[part], rows(second, here)[part])
+                for there, here in ((0, 4), (1, 5))
+            ]
+            assert same == [part in (0, 3)] * 2
+        gate.set()
+        assert reader.finish_layer_wise_loading(index)
+        assert_equal(first, 1, second, 5)
 
 
 def test_refused_load(daemon: Any) -> None:
