@@ -147,54 +147,6 @@ TEST(test_on_demotion)
         assert_true(r.writes > 0);
 }
 
-/* The trace, so many times slower. */
-static const struct sim_trace *slow_trace(uint64_t times)
-{
-        static struct sim_request requests[ARRAY_SIZE(few_requests)];
-        static struct sim_trace slow;
-
-        memcpy(requests, few_requests, sizeof(requests));
-        for (size_t i = 0; i < ARRAY_SIZE(requests); i++)
-                requests[i].time_nsec *= times;
-        slow = few;
-        slow.requests = requests;
-        return &slow;
-}
-
-/* Blocks that are found are marked as used in the store, from the text's beginning on, but not more
- * than once a minute. Missing ones are written again. One host has room for all, and the store for
- * 3: there 3 replaces 2, and 4 replaces 0. After 100 s 0 1 2 are found here, and none is in the
- * store; then 0 1 3, and 3 isn't. */
-TEST(test_touches)
-{
-        struct hosts_options options = options_of(&evict_lru, 5, 1);
-        struct hosts_result r;
-
-        options.store.export = HOSTS_EXPORT_FOUND;
-        options.store.values.capacity = 3;
-        r = run(slow_trace(100), &options);
-        assert_int_equal(r.touches, 3 + 3 + 1 + 3 + 3);
-        assert_int_equal(r.writes, 3 + 1 + 1 + 3 + 1);
-        assert_int_equal(r.known_writes, 2 + 2);
-        assert_int_equal(r.values.evictions, 6);
-        /* The peak is that of the busiest ten seconds. */
-        assert_int_equal(r.peak_bytes, 3000);
-        assert_int_equal(r.peak_keys, 6);
-        assert_int_equal(run(&few, &options).touches, 5);
-        options.store.keys_per_block = 2;
-        assert_int_equal(run(slow_trace(100), &options).touches, 2 * 13);
-}
-
-/* With exports on demotion that is so of what precedes what a host asks for. It has room for one
- * block: 0 leaves for 4, comes back in request 3, and precedes what request 4 asks for. */
-TEST(test_touches_ancestors)
-{
-        struct hosts_options options = options_of(&evict_lru, 1, 1);
-
-        assert_int_equal(run(slow_trace(100), &options).touches, 1);
-        assert_int_equal(run(&few, &options).touches, 0);
-}
-
 #define N_MANY (HOSTS_TEXTS_MAX + 44)
 
 /* So many blocks at once: a text, or texts of a block each. */
@@ -299,62 +251,6 @@ TEST(test_what_loses)
         assert_int_equal(run(&few, &options).lost_loads, 3);
 }
 
-TEST(test_lanes)
-{
-        const struct lanes_options options = {.n_nodes = 2,
-                .n_hosts = 2,
-                .node_bytes_per_sec = 1000,
-                .host_bytes_per_sec = 4000,
-                .rtt_nsec = 7};
-        struct lanes *l = NULL;
-
-        assert_int_equal(lanes_new(&options, &l), 0);
-        lanes_begin(l, 0);
-        lanes_add(l, 0, 100);
-        lanes_add(l, 3, 300);
-        lanes_add(l, 2, 100);
-        /* The second node takes 300 ms, the first 200, the link 125. */
-        assert_int_equal(lanes_estimate(l, 0), 7 + A_SECOND * 3 / 8);
-        lanes_load(l, 0);
-        lanes_write(l, 5, 100, 0);
-        /* Then it has 300 ms to send, of which 100 are over; what is to be written waits. */
-        lanes_begin(l, 1);
-        lanes_add(l, 1, 100);
-        assert_int_equal(lanes_estimate(l, A_SECOND / 10), 7 + A_SECOND * 3 / 8);
-        lanes_load(l, A_SECOND / 10);
-        lanes_begin(l, 1);
-        lanes_add(l, 0, 100);
-        assert_int_equal(lanes_estimate(l, A_SECOND), 7 + A_SECOND / 8);
-        /* 400 ms to send, and 100 to write; 600 more are a second and 100 ms. */
-        lanes_write(l, 1, 600, 0);
-        assert_int_equal(lanes_write_wait_nsec(l, 1, A_SECOND / 10), A_SECOND);
-        assert_int_equal(lanes_write_wait_nsec(l, 1, A_SECOND), A_SECOND / 10);
-        assert_int_equal(lanes_write_wait_nsec(l, 0, A_SECOND + A_SECOND / 10), 0);
-        lanes_free(l);
-}
-
-/* All at the same time: the second host's link takes 10 ms for 0 1, so that 2 has to wait for
- * longer than it takes to compute; that of the first one is free for 3. */
-TEST(test_queues)
-{
-        struct hosts_options options = options_of(&evict_lru, 5, 2);
-        struct sim_request requests[ARRAY_SIZE(few_requests)];
-        struct sim_trace quick = few;
-        struct hosts_result r;
-
-        memcpy(requests, few_requests, sizeof(requests));
-        for (size_t i = 0; i < ARRAY_SIZE(requests); i++)
-                requests[i].time_nsec = 0;
-        quick.requests = requests;
-        options.store.export = HOSTS_EXPORT_FOUND;
-        options.store.lanes = (struct lanes_options){.host_bytes_per_sec = 200000};
-        r = run(&quick, &options);
-        assert_int_equal(r.loads, 2);
-        assert_int_equal(r.lost_loads, 1);
-        assert_int_equal(r.remote_tokens, 32 + 16);
-        assert_int_equal(run(&few, &options).loads, 3);
-}
-
 /* One node, which takes 2 s for a block: what it can't begin with within 5 s is dropped, which is
  * 4, as 0 1 2 and 3 come before. Where it takes 6 s that is 1, and 2 behind it, and the host tries
  * nothing else for 5 s. */
@@ -379,34 +275,6 @@ TEST(test_slow_writes)
         r = run(&few, &options);
         assert_int_equal(r.writes, 2);
         assert_int_equal(r.dropped_writes, 1);
-}
-
-/* A continued text goes to its host, a new one to the host with the least work. */
-TEST(test_sessions)
-{
-        struct hosts_options options = options_of(&evict_lru, 5, 2);
-        struct hosts_result r;
-
-        options.store.values.capacity = 0;
-        options.affinity = HOSTS_SESSION;
-        options.continued = few_continued;
-        r = run(&few, &options);
-        assert_int_equal(r.local_tokens, 48 + 48);
-        assert_int_equal(r.probes, 0);
-}
-
-/* 0 1 are two of three blocks: the host that has them is chosen, always the same one. A text
- * without cached blocks goes to the next host. */
-TEST(test_prefixes)
-{
-        struct hosts_options options = options_of(&evict_lru, 5, 2);
-        struct hosts_result r;
-
-        options.store.values.capacity = 0;
-        options.affinity = HOSTS_PREFIX;
-        r = run(&few, &options);
-        assert_int_equal(r.local_tokens, 32 + 48 + 48);
-        assert_int_equal(r.most_tokens, 48 + 16);
 }
 
 /* Two hosts with a copy of the trace each find what one would, twice, and nothing of each other. */

@@ -80,12 +80,6 @@ static void expect_evicted(struct cache *c, uint32_t node)
         assert_null(ops->check(c->policy));
 }
 
-TEST(test_found_by_name)
-{
-        assert_ptr_equal(sim_policy_find("s3fifo"), &evict_s3fifo);
-        assert_null(evict_find("s3fifo"));
-}
-
 /* 0..7 are in the main queue, none in the small one: a ninth page is more than a tenth. */
 static void fill_main(struct cache *c)
 {
@@ -94,19 +88,6 @@ static void fill_main(struct cache *c)
                 touch(c, i, 2);
         fill(c, 8, 9);
         expect_evicted(c, 8);
-}
-
-SCENE(test_a_round_for_each_use, 40, 0)
-{
-        fill_main(c);
-        touch(c, 0, 1);
-        touch(c, 1, 100); /* three count */
-        touch(c, 2, 2);
-        for (uint32_t i = 3; i < 8; i++)
-                expect_evicted(c, i);
-        expect_evicted(c, 0);
-        expect_evicted(c, 2);
-        expect_evicted(c, 1);
 }
 
 #define SPARE 99 /* a node */
@@ -130,26 +111,6 @@ static bool is_remembered(struct cache *c, uint32_t text)
         return known;
 }
 
-static void expect_remembered(uint32_t max_ghosts, uint32_t n)
-{
-        struct cache c;
-
-        cache_init(&c, 100, max_ghosts);
-        fill_main(&c);
-        for (uint32_t text = 1000; text < 1050; text++)
-                pass_through(&c, text);
-        for (uint32_t text = 1000; text < 1050; text++)
-                assert_int_equal(is_remembered(&c, text), text >= 1050 - n);
-        assert_false(is_remembered(&c, 1049)); /* once */
-        cache_deinit(&c);
-}
-
-TEST(test_ghosts_are_bounded)
-{
-        expect_remembered(3, 3);
-        expect_remembered(0, 8); /* as many as are in the main queue */
-}
-
 TEST(test_memory_is_bounded)
 {
         const uint32_t n = 1 << 16;
@@ -163,48 +124,6 @@ TEST(test_memory_is_bounded)
         cache_deinit(&c);
 }
 
-/* 0 <- 1, 0 <- 2, all older than 3; let go of from the top. */
-SCENE(test_inner_node_waits_for_its_last_child, 40, 0)
-{
-        insert(c, 0, NODE_NONE);
-        insert(c, 1, 0);
-        insert(c, 2, 0);
-        for (uint32_t i = 0; i < 3; i++)
-                ops->idle(c->policy, i, 0);
-        fill(c, 3, 4);
-        expect_evicted(c, 1);
-        expect_evicted(c, 2);
-        expect_evicted(c, 0);
-        expect_evicted(c, 3);
-}
-
-/* Eviction passes the node because it is held. The node loses its child, and is released. */
-SCENE(test_passed_for_two_reasons, 40, 0)
-{
-        insert(c, 0, NODE_NONE);
-        ops->idle(c->policy, 0, 0);
-        insert(c, 1, 0);
-        ops->hold(c->policy, 0);
-        expect_evicted(c, NODE_NONE);
-        ops->idle(c->policy, 0, 0);
-        expect_evicted(c, NODE_NONE);
-        ops->hold(c->policy, 0);
-        drop(c, 1, EVICT_INVALIDATE);
-        expect_evicted(c, NODE_NONE);
-        ops->idle(c->policy, 0, 0);
-        expect_evicted(c, 0);
-}
-
-SCENE(test_moved_node_keeps_its_place, 40, 0)
-{
-        fill(c, 0, 3);
-        tree_move(&c->tree, 1, 9);
-        ops->move(c->policy, 1, 9);
-        expect_evicted(c, 0);
-        expect_evicted(c, 9);
-        expect_evicted(c, 2);
-}
-
 SCENE(test_reset_forgets_nodes_and_keeps_ghosts, 100, 0)
 {
         fill_main(c);
@@ -215,31 +134,4 @@ SCENE(test_reset_forgets_nodes_and_keeps_ghosts, 100, 0)
         expect_evicted(c, NODE_NONE);
         fill_main(c);
         assert_true(is_remembered(c, 1000));
-}
-
-/* Let go of from the top, and the last one held: no event may lead to looking at all again. */
-TEST(test_long_chain_goes_in_linear_time)
-{
-        const uint32_t n = 500000;
-        struct cache c;
-
-        alarm(30);
-        cache_init(&c, n, 0);
-        for (uint32_t i = 0; i < n; i++)
-                insert(&c, i, i ? i - 1 : NODE_NONE);
-        for (uint32_t i = 0; i < n - 1; i++)
-                ops->idle(c.policy, i, 0);
-        for (uint32_t i = 0; i < n; i++) {
-                assert_int_equal(ops->victim(c.policy, 0, EVICT_DROP, 0), NODE_NONE);
-                ops->idle(c.policy, n - 1, 0);
-                assert_int_equal(ops->victim(c.policy, 0, EVICT_DROP, 0), n - 1);
-                ops->hold(c.policy, n - 1);
-        }
-        ops->idle(c.policy, n - 1, 0);
-        for (uint32_t i = n; i-- > 0;) {
-                assert_int_equal(ops->victim(c.policy, 0, EVICT_DROP, 0), i);
-                drop(&c, i, EVICT_PRESSURE);
-        }
-        cache_deinit(&c);
-        alarm(0);
 }
