@@ -28,7 +28,7 @@ struct host_config {
 };
 
 static struct host_config configs[HOSTS_MAX];
-static unsigned n_hosts, n_planes;
+static unsigned n_hosts;
 
 /* ---- hosts ----------------------------------------------------------------------------------- */
 
@@ -88,7 +88,6 @@ void hosts_start_daemons(void **state, const struct hosts_options *o)
         const char *const lines[HOSTS_MAX] = {o->here_lines, o->there_lines};
 
         n_hosts = o->n_hosts > 0 ? o->n_hosts : 2;
-        n_planes = o->n_planes > 0 ? o->n_planes : 2;
         for (unsigned i = 0; i < n_hosts; i++) {
                 write_config(&configs[i], o, lines[i]);
                 configs[i].options.is_kept = o->is_kept;
@@ -131,7 +130,7 @@ void hosts_end(void **state)
 
 struct worker *host_worker(struct harness *h)
 {
-        return worker_start(h, "a", "ns", n_planes);
+        return worker_start(h, "a", "ns", 2);
 }
 
 /* ---- what the servers have ------------------------------------------------------------------- */
@@ -379,53 +378,6 @@ void lookups_end(struct lookups *l)
                 l->n, (unsigned)(l->late_nsec / NSEC_PER_USEC), N_WAKES,
                 (unsigned)(asleep_nsec / NSEC_PER_USEC));
         assert_true(l->late_nsec <= LATE_NSEC + asleep_nsec);
-}
-
-/* ---- slots that move ------------------------------------------------------------------------- */
-
-/* Returns the slot of the first key that server i has, or -1 if it has none. */
-static int slot_on(unsigned i)
-{
-        char *keys = redis_cluster_call(&server, i, "--raw keys kvl:1:a:*:0"), *reply = NULL;
-        int slot = -1;
-
-        if (keys && strncmp(keys, "kvl:", 4) == 0) {
-                keys[strcspn(keys, "\r\n")] = '\0';
-                reply = redis_cluster_call(&server, i, "--raw CLUSTER KEYSLOT %s", keys);
-                slot = reply ? atoi(reply) : -1;
-        }
-        free(reply);
-        free(keys);
-        return slot;
-}
-
-static void *move_slots(void *data)
-{
-        struct slot_mover *m = data;
-
-        for (unsigned i = 0; !atomic_load(&m->is_over); i = (i + 1) % m->n_masters) {
-                int slot = slot_on(i);
-
-                if (slot < 0)
-                        continue;
-                redis_cluster_move_slot(&server, (unsigned)slot, i, (i + 1) % m->n_masters);
-                atomic_fetch_add(&m->n_moved, 1);
-        }
-        return NULL;
-}
-
-void slots_move(struct slot_mover *m, unsigned n_masters)
-{
-        m->n_masters = n_masters;
-        atomic_init(&m->n_moved, 0);
-        atomic_init(&m->is_over, false);
-        assert_int_equal(pthread_create(&m->thread, NULL, move_slots, m), 0);
-}
-
-void slots_stay(struct slot_mover *m)
-{
-        atomic_store(&m->is_over, true);
-        assert_int_equal(pthread_join(m->thread, NULL), 0);
 }
 
 /* ---- what administrators are told ------------------------------------------------------------ */

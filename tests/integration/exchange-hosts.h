@@ -8,8 +8,6 @@
 #ifndef KVL_TEST_EXCHANGE_HOSTS_H
 #define KVL_TEST_EXCHANGE_HOSTS_H
 
-#include <pthread.h>
-#include <stdatomic.h>
 
 #include "base/clock.h"
 #include "tests/integration/harness.h"
@@ -44,7 +42,6 @@ struct hosts_options {
         unsigned n_hosts;         /* 0: 2 */
         unsigned prefill;         /* tokens a second that engines compute, as the tenants
                                      have it; 0: they say it themselves */
-        unsigned n_planes;        /* of 4 KiB a page; 0: 2 */
         const char *tenant_lines; /* more of all tenants; NULL: none */
         const char *here_lines, *there_lines; /* more of [remote x]; NULL: none */
         bool is_kept;                         /* kvleased is started again where it dies */
@@ -133,19 +130,6 @@ unsigned look_up(struct lookups *l, struct worker *w, unsigned chain, unsigned m
 
 /* No lookup was late, apart from this machine's own delays. */
 void lookups_end(struct lookups *l);
-
-/* ---- slots that move ---- */
-
-/* A thread that moves slots with pages from one master to the next, one after the other. */
-struct slot_mover {
-        pthread_t thread;
-        unsigned n_masters; /* servers 0.. */
-        _Atomic unsigned n_moved;
-        _Atomic bool is_over;
-};
-
-void slots_move(struct slot_mover *m, unsigned n_masters);
-void slots_stay(struct slot_mover *m);
 
 /* ---- what administrators are told ---- */
 

@@ -393,22 +393,6 @@ TEST_BARE(test_one_node_is_stopped)
         hosts_end(state);
 }
 
-TEST_BARE(test_server_is_killed)
-{
-        struct worker *w;
-
-        hosts_start(state);
-        share_text();
-        w = host_worker(here);
-        assert_int_equal(kill(server.servers[0].pid, SIGKILL), 0);
-        for (unsigned i = 0; i < 3; i++)
-                assert_finds_nothing(w);
-        await_event("unreachable");
-        assert_forecast(here, "unreachable", "none answers");
-        worker_stop(w);
-        hosts_end(state);
-}
-
 /* kvlease-exchange is stopped, and later continues. Lookups end in time, local pages are found. */
 TEST_BARE(test_process_is_stopped)
 {
@@ -454,49 +438,6 @@ TEST_BARE(test_process_is_killed)
         assert_forecast(here, "unreachable", "start kvlease-exchange");
         assert_int_equal(private_exchange_start(&here->daemon), 0);
         await_chain(w, CHAIN);
-        worker_stop(w);
-        hosts_end(state);
-}
-
-/* A user of the server without the right to read finds nothing, in time. Once it may read again, it
- * finds everything. */
-TEST_BARE(test_server_denies)
-{
-        struct worker *w;
-
-        hosts_start(state);
-        share_text();
-        w = host_worker(here);
-        free(redis_cluster_call(&server, 0, "acl setuser default -get"));
-        for (unsigned i = 0; i < 3; i++)
-                assert_finds_nothing(w);
-        free(redis_cluster_call(&server, 0, "acl setuser default +get"));
-        await_chain(w, CHAIN);
-        worker_stop(w);
-        hosts_end(state);
-}
-
-/* A full server without eviction refuses writes; its values are found. */
-TEST_BARE(test_server_is_full)
-{
-        static const char refused[] = "kvlease_exchange_not_exported_pages_total{tenant=\"a\","
-                                      "remote=\"x\",reason=\"refused\"}";
-        uint32_t pages[N_PAGES];
-        struct worker *w;
-
-        hosts_start(state);
-        share_text();
-        free(redis_cluster_call(&server, 0, "config set maxmemory-policy noeviction"));
-        free(redis_cluster_call(&server, 0, "config set maxmemory 1mb"));
-        w = host_worker(&there);
-        worker_publish_chain(w, CHAIN + 1, N_PAGES, pages);
-        worker_tell(w, "hits 1 %u:0-%u", CHAIN + 1, N_PAGES - 1);
-        for (uint64_t until = clock_now_nsec() + PATIENCE_NSEC; figure_of(&there, refused) < 1;)
-                assert_true(clock_now_nsec() < until);
-        worker_stop(w);
-        assert_int_equal(count_exported(), N_PAGES);
-        w = host_worker(here);
-        assert_int_equal(find_text(w, LONG_MSEC), N_PAGES);
         worker_stop(w);
         hosts_end(state);
 }
@@ -558,111 +499,7 @@ TEST_BARE(test_certificate_of_somebody_else)
         hosts_end(state);
 }
 
-#define LARGE_PLANES  16 /* pages of 64 KiB, a text is 1.3 MB */
-#define N_TEXTS       4
-#define CLIENTS_LIMIT "300kb" /* enough for all that ask nothing; not tuned */
-
-/* Returns true if the server accepted it. */
-static bool limit_clients(const char *bytes)
-{
-        char *said = redis_cluster_call(&server, 0, "config set maxmemory-clients %s", bytes);
-        bool is_set = said && strncmp(said, "OK", 2) == 0;
-
-        free(said);
-        return is_set;
-}
-
-/* Clients that the server has disconnected for that. */
-static unsigned long count_disconnected(void)
-{
-        static const char name[] = "evicted_clients:";
-        char *said = redis_cluster_call(&server, 0, "info stats");
-        const char *at = said ? strstr(said, name) : NULL;
-        unsigned long n;
-
-        assert_non_null(at);
-        n = strtoul(at + strlen(name), NULL, 10);
-        free(said);
-        return n;
-}
-
-/* Finds texts while the server disconnects clients with large requests. Returns how many pages were
- * found. */
-static unsigned find_some(struct worker *w, unsigned found[N_TEXTS])
-{
-        unsigned sum = 0;
-        uint64_t nsec;
-
-        for (unsigned i = 0; i < N_TEXTS; i++) {
-                sum += found[i] = find_chain_timed(w, CHAIN + i, SHORT_MSEC, &nsec);
-                assert_true(nsec < SHORT_MSEC * NSEC_PER_MSEC + LATE_OK_NSEC);
-        }
-        print_message("%u pages while %lu clients were disconnected\n", sum, count_disconnected());
-        assert_true(count_disconnected() > 0);
-        return sum;
-}
-
-/* Waiting replies take more memory than the server allows, so it disconnects the client. Pages
- * found before that have the right bytes, like all others. */
-TEST_BARE(test_server_disconnects)
-{
-        unsigned found[N_TEXTS];
-        uint32_t pages[N_PAGES];
-        struct worker *w;
-
-        hosts_find_server();
-        hosts_add_servers(1);
-        if (!limit_clients("0")) {
-                redis_cluster_deinit(&server);
-                print_message("skipped: the server has no maxmemory-clients (Redis 7 has it)\n");
-                skip();
-        }
-        hosts_start_daemons(
-                state, &(struct hosts_options){.prefill = HOSTS_PREFILL, .n_planes = LARGE_PLANES});
-        for (unsigned i = 0; i <= N_TEXTS; i++)
-                share_chain(CHAIN + i, (i + 1) * N_PAGES);
-        w = host_worker(here);
-        assert_true(limit_clients(CLIENTS_LIMIT));
-        assert_true(find_some(w, found) < N_TEXTS * N_PAGES);
-        worker_publish_chain(w, CHAIN + N_TEXTS + 1, N_PAGES, pages);
-        assert_int_equal(find_chain(w, CHAIN + N_TEXTS + 1, SHORT_MSEC), N_PAGES);
-        assert_true(limit_clients("0"));
-        await_chain(w, CHAIN + N_TEXTS);
-        /* The rest of a text that was found in part is too short to be loaded. */
-        for (unsigned i = 0; i < N_TEXTS; i++)
-                if (found[i] == 0)
-                        await_chain(w, CHAIN + i);
-        worker_stop(w);
-        hosts_end(state);
-}
-
 /* ---- slots move ----------------------------------------------------------------------------- */
-
-#define N_MASTERS   3
-#define LEAST_MOVED 8
-
-/* While slots move between nodes all texts are found, and more are written. */
-TEST_BARE(test_slots_move)
-{
-        static struct slot_mover mover;
-        unsigned n = 1;
-        struct worker *w;
-
-        hosts_start_with(state, N_MASTERS, HOSTS_PREFILL);
-        share_text();
-        w = host_worker(here);
-        slots_move(&mover, N_MASTERS);
-        await_chain(w, CHAIN);
-        for (; mover.n_moved < LEAST_MOVED; n++) {
-                share_chain(CHAIN + n, (n + 1) * N_PAGES);
-                await_chain(w, CHAIN + n);
-        }
-        slots_stay(&mover);
-        print_message("%u texts while %u slots were moved\n", n, mover.n_moved);
-        assert_true(figure_of(here, "kvlease_exchange_imported_pages_total" OF_A) == n * N_PAGES);
-        worker_stop(w);
-        hosts_end(state);
-}
 
 /* Each value has wrong bytes, in the page or in its header. */
 TEST_BARE(test_server_lies)
