@@ -85,6 +85,9 @@ enum ctl_exit {
         X(WINDOW_TOKENS, "window-tokens", "N", false, "tokens of such a window")                   \
         X(EXPECT, "expect", "N", false, "announce the next N requests, which wait in a queue")     \
         X(EXPECT_WRONG, "expect-wrong", "PERCENT", false, "announce this part of them wrongly")    \
+        X(HINTS, "hints", "LIST", false,                                                           \
+                "hint whether texts continue; so many percent are right (\"50,80\")")              \
+        X(HINT_TIMES, "hint-times", NULL, false, "hints also say when a text continues")           \
         X(HOLD, "hold", "TIME", false, "keep pages of a request in use for this long (\"60s\")")   \
         X(HTML, "html", "FILE", false, "also write a report with plots to this file")              \
         X(TOKEN_BYTES, "token-bytes", "SIZE", false, "K/V bytes of one token (\"128KiB\")")        \

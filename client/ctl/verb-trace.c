@@ -75,6 +75,22 @@ static int set_expect(const struct ctl *ctl, struct curves *c)
         return r;
 }
 
+static int set_hints(const struct ctl *ctl, struct curves *c)
+{
+        const char *list = ctl->options[CTL_OPTION_HINTS];
+        bool timed = ctl->options[CTL_OPTION_HINT_TIMES];
+        char err[256];
+        int r;
+
+        if (!list)
+                return timed ? fail(CTL_USAGE, "--hint-times is of --hints LIST") : CTL_OK;
+        if (c->crossover > 0 || c->windows.groups > 0)
+                return fail(CTL_USAGE, "--hints doesn't go with --attention-crossover and "
+                                       "--window-groups");
+        r = curves_set_hints(c, list, timed, err, sizeof(err));
+        return r < 0 ? trace_fail(r, err) : CTL_OK;
+}
+
 static bool says_engine(const struct ctl *ctl)
 {
         return ctl->options[CTL_OPTION_PREFILL_RATE] ||
@@ -239,6 +255,8 @@ static int replay_curves(const struct ctl *ctl, const struct trace *t, struct cu
         if (r == CTL_OK)
                 r = set_crossover(ctl, c);
         if (r == CTL_OK)
+                r = set_hints(ctl, c);
+        if (r == CTL_OK)
                 r = set_seeds(ctl, c);
         if (r == CTL_OK)
                 r = set_from(ctl, t, c);
@@ -289,6 +307,10 @@ static void print_replay(const struct ctl *ctl, const struct trace *t, const str
         if (c->expect > 0)
                 printf("The next %" PRIu32 " requests are expected, %" PRIu32 " %% wrongly\n",
                         c->expect, c->wrong_percent);
+        if (c->n_hints > 0)
+                printf("+N%%: a hint at the end of each request says %s its text continues, and N "
+                       "%% of the hints are right\n",
+                        c->hints_timed ? "whether and when" : "whether");
         report_curves(c, stdout);
 }
 

@@ -194,7 +194,8 @@ const struct verb verbs[] = {
                 "Prints the token hit ratio (%) of each policy and capacity, for one cache of all "
                 "tenants.\n\n"
                 "--below adds a lower tier, and a column for hits in both. --expect shows the gain "
-                "from kvl_expect() in an engine that reports its waiting requests. "
+                "from kvl_expect() in an engine that reports its waiting requests. --hints shows "
+                "the gain from kvl_session_hint() at the end of each request. "
                 "--attention-crossover adds the computation that hits save, and policies that use "
                 "it. --seeds shows the standard deviation over runs with other ids of pages. "
                 "--from "
@@ -209,8 +210,8 @@ const struct verb verbs[] = {
                 "are\n" TRACE_POLICIES TRACE_FILES,
                 1, UINT_MAX,
                 TRACE_OPTIONS | O(POLICIES) | O(CAPACITIES) | O(SPLIT) | O(BELOW) | O(EXPECT) |
-                        O(EXPECT_WRONG) | O(ATTENTION_CROSSOVER) | O(SEEDS) | O(FROM) |
-                        O(WINDOW_GROUPS) | O(WINDOW_TOKENS) | O(PREFILL_RATE) |
+                        O(EXPECT_WRONG) | O(HINTS) | O(HINT_TIMES) | O(ATTENTION_CROSSOVER) |
+                        O(SEEDS) | O(FROM) | O(WINDOW_GROUPS) | O(WINDOW_TOKENS) | O(PREFILL_RATE) |
                         O(TIME_PER_OUTPUT_TOKEN) | O(MAX_RUNNING),
                 true, NULL, verb_trace_replay},
         {"trace analyze", "FILE...", "analyze a trace: lengths, repeats, hits, demand",

@@ -90,26 +90,27 @@ static bool knows_windows(const struct evict_ops *policy)
         return evict_find(policy->name) != NULL;
 }
 
-/* Behind each policy that knows of something comes the same policy once more, with `is_told`. */
-static int add_told(struct curves *c, bool (*knows)(const struct evict_ops *policy), bool *is_told,
-        char *err, size_t err_len)
+/* Behind each policy that knows of something comes the same policy n_told times more, with `told`
+ * of 1 to n_told. */
+static int add_told(struct curves *c, bool (*knows)(const struct evict_ops *policy), uint8_t *told,
+        unsigned n_told, char *err, size_t err_len)
 {
         const struct evict_ops *policies[CURVES_POLICIES_MAX];
         unsigned n = c->n_policies, to = 0;
 
         memcpy(policies, c->policies, sizeof(policies));
         for (unsigned i = 0; i < n; i++)
-                for (unsigned told = 0; told <= knows(policies[i]); told++) {
+                for (unsigned k = 0; k <= (knows(policies[i]) ? n_told : 0); k++) {
                         if (to == CURVES_POLICIES_MAX) {
                                 snprintf(err, err_len,
                                         "more than %d policies, some of them once with and once "
-                                        "without what --attention-crossover or --window-groups "
-                                        "tells them",
+                                        "without what --attention-crossover, --window-groups "
+                                        "or --hints tells them",
                                         CURVES_POLICIES_MAX);
                                 return -EINVAL;
                         }
                         c->policies[to] = policies[i];
-                        is_told[to++] = told > 0;
+                        told[to++] = (uint8_t)k;
                 }
         c->n_policies = to;
         return 0;
@@ -118,20 +119,63 @@ static int add_told(struct curves *c, bool (*knows)(const struct evict_ops *poli
 int curves_set_crossover(struct curves *c, uint32_t crossover, char *err, size_t err_len)
 {
         c->crossover = crossover;
-        return add_told(c, knows_costs, c->goes_by_cost, err, err_len);
+        return add_told(c, knows_costs, c->goes_by_cost, 1, err, err_len);
 }
 
 int curves_set_windows(
         struct curves *c, uint32_t groups, uint32_t tokens, char *err, size_t err_len)
 {
         c->windows = (struct sim_windows){.groups = groups, .tokens = tokens};
-        return add_told(c, knows_windows, c->is_told_windows, err, err_len);
+        return add_told(c, knows_windows, c->is_told_windows, 1, err, err_len);
+}
+
+static bool knows_hints(const struct evict_ops *policy)
+{
+        return policy->hint;
+}
+
+int curves_set_hints(struct curves *c, const char *list, bool timed, char *err, size_t err_len)
+{
+        _cleanup_free_ char *copy = strdup(list);
+        char *rest = copy, shown[FORMAT_EXCERPT_MAX];
+        const char *text;
+        uint64_t percent;
+
+        c->n_hints = 0;
+        c->hints_timed = timed;
+        if (!copy)
+                return -ENOMEM;
+        while ((text = next_word(&rest))) {
+                if (c->n_hints == CURVES_HINTS_MAX) {
+                        snprintf(err, err_len, "more than %d shares of hints", CURVES_HINTS_MAX);
+                        return -EINVAL;
+                }
+                if (parse_u64(text, &percent) < 0 || percent > 100) {
+                        snprintf(err, err_len, "'%s' is no share of right hints, 0 to 100 percent",
+                                format_excerpt(text, strlen(text), shown));
+                        return -EINVAL;
+                }
+                c->hints_right[c->n_hints++] = (uint32_t)percent;
+        }
+        return add_told(c, knows_hints, c->hints, c->n_hints, err, err_len);
+}
+
+static struct sim_hints hints_of(const struct curves *c, unsigned policy)
+{
+        if (c->hints[policy] == 0)
+                return (struct sim_hints){0};
+        return (struct sim_hints){true, c->hints_timed, c->hints_right[c->hints[policy] - 1]};
 }
 
 char *curves_policy_name(const struct curves *c, unsigned policy, char buf[CURVES_NAME_MAX])
 {
-        snprintf(buf, CURVES_NAME_MAX, "%s%s%s", c->policies[policy]->name,
-                c->goes_by_cost[policy] ? "+cost" : "", c->is_told_windows[policy] ? "+told" : "");
+        char hints[8] = "";
+
+        if (c->hints[policy] > 0)
+                snprintf(hints, sizeof(hints), "+%u%%", hints_of(c, policy).right_percent);
+        snprintf(buf, CURVES_NAME_MAX, "%s%s%s%s", c->policies[policy]->name,
+                c->goes_by_cost[policy] ? "+cost" : "", c->is_told_windows[policy] ? "+told" : "",
+                hints);
         return buf;
 }
 
@@ -217,6 +261,7 @@ static void prepare_job(struct curves *c, const struct place *at, struct replay_
                 .tenant = at->n_parts > 1 ? at->part : SIM_ALL_TENANTS,
                 .may_bypass = c->policies[at->policy] == &evict_optimum,
                 .engine = c->engine,
+                .hints = hints_of(c, at->policy),
                 .windows = {c->windows.groups, c->windows.tokens, c->is_told_windows[at->policy]},
                 .seed = at->seed,
         };

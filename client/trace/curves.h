@@ -8,6 +8,7 @@
 #define CURVES_POLICIES_MAX   32
 #define CURVES_CAPACITIES_MAX 64
 #define CURVES_SEEDS_MAX      100 /* then the mean is known to a tenth of the spread */
+#define CURVES_HINTS_MAX      8
 
 struct capacity {
         double percent; /* of the trace's blocks; 0: given in pages */
@@ -22,9 +23,13 @@ struct hit_spread {
 
 struct curves {
         const struct evict_ops *policies[CURVES_POLICIES_MAX]; /* borrowed */
-        bool goes_by_cost[CURVES_POLICIES_MAX];                /* sim_options: of that policy */
+        uint8_t goes_by_cost[CURVES_POLICIES_MAX];             /* sim_options: of that policy */
         struct capacity capacities[CURVES_CAPACITIES_MAX];     /* as given */
-        bool is_told_windows[CURVES_POLICIES_MAX];             /* sim_windows.told, likewise */
+        uint8_t is_told_windows[CURVES_POLICIES_MAX];          /* sim_windows.told, likewise */
+        uint8_t hints[CURVES_POLICIES_MAX];     /* 0: no drawn ones; else 1 + an index of: */
+        uint32_t hints_right[CURVES_HINTS_MAX]; /* percent */
+        unsigned n_hints;
+        bool hints_timed; /* sim_hints */
         unsigned n_policies, n_capacities;
         uint32_t crossover; /* tokens, of sim_options; 0: computation doesn't count */
         bool split;
@@ -54,6 +59,13 @@ int curves_set_crossover(struct curves *c, uint32_t crossover, char *err, size_t
 int curves_set_windows(
         struct curves *c, uint32_t groups, uint32_t tokens, char *err, size_t err_len);
 
+/*
+ * "0,80,100": after each policy that knows hints, adds the same policy with drawn hints (sim_hints)
+ * of which so many percent are right, for each number. Not with curves_set_crossover() and
+ * curves_set_windows(). Returns 0, -EINVAL with a sentence in err, or -ENOMEM.
+ */
+int curves_set_hints(struct curves *c, const char *list, bool timed, char *err, size_t err_len);
+
 /* "1%,2.5%,1000" of a trace with n_unique blocks: rounded down, at least a page. Returns 0, -EINVAL
  * with a sentence in err, or -ENOMEM. */
 int curves_set_capacities(
@@ -75,7 +87,8 @@ double curves_saved(const struct curves *c, unsigned policy, unsigned capacity);
 double curves_held(const struct curves *c, unsigned policy, unsigned capacity);
 uint64_t curves_wait_msec(const struct curves *c, unsigned policy, unsigned capacity);
 
-/* "pgi"; "pgi+cost" if it considers the cost of misses; "pgi+told" with hints of windows. */
+/* "pgi"; "pgi+cost" if it considers the cost of misses; "pgi+told" with hints of windows; "pgi+80%"
+ * with drawn hints. */
 #define CURVES_NAME_MAX 32
 char *curves_policy_name(const struct curves *c, unsigned policy, char buf[CURVES_NAME_MAX]);
 

@@ -104,6 +104,14 @@ static void put_windows(json_t *curve, const struct curves *c, unsigned policy)
         put_value(&curve, "told_passed_windows", json_boolean(c->is_told_windows[policy]));
 }
 
+static void put_hints(json_t *curve, const struct curves *c, unsigned policy)
+{
+        if (c->hints[policy] > 0)
+                put_value(&curve, "hints_right_percent",
+                        number(c->hints_right[c->hints[policy] - 1]));
+        put_value(&curve, "hints_have_times", json_boolean(c->hints_timed));
+}
+
 /* Adds the fields that not every replay has. */
 static void put_more(json_t *curve, const struct curves *c, unsigned policy, unsigned capacity)
 {
@@ -119,6 +127,8 @@ static void put_more(json_t *curve, const struct curves *c, unsigned policy, uns
                 put_flight(curve, c, policy, capacity);
         if (c->windows.groups > 0)
                 put_windows(curve, c, policy);
+        if (c->n_hints > 0)
+                put_hints(curve, c, policy);
 }
 
 json_t *report_curves_json(const struct curves *c)

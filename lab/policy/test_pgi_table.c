@@ -29,17 +29,20 @@ static const double least[N_CAPACITIES] = {10.5, 14.7, 23.2, 30.3, 35.0, 36.8, 3
 
 /* At 5 %, with hints of which 80 % are right. */
 #define LEAST_HINTED 26.6
+#define LEAST_TIMED  30.0
 
 static struct trace trace;
 static struct sim_trace work; /* of it: with requests that a test may change */
 
-/* With page ids that follow from a seed. */
-static double hit_percent_of(const struct evict_ops *ops, uint32_t percent, uint64_t seed)
+/* With page ids, and drawn hints, that follow from a seed. */
+static double hit_percent_of(
+        const struct evict_ops *ops, uint32_t percent, struct sim_hints hints, uint64_t seed)
 {
         struct sim_options options = {
                 .policy = ops,
                 .capacity_pages = (uint32_t)((uint64_t)work.n_unique * percent / 100),
                 .tenant = SIM_ALL_TENANTS,
+                .hints = hints,
                 .seed = seed,
         };
         struct sim_result result;
@@ -55,7 +58,7 @@ static double hit_percent_of(const struct evict_ops *ops, uint32_t percent, uint
 
 static double hit_percent(const struct evict_ops *ops, uint32_t percent)
 {
-        return hit_percent_of(ops, percent, 0);
+        return hit_percent_of(ops, percent, (struct sim_hints){0}, 0);
 }
 
 static struct sim_request *copy_requests(void)
@@ -77,7 +80,7 @@ TEST(test_table)
                 double hits, sum = 0, low = 100, high = 0;
 
                 for (uint64_t seed = 0; seed < N_SEEDS; seed++) {
-                        hits = hit_percent_of(&evict_pgi, percents[k], seed);
+                        hits = hit_percent_of(&evict_pgi, percents[k], (struct sim_hints){0}, seed);
                         sum += hits;
                         low = fmin(low, hits);
                         high = fmax(high, hits);
@@ -89,75 +92,26 @@ TEST(test_table)
         }
 }
 
-/* The last whole block of a request's text is asked for again. */
-static bool continues(const struct sim_request *r, const bool *wanted_later)
+static double hinted_percent(uint32_t right_percent, bool timed, uint32_t percent)
 {
-        const uint32_t *path = &work.blocks[r->first];
-        bool partial = r->input_tokens < (uint64_t)r->n_blocks * work.block_tokens;
-
-        return r->n_blocks > 0 &&
-               wanted_later[path[r->n_blocks - 1 - (partial && r->n_blocks > 1)]];
-}
-
-static void give_hints(struct sim_request *requests, unsigned percent_right, unsigned seed)
-{
-        bool *wanted_later = calloc(work.n_unique, sizeof(*wanted_later));
-
-        assert_non_null(wanted_later);
-        srand(seed);
-        for (uint32_t i = work.n_requests; i-- > 0;) {
-                struct sim_request *r = &requests[i];
-                bool right = (unsigned)rand() % 100 < percent_right;
-
-                r->hint = continues(r, wanted_later) == right ? EVICT_HINT_CONTINUES
-                                                              : EVICT_HINT_DONE;
-                for (uint32_t b = 0; b < r->n_blocks; b++)
-                        wanted_later[work.blocks[r->first + b]] = true;
-        }
-        free(wanted_later);
-}
-
-/* Mean over N_SEEDS draws of wrong hints; *ret_low: the least. */
-static double hinted_percent(
-        struct sim_request *requests, unsigned percent_right, uint32_t percent, double *ret_low)
-{
+        struct sim_hints hints = {true, timed, right_percent};
         double sum = 0;
 
-        *ret_low = 100;
-        for (unsigned seed = 1; seed <= N_SEEDS; seed++) {
-                double hits;
-
-                give_hints(requests, percent_right, seed);
-                hits = hit_percent(&evict_pgi, percent);
-                sum += hits;
-                *ret_low = fmin(*ret_low, hits);
-        }
+        for (uint64_t seed = 0; seed < N_SEEDS; seed++)
+                sum += hit_percent_of(&evict_pgi, percent, hints, seed);
+        print_message("%u %% of hints%s right, pgi at %u %%: %.2f\n", right_percent,
+                timed ? " with times" : "", percent, sum / N_SEEDS);
         return sum / N_SEEDS;
 }
 
+/* Noise doesn't harm, and lies are found out: they say as much as the truth. */
 TEST(test_hints)
 {
-        struct sim_request *requests = copy_requests();
-        double hits, low;
-
-        for (unsigned k = 0; k < N_CAPACITIES; k++) {
-                hits = hinted_percent(requests, 80, percents[k], &low);
-                print_message("80 %% of hints right, pgi at %u %%: %.2f\n", percents[k], hits);
-                assert_true(percents[k] != 5 || low >= LEAST_HINTED);
-                give_hints(requests, 100, 1);
-                hits = hit_percent(&evict_pgi, percents[k]);
-                print_message("all hints right, pgi at %u %%: %.2f\n", percents[k], hits);
-        }
-        /* Noise doesn't harm, and lies are found out: they say as much as the truth. */
-        give_hints(requests, 50, 1);
-        hits = hit_percent(&evict_pgi, 5);
-        print_message("50 %% of hints right, pgi at 5 %%: %.2f\n", hits);
-        assert_true(hits >= least[2] - 0.5);
-        give_hints(requests, 20, 1);
-        hits = hit_percent(&evict_pgi, 5);
-        print_message("20 %% of hints right, pgi at 5 %%: %.2f\n", hits);
-        assert_true(hits >= LEAST_HINTED - 0.5);
-        free(requests);
+        work = trace.sim;
+        assert_true(hinted_percent(80, false, 5) >= LEAST_HINTED);
+        assert_true(hinted_percent(50, false, 5) >= least[2] - 0.5);
+        assert_true(hinted_percent(20, false, 5) >= LEAST_HINTED - 0.5);
+        assert_true(hinted_percent(80, true, 5) >= LEAST_TIMED);
 }
 
 static void expect_no_worse_than_lru(const char *what)

@@ -225,15 +225,11 @@ static void publish_path(struct sim *s, struct running *run)
 
 static void end(struct sim *s, const struct running *run)
 {
-        const struct evict_ops *ops = s->options.policy;
-        const struct sim_request *r = &s->trace.requests[run->request];
-        const uint32_t *path = s->trace.blocks + r->first;
+        const uint32_t *path = s->trace.blocks + s->trace.requests[run->request].first;
         uint64_t now = s->flight.now_nsec;
 
-        if (ops->hint && r->hint != EVICT_HINT_UNKNOWN && run->n_held == r->n_blocks &&
-                run->n_held > 0)
-                ops->hint(s->policy, sim_slot(s, path[run->n_held - 1]), r->hint, 0, now);
-        ops->request_end(s->policy, (uint64_t)run->request + 1, now);
+        sim_hint(s, run->request, run->n_held, now);
+        s->options.policy->request_end(s->policy, (uint64_t)run->request + 1, now);
         for (uint32_t i = run->n_held; i-- > 0;)
                 let_go_of_block(s, path[i]);
         s->flight.n_leased -= run->n_output;

@@ -18,10 +18,12 @@ struct sim {
         struct sim_options options;
         struct tree tree;
         void *policy;
-        uint32_t *slot_1;    /* by block, plus one; 0: not cached */
-        uint32_t *block_of;  /* by slot in use */
-        uint32_t *next_same; /* optimum: for each trace.blocks[i], the next request with it */
-        uint32_t *next_use;  /* optimum: for each block, its next request */
+        uint32_t *slot_1;       /* by block, plus one; 0: not cached */
+        uint32_t *block_of;     /* by slot in use */
+        uint32_t *next_same;    /* optimum: for each trace.blocks[i], the next request with it */
+        uint32_t *next_use;     /* optimum: for each block, its next request */
+        uint32_t *continued_by; /* drawn hints: by request, the next one with its text, UINT32_MAX:
+                                   none */
         struct slots tiers[SIM_TIERS];
         uint32_t n_slots;
         uint32_t next; /* request */
@@ -51,6 +53,19 @@ static inline uint32_t sim_window_page(const struct sim *s, uint32_t block, uint
         return (1 + group) * s->trace.n_unique + block;
 }
 
+static inline bool sim_is_ours(const struct sim *s, const struct sim_request *r)
+{
+        return s->options.tenant == SIM_ALL_TENANTS || s->options.tenant == r->tenant;
+}
+
+/* The finalizer of splitmix64 (Steele, Lea, Flood 2014). */
+static inline uint64_t sim_mix(uint64_t x)
+{
+        x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
+        x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
+        return x ^ x >> 31;
+}
+
 /* Number of cached blocks from the path's start. */
 uint32_t sim_longest_hit(const struct sim *s, const uint32_t *path, uint32_t n);
 
@@ -75,6 +90,13 @@ bool sim_make_room(struct sim *s, uint64_t now_nsec);
 
 /* Ends the running request; n_cached blocks of its path are cached. */
 void sim_end_request(struct sim *s, const struct sim_request *r, uint32_t n_cached);
+
+/* Finds the requests that continue others, for drawn hints. Returns 0 or -ENOMEM; sim_free() in
+ * any case. */
+int sim_hints_init(struct sim *s);
+
+/* Tells the policy the hint of a request that ends, if its whole path is cached. */
+void sim_hint(struct sim *s, uint32_t request, uint32_t n_cached, uint64_t now_nsec);
 
 /* Runs a request of the trace, with the pages of layers that have a window. */
 void windows_run(struct sim *s, const struct sim_request *r);

@@ -10,14 +10,7 @@
 #include "policy/sim/sim-impl.h"
 #include "policy/tier.h"
 
-/* The finalizer of splitmix64 (Steele, Lea, Flood 2014), and its inverse. */
-static uint64_t mix(uint64_t x)
-{
-        x = (x ^ x >> 30) * UINT64_C(0xbf58476d1ce4e5b9);
-        x = (x ^ x >> 27) * UINT64_C(0x94d049bb133111eb);
-        return x ^ x >> 31;
-}
-
+/* The inverse of sim_mix(). */
 static uint64_t unmix(uint64_t x)
 {
         x = (x ^ x >> 31 ^ x >> 62) * UINT64_C(0x319642b2d24d8ec3);
@@ -28,17 +21,12 @@ static uint64_t unmix(uint64_t x)
 /* Id of a block: random like a hash of a key, and different for each seed. */
 static uint64_t id_of(const struct sim *s, uint32_t block)
 {
-        return mix(mix(s->options.seed) + block + 1);
+        return sim_mix(sim_mix(s->options.seed) + block + 1);
 }
 
 static uint32_t block_with(const struct sim *s, uint64_t id)
 {
-        return (uint32_t)(unmix(id) - mix(s->options.seed) - 1);
-}
-
-static bool is_ours(const struct sim *s, const struct sim_request *r)
-{
-        return s->options.tenant == SIM_ALL_TENANTS || s->options.tenant == r->tenant;
+        return (uint32_t)(unmix(id) - sim_mix(s->options.seed) - 1);
 }
 
 static uint64_t next_use(void *data, uint64_t id)
@@ -62,7 +50,8 @@ static int look_ahead(struct sim *s)
         for (uint32_t i = s->trace.n_requests; i-- > 0;) {
                 const struct sim_request *r = &s->trace.requests[i];
 
-                for (uint64_t at = r->first; is_ours(s, r) && at < r->first + r->n_blocks; at++) {
+                for (uint64_t at = r->first; sim_is_ours(s, r) && at < r->first + r->n_blocks;
+                        at++) {
                         s->next_same[at] = s->next_use[s->trace.blocks[at]];
                         s->next_use[s->trace.blocks[at]] = i;
                 }
@@ -141,7 +130,7 @@ static int make_queue(struct sim *s)
         for (uint32_t i = 0; i < s->trace.n_requests; i++) {
                 const struct sim_request *r = &s->trace.requests[i];
 
-                for (uint64_t at = r->first; is_ours(s, r) && at < r->first + r->n_blocks; at++)
+                for (uint64_t at = r->first; sim_is_ours(s, r) && at < r->first + r->n_blocks; at++)
                         s->last_request[s->trace.blocks[at]] = i;
         }
         return 0;
@@ -177,6 +166,8 @@ int sim_new(const struct sim_trace *trace, const struct sim_options *options, st
                 r = flight_init(s);
         if (r == 0 && looks_ahead)
                 r = look_ahead(s);
+        if (r == 0 && options->hints.drawn)
+                r = sim_hints_init(s);
         if (r == 0)
                 r = make_policy(s);
         if (r == 0 && options->expect > 0)
@@ -202,6 +193,7 @@ void sim_free(struct sim *s)
                 free(s->tiers[t].free);
         free(s->next_same);
         free(s->next_use);
+        free(s->continued_by);
         flight_deinit(&s->flight);
         free(s->last_request);
         expect_free(s->expect);
@@ -475,12 +467,8 @@ void sim_work(struct sim *s, uint64_t now_nsec)
 
 void sim_end_request(struct sim *s, const struct sim_request *r, uint32_t n_cached)
 {
-        const struct evict_ops *ops = s->options.policy;
-        const uint32_t *path = s->trace.blocks + r->first;
-
-        if (ops->hint && r->hint != EVICT_HINT_UNKNOWN && n_cached == r->n_blocks && n_cached > 0)
-                ops->hint(s->policy, sim_slot(s, path[n_cached - 1]), r->hint, 0, r->time_nsec);
-        ops->request_end(s->policy, (uint64_t)s->next + 1, r->time_nsec);
+        sim_hint(s, s->next, n_cached, r->time_nsec);
+        s->options.policy->request_end(s->policy, (uint64_t)s->next + 1, r->time_nsec);
 }
 
 static void run_request(struct sim *s, const struct sim_request *r)
@@ -516,7 +504,7 @@ static void run_request(struct sim *s, const struct sim_request *r)
 
 static uint32_t random_below(struct sim *s, uint32_t n)
 {
-        return (uint32_t)(mix(mix(s->options.seed + 1) + ++s->draws) % n);
+        return (uint32_t)(sim_mix(sim_mix(s->options.seed + 1) + ++s->draws) % n);
 }
 
 /* Expects the cached part of the request's text until the request runs. */
@@ -542,7 +530,7 @@ static void expect_wrongly(struct sim *s, uint64_t now)
                 uint32_t request = s->next - 1 - random_below(s, n);
                 const struct sim_request *r = &s->trace.requests[request];
 
-                if (!is_ours(s, r) || r->n_blocks == 0 ||
+                if (!sim_is_ours(s, r) || r->n_blocks == 0 ||
                         s->last_request[s->trace.blocks[r->first + r->n_blocks - 1]] != request)
                         continue;
                 expect_text(s, r, now);
@@ -558,7 +546,7 @@ static void fill_queue(struct sim *s)
                 (uint32_t)MIN((uint64_t)s->next + s->options.expect, (uint64_t)s->trace.n_requests);
 
         for (; s->n_queued < end; s->n_queued++) {
-                if (!is_ours(s, &s->trace.requests[s->n_queued]))
+                if (!sim_is_ours(s, &s->trace.requests[s->n_queued]))
                         continue;
                 if (random_below(s, 100) < s->options.wrong_percent)
                         expect_wrongly(s, now);
@@ -576,7 +564,7 @@ uint32_t sim_run(struct sim *s, uint32_t n)
                         s->result = (struct sim_result){0};
                 if (s->expect)
                         fill_queue(s);
-                if (!is_ours(s, r))
+                if (!sim_is_ours(s, r))
                         continue;
                 if (s->flight.running)
                         flight_run(s, r);

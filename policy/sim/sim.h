@@ -69,6 +69,15 @@ struct sim_windows {
         bool told;       /* the policy is told whose window has passed (evict_insert) */
 };
 
+/* Hints at the end of each request, drawn from the trace's future instead of the trace's hints.
+ * They say whether the text continues: a later request has all of its whole blocks. All zero: none.
+ */
+struct sim_hints {
+        bool drawn;
+        bool timed;             /* they also say after how much time */
+        uint32_t right_percent; /* share of hints that are right; the others say the opposite */
+};
+
 static inline bool sim_takes_time(const struct sim_engine *e)
 {
         return e->prefill_tokens_per_sec > 0 || e->output_token_nsec > 0 || e->max_running > 0;
@@ -95,6 +104,7 @@ struct sim_options {
         bool may_bypass;
         struct sim_engine engine;   /* not with a tier below, and not with may_bypass */
         struct sim_windows windows; /* with none of: a tier below, expect, may_bypass, engine */
+        struct sim_hints hints;
         uint64_t seed;      /* of the ids of pages, which stand for the hashes of their keys */
         const void *learnt; /* load()ed before the first request; may be NULL */
         size_t learnt_bytes;

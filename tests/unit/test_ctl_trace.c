@@ -185,6 +185,26 @@ TEST(test_windows)
                 "--window-groups: '65' is no number of 1 to 64");
 }
 
+/* Policies that know hints are shown without and with each share of right ones. */
+TEST(test_hints)
+{
+        check("replay good.jsonl --policies pgi,lru --capacities 2 --hints 0,100", 0,
+                "Token hit %, one cache for all, pages of 16 tokens\n"
+                "+N%: a hint at the end of each request says whether its text continues, and N % "
+                "of the hints are right\n"
+                "  capacity          pages      pgi   pgi+0% pgi+100%      lru\n"
+                "  2 pages               2    30.77    30.77    30.77    30.77\n");
+        check_has("replay good.jsonl --hints 80 --hint-times --capacities 2 --json", 0,
+                "\"hints_right_percent\": 80");
+        check_has(
+                "replay good.jsonl --hints 80 --hint-times --capacities 2", 0, "whether and when");
+        check_has("replay good.jsonl --hints 101", 2, "'101' is no share of right hints");
+        check_has("replay good.jsonl --hints 1,2,3,4,5,6,7,8,9", 2, "more than 8 shares");
+        check_has("replay good.jsonl --hint-times", 2, "--hint-times is of --hints LIST");
+        check_has("replay good.jsonl --hints 80 --window-groups 2 --window-tokens 16", 2,
+                "--hints doesn't go with");
+}
+
 /* The computation that hits save, for all policies, and twice for those that can use costs. */
 TEST(test_crossover)
 {
