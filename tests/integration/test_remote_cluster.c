@@ -155,7 +155,7 @@ TEST_BARE(test_many_keys)
 
                 o = (struct one){.is_done = false};
                 io->kind = rows[i].kind;
-                io->deadline_nsec = in_msec(5000);
+                io->deadline_nsec = in_msec(15000);
                 io->done = one_done;
                 io->data = &o;
                 io->ops[0] = (struct remote_op){.keys = keys, .n_keys = 3};
@@ -175,7 +175,7 @@ static int write_with(
 
         io->kind = REMOTE_WRITE;
         io->of_class = REMOTE_LARGE;
-        io->deadline_nsec = in_msec(5000);
+        io->deadline_nsec = in_msec(15000);
         io->done = one_done;
         io->data = &o;
         io->ops[0] = (struct remote_op){.keys = &name,

@@ -152,7 +152,7 @@ static inline int one_call(struct remote_store *s, enum remote_kind kind, const 
 {
         struct iovec iov = {value, len};
 
-        one_submit(s, kind, key, value ? &iov : NULL, value ? 1 : 0, in_msec(5000), o);
+        one_submit(s, kind, key, value ? &iov : NULL, value ? 1 : 0, in_msec(15000), o);
         one_await(s, o);
         return o->result;
 }

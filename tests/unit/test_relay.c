@@ -125,7 +125,7 @@ RELAY_SCENE(test_values)
                 value_make(value, lens[i], i);
                 assert_int_equal(one_call(s->store, REMOTE_WRITE, "{k}1", value, lens[i], &o), 0);
                 memset(got, 0xee, sizeof(got));
-                one_submit(s->store, REMOTE_READ, "{k}1", to, 3, in_msec(5000), &o);
+                one_submit(s->store, REMOTE_READ, "{k}1", to, 3, in_msec(15000), &o);
                 one_await(s->store, &o);
                 assert_int_equal(o.result, 0);
                 assert_int_equal(o.n_bytes, lens[i]);
@@ -168,7 +168,7 @@ RELAY_SCENE(test_batch)
 
         io->kind = REMOTE_WRITE;
         io->of_class = REMOTE_LARGE;
-        io->deadline_nsec = in_msec(5000);
+        io->deadline_nsec = in_msec(15000);
         io->done = many_done;
         io->data = &m;
         for (unsigned i = 0; i < 3; i++) {
@@ -192,7 +192,7 @@ RELAY_SCENE(test_batch)
         io = remote_io_new(1);
         io->kind = REMOTE_READ;
         io->of_class = REMOTE_LARGE;
-        io->deadline_nsec = in_msec(5000);
+        io->deadline_nsec = in_msec(15000);
         io->done = many_done;
         io->data = &m;
         io->ops[0] = (struct remote_op){.keys = &name,

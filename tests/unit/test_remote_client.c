@@ -105,12 +105,12 @@ TEST(test_read_too_long)
         for (unsigned i = 0; i < 3; i++) {
                 d.len = VALUE_BYTES;
                 memset(got, 0xee, sizeof(got));
-                one_submit(s, REMOTE_READ, "{k}1", &iov, 1, in_msec(5000), &o);
+                one_submit(s, REMOTE_READ, "{k}1", &iov, 1, in_msec(15000), &o);
                 one_await(s, &o);
                 assert_int_equal(o.result, -EMSGSIZE);
                 assert_int_equal(got[0], 0xee);
                 d.len = 9;
-                one_submit(s, REMOTE_READ, "{k}1", &iov, 1, in_msec(5000), &o);
+                one_submit(s, REMOTE_READ, "{k}1", &iov, 1, in_msec(15000), &o);
                 one_await(s, &o);
                 assert_int_equal(o.result, 0);
                 assert_true(value_is(got, 9, 5));
@@ -242,7 +242,7 @@ static void check_sent(enum remote_kind kind, const struct remote_op *op,
         store_await_known(s);
         io->kind = kind;
         io->of_class = REMOTE_SMALL;
-        io->deadline_nsec = in_msec(5000);
+        io->deadline_nsec = in_msec(15000);
         io->done = one_done;
         io->data = &o;
         io->ops[0] = *op;

@@ -207,7 +207,7 @@ TEST(test_no_memory_for_a_batch)
                 int r = -ENOMEM;
 
                 if (io) {
-                        io->deadline_nsec = in_msec(5000);
+                        io->deadline_nsec = in_msec(15000);
                         io->done = one_done;
                         io->data = &o;
                         io->ops[0] = io->ops[1] = (struct remote_op){.keys = &key, .n_keys = 1};

@@ -44,7 +44,7 @@ static int work_at(const char *address, enum remote_kind kind, bool asks_first, 
         store_await_known(s);
         io->kind = kind;
         io->of_class = REMOTE_LARGE;
-        io->deadline_nsec = in_msec(5000);
+        io->deadline_nsec = in_msec(15000);
         io->done = one_done;
         io->data = &o;
         io->ops[0] = (struct remote_op){.keys = &key,
