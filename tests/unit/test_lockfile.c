@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/eventfd.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -135,7 +136,8 @@ TEST_WITH(test_of_a_living_daemon, setup, teardown, NULL)
 {
         struct place *p = *state;
         char text[32];
-        int theirs, fd;
+        int theirs, fd, changed;
+        eventfd_t n;
         pid_t other;
 
         snprintf(text, sizeof(text), "%d\n", (int)getpid());
@@ -150,13 +152,15 @@ TEST_WITH(test_of_a_living_daemon, setup, teardown, NULL)
                 fd_close(theirs);
                 return;
         }
+        changed = eventfd(0, EFD_CLOEXEC);
         other = fork();
         if (other == 0) {
-                if (setuid(STRANGER) == 0)
+                if (setuid(STRANGER) == 0 && eventfd_write(changed, 1) == 0)
                         pause();
                 _exit(1);
         }
-        usleep(200 * 1000);
+        assert_int_equal(eventfd_read(changed, &n), 0);
+        fd_close(changed);
         assert_int_equal(dprintf(theirs, "%d\n", (int)other) > 0, 1);
         fd = lockfile_take(p->path);
         kill(other, SIGKILL);
