@@ -88,8 +88,8 @@ static int start(void **state)
         }
         for (unsigned i = 0; i < N_HOSTS; i++)
                 addresses[i] = cluster.servers[i].address;
-        store = store_open(
-                &(struct remote_options){.addresses = addresses, .n_addresses = N_HOSTS});
+        store = store_open(&(struct remote_options){
+                .addresses = addresses, .n_addresses = N_HOSTS, KVLEASED_LIMITS});
         store_await_known(store);
         return 0;
 }

@@ -26,6 +26,9 @@ static inline uint64_t in_msec(uint64_t msec)
         return clock_now_nsec() + msec * NSEC_PER_MSEC;
 }
 
+/* Limits of kvleased, for tests of servers that fail. */
+#define KVLEASED_LIMITS .connect_msec = 250, .silence_msec = 500
+
 /* Patient with servers of tests, which a busy machine may make slow, but for limits that are given.
  */
 static inline struct remote_options options_patient(const struct remote_options *options)
