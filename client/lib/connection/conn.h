@@ -120,6 +120,7 @@ struct conn_call {
         uint64_t sent_at; /* conn.n_queued including it: sent once conn.n_sent reaches this */
         struct conn_frame *frame; /* owned: kept to be sent again; NULL: never resent */
         uint16_t type;            /* enum msg_type, of the last request sent with it */
+        bool is_short;            /* its request; see conn_start() */
         bool was_sent;            /* to the previous daemon, which may have executed it */
         bool outlived; /* survived a restart whose new daemon was told the client's state */
         bool is_done;

@@ -204,13 +204,13 @@ static void await_turn(struct conn *c)
         conn_take_input(c, n);
 }
 
-static bool can_await(const struct conn *c, uint64_t until_nsec)
+static bool can_await(const struct conn *c, const struct conn_call *call, uint64_t until_nsec)
 {
-        return c->can_await && !conn_has_unsent(c) &&
+        return c->can_await && call->is_short && !conn_has_unsent(c) &&
                minus_u64(until_nsec, clock_now_nsec()) > SOCK_AWAIT_NSEC;
 }
 
-static int read_turn(struct conn *c, uint64_t deadline_nsec)
+static int read_turn(struct conn *c, const struct conn_call *call, uint64_t deadline_nsec)
 {
         uint64_t until = turn_until(c, deadline_nsec);
         int r = 0;
@@ -219,7 +219,7 @@ static int read_turn(struct conn *c, uint64_t deadline_nsec)
                 run_callbacks(c);
                 return 0;
         }
-        if (can_await(c, until))
+        if (can_await(c, call, until))
                 await_turn(c);
         else
                 r = poll_turn(c, until);
@@ -293,7 +293,7 @@ static int reader_turn(struct conn *c, struct conn_call *call, uint64_t deadline
         if (call->is_done)
                 return 0;
         return c->link == CONN_AWAY ? away_turn(c, call, deadline_nsec)
-                                    : read_turn(c, deadline_nsec);
+                                    : read_turn(c, call, deadline_nsec);
 }
 
 static int take_turn(struct conn *c, struct conn_call *call, uint64_t deadline_nsec)
