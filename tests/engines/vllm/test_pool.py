@@ -1032,6 +1032,34 @@ def test_a_conversation_is_a_session(daemon: package.Daemon, engines: Engines) -
     package.wait_until(lambda: held(daemon) == (0, 0))
 
 
+@pytest.mark.parametrize(
+    ("told", "expected"),
+    [
+        ({"session_hint": "done"}, "done"),
+        ({"session_hint": "returns", "session_returns_after": 20}, "returns"),
+        ({"session_hint": "returns", "session_returns_after": 0.5}, "returns"),
+        ({"session_hint": "continues"}, "continues"),
+        ({"session_hint": "returns"}, "continues"),
+        ({"session_hint": "returns", "session_returns_after": "20"}, "continues"),
+        ({"session_hint": "returns", "session_returns_after": -1}, "continues"),
+        ({"session_hint": "returns", "session_returns_after": float("nan")}, "continues"),
+        ({"session_hint": "returns", "session_returns_after": 10**400}, "continues"),
+        ({"session_hint": ["done"]}, "continues"),
+        (None, "continues"),
+    ],
+)
+def test_a_request_tells_of_the_next_turn(
+    daemon: package.Daemon, engines: Engines, told: Any, expected: str
+) -> None:
+    """By `vllm_xargs`; a wrong one counts as none."""
+    engine = engines()
+    request = turn(engine, make_prompts(6, 0, 3 * PAGE + 1)[0], "talk")
+    request.sampling_params.extra_args = told
+    engine.end(request)
+    (session,) = daemon.ctl_json("sessions")["sessions"]
+    assert session["hint"] == expected
+
+
 def test_a_session_is_dropped(daemon: package.Daemon, engines: Engines) -> None:
     """Meanwhile, by someone else: pages are published all the same."""
     engine = engines()

@@ -71,10 +71,12 @@ def test_two_servers_behind_the_router(
     ]
 
     # In one conversation.
-    for prompt in prompts[:2]:
-        prefill.ask(prompt[:200], 1, cache_salt="talk", session_id="talk")
-    (session,) = json.loads(ctl(daemon, "sessions", "--json"))["sessions"]
-    assert session["n_pages"] > 0 and session["hint"] == "continues", session
+    for prompt, told, hint in zip(
+        prompts[:2], ({}, {"session_hint": "done"}), ("continues", "done"), strict=True
+    ):
+        prefill.ask(prompt[:200], 1, cache_salt="talk", session_id="talk", vllm_xargs=told)
+        (session,) = json.loads(ctl(daemon, "sessions", "--json"))["sessions"]
+        assert session["n_pages"] > 0 and session["hint"] == hint, session
 
     # Prefill here, decode there: what the router has sent to the one is found by the other.
     got = router.ask(prompts[0], 20)

@@ -10,6 +10,8 @@ from typing import Any
 
 import kvlease
 
+_DAY_SECONDS = 86_400
+
 _logger = logging.getLogger("kvlease")
 
 
@@ -27,10 +29,24 @@ def begin(namespace: kvlease.Namespace, request: Any) -> kvlease.Session | None:
         return None
 
 
-def end(session: kvlease.Session) -> None:
-    """The request is over. vLLM isn't told whether another turn will come."""
+def _next_turn(request: Any) -> tuple[kvlease.Hint, float]:
+    """The hint of the request's `vllm_xargs`, and the seconds to the next turn. A request without
+    one, or with a wrong one, continues."""
+    params = getattr(getattr(request, "sampling_params", None), "extra_args", None)
+    if isinstance(params, dict):
+        hint, after = params.get("session_hint"), params.get("session_returns_after")
+        if hint == "done":
+            return kvlease.Hint.DONE, 0
+        if hint == "returns" and isinstance(after, int | float) and 0 <= after <= _DAY_SECONDS:
+            return kvlease.Hint.RETURNS, after
+    return kvlease.Hint.CONTINUES, 0
+
+
+def end(session: kvlease.Session, request: Any) -> None:
+    """The request is over."""
+    hint, after = _next_turn(request)
     try:
-        session.hint(kvlease.Hint.CONTINUES)
+        session.hint(hint, after=after)
         session.close()
     except kvlease.Error as error:
         _logger.debug("told nothing of a session: %s", error)

@@ -245,7 +245,7 @@ class Pool(Texts):
         self._forget(text)
         del self._texts[request.request_id]
         if text.session:
-            conversations.end(text.session)
+            conversations.end(text.session, request)
         try:
             text.handle.end()
         except kvlease.Error as error:
