@@ -8,7 +8,6 @@
 #ifndef KVL_TEST_EXCHANGE_HOSTS_H
 #define KVL_TEST_EXCHANGE_HOSTS_H
 
-
 #include "base/clock.h"
 #include "tests/integration/harness.h"
 #include "tests/integration/oversleep.h"

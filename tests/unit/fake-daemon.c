@@ -7,6 +7,7 @@
 
 #include <errno.h>
 #include <poll.h>
+#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
@@ -282,7 +283,8 @@ void fake_start(struct fake *f, fake_script script)
         fd_close(listener);
 }
 
-void fake_stop(struct fake *f)
+/* Waits for its end. */
+static int release(struct fake *f)
 {
         int status = -1;
 
@@ -290,6 +292,19 @@ void fake_stop(struct fake *f)
         call_fd = fd_close(call_fd);
         test_dir_remove(f->dir);
         free(f->path);
+        return status;
+}
+
+void fake_stop(struct fake *f)
+{
+        int status = release(f);
+
         assert_true(WIFEXITED(status));
         assert_int_equal(WEXITSTATUS(status), 0);
+}
+
+void fake_kill(struct fake *f)
+{
+        kill(f->pid, SIGKILL);
+        (void)release(f);
 }

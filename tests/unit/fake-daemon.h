@@ -109,6 +109,9 @@ void fake_start(struct fake *f, fake_script script);
 /* Waits for the script's end; fails the test unless all its checks held. */
 void fake_stop(struct fake *f);
 
+/* Ends its process, whatever it does. */
+void fake_kill(struct fake *f);
+
 /* Between the test and the script of the last fake_start(): one side calls, the other awaits that.
  */
 void fake_call(void);

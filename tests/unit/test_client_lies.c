@@ -324,16 +324,6 @@ static void live(const struct fake *f, unsigned *n_opened)
         kvl_disconnect(l.conn);
 }
 
-static void end_fake(struct fake *f)
-{
-        int status;
-
-        kill(f->pid, SIGKILL);
-        waitpid(f->pid, &status, 0);
-        test_dir_remove(f->dir);
-        free(f->path);
-}
-
 TEST(test_lies)
 {
         const char *full = getenv("KVL_FULL");
@@ -348,7 +338,7 @@ TEST(test_lies)
                 fake_start(&f, script);
                 random_u64(); /* the daemon goes on from here as well */
                 live(&f, &n_opened);
-                end_fake(&f);
+                fake_kill(&f);
         }
         assert_true(n_opened > n_lives / 4);
 }
