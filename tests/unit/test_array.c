@@ -1,7 +1,6 @@
 #include "tests/unit/test-support.h"
 
 #include <errno.h>
-#include <stdlib.h>
 #include <sys/resource.h>
 
 #include "base/array.h"
@@ -70,22 +69,6 @@ TEST_BARE(test_growing_touches_nothing)
         assert_int_equal(reserve(&a, 32 * MAPPED), 0);
         assert_in_range(count_faults() - before, 0, 64);
         assert_int_equal(*at(&a, 15 * MAPPED / 512 * 512), 15 * MAPPED / 512 * 512);
-        array_free(a.array, a.len, sizeof(uint64_t));
-}
-
-TEST_BARE(test_reset)
-{
-        static const uint32_t lengths[] = {SMALL, 2 * MAPPED};
-        struct numbers a = {0};
-
-        assert_int_equal(array_reset(&a.array, 0, sizeof(uint64_t)), 0);
-        assert_null(a.array);
-        for (size_t k = 0; k < ARRAY_SIZE(lengths); k++) {
-                assert_int_equal(reserve(&a, lengths[k]), 0);
-                *at(&a, 0) = *at(&a, a.len - 1) = 7;
-                assert_int_equal(array_reset(&a.array, a.len, sizeof(uint64_t)), 0);
-                assert_int_equal(*at(&a, 0) + *at(&a, a.len - 1), 0);
-        }
         array_free(a.array, a.len, sizeof(uint64_t));
 }
 

@@ -1,7 +1,4 @@
 /* The library with a daemon that behaves. Misbehaviour: test_client_faults.c. */
-#include <poll.h>
-#include <pthread.h>
-#include <sys/wait.h>
 
 #include "tests/unit/child.h"
 #include "tests/unit/client-support.h"
@@ -195,36 +192,5 @@ TEST(test_close_cancels)
         kvl_disconnect(conn);
         assert_int_equal(o.n_calls, 1);
         assert_int_equal(o.code, -ECANCELED);
-        fake_stop(&f);
-}
-
-TEST_BOTH(test_child_is_refused)
-{
-        struct kvl_layout layout = test_layout(1, PAGE_BYTES);
-        struct kvl_conn *conn;
-        struct kvl_ns *ns;
-        int status = -1;
-        uint32_t page;
-        struct fake f;
-        pid_t pid;
-
-        fake_start(&f, script_serve);
-        assert_int_equal(connect_as(state, &f, 0, &conn), 0);
-        assert_int_equal(kvl_ns_open(conn, "chat", &layout, NULL, 0, &ns), 0);
-        pid = child_fork();
-        if (pid == 0) {
-                bool is_refused =
-                        kvl_lease(ns, 0, 1, &page) == -ECHILD && kvl_dispatch(conn) == -ECHILD;
-
-                kvl_disconnect(conn);
-                _exit(!is_refused);
-        }
-        assert_int_equal(waitpid(pid, &status, 0), pid);
-        assert_int_equal(status, 0);
-        /* Nothing the child did is felt here. */
-        assert_int_equal(kvl_lease(ns, 0, 1, &page), 0);
-        memset(kvl_page_ptr(ns, page, 0), 1, PAGE_BYTES);
-        assert_int_equal(kvl_free(ns, &page, 1), 0);
-        kvl_disconnect(conn);
         fake_stop(&f);
 }

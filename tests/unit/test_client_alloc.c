@@ -42,18 +42,6 @@ FAKE_DAEMON_SCENE(test_connect_fails, script_serve)
         EACH_FAILURE(r = test_connect(f, 0, &conn), kvl_disconnect(conn));
 }
 
-FAKE_DAEMON_SCENE(test_open_fails, script_serve)
-{
-        struct kvl_layout layout = test_layout(3, PAGE_BYTES);
-        struct kvl_conn *conn;
-        struct kvl_ns *ns;
-        int r;
-
-        assert_int_equal(test_connect(f, 0, &conn), 0);
-        EACH_FAILURE(r = kvl_ns_open(conn, "chat", &layout, NULL, 0, &ns), kvl_ns_close(ns));
-        kvl_disconnect(conn);
-}
-
 TEST(test_mapping_fails)
 {
         struct kvl_layout layout = test_layout(3, PAGE_BYTES);

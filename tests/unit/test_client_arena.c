@@ -118,29 +118,6 @@ static bool is_populated(const struct world *w, uint32_t page)
         return ns_are_populated(w->ns, &page, 1);
 }
 
-/* A call populates its own pages only, which stay so until they are unmapped. */
-TEST_BOTH(test_populated)
-{
-        struct world w;
-        uint32_t page;
-
-        open_world(state, &w, serve, 0, 0);
-        assert_int_equal(w.ns->populated.unit_shift, 0); /* 64 KiB are one page */
-        assert_int_equal(kvl_lease(w.ns, 0, 1, &page), 0);
-        assert_true(page + 1 < SET_PAGES);
-        assert_true(is_populated(&w, page) && !is_populated(&w, page + 1));
-        for (uint32_t plane = 0; plane < N_PLANES; plane++)
-                assert_true(
-                        is_present(at(&w, page, plane)) && !is_present(at(&w, page + 1, plane)));
-        assert_int_equal(kvl_free(w.ns, &page, 1), 0);
-        assert_true(is_populated(&w, page));
-        unmap_set(&w);
-        assert_false(is_populated(&w, page));
-        assert_int_equal(kvl_lease(w.ns, 0, 1, &page), 0);
-        assert_true(is_populated(&w, page) && is_present(at(&w, page, 0)));
-        close_world(&w);
-}
-
 static void open_gpu(
         void **state, struct world *w, fake_script script, enum device_transport transport)
 {

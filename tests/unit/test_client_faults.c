@@ -5,7 +5,6 @@
 #include <sys/mman.h>
 #include <sys/socket.h>
 
-#include "base/clock.h"
 #include "base/fd.h"
 #include "tests/unit/client-support.h"
 
@@ -343,33 +342,6 @@ TEST(test_broken_replies)
 
         for (size_t i = 0; i < ARRAY_SIZE(rows); i++)
                 assert_breaks(rows[i].script, rows[i].code);
-}
-
-/* A file that could be truncated under the mapping isn't mapped; the pages go back. */
-static void script_unsealed(struct fake_peer *p)
-{
-        int fd = memfd_create("fake", MFD_CLOEXEC);
-        const Kvlease__V1__FreeRequest *m;
-
-        FAKE_CHECK(ftruncate(fd, (off_t)FAKE_EXTENT_BYTES) == 0);
-        send_map(p, 1, &fd, 1);
-        m = (const Kvlease__V1__FreeRequest *)fake_receive(p, MSG_FREE);
-        FAKE_CHECK(p->flags == FRAME_NO_REPLY && m->n_pages == 2 && m->pages[1] == 1);
-        fake_serve(p);
-}
-
-FAKE_DAEMON_SCENE(test_memory_that_cannot_be_mapped, script_unsealed)
-{
-        struct kvl_layout layout = test_layout(1, PAGE_BYTES);
-        struct kvl_conn *conn;
-        struct kvl_ns *ns;
-        uint32_t pages[2];
-
-        assert_int_equal(test_connect(f, 5000, &conn), 0);
-        assert_int_equal(kvl_ns_open(conn, "chat", &layout, NULL, 0, &ns), 0);
-        assert_int_equal(kvl_lease(ns, 0, 2, pages), -EIO);
-        assert_int_equal(kvl_lease(ns, 0, 2, pages), 0);
-        kvl_disconnect(conn);
 }
 
 static void script_bad_geometry(struct fake_peer *p)

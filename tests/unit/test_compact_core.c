@@ -49,22 +49,6 @@ RECALL_SCENE(test_empties_a_set, 4)
         assert_int_equal(count_hits(a, 8, 1), 1); /* as if nothing had been */
 }
 
-RECALL_SCENE(test_fullest_is_filled, 4)
-{
-        struct attach *a = enter(w->f.a, "n");
-
-        cache_pages(a, 0, 3 * SET_PAGES);
-        drop(a, 0, 4);
-        drop(a, 8, 2);
-        drop(a, 17, 7);
-        w->now_nsec = LATER;
-        assert_true(turn(w));
-        assert_int_equal(work(w), RECALL_NOTHING);
-        assert_int_equal(a->ns->device.n_sets, 2);
-        assert_int_equal(find(a, 16) / SET_PAGES, 1);
-        assert_cached(a, 16);
-}
-
 /* Pages that are leased all the time will need the room. */
 RECALL_SCENE(test_not_while_it_is_leased, 4)
 {
@@ -239,18 +223,6 @@ static struct attach *begin_large(struct world *w)
         assert_int_equal(work(w), RECALL_SOON);
         assert_int_equal(a->ns->device.n_pages[PAGE_MOVING], 2);
         return a;
-}
-
-TEST(test_large_pages)
-{
-        struct world w;
-        struct attach *a = begin_large(&w);
-
-        for (int i = 0; i < 3; i++)
-                assert_int_equal(work(&w), i < 2 ? RECALL_SOON : RECALL_NOTHING);
-        assert_int_equal(a->ns->device.n_sets, 1);
-        assert_int_equal(w.f.store.counters.compacted_pages, 2);
-        recall_end(&w);
 }
 
 /* A lease has what was taken for copies, too. */

@@ -242,37 +242,6 @@ TEST(test_errors_in_drop_ins)
         test_dir_remove(dir);
 }
 
-/* The file itself is read again at every reload, which must not wait. */
-TEST(test_a_file_that_is_none)
-{
-        static const char remedy[] = "it is no regular file: name a regular file by --config";
-        const char *dir = test_dir_make();
-        struct files f = make_files(dir, "");
-        char *real = test_path(dir, "real");
-        struct reports r;
-        struct config c;
-
-        assert_int_equal(unlink(f.main) + mkfifo(f.main, 0600), 0);
-        assert_int_equal(load_files(&f, NULL, &c, &r), -EBADFD);
-        assert_non_null(strstr(r.text, "/k.conf: it is no regular file: "));
-        assert_non_null(strstr(r.text, remedy));
-
-        assert_int_equal(unlink(f.main) + symlink("/dev/zero", f.main), 0);
-        assert_int_equal(load_files(&f, NULL, &c, &r), -EBADFD);
-        assert_int_equal(unlink(f.main) + mkdir(f.main, 0700), 0);
-        assert_int_equal(load_files(&f, NULL, &c, &r), -EISDIR);
-        assert_non_null(strstr(r.text, "/k.conf: Is a directory: name a regular file"));
-
-        assert_int_equal(rmdir(f.main) + symlink("real", f.main), 0);
-        assert_int_equal(file_replace(real, "[daemon]\nmax_clients = 5\n", 25, 0600), 0);
-        assert_int_equal(load_files(&f, NULL, &c, &r), 0);
-        assert_int_equal(c.daemon.max_clients, 5);
-        config_deinit(&c);
-        free(real);
-        free_files(&f);
-        test_dir_remove(dir);
-}
-
 /* Any other file in the directory gives an error that names it, without a wait. */
 TEST(test_drop_ins_that_are_none)
 {

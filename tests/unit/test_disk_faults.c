@@ -1,8 +1,6 @@
 /* A disk's store on a disk that fails, is slow, or hangs (disk-sim.h), and calls that end early. */
 #include <errno.h>
 #include <poll.h>
-#include <stdio.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -301,30 +299,6 @@ TEST(test_late)
         end(&b);
 }
 
-/* The store gives the operation up, in a process that ends without it. */
-TEST(test_hangs)
-{
-        pid_t pid = child_fork();
-        int status;
-
-        if (pid == 0) {
-                static struct test_io t;
-                struct disk_space *s;
-                struct bench b;
-                struct sim sim;
-
-                begin(&b, &sim);
-                s = bench_space(&b, 'a', TEST_SLOT);
-                reap(&b);
-                sim.is_manual = true;
-                init_write(&t, 1, 1);
-                assert_int_equal(disk_write(s, t.io), 0);
-                _exit(disk_close(b.disk) || t.came ? 1 : 0);
-        }
-        assert_int_equal(waitpid(pid, &status, 0), pid);
-        assert_int_equal(status, 0);
-}
-
 /* ---- bounds ---------------------------------------------------------------------------------- */
 
 TEST(test_bounds)
@@ -366,74 +340,6 @@ TEST(test_bounds)
         assert_int_equal(disk_write(s, t[0].io), 0);
         bench_wait(&b, &t[0].came);
         test_io_deinit(&t[0]);
-        end(&b);
-}
-
-/* A quarter of the depth is in the engine ahead of time, and begins without a turn of the loop. */
-TEST(test_ahead)
-{
-        struct test_io t[8];
-        struct disk_space *s;
-        struct bench b;
-        struct sim sim;
-
-        begin(&b, &sim);
-        bench_close(&b);
-        b.options.depth = 4;
-        b.options.deadline_msec = 1000 * 1000;
-        bench_expect(&b, 0);
-        s = bench_space(&b, 'a', TEST_SLOT);
-        bench_write(&b, s, 1000, 1, 5000, NULL);
-        reap(&b);
-        sim.is_manual = true;
-        for (unsigned i = 0; i < ARRAY_SIZE(t); i++) {
-                init_write(&t[i], 10 * i, 1);
-                assert_int_equal(disk_write(s, t[i].io), 0);
-                assert_int_equal(sim.n_waiting, MIN(i + 1, 4u + 4u / 4));
-        }
-        bench_check(&b);
-        sim.is_manual = false;
-        sim_run(&sim);
-        for (unsigned i = 0; i < ARRAY_SIZE(t); i++) {
-                bench_wait(&b, &t[i].came);
-                test_io_deinit(&t[i]);
-        }
-        end(&b);
-}
-
-/* Entries are written together while there is something to do, and at once where there isn't. */
-TEST(test_batches)
-{
-        struct test_io t[10];
-        struct disk_space *s;
-        struct bench b;
-        struct sim sim;
-
-        begin(&b, &sim);
-        bench_close(&b);
-        b.options.deadline_msec = 1000 * 1000;
-        b.options.depth = 1;
-        sim.is_manual = true;
-        bench_expect(&b, 0);
-        s = bench_space(&b, 'a', 64 << 10 >> 4);
-        for (unsigned i = 0; i < 10; i++) {
-                test_io_init(&t[i], 1, 4096);
-                test_io_write_pages(&t[i], i, 4096);
-                assert_int_equal(disk_write(s, t[i].io), 0);
-        }
-        for (unsigned i = 0; i < 9; i++) {
-                assert_true(sim_step(&sim));
-                reap(&b);
-        }
-        assert_int_equal(bench_stats(&b).n_index_blocks, 0);
-        sim.is_manual = false;
-        sim_run(&sim);
-        reap(&b);
-        /* The space, the chunk, its index: of 15 slots. */
-        assert_int_equal(bench_stats(&b).n_index_blocks, 3);
-        assert_int_equal(bench_stats(&b).n_flushes, 0);
-        for (unsigned i = 0; i < 10; i++)
-                test_io_deinit(&t[i]);
         end(&b);
 }
 

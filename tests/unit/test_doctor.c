@@ -583,46 +583,6 @@ HOST_TEST(test_bare_host)
         assert_false(doctor_run(&h->d, "none"));
 }
 
-/* The daemon says that it lacks kvlease-exchange, or that servers refuse the password that this one
- * has read. The nodes are asked all the same. */
-HOST_TEST(test_remote_exchange)
-{
-        static const char *const sentences[][2] = {
-                {"kvlease-exchange isn't reached at /run/x (Connection refused): start "
-                 "kvlease-exchange",
-                        "systemctl enable --now kvlease-exchange.socket"},
-                {"kvlease-exchange can't use it: secret_file = /run/y can't be read",
-                        "correct that, then systemctl restart kvlease-exchange"},
-                {"kvleased isn't let in (user, secret_file)",
-                        "systemctl restart kvlease-exchange for a file"},
-                {"kvlease-exchange doesn't answer: restart it",
-                        "systemctl restart kvlease-exchange"}};
-        struct host *h = *state;
-        struct figures_remote *r = calloc(2, sizeof(*r));
-
-        assert_non_null(r);
-        host_configure(h, "[remote rack]\naddresses = 127.0.0.1:1\n");
-        host_start_daemon(h);
-        for (size_t i = 0; i < 2; i++) {
-                figures_init(&figures_table_remote, &r[i]);
-                r[i].name = strdup(i == 0 ? "other" : "rack");
-                r[i].error = strdup("Connection refused");
-                r[i].state = strdup("unreached");
-                r[i].node = strdup("");
-        }
-        h->d.daemon.remotes = r;
-        h->d.daemon.n_remotes = 2;
-        host_expect(h, "remote", DOCTOR_ERROR, "[remote rack] 127.0.0.1:1: ", "start it");
-        for (size_t i = 0; i < h->d.n_findings; i++)
-                assert_null(strstr(h->d.findings[i].found, "exchanges no pages"));
-        for (size_t i = 0; i < ARRAY_SIZE(sentences); i++) {
-                free((char *)r[1].error);
-                r[1].error = strdup(sentences[i][0]);
-                host_expect(h, "remote", DOCTOR_ERROR, sentences[i][0], sentences[i][1]);
-        }
-        host_expect(h, "remote", DOCTOR_ERROR, "[remote rack] 127.0.0.1:1: ", "start it");
-}
-
 /* Many pages were asked for, and none was found: engines' keys differ, perhaps. */
 HOST_TEST(test_remote_keys)
 {

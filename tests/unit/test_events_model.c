@@ -3,7 +3,6 @@
  * from the fastest tier to the slowest, and never back. After random changes of a tree of pages its
  * answers are those of the tree. Each block comes after its parent and leaves before it.
  */
-#include <errno.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -374,22 +373,6 @@ SCENE(test_a_page)
         assert_right(s);
 }
 
-/* A page counts as slow as those before it, also when these move. */
-SCENE(test_slow_parent)
-{
-        store(s, 0, NONE, KVL_TIER_DEVICE);
-        store(s, 1, 0, KVL_TIER_DEVICE);
-        store(s, 2, 1, KVL_TIER_HOST);
-        move_page(s, 0, KVL_TIER_HOST);
-        assert_right(s);
-        move_page(s, 1, KVL_TIER_DISK);
-        assert_right(s);
-        move_page(s, 0, KVL_TIER_DEVICE);
-        assert_right(s);
-        move_page(s, 1, KVL_TIER_DEVICE);
-        assert_right(s);
-}
-
 /* Pages behind one without token ids aren't told until it has some. */
 SCENE(test_late_ids)
 {
@@ -399,19 +382,6 @@ SCENE(test_late_ids)
         store(s, 0, NONE, KVL_TIER_DEVICE);
         assert_int_equal(s->router.n_events, 2);
         assert_right(s);
-}
-
-/* A partial page has its whole blocks, and pages behind it can't be told. */
-SCENE(test_partial_page)
-{
-        s->pages[0].n_tokens = 2 * BLOCK_TOKENS + 1;
-        store(s, 0, NONE, KVL_TIER_DEVICE);
-        store(s, 1, 0, KVL_TIER_DEVICE);
-        assert_int_equal(s->router.n, 2);
-        assert_right(s);
-        s->pages[2].n_tokens = 1;
-        store(s, 2, NONE, KVL_TIER_DEVICE);
-        assert_int_equal(s->router.n_events, 1);
 }
 
 /* Blocks that two pages have are told once, and stay until both are gone. */
@@ -447,21 +417,6 @@ SCENE(test_circles)
         for (int i = 0; i < 4; i++)
                 model_remove(s->model, key_of(i, key));
         assert_int_equal(model_bytes(s->model), 0);
-}
-
-SCENE(test_hashes_are_stable)
-{
-        struct router before;
-
-        store(s, 0, NONE, KVL_TIER_DEVICE);
-        before = s->router;
-        model_clear(s->model);
-        s->router = (struct router){0};
-        store(s, 0, NONE, KVL_TIER_DISK);
-        assert_int_equal(
-                s->router.blocks[PAGE_BLOCKS - 1].hash, before.blocks[PAGE_BLOCKS - 1].hash);
-        /* Another hash would confuse routers that stay up while kvlease-events is upgraded. */
-        assert_int_equal(before.blocks[0].hash, UINT64_C(0x6fc4aaa9a0b9c701));
 }
 
 static int store_named(struct scene *s, int page, int parent, const char *lora, const char *salt)

@@ -88,11 +88,6 @@ static void expect_abort(void (*fn)(void), const char *line)
         assert_int_equal(WTERMSIG(status), SIGABRT);
 }
 
-struct peer {
-        pid_t pid;
-        int fd;
-};
-
 static cu_context begin(void)
 {
         cu_context context;

@@ -5,7 +5,6 @@
 #include <pthread.h>
 #include <sched.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -76,42 +75,6 @@ static uint32_t n_pins(const struct world *w)
 
 /* ---- hits ----------------------------------------------------------------------------------- */
 
-TEST(test_runs)
-{
-        struct fast_hit hit;
-        struct world w;
-        uint32_t pages[N_KEYS], page;
-
-        world_open(&w, 0);
-        fast_lookup(&w.fast, w.keys[0], N_KEYS, pages, &hit);
-        assert_true(hit.n_pages == 0 && hit.n_tokens == 0 && n_pins(&w) == 0);
-        add_all(&w);
-        /* Every length: around the blocks, and one page by itself. */
-        for (uint32_t n = 1; n <= N_KEYS; n++) {
-                fast_lookup(&w.fast, w.keys[0], n, pages, &hit);
-                assert_true(hit.n_pages == n && hit.n_tokens == n * (n + 1) / 2);
-                assert_int_equal(hit.generation, 100 + n - 1);
-                assert_int_equal(n_pins(&w), n);
-                for (uint32_t i = 0; i < n; i++)
-                        assert_true(pages[i] == page_of(i) && w.pins.counters[pages[i]] == 1);
-                assert_int_equal(fast_release(&w.fast, pages, n, &page), 0);
-        }
-        /* The run ends at the first that is missing, wherever that is. */
-        for (uint32_t end = 0; end < N_KEYS; end++) {
-                uint32_t at = page_of(end);
-                uint64_t sealed = w.index.lines[at].state;
-
-                w.index.lines[at].state = 7 << 8 | PAGE_FREE;
-                fast_lookup(&w.fast, w.keys[0], N_KEYS, pages, &hit);
-                assert_int_equal(hit.n_pages, end);
-                assert_int_equal(n_pins(&w), end);
-                if (end > 0)
-                        assert_int_equal(fast_release(&w.fast, pages, end, &page), 0);
-                w.index.lines[at].state = sealed;
-        }
-        world_close(&w);
-}
-
 static void assert_miss(struct world *w)
 {
         struct fast_hit hit;
@@ -163,49 +126,6 @@ TEST(test_what_is_no_hit)
         world_close(&w);
 }
 
-/* Slots that look like the key's: another's, empty, beyond the namespace; and the next bucket. */
-TEST(test_collisions)
-{
-        uint32_t home, next;
-        uint64_t hash;
-        struct world w;
-
-        world_open(&w, 0);
-        hash = hash_digest(FAKE_SEED, w.keys[5]);
-        home = shm_bucket_index(hash, w.index.header->n_buckets, 0);
-        next = shm_bucket_index(hash, w.index.header->n_buckets, 1);
-        for (uint32_t i = 0; i < SHM_BUCKET_SLOTS; i++)
-                w.index.buckets[home].slots[i] = shm_slot(hash, i % 2 ? CAPACITY + i : 20 + i);
-        for (uint32_t i = 0; i < SHM_BUCKET_SLOTS; i += 2) {
-                w.index.lines[20 + i].state = 1 << 8 | PAGE_SEALED;
-                w.index.lines[20 + i].epoch = 1;
-                memcpy(w.index.lines[20 + i].key, w.keys[6 + i], SHM_KEY_BYTES);
-        }
-        assert_miss(&w);
-        fake_index_add(&w.index, 9, w.keys[5], 1, 1);
-        assert_int_equal(w.index.buckets[next].slots[0], shm_slot(hash, 9));
-        assert_hit(&w, 9);
-        for (uint32_t i = 0; i < SHM_BUCKET_SLOTS; i++)
-                w.index.buckets[next].slots[i] = hash & ~UINT64_C(0xffffffff);
-        assert_miss(&w);
-        world_close(&w);
-}
-
-/* The bucket after the last is the first. */
-SCENE(test_last_bucket, 16)
-{
-        uint64_t hash;
-        uint32_t i = 0;
-
-        do
-                key_of(w->keys[5], 1000 + i++);
-        while ((hash = hash_digest(FAKE_SEED, w->keys[5])) % 16 != 15);
-        fake_index_add(&w->index, 9, w->keys[5], 1, 1);
-        w->index.buckets[0].slots[3] = w->index.buckets[15].slots[0];
-        w->index.buckets[15].slots[0] = 0;
-        assert_hit(w, 9);
-}
-
 /* ---- release -------------------------------------------------------------------------------- */
 
 SCENE(test_release, 0)
@@ -224,37 +144,6 @@ SCENE(test_release, 0)
 }
 
 /* ---- the magazine --------------------------------------------------------------------------- */
-
-SCENE(test_magazine, 0)
-{
-        uint32_t pages[8];
-
-        w->pins.header->level = 4;
-        assert_int_equal(fast_claim(&w->fast, 8, pages), 0);
-        assert_true(fast_take_refill(&w->fast, true));
-        assert_false(fast_take_refill(&w->fast, true)); /* asked for already */
-        fast_return_refill(&w->fast);
-        for (uint32_t i = 0; i < 4; i++)
-                fake_pins_put(&w->pins, 10 + i);
-        assert_false(fast_take_refill(&w->fast, false));
-        assert_int_equal(fast_claim(&w->fast, 2, pages), 2);
-        assert_true(pages[0] == 10 && pages[1] == 11);
-        assert_false(fast_take_refill(&w->fast, false)); /* half is left */
-        assert_int_equal(fast_claim(&w->fast, 1, pages), 1);
-        assert_true(fast_take_refill(&w->fast, false));
-        /* New ones lie before the old one. */
-        fake_pins_put(&w->pins, 20);
-        fake_pins_put(&w->pins, 21);
-        assert_int_equal(fast_claim(&w->fast, 8, pages), 3);
-        assert_true(pages[0] == 20 && pages[1] == 21 && pages[2] == 13);
-        assert_int_equal(w->pins.header->n_taken, w->pins.header->n_put);
-        /* Taken back by the daemon before it was counted; and a page that can't be. */
-        fake_pins_put(&w->pins, 5);
-        w->pins.magazine[0] = 0;
-        assert_int_equal(fast_claim(&w->fast, 1, pages), 0);
-        w->pins.magazine[1] = CAPACITY + 1;
-        assert_int_equal(fast_claim(&w->fast, 1, pages), 0);
-}
 
 #define N_CLAIMERS 4
 #define N_FILLINGS 2000 /* at most: on a busy machine as many as there is time for */

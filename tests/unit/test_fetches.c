@@ -150,37 +150,6 @@ static void assert_outcome(struct scene *s, unsigned i, uint32_t status, uint32_
 
 /* ---- */
 
-/* One answer for all, when the last one is done; each pinned once more. */
-TEST(test_batch)
-{
-        struct scene s;
-
-        start(&s);
-        say_fetch(&s, s.pages, N_PAGES, NULL, 0);
-        AWAIT(&s.w, core.n_begun == N_PAGES);
-        for (unsigned i = 0; i < N_PAGES; i++) {
-                assert_int_equal(core.asked[i].page, s.pages[i]);
-                assert_int_equal(core.asked[i].to, PAGE_NONE);
-                assert_int_equal(core.asked[i].generation,
-                        (uint32_t)ns_page(s.attach->ns, s.pages[i])->generation);
-        }
-        finish(2, 0, s.pages[2]);
-        finish(0, 0, s.pages[1]); /* it has moved there */
-        world_turn(&s.w);
-        assert_int_equal(s.c->status, UINT32_MAX);
-        finish(1, KVL_STATUS_FULL, PAGE_NONE);
-        AWAIT(&s.w, s.c->status != UINT32_MAX);
-        assert_int_equal(s.c->status, WIRE_OK);
-        assert_outcome(&s, 0, WIRE_OK, s.pages[1]);
-        assert_outcome(&s, 1, WIRE_FULL, PAGE_NONE);
-        assert_outcome(&s, 2, WIRE_OK, s.pages[2]);
-        assert_int_equal(s.attach->member->n_pins, N_PAGES + 2);
-        assert_int_equal(pin_counts_get(&s.attach->pins, s.pages[1]), 2);
-        assert_int_equal(ns_page(s.attach->ns, s.pages[2])->n_pins, 2);
-        assert_int_equal(peer_of(&s.w, s.c)->waits[PENDING_FETCH].n, 0);
-        world_end(&s.w);
-}
-
 static const struct {
         int answer;
         uint32_t status;

@@ -1,14 +1,12 @@
 #include "tests/unit/test-support.h"
-
-#include <errno.h>
-#include <fcntl.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
-
 #include "base/fd.h"
 #include "proto/frame.h"
 #include "proto/msg.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <string.h>
+#include <unistd.h>
 
 /* One parser per test: it is too large for some stacks. */
 static struct frame_parser parser;
@@ -102,21 +100,6 @@ TEST(test_header_layout)
         frame_encode_header(&h, buf);
         assert_memory_equal(
                 buf, "KVL1\1\2\3\4\5\6\7\x8\x9\xa\xb\xc\xd\xe\xf\x10\x11\x12\x13\x14", 24);
-}
-
-TEST(test_byte_by_byte)
-{
-        uint8_t buf[100];
-        size_t len = make_frame(buf, header(20, 0, 7));
-
-        frame_parser_init(&parser);
-        for (size_t i = 0; i < len; i++) {
-                expect_more_needed();
-                feed(buf + i, 1);
-        }
-        expect_frame(7, 20);
-        expect_more_needed();
-        frame_parser_deinit(&parser);
 }
 
 TEST(test_several_at_once)
@@ -257,19 +240,6 @@ TEST(test_hello_of_any_version)
         frame_parser_deinit(&parser);
 }
 
-TEST(test_event)
-{
-        struct frame_header h = header(0, 0, 0);
-        uint8_t buf[FRAME_HEADER_SIZE];
-
-        h.flags = FRAME_EVENT;
-        frame_encode_header(&h, buf);
-        frame_parser_init(&parser);
-        feed(buf, sizeof(buf));
-        expect_frame(0, 0);
-        frame_parser_deinit(&parser);
-}
-
 TEST(test_fds_go_with_their_frame)
 {
         uint8_t buf[200];
@@ -323,26 +293,6 @@ TEST(test_rest_of_a_frame_with_fds_fits)
         assert_true(space + size <= parser.buf + sizeof(parser.buf));
         feed(buf + len - 30000, 30000);
         expect_frame(2, 30000);
-        frame_parser_deinit(&parser);
-}
-
-TEST(test_fds_in_order)
-{
-        uint8_t buf[200];
-        size_t first = make_frame(buf, header(0, 1, 1));
-        size_t len = first + make_frame(buf + first, header(0, 2, 2));
-        struct frame f;
-        int fds[3];
-
-        frame_parser_init(&parser);
-        assert_int_equal(feed_with_fds(buf, len, 3), 0);
-        memcpy(fds, parser.fds, sizeof(fds));
-        assert_int_equal(frame_parser_next(&parser, &f, NULL), 1);
-        assert_int_equal(f.fds[0], fds[0]);
-        frame_close_fds(&f);
-        assert_int_equal(frame_parser_next(&parser, &f, NULL), 1);
-        assert_memory_equal(f.fds, fds + 1, 2 * sizeof(int));
-        frame_close_fds(&f);
         frame_parser_deinit(&parser);
 }
 

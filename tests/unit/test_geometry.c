@@ -140,21 +140,6 @@ TEST(test_random_layouts)
         assert_true(n_ok > 2000);
 }
 
-/* With one plane, sets of a GPU have at most 100 MiB for pages up to 32 MiB. Exception: small pages
- * with large odd factors. */
-TEST(test_one_plane)
-{
-        struct set_source source = on_gpu(100 * GIB);
-
-        for (uint64_t page = 4 * KIB; page <= 32 * MIB; page += 64) {
-                struct ns_layout l = with_planes(page, 1);
-                struct ns_geometry g;
-
-                assert_int_equal(ns_geometry_of(&l, &source, 0, &g, NULL), 0);
-                assert_true(g.set_bytes <= (page < 8 * KIB ? 138 : 100) * MIB);
-        }
-}
-
 /* The sentence names the field and what to do. */
 TEST(test_refusals)
 {

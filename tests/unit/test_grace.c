@@ -272,40 +272,6 @@ SCENE_LEAVE(test_grants)
         member_free(beside->member);
 }
 
-/* NS_CLOSE: it is told when nothing is held any more. Another of the group opens it meanwhile: what
- * was granted before goes, what is granted to that one stays. */
-SCENE_LEAVE(test_close)
-{
-        struct attach *a, *mate;
-        uint32_t pages[N], own[8], id;
-        struct member *m, *other;
-        unsigned n_closed = 0;
-        struct ns *ns;
-
-        m = join(w->f.a);
-        other = join_group(w->f.a, m);
-        a = open_ns(m, "n");
-        ns = a->ns;
-        id = a->id;
-        assert_int_equal(lease_pages(a, N, 1, pages, NULL), 0);
-        assert_false(attach_close_soon(a, note, &n_closed));
-        assert_null(attach_find(m, id));
-        fixture_check(&w->f);
-        mate = open_ns(other, "n");
-        assert_ptr_equal(mate->ns, ns);
-        assert_int_equal(lease_pages(mate, 8, 1, own, NULL), 0);
-        assert_int_equal(free_pages(mate, &own[3], 1, NULL), 0);
-        assert_int_equal(free_pages(mate, &pages[N / 2], 1, NULL), 0); /* its group's yet */
-        fixture_check(&w->f);
-        assert_int_equal(n_closed, 0);
-        (void)run(w, ns);
-        assert_int_equal(n_closed, 1);
-        assert_int_equal(ns->device.n_pages[PAGE_GRANTED], 7);
-        assert_int_equal(mate->grants->n_pages, 7);
-        assert_true(attach_close_soon(open_ns(m, "n"), note, &n_closed));
-        assert_int_equal(n_closed, 1); /* it was over */
-}
-
 /* No client gets a notice, and the member leaves in the middle. */
 SCENE_LEAVE(test_close_then_leave)
 {

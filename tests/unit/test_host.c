@@ -3,7 +3,6 @@
 #include <inttypes.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
 #include <sys/wait.h>
@@ -98,17 +97,6 @@ static bool has_vm_flag(const void *at, const char *flag)
         return found;
 }
 
-static uint64_t address_space_bytes(void)
-{
-        FILE *f = fopen("/proc/self/statm", "re");
-        uint64_t pages = 0;
-
-        assert_non_null(f);
-        assert_int_equal(fscanf(f, "%" SCNu64, &pages), 1);
-        fclose(f);
-        return pages * (uint64_t)sysconf(_SC_PAGESIZE);
-}
-
 static bool all_zero(const uint8_t *p, size_t len)
 {
         return p[0] == 0 && memcmp(p, p + 1, len - 1) == 0;
@@ -136,31 +124,6 @@ TEST(test_open_and_enumerate)
         assert_int_equal(host_backend.enumerate(NULL, 0, why), 1);
         assert_int_equal(host_backend.enumerate(props, 2, why), 1);
         assert_string_equal(props[0].name, "host");
-}
-
-/* Further devices of the same memory, by name alone. */
-TEST(test_further_names)
-{
-        static const char *const names[] = {"host-1", "host-9", "host-10", "host-9999"};
-        static const char *const others[] = {"host-", "host-0", "host-01", "host-1x", "host1",
-                "host-10000", "host--1", "hostess", "Host-1", "hos"};
-        struct device *d = NULL;
-
-        for (size_t i = 0; i < ARRAY_SIZE(names); i++) {
-                assert_true(host_is_name(names[i]));
-                assert_int_equal(device_open(names[i], NULL, &d, why), 0);
-                assert_string_equal(d->props.name, names[i]);
-                assert_string_equal(d->props.backend, "host");
-                assert_true(d->props.is_cpu_memory && !d->props.may_block);
-                device_close(d);
-        }
-        d = NULL;
-        for (size_t i = 0; i < ARRAY_SIZE(others); i++) {
-                assert_false(host_is_name(others[i]));
-                assert_int_equal(device_open(others[i], NULL, &d, why), -ENODEV);
-        }
-        assert_null(d);
-        assert_true(host_is_name("host"));
 }
 
 static int open_spanning(const char *members, struct device **ret)
@@ -204,79 +167,6 @@ TEST(test_span)
         /* A member's failure is the device's. */
         assert_int_equal(d->ops->extent_copy(first, 0, second, 0, 1), -EINVAL);
         assert_non_null(strstr(d->why, "host-1: "));
-        d->ops->extent_destroy(first, true);
-        d->ops->extent_destroy(second, true);
-        device_close(d);
-}
-
-TEST(test_two_arenas_see_the_same_bytes)
-{
-        struct device *d = open_host();
-        struct extent *mine = create(d, STEP), *theirs = import_again(mine);
-        uint8_t *my_base, *their_base;
-        struct device_arena *my = reserve(d, 4 * STEP, &my_base);
-        struct device_arena *their = reserve(d, 4 * STEP, &their_base);
-
-        assert_int_equal((uintptr_t)my_base % STEP, 0);
-        map(my, STEP, mine);
-        map(their, 3 * STEP, theirs);
-        assert_true(all_zero(their_base + 3 * STEP, STEP));
-        memset(my_base + STEP, 0x5a, STEP);
-        assert_memory_equal(my_base + STEP, their_base + 3 * STEP, STEP);
-        their_base[4 * STEP - 1] = 1;
-        assert_int_equal(my_base[2 * STEP - 1], 1);
-
-        unmap(my, STEP, mine);
-        unmap(their, 3 * STEP, theirs);
-        d->ops->arena_release(my);
-        d->ops->arena_release(their);
-        d->ops->extent_destroy(theirs, false);
-        d->ops->extent_destroy(mine, true);
-        device_close(d);
-}
-
-/* A client maps hundreds of extents: they must not cost it a descriptor each. */
-TEST(test_mapped_import_holds_no_fd)
-{
-        struct device *d = open_host();
-        struct extent *mine = create(d, STEP), *theirs;
-        int n_fds = fd_count_open();
-        uint8_t *base;
-        struct device_arena *a = reserve(d, STEP, &base);
-
-        theirs = import_again(mine);
-        assert_int_equal(fd_count_open(), n_fds + 1);
-        map(a, 0, theirs);
-        assert_int_equal(fd_count_open(), n_fds);
-        base[0] = 7;
-        unmap(a, 0, theirs);
-        d->ops->extent_destroy(theirs, false);
-        assert_int_equal(d->ops->extent_read(mine, 0, &(uint8_t){0}, 1), 0);
-        d->ops->arena_release(a);
-        d->ops->extent_destroy(mine, true);
-        device_close(d);
-}
-
-TEST(test_extents_are_contiguous)
-{
-        struct device *d = open_host();
-        struct extent *first = create(d, STEP), *second = create(d, 2 * STEP);
-        uint8_t *base, across[16], seen[8];
-        struct device_arena *a = reserve(d, 3 * STEP, &base);
-
-        map(a, STEP, second);
-        map(a, 0, first);
-        memset(across, 0xc3, sizeof(across));
-        memcpy(base + STEP - 8, across, 16);
-        assert_int_equal(d->ops->extent_read(first, STEP - 8, seen, 8), 0);
-        assert_memory_equal(seen, across, 8);
-        assert_int_equal(d->ops->extent_read(second, 0, seen, 8), 0);
-        assert_memory_equal(seen, across, 8);
-        assert_true(is_writable(base + 3 * STEP - 1));
-
-        unmap(a, STEP, second);
-        unmap(a, 0, first);
-        d->ops->arena_release(a);
         d->ops->extent_destroy(first, true);
         d->ops->extent_destroy(second, true);
         device_close(d);
@@ -423,54 +313,6 @@ TEST(test_extents_are_sealed)
         device_close(d);
 }
 
-static void refuse(struct device *d, int fd, uint64_t bytes)
-{
-        struct extent_handle handle = {.fd = fd};
-        struct extent *e = NULL;
-
-        assert_int_equal(d->ops->extent_import(d, &handle, bytes, &e), -EINVAL);
-        assert_null(e);
-        if (fd >= 0) /* taken, also on failure */
-                assert_int_equal(fcntl(fd, F_GETFD), -1);
-}
-
-static int memfd_of(uint64_t bytes, int seals)
-{
-        int fd = memfd_create("test", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-
-        assert_true(fd >= 0);
-        assert_int_equal(ftruncate(fd, (off_t)bytes), 0);
-        assert_int_equal(fcntl(fd, F_ADD_SEALS, seals), 0);
-        return fd;
-}
-
-TEST(test_import_refuses)
-{
-        struct device *d = open_host();
-        struct extent *e = NULL;
-        struct extent_handle good = {.fd = memfd_of(STEP, F_SEAL_SHRINK)};
-        FILE *file = tmpfile();
-
-        /* A good import, to show that the others are refused for their reasons. */
-        assert_int_equal(d->ops->extent_import(d, &good, STEP, &e), 0);
-        d->ops->extent_destroy(e, false);
-
-        refuse(d, -1, STEP);
-        refuse(d, memfd_of(STEP, F_SEAL_SHRINK), 2 * STEP);
-        refuse(d, memfd_of(2 * STEP, F_SEAL_SHRINK), STEP);
-        refuse(d, memfd_of(STEP + 512, F_SEAL_SHRINK), STEP + 512);
-        refuse(d, memfd_of(0, F_SEAL_SHRINK), 0);
-        refuse(d, memfd_of(STEP, F_SEAL_SHRINK), UINT64_MAX);
-        refuse(d, memfd_of(STEP, 0), STEP);
-        refuse(d, memfd_of(STEP, F_SEAL_GROW | F_SEAL_SEAL), STEP);
-        refuse(d, open("/dev/zero", O_RDWR | O_CLOEXEC), STEP);
-        assert_non_null(file);
-        assert_int_equal(ftruncate(fileno(file), STEP), 0);
-        refuse(d, fcntl(fileno(file), F_DUPFD_CLOEXEC, 0), STEP);
-        fclose(file);
-        device_close(d);
-}
-
 /* Nothing is left behind, which the count of descriptors around each test would show. */
 TEST(test_out_of_memory)
 {
@@ -493,31 +335,6 @@ TEST(test_out_of_memory)
                         d->ops->extent_destroy(e, true);
                 device_close(d);
         }
-}
-
-/* Aligning leaves nothing before and after; it would be a MiB on average. */
-TEST(test_arena_gives_all_back)
-{
-        struct device *d = open_host();
-        uint64_t before = address_space_bytes();
-        struct device_arena *arenas[64];
-        size_t page = (size_t)sysconf(_SC_PAGESIZE);
-        void *spacers[64];
-        uint8_t *base;
-
-        for (unsigned i = 0; i < ARRAY_SIZE(arenas); i++) {
-                arenas[i] = reserve(d, (1 + i % 3) * STEP, &base);
-                assert_int_equal((uintptr_t)base % STEP, 0);
-                /* Else the next one would always start as far from an aligned address as can be. */
-                spacers[i] = mmap(NULL, page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-                assert_ptr_not_equal(spacers[i], MAP_FAILED);
-        }
-        for (unsigned i = 0; i < ARRAY_SIZE(arenas); i++) {
-                d->ops->arena_release(arenas[i]);
-                munmap(spacers[i], page);
-        }
-        assert_true(address_space_bytes() < before + 4 * STEP);
-        device_close(d);
 }
 
 /* ---- where its memory is taken from ---------------------------------------------------------- */
@@ -622,29 +439,6 @@ TEST(test_huge_pages)
         }
         assert_int_equal(d->props.huge_pages, !why[0]);
         device_close(d);
-}
-
-/* An owner that populates has the kernel take an extent's memory as it makes it, and it alone. */
-TEST(test_populate)
-{
-        struct device_options options = {.side = DEVICE_OWNER, .populate = true};
-
-        for (unsigned i = 0; i < 2; i++) {
-                struct device *d = open_owner(&options);
-                struct extent_handle handle;
-                struct extent *e;
-                struct stat st;
-
-                assert_int_equal(d->props.may_block, options.populate);
-                assert_int_equal(d->ops->extent_create(d, 4 << 20, &e), 0);
-                assert_int_equal(d->ops->extent_export(e, &handle), 0);
-                assert_int_equal(fstat(handle.fd, &st), 0);
-                assert_int_equal(st.st_blocks * 512, options.populate ? 4 << 20 : 0);
-                fd_close(handle.fd);
-                d->ops->extent_destroy(e, true);
-                device_close(d);
-                options.populate = false;
-        }
 }
 
 /* Bytes of this process's huge pages of memory files. */

@@ -13,7 +13,6 @@
 
 #include "base/fd.h"
 #include "daemon/server/base/inbound.h"
-#include "proto/msg.h"
 #include "proto/sock.h"
 #include "tests/unit/fd-count.h"
 
@@ -127,20 +126,6 @@ static void expect_tainted(struct line *l, int probe)
         fd_close(probe);
 }
 
-SCENE(test_bytes)
-{
-        assert_int_equal(receive(l), -EAGAIN);
-        for (unsigned i = 0; i < 3; i++)
-                send_bytes(l, 5);
-        assert_int_equal(receive(l), 15);
-        assert_int_equal(receive(l), -EAGAIN);
-        send_bytes(l, 7);
-        l->peers = fd_close(l->peers);
-        assert_int_equal(receive(l), 7);
-        assert_int_equal(receive(l), 0);
-        assert_true(inbound_finish(&l->in, l->ours));
-}
-
 TEST(test_descriptors)
 {
         static const struct {
@@ -172,44 +157,6 @@ TEST(test_descriptors)
         }
 }
 
-/* Bytes that lie before them are received with them, or not at all. */
-SCENE(test_behind_bytes)
-{
-        int probe;
-
-        send_bytes(l, 24);
-        probe = send_probe(l->peers, 10, 1, 0);
-        expect_tainted(l, probe);
-}
-
-/* The byte with the descriptor lies behind what the parser has room for. */
-SCENE(test_behind_the_room)
-{
-        ssize_t n;
-        int probe;
-
-        send_bytes(l, 40000);
-        send_bytes(l, 40000);
-        probe = send_probe(l->peers, 10, 1, 0);
-        n = receive(l);
-        /* Linux 6.18 looks one piece further than it copies. */
-        assert_true(n == FRAME_MAX_SIZE || n == -EPROTO);
-        assert_true(probe_is_held(probe));
-        frame_parser_deinit(&parser);
-        expect_tainted(l, probe);
-}
-
-/* An urgent byte alone is a byte. */
-SCENE(test_urgent)
-{
-        send_bytes(l, 3);
-        assert_int_equal(send(l->peers, "x", 1, MSG_OOB), 1);
-        send_bytes(l, 4);
-        assert_int_equal(receive(l), 3);
-        assert_int_equal(receive(l), 5);
-        assert_int_equal(receive(l), -EAGAIN);
-}
-
 SCENE(test_credentials)
 {
         struct sock_creds creds;
@@ -232,18 +179,6 @@ SCENE(test_credentials)
         assert_int_equal(inbound_pass_creds(&l->in, l->ours, true), 0);
         probe = send_probe(l->peers, 1, 1, 0);
         expect_tainted(l, probe);
-}
-
-SCENE(test_receive_into_a_full_parser)
-{
-        static uint8_t frame[FRAME_MAX_SIZE];
-
-        frame_encode_header(
-                &(struct frame_header){FRAME_MAGIC, 1, MSG_MAP, FRAME_MAX_PAYLOAD, 0, 0, 1}, frame);
-        assert_int_equal(sock_send(l->peers, frame, sizeof(frame), NULL, 0), sizeof(frame));
-        while (parser.end < sizeof(parser.buf))
-                assert_true(receive(l) > 0);
-        assert_int_equal(receive(l), -ENOBUFS);
 }
 
 /* Descriptors in the queue of a connection that ends. */

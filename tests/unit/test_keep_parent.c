@@ -1,6 +1,5 @@
 /* Parts of the parent of kvleased --keep: its store, and the messages to it. */
 #include <errno.h>
-#include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
@@ -60,18 +59,6 @@ TEST(test_store_of_few_names)
                 assert_int_equal(fdstore_add(&s, "e1", new_fd()), 0);
         assert_int_equal(fdstore_add(&s, "e1", new_fd()), -ENOSPC);
         fdstore_deinit(&s);
-}
-
-TEST(test_store_without_memory)
-{
-        alloc_fail_each(n)
-        {
-                struct fdstore s;
-                int r = fdstore_init(&s, 4, 100);
-
-                assert_int_equal(r, alloc_fail_happened() ? -ENOMEM : 0);
-                fdstore_deinit(&s);
-        }
 }
 
 TEST(test_lines)
@@ -171,30 +158,6 @@ TEST(test_messages)
         notify_say("", "READY=1");
         notify_say("vsock:2:1", "READY=1");
         notify_say("/nowhere/at/all", "READY=1");
-}
-
-#define DIR_MAX 100 /* and "/notify", of a socket's address */
-
-/* The longest directory that fits an address. */
-TEST(test_longest_directory)
-{
-        const char *top = test_dir_make();
-        char name[DIR_MAX], *path;
-        struct notify n;
-
-        memset(name, 'x', sizeof(name));
-        name[DIR_MAX - strlen("/kvleased-keep-XXXXXX") - strlen(top) - 1] = '\0';
-        path = test_path(top, name);
-        assert_int_equal(mkdir(path, 0700), 0);
-        setenv("RUNTIME_DIRECTORY", path, 1);
-        assert_int_equal(notify_open(&n), 0);
-        assert_int_equal(strlen(n.dir), DIR_MAX);
-        assert_true(strncmp(n.dir, path, strlen(path)) == 0);
-        notify_close(&n);
-        assert_int_equal(test_dir_count(path), 0);
-        unsetenv("RUNTIME_DIRECTORY");
-        free(path);
-        test_dir_remove(top);
 }
 
 /* A receiver that doesn't read is waited for, but not forever. */

@@ -39,19 +39,6 @@ KEEP_LIFE_SCENE(test_last_words, life_patient())
         life_assert_about(l, "names=e5 sizes=5,");
 }
 
-/* Only the child's messages count. */
-KEEP_LIFE_SCENE(test_others, life_patient())
-{
-        life_tell(l, "another READY=1\nSTATUS=not me\nFDSTORE=1\nFDNAME=x1");
-        life_tell(l, "say STATUS=me");
-        life_hear(l);
-        assert_string_equal(l->text, "STATUS=me\n");
-        life_get_ready(l);
-        kill(l->child, SIGKILL);
-        life_meet(l);
-        life_assert_about(l, "names=-");
-}
-
 TEST(test_full)
 {
         struct parent_options o = life_patient();
@@ -272,18 +259,6 @@ TEST(test_upgrade)
         assert_int_equal(life_end(&l), EXIT_FAILURE);
 }
 
-/* An upgrade is asked for once: a later exit with 0 ends the parent. */
-TEST(test_end_after_upgrade)
-{
-        struct life l;
-
-        life_start(&l, life_patient());
-        kill(l.parent, SIGUSR1);
-        life_meet(&l);
-        life_order(&l, "exit 0");
-        assert_int_equal(life_end(&l), 0);
-}
-
 #define N_PAUSES 11 /* of 100 ms, 200 ms .. 6.4 s, 10 s, ..: a minute, were they waited for */
 #define N_SHORT  3  /* that may be over before a busy machine has sent a signal: waited for */
 
@@ -372,17 +347,6 @@ TEST(test_reload)
         life_tell(&l, "on 1 exit 5");
         kill(l.parent, SIGHUP);
         assert_int_equal(life_end(&l), 5);
-}
-
-/* The child dies with it, at once. */
-TEST(test_parent_killed)
-{
-        struct life l;
-
-        life_start(&l, life_patient());
-        kill(l.parent, SIGKILL);
-        life_await_death(&l);
-        assert_int_equal(life_wait(&l), SIGKILL);
 }
 
 /* ---- watchdogs ------------------------------------------------------------------------------ */

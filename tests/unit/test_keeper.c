@@ -4,7 +4,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/stat.h>
@@ -135,22 +134,6 @@ static void expect_log(const char *log)
                 usleep(200);
         }
         assert_string_equal(all, log);
-}
-
-TEST(test_drops_in_order)
-{
-        struct keeper *k = start(&patient);
-
-        add(k, KEEP_EXTENT, 1, NULL);
-        keeper_drop(k, KEEP_EXTENT, 1);
-        add(k, KEEP_EXTENT, 1, NULL);
-        keeper_drop(k, KEEP_EXTENT, 2); /* there is none */
-        wait_kept(k);
-        assert_int_equal(fake_notify_count(&notify), 1);
-        keeper_drop(k, KEEP_EXTENT, 1);
-        assert_int_equal(keeper_count(k), 0);
-        end(k);
-        assert_int_equal(notify.n_kept, 0);
 }
 
 TEST(test_late)
@@ -293,41 +276,4 @@ TEST(test_end_while_nobody_answers)
         unsetenv("NOTIFY_SOCKET"); /* no manager: the keeper tries again and again */
         add(k, KEEP_EXTENT, 8, NULL);
         end(k);
-}
-
-#define THREADS 4
-#define ROUNDS  200
-
-/* Parks and drops, like devices' threads. */
-static void *park_and_drop(void *data)
-{
-        struct keeper *k = ((struct keeper **)data)[0];
-        static atomic_uint number;
-        int fd = new_fd();
-
-        for (unsigned i = 0; i < ROUNDS; i++) {
-                uint32_t n = atomic_fetch_add(&number, 1);
-                struct detail d;
-
-                assert_int_equal(keeper_add(k, KEEP_EXTENT, n, fd, NULL, &d), 0);
-                assert_int_equal(keeper_wait(k, &d), 0);
-                keeper_drop(k, KEEP_EXTENT, n);
-        }
-        fd_close(fd);
-        return NULL;
-}
-
-TEST(test_threads)
-{
-        struct keeper *k = start(&patient);
-        pthread_t threads[THREADS];
-
-        for (unsigned i = 0; i < THREADS; i++)
-                assert_int_equal(pthread_create(&threads[i], NULL, park_and_drop, &k), 0);
-        for (unsigned i = 0; i < THREADS; i++)
-                pthread_join(threads[i], NULL);
-        wait_kept(k);
-        assert_int_equal(keeper_count(k), 0);
-        end(k);
-        assert_int_equal(notify.n_kept, 0);
 }

@@ -65,46 +65,6 @@ TEST(test_turns_hash_new_pages_alone)
         kvl_key_memo_free(memo);
 }
 
-/* Also a text whose pages are alike, and the same tokens below another parent. */
-TEST(test_texts_that_begin_alike)
-{
-        struct kvl_key_memo *memo = new_memo(PAGE, MIB);
-        uint8_t other[KVL_KEY_BYTES] = {1};
-        uint32_t text[TEXT_TOKENS];
-        uint32_t *branch = text + 60 * PAGE;
-
-        fill(text, 100 * PAGE);
-        assert_int_equal(hashed(memo, root, text, 100 * PAGE, PAGE), 100);
-        for (uint32_t i = 0; i < 20; i++) {
-                *branch = i;
-                assert_int_equal(hashed(memo, root, text, 100 * PAGE, PAGE), 40);
-        }
-        for (uint32_t i = 0; i < 20; i++) {
-                *branch = i;
-                assert_int_equal(hashed(memo, root, text, 100 * PAGE, PAGE), 0);
-        }
-        assert_int_equal(hashed(memo, other, text, 100 * PAGE, PAGE), 100);
-        assert_int_equal(hashed(memo, other, text, 100 * PAGE, PAGE), 0);
-        memset(text, 0, sizeof(text));
-        assert_int_equal(hashed(memo, root, text, TEXT_TOKENS, PAGE), TEXT_PAGES);
-        assert_int_equal(hashed(memo, root, text, TEXT_TOKENS, PAGE), 0);
-        kvl_key_memo_free(memo);
-}
-
-/* The page behind another one in the memo has the right tokens, but follows another text. */
-TEST(test_the_parent_counts)
-{
-        struct kvl_key_memo *memo = new_memo(PAGE, MIB);
-        uint8_t other[KVL_KEY_BYTES] = {1};
-        uint32_t text[2 * PAGE];
-
-        fill(text, ARRAY_SIZE(text));
-        assert_int_equal(hashed(memo, root, text, PAGE, PAGE), 1);
-        assert_int_equal(hashed(memo, other, text + PAGE, PAGE, PAGE), 1);
-        assert_int_equal(hashed(memo, root, text, 2 * PAGE, PAGE), 1);
-        kvl_key_memo_free(memo);
-}
-
 /* One token that differs, anywhere, is another page. */
 TEST(test_every_token_counts)
 {
@@ -118,29 +78,6 @@ TEST(test_every_token_counts)
                 assert_int_equal(hashed(memo, root, text, ARRAY_SIZE(text), PAGE), 4 - i / PAGE);
                 text[i] ^= UINT32_C(1) << i % 32;
         }
-        kvl_key_memo_free(memo);
-}
-
-/* The oldest pages go, also in the middle of a text, and a text longer than the memo has room. */
-TEST(test_a_full_memo)
-{
-        enum { N_TEXTS = 40 };
-        static uint32_t texts[N_TEXTS][TEXT_TOKENS];
-        struct kvl_key_memo *memo = new_memo(PAGE, MIB);
-        uint32_t n_pages = MIB / (4 * PAGE + 104), n_kept = 0;
-
-        fill(texts[0], N_TEXTS * TEXT_TOKENS);
-        assert_true(n_pages < N_TEXTS * TEXT_PAGES / 1.5);
-        for (int round = 0; round < 3; round++)
-                for (int i = 0; i < N_TEXTS; i++)
-                        assert_int_equal(
-                                hashed(memo, root, texts[i], TEXT_TOKENS, PAGE), TEXT_PAGES);
-        for (int i = N_TEXTS - 1; i >= 0; i--)
-                n_kept += hashed(memo, root, texts[i], PAGE, PAGE) == 0;
-        assert_in_range(n_kept, n_pages / TEXT_PAGES - 1, n_pages / TEXT_PAGES);
-        assert_int_equal(hashed(memo, root, texts[0], N_TEXTS * TEXT_TOKENS, PAGE),
-                N_TEXTS * TEXT_PAGES - (n_kept < N_TEXTS ? 1 : TEXT_PAGES));
-        hashed(memo, root, texts[0], N_TEXTS * TEXT_TOKENS, PAGE);
         kvl_key_memo_free(memo);
 }
 

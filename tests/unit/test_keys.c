@@ -2,7 +2,6 @@
 #include "client/lib/kvlease.h"
 
 #include <errno.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -391,29 +390,6 @@ TEST(test_what_follows)
                         0);
                 assert_memory_equal(parts, whole, sizeof(whole));
         }
-}
-
-/* Threads share nothing. */
-static void *make_keys(void *arg)
-{
-        static uint32_t text[1024];
-
-        for (int i = 0; i < 200; i++)
-                kvl_keys((const uint8_t *)arg, text, 1024, 16, (uint8_t *)arg + KVL_KEY_BYTES);
-        return NULL;
-}
-
-TEST(test_threads)
-{
-        static uint8_t keys[4][65 * KVL_KEY_BYTES];
-        pthread_t threads[4];
-
-        for (int i = 0; i < 4; i++)
-                assert_int_equal(pthread_create(&threads[i], NULL, make_keys, keys[i]), 0);
-        for (int i = 0; i < 4; i++)
-                assert_int_equal(pthread_join(threads[i], NULL), 0);
-        for (int i = 1; i < 4; i++)
-                assert_memory_equal(keys[i], keys[0], sizeof(keys[0]));
 }
 
 TEST(test_longer_struct_of_a_newer_program)

@@ -7,23 +7,12 @@
 #include "daemon/exchange/format/load-cost-text.h"
 
 #define MIB (UINT64_C(1) << 20)
-#define GIB (UINT64_C(1) << 30)
 
 static const struct load_cost_ratio none;
 
 static bool is_near(uint64_t a, uint64_t b)
 {
         return a <= b + b / 1000 + 1 && b <= a + a / 1000 + 1;
-}
-
-TEST(test_starts)
-{
-        assert_int_equal(load_cost_nsec(&none, load_cost_bandwidth(0), 1000), 1000);
-        assert_int_equal(load_cost_nsec(&none, load_cost_bandwidth(2000), 1000), NSEC_PER_SEC / 2);
-        assert_int_equal(load_cost_nsec(&none, load_cost_token_time(0), 10),
-                10 * LOAD_COST_TOKEN_NSEC_DEFAULT);
-        assert_int_equal(load_cost_nsec(&none, load_cost_token_time(7), 10), 70);
-        assert_int_equal(load_cost_nsec(&none, load_cost_token_time(7), 0), 0);
 }
 
 /* The inverse of times. */
@@ -97,43 +86,6 @@ TEST(test_small_loads)
         assert_memory_equal(&r, &none, sizeof(r));
         load_cost_note_load(&r, LOAD_COST_SAMPLE_BYTES, LOAD_COST_SAMPLE_BYTES);
         assert_int_equal(load_cost_nsec(&r, load_cost_bandwidth(1), 1000), 1000);
-}
-
-/* A MiB at a millisecond is what is known, and that is all that counts. */
-static struct load_cost_ratio known_bandwidth(void)
-{
-        struct load_cost_ratio r = {0};
-
-        for (unsigned i = 0; i < 500; i++)
-                load_cost_note_load(&r, 4 * MIB, 4 * NSEC_PER_MSEC);
-        return r;
-}
-
-/* 50 ms at half of it, in one sample and in 25. */
-TEST(test_samples_of_any_size)
-{
-        struct load_cost_ratio one = known_bandwidth(), many = one;
-        uint64_t of_one, of_many;
-
-        load_cost_note_load(&one, 25 * MIB, 50 * NSEC_PER_MSEC);
-        for (unsigned i = 0; i < 25; i++)
-                load_cost_note_load(&many, MIB, 2 * NSEC_PER_MSEC);
-        of_one = load_cost_nsec(&one, load_cost_bandwidth(1), MIB);
-        of_many = load_cost_nsec(&many, load_cost_bandwidth(1), MIB);
-        assert_in_range(of_one, 12 * NSEC_PER_MSEC / 10, 14 * NSEC_PER_MSEC / 10);
-        assert_in_range(of_many, of_one - of_one / 20, of_one + of_one / 20);
-}
-
-/* However much came fast before: a store that is slow from now on is known to be soon. */
-TEST(test_slow_is_learnt_soon)
-{
-        struct load_cost_ratio r = known_bandwidth();
-
-        load_cost_note_load(&r, GIB, 1000 * NSEC_PER_MSEC);
-        for (unsigned i = 0; i < 30; i++)
-                load_cost_note_load(&r, MIB, 10 * NSEC_PER_MSEC);
-        assert_in_range(load_cost_nsec(&r, load_cost_bandwidth(1), MIB), 5 * NSEC_PER_MSEC / 2,
-                10 * NSEC_PER_MSEC);
 }
 
 static struct load_cost_part part(uint64_t rtt_nsec, uint64_t queued_bytes, uint64_t bytes)

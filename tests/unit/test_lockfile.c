@@ -87,22 +87,6 @@ TEST_WITH(test_take_and_drop, setup, teardown, NULL)
         assert_int_equal(access(p->path, F_OK), -1);
 }
 
-/* The file of a killed daemon is used again. */
-TEST_WITH(test_left, setup, teardown, NULL)
-{
-        struct place *p = *state;
-        struct stat before, after;
-        int fd;
-
-        leave(p->path, "1\n", 0600);
-        assert_int_equal(stat(p->path, &before), 0);
-        fd = lockfile_take(p->path);
-        assert_true(fd >= 0);
-        assert_int_equal(fstat(fd, &after), 0);
-        assert_int_equal(before.st_ino, after.st_ino);
-        lockfile_drop(p->path, fd);
-}
-
 /* A stranger could open the file, and may lock it now or later: another file becomes the lock. */
 TEST_WITH(test_open_to_others, setup, teardown, NULL)
 {
@@ -273,18 +257,4 @@ TEST_WITH(test_race, setup, teardown, NULL)
                 assert_int_equal(n_got, 1);
                 unlink(p->path);
         }
-}
-
-/* The file was removed, and another daemon took a new one, which this daemon must not remove. */
-TEST_WITH(test_drop_removed, setup, teardown, NULL)
-{
-        struct place *p = *state;
-        int fd = lockfile_take(p->path), second;
-
-        assert_int_equal(unlink(p->path), 0);
-        second = lockfile_take(p->path);
-        assert_true(fd >= 0 && second >= 0);
-        lockfile_drop(p->path, fd);
-        assert_int_equal(access(p->path, F_OK), 0);
-        lockfile_drop(p->path, second);
 }

@@ -1,4 +1,3 @@
-#include <errno.h>
 #include <string.h>
 #include <unistd.h>
 
@@ -102,43 +101,6 @@ SCENE_TIERS(test_goes_down_in_order)
         expect_victim(c, 0, EVICT_DROP, 3);
 }
 
-SCENE_TIERS(test_locked_is_no_victim)
-{
-        ops->lock(c->lru, 3);
-        expect_victim(c, 0, EVICT_DEMOTE, 2);
-        ops->unlock(c->lru, 3); /* where it was */
-        expect_victim(c, 0, EVICT_DEMOTE, 3);
-        ops->lock(c->lru, 3);
-        ops->hold(c->lru, 3);
-        expect_victim(c, 0, EVICT_DEMOTE, 2);
-        ops->idle(c->lru, 3, 0);
-        expect_victim(c, 0, EVICT_DEMOTE, 2);
-        ops->unlock(c->lru, 3); /* used meanwhile */
-        expect_victim(c, 0, EVICT_DEMOTE, 2);
-        ops->lock(c->lru, 2);
-        move(c, 2, 4); /* another place on the device */
-        expect_victim(c, 0, EVICT_DROP, 3);
-        move(c, 4, 14);
-        expect_victim(c, 1, EVICT_DROP, 14); /* arrived */
-        expect_victim(c, 0, EVICT_DEMOTE, 1);
-}
-
-/* 0 <- 1 <- 2, let go from the top: still from the leaf up. */
-SCENE(test_leaf_first_against_the_order, 4)
-{
-        insert(c, 0, NODE_NONE);
-        insert(c, 1, 0);
-        insert(c, 2, 1);
-        insert(c, 3, NODE_NONE);
-        for (uint32_t i = 0; i < 4; i++)
-                ops->idle(c->lru, i, 0);
-        expect_evicted(c, 2);
-        /* They took the place of what continued them, older than 3. */
-        expect_evicted(c, 1);
-        expect_evicted(c, 0);
-        expect_evicted(c, 3);
-}
-
 SCENE(test_held_child_protects_its_parent, 3)
 {
         insert(c, 0, NODE_NONE);
@@ -151,23 +113,6 @@ SCENE(test_held_child_protects_its_parent, 3)
         drop(c, 1, EVICT_INVALIDATE);
         assert_null(ops->check(c->lru));
         expect_evicted(c, 2);
-        expect_evicted(c, 0);
-}
-
-SCENE(test_reset_forgets, 3)
-{
-        insert(c, 0, NODE_NONE);
-        insert(c, 1, 0);
-        insert(c, 2, NODE_NONE);
-        ops->idle(c->lru, 0, 0);
-        ops->idle(c->lru, 2, 0);
-        assert_int_equal(ops->victim(c->lru, 0, EVICT_DROP, 0), 2); /* parks 0 */
-        assert_int_equal(fresh_tree(&c->tree), 0);
-        assert_int_equal(ops->reset(c->lru), 0);
-        assert_null(ops->check(c->lru));
-        expect_evicted(c, NODE_NONE);
-        insert(c, 0, NODE_NONE);
-        ops->idle(c->lru, 0, 0);
         expect_evicted(c, 0);
 }
 

@@ -1,6 +1,5 @@
 /* The threads that move bytes between tiers: what comes out. In which order, and every way a move
  * ends: test_mover_order.c. */
-#include <stdlib.h>
 #include <xxhash.h>
 
 #include "tests/unit/mover-fixture.h"
@@ -352,26 +351,6 @@ TEST(test_undecodable)
         assert_true(is_all((uint8_t *)b.back[2], sizeof(b.back[2]), 0));
         check_up(&b, &up, 0);
         check_up(&b, &up, 1);
-        mover_close(m);
-}
-
-TEST(test_not_finite)
-{
-        struct mover *m = start(1, 0);
-        struct outcome o;
-        struct move *move;
-        struct batch b;
-
-        batch_fill(&b);
-        b.plain[0][1][77] = 0x7e00;
-        move = batch_move(&b, MOVE_DOWN, &o);
-        move->pages[0].sum = 42;
-        batch_run(m, move, &o);
-        assert_int_equal(o.result, -EDOM);
-        assert_int_equal(o.pages[0].result, -EDOM);
-        assert_int_equal(o.pages[0].sum, 42);
-        check_down(&b, &o, 1);
-        check_down(&b, &o, 2);
         mover_close(m);
 }
 

@@ -1,6 +1,5 @@
 #include "tests/unit/test-support.h"
 
-#include <errno.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -87,51 +86,6 @@ TEST(test_no_message_contains_itself)
                 if (msg_at(i)->request)
                         assert_false(contains_itself(msg_at(i)->request, 0));
         }
-}
-
-TEST(test_pack_and_unpack)
-{
-        static uint8_t buf[FRAME_MAX_SIZE];
-        Kvlease__V1__LeaseReply m = KVLEASE__V1__LEASE_REPLY__INIT, *got;
-        uint32_t pages[] = {1, 300, UINT32_MAX};
-        struct arena a;
-        int len;
-
-        assert_int_equal(arena_init(&a, ARENA_BUDGET_BYTES), 0);
-        m.status = 3;
-        m.detail = (char *)"the limit";
-        m.pages = pages;
-        m.n_pages = ARRAY_SIZE(pages);
-        len = msg_pack(buf, 1, MSG_LEASE, FRAME_REPLY, 0x1122334455667788, 2, &m.base);
-        assert_int_equal(len, FRAME_HEADER_SIZE + 2 + 11 + 2 + 8);
-        assert_memory_equal(buf,
-                "KVL1\1\0\x20\0"
-                "\x17\0\0\0\2\0\1\0"
-                "\x88\x77\x66\x55\x44\x33\x22\x11",
-                FRAME_HEADER_SIZE);
-        got = (Kvlease__V1__LeaseReply *)msg_unpack(&kvlease__v1__lease_reply__descriptor, &a,
-                buf + FRAME_HEADER_SIZE, (size_t)len - FRAME_HEADER_SIZE);
-        assert_non_null(got);
-        assert_int_equal(got->status, 3);
-        assert_string_equal(got->detail, "the limit");
-        assert_int_equal(got->n_pages, 3);
-        assert_memory_equal(got->pages, pages, sizeof(pages));
-        arena_deinit(&a);
-}
-
-TEST(test_largest)
-{
-        static uint8_t buf[FRAME_MAX_SIZE], keys[FRAME_MAX_SIZE];
-        Kvlease__V1__LookupRequest m = KVLEASE__V1__LOOKUP_REQUEST__INIT;
-
-        /* A tag and three bytes of length precede the keys. */
-        m.keys.data = keys;
-        m.keys.len = FRAME_MAX_PAYLOAD - 4;
-        assert_int_equal(msg_pack(buf, 1, MSG_LOOKUP, 0, 1, 0, &m.base), FRAME_MAX_SIZE);
-        m.keys.len++;
-        assert_int_equal(msg_pack(buf, 1, MSG_LOOKUP, 0, 1, 0, &m.base), -EMSGSIZE);
-        m.keys.len = 0;
-        assert_int_equal(msg_pack(buf, 1, MSG_LOOKUP, 0, 1, FRAME_MAX_FDS + 1, &m.base), -EMSGSIZE);
 }
 
 TEST(test_unpack_refuses)

@@ -5,8 +5,6 @@
 #include "daemon/core/cache/history.h"
 #include "daemon/core/cache/nsset.h"
 #include "daemon/core/cache/pages.h"
-#include "daemon/core/clients/announce.h"
-#include "daemon/core/clients/attach.h"
 #include "daemon/core/clients/grants.h"
 #include "daemon/core/clients/member.h"
 #include "daemon/core/core.h"
@@ -15,7 +13,6 @@
 #include "daemon/core/life/open.h"
 #include "daemon/core/memory/tasks.h"
 #include "daemon/core/reclaim/reclaim.h"
-#include "daemon/core/requests/invalidate.h"
 #include "tests/unit/alloc-fail.h"
 #include "tests/unit/core-fixture.h"
 
@@ -181,25 +178,6 @@ SCENE(test_expire_time_is_said)
 }
 
 /* ---- drops ----------------------------------------------------------------------------------- */
-
-SCENE(test_dropped_in_one)
-{
-        uint8_t key[KEY_BYTES];
-        uint64_t n;
-
-        cache_in(w, RANKS, 0, 5);
-        make_keys(key, 2, 1);
-        assert_int_equal(invalidate_key(w->ranks[1], key, &n, NULL), 0);
-        assert_int_equal(n, 3);
-        assert_true(w->n_work > 0);
-        assert_int_equal(w->set->n_complete, 2);
-        assert_int_equal(w->set->n_incomplete, 0);
-        fixture_check(&w->f);
-        expect_hits(w, 0, 5, "525"); /* soon, not at once */
-        work(w);
-        expect_hits(w, 0, 5, "222");
-        assert_int_equal(w->f.store.counters.evictions, 0);
-}
 
 /* A client that makes each rank another chain of the same keys: one drop goes through all of them,
  * and each round of work does no more than it may. */

@@ -9,7 +9,6 @@
 #include "daemon/server/config/options.h"
 #include "daemon/server/config/tenant-check.h"
 #include "policy/evict.h"
-#include "policy/recompute.h"
 
 static char err[1024];
 
@@ -50,18 +49,6 @@ TEST(test_evict_names_are_policies)
         assert_null(evict_find("default"));
         assert_string_equal(
                 option_find(SECTION_DAEMON, "evict")->default_text, config_evict_names[0]);
-}
-
-TEST(test_crossover)
-{
-        struct tenant_config t;
-
-        tenant_config_init(&t, "t");
-        assert_int_equal(t.eviction.attention_crossover, RECOMPUTE_CROSSOVER);
-        assert_int_equal(t.eviction.miss_cost, MISS_COST_TOKENS);
-        assert_string_equal(config_miss_cost_names[MISS_COST_TOKENS], "tokens");
-        assert_string_equal(config_miss_cost_names[MISS_COST_COMPUTE], "compute");
-        assert_null(config_miss_cost_names[MISS_COST_COMPUTE + 1]);
 }
 
 static unsigned index_of(const char *const *names, const char *name)
@@ -268,23 +255,6 @@ TEST(test_nearest)
         assert_null(option_nearest(SECTION_DAEMON, "something_else"));
         assert_null(option_nearest(SECTION_DAEMON,
                 "a_key_that_is_much_longer_than_any_key_of_the_table_could_ever_be"));
-}
-
-TEST(test_copy_takes_only_the_mask)
-{
-        struct tenant_config a, b;
-
-        tenant_config_init(&a, "a");
-        tenant_config_init(&b, "b");
-        a.weight = 7;
-        a.priority = 9;
-        strcpy(a.access.group, "g");
-        options_copy(SECTION_TENANT, option_bit(get(SECTION_TENANT, "weight")), &b, &a);
-        assert_int_equal(b.weight, 7);
-        assert_int_equal(b.priority, 50);
-        options_copy(SECTION_TENANT, option_bit(get(SECTION_TENANT, "group")), &b, &a);
-        assert_string_equal(b.access.group, "g");
-        assert_string_equal(b.name, "b");
 }
 
 /* Each has a bit of its own in its section's masks, however many rows all sections have. */

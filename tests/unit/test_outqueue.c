@@ -11,7 +11,6 @@
 #include "base/fd.h"
 #include "daemon/server/base/outqueue.h"
 #include "proto/frame.h"
-#include "proto/sock.h"
 #include "tests/unit/alloc-fail.h"
 #include "tests/unit/fd-count.h"
 
@@ -94,19 +93,6 @@ static size_t take(struct pipe *p, uint8_t *buf, size_t n, unsigned *ret_fds)
                         fd_close(fds[i]);
         }
         return (size_t)got;
-}
-
-SCENE(test_sent_at_once)
-{
-        uint8_t frame[100] = {7}, buf[200];
-        int fd = open_null();
-        unsigned n_fds;
-
-        assert_int_equal(outqueue_send(&p->q, p->ours, frame, sizeof(frame), &fd, 1), 0);
-        assert_true(outqueue_is_empty(&p->q));
-        assert_int_equal(take(p, buf, sizeof(buf), &n_fds), sizeof(frame));
-        assert_memory_equal(buf, frame, sizeof(frame));
-        assert_int_equal(n_fds, 1);
 }
 
 /*

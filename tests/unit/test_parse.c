@@ -83,29 +83,6 @@ TEST(test_bytes)
         check_rows(parse_bytes, rows, ARRAY_SIZE(rows));
 }
 
-TEST(test_duration)
-{
-        static const struct row rows[] = {
-                {"250ms", 0, 250 * NSEC_PER_MSEC},
-                {"30s", 0, 30 * NSEC_PER_SEC},
-                {"30", 0, 30 * NSEC_PER_SEC},
-                {"5min", 0, 300 * NSEC_PER_SEC},
-                {"2h", 0, 7200 * NSEC_PER_SEC},
-                {"1d", 0, 86400 * NSEC_PER_SEC},
-                {"0", 0, 0},
-                {"213503d", 0, UINT64_C(213503) * 86400 * NSEC_PER_SEC},
-                {"213504d", -ERANGE},
-                {"99999999999999999999ms", -ERANGE},
-                {"1.5h", -EINVAL},
-                {"5m", -EINVAL},
-                {"5 min", -EINVAL},
-                {"min", -EINVAL},
-                {"", -EINVAL},
-        };
-
-        check_rows(parse_duration, rows, ARRAY_SIZE(rows));
-}
-
 TEST(test_bool)
 {
         static const char *const yes[] = {"yes", "true", "on", "1"};
@@ -166,30 +143,6 @@ TEST(test_format_duration)
         }
 }
 
-TEST(test_format_bytes)
-{
-        static const struct {
-                uint64_t bytes;
-                const char *text;
-        } rows[] = {
-                {0, "0 B"},
-                {512, "512 B"},
-                {1023, "1023 B"},
-                {1024, "1 KiB"},
-                {1536, "1.5 KiB"},
-                {64 << 20, "64 MiB"},
-                {UINT64_C(1610612736), "1.5 GiB"},
-                {UINT64_C(1363148800), "1.26 GiB"},
-                {(1 << 20) + 10486, "1.01 MiB"},
-                {(UINT64_C(1) << 20) - 1, "1023.99 KiB"},
-                {UINT64_MAX, "15.99 EiB"},
-        };
-        char buf[FORMAT_BYTES_MAX];
-
-        for (unsigned i = 0; i < ARRAY_SIZE(rows); i++)
-                assert_string_equal(format_bytes(rows[i].bytes, buf), rows[i].text);
-}
-
 TEST(test_format_opaque)
 {
         char buf[FORMAT_OPAQUE_BYTES(4)];
@@ -199,22 +152,6 @@ TEST(test_format_opaque)
         assert_string_equal(format_opaque("ab\x7f\xff", 4, buf), "0x61627fff");
         assert_string_equal(format_opaque("a\0b", 3, buf), "0x610062");
         assert_string_equal(format_opaque("\x1f", 1, buf), "0x1f");
-}
-
-TEST(test_format_excerpt)
-{
-        char buf[FORMAT_EXCERPT_MAX], bad[200];
-
-        assert_string_equal(format_excerpt("plain text", 10, buf), "plain text");
-        assert_string_equal(format_excerpt("a\nb\\\x1b\xff", 6, buf), "a\\x0ab\\x5c\\x1b\\xff");
-        assert_string_equal(format_excerpt("", 0, buf), "");
-        for (unsigned start = 0; start < 4; start++) {
-                memset(bad, '\x01', sizeof(bad));
-                memset(bad, 'x', start);
-                format_excerpt(bad, sizeof(bad), buf);
-                assert_true(strlen(buf) < FORMAT_EXCERPT_MAX && strlen(buf) > 55);
-                assert_string_equal(buf + strlen(buf) - 3, "...");
-        }
 }
 
 TEST(test_names)

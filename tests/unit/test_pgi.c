@@ -117,26 +117,6 @@ PGI_SCENE(test_a_request_uses_a_page_once, 0)
         assert_int_equal(look(c, 1).n_events, before + 6);
 }
 
-/* A touch uses its page; those above are used when the request ends, once, and as of the touch. */
-PGI_SCENE(test_what_is_above_is_used_at_the_end, 0)
-{
-        uint64_t before;
-
-        ask(c, IDS(1, 2, 3, 4), PAGE_TOKENS);
-        c->now += 20 * SECOND;
-        before = look(c, 1).n_events;
-        start(c, IDS(1, 2, 3, 5), PAGE_TOKENS);
-        assert_int_equal(look(c, 1).n_events, before + 1);
-        assert_int_equal(look(c, 5).turn, 0);
-        c->now += 20 * SECOND;
-        end(c);
-        assert_int_equal(look(c, 1).n_events, before + 3);
-        assert_int_equal(look(c, 1).class, look(c, 5).class);
-        assert_int_equal(look(c, 5).turn, 1); /* it continues no text to its end */
-        end(c);                               /* no such request any more */
-        assert_int_equal(look(c, 1).n_events, before + 3);
-}
-
 /* A text comes again after 20 s, and its request runs for 1,000 s: what is learnt is the 20. */
 PGI_SCENE(test_what_is_above_is_used_when_it_was_found, 0)
 {
@@ -167,22 +147,6 @@ PGI_SCENE(test_what_is_above_is_found_again, 0)
         end(c);
         assert_int_equal(look(c, 1).n_events, before + 3);
         assert_int_equal(look(c, 9).class, pgi_body_class(PGI_HINT_NONE, 2, 0, 0));
-}
-
-PGI_SCENE(test_oldest_first_before_anything_is_learnt, 0)
-{
-        for (uint32_t i = 0; i < 8; i++) {
-                ask(c, (const uint32_t[]){10 * i, 10 * i + 1}, 2, 100);
-                c->now += 20 * SECOND;
-        }
-        assert_false(look(c, 0).ready);
-        for (uint32_t i = 0; i < 8; i++) {
-                assert_int_equal(
-                        ops->victim(c->pgi, 0, EVICT_DROP, c->now), node_of(c, 10 * i + 1));
-                evict(c, node_of(c, 10 * i + 1));
-                assert_int_equal(ops->victim(c->pgi, 0, EVICT_DROP, c->now), node_of(c, 10 * i));
-                evict(c, node_of(c, 10 * i));
-        }
 }
 
 static void make_room(struct cache *c, uint32_t n)

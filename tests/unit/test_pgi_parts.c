@@ -5,7 +5,6 @@
 
 #include "base/macros.h"
 #include "policy/pgi-class.h"
-#include "policy/pgi-clock.h"
 #include "policy/pgi-ghost.h"
 #include "policy/pgi-list.h"
 #include "policy/pgi-lru.h"
@@ -14,50 +13,6 @@
 #include "tests/unit/alloc-fail.h"
 #include "tests/unit/test-random.h"
 #include "tests/unit/test-support.h"
-
-/* All horizons, one after the other, each from its bin on. */
-static double best_horizon(const double *hazard, uint32_t bin)
-{
-        double left = 1, kept = 0, best = 0, after;
-
-        for (uint32_t b = bin; b < PGI_BINS; b++) {
-                after = left * (1 - hazard[b]);
-                kept += (pgi_bin_start(b + 1) - pgi_bin_start(b)) * (left + after) / 2;
-                left = after;
-                best = fmax(best, (1 - left) / kept);
-        }
-        return best;
-}
-
-static void expect_gittins(const double *hazard)
-{
-        float index[PGI_BINS];
-
-        pgi_gittins(hazard, index);
-        for (uint32_t b = 0; b < PGI_BINS; b++) {
-                double best = best_horizon(hazard, b);
-
-                /* Where hardly anything reaches a bin the whole curve's figures lose digits. */
-                assert_true(fabs(index[b] - best) <= 1e-5 * best + 1e-12);
-        }
-}
-
-TEST(test_gittins_against_all_horizons)
-{
-        double hazard[PGI_BINS] = {0};
-
-        random_start(__func__);
-        expect_gittins(hazard);
-        hazard[40] = 0.5; /* all comes at once, late: the index rises until then */
-        expect_gittins(hazard);
-        for (int i = 0; i < 500; i++) {
-                uint32_t sparse = 1 + random_below(20);
-
-                for (uint32_t b = 0; b < PGI_BINS; b++)
-                        hazard[b] = random_below(sparse) ? 0 : random_below(1000) / 8000.0;
-                expect_gittins(hazard);
-        }
-}
 
 static struct pgi_table new_table(void)
 {

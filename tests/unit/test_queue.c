@@ -13,22 +13,6 @@
 #include "tests/unit/alloc-fail.h"
 #include "tests/unit/queue-fixture.h"
 
-QUEUE_SCENE(test_create_and_destroy, PATIENT_MSEC, true, false)
-{
-        struct outcome made = {0};
-
-        assert_string_equal(queue_props(t->queue)->name, "slow");
-        create(t, 3, &made);
-        expect_log(t, "create export create export create export ");
-        for (int i = 0; i < 3; i++) {
-                assert_int_equal(made.extents[i].extent->bytes, EXTENT_BYTES);
-                assert_true(made.extents[i].handle.fd >= 0);
-        }
-        assert_int_equal(queue_deadline_nsec(t->queue), UINT64_MAX);
-        destroy(t, &made, 3);
-        expect_log(t, "destroy destroy destroy ");
-}
-
 QUEUE_SCENE(test_callbacks_run_in_reap_alone, PATIENT_MSEC, false, false)
 {
         struct outcome made = {0}, other = {0};
@@ -77,28 +61,6 @@ TEST(test_create_is_all_or_nothing)
                 destroy(&t, &made, 4);
                 end(&t);
         }
-}
-
-QUEUE_SCENE(test_jobs_run_in_order, PATIENT_MSEC, false, false)
-{
-        struct outcome a = {0}, b = {0}, zero = {0}, gone = {0};
-        unsigned order = 0;
-
-        create(t, 1, &a);
-        fake_device_take_log(&t->device, t->log);
-        fake_device_block(&t->device, "zero");
-        zero.counter = gone.counter = b.counter = &order;
-        submit_copy(t, JOB_ZERO, a.extents[0].extent, NULL, &zero);
-        fake_device_wait_inside(&t->device);
-        submit_destroy(t, &a, 1, &gone);
-        submit(t, JOB_CREATE, 1, &b);
-        fake_device_unblock(&t->device);
-        reap_until(t, &b);
-        expect_log(t, "zero destroy create export ");
-        assert_int_equal(zero.order, 1);
-        assert_int_equal(gone.order, 2);
-        assert_int_equal(b.order, 3);
-        destroy(t, &b, 1);
 }
 
 TEST(test_late_job_is_over_at_its_deadline)
@@ -175,26 +137,6 @@ QUEUE_SCENE(test_late_destroy_goes_on, HASTY_MSEC, true, false)
         assert_int_equal(fake_device_count(&t->device), 0);
         create(t, 1, &again);
         destroy(t, &again, 1);
-}
-
-/* Each call has the whole deadline: a job of many is not late because it is long. */
-QUEUE_SCENE(test_deadline_is_of_each_call, PATIENT_MSEC, false, false)
-{
-        struct outcome made = {0};
-        uint64_t first, second;
-
-        fake_device_block(&t->device, "create");
-        submit(t, JOB_CREATE, 1, &made);
-        fake_device_wait_inside(&t->device);
-        first = queue_deadline_nsec(t->queue);
-        fake_device_block(&t->device, "export"); /* and no longer in "create" */
-        fake_device_wait_inside(&t->device);
-        second = queue_deadline_nsec(t->queue);
-        assert_true(second > first);
-        fake_device_unblock(&t->device);
-        reap_until(t, &made);
-        assert_int_equal(made.result, 0);
-        destroy(t, &made, 1);
 }
 
 TEST(test_broken_device)
@@ -316,55 +258,6 @@ QUEUE_SCENE(test_failed_batch, PATIENT_MSEC, false, true)
 static void submit_host(struct test *t, enum job_kind kind, void *host, struct outcome *o)
 {
         submit_copy(t, kind, NULL, host, o);
-}
-
-QUEUE_SCENE(test_registers, PATIENT_MSEC, false, true)
-{
-        struct outcome in = {0}, fails = {0}, out = {0};
-        char host[16];
-
-        submit_host(t, JOB_REGISTER, host, &in);
-        reap_until(t, &in);
-        assert_int_equal(in.result, 0);
-        assert_int_equal(t->device.registered_bytes, sizeof(host));
-        fake_device_fail(&t->device, "register", 1, -ENOMEM);
-        submit_host(t, JOB_REGISTER, host, &fails);
-        reap_until(t, &fails);
-        assert_int_equal(fails.result, -ENOMEM);
-        assert_string_equal(fails.why, "register fails by order");
-        submit_host(t, JOB_UNREGISTER, host, &out);
-        reap_until(t, &out);
-        assert_int_equal(out.result, 0);
-        assert_int_equal(t->device.registered_bytes, 0);
-        expect_log(t, "register register unregister ");
-        end(t);
-        /* A device without. */
-        in = (struct outcome){0};
-        start(t, PATIENT_MSEC, false, false);
-        submit_host(t, JOB_REGISTER, host, &in);
-        reap_until(t, &in);
-        assert_int_equal(in.result, -EOPNOTSUPP);
-}
-
-QUEUE_SCENE(test_unregister_waits_for_copies, PATIENT_MSEC, false, true)
-{
-        struct outcome a = {0}, copied = {0}, out = {0};
-        char host[16];
-
-        create(t, 1, &a);
-        fake_device_take_log(&t->device, t->log);
-        submit_copy(t, JOB_COPY_OUT, a.extents[0].extent, host, &copied);
-        submit_host(t, JOB_UNREGISTER, host, &out);
-        fake_device_block(&t->device, "poll");
-        fake_device_wait_inside(&t->device); /* the thread has seen both */
-        fake_device_unblock(&t->device);
-        assert_int_equal(out.n, 0);
-        expect_log(t, "start-out ");
-        fake_device_end_batch(&t->device, DEVICE_TO_HOST);
-        reap_until(t, &out);
-        assert_int_equal(copied.n, 1);
-        expect_log(t, "unregister ");
-        destroy(t, &a, 1);
 }
 
 /* While the driver hangs nothing is registered, and what is to be given back waits. */
@@ -577,19 +470,6 @@ TEST(test_open_by_name)
         assert_true(queue_close(t.queue));
 }
 
-TEST(test_without_memory)
-{
-        alloc_fail_each(n)
-        {
-                struct job *create_job = job_new(JOB_CREATE, 2);
-                struct job *copy_job = job_new(JOB_COPY_IN, 2);
-
-                assert_true(alloc_fail_happened() || (create_job && copy_job));
-                job_free(create_job);
-                job_free(copy_job);
-        }
-}
-
 /* Extents that are kept for the process that comes after. */
 
 #define PARKED_MAX 4
@@ -679,50 +559,6 @@ TEST(test_parks_what_is_made)
         assert_int_equal(p.alive[0], 3);
         assert_int_equal(p.dropped[1], 9);
         assert_int_equal(p.alive[1], 1);
-        end(&t);
-}
-
-/* Nothing that isn't kept is ever used. */
-TEST(test_what_cannot_be_parked_fails)
-{
-        static const struct {
-                unsigned fail_at;
-                int wait_result, result;
-                const char *why;
-        } cases[] = {
-                {2, 0, -EMFILE, "the store is full"},
-                {0, -ETIMEDOUT, -ETIMEDOUT, "nobody answers"},
-        };
-
-        for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-                struct parker p = {
-                        .fail_at = cases[i].fail_at, .wait_result = cases[i].wait_result};
-                struct outcome made = {0};
-                struct test t;
-
-                start_parking(&t, &p, true);
-                create_numbered(&t, &made);
-                assert_int_equal(made.result, cases[i].result);
-                assert_string_equal(made.why, cases[i].why);
-                assert_int_equal(fake_device_count(&t.device), 0);
-                assert_int_equal(p.n_dropped, 2);
-                assert_false(queue_is_stuck(t.queue));
-                end(&t);
-        }
-}
-
-/* Extents without a descriptor (cudaipc) can't be parked, and are made all the same. */
-TEST(test_nothing_to_park)
-{
-        struct outcome made = {0};
-        struct parker p = {.fail_at = 1};
-        struct test t;
-
-        start_parking(&t, &p, false);
-        create_numbered(&t, &made);
-        assert_int_equal(made.result, 0);
-        assert_int_equal(p.n_parked + p.n_waits, 0);
-        destroy(&t, &made, 3);
         end(&t);
 }
 

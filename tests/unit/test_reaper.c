@@ -187,24 +187,6 @@ TEST(test_punch)
         fd_close(fd);
 }
 
-/* The process closes the last descriptor: the other end sees that. */
-TEST(test_close)
-{
-        struct scene s;
-        struct mark m = {.scene = &s};
-        int pair[2];
-        char byte;
-
-        start(&s, NULL);
-        assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
-        reaper_submit(s.reaper, REAP_CLOSE, REAPER_STRANGER | 1000, pair[0], 0, on_done, &m);
-        wait_for(&s, 1);
-        assert_int_equal(m.result, 0);
-        assert_int_equal(recv(pair[1], &byte, 1, MSG_DONTWAIT), 0);
-        fd_close(pair[1]);
-        reaper_stop(s.reaper);
-}
-
 TEST(test_punch_that_fails)
 {
         struct scene s;
@@ -414,19 +396,6 @@ TEST(test_killed_while_it_hangs)
         let_go(&h);
         reaper_stop(s.reaper);
         fd_close(h.fd);
-}
-
-TEST(test_killed_idle)
-{
-        struct scene s;
-
-        start(&s, NULL);
-        turn(&s, 50);
-        assert_int_equal(kill(reaper_pid(s.reaper), SIGKILL), 0);
-        for (int i = 0; i < 200 && !s.said[0]; i++)
-                turn(&s, 100);
-        assert_non_null(strstr(s.said, "died"));
-        reaper_stop(s.reaper);
 }
 
 /* After a life of some length the next one is there at once. */

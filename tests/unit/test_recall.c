@@ -7,38 +7,6 @@
 #include "daemon/core/reclaim/room.h"
 #include "tests/unit/alloc-fail.h"
 
-/* ---- the way of a set ----------------------------------------------------------------------- */
-
-RECALL_SCENE(test_granted, 2)
-{
-        struct attach *a = enter(w->f.a, "n");
-        uint32_t pages[3], more;
-
-        assert_int_equal(lease_pages(a, 3, 1, pages, NULL), 0);
-        assert_int_equal(map_set(a, 0), 1);
-        assert_int_equal(recall_all(w), 1);
-        assert_int_equal(work(w), RECALL_SOON);
-        assert_int_equal(w->n_told, 1);
-        assert_told(w, 0, a, 0, false, TIMEOUT);
-        /* None of its five FREE pages is granted. */
-        assert_int_equal(lease_pages(a, 1, 1, &more, NULL), 0);
-        assert_int_equal(more / SET_PAGES, 1);
-        fixture_check(&w->f);
-        assert_int_equal(attach_unmapped(a, 0, &w->f.d), -EBUSY);
-        give_back(w, a, pages, 2);
-        assert_int_equal(attach_unmapped(a, 0, &w->f.d), -EBUSY);
-        w->n_work = 0;
-        w->now_nsec += 30 * MSEC;
-        give_back(w, a, pages + 2, 1);
-        assert_int_equal(w->n_work, 1); /* wants to be told at once */
-        assert_int_equal(recall_work(&w->f.store, w->now_nsec, TIMEOUT, PLENTY), RECALL_SOON);
-        assert_int_equal(w->n_told, 2);
-        assert_told(w, 1, a, 0, true, TIMEOUT); /* a time of its own */
-        unmap_set(w, a, 0);
-        give_back(w, a, &more, 1);
-        assert_int_equal(n_sets(w), 0);
-}
-
 /* ---- clients -------------------------------------------------------------------------------- */
 
 /* A scheduler that maps nothing holds the pages, a worker of its group has them mapped; another

@@ -1,6 +1,5 @@
 /* The rings: by themselves, and what goes through them with a daemon that is slow, lies or dies. */
 #include <poll.h>
-#include <pthread.h>
 
 #include "client/lib/shared/ring.h"
 #include "tests/unit/client-support.h"
@@ -108,67 +107,6 @@ SCENE(test_doorbells)
         while (fake_rings_take(&w->daemon, &s))
                 ;
         assert_false(touch_wakes(w));
-}
-
-#define N_SUBMITTERS 4
-#define N_BATCHES    5000
-
-struct submitter {
-        struct world *w;
-        uint64_t id;
-};
-
-static void *submit_batches(void *data)
-{
-        struct submitter *s = data;
-        const struct shm_submission touch = {.op = SHM_OP_TOUCH};
-        bool wakes;
-
-        for (uint32_t done = 0; done < N_BATCHES;) {
-                int room = ring_begin(&s->w->ring);
-                uint32_t n = room >= 3 ? 3 : 0;
-
-                for (uint32_t i = 0; i < n; i++)
-                        ring_entry(&s->w->ring, i, SHM_OP_FREE, i, s->id)->user_data = done;
-                ring_commit(&s->w->ring, n);
-                done += n > 0;
-                ring_touch(&s->w->ring, &touch, &wakes);
-        }
-        return NULL;
-}
-
-/* Batches stay together, in the order of their thread. */
-SCENE(test_submitters)
-{
-        struct submitter submitters[N_SUBMITTERS];
-        uint64_t n_seen[N_SUBMITTERS] = {0};
-        pthread_t threads[N_SUBMITTERS];
-        uint32_t n = 0, expected = 0;
-        struct shm_submission s;
-        uint64_t id = 0;
-
-        for (uint64_t i = 0; i < N_SUBMITTERS; i++) {
-                submitters[i] = (struct submitter){.w = w, .id = i};
-                assert_int_equal(
-                        pthread_create(&threads[i], NULL, submit_batches, &submitters[i]), 0);
-        }
-        while (n < N_SUBMITTERS * N_BATCHES * 3) {
-                if (!fake_rings_take(&w->daemon, &s))
-                        continue;
-                if (s.op == SHM_OP_TOUCH) {
-                        assert_int_equal(expected, 0);
-                        continue;
-                }
-                assert_int_equal(s.ns_id, expected);
-                assert_true(expected == 0 || s.request_id == id);
-                id = s.request_id;
-                assert_int_equal(s.user_data, n_seen[id]);
-                expected = (expected + 1) % 3;
-                n_seen[id] += expected == 0;
-                n++;
-        }
-        for (int i = 0; i < N_SUBMITTERS; i++)
-                pthread_join(threads[i], NULL);
 }
 
 /* ---- with a daemon -------------------------------------------------------------------------- */

@@ -127,36 +127,6 @@ static void check_copies(struct world *w, uint32_t page, uint32_t plane)
         assert_int_equal(kvl_page_write(w->ns, 4 * SET_PAGES - 1, plane, 0, got, 1), -ENOENT);
 }
 
-static void script_wrong_handles(struct fake_peer *p)
-{
-        Kvlease__V1__MapReply m = KVLEASE__V1__MAP_REPLY__INIT;
-        uint32_t page = 1;
-        uint8_t handles[63] = {1};
-
-        p->device = FAKE_GPU_NAME;
-        p->transport = TRANSPORT_CUDAIPC;
-        fake_welcome_ns(p);
-        fake_receive(p, MSG_LEASE);
-        fake_reply_pages(p, WIRE_OK, &page, 1);
-        fake_receive(p, MSG_MAP);
-        m.n_planes = 1;
-        m.handles.data = handles;
-        m.handles.len = sizeof(handles);
-        fake_reply(p, &m.base);
-        fake_expect_end(p);
-}
-
-TEST(test_wrong_handles)
-{
-        uint32_t page;
-        struct world w;
-
-        start_world(state, &w, script_wrong_handles, TRANSPORT_CUDAIPC);
-        assert_int_equal(open_ns(&w, 1, 0), 0);
-        assert_int_equal(kvl_lease(w.ns, 0, 1, &page), -EPROTO);
-        close_world(&w);
-}
-
 TEST(test_device_errors)
 {
         const struct {
@@ -307,62 +277,6 @@ TEST_SHARED(test_pinned)
         close_world(&w);
 }
 
-static void recall_meanwhile(void *data)
-{
-        struct world *w = data;
-
-        conn_lock(w->conn->conn);
-        ns_note_recall(w->ns, 1, true);
-        conn_unlock(w->conn->conn);
-}
-
-/* Work that was put on the stream after the wait began may use the set. */
-TEST_BOTH(test_recall_during_wait)
-{
-        uint32_t pages[SET_PAGES + 1];
-        struct world w;
-
-        open_world(state, &w, script_vmm, 1);
-        assert_int_equal(kvl_lease(w.ns, 0, SET_PAGES + 1, pages), 0);
-        fake_gpu.on_wait = recall_meanwhile;
-        fake_gpu.on_wait_data = &w;
-        order_recall(&w, 0, true);
-        assert_int_equal(kvl_safepoint(w.conn, STREAM), 1);
-        assert_non_null(kvl_page_ptr(w.ns, SET_PAGES, 0));
-        fake_gpu.on_wait = NULL;
-        assert_int_equal(kvl_safepoint(w.conn, STREAM), 1);
-        assert_null(kvl_page_ptr(w.ns, SET_PAGES, 0));
-        close_world(&w);
-}
-
-/* A second safe point while the first waits. */
-static void safepoint_meanwhile(void *data)
-{
-        struct world *w = data;
-
-        fake_gpu.on_wait = NULL;
-        recall_meanwhile(w);
-        assert_int_equal(kvl_safepoint(w->conn, STREAM), 1);
-}
-
-/* They don't make each other wait again. */
-TEST_BOTH(test_safepoint_during_wait)
-{
-        uint32_t pages[SET_PAGES + 1];
-        struct world w;
-
-        open_world(state, &w, script_vmm, 1);
-        assert_int_equal(kvl_lease(w.ns, 0, SET_PAGES + 1, pages), 0);
-        fake_gpu.on_wait = safepoint_meanwhile;
-        fake_gpu.on_wait_data = &w;
-        order_recall(&w, 0, true);
-        assert_int_equal(kvl_safepoint(w.conn, STREAM), 1);
-        assert_int_equal(fake_gpu.n_waits, 2);
-        assert_null(kvl_page_ptr(w.ns, 0, 0));
-        assert_null(kvl_page_ptr(w.ns, SET_PAGES, 0));
-        close_world(&w);
-}
-
 static void pin_meanwhile(void *data)
 {
         struct world *w = data;
@@ -451,49 +365,6 @@ TEST_BOTH(test_forgotten)
         kvl_ns_close(w.ns);
         assert_int_equal(w.conn->n_recalled, 0);
         assert_int_equal(kvl_safepoint(w.conn, STREAM), 0);
-        close_world(&w);
-}
-
-TEST_BOTH(test_daemon_dies)
-{
-        const uint8_t order[KVL_KEY_BYTES] = {ORDER_DIE};
-        uint32_t page;
-        struct world w;
-
-        open_world(state, &w, script_vmm, 1);
-        assert_int_equal(kvl_lease(w.ns, 0, 1, &page), 0);
-        order_recall(&w, 0, true);
-        assert_true(kvl_invalidate(w.ns, order, NULL) < 0);
-        assert_int_equal(kvl_safepoint(w.conn, STREAM), -ENOTCONN);
-        assert_non_null(kvl_page_ptr(w.ns, page, 0));
-        close_world(&w);
-        assert_int_equal(kvl_safepoint(NULL, STREAM), -EINVAL);
-}
-
-TEST_BOTH(test_no_such_set)
-{
-        const uint8_t order[KVL_KEY_BYTES] = {ORDER_RECALL, 4, 1};
-        struct world w;
-
-        open_world(state, &w, script_unmapped_never, 1);
-        n_events = 0;
-        kvl_set_event_handler(w.conn, on_event, NULL);
-        assert_int_equal(kvl_invalidate(w.ns, order, NULL), 0);
-        assert_int_equal(n_events, 0);
-        assert_int_equal(kvl_safepoint(w.conn, NULL), 0);
-        close_world(&w);
-}
-
-TEST_BOTH(test_metadata_only)
-{
-        struct world w;
-
-        fake_gpu_reset(TRANSPORT_VMM);
-        fake_start(&w.f, script_unmapped_never);
-        assert_int_equal(test_connect_flags(&w.f, 0, KVL_CONNECT_METADATA_ONLY, &w.conn), 0);
-        assert_int_equal(open_ns(&w, 1, KVL_NS_SAME_ADDRESS), 0);
-        order_recall(&w, 0, true);
-        assert_int_equal(kvl_safepoint(w.conn, NULL), 0);
         close_world(&w);
 }
 

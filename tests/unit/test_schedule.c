@@ -1,8 +1,6 @@
 #include <errno.h>
-#include <stdio.h>
 #include <string.h>
 
-#include "base/macros.h"
 #include "policy/schedule.h"
 #include "tests/unit/test-support.h"
 
@@ -60,42 +58,6 @@ TEST(test_first_counts)
         parse("12:00-13:00 1GiB,00:00-24:00 2GiB", &s);
         assert_ptr_equal(schedule_at(&s, at(12, 30)), &s.spans[0]);
         assert_ptr_equal(schedule_at(&s, at(13, 0)), &s.spans[1]);
-}
-
-TEST(test_errors_name_the_span)
-{
-        static const struct {
-                const char *text, *words;
-        } cases[] = {
-                {"8-20 1GiB", "span 1 of the schedule, '8-20 1GiB': it begins with no span"},
-                {"08:00 1GiB", "span of time"},
-                {"08:00-20:60 1GiB", "span of time"},
-                {"08:00-24:01 1GiB", "span of time"},
-                {"0x:00-20:00 1GiB", "span of time"},
-                {"08:00-20:00", "no amount is behind"},
-                {"08:00-20:00 ", "no amount is behind"},
-                {"08:00-20:00 1Gi", "no amount like"},
-                {"08:00-20:00 1GiB-", "no amount like"},
-                {"08:00-20:00 1GiB-2GiB-3GiB", "no amount like"},
-                {"08:00-20:00 2GiB-1GiB", "its minimum is more than its maximum"},
-                {"08:00-20:00 1GiB, ", "span 2 of the schedule, ' ': it begins"},
-                {",08:00-20:00 1GiB", "span 1 of the schedule, '': it begins"},
-                {"08:00-20:00 1GiB,09:00-10:00 x", "span 2 of the schedule, '09:00-10:00 x'"},
-                {"0-1 1,0-1 1,0-1 1,0-1 1,0-1 1,0-1 1,0-1 1,0-1 1,0-1 1", "span 1 of"},
-                {"00:00-01:00                                                                     "
-                 "                1GiB",
-                        "it is too long"},
-        };
-
-        for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-                struct schedule s = {.n = 3};
-                char err[256] = "";
-
-                assert_int_equal(schedule_parse(cases[i].text, &s, err, sizeof(err)), -EINVAL);
-                if (!strstr(err, cases[i].words))
-                        fail_msg("'%s': %s", cases[i].text, err);
-                assert_int_equal(s.n, 3);
-        }
 }
 
 TEST(test_short_buffer)

@@ -233,19 +233,6 @@ TEST(test_wrong_is_answered)
         end(&w);
 }
 
-/* Lookups in memory are figures all the same. */
-SHARED_SCENE(test_lookups_are_counted, 1)
-{
-        w->a->share.header->n_lookups = 2;
-        w->a->share.header->n_keys = 9;
-        w->a->share.header->n_hits = 4;
-        assert_true(attach_sync(w->a));
-        assert_true(attach_sync(w->a)); /* once */
-        assert_int_equal(w->ns->counters.keys, 9);
-        assert_int_equal(w->ns->counters.hits, 4);
-        assert_int_equal(w->f.store.counters.lookups, 2);
-}
-
 /* ---- tags ----------------------------------------------------------------------------------- */
 
 static uint64_t tag_of(const struct world *w, unsigned key)

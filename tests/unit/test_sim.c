@@ -61,48 +61,6 @@ static struct sim_result run(const struct sim_trace *trace, const struct sim_opt
         return result;
 }
 
-/* A path longer than the cache: its beginning is cached, as it holds itself. */
-TEST(test_text_longer_than_the_cache)
-{
-        struct sim_options options = options_of(&evict_lru, 2);
-        struct sim_result r = run(&few, &options);
-
-        assert_int_equal(r.hit_blocks, 0 + 2 + 0 + 1);
-        assert_int_equal(r.evictions, 1 + 1);
-}
-
-/* The parts of a trace add up to the whole, and what runs before the count is cached. */
-TEST(test_count_from)
-{
-        struct sim_options options = options_of(&evict_lru, 2);
-        struct sim_result r;
-
-        options.count_from = 1;
-        r = run(&few, &options);
-        assert_int_equal(r.requests, 3);
-        assert_int_equal(r.input_tokens, 33 + 16 + 40);
-        assert_int_equal(r.hit_blocks, 2 + 0 + 1);
-        assert_int_equal(r.evictions, 1 + 1);
-        options.count_from = ARRAY_SIZE(few_requests) - 1;
-        r = run(&few, &options);
-        assert_int_equal(r.hit_blocks, 1);
-        assert_int_equal(r.inserts, 1);
-}
-
-TEST(test_one_tenant)
-{
-        struct sim_options options = options_of(&evict_lru, 5);
-        struct sim_result r;
-
-        options.tenant = 1;
-        r = run(&few, &options);
-        assert_int_equal(r.requests, 1);
-        assert_int_equal(r.input_tokens, 33);
-        assert_int_equal(r.inserts, 3);
-        options.tenant = 2;
-        assert_int_equal(run(&few, &options).requests, 0);
-}
-
 /* A policy that is LRU and writes down what it is told. */
 static char spied[4096];
 

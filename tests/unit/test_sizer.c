@@ -1,5 +1,4 @@
 /* A day of demand, compressed into a minute, and the single rules. */
-#include <stdio.h>
 #include <string.h>
 
 #include "base/clock.h"
@@ -390,21 +389,6 @@ TEST_WITH(test_percentile, rig_start, rig_end, NULL)
                 assert_true(p99 < exact + exact / 128 + STEP);
                 rig->now += 2 * WINDOW; /* all of it is forgotten */
         }
-}
-
-TEST_WITH(test_other_parameters_forget, rig_start, rig_end, NULL)
-{
-        struct rig *rig = *state;
-        struct sizer_params other = params;
-
-        sizer_sample(rig->sizer, &params, 50 * STEP, rig->now);
-        other.step_bytes = 2 * STEP;
-        sizer_sample(rig->sizer, &other, STEP, rig->now);
-        assert_int_equal(sizer_p99(rig->sizer), 2 * STEP);
-        sizer_sample(rig->sizer, &other, 50 * STEP, rig->now);
-        other.window_nsec = WINDOW / 2;
-        sizer_sample(rig->sizer, &other, STEP, rig->now);
-        assert_int_equal(sizer_p99(rig->sizer), 2 * STEP);
 }
 
 int main(void)

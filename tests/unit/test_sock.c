@@ -36,30 +36,6 @@ static void make_header(uint8_t *buf, uint32_t length, uint16_t fd_count, uint64
                 &(struct frame_header){FRAME_MAGIC, 1, MSG_MAP, length, fd_count, 0, seq}, buf);
 }
 
-TEST(test_bytes_and_end)
-{
-        uint8_t buf[FRAME_HEADER_SIZE];
-        struct frame f;
-        int pair[2];
-
-        make_pair(pair);
-        assert_int_equal(sock_receive(pair[1], &parser), -EAGAIN);
-        make_header(buf, 0, 0, 5);
-        assert_int_equal(sock_send(pair[0], buf, sizeof(buf), NULL, 0), sizeof(buf));
-        assert_int_equal(sock_receive(pair[1], &parser), sizeof(buf));
-        assert_int_equal(frame_parser_next(&parser, &f, NULL), 1);
-        assert_int_equal(f.header.seq, 5);
-        fd_close(pair[0]);
-        assert_int_equal(sock_receive(pair[1], &parser), 0);
-        assert_int_equal(sock_send(pair[1], buf, 0, NULL, 0), -EINVAL);
-        assert_int_equal(sock_send(pair[1], buf, 1, pair, FRAME_MAX_FDS + 1), -EINVAL);
-        /* SIGPIPE would end the test. */
-        assert_int_equal(sock_send(pair[1], buf, sizeof(buf), NULL, 0), -EPIPE);
-        assert_int_equal(sock_send(pair[1], buf, sizeof(buf), pair + 1, 1), -EPIPE);
-        pair[0] = -1;
-        end_pair(pair);
-}
-
 static void *send_later(void *fd)
 {
         uint8_t buf[FRAME_HEADER_SIZE];
@@ -205,29 +181,5 @@ TEST(test_listen_and_connect)
         assert_int_equal(stat(path, &st), 0);
         assert_int_equal(st.st_mode & 07777, 0600);
         fd_close(server);
-        test_dir_remove(dir);
-}
-
-TEST(test_listen_where_it_may_not)
-{
-        const char *dir = test_dir_make();
-        _cleanup_free_ char *file = test_path(dir, "file");
-        _cleanup_free_ char *link = test_path(dir, "link");
-        _cleanup_free_ char *absent = test_path(dir, "absent/sock");
-        char longest[sizeof(((struct sockaddr_un *)0)->sun_path) + 1];
-
-        assert_int_equal(file_replace(file, "precious", 8, 0600), 0);
-        assert_int_equal(symlink("nowhere", link), 0);
-        assert_int_equal(sock_listen(file, 0600), -EEXIST);
-        assert_int_equal(sock_listen(link, 0600), -EEXIST);
-        assert_int_equal(sock_listen(dir, 0600), -EEXIST);
-        assert_int_equal(sock_listen(absent, 0600), -ENOENT);
-        assert_int_equal(sock_listen("", 0600), -EINVAL);
-        assert_int_equal(test_dir_count(dir), 2);
-        memset(longest, 'x', sizeof(longest) - 1);
-        longest[sizeof(longest) - 1] = '\0';
-        assert_int_equal(sock_listen(longest, 0600), -ENAMETOOLONG);
-        assert_int_equal(sock_connect(longest), -ENAMETOOLONG);
-        assert_int_equal(sock_connect(absent), -ENOENT);
         test_dir_remove(dir);
 }

@@ -242,26 +242,6 @@ int __wrap_pthread_mutex_unlock(pthread_mutex_t *lock)
         return __real_pthread_mutex_unlock(lock);
 }
 
-TEST_BOTH(test_last_moment)
-{
-        struct result r;
-        uint32_t page;
-        struct world w;
-
-        open_world(state, &w, script_strict);
-        assert_int_equal(kvl_lease(w.ns, 0, 1, &page), 0);
-        assert_int_equal(publish(&w, page, 1, 0, STREAM, &r), 0);
-        conn_lock(w.conn->conn);
-        late_lock = &w.conn->conn->lock;
-        conn_unlock(w.conn->conn);
-        assert_null(late_lock);
-        assert_null(w.conn->conn->errands);
-        wait_for(w.conn, &r);
-        assert_int_equal(r.code, 0);
-        assert_int_equal(kvl_release(w.ns, &page, 1), 0);
-        close_world(&w);
-}
-
 static _Atomic bool is_enough;
 
 static void *take_locks(void *data)

@@ -216,28 +216,6 @@ SCENE(test_session_loses)
         assert_nothing_below(w);
 }
 
-/* The window's pages stay what they are, below the device or not, until the session goes. */
-SCENE(test_session_window)
-{
-        uint64_t n_left;
-        uint32_t s;
-
-        s = open_session(w, false);
-        publish(w, (struct what){.session = s}, 0, 8);
-        send_down(w, 6, 2);
-        assert_int_equal(
-                session_truncate(session_of(w->attach, s, NULL), 2 * w->ns->layout.page_tokens,
-                        3 * w->ns->layout.page_tokens, &n_left, &w->d),
-                0);
-        assert_int_equal(n_left, 3);
-        assert_pages(w, s, 5, "dddhh");
-        send_down(w, 0, 2);
-        assert_pages(w, s, 5, "hhdhh");
-        assert_int_equal(session_close(w->attach, s, true, w->now_nsec, &w->d), 0);
-        assert_nothing_below(w);
-        assert_int_equal(w->ns->device.n_pages[PAGE_DETACHED], 0);
-}
-
 /* Ranges are kept wherever their pages are, in the head and in the window, and again. */
 SCENE(test_session_keeps)
 {

@@ -1,4 +1,3 @@
-#include <errno.h>
 #include <unistd.h>
 
 #include "policy/tree.h"
@@ -18,26 +17,6 @@ static uint32_t remove_subtree(struct tree *t, uint32_t top)
                 tree_remove(t, leaf);
         }
         return n;
-}
-
-/* A quadratic walk would take 10^11 steps and be killed. */
-TEST(test_long_chain_goes_in_linear_time)
-{
-        const uint32_t n = 500000;
-        struct tree t;
-
-        alarm(30);
-        tree_init(&t);
-        assert_int_equal(tree_reserve(&t, n + 2), 0);
-        tree_insert(&t, n, NODE_NONE);
-        for (uint32_t i = 0; i < n; i++)
-                tree_insert(&t, i, i ? i - 1 : n);
-        tree_insert(&t, n + 1, n);
-        assert_int_equal(remove_subtree(&t, 0), n);
-        assert_true(tree_has(&t, n) && tree_has(&t, n + 1));
-        assert_null(tree_check(&t));
-        tree_deinit(&t);
-        alarm(0);
 }
 
 #define N_MODEL 64
