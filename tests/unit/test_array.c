@@ -25,30 +25,6 @@ static int reserve(struct numbers *a, uint32_t n)
         return array_reserve(&a->array, &a->len, n, MOST, sizeof(uint64_t));
 }
 
-/* Old elements stay, and new ones are 0, in small and mapped arrays, and between both. */
-TEST_BARE(test_grows)
-{
-        static const uint32_t lengths[] = {
-                1, SMALL, MAPPED - 1, MAPPED, MAPPED + 3, 5 * MAPPED, MOST};
-        struct numbers a = {0};
-        uint32_t n_known = 0;
-
-        for (size_t k = 0; k < ARRAY_SIZE(lengths); k++) {
-                assert_int_equal(reserve(&a, lengths[k]), 0);
-                assert_in_range(a.len, lengths[k], MOST);
-                for (uint32_t i = 0; i < a.len; i += 97)
-                        assert_int_equal(*at(&a, i), i < n_known ? i + 1 : 0);
-                for (uint32_t i = 0; i < a.len; i += 97)
-                        *at(&a, i) = i + 1;
-                n_known = a.len;
-        }
-        assert_int_equal(a.len, MOST);
-        assert_int_equal(reserve(&a, 1), 0);
-        assert_int_equal(a.len, MOST);
-        array_free(a.array, a.len, sizeof(uint64_t));
-        array_free(NULL, 0, sizeof(uint64_t));
-}
-
 static long count_faults(void)
 {
         struct rusage usage;

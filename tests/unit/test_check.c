@@ -174,25 +174,6 @@ TEST(test_page_states)
         end(&s);
 }
 
-SCENE(test_watched_and_ready)
-{
-        uint32_t slot;
-
-        assert_int_equal(attach_share(s->a, NULL), 0);
-        assert_true(magazine_refill(s->a, 2, 1));
-        assert_true(s->ns->clients.n_ready > 0);
-        for (slot = 0; s->a->magazine->pages[slot] == 0; slot++)
-                ;
-        BREAK(s, s->ns->catalog.watched.n, 5, "count of watched pages");
-        BREAK(s, s->ns->clients.n_ready, 5, "count of ready pages");
-        BREAK(s, s->ns->catalog.watched.first, s->granted[0], "among the watched pages");
-        BREAK(s, s->a->magazine->n_pages, 5, "not 5");
-        BREAK(s, s->a->magazine->pages[slot], s->granted[0] + 1, "isn't ready");
-        BREAK(s, page(s, s->cached[0])->reported, 1, "reported but not granted");
-        BREAK(s, page(s, s->cached[0])->watched, 1, "watched");
-        BREAK(s, page(s, s->cached[0])->unindexed, 1, "no slot");
-}
-
 /* All that a whole check finds is found, and things may change meanwhile. */
 SCENE(test_slices)
 {

@@ -5,22 +5,6 @@
 
 /* ---- connecting ----------------------------------------------------------------------------- */
 
-/* *state of a test: not NULL where it runs in shared memory. */
-static int connect_as(void **state, const struct fake *f, int timeout_msec, struct kvl_conn **ret)
-{
-        return *state ? test_connect_shared(f, timeout_msec, ret)
-                      : test_connect(f, timeout_msec, ret);
-}
-
-static void script_serve(struct fake_peer *p)
-{
-        p->shares = true;
-        fake_welcome(p);
-        fake_serve(p);
-        if (p->capacity > 0)
-                fake_check_nothing_held(p);
-}
-
 static void script_bye(struct fake_peer *p)
 {
         fake_welcome(p);
@@ -107,46 +91,6 @@ TEST(test_nobody_there)
         assert_int_equal(kvl_connect(&options, &conn), -ENAMETOOLONG);
         free(in_dir);
         test_dir_remove(dir);
-}
-
-/* More than one frame takes, in each direction. */
-TEST(test_batches)
-{
-        enum { N = 5000 };
-        static uint32_t pages[N + 1], got[N + 1];
-        static uint8_t keys[(N + 1) * KVL_KEY_BYTES];
-        struct kvl_layout layout = test_layout(1, 64);
-        uint64_t n_tokens = 0;
-        uint32_t n = 0;
-        struct kvl_publish publish = {.size = sizeof(publish),
-                .pages = pages,
-                .keys = keys,
-                .n_pages = N,
-                .last_tokens = 16};
-        struct kvl_conn *conn;
-        struct kvl_ns *ns;
-        struct fake f;
-
-        for (uint32_t i = 0; i <= N; i++)
-                test_key(keys + i * KVL_KEY_BYTES, i);
-        fake_start(&f, script_serve);
-        assert_int_equal(connect_as(state, &f, 0, &conn), 0);
-        assert_int_equal(kvl_ns_open(conn, "chat", &layout, NULL, 0, &ns), 0);
-        assert_int_equal(kvl_lease(ns, 0, 4096, pages), 0);
-        assert_int_equal(kvl_lease(ns, 0, N - 4096, pages + 4096), 0);
-        assert_int_equal(kvl_publish(ns, &publish, NULL, &n), 0);
-        assert_int_equal(n, N);
-        assert_int_equal(kvl_lookup(ns, 0, keys, N + 1, got, &n, &n_tokens), 0);
-        assert_true(n == N && n_tokens == N * 16 && memcmp(got, pages, N * sizeof(*got)) == 0);
-        /* 3072 is a whole number of batches: the next finds nothing, which is no miss. */
-        test_key(keys + 3072 * KVL_KEY_BYTES, N + 7);
-        assert_int_equal(kvl_release(ns, got, N), 0);
-        assert_int_equal(kvl_lookup(ns, 0, keys, N, got, &n, &n_tokens), 0);
-        assert_int_equal(n, 3072);
-        assert_int_equal(kvl_release(ns, got, n), 0);
-        assert_int_equal(kvl_release(ns, pages, N), 0);
-        kvl_disconnect(conn);
-        fake_stop(&f);
 }
 
 /* ---- without blocking ----------------------------------------------------------------------- */

@@ -1,5 +1,4 @@
 /* Every allocation of the library fails once: -ENOMEM, nothing leaks, the next try works. */
-#include <poll.h>
 
 #include "tests/unit/alloc-fail.h"
 #include "tests/unit/client-support.h"
@@ -78,50 +77,6 @@ TEST(test_mapping_fails)
         EACH_FAILURE(r = kvl_map_pages(ns, &page, 1), (void)0);
         kvl_disconnect(conn);
         fake_stop(&f);
-}
-
-FAKE_DAEMON_SCENE(test_session_fails, script_serve)
-{
-        struct kvl_layout layout = test_layout(1, PAGE_BYTES);
-        struct kvl_session *session;
-        struct kvl_conn *conn;
-        struct kvl_ns *ns;
-        int r;
-
-        assert_int_equal(test_connect(f, 0, &conn), 0);
-        assert_int_equal(kvl_ns_open(conn, "chat", &layout, NULL, 0, &ns), 0);
-        EACH_FAILURE(r = kvl_session_open(ns, "a", 1, NULL, NULL, &session),
-                assert_int_equal(kvl_session_close(session, 0), 0));
-        kvl_disconnect(conn);
-}
-
-static void release_at_once(struct kvl_ns *ns, int code, const uint32_t *pages, uint32_t n_pages,
-        uint64_t n_tokens, void *data)
-{
-        ++*(int *)data;
-        assert_int_equal(code, 0);
-        assert_int_equal(kvl_free(ns, pages, n_pages), 0);
-}
-
-/* Where a start fails its callback doesn't run. */
-FAKE_DAEMON_SCENE(test_start_fails, script_serve)
-{
-        struct kvl_layout layout = test_layout(1, PAGE_BYTES);
-        struct kvl_conn *conn;
-        struct kvl_ns *ns;
-        int n_done = 0, r;
-
-        assert_int_equal(test_connect(f, 0, &conn), 0);
-        assert_int_equal(kvl_ns_open(conn, "chat", &layout, NULL, 0, &ns), 0);
-        EACH_FAILURE(r = kvl_lease_start(ns, 0, 2, release_at_once, &n_done), (void)0);
-        while (n_done == 0) {
-                struct pollfd p = {.fd = kvl_fd(conn), .events = POLLIN};
-
-                assert_int_equal(poll(&p, 1, 10000), 1);
-                assert_true(kvl_dispatch(conn) >= 0);
-        }
-        assert_int_equal(n_done, 1);
-        kvl_disconnect(conn);
 }
 
 static void script_silent(struct fake_peer *p)

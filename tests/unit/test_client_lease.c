@@ -60,37 +60,6 @@ CLIENT_LEASE_SCENE(test_refusals, script_refuse, LONG_MSEC, METADATA)
 
 /* ---- pages with consecutive numbers --------------------------------------------------------- */
 
-static void script_few(struct fake_peer *p)
-{
-        fake_welcome_ns(p);
-        receive_lease(p);
-        answer_lease(p, (struct answer){.n_pages = 3, .reason = KVL_REASON_DEGRADED});
-        fake_expect_end(p);
-}
-
-static void script_many(struct fake_peer *p)
-{
-        fake_welcome_ns(p);
-        receive_lease(p);
-        answer_lease(p, (struct answer){.n_pages = 9});
-        fake_expect_end(p);
-}
-
-/* Fewer than are of use, or more than were asked for. */
-TEST(test_wrong_counts)
-{
-        static const fake_script scripts[] = {script_few, script_many};
-        struct kvl_lease_result result;
-        struct client c;
-
-        for (size_t i = 0; i < ARRAY_SIZE(scripts); i++) {
-                open_client(&c, scripts[i], LONG_MSEC, METADATA);
-                assert_int_equal(lease_with(&c, 8, 4, 0, &result), -EPROTO);
-                assert_result(&result, 0, KVL_REASON_NONE, 0);
-                close_client(&c);
-        }
-}
-
 static void script_one(struct fake_peer *p)
 {
         fake_welcome_ns(p);
@@ -254,26 +223,6 @@ TEST(test_overtaken)
         assert_int_equal(o[0].code, KVL_TIMEOUT);
         assert_result(&o[0].result, 0, KVL_REASON_DEADLINE, 0);
         close_client(&c);
-}
-
-static void script_deaf(struct fake_peer *p)
-{
-        fake_welcome_ns(p);
-        fake_expect_end(p);
-}
-
-TEST(test_close_calls_it_off)
-{
-        struct outcome o = {0};
-        struct client c;
-
-        open_client(&c, script_deaf, LONG_MSEC, METADATA);
-        assert_int_equal(kvl_lease_with_start(c.ns, 0, 8, NULL, note, &o), 0);
-        kvl_disconnect(c.conn);
-        assert_int_equal(o.n_calls, 1);
-        assert_int_equal(o.code, -ECANCELED);
-        assert_result(&o.result, 0, KVL_REASON_NONE, 0);
-        fake_stop(&c.f);
 }
 
 struct blocked {

@@ -161,67 +161,6 @@ TEST(test_every_call_outlives)
         }
 }
 
-/* ---- a report of several messages ----------------------------------------------------------- */
-
-#define REPORT_PAGES (KVL_MAX_LEASE_PAGES + 4u)
-
-static bool dies_before_last; /* else when it has got that */
-
-static void expect_report(struct fake_peer *p, bool is_last)
-{
-        const Kvlease__V1__ReportRequest *m =
-                (const Kvlease__V1__ReportRequest *)fake_receive(p, MSG_REPORT);
-
-        FAKE_CHECK(m->continues == is_last && m->more == !is_last);
-        FAKE_CHECK(
-                m->n_pages == (is_last ? REPORT_PAGES - KVL_MAX_LEASE_PAGES : KVL_MAX_LEASE_PAGES));
-        FAKE_CHECK(m->pages[0] == (is_last ? KVL_MAX_LEASE_PAGES : 0));
-}
-
-/* The next daemon has forgotten the reports to the one before. */
-static void script_forgets_report(struct fake_peer *p)
-{
-        Kvlease__V1__CountReply reply = KVLEASE__V1__COUNT_REPLY__INIT;
-
-        p->resumes = true;
-        fake_welcome_ns(p);
-        expect_report(p, false);
-        fake_reply(p, &reply.base);
-        if (!dies_before_last)
-                expect_report(p, true);
-        fake_accept(p);
-        fake_take_up(p);
-        expect_report(p, true);
-        fake_reply_simple(p, WIRE_LOST, "begin it anew");
-        expect_report(p, false);
-        fake_reply(p, &reply.base);
-        expect_report(p, true);
-        reply.count = 5;
-        fake_reply(p, &reply.base);
-        fake_serve(p);
-}
-
-TEST(test_report_begins_anew)
-{
-        struct kvl_layout layout = test_layout(1, 64);
-        static uint32_t pages[REPORT_PAGES];
-
-        for (uint32_t i = 0; i < REPORT_PAGES; i++)
-                pages[i] = i;
-        for (unsigned i = 0; i < 2; i++) {
-                uint64_t n = 0;
-                struct client c;
-
-                dies_before_last = i == 0;
-                resume_connect(&c, script_forgets_report, LONG_MSEC, 0, KVL_CONNECT_NO_SHM);
-                assert_int_equal(kvl_ns_open(c.conn, "chat", &layout, NULL, 0, &c.ns), 0);
-                assert_int_equal(kvl_report(c.ns, pages, REPORT_PAGES, &n), 0);
-                assert_int_equal(n, 5);
-                assert_int_equal(c.told.n_back, 1);
-                resume_close(&c);
-        }
-}
-
 /* ---- broken off in the middle --------------------------------------------------------------- */
 
 static void script_half_a_reply(struct fake_peer *p)
@@ -270,58 +209,6 @@ static void count_done(struct kvl_ns *ns, int code, const uint32_t *pages, uint3
 {
         assert_int_equal(code, KVL_MISS);
         ++*(unsigned *)data;
-}
-
-/* The last request that the socket took is half in it; others wait behind that. */
-CLIENT_RESUME_SCENE(test_half_a_request, script_deaf_then_dies, LONG_MSEC, 0, KVL_CONNECT_NO_SHM)
-{
-        static uint8_t keys[1500 * KVL_KEY_BYTES];
-        unsigned n_started = 0, n_done = 0;
-        uint32_t page;
-        int r = 0;
-
-        while ((r = kvl_lookup_start(c->ns, 0, keys, 1500, count_done, &n_done)) == 0)
-                n_started++;
-        assert_int_equal(r, -EAGAIN);
-        assert_int_equal(kvl_lease(c->ns, 0, 1, &page), 0);
-        assert_int_equal(n_done, n_started);
-        assert_int_equal(kvl_free(c->ns, &page, 1), 0);
-}
-
-/* The daemon reads everything and answers nothing. The next one gets as many requests as the
- * protocol allows (fake-daemon.c checks). */
-static void script_silent_then_dies(struct fake_peer *p)
-{
-        p->resumes = true;
-        fake_welcome_ns(p);
-        while (fake_receive_any(p) && p->type != MSG_INVALIDATE)
-                ;
-        fake_accept(p);
-        fake_serve(p);
-}
-
-static void count_answered(struct kvl_ns *ns, int code, const uint32_t *pages, uint32_t n_pages,
-        uint64_t n_tokens, void *data)
-{
-        ++*(unsigned *)data;
-}
-
-CLIENT_RESUME_SCENE(test_many_requests, script_silent_then_dies, LONG_MSEC, 0, KVL_CONNECT_NO_SHM)
-{
-        unsigned n_started = 0, n_done = 0;
-        uint32_t page = 0;
-        int r;
-
-        while ((r = kvl_free_start(c->ns, &page, 1, count_answered, &n_done)) == 0)
-                n_started++;
-        assert_int_equal(r, -EAGAIN);
-        assert_int_equal(kvl_invalidate(c->ns, NULL, NULL), 0);
-        assert_int_equal(c->told.n_back, 1);
-        assert_int_equal(n_done, n_started);
-        /* Calls that are done don't count. */
-        assert_int_equal(kvl_free_start(c->ns, &page, 1, count_answered, &n_done), 0);
-        while (n_done == n_started)
-                resume_dispatch(c);
 }
 
 /* ---- threads and loops ---------------------------------------------------------------------- */

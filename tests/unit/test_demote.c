@@ -229,19 +229,6 @@ static void expect(struct tiers *w, unsigned n_cached, unsigned n_below)
         assert_int_equal(w->store.counters.evictions, N_KEYS - n_cached);
 }
 
-/* More than may be on their way at a time, and what continues what is left in another set. */
-TIER_SCENE(test_all_of_it, &evict_pgi, 2, 4, 1, CODEC_NONE)
-{
-        for (unsigned i = 0; i < N_KEYS; i += 16)
-                assert_true(tier_cache(w, i, 16));
-        recall(w, RECALL_SOFT, UINT64_MAX);
-        go_on(w);
-        assert_int_equal(w->ns->device.n_sets, 0);
-        expect(w, N_KEYS, N_KEYS);
-        for (unsigned i = 0; i < N_KEYS; i += 16)
-                assert_int_equal(count_hits(w->attach, i, 16), 16);
-}
-
 /* A page that is worth no more than those in the lower tier is dropped. */
 FULL_SCENE(test_no_room, 1)
 {
@@ -261,35 +248,6 @@ FULL_SCENE(test_no_room, 1)
         go_on(w);
         assert_int_equal(w->ns->device.n_sets, 1);
         expect(w, N_KEYS / 2, 0);
-}
-
-/* A lease that waits for memory doesn't wait for copies: the rest is dropped at once. */
-FULL_SCENE(test_lease_waits, 4)
-{
-        struct member *other;
-        struct attach *b;
-        struct ns_layout l;
-
-        l = w->ns->layout;
-        other = join(w->a);
-        assert_int_equal(attach_open(other, "b", &l, "", false, &b, &w->d), 0);
-        recall(w, RECALL_SOFT, UINT64_MAX);
-        recall_poll(&w->store);
-        while (recall_work(&w->store, w->now_nsec, TIMEOUT, 100) == RECALL_MORE)
-                ;
-        assert_true(w->store.moving.n_transfers > 0);
-        wait_arrive(b, 1, UINT64_MAX);
-        wait_begin(b, 1, LEASE_REASON_POOL_FULL);
-        recall_poll(&w->store);
-        while (recall_work(&w->store, w->now_nsec, TIMEOUT, 100) == RECALL_MORE)
-                ;
-        tiers_check(w);
-        expect(w, 0, 0);
-        assert_true(wait_end(b));
-        go_on(w);
-        assert_int_equal(w->ns->device.n_sets, 0);
-        expect(w, 0, 0);
-        member_free(other);
 }
 
 FULL_SCENE(test_late, 4)

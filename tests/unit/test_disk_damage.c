@@ -2,7 +2,6 @@
  * is hit is a miss, and counted; all else is there. */
 #include <errno.h>
 #include <fcntl.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
@@ -118,20 +117,6 @@ TEST(test_page)
         }
 }
 
-TEST(test_index)
-{
-        for (unsigned i = 0; i < 20; i++) {
-                unsigned n = random_below(N_PAGES);
-                uint64_t entry =
-                        chunk_at(at[n] >> 32) + (uint32_t)at[n] * sizeof(struct disk_entry);
-                struct disk_stats s =
-                        damage(entry + random_below(sizeof(struct disk_entry)), 0, N_PAGES - 1);
-
-                assert_int_equal(s.n_damaged, 1);
-                assert_int_equal(s.n_bad, 0);
-        }
-}
-
 TEST(test_tables)
 {
         uint64_t used = at[20] >> 32;
@@ -160,23 +145,6 @@ TEST(test_super)
         }
         /* Bytes after the superblock have no meaning. */
         (void)damage(sizeof(struct disk_super) + random_below(3000), 0, N_PAGES);
-}
-
-/* An entry in another's place, and a chunk in another's: neither is one. */
-TEST(test_misplaced)
-{
-        char *image = malloc(TEST_BYTES);
-
-        memcpy(image, whole, TEST_BYTES);
-        memcpy(image + chunk_at(0) + 3 * sizeof(struct disk_entry), whole + chunk_at(0),
-                sizeof(struct disk_entry));
-        memcpy(image + chunk_at(1), whole + chunk_at(2), TEST_CHUNK);
-        write_file(image);
-        free(image);
-        bench_expect(&b, 0);
-        assert_int_equal(count_good(), N_PAGES - 1 - 7);
-        assert_int_equal(bench_stats(&b).n_damaged, 1 + 7);
-        bench_close(&b);
 }
 
 /* Anything anywhere. */

@@ -80,17 +80,6 @@ SCENE(test_together)
         assert_true(event_log_due(c) == UINT64_MAX);
 }
 
-/* An event that isn't added up is visible at once, after the events that led to it. */
-SCENE(test_alone)
-{
-        evict(c, SEC, "a", "b");
-        note(c, SEC, EVENT_RESIZED, "b");
-        note(c, SEC, EVENT_RESIZED, "b");
-        assert_int_equal(c->last, 3);
-        assert_int_equal(event_log_next(c, &all, 0)->kind, EVENT_EVICTED);
-        assert_int_equal(event_log_next(c, &all, 1)->kind, EVENT_RESIZED);
-}
-
 /* The oldest go, and the numbers say how many. */
 SCENE(test_overflow)
 {

@@ -49,29 +49,6 @@ static void fill(struct batch *b)
         batch_cleared(b);
 }
 
-TEST(test_bytes)
-{
-        uint8_t *data;
-        void *memory;
-        struct batch b;
-        size_t len;
-
-        batch_init(&b, -1);
-        fill(&b);
-        assert_int_equal(b.n_events, 3);
-        assert_int_equal(batch_end(&b, 1.5, &memory, &data, &len), 0);
-        assert_int_equal(len, sizeof(expected) - 1);
-        assert_memory_equal(data, expected, len);
-        free(memory);
-
-        /* The batch is empty again: a heartbeat. */
-        assert_int_equal(batch_end(&b, 0, &memory, &data, &len), 0);
-        assert_int_equal(len, 12);
-        assert_memory_equal(data, "\x93\xcb\0\0\0\0\0\0\0\0\x90\0", 12);
-        free(memory);
-        batch_deinit(&b);
-}
-
 /* [0, [BlockStored([hash, 7], None, [1, 2, 3, 4], 2, None, "GPU", "l", extra_keys=[["l", "s"],
  * ["l"]], group_idx=3, kv_cache_spec_kind="full_attention") with cache_salt "s"], 0] */
 TEST(test_names)

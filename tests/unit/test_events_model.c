@@ -356,23 +356,6 @@ static void assert_right(struct scene *s)
 
 /* ---- tests ----------------------------------------------------------------------------------- */
 
-SCENE(test_a_page)
-{
-        store(s, 0, NONE, KVL_TIER_DEVICE);
-        assert_int_equal(s->router.n_events, 1);
-        assert_int_equal(s->router.n, PAGE_BLOCKS);
-        store(s, 0, NONE, KVL_TIER_DEVICE); /* nothing new */
-        assert_int_equal(s->router.n_events, 1);
-        move_page(s, 0, KVL_TIER_DISK);
-        assert_int_equal(s->router.n_events, 3);
-        assert_right(s);
-        remove_page(s, 0);
-        remove_page(s, 0);
-        assert_int_equal(s->router.n_events, 4);
-        assert_int_equal(model_bytes(s->model), 0);
-        assert_right(s);
-}
-
 /* Pages behind one without token ids aren't told until it has some. */
 SCENE(test_late_ids)
 {
@@ -401,21 +384,6 @@ SCENE(test_common_blocks)
         assert_int_equal(ask(&s->router, (uint32_t[]){1001, 1001, 1001, 1001}, 1).up_to[0], 1);
         remove_page(s, 2 + N_DIFFERENT);
         assert_right(s);
-        assert_int_equal(model_bytes(s->model), 0);
-}
-
-/* No honest client does that: pages that are their own ancestors. */
-SCENE(test_circles)
-{
-        uint8_t key[KVL_KEY_BYTES];
-
-        assert_int_equal(try_store(s, 0, 0, KVL_TIER_DEVICE, true), 0);
-        assert_int_equal(try_store(s, 1, 2, KVL_TIER_DEVICE, true), 0);
-        assert_int_equal(try_store(s, 2, 3, KVL_TIER_DEVICE, true), 0);
-        assert_int_equal(try_store(s, 3, 1, KVL_TIER_DEVICE, true), 0);
-        assert_int_equal(s->router.n_events, 0);
-        for (int i = 0; i < 4; i++)
-                model_remove(s->model, key_of(i, key));
         assert_int_equal(model_bytes(s->model), 0);
 }
 
@@ -457,20 +425,6 @@ SCENE(test_names)
         assert_int_equal(store_named(s, 6, NONE, "e", NULL), 0);
         assert_string_equal(s->router.names, "e/");
         assert_int_equal(s->router.n, 10 * PAGE_BLOCKS);
-}
-
-SCENE(test_names_no_memory)
-{
-        alloc_fail_each(n)
-        {
-                bool is_stored = store_named(s, 0, NONE, "a", "b") == 0;
-                uint8_t key[KVL_KEY_BYTES];
-
-                assert_true(is_stored || alloc_fail_happened());
-                assert_int_equal(s->router.n > 0, is_stored);
-                model_remove(s->model, key_of(0, key));
-                assert_int_equal(model_bytes(s->model), 0);
-        }
 }
 
 SCENE(test_no_memory)

@@ -81,33 +81,6 @@ static void assert_last(const struct teller *t, uint64_t n, const char *reason, 
 
 /* ---- reached or not -------------------------------------------------------------------------- */
 
-TEST(test_why)
-{
-        static const struct {
-                int error;
-                const char *detail;
-        } rows[] = {
-                {0, "of 2 nodes none answers"},
-                {-ECONNREFUSED, "of 2 nodes none answers: Connection refused"},
-                {-EACCES, "of 2 nodes none answers: kvleased isn't let in (user, secret_file)"},
-                {-EKEYREJECTED, "of 2 nodes none answers: the certificate isn't believed (tls_ca, "
-                                "tls_host)"},
-        };
-        struct teller t;
-
-        for (size_t i = 0; i < ARRAY_SIZE(rows); i++) {
-                struct remote_summary why = lost;
-
-                why.last_error = rows[i].error;
-                teller_start(&t);
-                see(&t, &why, 1 * SEC);
-                see(&t, &why, 4 * SEC);
-                assert_last(&t, 1, "unreachable", 1);
-                assert_string_equal(last_event(&t)->detail, rows[i].detail);
-                teller_end(&t);
-        }
-}
-
 TEST(test_lost_and_regained)
 {
         struct remote_summary nameless = {.state = REMOTE_UNREACHED};
@@ -138,46 +111,6 @@ TEST(test_lost_and_regained)
         assert_string_equal(last_event(&t)->detail,
                 "none of its addresses is known: can the names be resolved?");
         teller_end(&t);
-}
-
-/* An outage that ends before it is due isn't reported. */
-SCENE(test_short_outage)
-{
-        for (uint64_t sec = 1; sec < 600; sec += 4) {
-                see(t, &lost, sec * SEC);
-                see(t, &lost, (sec + 2) * SEC);
-                see(t, &reached, (sec + 3) * SEC);
-        }
-        assert_int_equal(n_events(t), 0);
-}
-
-/* One that comes and goes all the time fills nothing, all times are counted, and what was told last
- * is the truth a minute later. */
-TEST(test_flapping)
-{
-        uint64_t n, now = 1;
-        struct teller t;
-
-        for (int ends_lost = 0; ends_lost < 2; ends_lost++) {
-                teller_start(&t);
-                for (unsigned i = 0; i < 360; i++) { /* an hour */
-                        see(&t, &lost, now += SEC);
-                        see(&t, &lost, now += 4 * SEC);
-                        see(&t, &reached, now += 5 * SEC);
-                }
-                /* In an hour: each of the two once a minute, and those before the first minute. */
-                assert_in_range(n_events(&t), 60, 122);
-                see(&t, ends_lost ? &lost : &reached, now += SEC);
-                see(&t, ends_lost ? &lost : &reached, now += MINUTE);
-                see(&t, ends_lost ? &lost : &reached, now += MINUTE);
-                assert_string_equal(
-                        last_event(&t)->reason, ends_lost ? "unreachable" : "reachable again");
-                see(&t, ends_lost ? &lost : &reached, now += 10 * MINUTE);
-                n = n_events(&t);
-                see(&t, ends_lost ? &lost : &reached, now += 10 * MINUTE);
-                assert_int_equal(n_events(&t), n);
-                teller_end(&t);
-        }
 }
 
 /* ---- nodes ----------------------------------------------------------------------------------- */

@@ -6,8 +6,6 @@
 #include "tests/unit/test-random.h"
 #include "tests/unit/test-support.h"
 
-#define SCENE_TREE(fn, ...) TEST_ON(fn, struct tree, tree, tree_init, tree_deinit, ##__VA_ARGS__)
-
 #define SECOND UINT64_C(1000000000)
 
 /* Nodes 0..N - 1 are of the device, N..2 * N - 1 of the tier below. */
@@ -167,46 +165,6 @@ static bool has_text(const struct cache *c, uint32_t first, uint32_t n)
         return true;
 }
 
-/* The oldest text is expected: all others go before it, and what comes after its middle does. */
-TEST(test_is_kept)
-{
-        for (size_t i = 0; i < ARRAY_SIZE(all_ops); i++) {
-                struct cache c;
-
-                cache_init(&c, all_ops[i]);
-                insert_text(&c, 0, 8, NODE_NONE);
-                insert_text(&c, 10, 20, NODE_NONE);
-                assert_int_equal(expect_until(&c, 5, c.now + 30 * SECOND, 100), 6);
-                assert_int_equal(expect_count_pages(c.expect), 6);
-                assert_int_equal(drop_unexpected(&c), 22);
-                assert_true(has_text(&c, 0, 6));
-                assert_int_equal(c.counters.received, 1);
-                cache_deinit(&c);
-        }
-}
-
-/* Where nothing else can go it goes, from its end, and the rest stays expected. */
-TEST(test_yields)
-{
-        for (size_t i = 0; i < ARRAY_SIZE(all_ops); i++) {
-                struct cache c;
-
-                cache_init(&c, all_ops[i]);
-                insert_text(&c, 0, 8, NODE_NONE);
-                expect_text(&c, 7, 100);
-                assert_int_equal(next_victim(&c, 0, EVICT_DROP), NODE_NONE);
-                for (uint32_t node = 8; node-- > 0;) {
-                        assert_true(expect_yield(c.expect, 0, EVICT_DROP));
-                        assert_int_equal(next_victim(&c, 0, EVICT_DROP), node);
-                        drop(&c, node);
-                        assert_int_equal(expect_count_pages(c.expect), node);
-                }
-                assert_false(expect_yield(c.expect, 0, EVICT_DROP));
-                assert_int_equal(c.counters.dropped, 1);
-                cache_deinit(&c);
-        }
-}
-
 /* A reader keeps its page: the next one yields, the last first, and none is asked twice. */
 SCENE(test_yields_nothing_that_is_read, &evict_pgi)
 {
@@ -339,32 +297,6 @@ SCENE(test_most, &evict_lru)
         assert_true(has_text(c, 0, EXPECT_MOST));
 }
 
-/* A text that has more pages than one walk goes through isn't expected. */
-SCENE_TREE(test_too_long)
-{
-        struct expect_counters counters = {0};
-        uint64_t n_pages[TREE_TIERS] = {UINT32_MAX};
-        struct expect *e;
-        void *lru;
-        uint32_t n = EVICT_WALK_PAGES + 1;
-
-        assert_int_equal(tree_reserve(tree, n), 0);
-        assert_int_equal(evict_lru.new(&(struct evict_params){.tree = tree}, &lru), 0);
-        assert_int_equal(evict_lru.reserve(lru, n), 0);
-        for (uint32_t i = 0; i < n; i++)
-                tree_insert(tree, i, i > 0 ? i - 1 : NODE_NONE);
-        e = expect_new(&evict_lru, lru, tree, NULL, n, &counters);
-        assert_int_equal(expect_add(e, n - 1, n, 9, n_pages, 1), n);
-        assert_int_equal(counters.dropped, 1);
-        assert_int_equal(expect_count_pages(e), 0);
-        assert_int_equal(expect_add(e, n - 2, n - 1, 9, n_pages, 1), n - 1);
-        assert_int_equal(expect_count_pages(e), n - 1);
-        assert_int_equal(expect_add(e, n - 1, n, 9, n_pages, 1), 1);
-        assert_int_equal(expect_count_pages(e), n);
-        expect_free(e);
-        evict_lru.free(lru);
-}
-
 /* In each tier it is kept where it lies, also after it went there or came from there. */
 TEST(test_tiers)
 {
@@ -422,34 +354,6 @@ TEST(test_deep_texts)
                 assert_true(c.counters.fulfilled > 0);
                 cache_deinit(&c);
         }
-}
-
-/* The cost of a touch doesn't grow with the text, whether that text or another one is expected. */
-SCENE_TREE(test_touch_is_short)
-{
-        const uint32_t n = EVICT_WALK_PAGES;
-        uint64_t n_pages[TREE_TIERS] = {UINT32_MAX};
-        struct expect_counters counters = {0};
-        struct ancestors ancestors = {0};
-        struct expect *e;
-        void *lru;
-
-        assert_int_equal(tree_reserve(tree, n), 0);
-        assert_int_equal(evict_lru.new(&(struct evict_params){.tree = tree}, &lru), 0);
-        assert_int_equal(evict_lru.reserve(lru, n), 0);
-        for (uint32_t i = 0; i < n; i++) {
-                tree_insert(tree, i, i > 0 ? i - 1 : NODE_NONE);
-                ancestors_insert(&ancestors, tree, i, i + 1);
-        }
-        e = expect_new(&evict_lru, lru, tree, &ancestors, n, &counters);
-        assert_non_null(e);
-        assert_int_equal(expect_touched(e, n - 1, n), 0);
-        expect_add(e, 9, 10, 9, n_pages, 1);
-        assert_in_range(expect_touched(e, n - 1, n), 1, n / 32);
-        assert_int_equal(counters.fulfilled, 1);
-        expect_free(e);
-        evict_lru.free(lru);
-        ancestors_deinit(&ancestors);
 }
 
 static uint32_t random_node(const struct cache *c)

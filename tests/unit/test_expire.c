@@ -177,18 +177,6 @@ TEST(test_unused)
         end(&w);
 }
 
-/* The namespace's setting takes precedence over the tenant's. */
-SCENE(test_of_namespace, 1000, 0)
-{
-        w->a->ns->catalog.expiry.after_nsec = 10 * SEC;
-        store_set_now(&w->f.store, 1000 * SEC);
-        cache_chain(w->a, 0, 4);
-        assert_int_equal(expire_nsec(w->a->ns), 10 * SEC);
-        for (uint64_t now = 1000; now <= 1011; now++)
-                pass(w, now);
-        assert_int_equal(n_cached(w), 0);
-}
-
 /* ---- free_ahead ----------------------------------------------------------------------------- */
 
 #define MSEC NSEC_PER_MSEC

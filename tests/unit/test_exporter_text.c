@@ -12,43 +12,9 @@
 
 #define SCENE(fn, ...) TEST_ON(fn, struct text, t, text_init, text_deinit, ##__VA_ARGS__)
 
-static void one_label(struct text *t, const char *value)
-{
-        struct text_labels labels = {{{"name", value}}, 1};
-
-        text_family(t, "thing", TEXT_GAUGE, "A thing.");
-        text_sample(t, &labels, 1);
-}
-
 #define HEAD "# HELP kvlease_thing A thing.\n# TYPE kvlease_thing gauge\n"
 
-static void assert_label(const char *value, const char *expected)
-{
-        _cleanup_free_ char *line = NULL;
-        struct text t;
-
-        text_init(&t, TEXT_PROMETHEUS);
-        one_label(&t, value);
-        assert_true(asprintf(&line, HEAD "kvlease_thing{name=\"%s\"} 1\n", expected) > 0);
-        assert_string_equal(t.data, line);
-        text_deinit(&t);
-}
-
 #define UNKNOWN "\xef\xbf\xbd"
-
-/* Overlong, a surrogate, beyond Unicode, cut short, a byte that begins nothing. */
-TEST(test_broken_utf8)
-{
-        assert_label("\xc0\x80", UNKNOWN UNKNOWN);
-        assert_label("\xe0\x80\x80x", UNKNOWN UNKNOWN UNKNOWN "x");
-        assert_label("\xed\xa0\x80", UNKNOWN UNKNOWN UNKNOWN);
-        assert_label("\xf4\x90\x80\x80", UNKNOWN UNKNOWN UNKNOWN UNKNOWN);
-        assert_label("\xf0\x80\x80\x80", UNKNOWN UNKNOWN UNKNOWN UNKNOWN);
-        assert_label("\xf5", UNKNOWN);
-        assert_label("x\xe2\x82", "x" UNKNOWN UNKNOWN);
-        assert_label("\xc3\"", UNKNOWN "\\\"");
-        assert_label("\xf0\x9f\x98", UNKNOWN UNKNOWN UNKNOWN);
-}
 
 static void assert_number(double value, const char *expected)
 {

@@ -64,23 +64,6 @@ static int end(struct tiers *w, struct filler *f)
         return r;
 }
 
-TEST_BARE(test_filled_where_it_lies)
-{
-        struct filler f;
-        struct tiers w;
-        uint32_t page;
-
-        start(&w);
-        assert_true(fill_is_possible(w.ns));
-        page = begin(&w, &f);
-        write_planes(&f);
-        assert_int_equal(end(&w, &f), 0);
-        assert_int_equal(ns_page(w.ns, page)->state, PAGE_GRANTED);
-        assert_true(tier_is_filled(&w, page, KEY));
-        assert_int_equal(f.n_stopped, 0);
-        tiers_end(&w);
-}
-
 /* A page that is given back isn't free, nor its set unbound, before all writes to it have ended. */
 TEST_BARE(test_given_back_meanwhile)
 {
@@ -100,27 +83,6 @@ TEST_BARE(test_given_back_meanwhile)
         assert_int_equal(end(&w, &f), -ECANCELED);
         assert_true(!ns_page(w.ns, page) || ns_page(w.ns, page)->state == PAGE_FREE);
         assert_int_equal(fill_count_moving(w.ns), 0);
-        tiers_end(&w);
-}
-
-/* Two at once: each page is its own fill's. */
-TEST_BARE(test_two)
-{
-        struct filler first, second;
-        struct tiers w;
-        uint32_t page, other;
-
-        start(&w);
-        page = begin(&w, &first);
-        other = begin(&w, &second);
-        assert_int_equal(free_pages(w.attach, &page, 1, NULL), 0);
-        assert_true(fill_has_moving(w.ns, page));
-        assert_false(fill_has_moving(w.ns, other));
-        write_planes(&second);
-        assert_int_equal(end(&w, &second), 0);
-        assert_true(tier_is_filled(&w, other, KEY));
-        assert_int_equal(ns_page(w.ns, page)->state, PAGE_MOVING);
-        assert_int_equal(end(&w, &first), -ECANCELED);
         tiers_end(&w);
 }
 

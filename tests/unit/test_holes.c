@@ -1,6 +1,5 @@
 /* Unmapped ranges of an arena of host memory. */
 #include <errno.h>
-#include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
@@ -95,45 +94,6 @@ struct reader {
         const volatile uint8_t *base;
         atomic_bool stop;
 };
-
-/* Reads all the time, holes and what comes and goes there. */
-static void *read_on(void *data)
-{
-        struct reader *reader = data;
-        uint64_t sum = 0;
-
-        while (!atomic_load(&reader->stop))
-                for (size_t i = 0; i < 2 * STEP; i += 4096)
-                        sum += reader->base[i];
-        return (void *)(uintptr_t)sum;
-}
-
-/* A reader that met a moment without anything would end the test by SIGSEGV. */
-TEST(test_holes_are_always_there)
-{
-        const struct arena_backing backing = {
-                .reads_zeros = true, .null_bytes = 4096, .null_stride_bytes = 2 * STEP};
-        struct device *d = open_host();
-        struct extent *e = create(d);
-        struct reader reader = {0};
-        uint8_t *base;
-        struct device_arena *a = reserve_backed(d, 2 * STEP, &backing, &base);
-        pthread_t thread;
-        void *sum;
-
-        reader.base = base;
-        assert_int_equal(pthread_create(&thread, NULL, read_on, &reader), 0);
-        for (unsigned i = 0; i < 2000; i++) {
-                map(a, 0, e);
-                unmap(a, 0, e);
-        }
-        atomic_store(&reader.stop, true);
-        pthread_join(thread, &sum);
-        assert_null(sum);
-        d->ops->arena_release(a);
-        d->ops->extent_destroy(e, true);
-        device_close(d);
-}
 
 /* A set that can't be mapped leaves what was there. */
 TEST(test_mapping_fails)

@@ -313,30 +313,6 @@ TEST(test_extents_are_sealed)
         device_close(d);
 }
 
-/* Nothing is left behind, which the count of descriptors around each test would show. */
-TEST(test_out_of_memory)
-{
-        alloc_fail_each(n)
-        {
-                struct device_arena *a = NULL;
-                struct extent *e = NULL;
-                struct device *d = NULL;
-                int r = device_open("host", NULL, &d, why);
-
-                if (r == 0)
-                        r = d->ops->extent_create(d, STEP, &e);
-                if (r == 0)
-                        r = d->ops->arena_reserve(d, STEP, 0, &a);
-                assert_int_equal(r, alloc_fail_happened() ? -ENOMEM : 0);
-                assert_true(r == 0 ? a != NULL : a == NULL);
-                if (a)
-                        d->ops->arena_release(a);
-                if (e)
-                        d->ops->extent_destroy(e, true);
-                device_close(d);
-        }
-}
-
 /* ---- where its memory is taken from ---------------------------------------------------------- */
 
 #define HUGE_PAGES "/sys/kernel/mm/transparent_hugepage/shmem_enabled"

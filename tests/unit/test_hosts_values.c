@@ -81,42 +81,6 @@ TEST(test_least_frequently_used_goes)
 /* Against a list that is searched. */
 #define N_KEYS 40
 
-TEST(test_random)
-{
-        random_start(__func__);
-        for (int round = 0; round < 50; round++) {
-                uint32_t capacity = 1 + random_below(N_KEYS);
-                uint64_t expiry = random_below(3) == 0 ? 1 + random_below(100) : 0;
-                struct values *v = new_values(VALUES_LRU, N_KEYS, capacity, expiry);
-                uint64_t used[N_KEYS] = {0}, put_at[N_KEYS] = {0}, now = 1;
-                bool is_there[N_KEYS] = {0};
-
-                for (int i = 0; i < 400; i++, now++) {
-                        uint32_t key = random_below(N_KEYS), n = 0, oldest = UINT32_MAX;
-
-                        for (uint32_t k = 0; k < N_KEYS; k++) {
-                                if (expiry > 0 && now - put_at[k] >= expiry)
-                                        is_there[k] = false;
-                                assert_int_equal(values_has(v, k, now), is_there[k]);
-                                n += is_there[k];
-                                if (is_there[k] && (oldest == UINT32_MAX || used[k] < used[oldest]))
-                                        oldest = k;
-                        }
-                        if (is_there[key]) {
-                                assert_true(values_use(v, key, now));
-                        } else {
-                                if (n == capacity)
-                                        is_there[oldest] = false;
-                                put(v, key, now);
-                                is_there[key] = true;
-                                put_at[key] = now;
-                        }
-                        used[key] = now;
-                }
-                values_free(v);
-        }
-}
-
 /* Any values are used, any number of times. */
 TEST(test_random_frequencies)
 {

@@ -142,20 +142,6 @@ SCENE(test_settles)
         keeping_wait(&w->server); /* nothing to wait for */
 }
 
-/* However much is added meanwhile, what was said before goes as soon as it may. */
-TEST(test_no_starvation)
-{
-        struct client *c;
-        struct world w;
-
-        c = begin_held(&w);
-        add(&w, 2); /* waits for the second barrier, which doesn't pass */
-        release_barrier();
-        expect(&w, c, "LEASE:0 ");
-        assert_true(keeping_ticket(&w.server) > 0);
-        end(&w);
-}
-
 /* A service manager that never answers doesn't stop the daemon for good. */
 TEST(test_late_manager)
 {
@@ -175,20 +161,6 @@ TEST(test_late_manager)
         add(&w, 2);
         AWAIT(&w, !uv_is_active((uv_handle_t *)&w.server.keeping.patience));
         assert_int_equal(keeping_ticket(&w.server), 0);
-        end(&w);
-}
-
-/* A peer that leaves while its reply waits takes nothing with it. */
-TEST(test_peer_goes_while_held)
-{
-        struct client *c;
-        struct world w;
-
-        c = begin_held(&w);
-        hang_up(c);
-        AWAIT(&w, !peer_of(&w, c));
-        fake_notify_set_deaf(&notify, false);
-        AWAIT(&w, keeping_ticket(&w.server) == 0);
         end(&w);
 }
 

@@ -126,23 +126,6 @@ SCENE(test_share_of_mapped, 2, 2)
         assert_int_equal(cache_below(l->b, 0), 0);
 }
 
-/* Pages are preallocated on the device alone. */
-SCENE(test_stock, 4, 4)
-{
-        struct extent_set *set;
-
-        assert_int_equal(set_bind_in(l->a->ns, TIER_DEVICE, NULL, &set, NULL), 0);
-        assert_int_equal(set_bind_in(l->a->ns, TIER_DEVICE, NULL, &set, NULL), 0);
-        assert_int_equal(set_bind_in(l->a->ns, TIER_HOST, NULL, &set, NULL), 0);
-        l->a->ns->reclaim.prealloc.n_to_keep = 2 * SET_PAGES;
-        idle_sets_drain(&l->w.f.store);
-        assert_int_equal(l->a->ns->device.n_sets, 2);
-        assert_int_equal(l->a->ns->tiers[TIER_HOST].n_sets, 0);
-        l->a->ns->reclaim.prealloc.n_to_keep = 0;
-        idle_sets_add_all(l->a->ns);
-        idle_sets_drain(&l->w.f.store);
-}
-
 /* A tenant's limit that is lowered under what it has cached: how much goes at once, what goes when,
  * and what others see meanwhile. */
 

@@ -5,6 +5,8 @@
 #include "daemon/core/cache/history.h"
 #include "daemon/core/cache/nsset.h"
 #include "daemon/core/cache/pages.h"
+#include "daemon/core/clients/announce.h"
+#include "daemon/core/clients/attach.h"
 #include "daemon/core/clients/grants.h"
 #include "daemon/core/clients/member.h"
 #include "daemon/core/core.h"
@@ -13,6 +15,7 @@
 #include "daemon/core/life/open.h"
 #include "daemon/core/memory/tasks.h"
 #include "daemon/core/reclaim/reclaim.h"
+#include "daemon/core/requests/invalidate.h"
 #include "tests/unit/alloc-fail.h"
 #include "tests/unit/core-fixture.h"
 
@@ -112,30 +115,6 @@ static uint32_t page_of(const struct attach *a, unsigned number)
 }
 
 /* ---- members --------------------------------------------------------------------------------- */
-
-SCENE(test_who_is_in)
-{
-        struct attach *a, *b;
-        struct member *other;
-
-        assert_int_equal(w->set->n_members, RANKS);
-        assert_int_equal(w->set->size, RANKS);
-        assert_int_equal(open_rank(w->m, "more", "model", RANKS, &a, &w->f.d), -EINVAL);
-        assert_non_null(strstr(w->f.d.text, "its 3 namespaces already"));
-        assert_null(ns_find(w->f.a, "more"));
-        assert_int_equal(open_rank(w->m, "more", "model", 4, &a, &w->f.d), -EINVAL);
-        assert_non_null(strstr(w->f.d.text, "set_size"));
-        assert_int_equal(open_rank(w->m, "more", "another", 1, &a, &w->f.d), -EINVAL);
-        assert_non_null(strstr(w->f.d.text, "2 to 64"));
-        assert_int_equal(open_rank(w->m, "more", "another", 65, &a, &w->f.d), -EINVAL);
-        assert_int_equal(open_rank(w->m, "more", "../x", 2, &a, &w->f.d), -EINVAL);
-        assert_int_equal(open_rank(w->m, "more", "another", 64, &a, &w->f.d), 0);
-        /* A name is the tenant's own. */
-        other = join(w->f.b);
-        assert_int_equal(open_rank(other, "rank0", "model", 2, &b, &w->f.d), 0);
-        assert_ptr_not_equal(b->ns->catalog.set, w->set);
-        assert_int_not_equal(b->ns->catalog.set->id, w->set->id);
-}
 
 /* The first attachment sets the options. */
 SCENE(test_opened_again)
@@ -340,42 +319,6 @@ SCENE(test_incomplete_and_held)
         work(w);
         expect_hits(w, 0, 2, "000");
         assert_int_equal(w->set->n_dropped, 2);
-}
-
-/* A namespace is invalidated: by the sweep its keys are incomplete, and not before. */
-SCENE(test_one_is_invalidated)
-{
-        uint64_t n;
-
-        cache_in(w, RANKS, 0, 6);
-        assert_int_equal(ns_invalidate(w->ranks[1]->ns, CAUSE_NAMESPACE, &n), 0);
-        fixture_check(&w->f);
-        cache_chain(w->ranks[1], 0, 2); /* before the sweep has come by */
-        fixture_check(&w->f);
-        work(w);
-        expect_hits(w, 0, 6, "626");
-        assert_int_equal(w->set->n_complete, 2);
-        assert_int_equal(w->set->n_incomplete, 4);
-        pass_time(w, NSSET_GRACE_NSEC);
-        work(w);
-        expect_hits(w, 0, 6, "222");
-}
-
-/* Pinned ones, too: they are detached by the sweep. */
-SCENE(test_invalidated_and_pinned)
-{
-        uint32_t pages[2];
-        uint64_t n;
-
-        cache_chain(w->ranks[0], 0, 2);
-        cache_chain(w->ranks[2], 0, 2);
-        publish_chain(w->ranks[1], 0, 2, pages);
-        assert_int_equal(w->set->n_complete, 2);
-        assert_int_equal(ns_invalidate(w->ranks[1]->ns, CAUSE_NAMESPACE, &n), 0);
-        work(w);
-        assert_int_equal(w->set->n_complete, 0);
-        assert_int_equal(w->set->n_incomplete, 2);
-        assert_int_equal(release_pages(w->ranks[1], pages, 2, 3, NULL), 0);
 }
 
 /* ---- the checker ---------------------------------------------------------------------------- */

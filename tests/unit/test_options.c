@@ -20,21 +20,6 @@ static const struct option *get(enum option_section s, const char *key)
         return o;
 }
 
-TEST(test_rows_are_sound)
-{
-        for (size_t i = 0; i < n_options; i++) {
-                const struct option *o = &options[i];
-                char allowed[OPTION_VALUE_MAX];
-
-                assert_ptr_equal(option_find(o->section, o->key), o);
-                assert_true(o->min <= o->max);
-                assert_true(strlen(o->help) > 20);
-                assert_int_equal(o->help[strlen(o->help) - 1], '.');
-                assert_true(strlen(option_allowed(o, allowed)) > 1);
-                assert_int_equal(!o->choices, o->type != OPTION_ENUM);
-        }
-}
-
 TEST(test_evict_names_are_policies)
 {
         size_t n = 0;
@@ -212,49 +197,6 @@ TEST(test_refusals)
         memset(long_path, '/', sizeof(long_path));
         long_path[sizeof(long_path) - 1] = '\0';
         refused(SECTION_DAEMON, "state_dir", long_path, "too long");
-}
-
-TEST(test_id_lists)
-{
-        struct tenant_config t;
-        char many[4 * ID_LIST_MAX + 8] = "";
-
-        tenant_config_init(&t, "a");
-        assert_int_equal(
-                option_set(get(SECTION_TENANT, "uids"), &t, "root, 7", err, sizeof(err)), 0);
-        assert_int_equal(t.access.uids.n, 2);
-        assert_true(id_list_has(&t.access.uids, 0) && id_list_has(&t.access.uids, 7));
-        assert_false(id_list_has(&t.access.uids, 1));
-        assert_string_equal(t.access.uids.text, "root, 7");
-        for (unsigned i = 0; i <= ID_LIST_MAX; i++)
-                strcat(many, "1 ");
-        assert_int_equal(
-                option_set(get(SECTION_TENANT, "uids"), &t, many, err, sizeof(err)), -EINVAL);
-        assert_int_equal(t.access.uids.n, 2);
-        assert_int_equal(option_set(get(SECTION_TENANT, "uids"), &t, "", err, sizeof(err)), 0);
-        assert_int_equal(t.access.uids.n, 0);
-}
-
-TEST(test_words)
-{
-        struct tenant_config t;
-
-        tenant_config_init(&t, "a");
-        assert_int_equal(
-                option_set(get(SECTION_TENANT, "limit"), &t, "1.5GiB", err, sizeof(err)), 0);
-        assert_true(t.limit_bytes == UINT64_C(3) << 29);
-        assert_int_equal(option_set(get(SECTION_TENANT, "limit"), &t, "none", err, sizeof(err)), 0);
-        assert_true(t.limit_bytes == TENANT_LIMIT_NONE);
-}
-
-TEST(test_nearest)
-{
-        assert_string_equal(option_nearest(SECTION_DAEMON, "max_client"), "max_clients");
-        assert_string_equal(option_nearest(SECTION_DAEMON, "runtimedir"), "runtime_dir");
-        assert_string_equal(option_nearest(SECTION_TENANT, "wieght"), "weight");
-        assert_null(option_nearest(SECTION_DAEMON, "something_else"));
-        assert_null(option_nearest(SECTION_DAEMON,
-                "a_key_that_is_much_longer_than_any_key_of_the_table_could_ever_be"));
 }
 
 /* Each has a bit of its own in its section's masks, however many rows all sections have. */

@@ -140,61 +140,6 @@ TEST(test_in_order)
         pipe_close(&p);
 }
 
-/* A frame queued whole keeps its descriptors; one queued in part has given them away. */
-SCENE(test_descriptors_once)
-{
-        static uint8_t large[FRAME_MAX_SIZE], buf[2 * FRAME_MAX_SIZE];
-        unsigned n_fds, total = 0;
-        int before, fd = open_null(), later;
-        size_t got = 0, n;
-
-        before = fd_count_open();
-        assert_int_equal(outqueue_send(&p->q, p->ours, large, sizeof(large), &fd, 1), 0);
-        assert_false(outqueue_is_empty(&p->q));        /* larger than the buffer: its rest waits */
-        assert_int_equal(fd_count_open(), before - 1); /* in the socket, not here */
-        later = open_null();
-        assert_int_equal(send_frame(p, 2, &later, 1), 0);
-        assert_int_equal(fd_count_open(), before); /* still ours */
-        do {
-                n = take(p, buf, sizeof(buf), &n_fds);
-                got += n;
-                total += n_fds;
-                assert_int_equal(outqueue_flush(&p->q, p->ours, 0), 0);
-        } while (n > 0);
-        assert_int_equal(got, sizeof(large) + LEN);
-        assert_int_equal(total, 2);
-}
-
-/* Without a reader the limit is reached, and refused frames leak no descriptor. */
-SCENE(test_limit)
-{
-        unsigned n = 0;
-        int r = 0, before, fd;
-
-        for (; r == 0 && n < 10000; n++)
-                r = send_frame(p, n, NULL, 0);
-        assert_int_equal(r, -ENOBUFS);
-        assert_true(p->q.bytes <= OUTQUEUE_MAX_BYTES);
-        assert_true(p->q.bytes > OUTQUEUE_MAX_BYTES - 2 * LEN);
-        before = fd_count_open();
-        fd = open_null();
-        assert_int_equal(send_frame(p, n, &fd, 1), -ENOBUFS);
-        assert_int_equal(fd_count_open(), before);
-}
-
-/* Small frames cost what keeping them costs, not their bytes alone. */
-SCENE(test_small_frames_are_bounded)
-{
-        uint8_t byte = 0;
-        unsigned n = 0;
-
-        while (outqueue_is_empty(&p->q))
-                assert_int_equal(send_frame(p, 0, NULL, 0), 0);
-        while (n < OUTQUEUE_MAX_BYTES && outqueue_send(&p->q, p->ours, &byte, 1, NULL, 0) == 0)
-                n++;
-        assert_true(n < OUTQUEUE_MAX_BYTES / 16);
-}
-
 #define SMALL 100 /* several fit the smallest buffer */
 
 /* Frames that wait for a ticket are sent with it, and block later ones. */
@@ -230,22 +175,6 @@ SCENE(test_tickets)
         assert_int_equal(outqueue_flush(&p->q, p->ours, UINT64_MAX), 0);
         assert_int_equal(take(p, buf, sizeof(buf), &n_fds), SMALL);
         assert_true(outqueue_is_empty(&p->q));
-}
-
-SCENE(test_broken_socket)
-{
-        int fd, before;
-
-        for (unsigned i = 0; i < 30; i++)
-                assert_int_equal(send_frame(p, i, NULL, 0), 0);
-        p->theirs = fd_close(p->theirs);
-        assert_int_equal(outqueue_flush(&p->q, p->ours, 0), -EPIPE);
-        outqueue_clear(&p->q);
-        outqueue_clear(&p->q);
-        before = fd_count_open();
-        fd = open_null();
-        assert_int_equal(send_frame(p, 0, &fd, 1), -EPIPE);
-        assert_int_equal(fd_count_open(), before);
 }
 
 TEST(test_out_of_memory)

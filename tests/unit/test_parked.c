@@ -301,21 +301,6 @@ static struct client *park_with_memory(struct world *w)
         return c;
 }
 
-/* The client keeps its mapped sets, and waits for nothing. */
-SCENE(test_muted_while_parked, "60s", 4)
-{
-        struct client *c;
-
-        c = park_with_memory(w);
-        peer_violation(peer_of(w, c), "test");
-        AWAIT(w, !is_parked(w, c));
-        assert_true(peer_of(w, c)->muted);
-        world_check(w);
-        fake_device_unblock(&w->device);
-        AWAIT(w, w->server.store.memory.n_extents == 1);
-        assert_string_equal(c->replies, "");
-}
-
 TEST(test_hang_up_with_memory)
 {
         struct client *c;

@@ -188,33 +188,6 @@ TEST(test_two_graces)
         end(&w);
 }
 
-static void expect_no_grace(struct world *w, struct client *c)
-{
-        kill_client(c);
-        AWAIT(w, !peer_of(w, c) || peer_of(w, c)->state == PEER_LINGERING);
-        assert_null(peer_of(w, c));
-        AWAIT(w, w->device.n_extents == 0);
-        assert_int_equal(uv_is_active((uv_handle_t *)&w->server.peers.grace_timer), 0);
-}
-
-TEST(test_no_grace)
-{
-        struct world w;
-        struct client *c;
-
-        /* The client maps nothing. */
-        start(&w, true, "");
-        c = connect_child(&w, NULL);
-        lease(&w, c, 2);
-        expect_no_grace(&w, c);
-        end(&w);
-        /* A device where the process' end is the end. */
-        start(&w, false, "");
-        c = connect_worker(&w, NULL);
-        expect_no_grace(&w, c);
-        end(&w);
-}
-
 /* ---- recall --------------------------------------------------------------------------------- */
 
 static void free_all(struct world *w, struct client *c)

@@ -117,19 +117,6 @@ PGI_SCENE(test_a_request_uses_a_page_once, 0)
         assert_int_equal(look(c, 1).n_events, before + 6);
 }
 
-/* A text comes again after 20 s, and its request runs for 1,000 s: what is learnt is the 20. */
-PGI_SCENE(test_what_is_above_is_used_when_it_was_found, 0)
-{
-        ask(c, IDS(1, 2, 3, 4, 5, 6, 7, 8), PAGE_TOKENS);
-        for (int i = 0; i < 300; i++) {
-                c->now += 20 * SECOND;
-                ops->touch(c->pgi, node_of(c, 8), ++c->request, c->now);
-                c->now += 1000 * SECOND;
-                end(c);
-        }
-        assert_true(ops->chance(c->pgi, node_of(c, 1), 30 * SECOND, c->now) > 0.75);
-}
-
 /* The page has moved meanwhile, and belongs to another text than the published one. */
 PGI_SCENE(test_what_is_above_is_found_again, 0)
 {

@@ -203,14 +203,3 @@ SCENE(test_leaves_the_last, 2)
         make_all(s);
         store_top_up(&s->f.store, s->pool, s->now_msec * MSEC);
 }
-
-/* A few leases now and then, and a device that makes sets at once: nothing is kept. */
-CORE_SCENE(test_no_stream, 8, 8, 8)
-{
-        struct attach *a = enter(f->a, "n");
-        uint32_t pages[SET_PAGES];
-
-        assert_int_equal(lease_pages(a, SET_PAGES, MSEC, pages, NULL), 0);
-        assert_false(prealloc_work(&f->store, 2 * MSEC));
-        assert_int_equal(a->ns->device.n_sets, 1);
-}

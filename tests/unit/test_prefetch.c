@@ -26,18 +26,6 @@ static uint64_t run_for(struct prefetch *p, unsigned percent, unsigned seconds, 
         return now;
 }
 
-TEST(test_less_than_half_goes_off)
-{
-        struct prefetch p;
-        uint64_t now;
-
-        random_start(__func__);
-        prefetch_init(&p, PREFETCH_STREAM);
-        now = run_for(&p, 100, 9, 0);
-        run_for(&p, 30, 2000, now);
-        assert_true(p.n_wasted < 9000); /* unbounded it would be 350,000 */
-}
-
 /* On after a pause when traffic changes, and the pauses are short again. */
 TEST(test_change_of_phase)
 {

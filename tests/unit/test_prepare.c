@@ -206,25 +206,6 @@ SLOW_SCENE(test_magazine_is_topped_up, PATIENT_MSEC, 16, 16)
         assert_int_equal(a->ns->device.n_preparing + a->ns->device.n_sets, 0);
 }
 
-SLOW_SCENE(test_magazine_leaves_what_a_lease_waits_for, PATIENT_MSEC, 16, 16)
-{
-        uint32_t pages[2 * SET_PAGES];
-        struct attach *a = enter(s->f.a, "x");
-        struct attach *b = enter(s->f.a, "x");
-
-        assert_int_equal(attach_share(b, NULL), 0);
-        assert_int_equal(lease(s, a, 2 * SET_PAGES, pages), -EINPROGRESS);
-        while (a->ns->device.n_preparing > 0)
-                reap(s);
-        assert_true(magazine_refill(b, 4, 1));
-        assert_int_equal(b->magazine->n_pages, 0);
-        assert_int_equal(lease(s, a, 2 * SET_PAGES, pages), 0);
-        while (a->ns->device.n_preparing > 0)
-                reap(s);
-        settle(s);
-        assert_true(b->magazine->n_pages >= 4);
-}
-
 /* Sets that exceed a limit that was lowered while they were made aren't kept. */
 SLOW_SCENE(test_limit_lowered_while_preparing, PATIENT_MSEC, 8, 4)
 {
@@ -330,47 +311,6 @@ SLOW_SCENE(test_made_for_who_waited, PATIENT_MSEC, 1, 4)
 }
 
 /* daemon/core on a device behind a queue: sets that can't be made, or never come. */
-
-SLOW_SCENE(test_device_without_memory, PATIENT_MSEC, 4, 4)
-{
-        uint32_t pages[SET_PAGES];
-        struct attach *a = enter(s->f.a, "x");
-
-        fake_device_fail(&s->f.device, "create", 1, -ENOMEM);
-        assert_int_equal(lease(s, a, 1, pages), -EINPROGRESS);
-        reap(s);
-        assert_int_equal(s->pool->account.charged_bytes, 0);
-        assert_int_equal(lease(s, a, 1, pages), KVL_STATUS_FULL);
-        expect_said(s, "device slow has no memory");
-        expect_said(s, "other processes");
-        expect_said(s, "create fails by order");
-        settle(s);
-        assert_int_equal(s->f.store.counters.leases_refused, 1);
-        assert_string_equal(s->pool->why, "create fails by order");
-        /* Told once; the next one tries again. */
-        fake_device_fail(&s->f.device, "create", 1, 0);
-        assert_int_equal(lease(s, a, 1, pages), -EINPROGRESS);
-        reap(s);
-        assert_int_equal(lease(s, a, 1, pages), 0);
-}
-
-/* Pages that the device can't provide come from the namespace's own cache. */
-SLOW_SCENE(test_failure_is_met_by_eviction, PATIENT_MSEC, 4, 4)
-{
-        uint32_t pages[SET_PAGES];
-        struct attach *a = enter(s->f.a, "x");
-
-        assert_int_equal(lease(s, a, SET_PAGES, pages), -EINPROGRESS);
-        reap(s);
-        cache_chain(a, 0, SET_PAGES);
-        settle(s);
-        fake_device_fail(&s->f.device, "create", 1, -ENOMEM);
-        assert_int_equal(lease(s, a, 4, pages), -EINPROGRESS);
-        assert_int_equal(count_hits(a, 0, SET_PAGES), SET_PAGES);
-        reap(s);
-        assert_int_equal(lease(s, a, 4, pages), 0);
-        assert_int_equal(count_hits(a, 0, SET_PAGES), 4);
-}
 
 /* A lease that may be degraded gets the sets that were made; the failed one isn't tried again. */
 SLOW_SCENE(test_degrade_meets_a_failure, PATIENT_MSEC, 4, 4)

@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <poll.h>
-#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 #include <fcntl.h>
@@ -35,32 +34,6 @@ QUEUE_SCENE(test_callbacks_run_in_reap_alone, PATIENT_MSEC, false, false)
         destroy(t, &made, 1);
         create(t, 1, &other);
         destroy(t, &other, 1);
-}
-
-TEST(test_create_is_all_or_nothing)
-{
-        static const char *const calls[] = {"create", "export"};
-
-        for (size_t i = 0; i < ARRAY_SIZE(calls); i++) {
-                struct outcome o = {0}, made = {0};
-                char why[64];
-                struct test t;
-
-                start(&t, PATIENT_MSEC, true, false);
-                fake_device_fail(&t.device, calls[i], 3, -ENOMEM);
-                submit(&t, JOB_CREATE, 4, &o);
-                reap_until(&t, &o);
-                assert_int_equal(o.result, -ENOMEM);
-                snprintf(why, sizeof(why), "%s fails by order", calls[i]);
-                assert_string_equal(o.why, why);
-                assert_int_equal(fake_device_count(&t.device), 0);
-                assert_false(queue_is_broken(t.queue));
-                fake_device_fail(&t.device, calls[i], 1, 0);
-                create(&t, 4, &made);
-                assert_string_equal(made.why, "");
-                destroy(&t, &made, 4);
-                end(&t);
-        }
 }
 
 TEST(test_late_job_is_over_at_its_deadline)
@@ -238,21 +211,6 @@ TEST(test_late_batch)
         end(&t);
 }
 
-QUEUE_SCENE(test_failed_batch, PATIENT_MSEC, false, true)
-{
-        struct outcome a = {0}, out = {0};
-        char host[16];
-
-        create(t, 1, &a);
-        fake_device_fail(&t->device, "poll", 1, -ENXIO);
-        submit_copy(t, JOB_COPY_OUT, a.extents[0].extent, host, &out);
-        reap_until(t, &out);
-        assert_int_equal(out.result, -ENXIO);
-        assert_string_equal(out.why, "poll fails by order");
-        assert_true(queue_is_broken(t->queue));
-        destroy(t, &a, 1);
-}
-
 /* ---- registrations of host memory ------------------------------------------------------------ */
 
 static void submit_host(struct test *t, enum job_kind kind, void *host, struct outcome *o)
@@ -292,38 +250,6 @@ static void submit_within(struct test *t, struct extent *to, struct extent *from
         job->copies[2] = (struct device_copy){.extent = to, .offset = 0, .len = 16};
         job->copies[3] = (struct device_copy){.extent = from, .offset = 1000};
         queue_submit(t->queue, job);
-}
-
-/* In order with the rest: a source that is destroyed after is there still. */
-QUEUE_SCENE(test_copies_within, PATIENT_MSEC, false, true)
-{
-        struct outcome a = {0}, b = {0}, copied = {0}, gone = {0};
-        struct extent *to, *from;
-
-        create(t, 1, &a);
-        create(t, 1, &b);
-        to = a.extents[0].extent;
-        from = b.extents[0].extent;
-        for (unsigned i = 0; i < EXTENT_BYTES; i++)
-                fake_bytes(from)[i] = (uint8_t)(i * 7);
-        fake_device_take_log(&t->device, t->log);
-        fake_device_block(&t->device, "copy");
-        submit_within(t, to, from, &copied);
-        submit_destroy(t, &b, 1, &gone);
-        fake_device_wait_inside(&t->device);
-        assert_int_equal(fake_device_count(&t->device), 2);
-        fake_device_unblock(&t->device);
-        reap_until(t, &gone);
-        expect_log(t, "copy copy destroy ");
-        assert_int_equal(copied.n, 1);
-        assert_int_equal(copied.result, 0);
-        for (unsigned i = 0; i < EXTENT_BYTES; i++) {
-                unsigned at = i < 16 ? 1000 + i : i + 256;
-                bool is_copied = i < 16 || (i >= 256 && i < 384);
-
-                assert_int_equal(fake_bytes(to)[i], is_copied ? (uint8_t)(at * 7) : 0);
-        }
-        destroy(t, &a, 1);
 }
 
 TEST(test_late_copy_within)
@@ -717,55 +643,6 @@ TEST(test_no_canary)
         assert_true(check_canary(&t, fd, CANARY_VALUE) < 0);
         assert_true(queue_close(t.queue));
         fd_close(fd);
-}
-
-/* Nothing is kept without it; the next one tries again. */
-TEST(test_canary_fails)
-{
-        static const struct {
-                const char *call;
-                unsigned n, fail_at;
-                const char *log;
-        } cases[] = {
-                /* The extent's own calls come first. */
-                {"create", 2, 0, "create export create destroy "},
-                {"write", 1, 0, "create export create write let-go destroy "},
-                {"export", 2, 0, "create export create write write export let-go destroy "},
-                {NULL, 0, 1, "create export create write write export let-go destroy "},
-        };
-
-        for (size_t i = 0; i < ARRAY_SIZE(cases); i++) {
-                struct parker p = {.fail_at = cases[i].fail_at};
-                struct outcome made = {0}, again = {0};
-                struct job *job;
-                struct test t;
-
-                start_parking(&t, &p, true);
-                queue_set_canary(t.queue, 0, &canary);
-                if (cases[i].call)
-                        fake_device_fail(&t.device, cases[i].call, cases[i].n, -EIO);
-                job = new_job(JOB_CREATE, 1, &made);
-                job->extents[0].number = 7;
-                queue_submit(t.queue, job);
-                reap_until(&t, &made);
-                assert_int_equal(made.result, cases[i].call ? -EIO : -EMFILE);
-                assert_int_equal(p.n_parked, 0);
-                expect_log(&t, cases[i].log);
-                if (cases[i].call)
-                        fake_device_fail(&t.device, cases[i].call, 1, 0);
-                p.fail_at = 0;
-                job = new_job(JOB_CREATE, 1, &again);
-                job->extents[0].number = 7;
-                queue_submit(t.queue, job);
-                reap_until(&t, &again);
-                assert_int_equal(again.result, 0);
-                assert_int_equal(p.parked[0], 3);
-                assert_int_equal(p.parked[1], 7);
-                destroy(&t, &again, 1);
-                assert_int_equal(fake_device_count(&t.device), 0);
-                fd_close(p.canary_fd);
-                end(&t);
-        }
 }
 
 /* Late in the canary: the extent goes, and isn't kept. */

@@ -167,41 +167,6 @@ static void let_go(struct held *h)
         fd_close(h->fault_fd);
 }
 
-/* ---- what it does ---------------------------------------------------------------------------- */
-
-TEST(test_punch)
-{
-        struct scene s;
-        struct mark m = {0};
-        int fd = make_file();
-
-        start(&s, NULL);
-        assert_true(reaper_pid(s.reaper) > 0);
-        assert_true(blocks_of(fd) > 0);
-        punch(&s, fd, TENANT, &m);
-        wait_for(&s, 1);
-        assert_int_equal(m.result, 0);
-        assert_int_equal(blocks_of(fd), 0);
-        assert_string_equal(s.said, "");
-        reaper_stop(s.reaper);
-        fd_close(fd);
-}
-
-TEST(test_punch_that_fails)
-{
-        struct scene s;
-        struct mark m = {.scene = &s};
-        int pair[2];
-
-        start(&s, NULL);
-        assert_int_equal(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, pair), 0);
-        reaper_submit(s.reaper, REAP_PUNCH, TENANT, pair[0], BYTES, on_done, &m);
-        wait_for(&s, 1);
-        assert_true(m.result < 0 && m.result != -ECANCELED);
-        fd_close(pair[1]);
-        reaper_stop(s.reaper);
-}
-
 /* ---- many ------------------------------------------------------------------------------------ */
 
 /* More than its socket holds in either direction, which is a few messages. Nothing is lost, though

@@ -17,28 +17,6 @@ static void map_all(struct attach *a)
                 assert_int_equal(attach_map_set(a, set->index, 0, 1, &handle, NULL), 1);
 }
 
-/* An empty tenant whose limit is below one set of the layout: what it holds isn't the reason. */
-CORE_SCENE(test_limit_below_a_set, 8, 1, 8)
-{
-        struct ns_layout layout = test_layout();
-        struct member *m;
-        struct attach *a;
-        uint32_t page;
-
-        m = join(f->a);
-        layout.plane_page_bytes = 192;
-        layout.n_planes = 4;
-        assert_int_equal(attach_open(m, "x", &layout, "", false, &a, NULL), 0);
-        assert_true(a->ns->geometry.set_bytes > SET_BYTES);
-        assert_int_equal(lease_pages(a, 1, 1, &page, &f->d), KVL_STATUS_QUOTA);
-        assert_non_null(
-                strstr(f->d.text, "1 page of namespace x takes 3 KiB (1 extent set of 3 KiB"));
-        assert_non_null(strstr(f->d.text, "more than the limit of 1 KiB of tenant a"));
-        assert_non_null(strstr(f->d.text, "tenants set a limit=3KiB"));
-        /* No extent makes sets of this layout smaller. */
-        assert_null(strstr(f->d.text, "extent ="));
-}
-
 /* ---- clients that share memory --------------------------------------------------------------- */
 
 /* Opens the namespace with a segment. */

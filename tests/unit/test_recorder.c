@@ -249,31 +249,6 @@ TEST(test_idle)
         end(&b);
 }
 
-/* Compaction moves unheld pages: a request's pages are found at their new places. */
-SCENE(test_moved)
-{
-        uint8_t key[KEY_BYTES] = {2}; /* of page 1 of text 0 */
-        uint64_t n_pages;
-        uint32_t page;
-        struct trace t;
-
-        turn_on(b, 0, 0);
-        publish(b, 1, 0, 2, TOKENS);
-        page = ns_find_page(b->a->ns, key);
-        assert_int_equal(invalidate_key(b->a, key, &n_pages, NULL), 0);
-        publish(b, 0, 50, 1, TOKENS); /* takes its place */
-        publish(b, 0, 0, 2, TOKENS);
-        assert_int_not_equal(ns_find_page(b->a->ns, key), page);
-        end_request(b, 1);
-        flush(b);
-        assert_int_equal(recorder(b)->n_lost, 0);
-        read_back(b->path, &t);
-        assert_int_equal(t.sim.n_requests, 1);
-        assert_int_equal(t.sim.requests[0].input_tokens, 2 * TOKENS);
-        trace_free(&t);
-        recorder_stop(&b->w.server);
-}
-
 static unsigned count_files(struct bench *b, unsigned *ret_first)
 {
         char path[160];

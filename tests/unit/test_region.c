@@ -202,34 +202,6 @@ static void end_raised(struct raised *s)
 
 #define SCENE(fn, ...) TEST_ON(fn, struct raised, s, raise_over_mapped, end_raised, ##__VA_ARGS__)
 
-SCENE(test_raised_over_safe_clients, true)
-{
-        uint32_t pages[SET_PAGES];
-        enum lease_reason reason;
-
-        assert_int_equal(share_of(&s->w, s->w.f.b)->recalled_bytes, 2 * SET_BYTES);
-        assert_int_equal(work(&s->w), RECALL_SOON);
-        assert_int_equal(s->w.n_told, 0); /* softly: something is held */
-        assert_int_equal(ask(&s->w, s->a, 1, pages, &reason), KVL_STATUS_FULL);
-        assert_int_equal(reason, LEASE_REASON_POOL_FULL);
-        assert_non_null(strstr(s->w.f.d.text, "others still have the rest"));
-        assert_int_equal(share_of(&s->w, s->w.f.b)->recalled_bytes, 2 * SET_BYTES); /* no more */
-        /* Neither granted to b nor found. */
-        assert_int_equal(count_hits(s->b, 300, SET_PAGES - 1), 0);
-        for (unsigned i = 0; i < 4; i++)
-                give_back(&s->w, s->b, &s->pages[i], 1);
-        work(&s->w);
-        assert_int_equal(s->w.n_told, 2);
-        assert_true(s->w.told[0].idle && s->w.told[1].idle);
-        assert_int_equal(s->w.told[0].timeout_nsec, TIMEOUT);
-        keep_safe_point(&s->w);
-        assert_int_equal(region_missing(pool_of(&s->w)), 0);
-        assert_int_equal(share_of(&s->w, s->w.f.b)->recalled_bytes, 0);
-        assert_int_equal(ask(&s->w, s->a, SET_PAGES, pages, NULL), 0);
-        assert_int_equal(ask(&s->w, s->a, SET_PAGES, pages, NULL), 0);
-        assert_int_equal(s->w.f.b->account.charged_bytes, 2 * SET_BYTES);
-}
-
 /* Softly for a second, then with a deadline, then it is quarantined and another one is asked for.
  */
 SCENE(test_soft_recalls_are_pressed, true)

@@ -216,23 +216,6 @@ TEST(test_told_again)
         assert_int_equal(c->recall_set, 0);
         end(s);
 }
-/* The recall begins while the client reports its mapped sets: that set isn't allowed any more. */
-TEST(test_told_when_resumed)
-{
-        struct scene *s = start("[tenant a]\n");
-        struct client *c = connect_worker(s, getpid());
-        struct identity i = break_off(s, c);
-        uint32_t sets[] = {0};
-
-        c = resume(s, getpid(), &i, NULL, 0);
-        recall_sets(attach_of(s, c)->ns->tenant, NULL, UINT64_MAX, 0);
-        for (unsigned n = 0; n < 20; n++) /* the work on recalls has its turns meanwhile */
-                assert_int_equal(resume_ns(s, c, sets, 1), 0);
-        assert_int_equal(c->n_recalls, 0);
-        assert_int_equal(resumed(s, c), 0);
-        AWAIT(&s->w, c->n_recalls == 1);
-        end(s);
-}
 
 /* ---- refused clients ------------------------------------------------------------------------- */
 
@@ -270,19 +253,6 @@ TEST(test_forged)
         refuse(s, "a", getpid(), old, WIRE_LOST, "token");
         assert_int_equal(s->w.server.store.n_members, 1);
         kill_process(other);
-        end(s);
-}
-
-TEST(test_after_bye)
-{
-        struct scene *s = start("[tenant a]\n");
-        struct client *c = connect_worker(s, getpid());
-        Kvlease__V1__ByeRequest bye = KVLEASE__V1__BYE_REQUEST__INIT;
-        struct identity i = identity_of(s, c);
-
-        assert_int_equal(ask(&s->w, c, MSG_BYE, &bye.base), 0);
-        refuse(s, "a", getpid(), i, WIRE_LOST, "no client");
-        assert_int_equal(fake_keep_count(&s->keep, KEEP_PROCESS), 0);
         end(s);
 }
 
@@ -365,33 +335,6 @@ TEST(test_challenge)
 }
 
 /* ---- mates ---------------------------------------------------------------------------------- */
-
-/* A client that was away hears once of a member that left meanwhile. */
-TEST(test_mate_left)
-{
-        pid_t other = start_process();
-        struct scene *s = start("[tenant a]\n");
-        struct client *c = connect_worker(s, getpid());
-        struct client *mate = connect_client(&s->w, other, c);
-        struct identity i;
-
-        assert_int_equal(s->w.server.store.n_members, 2);
-        i = break_off(s, c);
-        kill_process(other);
-        AWAIT(&s->w, s->w.server.store.n_members == 1);
-        assert_null(peer_of(&s->w, mate));
-        c = resume(s, getpid(), &i, NULL, 0);
-        assert_int_equal(c->n_left, 0);
-        assert_int_equal(resume_ns(s, c, (uint32_t[]){0}, 1), 0);
-        assert_int_equal(resumed(s, c), 0);
-        AWAIT(&s->w, c->n_left == 1);
-        i = break_off(s, c);
-        c = resume(s, getpid(), &i, NULL, 0);
-        assert_int_equal(resumed(s, c), 0);
-        assert_int_equal(lease(s, c, 1), 0); /* what was sent before it was read */
-        assert_int_equal(c->n_left, 0);
-        end(s);
-}
 
 int main(void)
 {

@@ -97,23 +97,6 @@ SCENE(test_degraded, 2)
         assert_int_equal(ask(w, 6, 2, LEASE_RUN), KVL_STATUS_QUOTA);
 }
 
-/* Where the free pages are none, a set is bound for it; and goes again where it was for nothing. */
-SCENE(test_set_for_it, 3)
-{
-        fragment(w, 2 * SET_PAGES,
-                ".x.x.x.x"
-                ".x.x.x..");
-        assert_int_equal(ask(w, 4, 4, LEASE_RUN), 0);
-        assert_run(w, 2 * SET_PAGES - 2, 4);
-        give_back(w, w->pages, 4);
-        assert_int_equal(w->a->ns->device.n_sets, 2);
-        /* Two sets aren't admitted: none is bound. */
-        assert_int_equal(ask(w, SET_PAGES + 1, 1, LEASE_RUN), KVL_STATUS_FULL);
-        assert_int_equal(w->a->ns->device.n_sets, 2);
-        assert_int_equal(ask(w, SET_PAGES, 1, LEASE_RUN), 0);
-        assert_run(w, 2 * SET_PAGES - 2, SET_PAGES);
-}
-
 SCENE(test_preferred, 3)
 {
         static const uint32_t longest[] = {1, 2, 3, 4, 8, 9, 10, 11, 14, 15};

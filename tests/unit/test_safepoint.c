@@ -1,6 +1,5 @@
 /* Memory of a GPU: how it is mapped and copied, and how it goes back at safe points. Most tests run
  * in shared memory and over the socket alone. */
-#include <poll.h>
 #include <sys/mman.h>
 
 #include "client/lib/calls/op.h"
@@ -365,56 +364,5 @@ TEST_BOTH(test_forgotten)
         kvl_ns_close(w.ns);
         assert_int_equal(w.conn->n_recalled, 0);
         assert_int_equal(kvl_safepoint(w.conn, STREAM), 0);
-        close_world(&w);
-}
-
-/* ---- a set unmapped while its second half is on the way ------------------------------------- */
-
-static void on_mapped(struct kvl_ns *ns, int code, const uint32_t *pages, uint32_t n_pages,
-        uint64_t n_tokens, void *data)
-{
-        *(int *)data = code;
-}
-
-static void wait_for(struct kvl_conn *conn, const int *code)
-{
-        for (int i = 0; *code == 1000; i++) {
-                struct pollfd p = {.fd = kvl_fd(conn), .events = POLLIN};
-
-                assert_true(i < 20000);
-                poll(&p, 1, 1);
-                kvl_dispatch(conn);
-        }
-}
-
-TEST_BOTH(test_map_is_under_way)
-{
-        const uint32_t n_planes = FRAME_MAX_FDS + 4;
-        int code = 1000;
-        struct world w;
-
-        open_world(state, &w, script_vmm, n_planes);
-        order_recall(&w, 0, true);
-        assert_int_equal(kvl_lease_start(w.ns, 0, 1, on_mapped, &code), 0);
-        for (int i = 0; fake_gpu.n_mapped < FRAME_MAX_FDS; i++) {
-                struct pollfd p = {.fd = kvl_fd(w.conn), .events = POLLIN};
-
-                assert_true(i < 20000);
-                poll(&p, 1, 1);
-                conn_lock(w.conn->conn);
-                conn_receive(w.conn->conn);
-                conn_unlock(w.conn->conn);
-        }
-        assert_int_equal(fake_gpu.n_mapped, FRAME_MAX_FDS);
-        assert_int_equal(kvl_safepoint(w.conn, STREAM), 1);
-        wait_for(w.conn, &code);
-        assert_int_equal(code, 0);
-        /* Plane by plane where it belongs. */
-        for (uint32_t plane = 0; plane < n_planes; plane++) {
-                uint8_t mark[2];
-
-                assert_int_equal(kvl_page_read(w.ns, 0, plane, 0, mark, 2), 0);
-                assert_true(mark[0] == 1 && mark[1] == plane);
-        }
         close_world(&w);
 }

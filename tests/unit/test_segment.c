@@ -718,27 +718,6 @@ TEST(test_mount_readers)
         segment_room_close(&room);
 }
 
-TEST(test_attempts_are_sound)
-{
-        struct segment_room room;
-
-        if (!room_mounts(&room))
-                return;
-        for (size_t i = 0; i < ARRAY_SIZE(attempts); i++) {
-                struct segment s;
-                int r;
-
-                if (!attempts[i].control)
-                        continue;
-                assert_int_equal(segment_new(&room, "control", BYTES, &s), 0);
-                r = run_in_child(&attempts[i], s.fd, PROT_READ | PROT_WRITE, geteuid());
-                if (r != 0 && r != SKIPPED)
-                        fail_msg("%s: %s", attempts[i].name, strerror(r));
-                segment_free(&s);
-        }
-        segment_room_close(&room);
-}
-
 /* A memfd keeps other uids out, and its own not. */
 TEST(test_memfd_readers)
 {

@@ -79,43 +79,6 @@ CORE_SCENE(test_long_text, 128, 128, 0)
         }
 }
 
-CORE_SCENE(test_eviction_moves_the_end, 8, 4, 4)
-{
-        struct attach *a = enter(f->a, "x");
-        uint32_t s, other, third;
-
-        s = open_session(a, "s");
-        other = open_session(a, "other");
-        third = open_session(a, "third");
-        append(a, s, ROOT, 0, 4);
-        append(a, other, ROOT, 0, 4);
-        append(a, third, ROOT, 0, 3);
-        evict(a, 3); /* two meet one */
-        fixture_check(f);
-        expect_pages(a, s, "0@0 1@1 2@2");
-        expect_tokens(a, s, 4, 1);
-        expect_tokens(a, other, 4, 1);
-        expect_tokens(a, third, 3, 0);
-        append(a, third, 2, 23, 1);
-        evict(a, 23); /* one meets two */
-        fixture_check(f);
-        expect_tokens(a, third, 4, 1);
-        evict(a, 2);
-        evict(a, 1);
-        fixture_check(f);
-        expect_pages(a, other, "0@0");
-        expect_tokens(a, third, 4, 3);
-        evict(a, 0);
-        fixture_check(f);
-        expect_pages(a, s, "");
-        expect_tokens(a, s, 4, 4);
-        /* The session grows again when its lost pages are computed again. */
-        append(a, s, ROOT, 0, 2);
-        expect_pages(a, s, "0@0 1@1");
-        expect_tokens(a, s, 2, 0);
-        expect_tokens(a, other, 4, 4);
-}
-
 /* Pages that can't be found, of another text than that of the session: it doesn't end in its old
  * one. */
 CORE_SCENE(test_lost_pages_of_another_text, 8, 4, 4)
@@ -325,33 +288,6 @@ CORE_SCENE(test_expire_next, 8, 4, 4)
         /* Open again: nothing to wait for. */
         t = open_session(a, "t");
         assert_int_equal(sessions_expire(a->ns, 15 * SEC, UINT32_MAX), UINT64_MAX);
-}
-
-CORE_SCENE(test_purge, 8, 4, 4)
-{
-        struct session_purge p;
-        struct attach *a = enter(f->a, "x");
-        uint32_t one;
-
-        one = open_session(a, "one");
-        append(a, one, ROOT, 0, 2);
-        (void)open_session(a, "two");
-        (void)open_session(a, "three");
-        session_purge_init(&p, f->a, 9 * SEC, 9 * SEC);
-        assert_false(session_purge_begin(&p));
-        assert_int_equal(p.n_sessions, 0);
-        session_purge_init(&p, f->a, SEC, 9 * SEC);
-        session_purge_id(&p, a->ns, (const uint8_t *)"nobody", 6);
-        assert_int_equal(p.n_sessions, 0);
-        session_purge_id(&p, a->ns, (const uint8_t *)"one", 3);
-        assert_int_equal(p.n_sessions, 1);
-        assert_null(session_of(a, one, NULL));
-        assert_int_equal(count_hits(a, 0, 2), 0);
-        fixture_check(f);
-        session_purge_init(&p, f->a, 0, 9 * SEC);
-        assert_false(session_purge_begin(&p));
-        assert_int_equal(p.n_sessions, 2);
-        assert_int_equal(sessions_count(a->ns), 0);
 }
 
 #define MANY  40

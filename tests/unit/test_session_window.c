@@ -54,34 +54,6 @@ static uint32_t truncated(
 
 #define SESSION_WINDOW_SCENE(fn, ...) TEST_ON(fn, struct bench, w, begin, end, ##__VA_ARGS__)
 
-SESSION_WINDOW_SCENE(test_truncate, 8, 4, 4)
-{
-        uint32_t s;
-
-        s = open_session(w->a, "s");
-        append(w->a, s, ROOT, 0, 8);
-        truncate_pages(w->a, s, 1, 2, 5);
-        fixture_check(&w->f);
-        expect_pages(w->a, s, "0@0 6@6 7@7");
-        expect_tokens(w->a, s, 8, 0);
-        assert_true(info_of(w->a, s).is_truncated);
-        /* By key there is the head alone; what is between has gone, what is after it is the
-         * session's. */
-        assert_int_equal(count_hits(w->a, 0, 8), 1);
-        assert_int_equal(w->ns->device.n_pages[PAGE_SEALED], 1);
-        assert_int_equal(w->ns->device.n_pages[PAGE_DETACHED], 2);
-        assert_int_equal(w->ns->catalog.watched.n, 0);
-        /* Other clients that open it find it. */
-        attach_close(w->a);
-        w->a = open_ns(w->m, "x");
-        assert_int_equal(attach_share(w->a, NULL), 0);
-        s = open_session(w->a, "s");
-        expect_pages(w->a, s, "0@0 6@6 7@7");
-        assert_int_equal(session_close(w->a, s, true, 1, NULL), 0);
-        assert_int_equal(
-                w->ns->device.n_pages[PAGE_SEALED] + w->ns->device.n_pages[PAGE_DETACHED], 0);
-}
-
 SESSION_WINDOW_SCENE(test_ranges, 8, 4, 4)
 {
         struct detail d;
@@ -128,45 +100,6 @@ SESSION_WINDOW_SCENE(test_ranges, 8, 4, 4)
         expect_pages(w->a, s, "20@0 21@1 22@2");
         expect_tokens(w->a, s, 3, 0);
         assert_false(info_of(w->a, s).is_truncated || is_cached(w->a, 23));
-}
-
-SESSION_WINDOW_SCENE(test_published_to, 8, 8, 4)
-{
-        uint32_t s, t, pages[2];
-
-        s = truncated(w, "s", 0, 6, 2);
-        append(w->a, s, 5, 6, 2);
-        expect_pages(w->a, s, "0@0 1@1 4@4 5@5 6@6 7@7");
-        expect_tokens(w->a, s, 8, 0);
-        assert_int_equal(w->f.store.counters.unindexed, 0);
-        /* Not where its key says that it belongs: another text with the same keys is another. */
-        assert_false(is_cached(w->a, 6));
-        t = open_session(w->a, "t");
-        append(w->a, t, ROOT, 0, 8);
-        assert_int_equal(w->ns->counters.duplicates, 2);
-        expect_pages(w->a, t, "0@0 1@1 2@2 3@3 4@4 5@5 6@6 7@7");
-        append(w->a, s, 7, 2, 1); /* nor is what is cached of any use to it */
-        assert_int_equal(w->ns->counters.duplicates, 2);
-        expect_pages(w->a, s, "0@0 1@1 4@4 5@5 6@6 7@7 2@8");
-        fixture_check(&w->f);
-        /* Its pages continue nothing else. */
-        append(w->a, s, 2, 40, 1);
-        assert_int_equal(
-                publish_tail(w->a, 0, 40, 41, 1, PAGE_TOKENS, pages), KVL_STATUS_NO_PARENT);
-        assert_int_equal(
-                publish_tail(w->a, t, 40, 41, 1, PAGE_TOKENS, pages), KVL_STATUS_NO_PARENT);
-        /* An earlier one of its own is gone back to, a partial last page is left behind. */
-        append(w->a, s, 6, 50, 1);
-        expect_pages(w->a, s, "0@0 1@1 4@4 5@5 6@6 50@7");
-        assert_int_equal(publish_tail(w->a, s, 50, 51, 1, 3, pages), 0);
-        assert_int_equal(release_pages(w->a, pages, 1, 1, NULL), 0);
-        assert_int_equal(info_of(w->a, s).n_tokens, 8 * PAGE_TOKENS + 3);
-        append(w->a, s, 50, 52, 1);
-        expect_pages(w->a, s, "0@0 1@1 4@4 5@5 6@6 50@7 52@8");
-        /* From its head on, it is computed anew. */
-        append(w->a, s, 1, 60, 1);
-        expect_pages(w->a, s, "0@0 1@1 60@4");
-        expect_tokens(w->a, s, 5, 0);
 }
 
 static int publish_one_shared(
@@ -265,61 +198,6 @@ SESSION_WINDOW_SCENE(test_windows_are_bounded, 8, 4, 4)
 /* How windows of sessions that were truncated go: they give way to leases, leave sets that are
  * taken back, and end with what invalidates or expires them; and sets with windows are not
  * compacted. */
-
-SESSION_WINDOW_SCENE(test_lost_window, 8, 4, 4)
-{
-        uint32_t s;
-
-        s = truncated(w, "s", 0, 8, 2);
-        assert_true(sessions_give_way(w->ns, true));
-        idle_sets_drain(&w->f.store);
-        assert_false(sessions_give_way(w->ns, true));
-        fixture_check(&w->f);
-        assert_int_equal(w->ns->device.n_pages[PAGE_DETACHED], 0);
-        expect_pages(w->a, s, "0@0 1@1");
-        expect_tokens(w->a, s, 8, 2);
-        assert_true(info_of(w->a, s).is_truncated);
-        truncate_pages(w->a, s, 2, 1, 0);
-        /* Computed again, at its place. */
-        append(w->a, s, 1, 6, 2);
-        expect_pages(w->a, s, "0@0 1@1 6@6 7@7");
-        expect_tokens(w->a, s, 8, 0);
-        assert_false(is_cached(w->a, 6));
-}
-
-SESSION_WINDOW_SCENE(test_pinned_window_goes, 8, 4, 4)
-{
-        struct session_page pages[4];
-        struct attach *b = enter(w->f.a, "x");
-        uint32_t s, t, n;
-
-        assert_int_equal(attach_share(b, NULL), 0);
-        s = truncated(w, "s", 0, 6, 2);
-        t = open_session(b, "s");
-        assert_int_equal(session_pages(w->a, session_of(w->a, s, NULL),
-                                 (struct session_range){2, 1}, 1, pages, &n, NULL),
-                0);
-        assert_int_equal(session_pages(b, session_of(b, t, NULL), (struct session_range){3, 1}, 1,
-                                 pages + 1, &n, NULL),
-                0);
-        assert_int_equal(session_close(w->a, s, true, 1, NULL), 0);
-        fixture_check(&w->f);
-        assert_int_equal(w->ns->device.n_pages[PAGE_DETACHED], 2);
-        assert_int_equal(w->ns->catalog.watched.n, 1);
-        assert_int_equal(release_pages(w->a, &pages[0].page, 1, 1, NULL), 0);
-        atomic_fetch_sub(&b->share.counters[pages[1].page], 1);
-        ns_look_again(w->ns, 10);
-        idle_sets_drain(&w->f.store);
-        assert_int_equal(w->ns->device.n_pages[PAGE_DETACHED], 0);
-        /* One that is pinned while its window has it, and not when that goes. */
-        s = truncated(w, "s", 0, 6, 2);
-        assert_int_equal(session_pages(w->a, session_of(w->a, s, NULL),
-                                 (struct session_range){2, 1}, 1, pages, &n, NULL),
-                0);
-        assert_int_equal(release_pages(w->a, &pages[0].page, 1, 1, NULL), 0);
-        fixture_check(&w->f);
-        assert_int_equal(w->ns->device.n_pages[PAGE_DETACHED], 2);
-}
 
 static void compact(struct bench *w)
 {

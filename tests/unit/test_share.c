@@ -30,32 +30,6 @@ TEST(test_fair_rounding)
         check_fair(t, 3, UINT64_MAX, (uint64_t[]){UINT64_MAX / 3, UINT64_MAX / 3, UINT64_MAX / 3});
 }
 
-/* sum(min(demand, level * weight)), the level in parts of 2^40. */
-static u128 filled(const struct share_tenant *t, size_t n, u128 level)
-{
-        u128 sum = 0;
-
-        for (size_t i = 0; i < n; i++)
-                sum += MIN((u128)t[i].demand_bytes, (level * t[i].weight) >> 40);
-        return sum;
-}
-
-/* The water-filling itself: the highest level at which it isn't more than the capacity. */
-static u128 find_level(const struct share_tenant *t, size_t n, uint64_t capacity)
-{
-        u128 low = 0, high = (u128)1 << 104;
-
-        while (high - low > 1) {
-                u128 middle = low + (high - low) / 2;
-
-                if (filled(t, n, middle) <= capacity)
-                        low = middle;
-                else
-                        high = middle;
-        }
-        return low;
-}
-
 static size_t random_tenants(struct share_tenant *t)
 {
         size_t n = 1 + random_below(random_below(8) ? 8 : MAX_TENANTS);
@@ -86,44 +60,6 @@ static size_t random_tenants(struct share_tenant *t)
                 t[i].priority = random_below(4);
         }
         return n;
-}
-
-static void check_against_water(const struct share_tenant *t, size_t n, uint64_t capacity)
-{
-        u128 level = find_level(t, n, capacity), sum = 0, demands = 0;
-        uint64_t fair[MAX_TENANTS];
-        uint32_t order[MAX_TENANTS];
-
-        share_fair(t, n, capacity, fair, order);
-        for (size_t i = 0; i < n; i++) {
-                u128 ideal = MIN((u128)t[i].demand_bytes, (level * t[i].weight) >> 40);
-
-                assert_true(fair[i] <= t[i].demand_bytes);
-                assert_true((u128)fair[i] + n >= ideal && (u128)fair[i] <= ideal + n);
-                sum += fair[i];
-                demands += t[i].demand_bytes;
-        }
-        assert_true(sum == MIN(demands, (u128)capacity));
-
-        /* With less than its demand a tenant has no less per weight than others, but for rounding.
-         */
-        for (size_t i = 0; i < n; i++)
-                for (size_t k = 0; fair[i] < t[i].demand_bytes && k < n; k++)
-                        assert_true(fair[k] <= n || (u128)(fair[k] - n) * t[i].weight <=
-                                                            ((u128)fair[i] + n) * t[k].weight);
-}
-
-TEST(test_fair_random)
-{
-        struct share_tenant t[MAX_TENANTS];
-
-        random_start(__func__);
-        for (int round = 0; round < 3000; round++) {
-                size_t n = random_tenants(t);
-                uint64_t capacity = random_u64() >> random_below(64);
-
-                check_against_water(t, n, capacity);
-        }
 }
 
 /* ---- furthest over the share ----------------------------------------------------------------- */

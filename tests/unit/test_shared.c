@@ -658,23 +658,6 @@ SHARED_SCENE(test_up_a_text, 4)
         }
 }
 
-/* A victim that isn't what the last one continued. */
-SHARED_SCENE(test_another_text, 4)
-{
-        uint32_t pages[N_TEXT], others[2];
-        struct lines_ahead ahead = {0};
-
-        publish_chain(w->a, 1, N_TEXT, pages);
-        publish_chain(w->a, 100, 2, others);
-        lines_prefetch_victims(&ahead, w->ns, pages[N_TEXT - 1]);
-        lines_prefetch_victims(&ahead, w->ns, pages[N_TEXT - 2]);
-        lines_prefetch_victims(&ahead, w->ns, others[1]);
-        assert_int_equal(ahead.page, others[0]);
-        assert_int_equal(ahead.key, others[0]);
-        lines_prefetch_victims(&ahead, w->ns, pages[N_TEXT - 3]);
-        assert_int_equal(ahead.page, pages[N_TEXT - 5]);
-}
-
 /* The prefetch reads clients' submissions unchecked. */
 SHARED_SCENE(test_rubbish, 1)
 {

@@ -96,26 +96,6 @@ TEST(test_found_once_computed)
         assert_true(got.flight.cached_page_seconds == 5 * 5);
 }
 
-/* Two pages of text and one for 16 tokens of output are held from 0 s to 2 + 16 s, and there are
- * three. A request that comes after 1 s begins after 18 s, without an eviction. */
-TEST(test_waits_for_room)
-{
-        const struct sim_request r[] = {request_at(0, 0, 2, 16), request_at(1, 3, 1, 0)};
-        struct sim_result got = run_slow(r, 2, 3);
-
-        assert_int_equal(got.flight.waited_requests, 1);
-        assert_int_equal(got.flight.wait_nsec, 17 * SEC);
-        assert_int_equal(got.flight.max_running, 1);
-        assert_int_equal(got.evictions, 0);
-        assert_int_equal(got.flight.uncached_blocks, 0);
-        assert_true(got.flight.held_page_seconds == 3 * 18 + 1);
-        assert_true(got.flight.cached_page_seconds == 3 * 19);
-        /* With four pages it needn't wait; an unheld page makes room. */
-        got = run_slow(r, 2, 4);
-        assert_int_equal(got.flight.waited_requests, 0);
-        assert_int_equal(got.flight.max_running, 2);
-}
-
 /* Requests begin in their order: the third had room, and waits for the second. */
 TEST(test_waits_in_order)
 {
@@ -139,25 +119,6 @@ TEST(test_shared_pages_are_held_once)
         assert_int_equal(got.flight.waited_requests, 0);
         /* 3 pages for 18 s, and one more from 3 to 4 s. */
         assert_true(got.flight.held_page_seconds == 3 * 18 + 1);
-}
-
-TEST(test_limit_of_running)
-{
-        const struct sim_request r[] = {request_at(0, 0, 2, 16), request_at(1, 3, 1, 0)};
-        struct sim_engine engine = slow;
-        struct sim_options options;
-        struct sim_trace trace = trace_of(r, 2);
-        struct sim_result got;
-
-        engine.max_running = 1;
-        options = options_of(&evict_lru, 100, &engine);
-        got = run(&trace, &options);
-        assert_int_equal(got.flight.waited_requests, 1);
-        assert_int_equal(got.flight.wait_nsec, 17 * SEC);
-        assert_int_equal(got.flight.max_running, 1);
-        engine.max_running = 2;
-        options = options_of(&evict_lru, 100, &engine);
-        assert_int_equal(run(&trace, &options).flight.waited_requests, 0);
 }
 
 /* One that is alone begins, and what doesn't fit isn't cached. */

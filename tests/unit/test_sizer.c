@@ -352,45 +352,6 @@ TEST_WITH(test_limits, rig_start, rig_end, NULL)
         assert_int_equal(rig_hold(rig, 80, 10), SIZER_AT_MAX);
 }
 
-/* Spikes that are frequent enough to be covered stay covered. */
-TEST_WITH(test_frequent_spikes, rig_start, rig_end, NULL)
-{
-        struct rig *rig = *state;
-        unsigned n_changes = 0;
-
-        for (unsigned i = 0; i < 4000; i++) {
-                uint64_t before = rig->reserved;
-
-                rig_step(rig, i % 60 == 59 ? 300 : 100);
-                n_changes += rig->reserved != before;
-        }
-        assert_int_equal(n_changes, 2);
-        assert_true(rig->reserved >= 300 * STEP);
-}
-
-TEST_WITH(test_percentile, rig_start, rig_end, NULL)
-{
-        struct rig *rig = *state;
-        uint64_t samples[WINDOW_LEN];
-
-        for (unsigned round = 0; round < 200; round++) {
-                uint64_t exact, p99, most = 2ull << random_below(20);
-                unsigned n = 1 + random_below(WINDOW_LEN);
-
-                for (unsigned i = 0; i < n; i++) {
-                        samples[i] = (random_u64() % (most * STEP));
-                        rig->now += SAMPLE;
-                        sizer_sample(rig->sizer, &params, samples[i], rig->now);
-                }
-                exact = exact_p99(samples, n);
-                p99 = sizer_p99(rig->sizer);
-                assert_true(p99 % STEP == 0);
-                assert_true(p99 >= exact);
-                assert_true(p99 < exact + exact / 128 + STEP);
-                rig->now += 2 * WINDOW; /* all of it is forgotten */
-        }
-}
-
 int main(void)
 {
         random_start("test_sizer");

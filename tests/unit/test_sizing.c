@@ -121,27 +121,6 @@ static void queue(struct attach *a, uint32_t n)
 
 /* ---- demand --------------------------------------------------------------------------------- */
 
-SCENE(test_demand_of_grants, 8, 0)
-{
-        struct attach *other;
-        uint32_t page;
-
-        assert_int_equal(demand(rig), 0);
-        hold(rig, 1);
-        assert_int_equal(demand(rig), 1);
-        hold(rig, SET_PAGES);
-        assert_int_equal(demand(rig), 1);
-        hold(rig, SET_PAGES + 1);
-        assert_int_equal(demand(rig), 2);
-        /* Pages of two namespaces share no set. */
-        other = open_ns(rig->m, "other");
-        assert_int_equal(lease_pages(other, 1, 1, &page, NULL), 0);
-        assert_int_equal(demand(rig), 3);
-        attach_close(other);
-        hold(rig, 0);
-        assert_int_equal(demand(rig), 0);
-}
-
 /* Pages that are only cached aren't needed; pages that are pinned in either way are. */
 SCENE(test_demand_of_pins, 8, 0)
 {

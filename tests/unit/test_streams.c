@@ -11,7 +11,7 @@
 
 #define PATIENCE_MSEC 20000
 
-static void *const STREAM = (void *)0x1000, *const OTHER = (void *)0x2000;
+static void *const STREAM = (void *)0x1000;
 
 /* ---- a connection with a namespace on the GPU ----------------------------------------------- */
 
@@ -136,34 +136,6 @@ static int find(struct world *w, uint32_t i, uint32_t *ret_page)
 
 /* ---- in order ------------------------------------------------------------------------------- */
 
-TEST_BOTH(test_publish_waits)
-{
-        uint32_t pages[2], page;
-        struct result r;
-        struct world w;
-
-        open_world(state, &w, script_strict);
-        assert_int_equal(kvl_lease(w.ns, 0, 2, pages), 0);
-        assert_int_equal(publish(&w, pages[0], 1, 0, STREAM, &r), 0);
-        assert_ptr_equal(fake_gpu.calls[0].stream, STREAM);
-        /* A waiting publish blocks no other call. */
-        assert_int_equal(publish_now(&w, pages[1], 2), 0);
-        assert_int_equal(find(&w, 1, &page), KVL_MISS);
-        kvl_dispatch(w.conn);
-        assert_int_equal(r.code, 1000);
-        /* The lock is free: the host function submits it. */
-        fake_gpu_run(1);
-        assert_null(w.conn->conn->errands);
-        assert_true(list_is_empty(&w.ns->streams.waiting));
-        wait_for(w.conn, &r);
-        assert_true(r.code == 0 && r.n_pages == 1 && r.page == pages[0]);
-        assert_int_equal(find(&w, 1, &page), 0);
-        assert_int_equal(page, pages[0]);
-        assert_int_equal(kvl_release(w.ns, pages, 2), 0);
-        assert_int_equal(kvl_release(w.ns, pages, 1), 0);
-        close_world(&w);
-}
-
 TEST_BOTH(test_order)
 {
         struct result r[8];
@@ -190,41 +162,6 @@ TEST_BOTH(test_order)
         close_world(&w);
 }
 
-TEST_BOTH(test_release_and_free)
-{
-        uint32_t pages[3], again;
-        struct result r;
-        struct world w;
-
-        open_world(state, &w, script_strict);
-        assert_int_equal(kvl_lease(w.ns, 0, 3, pages), 0);
-        assert_int_equal(publish_now(&w, pages[0], 1), 0);
-        if (*state)
-                assert_int_equal(kvl_release_on_stream(w.ns, pages + 1, 1, STREAM), -EINVAL);
-        assert_int_equal(kvl_release_on_stream(w.ns, pages, 1, STREAM), 0);
-        assert_int_equal(kvl_free_on_stream(w.ns, pages + 1, 1, OTHER), 0);
-        if (*state)
-                assert_true(fast_is_pinned(&w.ns->fast, pages[0]));
-        /* A release in shared memory waits for no lock, nor for its holder. */
-        conn_lock(w.conn->conn);
-        fake_gpu_run(2);
-        if (*state)
-                assert_false(fast_is_pinned(&w.ns->fast, pages[0]));
-        conn_unlock(w.conn->conn);
-        assert_int_equal(kvl_free(w.ns, pages + 2, 1), 0);
-        /* In order with what came before: the page that was freed can't be published. */
-        assert_int_equal(find(&w, 1, &again), 0);
-        assert_int_equal(kvl_release(w.ns, &again, 1), 0);
-        assert_int_equal(kvl_lease(w.ns, 0, 1, &again), 0);
-        assert_int_equal(publish(&w, again, 2, 0, NULL, &r), 0);
-        fake_gpu_run(1);
-        wait_for(w.conn, &r);
-        assert_int_equal(r.code, 0);
-        assert_int_equal(kvl_release_on_stream(w.ns, &again, 1, NULL), 0);
-        fake_gpu_run(1);
-        close_world(&w);
-}
-
 /* ---- none is left lying --------------------------------------------------------------------- */
 
 /* The lock whose next unlock lets a host function run first: after its holder has looked. */
@@ -240,49 +177,6 @@ int __wrap_pthread_mutex_unlock(pthread_mutex_t *lock)
                 fake_gpu_run(1);
         }
         return __real_pthread_mutex_unlock(lock);
-}
-
-static _Atomic bool is_enough;
-
-static void *take_locks(void *data)
-{
-        struct kvl_conn *conn = data;
-
-        while (!is_enough) {
-                conn_lock(conn->conn);
-                conn_unlock(conn->conn);
-        }
-        return NULL;
-}
-
-TEST_BOTH(test_lock_is_busy)
-{
-        pthread_t threads[2];
-        uint32_t page;
-        struct world w;
-
-        open_world(state, &w, script_strict);
-        assert_int_equal(kvl_lease(w.ns, 0, 1, &page), 0);
-        assert_int_equal(publish_now(&w, page, 1), 0);
-        for (int i = 0; i < 30; i++) {
-                fake_gpu.n_calls = fake_gpu.n_run = 0;
-                for (int n = 0; n < FAKE_GPU_MAX_CALLS; n++) {
-                        assert_int_equal(find(&w, 1, &page), 0);
-                        assert_int_equal(kvl_release_on_stream(w.ns, &page, 1, STREAM), 0);
-                }
-                is_enough = false;
-                for (int t = 0; t < 2; t++)
-                        pthread_create(&threads[t], NULL, take_locks, w.conn);
-                fake_gpu_run(FAKE_GPU_MAX_CALLS);
-                is_enough = true;
-                for (int t = 0; t < 2; t++)
-                        pthread_join(threads[t], NULL);
-                assert_null(w.conn->conn->errands);
-                assert_true(list_is_empty(&w.ns->streams.waiting));
-                assert_int_equal(w.ns->streams.n_flying, 0);
-        }
-        assert_int_equal(kvl_release(w.ns, &page, 1), 0);
-        close_world(&w);
 }
 
 /* A thread that goes to sleep also gives the lock back. */
@@ -492,47 +386,6 @@ TEST_BOTH(test_no_memory)
 }
 
 /* ---- broken contexts ------------------------------------------------------------------------ */
-
-TEST_BOTH(test_context_breaks)
-{
-        uint32_t pages[3], found;
-        struct result r, late;
-        struct world w;
-
-        open_world(state, &w, script_gpu);
-        assert_int_equal(kvl_lease(w.ns, 0, 3, pages), 0);
-        assert_int_equal(publish_now(&w, pages[2], 7), 0);
-        assert_int_equal(kvl_release_on_stream(w.ns, pages + 2, 1, STREAM), 0);
-        assert_int_equal(publish(&w, pages[0], 1, 0, STREAM, &r), 0);
-        fake_gpu_break();
-        wait_for(w.conn, &r);
-        assert_true(r.code == -EIO && r.n_pages == 0);
-        if (*state) {
-                assert_false(fast_is_pinned(&w.ns->fast, pages[0]));
-                /* Its remaining readers are unknown. */
-                assert_true(fast_is_pinned(&w.ns->fast, pages[2]));
-        }
-        /* The page can't be published in any way, only freed. */
-        assert_int_equal(publish(&w, pages[0], 1, 0, STREAM, &late), -EIO);
-        assert_int_equal(publish_now(&w, pages[0], 1), -EIO);
-        assert_non_null(strstr(kvl_last_error(), FAKE_GPU_NAME));
-        assert_int_equal(kvl_publish_start(w.ns,
-                                 &(struct kvl_publish){.size = sizeof(struct kvl_publish),
-                                         .pages = pages,
-                                         .keys = (uint8_t[32]){1},
-                                         .n_pages = 1,
-                                         .last_tokens = 1},
-                                 NULL, NULL),
-                -EIO);
-        assert_int_equal(kvl_free(w.ns, pages, 2), 0);
-        /* The host function shouldn't run any more; if it does, it does nothing. */
-        fake_gpu_run(2);
-        kvl_dispatch(w.conn);
-        assert_int_equal(find(&w, 1, &found), KVL_MISS);
-        if (*state)
-                assert_true(fast_is_pinned(&w.ns->fast, pages[2]));
-        close_world(&w);
-}
 
 TEST_BOTH(test_context_is_broken)
 {

@@ -190,32 +190,6 @@ SCENE(test_session)
         assert_pages(w, s, 6, "dddddh");
 }
 
-/* Evicted below the device it is shorter by that; what was cut off goes, wherever it was. */
-SCENE(test_session_loses)
-{
-        struct session_info info;
-        uint64_t n_left;
-        uint32_t s;
-
-        s = open_session(w, false);
-        publish(w, (struct what){.session = s}, 0, 8);
-        send_down(w, 4, 4);
-        assert_true(ns_evict_leaf(w->ns, tier_find(w, 7), NULL));
-        info = info_of(w, s);
-        assert_int_equal(info.n_pages, 7);
-        assert_int_equal(info.lost_tokens, w->ns->layout.page_tokens);
-        assert_pages(w, s, 7, "ddddhhh");
-        assert_int_equal(session_truncate(session_of(w->attach, s, NULL),
-                                 5 * w->ns->layout.page_tokens, 0, &n_left, &w->d),
-                0);
-        assert_int_equal(n_left, 2);
-        assert_pages(w, s, 5, "ddddh");
-        assert_int_equal(tier_find(w, 5), PAGE_NONE);
-        assert_int_equal(session_close(w->attach, s, true, w->now_nsec, &w->d), 0);
-        assert_int_equal(tier_find(w, 4), PAGE_NONE);
-        assert_nothing_below(w);
-}
-
 /* Ranges are kept wherever their pages are, in the head and in the window, and again. */
 SCENE(test_session_keeps)
 {

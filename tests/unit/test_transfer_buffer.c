@@ -293,20 +293,6 @@ DISK_TEST(test_from_a_disk)
         }
 }
 
-/* A page that the codec can't encode stays where it is, and isn't exported. */
-DISK_TEST(test_not_finite)
-{
-        uint8_t *bytes;
-        struct tiers w;
-
-        open_form(&w, &forms[0], 4);
-        cache_numbers(&w, 0, NUMBER_NAN);
-        assert_int_equal(page_out(&w, 0, &bytes), -EDOM);
-        assert_int_equal(tier_of(&w, 0), TIER_DEVICE);
-        free(bytes);
-        tiers_end(&w);
-}
-
 /* A host with the secret may send any bytes: bytes that no encoder makes become no page. */
 DISK_TEST(test_never_encoded)
 {

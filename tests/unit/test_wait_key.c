@@ -111,58 +111,6 @@ static void pause_msec(int msec)
         nanosleep(&t, NULL);
 }
 
-/* ---- looking -------------------------------------------------------------------------------- */
-
-static void assert_look(struct world *w, enum fast_key wanted)
-{
-        struct space *s = &w->spaces[0];
-        struct fast_word word = {NULL, 0};
-
-        assert_int_equal(fast_look(&s->ns.fast, w->keys[5], &word), wanted);
-        if (wanted == FAST_PENDING) {
-                assert_ptr_equal(word.address, &s->index.lines[8].state);
-                assert_int_equal(*word.address, word.value);
-        }
-        assert_int_equal(n_pins(s), 0);
-}
-
-TEST(test_look)
-{
-        struct shm_line *line;
-        struct world w;
-
-        world_open(&w);
-        line = &w.spaces[0].index.lines[8];
-        assert_look(&w, FAST_MISS);
-        announce(&w, 0, 10);
-        for (uint8_t s = 0; s < 16; s++) {
-                line->state = (UINT64_C(1) << 40 | 3) << 8 | s;
-                assert_look(&w, s == PAGE_SEALED    ? FAST_CACHED
-                                : s == PAGE_PENDING ? FAST_PENDING
-                                                    : FAST_MISS);
-        }
-        for (uint8_t s = PAGE_SEALED; s <= PAGE_PENDING; s += PAGE_PENDING - PAGE_SEALED) {
-                line->state = 3 << 8 | s;
-                for (unsigned i = 0; i < SHM_KEY_BYTES; i++) {
-                        line->key[i] ^= 1;
-                        assert_look(&w, FAST_MISS);
-                        line->key[i] ^= 1;
-                }
-                w.spaces[0].index.header->epoch++;
-                assert_look(&w, FAST_MISS);
-                w.spaces[0].index.header->epoch--;
-        }
-        /* The right one of two pages counts: a slot of another page comes first. */
-        fake_index_withdraw(&w.spaces[0].index, 8);
-        fake_index_announce(&w.spaces[0].index, 50, w.keys[5], 1);
-        w.spaces[0].index.lines[50].key[0] ^= 1;
-        fake_index_announce(&w.spaces[0].index, 8, w.keys[5], 9);
-        assert_look(&w, FAST_PENDING);
-        fake_index_seal(&w.spaces[0].index, 8, 16);
-        assert_look(&w, FAST_CACHED);
-        world_close(&w);
-}
-
 /* ---- waiting -------------------------------------------------------------------------------- */
 
 struct waiter {
