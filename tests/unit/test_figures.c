@@ -228,3 +228,26 @@ TEST(test_other_version)
         assert_int_equal(figures_read(&reply, &figures_table_tenant, &arena, &first, &n), -EPROTO);
         arena_deinit(&arena);
 }
+
+/* Rows of rows that the list doesn't have, or in another order. */
+TEST(test_hostile_parts)
+{
+        const struct figure_table *t = &figures_table_exchange;
+        struct figures_drop drops[] = {{"late", 3, 4}, {"gone", 5, 6}};
+        struct figures_exchange row;
+        const void *rows;
+        struct scene s;
+        size_t n;
+
+        begin(&s, t);
+        figures_init(t, &row);
+        row.drops = drops;
+        row.n_drops = 2;
+        assert_int_equal(figures_page_add(&s.page, &row), 0);
+        s.page.tables[1]->rows[1]->of = 1;
+        assert_int_equal(read_back(&s, t, &rows, &n), -EPROTO);
+        s.page.tables[1]->rows[1]->of = 0;
+        s.page.tables[1]->rows[0]->of = UINT32_MAX;
+        assert_int_equal(read_back(&s, t, &rows, &n), -EPROTO);
+        end(&s);
+}
