@@ -33,6 +33,7 @@ struct lane {
         struct store *store;          /* NULL: it greets */
         uint8_t *arena;
         uint64_t arena_bytes;
+        uint64_t accepted_nsec;
         bool is_first;         /* gets STATUS */
         uint64_t status_nsec;  /* time of the next one */
         struct list_link jobs; /* struct job.link */
@@ -46,6 +47,19 @@ struct job {
         uint64_t id;
         struct iovec values[];
 };
+
+/* Writes the sentence to the log, unless the log has it as its last one, or had another just now.
+ */
+static void complain(struct lanes *s, const char *sentence)
+{
+        const uint64_t now_nsec = clock_now_nsec();
+
+        if (now_nsec < s->quiet_until_nsec || strcmp(sentence, s->complaint) == 0)
+                return;
+        s->quiet_until_nsec = now_nsec + LANES_QUIET_NSEC;
+        snprintf(s->complaint, sizeof(s->complaint), "%s", sentence);
+        fprintf(stderr, "kvlease-exchange: %s\n", sentence);
+}
 
 /* ---- lanes ----------------------------------------------------------------------------------- */
 
@@ -88,6 +102,7 @@ static void accept_lane(struct lanes *s)
         relay_channel_init(&l->channel, fd);
         l->channel.takes_fd = true;
         l->all = s;
+        l->accepted_nsec = clock_now_nsec();
         list_init(&l->jobs);
         list_init(&l->link);
         list_append(&s->list, &l->link);
@@ -159,21 +174,29 @@ static int take_greeting(struct lane *l, const struct relay_message *m, char why
                 return -EINVAL;
         l->store->n_lanes++;
         l->is_first = g.open.lane == 0;
-        l->all->refused[0] = '\0';
+        l->all->complaint[0] = '\0';
         return relay_channel_put(&l->channel, RELAY_READY, 0, NULL, 0);
 }
 
 /* Refuses with the sentence, and closes once that is sent. */
 static void refuse_lane(struct lane *l, char *why)
 {
-        if (strcmp(why, l->all->refused) != 0) {
-                fprintf(stderr, "kvlease-exchange: refused kvleased: %s\n", why);
-                (void)strcpy(l->all->refused, why);
-        }
+        char sentence[LANES_COMPLAINT_BYTES];
+
+        snprintf(sentence, sizeof(sentence), "refused kvleased: %s", why);
+        complain(l->all, sentence);
         if (relay_channel_put(
                     &l->channel, RELAY_REFUSED, 0, &(const struct iovec){why, strlen(why)}, 1) == 0)
                 (void)relay_channel_flush(&l->channel);
         close_lane(l);
+}
+
+static void refuse_silent(struct lane *l, uint64_t now_nsec)
+{
+        char why[] = "it sent no greeting in time";
+
+        if (!is_gone(l) && !l->store && now_nsec >= l->accepted_nsec + LANES_GREETING_NSEC)
+                refuse_lane(l, why);
 }
 
 /* ---- operations ------------------------------------------------------------------------------ */
@@ -353,7 +376,7 @@ static void receive_lane(struct lane *l)
                 r = take_message(l, &m);
         }
         if (r == -EPROTO)
-                fprintf(stderr, "kvlease-exchange: kvleased sent an invalid message\n");
+                complain(l->all, "kvleased sent an invalid message");
         if (r < 0)
                 close_lane(l);
 }
@@ -478,6 +501,7 @@ int lanes_turn(struct lanes *s, int wake_fd)
                 accept_lane(s);
         now_nsec = clock_now_nsec();
         list_for_each (l, &s->list, struct lane, link) {
+                refuse_silent(l, now_nsec);
                 tell_status(l, now_nsec);
                 if (!is_gone(l) && relay_channel_flush(&l->channel) < 0)
                         close_lane(l);

@@ -27,7 +27,7 @@ static const char help[] =
         "                     the same user or group; a socket that systemd passes\n"
         "                     comes before [" RELAY_SOCKET "]\n"
         "  -h, --help         print this help\n"
-        "      --version      print the version\n"
+        "  -V, --version      print the version\n"
         "\n"
         "kvlease-exchange(8) has more.\n";
 
@@ -83,9 +83,9 @@ static int serve(int listen_fd)
 
 int main(int argc, char **argv)
 {
-        enum { OPT_SOCKET = 256, OPT_VERSION };
+        enum { OPT_SOCKET = 256 };
         static const struct option options[] = {{"socket", required_argument, NULL, OPT_SOCKET},
-                {"help", no_argument, NULL, 'h'}, {"version", no_argument, NULL, OPT_VERSION}, {0}};
+                {"help", no_argument, NULL, 'h'}, {"version", no_argument, NULL, 'V'}, {0}};
         const char *path = RELAY_SOCKET;
         char fault[WORDS_FAULT_MAX];
         int c, code, fd;
@@ -93,7 +93,7 @@ int main(int argc, char **argv)
         if (fd_open_standard() < 0)
                 return CODE_FAILED;
         opterr = 0;
-        while ((c = getopt_long(argc, argv, ":h", options, NULL)) != -1) {
+        while ((c = getopt_long(argc, argv, ":hV", options, NULL)) != -1) {
                 switch (c) {
                 case OPT_SOCKET:
                         path = optarg;
@@ -101,7 +101,7 @@ int main(int argc, char **argv)
                 case 'h':
                         fputs(help, stdout);
                         return CODE_OK;
-                case OPT_VERSION:
+                case 'V':
                         puts("kvlease-exchange " KVLEASE_VERSION);
                         return CODE_OK;
                 case ':':

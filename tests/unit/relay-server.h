@@ -19,13 +19,16 @@
 
 struct relay_server {
         char dir[32], socket[64], secret[64];
-        pid_t pid; /* 0: it doesn't run */
+        pid_t pid;  /* 0: it doesn't run */
+        int log_fd; /* borrowed: of what it logs; 0: that of the test */
 };
 
 /* The process, which ends with the test. */
 static inline void relay_server_run(struct relay_server *s)
 {
         (void)prctl(PR_SET_PDEATHSIG, SIGKILL);
+        if (s->log_fd)
+                (void)dup2(s->log_fd, STDERR_FILENO);
         (void)execl(KVLEASE_EXCHANGE, "kvlease-exchange", "--socket", s->socket, NULL);
         _exit(127);
 }

@@ -3,6 +3,7 @@
 #include "tests/unit/remote-fixture.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
@@ -382,6 +383,78 @@ RELAY_SCENE(test_full)
         assert_int_equal(one_call(s->store, REMOTE_WRITE, "{k}1", got, 8, &o), 0);
         for (unsigned i = 0; i < ARRAY_SIZE(fds); i++)
                 close(fds[i]);
+}
+
+/* ---- clients that aren't kvleased ------------------------------------------------------------ */
+
+static bool is_closed(int fd)
+{
+        struct pollfd p = {fd, POLLIN, 0};
+        char bytes[512];
+        ssize_t n;
+
+        do {
+                assert_int_equal(poll(&p, 1, 60000), 1);
+                n = read(fd, bytes, sizeof(bytes));
+        } while (n > 0);
+        return n == 0 || errno == ECONNRESET;
+}
+
+/* A connection that greets too slowly is closed, and those that have greeted are served. */
+RELAY_SCENE(test_silent)
+{
+        int fds[2] = {sock_connect(s->relay.socket), sock_connect(s->relay.socket)};
+        uint8_t got[8] = {0};
+        struct one o;
+
+        assert_int_equal(write(fds[1], "", 1), 1);
+        for (unsigned i = 0; i < ARRAY_SIZE(fds); i++) {
+                assert_true(is_closed(fds[i]));
+                close(fds[i]);
+        }
+        assert_int_equal(one_call(s->store, REMOTE_WRITE, "{k}1", got, 8, &o), 0);
+}
+
+/* Sends a message that isn't one, or no greeting. */
+static void annoy(struct relay_server *relay, bool is_message)
+{
+        struct relay_channel c;
+        uint8_t junk[64];
+        int fd = sock_connect(relay->socket);
+
+        assert_true(fd >= 0);
+        memset(junk, 0xff, sizeof(junk));
+        relay_channel_init(&c, fd);
+        if (is_message) {
+                assert_int_equal(relay_channel_put(&c, RELAY_CANCEL, 0, NULL, 0), 0);
+                assert_int_equal(relay_channel_flush(&c), 0);
+        } else {
+                assert_int_equal(write(fd, junk, sizeof(junk)), sizeof(junk));
+        }
+        assert_true(is_closed(fd));
+        relay_channel_deinit(&c);
+}
+
+/* Whatever is sent, the log grows by a line in some seconds. */
+TEST(test_complaints)
+{
+        struct relay_server relay = {0};
+        const uint64_t began_nsec = clock_now_nsec();
+        unsigned n_lines = 0;
+        int log[2];
+        char c;
+
+        assert_int_equal(pipe2(log, O_CLOEXEC), 0);
+        relay.log_fd = log[1];
+        relay_server_start(&relay);
+        close(log[1]);
+        for (unsigned i = 0; i < 40; i++)
+                annoy(&relay, i % 2);
+        relay_server_stop(&relay);
+        while (read(log[0], &c, 1) == 1)
+                n_lines += c == '\n';
+        close(log[0]);
+        assert_in_range(n_lines, 1, 1 + (clock_now_nsec() - began_nsec) / (10 * NSEC_PER_SEC));
 }
 
 /* ---- a process that lies --------------------------------------------------------------------- */
