@@ -197,6 +197,7 @@ def main() -> int:
     parser.add_argument("--texts", type=int, default=8, help=f"of {TEXT_PAGES} pages")
     parser.add_argument("--log", default="/dev/null", help="what services and workers print")
     options = parser.parse_args()
+    os.environ["OMP_NUM_THREADS"] = "1"  # torch's threads wait for each other on a busy machine
     output, errors = os.fdopen(os.dup(1), "w"), os.fdopen(os.dup(2), "w")
     with open(options.log, "ab") as log:  # the processes that are started inherit it
         os.dup2(log.fileno(), 1)

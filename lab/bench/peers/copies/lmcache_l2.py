@@ -12,7 +12,6 @@ os.environ["LMCACHE_TRACK_USAGE"] = "false"  # it would send statistics to its m
 
 from argparse import Namespace
 
-import torch
 from lmcache.cli.commands.bench.l2_adapter_bench.data import (
     create_l1_memory_desc,
     make_aligned_tensor,
@@ -103,9 +102,6 @@ class Kvlease(Kvleased):
 
 class _Client:
     def __init__(self, address: str) -> None:
-        torch.set_num_threads(
-            1
-        )  # make_memory_objects() waits for seconds for others on a busy machine
         buffer = make_aligned_tensor(2 * TEXT_PAGES * PAGE_BYTES, _ALIGNMENT)
         adapters = parse_args_to_l2_adapters_config(Namespace(l2_adapter=[address])).adapters
         self._adapter = create_l2_adapter(
