@@ -8,6 +8,7 @@ import argparse
 import contextlib
 import importlib
 import os
+import select
 import statistics
 import subprocess
 import sys
@@ -54,6 +55,9 @@ class Worker:
             print(verb, number, file=self._process.stdin, flush=True)
         except BrokenPipeError:
             raise Failed("the worker ended") from None
+        if not select.select([self._process.stdout], [], [], _SECONDS)[0]:
+            self.kill()
+            raise Failed(f"the worker hangs for {_SECONDS:.0f} s")
         line = self._process.stdout.readline()
         if not line or line.startswith("failed"):
             raise Failed(line.strip() or "the worker ended")
