@@ -626,6 +626,39 @@ def test_a_worker_in_another_process(
             namespace.close()
 
 
+@pytest.mark.parametrize("n_groups", [1, 2])
+def test_a_step_without_its_pages(daemon: package.Daemon, engines: Engines, n_groups: int) -> None:
+    """Blocks that a step couldn't load are told to vLLM, which knows those of one group."""
+    engine = engines()
+    context, keys = engine.request("1")
+    pages = engine.manager.prepare_store(keys[:2], context).store_spec.pages[:n_groups]
+    with kvlease.connect(daemon.socket) as stranger:
+        namespaces = [
+            stranger.namespace(layout=each, device="host") for each in (LAYOUT, WINDOWS)[:n_groups]
+        ]
+        blocks = torch.zeros((4, LAYOUT.plane_page_bytes), dtype=torch.int8)
+        refs = [CanonicalKVCacheRef(0, LAYOUT.plane_page_bytes)]
+        caches = CanonicalKVCaches(
+            [CanonicalKVCacheTensor(blocks, LAYOUT.plane_page_bytes)], [refs] * n_groups
+        )
+        connector = object.__new__(copies.Copies)
+        connector._spec = SimpleNamespace(worker=None)
+        assert connector.get_block_ids_with_load_errors() == set()
+        worker = connector._spec.worker = transfers.Worker(namespaces, 0, caches, 1)
+        wanted = GPULoadStoreSpec([3, 1], [2, 0][:n_groups], [0, 0][:n_groups])
+        if n_groups > 1:
+            with pytest.raises(RuntimeError, match="a step needs"):
+                worker.submit_load(2, transfers.PageSpec(pages), wanted, expedited=True)
+        else:
+            assert worker.submit_load(2, transfers.PageSpec(pages), wanted, expedited=True)
+            assert [result.job_id for result in worker.get_finished()] == [2]
+            assert connector.get_block_ids_with_load_errors() == {1, 3}
+        assert connector.get_block_ids_with_load_errors() == worker.lost_loads == set()
+        worker.shutdown()
+        for namespace in namespaces:
+            namespace.close()
+
+
 def test_an_indexers_cache_beside_mla(
     daemon: package.Daemon,
     engines: Engines,

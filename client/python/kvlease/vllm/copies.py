@@ -176,6 +176,15 @@ class Copies(OffloadingConnector):
         worker.lost_loads &= set(copying._load_jobs)
         return results
 
+    def get_block_ids_with_load_errors(self) -> set[int]:
+        """Blocks that the step had no numbers for. vLLM fails the requests that have them, or
+        computes them again (kv_load_failure_policy)."""
+        worker = self._spec.worker
+        if worker is None:
+            return set()
+        lost, worker.lost_blocks = worker.lost_blocks, set()
+        return lost
+
     def build_connector_worker_meta(self) -> OffloadingWorkerMetadata | None:
         """After each step."""
         done = super().build_connector_worker_meta()

@@ -186,7 +186,9 @@ class Worker(OffloadingWorker):
         self.lost_pages: set[tuple[int, int]] = set()
         """By the positions of their groups: those that couldn't be copied to."""
         self.lost_loads: set[int] = set()
-        """Loads of which something couldn't be copied."""
+        """Loads of which something couldn't be copied, but for those that a step needs."""
+        self.lost_blocks: set[int] = set()
+        """The engine's blocks that a step needs, and that couldn't be copied to."""
         self._arenas: list[kvlease.View] = []
         # Those that nothing is done for.
         self._skipped: list[int] = []
@@ -242,9 +244,13 @@ class Worker(OffloadingWorker):
         if pages is not None:
             self._loads.transfer_async(job_id, pages, dst_spec)
             return True
-        if expedited:
+        if not expedited:
+            self.lost_loads.add(job_id)
+        elif len(self._namespaces) > 1:
+            # vLLM takes lost blocks of one group alone.
             raise RuntimeError("kvleased is gone, and with it pages that a step needs")
-        self.lost_loads.add(job_id)
+        else:
+            self.lost_blocks.update(int(block) for block in dst_spec.block_ids)
         self._skipped.append(job_id)
         return True
 
