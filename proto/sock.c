@@ -1,11 +1,9 @@
 #include "proto/sock.h"
 
 #include <errno.h>
-#include <fcntl.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
-#include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 
@@ -66,7 +64,7 @@ static void read_control(struct msghdr *msg, struct received *ret)
         }
 }
 
-static ssize_t receive_once(int fd, struct frame_parser *p, int flags)
+ssize_t sock_receive(int fd, struct frame_parser *p)
 {
         union {
                 char bytes[FDS_SPACE];
@@ -86,7 +84,9 @@ static ssize_t receive_once(int fd, struct frame_parser *p, int flags)
         iov.iov_base = frame_parser_space(p, &iov.iov_len);
         if (iov.iov_len == 0)
                 return -ENOBUFS; /* reading nothing would look like the end of the stream */
-        n = recvmsg(fd, &msg, flags | MSG_CMSG_CLOEXEC);
+        do
+                n = recvmsg(fd, &msg, MSG_DONTWAIT | MSG_CMSG_CLOEXEC);
+        while (n < 0 && errno == EINTR);
         if (n < 0)
                 return -errno;
         got.n_fds = 0;
@@ -100,34 +100,6 @@ static ssize_t receive_once(int fd, struct frame_parser *p, int flags)
         }
         r = frame_parser_fed(p, (size_t)n, got.fds, got.n_fds);
         return r < 0 ? r : n;
-}
-
-ssize_t sock_receive(int fd, struct frame_parser *p)
-{
-        ssize_t n;
-
-        do
-                n = receive_once(fd, p, MSG_DONTWAIT);
-        while (n == -EINTR);
-        return n;
-}
-
-int sock_let_await(int fd)
-{
-        const struct timeval longest = {.tv_sec = SOCK_AWAIT_NSEC / NSEC_PER_SEC};
-        int flags = fcntl(fd, F_GETFL);
-
-        if (flags < 0 || setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &longest, sizeof(longest)) < 0 ||
-                fcntl(fd, F_SETFL, flags & ~O_NONBLOCK) < 0)
-                return -errno;
-        return 0;
-}
-
-ssize_t sock_await(int fd, struct frame_parser *p)
-{
-        ssize_t n = receive_once(fd, p, 0);
-
-        return n == -EINTR ? -EAGAIN : n;
 }
 
 static int make_address(const char *path, struct sockaddr_un *ret_address)

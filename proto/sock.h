@@ -8,7 +8,6 @@
 #include <stdint.h>
 #include <sys/types.h>
 
-#include "base/clock.h"
 #include "proto/frame.h"
 
 /* Sends up to `len` bytes with `n_fds` fds (borrowed) on the first of them; MSG_NOSIGNAL |
@@ -26,14 +25,6 @@ ssize_t sock_send(int fd, const void *data, size_t len, const int *fds, unsigned
  * - -ENOBUFS: complete frames that weren't taken out fill the parser.
  */
 ssize_t sock_receive(int fd, struct frame_parser *p);
-
-/* Makes a connected socket blocking, for sock_await(): then receives without MSG_DONTWAIT end after
- * SOCK_AWAIT_NSEC. Returns 0, or -errno: sock_await() may not be used. */
-#define SOCK_AWAIT_NSEC NSEC_PER_SEC
-int sock_let_await(int fd);
-
-/* sock_receive() that waits for input. -EAGAIN: none came for SOCK_AWAIT_NSEC, or a signal did. */
-ssize_t sock_await(int fd, struct frame_parser *p);
 
 /* Connects a stream socket (non-blocking, close-on-exec) to `path`. Returns an owned fd;
  * -ENAMETOOLONG: the path doesn't fit an address (107 bytes, kernel); -EAGAIN: the listener's

@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <string.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -10,7 +9,6 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "base/fd.h"
 #include "proto/msg.h"
 #include "proto/sock.h"
@@ -36,42 +34,28 @@ static void make_header(uint8_t *buf, uint32_t length, uint16_t fd_count, uint64
                 &(struct frame_header){FRAME_MAGIC, 1, MSG_MAP, length, fd_count, 0, seq}, buf);
 }
 
-static void *send_later(void *fd)
+TEST(test_bytes_and_end)
 {
         uint8_t buf[FRAME_HEADER_SIZE];
-
-        make_header(buf, 0, 0, 1);
-        for (unsigned i = 0; i < 2; i++) {
-                usleep(20000);
-                assert_int_equal(sock_send(*(int *)fd, buf, sizeof(buf), NULL, 0), sizeof(buf));
-        }
-        usleep(20000);
-        shutdown(*(int *)fd, SHUT_RDWR);
-        return NULL;
-}
-
-/* Input, and the end, come while the receiver waits. Other receives of its socket don't wait. */
-TEST(test_await)
-{
-        uint64_t start;
-        ssize_t n;
+        struct frame f;
         int pair[2];
-        pthread_t sender;
 
         make_pair(pair);
-        assert_int_equal(fcntl(pair[1], F_SETFL, O_NONBLOCK), 0);
-        assert_int_equal(sock_let_await(pair[1]), 0);
         assert_int_equal(sock_receive(pair[1], &parser), -EAGAIN);
-        start = clock_now_nsec();
-        assert_int_equal(sock_await(pair[1], &parser), -EAGAIN);
-        assert_true(clock_now_nsec() - start > SOCK_AWAIT_NSEC / 2);
-        assert_int_equal(pthread_create(&sender, NULL, send_later, &pair[0]), 0);
-        while ((n = sock_await(pair[1], &parser)) != 0)
-                assert_true(n > 0 || n == -EAGAIN); /* the sender may be late on a busy machine */
-        assert_int_equal(parser.end, 2 * FRAME_HEADER_SIZE);
-        pthread_join(sender, NULL);
+        make_header(buf, 0, 0, 5);
+        assert_int_equal(sock_send(pair[0], buf, sizeof(buf), NULL, 0), sizeof(buf));
+        assert_int_equal(sock_receive(pair[1], &parser), sizeof(buf));
+        assert_int_equal(frame_parser_next(&parser, &f, NULL), 1);
+        assert_int_equal(f.header.seq, 5);
+        fd_close(pair[0]);
+        assert_int_equal(sock_receive(pair[1], &parser), 0);
+        assert_int_equal(sock_send(pair[1], buf, 0, NULL, 0), -EINVAL);
+        assert_int_equal(sock_send(pair[1], buf, 1, pair, FRAME_MAX_FDS + 1), -EINVAL);
+        /* SIGPIPE would end the test. */
+        assert_int_equal(sock_send(pair[1], buf, sizeof(buf), NULL, 0), -EPIPE);
+        assert_int_equal(sock_send(pair[1], buf, sizeof(buf), pair + 1, 1), -EPIPE);
+        pair[0] = -1;
         end_pair(pair);
-        assert_int_equal(sock_let_await(-1), -EBADF);
 }
 
 TEST(test_fds_arrive)

@@ -28,9 +28,6 @@ void conn_flush(struct conn *c);
  * of events is full. */
 bool conn_receive(struct conn *c);
 
-/* [L] Hands out complete frames after a receive that returned n (proto/sock.h). */
-void conn_take_input(struct conn *c, ssize_t n);
-
 /* [L] Hands out received frames, until the ring of events is full. */
 void conn_take_frames(struct conn *c);
 

@@ -275,11 +275,6 @@ static int keep_frame(struct conn *c, struct conn_call *call, size_t bytes)
         return 0;
 }
 
-/* The daemon's receive wakes a thread that waits in recvmsg(), as it makes room in the socket. If
- * the answer is soon there, that hides the time of a wakeup. Otherwise it costs a wakeup more than
- * ppoll(), which ignores room. Measured with leases of a page, and releases of 128 (400 bytes). */
-#define SHORT_FRAME_BYTES 128
-
 int conn_start(struct conn *c, struct conn_call *call, uint16_t type, const ProtobufCMessage *m)
 {
         bool is_up = c->link == CONN_UP;
@@ -295,7 +290,6 @@ int conn_start(struct conn *c, struct conn_call *call, uint16_t type, const Prot
         if (is_up)
                 queue_packed(c, (size_t)bytes);
         begin_call(c, &c->calls, call, type);
-        call->is_short = bytes <= SHORT_FRAME_BYTES;
         if (!is_up) {
                 call->sent_at = NOT_OUT;
                 c->resume.n_waiting_bytes += (size_t)bytes;
@@ -312,7 +306,7 @@ void conn_start_beside(
         call->on_abandon = on_abandon;
         list_init(&call->link);
         call->sent_at = c->n_queued;
-        call->is_short = call->is_done = false;
+        call->is_done = false;
         call->detail[0] = '\0';
 }
 
@@ -450,14 +444,8 @@ bool conn_receive(struct conn *c)
         if (c->events.is_stalled || c->broken || c->link == CONN_AWAY)
                 return false;
         n = sock_receive(c->fd, &c->in);
-        conn_take_input(c, n);
-        return n != -EAGAIN;
-}
-
-void conn_take_input(struct conn *c, ssize_t n)
-{
-        if (n == -EAGAIN || c->broken)
-                return;
+        if (n == -EAGAIN)
+                return false;
         if (n == 0)
                 lose_socket(c, -ECONNRESET, "kvleased closed the connection");
         else if (n == -EMFILE)
@@ -469,6 +457,7 @@ void conn_take_input(struct conn *c, ssize_t n)
                 lose_by_errno(c, (int)n);
         else
                 conn_take_frames(c);
+        return true;
 }
 
 /* ---- late calls --------------------------------------------------------------------------------
@@ -720,7 +709,6 @@ int conn_open(const char *path, uint64_t deadline_nsec, struct conn **ret_conn)
                 conn_close(c);
                 return r;
         }
-        c->can_await = sock_let_await(c->fd) == 0;
         *ret_conn = c;
         return 0;
 }

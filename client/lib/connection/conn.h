@@ -9,15 +9,15 @@
  *                         \---> late  -> done             its caller gave up; see on_late
  *
  * Threads. One mutex guards everything (conn_lock()); functions marked [L] want it held. The
- * connection has no threads: threads that wait do the work. One of them is the *reader*: it waits
- * for input without the lock, and alone changes `in` meanwhile. It hands each reply to its call and
- * wakes that call's thread. The others sleep, each on a condition variable of its own. A reader
- * leaves when its call is done, its time is up, or it runs callbacks. It then wakes another waiter,
- * which becomes the reader. Invariant: if there are waiters and no reader, one of them has been
- * signalled; a signalled waiter that leaves signals the next. A waiter whose request didn't fit the
- * socket yet may also be the *writer*: it polls for room until the request is out, then hands on in
- * the same way. (Its reply can't come earlier.) A connection that breaks or goes away shuts its
- * socket down, which ends every poll. The socket is closed once no thread polls it.
+ * connection has no threads: threads that wait do the work. One of them is the *reader*: it polls
+ * the socket without the lock, hands each reply to its call and wakes that call's thread. The
+ * others sleep, each on a condition variable of its own. A reader leaves when its call is done, its
+ * time is up, or it runs callbacks. It then wakes another waiter, which becomes the reader.
+ * Invariant: if there are waiters and no reader, one of them has been signalled; a signalled waiter
+ * that leaves signals the next. A waiter whose request didn't fit the socket yet may also be the
+ * *writer*: it polls for room until the request is out, then hands on in the same way. (Its reply
+ * can't come earlier.) A connection that breaks or goes away shuts its socket down, which ends
+ * every poll. The socket is closed once no thread polls it.
  *
  * Errands. A thread that must never block (a GPU driver's, in a host function) hands its work in
  * (conn_hand_in()): it pushes the errand, then tries the lock. If the lock is free, the thread
@@ -120,7 +120,6 @@ struct conn_call {
         uint64_t sent_at; /* conn.n_queued including it: sent once conn.n_sent reaches this */
         struct conn_frame *frame; /* owned: kept to be sent again; NULL: never resent */
         uint16_t type;            /* enum msg_type, of the last request sent with it */
-        bool is_short;            /* its request; see conn_start() */
         bool was_sent;            /* to the previous daemon, which may have executed it */
         bool outlived; /* survived a restart whose new daemon was told the client's state */
         bool is_done;
@@ -226,7 +225,6 @@ struct conn {
         bool takes_errands;         /* [L] */
         struct conn_errand *_Atomic errands; /* the youngest first */
         int fd;                              /* owned: the socket; -1: none */
-        bool can_await;                      /* sock_await() may be used on it */
         struct conn_poll poll;
         enum conn_link link;
         struct conn_resume resume;

@@ -488,7 +488,6 @@ static void try_once(struct conn *c)
                 conn_watch(c);
                 return;
         }
-        c->can_await = sock_let_await(c->fd) == 0;
         FAULT_POINT("resume-connected");
         c->link = CONN_RESUMING;
         c->poll.waits_for_output = false;

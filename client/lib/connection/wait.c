@@ -9,7 +9,6 @@
 #include "base/macros.h"
 #include "client/lib/connection/conn-impl.h"
 #include "client/lib/connection/error.h"
-#include "proto/sock.h"
 
 /* Another thread may send the writer's request while the writer polls for room. Then its reply can
  * come without waking the writer. Not tuned: only happens while the daemon doesn't read. */
@@ -171,60 +170,25 @@ static uint64_t turn_until(const struct conn *c, uint64_t deadline_nsec)
         return c->link == CONN_UP ? deadline_nsec : MIN(deadline_nsec, c->resume.wake_at);
 }
 
-/* Waits for input, or room for output. Returns 0: look; -ETIMEDOUT: there was none. */
-static int poll_turn(struct conn *c, uint64_t until_nsec)
+static int read_turn(struct conn *c, uint64_t deadline_nsec)
 {
         short events = POLLIN | (conn_has_unsent(c) ? POLLOUT : 0);
-        int fd = c->fd, r;
-
-        c->has_reader = true;
-        conn_unlock(c);
-        r = poll_until(fd, events, until_nsec);
-        conn_lock(c);
-        c->has_reader = false;
-        if (r < 0)
-                return r;
-        conn_flush(c);
-        conn_receive(c);
-        return 0;
-}
-
-/* poll_turn() in one system call: it can't wait for room, and its longest time is fixed. */
-static void await_turn(struct conn *c)
-{
-        int fd = c->fd;
-        ssize_t n;
-
-        c->has_reader = true;
-        conn_unlock(c);
-        n = sock_await(fd, &c->in);
-        conn_lock(c);
-        c->has_reader = false;
-        conn_flush(c);
-        conn_take_input(c, n);
-}
-
-static bool can_await(const struct conn *c, const struct conn_call *call, uint64_t until_nsec)
-{
-        return c->can_await && call->is_short && !conn_has_unsent(c) &&
-               minus_u64(until_nsec, clock_now_nsec()) > SOCK_AWAIT_NSEC;
-}
-
-static int read_turn(struct conn *c, const struct conn_call *call, uint64_t deadline_nsec)
-{
         uint64_t until = turn_until(c, deadline_nsec);
-        int r = 0;
+        int fd = c->fd, r;
 
         if (look_beside(c) || c->events.is_stalled) {
                 run_callbacks(c);
                 return 0;
         }
-        if (can_await(c, call, until))
-                await_turn(c);
-        else
-                r = poll_turn(c, until);
+        c->has_reader = true;
+        conn_unlock(c);
+        r = poll_until(fd, events, until);
+        conn_lock(c);
+        c->has_reader = false;
         if (r < 0)
                 return until < deadline_nsec ? 0 : r;
+        conn_flush(c);
+        conn_receive(c);
         look_beside(c);
         run_callbacks(c);
         return 0;
@@ -293,7 +257,7 @@ static int reader_turn(struct conn *c, struct conn_call *call, uint64_t deadline
         if (call->is_done)
                 return 0;
         return c->link == CONN_AWAY ? away_turn(c, call, deadline_nsec)
-                                    : read_turn(c, call, deadline_nsec);
+                                    : read_turn(c, deadline_nsec);
 }
 
 static int take_turn(struct conn *c, struct conn_call *call, uint64_t deadline_nsec)
