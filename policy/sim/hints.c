@@ -1,6 +1,6 @@
 /*
- * Hints that a trace doesn't have (struct sim_hints): whether the text of each request is used
- * again, by the trace's future. The same request has the same hint with each policy and capacity.
+ * Makes hints for a trace that has none (struct sim_hints). A hint says whether a later request of
+ * the trace uses the text again. A request has the same hint with each policy and capacity.
  */
 #include <errno.h>
 #include <stdlib.h>

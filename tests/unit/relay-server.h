@@ -20,7 +20,7 @@
 struct relay_server {
         char dir[32], socket[64], secret[64];
         pid_t pid;  /* 0: it doesn't run */
-        int log_fd; /* borrowed: of what it logs; 0: that of the test */
+        int log_fd; /* borrowed: for the process' log; 0: the test's stderr */
 };
 
 /* The process, which ends with the test. */

@@ -51,7 +51,7 @@ static struct tenant *add_tenant(struct tiers *w, const char *name)
         return t;
 }
 
-/* Texts of a page, so that what is cold goes down as far as there is room. */
+/* Publishes n texts of one page each. Colder pages are demoted, as far as there is room. */
 static void use(struct tiers *w, struct user *u, unsigned n)
 {
         w->attach = u->a;
@@ -107,8 +107,8 @@ static void invalidate(struct user *u, unsigned key)
         assert_int_equal(n, 1);
 }
 
-/* Sets of which little is left are no loss to anybody: their own namespace fills them first, and
- * for others they go first. */
+/* A set with few used pages: its own namespace fills it first, and other namespaces take it back
+ * first. */
 SHARE_SCENE(test_sparse)
 {
         struct user a, b;
@@ -195,7 +195,7 @@ static void recall(struct tiers *w, enum recall_kind kind, uint64_t bytes)
         tiers_check(w);
 }
 
-/* One round of recalls, and what is under way then. */
+/* Runs one round of recalls. */
 static void turn(struct tiers *w)
 {
         struct pollfd fd = {.fd = mover_fd(w->store.moving.mover), .events = POLLIN};

@@ -324,7 +324,7 @@ SHARED_SCENE(test_published_again, 4)
         assert_int_equal(publish_pages(w->a, &p, 1, sealed, &n, NULL), 0);
         assert_true(tag_of(w, 0) == 5 && tag_of(w, 1) == 5);
         fixture_check(&w->f);
-        /* Nor does what was invalidated since get into a list. */
+        /* Nor does a list get a page that was invalidated since. */
         assert_int_equal(ns_invalidate(w->ns, CAUSE_NAMESPACE, &n_dropped), 0);
         assert_int_equal(n_dropped, 2);
         for (unsigned i = 0; i < 2; i++)

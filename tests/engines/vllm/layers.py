@@ -1,10 +1,10 @@
 """What a first token takes whose prompt's beginning is loaded from host memory, layer by layer.
 
-Of two engines with copies, one waits for each layer where it computes the layer, and the other one
-for all layers before it computes. Both find a prompt's beginning that one of them has computed, and
-compute a question behind it. Rows: the load alone, the question alone (the beginning is in the
-engine's own cache), both in turn, and both at a time. The engines take turns. The program starts
-kvleased itself. KVL_BUILD and PYTHONPATH are as for overhead.py:
+Two engines use copies. The first waits for each layer just before it computes that layer. The
+second waits for all layers before it computes any. Both find a prompt's beginning that one of them
+has computed, and compute a question behind it. Rows: the load alone, the question alone (the
+beginning is in the engine's own cache), both in turn, and both at a time. The engines take turns.
+The program starts kvleased itself. KVL_BUILD and PYTHONPATH are as for overhead.py:
 
     build/python-venv/bin/python tests/engines/vllm/layers.py [OPTION...]  # --help
 """

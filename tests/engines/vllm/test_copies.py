@@ -574,7 +574,7 @@ def test_layers_in_turn() -> None:
         return layer
 
     layers = {"a": make(Attention), "b": make(MLAAttention, use_direct_call=False)}
-    layers |= {"c": make(Attention), "copied by nobody": make(MambaMixer2)}
+    layers |= {"c": make(Attention), "not copied": make(MambaMixer2)}
     refs = [CanonicalKVCacheRef(0, 64)]
     caches = CanonicalKVCaches([], [refs * 2, refs])
     assert copies.layers_in_turn(layers, [["a", "c"], ["b"]], caches) == {"a": 0, "b": 2, "c": 1}

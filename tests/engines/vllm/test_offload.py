@@ -140,7 +140,7 @@ def test_a_step_waits_for_its_layers(
     layers = [f"model.layers.{i}.self_attn.attn" for i in range(3)]
     check = f"assert self.waited == {[*layers, None]}, self.waited"
     assert second.call("do", check) is None
-    # What is cached in the engine itself is waited for by nobody.
+    # The engine has these blocks in its own cache, and waits for no layer.
     assert second.call("run", PROMPTS[:1], 24)["tokens"] == expected["tokens"]
     assert second.call("do", check) is None
     package.wait_until(lambda: held(daemon) == (0, 0))

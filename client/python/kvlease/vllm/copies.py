@@ -154,8 +154,8 @@ class Copies(OffloadingConnector):
             self._watch.begin_step(connector_metadata.adapters)
 
     def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:
-        """Before the step's forward, if the step needs what it loads. A whole CUDA graph, or a
-        forward that vLLM doesn't show, waits for no layer: then all are waited for here."""
+        """vLLM calls this before a step computes, if the step reads its own loads. A whole CUDA
+        graph, or a step without metadata, waits for no single layer: then this waits for all."""
         super().start_load_kv(forward_context, **kwargs)
         is_graph = forward_context.cudagraph_runtime_mode == CUDAGraphMode.FULL
         if self._spec.worker and (is_graph or forward_context.attn_metadata is None):
@@ -235,7 +235,7 @@ class Copies(OffloadingConnector):
         return worker
 
     def _layers_in_turn(self, kv_caches: CanonicalKVCaches) -> dict[str, int]:
-        """As layers_in_turn(); none where no step loads what it needs."""
+        """Layers as layers_in_turn() returns them; none without sync_load_budget_bytes."""
         settings = self._vllm_config.kv_transfer_config.kv_connector_extra_config
         if not settings.get("sync_load_budget_bytes"):
             return {}

@@ -113,7 +113,7 @@ class StepLoads:
         self._added.append((job_id, pages, blocks))
 
     def begin(self) -> None:
-        """Begins the added loads, once the GPU has done what was submitted to it before."""
+        """Begins the added loads. They wait until the GPU has finished all earlier work."""
         jobs, self._added = self._added, []
         if jobs:
             ready = self._stream and current_platform.current_stream().record_event()

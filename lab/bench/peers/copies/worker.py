@@ -1,8 +1,9 @@
 """python -m peers.copies.worker CACHE ADDRESS: a worker, for peers.copies.
 
-It says "imported", and connects at the first line. It answers each line, "store N", "find N" or
-"load N" for a text N, with nanoseconds and a number of pages, or with "failed" and why. Of a load,
-pages count that have the bytes of that text. It ends with its input.
+The worker prints "imported", and connects when it reads the first line. Lines are "store N", "find
+N" and "load N", where N is the number of a text. The worker answers each line with nanoseconds and
+a number of pages, or with "failed" and a reason. A loaded page counts if it has the bytes of that
+text. The worker ends with its input.
 """
 
 from __future__ import annotations
