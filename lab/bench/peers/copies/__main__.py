@@ -198,9 +198,11 @@ def main() -> int:
     """The exit status: 1 if a cache is left out."""
     parser = argparse.ArgumentParser(prog="python -m peers.copies", description=__doc__)
     parser.add_argument("caches", nargs="*", default=list(CACHES), help=", ".join(CACHES))
-    parser.add_argument("--texts", type=int, default=8, help=f"of {TEXT_PAGES} pages")
+    parser.add_argument("--texts", type=int, default=8, help=f"of {TEXT_PAGES} pages; 2 or more")
     parser.add_argument("--log", default="/dev/null", help="what services and workers print")
     options = parser.parse_args()
+    if options.texts < 2:
+        parser.error("--texts: 2 or more, because the first text isn't measured")
     os.environ["OMP_NUM_THREADS"] = "1"  # torch's threads wait for each other on a busy machine
     output, errors = os.fdopen(os.dup(1), "w"), os.fdopen(os.dup(2), "w")
     with open(options.log, "ab") as log:  # the processes that are started inherit it

@@ -9,7 +9,7 @@ import time
 from pathlib import Path
 from typing import Any, Protocol
 
-from peers.peer import START_SECONDS, TEXT_PAGES, text
+from peers.peer import START_SECONDS, TEXT_PAGES, await_server, start_server, text
 
 MIB = 1 << 20
 PAGE_BYTES = 256 << 10  # K and V of 64 tokens, as of a small model
@@ -41,6 +41,25 @@ class Service(Protocol):
 
     def stop(self) -> None:
         """Ends it for good."""
+
+
+class Server:
+    """A service of one process, which listens at a port of 127.0.0.1."""
+
+    def __init__(self, command: list[str], port: int) -> None:
+        self._command, self._port = command, port
+
+    def start(self) -> None:
+        """Returns once the port accepts connections."""
+        self._process = start_server(self._command, -1)
+        await_server(self._process, self._port)
+
+    def kill(self) -> None:
+        """The service has one process."""
+        self._process.kill()
+        self._process.wait()
+
+    stop = kill
 
 
 class Cache(Protocol):

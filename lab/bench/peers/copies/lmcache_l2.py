@@ -32,9 +32,9 @@ from lmcache.v1.distributed.l2_adapters import (
 )
 from lmcache.v1.distributed.l2_adapters.config import parse_args_to_l2_adapters_config
 
-from peers.copies.cache import PAGE_BYTES, digests
+from peers.copies.cache import PAGE_BYTES, Server, digests
 from peers.copies.kvlease import Service as Kvleased
-from peers.peer import TEXT_PAGES, await_server, free_port, start_server
+from peers.peer import TEXT_PAGES, free_port
 
 _SECONDS = 5.0  # of a request. Not tuned.
 _ALIGNMENT = 4096  # which the adapter of files needs
@@ -52,31 +52,19 @@ class Files:
     kill = stop = start
 
 
-class Redis:
+class Redis(Server):
     """redis-server; LMCache's adapter is `resp`."""
 
     _options: tuple[str, ...] = ()
 
     def __init__(self, folder: Path) -> None:
-        self._port = free_port()
-        self.address = json.dumps({"type": "resp", "host": "127.0.0.1", "port": self._port})
+        port = free_port()
+        self.address = json.dumps({"type": "resp", "host": "127.0.0.1", "port": port})
         program = os.environ.get("KVL_REDIS") or shutil.which("redis-server")
         if not program:
             raise RuntimeError("there is no redis-server here (KVL_REDIS names one)")
-        self._command = [program, "--port", str(self._port), "--save", ""]
-        self._command += ["--dir", str(folder), *self._options]
-
-    def start(self) -> None:
-        """Redis."""
-        self._process = start_server(self._command, -1)
-        await_server(self._process, self._port)
-
-    def kill(self) -> None:
-        """Redis has one process."""
-        self._process.kill()
-        self._process.wait()
-
-    stop = kill
+        command = [program, "--port", str(port), "--save", "", "--dir", str(folder)]
+        super().__init__([*command, *self._options], port)
 
 
 class RedisLog(Redis):

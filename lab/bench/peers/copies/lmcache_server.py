@@ -22,14 +22,12 @@ from lmcache.integration.vllm.vllm_multi_process_adapter import (
     ParallelStrategy,
 )
 
-from peers.copies.cache import LIMIT, PAGE_BYTES
+from peers.copies.cache import LIMIT, PAGE_BYTES, Server
 from peers.peer import (
     PAGE_TOKENS,
     TEXT_PAGES,
     TEXT_TOKENS,
-    await_server,
     free_port,
-    start_server,
     text,
 )
 
@@ -37,29 +35,18 @@ _MODEL = "kvlease-bench"
 _SECONDS = 10.0  # of a request. Not tuned.
 
 
-class Service:
+class Service(Server):
     """Without a second tier."""
 
     def __init__(self, folder: Path) -> None:
-        self._port = free_port()
-        self.address = f"tcp://127.0.0.1:{self._port}"
-        self._command = [sys.executable, "-m", "lmcache.v1.multiprocess.server"]
-        self._command += ["--host", "127.0.0.1", "--port", str(self._port)]
-        self._command += ["--chunk-size", str(PAGE_TOKENS), "--l1-size-gb", str(LIMIT >> 30)]
-        self._command += ["--eviction-policy", "LRU", "--disable-metrics"]
-        self._command += ["--supported-transfer-mode", "engine_driven"]
-
-    def start(self) -> None:
-        """The server."""
-        self._process = start_server(self._command, -1)
-        await_server(self._process, self._port)
-
-    def kill(self) -> None:
-        """The server has one process."""
-        self._process.kill()
-        self._process.wait()
-
-    stop = kill
+        port = free_port()
+        self.address = f"tcp://127.0.0.1:{port}"
+        command = [sys.executable, "-m", "lmcache.v1.multiprocess.server"]
+        command += ["--host", "127.0.0.1", "--port", str(port)]
+        command += ["--chunk-size", str(PAGE_TOKENS), "--l1-size-gb", str(LIMIT >> 30)]
+        command += ["--eviction-policy", "LRU", "--disable-metrics"]
+        command += ["--supported-transfer-mode", "engine_driven"]
+        super().__init__(command, port)
 
 
 class _Client:
