@@ -57,8 +57,7 @@ static int read_dir(struct conf_files *f, const char *path, DIR *dir, char *err,
                         continue;
                 if (!name_is_valid(entry->d_name, NAME_MAX)) {
                         snprintf(err, err_len,
-                                "%s: the name of the file %s has other characters than A-Z a-z "
-                                "0-9 . _ -, or begins with '-': give it another one",
+                                "%s: the name of the file %s has other characters than A-Z a-z 0-9 . _ -, or begins with '-': give it another one",
                                 path, format_excerpt(entry->d_name, strlen(entry->d_name), shown));
                         return -EINVAL;
                 }

@@ -28,8 +28,7 @@ static int check_owner(const struct stat *st, const char *what, char why[DIR_WHY
         if (st->st_uid == geteuid() || st->st_uid == 0)
                 return 0;
         return say_why(why, -EPERM,
-                "%s belongs to uid %u, which may put anything there: chown it to uid %u, or remove "
-                "it",
+                "%s belongs to uid %u, which may put anything there: chown it to uid %u, or remove it",
                 what, (unsigned)st->st_uid, (unsigned)geteuid());
 }
 

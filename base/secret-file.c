@@ -44,13 +44,11 @@ static int check_file(int fd, char why[SECRET_WHY_BYTES])
                         "is no regular file: name one");
         if (st.st_uid != 0 && st.st_uid != geteuid())
                 return deny(why, -EACCES,
-                        "belongs to uid %u, neither to root nor to uid %u, which reads it: chown "
-                        "it, and write a new secret",
+                        "belongs to uid %u, neither to root nor to uid %u, which reads it: chown it, and write a new secret",
                         (unsigned)st.st_uid, (unsigned)geteuid());
         if (st.st_mode & FORBIDDEN_MODE)
                 return deny(why, -EACCES,
-                        "has mode %04o, so that others can read or change it: chmod 600, and write "
-                        "a new secret",
+                        "has mode %04o, so that others can read or change it: chmod 600, and write a new secret",
                         (unsigned)(st.st_mode & 07777));
         return 0;
 }

@@ -147,8 +147,7 @@ static int __attribute__((format(printf, 2, 3))) fail_because(int result, const 
 static int fail_stub(void)
 {
         return fail_because(-ELIBBAD,
-                "%s is the stub of the CUDA toolkit, not a driver: take the toolkit's stubs "
-                "directory out of LD_LIBRARY_PATH",
+                "%s is the stub of the CUDA toolkit, not a driver: take the toolkit's stubs directory out of LD_LIBRARY_PATH",
                 CUDA_LIBRARY);
 }
 
@@ -235,8 +234,7 @@ static int fail_init(cu_result r)
                         CUDA_LIBRARY);
         case CU_SYSTEM_NOT_READY:
                 return fail_because(-EAGAIN,
-                        "the CUDA driver isn't ready: the fabric manager doesn't run yet; start "
-                        "nvidia-fabricmanager, or wait for it");
+                        "the CUDA driver isn't ready: the fabric manager doesn't run yet; start nvidia-fabricmanager, or wait for it");
         default:
                 return fail_because(cuda_errno(r) == -ELIBBAD ? -ELIBBAD : -EIO,
                         "the CUDA driver can't be used: %s",

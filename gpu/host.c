@@ -583,9 +583,7 @@ static void find_place(
                 d->has_numa_node = r == 0;
                 if (r < 0)
                         len = (size_t)snprintf(why, DEVICE_WHY_BYTES,
-                                "memory can't be taken from NUMA node %u (%s), and comes from "
-                                "where "
-                                "the kernel takes it%s",
+                                "memory can't be taken from NUMA node %u (%s), and comes from where the kernel takes it%s",
                                 options->numa_node, strerror(-r), options->huge_pages ? "; " : "");
         }
         if (options->huge_pages) {
@@ -598,8 +596,7 @@ static void find_place(
                 d->huge_pages = r == 0;
                 if (r < 0 && len < DEVICE_WHY_BYTES)
                         snprintf(why + len, DEVICE_WHY_BYTES - len,
-                                "this machine gives memory files no huge pages: echo advise > "
-                                "%s%s",
+                                "this machine gives memory files no huge pages: echo advise > %s%s",
                                 HUGE_PAGES,
                                 options->populate ? "" : ", or set populate = on (Linux 6.1)");
         }

@@ -376,8 +376,7 @@ static int open_members(
         }
         if (r == 0 && s->n < 2) {
                 snprintf(why, DEVICE_WHY_BYTES,
-                        "a device spans at least two others: %u given; without 'members' a single "
-                        "one is named by itself",
+                        "a device spans at least two others: %u given; without 'members' a single one is named by itself",
                         s->n);
                 return -EINVAL;
         }

@@ -236,8 +236,7 @@ static const struct {
         [SIZER_AT_MAX] = {"at-max", "demand is more than the most that may be reserved"},
         [SIZER_AT_MIN] = {"at-min", "less is needed than the least that may be reserved"},
         [SIZER_NEW_LIMITS] = {"new-limits",
-                "the least or most that may be reserved was changed, or is another at this time of "
-                "the day"},
+                "the least or most that may be reserved was changed, or is another at this time of the day"},
         [SIZER_REFUSED] = {"refused", "the device has no room for a larger reservation"},
         [SIZER_LEARNING] = {"learning",
                 "less is needed, but demand wasn't seen for a whole window yet (sizer_window)"},

@@ -71,13 +71,11 @@ static int fail_connect(const char *path, int r)
         case -EACCES:
         case -EPERM:
                 return fail(CTL_UNREACHABLE,
-                        "permission denied on %s: join group kvlease-admin (or kvlease-monitor, to "
-                        "read), or use sudo",
+                        "permission denied on %s: join group kvlease-admin (or kvlease-monitor, to read), or use sudo",
                         path);
         case -ENOENT:
                 return fail(CTL_UNREACHABLE,
-                        "there is no socket %s: is kvleased running? systemctl start kvleased, "
-                        "or name its socket with --socket",
+                        "there is no socket %s: is kvleased running? systemctl start kvleased, or name its socket with --socket",
                         path);
         case -ECONNREFUSED:
                 return fail(CTL_UNREACHABLE,
@@ -185,8 +183,7 @@ static int check_hello(const struct admin *a, int r)
 static int fail_unknown(const char *look_with)
 {
         return fail(CTL_UNREACHABLE,
-                "the outcome is unknown, since kvleased exited before it answered: see kvleasectl "
-                "%s",
+                "the outcome is unknown, since kvleased exited before it answered: see kvleasectl %s",
                 look_with);
 }
 

@@ -119,11 +119,11 @@ static int limit_of(const struct doctor *d, const struct figures_client *c,
 static void find_unread(struct doctor *d, const struct figures_client *first, size_t n, int error)
 {
         doctor_find(d, DOCTOR_UNCHECKED,
-                "clients whose control groups can't be read: %zu of %zu, the first: %s of tenant "
-                "%s (pid %" PRIu64 "): %s",
+                "clients whose control groups can't be read: %zu of %zu, the first: %s of tenant %s (pid %" PRIu64
+                "): %s",
                 n, d->daemon.n_clients, first->name, first->tenant, first->pid, why_unread(error));
-        doctor_advise(d, "run kvleased in the host's pid namespace, and kvleasectl doctor as root "
-                         "on the host, outside of containers");
+        doctor_advise(d,
+                "run kvleased in the host's pid namespace, and kvleasectl doctor as root on the host, outside of containers");
 }
 
 void doctor_check_client_cgroups(struct doctor *d)
@@ -154,14 +154,13 @@ void doctor_check_client_cgroups(struct doctor *d)
                 if (is_reported(d, reported, i))
                         continue;
                 doctor_find(d, DOCTOR_WARNING,
-                        "tenant %s may hold %s, which is charged to whoever writes it first, and "
-                        "the control group %s of its client %s (pid %" PRIu64 ") may have %s",
+                        "tenant %s may hold %s, which is charged to whoever writes it first, and the control group %s of its client %s (pid %" PRIu64
+                        ") may have %s",
                         c->tenant, format_bytes(most_of(d, c), most), group, c->name, c->pid,
                         format_bytes(limit, has));
                 doctor_advise(d,
                         "set populate = on in [device host], so that kvleased's own group is "
-                        "charged; or give the group %s more than its processes need; or kvleasectl "
-                        "tenants set %s limit=...",
+                        "charged; or give the group %s more than its processes need; or kvleasectl tenants set %s limit=...",
                         most, c->tenant);
                 is_wrong = true;
         }

@@ -166,16 +166,14 @@ static bool find_unkept(struct doctor *d)
 
         if (!type || strncmp(type, "notify", 6) != 0) {
                 doctor_find(d, DOCTOR_ERROR,
-                        "%s has Type=%s: systemd doesn't wait until kvleased serves, and takes "
-                        "nothing to keep",
+                        "%s has Type=%s: systemd doesn't wait until kvleased serves, and takes nothing to keep",
                         d->unit_name, type ? type : "simple");
                 doctor_advise(d, "systemctl edit %s: [Service] Type=notify", d->unit_name);
                 is_wrong = true;
         }
         if (access && strcasecmp(access, "none") == 0) {
                 doctor_find(d, DOCTOR_ERROR,
-                        "%s has NotifyAccess=none: systemd hears nothing of "
-                        "kvleased",
+                        "%s has NotifyAccess=none: systemd hears nothing of kvleased",
                         d->unit_name);
                 doctor_advise(d, "systemctl edit %s: [Service] NotifyAccess=main", d->unit_name);
                 is_wrong = true;
@@ -184,8 +182,7 @@ static bool find_unkept(struct doctor *d)
                 (doctor_unit_setting(d, "RuntimeDirectory") &&
                         !doctor_unit_setting(d, "RuntimeDirectoryPreserve"))) {
                 doctor_find(d, DOCTOR_WARNING,
-                        "%s removes the sockets while kvleased restarts: "
-                        "RuntimeDirectoryPreserve=no",
+                        "%s removes the sockets while kvleased restarts: RuntimeDirectoryPreserve=no",
                         d->unit_name);
                 doctor_advise(d, "systemctl edit %s: [Service] RuntimeDirectoryPreserve=yes",
                         d->unit_name);
@@ -203,8 +200,7 @@ static bool find_unwatched(struct doctor *d)
 
         if (!restart || strcmp(restart, "no") == 0 || strcmp(restart, "on-success") == 0) {
                 doctor_find(d, DOCTOR_ERROR,
-                        "%s has Restart=%s: a kvleased that dies stays away, "
-                        "and the cache goes",
+                        "%s has Restart=%s: a kvleased that dies stays away, and the cache goes",
                         d->unit_name, restart ? restart : "no");
                 doctor_advise(d, "systemctl edit %s: [Service] Restart=on-failure", d->unit_name);
                 is_wrong = true;
@@ -246,9 +242,8 @@ static bool find_store(struct doctor *d)
                 return false;
         if (!value || parse_u64(value, &max) < 0 || max == 0) {
                 doctor_find(d, DOCTOR_ERROR,
-                        "%s has FileDescriptorStoreMax=%s: nothing outlives "
-                        "kvleased",
-                        d->unit_name, value ? value : "0");
+                        "%s has FileDescriptorStoreMax=%s: nothing outlives kvleased", d->unit_name,
+                        value ? value : "0");
                 doctor_advise(d, "systemctl edit %s: [Service] FileDescriptorStoreMax=8192",
                         d->unit_name);
                 return true;
@@ -268,9 +263,7 @@ void doctor_check_unit(struct doctor *d)
 
         if (doctor_has_process(d) && !d->is_unit_run) {
                 doctor_find(d, DOCTOR_UNCHECKED,
-                        "process %" PRIu64 " wasn't started by a unit of "
-                        "kvleased",
-                        d->daemon.pid);
+                        "process %" PRIu64 " wasn't started by a unit of kvleased", d->daemon.pid);
                 return;
         }
         if (!d->unit_path) {

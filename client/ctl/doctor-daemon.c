@@ -71,8 +71,7 @@ void doctor_check_daemon(struct doctor *d)
                 doctor_find(d, DOCTOR_WARNING, "kvleased isn't running: no process listens on %s",
                         d->socket_path);
                 doctor_advise(d,
-                        d->unit_path ? "systemctl start %s, or name its socket with "
-                                       "--socket"
+                        d->unit_path ? "systemctl start %s, or name its socket with --socket"
                                      : "start %s, or name its socket with --socket",
                         d->unit_path ? d->unit_name : "kvleased");
                 break;
@@ -102,8 +101,8 @@ void doctor_check_devices(struct doctor *d)
                 if (strcmp(row->tier, "disk") == 0)
                         doctor_advise(d, "see dmesg for the disk, then kvleasectl restart");
                 else
-                        doctor_advise(d, "see nvidia-smi and dmesg; once the GPU works, kvleasectl "
-                                         "restart");
+                        doctor_advise(d,
+                                "see nvidia-smi and dmesg; once the GPU works, kvleasectl restart");
                 is_wrong = true;
         }
         if (!is_wrong)
@@ -118,8 +117,8 @@ void doctor_check_index_guard(struct doctor *d)
         }
         doctor_find(d, DOCTOR_WARNING, "%s: processes of kvleased's own user could write it",
                 d->daemon.segments);
-        doctor_advise(d, "give kvleased CAP_SYS_ADMIN: run it as root by kvleased.service, or add "
-                         "the capability to its container");
+        doctor_advise(d,
+                "give kvleased CAP_SYS_ADMIN: run it as root by kvleased.service, or add the capability to its container");
 }
 
 /* ---- limits ---------------------------------------------------------------------------------- */
@@ -134,8 +133,8 @@ void doctor_check_open_files(struct doctor *d)
                 return;
         }
         doctor_find(d, DOCTOR_WARNING,
-                "kvleased may have %" PRIu64 " open files; all memory as extents and max_clients "
-                "connections need %" PRIu64,
+                "kvleased may have %" PRIu64
+                " open files; all memory as extents and max_clients connections need %" PRIu64,
                 p->open_files_max, p->open_files_needed);
         if (d->is_unit_run)
                 doctor_advise(d,
@@ -144,8 +143,8 @@ void doctor_check_open_files(struct doctor *d)
                         d->unit_name, MAX(p->open_files_needed, UINT64_C(524288)));
         else
                 doctor_advise(d,
-                        "ulimit -Hn %" PRIu64 " before kvleased starts; or a larger "
-                        "'extent' in [device]",
+                        "ulimit -Hn %" PRIu64
+                        " before kvleased starts; or a larger 'extent' in [device]",
                         p->open_files_needed);
 }
 
@@ -232,8 +231,7 @@ static void find_nothing_kept(struct doctor *d)
                 return;
         }
         doctor_find(d, DOCTOR_WARNING,
-                "no descriptors are stored for the next kvleased: the cache and its clients end "
-                "with this one");
+                "no descriptors are stored for the next kvleased: the cache and its clients end with this one");
         doctor_advise(d,
                 d->is_unit_run
                         ? "systemctl edit %s: [Service] FileDescriptorStoreMax=8192"
@@ -257,23 +255,19 @@ void doctor_check_fd_store(struct doctor *d)
                 return;
         }
         doctor_find(d, DOCTOR_WARNING,
-                "%u of %u descriptors are kept; all memory as extents and max_clients connections "
-                "need %u",
+                "%u of %u descriptors are kept; all memory as extents and max_clients connections need %u",
                 p->kept_fds, p->kept_max, p->kept_needed);
         if (wanted > STORE_MOST)
                 doctor_advise(d,
-                        "set a larger 'extent' in [device], or fewer max_clients: more than %d "
-                        "can't be handed on",
+                        "set a larger 'extent' in [device], or fewer max_clients: more than %d can't be handed on",
                         STORE_MOST);
         else if (d->is_unit_run)
                 doctor_advise(d,
-                        "systemctl edit %s: [Service] FileDescriptorStoreMax=%u; or a larger "
-                        "'extent' in [device]",
+                        "systemctl edit %s: [Service] FileDescriptorStoreMax=%u; or a larger 'extent' in [device]",
                         d->unit_name, wanted);
         else
                 doctor_advise(d,
-                        "ulimit -Hn %u before kvleased --keep --keep-max %u starts; or a larger "
-                        "'extent' in [device]",
+                        "ulimit -Hn %u before kvleased --keep --keep-max %u starts; or a larger 'extent' in [device]",
                         3 * wanted, wanted);
 }
 
@@ -402,8 +396,7 @@ void doctor_check_admin_group(struct doctor *d)
                 doctor_find(
                         d, DOCTOR_WARNING, "there is no group %s: only root administers", group);
                 doctor_advise(d,
-                        "groupadd --system %s, then kvleasectl restart; or set admin_group in "
-                        "[daemon], empty for none",
+                        "groupadd --system %s, then kvleasectl restart; or set admin_group in [daemon], empty for none",
                         group);
         }
 }
@@ -422,9 +415,7 @@ static bool find_tenant_socket(struct doctor *d, const struct figures_tenant *t)
         }
         if (stat(dir, &st) == 0 && (st.st_mode & S_IRWXO) && !t->uids[0] && !t->gids[0]) {
                 doctor_find(d, DOCTOR_WARNING,
-                        "every user of this host may enter %s, and be tenant "
-                        "%s",
-                        shown, t->name);
+                        "every user of this host may enter %s, and be tenant %s", shown, t->name);
                 doctor_advise(
                         d, "chmod o-rwx %s, or kvleasectl tenants set %s uids=...", shown, t->name);
                 return true;

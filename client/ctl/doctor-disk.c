@@ -108,8 +108,7 @@ static bool find_no_direct(struct doctor *d, const char *path, int fd)
         if (flags >= 0 && fcntl(fd, F_SETFL, flags | O_DIRECT) == 0)
                 return false;
         doctor_find(d, DOCTOR_WARNING,
-                "the file system of %s has no O_DIRECT: the page cache has a second copy of all "
-                "bytes that are read and written",
+                "the file system of %s has no O_DIRECT: the page cache has a second copy of all bytes that are read and written",
                 path);
         doctor_advise(d, "put the file on ext4 or xfs of a local disk");
         return true;
@@ -122,16 +121,14 @@ static bool find_in_directory(struct doctor *d, const char *path, const char *di
 
         if (fd < 0 && (errno == EACCES || errno == EPERM || errno == EROFS) && geteuid() != 0) {
                 doctor_find(d, DOCTOR_UNCHECKED,
-                        "%s: this user can't write there: run kvleasectl "
-                        "doctor as root",
-                        path);
+                        "%s: this user can't write there: run kvleasectl doctor as root", path);
                 return true;
         }
         if (fd < 0 && errno != EOPNOTSUPP && errno != EISDIR) {
                 doctor_find(
                         d, DOCTOR_ERROR, "no file can be made at %s: %s", path, strerror(errno));
-                doctor_advise(d, "make its directory writable for root, or set 'disk' to a path "
-                                 "that is");
+                doctor_advise(
+                        d, "make its directory writable for root, or set 'disk' to a path that is");
                 return true;
         }
         if (fd < 0)
@@ -194,8 +191,7 @@ static void check_old_file(
                 char is_text[FORMAT_BYTES_MAX], wanted_text[FORMAT_BYTES_MAX];
 
                 doctor_find(d, DOCTOR_WARNING,
-                        "%s has %s and disk_size is %s: the next start makes it again, and its "
-                        "cached pages are lost",
+                        "%s has %s and disk_size is %s: the next start makes it again, and its cached pages are lost",
                         path, format_bytes((uint64_t)st->st_size, is_text),
                         format_bytes(bytes, wanted_text));
                 doctor_advise(d, "set disk_size = %" PRIu64 " to keep it", (uint64_t)st->st_size);
@@ -204,9 +200,8 @@ static void check_old_file(
         fd = open(full, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
         if (fd < 0)
                 doctor_find(d, DOCTOR_UNCHECKED,
-                        "%s can't be opened (%s): run kvleasectl doctor "
-                        "as root",
-                        path, strerror(errno));
+                        "%s can't be opened (%s): run kvleasectl doctor as root", path,
+                        strerror(errno));
         else if (!find_no_direct(d, path, fd))
                 doctor_find(d, DOCTOR_OK, "%s is there, and allocated", path);
 }
@@ -267,8 +262,7 @@ void doctor_check_state_dir(struct doctor *d)
                 return;
         }
         doctor_find(d, DOCTOR_ERROR,
-                "the file system of %s has %s and %llu files left: changes of tenants are refused, "
-                "and recorded traffic is lost",
+                "the file system of %s has %s and %llu files left: changes of tenants are refused, and recorded traffic is lost",
                 dir, text, (unsigned long long)st.f_favail);
         doctor_advise(d, "make room there, or set state_dir to a directory elsewhere");
 }
@@ -293,8 +287,8 @@ void doctor_check_io_uring(struct doctor *d)
         } else if (disabled && strcmp(disabled, "2") == 0) {
                 doctor_find(d, DOCTOR_WARNING,
                         "kernel.io_uring_disabled is 2: the disk is read and written by threads");
-                doctor_advise(d, "sysctl -w kernel.io_uring_disabled=1, which leaves it to root; "
-                                 "put it into /etc/sysctl.d");
+                doctor_advise(d,
+                        "sysctl -w kernel.io_uring_disabled=1, which leaves it to root; put it into /etc/sysctl.d");
         } else {
                 /* The setting exists since Linux 6.6; root may use io_uring if it is 1. */
                 doctor_find(d, DOCTOR_OK, "kernel.io_uring_disabled is %s",

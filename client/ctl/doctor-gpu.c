@@ -31,16 +31,15 @@ static void find_no_gpu(struct doctor *d, const char *module)
 {
         if (module) {
                 doctor_find(d, DOCTOR_WARNING,
-                        "the kernel has NVIDIA's driver %s, and %s: kvleased uses the host's "
-                        "memory",
+                        "the kernel has NVIDIA's driver %s, and %s: kvleased uses the host's memory",
                         module, d->driver.why);
-                doctor_advise(d, "install the driver's user library of the same version: apt "
-                                 "install libcuda1");
+                doctor_advise(d,
+                        "install the driver's user library of the same version: apt install libcuda1");
         } else if (doctor_names_gpu(d)) {
                 doctor_find(d, DOCTOR_ERROR, "%s, and 'devices' in [daemon] names a GPU",
                         d->driver.why);
-                doctor_advise(d, "install NVIDIA's driver (apt install nvidia-driver), or set "
-                                 "devices = auto");
+                doctor_advise(d,
+                        "install NVIDIA's driver (apt install nvidia-driver), or set devices = auto");
         } else {
                 doctor_find(d, DOCTOR_OK,
                         "no GPU here, kvleased uses the host's memory (device host): %s",
@@ -57,8 +56,8 @@ void doctor_check_driver(struct doctor *d)
                 doctor_find(d, *d->root ? DOCTOR_UNCHECKED : DOCTOR_ERROR, "%s%s%s", v->why,
                         module ? "; the kernel has NVIDIA's driver " : "", module ? module : "");
                 if (!*d->root)
-                        doctor_advise(d, "see dmesg for the driver's own messages (NVRM, Xid), and "
-                                         "nvidia-smi; a reboot starts it anew");
+                        doctor_advise(d,
+                                "see dmesg for the driver's own messages (NVRM, Xid), and nvidia-smi; a reboot starts it anew");
         } else if (v->result == -ENODEV) {
                 find_no_gpu(d, module);
         } else if (v->result < 0) {
@@ -66,8 +65,7 @@ void doctor_check_driver(struct doctor *d)
                 doctor_advise(d,
                         v->result == -EAGAIN
                                 ? "systemctl enable --now nvidia-fabricmanager"
-                                : "install a driver of CUDA %d.%d or later, library and kernel "
-                                  "module of one version, and reboot",
+                                : "install a driver of CUDA %d.%d or later, library and kernel module of one version, and reboot",
                         CUDA_MIN_VERSION / 1000, CUDA_MIN_VERSION % 1000 / 10);
         } else {
                 doctor_find(d, DOCTOR_OK, "driver %s (CUDA %d.%d), GPUs: %u",
@@ -99,9 +97,7 @@ static bool find_node(struct doctor *d, const char *name, const char *remedy)
         } else {
                 doctor_find(d, DOCTOR_ERROR, "/dev/%s can't be opened: %s", name, strerror(errno));
                 doctor_advise(d,
-                        "allow it (chmod a+rw /dev/%s); in a container add the device to "
-                        "it",
-                        name);
+                        "allow it (chmod a+rw /dev/%s); in a container add the device to it", name);
         }
         return true;
 }
@@ -178,19 +174,17 @@ void doctor_check_gpu_transport(struct doctor *d)
 
                 if (transport && strcmp(transport, "cudaipc") == 0) {
                         doctor_find(d, DOCTOR_WARNING,
-                                "%s is configured with transport = cudaipc: a restart of kvleased "
-                                "loses its cached pages",
+                                "%s is configured with transport = cudaipc: a restart of kvleased loses its cached pages",
                                 g->name);
                         doctor_advise(d, "set transport = auto in [device %s]%s", g->name,
                                 g->has_vmm ? "" : " once driver and GPU have vmm");
                 } else if (!g->has_vmm) {
                         doctor_find(d, DOCTOR_WARNING,
-                                "%s has no virtual memory management with file descriptors: its "
-                                "memory is handed over by cudaipc",
+                                "%s has no virtual memory management with file descriptors: its memory is handed over by cudaipc",
                                 g->name);
-                        doctor_advise(d, "run kvleased on the host, or in a virtual machine whose "
-                                         "GPU is passed through as a whole: vGPUs and old GPUs "
-                                         "lack it");
+                        doctor_advise(d,
+                                "run kvleased on the host, or in a virtual machine whose "
+                                "GPU is passed through as a whole: vGPUs and old GPUs lack it");
                 } else {
                         continue;
                 }
@@ -215,13 +209,11 @@ void doctor_check_persistence(struct doctor *d)
                 doctor_find(d, DOCTOR_WARNING, "%s isn't in persistence mode", g->name);
                 if (has_daemon)
                         doctor_advise(d,
-                                "systemctl restart nvidia-persistenced, or nvidia-smi -i "
-                                "%s -pm 1",
+                                "systemctl restart nvidia-persistenced, or nvidia-smi -i %s -pm 1",
                                 g->name);
                 else
                         doctor_advise(d,
-                                "systemctl enable --now nvidia-persistenced (or, until "
-                                "the next boot, nvidia-smi -i %s -pm 1)",
+                                "systemctl enable --now nvidia-persistenced (or, until the next boot, nvidia-smi -i %s -pm 1)",
                                 g->name);
                 is_wrong = true;
         }
@@ -300,8 +292,7 @@ static bool find_held(struct doctor *d, const struct driver_gpu *g)
                 format_bytes(budget, budget_text), format_bytes(g->total_bytes, total_text),
                 format_bytes(others, others_text), who[0] ? ": " : "", who);
         doctor_advise(d,
-                "set memory in [device %s] to the memory that is left for kvleased, or end those "
-                "processes",
+                "set memory in [device %s] to the memory that is left for kvleased, or end those processes",
                 g->name);
         return true;
 }
@@ -383,8 +374,7 @@ static bool find_node_of(struct doctor *d, const struct driver_gpu *g, const cha
                 return false;
         if (g->numa_node < 0) {
                 doctor_find(d, DOCTOR_WARNING,
-                        "the driver doesn't say which node %s is at: its host_memory comes from "
-                        "any",
+                        "the driver doesn't say which node %s is at: its host_memory comes from any",
                         g->name);
                 doctor_advise(d, "install a driver of CUDA 12.2 or later");
                 return true;

@@ -56,8 +56,7 @@ void doctor_check_clock(struct doctor *d)
                         doctor_find(d, DOCTOR_WARNING,
                                 "the clock's source is %s: reading it is a system call", source);
                         doctor_advise(d,
-                                "echo tsc > %s; if it isn't there, dmesg says why the "
-                                "kernel doesn't trust it",
+                                "echo tsc > %s; if it isn't there, dmesg says why the kernel doesn't trust it",
                                 CLOCK);
                         return;
                 }
@@ -114,8 +113,8 @@ void doctor_check_memory(struct doctor *d)
                 format_bytes(wanted, wanted_text),
                 format_bytes(wanted > total ? total : available, has_text),
                 wanted > total ? "" : " for it beside the processes that run now");
-        doctor_advise(d, "set memory in [device host], or host_memory, to less than that, and "
-                         "restart kvleased");
+        doctor_advise(d,
+                "set memory in [device host], or host_memory, to less than that, and restart kvleased");
 }
 
 void doctor_check_overcommit(struct doctor *d)
@@ -147,8 +146,8 @@ void doctor_check_overcommit(struct doctor *d)
                 "vm.overcommit_memory is 2 and leaves %s, and kvleased may lease %s",
                 format_bytes(limit - MIN(used, limit), left_text),
                 format_bytes(wanted, wanted_text));
-        doctor_advise(d, "sysctl -w vm.overcommit_memory=0, or raise vm.overcommit_ratio; put it "
-                         "into /etc/sysctl.d");
+        doctor_advise(d,
+                "sysctl -w vm.overcommit_memory=0, or raise vm.overcommit_ratio; put it into /etc/sysctl.d");
 }
 
 /* ---- huge pages ------------------------------------------------------------------------------ */
@@ -199,10 +198,9 @@ void doctor_check_huge_pages(struct doctor *d)
                 words ? words : "the kernel has no " HUGE_PAGES);
         if (words)
                 doctor_advise(d,
-                        "echo advise > %s, at each boot (a line 'w %s - - - - advise' in "
-                        "/etc/tmpfiles.d)",
+                        "echo advise > %s, at each boot (a line 'w %s - - - - advise' in /etc/tmpfiles.d)",
                         HUGE_PAGES, HUGE_PAGES);
         else
-                doctor_advise(d, "set huge_pages and host_huge_pages = off, or run a kernel with "
-                                 "CONFIG_TRANSPARENT_HUGEPAGE");
+                doctor_advise(d,
+                        "set huge_pages and host_huge_pages = off, or run a kernel with CONFIG_TRANSPARENT_HUGEPAGE");
 }

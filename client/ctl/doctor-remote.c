@@ -122,8 +122,7 @@ static bool node_shows_options(struct node_look *n)
                 node_find(
                         n, DOCTOR_UNCHECKED, "user %s may not look at its options", user_of(n->of));
                 doctor_advise(n->of->d,
-                        "redis-cli ACL SETUSER %s '+config|get', or see to them by "
-                        "hand (docs/operate/other-hosts.md)",
+                        "redis-cli ACL SETUSER %s '+config|get', or see to them by hand (docs/operate/other-hosts.md)",
                         user_of(n->of));
         }
         return text;
@@ -175,21 +174,19 @@ static void check_memory(struct node_look *n)
                 check_limit(n, bytes);
         } else if (has_limit) {
                 node_find(n, DOCTOR_WARNING, "maxmemory = 0: it takes memory until there is none");
-                doctor_advise(d, "CONFIG SET maxmemory to 1.25 times the bytes that pages are to "
-                                 "have there");
+                doctor_advise(d,
+                        "CONFIG SET maxmemory to 1.25 times the bytes that pages are to have there");
         }
         if (policy && strcmp(policy, "allkeys-lru") != 0 && strcmp(policy, "allkeys-lfu") != 0) {
                 node_find(n, DOCTOR_WARNING,
-                        "maxmemory-policy = %s: when it is full, pages aren't replaced by those "
-                        "that are used",
+                        "maxmemory-policy = %s: when it is full, pages aren't replaced by those that are used",
                         policy);
                 doctor_advise(d, "CONFIG SET maxmemory-policy allkeys-lru");
         }
         /* Redis 7.0 and later, Valkey: older ones lack the option. */
         if (node_number(n, "maxmemory-clients", &clients) && clients == 0) {
                 node_find(n, DOCTOR_WARNING,
-                        "maxmemory-clients = 0: for replies that clients don't take it evicts "
-                        "pages");
+                        "maxmemory-clients = 0: for replies that clients don't take it evicts pages");
                 doctor_advise(d, "CONFIG SET maxmemory-clients 10%%");
         }
 }
@@ -281,8 +278,7 @@ static void check_rights_of(struct node_look *n, const char *tenant)
                 node_find(n, DOCTOR_ERROR, "pages of tenant %s: %s is refused: %s", tenant,
                         commands[i][0], why);
                 doctor_advise(n->of->d,
-                        "redis-cli ACL SETUSER %s '~kvl:1:%s:*' +exists +get +set +touch +unlink "
-                        "'+cluster|slots' +asking",
+                        "redis-cli ACL SETUSER %s '~kvl:1:%s:*' +exists +get +set +touch +unlink '+cluster|slots' +asking",
                         user_of(n->of), tenant);
                 return;
         }
@@ -336,10 +332,8 @@ static void node_check(struct remote_look *l, const char *address)
                         why);
                 doctor_advise(l->d,
                         r == -EACCES
-                                ? "correct user, secret_file and tls_ of [remote %s], or the "
-                                  "server's users and certificate"
-                                : "start it, open the way to it, or correct addresses of [remote "
-                                  "%s]",
+                                ? "correct user, secret_file and tls_ of [remote %s], or the server's users and certificate"
+                                : "start it, open the way to it, or correct addresses of [remote %s]",
                         l->name);
                 return;
         }
@@ -408,8 +402,7 @@ static bool learn_nodes(struct remote_look *l, const char *address)
         remote_ask_close(asker);
         if (r == -EACCES) {
                 doctor_find(l->d, DOCTOR_UNCHECKED,
-                        "[remote %s] user %s may not ask for the nodes of a cluster: only those "
-                        "of addresses are looked at",
+                        "[remote %s] user %s may not ask for the nodes of a cluster: only those of addresses are looked at",
                         l->name, user_of(l));
                 doctor_advise(l->d, "redis-cli ACL SETUSER %s '+cluster|nodes' '+cluster|info'",
                         user_of(l));

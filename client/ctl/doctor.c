@@ -20,8 +20,7 @@ const struct doctor_check doctor_checks[] = {
         {"gpu-transport", "only memory that is a descriptor outlives a restart of kvleased",
                 doctor_check_gpu_transport, doctor_found_gpus},
         {"persistence",
-                "without it the driver lets go of a GPU when its last user ends, and takes seconds "
-                "to start it again",
+                "without it the driver lets go of a GPU when its last user ends, and takes seconds to start it again",
                 doctor_check_persistence, doctor_found_gpus},
         {"gpu-memory", "memory of other processes can't be leased, however much is configured",
                 doctor_check_gpu_memory, doctor_found_gpus},

@@ -52,8 +52,7 @@ const struct example examples[] = {
         {"trace recommend", "kvleasectl trace recommend day.jsonl.gz --token-bytes 128KiB",
                 "print a configuration, with its reasons"},
         {"trace hosts",
-                "kvleasectl trace hosts day.jsonl.gz --size 64GiB --token-bytes 128KiB "
-                "--prefill-rate 10000",
+                "kvleasectl trace hosts day.jsonl.gz --size 64GiB --token-bytes 128KiB --prefill-rate 10000",
                 "simulate 10 and 100 hosts of an 8B model, with and without affinity"},
         {"trace hosts",
                 "kvleasectl trace hosts day.jsonl.gz --size 64GiB --token-bytes 128KiB "
@@ -92,8 +91,7 @@ const size_t n_examples = ARRAY_SIZE(examples);
 const struct variable variables[] = {
         {"KVLEASE_ADMIN_SOCKET", "socket to use if neither --socket nor --runtime-dir is given"},
         {"KVLEASE_COLUMNS",
-                "width of lists and texts. By default COLUMNS or the terminal's width; lists in "
-                "files and pipes have no limit"},
+                "width of lists and texts. By default COLUMNS or the terminal's width; lists in files and pipes have no limit"},
         {"NO_COLOR", "if it is set and not empty, the output has no colours"},
         {"TERM", "type of the terminal, for colours and for top"},
 };

@@ -77,8 +77,7 @@ static int check_against_verb(const struct ctl *c)
         for (size_t o = 0; o < CTL_N_OPTIONS; o++)
                 if (c->options[o] && !option_rows[o].global && !(v->options & CTL_OPTION_BIT(o)))
                         return fail(CTL_USAGE,
-                                "--%s isn't an option of %s: kvleasectl %s --help lists its "
-                                "options",
+                                "--%s isn't an option of %s: kvleasectl %s --help lists its options",
                                 option_rows[o].name, v->name, v->name);
         if (c->n_args < v->min_args || c->n_args > v->max_args)
                 return fail(CTL_USAGE, "%s arguments: the command is kvleasectl %s%s%s",

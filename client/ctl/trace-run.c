@@ -110,9 +110,9 @@ static int judge_times(const struct ctl *ctl, const struct trace *t)
 
         if (!t->has_times)
                 return fail(recommends ? CTL_REFUSED : CTL_OK, "no line has a timestamp: %s",
-                        recommends ? "recommendations need demand over time"
-                                   : "requests are taken to come a second apart, so times, "
-                                     "rates and demand mean nothing");
+                        recommends
+                                ? "recommendations need demand over time"
+                                : "requests are taken to come a second apart, so times, rates and demand mean nothing");
         if (ctl->options[CTL_OPTION_TIME_UNIT])
                 return CTL_OK;
         if (trace_doubt_times(t, ctl->verb->run != verb_trace_hosts, &doubt, why, sizeof(why)) < 0)
@@ -120,10 +120,9 @@ static int judge_times(const struct ctl *ctl, const struct trace *t)
         if (doubt == TRACE_DOUBT_NONE)
                 return CTL_OK;
         return fail(doubt == TRACE_DOUBT_SURE && recommends ? CTL_REFUSED : CTL_OK,
-                doubt == TRACE_DOUBT_SURE ? "timestamps can't be milliseconds: %s; give "
-                                            "--time-unit s, us or ns, or --time-unit ms if they are"
-                                          : "timestamps are taken as milliseconds, but %s: give "
-                                            "--time-unit s, us or ns if that is wrong",
+                doubt == TRACE_DOUBT_SURE
+                        ? "timestamps can't be milliseconds: %s; give --time-unit s, us or ns, or --time-unit ms if they are"
+                        : "timestamps are taken as milliseconds, but %s: give --time-unit s, us or ns if that is wrong",
                 why);
 }
 
@@ -196,7 +195,7 @@ int trace_fail(int r, const char *err)
         if (r == -EINVAL)
                 return fail(CTL_USAGE, "%s", err);
         if (r == -ECHILD)
-                return fail(CTL_REFUSED, "a simulation was killed, probably for want of memory: "
-                                         "fewer --jobs need less");
+                return fail(CTL_REFUSED,
+                        "a simulation was killed, probably for want of memory: fewer --jobs need less");
         return fail(CTL_REFUSED, "cannot simulate: %s", strerror(-r));
 }

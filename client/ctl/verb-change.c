@@ -19,8 +19,7 @@ int check_tenant(const struct ctl *ctl)
         if (name_is_valid(ctl->args[0], TENANT_NAME_MAX))
                 return CTL_OK;
         return fail(CTL_USAGE,
-                "'%s' is not a tenant's name: 1 to %d of A-Z a-z 0-9 . _ -, not starting with "
-                ". or -",
+                "'%s' is not a tenant's name: 1 to %d of A-Z a-z 0-9 . _ -, not starting with . or -",
                 ctl->args[0], TENANT_NAME_MAX);
 }
 
@@ -113,8 +112,8 @@ static int confirm_limits(const struct ctl *ctl, uint64_t *ret_over_bytes)
                 *ret_over_bytes += over_limit(t, ctl->args[i]);
         if (*ret_over_bytes == 0 || !is_to_ask(ctl))
                 return CTL_OK;
-        return ask("Tenant %s holds %s more than that: this memory is taken back, and its cached "
-                   "pages are evicted.",
+        return ask(
+                "Tenant %s holds %s more than that: this memory is taken back, and its cached pages are evicted.",
                 ctl->args[0], show_bytes(&ctl->format, *ret_over_bytes, bytes));
 }
 
@@ -311,8 +310,8 @@ static int confirm_recall(const struct ctl *ctl)
         r = find_tenant(ctl, &t);
         if (r != CTL_OK || !t)
                 return r;
-        return ask("Without --size all memory of %s%s%s is taken back (the tenant holds %s), and "
-                   "its cached pages are evicted.",
+        return ask(
+                "Without --size all memory of %s%s%s is taken back (the tenant holds %s), and its cached pages are evicted.",
                 ns ? "namespace " : "tenant ", ns ? ns : ctl->args[0], ns ? "" : " on devices",
                 show_bytes(&ctl->format, t->charged_bytes, bytes));
 }

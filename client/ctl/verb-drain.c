@@ -55,8 +55,7 @@ static int ask_drain(const struct ctl *ctl, bool off, bool looks, struct drain *
         if (!d->export.export_begun)
                 return fail(CTL_REFUSED,
                         "the export has ended: draining was cancelled, a tenant got another "
-                        "remote, or "
-                        "kvleased restarted. kvleasectl drain --export starts it again");
+                        "remote, or kvleased restarted. kvleasectl drain --export starts it again");
         return CTL_OK;
 }
 
@@ -194,8 +193,7 @@ static int fail_exports(const struct ctl *ctl, const struct drain *d, const char
         char bytes[32];
 
         return fail(CTL_TIMEOUT,
-                "pages not exported after %s: %llu (%s)%s%s; kvleased continues: wait longer with "
-                "--timeout, or cancel with: kvleasectl drain --off",
+                "pages not exported after %s: %llu (%s)%s%s; kvleased continues: wait longer with --timeout, or cancel with: kvleasectl drain --off",
                 timeout, (unsigned long long)d->export.left_pages,
                 show_bytes(&ctl->format, d->export.left_bytes, bytes),
                 d->obstacle[0] ? ", as " : "", d->obstacle);
@@ -230,16 +228,14 @@ static int report_drain(const struct ctl *ctl, const struct drain *d, const char
                 if (d->exports)
                         print_exports(ctl, d);
                 if (drain_is_over(d))
-                        puts("drained: no clients are left. kvleased keeps running and refuses new "
-                             "ones; end that with: kvleasectl drain --off");
+                        puts("drained: no clients are left. kvleased keeps running and refuses new ones; end that with: kvleasectl drain --off");
         }
         fflush(stdout);
         if (d->export.exporting)
                 r = fail_exports(ctl, d, timeout);
         if (d->n_clients)
                 r = fail(CTL_TIMEOUT,
-                        "clients left after %s: %llu; end them and drain again, wait longer with "
-                        "--timeout, or cancel with: kvleasectl drain --off",
+                        "clients left after %s: %llu; end them and drain again, wait longer with --timeout, or cancel with: kvleasectl drain --off",
                         timeout, (unsigned long long)d->n_clients);
         return r;
 }

@@ -52,8 +52,7 @@ static int split_kinds(char *text, char **kinds, size_t *ret_n)
 
                 if (!is_kind(word))
                         return fail(CTL_USAGE,
-                                "there is no kind of events '%s': kvleasectl events --help lists "
-                                "them",
+                                "there is no kind of events '%s': kvleasectl events --help lists them",
                                 word);
                 for (size_t i = 0; i < n; i++)
                         is_new &= strcmp(kinds[i], word) != 0;
@@ -62,8 +61,8 @@ static int split_kinds(char *text, char **kinds, size_t *ret_n)
         }
         *ret_n = n;
         return n > 0 ? CTL_OK
-                     : fail(CTL_USAGE, "--kind names no kind of events: kvleasectl events --help "
-                                       "lists them");
+                     : fail(CTL_USAGE,
+                               "--kind names no kind of events: kvleasectl events --help lists them");
 }
 
 int check_events(const struct ctl *ctl)

@@ -63,8 +63,7 @@ static char *judge_binary(const struct ctl *ctl, const struct process *p, uint32
         if (!find_binary(ctl, p, path)) {
                 n = asprintf(&why,
                         "perhaps everything: the program of process %" PRIu64
-                        " can't be seen from here; name it with --binary, or ask as root, and in "
-                        "the daemon's pid namespace",
+                        " can't be seen from here; name it with --binary, or ask as root, and in the daemon's pid namespace",
                         p->pid);
                 return need(n < 0 ? NULL : why);
         }
@@ -288,8 +287,8 @@ int verb_restart(const struct ctl *ctl)
                 return loses ? CTL_LOSS : CTL_OK;
         if (loses && !is_forced) {
                 fflush(stdout);
-                return fail(CTL_LOSS, "not restarted, since the restart would lose this: --force "
-                                      "restarts anyway");
+                return fail(CTL_LOSS,
+                        "not restarted, since the restart would lose this: --force restarts anyway");
         }
         return restart_daemon(ctl);
 }

@@ -94,9 +94,7 @@ int check_session(const struct ctl *ctl)
         if (!session || parse_session(session, id, &len))
                 return CTL_OK;
         return fail(CTL_USAGE,
-                "--session: '%s' is not a session's id: 1 to %d characters, or 0x and two "
-                "hexadecimal "
-                "digits a byte, as kvleasectl sessions shows it",
+                "--session: '%s' is not a session's id: 1 to %d characters, or 0x and two hexadecimal digits a byte, as kvleasectl sessions shows it",
                 session, KVL_SESSION_ID_MAX);
 }
 
@@ -117,8 +115,7 @@ int check_ns_name(const char *name)
         if (ns_name_is_valid(name))
                 return CTL_OK;
         return fail(CTL_USAGE,
-                "'%s' is not a namespace's name: 1 to %d of A-Z a-z 0-9 . _ - @, not starting with "
-                ". - or @",
+                "'%s' is not a namespace's name: 1 to %d of A-Z a-z 0-9 . _ - @, not starting with . - or @",
                 name, NS_NAME_MAX);
 }
 

@@ -35,15 +35,14 @@ int check_trace_hosts(const struct ctl *ctl)
         if (r != CTL_OK)
                 return r;
         if (!size)
-                return fail(CTL_USAGE, "--size is missing: the memory for pages on each host, such "
-                                       "as 64GiB");
+                return fail(CTL_USAGE,
+                        "--size is missing: the memory for pages on each host, such as 64GiB");
         if (parse_bytes(size, &bytes) < 0 || bytes == 0 || bytes > CACHE_MAX)
                 return fail(CTL_USAGE,
                         "--size: '%s' is not a size of 1 byte to 1 PiB, such as 64GiB", size);
         if (!ctl->options[CTL_OPTION_PREFILL_RATE])
                 return fail(CTL_USAGE,
-                        "--prefill-rate is missing: the tokens a second that a host computes, as "
-                        "pages are loaded only where that takes longer");
+                        "--prefill-rate is missing: the tokens a second that a host computes, as pages are loaded only where that takes longer");
         return CTL_OK;
 }
 

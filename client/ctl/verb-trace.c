@@ -85,8 +85,8 @@ static int set_hints(const struct ctl *ctl, struct curves *c)
         if (!list)
                 return timed ? fail(CTL_USAGE, "--hint-times is of --hints LIST") : CTL_OK;
         if (c->crossover > 0 || c->windows.groups > 0)
-                return fail(CTL_USAGE, "--hints doesn't go with --attention-crossover and "
-                                       "--window-groups");
+                return fail(CTL_USAGE,
+                        "--hints doesn't go with --attention-crossover and --window-groups");
         r = curves_set_hints(c, list, timed, err, sizeof(err));
         return r < 0 ? trace_fail(r, err) : CTL_OK;
 }
@@ -119,13 +119,11 @@ static int refuse_engine(const struct curves *c)
         if (c->expect > 0)
                 return fail(CTL_USAGE,
                         "--expect: requests are expected in the order in which they begin, so it "
-                        "doesn't go with --prefill-rate, --time-per-output-token and "
-                        "--max-running");
+                        "doesn't go with --prefill-rate, --time-per-output-token and --max-running");
         for (unsigned p = 0; p < c->n_policies; p++)
                 if (c->policies[p] == &evict_optimum)
                         return fail(CTL_USAGE,
-                                "--policies: optimum holds nothing, so it doesn't go with "
-                                "--prefill-rate, --time-per-output-token and --max-running");
+                                "--policies: optimum holds nothing, so it doesn't go with --prefill-rate, --time-per-output-token and --max-running");
         return CTL_OK;
 }
 
@@ -169,13 +167,13 @@ static int refuse_windows(const struct ctl *ctl, const struct curves *c, uint64_
         for (unsigned p = 0; p < c->n_policies; p++)
                 if (c->policies[p] == &evict_optimum)
                         return fail(CTL_USAGE,
-                                "--policies: optimum knows no pages of windows, so it doesn't go "
-                                "with --window-groups");
-        return n_pages < NODE_NONE ? CTL_OK
-                                   : fail(CTL_USAGE,
-                                             "--window-groups: %" PRIu64 " pages in all, and "
-                                             "fewer than %" PRIu32 " are allowed",
-                                             n_pages, NODE_NONE);
+                                "--policies: optimum knows no pages of windows, so it doesn't go with --window-groups");
+        return n_pages < NODE_NONE
+                       ? CTL_OK
+                       : fail(CTL_USAGE,
+                                 "--window-groups: %" PRIu64
+                                 " pages in all, and fewer than %" PRIu32 " are allowed",
+                                 n_pages, NODE_NONE);
 }
 
 /* *ret_n_pages: different pages that the trace has. */
@@ -291,25 +289,22 @@ static void print_replay(const struct ctl *ctl, const struct trace *t, const str
                 printf("A tier below has %" PRIu32 " times the pages; +below: hits in both\n",
                         c->below);
         if (c->crossover > 0)
-                printf("saved: %%, the part of the computation of all input that hits save, with a "
-                       "crossover of %" PRIu32 " tokens; +cost: miss_cost = compute\n",
+                printf("saved: %%, the part of the computation of all input that hits save, with a crossover of %" PRIu32
+                       " tokens; +cost: miss_cost = compute\n",
                         c->crossover);
         if (c->windows.groups > 0)
                 printf("%" PRIu32 " groups of layers with a window of %" PRIu32
-                       " tokens beside one of full attention; +told: the policy is told whose "
-                       "window has passed\n",
+                       " tokens beside one of full attention; +told: the policy is told whose window has passed\n",
                         c->windows.groups, c->windows.tokens);
         if (c->n_seeds > 1)
                 printf("The mean of %u seeds; +-: their standard deviation\n", c->n_seeds);
         if (sim_takes_time(&c->engine))
-                puts("held: %, the part of the cache that requests held while they ran; wait: "
-                     "until a request began");
+                puts("held: %, the part of the cache that requests held while they ran; wait: until a request began");
         if (c->expect > 0)
                 printf("The next %" PRIu32 " requests are expected, %" PRIu32 " %% wrongly\n",
                         c->expect, c->wrong_percent);
         if (c->n_hints > 0)
-                printf("+N%%: a hint at the end of each request says %s its text continues, and N "
-                       "%% of the hints are right\n",
+                printf("+N%%: a hint at the end of each request says %s its text continues, and N %% of the hints are right\n",
                         c->hints_timed ? "whether and when" : "whether");
         report_curves(c, stdout);
 }
@@ -435,8 +430,7 @@ int check_trace_token_bytes(const struct ctl *ctl)
         if (!text)
                 return fail(CTL_USAGE,
                         "--token-bytes is missing: the bytes of K/V that one token takes, which "
-                        "a trace doesn't say (page bytes / page tokens of 'kvleasectl "
-                        "namespaces')");
+                        "a trace doesn't say (page bytes / page tokens of 'kvleasectl namespaces')");
         if (parse_bytes(text, &bytes) < 0 || bytes == 0 || bytes > TOKEN_BYTES_MAX)
                 return fail(CTL_USAGE,
                         "--token-bytes: '%s' is not a size of 1 byte to 1 GiB, such as 128KiB",

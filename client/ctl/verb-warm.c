@@ -167,8 +167,7 @@ int verb_warm(const struct ctl *ctl)
                 return CTL_OK;
         fflush(stdout);
         return fail(CTL_TIMEOUT,
-                "pages left after %s: %llu; kvleased continues: kvleasectl warm %s %s shows it, "
-                "kvleasectl warm %s %s --off stops it",
+                "pages left after %s: %llu; kvleased continues: kvleasectl warm %s %s shows it, kvleasectl warm %s %s --off stops it",
                 timeout, (unsigned long long)m.left, ctl->args[0], ctl->args[1], ctl->args[0],
                 ctl->args[1]);
 }

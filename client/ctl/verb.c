@@ -95,55 +95,45 @@ const struct verb verbs[] = {
                 "memory that is not reserved. SIZE is the reservation, or the size of the pool. "
                 "EXCESS is the tenant's memory in the pool, FAIR its share by weight and demand. "
                 "DEMAND and P99 are the demand that the sizer measures, now and in its window. "
-                "MISSING is reserved memory that other tenants still hold while it is taken back. "
-                "--json has all figures.\n",
+                "MISSING is reserved memory that other tenants still hold while it is taken back. --json has all figures.\n",
                 0, 0, O(TENANT), false, NULL, verb_regions},
         {"top", "", "watch rates of tenants, namespaces, clients or regions",
                 "Keys on a terminal: t, n, c and g choose the view, Tab the next one. < and > "
                 "choose the column to sort by, r reverses the order. / filters by a text in a "
-                "name, Esc ends the filter. Space pauses, + and - change the interval, arrows "
-                "scroll, h shows all keys, q quits.\n\n"
+                "name, Esc ends the filter. Space pauses, + and - change the interval, arrows scroll, h shows all keys, q quits.\n\n"
                 "--batch prints plain text, with --json an object a line, each with the rates "
-                "since the line before. While kvleased is away the command waits for it. Views "
-                "and their columns:\n" TOP_COLUMNS
+                "since the line before. While kvleased is away the command waits for it. Views and their columns:\n" TOP_COLUMNS
                 "Rates (/S) are per second. TOKEN counts tokens in pages that were found, HIT and "
-                "MISS pages. UP, HOST and DISK count pages that move to the device, to host "
-                "memory, to disk.\n",
+                "MISS pages. UP, HOST and DISK count pages that move to the device, to host memory, to disk.\n",
                 0, 0, O(TENANT) | O(VIEW) | O(SORT) | O(FILTER) | O(INTERVAL) | O(BATCH) | O(COUNT),
                 true, check_top, verb_top},
         {"evictions", "", "list which tenants' leases evicted which tenants' pages",
-                "Counted since the start of kvleased. (no lease): a limit or a reservation was "
-                "changed, or memory was recalled.\n",
+                "Counted since the start of kvleased. (no lease): a limit or a reservation was changed, or memory was recalled.\n",
                 0, 0, O(TENANT), false, NULL, verb_evictions},
         {"events", "", "list recent events with their reasons",
                 "Each event has a line with the local time and its offset from UTC; with --json, "
                 "an object a line. Equal events within a second are one event, with a count. "
-                "kvleased keeps 2048 events, a part of them for each tenant, and none over a "
-                "restart. A line reports how many were lost.\n\n"
+                "kvleased keeps 2048 events, a part of them for each tenant, and none over a restart. A line reports how many were lost.\n\n"
                 "--follow continues until ^C (exit code 0), also over restarts of kvleased. "
-                "--tenant also names the tenants whose leases caused the events. Kinds "
-                "are\n" EVENT_KIND_TABLE(KIND_LINE),
+                "--tenant also names the tenants whose leases caused the events. Kinds are\n" EVENT_KIND_TABLE(
+                        KIND_LINE),
                 0, 0, O(TENANT) | O(NAMESPACE) | O(KIND) | O(COUNT) | O(SINCE) | O(FOLLOW), false,
                 check_events, verb_events},
         {"sessions list", "", "list sessions that are kept",
-                "'sessions' alone does the same. LOST are tokens at the end of a session that "
-                "were evicted.\n",
+                "'sessions' alone does the same. LOST are tokens at the end of a session that were evicted.\n",
                 0, 0, O(TENANT), false, NULL, verb_sessions_list},
         {"sessions purge", "TENANT", "remove sessions of a tenant, also open ones",
-                "Without an option, all sessions of the tenant. Pages stay cached as long as "
-                "they are useful to others.\n",
+                "Without an option, all sessions of the tenant. Pages stay cached as long as they are useful to others.\n",
                 1, 1, O(NAMESPACE) | O(SESSION) | O(IDLE), false, check_sessions_purge,
                 verb_sessions_purge},
         {"sets", "", "list sets of namespaces, and how complete they are",
-                "A key is useful only if each namespace of the set has it. Keys that stay "
-                "incomplete are removed.\n",
+                "A key is useful only if each namespace of the set has it. Keys that stay incomplete are removed.\n",
                 0, 0, O(TENANT), false, NULL, verb_sets},
         {"codecs", "", "list codecs of lower tiers, and their errors",
                 "Each namespace has a line for each tier and range of layers with a codec of its "
                 "own. PAGE is the size of these layers in a page on the device, STORED in the "
                 "tier. kvleased decodes one in 64 encoded pages again: ERROR is the root mean "
-                "square error, relative to the numbers, since the start. The client that opens a "
-                "namespace first chooses its codecs.\n",
+                "square error, relative to the numbers, since the start. The client that opens a namespace first chooses its codecs.\n",
                 0, 0, O(TENANT), false, NULL, verb_codecs},
         {"exchanges", "", "list pages that tenants exchange with other hosts",
                 "Each tenant with a remote has a line; pages are counted since the tenant has it.\n"
@@ -159,18 +149,14 @@ const struct verb verbs[] = {
                 "  not-worth    computing is faster\n"
                 "  epoch        an invalidation, or the server doesn't answer\n"
                 "  not-finite   the page has numbers that the codec can't store\n"
-                "Other reasons are no-room, damaged, gone, unreached, refused, busy and "
-                "called-off.\n",
+                "Other reasons are no-room, damaged, gone, unreached, refused, busy and called-off.\n",
                 0, 0, O(TENANT), false, NULL, verb_exchanges},
         {"remote", "[REMOTE]", "list nodes of shared stores, and whether they answer",
                 "Each node of each [remote NAME] of the configuration has a line. A node that "
                 "fails is skipped: its BREAKER is open, and its pages are misses. Later one "
-                "request is let through (half-open). It closes the breaker, or doubles the time, "
-                "up to 30s.\n\n"
+                "request is let through (half-open). It closes the breaker, or doubles the time, up to 30s.\n\n"
                 "STATE is the remote's: reached, unreached, unknown or not-open. While it is "
-                "unknown, "
-                "the nodes are asked for their slots. If it is not open, kvleased's log has the "
-                "reason, or a restart is needed.\n"
+                "unknown, the nodes are asked for their slots. If it is not open, kvleased's log has the reason, or a restart is needed.\n"
                 "  SLOTS       slots of 16384 that the node serves; 0: it was only asked for them\n"
                 "  ROUND TRIP  of small requests\n"
                 "  READ        bytes of values; so is WRITTEN\n"
@@ -182,8 +168,7 @@ const struct verb verbs[] = {
         {"explain", "TENANT NAMESPACE KEY...", "explain why keys hit or miss",
                 "A key is 64 hexadecimal digits. AGE is the time since the page was published, or "
                 "since it was evicted. Old evictions count as never seen.\n\n"
-                "IMPORT predicts a lookup that may wait, for pages that aren't here. kvleased asks "
-                "no other host for it:\n"
+                "IMPORT predicts a lookup that may wait, for pages that aren't here. kvleased asks no other host for it:\n"
                 "  asks         the lookup would ask the shared store\n"
                 "  unreachable  the store doesn't answer\n"
                 "  epoch        the store doesn't know of an invalidation yet\n"
@@ -191,23 +176,19 @@ const struct verb verbs[] = {
                 "  not-shared   the namespace isn't shared\n",
                 3, 258, 0, false, check_explain, verb_explain},
         {"trace replay", "FILE...", "compute hit ratios of eviction policies from a trace",
-                "Prints the token hit ratio (%) of each policy and capacity, for one cache of all "
-                "tenants.\n\n"
+                "Prints the token hit ratio (%) of each policy and capacity, for one cache of all tenants.\n\n"
                 "--below adds a lower tier, and a column for hits in both. --expect shows the gain "
                 "from kvl_expect() in an engine that reports its waiting requests. --hints shows "
                 "the gain from kvl_session_hint() at the end of each request. "
                 "--attention-crossover adds the computation that hits save, and policies that use "
                 "it. --seeds shows the standard deviation over runs with other ids of pages. "
-                "--from "
-                "leaves the first requests out of all figures: they fill the cache, and policies "
-                "learn from them.\n\n"
+                "--from leaves the first requests out of all figures: they fill the cache, and policies learn from them.\n\n"
                 "--window-groups and --window-tokens give all groups of layers but one a window: "
-                "each block has a page of every group. Policies are shown with and without "
-                "hints about pages whose window has passed.\n\n"
+                "each block has a page of every group. Policies are shown with and without hints about pages whose window has passed.\n\n"
                 "With --prefill-rate, --time-per-output-token or --max-running, requests take time "
                 "and hold their pages meanwhile. A request without room waits until another ends. "
-                "Columns show the mean part of the cache in use, and the mean wait. Policies "
-                "are\n" TRACE_POLICIES TRACE_FILES,
+                "Columns show the mean part of the cache in use, and the mean wait. Policies are\n" TRACE_POLICIES
+                        TRACE_FILES,
                 1, UINT_MAX,
                 TRACE_OPTIONS | O(POLICIES) | O(CAPACITIES) | O(SPLIT) | O(BELOW) | O(EXPECT) |
                         O(EXPECT_WRONG) | O(HINTS) | O(HINT_TIMES) | O(ATTENTION_CROSSOVER) |
@@ -216,8 +197,7 @@ const struct verb verbs[] = {
                 true, NULL, verb_trace_replay},
         {"trace analyze", "FILE...", "analyze a trace: lengths, repeats, hits, demand",
                 "The demand of a tenant is the pages that its requests use. A page counts for "
-                "--hold after each use, by default the median time between two turns of a "
-                "session.\n" TRACE_FILES,
+                "--hold after each use, by default the median time between two turns of a session.\n" TRACE_FILES,
                 1, UINT_MAX, TRACE_OPTIONS | O(POLICIES) | O(CAPACITIES) | O(HOLD) | O(HTML), true,
                 NULL, verb_trace_analyze},
         {"trace recommend", "FILE...", "derive a configuration from a trace",
@@ -232,8 +212,7 @@ const struct verb verbs[] = {
                 "trace is for --group hosts; more hosts are several groups. Each further group "
                 "replays a copy of the trace a little later, with prompts of its own. NODES is "
                 "the number of nodes that the store needs, for memory, bandwidth and requests in "
-                "the busiest ten seconds. Other figures are for this number, or for nodes=. "
-                "docs/measure/REMOTE.md has the model.\n\n"
+                "the busiest ten seconds. Other figures are for this number, or for nodes=. docs/measure/REMOTE.md has the model.\n\n"
                 "Ways of --affinity are\n"
                 "  round-robin: the next host for each request\n"
                 "  random: any host\n"
@@ -248,8 +227,7 @@ const struct verb verbs[] = {
                 "Writes one JSON line a request to STATE_DIR/traces: times, lengths, and keys "
                 "hashed with a new secret; no text, no token. At most four files are kept, of "
                 "--size each (256 MiB by default), and 5 % of the file system stays free. Requests "
-                "without an id are told apart by their pages. 'status' reports lost lines with "
-                "reasons. A restart of kvleased ends recording.\n",
+                "without an id are told apart by their pages. 'status' reports lost lines with reasons. A restart of kvleased ends recording.\n",
                 1, 1, O(SIZE), false, check_trace_record, verb_trace_record},
         {"warm", "TENANT NAMESPACE [KEY...]", "move cached pages up to the device in advance",
                 "Name pages by keys (64 hexadecimal digits each), a session, a tag, or --all; "
@@ -275,8 +253,7 @@ const struct verb verbs[] = {
                 verb_recall},
         {"drain", "", "refuse new work, and wait until all clients have left",
                 "New clients, leases and namespaces are refused; lookups and releases continue. "
-                "The command waits by default 30s. kvleased drains until kvleasectl drain "
-                "--off.\n\n"
+                "The command waits by default 30s. kvleased drains until kvleasectl drain --off.\n\n"
                 "--export also writes cached pages to the stores that hosts share, recently used "
                 "ones first. A tenant writes at most remote_write bytes a second; without a "
                 "remote, or with remote_write = 0, it writes none. Pages that were cached before "
@@ -288,39 +265,32 @@ const struct verb verbs[] = {
                 "configured value: a line of a file, the command line of kvleased, or "
                 "'kvleasectl' for tenants set. WAITING is a configured value that isn't in force. "
                 "It needs a restart, or a reload that finds it possible, such as a reservation "
-                "that fits. Files are shown as kvleased read them last; kvleasectl reload reads "
-                "them again. --json always has all options.\n",
+                "that fits. Files are shown as kvleased read them last; kvleasectl reload reads them again. --json always has all options.\n",
                 0, 0, O(TENANT) | O(ALL), false, NULL, verb_config_show, &noun_options.table},
         {"reload", "", "apply the changed configuration",
                 "Reads the configuration's files, as systemctl reload does. Reports changes, "
                 "options that wait for a restart (pending), and options that can't be applied now "
-                "(refused). A file with a mistake changes nothing. Exits with 1 if an option was "
-                "refused.\n",
+                "(refused). A file with a mistake changes nothing. Exits with 1 if an option was refused.\n",
                 0, 0, 0, false, NULL, verb_reload},
         {"restart", "", "restart kvleased and keep its cache",
                 "Clients keep working; only publishing pages waits. systemd "
-                "(FileDescriptorStoreMax= and Restart= of kvleased.service) or kvleased --keep "
-                "must store the memory and start the next kvleased.\n\n"
+                "(FileDescriptorStoreMax= and Restart= of kvleased.service) or kvleased --keep must store the memory and start the next kvleased.\n\n"
                 "If something would be lost the command changes nothing. For example, the "
                 "installed program can't read the stored state, or the changed configuration has "
                 "less memory. --check names the losses. The next program also reads the "
-                "configuration (--check-config), if the user is root or the one of kvleased. The "
-                "command waits by default 30s.\n",
+                "configuration (--check-config), if the user is root or the one of kvleased. The command waits by default 30s.\n",
                 0, 0, O(CHECK) | O(BINARY) | O(FORCE) | O(TIMEOUT), false, check_restart,
                 verb_restart},
         {"check", "", "check all invariants of kvleased's state",
-                "Prints the first violation, if there is one: please report it, it is a bug of "
-                "kvleased.\n",
+                "Prints the first violation, if there is one: please report it, it is a bug of kvleased.\n",
                 0, 0, 0, false, NULL, verb_check},
         {"doctor", "", "examine this host, and suggest remedies",
                 "Examines the GPU's driver, memory, limits, sockets, disk, configuration and unit, "
                 "whether kvleased runs or not. Asks the servers of each [remote] for their "
                 "settings. Each finding says why it matters, and has a remedy. Facts that this "
-                "user can't read are reported as not checked: root sees most. The command changes "
-                "nothing.\n\n"
+                "user can't read are reported as not checked: root sees most. The command changes nothing.\n\n"
                 "--root examines files below a directory, as in a container that has the host's "
-                "files there. Exits with 0 if there is nothing to do, 7 with warnings, 8 with "
-                "errors.\n",
+                "files there. Exits with 0 if there is nothing to do, 7 with warnings, 8 with errors.\n",
                 0, 0, O(ALL) | O(BINARY) | O(ROOT), true, NULL, verb_doctor},
         {"version", "", "show the versions of kvleasectl and kvleased", "Works without kvleased.\n",
                 0, 0, 0, true, NULL, verb_version},

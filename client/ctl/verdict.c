@@ -57,8 +57,7 @@ void verdict_of_device(const void *row, void *verdict)
                         d->why[0] ? d->why : "no reason is given");
         if (d->missing_bytes > 0)
                 add_finding(v, SEVERITY_WARNING,
-                        "kvleasectl regions names these tenants, kvleasectl clients the late "
-                        "processes",
+                        "kvleasectl regions names these tenants, kvleasectl clients the late processes",
                         "%s of the memory reserved on %s is still with other tenants",
                         show_bytes(v->format, d->missing_bytes, bytes), d->name);
 }
@@ -78,8 +77,7 @@ static void look_at_daemon(struct verdict *v, const status_row *s)
                         "kvleased is draining: it grants nothing new");
         if (v->n_devices == 0)
                 add_finding(v, SEVERITY_WARNING,
-                        "set 'devices' in [daemon], then kvleasectl restart; kvleasectl doctor "
-                        "looks at this host's GPUs",
+                        "set 'devices' in [daemon], then kvleasectl restart; kvleasectl doctor looks at this host's GPUs",
                         "there is no device: no memory can be leased");
         if (s->n_tenants == 0)
                 add_finding(v, SEVERITY_WARNING, "kvleasectl tenants add NAME limit=SIZE",
@@ -105,8 +103,7 @@ static void look_at_daemon(struct verdict *v, const status_row *s)
         if (s->options_unknown > 0)
                 add_finding(v, SEVERITY_NOTE,
                         "the log of kvleased's start has their names; a newer kvleased knows them",
-                        "options in tenants.conf that this kvleased doesn't know, and skips: "
-                        "%" PRIu64,
+                        "options in tenants.conf that this kvleased doesn't know, and skips: %" PRIu64,
                         s->options_unknown);
 }
 
@@ -133,8 +130,7 @@ static void look_at_memory(struct verdict *v, const status_row *s)
                         "damaged pages on the disk, which were dropped: %" PRIu64, s->disk.damaged);
         if (s->fragmentation > FRAGMENTED_THOUSANDTH)
                 add_finding(v, SEVERITY_NOTE,
-                        "kvleasectl namespaces shows whose sets hold few pages; compact = on, or a "
-                        "smaller 'extent'",
+                        "kvleasectl namespaces shows whose sets hold few pages; compact = on, or a smaller 'extent'",
                         "%.1f %% of the memory is free in extent sets that hold other pages",
                         (double)s->fragmentation / 10);
 }
@@ -144,8 +140,7 @@ void verdict_of_refusals(struct verdict *v, uint64_t n, const Kvlease__V1__Admin
         if (n == 0)
                 return;
         add_finding(v, SEVERITY_WARNING,
-                "kvleasectl events --kind refused has all; kvleasectl tenants set raises a limit, "
-                "or has leases wait (when_full = queue)",
+                "kvleasectl events --kind refused has all; kvleasectl tenants set raises a limit, or has leases wait (when_full = queue)",
                 last ? "leases refused in the last %dmin: %" PRIu64
                        ", the last to tenant %s (%s)%s%s"
                      : "leases refused in the last %dmin: %" PRIu64,
@@ -160,8 +155,7 @@ static void look_at_clients(struct verdict *v, const status_row *s)
         if (s->peers_muted > 0)
                 add_finding(v, SEVERITY_WARNING,
                         "kvleasectl clients names them: end these processes",
-                        "clients that broke the protocol or don't read, are ignored, and keep "
-                        "their memory: %" PRIu64,
+                        "clients that broke the protocol or don't read, are ignored, and keep their memory: %" PRIu64,
                         s->peers_muted);
         if (s->max_pending_bytes > 0 &&
                 s->pending_bytes / PENDING_PERCENT >= s->max_pending_bytes / 100)
@@ -172,9 +166,7 @@ static void look_at_clients(struct verdict *v, const status_row *s)
                         show_bytes(v->format, s->max_pending_bytes, most));
         if (strncmp(s->segments, "memfd", strlen("memfd")) == 0)
                 add_finding(v, SEVERITY_WARNING,
-                        "give kvleased CAP_SYS_ADMIN: run it as root by kvleased.service, or add "
-                        "the "
-                        "capability to its container",
+                        "give kvleased CAP_SYS_ADMIN: run it as root by kvleased.service, or add the capability to its container",
                         "clients of kvleased's own user could write the index (%s)", s->segments);
         if (s->tenants_paused > 0)
                 add_finding(v, SEVERITY_NOTE, "kvleasectl tenants show NAME: requests, paused",
@@ -210,11 +202,9 @@ const char *verdict_exchange_remedy(const struct figures_remote *r)
                 const char *begins, *remedy;
         } rows[] = {
                 {"kvlease-exchange isn't reached",
-                        "systemctl enable --now kvlease-exchange.socket, of the package "
-                        "kvlease-exchange"},
+                        "systemctl enable --now kvlease-exchange.socket, of the package kvlease-exchange"},
                 {"kvlease-exchange refuses connections",
-                        "give its socket to kvleased's user: SocketUser= of "
-                        "kvlease-exchange.socket"},
+                        "give its socket to kvleased's user: SocketUser= of kvlease-exchange.socket"},
                 {"kvlease-exchange can't use it",
                         "correct that, then systemctl restart kvlease-exchange"},
                 {"kvlease-exchange ", "systemctl restart kvlease-exchange"},
@@ -263,8 +253,7 @@ static void look_at_deaths(struct verdict *v, const status_row *s)
 {
         if (s->deaths_for_memory > 0)
                 add_finding(v, SEVERITY_WARNING,
-                        "less memory or host_memory in [device], or more for its control group: "
-                        "kvleasectl doctor compares them",
+                        "less memory or host_memory in [device], or more for its control group: kvleasectl doctor compares them",
                         "kvleased died %" PRIu64 " times in the last hour, %" PRIu64
                         " of them probably killed by the kernel for want of memory",
                         s->deaths, s->deaths_for_memory);
@@ -281,8 +270,7 @@ static void look_at_last_start(struct verdict *v, const status_row *s)
 
         if (s->took_over && (s->namespaces_lost > 0 || pages > 0))
                 add_finding(v, SEVERITY_WARNING,
-                        "once after a GPU's reset that is normal; else report it with kvleased's "
-                        "log",
+                        "once after a GPU's reset that is normal; else report it with kvleased's log",
                         "the last restart lost part of the stored state (namespaces: %" PRIu64
                         ", pages: %" PRIu64 ")",
                         s->namespaces_lost, pages);
@@ -295,23 +283,21 @@ static void look_at_next_start(struct verdict *v, const status_row *s)
                         "nothing is kept for the next kvleased: a restart empties the cache");
         else if ((uint64_t)s->kept_fds * 100 >= (uint64_t)s->kept_max * KEPT_PERCENT)
                 add_finding(v, SEVERITY_WARNING,
-                        "a larger 'extent' in [device], or more FileDescriptorStoreMax= of the "
-                        "unit",
+                        "a larger 'extent' in [device], or more FileDescriptorStoreMax= of the unit",
                         "%" PRIu64 " of %" PRIu64
                         " descriptors are kept: beyond that leases are refused",
                         s->kept_fds, s->kept_max);
         else if (s->kept_needed > s->kept_max)
                 add_finding(v, SEVERITY_WARNING,
-                        "kvleasectl doctor says which of 'extent', max_clients and "
-                        "FileDescriptorStoreMax= to change",
-                        "%" PRIu64 " descriptors can be kept, and all memory as extents and "
-                        "max_clients connections need %" PRIu64,
+                        "kvleasectl doctor says which of 'extent', max_clients and FileDescriptorStoreMax= to change",
+                        "%" PRIu64
+                        " descriptors can be kept, and all memory as extents and max_clients connections need %" PRIu64,
                         s->kept_max, s->kept_needed);
         if (s->open_files_needed > s->open_files_max)
                 add_finding(v, SEVERITY_WARNING,
                         "more LimitNOFILE= of the unit, or a larger 'extent' in [device]",
-                        "kvleased may have %" PRIu64 " open files, and all memory as extents and "
-                        "max_clients connections need %" PRIu64,
+                        "kvleased may have %" PRIu64
+                        " open files, and all memory as extents and max_clients connections need %" PRIu64,
                         s->open_files_max, s->open_files_needed);
 }
 

@@ -88,8 +88,7 @@ static void wait_for_namespace(struct feed *f)
 {
         f->is_waiting = true;
         publisher_replace(f->publisher, NULL);
-        say("no namespace matches; waiting for one: kvleasectl namespaces lists them, and the "
-            "tenant needs the option events");
+        say("no namespace matches; waiting for one: kvleasectl namespaces lists them, and the tenant needs the option events");
 }
 
 static void add_namespace(struct feed *f, struct kvl_follow_ns *ns)
@@ -226,8 +225,7 @@ static int connect_to(struct feed *f, uint64_t now_nsec)
                 return r;
         if (r != 0 && r != f->why)
                 fprintf(stderr,
-                        "kvlease-events: %s; --socket names another one; trying again every "
-                        "second\n",
+                        "kvlease-events: %s; --socket names another one; trying again every second\n",
                         kvl_last_error());
         f->why = r;
         return 0;

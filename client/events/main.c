@@ -41,8 +41,7 @@ static int say_failure(const char *what, int r)
 static int say_endpoint(const char *endpoint, int r)
 {
         fprintf(stderr,
-                "kvlease-events: can't open %s: %s; name another endpoint by --endpoint, "
-                "--connect or --replay, like tcp://127.0.0.1:5557\n",
+                "kvlease-events: can't open %s: %s; name another endpoint by --endpoint, --connect or --replay, like tcp://127.0.0.1:5557\n",
                 endpoint, zmq_strerror(-r));
         return 1;
 }

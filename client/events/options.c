@@ -325,8 +325,8 @@ static int finish_query(struct given *g)
         if (!g->token_file)
                 return !g->o.query || strchr(g->o.query, '/')
                                ? 0
-                               : refuse(g->o.query, "--query needs --query-token-file, except "
-                                                    "for a Unix socket");
+                               : refuse(g->o.query,
+                                         "--query needs --query-token-file, except for a Unix socket");
         if (!g->o.query)
                 return refuse(g->token_file, "--query-token-file needs --query");
         return token_read(g->token_file, &g->o.query_token, why) < 0 ? refuse(g->token_file, why)

@@ -336,8 +336,7 @@ static int disconnect_all(struct publisher *p, const char *why)
         int r;
 
         fprintf(stderr,
-                "kvlease-events: peers use too %s, so all are disconnected: let only routers reach "
-                "the endpoints\n",
+                "kvlease-events: peers use too %s, so all are disconnected: let only routers reach the endpoints\n",
                 why);
         p->n_waiting = 0;
         r = sockets_reopen(&p->sockets);

@@ -74,8 +74,7 @@ static enum MHD_Result answer_health(struct queries *q, struct MHD_Connection *c
         return feed_is_live(q->feed)
                        ? answer_word(c, MHD_HTTP_OK, "queries are answered\n")
                        : answer_word(c, MHD_HTTP_SERVICE_UNAVAILABLE,
-                                 "kvleased is away, no namespace matches, or its pages are being "
-                                 "read: ask later\n");
+                                 "kvleased is away, no namespace matches, or its pages are being read: ask later\n");
 }
 
 static enum MHD_Result answer_query(
@@ -117,8 +116,8 @@ static unsigned check_request(struct queries *q, struct MHD_Connection *c, const
                 return MHD_HTTP_NOT_FOUND;
         if (strcmp(method, is_health ? MHD_HTTP_METHOD_GET : MHD_HTTP_METHOD_POST) != 0)
                 return MHD_HTTP_METHOD_NOT_ALLOWED;
-        *ret_why = "send the header Authorization: Bearer TOKEN, with the token of "
-                   "--query-token-file\n";
+        *ret_why =
+                "send the header Authorization: Bearer TOKEN, with the token of --query-token-file\n";
         if (!is_health && q->token && !token_allows(q->token, authorization))
                 return MHD_HTTP_UNAUTHORIZED;
         *ret_why = "the body has more than 4 MiB\n";

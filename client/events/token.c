@@ -25,8 +25,7 @@ int token_read(const char *path, struct secret *ret, char why[SECRET_WHY_BYTES])
                 return r;
         secret_wipe(ret);
         snprintf(why, SECRET_WHY_BYTES,
-                "has a blank or a byte that isn't ASCII, which no header can: openssl rand -base64 "
-                "32 makes a token");
+                "has a blank or a byte that isn't ASCII, which no header can: openssl rand -base64 32 makes a token");
         return -EINVAL;
 }
 

@@ -31,8 +31,7 @@ static void tell_histogram(struct text *t, const struct text_labels *labels,
 static void tell_calls(struct text *t, const Kvlease__V1__AdminCountersReply *m)
 {
         text_family(t, "request_duration_seconds", TEXT_HISTOGRAM,
-                "Seconds from a request on a socket of kvleased to the answer, by type of request, "
-                "without waits for memory or keys.");
+                "Seconds from a request on a socket of kvleased to the answer, by type of request, without waits for memory or keys.");
         for (size_t i = 0; i < m->n_calls; i++) {
                 struct text_labels labels = {{{"type", m->calls[i]->name}}, 1};
 
@@ -46,8 +45,7 @@ static void tell_turns(struct text *t, const Kvlease__V1__AdminCountersReply *m)
         if (!m->turns)
                 return;
         text_family(t, "loop_turn_seconds", TEXT_HISTOGRAM,
-                "Seconds of an iteration of kvleased's event loop, which serves all tenants, "
-                "without waits for a processor.");
+                "Seconds of an iteration of kvleased's event loop, which serves all tenants, without waits for a processor.");
         tell_histogram(t, &(struct text_labels){0}, m, m->turns);
 }
 

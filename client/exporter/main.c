@@ -38,8 +38,7 @@ static int run_exporter(const struct options *o)
 
         if (fd == -EINVAL) {
                 fprintf(stderr,
-                        "kvlease-exporter: --listen %s: neither ADDRESS:PORT nor a path with a "
-                        "/\n",
+                        "kvlease-exporter: --listen %s: neither ADDRESS:PORT nor a path with a /\n",
                         o->listen);
                 return 2;
         }

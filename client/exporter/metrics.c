@@ -144,8 +144,7 @@ static const struct metric restart_metrics[] = {
                                 .derive = restart_clients_kept},
         {MORE_GAUGE("restart_clients") BY("outcome", "lost").derive = restart_clients_lost},
         {GAUGE("restart_losses",
-                 "Things that a restart of kvleased now would lose; kvleasectl restart --check "
-                 "names each.")
+                 "Things that a restart of kvleased now would lose; kvleasectl restart --check names each.")
                         .derive = restart_losses},
 };
 

@@ -13,10 +13,8 @@ static void begin_page(struct text *t, const char *state)
         text_printf(t,
                 "<!doctype html>\n<html lang=\"en\"><head><meta charset=\"utf-8\">"
                 "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">"
-                "<title>kvlease</title>\n<link rel=\"stylesheet\" href=\"/status.css\">"
-                "<script src=\"/status.js\" defer></script></head>\n"
-                "<body><header><h1>kvlease</h1><p id=\"state\" role=\"status\">%s</p>"
-                "<p><a href=\"/metrics\">metrics</a></p></header>\n"
+                "<title>kvlease</title>\n<link rel=\"stylesheet\" href=\"/status.css\"><script src=\"/status.js\" defer></script></head>\n"
+                "<body><header><h1>kvlease</h1><p id=\"state\" role=\"status\">%s</p><p><a href=\"/metrics\">metrics</a></p></header>\n"
                 "<main><div id=\"live\" hidden></div><div id=\"still\">\n",
                 state);
 }
@@ -68,8 +66,8 @@ static void device_table(struct text *t, const struct source_rows *rows)
 
 static void tenant_table(struct text *t, const struct source_rows *rows)
 {
-        text_printf(t, "<h2>Tenants</h2>\n<table><tr><th>tenant<th>memory<th>reserved<th>clients"
-                       "<th>refused<th>evicted</tr>\n");
+        text_printf(t,
+                "<h2>Tenants</h2>\n<table><tr><th>tenant<th>memory<th>reserved<th>clients<th>refused<th>evicted</tr>\n");
         for (size_t i = 0; i < rows->n && i < PAGE_TENANTS; i++) {
                 const struct figures_tenant *r = rows->rows[i];
 

@@ -121,8 +121,7 @@ void process_tell(struct text *t)
                 process_parse(line, &s) < 0)
                 return;
         tell_figure(t, "cpu_seconds", TEXT_COUNTER,
-                "Seconds of processor time that kvlease-exporter has used, in user and kernel "
-                "mode.",
+                "Seconds of processor time that kvlease-exporter has used, in user and kernel mode.",
                 s.cpu_seconds);
         tell_figure(t, "resident_memory_bytes", TEXT_GAUGE,
                 "Memory of kvlease-exporter that is in RAM.", (double)s.resident_bytes);

@@ -218,8 +218,7 @@ static void tell_one(
 static void tell_limits(const struct scraper *s, struct text *t)
 {
         text_family(t, "exporter_rows", TEXT_GAUGE,
-                "Rows (tenants, namespaces, ...) of lists of kvleased that kvlease-exporter tells "
-                "by name, or sums as (others) beyond --max-rows.");
+                "Rows (tenants, namespaces, ...) of lists of kvleased that kvlease-exporter tells by name, or sums as (others) beyond --max-rows.");
         for (size_t i = 0; i < n_metric_tables; i++) {
                 const struct limit *l = &s->limits[i];
 
@@ -240,8 +239,7 @@ static void tell_restarts(const struct scraper *s, struct text *t)
         struct text_labels emptied = {{{"outcome", "emptied"}}, 1};
 
         text_family(t, "restarts", TEXT_COUNTER,
-                "Restarts of kvleased that kvlease-exporter has seen, by outcome: survived (with "
-                "the cache) or emptied.");
+                "Restarts of kvleased that kvlease-exporter has seen, by outcome: survived (with the cache) or emptied.");
         text_sample(t, &survived, (double)s->n_survived);
         text_sample(t, &emptied, (double)s->n_emptied);
 }

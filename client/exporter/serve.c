@@ -200,8 +200,8 @@ static unsigned check_headers(struct server *s, struct MHD_Connection *c, const 
 
         if (refusal || !host || !s->hosts || host_is_allowed(s->hosts, host))
                 return refusal;
-        *ret_why = "not by this host name: ask by address, or start kvlease-exporter with "
-                   "--allow-host NAME\n";
+        *ret_why =
+                "not by this host name: ask by address, or start kvlease-exporter with --allow-host NAME\n";
         return MHD_HTTP_MISDIRECTED_REQUEST;
 }
 

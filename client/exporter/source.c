@@ -92,8 +92,7 @@ static int connect_to(struct source *s, uint64_t until)
                 s->conn = NULL;
                 if (r == -EACCES) /* the library's sentence is about tenants' sockets */
                         error_set(r,
-                                "permission denied on %s: run it as a member of group "
-                                "kvlease-monitor",
+                                "permission denied on %s: run it as a member of group kvlease-monitor",
                                 s->path);
                 return r;
         }

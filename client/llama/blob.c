@@ -198,8 +198,8 @@ int blob_learn(struct blob_shape *s, const uint8_t *blob, size_t bytes, uint32_t
 
         *s = (struct blob_shape){0};
         if (!take_u32(&r, &magic) || magic != MAGIC || !take_bytes(&r, NULL, sizeof(int32_t)))
-                return fail(-EOPNOTSUPP, "libllama's states begin with another magic number: it is "
-                                         "too new, or too old, for this kvlease");
+                return fail(-EOPNOTSUPP,
+                        "libllama's states begin with another magic number: it is too new, or too old, for this kvlease");
         if (has_rows && r.left >= sizeof(n_streams)) {
                 memcpy(&n_streams, r.at, sizeof(n_streams));
                 if (n_streams > 1)
@@ -212,8 +212,7 @@ int blob_learn(struct blob_shape *s, const uint8_t *blob, size_t bytes, uint32_t
                         s, r, first, n_cells, has_rows ? 1 + i / 2 : 0, has_state, i % 2 == 0);
         if (e == -EBADMSG)
                 e = fail(-EOPNOTSUPP,
-                        "the model's state (%zu bytes for %u tokens) has a form that "
-                        "this kvlease can't read",
+                        "the model's state (%zu bytes for %u tokens) has a form that this kvlease can't read",
                         bytes, n_cells);
         return e == -ENOMEM ? fail(e, "out of memory") : e;
 }
@@ -317,8 +316,7 @@ int blob_unpack(const struct blob_shape *s, const uint8_t *blob, size_t bytes, i
                        ? 0
                        : fail(-EBADMSG,
                                  "libllama's state of tokens %u to %u isn't as it was when the "
-                                 "context was opened: were rows dropped (a sliding window without "
-                                 "swa_full, a shifted context)?",
+                                 "context was opened: were rows dropped (a sliding window without swa_full, a shifted context)?",
                                  first, first + n_cells - 1);
 }
 

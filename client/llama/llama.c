@@ -19,8 +19,8 @@ static int check_options(const struct kvl_llama_options *o)
         if (o->size < sizeof(*o))
                 return fail(-EINVAL, "options.size is %zu, not %zu", o->size, sizeof(*o));
         if (!o->weights || !*o->weights || strlen(o->weights) > 256)
-                return fail(-EINVAL, "options.weights has 1 to 256 bytes: kvl_llama_hash_files() "
-                                     "makes such a name");
+                return fail(-EINVAL,
+                        "options.weights has 1 to 256 bytes: kvl_llama_hash_files() makes such a name");
         if (o->chunk_tokens && (o->chunk_tokens < MIN_CHUNK || o->chunk_tokens > MAX_CHUNK))
                 return fail(-EINVAL, "options.chunk_tokens is %d to %d, not %u", MIN_CHUNK,
                         MAX_CHUNK, o->chunk_tokens);
@@ -37,20 +37,18 @@ static int check_context(const struct kvl_llama *l, const struct kvl_llama_optio
         int rope = l->f.model_rope_type(l->model);
 
         if (n_seqs < 2)
-                return fail(-EOPNOTSUPP, "the context has one sequence: make it with n_seq_max = 2 "
-                                         "or more, and kv_unified");
+                return fail(-EOPNOTSUPP,
+                        "the context has one sequence: make it with n_seq_max = 2 or more, and kv_unified");
         if (o->scratch_seq < 0 || (uint32_t)o->scratch_seq >= n_seqs)
                 return fail(-EINVAL, "options.scratch_seq is 0 to %u, not %d", n_seqs - 1,
                         o->scratch_seq);
         if (window > 0 && !o->swa_full)
                 return fail(-EOPNOTSUPP,
-                        "the model has a sliding window of %d tokens: make the "
-                        "context with swa_full, and say so in the options",
+                        "the model has a sliding window of %d tokens: make the context with swa_full, and say so in the options",
                         window);
         if (window > 0 && (uint32_t)window < l->chunk)
                 return fail(-EOPNOTSUPP,
-                        "the model's sliding window has %d tokens: set "
-                        "options.chunk_tokens to at most that, not %u",
+                        "the model's sliding window has %d tokens: set options.chunk_tokens to at most that, not %u",
                         window, l->chunk);
         if (rope > ROPE_NORM_MAX)
                 return fail(-EOPNOTSUPP, "the model has positions of several dimensions (M-RoPE)");
@@ -331,8 +329,7 @@ static int take_out(struct kvl_llama *l, int32_t seq, uint32_t chunk, enum blob_
                 drop(l, l->scratch, 0);
         if (n != bytes)
                 return fail(-EBADMSG,
-                        "libllama's state of tokens %u to %u has %zu bytes, not %zu: "
-                        "were rows dropped (a sliding window without swa_full)?",
+                        "libllama's state of tokens %u to %u has %zu bytes, not %zu: were rows dropped (a sliding window without swa_full)?",
                         first, first + l->chunk - 1, n, bytes);
         e = blob_unpack(&l->shape, l->blob, bytes, parts, first, l->chunk, is_rows ? l->page : NULL,
                 is_rows ? NULL : l->page);
@@ -358,8 +355,7 @@ static int put_in(struct kvl_llama *l, int32_t seq, uint32_t chunk, enum blob_pa
                 drop(l, l->scratch, 0);
         return ok ? 0
                   : fail(-ENOBUFS,
-                            "libllama didn't take tokens %u to %u: has the context free "
-                            "cells?",
+                            "libllama didn't take tokens %u to %u: has the context free cells?",
                             first, first + l->chunk - 1);
 }
 
@@ -413,8 +409,8 @@ int kvl_llama_load(struct kvl_llama *l, int32_t seq, const int32_t *tokens, uint
         int e;
 
         if (!l || !ret_n_tokens || seq < 0 || seq == l->scratch)
-                return fail(-EINVAL, "a handle, and another sequence than the scratch sequence, "
-                                     "are needed");
+                return fail(-EINVAL,
+                        "a handle, and another sequence than the scratch sequence, are needed");
         e = text_find(l, tokens, n_tokens, &t);
         if (!e && t.n_found && l->rows)
                 e = pin_rows(l, &t);

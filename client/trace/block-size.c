@@ -61,18 +61,18 @@ void block_size_explain(const struct block_size *s, char *buf, size_t size)
 
         if (fits->least > TRACE_BLOCK_TOKENS_MAX && fits->least <= fits->most)
                 snprintf(buf, size,
-                        "its blocks have %" PRIu64 " tokens or more, and no more than %d are found "
-                        "out: give the right number by --block-tokens",
+                        "its blocks have %" PRIu64
+                        " tokens or more, and no more than %d are found out: give the right number by --block-tokens",
                         fits->least, TRACE_BLOCK_TOKENS_MAX);
         else if (fits->least <= fits->most)
                 snprintf(buf, size,
-                        "its blocks have %" PRIu64 " to %" PRIu64 " tokens, and none of these is "
-                        "a power of two: give the right number by --block-tokens",
+                        "its blocks have %" PRIu64 " to %" PRIu64
+                        " tokens, and none of these is a power of two: give the right number by --block-tokens",
                         fits->least, fits->most);
         else
                 snprintf(buf, size,
-                        "its lines contradict each other: in one a block has %" PRIu64 " tokens "
-                        "or more, in another one %" PRIu64 " or fewer; give the right number by "
-                        "--block-tokens",
+                        "its lines contradict each other: in one a block has %" PRIu64
+                        " tokens or more, in another one %" PRIu64
+                        " or fewer; give the right number by --block-tokens",
                         s->partial.least, s->partial.most);
 }

@@ -255,8 +255,8 @@ static int settle_time(struct builder *b, struct trace_line *l, struct trace_err
                 return -ENOMSG;
         *ret_error = (struct trace_error){.file = b->file};
         snprintf(ret_error->text, sizeof(ret_error->text),
-                "line %" PRIu64 " has a timestamp, and lines read before have none: leave those "
-                "out, or all timestamps",
+                "line %" PRIu64
+                " has a timestamp, and lines read before have none: leave those out, or all timestamps",
                 b->line);
         return -EINVAL;
 }
@@ -293,8 +293,8 @@ static int add_line(struct builder *b, struct trace_line *l, struct trace_error 
         remove_path(b, tenant, l->ids, made, first);
         remove_tenants(b, n_tenants);
         snprintf(why, sizeof(why),
-                "hash_ids[%" PRIu32 "] is %" PRIu64 ", which followed another id before: these ids "
-                "name the content of a block: read them with --chain",
+                "hash_ids[%" PRIu32 "] is %" PRIu64
+                ", which followed another id before: these ids name the content of a block: read them with --chain",
                 made, id_at(l->ids, made));
         return refuse_line(b, why, ret_error);
 }

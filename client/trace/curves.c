@@ -104,8 +104,7 @@ static int add_told(struct curves *c, bool (*knows)(const struct evict_ops *poli
                         if (to == CURVES_POLICIES_MAX) {
                                 snprintf(err, err_len,
                                         "more than %d policies, some of them once with and once "
-                                        "without what --attention-crossover, --window-groups "
-                                        "or --hints tells them",
+                                        "without what --attention-crossover, --window-groups or --hints tells them",
                                         CURVES_POLICIES_MAX);
                                 return -EINVAL;
                         }
@@ -218,8 +217,7 @@ int curves_set_capacities(
                 }
                 if (parse_capacity(text, n_unique, &c->capacities[c->n_capacities]) < 0) {
                         snprintf(err, err_len,
-                                "'%s' is no capacity: allowed are pages (1000) and parts of the "
-                                "trace's blocks, to 100%% (2.5%%)",
+                                "'%s' is no capacity: allowed are pages (1000) and parts of the trace's blocks, to 100%% (2.5%%)",
                                 format_excerpt(text, strlen(text), shown));
                         return -EINVAL;
                 }

@@ -219,8 +219,8 @@ static int check_sizes(struct host_runs *h, const struct sim_trace *t, char *err
         pages = h->cache_bytes / h->block_bytes;
         if (pages == 0 || pages >= NODE_NONE) {
                 snprintf(err, err_len,
-                        "%s on each host are %s blocks of %" PRIu32 " tokens of this trace: one "
-                        "takes %s",
+                        "%s on each host are %s blocks of %" PRIu32
+                        " tokens of this trace: one takes %s",
                         format_bytes(h->cache_bytes, bytes), pages == 0 ? "no" : "too many",
                         t->block_tokens, format_bytes(h->block_bytes, block));
                 return -EINVAL;
@@ -237,8 +237,8 @@ static int check_sizes(struct host_runs *h, const struct sim_trace *t, char *err
         for (unsigned i = 0; i < h->n_counts; i++)
                 if ((uint64_t)h->counts[i] / h->group * t->n_unique > HOSTS_KEYS_MAX) {
                         snprintf(err, err_len,
-                                "%" PRIu32 " hosts: copies of this trace have more than 2^32 "
-                                "blocks; a larger --group makes fewer copies",
+                                "%" PRIu32
+                                " hosts: copies of this trace have more than 2^32 blocks; a larger --group makes fewer copies",
                                 h->counts[i]);
                         return -EINVAL;
                 }

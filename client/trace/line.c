@@ -56,8 +56,7 @@ static int get_time(
                 return 0;
         if (!json_is_number(value))
                 return refuse(err,
-                        "timestamp is not a number: for dates see docs/measure/TRACES.md, "
-                        "\"Other traces\"");
+                        "timestamp is not a number: for dates see docs/measure/TRACES.md, \"Other traces\"");
         time = json_number_value(value);
         if (!(time >= 0 && time <= most))
                 return refuse(err,
@@ -106,8 +105,7 @@ static int get_tenant(const json_t *object, const char **ret, const struct sente
                 return 0;
         if (!json_is_string(value) || !name_is_valid(json_string_value(value), TENANT_NAME_MAX))
                 return refuse(err,
-                        "tenant is no name: 1 to %d letters, digits, '.', '_' or '-', which don't "
-                        "start with '.' or '-'",
+                        "tenant is no name: 1 to %d letters, digits, '.', '_' or '-', which don't start with '.' or '-'",
                         TENANT_NAME_MAX);
         *ret = json_string_value(value);
         return 0;
@@ -151,8 +149,7 @@ static int get_fields(
                 return refuse(err, "no JSON object");
         if (has_text(l->object))
                 return refuse(err,
-                        "it has text instead of hash_ids: docs/measure/TRACES.md, \"Other "
-                        "traces\", makes a trace of it");
+                        "it has text instead of hash_ids: docs/measure/TRACES.md, \"Other traces\", makes a trace of it");
         r = get_time(l, unit, err);
         if (r == 0)
                 r = get_tokens(l->object, "input_length", &l->input_tokens, err);

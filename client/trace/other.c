@@ -21,21 +21,17 @@ struct magic {
         }
 
 static const struct magic magics[] = {
-        MAGIC("\x28\xb5\x2f\xfd", "it is compressed by zstd, and plain text or gzip is read: zstd "
-                                  "-dc FILE | kvleasectl "
-                                  "trace ... /dev/stdin"),
+        MAGIC("\x28\xb5\x2f\xfd",
+                "it is compressed by zstd, and plain text or gzip is read: zstd -dc FILE | kvleasectl trace ... /dev/stdin"),
         MAGIC("\xfd"
               "7zXZ",
-                "it is compressed by xz, and plain text or gzip is read: xz -dc FILE | kvleasectl "
-                "trace ... /dev/stdin"),
-        MAGIC("BZh", "it is compressed by bzip2, and plain text or gzip is read: bzip2 -dc FILE | "
-                     "kvleasectl trace ... /dev/stdin"),
-        MAGIC("\x04\x22\x4d\x18", "it is compressed by lz4, and plain text or gzip is read: lz4 "
-                                  "-dc FILE | kvleasectl "
-                                  "trace ... /dev/stdin"),
+                "it is compressed by xz, and plain text or gzip is read: xz -dc FILE | kvleasectl trace ... /dev/stdin"),
+        MAGIC("BZh",
+                "it is compressed by bzip2, and plain text or gzip is read: bzip2 -dc FILE | kvleasectl trace ... /dev/stdin"),
+        MAGIC("\x04\x22\x4d\x18",
+                "it is compressed by lz4, and plain text or gzip is read: lz4 -dc FILE | kvleasectl trace ... /dev/stdin"),
         MAGIC("PK\x03\x04",
-                "it is a zip archive, and plain text or gzip is read: unzip -p FILE | kvleasectl "
-                "trace ... /dev/stdin"),
+                "it is a zip archive, and plain text or gzip is read: unzip -p FILE | kvleasectl trace ... /dev/stdin"),
         MAGIC("PAR1", "it is a Parquet file, and JSON lines are read: in Python "
                       "pandas.read_parquet(FILE).to_json(TRACE, orient='records', lines=True)"),
         MAGIC("\xff\xfe", "it is UTF-16, and UTF-8 is read: iconv -f UTF-16 -t UTF-8 FILE"),
@@ -113,10 +109,8 @@ static const char *name_array(const struct text *all)
         if (!has_word(all, "\"hash_ids\"") &&
                 (has_word(all, "\"conversation\"") || has_word(all, "\"conversations\"") ||
                         has_word(all, "\"messages\"")))
-                return "it is ShareGPT or another array of conversations, texts instead of "
-                       "hash_ids: " RECIPE;
-        return "it is an array of JSON, and a trace is an object a line: jq -c '.[]' FILE | "
-               "kvleasectl trace ... /dev/stdin";
+                return "it is ShareGPT or another array of conversations, texts instead of hash_ids: " RECIPE;
+        return "it is an array of JSON, and a trace is an object a line: jq -c '.[]' FILE | kvleasectl trace ... /dev/stdin";
 }
 
 /* Whether the first line, or the rest of a damaged one, is JSON. */
@@ -130,14 +124,11 @@ static bool is_of_json(const struct text *all, const struct text *line)
 static const char *name_table(const struct text *all, const struct text *line)
 {
         if (has_word(line, "ContextTokens") && has_word(line, "GeneratedTokens"))
-                return "it is an Azure LLM inference trace, a CSV of lengths without "
-                       "hash_ids: " RECIPE;
+                return "it is an Azure LLM inference trace, a CSV of lengths without hash_ids: " RECIPE;
         if (has_word(line, "Request tokens") && has_word(line, "Response tokens"))
                 return "it is BurstGPT, a CSV of lengths without hash_ids: " RECIPE;
         if (count_separators(line) >= 2 && !is_of_json(all, line))
-                return "it is a CSV, and a trace is a JSON object a line: docs/measure/TRACES.md "
-                       "says "
-                       "which fields it has";
+                return "it is a CSV, and a trace is a JSON object a line: docs/measure/TRACES.md says which fields it has";
         return NULL;
 }
 
@@ -150,8 +141,7 @@ bool trace_is_other(const char *head, size_t len, char *why, size_t size)
                 if (len >= magics[i].len && memcmp(head, magics[i].bytes, magics[i].len) == 0)
                         found = magics[i].why;
         if (is_tar(head, len))
-                found = "it is a tar archive, and plain text or gzip is read: tar -xOf FILE | "
-                        "kvleasectl trace ... /dev/stdin";
+                found = "it is a tar archive, and plain text or gzip is read: tar -xOf FILE | kvleasectl trace ... /dev/stdin";
         if (!found && blank < len) {
                 struct text all = {head + blank, len - blank};
                 struct text line = first_line(all.at, all.len);

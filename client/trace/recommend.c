@@ -37,15 +37,15 @@ static void write_tenant(
 
         fprintf(to,
                 "\n[tenant %s]\n# 99 %% of the time at most %s pages of %" PRIu32
-                " tokens were in use (each for %s after a\n# request used it), half of the time "
-                "%s.\nclass = pinned\nreserve = %" PRIu64 "MiB\n",
+                " tokens were in use (each for %s after a\n# request used it), half of the time %s.\nclass = pinned\nreserve = %" PRIu64
+                "MiB\n",
                 name, report_count(d->p99_pages, one), a->trace->sim.block_tokens,
                 report_time(a->hold_msec, hold), report_count(d->p50_pages, two),
                 mebibytes(a, d->p99_pages, token_bytes));
         write_policy(d, to);
         fprintf(to,
-                "# The trace has %s different pages of this tenant, and at most %s were in use at "
-                "once: more\n# would stay empty.\nlimit = %" PRIu64 "MiB\n",
+                "# The trace has %s different pages of this tenant, and at most %s were in use at once: more\n# would stay empty.\nlimit = %" PRIu64
+                "MiB\n",
                 report_count(d->unique_pages, one), report_count(d->max_pages, two),
                 mebibytes(a, MAX(d->unique_pages, d->max_pages), token_bytes));
 }

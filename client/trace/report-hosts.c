@@ -69,8 +69,7 @@ void report_hosts_text(const struct host_runs *h, const struct sim_trace *t, FIL
 
         fprintf(to,
                 "%s requests for %s host%s, blocks of %" PRIu32
-                " tokens (%s); a cache of %s blocks "
-                "(%s, %s) on each host",
+                " tokens (%s); a cache of %s blocks (%s, %s) on each host",
                 report_count(t->n_requests, requests), report_count(h->group, group),
                 h->group == 1 ? "" : "s", t->block_tokens, format_bytes(h->block_bytes, block),
                 report_count(h->cache_pages, pages), format_bytes(h->cache_bytes, cache),
@@ -79,9 +78,7 @@ void report_hosts_text(const struct host_runs *h, const struct sim_trace *t, FIL
                 fprintf(to, ", %" PRIu32 " times as many below", h->below);
         putc('\n', to);
         print_store(h, to);
-        fputs("Input tokens in %: found on the host, loaded, computed; lost: of those in the "
-              "store, "
-              "that were faster to compute\n",
+        fputs("Input tokens in %: found on the host, loaded, computed; lost: of those in the store, that were faster to compute\n",
                 to);
         fprintf(to, "  %6s %-12s %7s", "hosts", "affinity", "local");
         if (h->store.host_size > 0)

@@ -15,15 +15,12 @@
 static const char head[] =
         "<!DOCTYPE html>\n<html lang=\"en\">\n<head>\n<meta charset=\"utf-8\">\n"
         "<meta name=\"viewport\" content=\"width=device-width, initial-scale=1\">\n"
-        "<meta http-equiv=\"Content-Security-Policy\" "
-        "content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
+        "<meta http-equiv=\"Content-Security-Policy\" content=\"default-src 'none'; style-src 'unsafe-inline'\">\n"
         "<title>Trace report</title>\n<style>\n"
         ":root{color-scheme:light dark;--bg:#fff;--fg:#1b1f24;--soft:#5b6570;--rule:#d9dee3;"
-        "--s0:#0072b2;--s1:#c2570c;--s2:#008060;--s3:#a64d87;--s4:#8a6d00;--s5:#5b6570;"
-        "--s6:#3b78d8;--s7:#b3261e}\n"
+        "--s0:#0072b2;--s1:#c2570c;--s2:#008060;--s3:#a64d87;--s4:#8a6d00;--s5:#5b6570;--s6:#3b78d8;--s7:#b3261e}\n"
         "@media(prefers-color-scheme:dark){:root{--bg:#14171a;--fg:#e6e9ec;--soft:#9aa4ae;"
-        "--rule:#333a41;--s0:#56b4e9;--s1:#f0905a;--s2:#3cc79c;--s3:#dd8fbf;--s4:#d9b93b;"
-        "--s5:#9aa4ae;--s6:#8ab4f8;--s7:#f28b82}}\n"
+        "--rule:#333a41;--s0:#56b4e9;--s1:#f0905a;--s2:#3cc79c;--s3:#dd8fbf;--s4:#d9b93b;--s5:#9aa4ae;--s6:#8ab4f8;--s7:#f28b82}}\n"
         "*{box-sizing:border-box}\n"
         "body{margin:0;background:var(--bg);color:var(--fg);font:16px/1.5 system-ui,sans-serif}\n"
         "main{max-width:960px;margin:0 auto;padding:40px 24px 64px}\n"
@@ -38,8 +35,7 @@ static const char head[] =
         "svg text{fill:var(--soft);font:12px system-ui,sans-serif}svg .row{fill:var(--fg)}\n"
         ".grid{stroke:var(--rule)}.axis,.tick{stroke:var(--soft)}\n"
         ".line{fill:none;stroke-width:2;stroke-linejoin:round}.dot{stroke:var(--bg)}\n"
-        ".key{display:flex;flex-wrap:wrap;gap:4px 20px;list-style:none;margin:8px 0;padding:0;"
-        "font-size:14px}\n"
+        ".key{display:flex;flex-wrap:wrap;gap:4px 20px;list-style:none;margin:8px 0;padding:0;font-size:14px}\n"
         ".key i{display:inline-block;width:12px;height:12px;border-radius:2px;margin-right:6px}\n"
         "details{margin:8px 0;font-size:14px}summary{cursor:pointer;color:var(--soft)}\n"
         "table{border-collapse:collapse;font-variant-numeric:tabular-nums;margin:8px 0}\n"
@@ -91,8 +87,7 @@ static void write_head(FILE *to)
         fputs(head, to);
         for (unsigned i = 0; i < 8; i++)
                 fprintf(to,
-                        ".line.s%u{stroke:var(--s%u)}.dot.s%u,.bar.s%u{fill:var(--s%u)}"
-                        ".key i.s%u{background:var(--s%u)}\n",
+                        ".line.s%u{stroke:var(--s%u)}.dot.s%u,.bar.s%u{fill:var(--s%u)}.key i.s%u{background:var(--s%u)}\n",
                         i, i, i, i, i, i, i);
         fputs("</style>\n</head>\n<body>\n<main>\n", to);
 }
@@ -167,9 +162,7 @@ static void write_curve_table(const struct curves *c, FILE *to)
 {
         char text[32], pages[32];
 
-        fputs("<details><summary>Figures</summary><div "
-              "class=\"scroll\"><table><tr><th>capacity</th>"
-              "<th>pages</th>",
+        fputs("<details><summary>Figures</summary><div class=\"scroll\"><table><tr><th>capacity</th><th>pages</th>",
                 to);
         for (unsigned p = 0; p < c->n_policies; p++)
                 fprintf(to, "<th>%s</th>", c->policies[p]->name);
@@ -221,8 +214,7 @@ static void write_curves(const struct analysis *a, FILE *to)
                 ARRAY_SIZE(percent_ticks)};
         plot.y = axis_linear("token hit, %", y_max, ticks);
         fputs("<h2>Hit ratio by policy and cache size</h2>\n<p>Input tokens found in the cache, in "
-              "% "
-              "of all. <em>optimum</em> knows the future: nothing can be better.</p>\n",
+              "% of all. <em>optimum</em> knows the future: nothing can be better.</p>\n",
                 to);
         write_key(to, names, c->n_policies);
         plot_begin(&plot, "curves", "Token hit by cache size, a line for each policy");
@@ -311,9 +303,7 @@ static void write_distributions(const struct analysis *a, FILE *to)
         fputs("<h2>Lengths</h2>\n", to);
         write_histogram(&a->input_tokens, &input, to);
         write_histogram(&a->output_tokens, &output, to);
-        fputs("<h2>Sessions</h2>\n<p>A request continues a session where it starts with all but "
-              "the "
-              "last block of the request before.</p>\n",
+        fputs("<h2>Sessions</h2>\n<p>A request continues a session where it starts with all but the last block of the request before.</p>\n",
                 to);
         write_histogram(&a->sessions.turns, &turns, to);
         write_histogram(&a->sessions.gap_msec, &gaps, to);
@@ -325,8 +315,7 @@ static void write_page_table(const struct analysis *a, FILE *to)
 {
         const struct page_sizes *p = &a->page_sizes;
 
-        fputs("<details><summary>Figures</summary><table><tr><th>page tokens</th><th>waste %</th>"
-              "<th>hit %</th></tr>\n",
+        fputs("<details><summary>Figures</summary><table><tr><th>page tokens</th><th>waste %</th><th>hit %</th></tr>\n",
                 to);
         for (unsigned i = 0; i < PAGE_SIZES; i++)
                 fprintf(to, "<tr><td>%" PRIu32 "%s</td><td>%.2f</td><td>%s%.2f</td></tr>\n",
@@ -390,8 +379,7 @@ static void write_demand_table(const struct analysis *a, FILE *to)
         char one[32], two[32], three[32];
 
         fputs("<details open><summary>Figures</summary><div class=\"scroll\"><table><tr>"
-              "<th>tenant</th><th>median</th><th>p99: reserve</th><th>most</th>"
-              "<th>hit % with the p99 alone</th></tr>\n",
+              "<th>tenant</th><th>median</th><th>p99: reserve</th><th>most</th><th>hit % with the p99 alone</th></tr>\n",
                 to);
         for (uint32_t i = 0; i < a->trace->sim.n_tenants; i++) {
                 const struct demand *d = &a->demands[i];
@@ -431,8 +419,8 @@ static void write_demand(const struct analysis *a, FILE *to)
         plot.x = axis_linear("pages in use", most, ticks);
         plot.y = (struct axis){.max = 1};
         fprintf(to,
-                "<h2>Reservations</h2>\n<p>Pages of %" PRIu32 " tokens in use, each for %s after a "
-                "request used it. A reservation of the p99 covers 99 %% of the time.</p>\n",
+                "<h2>Reservations</h2>\n<p>Pages of %" PRIu32
+                " tokens in use, each for %s after a request used it. A reservation of the p99 covers 99 %% of the time.</p>\n",
                 a->trace->sim.block_tokens, report_time(a->hold_msec, hold));
         if (n < a->trace->sim.n_tenants)
                 fprintf(to, "<p class=\"soft\">The first %u of %" PRIu32 " tenants.</p>\n", n,

@@ -60,8 +60,9 @@ char *report_page_advice(const struct page_sizes *p, char *buf, size_t size)
         const struct page_size *best = &p->sizes[p->advised];
 
         snprintf(buf, size,
-                "%" PRIu32 " tokens a page: the largest size that wastes at most 1 %% and loses "
-                "at most 0.5 points of hits to pages of %" PRIu32 " tokens%s.",
+                "%" PRIu32
+                " tokens a page: the largest size that wastes at most 1 %% and loses at most 0.5 points of hits to pages of %" PRIu32
+                " tokens%s.",
                 best->tokens, p->sizes[0].tokens,
                 best->tokens < 256 ? "; 256 and more only where three of four texts have 32 pages"
                                    : "; three of four texts have at least 32 such pages");
@@ -203,8 +204,8 @@ static void print_demand(const struct analysis *a, FILE *to)
         char hold[32], one[32], two[32], three[32];
 
         fprintf(to,
-                "\nReservation: pages of %" PRIu32 " tokens in use, each for %s after a request "
-                "used it\n  %-24s %9s %9s %9s  %s\n",
+                "\nReservation: pages of %" PRIu32
+                " tokens in use, each for %s after a request used it\n  %-24s %9s %9s %9s  %s\n",
                 a->trace->sim.block_tokens, report_time(a->hold_msec, hold), "tenant", "median",
                 "p99", "most", "hit % with the p99 alone");
         for (uint32_t i = 0; i < a->trace->sim.n_tenants; i++) {

@@ -112,8 +112,7 @@ static void draw_x(const struct plot *p)
                         continue;
                 fprintf(p->to,
                         "<line class=\"tick\" x1=\"%.1f\" y1=\"%d\" x2=\"%.1f\" y2=\"%d\"/>"
-                        "<text class=\"label\" x=\"%.1f\" y=\"%d\" "
-                        "text-anchor=\"middle\">%s</text>\n",
+                        "<text class=\"label\" x=\"%.1f\" y=\"%d\" text-anchor=\"middle\">%s</text>\n",
                         x, TOP + PLOT_HEIGHT, x, TOP + PLOT_HEIGHT + 5, x, TOP + PLOT_HEIGHT + 19,
                         p->x.label(value, text));
         }
@@ -139,8 +138,7 @@ static void draw_y(const struct plot *p)
         }
         if (p->y.title)
                 fprintf(p->to,
-                        "<text class=\"title\" transform=\"translate(14 %d) rotate(-90)\" "
-                        "text-anchor=\"middle\">%s</text>\n",
+                        "<text class=\"title\" transform=\"translate(14 %d) rotate(-90)\" text-anchor=\"middle\">%s</text>\n",
                         TOP + PLOT_HEIGHT / 2, p->y.title);
 }
 
@@ -171,8 +169,7 @@ void plot_line(
                 char x[32];
 
                 fprintf(p->to,
-                        "<circle class=\"dot s%u\" cx=\"%.1f\" cy=\"%.1f\" r=\"3.5\">"
-                        "<title>%s at %s: %.2f</title></circle>\n",
+                        "<circle class=\"dot s%u\" cx=\"%.1f\" cy=\"%.1f\" r=\"3.5\"><title>%s at %s: %.2f</title></circle>\n",
                         series, at_x(p, points[i].x), at_y(p, points[i].y), name,
                         p->x.label(points[i].x, x), points[i].y);
         }
@@ -182,8 +179,7 @@ static void rectangle(
         struct plot *p, unsigned series, double x, double y, double w, double h, const char *name)
 {
         fprintf(p->to,
-                "<rect class=\"bar s%u\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\">"
-                "<title>%s</title></rect>\n",
+                "<rect class=\"bar s%u\" x=\"%.1f\" y=\"%.1f\" width=\"%.1f\" height=\"%.1f\"><title>%s</title></rect>\n",
                 series, x, y, MAX(w, 1.0), h, name);
 }
 

@@ -103,8 +103,7 @@ int trace_doubt_times(const struct trace *trace, bool is_of_one_host, enum trace
         } else if (is_of_one_host && output_rate(t) > HOST_RATE_MAX) {
                 *ret = TRACE_DOUBT_MAYBE;
                 snprintf(why, size,
-                        "requests would be answered with %.0f tokens a second, more than one host "
-                        "makes",
+                        "requests would be answered with %.0f tokens a second, more than one host makes",
                         output_rate(t));
         }
         return 0;

@@ -83,8 +83,7 @@ int check_mapped(struct checker *c)
                                 n += map_find(&a->mapped, set->index) != NULL;
                 if (n != set->n_mapped)
                         return BROKEN(c->d,
-                                "set %u of namespace %s/%s is mapped by %u clients, it "
-                                "says %u",
+                                "set %u of namespace %s/%s is mapped by %u clients, it says %u",
                                 set->index, c->ns->tenant->name, c->ns->name, n, set->n_mapped);
                 n_mapped += n;
         }

@@ -195,8 +195,7 @@ static int step_structures(struct checker *c, uint64_t most, uint64_t *ret_n)
         *ret_n += count_looks(c->ns);
         if (why)
                 return BROKEN(c->d,
-                        "records, announcements, sessions, tags, drops, prefetch, prefix tree, "
-                        "expectations or eviction policy of namespace %s/%s: %s",
+                        "records, announcements, sessions, tags, drops, prefetch, prefix tree, expectations or eviction policy of namespace %s/%s: %s",
                         c->ns->tenant->name, c->ns->name, why);
         return ++c->at < ARRAY_SIZE(parts);
 }

@@ -65,8 +65,7 @@ static int check_free_list(struct checker *c, const struct extent_set *set)
         }
         if (n != set->n_free || page != PAGE_NONE)
                 return BROKEN(c->d,
-                        "set %u of namespace %s/%s: its free list has not n_free (%u) "
-                        "pages",
+                        "set %u of namespace %s/%s: its free list has not n_free (%u) pages",
                         set->index, c->ns->tenant->name, c->ns->name, set->n_free);
         if (run_count_marks(set) != n)
                 return BROKEN(c->d, "set %u of namespace %s/%s: %u pages are marked as free of %u",
@@ -134,8 +133,7 @@ static int check_preparing(struct checker *c)
                         set->charge.pool != &ns->device.pool->account ||
                         set->charge.bytes != ns->geometry.set_bytes)
                         return BROKEN(c->d,
-                                "set %u of namespace %s/%s is being made, but has no slot or no "
-                                "charge of its own",
+                                "set %u of namespace %s/%s is being made, but has no slot or no charge of its own",
                                 set->index, ns->tenant->name, ns->name);
                 n_pages += set->n_usable;
         }
@@ -460,8 +458,7 @@ static int check_member(struct checker *c, const struct member *m)
                         m->n_quarantined_sets, llu(n_quarantined));
         if (m->n_pins != n_pins || m->n_mapped_sets != n_mapped)
                 return BROKEN(c->d,
-                        "client %llu counts %llu pins and %u mapped sets, has %llu and "
-                        "%llu",
+                        "client %llu counts %llu pins and %u mapped sets, has %llu and %llu",
                         llu(m->id), llu(m->n_pins), m->n_mapped_sets, llu(n_pins), llu(n_mapped));
         return 0;
 }

@@ -126,8 +126,7 @@ static int check_budget(
         if (extent_bytes > 0 && budget_bytes >= extent_bytes)
                 return 0;
         return detail_set(d, -EINVAL,
-                "device %s: a budget of %s holds no extent set of %s; raise the budget or make "
-                "extents smaller",
+                "device %s: a budget of %s holds no extent set of %s; raise the budget or make extents smaller",
                 name, format_bytes(budget_bytes, budget), format_bytes(extent_bytes, extent));
 }
 

@@ -26,8 +26,7 @@ static enum exchange_forecast say_not_shared(
 {
         if (!exchange_of(ns->tenant) && remote[0])
                 return detail_set(d, FORECAST_NOT_SHARED,
-                        "an import brings nothing, as remote %s of tenant %s isn't open: the log "
-                        "of kvleased says why",
+                        "an import brings nothing, as remote %s of tenant %s isn't open: the log of kvleased says why",
                         remote, ns->tenant->name);
         return detail_set(d, FORECAST_NOT_SHARED,
                 "an import brings nothing, as namespace %s isn't shared with other hosts: %s",
@@ -43,8 +42,7 @@ static enum exchange_forecast say_unreachable(
                         summary->fault);
         if (summary->n_nodes == 0)
                 return detail_set(d, FORECAST_UNREACHABLE,
-                        "an import brings nothing now, as no address of remote %s is known: can "
-                        "the names be resolved?",
+                        "an import brings nothing now, as no address of remote %s is known: can the names be resolved?",
                         remote);
         return detail_set(d, FORECAST_UNREACHABLE,
                 "an import brings nothing now, as of %u node%s of remote %s none answers%s%s",
@@ -99,13 +97,11 @@ enum exchange_forecast exchange_forecast(const struct ns *ns, const char *remote
                 return say_unreachable(&summary, remote, d);
         if (e->epoch->must_change)
                 return detail_set(d, FORECAST_EPOCH,
-                        "an import brings nothing now, as remote %s doesn't know yet that "
-                        "something of namespace %s was invalidated",
+                        "an import brings nothing now, as remote %s doesn't know yet that something of namespace %s was invalidated",
                         remote, ns->name);
         if (e->x->n_imports >= IMPORTS_MAX)
                 return detail_set(d, FORECAST_BUSY,
-                        "an import brings nothing now, as %d of tenant %s are under way, the most "
-                        "there may be",
+                        "an import brings nothing now, as %d of tenant %s are under way, the most there may be",
                         IMPORTS_MAX, ns->tenant->name);
         return say_asks(e, remote, summary.state == REMOTE_REACHED, d);
 }

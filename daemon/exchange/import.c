@@ -222,9 +222,7 @@ static int check_import(struct attach *a, const struct import_request *rq, struc
                 return r;
         if (!exchange_has_ns(a->ns, &why))
                 return detail_set(d, KVL_STATUS_MISS,
-                        "namespace %s isn't shared with other hosts: "
-                        "%s",
-                        a->ns->name, why);
+                        "namespace %s isn't shared with other hosts: %s", a->ns->name, why);
         if (rq->parent_key && ns_find_page(a->ns, rq->parent_key) == PAGE_NONE)
                 return detail_set(d, KVL_STATUS_NO_PARENT,
                         "the page before the first isn't cached in namespace %s", a->ns->name);

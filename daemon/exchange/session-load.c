@@ -114,12 +114,10 @@ static int check_load(struct attach *a, const uint8_t *id, uint32_t id_len, stru
         s = session_find(a->ns, id, id_len);
         if (s && !session_may_be_replaced(s))
                 return detail_set(d, KVL_STATUS_MISS,
-                        "the session is open here, or was changed here since other hosts were told "
-                        "of it");
+                        "the session is open here, or was changed here since other hosts were told of it");
         if (x->n_session_loads >= SESSION_LOADS_MAX)
                 return detail_set(d, KVL_STATUS_MISS,
-                        "%d sessions of tenant %s are being loaded, the most there may be at a "
-                        "time",
+                        "%d sessions of tenant %s are being loaded, the most there may be at a time",
                         SESSION_LOADS_MAX, a->ns->tenant->name);
         return 0;
 }

@@ -185,9 +185,7 @@ static void plan_start(struct parent *p)
 
         p->n_young = now - p->started_nsec < p->options->young_nsec ? p->n_young + 1 : 0;
         if (p->n_young >= p->options->tries) {
-                say(p,
-                        "the daemon died %u times in a row, each within %llu s: given up, what was "
-                        "kept is gone; see what it said before",
+                say(p, "the daemon died %u times in a row, each within %llu s: given up, what was kept is gone; see what it said before",
                         p->n_young, (unsigned long long)(p->options->young_nsec / NSEC_PER_SEC));
                 end_parent(p, EXIT_FAILURE);
                 return;
@@ -212,17 +210,13 @@ static void child_died(struct parent *p, int status)
         }
         if (p->ending || (WIFEXITED(status) && (code == EXIT_SUCCESS || !p->was_ready))) {
                 if (p->store.n > 0)
-                        say(p,
-                                "ends with the daemon: the %u descriptors that it kept go, and "
-                                "with them all that was cached in memory",
+                        say(p, "ends with the daemon: the %u descriptors that it kept go, and with them all that was cached in memory",
                                 p->store.n);
                 end_parent(p, code);
                 return;
         }
         if (WIFSIGNALED(status))
-                say(p,
-                        "the daemon was killed by signal %d: it is started again, %u descriptors "
-                        "are kept",
+                say(p, "the daemon was killed by signal %d: it is started again, %u descriptors are kept",
                         WTERMSIG(status), p->store.n);
         else
                 say(p, "the daemon exited with %d: it is started again, %u descriptors are kept",
@@ -237,9 +231,7 @@ static void keep_one(struct parent *p, const char *name, int fd)
         if (fdstore_add(&p->store, name, fd) != -ENOSPC || p->said_full)
                 return;
         p->said_full = true;
-        say(p,
-                "%u descriptors are kept, as many as may be: further ones are closed; raise "
-                "--keep-max, or the limit of open files",
+        say(p, "%u descriptors are kept, as many as may be: further ones are closed; raise --keep-max, or the limit of open files",
                 p->store.n);
 }
 
@@ -457,9 +449,7 @@ static int take_memory(struct parent *p)
         int r;
 
         if (max < p->options->max && p->options->max != PARENT_DEFAULT_MAX)
-                say(p,
-                        "of %u descriptors (--keep-max) %u can be kept: raise the limit of open "
-                        "files (ulimit -Hn) to twice as many",
+                say(p, "of %u descriptors (--keep-max) %u can be kept: raise the limit of open files (ulimit -Hn) to twice as many",
                         p->options->max, max);
         p->names = calloc(1, MAX_STRING_BYTES);
         if (!p->names)
@@ -518,8 +508,7 @@ static const char *why_unprepared(int error)
         if (error != -EACCES)
                 return strerror(-error);
         return "it can make no directory for its socket in $RUNTIME_DIRECTORY, $XDG_RUNTIME_DIR, "
-               "/run or /tmp: let it write to one of them (where the root of a container is "
-               "read-only: a tmpfs as /tmp)";
+               "/run or /tmp: let it write to one of them (where the root of a container is read-only: a tmpfs as /tmp)";
 }
 
 int parent_run(const struct parent_options *o)

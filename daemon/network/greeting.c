@@ -21,8 +21,7 @@ int greeting_read(const struct relay_message *m, struct greeting *ret, char why[
         memcpy(&ret->open, m->bytes, sizeof(ret->open));
         if (ret->open.version != RELAY_VERSION) {
                 snprintf(why, RELAY_WHY_BYTES,
-                        "kvleased speaks version %u, and kvlease-exchange version %d: install "
-                        "both of one release",
+                        "kvleased speaks version %u, and kvlease-exchange version %d: install both of one release",
                         ret->open.version, RELAY_VERSION);
                 return -EPROTO;
         }

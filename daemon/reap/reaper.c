@@ -208,8 +208,7 @@ static void start_process(struct reaper *r, uint64_t now)
         r->pid = 0;
         if (!r->is_failing)
                 say(r, true,
-                        "cannot start the process that gives memory back (%s): until it can be, "
-                        "who holds a lock of such memory holds up the daemon",
+                        "cannot start the process that gives memory back (%s): until it can be, who holds a lock of such memory holds up the daemon",
                         strerror(-result));
         r->is_failing = true;
 }

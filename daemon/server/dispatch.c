@@ -122,8 +122,7 @@ static int check_may_publish(struct request *rq, const struct msg_info *info)
                 list_for_each (a, &m->attachments, struct attach, member_link)
                         lease_call_off(a);
         return detail_set(&rq->detail, -EACCES,
-                "uid %u may only look up in tenant %s: add it to the tenant's publish_uids, or one "
-                "of its groups to publish_gids",
+                "uid %u may only look up in tenant %s: add it to the tenant's publish_uids, or one of its groups to publish_gids",
                 (unsigned)rq->peer->identity.uid, m->group->tenant->name);
 }
 
@@ -148,8 +147,7 @@ static int check_may_change(struct request *rq, const struct msg_info *info)
         if (rq->peer->kind != LISTEN_MONITOR || only_reads(rq, info))
                 return 0;
         return detail_set(&rq->detail, -EACCES,
-                "%s is refused%s on %s/monitor.sock, which is for reading: use %s/admin.sock, as "
-                "root%s%s",
+                "%s is refused%s on %s/monitor.sock, which is for reading: use %s/admin.sock, as root%s%s",
                 info->name, old, c->runtime_dir, c->runtime_dir,
                 *c->admin_group ? " or a member of group " : "", c->admin_group);
 }
@@ -253,9 +251,9 @@ static void let_wait(struct peer *p, const struct frame *f)
 
         if (r < 0)
                 answer_refuse(p, &f->header, r,
-                        r == -EBUSY ? "so many leases of this connection wait that no more can: "
-                                      "ask again when some are answered"
-                                    : PENDING_FULL_TEXT);
+                        r == -EBUSY
+                                ? "so many leases of this connection wait that no more can: ask again when some are answered"
+                                : PENDING_FULL_TEXT);
 }
 
 /* One that breaks no rule. */

@@ -68,8 +68,7 @@ static int run_server(const struct config_source *source)
         r = log_start();
         if (r < 0) {
                 log_error(
-                        "cannot start: no thread for the log (%s): raise TasksMax or the limit of "
-                        "processes",
+                        "cannot start: no thread for the log (%s): raise TasksMax or the limit of processes",
                         strerror(-r));
                 config_deinit(&config);
                 return EXIT_OTHER;

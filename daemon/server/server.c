@@ -150,9 +150,9 @@ static void open_room(struct server *s)
 
         segment_room_open(room);
         if (room->guard != SEGMENT_READ_ONLY_MOUNT)
-                log_notice("no read-only mount for what clients share (%s): processes of uid %u "
-                           "could write the index; run kvleased with CAP_SYS_ADMIN, or clients "
-                           "under other uids",
+                log_notice(
+                        "no read-only mount for what clients share (%s): processes of uid %u "
+                        "could write the index; run kvleased with CAP_SYS_ADMIN, or clients under other uids",
                         strerror(-room->why), (unsigned)geteuid());
 }
 
@@ -163,8 +163,8 @@ static int prepare_process(void)
 
         descriptors_raise_limit(); /* as many descriptors may be stored */
         if (r < 0)
-                log_error("kvleased can start no thread for its files (%s): raise TasksMax or "
-                          "LimitNPROC of kvleased.service, or ulimit -u",
+                log_error(
+                        "kvleased can start no thread for its files (%s): raise TasksMax or LimitNPROC of kvleased.service, or ulimit -u",
                         strerror(-r));
         return r;
 }
@@ -343,8 +343,8 @@ static void note_start(struct server *s)
 
         if (s->life.took_over)
                 snprintf(detail, sizeof(detail),
-                        "taken over: %" PRIu64 " pages in %u namespaces, %u clients; lost: %u "
-                        "namespaces, %u clients over which kvleased died",
+                        "taken over: %" PRIu64
+                        " pages in %u namespaces, %u clients; lost: %u namespaces, %u clients over which kvleased died",
                         r->n_pages, r->n_namespaces, r->n_clients, r->n_lost, r->n_suspects);
         server_note(s, &(struct event_note){.kind = EVENT_DAEMON,
                                .reason = "started",
@@ -357,8 +357,8 @@ static void say_ready(struct server *s)
         char budget[FORMAT_BYTES_MAX], status[STATUS_BYTES];
 
         if (list_is_empty(&s->tenancies.list))
-                log_notice("there is no tenant yet: add one with 'kvleasectl tenants add NAME "
-                           "limit=4GiB' or a [tenant NAME] section in %s",
+                log_notice(
+                        "there is no tenant yet: add one with 'kvleasectl tenants add NAME limit=4GiB' or a [tenant NAME] section in %s",
                         s->source.file ? s->source.file : CONFIG_DEFAULT_FILE);
         log_message(LOG_READY, LOG_FIELDS({"RUNTIME_DIR", s->rundir.path}),
                 "ready in %s, %s to lease", s->rundir.path, format_bytes(s->budget_bytes, budget));

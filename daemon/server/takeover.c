@@ -42,8 +42,7 @@ static void report_clients(const struct recovery *r)
 {
         if (r->n_pins_lost > 0)
                 log_warning(
-                        "pins of clients in %u of their namespaces weren't kept: every page there "
-                        "counts as read by them until they end",
+                        "pins of clients in %u of their namespaces weren't kept: every page there counts as read by them until they end",
                         r->n_pins_lost);
 }
 

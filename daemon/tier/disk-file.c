@@ -94,8 +94,7 @@ static int allocate(int fd, const char *path, uint64_t bytes, char why[DISK_WHY_
                         path, (unsigned long long)bytes, (unsigned long long)free_bytes(fd));
         if (errno == EOPNOTSUPP)
                 return say_why(why, -EOPNOTSUPP,
-                        "the file system of %s can't preallocate (fallocate): it needs one that "
-                        "can, as ext4, xfs or tmpfs",
+                        "the file system of %s can't preallocate (fallocate): it needs one that can, as ext4, xfs or tmpfs",
                         path);
         return say_errno(why, -errno, path, "can't preallocate");
 }
@@ -363,8 +362,7 @@ static void set_direct(struct disk_file *d)
         }
         if (!d->is_direct)
                 (void)say_why(d->note, 0,
-                        "%s is read and written through the page cache: its file system has no "
-                        "O_DIRECT",
+                        "%s is read and written through the page cache: its file system has no O_DIRECT",
                         d->path);
 }
 

@@ -260,8 +260,7 @@ static int hiredis_set(struct bench_state *b, unsigned i)
 
 static int hiredis_start(struct bench_state *b)
 {
-        fputs("kvlease-bench: built without hiredis (Debian: libhiredis-dev): no figures against "
-              "it\n",
+        fputs("kvlease-bench: built without hiredis (Debian: libhiredis-dev): no figures against it\n",
                 stderr);
         return 0;
 }

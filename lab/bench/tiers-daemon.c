@@ -401,8 +401,8 @@ int tiers_leases(struct bench_run *run)
                 if (l.n_ways > BY_REALTIME)
                         report_p99(run, "alloc-p99-busy-realtime", l.series[BY_REALTIME]);
                 else
-                        fprintf(stderr, "kvlease-bench: alloc-p99-busy-realtime is left out: that "
-                                        "scheduling needs CAP_SYS_NICE\n");
+                        fprintf(stderr,
+                                "kvlease-bench: alloc-p99-busy-realtime is left out: that scheduling needs CAP_SYS_NICE\n");
         }
         close_leases(&l);
         return r;

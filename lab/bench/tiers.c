@@ -170,8 +170,8 @@ static int run_tiers(struct bench_run *run)
                         r = 0;
         }
         if (!any)
-                return bench_fail("the parts of tiers are moves, codecs, perplexity, traffic, "
-                                  "leases and hits",
+                return bench_fail(
+                        "the parts of tiers are moves, codecs, perplexity, traffic, leases and hits",
                         -EINVAL);
         return r;
 }

@@ -122,8 +122,7 @@ void curves_print_table(const struct curves *c, FILE *to)
         bool has_copies = c->exact.n_copies > 0;
 
         fprintf(to,
-                "| kept | bytes | perplexity | change | same byte likeliest |%s layers: pages "
-                "kept (%%) and codec |\n|---|---|---|---|---|---|%s\n",
+                "| kept | bytes | perplexity | change | same byte likeliest |%s layers: pages kept (%%) and codec |\n|---|---|---|---|---|---|%s\n",
                 has_copies ? " exact copies right |" : "", has_copies ? "---|" : "");
         print_row("everything", &c->exact, &everything, to);
         for (unsigned w = 0; w < CURVES_N_WAYS; w++) {
@@ -202,13 +201,11 @@ static void draw_axes(bool of_copies, FILE *to)
 
                 fprintf(to, "<path class=\"g\" d=\"M%.1f %.0fV%.0f\"/>", x, TOP, BOTTOM);
                 fprintf(to,
-                        "<text class=\"s\" x=\"%.1f\" y=\"%.0f\" text-anchor=\"middle\">%u "
-                        "%%</text>\n",
+                        "<text class=\"s\" x=\"%.1f\" y=\"%.0f\" text-anchor=\"middle\">%u %%</text>\n",
                         x, BOTTOM + 16, budgets[i]);
         }
         fprintf(to,
-                "<text class=\"s\" x=\"%.0f\" y=\"%.0f\" text-anchor=\"middle\">bytes of K and V,"
-                " of what everything takes</text>\n",
+                "<text class=\"s\" x=\"%.0f\" y=\"%.0f\" text-anchor=\"middle\">bytes of K and V, of what everything takes</text>\n",
                 (LEFT + RIGHT) / 2, BOTTOM + 38);
 }
 
@@ -229,8 +226,7 @@ static void draw_curve(const struct curves *c, unsigned w, FILE *to)
                 const struct reading *r = &curve->points[b].reading;
 
                 fprintf(to,
-                        "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"4\" fill=\"%s\"><title>%s: %.1f %% of"
-                        " the bytes, %+.2f %%</title></circle>\n",
+                        "<circle cx=\"%.1f\" cy=\"%.1f\" r=\"4\" fill=\"%s\"><title>%s: %.1f %% of the bytes, %+.2f %%</title></circle>\n",
                         place_x(percent_of_bytes(r)), place_y(r), colours[w], curve->name,
                         percent_of_bytes(r), value_of(r));
         }
@@ -248,8 +244,7 @@ void curves_draw(const struct curves *c, FILE *to)
                 "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 %d %d\" role=\"img\">\n"
                 "<title>%s against bytes</title>\n"
                 "<style>text{font-family:system-ui,sans-serif;fill:#16202c}.t{font-size:16px;"
-                "font-weight:600}.s{font-size:12px;fill:#4a5a6d}.l{font-size:13px}"
-                ".g{stroke:#d5dce5;fill:none}</style>\n"
+                "font-weight:600}.s{font-size:12px;fill:#4a5a6d}.l{font-size:13px}.g{stroke:#d5dce5;fill:none}</style>\n"
                 "<rect width=\"%d\" height=\"%d\" fill=\"#fff\"/>\n"
                 "<text class=\"t\" x=\"%.0f\" y=\"26\">%s, by what is kept</text>\n",
                 WIDTH, HEIGHT, of_copies ? "Exact copies" : "Perplexity", WIDTH, HEIGHT, LEFT,

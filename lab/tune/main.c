@@ -33,16 +33,14 @@ static const char help[] =
         "Usage: kvlease-tune [OPTION]... FILE\n"
         "Finds which share of its pages each layer of the trained decoder keeps, and in which\n"
         "codec, by the beginning of FILE, and measures that on what follows.\n\n"
-        "  --bytes=PERCENT     as little loss as there can be in so many of all bytes (default: "
-        "50)\n"
+        "  --bytes=PERCENT     as little loss as there can be in so many of all bytes (default: 50)\n"
         "  --max-loss=PERCENT  as few bytes as there can be for so much more perplexity\n"
         "  --no-codecs         keep pages as they are\n"
         "  --learn=N           learn from the first N bytes (default: 2048)\n"
         "  --measure=N         measure N bytes behind them (default: 4096)\n"
         "  --document=N        each N bytes of FILE are a document of their own (default: 512)\n"
         "  --page-tokens=N     tokens in a page (default: 16)\n"
-        "  --copies=N          in each document N bytes are random, and stand at its end once "
-        "more\n"
+        "  --copies=N          in each document N bytes are random, and stand at its end once more\n"
         "  --weights=FILE      of the decoder, as train.py writes them (default: built in)\n"
         "  --curves            a table of all ways to keep 75, 50, 35 and 25 % of the bytes\n"
         "  --svg=FILE          with --curves: a picture, too\n"
@@ -282,8 +280,7 @@ static enum exit_status show_curves(
 static void print_layers(const struct search *s)
 {
         for (uint32_t i = 0; i < s->shape.n_layers; i++)
-                printf("layer %u: attention is spread over %.1f pages; half of its pages cost "
-                       "%+.3f %%, int4 costs %+.3f %%\n",
+                printf("layer %u: attention is spread over %.1f pages; half of its pages cost %+.3f %%, int4 costs %+.3f %%\n",
                         i, exp(s->exact.entropy[i]), 100 * expm1(s->share_loss[i][SEARCH_HALF]),
                         100 * expm1(s->codec_loss[i][CODEC_INT4]));
 }
@@ -328,8 +325,7 @@ static enum exit_status show_plan(
                 return fail(r);
         print_layers(search);
         plan_print(&plan, printed);
-        printf("plan %s\ntakes %.1f %% of the bytes; perplexity: at most %+.2f %% "
-               "expected, %+.2f ± %.2f %% measured\n",
+        printf("plan %s\ntakes %.1f %% of the bytes; perplexity: at most %+.2f %% expected, %+.2f ± %.2f %% measured\n",
                 printed, 100 * plan_part(&plan, &search->shape, search->page_tokens),
                 100 * expm1(expected), 100 * expm1(reading.lost),
                 100 * reading.lost_error * exp(reading.lost));
@@ -352,8 +348,7 @@ int main(int argc, char **argv)
                 return FAILED;
         if (n <= o.learn + o.page_tokens) {
                 fprintf(stderr,
-                        "kvlease-tune: %s has %u bytes: too few to learn from %u and measure"
-                        " a page; see --learn\n",
+                        "kvlease-tune: %s has %u bytes: too few to learn from %u and measure a page; see --learn\n",
                         o.file, n, o.learn);
                 return FAILED;
         }

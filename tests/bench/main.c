@@ -131,8 +131,7 @@ static int run_bench(const struct bench *b, const struct options *o)
 
         if (b->uses_cpu && private_on_gpu()) {
                 fprintf(stderr,
-                        "kvlease-bench: %s reads and writes pages with the CPU, which can't reach "
-                        "memory of a GPU: unset KVL_DEVICE (%s)\n",
+                        "kvlease-bench: %s reads and writes pages with the CPU, which can't reach memory of a GPU: unset KVL_DEVICE (%s)\n",
                         b->name, private_transport());
                 return 1;
         }
@@ -179,8 +178,8 @@ int main(int argc, char **argv)
         }
         b = find(o.bench);
         if (!b) {
-                fail_usage("no such benchmark in this build; --list shows them, and -Dlab=true "
-                           "builds more",
+                fail_usage(
+                        "no such benchmark in this build; --list shows them, and -Dlab=true builds more",
                         o.bench);
                 return 1;
         }

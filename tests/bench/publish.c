@@ -366,6 +366,5 @@ static int run_publish(struct bench_run *run)
 }
 
 const struct bench bench_publish = {"publish",
-        "submitting pages in batches, until another process finds one, into a full "
-        "namespace, and with events for followers",
+        "submitting pages in batches, until another process finds one, into a full namespace, and with events for followers",
         11, run_publish, .argument = "[PART]"};

@@ -69,8 +69,7 @@ int redis_start(struct redis *r, int core)
         r->pid = e;
         e = wait_ready(r, path);
         if (e == -ENOENT) {
-                fputs("kvlease-bench: redis-server doesn't start (is it installed?): "
-                      "no figures against it\n",
+                fputs("kvlease-bench: redis-server doesn't start (is it installed?): no figures against it\n",
                         stderr);
                 return e;
         }

@@ -39,10 +39,10 @@ uint64_t store_start_time(pid_t pid)
         close(fd);
         text[n < 0 ? 0 : n] = '\0';
         at = strrchr(text, ')');
-        if (!at || sscanf(at,
-                           ") %*c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s "
-                           "%*s %*s %*s %" SCNu64,
-                           &start) != 1)
+        if (!at ||
+                sscanf(at,
+                        ") %*c %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %*s %" SCNu64,
+                        &start) != 1)
                 return 0;
         /* A zombie has no memory any more. */
         return at[2] == 'Z' ? 0 : start;

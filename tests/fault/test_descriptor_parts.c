@@ -167,8 +167,8 @@ static pid_t attack(struct harness *h, struct booty *ret_booty)
         fd_close(ready[1]);
         assert_int_equal(read(ready[0], ret_booty, sizeof(*ret_booty)), sizeof(*ret_booty));
         fd_close(ready[0]);
-        print_message("%u connections (then \"%s\"), %u shares (then \"%s\"), %u sets (then "
-                      "\"%s\")\n",
+        print_message(
+                "%u connections (then \"%s\"), %u shares (then \"%s\"), %u sets (then \"%s\")\n",
                 ret_booty->n_connections, ret_booty->hello, ret_booty->n_shares, ret_booty->open,
                 ret_booty->n_sets, ret_booty->lease);
         return pid;

@@ -90,8 +90,8 @@ static bool can_hold(void)
         int fd = (int)syscall(SYS_userfaultfd, O_CLOEXEC | O_NONBLOCK);
 
         if (fd < 0)
-                print_message("no userfaultfd here (%s): it needs root, or "
-                              "vm.unprivileged_userfaultfd\n",
+                print_message(
+                        "no userfaultfd here (%s): it needs root, or vm.unprivileged_userfaultfd\n",
                         strerror(errno));
         fd_close(fd);
         return fd >= 0;

@@ -336,10 +336,7 @@ static void t8(struct fact *f)
 const struct fact_row facts_copy[] = {
         {"T7", "batches of pieces of 64 KiB and more copy at 80 % of one large copy's speed", t7,
                 60, .needs_vmm = true},
-        {"T8",
-                "copies of one process slow another's memory-bound kernel by less than a tenth, "
-                "and keep "
-                "half their speed",
+        {"T8", "copies of one process slow another's memory-bound kernel by less than a tenth, and keep half their speed",
                 t8, 60, .needs_vmm = true, .needs_kernels = true},
         {NULL, NULL, NULL, 0},
 };

@@ -185,9 +185,8 @@ static void t6(struct fact *f)
         gpu_close(&g);
         fact_value(f, "us", whole, "the largest: all steps of one");
         fact_conclude(f, usec[MAP] < 1000,
-                "mapping one takes %.0f us at 2 MiB, %.0f us at the "
-                "largest size tried",
-                smallest, usec[MAP]);
+                "mapping one takes %.0f us at 2 MiB, %.0f us at the largest size tried", smallest,
+                usec[MAP]);
 }
 
 /* ---- T6b ------------------------------------------------------------------------------------ */
@@ -346,8 +345,7 @@ static void t13(struct fact *f)
                 fact_value(f, "words", (double)residue[i], "left by %s", whose);
         }
         fact_conclude(f, n[0] + n[1] > 0,
-                "of %llu words in fresh memory, %llu weren't zero after another process had used "
-                "it, %llu after this one",
+                "of %llu words in fresh memory, %llu weren't zero after another process had used it, %llu after this one",
                 (unsigned long long)bytes / 8, (unsigned long long)n[0], (unsigned long long)n[1]);
 }
 

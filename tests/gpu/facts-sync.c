@@ -320,8 +320,7 @@ static void t17(struct fact *f)
                 f, g.c->MemMap(at + unit / 2, bytes, 0, chunk.handle, 0), "map at an odd address");
         if (!holds) {
                 fact_conclude(f, false,
-                        "what should have been refused is mapped now, so nothing "
-                        "else was tried; 0 means that the driver agreed");
+                        "what should have been refused is mapped now, so nothing else was tried; 0 means that the driver agreed");
                 return;
         }
         chunk_map_at(&g, &chunk, at);
@@ -338,14 +337,9 @@ static void t17(struct fact *f)
 }
 
 const struct fact_row facts_sync[] = {
-        {"T9",
-                "a stream's wait on a counter in shared host memory ends when another process' "
-                "stream or "
-                "the CPU writes it",
+        {"T9", "a stream's wait on a counter in shared host memory ends when another process' stream or the CPU writes it",
                 t9, 40},
-        {"T10",
-                "read-only host memory feeds copies to the device, and copies into it change "
-                "nothing",
+        {"T10", "read-only host memory feeds copies to the device, and copies into it change nothing",
                 t10, 20, .needs_vmm = true},
         {"T12", "a CUDA graph reads the extent that is mapped at its address when it is replayed",
                 t12, 30, .needs_vmm = true},

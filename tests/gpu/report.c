@@ -189,9 +189,8 @@ static void print_head(FILE *to, const json_t *top)
 
         fprintf(to, "# GPU report\n\n");
         if (is_double(top))
-                fprintf(to, "**The device is fakecuda, the driver's double: this says that the "
-                            "programs "
-                            "run, and nothing about hardware.**\n\n");
+                fprintf(to,
+                        "**The device is fakecuda, the driver's double: this says that the programs run, and nothing about hardware.**\n\n");
         fprintf(to, "| | |\n|---|---|\n| device | %s |\n| UUID | %s |\n",
                 is_double(top) ? "fakecuda" : text_of(device, "name"), text_of(device, "uuid"));
         fprintf(to, "| CUDA version of the driver | %.0f |\n", number_of(device, "driver_version"));

@@ -75,8 +75,7 @@ void hosts_add_replicated(unsigned n_masters)
 static void write_config(struct host_config *c, const struct hosts_options *o, const char *lines)
 {
         (void)snprintf(c->tenant_lines, sizeof(c->tenant_lines),
-                "limit = 64MiB\nremote = x\nremote_prefill = %u\n%s\n[remote x]\naddresses = "
-                "%s\nprobe_timeout = 1s\n%s",
+                "limit = 64MiB\nremote = x\nremote_prefill = %u\n%s\n[remote x]\naddresses = %s\nprobe_timeout = 1s\n%s",
                 o->prefill, o->tenant_lines ? o->tenant_lines : "", server.servers[0].address,
                 lines ? lines : "");
         c->tenants[0] = (struct private_tenant){"a", c->tenant_lines};
@@ -373,8 +372,8 @@ void lookups_end(struct lookups *l)
 
         oversleep_end(&l->asleep);
         asleep_nsec = N_WAKES * l->asleep.worst_nsec;
-        print_message("%u lookups; after the deadline by %u us at worst (%u times a thread's worst "
-                      "sleep: %u us)\n",
+        print_message(
+                "%u lookups; after the deadline by %u us at worst (%u times a thread's worst sleep: %u us)\n",
                 l->n, (unsigned)(l->late_nsec / NSEC_PER_USEC), N_WAKES,
                 (unsigned)(asleep_nsec / NSEC_PER_USEC));
         assert_true(l->late_nsec <= LATE_NSEC + asleep_nsec);
@@ -399,8 +398,8 @@ double figure_of(const struct harness *h, const char *series)
 /* The sentence about a missing key, with this outlook. Owned. */
 static char *forecast(struct harness *h, const char *outlook)
 {
-        json_t *o = ctl_json(h, "explain a ns "
-                                "00000000000000000000000000000000000000000000000000000000000000ff");
+        json_t *o = ctl_json(
+                h, "explain a ns 00000000000000000000000000000000000000000000000000000000000000ff");
         json_t *explained = json_array_get(ctl_list(o, "explanations"), 0);
         const char *now = json_string_value(json_object_get(explained, "import"));
         char *detail;

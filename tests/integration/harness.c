@@ -243,8 +243,8 @@ static void wait_exact(struct harness *h)
                         return;
                 sleep_msec(10);
         }
-        fail_msg("charged: %llu bytes in all, %llu to tenants, %llu to namespaces; %llu of %llu "
-                 "pages are free or cached",
+        fail_msg(
+                "charged: %llu bytes in all, %llu to tenants, %llu to namespaces; %llu of %llu pages are free or cached",
                 (unsigned long long)of_daemon, (unsigned long long)of_tenants,
                 (unsigned long long)usage.charged_bytes, (unsigned long long)n_pages,
                 (unsigned long long)usage.pages);

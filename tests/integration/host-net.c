@@ -68,11 +68,11 @@ static int host_connect(struct host_net *net, unsigned i)
         pid_t pid = net->pids[i];
 
         snprintf(net->addresses[i], sizeof(net->addresses[i]), "10.79.%u.2", i);
-        return script_run("ip link add h%u type veth peer name eth0 netns %d && "
-                          "ip addr add 10.79.%u.1/24 dev h%u && ip link set h%u up && "
-                          "nsenter -t %d -n sh -c 'ip link set lo up && "
-                          "ip addr add 10.79.%u.2/24 dev eth0 && ip link set eth0 up && "
-                          "ip route add default via 10.79.%u.1'",
+        return script_run(
+                "ip link add h%u type veth peer name eth0 netns %d && "
+                "ip addr add 10.79.%u.1/24 dev h%u && ip link set h%u up && "
+                "nsenter -t %d -n sh -c 'ip link set lo up && "
+                "ip addr add 10.79.%u.2/24 dev eth0 && ip link set eth0 up && ip route add default via 10.79.%u.1'",
                 i, (int)pid, i, i, i, (int)pid, i, i);
 }
 
@@ -82,8 +82,9 @@ int host_net_init(struct host_net *net, unsigned n_hosts)
         net->old_net = open("/proc/thread-self/ns/net", O_RDONLY | O_CLOEXEC);
         if (net->old_net < 0 || unshare(CLONE_NEWNET) < 0)
                 return -EPERM;
-        if (script_run("command -v ip tc nsenter >/dev/null && ip link set lo up && "
-                       "echo 1 >/proc/sys/net/ipv4/ip_forward") < 0)
+        if (script_run(
+                    "command -v ip tc nsenter >/dev/null && ip link set lo up && echo 1 >/proc/sys/net/ipv4/ip_forward") <
+                0)
                 return -ENOENT;
         for (; net->n < n_hosts; net->n++) {
                 net->pids[net->n] = host_start();
@@ -120,16 +121,15 @@ int host_net_set(struct host_net *net, unsigned i, enum host_net_state state)
         case HOST_NET_MUTE:
                 return script_run("nsenter -t %d -n ip route add blackhole 10.79.%u.1/32", pid, i);
         case HOST_NET_SLOW:
-                return script_run("nsenter -t %d -n tc qdisc add dev eth0 root tbf rate 8mbit "
-                                  "burst 64kb latency 1s",
+                return script_run(
+                        "nsenter -t %d -n tc qdisc add dev eth0 root tbf rate 8mbit burst 64kb latency 1s",
                         pid);
         default:
                 /* A link that is taken down loses its routes. */
                 return script_run(
                         "ip link set h%u up && nsenter -t %d -n sh -c 'ip link set eth0 up; "
                         "ip route replace default via 10.79.%u.1; "
-                        "ip route del blackhole 10.79.%u.1/32 2>/dev/null; "
-                        "tc qdisc del dev eth0 root 2>/dev/null; true'",
+                        "ip route del blackhole 10.79.%u.1/32 2>/dev/null; tc qdisc del dev eth0 root 2>/dev/null; true'",
                         i, pid, i, i);
         }
 }

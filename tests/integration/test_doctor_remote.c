@@ -151,8 +151,7 @@ HOST_TEST(test_unreachable)
 
         configure(h, "[remote r]\naddresses = 127.0.0.1:1\n");
         host_expect(h, "remote", DOCTOR_ERROR,
-                "[remote r] 127.0.0.1:1: it can't be reached: "
-                "Connection refused",
+                "[remote r] 127.0.0.1:1: it can't be reached: Connection refused",
                 "addresses of [remote r]");
         configure(h, "[remote r]\naddresses = no-such-host.invalid:1\n");
         host_expect(h, "remote", DOCTOR_ERROR, "can't be resolved", "addresses of [remote r]");

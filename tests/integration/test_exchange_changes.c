@@ -477,8 +477,7 @@ TEST(test_forged)
         assert_int_equal(envelope_seal(&v, NULL, &payload, 1, NULL, value, NULL), 0);
         (void)format_hex(value, ENVELOPE_BYTES + payload.iov_len, hex);
         free(redis_cluster_call(&server, 0,
-                "eval redis.call('set',KEYS[1],(ARGV[1]:gsub('..',function(h)return(string.char("
-                "tonumber(h,16)))end))) 1 %s %s",
+                "eval redis.call('set',KEYS[1],(ARGV[1]:gsub('..',function(h)return(string.char(tonumber(h,16)))end))) 1 %s %s",
                 name, hex));
         names = redis_cluster_call(&server, 0, "strlen %s", name);
         assert_int_equal(atoi(names), ENVELOPE_BYTES + payload.iov_len);

@@ -242,8 +242,7 @@ static void live_until_taken_over(struct loss *l, unsigned replica)
                                 N_PAGES);
         }
         print_message(
-                "taken over after %u ms, with %u texts computed, and %u pages of others found "
-                "in ",
+                "taken over after %u ms, with %u texts computed, and %u pages of others found in ",
                 (unsigned)((clock_now_nsec() - began) / NSEC_PER_MSEC), l->n_during, n_found);
         lookups_end(&lookups);
 }

@@ -287,8 +287,10 @@ TEST_BARE(test_what_is_computed_sooner_is_not_loaded)
         assert_int_equal(find_text(w, LONG_MSEC), 0);
         assert_forecast(here, "asks", " (1000000000 a second, as engines measured)");
         assert_forecast(here, "asks", " to compute: not loaded");
-        assert_true(figure_of(here, "kvlease_exchange_not_imported_pages_total{tenant=\"a\","
-                                    "remote=\"x\",reason=\"not-worth\"}") == N_PAGES);
+        assert_true(
+                figure_of(here,
+                        "kvlease_exchange_not_imported_pages_total{tenant=\"a\",remote=\"x\",reason=\"not-worth\"}") ==
+                N_PAGES);
         assert_int_equal(json_figure_of(here, "not_imported", "not-worth"), N_PAGES);
         assert_int_equal(json_figure_of(here, "prefill_tokens_per_sec", NULL), 1000000000);
         assert_true(figure_of(here, "kvlease_exchange_prefill_tokens_per_second" OF_A) == 1e9);
@@ -527,8 +529,10 @@ TEST_BARE(test_server_lies)
         told = count_events("payload-sum", "a", &count) + count_events("header-sum", "a", &more);
         assert_true(told == 1 || clock_now_nsec() - began > 60 * NSEC_PER_SEC);
         assert_true(count + more > 0);
-        assert_true(figure_of(here, "kvlease_exchange_not_imported_pages_total{tenant=\"a\","
-                                    "remote=\"x\",reason=\"damaged\"}") > 0);
+        assert_true(
+                figure_of(here,
+                        "kvlease_exchange_not_imported_pages_total{tenant=\"a\",remote=\"x\",reason=\"damaged\"}") >
+                0);
         worker_stop(w);
         hosts_end(state);
 }

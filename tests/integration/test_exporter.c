@@ -85,8 +85,10 @@ HARNESS_TEST(test_figures, &options)
         assert_true(
                 metric_of(m, "kvlease_tenant_charged_bytes{tenant=\"winner\",tier=\"device\"}") ==
                 (double)ctl_tenant(h, "winner", "charged_bytes"));
-        assert_true(metric_of(m, "kvlease_tenant_refused_leases_total{tenant=\"winner\","
-                                 "reason=\"pool_full\"}") == 1);
+        assert_true(
+                metric_of(m,
+                        "kvlease_tenant_refused_leases_total{tenant=\"winner\",reason=\"pool_full\"}") ==
+                1);
         assert_true(
                 metric_exists(m, "kvlease_namespace_pages{tenant=\"winner\",namespace=\"work\""));
         worker_stop(w);

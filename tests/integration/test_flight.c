@@ -247,8 +247,8 @@ static void churn(struct harness *h, unsigned n_texts, unsigned msec, const char
                 assert_true(worker_is_running(c.workers[i]));
                 worker_kill(c.workers[i]);
         }
-        print_message("%u kills, %llu keys announced, %llu that others were computing, %llu "
-                      "evictions\n",
+        print_message(
+                "%u kills, %llu keys announced, %llu that others were computing, %llu evictions\n",
                 n_kills, (unsigned long long)ctl_status(h, "announced"),
                 (unsigned long long)ctl_status(h, "announces_pending"),
                 (unsigned long long)ctl_status(h, "evictions"));

@@ -257,8 +257,8 @@ HARNESS_TEST(test_full_store, NULL)
         assert_int_equal(ctl_status(k.h, "kept_max"), 2);
         assert_int_equal(kept_now(&k), 2);
         assert_int_equal(file_read(d->log, 1 << 20, &text, &len), 0);
-        assert_non_null(strstr(text, "2 descriptors of kvleased are kept for its next start, of at "
-                                     "most 2: raise FileDescriptorStoreMax"));
+        assert_non_null(strstr(text,
+                "2 descriptors of kvleased are kept for its next start, of at most 2: raise FileDescriptorStoreMax"));
         free(text);
         kept_stop(&k);
 }

@@ -137,8 +137,8 @@ HARNESS_TEST(test_verb, &options)
         assert_non_null(strstr(out.out, "changed: [daemon] max_clients = 77, was 1024\n"));
         assert_non_null(strstr(out.out, "changed: [tenant a] limit = 6 MiB, was 4 MiB\n"));
         assert_non_null(strstr(out.out, "changed: tenant c is added\n"));
-        assert_non_null(strstr(out.out, "pending: [device host] memory stays '256 MiB': '128 MiB' "
-                                        "needs a restart of kvleased\n"));
+        assert_non_null(strstr(out.out,
+                "pending: [device host] memory stays '256 MiB': '128 MiB' needs a restart of kvleased\n"));
         assert_non_null(strstr(out.out, "refused: tenant b is gone from the configuration"));
         proc_output_free(&out);
         assert_int_equal(ctl_status(h, "options_pending"), 1);
@@ -379,8 +379,8 @@ HARNESS_TEST(test_remotes, &with_remote)
         assert_int_equal(ctl_run(h, "reload", &out), 0);
         assert_non_null(strstr(out.out, "changed: [remote r] bandwidth = 2 GiB, was 1 GiB\n"));
         assert_non_null(strstr(out.out, "changed: [tenant a] remote = r, was \n"));
-        assert_non_null(strstr(out.out, "pending: [remote r] addresses stays '127.0.0.1:1': "
-                                        "'127.0.0.1:2' needs a restart of kvleased\n"));
+        assert_non_null(strstr(out.out,
+                "pending: [remote r] addresses stays '127.0.0.1:1': '127.0.0.1:2' needs a restart of kvleased\n"));
         assert_non_null(
                 strstr(out.out, "pending: [remote s] is new: it needs a restart of kvleased\n"));
         proc_output_free(&out);

@@ -199,9 +199,9 @@ static void live_with(const int owners[REDIS_SLOTS], unsigned host, struct illne
         ret->asleep_nsec = 2 * asleep.worst_nsec;
         assert_true(ret->n_late > 0);
         qsort(ret->late_nsec, ret->n_late, sizeof(ret->late_nsec[0]), compare_times);
-        print_message("%u reads of the ill host, %u with a value; a breaker opened after %u ms; "
-                      "after the deadline by %u us in the median, %u us at worst (twice a thread's "
-                      "worst sleep: %u us)\n",
+        print_message(
+                "%u reads of the ill host, %u with a value; a breaker opened after %u ms; "
+                "after the deadline by %u us in the median, %u us at worst (twice a thread's worst sleep: %u us)\n",
                 ret->n_late, ret->n_read, (unsigned)(ret->opened_nsec / NSEC_PER_MSEC),
                 (unsigned)(ret->late_nsec[ret->n_late / 2] / NSEC_PER_USEC),
                 (unsigned)(ret->late_nsec[ret->n_late - 1] / NSEC_PER_USEC),

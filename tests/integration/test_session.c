@@ -326,15 +326,12 @@ HARNESS_TEST(test_example, NULL)
                 "begins: 0 pages with 0 tokens are cached, 0 tokens were lost: \"\"\n"
                 "published up to token 19\n");
         assert_example(h, " I keep pages.", true,
-                "resumes: 2 pages with 19 tokens are cached, 0 tokens were lost: "
-                "\"Hello, who are you?\"\n"
+                "resumes: 2 pages with 19 tokens are cached, 0 tokens were lost: \"Hello, who are you?\"\n"
                 "published up to token 33\n");
         assert_example(h, " Whose?", false,
-                "resumes: 3 pages with 33 tokens are cached, 0 tokens were lost: "
-                "\"Hello, who are you? I keep pages.\"\n"
+                "resumes: 3 pages with 33 tokens are cached, 0 tokens were lost: \"Hello, who are you? I keep pages.\"\n"
                 "published up to token 40\n");
         assert_example(h, " Yours.", false,
-                "resumes: 3 pages with 40 tokens are cached, 0 tokens were lost: "
-                "\"Hello, who are you? I keep pages. Whose?\"\n"
+                "resumes: 3 pages with 40 tokens are cached, 0 tokens were lost: \"Hello, who are you? I keep pages. Whose?\"\n"
                 "published up to token 47\n");
 }

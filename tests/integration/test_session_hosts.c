@@ -35,8 +35,7 @@ static void start(void **state, bool is_kept, struct worker **ret_other, struct 
 static unsigned record_bytes(void)
 {
         char *said = redis_cluster_call(&server, 0,
-                "--raw eval local\nn=0\nfor\n_,k\nin\nipairs(redis.call('keys',"
-                "'kvl:1:a:*:session'))do\nn=n+redis.call('strlen',k)\nend\nreturn\nn 0");
+                "--raw eval local\nn=0\nfor\n_,k\nin\nipairs(redis.call('keys','kvl:1:a:*:session'))do\nn=n+redis.call('strlen',k)\nend\nreturn\nn 0");
         unsigned n = said ? (unsigned)strtoul(said, NULL, 10) : 0;
 
         free(said);

@@ -113,8 +113,8 @@ static void assert_found(struct harness *h, const char *words)
 /* A tenant that can hold no extent set is made all the same, and said at every place. */
 HARNESS_TEST(test_a_tenant_that_can_lease_nothing, &two_tenants)
 {
-        static const char said[] = "tenant c can lease no page: its limit of 1 MiB is less than an "
-                                   "extent set";
+        static const char said[] =
+                "tenant c can lease no page: its limit of 1 MiB is less than an extent set";
         static const struct private_tenant three[] = {{"a", "limit = 4MiB\n"},
                 {"b", "limit = 8MiB\n"}, {"d", "limit = 1MiB\n"}, {NULL, NULL}};
         const struct private_options o = {.tenants = three};

@@ -348,8 +348,7 @@ static void learn_evicted(struct model_ns *ns, enum learn_how how)
         for (int key = 0; key < N_KEYS; key++) {
                 went[key] = ns->where[key] != NONE && real_page_of(real, key) == PAGE_NONE;
                 CHECK(!went[key] || may_go(ns, key, how),
-                        "tenant %d ns n%d: key %d was evicted, it was in use or nothing asked for "
-                        "room",
+                        "tenant %d ns n%d: key %d was evicted, it was in use or nothing asked for room",
                         ns->tenant, (int)(ns - spaces[ns->tenant]), key);
         }
         for (int key = 0; key < N_KEYS; key++) {

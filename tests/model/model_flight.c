@@ -766,8 +766,7 @@ static void run_seed(unsigned long n_steps)
                         member_free(clients[i].real);
         fixture_end(&f);
         printf("model_flight: --seed %llu: %lu steps, %u pages published, %u announcements ended, "
-               "%u pages gone with another rank's, %u keys incomplete for too long, %u cuts in "
-               "slices: ok\n",
+               "%u pages gone with another rank's, %u keys incomplete for too long, %u cuts in slices: ok\n",
                 (unsigned long long)seed, n_steps, n_published, n_ends, n_joint, n_expired, n_cuts);
         CHECK(n_steps < 10000 || (n_published && n_ends && n_joint && n_expired && n_cuts),
                 "nothing of that happened");

@@ -577,8 +577,7 @@ static void run_isolation(unsigned long n_events)
                 CHECK(a->action == b->action && a->r == b->r && a->n_found == b->n_found &&
                                 a->n_granted == b->n_granted && a->waited_nsec == b->waited_nsec &&
                                 a->charged_bytes == b->charged_bytes && a->n_cached == b->n_cached,
-                        "event %lu: %u and %u pages found, %u and %u granted, %llu and %llu bytes "
-                        "charged",
+                        "event %lu: %u and %u pages found, %u and %u granted, %llu and %llu bytes charged",
                         i, a->n_found, b->n_found, a->n_granted, b->n_granted,
                         (unsigned long long)a->charged_bytes, (unsigned long long)b->charged_bytes);
         }
@@ -611,8 +610,7 @@ static void run_seed(const char *only)
                 printf("model_qos: --seed %llu --only %s: %lu steps, %llu leases granted, %llu "
                        "within a reservation, %llu waited (at most %llu ms), %llu timed out, %llu "
                        "refused, %llu got fewer, %llu clients told of recalls (%llu of compacted "
-                       "sets), %llu sets unmapped, %llu pages hit, %llu leases wanted too much: "
-                       "ok\n",
+                       "sets), %llu sets unmapped, %llu pages hit, %llu leases wanted too much: ok\n",
                         (unsigned long long)seed, scenarios[i].name, step,
                         (unsigned long long)counters.granted,
                         (unsigned long long)counters.within_reserve,

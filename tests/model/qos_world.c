@@ -63,10 +63,7 @@ static void describe(const struct q_tenant *t)
 
         fprintf(stderr,
                 "  %s on %s: charged %llu reserve %llu recalled %llu fair %llu limit %llu weight "
-                "%u "
-                "priority %u %s when_full %u burst %u lend %d safepoints %d set %llu pages %u "
-                "wants "
-                "for %lld ms\n",
+                "%u priority %u %s when_full %u burst %u lend %d safepoints %d set %llu pages %u wants for %lld ms\n",
                 t->name, s->pool->props->name, (unsigned long long)s->charged_bytes,
                 (unsigned long long)s->reserve_bytes, (unsigned long long)s->recalled_bytes,
                 (unsigned long long)region_fair(s), (unsigned long long)a->limit_bytes, a->weight,

@@ -167,8 +167,8 @@ static void answer_hello(struct fake_answers *f, M(HelloReply) * reply)
         if (f->mode == FAKE_VERSION) {
                 reply->status = WIRE_VERSION;
                 reply->version = 0;
-                reply->detail = "the daemon speaks protocol 2 to 3, the client 1 to 1: upgrade "
-                                "kvleasectl";
+                reply->detail =
+                        "the daemon speaks protocol 2 to 3, the client 1 to 1: upgrade kvleasectl";
         }
 }
 
@@ -253,9 +253,9 @@ static void answer_explain(
         }
         reply->n_explanations = n;
         reply->explanations = rows;
-        reply->outlook_detail = "an import loads what remote cluster has, which answers: at least "
-                                "256 tokens, where that is sooner than computing them "
-                                "(10000 a second, as remote_prefill says)";
+        reply->outlook_detail =
+                "an import loads what remote cluster has, which answers: at least "
+                "256 tokens, where that is sooner than computing them (10000 a second, as remote_prefill says)";
 }
 
 static void answer_record(

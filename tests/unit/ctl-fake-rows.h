@@ -6,15 +6,13 @@
 
 static const char *const devices[] = {
         "name=host|tier=device|backend=host|transport=memfd|state=ok|total_bytes=64GiB|"
-        "budget_bytes=8GiB|charged_bytes=1536MiB|reserved_bytes=2GiB|missing_bytes=512MiB|"
-        "memory_ratio=13|extent_bytes=64MiB|n_sets=24",
+        "budget_bytes=8GiB|charged_bytes=1536MiB|reserved_bytes=2GiB|missing_bytes=512MiB|memory_ratio=13|extent_bytes=64MiB|n_sets=24",
         "name=GPU-6a3d1f52-8c1e-4b7a-9d0e-2f4b6c8d0e1f|tier=device|backend=cuda|transport=vmm|"
         "state=stuck|total_bytes=80GiB|budget_bytes=72GiB|charged_bytes=3GiB|memory_ratio=90|"
         "exclusive=search|extent_bytes=64MiB|n_sets=46|n_preparing=2|prefetch_stream_begun=1200|"
         "prefetch_stream_useful=1000|prefetch_stream_wasted=100|prefetch_stream_given_up=60|"
         "prefetch_stream_at_stake=40|prefetch_turn_begun=32|prefetch_turn_wasted=32|"
-        "prefetch_warm_begun=500|prefetch_warm_useful=100|prefetch_warm_at_stake=400|"
-        "why=the driver hasn't answered extent_create for 10 s",
+        "prefetch_warm_begun=500|prefetch_warm_useful=100|prefetch_warm_at_stake=400|why=the driver hasn't answered extent_create for 10 s",
         "name=host of GPU-6a3d1f52-8c1e-4b7a-9d0e-2f4b6c8d0e1f|tier=host|backend=host|"
         "transport=memfd|state=ok|total_bytes=64GiB|budget_bytes=16GiB|charged_bytes=3GiB|"
         "memory_ratio=25|extent_bytes=64MiB|n_sets=48|registered_bytes=3GiB",
@@ -22,8 +20,7 @@ static const char *const devices[] = {
 
 static const char *const options[] = {
         "section=daemon|key=max_clients|value=1024|origin=default",
-        "section=device|name=host|key=memory|value=2GiB\033[2J|waits=1|configured=128MiB|"
-        "origin=/etc/kvlease/host.conf.d/50-m.conf:12",
+        "section=device|name=host|key=memory|value=2GiB\033[2J|waits=1|configured=128MiB|origin=/etc/kvlease/host.conf.d/50-m.conf:12",
 };
 
 static const char *const tenants[] = {
@@ -43,12 +40,10 @@ static const char *const tenants[] = {
         "refused_reservation_full=2|refused_pool_full=3|refused_deadline=4|refused_draining=5|"
         "refused_device=6|refused_no_run=7|refused_other=8|degraded=5|waiting=3|waits=40|"
         "waited_msec=61000|max_waited_msec=900|source=config|uids=1000 1001|share_group=1|"
-        "publish_uids=1000|publish_gids=2000|group=search|socket_path=/run/kvlease/t/search/sock|"
-        "host_pages_detached=2",
+        "publish_uids=1000|publish_gids=2000|group=search|socket_path=/run/kvlease/t/search/sock|host_pages_detached=2",
         "name=chat|class=dynamic|limit_bytes=none|charged_bytes=512MiB|host_limit_bytes=none|"
         "weight=100|priority=50|max_clients=1024|max_pins=1000|source=admin|no_room=tenant chat "
-        "can lease no page: its limit of 1 MiB is less than an extent set of device host (64 "
-        "MiB); raise its limit",
+        "can lease no page: its limit of 1 MiB is less than an extent set of device host (64 MiB); raise its limit",
 };
 
 static const char *const namespaces[] = {
@@ -64,8 +59,7 @@ static const char *const namespaces[] = {
         "prefetch_warm_begun=500|prefetch_warm_useful=100|prefetch_warm_at_stake=400|"
         "capacity_pages=2048|set_pages=32|n_clients=2|keys=1000|hits=750|dtype=3",
         "tenant=chat|name=bare|n_layers=none|n_kv_heads=none|head_size=none|page_tokens=none|"
-        "n_planes=none|plane_page_bytes=none|tp_rank=none|tp_size=none|layer_group=none|"
-        "device=host|dtype=none",
+        "n_planes=none|plane_page_bytes=none|tp_rank=none|tp_size=none|layer_group=none|device=host|dtype=none",
 };
 
 /* Names are the clients' own: control sequences, quotes, bytes that aren't UTF-8. */
@@ -75,23 +69,18 @@ static const char *const clients[] = {
         "namespaces=2|mapped_sets=16|recalled_sets=3|quarantined_sets=2|late=1|killed=1|waiting=5|"
         "pending_bytes=300KiB|requests=12345|connected_sec=93784",
         "client_id=8|tenant=search|name=\033[31m\"evil\"\\\377\012|pid=4712|uid=1000|"
-        "state=waiting for exit|state_sec=7|heard_sec=59|metadata_only=1|group=0a1b2c3d|late=1|"
-        "violations=1|connected_sec=59",
-        "client_id=9007199254740992|tenant=chat|name=d\303\251mo|pid=1|state=muted|"
-        "connected_sec=3599",
+        "state=waiting for exit|state_sec=7|heard_sec=59|metadata_only=1|group=0a1b2c3d|late=1|violations=1|connected_sec=59",
+        "client_id=9007199254740992|tenant=chat|name=d\303\251mo|pid=1|state=muted|connected_sec=3599",
 };
 
 static const char *const regions[] = {
         "device=GPU-6a3d1f52-8c1e-4b7a-9d0e-2f4b6c8d0e1f|tenant=search|size_bytes=2GiB|"
         "used_bytes=1536MiB|fair_bytes=1GiB|min_bytes=1GiB|max_bytes=3GiB|demand_bytes=2560MiB|"
-        "p99_bytes=2560MiB|target_bytes=3GiB|sizer=dry-run|decision=grow|why=p99 is 125 % of it|"
-        "changes=7|decided_sec_ago=4",
+        "p99_bytes=2560MiB|target_bytes=3GiB|sizer=dry-run|decision=grow|why=p99 is 125 % of it|changes=7|decided_sec_ago=4",
         "device=host|tenant=search|size_bytes=1GiB|min_bytes=1GiB|max_bytes=1GiB|"
         "target_bytes=1GiB|sizer=off|lent_bytes=512MiB|missing_bytes=256MiB|taken_back_msec=1200",
-        "device=host|tenant=chat|excess_bytes=512MiB|fair_bytes=256MiB|demand_bytes=1GiB|sizer=on|"
-        "decision=none",
-        "device=host|size_bytes=7GiB|used_bytes=512MiB|fair_bytes=none|demand_bytes=none|"
-        "p99_bytes=none",
+        "device=host|tenant=chat|excess_bytes=512MiB|fair_bytes=256MiB|demand_bytes=1GiB|sizer=on|decision=none",
+        "device=host|size_bytes=7GiB|used_bytes=512MiB|fair_bytes=none|demand_bytes=none|p99_bytes=none",
 };
 
 static const char *const evictions[] = {
@@ -107,11 +96,9 @@ static const char *const sessions[] = {
 };
 
 static const char *const codecs[] = {
-        "tenant=search|ns=llama|tier=host|last_layer=7|codec=none|page_bytes=512KiB|"
-        "stored_bytes=512KiB|pages_encoded=9000|pages_sampled=141",
+        "tenant=search|ns=llama|tier=host|last_layer=7|codec=none|page_bytes=512KiB|stored_bytes=512KiB|pages_encoded=9000|pages_sampled=141",
         "tenant=search|ns=llama|tier=host|first_layer=8|last_layer=31|codec=int4|"
-        "page_bytes=1536KiB|stored_bytes=432KiB|pages_encoded=9000|pages_sampled=141|"
-        "error_ppm=81234",
+        "page_bytes=1536KiB|stored_bytes=432KiB|pages_encoded=9000|pages_sampled=141|error_ppm=81234",
         "tenant=chat|ns=bare|tier=disk|codec=int8|page_bytes=2MiB|stored_bytes=1040KiB",
 };
 
@@ -147,19 +134,16 @@ static const char *const nodes[] = {
 };
 
 static const char *const remotes[] = {
-        "name=rack|state=reached|n_nodes=3|n_nodes_open=1|node=[fd00::2]:6379|"
-        "error=Connection refused",
+        "name=rack|state=reached|n_nodes=3|n_nodes_open=1|node=[fd00::2]:6379|error=Connection refused",
         "name=well|state=reached|n_nodes=3",
         "name=spare|state=unknown|n_nodes=1",
         "name=gone|state=unreached",
-        "name=stopped|state=unreached|n_nodes=2|n_nodes_open=2|node=10.9.0.1:6379|"
-        "error=no \033[2Jnode\377",
+        "name=stopped|state=unreached|n_nodes=2|n_nodes_open=2|node=10.9.0.1:6379|error=no \033[2Jnode\377",
         "name=new|state=not-open",
 };
 
 static const char *const sets[] = {
-        "tenant=search|name=llama-tp4|size=4|n_namespaces=3|keys_incomplete=40|dropped=2|"
-        "charged_bytes=1GiB",
+        "tenant=search|name=llama-tp4|size=4|n_namespaces=3|keys_incomplete=40|dropped=2|charged_bytes=1GiB",
         "tenant=chat|name=hybrid|size=2|n_namespaces=2|keys_complete=9",
 };
 

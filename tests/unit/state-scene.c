@@ -405,8 +405,8 @@ static void describe_published(const struct ns *ns, uint32_t page, FILE *to)
 
         memcpy(key, p->key, KEY_BYTES);
         fprintf(to,
-                "  %s key %u, bytes %u, after %u, tokens %u of %u, page %u of its text, tag "
-                "%" PRIu64 ", by %" PRIu64 " at %u, used %u, %s, pins %u%s, windows %u\n",
+                "  %s key %u, bytes %u, after %u, tokens %u of %u, page %u of its text, tag %" PRIu64
+                ", by %" PRIu64 " at %u, used %u, %s, pins %u%s, windows %u\n",
                 ns_page_is_stale(ns, p) ? "stale" : page_state_name((enum page_state)p->state),
                 id_at(ns, page), id_in(ns, page), parent == NODE_NONE ? 0 : id_at(ns, parent),
                 p->tokens, p->end_token, n->depth, extra->tag, n->client, p->published_sec,
@@ -510,8 +510,8 @@ static void describe_member(struct member *m, FILE *to)
                 c = client_cursors_get(cursors);
                 fprintf(to,
                         "  ring: %" PRIu64 " done, %" PRIu64
-                        " told; chain: ns %u, page %u, generation %u, with %u, session %u, tag "
-                        "%" PRIu64 "\n",
+                        " told; chain: ns %u, page %u, generation %u, with %u, session %u, tag %" PRIu64
+                        "\n",
                         c.sub_head, c.comp_tail, c.chain.ns_id, c.chain.page,
                         (unsigned)c.chain.generation, c.chain.with.ns_id, c.chain.with.session,
                         c.chain.with.tag);

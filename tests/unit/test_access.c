@@ -142,13 +142,10 @@ TEST(test_lists_are_amended)
         assert_memory_equal(&before.access, &t.access, sizeof(t.access));
         ASSERT_AMENDED(&t, "uids-=5,8,9", uids, "");
         ASSERT_AMENDED(&t, "gids-=6", gids,
-                "gids-=6: tenant t would list no users or groups, and whoever reaches its socket "
-                "may "
-                "connect: gids= does that");
+                "gids-=6: tenant t would list no users or groups, and whoever reaches its socket may connect: gids= does that");
         t = tenant_with("uids=", "gids=");
         ASSERT_AMENDED(&t, "uids+=5", uids,
-                "uids+=5: tenant t lists no users or groups, so whoever reaches its socket may "
-                "connect: uids=5 would allow that to those alone");
+                "uids+=5: tenant t lists no users or groups, so whoever reaches its socket may connect: uids=5 would allow that to those alone");
         ASSERT_AMENDED(&t, "publish_uids+=5", publish_uids, "so all its clients may publish: ");
 }
 

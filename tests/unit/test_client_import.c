@@ -542,6 +542,6 @@ SCENE(test_prefill, script_prefill)
         assert_int_equal(kvl_note_prefill(c->ns, 0, 1), -EINVAL);
         assert_int_equal(kvl_note_prefill(c->ns, 1, 0), -EINVAL);
         assert_int_equal(kvl_note_prefill(c->ns, 1, UINT64_C(3600) * 1000000000 + 1), -EINVAL);
-        assert_string_equal(kvl_last_error(), "1 tokens in 3600000000001 ns: at least 1 token in 1 "
-                                              "ns to an hour are allowed");
+        assert_string_equal(kvl_last_error(),
+                "1 tokens in 3600000000001 ns: at least 1 token in 1 ns to an hour are allowed");
 }

@@ -64,8 +64,7 @@ static void check_refused(const char *text, uint32_t n_layers, const char *why)
 TEST(test_refused)
 {
         static const char long_text[] =
-                "0-1:none,00000000000000000000000000000000000000000000000000"
-                "0000000000000000000000000000000000000000000000002:int8";
+                "0-1:none,000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000000002:int8";
         char many[1024] = "";
 
         check_refused("", 4, "codec '' isn't known");

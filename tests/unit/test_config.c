@@ -41,8 +41,7 @@ TEST(test_all_errors_are_reported)
                 "k.conf:7: [tenant a] no option 'bogus'",
                 "k.conf:9: [tenant a] priority is given twice",
                 "k.conf:10: [tenant a] is there twice",
-                "k.conf:12: [foo]: no such section, allowed are [daemon], [device NAME], [remote "
-                "NAME] and [tenant NAME]",
+                "k.conf:12: [foo]: no such section, allowed are [daemon], [device NAME], [remote NAME] and [tenant NAME]",
                 "k.conf:14: [tenant NAME] needs a name",
                 "k.conf:15: [daemon] is there twice",
                 "k.conf:16: [device NAME] needs the name",
@@ -182,8 +181,8 @@ static void assert_origin(const struct config *c, const struct origins *from,
 TEST(test_drop_ins)
 {
         const char *dir = test_dir_make();
-        struct files f = make_files(dir, "[daemon]\nmax_clients = 1\nlog_level = info\n[tenant "
-                                         "a]\nuids = 1 2\nweight = 3\n");
+        struct files f = make_files(dir,
+                "[daemon]\nmax_clients = 1\nlog_level = info\n[tenant a]\nuids = 1 2\nweight = 3\n");
         struct reports r;
         struct config c;
         const struct tenant_config *a;
@@ -481,8 +480,7 @@ TEST(test_all_kinds_of_errors_at_once)
 TEST(test_devices)
 {
         static const char *const good[] = {"auto", "host", "host-1,host",
-                "GPU-5a1e0c2e-7b1f-4a57-9a3c-0b7f5f2e8d11, "
-                "mig-5a1e0c2e-7b1f-4a57-9a3c-0b7f5f2e8d11"};
+                "GPU-5a1e0c2e-7b1f-4a57-9a3c-0b7f5f2e8d11, mig-5a1e0c2e-7b1f-4a57-9a3c-0b7f5f2e8d11"};
         static const char *const bad[] = {"host ; the memory", "\"host\"", "auto, host", "host-01",
                 "GPU-5a1e0c2e-7b1f-4a57-9a3c-0b7f5f2e8d1", "GPU-"};
         struct reports r;
@@ -556,8 +554,7 @@ TEST(test_tiers_that_contradict_themselves)
                 const char *lines, *error;
         } cases[] = {
                 {"host_memory=63MiB",
-                        "k.conf:2: [device host] host_memory = 63 MiB holds no extent set of "
-                        "64 MiB"},
+                        "k.conf:2: [device host] host_memory = 63 MiB holds no extent set of 64 MiB"},
                 {"disk=/a", "k.conf:2: [device host] disk = /a has no size"},
                 {"disk_size=1GiB", "k.conf:2: [device host] disk_size is given, but no file"},
                 {"disk=/a\ndisk_size=1GiB\n[device x]\ndisk=/b\ndisk_size=1GiB\n"
@@ -598,8 +595,7 @@ TEST(test_tenants_that_can_lease_nothing)
         assert_warned("[daemon]\ndevices=host\n[tenant a]\nlimit=64MiB\n", NULL);
         assert_warned("[daemon]\ndevices=host\n[tenant a]\nlimit=32MiB\n",
                 "tenant a can lease no page: its limit of 32 MiB is less than an extent set of "
-                "device host (64 MiB); raise its limit to 64 MiB or more, or set a smaller "
-                "'extent' in [device host]");
+                "device host (64 MiB); raise its limit to 64 MiB or more, or set a smaller 'extent' in [device host]");
         assert_warned("[daemon]\ndevices=host\n[device host]\nextent=2MiB\n"
                       "[tenant a]\nlimit=32MiB\n",
                 NULL);

@@ -24,8 +24,7 @@ static const char good[] =
 
 /* A tenant with the file's name, and requests without a tenant. */
 static const char mixed[] =
-        "{\"timestamp\":0,\"input_length\":16,\"output_length\":0,\"tenant\":\"mixed\","
-        "\"hash_ids\":[1]}\n"
+        "{\"timestamp\":0,\"input_length\":16,\"output_length\":0,\"tenant\":\"mixed\",\"hash_ids\":[1]}\n"
         "{\"timestamp\":9,\"input_length\":16,\"output_length\":0,\"hash_ids\":[1]}\n";
 
 static void write_file(const char *dir, const char *name, const char *text)
@@ -125,8 +124,7 @@ TEST(test_time_unit)
         check_has("replay timeless.jsonl", 0,
                 "no line has a timestamp: requests are taken to come a second apart");
         check("recommend timeless.jsonl --block-tokens 16 --token-bytes 1KiB", 1,
-                "kvleasectl: no line has a timestamp: recommendations need demand over "
-                "time\n");
+                "kvleasectl: no line has a timestamp: recommendations need demand over time\n");
 }
 
 TEST(test_replay)
@@ -164,13 +162,10 @@ TEST(test_tier_below)
 /* kvleased's policies with and without being told; a capacity is a part of all groups' pages. */
 TEST(test_windows)
 {
-        check("replay good.jsonl --policies lru,fifo --capacities 50% --window-groups 2 "
-              "--window-tokens 16",
+        check("replay good.jsonl --policies lru,fifo --capacities 50% --window-groups 2 --window-tokens 16",
                 0,
                 "Token hit %, one cache for all, pages of 16 tokens\n"
-                "2 groups of layers with a window of 16 tokens beside one of full attention; "
-                "+told: "
-                "the policy is told whose window has passed\n"
+                "2 groups of layers with a window of 16 tokens beside one of full attention; +told: the policy is told whose window has passed\n"
                 "  capacity          pages      lru lru+told     fifo\n"
                 "  50 %                  6    30.77    30.77    30.77\n");
         check_has("replay good.jsonl --window-groups 2 --window-tokens 16 --capacities 2 --json", 0,
@@ -190,8 +185,7 @@ TEST(test_hints)
 {
         check("replay good.jsonl --policies pgi,lru --capacities 2 --hints 0,100", 0,
                 "Token hit %, one cache for all, pages of 16 tokens\n"
-                "+N%: a hint at the end of each request says whether its text continues, and N % "
-                "of the hints are right\n"
+                "+N%: a hint at the end of each request says whether its text continues, and N % of the hints are right\n"
                 "  capacity          pages      pgi   pgi+0% pgi+100%      lru\n"
                 "  2 pages               2    30.77    30.77    30.77    30.77\n");
         check_has("replay good.jsonl --hints 80 --hint-times --capacities 2 --json", 0,
@@ -210,8 +204,7 @@ TEST(test_crossover)
 {
         check("replay good.jsonl --policies lru --capacities 2 --attention-crossover 1", 0,
                 "Token hit %, one cache for all, pages of 16 tokens\n"
-                "saved: %, the part of the computation of all input that hits save, with a "
-                "crossover of 1 tokens; +cost: miss_cost = compute\n"
+                "saved: %, the part of the computation of all input that hits save, with a crossover of 1 tokens; +cost: miss_cost = compute\n"
                 "  capacity          pages      lru  saved\n"
                 "  2 pages               2    30.77  14.94\n");
         check_has("replay good.jsonl --policies daemon --capacities 2 --attention-crossover 30632",
@@ -259,12 +252,10 @@ TEST(test_from)
  * of one: they begin at 0, 18 and 35 s, and the last ends at 44.5 s. */
 TEST(test_requests_that_take_time)
 {
-        check("replay good.jsonl --policies lru --capacities 2 --prefill-rate 16 "
-              "--time-per-output-token 1s",
+        check("replay good.jsonl --policies lru --capacities 2 --prefill-rate 16 --time-per-output-token 1s",
                 0,
                 "Token hit %, one cache for all, pages of 16 tokens\n"
-                "held: %, the part of the cache that requests held while they ran; wait: until a "
-                "request began\n"
+                "held: %, the part of the cache that requests held while they ran; wait: until a request began\n"
                 "  capacity          pages      lru   held     wait\n"
                 "  2 pages               2    30.77  100.0     16 s\n");
         check_has("replay good.jsonl --capacities 2 --max-running 1 --json", 0,
@@ -282,8 +273,7 @@ TEST(test_block_size_that_is_not_told)
 {
         check_has("replay mixed.jsonl --policies lru --capacities 2", 0,
                 "kvleasectl: the lines don't show the size of a block: 16, 32, 64, 128, 256, 512, "
-                "1024, 2048, 4096, 8192, 16384, 32768 or 65536 tokens fit all of them, and 16 are "
-                "assumed; --block-tokens sets it\n"
+                "1024, 2048, 4096, 8192, 16384, 32768 or 65536 tokens fit all of them, and 16 are assumed; --block-tokens sets it\n"
                 "Token hit %, one cache for all, pages of 16 tokens\n");
         check_has("replay mixed.jsonl --policies lru --capacities 2 --block-tokens 32", 0,
                 "Token hit %, one cache for all, pages of 32 tokens\n");
@@ -317,22 +307,14 @@ static const char analysis[] =
         "  sessions            33.3 %% of requests continue one of 2\n"
         "\n"
         "Distributions\n"
-        "                          mean        p5       p25    median       p75       p90"
-        "       p99      most\n"
-        "  input tokens            34.7        32        32        32        40        40"
-        "        40        40\n"
-        "  output tokens           13.3         8         8        16        16        16"
-        "        16        16\n"
-        "  turns a session          1.5         1         1         1         2         2"
-        "         2         2\n"
-        "  between turns          5.0 s     5.0 s     5.0 s     5.0 s     5.0 s     5.0 s"
-        "     5.0 s     5.0 s\n"
-        "  session lasts          5.0 s     5.0 s     5.0 s     5.0 s     5.0 s     5.0 s"
-        "     5.0 s     5.0 s\n"
-        "  first reuse after      3.0 s     1.0 s     1.0 s     1.0 s     5.0 s     5.0 s"
-        "     5.0 s     5.0 s\n"
-        "  any reuse after        3.3 s     1.0 s     1.0 s     4.0 s     5.0 s     5.0 s"
-        "     5.0 s     5.0 s\n"
+        "                          mean        p5       p25    median       p75       p90       p99      most\n"
+        "  input tokens            34.7        32        32        32        40        40        40        40\n"
+        "  output tokens           13.3         8         8        16        16        16        16        16\n"
+        "  turns a session          1.5         1         1         1         2         2         2         2\n"
+        "  between turns          5.0 s     5.0 s     5.0 s     5.0 s     5.0 s     5.0 s     5.0 s     5.0 s\n"
+        "  session lasts          5.0 s     5.0 s     5.0 s     5.0 s     5.0 s     5.0 s     5.0 s     5.0 s\n"
+        "  first reuse after      3.0 s     1.0 s     1.0 s     1.0 s     5.0 s     5.0 s     5.0 s     5.0 s\n"
+        "  any reuse after        3.3 s     1.0 s     1.0 s     4.0 s     5.0 s     5.0 s     5.0 s     5.0 s\n"
         "\n"
         "Token hit %%, one cache for all\n"
         "  capacity          pages      lru  optimum\n"
@@ -348,12 +330,10 @@ static const char analysis[] =
         "  512             90.62     0.00\n"
         "  1024            95.31     0.00\n"
         "  16 tokens a page: the largest size that wastes at most 1 %% and loses at most 0.5 "
-        "points of hits to pages of 16 tokens; 256 and more only where three of four texts "
-        "have 32 pages.\n"
+        "points of hits to pages of 16 tokens; 256 and more only where three of four texts have 32 pages.\n"
         "\n"
         "Reservation: pages of 16 tokens in use, each for 2.0 s after a request used it\n"
-        "  tenant                      median       p99      most  hit %% with the p99 "
-        "alone\n"
+        "  tenant                      median       p99      most  hit %% with the p99 alone\n"
         "  (all)                            3         5         5  46.15 (%s)\n"
         "  The p99 is the smallest reservation that covers 99 %% of the time.\n";
 
@@ -370,25 +350,21 @@ TEST(test_recommend)
         /* 5 pages of 16 tokens of 1 MiB; 5 were most in use, 4 are all there are. */
         check_has("recommend good.jsonl --token-bytes 1MiB --hold 2s", 0,
                 "\n[tenant good]\n# 99 % of the time at most 5 pages of 16 tokens were in use "
-                "(each "
-                "for 2.0 s after a\n# request used it), half of the time 3.\nclass = pinned\n"
+                "(each for 2.0 s after a\n# request used it), half of the time 3.\nclass = pinned\n"
                 "reserve = 80MiB\n# Token hit with that much alone: ");
         check_has(
                 "recommend good.jsonl --token-bytes 1MiB --hold 2s", 0, " lru 46.15 %.\nevict = ");
         check_has("recommend good.jsonl --token-bytes 1MiB --hold 2s", 0,
-                "\n# The trace has 4 different pages of this tenant, and at most 5 were in use at "
-                "once: more\n# would stay empty.\nlimit = 80MiB\n");
+                "\n# The trace has 4 different pages of this tenant, and at most 5 were in use at once: more\n# would stay empty.\nlimit = 80MiB\n");
         /* A section is there once, or kvleased refuses the file. */
         check_has("recommend mixed.jsonl --token-bytes 1MiB", 0, "\n[tenant mixed]\n");
         check_has("recommend mixed.jsonl --token-bytes 1MiB", 0, "\n[tenant mixed-2]\n");
         check_has("analyze mixed.jsonl", 0, "\n  (unnamed) ");
         check("recommend good.jsonl", 2,
                 "kvleasectl: --token-bytes is missing: the bytes of K/V that one token takes, "
-                "which "
-                "a trace doesn't say (page bytes / page tokens of 'kvleasectl namespaces')\n");
+                "which a trace doesn't say (page bytes / page tokens of 'kvleasectl namespaces')\n");
         check("recommend good.jsonl --token-bytes 0", 2,
-                "kvleasectl: --token-bytes: '0' is not a size of 1 byte to 1 GiB, such as "
-                "128KiB\n");
+                "kvleasectl: --token-bytes: '0' is not a size of 1 byte to 1 GiB, such as 128KiB\n");
 }
 
 #define HOSTS \
@@ -401,41 +377,26 @@ TEST(test_hosts)
         int code;
 
         check(HOSTS "--hosts 2 --group 2 --store uses=1", 0,
-                "3 requests for 2 hosts, blocks of 512 tokens (512 KiB); a cache of 16 blocks (8 "
-                "MiB, "
-                "pgi) on each host\n"
-                "Store: 256 GiB for each host, lru, values expire after 1d, exports of what is "
-                "found or long, 64 MiB/s of each host at most\n"
-                "Input tokens in %: found on the host, loaded, computed; lost: of those in the "
-                "store, "
-                "that were faster to compute\n"
-                "   hosts affinity       local  remote  computed   lost      load/s     write/s   "
-                "asked/s  nodes memory bandwidth  keys\n"
-                "       2 round-robin    28.57   14.29     57.14   0.00  102.39 KiB  409.59 KiB   "
-                " "
-                "   "
-                "  1      1      1         1     1\n"
-                "       2 prefix         42.86    0.00     57.14   0.00         0 B  409.59 KiB    "
-                "   "
-                "  1      1      1         1     1\n");
+                "3 requests for 2 hosts, blocks of 512 tokens (512 KiB); a cache of 16 blocks (8 MiB, pgi) on each host\n"
+                "Store: 256 GiB for each host, lru, values expire after 1d, exports of what is found or long, 64 MiB/s of each host at most\n"
+                "Input tokens in %: found on the host, loaded, computed; lost: of those in the store, that were faster to compute\n"
+                "   hosts affinity       local  remote  computed   lost      load/s     write/s   asked/s  nodes memory bandwidth  keys\n"
+                "       2 round-robin    28.57   14.29     57.14   0.00  102.39 KiB  409.59 KiB         1      1      1         1     1\n"
+                "       2 prefix         42.86    0.00     57.14   0.00         0 B  409.59 KiB         1      1      1         1     1\n");
         check(HOSTS
                 "--hosts 2,4 --group 2 --policies lru --affinity session --store size=0 --jobs 1",
                 0,
-                "3 requests for 2 hosts, blocks of 512 tokens (512 KiB); a cache of 16 blocks (8 "
-                "MiB, "
-                "lru) on each host\n"
+                "3 requests for 2 hosts, blocks of 512 tokens (512 KiB); a cache of 16 blocks (8 MiB, lru) on each host\n"
                 "No store\n"
-                "Input tokens in %: found on the host, loaded, computed; lost: of those in the "
-                "store, "
-                "that were faster to compute\n"
+                "Input tokens in %: found on the host, loaded, computed; lost: of those in the store, that were faster to compute\n"
                 "   hosts affinity       local  computed\n"
                 "       2 session        28.57     71.43\n"
                 "       4 session        28.57     71.43\n");
         check_has(HOSTS "--hosts 2 --group 2 --store uses=1 --json", 0, "\"remote_tokens\": 512");
         /* A load that is too much for one host is fine for a trace of many. */
         check_has("replay busy.jsonl", 0, "answered with 50000 tokens a second");
-        text = run("hosts busy.jsonl --size 8MiB --token-bytes 1KiB --prefill-rate 1000 --hosts 2 "
-                   "--group 2",
+        text = run(
+                "hosts busy.jsonl --size 8MiB --token-bytes 1KiB --prefill-rate 1000 --hosts 2 --group 2",
                 &code);
         assert_int_equal(code, 0);
         assert_null(strstr(text, "tokens a second"));
@@ -461,11 +422,9 @@ TEST(test_refuses)
         check("replay nowhere.jsonl", 1,
                 "kvleasectl: cannot read nowhere.jsonl: No such file or directory\n");
         check("replay good.jsonl bad.jsonl", 1,
-                "kvleasectl: bad.jsonl: line 1: input_length is missing (--skip-bad skips such "
-                "lines)\n");
+                "kvleasectl: bad.jsonl: line 1: input_length is missing (--skip-bad skips such lines)\n");
         check("replay good.jsonl bad.jsonl --skip-bad --policies lru --capacities 2", 0,
-                "kvleasectl: 1 line skipped, the first: bad.jsonl: line 1: input_length is "
-                "missing\n"
+                "kvleasectl: 1 line skipped, the first: bad.jsonl: line 1: input_length is missing\n"
                 "Token hit %, one cache for all, pages of 16 tokens\n"
                 "  capacity          pages      lru\n"
                 "  2 pages               2    30.77\n");

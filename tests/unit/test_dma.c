@@ -145,8 +145,8 @@ SCENE(test_refused, PATIENT_MSEC)
         at = map(w);
         reap(w);
         expect(w, 0, 1);
-        assert_string_equal(w->below->why, "not registered with the device above, copies are "
-                                           "slower: register fails by order");
+        assert_string_equal(w->below->why,
+                "not registered with the device above, copies are slower: register fails by order");
         memset(at, 1, BYTES); /* as good as any */
         set_unbind(w->set);
         expect(w, 0, 0);

@@ -54,8 +54,7 @@ HOST_TEST(test_memory)
         host_configure(h, "[daemon]\ndevices = host\n[device host]\nmemory = 12GiB\n"
                           "host_memory = 8GiB\n");
         host_expect(h, "memory", DOCTOR_WARNING,
-                "20 GiB of the host's memory may be leased, and "
-                "the host has 16 GiB",
+                "20 GiB of the host's memory may be leased, and the host has 16 GiB",
                 "host_memory");
         host_configure(h, "[daemon]\ndevices = host,host-1\n[device host]\nmemory = 20GiB\n"
                           "[device host-1]\nmemory = 12.5GiB\n");
@@ -143,8 +142,7 @@ HOST_TEST(test_client_cgroups)
         n_findings = h->d.n_findings;
         h->d.daemon.clients[1].pid = 0;
         host_expect(h, "client-cgroups", DOCTOR_UNCHECKED,
-                "2 of 2, the first: engine of tenant a (pid 50): it is outside of this cgroup "
-                "namespace",
+                "2 of 2, the first: engine of tenant a (pid 50): it is outside of this cgroup namespace",
                 "in the host's pid namespace");
         assert_int_equal(h->d.n_findings, n_findings + 1);
         h->d.daemon.clients[0].pid = 52;

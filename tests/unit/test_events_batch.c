@@ -16,21 +16,17 @@ static const uint32_t tokens[] = {1, 2, 3, 4};
  * kv_cache_spec_kind="full_attention"), BlockRemoved([7], "CPU"), AllBlocksCleared()], 0] */
 static const char expected[] = "\x93\xcb\x3f\xf8\0\0\0\0\0\0\x93"
                                "\x8a\xa4type\xab"
-                               "BlockStored"
-                               "\xac"
+                               "BlockStored\xac"
                                "block_hashes\x91\xcf\xfe\xdc\xba\x98\x76\x54\x32\x10"
                                "\xb1parent_block_hash\xc0\xa9token_ids\x94\x01\x02\x03\x04\xaa"
                                "block_size\x04"
                                "\xa7lora_id\xc0\xa6medium\xa3GPU\xa9lora_name\xc0\xa9group_idx\0"
                                "\xb2kv_cache_spec_kind\xae"
-                               "full_attention"
-                               "\x83\xa4type\xac"
+                               "full_attention\x83\xa4type\xac"
                                "BlockRemoved\xac"
                                "block_hashes\x91\x07\xa6medium\xa3"
-                               "CPU"
-                               "\x81\xa4type\xb0"
-                               "AllBlocksCleared"
-                               "\0";
+                               "CPU\x81\xa4type\xb0"
+                               "AllBlocksCleared\0";
 
 static void fill(struct batch *b)
 {
@@ -56,18 +52,15 @@ TEST(test_names)
         static const char wanted[] =
                 "\x93\xcb\0\0\0\0\0\0\0\0\x91"
                 "\x8c\xa4type\xab"
-                "BlockStored"
-                "\xac"
+                "BlockStored\xac"
                 "block_hashes\x92\xcf\xfe\xdc\xba\x98\x76\x54\x32\x10\x07"
                 "\xb1parent_block_hash\xc0\xa9token_ids\x94\x01\x02\x03\x04\xaa"
                 "block_size\x02"
                 "\xa7lora_id\xc0\xa6medium\xa3GPU\xa9lora_name\xa1l\xaa"
                 "extra_keys\x92\x92\xa1l\xa1s\x91\xa1l\xa9group_idx\x03"
                 "\xb2kv_cache_spec_kind\xae"
-                "full_attention"
-                "\xaa"
-                "cache_salt\xa1s"
-                "\0";
+                "full_attention\xaa"
+                "cache_salt\xa1s\0";
         const uint64_t hashes[] = {hash, seven};
         struct batch_blocks blocks = {.hashes = hashes,
                 .n_blocks = 2,

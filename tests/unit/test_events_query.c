@@ -92,8 +92,7 @@ static void assert_found(
         char wanted[QUERY_TEXT_MAX];
 
         snprintf(wanted, sizeof(wanted),
-                "{\"tokens\": %u, \"blocks\": %u, \"tiers\": {\"gpu\": %u, \"cpu\": %u, \"disk\": "
-                "%u}}\n",
+                "{\"tokens\": %u, \"blocks\": %u, \"tiers\": {\"gpu\": %u, \"cpu\": %u, \"disk\": %u}}\n",
                 disk, disk / BLOCK_TOKENS, gpu, cpu, disk);
         assert_answer(s, text, 0, wanted);
 }
@@ -120,8 +119,7 @@ SCENE(test_token_ids)
 SCENE(test_names)
 {
         assert_found(s,
-                "{\"lora_name\":\"sql\", \"cache_salt\": \"a b\", "
-                "\"token_ids\": [5, 6, 7, 4294967295]}",
+                "{\"lora_name\":\"sql\", \"cache_salt\": \"a b\", \"token_ids\": [5, 6, 7, 4294967295]}",
                 4, 4, 4);
         assert_found(s,
                 "{\"cache_salt\": \"a b\", \"lora_name\":\"sql\", \"token_ids\": [5, 6, 7]}", 2, 2,
@@ -149,8 +147,8 @@ SCENE(test_keys)
 SCENE(test_garbage)
 {
         static const char number[] = "a token id is a number from 0 to 4294967295";
-        static const char whole[] = "a token id is a number from 0 to 4294967295, without zeros "
-                                    "before it";
+        static const char whole[] =
+                "a token id is a number from 0 to 4294967295, without zeros before it";
 
         assert_refused(s, "", 0, "the query ends before its }");
         assert_refused(s, "{\"token_ids\": [1, 2", 19, "the query ends before its }");
@@ -181,12 +179,10 @@ SCENE(test_garbage)
         assert_refused(s, "{\"keys\": [1]}", 11, "a key is a string");
         assert_refused(s, "{\"keys\": [\"12\"]}", 14, "a key has 64 hexadecimal digits");
         assert_refused(s,
-                "{\"keys\": [\"0000000000000000000000000000000000000000000000000000000000000000"
-                "0\"]}",
+                "{\"keys\": [\"00000000000000000000000000000000000000000000000000000000000000000\"]}",
                 77, "a key has 64 hexadecimal digits");
         assert_refused(s,
-                "{\"lora_name\": \"00000000000000000000000000000000000000000000000000000000000000"
-                "00000000000000000\"}",
+                "{\"lora_name\": \"0000000000000000000000000000000000000000000000000000000000000000000000000000000\"}",
                 94, "a string is too long");
 }
 

@@ -187,12 +187,10 @@ SERVER_SCENE(test_other_hosts, "fake")
         a = tenant_find(&w->server.store, "a");
         /* The fixture opens no remotes. */
         assert_forecast(w, admin, "not-shared",
-                "an import brings nothing, as remote x of tenant a isn't open: the log of kvleased "
-                "says why");
+                "an import brings nothing, as remote x of tenant a isn't open: the log of kvleased says why");
         (void)strcpy(tenancy_find(&w->server, "a")->config.remote.name, "");
         assert_forecast(w, admin, "not-shared",
-                "an import brings nothing, as namespace n isn't shared with other hosts: its "
-                "tenant has no remote");
+                "an import brings nothing, as namespace n isn't shared with other hosts: its tenant has no remote");
         /* Tenants aren't told. */
         assert_string_equal(tell(w, c, false)->outlook, "");
         assert_string_equal(reply.outlook_detail, "");
@@ -202,8 +200,7 @@ SERVER_SCENE(test_other_hosts, "fake")
         await_unreached(remote);
         assert_true(exchange_figures(a, &before));
         assert_forecast(w, admin, "unreachable",
-                "an import brings nothing now, as of 1 node of remote x none answers: Connection "
-                "refused");
+                "an import brings nothing now, as of 1 node of remote x none answers: Connection refused");
         assert_true(exchange_figures(a, &after));
         assert_memory_equal(&before.counters, &after.counters, sizeof(before.counters));
         assert_int_equal(after.n_imports, 0);

@@ -110,8 +110,7 @@ static void test_nodes(void **unused)
         init(state);
         h = state[0];
         set_lists(h, "2", "round-robin",
-                "uses=1,page=4,keys=30,memory=1MiB,bandwidth=1MiB,link=1TiB,size="
-                "1GiB");
+                "uses=1,page=4,keys=30,memory=1MiB,bandwidth=1MiB,link=1TiB,size=1GiB");
         run(h, state[1]);
         r = &h->runs[0][0];
         assert_int_equal(r->needed.by_memory, 3);    /* 2 MiB + 1/4 */
@@ -199,8 +198,7 @@ static void test_sizes(void **unused)
         h->cache_bytes = BLOCK_BYTES / 2;
         assert_int_equal(host_runs_run(h, &t->sim, 1, NULL, NULL, err, sizeof(err)), -EINVAL);
         assert_string_equal(err,
-                "256 KiB on each host are no blocks of 512 tokens of this trace: one "
-                "takes 512 KiB");
+                "256 KiB on each host are no blocks of 512 tokens of this trace: one takes 512 KiB");
         free(h);
         trace_free(t);
         free(t);

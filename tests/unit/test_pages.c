@@ -205,8 +205,7 @@ TEST(test_pins_of_a_client)
                 KVL_STATUS_QUOTA);
         assert_string_equal(f.d.text,
                 "this client has 3 pins, and 2 more would be beyond the 4 that a client of tenant "
-                "a may have: release some, or raise it with: kvleasectl tenants set a "
-                "max_pins=...");
+                "a may have: release some, or raise it with: kvleasectl tenants set a max_pins=...");
         assert_int_equal(n, 0);
         assert_int_equal(a->member->n_pins, 3);
         assert_int_equal(

@@ -27,8 +27,7 @@ static void start(struct world *w, const char *timeout, unsigned n_sets)
         char text[256];
 
         snprintf(text, sizeof(text),
-                "[daemon]\nhello_timeout=1s\n[device slow]\ndriver_timeout=%s\n[tenant "
-                "a]\nlimit=1MiB\n",
+                "[daemon]\nhello_timeout=1s\n[device slow]\ndriver_timeout=%s\n[tenant a]\nlimit=1MiB\n",
                 timeout);
         world_init(w, "slow");
         fake_device_make_slow(&w->device, true);

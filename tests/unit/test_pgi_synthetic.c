@@ -67,8 +67,7 @@ TEST(test_never_far_below_lru)
         struct form f = form();
         double sum = 0, worst = 0, mean;
 
-        printf("token hits of LRU in %%, and what PGI adds, with room for so many %% of the "
-               "blocks, means of %u seeds\n%-16s",
+        printf("token hits of LRU in %%, and what PGI adds, with room for so many %% of the blocks, means of %u seeds\n%-16s",
                 f.n_seeds, "");
         for (size_t i = 0; i < f.n_percents; i++)
                 printf(" %12.0f %%", f.percents[i]);

@@ -31,8 +31,8 @@ RECALL_SCENE(test_reservation_is_kept, 8)
         assert_int_equal(grab_all(w, b), 5);
         assert_int_equal(ask(w, b, 1, pages, &reason), KVL_STATUS_FULL);
         assert_int_equal(reason, LEASE_REASON_POOL_FULL);
-        assert_non_null(strstr(w->f.d.text, "other tenants hold 0 B and have another 3 KiB "
-                                            "reserved"));
+        assert_non_null(
+                strstr(w->f.d.text, "other tenants hold 0 B and have another 3 KiB reserved"));
         assert_null(strstr(w->f.d.text, "tenant a"));
         assert_int_equal(ask(w, a, 3 * SET_PAGES, pages, NULL), 0);
         assert_int_equal(pool_of(w)->idle_reserve_bytes, 0);

@@ -168,8 +168,7 @@ TEST(test_refusals)
                 {"[remote r]\naddresses = , ,\n", 1, "there are no addresses"},
                 {"[remote r]\naddresses = h\n", 2, "addresses: h isn't a server's address"},
                 {"[remote r]\naddresses = h:0\n", 2, "addresses: h:0 isn't a server's address"},
-                {"[remote r]\naddresses = h:1 h:1 h:1 h:1 h:1 h:1 h:1 h:1 h:1 h:1 h:1 h:1 h:1 h:1 "
-                 "h:1 h:1 h:1 h:1\n",
+                {"[remote r]\naddresses = h:1 h:1 h:1 h:1 h:1 h:1 h:1 h:1 h:1 h:1 h:1 h:1 h:1 h:1 h:1 h:1 h:1 h:1\n",
                         2, "addresses: 17 addresses of a cluster's nodes: 1 to 16"},
                 {"[remote r]\n" A "user = u\n", 3, "user = u has no password: name its file"},
                 {"[remote r]\n" A "tls_ca = @\n", 3, "tls_ca is given, and tls is off"},

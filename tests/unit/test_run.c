@@ -65,9 +65,7 @@ static void assert_run(const struct world *w, uint32_t first, uint32_t n)
 
 SCENE(test_refused, 2)
 {
-        fragment(w, 2 * SET_PAGES,
-                "..x.x.xx"
-                "x...xxxx");
+        fragment(w, 2 * SET_PAGES, "..x.x.xxx...xxxx");
         assert_int_equal(ask(w, 4, 2, LEASE_RUN), KVL_STATUS_FULL);
         assert_int_equal(w->result.reason, LEASE_REASON_NO_RUN);
         assert_non_null(strstr(w->f.d.text, "of the 7 free pages of namespace x at most 3 have"));
@@ -86,9 +84,7 @@ SCENE(test_degraded, 2)
         attrs = w->f.a->attrs;
         attrs.when_full = WHEN_FULL_DEGRADE;
         assert_int_equal(tenant_set_attrs(w->f.a, &attrs, &w->f.d), 0);
-        fragment(w, 2 * SET_PAGES,
-                "..x.x.xx"
-                "x...xxxx");
+        fragment(w, 2 * SET_PAGES, "..x.x.xxx...xxxx");
         assert_int_equal(ask(w, 6, 2, LEASE_RUN), 0);
         assert_run(w, 9, 3);
         assert_int_equal(w->result.reason, LEASE_REASON_DEGRADED);
@@ -101,10 +97,7 @@ SCENE(test_preferred, 3)
 {
         static const uint32_t longest[] = {1, 2, 3, 4, 8, 9, 10, 11, 14, 15};
 
-        fragment(w, 3 * SET_PAGES,
-                "x....x.x"
-                "....x.xx"
-                "..x.x.xx");
+        fragment(w, 3 * SET_PAGES, "x....x.x....x.xx..x.x.xx");
         /* One run where there is one. */
         assert_int_equal(ask(w, 2, 2, LEASE_RUNS), 0);
         assert_run(w, 16, 2);

@@ -239,8 +239,8 @@ static bool kill_at(const char *point, unsigned pass, uint64_t seed)
                 assert_int_equal(WEXITSTATUS(status), 0);
         if (!is_as_after(*n_done, seed, x.w.keeper.fd) &&
                 !is_as_after(*n_done + 1, seed, x.w.keeper.fd))
-                fail_msg("killed at pass %u of %s, after %u operations of seed %#llx: sessions "
-                         "aren't as before or after",
+                fail_msg(
+                        "killed at pass %u of %s, after %u operations of seed %#llx: sessions aren't as before or after",
                         pass, point, *n_done, (unsigned long long)seed);
         end(&x.w);
         munmap(n_done, sizeof(*n_done));

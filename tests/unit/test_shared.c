@@ -35,8 +35,8 @@ SHARED_SCENE(test_refusal_counts_pins_of_segments, 2)
         fd_close(handle.fd);
         other = open_ns(w->m, "y");
         assert_int_equal(lease_pages(other, 1, 1, &page, &w->f.d), KVL_STATUS_QUOTA);
-        assert_non_null(strstr(w->f.d.text, "(2 pages pinned, 0 granted, 1 KiB mapped by clients "
-                                            "of its other namespaces)"));
+        assert_non_null(strstr(w->f.d.text,
+                "(2 pages pinned, 0 granted, 1 KiB mapped by clients of its other namespaces)"));
 }
 
 struct late_pin {

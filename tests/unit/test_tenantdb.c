@@ -246,8 +246,8 @@ TEST(test_what_is_not_known)
 /* A file of ours that is cut off at any byte is refused, but not one of an older version. */
 TEST(test_cut_off)
 {
-        static const char old[] = "# Written by kvleased: what kvleasectl changed. Laid over the "
-                                  "configuration at start.\n\n[tenant a]\nweight = 5\n";
+        static const char old[] =
+                "# Written by kvleased: what kvleasectl changed. Laid over the configuration at start.\n\n[tenant a]\nweight = 5\n";
         const char *dir = test_dir_make();
         char *path = test_path(dir, "tenants.conf"), *text;
         struct tenantdb db;

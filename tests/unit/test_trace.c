@@ -84,11 +84,9 @@ TEST(test_contents)
         check_trace(LINE("0", "9", "46, 47, 9") LINE("5", "9", "46, 47, 50"), TRACE_CHAIN,
                 "-1,0,1,1 0/0:0,1,2 5/0:0,1,3");
         check_refused(LINE("0", "9", "1,2") LINE("1", "9", "3,4,2"), 0, 2,
-                "hash_ids[2] is 2, which followed another id before: these ids name the content of "
-                "a block: read them with --chain");
+                "hash_ids[2] is 2, which followed another id before: these ids name the content of a block: read them with --chain");
         check_refused(LINE("0", "9", "5,5"), 0, 1,
-                "hash_ids[1] is 5, which followed another id before: these ids name the content of "
-                "a block: read them with --chain");
+                "hash_ids[1] is 5, which followed another id before: these ids name the content of a block: read them with --chain");
 }
 
 TEST(test_fields)
@@ -96,8 +94,7 @@ TEST(test_fields)
         static const char text[] =
                 "{\"timestamp\": 27482, \"input_length\": 1030, \"output_length\": 52, "
                 "\"hash_ids\": [1, 2, 3], \"hint\": \"done\", \"model\": {\"x\": [1]}}\n"
-                "{\"hint\": \"continues\", \"timestamp\": 27483.25, \"input_length\": 0, "
-                "\"output_length\": 4294967295, \"hash_ids\": [1]}\n";
+                "{\"hint\": \"continues\", \"timestamp\": 27483.25, \"input_length\": 0, \"output_length\": 4294967295, \"hash_ids\": [1]}\n";
         struct trace t;
         struct trace_error e;
 
@@ -167,18 +164,16 @@ TEST(test_refuses)
                 {"{\"a\": 99999999999999999999}",
                         "no JSON object: too big integer near '99999999999999999999' (column 26)"},
                 {"{}", "input_length is missing"},
-                {"{\"timestamp\": \"1\"}", "timestamp is not a number: for dates see "
-                                           "docs/measure/TRACES.md, \"Other traces\""},
-                {LINE("-1", "1", ""), "timestamp is not between 0 and 6300000000000 milliseconds: "
-                                      "--time-unit names another unit"},
-                {LINE("1e300", "1", ""), "timestamp is not between 0 and 6300000000000 "
-                                         "milliseconds: --time-unit names another unit"},
+                {"{\"timestamp\": \"1\"}",
+                        "timestamp is not a number: for dates see docs/measure/TRACES.md, \"Other traces\""},
+                {LINE("-1", "1", ""),
+                        "timestamp is not between 0 and 6300000000000 milliseconds: --time-unit names another unit"},
+                {LINE("1e300", "1", ""),
+                        "timestamp is not between 0 and 6300000000000 milliseconds: --time-unit names another unit"},
                 {"{\"input_length\":1,\"hash_ids\":[5]}",
                         "timestamp is missing, and lines before this one have one"},
                 {"{\"conversations\":[]}",
-                        "it has text instead of hash_ids: docs/measure/TRACES.md, "
-                        "\"Other traces\", makes a "
-                        "trace of it"},
+                        "it has text instead of hash_ids: docs/measure/TRACES.md, \"Other traces\", makes a trace of it"},
                 {"{\"prompt\":\"\"}", "input_length is missing"},
                 {LINE("1", "1.5", ""), "input_length is not a whole number"},
                 {LINE("1", "-1", ""), "input_length is not between 0 and 4294967295"},
@@ -211,8 +206,7 @@ TEST(test_refuses)
         check_refused("\nx\ny\n", TRACE_SKIP_BAD, 2,
                 "no JSON object: '[' or '{' expected near 'x' (column 1)");
         check_refused(LINE("1", "65537", "1"), 0, 0,
-                "its blocks have 65537 tokens or more, and no more than 65536 are found out: give "
-                "the right number by --block-tokens");
+                "its blocks have 65537 tokens or more, and no more than 65536 are found out: give the right number by --block-tokens");
 }
 
 #define TIMELESS(ids) "{\"input_length\":16,\"hash_ids\":[" ids "]}\n"
@@ -232,8 +226,7 @@ TEST(test_left_out)
         /* Skipped, one line without would cost all that have one. */
         for (unsigned flags = 0; flags <= TRACE_SKIP_BAD; flags += TRACE_SKIP_BAD)
                 check_refused(TIMELESS("1") LINE("1", "1", "78"), flags, 0,
-                        "line 2 has a timestamp, and lines read before have none: leave those out, "
-                        "or all timestamps");
+                        "line 2 has a timestamp, and lines read before have none: leave those out, or all timestamps");
 }
 
 #define MARK "\xef\xbb\xbf"
@@ -304,8 +297,7 @@ static void check_doubt(
         for (unsigned i = 0; i < 10; i++) {
                 snprintf(ids + strlen(ids), sizeof(ids) - strlen(ids), "%s%u", i > 0 ? "," : "", i);
                 len += (size_t)snprintf(text + len, sizeof(text) - len,
-                        "{\"timestamp\":%.10g,\"input_length\":%u,\"output_length\":%u,"
-                        "\"hash_ids\":[%s]}\n",
+                        "{\"timestamp\":%.10g,\"input_length\":%u,\"output_length\":%u,\"hash_ids\":[%s]}\n",
                         first + step * i, 16 * (i + 1), output, ids);
         }
         assert_int_equal(trace_parse(text, len, 0, 16, &t, &e), 0);
@@ -362,8 +354,7 @@ TEST(test_refuses_block_sizes)
 {
         /* The other way there would be 69 to 85. */
         check_refused(LINE("0", "340", "1,2,3,4"), 0, 0,
-                "its blocks have 85 to 113 tokens, and none of these is a power of two: give the "
-                "right number by --block-tokens");
+                "its blocks have 85 to 113 tokens, and none of these is a power of two: give the right number by --block-tokens");
         check_refused(LINE("0", "1000", "1,2") LINE("1", "100", "3,4"), 0, 0,
                 "its lines contradict each other: in one a block has 500 tokens or more, in "
                 "another one 99 or fewer; give the right number by --block-tokens");
@@ -390,10 +381,8 @@ TEST(test_skips)
 TEST(test_skips_tenants)
 {
         static const char text[] =
-                "{\"timestamp\":0,\"input_length\":2,\"output_length\":0,\"tenant\":\"bad\","
-                "\"hash_ids\":[7,7]}\n"
-                "{\"timestamp\":0,\"input_length\":2,\"output_length\":0,\"tenant\":\"good\","
-                "\"hash_ids\":[7,8]}\n";
+                "{\"timestamp\":0,\"input_length\":2,\"output_length\":0,\"tenant\":\"bad\",\"hash_ids\":[7,7]}\n"
+                "{\"timestamp\":0,\"input_length\":2,\"output_length\":0,\"tenant\":\"good\",\"hash_ids\":[7,8]}\n";
         struct trace t;
         struct trace_error e;
 

@@ -200,8 +200,7 @@ TEST(test_refusals)
         assert_int_equal(v.n_findings, 2);
         assert_int_equal(v.findings[0].severity, SEVERITY_WARNING);
         assert_string_equal(v.findings[0].what,
-                "leases refused in the last 5min: 7, the last to tenant chat (quota): it holds 1 "
-                "GiB of its limit of 1 GiB");
+                "leases refused in the last 5min: 7, the last to tenant chat (quota): it holds 1 GiB of its limit of 1 GiB");
         assert_string_equal(v.findings[1].what, "leases refused in the last 5min: 8");
         verdict_deinit(&v);
 }

@@ -100,8 +100,7 @@ static int find_device(struct gpu *g, const char *name)
         if (r)
                 return r;
         snprintf(why, sizeof(why),
-                "%.64s is no device that this process can use: is it hidden by "
-                "CUDA_VISIBLE_DEVICES?",
+                "%.64s is no device that this process can use: is it hidden by CUDA_VISIBLE_DEVICES?",
                 name);
         return -ENODEV;
 }

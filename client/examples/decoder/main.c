@@ -139,8 +139,7 @@ static void print_json(const struct worker *w, const struct prompt *prompt)
         print_escaped(prompt->file);
         printf(", \"tokens\": %u, \"tokens_whole\": %u, \"reused\": %u, \"computed\": %u"
                ", \"pages_reused\": %u, \"pages_published\": %u, \"pages_duplicate\": %u"
-               ", \"pages_given_up\": %u"
-               ", \"prefill_ms\": %.3f, \"tokens_per_s\": %.0f, \"generated\": [",
+               ", \"pages_given_up\": %u, \"prefill_ms\": %.3f, \"tokens_per_s\": %.0f, \"generated\": [",
                 prompt->n_tokens, prompt->n_whole, w->reused_tokens, computed, counts->reused,
                 counts->published, counts->duplicates, counts->given_up, w->prefill_msec,
                 computed / w->prefill_msec * 1e3);

@@ -87,8 +87,7 @@ static const struct options defaults = {
 static void print_help(void)
 {
         printf("Usage: decoder [OPTION]... FILE...\n"
-               "Runs each FILE as a prompt through a small transformer, whose K and V live in "
-               "pages of\n"
+               "Runs each FILE as a prompt through a small transformer, whose K and V live in pages of\n"
                "kvleased. Equal digests mean logits equal in every bit.\n\n");
         for (size_t i = 0; i < N_ROWS; i++) {
                 char left[64];
@@ -97,8 +96,7 @@ static void print_help(void)
                         rows[i].argument ? rows[i].argument : "");
                 printf("  %-26s %s\n", left, rows[i].help);
         }
-        printf("\nExit status: 0 done, 1 failed, 2 wrong command line, 3 no room (limit or "
-               "device),\n"
+        printf("\nExit status: 0 done, 1 failed, 2 wrong command line, 3 no room (limit or device),\n"
                "4 no connection to the daemon.\n");
 }
 
@@ -139,8 +137,7 @@ static int parse_size(const struct row *row, const char *text, uint64_t *ret)
                 return 0;
         }
         fprintf(stderr,
-                "decoder: --%s: \"%s\" is not a size: at least 1 byte, as 1048576, 512KiB, 64MiB "
-                "or 2GiB\n",
+                "decoder: --%s: \"%s\" is not a size: at least 1 byte, as 1048576, 512KiB, 64MiB or 2GiB\n",
                 row->name, text);
         return -EINVAL;
 }
@@ -228,18 +225,18 @@ static int check_deep(struct options *o)
                 return -EINVAL;
         }
         if (o->n_deep > 0 && o->device_pages > 0) {
-                fprintf(stderr, "decoder: --deep-layers keeps pages on the device: not with"
-                                " --device-pages\n");
+                fprintf(stderr,
+                        "decoder: --deep-layers keeps pages on the device: not with --device-pages\n");
                 return -EINVAL;
         }
         if (o->deep_bytes > 0 && o->n_deep_pages > 0) {
-                fprintf(stderr, "decoder: --deep-bytes and --deep-pages both say how much deep"
-                                " layers keep: give one of them\n");
+                fprintf(stderr,
+                        "decoder: --deep-bytes and --deep-pages both say how much deep layers keep: give one of them\n");
                 return -EINVAL;
         }
         if (o->deep_bytes > 0 && o->n_deep == 0) {
-                fprintf(stderr, "decoder: --deep-bytes: no layer is deep: give --deep-layers,"
-                                " too\n");
+                fprintf(stderr,
+                        "decoder: --deep-bytes: no layer is deep: give --deep-layers, too\n");
                 return -EINVAL;
         }
         if (o->deep_bytes > 0)
@@ -265,8 +262,8 @@ static int check(struct options *o)
                 return -EINVAL;
         }
         if (o->device_pages > 0 && o->wait_msec > 0) {
-                fprintf(stderr, "decoder: --wait-ms waits for pages on the device: not with"
-                                " --device-pages\n");
+                fprintf(stderr,
+                        "decoder: --wait-ms waits for pages on the device: not with --device-pages\n");
                 return -EINVAL;
         }
         if (check_deep(o))

@@ -129,8 +129,8 @@ static int make_kv(struct pages *p)
 
         p->is_gpu = !p->info.is_cpu_memory;
         if (p->is_gpu && p->deep) {
-                own_error = "--deep-layers: the kernels of a GPU attend to all pages; --device=host"
-                            " computes on the CPU";
+                own_error =
+                        "--deep-layers: the kernels of a GPU attend to all pages; --device=host computes on the CPU";
                 return -EOPNOTSUPP;
         }
         if (p->is_gpu)

@@ -366,8 +366,7 @@ int op_new(struct kvl_ns *ns, const struct op_type *type, uint32_t n_asked, kvl_
 
         if (!count_started(ns->conn))
                 return error_set(-EAGAIN,
-                        "%d started calls of this connection are under way, the most there may be: "
-                        "start this one when one of them has called back",
+                        "%d started calls of this connection are under way, the most there may be: start this one when one of them has called back",
                         KVL_MAX_STARTED);
         op = malloc(sizeof(*op) + n_asked * sizeof(uint32_t));
         if (!op) {

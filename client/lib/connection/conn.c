@@ -450,9 +450,7 @@ bool conn_receive(struct conn *c)
                 lose_socket(c, -ECONNRESET, "kvleased closed the connection");
         else if (n == -EMFILE)
                 conn_break(c, -EMFILE,
-                        "this process can't take the file descriptors of memory that kvleased "
-                        "sent: "
-                        "raise its limit (ulimit -n, LimitNOFILE)");
+                        "this process can't take the file descriptors of memory that kvleased sent: raise its limit (ulimit -n, LimitNOFILE)");
         else if (n < 0)
                 lose_by_errno(c, (int)n);
         else
@@ -621,13 +619,11 @@ static int connect_error(const char *path, int error)
         case -EACCES:
         case -EPERM:
                 return error_set(-EACCES,
-                        "permission denied on %s: join the group that owns its directory, or ask "
-                        "for a tenant's socket",
+                        "permission denied on %s: join the group that owns its directory, or ask for a tenant's socket",
                         path);
         case -ENAMETOOLONG:
                 return error_set(error,
-                        "the socket path %s is longer than the 107 bytes of a Unix address: use a "
-                        "shorter one",
+                        "the socket path %s is longer than the 107 bytes of a Unix address: use a shorter one",
                         path);
         case -ETIMEDOUT:
                 return error_set(error,

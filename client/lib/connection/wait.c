@@ -281,8 +281,7 @@ int conn_wait(struct conn *c, struct conn_call *call, uint64_t deadline_nsec)
                 snprintf(call->detail, sizeof(call->detail),
                         c->link == CONN_UP
                                 ? "kvleased didn't answer in time: whether it does it is unknown"
-                                : "kvleased is away, and didn't come back in time: whether it does "
-                                  "it is unknown");
+                                : "kvleased is away, and didn't come back in time: whether it does it is unknown");
         run_callbacks(c);
         hand_on(c);
         return r;

@@ -175,8 +175,7 @@ static int open_and_hello(const struct kvl_connect_options *o, struct conn_welco
         r = conn_hello(c, &hello, deadline, ret_welcome);
         if (r == 0 && !ret_welcome->tenant[0])
                 r = error_set(-EINVAL,
-                        "%s is a socket of kvleased for administration, not for workers: name "
-                        "that of a tenant, RUNTIME_DIR/t/TENANT/sock",
+                        "%s is a socket of kvleased for administration, not for workers: name that of a tenant, RUNTIME_DIR/t/TENANT/sock",
                         o->socket_path);
         if (r == 0)
                 r = watch_socket(o, &hello, ret_welcome, c);

@@ -29,8 +29,7 @@ static int refuse_device(const struct kvl_ns *ns, int error, const char *why)
                         name, *why ? why : "there is none of that name, or no driver");
         case -ELIBBAD:
                 return error_set(-ENOENT,
-                        "this process can't use the device %s: %s; its driver library must be of "
-                        "the version of the kernel's driver, and new enough",
+                        "this process can't use the device %s: %s; its driver library must be of the version of the kernel's driver, and new enough",
                         name, *why ? why : "the driver's versions don't fit");
         case -EOPNOTSUPP:
                 return error_set(error,
@@ -139,8 +138,7 @@ static int refuse_backing(const struct kvl_ns *ns, int error)
                 return error_set(error,
                         "the arena's holes can't be backed on the device %s: memory of a GPU can't "
                         "take the place of other memory in one step, and a kernel that read there "
-                        "meanwhile would break its context; open namespace %s without "
-                        "KVL_NS_BACK_HOLES",
+                        "meanwhile would break its context; open namespace %s without KVL_NS_BACK_HOLES",
                         ns->info.device, ns->name);
         return error_set(error, "can't back what isn't mapped of namespace %s: %s", ns->name,
                 *why ? why : status_text(error));
@@ -162,8 +160,7 @@ static int make_null_page(struct kvl_ns *ns)
         if (ns->device->props.n_members > 0)
                 return error_set(-EINVAL,
                         "page 0 of namespace %s is memory of one GPU, and its planes lie on %u of "
-                        "the device %s: open the planes of one (first_plane, n_planes), or without "
-                        "KVL_NS_KEEP_PAGE_ZERO",
+                        "the device %s: open the planes of one (first_plane, n_planes), or without KVL_NS_KEEP_PAGE_ZERO",
                         ns->name, ns->device->props.n_members, ns->info.device);
         r = ops->extent_create(
                 ns->device, round_up_u64(ns->info.plane_page_bytes, unit), &ns->null.extent);
@@ -229,8 +226,7 @@ int ns_reserve(struct kvl_ns *ns, unsigned flags)
                 return r;
         if (same_address && (wanted == 0 || !ns->info.is_contiguous))
                 return error_set(-EOPNOTSUPP,
-                        "kvleased has no common address for namespace %s: %s; open it without "
-                        "KVL_NS_SAME_ADDRESS",
+                        "kvleased has no common address for namespace %s: %s; open it without KVL_NS_SAME_ADDRESS",
                         ns->name,
                         ns->info.is_contiguous ? "it has none left"
                                                : "with cudaipc each extent has its own");

@@ -32,8 +32,7 @@ static int check_written(const struct kvl_ns *ns, uint32_t page)
 static int refuse_plane(const struct kvl_ns *ns, uint32_t first)
 {
         return error_set(-EINVAL,
-                "of planes from %u on some aren't mapped: namespace %s was opened for planes %u to "
-                "%u",
+                "of planes from %u on some aren't mapped: namespace %s was opened for planes %u to %u",
                 first, ns->name, ns->planes.first, ns->planes.first + ns->planes.n - 1);
 }
 

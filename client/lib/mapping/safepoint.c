@@ -132,8 +132,7 @@ static int wait_for_stream(struct kvl_ns *ns, void *stream)
                 conn->listeners->device_broken(conn, device);
         if (r == -EINVAL)
                 return error_set(r,
-                        "the stream can't be waited for on %s: it is none, or is being captured "
-                        "into a CUDA graph",
+                        "the stream can't be waited for on %s: it is none, or is being captured into a CUDA graph",
                         device);
         return r == 0 ? 0
                       : error_set(-EIO, "the stream can't be waited for on %s: %s", device,

@@ -36,8 +36,7 @@ const char *kvl_ns_name(const struct kvl_ns *ns)
 void ns_explain_broken(const char *device, char ret_why[CONN_DETAIL_BYTES])
 {
         snprintf(ret_why, CONN_DETAIL_BYTES,
-                "%s: work on the GPU failed and its context is broken: pages it should have "
-                "written can't be published; restart the process",
+                "%s: work on the GPU failed and its context is broken: pages it should have written can't be published; restart the process",
                 device);
 }
 

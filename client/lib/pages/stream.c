@@ -351,8 +351,7 @@ static int check_stream(const struct kvl_ns *ns, const void *stream)
         if (!ns->info.is_cpu_memory && ns->device->props.n_members > 0)
                 return error_set(-EINVAL,
                         "namespace %s is mapped on %u GPUs, which have no stream in common: wait "
-                        "for their work, then kvl_publish(), kvl_release() or kvl_free(); or open "
-                        "the planes of one GPU",
+                        "for their work, then kvl_publish(), kvl_release() or kvl_free(); or open the planes of one GPU",
                         ns->name, ns->device->props.n_members);
         if (stream && !has_streams(ns))
                 return error_set(

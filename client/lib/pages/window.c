@@ -234,8 +234,7 @@ static int settle_down(struct kvl_window *w, void *stream)
         q = n_old > 0 ? release_pages(w, w->down.pages, n_old, stream) : 0;
         if (r == KVL_FULL)
                 return error_set(KVL_FULL,
-                        "there is no room below the device %s for a page of the text: see "
-                        "host_memory of the device, host_limit of the tenant",
+                        "there is no room below the device %s for a page of the text: see host_memory of the device, host_limit of the tenant",
                         w->ns->info.device);
         return r ? r : q;
 }
@@ -454,9 +453,7 @@ static int half_await(struct kvl_window *w, struct half *h)
                 w->is_over = true;
         if (r == KVL_MISS)
                 error_set(KVL_MISS,
-                        "page %u of the text (page %u of namespace %s) is gone, or was damaged "
-                        "below "
-                        "the device",
+                        "page %u of the text (page %u of namespace %s) is gone, or was damaged below the device",
                         h->first + h->copy.op.fetch.failed, h->copy.pages[h->copy.op.fetch.failed],
                         w->ns->name);
         h->n = 0;

@@ -209,8 +209,8 @@ static PyObject *conn_close(struct conn_object *self, PyObject *unused)
                         return PyErr_Format(PyExc_BufferError,
                                 "the connection has %u views that are still used", self->n_views);
                 if (self->n_calls > 0)
-                        return raise_busy("calls of other threads, or a dispatch(), use the "
-                                          "connection: let them end before it is closed");
+                        return raise_busy(
+                                "calls of other threads, or a dispatch(), use the connection: let them end before it is closed");
         }
         disconnect(self);
         Py_RETURN_NONE;
@@ -397,49 +397,34 @@ static PyMethodDef methods[] = {
         METHOD("namespace", conn_namespace,
                 "namespace($self, name=None, layout=None, *, device=None, "
                 "keep_page_zero=False, same_address=False, set=None, set_size=0, expire=0, "
-                "host_codec=0, disk_codec=0, stride_bytes=0, back_holes=False, "
-                "first_plane=0, n_planes=None)\n"
+                "host_codec=0, disk_codec=0, stride_bytes=0, back_holes=False, first_plane=0, n_planes=None)\n"
                 "--\n\n"
                 "Opens a namespace of the tenant, makes it where it doesn't exist.\n\n"
-                "name: None: that of the layout (Layout.name()). device: the UUID of a "
-                "GPU, 'host', or\n"
-                "None for the daemon's default. set, set_size: the namespace set it "
-                "belongs to, and how\n"
-                "many that has. expire: seconds after which an unused page is dropped. "
-                "host_codec,\n"
+                "name: None: that of the layout (Layout.name()). device: the UUID of a GPU, 'host', or\n"
+                "None for the daemon's default. set, set_size: the namespace set it belongs to, and how\n"
+                "many that has. expire: seconds after which an unused page is dropped. host_codec,\n"
                 "disk_codec: a Codec, or text with one for each range of layers:\n"
-                "'0-7:none,8-23:int8,24-:int4'. stride_bytes: from a page to the next one, "
-                "as\n"
-                "NamespaceInfo has it; 0: kvleased chooses. back_holes: unmapped parts of "
-                "an arena() read\n"
-                "as zeros, on host memory. first_plane, n_planes: those of a rank, which "
-                "alone are\n"
-                "mapped; None: to the last. Raises LayoutMismatch, NotFound (no such "
-                "device), Busy (open\n"
+                "'0-7:none,8-23:int8,24-:int4'. stride_bytes: from a page to the next one, as\n"
+                "NamespaceInfo has it; 0: kvleased chooses. back_holes: unmapped parts of an arena() read\n"
+                "as zeros, on host memory. first_plane, n_planes: those of a rank, which alone are\n"
+                "mapped; None: to the last. Raises LayoutMismatch, NotFound (no such device), Busy (open\n"
                 "on this connection already), Draining."),
         {"set_event_handler", (PyCFunction)conn_set_event_handler, METH_O,
                 "set_event_handler($self, handler, /)\n--\n\n"
-                "handler(event) is called in dispatch() and blocking calls, in their thread. None: "
-                "events go\nto the logger 'kvlease'."},
+                "handler(event) is called in dispatch() and blocking calls, in their thread. None: events go\nto the logger 'kvlease'."},
         {"fileno", (PyCFunction)conn_fileno, METH_NOARGS,
-                "fileno($self)\n--\n\nThe descriptor to poll. Disconnected once the connection is "
-                "over."},
+                "fileno($self)\n--\n\nThe descriptor to poll. Disconnected once the connection is over."},
         {"dispatch", (PyCFunction)conn_dispatch, METH_NOARGS,
                 "dispatch($self)\n"
                 "--\n\n"
-                "Sends and receives without blocking, and runs callbacks. Returns how many "
-                "it ran."},
+                "Sends and receives without blocking, and runs callbacks. Returns how many it ran."},
         METHOD("safepoint", conn_safepoint,
                 "safepoint($self, stream=0)\n"
                 "--\n\n"
-                "Between two steps: nothing on the stream uses pages that aren't held. "
-                "Gives back the\n"
-                "memory that EventType.REVOKE names: the number of extent sets. stream: a "
-                "CUstream as an\n"
-                "int; 0 or None: the default one. Views of the arena must not be used "
-                "where pages were\n"
-                "removed. Raises DeviceFailure (the stream is broken), Invalid (it is "
-                "being captured),\n"
+                "Between two steps: nothing on the stream uses pages that aren't held. Gives back the\n"
+                "memory that EventType.REVOKE names: the number of extent sets. stream: a CUstream as an\n"
+                "int; 0 or None: the default one. Views of the arena must not be used where pages were\n"
+                "removed. Raises DeviceFailure (the stream is broken), Invalid (it is being captured),\n"
                 "Timeout, Disconnected."),
         {"close", (PyCFunction)conn_close, METH_NOARGS,
                 "close($self)\n--\n\n"

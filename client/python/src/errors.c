@@ -37,8 +37,7 @@ static const struct {
         [ERROR] = {"Error", &PyExc_Exception,
                 "What every call of this package raises where it fails.\n\n"
                 "str() is a sentence for people. reason: a word for programs, such as 'full'. "
-                "code: "
-                "what\nlibkvlease returned: a KVL_ condition, or -errno."},
+                "code: what\nlibkvlease returned: a KVL_ condition, or -errno."},
         [FULL] = {"Full", NULL,
                 "The device, or the tenant's reservation, has no memory left to lease."},
         [QUOTA] = {"Quota", NULL, "The tenant's limit is reached."},
@@ -59,8 +58,7 @@ static const struct {
         [NOT_FOUND] = {"NotFound", &PyExc_LookupError,
                 "No such device, group, session, or mapped page: the sentence says which."},
         [BUSY] = {"Busy", NULL,
-                "It can't be done right now: too much is under way, or other threads use the "
-                "object."},
+                "It can't be done right now: too much is under way, or other threads use the object."},
         [DENIED] = {"Denied", &PyExc_PermissionError,
                 "Not allowed to this process, or to a metadata-only connection."},
         [INVALID] = {"Invalid", &PyExc_ValueError, "An argument is out of range."},

@@ -118,8 +118,7 @@ static bool tokens_of_array(const Py_buffer *b, struct tokens *ret)
                 is_wide = is_signed = false;
         } else if (!strchr("iIlLqQ", type) || !type || (b->itemsize != 4 && b->itemsize != 8)) {
                 PyErr_Format(PyExc_TypeError,
-                        "token ids in an array are 4- or 8-byte integers in "
-                        "native order, or bytes of uint32; not '%s'",
+                        "token ids in an array are 4- or 8-byte integers in native order, or bytes of uint32; not '%s'",
                         b->format ? b->format : "B");
                 return false;
         }
@@ -339,14 +338,12 @@ PyMethodDef keys_methods[] = {
                 "layout_name($module, layout, /)\n--\n\n"
                 "Name of the namespace of a layout where none is given: 'model@0123456789ab'."},
         METHOD("chain_keys", chain_keys,
-                "chain_keys($module, parent, tokens, page_tokens, *, partial=False, "
-                "memo=None)\n--\n\n"
+                "chain_keys($module, parent, tokens, page_tokens, *, partial=False, memo=None)\n--\n\n"
                 "Keys of all pages of a text, one call for a whole prompt: n * 32 bytes.\n\n"
                 "parent: the key of the page before, or key_root(). tokens: an array of 4- or "
                 "8-byte integers,\nthe bytes of a uint32 array, or a sequence of ints. One key for "
                 "each page_tokens of them;\npartial: one for a partly filled last page, too. memo: "
-                "a "
-                "KeyMemo for pages of page_tokens, whose\nknown pages aren't hashed again."),
+                "a KeyMemo for pages of page_tokens, whose\nknown pages aren't hashed again."),
         METHOD("key_memo", key_memo,
                 "key_memo($module, page_tokens, *, max_bytes=67108864)\n--\n\n"
                 "A KeyMemo of at most max_bytes, for texts that begin like earlier ones, such as "
@@ -354,7 +351,6 @@ PyMethodDef keys_methods[] = {
                 "turns of a conversation.\nchain_keys() and Layout.keys() hash only their new "
                 "pages. "
                 "A page takes 4 * page_tokens + 104 bytes;\nif the memo is full, the pages that "
-                "were "
-                "hashed longest ago are dropped.\n\nRaises Invalid."),
+                "were hashed longest ago are dropped.\n\nRaises Invalid."),
         {NULL, NULL, 0, NULL},
 };

@@ -299,22 +299,18 @@ static PyMethodDef methods[] = {
                 "detach($self)\n--\n\nCloses the namespaces, before the connection is closed."},
         {"find", (PyCFunction)llama_find, METH_O,
                 "find($self, tokens, /)\n--\n\n"
-                "How many of the tokens load() would load; 0: none. tokens: an array of 4-byte "
-                "integers."},
+                "How many of the tokens load() would load; 0: none. tokens: an array of 4-byte integers."},
         METHOD("load", llama_load,
                 "load($self, sequence, tokens, n_have=0)\n--\n\n"
                 "Loads the longest saved beginning of the tokens into a sequence, which has the "
-                "first n_have of them.\nReturns how many it has then. An Error has them as "
-                "n_tokens."),
+                "first n_have of them.\nReturns how many it has then. An Error has them as n_tokens."),
         METHOD("save", llama_save,
                 "save($self, sequence, tokens)\n--\n\n"
-                "Saves the unsaved pages of a sequence that begins with the tokens. Returns how "
-                "many tokens are saved."),
+                "Saves the unsaved pages of a sequence that begins with the tokens. Returns how many tokens are saved."),
         METHOD("verify", llama_verify,
                 "verify($self, sequence, tokens)\n--\n\n"
                 "Compares a computed sequence with the saved pages. Returns how many tokens were "
-                "compared. Raises Error with\ncode -errno.EBADMSG if they differ; then all pages "
-                "of the identity were dropped."),
+                "compared. Raises Error with\ncode -errno.EBADMSG if they differ; then all pages of the identity were dropped."),
         {"close", (PyCFunction)llama_close, METH_NOARGS,
                 "close($self)\n--\n\nBefore the context of llama.cpp is freed."},
         {"__reduce__", refuse_pickling, METH_NOARGS, NULL},
@@ -343,8 +339,7 @@ static PyMethodDef functions[] = {
                 "llama_new($module, context, library, weights, *, model=None, salt=b'', "
                 "device=None, chunk_tokens=0, scratch=0, swa_full=False)\n--\n\n"
                 "kvl_llama_new(): a LlamaContext. context: the address of a llama_context. "
-                "library: the path of the\nlibllama that made it; None: its functions are visible "
-                "to the whole process."),
+                "library: the path of the\nlibllama that made it; None: its functions are visible to the whole process."),
         {"llama_hash", llama_hash, METH_O,
                 "llama_hash($module, file, /)\n--\n\nNames weights by all bytes of a GGUF file."},
         {NULL, NULL, 0, NULL},

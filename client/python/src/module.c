@@ -75,8 +75,7 @@ static PyObject *bench(PyObject *module, PyObject *const *args, Py_ssize_t n, Py
 static PyMethodDef functions[] = {
         METHOD("connect", connection_connect,
                 "connect($module, socket=None, *, client_name=None, group_token=None, "
-                "group_secret=None, "
-                "metadata_only=False, shm=True, safepoints=False, timeout=30, reconnect=60)"
+                "group_secret=None, metadata_only=False, shm=True, safepoints=False, timeout=30, reconnect=60)"
                 "\n--\n\n"
                 "Connects to kvleased: a Connection.\n\n"
                 "socket: a path; None: $KVLEASE_SOCKET, else /run/kvlease/sock. client_name: at "
@@ -97,15 +96,13 @@ static PyMethodDef functions[] = {
                 "lookup_set($module, namespaces, keys, request=0)\n--\n\n"
                 "The longest run that is cached in all namespaces of a set: a list of Pages, one "
                 "for "
-                "each, of equal length\n(0: a miss).\n\nnamespaces: 1..64 open ones, of any "
-                "connections of the process. Raises as Namespace.lookup()."),
+                "each, of equal length\n(0: a miss).\n\nnamespaces: 1..64 open ones, of any connections of the process. Raises as Namespace.lookup()."),
         {"version", module_version, METH_NOARGS,
                 "version($module)\n--\n\nVersion of the library that is linked in."},
         METHOD("bench_lookup", bench,
                 "bench_lookup($module, namespace, keys, rounds)\n"
                 "--\n\n"
-                "Seconds that the C library alone takes for a lookup and the release of "
-                "the found pages."),
+                "Seconds that the C library alone takes for a lookup and the release of the found pages."),
         {NULL, NULL, 0, NULL},
 };
 

@@ -685,14 +685,10 @@ PyMethodDef ns_call_methods[] = {
         METHOD("lookup", ns_lookup,
                 "lookup($self, keys, request=0)\n"
                 "--\n\n"
-                "Finds the longest run of cached pages from the first key on, pinned and "
-                "mapped: Pages,\n"
-                "empty if the first isn't cached. Pages in lower tiers are moved to the "
-                "device.\n\n"
-                "keys: n * 32 bytes in one buffer, or a sequence of n buffers, any number, "
-                "from the\n"
-                "text's first page on. request: a Request or its id. Raises Stale, Quota "
-                "(pins),\n"
+                "Finds the longest run of cached pages from the first key on, pinned and mapped: Pages,\n"
+                "empty if the first isn't cached. Pages in lower tiers are moved to the device.\n\n"
+                "keys: n * 32 bytes in one buffer, or a sequence of n buffers, any number, from the\n"
+                "text's first page on. request: a Request or its id. Raises Stale, Quota (pins),\n"
                 "DeviceFailure, Timeout, Disconnected."),
         METHOD("find", ns_find,
                 "find($self, keys, request=0)\n"
@@ -701,104 +697,71 @@ PyMethodDef ns_call_methods[] = {
         METHOD("lookup_wait", ns_lookup_wait,
                 "lookup_wait($self, keys, timeout, *, request=0)\n"
                 "--\n\n"
-                "Does lookup(), but waits for keys that another client is computing, "
-                "timeout seconds in\n"
-                "all (None: 600). Pages.is_pending: the key after the last found one is "
-                "still being\n"
+                "Does lookup(), but waits for keys that another client is computing, timeout seconds in\n"
+                "all (None: 600). Pages.is_pending: the key after the last found one is still being\n"
                 "computed."),
         METHOD("expect", ns_expect,
                 "expect($self, keys, ttl=None)\n"
                 "--\n\n"
-                "Announces that a request will look up this text soon, for example one in "
-                "an engine's\n"
-                "queue. Its cached pages are kept for ttl seconds (None: 30; at most 600), "
-                "or until a\n"
-                "lookup finds them, and move to the device. A hint, which waits for "
-                "nothing. True:\n"
+                "Announces that a request will look up this text soon, for example one in an engine's\n"
+                "queue. Its cached pages are kept for ttl seconds (None: 30; at most 600), or until a\n"
+                "lookup finds them, and move to the device. A hint, which waits for nothing. True:\n"
                 "kvleased was told; False: it has no time for hints."),
         METHOD("note_prefill", ns_note_prefill,
                 "note_prefill($self, n_tokens, seconds)\n"
                 "--\n\n"
-                "Reports the time in which this engine computed n_tokens tokens of "
-                "prompts, of all\n"
-                "requests of one or more steps together. start_import() loads pages that "
-                "arrive sooner.\n"
-                "Ten times a second is plenty. A hint, which waits for nothing. True: "
-                "kvleased was told,\n"
+                "Reports the time in which this engine computed n_tokens tokens of prompts, of all\n"
+                "requests of one or more steps together. start_import() loads pages that arrive sooner.\n"
+                "Ten times a second is plenty. A hint, which waits for nothing. True: kvleased was told,\n"
                 "or doesn't want to know; False: it has no time for hints."),
         {"leasable_pages", (PyCFunction)ns_leasable_pages, METH_NOARGS,
                 "leasable_pages($self)\n"
                 "--\n\n"
-                "Returns how many pages leases would get now without waiting, and without "
-                "memory of other\n"
-                "tenants. It is a hint and no promise. With shared memory it sends no "
-                "message."},
+                "Returns how many pages leases would get now without waiting, and without memory of other\n"
+                "tenants. It is a hint and no promise. With shared memory it sends no message."},
         {"check_room", (PyCFunction)ns_check_room, METH_O,
                 "check_room($self, n_pages, /)\n"
                 "--\n\n"
-                "Raises Quota or Full if so many pages can never be held together. The "
-                "sentence names the\n"
+                "Raises Quota or Full if so many pages can never be held together. The sentence names the\n"
                 "limit and the remedy."},
         {"probe", (PyCFunction)ns_probe, METH_O,
                 "probe($self, keys, /)\n--\n\n"
-                "How many leading keys are cached, and where: bytes of that length, each a Tier. "
-                "Pins nothing."},
+                "How many leading keys are cached, and where: bytes of that length, each a Tier. Pins nothing."},
         METHOD("probe_hosts", ns_probe_hosts,
                 "probe_hosts($self, keys, timeout=1)\n"
                 "--\n\n"
-                "How many leading keys are cached on this host, and how many on this host "
-                "or others: a\n"
-                "HostsProbe. Asks others for timeout seconds at most (None: 600). The "
-                "answer has the\n"
-                "pages that are known by then, also if no host can be asked. Pins and "
-                "loads nothing."),
+                "How many leading keys are cached on this host, and how many on this host or others: a\n"
+                "HostsProbe. Asks others for timeout seconds at most (None: 600). The answer has the\n"
+                "pages that are known by then, also if no host can be asked. Pins and loads nothing."),
         METHOD("lease", ns_lease,
-                "lease($self, n_pages, request=0, *, min_pages=0, max_wait=None, "
-                "contiguous=False)\n"
+                "lease($self, n_pages, request=0, *, min_pages=0, max_wait=None, contiguous=False)\n"
                 "--\n\n"
-                "Leases 1..4096 pages for writing, all or none, mapped: leased Pages. "
-                "min_pages: fewest\n"
-                "of use, where the tenant is degraded when it is full. max_wait: seconds "
-                "to wait for\n"
-                "memory, at most the tenant's max_wait (when_full = queue); None: as long "
-                "as that.\n"
-                "contiguous: pages with consecutive numbers, or Full; 'prefer': in few "
-                "runs of these.\n"
+                "Leases 1..4096 pages for writing, all or none, mapped: leased Pages. min_pages: fewest\n"
+                "of use, where the tenant is degraded when it is full. max_wait: seconds to wait for\n"
+                "memory, at most the tenant's max_wait (when_full = queue); None: as long as that.\n"
+                "contiguous: pages with consecutive numbers, or Full; 'prefer': in few runs of these.\n"
                 "Raises Full, Quota, Draining, Stale, Timeout, with .reason."),
         METHOD("publish", ns_publish,
                 "publish($self, pages, keys, *, parent=None, last_tokens=None, request=0, "
-                "session=None, tag=0, window_passed=False, token_ids=None, lora_name=None, "
-                "cache_salt=None)\n"
+                "session=None, tag=0, window_passed=False, token_ids=None, lora_name=None, cache_salt=None)\n"
                 "--\n\n"
-                "Publishes the first len(keys) of leased pages: immutable and findable "
-                "from now on.\n\n"
-                "parent: key of the page before the first; None: it begins the text. "
-                "last_tokens: in the\n"
-                "last page; None: it is full. The result has the pages that carry the "
-                "keys, pinned.\n"
-                "`pages` keeps the pages that are still leased: the rest, and those whose "
-                "key another\n"
-                "client published first. NoParent and Stale stop it; their .published has "
-                "the pages\n"
-                "before that. window_passed: they are of layers with a window, and the "
-                "text goes on\n"
-                "beyond it: kvleased evicts them before others. BufferError while `pages` "
-                "has views. A\n"
-                "page whose key another client published first may be in a lower tier "
-                "(Pages.tier()):\n"
-                "fetch() the result before it is used on the device. token_ids: of all "
-                "these pages, for\n"
-                "routers (docs/operate/routing.md). lora_name, cache_salt: of a text that begins "
-                "here, to tell\n"
-                "it from others of the same tokens. With more than 78 bytes token_ids aren't "
-                "told."),
+                "Publishes the first len(keys) of leased pages: immutable and findable from now on.\n\n"
+                "parent: key of the page before the first; None: it begins the text. last_tokens: in the\n"
+                "last page; None: it is full. The result has the pages that carry the keys, pinned.\n"
+                "`pages` keeps the pages that are still leased: the rest, and those whose key another\n"
+                "client published first. NoParent and Stale stop it; their .published has the pages\n"
+                "before that. window_passed: they are of layers with a window, and the text goes on\n"
+                "beyond it: kvleased evicts them before others. BufferError while `pages` has views. A\n"
+                "page whose key another client published first may be in a lower tier (Pages.tier()):\n"
+                "fetch() the result before it is used on the device. token_ids: of all these pages, for\n"
+                "routers (docs/operate/routing.md). lora_name, cache_salt: of a text that begins here, to tell\n"
+                "it from others of the same tokens. With more than 78 bytes token_ids aren't told."),
         {"release", (PyCFunction)ns_release, METH_O,
                 "release($self, pages, /)\n--\n\nDrops one pin of each page, by numbers."},
         {"free", (PyCFunction)ns_free, METH_O,
                 "free($self, pages, /)\n--\n\nGives leased, unpublished pages back, by numbers."},
         {"pin", (PyCFunction)ns_pin, METH_O,
-                "pin($self, pages, /)\n--\n\nOne pin more of each page that is pinned, by "
-                "numbers."},
+                "pin($self, pages, /)\n--\n\nOne pin more of each page that is pinned, by numbers."},
         {"report", (PyCFunction)ns_report, METH_O,
                 "report($self, pages, /)\n--\n\n"
                 "Which leased pages this connection still holds; the group's others are freed: how "
@@ -808,33 +771,24 @@ PyMethodDef ns_call_methods[] = {
         METHOD("invalidate", ns_invalidate,
                 "invalidate($self, key=None, *, tag=..., mismatch=False)\n"
                 "--\n\n"
-                "Makes a page and all after it unfindable, or those published with a tag "
-                "(not 0), or,\n"
-                "without either, the whole namespace. mismatch: it is dropped because a "
-                "page held other\n"
-                "numbers than the caller computed; kvleased counts it "
-                "(kvlease_verify_failures_total).\n"
-                "How many pages were dropped. Pinned pages stay readable. Raises Invalid, "
-                "Busy (too many\n"
+                "Makes a page and all after it unfindable, or those published with a tag (not 0), or,\n"
+                "without either, the whole namespace. mismatch: it is dropped because a page held other\n"
+                "numbers than the caller computed; kvleased counts it (kvlease_verify_failures_total).\n"
+                "How many pages were dropped. Pinned pages stay readable. Raises Invalid, Busy (too many\n"
                 "are under way)."),
         METHOD("announce", ns_announce,
                 "announce($self, pages, keys)\n--\n\n"
                 "Says that these leased pages (1024 at most) are about to get these keys, one "
                 "each, so "
                 "that others\nwait() for them: an Announcement. It ends with the pages' publish or "
-                "close. Raises Invalid (a page isn't\nleased, or announced already), Busy (no "
-                "room: "
-                "go on without), Stale."),
+                "close. Raises Invalid (a page isn't\nleased, or announced already), Busy (no room: go on without), Stale."),
         METHOD("wait", ns_wait,
                 "wait($self, key, timeout=600)\n"
                 "--\n\n"
-                "Waits for whoever announced the key. True: it is cached, look it up; "
-                "False: no client\n"
-                "computes it. timeout: seconds up to 600; None: 600. Raises Timeout, "
-                "Stale, Busy."),
+                "Waits for whoever announced the key. True: it is cached, look it up; False: no client\n"
+                "computes it. timeout: seconds up to 600; None: 600. Raises Timeout, Stale, Busy."),
         {"explain", (PyCFunction)ns_explain, METH_O,
                 "explain($self, keys, /)\n--\n\nWhy these keys (256 at most) would hit or miss, "
-                "for people: a list of Explanation,\none for each. Pins nothing. Raises Invalid, "
-                "Stale."},
+                "for people: a list of Explanation,\none for each. Pins nothing. Raises Invalid, Stale."},
         {NULL, NULL, 0, NULL},
 };

@@ -175,8 +175,8 @@ static PyObject *ns_close(struct ns_object *self, PyObject *unused)
                 return PyErr_Format(PyExc_BufferError,
                         "the namespace has %u views that are still used", self->n_views);
         if (self->n_calls > 0)
-                return raise_busy("other threads use the namespace: let their calls end before it "
-                                  "is closed");
+                return raise_busy(
+                        "other threads use the namespace: let their calls end before it is closed");
         ns = self->ns;
         unlink_ns(self);
         close_ns(self, ns);
@@ -323,36 +323,28 @@ static PyMethodDef own_methods[] = {
                 "arena($self, plane=0, *, writable=False, dtype='u8')\n--\n\n"
                 "View of a whole plane, of shape (pages of the device, elements of a page): page i "
                 "is row i.\n\nOnly rows of pages that are leased or pinned here may be touched: "
-                "others fault (SIGSEGV).\nwritable: write to leased, unpublished pages alone; "
-                "nothing checks it."),
+                "others fault (SIGSEGV).\nwritable: write to leased, unpublished pages alone; nothing checks it."),
         METHOD("session", namespace_session,
                 "session($self, id, *, must_exist=False, expire=0, load=0)\n"
                 "--\n\n"
-                "Opens the conversation with this id (1..64 bytes), or makes it. NotFound "
-                "where it must\n"
+                "Opens the conversation with this id (1..64 bytes), or makes it. NotFound where it must\n"
                 "exist. load: seconds for loading it from another host."),
         {"request", (PyCFunction)namespace_request, METH_NOARGS,
                 "request($self)\n"
                 "--\n\n"
-                "Begins a request, which ties together the lookups, leases and publishes "
-                "of one prompt."},
+                "Begins a request, which ties together the lookups, leases and publishes of one prompt."},
         METHOD("window", namespace_window,
-                "window($self, *, first_tokens=0, last_tokens=0, chunk_pages=0, request=0, "
-                "session=None)"
-                "\n--\n\nOpens a window over a text that is larger than the device, and leases its "
-                "buffer."),
+                "window($self, *, first_tokens=0, last_tokens=0, chunk_pages=0, request=0, session=None)"
+                "\n--\n\nOpens a window over a text that is larger than the device, and leases its buffer."),
         METHOD("adopt", namespace_adopt,
                 "adopt($self, pages, state)\n"
                 "--\n\n"
-                "Pages of these numbers. state: 'leased' or 'pinned' where this connection "
-                "(of a lease,\n"
-                "its group) has them already and the object shall give them back; 'mapped' "
-                "maps the pages\n"
+                "Pages of these numbers. state: 'leased' or 'pinned' where this connection (of a lease,\n"
+                "its group) has them already and the object shall give them back; 'mapped' maps the pages\n"
                 "that another member of the group has."),
         {"close", (PyCFunction)ns_close, METH_NOARGS,
                 "close($self)\n--\n\n"
-                "Unmaps it, drops its pins. BufferError while views live; Busy while other threads "
-                "use it."},
+                "Unmaps it, drops its pins. BufferError while views live; Busy while other threads use it."},
         {"__enter__", return_self, METH_NOARGS, NULL},
         {"__reduce__", refuse_pickling, METH_NOARGS, NULL},
         {"__exit__", (PyCFunction)ns_exit, METH_VARARGS, NULL},

@@ -665,56 +665,45 @@ static PyMethodDef methods[] = {
         METHOD("close", pages_close,
                 "close($self, *, stream=None)\n"
                 "--\n\n"
-                "Releases pins, and frees pages that are still leased. stream: after the "
-                "work that was\n"
-                "put on it, without waiting. BufferError while views live. An end of the "
-                "connection is no\n"
+                "Releases pins, and frees pages that are still leased. stream: after the work that was\n"
+                "put on it, without waiting. BufferError while views live. An end of the connection is no\n"
                 "error. Where it raises the pages stay as they are, but after Timeout."),
         {"close_soon", (PyCFunction)pages_close_soon, METH_NOARGS,
                 "close_soon($self)\n--\n\nAs close(), without waiting for the daemon's answer."},
         {"detach", (PyCFunction)pages_detach, METH_NOARGS,
                 "detach($self)\n--\n\n"
-                "Their numbers, which the caller gives back: Namespace.release(), free(), "
-                "adopt()."},
+                "Their numbers, which the caller gives back: Namespace.release(), free(), adopt()."},
         {"take", (PyCFunction)pages_take, METH_O,
-                "take($self, n_pages, /)\n--\n\nMoves the first n pages into an object of their "
-                "own."},
+                "take($self, n_pages, /)\n--\n\nMoves the first n pages into an object of their own."},
         {"pin", (PyCFunction)pages_pin, METH_NOARGS,
                 "pin($self)\n--\n\nOne pin more of each page, in an object of its own."},
         {"fetch", (PyCFunction)pages_fetch, METH_NOARGS,
                 "fetch($self)\n--\n\n"
-                "Brings pinned pages up to the device; their numbers change. Full, NotFound, "
-                "Timeout where some\nstay where they are, still pinned."},
+                "Brings pinned pages up to the device; their numbers change. Full, NotFound, Timeout where some\nstay where they are, still pinned."},
         {"tier", (PyCFunction)pages_tier, METH_O,
                 "tier($self, index, /)\n--\n\nWhere a page lies."},
         METHOD("read", pages_read,
                 "read($self, index, n_bytes=None, *, plane=0, offset=0)\n--\n\n"
                 "Copies out of a page, wherever it lies. None: to its end."),
         METHOD("write", pages_write,
-                "write($self, index, data, *, plane=0, offset=0)\n--\n\nCopies into a leased "
-                "page."),
+                "write($self, index, data, *, plane=0, offset=0)\n--\n\nCopies into a leased page."),
         METHOD("read_many", pages_read_many,
-                "read_many($self, indices=None, n_bytes=None, *, first_plane=0, n_planes=None, "
-                "offset=0, into=None)\n--\n\n"
+                "read_many($self, indices=None, n_bytes=None, *, first_plane=0, n_planes=None, offset=0, into=None)\n--\n\n"
                 "Copies out of many pages in one call: page after page, of each plane after plane. "
                 "Indices None:\nof all pages; n_planes None: to the last; n_bytes None: to the "
-                "end of each page. Bytes, or None\nwhere they were copied into the buffer `into`, "
-                "which has their size."),
+                "end of each page. Bytes, or None\nwhere they were copied into the buffer `into`, which has their size."),
         METHOD("write_many", pages_write_many,
-                "write_many($self, data, indices=None, *, n_bytes=None, first_plane=0, "
-                "n_planes=None, offset=0)\n--\n\n"
+                "write_many($self, data, indices=None, *, n_bytes=None, first_plane=0, n_planes=None, offset=0)\n--\n\n"
                 "The reverse, into leased pages. Nothing is written where one is refused."),
         METHOD("copy_page", pages_copy_page,
                 "copy_page($self, index, source, source_index)\n--\n\n"
                 "Copies a pinned page into a leased one of these, in all planes."),
         METHOD("page", pages_page,
                 "page($self, index, plane=0, *, dtype='u8')\n--\n\n"
-                "View of one page, of shape (elements,): a buffer, for DLPack and CUDA arrays, "
-                "without a copy."),
+                "View of one page, of shape (elements,): a buffer, for DLPack and CUDA arrays, without a copy."),
         METHOD("view", pages_view,
                 "view($self, plane=0, *, start=0, stop=..., dtype='u8')\n--\n\n"
-                "View of pages that lie one after the other, of shape (pages, elements of one). "
-                "Invalid where\nthey don't."),
+                "View of pages that lie one after the other, of shape (pages, elements of one). Invalid where\nthey don't."),
         {"__enter__", return_self, METH_NOARGS, NULL},
         {"__reduce__", refuse_pickling, METH_NOARGS, NULL},
         {"__exit__", (PyCFunction)pages_exit, METH_VARARGS, NULL},

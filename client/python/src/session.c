@@ -344,36 +344,27 @@ static PyMethodDef session_methods[] = {
         METHOD("pages", session_pages,
                 "pages($self, start=0, max_pages=65536)\n"
                 "--\n\n"
-                "Its pages from an index on, max_pages (1..1048576) at most, pinned: Pages "
-                "with a Span\n"
-                "for each in .spans. Empty where there are none. Raises NotFound (a client "
-                "dropped the\n"
+                "Its pages from an index on, max_pages (1..1048576) at most, pinned: Pages with a Span\n"
+                "for each in .spans. Empty where there are none. Raises NotFound (a client dropped the\n"
                 "session), Stale, Quota."),
         METHOD("truncate", session_truncate,
                 "truncate($self, first_tokens, last_tokens)\n"
                 "--\n\n"
-                "Keeps the pages of the first first_tokens and the last last_tokens "
-                "tokens. Returns how\n"
-                "many pages were given up. Pages after the gap can be found through the "
-                "session alone.\n"
+                "Keeps the pages of the first first_tokens and the last last_tokens tokens. Returns how\n"
+                "many pages were given up. Pages after the gap can be found through the session alone.\n"
                 "Raises Invalid, NotFound."),
         METHOD("keep", session_keep,
                 "keep($self, ranges)\n"
                 "--\n\n"
-                "Keeps the pages that have a token of one of the ranges. Ranges are pairs "
-                "of a first\n"
-                "token and an end (None: the end of the text), and ascend. Returns how "
-                "many pages were\n"
-                "given up. They stay where they are in the text: Span. Pages after the "
-                "first gap can be\n"
-                "found through the session alone. Raises Invalid, also for tokens that "
-                "were given up\n"
+                "Keeps the pages that have a token of one of the ranges. Ranges are pairs of a first\n"
+                "token and an end (None: the end of the text), and ascend. Returns how many pages were\n"
+                "given up. They stay where they are in the text: Span. Pages after the first gap can be\n"
+                "found through the session alone. Raises Invalid, also for tokens that were given up\n"
                 "before, NotFound."),
         METHOD("hint", session_hint,
                 "hint($self, hint, *, after=0)\n"
                 "--\n\n"
-                "Tells the eviction policy about the next turn by a Hint; after: seconds, "
-                "for\n"
+                "Tells the eviction policy about the next turn by a Hint; after: seconds, for\n"
                 "Hint.RETURNS."),
         METHOD("close", session_close,
                 "close($self, *, drop=False)\n"

@@ -428,15 +428,12 @@ PyMethodDef ns_start_methods[] = {
                 "lookup() without waiting, of 1536 keys at most: callback(Pages, None) or "
                 "callback(None, error) from\nConnection.dispatch(). Call that once after it."),
         METHOD("start_lease", ns_start_lease,
-                "start_lease($self, callback, n_pages, request=0, *, min_pages=0, "
-                "max_wait=None, contiguous=False)\n--\n\n"
+                "start_lease($self, callback, n_pages, request=0, *, min_pages=0, max_wait=None, contiguous=False)\n--\n\n"
                 "lease() without waiting."),
         METHOD("start_publish", ns_start_publish,
                 "start_publish($self, pages, keys, *, parent=None, last_tokens=None, request=0, "
-                "session=None, tag=0, window_passed=False, token_ids=None, lora_name=None, "
-                "cache_salt=None, callback, stream=None)\n--\n\n"
-                "publish() without waiting, of 1024 pages at most; stream: after everything that "
-                "was put on it before."),
+                "session=None, tag=0, window_passed=False, token_ids=None, lora_name=None, cache_salt=None, callback, stream=None)\n--\n\n"
+                "publish() without waiting, of 1024 pages at most; stream: after everything that was put on it before."),
         METHOD("start_fetch", ns_start_fetch,
                 "start_fetch($self, callback, pages)\n--\n\nPages.fetch() without waiting."),
         METHOD("start_wait", ns_start_wait,
@@ -444,12 +441,9 @@ PyMethodDef ns_start_methods[] = {
         METHOD("start_import", ns_start_import,
                 "start_import($self, callback, keys, *, parent=None, timeout=600)\n"
                 "--\n\n"
-                "Has kvleased load pages of a text from other hosts, from the first of "
-                "these keys on.\n"
-                "That key isn't cached; parent, the key before it, is. Returns False where "
-                "the tenant has\n"
-                "no other hosts. callback(True, None): look them up; (False, None): there "
-                "is nothing, or\n"
+                "Has kvleased load pages of a text from other hosts, from the first of these keys on.\n"
+                "That key isn't cached; parent, the key before it, is. Returns False where the tenant has\n"
+                "no other hosts. callback(True, None): look them up; (False, None): there is nothing, or\n"
                 "not in time."),
         {NULL, NULL, 0, NULL},
 };

@@ -252,8 +252,7 @@ PyObject *view_of_arena(struct ns_object *ns, uint32_t plane, bool is_writable, 
         ns_leave(ns);
         if (!at)
                 return raise_code_as(-ENOENT,
-                        "the plane has no address here (a metadata-only connection, no such plane, "
-                        "or memory by cudaipc, which isn't contiguous)",
+                        "the plane has no address here (a metadata-only connection, no such plane, or memory by cudaipc, which isn't contiguous)",
                         NULL);
         self = view_new(ns, at, ns->n_device_pages, ns->stride_bytes, false, dtype);
         if (!self)
@@ -355,8 +354,7 @@ static int view_getbuffer(struct view_object *self, Py_buffer *buffer, int flags
         }
         if (!is_contiguous(self) && !takes_strides(flags)) {
                 PyErr_SetString(PyExc_BufferError,
-                        "the pages lie stride_bytes apart, not one right behind the other: take a "
-                        "buffer with strides, DLPack, or a view of each page");
+                        "the pages lie stride_bytes apart, not one right behind the other: take a buffer with strides, DLPack, or a view of each page");
                 return -1;
         }
         buffer->obj = Py_NewRef((PyObject *)self);
@@ -519,8 +517,7 @@ static PyObject *view_dlpack(
         }
         if (self->is_read_only && !is_versioned) {
                 PyErr_SetString(PyExc_BufferError,
-                        "published pages are read-only, which a consumer of DLPack before 1.0 "
-                        "can't be told");
+                        "published pages are read-only, which a consumer of DLPack before 1.0 can't be told");
                 return NULL;
         }
         e = export(self, is_versioned);
@@ -594,17 +591,12 @@ static PyObject *get_is_released(struct view_object *self, void *unused)
 
 static PyMethodDef methods[] = {
         METHOD("__dlpack__", view_dlpack,
-                "__dlpack__($self, *, stream=None, max_version=None, dl_device=None, "
-                "copy=None)\n--\n\n"
-                "For from_dlpack() of numpy, torch and cupy. Nothing is pending on the memory, so "
-                "a "
-                "stream needs\nno wait."),
+                "__dlpack__($self, *, stream=None, max_version=None, dl_device=None, copy=None)\n--\n\n"
+                "For from_dlpack() of numpy, torch and cupy. Nothing is pending on the memory, so a stream needs\nno wait."),
         {"__dlpack_device__", (PyCFunction)view_dlpack_device, METH_NOARGS,
-                "__dlpack_device__($self)\n--\n\n(1, 0): CPU; (2, n): CUDA device n of this "
-                "process."},
+                "__dlpack_device__($self)\n--\n\n(1, 0): CPU; (2, n): CUDA device n of this process."},
         {"release", (PyCFunction)view_release, METH_NOARGS,
-                "release($self)\n--\n\nEnds the view. BufferError while buffers or tensors of it "
-                "live."},
+                "release($self)\n--\n\nEnds the view. BufferError while buffers or tensors of it live."},
         {"__enter__", return_self, METH_NOARGS, NULL},
         {"__reduce__", refuse_pickling, METH_NOARGS, NULL},
         {"__exit__", (PyCFunction)view_exit, METH_VARARGS, NULL},
@@ -623,10 +615,10 @@ static PyGetSetDef getset[] = {
 };
 
 static PyType_Slot slots[] = {
-        {Py_tp_doc, (void *)"Memory of pages without a copy. It keeps what it is of from being "
-                            "closed.\n\nPublished pages are read-only, and consumers are told. "
-                            "torch.from_dlpack() doesn't care: writing\nto such a tensor changes "
-                            "the pages for everybody who finds them."},
+        {Py_tp_doc,
+                (void *)"Memory of pages without a copy. It keeps what it is of from being "
+                        "closed.\n\nPublished pages are read-only, and consumers are told. "
+                        "torch.from_dlpack() doesn't care: writing\nto such a tensor changes the pages for everybody who finds them."},
         {Py_tp_dealloc, view_dealloc},
         {Py_tp_traverse, view_traverse},
         {Py_tp_methods, methods},

@@ -306,22 +306,15 @@ static PyMethodDef methods[] = {
         METHOD("take", window_take,
                 "take($self, first, n_pages, *, first_plane=0, n_planes=None, stream=0)\n"
                 "--\n\n"
-                "Returns pages of the text on the device, from an index on, at least one. "
-                "They are valid\n"
-                "until the next call on the window, which raises BufferError while views "
-                "of them live.\n"
-                "Pages, at most n_pages. With first_plane and n_planes (None: to the last) "
-                "only these\n"
-                "planes are moved and can be read, as attention layer by layer needs them. "
-                "stream: its\n"
-                "earlier work may still read the pages of the previous call. Raises "
-                "Invalid (there are no\n"
-                "such pages or planes), NotFound (a page is damaged or gone), Timeout "
-                "(then close it),\n"
+                "Returns pages of the text on the device, from an index on, at least one. They are valid\n"
+                "until the next call on the window, which raises BufferError while views of them live.\n"
+                "Pages, at most n_pages. With first_plane and n_planes (None: to the last) only these\n"
+                "planes are moved and can be read, as attention layer by layer needs them. stream: its\n"
+                "earlier work may still read the pages of the previous call. Raises Invalid (there are no\n"
+                "such pages or planes), NotFound (a page is damaged or gone), Timeout (then close it),\n"
                 "DeviceFailure."),
         METHOD("close", window_close,
-                "close($self, *, stream=0)\n--\n\nCloses it: pins and buffer go. The text stays "
-                "cached."),
+                "close($self, *, stream=0)\n--\n\nCloses it: pins and buffer go. The text stays cached."),
         {"__enter__", return_self, METH_NOARGS, NULL},
         {"__reduce__", refuse_pickling, METH_NOARGS, NULL},
         {"__exit__", (PyCFunction)window_exit, METH_VARARGS, NULL},

@@ -180,8 +180,7 @@ static int check_size(const struct nsset *set, uint32_t size, struct detail *d)
 {
         if (set->size != size)
                 return detail_set(d, -EINVAL,
-                        "set %s has %u namespaces when it is complete, not %u: all of them name "
-                        "the same set_size",
+                        "set %s has %u namespaces when it is complete, not %u: all of them name the same set_size",
                         set->name, set->size, size);
         if (set->n_members == set->size)
                 return detail_set(d, -EINVAL,
@@ -199,8 +198,7 @@ int nsset_join(struct ns *ns, const char *name, uint32_t size, struct detail *d)
 
         if (!ns_name_is_valid(name))
                 return detail_set(d, -EINVAL,
-                        "a set's name is 1 to %d of A-Z a-z 0-9 . _ - @ and starts with none of . "
-                        "- @",
+                        "a set's name is 1 to %d of A-Z a-z 0-9 . _ - @ and starts with none of . - @",
                         NS_NAME_MAX);
         if (size < 2 || size > NSSET_MAX_SIZE)
                 return detail_set(

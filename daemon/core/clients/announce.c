@@ -57,8 +57,7 @@ static int announce_page(
 
         if (ns_set_of(ns, page)->recall.state != RECALL_NONE)
                 return detail_set(d, -ENOSPC,
-                        "page %u is in memory that is taken back: no lookup will find it; go on "
-                        "without announcing it",
+                        "page %u is in memory that is taken back: no lookup will find it; go on without announcing it",
                         page);
         FAULT_POINT("announce-before-key");
         memcpy(p->key, key, KEY_BYTES);
@@ -68,8 +67,7 @@ static int announce_page(
         if (!shared_insert(ns, hash, page)) {
                 shared_hide_pending(ns, page);
                 return detail_set(d, -ENOSPC,
-                        "the index of namespace %s has no slot left where this key could be; go on "
-                        "without announcing it",
+                        "the index of namespace %s has no slot left where this key could be; go on without announcing it",
                         ns->name);
         }
         announce_enter(ns, page, a->member->id);

@@ -193,13 +193,11 @@ int report_pages(struct attach *a, const uint32_t *pages, uint32_t n, bool conti
         *ret_freed = 0;
         if (g->n_attach > 1)
                 return detail_set(d, -EBUSY,
-                        "%u members of the group have namespace %s open: only the last one left "
-                        "can say what the group holds",
+                        "%u members of the group have namespace %s open: only the last one left can say what the group holds",
                         g->n_attach, a->ns->name);
         if (continues && !g->is_reporting)
                 return detail_set(d, -ESTALE,
-                        "kvleased knows no beginning of this report for namespace %s: begin it "
-                        "anew",
+                        "kvleased knows no beginning of this report for namespace %s: begin it anew",
                         a->ns->name);
         if (!continues)
                 forget_report(g);

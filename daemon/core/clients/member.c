@@ -127,8 +127,7 @@ int member_new_or_join(struct tenant *t, const uint8_t *token, bool metadata_onl
 
         if (t->n_members >= t->attrs.max_clients)
                 return detail_set(d, -EMFILE,
-                        "tenant %s has %u clients, the most it may have; raise it with: kvleasectl "
-                        "tenants set %s max_clients=...",
+                        "tenant %s has %u clients, the most it may have; raise it with: kvleasectl tenants set %s max_clients=...",
                         t->name, t->n_members, t->name);
         g = token ? group_find(t, token) : NULL;
         if (!g)

@@ -35,8 +35,7 @@ int pin_check(const struct attach *a, uint32_t n, struct detail *d)
                 return 0;
         return detail_set(d, KVL_STATUS_QUOTA,
                 "this client has %llu pins, and %u more would be beyond the %u that a client of "
-                "tenant %s may have: release some, or raise it with: kvleasectl tenants set %s "
-                "max_pins=...",
+                "tenant %s may have: release some, or raise it with: kvleasectl tenants set %s max_pins=...",
                 (unsigned long long)a->member->n_pins, n, max, t->name, t->name);
 }
 
@@ -238,8 +237,7 @@ int pin_check_held(const struct attach *a, const uint32_t *pages, uint32_t n, st
         for (uint32_t i = 0; i < n; i++)
                 if (!is_held(a, pages[i]))
                         return detail_set(d, -ENOENT,
-                                "page %u of namespace %s is neither leased nor pinned by this "
-                                "client's group",
+                                "page %u of namespace %s is neither leased nor pinned by this client's group",
                                 pages[i], a->ns->name);
         return 0;
 }

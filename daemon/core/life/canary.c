@@ -122,8 +122,7 @@ static void explain_canary(struct pool *pool, int r, const char *why, recover_sa
 
         if (r == -ESTALE)
                 (void)snprintf(pool->why, sizeof(pool->why),
-                        "it was reset, or its memory was cleared or lost power, since kvleased "
-                        "ended");
+                        "it was reset, or its memory was cleared or lost power, since kvleased ended");
         else
                 (void)snprintf(pool->why, sizeof(pool->why), "its canary can't be read: %.*s",
                         (int)sizeof(pool->why) / 2, why[0] ? why : status_text(r));

@@ -205,9 +205,7 @@ static int check_page_bytes(const struct ns_layout *layout, uint64_t min_bytes, 
         if (page_bytes >= min_bytes)
                 return 0;
         return detail_set(d, -EINVAL,
-                "plane_page_bytes %llu in %u planes makes pages of %llu bytes: %llu is the "
-                "minimum; "
-                "choose a larger page_tokens (or plane_page_bytes)",
+                "plane_page_bytes %llu in %u planes makes pages of %llu bytes: %llu is the minimum; choose a larger page_tokens (or plane_page_bytes)",
                 (unsigned long long)layout->plane_page_bytes, layout->n_planes,
                 (unsigned long long)page_bytes, (unsigned long long)min_bytes);
 }
@@ -244,9 +242,7 @@ int ns_new(struct tenant *t, struct pool *pool, const char *name, const struct n
 
         if (t->n_namespaces >= NS_MAX_PER_TENANT && idle_drop(t, 1) == 0)
                 return detail_set(d, -EMFILE,
-                        "tenant %s has %d namespaces, the most there may be; drop unused ones "
-                        "with: "
-                        "kvleasectl purge %s --remove",
+                        "tenant %s has %d namespaces, the most there may be; drop unused ones with: kvleasectl purge %s --remove",
                         t->name, NS_MAX_PER_TENANT, t->name);
         r = check_page_bytes(layout, t->store->min_page_bytes, d);
         if (r < 0)
@@ -259,8 +255,7 @@ int ns_new(struct tenant *t, struct pool *pool, const char *name, const struct n
         if (options->keep_page_zero && !source.has_null_set &&
                 tier_n_pages(&geometry, TIER_DEVICE) == 1)
                 return detail_set(d, -EINVAL,
-                        "the device's budget holds one page of this layout and page 0 is kept "
-                        "back");
+                        "the device's budget holds one page of this layout and page 0 is kept back");
         r = page_codecs_init(&codecs, layout, options->codecs, d);
         if (r < 0)
                 return r;

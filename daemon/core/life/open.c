@@ -61,8 +61,7 @@ static int check_same_set(const struct ns *ns, const struct attach_options *o, s
                                ns->catalog.set->size == o->set_size))
                 return 0;
         return detail_set(d, -EINVAL,
-                "namespace %s was opened first %s%s, not in a set %.*s of %u; close it everywhere "
-                "and remove it, or use another name",
+                "namespace %s was opened first %s%s, not in a set %.*s of %u; close it everywhere and remove it, or use another name",
                 ns->name, ns->catalog.set ? "in set " : "without a set",
                 ns->catalog.set ? ns->catalog.set->name : "", NS_NAME_MAX, set, o->set_size);
 }
@@ -77,8 +76,7 @@ static int check_same_codecs(const struct ns *ns, enum tier_kind kind,
         if (ns->geometry.tiers[kind].n_sets == 0 || asked->n == 0 || codec_layers_equal(asked, has))
                 return 0;
         return detail_set(d, KVL_STATUS_LAYOUT,
-                "namespace %s keeps pages in tier %u as %s, not as %s: who opened it first said "
-                "so; use another name",
+                "namespace %s keeps pages in tier %u as %s, not as %s: who opened it first said so; use another name",
                 ns->name, kind, codec_layers_format(has, ns->layout.n_layers, has_text),
                 codec_layers_format(asked, ns->layout.n_layers, asked_text));
 }
@@ -100,8 +98,7 @@ static int check_same(const struct ns *ns, const struct ns_layout *layout, const
                         ns->name, ns->device.pool->props->name, pool->props->name);
         if (o->stride_bytes != 0 && o->stride_bytes != geometry_stride(&ns->geometry))
                 return detail_set(d, KVL_STATUS_LAYOUT,
-                        "namespace %s has a stride of %llu bytes, not of %llu: who opened it first "
-                        "said so, or left it to kvleased; use another name",
+                        "namespace %s has a stride of %llu bytes, not of %llu: who opened it first said so, or left it to kvleased; use another name",
                         ns->name, (unsigned long long)geometry_stride(&ns->geometry),
                         (unsigned long long)o->stride_bytes);
         r = check_same_codecs(ns, TIER_HOST, &o->host_codecs, d);
@@ -111,8 +108,7 @@ static int check_same(const struct ns *ns, const struct ns_layout *layout, const
                 return r;
         if (o->keep_page_zero && !ns->sets.keep_page_zero && !geometry_has_null_set(&ns->geometry))
                 return detail_set(d, KVL_STATUS_LAYOUT,
-                        "namespace %s was opened first without keeping page 0 back, and page 0 may "
-                        "be in use; use another name",
+                        "namespace %s was opened first without keeping page 0 back, and page 0 may be in use; use another name",
                         ns->name);
         return 0;
 }
@@ -123,8 +119,7 @@ static int check_same_version(const struct ns *ns, const struct ns_layout *layou
         if (strcmp(ns->layout.version, layout->version) == 0)
                 return 0;
         return detail_set(d, KVL_STATUS_LAYOUT,
-                "namespace %s has version '%s', not '%s', and this client may not change it: only "
-                "those that may publish can",
+                "namespace %s has version '%s', not '%s', and this client may not change it: only those that may publish can",
                 ns->name, ns->layout.version, layout->version);
 }
 
@@ -194,8 +189,7 @@ static int get_ns(struct member *m, const char *name, const struct ns_layout *la
 
         if (!ns_name_is_valid(name))
                 return detail_set(d, -EINVAL,
-                        "a namespace's name is 1 to %d of A-Z a-z 0-9 . _ - @ and starts with none "
-                        "of . - @",
+                        "a namespace's name is 1 to %d of A-Z a-z 0-9 . _ - @ and starts with none of . - @",
                         NS_NAME_MAX);
         r = ns_layout_check(layout, d);
         if (r < 0)
@@ -217,8 +211,7 @@ static int get_ns(struct member *m, const char *name, const struct ns_layout *la
         }
         if (m->read_only)
                 return detail_set(d, -ENOENT,
-                        "no namespace %s in tenant %s: one of the clients that may publish there "
-                        "must open it first",
+                        "no namespace %s in tenant %s: one of the clients that may publish there must open it first",
                         name, t->name);
         if (t->store->draining)
                 return detail_set(d, KVL_STATUS_DRAINING, "the daemon is draining");

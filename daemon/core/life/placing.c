@@ -84,8 +84,7 @@ static int check_named(const struct tenant *t, const struct pool *pool, struct d
                         pool->props->name);
         if (t->attrs.exclusive && count_others(t, pool) > 0)
                 return detail_set(d, -EACCES,
-                        "tenant %s is to have its devices for itself and others are on device %s: "
-                        "name another device, or none",
+                        "tenant %s is to have its devices for itself and others are on device %s: name another device, or none",
                         t->name, pool->props->name);
         return 0;
 }
@@ -94,14 +93,13 @@ static int refuse_placing(const struct tenant *t, struct detail *d)
 {
         if (t->attrs.placement == PLACE_DEVICE && !store_find_pool(t->store, t->attrs.device))
                 return detail_set(d, -ENOENT,
-                        "tenant %s is placed on device %s, which kvleased doesn't own: name "
-                        "another device, or correct the tenant's placement",
+                        "tenant %s is placed on device %s, which kvleased doesn't own: name another device, or correct the tenant's placement",
                         t->name, t->attrs.device);
         return detail_set(d, -EACCES,
-                t->attrs.exclusive ? "no device is left that tenant %s could have for itself: add "
-                                     "one to 'devices', or set exclusive=off"
-                                   : "every device that tenant %s may be placed on is kept for "
-                                     "another one alone: change its placement, or add a device",
+                t->attrs.exclusive
+                        ? "no device is left that tenant %s could have for itself: add one to 'devices', or set exclusive=off"
+                        : "every device that tenant %s may be placed on is kept for "
+                          "another one alone: change its placement, or add a device",
                 t->name);
 }
 

@@ -285,8 +285,7 @@ static int check_identity(const struct recoverer *v, const struct ns_kept *k, ui
                 return detail_set(d, -ENOENT, "there is no device %s any more", i->device);
         if (!pool->props->survives_restart)
                 return detail_set(d, -EOPNOTSUPP,
-                        "memory of device %s doesn't outlive kvleased; with transport = vmm it "
-                        "does",
+                        "memory of device %s doesn't outlive kvleased; with transport = vmm it does",
                         i->device);
         if (i->geometry.extent_bytes % pool->props->unit_bytes != 0)
                 return detail_set(d, -EINVAL, "device %s has another granularity", i->device);
@@ -308,9 +307,7 @@ static int explain_set(int r, const struct ns *ns, struct detail *d)
         switch (r) {
         case -ENOENT:
                 return detail_set(d, r,
-                        "extents of it weren't kept; FileDescriptorStoreMax= of kvleased.service "
-                        "is "
-                        "the most that are");
+                        "extents of it weren't kept; FileDescriptorStoreMax= of kvleased.service is the most that are");
         case -ENOSPC:
                 return detail_set(d, r, "device %s has a smaller budget than it holds", name);
         case -ESTALE:

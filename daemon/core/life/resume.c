@@ -72,8 +72,7 @@ int attach_name_mapped(struct attach *a, const uint32_t *sets, uint32_t n, struc
 
                 if (!bits)
                         return detail_set(d, -ESTALE,
-                                "set %u of namespace %s, which this client has mapped, is gone: "
-                                "connect anew, as a new client",
+                                "set %u of namespace %s, which this client has mapped, is gone: connect anew, as a new client",
                                 sets[i], a->ns->name);
                 *bits |= MAPPED_NAMED;
         }

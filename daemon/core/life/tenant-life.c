@@ -51,8 +51,7 @@ static int check_reserve(const struct store *s, const struct tenant_attrs *attrs
                         format_bytes(attrs->reserve_bytes, reserve));
         if (attrs->reserve_bytes > attrs->limit_bytes && attrs->limit_bytes < budgets(s))
                 return detail_set(d, -EINVAL,
-                        "a reservation of %s is more than the limit of %s: raise the limit, or "
-                        "reserve less",
+                        "a reservation of %s is more than the limit of %s: raise the limit, or reserve less",
                         format_bytes(attrs->reserve_bytes, reserve),
                         format_bytes(attrs->limit_bytes, limit));
         return 0;
@@ -87,8 +86,7 @@ static int refuse_reserve(
         return detail_set(d, -ENOSPC,
                 "%s can't be reserved for tenant %s: %s is left where it may be placed (in all the "
                 "devices have budgets of %s, and for others is reserved: %s); reserve less, lower "
-                "another reservation with: kvleasectl tenants set NAME reserve=..., or give a "
-                "device a larger budget",
+                "another reservation with: kvleasectl tenants set NAME reserve=..., or give a device a larger budget",
                 format_bytes(bytes, wanted), t->name, format_bytes(bytes - missing, left),
                 format_bytes(budgets(t->store), all),
                 region_holders(t, NULL, holders, sizeof(holders)));
@@ -194,8 +192,7 @@ int tenant_new(struct store *s, const char *name, const struct tenant_attrs *att
 
         if (!name_is_valid(name, TENANT_NAME_MAX))
                 return detail_set(d, -EINVAL,
-                        "a tenant's name is 1 to %d of A-Z a-z 0-9 . _ - and starts with none of . "
-                        "-",
+                        "a tenant's name is 1 to %d of A-Z a-z 0-9 . _ - and starts with none of . -",
                         TENANT_NAME_MAX);
         r = check_attrs(s, attrs, d);
         if (r < 0)
@@ -297,8 +294,7 @@ void tenant_free(struct tenant *t)
 int tenant_refuse_leaving(const struct tenant *t, struct detail *d)
 {
         return detail_set(d, -EBUSY,
-                "clients of tenant %s have just ended, and what they held is being let go of: ask "
-                "again in a moment",
+                "clients of tenant %s have just ended, and what they held is being let go of: ask again in a moment",
                 t->name);
 }
 
@@ -312,12 +308,10 @@ int tenant_refuse_namespaces(const struct tenant *t, struct detail *d)
                         n_pages += ns->tiers[tier].n_pages[PAGE_SEALED];
         if (n_pages == 0)
                 return detail_set(d, -EBUSY,
-                        "tenant %s still has namespaces (%u), which hold no cached page: add "
-                        "--force to drop them, or kvleasectl purge %s --remove",
+                        "tenant %s still has namespaces (%u), which hold no cached page: add --force to drop them, or kvleasectl purge %s --remove",
                         t->name, t->n_namespaces, t->name);
         return detail_set(d, -EBUSY,
-                "tenant %s still has namespaces (%u) with %llu cached pages (%s in all tiers): add "
-                "--force to drop them",
+                "tenant %s still has namespaces (%u) with %llu cached pages (%s in all tiers): add --force to drop them",
                 t->name, t->n_namespaces, (unsigned long long)n_pages,
                 format_bytes(sum_charged(t), held));
 }

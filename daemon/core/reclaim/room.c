@@ -259,12 +259,10 @@ static int exceeds_limit(const struct ns *ns, uint64_t bytes, const char *what, 
                         format_bytes(pool->account.limit_bytes, budget), pool->props->name);
         if (ns->geometry.set_bytes > limit_bytes && smaller_extent_fits(ns, limit_bytes))
                 snprintf(smaller, sizeof(smaller),
-                        ", or set extent = %s or less in [device %s], restart kvleased and make "
-                        "the namespace anew",
+                        ", or set extent = %s or less in [device %s], restart kvleased and make the namespace anew",
                         exact_bytes(limit_bytes, extent), pool->props->name);
         return detail_set(d, KVL_STATUS_QUOTA,
-                "%s, more than the limit of %s of tenant %s; raise the limit with: kvleasectl "
-                "tenants set %s limit=%s%s",
+                "%s, more than the limit of %s of tenant %s; raise the limit with: kvleasectl tenants set %s limit=%s%s",
                 what, format_bytes(limit_bytes, limit), t->name, t->name, exact_bytes(bytes, least),
                 smaller);
 }
@@ -309,8 +307,7 @@ static int exceeds_what_is_given_back(
                         ", or raise the limit with: kvleasectl tenants set %s limit=%s", t->name,
                         exact_bytes(bytes + kept, least));
         return detail_set(d, by_limit ? KVL_STATUS_QUOTA : KVL_STATUS_FULL,
-                "%s, more than tenant %s can have while processes keep %s that they were told to "
-                "give back; restart these (kvleasectl clients)%s",
+                "%s, more than tenant %s can have while processes keep %s that they were told to give back; restart these (kvleasectl clients)%s",
                 what, t->name, format_bytes(kept, late), raised);
 }
 
@@ -449,8 +446,7 @@ static int refuse_reservation(const struct ns *ns, struct detail *d)
         return detail_set(d, KVL_STATUS_RESERVATION,
                 "tenant %s holds %s of its reservation of %s on device %s, may use nothing beyond "
                 "it (burst=none), and too little of it can be evicted; release pages, raise the "
-                "reservation with: kvleasectl tenants set %s reserve=..., or let it use what all "
-                "share: burst=pool",
+                "reservation with: kvleasectl tenants set %s reserve=..., or let it use what all share: burst=pool",
                 t->name, format_bytes(ns->device.share->charged_bytes, held),
                 format_bytes(ns->device.share->reserve_bytes, reserve),
                 ns->device.pool->props->name, t->name);
@@ -463,8 +459,7 @@ static int refuse_owed(const struct ns *ns, struct detail *d)
 
         return detail_set(d, KVL_STATUS_FULL,
                 "tenant %s holds %s of the %s that are reserved for it on device %s; others still "
-                "have the rest and were asked to give it back: try again, or see: kvleasectl "
-                "regions",
+                "have the rest and were asked to give it back: try again, or see: kvleasectl regions",
                 t->name, format_bytes(ns->device.share->charged_bytes, held),
                 format_bytes(ns->device.share->reserve_bytes, reserve),
                 ns->device.pool->props->name);
@@ -488,8 +483,7 @@ static int refuse_full(const struct ns *ns, const struct admission *a, struct de
         count_holders(ns, &h);
         return detail_set(d, KVL_STATUS_FULL,
                 "device %s is full: of its budget of %s tenant %s holds %s (%s in namespace %s), "
-                "other tenants hold %s%s, and too little of it can be "
-                "evicted; release pages, or give the device a larger budget",
+                "other tenants hold %s%s, and too little of it can be evicted; release pages, or give the device a larger budget",
                 pool->props->name, format_bytes(pool->account.limit_bytes, budget),
                 ns->tenant->name, format_bytes(own_bytes, own), format_holders(&h, by, sizeof(by)),
                 ns->name, format_bytes(pool->account.charged_bytes - own_bytes, others), reserved);

@@ -115,8 +115,7 @@ int warm_begin(struct ns *ns, const struct warm_request *rq, struct detail *d)
 
         if (p && p->warm && p->warm->figures.is_running)
                 return detail_set(d, -EBUSY,
-                        "namespace %s is being warmed already; wait for that, or call it off with: "
-                        "kvleasectl warm %s %s --off",
+                        "namespace %s is being warmed already; wait for that, or call it off with: kvleasectl warm %s %s --off",
                         ns->name, ns->tenant->name, ns->name);
         w = p ? calloc(1, sizeof(*w) + (size_t)rq->n_keys * KEY_BYTES) : NULL;
         if (!w)

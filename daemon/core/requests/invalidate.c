@@ -30,8 +30,7 @@ static int check_may_begin(const struct attach *a, struct detail *detail)
         if (r != 0 || drop_has_room(a->ns))
                 return r;
         return detail_set(detail, -EAGAIN,
-                "%d invalidations of namespace %s are under way, the most there may be: ask again "
-                "when some are answered",
+                "%d invalidations of namespace %s are under way, the most there may be: ask again when some are answered",
                 DROPS_MAX, a->ns->name);
 }
 

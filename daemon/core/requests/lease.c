@@ -114,9 +114,7 @@ static int refuse_behind(struct ask *k, const struct attach *before)
         k->reason = before->wait.reason == LEASE_REASON_DEVICE ? LEASE_REASON_POOL_FULL
                                                                : before->wait.reason;
         return detail_set(k->d, lease_reason_status(k->reason),
-                "other leases of namespace %s wait for pages and come first: try again later, "
-                "release "
-                "pages, or let tenant %s hold more",
+                "other leases of namespace %s wait for pages and come first: try again later, release pages, or let tenant %s hold more",
                 k->a->ns->name, k->a->ns->tenant->name);
 }
 
@@ -127,8 +125,7 @@ static int refuse_run(struct ask *k, uint32_t n)
         k->reason = LEASE_REASON_NO_RUN;
         return detail_set(k->d, KVL_STATUS_FULL,
                 "of the %llu free pages of namespace %s at most %u have consecutive numbers, not "
-                "%u: lease fewer at once, or in several runs, or release and free pages around "
-                "them",
+                "%u: lease fewer at once, or in several runs, or release and free pages around them",
                 (unsigned long long)ns_n_room(ns), ns->name, k->run.n, n);
 }
 

@@ -170,8 +170,7 @@ static int check_length(struct attach *a, const struct publish_one *o, struct de
         if (begin + o->tokens <= TEXT_TOKENS_MAX)
                 return 0;
         return detail_set(d, -EINVAL,
-                "page %u would end at token %llu of its text, what was truncated included, and %u "
-                "is the last: begin another session",
+                "page %u would end at token %llu of its text, what was truncated included, and %u is the last: begin another session",
                 o->page, (unsigned long long)(begin + o->tokens), TEXT_TOKENS_MAX);
 }
 

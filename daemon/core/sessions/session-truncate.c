@@ -148,8 +148,7 @@ static void take_window_step(struct session_truncation *t)
 
         if (first > t->seen_end && range_has_any(t, t->seen_end, first)) {
                 detail_set(&t->why, -EINVAL,
-                        "the tokens from %llu on, before %llu, were given up before: ranges may "
-                        "have none of them",
+                        "the tokens from %llu on, before %llu, were given up before: ranges may have none of them",
                         (unsigned long long)t->seen_end, (unsigned long long)first);
                 leave_session(t, -EINVAL);
                 return;
@@ -393,8 +392,7 @@ static int check_ranges(
 
         if (last->first > s->n_tokens || (last->end > s->n_tokens && last->end != TOKEN_RANGE_END))
                 return detail_set(d, -EINVAL,
-                        "the last range begins at token %llu, and ends before %llu: the text has "
-                        "%llu",
+                        "the last range begins at token %llu, and ends before %llu: the text has %llu",
                         (unsigned long long)last->first, (unsigned long long)last->end,
                         (unsigned long long)s->n_tokens);
         for (uint32_t i = 0; i < n && s->is_truncated; i++)
@@ -444,8 +442,7 @@ static int check_begin(const struct session *s, struct detail *d)
                         "the session is being truncated: ask again when that is answered");
         if (!may_begin(s->ns->sessions))
                 return detail_set(d, -EAGAIN,
-                        "%d sessions of namespace %s are being truncated, the most there may be: "
-                        "ask again when some are answered",
+                        "%d sessions of namespace %s are being truncated, the most there may be: ask again when some are answered",
                         TRUNCATIONS_MAX, s->ns->name);
         return 0;
 }
@@ -532,12 +529,10 @@ int truncation_begin_ends(struct session_truncation *t, struct session *s, uint6
 
         if (first_tokens == 0 && last_tokens == 0)
                 return detail_set(d, -EINVAL,
-                        "first_tokens and last_tokens are 0, which keeps nothing: drop the session "
-                        "instead");
+                        "first_tokens and last_tokens are 0, which keeps nothing: drop the session instead");
         if (s->is_truncated && first_tokens > s->window.token)
                 return detail_set(d, -EINVAL,
-                        "first_tokens %llu is beyond the gap that the session has already, which "
-                        "ends at token %llu",
+                        "first_tokens %llu is beyond the gap that the session has already, which ends at token %llu",
                         (unsigned long long)first_tokens, (unsigned long long)s->window.token);
         r = check_begin(s, d);
         if (r < 0)
@@ -594,9 +589,9 @@ void truncation_call_off(struct session *s, int why)
         if (!t)
                 return;
         detail_set(&t->why, why,
-                why == -EAGAIN ? "the session was published to while it was to be truncated, and "
-                                 "isn't: ask again"
-                               : "the session was dropped while it was to be truncated");
+                why == -EAGAIN
+                        ? "the session was published to while it was to be truncated, and isn't: ask again"
+                        : "the session was dropped while it was to be truncated");
         leave_session(t, why);
 }
 
@@ -607,8 +602,7 @@ void truncation_window_goes(struct session *s)
         if (!t || t->n_seen == t->n_window)
                 return;
         detail_set(&t->why, -EAGAIN,
-                "the session lost what it had after its gap while it was to be truncated, and "
-                "isn't: ask again");
+                "the session lost what it had after its gap while it was to be truncated, and isn't: ask again");
         leave_session(t, -EAGAIN);
 }
 

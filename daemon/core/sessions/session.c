@@ -195,14 +195,12 @@ int session_new(
         if (all->n_live >= SESSIONS_MAX)
                 return detail_set(d, -EMFILE,
                         "namespace %s has %u sessions, the most there may be: drop those that are "
-                        "over, or let them expire sooner (session_expire of tenant %s); "
-                        "kvleasectl sessions lists them",
+                        "over, or let them expire sooner (session_expire of tenant %s); kvleasectl sessions lists them",
                         ns->name, SESSIONS_MAX, ns->tenant->name);
         if (count_of_tenant(ns->tenant) >= SESSIONS_TENANT_MAX)
                 return detail_set(d, -EMFILE,
                         "tenant %s has %u sessions, the most there may be: drop those that are "
-                        "over, or let them expire sooner (session_expire of the tenant); "
-                        "kvleasectl sessions lists them",
+                        "over, or let them expire sooner (session_expire of the tenant); kvleasectl sessions lists them",
                         ns->tenant->name, SESSIONS_TENANT_MAX);
         *ret_s = session_make(ns, id, id_len);
         return *ret_s ? 0 : -ENOMEM;

@@ -72,8 +72,7 @@ static int refuse_range(const char *range, const char *why, struct detail *d)
         char excerpt[FORMAT_EXCERPT_MAX];
 
         return detail_set(d, -EINVAL,
-                "'%s' is no range of layers with its codec: %s; ranges are written as in "
-                "0-7:none,8-23:int8,24-:int4",
+                "'%s' is no range of layers with its codec: %s; ranges are written as in 0-7:none,8-23:int8,24-:int4",
                 format_excerpt(range, strlen(range), excerpt), why);
 }
 
@@ -170,8 +169,7 @@ static int read_ranges(
         }
         if (r == 0 && n_layers > 0 && next != n_layers)
                 return detail_set(d, -EINVAL,
-                        "codecs by layer end at layer %u of the layout's %u: the last range may "
-                        "leave its end out, as in 24-:int4",
+                        "codecs by layer end at layer %u of the layout's %u: the last range may leave its end out, as in 24-:int4",
                         next - 1, n_layers);
         return r;
 }
@@ -283,8 +281,7 @@ static int check_layers(const struct page_codecs *c, const struct ns_layout *lay
                 return detail_set(d, -EINVAL,
                         "codecs by layer need pages in which all layers are equally large: this "
                         "layout's have %llu matrices of page_tokens by n_kv_heads times head_size "
-                        "numbers, which is no multiple of n_layers %u; use one codec for all "
-                        "layers",
+                        "numbers, which is no multiple of n_layers %u; use one codec for all layers",
                         (unsigned long long)n_matrices(c, layout), layout->n_layers);
         return 0;
 }

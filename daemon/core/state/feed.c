@@ -290,8 +290,7 @@ bool feed_is_missing(const struct ns *ns, struct detail *d)
                         ns->name, t->name);
         else
                 (void)detail_set(d, 0,
-                        "namespace %s of tenant %s has no events: they reserve %s, and 'events' of "
-                        "the tenant is %s, of which others use %s",
+                        "namespace %s of tenant %s has no events: they reserve %s, and 'events' of the tenant is %s, of which others use %s",
                         ns->name, t->name, format_bytes(feed_bytes(ns), needs),
                         format_bytes(t->attrs.events_bytes, has),
                         format_bytes(t->feeds_bytes, uses));

@@ -232,8 +232,7 @@ static int check_stride(const struct ns_layout *l, uint64_t stride, struct detai
                                    loses_little(l->plane_page_bytes, stride)))
                 return 0;
         return detail_set(d, -EINVAL,
-                "stride_bytes is %llu: 0 (kvleased chooses), or plane_page_bytes (%llu) and up to "
-                "4 %% of the stride more, a multiple of 64",
+                "stride_bytes is %llu: 0 (kvleased chooses), or plane_page_bytes (%llu) and up to 4 %% of the stride more, a multiple of 64",
                 (unsigned long long)stride, (unsigned long long)l->plane_page_bytes);
 }
 
@@ -243,8 +242,7 @@ static int check_members(
         if (source->n_members == 0 || l->n_planes % source->n_members == 0)
                 return 0;
         return detail_set(d, -EINVAL,
-                "n_planes is %u, and the device has %u members, which have equally many planes "
-                "each: give every rank as many planes",
+                "n_planes is %u, and the device has %u members, which have equally many planes each: give every rank as many planes",
                 l->n_planes, source->n_members);
 }
 
@@ -258,8 +256,7 @@ static int refuse_set_bytes(const struct ns_layout *l, const struct set_source *
                 format_bytes(set_bytes, set);
         return detail_set(d, -EINVAL,
                 "%s %llu in %u planes needs extent sets of %s, more than the %s %s: an extent is a "
-                "multiple of the stride and of the device's %llu bytes; choose a plane_page_bytes "
-                "with more factors of two, %sor fewer planes",
+                "multiple of the stride and of the device's %llu bytes; choose a plane_page_bytes with more factors of two, %sor fewer planes",
                 asked ? "stride_bytes" : "plane_page_bytes",
                 (unsigned long long)(asked ? asked : l->plane_page_bytes), l->n_planes, set,
                 limit_bytes == source->budget_bytes ? "device's budget of"

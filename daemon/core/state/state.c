@@ -80,8 +80,7 @@ static int check_root(const struct state_root *state, struct detail *d)
 {
         if (state->magic == STATE_MAGIC && state->version != STATE_LAYOUT_VERSION)
                 return detail_set(d, -EINVAL,
-                        "what was kept was written by a kvleased with layout version %u of its "
-                        "state, this one has %u: it starts empty",
+                        "what was kept was written by a kvleased with layout version %u of its state, this one has %u: it starts empty",
                         state->version, STATE_LAYOUT_VERSION);
         if (state->magic != STATE_MAGIC || state->bytes != STATE_BYTES ||
                 state->sum != state_sum(state))
@@ -174,8 +173,7 @@ static int open_kept(
         *ret_lost = fd >= 0 || is_headless(&s->keep);
         if (fd < 0 && *ret_lost)
                 (void)detail_set(d, -EINVAL,
-                        "memory was kept, but not the root that says what it is: kvleased starts "
-                        "empty");
+                        "memory was kept, but not the root that says what it is: kvleased starts empty");
         r = replace_root(s, ret_state, &other);
         if (r < 0 && d)
                 *d = other;

@@ -334,11 +334,9 @@ static const struct {
         [ENVELOPE_OTHER_VERSION] = {"version", "it has the format of another version of kvlease"},
         [ENVELOPE_FORMAT_BAD] = {"format", "a field has what kvlease never writes"},
         [ENVELOPE_NOT_SEALED] = {"not-sealed",
-                "it isn't encrypted, and the tenant has a secret here: give all hosts the same "
-                "remote_secret"},
+                "it isn't encrypted, and the tenant has a secret here: give all hosts the same remote_secret"},
         [ENVELOPE_SEALED] = {"sealed",
-                "it is encrypted, and the tenant has no secret here: give all hosts the same "
-                "remote_secret"},
+                "it is encrypted, and the tenant has no secret here: give all hosts the same remote_secret"},
         [ENVELOPE_LENGTH] = {"length", "it says another length than has arrived or a page has"},
         [ENVELOPE_HEADER_SUM] = {"header-sum", "its header was changed after it was written"},
         [ENVELOPE_PAYLOAD_SUM] = {"payload-sum", "its bytes were changed after it was written"},

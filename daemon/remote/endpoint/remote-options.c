@@ -47,8 +47,7 @@ int remote_options_check(const struct remote_options *o, char why[REMOTE_WHY_BYT
         }
         if (!o->tls_cert != !o->tls_key) {
                 snprintf(why, REMOTE_WHY_BYTES,
-                        "a certificate needs its key, and a key its "
-                        "certificate");
+                        "a certificate needs its key, and a key its certificate");
                 return -EINVAL;
         }
         return 0;

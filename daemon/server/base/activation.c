@@ -44,9 +44,7 @@ static int adopt_socket(const struct activated *s, const char *path, struct deta
 
         if (sd_is_socket_unix(s->fd, SOCK_STREAM, 1, path, 0) <= 0)
                 return detail_set(d, -EINVAL,
-                        "the socket '%s' passed by systemd does not listen at %s: set "
-                        "ListenStream=%s "
-                        "in its .socket unit",
+                        "the socket '%s' passed by systemd does not listen at %s: set ListenStream=%s in its .socket unit",
                         s->name, path, path);
         flags = fcntl(s->fd, F_GETFL);
         if (flags < 0 || fcntl(s->fd, F_SETFL, flags | O_NONBLOCK) < 0)
@@ -73,8 +71,7 @@ void activation_deinit(struct activation *a)
         for (size_t i = 0; i < a->n; i++) {
                 if (a->sockets[i].fd >= 0)
                         log_warning(
-                                "the socket '%s' passed by systemd belongs to nothing here: names "
-                                "are admin, default and tenant-NAME",
+                                "the socket '%s' passed by systemd belongs to nothing here: names are admin, default and tenant-NAME",
                                 a->sockets[i].name);
                 fd_close(a->sockets[i].fd);
                 free(a->sockets[i].name);

@@ -185,8 +185,7 @@ static int take_file(const char *path)
                 if (r >= 0 && !locked)
                         log_warning(
                                 "another program than kvleased holds a lock on the file that was "
-                                "%s: others could open it; it is replaced by one that they "
-                                "can't",
+                                "%s: others could open it; it is replaced by one that they can't",
                                 path);
                 if (r != -EAGAIN)
                         return r;

@@ -40,8 +40,8 @@ int test_clock_open(struct test_clock *c, struct detail *d)
         r = map_file(path, &c->nsec);
         if (r < 0)
                 return detail_set(d, r,
-                        TEST_CLOCK_VARIABLE " names %s, which can't be mapped as a clock: %s; make "
-                                            "it a file of 8 bytes, or unset the variable",
+                        TEST_CLOCK_VARIABLE
+                        " names %s, which can't be mapped as a clock: %s; make it a file of 8 bytes, or unset the variable",
                         path, r == -ENODATA ? "it is too short" : strerror(-r));
         log_warning("time is read from %s (" TEST_CLOCK_VARIABLE "): for tests alone", path);
         return 0;

@@ -51,24 +51,20 @@ static void check_disk(struct checker *r, const struct device_config *d)
 
         if (d->disk[0] && d->disk_bytes == 0)
                 report_at(r, origin_of(d, "disk"),
-                        "[device %s] disk = %s has no size: say how large the file is by "
-                        "disk_size",
+                        "[device %s] disk = %s has no size: say how large the file is by disk_size",
                         d->name, d->disk);
         if (!d->disk[0] && d->disk_bytes > 0)
                 report_at(r, origin_of(d, "disk_size"),
-                        "[device %s] disk_size is given, but no file: name it by disk, or "
-                        "leave disk_size out",
+                        "[device %s] disk_size is given, but no file: name it by disk, or leave disk_size out",
                         d->name);
         if (d->disk_bytes > 0 && config_disk_budget(d->disk_bytes) < d->extent_bytes)
                 report_at(r, origin_of(d, "disk_size"),
-                        "[device %s] disk_size = %s holds no extent set of %s beside its "
-                        "index: raise it to twice 'extent', or make 'extent' smaller",
+                        "[device %s] disk_size = %s holds no extent set of %s beside its index: raise it to twice 'extent', or make 'extent' smaller",
                         d->name, format_bytes(d->disk_bytes, size),
                         format_bytes(d->extent_bytes, extent));
         if (same)
                 report_at(r, origin_of(d, "disk"),
-                        "[device %s] disk = %s is the file of [device %s] already: give each "
-                        "device its own",
+                        "[device %s] disk = %s is the file of [device %s] already: give each device its own",
                         d->name, d->disk, same->name);
 }
 
@@ -96,14 +92,12 @@ static void check_all(struct checker *r, const struct device_config *d)
                 if (other != d && other->members[0] &&
                         strncasecmp(other->members, "host", strlen("host")) != 0)
                         report_at(r, origin_of(d, "members"),
-                                "[device %s] members = all takes the GPUs of [device %s], too: "
-                                "name those of each",
+                                "[device %s] members = all takes the GPUs of [device %s], too: name those of each",
                                 d->name, other->name);
         }
         if (strcasestr(devices, "GPU-") || strcasestr(devices, "MIG-"))
                 report_at(r, origin_of(d, "members"),
-                        "[device %s] members = all takes the GPUs that 'devices' in [daemon] "
-                        "lists, too: leave them out there, or name the members",
+                        "[device %s] members = all takes the GPUs that 'devices' in [daemon] lists, too: leave them out there, or name the members",
                         d->name);
 }
 
@@ -116,8 +110,7 @@ static void check_members(struct checker *r, const struct device_config *d)
 
         if (d->members[0] && device_is_name(d->name))
                 report_at(r, origin_of(d, "members"),
-                        "[device %s] has members, and the name of a device without: give the "
-                        "section another name, as [device tp2]",
+                        "[device %s] has members, and the name of a device without: give the section another name, as [device tp2]",
                         d->name);
         if (strcmp(d->members, "all") == 0) {
                 check_all(r, d);
@@ -131,8 +124,7 @@ static void check_members(struct checker *r, const struct device_config *d)
                 twice = config_lists_device(at + len, name) ? d->name : find_twice(r, d, name);
                 if (!device_is_name(name))
                         report_at(r, origin_of(d, "members"),
-                                "[device %s] members: '%.64s' is no device: UUIDs of GPUs as "
-                                "nvidia-smi -L prints them, or 'all' alone",
+                                "[device %s] members: '%.64s' is no device: UUIDs of GPUs as nvidia-smi -L prints them, or 'all' alone",
                                 d->name, name);
                 else if (twice)
                         report_at(r, origin_of(d, "members"),
@@ -157,8 +149,7 @@ static void check_host_memory(struct checker *r, const struct device_config *d)
         if (d->host_memory_bytes == 0 || d->host_memory_bytes >= d->extent_bytes)
                 return;
         report_at(r, origin_of(d, "host_memory"),
-                "[device %s] host_memory = %s holds no extent set of %s: raise it, set it to "
-                "0, or make 'extent' smaller",
+                "[device %s] host_memory = %s holds no extent set of %s: raise it, set it to 0, or make 'extent' smaller",
                 d->name, format_bytes(d->host_memory_bytes, memory),
                 format_bytes(d->extent_bytes, extent));
 }

@@ -33,9 +33,9 @@ bool config_exceeds_cgroup(uint64_t bytes, struct detail *d)
         if (cgroup_memory_limit("", 0, group, &limit) < 0 || bytes <= limit)
                 return false;
         detail_set(d, 0,
-                TOO_MUCH "and the control group %.400s may have %s: the kernel kills kvleased once "
-                         "it needs more; lower them, or raise the group's limit (MemoryMax= of a "
-                         "service, the memory limit of a container)",
+                TOO_MUCH
+                "and the control group %.400s may have %s: the kernel kills kvleased once "
+                "it needs more; lower them, or raise the group's limit (MemoryMax= of a service, the memory limit of a container)",
                 format_bytes(bytes, text), group, format_bytes(limit, limit_text));
         return true;
 }
@@ -118,8 +118,7 @@ static void warn_unused(const struct config *c, config_report_fn report, void *d
                 if (config_lists_device(c->daemon.devices, c->devices[i].name))
                         continue;
                 detail_set(&d, 0,
-                        "[device %s] describes no device in use: 'devices' in [daemon] does not "
-                        "name it",
+                        "[device %s] describes no device in use: 'devices' in [daemon] does not name it",
                         c->devices[i].name);
                 report(data, false, d.text);
         }

@@ -205,9 +205,7 @@ static bool open_tenant(struct reader *r, const char *name, char *err, size_t er
 
         if (!name_is_valid(name, TENANT_NAME_MAX)) {
                 snprintf(err, err_len,
-                        "[tenant NAME] needs a name of 1 to %d characters of A-Z a-z 0-9 . _ -, "
-                        "not "
-                        "starting with '.' or '-'",
+                        "[tenant NAME] needs a name of 1 to %d characters of A-Z a-z 0-9 . _ -, not starting with '.' or '-'",
                         TENANT_NAME_MAX);
                 return false;
         }
@@ -316,9 +314,9 @@ static bool open_section(
 
                 snprintf(err, err_len, "[%s]: no such section, allowed are %s",
                         format_excerpt(word, strlen(word), shown),
-                        r->tenants_only ? "[tenant NAME]"
-                                        : "[daemon], [device NAME], [remote NAME] and [tenant "
-                                          "NAME]");
+                        r->tenants_only
+                                ? "[tenant NAME]"
+                                : "[daemon], [device NAME], [remote NAME] and [tenant NAME]");
                 return false;
         }
         snprintf(r->name, sizeof(r->name), "%s", name);
@@ -431,8 +429,7 @@ static int keep_unknown(struct reader *r, const struct ini_entry *e)
         }
         u->rows[u->n++] = row;
         report(r, false,
-                "%s:%u: %s: this kvleased doesn't know the option '%.100s', which is skipped, and "
-                "stays in the file for a newer one",
+                "%s:%u: %s: this kvleased doesn't know the option '%.100s', which is skipped, and stays in the file for a newer one",
                 r->file, e->line, row.section, e->key);
         return 0;
 }
@@ -513,8 +510,7 @@ int config_check_socket_path(const char *runtime_dir, const char *tenant, char *
                 return 0;
         snprintf(err, err_len,
                 "tenant %s: its socket's path below runtime_dir = %s would have %zu bytes, the "
-                "kernel allows %zu: choose a name that is at least %zu shorter, or a shorter "
-                "directory",
+                "kernel allows %zu: choose a name that is at least %zu shorter, or a shorter directory",
                 tenant, runtime_dir, len, SOCKET_PATH_MAX, len - SOCKET_PATH_MAX);
         return -EINVAL;
 }
@@ -714,8 +710,7 @@ static int amend_list(const struct tenant_config *t, const struct option *o, cha
         format_excerpt(value, strlen(value), shown);
         if (sign == '+' && n == 0)
                 snprintf(err, err_len,
-                        "%s+=%s: tenant %s lists no users or groups, so %s: %s=%s would allow that "
-                        "to those alone",
+                        "%s+=%s: tenant %s lists no users or groups, so %s: %s=%s would allow that to those alone",
                         o->key, shown, t->name, all, o->key, shown);
         else if (sign == '-' && !*ret_text && n == list->n)
                 snprintf(err, err_len,

@@ -62,10 +62,10 @@ static void read_lines(struct lives *l, const char *text, uint64_t now_sec,
 
 static void say_death(const struct lives *l)
 {
-        log_warning("the kvleased before this one ended without a word, and meanwhile the kernel "
-                    "has killed a process for want of memory: probably it (such deaths in the last "
-                    "hour: %u); set less memory or host_memory, or give its control group more: "
-                    "kvleasectl doctor compares them",
+        log_warning(
+                "the kvleased before this one ended without a word, and meanwhile the kernel "
+                "has killed a process for want of memory: probably it (such deaths in the last "
+                "hour: %u); set less memory or host_memory, or give its control group more: kvleasectl doctor compares them",
                 lives_count(l, true));
 }
 

@@ -50,22 +50,18 @@ static int explain_failure(int r, const char *path, struct detail *d)
                         path);
         if (r == -ENOENT)
                 return detail_set(d, r,
-                        "cannot make the runtime directory %s: the directory above it is missing: "
-                        "make that or give another by --runtime-dir",
+                        "cannot make the runtime directory %s: the directory above it is missing: make that or give another by --runtime-dir",
                         path);
         if (r == -ENOTDIR)
                 return detail_set(d, r,
-                        "cannot use the runtime directory %s: it or what is above it is no "
-                        "directory: remove that or give another by --runtime-dir",
+                        "cannot use the runtime directory %s: it or what is above it is no directory: remove that or give another by --runtime-dir",
                         path);
         if (r == -ENOSPC || r == -EDQUOT)
                 return detail_set(d, r,
-                        "cannot use the runtime directory %s: %s: make room on its file system, or "
-                        "give another by --runtime-dir",
+                        "cannot use the runtime directory %s: %s: make room on its file system, or give another by --runtime-dir",
                         path, strerror(-r));
         return detail_set(d, r,
-                "cannot use the runtime directory %s: %s: make it writable for uid %u or give "
-                "another by --runtime-dir",
+                "cannot use the runtime directory %s: %s: make it writable for uid %u or give another by --runtime-dir",
                 path, strerror(-r), (unsigned)geteuid());
 }
 
@@ -84,8 +80,8 @@ static int check_writers(const char *path, struct detail *d)
                         "cannot use the runtime directory %s: %s, or give another by --runtime-dir",
                         path, why);
         if (st.st_mode & S_IWGRP)
-                log_warning("group %u may write to the runtime directory %s and take the place of "
-                            "kvleased there: chmod g-w it",
+                log_warning(
+                        "group %u may write to the runtime directory %s and take the place of kvleased there: chmod g-w it",
                         (unsigned)st.st_gid, path);
         return 0;
 }
@@ -96,8 +92,7 @@ static int explain_busy(const char *lock_path, const char *path, struct detail *
 
         if (pid > 0)
                 return detail_set(d, -EBUSY,
-                        "another kvleased (pid %llu) uses %s: stop it or give another "
-                        "--runtime-dir",
+                        "another kvleased (pid %llu) uses %s: stop it or give another --runtime-dir",
                         (unsigned long long)pid, path);
         return detail_set(
                 d, -EBUSY, "another kvleased uses %s: stop it or give another --runtime-dir", path);
@@ -124,8 +119,7 @@ static int explain_lock(int r, const char *name, const char *path, struct detail
 
         if (r == -EACCES && lstat(name, &st) == 0 && st.st_uid != geteuid())
                 return detail_set(d, r,
-                        "cannot lock %s: it belongs to uid %u: remove it, once no kvleased of that "
-                        "user uses %s",
+                        "cannot lock %s: it belongs to uid %u: remove it, once no kvleased of that user uses %s",
                         name, (unsigned)st.st_uid, path);
         if (r == -ELOOP || r == -EINVAL)
                 return detail_set(d, r, "cannot lock %s: it is no regular file: remove it", name);

@@ -76,8 +76,7 @@ int tenant_refuse_small(const struct tenant_config *c, enum small_cause cause, u
                 break;
         }
         return detail_set(d, -ENOSPC,
-                "tenant %s can lease no page: %s than an extent set of %s%s (%s); %s, or set a "
-                "smaller 'extent' in [device %s] and restart kvleased",
+                "tenant %s can lease no page: %s than an extent set of %s%s (%s); %s, or set a smaller 'extent' in [device %s] and restart kvleased",
                 c->name, what, device ? "device " : "a device", device ? device : "", set, remedy,
                 device ? device : "NAME");
 }
@@ -103,8 +102,7 @@ static int check_dynamic(const struct tenant_config *c, const struct daemon_conf
         *ret_key = key;
         return !key ? 0
                     : detail_set(d, -EINVAL,
-                              "%s is for a tenant with class = pinned, this one is dynamic: change "
-                              "class, or set %s to its default",
+                              "%s is for a tenant with class = pinned, this one is dynamic: change class, or set %s to its default",
                               key, key);
 }
 
@@ -196,8 +194,7 @@ static int check_warm_tags(const struct tenant_config *c, const struct daemon_co
         if (tenant_parse_warm_tags(c->warm_tags, &rq) == 0)
                 return 0;
         return detail_set(d, -EINVAL,
-                "warm_tags: '%s' isn't up to %d numbers from 1 to 2^64 - 1, separated by spaces or "
-                "commas",
+                "warm_tags: '%s' isn't up to %d numbers from 1 to 2^64 - 1, separated by spaces or commas",
                 c->warm_tags, WARM_MAX_TAGS);
 }
 
@@ -271,8 +268,7 @@ static int check_miss_cost(const struct tenant_config *c, const struct daemon_co
         if (c->eviction.miss_cost == MISS_COST_TOKENS || ops->goes_by_cost)
                 return 0;
         return detail_set(d, -EINVAL,
-                "miss_cost = compute is for evict = pgi, and evict is %s%s: change evict, or set "
-                "miss_cost to tokens",
+                "miss_cost = compute is for evict = pgi, and evict is %s%s: change evict, or set miss_cost to tokens",
                 ops->name, own ? "" : ", as [daemon] has it");
 }
 

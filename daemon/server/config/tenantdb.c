@@ -55,8 +55,7 @@ static void report_full(
         const char *path, const char *state_dir, int error, config_report_fn report, void *data)
 {
         report_error(report, data,
-                "cannot write %s: %s: make room on the file system of %s, or give another "
-                "directory by --state-dir",
+                "cannot write %s: %s: make room on the file system of %s, or give another directory by --state-dir",
                 path, strerror(-error), state_dir);
 }
 
@@ -72,9 +71,7 @@ static int open_dir(const char *state_dir, config_report_fn report, void *data)
                 report_full(state_dir, state_dir, r, report, data);
         else if (r < 0)
                 report_error(report, data,
-                        "cannot write to the state directory %s: %s: make it writable for uid %u "
-                        "or "
-                        "give another by --state-dir",
+                        "cannot write to the state directory %s: %s: make it writable for uid %u or give another by --state-dir",
                         state_dir, strerror(-r), (unsigned)geteuid());
         return r < 0 ? r : check_writers(state_dir, report, data);
 }
@@ -94,9 +91,7 @@ static int take_lock(
         }
         if (db->lock_fd != -EBUSY) {
                 report_error(report, data,
-                        "cannot lock %s: %s: remove it, once no kvleased of another user uses it, "
-                        "or "
-                        "make it writable for uid %u",
+                        "cannot lock %s: %s: remove it, once no kvleased of another user uses it, or make it writable for uid %u",
                         db->lock_path, strerror(-db->lock_fd), (unsigned)geteuid());
                 return db->lock_fd;
         }
@@ -141,8 +136,7 @@ static int read_table(struct tenantdb *db, config_report_fn report, void *data)
         r = file_read_regular(db->path, CONFIG_FILE_MAX, &text, &len);
         if (r < 0) {
                 report_error(report, data,
-                        "cannot read %s: %s: make it readable for uid %u, or move it away to start "
-                        "with the tenants of the configuration alone",
+                        "cannot read %s: %s: make it readable for uid %u, or move it away to start with the tenants of the configuration alone",
                         db->path, config_read_error(r), (unsigned)geteuid());
                 return r;
         }
@@ -156,9 +150,7 @@ static int read_table(struct tenantdb *db, config_report_fn report, void *data)
         r = config_parse_tenants(db->path, text, len, &db->table, &db->unknown, report, data);
         if (r < 0)
                 report_error(report, data,
-                        "%s cannot be used: correct it, or move it away to start with the tenants "
-                        "of "
-                        "the configuration alone",
+                        "%s cannot be used: correct it, or move it away to start with the tenants of the configuration alone",
                         db->path);
         return r;
 }
@@ -454,11 +446,9 @@ int tenantdb_explain(const struct tenantdb *db, int failure, struct detail *d)
         if (db->is_torn)
                 return detail_set(d, failure,
                         "cannot write %s: %s: nothing was changed, but the file has the change and "
-                        "can't be written back: the next start of kvleased would find it; make "
-                        "room or make the state directory writable, then repeat",
+                        "can't be written back: the next start of kvleased would find it; make room or make the state directory writable, then repeat",
                         db->path, strerror(-failure));
         return detail_set(d, failure,
-                "cannot write %s: %s: nothing was changed; make room or make the state directory "
-                "writable, then repeat",
+                "cannot write %s: %s: nothing was changed; make room or make the state directory writable, then repeat",
                 db->path, strerror(-failure));
 }

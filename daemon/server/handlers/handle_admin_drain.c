@@ -45,16 +45,14 @@ static void say_failing(
                 remote_summary(store, &summary);
         if (why == EXCHANGE_REFUSED)
                 (void)detail_set(d, 0,
-                        "remote %s refuses what tenant %s writes: is its memory full, or may its "
-                        "user not write?",
+                        "remote %s refuses what tenant %s writes: is its memory full, or may its user not write?",
                         remote, t->config.name);
         else if (summary.state == REMOTE_UNREACHED)
                 (void)detail_set(d, 0, "no server of remote %s answers%s%s", remote,
                         *remote_summary_why(&summary) ? ": " : "", remote_summary_why(&summary));
         else
                 (void)detail_set(d, 0,
-                        "remote %s doesn't take what tenant %s writes (%s): kvleasectl doctor says "
-                        "how its servers are",
+                        "remote %s doesn't take what tenant %s writes (%s): kvleasectl doctor says how its servers are",
                         remote, t->config.name, exchange_drop_name(why));
 }
 
@@ -73,8 +71,7 @@ static bool find_obstacle(const struct server *s, struct detail *d)
                         return true;
                 case OBSTACLE_EPOCH:
                         (void)detail_set(d, 0,
-                                "remote %s hasn't said which epoch namespace %s of tenant %s has: "
-                                "do its servers answer?",
+                                "remote %s hasn't said which epoch namespace %s of tenant %s has: do its servers answer?",
                                 t->config.remote.name, ns->name, t->config.name);
                         return true;
                 }
@@ -156,8 +153,7 @@ static int begin_exports(struct request *rq, const char *uid)
         if (export_all_begin(&rq->server->store) == 0)
                 return detail_set(&rq->detail, -EOPNOTSUPP,
                         "nothing can be exported, as no tenant has a remote that is open and that "
-                        "it may write to (options remote and remote_write): nothing was changed; "
-                        "drain without --export, or see kvleasectl exchanges");
+                        "it may write to (options remote and remote_write): nothing was changed; drain without --export, or see kvleasectl exchanges");
         if (!before.is_on)
                 log_message(LOG_DRAIN, LOG_FIELDS({"PEER_UID", uid}),
                         "what is cached is exported to other hosts, asked for by uid %s", uid);

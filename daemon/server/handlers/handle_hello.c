@@ -243,8 +243,7 @@ int handle_AUTH(struct request *rq)
                         &rq->detail, -EACCES, "the nonce is not the one of the challenge");
         if (!p->challenge.sent_creds.present || p->challenge.sent_creds.pid != p->identity.pid)
                 return detail_set(&rq->detail, -EACCES,
-                        "process %d answered the challenge, process %d connected: the same must do "
-                        "both",
+                        "process %d answered the challenge, process %d connected: the same must do both",
                         (int)p->challenge.sent_creds.pid, (int)p->identity.pid);
         if (p->conn.pidfd >= 0 && creds_pidfd_exited(p->conn.pidfd))
                 return detail_set(

@@ -94,8 +94,7 @@ static int take_codecs(struct request *rq, const char *tier, uint32_t number, co
                 return codec_layers_parse(layers, n_layers, ret, &rq->detail);
         if (number >= N_CODECS)
                 return detail_set(&rq->detail, -EINVAL,
-                        "%s_codec is %u: 0 (none), 1 (int8), 2 (fp8), 3 (int4) and %d (by layer) "
-                        "are known",
+                        "%s_codec is %u: 0 (none), 1 (int8), 2 (fp8), 3 (int4) and %d (by layer) are known",
                         tier, number, CODEC_BY_LAYER);
         *ret = codec_layers_all((enum codec)number);
         return 0;

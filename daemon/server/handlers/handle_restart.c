@@ -70,13 +70,11 @@ static void lose_the_rest(struct sentences *losses, const struct server *s)
 {
         if (s->recorder.on)
                 sentences_add(losses,
-                        "the recording of traffic ends: begin another one with: kvleasectl trace "
-                        "record on");
+                        "the recording of traffic ends: begin another one with: kvleasectl trace record on");
         list_for_each (t, &s->store.tenants, struct tenant, link)
                 if (t->sizing.sizer && sizing_reserved(t) != t->attrs.reserve_bytes)
                         sentences_add(losses,
-                                "tenant %s: what the sizer reserved beyond its minimum; it starts "
-                                "over",
+                                "tenant %s: what the sizer reserved beyond its minimum; it starts over",
                                 t->name);
 }
 
@@ -90,12 +88,10 @@ static int begin_restart(struct request *rq, const Kvlease__V1__AdminRestartRequ
         if (!getenv("NOTIFY_SOCKET"))
                 return detail_set(&rq->detail, -EOPNOTSUPP,
                         "kvleased would not be started again: it runs neither as a service nor "
-                        "under "
-                        "kvleased --keep; stop it and start it where you did");
+                        "under kvleased --keep; stop it and start it where you did");
         if (loses && !m->force)
                 return detail_set(&rq->detail, -EBUSY,
-                        "a restart would lose something: look with kvleasectl restart --check, or "
-                        "say --force");
+                        "a restart would lose something: look with kvleasectl restart --check, or say --force");
         rq->after = restart_server;
         return 0;
 }

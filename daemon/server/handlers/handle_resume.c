@@ -41,8 +41,7 @@ int handle_RESUME_NS(struct request *rq)
         if (m->shares && (!pins_is_open(&a->share) || !ring_is_open(&rq->peer->ring))) {
                 attach_lose_pins(a);
                 return detail_set(&rq->detail, -ESTALE,
-                        "the segments that the client shares for namespace %s weren't kept: "
-                        "connect anew, as a new client",
+                        "the segments that the client shares for namespace %s weren't kept: connect anew, as a new client",
                         a->ns->name);
         }
         return attach_name_mapped(a, m->mapped_sets, (uint32_t)m->n_mapped_sets, &rq->detail);

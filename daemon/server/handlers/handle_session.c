@@ -51,8 +51,7 @@ int handle_SESSION_OPEN(struct request *rq)
         a->last_session = MAX(a->last_session, last);
         if (r == -ENOENT && read_only && !m->must_exist)
                 return detail_set(&rq->detail, -EACCES,
-                        "there is no such session, and this client may not make one: only those "
-                        "that may publish can");
+                        "there is no such session, and this client may not make one: only those that may publish can");
         if (r != 0)
                 return r;
         session_info(session_of(a, reply->session, NULL), &info);

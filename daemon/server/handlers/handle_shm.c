@@ -66,8 +66,7 @@ int handle_SHM_OPEN(struct request *rq)
 
         if (m->layout_version != SHM_LAYOUT_VERSION)
                 return detail_set(&rq->detail, -EOPNOTSUPP,
-                        "shared memory has layout %d here, the client knows layout %u: the socket "
-                        "serves it as well; upgrade %s",
+                        "shared memory has layout %d here, the client knows layout %u: the socket serves it as well; upgrade %s",
                         SHM_LAYOUT_VERSION, m->layout_version,
                         m->layout_version > SHM_LAYOUT_VERSION ? "kvleased" : "libkvlease");
         r = ring_is_open(&rq->peer->ring) ? open_again(rq, &fd) : open_ring(rq, &fd);

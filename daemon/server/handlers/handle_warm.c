@@ -80,8 +80,7 @@ static void log_warm(const struct request *rq, const struct ns *ns, const struct
 
         snprintf(uid, sizeof(uid), "%u", (unsigned)rq->peer->identity.uid);
         log_event(LEVEL_NOTICE, LOG_FIELDS({"TENANT", ns->tenant->name}, {"PEER_UID", uid}),
-                "namespace %s of tenant %s is warmed, asked for by uid %s: %llu pages below, %llu "
-                "on the device",
+                "namespace %s of tenant %s is warmed, asked for by uid %s: %llu pages below, %llu on the device",
                 ns->name, ns->tenant->name, uid, (unsigned long long)f->n_left,
                 (unsigned long long)f->n_there);
 }

@@ -52,8 +52,7 @@ int access_tenant(const struct tenant_config *t, const struct creds *c, struct d
         if (is_listed(&t->access.uids, &t->access.gids, c))
                 return 0;
         return detail_set(d, -EACCES,
-                "uid %u is not allowed by tenant %s: add it with kvleasectl tenants set %s "
-                "uids+=%u, or one of its groups with gids+=GROUP%s",
+                "uid %u is not allowed by tenant %s: add it with kvleasectl tenants set %s uids+=%u, or one of its groups with gids+=GROUP%s",
                 (unsigned)c->uid, t->name, t->name, (unsigned)c->uid, note_groups(c));
 }
 

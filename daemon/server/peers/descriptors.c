@@ -266,8 +266,7 @@ static int explain_limit(const struct tenancy *t, enum descriptors_kind kind, ui
                 return detail_set(d, -EMFILE,
                         "kvleased may have %llu open files, tenant %s %llu of them now: it has "
                         "%llu, and this takes %llu; end clients, drop unused namespaces "
-                        "(kvleasectl purge %s --remove), raise LimitNOFILE of kvleased, or "
-                        "'extent' in [device]",
+                        "(kvleasectl purge %s --remove), raise LimitNOFILE of kvleased, or 'extent' in [device]",
                         (unsigned long long)descriptors_limit(), name, (unsigned long long)limit,
                         (unsigned long long)part->used, (unsigned long long)n, name);
         return detail_set(d, -EMFILE,
@@ -428,9 +427,9 @@ void descriptors_attach(struct server *s)
                         s->config.daemon.max_clients, (unsigned long long)needed,
                         (unsigned long long)limit);
         if (keeping_is_on(&s->keeping) && kept > s->keeping.max)
-                log_warning("all memory as extents and max_clients = %u connections are %llu "
-                            "descriptors to be kept for the next start, the service manager keeps "
-                            "%u: raise FileDescriptorStoreMax in kvleased.service (--keep-max with "
-                            "kvleased --keep)",
+                log_warning(
+                        "all memory as extents and max_clients = %u connections are %llu "
+                        "descriptors to be kept for the next start, the service manager keeps "
+                        "%u: raise FileDescriptorStoreMax in kvleased.service (--keep-max with kvleased --keep)",
                         s->config.daemon.max_clients, (unsigned long long)kept, s->keeping.max);
 }

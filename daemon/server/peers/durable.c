@@ -29,8 +29,7 @@ int durable_check(struct request *rq)
         if (rq->peer->waits[PENDING_DISK].n < DURABLE_MAX)
                 return 0;
         return detail_set(&rq->detail, -EAGAIN,
-                "%d requests of this connection wait for a disk to forget what they took out, the "
-                "most there may be: ask again when some are answered",
+                "%d requests of this connection wait for a disk to forget what they took out, the most there may be: ask again when some are answered",
                 DURABLE_MAX);
 }
 
@@ -41,8 +40,7 @@ static const char *sentence(int result)
         if (result == 0)
                 return "";
         if (result == -ECANCELED)
-                return "it was taken out, but kvleased ended before all of it was gone from the "
-                       "disk: repeat it once kvleased is back";
+                return "it was taken out, but kvleased ended before all of it was gone from the disk: repeat it once kvleased is back";
         return "it was taken out, but the disk fails and its file could not be emptied: pages may "
                "be found again after kvleased's next start; delete the file before that";
 }

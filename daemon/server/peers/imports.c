@@ -97,8 +97,7 @@ static struct peer_import *import_new(struct request *rq, struct attach *a, size
 
         if (rq->peer->waits[PENDING_IMPORT].n >= IMPORTS_PER_PEER_MAX) {
                 *ret = detail_set(&rq->detail, -EBUSY,
-                        "%d IMPORTs, SESSION_LOADs and PROBE_HOSTS of this connection aren't "
-                        "answered yet, the most there may be",
+                        "%d IMPORTs, SESSION_LOADs and PROBE_HOSTS of this connection aren't answered yet, the most there may be",
                         IMPORTS_PER_PEER_MAX);
                 return NULL;
         }

@@ -284,20 +284,17 @@ static int check_room(const struct keeper *k, uint64_t n, struct detail *d)
         if (k->n_kept + n > o->max)
                 return detail_set(d, -EMFILE,
                         "%u descriptors of kvleased are kept for its next start, of at most %u: "
-                        "raise FileDescriptorStoreMax of kvleased.service (--keep-max with "
-                        "kvleased --keep), or 'extent' in [device]",
+                        "raise FileDescriptorStoreMax of kvleased.service (--keep-max with kvleased --keep), or 'extent' in [device]",
                         k->n_kept, o->max);
         if (k->n_kept + n > o->max_open)
                 return detail_set(d, -EMFILE,
                         "%u descriptors of kvleased are kept for its next start, which may have "
-                        "%llu open files of that kind: raise LimitNOFILE of kvleased, or 'extent' "
-                        "in [device]",
+                        "%llu open files of that kind: raise LimitNOFILE of kvleased, or 'extent' in [device]",
                         k->n_kept, (unsigned long long)o->max_open);
         if (k->names_bytes + n * KEEP_NAME_BYTES > NAMES_MAX_BYTES)
                 return detail_set(d, -EMFILE,
                         "%u descriptors of kvleased are kept for its next start, and the kernel "
-                        "takes no longer list of their names (%zu bytes): raise 'extent' in "
-                        "[device]",
+                        "takes no longer list of their names (%zu bytes): raise 'extent' in [device]",
                         k->n_kept, NAMES_MAX_BYTES);
         return 0;
 }
@@ -354,8 +351,7 @@ int keeper_add(struct keeper *k, enum keep_kind kind, uint32_t number, int fd, u
         o->fd = fcntl(fd, F_DUPFD_CLOEXEC, 0);
         if (o->fd < 0) {
                 r = detail_set(d, -errno,
-                        "kvleased has no descriptor left to keep one by (%s): raise LimitNOFILE of "
-                        "kvleased",
+                        "kvleased has no descriptor left to keep one by (%s): raise LimitNOFILE of kvleased",
                         strerror(errno));
                 free(o);
                 return r;

@@ -169,9 +169,9 @@ static void note_late(struct keeping *k)
 {
         k->was_late = keeper_is_late(k->keeper);
         if (k->was_late)
-                log_error("the service manager hasn't confirmed for %u s that it keeps "
-                          "descriptors: clients are served, but may lose what they do if kvleased "
-                          "is restarted before it does",
+                log_error(
+                        "the service manager hasn't confirmed for %u s that it keeps "
+                        "descriptors: clients are served, but may lose what they do if kvleased is restarted before it does",
                         PATIENCE_MSEC / 1000);
 }
 
@@ -316,8 +316,7 @@ static void release_unknown(struct server *s, bool is_on)
         if (n > 0)
                 log_warning(
                         "%u descriptors that were kept for kvleased, or passed to it, are of no "
-                        "use to it and were released ('%s' is one); sockets are called admin, "
-                        "default or tenant-NAME",
+                        "use to it and were released ('%s' is one); sockets are called admin, default or tenant-NAME",
                         n, first);
         s->keeping.n_released += n;
 }
@@ -433,8 +432,8 @@ void keeping_release_rest(struct server *s)
         uint32_t n = s->keeping.keeper ? keeper_release_rest(s->keeping.keeper) : 0;
 
         if (n > 0)
-                log_notice("%u descriptors that were kept for kvleased belong to nothing any more: "
-                           "they were released",
+                log_notice(
+                        "%u descriptors that were kept for kvleased belong to nothing any more: they were released",
                         n);
         s->keeping.n_released += n;
 }
@@ -447,8 +446,8 @@ void keeping_stop(struct server *s)
                 return;
         if (!keeper_stop(k->keeper))
                 s->life.left_behind = true;
-        log_notice("%u descriptors stay with the service manager: the next kvleased goes on with "
-                   "them",
+        log_notice(
+                "%u descriptors stay with the service manager: the next kvleased goes on with them",
                 keeper_count(k->keeper));
         uv_close((uv_handle_t *)&k->passed, NULL);
         uv_close((uv_handle_t *)&k->patience, NULL);

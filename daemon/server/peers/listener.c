@@ -58,15 +58,13 @@ static bool give_to_group(const char *path, const char *group_name)
 
         if (group_number(group_name, &gid) < 0) {
                 log_warning(
-                        "group %s does not exist: %s stays closed to it; make it with: groupadd "
-                        "--system %s",
+                        "group %s does not exist: %s stays closed to it; make it with: groupadd --system %s",
                         group_name, path, group_name);
                 return false;
         }
         if (lchown(path, (uid_t)-1, gid) < 0) {
                 log_warning(
-                        "cannot give %s to group %s: %s; run kvleased as root or as a member of "
-                        "the group",
+                        "cannot give %s to group %s: %s; run kvleased as root or as a member of the group",
                         path, group_name, strerror(errno));
                 return false;
         }
@@ -130,8 +128,8 @@ static void open_to_group(struct listener *l)
         if (!*name)
                 return;
         if (group_number(name, &gid) < 0)
-                log_info("group %s does not exist: only root and uid %u may %s; groupadd --system "
-                         "%s lets others",
+                log_info(
+                        "group %s does not exist: only root and uid %u may %s; groupadd --system %s lets others",
                         name, (unsigned)geteuid(),
                         l->kind == LISTEN_ADMIN ? "administer" : "monitor", name);
         else if (give_to_group(l->path, name) && chmod(l->path, 0660) < 0)
@@ -206,8 +204,7 @@ void listener_say_no_descriptors(void)
 {
         if (log_first_of("no-descriptors"))
                 log_message(LOG_NO_DESCRIPTORS, NULL,
-                        "no file descriptors left: connections are closed; raise LimitNOFILE of "
-                        "kvleased");
+                        "no file descriptors left: connections are closed; raise LimitNOFILE of kvleased");
 }
 
 static void pause_listener(struct listener *l)
@@ -306,8 +303,7 @@ void listener_note_ending(struct server *s, uint64_t id, bool begins)
                 if (log_first_of("endings"))
                         log_warning(
                                 "%u connections at %s were sent descriptors whose closing takes "
-                                "long: no client is accepted there until it is done; Linux 6.16 "
-                                "and later take none",
+                                "long: no client is accepted there until it is done; Linux 6.16 and later take none",
                                 l->n_endings, l->path);
         } else if (l->n_endings < ENDINGS_MAX && l->paused) {
                 l->paused = false;

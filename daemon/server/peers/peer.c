@@ -344,8 +344,7 @@ void peer_violation(struct peer *p, const char *rule)
                 log_message(LOG_VIOLATION,
                         LOG_FIELDS({"RULE", rule}, {"PEER_PID", pid},
                                 {"TENANT", p->tenancy ? p->tenancy->config.name : ""}),
-                        "process %s broke the protocol (%s) and is %s; more of this kind is only "
-                        "counted",
+                        "process %s broke the protocol (%s) and is %s; more of this kind is only counted",
                         pid, rule,
                         peer_holds_memory(p) ? "ignored until it exits" : "disconnected");
         }

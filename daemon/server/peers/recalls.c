@@ -61,8 +61,8 @@ static bool kill_process(const struct peer *p)
         if (pidfd_send_signal(p->conn.pidfd, SIGKILL, NULL, 0) == 0)
                 return true;
         if (errno != ESRCH)
-                log_warning("process %d can't be killed: %s: give kvleased CAP_KILL, or set "
-                            "revoke_kill to off",
+                log_warning(
+                        "process %d can't be killed: %s: give kvleased CAP_KILL, or set revoke_kill to off",
                         (int)p->identity.pid, strerror(errno));
         return false;
 }
@@ -95,8 +95,7 @@ static void on_late(struct attach *a, const struct extent_set *set, void *data)
                 LOG_FIELDS({"PEER_PID", pid}, {"TENANT", a->ns->tenant->name},
                         {"NAMESPACE", a->ns->name}),
                 "process %s did not give back memory of namespace %s/%s that was recalled (set "
-                "%u): "
-                "it is quarantined at the tenant's expense until it does or exits%s",
+                "%u): it is quarantined at the tenant's expense until it does or exits%s",
                 pid, a->ns->tenant->name, a->ns->name, set->index,
                 killed ? "; it is killed (revoke_kill)" : "");
 }

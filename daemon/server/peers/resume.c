@@ -79,8 +79,8 @@ static int adopt_ring(struct peer *p)
 
         if (fd < 0) {
                 if (had_one)
-                        log_warning("the client segment of client %llu of tenant %s is gone: if it "
-                                    "knows of one it must connect anew",
+                        log_warning(
+                                "the client segment of client %llu of tenant %s is gone: if it knows of one it must connect anew",
                                 (unsigned long long)p->member->id, p->tenancy->config.name);
                 return 0;
         }
@@ -196,8 +196,7 @@ static int refuse_forged(struct peer *p, int code, const char *why, struct detai
         calls_note_violation(&p->server->calls, "resume");
         if (log_first_of("resume"))
                 log_message(LOG_VIOLATION, LOG_FIELDS({"RULE", "resume"}),
-                        "process %d may not go on as a client of tenant %s: %s; more of this kind "
-                        "is only counted",
+                        "process %d may not go on as a client of tenant %s: %s; more of this kind is only counted",
                         (int)p->identity.pid, p->tenancy->config.name, why);
         return detail_set(d, code, "%s", why);
 }
@@ -226,8 +225,7 @@ static int check_resumption(struct peer *p, struct member **ret_member, struct d
                 return refuse_forged(p, -EACCES, "another process is the client", d);
         if (client_is_lost(m))
                 return detail_set(d, -ESTALE,
-                        "kvleased ended before it was kept what client %llu of tenant %s had been "
-                        "told: connect anew, as a new client",
+                        "kvleased ended before it was kept what client %llu of tenant %s had been told: connect anew, as a new client",
                         (unsigned long long)resume->client, p->tenancy->config.name);
         if (old->muted || old->state != PEER_WAITING)
                 return refuse_forged(p, -EACCES,

@@ -294,8 +294,7 @@ int turns_connect(struct tenancy *t, struct detail *d)
                 t->turns.n_refused++;
                 return detail_set(d, -EMFILE,
                         "clients of tenant %s connect more than %u times a second, the most they "
-                        "may: keep connections open, or raise it with kvleasectl tenants set %s "
-                        "max_connects=...",
+                        "may: keep connections open, or raise it with kvleasectl tenants set %s max_connects=...",
                         t->config.name, limit.rate, t->config.name);
         }
         bucket_take(&t->turns.connects, limit, 1, now);

@@ -225,8 +225,7 @@ static int add_queue(struct server *s, struct queue *queue, uint64_t budget_byte
         r = queues_watch(s, list_entry(s->store.pools.prev, struct pool, link));
         if (r < 0)
                 return detail_set(d, r,
-                        "kvleased cannot listen to device %s (%s): it needs memory and a "
-                        "descriptor for that",
+                        "kvleased cannot listen to device %s (%s): it needs memory and a descriptor for that",
                         queue_props(queue)->name, strerror(-r));
         return 0;
 }
@@ -355,8 +354,8 @@ static void refuse_device(struct server *s, const char *name, int r, const char 
                 return;
         }
         list_devices(s, there, sizeof(there));
-        log_error("cannot open device '%s': %s; devices of this machine are %s: correct 'devices' "
-                  "in [daemon]",
+        log_error(
+                "cannot open device '%s': %s; devices of this machine are %s: correct 'devices' in [daemon]",
                 name, why[0] ? why : strerror(-r), there);
 }
 
@@ -408,8 +407,8 @@ static int open_auto(struct server *s)
         for (const struct device_backend *const *b = device_backends; *b && n <= 0; b++) {
                 n = find_devices(s, *b, props, why);
                 if (n == -ETIMEDOUT) {
-                        log_error("cannot look for devices: backend %s: %s; name those to use in "
-                                  "'devices' in [daemon], or mend the driver",
+                        log_error(
+                                "cannot look for devices: backend %s: %s; name those to use in 'devices' in [daemon], or mend the driver",
                                 (*b)->name, why);
                         return n;
                 }
@@ -435,8 +434,8 @@ static void warn_unused(const struct server *s)
                         if (strcmp(pool->props->name, name) == 0)
                                 is_used = true;
                 if (!is_used)
-                        log_warning("[device %s] describes no device in use: 'devices' in [daemon] "
-                                    "does not name it",
+                        log_warning(
+                                "[device %s] describes no device in use: 'devices' in [daemon] does not name it",
                                 name);
         }
 }
@@ -465,8 +464,8 @@ static void warn_shared_memory(const struct server *s)
                 }
         is_below = !list_is_empty(&s->store.lower_pools);
         if ((n > 1 || is_below) && sum > total)
-                log_warning("the host's %u devices may lease %llu MiB together, more than the %llu "
-                            "MiB it has: give them less 'memory'%s",
+                log_warning(
+                        "the host's %u devices may lease %llu MiB together, more than the %llu MiB it has: give them less 'memory'%s",
                         n, (unsigned long long)(sum >> 20), (unsigned long long)(total >> 20),
                         is_below ? ", or less 'host_memory'" : "");
         if (config_exceeds_cgroup(sum, &d))
@@ -486,8 +485,8 @@ int devices_open(struct server *s)
                         n = strtok_r(NULL, ", ", &save))
                         r = open_named(s, n);
                 if (r == 0 && list_is_empty(&s->store.pools)) {
-                        log_error("'devices' in [daemon] names no device: use auto, host or UUIDs "
-                                  "of GPUs");
+                        log_error(
+                                "'devices' in [daemon] names no device: use auto, host or UUIDs of GPUs");
                         r = -ENODEV;
                 }
         }

@@ -76,8 +76,8 @@ static struct disk_file *open_disk(const struct pool *above, const struct device
                         want.device, c->disk, format_bytes(c->disk_bytes, size));
         r = disk_open(c->disk, c->disk_bytes, &want, &disk, why);
         if (r < 0) {
-                log_error("disk of device %s can't be used: %s; kvleased goes on without it, and "
-                          "what lies there isn't found",
+                log_error(
+                        "disk of device %s can't be used: %s; kvleased goes on without it, and what lies there isn't found",
                         want.device, why[0] ? why : strerror(-r));
                 return NULL;
         }
@@ -183,8 +183,8 @@ static void say_state(struct disk_tier *t, const struct disk_stats *stats)
                         "%s is failing: %s; nothing is written to it meanwhile", name, stats->why);
                 break;
         case DISK_OFF:
-                log_error("%s is given up: %s; what lay there is gone, kvleased goes on without "
-                          "it until it is restarted",
+                log_error(
+                        "%s is given up: %s; what lay there is gone, kvleased goes on without it until it is restarted",
                         name, stats->why);
         }
 }

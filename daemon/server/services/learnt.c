@@ -166,8 +166,8 @@ static void end_save(struct disk_job *base)
         struct job *job = container_of(base, struct job, base);
 
         if (job->result < 0) {
-                log_warning("cannot write %s: %s: what was learnt since the last time is lost with "
-                            "kvleased",
+                log_warning(
+                        "cannot write %s: %s: what was learnt since the last time is lost with kvleased",
                         job->path, strerror(-job->result));
                 try_later(job);
         }

@@ -79,8 +79,7 @@ static void remotes_pending(const struct config *now, const struct config *next,
                 if (config_find_remote(now, next->remotes[i].name))
                         continue;
                 snprintf(sentence, sizeof(sentence),
-                        "[remote %s] is new: it needs a restart of "
-                        "kvleased",
+                        "[remote %s] is new: it needs a restart of kvleased",
                         next->remotes[i].name);
                 a->say(a->data, sentence);
         }
@@ -145,8 +144,7 @@ static void lose_tiers(struct sentences *losses, const struct pool *pool,
                                 name, next->disk);
                 else if (tier->account.charged_bytes > (is_disk ? config_disk_budget(size) : size))
                         sentences_add(losses,
-                                "of %s of pages what doesn't fit: [device %s] would have "
-                                "%s = %s",
+                                "of %s of pages what doesn't fit: [device %s] would have %s = %s",
                                 held, name, is_disk ? "disk_size" : "host_memory",
                                 format_bytes(size, bytes));
         }
@@ -206,8 +204,7 @@ static void lose_device(struct server *s, struct sentences *losses, const struct
         }
         if (pool->account.charged_bytes > budget) {
                 snprintf(why, sizeof(why),
-                        "[device %s] would have memory = %s, and the namespaces that don't fit "
-                        "are lost",
+                        "[device %s] would have memory = %s, and the namespaces that don't fit are lost",
                         name, format_bytes(budget, bytes));
                 holding_lose(losses, &held, why);
         }

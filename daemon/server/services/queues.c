@@ -46,12 +46,11 @@ static void log_state(struct queue_watch *w)
 
         if (is_broken && !w->was_broken)
                 log_error(
-                        "device %s is broken: %s; nothing can be leased from it until it has been "
-                        "reset and kvleased is started again",
+                        "device %s is broken: %s; nothing can be leased from it until it has been reset and kvleased is started again",
                         name, w->pool->why);
         if (is_stuck && !w->was_stuck)
-                log_error("device %s hangs: %s; leases that need memory of it are refused until it "
-                          "answers",
+                log_error(
+                        "device %s hangs: %s; leases that need memory of it are refused until it answers",
                         name, w->pool->why);
         if (!is_stuck && w->was_stuck)
                 log_notice("device %s answers again", name);
@@ -66,8 +65,8 @@ static void log_registration(struct queue_watch *w)
         bool is_refused = below && below->n_unregistered > 0;
 
         if (is_refused && !w->was_refused)
-                log_warning("%s: %s; the kernel log may say more; lower host_memory where memory "
-                            "is short",
+                log_warning(
+                        "%s: %s; the kernel log may say more; lower host_memory where memory is short",
                         below->props->name, below->why);
         w->was_refused = is_refused;
 }

@@ -418,8 +418,7 @@ int recorder_start(struct server *s, uint64_t max_bytes, uint32_t max_files, str
 
         if (r->on)
                 return detail_set(d, -EBUSY,
-                        "the traffic is recorded already: end that first with kvleasectl trace "
-                        "record off");
+                        "the traffic is recorded already: end that first with kvleasectl trace record off");
         if (!s->life.keeps_state)
                 return detail_set(d, -EROFS, "there is no state directory to record in");
         max_bytes = max_bytes > 0 ? max_bytes : RECORDER_FILE_BYTES;

@@ -139,8 +139,8 @@ static int add_service(struct server *s, const struct remote_config *c)
                         remote_close(r->store);
         }
         if (e < 0) {
-                log_error("[remote %s] can't be used: %s; kvleased goes on without it, and "
-                          "exchanges no pages there",
+                log_error(
+                        "[remote %s] can't be used: %s; kvleased goes on without it, and exchanges no pages there",
                         c->name, d.text[0] ? d.text : strerror(-e));
                 free(r);
                 return e;

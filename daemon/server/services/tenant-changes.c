@@ -81,8 +81,7 @@ static int check_name(const struct tenant_change *c, const struct tenancy *t, st
 {
         if (!name_is_valid(c->name, TENANT_NAME_MAX))
                 return detail_set(d, -EINVAL,
-                        "a tenant's name is 1 to %d of A-Z a-z 0-9 . _ - and starts with none of . "
-                        "-",
+                        "a tenant's name is 1 to %d of A-Z a-z 0-9 . _ - and starts with none of . -",
                         TENANT_NAME_MAX);
         if (c->kind == CHANGE_MAKE && t)
                 return detail_set(d, -EEXIST,
@@ -116,9 +115,7 @@ static int check_removable(const struct tenancy *t, bool force, struct detail *d
 
         if (t->from_config)
                 return detail_set(d, -EBUSY,
-                        "tenant %s comes from the configuration file: remove its section there, "
-                        "then "
-                        "reload kvleased (SIGHUP)",
+                        "tenant %s comes from the configuration file: remove its section there, then reload kvleased (SIGHUP)",
                         t->config.name);
         if (core->n_members > 0)
                 return detail_set(d, -EBUSY, "tenant %s has %u clients: stop them first",
@@ -358,8 +355,7 @@ static int check_group(const char *name, struct detail *d)
         if (!name[0] || group_number(name, &gid) == 0)
                 return 0;
         return detail_set(d, -EINVAL,
-                "there is no group %s, to which the tenant's socket could be given: make it with "
-                "groupadd --system %s",
+                "there is no group %s, to which the tenant's socket could be given: make it with groupadd --system %s",
                 name, name);
 }
 
@@ -455,8 +451,7 @@ int tenant_changes_ask(struct request *rq)
 
         if (s->tenancies.n_changes == TENANT_CHANGES_MAX)
                 return detail_set(&rq->detail, -EAGAIN,
-                        "%d changes of tenants wait for the disk, the most there may be: ask again "
-                        "when some are answered",
+                        "%d changes of tenants wait for the disk, the most there may be: ask again when some are answered",
                         TENANT_CHANGES_MAX);
         c = new_change_of(rq);
         if (!c)

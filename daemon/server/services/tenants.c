@@ -62,9 +62,7 @@ static int check_extent(const struct store *s, const struct tenant_config *c, st
                 c->reservation.max_bytes >= least)
                 return 0;
         return detail_set(d, -EINVAL,
-                "reserve_max (%s) is less than an extent set (%s), of which a reservation has "
-                "whole "
-                "ones: raise it, or set it to 0",
+                "reserve_max (%s) is less than an extent set (%s), of which a reservation has whole ones: raise it, or set it to 0",
                 format_bytes(c->reservation.max_bytes, a), format_bytes(least, b));
 }
 
@@ -117,8 +115,7 @@ static int tenant_attrs_of(struct store *s, uint64_t budget_bytes, const struct 
         strcpy(ret_attrs->disk_codec, c->disk_codec);
         if (*device && !store_find_pool(s, device))
                 return detail_set(d, -ENODEV,
-                        "placement names device %s, which kvleased doesn't own: kvleasectl devices "
-                        "lists those it does",
+                        "placement names device %s, which kvleased doesn't own: kvleasectl devices lists those it does",
                         device);
         return check_extent(s, c, d);
 }
@@ -135,8 +132,7 @@ static int check_exclusive(
                                 return detail_set(d, -EBUSY,
                                         "tenant %s can't have device %s for itself: others have "
                                         "namespaces or reservations there; purge its namespaces "
-                                        "there with kvleasectl purge %s --remove, or move the "
-                                        "others",
+                                        "there with kvleasectl purge %s --remove, or move the others",
                                         t->name, ns->device.pool->props->name, t->name);
         return 0;
 }
@@ -207,8 +203,7 @@ static int check_exchange(struct server *s, const struct tenant_config *config, 
                 return 0;
         if (config->remote.name[0] && !config_find_remote(&s->config, config->remote.name))
                 return detail_set(d, -EINVAL,
-                        "remote = %s: kvleased was started without a section [remote %s]: name "
-                        "another, or add it and restart",
+                        "remote = %s: kvleased was started without a section [remote %s]: name another, or add it and restart",
                         config->remote.name, config->remote.name);
         r = tenant_secret_read(config, &secret, d);
         tenant_secret_wipe(&secret);
@@ -290,8 +285,8 @@ static int add_without_reserve(
         if (r < 0)
                 return r;
         t->config = *config;
-        log_error("tenant %s: %s; until that is corrected, in the configuration or with kvleasectl "
-                  "tenants set %s, it has no reservation",
+        log_error(
+                "tenant %s: %s; until that is corrected, in the configuration or with kvleasectl tenants set %s, it has no reservation",
                 config->name, refusal.text, config->name);
         return 0;
 }
@@ -314,8 +309,8 @@ static int add_at_start(
         if (refusal != -ENODEV && refusal != -ENOSPC)
                 return refusal;
         if (refusal == -ENODEV)
-                log_error("tenant %s: %s: until then it has no reservation, and its clients must "
-                          "name a device",
+                log_error(
+                        "tenant %s: %s: until then it has no reservation, and its clients must name a device",
                         config->name, d->text);
         attrs.reserve_bytes = 0;
         r = make_tenancy(s, config, from_config, &attrs, &sizing, &t, d);
@@ -554,8 +549,7 @@ static void drop_removed(const struct reloading *r, struct tenancy *t)
         strcpy(name, t->config.name);
         if (tenancy_remove(t, false, &d) < 0) {
                 say_reloaded(r, true,
-                        "tenant %s is gone from the configuration but stays until a later "
-                        "reload: %s",
+                        "tenant %s is gone from the configuration but stays until a later reload: %s",
                         name, d.text);
                 return;
         }
@@ -606,8 +600,8 @@ static void take_back_way(struct tenancy *t)
         if (reserved(t->tenant) < t->reserved_before)
                 reserve_what_fits(t, t->reserved_before);
         if (reserved(t->tenant) < t->reserved_before)
-                log_error("tenant %s: of its reservation of %s only %s are left: the rest went to "
-                          "others in this reload",
+                log_error(
+                        "tenant %s: of its reservation of %s only %s are left: the rest went to others in this reload",
                         t->config.name, format_bytes(t->reserved_before, before),
                         format_bytes(reserved(t->tenant), now));
 }

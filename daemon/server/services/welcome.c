@@ -40,20 +40,17 @@ static int find_tenancy_of_uid(
                 }
                 if (found)
                         return detail_set(d, -EACCES,
-                                "uid %u is listed by tenants %s and %s: use the socket of one of "
-                                "them",
+                                "uid %u is listed by tenants %s and %s: use the socket of one of them",
                                 (unsigned)c->uid, found->config.name, t->config.name);
                 found = t;
         }
         if (!found && group)
                 return detail_set(d, -EACCES,
-                        "uid %u is listed by share group %s alone, which is never found here: use "
-                        "its own socket",
+                        "uid %u is listed by share group %s alone, which is never found here: use its own socket",
                         (unsigned)c->uid, group->config.name);
         if (!found)
                 return detail_set(d, -EACCES,
-                        "no tenant lists uid %u: use the socket of a tenant, or add it to one with "
-                        "kvleasectl tenants set NAME uids+=%u",
+                        "no tenant lists uid %u: use the socket of a tenant, or add it to one with kvleasectl tenants set NAME uids+=%u",
                         (unsigned)c->uid, (unsigned)c->uid);
         *ret_tenancy = found;
         return 0;
@@ -87,14 +84,11 @@ static int admit_connection(
         /* A resuming client comes on another connection; HELLO counts it. */
         if (s->peers.n_peers - s->peers.n_refused - s->peers.n_adopted >= max_connections(l))
                 return detail_set(d, -EMFILE,
-                        "kvleased has %u connections, the most it may have: raise max_clients in "
-                        "[daemon]",
+                        "kvleased has %u connections, the most it may have: raise max_clients in [daemon]",
                         s->peers.n_peers - s->peers.n_refused);
         if (t && t->n_peers - t->n_adopted >= t->config.max_clients)
                 return detail_set(d, -EMFILE,
-                        "tenant %s has %u connections, the most it may have: raise it with "
-                        "kvleasectl "
-                        "tenants set %s max_clients=...",
+                        "tenant %s has %u connections, the most it may have: raise it with kvleasectl tenants set %s max_clients=...",
                         t->config.name, t->n_peers, t->config.name);
         if (l->kind == LISTEN_MONITOR && s->peers.n_monitors >= MONITORS_MAX)
                 return detail_set(d, -EMFILE,
