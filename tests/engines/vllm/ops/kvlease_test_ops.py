@@ -43,6 +43,26 @@ def _gather(cache: torch.Tensor, blocks: torch.Tensor, n: int, repeats: int) -> 
     return tokens.transpose(0, 1).repeat_interleave(repeats, 0)
 
 
+def _attend_text(
+    query: torch.Tensor, keys: torch.Tensor, values: torch.Tensor, scale: float
+) -> torch.Tensor:
+    """One text's attention, (heads, n, head size): the last n tokens ask, each all up to itself.
+    Attends to the tokens before them and to themselves alone, and joins both: no mask is made."""
+    n = query.shape[1]
+    before = keys.shape[1] - n
+    attend = torch.ops.aten._scaled_dot_product_flash_attention_for_cpu
+    own, own_sum = attend(
+        query[None], keys[None, :, before:], values[None, :, before:], is_causal=True, scale=scale
+    )
+    if before == 0:
+        return own[0]
+    past, past_sum = attend(
+        query[None], keys[None, :, :before], values[None, :, :before], scale=scale
+    )
+    share = (own_sum - past_sum).sigmoid()[..., None].to(own.dtype)
+    return torch.lerp(past, own, share)[0]
+
+
 def _attend(
     query: torch.Tensor,
     key_cache: torch.Tensor,
@@ -66,16 +86,17 @@ def _attend(
         blocks = table[i, : -(-length // n_tokens)].long()
         keys = _gather(key_cache, blocks, length, repeats)
         values = _gather(value_cache, blocks, length, repeats)
-        scores = query[first:end].transpose(0, 1) @ keys.transpose(1, 2) * scale
-        if causal:
-            at = torch.arange(length - (end - first), length)[:, None]
-            scores = scores.masked_fill(torch.arange(length)[None] > at, float("-inf"))
-            if window > 0:
-                scores = scores.masked_fill(
-                    torch.arange(length)[None] <= at - window, float("-inf")
-                )
-        weights = scores.float().softmax(-1).to(values.dtype)
-        out[first:end] = (weights @ values).transpose(0, 1).reshape(out[first:end].shape)
+        asked = query[first:end].transpose(0, 1)
+        if causal and window <= 0:
+            got = _attend_text(asked, keys, values, scale)
+        else:
+            scores = asked @ keys.transpose(1, 2) * scale
+            if causal:
+                at = torch.arange(length - (end - first), length)[:, None]
+                places = torch.arange(length)[None]
+                scores = scores.masked_fill((places > at) | (places <= at - window), float("-inf"))
+            got = scores.float().softmax(-1).to(values.dtype) @ values
+        out[first:end] = got.transpose(0, 1).reshape(out[first:end].shape)
 
 
 def _attend_latents(
