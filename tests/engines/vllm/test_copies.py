@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import logging
+import random
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -52,6 +53,7 @@ from vllm.v1.kv_offload.base import (
     get_offload_block_hash,
     make_offload_key,
 )
+from vllm.v1.kv_offload.cpu.common import CPULoadStoreSpec
 
 import kvlease
 from kvlease import _engine
@@ -447,6 +449,35 @@ def test_copies(daemon: package.Daemon, engines: Engines) -> None:
     for tensor, wanted in zip(tensors, expected, strict=True):
         assert torch.equal(tensor, wanted)
     worker.shutdown()
+
+
+def test_copies_each_block_once() -> None:
+    """Random blocks and pages, of which many lie one behind the other: the same as block by
+    block."""
+    numbers = random.Random(1)
+
+    def draw(n: int) -> list[int]:
+        drawn = numbers.sample(range(60), n)
+        for i in range(1, n):
+            if numbers.random() < 0.8 and (after := (drawn[i - 1] + 1) % 60) not in drawn:
+                drawn[i] = after
+        return drawn
+
+    for _ in range(200):
+        n_blocks, per_page = numbers.randrange(1, 30), numbers.randrange(1, 5)
+        first = numbers.randrange(per_page)
+        blocks, pages = draw(n_blocks), draw(-(-(first + n_blocks) // per_page))
+        copied = torch.zeros(64, 4, dtype=torch.int8)
+        held = torch.randint(1, 127, (64, per_page, 4), dtype=torch.int8)
+        copies = transfers.HostCopies(
+            [copied], [held.flatten(1)], [[CanonicalKVCacheRef(0, 4)]], per_page, to_pages=False
+        )
+        load = GPULoadStoreSpec(blocks, [n_blocks], [first])
+        copies.transfer_async(1, CPULoadStoreSpec(pages), load)
+        wanted = torch.zeros_like(copied)
+        for i, block in enumerate(blocks, first):
+            wanted[block] = held[pages[i // per_page], i % per_page]
+        assert torch.equal(copied, wanted)
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -67,17 +67,18 @@ class HostCopies:
             n_pages = -(-(first + n) // self._blocks_per_chunk) if n else 0
             own = blocks.block_ids[first_block : first_block + n].tolist()
             of_group = pages.block_ids[first_page : first_page + n_pages].tolist()
+            runs = list(_runs(own, of_group, first, self._blocks_per_chunk))
             for each in layers:
                 engines = self._blocks[each.tensor_idx]
                 parts = self._pages[each.tensor_idx].unflatten(1, (self._blocks_per_chunk, -1))
-                # Block by block: torch copies a selection of rows byte by byte.
-                for i, block in enumerate(own, first):
-                    page = of_group[i // self._blocks_per_chunk]
-                    part = parts[page, i % self._blocks_per_chunk]
+                for block, page, slot, n_rows, n_slots in runs:
+                    of_blocks = engines[block : block + n_rows * n_slots]
+                    of_blocks = of_blocks.unflatten(0, (n_rows, n_slots))
+                    of_pages = parts[page : page + n_rows, slot : slot + n_slots]
                     if self._to_pages:
-                        part.copy_(engines[block])
+                        of_pages.copy_(of_blocks)
                     else:
-                        engines[block].copy_(part)
+                        of_blocks.copy_(of_pages)
                 n_copied += n * each.page_size_bytes
             first_block, first_page = first_block + n, first_page + n_pages
         self._finished.append(TransferResult(job_id, True, n_copied, time.monotonic() - started))
@@ -300,6 +301,36 @@ class Worker(OffloadingWorker):
             _logger.error("copies nothing of %d pages: %s", sum(map(len, pages.pages)), error)
             return None
         return CPULoadStoreSpec([page for of_group in pages.pages for page in of_group])
+
+
+def _runs(
+    blocks: list[int], pages: list[int], first: int, blocks_per_page: int
+) -> Iterator[tuple[int, int, int, int, int]]:
+    """Rectangles of blocks and pages that lie one behind the other, so that one call copies each:
+    the first block, the first page, its first slot, how many pages, and slots of each. first: the
+    slot of the first block."""
+
+    def follow(n: int, done: int) -> bool:
+        at = done + n
+        return at < len(blocks) and blocks[at] == blocks[done] + n
+
+    done = 0
+    while done < len(blocks):
+        i, slot = divmod(first + done, blocks_per_page)
+        n = 1
+        while slot + n < blocks_per_page and follow(n, done):
+            n += 1
+        n_slots, n_rows = n, 1
+        while (
+            n_slots == blocks_per_page
+            and i + n_rows < len(pages)
+            and pages[i + n_rows] == pages[i] + n_rows
+            and all(follow(n + k, done) for k in range(n_slots))
+        ):
+            n += n_slots
+            n_rows += 1
+        yield blocks[done], pages[i], slot, n_rows, n_slots
+        done += n
 
 
 def _only(
