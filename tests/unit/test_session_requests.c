@@ -1,8 +1,10 @@
 /* The requests of sessions and tags, through the server. */
 #include "base/parse.h"
 #include "daemon/core/clients/member.h"
+#include "daemon/core/reclaim/warm.h"
 #include "daemon/core/state/tenant.h"
 #include "daemon/server/handlers/list-page.h"
+#include "daemon/server/services/timers.h"
 #include "proto/status.h"
 #include "tests/unit/at-once.h"
 #include "tests/unit/server-fixture.h"
@@ -452,6 +454,52 @@ SERVER_SCENE(test_sleeps_until_expiry, "fake")
         assert_true(info.used_nsec >= before);
         AWAIT(w, periodic_due_sec(w) > 900);
         assert_int_equal(sessions_count(ns), 1);
+}
+
+/* Without a namespace no page can be leasable: the daemon doesn't wake to count them. */
+SERVER_SCENE(test_sleeps_without_namespaces, "fake")
+{
+        const uv_handle_t *timer = (const uv_handle_t *)&w->server.services.leasables_timer;
+
+        world_serve(w, TENANT, 4);
+        leasables_expect(&w->server);
+        assert_true(uv_is_active(timer));
+        AWAIT(w, !uv_is_active(timer));
+}
+
+static uint32_t warm(
+        struct world *w, struct client *admin, const uint64_t *tags, size_t n_tags, bool all)
+{
+        Kvlease__V1__AdminWarmRequest m = KVLEASE__V1__ADMIN_WARM_REQUEST__INIT;
+
+        m.tenant = "a";
+        m.ns = "n";
+        m.tags = (uint64_t *)tags;
+        m.n_tags = n_tags;
+        m.all = all;
+        return ask(w, admin, MSG_ADMIN_WARM, &m.base);
+}
+
+/* A request to warm pages names one kind of them, and tags that exist. */
+SERVER_SCENE(test_warm_names_pages, "fake")
+{
+        const uint64_t tags[WARM_MAX_TAGS + 1] = {1, 2, 3, 4, 5, 6, 7, 8, 9}, none[] = {1, 0};
+        struct client *c, *admin;
+        uint32_t s;
+
+        world_serve(w, TENANT, 4);
+        c = connect_client(w, getpid(), NULL);
+        admin = connect_admin(w);
+        assert_int_equal(open_session(w, c, "s", false, &s), OK);
+        assert_int_equal(publish(w, c, s, 7, 1, 2), OK);
+        assert_int_equal(warm(w, admin, NULL, 0, false), wire(-EINVAL));
+        assert_int_equal(warm(w, admin, tags, 1, true), wire(-EINVAL));
+        assert_int_equal(warm(w, admin, tags, WARM_MAX_TAGS + 1, false), wire(-EINVAL));
+        assert_int_equal(warm(w, admin, none, 2, false), wire(-EINVAL));
+        assert_non_null(strstr(admin->detail, "tags begin with 1"));
+        assert_int_equal(warm(w, admin, NULL, 0, true), OK);
+        assert_int_equal(warm(w, admin, tags, WARM_MAX_TAGS, false), OK);
+        assert_int_equal(((const Kvlease__V1__AdminWarmReply *)admin->reply)->there, 2);
 }
 
 int main(void)

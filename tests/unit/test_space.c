@@ -218,6 +218,38 @@ DISK_TEST(test_full)
         tiers_end(&w);
 }
 
+/* A namespace without a chunk has one from the namespace that needs least of its own, or that has
+ * most of them. */
+DISK_TEST(test_full_of_another)
+{
+        static const char *const others[] = {"2", "3", "4", "5"};
+        struct tiers_want o = want(2);
+        struct ns_layout l = toy_layout(TIER_PAGE_BYTES);
+        unsigned n;
+        struct tiers w;
+
+        l.n_planes = o.n_planes;
+        o.disk_bytes = 24 * MIB;
+        tiers_open(&w, &o);
+        for (unsigned key = 0; key < 500; key++)
+                cache(&w, key, 1);
+        n = count_in(&w, 500, TIER_DISK);
+        for (unsigned i = 0; i < ARRAY_SIZE(others); i++) {
+                assert_int_equal(attach_open_with(w.m, others[i], &l, &(struct attach_options){0},
+                                         &w.attach, &w.d),
+                        0);
+                w.ns = w.attach->ns;
+                await_space(&w);
+                for (unsigned key = 0; key < 200; key++)
+                        cache(&w, key, 1);
+                assert_true(count_in(&w, 200, TIER_DISK) > 0);
+        }
+        w.attach = list_first(&w.m->attachments, struct attach, member_link);
+        w.ns = w.attach->ns;
+        assert_in_range(count_in(&w, 500, TIER_DISK), 1, n - 1);
+        tiers_end(&w);
+}
+
 /* ---- at random ------------------------------------------------------------------------------- */
 
 #define N_KEYS 400
