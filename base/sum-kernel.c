@@ -36,8 +36,7 @@ static XXH3_state_t *state_of(const struct sum *s)
         return (XXH3_state_t *)(at + (-at & (ALIGN - 1)));
 }
 
-/* ---- a line past the caches ---------------------------------------------------------------------
- */
+/* ---- a line past the caches ------------------------------------------------------------------ */
 
 #if defined(__AVX512F__)
 /* Copies a line to both, reading it once. `to` is aligned. */
@@ -84,8 +83,7 @@ static inline void end_lines(void)
 #endif
 }
 
-/* ---- the functions of sum.h ---------------------------------------------------------------------
- */
+/* ---- the functions of sum.h ------------------------------------------------------------------ */
 
 static uint64_t kernel_of(const void *bytes, size_t n)
 {

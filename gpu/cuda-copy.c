@@ -247,8 +247,7 @@ int cuda_extent_write(struct extent *e, uint64_t offset, const void *src, uint64
         return copy_and_wait(DEVICE_FROM_HOST, &copy);
 }
 
-/* ---- batches ---------------------------------------------------------------------------------
- */
+/* ---- batches --------------------------------------------------------------------------------- */
 
 /* Both ABIs. Sources may have been written by earlier work, so they are read in stream order. */
 static cu_result call_batch(struct cuda_device *d, cu_deviceptr *dsts, cu_deviceptr *srcs,
@@ -380,8 +379,7 @@ int cuda_batch_poll(struct device_batch *batch)
         return r;
 }
 
-/* ---- host memory -----------------------------------------------------------------------------
- */
+/* ---- host memory ----------------------------------------------------------------------------- */
 
 static int register_chunk(struct cuda_device *d, uintptr_t at, uint64_t bytes)
 {

@@ -63,8 +63,7 @@ static struct {
         pid_t pid; /* of the loading process */
 } state = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-/* ---- results ---------------------------------------------------------------------------------
- */
+/* ---- results --------------------------------------------------------------------------------- */
 
 bool cuda_is_fatal(cu_result result)
 {
@@ -131,8 +130,7 @@ char *cuda_describe(const char *call, cu_result result, char *buf, size_t size)
         return buf;
 }
 
-/* ---- loading ---------------------------------------------------------------------------------
- */
+/* ---- loading --------------------------------------------------------------------------------- */
 
 static int __attribute__((format(printf, 2, 3))) fail_because(int result, const char *format, ...)
 {

@@ -79,8 +79,7 @@ void job_free(struct job *job)
         free(task_of(job));
 }
 
-/* ---- between loop and thread; the lock is held ------------------------------------------------
- */
+/* ---- between loop and thread; the lock is held ----------------------------------------------- */
 
 static void ring_owner(struct queue *q)
 {

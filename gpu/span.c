@@ -49,8 +49,7 @@ static struct device *span_member(struct device *d, unsigned index)
         return span_of(d)->members[MIN(index, span_of(d)->n - 1)];
 }
 
-/* ---- extents ----------------------------------------------------------------------------------
- */
+/* ---- extents --------------------------------------------------------------------------------- */
 
 static int span_extent_export(struct extent *e, struct extent_handle *ret_handle)
 {
@@ -95,8 +94,7 @@ static void *span_extent_address(const struct extent *e)
         return e->device->ops->extent_address(e);
 }
 
-/* ---- batches ----------------------------------------------------------------------------------
- */
+/* ---- batches --------------------------------------------------------------------------------- */
 
 /* Puts the copies of the member's extents into ret_copies, which has room for n, in order. Returns
  * their number. */
@@ -185,8 +183,7 @@ static int span_host_unregister(struct device *d, void *at, uint64_t bytes)
         return device_take_failure(first, first->ops->host_unregister(first, at, bytes));
 }
 
-/* ---- arenas: of the first member, for all ------------------------------------------------------
- */
+/* ---- arenas: of the first member, for all ---------------------------------------------------- */
 
 static int span_arena_reserve(
         struct device *d, uint64_t bytes, uint64_t wanted, struct device_arena **ret_arena)
@@ -289,8 +286,7 @@ static struct device_ops ops_of(const struct device_ops *member)
         return ops;
 }
 
-/* ---- opening ----------------------------------------------------------------------------------
- */
+/* ---- opening --------------------------------------------------------------------------------- */
 
 /* The reason why the two can't be members of one device; NULL: they can. */
 static const char *difference(const struct device_props *a, const struct device_props *b)

@@ -67,8 +67,7 @@ size_t codec_encoded_bytes(enum codec codec, const struct codec_shape *shape)
         return shape->n_matrices * matrix_bytes(codec, shape);
 }
 
-/* ---- which kernels ----------------------------------------------------------------------------
- */
+/* ---- which kernels --------------------------------------------------------------------------- */
 
 static bool can_run(const struct codec_kernels *k)
 {
@@ -101,8 +100,7 @@ const struct codec_kernels *codec_kernels_at(unsigned i)
         return NULL;
 }
 
-/* ---- one piece: up to CODEC_TILE channels, or tokens of one channel ---------------------------
- */
+/* ---- one piece: up to CODEC_TILE channels, or tokens of one channel -------------------------- */
 
 static inline uint32_t load_bits(enum codec_number number, const void *p)
 {
@@ -170,8 +168,7 @@ void codec_spread_factors(const float *factors, size_t n, size_t each, float *sp
                                 spread[c * each + i + k] = factors[c];
 }
 
-/* ---- one matrix -------------------------------------------------------------------------------
- */
+/* ---- one matrix ------------------------------------------------------------------------------ */
 
 /* Channels `first` to `first` + n - 1. */
 struct tile {
@@ -350,8 +347,7 @@ int codec_decode(
         return codec_decode_by(best_kernels(), codec, shape, encoded, plain);
 }
 
-/* ---- errors -----------------------------------------------------------------------------------
- */
+/* ---- errors ---------------------------------------------------------------------------------- */
 
 static double number_of(enum codec_number number, uint32_t bits)
 {

@@ -308,8 +308,7 @@ uint64_t disk_sum(const struct iovec *iov, unsigned n_iov, uint64_t length);
 /* Memory for pages: aligned, zeroed. NULL: none. free() it. */
 void *disk_buffer_new(uint64_t bytes);
 
-/* ---- figures
- * ---------------------------------------------------------------------------------- */
+/* ---- figures --------------------------------------------------------------------------------- */
 
 enum disk_state { DISK_OK, DISK_FAILING, DISK_OFF };
 

@@ -62,8 +62,7 @@ static struct task *task_of(struct move *move)
         return container_of(move, struct task, move);
 }
 
-/* ---- moves --------------------------------------------------------------------------------------
- */
+/* ---- moves ----------------------------------------------------------------------------------- */
 
 struct move *move_new(enum move_direction direction, size_t n_pages, size_t n_planes)
 {
@@ -95,8 +94,7 @@ void move_free(struct move *move)
                 free(task_of(move));
 }
 
-/* ---- bytes --------------------------------------------------------------------------------------
- */
+/* ---- bytes ----------------------------------------------------------------------------------- */
 
 /* A unit that is moved without a check: MOVER_PIECE_BYTES of a plane without a codec, else a
  * matrix, which can be encoded by itself. */
@@ -303,8 +301,7 @@ static void run_move(struct task *t)
         }
 }
 
-/* ---- threads ------------------------------------------------------------------------------------
- */
+/* ---- threads --------------------------------------------------------------------------------- */
 
 /* Locked. NULL: none. */
 static struct task *next_task(struct mover *m)
@@ -399,8 +396,7 @@ static void join_threads(struct mover *m)
                 pthread_join(m->threads[--m->n_threads], NULL);
 }
 
-/* ---- the loop -----------------------------------------------------------------------------------
- */
+/* ---- the loop -------------------------------------------------------------------------------- */
 
 static void mover_free(struct mover *m)
 {

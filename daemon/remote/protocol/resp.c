@@ -13,8 +13,7 @@ void resp_init(struct resp_parser *p, uint64_t bulk_max)
         *p = (struct resp_parser){.bulk_max = bulk_max};
 }
 
-/* ---- replies ----------------------------------------------------------------------------------
- */
+/* ---- replies --------------------------------------------------------------------------------- */
 
 /*
  * Finds the end of the first line. Returns 0: *ret_len is its length, without CR LF; 1: it is
@@ -182,8 +181,7 @@ void resp_took(struct resp_parser *p, uint64_t n)
         p->payload_left -= n;
 }
 
-/* ---- requests ---------------------------------------------------------------------------------
- */
+/* ---- requests -------------------------------------------------------------------------------- */
 
 static void put_bytes(struct resp_writer *w, const void *data, size_t len)
 {

@@ -8,8 +8,7 @@
 #include "base/macros.h"
 #include "base/parse.h"
 
-/* ---- keys -------------------------------------------------------------------------------------
- */
+/* ---- keys ------------------------------------------------------------------------------------ */
 
 /* CRC-16/XMODEM (polynomial 0x1021) of each byte: a probe has thousands of keys. */
 static const uint16_t crc16_of[256] = {0x0000, 0x1021, 0x2042, 0x3063, 0x4084, 0x50a5, 0x60c6,
@@ -58,8 +57,7 @@ unsigned slot_of_key(const void *key, size_t len)
         return crc % N_SLOTS;
 }
 
-/* ---- CLUSTER SLOTS ----------------------------------------------------------------------------
- */
+/* ---- CLUSTER SLOTS --------------------------------------------------------------------------- */
 
 void slot_reader_init(struct slot_reader *r, struct slot_table *table)
 {
@@ -250,8 +248,7 @@ int slot_reader_text(struct slot_reader *r, const char *text, size_t n)
         return 0;
 }
 
-/* ---- redirections -----------------------------------------------------------------------------
- */
+/* ---- redirections ---------------------------------------------------------------------------- */
 
 /* "3999 127.0.0.1:6381", "3999 ::1:6381", "3999 :6381" (the host that was asked). */
 bool slot_redirect_parse(const char *text, size_t len, struct slot_redirect *ret)

@@ -38,8 +38,7 @@ static struct remote_flight *flight_at(struct remote_conn *c, unsigned i)
         return &c->flight[(c->first + i) % REMOTE_WINDOW_OPS];
 }
 
-/* ---- objects ----------------------------------------------------------------------------------
- */
+/* ---- objects --------------------------------------------------------------------------------- */
 
 int remote_conn_get(struct remote_worker *w, unsigned node, struct remote_conn **ret_conn)
 {
@@ -108,8 +107,7 @@ void remote_conn_free(struct remote_conn *c)
         free(c);
 }
 
-/* ---- the end ----------------------------------------------------------------------------------
- */
+/* ---- the end --------------------------------------------------------------------------------- */
 
 static void waiting_end(struct remote_conn *c, int result)
 {
@@ -202,8 +200,7 @@ void remote_conn_drop(struct remote_conn *c, struct remote_request *q, bool is_l
         remote_request_end(q, result);
 }
 
-/* ---- patience ---------------------------------------------------------------------------------
- */
+/* ---- patience -------------------------------------------------------------------------------- */
 
 static uint64_t silence_nsec(const struct remote_conn *c)
 {
@@ -251,8 +248,7 @@ void remote_conn_expire(struct remote_conn *c, uint64_t now_nsec)
                 remote_conn_lose(c, -ETIMEDOUT, LOSS_SILENT);
 }
 
-/* ---- the beginning ----------------------------------------------------------------------------
- */
+/* ---- the beginning --------------------------------------------------------------------------- */
 
 static void socket_adjust(const struct remote_client *s, int fd)
 {
@@ -379,8 +375,7 @@ static void conn_connect(struct remote_conn *c, uint64_t now_nsec)
                 remote_conn_lose(c, -errno, LOSS_PEER);
 }
 
-/* ---- sending ----------------------------------------------------------------------------------
- */
+/* ---- sending --------------------------------------------------------------------------------- */
 
 /* Puts waiting requests under way, as many as fit the window. */
 static void conn_fill(struct remote_conn *c)

@@ -10,8 +10,7 @@
 /* A round trip is an RTT_OFth of the average. Not tuned. */
 #define RTT_OF 8
 
-/* ---- nodes ------------------------------------------------------------------------------------
- */
+/* ---- nodes ----------------------------------------------------------------------------------- */
 
 /* May another node have this one's place? Names resolve to more and more addresses as hosts change.
  * If places run out (`takes_seeds`), seeds without slots are replaced, too. */
@@ -98,8 +97,7 @@ void remote_node_add_seed(struct remote_client *s, const struct sockaddr *addres
         pthread_mutex_unlock(&s->of.lock);
 }
 
-/* ---- slots ------------------------------------------------------------------------------------
- */
+/* ---- slots ----------------------------------------------------------------------------------- */
 
 /* Forgets the map of slots. */
 static void slots_forget(struct remote_client *s)

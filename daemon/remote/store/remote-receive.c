@@ -37,8 +37,7 @@ void remote_answer_reset(struct remote_answer *a)
         a->text[0] = '\0';
 }
 
-/* ---- errors of the server's -------------------------------------------------------------------
- */
+/* ---- errors of the server's ------------------------------------------------------------------ */
 
 enum error_effect {
         EFFECT_NONE,
@@ -141,8 +140,7 @@ static void error_answer(
         remote_request_end(q, result);
 }
 
-/* ---- good answers -----------------------------------------------------------------------------
- */
+/* ---- good answers ---------------------------------------------------------------------------- */
 
 /* The result, or -EPROTO: no server answers so. */
 static int count_result(struct remote_op *op, const struct remote_answer *a)
@@ -218,8 +216,7 @@ static int good_answer(struct remote_conn *c, struct remote_request *q,
         return result == -EPROTO ? -EPROTO : 0;
 }
 
-/* ---- answers, as a whole ----------------------------------------------------------------------
- */
+/* ---- answers, as a whole --------------------------------------------------------------------- */
 
 static struct remote_note answer_note(
         const struct remote_flight *f, const struct remote_answer *a, uint64_t now_nsec)
@@ -335,8 +332,7 @@ static int answer_token(struct remote_conn *c, struct remote_flight *f, const st
         return 0;
 }
 
-/* ---- bytes ------------------------------------------------------------------------------------
- */
+/* ---- bytes ----------------------------------------------------------------------------------- */
 
 /* The operation whose buffers take the rest of a value; NULL: none. */
 static const struct remote_op *value_target(struct remote_conn *c)

@@ -9,8 +9,7 @@
 /* Cost of a small message, or of the answer to it, in a window. Not tuned. */
 #define SMALL_COST 256
 
-/* ---- how they are written down ----------------------------------------------------------------
- */
+/* ---- how they are written down --------------------------------------------------------------- */
 
 static void put_key(struct resp_writer *w, const struct iovec *key)
 {
@@ -115,8 +114,7 @@ int remote_request_prepare(struct remote_request *q)
         return q->op->on_value(q->op, q->op->value_data);
 }
 
-/* ---- pieces -----------------------------------------------------------------------------------
- */
+/* ---- pieces ---------------------------------------------------------------------------------- */
 
 unsigned remote_iov_gather(const struct iovec *from, unsigned n_from, uint64_t at, uint64_t bytes,
         struct iovec *iov, unsigned max)
@@ -158,8 +156,7 @@ unsigned remote_request_gather(
         return n;
 }
 
-/* ---- the end ----------------------------------------------------------------------------------
- */
+/* ---- the end --------------------------------------------------------------------------------- */
 
 void remote_request_end(struct remote_request *q, int result)
 {

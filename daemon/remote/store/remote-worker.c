@@ -27,8 +27,7 @@ struct remote_refresh {
         struct slot_table table;
 };
 
-/* ---- asking for slots -------------------------------------------------------------------------
- */
+/* ---- asking for slots ------------------------------------------------------------------------ */
 
 void remote_refresh_begin(struct remote_client *s)
 {
@@ -116,8 +115,7 @@ static void refresh_go(struct remote_worker *w, uint64_t now_nsec)
         remote_worker_mark(c);
 }
 
-/* ---- where requests go ------------------------------------------------------------------------
- */
+/* ---- where requests go ----------------------------------------------------------------------- */
 
 void remote_worker_mark(struct remote_conn *c)
 {
@@ -252,8 +250,7 @@ static void worker_sweep(struct remote_worker *w)
                 w->map_version = version;
 }
 
-/* ---- the thread -------------------------------------------------------------------------------
- */
+/* ---- the thread ------------------------------------------------------------------------------ */
 
 /* True: the worker stops. */
 static bool worker_take(struct remote_worker *w)
@@ -375,8 +372,7 @@ void remote_worker_wake(struct remote_worker *w)
         (void)!write(w->event_fd, &once, sizeof(once));
 }
 
-/* ---- made and ended ---------------------------------------------------------------------------
- */
+/* ---- made and ended -------------------------------------------------------------------------- */
 
 static void worker_free(struct remote_worker *w)
 {

@@ -13,8 +13,7 @@
 #define DEFAULT_MAX_OPS       8192
 #define DEFAULT_SILENCE_MSEC  500
 
-/* ---- batches ----------------------------------------------------------------------------------
- */
+/* ---- batches --------------------------------------------------------------------------------- */
 
 static struct remote_client *client_of(struct remote_store *of)
 {
@@ -109,8 +108,7 @@ static void cancel_task(struct remote_store *of, struct remote_task *t)
                 remote_worker_wake(s->workers[i]);
 }
 
-/* ---- the store --------------------------------------------------------------------------------
- */
+/* ---- the store ------------------------------------------------------------------------------- */
 
 static int commands_init(struct remote_client *s, const struct remote_options *o)
 {
@@ -209,8 +207,7 @@ static void free_client(struct remote_store *of)
         free(s);
 }
 
-/* ---- figures ----------------------------------------------------------------------------------
- */
+/* ---- figures --------------------------------------------------------------------------------- */
 
 static void copy_stats(struct remote_store *of, struct remote_stats *ret_stats)
 {
