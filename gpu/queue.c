@@ -8,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/eventfd.h>
-#include <time.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -271,20 +270,6 @@ static struct work *next_work(struct queue *q)
         return best;
 }
 
-/* UINT64_MAX: without end. */
-static void wait_until(struct queue *q, pthread_cond_t *cond, uint64_t nsec)
-{
-        const struct timespec until = {
-                .tv_sec = (time_t)(nsec / NSEC_PER_SEC),
-                .tv_nsec = (long)(nsec % NSEC_PER_SEC),
-        };
-
-        if (nsec == UINT64_MAX)
-                pthread_cond_wait(cond, &q->lock);
-        else
-                pthread_cond_timedwait(cond, &q->lock, &until);
-}
-
 /* Runs until the end is requested and no work is left. */
 static void work_on(struct queue *q)
 {
@@ -299,7 +284,7 @@ static void work_on(struct queue *q)
                 }
                 if (q->stopping && list_is_empty(&q->flights) && !has_waiting(q))
                         return;
-                wait_until(q, &q->wake,
+                (void)thread_cond_wait(&q->wake, &q->lock,
                         list_is_empty(&q->flights) ? UINT64_MAX : clock_now_nsec() + POLL_NSEC);
         }
 }
@@ -377,16 +362,12 @@ static void *thread_main(void *data)
 static struct queue *queue_alloc(unsigned deadline_msec)
 {
         struct queue *q = calloc(1, sizeof(*q));
-        pthread_condattr_t attr;
 
         if (!q)
                 return NULL;
         pthread_mutex_init(&q->lock, NULL);
-        pthread_condattr_init(&attr);
-        pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-        pthread_cond_init(&q->wake, &attr);
-        pthread_cond_init(&q->news, &attr);
-        pthread_condattr_destroy(&attr);
+        thread_cond_init(&q->wake);
+        thread_cond_init(&q->news);
         list_init(&q->others);
         list_init(&q->copies[0]);
         list_init(&q->copies[1]);
@@ -434,7 +415,7 @@ static int wait_for_open(struct queue *q, char why[DEVICE_WHY_BYTES])
 
         pthread_mutex_lock(&q->lock);
         while (!q->opened && clock_now_nsec() < until)
-                wait_until(q, &q->news, until);
+                (void)thread_cond_wait(&q->news, &q->lock, until);
         if (!q->opened) {
                 char after[DURATION_TEXT];
 
@@ -531,7 +512,7 @@ bool queue_close(struct queue *q)
                         leave_behind(q);
                         return false;
                 }
-                wait_until(q, &q->news, MIN(deadline_of(q), until));
+                (void)thread_cond_wait(&q->news, &q->lock, MIN(deadline_of(q), until));
         }
         pthread_mutex_unlock(&q->lock);
         join_thread(q);

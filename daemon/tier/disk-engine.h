@@ -85,6 +85,39 @@ int disk_open_with(const char *path, uint64_t bytes, const struct disk_options *
 
 /* ---- for engines ----------------------------------------------------------------------------- */
 
+/* The threads of an engine, and operations on their way to them and back: embedded first in the
+ * engine's own struct. */
+struct disk_pool {
+        struct disk_engine engine;
+        int fd, event_fd; /* borrowed */
+        int wake_fd;      /* the engine's: written to if there is work, or the end; -1: `wake` */
+        void (*release)(struct disk_pool *p); /* frees the engine's struct; no thread runs */
+        pthread_mutex_t lock;                 /* of what follows */
+        pthread_cond_t wake;                  /* a thread: work, or the end */
+        pthread_cond_t news;                  /* for close(): a thread has ended */
+        struct list_link todo, done;
+        unsigned n_running;
+        bool is_stopping;
+
+        pthread_t threads[DISK_THREADS];
+        unsigned n_threads; /* that were started */
+};
+
+/* Initializes a zeroed pool. `ops` has disk_pool_submit(), disk_pool_reap(), disk_pool_close(). */
+void disk_pool_init(struct disk_pool *p, const struct disk_engine_ops *ops, int fd, int event_fd);
+
+/* Starts n threads. Returns 0; -errno, after which the pool is released. */
+int disk_pool_start(struct disk_pool *p, unsigned n, void *(*run)(void *));
+
+/* In a thread: an operation is done; the thread ends. */
+void disk_pool_finish(struct disk_pool *p, struct disk_op *op);
+void disk_pool_leave(struct disk_pool *p);
+
+/* struct disk_engine_ops. */
+void disk_pool_submit(struct disk_engine *e, struct disk_op *op);
+void disk_pool_reap(struct disk_engine *e, struct list_link *ret_done);
+bool disk_pool_close(struct disk_engine *e, unsigned msec);
+
 /* Runs the operation and its `check`; blocks. */
 void disk_op_run(int fd, struct disk_op *op);
 
@@ -101,9 +134,5 @@ int disk_zero_otherwise(int fd, uint64_t offset, uint64_t bytes);
 int disk_file_is_whole(int fd, uint64_t bytes);
 
 void disk_ring(int event_fd);
-
-/* Initializes an adaptive lock: it is held for less time than a sleep and a wake take, so waiting
- * threads spin first. */
-void disk_lock_init(pthread_mutex_t *lock);
 
 #endif

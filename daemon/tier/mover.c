@@ -406,18 +406,6 @@ static void mover_free(struct mover *m)
         free(m);
 }
 
-/* Adaptive: the lock is held for less time than a sleep and a wake take. Those took most of the
- * time of moves of 64 KiB. */
-static void init_lock(pthread_mutex_t *lock)
-{
-        pthread_mutexattr_t attr;
-
-        pthread_mutexattr_init(&attr);
-        pthread_mutexattr_settype(&attr, PTHREAD_MUTEX_ADAPTIVE_NP);
-        pthread_mutex_init(lock, &attr);
-        pthread_mutexattr_destroy(&attr);
-}
-
 int mover_open(const struct mover_options *options, struct mover **ret_mover)
 {
         unsigned n_threads = options && options->n_threads ? options->n_threads : 1;
@@ -426,7 +414,7 @@ int mover_open(const struct mover_options *options, struct mover **ret_mover)
 
         if (!m)
                 return -ENOMEM;
-        init_lock(&m->lock);
+        thread_lock_init(&m->lock); /* sleeps took most of the time of moves of 64 KiB */
         pthread_cond_init(&m->wake, NULL);
         for (unsigned i = 0; i < N_LANES; i++)
                 list_init(&m->waiting[i]);

@@ -54,13 +54,6 @@ static bool name_resolve(struct remote_resolver *r, const struct resolver_name *
         return true;
 }
 
-static struct timespec time_from_now(uint64_t nsec)
-{
-        uint64_t at = clock_now_nsec() + nsec;
-
-        return (struct timespec){(time_t)(at / NSEC_PER_SEC), (long)(at % NSEC_PER_SEC)};
-}
-
 static void *resolver_run(void *data)
 {
         struct remote_resolver *r = data;
@@ -68,14 +61,13 @@ static void *resolver_run(void *data)
 
         for (;;) {
                 bool is_found = false, is_open;
-                struct timespec until;
+                uint64_t until_nsec;
 
                 for (unsigned i = 0; i < r->n; i++)
                         is_found |= name_resolve(r, &r->names[i]);
-                until = time_from_now(is_found ? LATER_NSEC : SOON_NSEC);
+                until_nsec = clock_now_nsec() + (is_found ? LATER_NSEC : SOON_NSEC);
                 pthread_mutex_lock(&r->lock);
-                while (r->found &&
-                        pthread_cond_timedwait(&r->changed, &r->lock, &until) != ETIMEDOUT)
+                while (r->found && thread_cond_wait(&r->changed, &r->lock, until_nsec))
                         ;
                 is_open = r->found;
                 pthread_mutex_unlock(&r->lock);
@@ -95,7 +87,7 @@ static void *resolver_run(void *data)
 
 void remote_resolver_stop(struct remote_resolver *r)
 {
-        struct timespec until = time_from_now(STOP_NSEC);
+        const uint64_t until_nsec = clock_now_nsec() + STOP_NSEC;
         bool is_over;
 
         if (!r)
@@ -103,7 +95,7 @@ void remote_resolver_stop(struct remote_resolver *r)
         pthread_mutex_lock(&r->lock);
         r->found = NULL;
         pthread_cond_broadcast(&r->changed);
-        while (!r->is_over && pthread_cond_timedwait(&r->changed, &r->lock, &until) != ETIMEDOUT)
+        while (!r->is_over && thread_cond_wait(&r->changed, &r->lock, until_nsec))
                 ;
         is_over = r->is_over;
         r->is_over = true;
@@ -128,17 +120,13 @@ static int start_thread(struct remote_resolver *resolver)
 static struct remote_resolver *resolver_new(remote_resolved_fn found, void *data)
 {
         struct remote_resolver *r = calloc(1, sizeof(*r));
-        pthread_condattr_t attr;
 
         if (!r)
                 return NULL;
         r->found = found;
         r->data = data;
         pthread_mutex_init(&r->lock, NULL);
-        pthread_condattr_init(&attr);
-        pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
-        pthread_cond_init(&r->changed, &attr);
-        pthread_condattr_destroy(&attr);
+        thread_cond_init(&r->changed);
         return r;
 }
 
