@@ -383,32 +383,10 @@ static void receive_lane(struct lane *l)
 
 /* ---- figures --------------------------------------------------------------------------------- */
 
-static struct relay_node write_node(const struct remote_node_stats *n, uint64_t now_nsec)
-{
-        struct relay_node row = {.n_slots = n->n_slots,
-                .n_connections = n->n_connections,
-                .breaker = n->breaker,
-                .last_error = n->last_error,
-                .open_nsec = n->open_nsec,
-                .open_left_nsec = MAX(n->open_until_nsec, now_nsec) - now_nsec,
-                .rtt_nsec = n->rtt_nsec,
-                .bytes_in = n->bytes_in,
-                .bytes_out = n->bytes_out,
-                .n_ops = n->n_ops,
-                .n_errors = n->n_errors,
-                .n_timeouts = n->n_timeouts,
-                .n_losses = n->n_losses,
-                .n_trips = n->n_trips};
-
-        memcpy(row.name, n->name, sizeof(row.name));
-        return row;
-}
-
 static int put_status(struct lane *l, uint64_t now_nsec)
 {
-        static struct relay_node nodes[REMOTE_NODES_MAX]; /* large for a stack */
+        static struct remote_node_stats nodes[REMOTE_NODES_MAX]; /* large for a stack */
         struct relay_status status;
-        struct remote_node_stats node;
         struct remote_stats stats;
         unsigned iter = 0;
 
@@ -423,8 +401,12 @@ static int put_status(struct lane *l, uint64_t now_nsec)
                 .n_misses = stats.n_misses,
                 .n_written = stats.n_written,
                 .n_refused = stats.n_refused};
-        while (status.n < REMOTE_NODES_MAX && remote_node_next(l->store->remote, &iter, &node))
-                nodes[status.n++] = write_node(&node, now_nsec);
+        while (status.n < REMOTE_NODES_MAX &&
+                remote_node_next(l->store->remote, &iter, &nodes[status.n])) {
+                struct remote_node_stats *n = &nodes[status.n++];
+
+                n->open_until_nsec = minus_u64(n->open_until_nsec, now_nsec);
+        }
         return relay_channel_put(&l->channel, RELAY_STATUS, 0,
                 (const struct iovec[]){
                         {&status, sizeof(status)}, {nodes, status.n * sizeof(nodes[0])}},

@@ -16,6 +16,7 @@
 #ifndef KVL_RELAY_WIRE_H
 #define KVL_RELAY_WIRE_H
 
+#include <assert.h>
 #include <stdint.h>
 
 #include "daemon/remote/io/remote-io.h"
@@ -95,24 +96,17 @@ struct relay_result {
 };
 
 /* Figures of the client, every RELAY_STATUS_NSEC, on the lane of small operations: as struct
- * remote_stats and struct remote_node_stats, which have types that a stranger's bytes could break.
- */
+ * remote_stats, which has types that a stranger's bytes could break. A struct remote_node_stats
+ * follows for each node; its open_until_nsec is the time left. */
 struct relay_status {
         uint32_t is_known, is_cluster, n_served;
         int32_t refresh_error;
         uint64_t n_refreshes, n_redirects, n_hits, n_misses, n_written, n_refused;
-        uint32_t n; /* nodes, which follow: at most REMOTE_NODES_MAX */
+        uint32_t n; /* nodes: at most REMOTE_NODES_MAX */
         uint32_t reserved;
 };
 
-struct relay_node {
-        char name[REMOTE_NAME_BYTES];
-        uint32_t n_slots, n_connections;
-        uint32_t breaker; /* enum breaker_state */
-        int32_t last_error;
-        uint64_t open_nsec, open_left_nsec; /* left: until the next trial */
-        uint64_t rtt_nsec, bytes_in, bytes_out, n_ops, n_errors, n_timeouts, n_losses, n_trips;
-};
+static_assert(sizeof(struct remote_node_stats) == REMOTE_NAME_BYTES + 4 * 4 + 10 * 8, "the format");
 
 #define RELAY_STATUS_NSEC (100 * NSEC_PER_MSEC)
 

@@ -113,29 +113,15 @@ void relay_note_ready(struct relay *r)
         pthread_mutex_unlock(&r->of.lock);
 }
 
-static void take_node(struct remote_node_stats *n, const uint8_t *bytes, uint64_t now_nsec)
+/* Mends what a stranger may have written. */
+static void take_node(struct remote_node_stats *n, uint64_t now_nsec)
 {
-        struct relay_node from;
-
-        memcpy(&from, bytes, sizeof(from));
-        *n = (struct remote_node_stats){
-                .n_slots = from.n_slots,
-                .n_connections = from.n_connections,
-                .breaker = (enum breaker_state)MIN(from.breaker, (uint32_t)BREAKER_HALF_OPEN),
-                .open_nsec = from.open_nsec,
-                .open_until_nsec = now_nsec + MIN(from.open_left_nsec, 3600 * NSEC_PER_SEC),
-                .rtt_nsec = from.rtt_nsec,
-                .bytes_in = from.bytes_in,
-                .bytes_out = from.bytes_out,
-                .n_ops = from.n_ops,
-                .n_errors = from.n_errors,
-                .n_timeouts = from.n_timeouts,
-                .n_losses = from.n_losses,
-                .n_trips = from.n_trips,
-                .last_error = from.last_error < 0 && from.last_error > -4096 ? from.last_error : 0,
-        };
-        for (unsigned i = 0; i + 1 < sizeof(n->name) && from.name[i]; i++)
-                n->name[i] = from.name[i] > ' ' && from.name[i] < 0x7f ? from.name[i] : '?';
+        n->breaker = MIN(n->breaker, (enum breaker_state)BREAKER_HALF_OPEN);
+        n->open_until_nsec = now_nsec + MIN(n->open_until_nsec, 3600 * NSEC_PER_SEC);
+        n->last_error = n->last_error < 0 && n->last_error > -4096 ? n->last_error : 0;
+        n->name[sizeof(n->name) - 1] = '\0';
+        for (char *c = n->name; *c; c++)
+                *c = *c > ' ' && *c < 0x7f ? *c : '?';
 }
 
 int relay_take_status(struct relay *r, const uint8_t *bytes, size_t n)
@@ -146,7 +132,7 @@ int relay_take_status(struct relay *r, const uint8_t *bytes, size_t n)
         if (n < sizeof(from))
                 return -EPROTO;
         memcpy(&from, bytes, sizeof(from));
-        if (from.n > REMOTE_NODES_MAX || n != sizeof(from) + from.n * sizeof(struct relay_node))
+        if (from.n > REMOTE_NODES_MAX || n != sizeof(from) + from.n * sizeof(r->nodes[0]))
                 return -EPROTO;
         if (now_nsec < r->status_nsec + RELAY_STATUS_NSEC / 2)
                 return 0;
@@ -166,9 +152,9 @@ int relay_take_status(struct relay *r, const uint8_t *bytes, size_t n)
                 .n_written = from.n_written,
                 .n_refused = from.n_refused};
         r->n_nodes = from.n;
+        memcpy(r->nodes, bytes + sizeof(from), n - sizeof(from));
         for (uint32_t i = 0; i < from.n; i++)
-                take_node(&r->nodes[i], bytes + sizeof(from) + i * sizeof(struct relay_node),
-                        now_nsec);
+                take_node(&r->nodes[i], now_nsec);
         pthread_mutex_unlock(&r->of.lock);
         return 0;
 }

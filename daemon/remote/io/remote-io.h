@@ -172,11 +172,13 @@ void remote_take_back(struct remote_store *s, struct remote_io *io);
 
 /* ---- figures --------------------------------------------------------------------------------- */
 
+/* Without gaps: kvlease-exchange sends it (daemon/relay/relay-wire.h). */
 struct remote_node_stats {
         char name[REMOTE_NAME_BYTES];
         uint32_t n_slots;       /* that it serves, as last known */
         uint32_t n_connections; /* established */
         enum breaker_state breaker;
+        int last_error;           /* of the last failed connection: -errno; 0: none failed */
         uint64_t open_nsec;       /* while it isn't closed: duration of the opening */
         uint64_t open_until_nsec; /* open: time of the next trial (CLOCK_MONOTONIC) */
         uint64_t rtt_nsec; /* of small operations, from sending to answer: a moving average over
@@ -187,7 +189,6 @@ struct remote_node_stats {
         uint64_t n_timeouts;          /* ended by their deadline after they were sent */
         uint64_t n_losses;            /* connections that failed, or couldn't be made */
         uint64_t n_trips;             /* times its breaker opened */
-        int last_error;               /* of the last failed connection: -errno; 0: none failed */
 };
 
 struct remote_stats {
