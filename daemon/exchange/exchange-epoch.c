@@ -6,17 +6,21 @@
 #include "base/clock.h"
 #include "base/hash.h"
 #include "base/macros.h"
-#include "daemon/exchange/exchange-epoch.h"
-#include "daemon/exchange/exchange-io.h"
-#include "daemon/exchange/exchange-ns.h"
+#include "daemon/exchange/exchange-impl.h"
 #include "daemon/core/state/ns.h"
 #include "daemon/core/state/nsset-keys.h"
 #include "daemon/core/state/store.h"
 #include "daemon/core/state/tenant.h"
 #include "daemon/core/state/records.h"
+#include "daemon/core/requests/invalidate.h"
 
 /* The value: the number in the machine's byte order, as in envelopes. */
 #define EPOCH_BYTES sizeof(uint64_t)
+
+/* How long the store keeps an epoch, or a change, that isn't read: the longest time possible
+ * (remote.h). A lost epoch costs the pages exported under it. After a lost change, a host that was
+ * away meanwhile keeps invalidated pages. */
+#define EPOCH_EXPIRY_MSEC (UINT64_C(365) * 24 * 3600 * 1000)
 
 /* The most changes applied per second: a peer that may write to the store could write them without
  * end. Not tuned. */
@@ -108,6 +112,100 @@ void epoch_put(struct exchange_ns *e)
         left = find_too_many(e->x);
         if (left)
                 epoch_leave(left);
+}
+
+/* ---- the log of invalidations ---------------------------------------------------------------- */
+
+/* Makes the operation on the change at `at`: named, and with its envelope. NULL: no memory. */
+static struct exchange_io *change_io_new(
+        struct exchange_epoch *p, enum remote_kind kind, uint32_t n_items, uint64_t payload_bytes)
+{
+        const struct exchange_tenant *whose = &p->x->whose;
+        struct envelope v = {.epoch = p->changes.at,
+                .rank = EXCHANGE_RANK_CHANGE,
+                .codec = CODEC_NONE,
+                .payload_bytes = payload_bytes,
+                .tokens = 1};
+        char name[EXCHANGE_NAME_MAX];
+        struct exchange_io *io;
+        struct seal_key seal;
+
+        if (exchange_change_name(whose, p->id, v.epoch, v.key, name) < 0 ||
+                (whose->secret_len > 0 && exchange_seal_key(whose, v.epoch, &seal) < 0))
+                return NULL;
+        memcpy(v.id, p->id, sizeof(v.id));
+        io = exchange_io_new(
+                p->x, kind, REMOTE_SMALL, 1, ENVELOPE_BYTES + change_bytes(n_items), true);
+        if (io) {
+                exchange_io_name(io, 0, name);
+                exchange_io_envelop(io, &v, whose->secret_len > 0 ? &seal : NULL);
+        }
+        explicit_bzero(&seal, sizeof(seal));
+        return io;
+}
+
+/* Makes an operation that writes p->changes.sent, if there is no change at p->changes.at. NULL: no
+ * memory. */
+static struct exchange_io *change_write_new(struct exchange_epoch *p)
+{
+        const struct change *c = &p->changes.sent;
+        struct exchange_io *io =
+                change_io_new(p, REMOTE_WRITE, c->n_items, change_bytes(c->n_items));
+
+        if (!io)
+                return NULL;
+        change_write(c, io->buffer + ENVELOPE_BYTES);
+        io->io->ops[0].expiry_msec = EPOCH_EXPIRY_MSEC;
+        io->io->ops[0].only_new = true;
+        return io;
+}
+
+/* Makes an operation that reads the change at p->changes.at. NULL: no memory. */
+static struct exchange_io *change_read_new(struct exchange_epoch *p)
+{
+        return change_io_new(p, REMOTE_READ, CHANGE_ITEMS_MAX, 0);
+}
+
+/* Takes the result of a read that has ended with 0 as p->changes.coming. Returns false if it isn't
+ * a change: it is removed from the store. */
+static bool change_take(struct exchange_epoch *p, const struct exchange_io *io)
+{
+        struct exchange_changes *c = &p->changes;
+
+        c->n_done = 0;
+        if (io->fault == ENVELOPE_GOOD &&
+                change_read(io->buffer + ENVELOPE_BYTES, io->envelope.payload_bytes, &c->coming))
+                return true;
+        exchange_note_refused(
+                p->x, "no-change", "what lies in the place of an invalidation is none", 0);
+        exchange_remove(p->x, io->names[0]);
+        return false;
+}
+
+/* Applies the coming change here, in all namespaces that have the epoch. Returns false if a part is
+ * left. */
+static bool change_follow(struct exchange_epoch *p)
+{
+        struct exchange_changes *c = &p->changes;
+
+        for (; c->n_done < c->coming.n_items; c->n_done++) {
+                const struct change_item *item = &c->coming.items[c->n_done];
+                const uint8_t *key = item->kind == CHANGE_KEY ? item->key : NULL;
+
+                list_for_each (e, &p->x->namespaces, struct exchange_ns, link)
+                        if (e->epoch == p && ns_follow_change(e->ns, key, item->tag) != 0)
+                                return false;
+        }
+        return true;
+}
+
+/* Were all pages of applied changes dropped? */
+static bool change_is_over(const struct exchange_epoch *p)
+{
+        list_for_each (e, &p->x->namespaces, struct exchange_ns, link)
+                if (e->epoch == p && !list_is_empty(&e->ns->catalog.drops))
+                        return false;
+        return true;
 }
 
 /* ---- over a restart -------------------------------------------------------------------------- */

@@ -12,8 +12,7 @@
 #include "daemon/core/moves/transfer.h"
 #include "daemon/core/state/store.h"
 #include "daemon/core/state/tenant.h"
-#include "daemon/exchange/exchange-io.h"
-#include "daemon/exchange/exchange-ns.h"
+#include "daemon/exchange/exchange-impl.h"
 
 static uint64_t *bytes_of(const struct exchange_io *io)
 {
@@ -188,12 +187,6 @@ void exchange_io_envelop(
         io->io->ops[0].value_data = io;
 }
 
-/* The receive into the page has ended, successfully or not. */
-static void leave_page(struct exchange_io *io)
-{
-        end_fill(io);
-}
-
 static void on_done(struct remote_io *of, void *data)
 {
         struct exchange_io *io = data;
@@ -204,8 +197,7 @@ static void on_done(struct remote_io *of, void *data)
                         .n_found = of->ops[i].n_found,
                         .n_bytes = of->ops[i].n_bytes};
         io->io = NULL; /* the store frees it */
-        if (io->fill)
-                leave_page(io);
+        end_fill(io);
         list_remove(&io->link);
         if (io->x) {
                 io->x->n_ops -= io->n;
@@ -272,7 +264,7 @@ int exchange_io_move(struct exchange_io *io, struct ns *ns, enum transfer_kind k
                 .bytes = io->buffer, .at = ENVELOPE_BYTES, .done = on_moved, .data = io};
         int r;
 
-        if (io->pieces) /* it is there, or leave_page() has set the reason */
+        if (io->pieces) /* it is there, or end_fill() has set the reason */
                 return 0;
         if (kind == TRANSFER_OUT)
                 r = transfer_begin_out(ns, page, &buffer, false, &io->transfer);

@@ -1,6 +1,6 @@
 /*
  * Pages of other hosts. A tenant may have an *exchange*: a store that several hosts share
- * (daemon/remote). This daemon writes copies of cached pages to it (*exports*, exports.h), and
+ * (daemon/remote). This daemon writes copies of cached pages to it (*exports*, export.c), and
  * reads pages that a lookup lacks from it (*imports*, import.h). A page there has a name, and no
  * number: it is in no tier. Pages of this host aren't changed or evicted because of it.
  *

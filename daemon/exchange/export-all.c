@@ -3,7 +3,7 @@
 
 #include "base/clock.h"
 #include "base/macros.h"
-#include "daemon/exchange/exports.h"
+#include "daemon/exchange/exchange-impl.h"
 #include "daemon/core/memory/sets.h"
 #include "daemon/core/state/ns.h"
 #include "daemon/core/state/store.h"

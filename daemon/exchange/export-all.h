@@ -1,10 +1,10 @@
 /*
  * Exports all cached pages, because the host is to be shut down (kvleasectl drain --export): for
- * each tenant that may write to its store (exports.h) every SEALED page, in any tier, found or not.
- * Recently used texts are exported first, each from its beginning on, a page after those before it
- * were written. Pages that the store has aren't sent again. The rate and the rules are those of all
- * exports: a page cached before the present epoch was learnt isn't exported, nor are pages that
- * continue it.
+ * each tenant that may write to its store (exchange-impl.h) every SEALED page, in any tier, found
+ * or not. Recently used texts are exported first, each from its beginning on, a page after those
+ * before it were written. Pages that the store has aren't sent again. The rate and the rules are
+ * those of all exports: a page cached before the present epoch was learnt isn't exported, nor are
+ * pages that continue it.
  *
  *   begin -> counts -> walks -> counts ... -> idle (nothing is left to export)
  *

@@ -1,10 +1,10 @@
 /*
- * Exports: copies of cached pages for other hosts (exports.h). *Texts* wait, each by its last page,
- * and grow by pages that continue them: a text published page by page is one text. Found texts come
- * before texts that were only published, as other hosts need them more likely. Within each kind the
- * newest comes first, as it is used again soonest. So under overload the oldest texts are never
- * written. A *batch* of pages of one namespace, from the beginnings of texts on, is asked for and
- * written:
+ * Exports: copies of cached pages for other hosts (exchange-impl.h). *Texts* wait, each by its last
+ * page, and grow by pages that continue them: a text published page by page is one text. Found
+ * texts come before texts that were only published, as other hosts need them more likely. Within
+ * each kind the newest comes first, as it is used again soonest. So under overload the oldest texts
+ * are never written. A *batch* of pages of one namespace, from the beginnings of texts on, is asked
+ * for and written:
  *
  *   batch:  asks (one TOUCH for each page) -> copies and writes (one page after another) -> over
  *
@@ -22,7 +22,7 @@
 #include "base/clock.h"
 #include "base/macros.h"
 #include "daemon/core/cache/pages.h"
-#include "daemon/exchange/exports.h"
+#include "daemon/exchange/exchange-impl.h"
 #include "daemon/core/state/group.h"
 #include "daemon/core/state/store.h"
 #include "daemon/core/state/tenant.h"

@@ -6,6 +6,7 @@
 
 #include "base/clock.h"
 #include "base/macros.h"
+#include "daemon/core/cache/nsset.h"
 #include "daemon/core/cache/pages.h"
 #include "daemon/core/clients/announce.h"
 #include "daemon/core/clients/grants.h"
@@ -13,6 +14,7 @@
 #include "daemon/exchange/exchange-impl.h"
 #include "daemon/core/state/detail.h"
 #include "daemon/core/memory/sets.h"
+#include "daemon/core/state/nsset-keys.h"
 #include "daemon/core/state/store.h"
 #include "daemon/core/state/tenant.h"
 #include "daemon/core/requests/lease.h"
@@ -195,6 +197,106 @@ void imports_end(struct exchange *x, const struct exchange_ns *e, const struct a
                 end_loading(i, EXCHANGE_CALLED_OFF);
 }
 
+/* ---- a probe --------------------------------------------------------------------------------- */
+
+struct set_probe {
+        const struct exchange_ns *of; /* the namespace of the import */
+        /* The set's other namespaces, by struct ns.set_place; NULL: takes no part. */
+        const struct exchange_ns *others[NSSET_MAX_SIZE];
+        const uint8_t *keys;
+        uint32_t n_keys, n_names;
+        uint64_t asked[IMPORT_KEYS_MAX]; /* for each key: a bit by place in `others` */
+};
+
+static void find_others(struct set_probe *p)
+{
+        const struct ns *ns = p->of->ns;
+        const struct nsset *set = ns->catalog.set;
+
+        for (uint32_t i = 0; set && i < set->size; i++)
+                if (set->members[i] && set->members[i] != ns)
+                        p->others[i] = exchange_find_ns(set->members[i]);
+}
+
+/* Returns the other namespaces that lack the key. */
+static uint64_t find_lacking(const struct set_probe *p, const uint8_t *key)
+{
+        const struct nsset *set = p->of->ns->catalog.set;
+        uint64_t where = set ? nsset_where(set, key) : 0, lacking = 0;
+
+        for (uint32_t i = 0; set && i < set->size; i++) {
+                int state;
+
+                if (!p->others[i])
+                        continue;
+                state = announce_state_in(p->others[i]->ns, key);
+                /* A cached page may be about to be dropped. */
+                if (state == KVL_STATUS_MISS || (state == 0 && !(where >> i & 1)))
+                        lacking |= UINT64_C(1) << i;
+        }
+        return lacking;
+}
+
+/* Plans the names for as many keys as possible, at least one. */
+static void plan_names(struct set_probe *p, uint32_t n_keys)
+{
+        for (; p->n_keys < n_keys; p->n_keys++) {
+                uint64_t lacking = find_lacking(p, p->keys + (size_t)p->n_keys * KEY_BYTES);
+                uint32_t n = 1 + (uint32_t)__builtin_popcountll(lacking);
+
+                if (p->n_names + n > SET_PROBE_NAMES_MAX)
+                        break;
+                p->asked[p->n_keys] = lacking;
+                p->n_names += n;
+        }
+}
+
+static int name_key(const struct set_probe *p, struct exchange_io *io, uint32_t n)
+{
+        char name[EXCHANGE_NAME_MAX];
+        int r = exchange_name_page(p->of, p->keys + (size_t)n * KEY_BYTES, name);
+
+        if (r < 0)
+                return r;
+        exchange_io_name(io, n, name);
+        for (uint64_t asked = p->asked[n]; asked != 0; asked &= asked - 1) {
+                exchange_rename_page(p->others[__builtin_ctzll(asked)], name);
+                exchange_io_name(io, n, name);
+        }
+        return 0;
+}
+
+/*
+ * Makes an operation for each key (*n_keys of them, 1 .. IMPORT_KEYS_MAX) that checks whether the
+ * page can be made complete. It asks the store for the page of the namespace itself, and of each
+ * other open namespace of its set that takes part. It skips other namespaces that have the key, or
+ * in which it is announced. Namespaces that aren't open on this host aren't known here, and aren't
+ * asked for. exchange_io_found_all(): the store has all.
+ *
+ * Lowers *n_keys if there would be too many names. Returns 0; -ENOMEM, with *ret_io NULL.
+ */
+static int new_probe(const struct exchange_ns *e, const uint8_t *keys, uint32_t *n_keys,
+        struct exchange_io **ret_io)
+{
+        struct set_probe p = {.of = e, .keys = keys};
+        struct exchange_io *io;
+        int r;
+
+        find_others(&p);
+        plan_names(&p, *n_keys);
+        io = exchange_io_new(e->x, REMOTE_PROBE, REMOTE_SMALL, p.n_keys, 0, true);
+        r = io ? exchange_io_reserve_names(io, p.n_names) : -ENOMEM;
+        for (uint32_t n = 0; n < p.n_keys && r == 0; n++)
+                r = name_key(&p, io, n);
+        if (r < 0) {
+                exchange_io_end(io);
+                io = NULL;
+        }
+        *n_keys = p.n_keys;
+        *ret_io = io;
+        return r;
+}
+
 /* ---- begin ----------------------------------------------------------------------------------- */
 
 /* Returns 0 if this client may import the first key, and no client of this host has it. */
@@ -272,13 +374,11 @@ static struct import *import_new(
         return i;
 }
 
-static_assert(IMPORT_KEYS_MAX <= SET_PROBE_KEYS_MAX, "all are asked for at once");
-
 /* Returns 0, or -errno: there is no probe. */
 static int begin_probe(struct import *i)
 {
         struct exchange_io *io;
-        int r = set_probe_new(i->e, i->keys, &i->n_keys, &io);
+        int r = new_probe(i->e, i->keys, &i->n_keys, &io);
 
         if (r == 0)
                 r = exchange_io_begin(io, i->probe_deadline_nsec);

@@ -1,5 +1,5 @@
 /*
- * Records of sessions for other hosts (exports.h). After a turn of a session, its pages are
+ * Records of sessions for other hosts (exchange-impl.h). After a turn of a session, its pages are
  * exported as a text, and its record is written in place of the old one. If the session was
  * truncated or dropped, its record is removed.
  *
@@ -14,7 +14,7 @@
 #include "base/clock.h"
 #include "base/macros.h"
 #include "daemon/core/cache/pages.h"
-#include "daemon/exchange/exports.h"
+#include "daemon/exchange/exchange-impl.h"
 #include "daemon/core/sessions/session.h"
 #include "daemon/core/state/store.h"
 #include "daemon/core/state/tenant.h"

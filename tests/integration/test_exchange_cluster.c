@@ -12,7 +12,7 @@
 #include <sys/wait.h>
 
 #include "base/macros.h"
-#include "daemon/exchange/exports.h"
+#include "daemon/exchange/exchange-impl.h"
 #include "tests/integration/exchange-hosts.h"
 
 #define N_HOSTS    3

@@ -3,8 +3,7 @@
 /* Before cmocka, whose fail() is a macro. */
 #include "tests/integration/exchange-host.h"
 
-#include "daemon/exchange/exports.h"
-#include "daemon/exchange/exchange-ns.h"
+#include "daemon/exchange/exchange-impl.h"
 
 SERVER_TEST(test_what_nobody_finds_stays)
 {

@@ -9,7 +9,7 @@
 #include "base/parse.h"
 #include "client/trace/report-hosts.h"
 #include "client/trace/trace.h"
-#include "daemon/exchange/exports.h"
+#include "daemon/exchange/exchange-impl.h"
 #include "daemon/server/config/options.h"
 
 #define BLOCK_TOKENS 512
