@@ -65,9 +65,7 @@ static void ipc_release(struct cuda_extent *x, bool in_context)
                 cuda_ignore(d, "cuMemFree", d->cuda->MemFree(x->allocation));
 }
 
-const struct cuda_memory ipc_memory = {.allocate = ipc_allocate, .release = ipc_release};
-
-int ipc_extent_import(struct device *device, struct extent_handle *handle, uint64_t bytes,
+static int ipc_extent_import(struct device *device, struct extent_handle *handle, uint64_t bytes,
         struct extent **ret_extent)
 {
         struct cuda_device *d = cuda_device(device);
@@ -92,7 +90,7 @@ int ipc_extent_import(struct device *device, struct extent_handle *handle, uint6
         return 0;
 }
 
-int ipc_extent_export(struct extent *e, struct extent_handle *ret_handle)
+static int ipc_extent_export(struct extent *e, struct extent_handle *ret_handle)
 {
         struct cuda_extent *x = cuda_extent(e);
         struct cuda_device *d = cuda_device_of(x);
@@ -116,7 +114,7 @@ int ipc_extent_export(struct extent *e, struct extent_handle *ret_handle)
         return 0;
 }
 
-int ipc_arena_reserve(
+static int ipc_arena_reserve(
         struct device *device, uint64_t bytes, uint64_t wanted, struct device_arena **ret_arena)
 {
         struct cuda_device *d = cuda_device(device);
@@ -136,12 +134,12 @@ int ipc_arena_reserve(
         return 0;
 }
 
-void ipc_arena_release(struct device_arena *arena)
+static void ipc_arena_release(struct device_arena *arena)
 {
         free(cuda_arena(arena));
 }
 
-void *ipc_arena_base(const struct device_arena *a)
+static void *ipc_arena_base(const struct device_arena *a)
 {
         return NULL;
 }
@@ -159,7 +157,7 @@ static int open_handle(struct cuda_extent *x, cu_deviceptr *ret_at)
         return r;
 }
 
-int ipc_arena_map(
+static int ipc_arena_map(
         struct device_arena *arena, uint64_t offset, struct extent *e, enum device_access access)
 {
         struct cuda_arena *a = cuda_arena(arena);
@@ -192,7 +190,7 @@ static int close_handle(struct cuda_extent *x)
         return r;
 }
 
-int ipc_arena_unmap(struct device_arena *arena, uint64_t offset, struct extent *e)
+static int ipc_arena_unmap(struct device_arena *arena, uint64_t offset, struct extent *e)
 {
         struct cuda_arena *a = cuda_arena(arena);
         struct cuda_extent *x = cuda_extent(e);
@@ -202,13 +200,20 @@ int ipc_arena_unmap(struct device_arena *arena, uint64_t offset, struct extent *
                 return cuda_fail(cuda_device_of(x), -EINVAL, NULL);
         if (x->is_imported)
                 r = close_handle(x);
-        if (r < 0) {
-                a->has_stuck = x->has_stuck = true;
+        if (r < 0)
                 return r;
-        }
         a->n_maps--;
         x->arena_address = 0;
         if (x->is_imported)
                 x->address = 0;
         return 0;
 }
+
+const struct cuda_memory ipc_memory = {
+        .ops = {CUDA_COMMON_OPS, .extent_import = ipc_extent_import,
+                .extent_export = ipc_extent_export, .arena_reserve = ipc_arena_reserve,
+                .arena_release = ipc_arena_release, .arena_base = ipc_arena_base,
+                .arena_map = ipc_arena_map, .arena_unmap = ipc_arena_unmap},
+        .allocate = ipc_allocate,
+        .release = ipc_release,
+};

@@ -111,8 +111,6 @@ static void vmm_release(struct cuda_extent *x, bool in_context)
         release_handle(x);
 }
 
-const struct cuda_memory vmm_memory = {.allocate = vmm_allocate, .release = vmm_release};
-
 /*
  * Takes over an extent of a previous owner, with a mapping of its own as if created here. Mapping
  * also checks the size, for which the driver has no call: a smaller one can't be mapped whole.
@@ -134,7 +132,7 @@ static int take_over(struct cuda_extent *x)
         return r;
 }
 
-int vmm_extent_import(struct device *device, struct extent_handle *handle, uint64_t bytes,
+static int vmm_extent_import(struct device *device, struct extent_handle *handle, uint64_t bytes,
         struct extent **ret_extent)
 {
         _cleanup_fd_ int fd = fd_take(&handle->fd);
@@ -164,7 +162,7 @@ int vmm_extent_import(struct device *device, struct extent_handle *handle, uint6
         return 0;
 }
 
-int vmm_extent_export(struct extent *e, struct extent_handle *ret_handle)
+static int vmm_extent_export(struct extent *e, struct extent_handle *ret_handle)
 {
         struct cuda_extent *x = cuda_extent(e);
         struct cuda_device *d = cuda_device_of(x);
@@ -209,7 +207,7 @@ static int reserve_address(
         return 0;
 }
 
-int vmm_arena_reserve(
+static int vmm_arena_reserve(
         struct device *device, uint64_t bytes, uint64_t wanted, struct device_arena **ret_arena)
 {
         _cleanup_free_ struct cuda_arena *a = NULL;
@@ -235,7 +233,7 @@ int vmm_arena_reserve(
         return 0;
 }
 
-void vmm_arena_release(struct device_arena *arena)
+static void vmm_arena_release(struct device_arena *arena)
 {
         struct cuda_arena *a = cuda_arena(arena);
         struct cuda_device *d = cuda_device(arena->device);
@@ -247,7 +245,7 @@ void vmm_arena_release(struct device_arena *arena)
         free(a);
 }
 
-void *vmm_arena_base(const struct device_arena *a)
+static void *vmm_arena_base(const struct device_arena *a)
 {
         return (void *)(uintptr_t)cuda_arena(a)->base;
 }
@@ -258,7 +256,7 @@ static bool has_place(const struct cuda_arena *a, uint64_t offset, const struct 
                e->bytes <= a->arena.bytes - offset;
 }
 
-int vmm_arena_map(
+static int vmm_arena_map(
         struct device_arena *arena, uint64_t offset, struct extent *e, enum device_access access)
 {
         struct cuda_arena *a = cuda_arena(arena);
@@ -276,10 +274,8 @@ int vmm_arena_map(
         r = map_at(x, at, access == DEVICE_READ_WRITE ? CU_ACCESS_READ_WRITE : CU_ACCESS_READ,
                 &is_mapped);
         a->n_maps += is_mapped;
-        if (r < 0) {
-                a->has_stuck |= is_mapped;
+        if (r < 0)
                 return r;
-        }
         x->arena_address = at;
         if (x->is_imported) {
                 x->address = at;
@@ -288,7 +284,7 @@ int vmm_arena_map(
         return 0;
 }
 
-int vmm_arena_unmap(struct device_arena *arena, uint64_t offset, struct extent *e)
+static int vmm_arena_unmap(struct device_arena *arena, uint64_t offset, struct extent *e)
 {
         struct cuda_arena *a = cuda_arena(arena);
         struct cuda_extent *x = cuda_extent(e);
@@ -300,10 +296,8 @@ int vmm_arena_unmap(struct device_arena *arena, uint64_t offset, struct extent *
                 (x->arena_address != at && x->is_imported))
                 return cuda_fail(d, -EINVAL, NULL);
         r = cuda_check(d, "cuMemUnmap", d->cuda->MemUnmap(at, e->bytes));
-        if (r < 0) {
-                a->has_stuck = x->has_stuck = true;
+        if (r < 0)
                 return r;
-        }
         a->n_maps--;
         if (x->arena_address == at)
                 x->arena_address = 0;
@@ -311,3 +305,12 @@ int vmm_arena_unmap(struct device_arena *arena, uint64_t offset, struct extent *
                 x->address = 0;
         return 0;
 }
+
+const struct cuda_memory vmm_memory = {
+        .ops = {CUDA_COMMON_OPS, .extent_import = vmm_extent_import,
+                .extent_export = vmm_extent_export, .arena_reserve = vmm_arena_reserve,
+                .arena_release = vmm_arena_release, .arena_base = vmm_arena_base,
+                .arena_map = vmm_arena_map, .arena_unmap = vmm_arena_unmap},
+        .allocate = vmm_allocate,
+        .release = vmm_release,
+};

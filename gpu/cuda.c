@@ -1,4 +1,4 @@
-/* Finding and opening devices of the CUDA driver, by UUID. */
+/* Devices of the CUDA driver: finding and opening them by UUID, results, contexts, own streams. */
 #include "gpu/cuda.h"
 
 #include <errno.h>
@@ -14,7 +14,100 @@
 /* "GPU-" and a UUID. */
 #define UUID_NAME_BYTES 41
 
-static void close_device(struct device *device)
+/* ---- results, the primary context, and the device's own streams ------------------------------ */
+
+static void note_broken(struct cuda_device *d, const char *call, cu_result result)
+{
+        if (d->is_broken || !cuda_is_fatal(result))
+                return;
+        d->is_broken = true;
+        cuda_describe(call, result, d->broken_why, sizeof(d->broken_why));
+}
+
+int cuda_check(struct cuda_device *d, const char *call, cu_result result)
+{
+        if (result == CU_OK)
+                return 0;
+        cuda_describe(call, result, d->device.why, sizeof(d->device.why));
+        note_broken(d, call, result);
+        return cuda_errno(result);
+}
+
+void cuda_ignore(struct cuda_device *d, const char *call, cu_result result)
+{
+        if (result != CU_OK)
+                note_broken(d, call, result);
+}
+
+int cuda_fail(struct cuda_device *d, int error, const char *why)
+{
+        snprintf(d->device.why, sizeof(d->device.why), "%s", why ? why : "");
+        return error;
+}
+
+int cuda_start(struct cuda_device *d)
+{
+        if (!d->is_broken)
+                return 0;
+        snprintf(d->device.why, sizeof(d->device.why),
+                "the device is broken for this process since %.180s", d->broken_why);
+        return -ENXIO;
+}
+
+int cuda_enter(struct cuda_device *d)
+{
+        int r = cuda_start(d);
+
+        if (r < 0)
+                return r;
+        if (!d->context) {
+                cu_context context;
+
+                r = cuda_check(d, "cuDevicePrimaryCtxRetain",
+                        d->cuda->DevicePrimaryCtxRetain(&context, d->ordinal));
+                if (r < 0)
+                        return r;
+                d->context = context;
+        }
+        return cuda_check(d, "cuCtxPushCurrent", d->cuda->CtxPushCurrent(d->context));
+}
+
+bool cuda_enter_release(struct cuda_device *d)
+{
+        cu_result result;
+
+        if (!d->context)
+                return false;
+        result = d->cuda->CtxPushCurrent(d->context);
+        cuda_ignore(d, "cuCtxPushCurrent", result);
+        return result == CU_OK;
+}
+
+/* Fails only if other code popped our context: ignored. */
+void cuda_leave(struct cuda_device *d)
+{
+        cu_context context;
+
+        cuda_ignore(d, "cuCtxPopCurrent", d->cuda->CtxPopCurrent(&context));
+}
+
+/* Own streams don't wait for the legacy default stream, which an engine in this process may use. */
+int cuda_stream_get(struct cuda_device *d, enum cuda_stream which, cu_stream *ret_stream)
+{
+        int r = 0;
+
+        if (!d->streams[which])
+                r = cuda_check(d, "cuStreamCreate",
+                        d->cuda->StreamCreate(&d->streams[which], CU_STREAM_NON_BLOCKING));
+        if (r < 0) {
+                d->streams[which] = NULL;
+                return r;
+        }
+        *ret_stream = d->streams[which];
+        return 0;
+}
+
+void cuda_close(struct device *device)
 {
         struct cuda_device *d = cuda_device(device);
 
@@ -32,38 +125,6 @@ static void close_device(struct device *device)
         free(d->registrations);
         free(d);
 }
-
-#define CUDA_COMMON_OPS                                                           \
-        .close = close_device, .extent_create = cuda_extent_create,               \
-        .extent_destroy = cuda_extent_destroy, .extent_zero = cuda_extent_zero,   \
-        .extent_copy = cuda_extent_copy, .extent_read = cuda_extent_read,         \
-        .extent_write = cuda_extent_write, .batch_start = cuda_batch_start,       \
-        .batch_poll = cuda_batch_poll, .host_register = cuda_host_register,       \
-        .host_unregister = cuda_host_unregister, .host_follow = cuda_host_follow, \
-        .extent_address = cuda_extent_address, .stream_call = cuda_stream_call,   \
-        .stream_query = cuda_stream_query, .stream_wait = cuda_stream_wait
-
-static const struct device_ops vmm_ops = {
-        CUDA_COMMON_OPS,
-        .extent_import = vmm_extent_import,
-        .extent_export = vmm_extent_export,
-        .arena_reserve = vmm_arena_reserve,
-        .arena_release = vmm_arena_release,
-        .arena_base = vmm_arena_base,
-        .arena_map = vmm_arena_map,
-        .arena_unmap = vmm_arena_unmap,
-};
-
-static const struct device_ops ipc_ops = {
-        CUDA_COMMON_OPS,
-        .extent_import = ipc_extent_import,
-        .extent_export = ipc_extent_export,
-        .arena_reserve = ipc_arena_reserve,
-        .arena_release = ipc_arena_release,
-        .arena_base = ipc_arena_base,
-        .arena_map = ipc_arena_map,
-        .arena_unmap = ipc_arena_unmap,
-};
 
 /* ---- names ----------------------------------------------------------------------------------- */
 
@@ -162,7 +223,7 @@ static int set_up_vmm(struct cuda_device *d)
         if (r < 0)
                 return r;
         d->memory = &vmm_memory;
-        d->device.ops = &vmm_ops;
+        d->device.ops = &vmm_memory.ops;
         d->device.props.transport = TRANSPORT_VMM;
         d->device.props.unit_bytes = d->device.props.granularity_bytes = granularity_bytes;
         d->device.props.survives_restart = true;
@@ -173,7 +234,7 @@ static int set_up_vmm(struct cuda_device *d)
 static void set_up_ipc(struct cuda_device *d)
 {
         d->memory = &ipc_memory;
-        d->device.ops = &ipc_ops;
+        d->device.ops = &ipc_memory.ops;
         d->device.props.transport = TRANSPORT_CUDAIPC;
         d->device.props.unit_bytes = d->device.props.granularity_bytes = IPC_GRANULARITY_BYTES;
 }

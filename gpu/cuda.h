@@ -34,6 +34,7 @@ struct cuda_extent;
 
 /* Memory of one transport. */
 struct cuda_memory {
+        struct device_ops ops;
         /* Allocates memory for an owner's extent, at x->address; not zeroed. In the context. After
          * a failure, release() frees what it got. */
         int (*allocate)(struct cuda_extent *x);
@@ -80,7 +81,6 @@ struct cuda_extent {
         /* Address for copies: an owner's own mapping, or one in an arena; 0: not reachable. */
         cu_deviceptr address;
         cu_deviceptr arena_address; /* where an arena has it, the last of several; 0: nowhere */
-        bool has_stuck;             /* an unmap failed: destroying is allowed */
 
         /* VMM */
         cu_mem_handle handle;
@@ -100,7 +100,6 @@ struct cuda_arena {
         cu_deviceptr base; /* 0: cudaIpc has none */
         uint64_t reserved_bytes;
         unsigned n_maps;
-        bool has_stuck; /* an unmap failed: addresses stay reserved */
 };
 
 static inline struct cuda_device *cuda_device(struct device *d)
@@ -123,6 +122,9 @@ static inline struct cuda_device *cuda_device_of(const struct cuda_extent *x)
 {
         return cuda_device(x->extent.device);
 }
+
+/* Closes the device, of struct device_ops. */
+void cuda_close(struct device *device);
 
 /*
  * Checks the result of a driver call: returns 0 or -errno, sets device.why, notices a broken
@@ -172,35 +174,23 @@ int cuda_extent_create(struct device *d, uint64_t bytes, struct extent **ret_ext
 void cuda_extent_destroy(struct extent *e, bool last_owner);
 void *cuda_extent_address(const struct extent *e);
 
-/* cuda-vmm.c */
-extern const struct cuda_memory vmm_memory;
-int vmm_extent_import(
-        struct device *d, struct extent_handle *handle, uint64_t bytes, struct extent **ret_extent);
-int vmm_extent_export(struct extent *e, struct extent_handle *ret_handle);
-int vmm_arena_reserve(
-        struct device *d, uint64_t bytes, uint64_t wanted, struct device_arena **ret_arena);
-void vmm_arena_release(struct device_arena *a);
-void *vmm_arena_base(const struct device_arena *a);
-int vmm_arena_map(
-        struct device_arena *a, uint64_t offset, struct extent *e, enum device_access access);
-int vmm_arena_unmap(struct device_arena *a, uint64_t offset, struct extent *e);
-
-/* cuda-ipc.c */
-extern const struct cuda_memory ipc_memory;
-int ipc_extent_import(
-        struct device *d, struct extent_handle *handle, uint64_t bytes, struct extent **ret_extent);
-int ipc_extent_export(struct extent *e, struct extent_handle *ret_handle);
-int ipc_arena_reserve(
-        struct device *d, uint64_t bytes, uint64_t wanted, struct device_arena **ret_arena);
-void ipc_arena_release(struct device_arena *a);
-void *ipc_arena_base(const struct device_arena *a);
-int ipc_arena_map(
-        struct device_arena *a, uint64_t offset, struct extent *e, enum device_access access);
-int ipc_arena_unmap(struct device_arena *a, uint64_t offset, struct extent *e);
+/* The two kinds of memory: cuda-vmm.c, cuda-ipc.c. */
+extern const struct cuda_memory vmm_memory, ipc_memory;
 
 /* cuda-stream.c; as in device.h. */
 int cuda_stream_call(struct device *d, void *stream, void (*fn)(void *data), void *data);
 int cuda_stream_query(struct device *d, void *stream);
 int cuda_stream_wait(struct device *d, void *stream);
+
+/* Members of struct device_ops that are the same for both kinds of memory. */
+#define CUDA_COMMON_OPS                                                           \
+        .close = cuda_close, .extent_create = cuda_extent_create,                 \
+        .extent_destroy = cuda_extent_destroy, .extent_zero = cuda_extent_zero,   \
+        .extent_copy = cuda_extent_copy, .extent_read = cuda_extent_read,         \
+        .extent_write = cuda_extent_write, .batch_start = cuda_batch_start,       \
+        .batch_poll = cuda_batch_poll, .host_register = cuda_host_register,       \
+        .host_unregister = cuda_host_unregister, .host_follow = cuda_host_follow, \
+        .extent_address = cuda_extent_address, .stream_call = cuda_stream_call,   \
+        .stream_query = cuda_stream_query, .stream_wait = cuda_stream_wait
 
 #endif
