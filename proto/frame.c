@@ -1,6 +1,6 @@
 #include "proto/frame.h"
 
-#include <endian.h>
+#include <assert.h>
 #include <errno.h>
 #include <string.h>
 
@@ -13,70 +13,11 @@
 
 #define FLAGS_KNOWN (FRAME_REPLY | FRAME_EVENT | FRAME_NO_REPLY)
 
-static void put_le16(uint8_t *p, uint16_t v)
-{
-        v = htole16(v);
-        memcpy(p, &v, sizeof(v));
-}
-
-static void put_le32(uint8_t *p, uint32_t v)
-{
-        v = htole32(v);
-        memcpy(p, &v, sizeof(v));
-}
-
-static void put_le64(uint8_t *p, uint64_t v)
-{
-        v = htole64(v);
-        memcpy(p, &v, sizeof(v));
-}
-
-static uint16_t get_le16(const uint8_t *p)
-{
-        uint16_t v;
-
-        memcpy(&v, p, sizeof(v));
-        return le16toh(v);
-}
-
-static uint32_t get_le32(const uint8_t *p)
-{
-        uint32_t v;
-
-        memcpy(&v, p, sizeof(v));
-        return le32toh(v);
-}
-
-static uint64_t get_le64(const uint8_t *p)
-{
-        uint64_t v;
-
-        memcpy(&v, p, sizeof(v));
-        return le64toh(v);
-}
+static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "a header lies in memory as on the wire");
 
 void frame_encode_header(const struct frame_header *h, uint8_t ret_buf[FRAME_HEADER_SIZE])
 {
-        put_le32(ret_buf, h->magic);
-        put_le16(ret_buf + 4, h->version);
-        put_le16(ret_buf + 6, h->type);
-        put_le32(ret_buf + 8, h->length);
-        put_le16(ret_buf + 12, h->fd_count);
-        put_le16(ret_buf + 14, h->flags);
-        put_le64(ret_buf + 16, h->seq);
-}
-
-static struct frame_header decode_header(const uint8_t *buf)
-{
-        return (struct frame_header){
-                .magic = get_le32(buf),
-                .version = get_le16(buf + 4),
-                .type = get_le16(buf + 6),
-                .length = get_le32(buf + 8),
-                .fd_count = get_le16(buf + 12),
-                .flags = get_le16(buf + 14),
-                .seq = get_le64(buf + 16),
-        };
+        memcpy(ret_buf, h, FRAME_HEADER_SIZE);
 }
 
 /* Returns 0, or the error of a header by itself, before its payload is there. */
@@ -124,9 +65,12 @@ void frame_parser_deinit(struct frame_parser *p)
 static size_t missing_bytes(const struct frame_parser *p)
 {
         size_t have = p->end - p->begin, size = FRAME_HEADER_SIZE;
+        struct frame_header h;
 
-        if (have >= FRAME_HEADER_SIZE)
-                size += MIN(get_le32(p->buf + p->begin + 8), (uint32_t)FRAME_MAX_PAYLOAD);
+        if (have >= FRAME_HEADER_SIZE) {
+                memcpy(&h, p->buf + p->begin, sizeof(h));
+                size += MIN(h.length, (uint32_t)FRAME_MAX_PAYLOAD);
+        }
         return minus_u64(size, have);
 }
 
@@ -186,7 +130,7 @@ int frame_parser_next(struct frame_parser *p, struct frame *ret_frame, const cha
                 ret_rule = &unused;
         if (have < FRAME_HEADER_SIZE)
                 return 0;
-        h = decode_header(p->buf + p->begin);
+        memcpy(&h, p->buf + p->begin, sizeof(h));
         r = check_header(&h, ret_rule);
         if (r < 0)
                 return r;

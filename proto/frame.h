@@ -15,6 +15,7 @@
 #ifndef KVL_PROTO_FRAME_H
 #define KVL_PROTO_FRAME_H
 
+#include <assert.h>
 #include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
@@ -44,6 +45,7 @@ struct frame_header {
         uint16_t flags;
         uint64_t seq; /* chosen by the requester, echoed; > 0 */
 };
+static_assert(sizeof(struct frame_header) == FRAME_HEADER_SIZE, "the format");
 
 /* A complete frame, borrowed from the parser until its next call. */
 struct frame {
