@@ -21,4 +21,9 @@ void thread_cond_init(pthread_cond_t *cond);
  * false if it is over. */
 bool thread_cond_wait(pthread_cond_t *cond, pthread_mutex_t *lock, uint64_t until_nsec);
 
+/* Calls work() for each piece 0..n-1, once each, in this thread and in others; returns when all are
+ * done. Pieces begin in ascending order. work() synchronises what pieces share. There are no other
+ * threads if n is 1, the process may use one processor, or none can be started. */
+void spread(uint32_t n, void (*work)(void *data, uint32_t piece), void *data);
+
 #endif

@@ -29,23 +29,6 @@ static inline void magnitude_words(void *maximum, const void *x)
         _mm256_storeu_si256(maximum, _mm256_max_epu32(_mm256_loadu_si256(maximum), bits));
 }
 
-/* Handles the numbers left over by vectors. */
-static inline uint32_t greatest_rest_16(uint32_t found, const void *x, size_t n)
-{
-        uint16_t rest;
-
-        codec_kernels_scalar.greatest[CODEC_F16](&rest, x, 1, n);
-        return found > rest ? found : rest;
-}
-
-static inline uint32_t greatest_rest_32(uint32_t found, const void *x, size_t n)
-{
-        uint32_t rest;
-
-        codec_kernels_scalar.greatest[CODEC_F32](&rest, x, 1, n);
-        return found > rest ? found : rest;
-}
-
 static inline uint32_t greatest_halves(const void *x, size_t n)
 {
         const __m256i magnitude = _mm256_set1_epi16(0x7fff);

@@ -30,6 +30,23 @@ extern const struct codec_kernels codec_kernels_avx512; /* with F, BW, DQ and VL
 extern const struct codec_kernels codec_kernels_neon;
 #endif
 
+/* Handle the numbers left over by vectors: return the greater of `found` and the greatest of x. */
+static inline uint32_t greatest_rest_16(uint32_t found, const void *x, size_t n)
+{
+        uint16_t rest;
+
+        codec_kernels_scalar.greatest[CODEC_F16](&rest, x, 1, n);
+        return found > rest ? found : rest;
+}
+
+static inline uint32_t greatest_rest_32(uint32_t found, const void *x, size_t n)
+{
+        uint32_t rest;
+
+        codec_kernels_scalar.greatest[CODEC_F32](&rest, x, 1, n);
+        return found > rest ? found : rest;
+}
+
 /* Returns the kernels that this CPU can run, the best first and the scalar ones last; NULL after
  * the last. */
 const struct codec_kernels *codec_kernels_at(unsigned i);

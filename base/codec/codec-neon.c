@@ -29,23 +29,6 @@ static inline void magnitude_words(void *maximum, const void *x)
         vst1q_u32(maximum, vmaxq_u32(vld1q_u32(maximum), bits));
 }
 
-/* Handles the numbers left over by vectors. */
-static inline uint32_t greatest_rest_16(uint32_t found, const void *x, size_t n)
-{
-        uint16_t rest;
-
-        codec_kernels_scalar.greatest[CODEC_F16](&rest, x, 1, n);
-        return found > rest ? found : rest;
-}
-
-static inline uint32_t greatest_rest_32(uint32_t found, const void *x, size_t n)
-{
-        uint32_t rest;
-
-        codec_kernels_scalar.greatest[CODEC_F32](&rest, x, 1, n);
-        return found > rest ? found : rest;
-}
-
 static inline uint32_t greatest_halves(const void *x, size_t n)
 {
         uint16x8_t most = vdupq_n_u16(0);

@@ -2,11 +2,10 @@
  * Internals of a disk store, by file:
  *
  *   disk-file.c    opens, makes, locks and closes the file; reads its tables;
- *   disk-queue.c   operations to and from the engine; errors; switching off;
+ *   disk-queue.c   operations to and from the engine; errors; switching off; figures;
  *   disk-meta.c    blocks of tables and indexes: writing them and making them durable;
  *   disk-space.c   spaces and chunks;
  *   disk-io.c      pages;
- *   disk-stats.c   figures;
  *   disk-check.c   disk_check().
  *
  * An operation of a page waits in its chunk while that is zeroed, then in the queue; then it runs,
@@ -196,9 +195,6 @@ int disk_may_take(const struct disk_file *d);
 
 /* Wakes the loop for disk_reap(). */
 void disk_wake(struct disk_file *d);
-
-/* Counts the duration of an ended operation. */
-void disk_note_latency(struct disk_file *d, const struct disk_op *op);
 
 /* ---- disk-meta.c ----------------------------------------------------------------------------- */
 

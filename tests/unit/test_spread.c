@@ -1,10 +1,10 @@
-/* Work in several threads at once: base/spread.h. */
+/* Work in several threads at once: base/thread.h. */
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
 #include <string.h>
 
-#include "base/spread.h"
+#include "base/thread.h"
 #include "tests/unit/test-support.h"
 
 #define PIECES 1000

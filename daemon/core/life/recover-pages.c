@@ -8,7 +8,7 @@
 #include "base/array.h"
 #include "base/clock.h"
 #include "base/fault-point.h"
-#include "base/spread.h"
+#include "base/thread.h"
 #include "daemon/core/cache/nsset.h"
 #include "daemon/core/cache/pages.h"
 #include "daemon/core/cache/tag.h"
