@@ -12,7 +12,7 @@
 
 /* Descriptors of the process: 0 to 2 are /dev/null. Each thread has a table of its own, with those
  * up to REAP_JOB_FD, so it can't keep others open when the process is killed. At first REAP_JOB_FD
- * is the program's (launch.c). */
+ * is the program's (reaper.c). */
 #define REAP_EVENT_FD  3 /* signalled by threads that are done */
 #define REAP_JOB_FD    4 /* the job's, while its thread is started, and in its thread */
 #define REAP_SOCKET_FD 5 /* the main thread's alone: closes with it, even if others hang */
