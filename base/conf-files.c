@@ -55,16 +55,13 @@ static int read_dir(struct conf_files *f, const char *path, DIR *dir, char *err,
         while (r == 0 && (entry = readdir(dir))) {
                 if (!is_drop_in(entry->d_name))
                         continue;
-                if (!name_is_valid(entry->d_name, NAME_MAX)) {
-                        snprintf(err, err_len,
+                if (!name_is_valid(entry->d_name, NAME_MAX))
+                        return say_why(err, err_len, -EINVAL,
                                 "%s: the name of the file %s has other characters than A-Z a-z 0-9 . _ -, or begins with '-': give it another one",
                                 path, format_excerpt(entry->d_name, strlen(entry->d_name), shown));
-                        return -EINVAL;
-                }
                 if (f->n == 1 + CONF_DROP_INS_MAX) {
-                        snprintf(err, err_len, "%s has more than %d files *" SUFFIX, path,
-                                CONF_DROP_INS_MAX);
-                        return -E2BIG;
+                        return say_why(err, err_len, -E2BIG, "%s has more than %d files *" SUFFIX,
+                                path, CONF_DROP_INS_MAX);
                 }
                 r = add_path(f, path, entry->d_name);
                 errno = 0;

@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <fcntl.h>
-#include <stdarg.h>
 #include <stdbool.h>
 #include <stdio.h>
 #include <string.h>
@@ -11,23 +10,13 @@
 
 #include "base/fd.h"
 #include "base/macros.h"
-
-KVL_PRINTF(3, 4)
-static int say_why(char why[DIR_WHY_BYTES], int r, const char *format, ...)
-{
-        va_list args;
-
-        va_start(args, format);
-        (void)vsnprintf(why, DIR_WHY_BYTES, format, args);
-        va_end(args);
-        return r;
-}
+#include "base/parse.h"
 
 static int check_owner(const struct stat *st, const char *what, char why[DIR_WHY_BYTES])
 {
         if (st->st_uid == geteuid() || st->st_uid == 0)
                 return 0;
-        return say_why(why, -EPERM,
+        return say_why(why, DIR_WHY_BYTES, -EPERM,
                 "%s belongs to uid %u, which may put anything there: chown it to uid %u, or remove it",
                 what, (unsigned)st->st_uid, (unsigned)geteuid());
 }
@@ -38,11 +27,11 @@ static int check_link(const char *path, unsigned rules, char why[DIR_WHY_BYTES])
         struct stat st;
 
         if (lstat(path, &st) < 0)
-                return say_why(why, -errno, "%s", strerror(errno));
+                return say_why(why, DIR_WHY_BYTES, -errno, "%s", strerror(errno));
         if (!S_ISLNK(st.st_mode))
                 return 0;
         if (rules & DIR_NO_LINK)
-                return say_why(why, -ELOOP, "it is a symbolic link: remove it");
+                return say_why(why, DIR_WHY_BYTES, -ELOOP, "it is a symbolic link: remove it");
         return check_owner(&st, "the symbolic link", why);
 }
 
@@ -56,12 +45,13 @@ static int mend_mode(int fd, const struct stat *st, unsigned mode, char why[DIR_
         if (st->st_uid != geteuid() && (have & ~mode & 07) == 0)
                 return 0;
         if (st->st_uid != geteuid())
-                return say_why(
-                        why, -EPERM, "it is root's and has mode 0%o: chmod it to 0%o", have, mode);
+                return say_why(why, DIR_WHY_BYTES, -EPERM,
+                        "it is root's and has mode 0%o: chmod it to 0%o", have, mode);
         (void)snprintf(path, sizeof(path), "/proc/self/fd/%d", fd); /* O_PATH knows no fchmod() */
         if (chmod(path, mode) < 0)
-                return say_why(why, -errno, "its mode can't be changed from 0%o to 0%o: %s", have,
-                        mode, strerror(errno));
+                return say_why(why, DIR_WHY_BYTES, -errno,
+                        "its mode can't be changed from 0%o to 0%o: %s", have, mode,
+                        strerror(errno));
         return 0;
 }
 
@@ -77,14 +67,14 @@ int dir_check(const char *path, unsigned rules, unsigned mode, char why[DIR_WHY_
                 return r;
         fd = open(path, O_PATH | O_DIRECTORY | O_CLOEXEC | follow);
         if (fd < 0 || fstat(fd, &st) < 0)
-                return say_why(why, -errno, "%s", strerror(errno));
+                return say_why(why, DIR_WHY_BYTES, -errno, "%s", strerror(errno));
         r = check_owner(&st, "it", why);
         if (r < 0)
                 return r;
         if (rules & DIR_MEND)
                 return mend_mode(fd, &st, mode, why);
         if ((st.st_mode & S_IWOTH) && !(rules & DIR_STICKY && st.st_mode & S_ISVTX))
-                return say_why(why, -EPERM,
+                return say_why(why, DIR_WHY_BYTES, -EPERM,
                         "everybody may write to it and take kvleased's place there: chmod o-w it");
         return 0;
 }
@@ -95,10 +85,10 @@ int dir_check_file(const char *path, char why[DIR_WHY_BYTES])
         int r;
 
         if (lstat(path, &st) < 0)
-                return say_why(why, -errno, "%s", strerror(errno));
+                return say_why(why, DIR_WHY_BYTES, -errno, "%s", strerror(errno));
         r = check_owner(&st, "it", why);
         if (r == 0 && S_ISREG(st.st_mode) && st.st_mode & S_IWOTH)
-                return say_why(why, -EPERM,
+                return say_why(why, DIR_WHY_BYTES, -EPERM,
                         "everybody may write to it: look at what it says, then chmod o-w it");
         return r;
 }
@@ -109,7 +99,7 @@ int dir_make(const char *path, unsigned rules, unsigned mode, char why[DIR_WHY_B
         int r;
 
         if (!made && errno != EEXIST)
-                return say_why(why, -errno, "%s", strerror(errno));
+                return say_why(why, DIR_WHY_BYTES, -errno, "%s", strerror(errno));
         r = dir_check(path, rules | DIR_MEND, mode, why);
         return r < 0 ? r : made;
 }

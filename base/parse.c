@@ -1,6 +1,7 @@
 #include "base/parse.h"
 
 #include <errno.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
@@ -283,6 +284,16 @@ char *format_excerpt(const char *text, size_t len, char buf[FORMAT_EXCERPT_MAX])
         }
         strcpy(out, i < len ? "..." : "");
         return buf;
+}
+
+int say_why(char *why, size_t size, int r, const char *format, ...)
+{
+        va_list args;
+
+        va_start(args, format);
+        (void)vsnprintf(why, size, format, args);
+        va_end(args);
+        return r;
 }
 
 bool is_name_char(char c)

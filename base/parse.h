@@ -8,6 +8,8 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/macros.h"
+
 int parse_u64(const char *s, uint64_t *ret_value);
 
 /*
@@ -46,6 +48,10 @@ char *format_duration(uint64_t nsec, char buf[FORMAT_DURATION_MAX]);
  * as \xHH, "..." at the end if it was cut. Returns buf. */
 #define FORMAT_EXCERPT_MAX 64
 char *format_excerpt(const char *text, size_t len, char buf[FORMAT_EXCERPT_MAX]);
+
+/* Writes a sentence to `why`, cut to `size` bytes. Returns r, so that a function ends by it. */
+KVL_PRINTF(4, 5)
+int say_why(char *why, size_t size, int r, const char *format, ...);
 
 /* Returns the bytes (1 to 4) of the UTF-8 character at `s`, which has n > 0 bytes (RFC 3629,
  * section 4); 0: it is none. n may be too large if a byte that can't continue the character

@@ -1,10 +1,9 @@
+#include "base/parse.h"
 #include "base/secret-file.h"
 
 #include <assert.h>
 #include <errno.h>
 #include <fcntl.h>
-#include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -16,21 +15,9 @@
  * 0440. */
 #define FORBIDDEN_MODE (S_IRWXO | S_IWGRP | S_IXGRP)
 
-/* Sets the sentence, and returns `code`. */
-KVL_PRINTF(3, 4)
-static int deny(char why[SECRET_WHY_BYTES], int code, const char *format, ...)
-{
-        va_list ap;
-
-        va_start(ap, format);
-        vsnprintf(why, SECRET_WHY_BYTES, format, ap);
-        va_end(ap);
-        return code;
-}
-
 static int deny_errno(char why[SECRET_WHY_BYTES], int code)
 {
-        return deny(why, code, "can't be read: %s", strerror(-code));
+        return say_why(why, SECRET_WHY_BYTES, code, "can't be read: %s", strerror(-code));
 }
 
 static int check_file(int fd, char why[SECRET_WHY_BYTES])
@@ -40,14 +27,14 @@ static int check_file(int fd, char why[SECRET_WHY_BYTES])
         if (fstat(fd, &st) < 0)
                 return deny_errno(why, -errno);
         if (!S_ISREG(st.st_mode))
-                return deny(why, S_ISDIR(st.st_mode) ? -EISDIR : -EBADFD,
+                return say_why(why, SECRET_WHY_BYTES, S_ISDIR(st.st_mode) ? -EISDIR : -EBADFD,
                         "is no regular file: name one");
         if (st.st_uid != 0 && st.st_uid != geteuid())
-                return deny(why, -EACCES,
+                return say_why(why, SECRET_WHY_BYTES, -EACCES,
                         "belongs to uid %u, neither to root nor to uid %u, which reads it: chown it, and write a new secret",
                         (unsigned)st.st_uid, (unsigned)geteuid());
         if (st.st_mode & FORBIDDEN_MODE)
-                return deny(why, -EACCES,
+                return say_why(why, SECRET_WHY_BYTES, -EACCES,
                         "has mode %04o, so that others can read or change it: chmod 600, and write a new secret",
                         (unsigned)(st.st_mode & 07777));
         return 0;
@@ -81,10 +68,12 @@ static int read_bytes(int fd, size_t min, size_t max, struct secret *s, char why
         if (n < 0)
                 r = deny_errno(why, (int)n);
         else if ((size_t)n < min)
-                r = deny(why, -EINVAL, "has %zd bytes, at least %zu are needed%s", n, min,
+                r = say_why(why, SECRET_WHY_BYTES, -EINVAL,
+                        "has %zd bytes, at least %zu are needed%s", n, min,
                         min > 1 ? ": openssl rand -base64 32 makes some" : "");
         else if ((size_t)n > max)
-                r = deny(why, -EINVAL, "has more than %zu bytes: make it shorter", max);
+                r = say_why(why, SECRET_WHY_BYTES, -EINVAL,
+                        "has more than %zu bytes: make it shorter", max);
         else
                 memcpy(s->bytes, text, (size_t)n);
         s->len = r == 0 ? (size_t)n : 0;

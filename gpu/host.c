@@ -24,6 +24,7 @@
 
 #include "base/fd.h"
 #include "base/macros.h"
+#include "base/parse.h"
 
 /* The granularity of GPUs, so that one geometry of extent sets suits all devices; also the size of
  * a huge page on x86-64. */
@@ -740,11 +741,9 @@ static int host_open(const char *name, const struct device_options *options,
                 name = HOST_NAME;
         if (!host_is_name(name))
                 return -ENODEV;
-        if (options && options->transport != 0 && options->transport != TRANSPORT_MEMFD) {
-                snprintf(why, DEVICE_WHY_BYTES,
+        if (options && options->transport != 0 && options->transport != TRANSPORT_MEMFD)
+                return say_why(why, DEVICE_WHY_BYTES, -EOPNOTSUPP,
                         "the host's memory is handed over as memory files and in no other way");
-                return -EOPNOTSUPP;
-        }
         d = calloc(1, sizeof(*d));
         if (!d)
                 return -ENOMEM;

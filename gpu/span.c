@@ -11,6 +11,7 @@
 #include <strings.h>
 
 #include "base/macros.h"
+#include "base/parse.h"
 #include "gpu/device.h"
 
 #define ALL_GPUS "all"
@@ -363,19 +364,15 @@ static int open_members(
                 r = list_gpus(names, why);
         for (char *n = r == 0 ? strtok_r(names, ", ", &save) : NULL; n && r == 0;
                 n = strtok_r(NULL, ", ", &save)) {
-                if (s->n == DEVICE_MEMBERS_MAX) {
-                        snprintf(why, DEVICE_WHY_BYTES, "a device spans at most %d others",
-                                DEVICE_MEMBERS_MAX);
-                        return -EINVAL;
-                }
+                if (s->n == DEVICE_MEMBERS_MAX)
+                        return say_why(why, DEVICE_WHY_BYTES, -EINVAL,
+                                "a device spans at most %d others", DEVICE_MEMBERS_MAX);
                 r = open_member(s, n, options, why);
         }
-        if (r == 0 && s->n < 2) {
-                snprintf(why, DEVICE_WHY_BYTES,
+        if (r == 0 && s->n < 2)
+                return say_why(why, DEVICE_WHY_BYTES, -EINVAL,
                         "a device spans at least two others: %u given; without 'members' a single one is named by itself",
                         s->n);
-                return -EINVAL;
-        }
         return r;
 }
 

@@ -14,6 +14,7 @@
 #include "base/clock.h"
 #include "base/fd.h"
 #include "base/macros.h"
+#include "base/parse.h"
 #include "base/secret-file.h"
 #include "daemon/relay/relay-channel.h"
 #include "daemon/remote/store/remote.h"
@@ -128,12 +129,10 @@ static int read_greeting(
         if (m->head.kind != RELAY_OPEN || m->head.bytes < sizeof(ret->open))
                 return -EPROTO;
         memcpy(&ret->open, m->bytes, sizeof(ret->open));
-        if (ret->open.version != RELAY_VERSION) {
-                snprintf(why, RELAY_WHY_BYTES,
+        if (ret->open.version != RELAY_VERSION)
+                return say_why(why, RELAY_WHY_BYTES, -EPROTO,
                         "kvleased speaks version %u, and kvlease-exchange version %d: install both of one release",
                         ret->open.version, RELAY_VERSION);
-                return -EPROTO;
-        }
         for (unsigned i = 0; i < N_RELAY_TEXTS; i++) {
                 const char *behind = at < end ? memchr(at, '\0', (size_t)(end - at)) : NULL;
 
@@ -179,9 +178,8 @@ static int check_files(const struct greeting *g, char why[RELAY_WHY_BYTES])
 
                 if (!*path || access(path, R_OK) == 0)
                         continue;
-                snprintf(why, RELAY_WHY_BYTES, "%s = %.300s can't be read: %s", rows[i].key, path,
-                        strerror(errno));
-                return -EACCES;
+                return say_why(why, RELAY_WHY_BYTES, -EACCES, "%s = %.300s can't be read: %s",
+                        rows[i].key, path, strerror(errno));
         }
         return 0;
 }
@@ -206,10 +204,8 @@ static int open_remote(
         char *save = NULL;
         int r;
 
-        if (!text) {
-                snprintf(why, RELAY_WHY_BYTES, "no memory for a client");
-                return -ENOMEM;
-        }
+        if (!text)
+                return say_why(why, RELAY_WHY_BYTES, -ENOMEM, "no memory for a client");
         for (char *at = strtok_r(text, " ", &save); at && o.n_addresses < ARRAY_SIZE(addresses);
                 at = strtok_r(NULL, " ", &save))
                 addresses[o.n_addresses++] = at;
@@ -280,10 +276,8 @@ static int take_greeting(struct lane *l, const struct relay_message *m, char why
 
         if (r < 0)
                 return r;
-        if (map_arena(l, g.open.arena_bytes) < 0) {
-                snprintf(why, RELAY_WHY_BYTES, "its arena can't be mapped");
-                return -EINVAL;
-        }
+        if (map_arena(l, g.open.arena_bytes) < 0)
+                return say_why(why, RELAY_WHY_BYTES, -EINVAL, "its arena can't be mapped");
         l->store = find_store(l->all, g.open.store);
         if (!l->store)
                 l->store = open_store(l->all, &g, why);

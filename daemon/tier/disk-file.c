@@ -3,7 +3,6 @@
 #include <errno.h>
 #include <fcntl.h>
 #include <poll.h>
-#include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -18,6 +17,7 @@
 #include "base/fault-point.h"
 #include "base/fd.h"
 #include "base/map.h"
+#include "base/parse.h"
 #include "daemon/tier/disk-impl.h"
 
 #define DEPTH         32
@@ -30,20 +30,9 @@
 
 /* ---- sentences ------------------------------------------------------------------------------- */
 
-KVL_PRINTF(3, 4)
-static int say_why(char why[DISK_WHY_BYTES], int r, const char *format, ...)
-{
-        va_list args;
-
-        va_start(args, format);
-        (void)vsnprintf(why, DISK_WHY_BYTES, format, args);
-        va_end(args);
-        return r;
-}
-
 static int say_errno(char why[DISK_WHY_BYTES], int r, const char *path, const char *what)
 {
-        return say_why(why, r, "%s %s: %s", what, path, strerror(-r));
+        return say_why(why, DISK_WHY_BYTES, r, "%s %s: %s", what, path, strerror(-r));
 }
 
 /* ---- plain I/O before there is an engine ----------------------------------------------------- */
@@ -90,10 +79,11 @@ static int allocate(int fd, const char *path, uint64_t bytes, char why[DISK_WHY_
         if (fallocate(fd, 0, 0, (off_t)bytes) == 0)
                 return 0;
         if (errno == ENOSPC)
-                return say_why(why, -ENOSPC, "no room for %s: %llu bytes are wanted, %llu are free",
-                        path, (unsigned long long)bytes, (unsigned long long)free_bytes(fd));
+                return say_why(why, DISK_WHY_BYTES, -ENOSPC,
+                        "no room for %s: %llu bytes are wanted, %llu are free", path,
+                        (unsigned long long)bytes, (unsigned long long)free_bytes(fd));
         if (errno == EOPNOTSUPP)
-                return say_why(why, -EOPNOTSUPP,
+                return say_why(why, DISK_WHY_BYTES, -EOPNOTSUPP,
                         "the file system of %s can't preallocate (fallocate): it needs one that can, as ext4, xfs or tmpfs",
                         path);
         return say_errno(why, -errno, path, "can't preallocate");
@@ -158,7 +148,9 @@ static int check_directory(const char *path, char why[DISK_WHY_BYTES])
         if (!dir)
                 return say_errno(why, -ENOMEM, path, "can't open");
         r = dir_check(dir, DIR_STICKY, 0, what);
-        return r < 0 ? say_why(why, r, "can't use the directory of %s: %s", path, what) : 0;
+        return r < 0 ? say_why(why, DISK_WHY_BYTES, r, "can't use the directory of %s: %s", path,
+                               what)
+                     : 0;
 }
 
 /* Checks a file that will hold tenants' bytes: it has no other owner and no other name. */
@@ -169,12 +161,12 @@ static int check_file(int fd, const char *path, char why[DISK_WHY_BYTES])
         if (fstat(fd, &st) < 0)
                 return say_errno(why, -errno, path, "can't look at");
         if (!S_ISREG(st.st_mode))
-                return say_why(why, -EINVAL, "%s is no regular file", path);
+                return say_why(why, DISK_WHY_BYTES, -EINVAL, "%s is no regular file", path);
         if (st.st_uid != geteuid())
-                return say_why(why, -EPERM, "%s is another user's", path);
+                return say_why(why, DISK_WHY_BYTES, -EPERM, "%s is another user's", path);
         if (st.st_nlink > 1)
-                return say_why(
-                        why, -EPERM, "%s has a second name (a hard link): remove that", path);
+                return say_why(why, DISK_WHY_BYTES, -EPERM,
+                        "%s has a second name (a hard link): remove that", path);
         return fchmod(fd, 0600) < 0 ? say_errno(why, -errno, path, "can't protect") : 0;
 }
 
@@ -261,20 +253,24 @@ static int judge(const struct disk_file *d, uint64_t bytes, const struct disk_op
         struct stat st;
 
         if (s->magic != DISK_MAGIC)
-                return say_why(why, -EEXIST, "%s isn't a file of this store: left alone", d->path);
+                return say_why(why, DISK_WHY_BYTES, -EEXIST,
+                        "%s isn't a file of this store: left alone", d->path);
         if (s->version != DISK_VERSION)
-                return say_why(why, DISK_NEW, "%s has version %u, not %u: started anew", d->path,
-                        s->version, DISK_VERSION);
+                return say_why(why, DISK_WHY_BYTES, DISK_NEW,
+                        "%s has version %u, not %u: started anew", d->path, s->version,
+                        DISK_VERSION);
         if (!DISK_IS_WHOLE(s, 0))
-                return say_why(
-                        why, DISK_NEW, "the superblock of %s is damaged: started anew", d->path);
+                return say_why(why, DISK_WHY_BYTES, DISK_NEW,
+                        "the superblock of %s is damaged: started anew", d->path);
         if (strcmp(s->device, o->device) != 0)
-                return say_why(why, -EXDEV, "%s has pages of device %s, not %s: left alone",
-                        d->path, s->device, o->device);
+                return say_why(why, DISK_WHY_BYTES, -EXDEV,
+                        "%s has pages of device %s, not %s: left alone", d->path, s->device,
+                        o->device);
         if (fstat(d->fd, &st) < 0)
                 return say_errno(why, -errno, d->path, "can't look at");
         if (s->bytes != bytes || (uint64_t)st.st_size < bytes)
-                return say_why(why, DISK_NEW, "%s has %llu bytes, not %llu: started anew", d->path,
+                return say_why(why, DISK_WHY_BYTES, DISK_NEW,
+                        "%s has %llu bytes, not %llu: started anew", d->path,
                         (unsigned long long)MIN(s->bytes, (uint64_t)st.st_size),
                         (unsigned long long)bytes);
         return 0;
@@ -298,16 +294,18 @@ static int look_at_file(
         if (r < 0)
                 return say_errno(why, r, d->path, "can't lock");
         if (fstat(d->fd, &st) == 0 && st.st_size == 0)
-                return say_why(why, DISK_NEW, "%s was discarded: started anew", d->path);
+                return say_why(
+                        why, DISK_WHY_BYTES, DISK_NEW, "%s was discarded: started anew", d->path);
         r = read_at(d->fd, &d->super, sizeof(d->super), 0);
         if (r == -ENODATA)
-                return say_why(why, -EEXIST, "%s isn't a file of this store: left alone", d->path);
+                return say_why(why, DISK_WHY_BYTES, -EEXIST,
+                        "%s isn't a file of this store: left alone", d->path);
         if (r < 0)
                 return say_errno(why, r, d->path, "can't read");
         r = judge(d, bytes, o, why);
         if (r == 0 && !super_is_sane(&d->super))
-                return say_why(why, DISK_NEW, "the superblock of %s makes no sense: started anew",
-                        d->path);
+                return say_why(why, DISK_WHY_BYTES, DISK_NEW,
+                        "the superblock of %s makes no sense: started anew", d->path);
         return r;
 }
 
@@ -361,7 +359,7 @@ static void set_direct(struct disk_file *d)
                         (void)fcntl(d->fd, F_SETFL, flags);
         }
         if (!d->is_direct)
-                (void)say_why(d->note, 0,
+                (void)say_why(d->note, sizeof(d->note), 0,
                         "%s is read and written through the page cache: its file system has no O_DIRECT",
                         d->path);
 }
@@ -608,9 +606,10 @@ int disk_open_with(const char *path, uint64_t bytes, const struct disk_options *
         why[0] = '\0';
         bytes = bytes / DISK_ALIGN * DISK_ALIGN;
         if (!options_are_right(options))
-                return say_why(why, -EINVAL, "wrong options for %s", path);
+                return say_why(why, DISK_WHY_BYTES, -EINVAL, "wrong options for %s", path);
         if (new_super(bytes, options).n_chunks == 0)
-                return say_why(why, -EINVAL, "%llu bytes are too few for %s: there must be a chunk",
+                return say_why(why, DISK_WHY_BYTES, -EINVAL,
+                        "%llu bytes are too few for %s: there must be a chunk",
                         (unsigned long long)bytes, path);
         r = new_disk(path, options, &d);
         if (r < 0)
@@ -655,7 +654,8 @@ int disk_open(const char *path, uint64_t bytes, const struct disk_options *optio
         int r = disk_open_with(path, bytes, options, start_engine, &choice, ret_disk, why);
 
         if (r < 0 && (r == -ENOSYS || r == -EPERM) && r == choice.uring_result)
-                return say_why(why, -EOPNOTSUPP, "no io_uring for %s: %s", path, strerror(-r));
+                return say_why(why, DISK_WHY_BYTES, -EOPNOTSUPP, "no io_uring for %s: %s", path,
+                        strerror(-r));
         if (r >= 0 && choice.uring_result < 0) {
                 size_t len = strlen((*ret_disk)->note);
 

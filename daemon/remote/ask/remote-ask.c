@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "base/macros.h"
+#include "base/parse.h"
 #include "daemon/remote/ask/ask.h"
 #include "daemon/remote/endpoint/remote-address.h"
 #include "daemon/remote/endpoint/remote-tls.h"
@@ -289,11 +290,9 @@ static int ask_reach(struct remote_asker *a, const char *host, uint16_t port,
 
         snprintf(text, sizeof(text), "%u", (unsigned)port);
         r = getaddrinfo(host, text, &hints, &found);
-        if (r != 0) {
-                snprintf(why, REMOTE_WHY_BYTES, "%.128s can't be resolved: %.64s", host,
-                        gai_strerror(r));
-                return -EHOSTUNREACH;
-        }
+        if (r != 0)
+                return say_why(why, REMOTE_WHY_BYTES, -EHOSTUNREACH,
+                        "%.128s can't be resolved: %.64s", host, gai_strerror(r));
         r = -EHOSTUNREACH;
         for (const struct addrinfo *to = found; to && r < 0; to = to->ai_next) {
                 if (a->fd >= 0)
@@ -321,8 +320,7 @@ static int ask_handshake(struct remote_asker *a, const struct remote_options *op
         }
         if (r != -EKEYREJECTED)
                 return r;
-        snprintf(why, REMOTE_WHY_BYTES, "its certificate isn't believed");
-        return -EACCES;
+        return say_why(why, REMOTE_WHY_BYTES, -EACCES, "its certificate isn't believed");
 }
 
 static int ask_authenticate(
@@ -347,10 +345,9 @@ int remote_ask_open(const struct remote_options *options, const char *address,
         int r;
 
         why[0] = '\0';
-        if (!remote_address_split(address, host, &port)) {
-                snprintf(why, REMOTE_WHY_BYTES, "it isn't host:port or [address]:port");
-                return -EINVAL;
-        }
+        if (!remote_address_split(address, host, &port))
+                return say_why(
+                        why, REMOTE_WHY_BYTES, -EINVAL, "it isn't host:port or [address]:port");
         a = calloc(1, sizeof(*a));
         r = a ? 0 : -ENOMEM;
         if (a) {

@@ -2,9 +2,9 @@
 
 #include <errno.h>
 #include <stdint.h>
-#include <stdio.h>
 #include <string.h>
 
+#include "base/parse.h"
 #include "daemon/remote/endpoint/remote-address.h"
 
 #define MSEC_MAX 60000
@@ -18,37 +18,29 @@ int remote_options_check(const struct remote_options *o, char why[REMOTE_WHY_BYT
         char host[256];
         uint16_t port;
 
-        if (o->n_addresses == 0 || o->n_addresses > REMOTE_ADDRESSES_MAX) {
-                snprintf(why, REMOTE_WHY_BYTES,
+        if (o->n_addresses == 0 || o->n_addresses > REMOTE_ADDRESSES_MAX)
+                return say_why(why, REMOTE_WHY_BYTES, -EINVAL,
                         "%u addresses of a cluster's nodes: 1 to %u may be given", o->n_addresses,
                         REMOTE_ADDRESSES_MAX);
-                return -EINVAL;
-        }
         for (unsigned i = 0; i < o->n_addresses; i++)
-                if (!remote_address_split(o->addresses[i], host, &port)) {
-                        snprintf(why, REMOTE_WHY_BYTES,
+                if (!remote_address_split(o->addresses[i], host, &port))
+                        return say_why(why, REMOTE_WHY_BYTES, -EINVAL,
                                 "%s isn't a server's address, as host:port or [address]:port",
                                 o->addresses[i]);
-                        return -EINVAL;
-                }
         if (o->large_threads > REMOTE_LARGE_THREADS_MAX || o->max_ops > OPS_MAX ||
                 o->connect_msec > MSEC_MAX || o->silence_msec > MSEC_MAX) {
-                snprintf(why, REMOTE_WHY_BYTES,
+                return say_why(why, REMOTE_WHY_BYTES, -EINVAL,
                         "at most %u threads, %u operations and %u ms may be given",
                         REMOTE_LARGE_THREADS_MAX, OPS_MAX, MSEC_MAX);
-                return -EINVAL;
         }
         if ((o->user && (!o->secret || strlen(o->user) > CREDENTIAL_MAX)) ||
-                (o->secret && strlen(o->secret) > CREDENTIAL_MAX)) {
-                snprintf(why, REMOTE_WHY_BYTES,
+                (o->secret && strlen(o->secret) > CREDENTIAL_MAX))
+                return say_why(why, REMOTE_WHY_BYTES, -EINVAL,
                         "a user needs a secret, and neither may be longer than %u bytes",
                         CREDENTIAL_MAX);
-                return -EINVAL;
-        }
         if (!o->tls_cert != !o->tls_key) {
-                snprintf(why, REMOTE_WHY_BYTES,
+                return say_why(why, REMOTE_WHY_BYTES, -EINVAL,
                         "a certificate needs its key, and a key its certificate");
-                return -EINVAL;
         }
         return 0;
 }

@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/macros.h"
+#include "base/parse.h"
 #include "daemon/remote/endpoint/remote-resolve.h"
 #include "daemon/remote/store/remote-impl.h"
 
@@ -284,11 +285,9 @@ int remote_open(const struct remote_options *options, struct remote_store **ret_
         if (r < 0)
                 return r;
         s = calloc(1, sizeof(*s));
-        if (!s) {
-                snprintf(why, REMOTE_WHY_BYTES,
+        if (!s)
+                return say_why(why, REMOTE_WHY_BYTES, -ENOMEM,
                         "no memory for the client of a Redis or Valkey cluster");
-                return -ENOMEM;
-        }
         r = remote_store_init(
                 &s->of, &remote_client_ops, options->max_ops ? options->max_ops : DEFAULT_MAX_OPS);
         if (r == 0)
