@@ -361,8 +361,7 @@ int epoch_take(struct exchange_epoch *p, const struct exchange_io *io)
 
 /* ---- questions ------------------------------------------------------------------------------- */
 
-/* Makes an operation that writes the epoch: over the old one (`changes`), or only if there is none.
- */
+/* Makes an operation that writes the epoch: over the old one (`changes`), or if there is none. */
 static struct exchange_io *epoch_write_new(struct exchange_epoch *p, bool changes)
 {
         struct exchange_io *io = epoch_io_new(p, REMOTE_WRITE);
@@ -519,8 +518,7 @@ static void take_made(struct exchange_epoch *p, int result)
         learn(p, p->new_epoch);
 }
 
-/* Sent changes take effect with the next epoch. If they may not have arrived, they are sent again.
- */
+/* Sent changes take effect with the next epoch. If they may be lost, they are sent again. */
 static void take_told(struct exchange_epoch *p, int result)
 {
         struct exchange_changes *c = &p->changes;

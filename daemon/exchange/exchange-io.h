@@ -134,8 +134,7 @@ bool exchange_io_has_room(const struct exchange *x, uint32_t n);
 /* The exchange is being freed: disowns its batches, which aren't needed any more. */
 void exchange_ios_forget(struct exchange *x);
 
-/* Removes a damaged or foreign value from a store that may be written to. No caller waits for that.
- */
+/* Removes a damaged or foreign value from a store that may be written to, without waiting. */
 void exchange_remove(struct exchange *x, const char *name);
 
 /* Returns the reason by which an operation's result, not 0, is counted. */

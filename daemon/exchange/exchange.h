@@ -271,8 +271,7 @@ const char *exchange_drop_name(enum exchange_drop drop);
 #define PREFILL_NSEC_MAX (UINT64_C(3600) * 1000000000)
 void exchange_note_prefill(const struct ns *ns, uint64_t n_tokens, uint64_t nsec);
 
-/* Does the namespace take part? If not, *ret_why (may be NULL) is a static phrase with the reason.
- */
+/* Does the namespace take part? If not, *ret_why (may be NULL) is a static phrase: the reason. */
 bool exchange_has_ns(const struct ns *ns, const char **ret_why);
 
 /* Continues all work. Call it after exchange_options.on_work, and at the time that it returns:

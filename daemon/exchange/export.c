@@ -130,8 +130,7 @@ static struct export_tip tip_at(const struct exchange_ns *e, uint32_t page)
         return (struct export_tip){page, ns_page(e->ns, page)->generation};
 }
 
-/* Adds the page to a waiting text that ends with it, or right before it. Returns true on success.
- */
+/* Adds the page to a waiting text that ends with it, or right before it. Returns success. */
 static bool join_text(const struct exchange_ns *e, uint32_t page)
 {
         uint32_t parent = ns_note(e->ns, page)->place.parent;
@@ -322,8 +321,7 @@ static void take_from_text(struct export_batch *b, struct export_text *t, uint32
                 text_free(t);
 }
 
-/* Finds the text's end: its last page if that is in the tree, else the page where it began to grow.
- */
+/* Finds the text's end: its last page if that is in the tree, else where the text began to grow. */
 static void find_end(struct export_text *t)
 {
         if (is_sealed_still(t->e, t->end) || t->end.page == t->first.page)

@@ -48,8 +48,7 @@ static struct session *session_of_export(const struct session_export *w)
 
 /* ---- adding sessions ------------------------------------------------------------------------- */
 
-/* A session that a client has hinted to be done, or one without pages, isn't of use to other hosts.
- */
+/* A session that a client hinted to be done, or one without pages, is of no use to other hosts. */
 static bool has_news(const struct session *s)
 {
         return s->told == SESSION_UNTOLD &&

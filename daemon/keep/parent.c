@@ -331,12 +331,6 @@ static void hear_signals(struct parent *p)
                 on_signal(p, &info);
 }
 
-/* Nanoseconds until `due`; UINT64_MAX: never. */
-static uint64_t until(uint64_t due, uint64_t now)
-{
-        return minus_u64(due, now);
-}
-
 /* Kills a late child, sends our own watchdog message, starts the child. Returns the time of the
  * next look. */
 static uint64_t look_at_time(struct parent *p)
@@ -344,12 +338,12 @@ static uint64_t look_at_time(struct parent *p)
         uint64_t watchdog = p->options->watchdog_nsec, half = p->above_watchdog_usec * 500;
         uint64_t now = clock_now_nsec(), wait = UINT64_MAX;
 
-        if (p->child == 0 && until(p->next_start_nsec, now) == 0)
+        if (p->child == 0 && minus_u64(p->next_start_nsec, now) == 0)
                 start_child(p);
         if (p->child == 0)
-                wait = MIN(wait, until(p->next_start_nsec, now));
+                wait = MIN(wait, minus_u64(p->next_start_nsec, now));
         if (watchdog > 0 && p->child > 0 && p->ready) {
-                if (until(p->beat_nsec + watchdog, now) == 0) {
+                if (minus_u64(p->beat_nsec + watchdog, now) == 0) {
                         say(p, "the daemon hasn't said for %llu ms that it lives: it is killed",
                                 (unsigned long long)(watchdog / NSEC_PER_MSEC));
                         p->ready = false;
@@ -357,16 +351,16 @@ static uint64_t look_at_time(struct parent *p)
                          * child would stay so. */
                         kill_child(p, SIGKILL);
                 } else {
-                        wait = MIN(wait, until(p->beat_nsec + watchdog, now));
+                        wait = MIN(wait, minus_u64(p->beat_nsec + watchdog, now));
                 }
         }
         /* Without our own watchdog a child sends this itself, so only without a child. */
         if (half > 0 && (watchdog > 0 || p->child == 0)) {
-                if (until(p->above_beat_nsec + half, now) == 0) {
+                if (minus_u64(p->above_beat_nsec + half, now) == 0) {
                         p->above_beat_nsec = now;
                         notify_say(p->above, "WATCHDOG=1");
                 }
-                wait = MIN(wait, until(p->above_beat_nsec + half, now));
+                wait = MIN(wait, minus_u64(p->above_beat_nsec + half, now));
         }
         return wait;
 }

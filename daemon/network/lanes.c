@@ -49,8 +49,7 @@ struct job {
         struct iovec values[];
 };
 
-/* Writes the sentence to the log, unless the log has it as its last one, or had another just now.
- */
+/* Writes the sentence to the log, unless that has it as its last one, or had another just now. */
 static void complain(struct lanes *s, const char *sentence)
 {
         const uint64_t now_nsec = clock_now_nsec();

@@ -1,19 +1,7 @@
-#include <stdarg.h>
-#include <stdio.h>
 #include <string.h>
 
+#include "base/parse.h"
 #include "daemon/tier/disk-impl.h"
-
-KVL_PRINTF(2, 3)
-static bool wrong(char why[DISK_WHY_BYTES], const char *format, ...)
-{
-        va_list args;
-
-        va_start(args, format);
-        (void)vsnprintf(why, DISK_WHY_BYTES, format, args);
-        va_end(args);
-        return false;
-}
 
 static unsigned length_of(const struct list_link *head)
 {
@@ -51,9 +39,11 @@ static bool count_slots(const struct disk_chunk *c, struct sums *ret_sums, char 
                 bool is_page = c->slots[i].state == SLOT_PAGE;
 
                 if (!slot_is_right(c, i))
-                        return wrong(why, "slot %u of chunk %u", i, c->number);
+                        return say_why(
+                                why, DISK_WHY_BYTES, false, "slot %u of chunk %u", i, c->number);
                 if (c->slots[i].state == SLOT_FREE && i < c->hint)
-                        return wrong(why, "chunk %u has a free slot before its hint", c->number);
+                        return say_why(why, DISK_WHY_BYTES, false,
+                                "chunk %u has a free slot before its hint", c->number);
                 s.n_used += c->slots[i].state != SLOT_FREE;
                 s.n_pages += is_page;
                 s.used_bytes += is_page ? round_up_u64(c->entries[i].page.length, DISK_ALIGN) : 0;
@@ -81,11 +71,13 @@ static bool used_is_right(const struct disk_chunk *c, struct sums *all, char why
         if (is_loaded && !count_slots(c, &s, why))
                 return false;
         if (s.n_used != c->n_used || s.n_pages != c->n_pages || s.used_bytes != c->used_bytes)
-                return wrong(why, "counts of chunk %u", c->number);
+                return say_why(why, DISK_WHY_BYTES, false, "counts of chunk %u", c->number);
         if (is_loaded && list_is_empty(&c->room) == has_room)
-                return wrong(why, "chunk %u and the list of those with room", c->number);
+                return say_why(why, DISK_WHY_BYTES, false,
+                        "chunk %u and the list of those with room", c->number);
         if (is_loaded && c->n_used == 0 && !c->is_zeroing)
-                return wrong(why, "chunk %u is kept for nothing", c->number);
+                return say_why(
+                        why, DISK_WHY_BYTES, false, "chunk %u is kept for nothing", c->number);
         all->n_slots += s.n_slots;
         all->n_used += s.n_used;
         all->n_pages += s.n_pages;
@@ -102,17 +94,19 @@ static bool space_is_right(
 
         list_for_each (c, &s->chunks, struct disk_chunk, link)
                 if (c->space != s || c->state != CHUNK_USED || !used_is_right(c, &all, why))
-                        return why[0] ? false : wrong(why, "chunk %u of a space", c->number);
+                        return why[0] ? false
+                                      : say_why(why, DISK_WHY_BYTES, false, "chunk %u of a space",
+                                                c->number);
         list_for_each (c, &d->freeing, struct disk_chunk, link)
                 n_freeing += c->space == s;
         if (all.n_slots != s->n_slots || all.n_used != s->n_used || all.n_pages != s->n_pages ||
                 all.used_bytes != s->used_bytes || n_freeing != s->n_freeing ||
                 length_of(&s->chunks) != s->n_chunks)
-                return wrong(why, "counts of the space in row %u", s->row);
+                return say_why(why, DISK_WHY_BYTES, false, "counts of the space in row %u", s->row);
         if (!DISK_IS_WHOLE(r, d->super.nonce + s->row) || r->instance != s->instance ||
                 r->generation != s->generation || r->slot_bytes != s->slot_bytes ||
                 memcmp(r->id, s->id, sizeof(s->id)) != 0 || d->rows[s->row] != s)
-                return wrong(why, "record of the space in row %u", s->row);
+                return say_why(why, DISK_WHY_BYTES, false, "record of the space in row %u", s->row);
         return true;
 }
 
@@ -120,25 +114,25 @@ static bool chunk_is_right(
         const struct disk_file *d, const struct disk_chunk *c, char why[DISK_WHY_BYTES])
 {
         if (!record_is_right(d, c))
-                return wrong(why, "record of chunk %u", c->number);
+                return say_why(why, DISK_WHY_BYTES, false, "record of chunk %u", c->number);
         if (c->state == CHUNK_FREE && (c->entries || c->n_busy > 0 || c->space))
-                return wrong(why, "chunk %u is free, but not quite", c->number);
+                return say_why(
+                        why, DISK_WHY_BYTES, false, "chunk %u is free, but not quite", c->number);
         if (c->state == CHUNK_FREEING && c->is_durable && c->n_busy == 0)
-                return wrong(why, "chunk %u should be free", c->number);
+                return say_why(why, DISK_WHY_BYTES, false, "chunk %u should be free", c->number);
         return true;
 }
 
 static bool operations_are_right(const struct disk_file *d, char why[DISK_WHY_BYTES])
 {
-        unsigned n_idle = 0;
+        unsigned n_idle = length_of(&d->idle_blocks);
 
-        for (const struct list_link *l = d->idle_blocks.next; l != &d->idle_blocks; l = l->next)
-                n_idle++;
         if (length_of(&d->flight) != d->n_flight || d->n_flight > MAX(d->n_given_max, 1u))
-                return wrong(why, "%u operations are under way, or %u", d->n_flight,
-                        length_of(&d->flight));
+                return say_why(why, DISK_WHY_BYTES, false, "%u operations are under way, or %u",
+                        d->n_flight, length_of(&d->flight));
         if (n_idle + d->n_writing != DISK_BLOCK_OPS)
-                return wrong(why, "%u blocks are written, %u aren't", d->n_writing, n_idle);
+                return say_why(why, DISK_WHY_BYTES, false, "%u blocks are written, %u aren't",
+                        d->n_writing, n_idle);
         return true;
 }
 
@@ -155,10 +149,10 @@ static bool chunks_are_right(const struct disk_file *d, char why[DISK_WHY_BYTES]
                 n_used += c->state == CHUNK_USED;
         }
         if (index_bytes != d->index_bytes)
-                return wrong(why, "bytes of indexes");
+                return say_why(why, DISK_WHY_BYTES, false, "bytes of indexes");
         if (n_used + d->n_free + d->n_freeing != d->layout.n_chunks ||
                 length_of(&d->free) != d->n_free || length_of(&d->freeing) != d->n_freeing)
-                return wrong(why, "numbers of chunks");
+                return say_why(why, DISK_WHY_BYTES, false, "numbers of chunks");
         return true;
 }
 
@@ -174,6 +168,6 @@ bool disk_check(const struct disk_file *d, char why[DISK_WHY_BYTES])
         }
         if (length_of(&d->spaces) != d->n_spaces ||
                 n_chunks + d->n_free + d->n_freeing != d->layout.n_chunks)
-                return wrong(why, "numbers of spaces or chunks");
+                return say_why(why, DISK_WHY_BYTES, false, "numbers of spaces or chunks");
         return chunks_are_right(d, why) && operations_are_right(d, why);
 }

@@ -1,5 +1,4 @@
-/* Addresses of servers, as people write them and as sockets take them. Pure: no name is resolved.
- */
+/* Addresses of servers, as people write them and as sockets take them. No name is resolved. */
 #ifndef KVL_REMOTE_REMOTE_ADDRESS_H
 #define KVL_REMOTE_REMOTE_ADDRESS_H
 

@@ -51,14 +51,6 @@ int remote_conn_get(struct remote_worker *w, unsigned node, struct remote_conn *
         c = calloc(1, sizeof(*c));
         if (!c)
                 return -ENOMEM;
-        c->input = malloc(REMOTE_INPUT_BYTES);
-        c->answer = remote_answer_new();
-        if (!c->input || !c->answer) {
-                remote_answer_free(c->answer);
-                free(c->input);
-                free(c);
-                return -ENOMEM;
-        }
         c->worker = w;
         c->node = node;
         c->fd = -1;
@@ -102,8 +94,6 @@ void remote_conn_free(struct remote_conn *c)
         pthread_mutex_lock(&s->of.lock);
         s->nodes[c->node].n_conns--;
         pthread_mutex_unlock(&s->of.lock);
-        remote_answer_free(c->answer);
-        free(c->input);
         free(c);
 }
 
@@ -265,7 +255,7 @@ static void socket_adjust(const struct remote_client *s, int fd)
                         sizeof(options[i].value));
 }
 
-static void conn_ready(struct remote_conn *c)
+void remote_conn_ready(struct remote_conn *c)
 {
         struct remote_client *s = c->worker->store;
 
@@ -283,9 +273,9 @@ static void conn_introduce(struct remote_conn *c)
         struct remote_client *s = c->worker->store;
 
         resp_init(&c->parser, RESP_BULK_MAX);
-        remote_answer_reset(c->answer);
+        remote_answer_reset(&c->answer);
         if (!s->auth) {
-                conn_ready(c);
+                remote_conn_ready(c);
                 return;
         }
         c->state = CONN_AUTH;
@@ -295,12 +285,6 @@ static void conn_introduce(struct remote_conn *c)
                 .is_auth = true};
         c->n_flight = 1;
         remote_worker_mark(c);
-}
-
-/* AUTH was answered. */
-void remote_conn_admitted(struct remote_conn *c)
-{
-        conn_ready(c);
 }
 
 /* TLS may have reached its bound of reads with bytes left. */

@@ -91,6 +91,17 @@ struct remote_flight {
         uint64_t since_nsec;
 };
 
+/* The answer to the first flight, as far as it has arrived. */
+struct remote_answer {
+        enum resp_kind kind; /* of its first token; RESP_MORE: none yet */
+        int64_t number;
+        bool takes_value; /* a bulk string is received into the buffers of a read */
+        bool is_too_long; /* it is passed over */
+        uint64_t n_taken; /* bytes of it that are there */
+        size_t text_len;  /* of a status or an error */
+        char text[RESP_LINE_MAX + 1];
+};
+
 struct remote_conn {
         struct remote_worker *worker;
         unsigned node;
@@ -115,8 +126,8 @@ struct remote_conn {
         uint64_t sent;   /* bytes of the one after them */
         uint64_t window; /* costs of all */
         struct resp_parser parser;
-        struct remote_answer *answer; /* owned: that is being received */
-        char *input;                  /* owned; REMOTE_INPUT_BYTES */
+        struct remote_answer answer; /* that is being received */
+        char input[REMOTE_INPUT_BYTES];
         size_t input_len;
 };
 
@@ -317,13 +328,11 @@ struct remote_flight *remote_conn_flight(struct remote_conn *c);
 /* Ends the first flight: its answer is complete. */
 void remote_conn_landed(struct remote_conn *c);
 
-/* AUTH was answered with OK: the connection is ready. */
-void remote_conn_admitted(struct remote_conn *c);
+/* The connection is ready, because AUTH was answered with OK. */
+void remote_conn_ready(struct remote_conn *c);
 
 /* ---- remote-receive.c ------------------------------------------------------------------------ */
 
-struct remote_answer *remote_answer_new(void);
-void remote_answer_free(struct remote_answer *a);
 void remote_answer_reset(struct remote_answer *a);
 
 /* Takes received bytes, up to a turn's bound. Returns 0, or -errno: the connection has to be

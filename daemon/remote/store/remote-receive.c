@@ -7,27 +7,6 @@
 #include "base/macros.h"
 #include "daemon/remote/store/remote-impl.h"
 
-/* The answer to the first flight, as far as it has arrived. */
-struct remote_answer {
-        enum resp_kind kind; /* of its first token; RESP_MORE: none yet */
-        int64_t number;
-        bool takes_value; /* a bulk string is received into the buffers of a read */
-        bool is_too_long; /* it is passed over */
-        uint64_t n_taken; /* bytes of it that are there */
-        size_t text_len;  /* of a status or an error */
-        char text[RESP_LINE_MAX + 1];
-};
-
-struct remote_answer *remote_answer_new(void)
-{
-        return calloc(1, sizeof(struct remote_answer));
-}
-
-void remote_answer_free(struct remote_answer *a)
-{
-        free(a);
-}
-
 void remote_answer_reset(struct remote_answer *a)
 {
         a->kind = RESP_MORE;
@@ -253,7 +232,7 @@ static int auth_end(struct remote_conn *c, const struct remote_answer *a)
 {
         remote_conn_landed(c);
         if (a->kind == RESP_STATUS && strcmp(a->text, "OK") == 0) {
-                remote_conn_admitted(c);
+                remote_conn_ready(c);
                 return 0;
         }
         /* Any other error ("ERR AUTH <password> called without any password configured") means that
@@ -266,7 +245,7 @@ static int answer_end(struct remote_conn *c, uint64_t now_nsec)
 {
         struct remote_flight *f = remote_conn_flight(c);
         struct remote_request *q = f->request;
-        struct remote_answer *a = c->answer;
+        struct remote_answer *a = &c->answer;
         struct remote_note note;
         int r = 0;
 
@@ -290,7 +269,7 @@ static int answer_end(struct remote_conn *c, uint64_t now_nsec)
 static int bulk_place(struct remote_conn *c, struct remote_flight *f, uint64_t bytes)
 {
         struct remote_request *q = f->request;
-        struct remote_answer *a = c->answer;
+        struct remote_answer *a = &c->answer;
 
         if (f->is_auth || f->n_skip > 0)
                 return -EPROTO;
@@ -311,7 +290,7 @@ static int bulk_place(struct remote_conn *c, struct remote_flight *f, uint64_t b
 /* 0 or -errno. */
 static int answer_token(struct remote_conn *c, struct remote_flight *f, const struct resp_token *t)
 {
-        struct remote_answer *a = c->answer;
+        struct remote_answer *a = &c->answer;
 
         if (t->depth == 0 && t->kind != RESP_END) {
                 a->kind = t->kind;
@@ -339,7 +318,7 @@ static const struct remote_op *value_target(struct remote_conn *c)
 {
         const struct remote_flight *f = remote_conn_flight(c);
 
-        return f && f->request && c->answer->takes_value ? f->request->op : NULL;
+        return f && f->request && c->answer.takes_value ? f->request->op : NULL;
 }
 
 /* Takes bytes of a bulk string that arrived behind a header. Returns 0 or -errno. */
@@ -355,12 +334,12 @@ static int payload_take(struct remote_conn *c, const char *data, size_t n)
                 return slot_reader_text(remote_refresh_reader(c->worker->store), data, n);
         if (!op)
                 return 0;
-        n_iov = remote_iov_gather(op->iov, op->n_iov, c->answer->n_taken, n, iov, REMOTE_IOV_MAX);
+        n_iov = remote_iov_gather(op->iov, op->n_iov, c->answer.n_taken, n, iov, REMOTE_IOV_MAX);
         for (unsigned i = 0; i < n_iov; i++) {
                 memcpy(iov[i].iov_base, data, iov[i].iov_len);
                 data += iov[i].iov_len;
         }
-        c->answer->n_taken += n;
+        c->answer.n_taken += n;
         return 0;
 }
 
@@ -417,7 +396,7 @@ static ssize_t receive_some(struct remote_conn *c)
         ssize_t n;
 
         if (op && c->parser.payload_left > 0) {
-                n_iov = remote_iov_gather(op->iov, op->n_iov, c->answer->n_taken,
+                n_iov = remote_iov_gather(op->iov, op->n_iov, c->answer.n_taken,
                         c->parser.payload_left, iov, REMOTE_IOV_MAX);
                 direct = c->parser.payload_left;
         }
@@ -427,7 +406,7 @@ static ssize_t receive_some(struct remote_conn *c)
                 return n;
         direct = MIN(direct, (uint64_t)n);
         resp_took(&c->parser, direct);
-        c->answer->n_taken += direct;
+        c->answer.n_taken += direct;
         c->input_len += (size_t)n - direct;
         return n;
 }

@@ -11,17 +11,12 @@
 
 /* ---- how they are written down --------------------------------------------------------------- */
 
-static void put_key(struct resp_writer *w, const struct iovec *key)
-{
-        resp_put_bulk(w, key->iov_base, key->iov_len);
-}
-
 static void put_keys(struct resp_writer *w, const char *name, const struct remote_op *op)
 {
         resp_put_array(w, 1 + op->n_keys);
         resp_put_word(w, name);
         for (unsigned i = 0; i < op->n_keys; i++)
-                put_key(w, &op->keys[i]);
+                resp_put_bulk(w, op->keys[i].iov_base, op->keys[i].iov_len);
 }
 
 /* Writes the part before the value, or all of the request. */
@@ -38,7 +33,7 @@ static void put_head(struct resp_writer *w, const struct remote_io *io, const st
         }
         resp_put_array(w, op->only_new ? 6 : 5);
         resp_put_word(w, "SET");
-        put_key(w, &op->keys[0]);
+        resp_put_bulk(w, op->keys[0].iov_base, op->keys[0].iov_len);
         resp_put_bulk_begin(w, remote_value_bytes(op));
 }
 
