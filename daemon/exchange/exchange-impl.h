@@ -124,8 +124,7 @@ void imports_take_room(const struct exchange_ns *e);
 /* Reports the end of the imports of the namespace and of the attachment; NULL: of all. */
 void imports_end(struct exchange *x, const struct exchange_ns *e, const struct attach *a);
 
-/* ---- loading sessions: session-load.c
- * ---------------------------------------------------------------- */
+/* ---- loading sessions: session-load.c -------------------------------------------------------- */
 
 /* Parts of exchange_work(). */
 uint64_t session_loads_work(struct exchange *x);
@@ -141,6 +140,7 @@ void session_loads_end(struct exchange *x, const struct exchange_ns *e, const st
  * each turn (session-export.c). Before a host is shut down, all other cached pages are exported,
  * too (export-all.h).
  */
+
 /* The limits of disk_filter in reclaim/demote.c: most pages are computed once and never asked for
  * again. Not tuned. */
 #define EXCHANGE_MIN_USES    2
