@@ -496,30 +496,20 @@ static void receive_lane(struct lane *l)
 static int put_status(struct lane *l, uint64_t now_nsec)
 {
         static struct remote_node_stats nodes[REMOTE_NODES_MAX]; /* large for a stack */
-        struct relay_status status;
         struct remote_stats stats;
         unsigned iter = 0;
 
         remote_stats(l->store->remote, &stats);
-        status = (struct relay_status){.is_known = stats.is_known,
-                .is_cluster = stats.is_cluster,
-                .n_served = stats.n_served,
-                .refresh_error = stats.refresh_error,
-                .n_refreshes = stats.n_refreshes,
-                .n_redirects = stats.n_redirects,
-                .n_hits = stats.n_hits,
-                .n_misses = stats.n_misses,
-                .n_written = stats.n_written,
-                .n_refused = stats.n_refused};
-        while (status.n < REMOTE_NODES_MAX &&
-                remote_node_next(l->store->remote, &iter, &nodes[status.n])) {
-                struct remote_node_stats *n = &nodes[status.n++];
+        stats.n_nodes = stats.n_waiting = 0;
+        while (stats.n_nodes < REMOTE_NODES_MAX &&
+                remote_node_next(l->store->remote, &iter, &nodes[stats.n_nodes])) {
+                struct remote_node_stats *n = &nodes[stats.n_nodes++];
 
                 n->open_until_nsec = minus_u64(n->open_until_nsec, now_nsec);
         }
         return relay_channel_put(&l->channel, RELAY_STATUS, 0,
                 (const struct iovec[]){
-                        {&status, sizeof(status)}, {nodes, status.n * sizeof(nodes[0])}},
+                        {&stats, RELAY_STATUS_BYTES}, {nodes, stats.n_nodes * sizeof(nodes[0])}},
                 2);
 }
 

@@ -81,7 +81,6 @@ struct relay {
 
         /* Figures from kvlease-exchange. */
         struct remote_stats stats;
-        unsigned n_nodes;
         struct remote_node_stats nodes[REMOTE_NODES_MAX];
 };
 

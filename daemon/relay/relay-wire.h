@@ -17,6 +17,7 @@
 #define KVL_RELAY_WIRE_H
 
 #include <assert.h>
+#include <stddef.h>
 #include <stdint.h>
 
 #include "daemon/remote/io/remote-io.h"
@@ -37,7 +38,7 @@ enum relay_kind {
         RELAY_READY,    /* nothing */
         RELAY_REFUSED,  /* a sentence of at most RELAY_WHY_BYTES - 1 bytes */
         RELAY_DONE,     /* a struct relay_result for each operation */
-        RELAY_STATUS,   /* struct relay_status, and its nodes */
+        RELAY_STATUS,   /* RELAY_STATUS_BYTES, and nodes */
 };
 
 struct relay_head {
@@ -95,17 +96,12 @@ struct relay_result {
         uint64_t n_bytes;
 };
 
-/* Figures of the client, every RELAY_STATUS_NSEC, on the lane of small operations: as struct
- * remote_stats, which has types that a stranger's bytes could break. A struct remote_node_stats
- * follows for each node; its open_until_nsec is the time left. */
-struct relay_status {
-        uint32_t is_known, is_cluster, n_served;
-        int32_t refresh_error;
-        uint64_t n_refreshes, n_redirects, n_hits, n_misses, n_written, n_refused;
-        uint32_t n; /* nodes: at most REMOTE_NODES_MAX */
-        uint32_t reserved;
-};
+/* Figures of the client, every RELAY_STATUS_NSEC, on the lane of small operations: struct
+ * remote_stats up to its fault, with n_waiting 0, and a struct remote_node_stats for each of its
+ * n_nodes (at most REMOTE_NODES_MAX), whose open_until_nsec is the time left. */
+#define RELAY_STATUS_BYTES offsetof(struct remote_stats, fault)
 
+static_assert(RELAY_STATUS_BYTES == 4 * 4 + 6 * 8 + 2 * 4, "the format");
 static_assert(sizeof(struct remote_node_stats) == REMOTE_NAME_BYTES + 4 * 4 + 10 * 8, "the format");
 
 #define RELAY_STATUS_NSEC (100 * NSEC_PER_MSEC)

@@ -88,7 +88,7 @@ static bool next_node(struct remote_store *of, unsigned *iter, struct remote_nod
         bool is_found;
 
         pthread_mutex_lock(&of->lock);
-        is_found = *iter < r->n_nodes;
+        is_found = *iter < r->stats.n_nodes;
         if (is_found)
                 *ret_stats = r->nodes[(*iter)++];
         pthread_mutex_unlock(&of->lock);
@@ -99,7 +99,6 @@ void relay_note_fault(struct relay *r, const char *why)
 {
         pthread_mutex_lock(&r->of.lock);
         r->stats = (struct remote_stats){0};
-        r->n_nodes = 0;
         snprintf(r->stats.fault, sizeof(r->stats.fault), "%s", why);
         for (char *c = r->stats.fault; *c; c++)
                 *c = *c >= ' ' && *c <= '~' ? *c : '?';
@@ -113,12 +112,18 @@ void relay_note_ready(struct relay *r)
         pthread_mutex_unlock(&r->of.lock);
 }
 
+/* Returns 0 for what is no -errno. */
+static int known_errno(int error)
+{
+        return error < 0 && error > -4096 ? error : 0;
+}
+
 /* Mends what a stranger may have written. */
 static void take_node(struct remote_node_stats *n, uint64_t now_nsec)
 {
         n->breaker = MIN(n->breaker, (enum breaker_state)BREAKER_HALF_OPEN);
         n->open_until_nsec = now_nsec + MIN(n->open_until_nsec, 3600 * NSEC_PER_SEC);
-        n->last_error = n->last_error < 0 && n->last_error > -4096 ? n->last_error : 0;
+        n->last_error = known_errno(n->last_error);
         n->name[sizeof(n->name) - 1] = '\0';
         for (char *c = n->name; *c; c++)
                 *c = *c > ' ' && *c < 0x7f ? *c : '?';
@@ -127,33 +132,24 @@ static void take_node(struct remote_node_stats *n, uint64_t now_nsec)
 int relay_take_status(struct relay *r, const uint8_t *bytes, size_t n)
 {
         const uint64_t now_nsec = clock_now_nsec();
-        struct relay_status from;
+        struct remote_stats from = {0};
 
-        if (n < sizeof(from))
+        if (n < RELAY_STATUS_BYTES)
                 return -EPROTO;
-        memcpy(&from, bytes, sizeof(from));
-        if (from.n > REMOTE_NODES_MAX || n != sizeof(from) + from.n * sizeof(r->nodes[0]))
+        memcpy(&from, bytes, RELAY_STATUS_BYTES);
+        if (from.n_nodes > REMOTE_NODES_MAX ||
+                n != RELAY_STATUS_BYTES + from.n_nodes * sizeof(r->nodes[0]))
                 return -EPROTO;
         if (now_nsec < r->status_nsec + RELAY_STATUS_NSEC / 2)
                 return 0;
         r->status_nsec = now_nsec;
+        from.is_known = from.is_known != 0;
+        from.is_cluster = from.is_cluster != 0;
+        from.refresh_error = known_errno(from.refresh_error);
         pthread_mutex_lock(&r->of.lock);
-        r->stats = (struct remote_stats){.is_known = from.is_known,
-                .is_cluster = from.is_cluster,
-                .n_served = from.n_served,
-                .n_nodes = from.n,
-                .refresh_error = from.refresh_error < 0 && from.refresh_error > -4096
-                                         ? from.refresh_error
-                                         : 0,
-                .n_refreshes = from.n_refreshes,
-                .n_redirects = from.n_redirects,
-                .n_hits = from.n_hits,
-                .n_misses = from.n_misses,
-                .n_written = from.n_written,
-                .n_refused = from.n_refused};
-        r->n_nodes = from.n;
-        memcpy(r->nodes, bytes + sizeof(from), n - sizeof(from));
-        for (uint32_t i = 0; i < from.n; i++)
+        r->stats = from;
+        memcpy(r->nodes, bytes + RELAY_STATUS_BYTES, n - RELAY_STATUS_BYTES);
+        for (uint32_t i = 0; i < from.n_nodes; i++)
                 take_node(&r->nodes[i], now_nsec);
         pthread_mutex_unlock(&r->of.lock);
         return 0;

@@ -501,7 +501,8 @@ static void liar_put(
 static void liar_answer(struct liar *l, struct relay_channel *c, const struct relay_message *m)
 {
         struct relay_result results[4] = {{.result = 0, .n_found = 1000, .n_bytes = 4}};
-        struct relay_status status = {.is_known = 7, .n = l->kind == LIE_STATUS_MANY ? 1000000 : 0};
+        struct remote_stats status = {
+                .is_known = 7, .n_nodes = l->kind == LIE_STATUS_MANY ? 1000000 : 0};
         const uint64_t id = l->kind == LIE_NO_ID
                                     ? MAP_KEY_NONE
                                     : m->head.id + (l->kind == LIE_UNKNOWN_ID ? 1000 : 0);
@@ -510,9 +511,9 @@ static void liar_answer(struct liar *l, struct relay_channel *c, const struct re
                 liar_put(c, (enum relay_kind)77, id, results, 1);
         if (l->kind == LIE_STATUS_SHORT || l->kind == LIE_STATUS_MANY)
                 liar_put(c, RELAY_STATUS, 0, &status,
-                        sizeof(status) - (l->kind == LIE_STATUS_SHORT));
+                        RELAY_STATUS_BYTES - (l->kind == LIE_STATUS_SHORT));
         for (status.n_hits = 1; l->kind == LIE_STATUS_TWICE && status.n_hits <= 2; status.n_hits++)
-                liar_put(c, RELAY_STATUS, 0, &status, sizeof(status));
+                liar_put(c, RELAY_STATUS, 0, &status, RELAY_STATUS_BYTES);
         if (l->kind == LIE_VALUE_TOO_LONG)
                 results[0].n_bytes = UINT64_MAX;
         if (l->kind == LIE_RESULT)

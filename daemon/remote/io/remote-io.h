@@ -191,16 +191,17 @@ struct remote_node_stats {
         uint64_t n_trips;             /* times its breaker opened */
 };
 
+/* Without gaps before `fault`: kvlease-exchange sends that part (daemon/relay/relay-wire.h). */
 struct remote_stats {
-        bool is_known;     /* slots have been learnt */
-        bool is_cluster;   /* else one node serves all slots */
-        uint32_t n_served; /* slots served by a node */
-        uint32_t n_nodes;
-        uint32_t n_waiting; /* operations submitted and not reaped */
-        int refresh_error;  /* of the last reading of slots: -errno; 0: success */
+        uint32_t is_known;   /* bool: slots have been learnt */
+        uint32_t is_cluster; /* bool; else one node serves all slots */
+        uint32_t n_served;   /* slots served by a node */
+        int refresh_error;   /* of the last reading of slots: -errno; 0: success */
         uint64_t n_refreshes, n_redirects;
-        uint64_t n_hits, n_misses;      /* reads that ended with 0; with another result */
-        uint64_t n_written, n_refused;  /* writes that ended with 0; with -ENOSPC or -EACCES */
+        uint64_t n_hits, n_misses;     /* reads that ended with 0; with another result */
+        uint64_t n_written, n_refused; /* writes that ended with 0; with -ENOSPC or -EACCES */
+        uint32_t n_nodes;
+        uint32_t n_waiting;             /* operations submitted and not reaped */
         char fault[REMOTE_FAULT_BYTES]; /* sentence: why there is no client; "": there is one */
 };
 
