@@ -178,23 +178,34 @@ static int open_to_read(const char *path, bool only_regular, size_t *ret_hint)
         return fd_take(&fd);
 }
 
-/* Fills data up to `size` bytes. Returns how many came before the end of the file, or -errno. */
-static ssize_t read_up_to(int fd, char *data, size_t size)
+ssize_t fd_read(int fd, void *to, size_t size)
 {
         size_t len = 0;
 
         while (len < size) {
-                ssize_t n = read(fd, data + len, size - len);
+                ssize_t n = read(fd, (char *)to + len, size - len);
 
-                if (n < 0 && errno == EINTR)
-                        continue;
-                if (n < 0)
+                if (n < 0 && errno != EINTR)
                         return -errno;
                 if (n == 0)
                         break;
-                len += (size_t)n;
+                len += n > 0 ? (size_t)n : 0;
         }
         return (ssize_t)len;
+}
+
+int fd_read_at(int fd, void *to, size_t size, uint64_t offset)
+{
+        for (size_t done = 0; done < size;) {
+                ssize_t n = pread(fd, (char *)to + done, size - done, (off_t)(offset + done));
+
+                if (n < 0 && errno != EINTR)
+                        return -errno;
+                if (n == 0)
+                        return -ENODATA;
+                done += n > 0 ? (size_t)n : 0;
+        }
+        return 0;
 }
 
 static int read_whole(
@@ -215,7 +226,7 @@ static int read_whole(
                 if (!bigger)
                         return -ENOMEM;
                 data = bigger;
-                n = read_up_to(fd, data + len, want - len);
+                n = fd_read(fd, data + len, want - len);
                 if (n < 0)
                         return (int)n;
                 size = want;

@@ -7,6 +7,7 @@
 
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/types.h>
 
 #include "base/macros.h"
 
@@ -65,6 +66,12 @@ int fd_punch_hole(int fd, uint64_t offset, uint64_t len);
  * a power loss.
  */
 int file_replace(const char *path, const void *data, size_t len, unsigned mode);
+
+/* Reads up to `size` bytes, less if the file ends before. Returns their number, or -errno. */
+ssize_t fd_read(int fd, void *to, size_t size);
+
+/* Reads `size` bytes at `offset`. Returns 0; -ENODATA: the file ends before; another -errno. */
+int fd_read_at(int fd, void *to, size_t size, uint64_t offset);
 
 /* Reads a whole file of at most `max` bytes into a NUL-terminated owned buffer. Returns 0; -EFBIG:
  * it is longer; other -errno. ret_* are untouched on failure. */

@@ -40,27 +40,10 @@ static int check_file(int fd, char why[SECRET_WHY_BYTES])
         return 0;
 }
 
-/* Up to `size` bytes. Their number, or -errno. */
-static ssize_t read_up_to(int fd, char *bytes, size_t size)
-{
-        size_t n = 0;
-
-        while (n < size) {
-                ssize_t got = read(fd, bytes + n, size - n);
-
-                if (got < 0 && errno != EINTR)
-                        return -errno;
-                if (got == 0)
-                        break;
-                n += got > 0 ? (size_t)got : 0;
-        }
-        return (ssize_t)n;
-}
-
 static int read_bytes(int fd, size_t min, size_t max, struct secret *s, char why[SECRET_WHY_BYTES])
 {
         char text[SECRET_BYTES_MAX + 2]; /* a newline, and one byte too many */
-        ssize_t n = read_up_to(fd, text, max + 2);
+        ssize_t n = fd_read(fd, text, max + 2);
         int r = 0;
 
         if (n > 0 && text[n - 1] == '\n')

@@ -187,19 +187,12 @@ static void host_extent_destroy(struct extent *e, bool last_owner)
 
 static int host_extent_read(struct extent *e, uint64_t offset, void *dst, uint64_t len)
 {
+        int r;
+
         if (!is_within(e, offset, len))
                 return -EINVAL;
-        for (uint64_t done = 0; done < len;) {
-                ssize_t n = pread(host_extent(e)->fd, (uint8_t *)dst + done, len - done,
-                        (off_t)(offset + done));
-
-                if (n < 0 && errno == EINTR)
-                        continue;
-                if (n <= 0)
-                        return n < 0 ? -errno : -EIO;
-                done += (uint64_t)n;
-        }
-        return 0;
+        r = fd_read_at(host_extent(e)->fd, dst, len, offset);
+        return r == -ENODATA ? -EIO : r;
 }
 
 /* A temporary mapping of a part of an extent. */

@@ -37,21 +37,6 @@ static int say_errno(char why[DISK_WHY_BYTES], int r, const char *path, const ch
 
 /* ---- plain I/O before there is an engine ----------------------------------------------------- */
 
-/* -ENODATA: the file ends before. */
-static int read_at(int fd, void *to, size_t bytes, uint64_t offset)
-{
-        for (size_t done = 0; done < bytes;) {
-                ssize_t n = pread(fd, (char *)to + done, bytes - done, (off_t)(offset + done));
-
-                if (n < 0 && errno != EINTR)
-                        return -errno;
-                if (n == 0)
-                        return -ENODATA;
-                done += n > 0 ? (size_t)n : 0;
-        }
-        return 0;
-}
-
 static int write_at(int fd, const void *from, size_t bytes, uint64_t offset)
 {
         for (size_t done = 0; done < bytes;) {
@@ -296,7 +281,7 @@ static int look_at_file(
         if (fstat(d->fd, &st) == 0 && st.st_size == 0)
                 return say_why(
                         why, DISK_WHY_BYTES, DISK_NEW, "%s was discarded: started anew", d->path);
-        r = read_at(d->fd, &d->super, sizeof(d->super), 0);
+        r = fd_read_at(d->fd, &d->super, sizeof(d->super), 0);
         if (r == -ENODATA)
                 return say_why(why, DISK_WHY_BYTES, -EEXIST,
                         "%s isn't a file of this store: left alone", d->path);
@@ -354,7 +339,7 @@ static void set_direct(struct disk_file *d)
         int flags = fcntl(d->fd, F_GETFL);
 
         if (block && flags >= 0 && fcntl(d->fd, F_SETFL, flags | O_DIRECT) == 0) {
-                d->is_direct = read_at(d->fd, block, DISK_ALIGN, 0) == 0;
+                d->is_direct = fd_read_at(d->fd, block, DISK_ALIGN, 0) == 0;
                 if (!d->is_direct)
                         (void)fcntl(d->fd, F_SETFL, flags);
         }
@@ -492,9 +477,10 @@ static int read_tables(struct disk_file *d)
         struct map instances;
         int r;
 
-        r = read_at(d->fd, d->space_records, (size_t)l->n_space_blocks * DISK_ALIGN, l->spaces_at);
+        r = fd_read_at(
+                d->fd, d->space_records, (size_t)l->n_space_blocks * DISK_ALIGN, l->spaces_at);
         if (r == 0)
-                r = read_at(d->fd, d->chunk_records, (size_t)l->n_chunk_blocks * DISK_ALIGN,
+                r = fd_read_at(d->fd, d->chunk_records, (size_t)l->n_chunk_blocks * DISK_ALIGN,
                         l->chunks_at);
         if (r < 0)
                 return r;
