@@ -11,8 +11,7 @@
 #include "daemon/core/state/ns.h"
 #include "daemon/core/state/tenant.h"
 #include "daemon/core/requests/lease.h"
-#include "daemon/server/handlers/admin-handlers.h"
-#include "daemon/server/handlers/client-handlers.h"
+#include "daemon/server/handlers/handlers.h"
 #include "daemon/server/peers/server.h"
 #include "daemon/server/peers/serving.h"
 #include "daemon/server/peers/tenancy.h"
@@ -196,6 +195,8 @@ static bool handle(struct peer *p, const struct frame *f, const struct msg_info 
                 code = check_may_publish(&rq, info);
         if (code == 0)
                 code = check_may_change(&rq, info);
+        if (code == 0)
+                code = request_find_attach(&rq);
         p->server->store.event_log.by = p->identity.who;
         if (code == 0)
                 code = find_handler(info->type)(&rq);

@@ -15,7 +15,7 @@
 #include "daemon/core/requests/lookup.h"
 #include "daemon/core/requests/publish.h"
 #include "daemon/remote/store/remote.h"
-#include "daemon/server/handlers/client-handlers.h"
+#include "daemon/server/handlers/handlers.h"
 #include "daemon/server/services/tenants.h"
 
 #define N_SETS 2
@@ -29,7 +29,9 @@ static int handle(struct world *w, struct client *c, handler_fn fn, const void *
         int r;
 
         arena_reset(&w->server.scratch.arena);
-        r = fn(&rq);
+        r = request_find_attach(&rq);
+        if (r == 0)
+                r = fn(&rq);
         *d = rq.detail;
         return r;
 }

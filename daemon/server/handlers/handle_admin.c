@@ -18,10 +18,8 @@
 #include "daemon/core/state/suspect.h"
 #include "daemon/core/sessions/session.h"
 #include "daemon/remote/io/remote-io.h"
-#include "daemon/server/handlers/admin-handlers.h"
 #include "daemon/server/handlers/list-page.h"
 #include "daemon/server/handlers/tier-figures.h"
-#include "daemon/server/handlers/client-handlers.h"
 #include "daemon/server/peers/keeping.h"
 #include "daemon/server/peers/server.h"
 #include "daemon/server/peers/tenancy.h"
@@ -358,11 +356,10 @@ static int make_status(struct request *rq, void *object, void *ret)
 
 int handle_ADMIN_STATUS(struct request *rq)
 {
-        const Kvlease__V1__AdminListRequest *m = rq->message;
-        struct rows rows = {0};
-        int r = m->after > 0 ? 0 : rows_add(&rows, 1, NULL);
+        struct rows rows = rows_begin(rq);
 
-        return rows_fill_page(rq, r, &rows, make_status, &figures_table_status);
+        rows_add(&rows, 1, NULL);
+        return rows_fill_page(&rows, make_status, &figures_table_status);
 }
 
 int handle_ADMIN_PROCESS(struct request *rq)

@@ -11,7 +11,7 @@
 #include "daemon/core/state/store.h"
 #include "daemon/core/state/tenant.h"
 #include "daemon/remote/io/remote-io.h"
-#include "daemon/server/handlers/admin-handlers.h"
+#include "daemon/server/handlers/handlers.h"
 #include "daemon/server/peers/server.h"
 #include "daemon/server/peers/tenancy.h"
 #include "daemon/server/peers/events.h"

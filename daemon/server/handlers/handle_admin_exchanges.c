@@ -6,7 +6,6 @@
 #include "daemon/exchange/exchange.h"
 #include "daemon/core/state/tenant.h"
 #include "daemon/remote/io/remote-io.h"
-#include "daemon/server/handlers/admin-handlers.h"
 #include "daemon/server/handlers/list-page.h"
 #include "daemon/server/peers/server.h"
 #include "daemon/server/peers/tenancy.h"
@@ -90,13 +89,10 @@ static int make_exchange(struct request *rq, void *object, void *ret)
 
 int handle_ADMIN_EXCHANGES(struct request *rq)
 {
-        const Kvlease__V1__AdminListRequest *m = rq->message;
-        struct rows rows = {0};
-        int r = list_check_tenant(rq, m);
+        struct rows rows = rows_begin_of_tenant(rq);
 
         list_for_each (t, &rq->server->tenancies.list, struct tenancy, link)
-                if (r == 0 && t->id > m->after && list_wants(m, t->config.name) &&
-                        exchange_of(t->tenant))
-                        r = rows_add(&rows, t->id, t);
-        return rows_fill_page(rq, r, &rows, make_exchange, &figures_table_exchange);
+                if (rows_want(&rows, t->config.name) && exchange_of(t->tenant))
+                        rows_add(&rows, t->id, t);
+        return rows_fill_page(&rows, make_exchange, &figures_table_exchange);
 }

@@ -18,7 +18,6 @@
 #include "daemon/core/state/tenant.h"
 #include "daemon/core/memory/region.h"
 #include "daemon/core/sessions/session.h"
-#include "daemon/server/handlers/admin-handlers.h"
 #include "daemon/server/handlers/list-page.h"
 #include "daemon/server/handlers/tier-figures.h"
 #include "daemon/server/peers/server.h"
@@ -91,15 +90,12 @@ static int make_device(struct request *rq, void *object, void *ret)
 
 int handle_ADMIN_DEVICES(struct request *rq)
 {
-        const Kvlease__V1__AdminListRequest *m = rq->message;
-        struct rows rows = {0};
+        struct rows rows = rows_begin(rq);
         uint64_t id = 0;
-        int r = 0;
 
         store_for_each_pool (pool, &rq->server->store)
-                if (++id > m->after && r == 0)
-                        r = rows_add(&rows, id, pool);
-        return rows_fill_page(rq, r, &rows, make_device, &figures_table_device);
+                rows_add(&rows, ++id, pool);
+        return rows_fill_page(&rows, make_device, &figures_table_device);
 }
 
 static void count_tenant_pages(const struct tenant *t, struct figures_tenant *row)
@@ -263,14 +259,12 @@ static int make_tenant(struct request *rq, void *object, void *ret)
 
 int handle_ADMIN_TENANTS(struct request *rq)
 {
-        const Kvlease__V1__AdminListRequest *m = rq->message;
-        struct rows rows = {0};
-        int r = list_check_tenant(rq, m);
+        struct rows rows = rows_begin_of_tenant(rq);
 
         list_for_each (t, &rq->server->tenancies.list, struct tenancy, link)
-                if (r == 0 && t->id > m->after && list_wants(m, t->config.name))
-                        r = rows_add(&rows, t->id, t);
-        return rows_fill_page(rq, r, &rows, make_tenant, &figures_table_tenant);
+                if (rows_want(&rows, t->config.name))
+                        rows_add(&rows, t->id, t);
+        return rows_fill_page(&rows, make_tenant, &figures_table_tenant);
 }
 
 /* Borrows from the namespace. 0 or -ENOMEM. */
@@ -358,15 +352,13 @@ static int make_ns(struct request *rq, void *object, void *ret)
 
 int handle_ADMIN_NAMESPACES(struct request *rq)
 {
-        const Kvlease__V1__AdminListRequest *m = rq->message;
-        struct rows rows = {0};
-        int r = list_check_tenant(rq, m);
+        struct rows rows = rows_begin_of_tenant(rq);
 
         list_for_each (t, &rq->server->store.tenants, struct tenant, link)
                 list_for_each (ns, &t->namespaces, struct ns, link)
-                        if (r == 0 && ns->id > m->after && list_wants(m, t->name))
-                                r = rows_add(&rows, ns->id, ns);
-        return rows_fill_page(rq, r, &rows, make_ns, &figures_table_namespace);
+                        if (rows_want(&rows, t->name))
+                                rows_add(&rows, ns->id, ns);
+        return rows_fill_page(&rows, make_ns, &figures_table_namespace);
 }
 
 /* A hash that distinguishes groups; the token itself is a capability. Seeded anew at each start. */
@@ -454,15 +446,12 @@ static int make_client(struct request *rq, void *object, void *ret)
 
 int handle_ADMIN_CLIENTS(struct request *rq)
 {
-        const Kvlease__V1__AdminListRequest *m = rq->message;
-        struct rows rows = {0};
-        int r = list_check_tenant(rq, m);
+        struct rows rows = rows_begin_of_tenant(rq);
 
         list_for_each (p, &rq->server->peers.list, struct peer, links.all)
-                if (r == 0 && p->member && p->member->id > m->after &&
-                        list_wants(m, p->tenancy->config.name))
-                        r = rows_add(&rows, p->member->id, p);
-        return rows_fill_page(rq, r, &rows, make_client, &figures_table_client);
+                if (p->member && rows_want(&rows, p->tenancy->config.name))
+                        rows_add(&rows, p->member->id, p);
+        return rows_fill_page(&rows, make_client, &figures_table_client);
 }
 
 /* ---- ADMIN_SETS ------------------------------------------------------------------------------ */
@@ -488,15 +477,13 @@ static int make_set(struct request *rq, void *object, void *ret)
 
 int handle_ADMIN_SETS(struct request *rq)
 {
-        const Kvlease__V1__AdminListRequest *m = rq->message;
-        struct rows rows = {0};
-        int r = list_check_tenant(rq, m);
+        struct rows rows = rows_begin_of_tenant(rq);
 
         list_for_each (t, &rq->server->store.tenants, struct tenant, link)
                 list_for_each (set, &t->nssets, struct nsset, link)
-                        if (r == 0 && set->id > m->after && list_wants(m, t->name))
-                                r = rows_add(&rows, set->id, set);
-        return rows_fill_page(rq, r, &rows, make_set, &figures_table_set);
+                        if (rows_want(&rows, t->name))
+                                rows_add(&rows, set->id, set);
+        return rows_fill_page(&rows, make_set, &figures_table_set);
 }
 
 /* ---- ADMIN_CODECS ---------------------------------------------------------------------------- */
@@ -534,65 +521,28 @@ static int make_codec(struct request *rq, void *object, void *ret)
         return 0;
 }
 
-/* Ids ascend with the namespaces', so they are never reused either. */
-static uint64_t row_id(const struct coded_range *c)
-{
-        return (c->ns->id * TIER_COUNT + c->kind) * CODEC_RANGES_MAX + c->range;
-}
-
 static uint32_t count_ranges(const struct ns *ns, enum tier_kind kind)
 {
         return ns->tiers[kind].pool ? ns->codecs.of_pages.tiers[kind].n : 0;
 }
 
-/* Collects the ranges behind the cursor, of all namespaces that the request wants. `ranges` NULL:
- * counts only. */
-static size_t collect_ranges(struct request *rq, struct coded_range *ranges)
+static void add_ranges(struct rows *rows, struct ns *ns, enum tier_kind kind)
 {
-        const Kvlease__V1__AdminListRequest *m = rq->message;
-        size_t n = 0;
+        /* Ids ascend with the namespaces', so they are never reused either. */
+        const uint64_t first_id = (ns->id * TIER_COUNT + kind) * CODEC_RANGES_MAX;
 
-        list_for_each (t, &rq->server->store.tenants, struct tenant, link)
-                list_for_each (ns, &t->namespaces, struct ns, link)
-                        for (unsigned i = 0; i < TIER_COUNT * CODEC_RANGES_MAX; i++) {
-                                const struct coded_range c = {.ns = ns,
-                                        .kind = (enum tier_kind)(i / CODEC_RANGES_MAX),
-                                        .range = i % CODEC_RANGES_MAX};
-
-                                if (!list_wants(m, t->name) || row_id(&c) <= m->after ||
-                                        c.range >= count_ranges(ns, c.kind))
-                                        continue;
-                                if (ranges)
-                                        ranges[n] = c;
-                                n++;
-                        }
-        return n;
-}
-
-static int add_rows(struct rows *rows, struct coded_range *ranges, size_t n)
-{
-        int r = 0;
-
-        for (size_t i = 0; i < n && r == 0; i++)
-                r = rows_add(rows, row_id(&ranges[i]), &ranges[i]);
-        return r;
+        for (uint32_t i = 0; i < count_ranges(ns, kind); i++)
+                rows_add_copy(rows, first_id + i, &(struct coded_range){ns, kind, i},
+                        sizeof(struct coded_range));
 }
 
 int handle_ADMIN_CODECS(struct request *rq)
 {
-        struct coded_range *ranges;
-        struct rows rows = {0};
-        size_t n;
-        int r = list_check_tenant(rq, rq->message);
+        struct rows rows = rows_begin_of_tenant(rq);
 
-        if (r < 0)
-                return r;
-        n = collect_ranges(rq, NULL);
-        ranges = calloc(n + 1, sizeof(*ranges));
-        if (!ranges)
-                return -ENOMEM;
-        r = add_rows(&rows, ranges, collect_ranges(rq, ranges));
-        r = rows_fill_page(rq, r, &rows, make_codec, &figures_table_codec);
-        free(ranges);
-        return r;
+        list_for_each (t, &rq->server->store.tenants, struct tenant, link)
+                list_for_each (ns, &t->namespaces, struct ns, link)
+                        for (unsigned i = 0; i < TIER_COUNT && rows_want(&rows, t->name); i++)
+                                add_ranges(&rows, ns, (enum tier_kind)i);
+        return rows_fill_page(&rows, make_codec, &figures_table_codec);
 }

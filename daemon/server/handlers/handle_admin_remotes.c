@@ -6,7 +6,6 @@
 #include "base/clock.h"
 #include "base/macros.h"
 #include "daemon/remote/io/remote-io.h"
-#include "daemon/server/handlers/admin-handlers.h"
 #include "daemon/server/handlers/list-page.h"
 #include "daemon/server/peers/server.h"
 #include "daemon/server/peers/tenancy.h"
@@ -97,46 +96,32 @@ static bool wants_remote(const struct server *s, const char *tenant, const char 
         return false;
 }
 
-/* Adds rows of remote number `at` to `list`, which has room. A node's place in the store is part of
- * its row's id. By the next page another node may have the place, and is listed there. */
-static int add_remote(struct request *rq, size_t at, struct remote_row *list, struct rows *rows)
+/* Adds rows of remote number `at`. A node's place in the store is part of its row's id. By the next
+ * page another node may have the place, and is listed there. */
+static void add_remote(struct rows *rows, size_t at)
 {
-        const Kvlease__V1__AdminListRequest *m = rq->message;
-        const struct remote_row row = {.name = rq->server->config.remotes[at].name,
-                .store = remotes_find(rq->server, rq->server->config.remotes[at].name),
+        const struct server *s = rows->rq->server;
+        struct remote_row row = {.name = s->config.remotes[at].name,
+                .store = remotes_find(s, s->config.remotes[at].name),
                 .now_nsec = clock_now_nsec()};
         const uint64_t id = at * ROWS_MAX + 1;
-        unsigned iter = 0, n = 0;
-        int r = 0;
+        unsigned iter = 0;
 
-        for (list[0] = row; r == 0 && row.store && n < REMOTE_NODES_MAX; n++) {
-                list[n] = row;
-                list[n].has_node = remote_node_next(row.store, &iter, &list[n].node);
-                if (!list[n].has_node)
-                        break;
-                if (id + iter > m->after)
-                        r = rows_add(rows, id + iter, &list[n]);
+        while (row.store && remote_node_next(row.store, &iter, &row.node)) {
+                row.has_node = true;
+                rows_add_copy(rows, id + iter, &row, sizeof(row));
         }
-        return r == 0 && n == 0 && id > m->after ? rows_add(rows, id, &list[0]) : r;
+        if (!row.has_node)
+                rows_add_copy(rows, id, &row, sizeof(row));
 }
 
 int handle_ADMIN_REMOTES(struct request *rq)
 {
-        const Kvlease__V1__AdminListRequest *m = rq->message;
+        struct rows rows = rows_begin_of_tenant(rq);
         const struct config *c = &rq->server->config;
-        struct rows rows = {0};
-        struct remote_row *list;
-        int r = list_check_tenant(rq, m);
 
-        if (r < 0)
-                return r;
-        list = calloc(c->n_remotes * ROWS_MAX + 1, sizeof(*list));
-        if (!list)
-                return -ENOMEM;
-        for (size_t i = 0; i < c->n_remotes && r == 0; i++)
-                if (wants_remote(rq->server, m->tenant, c->remotes[i].name))
-                        r = add_remote(rq, i, &list[i * ROWS_MAX], &rows);
-        r = rows_fill_page(rq, r, &rows, make_row, &figures_table_node);
-        free(list);
-        return r;
+        for (size_t i = 0; i < c->n_remotes; i++)
+                if (wants_remote(rq->server, rows.m->tenant, c->remotes[i].name))
+                        add_remote(&rows, i);
+        return rows_fill_page(&rows, make_row, &figures_table_node);
 }

@@ -10,9 +10,7 @@
 #include "daemon/core/state/tenant.h"
 #include "daemon/core/sessions/session.h"
 #include "daemon/core/sessions/session-purge.h"
-#include "daemon/server/handlers/admin-handlers.h"
 #include "daemon/server/handlers/list-page.h"
-#include "daemon/server/handlers/client-handlers.h"
 #include "daemon/server/peers/server.h"
 #include "daemon/server/peers/drops.h"
 #include "proto/arena.h"
@@ -61,34 +59,26 @@ static_assert(SESSIONS_MAX < 1 << NUMBER_BITS, "session numbers are at most SESS
 /* More rows than fit a reply: a row with its hint takes at least 24 bytes. */
 #define ROWS_MAX 2048
 
-static int add_rows(struct rows *rows, const struct ns *ns, uint64_t after)
+static void add_rows(struct rows *rows, const struct ns *ns)
 {
-        uint64_t first = ns->id << NUMBER_BITS, number = minus_u64(after, first);
+        uint64_t first = ns->id << NUMBER_BITS, number = minus_u64(rows->m->after, first);
         const struct session *s;
-        int r = 0;
 
-        if (after >> NUMBER_BITS > ns->id)
-                return 0;
-        for (unsigned n = 0; n < ROWS_MAX && r == 0; n++) {
-                s = session_next(ns, number, &number);
-                if (!s)
-                        break;
-                r = rows_add(rows, first + number, (void *)s);
-        }
-        return r;
+        if (rows->m->after >> NUMBER_BITS > ns->id)
+                return;
+        for (unsigned n = 0; n < ROWS_MAX && (s = session_next(ns, number, &number)); n++)
+                rows_add(rows, first + number, (void *)s);
 }
 
 int handle_ADMIN_SESSIONS(struct request *rq)
 {
-        const Kvlease__V1__AdminListRequest *m = rq->message;
-        struct rows rows = {0};
-        int r = list_check_tenant(rq, m);
+        struct rows rows = rows_begin_of_tenant(rq);
 
         list_for_each (t, &rq->server->store.tenants, struct tenant, link)
                 list_for_each (ns, &t->namespaces, struct ns, link)
-                        if (r == 0 && list_wants(m, t->name))
-                                r = add_rows(&rows, ns, m->after);
-        return rows_fill_page(rq, r, &rows, make_session, &figures_table_session);
+                        if (rows_want(&rows, t->name))
+                                add_rows(&rows, ns);
+        return rows_fill_page(&rows, make_session, &figures_table_session);
 }
 
 int handle_ADMIN_SESSION_PURGE(struct request *rq)

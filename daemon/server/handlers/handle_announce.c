@@ -5,7 +5,7 @@
 #include "daemon/exchange/exchange.h"
 #include "daemon/exchange/import.h"
 #include "daemon/core/state/tenant.h"
-#include "daemon/server/handlers/client-handlers.h"
+#include "daemon/server/handlers/handlers.h"
 #include "daemon/server/peers/server.h"
 #include "daemon/server/peers/peer.h"
 #include "daemon/server/peers/pending.h"
@@ -32,11 +32,9 @@ int handle_ANNOUNCE(struct request *rq)
 {
         const Kvlease__V1__AnnounceRequest *m = rq->message;
         Kvlease__V1__AnnounceReply *reply = rq->reply;
-        struct attach *a = request_attach(rq, m->ns_id);
+        struct attach *a = rq->attach;
         int r;
 
-        if (!a)
-                return -ENOENT;
         r = check_announce(rq, m);
         if (r < 0)
                 return r;
@@ -69,11 +67,9 @@ static int check_timeout(struct request *rq, uint32_t timeout_msec)
 int handle_WAIT(struct request *rq)
 {
         const Kvlease__V1__WaitRequest *m = rq->message;
-        struct attach *a = request_attach(rq, m->ns_id);
+        struct attach *a = rq->attach;
         int r;
 
-        if (!a)
-                return -ENOENT;
         if (m->key.len != KEY_BYTES)
                 return detail_set(
                         &rq->detail, -EINVAL, "key has %zu bytes, not %d", m->key.len, KEY_BYTES);
@@ -85,14 +81,12 @@ int handle_WAIT(struct request *rq)
 }
 
 /* Asks other hosts; `want` has all but keys and deadline. */
-static int ask_hosts(struct request *rq, uint32_t ns_id, const ProtobufCBinaryData *keys,
-        uint32_t timeout_msec, struct import_request want)
+static int ask_hosts(struct request *rq, const ProtobufCBinaryData *keys, uint32_t timeout_msec,
+        struct import_request want)
 {
-        struct attach *a = request_attach(rq, ns_id);
+        struct attach *a = rq->attach;
         int r;
 
-        if (!a)
-                return -ENOENT;
         if (keys->len == 0 || keys->len % KEY_BYTES != 0 || keys->len / KEY_BYTES > IMPORT_KEYS_MAX)
                 return detail_set(&rq->detail, -EINVAL,
                         "keys has %zu bytes: %d for each of 1 to %d keys are allowed", keys->len,
@@ -110,7 +104,7 @@ int handle_IMPORT(struct request *rq)
         if (m->parent_key.len != 0 && m->parent_key.len != KEY_BYTES)
                 return detail_set(&rq->detail, -EINVAL, "parent_key has %zu bytes, not %d or none",
                         m->parent_key.len, KEY_BYTES);
-        return ask_hosts(rq, m->ns_id, &m->keys, m->timeout_msec,
+        return ask_hosts(rq, &m->keys, m->timeout_msec,
                 (struct import_request){
                         .parent_key = m->parent_key.len > 0 ? m->parent_key.data : NULL});
 }
@@ -119,18 +113,16 @@ int handle_PROBE_HOSTS(struct request *rq)
 {
         const Kvlease__V1__ProbeHostsRequest *m = rq->message;
 
-        return ask_hosts(rq, m->ns_id, &m->keys, m->timeout_msec,
-                (struct import_request){.only_probes = true});
+        return ask_hosts(
+                rq, &m->keys, m->timeout_msec, (struct import_request){.only_probes = true});
 }
 
 int handle_SESSION_LOAD(struct request *rq)
 {
         const Kvlease__V1__SessionLoadRequest *m = rq->message;
-        struct attach *a = request_attach(rq, m->ns_id);
+        struct attach *a = rq->attach;
         int r;
 
-        if (!a)
-                return -ENOENT;
         r = check_timeout(rq, m->timeout_msec);
         return r < 0 ? r : imports_ask_session(rq, a);
 }
@@ -138,10 +130,8 @@ int handle_SESSION_LOAD(struct request *rq)
 int handle_NOTE_PREFILL(struct request *rq)
 {
         const Kvlease__V1__NotePrefillRequest *m = rq->message;
-        struct attach *a = request_attach(rq, m->ns_id);
+        struct attach *a = rq->attach;
 
-        if (!a)
-                return -ENOENT;
         if (m->n_tokens == 0 || m->nsec == 0 || m->nsec > PREFILL_NSEC_MAX)
                 return detail_set(&rq->detail, -EINVAL,
                         "%u tokens in %llu ns: at least 1 token in 1 ns to an hour are allowed",

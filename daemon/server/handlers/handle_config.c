@@ -7,7 +7,6 @@
 #include "daemon/core/state/pool.h"
 #include "daemon/core/state/store.h"
 #include "daemon/core/state/tenant.h"
-#include "daemon/server/handlers/admin-handlers.h"
 #include "daemon/server/handlers/list-page.h"
 #include "daemon/server/peers/peer.h"
 #include "daemon/server/peers/server.h"
@@ -40,50 +39,37 @@ struct option_row {
         struct tenancy *tenancy;            /* NULL: of no tenant */
 };
 
-struct finder {
-        const Kvlease__V1__AdminListRequest *request;
-        struct option_row *found; /* room for ROWS_MAX */
-        struct rows rows;
-        int result;
-};
-
 /* Adds a section's options behind the cursor. `of`: the section, without an option. */
-static void find_options(struct finder *f, uint64_t section_number, enum option_section section,
+static void add_options(struct rows *rows, uint64_t section_number, enum option_section section,
         struct option_row of)
 {
         const uint64_t first_id = section_number * SECTION_ROWS + 1;
 
-        if (first_id + SECTION_ROWS <= f->request->after)
+        if (first_id + SECTION_ROWS <= rows->m->after)
                 return;
-        for (size_t i = 0; i < n_options && f->result == 0; i++) {
-                const struct option *o = &options[i];
-                const uint64_t id = first_id + (o->section == section ? option_index(o) : 0);
-                struct option_row *row = &f->found[f->rows.n];
-
-                if (o->section != section || id <= f->request->after || f->rows.n == ROWS_MAX)
-                        continue;
-                *row = of;
-                row->option = o;
-                f->result = rows_add(&f->rows, id, row);
+        for (size_t i = 0; i < n_options && rows->n < ROWS_MAX; i++) {
+                of.option = &options[i];
+                if (of.option->section == section)
+                        rows_add_copy(rows, first_id + option_index(of.option), &of, sizeof(of));
         }
 }
 
-static void find_rows(struct finder *f, struct server *s)
+static void add_rows(struct rows *rows, struct server *s)
 {
         uint64_t number = FIRST_DEVICE;
 
-        if (!*f->request->tenant) {
-                find_options(f, 0, SECTION_DAEMON, (struct option_row){0});
+        if (rows_want(rows, "")) {
+                add_options(rows, 0, SECTION_DAEMON, (struct option_row){0});
                 list_for_each (pool, &s->store.pools, struct pool, link)
-                        find_options(
-                                f, number++, SECTION_DEVICE, (struct option_row){.pool = pool});
+                        add_options(
+                                rows, number++, SECTION_DEVICE, (struct option_row){.pool = pool});
                 for (size_t i = 0; i < s->config.n_remotes; i++)
-                        find_options(f, FIRST_REMOTE + i, SECTION_REMOTE,
+                        add_options(rows, FIRST_REMOTE + i, SECTION_REMOTE,
                                 (struct option_row){.remote = &s->config.remotes[i]});
         }
         list_for_each (t, &s->tenancies.list, struct tenancy, link)
-                if (list_wants(f->request, t->config.name))
-                        find_options(f, FIRST_TENANT + t->id, SECTION_TENANT,
+                if (rows_want(rows, t->config.name))
+                        add_options(rows, FIRST_TENANT + t->id, SECTION_TENANT,
                                 (struct option_row){.tenancy = t});
 }
 
@@ -192,15 +178,10 @@ static int make_option(struct request *rq, void *object, void *ret)
 
 int handle_ADMIN_CONFIG(struct request *rq)
 {
-        _cleanup_free_ struct option_row *found = calloc(ROWS_MAX + 1, sizeof(*found));
-        struct finder f = {.request = rq->message, .found = found};
-        int r = found ? list_check_tenant(rq, f.request) : -ENOMEM;
+        struct rows rows = rows_begin_of_tenant(rq);
 
-        if (r == 0) {
-                find_rows(&f, rq->server);
-                r = f.result;
-        }
-        return rows_fill_page(rq, r, &f.rows, make_option, &figures_table_option);
+        add_rows(&rows, rq->server);
+        return rows_fill_page(&rows, make_option, &figures_table_option);
 }
 
 /* ---- ADMIN_RELOAD ---------------------------------------------------------------------------- */

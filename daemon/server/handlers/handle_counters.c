@@ -1,7 +1,7 @@
 /* ADMIN_COUNTERS. */
 #include <errno.h>
 
-#include "daemon/server/handlers/admin-handlers.h"
+#include "daemon/server/handlers/handlers.h"
 #include "daemon/server/peers/server.h"
 #include "daemon/server/peers/peer.h"
 #include "proto/kvlease.pb-c.h"

@@ -6,7 +6,7 @@
 #include <time.h>
 
 #include "base/clock.h"
-#include "daemon/server/handlers/admin-handlers.h"
+#include "daemon/server/handlers/handlers.h"
 #include "daemon/server/handlers/tier-figures.h"
 #include "daemon/server/peers/server.h"
 #include "daemon/server/peers/peer.h"

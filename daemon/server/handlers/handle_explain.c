@@ -5,7 +5,7 @@
 #include "daemon/exchange/forecast.h"
 #include "daemon/core/state/group.h"
 #include "daemon/core/state/tenant.h"
-#include "daemon/server/handlers/client-handlers.h"
+#include "daemon/server/handlers/handlers.h"
 #include "daemon/server/peers/server.h"
 #include "daemon/server/peers/peer.h"
 #include "daemon/server/services/tenants.h"
@@ -107,9 +107,9 @@ static int add_forecast(struct request *rq, const struct ns *ns)
 int handle_EXPLAIN(struct request *rq)
 {
         const Kvlease__V1__ExplainRequest *m = rq->message;
-        struct attach *a = request_attach(rq, m->ns_id);
+        struct ns *ns = rq->attach->ns;
 
-        return a ? explain_keys(rq, a->ns, &m->keys, a->ns->tenant) : -ENOENT;
+        return explain_keys(rq, ns, &m->keys, ns->tenant);
 }
 
 int handle_ADMIN_EXPLAIN(struct request *rq)

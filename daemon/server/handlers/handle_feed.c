@@ -8,7 +8,7 @@
 #include "daemon/core/state/ns.h"
 #include "daemon/core/state/store.h"
 #include "daemon/core/state/tenant.h"
-#include "daemon/server/handlers/client-handlers.h"
+#include "daemon/server/handlers/handlers.h"
 #include "daemon/server/peers/peer.h"
 #include "daemon/server/peers/server.h"
 #include "proto/kvlease.pb-c.h"

@@ -9,7 +9,7 @@
 #include "daemon/core/life/leave.h"
 #include "daemon/core/state/tenant.h"
 #include "daemon/core/state/suspect.h"
-#include "daemon/server/handlers/client-handlers.h"
+#include "daemon/server/handlers/handlers.h"
 #include "daemon/server/peers/server.h"
 #include "daemon/server/peers/events.h"
 #include "daemon/server/peers/peer.h"

@@ -13,7 +13,7 @@
 #include "daemon/core/state/store.h"
 #include "daemon/core/requests/invalidate.h"
 #include "daemon/core/state/feed.h"
-#include "daemon/server/handlers/client-handlers.h"
+#include "daemon/server/handlers/handlers.h"
 #include "daemon/server/peers/server.h"
 #include "daemon/server/peers/tenancy.h"
 #include "daemon/server/peers/peer.h"
@@ -193,10 +193,8 @@ int handle_NS_OPEN(struct request *rq)
 int handle_NS_CLOSE(struct request *rq)
 {
         const Kvlease__V1__NsCloseRequest *m = rq->message;
-        struct attach *a = request_attach(rq, m->ns_id);
+        struct attach *a = rq->attach;
 
-        if (!a)
-                return -ENOENT;
         parked_cancel(rq->peer, m->ns_id);
         key_waits_cancel(rq->peer, m->ns_id);
         fetches_cancel(rq->peer, m->ns_id);
@@ -208,9 +206,8 @@ int handle_NS_CLOSE(struct request *rq)
 int handle_UNMAPPED(struct request *rq)
 {
         const Kvlease__V1__UnmappedRequest *m = rq->message;
-        struct attach *a = request_attach(rq, m->ns_id);
 
-        return a ? attach_unmapped(a, m->set_index, &rq->detail) : -ENOENT;
+        return attach_unmapped(rq->attach, m->set_index, &rq->detail);
 }
 
 int handle_MAP(struct request *rq)
@@ -218,13 +215,11 @@ int handle_MAP(struct request *rq)
         const Kvlease__V1__MapRequest *m = rq->message;
         Kvlease__V1__MapReply *reply = rq->reply;
         struct extent_handle handles[FRAME_MAX_FDS];
-        struct attach *a = request_attach(rq, m->ns_id);
+        struct attach *a = rq->attach;
         uint32_t most = FRAME_MAX_FDS;
         uint8_t *bytes;
         int n;
 
-        if (!a)
-                return -ENOENT;
         bytes = arena_alloc(
                 &rq->server->scratch.arena, (size_t)FRAME_MAX_FDS * DEVICE_HANDLE_BYTES);
         if (!bytes)
@@ -252,12 +247,10 @@ int handle_INVALIDATE(struct request *rq)
 {
         const Kvlease__V1__InvalidateRequest *m = rq->message;
         Kvlease__V1__CountReply *reply = rq->reply;
-        struct attach *a = request_attach(rq, m->ns_id);
+        struct attach *a = rq->attach;
         struct drop drop;
         int r;
 
-        if (!a)
-                return -ENOENT;
         if (m->key.len != 0 && m->key.len != KEY_BYTES)
                 return detail_set(&rq->detail, -EINVAL, "key has %zu bytes, not %d or none",
                         m->key.len, KEY_BYTES);
@@ -282,14 +275,21 @@ int handle_INVALIDATE(struct request *rq)
         return r == 0 ? drops_answer(rq, &drop) : r;
 }
 
-struct attach *request_attach(struct request *rq, uint32_t ns_id)
+int request_find_attach(struct request *rq)
 {
-        struct attach *a = attach_find(rq->peer->member, ns_id);
+        const ProtobufCMessageDescriptor *d = ((const ProtobufCMessage *)rq->message)->descriptor;
+        const ProtobufCFieldDescriptor *first = d->fields;
+        uint32_t ns_id;
 
-        if (!a)
-                detail_set(&rq->detail, -ENOENT,
-                        "no namespace with ns_id %u is open on this connection", ns_id);
-        return a;
+        if (d->n_fields == 0 || strcmp(first->name, "ns_id") != 0 ||
+                d == &kvlease__v1__resume_ns_request__descriptor) /* it has its own sentence */
+                return 0;
+        ns_id = *(const uint32_t *)(const void *)((const char *)rq->message + first->offset);
+        rq->attach = attach_find(rq->peer->member, ns_id);
+        if (rq->attach)
+                return 0;
+        return detail_set(&rq->detail, -ENOENT,
+                "no namespace with ns_id %u is open on this connection", ns_id);
 }
 
 struct tenant *request_tenant(struct request *rq, const char *name)

@@ -13,7 +13,7 @@
 #include "daemon/core/requests/lookup.h"
 #include "daemon/core/requests/publish.h"
 #include "daemon/core/reclaim/leasable.h"
-#include "daemon/server/handlers/client-handlers.h"
+#include "daemon/server/handlers/handlers.h"
 #include "daemon/server/peers/fetches.h"
 #include "daemon/server/peers/server.h"
 #include "daemon/server/peers/peer.h"
@@ -33,15 +33,6 @@ static int check_count(struct request *rq, const char *what, size_t n, size_t ma
                 return detail_set(&rq->detail, -EINVAL,
                         "the request names no %s: 1 to %zu are allowed", what, max);
         return n > max ? refuse_count(rq, what, n, max) : 0;
-}
-
-/* Pages of a namespace that a request names. 0 with the attachment; -ENOENT, -EINVAL, -EMSGSIZE
- * with the sentence. */
-static int find_pages(struct request *rq, uint32_t ns_id, size_t n_pages, uint32_t max_pages,
-        struct attach **ret_attach)
-{
-        *ret_attach = request_attach(rq, ns_id);
-        return *ret_attach ? check_count(rq, "pages", n_pages, max_pages) : -ENOENT;
 }
 
 static uint64_t max_wait_nsec(const Kvlease__V1__LeaseRequest *m)
@@ -83,8 +74,8 @@ int handle_LEASE(struct request *rq)
                 .how = (enum lease_how)m->contiguous,
         };
         struct lease_result result;
-        struct attach *a;
-        int r = find_pages(rq, m->ns_id, m->n_pages, MAX_LEASE_PAGES, &a);
+        struct attach *a = rq->attach;
+        int r = check_count(rq, "pages", m->n_pages, MAX_LEASE_PAGES);
 
         if (r != 0)
                 return r;
@@ -127,14 +118,12 @@ int handle_PUBLISH(struct request *rq)
 {
         const Kvlease__V1__PublishRequest *m = rq->message;
         Kvlease__V1__PublishReply *reply = rq->reply;
-        struct attach *a = request_attach(rq, m->ns_id);
+        struct attach *a = rq->attach;
         char names[SHM_FEED_NAMES_BYTES];
         struct publish publish;
         uint32_t n = 0;
         int r;
 
-        if (!a)
-                return -ENOENT;
         r = check_publish(rq, a->ns, m, names);
         if (r < 0)
                 return r;
@@ -190,13 +179,11 @@ int handle_LOOKUP(struct request *rq)
 {
         const Kvlease__V1__LookupRequest *m = rq->message;
         Kvlease__V1__LookupReply *reply = rq->reply;
-        struct attach *a = request_attach(rq, m->ns_id);
+        struct attach *a = rq->attach;
         uint32_t n = 0, n_keys = (uint32_t)(m->keys.len / KEY_BYTES);
         uint64_t tokens = 0;
         int r;
 
-        if (!a)
-                return -ENOENT;
         r = check_keys(rq, &m->keys);
         if (r == 0)
                 r = lookup_pages(a,
@@ -214,8 +201,8 @@ int handle_LOOKUP(struct request *rq)
 int handle_RELEASE(struct request *rq)
 {
         const Kvlease__V1__ReleaseRequest *m = rq->message;
-        struct attach *a;
-        int r = find_pages(rq, m->ns_id, m->n_pages, MAX_LEASE_PAGES, &a);
+        struct attach *a = rq->attach;
+        int r = check_count(rq, "pages", m->n_pages, MAX_LEASE_PAGES);
 
         if (r < 0 || !do_once(rq))
                 return r;
@@ -226,8 +213,8 @@ int handle_RELEASE(struct request *rq)
 int handle_PIN(struct request *rq)
 {
         const Kvlease__V1__PinRequest *m = rq->message;
-        struct attach *a;
-        int r = find_pages(rq, m->ns_id, m->n_pages, MAX_LEASE_PAGES, &a);
+        struct attach *a = rq->attach;
+        int r = check_count(rq, "pages", m->n_pages, MAX_LEASE_PAGES);
 
         if (r < 0 || !do_once(rq))
                 return r;
@@ -237,8 +224,8 @@ int handle_PIN(struct request *rq)
 int handle_HELD(struct request *rq)
 {
         const Kvlease__V1__HeldRequest *m = rq->message;
-        struct attach *a;
-        int r = find_pages(rq, m->ns_id, m->n_pages, MAX_HELD_PAGES, &a);
+        struct attach *a = rq->attach;
+        int r = check_count(rq, "pages", m->n_pages, MAX_HELD_PAGES);
 
         return r < 0 ? r : pin_check_held(a, m->pages, (uint32_t)m->n_pages, &rq->detail);
 }
@@ -247,11 +234,9 @@ int handle_LEASABLE(struct request *rq)
 {
         const Kvlease__V1__LeasableRequest *m = rq->message;
         Kvlease__V1__CountReply *reply = rq->reply;
-        struct attach *a = request_attach(rq, m->ns_id);
+        struct attach *a = rq->attach;
         uint32_t budget = MAX_LEASABLE_LOOK;
 
-        if (!a)
-                return -ENOENT;
         if (m->together > 0)
                 return room_check(a->ns, m->together, &rq->detail);
         (void)leasable_look(a->ns, &budget, false);
@@ -262,11 +247,9 @@ int handle_LEASABLE(struct request *rq)
 int handle_EXPECT(struct request *rq)
 {
         const Kvlease__V1__ExpectRequest *m = rq->message;
-        struct attach *a = request_attach(rq, m->ns_id);
+        struct attach *a = rq->attach;
         int r;
 
-        if (!a)
-                return -ENOENT;
         if (m->ttl_msec > EXPECT_TTL_MOST_MSEC)
                 return detail_set(&rq->detail, -EINVAL,
                         "ttl_msec is %u: an expectation stands for %u ms at most", m->ttl_msec,
@@ -281,8 +264,8 @@ int handle_EXPECT(struct request *rq)
 int handle_FREE(struct request *rq)
 {
         const Kvlease__V1__FreeRequest *m = rq->message;
-        struct attach *a;
-        int r = find_pages(rq, m->ns_id, m->n_pages, MAX_LEASE_PAGES, &a);
+        struct attach *a = rq->attach;
+        int r = check_count(rq, "pages", m->n_pages, MAX_LEASE_PAGES);
 
         if (r < 0 || !do_once(rq))
                 return r;
@@ -293,10 +276,8 @@ int handle_REPORT(struct request *rq)
 {
         const Kvlease__V1__ReportRequest *m = rq->message;
         Kvlease__V1__CountReply *reply = rq->reply;
-        struct attach *a = request_attach(rq, m->ns_id);
+        struct attach *a = rq->attach;
 
-        if (!a)
-                return -ENOENT;
         if (m->n_pages > MAX_LEASE_PAGES)
                 return refuse_count(rq, "pages", m->n_pages, MAX_LEASE_PAGES);
         return report_pages(a, m->pages, (uint32_t)m->n_pages, m->continues, m->more, &reply->count,
@@ -306,10 +287,8 @@ int handle_REPORT(struct request *rq)
 int handle_REQUEST_END(struct request *rq)
 {
         const Kvlease__V1__RequestEndRequest *m = rq->message;
-        struct attach *a = request_attach(rq, m->ns_id);
+        struct attach *a = rq->attach;
 
-        if (!a)
-                return -ENOENT;
         request_end(a, m->request_id, server_now(rq->server));
         return 0;
 }
@@ -318,11 +297,9 @@ int handle_REQUEST_END(struct request *rq)
 int handle_FETCH(struct request *rq)
 {
         const Kvlease__V1__FetchRequest *m = rq->message;
-        struct attach *a = request_attach(rq, m->ns_id);
+        struct attach *a = rq->attach;
         int r;
 
-        if (!a)
-                return -ENOENT;
         if (m->n_pages == 0 || m->n_pages > FETCHES_MAX_PAGES)
                 return detail_set(&rq->detail, m->n_pages == 0 ? -EINVAL : -EMSGSIZE,
                         "the request names %zu pages: 1 to %d are allowed", m->n_pages,

@@ -2,7 +2,7 @@
 #include <errno.h>
 #include <stdio.h>
 
-#include "daemon/server/handlers/admin-handlers.h"
+#include "daemon/server/handlers/handlers.h"
 #include "daemon/server/peers/server.h"
 #include "daemon/server/peers/peer.h"
 #include "daemon/server/services/recorder.h"

@@ -7,7 +7,6 @@
 #include "daemon/core/state/pool.h"
 #include "daemon/core/state/tenant.h"
 #include "daemon/core/memory/region.h"
-#include "daemon/server/handlers/admin-handlers.h"
 #include "daemon/server/handlers/list-page.h"
 #include "daemon/server/peers/server.h"
 #include "daemon/server/peers/tier-name.h"
@@ -23,7 +22,6 @@ struct region {
         struct pool *pool;
         struct tenancy *tenancy;        /* NULL: the dynamic pool */
         const struct pool_share *share; /* NULL likewise */
-        uint64_t id;
 };
 
 /* Excess of all shares: bound memory of the dynamic pool, with lent memory. */
@@ -119,47 +117,26 @@ static int make_region(struct request *rq, void *object, void *ret)
         return 0;
 }
 
-/* Finds the regions behind the cursor; `ret` may be NULL. Returns their number. */
-static size_t find_regions(
-        struct server *s, const Kvlease__V1__AdminListRequest *m, struct region *ret)
-{
-        uint64_t pool_number = 0;
-        size_t n = 0;
-
-        list_for_each (pool, &s->store.pools, struct pool, link) {
-                uint64_t base = ++pool_number << REGION_ID_SHIFT;
-
-                if (!*m->tenant && base > m->after) {
-                        if (ret)
-                                ret[n] = (struct region){.pool = pool, .id = base};
-                        n++;
-                }
-                list_for_each (share, &pool->shares, struct pool_share, pool_link) {
-                        struct tenancy *t = share->tenant->server_data;
-
-                        if (!list_wants(m, share->tenant->name) || base + t->id <= m->after)
-                                continue;
-                        if (ret)
-                                ret[n] = (struct region){pool, t, share, base + t->id};
-                        n++;
-                }
-        }
-        return n;
-}
-
 int handle_ADMIN_REGIONS(struct request *rq)
 {
-        const Kvlease__V1__AdminListRequest *m = rq->message;
-        size_t n = find_regions(rq->server, m, NULL);
-        _cleanup_free_ struct region *regions = calloc(n + 1, sizeof(*regions));
-        struct rows rows = {0};
-        int r = regions ? list_check_tenant(rq, m) : -ENOMEM;
+        struct rows rows = rows_begin_of_tenant(rq);
+        uint64_t id = 0;
 
-        if (r == 0)
-                find_regions(rq->server, m, regions);
-        for (size_t i = 0; i < n && r == 0; i++)
-                r = rows_add(&rows, regions[i].id, &regions[i]);
-        return rows_fill_page(rq, r, &rows, make_region, &figures_table_region);
+        list_for_each (pool, &rq->server->store.pools, struct pool, link) {
+                struct region region = {.pool = pool};
+
+                id += UINT64_C(1) << REGION_ID_SHIFT;
+                if (rows_want(&rows, ""))
+                        rows_add_copy(&rows, id, &region, sizeof(region));
+                list_for_each (share, &pool->shares, struct pool_share, pool_link) {
+                        region.tenancy = share->tenant->server_data;
+                        region.share = share;
+                        if (rows_want(&rows, share->tenant->name))
+                                rows_add_copy(
+                                        &rows, id + region.tenancy->id, &region, sizeof(region));
+                }
+        }
+        return rows_fill_page(&rows, make_region, &figures_table_region);
 }
 
 /* ---- evictions ------------------------------------------------------------------------------- */
@@ -171,7 +148,6 @@ _Static_assert(BLAME_MAX + 2 < 1 << EVICTION_ID_SHIFT, "all names of a victim ha
 struct eviction {
         const struct tenancy *victim;
         const struct blame *blame;
-        uint64_t id;
 };
 
 static int make_eviction(struct request *rq, void *object, void *ret)
@@ -186,39 +162,18 @@ static int make_eviction(struct request *rq, void *object, void *ret)
         return 0;
 }
 
-/* Finds the evictions behind the cursor; `ret` may be NULL. Returns their number. */
-static size_t find_evictions(
-        struct server *s, const Kvlease__V1__AdminListRequest *m, struct eviction *ret)
-{
-        size_t n = 0;
-
-        list_for_each (t, &s->tenancies.list, struct tenancy, link) {
-                uint64_t id = t->id << EVICTION_ID_SHIFT;
-
-                if (!list_wants(m, t->config.name))
-                        continue;
-                list_for_each (b, &t->tenant->blames, struct blame, link) {
-                        if (++id <= m->after)
-                                continue;
-                        if (ret)
-                                ret[n] = (struct eviction){t, b, id};
-                        n++;
-                }
-        }
-        return n;
-}
-
 int handle_ADMIN_EVICTIONS(struct request *rq)
 {
-        const Kvlease__V1__AdminListRequest *m = rq->message;
-        size_t n = find_evictions(rq->server, m, NULL);
-        _cleanup_free_ struct eviction *evictions = calloc(n + 1, sizeof(*evictions));
-        struct rows rows = {0};
-        int r = evictions ? list_check_tenant(rq, m) : -ENOMEM;
+        struct rows rows = rows_begin_of_tenant(rq);
 
-        if (r == 0)
-                find_evictions(rq->server, m, evictions);
-        for (size_t i = 0; i < n && r == 0; i++)
-                r = rows_add(&rows, evictions[i].id, &evictions[i]);
-        return rows_fill_page(rq, r, &rows, make_eviction, &figures_table_eviction);
+        list_for_each (t, &rq->server->tenancies.list, struct tenancy, link) {
+                uint64_t id = t->id << EVICTION_ID_SHIFT;
+
+                if (!rows_want(&rows, t->config.name))
+                        continue;
+                list_for_each (b, &t->tenant->blames, struct blame, link)
+                        rows_add_copy(
+                                &rows, ++id, &(struct eviction){t, b}, sizeof(struct eviction));
+        }
+        return rows_fill_page(&rows, make_eviction, &figures_table_eviction);
 }

@@ -9,7 +9,7 @@
 #include "daemon/core/state/ns.h"
 #include "daemon/core/state/store.h"
 #include "daemon/core/state/tenant.h"
-#include "daemon/server/handlers/admin-handlers.h"
+#include "daemon/server/handlers/handlers.h"
 #include "daemon/server/peers/keeping.h"
 #include "daemon/server/peers/server.h"
 #include "daemon/server/peers/peer.h"

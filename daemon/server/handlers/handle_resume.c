@@ -4,7 +4,7 @@
 #include "daemon/core/clients/client-record.h"
 #include "daemon/core/state/tenant.h"
 #include "daemon/core/life/resume.h"
-#include "daemon/server/handlers/client-handlers.h"
+#include "daemon/server/handlers/handlers.h"
 #include "daemon/server/peers/server.h"
 #include "daemon/server/peers/events.h"
 #include "daemon/server/peers/peer.h"

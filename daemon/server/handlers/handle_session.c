@@ -8,7 +8,7 @@
 #include "daemon/core/state/tenant.h"
 #include "daemon/core/sessions/session.h"
 #include "daemon/core/sessions/session-truncate.h"
-#include "daemon/server/handlers/client-handlers.h"
+#include "daemon/server/handlers/handlers.h"
 #include "daemon/server/peers/server.h"
 #include "daemon/server/peers/peer.h"
 #include "daemon/server/peers/drops.h"
@@ -31,14 +31,12 @@ int handle_SESSION_OPEN(struct request *rq)
 {
         const Kvlease__V1__SessionOpenRequest *m = rq->message;
         Kvlease__V1__SessionOpenReply *reply = rq->reply;
-        struct attach *a = request_attach(rq, m->ns_id);
+        struct attach *a = rq->attach;
         bool read_only = rq->peer->member->read_only, created;
         struct session_info info;
         uint32_t last;
         int r;
 
-        if (!a)
-                return -ENOENT;
         last = a->last_session;
         r = m->wanted != 0 ? want_handle(rq, a, m->wanted) : 0;
         if (r < 0)
@@ -72,17 +70,14 @@ int handle_SESSION_OPEN(struct request *rq)
 }
 
 /* Finds the session of a handle. Returns 0, or the status with the sentence. */
-static int take_session(struct request *rq, uint32_t ns_id, uint32_t handle, struct attach **ret_a,
-        struct session **ret_s)
+static int take_session(struct request *rq, uint32_t handle, struct session **ret)
 {
-        struct attach *a = request_attach(rq, ns_id);
-        int r = a ? attach_check_version(a, &rq->detail) : -ENOENT;
+        int r = attach_check_version(rq->attach, &rq->detail);
 
         if (r != 0)
                 return r;
-        *ret_a = a;
-        *ret_s = session_of(a, handle, &rq->detail);
-        return *ret_s ? 0 : -ENOENT;
+        *ret = session_of(rq->attach, handle, &rq->detail);
+        return *ret ? 0 : -ENOENT;
 }
 
 /* Room for n rows in all lists of the reply. */
@@ -117,9 +112,8 @@ int handle_SESSION_PAGES(struct request *rq)
         struct session_page *pages;
         struct session_info info;
         struct session *s;
-        struct attach *a;
         uint32_t n;
-        int r = take_session(rq, m->ns_id, m->session, &a, &s);
+        int r = take_session(rq, m->session, &s);
 
         if (r != 0)
                 return r;
@@ -129,11 +123,11 @@ int handle_SESSION_PAGES(struct request *rq)
         pages = arena_alloc(&rq->server->scratch.arena, m->max * sizeof(*pages));
         if (!pages || make_lists(&rq->server->scratch.arena, m->max, reply) < 0)
                 return -ENOMEM;
-        r = session_pages(a, s, (struct session_range){m->from, m->max}, server_now(rq->server),
-                pages, &n, &rq->detail);
+        r = session_pages(rq->attach, s, (struct session_range){m->from, m->max},
+                server_now(rq->server), pages, &n, &rq->detail);
         session_info(s, &info);
         reply->total = info.n_pages;
-        fill_lists(a->ns, pages, n, reply);
+        fill_lists(rq->attach->ns, pages, n, reply);
         return r;
 }
 
@@ -142,8 +136,7 @@ int handle_SESSION_TRUNCATE(struct request *rq)
         const Kvlease__V1__SessionTruncateRequest *m = rq->message;
         struct session_truncation t;
         struct session *s;
-        struct attach *a;
-        int r = take_session(rq, m->ns_id, m->session, &a, &s);
+        int r = take_session(rq, m->session, &s);
 
         if (r == 0)
                 r = truncation_begin_ends(&t, s, m->first_tokens, m->last_tokens, &rq->detail);
@@ -180,8 +173,7 @@ int handle_SESSION_KEEP(struct request *rq)
         const struct token_range *ranges = NULL;
         struct session_truncation t;
         struct session *s;
-        struct attach *a;
-        int r = take_session(rq, m->ns_id, m->session, &a, &s);
+        int r = take_session(rq, m->session, &s);
 
         if (r == 0)
                 r = take_ranges(rq, m, &ranges);
@@ -194,8 +186,7 @@ int handle_SESSION_HINT(struct request *rq)
 {
         const Kvlease__V1__SessionHintRequest *m = rq->message;
         struct session *s;
-        struct attach *a;
-        int r = take_session(rq, m->ns_id, m->session, &a, &s);
+        int r = take_session(rq, m->session, &s);
 
         if (r != 0)
                 return r;
@@ -210,10 +201,8 @@ int handle_SESSION_HINT(struct request *rq)
 int handle_SESSION_CLOSE(struct request *rq)
 {
         const Kvlease__V1__SessionCloseRequest *m = rq->message;
-        struct attach *a = request_attach(rq, m->ns_id);
+        struct attach *a = rq->attach;
 
-        if (!a)
-                return -ENOENT;
         if (m->drop && rq->peer->member->read_only)
                 return detail_set(&rq->detail, -EACCES,
                         "this client may only look up: it may close a session, but not drop it");

@@ -7,7 +7,7 @@
 #include "base/fd.h"
 #include "daemon/core/clients/attach.h"
 #include "daemon/core/clients/client-record.h"
-#include "daemon/server/handlers/client-handlers.h"
+#include "daemon/server/handlers/handlers.h"
 #include "daemon/server/peers/server.h"
 #include "daemon/server/peers/peer.h"
 #include "proto/kvlease.pb-c.h"
@@ -103,14 +103,11 @@ static int refuse_share(struct request *rq, int code)
 
 int handle_NS_SHARE(struct request *rq)
 {
-        const Kvlease__V1__NsShareRequest *m = rq->message;
         Kvlease__V1__NsShareReply *reply = rq->reply;
-        struct attach *a = request_attach(rq, m->ns_id);
+        struct attach *a = rq->attach;
         bool is_there;
         int r;
 
-        if (!a)
-                return -ENOENT;
         if (!ring_is_open(&rq->peer->ring))
                 return detail_set(&rq->detail, -EINVAL,
                         "this connection has no client segment: SHM_OPEN comes first");

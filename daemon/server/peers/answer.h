@@ -13,6 +13,7 @@
 #include "proto/frame.h"
 #include "proto/msg.h"
 
+struct attach;
 struct peer;
 struct server;
 
@@ -23,7 +24,8 @@ struct server;
 struct request {
         struct server *server;
         struct peer *peer;
-        const void *message; /* unpacked; borrowed from the server's arena */
+        const void *message;   /* unpacked; borrowed from the server's arena */
+        struct attach *attach; /* that its ns_id names, borrowed; NULL: it has none */
         void *reply; /* of the row's reply type, initialised; its data must live until it is sent */
         struct detail detail;   /* the sentence for a status that isn't 0 */
         int fds[FRAME_MAX_FDS]; /* go with the reply; owned */
