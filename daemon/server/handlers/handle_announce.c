@@ -42,20 +42,6 @@ int handle_ANNOUNCE(struct request *rq)
                 &reply->page, &rq->detail);
 }
 
-static int wait_for(struct request *rq, struct attach *a, const Kvlease__V1__WaitRequest *m)
-{
-        int r = key_waits_add(rq->peer, rq->header, a, m->key.data, m->timeout_msec);
-
-        rq->is_deferred = r == 0;
-        if (r == -EBUSY)
-                return detail_set(&rq->detail, r,
-                        "%d WAITs of this connection aren't answered yet, the most there may be",
-                        KEY_WAITS_MAX);
-        if (r == -ENOMEM)
-                return detail_set(&rq->detail, r, "%s", PENDING_FULL_TEXT);
-        return r;
-}
-
 static int check_timeout(struct request *rq, uint32_t timeout_msec)
 {
         if (timeout_msec > 0 && timeout_msec <= WAIT_MAX_MSEC)
@@ -77,14 +63,13 @@ int handle_WAIT(struct request *rq)
         if (r < 0)
                 return r;
         r = announce_state(a, m->key.data, &rq->detail);
-        return r == KVL_STATUS_PENDING ? wait_for(rq, a, m) : r;
+        return r == KVL_STATUS_PENDING ? key_waits_ask(rq, m->key.data, m->timeout_msec) : r;
 }
 
 /* Asks other hosts; `want` has all but keys and deadline. */
 static int ask_hosts(struct request *rq, const ProtobufCBinaryData *keys, uint32_t timeout_msec,
         struct import_request want)
 {
-        struct attach *a = rq->attach;
         int r;
 
         if (keys->len == 0 || keys->len % KEY_BYTES != 0 || keys->len / KEY_BYTES > IMPORT_KEYS_MAX)
@@ -94,7 +79,7 @@ static int ask_hosts(struct request *rq, const ProtobufCBinaryData *keys, uint32
         want.keys = keys->data;
         want.n_keys = (uint32_t)(keys->len / KEY_BYTES);
         r = check_timeout(rq, timeout_msec);
-        return r < 0 ? r : imports_ask(rq, a, &want, timeout_msec);
+        return r < 0 ? r : imports_ask(rq, &want, timeout_msec);
 }
 
 int handle_IMPORT(struct request *rq)
@@ -120,11 +105,9 @@ int handle_PROBE_HOSTS(struct request *rq)
 int handle_SESSION_LOAD(struct request *rq)
 {
         const Kvlease__V1__SessionLoadRequest *m = rq->message;
-        struct attach *a = rq->attach;
-        int r;
+        int r = check_timeout(rq, m->timeout_msec);
 
-        r = check_timeout(rq, m->timeout_msec);
-        return r < 0 ? r : imports_ask_session(rq, a);
+        return r < 0 ? r : imports_ask_session(rq);
 }
 
 int handle_NOTE_PREFILL(struct request *rq)

@@ -18,9 +18,6 @@
 #include "daemon/server/base/creds.h"
 #include "daemon/server/base/log.h"
 #include "daemon/server/services/tenants.h"
-#include "daemon/server/peers/fetches.h"
-#include "daemon/server/peers/imports.h"
-#include "daemon/server/peers/key-waits.h"
 #include "daemon/server/peers/parked.h"
 #include "kvlease-version.h"
 #include "proto/kvlease.pb-c.h"
@@ -262,9 +259,7 @@ int handle_BYE(struct request *rq)
         struct member *m = p->member;
 
         parked_cancel(p, 0);
-        key_waits_cancel(p, 0);
-        fetches_cancel(p, 0);
-        imports_cancel(p, 0);
+        pending_cancel(p, 0);
         p->member = NULL;
         peer_note_end(p, "said goodbye");
         events_member_left(m);

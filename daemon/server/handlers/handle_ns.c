@@ -20,9 +20,6 @@
 #include "daemon/server/peers/descriptors.h"
 #include "daemon/server/peers/drops.h"
 #include "daemon/server/peers/durable.h"
-#include "daemon/server/peers/fetches.h"
-#include "daemon/server/peers/imports.h"
-#include "daemon/server/peers/key-waits.h"
 #include "daemon/server/peers/parked.h"
 #include "proto/arena.h"
 #include "proto/kvlease.pb-c.h"
@@ -193,14 +190,11 @@ int handle_NS_OPEN(struct request *rq)
 int handle_NS_CLOSE(struct request *rq)
 {
         const Kvlease__V1__NsCloseRequest *m = rq->message;
-        struct attach *a = rq->attach;
 
         parked_cancel(rq->peer, m->ns_id);
-        key_waits_cancel(rq->peer, m->ns_id);
-        fetches_cancel(rq->peer, m->ns_id);
-        imports_cancel(rq->peer, m->ns_id);
+        pending_cancel(rq->peer, m->ns_id);
         loop_kick(&rq->server->loop);
-        return drops_close(rq, a);
+        return drops_close(rq);
 }
 
 int handle_UNMAPPED(struct request *rq)

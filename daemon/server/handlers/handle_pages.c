@@ -319,5 +319,5 @@ int handle_FETCH(struct request *rq)
         r = attach_check_version(a, &rq->detail);
         if (r == 0 && m->n_targets == 0)
                 r = pin_check(a, (uint32_t)m->n_pages, &rq->detail);
-        return r != 0 ? r : fetches_ask(rq, a);
+        return r != 0 ? r : fetches_ask(rq);
 }

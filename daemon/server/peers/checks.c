@@ -33,7 +33,7 @@ static void drop_checking(struct pending *w)
         end_checking(container_of(w, struct checking, pending));
 }
 
-static const struct pending_ops pending_ops = {PENDING_DROP, drop_checking, NULL};
+static const struct pending_ops pending_ops = {PENDING_DROP, drop_checking, NULL, NULL};
 
 int checks_ask(struct request *rq)
 {
@@ -61,15 +61,12 @@ int checks_ask(struct request *rq)
 static void answer_check(struct checking *g, int result, const struct detail *d)
 {
         Kvlease__V1__AdminCheckReply reply = KVLEASE__V1__ADMIN_CHECK_REPLY__INIT;
-        struct frame_header request = g->pending.request;
-        struct peer *p = g->pending.peer;
 
         if (result == -EUCLEAN)
                 log_message(LOG_CHECK_FAILED, NULL, "check: %s", d->text);
         checker_counts(g->checker, &reply.pages, &reply.sets);
+        pending_answer(&g->pending, &reply.base, result, d->text);
         end_checking(g);
-        answer_end(p, &request, &reply.base, result, d->text);
-        peer_schedule(p);
 }
 
 bool checks_turn(struct server *s)

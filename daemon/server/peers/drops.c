@@ -14,77 +14,70 @@
 #include "daemon/server/peers/durable.h"
 #include "proto/kvlease.pb-c.h"
 
-/* A request whose drop isn't over. */
-struct dropping {
-        struct drop drop;
+/* A request whose work isn't over. */
+struct removal {
+        union {
+                struct drop drop;
+                struct session_purge purge;           /* of an ADMIN_SESSION_PURGE */
+                struct session_truncation truncation; /* of a SESSION_TRUNCATE, a SESSION_KEEP */
+        };
         struct pending pending; /* without a peer if none is to be answered */
 };
 
-/* An ADMIN_SESSION_PURGE that isn't over. */
-struct purging {
-        struct session_purge purge;
-        struct pending pending; /* without a peer if none is to be answered */
-};
+static const struct pending_ops pending_ops = {PENDING_DROP, pending_remove, NULL, NULL};
 
-/* A SESSION_TRUNCATE or a SESSION_KEEP that isn't over. */
-struct truncating {
-        struct session_truncation truncation;
-        struct pending pending; /* without a peer if none is to be answered */
-};
-
-static const struct pending_ops pending_ops = {PENDING_DROP, pending_remove, NULL};
-
-/* All of it is removed: answers once disks are written. */
-static void answer_drop(struct peer *p, const struct frame_header *header, uint64_t n_pages)
+/* Answers with a count, and frees the removal. */
+static void end_removal(struct removal *g, uint64_t count, int code, const char *detail)
 {
         Kvlease__V1__CountReply reply = KVLEASE__V1__COUNT_REPLY__INIT;
-        struct request rq = {.server = p->server, .peer = p, .reply = &reply, .header = header};
-        int r;
 
-        reply.count = n_pages;
-        r = durable_answer(&rq);
-        if (!rq.is_deferred)
-                answer_end(p, header, &reply.base, r, rq.detail.text);
+        reply.count = count;
+        pending_answer(&g->pending, &reply.base, code, detail);
+        free(g);
 }
 
+/* Makes one of so many bytes. NULL: no memory. */
+static struct removal *new_removal(const struct request *rq, size_t bytes)
+{
+        return bytes > pending_left(rq->peer) ? NULL : calloc(1, sizeof(struct removal));
+}
+
+/* All of it is removed: answers once disks are written. */
 static void on_done(struct drop *drop)
 {
-        struct dropping *d = container_of(drop, struct dropping, drop);
-        struct peer *p = d->pending.peer;
+        struct removal *g = container_of(drop, struct removal, drop);
+        Kvlease__V1__CountReply reply = KVLEASE__V1__COUNT_REPLY__INIT;
+        struct peer *p = g->pending.peer;
+        struct request rq = {.peer = p, .reply = &reply, .header = &g->pending.request};
+        int r;
 
         if (p) {
-                pending_remove(&d->pending);
-                answer_drop(p, &d->pending.request, drop->n_pages);
+                pending_remove(&g->pending);
+                rq.server = p->server;
+                reply.count = drop->n_pages;
+                r = durable_answer(&rq);
+                if (!rq.is_deferred)
+                        answer_end(p, rq.header, &reply.base, r, rq.detail.text);
                 peer_schedule(p);
         }
-        free(d);
-}
-
-/* May later requests of the peer wait? Not if it hung up: then all of them are handled. */
-static bool may_wait(const struct peer *p)
-{
-        return !p->input.hung_up && !p->broken;
+        free(g);
 }
 
 int drops_answer(struct request *rq, struct drop *drop)
 {
-        struct peer *p = rq->peer;
-        struct dropping *d;
+        struct removal *g;
 
         ((Kvlease__V1__CountReply *)rq->reply)->count = drop->n_pages;
         if (drop_is_over(drop))
                 return durable_answer(rq);
-        d = sizeof(*d) > pending_left(p) ? NULL : malloc(sizeof(*d));
-        if (!d) {
+        g = new_removal(rq, sizeof(*g));
+        if (!g) {
                 drop_cancel(drop);
                 return detail_set(&rq->detail, -ENOMEM, PENDING_FULL_TEXT);
         }
-        *d = (struct dropping){0};
-        drop_move(drop, &d->drop);
-        drop_queue(&d->drop, on_done);
-        rq->is_deferred = true;
-        if (may_wait(p))
-                pending_add(&d->pending, p, &pending_ops, sizeof(*d), rq->header, false);
+        drop_move(drop, &g->drop);
+        drop_queue(&g->drop, on_done);
+        pending_defer(&g->pending, rq, &pending_ops, sizeof(*g));
         return 0;
 }
 
@@ -92,75 +85,49 @@ int drops_answer(struct request *rq, struct drop *drop)
 
 static void on_purged(struct session_purge *purge)
 {
-        struct purging *g = container_of(purge, struct purging, purge);
-        Kvlease__V1__CountReply reply = KVLEASE__V1__COUNT_REPLY__INIT;
-        struct peer *p = g->pending.peer;
-
-        if (p) {
-                pending_remove(&g->pending);
-                reply.count = purge->n_sessions;
-                answer_end(p, &g->pending.request, &reply.base, 0, "");
-                peer_schedule(p);
-        }
-        free(g);
+        end_removal(container_of(purge, struct removal, purge), purge->n_sessions, 0, "");
 }
 
 int drops_purge(struct request *rq, struct session_purge *purge)
 {
-        struct peer *p = rq->peer;
         bool more = session_purge_begin(purge);
-        struct purging *g = more ? malloc(sizeof(*g)) : NULL;
+        /* An administrator's, which aren't counted. */
+        struct removal *g = more ? new_removal(rq, 0) : NULL;
 
         ((Kvlease__V1__CountReply *)rq->reply)->count = purge->n_sessions;
         if (!g)
                 return more ? -ENOMEM : 0;
-        *g = (struct purging){.purge = *purge};
+        g->purge = *purge;
         task_init(&g->purge.task);
         session_purge_queue(&g->purge, on_purged);
-        rq->is_deferred = true;
-        if (may_wait(p)) /* an administrator's, which aren't counted */
-                pending_add(&g->pending, p, &pending_ops, 0, rq->header, false);
+        pending_defer(&g->pending, rq, &pending_ops, 0);
         return 0;
 }
 
 static void on_truncated(struct session_truncation *t)
 {
-        struct truncating *g = container_of(t, struct truncating, truncation);
-        Kvlease__V1__CountReply reply = KVLEASE__V1__COUNT_REPLY__INIT;
-        struct peer *p = g->pending.peer;
-
-        if (p) {
-                pending_remove(&g->pending);
-                reply.count = t->n_left;
-                answer_end(p, &g->pending.request, &reply.base, t->result, t->why.text);
-                peer_schedule(p);
-        }
-        free(g);
+        end_removal(container_of(t, struct removal, truncation), t->n_left, t->result, t->why.text);
 }
 
 int drops_truncate(struct request *rq, struct session_truncation *t)
 {
-        size_t bytes = sizeof(struct truncating) + t->n_ranges * sizeof(*t->ranges);
-        struct peer *p = rq->peer;
-        struct truncating *g;
+        size_t bytes = sizeof(struct removal) + t->n_ranges * sizeof(*t->ranges);
+        struct removal *g;
 
         ((Kvlease__V1__CountReply *)rq->reply)->count = t->n_left;
         if (truncation_is_over(t)) {
                 rq->detail = t->why;
                 return t->result;
         }
-        g = bytes > pending_left(p) ? NULL : malloc(sizeof(*g));
+        g = new_removal(rq, bytes);
         if (!g) {
                 truncation_cancel(t);
                 if (t->result == 0) /* the rest was done, too */
                         return 0;
                 return detail_set(&rq->detail, -ENOMEM, PENDING_FULL_TEXT);
         }
-        *g = (struct truncating){0};
         truncation_queue(t, &g->truncation, on_truncated);
-        rq->is_deferred = true;
-        if (may_wait(p))
-                pending_add(&g->pending, p, &pending_ops, bytes, rq->header, false);
+        pending_defer(&g->pending, rq, &pending_ops, bytes);
         return 0;
 }
 
@@ -172,9 +139,7 @@ static void on_closed(void *data)
         struct peer *p = data;
 
         p->closing.attach = NULL;
-        pending_remove(&p->closing.pending);
-        answer_end(p, &p->closing.pending.request, &reply.base, 0, "");
-        peer_schedule(p);
+        pending_answer(&p->closing.pending, &reply.base, 0, "");
 }
 
 /* Continues the close without its peer. */
@@ -186,18 +151,17 @@ static void drop_closing(struct pending *w)
         attach_close_quietly(TAKE(c->attach));
 }
 
-static const struct pending_ops closing_ops = {PENDING_DROP, drop_closing, NULL};
+static const struct pending_ops closing_ops = {PENDING_DROP, drop_closing, NULL, NULL};
 
-int drops_close(struct request *rq, struct attach *a)
+int drops_close(struct request *rq)
 {
         struct peer *p = rq->peer;
 
-        if (!may_wait(p)) {
-                (void)attach_close_soon(a, NULL, NULL);
-        } else if (!attach_close_soon(a, on_closed, p)) {
-                p->closing.attach = a;
-                pending_add(&p->closing.pending, p, &closing_ops, 0, rq->header, false);
-                rq->is_deferred = true;
+        if (p->input.hung_up || p->broken) {
+                (void)attach_close_soon(rq->attach, NULL, NULL);
+        } else if (!attach_close_soon(rq->attach, on_closed, p)) {
+                p->closing.attach = rq->attach;
+                pending_defer(&p->closing.pending, rq, &closing_ops, 0);
         }
         return 0;
 }

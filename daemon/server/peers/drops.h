@@ -14,7 +14,6 @@
 #ifndef KVL_SERVER_DROPS_H
 #define KVL_SERVER_DROPS_H
 
-struct attach;
 struct drop;
 struct request;
 struct session_purge;
@@ -25,10 +24,10 @@ struct session_truncation;
  * first; else as durable_answer(). -ENOMEM with the sentence: only a part was removed. */
 int drops_answer(struct request *rq, struct drop *d);
 
-/* Closes the attachment for an NS_CLOSE. It is answered when all that the attachment held is
+/* Closes rq->attach for an NS_CLOSE. It is answered when all that the attachment held is
  * released (daemon/core/life/leave.h). Returns 0, with the request deferred if that takes more
  * than a slice. */
-int drops_close(struct request *rq, struct attach *a);
+int drops_close(struct request *rq);
 
 /* Carries out the purge of session_purge_init() for an ADMIN_SESSION_PURGE. Returns 0, with the
  * request deferred if it takes more than a slice; -ENOMEM: only a part was removed. */

@@ -33,7 +33,7 @@ int durable_check(struct request *rq)
                 DURABLE_MAX);
 }
 
-static const struct pending_ops pending_ops = {PENDING_DISK, pending_remove, NULL};
+static const struct pending_ops pending_ops = {PENDING_DISK, pending_remove, NULL, NULL};
 
 static const char *sentence(int result)
 {
@@ -48,21 +48,15 @@ static const char *sentence(int result)
 static void on_kept(int result, void *data)
 {
         struct durable *d = data;
-        struct peer *p = d->pending.peer;
 
-        if (p) {
-                pending_remove(&d->pending);
-                answer_end(p, &d->pending.request, (ProtobufCMessage *)d->reply, result,
-                        sentence(result));
-        }
+        pending_answer(&d->pending, (ProtobufCMessage *)d->reply, result, sentence(result));
         free(d);
 }
 
 int durable_answer(struct request *rq)
 {
-        struct peer *p = rq->peer;
         size_t size = bytes_of(rq);
-        struct durable *d = size > pending_left(p) ? NULL : malloc(size);
+        struct durable *d = size > pending_left(rq->peer) ? NULL : malloc(size);
         int r;
 
         if (!d)
@@ -76,7 +70,6 @@ int durable_answer(struct request *rq)
                                        : detail_set(&rq->detail, r,
                                                  "no memory to wait for the disk to forget it");
         }
-        pending_add(&d->pending, p, &pending_ops, size, rq->header, false);
-        rq->is_deferred = true;
+        pending_defer(&d->pending, rq, &pending_ops, size);
         return 0;
 }

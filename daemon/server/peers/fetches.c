@@ -29,11 +29,10 @@ struct batch {
 /* One page that is under way. */
 struct peer_fetch {
         struct pending pending;
-        struct attach *attach; /* borrowed; open as long as this is */
-        struct fetch *fetch;   /* borrowed */
-        struct batch *batch;   /* shared; NULL: of the ring */
-        uint32_t index;        /* in it */
-        uint64_t user_data;    /* of the ring */
+        struct fetch *fetch; /* borrowed */
+        struct batch *batch; /* shared; NULL: of the ring */
+        uint32_t index;      /* in it */
+        uint64_t user_data;  /* of the ring */
 };
 
 /* ---- results --------------------------------------------------------------------------------- */
@@ -103,8 +102,9 @@ static void on_done(struct fetch *fetch, int status, uint32_t page, void *data)
 }
 
 static void drop_fetch(struct pending *w);
+static void cancel_fetch(struct pending *w);
 
-static const struct pending_ops pending_ops = {PENDING_FETCH, drop_fetch, NULL};
+static const struct pending_ops pending_ops = {PENDING_FETCH, drop_fetch, NULL, cancel_fetch};
 
 /* ---- beginning ---------------------------------------------------------------------------------
  */
@@ -138,7 +138,7 @@ static int begin_fetch(struct attach *a, const struct fetch_request *rq, struct 
         if (!f)
                 return -ENOMEM;
         *f = (struct peer_fetch){
-                .attach = a, .batch = batch, .index = index, .user_data = user_data};
+                .pending.attach = a, .batch = batch, .index = index, .user_data = user_data};
         r = fetch_begin(a, rq, on_done, f, &f->fetch, ret_page, &d);
         if (r != 0) {
                 free(f);
@@ -163,8 +163,7 @@ bool fetches_submit(struct attach *a, const struct fetch_request *rq, uint64_t u
 /* ---- over the socket ---------------------------------------------------------------------------
  */
 
-static struct batch *batch_new(
-        struct request *rq, struct attach *a, const Kvlease__V1__FetchRequest *m)
+static struct batch *batch_new(struct request *rq, const Kvlease__V1__FetchRequest *m)
 {
         uint32_t n = (uint32_t)m->n_pages;
         size_t bytes = sizeof(struct batch) + 2 * n * sizeof(uint32_t);
@@ -174,7 +173,7 @@ static struct batch *batch_new(
                 return NULL;
         *b = (struct batch){
                 .peer = rq->peer,
-                .attach = a,
+                .attach = rq->attach,
                 .request = *rq->header,
                 .copies = m->n_targets > 0,
                 .n = n,
@@ -207,10 +206,10 @@ static void begin_page(struct batch *b, const Kvlease__V1__FetchRequest *m, uint
         count_down(b);
 }
 
-int fetches_ask(struct request *rq, struct attach *a)
+int fetches_ask(struct request *rq)
 {
         const Kvlease__V1__FetchRequest *m = rq->message;
-        struct batch *b = batch_new(rq, a, m);
+        struct batch *b = batch_new(rq, m);
 
         if (!b)
                 return detail_set(&rq->detail, -ENOMEM, "%s", PENDING_FULL_TEXT);
@@ -233,20 +232,14 @@ static void call_off_fetch(struct peer_fetch *f, bool answers)
         if (b && !b->is_over) {
                 b->is_over = true;
                 if (answers)
-                        answer_refuse(b->peer, &b->request, -ENOENT,
-                                "the namespace was closed while the request waited");
+                        answer_refuse(b->peer, &b->request, -ENOENT, PENDING_CLOSED_TEXT);
         }
         end_fetch(f, -ECANCELED, PAGE_NONE);
 }
 
-void fetches_cancel(struct peer *p, uint32_t ns_id)
+static void cancel_fetch(struct pending *w)
 {
-        list_for_each_safe (w, &p->waits[PENDING_FETCH].list, struct pending, link) {
-                struct peer_fetch *f = container_of(w, struct peer_fetch, pending);
-
-                if (ns_id == 0 || f->attach->id == ns_id)
-                        call_off_fetch(f, true);
-        }
+        call_off_fetch(container_of(w, struct peer_fetch, pending), true);
 }
 
 static void drop_fetch(struct pending *w)

@@ -29,12 +29,8 @@ struct submit_result;
 bool fetches_submit(struct attach *a, const struct fetch_request *rq, uint64_t user_data,
         struct submit_result *ret);
 
-/* Takes a valid FETCH over the socket. Returns 0, with the request deferred; -ENOMEM with the
- * sentence. */
-int fetches_ask(struct request *rq, struct attach *a);
-
-/* The peer closes the namespace `ns_id`, or (0) all: its FETCHes are called off, and messages are
- * answered with -ENOENT. */
-void fetches_cancel(struct peer *p, uint32_t ns_id);
+/* Takes a valid FETCH of rq->attach over the socket. Returns 0, with the request deferred; -ENOMEM
+ * with the sentence. */
+int fetches_ask(struct request *rq);
 
 #endif

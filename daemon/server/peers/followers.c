@@ -49,7 +49,7 @@ static void drop_follower(struct pending *w)
         forget_follower(container_of(w, struct follower, pending));
 }
 
-static const struct pending_ops pending_ops = {PENDING_EVENTS, drop_follower, NULL};
+static const struct pending_ops pending_ops = {PENDING_EVENTS, drop_follower, NULL, NULL};
 
 static void answer_follower(struct server *s, struct follower *f)
 {
@@ -114,14 +114,13 @@ int follower_add(struct request *rq, const struct event_query *q, uint64_t wait_
         if (!f)
                 return detail_set(&rq->detail, -ENOMEM, "no memory to wait for events");
         f->pending = (struct pending){0};
-        pending_add(&f->pending, rq->peer, &pending_ops, 0, rq->header, false);
+        pending_defer(&f->pending, rq, &pending_ops, 0);
         f->until_nsec = clock_now_nsec() + wait_nsec;
         f->query = *q;
         f->query.filter.tenant = f->query.tenant;
         f->query.filter.ns = f->query.ns;
         list_init(&f->link);
         list_append(&rq->server->followers.list, &f->link);
-        rq->is_deferred = true;
         expect_next(rq->server);
         return 0;
 }

@@ -18,7 +18,6 @@
 
 struct peer_import {
         struct pending pending;
-        struct attach *attach;     /* borrowed; open as long as this is */
         struct import *import;     /* borrowed; NULL: of a SESSION_LOAD, */
         struct session_load *load; /* likewise */
 };
@@ -35,7 +34,7 @@ static void drop_import(struct pending *w)
         free(i);
 }
 
-static const struct pending_ops pending_ops = {PENDING_IMPORT, drop_import, NULL};
+static const struct pending_ops pending_ops = {PENDING_IMPORT, drop_import, NULL, NULL};
 
 /* Ends the import and answers its request. */
 static void answer(struct peer_import *i, ProtobufCMessage *reply, int code, const char *detail)
@@ -91,7 +90,7 @@ static void on_loaded(uint32_t n_pages, int code, void *data)
 }
 
 /* Makes an import of so many bytes. NULL: *ret has the error, with the sentence. */
-static struct peer_import *import_new(struct request *rq, struct attach *a, size_t bytes, int *ret)
+static struct peer_import *import_new(struct request *rq, size_t bytes, int *ret)
 {
         struct peer_import *i;
 
@@ -103,7 +102,7 @@ static struct peer_import *import_new(struct request *rq, struct attach *a, size
         }
         i = bytes > pending_left(rq->peer) ? NULL : calloc(1, sizeof(*i));
         if (i)
-                i->attach = a;
+                i->pending.attach = rq->attach;
         else
                 *ret = detail_set(&rq->detail, -ENOMEM, "%s", PENDING_FULL_TEXT);
         return i;
@@ -121,61 +120,36 @@ static int defer(struct request *rq, struct peer_import *i, size_t bytes, int r)
         return 0;
 }
 
-int imports_ask(struct request *rq, struct attach *a, const struct import_request *want,
-        uint32_t timeout_msec)
+int imports_ask(struct request *rq, const struct import_request *want, uint32_t timeout_msec)
 {
         uint64_t now_nsec = server_now(rq->server);
         size_t bytes = sizeof(struct peer_import) + (size_t)want->n_keys * KEY_BYTES;
         struct import_request within = *want;
         int r = 0;
-        struct peer_import *i = import_new(rq, a, bytes, &r);
+        struct peer_import *i = import_new(rq, bytes, &r);
 
         if (!i)
                 return r;
         within.deadline_nsec = now_nsec + timeout_msec * NSEC_PER_MSEC;
         return defer(rq, i, bytes,
-                import_begin(a, &within, now_nsec, within.only_probes ? on_probed : on_imported, i,
-                        &i->import, &rq->detail));
+                import_begin(rq->attach, &within, now_nsec,
+                        within.only_probes ? on_probed : on_imported, i, &i->import, &rq->detail));
 }
 
-int imports_ask_session(struct request *rq, struct attach *a)
+int imports_ask_session(struct request *rq)
 {
         const Kvlease__V1__SessionLoadRequest *m = rq->message;
         uint64_t now_nsec = server_now(rq->server);
         size_t bytes = sizeof(struct peer_import) + m->id.len;
         int r = 0;
-        struct peer_import *i = import_new(rq, a, bytes, &r);
+        struct peer_import *i = import_new(rq, bytes, &r);
 
         if (!i)
                 return r;
         return defer(rq, i, bytes,
-                session_load_begin(a,
+                session_load_begin(rq->attach,
                         &(struct session_load_request){m->id.data,
                                 (uint32_t)MIN(m->id.len, (size_t)UINT32_MAX),
                                 now_nsec + m->timeout_msec * NSEC_PER_MSEC, on_loaded, i},
                         now_nsec, &i->load, &rq->detail));
-}
-
-static struct peer_import *find_import(struct peer *p, uint32_t ns_id)
-{
-        list_for_each (w, &p->waits[PENDING_IMPORT].list, struct pending, link) {
-                struct peer_import *i = container_of(w, struct peer_import, pending);
-
-                if (ns_id == 0 || i->attach->id == ns_id)
-                        return i;
-        }
-        return NULL;
-}
-
-void imports_cancel(struct peer *p, uint32_t ns_id)
-{
-        struct peer_import *i;
-
-        while ((i = find_import(p, ns_id))) {
-                const struct frame_header request = i->pending.request;
-
-                drop_import(&i->pending);
-                answer_refuse(
-                        p, &request, -ENOENT, "the namespace was closed while the request waited");
-        }
 }

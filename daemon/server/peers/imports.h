@@ -10,23 +10,17 @@
 
 #include <stdint.h>
 
-struct attach;
 struct import_request;
-struct peer;
 struct request;
 
 /* Bound of unanswered requests of one peer, of all kinds together. Not tuned. */
 #define IMPORTS_PER_PEER_MAX 16
 
-/* Takes a valid IMPORT or PROBE_HOSTS, for timeout_msec from now on. Returns 0, with the request
- * deferred; else as import_begin(), or -EBUSY, with the sentence. */
-int imports_ask(struct request *rq, struct attach *a, const struct import_request *want,
-        uint32_t timeout_msec);
+/* Takes a valid IMPORT or PROBE_HOSTS of rq->attach, for timeout_msec from now on. Returns 0, with
+ * the request deferred; else as import_begin(), or -EBUSY, with the sentence. */
+int imports_ask(struct request *rq, const struct import_request *want, uint32_t timeout_msec);
 
 /* imports_ask() for a SESSION_LOAD; errors of session_load_begin(), or -EBUSY. */
-int imports_ask_session(struct request *rq, struct attach *a);
-
-/* The peer closes the namespace `ns_id`, or (0) all: requests there are answered with -ENOENT. */
-void imports_cancel(struct peer *p, uint32_t ns_id);
+int imports_ask_session(struct request *rq);
 
 #endif

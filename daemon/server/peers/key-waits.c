@@ -26,7 +26,6 @@ struct key_wait {
         struct list_link link; /* key_group.waits */
         struct pending pending;
         struct key_group *group; /* NULL: it is about to be answered */
-        struct attach *attach;   /* borrowed; open as long as this waits */
         uint8_t key[KEY_BYTES];
         uv_timer_t timer; /* of the deadline; its close callback frees this */
 };
@@ -69,7 +68,7 @@ static struct key_group *make_group(struct server *s, uint64_t hash)
 /* 0, or -ENOMEM. */
 static int join_group(struct key_wait *w, struct server *s)
 {
-        uint64_t hash = hash_of(&s->store, w->attach->ns, w->key);
+        uint64_t hash = hash_of(&s->store, w->pending.attach->ns, w->key);
         struct key_group *g = find_group(s, hash);
 
         if (!g)
@@ -108,7 +107,7 @@ static void drop_key_wait(struct pending *w)
         forget_key_wait(container_of(w, struct key_wait, pending));
 }
 
-static const struct pending_ops pending_ops = {PENDING_KEY, drop_key_wait, NULL};
+static const struct pending_ops pending_ops = {PENDING_KEY, drop_key_wait, NULL, NULL};
 
 static void answer_key_wait(struct key_wait *w, int code, const char *sentence)
 {
@@ -123,40 +122,31 @@ static void on_deadline(uv_timer_t *timer)
         answer_key_wait(w, KVL_STATUS_TIMEOUT, "the key is still being computed");
 }
 
-int key_waits_add(struct peer *p, const struct frame_header *request, struct attach *a,
-        const uint8_t *key, uint64_t timeout_msec)
+int key_waits_ask(struct request *rq, const uint8_t *key, uint64_t timeout_msec)
 {
-        struct server *s = p->server;
+        struct server *s = rq->server;
         struct key_wait *w;
 
-        if (p->waits[PENDING_KEY].n >= KEY_WAITS_MAX)
-                return -EBUSY;
-        w = sizeof(*w) > pending_left(p) ? NULL : calloc(1, sizeof(*w));
-        if (!w)
-                return -ENOMEM;
-        w->attach = a;
-        memcpy(w->key, key, KEY_BYTES);
-        if (join_group(w, s) < 0) {
-                free(w);
-                return -ENOMEM;
+        if (rq->peer->waits[PENDING_KEY].n >= KEY_WAITS_MAX)
+                return detail_set(&rq->detail, -EBUSY,
+                        "%d WAITs of this connection aren't answered yet, the most there may be",
+                        KEY_WAITS_MAX);
+        w = sizeof(*w) > pending_left(rq->peer) ? NULL : calloc(1, sizeof(*w));
+        if (w) {
+                w->pending.attach = rq->attach;
+                memcpy(w->key, key, KEY_BYTES);
         }
-        pending_add(&w->pending, p, &pending_ops, sizeof(*w), request, false);
+        if (!w || join_group(w, s) < 0) {
+                free(w);
+                return detail_set(&rq->detail, -ENOMEM, "%s", PENDING_FULL_TEXT);
+        }
+        pending_add(&w->pending, rq->peer, &pending_ops, sizeof(*w), rq->header, false);
+        rq->is_deferred = true;
         uv_timer_init(&s->loop.uv, &w->timer);
         uv_update_time(&s->loop.uv); /* else the timer would be early by the time of this turn */
         /* The loop counts whole milliseconds: add one, so that it isn't early. */
         uv_timer_start(&w->timer, on_deadline, (uint64_t)timeout_msec + 1, 0);
         return 0;
-}
-
-void key_waits_cancel(struct peer *p, uint32_t ns_id)
-{
-        list_for_each_safe (link, &p->waits[PENDING_KEY].list, struct pending, link) {
-                struct key_wait *w = container_of(link, struct key_wait, pending);
-
-                if (ns_id == 0 || w->attach->id == ns_id)
-                        answer_key_wait(
-                                w, -ENOENT, "the namespace was closed while the request waited");
-        }
 }
 
 /* Called in the middle of other work: the group is handled in the next turn. */
@@ -176,7 +166,7 @@ static void on_announce_end(struct ns *ns, const uint8_t key[KEY_BYTES], void *d
 static void look_at(struct key_wait *w)
 {
         struct detail d = {""};
-        int r = announce_state(w->attach, w->key, &d);
+        int r = announce_state(w->pending.attach, w->key, &d);
 
         if (r != KVL_STATUS_PENDING) {
                 answer_key_wait(w, r, d.text);

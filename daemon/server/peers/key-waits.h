@@ -13,11 +13,8 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "proto/frame.h"
-
 struct server;
-struct peer;
-struct attach;
+struct request;
 
 /* Bound of unanswered WAITs of one peer: some 100 KiB. Not tuned. */
 #define KEY_WAITS_MAX 256
@@ -30,15 +27,9 @@ void key_waits_init(struct server *s);
 /* Frees the groups after all waits have ended. */
 void key_waits_deinit(struct server *s);
 
-/*
- * Lets the request wait for a key that is announced in the peer's attachment. Returns 0: it will be
- * answered; -EBUSY: the peer has KEY_WAITS_MAX unanswered; -ENOMEM, or max_pending is near.
- */
-int key_waits_add(struct peer *p, const struct frame_header *request, struct attach *a,
-        const uint8_t *key, uint64_t timeout_msec);
-
-/* The peer closes the namespace `ns_id`, or (0) all: waits there are answered with -ENOENT. */
-void key_waits_cancel(struct peer *p, uint32_t ns_id);
+/* Lets a WAIT wait for a key that is announced in rq->attach. Returns 0, with the request deferred;
+ * -EBUSY, -ENOMEM with the sentence. */
+int key_waits_ask(struct request *rq, const uint8_t *key, uint64_t timeout_msec);
 
 /* A turn of the loop: answers WAITs whose announcement has ended. Returns true if there are
  * more. */

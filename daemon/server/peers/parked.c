@@ -25,7 +25,7 @@ struct parked {
 static void drop_lease(struct pending *w);
 static bool run_behind(struct peer *p, unsigned max);
 
-static const struct pending_ops pending_ops = {PENDING_LEASE, drop_lease, run_behind};
+static const struct pending_ops pending_ops = {PENDING_LEASE, drop_lease, run_behind, NULL};
 
 static void arm_timer(struct server *s);
 

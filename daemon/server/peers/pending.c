@@ -1,6 +1,10 @@
 #include "daemon/server/peers/pending.h"
 
+#include <errno.h>
+
 #include "base/macros.h"
+#include "daemon/core/clients/attach.h"
+#include "daemon/server/peers/answer.h"
 #include "daemon/server/peers/server.h"
 #include "daemon/server/peers/tenancy.h"
 #include "daemon/server/peers/peer.h"
@@ -100,6 +104,26 @@ void pending_add(struct pending *w, struct peer *p, const struct pending_ops *op
         l->bytes += bytes;
 }
 
+void pending_defer(
+        struct pending *w, struct request *rq, const struct pending_ops *ops, size_t bytes)
+{
+        rq->is_deferred = true;
+        if (!rq->peer->input.hung_up && !rq->peer->broken)
+                pending_add(w, rq->peer, ops, bytes, rq->header, false);
+}
+
+void pending_answer(struct pending *w, ProtobufCMessage *reply, int code, const char *detail)
+{
+        struct peer *p = w->peer;
+
+        if (!p)
+                return;
+        pending_remove(w);
+        answer_end(p, &w->request, reply, code, detail);
+        if (w->ops->kind >= PENDING_DROP) /* later requests have waited for it */
+                peer_schedule(p);
+}
+
 void pending_remove(struct pending *w)
 {
         struct pending_list *l;
@@ -125,6 +149,36 @@ void pending_drop_all(struct peer *p)
 {
         for (unsigned i = 0; i < N_PENDING; i++)
                 pending_drop(p, (enum pending_kind)i);
+}
+
+static struct pending *find_in(struct pending_list *l, uint32_t ns_id)
+{
+        list_for_each (w, &l->list, struct pending, link)
+                if (w->attach && (ns_id == 0 || w->attach->id == ns_id))
+                        return w;
+        return NULL;
+}
+
+static void cancel(struct pending *w)
+{
+        const struct frame_header request = w->request;
+        struct peer *p = w->peer;
+
+        if (w->ops->cancel) {
+                w->ops->cancel(w);
+                return;
+        }
+        w->ops->drop(w);
+        answer_refuse(p, &request, -ENOENT, PENDING_CLOSED_TEXT);
+}
+
+void pending_cancel(struct peer *p, uint32_t ns_id)
+{
+        struct pending *w;
+
+        for (unsigned i = 0; i < N_PENDING; i++)
+                while ((w = find_in(&p->waits[i], ns_id)))
+                        cancel(w);
 }
 
 bool pending_go_on(struct peer *p, enum pending_kind kind, unsigned max)

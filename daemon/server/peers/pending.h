@@ -23,9 +23,12 @@
 
 #include "base/list.h"
 #include "proto/frame.h"
+#include "proto/msg.h"
 
+struct attach;
 struct peer;
 struct pending;
+struct request;
 
 /*
  * Operations that a peer waits for: requests that are answered later, and pages that it fetches.
@@ -55,13 +58,17 @@ struct pending_ops {
         /* In a turn of the peer: continues at most `max` operations. Returns true if more are left.
          * NULL: they continue by themselves. */
         bool (*go_on)(struct peer *p, unsigned max);
+        /* Its namespace is closed: answers, and ends as drop() does. NULL: the same with the usual
+         * refusal. */
+        void (*cancel)(struct pending *w);
 };
 
 struct pending {
         struct list_link link; /* struct pending_list.list */
         struct peer *peer;     /* borrowed; NULL: on no list, no peer is to be answered */
         const struct pending_ops *ops;
-        size_t bytes;                /* daemon memory that it uses */
+        struct attach *attach; /* borrowed; it ends with this one. NULL: with its peer alone */
+        size_t bytes;          /* daemon memory that it uses */
         struct frame_header request; /* of the request to answer; unused for a submission */
 };
 
@@ -75,6 +82,7 @@ struct pending_list {
 #define PENDING_FULL_TEXT                                                                        \
         "kvleased has no memory to let the request wait: raise max_pending in [daemon], or ask " \
         "again later"
+#define PENDING_CLOSED_TEXT "the namespace was closed while the request waited"
 
 /* Recounts the daemon's memory for the peer, which may have changed. Cheap. */
 void pending_recount(struct peer *p);
@@ -98,12 +106,23 @@ void pending_init(struct peer *p);
 void pending_add(struct pending *w, struct peer *p, const struct pending_ops *ops, size_t bytes,
         const struct frame_header *request, bool first);
 
+/* Defers the request until the operation answers it. Does no more if the peer has hung up: then the
+ * operation has no peer. */
+void pending_defer(
+        struct pending *w, struct request *rq, const struct pending_ops *ops, size_t bytes);
+
+/* Answers the request of an operation that has ended, if it has a peer, and removes it. */
+void pending_answer(struct pending *w, ProtobufCMessage *reply, int code, const char *detail);
+
 /* Removes the operation from its peer. Idempotent, also if it is all zero and was never added. */
 void pending_remove(struct pending *w);
 
 /* Drops all waiting operations of the kind without an answer. Idempotent. */
 void pending_drop(struct peer *p, enum pending_kind kind);
 void pending_drop_all(struct peer *p);
+
+/* The peer closes the namespace `ns_id`, or (0) all: operations there are answered with -ENOENT. */
+void pending_cancel(struct peer *p, uint32_t ns_id);
 
 /* A turn of the peer: see `go_on` of struct pending_ops. */
 bool pending_go_on(struct peer *p, enum pending_kind kind, unsigned max);

@@ -33,7 +33,6 @@ struct tenant_change {
         struct list_link link;  /* server.tenancies.changes: the first is being written */
         struct server *server;  /* borrowed */
         struct pending pending; /* without a peer if none is to be answered */
-        struct frame_header request;
         enum change_kind kind;
         bool force; /* of CHANGE_REMOVE */
         uid_t uid;  /* of the asking user */
@@ -217,7 +216,7 @@ static void end_change(struct tenant_change *c, int code)
         struct peer *p = c->pending.peer;
         Kvlease__V1__SimpleReply reply = KVLEASE__V1__SIMPLE_REPLY__INIT;
         struct request rq = {
-                .server = c->server, .peer = p, .reply = &reply, .header = &c->request};
+                .server = c->server, .peer = p, .reply = &reply, .header = &c->pending.request};
 
         list_remove(&c->link);
         c->server->tenancies.n_changes--;
@@ -227,7 +226,7 @@ static void end_change(struct tenant_change *c, int code)
                 if (code == 0 && c->kind == CHANGE_REMOVE)
                         code = durable_answer(&rq);
                 if (!rq.is_deferred)
-                        answer_end(p, &c->request, &reply.base, code, rq.detail.text);
+                        answer_end(p, rq.header, &reply.base, code, rq.detail.text);
                 peer_schedule(p);
         }
         free(c);
@@ -407,7 +406,6 @@ static struct tenant_change *new_change(
         if (!c)
                 return NULL;
         c->server = rq->server;
-        c->request = *rq->header;
         c->uid = rq->peer->identity.uid;
         snprintf(c->who, sizeof(c->who), "%s", rq->peer->identity.who);
         snprintf(c->name, sizeof(c->name), "%s", name);
@@ -440,12 +438,11 @@ static struct tenant_change *new_change_of(const struct request *rq)
         return c;
 }
 
-static const struct pending_ops pending_ops = {PENDING_TENANT, pending_remove, NULL};
+static const struct pending_ops pending_ops = {PENDING_TENANT, pending_remove, NULL, NULL};
 
 int tenant_changes_ask(struct request *rq)
 {
         struct server *s = rq->server;
-        struct peer *p = rq->peer;
         struct tenant_change *c;
         int r = 0;
 
@@ -465,9 +462,7 @@ int tenant_changes_ask(struct request *rq)
         }
         list_append(&s->tenancies.changes, &c->link);
         s->tenancies.n_changes++;
-        rq->is_deferred = true;
-        if (!p->input.hung_up && !p->broken)
-                pending_add(&c->pending, p, &pending_ops, 0, rq->header, false);
+        pending_defer(&c->pending, rq, &pending_ops, 0);
         return 0;
 }
 
