@@ -12,7 +12,7 @@
 #include "base/clock.h"
 #include "base/parse.h"
 #include "daemon/core/state/state-root.h"
-#include "daemon/server/base/exit-code.h"
+#include "daemon/server/server.h"
 #include "kvlease-version.h"
 
 /* Their names are one string of the environment, of 128 KiB (keeper.c). */

@@ -11,7 +11,6 @@
 #include "daemon/reap/reaper.h"
 #include "daemon/server/cmdline.h"
 #include "daemon/server/server.h"
-#include "daemon/server/config/config-warn.h"
 #include "daemon/server/config/config.h"
 #include "daemon/server/base/log.h"
 

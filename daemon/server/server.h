@@ -16,7 +16,6 @@
 #include <stdint.h>
 
 #include "daemon/server/peers/server.h"
-#include "daemon/server/base/exit-code.h"
 
 struct device;
 
@@ -42,5 +41,16 @@ enum exit_code server_run(struct server *s);
 /* Frees peers, sockets and state; memory that clients still map stays theirs. life.left_behind: the
  * process must end with _exit(). */
 void server_deinit(struct server *s);
+
+/* Exit codes, documented in --help. */
+enum exit_code {
+        EXIT_OK = 0,
+        EXIT_OTHER = 1,
+        EXIT_CONFIG = 2,
+        EXIT_SOCKET = 3,
+        EXIT_DEVICE = 4,
+        EXIT_STATE = 5,
+        EXIT_RESTART = 75, /* the daemon asks to be started again; EX_TEMPFAIL of sysexits.h */
+};
 
 #endif

@@ -5,16 +5,13 @@
 #include "daemon/core/state/store.h"
 #include "daemon/server/dispatch.h"
 #include "daemon/server/peers/server.h"
-#include "daemon/server/peers/peer-timers.h"
 #include "daemon/server/peers/peer.h"
 #include "daemon/server/peers/turns.h"
 #include "daemon/server/services/movement.h"
 #include "daemon/server/services/queues.h"
 #include "daemon/server/services/remotes.h"
 #include "daemon/server/services/timers.h"
-#include "daemon/server/services/welcome.h"
 #include "daemon/server/peers/checks.h"
-#include "daemon/server/peers/fetches.h"
 #include "daemon/server/peers/key-waits.h"
 #include "daemon/server/peers/parked.h"
 #include "daemon/server/peers/recalls.h"
@@ -72,17 +69,8 @@ static void on_executed(struct server *s)
         periodic_timer_expect(s);
 }
 
-static const struct keeping_wiring keeping_wiring = {
-        .on_passed = peers_flush,
-};
-
-static const struct sockets_wiring sockets_wiring = {
-        .on_connection = welcome_connection,
-};
-
 static const struct peers_wiring peers_wiring = {
         .on_frame = dispatch_frame,
-        .on_fetch = fetches_submit,
         .on_visit = leasables_expect,
         .on_executed = on_executed,
         .on_member_end = periodic_timer_expect,
@@ -90,7 +78,5 @@ static const struct peers_wiring peers_wiring = {
 
 void wiring_init(struct server *s)
 {
-        s->keeping.wiring = &keeping_wiring;
-        s->sockets.wiring = &sockets_wiring;
         s->peers.wiring = &peers_wiring;
 }

@@ -14,7 +14,7 @@
 
 #include "base/fd.h"
 #include "base/macros.h"
-#include "daemon/server/peers/sockets.h"
+#include "daemon/server/peers/server.h"
 #include "tests/integration/private-daemon.h"
 #include "tests/unit/child.h"
 

@@ -7,7 +7,6 @@
 #include <unistd.h>
 
 #include "base/fd.h"
-#include "daemon/server/config/config-warn.h"
 #include "daemon/server/config/config.h"
 #include "tests/unit/alloc-fail.h"
 

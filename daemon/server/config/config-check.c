@@ -1,4 +1,4 @@
-#include "daemon/server/config/config-check.h"
+#include "daemon/server/config/config.h"
 
 #include <stdarg.h>
 #include <stdio.h>

@@ -1,4 +1,4 @@
-#include "daemon/server/config/config-warn.h"
+#include "daemon/server/config/config.h"
 
 #include <stdio.h>
 #include <string.h>

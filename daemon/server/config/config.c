@@ -13,7 +13,6 @@
 #include "base/fd.h"
 #include "base/ini.h"
 #include "base/macros.h"
-#include "daemon/server/config/config-check.h"
 
 #define SENTENCE_MAX 1024
 

@@ -17,6 +17,7 @@
 #include "base/parse.h"
 #include "daemon/core/state/codecs.h"
 #include "daemon/server/config/options.h"
+#include "daemon/core/state/detail.h"
 #include "gpu/device.h"
 
 #define CONFIG_DEFAULT_FILE    "/etc/kvlease/kvleased.conf"
@@ -300,5 +301,21 @@ int tenant_config_apply(struct tenant_config *t, const char *assignment, char *e
  * sentence. */
 int config_check_socket_path(
         const char *runtime_dir, const char *tenant, char *err, size_t err_len);
+
+/* Gets one sentence without newline for each error, and its option or section. */
+typedef void (*config_check_fn)(void *data, struct origin o, const char *sentence);
+
+/* Checks the whole configuration. Checks that need a refused option are left out. Reads the files
+ * of secrets. */
+void config_check_whole(const struct config *c, config_check_fn fn, void *data);
+
+/* Reports each warning as a notice. Asks no device: if 'devices' is auto, only certain facts are
+ * used. */
+void config_warn(const struct config *c, config_report_fn report, void *data);
+
+/* Compares `bytes` of host memory, all that may be leased, with the memory of the machine, or of
+ * this process's control group. Returns true, with the sentence, if that has less. */
+bool config_exceeds_host(uint64_t bytes, struct detail *d);
+bool config_exceeds_cgroup(uint64_t bytes, struct detail *d);
 
 #endif

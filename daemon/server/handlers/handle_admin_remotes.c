@@ -8,7 +8,6 @@
 #include "daemon/remote/io/remote-io.h"
 #include "daemon/server/handlers/list-page.h"
 #include "daemon/server/peers/server.h"
-#include "daemon/server/peers/tenancy.h"
 #include "daemon/server/services/remotes.h"
 #include "proto/arena.h"
 #include "proto/kvlease.pb-c.h"

@@ -10,7 +10,6 @@
 #include "daemon/server/handlers/tier-figures.h"
 #include "daemon/server/peers/server.h"
 #include "daemon/server/peers/peer.h"
-#include "daemon/server/peers/event-messages.h"
 #include "daemon/server/peers/followers.h"
 
 #define WAIT_MAX_MSEC 60000 /* kvlease.proto */

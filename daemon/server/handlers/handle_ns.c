@@ -15,7 +15,6 @@
 #include "daemon/core/state/feed.h"
 #include "daemon/server/handlers/handlers.h"
 #include "daemon/server/peers/server.h"
-#include "daemon/server/peers/tenancy.h"
 #include "daemon/server/peers/peer.h"
 #include "daemon/server/peers/descriptors.h"
 #include "daemon/server/peers/drops.h"

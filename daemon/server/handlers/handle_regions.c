@@ -10,7 +10,6 @@
 #include "daemon/server/handlers/list-page.h"
 #include "daemon/server/peers/server.h"
 #include "daemon/server/peers/tier-name.h"
-#include "daemon/server/peers/tenancy.h"
 #include "proto/arena.h"
 
 /* ---- regions --------------------------------------------------------------------------------- */

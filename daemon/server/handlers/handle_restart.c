@@ -14,9 +14,7 @@
 #include "daemon/server/peers/server.h"
 #include "daemon/server/peers/peer.h"
 #include "daemon/server/services/stop.h"
-#include "daemon/server/services/holding.h"
 #include "daemon/server/services/next-config.h"
-#include "daemon/server/services/sentences.h"
 #include "proto/kvlease.pb-c.h"
 
 #define LOSSES_BYTES (32 * 1024) /* of an answer's 64 KiB; not tuned */

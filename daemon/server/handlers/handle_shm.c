@@ -9,6 +9,7 @@
 #include "daemon/core/clients/client-record.h"
 #include "daemon/server/handlers/handlers.h"
 #include "daemon/server/peers/server.h"
+#include "daemon/server/peers/fetches.h"
 #include "daemon/server/peers/peer.h"
 #include "proto/kvlease.pb-c.h"
 
@@ -35,7 +36,7 @@ static int open_ring(struct request *rq, int *ret_fd)
         struct peer *p = rq->peer;
         int r = ring_open(&p->ring, p->member->id, rq->server->store.boot_epoch, ret_fd);
 
-        p->ring.fetch = rq->server->peers.wiring->on_fetch;
+        p->ring.fetch = fetches_submit;
         if (r < 0)
                 return detail_set(&rq->detail, r, "no client segment: %s", strerror(-r));
         r = keep_ring(rq, *ret_fd);

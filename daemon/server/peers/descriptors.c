@@ -16,8 +16,7 @@
 #include "daemon/server/peers/keeper.h"
 #include "daemon/server/peers/keeping.h"
 #include "daemon/server/peers/server.h"
-#include "daemon/server/peers/tenancy.h"
-#include "daemon/server/peers/admin-fds.h"
+#include "daemon/server/peers/listener.h"
 #include "daemon/server/base/fd-parts.h"
 #include "daemon/server/base/log.h"
 

@@ -8,7 +8,6 @@
 #include "base/fd.h"
 #include "daemon/core/state/tenant.h"
 #include "daemon/server/peers/server.h"
-#include "daemon/server/peers/tenancy.h"
 #include "daemon/server/peers/listener.h"
 #include "daemon/server/peers/reaping.h"
 

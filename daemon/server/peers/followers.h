@@ -14,6 +14,7 @@
 #include "daemon/server/peers/answer.h"
 #include "proto/kvlease.pb-c.h"
 
+struct event_query;
 struct server;
 struct peer;
 
@@ -40,5 +41,10 @@ int follower_add(struct request *rq, const struct event_query *q, uint64_t wait_
 
 /* Answers all requests with the events so far: the daemon stops. */
 void followers_end(struct server *s);
+
+/* Fills in the events that q asks for, as many as fit a frame; messages belong to the arena.
+ * Returns 0 or -ENOMEM. */
+int events_fill(
+        struct server *s, const struct event_query *q, Kvlease__V1__AdminEventsReply *reply);
 
 #endif

@@ -18,6 +18,7 @@
 #include "daemon/core/state/detail.h"
 #include "daemon/core/state/store.h"
 #include "daemon/server/peers/keeper.h"
+#include "daemon/server/peers/peer.h"
 #include "daemon/server/peers/server.h"
 #include "daemon/server/base/fd-parts.h"
 #include "daemon/server/base/log.h"
@@ -144,7 +145,7 @@ static void release_held(struct server *s)
 {
         struct keeping *k = &s->keeping;
 
-        k->wiring->on_passed(s);
+        peers_flush(s);
         if (keeping_ticket(s) != 0) {
                 uv_timer_start(&k->patience, on_impatient, PATIENCE_MSEC, 0);
                 return;

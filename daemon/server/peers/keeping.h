@@ -21,14 +21,7 @@ struct keeper;
 struct queue_park;
 struct server;
 
-/* Callbacks of keeping, filled in by daemon/server/wiring.c. */
-struct keeping_wiring {
-        /* Held output may be sent now, up to keeping_passed(). */
-        void (*on_passed)(struct server *s);
-};
-
 struct keeping {
-        const struct keeping_wiring *wiring;
         struct keeper *keeper;  /* owned; NULL: nothing is kept */
         const char *why_not;    /* why nothing is stored although it could be; static; NULL */
         uint32_t max;           /* capacity, in descriptors */

@@ -60,13 +60,19 @@ void listener_leave(struct listener *l);
  * socket that was closed. */
 void listener_note_ending(struct server *s, uint64_t id, bool begins);
 
-/* Logs, once, that connections are closed because no file descriptor is free. */
-void listener_say_no_descriptors(void);
-
 /* Gives the tenant's directory to its configured group, or warns. */
 void listener_update_group(struct listener *l);
 
 /* Writes the path of a tenant's socket. Returns buf. */
 char *listener_tenant_path(const struct server *s, const char *tenant, char buf[LISTENER_PATH_MAX]);
+
+/* ---- descriptors reserved for administrators ------------------------------------------------- */
+
+/* Reserves SOCKETS_ADMIN_FDS descriptors: at the start, before a client connects, and after an
+ * administrator has left. Returns false if there are too few. */
+bool admin_fds_hold(struct server *s);
+
+/* Frees them for an administrator's connection or request, until admin_fds_hold(). */
+void admin_fds_open(struct server *s);
 
 #endif

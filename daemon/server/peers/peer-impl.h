@@ -1,7 +1,5 @@
-/*
- * Shared by the files that make up a peer: peer.c (its connection and its turns), peer-hangup.c
- * (the end of its stream and of its process), peer-leave.c (what it still holds after that).
- */
+/* Shared by peer.c (a peer's connection and turns) and peer-end.c (the end of its stream and of its
+ * process, and what it still holds after that). */
 #ifndef KVL_SERVER_PEER_IMPL_H
 #define KVL_SERVER_PEER_IMPL_H
 
@@ -28,7 +26,7 @@ bool peer_receive(struct peer *p);
 /* Acts on the peer's flags. The peer may be freed. */
 void peer_end_turn(struct peer *p);
 
-/* ---- peer-hangup.c --------------------------------------------------------------------------- */
+/* ---- peer-end.c ------------------------------------------------------------------------------ */
 
 /* True if the peer holds memory: mappings, or descriptors that it hasn't taken. */
 bool peer_holds_memory(struct peer *p);

@@ -1,31 +1,261 @@
 #include "daemon/server/peers/peer.h"
 
 #include <errno.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/clock.h"
 #include "base/fd.h"
+#include "daemon/core/clients/attach.h"
 #include "daemon/core/clients/client-record.h"
 #include "daemon/core/clients/member.h"
 #include "daemon/core/life/leave.h"
-#include "daemon/core/memory/tasks.h"
 #include "daemon/core/memory/idle-sets.h"
-#include "daemon/server/peers/keeping.h"
-#include "daemon/server/peers/server.h"
-#include "daemon/server/peers/serving.h"
-#include "daemon/server/peers/tenancy.h"
+#include "daemon/core/memory/tasks.h"
+#include "daemon/server/base/log.h"
+#include "daemon/server/peers/access.h"
+#include "daemon/server/peers/endings.h"
 #include "daemon/server/peers/events.h"
+#include "daemon/server/peers/idle-interval.h"
+#include "daemon/server/peers/keeping.h"
+#include "daemon/server/peers/listener.h"
 #include "daemon/server/peers/peer-impl.h"
-#include "daemon/server/peers/peer-timers.h"
 #include "daemon/server/peers/pending.h"
 #include "daemon/server/peers/resume.h"
+#include "daemon/server/peers/server.h"
+#include "daemon/server/peers/serving.h"
 #include "daemon/server/peers/turns.h"
-#include "daemon/server/peers/admin-fds.h"
-#include "daemon/server/peers/endings.h"
-#include "daemon/server/base/log.h"
 
 static void on_socket(uv_poll_t *handle, int status, int events);
+static void look_at(struct peer *p);
+static void flush_peer(struct peer *p);
+
+/* ---- submissions in shared memory, in order with frames -------------------------------------- */
+
+bool peer_may_submit(const struct peer *p)
+{
+        return ring_is_open(&p->ring) && p->member && p->state == PEER_ACTIVE && !p->muted &&
+               !p->doomed && !p->resumption.resuming && !peer_awaits_drop(p);
+}
+
+uint32_t peer_take_submissions(struct peer *p, uint32_t budget)
+{
+        struct state_serving was;
+        struct ring_turn turn;
+        uint64_t began;
+
+        if (!peer_may_submit(p))
+                return 0;
+        began = clock_now_nsec();
+        was = serving_begin(p);
+        turn = ring_drain(&p->ring, p->member, budget, server_now(p->server), turns_ends(p));
+        idle_sets_drain(&p->server->store);
+        serving_end(p->server, was);
+        if (turn.n > 0) {
+                (void)turn_watch_since(&p->server->turn_watch, "ring",
+                        p->tenancy ? p->tenancy->config.name : NULL, began);
+                turns_charge(p, turn.n);
+                idle_interval_expect(p->server);
+        }
+        if (turn.is_news && ring_wakes_client(&p->ring))
+                events_ring(p);
+        if (turn.violation)
+                peer_violation(p, turn.violation);
+        else if (turn.more || !ring_sleep(&p->ring))
+                peer_schedule(p);
+        return turn.n;
+}
+
+static bool has_submitted_first(struct peer *p)
+{
+        if (!peer_may_submit(p))
+                return true;
+        if (!p->input.is_behind)
+                p->input.ring_goal = ring_tail(&p->ring);
+        p->input.is_behind = !ring_is_at(&p->ring, p->input.ring_goal);
+        if (p->input.is_behind)
+                (void)peer_take_submissions(p, SHM_SUB_ENTRIES);
+        p->input.is_behind = peer_may_submit(p) && !ring_is_at(&p->ring, p->input.ring_goal);
+        return !p->input.is_behind || turns_ends(p) == UINT64_MAX;
+}
+
+void peer_catch_up(struct peer *p)
+{
+        struct state_serving was;
+
+        peer_take_submissions(p, SHM_SUB_ENTRIES);
+        if (!p->member)
+                return;
+        was = serving_begin(p);
+        list_for_each (a, &p->member->attachments, struct attach, member_link)
+                if (!attach_sync(a))
+                        peer_violation(p, "magazine");
+        idle_sets_drain(&p->server->store);
+        serving_end(p->server, was);
+}
+
+/* ---- identity for people, rights, entries in the event log ----------------------------------- */
+
+void peer_set_who(struct peer *p)
+{
+        if (p->tenancy)
+                snprintf(p->identity.who, sizeof(p->identity.who), "process %d%s%s%s",
+                        (int)p->identity.pid, p->identity.name[0] ? " (" : "", p->identity.name,
+                        p->identity.name[0] ? ")" : "");
+        else
+                snprintf(p->identity.who, sizeof(p->identity.who), "uid %u",
+                        (unsigned)p->identity.uid);
+}
+
+static const char *end_reason(const struct peer *p)
+{
+        if (p->muted || p->doomed)
+                return "broke the protocol";
+        if (p->resumption.adopted)
+                return "did not come back";
+        if (peer_is_waiting(p) || (p->conn.pidfd >= 0 && creds_pidfd_exited(p->conn.pidfd)))
+                return "exited";
+        return "hung up";
+}
+
+void peer_note_end(struct peer *p, const char *why)
+{
+        server_note(p->server, &(struct event_note){.kind = EVENT_CLIENT,
+                                       .tenant = p->tenancy->config.name,
+                                       .by = p->identity.who,
+                                       .reason = why ? why : end_reason(p)});
+}
+
+static void note_violation(struct peer *p, const char *rule)
+{
+        server_note(p->server, &(struct event_note){.kind = EVENT_VIOLATION,
+                                       .tenant = p->tenancy ? p->tenancy->config.name : NULL,
+                                       .by = p->identity.who,
+                                       .reason = rule});
+}
+
+void peer_update_rights(struct peer *p)
+{
+        const struct tenant_config *config = p->tenancy ? &p->tenancy->config : NULL;
+        struct creds c = {0};
+        bool may = true;
+
+        if (!config || !p->member)
+                return;
+        if (access_has_publishers(config)) {
+                may = p->conn.fd >= 0 && creds_get(p->conn.fd, &c) == 0 &&
+                      access_may_publish(config, &c);
+                creds_deinit(&c);
+        }
+        if (may == p->member->read_only)
+                member_set_read_only(p->member, !may);
+}
+
+/*
+ * Interval between looks whether a peer has taken its descriptors: short at first, longer while
+ * none does, as looking costs. Not tuned.
+ */
+#define LOOK_MIN_MSEC 2u
+#define LOOK_MAX_MSEC 32u
+
+/* ---- time to introduce itself ---------------------------------------------------------------- */
+
+/*
+ * The peer's HELLO may have come in time, and wait for the turn of a tenant that used up its time
+ * or its requests. So the peer gets one more look, in its own turn (peer_turn()).
+ */
+static void on_hello_timeout(uv_timer_t *timer)
+{
+        struct server *s = container_of(timer, struct server, peers.hello_timer);
+        uint64_t now = clock_now_nsec(), timeout = s->config.daemon.hello_timeout_nsec;
+        struct peer *p;
+
+        while ((p = list_first(&s->peers.hellos, struct peer, links.hello)) &&
+                now - p->times.hello_nsec >= timeout) {
+                list_remove(&p->links.hello);
+                p->input.is_overdue = true;
+                p->input.readable = true; /* a paused tenant's peers weren't polled */
+                peer_schedule(p);
+        }
+        if (p)
+                peers_watch_hellos(s);
+}
+
+void peers_watch_hellos(struct server *s)
+{
+        const struct peer *oldest = list_first(&s->peers.hellos, struct peer, links.hello);
+        uint64_t age = clock_now_nsec() - oldest->times.hello_nsec;
+        uint64_t timeout = s->config.daemon.hello_timeout_nsec, left = timeout - MIN(age, timeout);
+
+        uv_timer_start(&s->peers.hello_timer, on_hello_timeout, left / NSEC_PER_MSEC + 1, 0);
+}
+
+static void await_hello(struct peer *p)
+{
+        p->times.hello_nsec = clock_now_nsec();
+        list_append(&p->server->peers.hellos, &p->links.hello);
+        peers_watch_hellos(p->server);
+}
+
+/* ---- polling --------------------------------------------------------------------------------- */
+
+/* Polls every waiting peer; one that still waits is put back on the list. */
+static void on_look(uv_timer_t *timer)
+{
+        struct server *s = container_of(timer, struct server, peers.look_timer);
+        unsigned next_msec = MIN(2 * s->peers.look_msec, LOOK_MAX_MSEC);
+        struct list_link turn;
+
+        list_take_all(&s->peers.unread, &turn);
+        while (!list_is_empty(&turn))
+                look_at(list_first(&turn, struct peer, links.unread));
+        if (list_is_empty(&s->peers.unread))
+                return;
+        s->peers.look_msec = next_msec;
+        uv_timer_start(timer, on_look, next_msec, 0);
+}
+
+void peer_look_later(struct peer *p)
+{
+        struct server *s = p->server;
+
+        if (!list_is_empty(&p->links.unread) || uv_is_closing((uv_handle_t *)&s->peers.look_timer))
+                return;
+        list_append(&s->peers.unread, &p->links.unread);
+        if (uv_is_active((uv_handle_t *)&s->peers.look_timer) &&
+                uv_timer_get_due_in(&s->peers.look_timer) <= LOOK_MIN_MSEC)
+                return;
+        s->peers.look_msec = LOOK_MIN_MSEC;
+        uv_timer_start(&s->peers.look_timer, on_look, s->peers.look_msec, 0);
+}
+
+/* ---- the end --------------------------------------------------------------------------------- */
+
+void peers_note_drained(struct server *s)
+{
+        if (!s->life.stopping || s->tenancies.n_changes > 0)
+                return;
+        list_for_each (p, &s->peers.list, struct peer, links.all)
+                if (p->state != PEER_GONE && !outqueue_is_empty(&p->out))
+                        return;
+        uv_stop(&s->loop.uv);
+}
+
+void peers_flush(struct server *s)
+{
+        list_for_each_safe (p, &s->peers.list, struct peer, links.all)
+                flush_peer(p);
+}
+
+void peer_timers_init(struct server *s)
+{
+        s->peers.look_msec = LOOK_MIN_MSEC;
+        uv_timer_init(&s->loop.uv, &s->peers.hello_timer);
+        uv_timer_init(&s->loop.uv, &s->peers.look_timer);
+}
+
+/* ---- its connection -------------------------------------------------------------------------- */
 
 void peer_unref(struct peer *p)
 {
@@ -276,7 +506,7 @@ int peer_new(struct server *s, const struct peer_origin *origin, int fd, int pid
                 peer_end(p);
                 return r;
         }
-        peer_await_hello(p);
+        await_hello(p);
         update_poll(p);
         *ret_peer = p;
         return 0;
@@ -336,7 +566,7 @@ void peer_violation(struct peer *p, const char *rule)
         p->counts.n_violations++;
         p->server->peers.n_violations++;
         calls_note_violation(&p->server->calls, rule);
-        peer_note_violation(p, rule);
+        note_violation(p, rule);
         if (log_first_of(rule)) {
                 char pid[16];
 
@@ -416,7 +646,7 @@ void peer_process_frames(struct peer *p, unsigned max)
                 int r;
 
                 if (i == max || (i > 0 && max < UINT32_MAX && !turns_go_on(p)) ||
-                        !peer_has_submitted_first(p)) {
+                        !has_submitted_first(p)) {
                         p->input.backed_up = true;
                         peer_schedule(p);
                         return;
@@ -521,7 +751,7 @@ static void on_socket(uv_poll_t *handle, int status, int events)
         peer_unref(p);
 }
 
-void peer_flush(struct peer *p)
+static void flush_peer(struct peer *p)
 {
         if (outqueue_is_empty(&p->out))
                 return;
@@ -529,7 +759,7 @@ void peer_flush(struct peer *p)
         peer_schedule(p);
 }
 
-void peer_look(struct peer *p)
+static void look_at(struct peer *p)
 {
         p->refs++;
         list_remove(&p->links.unread);
@@ -547,7 +777,7 @@ static void end_overdue(struct peer *p, enum peer_state was)
                 return;
         p->input.is_overdue = false;
         if (p->state == PEER_AUTH && was == PEER_NEW)
-                peer_await_hello(p);
+                await_hello(p);
         else
                 p->doomed = true;
 }

@@ -35,6 +35,7 @@
 #include "daemon/server/peers/pending.h"
 #include "proto/frame.h"
 
+struct peer;
 struct parked;
 struct resume;
 struct server;
@@ -253,7 +254,7 @@ void peer_end(struct peer *p);
  * inside a handler. */
 void peer_leave(struct peer *p);
 
-/* Called by peer-leave.c when connection and process are no longer needed: closes both and sets the
+/* Called by peer-end.c when connection and process are no longer needed: closes both and sets the
  * state. The peer keeps all it holds. */
 void peer_retire(struct peer *p, enum peer_state state);
 
@@ -276,10 +277,6 @@ uint32_t peer_take_submissions(struct peer *p, uint32_t budget);
 /* The daemon still executes its ring. */
 bool peer_may_submit(const struct peer *p);
 
-/* True if submissions that precede the peer's received frames have been executed, or if it has no
- * next turn. */
-bool peer_has_submitted_first(struct peer *p);
-
 /* Takes over all changes the peer made in shared memory until now. Afterwards it may be muted or
  * doomed. */
 void peer_catch_up(struct peer *p);
@@ -287,13 +284,6 @@ void peer_catch_up(struct peer *p);
 /* One turn of a peer: executes its submissions and frames, then acts on its flags. For a tenant's
  * peers, only turns.c calls it. */
 void peer_turn(struct peer *p);
-
-/* Sends the peer's output as far as keeping.h lets it. */
-void peer_flush(struct peer *p);
-
-/* Polls for states without an event: has the peer taken the descriptors sent to it, does the kernel
- * take more output? */
-void peer_look(struct peer *p);
 
 /* The peer has introduced itself, or is being closed: ends its deadline for that. */
 void peer_introduced(struct peer *p);
@@ -306,12 +296,29 @@ void peer_set_who(struct peer *p);
 
 /* Notes in the event log that its member ends. `why` NULL: the peer's state tells the reason. */
 void peer_note_end(struct peer *p, const char *why);
-void peer_note_violation(struct peer *p, const char *rule);
 
 /* Updates a member's right to publish from its tenancy's rules. */
 void peer_update_rights(struct peer *p);
 
 /* Name of the peer's state, for people. Static. */
 const char *peer_state_name(const struct peer *p);
+
+/* ---- time-outs ------------------------------------------------------------------------------- */
+
+/* Needs the loop. */
+void peer_timers_init(struct server *s);
+
+/* Watches the time of peers that must introduce themselves: there is one, or the option has
+ * changed. */
+void peers_watch_hellos(struct server *s);
+
+/* Polls the peer, which waits for a state without an event. Idempotent and cheap. */
+void peer_look_later(struct peer *p);
+
+/* Sends the held output of all peers that may go out (keeping.h). */
+void peers_flush(struct server *s);
+
+/* The peer's output is sent: if the daemon stops, it may have been the last. */
+void peers_note_drained(struct server *s);
 
 #endif

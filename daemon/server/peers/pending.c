@@ -6,7 +6,6 @@
 #include "daemon/core/clients/attach.h"
 #include "daemon/server/peers/answer.h"
 #include "daemon/server/peers/server.h"
-#include "daemon/server/peers/tenancy.h"
 #include "daemon/server/peers/peer.h"
 
 static size_t pending_of(const struct peer *p)

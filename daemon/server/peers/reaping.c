@@ -11,7 +11,6 @@
 #include "daemon/reap/reaper.h"
 #include "daemon/server/peers/server.h"
 #include "daemon/server/peers/turns.h"
-#include "daemon/server/peers/tenancy.h"
 #include "daemon/server/base/log.h"
 
 /* Half of the delay to detect. */

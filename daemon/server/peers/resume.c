@@ -13,8 +13,8 @@
 #include "daemon/core/life/resume.h"
 #include "daemon/core/sessions/session.h"
 #include "daemon/server/peers/server.h"
-#include "daemon/server/peers/tenancy.h"
 #include "daemon/server/peers/answer.h"
+#include "daemon/server/peers/fetches.h"
 #include "daemon/server/peers/peer.h"
 #include "daemon/server/base/creds.h"
 #include "daemon/server/base/log.h"
@@ -28,8 +28,7 @@ struct resume {
         uint64_t pending[];
 };
 
-/* ---- at start ---------------------------------------------------------------------------------
- */
+/* ---- at start -------------------------------------------------------------------------------- */
 
 /* Returns the process of a descriptor, as /proc shows it: -1: it has exited; 0: unreadable. */
 static int process_of(int pidfd)
@@ -85,7 +84,7 @@ static int adopt_ring(struct peer *p)
                 return 0;
         }
         r = ring_adopt(&p->ring, fd, cursors);
-        p->ring.fetch = p->server->peers.wiring->on_fetch;
+        p->ring.fetch = fetches_submit;
         if (r < 0)
                 fd_close(fd);
         return r;
@@ -169,8 +168,7 @@ void resume_end_exited(struct server *s)
                         peer_exited(p);
 }
 
-/* ---- the same client? -------------------------------------------------------------------------
- */
+/* ---- the same client? ------------------------------------------------------------------------ */
 
 static struct member *find_member(const struct tenant *t, uint64_t id)
 {
@@ -266,8 +264,7 @@ int resume_ask(struct request *rq, const Kvlease__V1__HelloRequest *m)
         return r;
 }
 
-/* ---- the client is another peer's -------------------------------------------------------------
- */
+/* ---- the client is another peer's ------------------------------------------------------------ */
 
 static void move_member(struct peer *p, struct peer *old)
 {

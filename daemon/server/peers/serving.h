@@ -9,7 +9,6 @@
 #include "daemon/core/state/suspect.h"
 #include "daemon/server/peers/peer.h"
 #include "daemon/server/peers/server.h"
-#include "daemon/server/peers/tenancy.h"
 
 /* Work from here to serving_end() is done for the peer. */
 static inline struct state_serving serving_begin(const struct peer *p)

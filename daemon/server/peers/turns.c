@@ -9,7 +9,6 @@
 #include "daemon/core/memory/tasks.h"
 #include "daemon/core/memory/idle-sets.h"
 #include "daemon/server/peers/server.h"
-#include "daemon/server/peers/tenancy.h"
 #include "daemon/server/peers/peer.h"
 #include "daemon/server/peers/idle-interval.h"
 

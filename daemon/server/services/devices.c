@@ -17,7 +17,7 @@
 #include "daemon/server/peers/server.h"
 #include "daemon/server/services/disk-tier.h"
 #include "daemon/server/services/queues.h"
-#include "daemon/server/config/config-warn.h"
+#include "daemon/server/config/config.h"
 #include "daemon/server/base/log.h"
 #include "gpu/device.h"
 #include "gpu/queue.h"

@@ -1,17 +1,21 @@
 #include "daemon/server/services/next-config.h"
 
+#include <errno.h>
+#include <stdarg.h>
 #include <stdio.h>
 #include <string.h>
 
+#include "base/macros.h"
 #include "base/parse.h"
+#include "daemon/core/sessions/session.h"
+#include "daemon/core/state/ns.h"
 #include "daemon/core/state/pool.h"
 #include "daemon/core/state/store.h"
 #include "daemon/core/state/tenant.h"
+#include "daemon/server/config/config.h"
 #include "daemon/server/peers/server.h"
 #include "daemon/server/services/devices.h"
-#include "daemon/server/config/config.h"
-#include "daemon/server/services/holding.h"
-#include "daemon/server/services/sentences.h"
+#include "proto/arena.h"
 
 #define WHY_BYTES 192
 
@@ -249,4 +253,71 @@ void next_config_losses(struct server *s, struct sentences *losses)
         list_for_each (pool, &s->store.pools, struct pool, link)
                 lose_device(s, losses, &next, pool);
         config_deinit(&next);
+}
+
+/* ---- contents that a restart may lose -------------------------------------------------------- */
+
+struct holding holding_count(
+        const struct server *s, const struct pool *pool, const struct tenant *tenant)
+{
+        struct holding h = {0};
+
+        list_for_each (t, &s->store.tenants, struct tenant, link) {
+                if (tenant && t != tenant)
+                        continue;
+                list_for_each (ns, &t->namespaces, struct ns, link) {
+                        if (pool && ns->device.pool != pool)
+                                continue;
+                        h.n_pages += ns_count_findable(ns);
+                        h.n_bytes += ns_all_bytes(ns);
+                        h.n_sessions += sessions_count(ns);
+                }
+        }
+        return h;
+}
+
+void holding_lose(struct sentences *losses, const struct holding *h, const char *why)
+{
+        char bytes[FORMAT_BYTES_MAX];
+
+        if (h->n_bytes > 0 || h->n_sessions > 0)
+                sentences_add(losses, "%llu cached page%s (%s) and %llu session%s: %s",
+                        (unsigned long long)h->n_pages, PLURAL(h->n_pages),
+                        format_bytes(h->n_bytes, bytes), (unsigned long long)h->n_sessions,
+                        PLURAL(h->n_sessions), why);
+}
+
+/* ---- sentences of an answer ------------------------------------------------------------------ */
+
+/* Bytes of a field of a message besides its text: its number, and a length of at most
+ * SENTENCE_BYTES. */
+#define FIELD_BYTES 4
+
+int sentences_init(struct sentences *s, struct arena *arena, size_t max_bytes)
+{
+        *s = (struct sentences){.arena = arena,
+                .bytes_left = max_bytes,
+                .texts = arena_alloc(arena, SENTENCES_MAX * sizeof(*s->texts))};
+        return s->texts ? 0 : -ENOMEM;
+}
+
+void sentences_add(struct sentences *s, const char *format, ...)
+{
+        char text[SENTENCE_BYTES], *copy = NULL;
+        size_t bytes;
+        va_list args;
+
+        va_start(args, format);
+        vsnprintf(text, sizeof(text), format, args);
+        va_end(args);
+        bytes = strlen(text) + 1 + FIELD_BYTES;
+        if (s->n < SENTENCES_MAX && bytes <= s->bytes_left)
+                copy = arena_alloc(s->arena, strlen(text) + 1);
+        if (!copy) {
+                s->n_more++;
+                return;
+        }
+        strcpy(copy, text);
+        s->bytes_left -= bytes;
+        s->texts[s->n++] = copy;
 }

@@ -23,7 +23,7 @@
 #include <stdint.h>
 
 #include "daemon/core/state/detail.h"
-#include "daemon/server/peers/services.h"
+#include "daemon/server/peers/server.h"
 
 #define RECORDER_FILE_BYTES (UINT64_C(256) << 20) /* the default of a file. Not tuned */
 #define RECORDER_FILES      4                     /* the default of all. Not tuned */

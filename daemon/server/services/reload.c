@@ -4,14 +4,13 @@
 
 #include "base/clock.h"
 #include "daemon/server/peers/server.h"
-#include "daemon/server/peers/peer-timers.h"
+#include "daemon/server/peers/peer.h"
 #include "daemon/server/services/remotes.h"
 #include "daemon/server/services/timers.h"
-#include "daemon/server/services/status.h"
+#include "daemon/server/services/stop.h"
 #include "daemon/server/base/log.h"
 #include "daemon/server/base/notify.h"
 #include "daemon/server/services/next-config.h"
-#include "daemon/server/services/tenant-room.h"
 #include "daemon/server/services/tenants.h"
 #include "daemon/server/peers/followers.h"
 

@@ -13,7 +13,6 @@
 #include "daemon/relay/relay.h"
 #include "daemon/server/peers/server.h"
 #include "daemon/server/peers/turns.h"
-#include "daemon/server/peers/tenancy.h"
 #include "daemon/server/config/remote-config.h"
 #include "daemon/server/base/log.h"
 

@@ -1,17 +1,18 @@
 #include "daemon/server/services/stop.h"
 
+#include <stdio.h>
+
 #include "base/clock.h"
 #include "daemon/core/memory/idle-sets.h"
 #include "daemon/core/state/suspect.h"
-#include "daemon/server/peers/server.h"
-#include "daemon/server/peers/tenancy.h"
-#include "daemon/server/peers/events.h"
-#include "daemon/server/peers/peer-timers.h"
-#include "daemon/server/peers/listener.h"
 #include "daemon/server/base/log.h"
 #include "daemon/server/base/notify.h"
+#include "daemon/server/peers/events.h"
 #include "daemon/server/peers/followers.h"
+#include "daemon/server/peers/listener.h"
 #include "daemon/server/peers/parked.h"
+#include "daemon/server/peers/peer.h"
+#include "daemon/server/peers/server.h"
 
 static void on_stop_timeout(uv_timer_t *timer)
 {
@@ -57,4 +58,24 @@ void server_restart(struct server *s)
 {
         s->life.restarting = true;
         server_stop(s);
+}
+
+/* ---- status line for the service manager ----------------------------------------------------- */
+
+const char *status_format(const struct server *s, char line[STATUS_BYTES])
+{
+        unsigned n = 0;
+
+        list_for_each (t, &s->tenancies.list, struct tenancy, link)
+                n++;
+        snprintf(line, STATUS_BYTES, "STATUS=%u tenant%s%s", n, n == 1 ? "" : "s",
+                s->store.draining ? ", draining" : "");
+        return line;
+}
+
+void status_notify(struct server *s)
+{
+        char line[STATUS_BYTES];
+
+        notify_now(status_format(s, line));
 }

@@ -14,4 +14,14 @@ void server_restart(struct server *s);
 /* Closes listening sockets, except those stored for the next process. Idempotent. */
 void stop_close_listeners(struct server *s);
 
+/* ---- status line for the service manager ----------------------------------------------------- */
+
+#define STATUS_BYTES 64 /* of the line, with some reserve */
+
+/* Writes "STATUS=..." into line, which it returns. */
+const char *status_format(const struct server *s, char line[STATUS_BYTES]);
+
+/* Sends it to the service manager, without waiting. */
+void status_notify(struct server *s);
+
 #endif

@@ -11,22 +11,24 @@
 #include "daemon/core/life/placing.h"
 #include "daemon/core/life/sizing.h"
 #include "daemon/core/life/tenant-life.h"
+#include "daemon/core/memory/region.h"
+#include "daemon/core/reclaim/warm.h"
 #include "daemon/core/state/group.h"
 #include "daemon/core/state/ns.h"
+#include "daemon/core/state/pool.h"
 #include "daemon/core/state/store.h"
 #include "daemon/core/state/tenant.h"
-#include "daemon/core/memory/region.h"
+#include "daemon/server/base/log.h"
+#include "daemon/server/config/remote-config.h"
+#include "daemon/server/config/tenant-check.h"
+#include "daemon/server/peers/followers.h"
+#include "daemon/server/peers/listener.h"
 #include "daemon/server/peers/peer.h"
+#include "daemon/server/peers/server.h"
 #include "daemon/server/peers/turns.h"
 #include "daemon/server/services/learnt.h"
 #include "daemon/server/services/remotes.h"
 #include "daemon/server/services/timers.h"
-#include "daemon/server/config/remote-config.h"
-#include "daemon/server/config/tenant-check.h"
-#include "daemon/server/peers/listener.h"
-#include "daemon/server/base/log.h"
-#include "daemon/server/services/tenant-room.h"
-#include "daemon/server/peers/followers.h"
 
 struct tenancy *tenancy_find(struct server *s, const char *name)
 {
@@ -652,4 +654,98 @@ void tenants_reload(struct server *s, const struct config *next, tenants_say say
         for (size_t i = 0; i < s->db.table.n; i++)
                 if (!tenant_table_find(&next->tenants, s->db.table.rows[i].name))
                         reload_tenant(&r, s->db.table.rows[i].name);
+}
+
+/* ---- warming at the start -------------------------------------------------------------------- */
+
+static void start_tenant(const struct tenancy *t)
+{
+        struct warm_request rq;
+        struct detail d = {""};
+
+        if (tenant_parse_warm_tags(t->config.warm_tags, &rq) < 0 || rq.n_tags == 0)
+                return;
+        list_for_each (ns, &t->tenant->namespaces, struct ns, link)
+                if (warm_begin(ns, &rq, &d) < 0)
+                        log_error("warm_tags of tenant %s: %s", t->config.name, d.text);
+}
+
+void warming_start(struct server *s)
+{
+        list_for_each (t, &s->tenancies.list, struct tenancy, link)
+                start_tenant(t);
+}
+
+/* ---- room for an extent set ------------------------------------------------------------------ */
+
+/* Returns true if the share can't hold an extent set, with the cause and its most bytes. */
+static bool is_small(const struct tenancy *t, const struct pool_share *s, enum small_cause *ret,
+        uint64_t *ret_most)
+{
+        const struct pool *pool = s->pool;
+        uint64_t others = pool->reserved_bytes - s->reserve_bytes;
+
+        *ret = SMALL_LIMIT;
+        *ret_most = s->account->limit_bytes;
+        if (*ret_most < pool->extent_bytes)
+                return true;
+        *ret = SMALL_RESERVE;
+        *ret_most = s->reserve_bytes;
+        if (pool_share_keeps_to_reserve(s))
+                return *ret_most < pool->extent_bytes && !tenant_reserve_is_moved(&t->config);
+        *ret = SMALL_OTHERS;
+        /* Lent memory is only counted if it matters. */
+        if (others + pool->extent_bytes <= pool->account.limit_bytes)
+                return false;
+        *ret_most = region_reach(s);
+        return *ret_most < pool->extent_bytes;
+}
+
+int tenant_room_check(const struct tenancy *t, struct detail *d)
+{
+        const struct tenant_attrs *attrs = &t->tenant->attrs;
+        const struct pool *nearest = NULL;
+        enum small_cause cause = SMALL_LIMIT;
+        uint64_t most = 0;
+
+        list_for_each (s, &t->tenant->shares, struct pool_share, tenant_link) {
+                enum small_cause why;
+                uint64_t bytes;
+
+                if (s->pool->tier != TIER_DEVICE ||
+                        (attrs->placement == PLACE_DEVICE &&
+                                strcmp(s->pool->props->name, attrs->device) != 0))
+                        continue;
+                if (!is_small(t, s, &why, &bytes))
+                        return 0;
+                if (!nearest || s->pool->extent_bytes < nearest->extent_bytes) {
+                        nearest = s->pool;
+                        cause = why;
+                        most = bytes;
+                }
+        }
+        /* The tenant's device doesn't exist: that was reported, and clients may name others. */
+        if (!nearest)
+                return 0;
+        return tenant_refuse_small(
+                &t->config, cause, most, nearest->props->name, nearest->extent_bytes, d);
+}
+
+uint32_t tenant_room_count_small(const struct server *s, struct detail *d)
+{
+        uint32_t n = 0;
+
+        list_for_each (t, &s->tenancies.list, struct tenancy, link)
+                n += tenant_room_check(t, n == 0 ? d : NULL) < 0;
+        return n;
+}
+
+void tenant_room_each_small(
+        const struct server *s, void (*say)(void *data, const char *sentence), void *data)
+{
+        struct detail d;
+
+        list_for_each (t, &s->tenancies.list, struct tenancy, link)
+                if (tenant_room_check(t, &d) < 0)
+                        say(data, d.text);
 }

@@ -11,9 +11,10 @@
 
 #include "daemon/core/state/detail.h"
 #include "daemon/server/peers/server.h"
-#include "daemon/server/peers/tenancy.h"
 #include "daemon/server/config/config.h"
 
+struct tenancy;
+struct server;
 struct peer;
 
 /* Finds a tenancy; NULL: there is none. */
@@ -59,5 +60,23 @@ typedef void (*tenants_say)(void *data, bool is_refused, const char *sentence);
 void tenants_reload(struct server *s, const struct config *next, tenants_say say, void *data);
 
 void tenants_free(struct server *s);
+
+/* Begins to warm the pages of tenants' warm_tags, after the previous daemon's state was
+ * recovered. */
+void warming_start(struct server *s);
+
+/* ---- room for an extent set ------------------------------------------------------------------ */
+
+/* May the tenant hold an extent set of the configured size on some device, if all others made room?
+ * Returns 0, or -ENOSPC with the sentence. Layouts may need larger sets: only their leases can
+ * tell. */
+int tenant_room_check(const struct tenancy *t, struct detail *d);
+
+/* Number of tenants that may not; *d: the sentence of one. */
+uint32_t tenant_room_count_small(const struct server *s, struct detail *d);
+
+/* Calls `say` with the sentence of each that may not. */
+void tenant_room_each_small(
+        const struct server *s, void (*say)(void *data, const char *sentence), void *data);
 
 #endif
