@@ -8,8 +8,11 @@
 #include <fcntl.h>
 #include <stdatomic.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include "base/fd.h"
 #include "daemon/core/state/tenant.h"
@@ -20,6 +23,7 @@
 #include "proto/status.h"
 #include "daemon/core/clients/attach.h"
 #include "tests/unit/at-once.h"
+#include "tests/unit/child.h"
 #include "daemon/core/requests/publish.h"
 
 static void start(struct world *w, const char *timeout, unsigned n_sets)
@@ -646,6 +650,38 @@ TEST(test_many_for_room)
         }
         world_end(&w);
 }
+
+#if !defined(__SANITIZE_THREAD__) /* no threads after a fork of a process with threads */
+/* Maps memory of a device with a thread when the daemon ends. Returns whether it left a thread. */
+static bool end_with_memory(void)
+{
+        struct client *c;
+        struct world w;
+
+        start(&w, "60s", 4);
+        c = connect_worker(&w);
+        say_lease(c, 1);
+        expect(&w, c, "LEASE:0 ");
+        map_set(&w, c, 0);
+        server_deinit(&w.server);
+        return w.server.life.left_behind;
+}
+
+/* The client's memory stays, and so does the device's thread: the process must end by _exit(). */
+TEST(test_end_leaves_a_thread)
+{
+        pid_t pid = child_fork();
+        int status;
+
+        assert_true(pid >= 0);
+        if (pid == 0) {
+                setenv("CMOCKA_TEST_ABORT", "1", 1); /* else the child would go on with the tests */
+                _exit(end_with_memory() ? 0 : 1);
+        }
+        assert_int_equal(waitpid(pid, &status, 0), pid);
+        assert_int_equal(status, 0);
+}
+#endif
 
 int main(void)
 {
