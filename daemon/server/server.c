@@ -76,9 +76,39 @@ static void on_ns(struct ns *ns, bool goes, void *data)
         recorder_forget(s, ns);
 }
 
+#define N_TIMERS 19
+
+static void list_timers(struct server *s, uv_timer_t *ret[N_TIMERS])
+{
+        uv_timer_t *const timers[N_TIMERS] = {
+                &s->peers.hello_timer,
+                &s->life.stop_timer,
+                &s->peers.look_timer,
+                &s->peers.idle_timer,
+                &s->life.watchdog,
+                &s->recall_timer,
+                &s->leases.timer,
+                &s->peers.grace_timer,
+                &s->services.compact_timer,
+                &s->services.periodic_timer,
+                &s->services.leasables_timer,
+                &s->followers.timer,
+                &s->services.sizing_timer,
+                &s->reaping.timer,
+                &s->turns.timer,
+                &s->services.movement.timer,
+                &s->services.movement.rings,
+                &s->services.remotes.timer,
+                &s->services.remotes.watch,
+        };
+
+        memcpy(ret, timers, sizeof(timers));
+}
+
 /* Initialises all parts that can't fail and need nothing but memory. */
 static int init_base(struct server *s, struct config *config)
 {
+        uv_timer_t *timers[N_TIMERS];
         int r;
 
         memset(s, 0, sizeof(*s));
@@ -108,11 +138,9 @@ static int init_base(struct server *s, struct config *config)
         list_init(&s->services.queues);
         list_init(&s->peers.lingering);
         uv_prepare_init(&s->loop.uv, &s->services.queue_prepare);
-        uv_timer_init(&s->loop.uv, &s->life.stop_timer);
-        peer_timers_init(s);
-        idle_interval_init(s);
-        uv_timer_init(&s->loop.uv, &s->life.watchdog);
-        uv_timer_init(&s->loop.uv, &s->peers.grace_timer);
+        list_timers(s, timers);
+        for (size_t i = 0; i < N_TIMERS; i++)
+                uv_timer_init(&s->loop.uv, timers[i]);
         for (size_t i = 0; i < ARRAY_SIZE(s->life.signals); i++)
                 uv_signal_init(&s->loop.uv, &s->life.signals[i]);
         store_init(&s->store, evict_find(config_evict_names[s->config.daemon.evict]));
@@ -123,8 +151,6 @@ static int init_base(struct server *s, struct config *config)
         compact_timer_init(s);
         movement_init(s);
         remotes_init(s);
-        periodic_timer_init(s);
-        leasables_init(s);
         disk_init(&s->disk, &s->loop.uv);
         s->db.disk = &s->disk;
         tenant_changes_init(s);
@@ -134,8 +160,6 @@ static int init_base(struct server *s, struct config *config)
         key_waits_init(s);
         turns_init(s);
         turn_watch_init(&s->turn_watch, &s->loop.uv);
-        sizing_timer_init(s);
-        reaping_init(s);
         return 0;
 }
 
@@ -433,21 +457,6 @@ static void close_loop(struct server *s)
         uv_handle_t *handles[] = {
                 (uv_handle_t *)&s->loop.work,
                 (uv_handle_t *)&s->services.queue_prepare,
-                (uv_handle_t *)&s->peers.hello_timer,
-                (uv_handle_t *)&s->life.stop_timer,
-                (uv_handle_t *)&s->peers.look_timer,
-                (uv_handle_t *)&s->peers.idle_timer,
-                (uv_handle_t *)&s->life.watchdog,
-                (uv_handle_t *)&s->recall_timer,
-                (uv_handle_t *)&s->leases.timer,
-                (uv_handle_t *)&s->peers.grace_timer,
-                (uv_handle_t *)&s->services.compact_timer,
-                (uv_handle_t *)&s->services.periodic_timer,
-                (uv_handle_t *)&s->services.leasables_timer,
-                (uv_handle_t *)&s->followers.timer,
-                (uv_handle_t *)&s->services.sizing_timer,
-                (uv_handle_t *)&s->reaping.timer,
-                (uv_handle_t *)&s->turns.timer,
                 (uv_handle_t *)&s->turns.check,
                 (uv_handle_t *)&s->turns.prepare,
                 (uv_handle_t *)&s->turn_watch.prepare,
@@ -456,8 +465,10 @@ static void close_loop(struct server *s)
                 (uv_handle_t *)&s->life.signals[1],
                 (uv_handle_t *)&s->life.signals[2],
         };
+        uv_timer_t *timers[N_TIMERS];
         int r;
 
+        list_timers(s, timers);
         queues_stop(s);
         movement_stop(s);
         remotes_stop(s);
@@ -466,6 +477,8 @@ static void close_loop(struct server *s)
         leave_signals(s);
         for (size_t i = 0; i < ARRAY_SIZE(handles); i++)
                 uv_close(handles[i], NULL);
+        for (size_t i = 0; i < N_TIMERS; i++)
+                uv_close((uv_handle_t *)timers[i], NULL);
         /* The last peer's end may have stopped the loop: uv_run() returns once for that. */
         while (uv_run(&s->loop.uv, UV_RUN_DEFAULT) != 0)
                 ;

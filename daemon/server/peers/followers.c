@@ -97,7 +97,6 @@ void followers_init(struct server *s)
         struct event_log *c = &s->store.event_log;
 
         list_init(&s->followers.list);
-        uv_timer_init(&s->loop.uv, &s->followers.timer);
         if (event_log_open(c) < 0)
                 log_warning("no memory for events: kvleasectl events will show none");
         c->on_note = on_note;

@@ -42,10 +42,7 @@ static void on_idle(uv_timer_t *timer);
 
 static void start_timer(struct server *s)
 {
-        uv_handle_t *timer = (uv_handle_t *)&s->peers.idle_timer;
-
-        if (!uv_is_active(timer) && !uv_is_closing(timer))
-                uv_timer_start(&s->peers.idle_timer, on_idle, IDLE_MSEC, 0);
+        loop_start_timer(&s->peers.idle_timer, on_idle, IDLE_MSEC);
 }
 
 static void on_idle(uv_timer_t *timer)
@@ -92,9 +89,4 @@ void idle_interval_end(struct server *s)
         idle_interval_expect(s);
         if (was_idle)
                 peers_look_at_rings(s);
-}
-
-void idle_interval_init(struct server *s)
-{
-        uv_timer_init(&s->loop.uv, &s->peers.idle_timer);
 }

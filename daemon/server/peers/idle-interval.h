@@ -9,9 +9,6 @@
 
 struct server;
 
-/* Needs the loop. */
-void idle_interval_init(struct server *s);
-
 /*
  * Something was executed, so clients may touch more pages without a doorbell: rings are looked at
  * once more after an interval. Idempotent and cheap.

@@ -17,6 +17,14 @@ void loop_kick(struct loop *l)
                 uv_idle_start(&l->work, on_work);
 }
 
+void loop_start_timer(uv_timer_t *timer, uv_timer_cb fn, uint64_t msec)
+{
+        const uv_handle_t *handle = (const uv_handle_t *)timer;
+
+        if (!uv_is_active(handle) && !uv_is_closing(handle))
+                uv_timer_start(timer, fn, msec, 0);
+}
+
 int loop_init(struct loop *l, loop_turn_fn turn)
 {
         int r = uv_loop_init(&l->uv);

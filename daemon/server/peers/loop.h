@@ -6,6 +6,8 @@
 #ifndef KVL_SERVER_LOOP_H
 #define KVL_SERVER_LOOP_H
 
+#include <stdint.h>
+
 #include <uv.h>
 
 struct loop;
@@ -24,5 +26,8 @@ int loop_init(struct loop *l, loop_turn_fn turn);
 
 /* Calls `turn` in the next iteration: there may be work. Idempotent and cheap. */
 void loop_kick(struct loop *l);
+
+/* Starts a timer of the loop, unless it runs or is being closed. */
+void loop_start_timer(uv_timer_t *timer, uv_timer_cb fn, uint64_t msec);
 
 #endif

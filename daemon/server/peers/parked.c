@@ -399,6 +399,5 @@ void parked_init(struct server *s)
 {
         list_init(&s->leases.parked);
         list_init(&s->leases.due);
-        uv_timer_init(&s->loop.uv, &s->leases.timer);
         s->store.owner.on_room = on_room;
 }

@@ -248,13 +248,6 @@ void peers_flush(struct server *s)
                 flush_peer(p);
 }
 
-void peer_timers_init(struct server *s)
-{
-        s->peers.look_msec = LOOK_MIN_MSEC;
-        uv_timer_init(&s->loop.uv, &s->peers.hello_timer);
-        uv_timer_init(&s->loop.uv, &s->peers.look_timer);
-}
-
 /* ---- its connection -------------------------------------------------------------------------- */
 
 void peer_unref(struct peer *p)

@@ -305,9 +305,6 @@ const char *peer_state_name(const struct peer *p);
 
 /* ---- time-outs ------------------------------------------------------------------------------- */
 
-/* Needs the loop. */
-void peer_timers_init(struct server *s);
-
 /* Watches the time of peers that must introduce themselves: there is one, or the option has
  * changed. */
 void peers_watch_hellos(struct server *s);

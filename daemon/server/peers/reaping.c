@@ -121,11 +121,6 @@ static void stop_reaper(void *data)
 
 static const struct discard_ops ops = {.punch = punch, .finish = stop_reaper};
 
-void reaping_init(struct server *s)
-{
-        uv_timer_init(&s->loop.uv, &s->reaping.timer);
-}
-
 int reaping_start(struct server *s)
 {
         const struct reaper_options o = {.say = on_said, .data = s};

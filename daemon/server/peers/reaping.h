@@ -15,9 +15,6 @@ struct server;
 /* Delay after which a tenant is named; undelayed work takes milliseconds. Not tuned. */
 #define REAPING_SAY_NSEC UINT64_C(1000000000)
 
-/* Opens only the timer, which closes with the server's other handles. Needs the loop. */
-void reaping_init(struct server *s);
-
 /* Starts the reaper, once devices are open. Does nothing in a program that can't be a reaper
  * (reaper_is_possible()). Returns 0 or -errno. It ends with the store's discards
  * (discards_stop()). */

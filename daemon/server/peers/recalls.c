@@ -110,14 +110,6 @@ static void on_poll(uv_timer_t *timer)
         loop_kick(&s->loop);
 }
 
-static void poll_in(struct server *s, unsigned msec)
-{
-        uv_handle_t *timer = (uv_handle_t *)&s->recall_timer;
-
-        if (!uv_is_active(timer) && !uv_is_closing(timer))
-                uv_timer_start(&s->recall_timer, on_poll, msec, 0);
-}
-
 bool recalls_turn(struct server *s)
 {
         if (s->store.recalls.visits_left == 0)
@@ -127,10 +119,10 @@ bool recalls_turn(struct server *s)
         case RECALL_MORE:
                 return true;
         case RECALL_SOON:
-                poll_in(s, POLL_SOON_MSEC);
+                loop_start_timer(&s->recall_timer, on_poll, POLL_SOON_MSEC);
                 break;
         case RECALL_LATER:
-                poll_in(s, POLL_LATER_MSEC);
+                loop_start_timer(&s->recall_timer, on_poll, POLL_LATER_MSEC);
                 break;
         case RECALL_NOTHING:
         case RECALL_WAITS:
@@ -146,7 +138,6 @@ static void on_work(void *data)
 
 void recalls_init(struct server *s)
 {
-        uv_timer_init(&s->loop.uv, &s->recall_timer);
         s->store.owner.on_recall = tell_recall;
         s->store.owner.on_late = on_late;
         s->store.owner.on_recall_work = on_work;

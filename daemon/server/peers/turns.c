@@ -354,7 +354,6 @@ void turns_init(struct server *s)
         list_init(&s->turns.due);
         list_init(&s->turns.paused);
         s->turns.share_nsec = TURNS_SHARE_NSEC;
-        uv_timer_init(&s->loop.uv, &s->turns.timer);
         uv_check_init(&s->loop.uv, &s->turns.check);
         uv_check_start(&s->turns.check, on_check);
         uv_unref((uv_handle_t *)&s->turns.check);

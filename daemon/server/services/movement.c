@@ -45,11 +45,8 @@ static void on_rings(uv_timer_t *timer)
 
 static void expect_rings(struct server *s)
 {
-        uv_handle_t *timer = (uv_handle_t *)&s->services.movement.rings;
-
-        if (!uv_is_active(timer) && !uv_is_closing(timer) &&
-                prefetch_is_streaming(&s->store, server_now(s)))
-                uv_timer_start(&s->services.movement.rings, on_rings, RINGS_MSEC, 0);
+        if (prefetch_is_streaming(&s->store, server_now(s)))
+                loop_start_timer(&s->services.movement.rings, on_rings, RINGS_MSEC);
 }
 
 static void on_again(uv_timer_t *timer)
@@ -61,7 +58,6 @@ static void on_again(uv_timer_t *timer)
 
 void movement_turn(struct server *s)
 {
-        uv_handle_t *timer = (uv_handle_t *)&s->services.movement.timer;
         bool more;
 
         if (!s->services.movement.is_due || !s->store.moving.mover)
@@ -72,8 +68,8 @@ void movement_turn(struct server *s)
         more |= prefetch_work(&s->store, server_now(s));
         disk_tiers_turn(s);
         expect_rings(s);
-        if (more && !uv_is_active(timer) && !uv_is_closing(timer))
-                uv_timer_start(&s->services.movement.timer, on_again, AGAIN_MSEC, 0);
+        if (more)
+                loop_start_timer(&s->services.movement.timer, on_again, AGAIN_MSEC);
 }
 
 static void on_moved(uv_poll_t *poll, int status, int events)
@@ -89,8 +85,6 @@ static void on_moved(uv_poll_t *poll, int status, int events)
 void movement_init(struct server *s)
 {
         list_init(&s->services.disk_tiers);
-        uv_timer_init(&s->loop.uv, &s->services.movement.timer);
-        uv_timer_init(&s->loop.uv, &s->services.movement.rings);
 }
 
 static unsigned n_threads(void)
@@ -143,6 +137,4 @@ void movement_stop(struct server *s)
         disk_tiers_stop(s);
         if (s->services.movement.is_watched)
                 uv_close((uv_handle_t *)&s->services.movement.poll, NULL);
-        uv_close((uv_handle_t *)&s->services.movement.timer, NULL);
-        uv_close((uv_handle_t *)&s->services.movement.rings, NULL);
 }

@@ -156,8 +156,6 @@ static int add_service(struct server *s, const struct remote_config *c)
 void remotes_init(struct server *s)
 {
         list_init(&s->services.remotes.list);
-        uv_timer_init(&s->loop.uv, &s->services.remotes.timer);
-        uv_timer_init(&s->loop.uv, &s->services.remotes.watch);
 }
 
 void remotes_start(struct server *s)
@@ -183,10 +181,6 @@ void remotes_stop(struct server *s)
                 remote_close(r->store);
                 uv_close((uv_handle_t *)&r->poll, on_poll_closed);
         }
-        if (!uv_is_closing((uv_handle_t *)&s->services.remotes.timer))
-                uv_close((uv_handle_t *)&s->services.remotes.timer, NULL);
-        if (!uv_is_closing((uv_handle_t *)&s->services.remotes.watch))
-                uv_close((uv_handle_t *)&s->services.remotes.watch, NULL);
 }
 
 /* ---- tenants --------------------------------------------------------------------------------- */

@@ -115,11 +115,6 @@ void periodic_timer_expect(struct server *s)
                 arm_periodic(s, 0);
 }
 
-void periodic_timer_init(struct server *s)
-{
-        uv_timer_init(&s->loop.uv, &s->services.periodic_timer);
-}
-
 /* ---- compaction ------------------------------------------------------------------------------ */
 
 /* Short compared to the seconds in which a cache changes; also the interval between two freed sets.
@@ -146,10 +141,7 @@ static void on_compaction(uv_timer_t *timer)
 
 void compact_timer_expect(struct server *s)
 {
-        uv_handle_t *timer = (uv_handle_t *)&s->services.compact_timer;
-
-        if (!uv_is_active(timer) && !uv_is_closing(timer))
-                uv_timer_start(&s->services.compact_timer, on_compaction, COMPACTION_MSEC, 0);
+        loop_start_timer(&s->services.compact_timer, on_compaction, COMPACTION_MSEC);
 }
 
 void compact_timer_turn(struct server *s)
@@ -176,7 +168,6 @@ static void on_prealloc(void *data)
 
 void compact_timer_init(struct server *s)
 {
-        uv_timer_init(&s->loop.uv, &s->services.compact_timer);
         s->store.owner.on_prealloc = on_prealloc;
 }
 
@@ -211,18 +202,10 @@ static void on_leasables(uv_timer_t *timer)
 
 void leasables_expect(struct server *s)
 {
-        uv_handle_t *timer = (uv_handle_t *)&s->services.leasables_timer;
-
         /* The current round may have passed changed namespaces. */
         s->services.n_leasables_due = s->store.leasables.n + 1;
         s->services.n_leasables_ticks = 0;
-        if (!uv_is_active(timer) && !uv_is_closing(timer))
-                uv_timer_start(&s->services.leasables_timer, on_leasables, LEASABLES_MSEC, 0);
-}
-
-void leasables_init(struct server *s)
-{
-        uv_timer_init(&s->loop.uv, &s->services.leasables_timer);
+        loop_start_timer(&s->services.leasables_timer, on_leasables, LEASABLES_MSEC);
 }
 
 /* ---- sizing ---------------------------------------------------------------------------------- */
@@ -268,11 +251,6 @@ static void on_sizing(uv_timer_t *timer)
         else
                 uv_timer_stop(timer);
         (void)turns_end_part(s, "sizing", NULL, began);
-}
-
-void sizing_timer_init(struct server *s)
-{
-        uv_timer_init(&s->loop.uv, &s->services.sizing_timer);
 }
 
 void sizing_timer_update(struct server *s)

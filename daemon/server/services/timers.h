@@ -7,11 +7,8 @@ struct server;
 
 /* ---- occasional work ------------------------------------------------------------------------- */
 
-/* A timer that fires a second after something was executed, and then when one of its calls asks to
- * be called again, at most once a second. Needs the loop. */
-void periodic_timer_init(struct server *s);
-
-/* Something was executed or configured: work may wait. Idempotent and cheap. */
+/* Something was executed or configured: work may wait. A timer fires a second later, and then when
+ * one of its calls asks to be called again, at most once a second. Idempotent and cheap. */
 void periodic_timer_expect(struct server *s);
 
 /* ---- compaction ------------------------------------------------------------------------------ */
@@ -38,9 +35,6 @@ void compact_timer_turn(struct server *s);
  * was executed, and then each 10 ms until every namespace was counted.
  */
 
-/* Needs the loop. */
-void leasables_init(struct server *s);
-
 /* Something was, or may have been, executed. Idempotent and cheap. */
 void leasables_expect(struct server *s);
 
@@ -50,9 +44,6 @@ void leasables_expect(struct server *s);
  * Timer of core/sizing.h: samples demand every sizer_interval while any tenant has a sizer or a
  * schedule.
  */
-
-/* Needs the loop. */
-void sizing_timer_init(struct server *s);
 
 /* Called when tenants or the configuration changed: starts the timer if it is needed. Idempotent
  * and cheap; the timer stops by itself. */
