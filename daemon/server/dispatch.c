@@ -150,12 +150,6 @@ static int check_may_change(struct request *rq, const struct msg_info *info)
                 *c->admin_group ? " or a member of group " : "", c->admin_group);
 }
 
-static void close_after_reply(struct peer *p)
-{
-        p->state = PEER_CLOSING;
-        peer_schedule(p);
-}
-
 /* Checks texts of the message. Returns 0, or -EINVAL with the sentence. Exception: HELLO's name is
  * made printable later. */
 static int check_texts(struct request *rq, const struct msg_info *info, const struct frame *f)
@@ -167,7 +161,7 @@ static int check_texts(struct request *rq, const struct msg_info *info, const st
         if (!wrong)
                 return 0;
         if (is_hello)
-                rq->after = close_after_reply;
+                rq->after = peer_close;
         return detail_set(&rq->detail, -EINVAL,
                 "%s has %s: texts are UTF-8 without control characters", field, wrong);
 }

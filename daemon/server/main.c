@@ -14,11 +14,6 @@
 #include "daemon/server/config/config.h"
 #include "daemon/server/base/log.h"
 
-static void log_report(void *data, bool is_error, const char *sentence)
-{
-        log_event(is_error ? LEVEL_ERROR : LEVEL_NOTICE, NULL, "%s", sentence);
-}
-
 static void print_report(void *data, bool is_error, const char *sentence)
 {
         fprintf(stderr, "%s\n", sentence);

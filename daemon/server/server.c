@@ -56,11 +56,6 @@
 #include "daemon/server/wiring.h"
 #include "gpu/queue.h"
 
-static void log_report(void *data, bool is_error, const char *sentence)
-{
-        log_event(is_error ? LEVEL_ERROR : LEVEL_NOTICE, NULL, "%s", sentence);
-}
-
 static void on_ns(struct ns *ns, bool goes, void *data)
 {
         struct server *s = data;

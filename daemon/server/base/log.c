@@ -334,6 +334,11 @@ void log_event(enum log_level level, const struct log_field *fields, const char 
         va_end(args);
 }
 
+void log_report(void *data, bool is_error, const char *sentence)
+{
+        log_event(is_error ? LEVEL_ERROR : LEVEL_NOTICE, NULL, "%s", sentence);
+}
+
 void log_message(
         enum log_message_name name, const struct log_field *fields, const char *format, ...)
 {

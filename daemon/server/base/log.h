@@ -43,6 +43,9 @@ struct log_field {
 KVL_PRINTF(3, 4)
 void log_event(enum log_level level, const struct log_field *fields, const char *format, ...);
 
+/* A sentence without newline, as an error or a notice: a callback of parts that report. */
+void log_report(void *unused, bool is_error, const char *sentence);
+
 /*
  * Events for monitoring: each has its level and a MESSAGE_ID in the journal (`journalctl
  * MESSAGE_ID=...`), random once and never changed. X(name, level, id)

@@ -23,12 +23,6 @@
 #include "proto/kvlease.pb-c.h"
 #include "proto/status.h"
 
-static void close_after_reply(struct peer *p)
-{
-        p->state = PEER_CLOSING;
-        peer_schedule(p);
-}
-
 /* Copies the peer's name, which appears in logs and tables: at most PEER_NAME_MAX printable
  * bytes. */
 static void take_name(struct peer *p, const char *name)
@@ -220,7 +214,7 @@ int handle_HELLO(struct request *rq)
         if (r == 0)
                 fill_hello(rq, reply);
         else
-                rq->after = close_after_reply;
+                rq->after = peer_close;
         return r;
 }
 
@@ -233,7 +227,7 @@ int handle_AUTH(struct request *rq)
         if (p->state != PEER_AUTH)
                 return detail_set(
                         &rq->detail, -EINVAL, "nothing was challenged on this connection");
-        rq->after = close_after_reply;
+        rq->after = peer_close;
         if (m->nonce.len != PEER_NONCE_SIZE ||
                 memcmp(m->nonce.data, p->challenge.nonce, PEER_NONCE_SIZE) != 0)
                 return detail_set(
@@ -265,6 +259,6 @@ int handle_BYE(struct request *rq)
         events_member_left(m);
         member_leave(m);
         loop_kick(&rq->server->loop);
-        rq->after = close_after_reply;
+        rq->after = peer_close;
         return 0;
 }

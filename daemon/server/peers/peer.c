@@ -260,20 +260,22 @@ void peer_unref(struct peer *p)
         free(p);
 }
 
-static void on_socket_closed(uv_handle_t *handle)
+static void on_closed(uv_handle_t *handle)
 {
-        peer_unref(container_of((uv_poll_t *)handle, struct peer, conn.socket));
+        peer_unref(handle->data);
 }
 
-static void on_process_closed(uv_handle_t *handle)
+/* Closes a handle, which has a reference. */
+static void close_handle(struct peer *p, uv_poll_t *poll)
 {
-        peer_unref(container_of((uv_poll_t *)handle, struct peer, conn.process));
+        poll->data = p;
+        uv_close((uv_handle_t *)poll, on_closed);
 }
 
 void peer_close_socket(struct peer *p)
 {
         if (p->conn.socket_open)
-                uv_close((uv_handle_t *)&p->conn.socket, on_socket_closed);
+                close_handle(p, &p->conn.socket);
         p->conn.socket_open = false;
         endings_close(
                 p->server, &p->conn.inbound, fd_take(&p->conn.fd), p->tenancy, p->conn.listener_id);
@@ -287,7 +289,7 @@ void peer_close_socket(struct peer *p)
 static void close_process(struct peer *p)
 {
         if (p->conn.process_open)
-                uv_close((uv_handle_t *)&p->conn.process, on_process_closed);
+                close_handle(p, &p->conn.process);
         p->conn.process_open = false;
         p->conn.pidfd = fd_close(p->conn.pidfd);
 }
@@ -541,6 +543,12 @@ void peer_schedule(struct peer *p)
         else if (list_is_empty(&p->links.backlog))
                 list_append(&p->server->peers.backlog, &p->links.backlog);
         loop_kick(&p->server->loop);
+}
+
+void peer_close(struct peer *p)
+{
+        p->state = PEER_CLOSING;
+        peer_schedule(p);
 }
 
 /* Drains all further input of the peer. */

@@ -264,6 +264,9 @@ void peer_send(struct peer *p, const void *frame, size_t len, int *fds, unsigned
 /* The peer broke `rule` (static text). */
 void peer_violation(struct peer *p, const char *rule);
 
+/* Ends the peer once its output is sent. */
+void peer_close(struct peer *p);
+
 /* Schedules the peer for the next turn of the loop. */
 void peer_schedule(struct peer *p);
 

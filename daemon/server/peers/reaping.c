@@ -96,11 +96,6 @@ static void on_readable(uv_poll_t *poll, int status, int events)
         idle_sets_drain(&s->store);
 }
 
-static void on_said(void *data, bool is_error, const char *sentence)
-{
-        log_event(is_error ? LEVEL_ERROR : LEVEL_NOTICE, NULL, "%s", sentence);
-}
-
 /* ---- for the store --------------------------------------------------------------------------- */
 
 static void punch(void *data, uint32_t owner, int fd, uint64_t bytes,
@@ -123,7 +118,7 @@ static const struct discard_ops ops = {.punch = punch, .finish = stop_reaper};
 
 int reaping_start(struct server *s)
 {
-        const struct reaper_options o = {.say = on_said, .data = s};
+        const struct reaper_options o = {.say = log_report};
         struct reaping *r = &s->reaping;
         int result;
 

@@ -123,31 +123,23 @@ int disk_tier_add(struct server *s, struct pool *above, const struct device_conf
 
 /* ---- looking after them ---------------------------------------------------------------------- */
 
-static void wake_transfers(struct disk_tier *t)
+static void reap(struct disk_tier *t)
 {
+        uint64_t began = clock_now_nsec();
+
+        (void)disk_reap(t->pool->disk);
         store_wake_transfers(&t->server->store);
+        (void)turns_end_part(t->server, "disk", NULL, began);
 }
 
 static void on_readable(uv_poll_t *poll, int status, int events)
 {
-        struct disk_tier *t = container_of(poll, struct disk_tier, poll);
-        uint64_t began = clock_now_nsec();
-
-        (void)status;
-        (void)events;
-        (void)disk_reap(t->pool->disk);
-        wake_transfers(t);
-        (void)turns_end_part(t->server, "disk", NULL, began);
+        reap(container_of(poll, struct disk_tier, poll));
 }
 
 static void on_late(uv_timer_t *timer)
 {
-        struct disk_tier *t = container_of(timer, struct disk_tier, late);
-        uint64_t began = clock_now_nsec();
-
-        (void)disk_reap(t->pool->disk);
-        wake_transfers(t);
-        (void)turns_end_part(t->server, "disk", NULL, began);
+        reap(container_of(timer, struct disk_tier, late));
 }
 
 /* The disk's state reports the result. */
@@ -235,25 +227,12 @@ int disk_tiers_watch(struct server *s)
 
 /* ---- the end --------------------------------------------------------------------------------- */
 
-static void count_down(struct disk_tier *t)
+static void on_closed(uv_handle_t *handle)
 {
+        struct disk_tier *t = handle->data;
+
         if (--t->n_open == 0)
                 free(t);
-}
-
-static void on_poll_closed(uv_handle_t *handle)
-{
-        count_down(container_of((uv_poll_t *)handle, struct disk_tier, poll));
-}
-
-static void on_late_closed(uv_handle_t *handle)
-{
-        count_down(container_of((uv_timer_t *)handle, struct disk_tier, late));
-}
-
-static void on_sync_closed(uv_handle_t *handle)
-{
-        count_down(container_of((uv_timer_t *)handle, struct disk_tier, sync));
 }
 
 void disk_tiers_stop(struct server *s)
@@ -264,8 +243,9 @@ void disk_tiers_stop(struct server *s)
                         free(t);
                         continue;
                 }
-                uv_close((uv_handle_t *)&t->poll, on_poll_closed);
-                uv_close((uv_handle_t *)&t->late, on_late_closed);
-                uv_close((uv_handle_t *)&t->sync, on_sync_closed);
+                t->poll.data = t->late.data = t->sync.data = t;
+                uv_close((uv_handle_t *)&t->poll, on_closed);
+                uv_close((uv_handle_t *)&t->late, on_closed);
+                uv_close((uv_handle_t *)&t->sync, on_closed);
         }
 }

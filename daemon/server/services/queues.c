@@ -162,20 +162,12 @@ static void on_prepare(uv_prepare_t *prepare)
                 arm_watch(w);
 }
 
-static void handle_closed(struct queue_watch *w)
+static void on_closed(uv_handle_t *handle)
 {
+        struct queue_watch *w = handle->data;
+
         if (--w->n_handles == 0)
                 free(w);
-}
-
-static void on_poll_closed(uv_handle_t *handle)
-{
-        handle_closed(container_of((uv_poll_t *)handle, struct queue_watch, poll));
-}
-
-static void on_timer_closed(uv_handle_t *handle)
-{
-        handle_closed(container_of((uv_timer_t *)handle, struct queue_watch, timer));
 }
 
 int queues_watch(struct server *s, struct pool *pool)
@@ -205,7 +197,8 @@ void queues_stop(struct server *s)
 {
         list_for_each_safe (w, &s->services.queues, struct queue_watch, link) {
                 list_remove(&w->link);
-                uv_close((uv_handle_t *)&w->poll, on_poll_closed);
-                uv_close((uv_handle_t *)&w->timer, on_timer_closed);
+                w->poll.data = w->timer.data = w;
+                uv_close((uv_handle_t *)&w->poll, on_closed);
+                uv_close((uv_handle_t *)&w->timer, on_closed);
         }
 }
