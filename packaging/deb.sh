@@ -10,32 +10,9 @@
 # Exit status: 0 built, 1 not, 2 wrong command line.
 set -eu
 
-usage() {
-        sed -n 's/^# \{0,1\}//; 2,10p' "$0"
-}
-
-lintian=0
-while :; do
-        case "${1-}" in
-        --lintian) lintian=1 ;;
-        -h | --help)
-                usage
-                exit 0
-                ;;
-        *) break ;;
-        esac
-        shift
-done
-case "$#:${1-}" in
-1:-* | 0:* | [2-9]*)
-        usage >&2
-        exit 2
-        ;;
-esac
-
 # shellcheck source=SCRIPTDIR/package.sh
 . "$(dirname "$0")/package.sh"
-package_begin "$1"
+package_begin --lintian "$@"
 
 if ! dpkg-checkbuilddeps "$top/packaging/debian/control"; then
         echo "deb.sh: sh packaging/install-deps.sh package installs what is missing" >&2
@@ -53,7 +30,7 @@ cp -a "$top/packaging/debian" "$work/kvlease/debian"
 cd "$work/kvlease"
 dpkg-buildpackage --build=binary --no-sign
 cd ..
-if [ "$lintian" -eq 1 ]; then
+if [ -n "$option" ]; then
         # It warns of running as root, which the temporary directory of a build may be.
         lintian --allow-root --fail-on error,warning,info kvlease_*.changes
 fi

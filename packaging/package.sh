@@ -6,9 +6,33 @@
 # shellcheck disable=SC2034
 symbols='-Ddebug=false -Dc_args=-g1'
 
-# package_begin DIRECTORY: sets $top, the source tree; $version, its version; $out, the directory, which it makes;
-# $work, a temporary directory that is removed when the script ends; and SOURCE_DATE_EPOCH, the time in the packages.
+# package_usage: the comment at the script's beginning.
+package_usage() {
+        sed -n '2,/^set -eu/{/^set/d;s/^# \{0,1\}//;p;}' "$0"
+}
+
+# package_begin OPTION WORD...: the words of the script are a DIRECTORY, before which OPTION may stand ('': none). Sets
+# $option to OPTION where it does, else to nothing; $top, the source tree; $version, its version; $out, the directory, which
+# it makes; $work, a temporary directory that is removed when the script ends; and SOURCE_DATE_EPOCH, the time in the
+# packages. Ends the script with 0 after --help, and with 2 after a wrong command line.
 package_begin() {
+        known=$1
+        option=
+        shift
+        while [ -n "$known" ] && [ "${1-}" = "$known" ]; do
+                option=$1
+                shift
+        done
+        case "$#:${1-}" in
+        *:-h | *:--help)
+                package_usage
+                exit 0
+                ;;
+        1:-* | 0:* | [2-9]*)
+                package_usage >&2
+                exit 2
+                ;;
+        esac
         top=$(cd "$(dirname "$0")/.." && pwd)
         version=$(cat "$top/VERSION")
         export SOURCE_DATE_EPOCH="${SOURCE_DATE_EPOCH:-$(stat -c %Y "$top/CHANGELOG.md")}"

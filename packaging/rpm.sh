@@ -9,32 +9,9 @@
 # Exit status: 0 built, 1 not, 2 wrong command line.
 set -eu
 
-usage() {
-        sed -n 's/^# \{0,1\}//; 2,9p' "$0"
-}
-
-nodeps=
-while :; do
-        case "${1-}" in
-        --nodeps) nodeps=--nodeps ;;
-        -h | --help)
-                usage
-                exit 0
-                ;;
-        *) break ;;
-        esac
-        shift
-done
-case "$#:${1-}" in
-1:-* | 0:* | [2-9]*)
-        usage >&2
-        exit 2
-        ;;
-esac
-
 # shellcheck source=SCRIPTDIR/package.sh
 . "$(dirname "$0")/package.sh"
-package_begin "$1"
+package_begin --nodeps "$@"
 
 mkdir "$work/SOURCES"
 package_copy "$work/kvlease-$version"
@@ -44,5 +21,5 @@ tar -C "$work" -czf "$work/SOURCES/kvlease-$version.tar.gz" "kvlease-$version"
         echo "%global kvlease_version $version"
         cat "$top/packaging/rpm/kvlease.spec"
 } >"$work/kvlease.spec"
-rpmbuild -ba $nodeps --define "_topdir $work" --define 'debug_package %{nil}' "$work/kvlease.spec"
+rpmbuild -ba $option --define "_topdir $work" --define 'debug_package %{nil}' "$work/kvlease.spec"
 cp "$work"/RPMS/*/*.rpm "$work"/SRPMS/*.rpm "$out"

@@ -10,24 +10,9 @@
 # Exit status: 0 built, 1 not, 2 wrong command line.
 set -eu
 
-usage() {
-        sed -n 's/^# \{0,1\}//; 2,10p' "$0"
-}
-
-case "$#:${1-}" in
-1:-h | 1:--help)
-        usage
-        exit 0
-        ;;
-1:-* | 0:* | [2-9]*)
-        usage >&2
-        exit 2
-        ;;
-esac
-
 # shellcheck source=SCRIPTDIR/package.sh
 . "$(dirname "$0")/package.sh"
-package_begin "$1"
+package_begin '' "$@"
 
 # It is named after the Python that builds it, which may be a shim that doesn't start.
 python=python3
