@@ -564,9 +564,8 @@ def test_nothing_live_is_pickled(namespace: kvlease.Namespace) -> None:
         namespace.request() as request,
         namespace.window() as window,
     ):
-        live = [namespace.connection, namespace, pages, view, session, request, window]
-        live.append(kvlease.key_memo(16))
-        for thing in live:
+        live = (namespace.connection, namespace, pages, view, session, request, window)
+        for thing in (*live, kvlease.key_memo(16)):
             for protocol in range(pickle.HIGHEST_PROTOCOL + 1):
                 with pytest.raises(TypeError, match="cannot pickle"):
                     pickle.dumps(thing, protocol)
