@@ -37,6 +37,11 @@ _MAX_COMING = 16
 _PREFILL_SECONDS = 0.05
 # A layout's format takes no more (kvlease.h).
 _FORMAT_BYTES = 64
+# Bytes that a plane of a page has at least, and a multiple of which it has (kvlease.h).
+_LEAST_BYTES = 4096
+_ALIGNMENT = 64
+MOST_TOKENS = 1024
+"""Tokens of a page that a layout may name (kvlease.h)."""
 
 
 @dataclass
@@ -70,6 +75,26 @@ def format_of(kind: bytes, tail: bytes) -> bytes:
     return kind + tail
 
 
+def padded(n_bytes: int) -> int:
+    """Bytes of the smallest plane of a page that has room for n_bytes."""
+    return max(_LEAST_BYTES, -(-n_bytes // _ALIGNMENT) * _ALIGNMENT)
+
+
+def last_part(path: object) -> str:
+    """The name for people of a model that has this path, or this name on a hub."""
+    return str(path).rstrip("/").rpartition("/")[2]
+
+
+def close_all(given: Iterable[kvlease.Pages]) -> None:
+    """Closes pages without waiting; where that can't be, the connection is over and takes the pages
+    with it."""
+    for pages in given:
+        try:
+            pages.close_soon()
+        except kvlease.Error as error:
+            _logger.debug("gave nothing back: %s", error)
+
+
 def give_back(call: Callable[[list[int]], None], pages: Iterable[int]) -> None:
     """Frees or releases; where that can't be, the connection is over and takes them with it."""
     numbers = list(pages)
@@ -81,8 +106,10 @@ def give_back(call: Callable[[list[int]], None], pages: Iterable[int]) -> None:
         _logger.debug("gave nothing back: %s", error)
 
 
-def check_remote_timeout(seconds: float) -> None:
-    """ValueError where it can't be."""
+def check_settings(on_loss: str, seconds: float) -> None:
+    """ValueError where on_loss, or the seconds of remote_timeout, can't be."""
+    if on_loss not in ("error", "continue"):
+        raise ValueError(f"on_loss is 'error' or 'continue', not {on_loss!r}")
     if not 0 <= seconds <= _LONGEST_WAIT:
         raise ValueError(f"remote_timeout is 0 to {_LONGEST_WAIT} seconds, not {seconds!r}")
 

@@ -13,6 +13,7 @@ import dis
 import enum
 import functools
 import importlib.metadata
+import json
 import logging
 import os
 import re
@@ -523,6 +524,13 @@ def _version(package: str) -> str:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
         return ""
+
+
+def settings_of(config: Any) -> str:
+    """What a configuration of transformers says of a model, but for where that is from."""
+    given = config.to_dict().items()
+    settings = {k: v for k, v in given if k not in ("transformers_version", "_name_or_path")}
+    return json.dumps(settings, sort_keys=True, default=str)
 
 
 def plug_ins(*groups: str) -> bytes:

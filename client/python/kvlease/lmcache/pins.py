@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections import OrderedDict
@@ -10,19 +9,10 @@ from collections.abc import Iterable
 from itertools import takewhile
 
 import kvlease
-
-_logger = logging.getLogger("kvlease")
+from kvlease._engine import close_all
 
 # Keys whose page is kept pinned at a time. Not tuned.
 _MOST_PINS = 16384
-
-
-def give_back(pages: kvlease.Pages) -> None:
-    """Closes the pages. Where that can't be, their connection is over and took them with it."""
-    try:
-        pages.close_soon()
-    except kvlease.Error as error:
-        _logger.debug("gave nothing back: %s", error)
 
 
 class Pins:
@@ -44,7 +34,7 @@ class Pins:
             if len(self._pins) > _MOST_PINS:
                 dropped.append(self._pins.popitem(last=False)[1])
             self._start_timer()
-        _give_back(dropped)
+        close_all(pages for _, pages in dropped)
 
     def drop(self, keys: Iterable[bytes]) -> None:
         """Releases the pages of these keys, where it has any."""
@@ -53,7 +43,7 @@ class Pins:
             if not self._pins and self._timer is not None:
                 self._timer.cancel()
                 self._timer = None
-        _give_back(dropped)
+        close_all(pages for _, pages in dropped)
 
     def close(self) -> None:
         """Drops all."""
@@ -76,9 +66,4 @@ class Pins:
             dropped = [self._pins.pop(key) for key in late]
             self._timer = None
             self._start_timer()
-        _give_back(dropped)
-
-
-def _give_back(pins: Iterable[tuple[float, kvlease.Pages]]) -> None:
-    for _, pages in pins:
-        give_back(pages)
+        close_all(pages for _, pages in dropped)

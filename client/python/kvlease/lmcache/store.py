@@ -10,6 +10,7 @@ from functools import partial
 from typing import Any, NamedTuple
 
 import kvlease
+from kvlease._engine import close_all
 from kvlease._link import Link, Session
 from kvlease.lmcache.objects import (
     MOST_PAGES,
@@ -21,7 +22,7 @@ from kvlease.lmcache.objects import (
     last_key,
 )
 from kvlease.lmcache.options import Options
-from kvlease.lmcache.pins import Pins, give_back
+from kvlease.lmcache.pins import Pins
 
 _logger = logging.getLogger("kvlease")
 
@@ -222,9 +223,7 @@ def _on_published(
 ) -> None:
     """Ends a publish, in the thread of Events."""
     is_done = published is not None and len(published) == new.n_pages
-    if published is not None:
-        give_back(published)
-    give_back(own)
+    close_all([own] if published is None else [published, own])
     answers.put((new.place, is_done, error))
 
 

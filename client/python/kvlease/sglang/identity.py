@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import json
 import logging
 from collections.abc import Sequence
 from typing import Any
@@ -15,7 +14,7 @@ from sglang.srt.model_executor.model_runner import ModelRunner
 import kvlease
 from kvlease import _engine
 from kvlease._digest import hash_parts
-from kvlease._identity import Watched, plug_ins
+from kvlease._identity import Watched, plug_ins, settings_of
 from kvlease.sglang.options import Options
 from kvlease.sglang.pages import Pool
 
@@ -66,13 +65,8 @@ class Model:
 def _words(runner: ModelRunner) -> list[bytes]:
     """The configuration of a model, and how it is computed."""
     config = runner.model_config
-    settings = {
-        key: value
-        for key, value in config.hf_config.to_dict().items()
-        if key not in ("transformers_version", "_name_or_path")
-    }
     words = [
-        json.dumps(settings, sort_keys=True, default=str),
+        settings_of(config.hf_config),
         # The pools' own dtype of fp8 numbers is uint8.
         f"{runner.dtype} {runner.kv_cache_dtype} {config.quantization}",
         type(runner.attn_backend).__name__,
@@ -85,7 +79,7 @@ def _words(runner: ModelRunner) -> list[bytes]:
 def layout_of(pool: Pool, config: Any, identity: bytes, is_of_rank: bool) -> kvlease.Layout:
     """config: SGLang's HiCacheStorageConfig. is_of_rank: the ranks of tensor parallelism have other
     numbers each."""
-    name = str(config.model_name or "model").rstrip("/").rpartition("/")[2][:64]
+    name = _engine.last_part(config.model_name or "model")[:64]
     numbers = str(pool.dtype).removeprefix("torch.")
     kind = f"sglang {sglang.__version__} {pool.name} {pool.kind} {numbers} "
     words = (

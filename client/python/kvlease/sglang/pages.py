@@ -13,13 +13,7 @@ from sglang.srt.mem_cache.pool_host.mamba import MambaPoolHost
 from sglang.srt.mem_cache.pool_host.mha import MHATokenToKVPoolHost
 
 import kvlease
-from kvlease import _verify
-
-# Bytes that a plane of a page has at least, and a multiple of which it has (kvlease.h).
-_LEAST_BYTES = 4096
-_ALIGNMENT = 64
-# The most tokens that a layout may name (kvlease.h).
-_MOST_TOKENS = 1024
+from kvlease import _engine, _verify
 
 
 def key_of(name: str) -> bytes:
@@ -70,7 +64,7 @@ class Pool:
     @property
     def page_bytes(self) -> int:
         """Of a page of kvleased, padding included."""
-        return max(_LEAST_BYTES, -(-sum(self.sizes) // _ALIGNMENT) * _ALIGNMENT)
+        return _engine.padded(sum(self.sizes))
 
     @property
     def pieces(self) -> list[_verify.Piece]:
@@ -91,7 +85,7 @@ class Pool:
             n_layers=getattr(self.host, "layer_num", 0) or 1,
             n_kv_heads=getattr(self.host, "head_num", 0) or 1,
             head_size=getattr(self.host, "head_dim", 0) or 1,
-            page_tokens=min(self.n_slots, _MOST_TOKENS),
+            page_tokens=min(self.n_slots, _engine.MOST_TOKENS),
             plane_page_bytes=self.page_bytes,
             tp_rank=tp[0],
             tp_size=tp[1],

@@ -21,7 +21,7 @@ from sglang.srt.mem_cache.hicache_storage import (
 
 import kvlease
 from kvlease import _verify
-from kvlease._engine import Stats
+from kvlease._engine import Stats, last_part
 from kvlease._link import Link, Session
 from kvlease.sglang.identity import Model, layout_of, runners
 from kvlease.sglang.options import Options
@@ -48,7 +48,7 @@ class Storage(HiCacheStorage):
         self._pools: dict[str, Pool] = {}
         self._model: Model | None = None
         self._has_warned = False
-        name = str(config.model_name or "").rstrip("/").rpartition("/")[2]
+        name = last_part(config.model_name or "")
         client = (self._options.client_name or f"sglang {name}").strip()
         rank = f" rank {config.tp_rank}" if config.tp_size > 1 else ""
         rank += f" dp {config.dp_rank}" if config.dp_rank else ""

@@ -14,7 +14,7 @@ from typing import Any
 import transformers
 from transformers.generation.continuous_batching import continuous_api as engine
 
-from kvlease._engine import OnLoss, check_remote_timeout
+from kvlease._engine import OnLoss, check_settings
 from kvlease._verify import check_share
 from kvlease.transformers.cache import Cache
 from kvlease.transformers.options import Options
@@ -64,9 +64,7 @@ def enable(
         raise ValueError(
             f"transformers {transformers.__version__} is too old for kvlease: {oldest} is needed"
         )
-    if on_loss not in ("error", "continue"):
-        raise ValueError(f"on_loss is 'error' or 'continue', not {on_loss!r}")
-    check_remote_timeout(remote_timeout)
+    check_settings(on_loss, remote_timeout)
     check_share(verify)
     options = Options(
         socket, client_name, device, weights, salt, on_loss, reconnect, remote_timeout, verify

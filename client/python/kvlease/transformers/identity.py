@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from typing import Any
 
 import torch
@@ -12,7 +11,7 @@ from transformers.modeling_utils import ALL_ATTENTION_FUNCTIONS
 import kvlease
 from kvlease import _engine, _verify
 from kvlease._digest import hash_parts
-from kvlease._identity import Watched
+from kvlease._identity import Watched, settings_of
 from kvlease.transformers.options import Options
 
 # Attributes of models that are of the engine, or of enable().
@@ -42,11 +41,6 @@ def make_layout(
     The model's identity, and all that the configuration says of how it is used, go into the salt:
     they have no other place that takes a hash.
     """
-    settings = {
-        key: value
-        for key, value in config.to_dict().items()
-        if key not in ("transformers_version", "_name_or_path")
-    }
     # transformers, its version, the attention, how a block is made up, tokens of a block.
     attention = config._attn_implementation
     numbers = str(dtype).removeprefix("torch.")
@@ -54,17 +48,13 @@ def make_layout(
     tail = f" {allocator.tokens_per_page}".encode()
     name = str(getattr(config, "_name_or_path", "") or type(model).__name__)
     return kvlease.Layout(
-        model=name.rstrip("/").rpartition("/")[2][:64],
+        model=_engine.last_part(name)[:64],
         dtype=_verify.DTYPES[dtype],
         n_layers=allocator.pages_per_block,
         n_kv_heads=allocator.num_key_value_heads,
         head_size=allocator.head_dim,
         page_tokens=allocator.tokens_per_page,
         plane_page_bytes=allocator.bytes_per_block,
-        salt=hash_parts(
-            json.dumps(settings, sort_keys=True, default=str).encode(),
-            watched.identity,
-            options.salt,
-        ),
+        salt=hash_parts(settings_of(config).encode(), watched.identity, options.salt),
         format=_engine.format_of(kind, tail),
     )

@@ -55,10 +55,6 @@ from kvlease.vllm.manager import Group, Manager
 from kvlease.vllm.transfers import Worker
 from kvlease.vllm.weights import Place, Reader, Watch, gather
 
-# Bytes that a plane of a page has at least, and a multiple of which it has (kvlease.h).
-_LEAST_BYTES = 4096
-_ALIGNMENT = 64
-
 
 @dataclass
 class Copied(KVConnectorHandshakeMetadata):
@@ -344,7 +340,7 @@ def describe(
         described.append(
             places.Part(
                 n_planes=1,
-                plane_bytes=max(_LEAST_BYTES, -(-starts[-1] // _ALIGNMENT) * _ALIGNMENT),
+                plane_bytes=_engine.padded(starts[-1]),
                 n_layers=len(group.layer_names),
                 words=f"{backends} {specs} {sizes} {config.cache.blocks_per_chunk}",
                 dtype=torch.uint8 if is_packed else places.dtype_of(specs),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal, get_args
@@ -13,15 +12,12 @@ import kvlease
 from kvlease import _engine, _verify
 from kvlease._codecs import Codecs
 from kvlease._digest import hash_parts
-from kvlease._identity import plug_ins
+from kvlease._identity import plug_ins, settings_of
 from kvlease.vllm import places
 
 TESTED = ((0, 31), (0, 32), (0, 33))
 """Releases of vLLM, the oldest one first."""
 
-
-# Tokens that a layout may say of a page. vLLM's blocks beside recurrent states have more.
-_MOST_TOKENS = 1024
 _PLUG_INS = ("vllm.general_plugins", "vllm.platform_plugins")
 
 
@@ -98,9 +94,7 @@ class Options:
             raise ValueError(f"mode is 'auto', 'in_place' or 'copy', not {options.mode!r}")
         if options.mode == "in_place" and of_copies:
             raise ValueError(f"{', '.join(of_copies)}: these settings need the mode 'copy'")
-        if options.on_loss not in ("error", "continue"):
-            raise ValueError(f"on_loss is 'error' or 'continue', not {options.on_loss!r}")
-        _engine.check_remote_timeout(options.remote_timeout)
+        _engine.check_settings(options.on_loss, options.remote_timeout)
         _verify.check_share(options.verify)
         if options.verify and not options.publishes:
             raise ValueError(
@@ -219,7 +213,8 @@ def layout(
         n_layers=sum(part.n_layers for part in parts) // parallel.tensor_parallel_size,
         n_kv_heads=own.n_kv_heads,
         head_size=own.head_size,
-        page_tokens=min(n_tokens, _MOST_TOKENS),
+        # vLLM's blocks beside recurrent states have more.
+        page_tokens=min(n_tokens, _engine.MOST_TOKENS),
         plane_page_bytes=max(part.plane_bytes for part in parts),
         n_planes=max(part.n_planes for part in parts) * (1 if is_replicated else len(parts)),
         layer_group=copies_group or 0,
@@ -232,7 +227,7 @@ def layout(
 
 def model_name(vllm_config: Any) -> str:
     """For people."""
-    return str(vllm_config.model_config.model).rstrip("/").rpartition("/")[2][:64]
+    return _engine.last_part(vllm_config.model_config.model)[:64]
 
 
 def has_draft_model(vllm_config: Any) -> bool:
@@ -248,11 +243,11 @@ def salt(vllm_config: Any, options: Options, identity: bytes) -> bytes:
     """Of a layout: the model in memory and its configuration, what else is installed into vLLM, and
     what the user says."""
     model = vllm_config.model_config
-    words = _settings(model)
+    words = settings_of(model.hf_config)
     if has_draft_model(vllm_config):
         speculative = vllm_config.speculative_config
-        draft = speculative.draft_model_config
-        words += f" {speculative.method} {speculative.num_speculative_tokens} {_settings(draft)}"
+        draft = settings_of(speculative.draft_model_config.hf_config)
+        words += f" {speculative.method} {speculative.num_speculative_tokens} {draft}"
     if "longrope" in words:  # its factors depend on it
         words += f" {model.max_model_len}"
     return hash_parts(
@@ -262,13 +257,3 @@ def salt(vllm_config: Any, options: Options, identity: bytes) -> bytes:
         plug_ins(*_PLUG_INS),
         options.salt.encode(),
     )
-
-
-def _settings(model_config: Any) -> str:
-    """A model's configuration."""
-    settings = {
-        key: value
-        for key, value in model_config.hf_config.to_dict().items()
-        if key not in ("transformers_version", "_name_or_path")
-    }
-    return json.dumps(settings, sort_keys=True, default=str)

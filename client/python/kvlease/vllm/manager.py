@@ -196,7 +196,7 @@ class Manager(OffloadingManager):
         if text.is_verified is None:
             text.is_verified = group.verifier.picks()
         if text.is_verified:
-            self._give_back([pages])
+            _engine.close_all([pages])
             return LookupResult.MISS
         self._found[key] = pages
         return LookupResult.HIT
@@ -241,7 +241,7 @@ class Manager(OffloadingManager):
 
     def complete_load(self, keys: Collection[OffloadKey], req_context: ReqContext) -> None:
         """Also where the request was aborted meanwhile."""
-        self._give_back(self._loading.pop(req_context.req_id))
+        _engine.close_all(self._loading.pop(req_context.req_id))
 
     def prepare_store(
         self, keys: Collection[OffloadKey], req_context: ReqContext
@@ -265,7 +265,7 @@ class Manager(OffloadingManager):
         for run in dict.fromkeys([self._storing.pop(key) for key in keys]):
             if success and not run.is_lost and self._is_there():
                 self._publish(run)
-            self._give_back([run.pages])
+            _engine.close_all([run.pages])
 
     def lose(self, pages: Collection[tuple[int, int]]) -> None:
         """Pages, by the positions of their groups, to which a worker couldn't copy."""
@@ -291,7 +291,7 @@ class Manager(OffloadingManager):
                 # One that wasn't looked up begins all the same.
                 text.epoch = text.epoch or self._state.begin(self.computing.lora_request(req_id))
                 text.is_begun = True
-        self._give_back(self._found.values())
+        _engine.close_all(self._found.values())
         self._found = {}
 
     def take_adapters(self) -> list[tuple[int, bytes]]:
@@ -333,7 +333,7 @@ class Manager(OffloadingManager):
 
     def on_reset_flushed(self) -> None:
         """Nothing of before the reset is under way any more."""
-        self._give_back(self._fenced)
+        _engine.close_all(self._fenced)
         self._fenced = []
 
     def shutdown(self) -> None:
@@ -445,13 +445,4 @@ class Manager(OffloadingManager):
         if verifier.compares:
             self.compared_pages += verifier.compare(own, carried, run.group.pieces)
             self._is_void = self._is_void or verifier.has_failed
-        self._give_back([carried])
-
-    @staticmethod
-    def _give_back(given: Iterable[kvlease.Pages]) -> None:
-        """Where that can't be, the connection is over and takes the pages with it."""
-        for pages in given:
-            try:
-                pages.close_soon()
-            except kvlease.Error as error:
-                _logger.debug("gave nothing back: %s", error)
+        _engine.close_all([carried])
