@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
@@ -53,3 +53,17 @@ def settings(model: str) -> Settings:
         return made
 
     return make
+
+
+@pytest.fixture
+def engines(request: pytest.FixtureRequest, daemon: Any) -> Iterator[Callable[..., Any]]:
+    """engines(options...): an Engine of the test's module, which ends with the test."""
+    made: list[Any] = []
+
+    def make(**options: Any) -> Any:
+        made.append(request.module.Engine(daemon, **options))
+        return made[-1]
+
+    yield make
+    for engine in made:
+        engine.close()

@@ -137,19 +137,6 @@ def daemon(make_daemon: package.MakeDaemon) -> package.Daemon:
     return make_daemon(tenant=TENANT)
 
 
-@pytest.fixture
-def engines(daemon: package.Daemon) -> Iterator[Engines]:
-    made: list[Engine] = []
-
-    def make(**options: Any) -> Engine:
-        made.append(Engine(daemon, **options))
-        return made[-1]
-
-    yield make
-    for engine in made:
-        engine.close()
-
-
 def test_what_is_stored_is_found(daemon: package.Daemon, engines: Engines) -> None:
     first, second = engines(), engines()
     context, keys = first.request("1")

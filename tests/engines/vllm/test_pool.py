@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Sequence
 from types import MethodType, SimpleNamespace
 from typing import Any
 
@@ -39,10 +39,24 @@ from kvlease.vllm.identity import Options
 from kvlease.vllm.weights import Reader, State
 
 PAGE = 16
+STATE = MambaSpec(
+    block_size=PAGE, shapes=((1024,),), dtypes=(torch.float32,), mamba_cache_mode="align"
+)
 LAYOUT = kvlease.Layout("m", kvlease.DType.F32, 1, 1, 32, PAGE, 4096)
 # 512 pages are a set of 2 MiB.
 TENANT = "limit = 4MiB"
 ((PROMPT,),) = [make_prompts(1, 0, 3 * PAGE + 7)]
+
+
+def window_of(n_tokens: int) -> SlidingWindowSpec:
+    """Layers beside full attention that reach back so far."""
+    return SlidingWindowSpec(
+        block_size=PAGE,
+        num_kv_heads=1,
+        head_size=32,
+        dtype=torch.float32,
+        sliding_window=n_tokens,
+    )
 
 
 class Model(Reader):
@@ -66,7 +80,7 @@ class Engine:
         n_blocks: int = 400,
         tenant: str | None = None,
         verify: float = 0,
-        *others: Any,
+        others: Sequence[Any] = (),
         role: str = "kv_both",
         events: bool = False,
     ) -> None:
@@ -148,6 +162,13 @@ class Engine:
             request.num_in_flight_tokens = 0
         self.manager.take_events()
 
+    def compute(self, prompt: list[int], n_most: int = 8192) -> Request:
+        """A request with so many of its tokens computed, in one step that is over."""
+        request = self.request(prompt)
+        assert self.schedule(request, n_most)
+        self.results(request)
+        return request
+
     def preempt(self, request: Request) -> None:
         """Others need its pages."""
         self.manager.free(request)
@@ -159,6 +180,10 @@ class Engine:
         self.pool.end(request)
         self.manager.free(request)
 
+    def close(self) -> None:
+        """The engine ends."""
+        self.connection.close()
+
 
 Engines = Callable[..., Engine]
 
@@ -166,19 +191,6 @@ Engines = Callable[..., Engine]
 @pytest.fixture
 def daemon(make_daemon: package.MakeDaemon) -> package.Daemon:
     return make_daemon(tenant=TENANT)
-
-
-@pytest.fixture
-def engines(daemon: package.Daemon) -> Iterator[Engines]:
-    made: list[Engine] = []
-
-    def make(**options: Any) -> Engine:
-        made.append(Engine(daemon, **options))
-        return made[-1]
-
-    yield make
-    for engine in made:
-        engine.connection.close()
 
 
 def test_what_is_computed_is_found(daemon: package.Daemon, engines: Engines) -> None:
@@ -223,10 +235,7 @@ def test_a_consumer_publishes_nothing(daemon: package.Daemon, engines: Engines) 
     package.wait_until(lambda: held(daemon) == (0, 0))
     assert published(daemon) == consumer.pool.stats.published_pages == 0
     for n_found in (0, 3 * PAGE):
-        request = producer.request(PROMPT)
-        assert producer.schedule(request)
-        producer.results(request)
-        producer.end(request)
+        producer.end(producer.compute(PROMPT))
         assert producer.pool.stats.hit_tokens == n_found
     hit_before = consumer.pool.stats.hit_tokens
     assert consumer.schedule(consumer.request(PROMPT))
@@ -236,10 +245,7 @@ def test_a_consumer_publishes_nothing(daemon: package.Daemon, engines: Engines) 
 def test_falling_asleep_drops_nothing(daemon: package.Daemon, engines: Engines) -> None:
     """The next reset does, as any other."""
     engine = engines(events=True)
-    request = engine.request(PROMPT)
-    assert engine.schedule(request)
-    engine.results(request)
-    engine.end(request)
+    engine.end(engine.compute(PROMPT))
     for keeps, n_published in ((True, 3), (False, 0)):
         engine.pool.keeps_pages = keeps
         assert engine.manager.reset_prefix_cache()
@@ -289,9 +295,7 @@ def test_events_of_what_another_engine_drops(engines: Engines) -> None:
     """Blocks that a request holds are found by requests of the engine, and stay told as stored
     until the request ends."""
     first, second = engines(events=True), engines()
-    runs = first.request(PROMPT)
-    assert first.schedule(runs)
-    first.results(runs)
+    runs = first.compute(PROMPT)
     assert second.manager.reset_prefix_cache()
     first.manager.take_events()
     shares = first.request([*PROMPT[: 3 * PAGE], 1])
@@ -326,9 +330,7 @@ def test_what_was_not_answered_is_asked_again(
 ) -> None:
     """A lookup that fails, of a request that isn't scheduled then."""
     first, second = engines(), engines()
-    computed = first.request(PROMPT)
-    assert first.schedule(computed)
-    first.results(computed)
+    first.compute(PROMPT)
     waits = second.request(PROMPT)
     pool: Any = second.pool
 
@@ -342,16 +344,10 @@ def test_what_was_not_answered_is_asked_again(
     assert second.manager.get_computed_blocks(waits)[1] == 3 * PAGE
 
 
-def test_what_is_zeroed_is_held(daemon: package.Daemon) -> None:
+def test_what_is_zeroed_is_held(engines: Engines) -> None:
     """vLLM has a list of new blocks to zero, from which it takes none that are given back before
     the step: here these are another engine's."""
-    state = MambaSpec(
-        block_size=PAGE,
-        shapes=((1024,),),
-        dtypes=(torch.float32,),
-        mamba_cache_mode="align",
-    )
-    first, second = (Engine(daemon, 400, None, 0, state) for _ in range(2))
+    first, second = (engines(others=[STATE]) for _ in range(2))
     stays, goes = first.request(PROMPT), first.request([*range(3, 70)])
     kept, gone = first.schedule(stays), first.schedule(goes)
     assert kept and gone
@@ -363,7 +359,6 @@ def test_what_is_zeroed_is_held(daemon: package.Daemon) -> None:
     assert second.manager.take_new_block_ids() == taken
     for engine, which in ((first, stays), (second, other)):
         engine.end(which)
-        engine.connection.close()
 
 
 class Counting:
@@ -382,18 +377,12 @@ class Counting:
         return getattr(self._namespace, name)
 
 
-def test_a_chain_is_one_lookup(daemon: package.Daemon) -> None:
+def test_a_chain_is_one_lookup(daemon: package.Daemon, engines: Engines) -> None:
     """Windows beside full attention: pages of full attention are looked up in one call, those of a
     window one by one, and a waiting text has its chain expected."""
-    window = SlidingWindowSpec(
-        block_size=PAGE, num_kv_heads=1, head_size=32, dtype=torch.float32, sliding_window=PAGE + 1
-    )
-    first, second = (Engine(daemon, 400, None, 0, window) for _ in range(2))
+    first, second = (engines(others=[window_of(PAGE + 1)]) for _ in range(2))
     prompt = list(range(6 * PAGE + 1))
-    computed = first.request(prompt)
-    assert first.schedule(computed)
-    first.results(computed)
-    first.end(computed)
+    first.end(first.compute(prompt))
     pool: Any = second.pool
     namespace = pool.namespace = Counting(pool.namespace)
     waiting = second.request(prompt)
@@ -410,21 +399,12 @@ def test_a_chain_is_one_lookup(daemon: package.Daemon) -> None:
     assert namespace.asked[0] == 6 and namespace.asked.count(6) == 1
     second.end(other)
     package.wait_until(lambda: held(daemon) == (0, 0))
-    for engine in (first, second):
-        engine.connection.close()
 
 
-def test_a_request_that_ends_with_its_first_step(daemon: package.Daemon) -> None:
+def test_a_request_that_ends_with_its_first_step(daemon: package.Daemon, engines: Engines) -> None:
     """As one that prefills for another engine: what the step has passed of a window is published,
     which the same prompt needs."""
-    window = SlidingWindowSpec(
-        block_size=PAGE,
-        num_kv_heads=1,
-        head_size=32,
-        dtype=torch.float32,
-        sliding_window=2 * PAGE,
-    )
-    first, second = (Engine(daemon, 400, None, 0, window) for _ in range(2))
+    first, second = (engines(others=[window_of(2 * PAGE)]) for _ in range(2))
     prompt = PROMPT[: 3 * PAGE]
     request = first.request(prompt, 1)
     assert first.schedule(request)
@@ -436,23 +416,15 @@ def test_a_request_that_ends_with_its_first_step(daemon: package.Daemon) -> None
     assert second.manager.get_computed_blocks(again)[1] == 2 * PAGE
     second.end(again)
     package.wait_until(lambda: held(daemon) == (0, 0))
-    for engine in (first, second):
-        engine.connection.close()
 
 
 @pytest.mark.parametrize("n_computed", [0, 2 * PAGE])
 def test_all_groups_have_their_pages_or_none(
-    daemon: package.Daemon, monkeypatch: pytest.MonkeyPatch, n_computed: int
+    daemon: package.Daemon, engines: Engines, monkeypatch: pytest.MonkeyPatch, n_computed: int
 ) -> None:
     """Another engine leases the last pages between the groups of layers: a request that asks again
     gets blocks of all groups, of which vLLM tells its workers."""
-    state = MambaSpec(
-        block_size=PAGE,
-        shapes=((1024,),),
-        dtypes=(torch.float32,),
-        mamba_cache_mode="align",
-    )
-    engine = Engine(daemon, 400, None, 0, state)
+    engine = engines(others=[STATE])
     request = engine.request(PROMPT)
     if n_computed:
         assert engine.schedule(request, n_computed)
@@ -477,18 +449,12 @@ def test_all_groups_have_their_pages_or_none(
     )
     engine.end(request)
     package.wait_until(lambda: held(daemon) == (0, 0))
-    engine.connection.close()
 
 
-def test_a_state_that_another_model_has_begun(daemon: package.Daemon) -> None:
+def test_a_state_that_another_model_has_begun(daemon: package.Daemon, engines: Engines) -> None:
     """No request that begins with the new model shares it, nor does a router hear of it."""
-    state = MambaSpec(
-        block_size=PAGE, shapes=((1024,),), dtypes=(torch.float32,), mamba_cache_mode="align"
-    )
-    engine = Engine(daemon, 400, None, 0, state, events=True)
-    request = engine.request(PROMPT)
-    assert engine.schedule(request, 2 * PAGE)
-    engine.results(request)
+    engine = engines(others=[STATE], events=True)
+    request = engine.compute(PROMPT, 2 * PAGE)
     engine.model.now = State(1, root=b"2")
     engine.manager.take_events()
     # vLLM marks the last state of a prompt that ends a page by itself.
@@ -498,19 +464,12 @@ def test_a_state_that_another_model_has_begun(daemon: package.Daemon) -> None:
     assert engine.manager.take_events() == []
     engine.end(request)
     package.wait_until(lambda: held(daemon) == (0, 0))
-    engine.connection.close()
 
 
-def test_states_at_the_ends_of_pages(daemon: package.Daemon) -> None:
+def test_states_at_the_ends_of_pages(daemon: package.Daemon, engines: Engines) -> None:
     """Linear attention beside full attention: a state is published where a step has ended with a
     page, and is found alone; one in the middle of a page never is."""
-    state = MambaSpec(
-        block_size=PAGE,
-        shapes=((1024,),),
-        dtypes=(torch.float32,),
-        mamba_cache_mode="align",
-    )
-    first, second = (Engine(daemon, 400, None, 0, state) for _ in range(2))
+    first, second = (engines(others=[STATE]) for _ in range(2))
 
     def count(text: list[int]) -> int:
         reader = second.request(text)
@@ -552,8 +511,6 @@ def test_states_at_the_ends_of_pages(daemon: package.Daemon) -> None:
     for engine, which in ((first, request), (second, again)):
         engine.end(which)
     package.wait_until(lambda: held(daemon) == (0, 0))
-    for engine in (first, second):
-        engine.connection.close()
 
 
 def fill(engine: Engine, pages: list[int], value: float) -> None:
@@ -588,10 +545,7 @@ def test_found_and_computed_all_the_same(
     second.end(again)
     package.wait_until(lambda: held(daemon) == (0, 0))
     # What another engine computes now is found by who hasn't left.
-    request = first.request(PROMPT)
-    first.schedule(request)
-    first.results(request)
-    first.end(request)
+    first.end(first.compute(PROMPT))
     assert second.schedule(second.request(PROMPT))
     assert second.pool.stats.verified == (1 if differs else 2)
     assert second.pool.stats.hit_tokens == 0
@@ -625,9 +579,7 @@ def test_whether_a_text_is_verified_is_drawn_once(
 ) -> None:
     """However often the scheduler asks before it begins, also where it was looked up again."""
     first, second = engines(), engines(verify=1)
-    request = first.request(PROMPT)
-    first.schedule(request)
-    first.results(request)
+    first.compute(PROMPT)
     drawn: list[bool] = []
     waits = second.request(PROMPT)
     for picks, n_found in ((False, 3 * PAGE), (True, 0)):
@@ -672,10 +624,7 @@ def test_requests_wait_for_other_hosts(daemon: package.Daemon, engines: Engines)
         assert pool.is_awaited(waits)
     assert hosts.asked == [0]
     # What comes is found, and what is behind it is asked for.
-    brought = first.request(PROMPT[: 2 * PAGE])
-    assert first.schedule(brought)
-    first.results(brought)
-    first.end(brought)
+    first.end(first.compute(PROMPT[: 2 * PAGE]))
     hosts.is_under_way = False
     assert second.manager.get_computed_blocks(waits)[1] == 0
     assert pool.is_awaited(waits)
@@ -701,15 +650,11 @@ def test_requests_wait_for_other_hosts(daemon: package.Daemon, engines: Engines)
 
 @pytest.mark.parametrize("takes_part", [True, False])
 def test_windows_are_not_loaded_from_other_hosts(
-    daemon: package.Daemon, caplog: pytest.LogCaptureFixture, takes_part: bool
+    engines: Engines, caplog: pytest.LogCaptureFixture, takes_part: bool
 ) -> None:
     """The log says so where the tenant has other hosts."""
-    window = SlidingWindowSpec(
-        block_size=PAGE, num_kv_heads=1, head_size=32, dtype=torch.float32, sliding_window=PAGE
-    )
-    engine = Engine(daemon, 400, None, 0, window)
+    engine = engines(others=[window_of(PAGE)])
     assert engine.pool._hosts.text().is_over
-    engine.connection.close()
     namespace: Any = SimpleNamespace(start_import=lambda *_, **__: takes_part)
     caplog.clear()
     assert _engine.seconds_for_hosts(namespace, 10, are_chains=False) == 0
@@ -777,9 +722,7 @@ def test_preempted_requests_find_their_pages(engines: Engines) -> None:
 
 def test_reset(engines: Engines) -> None:
     engine, other = engines(), engines()
-    request = engine.request(PROMPT)
-    assert engine.schedule(request)
-    engine.results(request)
+    request = engine.compute(PROMPT)
     assert not engine.manager.reset_prefix_cache()
     engine.end(request)
     waiting = other.request(PROMPT)
@@ -808,10 +751,7 @@ def test_waits_and_gives_way(
     """Another client has all the rest. What the request found it keeps for a while, for one lookup,
     then leaves it to others, and finds it again once there is room."""
     engine = engines()
-    request = engine.request(PROMPT)
-    assert engine.schedule(request)
-    engine.results(request)
-    engine.end(request)
+    engine.end(engine.compute(PROMPT))
     now = 1000.0
     monkeypatch.setattr(adapter.time, "monotonic", lambda: now)
     waiting = engine.request([*PROMPT, *PROMPT])
@@ -898,9 +838,7 @@ def test_preempted_requests_resume(
 ) -> None:
     """With what they had generated: what fills no page is computed again, and the last token is."""
     engine = engines()
-    request = engine.request(PROMPT)
-    assert engine.schedule(request)
-    engine.results(request)
+    request = engine.compute(PROMPT)
     for token in range(n_generated):
         request.append_output_token_ids([token + 3])
         assert engine.schedule(request)
@@ -924,9 +862,7 @@ def test_rejected_drafts_are_not_published(
 ) -> None:
     """A step computes 30 guessed tokens behind the 56th, in pages that are found once full."""
     engine, other = engines(), engines()
-    request = engine.request(PROMPT)
-    assert engine.schedule(request)
-    engine.results(request)
+    request = engine.compute(PROMPT)
     request.append_output_token_ids([3])
     assert engine.schedule(request, n_drafts=30)
     engine.manager.take_events()
@@ -991,10 +927,7 @@ def test_what_waits_is_expected(daemon: package.Daemon, engines: Engines) -> Non
         for seed, n_pages in ((4, n_waiting), (5, n_other))
     ]
     for text in texts:
-        request = engine.request(text)
-        assert engine.schedule(request)
-        engine.results(request)
-        engine.end(request)
+        engine.end(engine.compute(text))
     waiting = engine.request(texts[0])
     engine.pool.expect(waiting)
     package.wait_until(lambda: daemon.figure("pages_expected") == n_waiting)
@@ -1157,15 +1090,12 @@ def test_room_that_others_must_make(make_daemon: package.MakeDaemon) -> None:
     other = Engine(daemon, n_blocks=2048)
     (prompt,) = make_prompts(3, 0, 2000 * PAGE)
     other.manager.max_model_len = 1 << 20
-    request = other.request(prompt)
-    assert other.schedule(request, 1 << 20)
-    other.results(request)
-    other.end(request)
-    other.connection.close()
+    other.end(other.compute(prompt, 1 << 20))
+    other.close()
     engine = Engine(daemon, n_blocks=400, tenant="b")
     waiting = engine.request(PROMPT)
     package.wait_until(lambda: engine.schedule(waiting) is not None)
-    engine.connection.close()
+    engine.close()
 
 
 def test_says_why_it_waits(
@@ -1196,9 +1126,7 @@ def count(engine: Engine) -> int:
 def test_a_model_that_changes(engines: Engines) -> None:
     """Its pages have keys of their own, and a text that both have computed has none."""
     engine, other = engines(), engines()
-    request = engine.request(PROMPT)
-    engine.schedule(request, PAGE)
-    engine.results(request)
+    request = engine.compute(PROMPT, PAGE)
     assert count(other) == PAGE
     engine.schedule(request, PAGE)
     engine.model.now = other.model.now = State(1, root=b"r" * 32)
@@ -1208,10 +1136,7 @@ def test_a_model_that_changes(engines: Engines) -> None:
     # Nor does the engine share it with its own requests.
     assert count(engine) == count(other) == 0
     engine.end(request)
-    again = engine.request(PROMPT)
-    engine.schedule(again)
-    engine.results(again)
-    engine.end(again)
+    engine.end(engine.compute(PROMPT))
     assert count(other) == 3 * PAGE
     other.model.now = State(2)
     assert count(other) == PAGE
@@ -1221,10 +1146,7 @@ def test_a_model_that_changes(engines: Engines) -> None:
 
 def test_a_reset_after_a_change_leaves_others_their_pages(engines: Engines) -> None:
     engine, other = engines(), engines()
-    request = engine.request(PROMPT)
-    engine.schedule(request)
-    engine.results(request)
-    engine.end(request)
+    engine.end(engine.compute(PROMPT))
     engine.model.now = State(1, root=b"r" * 32)
     assert engine.manager.reset_prefix_cache()
     assert count(other) == 3 * PAGE
