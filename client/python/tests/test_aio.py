@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Any, cast
 
 import pytest
@@ -13,6 +14,8 @@ from test_core import key, publish, text
 
 import kvlease
 from kvlease.aio import Dispatcher
+
+KEYS = text(1)
 
 
 def run(connection: kvlease.Connection, work: Callable[[Dispatcher], Awaitable[None]]) -> None:
@@ -25,6 +28,16 @@ def run(connection: kvlease.Connection, work: Callable[[Dispatcher], Awaitable[N
     n_threads = threading.active_count()
     asyncio.run(main())
     assert threading.active_count() == n_threads
+
+
+@contextmanager
+def served(
+    daemon: Daemon, shm: bool = False
+) -> Iterator[tuple[Daemon, kvlease.Connection, kvlease.Namespace]]:
+    """A connection to the daemon, and a namespace where the page of KEYS is cached."""
+    with kvlease.connect(daemon.socket, shm=shm) as conn, conn.namespace("n", LAYOUT) as ns:
+        publish(ns, KEYS)
+        yield daemon, conn, ns
 
 
 def test_life_of_pages(namespace: kvlease.Namespace) -> None:
@@ -95,18 +108,12 @@ def test_waiting_for_somebody(namespace: kvlease.Namespace) -> None:
 
 
 def test_cancelled_calls_give_back(make_daemon: MakeDaemon) -> None:
-    daemon = make_daemon()
-    with (
-        kvlease.connect(daemon.socket, shm=False) as conn,
-        conn.namespace("n", LAYOUT) as ns,
-    ):
-        keys = text(1)
-        publish(ns, keys)
+    with served(make_daemon()) as (daemon, conn, ns):
 
         async def work(kv: Dispatcher) -> None:
             daemon.pause(True)
             lease = asyncio.create_task(kv.lease(ns, 3))
-            lookup = asyncio.create_task(kv.lookup(ns, keys))
+            lookup = asyncio.create_task(kv.lookup(ns, KEYS))
             await asyncio.sleep(0.05)
             for task in (lease, lookup):
                 task.cancel()
@@ -114,11 +121,11 @@ def test_cancelled_calls_give_back(make_daemon: MakeDaemon) -> None:
                     await task
             daemon.pause(False)
             # Answers come in order: those of the cancelled calls are in before this one's.
-            with await kv.lookup(ns, keys) as found:
+            with await kv.lookup(ns, KEYS) as found:
                 numbers = found.numbers
                 assert len(numbers) == 1
             await asyncio.sleep(0)
-            with await kv.lookup(ns, keys):
+            with await kv.lookup(ns, KEYS):
                 pass
             with pytest.raises(kvlease.Invalid):
                 ns.release(numbers)
@@ -181,18 +188,12 @@ class Counting:
 @pytest.mark.parametrize("shm", [True, False])
 def test_more_than_may_be_under_way(make_daemon: MakeDaemon, shm: bool) -> None:
     """They wait for callbacks, in order, and don't try again and again meanwhile."""
-    daemon = make_daemon()
-    with (
-        kvlease.connect(daemon.socket, shm=shm) as conn,
-        conn.namespace("n", LAYOUT) as ns,
-    ):
-        keys = text(1)
-        publish(ns, keys)
+    with served(make_daemon(), shm) as (daemon, conn, ns):
         counting = Counting(ns)
         begun: list[int] = []
 
         async def one(kv: Dispatcher, i: int) -> None:
-            with await kv.lookup(counting.as_namespace(), keys) as found:
+            with await kv.lookup(counting.as_namespace(), KEYS) as found:
                 assert len(found) == 1
             begun.append(i)
 
@@ -217,21 +218,15 @@ def test_more_than_may_be_under_way(make_daemon: MakeDaemon, shm: bool) -> None:
 
 def test_others_fill_the_connection(make_daemon: MakeDaemon) -> None:
     """Their callbacks run in another thread, where the dispatcher isn't told of them."""
-    daemon = make_daemon()
-    with (
-        kvlease.connect(daemon.socket, shm=False) as conn,
-        conn.namespace("n", LAYOUT) as ns,
-    ):
-        keys = text(1)
-        publish(ns, keys)
+    with served(make_daemon()) as (daemon, conn, ns):
         daemon.pause(True)
         for _ in range(MAX_STARTED):
-            ns.start_wait(lambda result, error: None, keys)
+            ns.start_wait(lambda result, error: None, KEYS)
         thread = threading.Thread(target=ns.invalidate, args=(b"\3" * 32,))
 
         async def work(kv: Dispatcher) -> None:
             thread.start()
-            waiting = asyncio.create_task(kv.lookup(ns, keys))
+            waiting = asyncio.create_task(kv.lookup(ns, KEYS))
             await asyncio.sleep(0.05)
             assert not waiting.done()
             daemon.pause(False)
@@ -243,18 +238,12 @@ def test_others_fill_the_connection(make_daemon: MakeDaemon) -> None:
 
 
 def test_leaving_while_calls_wait_for_room(make_daemon: MakeDaemon) -> None:
-    daemon = make_daemon()
-    with (
-        kvlease.connect(daemon.socket, shm=False) as conn,
-        conn.namespace("n", LAYOUT) as ns,
-    ):
-        keys = text(1)
-        publish(ns, keys)
+    with served(make_daemon()) as (daemon, conn, ns):
 
         async def main() -> None:
             async with Dispatcher(conn) as kv:
                 daemon.pause(True)
-                tasks = [asyncio.create_task(kv.lookup(ns, keys)) for _ in range(MAX_STARTED + 3)]
+                tasks = [asyncio.create_task(kv.lookup(ns, KEYS)) for _ in range(MAX_STARTED + 3)]
                 await asyncio.sleep(0.05)
             daemon.pause(False)
             done = await asyncio.gather(*tasks, return_exceptions=True)
@@ -301,19 +290,15 @@ def test_daemon_goes_for_good(make_daemon: MakeDaemon) -> None:
 
 
 def test_daemon_comes_back(make_daemon: MakeDaemon) -> None:
-    daemon = make_daemon(keep=True)
-    with kvlease.connect(daemon.socket, shm=False) as conn:
+    with served(make_daemon(keep=True)) as (daemon, conn, ns):
         conn.set_event_handler(lambda event: None)
-        with conn.namespace("n", LAYOUT) as ns:
-            keys = text(1)
-            publish(ns, keys)
 
-            async def work(kv: Dispatcher) -> None:
-                daemon.pause(True)
-                lookup = asyncio.create_task(kv.lookup(ns, keys))
-                await asyncio.sleep(0.02)
-                daemon.kill()
-                with await lookup as found:
-                    assert len(found) == 1
+        async def work(kv: Dispatcher) -> None:
+            daemon.pause(True)
+            lookup = asyncio.create_task(kv.lookup(ns, KEYS))
+            await asyncio.sleep(0.02)
+            daemon.kill()
+            with await lookup as found:
+                assert len(found) == 1
 
-            run(conn, work)
+        run(conn, work)
