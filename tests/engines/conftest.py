@@ -15,7 +15,7 @@ import pytest
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 
-from support import Engine  # noqa: E402
+from support import LIMIT, MEMORY, Engine  # noqa: E402
 
 CONFTEST = HERE.parents[1] / "client/python/tests/conftest.py"
 
@@ -35,6 +35,12 @@ wait_until = package.wait_until
 StartEngines = Callable[..., list[Engine]]
 # Each takes some 200 MB.
 MOST_KEPT = 4
+
+
+@pytest.fixture
+def daemon(make_daemon: Any) -> Any:
+    """A private daemon with room for engines, on the host's memory."""
+    return make_daemon(device=MEMORY, tenant=LIMIT)
 
 
 @pytest.fixture(scope="session")

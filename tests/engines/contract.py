@@ -131,9 +131,8 @@ class Contract:
         package.wait_until(lambda: held(daemon) == (n_engines * driver.held, 0))
         assert "consistent" in ctl(daemon, "check")
 
-    def test_hits_by_hand(self, make_daemon: Any, start: Any, driver: Driver) -> None:
+    def test_hits_by_hand(self, daemon: Any, start: Any, driver: Driver) -> None:
         """A second process finds all full pages, but for the last token, and no more."""
-        daemon = make_daemon(device=MEMORY, tenant=LIMIT)
         settings = driver.engine(daemon)
         alone, first, second = start(driver.settings, settings, settings)
         prompts = driver.prompts(1)
@@ -152,9 +151,8 @@ class Contract:
         second.call("stop")
         self.assert_left(daemon, driver, 0)
 
-    def test_identity(self, make_daemon: Any, start: Any, driver: Driver) -> None:
+    def test_identity(self, daemon: Any, start: Any, driver: Driver) -> None:
         """Engines that compute other numbers find nothing."""
-        daemon = make_daemon(device=MEMORY, tenant=LIMIT)
         (first,) = start(driver.engine(daemon))
         prompts = driver.prompts(2)
         first.call("run", prompts, 2)
@@ -182,9 +180,8 @@ class Contract:
         assert engine.call("run", prompts, 8)["tokens"] == expected
         self.assert_left(daemon, driver, 1)
 
-    def test_daemon_gone(self, make_daemon: Any, start: Any, driver: Driver) -> None:
+    def test_daemon_gone(self, daemon: Any, start: Any, driver: Driver) -> None:
         """For good, and back with an empty cache."""
-        daemon = make_daemon(device=MEMORY, tenant=LIMIT)
         alone, engine = start(driver.settings, driver.engine(daemon, **driver.loss))
         prompts = driver.prompts(3)
         expected = alone.call("run", prompts, 8)["tokens"]
@@ -229,9 +226,8 @@ class Contract:
             assert engine.receive()["tokens"] == expected
         self.assert_left(daemon, driver, 1)
 
-    def test_slow_daemon(self, make_daemon: Any, start: Any, driver: Driver) -> None:
+    def test_slow_daemon(self, daemon: Any, start: Any, driver: Driver) -> None:
         """Texts are computed all the same."""
-        daemon = make_daemon(device=MEMORY, tenant=LIMIT)
         alone, engine = start(driver.settings, driver.engine(daemon))
         prompts = driver.prompts(8)
         expected = alone.call("run", prompts, 8)["tokens"]
@@ -240,9 +236,8 @@ class Contract:
             assert engine.call("run", prompts, 8)["tokens"] == expected
         self.assert_left(daemon, driver, 1)
 
-    def test_engine_killed(self, make_daemon: Any, start: Any, driver: Driver) -> None:
+    def test_engine_killed(self, daemon: Any, start: Any, driver: Driver) -> None:
         """What it has published is there for the next one; what it held isn't lost."""
-        daemon = make_daemon(device=MEMORY, tenant=LIMIT)
         alone, killed = start(driver.settings, driver.engine(daemon))
         prompts = driver.prompts(9)
         expected = alone.call("run", prompts, 8)["tokens"]
@@ -254,9 +249,8 @@ class Contract:
         assert engine.call("run", prompts, 8)["tokens"] == expected
         assert engine.call("stats")["hit_tokens"] > 0
 
-    def test_engine_stopped(self, make_daemon: Any, start: Any, driver: Driver) -> None:
+    def test_engine_stopped(self, daemon: Any, start: Any, driver: Driver) -> None:
         """SIGSTOP in the middle: others go on, and so does the engine afterwards."""
-        daemon = make_daemon(device=MEMORY, tenant=LIMIT)
         settings = driver.engine(daemon)
         alone, stopped, other = start(driver.settings, settings, settings)
         prompts = driver.prompts(20)
@@ -273,9 +267,8 @@ class Contract:
         assert stopped.receive()["tokens"] == expected
         self.assert_left(daemon, driver, 2)
 
-    def test_race(self, make_daemon: Any, start: Any, driver: Driver) -> None:
+    def test_race(self, daemon: Any, start: Any, driver: Driver) -> None:
         """Two engines compute the same texts at the same time: each page is there once."""
-        daemon = make_daemon(device=MEMORY, tenant=LIMIT)
         settings = driver.engine(daemon)
         alone, first, second = start(driver.settings, settings, settings)
         for seed in range(21, 23):
@@ -296,9 +289,8 @@ class Contract:
     def _has_published(daemon: Any, n_pages: int) -> bool:
         return published(daemon) == n_pages
 
-    def test_mismatch(self, make_daemon: Any, start: Any, driver: Driver) -> None:
+    def test_mismatch(self, daemon: Any, start: Any, driver: Driver) -> None:
         """Pages with other numbers under the same identity are found out."""
-        daemon = make_daemon(device=MEMORY, tenant=LIMIT)
         liar = driver.engine(daemon, driver.wrong, **driver.same)
         truth = driver.engine(daemon, **driver.same, verify=1)
         alone, first, second = start(driver.settings, liar, truth)
@@ -310,10 +302,9 @@ class Contract:
         assert second.call("run", prompts, 8)["tokens"] == expected
         assert second.call("stats")["hit_tokens"] == 0
 
-    def test_processor_time(self, make_daemon: Any, start: Any, driver: Driver) -> None:
+    def test_processor_time(self, daemon: Any, start: Any, driver: Driver) -> None:
         """Of texts that nobody shares, kvleased's included: the median of rounds in which an engine
         with kvlease and one without it take turns. Printed (pytest -s); bounded with --full."""
-        daemon = make_daemon(device=MEMORY, tenant=LIMIT)
         settings = [driver.settings | driver.large, driver.engine(daemon, driver.large)]
         alone, engine = start(*settings)
         pids = {alone: [alone.pid], engine: [engine.pid, daemon.server_pid()]}

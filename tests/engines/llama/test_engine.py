@@ -11,7 +11,7 @@ import kvlease_conftest as package
 import llama_cpp
 import pytest
 from gguf_models import WINDOW, make_model
-from support import LIMIT, MEMORY, ctl, findable, held, make_prompts, on
+from support import ctl, findable, held, make_prompts, on
 
 from kvlease.llama import Llama, Options
 
@@ -51,14 +51,13 @@ def test_prototypes(batch: str) -> None:
     ids=["llama-f16", "llama-q8_0", "gemma2", "mamba", "jamba"],
 )
 def test_families(
-    make_daemon: package.MakeDaemon,
+    daemon: package.Daemon,
     start_engines: Any,
     tmp_path: Path,
     family: str,
     arguments: dict[str, Any],
 ) -> None:
     """A second process finds all full chunks, beyond a window as well, and says the same."""
-    daemon = make_daemon(device=MEMORY, tenant=LIMIT)
     settings = {"model": make_model(tmp_path / "model.gguf", family), "llama": arguments}
     both = settings | on(daemon, chunk_tokens=CHUNK)
     alone, first, second = start_engines(settings, both, both)
@@ -77,9 +76,8 @@ def test_families(
     assert "consistent" in ctl(daemon, "check")
 
 
-def test_a_long_prefix(make_daemon: package.MakeDaemon, start_engines: Any, tmp_path: Path) -> None:
+def test_a_long_prefix(daemon: package.Daemon, start_engines: Any, tmp_path: Path) -> None:
     """2,500 tokens are loaded in a small part of the time that they take to compute."""
-    daemon = make_daemon(device=MEMORY, tenant=LIMIT)
     settings = {"model": make_model(tmp_path / "model.gguf", size=512, layers=6)}
     alone, first, second = start_engines(settings, settings | on(daemon), settings | on(daemon))
     (prompt,) = make_prompts(2, 0, 2500)
@@ -95,9 +93,8 @@ def test_a_long_prefix(make_daemon: package.MakeDaemon, start_engines: Any, tmp_
     assert loading < seconds[0] / 10
 
 
-def test_conversations(make_daemon: package.MakeDaemon, start_engines: Any, model: str) -> None:
+def test_conversations(daemon: package.Daemon, start_engines: Any, model: str) -> None:
     """Answers are saved, too, and a turn goes on in another process."""
-    daemon = make_daemon(device=MEMORY, tenant=LIMIT)
     both = {"model": model} | on(daemon, chunk_tokens=CHUNK)
     alone, first, second = start_engines({"model": model}, both, both)
     (prompt,) = make_prompts(3, 0, CHUNK + 5)
@@ -110,9 +107,8 @@ def test_conversations(make_daemon: package.MakeDaemon, start_engines: Any, mode
 
 
 def test_what_a_context_has_is_not_loaded(
-    make_daemon: package.MakeDaemon, start_engines: Any, model: str
+    daemon: package.Daemon, start_engines: Any, model: str
 ) -> None:
-    daemon = make_daemon(device=MEMORY, tenant=LIMIT)
     alone, first, second = start_engines(
         {"model": model}, *[{"model": model} | on(daemon, chunk_tokens=CHUNK)] * 2
     )
@@ -126,11 +122,10 @@ def test_what_a_context_has_is_not_loaded(
 
 
 def test_the_same_numbers_have_the_same_identity(
-    make_daemon: package.MakeDaemon, start_engines: Any, model: str
+    daemon: package.Daemon, start_engines: Any, model: str
 ) -> None:
     """Whatever the number of threads, the size of batches and of the context, and the file's
     name."""
-    daemon = make_daemon(device=MEMORY, tenant=LIMIT)
     copy = Path(model).with_name("copy.gguf")
     copy.write_bytes(Path(model).read_bytes())
     changes: list[dict[str, Any]] = [
@@ -146,10 +141,7 @@ def test_the_same_numbers_have_the_same_identity(
     assert len({engine.call("identity") for engine in engines}) == 1
 
 
-def test_a_daemon_that_comes_later(
-    make_daemon: package.MakeDaemon, start_engines: Any, model: str
-) -> None:
-    daemon = make_daemon(device=MEMORY, tenant=LIMIT)
+def test_a_daemon_that_comes_later(daemon: package.Daemon, start_engines: Any, model: str) -> None:
     daemon.stop()
     alone, engine = start_engines(
         {"model": model}, {"model": model} | on(daemon, chunk_tokens=CHUNK)
@@ -175,13 +167,12 @@ def test_a_daemon_that_comes_later(
     ],
 )
 def test_refused(
-    make_daemon: package.MakeDaemon,
+    daemon: package.Daemon,
     tmp_path: Path,
     family: str,
     arguments: dict[str, Any],
     sentence: str,
 ) -> None:
-    daemon = make_daemon(device=MEMORY, tenant=LIMIT)
     path = make_model(tmp_path / "model.gguf", family)
     options = Options(socket=daemon.socket)
     with pytest.raises(ValueError, match=sentence):

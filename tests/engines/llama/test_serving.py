@@ -10,15 +10,12 @@ from typing import Any
 import kvlease_conftest as package
 from gguf_models import make_model
 from serving import Server
-from support import LIMIT, MEMORY, client_names, ctl, held, namespaces
+from support import client_names, ctl, held, namespaces
 
 ARGUMENTS = ("--host", "127.0.0.1", "--port", "{port}", "--n_ctx", "2048", "--n_threads", "1")
 
 
-def test_two_servers_share(
-    make_daemon: package.MakeDaemon, start_server: Any, tmp_path: Path
-) -> None:
-    daemon = make_daemon(device=MEMORY, tenant=LIMIT)
+def test_two_servers_share(daemon: package.Daemon, start_server: Any, tmp_path: Path) -> None:
     model = make_model(tmp_path / "tiny.gguf", layers=3)
     on = ("kvlease.llama", "--socket", str(daemon.socket), "--chunk-tokens", "64")
     ours = ("-m", *on, "serve", "--model", model, *ARGUMENTS)

@@ -22,7 +22,7 @@ import llama_cpp
 import pytest
 from gguf_models import make_model
 from serving import Server
-from support import LIMIT, MEMORY, ctl, held, make_prompts, published
+from support import ctl, held, make_prompts, published
 
 LLAMA = Path(llama_cpp.__file__).parent
 PROGRAM = shutil.which(os.environ.get("KVL_LLAMA_SERVER", "llama-server")) or ""
@@ -137,7 +137,7 @@ def test_own_files(start: Start, family: str, options: tuple[str, ...], n_found:
     ("family", "options"), [("llama", ()), ("gemma2", ("--swa-full",))], ids=["llama", "window"]
 )
 def test_pages(
-    make_daemon: package.MakeDaemon,
+    daemon: package.Daemon,
     start: Start,
     preload: str,
     tmp_path: Path,
@@ -145,7 +145,6 @@ def test_pages(
     options: tuple[str, ...],
 ) -> None:
     """A server loads what another one saved before its SIGKILL, and answers the same."""
-    daemon = make_daemon(device=MEMORY, tenant=LIMIT)
     pages = {"LD_PRELOAD": preload, "KVLEASE_SOCKET": str(daemon.socket)}
     alone = start(*options, family=family)
     expected, _ = complete(alone)
@@ -184,7 +183,7 @@ def test_pages(
     ids=["streams", "window", "state"],
 )
 def test_refusals(
-    make_daemon: package.MakeDaemon,
+    daemon: package.Daemon,
     start: Start,
     preload: str,
     tmp_path: Path,
@@ -193,7 +192,6 @@ def test_refusals(
     why: str,
 ) -> None:
     """Where pages can't be used, llama-server has its own file, and its log says why."""
-    daemon = make_daemon(device=MEMORY, tenant=LIMIT)
     pages = {"LD_PRELOAD": preload, "KVLEASE_SOCKET": str(daemon.socket)}
     server = start(*options, family=family, **pages)
     complete(server, id_slot=0)

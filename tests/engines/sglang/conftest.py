@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support import LIMIT, MEMORY, forks
+from support import forks
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
 # Of each engine. Threads that wait for each other on a busy machine take a second for a token.
@@ -18,12 +18,6 @@ forks.set_forkserver_preload(
 )
 
 import pools  # noqa: E402
-
-
-@pytest.fixture
-def daemon(make_daemon: Any) -> Any:
-    """A private one."""
-    return make_daemon(device=MEMORY, tenant=LIMIT)
 
 
 @pytest.fixture

@@ -23,7 +23,7 @@ from pools import (
     set_runner,
     slots,
 )
-from support import LIMIT, MEMORY, ctl, held, namespaces, published
+from support import MEMORY, ctl, held, namespaces, published
 
 import kvlease
 import kvlease._link
@@ -230,10 +230,9 @@ def test_full(make_daemon: Any) -> None:
         package.wait_until(lambda: all(backend.batch_set_v1(keys, slots(0, 1), after())))
 
 
-def test_daemon_away(make_daemon: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_daemon_away(daemon: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Gone at the start, killed, and gone for good: nothing raises, and it is used again."""
     monkeypatch.setattr(kvlease._link, "_PAUSE_SECONDS", 0.2)
-    daemon = make_daemon(device=MEMORY, tenant=LIMIT)
     daemon.stop()
     host, keys = make_mha(), make_keys(2)
 

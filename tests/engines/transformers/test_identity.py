@@ -7,7 +7,7 @@ from typing import Any
 
 import kvlease_conftest as package
 import pytest
-from support import LIMIT, MEMORY, failures, held, make_prompts, on
+from support import failures, held, make_prompts, on
 
 PAGE = 16
 PROMPTS = make_prompts(1, 300, 7, 30)
@@ -82,10 +82,9 @@ Start = Callable[..., Any]
     ids=["swapped-rows", "method", "function", "hook", "instance"],
 )
 def test_another_model_finds_nothing(
-    make_daemon: package.MakeDaemon, start_engines: Start, change: str
+    daemon: package.Daemon, start_engines: Start, change: str
 ) -> None:
     """... of the one as it was loaded; two that are changed alike share."""
-    daemon = make_daemon(device=MEMORY, tenant=LIMIT)
     prompts = [[10, 19] * 100 + prompt for prompt in PROMPTS]
     changed = {"change": change}
     alone, plain, first, second = start_engines(
@@ -102,11 +101,10 @@ def test_another_model_finds_nothing(
 @pytest.mark.parametrize("change", [UPDATE, UNSEEN, PATCH], ids=["update", "unseen", "code"])
 @pytest.mark.parametrize("door", ["session", "pause"])
 def test_a_model_that_changes(
-    make_daemon: package.MakeDaemon, start_engines: Start, change: str, door: str
+    daemon: package.Daemon, start_engines: Start, change: str, door: str
 ) -> None:
     """Between the sessions of a persistent manager, and in a pause: it finds nothing of before,
     and nobody else finds what it computes then but who has changed in the same way."""
-    daemon = make_daemon(device=MEMORY, tenant=LIMIT)
     # The engine's own cache would keep what it computed before.
     alone, changed, first, second, other = start_engines(
         {}, {"change": change}, on(daemon), on(daemon), on(daemon)
@@ -129,10 +127,7 @@ def test_a_model_that_changes(
     package.wait_until(lambda: held(daemon) == (6, 0))
 
 
-def test_a_model_that_stays_keeps_its_pages(
-    make_daemon: package.MakeDaemon, start_engines: Start
-) -> None:
-    daemon = make_daemon(device=MEMORY, tenant=LIMIT)
+def test_a_model_that_stays_keeps_its_pages(daemon: package.Daemon, start_engines: Start) -> None:
     (engine,) = start_engines(on(daemon))
     before = engine.call("run", PROMPTS, 16)["tokens"]
     for door in ("session", "pause"):
@@ -142,11 +137,8 @@ def test_a_model_that_stays_keeps_its_pages(
         assert engine.call("stats")["hit_tokens"] >= n_found + 2 * FULL
 
 
-def test_a_first_session_reads_the_model_once(
-    make_daemon: package.MakeDaemon, start_engines: Start
-) -> None:
+def test_a_first_session_reads_the_model_once(daemon: package.Daemon, start_engines: Start) -> None:
     """Though warmup() has made its cache; again where the model has changed since."""
-    daemon = make_daemon(device=MEMORY, tenant=LIMIT)
     (engine,) = start_engines(on(daemon))
     engine.call("run", PROMPTS[:1], 1)
     assert engine.call("do", COUNT) is None
@@ -159,9 +151,8 @@ def test_a_first_session_reads_the_model_once(
         assert engine.call("do", f"assert self.n_digests == {n_digests}, self.n_digests") is None
 
 
-def test_a_change_in_the_middle(make_daemon: package.MakeDaemon, start_engines: Start) -> None:
+def test_a_change_in_the_middle(daemon: package.Daemon, start_engines: Start) -> None:
     """While requests run, without a pause: nothing is published or found until the next session."""
-    daemon = make_daemon(device=MEMORY, tenant=LIMIT)
     engine, other, alone = start_engines(on(daemon), on(daemon), {})
     expected = alone.call("run", PROMPTS, 16)["tokens"]
     engine.call("run", PROMPTS[:1], 4)
@@ -176,10 +167,9 @@ def test_a_change_in_the_middle(make_daemon: package.MakeDaemon, start_engines: 
 
 
 def test_a_change_in_a_pause_while_requests_run(
-    make_daemon: package.MakeDaemon, start_engines: Start
+    daemon: package.Daemon, start_engines: Start
 ) -> None:
     """They go on with what both models computed, which is nobody's."""
-    daemon = make_daemon(device=MEMORY, tenant=LIMIT)
     engine, other, alone = start_engines(on(daemon), on(daemon), {"change": UPDATE})
     (prompt,) = make_prompts(5, 0, 40)
     request = engine.call("add", prompt, 600)
@@ -199,11 +189,10 @@ def test_a_change_in_a_pause_while_requests_run(
     ids=["swapped-rows", "update", "unseen", "method", "function", "instance"],
 )
 def test_verify_finds_what_no_identity_tells(
-    make_daemon: package.MakeDaemon, start_engines: Start, change: str
+    daemon: package.Daemon, start_engines: Start, change: str
 ) -> None:
     """Without what keeps models apart: the second engine has another one, and finds that out. HOOK
     changes no page: the norm of the next layer takes its factor out again."""
-    daemon = make_daemon(device=MEMORY, tenant=LIMIT)
     prompts = [[10, 19] * 100 + prompt for prompt in PROMPTS]
     alone, first, second = start_engines(
         {"change": change},

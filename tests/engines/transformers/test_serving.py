@@ -11,7 +11,7 @@ import kvlease_conftest as package
 import pytest
 from models import make_llama
 from serving import Server
-from support import LIMIT, MEMORY, client_names, ctl, held, make_prompts, namespaces
+from support import client_names, ctl, held, make_prompts, namespaces
 from tokenizers import Tokenizer, models, pre_tokenizers
 from transformers import PreTrainedTokenizerFast
 
@@ -36,8 +36,7 @@ def model(tmp_path: Path) -> str:
     return str(folder)
 
 
-def test_two_servers_share(make_daemon: package.MakeDaemon, start_server: Any, model: str) -> None:
-    daemon = make_daemon(device=MEMORY, tenant=LIMIT)
+def test_two_servers_share(daemon: package.Daemon, start_server: Any, model: str) -> None:
     on = ("kvlease.transformers", "--socket", str(daemon.socket))
     serve = ("serve", model, *OPTIONS)
     alone = start_server(Server, "-m", "transformers.cli.transformers", *serve, *SIZES)

@@ -14,9 +14,8 @@ PROMPTS = make_prompts(1, 1000, 7, 20, 33)
 
 
 def test_a_second_process_finds_what_the_first_computed(
-    make_daemon: package.MakeDaemon, start_engines: Any
+    daemon: package.Daemon, start_engines: Any
 ) -> None:
-    daemon = make_daemon(device=MEMORY, tenant=LIMIT)
     alone, first, second = start_engines({}, on(daemon), on(daemon))
     expected = alone.call("run", PROMPTS, 24)
     computed = first.call("run", PROMPTS, 24)
@@ -46,9 +45,8 @@ def test_a_second_process_finds_what_the_first_computed(
 
 
 def test_a_step_that_ends_the_request_is_published(
-    make_daemon: package.MakeDaemon, start_engines: Any
+    daemon: package.Daemon, start_engines: Any
 ) -> None:
-    daemon = make_daemon(device=MEMORY, tenant=LIMIT)
     prefills, decodes = start_engines(on(daemon), on(daemon))
     (prompt,) = make_prompts(2, 0, 10 * PAGE + 5)
     (token,) = prefills.call("run", [prompt], 1)["tokens"]

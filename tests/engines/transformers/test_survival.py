@@ -8,7 +8,7 @@ from typing import Any
 import kvlease_conftest as package
 import pytest
 from contract import full
-from support import LIMIT, MEMORY, ctl, held, make_prompts, on
+from support import MEMORY, ctl, held, make_prompts, on
 
 PAGE = 16
 # Of 24 KiB: some 40 a prompt. A set of 2 MiB has 85.
@@ -100,10 +100,7 @@ def test_a_limit_that_is_lowered(make_daemon: package.MakeDaemon, start_engines:
     package.wait_until(lambda: held(daemon) == (2, 0))
 
 
-def test_texts_beyond_the_engines_own_blocks(
-    make_daemon: package.MakeDaemon, start_engines: Any
-) -> None:
-    daemon = make_daemon(device=MEMORY, tenant=LIMIT)
+def test_texts_beyond_the_engines_own_blocks(daemon: package.Daemon, start_engines: Any) -> None:
     endless = {"generation": {"eos_token_id": -1}}
     few = {"batching": {"num_blocks": 20}}
     alone, engine = start_engines(endless, on(daemon) | endless | few)
@@ -157,8 +154,7 @@ def test_a_limit_below_one_page_is_refused(
     assert "limit=2040KiB" in got
 
 
-def test_forks_share_pages(make_daemon: package.MakeDaemon, start_engines: Any) -> None:
-    daemon = make_daemon(device=MEMORY, tenant=LIMIT)
+def test_forks_share_pages(daemon: package.Daemon, start_engines: Any) -> None:
     three = {"generation": {"num_return_sequences": 3, "do_sample": True, "top_k": 1}}
     alone, engine = start_engines(three, on(daemon) | three)
     expected = alone.call("run", PROMPTS[:2], 40)["all"]
@@ -169,8 +165,7 @@ def test_forks_share_pages(make_daemon: package.MakeDaemon, start_engines: Any) 
     assert "consistent" in ctl(daemon, "check")
 
 
-def test_cancelled_requests_give_back(make_daemon: package.MakeDaemon, start_engines: Any) -> None:
-    daemon = make_daemon(device=MEMORY, tenant=LIMIT)
+def test_cancelled_requests_give_back(daemon: package.Daemon, start_engines: Any) -> None:
     (engine,) = start_engines(on(daemon))
     requests = [engine.call("add", prompt, 2000) for prompt in PROMPTS]
     package.wait_until(lambda: held(daemon) > (2, 0))
@@ -181,9 +176,8 @@ def test_cancelled_requests_give_back(make_daemon: package.MakeDaemon, start_eng
     assert len(engine.call("run", [prompt], 5)["tokens"][0]) == 5
 
 
-def test_gone_for_good_goes_on(make_daemon: package.MakeDaemon, start_engines: Any) -> None:
+def test_gone_for_good_goes_on(daemon: package.Daemon, start_engines: Any) -> None:
     """A request that has its pages ends with its tokens."""
-    daemon = make_daemon(device=MEMORY, tenant=LIMIT)
     alone, engine = start_engines({}, on(daemon, reconnect=0.05, on_loss="continue"))
     (prompt,) = make_prompts(30, 0, 20)
     expected = alone.call("run", [prompt], 11)
@@ -203,8 +197,7 @@ def test_gone_for_good_goes_on(make_daemon: package.MakeDaemon, start_engines: A
     ],
 )
 def test_refused(
-    make_daemon: package.MakeDaemon, start_engines: Any, settings: dict[str, Any], sentence: str
+    daemon: package.Daemon, start_engines: Any, settings: dict[str, Any], sentence: str
 ) -> None:
-    daemon = make_daemon(device=MEMORY, tenant=LIMIT)
     (engine,) = start_engines(on(daemon) | settings)
     assert sentence in str(engine.call("run", PROMPTS[:1], 4))

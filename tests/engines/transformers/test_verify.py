@@ -5,13 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import kvlease_conftest as package
-from support import LIMIT, MEMORY, ctl, failures, held, make_prompts, on
+from support import ctl, failures, held, make_prompts, on
 
 PROMPTS = make_prompts(1, 200, 40, 70)
 
 
-def test_equal_engines_agree(make_daemon: package.MakeDaemon, start_engines: Any) -> None:
-    daemon = make_daemon(device=MEMORY, tenant=LIMIT)
+def test_equal_engines_agree(daemon: package.Daemon, start_engines: Any) -> None:
     alone, first, second = start_engines({}, on(daemon), on(daemon, verify=1))
     expected = alone.call("run", PROMPTS, 24)["tokens"]
     assert first.call("run", PROMPTS, 24)["tokens"] == expected

@@ -102,7 +102,7 @@ def routers(tmp_path: Path) -> Routers:
 
 @pytest.mark.parametrize("layers", ["full", pytest.param("windows", marks=FULL)])
 def test_as_vllm_tells_them(
-    make_daemon: package.MakeDaemon,
+    daemon: package.Daemon,
     start_engines: Any,
     settings: Any,
     models: Any,
@@ -111,7 +111,6 @@ def test_as_vllm_tells_them(
 ) -> None:
     """An engine that computes all tells what vLLM without kvlease tells. One that finds pages tells
     them as well, so that blocks of both have their parents."""
-    daemon = make_daemon(device=MEMORY, tenant=LIMIT)
     options = {"model": models(**WINDOWS)} if layers == "windows" else {}
     alone, first, second = (routers() for _ in range(3))
     engines = start_engines(

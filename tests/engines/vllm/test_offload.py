@@ -16,7 +16,6 @@ import kvlease_conftest as package
 import pytest
 from contract import FULL
 from support import (
-    LIMIT,
     MEMORY,
     ctl,
     findable,
@@ -49,9 +48,8 @@ def copying(settings: Any) -> Copying:
 
 
 def test_a_second_process_loads_what_the_first_computed(
-    make_daemon: package.MakeDaemon, start_engines: Any, settings: Any, copying: Copying
+    daemon: package.Daemon, start_engines: Any, settings: Any, copying: Copying
 ) -> None:
-    daemon = make_daemon(device=MEMORY, tenant=LIMIT)
     alone, first, second, foreign, chunks = start_engines(
         settings(),
         copying(daemon),
@@ -126,10 +124,9 @@ transfers.StepLoads.wait = recorded
     reason="this vLLM loads nothing within a step",
 )
 def test_a_step_waits_for_its_layers(
-    make_daemon: package.MakeDaemon, start_engines: Any, settings: Any, copying: Copying
+    daemon: package.Daemon, start_engines: Any, settings: Any, copying: Copying
 ) -> None:
     """With sync_load_budget_bytes."""
-    daemon = make_daemon(device=MEMORY, tenant=LIMIT)
     within = copying(daemon, kvlease={"sync_load_budget_bytes": 1 << 30})
     alone, first, second = start_engines(settings(), copying(daemon), within | {"before": RECORDED})
     expected = alone.call("run", PROMPTS[:1], 24)
@@ -152,11 +149,10 @@ PROCESSES = {"VLLM_ENABLE_V1_MULTIPROCESSING": "1"}
 
 @FULL
 def test_one_of_several_connectors(
-    make_daemon: package.MakeDaemon, start_engines: Any, settings: Any, tmp_path: Path
+    daemon: package.Daemon, start_engines: Any, settings: Any, tmp_path: Path
 ) -> None:
     """vLLM's ExampleConnector, which keeps files, is beside kvlease: each of them finds what it has
     stored, whichever is asked first, and hears the handshake of its own worker."""
-    daemon = make_daemon(device=MEMORY, tenant=LIMIT)
 
     def beside(folder: str, is_first: bool, **kvlease: Any) -> dict[str, Any]:
         other = {
@@ -192,10 +188,9 @@ def test_one_of_several_connectors(
 
 @FULL
 @pytest.mark.skipif(not importlib.util.find_spec("nixl"), reason="the package nixl isn't there")
-def test_beside_nixl(make_daemon: package.MakeDaemon, start_engines: Any, settings: Any) -> None:
+def test_beside_nixl(daemon: package.Daemon, start_engines: Any, settings: Any) -> None:
     """vLLM's NixlConnector is beside kvlease. It brings the blocks of a prompt from the engine that
     computed them, and kvlease finds those of prompts that nobody brings."""
-    daemon = make_daemon(device=MEMORY, tenant=LIMIT)
     nixl = {"kv_connector": "NixlConnector", "kv_role": "kv_both", "kv_buffer_device": "cpu"}
     made = settings(daemon, kvlease=COPY, disable_log_stats=False) | {"connectors": [nixl, None]}
     (alone,) = start_engines(settings())
@@ -236,11 +231,10 @@ def free_ports(n: int) -> list[int]:
 @FULL
 @pytest.mark.parametrize("axis", ["tensor", "pipeline"])
 def test_ranks_with_copies(
-    make_daemon: package.MakeDaemon, start_engines: Any, settings: Any, models: Any, axis: str
+    daemon: package.Daemon, start_engines: Any, settings: Any, models: Any, axis: str
 ) -> None:
     """Two groups of layers, of which one stores and loads windows alone. Each rank copies its own
     part, in a process of its own."""
-    daemon = make_daemon(device=MEMORY, tenant=LIMIT)
     ranks = {"distributed_executor_backend": "mp", f"{axis}_parallel_size": 2}
     # The first stage of a pipeline has three layers, and the second one two.
     kinds = ["sliding_attention", "full_attention"] * 2 + ["sliding_attention"]
@@ -269,11 +263,8 @@ def test_ranks_with_copies(
     assert "consistent" in ctl(daemon, "check")
 
 
-def test_the_best_mode_is_chosen(
-    make_daemon: package.MakeDaemon, start_engines: Any, settings: Any
-) -> None:
+def test_the_best_mode_is_chosen(daemon: package.Daemon, start_engines: Any, settings: Any) -> None:
     """In place where nothing keeps from it, else with copies; here a setting of theirs does."""
-    daemon = make_daemon(device=MEMORY, tenant=LIMIT)
     # Guessing isn't compiled here: it takes longer than the model, by the tokens of a prompt.
     prompts = make_prompts(1, 100, 7, 20)
     guess = {"method": "ngram", "num_speculative_tokens": 3, "prompt_lookup_max": 3}
@@ -320,9 +311,8 @@ Worker._map = lambda worker, pages: map_pages(worker, pages) if next(numbers) % 
 
 
 def test_what_cannot_be_copied_is_computed(
-    make_daemon: package.MakeDaemon, start_engines: Any, settings: Any, copying: Copying
+    daemon: package.Daemon, start_engines: Any, settings: Any, copying: Copying
 ) -> None:
-    daemon = make_daemon(device=MEMORY, tenant=LIMIT)
     alone, first, second = start_engines(
         settings(), copying(daemon) | {"before": LOSING}, copying(daemon) | {"before": LOSING}
     )

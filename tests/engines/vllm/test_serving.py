@@ -12,7 +12,7 @@ import kvlease_conftest as package
 import pytest
 import serving
 from contract import FULL
-from support import LIMIT, MEMORY, SECONDS, client_names, ctl, held, make_prompts, part_of
+from support import SECONDS, client_names, ctl, held, make_prompts, part_of
 
 PAGE = serving.PAGE
 ENGINES = ("--data-parallel-size", "2", "--api-server-count", "1")
@@ -31,7 +31,7 @@ def goes_on(
 
 @pytest.mark.parametrize("mode", ["in_place", pytest.param("copy", marks=FULL)])
 def test_data_parallel_engines_share(
-    make_daemon: package.MakeDaemon,
+    daemon: package.Daemon,
     start_server: Any,
     model: str,
     mode: str,
@@ -40,7 +40,6 @@ def test_data_parallel_engines_share(
     """One server of two engines: what one has computed, the other one finds."""
     # Otherwise each engine wants a memory node of its own.
     monkeypatch.setenv("VLLM_CPU_SIM_MULTI_NUMA", "1")
-    daemon = make_daemon(device=MEMORY, tenant=LIMIT)
     transfer = serving.transfer("KvleaseConnector", socket=str(daemon.socket), mode=mode)
     server = start_server(serving.serve, model, *transfer, *ENGINES, is_forked=True)
     server.wait()
@@ -54,9 +53,8 @@ def test_data_parallel_engines_share(
 
 
 def test_two_servers_behind_the_router(
-    make_daemon: package.MakeDaemon, start_server: Any, model: str
+    daemon: package.Daemon, start_server: Any, model: str
 ) -> None:
-    daemon = make_daemon(device=MEMORY, tenant=LIMIT)
     flags = serving.kvlease(daemon.socket)
     prefill = start_server(serving.serve, model, *flags)
     decode = start_server(serving.serve, model, *flags, is_forked=True)

@@ -36,9 +36,8 @@ PROCESSES = {"VLLM_ENABLE_V1_MULTIPROCESSING": "1"}
 
 
 def test_a_second_process_finds_what_the_first_computed(
-    make_daemon: package.MakeDaemon, start_engines: Any, settings: Any
+    daemon: package.Daemon, start_engines: Any, settings: Any
 ) -> None:
-    daemon = make_daemon(device=MEMORY, tenant=LIMIT)
     (first,) = start_engines(
         settings(daemon, distributed_executor_backend="mp"), environment=PROCESSES
     )
@@ -86,11 +85,10 @@ def test_a_second_process_finds_what_the_first_computed(
 
 @pytest.mark.parametrize("mode", ["in_place", "copy"])
 def test_a_producer_and_a_consumer(
-    make_daemon: package.MakeDaemon, start_engines: Any, settings: Any, mode: str
+    daemon: package.Daemon, start_engines: Any, settings: Any, mode: str
 ) -> None:
     """The consumer publishes nothing, and finds what the producer has published. The producer has
     its own cache: vLLM's with copies, kvleased's in place."""
-    daemon = make_daemon(device=MEMORY, tenant=LIMIT)
     options = {"mode": mode, "verify": 0}
     alone, producer, consumer, both = start_engines(
         settings(),
@@ -126,9 +124,8 @@ def test_a_producer_and_a_consumer(
 
 
 def test_what_is_laid_out_otherwise_is_a_miss(
-    make_daemon: package.MakeDaemon, start_engines: Any, settings: Any, models: Any
+    daemon: package.Daemon, start_engines: Any, settings: Any, models: Any
 ) -> None:
-    daemon = make_daemon(device=MEMORY, tenant=LIMIT)
     same, *others = start_engines(
         settings(daemon),
         settings(daemon, model=models(seed=1)),
@@ -227,7 +224,7 @@ def test_ranks_share_with_the_same_ranks(
 @pytest.mark.parametrize("n_ranks", [1, pytest.param(2, marks=FULL)])
 @pytest.mark.parametrize("mode", ["in_place", "copy"])
 def test_mla(
-    make_daemon: package.MakeDaemon,
+    daemon: package.Daemon,
     start_engines: Any,
     settings: Any,
     tmp_path: Path,
@@ -237,7 +234,6 @@ def test_mla(
     """All ranks have the same latent vectors: copied they are one plane of a page. In place each
     rank has its own: a GPU reads what is on it."""
     make_mla(tmp_path)
-    daemon = make_daemon(device=MEMORY, tenant=LIMIT)
     options: dict[str, Any] = {"model": str(tmp_path)}
     if n_ranks > 1:
         options |= {"tensor_parallel_size": n_ranks, "distributed_executor_backend": "mp"}
@@ -266,7 +262,7 @@ def test_mla(
 @FULL
 @pytest.mark.parametrize("has_windows", [False, True])
 def test_stages_share_with_the_same_stages(
-    make_daemon: package.MakeDaemon,
+    daemon: package.Daemon,
     start_engines: Any,
     settings: Any,
     models: Any,
@@ -274,7 +270,6 @@ def test_stages_share_with_the_same_stages(
 ) -> None:
     """Pipeline parallelism: of five layers the first stage has three, and the other one has as many
     planes of a page. With windows there are groups of which a stage has one layer, or none."""
-    daemon = make_daemon(device=MEMORY, tenant=LIMIT)
     kinds = ["sliding_attention", "full_attention"] * 2 + ["sliding_attention"]
     windows = {"layer_types": kinds, "sliding_window": 64} if has_windows else {}
     options = {"model": models(num_hidden_layers=5, **windows)}
@@ -300,9 +295,8 @@ def test_stages_share_with_the_same_stages(
     package.wait_until(lambda: held(daemon) == (0, 0))
 
 
-def test_guessed_tokens(make_daemon: package.MakeDaemon, start_engines: Any, settings: Any) -> None:
+def test_guessed_tokens(daemon: package.Daemon, start_engines: Any, settings: Any) -> None:
     """Speculative decoding: what was guessed and rejected is in no page that is found."""
-    daemon = make_daemon(device=MEMORY, tenant=LIMIT)
     guess = {"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_max": 2}
     guess["prompt_lookup_min"] = 1
     guessing = {"speculative_config": guess}
@@ -326,11 +320,8 @@ def test_guessed_tokens(make_daemon: package.MakeDaemon, start_engines: Any, set
     package.wait_until(lambda: held(daemon) == (0, 0))
 
 
-def test_blocks_that_are_zeroed(
-    make_daemon: package.MakeDaemon, start_engines: Any, settings: Any
-) -> None:
+def test_blocks_that_are_zeroed(daemon: package.Daemon, start_engines: Any, settings: Any) -> None:
     """As vLLM does where layers have several dtypes: before it tells the connector of a step."""
-    daemon = make_daemon(device=MEMORY, tenant=LIMIT)
     zeroing = {
         "before": "from vllm.v1.kv_cache_interface import KVCacheConfig\n"
         "KVCacheConfig.needs_kv_cache_zeroing = property(lambda self: True)"
@@ -347,11 +338,10 @@ def test_blocks_that_are_zeroed(
 
 @OWN_KERNELS
 def test_blocks_in_one_piece(
-    make_daemon: package.MakeDaemon, start_engines: Any, settings: Any, models: Any
+    daemon: package.Daemon, start_engines: Any, settings: Any, models: Any
 ) -> None:
     """As on GPUs, where a block has the parts of all layers: they are in one plane. The CPU's own
     kernels take layers apart alone; the tests' take any."""
-    daemon = make_daemon(device=MEMORY, tenant=LIMIT)
     kinds = ["sliding_attention", "full_attention"] * 2 + ["sliding_attention"]
     options = {"model": models(num_hidden_layers=5, layer_types=kinds, sliding_window=64)}
     whole = {

@@ -10,7 +10,7 @@ from typing import Any
 import kvlease_conftest as package
 import pytest
 from contract import FULL
-from support import LIMIT, MEMORY, findable, held, make_prompts, published
+from support import findable, held, make_prompts, published
 from vllm.v1.engine.core import EngineCore
 
 from kvlease.vllm.connector import keep_over_sleep
@@ -98,14 +98,13 @@ def test_a_pause_that_is_not_complete(failure: Exception | None) -> None:
     ],
 )
 def test_it_wakes_up_with_its_cache(
-    make_daemon: package.MakeDaemon,
+    daemon: package.Daemon,
     start_engines: Any,
     settings: Any,
     model: str,
     mode: str,
     processes: str,
 ) -> None:
-    daemon = make_daemon(device=MEMORY, tenant=LIMIT)
     (alone,) = start_engines(settings())
     expected = alone.call("run", PROMPTS, 8)["tokens"]
     (engine,) = start_engines(

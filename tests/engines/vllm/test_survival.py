@@ -109,9 +109,8 @@ def test_a_limit_below_one_page_is_refused(
 
 
 def test_aborted_requests_give_back(
-    make_daemon: package.MakeDaemon, start_engines: Any, settings: Any
+    daemon: package.Daemon, start_engines: Any, settings: Any
 ) -> None:
-    daemon = make_daemon(device=MEMORY, tenant=LIMIT)
     (engine,) = start_engines(settings(daemon))
     for n_steps in (1, 3, 20):
         requests = [engine.call("add", prompt, 1000) for prompt in PROMPTS]
@@ -145,10 +144,9 @@ def test_killed_daemons_are_not_seen(
 
 
 def test_killed_engines_leave_nothing(
-    make_daemon: package.MakeDaemon, start_engines: Any, settings: Any
+    daemon: package.Daemon, start_engines: Any, settings: Any
 ) -> None:
     """What a killed engine has published is there for the next one; what it held isn't lost."""
-    daemon = make_daemon(device=MEMORY, tenant=LIMIT)
     alone, killed = start_engines(settings(), settings(daemon))
     expected = alone.call("run", PROMPTS, 8)
     for prompt in PROMPTS:
@@ -166,10 +164,9 @@ def test_killed_engines_leave_nothing(
 
 @pytest.mark.parametrize("victim", ["core", "worker"])
 def test_a_killed_part_of_an_engine_leaves_nothing(
-    make_daemon: package.MakeDaemon, start_engines: Any, settings: Any, victim: str
+    daemon: package.Daemon, start_engines: Any, settings: Any, victim: str
 ) -> None:
     """What it held is given back. Whether the engine's other processes notice is vLLM's affair."""
-    daemon = make_daemon(device=MEMORY, tenant=LIMIT)
     (engine,) = start_engines(
         settings(daemon, distributed_executor_backend="mp"),
         environment={"VLLM_ENABLE_V1_MULTIPROCESSING": "1"},
@@ -185,10 +182,9 @@ def test_a_killed_part_of_an_engine_leaves_nothing(
 
 @pytest.mark.parametrize("on_loss", ["error", "continue"])
 def test_gone_for_good(
-    make_daemon: package.MakeDaemon, start_engines: Any, settings: Any, on_loss: str
+    daemon: package.Daemon, start_engines: Any, settings: Any, on_loss: str
 ) -> None:
     """An error that says so; or a request that has its pages ends with its tokens."""
-    daemon = make_daemon(device=MEMORY, tenant=LIMIT)
     alone, engine = start_engines(
         settings(), settings(daemon, kvlease={"reconnect": 0.05, "on_loss": on_loss})
     )
@@ -215,13 +211,12 @@ def test_gone_for_good(
     ],
 )
 def test_refused(
-    make_daemon: package.MakeDaemon,
+    daemon: package.Daemon,
     start_engines: Any,
     settings: Any,
     options: dict[str, Any],
     kvlease_options: dict[str, Any],
     sentence: str,
 ) -> None:
-    daemon = make_daemon(device=MEMORY, tenant=LIMIT)
     with pytest.raises(AssertionError, match=sentence):
         start_engines(settings(daemon, kvlease=kvlease_options, **options))

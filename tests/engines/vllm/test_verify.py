@@ -8,7 +8,7 @@ from typing import Any
 import kvlease_conftest as package
 import pytest
 from models import make_adapter
-from support import LIMIT, MEMORY, ctl, failures, held, make_prompts, published
+from support import ctl, failures, held, make_prompts, published
 
 PROMPTS = make_prompts(1, 200, 40, 70)
 # Weights that are said to be the same, so that their digest doesn't keep engines apart.
@@ -31,10 +31,7 @@ RELOAD = "self.engine.collective_rpc('reload_weights', kwargs={'weights_path': %
 LORA = {"enable_lora": True, "max_loras": 1, "max_lora_rank": 8}
 
 
-def test_equal_engines_agree(
-    make_daemon: package.MakeDaemon, start_engines: Any, settings: Any
-) -> None:
-    daemon = make_daemon(device=MEMORY, tenant=LIMIT)
+def test_equal_engines_agree(daemon: package.Daemon, start_engines: Any, settings: Any) -> None:
     alone, first, second = start_engines(
         settings(), settings(daemon), settings(daemon, kvlease=SAME | {"weights": None})
     )
@@ -54,9 +51,8 @@ def test_equal_engines_agree(
 
 
 def test_other_weights_are_found_out(
-    make_daemon: package.MakeDaemon, start_engines: Any, settings: Any, models: Any
+    daemon: package.Daemon, start_engines: Any, settings: Any, models: Any
 ) -> None:
-    daemon = make_daemon(device=MEMORY, tenant=LIMIT)
     other = models(seed=1)
     alone, first, second = start_engines(
         settings(model=other),
@@ -82,7 +78,7 @@ def run(engine: Any, **options: Any) -> list[list[list[int]]]:
 
 @pytest.mark.parametrize("what", ["code", "reload", "adapter"])
 def test_finds_what_no_identity_tells(
-    make_daemon: package.MakeDaemon,
+    daemon: package.Daemon,
     start_engines: Any,
     settings: Any,
     models: Any,
@@ -90,7 +86,6 @@ def test_finds_what_no_identity_tells(
     what: str,
 ) -> None:
     """Without what keeps models apart: the second engine has another one, and finds that out."""
-    daemon = make_daemon(device=MEMORY, tenant=LIMIT)
     lora = LORA if what == "adapter" else {}
     patch = PATCH if what == "code" else ""
     verify = settings(daemon, kvlease={"verify": 1}, **lora)

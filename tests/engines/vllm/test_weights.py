@@ -10,7 +10,7 @@ import kvlease_conftest as package
 import pytest
 import serving
 from models import make_adapter
-from support import LIMIT, MEMORY, findable, held, make_prompts
+from support import findable, held, make_prompts
 
 import kvlease.vllm.weights as adapter
 from kvlease.vllm.weights import State
@@ -91,7 +91,7 @@ def run(engine: Any, **options: Any) -> tuple[list[Any], list[int]]:
 
 @WAYS
 def test_a_model_that_changes(
-    make_daemon: package.MakeDaemon,
+    daemon: package.Daemon,
     start_engines: Start,
     settings: Any,
     on: Any,
@@ -101,7 +101,6 @@ def test_a_model_that_changes(
 ) -> None:
     """In each way: the engine finds nothing of before, and another one nothing of it; it finds its
     pages again where it comes back, and those of whoever has changed in the same way."""
-    daemon = make_daemon(device=MEMORY, tenant=LIMIT)
     alone, first, second, other = start_engines(
         settings(), on(daemon, way), on(daemon, way), on(daemon, way)
     )
@@ -135,11 +134,10 @@ def test_a_model_that_changes(
 
 @WAYS
 def test_a_model_that_changes_under_requests(
-    make_daemon: package.MakeDaemon, start_engines: Start, settings: Any, on: Any, way: str
+    daemon: package.Daemon, start_engines: Start, settings: Any, on: Any, way: str
 ) -> None:
     """They go on with what both models computed, which is nobody's; and without a reset vLLM's own
     blocks of before aren't anybody's either."""
-    daemon = make_daemon(device=MEMORY, tenant=LIMIT)
     alone, engine, other = start_engines(settings(), on(daemon, way), on(daemon, way))
     prompt = PROMPTS[0]
     for each in (alone, engine, other):
@@ -160,10 +158,9 @@ def test_a_model_that_changes_under_requests(
 
 
 def test_processes_of_an_engine(
-    make_daemon: package.MakeDaemon, start_engines: Start, settings: Any, models: Callable[..., str]
+    daemon: package.Daemon, start_engines: Start, settings: Any, models: Callable[..., str]
 ) -> None:
     """The scheduler hears of what changes in a worker of another process."""
-    daemon = make_daemon(device=MEMORY, tenant=LIMIT)
     (engine,) = start_engines(
         settings(daemon, distributed_executor_backend="mp"), environment=PROCESSES
     )
@@ -180,7 +177,7 @@ def test_processes_of_an_engine(
 @WAYS
 @pytest.mark.parametrize("what", ["files", "code"])
 def test_another_model_finds_nothing(
-    make_daemon: package.MakeDaemon,
+    daemon: package.Daemon,
     start_engines: Start,
     settings: Any,
     on: Any,
@@ -188,7 +185,6 @@ def test_another_model_finds_nothing(
     way: str,
     what: str,
 ) -> None:
-    daemon = make_daemon(device=MEMORY, tenant=LIMIT)
     folder = models()
     before = REPLACE % models(1) if what == "files" else PATCH
     (odd,) = start_engines(on(daemon, way, before, model=folder))
@@ -200,7 +196,7 @@ def test_another_model_finds_nothing(
 
 @WAYS
 def test_adapters(
-    make_daemon: package.MakeDaemon,
+    daemon: package.Daemon,
     start_engines: Start,
     settings: Any,
     on: Any,
@@ -209,7 +205,6 @@ def test_adapters(
 ) -> None:
     """By their tensors, not by their names; also of one that is replaced under its name."""
     lora = {"enable_lora": True, "max_loras": 1, "max_lora_rank": 8}
-    daemon = make_daemon(device=MEMORY, tenant=LIMIT)
     alone, first, second = start_engines(
         settings(**lora), on(daemon, way, **lora), on(daemon, way, **lora)
     )
