@@ -1,6 +1,6 @@
 /*
- * Declarations that the checker's files share: check.c (all other checks), check-holders.c (holds),
- * and check-steps.c (order and slices).
+ * Declarations that the checker's files share: check-steps.c (order, slices, and what clients hold)
+ * and check.c (all other checks).
  */
 #ifndef KVL_CORE_CHECK_IMPL_H
 #define KVL_CORE_CHECK_IMPL_H
@@ -65,17 +65,5 @@ int check_watched(struct checker *c);
 
 /* Checks the state outside of namespaces, and sums over them. Returns 0 or -EUCLEAN. */
 int check_rest(struct checker *c);
-
-/* Sums the pins of n pages (at most CHECK_RUN_PAGES) from `first` on into c->pins. */
-void check_sum_pins(struct checker *c, uint32_t first, uint32_t n);
-
-/* Checks clients' own counts of their pins. Returns 0 or -EUCLEAN. */
-int check_pin_counts(struct checker *c);
-
-/* Check clients' mappings of the namespace, their magazines, and their groups' grants. Return 0 or
- * -EUCLEAN. */
-int check_mapped(struct checker *c);
-int check_magazines(struct checker *c);
-int check_grants(struct checker *c);
 
 #endif

@@ -35,7 +35,6 @@
 #include "daemon/core/reclaim/recall.h"
 #include "daemon/core/state/records.h"
 #include "daemon/core/state/state.h"
-#include "daemon/core/life/recover-clients.h"
 #include "daemon/core/life/recover.h"
 #include "daemon/core/requests/invalidate.h"
 #include "daemon/core/requests/lease.h"

@@ -10,7 +10,6 @@
 #include "daemon/exchange/exchange-impl.h"
 #include "daemon/core/moves/fill.h"
 #include "daemon/core/reclaim/recall.h"
-#include "daemon/core/reclaim/recall-work.h"
 
 #define N_IN_FIRST 3 /* pages of a text in another set than the rest */
 

@@ -24,7 +24,6 @@
 #include "daemon/core/reclaim/recall.h"
 #include "daemon/core/state/shared.h"
 #include "daemon/core/requests/invalidate.h"
-#include "daemon/core/reclaim/recall-work.h"
 #include "tests/unit/core-fixture.h"
 
 #define N_RANKS   3

@@ -5,7 +5,6 @@
 #include "daemon/core/state/detail.h"
 #include "daemon/core/memory/idle-sets.h"
 #include "daemon/core/reclaim/recall.h"
-#include "daemon/core/reclaim/recall-work.h"
 #include "tests/model/model.h"
 
 /* Bytes of the tenant's sets that are recalled. */

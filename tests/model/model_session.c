@@ -19,7 +19,7 @@
 #include "daemon/core/reclaim/reclaim.h"
 #include "daemon/core/state/shared.h"
 #include "daemon/core/requests/invalidate.h"
-#include "daemon/core/reclaim/recall-work.h"
+#include "daemon/core/reclaim/recall.h"
 #include "tests/model/session_ranges.h"
 #include "tests/model/session_world.h"
 #include "tests/unit/at-once.h"

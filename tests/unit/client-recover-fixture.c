@@ -19,7 +19,7 @@
 #include "daemon/core/life/tenant-life.h"
 #include "daemon/core/state/shared.h"
 #include "daemon/core/state/state.h"
-#include "daemon/core/life/recover-clients.h"
+#include "daemon/core/life/recover.h"
 #include "daemon/core/requests/lease.h"
 #include "daemon/core/requests/lookup.h"
 #include "daemon/core/requests/publish.h"

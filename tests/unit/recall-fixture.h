@@ -7,7 +7,6 @@
 #include "daemon/core/clients/grants.h"
 #include "daemon/core/memory/idle-sets.h"
 #include "daemon/core/reclaim/recall.h"
-#include "daemon/core/reclaim/recall-work.h"
 #include "tests/unit/core-fixture.h"
 
 #define MSEC    UINT64_C(1000000)

@@ -26,7 +26,7 @@
 #include "daemon/core/state/records.h"
 #include "daemon/core/state/shared.h"
 #include "daemon/core/state/state.h"
-#include "daemon/core/life/recover-clients.h"
+#include "daemon/core/life/recover.h"
 #include "daemon/core/requests/invalidate.h"
 #include "daemon/core/requests/lease.h"
 #include "daemon/core/requests/lookup.h"

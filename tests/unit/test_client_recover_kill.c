@@ -17,7 +17,6 @@
 #include "daemon/core/reclaim/recall.h"
 #include "daemon/core/life/resume.h"
 #include "daemon/core/requests/lookup.h"
-#include "daemon/core/reclaim/recall-work.h"
 #include "tests/unit/at-once.h"
 #include "tests/unit/client-recover-fixture.h"
 #include "tests/unit/killed-elsewhere.h"

@@ -7,7 +7,6 @@
 #include "daemon/core/memory/idle-sets.h"
 #include "daemon/core/memory/wait.h"
 #include "daemon/core/reclaim/recall.h"
-#include "daemon/core/reclaim/recall-work.h"
 #include "tests/unit/tier-fixture.h"
 
 /* ---- fair shares, and what a tenant's other namespaces and sparse sets hold ---- */

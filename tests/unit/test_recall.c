@@ -1,7 +1,7 @@
 /* Extent sets taken back from living clients (daemon/core/reclaim/recall.h): the way of a set, and
  * what clients are told. */
 #include "daemon/core/clients/attach.h"
-#include "daemon/core/reclaim/recall-work.h"
+#include "daemon/core/reclaim/recall.h"
 #include "tests/unit/recall-fixture.h"
 #include "daemon/core/life/tenant-life.h"
 #include "daemon/core/reclaim/room.h"

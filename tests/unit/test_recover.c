@@ -7,7 +7,7 @@
 #include "daemon/core/memory/idle-sets.h"
 #include "daemon/core/state/records.h"
 #include "daemon/core/state/shared.h"
-#include "daemon/core/reclaim/recall-work.h"
+#include "daemon/core/reclaim/recall.h"
 #include "tests/unit/at-once.h"
 #include "tests/unit/recover-child.h"
 

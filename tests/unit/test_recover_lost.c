@@ -18,7 +18,7 @@
 #include "daemon/core/life/leave.h"
 #include "daemon/core/life/open.h"
 #include "daemon/core/state/ns.h"
-#include "daemon/core/life/recover-clients.h"
+#include "daemon/core/life/recover.h"
 #include "daemon/core/requests/lease.h"
 #include "daemon/core/sessions/session.h"
 #include "tests/unit/alloc-fail.h"

@@ -11,7 +11,7 @@
 #include "daemon/core/core.h"
 #include "daemon/core/life/namespace.h"
 #include "daemon/core/memory/idle-sets.h"
-#include "daemon/core/reclaim/recall-work.h"
+#include "daemon/core/reclaim/recall.h"
 #include "tests/unit/compact-fixture.h"
 #include "daemon/core/memory/tasks.h"
 #include "tests/unit/recall-fixture.h"

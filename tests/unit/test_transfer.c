@@ -8,7 +8,6 @@
 #include "daemon/core/memory/idle-sets.h"
 #include "daemon/core/reclaim/compact.h"
 #include "daemon/core/reclaim/recall.h"
-#include "daemon/core/reclaim/recall-work.h"
 #include "tests/unit/test-random.h"
 
 /* ---- down ------------------------------------------------------------------------------------ */

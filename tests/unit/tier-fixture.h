@@ -17,7 +17,6 @@
 #include "daemon/core/state/ns.h"
 #include "daemon/core/reclaim/fetch.h"
 #include "daemon/core/reclaim/demote.h"
-#include "daemon/core/reclaim/transfer-work.h"
 #include "daemon/tier/disk-engine.h"
 #include "daemon/tier/disk.h"
 #include "daemon/tier/mover.h"

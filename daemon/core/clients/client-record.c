@@ -12,9 +12,9 @@
 #include "daemon/core/clients/attach.h"
 #include "daemon/core/clients/client-table.h"
 #include "daemon/core/state/detail.h"
+#include "daemon/core/state/state.h"
 #include "daemon/core/state/store.h"
 #include "daemon/core/state/tenant.h"
-#include "daemon/core/state/state.h"
 #include "proto/status.h"
 
 static struct store *member_store(const struct member *m)
@@ -22,8 +22,7 @@ static struct store *member_store(const struct member *m)
         return m->group->tenant->store;
 }
 
-/* ---- the tables -------------------------------------------------------------------------------
- */
+/* ---- the tables ------------------------------------------------------------------------------ */
 
 static int map_tables(struct client_table *t, int fd)
 {
@@ -394,8 +393,7 @@ bool client_frame_is_done(const struct member *m, uint64_t number)
         return c && number <= atomic_load_explicit(&c->frames_done, memory_order_relaxed);
 }
 
-/* ---- tokens -----------------------------------------------------------------------------------
- */
+/* ---- tokens ---------------------------------------------------------------------------------- */
 
 void client_token_random(uint8_t ret_token[CLIENT_TOKEN_BYTES])
 {
@@ -541,3 +539,5 @@ int attach_record_pins(struct attach *a, int fd, struct detail *d)
         FAULT_POINT("attach-pins-after-mark");
         return 0;
 }
+
+/* ---- chain ----------------------------------------------------------------------------------- */

@@ -31,7 +31,6 @@
 
 #include "base/fault-point.h"
 #include "base/parse.h"
-#include "daemon/core/clients/submit-chain.h"
 #include "daemon/core/state/group.h"
 
 struct detail;
@@ -42,6 +41,25 @@ struct store;
 #define ATTACH_SLOTS        (UINT32_C(1) << 20) /* not tuned */
 #define CLIENT_NAME_MAX     64
 #define CLIENT_HEADER_BYTES 4096
+
+/* State that submissions of a client's ring leave for later ones. It is recorded, so that a ring
+ * continues after a restart as if there had been none. */
+
+/* The arguments of a WITH entry. */
+struct submit_with {
+        uint32_t ns_id; /* 0: none */
+        uint32_t session;
+        uint64_t tag;
+};
+
+/* State for a PUBLISH entry with CHAIN, from the last entry before. Zero at first. */
+struct submit_chain {
+        uint32_t ns_id; /* 0: none */
+        int status;     /* 0, or the failure that entries chained to it get, too */
+        uint32_t page;
+        uint64_t generation;
+        struct submit_with with;
+};
 
 /* The position in a ring, and the state that the next entry is chained to. */
 struct client_cursor {

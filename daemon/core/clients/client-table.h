@@ -1,5 +1,5 @@
 /*
- * The tables of client-record.h. client-record.c fills them, recover-clients.c reads those of the
+ * The tables of client-record.h. client-record.c fills them, recover.c reads those of the
  * previous daemon. Rows are numbered from 1; 0 is none.
  */
 #ifndef KVL_CORE_CLIENT_TABLE_H

@@ -27,7 +27,6 @@
 #include "daemon/core/state/records.h"
 #include "daemon/core/state/shared.h"
 #include "daemon/core/requests/invalidate.h"
-#include "daemon/core/sessions/session-restore.h"
 #include "daemon/core/sessions/session.h"
 #include "daemon/core/reclaim/prefetch.h"
 #include "daemon/core/reclaim/leasable.h"

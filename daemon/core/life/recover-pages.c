@@ -311,8 +311,7 @@ static void recover_sets(struct rebuild *b)
                 recover_set(b, set);
 }
 
-/* ---- the index --------------------------------------------------------------------------------
- */
+/* ---- the index ------------------------------------------------------------------------------- */
 
 /* Drops a candidate that has no slot and is in no tree. */
 static void drop_candidate(struct rebuild *b, uint32_t page, enum recover_drop why)
@@ -369,8 +368,7 @@ static void recover_index(struct rebuild *b)
         mark_candidates(b, false);
 }
 
-/* ---- orders -----------------------------------------------------------------------------------
- */
+/* ---- orders ---------------------------------------------------------------------------------- */
 
 #define DIGIT_BITS 11
 #define DIGITS     (1u << DIGIT_BITS)
@@ -410,8 +408,7 @@ static void sort_candidates(struct rebuild *b, enum order order)
                 sort_by_digit(b, order, shift);
 }
 
-/* ---- the tree ---------------------------------------------------------------------------------
- */
+/* ---- the tree -------------------------------------------------------------------------------- */
 
 /* If a kill interrupted a move, a dropped page has a twin with the same key, which has its place.
  * Returns the twin, or PAGE_NONE. */
@@ -516,8 +513,7 @@ static int recover_tags(struct rebuild *b)
         return 0;
 }
 
-/* ---- the policy -------------------------------------------------------------------------------
- */
+/* ---- the policy ------------------------------------------------------------------------------ */
 
 /* Inserts pages from the least recently used on; of equal ones the deepest first, as clients
  * release them. No page counts as held yet: the recovery of clients adds that. Time doesn't go
@@ -540,8 +536,7 @@ static void recover_policy(struct rebuild *b)
         }
 }
 
-/* ---- the namespace ----------------------------------------------------------------------------
- */
+/* ---- the namespace --------------------------------------------------------------------------- */
 
 static int rebuild_pages(struct rebuild *b, bool *ret_sessions)
 {
@@ -583,8 +578,7 @@ int recover_pages(struct ns *ns, struct recovery *r, bool *ret_sessions)
         return error;
 }
 
-/* ---- claims -----------------------------------------------------------------------------------
- */
+/* ---- claims ---------------------------------------------------------------------------------- */
 
 /* Maps group ids to the namespace's grants. Returns 0 or -ENOMEM. */
 static int map_owners(const struct ns *ns, struct map *ret_owners)

@@ -9,7 +9,6 @@
 #include "daemon/core/cache/pages.h"
 #include "daemon/core/sessions/session-log.h"
 #include "daemon/core/state/store.h"
-#include "daemon/core/sessions/session-restore.h"
 #include "daemon/core/sessions/session.h"
 
 /* The log's data about the session in a slot. */

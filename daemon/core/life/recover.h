@@ -5,7 +5,7 @@
  * the loop runs; its own threads read pages meanwhile.
  *
  *   state_open(), client_records_open() -> pools and tenants as configured -> store_recover() ->
- *   clients, attachments, magazines, pins (recover-clients.h) -> store_recover_end() -> READY
+ *   clients, attachments, magazines, pins (clients_recover()) -> store_recover_end() -> READY
  *
  * Between the two calls a page is FREE, or as it was:
  *
@@ -28,8 +28,10 @@
 #include "daemon/core/state/detail.h"
 #include "daemon/core/state/page.h"
 
-struct store;
+struct detail;
 struct ns;
+struct recovery;
+struct store;
 struct tenant;
 
 /* Why published pages are lost although their namespace was recovered. */
@@ -81,5 +83,15 @@ int store_recover_end(struct store *s, struct recovery *r);
 /* Returns the namespace whose records have this number (struct ns.records.number); NULL: it is
  * lost. */
 struct ns *store_find_records(struct store *s, uint32_t number);
+
+/*
+ * Makes the members, attachments, pins and magazines that the tables of clients/client-record.h
+ * name. Call it between the two calls above. Skips members whose tenant is gone, and attachments
+ * whose namespace is. Each member counts as having mapped all bound sets of its namespaces, unless
+ * it is metadata-only. Clients that may know of lost objects are lost, and counted in
+ * r->n_pins_lost. The watcher of KEEP_PROCESS finds out whether a process lives. Returns 0;
+ * -ENOMEM: some of them are made, and stored descriptors stay for another try.
+ */
+int clients_recover(struct store *s, struct recovery *r, struct detail *d);
 
 #endif

@@ -23,7 +23,7 @@
 #include "daemon/core/memory/wait.h"
 #include "daemon/core/reclaim/recall.h"
 #include "daemon/core/reclaim/reclaim.h"
-#include "daemon/core/reclaim/take-back.h"
+#include "daemon/core/reclaim/room.h"
 #include "daemon/core/state/suspect.h"
 #include "daemon/core/sessions/session-purge.h"
 

@@ -14,7 +14,6 @@
 #include "daemon/core/memory/region.h"
 #include "daemon/core/reclaim/reclaim.h"
 #include "daemon/core/reclaim/room.h"
-#include "daemon/core/reclaim/take-back.h"
 #include "daemon/core/state/shared.h"
 #include "policy/tier.h"
 #include "proto/status.h"

@@ -6,16 +6,19 @@
 #include "base/probe.h"
 #include "daemon/core/cache/drop.h"
 #include "daemon/core/cache/pages.h"
-#include "daemon/core/state/detail.h"
 #include "daemon/core/memory/sets.h"
+#include "daemon/core/moves/copy-batch.h"
 #include "daemon/core/moves/part-sums.h"
+#include "daemon/core/moves/space.h"
+#include "daemon/core/moves/transfer.h"
+#include "daemon/core/reclaim/demote.h"
+#include "daemon/core/reclaim/prefetch.h"
+#include "daemon/core/reclaim/room.h"
+#include "daemon/core/state/detail.h"
 #include "daemon/core/state/group.h"
 #include "daemon/core/state/ns.h"
 #include "daemon/core/state/store.h"
 #include "daemon/core/state/tenant.h"
-#include "daemon/core/reclaim/room.h"
-#include "daemon/core/reclaim/prefetch.h"
-#include "daemon/core/reclaim/demote.h"
 #include "policy/tier.h"
 #include "proto/status.h"
 
@@ -349,4 +352,21 @@ bool fetch_work(struct store *s)
                         tell_end(f, r, PAGE_NONE);
         }
         return more;
+}
+
+/* ---- transfers ------------------------------------------------------------------------------- */
+
+/* Entries of a disk that become pages in one iteration of the event loop: less than a millisecond.
+ * Not tuned. */
+#define SPACE_STEP 256
+
+bool transfer_work(struct store *s)
+{
+        bool more;
+
+        transfers_end(s);
+        more = space_work(s, SPACE_STEP);
+        more |= fetch_work(s);
+        more |= batch_start(s);
+        return more || !list_is_empty(&s->moving.transfers);
 }

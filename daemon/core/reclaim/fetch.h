@@ -17,8 +17,8 @@
 #include <stdint.h>
 
 #include "base/list.h"
-#include "daemon/core/state/geometry.h"
 #include "daemon/core/moves/transfer.h"
+#include "daemon/core/state/geometry.h"
 
 struct attach;
 struct detail;
@@ -84,5 +84,9 @@ void fetch_ended(struct ns *ns, enum transfer_kind kind, uint32_t from, uint32_t
 /* Retries fetches whose transfer couldn't begin. Part of transfer_work(). Returns true if one is
  * left. */
 bool fetch_work(struct store *s);
+
+/* Continues all transfers: ends finished ones, and starts those that can start. Returns true while
+ * one is under way. */
+bool transfer_work(struct store *s);
 
 #endif

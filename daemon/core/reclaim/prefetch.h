@@ -147,4 +147,25 @@ const struct prefetch *prefetch_of(const struct ns *ns, enum prefetch_kind kind)
 /* For the checker: returns a static sentence about an error in the stakes, or NULL. */
 const char *prefetch_check(const struct ns *ns);
 
+/* ---- for warm.c ------------------------------------------------------------------------------ */
+
+/* Does the namespace have a lower tier, and a policy that knows tiers? */
+bool prefetch_is_possible(const struct ns *ns);
+
+/* Returns NULL without memory. */
+struct prefetching *prefetch_get(struct ns *ns);
+
+enum bring {
+        BRING_DONE,  /* all pages are begun */
+        BRING_MORE,  /* call again when a transfer has ended */
+        BRING_LATER, /* no more of this kind for now (prefetch_may()) */
+        BRING_FULL,  /* no space, and no page of less value to demote */
+        BRING_STUCK, /* a page of it can't be promoted */
+};
+
+/* Begins to promote pages of the text that ends at `page`, which is cached: those in lower tiers
+ * behind `after` (PAGE_NONE: all), from the beginning on. May bind sets and demote pages of the
+ * device; drops no page from the device that can be found. */
+enum bring prefetch_bring(struct ns *ns, enum prefetch_kind kind, uint32_t page, uint32_t after);
+
 #endif

@@ -9,7 +9,7 @@
 #include "daemon/core/state/ns.h"
 #include "daemon/core/state/store.h"
 #include "daemon/core/state/tenant.h"
-#include "daemon/core/reclaim/prefetch-impl.h"
+#include "daemon/core/reclaim/prefetch.h"
 
 /* Pages looked at in one iteration of the event loop: some 100 us. Not tuned. */
 #define LOOKED_MAX 4096

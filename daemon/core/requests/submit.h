@@ -8,7 +8,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 
-#include "daemon/core/clients/submit-chain.h"
+#include "daemon/core/clients/client-record.h"
 #include "daemon/core/state/group.h"
 #include "daemon/core/reclaim/fetch.h"
 #include "proto/shm.h"

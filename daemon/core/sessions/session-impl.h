@@ -1,7 +1,7 @@
 /*
  * Internals that this module's files share. session.c has the table of sessions, their ends in the
  * prefix tree, idle times and handles. session-window.c has windows of truncated sessions,
- * session-publish.c publishing, session-pages.c queries. Loop thread only.
+ * publishing and the check. Loop thread only.
  */
 #ifndef KVL_CORE_SESSION_IMPL_H
 #define KVL_CORE_SESSION_IMPL_H
@@ -9,7 +9,6 @@
 #include "daemon/core/sessions/session-log.h"
 #include "daemon/core/sessions/session.h"
 #include "daemon/core/sessions/session-purge.h"
-#include "daemon/core/sessions/session-restore.h"
 #include "daemon/core/sessions/session-truncate.h"
 
 /* Return where in its text a page ends and begins, in tokens. */
@@ -30,10 +29,6 @@ static inline uint64_t page_first_token(const struct ns *ns, uint32_t page)
 int session_new(struct ns *ns, const uint8_t *id, uint32_t id_len, struct session **ret_s,
         struct detail *d);
 
-/* Ends a live session: its handles find nothing. Its pages in the tree stay cached. The sweep frees
- * a long window. */
-void session_end(struct session *s);
-
 /* Ends the session, and frees its pages that aren't used otherwise. Returns the work done, in pages
  * looked at. */
 uint64_t session_drop(struct session *s);
@@ -44,14 +39,6 @@ void session_tell(struct ns *ns, const uint8_t *id, uint32_t id_len);
 /* Notes a use of the session: it was opened, closed, published to, or asked for its pages. */
 void session_use(struct session *s, uint64_t now_nsec);
 
-/* Returns how long the session may be idle; 0: for ever. */
-uint64_t session_expire_time(const struct session *s);
-
-/* ---- session-pages.c ------------------------------------------------------------------------- */
-
-/* Notes that the client uses the page where the session ends in the tree, if there is one. */
-void session_touch_tail(struct attach *a, const struct session *s, uint64_t now_nsec);
-
 /* ---- session-window.c ------------------------------------------------------------------------ */
 
 /* May windows hold this page? Not if its set is being taken back: a page that windows hold can't be
@@ -61,13 +48,6 @@ bool sessions_may_hold(const struct ns *ns, uint32_t page);
 /* Makes space for n more pages in windows of the namespace, if necessary by abandoning windows of
  * sessions that no client has open. Returns 0; -ENOMEM with the sentence. */
 int sessions_make_room(struct ns *ns, uint64_t n, struct detail *d);
-
-/* Makes space for n more pages in the window of an open session, if necessary by abandoning other
- * windows. Returns 0; -ENOMEM with the sentence. */
-int session_reserve_window(struct session *s, uint64_t n, struct detail *d);
-
-/* Keeps only the first n pages in the window and releases the others. Doesn't write the log. */
-void session_cut_window(struct session *s, uint32_t n);
 
 /* Takes the first n pages out of the window. A slice of them is released now, the others by
  * sessions_sweep(). */

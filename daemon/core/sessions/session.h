@@ -197,7 +197,7 @@ static inline uint32_t *session_memory(const struct session *s)
 /* How many pages back from the end of its window a session can be continued. Not tuned. */
 #define SESSION_REWIND_PAGES 256
 
-/* ---- clients: session.c, session-pages.c ----------------------------------------------------- */
+/* ---- clients: session.c ---------------------------------------------------------------------- */
 
 struct session_request {
         const uint8_t *id; /* borrowed */
@@ -257,7 +257,7 @@ struct session_range {
 int session_pages(struct attach *a, struct session *s, struct session_range range,
         uint64_t now_nsec, struct session_page *ret, uint32_t *ret_n, struct detail *d);
 
-/* ---- publishing: session-publish.c ----------------------------------------------------------- */
+/* ---- publishing: session-window.c ------------------------------------------------------------ */
 
 /* Publishing calls these functions with a handle that may be 0: no session. session_reserve() is
  * called before the n pages are sealed, so that session_append() can't fail. Returns 0; with the
@@ -294,7 +294,7 @@ enum evict_hint session_hint_of(const struct session *s, uint64_t *ret_returns_n
 /* Returns "unknown", "continues", "done" or "returns"; static. */
 const char *session_hint_name(enum evict_hint hint);
 
-/* ---- other hosts: session-publish.c ---------------------------------------------------------- */
+/* ---- other hosts: session-window.c ----------------------------------------------------------- */
 
 /* Another host has continued the session, or it is new here: makes it end at the page `tail` of the
  * tree (PAGE_NONE: none of it is here), with a text of n_tokens, 1 .. TEXT_TOKENS_MAX. Makes the
@@ -314,7 +314,7 @@ void session_end_telling(struct session *s, bool is_done);
  * made here isn't written for other hosts yet. A session without pages may be replaced. */
 bool session_may_be_replaced(const struct session *s);
 
-/* ---- looking at sessions: session.c, session-pages.c ----------------------------------------- */
+/* ---- looking at sessions: session.c ---------------------------------------------------------- */
 
 /* Returns the session with this id, borrowed. NULL: there is none. */
 struct session *session_find(const struct ns *ns, const uint8_t *id, uint32_t id_len);
@@ -389,5 +389,35 @@ uint64_t sessions_expire(struct ns *ns, uint64_t now_nsec, uint32_t budget);
 /* Checks the invariants of the namespace's sessions. Returns NULL, or a static sentence about an
  * error. */
 const char *sessions_check(const struct ns *ns);
+
+/* ---- for recovery ---------------------------------------------------------------------------- */
+
+/* These functions fill in parts of a session of the previous daemon; recovery sets its other fields
+ * (life/recover-sessions.h). */
+
+/* Returns the namespace's sessions, borrowed. Makes them if there are none yet, empty and without a
+ * log. NULL: no memory. */
+struct sessions *sessions_get(struct ns *ns);
+
+/* Frees all sessions of the namespace without looking at their pages, whose state may be anything.
+ */
+void sessions_free(struct ns *ns);
+
+/* Makes a session with a new id, borrowed. Requires sessions_get(); the caller checks limits. NULL:
+ * no memory. */
+struct session *session_make(struct ns *ns, const uint8_t *id, uint32_t id_len);
+
+/* Makes the session end at this page of the prefix tree, or nowhere (PAGE_NONE). */
+void session_end_at(struct session *s, uint32_t page);
+
+/* Returns where the session's window ends in the text, in tokens; where it begins, if it is empty.
+ */
+uint64_t session_window_end(const struct session *s);
+
+/* May the windows of all sessions of the namespace have space for n pages in sum? */
+bool sessions_may_have_room(const struct ns *ns, uint64_t n);
+
+/* Applies the session's hint to the page where it ends now, in the eviction policy. */
+void session_pass_hint(struct session *s, uint64_t now_nsec);
 
 #endif

@@ -169,7 +169,7 @@ struct set_recall {
         enum recall_state state;
         enum recall_kind kind;
         bool left_windows;  /* session windows hold no page of it (sessions_leave_set()) */
-        bool is_demoted;    /* no more cached pages are demoted (recall-work.c) */
+        bool is_demoted;    /* no more cached pages are demoted (recall.c) */
         uint32_t demote_at; /* until then: the next page to demote, index in the set */
         uint32_t n_purged;  /* pages purged so far */
         bool told;          /* all clients concerned were notified of the state */

@@ -18,8 +18,7 @@
 /* The kernel's page size for giving memory back; larger pages do no harm. */
 #define STEP UINT64_C(4096)
 
-/* ---- the mapping ------------------------------------------------------------------------------
- */
+/* ---- the mapping ----------------------------------------------------------------------------- */
 
 static uint64_t sets_bytes(const struct ns_geometry *g)
 {
@@ -216,8 +215,7 @@ void records_close(struct records *r)
         *r = (struct records){.fd = -1};
 }
 
-/* ---- the namespace ----------------------------------------------------------------------------
- */
+/* ---- the namespace --------------------------------------------------------------------------- */
 
 uint32_t records_options_sum(const struct records_header *h, const struct records_options *o)
 {
@@ -377,8 +375,7 @@ void records_end(struct ns *ns)
         drop_kept(ns);
 }
 
-/* ---- sets -------------------------------------------------------------------------------------
- */
+/* ---- sets ------------------------------------------------------------------------------------ */
 
 static uint64_t set_word(const struct extent_set *set)
 {
@@ -480,8 +477,7 @@ void records_unbind(struct ns *ns, uint32_t index)
         FAULT_POINT("set-after-unbind");
 }
 
-/* ---- pages ------------------------------------------------------------------------------------
- */
+/* ---- pages ----------------------------------------------------------------------------------- */
 
 uint32_t records_sum(const struct ns *ns, uint32_t page, uint64_t generation, uint32_t parent)
 {
@@ -535,8 +531,7 @@ bool records_page_holds(const struct ns *ns, uint32_t page)
                records_sum(ns, page, ns->records.pages[page].generation, place->parent);
 }
 
-/* ---- check ------------------------------------------------------------------------------------
- */
+/* ---- check ----------------------------------------------------------------------------------- */
 
 static const char *check_set(const struct ns *ns, uint32_t index)
 {

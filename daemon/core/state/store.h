@@ -153,7 +153,7 @@ struct store_owner {
                 const struct ns *ns, enum tier_kind kind, struct detail *d, void *data);
 };
 
-/* Extent sets that are being taken back from clients: reclaim/recall.h, reclaim/recall-work.h. */
+/* Extent sets that are being taken back from clients: reclaim/recall.h. */
 struct store_recalls {
         struct list_link sets; /* struct extent_set.recall.link */
         uint32_t n;            /* sets that are recalled */
@@ -169,7 +169,7 @@ struct store_moving {
         uint32_t n_demoting;       /* transfers on their way down */
         uint64_t demoting_bytes;   /* of these */
         struct list_link batches;  /* struct copy_batch.link */
-        struct list_link promises; /* struct promise.link: space-gone.c */
+        struct list_link promises; /* struct promise.link: space.c */
         uint32_t n_removing;       /* namespaces with ns_space.removes_unknown */
         struct mover *mover;       /* owned; NULL: no page moves between tiers or hosts */
 };

@@ -11,7 +11,6 @@
 #include "daemon/core/memory/idle-sets.h"
 #include "daemon/core/state/tenant.h"
 #include "daemon/core/reclaim/recall.h"
-#include "daemon/core/reclaim/recall-work.h"
 #include "daemon/server/peers/server.h"
 #include "daemon/server/peers/turns.h"
 #include "daemon/server/peers/events.h"

@@ -9,7 +9,7 @@
 #include "daemon/core/clients/client-record.h"
 #include "daemon/core/state/tenant.h"
 #include "daemon/core/state/suspect.h"
-#include "daemon/core/life/recover-clients.h"
+#include "daemon/core/life/recover.h"
 #include "daemon/core/life/resume.h"
 #include "daemon/core/sessions/session.h"
 #include "daemon/server/peers/server.h"

@@ -6,7 +6,7 @@
 #include "daemon/core/moves/transfer.h"
 #include "daemon/core/reclaim/prefetch.h"
 #include "daemon/core/reclaim/demote.h"
-#include "daemon/core/reclaim/transfer-work.h"
+#include "daemon/core/reclaim/fetch.h"
 #include "daemon/server/peers/server.h"
 #include "daemon/server/peers/turns.h"
 #include "daemon/server/peers/idle-interval.h"
