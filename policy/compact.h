@@ -8,8 +8,7 @@
 struct compact_set {
         uint32_t n_usable;  /* pages */
         uint32_t n_free;    /* of these */
-        uint32_t n_movable; /* cached, unpinned */
-        uint32_t n_held;    /* granted or pinned: can't be moved; n_usable less the two above */
+        uint32_t n_movable; /* cached, unpinned; the others, granted or pinned, can't be moved */
 };
 
 /*

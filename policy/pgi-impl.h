@@ -110,8 +110,4 @@ static inline bool is_candidate(const struct pgi *p, uint32_t node)
         return !p->pages[node].held && p->pages[node].n_locks == 0 && tree_is_tip(p->tree, node);
 }
 
-/* evict_pgi.check(), evict_pgi.check_node(). */
-const char *pgi_check(const void *policy);
-const char *pgi_check_node(const void *policy, uint32_t node);
-
 #endif

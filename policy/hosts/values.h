@@ -33,7 +33,7 @@ struct values_options {
 
 struct values_stats {
         uint32_t n, most; /* values now; highest number */
-        uint64_t puts, evictions, expirations;
+        uint64_t evictions, expirations;
 };
 
 struct values;

@@ -225,7 +225,6 @@ static void recover_page(struct rebuild *b, uint32_t page)
 
         switch ((enum page_state)p->state) {
         case PAGE_MOVING:
-                b->r->n_unfinished++;
                 page_turn(p, p->generation, PAGE_FREE);
                 wipe_page(p, note);
                 return;
@@ -243,7 +242,6 @@ static void recover_page(struct rebuild *b, uint32_t page)
                 memset(p->key, 0, sizeof(p->key));
         }
         b->r->n_dropped[DROP_CHECKSUM] += !is_whole && p->state != PAGE_DETACHED;
-        b->r->n_detached += p->state == PAGE_DETACHED;
         if (!is_whole || p->state != PAGE_SEALED) {
                 keep_detached(ns, page, is_whole);
                 return;
@@ -551,7 +549,6 @@ static int rebuild_pages(struct rebuild *b, bool *ret_sessions)
         FAULT_POINT("recover-after-tree");
         r = recover_tags(b);
         recover_policy(b);
-        b->r->n_stale += b->ns->catalog.n_stale;
         return r;
 }
 

@@ -433,7 +433,6 @@ static void count_ns(struct recoverer *v, const struct ns *ns)
         state_raise(&state->last_ns_id, ns->id);
         state_raise(&state->last_records, ns->records.number);
         v->r->n_namespaces++;
-        v->r->n_sets += ns_n_sets(ns);
         v->r->n_bytes += ns_all_bytes(ns);
 }
 

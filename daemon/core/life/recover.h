@@ -51,13 +51,9 @@ struct recovery {
         uint32_t n_clients;     /* clients recovered, dead or alive */
         uint32_t n_suspects;    /* of n_clients, lost by suspect.h */
         uint32_t n_pins_lost;   /* attachments whose pins are unknown */
-        uint32_t n_sets;        /* sets bound again */
-        uint64_t n_bytes;       /* bytes of these sets */
+        uint64_t n_bytes;       /* bytes of extent sets bound again */
         uint64_t n_pages;       /* SEALED pages that can be found */
-        uint64_t n_stale;       /* SEALED pages that were invalidated before: for the sweep */
         uint64_t n_granted;     /* pages found GRANTED */
-        uint64_t n_detached;    /* pages found DETACHED */
-        uint64_t n_unfinished;  /* targets of unfinished copies (MOVING), which are FREE now */
         uint64_t n_unclaimed;   /* of n_granted: freed, without an owner (store_recover_end()) */
         uint64_t n_slots_fixed; /* corrected slots and lines of index segments */
         uint64_t n_dropped[DROP_REASONS]; /* pages dropped, by enum recover_drop */

@@ -140,7 +140,6 @@ static void end_going(struct discard *what)
         bool was_charged = what->charge.pool != NULL;
 
         list_remove(&what->link);
-        d->n_going--;
         end_hold(what);
         charge_drop(&what->charge);
         if (!what->parting) {
@@ -214,7 +213,6 @@ static bool begin_going(struct discards *d, struct discard *what)
         if (what->n_given == 0)
                 return false;
         list_append(&d->going, &what->link);
-        d->n_going++;
         on_punched(what, 0);
         return true;
 }

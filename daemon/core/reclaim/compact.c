@@ -452,7 +452,6 @@ static struct extent_set *choose_of(
                         return NULL;
                 if (is_worth_it(sets[at]))
                         return sets[at];
-                c[at].n_held = c[at].n_movable;
                 c[at].n_movable = 0;
                 *ret_later = true;
         }

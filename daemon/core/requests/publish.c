@@ -115,7 +115,6 @@ static bool seal_page(struct attach *a, const struct publish_one *o, uint64_t ha
         tag_store(ns, o->page, is_hidden ? 0 : o->tag); /* it has no announcer any more */
         records_seal(ns, o->page, p->generation, o->parent);
         shared_describe(ns, o->page);
-        ns->counters.publishes++;
         ns->store->counters.publishes++;
         if (is_hidden) {
                 hide_page(ns, o->page, is_private);

@@ -277,7 +277,7 @@ struct ns_learnt {
 };
 
 struct ns_counters {
-        uint64_t keys, hits, publishes, duplicates, evictions, expired;
+        uint64_t keys, hits, duplicates, evictions, expired;
 };
 
 /* A namespace's share of one tier: memory of one pool, and the pages in its sets. */

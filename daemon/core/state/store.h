@@ -85,7 +85,6 @@ struct discards {
         void *ops_data;                /* borrowed */
         bool is_over;                  /* `ops` has finished: files stay as they are */
         struct list_link going;        /* struct discard.link, the oldest first */
-        uint32_t n_going;
 };
 
 struct store_counters {
