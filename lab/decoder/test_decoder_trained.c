@@ -10,8 +10,8 @@
 
 #include "client/examples/decoder/kv-host.h"
 #include "client/examples/decoder/trained.h"
-#include "client/examples/decoder/trained/recorded.h"
 #include "lab/bench/perplexity.h"
+#include "lab/decoder/recorded.h"
 #include "tests/unit/test-support.h"
 
 enum {

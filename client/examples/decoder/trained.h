@@ -1,5 +1,5 @@
-/* The built-in weights: a model of bytes, trained by train.py on the texts in trained/weights.json.
- * Or those of a file, once trained_read() succeeded. Thread-safe, except for trained_read(). */
+/* The built-in weights: a model of bytes, trained by lab/decoder/train.py. Or those of a file, once
+ * trained_read() succeeded. Thread-safe, except for trained_read(). */
 #pragma once
 
 #include <stddef.h>

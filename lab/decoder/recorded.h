@@ -1,4 +1,4 @@
-/* Written by client/examples/decoder/train.py: what it computes with the trained weights. */
+/* Written by lab/decoder/train.py: what it computes with the trained weights. */
 /* clang-format off */
 #pragma once
 

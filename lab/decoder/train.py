@@ -474,7 +474,7 @@ def write_recorded(path, weights, text, losses):
     tokens = torch.tensor([[BOS, *text[:n]]])
     logits = forward(weights, tokens, round_kv=True)[0, -1].tolist()
     path.write_text(
-        "/* Written by client/examples/decoder/train.py: what it computes with the trained weights."
+        "/* Written by lab/decoder/train.py: what it computes with the trained weights."
         " */\n/* clang-format off */\n#pragma once\n\n"
         f"/* Logits after a BOS and the first {n} bytes of held-out.txt. */\n"
         f"#define RECORDED_TOKENS {n + 1}\n"
