@@ -154,11 +154,21 @@ bool arg_msec(PyObject *object, const char *name, int forever, int *ret)
         return true;
 }
 
+bool arg_path(PyObject *object, PyObject **ret_held, const char **ret)
+{
+        if (!is_given(object))
+                return true;
+        if (!PyUnicode_FSConverter(object, ret_held))
+                return false;
+        *ret = PyBytes_AsString(*ret_held);
+        return *ret != NULL;
+}
+
 bool arg_stream(PyObject *object, kvl_stream *ret)
 {
         uint64_t v = 0;
 
-        if (object && !Py_IsNone(object) && !arg_u64(object, "stream", &v))
+        if (is_given(object) && !arg_u64(object, "stream", &v))
                 return false;
         *ret = (kvl_stream)(uintptr_t)v;
         return true;
@@ -167,7 +177,7 @@ bool arg_stream(PyObject *object, kvl_stream *ret)
 bool arg_request(PyObject *object, uint64_t *ret)
 {
         *ret = 0;
-        if (!object || Py_IsNone(object))
+        if (!is_given(object))
                 return true;
         if (Py_TYPE(object) == request_type) {
                 *ret = request_id(object);
@@ -191,53 +201,40 @@ static bool set_count(struct keys *keys, Py_ssize_t n_bytes)
 
 static bool copy_key(PyObject *object, uint8_t *to)
 {
-        Py_buffer buffer;
-        bool ok;
+        _cleanup_buffer_ Py_buffer buffer = {0};
 
         if (PyObject_GetBuffer(object, &buffer, PyBUF_SIMPLE) < 0)
                 return false;
-        ok = buffer.len == KVL_KEY_BYTES;
-        if (ok)
+        if (buffer.len == KVL_KEY_BYTES)
                 memcpy(to, buffer.buf, KVL_KEY_BYTES);
         else
                 PyErr_Format(
                         PyExc_ValueError, "a key has %d bytes, not %zd", KVL_KEY_BYTES, buffer.len);
-        PyBuffer_Release(&buffer);
-        return ok;
+        return buffer.len == KVL_KEY_BYTES;
 }
 
 static bool copy_keys(PyObject *object, struct keys *ret)
 {
-        PyObject *list = PySequence_List(object); /* not shared, so its length is constant */
+        _cleanup_ref_ PyObject *list =
+                PySequence_List(object); /* not shared: its length is constant */
         Py_ssize_t n = list ? PyList_Size(list) : 0;
-        uint8_t *to = ret->inline_copy;
-        bool ok = list && set_count(ret, n * KVL_KEY_BYTES);
 
-        if (ok && (size_t)n * KVL_KEY_BYTES > sizeof(ret->inline_copy)) {
-                to = ret->copy = malloc((size_t)n * KVL_KEY_BYTES);
-                if (!to) {
-                        PyErr_NoMemory();
-                        ok = false;
-                }
-        }
-        for (Py_ssize_t i = 0; ok && i < n; ++i)
-                ok = copy_key(PyList_GetItem(list, i), to + i * KVL_KEY_BYTES);
-        ret->bytes = to;
-        Py_XDECREF(list);
-        return ok;
+        if (!list || !set_count(ret, n * KVL_KEY_BYTES))
+                return false;
+        ret->bytes = ret->copy = malloc((size_t)n * KVL_KEY_BYTES + 1);
+        if (!ret->copy)
+                return PyErr_NoMemory(), false;
+        for (Py_ssize_t i = 0; i < n; ++i)
+                if (!copy_key(PyList_GetItem(list, i), (uint8_t *)ret->copy + i * KVL_KEY_BYTES))
+                        return false;
+        return true;
 }
 
 bool keys_get(PyObject *object, struct keys *ret)
 {
         char *bytes;
         Py_ssize_t n;
-        bool ok;
 
-        ret->copy = NULL;
-        ret->object = NULL;
-        ret->buffer.obj = NULL;
-        ret->bytes = ret->inline_copy;
-        ret->n = 0;
         if (PyBytes_Check(object)) {
                 if (PyBytes_AsStringAndSize(object, &bytes, &n) < 0 || !set_count(ret, n))
                         return false;
@@ -245,17 +242,12 @@ bool keys_get(PyObject *object, struct keys *ret)
                 ret->bytes = (const uint8_t *)bytes;
                 return true;
         }
-        if (PyObject_CheckBuffer(object)) {
-                if (PyObject_GetBuffer(object, &ret->buffer, PyBUF_SIMPLE) < 0)
-                        return false;
-                ret->bytes = ret->buffer.buf;
-                ok = set_count(ret, ret->buffer.len);
-        } else {
-                ok = copy_keys(object, ret);
-        }
-        if (!ok)
-                keys_free(ret);
-        return ok;
+        if (!PyObject_CheckBuffer(object))
+                return copy_keys(object, ret);
+        if (PyObject_GetBuffer(object, &ret->buffer, PyBUF_SIMPLE) < 0)
+                return false;
+        ret->bytes = ret->buffer.buf;
+        return set_count(ret, ret->buffer.len);
 }
 
 void keys_free(struct keys *keys)
@@ -264,29 +256,34 @@ void keys_free(struct keys *keys)
                 PyBuffer_Release(&keys->buffer);
         Py_CLEAR(keys->object);
         free(keys->copy);
-        keys->copy = NULL;
+}
+
+bool key_get(PyObject *object, const char *sentence, struct keys *ret)
+{
+        if (!keys_get(object, ret))
+                return false;
+        if (ret->n == 1)
+                return true;
+        PyErr_Format(PyExc_ValueError, "%s, not %u", sentence, ret->n);
+        return false;
 }
 
 /* ---- page numbers ---------------------------------------------------------------------------- */
 
 static bool copy_numbers(PyObject *object, struct numbers *ret)
 {
-        PyObject *list = PySequence_List(object);
+        _cleanup_ref_ PyObject *list = PySequence_List(object);
         Py_ssize_t n = list ? PyList_Size(list) : -1;
 
         if (n < 0)
                 return false;
-        ret->copy = malloc(n ? (size_t)n * sizeof(*ret->copy) : 1);
-        if (!ret->copy)
-                PyErr_NoMemory();
+        ret->n = (uint32_t)n;
+        ret->at = ret->copy = numbers_new(NULL, ret->n);
         for (Py_ssize_t i = 0; ret->copy && i < n; ++i) {
                 ret->copy[i] = 0;
                 if (!arg_u32(PyList_GetItem(list, i), "a page", &ret->copy[i]))
                         numbers_free(ret);
         }
-        Py_DECREF(list);
-        ret->at = ret->copy;
-        ret->n = (uint32_t)n;
         return ret->copy != NULL;
 }
 
@@ -308,50 +305,35 @@ char array_type(const char *format)
 /* Copies a contiguous array of 4-byte integers, which may change without the GIL. */
 static bool copy_array(PyObject *object, struct numbers *ret)
 {
-        Py_buffer buffer;
+        _cleanup_buffer_ Py_buffer buffer = {0};
         char type;
-        bool ok;
 
         if (PyObject_GetBuffer(object, &buffer, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT) < 0)
                 return false;
         type = array_type(buffer.format);
-        ok = buffer.itemsize == sizeof(uint32_t) && type && strchr("IiLl", type);
-        if (!ok) {
+        if (buffer.itemsize != sizeof(uint32_t) || !type || !strchr("IiLl", type)) {
                 PyErr_SetString(PyExc_TypeError,
                         "page numbers in an array are integers of 4 bytes in native order");
-        } else {
-                ret->copy = malloc(buffer.len ? (size_t)buffer.len : 1);
-                ok = ret->copy != NULL;
-                if (ok)
-                        memcpy(ret->copy, buffer.buf, (size_t)buffer.len);
-                else
-                        PyErr_NoMemory();
+                return false;
         }
-        ret->at = ret->copy;
         ret->n = (uint32_t)(buffer.len / (Py_ssize_t)sizeof(uint32_t));
-        PyBuffer_Release(&buffer);
-        return ok;
+        ret->at = ret->copy = numbers_new(buffer.buf, ret->n);
+        return ret->copy != NULL;
 }
 
 bool numbers_get(PyObject *object, struct numbers *ret)
 {
-        ret->copy = NULL;
-        if (Py_TYPE(object) == pages_type) {
-                const struct pages_object *pages = (const struct pages_object *)object;
+        const struct pages_object *pages = (const struct pages_object *)object;
 
-                if (pages->state == PAGES_CLOSED)
-                        return raise_closed("pages object"), false;
-                ret->n = pages->n;
-                ret->at = ret->copy = malloc(pages->n ? pages->n * sizeof(*ret->copy) : 1);
-                if (!ret->copy)
-                        return PyErr_NoMemory(), false;
-                if (pages->n)
-                        memcpy(ret->copy, pages->numbers, pages->n * sizeof(*ret->copy));
-                return true;
-        }
-        if (PyObject_CheckBuffer(object))
-                return copy_array(object, ret);
-        return copy_numbers(object, ret);
+        ret->copy = NULL;
+        if (Py_TYPE(object) != pages_type)
+                return PyObject_CheckBuffer(object) ? copy_array(object, ret)
+                                                    : copy_numbers(object, ret);
+        if (pages->state == PAGES_CLOSED)
+                return raise_closed("pages object"), false;
+        ret->n = pages->n;
+        ret->at = ret->copy = numbers_new(pages->numbers, pages->n);
+        return ret->copy != NULL;
 }
 
 bool numbers_get_of(PyObject *object, const struct ns_object *ns, struct numbers *ret)
@@ -367,6 +349,17 @@ void numbers_free(struct numbers *numbers)
 {
         free(numbers->copy);
         numbers->copy = NULL;
+}
+
+uint32_t *numbers_new(const uint32_t *from, uint32_t n)
+{
+        uint32_t *at = malloc(((size_t)n + 1) * sizeof(*at));
+
+        if (!at)
+                PyErr_NoMemory();
+        else if (from && n)
+                memcpy(at, from, n * sizeof(*at));
+        return at;
 }
 
 PyObject *numbers_tuple(const uint32_t *at, uint32_t n)

@@ -83,7 +83,6 @@ static void on_event(struct kvl_conn *conn, const struct kvl_event *e, void *dat
         struct conn_object *self = data;
         PyObject *handler = Py_XNewRef(self->handler), *event, *ret = NULL;
 
-        (void)conn;
         event = event_object(self, e);
         if (event && handler)
                 ret = PyObject_CallFunctionObjArgs(handler, event, NULL);
@@ -102,22 +101,17 @@ static void on_event(struct kvl_conn *conn, const struct kvl_event *e, void *dat
 static bool set_secrets(PyObject *token, PyObject *secret, struct kvl_connect_options *o,
         Py_buffer *token_buffer, Py_buffer *secret_buffer)
 {
-        if (token && !Py_IsNone(token)) {
-                if (PyObject_GetBuffer(token, token_buffer, PyBUF_SIMPLE) < 0)
-                        return false;
-                if (token_buffer->len != KVL_GROUP_TOKEN_BYTES) {
-                        PyErr_Format(PyExc_ValueError, "group_token has %d bytes, not %zd",
-                                KVL_GROUP_TOKEN_BYTES, token_buffer->len);
-                        return false;
-                }
-                o->group_token = token_buffer->buf;
+        if ((is_given(token) && PyObject_GetBuffer(token, token_buffer, PyBUF_SIMPLE) < 0) ||
+                (is_given(secret) && PyObject_GetBuffer(secret, secret_buffer, PyBUF_SIMPLE) < 0))
+                return false;
+        if (is_given(token) && token_buffer->len != KVL_GROUP_TOKEN_BYTES) {
+                PyErr_Format(PyExc_ValueError, "group_token has %d bytes, not %zd",
+                        KVL_GROUP_TOKEN_BYTES, token_buffer->len);
+                return false;
         }
-        if (secret && !Py_IsNone(secret)) {
-                if (PyObject_GetBuffer(secret, secret_buffer, PyBUF_SIMPLE) < 0)
-                        return false;
-                o->group_secret = secret_buffer->buf;
-                o->group_secret_bytes = (size_t)secret_buffer->len;
-        }
+        o->group_token = token_buffer->buf;
+        o->group_secret = secret_buffer->buf;
+        o->group_secret_bytes = (size_t)secret_buffer->len;
         return true;
 }
 
@@ -151,39 +145,27 @@ PyObject *connection_connect(PyObject *module, PyObject *const *args, Py_ssize_t
                         "safepoints", "timeout", "reconnect"},
                 0, 1};
         struct kvl_connect_options o = {.size = sizeof(o)};
-        Py_buffer token = {0}, secret = {0};
+        _cleanup_buffer_ Py_buffer token = {0}, secret = {0};
+        _cleanup_ref_ PyObject *path = NULL;
         bool is_metadata = false, wants_shm = true, has_safepoints = false;
-        PyObject *a[9], *path = NULL, *ret = NULL;
+        PyObject *a[9];
 
-        (void)module;
-        if (!args_parse(&s, args, n, names, a))
+        if (!args_parse(&s, args, n, names, a) || !arg_path(a[0], &path, &o.socket_path) ||
+                !arg_text(a[1], "client_name", &o.client_name) ||
+                !set_secrets(a[2], a[3], &o, &token, &secret) || !arg_bool(a[4], &is_metadata) ||
+                !arg_bool(a[5], &wants_shm) || !arg_bool(a[6], &has_safepoints) ||
+                !arg_msec(a[7], "timeout", -1, &o.timeout_msec) ||
+                !arg_msec(a[8], "reconnect", -1, &o.reconnect_msec))
                 return NULL;
-        if (a[0] && !Py_IsNone(a[0])) {
-                if (!PyUnicode_FSConverter(a[0], &path))
-                        return NULL;
-                o.socket_path = PyBytes_AsString(path);
-        }
-        if (arg_text(a[1], "client_name", &o.client_name) &&
-                set_secrets(a[2], a[3], &o, &token, &secret) && arg_bool(a[4], &is_metadata) &&
-                arg_bool(a[5], &wants_shm) && arg_bool(a[6], &has_safepoints) &&
-                arg_msec(a[7], "timeout", -1, &o.timeout_msec) &&
-                arg_msec(a[8], "reconnect", -1, &o.reconnect_msec)) {
-                /* In C, 0 selects the default. */
-                if (a[7] && o.timeout_msec == 0)
-                        o.timeout_msec = 1;
-                if (a[8] && o.reconnect_msec == 0)
-                        o.reconnect_msec = 1;
-                o.flags = (is_metadata ? KVL_CONNECT_METADATA_ONLY : 0) |
-                          (wants_shm ? 0 : KVL_CONNECT_NO_SHM) |
-                          (has_safepoints ? KVL_CONNECT_SAFEPOINTS : 0);
-                ret = connect_with(&o);
-        }
-        if (token.obj)
-                PyBuffer_Release(&token);
-        if (secret.obj)
-                PyBuffer_Release(&secret);
-        Py_XDECREF(path);
-        return ret;
+        /* In C, 0 selects the default. */
+        if (a[7] && o.timeout_msec == 0)
+                o.timeout_msec = 1;
+        if (a[8] && o.reconnect_msec == 0)
+                o.reconnect_msec = 1;
+        o.flags = (is_metadata ? KVL_CONNECT_METADATA_ONLY : 0) |
+                  (wants_shm ? 0 : KVL_CONNECT_NO_SHM) |
+                  (has_safepoints ? KVL_CONNECT_SAFEPOINTS : 0);
+        return connect_with(&o);
 }
 
 /* Closes the library's connection, and the objects below. */
@@ -201,7 +183,6 @@ static void disconnect(struct conn_object *self)
 
 static PyObject *conn_close(struct conn_object *self, PyObject *unused)
 {
-        (void)unused;
         if (!self->conn)
                 Py_RETURN_NONE;
         if (!conn_is_inherited(self)) {
@@ -214,12 +195,6 @@ static PyObject *conn_close(struct conn_object *self, PyObject *unused)
         }
         disconnect(self);
         Py_RETURN_NONE;
-}
-
-static PyObject *conn_exit(struct conn_object *self, PyObject *args)
-{
-        (void)args;
-        return conn_close(self, NULL);
 }
 
 static int conn_traverse(struct conn_object *self, visitproc visit, void *arg)
@@ -235,25 +210,24 @@ static int conn_clear(struct conn_object *self)
         return 0;
 }
 
-static void conn_dealloc(struct conn_object *self)
+static void conn_end(PyObject *object)
 {
-        PyObject *type, *value, *traceback;
+        struct conn_object *self = (struct conn_object *)object;
+        bool is_own = self->conn && !conn_is_inherited(self);
 
-        PyObject_GC_UnTrack(self);
-        if (self->conn) {
-                PyErr_Fetch(&type, &value, &traceback);
-                if (!conn_is_inherited(self) &&
-                        PyErr_ResourceWarning(NULL, 1, "a kvlease.Connection was not closed") < 0)
-                        PyErr_WriteUnraisable(NULL);
-                /* The object is unreachable: later callbacks must find no handler. */
-                Py_CLEAR(self->handler);
-                if (!conn_is_inherited(self))
-                        kvl_set_event_handler(self->conn, NULL, NULL);
-                disconnect(self);
-                PyErr_Restore(type, value, traceback);
-        }
+        if (is_own && PyErr_ResourceWarning(NULL, 1, "a kvlease.Connection was not closed") < 0)
+                PyErr_WriteUnraisable(NULL);
+        /* The object is unreachable: later callbacks must find no handler. */
         Py_CLEAR(self->handler);
-        object_free((PyObject *)self);
+        if (is_own)
+                kvl_set_event_handler(self->conn, NULL, NULL);
+        if (self->conn)
+                disconnect(self);
+}
+
+static void conn_dealloc(PyObject *self)
+{
+        object_dealloc(self, conn_end);
 }
 
 /* ---- methods --------------------------------------------------------------------------------- */
@@ -284,11 +258,8 @@ static PyObject *conn_fileno(struct conn_object *self, PyObject *unused)
 {
         int fd;
 
-        (void)unused;
-        if (!conn_enter(self))
+        if (!CALL(conn, self, fd = kvl_fd(self->conn)))
                 return NULL;
-        UNLOCKED(fd = kvl_fd(self->conn));
-        conn_leave(self);
         if (fd < 0)
                 return raise_code_as(-ENOTCONN, "the connection is over", NULL);
         return PyLong_FromLong(fd);
@@ -298,11 +269,8 @@ static PyObject *conn_dispatch(struct conn_object *self, PyObject *unused)
 {
         int r;
 
-        (void)unused;
-        if (!conn_enter(self))
+        if (!CALL(conn, self, r = kvl_dispatch(self->conn)))
                 return NULL;
-        UNLOCKED(r = kvl_dispatch(self->conn));
-        conn_leave(self);
         return r < 0 ? raise_code(r) : PyLong_FromLong(r);
 }
 
@@ -314,10 +282,9 @@ static PyObject *conn_safepoint(
         PyObject *a[1];
         int r;
 
-        if (!args_parse(&s, args, n, names, a) || !arg_stream(a[0], &stream) || !conn_enter(self))
+        if (!args_parse(&s, args, n, names, a) || !arg_stream(a[0], &stream) ||
+                !CALL(conn, self, r = kvl_safepoint(self->conn, stream)))
                 return NULL;
-        UNLOCKED(r = kvl_safepoint(self->conn, stream));
-        conn_leave(self);
         return r < 0 ? raise_code(r) : PyLong_FromLong(r);
 }
 
@@ -325,7 +292,6 @@ static PyObject *conn_get_tenant(struct conn_object *self, void *unused)
 {
         PyObject *ret;
 
-        (void)unused;
         if (!conn_enter(self))
                 return NULL;
         ret = text_new(kvl_tenant(self->conn));
@@ -337,11 +303,8 @@ static PyObject *conn_get_client_id(struct conn_object *self, void *unused)
 {
         uint64_t id;
 
-        (void)unused;
-        if (!conn_enter(self))
+        if (!CALL(conn, self, id = kvl_client_id(self->conn)))
                 return NULL;
-        UNLOCKED(id = kvl_client_id(self->conn));
-        conn_leave(self);
         return PyLong_FromUnsignedLongLong(id);
 }
 
@@ -349,11 +312,8 @@ static PyObject *conn_get_group_token(struct conn_object *self, void *unused)
 {
         uint8_t token[KVL_GROUP_TOKEN_BYTES];
 
-        (void)unused;
-        if (!conn_enter(self))
+        if (!CALL(conn, self, kvl_group_token(self->conn, token)))
                 return NULL;
-        UNLOCKED(kvl_group_token(self->conn, token));
-        conn_leave(self);
         return PyBytes_FromStringAndSize((const char *)token, sizeof(token));
 }
 
@@ -361,11 +321,8 @@ static PyObject *conn_get_wants_write(struct conn_object *self, void *unused)
 {
         int r;
 
-        (void)unused;
-        if (!conn_enter(self))
+        if (!CALL(conn, self, r = kvl_wants_write(self->conn)))
                 return NULL;
-        UNLOCKED(r = kvl_wants_write(self->conn));
-        conn_leave(self);
         return PyBool_FromLong(r);
 }
 
@@ -373,24 +330,14 @@ static PyObject *conn_get_is_connected(struct conn_object *self, void *unused)
 {
         int r;
 
-        (void)unused;
-        if (!conn_enter(self))
+        if (!CALL(conn, self, r = kvl_is_connected(self->conn)))
                 return NULL;
-        UNLOCKED(r = kvl_is_connected(self->conn));
-        conn_leave(self);
         return PyBool_FromLong(r);
 }
 
 static PyObject *conn_get_is_closed(struct conn_object *self, void *unused)
 {
-        (void)unused;
         return PyBool_FromLong(!self->conn);
-}
-
-static PyObject *conn_get_n_views(struct conn_object *self, void *unused)
-{
-        (void)unused;
-        return PyLong_FromUnsignedLong(self->n_views);
 }
 
 static PyMethodDef methods[] = {
@@ -432,7 +379,7 @@ static PyMethodDef methods[] = {
                 "while other\nthreads use it. Published pages stay cached."},
         {"__enter__", return_self, METH_NOARGS, NULL},
         {"__reduce__", refuse_pickling, METH_NOARGS, NULL},
-        {"__exit__", (PyCFunction)conn_exit, METH_VARARGS, NULL},
+        {"__exit__", exit_close, METH_VARARGS, NULL},
         {NULL, NULL, 0, NULL},
 };
 
@@ -446,7 +393,7 @@ static PyGetSetDef getset[] = {
         {"is_connected", (getter)conn_get_is_connected, NULL,
                 "There is a daemon that knows this connection.", NULL},
         {"is_closed", (getter)conn_get_is_closed, NULL, "close() was called.", NULL},
-        {"n_views", (getter)conn_get_n_views, NULL, "Views that live.", NULL},
+        {"n_views", get_u32_field, NULL, "Views that live.", FIELD(conn_object, n_views)},
         {NULL, NULL, NULL, NULL, NULL},
 };
 
@@ -460,9 +407,6 @@ static PyType_Slot slots[] = {
         {0, NULL},
 };
 
-static PyType_Spec spec = {"kvlease.Connection", sizeof(struct conn_object), 0,
-        Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
-
 int connection_init(PyObject *module)
 {
         int r = pthread_atfork(NULL, NULL, count_fork);
@@ -472,6 +416,6 @@ int connection_init(PyObject *module)
                 PyErr_SetFromErrno(PyExc_OSError);
                 return -1;
         }
-        conn_type = type_add(module, &spec, "Connection");
-        return conn_type ? 0 : -1;
+        return type_add(
+                module, &conn_type, "kvlease.Connection", sizeof(struct conn_object), slots);
 }

@@ -15,25 +15,20 @@ PyObject *module_follow(PyObject *module, PyObject *const *args, Py_ssize_t n, P
                 "follow", {"socket", "tenant", "client_name", "timeout"}, 0, 1};
         struct kvl_follow_options o = {.size = sizeof(o)};
         struct kvl_follower *follower = NULL;
-        PyObject *a[4], *path = NULL;
+        _cleanup_ref_ PyObject *path = NULL;
         struct follower_object *self;
+        PyObject *a[4];
         int r;
 
-        (void)module;
         if (!args_parse(&s, args, n, names, a) || !arg_text(a[1], "tenant", &o.tenant) ||
                 !arg_text(a[2], "client_name", &o.client_name) ||
-                !arg_msec(a[3], "timeout", -1, &o.timeout_msec))
+                !arg_msec(a[3], "timeout", -1, &o.timeout_msec) ||
+                !arg_path(a[0], &path, &o.socket_path))
                 return NULL;
-        if (a[0] && !Py_IsNone(a[0])) {
-                if (!PyUnicode_FSConverter(a[0], &path))
-                        return NULL;
-                o.socket_path = PyBytes_AsString(path);
-        }
         /* In C, 0 selects the default. */
         if (a[3] && o.timeout_msec == 0)
                 o.timeout_msec = 1;
         UNLOCKED(r = kvl_follow_open(&o, &follower));
-        Py_XDECREF(path);
         if (r) /* nothing but the socket can be missing */
                 return r == -ENOENT ? raise_unreachable(r, kvl_last_error()) : raise_code(r);
         self = object_new(follower_type);
@@ -101,7 +96,6 @@ static PyObject *follower_next(
 
 static PyObject *follower_reset(struct follower_object *self, PyObject *unused)
 {
-        (void)unused;
         if (!begin_follower_use(self))
                 return NULL;
         kvl_follow_reset(self->follower);
@@ -111,7 +105,6 @@ static PyObject *follower_reset(struct follower_object *self, PyObject *unused)
 
 static PyObject *follower_is_connected(struct follower_object *self, PyObject *unused)
 {
-        (void)unused;
         return PyBool_FromLong(self->follower && kvl_follow_is_connected(self->follower));
 }
 
@@ -119,7 +112,6 @@ static PyObject *follower_close(struct follower_object *self, PyObject *unused)
 {
         struct kvl_follower *follower = self->follower;
 
-        (void)unused;
         if (self->is_used)
                 return raise_busy("another thread uses the follower");
         self->follower = NULL;
@@ -127,17 +119,14 @@ static PyObject *follower_close(struct follower_object *self, PyObject *unused)
         Py_RETURN_NONE;
 }
 
-static int follower_traverse(struct follower_object *self, visitproc visit, void *arg)
+static void follower_end(PyObject *self)
 {
-        Py_VISIT(Py_TYPE((PyObject *)self));
-        return 0;
+        kvl_follow_close(((struct follower_object *)self)->follower);
 }
 
-static void follower_dealloc(struct follower_object *self)
+static void follower_dealloc(PyObject *self)
 {
-        PyObject_GC_UnTrack(self);
-        kvl_follow_close(self->follower);
-        object_free((PyObject *)self);
+        object_dealloc(self, follower_end);
 }
 
 static PyMethodDef methods[] = {
@@ -154,16 +143,13 @@ static PyMethodDef methods[] = {
 static PyType_Slot slots[] = {
         {Py_tp_doc, (void *)"The raw follower: kvlease.Follower."},
         {Py_tp_dealloc, follower_dealloc},
-        {Py_tp_traverse, follower_traverse},
+        {Py_tp_traverse, traverse_none},
         {Py_tp_methods, methods},
         {0, NULL},
 };
 
-static PyType_Spec spec = {"kvlease._kvlease.RawFollower", sizeof(struct follower_object), 0,
-        Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
-
 int follow_init(PyObject *module)
 {
-        follower_type = type_add(module, &spec, "RawFollower");
-        return follower_type ? 0 : -1;
+        return type_add(module, &follower_type, "kvlease._kvlease.RawFollower",
+                sizeof(struct follower_object), slots);
 }

@@ -6,11 +6,9 @@
 
 static bool get_u32(PyObject *object, const char *name, uint32_t *ret)
 {
-        PyObject *value = PyObject_GetAttrString(object, name);
-        bool ok = value && arg_u32(value, name, ret);
+        _cleanup_ref_ PyObject *value = PyObject_GetAttrString(object, name);
 
-        Py_XDECREF(value);
-        return ok;
+        return value && arg_u32(value, name, ret);
 }
 
 static bool get_text(PyObject *object, const char *name, PyObject **held, const char **ret)
@@ -41,67 +39,67 @@ static bool get_bytes(PyObject *object, const char *name, PyObject **held, Py_bu
 bool layout_get(PyObject *object, struct layout *ret)
 {
         struct kvl_layout *l = &ret->layout;
+        const struct {
+                const char *name;
+                uint32_t *at;
+        } numbers[] = {
+                {"n_layers", &l->n_layers},
+                {"n_kv_heads", &l->n_kv_heads},
+                {"head_size", &l->head_size},
+                {"page_tokens", &l->page_tokens},
+                {"n_planes", &l->n_planes},
+                {"tp_rank", &l->tp_rank},
+                {"tp_size", &l->tp_size},
+                {"layer_group", &l->layer_group},
+        };
+        _cleanup_ref_ PyObject *bytes = NULL;
         uint32_t dtype = 0;
-        PyObject *bytes;
-        bool ok;
 
-        memset(ret, 0, sizeof(*ret));
-        l->size = sizeof(*l);
-        ok = get_text(object, "model", &ret->held[0], &l->model) &&
-             get_text(object, "version", &ret->held[1], &l->version) &&
-             get_u32(object, "dtype", &dtype) && get_u32(object, "n_layers", &l->n_layers) &&
-             get_u32(object, "n_kv_heads", &l->n_kv_heads) &&
-             get_u32(object, "head_size", &l->head_size) &&
-             get_u32(object, "page_tokens", &l->page_tokens) &&
-             get_u32(object, "n_planes", &l->n_planes) && get_u32(object, "tp_rank", &l->tp_rank) &&
-             get_u32(object, "tp_size", &l->tp_size) &&
-             get_u32(object, "layer_group", &l->layer_group);
+        *ret = (struct layout){.layout.size = sizeof(*l)};
+        if (!get_text(object, "model", &ret->held[0], &l->model) ||
+                !get_text(object, "version", &ret->held[1], &l->version) ||
+                !get_u32(object, "dtype", &dtype))
+                return false;
         l->dtype = (enum kvl_dtype)dtype;
-        bytes = ok ? PyObject_GetAttrString(object, "plane_page_bytes") : NULL;
-        ok = bytes && arg_u64(bytes, "plane_page_bytes", &l->plane_page_bytes);
-        Py_XDECREF(bytes);
-        ok = ok && get_bytes(object, "salt", &ret->held[2], &ret->salt, &l->salt, &l->salt_bytes) &&
-             get_bytes(object, "format", &ret->held[3], &ret->format, &l->format, &l->format_bytes);
-        if (!ok)
-                layout_free(ret);
-        return ok;
+        for (size_t i = 0; i < sizeof(numbers) / sizeof(numbers[0]); ++i)
+                if (!get_u32(object, numbers[i].name, numbers[i].at))
+                        return false;
+        bytes = PyObject_GetAttrString(object, "plane_page_bytes");
+        return bytes && arg_u64(bytes, "plane_page_bytes", &l->plane_page_bytes) &&
+               get_bytes(object, "salt", &ret->held[2], &ret->salt, &l->salt, &l->salt_bytes) &&
+               get_bytes(
+                       object, "format", &ret->held[3], &ret->format, &l->format, &l->format_bytes);
 }
 
 void layout_free(struct layout *layout)
 {
-        if (layout->salt.obj)
-                PyBuffer_Release(&layout->salt);
-        if (layout->format.obj)
-                PyBuffer_Release(&layout->format);
+        PyBuffer_Release(&layout->salt);
+        PyBuffer_Release(&layout->format);
         for (int i = 0; i < 4; ++i)
                 Py_CLEAR(layout->held[i]);
 }
 
 static PyObject *key_root(PyObject *module, PyObject *object)
 {
+        _cleanup_layout_ struct layout layout = {0};
         uint8_t key[KVL_KEY_BYTES];
-        struct layout layout;
         int r;
 
-        (void)module;
         if (!layout_get(object, &layout))
                 return NULL;
         UNLOCKED(r = kvl_key_root(&layout.layout, key));
-        layout_free(&layout);
         return r ? raise_code(r) : PyBytes_FromStringAndSize((const char *)key, sizeof(key));
 }
 
 static PyObject *layout_name(PyObject *module, PyObject *object)
 {
+        _cleanup_layout_ struct layout layout = {0};
         char name[KVL_NS_NAME_BYTES];
-        struct layout layout;
         int r;
 
-        (void)module;
         if (!layout_get(object, &layout))
                 return NULL;
         UNLOCKED(r = kvl_layout_name(&layout.layout, name));
-        layout_free(&layout);
         return r ? raise_code(r) : PyUnicode_FromString(name);
 }
 
@@ -158,43 +156,37 @@ static bool token_of(PyObject *object, uint32_t *ret)
 
 static bool tokens_of_list(PyObject *object, struct tokens *ret)
 {
-        PyObject *list = PySequence_List(object);
-        bool ok = list != NULL;
+        _cleanup_ref_ PyObject *list = PySequence_List(object);
 
-        if (ok) {
-                ret->n = (size_t)PyList_Size(list);
-                ret->at = malloc(ret->n * sizeof(*ret->at) + 1);
-                ok = ret->at != NULL;
-                if (!ok)
-                        PyErr_NoMemory();
-        }
-        for (size_t i = 0; ok && i < ret->n; ++i) {
+        if (!list)
+                return false;
+        ret->n = (size_t)PyList_Size(list);
+        ret->at = malloc(ret->n * sizeof(*ret->at) + 1);
+        if (!ret->at)
+                return PyErr_NoMemory(), false;
+        for (size_t i = 0; i < ret->n; ++i) {
                 ret->at[i] = 0;
-                ok = token_of(PyList_GetItem(list, (Py_ssize_t)i), &ret->at[i]);
+                if (!token_of(PyList_GetItem(list, (Py_ssize_t)i), &ret->at[i]))
+                        return false;
         }
-        Py_XDECREF(list);
-        return ok;
+        return true;
 }
 
 bool tokens_get(PyObject *object, struct tokens *ret)
 {
-        Py_buffer buffer;
-        bool ok;
+        _cleanup_buffer_ Py_buffer buffer = {0};
 
         *ret = (struct tokens){NULL, 0};
-        if (!PyObject_CheckBuffer(object)) {
-                ok = tokens_of_list(object, ret);
-        } else {
-                if (PyObject_GetBuffer(object, &buffer, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT) < 0)
-                        return false;
-                ok = tokens_of_array(&buffer, ret);
-                PyBuffer_Release(&buffer);
-        }
-        if (!ok) {
-                free(ret->at);
-                ret->at = NULL;
-        }
-        return ok;
+        if (!PyObject_CheckBuffer(object))
+                return tokens_of_list(object, ret);
+        return PyObject_GetBuffer(object, &buffer, PyBUF_C_CONTIGUOUS | PyBUF_FORMAT) == 0 &&
+               tokens_of_array(&buffer, ret);
+}
+
+void tokens_free(struct tokens *tokens)
+{
+        free(tokens->at);
+        tokens->at = NULL;
 }
 
 /* ---- keys ------------------------------------------------------------------------------------ */
@@ -215,7 +207,6 @@ static PyObject *key_memo(PyObject *module, PyObject *const *args, Py_ssize_t n,
         PyObject *a[2];
         int r;
 
-        (void)module;
         if (!args_parse(&s, args, n, names, a) || !arg_u32(a[0], "page_tokens", &page_tokens) ||
                 !arg_u64(a[1], "max_bytes", &max_bytes))
                 return NULL;
@@ -230,10 +221,14 @@ static PyObject *key_memo(PyObject *module, PyObject *const *args, Py_ssize_t n,
         return raise_code(r);
 }
 
-static void memo_dealloc(struct memo_object *self)
+static void memo_end(PyObject *self)
 {
-        kvl_key_memo_free(self->memo);
-        object_free((PyObject *)self);
+        kvl_key_memo_free(((struct memo_object *)self)->memo);
+}
+
+static void memo_dealloc(PyObject *self)
+{
+        object_dealloc(self, memo_end);
 }
 
 static PyMethodDef memo_methods[] = {
@@ -244,17 +239,15 @@ static PyMethodDef memo_methods[] = {
 static PyType_Slot memo_slots[] = {
         {Py_tp_doc, (void *)"Keys of earlier texts: key_memo()."},
         {Py_tp_dealloc, memo_dealloc},
+        {Py_tp_traverse, traverse_none},
         {Py_tp_methods, memo_methods},
         {0, NULL},
 };
 
-static PyType_Spec memo_spec = {"kvlease.KeyMemo", sizeof(struct memo_object), 0,
-        Py_TPFLAGS_DEFAULT | Py_TPFLAGS_DISALLOW_INSTANTIATION, memo_slots};
-
 int keys_init(PyObject *module)
 {
-        memo_type = type_add(module, &memo_spec, "KeyMemo");
-        return memo_type ? 0 : -1;
+        return type_add(
+                module, &memo_type, "kvlease.KeyMemo", sizeof(struct memo_object), memo_slots);
 }
 
 /* *ret: NULL for None or nothing. Returns false with an exception. */
@@ -263,7 +256,7 @@ static bool get_memo(PyObject *object, uint32_t page_tokens, struct kvl_key_memo
         const struct memo_object *memo = (const struct memo_object *)object;
 
         *ret = NULL;
-        if (!object || object == Py_None)
+        if (!is_given(object))
                 return true;
         if (Py_TYPE(object) != memo_type)
                 PyErr_SetString(PyExc_TypeError, "memo must be a KeyMemo");
@@ -281,33 +274,29 @@ static PyObject *keys_of(const uint8_t *parent, const struct tokens *tokens, uin
 {
         size_t n_keys = (tokens->n + (is_partial ? page_tokens - 1 : 0)) / page_tokens;
         uint32_t n_hashed = (uint32_t)(is_partial ? tokens->n : n_keys * page_tokens);
-        uint8_t *keys = malloc(n_keys * KVL_KEY_BYTES + 1);
-        PyObject *ret;
+        _cleanup_free_ uint8_t *keys = malloc(n_keys * KVL_KEY_BYTES + 1);
         int r;
 
         if (!keys)
                 return PyErr_NoMemory();
         UNLOCKED(r = memo ? kvl_key_memo_keys(memo, parent, tokens->at, n_hashed, keys, NULL)
                           : kvl_keys(parent, tokens->at, n_hashed, page_tokens, keys));
-        ret = r ? raise_code(r)
-                : PyBytes_FromStringAndSize(
-                          (const char *)keys, (Py_ssize_t)(n_keys * KVL_KEY_BYTES));
-        free(keys);
-        return ret;
+        return r ? raise_code(r)
+                 : PyBytes_FromStringAndSize(
+                           (const char *)keys, (Py_ssize_t)(n_keys * KVL_KEY_BYTES));
 }
 
 static PyObject *chain_keys(PyObject *module, PyObject *const *args, Py_ssize_t n, PyObject *names)
 {
         static const struct signature s = {
                 "chain_keys", {"parent", "tokens", "page_tokens", "partial", "memo"}, 3, 3};
-        PyObject *a[5], *ret = NULL;
+        _cleanup_keys_ struct keys parent = {0};
+        _cleanup_tokens_ struct tokens tokens = {0};
         uint32_t page_tokens = 0;
         struct kvl_key_memo *memo;
         bool is_partial = false;
-        struct tokens tokens;
-        struct keys parent;
+        PyObject *a[5];
 
-        (void)module;
         if (!args_parse(&s, args, n, names, a) || !arg_u32(a[2], "page_tokens", &page_tokens) ||
                 !arg_bool(a[3], &is_partial) || !get_memo(a[4], page_tokens, &memo))
                 return NULL;
@@ -315,19 +304,13 @@ static PyObject *chain_keys(PyObject *module, PyObject *const *args, Py_ssize_t 
                 PyErr_SetString(PyExc_ValueError, "page_tokens must be from 1 to 1024");
                 return NULL;
         }
-        if (!keys_get(a[0], &parent))
+        if (!key_get(a[0], "parent must be one key", &parent) || !tokens_get(a[1], &tokens))
                 return NULL;
-        if (parent.n != 1) {
-                PyErr_SetString(PyExc_ValueError, "parent must be one key");
-        } else if (tokens_get(a[1], &tokens)) {
-                if (tokens.n > UINT32_MAX)
-                        PyErr_SetString(PyExc_ValueError, "a text has at most 2**32 - 1 tokens");
-                else
-                        ret = keys_of(parent.bytes, &tokens, page_tokens, is_partial, memo);
-                free(tokens.at);
+        if (tokens.n > UINT32_MAX) {
+                PyErr_SetString(PyExc_ValueError, "a text has at most 2**32 - 1 tokens");
+                return NULL;
         }
-        keys_free(&parent);
-        return ret;
+        return keys_of(parent.bytes, &tokens, page_tokens, is_partial, memo);
 }
 
 PyMethodDef keys_methods[] = {

@@ -27,15 +27,14 @@ static PyObject *llama_new(PyObject *module, PyObject *const *args, Py_ssize_t n
                         "scratch", "swa_full"},
                 3, 3};
         struct kvl_llama_options o = {.size = sizeof(o)};
+        _cleanup_buffer_ Py_buffer salt = {0};
         struct llama_object *self;
         uint32_t scratch = 0;
         uint64_t context = 0;
-        Py_buffer salt = {0};
         bool swa_full = false;
         PyObject *a[9];
         int r;
 
-        (void)module;
         if (!args_parse(&s, args, n, names, a) || !arg_u64(a[0], "context", &context) ||
                 !arg_text(a[1], "library", &o.library) || !arg_text(a[2], "weights", &o.weights) ||
                 !arg_text(a[3], "model", &o.model) || !arg_text(a[5], "device", &o.device) ||
@@ -48,34 +47,28 @@ static PyObject *llama_new(PyObject *module, PyObject *const *args, Py_ssize_t n
         o.scratch_seq = (int32_t)scratch;
         o.swa_full = swa_full;
         self = object_new(llama_type);
-        if (self) {
-                UNLOCKED(r = kvl_llama_new(
-                                 (struct llama_context *)(uintptr_t)context, &o, &self->llama));
-                if (r) {
-                        self->llama = NULL;
-                        raise_llama(r);
-                        Py_DECREF((PyObject *)self);
-                        self = NULL;
-                }
-        }
-        if (salt.obj)
-                PyBuffer_Release(&salt);
-        return (PyObject *)self;
+        if (!self)
+                return NULL;
+        UNLOCKED(r = kvl_llama_new((struct llama_context *)(uintptr_t)context, &o, &self->llama));
+        if (!r)
+                return (PyObject *)self;
+        self->llama = NULL;
+        raise_llama(r);
+        Py_DECREF((PyObject *)self);
+        return NULL;
 }
 
 static PyObject *llama_hash(PyObject *module, PyObject *object)
 {
-        PyObject *path = NULL;
+        _cleanup_ref_ PyObject *path = NULL;
         char hash[KVL_LLAMA_HASH_CHARS];
         const char *file;
         int r;
 
-        (void)module;
         if (!PyUnicode_FSConverter(object, &path))
                 return NULL;
         file = PyBytes_AsString(path);
         UNLOCKED(r = kvl_llama_hash_files(&file, 1, hash));
-        Py_DECREF(path);
         return r ? raise_llama(r) : PyUnicode_FromString(hash);
 }
 
@@ -204,7 +197,6 @@ static PyObject *llama_info(struct llama_object *self, void *unused)
 {
         struct kvl_llama_info i = {.size = sizeof(i)};
 
-        (void)unused;
         if (!self->llama)
                 return raise_closed("context");
         kvl_llama_info(self->llama, &i);
@@ -251,7 +243,6 @@ static void detach(struct llama_object *self)
 
 static PyObject *llama_detach(struct llama_object *self, PyObject *unused)
 {
-        (void)unused;
         if (!is_idle(self))
                 return NULL;
         detach(self);
@@ -270,7 +261,6 @@ static void close_llama(struct llama_object *self)
 
 static PyObject *llama_close(struct llama_object *self, PyObject *unused)
 {
-        (void)unused;
         if (self->is_used)
                 return raise_busy("another thread uses the context");
         close_llama(self);
@@ -284,11 +274,14 @@ static int llama_traverse(struct llama_object *self, visitproc visit, void *arg)
         return 0;
 }
 
-static void llama_dealloc(struct llama_object *self)
+static void llama_end(PyObject *self)
 {
-        PyObject_GC_UnTrack(self);
-        close_llama(self);
-        object_free((PyObject *)self);
+        close_llama((struct llama_object *)self);
+}
+
+static void llama_dealloc(PyObject *self)
+{
+        object_dealloc(self, llama_end);
 }
 
 static PyMethodDef methods[] = {
@@ -331,9 +324,6 @@ static PyType_Slot slots[] = {
         {0, NULL},
 };
 
-static PyType_Spec spec = {"kvlease._kvlease.LlamaContext", sizeof(struct llama_object), 0,
-        Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
-
 static PyMethodDef functions[] = {
         METHOD("llama_new", llama_new,
                 "llama_new($module, context, library, weights, *, model=None, salt=b'', "
@@ -347,6 +337,8 @@ static PyMethodDef functions[] = {
 
 int llama_init(PyObject *module)
 {
-        llama_type = type_add(module, &spec, "LlamaContext");
-        return llama_type ? PyModule_AddFunctions(module, functions) : -1;
+        return type_add(module, &llama_type, "kvlease._kvlease.LlamaContext",
+                       sizeof(struct llama_object), slots) < 0
+                       ? -1
+                       : PyModule_AddFunctions(module, functions);
 }

@@ -2,13 +2,49 @@
 #include "client/python/src/module.h"
 
 #include <errno.h>
-#include <stdlib.h>
+#include <string.h>
 #include <time.h>
+
+int type_add(
+        PyObject *module, PyTypeObject **ret, const char *name, size_t bytes, PyType_Slot *slots)
+{
+        PyType_Spec spec = {name, (int)bytes, 0,
+                Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
+        PyObject *type = PyType_FromSpec(&spec);
+
+        *ret = (PyTypeObject *)type;
+        return type ? PyModule_AddObjectRef(module, strrchr(name, '.') + 1, type) : -1;
+}
+
+static const void *field_at(PyObject *self, void *offset)
+{
+        return (const char *)self + (size_t)offset;
+}
+
+PyObject *get_u32_field(PyObject *self, void *offset)
+{
+        return PyLong_FromUnsignedLong(*(const uint32_t *)field_at(self, offset));
+}
+
+PyObject *get_u64_field(PyObject *self, void *offset)
+{
+        return PyLong_FromUnsignedLongLong(*(const uint64_t *)field_at(self, offset));
+}
+
+PyObject *get_bool_field(PyObject *self, void *offset)
+{
+        return PyBool_FromLong(*(const bool *)field_at(self, offset));
+}
+
+PyObject *get_object_field(PyObject *self, void *offset)
+{
+        PyObject *object = *(PyObject *const *)field_at(self, offset);
+
+        return Py_NewRef(object ? object : Py_None);
+}
 
 static PyObject *module_version(PyObject *module, PyObject *unused)
 {
-        (void)module;
-        (void)unused;
         return PyUnicode_FromString(kvl_version());
 }
 
@@ -38,35 +74,25 @@ static int lookup_rounds(
 static PyObject *bench(PyObject *module, PyObject *const *args, Py_ssize_t n, PyObject *names)
 {
         static const struct signature s = {"bench_lookup", {"namespace", "keys", "rounds"}, 3, 3};
+        _cleanup_keys_ struct keys keys = {0};
+        _cleanup_free_ uint32_t *pages = NULL;
+        uint32_t rounds = 0;
         struct ns_object *ns;
-        uint32_t rounds = 0, *pages;
-        struct keys keys;
         double seconds;
         PyObject *a[3];
         int r;
 
-        (void)module;
         if (!args_parse(&s, args, n, names, a) || !arg_u32(a[2], "rounds", &rounds))
                 return NULL;
         ns = (struct ns_object *)a[0];
         if (Py_TYPE(a[0]) != ns_type || rounds == 0)
                 return raise_code_as(-EINVAL, "a Namespace and rounds > 0 are needed", NULL);
-        if (!keys_get(a[1], &keys))
+        if (!keys_get(a[1], &keys) || !(pages = numbers_new(NULL, keys.n)))
                 return NULL;
-        pages = malloc(((size_t)keys.n + 1) * sizeof(*pages));
-        if (!pages || !ns_enter(ns)) {
-                if (!pages)
-                        PyErr_NoMemory();
-                free(pages);
-                keys_free(&keys);
-                return NULL;
-        }
         seconds = -now_sec();
-        UNLOCKED(r = lookup_rounds(ns->ns, &keys, rounds, pages));
+        if (!CALL(ns, ns, r = lookup_rounds(ns->ns, &keys, rounds, pages)))
+                return NULL;
         seconds += now_sec();
-        ns_leave(ns);
-        free(pages);
-        keys_free(&keys);
         if (r == KVL_MISS)
                 return raise_code_as(-ENOENT, "a page was evicted meanwhile", NULL);
         return r ? raise_code(r) : PyFloat_FromDouble(seconds / rounds);

@@ -18,6 +18,7 @@
 #include <Python.h>
 #include <stdbool.h>
 #include <stdint.h>
+#include <stdlib.h>
 
 #include "client/lib/kvlease.h"
 
@@ -76,19 +77,23 @@ bool arg_contiguous(PyObject *object, unsigned *ret);                /* enum kvl
 bool arg_text(PyObject *object, const char *name, const char **ret); /* None: NULL */
 /* Seconds, a float or an int; None: ret is `forever`. In ms, at least 1 unless 0. */
 bool arg_msec(PyObject *object, const char *name, int forever, int *ret);
+/* A path; None: unchanged. *ret_held: owned, has the text. */
+bool arg_path(PyObject *object, PyObject **ret_held, const char **ret);
 bool arg_stream(PyObject *object, kvl_stream *ret); /* an int; None: NULL */
 bool arg_request(PyObject *object, uint64_t *ret);  /* a Request, an int, or None */
 
-/* Keys, as any buffer of n * 32 bytes or a sequence of such buffers. Owned: keys_free(). */
+/* Keys, as any buffer of n * 32 bytes or a sequence of such buffers. All zeros before keys_get();
+ * keys_free() also after a failure. */
 struct keys {
         const uint8_t *bytes;
         uint32_t n;
         Py_buffer buffer;
         void *copy;
         PyObject *object;
-        uint8_t inline_copy[KVL_KEY_BYTES * 4];
 };
 bool keys_get(PyObject *object, struct keys *ret);
+/* Gets one key; sentence: of the exception for another number. */
+bool key_get(PyObject *object, const char *sentence, struct keys *ret);
 void keys_free(struct keys *keys);
 
 /* Page numbers: Pages, a buffer of uint32, or a sequence of ints. Owned: numbers_free(). */
@@ -102,6 +107,9 @@ bool numbers_get(PyObject *object, struct numbers *ret);
 struct ns_object;
 bool numbers_get_of(PyObject *object, const struct ns_object *ns, struct numbers *ret);
 void numbers_free(struct numbers *numbers);
+/* Makes an array of n numbers (malloc), copied from `from` unless that is NULL. NULL: no memory,
+ * with an exception. */
+uint32_t *numbers_new(const uint32_t *from, uint32_t n);
 
 /* Returns a buffer's single type character in native order; 0: it has more, or another order. */
 char array_type(const char *format);
@@ -115,16 +123,19 @@ struct tokens {
         uint32_t *at; /* malloc */
         size_t n;
 };
-bool tokens_get(PyObject *object, struct tokens *ret); /* false: with nothing to free */
+bool tokens_get(PyObject *object, struct tokens *ret);
+void tokens_free(struct tokens *tokens); /* also after a failure */
+#define _cleanup_tokens_ __attribute__((cleanup(tokens_free)))
 
 struct layout {
         struct kvl_layout layout;
         PyObject *held[4]; /* owners of the memory that it points to */
         Py_buffer salt, format;
 };
-/* object: a kvlease.Layout. Owned: layout_free(). */
+/* object: a kvlease.Layout. layout_free() also after a failure. */
 bool layout_get(PyObject *object, struct layout *ret);
 void layout_free(struct layout *layout);
+#define _cleanup_layout_ __attribute__((cleanup(layout_free)))
 
 int keys_init(PyObject *module);
 extern PyMethodDef keys_methods[];
@@ -176,8 +187,20 @@ struct ns_object *namespace_open(
         struct conn_object *conn, PyObject *const *args, Py_ssize_t n, PyObject *names);
 bool ns_enter(struct ns_object *self);
 void ns_leave(struct ns_object *self);
+/* Enters for the end of what belongs to the namespace. False: it is closed, or the parent's:
+ * nothing is left to end. No exception. */
+bool ending_enter(struct ns_object *self);
+#define ending_leave ns_leave
 /* Called when the connection closes: ns->ns becomes invalid. */
 void ns_forget(struct ns_object *self);
+
+/* Arguments of a lease: n_pages, request, min_pages, max_wait, contiguous. */
+struct lease_args {
+        struct kvl_lease_options options;
+        uint32_t n_pages;
+        uint64_t request;
+};
+bool lease_args_get(PyObject **a, struct lease_args *ret);
 
 extern PyMethodDef ns_call_methods[];  /* namespace-calls.c */
 extern PyMethodDef ns_start_methods[]; /* start.c */
@@ -227,8 +250,8 @@ bool pages_can_change(struct pages_object *self, const char *what);
 void pages_begin_move(struct pages_object *self);
 void pages_end_move(struct pages_object *self);
 /* Begins and ends a call during which the pages must stay. Returns false with an exception set. */
-bool pages_begin(struct pages_object *self);
-void pages_end(struct pages_object *self);
+bool pages_enter(struct pages_object *self);
+void pages_leave(struct pages_object *self);
 
 /* page-io.c. */
 /* Checks that these planes of the pages hold the sequence's bytes; pages of a window's take() may
@@ -259,7 +282,10 @@ struct publish_args {
         struct session_object *session;
 };
 bool publish_args_get(struct ns_object *ns, PyObject **args, struct publish_args *ret);
-void publish_args_free(struct publish_args *a);
+void publish_args_free(struct publish_args *a); /* also after a failure */
+#define _cleanup_publish_ __attribute__((cleanup(publish_args_free)))
+/* Raises the exception of a publish that stopped, with the pages published before (stolen). */
+PyObject *raise_stopped(int code, const char *sentence, struct pages_object *done);
 /* After a publish handled n_done pages: *ret_pages (malloc, taken) have the keys. Gives the source
  * back those of its n_taken numbers that are still leased. */
 struct pages_object *publish_finish(struct ns_object *ns, struct pages_object *source,
@@ -308,6 +334,28 @@ int llama_init(PyObject *module);
 
 /* ---- small things ---------------------------------------------------------------------------- */
 
+/* A local variable with one of these owns its content, which is freed at the end of the scope. */
+#define _cleanup_keys_    __attribute__((cleanup(keys_free)))
+#define _cleanup_numbers_ __attribute__((cleanup(numbers_free)))
+#define _cleanup_buffer_  __attribute__((cleanup(PyBuffer_Release)))
+#define _cleanup_free_    __attribute__((cleanup(free_at)))
+#define _cleanup_ref_     __attribute__((cleanup(decref_at)))
+
+static inline void free_at(void *at)
+{
+        free(*(void **)at);
+}
+
+static inline void decref_at(PyObject **at)
+{
+        Py_XDECREF(*at);
+}
+
+static inline bool is_given(PyObject *object)
+{
+        return object && !Py_IsNone(object);
+}
+
 /* Runs `call` without the GIL. */
 #define UNLOCKED(call)                       \
         do {                                 \
@@ -315,24 +363,43 @@ int llama_init(PyObject *module);
                 Py_END_ALLOW_THREADS         \
         } while (0)
 
-/* Makes a type from its spec, and adds it to the module. */
-static inline PyTypeObject *type_add(PyObject *module, PyType_Spec *spec, const char *name)
-{
-        PyObject *type = PyType_FromSpec(spec);
+/* Runs `call` without the GIL as a call of an object. kind: conn, ns, session, pages, or `ending`
+ * for the end of what belongs to a namespace. False: it wasn't run, as KIND_enter() says. */
+#define CALL(kind, object, call)                 \
+        ({                                       \
+                bool ok_ = kind##_enter(object); \
+                if (ok_) {                       \
+                        UNLOCKED(call);          \
+                        kind##_leave(object);    \
+                }                                \
+                ok_;                             \
+        })
 
-        if (type && PyModule_AddObjectRef(module, name, type) < 0)
-                Py_CLEAR(type);
-        return (PyTypeObject *)type;
+/* Returns None, or raises r. */
+static inline PyObject *none_or_raise(int r)
+{
+        return r ? raise_code(r) : Py_NewRef(Py_None);
 }
 
-/* Frees an object by its type's function, and drops its reference to the type. */
-static inline void object_free(PyObject *self)
-{
-        PyTypeObject *type = Py_TYPE(self);
-        freefunc fn = (freefunc)PyType_GetSlot(type, Py_tp_free);
+/* Makes a type and adds it to the module. name: with the module's. Its objects are made by
+ * object_new() alone. Returns 0; -1: an exception is set. */
+int type_add(
+        PyObject *module, PyTypeObject **ret, const char *name, size_t bytes, PyType_Slot *slots);
 
+/* Ends an object: calls end(), which may run Python code, keeps the current exception, and frees
+ * the memory. */
+static inline void object_dealloc(PyObject *self, void (*end)(PyObject *self))
+{
+        PyTypeObject *class = Py_TYPE(self);
+        freefunc fn = (freefunc)PyType_GetSlot(class, Py_tp_free);
+        PyObject *type, *value, *traceback;
+
+        PyObject_GC_UnTrack(self);
+        PyErr_Fetch(&type, &value, &traceback);
+        end(self);
+        PyErr_Restore(type, value, traceback);
         fn(self);
-        Py_DECREF((PyObject *)type);
+        Py_DECREF((PyObject *)class);
 }
 
 static inline void *object_new(PyTypeObject *type)
@@ -342,16 +409,34 @@ static inline void *object_new(PyTypeObject *type)
         return fn(type, 0);
 }
 
+/* Getters of a field of the object. offset: FIELD(). An object that is NULL is None. */
+PyObject *get_u32_field(PyObject *self, void *offset);
+PyObject *get_u64_field(PyObject *self, void *offset);
+PyObject *get_bool_field(PyObject *self, void *offset);
+PyObject *get_object_field(PyObject *self, void *offset);
+#define FIELD(type, field) ((void *)offsetof(struct type, field))
+
+/* __exit__ of an object with close(). */
+static inline PyObject *exit_close(PyObject *self, PyObject *args)
+{
+        return PyObject_CallMethod(self, "close", NULL);
+}
+
+/* tp_traverse of an object that refers to none. */
+static inline int traverse_none(PyObject *self, visitproc visit, void *arg)
+{
+        Py_VISIT(Py_TYPE(self));
+        return 0;
+}
+
 static inline PyObject *return_self(PyObject *self, PyObject *unused)
 {
-        (void)unused;
         return Py_NewRef(self);
 }
 
 /* __reduce__: objects of this process can't be pickled or copied. */
 static inline PyObject *refuse_pickling(PyObject *self, PyObject *unused)
 {
-        (void)unused;
         return PyErr_Format(PyExc_TypeError,
                 "cannot pickle an object of %R: it is this process's alone", Py_TYPE(self));
 }

@@ -7,15 +7,6 @@
 
 /* ---- lookups --------------------------------------------------------------------------------- */
 
-static uint32_t *numbers_alloc(uint32_t n)
-{
-        uint32_t *at = malloc((n ? n : 1) * sizeof(*at));
-
-        if (!at)
-                PyErr_NoMemory();
-        return at;
-}
-
 /* Makes Pages of a lookup's result; 0 pages: a miss. */
 static PyObject *pages_found(
         struct ns_object *self, int r, uint32_t *at, uint32_t n, uint64_t n_tokens)
@@ -44,28 +35,22 @@ typedef int (*lookup_fn)(struct kvl_ns *ns, uint64_t request, const uint8_t *key
 static PyObject *call_lookup(struct ns_object *self, lookup_fn fn, const struct signature *s,
         PyObject *const *args, Py_ssize_t n, PyObject *names)
 {
+        _cleanup_keys_ struct keys keys = {0};
         uint64_t request, n_tokens = 0;
         uint32_t *at, n_pages = 0;
-        struct keys keys;
         PyObject *a[2];
         int r;
 
         if (!args_parse(s, args, n, names, a) || !arg_request(a[1], &request) ||
-                !keys_get(a[0], &keys))
+                !keys_get(a[0], &keys) || !(at = numbers_new(NULL, keys.n)))
                 return NULL;
-        at = numbers_alloc(keys.n);
-        if (!at || !ns_enter(self)) {
-                free(at);
-                keys_free(&keys);
-                return NULL;
-        }
-        if (keys.n == 0)
-                r = KVL_MISS;
-        else
-                UNLOCKED(r = fn(self->ns, request, keys.bytes, keys.n, at, &n_pages, &n_tokens));
-        ns_leave(self);
-        keys_free(&keys);
-        return pages_found(self, r, at, n_pages, n_tokens);
+        if (CALL(ns, self,
+                    r = keys.n == 0 ? KVL_MISS
+                                    : fn(self->ns, request, keys.bytes, keys.n, at, &n_pages,
+                                              &n_tokens)))
+                return pages_found(self, r, at, n_pages, n_tokens);
+        free(at);
+        return NULL;
 }
 
 static PyObject *ns_lookup(
@@ -88,25 +73,22 @@ static PyObject *ns_lookup_wait(
         struct ns_object *self, PyObject *const *args, Py_ssize_t n, PyObject *names)
 {
         static const struct signature s = {"lookup_wait", {"keys", "timeout", "request"}, 2, 2};
+        _cleanup_keys_ struct keys keys = {0};
         uint64_t request, n_tokens = 0;
         uint32_t *at, n_pages = 0;
         int r, msec = 0, is_pending = 0;
-        struct keys keys;
         PyObject *a[3], *ret;
 
         if (!args_parse(&s, args, n, names, a) || !arg_msec(a[1], "timeout", 600000, &msec) ||
-                !arg_request(a[2], &request) || !keys_get(a[0], &keys))
+                !arg_request(a[2], &request) || !keys_get(a[0], &keys) ||
+                !(at = numbers_new(NULL, keys.n)))
                 return NULL;
-        at = numbers_alloc(keys.n);
-        if (!at || !ns_enter(self)) {
+        if (!CALL(ns, self,
+                    r = kvl_lookup_wait(self->ns, request, keys.bytes, keys.n, msec, at, &n_pages,
+                            &n_tokens, &is_pending))) {
                 free(at);
-                keys_free(&keys);
                 return NULL;
         }
-        UNLOCKED(r = kvl_lookup_wait(self->ns, request, keys.bytes, keys.n, msec, at, &n_pages,
-                         &n_tokens, &is_pending));
-        ns_leave(self);
-        keys_free(&keys);
         ret = pages_found(self, r, at, n_pages, n_tokens);
         if (ret)
                 ((struct pages_object *)ret)->is_pending = is_pending;
@@ -118,56 +100,41 @@ static PyObject *ns_lookup_wait(
 
 static PyObject *ns_probe(struct ns_object *self, PyObject *object)
 {
-        struct keys keys;
+        _cleanup_keys_ struct keys keys = {0};
+        _cleanup_free_ uint8_t *tiers = NULL;
         uint32_t n = 0;
-        uint8_t *tiers;
-        PyObject *ret;
         int r;
 
         if (!keys_get(object, &keys))
                 return NULL;
-        tiers = malloc(keys.n ? keys.n : 1);
-        if (!tiers || !ns_enter(self)) {
-                if (!tiers)
-                        PyErr_NoMemory();
-                free(tiers);
-                keys_free(&keys);
+        tiers = malloc((size_t)keys.n + 1);
+        if (!tiers)
+                return PyErr_NoMemory();
+        if (!CALL(ns, self,
+                    r = keys.n == 0 ? KVL_MISS
+                                    : kvl_probe(self->ns, keys.bytes, keys.n, tiers, &n)))
                 return NULL;
-        }
-        if (keys.n == 0)
-                r = KVL_MISS;
-        else
-                UNLOCKED(r = kvl_probe(self->ns, keys.bytes, keys.n, tiers, &n));
-        ns_leave(self);
-        keys_free(&keys);
-        ret = r == 0 || r == KVL_MISS
-                      ? PyBytes_FromStringAndSize((const char *)tiers, r ? 0 : (Py_ssize_t)n)
-                      : raise_code(r);
-        free(tiers);
-        return ret;
+        return r == 0 || r == KVL_MISS
+                       ? PyBytes_FromStringAndSize((const char *)tiers, r ? 0 : (Py_ssize_t)n)
+                       : raise_code(r);
 }
 
 static PyObject *ns_probe_hosts(
         struct ns_object *self, PyObject *const *args, Py_ssize_t n, PyObject *names)
 {
         static const struct signature s = {"probe_hosts", {"keys", "timeout"}, 1, 2};
-        int r = 0, msec = HOSTS_MSEC, would_load = 0;
+        int r, msec = HOSTS_MSEC, would_load = 0;
+        _cleanup_keys_ struct keys keys = {0};
         uint32_t n_here = 0, n_keys = 0;
-        struct keys keys;
         PyObject *a[2];
 
         if (!args_parse(&s, args, n, names, a) || !arg_msec(a[1], "timeout", 600000, &msec) ||
-                !keys_get(a[0], &keys))
+                !keys_get(a[0], &keys) ||
+                !CALL(ns, self,
+                        r = keys.n == 0 ? 0
+                                        : kvl_probe_hosts(self->ns, keys.bytes, keys.n,
+                                                  msec ? msec : 1, &n_here, &n_keys, &would_load)))
                 return NULL;
-        if (!ns_enter(self)) {
-                keys_free(&keys);
-                return NULL;
-        }
-        if (keys.n > 0)
-                UNLOCKED(r = kvl_probe_hosts(self->ns, keys.bytes, keys.n, msec ? msec : 1, &n_here,
-                                 &n_keys, &would_load));
-        ns_leave(self);
-        keys_free(&keys);
         return r ? raise_code(r)
                  : types_new("HostsProbe", Py_BuildValue("(IIN)", (unsigned)n_here,
                                                    (unsigned)n_keys, PyBool_FromLong(would_load)));
@@ -178,23 +145,16 @@ static PyObject *ns_expect(
         struct ns_object *self, PyObject *const *args, Py_ssize_t n, PyObject *names)
 {
         static const struct signature s = {"expect", {"keys", "ttl"}, 1, 2};
-        struct keys keys;
+        _cleanup_keys_ struct keys keys = {0};
         PyObject *a[2];
         int r, msec = 0;
 
         if (!args_parse(&s, args, n, names, a) || !arg_msec(a[1], "ttl", 0, &msec) ||
-                !keys_get(a[0], &keys))
+                !keys_get(a[0], &keys) ||
+                !CALL(ns, self,
+                        r = keys.n == 0 ? 0
+                                        : kvl_expect(self->ns, keys.bytes, keys.n, (uint32_t)msec)))
                 return NULL;
-        if (!ns_enter(self)) {
-                keys_free(&keys);
-                return NULL;
-        }
-        if (keys.n == 0)
-                r = 0;
-        else
-                UNLOCKED(r = kvl_expect(self->ns, keys.bytes, keys.n, (uint32_t)msec));
-        ns_leave(self);
-        keys_free(&keys);
         return r == 0 || r == -EAGAIN ? PyBool_FromLong(r == 0) : raise_code(r);
 }
 
@@ -219,10 +179,8 @@ static PyObject *ns_note_prefill(
                 PyErr_SetString(PyExc_ValueError, "seconds must be from a nanosecond to an hour");
                 return NULL;
         }
-        if (!ns_enter(self))
+        if (!CALL(ns, self, r = kvl_note_prefill(self->ns, n_tokens, (uint64_t)(seconds * 1e9))))
                 return NULL;
-        UNLOCKED(r = kvl_note_prefill(self->ns, n_tokens, (uint64_t)(seconds * 1e9)));
-        ns_leave(self);
         return r == 0 || r == -EAGAIN ? PyBool_FromLong(r == 0) : raise_code(r);
 }
 
@@ -230,11 +188,8 @@ static PyObject *ns_leasable_pages(struct ns_object *self, PyObject *unused)
 {
         int r;
 
-        (void)unused;
-        if (!ns_enter(self))
+        if (!CALL(ns, self, r = kvl_leasable_pages(self->ns)))
                 return NULL;
-        UNLOCKED(r = kvl_leasable_pages(self->ns));
-        ns_leave(self);
         return r < 0 ? raise_code(r) : PyLong_FromLong(r);
 }
 
@@ -243,13 +198,10 @@ static PyObject *ns_check_room(struct ns_object *self, PyObject *argument)
         uint32_t n_pages = 0;
         int r;
 
-        if (!arg_u32(argument, "n_pages", &n_pages) || !ns_enter(self))
+        if (!arg_u32(argument, "n_pages", &n_pages) ||
+                !CALL(ns, self, r = kvl_check_room(self->ns, n_pages)))
                 return NULL;
-        UNLOCKED(r = kvl_check_room(self->ns, n_pages));
-        ns_leave(self);
-        if (r != 0)
-                return raise_code(r);
-        Py_RETURN_NONE;
+        return none_or_raise(r);
 }
 
 /* ---- lookups in several namespaces ----------------------------------------------------------- */
@@ -275,20 +227,15 @@ static PyObject *found_in_set(struct ns_object **all, uint32_t n, const uint32_t
 
         for (uint32_t i = 0; i < n; ++i) {
                 const uint32_t *from = at + (size_t)i * n_keys;
-                uint32_t *own = list ? numbers_alloc(n_pages) : NULL;
-                PyObject *pages = NULL;
+                uint32_t *own = list ? numbers_new(from, n_pages) : NULL;
+                _cleanup_ref_ PyObject *pages = NULL;
 
-                if (own) {
-                        memcpy(own, from, n_pages * sizeof(*own));
+                if (own)
                         pages = pages_found(all[i], n_pages ? 0 : KVL_MISS, own, n_pages, n_tokens);
-                } else {
+                else
                         numbers_give_back(all[i], from, n_pages, PAGES_PINNED);
-                }
-                if (!list)
-                        continue;
-                if (!pages || PyList_Append(list, pages) < 0)
+                if (list && (!pages || PyList_Append(list, pages) < 0))
                         Py_CLEAR(list);
-                Py_XDECREF(pages);
         }
         return list;
 }
@@ -296,19 +243,16 @@ static PyObject *found_in_set(struct ns_object **all, uint32_t n, const uint32_t
 static PyObject *lookup_all(
         struct ns_object **all, uint32_t n, uint64_t request, const struct keys *keys)
 {
+        _cleanup_free_ uint32_t *at = malloc(((size_t)n * keys->n + 1) * sizeof(*at));
         struct kvl_ns *nss[MAX_SET];
-        uint32_t *at, n_pages = 0;
+        uint32_t n_pages = 0;
         uint64_t n_tokens = 0;
-        PyObject *ret;
         int r;
 
-        at = malloc(((size_t)n * keys->n + 1) * sizeof(*at));
         if (!at)
                 return PyErr_NoMemory();
-        if (!enter_all(all, n)) {
-                free(at);
+        if (!enter_all(all, n))
                 return NULL;
-        }
         for (uint32_t i = 0; i < n; ++i)
                 nss[i] = all[i]->ns;
         UNLOCKED(
@@ -316,28 +260,23 @@ static PyObject *lookup_all(
         for (uint32_t i = 0; i < n; ++i)
                 ns_leave(all[i]);
         if (r != 0 && r != KVL_MISS)
-                ret = raise_code(r);
-        else
-                ret = found_in_set(all, n, at, keys->n, r ? 0 : n_pages, n_tokens);
-        free(at);
-        return ret;
+                return raise_code(r);
+        return found_in_set(all, n, at, keys->n, r ? 0 : n_pages, n_tokens);
 }
 
 PyObject *namespace_lookup_set(
         PyObject *module, PyObject *const *args, Py_ssize_t n, PyObject *names)
 {
         static const struct signature s = {"lookup_set", {"namespaces", "keys", "request"}, 2, 3};
+        _cleanup_keys_ struct keys keys = {0};
+        _cleanup_ref_ PyObject *list = NULL;
         struct ns_object *all[MAX_SET];
-        PyObject *a[3], *list, *ret = NULL;
-        struct keys keys;
         uint64_t request;
         Py_ssize_t count;
+        PyObject *a[3];
 
-        (void)module;
-        if (!args_parse(&s, args, n, names, a) || !arg_request(a[2], &request))
-                return NULL;
-        list = PySequence_List(a[0]);
-        if (!list)
+        if (!args_parse(&s, args, n, names, a) || !arg_request(a[2], &request) ||
+                !(list = PySequence_List(a[0])))
                 return NULL;
         count = PyList_Size(list);
         for (Py_ssize_t i = 0; i < count && i < MAX_SET; ++i) {
@@ -347,44 +286,51 @@ PyObject *namespace_lookup_set(
         }
         if (count < 1 || count > MAX_SET) {
                 PyErr_SetString(PyExc_TypeError, "namespaces must be 1 to 64 Namespaces");
-        } else if (keys_get(a[1], &keys)) {
-                ret = lookup_all(all, (uint32_t)count, request, &keys);
-                keys_free(&keys);
+                return NULL;
         }
-        Py_DECREF(list);
-        return ret;
+        return keys_get(a[1], &keys) ? lookup_all(all, (uint32_t)count, request, &keys) : NULL;
 }
 
 /* ---- leases and publishes -------------------------------------------------------------------- */
+
+bool lease_args_get(PyObject **a, struct lease_args *ret)
+{
+        int msec = -1;
+
+        ret->options.size = sizeof(ret->options);
+        if (!arg_u32(a[0], "n_pages", &ret->n_pages) || !arg_request(a[1], &ret->request) ||
+                !arg_u32(a[2], "min_pages", &ret->options.min_pages) ||
+                !arg_msec(a[3], "max_wait", -1, &msec) ||
+                !arg_contiguous(a[4], &ret->options.flags))
+                return false;
+        /* In C, 0 is the tenant's limit, and < 0 no wait. */
+        ret->options.max_wait_msec = msec < 0 ? 0 : msec == 0 ? -1 : msec;
+        return true;
+}
 
 static PyObject *ns_lease(
         struct ns_object *self, PyObject *const *args, Py_ssize_t n, PyObject *names)
 {
         static const struct signature s = {
                 "lease", {"n_pages", "request", "min_pages", "max_wait", "contiguous"}, 1, 2};
-        struct kvl_lease_options o = {.size = sizeof(o)};
         struct kvl_lease_result result = {.size = sizeof(result)};
+        struct lease_args l = {0};
         struct pages_object *pages;
-        uint32_t n_pages = 0, *at;
-        uint64_t request;
         PyObject *a[5];
-        int r, msec = -1;
+        uint32_t *at;
+        int r;
 
-        if (!args_parse(&s, args, n, names, a) || !arg_u32(a[0], "n_pages", &n_pages) ||
-                !arg_request(a[1], &request) || !arg_u32(a[2], "min_pages", &o.min_pages) ||
-                !arg_msec(a[3], "max_wait", -1, &msec) || !arg_contiguous(a[4], &o.flags))
+        if (!args_parse(&s, args, n, names, a) || !lease_args_get(a, &l))
                 return NULL;
-        /* In C, 0 is the tenant's limit, and < 0 no wait. */
-        o.max_wait_msec = msec < 0 ? 0 : msec == 0 ? -1 : msec;
-        if (n_pages < 1 || n_pages > KVL_MAX_LEASE_PAGES)
+        if (l.n_pages < 1 || l.n_pages > KVL_MAX_LEASE_PAGES)
                 return raise_code_as(-EINVAL, "a lease is of 1 to 4096 pages", NULL);
-        at = numbers_alloc(n_pages);
-        if (!at || !ns_enter(self)) {
+        at = numbers_new(NULL, l.n_pages);
+        if (!at || !CALL(ns, self,
+                           r = kvl_lease_with(
+                                   self->ns, l.request, l.n_pages, &l.options, at, &result))) {
                 free(at);
                 return NULL;
         }
-        UNLOCKED(r = kvl_lease_with(self->ns, request, n_pages, &o, at, &result));
-        ns_leave(self);
         if (r) {
                 free(at);
                 return raise_code_as(r, kvl_last_error(), reason_name(result.reason));
@@ -397,16 +343,12 @@ static PyObject *ns_lease(
         return (PyObject *)pages;
 }
 
-/* Raises the exception of a publish that stopped, with the pages published before. */
-static PyObject *raise_stopped(int code, struct pages_object *done)
+PyObject *raise_stopped(int code, const char *sentence, struct pages_object *done)
 {
-        const char *sentence = kvl_last_error();
-        PyObject *error = error_new(code, sentence[0] ? sentence : kvl_strerror(code), NULL);
+        _cleanup_ref_ PyObject *error = error_new(code, sentence, NULL), *pages = (PyObject *)done;
 
-        if (error && PyObject_SetAttrString(error, "published", (PyObject *)done) == 0)
+        if (error && PyObject_SetAttrString(error, "published", pages) == 0)
                 PyErr_SetObject((PyObject *)Py_TYPE(error), error);
-        Py_XDECREF(error);
-        Py_DECREF((PyObject *)done);
         return NULL;
 }
 
@@ -417,18 +359,18 @@ static PyObject *ns_publish(
                 {"pages", "keys", "parent", "last_tokens", "request", "session", "tag",
                         "window_passed", "token_ids", "lora_name", "cache_salt"},
                 2, 2};
+        _cleanup_publish_ struct publish_args p = {0};
         struct pages_object *done;
         uint32_t *ret_pages, n_done = 0;
-        struct publish_args p;
+        const char *sentence;
         PyObject *a[11];
         int r;
 
-        if (!args_parse(&s, args, n, names, a) || !publish_args_get(self, a, &p))
+        if (!args_parse(&s, args, n, names, a) || !publish_args_get(self, a, &p) ||
+                !(ret_pages = numbers_new(NULL, p.publish.n_pages)))
                 return NULL;
-        ret_pages = numbers_alloc(p.publish.n_pages);
-        if (!ret_pages || !ns_enter(self)) {
+        if (!ns_enter(self)) {
                 free(ret_pages);
-                publish_args_free(&p);
                 return NULL;
         }
         if (p.source) {
@@ -442,10 +384,10 @@ static PyObject *ns_publish(
         if (p.source)
                 --p.source->n_busy;
         done = publish_finish(self, p.source, p.numbers.at, p.publish.n_pages, ret_pages, n_done);
-        publish_args_free(&p);
-        if (done && r != 0 && r != KVL_DUPLICATE)
-                return raise_stopped(r, done);
-        return (PyObject *)done;
+        if (!done || r == 0 || r == KVL_DUPLICATE)
+                return (PyObject *)done;
+        sentence = kvl_last_error();
+        return raise_stopped(r, sentence[0] ? sentence : kvl_strerror(r), done);
 }
 
 /* ---- by numbers ------------------------------------------------------------------------------ */
@@ -454,7 +396,7 @@ typedef int (*numbers_fn)(struct kvl_ns *ns, const uint32_t *pages, uint32_t n_p
 
 static PyObject *by_numbers(struct ns_object *self, PyObject *object, numbers_fn fn)
 {
-        struct numbers numbers;
+        _cleanup_numbers_ struct numbers numbers = {0};
         int r;
 
         if (Py_TYPE(object) == pages_type) {
@@ -462,18 +404,10 @@ static PyObject *by_numbers(struct ns_object *self, PyObject *object, numbers_fn
                         "this takes numbers; Pages objects have close(), pin() and detach()");
                 return NULL;
         }
-        if (!numbers_get(object, &numbers))
+        if (!numbers_get(object, &numbers) ||
+                !CALL(ns, self, r = numbers.n ? fn(self->ns, numbers.at, numbers.n) : 0))
                 return NULL;
-        if (!ns_enter(self)) {
-                numbers_free(&numbers);
-                return NULL;
-        }
-        UNLOCKED(r = numbers.n ? fn(self->ns, numbers.at, numbers.n) : 0);
-        ns_leave(self);
-        numbers_free(&numbers);
-        if (r)
-                return raise_code(r);
-        Py_RETURN_NONE;
+        return none_or_raise(r);
 }
 
 static PyObject *ns_release(struct ns_object *self, PyObject *object)
@@ -493,19 +427,13 @@ static PyObject *ns_pin(struct ns_object *self, PyObject *object)
 
 static PyObject *ns_report(struct ns_object *self, PyObject *object)
 {
-        struct numbers numbers;
+        _cleanup_numbers_ struct numbers numbers = {0};
         uint64_t n_freed = 0;
         int r;
 
-        if (!numbers_get_of(object, self, &numbers))
+        if (!numbers_get_of(object, self, &numbers) ||
+                !CALL(ns, self, r = kvl_report(self->ns, numbers.at, numbers.n, &n_freed)))
                 return NULL;
-        if (!ns_enter(self)) {
-                numbers_free(&numbers);
-                return NULL;
-        }
-        UNLOCKED(r = kvl_report(self->ns, numbers.at, numbers.n, &n_freed));
-        ns_leave(self);
-        numbers_free(&numbers);
         return r ? raise_code(r) : PyLong_FromUnsignedLongLong(n_freed);
 }
 
@@ -514,51 +442,33 @@ static PyObject *ns_page_tier(struct ns_object *self, PyObject *object)
         uint32_t page = 0;
         int r;
 
-        if (!arg_u32(object, "page", &page) || !ns_enter(self))
+        if (!arg_u32(object, "page", &page) || !CALL(ns, self, r = kvl_page_tier(self->ns, page)))
                 return NULL;
-        r = kvl_page_tier(self->ns, page);
-        ns_leave(self);
         return r < 0 ? raise_code(r) : types_new("Tier", Py_BuildValue("(i)", r));
 }
 
 /* ---- invalidation, single flight, explain ---------------------------------------------------- */
 
-/* Gets one key, or none. */
-static bool one_key(PyObject *object, struct keys *ret)
-{
-        if (!keys_get(object, ret))
-                return false;
-        if (ret->n == 1)
-                return true;
-        PyErr_Format(PyExc_ValueError, "one key is needed, not %u", ret->n);
-        keys_free(ret);
-        return false;
-}
-
 static PyObject *ns_invalidate(
         struct ns_object *self, PyObject *const *args, Py_ssize_t n, PyObject *names)
 {
         static const struct signature s = {"invalidate", {"key", "tag", "mismatch"}, 0, 1};
+        _cleanup_keys_ struct keys key = {0};
         uint64_t n_pages = 0, tag = 0;
-        struct keys key = {.n = 0};
+        bool mismatch = false;
         PyObject *a[3];
-        int mismatch = 0, r;
+        int r;
 
-        if (!args_parse(&s, args, n, names, a))
+        if (!args_parse(&s, args, n, names, a) || !arg_bool(a[2], &mismatch))
                 return NULL;
-        if (a[2] && (mismatch = PyObject_IsTrue(a[2])) < 0)
-                return NULL;
-        if ((a[0] && !Py_IsNone(a[0])) + (a[1] != NULL) + mismatch > 1) {
+        if (is_given(a[0]) + (a[1] != NULL) + mismatch > 1) {
                 PyErr_SetString(
                         PyExc_TypeError, "invalidate() takes a key, a tag, or a mismatch alone");
                 return NULL;
         }
-        if (!arg_u64(a[1], "tag", &tag) || (a[0] && !Py_IsNone(a[0]) && !one_key(a[0], &key)))
+        if (!arg_u64(a[1], "tag", &tag) ||
+                (is_given(a[0]) && !key_get(a[0], "one key is needed", &key)) || !ns_enter(self))
                 return NULL;
-        if (!ns_enter(self)) {
-                keys_free(&key);
-                return NULL;
-        }
         if (mismatch)
                 UNLOCKED(r = kvl_invalidate_mismatch(self->ns, &n_pages));
         else if (a[1])
@@ -566,7 +476,6 @@ static PyObject *ns_invalidate(
         else
                 UNLOCKED(r = kvl_invalidate(self->ns, key.n ? key.bytes : NULL, &n_pages));
         ns_leave(self);
-        keys_free(&key);
         return r ? raise_code(r) : PyLong_FromUnsignedLongLong(n_pages);
 }
 
@@ -574,33 +483,21 @@ static PyObject *ns_announce(
         struct ns_object *self, PyObject *const *args, Py_ssize_t n, PyObject *names)
 {
         static const struct signature s = {"announce", {"pages", "keys"}, 2, 2};
-        struct numbers numbers;
-        struct keys keys;
+        _cleanup_numbers_ struct numbers numbers = {0};
+        _cleanup_keys_ struct keys keys = {0};
         uint32_t n_done = 0;
         PyObject *a[2];
         int r;
 
-        if (!args_parse(&s, args, n, names, a) || !numbers_get_of(a[0], self, &numbers))
+        if (!args_parse(&s, args, n, names, a) || !numbers_get_of(a[0], self, &numbers) ||
+                !keys_get(a[1], &keys))
                 return NULL;
-        if (!keys_get(a[1], &keys)) {
-                numbers_free(&numbers);
+        if (keys.n > numbers.n)
+                return PyErr_Format(PyExc_ValueError, "%u keys, but %u pages", keys.n, numbers.n);
+        if (!CALL(ns, self, r = kvl_announce(self->ns, numbers.at, keys.bytes, keys.n, &n_done)))
                 return NULL;
-        }
-        if (keys.n > numbers.n) {
-                PyErr_Format(PyExc_ValueError, "%u keys, but %u pages", keys.n, numbers.n);
-                r = -1;
-        } else if (!ns_enter(self)) {
-                r = -1;
-        } else {
-                UNLOCKED(r = kvl_announce(self->ns, numbers.at, keys.bytes, keys.n, &n_done));
-                ns_leave(self);
-                if (r && r != KVL_PENDING && r != KVL_DUPLICATE)
-                        raise_code(r);
-        }
-        keys_free(&keys);
-        numbers_free(&numbers);
-        if (PyErr_Occurred())
-                return NULL;
+        if (r && r != KVL_PENDING && r != KVL_DUPLICATE)
+                return raise_code(r);
         return types_new("Announcement", Py_BuildValue("(Iz)", n_done,
                                                  r == KVL_PENDING     ? "pending"
                                                  : r == KVL_DUPLICATE ? "cached"
@@ -611,20 +508,14 @@ static PyObject *ns_wait(
         struct ns_object *self, PyObject *const *args, Py_ssize_t n, PyObject *names)
 {
         static const struct signature s = {"wait", {"key", "timeout"}, 1, 2};
-        struct keys key;
+        _cleanup_keys_ struct keys key = {0};
         PyObject *a[2];
         int r, msec = 600000;
 
         if (!args_parse(&s, args, n, names, a) || !arg_msec(a[1], "timeout", 600000, &msec) ||
-                !one_key(a[0], &key))
+                !key_get(a[0], "one key is needed", &key) ||
+                !CALL(ns, self, r = kvl_wait(self->ns, key.bytes, msec ? msec : 1)))
                 return NULL;
-        if (!ns_enter(self)) {
-                keys_free(&key);
-                return NULL;
-        }
-        UNLOCKED(r = kvl_wait(self->ns, key.bytes, msec ? msec : 1));
-        ns_leave(self);
-        keys_free(&key);
         return r == 0 || r == KVL_MISS ? PyBool_FromLong(r == 0) : raise_code(r);
 }
 
@@ -643,41 +534,27 @@ static PyObject *explanation(const struct kvl_explanation *e)
 
 static PyObject *ns_explain(struct ns_object *self, PyObject *object)
 {
-        struct kvl_explanation *all;
-        PyObject *list = NULL;
-        struct keys keys;
-        int r = 0;
+        _cleanup_free_ struct kvl_explanation *all = NULL;
+        _cleanup_keys_ struct keys keys = {0};
+        PyObject *list;
+        int r;
 
         if (!keys_get(object, &keys))
                 return NULL;
-        if (keys.n > MAX_EXPLAIN) {
-                keys_free(&keys);
+        if (keys.n > MAX_EXPLAIN)
                 return raise_code_as(-EINVAL, "at most 256 keys can be explained at once", NULL);
-        }
         all = calloc(keys.n + 1, sizeof(*all));
-        if (!all || !ns_enter(self)) {
-                if (!all)
-                        PyErr_NoMemory();
-                free(all);
-                keys_free(&keys);
+        if (!all)
+                return PyErr_NoMemory();
+        if (!CALL(ns, self, r = keys.n ? kvl_explain(self->ns, keys.bytes, keys.n, all) : 0))
                 return NULL;
-        }
-        if (keys.n)
-                UNLOCKED(r = kvl_explain(self->ns, keys.bytes, keys.n, all));
-        ns_leave(self);
-        if (r)
-                raise_code(r);
-        else
-                list = PyList_New(0);
+        list = r ? raise_code(r) : PyList_New(0);
         for (uint32_t i = 0; list && i < keys.n; ++i) {
-                PyObject *one = explanation(&all[i]);
+                _cleanup_ref_ PyObject *one = explanation(&all[i]);
 
                 if (!one || PyList_Append(list, one) < 0)
                         Py_CLEAR(list);
-                Py_XDECREF(one);
         }
-        free(all);
-        keys_free(&keys);
         return list;
 }
 

@@ -24,17 +24,21 @@ void ns_leave(struct ns_object *self)
         conn_leave(self->conn);
 }
 
-static void unlink_ns(struct ns_object *self)
+bool ending_enter(struct ns_object *self)
+{
+        if (!self->ns || conn_is_inherited(self->conn))
+                return false;
+        ++self->conn->n_calls;
+        ++self->n_calls;
+        return true;
+}
+
+void ns_forget(struct ns_object *self)
 {
         *self->prev_ns = self->next_ns;
         if (self->next_ns)
                 self->next_ns->prev_ns = self->prev_ns;
         self->ns = NULL;
-}
-
-void ns_forget(struct ns_object *self)
-{
-        unlink_ns(self);
 }
 
 static void link_ns(struct ns_object *self, struct kvl_ns *ns)
@@ -78,7 +82,7 @@ static bool get_options(PyObject *const *a, struct kvl_ns_options *o)
                 !get_codec(a[9], "disk_codec", &o->disk_codec, &o->disk_layer_codecs) ||
                 !arg_u64(a[10], "stride_bytes", &o->stride_bytes) ||
                 !arg_bool(a[11], &backs_holes) || !arg_u32(a[12], "first_plane", &o->first_plane) ||
-                (a[13] && !Py_IsNone(a[13]) && !arg_u32(a[13], "n_planes", &o->n_planes)))
+                (is_given(a[13]) && !arg_u32(a[13], "n_planes", &o->n_planes)))
                 return false;
         o->flags = (keeps_zero ? KVL_NS_KEEP_PAGE_ZERO : 0) | (is_same ? KVL_NS_SAME_ADDRESS : 0) |
                    (backs_holes ? KVL_NS_BACK_HOLES : 0);
@@ -111,9 +115,10 @@ struct ns_object *namespace_open(
                         "first_plane", "n_planes"},
                 0, 2};
         struct kvl_ns_options o = {.size = sizeof(o)};
+        _cleanup_layout_ struct layout layout = {0};
+        _cleanup_ref_ PyObject *object = NULL;
         const char *name = NULL;
         struct ns_object *self;
-        struct layout layout;
         struct kvl_ns *ns = NULL;
         PyObject *a[14];
         int r;
@@ -121,33 +126,21 @@ struct ns_object *namespace_open(
         if (!args_parse(&s, args, n, names, a) || !arg_text(a[0], "name", &name) ||
                 !get_options(a, &o))
                 return NULL;
-        if (!a[1] || Py_IsNone(a[1])) {
+        if (!is_given(a[1])) {
                 PyErr_SetString(PyExc_TypeError, "namespace() needs 'layout'");
                 return NULL;
         }
-        if (!layout_get(a[1], &layout))
+        if (!layout_get(a[1], &layout) || !(object = object_new(ns_type)) || !conn_enter(conn))
                 return NULL;
-        self = object_new(ns_type);
-        if (!self || !conn_enter(conn)) {
-                layout_free(&layout);
-                Py_XDECREF((PyObject *)self);
-                return NULL;
-        }
+        self = (struct ns_object *)object;
         self->conn = (struct conn_object *)Py_NewRef((PyObject *)conn);
         UNLOCKED(r = kvl_ns_open_with(conn->conn, name, &layout.layout, &o, &ns));
-        if (r) {
-                raise_code(r);
-        } else {
+        if (!r) {
                 link_ns(self, ns);
                 remember(self);
         }
         conn_leave(conn);
-        layout_free(&layout);
-        if (r) {
-                Py_DECREF((PyObject *)self);
-                return NULL;
-        }
-        return self;
+        return r ? (struct ns_object *)raise_code(r) : (struct ns_object *)Py_NewRef(object);
 }
 
 /* ---- close ----------------------------------------------------------------------------------- */
@@ -164,11 +157,10 @@ static PyObject *ns_close(struct ns_object *self, PyObject *unused)
 {
         struct kvl_ns *ns;
 
-        (void)unused;
         if (!self->ns)
                 Py_RETURN_NONE;
         if (conn_is_inherited(self->conn)) {
-                unlink_ns(self); /* ends with the child's copy of the connection */
+                ns_forget(self); /* ends with the child's copy of the connection */
                 Py_RETURN_NONE;
         }
         if (self->n_views > 0)
@@ -178,15 +170,9 @@ static PyObject *ns_close(struct ns_object *self, PyObject *unused)
                 return raise_busy(
                         "other threads use the namespace: let their calls end before it is closed");
         ns = self->ns;
-        unlink_ns(self);
+        ns_forget(self);
         close_ns(self, ns);
         Py_RETURN_NONE;
-}
-
-static PyObject *ns_exit(struct ns_object *self, PyObject *args)
-{
-        (void)args;
-        return ns_close(self, NULL);
 }
 
 static int ns_traverse(struct ns_object *self, visitproc visit, void *arg)
@@ -196,26 +182,25 @@ static int ns_traverse(struct ns_object *self, visitproc visit, void *arg)
         return 0;
 }
 
-static void ns_dealloc(struct ns_object *self)
+static void ns_end(PyObject *object)
 {
-        PyObject *type, *value, *traceback;
+        struct ns_object *self = (struct ns_object *)object;
         struct kvl_ns *ns = self->ns;
 
-        PyObject_GC_UnTrack(self);
-        if (ns) {
-                PyErr_Fetch(&type, &value, &traceback);
-                /* Before the warning: its hook may dispatch events of the namespace. */
-                unlink_ns(self);
-                if (!conn_is_inherited(self->conn)) {
-                        if (PyErr_ResourceWarning(NULL, 1, "a kvlease.Namespace was not closed") <
-                                0)
-                                PyErr_WriteUnraisable(NULL);
-                        close_ns(self, ns);
-                }
-                PyErr_Restore(type, value, traceback);
+        /* Before the warning: its hook may dispatch events of the namespace. */
+        if (ns)
+                ns_forget(self);
+        if (ns && !conn_is_inherited(self->conn)) {
+                if (PyErr_ResourceWarning(NULL, 1, "a kvlease.Namespace was not closed") < 0)
+                        PyErr_WriteUnraisable(NULL);
+                close_ns(self, ns);
         }
         Py_CLEAR(self->conn);
-        object_free((PyObject *)self);
+}
+
+static void ns_dealloc(PyObject *self)
+{
+        object_dealloc(self, ns_end);
 }
 
 /* ---- what it is ------------------------------------------------------------------------------ */
@@ -245,11 +230,8 @@ static PyObject *ns_get_info(struct ns_object *self, void *unused)
         struct kvl_ns_info info = {.size = sizeof(info)};
         PyObject *tiers;
 
-        (void)unused;
-        if (!ns_enter(self))
+        if (!CALL(ns, self, kvl_ns_info(self->ns, &info)))
                 return NULL;
-        UNLOCKED(kvl_ns_info(self->ns, &info));
-        ns_leave(self);
         tiers = tiers_object(&info);
         if (!tiers)
                 return NULL;
@@ -266,7 +248,6 @@ static PyObject *ns_get_name(struct ns_object *self, void *unused)
 {
         PyObject *ret;
 
-        (void)unused;
         if (!ns_enter(self))
                 return NULL;
         ret = PyUnicode_FromString(kvl_ns_name(self->ns));
@@ -278,30 +259,14 @@ static PyObject *ns_get_uses_shm(struct ns_object *self, void *unused)
 {
         int r;
 
-        (void)unused;
-        if (!ns_enter(self))
+        if (!CALL(ns, self, r = kvl_uses_shm(self->ns)))
                 return NULL;
-        UNLOCKED(r = kvl_uses_shm(self->ns));
-        ns_leave(self);
         return PyBool_FromLong(r);
-}
-
-static PyObject *ns_get_connection(struct ns_object *self, void *unused)
-{
-        (void)unused;
-        return Py_NewRef((PyObject *)self->conn);
 }
 
 static PyObject *ns_get_is_closed(struct ns_object *self, void *unused)
 {
-        (void)unused;
         return PyBool_FromLong(!self->ns);
-}
-
-static PyObject *ns_get_n_views(struct ns_object *self, void *unused)
-{
-        (void)unused;
-        return PyLong_FromUnsignedLong(self->n_views);
 }
 
 static PyObject *ns_arena(
@@ -347,17 +312,17 @@ static PyMethodDef own_methods[] = {
                 "Unmaps it, drops its pins. BufferError while views live; Busy while other threads use it."},
         {"__enter__", return_self, METH_NOARGS, NULL},
         {"__reduce__", refuse_pickling, METH_NOARGS, NULL},
-        {"__exit__", (PyCFunction)ns_exit, METH_VARARGS, NULL},
+        {"__exit__", exit_close, METH_VARARGS, NULL},
 };
 
 static PyGetSetDef getset[] = {
         {"name", (getter)ns_get_name, NULL, "As it was opened.", NULL},
         {"info", (getter)ns_get_info, NULL, "A NamespaceInfo.", NULL},
-        {"connection", (getter)ns_get_connection, NULL, "The Connection it is of.", NULL},
+        {"connection", get_object_field, NULL, "The Connection it is of.", FIELD(ns_object, conn)},
         {"uses_shm", (getter)ns_get_uses_shm, NULL, "Through shared memory; else the socket.",
                 NULL},
         {"is_closed", (getter)ns_get_is_closed, NULL, "It, or its connection, was closed.", NULL},
-        {"n_views", (getter)ns_get_n_views, NULL, "Views that live.", NULL},
+        {"n_views", get_u32_field, NULL, "Views that live.", FIELD(ns_object, n_views)},
         {NULL, NULL, NULL, NULL, NULL},
 };
 
@@ -386,12 +351,8 @@ static PyType_Slot slots[] = {
         {0, NULL},
 };
 
-static PyType_Spec spec = {"kvlease.Namespace", sizeof(struct ns_object), 0,
-        Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
-
 int namespace_init(PyObject *module)
 {
         gather();
-        ns_type = type_add(module, &spec, "Namespace");
-        return ns_type ? 0 : -1;
+        return type_add(module, &ns_type, "kvlease.Namespace", sizeof(struct ns_object), slots);
 }

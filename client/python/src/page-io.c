@@ -25,78 +25,71 @@ bool pages_have_planes(const struct pages_object *self, uint32_t first, uint32_t
 /* Returns the page numbers at these indices; None: all. malloc'd, NULL with an exception set. */
 static uint32_t *pick_numbers(struct pages_object *self, PyObject *indices, uint32_t *ret_n)
 {
-        bool is_all = !indices || Py_IsNone(indices);
-        struct numbers at = {0};
+        _cleanup_numbers_ struct numbers at = {0};
         uint32_t *ret;
 
-        if (!is_all && !numbers_get(indices, &at))
+        if (!is_given(indices)) {
+                *ret_n = self->n;
+                return numbers_new(self->numbers, self->n);
+        }
+        if (!numbers_get(indices, &at))
                 return NULL;
-        *ret_n = is_all ? self->n : at.n;
-        ret = malloc(((size_t)*ret_n + 1) * sizeof(*ret));
-        if (!ret)
-                PyErr_NoMemory();
-        for (uint32_t i = 0; ret && i < *ret_n; ++i) {
-                uint32_t index = is_all ? i : at.at[i];
-
-                if (index < self->n) {
-                        ret[i] = self->numbers[index];
+        *ret_n = at.n;
+        ret = numbers_new(NULL, at.n);
+        for (uint32_t i = 0; ret && i < at.n; ++i) {
+                if (at.at[i] < self->n) {
+                        ret[i] = self->numbers[at.at[i]];
                         continue;
                 }
                 PyErr_Format(PyExc_IndexError, "there are %u pages", self->n);
                 free(ret);
                 ret = NULL;
         }
-        if (!is_all)
-                numbers_free(&at);
         return ret;
 }
 
-/* a: indices, n_bytes, first_plane, n_planes, offset. Sets io->memory_bytes accordingly; io->pages
- * is malloc'd. */
-static bool get_io(struct pages_object *self, PyObject **a, struct kvl_page_io *io)
+/* a: indices, n_bytes, first_plane, n_planes, offset. Sets io->memory_bytes accordingly. Returns
+ * io->pages, malloc'd; NULL with an exception set. */
+static uint32_t *get_io(struct pages_object *self, PyObject **a, struct kvl_page_io *io)
 {
         uint64_t page_bytes = self->ns->plane_page_bytes, each;
-        uint32_t n_planes;
+        uint32_t n_planes, *numbers;
 
-        if ((a[1] && !Py_IsNone(a[1]) && !arg_u64(a[1], "n_bytes", &io->bytes)) ||
+        if ((is_given(a[1]) && !arg_u64(a[1], "n_bytes", &io->bytes)) ||
                 !arg_u32(a[2], "first_plane", &io->first_plane) ||
-                (a[3] && !Py_IsNone(a[3]) && !arg_u32(a[3], "n_planes", &io->n_planes)) ||
+                (is_given(a[3]) && !arg_u32(a[3], "n_planes", &io->n_planes)) ||
                 !arg_u64(a[4], "offset", &io->offset))
-                return false;
+                return NULL;
         n_planes = io->n_planes;
         if (n_planes == 0 && io->first_plane < self->ns->n_planes)
                 n_planes = self->ns->n_planes - io->first_plane;
         if (n_planes > self->ns->n_planes || io->offset >= page_bytes ||
                 io->bytes > page_bytes - io->offset) {
                 raise_code_as(-EINVAL, "the namespace's pages aren't that large", NULL);
-                return false;
+                return NULL;
         }
         if (!pages_have_planes(self, io->first_plane, n_planes))
-                return false;
-        io->pages = pick_numbers(self, a[0], &io->n_pages);
-        if (!io->pages)
-                return false;
+                return NULL;
+        numbers = pick_numbers(self, a[0], &io->n_pages);
         each = n_planes * (io->bytes > 0 ? io->bytes : page_bytes - io->offset);
-        if (io->n_pages > 0 && each > (uint64_t)PY_SSIZE_T_MAX / io->n_pages) {
-                free((void *)(uintptr_t)io->pages);
+        if (numbers && io->n_pages > 0 && each > (uint64_t)PY_SSIZE_T_MAX / io->n_pages) {
+                free(numbers);
+                numbers = NULL;
                 PyErr_NoMemory();
-                return false;
         }
+        io->pages = numbers;
         io->memory_bytes = each * io->n_pages;
-        return true;
+        return numbers;
 }
 
 /* Returns true if it was done. */
 static bool run(struct pages_object *self, const struct kvl_page_io *io,
         int (*fn)(const struct kvl_ns *ns, const struct kvl_page_io *io))
 {
-        int r = 0;
+        int r;
 
-        if (!pages_begin(self))
+        if (!CALL(pages, self, r = io->n_pages > 0 ? fn(self->ns->ns, io) : 0))
                 return false;
-        if (io->n_pages > 0)
-                UNLOCKED(r = fn(self->ns->ns, io));
-        pages_end(self);
         if (r)
                 raise_code(r);
         return r == 0;
@@ -113,15 +106,12 @@ static bool check_size(const struct kvl_page_io *io, const Py_buffer *buffer)
 
 static PyObject *read_into(struct pages_object *self, struct kvl_page_io *io, PyObject *into)
 {
-        Py_buffer buffer;
-        bool ok;
+        _cleanup_buffer_ Py_buffer buffer = {0};
 
         if (PyObject_GetBuffer(into, &buffer, PyBUF_C_CONTIGUOUS | PyBUF_WRITABLE) < 0)
                 return NULL;
         io->memory = buffer.buf;
-        ok = check_size(io, &buffer) && run(self, io, kvl_pages_read);
-        PyBuffer_Release(&buffer);
-        return ok ? Py_NewRef(Py_None) : NULL;
+        return check_size(io, &buffer) && run(self, io, kvl_pages_read) ? Py_NewRef(Py_None) : NULL;
 }
 
 static PyObject *read_bytes(struct pages_object *self, struct kvl_page_io *io)
@@ -141,13 +131,12 @@ PyObject *pages_read_many(
         static const struct signature s = {"read_many",
                 {"indices", "n_bytes", "first_plane", "n_planes", "offset", "into"}, 0, 2};
         struct kvl_page_io io = {.size = sizeof(io)};
-        PyObject *a[6], *ret;
+        _cleanup_free_ uint32_t *numbers = NULL;
+        PyObject *a[6];
 
-        if (!args_parse(&s, args, n, names, a) || !get_io(self, a, &io))
+        if (!args_parse(&s, args, n, names, a) || !(numbers = get_io(self, a, &io)))
                 return NULL;
-        ret = a[5] && !Py_IsNone(a[5]) ? read_into(self, &io, a[5]) : read_bytes(self, &io);
-        free((void *)(uintptr_t)io.pages);
-        return ret;
+        return is_given(a[5]) ? read_into(self, &io, a[5]) : read_bytes(self, &io);
 }
 
 PyObject *pages_write_many(
@@ -156,20 +145,16 @@ PyObject *pages_write_many(
         static const struct signature s = {"write_many",
                 {"data", "indices", "n_bytes", "first_plane", "n_planes", "offset"}, 1, 2};
         struct kvl_page_io io = {.size = sizeof(io)};
-        Py_buffer data;
+        _cleanup_free_ uint32_t *numbers = NULL;
+        _cleanup_buffer_ Py_buffer data = {0};
         PyObject *a[6];
-        bool ok = false;
 
-        if (!args_parse(&s, args, n, names, a) || !get_io(self, a + 1, &io))
+        if (!args_parse(&s, args, n, names, a) || !(numbers = get_io(self, a + 1, &io)) ||
+                PyObject_GetBuffer(a[0], &data, PyBUF_C_CONTIGUOUS) < 0)
                 return NULL;
-        if (PyObject_GetBuffer(a[0], &data, PyBUF_C_CONTIGUOUS) == 0) {
-                io.memory = data.buf;
-                if (self->state != PAGES_LEASED)
-                        raise_code_as(-EACCES, "only leased pages are written: these aren't", NULL);
-                else
-                        ok = check_size(&io, &data) && run(self, &io, kvl_pages_write);
-                PyBuffer_Release(&data);
-        }
-        free((void *)(uintptr_t)io.pages);
-        return ok ? Py_NewRef(Py_None) : NULL;
+        io.memory = data.buf;
+        if (self->state != PAGES_LEASED)
+                return raise_code_as(-EACCES, "only leased pages are written: these aren't", NULL);
+        return check_size(&io, &data) && run(self, &io, kvl_pages_write) ? Py_NewRef(Py_None)
+                                                                         : NULL;
 }

@@ -9,21 +9,24 @@ PyTypeObject *pages_type;
 
 static const char *const state_names[] = {"leased", "pinned", "mapped", "closed"};
 
+/* Without the GIL. Doesn't block. */
+static int give_back_start(
+        struct ns_object *ns, const uint32_t *numbers, uint32_t n, enum pages_state state)
+{
+        if (state == PAGES_LEASED)
+                return kvl_free_start(ns->ns, numbers, n, NULL, NULL);
+        return state == PAGES_PINNED ? kvl_release_start(ns->ns, numbers, n, NULL, NULL) : 0;
+}
+
 void numbers_give_back(
         struct ns_object *ns, const uint32_t *numbers, uint32_t n, enum pages_state state)
 {
         PyObject *type, *value, *traceback;
 
-        if (n == 0 || !ns->ns || conn_is_inherited(ns->conn))
+        if (n == 0)
                 return;
         PyErr_Fetch(&type, &value, &traceback);
-        ++ns->n_calls;
-        ++ns->conn->n_calls;
-        if (state == PAGES_LEASED)
-                UNLOCKED(kvl_free_start(ns->ns, numbers, n, NULL, NULL));
-        else if (state == PAGES_PINNED)
-                UNLOCKED(kvl_release_start(ns->ns, numbers, n, NULL, NULL));
-        ns_leave(ns);
+        (void)CALL(ending, ns, give_back_start(ns, numbers, n, state));
         PyErr_Restore(type, value, traceback);
 }
 
@@ -123,31 +126,30 @@ static bool is_over(int r)
         return r == -ENOTCONN || r == -ESTALE || r == -ECONNRESET || r == -EPROTO;
 }
 
+static void set_closed(struct pages_object *self)
+{
+        self->state = PAGES_CLOSED;
+        self->numbers = NULL;
+        self->n = 0;
+}
+
 /* Gives the pages back. The object is closed to other threads meanwhile. If nothing happened it is
  * as before. */
 static int give_back(struct pages_object *self, kvl_stream stream, bool has_stream)
 {
+        bool is_lease = self->state == PAGES_LEASED, is_ours = self->state != PAGES_MAPPED;
         enum pages_state state = self->state;
-        struct ns_object *ns = self->ns;
         uint32_t *numbers = self->numbers, n = self->n;
+        struct ns_object *ns = self->ns;
         int r = 0;
 
-        self->state = PAGES_CLOSED;
-        self->numbers = NULL;
-        self->n = 0;
-        if (n > 0 && state != PAGES_MAPPED && ns->ns && !conn_is_inherited(ns->conn)) {
-                ++ns->n_calls;
-                ++ns->conn->n_calls;
-                if (has_stream && state == PAGES_LEASED)
-                        UNLOCKED(r = kvl_free_on_stream(ns->ns, numbers, n, stream));
-                else if (has_stream)
-                        UNLOCKED(r = kvl_release_on_stream(ns->ns, numbers, n, stream));
-                else if (state == PAGES_LEASED)
-                        UNLOCKED(r = kvl_free(ns->ns, numbers, n));
-                else
-                        UNLOCKED(r = kvl_release(ns->ns, numbers, n));
-                ns_leave(ns);
-        }
+        set_closed(self);
+        if (n > 0 && is_ours && has_stream)
+                (void)CALL(ending, ns,
+                        r = (is_lease ? kvl_free_on_stream : kvl_release_on_stream)(
+                                ns->ns, numbers, n, stream));
+        else if (n > 0 && is_ours)
+                (void)CALL(ending, ns, r = (is_lease ? kvl_free : kvl_release)(ns->ns, numbers, n));
         if (is_over(r))
                 r = 0;
         if (r && r != -ETIMEDOUT) {
@@ -174,46 +176,34 @@ static PyObject *pages_close(
                 Py_RETURN_NONE;
         if (!pages_can_change(self, "they keep their pages"))
                 return NULL;
-        r = give_back(self, stream, a[0] && !Py_IsNone(a[0]));
-        if (r)
-                return raise_code(r);
-        Py_RETURN_NONE;
+        r = give_back(self, stream, is_given(a[0]));
+        return none_or_raise(r);
 }
 
+/* Unlike exit_close(), which looks the method up: each hit of an engine ends here. */
 static PyObject *pages_exit(struct pages_object *self, PyObject *args)
 {
-        (void)args;
         return pages_close(self, NULL, 0, NULL);
 }
 
 /* Gives pins or leases back without waiting for an answer: for callbacks and event loops. */
 static PyObject *pages_close_soon(struct pages_object *self, PyObject *unused)
 {
-        struct ns_object *ns = self->ns;
         int r = 0;
 
-        (void)unused;
         if (self->state == PAGES_CLOSED)
                 Py_RETURN_NONE;
         if (!pages_can_change(self, "they keep their pages"))
                 return NULL;
-        if (self->n > 0 && self->state != PAGES_MAPPED && ns->ns && !conn_is_inherited(ns->conn)) {
-                ++ns->n_calls;
-                ++ns->conn->n_calls;
-                pages_begin_move(self);
-                if (self->state == PAGES_LEASED)
-                        UNLOCKED(r = kvl_free_start(ns->ns, self->numbers, self->n, NULL, NULL));
-                else
-                        UNLOCKED(r = kvl_release_start(ns->ns, self->numbers, self->n, NULL, NULL));
-                pages_end_move(self);
-                ns_leave(ns);
-        }
+        pages_begin_move(self);
+        if (self->n > 0)
+                (void)CALL(ending, self->ns,
+                        r = give_back_start(self->ns, self->numbers, self->n, self->state));
+        pages_end_move(self);
         if (r && !is_over(r))
                 return raise_code(r);
         free(self->numbers);
-        self->numbers = NULL;
-        self->n = 0;
-        self->state = PAGES_CLOSED;
+        set_closed(self);
         Py_RETURN_NONE;
 }
 
@@ -225,40 +215,38 @@ static int pages_traverse(struct pages_object *self, visitproc visit, void *arg)
         return 0;
 }
 
-static void pages_dealloc(struct pages_object *self)
+static void pages_give_up(PyObject *object)
 {
-        PyObject *type, *value, *traceback;
+        struct pages_object *self = (struct pages_object *)object;
 
-        PyObject_GC_UnTrack(self);
         if (self->state != PAGES_CLOSED && self->state != PAGES_MAPPED && self->n > 0 &&
                 self->ns->ns && !conn_is_inherited(self->ns->conn)) {
-                PyErr_Fetch(&type, &value, &traceback);
                 if (PyErr_ResourceWarning(NULL, 1, "kvlease.Pages (%u, %s) were not closed",
                             self->n, state_names[self->state]) < 0)
                         PyErr_WriteUnraisable(NULL);
                 give_back(self, NULL, false);
-                PyErr_Restore(type, value, traceback);
         }
         free(self->numbers);
         Py_XDECREF(self->spans);
         Py_XDECREF((PyObject *)self->ns);
-        object_free((PyObject *)self);
+}
+
+static void pages_dealloc(PyObject *self)
+{
+        object_dealloc(self, pages_give_up);
 }
 
 static PyObject *pages_detach(struct pages_object *self, PyObject *unused)
 {
         PyObject *ret;
 
-        (void)unused;
         if (!pages_can_change(self, "they keep their pages"))
                 return NULL;
         ret = numbers_tuple(self->numbers, self->n);
         if (!ret)
                 return NULL;
         free(self->numbers);
-        self->numbers = NULL;
-        self->n = 0;
-        self->state = PAGES_CLOSED;
+        set_closed(self);
         return ret;
 }
 
@@ -276,11 +264,9 @@ static PyObject *pages_take(struct pages_object *self, PyObject *object)
                 PyErr_Format(PyExc_ValueError, "%u pages of %u", n, self->n);
                 return NULL;
         }
-        at = malloc(((size_t)n + 1) * sizeof(*at));
+        at = numbers_new(self->numbers, n);
         if (!at)
-                return PyErr_NoMemory();
-        if (n)
-                memcpy(at, self->numbers, n * sizeof(*at));
+                return NULL;
         ret = pages_new(self->ns, at, n, self->state);
         if (!ret)
                 return NULL;
@@ -296,7 +282,7 @@ static PyObject *pages_take(struct pages_object *self, PyObject *object)
 
 /* ---- calls that leave them as they are ------------------------------------------------------- */
 
-bool pages_begin(struct pages_object *self)
+bool pages_enter(struct pages_object *self)
 {
         if (!pages_is_usable(self) || !ns_enter(self->ns))
                 return false;
@@ -304,7 +290,7 @@ bool pages_begin(struct pages_object *self)
         return true;
 }
 
-void pages_end(struct pages_object *self)
+void pages_leave(struct pages_object *self)
 {
         --self->n_busy;
         ns_leave(self->ns);
@@ -334,28 +320,19 @@ static bool get_index(struct pages_object *self, PyObject *object, uint32_t *ret
 
 static PyObject *pages_pin(struct pages_object *self, PyObject *unused)
 {
+        uint32_t *at = numbers_new(self->numbers, self->n), n = self->n;
         struct pages_object *ret;
-        uint32_t *at;
-        int r = 0;
+        int r;
 
-        (void)unused;
-        if (!pages_begin(self))
+        if (!at || !CALL(pages, self, r = n ? kvl_pin(self->ns->ns, at, n) : 0)) {
+                free(at);
                 return NULL;
-        at = malloc(((size_t)self->n + 1) * sizeof(*at));
-        if (!at) {
-                pages_end(self);
-                return PyErr_NoMemory();
         }
-        if (self->n) {
-                memcpy(at, self->numbers, self->n * sizeof(*at));
-                UNLOCKED(r = kvl_pin(self->ns->ns, at, self->n));
-        }
-        pages_end(self);
         if (r) {
                 free(at);
                 return raise_code(r);
         }
-        ret = pages_new(self->ns, at, self->n, PAGES_PINNED);
+        ret = pages_new(self->ns, at, n, PAGES_PINNED);
         if (ret)
                 ret->n_tokens = self->n_tokens;
         return (PyObject *)ret;
@@ -363,29 +340,20 @@ static PyObject *pages_pin(struct pages_object *self, PyObject *unused)
 
 static PyObject *pages_fetch(struct pages_object *self, PyObject *unused)
 {
-        uint32_t *at;
+        _cleanup_free_ uint32_t *at = NULL;
         int r = 0;
 
-        (void)unused;
-        if (!pages_can_change(self, "their pages would move") || !pages_begin(self))
+        if (!pages_can_change(self, "their pages would move") ||
+                !(at = numbers_new(self->numbers, self->n)) || !pages_enter(self))
                 return NULL;
-        at = malloc(((size_t)self->n + 1) * sizeof(*at));
-        if (!at) {
-                pages_end(self);
-                return PyErr_NoMemory();
-        }
         if (self->n) {
-                memcpy(at, self->numbers, self->n * sizeof(*at));
                 self->is_moving = true;
                 UNLOCKED(r = kvl_fetch(self->ns->ns, self->numbers, self->n, at));
                 self->is_moving = false;
                 memcpy(self->numbers, at, self->n * sizeof(*at));
         }
-        free(at);
-        pages_end(self);
-        if (r)
-                return raise_code(r);
-        Py_RETURN_NONE;
+        pages_leave(self);
+        return none_or_raise(r);
 }
 
 static PyObject *pages_tier(struct pages_object *self, PyObject *object)
@@ -393,10 +361,9 @@ static PyObject *pages_tier(struct pages_object *self, PyObject *object)
         uint32_t i = 0;
         int r;
 
-        if (!get_index(self, object, &i) || !pages_begin(self))
+        if (!get_index(self, object, &i) ||
+                !CALL(pages, self, r = kvl_page_tier(self->ns->ns, self->numbers[i])))
                 return NULL;
-        r = kvl_page_tier(self->ns->ns, self->numbers[i]);
-        pages_end(self);
         return r < 0 ? raise_code(r) : types_new("Tier", Py_BuildValue("(i)", r));
 }
 
@@ -406,7 +373,8 @@ static PyObject *pages_read(
         static const struct signature s = {"read", {"index", "n_bytes", "plane", "offset"}, 1, 2};
         uint64_t offset = 0, n_bytes;
         uint32_t i = 0, plane = 0;
-        PyObject *a[4], *ret;
+        _cleanup_ref_ PyObject *bytes = NULL;
+        PyObject *a[4];
         char *to;
         int r;
 
@@ -414,58 +382,44 @@ static PyObject *pages_read(
                 !arg_u64(a[3], "offset", &offset))
                 return NULL;
         n_bytes = offset < self->ns->plane_page_bytes ? self->ns->plane_page_bytes - offset : 0;
-        if ((a[1] && !Py_IsNone(a[1]) && !arg_u64(a[1], "n_bytes", &n_bytes)) ||
-                !get_index(self, a[0], &i))
+        if ((is_given(a[1]) && !arg_u64(a[1], "n_bytes", &n_bytes)) || !get_index(self, a[0], &i))
                 return NULL;
         if (n_bytes > self->ns->plane_page_bytes)
                 return raise_code_as(-EINVAL, "a page isn't that large in a plane", NULL);
         if (!pages_have_planes(self, plane, 1))
                 return NULL;
-        ret = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)n_bytes);
-        to = ret ? PyBytes_AsString(ret) : NULL;
-        if (!to || !pages_begin(self)) {
-                Py_XDECREF(ret);
+        bytes = PyBytes_FromStringAndSize(NULL, (Py_ssize_t)n_bytes);
+        to = bytes ? PyBytes_AsString(bytes) : NULL;
+        if (!to || !CALL(pages, self,
+                           r = kvl_page_read(
+                                   self->ns->ns, self->numbers[i], plane, offset, to, n_bytes)))
                 return NULL;
-        }
-        UNLOCKED(r = kvl_page_read(self->ns->ns, self->numbers[i], plane, offset, to, n_bytes));
-        pages_end(self);
-        if (r == 0)
-                return ret;
-        Py_DECREF(ret);
-        return raise_code(r);
+        return r ? raise_code(r) : Py_NewRef(bytes);
 }
 
 static PyObject *pages_write(
         struct pages_object *self, PyObject *const *args, Py_ssize_t n, PyObject *names)
 {
         static const struct signature s = {"write", {"index", "data", "plane", "offset"}, 2, 2};
+        _cleanup_buffer_ Py_buffer data = {0};
         uint32_t i = 0, plane = 0;
         uint64_t offset = 0;
-        Py_buffer data;
         PyObject *a[4];
         int r;
 
         if (!args_parse(&s, args, n, names, a) || !arg_u32(a[2], "plane", &plane) ||
                 !arg_u64(a[3], "offset", &offset) ||
-                PyObject_GetBuffer(a[1], &data, PyBUF_C_CONTIGUOUS) < 0)
+                PyObject_GetBuffer(a[1], &data, PyBUF_C_CONTIGUOUS) < 0 ||
+                !get_index(self, a[0], &i))
                 return NULL;
-        if (!get_index(self, a[0], &i) || !pages_begin(self)) {
-                PyBuffer_Release(&data);
+        if (self->state != PAGES_LEASED)
+                return raise_code_as(
+                        -EACCES, "only leased pages are written: these are published", NULL);
+        if (!CALL(pages, self,
+                    r = kvl_page_write(self->ns->ns, self->numbers[i], plane, offset, data.buf,
+                            (uint64_t)data.len)))
                 return NULL;
-        }
-        if (self->state != PAGES_LEASED) {
-                raise_code_as(-EACCES, "only leased pages are written: these are published", NULL);
-        } else {
-                UNLOCKED(r = kvl_page_write(self->ns->ns, self->numbers[i], plane, offset, data.buf,
-                                 (uint64_t)data.len));
-                if (r)
-                        raise_code(r);
-        }
-        pages_end(self);
-        PyBuffer_Release(&data);
-        if (PyErr_Occurred())
-                return NULL;
-        Py_RETURN_NONE;
+        return none_or_raise(r);
 }
 
 static PyObject *pages_copy_page(
@@ -493,15 +447,13 @@ static PyObject *pages_copy_page(
                 return raise_code_as(
                         -EINVAL, "a page of the same namespace is copied into a leased one", NULL);
         if (!is_index(self, to_index, &i) || !is_index(from, from_index, &j) ||
-                !pages_have_planes(from, 0, self->ns->n_planes) || !pages_begin(self))
+                !pages_have_planes(from, 0, self->ns->n_planes) || !pages_enter(self))
                 return NULL;
         ++from->n_busy;
         UNLOCKED(r = kvl_page_copy(self->ns->ns, from->numbers[j], self->numbers[i]));
         --from->n_busy;
-        pages_end(self);
-        if (r)
-                return raise_code(r);
-        Py_RETURN_NONE;
+        pages_leave(self);
+        return none_or_raise(r);
 }
 
 /* ---- views ----------------------------------------------------------------------------------- */
@@ -562,64 +514,29 @@ static PyObject *pages_repr(struct pages_object *self)
 
 static PyObject *get_numbers(struct pages_object *self, void *unused)
 {
-        (void)unused;
         return is_open(self) ? numbers_tuple(self->numbers, self->n) : NULL;
 }
 
 static PyObject *get_state(struct pages_object *self, void *unused)
 {
-        (void)unused;
         return PyUnicode_FromString(state_names[self->state]);
-}
-
-static PyObject *get_namespace(struct pages_object *self, void *unused)
-{
-        (void)unused;
-        return Py_NewRef((PyObject *)self->ns);
-}
-
-static PyObject *get_n_tokens(struct pages_object *self, void *unused)
-{
-        (void)unused;
-        return PyLong_FromUnsignedLongLong(self->n_tokens);
 }
 
 static PyObject *get_reason(struct pages_object *self, void *unused)
 {
         const char *name = reason_name(self->reason);
 
-        (void)unused;
         return name ? PyUnicode_FromString(name) : Py_NewRef(Py_None);
 }
 
 static PyObject *get_waited(struct pages_object *self, void *unused)
 {
-        (void)unused;
         return PyFloat_FromDouble((double)self->waited_usec / 1e6);
-}
-
-static PyObject *get_is_pending(struct pages_object *self, void *unused)
-{
-        (void)unused;
-        return PyBool_FromLong(self->is_pending);
-}
-
-static PyObject *get_spans(struct pages_object *self, void *unused)
-{
-        (void)unused;
-        return Py_NewRef(self->spans ? self->spans : Py_None);
 }
 
 static PyObject *get_is_closed(struct pages_object *self, void *unused)
 {
-        (void)unused;
         return PyBool_FromLong(self->state == PAGES_CLOSED || !self->ns->ns);
-}
-
-static PyObject *get_n_views(struct pages_object *self, void *unused)
-{
-        (void)unused;
-        return PyLong_FromUnsignedLong(self->n_views);
 }
 
 PyObject *namespace_adopt(
@@ -627,9 +544,10 @@ PyObject *namespace_adopt(
 {
         static const struct signature s = {"adopt", {"pages", "state"}, 2, 2};
         enum pages_state state = PAGES_CLOSED;
-        struct numbers numbers;
+        _cleanup_numbers_ struct numbers numbers = {0};
+        uint32_t *at;
         PyObject *a[2];
-        int r = 0;
+        int r;
 
         if (!args_parse(&s, args, n, names, a))
                 return NULL;
@@ -642,23 +560,15 @@ PyObject *namespace_adopt(
                 PyErr_SetString(PyExc_ValueError, "state must be 'leased', 'pinned' or 'mapped'");
                 return NULL;
         }
-        if (!numbers_get(a[0], &numbers))
+        if (!numbers_get(a[0], &numbers) ||
+                !CALL(ns, self, r = numbers.n ? kvl_map_pages(self->ns, numbers.at, numbers.n) : 0))
                 return NULL;
-        if (!ns_enter(self)) {
-                numbers_free(&numbers);
-                return NULL;
-        }
-        if (numbers.n)
-                UNLOCKED(r = kvl_map_pages(self->ns, numbers.at, numbers.n));
-        ns_leave(self);
         /* A scheduler process uses pages that it never maps. */
-        if (r == -EACCES && state != PAGES_MAPPED)
-                r = 0;
-        if (r) {
-                numbers_free(&numbers);
+        if (r && !(r == -EACCES && state != PAGES_MAPPED))
                 return raise_code(r);
-        }
-        return (PyObject *)pages_new(self, numbers.copy, numbers.n, state);
+        at = numbers.copy;
+        numbers.copy = NULL;
+        return (PyObject *)pages_new(self, at, numbers.n, state);
 }
 
 static PyMethodDef methods[] = {
@@ -713,16 +623,20 @@ static PyMethodDef methods[] = {
 static PyGetSetDef getset[] = {
         {"numbers", (getter)get_numbers, NULL, "Their numbers, a tuple.", NULL},
         {"state", (getter)get_state, NULL, "'leased', 'pinned', 'mapped' or 'closed'.", NULL},
-        {"namespace", (getter)get_namespace, NULL, "The Namespace they are of.", NULL},
-        {"n_tokens", (getter)get_n_tokens, NULL, "Tokens in what a lookup found.", NULL},
+        {"namespace", get_object_field, NULL, "The Namespace they are of.",
+                FIELD(pages_object, ns)},
+        {"n_tokens", get_u64_field, NULL, "Tokens in what a lookup found.",
+                FIELD(pages_object, n_tokens)},
         {"reason", (getter)get_reason, NULL,
                 "Why a lease waited or got fewer pages than it asked for, or None.", NULL},
         {"waited", (getter)get_waited, NULL, "Seconds a lease waited for room.", NULL},
-        {"is_pending", (getter)get_is_pending, NULL,
-                "lookup_wait(): the key after the last found is still being computed.", NULL},
-        {"spans", (getter)get_spans, NULL, "Of a session: a Span for each page; else None.", NULL},
+        {"is_pending", get_bool_field, NULL,
+                "lookup_wait(): the key after the last found is still being computed.",
+                FIELD(pages_object, is_pending)},
+        {"spans", get_object_field, NULL, "Of a session: a Span for each page; else None.",
+                FIELD(pages_object, spans)},
         {"is_closed", (getter)get_is_closed, NULL, "They were given back.", NULL},
-        {"n_views", (getter)get_n_views, NULL, "Views that live.", NULL},
+        {"n_views", get_u32_field, NULL, "Views that live.", FIELD(pages_object, n_views)},
         {NULL, NULL, NULL, NULL, NULL},
 };
 
@@ -739,11 +653,7 @@ static PyType_Slot slots[] = {
         {0, NULL},
 };
 
-static PyType_Spec spec = {"kvlease.Pages", sizeof(struct pages_object), 0,
-        Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
-
 int pages_init(PyObject *module)
 {
-        pages_type = type_add(module, &spec, "Pages");
-        return pages_type ? 0 : -1;
+        return type_add(module, &pages_type, "kvlease.Pages", sizeof(struct pages_object), slots);
 }

@@ -8,27 +8,23 @@
 static bool set_parent(struct ns_object *ns, PyObject **a, struct publish_args *ret)
 {
         ret->publish.last_tokens = ns->page_tokens;
-        if (a[3] && !Py_IsNone(a[3]) && !arg_u32(a[3], "last_tokens", &ret->publish.last_tokens))
+        if (is_given(a[3]) && !arg_u32(a[3], "last_tokens", &ret->publish.last_tokens))
                 return false;
-        if (a[2] && !Py_IsNone(a[2])) {
-                if (!keys_get(a[2], &ret->parent))
+        if (is_given(a[2])) {
+                if (!key_get(a[2], "parent must be one key", &ret->parent))
                         return false;
-                if (ret->parent.n != 1) {
-                        PyErr_SetString(PyExc_ValueError, "parent must be one key");
-                        return false;
-                }
                 ret->publish.parent_key = ret->parent.bytes;
         }
-        if (a[5] && !Py_IsNone(a[5])) {
-                if (Py_TYPE(a[5]) != session_type) {
-                        PyErr_SetString(PyExc_TypeError, "session must be a Session or None");
-                        return false;
-                }
-                if (!session_enter((struct session_object *)a[5]))
-                        return false;
-                ret->session = (struct session_object *)Py_NewRef(a[5]);
-                ret->publish.session = ret->session->session;
+        if (!is_given(a[5]))
+                return true;
+        if (Py_TYPE(a[5]) != session_type) {
+                PyErr_SetString(PyExc_TypeError, "session must be a Session or None");
+                return false;
         }
+        if (!session_enter((struct session_object *)a[5]))
+                return false;
+        ret->session = (struct session_object *)Py_NewRef(a[5]);
+        ret->publish.session = ret->session->session;
         return true;
 }
 
@@ -37,7 +33,7 @@ static bool set_token_ids(struct ns_object *ns, PyObject *object, struct publish
 {
         size_t n;
 
-        if (!object || Py_IsNone(object))
+        if (!is_given(object))
                 return true;
         if (!tokens_get(object, &ret->token_ids))
                 return false;
@@ -56,7 +52,6 @@ bool publish_args_get(struct ns_object *ns, PyObject **a, struct publish_args *r
         struct pages_object *source = NULL;
         bool window_passed = false;
 
-        memset(ret, 0, sizeof(*ret));
         ret->publish.size = sizeof(ret->publish);
         if (Py_TYPE(a[0]) == pages_type) {
                 source = (struct pages_object *)a[0];
@@ -72,29 +67,20 @@ bool publish_args_get(struct ns_object *ns, PyObject **a, struct publish_args *r
                 !arg_bool(a[7], &window_passed) ||
                 !arg_text(a[9], "lora_name", &ret->publish.lora_name) ||
                 !arg_text(a[10], "cache_salt", &ret->publish.cache_salt) ||
-                !numbers_get(a[0], &ret->numbers))
+                !numbers_get(a[0], &ret->numbers) || !keys_get(a[1], &ret->keys) ||
+                !set_parent(ns, a, ret))
                 return false;
-        if (!keys_get(a[1], &ret->keys) || !set_parent(ns, a, ret)) {
-                publish_args_free(ret);
-                return false;
-        }
         if (ret->keys.n < 1 || ret->keys.n > ret->numbers.n) {
                 PyErr_Format(PyExc_ValueError, "%u keys for %u pages", ret->keys.n, ret->numbers.n);
-                publish_args_free(ret);
                 return false;
         }
-        if (!set_token_ids(ns, a[8], ret)) {
-                publish_args_free(ret);
+        if (!set_token_ids(ns, a[8], ret))
                 return false;
-        }
         /* The conversion of an argument may have run Python code that changed the pages. */
-        if (source && (!pages_can_change(source, "close them before they are published") ||
-                              source->n != ret->numbers.n)) {
-                if (!PyErr_Occurred())
-                        raise_busy("the pages changed meanwhile");
-                publish_args_free(ret);
+        if (source && !pages_can_change(source, "close them before they are published"))
                 return false;
-        }
+        if (source && source->n != ret->numbers.n)
+                return raise_busy("the pages changed meanwhile"), false;
         ret->source = (struct pages_object *)Py_XNewRef((PyObject *)source);
         ret->publish.pages = ret->numbers.at;
         ret->publish.keys = ret->keys.bytes;
@@ -112,7 +98,7 @@ void publish_args_free(struct publish_args *a)
         numbers_free(&a->numbers);
         keys_free(&a->keys);
         keys_free(&a->parent);
-        free(a->token_ids.at);
+        tokens_free(&a->token_ids);
         Py_CLEAR(a->source);
 }
 

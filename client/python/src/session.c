@@ -40,28 +40,22 @@ static PyObject *open_session(
         struct ns_object *ns, const Py_buffer *id, const struct kvl_session_options *o)
 {
         struct kvl_session_info info = {.size = sizeof(info)};
-        struct session_object *self = object_new(session_type);
+        _cleanup_ref_ PyObject *object = object_new(session_type);
+        struct session_object *self = (struct session_object *)object;
+        struct kvl_session *session;
         int r;
 
         if (!self)
                 return NULL;
         self->ns = (struct ns_object *)Py_NewRef((PyObject *)ns);
-        if (!ns_enter(ns)) {
-                Py_DECREF((PyObject *)self);
+        if (!CALL(ns, ns,
+                    r = kvl_session_open(ns->ns, id->buf, (size_t)id->len, o, &info, &session)))
                 return NULL;
-        }
-        UNLOCKED(r = kvl_session_open(ns->ns, id->buf, (size_t)id->len, o, &info, &self->session));
-        ns_leave(ns);
-        if (r) {
-                self->session = NULL;
-                raise_code(r);
-                Py_DECREF((PyObject *)self);
-                return NULL;
-        }
+        if (r)
+                return raise_code(r);
+        self->session = session;
         self->info = info_object(&info);
-        if (!self->info)
-                Py_CLEAR(self);
-        return (PyObject *)self;
+        return self->info ? Py_NewRef(object) : NULL;
 }
 
 PyObject *namespace_session(
@@ -69,10 +63,11 @@ PyObject *namespace_session(
 {
         static const struct signature s = {"session", {"id", "must_exist", "expire", "load"}, 1, 1};
         struct kvl_session_options o = {.size = sizeof(o)};
-        PyObject *a[4], *bytes, *ret;
+        _cleanup_ref_ PyObject *bytes = NULL;
+        _cleanup_buffer_ Py_buffer id = {0};
         bool must_exist = false;
         int expire_msec = 0, load_msec = 0;
-        Py_buffer id;
+        PyObject *a[4];
 
         if (!args_parse(&s, args, n, names, a) || !arg_bool(a[1], &must_exist) ||
                 !arg_msec(a[2], "expire", 0, &expire_msec) ||
@@ -82,14 +77,9 @@ PyObject *namespace_session(
         o.expire_sec = ((uint32_t)expire_msec + 999) / 1000;
         o.load_msec = (uint32_t)load_msec;
         bytes = PyUnicode_Check(a[0]) ? PyUnicode_AsUTF8String(a[0]) : Py_NewRef(a[0]);
-        if (!bytes || PyObject_GetBuffer(bytes, &id, PyBUF_SIMPLE) < 0) {
-                Py_XDECREF(bytes);
+        if (!bytes || PyObject_GetBuffer(bytes, &id, PyBUF_SIMPLE) < 0)
                 return NULL;
-        }
-        ret = open_session(self, &id, &o);
-        PyBuffer_Release(&id);
-        Py_DECREF(bytes);
-        return ret;
+        return open_session(self, &id, &o);
 }
 
 /* ---- its pages ------------------------------------------------------------------------------- */
@@ -136,9 +126,9 @@ static PyObject *session_pages(
         struct session_object *self, PyObject *const *args, Py_ssize_t n, PyObject *names)
 {
         static const struct signature s = {"pages", {"start", "max_pages"}, 0, 2};
+        _cleanup_free_ struct kvl_session_page *all = NULL;
         uint32_t start = 0, max = 65536, count = 0;
-        struct kvl_session_page *all;
-        PyObject *a[2], *ret;
+        PyObject *a[2];
         int r;
 
         if (!args_parse(&s, args, n, names, a) || !arg_u32(a[0], "start", &start) ||
@@ -149,16 +139,10 @@ static PyObject *session_pages(
         all = calloc(max, sizeof(*all));
         if (!all)
                 return PyErr_NoMemory();
-        if (!session_enter(self)) {
-                free(all);
+        if (!CALL(session, self, r = kvl_session_pages(self->session, start, max, all, &count)))
                 return NULL;
-        }
-        UNLOCKED(r = kvl_session_pages(self->session, start, max, all, &count));
-        session_leave(self);
-        ret = r == 0 || r == KVL_MISS ? pages_of_session(self->ns, all, r ? 0 : count)
-                                      : raise_code(r);
-        free(all);
-        return ret;
+        return r == 0 || r == KVL_MISS ? pages_of_session(self->ns, all, r ? 0 : count)
+                                       : raise_code(r);
 }
 
 static PyObject *session_truncate(
@@ -171,29 +155,29 @@ static PyObject *session_truncate(
         int r;
 
         if (!args_parse(&s, args, n, names, a) || !arg_u64(a[0], "first_tokens", &first) ||
-                !arg_u64(a[1], "last_tokens", &last) || !session_enter(self))
+                !arg_u64(a[1], "last_tokens", &last) ||
+                !CALL(session, self,
+                        r = kvl_session_truncate(self->session, first, last, &n_pages)))
                 return NULL;
-        UNLOCKED(r = kvl_session_truncate(self->session, first, last, &n_pages));
-        session_leave(self);
         return r ? raise_code(r) : PyLong_FromUnsignedLong(n_pages);
 }
 
 /* Reads (first, end); end None: the end of the sequence. */
 static bool range_get(PyObject *object, struct kvl_token_range *ret)
 {
-        PyObject *pair = PySequence_Tuple(object);
-        bool ok = pair && PyTuple_Size(pair) == 2;
+        _cleanup_ref_ PyObject *pair = PySequence_Tuple(object);
 
-        if (pair && !ok)
+        *ret = (struct kvl_token_range){.end_token = KVL_TEXT_END};
+        if (!pair)
+                return false;
+        if (PyTuple_Size(pair) != 2) {
                 PyErr_SetString(
                         PyExc_ValueError, "a range is a pair: its first token, and its end");
-        *ret = (struct kvl_token_range){.end_token = KVL_TEXT_END};
-        ok = ok &&
-             arg_u64(PyTuple_GetItem(pair, 0), "the first token of a range", &ret->first_token) &&
-             (PyTuple_GetItem(pair, 1) == Py_None ||
-                     arg_u64(PyTuple_GetItem(pair, 1), "the end of a range", &ret->end_token));
-        Py_XDECREF(pair);
-        return ok;
+                return false;
+        }
+        return arg_u64(PyTuple_GetItem(pair, 0), "the first token of a range", &ret->first_token) &&
+               (PyTuple_GetItem(pair, 1) == Py_None ||
+                       arg_u64(PyTuple_GetItem(pair, 1), "the end of a range", &ret->end_token));
 }
 
 /* Returns *ret_n owned ranges. NULL: an exception is set. */
@@ -224,23 +208,15 @@ static PyObject *session_keep(
         struct session_object *self, PyObject *const *args, Py_ssize_t n, PyObject *names)
 {
         static const struct signature s = {"keep", {"ranges"}, 1, 1};
-        struct kvl_token_range *ranges;
+        _cleanup_free_ struct kvl_token_range *ranges = NULL;
         uint32_t n_ranges, n_pages = 0;
         PyObject *a[1];
         int r;
 
-        if (!args_parse(&s, args, n, names, a))
+        if (!args_parse(&s, args, n, names, a) || !(ranges = ranges_get(a[0], &n_ranges)) ||
+                !CALL(session, self,
+                        r = kvl_session_keep(self->session, ranges, n_ranges, &n_pages)))
                 return NULL;
-        ranges = ranges_get(a[0], &n_ranges);
-        if (!ranges)
-                return NULL;
-        if (!session_enter(self)) {
-                free(ranges);
-                return NULL;
-        }
-        UNLOCKED(r = kvl_session_keep(self->session, ranges, n_ranges, &n_pages));
-        session_leave(self);
-        free(ranges);
         return r ? raise_code(r) : PyLong_FromUnsignedLong(n_pages);
 }
 
@@ -253,13 +229,11 @@ static PyObject *session_hint(
         int r, msec = 0;
 
         if (!args_parse(&s, args, n, names, a) || !arg_u32(a[0], "hint", &hint) ||
-                !arg_msec(a[1], "after", 0, &msec) || !session_enter(self))
+                !arg_msec(a[1], "after", 0, &msec) ||
+                !CALL(session, self,
+                        r = kvl_session_hint(self->session, (enum kvl_hint)hint, (uint32_t)msec)))
                 return NULL;
-        UNLOCKED(r = kvl_session_hint(self->session, (enum kvl_hint)hint, (uint32_t)msec));
-        session_leave(self);
-        if (r)
-                return raise_code(r);
-        Py_RETURN_NONE;
+        return none_or_raise(r);
 }
 
 /* ---- close ----------------------------------------------------------------------------------- */
@@ -270,12 +244,7 @@ static int close_session(struct session_object *self, bool drops)
         int r = 0;
 
         self->session = NULL;
-        if (self->ns->ns && !conn_is_inherited(self->ns->conn)) {
-                ++self->ns->n_calls;
-                ++self->ns->conn->n_calls;
-                UNLOCKED(r = kvl_session_close(session, drops));
-                ns_leave(self->ns);
-        }
+        (void)CALL(ending, self->ns, r = kvl_session_close(session, drops));
         return r;
 }
 
@@ -299,12 +268,6 @@ static PyObject *session_close(
         Py_RETURN_NONE;
 }
 
-static PyObject *session_exit(struct session_object *self, PyObject *args)
-{
-        (void)args;
-        return session_close(self, NULL, 0, NULL);
-}
-
 static int session_traverse(struct session_object *self, visitproc visit, void *arg)
 {
         Py_VISIT(Py_TYPE((PyObject *)self));
@@ -313,30 +276,23 @@ static int session_traverse(struct session_object *self, visitproc visit, void *
         return 0;
 }
 
-static void session_dealloc(struct session_object *self)
+static void session_end(PyObject *object)
 {
-        PyObject *type, *value, *traceback;
+        struct session_object *self = (struct session_object *)object;
 
-        PyObject_GC_UnTrack(self);
-        if (self->session) {
-                PyErr_Fetch(&type, &value, &traceback);
+        if (self->session)
                 close_session(self, false);
-                PyErr_Restore(type, value, traceback);
-        }
         Py_XDECREF(self->info);
         Py_XDECREF((PyObject *)self->ns);
-        object_free((PyObject *)self);
 }
 
-static PyObject *get_info(struct session_object *self, void *unused)
+static void session_dealloc(PyObject *self)
 {
-        (void)unused;
-        return Py_NewRef(self->info);
+        object_dealloc(self, session_end);
 }
 
 static PyObject *session_is_closed(struct session_object *self, void *unused)
 {
-        (void)unused;
         return PyBool_FromLong(!self->session || !self->ns->ns);
 }
 
@@ -372,12 +328,13 @@ static PyMethodDef session_methods[] = {
                 "Closes the session; drop: forgets it for all clients."),
         {"__enter__", return_self, METH_NOARGS, NULL},
         {"__reduce__", refuse_pickling, METH_NOARGS, NULL},
-        {"__exit__", (PyCFunction)session_exit, METH_VARARGS, NULL},
+        {"__exit__", exit_close, METH_VARARGS, NULL},
         {NULL, NULL, 0, NULL},
 };
 
 static PyGetSetDef session_getset[] = {
-        {"info", (getter)get_info, NULL, "A SessionInfo, of when it was opened.", NULL},
+        {"info", get_object_field, NULL, "A SessionInfo, of when it was opened.",
+                FIELD(session_object, info)},
         {"is_closed", (getter)session_is_closed, NULL, "It, or its namespace, was closed.", NULL},
         {NULL, NULL, NULL, NULL, NULL},
 };
@@ -391,13 +348,10 @@ static PyType_Slot session_slots[] = {
         {0, NULL},
 };
 
-static PyType_Spec session_spec = {"kvlease.Session", sizeof(struct session_object), 0,
-        Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION, session_slots};
-
 int session_init(PyObject *module)
 {
-        session_type = type_add(module, &session_spec, "Session");
-        return session_type ? 0 : -1;
+        return type_add(module, &session_type, "kvlease.Session", sizeof(struct session_object),
+                session_slots);
 }
 
 /* ---- requests -------------------------------------------------------------------------------- */
@@ -414,45 +368,31 @@ uint64_t request_id(PyObject *request)
 
 PyObject *namespace_request(struct ns_object *self, PyObject *unused)
 {
-        struct request_object *request;
+        _cleanup_ref_ PyObject *object = object_new(request_type);
+        struct request_object *request = (struct request_object *)object;
 
-        (void)unused;
-        request = object_new(request_type);
         if (!request)
                 return NULL;
         request->ns = (struct ns_object *)Py_NewRef((PyObject *)self);
-        if (!ns_enter(self)) {
-                Py_DECREF((PyObject *)request);
+        if (!CALL(ns, self, request->id = kvl_request_begin(self->ns)))
                 return NULL;
-        }
-        UNLOCKED(request->id = kvl_request_begin(self->ns));
-        ns_leave(self);
-        return (PyObject *)request;
+        return Py_NewRef(object);
 }
 
 /* The daemon also forgets requests by itself, so a failure to tell it is no error. */
 static PyObject *request_end(struct request_object *self, PyObject *unused)
 {
-        struct ns_object *ns = self->ns;
         uint64_t id = self->id;
         int r = 0;
 
-        (void)unused;
         self->id = 0;
-        if (id && ns->ns && !conn_is_inherited(ns->conn)) {
-                ++ns->n_calls;
-                ++ns->conn->n_calls;
-                UNLOCKED(r = kvl_request_end(ns->ns, id));
-                ns_leave(ns);
-        }
-        if (r == -EINVAL || r == -ENOMEM)
-                return raise_code(r);
-        Py_RETURN_NONE;
+        if (id)
+                (void)CALL(ending, self->ns, r = kvl_request_end(self->ns->ns, id));
+        return none_or_raise(r == -EINVAL || r == -ENOMEM ? r : 0);
 }
 
 static PyObject *request_exit(struct request_object *self, PyObject *args)
 {
-        (void)args;
         return request_end(self, NULL);
 }
 
@@ -463,24 +403,18 @@ static int request_traverse(struct request_object *self, visitproc visit, void *
         return 0;
 }
 
-static void request_dealloc(struct request_object *self)
+static void request_finish(PyObject *object)
 {
-        PyObject *type, *value, *traceback;
+        struct request_object *self = (struct request_object *)object;
 
-        PyObject_GC_UnTrack(self);
-        if (self->id) {
-                PyErr_Fetch(&type, &value, &traceback);
+        if (self->id)
                 Py_XDECREF(request_end(self, NULL));
-                PyErr_Restore(type, value, traceback);
-        }
         Py_XDECREF((PyObject *)self->ns);
-        object_free((PyObject *)self);
 }
 
-static PyObject *get_id(struct request_object *self, void *unused)
+static void request_dealloc(PyObject *self)
 {
-        (void)unused;
-        return PyLong_FromUnsignedLongLong(self->id);
+        object_dealloc(self, request_finish);
 }
 
 static PyMethodDef request_methods[] = {
@@ -492,7 +426,8 @@ static PyMethodDef request_methods[] = {
 };
 
 static PyGetSetDef request_getset[] = {
-        {"id", (getter)get_id, NULL, "Unique in the connection; 0 once it ended.", NULL},
+        {"id", get_u64_field, NULL, "Unique in the connection; 0 once it ended.",
+                FIELD(request_object, id)},
         {NULL, NULL, NULL, NULL, NULL},
 };
 
@@ -505,11 +440,8 @@ static PyType_Slot request_slots[] = {
         {0, NULL},
 };
 
-static PyType_Spec request_spec = {"kvlease.Request", sizeof(struct request_object), 0,
-        Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION, request_slots};
-
 int request_init(PyObject *module)
 {
-        request_type = type_add(module, &request_spec, "Request");
-        return request_type ? 0 : -1;
+        return type_add(module, &request_type, "kvlease.Request", sizeof(struct request_object),
+                request_slots);
 }

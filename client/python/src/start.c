@@ -35,6 +35,8 @@ static struct started *started_new(struct ns_object *ns, PyObject *callback)
 
 static void started_free(struct started *s)
 {
+        if (!s)
+                return;
         if (s->source) {
                 --s->source->n_busy;
                 s->source->is_moving = false;
@@ -44,6 +46,15 @@ static void started_free(struct started *s)
         Py_DECREF(s->callback);
         Py_DECREF((PyObject *)s->ns);
         free(s);
+}
+
+/* Ends a method. is_run: r is the result of a *_start(), which has s where that is 0. */
+static PyObject *started_return(struct started *s, bool is_run, int r)
+{
+        if (is_run && r == 0)
+                Py_RETURN_NONE;
+        started_free(s);
+        return is_run ? raise_code(r) : NULL;
 }
 
 /* result: stolen; NULL: the current exception, or the one for `code`. */
@@ -70,33 +81,15 @@ static void finish_call(struct started *s, PyObject *result, int code, const cha
         Py_DECREF(callback);
 }
 
-static uint32_t *copy_of(const uint32_t *pages, uint32_t n)
-{
-        uint32_t *at = malloc(((size_t)n + 1) * sizeof(*at));
-
-        if (!at)
-                PyErr_NoMemory();
-        else if (n)
-                memcpy(at, pages, n * sizeof(*at));
-        return at;
-}
-
 static PyObject *pages_of(
         struct ns_object *ns, const uint32_t *pages, uint32_t n, enum pages_state state)
 {
-        uint32_t *at = copy_of(pages, n);
+        uint32_t *at = numbers_new(pages, n);
 
         if (at)
                 return (PyObject *)pages_new(ns, at, n, state);
         numbers_give_back(ns, pages, n, state);
         return NULL;
-}
-
-/* Raises the error of a *_start() that failed. */
-static PyObject *refused(struct started *s, int r)
-{
-        started_free(s);
-        return raise_code(r);
 }
 
 /* ---- lookup ---------------------------------------------------------------------------------- */
@@ -108,7 +101,6 @@ static void on_lookup(struct kvl_ns *ns, int code, const uint32_t *pages, uint32
         struct started *s = data;
         PyObject *result = NULL;
 
-        (void)ns;
         if (code == 0 || code == KVL_MISS) {
                 result = pages_of(s->ns, pages, code ? 0 : n, PAGES_PINNED);
                 if (result && code == 0)
@@ -122,28 +114,21 @@ static PyObject *ns_start_lookup(
         struct ns_object *self, PyObject *const *args, Py_ssize_t n, PyObject *names)
 {
         static const struct signature sig = {"start_lookup", {"callback", "keys", "request"}, 2, 3};
+        _cleanup_keys_ struct keys keys = {0};
         struct started *s;
-        struct keys keys;
         uint64_t request;
         PyObject *a[3];
-        int r;
+        bool is_run;
+        int r = 0;
 
         if (!args_parse(&sig, args, n, names, a) || !arg_request(a[2], &request) ||
                 !keys_get(a[1], &keys))
                 return NULL;
         s = started_new(self, a[0]);
-        if (!s || !ns_enter(self)) {
-                if (s)
-                        started_free(s);
-                keys_free(&keys);
-                return NULL;
-        }
-        UNLOCKED(r = kvl_lookup_start(self->ns, request, keys.bytes, keys.n, on_lookup, s));
-        ns_leave(self);
-        keys_free(&keys);
-        if (r)
-                return refused(s, r);
-        Py_RETURN_NONE;
+        is_run = s &&
+                 CALL(ns, self,
+                         r = kvl_lookup_start(self->ns, request, keys.bytes, keys.n, on_lookup, s));
+        return started_return(s, is_run, r);
 }
 
 /* ---- lease ----------------------------------------------------------------------------------- */
@@ -155,7 +140,6 @@ static void on_lease(struct kvl_ns *ns, int code, const uint32_t *pages,
         struct started *s = data;
         PyObject *result = NULL;
 
-        (void)ns;
         if (code == 0) {
                 result = pages_of(s->ns, pages, lease->n_pages, PAGES_LEASED);
                 if (result) {
@@ -172,29 +156,19 @@ static PyObject *ns_start_lease(
 {
         static const struct signature sig = {"start_lease",
                 {"callback", "n_pages", "request", "min_pages", "max_wait", "contiguous"}, 2, 3};
-        struct kvl_lease_options o = {.size = sizeof(o)};
-        uint32_t n_pages = 0;
+        struct lease_args l = {0};
         struct started *s;
-        uint64_t request;
         PyObject *a[6];
-        int r, msec = -1;
+        bool is_run;
+        int r = 0;
 
-        if (!args_parse(&sig, args, n, names, a) || !arg_u32(a[1], "n_pages", &n_pages) ||
-                !arg_request(a[2], &request) || !arg_u32(a[3], "min_pages", &o.min_pages) ||
-                !arg_msec(a[4], "max_wait", -1, &msec) || !arg_contiguous(a[5], &o.flags))
+        if (!args_parse(&sig, args, n, names, a) || !lease_args_get(a + 1, &l))
                 return NULL;
-        o.max_wait_msec = msec < 0 ? 0 : msec == 0 ? -1 : msec;
         s = started_new(self, a[0]);
-        if (!s || !ns_enter(self)) {
-                if (s)
-                        started_free(s);
-                return NULL;
-        }
-        UNLOCKED(r = kvl_lease_with_start(self->ns, request, n_pages, &o, on_lease, s));
-        ns_leave(self);
-        if (r)
-                return refused(s, r);
-        Py_RETURN_NONE;
+        is_run = s && CALL(ns, self,
+                              r = kvl_lease_with_start(
+                                      self->ns, l.request, l.n_pages, &l.options, on_lease, s));
+        return started_return(s, is_run, r);
 }
 
 /* ---- publish --------------------------------------------------------------------------------- */
@@ -205,22 +179,14 @@ static void on_publish(struct kvl_ns *ns, int code, const uint32_t *pages, uint3
         PyGILState_STATE gil = PyGILState_Ensure();
         struct started *s = data;
         struct pages_object *done = NULL;
-        uint32_t *at = copy_of(pages, n);
-        PyObject *error;
+        uint32_t *at = numbers_new(pages, n);
 
-        (void)ns;
-        (void)n_tokens;
         if (!at)
                 numbers_give_back(s->ns, pages, n, PAGES_PINNED);
         else
                 done = publish_finish(s->ns, s->source, s->taken, s->n_taken, at, n);
-        if (done && code != 0 && code != KVL_DUPLICATE) {
-                error = error_new(code, kvl_strerror(code), NULL);
-                if (error && PyObject_SetAttrString(error, "published", (PyObject *)done) == 0)
-                        PyErr_SetObject((PyObject *)Py_TYPE(error), error);
-                Py_XDECREF(error);
-                Py_CLEAR(done);
-        }
+        if (done && code != 0 && code != KVL_DUPLICATE)
+                done = (struct pages_object *)raise_stopped(code, kvl_strerror(code), done);
         finish_call(s, (PyObject *)done, code, NULL);
         PyGILState_Release(gil);
 }
@@ -233,8 +199,8 @@ static PyObject *ns_start_publish(
                         "window_passed", "token_ids", "lora_name", "cache_salt", "callback",
                         "stream"},
                 2, 2};
+        _cleanup_publish_ struct publish_args p = {0};
         kvl_stream stream = NULL;
-        struct publish_args p;
         struct started *s;
         PyObject *a[13];
         int r;
@@ -248,33 +214,23 @@ static PyObject *ns_start_publish(
         s = started_new(self, a[11]);
         if (s) {
                 s->n_taken = p.publish.n_pages;
-                s->taken = copy_of(p.publish.pages, s->n_taken);
+                s->taken = numbers_new(p.publish.pages, s->n_taken);
         }
-        if (!s || !s->taken || !ns_enter(self)) {
-                if (s)
-                        started_free(s);
-                publish_args_free(&p);
-                return NULL;
-        }
+        if (!s || !s->taken || !ns_enter(self))
+                return started_return(s, false, 0);
         if (p.source) {
                 s->source = (struct pages_object *)Py_NewRef((PyObject *)p.source);
                 ++s->source->n_busy;
                 pages_drop_first(s->source, s->n_taken);
         }
-        if (a[10] && !Py_IsNone(a[10]))
+        if (is_given(a[10]))
                 UNLOCKED(r = kvl_publish_on_stream(self->ns, &p.publish, stream, on_publish, s));
         else
                 UNLOCKED(r = kvl_publish_start(self->ns, &p.publish, on_publish, s));
         ns_leave(self);
-        if (r && p.source && !pages_put_first(p.source, p.publish.pages, p.publish.n_pages)) {
-                publish_args_free(&p);
-                started_free(s);
-                return NULL;
-        }
-        publish_args_free(&p);
-        if (r)
-                return refused(s, r);
-        Py_RETURN_NONE;
+        if (r && p.source && !pages_put_first(p.source, p.publish.pages, p.publish.n_pages))
+                return started_return(s, false, 0);
+        return started_return(s, true, r);
 }
 
 /* ---- fetch ----------------------------------------------------------------------------------- */
@@ -286,8 +242,6 @@ static void on_fetch(struct kvl_ns *ns, int code, const uint32_t *pages, uint32_
         struct started *s = data;
         PyObject *result = NULL;
 
-        (void)ns;
-        (void)n_tokens;
         s->source->is_moving = false;
         if (pages && n == s->source->n)
                 memcpy(s->source->numbers, pages, n * sizeof(*pages));
@@ -314,20 +268,13 @@ static PyObject *ns_start_fetch(
         if (!pages_can_change(source, "their pages would move"))
                 return NULL;
         s = started_new(self, a[0]);
-        if (!s || !ns_enter(self)) {
-                if (s)
-                        started_free(s);
-                return NULL;
-        }
+        if (!s || !ns_enter(self))
+                return started_return(s, false, 0);
         s->source = (struct pages_object *)Py_NewRef(a[1]);
         pages_begin_move(source);
         UNLOCKED(r = kvl_fetch_start(self->ns, source->numbers, source->n, on_fetch, s));
         ns_leave(self);
-        if (r) {
-                source->is_moving = false;
-                return refused(s, r);
-        }
-        Py_RETURN_NONE;
+        return started_return(s, true, r);
 }
 
 /* ---- wait ------------------------------------------------------------------------------------ */
@@ -336,7 +283,6 @@ static void on_wait(struct kvl_ns *ns, int code, void *data)
 {
         PyGILState_STATE gil = PyGILState_Ensure();
 
-        (void)ns;
         finish_call(data, code == 0 || code == KVL_MISS ? PyBool_FromLong(code == 0) : NULL, code,
                 NULL);
         PyGILState_Release(gil);
@@ -346,29 +292,19 @@ static PyObject *ns_start_wait(
         struct ns_object *self, PyObject *const *args, Py_ssize_t n, PyObject *names)
 {
         static const struct signature sig = {"start_wait", {"callback", "key", "timeout"}, 2, 3};
+        _cleanup_keys_ struct keys key = {0};
+        int r = 0, msec = 600000;
         struct started *s;
-        struct keys key;
         PyObject *a[3];
-        int r, msec = 600000;
+        bool is_run;
 
         if (!args_parse(&sig, args, n, names, a) || !arg_msec(a[2], "timeout", 600000, &msec) ||
-                !keys_get(a[1], &key))
+                !key_get(a[1], "one key is needed", &key))
                 return NULL;
-        s = key.n == 1 ? started_new(self, a[0]) : NULL;
-        if (key.n != 1)
-                PyErr_SetString(PyExc_ValueError, "one key is needed");
-        if (!s || !ns_enter(self)) {
-                if (s)
-                        started_free(s);
-                keys_free(&key);
-                return NULL;
-        }
-        UNLOCKED(r = kvl_wait_start(self->ns, key.bytes, msec ? msec : 1, on_wait, s));
-        ns_leave(self);
-        keys_free(&key);
-        if (r)
-                return refused(s, r);
-        Py_RETURN_NONE;
+        s = started_new(self, a[0]);
+        is_run = s && CALL(ns, self,
+                              r = kvl_wait_start(self->ns, key.bytes, msec ? msec : 1, on_wait, s));
+        return started_return(s, is_run, r);
 }
 
 /* ---- import ---------------------------------------------------------------------------------- */
@@ -378,7 +314,6 @@ static void on_import(struct kvl_ns *ns, int code, void *data)
         PyGILState_STATE gil = PyGILState_Ensure();
         bool is_known = code == 0 || code == KVL_MISS || code == KVL_TIMEOUT;
 
-        (void)ns;
         finish_call(data, is_known ? PyBool_FromLong(code == 0) : NULL, code, NULL);
         PyGILState_Release(gil);
 }
@@ -388,35 +323,22 @@ static PyObject *ns_start_import(
 {
         static const struct signature sig = {
                 "start_import", {"callback", "keys", "parent", "timeout"}, 2, 2};
-        struct keys keys, parent = {.n = 0};
+        _cleanup_keys_ struct keys keys = {0}, parent = {0};
+        int r = 0, msec = 600000;
         struct started *s;
         PyObject *a[4];
-        int r, msec = 600000;
+        bool is_run;
 
         if (!args_parse(&sig, args, n, names, a) || !arg_msec(a[3], "timeout", 600000, &msec) ||
-                !keys_get(a[1], &keys))
+                !keys_get(a[1], &keys) ||
+                (is_given(a[2]) && !key_get(a[2], "parent must be one key", &parent)))
                 return NULL;
-        if (a[2] && !Py_IsNone(a[2]) && !keys_get(a[2], &parent)) {
-                keys_free(&keys);
-                return NULL;
-        }
-        s = parent.n <= 1 ? started_new(self, a[0]) : NULL;
-        if (parent.n > 1)
-                PyErr_SetString(PyExc_ValueError, "parent is one key");
-        if (!s || !ns_enter(self)) {
-                if (s)
-                        started_free(s);
-                keys_free(&keys);
-                keys_free(&parent);
-                return NULL;
-        }
-        UNLOCKED(r = kvl_import_start(self->ns, parent.n > 0 ? parent.bytes : NULL, keys.bytes,
-                         keys.n, msec ? msec : 1, on_import, s));
-        ns_leave(self);
-        keys_free(&keys);
-        keys_free(&parent);
-        if (r < 0)
-                return refused(s, r);
+        s = started_new(self, a[0]);
+        is_run = s && CALL(ns, self,
+                              r = kvl_import_start(self->ns, parent.n > 0 ? parent.bytes : NULL,
+                                      keys.bytes, keys.n, msec ? msec : 1, on_import, s));
+        if (!is_run || r < 0)
+                return started_return(s, is_run, r);
         if (r == KVL_MISS)
                 started_free(s);
         return PyBool_FromLong(r == 0);

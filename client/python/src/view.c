@@ -279,19 +279,12 @@ static bool is_held(struct view_object *self)
 
 static PyObject *view_release(struct view_object *self, PyObject *unused)
 {
-        (void)unused;
         if (self->n_exports > 0)
                 return PyErr_Format(PyExc_BufferError,
                         "%u buffers or tensors of the view are still used", self->n_exports);
         if (self->holder)
                 let_go(self);
         Py_RETURN_NONE;
-}
-
-static PyObject *view_exit(struct view_object *self, PyObject *args)
-{
-        (void)args;
-        return view_release(self, NULL);
 }
 
 static int view_traverse(struct view_object *self, visitproc visit, void *arg)
@@ -303,12 +296,17 @@ static int view_traverse(struct view_object *self, visitproc visit, void *arg)
         return 0;
 }
 
-static void view_dealloc(struct view_object *self)
+static void view_end(PyObject *object)
 {
-        PyObject_GC_UnTrack(self);
+        struct view_object *self = (struct view_object *)object;
+
         if (self->holder)
                 let_go(self);
-        object_free((PyObject *)self);
+}
+
+static void view_dealloc(PyObject *self)
+{
+        object_dealloc(self, view_end);
 }
 
 /* ---- the buffer protocol --------------------------------------------------------------------- */
@@ -377,7 +375,6 @@ static int view_getbuffer(struct view_object *self, Py_buffer *buffer, int flags
 
 static void view_releasebuffer(struct view_object *self, Py_buffer *buffer)
 {
-        (void)buffer;
         --self->n_exports;
 }
 
@@ -473,7 +470,7 @@ static bool get_max_version(PyObject *object, bool *ret_is_versioned)
         long n;
 
         *ret_is_versioned = false;
-        if (!object || Py_IsNone(object))
+        if (!is_given(object))
                 return true;
         major = PySequence_GetItem(object, 0);
         if (!major)
@@ -489,7 +486,7 @@ static bool is_own_device(struct view_object *self, PyObject *object)
         PyObject *own;
         int r;
 
-        if (!object || Py_IsNone(object))
+        if (!is_given(object))
                 return true;
         own = Py_BuildValue("(ii)", (int)self->device.type, (int)self->device.id);
         r = own ? PyObject_RichCompareBool(own, object, Py_EQ) : -1;
@@ -531,7 +528,6 @@ static PyObject *view_dlpack(
 
 static PyObject *view_dlpack_device(struct view_object *self, PyObject *unused)
 {
-        (void)unused;
         return Py_BuildValue("(ii)", (int)self->device.type, (int)self->device.id);
 }
 
@@ -539,7 +535,6 @@ static PyObject *view_dlpack_device(struct view_object *self, PyObject *unused)
 
 static PyObject *get_shape(struct view_object *self, void *unused)
 {
-        (void)unused;
         return self->ndim == 1 ? Py_BuildValue("(n)", self->shape[0])
                                : Py_BuildValue("(nn)", self->shape[0], self->shape[1]);
 }
@@ -560,32 +555,22 @@ static PyObject *get_cuda_array(struct view_object *self, void *unused)
 
 static PyObject *get_address(struct view_object *self, void *unused)
 {
-        (void)unused;
         return is_held(self) ? PyLong_FromVoidPtr(self->at) : NULL;
 }
 
 static PyObject *get_n_bytes(struct view_object *self, void *unused)
 {
-        (void)unused;
         return PyLong_FromSsize_t(self->shape[self->ndim - 1] * self->dtype->bytes *
                                   (self->ndim == 2 ? self->shape[0] : 1));
 }
 
 static PyObject *get_dtype(struct view_object *self, void *unused)
 {
-        (void)unused;
         return PyUnicode_FromString(self->dtype->name);
-}
-
-static PyObject *get_is_read_only(struct view_object *self, void *unused)
-{
-        (void)unused;
-        return PyBool_FromLong(self->is_read_only);
 }
 
 static PyObject *get_is_released(struct view_object *self, void *unused)
 {
-        (void)unused;
         return PyBool_FromLong(!self->holder);
 }
 
@@ -599,7 +584,7 @@ static PyMethodDef methods[] = {
                 "release($self)\n--\n\nEnds the view. BufferError while buffers or tensors of it live."},
         {"__enter__", return_self, METH_NOARGS, NULL},
         {"__reduce__", refuse_pickling, METH_NOARGS, NULL},
-        {"__exit__", (PyCFunction)view_exit, METH_VARARGS, NULL},
+        {"__exit__", (PyCFunction)view_release, METH_VARARGS, NULL},
         {NULL, NULL, 0, NULL},
 };
 
@@ -609,7 +594,8 @@ static PyGetSetDef getset[] = {
         {"dtype", (getter)get_dtype, NULL, "'u8' and so on.", NULL},
         {"address", (getter)get_address, NULL, "Of its first byte.", NULL},
         {"n_bytes", (getter)get_n_bytes, NULL, "Of all of it.", NULL},
-        {"is_read_only", (getter)get_is_read_only, NULL, "Of published pages.", NULL},
+        {"is_read_only", get_bool_field, NULL, "Of published pages.",
+                FIELD(view_object, is_read_only)},
         {"is_released", (getter)get_is_released, NULL, "release() was called.", NULL},
         {NULL, NULL, NULL, NULL, NULL},
 };
@@ -628,11 +614,7 @@ static PyType_Slot slots[] = {
         {0, NULL},
 };
 
-static PyType_Spec spec = {"kvlease.View", sizeof(struct view_object), 0,
-        Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
-
 int view_init(PyObject *module)
 {
-        view_type = type_add(module, &spec, "View");
-        return view_type ? 0 : -1;
+        return type_add(module, &view_type, "kvlease.View", sizeof(struct view_object), slots);
 }

@@ -20,7 +20,9 @@ PyObject *namespace_window(
                 {"first_tokens", "last_tokens", "chunk_pages", "request", "session"}, 0, 0};
         struct kvl_window_options o = {.size = sizeof(o)};
         struct session_object *session = NULL;
+        _cleanup_ref_ PyObject *object = NULL;
         struct window_object *window;
+        struct kvl_window *opened;
         PyObject *a[5];
         int r;
 
@@ -28,54 +30,29 @@ PyObject *namespace_window(
                 !arg_u64(a[1], "last_tokens", &o.last_tokens) ||
                 !arg_u32(a[2], "chunk_pages", &o.chunk_pages) || !arg_request(a[3], &o.request))
                 return NULL;
-        if (a[4] && !Py_IsNone(a[4])) {
+        if (is_given(a[4])) {
                 session = (struct session_object *)a[4];
                 if (Py_TYPE(a[4]) != session_type || session->ns != self)
                         return raise_code_as(
                                 -EINVAL, "session must be a Session of the namespace", NULL);
         }
-        window = object_new(window_type);
+        object = object_new(window_type);
+        window = (struct window_object *)object;
         if (!window)
                 return NULL;
         window->ns = (struct ns_object *)Py_NewRef((PyObject *)self);
-        if (session ? !session_enter(session) : !ns_enter(self)) {
-                Py_DECREF((PyObject *)window);
+        if (session ? !session_enter(session) : !ns_enter(self))
                 return NULL;
-        }
         o.session = session ? session->session : NULL;
-        UNLOCKED(r = kvl_window_open(self->ns, &o, &window->window));
+        UNLOCKED(r = kvl_window_open(self->ns, &o, &opened));
         if (session)
                 session_leave(session);
         else
                 ns_leave(self);
-        if (!r)
-                return (PyObject *)window;
-        window->window = NULL;
-        raise_code(r);
-        Py_DECREF((PyObject *)window);
-        return NULL;
-}
-
-static bool begin_use(struct window_object *self)
-{
-        if (!ns_enter(self->ns))
-                return false;
-        if (self->window && !self->is_used) {
-                self->is_used = true;
-                return true;
-        }
-        ns_leave(self->ns);
-        if (self->window)
-                raise_busy("another thread uses the window");
-        else
-                raise_closed("window");
-        return false;
-}
-
-static void end_use(struct window_object *self)
-{
-        self->is_used = false;
-        ns_leave(self->ns);
+        if (r)
+                return raise_code(r);
+        window->window = opened;
+        return Py_NewRef(object);
 }
 
 /* Ends the pages of the last take(), as the next call does. */
@@ -101,12 +78,45 @@ static bool end_taken(struct window_object *self)
         return true;
 }
 
+static bool begin_read(struct window_object *self)
+{
+        if (!ns_enter(self->ns))
+                return false;
+        if (self->window && !self->is_used) {
+                self->is_used = true;
+                return true;
+        }
+        ns_leave(self->ns);
+        if (self->window)
+                raise_busy("another thread uses the window");
+        else
+                raise_closed("window");
+        return false;
+}
+
+static void end_use(struct window_object *self)
+{
+        self->is_used = false;
+        ns_leave(self->ns);
+}
+
+/* Begins a call that ends the pages of the last take(). */
+static bool begin_use(struct window_object *self)
+{
+        if (!begin_read(self))
+                return false;
+        if (end_taken(self))
+                return true;
+        end_use(self);
+        return false;
+}
+
 static PyObject *window_append(
         struct window_object *self, PyObject *const *args, Py_ssize_t n, PyObject *names)
 {
         static const struct signature s = {"append", {"pages", "stream"}, 1, 1};
+        _cleanup_numbers_ struct numbers numbers = {0};
         struct pages_object *source = NULL;
-        struct numbers numbers;
         kvl_stream stream;
         PyObject *a[2];
         int r;
@@ -116,25 +126,14 @@ static PyObject *window_append(
                 return NULL;
         if (Py_TYPE(a[0]) == pages_type) {
                 source = (struct pages_object *)a[0];
-                if (source->state != PAGES_PINNED || source->ns != self->ns) {
-                        numbers_free(&numbers);
+                if (source->state != PAGES_PINNED || source->ns != self->ns)
                         return raise_code_as(
                                 -EINVAL, "a window takes pinned pages of its namespace", NULL);
-                }
-                if (!pages_can_change(source, "the window takes them over")) {
-                        numbers_free(&numbers);
+                if (!pages_can_change(source, "the window takes them over"))
                         return NULL;
-                }
         }
-        if (!begin_use(self)) {
-                numbers_free(&numbers);
+        if (!begin_use(self))
                 return NULL;
-        }
-        if (!end_taken(self)) {
-                end_use(self);
-                numbers_free(&numbers);
-                return NULL;
-        }
         if (source)
                 pages_begin_move(source);
         UNLOCKED(r = kvl_window_append(self->window, numbers.at, numbers.n, stream));
@@ -146,10 +145,7 @@ static PyObject *window_append(
                 source->state = PAGES_CLOSED;
                 source->n = 0;
         }
-        numbers_free(&numbers);
-        if (r)
-                return raise_code(r);
-        Py_RETURN_NONE;
+        return none_or_raise(r);
 }
 
 /* a: first_plane, n_planes, as given. *ret_n is 0 if neither was given: all planes. None as
@@ -158,7 +154,7 @@ static PyObject *window_append(
 static bool get_planes(
         const struct ns_object *ns, PyObject *const *a, uint32_t *ret_first, uint32_t *ret_n)
 {
-        bool is_to_last = !a[1] || Py_IsNone(a[1]);
+        bool is_to_last = !is_given(a[1]);
 
         if (!arg_u32(a[0], "first_plane", ret_first) ||
                 (!is_to_last && !arg_u32(a[1], "n_planes", ret_n)))
@@ -188,23 +184,15 @@ static PyObject *window_take(
                 !get_planes(self->ns, a + 2, &first_plane, &n_planes) ||
                 !arg_stream(a[4], &stream) || !begin_use(self))
                 return NULL;
-        if (!end_taken(self)) {
-                end_use(self);
-                return NULL;
-        }
         if (n_planes == 0)
                 UNLOCKED(r = kvl_window_take(self->window, first, n_pages, stream, &at, &count));
         else
                 UNLOCKED(r = kvl_window_take_planes(self->window, first, n_pages, first_plane,
                                  n_planes, stream, &at, &count));
-        copy = r ? NULL : malloc(((size_t)count + 1) * sizeof(*copy));
-        if (copy)
-                memcpy(copy, at, count * sizeof(*copy));
+        copy = r ? NULL : numbers_new(at, count);
         end_use(self);
-        if (r)
-                return raise_code(r);
         if (!copy)
-                return PyErr_NoMemory();
+                return r ? raise_code(r) : NULL;
         self->taken = pages_new(self->ns, copy, count, PAGES_MAPPED);
         if (self->taken) {
                 self->taken->is_of_window = true;
@@ -220,8 +208,7 @@ static PyObject *window_get_pages(struct window_object *self, void *unused)
         PyObject *ret;
         uint32_t n = 0;
 
-        (void)unused;
-        if (!begin_use(self))
+        if (!begin_read(self))
                 return NULL;
         at = kvl_window_pages(self->window, &n);
         ret = numbers_tuple(at, at ? n : 0);
@@ -235,12 +222,7 @@ static int close_window(struct window_object *self, kvl_stream stream)
         int r = 0;
 
         self->window = NULL;
-        if (self->ns->ns && !conn_is_inherited(self->ns->conn)) {
-                ++self->ns->n_calls;
-                ++self->ns->conn->n_calls;
-                UNLOCKED(r = kvl_window_close(window, stream));
-                ns_leave(self->ns);
-        }
+        (void)CALL(ending, self->ns, r = kvl_window_close(window, stream));
         return r;
 }
 
@@ -261,15 +243,7 @@ static PyObject *window_close(
         if (!end_taken(self))
                 return NULL;
         r = close_window(self, stream);
-        if (r && r != -ENOTCONN)
-                return raise_code(r);
-        Py_RETURN_NONE;
-}
-
-static PyObject *window_exit(struct window_object *self, PyObject *args)
-{
-        (void)args;
-        return window_close(self, NULL, 0, NULL);
+        return none_or_raise(r == -ENOTCONN ? 0 : r);
 }
 
 static int window_traverse(struct window_object *self, visitproc visit, void *arg)
@@ -282,20 +256,21 @@ static int window_traverse(struct window_object *self, visitproc visit, void *ar
 
 /* Views hold the taken pages, which hold no window: so the window may be freed before them. Then
  * its buffer stays until the namespace is closed, which views prevent. */
-static void window_dealloc(struct window_object *self)
+static void window_end(PyObject *object)
 {
-        PyObject *type, *value, *traceback;
+        struct window_object *self = (struct window_object *)object;
 
-        PyObject_GC_UnTrack(self);
         if (self->window && !(self->taken && self->taken->n_views > 0)) {
-                PyErr_Fetch(&type, &value, &traceback);
                 end_taken(self);
                 close_window(self, NULL);
-                PyErr_Restore(type, value, traceback);
         }
         Py_XDECREF((PyObject *)self->taken);
         Py_XDECREF((PyObject *)self->ns);
-        object_free((PyObject *)self);
+}
+
+static void window_dealloc(PyObject *self)
+{
+        object_dealloc(self, window_end);
 }
 
 static PyMethodDef methods[] = {
@@ -317,7 +292,7 @@ static PyMethodDef methods[] = {
                 "close($self, *, stream=0)\n--\n\nCloses it: pins and buffer go. The text stays cached."),
         {"__enter__", return_self, METH_NOARGS, NULL},
         {"__reduce__", refuse_pickling, METH_NOARGS, NULL},
-        {"__exit__", (PyCFunction)window_exit, METH_VARARGS, NULL},
+        {"__exit__", exit_close, METH_VARARGS, NULL},
         {NULL, NULL, 0, NULL},
 };
 
@@ -336,11 +311,8 @@ static PyType_Slot slots[] = {
         {0, NULL},
 };
 
-static PyType_Spec spec = {"kvlease.Window", sizeof(struct window_object), 0,
-        Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION, slots};
-
 int window_init(PyObject *module)
 {
-        window_type = type_add(module, &spec, "Window");
-        return window_type ? 0 : -1;
+        return type_add(
+                module, &window_type, "kvlease.Window", sizeof(struct window_object), slots);
 }
