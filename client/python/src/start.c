@@ -223,7 +223,7 @@ static PyObject *ns_start_publish(
                 ++s->source->n_busy;
                 pages_drop_first(s->source, s->n_taken);
         }
-        if (is_given(a[10]))
+        if (is_given(a[12]))
                 UNLOCKED(r = kvl_publish_on_stream(self->ns, &p.publish, stream, on_publish, s));
         else
                 UNLOCKED(r = kvl_publish_start(self->ns, &p.publish, on_publish, s));

@@ -518,6 +518,8 @@ def test_streams_of_the_host(namespace: kvlease.Namespace) -> None:
         assert error is None
         assert published
         published.close(stream=0)
+        with pytest.raises(kvlease.Invalid):
+            namespace.start_publish(pages, keys, callback=print, stream=1234)
         pages.close(stream=0)
     with namespace.lookup(keys) as found:
         assert len(found) == 1
