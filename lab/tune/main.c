@@ -12,6 +12,7 @@
 
 #include "client/examples/decoder/trained.h"
 #include "lab/tune/curves.h"
+#include "lab/tune/weights.h"
 
 #define TEXT_MAX (UINT32_C(1) << 20)
 
@@ -222,7 +223,7 @@ static void put_copies(const struct options *o, unsigned char *bytes, uint32_t n
 
 static bool use_weights(const char *path)
 {
-        int r = path ? trained_read(path) : 0;
+        int r = path ? weights_read(path) : 0;
         struct model_shape shape;
         const char *why;
 

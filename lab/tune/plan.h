@@ -10,8 +10,8 @@
 #include <stdint.h>
 
 #include "base/codec/codec.h"
-#include "client/examples/decoder/keep.h"
 #include "client/examples/decoder/model.h"
+#include "lab/tune/keep.h"
 
 #define PLAN_LAYERS_MAX 64
 #define PLAN_TEXT_MAX                                                              \

@@ -9,6 +9,7 @@
 
 #include "client/examples/decoder/trained.h"
 #include "lab/tune/reading.h"
+#include "lab/tune/weights.h"
 #include "tests/integration/pattern.h"
 #include "tests/unit/test-support.h"
 
@@ -54,26 +55,26 @@ static void test_what_are_no_weights(void **state)
         assert_non_null(bad);
         n = read_file(COPYING_WEIGHTS, good, n_max);
         assert_true(n > 32 && n < n_max);
-        assert_int_equal(trained_read(path), -ENOENT);
+        assert_int_equal(weights_read(path), -ENOENT);
         for (size_t cut = 0; cut < n; cut += cut < 40 ? 1 : 99991) {
                 write_file(path, good, cut);
-                assert_int_equal(trained_read(path), -EINVAL);
+                assert_int_equal(weights_read(path), -EINVAL);
         }
         memcpy(bad, good, n);
         bad[n] = 0;
         write_file(path, bad, n + 1);
-        assert_int_equal(trained_read(path), -EINVAL);
+        assert_int_equal(weights_read(path), -EINVAL);
         for (unsigned at = 0; at < 28; at++) { /* the magic word and the shape */
                 memcpy(bad, good, n);
                 bad[at] ^= 0x80;
                 write_file(path, bad, n);
-                assert_int_equal(trained_read(path), -EINVAL);
+                assert_int_equal(weights_read(path), -EINVAL);
         }
         memset(bad + 8, 0xff, 20);
         write_file(path, bad, n);
-        assert_int_equal(trained_read(path), -EINVAL);
+        assert_int_equal(weights_read(path), -EINVAL);
         assert_int_equal(trained_version(), before);
-        assert_int_equal(trained_read(COPYING_WEIGHTS), 0);
+        assert_int_equal(weights_read(COPYING_WEIGHTS), 0);
         assert_int_not_equal(trained_version(), before);
         test_dir_remove(dir);
         free(path);

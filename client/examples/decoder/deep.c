@@ -7,7 +7,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "client/examples/decoder/keep.h"
 #include "client/examples/decoder/scores.h"
 
 /* Weight of older attention after each page: a half after seven pages. Not tuned. */
@@ -172,7 +171,7 @@ static uint32_t next_to_go(struct deep *d)
                                 d->scores, d->options.n_layers - d->options.n_deep + i, page);
                 scores_set_mass(d->sums, 0, page, sum);
         }
-        return keep_next_to_go(KEEP_ATTENTION, d->is_kept, d->n_table, d->sums, 0);
+        return scores_least(d->sums, 0, d->is_kept, d->n_table);
 }
 
 /* Writes the kept published pages as ranges. */

@@ -1,8 +1,8 @@
 /*
  * Deep layers that keep fewer pages than the others. Their pages are in a namespace of their own, a
  * layer group; both namespaces make a set with the same keys. Pages are scored by their attention
- * (scores.h). If the deep layers have too many pages, the one with the least attention is given up
- * (keep.h). Attention skips it from then on, and the session gives it up (kvl_session_keep()),
+ * (scores.h). If the deep layers have too many pages, the one with the least attention is given up.
+ * Attention skips it from then on, and the session gives it up (kvl_session_keep()),
  * which frees its memory. Pages computed after that differ from their keys' contents. They are
  * published to the session, where only the session finds them.
  *

@@ -96,6 +96,26 @@ float scores_mass(const struct scores *s, uint32_t layer, uint32_t page)
         return s->mass[(size_t)layer * s->max_pages + page];
 }
 
+uint32_t scores_least(const struct scores *s, uint32_t layer, const bool *is_kept, uint32_t n_pages)
+{
+        uint32_t n_kept = 0, n_old, best = n_pages;
+        float least = INFINITY, mass;
+
+        for (uint32_t page = 0; page < n_pages; page++)
+                n_kept += is_kept[page];
+        n_old = n_kept - (n_kept / 4 ? n_kept / 4 : 1);
+        for (uint32_t page = 0; n_old > 0; page++) {
+                if (!is_kept[page])
+                        continue;
+                mass = scores_mass(s, layer, page);
+                if (mass < least || best == n_pages)
+                        best = page;
+                least = fminf(least, mass);
+                n_old--;
+        }
+        return best;
+}
+
 double scores_entropy(const struct scores *s, uint32_t layer)
 {
         const struct layer_scores *l = &s->layers[layer];

@@ -13,6 +13,7 @@
  */
 #pragma once
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -36,6 +37,12 @@ void scores_clear(struct scores *scores);
 void scores_set_mass(struct scores *scores, uint32_t layer, uint32_t page, float mass);
 
 float scores_mass(const struct scores *scores, uint32_t layer, uint32_t page);
+
+/* Returns the page below n_pages with the least mass, the oldest of equal ones. Only pages count
+ * that is_kept has, at least two, without the newest quarter of them (at least one), which few
+ * tokens have seen yet. O(n_pages). */
+uint32_t scores_least(
+        const struct scores *scores, uint32_t layer, const bool *is_kept, uint32_t n_pages);
 
 /* Returns the mean entropy over all tokens and heads, in nats; 0 without any. */
 double scores_entropy(const struct scores *scores, uint32_t layer);

@@ -1,5 +1,5 @@
-/* The built-in weights: a model of bytes, trained by lab/decoder/train.py. Or those of a file, once
- * trained_read() succeeded. Thread-safe, except for trained_read(). */
+/* The built-in weights: a model of bytes, trained by lab/decoder/train.py. Thread-safe,
+ * except for trained_use(). */
 #pragma once
 
 #include <stddef.h>
@@ -7,10 +7,17 @@
 
 #include "client/examples/decoder/model.h"
 
-/* Uses the weights of this file, written by train.py (weights.bin), from now on in this process.
- * Call it before all else here. Returns 0; -EINVAL: another file, or truncated; -errno. After a
- * failure the weights are unchanged. */
-int trained_read(const char *path);
+/* The weights begin with this, as train.py writes it. */
+struct trained_header {
+        char magic[8];
+        uint32_t n_layers, width, n_heads, n_kv_heads, ffn_width;
+        uint32_t reserved;
+};
+_Static_assert(sizeof(struct trained_header) == 32, "as in train.py");
+
+/* Uses these weights, which must be complete, from now on in this process. Borrows them. Call it
+ * before all else here. */
+void trained_use(const unsigned char *bytes, size_t n);
 
 /* Writes their shape; its seed is MODEL_TRAINED. */
 void trained_shape(struct model_shape *ret_shape);

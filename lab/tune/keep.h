@@ -7,8 +7,7 @@
  *               else concerns them
  *   stride      the page goes whose neighbours are closest to each other: what is kept lies as
  *               evenly as it can
- *   attention   the page goes that gets the least attention (scores.h). The newest quarter of what
- *               is kept stays, as it hasn't been looked at by much yet
+ *   attention   the page of scores_least() goes
  */
 #pragma once
 

@@ -1,6 +1,5 @@
-#include "client/examples/decoder/keep.h"
+#include "lab/tune/keep.h"
 
-#include <math.h>
 #include <stddef.h>
 
 #include "client/examples/decoder/scores.h"
@@ -52,19 +51,7 @@ static uint32_t choose_most_crowded(const struct choice *c)
 
 static uint32_t choose_least_attended(const struct choice *c)
 {
-        uint32_t n_recent = c->n_kept / 4 ? c->n_kept / 4 : 1, n_old = c->n_kept - n_recent;
-        uint32_t page = next_kept(c, 0), best = page;
-        float least = INFINITY;
-
-        for (uint32_t i = 0; i < n_old; i++, page = next_kept(c, page + 1)) {
-                float mass = scores_mass(c->scores, c->layer, page);
-
-                if (mass < least) {
-                        least = mass;
-                        best = page;
-                }
-        }
-        return best;
+        return scores_least(c->scores, c->layer, c->is_kept, c->n_pages);
 }
 
 static uint32_t (*const rules[])(const struct choice *c) = {
