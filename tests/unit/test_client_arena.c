@@ -1,7 +1,7 @@
 /* Addresses that are there before anything is mapped: the null page, and the arena's holes. */
 #include "base/macros.h"
 #include "client/lib/calls/op.h"
-#include "client/lib/mapping/populate.h"
+#include "client/lib/mapping/map.h"
 #include "tests/unit/client-memory.h"
 #include "tests/unit/touchable.h"
 

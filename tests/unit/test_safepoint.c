@@ -4,7 +4,7 @@
 
 #include "client/lib/calls/op.h"
 #include "client/lib/connection/conn-impl.h"
-#include "client/lib/mapping/safepoint.h"
+#include "client/lib/mapping/map.h"
 #include "tests/unit/client-support.h"
 #include "tests/unit/fake-gpu.h"
 

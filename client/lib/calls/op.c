@@ -11,8 +11,7 @@
 #include "client/lib/calls/give-back.h"
 #include "client/lib/connection/error.h"
 #include "client/lib/mapping/map.h"
-#include "client/lib/mapping/populate.h"
-#include "client/lib/objects/callback.h"
+#include "client/lib/objects/ns.h"
 #include "gpu/device.h"
 #include "proto/status.h"
 

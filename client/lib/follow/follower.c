@@ -13,7 +13,7 @@
 #include "client/lib/connection/error.h"
 #include "client/lib/follow/feed-reader.h"
 #include "client/lib/kvlease.h"
-#include "client/lib/objects/abi.h"
+#include "client/lib/objects/args.h"
 #include "client/lib/objects/process.h"
 #include "proto/status.h"
 

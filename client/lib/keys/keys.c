@@ -11,7 +11,7 @@
 #include "client/lib/connection/error.h"
 #include "client/lib/keys/layout.h"
 #include "client/lib/keys/page-keys.h"
-#include "client/lib/objects/abi.h"
+#include "client/lib/objects/args.h"
 
 /* Limits of the protocol. */
 #define TEXT_MAX             128

@@ -8,7 +8,7 @@
 #include "client/lib/connection/error.h"
 #include "client/lib/keys/layout.h"
 #include "client/lib/life/life-impl.h"
-#include "client/lib/objects/abi.h"
+#include "client/lib/objects/args.h"
 #include "client/lib/objects/ns.h"
 #include "client/lib/calls/fetch.h"
 #include "client/lib/calls/flight.h"

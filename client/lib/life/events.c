@@ -1,8 +1,7 @@
 /* Events for users: the daemon's notices and recalls, and that it went away or came back. */
 #include "client/lib/connection/error.h"
 #include "client/lib/life/life-impl.h"
-#include "client/lib/mapping/safepoint.h"
-#include "client/lib/objects/callback.h"
+#include "client/lib/mapping/map.h"
 #include "client/lib/objects/ns.h"
 
 /* Returns 0 if users get no such event. */

@@ -8,7 +8,7 @@
 #include "client/lib/keys/layout.h"
 #include "client/lib/life/life-impl.h"
 #include "client/lib/mapping/map.h"
-#include "client/lib/objects/abi.h"
+#include "client/lib/objects/args.h"
 #include "client/lib/objects/ns.h"
 #include "gpu/device.h"
 #include "proto/status.h"

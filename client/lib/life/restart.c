@@ -4,7 +4,7 @@
 
 #include "base/macros.h"
 #include "client/lib/life/life-impl.h"
-#include "client/lib/mapping/safepoint.h"
+#include "client/lib/mapping/map.h"
 #include "client/lib/objects/ns.h"
 #include "client/lib/objects/session.h"
 #include "client/lib/calls/fetch.h"

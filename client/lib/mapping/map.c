@@ -8,7 +8,6 @@
 #include "base/macros.h"
 #include "client/lib/connection/error.h"
 #include "client/lib/mapping/map.h"
-#include "client/lib/mapping/populate.h"
 #include "client/lib/objects/args.h"
 #include "client/lib/objects/ns.h"
 #include "gpu/device.h"

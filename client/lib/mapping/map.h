@@ -42,4 +42,27 @@ int ns_unmap_set(struct kvl_ns *ns, uint32_t set);
 /* Unmaps all sets at the end, and closes the device. */
 void ns_unmap_all(struct kvl_ns *ns);
 
+/* The pages of a call are entered into the process' page tables before the call returns. Otherwise
+ * the first access would fault for each 4 KiB (populate.c). */
+
+/* Makes the bitmap of populated units; once, when sets are made. Returns 0; -ENOMEM with the
+ * sentence. */
+int ns_make_units(struct kvl_ns *ns);
+
+/* Populates those of the pages that are mapped, once in each process. The caller holds the pages.
+ * Thread-safe, without the lock: it takes microseconds for each 64 KiB. */
+void ns_populate(const struct kvl_ns *ns, const uint32_t *pages, uint32_t n_pages);
+
+/* [L] The set was unmapped, or is about to be and no longer counts as mapped. */
+void ns_forget_populated(const struct kvl_ns *ns, uint32_t set);
+
+/* Sets that the daemon recalls wait for a kvl_safepoint(), which unmaps them (safepoint.c). */
+
+/* [L] Notes that the daemon recalls one of the namespace's sets. Returns false if there is no such
+ * set. */
+bool ns_note_recall(struct kvl_ns *ns, uint32_t set, bool is_idle);
+
+/* [L] Forgets recalled sets: the namespace is being closed, or the daemon went away. */
+void ns_forget_recalls(struct kvl_ns *ns);
+
 #endif

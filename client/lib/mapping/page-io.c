@@ -5,7 +5,6 @@
 #include "base/macros.h"
 #include "client/lib/connection/error.h"
 #include "client/lib/mapping/map.h"
-#include "client/lib/objects/abi.h"
 #include "client/lib/objects/args.h"
 #include "gpu/device.h"
 #include "proto/status.h"

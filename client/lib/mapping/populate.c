@@ -6,7 +6,7 @@
  * Populating works in *units*: the pages of a set that share 64 KiB of a plane, because one touch
  * brings that much, or a huge page. A populated unit is also mapped, so a hit checks only its bit.
  */
-#include "client/lib/mapping/populate.h"
+#include "client/lib/mapping/map.h"
 
 #include <errno.h>
 #include <stdlib.h>

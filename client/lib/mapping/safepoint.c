@@ -4,7 +4,6 @@
  *   mapped -> recalled (RECALL event, idle) -> taken by a kvl_safepoint() -> stream waited for ->
  *   unmapped -> UNMAPPED sent -> (as if never mapped)
  */
-#include "client/lib/mapping/safepoint.h"
 
 #include <errno.h>
 #include <string.h>
@@ -12,7 +11,6 @@
 #include "base/macros.h"
 #include "client/lib/connection/error.h"
 #include "client/lib/mapping/map.h"
-#include "client/lib/objects/callback.h"
 #include "client/lib/objects/ns.h"
 #include "gpu/device.h"
 #include "proto/status.h"

@@ -1,8 +1,12 @@
 #include "client/lib/objects/args.h"
 
 #include <errno.h>
+#include <stdint.h>
+#include <string.h>
 
+#include "base/macros.h"
 #include "client/lib/connection/error.h"
+#include "kvlease-version.h"
 
 int args_check_count(const char *what, uint32_t n, uint32_t max)
 {
@@ -44,4 +48,65 @@ int args_refuse_keys(const struct kvl_ns *ns, const uint8_t *keys, uint32_t n, u
         if (r == 0 && !keys)
                 r = error_set(-EINVAL, "no keys were given");
         return r;
+}
+
+/* ---- structs of users --------------------------------------------------------------------------
+ */
+
+/* The size field that begins the user's struct. */
+static size_t size_of(const void *given)
+{
+        size_t size;
+
+        memcpy(&size, given, sizeof(size));
+        return size;
+}
+
+int abi_check_size(const void *given, const char *what)
+{
+        if (given && size_of(given) < sizeof(size_t))
+                return error_set(-EINVAL, "the %s size isn't set: .size = sizeof(...)", what);
+        return 0;
+}
+
+int abi_copy(void *dst, size_t size, const void *src)
+{
+        size_t src_size = size_of(src);
+        int r = abi_check_size(src, "struct's");
+
+        if (r < 0)
+                return r;
+        for (size_t i = size; i < src_size; i++)
+                if (((const uint8_t *)src)[i] != 0)
+                        return error_set(-EINVAL,
+                                "the struct sets fields that libkvlease " KVLEASE_VERSION
+                                " doesn't know: upgrade libkvlease");
+        memset(dst, 0, size);
+        memcpy(dst, src, MIN(size, src_size));
+        return 0;
+}
+
+int abi_copy_options(void *dst, size_t size, const void *options)
+{
+        if (options)
+                return abi_copy(dst, size, options);
+        memset(dst, 0, size);
+        return 0;
+}
+
+int abi_check_flags(unsigned flags, unsigned known)
+{
+        if (flags & ~known)
+                return error_set(-EINVAL, "flags 0x%x aren't known: upgrade libkvlease", flags);
+        return 0;
+}
+
+void abi_fill(void *dst, const void *src, size_t size)
+{
+        size_t dst_size = dst ? size_of(dst) : 0;
+
+        /* Further fields of a newer program are left as they were. */
+        if (dst_size > sizeof(dst_size))
+                memcpy((uint8_t *)dst + sizeof(dst_size), (const uint8_t *)src + sizeof(dst_size),
+                        MIN(dst_size, size) - sizeof(dst_size));
 }

@@ -4,7 +4,7 @@
 #include <stdio.h>
 
 #include "client/lib/connection/error.h"
-#include "client/lib/objects/abi.h"
+#include "client/lib/objects/args.h"
 
 /* ---- what it is --------------------------------------------------------------------------------
  */
@@ -53,4 +53,44 @@ int ns_check_device(const struct kvl_ns *ns)
 void ns_break_device(const struct kvl_ns *ns)
 {
         ns->conn->listeners->device_broken(ns->conn, ns->info.device);
+}
+
+/* ---- callbacks ---------------------------------------------------------------------------------
+ */
+
+static _Thread_local struct ns_callback *innermost_callback;
+
+void ns_callback_enter(struct ns_callback *cb, struct kvl_ns *ns)
+{
+        *cb = (struct ns_callback){.ns = ns, .outer = innermost_callback};
+        innermost_callback = cb;
+        ns->n_callbacks++;
+}
+
+void ns_callback_leave(struct ns_callback *cb)
+{
+        struct kvl_ns *ns = cb->ns;
+        struct kvl_conn *conn;
+
+        innermost_callback = cb->outer;
+        if (!ns)
+                return;
+        conn = ns->conn;
+        conn_lock(conn->conn);
+        if (--ns->n_callbacks == 0)
+                conn_wake(conn->conn, &conn->idle);
+        conn_unlock(conn->conn);
+}
+
+void ns_wait_callbacks(struct kvl_ns *ns)
+{
+        /* Callbacks this thread is inside of can't return first: they lose the namespace. */
+        for (struct ns_callback *cb = innermost_callback; cb; cb = cb->outer) {
+                if (cb->ns != ns)
+                        continue;
+                cb->ns = NULL;
+                ns->n_callbacks--;
+        }
+        while (!list_is_empty(&ns->ops) || ns->n_callbacks > 0)
+                conn_sleep(ns->conn->conn, &ns->conn->idle, CONN_FOREVER);
 }

@@ -194,4 +194,21 @@ static inline bool ns_are_populated(const struct kvl_ns *ns, const uint32_t *pag
         return true;
 }
 
+/* A user callback that was given a namespace, on the stack of the thread that runs it. The
+ * namespace stays until the callback has returned, unless the callback itself closes it. */
+struct ns_callback {
+        struct kvl_ns *ns; /* NULL: closed from inside the callback */
+        struct ns_callback *outer;
+};
+
+/* [L] The callback begins. */
+void ns_callback_enter(struct ns_callback *cb, struct kvl_ns *ns);
+
+/* The callback has returned. Without the lock. */
+void ns_callback_leave(struct ns_callback *cb);
+
+/* [L] Waits until no callback of the namespace runs in another thread or is queued. Callbacks that
+ * the calling thread is inside of lose the namespace. */
+void ns_wait_callbacks(struct kvl_ns *ns);
+
 #endif

@@ -7,10 +7,9 @@
 #include "client/lib/calls/give-back.h"
 #include "client/lib/calls/op.h"
 #include "client/lib/connection/error.h"
-#include "client/lib/objects/abi.h"
 #include "client/lib/objects/args.h"
 #include "client/lib/objects/session.h"
-#include "client/lib/pages/publish.h"
+#include "client/lib/pages/stream.h"
 #include "client/lib/calls/flight.h"
 
 /* ---- publish -----------------------------------------------------------------------------------

@@ -1,5 +1,5 @@
 /* Operations on held pages: release, pin again, map. */
-#include "client/lib/pages/release.h"
+#include "client/lib/pages/stream.h"
 
 #include <errno.h>
 #include <string.h>

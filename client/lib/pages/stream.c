@@ -11,8 +11,6 @@
 #include "client/lib/calls/op.h"
 #include "client/lib/connection/error.h"
 #include "client/lib/objects/args.h"
-#include "client/lib/pages/publish.h"
-#include "client/lib/pages/release.h"
 #include "client/lib/calls/flight.h"
 #include "gpu/device.h"
 #include "proto/status.h"
@@ -387,13 +385,19 @@ static int put_pages(struct kvl_ns *ns, const struct op_type *type, const uint32
         return r < 0 ? r : start_op(op, NULL, stream);
 }
 
-int kvl_release_on_stream(
-        struct kvl_ns *ns, const uint32_t *pages, uint32_t n_pages, kvl_stream stream)
+static int check_put(
+        const struct kvl_ns *ns, const uint32_t *pages, uint32_t n_pages, const void *stream)
 {
         int r = args_check_pages(ns, pages, n_pages, KVL_MAX_LEASE_PAGES);
 
-        if (r == 0)
-                r = check_stream(ns, stream);
+        return r < 0 ? r : check_stream(ns, stream);
+}
+
+int kvl_release_on_stream(
+        struct kvl_ns *ns, const uint32_t *pages, uint32_t n_pages, kvl_stream stream)
+{
+        int r = check_put(ns, pages, n_pages, stream);
+
         if (r < 0)
                 return r;
         if (!has_streams(ns))
@@ -406,10 +410,8 @@ int kvl_release_on_stream(
 int kvl_free_on_stream(
         struct kvl_ns *ns, const uint32_t *pages, uint32_t n_pages, kvl_stream stream)
 {
-        int r = args_check_pages(ns, pages, n_pages, KVL_MAX_LEASE_PAGES);
+        int r = check_put(ns, pages, n_pages, stream);
 
-        if (r == 0)
-                r = check_stream(ns, stream);
         if (r < 0)
                 return r;
         if (!has_streams(ns))

@@ -21,7 +21,11 @@
 #define KVL_LIB_STREAM_H
 
 #include <stdbool.h>
+#include <stdint.h>
 
+#include "client/lib/kvlease.h"
+
+struct op_type;
 struct kvl_conn;
 struct kvl_ns;
 struct op;
@@ -45,5 +49,13 @@ void streams_broken(struct kvl_conn *conn, int code, const char *why);
 /* [L] Ends waiting operations with -ECANCELED, and launches those that have fired. No host function
  * touches the namespace afterwards. */
 void streams_cancel(struct kvl_ns *ns);
+
+/* Calls that a stream begins (release.c, publish.c). */
+extern const struct op_type op_type_release, op_type_publish, op_type_free;
+
+/* Copies the user's publish, as abi_copy(), and checks it. Returns 0; -EINVAL, -ECHILD, -EIO with
+ * the sentence. */
+int publish_copy(const struct kvl_ns *ns, const struct kvl_publish *publish, uint32_t max_pages,
+        struct kvl_publish *ret);
 
 #endif

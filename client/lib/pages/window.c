@@ -14,7 +14,6 @@
 #include "client/lib/pages/window.h"
 #include "client/lib/calls/op.h"
 #include "client/lib/connection/error.h"
-#include "client/lib/objects/abi.h"
 #include "client/lib/objects/args.h"
 #include "client/lib/objects/session.h"
 #include "client/lib/pages/sessions.h"
