@@ -158,25 +158,22 @@ static bool is_setting(const struct doctor *d, const char *key, const char *valu
 }
 
 /* Finds that the service manager doesn't store kvleased's descriptors. */
-static bool find_unkept(struct doctor *d)
+static void find_unkept(struct doctor *d)
 {
         const char *type = doctor_unit_setting(d, "Type");
         const char *access = doctor_unit_setting(d, "NotifyAccess");
-        bool is_wrong = false;
 
         if (!type || strncmp(type, "notify", 6) != 0) {
                 doctor_find(d, DOCTOR_ERROR,
                         "%s has Type=%s: systemd doesn't wait until kvleased serves, and takes nothing to keep",
                         d->unit_name, type ? type : "simple");
                 doctor_advise(d, "systemctl edit %s: [Service] Type=notify", d->unit_name);
-                is_wrong = true;
         }
         if (access && strcasecmp(access, "none") == 0) {
                 doctor_find(d, DOCTOR_ERROR,
                         "%s has NotifyAccess=none: systemd hears nothing of kvleased",
                         d->unit_name);
                 doctor_advise(d, "systemctl edit %s: [Service] NotifyAccess=main", d->unit_name);
-                is_wrong = true;
         }
         if (is_setting(d, "RuntimeDirectoryPreserve", "no") ||
                 (doctor_unit_setting(d, "RuntimeDirectory") &&
@@ -186,80 +183,71 @@ static bool find_unkept(struct doctor *d)
                         d->unit_name);
                 doctor_advise(d, "systemctl edit %s: [Service] RuntimeDirectoryPreserve=yes",
                         d->unit_name);
-                is_wrong = true;
         }
-        return is_wrong;
 }
 
 /* Finds that kvleased isn't started again. */
-static bool find_unwatched(struct doctor *d)
+static void find_unwatched(struct doctor *d)
 {
         const char *restart = doctor_unit_setting(d, "Restart");
         const char *watchdog = doctor_unit_setting(d, "WatchdogSec");
-        bool is_wrong = false;
 
         if (!restart || strcmp(restart, "no") == 0 || strcmp(restart, "on-success") == 0) {
                 doctor_find(d, DOCTOR_ERROR,
                         "%s has Restart=%s: a kvleased that dies stays away, and the cache goes",
                         d->unit_name, restart ? restart : "no");
                 doctor_advise(d, "systemctl edit %s: [Service] Restart=on-failure", d->unit_name);
-                is_wrong = true;
         }
         if (!watchdog || strcmp(watchdog, "0") == 0 || strcmp(watchdog, "infinity") == 0) {
                 doctor_find(d, DOCTOR_WARNING,
                         "%s has no WatchdogSec: a kvleased that hangs is left alone", d->unit_name);
                 doctor_advise(d, "systemctl edit %s: [Service] WatchdogSec=10", d->unit_name);
-                is_wrong = true;
         }
-        return is_wrong;
 }
 
 /* Finds that DevicePolicy= hides the driver's device nodes. */
-static bool find_no_devices(struct doctor *d)
+static void find_no_devices(struct doctor *d)
 {
         const char *policy = doctor_unit_setting(d, "DevicePolicy");
 
         if (!doctor_has_gpu(d) || !policy ||
                 (strcmp(policy, "closed") != 0 && strcmp(policy, "strict") != 0))
-                return false;
+                return;
         for (size_t i = 0; i < d->unit.n; i++)
                 if (strcmp(d->unit.lines[i].key, "DeviceAllow") == 0 &&
                         strstr(d->unit.lines[i].value, "nvidia"))
-                        return false;
+                        return;
         doctor_find(d, DOCTOR_ERROR, "%s may not open GPUs: DevicePolicy=%s", d->unit_name, policy);
         doctor_advise(d, "systemctl edit %s: [Service] DeviceAllow=char-nvidia* rw", d->unit_name);
-        return true;
 }
 
 /* Checks FileDescriptorStoreMax=: as written, and as the running daemon knows it. */
-static bool find_store(struct doctor *d)
+static void find_store(struct doctor *d)
 {
         const char *value = doctor_unit_setting(d, "FileDescriptorStoreMax");
         const char *keep = doctor_setting(d, "daemon", "", "keep_state");
         uint64_t max = 0;
 
         if (keep && strcmp(keep, "off") == 0)
-                return false;
+                return;
         if (!value || parse_u64(value, &max) < 0 || max == 0) {
                 doctor_find(d, DOCTOR_ERROR,
                         "%s has FileDescriptorStoreMax=%s: nothing outlives kvleased", d->unit_name,
                         value ? value : "0");
                 doctor_advise(d, "systemctl edit %s: [Service] FileDescriptorStoreMax=8192",
                         d->unit_name);
-                return true;
+                return;
         }
         if (!d->is_unit_run || d->daemon.kept_max == 0 || d->daemon.kept_max == max)
-                return false;
+                return;
         doctor_find(d, DOCTOR_WARNING,
                 "%s has FileDescriptorStoreMax=%" PRIu64 ", and the kvleased that runs found %u",
                 d->unit_name, max, d->daemon.kept_max);
         doctor_advise(d, "systemctl daemon-reload && kvleasectl restart");
-        return true;
 }
 
 void doctor_check_unit(struct doctor *d)
 {
-        bool is_wrong = false;
 
         if (doctor_has_process(d) && !d->is_unit_run) {
                 doctor_find(d, DOCTOR_UNCHECKED,
@@ -272,10 +260,9 @@ void doctor_check_unit(struct doctor *d)
                         d->unit_name);
                 return;
         }
-        is_wrong |= find_unkept(d);
-        is_wrong |= find_unwatched(d);
-        is_wrong |= find_no_devices(d);
-        is_wrong |= find_store(d);
-        if (!is_wrong)
-                doctor_find(d, DOCTOR_OK, "%s is as kvleased needs it", d->unit_path);
+        find_unkept(d);
+        find_unwatched(d);
+        find_no_devices(d);
+        find_store(d);
+        doctor_find_well(d, "%s is as kvleased needs it", d->unit_path);
 }

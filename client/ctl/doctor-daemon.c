@@ -28,7 +28,7 @@ bool doctor_asked_daemon(struct doctor *d)
 
 /* ---- the process ----------------------------------------------------------------------------- */
 
-static bool find_old_program(struct doctor *d)
+static void find_old_program(struct doctor *d)
 {
         char program[PROGRAM_PATH_BYTES];
 
@@ -37,28 +37,23 @@ static bool find_old_program(struct doctor *d)
                         "kvleased %s still runs the %s that was replaced or removed",
                         d->daemon.version, program);
                 doctor_advise(d, "kvleasectl restart");
-                return true;
+        } else if (strcmp(d->daemon.version, KVLEASE_VERSION) != 0) {
+                doctor_find(d, DOCTOR_WARNING, "kvleased is %s, and kvleasectl %s",
+                        d->daemon.version, KVLEASE_VERSION);
+                doctor_advise(d, "install packages of one version, then kvleasectl restart");
         }
-        if (strcmp(d->daemon.version, KVLEASE_VERSION) == 0)
-                return false;
-        doctor_find(d, DOCTOR_WARNING, "kvleased is %s, and kvleasectl %s", d->daemon.version,
-                KVLEASE_VERSION);
-        doctor_advise(d, "install packages of one version, then kvleasectl restart");
-        return true;
 }
 
 static void check_running(struct doctor *d)
 {
-        bool is_wrong = find_old_program(d);
+        find_old_program(d);
 
         if (d->daemon.draining) {
                 doctor_find(d, DOCTOR_WARNING, "kvleased is draining: it grants nothing new");
                 doctor_advise(d, "kvleasectl drain --off, unless it is meant");
-                is_wrong = true;
         }
-        if (!is_wrong)
-                doctor_find(d, DOCTOR_OK, "kvleased %s, pid %" PRIu64 ", has run for %" PRIu64 " s",
-                        d->daemon.version, d->daemon.pid, d->daemon.uptime_sec);
+        doctor_find_well(d, "kvleased %s, pid %" PRIu64 ", has run for %" PRIu64 " s",
+                d->daemon.version, d->daemon.pid, d->daemon.uptime_sec);
 }
 
 void doctor_check_daemon(struct doctor *d)
@@ -89,7 +84,6 @@ void doctor_check_daemon(struct doctor *d)
 
 void doctor_check_devices(struct doctor *d)
 {
-        bool is_wrong = false;
 
         for (size_t i = 0; i < d->daemon.n_devices; i++) {
                 const struct figures_device *row = &d->daemon.devices[i];
@@ -103,10 +97,8 @@ void doctor_check_devices(struct doctor *d)
                 else
                         doctor_advise(d,
                                 "see nvidia-smi and dmesg; once the GPU works, kvleasectl restart");
-                is_wrong = true;
         }
-        if (!is_wrong)
-                doctor_find(d, DOCTOR_OK, "devices and tiers that work: %zu", d->daemon.n_devices);
+        doctor_find_well(d, "devices and tiers that work: %zu", d->daemon.n_devices);
 }
 
 void doctor_check_index_guard(struct doctor *d)
@@ -275,7 +267,6 @@ void doctor_check_fd_store(struct doctor *d)
 
 void doctor_check_tenant_room(struct doctor *d)
 {
-        bool is_wrong = false;
 
         for (size_t i = 0; i < d->daemon.n_tenants; i++) {
                 const char *text = d->daemon.tenants[i].no_room;
@@ -287,10 +278,8 @@ void doctor_check_tenant_room(struct doctor *d)
                         (int)(remedy ? remedy - text : (ptrdiff_t)strlen(text)), text);
                 if (remedy)
                         doctor_advise(d, "%s", remedy + 2);
-                is_wrong = true;
         }
-        if (!is_wrong)
-                doctor_find(d, DOCTOR_OK, "tenants that can lease: %zu", d->daemon.n_tenants);
+        doctor_find_well(d, "tenants that can lease: %zu", d->daemon.n_tenants);
 }
 
 void doctor_check_events(struct doctor *d)
@@ -401,7 +390,7 @@ void doctor_check_admin_group(struct doctor *d)
         }
 }
 
-static bool find_tenant_socket(struct doctor *d, const struct figures_tenant *t)
+static void find_tenant_socket(struct doctor *d, const struct figures_tenant *t)
 {
         _cleanup_free_ char *path = doctor_path(d, "%s", t->socket_path);
         _cleanup_free_ char *dir = need(strndup(path, (size_t)(strrchr(path, '/') - path)));
@@ -411,52 +400,47 @@ static bool find_tenant_socket(struct doctor *d, const struct figures_tenant *t)
 
         if (stat(dir, &st) < 0 && errno == EACCES) {
                 doctor_find(d, DOCTOR_UNCHECKED, "%s can't be seen by this user", shown);
-                return true;
+                return;
         }
         if (stat(dir, &st) == 0 && (st.st_mode & S_IRWXO) && !t->uids[0] && !t->gids[0]) {
                 doctor_find(d, DOCTOR_WARNING,
                         "every user of this host may enter %s, and be tenant %s", shown, t->name);
                 doctor_advise(
                         d, "chmod o-rwx %s, or kvleasectl tenants set %s uids=...", shown, t->name);
-                return true;
+                return;
         }
         if (t->group[0] && doctor_group(d, t->group, &gid) && gid != st.st_gid) {
                 doctor_find(d, DOCTOR_WARNING,
                         "%s belongs to gid %u: group %s of tenant %s can't enter", shown,
                         (unsigned)st.st_gid, t->group, t->name);
                 doctor_advise(d, "chgrp %s %s", t->group, shown);
-                return true;
+                return;
         }
         if (stat(path, &st) == 0 && S_ISSOCK(st.st_mode))
-                return false;
+                return;
         if (errno == EACCES) {
                 doctor_find(d, DOCTOR_UNCHECKED, "%s can't be seen by this user", t->socket_path);
-                return true;
+                return;
         }
         doctor_find(
                 d, DOCTOR_ERROR, "tenant %s can't connect: %s is gone", t->name, t->socket_path);
         doctor_advise(d, "systemctl stop %s && systemctl start %s makes it anew; the cache is lost",
                 d->unit_name, d->unit_name);
-        return true;
 }
 
 void doctor_check_tenant_sockets(struct doctor *d)
 {
-        bool is_wrong = false;
 
         for (size_t i = 0; i < d->daemon.n_tenants; i++)
                 if (strchr(d->daemon.tenants[i].socket_path, '/'))
-                        is_wrong |= find_tenant_socket(d, &d->daemon.tenants[i]);
-        if (!is_wrong)
-                doctor_find(d, DOCTOR_OK, "tenants whose sockets are all right: %zu",
-                        d->daemon.n_tenants);
+                        find_tenant_socket(d, &d->daemon.tenants[i]);
+        doctor_find_well(d, "tenants whose sockets are all right: %zu", d->daemon.n_tenants);
 }
 
 /* ---- other hosts ----------------------------------------------------------------------------- */
 
 void doctor_check_remote_keys(struct doctor *d)
 {
-        bool is_wrong = false;
 
         for (size_t i = 0; i < d->daemon.n_exchanges; i++) {
                 const struct figures_exchange *x = &d->daemon.exchanges[i];
@@ -471,10 +455,8 @@ void doctor_check_remote_keys(struct doctor *d)
                                  "PYTHONHASHSEED), version and layout, and the tenant the same "
                                  "remote_secret and host_codec, unless no other host writes there "
                                  "(docs/integrate/vllm.md, \"Conditions for sharing\")");
-                is_wrong = true;
         }
-        if (!is_wrong)
-                doctor_find(d, DOCTOR_OK,
-                        "tenants that exchange pages, and have found some or asked for few: %zu",
-                        d->daemon.n_exchanges);
+        doctor_find_well(d,
+                "tenants that exchange pages, and have found some or asked for few: %zu",
+                d->daemon.n_exchanges);
 }

@@ -79,12 +79,12 @@ void doctor_check_driver(struct doctor *d)
 /* ---- device nodes ---------------------------------------------------------------------------- */
 
 /* Adds what is wrong with a device node. */
-static bool find_node(struct doctor *d, const char *name, const char *remedy)
+static void find_node(struct doctor *d, const char *name, const char *remedy)
 {
         _cleanup_free_ char *path = doctor_path(d, "/dev/%s", name);
 
         if (access(path, R_OK | W_OK) == 0)
-                return false;
+                return;
         if (errno == ENOENT) {
                 /* The node may be hidden from this container, if the driver works without it. */
                 doctor_find(d, doctor_has_gpu(d) ? DOCTOR_WARNING : DOCTOR_ERROR,
@@ -99,7 +99,6 @@ static bool find_node(struct doctor *d, const char *name, const char *remedy)
                 doctor_advise(d,
                         "allow it (chmod a+rw /dev/%s); in a container add the device to it", name);
         }
-        return true;
 }
 
 static int is_entry(const struct dirent *e)
@@ -107,14 +106,12 @@ static int is_entry(const struct dirent *e)
         return e->d_name[0] != '.';
 }
 
-/* Checks the nodes of the GPUs that the kernel module found and numbered. Returns how many; -1:
- * some are wrong. */
+/* Checks the nodes of the GPUs that the kernel module found and numbered. Returns how many. */
 static int check_gpu_nodes(struct doctor *d)
 {
         _cleanup_free_ char *path = doctor_path(d, "/proc/driver/nvidia/gpus");
         struct dirent **entries = NULL;
         int n = scandir(path, &entries, is_entry, alphasort), n_nodes = 0;
-        bool is_wrong = false;
 
         for (int i = 0; i < n; i++) {
                 _cleanup_free_ char *text = doctor_read(
@@ -127,28 +124,26 @@ static int check_gpu_nodes(struct doctor *d)
                         continue;
                 snprintf(name, sizeof(name), "nvidia%" PRIu64, minor);
                 snprintf(remedy, sizeof(remedy), "nvidia-modprobe -c %" PRIu64, minor);
-                is_wrong |= find_node(d, name, remedy);
+                find_node(d, name, remedy);
                 n_nodes++;
         }
         free(entries);
-        return is_wrong ? -1 : n_nodes;
+        return n_nodes;
 }
 
 void doctor_check_device_nodes(struct doctor *d)
 {
         _cleanup_free_ char *module = module_version(d);
-        bool is_wrong = false;
         int n;
 
         if (!module) {
                 doctor_find(d, DOCTOR_OK, "NVIDIA's driver isn't loaded: none are needed");
                 return;
         }
-        is_wrong |= find_node(d, "nvidiactl", "nvidia-modprobe");
-        is_wrong |= find_node(d, "nvidia-uvm", "nvidia-modprobe -u -c 0");
+        find_node(d, "nvidiactl", "nvidia-modprobe");
+        find_node(d, "nvidia-uvm", "nvidia-modprobe -u -c 0");
         n = check_gpu_nodes(d);
-        if (!is_wrong && n >= 0)
-                doctor_find(d, DOCTOR_OK, "/dev/nvidiactl, nvidia-uvm, and of GPUs: %d", n);
+        doctor_find_well(d, "/dev/nvidiactl, nvidia-uvm, and of GPUs: %d", n);
 }
 
 /* ---- what a GPU can -------------------------------------------------------------------------- */
@@ -166,8 +161,6 @@ bool doctor_found_gpus(struct doctor *d)
 
 void doctor_check_gpu_transport(struct doctor *d)
 {
-        bool is_wrong = false;
-
         for (uint32_t i = 0; i < d->driver.n_gpus; i++) {
                 const struct driver_gpu *g = &d->driver.gpus[i];
                 const char *transport = doctor_setting(d, "device", g->name, "transport");
@@ -185,20 +178,16 @@ void doctor_check_gpu_transport(struct doctor *d)
                         doctor_advise(d,
                                 "run kvleased on the host, or in a virtual machine whose "
                                 "GPU is passed through as a whole: vGPUs and old GPUs lack it");
-                } else {
-                        continue;
                 }
-                is_wrong = true;
         }
-        if (!is_wrong)
-                doctor_find(d, DOCTOR_OK, "GPUs that hand memory over as descriptors (vmm): %u",
-                        d->driver.n_gpus);
+        doctor_find_well(
+                d, "GPUs that hand memory over as descriptors (vmm): %u", d->driver.n_gpus);
 }
 
 void doctor_check_persistence(struct doctor *d)
 {
         _cleanup_free_ char *socket = doctor_path(d, "/run/nvidia-persistenced/socket");
-        bool has_daemon = access(socket, F_OK) == 0, is_wrong = false, is_known = true;
+        bool has_daemon = access(socket, F_OK) == 0, is_known = true;
 
         for (uint32_t i = 0; i < d->driver.n_gpus; i++) {
                 const struct driver_gpu *g = &d->driver.gpus[i];
@@ -215,14 +204,11 @@ void doctor_check_persistence(struct doctor *d)
                         doctor_advise(d,
                                 "systemctl enable --now nvidia-persistenced (or, until the next boot, nvidia-smi -i %s -pm 1)",
                                 g->name);
-                is_wrong = true;
         }
-        if (is_wrong)
-                return;
         if (is_known || has_daemon)
-                doctor_find(d, DOCTOR_OK,
-                        is_known ? "persistence mode is on" : "nvidia-persistenced is running");
-        else
+                doctor_find_well(
+                        d, is_known ? "persistence mode is on" : "nvidia-persistenced is running");
+        else if (!doctor_has_found(d))
                 doctor_find(d, DOCTOR_UNCHECKED, "persistence mode isn't known: %s",
                         d->driver.management_why[0] ? d->driver.management_why
                                                     : "the management library doesn't tell");
@@ -278,7 +264,7 @@ static uint64_t others_bytes(
         return g->used_bytes - MIN(own, g->used_bytes);
 }
 
-static bool find_held(struct doctor *d, const struct driver_gpu *g)
+static void find_held(struct doctor *d, const struct driver_gpu *g)
 {
         uint64_t budget = budget_of(d, g);
         char who[512], others_text[FORMAT_BYTES_MAX], budget_text[FORMAT_BYTES_MAX],
@@ -286,7 +272,7 @@ static bool find_held(struct doctor *d, const struct driver_gpu *g)
         uint64_t others = others_bytes(d, g, who, sizeof(who));
 
         if (budget + others <= g->total_bytes)
-                return false;
+                return;
         doctor_find(d, DOCTOR_WARNING,
                 "%s: kvleased may lease %s of %s, of which others hold %s%s%s", g->name,
                 format_bytes(budget, budget_text), format_bytes(g->total_bytes, total_text),
@@ -294,27 +280,25 @@ static bool find_held(struct doctor *d, const struct driver_gpu *g)
         doctor_advise(d,
                 "set memory in [device %s] to the memory that is left for kvleased, or end those processes",
                 g->name);
-        return true;
 }
 
 void doctor_check_gpu_memory(struct doctor *d)
 {
-        bool is_wrong = false;
         uint32_t n_known = 0;
 
         for (uint32_t i = 0; i < d->driver.n_gpus; i++) {
                 if (!d->driver.gpus[i].has_management)
                         continue;
                 n_known++;
-                is_wrong |= find_held(d, &d->driver.gpus[i]);
+                find_held(d, &d->driver.gpus[i]);
         }
         if (n_known < d->driver.n_gpus)
                 doctor_find(d, DOCTOR_UNCHECKED, "who else has memory of %u GPUs isn't known: %s",
                         d->driver.n_gpus - n_known,
                         d->driver.management_why[0] ? d->driver.management_why
                                                     : "the management library doesn't tell");
-        else if (!is_wrong)
-                doctor_find(d, DOCTOR_OK, "the configured memory is free, or leased already");
+        else
+                doctor_find_well(d, "the configured memory is free, or leased already");
 }
 
 /* ---- NUMA ------------------------------------------------------------------------------------ */
@@ -365,19 +349,19 @@ static bool node_bytes(const struct doctor *d, int node, uint64_t *ret_bytes)
         return true;
 }
 
-static bool find_node_of(struct doctor *d, const struct driver_gpu *g, const char *allowed)
+static void find_node_of(struct doctor *d, const struct driver_gpu *g, const char *allowed)
 {
         uint64_t wanted = doctor_setting_bytes(d, "device", g->name, "host_memory", 0), has;
         char wanted_text[FORMAT_BYTES_MAX], has_text[FORMAT_BYTES_MAX];
 
         if (wanted == 0)
-                return false;
+                return;
         if (g->numa_node < 0) {
                 doctor_find(d, DOCTOR_WARNING,
                         "the driver doesn't say which node %s is at: its host_memory comes from any",
                         g->name);
                 doctor_advise(d, "install a driver of CUDA 12.2 or later");
-                return true;
+                return;
         }
         if (allowed && !in_list(allowed, g->numa_node)) {
                 doctor_find(d, DOCTOR_WARNING,
@@ -385,22 +369,20 @@ static bool find_node_of(struct doctor *d, const struct driver_gpu *g, const cha
                         g->name, g->numa_node, allowed);
                 doctor_advise(d, "systemctl edit %s: [Service] AllowedMemoryNodes= with node %d",
                         d->unit_name, g->numa_node);
-                return true;
+                return;
         }
         if (d->daemon.state == DAEMON_UP || !node_bytes(d, g->numa_node, &has) || has >= wanted)
-                return false;
+                return;
         doctor_find(d, DOCTOR_WARNING, "%s wants %s of host_memory from node %d, which has %s",
                 g->name, format_bytes(wanted, wanted_text), g->numa_node,
                 format_bytes(has, has_text));
         doctor_advise(d, "set host_memory in [device %s] to less", g->name);
-        return true;
 }
 
 void doctor_check_numa(struct doctor *d)
 {
         _cleanup_free_ char *nodes = doctor_read(d, "/sys/devices/system/node/online");
         _cleanup_free_ char *allowed = allowed_nodes(d);
-        bool is_wrong = false;
 
         if (!nodes || !strpbrk(nodes, "-,")) {
                 doctor_find(d, DOCTOR_OK, "the host's memory is of one node");
@@ -409,7 +391,6 @@ void doctor_check_numa(struct doctor *d)
         if (!doctor_found_gpus(d))
                 return;
         for (uint32_t i = 0; i < d->driver.n_gpus; i++)
-                is_wrong |= find_node_of(d, &d->driver.gpus[i], allowed);
-        if (!is_wrong)
-                doctor_find(d, DOCTOR_OK, "nodes %s: GPUs get host memory from their own", nodes);
+                find_node_of(d, &d->driver.gpus[i], allowed);
+        doctor_find_well(d, "nodes %s: GPUs get host memory from their own", nodes);
 }

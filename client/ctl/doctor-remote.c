@@ -459,14 +459,15 @@ static bool read_options(struct remote_look *l)
 
 /* Says if the daemon doesn't reach kvlease-exchange, or that one can't be the remote's client.
  * kvlease-exchange may have read a file before the file was corrected: then only this program is
- * let in. */
-static void check_exchange(struct doctor *d, const char *name)
+ * let in. is_told: a secret_file that can't be read has a finding already. */
+static void check_exchange(struct doctor *d, const char *name, bool is_told)
 {
         for (size_t i = 0; i < d->daemon.n_remotes; i++) {
                 const struct figures_remote *r = &d->daemon.remotes[i];
                 const char *remedy = verdict_exchange_remedy(r);
 
-                if (strcmp(r->name, name) != 0 || !remedy)
+                if (strcmp(r->name, name) != 0 || !remedy ||
+                        (is_told && strstr(r->error, "secret_file = ")))
                         continue;
                 doctor_find(d, DOCTOR_ERROR, "[remote %s] exchanges no pages: %s", name, r->error);
                 doctor_advise(d, "%s", remedy);
@@ -478,12 +479,13 @@ static void check_section(struct doctor *d, const char *name)
         struct remote_look l = {.d = d, .name = name};
         const char *given = remote_setting(&l, "addresses");
         _cleanup_free_ char *copy = need(strdup(given ? given : ""));
-        bool is_known = false;
+        bool is_known = false, is_read;
         char *save = NULL;
         unsigned n_given;
 
-        check_exchange(d, name);
-        if (read_options(&l)) {
+        is_read = read_options(&l);
+        check_exchange(d, name, !is_read && d->findings[d->n_findings - 1].state == DOCTOR_ERROR);
+        if (is_read) {
                 for (char *at = strtok_r(copy, ", \t", &save); at;
                         at = strtok_r(NULL, ", \t", &save))
                         add_node(&l, at, strlen(at));

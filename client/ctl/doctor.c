@@ -92,6 +92,24 @@ void doctor_find(struct doctor *d, enum doctor_state state, const char *found, .
         va_end(ap);
 }
 
+bool doctor_has_found(const struct doctor *d)
+{
+        return d->n_findings > d->n_before;
+}
+
+void doctor_find_well(struct doctor *d, const char *found, ...)
+{
+        _cleanup_free_ char *text = NULL;
+        va_list ap;
+
+        if (doctor_has_found(d))
+                return;
+        va_start(ap, found);
+        text = text_format(found, ap);
+        va_end(ap);
+        doctor_find(d, DOCTOR_OK, "%s", text);
+}
+
 void doctor_advise(struct doctor *d, const char *remedy, ...)
 {
         struct doctor_finding *last = &d->findings[d->n_findings - 1];
@@ -105,12 +123,11 @@ void doctor_advise(struct doctor *d, const char *remedy, ...)
 
 static void run_check(struct doctor *d, const struct doctor_check *check)
 {
-        size_t before = d->n_findings;
-
         d->check = check;
+        d->n_before = d->n_findings;
         if (!check->applies || check->applies(d))
                 check->run(d);
-        assert(d->n_findings > before);
+        assert(doctor_has_found(d));
 }
 
 bool doctor_run(struct doctor *d, const char *name)

@@ -15,7 +15,6 @@
 
 #include "base/macros.h"
 #include "client/ctl/doctor-driver.h"
-#include "client/ctl/doctor-lines.h"
 #include "proto/figures.h"
 
 enum doctor_state { DOCTOR_OK, DOCTOR_UNCHECKED, DOCTOR_WARNING, DOCTOR_ERROR };
@@ -33,6 +32,16 @@ enum doctor_daemon_state {
         DAEMON_FORBIDDEN, /* this user may not ask */
         DAEMON_BROKEN,    /* a process answers, but wrongly */
         DAEMON_UP
+};
+
+/* Settings in the order of their files: "[section name] key = value". Owned copies. */
+struct doctor_line {
+        char *section, *name, *key, *value; /* name: "" if the section has none */
+};
+
+struct doctor_lines {
+        struct doctor_line *lines;
+        size_t n;
 };
 
 /* Data of a daemon that answers; zeros without one. The texts of rows are owned. */
@@ -75,61 +84,48 @@ struct doctor {
         struct doctor_finding *findings;
         size_t n_findings;
         const struct doctor_check *check; /* the row that runs */
+        size_t n_before;                  /* findings before it */
 };
+
+typedef void doctor_check_run(struct doctor *d);
 
 struct doctor_check {
         const char *name, *why;
-        void (*run)(struct doctor *d);
+        doctor_check_run *run;
         /* Returns whether there is something to check; else there is a finding on that. NULL: there
          * is. */
         bool (*applies)(struct doctor *d);
 };
 
-/* By file: doctor-gpu.c, doctor-memory.c, doctor-daemon.c, doctor-disk.c, doctor-config.c,
- * doctor-remote.c. */
 extern const struct doctor_check doctor_checks[];
 extern const size_t n_doctor_checks;
+
+/* By file: doctor-gpu.c, doctor-memory.c, doctor-daemon.c, doctor-disk.c, doctor-config.c,
+ * doctor-remote.c. */
+extern doctor_check_run doctor_check_kernel, doctor_check_clock, doctor_check_driver,
+        doctor_check_device_nodes, doctor_check_gpu_transport, doctor_check_persistence,
+        doctor_check_gpu_memory, doctor_check_numa, doctor_check_memory, doctor_check_cgroup,
+        doctor_check_client_cgroups, doctor_check_overcommit, doctor_check_huge_pages,
+        doctor_check_config, doctor_check_unit, doctor_check_daemon, doctor_check_devices,
+        doctor_check_index_guard, doctor_check_open_files, doctor_check_locked_memory,
+        doctor_check_fd_store, doctor_check_runtime_dir, doctor_check_admin_socket,
+        doctor_check_admin_group, doctor_check_tenant_room, doctor_check_events,
+        doctor_check_tenant_sockets, doctor_check_state_dir, doctor_check_disk,
+        doctor_check_io_uring, doctor_check_remote, doctor_check_remote_keys;
 
 /* Conditions of checks: a daemon that answers; a GPU. */
 bool doctor_asked_daemon(struct doctor *d);
 bool doctor_found_gpus(struct doctor *d);
 
-void doctor_check_driver(struct doctor *d);
-void doctor_check_device_nodes(struct doctor *d);
-void doctor_check_gpu_transport(struct doctor *d);
-void doctor_check_persistence(struct doctor *d);
-void doctor_check_gpu_memory(struct doctor *d);
-void doctor_check_numa(struct doctor *d);
-void doctor_check_memory(struct doctor *d);
-void doctor_check_cgroup(struct doctor *d);
-void doctor_check_client_cgroups(struct doctor *d);
-void doctor_check_tenant_room(struct doctor *d);
-void doctor_check_events(struct doctor *d);
-void doctor_check_overcommit(struct doctor *d);
-void doctor_check_huge_pages(struct doctor *d);
-void doctor_check_kernel(struct doctor *d);
-void doctor_check_clock(struct doctor *d);
-void doctor_check_config(struct doctor *d);
-void doctor_check_unit(struct doctor *d);
-void doctor_check_daemon(struct doctor *d);
-void doctor_check_devices(struct doctor *d);
-void doctor_check_index_guard(struct doctor *d);
-void doctor_check_open_files(struct doctor *d);
-void doctor_check_locked_memory(struct doctor *d);
-void doctor_check_fd_store(struct doctor *d);
-void doctor_check_admin_socket(struct doctor *d);
-void doctor_check_admin_group(struct doctor *d);
-void doctor_check_runtime_dir(struct doctor *d);
-void doctor_check_tenant_sockets(struct doctor *d);
-void doctor_check_state_dir(struct doctor *d);
-void doctor_check_disk(struct doctor *d);
-void doctor_check_io_uring(struct doctor *d);
-void doctor_check_remote(struct doctor *d);
-void doctor_check_remote_keys(struct doctor *d);
-
 /* Adds a finding to the check that runs. */
 KVL_PRINTF(3, 4)
 void doctor_find(struct doctor *d, enum doctor_state state, const char *found, ...);
+
+/* Whether the check that runs has added a finding. */
+bool doctor_has_found(const struct doctor *d);
+
+/* Adds that all is well, unless the check that runs has added a finding. */
+KVL_PRINTF(2, 3) void doctor_find_well(struct doctor *d, const char *found, ...);
 
 /* Sets the remedy of the last finding. */
 KVL_PRINTF(2, 3) void doctor_advise(struct doctor *d, const char *remedy, ...);
@@ -154,6 +150,22 @@ void doctor_free_daemon(struct doctor_daemon *daemon);
 void doctor_deinit(struct doctor *d);
 
 /* ---- facts ----------------------------------------------------------------------------------- */
+
+/* Returns the last value of that key; NULL: none. Borrowed. */
+const char *lines_find(
+        const struct doctor_lines *l, const char *section, const char *name, const char *key);
+
+/* Reads kvleased.conf as far as possible; kvleased itself finds errors. */
+void lines_read_config(struct doctor_lines *l, const char *text, size_t len);
+
+/* Reads an argument of kvleased's --option: "daemon.KEY=VALUE", "device.NAME.KEY=VALUE". Ignores
+ * others. */
+void lines_read_option(struct doctor_lines *l, const char *option);
+
+/* Reads a unit file of systemd; an empty value drops the earlier ones. */
+void lines_read_unit(struct doctor_lines *l, const char *text);
+
+void lines_free(struct doctor_lines *l);
 
 /* Returns a path below the root, owned. */
 KVL_PRINTF(2, 3) char *doctor_path(const struct doctor *d, const char *format, ...);

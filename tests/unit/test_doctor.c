@@ -609,3 +609,27 @@ HOST_TEST(test_remote_keys)
         x[1].found_pages = 1;
         host_expect(h, "remote-keys", DOCTOR_OK, "asked for few: 2", NULL);
 }
+
+/* kvlease-exchange and the doctor both fail to read a missing file: that is one finding. */
+HOST_TEST(test_missing_secret)
+{
+        struct host *h = *state;
+        struct figures_remote *r = calloc(1, sizeof(*r));
+        size_t before;
+
+        assert_non_null(r);
+        host_configure(h, "[remote r]\naddresses = 127.0.0.1:1\nsecret_file = /none\n");
+        host_start_daemon(h);
+        *r = (struct figures_remote){.name = strdup("r"),
+                .state = strdup("unreached"),
+                .error = strdup("kvlease-exchange can't use it: secret_file = /none isn't there")};
+        h->d.daemon.remotes = r;
+        h->d.daemon.n_remotes = 1;
+        before = h->d.n_findings;
+        host_expect(h, "remote", DOCTOR_ERROR, "secret_file = /none can't be read", "create it");
+        assert_int_equal(h->d.n_findings - before, 1);
+        free((char *)r->error);
+        r->error = strdup("kvlease-exchange isn't reached");
+        host_expect(h, "remote", DOCTOR_ERROR, "exchanges no pages: kvlease-exchange isn't reached",
+                "kvlease-exchange.socket");
+}
