@@ -1,14 +1,96 @@
 #include "client/events/model.h"
 
 #include <errno.h>
+#include <stdbool.h>
+#include <stdint.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/array.h"
 #include "base/hash.h"
 #include "base/list.h"
+#include "base/macros.h"
 #include "base/map.h"
-#include "client/events/told.h"
+
+/* ---- blocks that routers were told ----------------------------------------------------------- */
+
+/*
+ * The blocks that routers were told, and by how many pages in each tier. Pages have blocks in
+ * common if their texts differ within a page, or if one of them is partial. A router counts a block
+ * once, so it is told with the first page and removed with the last one. Not thread-safe.
+ */
+
+/* A tier's part of a value. Three parts have 63 bits. */
+#define PART_BITS 21
+#define MARK      (UINT64_C(1) << (PART_BITS - 1))
+#define PAGES_MAX (MARK - 1)
+#define N_TIERS   3
+
+/* Makes room for n_blocks blocks in all. Returns 0 or -ENOMEM. */
+static int told_reserve(struct map *t, uint64_t n_blocks)
+{
+        return map_reserve(t, minus_u64(n_blocks, t->n_used));
+}
+
+static uint64_t n_pages(uint64_t value, unsigned tier)
+{
+        return value >> tier * PART_BITS & PAGES_MAX;
+}
+
+/* Counts a page more or less. Returns whether it is the first, or the last, with the block in the
+ * tier. From a million pages on a block stays told until the end. */
+static bool told_add(struct map *t, uint64_t hash, unsigned tier)
+{
+        const uint64_t *found = map_find(t, hash);
+        uint64_t value = found ? *found : 0, n = n_pages(value, tier);
+
+        if (n < PAGES_MAX) {
+                int r = map_put(t, hash, value + (UINT64_C(1) << tier * PART_BITS));
+
+                assert(r == 0); /* told_reserve() */
+        }
+        return n == 0;
+}
+
+static bool told_drop(struct map *t, uint64_t hash, unsigned tier)
+{
+        uint64_t *value = map_find(t, hash);
+        uint64_t n = n_pages(*value, tier);
+
+        if (n == PAGES_MAX)
+                return false;
+        *value -= UINT64_C(1) << tier * PART_BITS;
+        if (*value == 0)
+                map_remove(t, hash);
+        return n == 1;
+}
+
+/* Whether a page has the block in the tier. */
+static bool told_has(const struct map *t, uint64_t hash, unsigned tier)
+{
+        const uint64_t *value = map_find(t, hash);
+
+        return value && n_pages(*value, tier) > 0;
+}
+
+/* Marks a block that was added. Returns whether it had no mark in this tier. */
+static bool told_mark(struct map *t, uint64_t hash, unsigned tier)
+{
+        uint64_t *value = map_find(t, hash), mark = MARK << tier * PART_BITS;
+        bool is_new = !(*value & mark);
+
+        *value |= mark;
+        return is_new;
+}
+
+static void told_unmark_all(struct map *t)
+{
+        struct map_slot slot;
+
+        for (size_t i = 0; map_next(t, &i, &slot);)
+                for (unsigned tier = 0; tier < N_TIERS; tier++)
+                        *map_find(t, slot.key) &= ~(MARK << tier * PART_BITS);
+}
 
 #define NOT_TOLD KVL_TIERS /* slower than all tiers */
 
@@ -52,8 +134,8 @@ struct model {
         uint64_t *queue;       /* owned; room for all pages: struct page pointers */
         uint32_t n_queue, n_pages;
         uint64_t n_token_ids;
-        struct told blocks;
-        uint64_t *hashes; /* owned; room for the blocks of the largest page */
+        struct map blocks; /* told: hash -> for each tier, a mark and the number of pages */
+        uint64_t *hashes;  /* owned; room for the blocks of the largest page */
         uint32_t n_hashes;
 };
 
@@ -225,7 +307,7 @@ static void tell_run(struct model *m, bool is_stored, unsigned tier, struct batc
 
 /* Tells the blocks of the page for which is_new() returns true. Its parent has been told. */
 static void tell_stored(struct model *m, struct page *p, unsigned tier,
-        bool (*is_new)(struct told *t, uint64_t hash, unsigned tier))
+        bool (*is_new)(struct map *t, uint64_t hash, unsigned tier))
 {
         uint32_t from = 0, n = n_blocks_of(m, p);
 
@@ -485,16 +567,6 @@ int model_store(struct model *m, const struct model_stored *s)
         return 0;
 }
 
-void model_move(struct model *m, const uint8_t *key, unsigned tier)
-{
-        struct page *p = find_page(m, key);
-
-        if (!p || !p->is_stored)
-                return;
-        p->tier = (uint8_t)tier;
-        tell_changes(m, p);
-}
-
 void model_remove(struct model *m, const uint8_t *key)
 {
         struct page *p = find_page(m, key);
@@ -528,8 +600,8 @@ void model_clear(struct model *m)
         }
         map_deinit(&m->pages);
         map_init(&m->pages);
-        told_deinit(&m->blocks);
-        told_init(&m->blocks);
+        map_deinit(&m->blocks);
+        map_init(&m->blocks);
         list_init(&m->tops);
         m->n_pages = 0;
         m->n_token_ids = 0;
@@ -538,8 +610,7 @@ void model_clear(struct model *m)
 uint64_t model_bytes(const struct model *m)
 {
         return m->n_pages * (sizeof(struct page) + sizeof(struct map_slot) + sizeof(*m->queue)) +
-               m->n_token_ids * sizeof(uint32_t) +
-               m->blocks.blocks.n_used * sizeof(struct map_slot);
+               m->n_token_ids * sizeof(uint32_t) + m->blocks.n_used * sizeof(struct map_slot);
 }
 
 int model_new(uint32_t block_tokens, model_tell_fn tell, void *data, struct model **ret)
@@ -553,7 +624,7 @@ int model_new(uint32_t block_tokens, model_tell_fn tell, void *data, struct mode
         m->data = data;
         m->seed = hash_seed_random();
         map_init(&m->pages);
-        told_init(&m->blocks);
+        map_init(&m->blocks);
         list_init(&m->tops);
         *ret = m;
         return 0;
@@ -565,7 +636,7 @@ void model_free(struct model *m)
                 return;
         model_clear(m);
         map_deinit(&m->pages);
-        told_deinit(&m->blocks);
+        map_deinit(&m->blocks);
         array_free(m->queue, m->n_queue, sizeof(*m->queue));
         array_free(m->hashes, m->n_hashes, sizeof(*m->hashes));
         free(m);

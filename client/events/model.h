@@ -11,7 +11,7 @@
  * it end with whole blocks. Blocks are told after the blocks before them, and taken back before
  * these. A page that moves is told in the new tier before it is taken back in the old one.
  *
- * Blocks that several pages have are told once (told.h).
+ * Blocks that several pages have are told once.
  *
  * A block's hash depends on its tokens and the ones before it, and on the text's LoRA adapter and
  * salt. It is the same after a restart, and in another namespace: routers remember the hash of a
@@ -48,8 +48,7 @@ void model_free(struct model *m);
  * parent and its token ids. All is borrowed. Returns 0 or -ENOMEM (nothing changed). */
 int model_store(struct model *m, const struct model_stored *s);
 
-/* Ignore pages that aren't stored. */
-void model_move(struct model *m, const uint8_t *key, unsigned tier);
+/* Ignores a page that isn't stored. */
 void model_remove(struct model *m, const uint8_t *key);
 
 /* Forgets all pages, and tells nothing. */

@@ -14,8 +14,24 @@
 #ifndef KVL_EVENTS_PUBLISHER_H
 #define KVL_EVENTS_PUBLISHER_H
 
+#include <stdbool.h>
+#include <stdint.h>
+
 #include "client/events/model.h"
-#include "client/events/sockets.h"
+
+struct sockets_options {
+        const char *endpoint; /* of ZeroMQ; borrowed */
+        bool connects;        /* connect to the endpoint, instead of binding it */
+        const char *replay;   /* bound; NULL: none */
+};
+
+struct sockets {
+        const struct sockets_options *options; /* borrowed */
+        void *context;                         /* owned */
+        void *live;                            /* owned; XPUB */
+        void *replay;                          /* owned; ROUTER; NULL: none */
+        const char *failed;                    /* what sockets_open() couldn't bind */
+};
 
 #define TOPICS_MAX 64
 
