@@ -9,7 +9,7 @@
 #include "base/parse.h"
 #include "client/ctl/option.h"
 #include "client/ctl/verb.h"
-#include "client/trace/replay.h"
+#include "client/trace/curves.h"
 
 #define BAR_CELLS 40
 #define JOBS_MAX  1024

@@ -2,9 +2,21 @@
 #ifndef KVL_TRACE_BUILD_H
 #define KVL_TRACE_BUILD_H
 
+#include <stddef.h>
+#include <stdint.h>
+
 #include "base/map.h"
-#include "client/trace/block-size.h"
 #include "client/trace/trace.h"
+
+/* Tokens of a block, both ends included; least > most: no size fits all lines. */
+struct block_range {
+        uint64_t least, most;
+};
+
+struct block_size {
+        struct block_range partial; /* (n - 1) * size < tokens <= n * size */
+        struct block_range full;    /* n * size <= tokens < (n + 1) * size */
+};
 
 struct builder {
         unsigned flags;

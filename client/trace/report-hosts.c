@@ -7,11 +7,6 @@
 
 #define NSEC_A_MSEC 1000000
 
-static double percent_of(uint64_t n, uint64_t of)
-{
-        return of > 0 ? 100 * (double)n / (double)of : 0;
-}
-
 /* ---- for people ------------------------------------------------------------------------------ */
 
 static void print_store(const struct host_runs *h, FILE *to)
@@ -48,14 +43,15 @@ static void print_run(const struct host_runs *h, unsigned count, enum hosts_affi
         char load[FORMAT_BYTES_MAX], write[FORMAT_BYTES_MAX], asked[32];
 
         fprintf(to, "  %6" PRIu32 " %-12s %7.2f", h->counts[count], hosts_affinity_name(a),
-                percent_of(r->local_tokens, r->input_tokens));
+                report_percent(r->local_tokens, r->input_tokens));
         if (h->store.host_size > 0)
-                fprintf(to, " %7.2f", percent_of(r->remote_tokens, r->input_tokens));
+                fprintf(to, " %7.2f", report_percent(r->remote_tokens, r->input_tokens));
         fprintf(to, " %9.2f",
-                percent_of(r->input_tokens - r->local_tokens - r->remote_tokens, r->input_tokens));
+                report_percent(
+                        r->input_tokens - r->local_tokens - r->remote_tokens, r->input_tokens));
         if (h->store.host_size > 0)
                 fprintf(to, " %6.2f %11s %11s %9s %6" PRIu64 " %6" PRIu64 " %9" PRIu64 " %5" PRIu64,
-                        percent_of(r->lost_tokens, r->lost_tokens + r->remote_tokens),
+                        report_percent(r->lost_tokens, r->lost_tokens + r->remote_tokens),
                         rate_text(run, r->load_bytes, load), rate_text(run, r->write_bytes, write),
                         report_count((uint64_t)host_run_rate(run, r->probes + r->touches), asked),
                         run->n_nodes, run->needed.by_memory, run->needed.by_bandwidth,
@@ -95,23 +91,19 @@ void report_hosts_text(const struct host_runs *h, const struct sim_trace *t, FIL
 
 /* ---- for programs ---------------------------------------------------------------------------- */
 
-static json_t *json_count(uint64_t n)
-{
-        return json_integer((json_int_t)MIN(n, (uint64_t)INT64_MAX));
-}
-
 static json_t *store_json(const struct store_model *m)
 {
         return json_pack("{s:o, s:s, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
-                "bytes_per_host", json_count(m->host_size), "evict",
+                "bytes_per_host", report_number(m->host_size), "evict",
                 m->evict == VALUES_LFU ? "lfu" : "lru", "export",
                 m->export == HOSTS_EXPORT_DEMOTION ? "demotion" : "found", "write_bytes_per_second",
-                json_count(m->write_rate), "expire_ms", json_count(m->expiry_nsec / NSEC_A_MSEC),
-                "uses", json_count(m->min_uses), "node_bytes_per_second",
-                json_count(m->node_bandwidth), "node_memory_bytes", json_count(m->node_memory),
-                "node_keys_per_second", json_count(m->node_keys), "host_bytes_per_second",
-                json_count(m->host_bandwidth), "rtt_ms", json_count(m->rtt_nsec / NSEC_A_MSEC),
-                "page_tokens", json_count(m->page_tokens));
+                report_number(m->write_rate), "expire_ms",
+                report_number(m->expiry_nsec / NSEC_A_MSEC), "uses", report_number(m->min_uses),
+                "node_bytes_per_second", report_number(m->node_bandwidth), "node_memory_bytes",
+                report_number(m->node_memory), "node_keys_per_second", report_number(m->node_keys),
+                "host_bytes_per_second", report_number(m->host_bandwidth), "rtt_ms",
+                report_number(m->rtt_nsec / NSEC_A_MSEC), "page_tokens",
+                report_number(m->page_tokens));
 }
 
 static json_t *traffic_json(const struct host_run *run)
@@ -120,17 +112,18 @@ static json_t *traffic_json(const struct host_run *run)
 
         return json_pack(
                 "{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
-                "loads", json_count(r->loads), "load_bytes", json_count(r->load_bytes), "load_ms",
-                json_count(r->load_nsec / NSEC_A_MSEC), "lost_loads", json_count(r->lost_loads),
-                "lost_tokens", json_count(r->lost_tokens), "writes", json_count(r->writes),
-                "write_bytes", json_count(r->write_bytes), "writes_refused",
-                json_count(r->refused_writes), "writes_known", json_count(r->known_writes),
-                "writes_dropped", json_count(r->dropped_writes), "probes", json_count(r->probes),
-                "touches", json_count(r->touches), "peak_bytes_per_second",
-                json_count(r->peak_bytes / (HOSTS_PEAK_NSEC / UINT64_C(1000000000))),
+                "loads", report_number(r->loads), "load_bytes", report_number(r->load_bytes),
+                "load_ms", report_number(r->load_nsec / NSEC_A_MSEC), "lost_loads",
+                report_number(r->lost_loads), "lost_tokens", report_number(r->lost_tokens),
+                "writes", report_number(r->writes), "write_bytes", report_number(r->write_bytes),
+                "writes_refused", report_number(r->refused_writes), "writes_known",
+                report_number(r->known_writes), "writes_dropped", report_number(r->dropped_writes),
+                "probes", report_number(r->probes), "touches", report_number(r->touches),
+                "peak_bytes_per_second",
+                report_number(r->peak_bytes / (HOSTS_PEAK_NSEC / UINT64_C(1000000000))),
                 "peak_keys_per_second",
-                json_count(r->peak_keys / (HOSTS_PEAK_NSEC / UINT64_C(1000000000))), "most_blocks",
-                json_count(r->values.most));
+                report_number(r->peak_keys / (HOSTS_PEAK_NSEC / UINT64_C(1000000000))),
+                "most_blocks", report_number(r->values.most));
 }
 
 static json_t *run_json(const struct host_runs *h, unsigned count, enum hosts_affinity a,
@@ -139,17 +132,17 @@ static json_t *run_json(const struct host_runs *h, unsigned count, enum hosts_af
         const struct hosts_result *r = &run->result;
 
         return json_pack("{s:o, s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
-                "hosts", json_count(h->counts[count]), "affinity", hosts_affinity_name(a),
-                "requests", json_count(r->requests), "duration_ms",
-                json_count(r->duration_nsec / NSEC_A_MSEC), "input_tokens",
-                json_count(r->input_tokens), "local_tokens", json_count(r->local_tokens),
-                "remote_tokens", json_count(r->remote_tokens), "computed_tokens",
-                json_count(r->input_tokens - r->local_tokens - r->remote_tokens),
-                "most_computed_tokens", json_count(r->most_tokens), "store", traffic_json(run),
-                "nodes", json_count(run->n_nodes), "nodes_by_memory",
-                json_count(run->needed.by_memory), "nodes_by_bandwidth",
-                json_count(run->needed.by_bandwidth), "nodes_by_keys",
-                json_count(run->needed.by_keys));
+                "hosts", report_number(h->counts[count]), "affinity", hosts_affinity_name(a),
+                "requests", report_number(r->requests), "duration_ms",
+                report_number(r->duration_nsec / NSEC_A_MSEC), "input_tokens",
+                report_number(r->input_tokens), "local_tokens", report_number(r->local_tokens),
+                "remote_tokens", report_number(r->remote_tokens), "computed_tokens",
+                report_number(r->input_tokens - r->local_tokens - r->remote_tokens),
+                "most_computed_tokens", report_number(r->most_tokens), "store", traffic_json(run),
+                "nodes", report_number(run->n_nodes), "nodes_by_memory",
+                report_number(run->needed.by_memory), "nodes_by_bandwidth",
+                report_number(run->needed.by_bandwidth), "nodes_by_keys",
+                report_number(run->needed.by_keys));
 }
 
 json_t *report_hosts_json(const struct host_runs *h, const struct sim_trace *t)
@@ -164,10 +157,10 @@ json_t *report_hosts_json(const struct host_runs *h, const struct sim_trace *t)
                                 runs = NULL;
                         }
         return json_pack("{s:o, s:o, s:o, s:o, s:s, s:o, s:o, s:o, s:o, s:o, s:o}", "requests",
-                json_count(t->n_requests), "unique_blocks", json_count(t->n_unique), "block_tokens",
-                json_count(t->block_tokens), "group", json_count(h->group), "policy",
-                h->policy->name, "cache_blocks", json_count(h->cache_pages), "below",
-                json_count(h->below), "block_bytes", json_count(h->block_bytes),
-                "prefill_tokens_per_second", json_count(h->prefill_tokens_per_sec), "store",
+                report_number(t->n_requests), "unique_blocks", report_number(t->n_unique),
+                "block_tokens", report_number(t->block_tokens), "group", report_number(h->group),
+                "policy", h->policy->name, "cache_blocks", report_number(h->cache_pages), "below",
+                report_number(h->below), "block_bytes", report_number(h->block_bytes),
+                "prefill_tokens_per_second", report_number(h->prefill_tokens_per_sec), "store",
                 store_json(&h->store), "runs", runs);
 }

@@ -22,7 +22,7 @@ static void append_value(json_t **array, json_t *value)
         *array = NULL;
 }
 
-static json_t *number(uint64_t n)
+json_t *report_number(uint64_t n)
 {
         return json_integer((json_int_t)MIN(n, (uint64_t)INT64_MAX));
 }
@@ -39,14 +39,16 @@ static json_t *dist_json(const struct dist *d)
         json_t *object = json_object(), *bins = json_array();
         unsigned first, last;
 
-        put_value(&object, "count", number(d->n));
+        put_value(&object, "count", report_number(d->n));
         put_value(&object, "mean", d->n > 0 ? json_real(d->mean) : json_null());
         for (unsigned i = 0; i < DIST_QUANTILES; i++)
-                put_value(&object, keys[i], d->n > 0 ? number(d->quantiles[i]) : json_null());
+                put_value(
+                        &object, keys[i], d->n > 0 ? report_number(d->quantiles[i]) : json_null());
         dist_range(d, &first, &last);
         for (unsigned i = first; d->n > 0 && i <= last; i++)
-                append_value(&bins, json_pack("{s:f, s:f, s:o}", "from", dist_bin_start(i), "to",
-                                            dist_bin_start(i + 1), "count", number(d->bins[i])));
+                append_value(
+                        &bins, json_pack("{s:f, s:f, s:o}", "from", dist_bin_start(i), "to",
+                                       dist_bin_start(i + 1), "count", report_number(d->bins[i])));
         put_value(&object, "histogram", bins);
         return object;
 }
@@ -54,18 +56,18 @@ static json_t *dist_json(const struct dist *d)
 /* Adds the figures of a lower tier; the other hits are those in both. */
 static void put_below(json_t *curve, const struct sim_result *r)
 {
-        put_value(&curve, "below_hit_tokens", number(r->below_tokens));
-        put_value(&curve, "demotions", number(r->demotions));
-        put_value(&curve, "promotions", number(r->promotions));
+        put_value(&curve, "below_hit_tokens", report_number(r->below_tokens));
+        put_value(&curve, "demotions", report_number(r->demotions));
+        put_value(&curve, "promotions", report_number(r->promotions));
 }
 
 /* Adds the figures of expected requests. */
 static void put_expected(json_t *curve, const struct expect_counters *e)
 {
         put_value(&curve, "expected",
-                json_pack("{s:o, s:o, s:o, s:o}", "received", number(e->received), "fulfilled",
-                        number(e->fulfilled), "expired", number(e->expired), "dropped",
-                        number(e->dropped)));
+                json_pack("{s:o, s:o, s:o, s:o}", "received", report_number(e->received),
+                        "fulfilled", report_number(e->fulfilled), "expired",
+                        report_number(e->expired), "dropped", report_number(e->dropped)));
 }
 
 /* Adds the spread over several seeds; token_hit_ratio is the mean. */
@@ -82,25 +84,25 @@ static void put_flight(json_t *curve, const struct curves *c, unsigned policy, u
         const struct sim_flight_result *f = &c->results[policy][capacity].flight;
 
         put_value(&curve, "held_ratio", json_real(curves_held(c, policy, capacity)));
-        put_value(&curve, "mean_wait_ms", number(curves_wait_msec(c, policy, capacity)));
-        put_value(&curve, "waited_requests", number(f->waited_requests));
-        put_value(&curve, "max_running", number(f->max_running));
-        put_value(&curve, "uncached_blocks", number(f->uncached_blocks));
-        put_value(&curve, "duplicate_blocks", number(f->duplicate_blocks));
+        put_value(&curve, "mean_wait_ms", report_number(curves_wait_msec(c, policy, capacity)));
+        put_value(&curve, "waited_requests", report_number(f->waited_requests));
+        put_value(&curve, "max_running", report_number(f->max_running));
+        put_value(&curve, "uncached_blocks", report_number(f->uncached_blocks));
+        put_value(&curve, "duplicate_blocks", report_number(f->duplicate_blocks));
 }
 
 /* Adds the figures of misses' cost. */
 static void put_cost(json_t *curve, const struct curves *c, unsigned policy, unsigned capacity)
 {
         put_value(&curve, "miss_cost", json_string(c->goes_by_cost[policy] ? "compute" : "tokens"));
-        put_value(&curve, "attention_crossover", number(c->crossover));
+        put_value(&curve, "attention_crossover", report_number(c->crossover));
         put_value(&curve, "compute_saved_ratio", json_real(curves_saved(c, policy, capacity)));
 }
 
 static void put_windows(json_t *curve, const struct curves *c, unsigned policy)
 {
-        put_value(&curve, "window_groups", number(c->windows.groups));
-        put_value(&curve, "window_tokens", number(c->windows.tokens));
+        put_value(&curve, "window_groups", report_number(c->windows.groups));
+        put_value(&curve, "window_tokens", report_number(c->windows.tokens));
         put_value(&curve, "told_passed_windows", json_boolean(c->is_told_windows[policy]));
 }
 
@@ -108,7 +110,7 @@ static void put_hints(json_t *curve, const struct curves *c, unsigned policy)
 {
         if (c->hints[policy] > 0)
                 put_value(&curve, "hints_right_percent",
-                        number(c->hints_right[c->hints[policy] - 1]));
+                        report_number(c->hints_right[c->hints[policy] - 1]));
         put_value(&curve, "hints_have_times", json_boolean(c->hints_timed));
 }
 
@@ -144,13 +146,14 @@ json_t *report_curves_json(const struct curves *c)
                                 json_pack("{s:s, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}",
                                         "policy", c->policies[p]->name, "capacity_percent",
                                         percent > 0 ? json_real(percent) : json_null(),
-                                        "capacity_pages", number(c->capacities[i].pages),
+                                        "capacity_pages", report_number(c->capacities[i].pages),
                                         "token_hit_ratio", ratio(r->hit_tokens, r->input_tokens),
-                                        "requests", number(r->requests), "input_tokens",
-                                        number(r->input_tokens), "hit_tokens",
-                                        number(r->hit_tokens), "inserts", number(r->inserts),
-                                        "evictions", number(r->evictions), "policy_bytes",
-                                        number(r->policy_bytes)));
+                                        "requests", report_number(r->requests), "input_tokens",
+                                        report_number(r->input_tokens), "hit_tokens",
+                                        report_number(r->hit_tokens), "inserts",
+                                        report_number(r->inserts), "evictions",
+                                        report_number(r->evictions), "policy_bytes",
+                                        report_number(r->policy_bytes)));
                         put_more(json_array_get(array, json_array_size(array) - 1), c, p, i);
                 }
         return array;
@@ -161,16 +164,17 @@ static json_t *repeats_json(const struct analysis *a)
         const struct repeats *r = &a->repeats;
         uint64_t n = a->trace->sim.n_requests;
 
-        return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o}", "input_tokens", number(r->input_tokens),
-                "output_tokens", number(r->output_tokens), "token_repeat_ratio",
-                ratio(r->repeated_tokens, r->input_tokens), "block_repeat_ratio",
-                ratio(r->repeated_blocks, r->blocks), "request_prefix_repeat_ratio",
-                ratio(r->repeated_requests, n), "request_continues_ratio", ratio(r->continued, n));
+        return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o}", "input_tokens",
+                report_number(r->input_tokens), "output_tokens", report_number(r->output_tokens),
+                "token_repeat_ratio", ratio(r->repeated_tokens, r->input_tokens),
+                "block_repeat_ratio", ratio(r->repeated_blocks, r->blocks),
+                "request_prefix_repeat_ratio", ratio(r->repeated_requests, n),
+                "request_continues_ratio", ratio(r->continued, n));
 }
 
 static json_t *sessions_json(const struct sessions *s)
 {
-        return json_pack("{s:o, s:o, s:o, s:o}", "count", number(s->n), "turns",
+        return json_pack("{s:o, s:o, s:o, s:o}", "count", report_number(s->n), "turns",
                 dist_json(&s->turns), "gap_ms", dist_json(&s->gap_msec), "duration_ms",
                 dist_json(&s->duration_msec));
 }
@@ -182,13 +186,13 @@ static json_t *page_sizes_json(const struct analysis *a)
         char advice[256];
 
         for (unsigned i = 0; i < PAGE_SIZES; i++)
-                append_value(&sizes,
-                        json_pack("{s:o, s:f, s:f, s:b}", "page_tokens", number(p->sizes[i].tokens),
-                                "waste_ratio", page_size_waste(&p->sizes[i]), "token_hit_ratio",
-                                page_size_hit_ratio(&p->sizes[i], &a->repeats),
-                                "hit_ratio_estimated", (int)p->sizes[i].estimated));
+                append_value(&sizes, json_pack("{s:o, s:f, s:f, s:b}", "page_tokens",
+                                             report_number(p->sizes[i].tokens), "waste_ratio",
+                                             page_size_waste(&p->sizes[i]), "token_hit_ratio",
+                                             page_size_hit_ratio(&p->sizes[i], &a->repeats),
+                                             "hit_ratio_estimated", (int)p->sizes[i].estimated));
         return json_pack("{s:o, s:o, s:s}", "sizes", sizes, "advised_page_tokens",
-                number(p->sizes[p->advised].tokens), "reason",
+                report_number(p->sizes[p->advised].tokens), "reason",
                 report_page_advice(p, advice, sizeof(advice)));
 }
 
@@ -197,10 +201,10 @@ static json_t *demand_json(const struct analysis *a, uint32_t tenant)
         const struct demand *d = &a->demands[tenant];
 
         return json_pack("{s:s, s:o, s:o, s:o, s:o, s:o, s:s, s:o}", "tenant",
-                a->trace->tenants[tenant], "requests", number(d->requests), "unique_pages",
-                number(d->unique_pages), "p50_pages", number(d->p50_pages), "p99_pages",
-                number(d->p99_pages), "max_pages", number(d->max_pages), "policy",
-                evict_policies[d->best]->name, "token_hit_ratio_at_p99",
+                a->trace->tenants[tenant], "requests", report_number(d->requests), "unique_pages",
+                report_number(d->unique_pages), "p50_pages", report_number(d->p50_pages),
+                "p99_pages", report_number(d->p99_pages), "max_pages", report_number(d->max_pages),
+                "policy", evict_policies[d->best]->name, "token_hit_ratio_at_p99",
                 ratio(d->at_p99[d->best].hit_tokens, d->at_p99[d->best].input_tokens));
 }
 
@@ -209,10 +213,11 @@ static json_t *trace_json(const struct analysis *a)
         const struct trace *t = a->trace;
 
         return json_pack("{s:o, s:o, s:o, s:o, s:o, s:o, s:o, s:o}", "requests",
-                number(t->sim.n_requests), "tenants", number(t->sim.n_tenants), "blocks",
-                number(t->sim.n_blocks), "unique_blocks", number(t->sim.n_unique), "block_tokens",
-                number(t->sim.block_tokens), "duration_ms", number(a->duration_msec),
-                "lines_skipped", number(t->n_bad), "lines_late", number(t->n_late));
+                report_number(t->sim.n_requests), "tenants", report_number(t->sim.n_tenants),
+                "blocks", report_number(t->sim.n_blocks), "unique_blocks",
+                report_number(t->sim.n_unique), "block_tokens", report_number(t->sim.block_tokens),
+                "duration_ms", report_number(a->duration_msec), "lines_skipped",
+                report_number(t->n_bad), "lines_late", report_number(t->n_late));
 }
 
 json_t *report_json(const struct analysis *a)
@@ -231,7 +236,8 @@ json_t *report_json(const struct analysis *a)
         for (uint32_t i = 0; i < a->trace->sim.n_tenants; i++)
                 append_value(&demands, demand_json(a, i));
         put_value(&object, "reservation",
-                json_pack("{s:o, s:o, s:o}", "page_tokens", number(a->trace->sim.block_tokens),
-                        "hold_ms", number(a->hold_msec), "tenants", demands));
+                json_pack("{s:o, s:o, s:o}", "page_tokens",
+                        report_number(a->trace->sim.block_tokens), "hold_ms",
+                        report_number(a->hold_msec), "tenants", demands));
         return object;
 }

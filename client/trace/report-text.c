@@ -69,7 +69,7 @@ char *report_page_advice(const struct page_sizes *p, char *buf, size_t size)
         return buf;
 }
 
-static double percent_of(uint64_t n, uint64_t of)
+double report_percent(uint64_t n, uint64_t of)
 {
         return of > 0 ? 100 * (double)n / (double)of : 0;
 }
@@ -122,15 +122,15 @@ static void print_overview(const struct analysis *a, FILE *to)
                 fprintf(to, "; %s lines out of order, sorted", report_count(a->trace->n_late, one));
         fprintf(to, "\n\nRepeats, with a cache of any size\n");
         fprintf(to, "  %-18s %5.1f %% of %s\n", "input tokens",
-                percent_of(r->repeated_tokens, r->input_tokens),
+                report_percent(r->repeated_tokens, r->input_tokens),
                 report_count(r->input_tokens, one));
         fprintf(to, "  %-18s %5.1f %% of %s; %s different ones\n", "blocks",
-                percent_of(r->repeated_blocks, r->blocks), report_count(r->blocks, one),
+                report_percent(r->repeated_blocks, r->blocks), report_count(r->blocks, one),
                 report_count(t->n_unique, two));
         fprintf(to, "  %-18s %5.1f %% start like one before\n", "requests",
-                percent_of(r->repeated_requests, t->n_requests));
+                report_percent(r->repeated_requests, t->n_requests));
         fprintf(to, "  %-18s %5.1f %% of requests continue one of %s\n", "sessions",
-                percent_of(r->continued, t->n_requests), report_count(a->sessions.n, one));
+                report_percent(r->continued, t->n_requests), report_count(a->sessions.n, one));
 }
 
 /* Prints the columns of a policy: hits, then the optional figures. */

@@ -28,6 +28,12 @@ void report_html(const struct analysis *a, FILE *to);
 /* Writes why the page size is advised: a sentence. */
 char *report_page_advice(const struct page_sizes *p, char *buf, size_t size);
 
+/* Returns part of a whole; 0 if that is 0. */
+double report_percent(uint64_t n, uint64_t of);
+
+/* Makes a JSON integer, which is signed. */
+json_t *report_number(uint64_t n);
+
 /* "12,031" */
 char *report_count(uint64_t n, char buf[32]);
 
