@@ -1,17 +1,208 @@
 #include "client/ctl/admin.h"
 
 #include <errno.h>
+#include <inttypes.h>
 #include <limits.h>
 #include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
+#include <time.h>
+#include <unistd.h>
 
 #include "base/clock.h"
+#include "base/fd.h"
 #include "base/macros.h"
-#include "client/ctl/slow-answer.h"
+#include "base/thread.h"
+#include "client/ctl/ctl.h"
 #include "client/lib/connection/conn.h"
 #include "client/lib/connection/error.h"
 #include "proto/status.h"
+
+/* ---- answers that come late ------------------------------------------------------------------ */
+
+/*
+ * Prints a sentence on stderr if kvleased takes long to answer, so that kvleasectl doesn't seem to
+ * hang. It has the socket, kvleased's pid if known, how long kvleasectl waits, and what to do.
+ *
+ * The caller blocks in a call that knows nothing of this, so a thread prints. Each caller has its
+ * own wait, and there may be many at a time. At most one sentence is printed in 30 s.
+ */
+/* Answers that take longer are late. A person's patience; not tuned. */
+#define SLOW_ANSWER_NSEC NSEC_PER_SEC
+
+struct slow_answer {
+        pthread_t thread;
+        pthread_mutex_t lock;
+        pthread_cond_t changed;
+        bool is_watched, is_over;
+        const char *path;
+        int fd;
+        uint64_t late_nsec, until_nsec, since_nsec;
+};
+
+/* Between two sentences. Not tuned. */
+#define AGAIN_NSEC (30 * NSEC_PER_SEC)
+
+#define STAT_MAX 4096 /* /proc/PID/stat has some 400 bytes */
+
+static atomic_bool is_hushed;
+static _Atomic uint64_t said_nsec; /* 0: nothing yet */
+
+/* ---- the process ----------------------------------------------------------------------------- */
+
+/* Returns 'R', 'S', 'D', 'T' and so on of /proc; '\0': there is no such process, or it isn't
+ * kvleased. */
+static char kvleased_state(pid_t pid)
+{
+        static const char name[] = "(kvleased) ";
+        _cleanup_free_ char *text = NULL, *path = NULL;
+        const char *at;
+        size_t len;
+
+        if (pid <= 0 || asprintf(&path, "/proc/%d/stat", (int)pid) < 0)
+                return '\0';
+        if (file_read(path, STAT_MAX, &text, &len) < 0)
+                return '\0';
+        at = strstr(text, name);
+        return at ? at[sizeof(name) - 1] : '\0';
+}
+
+/* Returns the process that made the socket: kvleased, systemd, or an ended one, which left it to
+ * kvleased. */
+static pid_t socket_maker(int fd)
+{
+        struct ucred cred = {0};
+        socklen_t len = sizeof(cred);
+
+        if (fd < 0 || getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &cred, &len) < 0)
+                return 0;
+        return cred.pid;
+}
+
+/* Returns the pid in the lock file beside the socket, which root may read. */
+static pid_t lock_holder(const char *path)
+{
+        const char *slash = strrchr(path, '/');
+        _cleanup_free_ char *lock = NULL, *text = NULL;
+        size_t len;
+
+        if (asprintf(&lock, "%.*slock", slash ? (int)(slash + 1 - path) : 0, path) < 0)
+                need(NULL);
+        return file_read(lock, STAT_MAX, &text, &len) < 0 ? 0 : (pid_t)strtol(text, NULL, 10);
+}
+
+/* Returns 0 if unknown. */
+static pid_t find_kvleased(const struct slow_answer *s, char *ret_state)
+{
+        pid_t pid = socket_maker(s->fd);
+
+        *ret_state = kvleased_state(pid);
+        if (*ret_state)
+                return pid;
+        pid = lock_holder(s->path);
+        *ret_state = kvleased_state(pid);
+        return *ret_state ? pid : 0;
+}
+
+/* ---- the sentence ---------------------------------------------------------------------------- */
+
+static bool may_say(uint64_t now)
+{
+        uint64_t before = atomic_load(&said_nsec);
+
+        return !atomic_load(&is_hushed) && (before == 0 || now - before > AGAIN_NSEC) &&
+               atomic_compare_exchange_strong(&said_nsec, &before, now);
+}
+
+static uint64_t round_seconds(uint64_t nsec)
+{
+        return (nsec + NSEC_PER_SEC / 2) / NSEC_PER_SEC;
+}
+
+static void say(const struct slow_answer *s)
+{
+        uint64_t due = s->since_nsec + s->late_nsec;
+        _cleanup_free_ char *path = text_printable(s->path);
+        char process[32] = "", state, remedy[96];
+        pid_t pid = find_kvleased(s, &state);
+
+        if (pid > 0)
+                snprintf(process, sizeof(process), " (pid %d)", (int)pid);
+        if (state == 'T' || state == 't')
+                snprintf(remedy, sizeof(remedy), "it is stopped: kill -CONT %d lets it go on",
+                        (int)pid);
+        else
+                snprintf(remedy, sizeof(remedy),
+                        "it may be busy: see its log (journalctl -u kvleased)");
+        /* Overwrites a progress line on a terminal. */
+        fprintf(stderr,
+                "%skvleasectl: kvleased%s hasn't answered on %s for %" PRIu64
+                "s, kvleasectl waits up to %" PRIu64 "s more; %s\n",
+                isatty(STDERR_FILENO) ? "\r\033[K" : "", process, path, round_seconds(s->late_nsec),
+                round_seconds(minus_u64(s->until_nsec, due)), remedy);
+}
+
+static void *await_lateness(void *data)
+{
+        struct slow_answer *s = data;
+        uint64_t due = s->since_nsec + s->late_nsec;
+        struct timespec at = {(time_t)(due / NSEC_PER_SEC), (long)(due % NSEC_PER_SEC)};
+        int r = 0;
+
+        pthread_mutex_lock(&s->lock);
+        while (!s->is_over && r == 0)
+                r = pthread_cond_timedwait(&s->changed, &s->lock, &at);
+        if (!s->is_over && may_say(clock_now_nsec()))
+                say(s);
+        pthread_mutex_unlock(&s->lock);
+        return NULL;
+}
+
+/* ---- the wait -------------------------------------------------------------------------------- */
+
+/* Begins to wait for an answer at the socket `path` (borrowed until the end), until until_nsec; it
+ * is late after late_nsec. fd: connected to the socket; -1: not yet. Without a thread nothing is
+ * printed. */
+static void slow_answer_begin(
+        struct slow_answer *s, const char *path, int fd, uint64_t late_nsec, uint64_t until_nsec)
+{
+        pthread_condattr_t monotonic;
+
+        *s = (struct slow_answer){.path = path,
+                .fd = fd,
+                .late_nsec = late_nsec,
+                .until_nsec = until_nsec,
+                .since_nsec = clock_now_nsec()};
+        pthread_mutex_init(&s->lock, NULL);
+        pthread_condattr_init(&monotonic);
+        pthread_condattr_setclock(&monotonic, CLOCK_MONOTONIC);
+        pthread_cond_init(&s->changed, &monotonic);
+        pthread_condattr_destroy(&monotonic);
+        s->is_watched = s->since_nsec + late_nsec < until_nsec &&
+                        thread_start(&s->thread, NULL, await_lateness, s) == 0;
+}
+
+/* Ends the wait. */
+static void slow_answer_end(struct slow_answer *s)
+{
+        pthread_mutex_lock(&s->lock);
+        s->is_over = true;
+        pthread_cond_signal(&s->changed);
+        pthread_mutex_unlock(&s->lock);
+        if (s->is_watched)
+                pthread_join(s->thread, NULL);
+        pthread_cond_destroy(&s->changed);
+        pthread_mutex_destroy(&s->lock);
+}
+
+void admin_hush(void)
+{
+        atomic_store(&is_hushed, true);
+}
 
 /* Time-out of connecting and of each answer. Not tuned; meanwhile the state checker may walk all
  * pages. */

@@ -18,7 +18,7 @@
 struct admin;
 struct conn;
 
-/* Does conn_open(), and reports long waits on stderr (slow-answer.h), as all functions below. */
+/* Does conn_open(), and reports long waits on stderr, as all functions below. */
 int admin_connect(const char *path, uint64_t until_nsec, struct conn **ret_conn);
 
 /* Connects to the socket at `path` (borrowed, outlives the connection) and sends HELLO. */
@@ -71,5 +71,8 @@ int admin_first(struct admin *a, const struct noun *noun, const char *tenant, co
 
 /* Fetches the daemon's status, borrowed until the next call. */
 int admin_status(struct admin *a, const struct figures_status **ret_status);
+
+/* Stops reports of long waits: a screen is drawn, which shows them itself. */
+void admin_hush(void);
 
 #endif

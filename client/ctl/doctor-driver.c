@@ -1,4 +1,4 @@
-#include "client/ctl/doctor-driver.h"
+#include "client/ctl/doctor.h"
 
 #include <dlfcn.h>
 #include <errno.h>

@@ -10,7 +10,6 @@
 
 #include "base/parse.h"
 #include "client/ctl/ctl.h"
-#include "client/ctl/list-width.h"
 #include "client/ctl/width.h"
 #include "proto/figures.h"
 
@@ -214,7 +213,7 @@ static struct libscols_table *table_new(void)
 {
         struct libscols_table *t = need(scols_new_table());
 
-        /* list-width.h decides the width of lines, not libsmartcols. */
+        /* fit_columns() decides the width of lines, not libsmartcols. */
         scols_table_set_termforce(t, SCOLS_TERMFORCE_NEVER);
         return t;
 }
@@ -271,7 +270,7 @@ void show_list_add(struct show_list *l, const void *row)
         }
 }
 
-/* Returns each column's data for list-width.h, owned. */
+/* Returns each column's data for fit_columns(), owned. */
 static struct fit_column *list_measure(const struct show_list *l)
 {
         struct fit_column *fit = need(calloc(l->n_columns, sizeof(*fit)));

@@ -49,7 +49,7 @@ struct column {
         enum column_kind kind;
         bool detail; /* only in blocks and JSON, not in lists */
         bool brief;  /* not in blocks */
-        /* For lists on narrow terminals (list-width.h). Columns with `spare` > 0 are left out, the
+        /* For lists on narrow terminals (width.h). Columns with `spare` > 0 are left out, the
          * highest number first. Texts are cut in the middle down to `shortest` columns; 0: never,
          * as they are to be copied. Texts with `wraps` are wrapped into several lines. */
         uint8_t spare, shortest;

@@ -4,17 +4,225 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/macros.h"
 #include "base/parse.h"
+#include "client/ctl/ctl.h"
 #include "client/ctl/option.h"
-#include "client/ctl/trace-run.h"
 #include "client/ctl/verb.h"
+#include "client/trace/curves.h"
 #include "client/trace/recommend.h"
+#include "client/trace/report-hosts.h"
 #include "client/trace/report.h"
+#include "client/trace/trace.h"
 #include "policy/recompute.h"
 #include "policy/sim/policies.h"
+
+/* ---- parts of all trace verbs ---------------------------------------------------------------- */
+
+/* A progress bar on stderr, if that is a terminal. */
+struct bar {
+        const char *label;
+        bool is_terminal;
+        int shown; /* percent, -1: nothing */
+};
+
+#define BAR_CELLS 40
+#define JOBS_MAX  1024
+
+/* ---- progress -------------------------------------------------------------------------------- */
+
+static void bar_start(struct bar *b, const char *label)
+{
+        *b = (struct bar){.label = label, .is_terminal = isatty(STDERR_FILENO), .shown = -1};
+}
+
+static bool bar_step(uint64_t done, uint64_t total, void *data)
+{
+        struct bar *b = data;
+        int percent = total > 0 ? (int)(MIN(done, total) * 100.0 / (double)total) : 0;
+        char cells[BAR_CELLS + 1];
+
+        if (!b->is_terminal || percent == b->shown)
+                return true;
+        b->shown = percent;
+        for (int i = 0; i < BAR_CELLS; i++)
+                cells[i] = i * 100 < percent * BAR_CELLS ? '#' : '.';
+        cells[BAR_CELLS] = '\0';
+        fprintf(stderr, "\r%s [%s] %3d %%", b->label, cells, percent);
+        fflush(stderr);
+        return true;
+}
+
+/* Wipes the line. */
+static void bar_end(struct bar *b)
+{
+        if (b->shown >= 0)
+                fputs("\r\033[K", stderr);
+        b->shown = -1;
+}
+
+/* ---- reading --------------------------------------------------------------------------------- */
+
+static int fail_read(const struct ctl *ctl, int r, const struct trace_error *e)
+{
+        const char *path = ctl->args[MIN(e->file, ctl->n_args - 1)];
+
+        if (r == -ENOMEM)
+                need(NULL);
+        if (e->line == 0)
+                return fail(CTL_REFUSED, "cannot read %s: %s", path, e->text);
+        return fail(CTL_REFUSED, "%s: line %" PRIu64 ": %s (%s)", path, e->line, e->text,
+                ctl->options[CTL_OPTION_SKIP_BAD] ? "no line can be read"
+                                                  : "--skip-bad skips such lines");
+}
+
+/* Reports skipped lines, which are no failure. */
+static void warn_skipped(const struct ctl *ctl, const struct trace *t)
+{
+        const struct trace_error *e = &t->first_bad;
+
+        if (t->n_bad > 0)
+                (void)fail(CTL_OK,
+                        "%" PRIu64 " line%s skipped, the first: %s: line %" PRIu64 ": %s", t->n_bad,
+                        t->n_bad == 1 ? "" : "s", ctl->args[e->file], e->line, e->text);
+}
+
+/* "16, 32 or 64" */
+static void list_sizes(uint32_t bits, char *buf, size_t size)
+{
+        unsigned left = (unsigned)__builtin_popcount(bits);
+        int len = 0;
+
+        buf[0] = '\0';
+        for (; bits > 0 && len >= 0 && (size_t)len < size; bits &= bits - 1, left--)
+                len += snprintf(buf + len, size - (size_t)len, "%" PRIu32 "%s", bits & -bits,
+                        left > 2    ? ", "
+                        : left == 2 ? " or "
+                                    : "");
+}
+
+/* Warns of the block size: if it is wrong, all results are. */
+static void warn_block_size(const struct trace *t)
+{
+        char sizes[160];
+
+        if ((t->block_sizes & (t->block_sizes - 1)) == 0)
+                return;
+        list_sizes(t->block_sizes, sizes, sizeof(sizes));
+        (void)fail(CTL_OK,
+                "the lines don't show the size of a block: %s tokens fit all of them, and %" PRIu32
+                " are assumed; --block-tokens sets it",
+                sizes, t->sim.block_tokens);
+}
+
+/* Judges the times' unit: another one gives other gaps, ages and demands, and a useless
+ * configuration. */
+static int judge_times(const struct ctl *ctl, const struct trace *t)
+{
+        bool recommends = ctl->verb->run == verb_trace_recommend;
+        enum trace_doubt doubt;
+        char why[160];
+
+        if (!t->has_times)
+                return fail(recommends ? CTL_REFUSED : CTL_OK, "no line has a timestamp: %s",
+                        recommends
+                                ? "recommendations need demand over time"
+                                : "requests are taken to come a second apart, so times, rates and demand mean nothing");
+        if (ctl->options[CTL_OPTION_TIME_UNIT])
+                return CTL_OK;
+        if (trace_doubt_times(t, ctl->verb->run != verb_trace_hosts, &doubt, why, sizeof(why)) < 0)
+                need(NULL);
+        if (doubt == TRACE_DOUBT_NONE)
+                return CTL_OK;
+        return fail(doubt == TRACE_DOUBT_SURE && recommends ? CTL_REFUSED : CTL_OK,
+                doubt == TRACE_DOUBT_SURE
+                        ? "timestamps can't be milliseconds: %s; give --time-unit s, us or ns, or --time-unit ms if they are"
+                        : "timestamps are taken as milliseconds, but %s: give --time-unit s, us or ns if that is wrong",
+                why);
+}
+
+static int parse_unit(const struct ctl *ctl, enum trace_unit *ret)
+{
+        const char *text = ctl->options[CTL_OPTION_TIME_UNIT];
+
+        *ret = TRACE_UNIT_MS;
+        for (unsigned i = 0; text && i < TRACE_UNITS; i++)
+                if (strcmp(text, trace_units[i].name) == 0) {
+                        *ret = (enum trace_unit)i;
+                        return CTL_OK;
+                }
+        return text ? fail(CTL_USAGE, "--time-unit is '%s': ms, s, us or ns", text) : CTL_OK;
+}
+
+/* Reads a whole number of 1 to max; *ret is unchanged if it isn't given. Returns CTL_OK or
+ * CTL_USAGE, printed. */
+static int trace_number(const struct ctl *ctl, enum ctl_option o, uint64_t max, uint64_t *ret)
+{
+        if (!ctl->options[o])
+                return CTL_OK;
+        if (parse_u64(ctl->options[o], ret) < 0 || *ret == 0 || *ret > max)
+                return fail(CTL_USAGE, "--%s: '%s' is no number of 1 to %" PRIu64,
+                        option_rows[o].name, ctl->options[o], max);
+        return CTL_OK;
+}
+
+/* Reads the files of the arguments, as the options say. Returns CTL_OK: *ret is owned; else
+ * printed. */
+static int trace_open(const struct ctl *ctl, struct trace *ret)
+{
+        unsigned flags = (ctl->options[CTL_OPTION_CHAIN] ? TRACE_CHAIN : 0) |
+                         (ctl->options[CTL_OPTION_SKIP_BAD] ? TRACE_SKIP_BAD : 0);
+        uint64_t block_tokens = 0;
+        struct trace_error e;
+        enum trace_unit unit;
+        struct bar bar;
+        int r = trace_number(ctl, CTL_OPTION_BLOCK_TOKENS, TRACE_BLOCK_TOKENS_MAX, &block_tokens);
+
+        if (r == CTL_OK)
+                r = parse_unit(ctl, &unit);
+        if (r != CTL_OK)
+                return r;
+        flags |= TRACE_UNIT_FLAG(unit);
+        bar_start(&bar, "reading");
+        r = trace_read(&(struct trace_source){(const char *const *)ctl->args, ctl->n_args, flags,
+                               (uint32_t)block_tokens, bar_step, &bar},
+                ret, &e);
+        bar_end(&bar);
+        if (r < 0)
+                return fail_read(ctl, r, &e);
+        warn_skipped(ctl, ret);
+        warn_block_size(ret);
+        r = judge_times(ctl, ret);
+        if (r != CTL_OK)
+                trace_free(ret);
+        return r;
+}
+
+/* Returns --jobs, or the number of CPUs. CTL_OK or CTL_USAGE, printed. */
+static int trace_jobs(const struct ctl *ctl, unsigned *ret)
+{
+        uint64_t n = replay_cpus();
+        int r = trace_number(ctl, CTL_OPTION_JOBS, JOBS_MAX, &n);
+
+        *ret = (unsigned)n;
+        return r;
+}
+
+/* Prints the failure of a simulation; err: the sentence of -EINVAL. */
+static int trace_fail(int r, const char *err)
+{
+        if (r == -ENOMEM)
+                need(NULL);
+        if (r == -EINVAL)
+                return fail(CTL_USAGE, "%s", err);
+        if (r == -ECHILD)
+                return fail(CTL_REFUSED,
+                        "a simulation was killed, probably for want of memory: fewer --jobs need less");
+        return fail(CTL_REFUSED, "cannot simulate: %s", strerror(-r));
+}
 
 #define REPLAY_POLICIES "daemon,optimum"
 #define LOCK_POLICIES   "daemon" /* others know one tier, and lock no pages */
@@ -441,4 +649,126 @@ int check_trace_token_bytes(const struct ctl *ctl)
 int verb_trace_recommend(const struct ctl *ctl)
 {
         return with_analysis(ctl, print_recommendation);
+}
+
+/* ---- several hosts over one store ------------------------------------------------------------ */
+
+#define DEFAULT_HOSTS      "10,100"
+#define DEFAULT_AFFINITIES "round-robin,prefix"
+
+/* Hosts for the published conversation trace, with a prefill of 10,000 tokens a second: each then
+ * can compute three times its share. */
+#define DEFAULT_GROUP 10
+
+#define BELOW_MAX        1000000
+#define PREFILL_RATE_MAX 1000000000
+#define CACHE_MAX        (UINT64_C(1) << 50)
+
+int check_trace_hosts(const struct ctl *ctl)
+{
+        const char *size = ctl->options[CTL_OPTION_SIZE];
+        uint64_t bytes;
+        int r = check_trace_token_bytes(ctl);
+
+        if (r != CTL_OK)
+                return r;
+        if (!size)
+                return fail(CTL_USAGE,
+                        "--size is missing: the memory for pages on each host, such as 64GiB");
+        if (parse_bytes(size, &bytes) < 0 || bytes == 0 || bytes > CACHE_MAX)
+                return fail(CTL_USAGE,
+                        "--size: '%s' is not a size of 1 byte to 1 PiB, such as 64GiB", size);
+        if (!ctl->options[CTL_OPTION_PREFILL_RATE])
+                return fail(CTL_USAGE,
+                        "--prefill-rate is missing: the tokens a second that a host computes, as pages are loaded only where that takes longer");
+        return CTL_OK;
+}
+
+static int set_policy(const struct ctl *ctl, struct host_runs *h)
+{
+        const char *name = option_or(ctl, CTL_OPTION_POLICIES, evict_policies[0]->name);
+        uint64_t below = 0;
+        int r = trace_number(ctl, CTL_OPTION_BELOW, BELOW_MAX, &below);
+
+        if (r != CTL_OK)
+                return r;
+        h->policy = sim_policy_find(name);
+        h->below = (uint32_t)below;
+        if (!h->policy || h->policy == &evict_optimum)
+                return fail(CTL_USAGE,
+                        "--policies: '%s' is not one of kvleasectl trace replay --help, without "
+                        "optimum, which would have to know the requests of each host",
+                        name);
+        if (below > 0 && !h->policy->lock)
+                return fail(CTL_USAGE, "--below: %s doesn't know more than one tier", name);
+        return CTL_OK;
+}
+
+/* Sets the options that are lists, with a sentence if one is wrong. */
+static int set_lists(const struct ctl *ctl, struct host_runs *h)
+{
+        char err[512];
+        int r;
+
+        store_model_init(&h->store);
+        r = host_runs_set_counts(
+                h, option_or(ctl, CTL_OPTION_HOSTS, DEFAULT_HOSTS), err, sizeof(err));
+        if (r == 0)
+                r = host_runs_set_affinities(h,
+                        option_or(ctl, CTL_OPTION_AFFINITY, DEFAULT_AFFINITIES), err, sizeof(err));
+        if (r == 0 && ctl->options[CTL_OPTION_STORE])
+                r = store_model_parse(&h->store, ctl->options[CTL_OPTION_STORE], err, sizeof(err));
+        return r < 0 ? trace_fail(r, err) : CTL_OK;
+}
+
+static int set_all(const struct ctl *ctl, struct host_runs *h)
+{
+        uint64_t group = DEFAULT_GROUP;
+        int r = trace_number(ctl, CTL_OPTION_GROUP, HOSTS_MAX, &group);
+
+        h->group = (uint32_t)group;
+        (void)parse_bytes(ctl->options[CTL_OPTION_SIZE], &h->cache_bytes); /* checked, both */
+        (void)parse_bytes(ctl->options[CTL_OPTION_TOKEN_BYTES], &h->token_bytes);
+        if (r == CTL_OK)
+                r = trace_number(
+                        ctl, CTL_OPTION_PREFILL_RATE, PREFILL_RATE_MAX, &h->prefill_tokens_per_sec);
+        if (r == CTL_OK)
+                r = set_policy(ctl, h);
+        return r == CTL_OK ? set_lists(ctl, h) : r;
+}
+
+static int simulate_hosts(const struct ctl *ctl, const struct trace *t, struct host_runs *h)
+{
+        char err[512];
+        struct bar bar;
+        unsigned n_jobs;
+        int r = trace_jobs(ctl, &n_jobs);
+
+        if (r != CTL_OK)
+                return r;
+        bar_start(&bar, "simulating");
+        r = host_runs_run(h, &t->sim, n_jobs, bar_step, &bar, err, sizeof(err));
+        bar_end(&bar);
+        if (r < 0)
+                return trace_fail(r, err);
+        if (ctl->format.json)
+                show_json(report_hosts_json(h, &t->sim));
+        else
+                report_hosts_text(h, &t->sim, stdout);
+        return CTL_OK;
+}
+
+int verb_trace_hosts(const struct ctl *ctl)
+{
+        _cleanup_free_ struct host_runs *h = need(calloc(1, sizeof(*h)));
+        struct trace t;
+        int r = set_all(ctl, h);
+
+        if (r == CTL_OK)
+                r = trace_open(ctl, &t);
+        if (r != CTL_OK)
+                return r;
+        r = simulate_hosts(ctl, &t, h);
+        trace_free(&t);
+        return r;
 }

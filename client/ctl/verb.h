@@ -108,4 +108,17 @@ int check_recall(const struct ctl *ctl);
 int check_drain(const struct ctl *ctl);
 int check_restart(const struct ctl *ctl);
 
+struct example {
+        const char *verb;    /* name of its verb */
+        const char *command; /* as typed */
+        const char *what;    /* its purpose: a phrase */
+};
+
+/* In the order of verbs; at least one for each verb. */
+extern const struct example examples[];
+extern const size_t n_examples;
+
+/* Returns the option's meaning for this verb: verbs may share options with different meanings. */
+const char *option_help_for(const struct verb *verb, enum ctl_option option);
+
 #endif

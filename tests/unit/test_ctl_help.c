@@ -1,6 +1,6 @@
 /* kvleasectl's help can be typed: every verb has an example, and every example is right. */
 /* Before cmocka, whose fail() is a macro. */
-#include "client/ctl/examples.h"
+#include "client/ctl/verb.h"
 #include "client/ctl/option.h"
 
 #include "tests/unit/test-support.h"

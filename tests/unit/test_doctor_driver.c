@@ -7,7 +7,7 @@
 #include <string.h>
 
 #include "base/clock.h"
-#include "client/ctl/doctor-driver.h"
+#include "client/ctl/doctor.h"
 
 #define MSEC 30000
 

@@ -10,7 +10,6 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "client/ctl/list-width.h"
 #include "client/ctl/width.h"
 
 TEST(test_output_width)
