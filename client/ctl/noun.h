@@ -15,13 +15,4 @@ struct noun {
 #define LIST_END(...)
 #include "proto/figures.def"
 
-/* Row of explanations_table: EXPLAIN's result for a key. All borrowed. */
-struct explained {
-        const char *key; /* in hexadecimal digits */
-        const Kvlease__V1__Explanation *why;
-        const char *outlook_detail; /* of the reply */
-};
-
-extern const struct column_table explanations_table;
-
 #endif

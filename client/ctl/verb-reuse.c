@@ -11,21 +11,6 @@
 #include "client/lib/kvlease.h"
 #include "proto/msg.h"
 
-int verb_sets(const struct ctl *ctl)
-{
-        return print_noun(ctl, &noun_sets);
-}
-
-int verb_codecs(const struct ctl *ctl)
-{
-        return print_noun(ctl, &noun_codecs);
-}
-
-int verb_exchanges(const struct ctl *ctl)
-{
-        return print_noun(ctl, &noun_exchanges);
-}
-
 /* ---- remotes --------------------------------------------------------------------------------- */
 
 /* Rows of one remote, in a list. */
@@ -63,11 +48,6 @@ int verb_remote(const struct ctl *ctl)
 }
 
 /* ---- sessions -------------------------------------------------------------------------------- */
-
-int verb_sessions_list(const struct ctl *ctl)
-{
-        return print_noun(ctl, &noun_sessions);
-}
 
 bool parse_session(const char *s, uint8_t *id, size_t *ret_len)
 {
@@ -166,6 +146,79 @@ int verb_sessions_purge(const struct ctl *ctl)
 
 #define EXPLAIN_MAX_KEYS 256 /* in one request */
 
+/* A key's line. Texts are borrowed, but by_text and import_text; an absent one is NULL. */
+struct explained {
+        const char *key, *state, *tier, *by, *import, *import_detail;
+        uint64_t page, age_sec, unused_sec, client_id; /* FIGURE_NONE: absent */
+        char by_text[65], import_text[65];
+};
+
+#define EXPLAIN(title, name, what, field, ...)                            \
+        {                                                                 \
+                .heading = (title), .key = (name), .kind = COLUMN_##what, \
+                .offset = offsetof(struct explained, field), __VA_ARGS__  \
+        }
+
+static const struct column explanations_columns[] = {
+        EXPLAIN("KEY", "key", TEXT, key, .shortest = 16),
+        EXPLAIN("STATE", "state", TEXT, state),
+        EXPLAIN("PAGE", "page", COUNT, page, .spare = 3),
+        EXPLAIN("TIER", "tier", TEXT, tier),
+        EXPLAIN("AGE", "age_sec", SECONDS, age_sec),
+        EXPLAIN("UNUSED", "unused_sec", SECONDS, unused_sec, .spare = 1),
+        EXPLAIN("CLIENT", "client_id", COUNT, client_id, .spare = 2),
+        EXPLAIN("BY", "by", TEXT, by),
+        EXPLAIN("IMPORT", "import", TEXT, import, .spare = 4),
+        EXPLAIN(NULL, "import_detail", TEXT, import_detail),
+};
+
+static const struct column_table explanations_table = {
+        "explanations", explanations_columns, ARRAY_SIZE(explanations_columns)};
+
+static const char *state_name(uint32_t state)
+{
+        static const char *const names[] = {
+                [KVL_EXPLAIN_NEVER_SEEN] = "never seen",
+                [KVL_EXPLAIN_CACHED] = "cached",
+                [KVL_EXPLAIN_PENDING] = "being computed",
+                [KVL_EXPLAIN_EVICTED] = "evicted",
+                [KVL_EXPLAIN_INVALIDATED] = "invalidated",
+                [KVL_EXPLAIN_OTHER_VERSION] = "other version",
+                [KVL_EXPLAIN_EXPIRED] = "expired",
+        };
+
+        return state < ARRAY_SIZE(names) ? names[state] : "unknown";
+}
+
+static const char *cut_text(const char *text, char buf[65])
+{
+        snprintf(buf, 65, "%s", text);
+        return buf[0] ? buf : NULL;
+}
+
+static void explain_row(struct explained *x, const char *key, const Kvlease__V1__Explanation *why,
+        const char *outlook_detail)
+{
+        bool is_cached = why->state == KVL_EXPLAIN_CACHED;
+        bool is_pending = why->state == KVL_EXPLAIN_PENDING;
+        bool is_seen = why->state != KVL_EXPLAIN_NEVER_SEEN;
+
+        *x = (struct explained){
+                .key = key,
+                .state = state_name(why->state),
+                .page = is_cached || is_pending ? why->page : FIGURE_NONE,
+                .tier = !is_cached       ? NULL
+                        : why->tier == 0 ? "device"
+                                         : "other",
+                .age_sec = is_seen && !is_pending ? why->age_sec : FIGURE_NONE,
+                .unused_sec = is_cached ? why->unused_sec : FIGURE_NONE,
+                .client_id = why->client_id > 0 ? why->client_id : FIGURE_NONE,
+                .import_detail = why->outlook[0] && outlook_detail[0] ? outlook_detail : NULL,
+        };
+        x->by = cut_text(why->by, x->by_text);
+        x->import = cut_text(why->outlook, x->import_text);
+}
+
 int check_explain(const struct ctl *ctl)
 {
         if (check_ns_name(ctl->args[1]) != CTL_OK || check_keys(ctl) != CTL_OK)
@@ -207,9 +260,12 @@ int verb_explain(const struct ctl *ctl)
                         "kvleased explained %zu keys of %u: its log may have the reason",
                         reply->n_explanations, n);
         l = show_list_new(&explanations_table, &ctl->format);
-        for (unsigned i = 0; i < n; i++)
-                show_list_add(l, &(struct explained){ctl->args[2 + i], reply->explanations[i],
-                                         reply->outlook_detail});
+        for (unsigned i = 0; i < n; i++) {
+                struct explained x;
+
+                explain_row(&x, ctl->args[2 + i], reply->explanations[i], reply->outlook_detail);
+                show_list_add(l, &x);
+        }
         show_list_print(l);
         if (!ctl->format.json)
                 print_forecast(reply->outlook_detail);

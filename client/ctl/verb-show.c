@@ -80,8 +80,9 @@ int verb_status(const struct ctl *ctl)
         return r;
 }
 
-int print_noun(const struct ctl *ctl, const struct noun *noun)
+int verb_list(const struct ctl *ctl)
 {
+        const struct noun *noun = ctl->verb->list;
         struct show_list *l = show_list_new(&noun->table, &ctl->format);
         int r = admin_list(ctl->admin, noun, ctl->options[CTL_OPTION_TENANT], l);
 
@@ -90,16 +91,6 @@ int print_noun(const struct ctl *ctl, const struct noun *noun)
         else
                 show_list_free(l);
         return r;
-}
-
-int verb_devices(const struct ctl *ctl)
-{
-        return print_noun(ctl, &noun_devices);
-}
-
-int verb_tenants_list(const struct ctl *ctl)
-{
-        return print_noun(ctl, &noun_tenants);
 }
 
 int verb_tenants_show(const struct ctl *ctl)
@@ -114,26 +105,6 @@ int verb_tenants_show(const struct ctl *ctl)
                         ctl->args[0]);
         show_object(&noun_tenants.table, &ctl->format, row);
         return CTL_OK;
-}
-
-int verb_namespaces(const struct ctl *ctl)
-{
-        return print_noun(ctl, &noun_namespaces);
-}
-
-int verb_clients(const struct ctl *ctl)
-{
-        return print_noun(ctl, &noun_clients);
-}
-
-int verb_regions(const struct ctl *ctl)
-{
-        return print_noun(ctl, &noun_regions);
-}
-
-int verb_evictions(const struct ctl *ctl)
-{
-        return print_noun(ctl, &noun_evictions);
 }
 
 int verb_check(const struct ctl *ctl)

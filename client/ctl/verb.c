@@ -70,9 +70,10 @@ const struct verb verbs[] = {
                 "kvleasectl doctor also examines the host, and reports by its exit code.\n",
                 0, 0, O(ALL), false, NULL, verb_status, &noun_status.table},
         {"devices", "", "list devices, their memory and their state", NULL, 0, 0, 0, false, NULL,
-                verb_devices},
+                verb_list, NULL, &noun_devices},
         {"tenants list", "", "list tenants with limit and usage",
-                "'tenants' alone does the same.\n", 0, 0, 0, false, NULL, verb_tenants_list},
+                "'tenants' alone does the same.\n", 0, 0, 0, false, NULL, verb_list, NULL,
+                &noun_tenants},
         {"tenants show", "NAME", "show one tenant: settings, usage, waits", NULL, 1, 1, 0, false,
                 check_tenant, verb_tenants_show},
         {"tenants add", "NAME [KEY=VALUE...]", "add a tenant, now and after restarts", TENANT_KEYS,
@@ -87,16 +88,16 @@ const struct verb verbs[] = {
                 "A tenant with clients is never removed: end them first.\n", 1, 1, O(FORCE), false,
                 check_tenant, verb_tenants_remove},
         {"namespaces", "", "list namespaces with layout, pages and hits", NULL, 0, 0, O(TENANT),
-                false, NULL, verb_namespaces},
+                false, NULL, verb_list, NULL, &noun_namespaces},
         {"clients", "", "list connected processes and the memory they hold", NULL, 0, 0, O(TENANT),
-                false, NULL, verb_clients},
+                false, NULL, verb_list, NULL, &noun_clients},
         {"regions", "", "list reservations, the dynamic pool and decisions of the sizer",
                 "Each tenant has a line for each device, and so has each device's dynamic pool: "
                 "memory that is not reserved. SIZE is the reservation, or the size of the pool. "
                 "EXCESS is the tenant's memory in the pool, FAIR its share by weight and demand. "
                 "DEMAND and P99 are the demand that the sizer measures, now and in its window. "
                 "MISSING is reserved memory that other tenants still hold while it is taken back. --json has all figures.\n",
-                0, 0, O(TENANT), false, NULL, verb_regions},
+                0, 0, O(TENANT), false, NULL, verb_list, NULL, &noun_regions},
         {"top", "", "watch rates of tenants, namespaces, clients or regions",
                 "Keys on a terminal: t, n, c and g choose the view, Tab the next one. < and > "
                 "choose the column to sort by, r reverses the order. / filters by a text in a "
@@ -109,7 +110,7 @@ const struct verb verbs[] = {
                 true, check_top, verb_top},
         {"evictions", "", "list which tenants' leases evicted which tenants' pages",
                 "Counted since the start of kvleased. (no lease): a limit or a reservation was changed, or memory was recalled.\n",
-                0, 0, O(TENANT), false, NULL, verb_evictions},
+                0, 0, O(TENANT), false, NULL, verb_list, NULL, &noun_evictions},
         {"events", "", "list recent events with their reasons",
                 "Each event has a line with the local time and its offset from UTC; with --json, "
                 "an object a line. Equal events within a second are one event, with a count. "
@@ -121,20 +122,20 @@ const struct verb verbs[] = {
                 check_events, verb_events},
         {"sessions list", "", "list sessions that are kept",
                 "'sessions' alone does the same. LOST are tokens at the end of a session that were evicted.\n",
-                0, 0, O(TENANT), false, NULL, verb_sessions_list},
+                0, 0, O(TENANT), false, NULL, verb_list, NULL, &noun_sessions},
         {"sessions purge", "TENANT", "remove sessions of a tenant, also open ones",
                 "Without an option, all sessions of the tenant. Pages stay cached as long as they are useful to others.\n",
                 1, 1, O(NAMESPACE) | O(SESSION) | O(IDLE), false, check_sessions_purge,
                 verb_sessions_purge},
         {"sets", "", "list sets of namespaces, and how complete they are",
                 "A key is useful only if each namespace of the set has it. Keys that stay incomplete are removed.\n",
-                0, 0, O(TENANT), false, NULL, verb_sets},
+                0, 0, O(TENANT), false, NULL, verb_list, NULL, &noun_sets},
         {"codecs", "", "list codecs of lower tiers, and their errors",
                 "Each namespace has a line for each tier and range of layers with a codec of its "
                 "own. PAGE is the size of these layers in a page on the device, STORED in the "
                 "tier. kvleased decodes one in 64 encoded pages again: ERROR is the root mean "
                 "square error, relative to the numbers, since the start. The client that opens a namespace first chooses its codecs.\n",
-                0, 0, O(TENANT), false, NULL, verb_codecs},
+                0, 0, O(TENANT), false, NULL, verb_list, NULL, &noun_codecs},
         {"exchanges", "", "list pages that tenants exchange with other hosts",
                 "Each tenant with a remote has a line; pages are counted since the tenant has it.\n"
                 "  FOUND        pages on the remote that lookups lacked here\n"
@@ -150,7 +151,7 @@ const struct verb verbs[] = {
                 "  epoch        an invalidation, or the server doesn't answer\n"
                 "  not-finite   the page has numbers that the codec can't store\n"
                 "Other reasons are no-room, damaged, gone, unreached, refused, busy and called-off.\n",
-                0, 0, O(TENANT), false, NULL, verb_exchanges},
+                0, 0, O(TENANT), false, NULL, verb_list, NULL, &noun_exchanges},
         {"remote", "[REMOTE]", "list nodes of shared stores, and whether they answer",
                 "Each node of each [remote NAME] of the configuration has a line. A node that "
                 "fails is skipped: its BREAKER is open, and its pages are misses. Later one "

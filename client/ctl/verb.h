@@ -8,6 +8,9 @@
 
 #include "client/ctl/ctl.h"
 
+/* Runs a verb, or checks its arguments. Returns an exit code. */
+typedef int verb_fn(const struct ctl *ctl);
+
 struct verb {
         const char *name;    /* one word, or two with a space: "tenants add" */
         const char *args;    /* for people: "NAME KEY=VALUE..." */
@@ -18,9 +21,10 @@ struct verb {
         bool offline;     /* runs without a connection */
         /* Checks the arguments before anything is sent. Returns CTL_OK or CTL_USAGE, printed. May
          * be NULL. */
-        int (*check)(const struct ctl *ctl);
-        int (*run)(const struct ctl *ctl);
+        verb_fn *check;
+        verb_fn *run;
         const struct column_table *fields; /* of --json, each with a text; NULL: not described */
+        const struct noun *list;           /* what verb_list() shows */
 };
 
 extern const struct verb verbs[];
@@ -38,11 +42,6 @@ void verb_help_all(FILE *to);
  * "options", "exit_codes". Returns CTL_OK, or CTL_REFUSED with a sentence printed. */
 int verb_help_json(FILE *to);
 
-struct noun;
-
-/* Fetches a list, of one tenant if --tenant is given, and prints it. */
-int print_noun(const struct ctl *ctl, const struct noun *noun);
-
 /* Parses a session's id as it is shown: text, or 0x and hexadecimal digits. id: KVL_SESSION_ID_MAX
  * bytes. Returns false if it isn't one. */
 bool parse_session(const char *s, uint8_t *id, size_t *ret_len);
@@ -55,58 +54,18 @@ int check_ns_name(const char *name);
 int check_keys(const struct ctl *ctl);
 int check_session(const struct ctl *ctl);
 
-int verb_status(const struct ctl *ctl);
-int verb_devices(const struct ctl *ctl);
-int verb_tenants_list(const struct ctl *ctl);
-int verb_tenants_show(const struct ctl *ctl);
-int verb_tenants_add(const struct ctl *ctl);
-int verb_tenants_set(const struct ctl *ctl);
-int verb_tenants_remove(const struct ctl *ctl);
-int verb_namespaces(const struct ctl *ctl);
-int verb_clients(const struct ctl *ctl);
-int verb_regions(const struct ctl *ctl);
-int verb_top(const struct ctl *ctl);
-int verb_evictions(const struct ctl *ctl);
-int verb_events(const struct ctl *ctl);
-int verb_purge(const struct ctl *ctl);
-int verb_warm(const struct ctl *ctl);
-int verb_recall(const struct ctl *ctl);
-int verb_drain(const struct ctl *ctl);
-int verb_check(const struct ctl *ctl);
-int verb_config_show(const struct ctl *ctl);
-int verb_reload(const struct ctl *ctl);
-int verb_restart(const struct ctl *ctl);
-int verb_doctor(const struct ctl *ctl);
-int verb_version(const struct ctl *ctl);
+/* Fetches the verb's list, of one tenant if --tenant is given, and prints it. */
+verb_fn verb_list;
 
-int verb_sets(const struct ctl *ctl);
-int verb_codecs(const struct ctl *ctl);
-int verb_exchanges(const struct ctl *ctl);
-int verb_remote(const struct ctl *ctl);
-int verb_sessions_list(const struct ctl *ctl);
-int verb_sessions_purge(const struct ctl *ctl);
-int verb_explain(const struct ctl *ctl);
-int verb_trace_record(const struct ctl *ctl);
+extern verb_fn verb_status, verb_tenants_show, verb_tenants_add, verb_tenants_set,
+        verb_tenants_remove, verb_top, verb_events, verb_purge, verb_warm, verb_recall, verb_drain,
+        verb_check, verb_config_show, verb_reload, verb_restart, verb_doctor, verb_version,
+        verb_remote, verb_sessions_purge, verb_explain, verb_trace_record, verb_trace_replay,
+        verb_trace_analyze, verb_trace_recommend, verb_trace_hosts;
 
-int check_sessions_purge(const struct ctl *ctl);
-int check_explain(const struct ctl *ctl);
-int check_trace_record(const struct ctl *ctl);
-int verb_trace_replay(const struct ctl *ctl);
-int verb_trace_analyze(const struct ctl *ctl);
-int verb_trace_recommend(const struct ctl *ctl);
-int verb_trace_hosts(const struct ctl *ctl);
-
-int check_trace_token_bytes(const struct ctl *ctl);
-int check_trace_hosts(const struct ctl *ctl);
-int check_events(const struct ctl *ctl);
-int check_tenant(const struct ctl *ctl);
-int check_top(const struct ctl *ctl);
-int check_tenant_set(const struct ctl *ctl);
-int check_purge(const struct ctl *ctl);
-int check_warm(const struct ctl *ctl);
-int check_recall(const struct ctl *ctl);
-int check_drain(const struct ctl *ctl);
-int check_restart(const struct ctl *ctl);
+extern verb_fn check_sessions_purge, check_explain, check_trace_record, check_trace_token_bytes,
+        check_trace_hosts, check_events, check_tenant, check_top, check_tenant_set, check_purge,
+        check_warm, check_recall, check_drain, check_restart;
 
 struct example {
         const char *verb;    /* name of its verb */
