@@ -64,7 +64,7 @@ struct page_size {
         uint64_t page_tokens;   /* of all pages of all requests, input and output */
         uint64_t wasted_tokens; /* of these: after the end of a sequence */
         uint64_t hit_tokens;    /* with a cache of any size */
-        bool estimated;         /* hit_tokens, if smaller than the trace's blocks (page-size.c) */
+        bool estimated;         /* hit_tokens, if smaller than the trace's blocks */
 };
 
 #define PAGE_SIZES 7 /* 16, 32, .. 1024 */
@@ -95,7 +95,7 @@ struct analysis {
         /* Time between two uses of a block, counted once a block: first reuse, and all. */
         struct dist first_reuse_msec, reuse_msec;
         struct page_sizes page_sizes;
-        uint64_t hold_msec;     /* how long a request keeps its pages: see demand.c */
+        uint64_t hold_msec;     /* how long a request keeps its pages: see analyze_demand() */
         struct demand *demands; /* owned; of each tenant */
         struct curves curves;
 };
@@ -127,10 +127,6 @@ int analyze_demand(const struct sim_trace *t, uint64_t hold_msec, struct demand 
 /* Returns, for each request, which one it continues; UINT32_MAX: none. n_requests entries, owned;
  * NULL: no memory. */
 uint32_t *find_sessions(const struct sim_trace *t);
-
-/* Returns the blocks of a request that an earlier request of the trace had. `seen`: n_unique flags,
- * updated. */
-uint32_t known_blocks(const struct sim_trace *t, const struct sim_request *r, const bool *seen);
 
 double page_size_waste(const struct page_size *p);                              /* 0..1 */
 double page_size_hit_ratio(const struct page_size *p, const struct repeats *r); /* 0..1 */
