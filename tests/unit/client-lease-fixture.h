@@ -5,21 +5,7 @@
 #include <poll.h>
 
 #include "base/macros.h"
-#include "tests/unit/client-support.h"
-
-/* For connections that must not time out, even with valgrind on a loaded machine. */
-#define LONG_MSEC 60000
-
-/* The next request but for doorbells, which must be of `type`. */
-static inline const ProtobufCMessage *receive(struct fake_peer *p, uint16_t type)
-{
-        const ProtobufCMessage *m = fake_receive_any(p);
-
-        while (m && p->type == MSG_DOORBELL)
-                m = fake_receive_any(p);
-        FAKE_CHECK(m && p->type == type);
-        return m;
-}
+#include "tests/unit/client-scene.h"
 
 static inline const Kvlease__V1__LeaseRequest *receive_lease(struct fake_peer *p)
 {
@@ -49,28 +35,6 @@ static inline void send_lease(struct fake_peer *p, uint64_t seq, struct answer a
 static inline void answer_lease(struct fake_peer *p, struct answer a)
 {
         send_lease(p, p->seq, a);
-}
-
-struct client {
-        struct fake f;
-        struct kvl_conn *conn;
-        struct kvl_ns *ns;
-};
-
-static inline void open_client(
-        struct client *c, fake_script script, int timeout_msec, unsigned flags)
-{
-        struct kvl_layout layout = test_layout(1, PAGE_BYTES);
-
-        fake_start(&c->f, script);
-        assert_int_equal(test_connect_flags(&c->f, timeout_msec, flags, &c->conn), 0);
-        assert_int_equal(kvl_ns_open(c->conn, "chat", &layout, NULL, 0, &c->ns), 0);
-}
-
-static inline void close_client(struct client *c)
-{
-        kvl_disconnect(c->conn);
-        fake_stop(&c->f);
 }
 
 static inline int lease_with(
@@ -129,8 +93,5 @@ static inline void dispatch_until(struct kvl_conn *conn, const int *n, int wante
                 assert_true(kvl_dispatch(conn) >= 0);
         }
 }
-
-#define CLIENT_LEASE_SCENE(fn, ...) \
-        TEST_ON(fn, struct client, c, open_client, close_client, ##__VA_ARGS__)
 
 #endif

@@ -2,34 +2,9 @@
 #ifndef KVL_TESTS_CLIENT_SESSION_H
 #define KVL_TESTS_CLIENT_SESSION_H
 
-#include "tests/unit/client-support.h"
+#include "tests/unit/client-scene.h"
 
-#define LONG_MSEC                                                                          \
-        60000     /* of connections that see no timeout here; valgrind on a loaded machine \
-                   */
 #define SESSION 5 /* handle that the scripts give */
-
-struct client {
-        struct fake f;
-        struct kvl_conn *conn;
-        struct kvl_ns *ns;
-};
-
-static inline void open_client(
-        struct client *c, fake_script script, int timeout_msec, unsigned flags)
-{
-        struct kvl_layout layout = test_layout(2, PAGE_BYTES);
-
-        fake_start(&c->f, script);
-        assert_int_equal(test_connect_flags(&c->f, timeout_msec, flags, &c->conn), 0);
-        assert_int_equal(kvl_ns_open(c->conn, "chat", &layout, NULL, 0, &c->ns), 0);
-}
-
-static inline void close_client(struct client *c)
-{
-        kvl_disconnect(c->conn);
-        fake_stop(&c->f);
-}
 
 static inline struct kvl_session *open_session(struct client *c)
 {
@@ -47,17 +22,6 @@ static inline void welcome_shared(struct fake_peer *p)
         fake_share(p);
         fake_serve_one(p, fake_receive(p, MSG_NS_OPEN));
         fake_share_ns(p);
-}
-
-/* The next request but for doorbells. */
-static inline const ProtobufCMessage *receive(struct fake_peer *p, uint16_t type)
-{
-        const ProtobufCMessage *m = fake_receive_any(p);
-
-        while (m && p->type == MSG_DOORBELL)
-                m = fake_receive_any(p);
-        FAKE_CHECK(m && p->type == type);
-        return m;
 }
 
 static inline void answer_open(struct fake_peer *p, uint32_t handle)
@@ -90,8 +54,5 @@ static inline void answer_count(struct fake_peer *p, uint64_t count)
         m.count = count;
         fake_reply(p, &m.base);
 }
-
-#define CLIENT_SESSION_SCENE(fn, ...) \
-        TEST_ON(fn, struct client, c, open_client, close_client, ##__VA_ARGS__)
 
 #endif

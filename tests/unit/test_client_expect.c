@@ -74,7 +74,7 @@ static void script_room(struct fake_peer *p)
         fake_expect_end(p);
 }
 
-CLIENT_SESSION_SCENE(test_room, script_room, LONG_MSEC, KVL_CONNECT_NO_SHM)
+CLIENT_SCENE(test_room, script_room, LONG_MSEC, KVL_CONNECT_NO_SHM)
 {
         assert_int_equal(kvl_check_room(NULL, 7), -EINVAL);
         assert_int_equal(kvl_check_room(c->ns, 0), -EINVAL);

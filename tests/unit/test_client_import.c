@@ -3,41 +3,13 @@
  * the answers, for a lookup that waits and for what is started.
  */
 #include "base/macros.h"
-#include "tests/unit/client-support.h"
-
-/* For connections that must not time out, even with valgrind on a loaded machine. */
-#define LONG_MSEC 60000
+#include "tests/unit/client-scene.h"
 
 #define FLAGS (KVL_CONNECT_METADATA_ONLY | KVL_CONNECT_NO_SHM)
 
-#define N_KEYS 300 /* more than one request asks for */
-#define FIRST  5   /* of those that aren't cached */
+#define FIRST 5 /* of those that aren't cached */
 
-struct client {
-        struct fake f;
-        struct kvl_conn *conn;
-        struct kvl_ns *ns;
-        uint8_t keys[N_KEYS][KVL_KEY_BYTES];
-};
-
-static void open_client(struct client *c, fake_script script)
-{
-        struct kvl_layout layout = test_layout(1, PAGE_BYTES);
-
-        fake_start(&c->f, script);
-        assert_int_equal(test_connect_flags(&c->f, LONG_MSEC, FLAGS, &c->conn), 0);
-        assert_int_equal(kvl_ns_open(c->conn, "chat", &layout, NULL, 0, &c->ns), 0);
-        for (uint32_t i = 0; i < N_KEYS; i++)
-                test_key(c->keys[i], i);
-}
-
-static void close_client(struct client *c)
-{
-        kvl_disconnect(c->conn);
-        fake_stop(&c->f);
-}
-
-#define SCENE(fn, ...) TEST_ON(fn, struct client, c, open_client, close_client, ##__VA_ARGS__)
+#define SCENE(fn, script) CLIENT_SCENE(fn, script, LONG_MSEC, FLAGS)
 
 /* ---- the daemon ------------------------------------------------------------------------------ */
 
@@ -138,7 +110,7 @@ static void script_from_the_beginning(struct fake_peer *p)
 
 SCENE(test_from_the_beginning, script_from_the_beginning)
 {
-        assert_import(c, 0, N_KEYS, 0);
+        assert_import(c, 0, CLIENT_KEYS, 0);
 }
 
 static const struct {
@@ -413,7 +385,7 @@ static void script_probe(struct fake_peer *p)
 
 SCENE(test_probe, script_probe)
 {
-        assert_probe(c, N_KEYS, FIRST, 274, 1);
+        assert_probe(c, CLIENT_KEYS, FIRST, 274, 1);
         assert_probe(c, 7, 0, 7, 0);
         assert_probe(c, 7, 7, 7, 0);
         assert_probe(c, 7, 0, 0, 0);
@@ -444,7 +416,7 @@ SCENE(test_probe_is_refused, script_probe_is_refused)
         uint32_t here = 77, all = 78;
 
         for (size_t i = 0; i < ARRAY_SIZE(refusals); i++)
-                assert_probe(c, N_KEYS, FIRST, 261, 1);
+                assert_probe(c, CLIENT_KEYS, FIRST, 261, 1);
         assert_int_equal(
                 kvl_probe_hosts(c->ns, c->keys[0], 7, LONG_MSEC, &here, &all, NULL), KVL_STALE);
         assert_true(here == 77 && all == 78);
@@ -479,7 +451,7 @@ static void script_probe_without_part(struct fake_peer *p)
 
 SCENE(test_probe_without_part, script_probe_without_part)
 {
-        assert_probe(c, N_KEYS, FIRST, FIRST, 0);
+        assert_probe(c, CLIENT_KEYS, FIRST, FIRST, 0);
 }
 
 static uint32_t wrong_number;
@@ -502,7 +474,7 @@ TEST_BARE(test_probe_is_wrong)
         struct client c;
 
         for (wrong_number = 0; wrong_number <= 3; wrong_number += 3) {
-                open_client(&c, script_probe_is_wrong);
+                open_client(&c, script_probe_is_wrong, LONG_MSEC, FLAGS);
                 assert_int_equal(
                         kvl_probe_hosts(c.ns, c.keys[0], 7, LONG_MSEC, &here, &all, NULL), -EPROTO);
                 close_client(&c);

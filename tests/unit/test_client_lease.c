@@ -47,7 +47,7 @@ static void script_refuse(struct fake_peer *p)
         fake_expect_end(p);
 }
 
-CLIENT_LEASE_SCENE(test_refusals, script_refuse, LONG_MSEC, METADATA)
+CLIENT_SCENE(test_refusals, script_refuse, LONG_MSEC, METADATA)
 {
         struct kvl_lease_result result;
 
@@ -68,7 +68,7 @@ static void script_one(struct fake_peer *p)
         fake_expect_end(p);
 }
 
-CLIENT_LEASE_SCENE(test_arguments, script_one, LONG_MSEC, METADATA)
+CLIENT_SCENE(test_arguments, script_one, LONG_MSEC, METADATA)
 {
         struct kvl_lease_options options = {.size = sizeof(options), .min_pages = 3};
         struct kvl_lease_result result = {.size = sizeof(result), .n_pages = 77};
@@ -131,7 +131,7 @@ static void script_slow(struct fake_peer *p)
         fake_expect_end(p);
 }
 
-CLIENT_LEASE_SCENE(test_wait_outlasts_timeout, script_slow, LONG_MSEC, METADATA)
+CLIENT_SCENE(test_wait_outlasts_timeout, script_slow, LONG_MSEC, METADATA)
 {
         struct kvl_lease_result result;
 
@@ -158,7 +158,7 @@ static void script_late(struct fake_peer *p)
         fake_expect_end(p);
 }
 
-CLIENT_LEASE_SCENE(test_late_answer_is_given_back, script_late, LONG_MSEC, METADATA)
+CLIENT_SCENE(test_late_answer_is_given_back, script_late, LONG_MSEC, METADATA)
 {
         uint64_t start = clock_now_nsec();
         struct kvl_lease_result result;

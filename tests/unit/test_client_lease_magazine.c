@@ -38,8 +38,7 @@ static void script_magazine_whole(struct fake_peer *p)
 }
 
 /* Nothing is asked. */
-CLIENT_LEASE_SCENE(
-        test_whole_from_magazine, script_magazine_whole, LONG_MSEC, KVL_CONNECT_METADATA_ONLY)
+CLIENT_SCENE(test_whole_from_magazine, script_magazine_whole, LONG_MSEC, KVL_CONNECT_METADATA_ONLY)
 {
         struct kvl_lease_result result;
         struct outcome o = {0};
@@ -65,8 +64,7 @@ static void script_magazine_part(struct fake_peer *p)
         fake_expect_end(p);
 }
 
-CLIENT_LEASE_SCENE(
-        test_part_from_magazine, script_magazine_part, LONG_MSEC, KVL_CONNECT_METADATA_ONLY)
+CLIENT_SCENE(test_part_from_magazine, script_magazine_part, LONG_MSEC, KVL_CONNECT_METADATA_ONLY)
 {
         struct kvl_lease_result result;
 
@@ -87,8 +85,7 @@ static void script_magazine_run(struct fake_peer *p)
 }
 
 /* Its pages lie anywhere; one page of it is a run. */
-CLIENT_LEASE_SCENE(
-        test_run_beside_magazine, script_magazine_run, LONG_MSEC, KVL_CONNECT_METADATA_ONLY)
+CLIENT_SCENE(test_run_beside_magazine, script_magazine_run, LONG_MSEC, KVL_CONNECT_METADATA_ONLY)
 {
         struct kvl_lease_options o = {.size = sizeof(o), .flags = KVL_LEASE_CONTIGUOUS};
         uint32_t pages[2];
@@ -113,8 +110,7 @@ static void script_magazine_enough(struct fake_peer *p)
         fake_expect_end(p);
 }
 
-CLIENT_LEASE_SCENE(
-        test_enough_in_magazine, script_magazine_enough, LONG_MSEC, KVL_CONNECT_METADATA_ONLY)
+CLIENT_SCENE(test_enough_in_magazine, script_magazine_enough, LONG_MSEC, KVL_CONNECT_METADATA_ONLY)
 {
         struct kvl_lease_result result;
 
@@ -146,7 +142,7 @@ static void script_magazine_held(struct fake_peer *p)
         fake_expect_end(p);
 }
 
-CLIENT_LEASE_SCENE(test_nothing_is_held_while_it_waits, script_magazine_held, LONG_MSEC,
+CLIENT_SCENE(test_nothing_is_held_while_it_waits, script_magazine_held, LONG_MSEC,
         KVL_CONNECT_METADATA_ONLY)
 {
         struct kvl_lease_result result;

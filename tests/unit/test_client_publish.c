@@ -109,7 +109,7 @@ static void script_copy_gpu(struct fake_peer *p)
         script_copy(p);
 }
 
-CLIENT_SESSION_SCENE(test_copy, script_copy, LONG_MSEC, KVL_CONNECT_NO_SHM)
+CLIENT_SCENE(test_copy, script_copy, LONG_MSEC, KVL_CONNECT_NO_SHM)
 {
         copy_page(c->ns);
         close_client(c);

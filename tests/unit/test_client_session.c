@@ -73,7 +73,7 @@ static void script_hints(struct fake_peer *p)
         fake_expect_end(p);
 }
 
-CLIENT_SESSION_SCENE(test_hint_and_truncate, script_hints, LONG_MSEC, KVL_CONNECT_NO_SHM)
+CLIENT_SCENE(test_hint_and_truncate, script_hints, LONG_MSEC, KVL_CONNECT_NO_SHM)
 {
         struct kvl_session *s;
         uint32_t n = 0;
@@ -318,7 +318,7 @@ static void script_late(struct fake_peer *p)
         fake_expect_end(p);
 }
 
-CLIENT_SESSION_SCENE(test_late, script_late, LONG_MSEC, KVL_CONNECT_NO_SHM)
+CLIENT_SCENE(test_late, script_late, LONG_MSEC, KVL_CONNECT_NO_SHM)
 {
         struct kvl_session_page pages[2];
         struct kvl_session *s, *none;
@@ -346,7 +346,7 @@ static void script_late_lie(struct fake_peer *p)
         fake_expect_end(p);
 }
 
-CLIENT_SESSION_SCENE(test_late_lie, script_late_lie, LONG_MSEC, 0)
+CLIENT_SCENE(test_late_lie, script_late_lie, LONG_MSEC, 0)
 {
         struct kvl_session_page pages[2];
         struct kvl_session *s;
@@ -372,7 +372,7 @@ static void script_unmapped(struct fake_peer *p)
         fake_expect_end(p);
 }
 
-CLIENT_SESSION_SCENE(test_unmapped, script_unmapped, LONG_MSEC, KVL_CONNECT_NO_SHM)
+CLIENT_SCENE(test_unmapped, script_unmapped, LONG_MSEC, KVL_CONNECT_NO_SHM)
 {
         struct kvl_session_page pages[2];
         struct kvl_session *s;
@@ -395,7 +395,7 @@ static void script_map_lies(struct fake_peer *p)
         fake_expect_end(p);
 }
 
-CLIENT_SESSION_SCENE(test_map_that_lies, script_map_lies, LONG_MSEC, KVL_CONNECT_NO_SHM)
+CLIENT_SCENE(test_map_that_lies, script_map_lies, LONG_MSEC, KVL_CONNECT_NO_SHM)
 {
         struct kvl_session_page pages[2];
         struct kvl_session *s;

@@ -4,41 +4,11 @@
  */
 #include "base/clock.h"
 #include "base/macros.h"
-#include "tests/unit/client-support.h"
+#include "tests/unit/client-scene.h"
 
-/* For connections that must not time out, even with valgrind on a loaded machine. */
-#define LONG_MSEC 60000
 #define LATE_MSEC 20000
 
 #define SOCKET (KVL_CONNECT_METADATA_ONLY | KVL_CONNECT_NO_SHM)
-
-#define N_KEYS 6
-
-struct client {
-        struct fake f;
-        struct kvl_conn *conn;
-        struct kvl_ns *ns;
-        uint8_t keys[N_KEYS][KVL_KEY_BYTES];
-};
-
-static void open_client(struct client *c, fake_script script, int timeout_msec, unsigned flags)
-{
-        struct kvl_layout layout = test_layout(1, PAGE_BYTES);
-
-        fake_start(&c->f, script);
-        assert_int_equal(test_connect_flags(&c->f, timeout_msec, flags, &c->conn), 0);
-        assert_int_equal(kvl_ns_open(c->conn, "chat", &layout, NULL, 0, &c->ns), 0);
-        for (uint32_t i = 0; i < N_KEYS; i++)
-                test_key(c->keys[i], i);
-}
-
-static void close_client(struct client *c)
-{
-        kvl_disconnect(c->conn);
-        fake_stop(&c->f);
-}
-
-#define SCENE(fn, ...) TEST_ON(fn, struct client, c, open_client, close_client, ##__VA_ARGS__)
 
 static bool is_key(const uint8_t *key, uint32_t i)
 {
@@ -94,7 +64,7 @@ static void script_announce(struct fake_peer *p)
         }
 }
 
-SCENE(test_announce, script_announce, LONG_MSEC, SOCKET)
+CLIENT_SCENE(test_announce, script_announce, LONG_MSEC, SOCKET)
 {
         const uint32_t pages[] = {10, 11, 12};
         struct kvl_layout layout = test_layout(1, PAGE_BYTES);
@@ -122,7 +92,7 @@ static void script_nothing(struct fake_peer *p)
         fake_expect_end(p);
 }
 
-SCENE(test_announce_arguments, script_nothing, LONG_MSEC, SOCKET)
+CLIENT_SCENE(test_announce_arguments, script_nothing, LONG_MSEC, SOCKET)
 {
         static uint32_t pages[KVL_MAX_PUBLISH_PAGES + 1];
         const uint32_t beyond = UINT32_MAX;
@@ -173,7 +143,7 @@ static void script_waits(struct fake_peer *p)
         fake_expect_end(p);
 }
 
-SCENE(test_waits, script_waits, LONG_MSEC, SOCKET)
+CLIENT_SCENE(test_waits, script_waits, LONG_MSEC, SOCKET)
 {
         for (size_t i = 0; i < ARRAY_SIZE(waits); i++) {
                 struct test_done done = {0};
@@ -198,7 +168,7 @@ static void script_deaf(struct fake_peer *p)
 }
 
 /* The connection's time begins once the wait's is over. */
-SCENE(test_deaf, script_deaf, LONG_MSEC, SOCKET)
+CLIENT_SCENE(test_deaf, script_deaf, LONG_MSEC, SOCKET)
 {
         uint64_t begin;
 
@@ -219,7 +189,7 @@ static void script_cancel(struct fake_peer *p)
         fake_expect_end(p);
 }
 
-SCENE(test_close_cancels, script_cancel, LONG_MSEC, SOCKET)
+CLIENT_SCENE(test_close_cancels, script_cancel, LONG_MSEC, SOCKET)
 {
         struct test_done done = {0};
 
@@ -250,7 +220,7 @@ static void script_set_unmapped(struct fake_peer *p)
 }
 
 /* Found in all, and in one it can't be mapped: none is held. */
-SCENE(test_set_unmapped, script_set_unmapped, LONG_MSEC, 0)
+CLIENT_SCENE(test_set_unmapped, script_set_unmapped, LONG_MSEC, 0)
 {
         struct kvl_layout layout = test_layout(1, PAGE_BYTES);
         uint32_t pages[3], n = 77, page = 7;
