@@ -56,26 +56,6 @@ static void check_page_zero(struct world *w)
         }
 }
 
-TEST_BOTH(test_page_zero)
-{
-        struct world w;
-
-        open_world(state, &w, serve, KVL_NS_KEEP_PAGE_ZERO, 0);
-        assert_int_equal(w.r, 0);
-        check_page_zero(&w);
-        assert_null(kvl_page_ptr(w.ns, 1, 0));
-        assert_false(is_readable(at(&w, 1, 0)) || is_readable(at(&w, 1, N_PLANES - 1)));
-        map_set(&w);
-        check_page_zero(&w);
-        assert_true(is_writable(at(&w, 1, 1)));
-        unmap_set(&w);
-        check_page_zero(&w);
-        assert_false(is_readable(at(&w, 1, 0)));
-        map_set(&w);
-        check_page_zero(&w);
-        close_world(&w);
-}
-
 static void check_hole(struct world *w, uint32_t first_page)
 {
         for (uint32_t plane = 0; plane < N_PLANES; plane++)

@@ -282,34 +282,6 @@ CLIENT_RESUME_SCENE(
         assert_int_equal(c->told.n_back, 1);
 }
 
-/* The daemon dies of the close, which may have been executed. */
-static void script_ns_of_no_use(struct fake_peer *p)
-{
-        p->resumes = true;
-        fake_welcome_ns(p);
-        p->transport = 99;
-        fake_serve_one(p, fake_receive(p, MSG_NS_OPEN));
-        fake_receive(p, MSG_NS_CLOSE);
-        fake_accept(p);
-        fake_take_up(p);
-        FAKE_CHECK(p->n_resume_ns == 1);
-        fake_receive(p, MSG_NS_CLOSE);
-        fake_reply_simple(p, WIRE_NOT_FOUND, "it is closed");
-        fake_serve(p);
-}
-
-/* A namespace that the client can't use is closed, and isn't resumed after a restart: an unknown
- * namespace would end the connection. */
-CLIENT_RESUME_SCENE(test_open_that_fails, script_ns_of_no_use, LONG_MSEC, 0, KVL_CONNECT_NO_SHM)
-{
-        struct kvl_layout layout = test_layout(1, PAGE_BYTES);
-        struct kvl_ns *more;
-
-        assert_int_equal(kvl_ns_open(c->conn, "more", &layout, NULL, 0, &more), -EOPNOTSUPP);
-        assert_int_equal(c->told.n_back, 1);
-        give_order(c);
-}
-
 /* Over the socket: they are no calls that anybody waits for. */
 static void script_expects_hints(struct fake_peer *p)
 {

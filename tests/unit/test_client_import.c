@@ -142,27 +142,6 @@ SCENE(test_somebody_computes_it, script_somebody_computes_it)
                 assert_import(c, FIRST, 7, waits[i].code);
 }
 
-static void script_closed(struct fake_peer *p)
-{
-        welcome(p);
-        receive_import(p, FIRST, 7);
-        fake_receive(p, MSG_NS_CLOSE);
-        fake_reply_simple(p, WIRE_OK, "");
-        fake_expect_end(p);
-}
-
-SCENE(test_closed, script_closed)
-{
-        struct test_done done = {0};
-
-        assert_int_equal(kvl_import_start(c->ns, c->keys[FIRST - 1], c->keys[FIRST], 7, LONG_MSEC,
-                                 test_on_done, &done),
-                0);
-        kvl_ns_close(c->ns);
-        test_dispatch(c->conn, &done);
-        assert_true(done.n == 1 && done.code == -ECANCELED);
-}
-
 static void script_nothing(struct fake_peer *p)
 {
         fake_welcome_ns(p);
@@ -389,56 +368,6 @@ SCENE(test_probe, script_probe)
         assert_probe(c, 7, 0, 7, 0);
         assert_probe(c, 7, 7, 7, 0);
         assert_probe(c, 7, 0, 0, 0);
-}
-
-/* Where other hosts can't be asked, what is known is the answer. */
-static const uint32_t refusals[] = {
-        WIRE_MISS, WIRE_BUSY, WIRE_DENIED, WIRE_NO_MEMORY, WIRE_UNSUPPORTED};
-
-static void script_probe_is_refused(struct fake_peer *p)
-{
-        welcome(p);
-        for (size_t i = 0; i < 2 * ARRAY_SIZE(refusals); i++) {
-                answer_explain(p, 0, 256, FIRST);
-                answer_probe(p, FIRST, 256, 256, true);
-                receive_probe(p, 261, 39);
-                fake_reply_simple(p, refusals[i / 2], "");
-                answer_explain(p, 261, 39, 0);
-        }
-        answer_explain(p, 0, 7, FIRST);
-        receive_probe(p, FIRST, 2);
-        fake_reply_simple(p, WIRE_STALE, "");
-        fake_expect_end(p);
-}
-
-SCENE(test_probe_is_refused, script_probe_is_refused)
-{
-        uint32_t here = 77, all = 78;
-
-        for (size_t i = 0; i < ARRAY_SIZE(refusals); i++)
-                assert_probe(c, CLIENT_KEYS, FIRST, 261, 1);
-        assert_int_equal(
-                kvl_probe_hosts(c->ns, c->keys[0], 7, LONG_MSEC, &here, &all, NULL), KVL_STALE);
-        assert_true(here == 77 && all == 78);
-}
-
-/* The daemon doesn't answer in time. */
-static void script_probe_is_late(struct fake_peer *p)
-{
-        welcome(p);
-        answer_explain(p, 0, 7, FIRST);
-        receive_probe(p, FIRST, 2);
-        answer_explain(p, FIRST, 2, 0);
-        fake_expect_end(p);
-}
-
-SCENE(test_probe_is_late, script_probe_is_late)
-{
-        uint32_t here = 0, all = 0;
-        int would = 1;
-
-        assert_int_equal(kvl_probe_hosts(c->ns, c->keys[0], 7, 20, &here, &all, &would), 0);
-        assert_true(here == FIRST && all == FIRST && would == 0);
 }
 
 static void script_probe_without_part(struct fake_peer *p)

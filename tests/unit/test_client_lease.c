@@ -174,57 +174,6 @@ CLIENT_SCENE(test_late_answer_is_given_back, script_late, LONG_MSEC, METADATA)
 
 /* ---- meanwhile ------------------------------------------------------------------------------ */
 
-/* Two leases wait; everything else overtakes them, and so does the second the first. */
-static void script_out_of_order(struct fake_peer *p)
-{
-        const ProtobufCMessage *m;
-        uint64_t seqs[2];
-
-        fake_welcome_ns(p);
-        FAKE_CHECK(receive_lease(p)->max_wait_msec == 0);
-        seqs[0] = p->seq;
-        receive_lease(p);
-        seqs[1] = p->seq;
-        for (int i = 0; i < 3; i++) {
-                m = fake_receive_any(p);
-                FAKE_CHECK(m && p->type != MSG_LEASE && fake_serve_one(p, m));
-        }
-        send_lease(p, seqs[1], (struct answer){.n_pages = 1, .first = 40, .reason = 2});
-        m = fake_receive_any(p);
-        FAKE_CHECK(m && p->type == MSG_MAP && fake_serve_one(p, m));
-        m = fake_receive_any(p);
-        FAKE_CHECK(m && p->type == MSG_LOOKUP && fake_serve_one(p, m));
-        send_lease(p, seqs[0], (struct answer){.status = WIRE_TIMEOUT, .reason = 4});
-        fake_expect_end(p);
-}
-
-TEST(test_overtaken)
-{
-        struct outcome o[2] = {0};
-        uint8_t key[KVL_KEY_BYTES];
-        uint64_t n_tokens;
-        struct client c;
-        uint32_t n, page = 3;
-
-        test_key(key, 1);
-        open_client(&c, script_out_of_order, LONG_MSEC, KVL_CONNECT_NO_SHM);
-        assert_int_equal(kvl_lease_with_start(c.ns, 0, 8, NULL, note, &o[0]), 0);
-        assert_int_equal(kvl_lease_with_start(c.ns, 0, 1, NULL, note, &o[1]), 0);
-        assert_int_equal(kvl_lookup(c.ns, 0, key, 1, &page, &n, &n_tokens), KVL_MISS);
-        assert_int_equal(kvl_free(c.ns, &page, 1), -EINVAL);
-        assert_int_equal(kvl_invalidate(c.ns, NULL, NULL), 0);
-        assert_true(o[0].n_calls == 0 && o[1].n_calls == 0);
-        dispatch_until(c.conn, &o[1].n_calls, 1);
-        assert_true(o[0].n_calls == 0 && o[1].code == 0 && o[1].pages[0] == 40);
-        assert_result(&o[1].result, 1, KVL_REASON_RESERVATION_FULL, 0);
-        assert_non_null(kvl_page_ptr(c.ns, 40, 0));
-        assert_int_equal(kvl_lookup(c.ns, 0, key, 1, &page, &n, &n_tokens), KVL_MISS);
-        dispatch_until(c.conn, &o[0].n_calls, 1);
-        assert_int_equal(o[0].code, KVL_TIMEOUT);
-        assert_result(&o[0].result, 0, KVL_REASON_DEADLINE, 0);
-        close_client(&c);
-}
-
 struct blocked {
         struct client *client;
         int code;

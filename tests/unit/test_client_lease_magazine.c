@@ -53,26 +53,6 @@ CLIENT_SCENE(test_whole_from_magazine, script_magazine_whole, LONG_MSEC, KVL_CON
         assert_result(&o.result, 1, KVL_REASON_NONE, 0);
 }
 
-static void script_magazine_part(struct fake_peer *p)
-{
-        const Kvlease__V1__LeaseRequest *m;
-
-        welcome_shared(p);
-        m = receive_lease(p);
-        FAKE_CHECK(m->n_pages == 5 && m->min_pages == 1 && m->holds_some);
-        answer_lease(p, (struct answer){.n_pages = 2, .first = 3, .reason = KVL_REASON_DEGRADED});
-        fake_expect_end(p);
-}
-
-CLIENT_SCENE(test_part_from_magazine, script_magazine_part, LONG_MSEC, KVL_CONNECT_METADATA_ONLY)
-{
-        struct kvl_lease_result result;
-
-        assert_int_equal(kvl_invalidate(c->ns, NULL, NULL), 0);
-        assert_int_equal(lease_with(c, 8, 4, 0, &result), 0);
-        assert_result(&result, 5, KVL_REASON_DEGRADED, 0);
-}
-
 static void script_magazine_run(struct fake_peer *p)
 {
         const Kvlease__V1__LeaseRequest *m;

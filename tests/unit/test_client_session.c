@@ -359,30 +359,6 @@ CLIENT_SCENE(test_late_lie, script_late_lie, LONG_MSEC, 0)
         assert_int_equal(dispatch_next(c), -EPROTO);
 }
 
-/* Found, and then they can't be mapped. */
-static void script_unmapped(struct fake_peer *p)
-{
-        fake_welcome_ns(p);
-        serve_session_open(p);
-        receive(p, MSG_SESSION_PAGES);
-        answer_pages(p, (struct page_run){1, 2, 16});
-        receive(p, MSG_MAP);
-        fake_reply_simple(p, WIRE_IO, "the driver is gone");
-        FAKE_CHECK(((const Kvlease__V1__ReleaseRequest *)receive(p, MSG_RELEASE))->n_pages == 2);
-        fake_expect_end(p);
-}
-
-CLIENT_SCENE(test_unmapped, script_unmapped, LONG_MSEC, KVL_CONNECT_NO_SHM)
-{
-        struct kvl_session_page pages[2];
-        struct kvl_session *s;
-        uint32_t n = 77;
-
-        s = open_session(c);
-        assert_int_equal(kvl_session_pages(s, 0, 2, pages, &n), -EIO);
-        assert_int_equal(n, 77);
-}
-
 /* "Not cached" is no answer to that: it would be taken for the session's. */
 static void script_map_lies(struct fake_peer *p)
 {

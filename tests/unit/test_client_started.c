@@ -74,43 +74,6 @@ static void count_miss(struct kvl_ns *ns, int code, const uint32_t *pages, uint3
         s->n_done++;
 }
 
-/* Starts as many as may be, and tries one more. */
-static void start_all(struct kvl_ns *ns, int code, const uint32_t *pages, uint32_t n_pages,
-        uint64_t n_tokens, void *data)
-{
-        struct started *s = data;
-        int r;
-
-        assert_int_equal(code, KVL_MISS);
-        while ((r = kvl_lookup_start(ns, 0, s->keys, N_KEYS, count_miss, s)) == 0)
-                s->n_started++;
-        assert_int_equal(r, -EAGAIN);
-        assert_non_null(strstr(kvl_last_error(), "2048 started calls"));
-        s->n_refused++;
-        s->n_done++;
-}
-
-TEST_BOTH(test_callback_starts_all)
-{
-        static struct started s;
-        struct kvl_conn *conn;
-        struct kvl_ns *ns;
-        struct fake f;
-
-        s = (struct started){0};
-        open_client(state, &f, script_serve, &conn, &ns);
-        assert_int_equal(kvl_lookup_start(ns, 0, s.keys, 1, start_all, &s), 0);
-        poll_until(conn, &s.n_done, 1 + KVL_MAX_STARTED);
-        /* Its own place was free again. */
-        assert_int_equal(s.n_started, KVL_MAX_STARTED);
-        /* And so are all, once more. */
-        assert_int_equal(kvl_lookup_start(ns, 0, s.keys, 1, start_all, &s), 0);
-        poll_until(conn, &s.n_done, 2 * (1 + KVL_MAX_STARTED));
-        assert_int_equal(s.n_started, 2 * KVL_MAX_STARTED);
-        assert_int_equal(s.n_refused, 2);
-        close_client(&f, conn);
-}
-
 /* After -EAGAIN, in the callback of any. */
 static void start_another(struct kvl_ns *ns, int code, const uint32_t *pages, uint32_t n_pages,
         uint64_t n_tokens, void *data)
@@ -224,27 +187,6 @@ TEST(test_poller_sends_the_rest)
         start_in_thread(&(struct starter){&s, ns, KVL_MAX_STARTED});
         fake_call();
         poll_until(conn, &s.n_done, KVL_MAX_STARTED);
-        close_client(&f, conn);
-}
-
-/* Another thread's call is done at once. The descriptor is readable until its callback has run. */
-TEST_BOTH(test_poller_calls_back)
-{
-        static struct started s;
-        struct pollfd p = {.events = POLLIN};
-        struct kvl_conn *conn;
-        struct kvl_ns *ns;
-        struct fake f;
-
-        s = (struct started){0};
-        open_client(state, &f, script_serve, &conn, &ns);
-        p.fd = kvl_fd(conn);
-        for (unsigned i = 1; i <= 3; i++) {
-                assert_int_equal(kvl_dispatch(conn), 0);
-                assert_int_equal(poll(&p, 1, 0), 0);
-                start_in_thread(&(struct starter){&s, ns, 1});
-                poll_until(conn, &s.n_done, i);
-        }
         close_client(&f, conn);
 }
 

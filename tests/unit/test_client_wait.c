@@ -112,17 +112,6 @@ CLIENT_SCENE(test_announce_arguments, script_nothing, LONG_MSEC, SOCKET)
 
 /* ---- wait ----------------------------------------------------------------------------------- */
 
-static const struct {
-        uint32_t status;
-        int code;
-} waits[] = {
-        {WIRE_OK, 0},
-        {WIRE_MISS, KVL_MISS},
-        {WIRE_TIMEOUT, KVL_TIMEOUT},
-        {WIRE_STALE, KVL_STALE},
-        {WIRE_UNSUPPORTED, -EOPNOTSUPP},
-};
-
 static void receive_wait(struct fake_peer *p, uint32_t key, uint32_t timeout_msec)
 {
         const Kvlease__V1__WaitRequest *m =
@@ -131,30 +120,6 @@ static void receive_wait(struct fake_peer *p, uint32_t key, uint32_t timeout_mse
         FAKE_CHECK(m->ns_id == FAKE_NS_ID && m->key.len == 32 && is_key(m->key.data, key));
         FAKE_CHECK(m->timeout_msec >= 1 && m->timeout_msec <= timeout_msec);
         FAKE_CHECK(m->timeout_msec + LATE_MSEC >= timeout_msec);
-}
-
-static void script_waits(struct fake_peer *p)
-{
-        fake_welcome_ns(p);
-        for (size_t i = 0; i < 2 * ARRAY_SIZE(waits); i++) {
-                receive_wait(p, 5, 600000);
-                fake_reply_simple(p, waits[i / 2].status, "");
-        }
-        fake_expect_end(p);
-}
-
-CLIENT_SCENE(test_waits, script_waits, LONG_MSEC, SOCKET)
-{
-        for (size_t i = 0; i < ARRAY_SIZE(waits); i++) {
-                struct test_done done = {0};
-
-                assert_int_equal(kvl_wait(c->ns, c->keys[5], 600000), waits[i].code);
-                if (waits[i].code != 0)
-                        assert_string_equal(kvl_last_error(), kvl_strerror(waits[i].code));
-                assert_int_equal(kvl_wait_start(c->ns, c->keys[5], 600000, test_on_done, &done), 0);
-                test_dispatch(c->conn, &done);
-                assert_true(done.n == 1 && done.code == waits[i].code);
-        }
 }
 
 static void script_deaf(struct fake_peer *p)
@@ -178,26 +143,6 @@ CLIENT_SCENE(test_deaf, script_deaf, LONG_MSEC, SOCKET)
         test_limit(c->conn, LONG_MSEC);
         assert_in_range(clock_now_nsec() - begin, 500 * NSEC_PER_MSEC, LATE_MSEC * NSEC_PER_MSEC);
         assert_int_equal(kvl_request_end(c->ns, 1), 0);
-}
-
-static void script_cancel(struct fake_peer *p)
-{
-        fake_welcome_ns(p);
-        receive_wait(p, 5, 300);
-        fake_receive(p, MSG_NS_CLOSE);
-        fake_reply_simple(p, WIRE_OK, "");
-        fake_expect_end(p);
-}
-
-CLIENT_SCENE(test_close_cancels, script_cancel, LONG_MSEC, SOCKET)
-{
-        struct test_done done = {0};
-
-        assert_int_equal(kvl_wait_start(c->ns, c->keys[5], 300, test_on_done, &done), 0);
-        assert_int_equal(done.n, 0);
-        kvl_ns_close(c->ns);
-        test_dispatch(c->conn, &done);
-        assert_true(done.n == 1 && done.code == -ECANCELED);
 }
 
 /* ---- lookups -------------------------------------------------------------------------------- */

@@ -252,17 +252,6 @@ CLIENT_WINDOW_SCENE(test_arguments, script_copies, LONG_MSEC, 0)
         assert_int_equal(kvl_window_close(NULL, NULL), 0);
 }
 
-TEST(test_metadata_only)
-{
-        struct kvl_window *none;
-        struct client c;
-
-        connect_client(&c, script_copies, LONG_MSEC, KVL_CONNECT_METADATA_ONLY);
-        assert_int_equal(kvl_window_open(c.ns, NULL, &none), -EACCES);
-        kvl_disconnect(c.conn);
-        fake_stop(&c.f);
-}
-
 /* Each allocation fails once: nothing leaks, nothing wrong is handed out, the next try works. */
 static void without_memory(unsigned flags)
 {

@@ -186,21 +186,6 @@ HOST_TEST(test_config)
         host_expect(h, "config", DOCTOR_UNCHECKED, "can't be read (Permission denied)", NULL);
 }
 
-/* A configuration that is none is not waited for, and what is wrong with it kvleased says. */
-HOST_TEST(test_config_that_is_none)
-{
-        struct host *h = *state;
-
-        host_configure(h, "");
-        assert_int_equal(unlink(host_path(h, "/etc/kvlease/kvleased.conf")), 0);
-        assert_int_equal(mkfifo(host_path(h, "/etc/kvlease/kvleased.conf"), 0600), 0);
-        doctor_gather_config(&h->d);
-        assert_int_equal(h->d.config_error, -EBADFD);
-        write_program(h, "echo \"$1 $2 is refused\"; exit 2");
-        host_expect(h, "config", DOCTOR_ERROR, "--check-config --config is refused", "correct it");
-        host_expect(h, "disk", DOCTOR_UNCHECKED, "can't be read: it is no regular file", NULL);
-}
-
 /* Until the child has become that program. */
 static void wait_for_program(pid_t pid, const char *program)
 {

@@ -358,37 +358,6 @@ static void assert_right(struct scene *s)
 
 /* ---- tests ----------------------------------------------------------------------------------- */
 
-/* Pages behind one without token ids aren't told until it has some. */
-SCENE(test_late_ids)
-{
-        assert_int_equal(try_store(s, 0, NONE, KVL_TIER_DEVICE, false), 0);
-        store(s, 1, 0, KVL_TIER_DEVICE);
-        assert_int_equal(s->router.n_events, 0);
-        store(s, 0, NONE, KVL_TIER_DEVICE);
-        assert_int_equal(s->router.n_events, 2);
-        assert_right(s);
-}
-
-/* Blocks that two pages have are told once, and stay until both are gone. */
-SCENE(test_common_blocks)
-{
-        store(s, 2, NONE, KVL_TIER_DEVICE);
-        store(s, 3, NONE, KVL_TIER_DEVICE);
-        assert_int_equal(s->router.n, 2 * PAGE_BLOCKS - 1);
-        store(s, 2 + N_DIFFERENT, NONE, KVL_TIER_DEVICE);
-        assert_int_equal(s->router.n_events, 2);
-        move_page(s, 2, KVL_TIER_HOST);
-        assert_right(s);
-        remove_page(s, 2);
-        assert_right(s);
-        remove_page(s, 3);
-        assert_right(s);
-        assert_int_equal(ask(&s->router, (uint32_t[]){1001, 1001, 1001, 1001}, 1).up_to[0], 1);
-        remove_page(s, 2 + N_DIFFERENT);
-        assert_right(s);
-        assert_int_equal(model_bytes(s->model), 0);
-}
-
 static int store_named(struct scene *s, int page, int parent, const char *lora, const char *salt)
 {
         uint8_t key[KVL_KEY_BYTES], parent_key[KVL_KEY_BYTES];

@@ -136,18 +136,6 @@ TEST(test_every_field_counts)
         assert_differs(&l);
 }
 
-TEST(test_planes_do_not_count)
-{
-        struct kvl_layout l = layout;
-        uint8_t a[KVL_KEY_BYTES], b[KVL_KEY_BYTES];
-
-        l.n_planes = 64;
-        l.plane_page_bytes = 32768;
-        assert_int_equal(kvl_key_root(&layout, a), 0);
-        assert_int_equal(kvl_key_root(&l, b), 0);
-        assert_memory_equal(a, b, sizeof(a));
-}
-
 static void assert_name(const struct kvl_layout *l, const char *expected)
 {
         char name[KVL_NS_NAME_BYTES];
@@ -371,25 +359,6 @@ TEST(test_the_fastest_way)
                 assert_non_null(page_keys_way_at(i++));
         for (i = 0; i < 100; i++)
                 assert_ptr_equal(page_keys_fastest(i % 2 ? 1 : PAGE_KEYS_LONG), way);
-}
-
-/* Known keys needn't be computed again: the rest follows from the last one. */
-TEST(test_what_follows)
-{
-        static uint32_t text[TEXT_TOKENS];
-        uint8_t whole[40 * KVL_KEY_BYTES], parts[40 * KVL_KEY_BYTES], parent[KVL_KEY_BYTES] = {1};
-
-        fill_text(text);
-        assert_int_equal(kvl_keys(parent, text, 40 * 64 - 3, 64, whole), 0);
-        for (uint32_t known = 1; known < 40; known++) {
-                uint8_t *rest = parts + known * KVL_KEY_BYTES;
-
-                assert_int_equal(kvl_keys(parent, text, known * 64, 64, parts), 0);
-                assert_int_equal(kvl_keys(rest - KVL_KEY_BYTES, text + known * 64,
-                                         (40 - known) * 64 - 3, 64, rest),
-                        0);
-                assert_memory_equal(parts, whole, sizeof(whole));
-        }
 }
 
 TEST(test_longer_struct_of_a_newer_program)

@@ -224,39 +224,6 @@ static void order_recall(struct world *w, uint32_t set, bool is_idle)
         assert_int_equal(last_event.is_idle, is_idle);
 }
 
-TEST_BOTH(test_recall)
-{
-        uint32_t pages[SET_PAGES + 1], again[SET_PAGES];
-        struct world w;
-
-        open_world(state, &w, script_unmapped_once, 2);
-        assert_int_equal(kvl_safepoint(w.conn, STREAM), 0);
-        assert_int_equal(kvl_lease(w.ns, 0, SET_PAGES + 1, pages), 0);
-        assert_int_equal(fake_gpu.n_mapped, 4);
-        order_recall(&w, 0, false);
-        assert_true(last_event.first_page == 0 && last_event.n_pages == SET_PAGES &&
-                    last_event.timeout_msec == 1500);
-        assert_non_null(kvl_last_error());
-        assert_int_equal(kvl_safepoint(w.conn, STREAM), 0);
-        assert_int_equal(fake_gpu.n_waits, 0);
-        assert_int_equal(kvl_free(w.ns, pages, SET_PAGES), 0);
-        order_recall(&w, 0, true);
-        assert_non_null(kvl_page_ptr(w.ns, pages[0], 1));
-        assert_int_equal(kvl_safepoint(w.conn, STREAM), 1);
-        assert_true(fake_gpu.n_waits == 1 && fake_gpu.waited_for == STREAM);
-        assert_int_equal(fake_gpu.n_unmapped, 2);
-        assert_null(kvl_page_ptr(w.ns, pages[0], 1));
-        assert_int_equal(kvl_page_read(w.ns, pages[0], 0, 0, again, 1), -ENOENT);
-        assert_non_null(kvl_page_ptr(w.ns, pages[SET_PAGES], 1));
-        assert_int_equal(kvl_safepoint(w.conn, STREAM), 0);
-        assert_int_equal(fake_gpu.n_waits, 1);
-        /* The set can be mapped again. */
-        assert_int_equal(kvl_map_pages(w.ns, pages, 1), 0);
-        assert_int_equal(fake_gpu.n_mapped, 6);
-        assert_non_null(kvl_page_ptr(w.ns, pages[0], 1));
-        close_world(&w);
-}
-
 /* A set with pins in the client's own segment stays mapped, for any recall. */
 TEST_SHARED(test_pinned)
 {

@@ -208,40 +208,6 @@ TEST_BOTH(test_sleeper)
 
 /* ---- the end -------------------------------------------------------------------------------- */
 
-TEST_BOTH(test_close_while_waiting)
-{
-        uint32_t pages[3];
-        struct result r;
-        struct world w;
-
-        open_world(state, &w, script_gpu);
-        assert_int_equal(kvl_lease(w.ns, 0, 3, pages), 0);
-        assert_int_equal(publish_now(&w, pages[2], 7), 0);
-        assert_int_equal(publish(&w, pages[0], 1, 0, STREAM, &r), 0);
-        assert_int_equal(kvl_release_on_stream(w.ns, pages + 2, 1, STREAM), 0);
-        assert_int_equal(kvl_free_on_stream(w.ns, pages + 1, 1, STREAM), 0);
-        kvl_ns_close(w.ns);
-        assert_true(r.code == -ECANCELED && r.n_pages == 0);
-        /* Late: they touch nothing that is gone. */
-        fake_gpu_run(2);
-        close_world(&w);
-        fake_gpu_run(1);
-}
-
-TEST_BOTH(test_disconnect_while_waiting)
-{
-        struct result r;
-        uint32_t page;
-        struct world w;
-
-        open_world(state, &w, script_gpu);
-        assert_int_equal(kvl_lease(w.ns, 0, 1, &page), 0);
-        assert_int_equal(publish(&w, page, 1, 0, STREAM, &r), 0);
-        close_world(&w);
-        assert_int_equal(r.code, -ECANCELED);
-        fake_gpu_run(1);
-}
-
 /* The host functions run while the namespace is closed. */
 TEST_BOTH(test_close_races)
 {

@@ -137,19 +137,6 @@ TEST(test_many_tenants)
         free(text);
 }
 
-TEST(test_late)
-{
-        struct trace t;
-        struct trace_error e;
-        static const char text[] =
-                LINE("9", "9", "1") LINE("3", "9", "2") LINE("9", "9", "3") LINE("3", "9", "4");
-
-        check_trace(text, 0, "-1,-1,-1,-1 3/0:1 3/0:3 9/0:0 9/0:2");
-        assert_int_equal(trace_parse(text, strlen(text), 0, 0, &t, &e), 0);
-        assert_int_equal(t.n_late, 2);
-        trace_free(&t);
-}
-
 TEST(test_refuses)
 {
         static const struct {
@@ -418,17 +405,6 @@ TEST(test_long_lines)
         check_trace(text, TRACE_SKIP_BAD, "-1 3/0:0");
 }
 
-TEST(test_nesting)
-{
-        enum { DEPTH = 100000 };
-        _cleanup_free_ char *text = malloc(DEPTH + 1);
-
-        memset(text, '[', DEPTH);
-        text[DEPTH] = '\0';
-        check_refused(
-                text, 0, 1, "no JSON object: maximum parsing depth reached near '[' (column 2049)");
-}
-
 /* ---- files ----------------------------------------------------------------------------------- */
 
 struct folder {
@@ -495,21 +471,6 @@ SCENE(test_files)
         assert_string_equal(t.tenants[2], "chat-2");
         assert_int_equal(t.n_late, 1);
         trace_free(&t);
-}
-
-/* Read once, and waited for: `zstdcat TRACE | kvleasectl trace analyze /dev/stdin`. */
-TEST(test_pipe)
-{
-        static const char text[] = LINE("0", "1", "1,2") LINE("20", "1", "1");
-        char path[32];
-        int ends[2];
-
-        assert_int_equal(pipe2(ends, O_CLOEXEC), 0);
-        assert_int_equal(write(ends[1], text, strlen(text)), strlen(text));
-        assert_int_equal(close(ends[1]), 0);
-        snprintf(path, sizeof(path), "/dev/fd/%d", ends[0]);
-        check_files((const char *[]){path}, 1, "-1,0 0/0:0,1 20/0:0");
-        assert_int_equal(close(ends[0]), 0);
 }
 
 static void check_file_refused(

@@ -266,22 +266,6 @@ TEST(test_follow)
         follow(10, 10, false, SHORT_MSEC, 1);
 }
 
-SCENE(test_nothing_to_follow)
-{
-        struct found found;
-
-        assert_int_equal(lookup_wait(w, LONG_MSEC, &found), KVL_MISS);
-        assert_true(found.n_pages == 0 && found.is_pending == 0);
-        assert_counted(w, &w->spaces[0], 0);
-        world_close(w);
-
-        world_open(w);
-        announce(w, 0, 1);
-        assert_int_equal(lookup_wait(w, SHORT_MSEC, &found), KVL_MISS);
-        assert_true(found.n_pages == 0 && found.is_pending == 1);
-        assert_counted(w, &w->spaces[0], 0);
-}
-
 static void *run_change(void *data)
 {
         pause_msec(SHORT_MSEC);

@@ -113,28 +113,6 @@ TEST(test_text_printable)
         check_printable("C", "d\xc3\xa9", "d\\xc3\\xa9");
 }
 
-static void expect_line(const char *text, size_t width, const char *line, const char *rest)
-{
-        const char *next;
-        size_t len = text_line(text, width, &next);
-
-        assert_int_equal(len, strlen(line));
-        assert_memory_equal(text, line, len);
-        assert_string_equal(next, rest);
-}
-
-TEST(test_text_line)
-{
-        expect_line("", 10, "", "");
-        expect_line("one two", 7, "one two", "");
-        expect_line("one two", 6, "one", "two");
-        expect_line("one two", 3, "one", "two"); /* the space itself needn't fit */
-        expect_line("onetwo", 3, "one", "two");  /* no space: anywhere */
-        expect_line(" onetwo", 3, " on", "etwo");
-        expect_line("one", 0, "o", "ne"); /* it always goes on */
-        expect_line("d\xc3\xa9mo", 2, "d\xc3\xa9", "mo");
-}
-
 /* The width that is left for each column, 0 for one that is left out. */
 static void expect_fit(size_t width, const size_t want[4])
 {
