@@ -81,34 +81,6 @@ RECALL_SCENE(test_reserved, 4)
         assert_int_equal(region_reserve(a->ns->device.share, 0, NULL), 0);
 }
 
-RECALL_SCENE(test_called_off_after_a_while, 4)
-{
-        uint8_t key[KEY_BYTES];
-        struct attach *a;
-        uint32_t page, n, pages[6];
-        uint64_t tokens;
-
-        a = begin(w);
-        make_keys(key, 8, 1);
-        assert_true(turn(w));
-        assert_int_equal(
-                lookup_pages(a, &(struct lookup_request){key, 1, 2}, &page, &n, &tokens, NULL), 0);
-        assert_int_equal(work(w), RECALL_SOON);
-        assert_int_equal(work_later(w, 2 * SECOND), RECALL_NOTHING); /* nothing moved meanwhile */
-        assert_int_equal(a->ns->device.n_sets, 2);
-        assert_int_equal(a->ns->device.n_withheld, 0);
-        assert_int_equal(find(a, 8), page);
-        assert_int_equal(lease_pages(a, 6, 1, pages, NULL), 0);
-        assert_int_equal(a->ns->device.n_sets, 2);
-        assert_int_equal(free_pages(a, pages, 6, NULL), 0);
-        assert_int_equal(release_pages(a, &page, 1, 2, NULL), 0);
-        assert_false(turn(w)); /* not at once again */
-        w->now_nsec += 2 * SECOND;
-        assert_true(turn(w));
-        assert_int_equal(work(w), RECALL_NOTHING);
-        assert_int_equal(a->ns->device.n_sets, 1);
-}
-
 /* Its room is leased by others before it is used: called off, and nothing is dropped. */
 RECALL_SCENE(test_room_goes_away, 4)
 {

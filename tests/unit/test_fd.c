@@ -215,35 +215,6 @@ TEST(test_open_standard)
                 }
 }
 
-TEST(test_memfd)
-{
-        _cleanup_fd_ int fd = memfd_create_sized("kvl-test", 3 * 4096);
-        struct stat st;
-        uint8_t *p;
-
-        assert_true(fd >= 0);
-        assert_int_equal(fstat(fd, &st), 0);
-        assert_int_equal(st.st_size, 3 * 4096);
-        assert_int_equal(st.st_mode & 0777, 0600);
-        assert_int_equal(fcntl(fd, F_GETFD), FD_CLOEXEC);
-        assert_int_equal(ftruncate(fd, 4096), -1);
-        assert_int_equal(ftruncate(fd, 4 * 4096), -1);
-        assert_int_equal(fcntl(fd, F_ADD_SEALS, F_SEAL_WRITE), -1);
-        p = mmap(NULL, 3 * 4096, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-        assert_ptr_not_equal(p, MAP_FAILED);
-        memset(p, 0x5a, 3 * 4096);
-        assert_int_equal(fstat(fd, &st), 0);
-        assert_int_equal(st.st_blocks, 3 * 8);
-        assert_int_equal(fd_punch_hole(fd, 4096, 4096), 0);
-        assert_int_equal(p[4095], 0x5a);
-        assert_int_equal(p[4096], 0);
-        assert_int_equal(p[8191], 0);
-        assert_int_equal(p[8192], 0x5a);
-        munmap(p, 3 * 4096);
-        assert_int_equal(fstat(fd, &st), 0);
-        assert_int_equal(st.st_size, 3 * 4096);
-}
-
 TEST(test_memfd_errors)
 {
         char name[300];

@@ -39,43 +39,6 @@ static void check_sizes(const struct ns_geometry *g, const struct ns_layout *l, 
         assert_true(ns_geometry_holds(g, l));
 }
 
-/* Pages of a size that makes sets too large of a GPU's units have a stride there. On the host
- * smaller units do. */
-TEST(test_strides)
-{
-        static const struct {
-                uint64_t page_bytes;
-                uint32_t n_planes;
-                uint64_t stride, set_bytes, host_stride, host_set_bytes;
-        } cases[] = {
-                {1576960, 1, 1638400, 50 * MIB, 1576960, 42 * 1576960},
-                /* Qwen3 235B, one rank of four */
-                {47 * 16 * KIB, 1, 48 * 16 * KIB, 60 * MIB, 47 * 16 * KIB, 87 * 47 * 16 * KIB},
-                /* DeepSeek V3: 64 MiB would cost 4.7 % */
-                {61 * 18 * KIB, 1, 35 * 32 * KIB, 70 * MIB, 61 * 18 * KIB, 58 * 61 * 18 * KIB},
-                /* Its layers apart: 1,098 MiB is the least, but not on the host */
-                {18 * KIB, 61, 0, 0, 18 * KIB, UINT64_C(61) * 29 * 36 * KIB},
-                {1000003 * 64, 1, 31 * 2 * MIB, 62 * MIB, 1000064 * 64, 1000064 * 64},
-                /* No stride is near enough. */
-                {1536 * KIB, 36, 1536 * KIB, 36 * 6 * MIB, 1536 * KIB, 36 * 1536 * KIB},
-        };
-
-        for (size_t i = 0; i < 2 * ARRAY_SIZE(cases); i++) {
-                struct set_source source = i % 2 ? on_host(2 * GIB) : on_gpu(2 * GIB);
-                struct ns_layout l = with_planes(cases[i / 2].page_bytes, cases[i / 2].n_planes);
-                uint64_t stride = i % 2 ? cases[i / 2].host_stride : cases[i / 2].stride;
-                struct ns_geometry g = {0};
-                int r = ns_geometry_of(&l, &source, 0, &g, NULL);
-
-                assert_int_equal(r, stride == 0 ? -EINVAL : 0);
-                if (r < 0)
-                        continue;
-                check_sizes(&g, &l, stride);
-                assert_int_equal(
-                        g.set_bytes, i % 2 ? cases[i / 2].host_set_bytes : cases[i / 2].set_bytes);
-        }
-}
-
 /* A stride that an engine asks for is used, or refused with the obstacle. */
 TEST(test_stride_asked_for)
 {

@@ -112,40 +112,6 @@ SCENE(test_grows_little_by_little)
         assert_int_equal(n_grown, 15); /* from none to 2^18 slots */
 }
 
-/* With keys in both tables: each is found, comes once, and can be replaced, removed and taken. */
-SCENE(test_while_it_grows)
-{
-        struct map_slot slot;
-        bool seen[1000] = {false};
-        size_t iter = 0;
-        unsigned n = 0;
-
-        for (uint64_t key = 0; key < 780; key++)
-                assert_int_equal(map_put(m, key, key), 0);
-        assert_in_range(m->n_old, 600, 768);
-        for (uint64_t key = 0; key < 780; key += 3)
-                assert_true(map_remove(m, key));
-        for (uint64_t key = 1; key < 780; key += 3)
-                assert_int_equal(map_put(m, key, key + 1000), 0);
-        assert_false(map_remove(m, 3));
-        assert_int_equal(m->n_used, 520);
-        assert_true(m->n_old > 300);
-        while (map_next(m, &iter, &slot)) {
-                assert_false(seen[slot.key]);
-                assert_int_equal(slot.value, slot.key % 3 == 1 ? slot.key + 1000 : slot.key);
-                assert_int_not_equal(slot.key % 3, 0);
-                seen[slot.key] = true;
-                n++;
-        }
-        assert_int_equal(n, 520);
-        for (uint64_t key = 0; key < 780; key++)
-                assert_int_equal(map_remove(m, key), seen[key]);
-        assert_int_equal(m->n_used, 0);
-        assert_null(map_find(m, 1));
-        assert_int_equal(map_put(m, 1, 2), 0);
-        assert_int_equal(*map_find(m, 1), 2);
-}
-
 TEST(test_no_memory_leaves_it_unchanged)
 {
         alloc_fail_each(n)

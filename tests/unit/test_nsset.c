@@ -274,35 +274,6 @@ SCENE_SIZED(test_held_elsewhere_keeps_a_set, 16)
 
 /* ---- incomplete keys ------------------------------------------------------------------------- */
 
-TEST(test_incomplete_goes)
-{
-        struct explanation e;
-        uint8_t key[KEY_BYTES];
-        struct world w;
-
-        start(&w);
-        assert_int_equal(nssets_deadline(&w.f.store), UINT64_MAX);
-        cache_in(&w, RANKS, 0, 2);
-        assert_int_equal(nssets_deadline(&w.f.store), UINT64_MAX);
-        cache_in(&w, RANKS - 1, 10, 3);
-        assert_int_equal(nssets_deadline(&w.f.store), w.f.store.now_nsec + NSSET_GRACE_NSEC);
-        pass_time(&w, NSSET_GRACE_NSEC - 1);
-        work(&w);
-        expect_hits(&w, 10, 3, "330");
-        cache_chain(w.ranks[2], 10, 1); /* late, but there */
-        pass_time(&w, 1);
-        work(&w);
-        expect_hits(&w, 10, 3, "111");
-        expect_hits(&w, 0, 2, "222");
-        assert_int_equal(w.set->n_dropped, 2);
-        assert_int_equal(w.set->n_complete, 3);
-        assert_int_equal(w.f.store.counters.evictions, 0);
-        make_keys(key, 11, 1);
-        history_explain(w.ranks[0]->ns, key, w.f.store.now_nsec, &e);
-        assert_int_equal(e.state, HISTORY_INVALIDATED);
-        end(&w);
-}
-
 SCENE(test_incomplete_and_held)
 {
         uint32_t pages[2];

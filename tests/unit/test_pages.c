@@ -11,37 +11,6 @@
 #include "tests/unit/alloc-fail.h"
 #include "tests/unit/core-fixture.h"
 
-TEST(test_duplicate)
-{
-        struct member *other;
-        struct attach *a, *b;
-        struct fixture f;
-        uint8_t keys[3 * KEY_BYTES];
-        uint32_t first[2], mine[3], got[3], n;
-        struct publish p = {.pages = mine, .keys = keys, .n = 3, .last_tokens = PAGE_TOKENS};
-
-        fixture_start(&f, 8, 4, 4);
-        a = enter(f.a, "x");
-        other = join(f.a);
-        b = open_ns(other, "x");
-        publish_chain(a, 0, 2, first);
-        make_keys(keys, 0, 3);
-        assert_int_equal(lease_pages(b, 3, 1, mine, &f.d), 0);
-        assert_int_equal(publish_pages(b, &p, 1, got, &n, &f.d), KVL_STATUS_DUPLICATE);
-        assert_int_equal(n, 3);
-        assert_int_equal(got[0], first[0]);
-        assert_int_equal(got[1], first[1]);
-        assert_int_equal(got[2], mine[2]);
-        assert_int_equal(ns_page(b->ns, mine[0])->state, PAGE_GRANTED);
-        assert_int_equal(ns_page(b->ns, first[0])->n_pins, 2);
-        assert_int_equal(tree_parent(&b->ns->tree, mine[2]), first[1]);
-        assert_int_equal(free_pages(b, mine, 2, &f.d), 0);
-        fixture_check(&f);
-        member_free(other);
-        assert_int_equal(ns_page(a->ns, first[0])->n_pins, 1);
-        fixture_end(&f);
-}
-
 TEST(test_bad_requests)
 {
         struct attach *a, *b;

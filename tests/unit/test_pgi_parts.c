@@ -346,38 +346,6 @@ TEST(test_chance)
         pgi_table_deinit(&t);
 }
 
-/* Intervals: a bounded number, fine where young; pages stay in that of their time. */
-TEST(test_intervals_widen_with_age)
-{
-        static struct pgi_page pages[2000];
-        struct pgi_lists l;
-        uint32_t now = 0, oldest;
-
-        random_start(__func__);
-        memset(pages, 0, sizeof(pages));
-        assert_int_equal(pgi_lists_init(&l, 1, 1), 0);
-        for (uint32_t i = 0; i < ARRAY_SIZE(pages); i++) {
-                now += random_below(100);
-                pgi_lists_advance(&l, pages, now);
-                pages[i].touched = now;
-                pages[i].class = (uint8_t)random_below(PGI_CLASSES);
-                pgi_link_used(&l, pages, i, 0);
-                if (i % 3 == 0)
-                        pgi_unlink(&l, pages, i);
-                if (i % 50 == 0)
-                        assert_null(pgi_lists_check(&l, pages, ARRAY_SIZE(pages)));
-        }
-        assert_null(pgi_lists_check(&l, pages, ARRAY_SIZE(pages)));
-        assert_int_equal(l.n, PGI_INTERVALS);
-        oldest = now - l.start[l.n / 2];
-        assert_true(oldest < now / 8); /* half of the intervals are for the last eighth */
-        assert_int_equal(pgi_interval_of(&l, 0), 0);
-        assert_int_equal(pgi_interval_of(&l, now), l.n - 1);
-        pgi_lists_clear(&l);
-        assert_int_equal(l.n, 0);
-        pgi_lists_deinit(&l);
-}
-
 /* Used later goes to the end; a parent that becomes a leaf is the first where it isn't younger. */
 TEST(test_order_within_a_list)
 {

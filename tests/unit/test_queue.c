@@ -36,43 +36,6 @@ QUEUE_SCENE(test_callbacks_run_in_reap_alone, PATIENT_MSEC, false, false)
         destroy(t, &other, 1);
 }
 
-TEST(test_late_job_is_over_at_its_deadline)
-{
-        struct outcome late = {0}, waiting = {0}, during = {0}, after = {0};
-        struct pollfd p;
-        struct test t;
-
-        start(&t, HASTY_MSEC, true, false);
-        fake_device_block(&t.device, "export");
-        submit(&t, JOB_CREATE, 2, &late);
-        submit(&t, JOB_CREATE, 1, &waiting);
-        fake_device_wait_inside(&t.device);
-        reap_until(&t, &late);
-        assert_int_equal(late.result, -ETIMEDOUT);
-        assert_string_equal(late.why, "the driver hasn't answered extent_export for 1 s");
-        assert_true(queue_is_stuck(t.queue));
-        assert_int_equal(waiting.n, 1);
-        assert_int_equal(waiting.result, -ETIMEDOUT);
-        assert_int_equal(queue_deadline_nsec(t.queue), UINT64_MAX);
-        /* At once, and still not before it is asked for. */
-        submit(&t, JOB_CREATE, 1, &during);
-        assert_int_equal(during.n, 0);
-        assert_int_equal(queue_reap(t.queue), 1);
-        assert_int_equal(during.result, -ETIMEDOUT);
-        fake_device_unblock(&t.device);
-        /* The queue reports that it works again. Extents without a receiver are freed by then. */
-        p = (struct pollfd){.fd = queue_fd(t.queue), .events = POLLIN};
-        assert_int_equal(poll(&p, 1, PATIENCE_MSEC), 1);
-        assert_false(queue_is_stuck(t.queue));
-        assert_int_equal(fake_device_count(&t.device), 0);
-        create(&t, 2, &after);
-        assert_int_equal(fake_device_count(&t.device), 2);
-        expect_log(&t, "create export destroy create export create export ");
-        destroy(&t, &after, 2);
-        assert_int_equal(late.n, 1);
-        end(&t);
-}
-
 QUEUE_SCENE(test_destroy_waits_for_a_stuck_driver, HASTY_MSEC, true, false)
 {
         struct outcome a = {0}, b = {0}, late = {0}, before = {0}, during = {0};

@@ -510,41 +510,6 @@ RECALL_SCENE(test_without_safe_points, 4)
         assert_int_equal(use_one(w, b, key++), 0);
 }
 
-/* The mapped set without held pages is recalled. */
-TEST(test_soft_recall_prefers_what_is_not_held)
-{
-        uint32_t pages[3], page;
-        struct member *ma, *mb;
-        struct attach *a, *b;
-        unsigned key = 0;
-        struct world w;
-
-        start(&w, 3);
-        ma = join(w.f.a);
-        mb = join(w.f.b);
-        ma->safepoints = true;
-        a = open_ns(ma, "x");
-        b = open_ns(mb, "x");
-        for (unsigned i = 0; i < 3; i++) {
-                assert_int_equal(ask(&w, a, 1, &pages[i], NULL), 0);
-                for (unsigned k = 1; k < SET_PAGES; k++)
-                        assert_int_equal(use_one(&w, a, key++), 0);
-        }
-        map_all(a);
-        give_back(&w, a, &pages[0], 1);
-        assert_int_equal(use_one(&w, a, key++), 0); /* as much in use as the others */
-        assert_int_equal(ask(&w, b, 1, &page, NULL), KVL_STATUS_FULL);
-        assert_int_equal(w.f.store.recalls.n, 1);
-        assert_int_not_equal(a->ns->sets.at[pages[0] / SET_PAGES]->recall.state, RECALL_NONE);
-        work(&w);
-        assert_int_equal(w.n_told, 1);
-        keep_safe_point(&w);
-        assert_int_equal(ask(&w, b, 1, &page, NULL), 0);
-        member_free(ma);
-        member_free(mb);
-        recall_end(&w);
-}
-
 /* ---- evictions by tenant --------------------------------------------------------------------- */
 
 static const struct blame *blame_by(const struct tenant *victim, const char *by)

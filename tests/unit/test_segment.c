@@ -485,46 +485,6 @@ static unsigned room_entries(const struct segment_room *room)
         return test_dir_count(path);
 }
 
-TEST(test_room)
-{
-        sigset_t mask, mask_after;
-        char *mounts = NULL, *mounts_after = NULL, *cwd = getcwd(NULL, 0), *cwd_after;
-        size_t len;
-        struct segment_room room;
-        struct statfs fs;
-        struct stat st;
-
-        assert_int_equal(file_read("/proc/self/mountinfo", 1 << 20, &mounts, &len), 0);
-        sigprocmask(SIG_BLOCK, NULL, &mask);
-        if (room_mounts(&room)) {
-                assert_int_equal(room.why, 0);
-                assert_int_equal(fstatfs(room.write_fd, &fs), 0);
-                assert_int_equal(fs.f_type, TMPFS_MAGIC);
-                assert_int_equal(fs.f_blocks, 0); /* no limit */
-                assert_int_equal(fs.f_files, 0);
-                assert_int_equal(fs.f_flags & ST_RDONLY, 0);
-                assert_int_equal(fstatfs(room.read_fd, &fs), 0);
-                assert_int_equal(fs.f_flags & (ST_RDONLY | ST_NOSUID | ST_NODEV | ST_NOEXEC),
-                        ST_RDONLY | ST_NOSUID | ST_NODEV | ST_NOEXEC);
-                assert_int_equal(fstat(room.read_fd, &st), 0);
-                assert_int_equal(st.st_mode & 07777, 0700);
-                assert_int_equal(fcntl(room.write_fd, F_GETFD), FD_CLOEXEC);
-                assert_int_equal(fcntl(room.read_fd, F_GETFD), FD_CLOEXEC);
-                segment_room_close(&room);
-        }
-        segment_room_close(&room);
-        assert_int_equal(file_read("/proc/self/mountinfo", 1 << 20, &mounts_after, &len), 0);
-        assert_string_equal(mounts, mounts_after);
-        cwd_after = getcwd(NULL, 0);
-        assert_string_equal(cwd, cwd_after);
-        sigprocmask(SIG_BLOCK, NULL, &mask_after);
-        assert_memory_equal(&mask, &mask_after, _NSIG / 8); /* what the kernel fills in */
-        free(mounts);
-        free(mounts_after);
-        free(cwd);
-        free(cwd_after);
-}
-
 /* Pages 1 and 3 of four are written to. */
 TEST(test_parts)
 {

@@ -152,39 +152,6 @@ TEST(test_evicted)
         }
 }
 
-/* The session is dropped, expires, or goes with all of the namespace. */
-TEST(test_gone)
-{
-        for (int how = 0; how < 4; how++) {
-                struct session_purge purge;
-                struct bench w;
-                uint64_t n;
-
-                begin(&w);
-                work(&w, 3);
-                if (how == 0)
-                        assert_int_equal(session_close(w.a, w.s, true, 1, NULL), 0);
-                if (how == 1)
-                        assert_int_equal(ns_invalidate(w.ns, CAUSE_NAMESPACE, &n), 0);
-                session_purge_init(&purge, w.ns->tenant, 0, 1);
-                if (how == 2)
-                        session_purge_id(&purge, w.ns, (const uint8_t *)"s", 1);
-                if (how == 3) {
-                        session_of(w.a, w.s, NULL)->expire_nsec = 1;
-                        assert_int_equal(session_close(w.a, w.s, false, 1, NULL), 0);
-                        (void)sessions_expire(w.ns, 10, 100);
-                }
-                fixture_check(&w.f);
-                assert_int_equal(sessions_count(w.ns), 0);
-                w.s = open_session(w.a, "s"); /* another one */
-                append(w.a, w.s, ROOT, 200, 3);
-                finish(&w, -ENOENT);
-                assert_int_equal(info_of(w.a, w.s).n_pages, 3);
-                expect_untouched(&w);
-                end(&w);
-        }
-}
-
 /* The caller leaves, and the namespace is removed: the truncation's owner gets the result. */
 SCENE(test_namespace_goes)
 {

@@ -719,35 +719,6 @@ SCENE(test_moved)
         expect_kept(k);
 }
 
-/* Published to, or without the window that it had: it is as before, and is asked again. */
-TEST(test_called_off)
-{
-        for (int is_lost = 0; is_lost < 2; is_lost++) {
-                struct keeping k;
-
-                begin_keeping(&k);
-                give_up(&k, 3);
-                if (is_lost)
-                        assert_true(sessions_give_way(k.w.ns, true));
-                else
-                        append(k.w.a, k.s, N_TEXT - 1, N_TEXT, 1);
-                idle_sets_drain(&k.w.f.store);
-                fixture_check(&k.w.f);
-                assert_null(session_of(k.w.a, k.s, NULL)->truncation);
-                give_up(&k, UINT32_MAX);
-                assert_int_equal(k.t.result, -EAGAIN);
-                assert_non_null(strstr(k.t.why.text, is_lost ? "lost" : "published"));
-                while (sessions_are_left(k.w.ns)) {
-                        uint32_t budget = 100;
-
-                        (void)sessions_sweep(k.w.ns, &budget);
-                }
-                assert_int_equal(info_of(k.w.a, k.s).n_pages, is_lost ? 10 : N_BEFORE + 1);
-                KEEP(&k.w, k.s, 8, PAGES(0, 1), PAGES(3, 4), PAGES(15, END));
-                end_keeping(&k);
-        }
-}
-
 /* Memory is needed: first the window goes, then what is held; the session ends up without one. */
 SCENE(test_gives_way)
 {

@@ -125,16 +125,6 @@ static uint32_t open_session(struct tiers *w, bool must_exist)
         return handle;
 }
 
-static struct session_info info_of(struct tiers *w, uint32_t handle)
-{
-        struct session *s = session_of(w->attach, handle, &w->d);
-        struct session_info info;
-
-        assert_non_null(s);
-        session_info(s, &info);
-        return info;
-}
-
 /* Its pages, one after the other, are those of these keys with their bytes; in which tiers. */
 static void assert_pages(struct tiers *w, uint32_t handle, unsigned n, const char *tiers)
 {
@@ -158,36 +148,6 @@ static void assert_pages(struct tiers *w, uint32_t handle, unsigned n, const cha
                 assert_int_equal(release_pages(w->attach, &pages[i].page, 1, w->now_nsec, NULL), 0);
         }
         assert_string_equal(found, tiers);
-}
-
-/* A session's end is in a lower tier, is continued from there, and comes up again. After a worker
- * died another one finds all of it. */
-SCENE(test_session)
-{
-        uint32_t s;
-
-        s = open_session(w, false);
-        publish(w, (struct what){.session = s}, 0, 4);
-        send_down(w, 0, 4);
-        assert_pages(w, s, 4, "hhhh");
-        publish(w, (struct what){.session = s, .continues = true}, 4, 2);
-        assert_pages(w, s, 6, "hhhhdd");
-        assert_int_equal(info_of(w, s).lost_tokens, 0);
-        send_down(w, 4, 2);
-        for (unsigned key = 0; key < 5; key++)
-                bring_up(w, key);
-        assert_pages(w, s, 6, "dddddh");
-
-        member_free(w->m);
-        w->m = join(w->a);
-        {
-                struct ns_layout l = w->ns->layout;
-
-                assert_int_equal(attach_open(w->m, "n", &l, "", false, &w->attach, &w->d), 0);
-        }
-        s = open_session(w, true);
-        assert_int_equal(info_of(w, s).n_pages, 6);
-        assert_pages(w, s, 6, "dddddh");
 }
 
 /* Ranges are kept wherever their pages are, in the head and in the window, and again. */
@@ -222,35 +182,6 @@ SCENE(test_session_keeps)
         assert_int_equal(session_close(w->attach, s, true, w->now_nsec, &w->d), 0);
         assert_nothing_below(w);
         assert_int_equal(w->ns->device.n_pages[PAGE_DETACHED], 0);
-}
-
-/* The session goes after its time, and its pages, which are cached as any, after theirs. */
-SCENE(test_expiry)
-{
-        uint32_t s;
-
-        w->a->attrs.session_expire_nsec = NSEC_PER_SEC;
-        s = open_session(w, false);
-        publish(w, (struct what){.session = s}, 0, 4);
-        send_down(w, 2, 2);
-        assert_int_equal(session_close(w->attach, s, false, w->now_nsec, &w->d), 0);
-        w->now_nsec += 2 * NSEC_PER_SEC;
-        store_set_now(&w->store, w->now_nsec);
-        (void)sessions_expire(w->ns, w->now_nsec, 1000);
-        assert_int_equal(open_session(w, true), 0);
-        assert_int_equal(count_below(w, 0, 4), 2);
-        assert_filled(w, 0, 4);
-
-        w->a->attrs.expire_nsec = 60 * NSEC_PER_SEC;
-        w->now_nsec += 300 * NSEC_PER_SEC;
-        store_set_now(&w->store, w->now_nsec);
-        assert_true(expire_begin(&w->store, w->now_nsec));
-        while (expire_work(&w->store, 1000))
-                ;
-        for (unsigned key = 0; key < 4; key++)
-                assert_int_equal(tier_find(w, key), PAGE_NONE);
-        assert_int_equal(w->store.counters.pages_expired, 4);
-        assert_nothing_below(w);
 }
 
 /* ---- invalidation ---------------------------------------------------------------------------- */

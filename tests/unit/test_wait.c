@@ -128,33 +128,6 @@ static void expect_said(const struct world *w, const char *part)
                 fail_msg("'%s' doesn't say '%s'", w->f.d.text, part);
 }
 
-/* The lease waits, holds nothing, and is served once there is room for all of it. */
-SCENE(test_waits_for_all_of_it, 2, 8)
-{
-        uint32_t held[2 * SET_PAGES];
-
-        hold(w, 2 * SET_PAGES, held);
-        assert_int_equal(ask(w, w->a, 2 * SET_PAGES), -EINPROGRESS);
-        assert_int_equal(w->result.n, 0);
-        give_back(w, held, SET_PAGES);
-        assert_int_equal(ask(w, w->a, 2 * SET_PAGES), -EINPROGRESS);
-        assert_int_equal(w->a->ns->device.n_sets, 0);
-        assert_int_equal(w->f.a->account.charged_bytes, 0);
-        assert_int_equal(w->a->ns->waits.n_queued, 1);
-        assert_int_equal(wait_lacks_bytes(w->a), 2 * SET_BYTES);
-        give_back(w, held + SET_PAGES, SET_PAGES);
-        w->now += 30 * MSEC;
-        assert_int_equal(ask(w, w->a, 2 * SET_PAGES), 0);
-        assert_int_equal(w->result.n, 2 * SET_PAGES);
-        assert_int_equal(w->result.waited_nsec, 30 * MSEC);
-        assert_int_equal(w->result.reason, LEASE_REASON_POOL_FULL);
-        assert_int_equal(w->f.a->counters.waits, 1);
-        assert_int_equal(w->f.a->counters.waited_nsec, 30 * MSEC);
-        assert_int_equal(w->f.a->counters.max_wait_nsec, 30 * MSEC);
-        assert_int_equal(w->f.a->counters.refusals, 0);
-        assert_int_equal(w->a->ns->waits.n_queued, 0);
-}
-
 SCENE(test_order_of_priority, 1, 8)
 {
         uint32_t held[SET_PAGES];
