@@ -348,9 +348,10 @@ static_assert(sizeof(struct shm_client) == SHM_HEADER_BYTES, "layout");
 
 /*
  * The findable pages of a namespace: a line for each page number, and a ring with the latest
- * changes. A follower that begins, or was overtaken, loads the tail, copies all lines, and applies
- * the changes from that tail on. Each change tells the whole new line, so applying one twice, or
- * one that the copy has already, does no harm.
+ * changes. D adds a change before the lines show it. A follower that begins, or was overtaken,
+ * loads the tail, copies all lines, and applies the changes from the last one before that tail on.
+ * Each change tells the whole new line, so applying one twice, or one that the copy has already,
+ * does no harm.
  *
  * A line: D stores 0 to its word, makes a release fence, stores the fields, and then the word
  * (release). A reader loads the word (acquire), copies the line, makes an acquire fence and loads
@@ -359,10 +360,11 @@ static_assert(sizeof(struct shm_client) == SHM_HEADER_BYTES, "layout");
  * The ring: change number n is in slot n % n_slots. D makes a release fence, stores the slot, then
  * tail = n + 1 (release). A reader loads the tail (acquire), copies slot n < tail, makes an acquire
  * fence and loads the tail again: if tail - n < n_slots, the copy is right. Otherwise D overtook
- * it. A daemon that takes the segment over adds n_slots + 1 to the tail, because a change may be
- * missing: all followers begin anew.
+ * it. A daemon that takes the segment over adds n_slots and a change of nothing, because a change
+ * may be missing: all followers begin anew.
  */
 enum shm_feed_kind {
+        SHM_FEED_NOTHING = 0, /* behind a takeover */
         SHM_FEED_STORED = 1,  /* `line` of `page` */
         SHM_FEED_REMOVED = 2, /* `page` is gone; the line has no ids */
         SHM_FEED_MOVED = 3,   /* from `from`, which is gone, to `line` of `page` */

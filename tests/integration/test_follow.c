@@ -5,7 +5,9 @@
  */
 #include <fcntl.h>
 #include <malloc.h>
+#include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -19,6 +21,7 @@
 #define N_CHAINS     40 /* more pages than both tiers hold */
 #define CHAIN_PAGES  64
 #define PAGE_TOKENS  16
+#define N_JOINS      50
 #define DEVICE_LINES "memory = 4MiB\nextent = 2MiB\nhost_memory = 4MiB\n" /* 1,024 pages each */
 
 static const struct private_tenant both[] = {
@@ -531,6 +534,60 @@ HARNESS_TEST(test_overtaken, &tiers)
         assert_equal(p, &c);
         harness_assert_prompt(h);
         end(p, &c);
+        free(p);
+}
+
+struct busy {
+        struct client client;
+        atomic_bool ends;
+};
+
+static void *publish_on(void *data)
+{
+        struct busy *b = data;
+
+        for (uint32_t chain = 0; !atomic_load(&b->ends); chain = (chain + 1) % N_CHAINS)
+                publish_chain(&b->client, chain);
+        return NULL;
+}
+
+/* Returns whether there was one. */
+static bool take_next(struct picture *p)
+{
+        struct kvl_follow_event e = {.size = sizeof(e)};
+        int r = kvl_follow_next(p->follower, 0, &e);
+
+        if (r == 1)
+                take_event(p, &e);
+        assert_true(r >= 0);
+        return r == 1;
+}
+
+/* Pages come and go while a follower copies the first picture: these changes are in it, too. */
+HARNESS_TEST(test_joins_busy, &tiers)
+{
+        struct picture *p = calloc(N_JOINS, sizeof(*p));
+        struct busy b = {0};
+        pthread_t publisher;
+
+        open_client(h, "a", "ns", &b.client);
+        publish_chain(&b.client, 0);
+        assert_int_equal(pthread_create(&publisher, NULL, publish_on, &b), 0);
+        for (unsigned i = 0; i < N_JOINS; i++) {
+                follow(h, "ns", &p[i]);
+                take_next(&p[i]);
+        }
+        atomic_store(&b.ends, true);
+        assert_int_equal(pthread_join(publisher, NULL), 0);
+        ctl_wait_still(h, STILL_LOADED);
+        for (unsigned i = 0; i < N_JOINS; i++) {
+                while (take_next(&p[i]))
+                        ;
+                assert_int_equal(p[i].counts[KVL_FOLLOW_RESET], 1);
+                assert_equal(&p[i], &b.client);
+                kvl_follow_close(p[i].follower);
+        }
+        kvl_disconnect(b.client.conn);
         free(p);
 }
 

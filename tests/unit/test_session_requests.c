@@ -472,8 +472,8 @@ static uint32_t warm(
 {
         Kvlease__V1__AdminWarmRequest m = KVLEASE__V1__ADMIN_WARM_REQUEST__INIT;
 
-        m.tenant = "a";
-        m.ns = "n";
+        m.tenant = (char *)"a";
+        m.ns = (char *)"n";
         m.tags = (uint64_t *)tags;
         m.n_tags = n_tags;
         m.all = all;

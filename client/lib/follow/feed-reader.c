@@ -202,10 +202,12 @@ static void apply(const struct feed_reader *r, struct lines *l, const struct fee
 /* Copies all lines, then applies what changed meanwhile. */
 static int fill(struct feed_reader *r, struct lines *l)
 {
+        uint64_t tail = tail_of(r);
         struct feed_change change;
         int n;
 
-        r->at = tail_of(r);
+        /* The lines may not show the last change yet. */
+        r->at = tail - (tail > 0);
         copy_lines(r, l);
         while ((n = feed_reader_next(r, &change)) > 0)
                 apply(r, l, &change);

@@ -101,8 +101,10 @@ static void show_tail(struct ns *ns)
         FAULT_POINT("feed-after-tail");
 }
 
-/* Adds a change, with the line of the page. */
-static void add_change(struct ns *ns, enum shm_feed_kind kind, uint32_t page, uint32_t from)
+/* Adds a change, with the line of the page, whose word will be `word`. The change comes before
+ * the lines themselves show it: a reader that copies a changed line finds the change behind. */
+static void add_change(
+        struct ns *ns, enum shm_feed_kind kind, uint32_t page, uint32_t from, uint64_t word)
 {
         struct shm_feed_slot *slot = slot_at(ns, ns->feed.tail);
         size_t bytes = sizeof(slot->line);
@@ -112,12 +114,13 @@ static void add_change(struct ns *ns, enum shm_feed_kind kind, uint32_t page, ui
         slot->page = page;
         slot->from = from;
         slot->from_tier = kind == SHM_FEED_MOVED ? (uint8_t)tier_of_page(&ns->geometry, from) : 0;
-        if (kind != SHM_FEED_CLEARED) {
+        if (page != PAGE_NONE) {
                 const struct shm_feed_line *line = line_at(ns, page);
 
-                if ((word_of(line) & 0xff) == SHM_FEED_IDS)
+                if ((word & 0xff) == SHM_FEED_IDS)
                         bytes += ns_page(ns, page)->tokens * sizeof(uint32_t);
                 memcpy(&slot->line, line, bytes);
+                atomic_store_explicit(&slot->line.word, word, memory_order_relaxed);
         }
         ns->feed.tail++;
         show_tail(ns);
@@ -140,8 +143,9 @@ static bool has_noted_ids(const struct ns *ns, uint32_t page, uint32_t tokens)
                line->ids_generation == ns_page(ns, page)->generation;
 }
 
-/* Writes the line of a findable page, whose record is complete. */
-static void write_line(struct ns *ns, uint32_t page)
+/* Writes the line of a findable page, whose record is complete, and leaves it hidden. Returns the
+ * word that shows it. */
+static uint64_t write_line(struct ns *ns, uint32_t page)
 {
         const struct page *p = ns_page(ns, page);
         uint32_t parent = tree_parent(&ns->tree, page);
@@ -157,9 +161,13 @@ static void write_line(struct ns *ns, uint32_t page)
         line->depth = ns_note(ns, page)->depth;
         line->tokens = p->tokens;
         line->tier = (uint8_t)tier_of_page(&ns->geometry, page);
+        return p->generation << 8 | (has_ids ? SHM_FEED_IDS : SHM_FEED_KEY);
+}
+
+static void show_line(const struct ns *ns, uint32_t page, uint64_t word)
+{
         FAULT_POINT("feed-before-word");
-        atomic_store_explicit(&line->word,
-                p->generation << 8 | (has_ids ? SHM_FEED_IDS : SHM_FEED_KEY), memory_order_release);
+        atomic_store_explicit(&line_at(ns, page)->word, word, memory_order_release);
         FAULT_POINT("feed-after-word");
 }
 
@@ -195,10 +203,13 @@ void feed_note_ids(struct ns *ns, uint32_t page, uint32_t first, const void *ids
 
 void feed_stored(struct ns *ns, uint32_t page)
 {
+        uint64_t word;
+
         if (!feed_is_on(&ns->feed))
                 return;
-        write_line(ns, page);
-        add_change(ns, SHM_FEED_STORED, page, PAGE_NONE);
+        word = write_line(ns, page);
+        add_change(ns, SHM_FEED_STORED, page, PAGE_NONE, word);
+        show_line(ns, page, word);
 }
 
 /* Copies the ids noted for a page to those noted for another. */
@@ -225,8 +236,8 @@ void feed_removed(struct ns *ns, uint32_t page)
 {
         if (!feed_is_on(&ns->feed))
                 return;
+        add_change(ns, SHM_FEED_REMOVED, page, PAGE_NONE, 0);
         hide_line(line_at(ns, page));
-        add_change(ns, SHM_FEED_REMOVED, page, PAGE_NONE);
 }
 
 void feed_moves(struct ns *ns, uint32_t from, uint32_t to)
@@ -240,11 +251,14 @@ void feed_moves(struct ns *ns, uint32_t from, uint32_t to)
 
 void feed_moved(struct ns *ns, uint32_t from, uint32_t to)
 {
+        uint64_t word;
+
         if (!feed_is_on(&ns->feed))
                 return;
-        write_line(ns, to);
+        word = write_line(ns, to);
+        add_change(ns, SHM_FEED_MOVED, to, from, word);
+        show_line(ns, to, word);
         hide_line(line_at(ns, from));
-        add_change(ns, SHM_FEED_MOVED, to, from);
 }
 
 void feed_cleared(struct ns *ns)
@@ -252,7 +266,7 @@ void feed_cleared(struct ns *ns)
         if (!feed_is_on(&ns->feed))
                 return;
         atomic_store_explicit(&ns->feed.header->epoch, ns->epoch, memory_order_release);
-        add_change(ns, SHM_FEED_CLEARED, PAGE_NONE, PAGE_NONE);
+        add_change(ns, SHM_FEED_CLEARED, PAGE_NONE, PAGE_NONE, 0);
 }
 
 /* ---- life ------------------------------------------------------------------------------------ */
@@ -457,7 +471,7 @@ static void add_lines(struct ns *ns)
         ns_for_each_set (set, ns)
                 for (uint32_t page = set->index * n; page < (set->index + 1) * n; page++)
                         if (is_findable(ns, page) && word_of(line_at(ns, page)) == 0)
-                                write_line(ns, page);
+                                show_line(ns, page, write_line(ns, page));
 }
 
 void feed_recover(struct ns *ns)
@@ -471,8 +485,9 @@ void feed_recover(struct ns *ns)
         correct_lines(ns);
         FAULT_POINT("recover-half-fed");
         add_lines(ns);
-        ns->feed.tail += ns->feed.header->n_slots + UINT64_C(1);
-        show_tail(ns);
+        /* All readers begin anew, behind a change of nothing. */
+        ns->feed.tail += ns->feed.header->n_slots;
+        add_change(ns, SHM_FEED_NOTHING, PAGE_NONE, PAGE_NONE, 0);
 }
 
 /* ---- the checker ----------------------------------------------------------------------------- */
