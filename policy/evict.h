@@ -171,6 +171,10 @@ struct evict_ops {
          */
         void (*move)(void *policy, uint32_t node, uint32_t to);
 
+        /* Precedes request_end() of a running request: how its generation ended, a client's number
+         * (kvl_request_end_as()); 0: unknown. NULL: the policy ignores it. */
+        void (*ending)(void *policy, uint64_t request, uint32_t ending);
+
         /* Ends a request: no more lookups or publishes have this id. Walks up at most
          * EVICT_WALK_PAGES. */
         void (*request_end)(void *policy, uint64_t request, uint64_t now_nsec);

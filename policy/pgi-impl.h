@@ -8,6 +8,7 @@
 
 #include "policy/pgi-class.h"
 #include "policy/pgi-clock.h"
+#include "policy/pgi-ending.h"
 #include "policy/pgi-ghost.h"
 #include "policy/pgi-list.h"
 #include "policy/pgi-lru.h"
@@ -43,7 +44,8 @@ struct pgi {
         struct pgi_lru lru;
         struct choice choices[PGI_SHELVES];
         uint32_t n_shelves;
-        struct pgi_run *runs; /* owned, PGI_RUNS */
+        struct pgi_run *runs;        /* owned, PGI_RUNS */
+        struct pgi_endings *endings; /* owned */
         uint32_t max_ghosts;
         struct pgi_clock clock;
         uint32_t since, rebuild_after; /* requests */

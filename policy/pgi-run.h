@@ -25,6 +25,7 @@ struct pgi_run {
         uint32_t began;    /* ticks */
         uint32_t lru_base; /* of pgi-lru.h at its beginning: LRU is judged by its contents before
                               the request moved its line */
+        uint16_t ending;   /* bin of PGI_ENDINGS */
         uint8_t turn;      /* 1..; 0: unknown until the pages above the found one are visited */
 };
 

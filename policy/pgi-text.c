@@ -18,6 +18,8 @@ static void use_then(struct pgi *p, uint32_t node, uint32_t now, uint32_t lru_ba
         pgi_table_used(&p->table, page->class, pgi_age_of(page->touched, now));
         pgi_lru_used(&p->lru, lru_base, &stamp, true, pgi_cost(&p->lists, node), p->n_cached);
         pgi_set_stamp(page, stamp);
+        if (page->turn)
+                pgi_ended_used(p->endings, page->tag, now);
         pgi_count_use(p, page);
         page->class = (uint8_t)pgi_class_with_body(page, page->class);
         page->touched = MAX(page->touched, now);
@@ -108,14 +110,28 @@ static uint32_t turn_of(const struct pgi *p, const struct pgi_run *run)
         return MAX(turn, 1U);
 }
 
+/* The hint of a request that ends. A text that only "continues" has none if texts with this ending
+ * return late: a session that an engine names by itself says no more than that. */
+static uint32_t hint_at_end(const struct pgi *p, const struct pgi_run *run)
+{
+        uint32_t told = p->pages[run->page].hint, learnt = p->endings->hint[run->ending];
+
+        if (told == PGI_HINT_NONE)
+                return learnt;
+        return told == PGI_HINT_CONTINUES && learnt == PGI_HINT_DONE ? PGI_HINT_NONE : told;
+}
+
 void pgi_text_end(struct pgi *p, struct pgi_run *run, uint32_t now)
 {
         uint32_t node = run->page, ahead = node, turn = turn_of(p, run);
-        uint32_t body = pgi_body_class(p->pages[node].hint, turn, p->pages[node].length,
+        uint32_t end = pgi_text_end_page(p, node);
+        uint32_t body = pgi_body_class(hint_at_end(p, run), turn, p->pages[node].length,
                 pgi_size_bin(run->fresh_tokens, PGI_FRESHES));
         bool is_above = false;
 
-        pgi_page_of(p, pgi_text_end_page(p, node))->turn = turn & 7;
+        pgi_page_of(p, end)->turn = turn & 7;
+        if (run->ending)
+                pgi_ended(p->endings, p->pages[end].tag, run->ending, now);
         for (int i = 0; i < AHEAD; i++)
                 ahead = look_ahead(p, ahead);
         for (uint32_t n = 0; node != NODE_NONE && n < EVICT_WALK_PAGES;

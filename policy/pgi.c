@@ -22,12 +22,13 @@
  * class lie in lists by bins of that cost, and the comparison of PGI and LRU weighs uses by it.
  * Classes divide lengths of texts where costs differ.
  *
- * Pages with a hint have classes of their own, so a hint counts as far as it came true.
+ * Pages with a hint have classes of their own, so a hint counts as far as it came true. Without a
+ * client's hint, the way the request ended makes one (pgi-ending.h).
  *
  * While plain LRU would hit more (pgi-lru.h), and before anything is learnt, the oldest pages are
  * evicted first. The index then decides among pages of about the same age.
  *
- * Memory: 24 bytes a page, 16 a ghost, about 490 KB an instance, and 176 KB for each tier below the
+ * Memory: 24 bytes a page, 16 a ghost, about 520 KB an instance, and 176 KB for each tier below the
  * first. There are as many ghosts as were met, at most max_ghosts. Full sets of eight forget the
  * ghost used longest ago. While the sets grow, ghosts take half as much again. With costs, a page
  * takes a byte more, and each shelf 88 KB for each of RECOMPUTE_BINS, of which only used lists take
@@ -95,7 +96,9 @@ static void free_tables(struct pgi *p)
         pgi_ghosts_deinit(&p->ghosts);
         pgi_lists_deinit(&p->lists);
         pgi_table_deinit(&p->table);
+        free(p->endings);
         free(p->runs);
+        p->endings = NULL;
         p->runs = NULL;
 }
 
@@ -104,7 +107,8 @@ static int make_tables(struct pgi *p)
         if (is_made(p))
                 return 0;
         p->runs = calloc(PGI_RUNS, sizeof(*p->runs));
-        if (p->runs && pgi_ghosts_init(&p->ghosts, p->max_ghosts) == 0 &&
+        p->endings = calloc(1, sizeof(*p->endings));
+        if (p->runs && p->endings && pgi_ghosts_init(&p->ghosts, p->max_ghosts) == 0 &&
                 pgi_lists_init(&p->lists, p->n_shelves, p->crossover > 0 ? RECOMPUTE_BINS : 1) ==
                         0 &&
                 pgi_table_init(&p->table) == 0)
@@ -192,6 +196,7 @@ static int pgi_reset(void *policy)
         pgi_choices_drop(p);
         pgi_lists_clear(&p->lists);
         memset(p->runs, 0, PGI_RUNS * sizeof(*p->runs));
+        pgi_endings_forget(p->endings);
         drop_pass(p);
         return 0;
 }
@@ -234,6 +239,8 @@ static bool recall(struct pgi *p, uint32_t node, uint32_t now, uint32_t lru_base
         page->accesses = ghost.accesses;
         page->turn = ghost.turn;
         page->kid = ghost.kid;
+        if (ghost.turn)
+                pgi_ended_used(p->endings, page->tag, now);
         pgi_lru_used(
                 &p->lru, lru_base, &ghost.stamp, false, pgi_cost(&p->lists, node), p->n_cached);
         pgi_set_stamp(page, ghost.stamp);
@@ -385,6 +392,15 @@ static void pgi_request_end(void *policy, uint64_t request, uint64_t now_nsec)
                 *run = (struct pgi_run){0};
         }
         request_over(p);
+}
+
+static void pgi_ending(void *policy, uint64_t request, uint32_t ending)
+{
+        struct pgi *p = policy;
+        struct pgi_run *run = is_made(p) ? pgi_run_find(p->runs, request) : NULL;
+
+        if (run)
+                run->ending = (uint16_t)pgi_ending_bin(ending);
 }
 
 /* Changes the classes of the pages that were used together with this one. Comes before the end of
@@ -609,6 +625,7 @@ static void count_more(struct pgi *p, uint32_t now)
         if (end < n)
                 return;
         pgi_table_rebuild(&p->table, p->request_pages);
+        pgi_endings_learn(p->endings, now);
         p->counting = false;
         pgi_choices_drop(p);
 }
@@ -668,8 +685,8 @@ static void pgi_usage(const void *policy, struct evict_usage *ret)
                 return;
         ret->page_bytes = (uint64_t)p->n_pages * sizeof(*p->pages) + p->lists.costs_len;
         ret->ghost_bytes = pgi_ghosts_bytes(&p->ghosts);
-        ret->table_bytes +=
-                PGI_RUNS * sizeof(*p->runs) + pgi_lists_bytes(&p->lists) + pgi_table_bytes();
+        ret->table_bytes += sizeof(*p->endings) + PGI_RUNS * sizeof(*p->runs) +
+                            pgi_lists_bytes(&p->lists) + pgi_table_bytes();
         ret->ghosts = p->ghosts.n;
 }
 
@@ -794,6 +811,7 @@ const struct evict_ops evict_pgi = {
         .unlock = pgi_unlock,
         .remove = pgi_remove,
         .move = pgi_move,
+        .ending = pgi_ending,
         .request_end = pgi_request_end,
         .victim = pgi_victim,
         .value = pgi_value,

@@ -228,8 +228,7 @@ static void end(struct sim *s, const struct running *run)
         const uint32_t *path = s->trace.blocks + s->trace.requests[run->request].first;
         uint64_t now = s->flight.now_nsec;
 
-        sim_hint(s, run->request, run->n_held, now);
-        s->options.policy->request_end(s->policy, (uint64_t)run->request + 1, now);
+        sim_tell_end(s, run->request, run->n_held, now);
         for (uint32_t i = run->n_held; i-- > 0;)
                 let_go_of_block(s, path[i]);
         s->flight.n_leased -= run->n_output;

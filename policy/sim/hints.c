@@ -59,7 +59,7 @@ static enum evict_hint draw_hint(const struct sim *s, uint32_t request, uint64_t
         return EVICT_HINT_RETURNS;
 }
 
-void sim_hint(struct sim *s, uint32_t request, uint32_t n_cached, uint64_t now_nsec)
+static void give_hint(struct sim *s, uint32_t request, uint32_t n_cached, uint64_t now_nsec)
 {
         const struct evict_ops *ops = s->options.policy;
         const struct sim_request *r = &s->trace.requests[request];
@@ -73,4 +73,15 @@ void sim_hint(struct sim *s, uint32_t request, uint32_t n_cached, uint64_t now_n
         if (hint != EVICT_HINT_UNKNOWN)
                 ops->hint(s->policy, sim_slot(s, s->trace.blocks[r->first + n_cached - 1]), hint,
                         after, now_nsec);
+}
+
+void sim_tell_end(struct sim *s, uint32_t request, uint32_t n_cached, uint64_t now_nsec)
+{
+        const struct evict_ops *ops = s->options.policy;
+        uint32_t ending = s->trace.requests[request].ending;
+
+        give_hint(s, request, n_cached, now_nsec);
+        if (ops->ending)
+                ops->ending(s->policy, (uint64_t)request + 1, ending);
+        ops->request_end(s->policy, (uint64_t)request + 1, now_nsec);
 }

@@ -95,8 +95,9 @@ void sim_end_request(struct sim *s, const struct sim_request *r, uint32_t n_cach
  * any case. */
 int sim_hints_init(struct sim *s);
 
-/* Tells the policy the hint of a request that ends, if its whole path is cached. */
-void sim_hint(struct sim *s, uint32_t request, uint32_t n_cached, uint64_t now_nsec);
+/* Tells the policy that a request ends, with its ending, and its hint if its whole path is cached.
+ */
+void sim_tell_end(struct sim *s, uint32_t request, uint32_t n_cached, uint64_t now_nsec);
 
 /* Runs a request of the trace, with the pages of layers that have a window. */
 void windows_run(struct sim *s, const struct sim_request *r);

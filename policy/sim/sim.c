@@ -467,8 +467,7 @@ void sim_work(struct sim *s, uint64_t now_nsec)
 
 void sim_end_request(struct sim *s, const struct sim_request *r, uint32_t n_cached)
 {
-        sim_hint(s, s->next, n_cached, r->time_nsec);
-        s->options.policy->request_end(s->policy, (uint64_t)s->next + 1, r->time_nsec);
+        sim_tell_end(s, s->next, n_cached, r->time_nsec);
 }
 
 static void run_request(struct sim *s, const struct sim_request *r)

@@ -39,6 +39,7 @@ struct sim_request {
                                   <= n_blocks*block_tokens; others count as the trace counts them */
         uint32_t output_tokens;
         uint32_t tenant; /* 0.. */
+        uint32_t ending; /* evict_ops.ending() */
         uint8_t hint;    /* enum evict_hint, of the text's end */
 };
 

@@ -343,6 +343,40 @@ static void few_agents(struct traffic *t)
                              5 + 30 * uniform(t), 2 + 20 * uniform(t)});
 }
 
+/* Endings of requests (sim_request.ending): of calls of three tools, and of answers. */
+#define TOOLS   3
+#define ANSWERS 40
+
+static void ask_ending(struct traffic *t, double seconds, uint32_t end, uint32_t ending)
+{
+        ask(t, seconds, end);
+        t->requests[t->trace.n_requests - 1].ending = ending;
+}
+
+/* Each question takes some calls of tools, which return soon. Half of the answers get another
+ * question, after minutes. */
+static void tool_agents(struct traffic *t)
+{
+        uint32_t prompt = more_text(t, NODE_NONE, 12);
+        double start = 0;
+
+        for (uint32_t i = 0; i < 1500; i++) {
+                uint32_t text = more_text(t, prompt, 2 + below(t, 12));
+                double now = start += exponential(t, 1.5);
+
+                do {
+                        for (uint32_t n = below(t, 8); n > 0; n--) {
+                                ask_ending(t, now, text, 1 + below(t, TOOLS));
+                                now += 6 * log_normal(t);
+                                text = more_text(t, text, 1 + below(t, 4));
+                        }
+                        ask_ending(t, now, text, 1 + TOOLS + below(t, ANSWERS));
+                        now += 240 * log_normal(t);
+                        text = more_text(t, text, 1 + below(t, 2));
+                } while (uniform(t) < 0.5);
+        }
+}
+
 const struct traffic_kind traffic_kinds[] = {
         {"zipf", "prompts of Zipf's popularity", zipf, 1},
         {"drifting", "the same, whose popularity drifts", drifting, 1},
@@ -360,6 +394,7 @@ const struct traffic_kind traffic_kinds[] = {
         {"two-tenants", "an API with 100 times the requests of conversations", two_tenants, 1},
         {"agents", "contexts of 100,000 tokens that grow step by step", agents, 1},
         {"few-agents", "a thousand requests of other agents in each seed", few_agents, 1},
+        {"tool-agents", "questions that take calls of tools, with endings", tool_agents, 1},
         {"chats-fast", "conversations, a thousand times as fast", chats, 0.001},
         {"chats-slow", "conversations, a thousand times as slow", chats, 1000},
         {"stack-fast", "what LRU is made for, a thousand times as fast", stack, 0.001},

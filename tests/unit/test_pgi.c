@@ -263,6 +263,57 @@ static void expect_passed_first(struct cache *c)
         tree_remove(&c->tree, node);
 }
 
+/* A text of three pages of its own, whose request ends so. Returns its first id. */
+static uint32_t text_ending(struct cache *c, uint32_t ending)
+{
+        uint32_t first = c->last_id + 1;
+
+        c->last_id += 3;
+        make_room(c, 8);
+        start(c, IDS(first, first + 1, first + 2), PAGE_TOKENS);
+        ops->ending(c->pgi, c->request, ending);
+        end(c);
+        return first;
+}
+
+/* Texts with the ending 7 are used again after 5 s, those with 8 never. Of other endings
+ * nothing is known. */
+PGI_SCENE(test_endings_make_hints, 0)
+{
+        uint32_t soon = 0, late, unknown;
+
+        for (uint32_t s = 0; s < 600; s++) {
+                soon = text_ending(c, 7);
+                (void)text_ending(c, 8);
+                c->now += 5 * SECOND;
+                ask(c, IDS(soon, soon + 1, soon + 2), PAGE_TOKENS);
+        }
+        soon = text_ending(c, 7);
+        late = text_ending(c, 8);
+        unknown = text_ending(c, 0);
+        assert_in_range(look(c, soon).class, PGI_CONTINUES, PGI_DONE - 1);
+        assert_in_range(look(c, late + 2).class, PGI_DONE, PGI_RETURNS - 1);
+        assert_in_range(look(c, unknown).class, PGI_BODY, PGI_CONTINUES - 1);
+        assert_in_range(look(c, text_ending(c, 9)).class, PGI_BODY, PGI_CONTINUES - 1);
+
+        /* A client's hint counts, unless it only says that the text continues. */
+        start(c, IDS(N_IDS - 3, N_IDS - 2), PAGE_TOKENS);
+        ops->ending(c->pgi, c->request, 8);
+        ops->hint(c->pgi, node_of(c, N_IDS - 2), EVICT_HINT_RETURNS, SECOND, c->now);
+        end(c);
+        assert_int_equal(look(c, N_IDS - 3).class, PGI_RETURNS);
+        start(c, IDS(N_IDS - 5, N_IDS - 4), PAGE_TOKENS);
+        ops->ending(c->pgi, c->request, 8);
+        ops->hint(c->pgi, node_of(c, N_IDS - 4), EVICT_HINT_CONTINUES, 0, c->now);
+        end(c);
+        assert_in_range(look(c, N_IDS - 5).class, PGI_BODY, PGI_CONTINUES - 1);
+
+        /* The policy remembers endings longer than pages. */
+        evict_all(c);
+        assert_int_equal(ops->reset(c->pgi), 0);
+        assert_in_range(look(c, text_ending(c, 7)).class, PGI_CONTINUES, PGI_DONE - 1);
+}
+
 /*
  * Pages that PGI learnt to keep for minutes don't come again, and fill the cache. Pages that it
  * learnt to drop come again in seconds. LRU hits all of these, so PGI evicts like LRU until its

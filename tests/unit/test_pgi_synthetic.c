@@ -9,6 +9,7 @@
 
 #include "base/macros.h"
 #include "policy/sim/policies.h"
+#include "tests/integration/pattern.h"
 #include "tests/traffic/traffic.h"
 #include "tests/unit/test-support.h"
 
@@ -130,4 +131,52 @@ TEST(test_hints_of_agents)
                 assert_true(hints_gain("few-agents", percents[i], 20) >= -MOST_BELOW);
                 assert_true(hints_gain("few-agents", percents[i], 0) >= 1);
         }
+}
+
+/* Gives so many percent of the requests an ending that says nothing: one of five, drawn. */
+static void mix_endings(struct traffic *t, uint32_t percent, uint64_t seed)
+{
+        for (uint32_t i = 0; i < t->trace.n_requests; i++)
+                if (pattern_next(&seed) % 100 < percent)
+                        t->requests[i].ending = 1 + (uint32_t)(pattern_next(&seed) % 5);
+}
+
+static void forget_endings(struct traffic *t)
+{
+        for (uint32_t i = 0; i < t->trace.n_requests; i++)
+                t->requests[i].ending = 0;
+}
+
+/* Points that endings gain over none, mean of two seeds. */
+static double endings_gain(double percent, uint32_t mixed_percent)
+{
+        const struct traffic_kind *kind = traffic_kinds;
+        double lru = 0, without = 0, gain = 0;
+
+        while (strcmp(kind->name, "tool-agents") != 0)
+                kind++;
+        for (unsigned seed = 0; seed < 2; seed++) {
+                struct traffic t;
+
+                traffic_make(&t, kind, seed);
+                mix_endings(&t, mixed_percent, seed);
+                lru += traffic_hit_percent(&t, &evict_lru, percent, seed) / 2;
+                gain += traffic_hit_percent(&t, &evict_pgi, percent, seed) / 2;
+                forget_endings(&t);
+                without += traffic_hit_percent(&t, &evict_pgi, percent, seed) / 2;
+                traffic_free(&t);
+        }
+        gain -= without;
+        printf("%s at %.0f %%, %u %% of endings mixed: LRU %.2f, PGI %.2f %+.2f\n", kind->name,
+                percent, mixed_percent, lru, without, gain);
+        return gain;
+}
+
+TEST(test_endings)
+{
+        assert_true(endings_gain(1, 0) >= 5);
+        assert_true(endings_gain(2, 0) >= 3);
+        assert_true(endings_gain(2, 20) >= 1);
+        assert_true(endings_gain(2, 100) >= -0.05);
+        assert_true(endings_gain(16, 0) >= -0.05);
 }
