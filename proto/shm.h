@@ -191,7 +191,7 @@ enum shm_op {
         SHM_OP_TOUCH = 4,   /* page: deepest of a hit; aux: its generation, low 32 bits;
                                touch.*. Lossy, no completion */
         SHM_OP_REFILL = 5,  /* aux: pages wanted on top of the magazine's. No completion */
-        SHM_OP_REQUEST_END = 6, /* request_id. No completion */
+        SHM_OP_REQUEST_END = 6, /* request_id; aux: RequestEndRequest.ending. No completion */
         SHM_OP_FETCH = 7, /* page: one in a lower tier, pinned by the client; aux: its generation,
                            * low 32 bits. Completes out of order, with the device's page that has
                            * its key now, unpinned. COPY: copies into copy.to, granted to the

@@ -627,9 +627,15 @@ int kvl_key_memo_keys(struct kvl_key_memo *memo, const uint8_t parent[KVL_KEY_BY
  * does nothing. It returns 0; -EAGAIN: the daemon doesn't read, or the ring is full. Then the
  * daemon isn't told. This is a hint: drop it, or repeat it once any call of the connection is done.
  * -EINVAL; -ENOTCONN; -EPROTO; -ENOMEM; -ECHILD.
+ *
+ * kvl_request_end_as() also says how the generation ended; 0: unknown. Equal ends have one number
+ * in all clients of the namespace, such as a hash of the reason and of the last two tokens. The
+ * eviction policy learns how soon texts with this ending are used again. A hint of a session
+ * counts before an ending.
  */
 uint64_t kvl_request_begin(struct kvl_ns *ns);
 int kvl_request_end(struct kvl_ns *ns, uint64_t request);
+int kvl_request_end_as(struct kvl_ns *ns, uint64_t request, uint32_t ending);
 
 /*
  * Finds the longest run of cached pages for keys[0..n_keys-1] (n_keys * 32 bytes, from the first

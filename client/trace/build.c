@@ -320,6 +320,7 @@ static void add_request(
                 .input_tokens = l->input_tokens,
                 .output_tokens = l->output_tokens,
                 .tenant = tenant,
+                .ending = l->ending,
                 .hint = l->hint,
         };
         b->n_blocks += n_blocks;

@@ -131,6 +131,20 @@ static int get_hint(const json_t *object, uint8_t *ret, const struct sentence *e
         return refuse(err, "hint is none of unknown, continues, done");
 }
 
+static int get_ending(const json_t *object, uint32_t *ret, const struct sentence *err)
+{
+        const json_t *value = json_object_get(object, "ending");
+
+        *ret = 0;
+        if (!value)
+                return 0;
+        if (!json_is_integer(value) || json_integer_value(value) < 0 ||
+                json_integer_value(value) > UINT32_MAX)
+                return refuse(err, "ending is not a whole number of 0 to %" PRIu32, UINT32_MAX);
+        *ret = (uint32_t)json_integer_value(value);
+        return 0;
+}
+
 /* Whether it is a conversation, as in ShareGPT and in chat logs. */
 static bool has_text(const json_t *object)
 {
@@ -161,6 +175,8 @@ static int get_fields(
                 r = get_tenant(l->object, &l->tenant, err);
         if (r == 0)
                 r = get_hint(l->object, &l->hint, err);
+        if (r == 0)
+                r = get_ending(l->object, &l->ending, err);
         return r;
 }
 

@@ -18,6 +18,7 @@ struct trace_line {
         uint64_t time_nsec;
         bool has_time, has_fraction; /* the line has a time; the time is no whole number */
         uint32_t input_tokens, output_tokens;
+        uint32_t ending;    /* evict_ops.ending() */
         uint8_t hint;       /* enum evict_hint */
         const char *tenant; /* of `object`; "" if the line names none */
         const json_t *ids;  /* of `object`: an array of integers >= 0 */

@@ -9,7 +9,8 @@
  * is 0. hash_ids: one for each block of the sequence from its start on. An id (0 to 2^63 - 1) names
  * the whole prefix up to its block ("chained"). In other traces it names only its block's content,
  * and the reader chains it (TRACE_CHAIN). The last block may be partial. Optional fields: "tenant"
- * (a name), "hint" ("unknown", "continues", "done"). Other fields and empty lines are ignored.
+ * (a name), "hint" ("unknown", "continues", "done"), "ending" (a number). Other fields and empty
+ * lines are ignored.
  *
  * For any file: a line has at most TRACE_LINE_MAX bytes (line.h), a trace at most TRACE_TENANTS_MAX
  * tenants, and memory is less than 100 bytes for each byte of text.

@@ -214,7 +214,7 @@ static int replay_request(struct replay *b, uint32_t number)
         if (c == 0)
                 c = compute(b, ns, r, request, n_hit, &n_held);
         if (c == 0)
-                c = kvl_request_end(ns, request);
+                c = kvl_request_end_as(ns, request, r->ending);
         if (c == 0)
                 c = kvl_release(ns, b->pages, n_held);
         if (c == 0) /* the earlier requests have no answer, but this one has */

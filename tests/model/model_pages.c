@@ -516,7 +516,7 @@ static void op_request_end(void)
         op = "request end";
         a = any_attach(&m, &ns);
         if (a && !in_segment(m, ns, a, shared_request_end))
-                request_end(a->real, step, now_nsec);
+                request_end(a->real, step, step % 5, now_nsec);
 }
 
 /* Runs an operation that only clients with a segment have. */

@@ -121,9 +121,10 @@ static void look_up(struct bench *b, uint64_t request, unsigned first, unsigned 
                 assert_int_equal(release_pages(b->a, pages, found, clock_now_nsec(), NULL), 0);
 }
 
+/* Odd requests have one ending, even ones none. */
 static void end_request(struct bench *b, uint64_t request)
 {
-        request_end(b->a, request, clock_now_nsec());
+        request_end(b->a, request, request % 2, clock_now_nsec());
 }
 
 static void read_back(const char *path, struct trace *ret)
@@ -173,6 +174,10 @@ SCENE(test_is_a_trace)
         assert_int_equal(s->requests[1].input_tokens, 3 * TOKENS);
         assert_int_equal(s->requests[0].n_blocks, 4);
         assert_int_equal(s->requests[1].n_blocks, 3);
+        assert_int_not_equal(s->requests[0].ending, 0);
+        assert_int_not_equal(s->requests[0].ending, 1); /* hidden */
+        assert_int_equal(s->requests[1].ending, 0);
+        assert_int_equal(s->requests[3].ending, s->requests[0].ending);
         assert_int_equal(s->n_unique, 5); /* 4 of the first text, 1 of the other */
         assert_string_equal(t.tenants[0], "a");
         trace_free(&t);

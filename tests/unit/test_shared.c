@@ -7,6 +7,7 @@
 #include "daemon/core/clients/attach.h"
 #include "daemon/core/clients/grants.h"
 #include "daemon/core/clients/member.h"
+#include "daemon/core/clients/request.h"
 #include "daemon/core/life/namespace.h"
 #include "daemon/core/life/tenant-life.h"
 #include "daemon/core/memory/idle-sets.h"
@@ -162,6 +163,30 @@ SHARED_SCENE(test_chain_stops_where_it_fails, 4)
         assert_int_equal(r.status, KVL_STATUS_NO_PARENT);
         other = ns_find_page(w->ns, s.key);
         assert_int_equal(other, pages[2]);
+}
+
+static uint64_t ended_request, ended_as;
+
+static void tell_ending(void *policy, uint64_t request, uint32_t ending)
+{
+        (void)policy;
+        ended_request = request;
+        ended_as = ending;
+}
+
+SHARED_SCENE(test_policy_learns_endings, 4)
+{
+        struct evict_ops ops = evict_lru;
+
+        submit(w, (struct shm_submission){.op = SHM_OP_REQUEST_END, .request_id = 5, .aux = 7});
+        ops.ending = tell_ending;
+        w->ns->evict = &ops;
+        submit(w, (struct shm_submission){.op = SHM_OP_REQUEST_END, .request_id = 5, .aux = 7});
+        assert_int_equal(ended_as, 7);
+        assert_int_equal(ended_request, request_id(w->a, 5));
+        submit(w, (struct shm_submission){.op = SHM_OP_REQUEST_END, .aux = 8}); /* no request */
+        assert_int_equal(ended_as, 7);
+        w->ns->evict = &evict_lru;
 }
 
 /* A submission that is well formed and wrong is answered; nothing changes. */

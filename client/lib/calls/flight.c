@@ -762,7 +762,7 @@ int flight_expect(struct kvl_ns *ns, uint32_t page, uint64_t generation, uint32_
         return 0;
 }
 
-int flight_request_end(struct kvl_ns *ns, uint64_t request)
+int flight_request_end(struct kvl_ns *ns, uint64_t request, uint32_t ending)
 {
         struct ring *ring = &ns->conn->flights.ring;
         bool fits;
@@ -775,7 +775,7 @@ int flight_request_end(struct kvl_ns *ns, uint64_t request)
                 return room;
         fits = room > SHM_SUB_ENTRIES - RING_QUIET_ENTRIES;
         if (fits)
-                ring_entry(ring, 0, SHM_OP_REQUEST_END, ns->id, request);
+                ring_entry(ring, 0, SHM_OP_REQUEST_END, ns->id, request)->aux = ending;
         ring_commit(ring, fits);
         ring_unlocked(ns->conn);
         return fits ? 0 : -EAGAIN;

@@ -380,20 +380,32 @@ PyObject *namespace_request(struct ns_object *self, PyObject *unused)
 }
 
 /* The daemon also forgets requests by itself, so a failure to tell it is no error. */
-static PyObject *request_end(struct request_object *self, PyObject *unused)
+static PyObject *end_as(struct request_object *self, uint32_t ending)
 {
         uint64_t id = self->id;
         int r = 0;
 
         self->id = 0;
         if (id)
-                (void)CALL(ending, self->ns, r = kvl_request_end(self->ns->ns, id));
+                (void)CALL(ending, self->ns, r = kvl_request_end_as(self->ns->ns, id, ending));
         return none_or_raise(r == -EINVAL || r == -ENOMEM ? r : 0);
+}
+
+static PyObject *request_end(
+        struct request_object *self, PyObject *const *args, Py_ssize_t n, PyObject *names)
+{
+        static const struct signature s = {"end", {"ending"}, 0, 0};
+        uint32_t ending = 0;
+        PyObject *a[1];
+
+        if (!args_parse(&s, args, n, names, a) || !arg_u32(a[0], "ending", &ending))
+                return NULL;
+        return end_as(self, ending);
 }
 
 static PyObject *request_exit(struct request_object *self, PyObject *args)
 {
-        return request_end(self, NULL);
+        return end_as(self, 0);
 }
 
 static int request_traverse(struct request_object *self, visitproc visit, void *arg)
@@ -408,7 +420,7 @@ static void request_finish(PyObject *object)
         struct request_object *self = (struct request_object *)object;
 
         if (self->id)
-                Py_XDECREF(request_end(self, NULL));
+                Py_XDECREF(end_as(self, 0));
         Py_XDECREF((PyObject *)self->ns);
 }
 
@@ -418,7 +430,11 @@ static void request_dealloc(PyObject *self)
 }
 
 static PyMethodDef request_methods[] = {
-        {"end", (PyCFunction)request_end, METH_NOARGS, "end($self)\n--\n\nEnds it; doesn't wait."},
+        METHOD("end", request_end,
+                "end($self, *, ending=0)\n"
+                "--\n\n"
+                "Ends it; doesn't wait. ending: how its generation ended, a number that equal ends\n"
+                "share, from which the eviction policy learns; 0: unknown."),
         {"__enter__", return_self, METH_NOARGS, NULL},
         {"__reduce__", refuse_pickling, METH_NOARGS, NULL},
         {"__exit__", (PyCFunction)request_exit, METH_VARARGS, NULL},

@@ -12,22 +12,26 @@ uint64_t request_id(const struct attach *a, uint64_t request)
         return request == 0 ? 0 : hash_bytes(client, &request, sizeof(request)) | 1;
 }
 
-void request_tell(struct ns *ns, uint64_t request, enum request_event what, uint32_t page)
+void request_tell(struct ns *ns, uint64_t request, enum request_event what, uint32_t value)
 {
         const struct store *s = ns->store;
 
         ns->learnt.has_work = ns->learnt.unsaved = true;
         if (s->owner.on_request)
-                s->owner.on_request(ns, request, what, page, s->owner.data);
+                s->owner.on_request(ns, request, what, value, s->owner.data);
 }
 
-void request_end(struct attach *a, uint64_t request, uint64_t now_nsec)
+void request_end(struct attach *a, uint64_t request, uint32_t ending, uint64_t now_nsec)
 {
+        const struct evict_ops *evict = a->ns->evict;
+
         store_set_now(a->ns->store, now_nsec);
         if (request == 0)
                 return;
-        a->ns->evict->request_end(a->ns->policy, request_id(a, request), now_nsec);
-        request_tell(a->ns, request_id(a, request), REQUEST_ENDED, PAGE_NONE);
+        if (evict->ending)
+                evict->ending(a->ns->policy, request_id(a, request), ending);
+        evict->request_end(a->ns->policy, request_id(a, request), now_nsec);
+        request_tell(a->ns, request_id(a, request), REQUEST_ENDED, ending);
 }
 
 /* A lookup found the page as its deepest: that counts for its ancestors, too (drop_leaf()). */

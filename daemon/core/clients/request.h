@@ -15,11 +15,13 @@
  * each from 1. 0 (no request) stays 0. */
 uint64_t request_id(const struct attach *a, uint64_t request);
 
-/* Calls store.owner.on_request with the event of a request, by request_id(). */
-void request_tell(struct ns *ns, uint64_t request, enum request_event what, uint32_t page);
+/* Calls store.owner.on_request with the event of a request, by request_id(). value: the page; of
+ * REQUEST_ENDED the ending. */
+void request_tell(struct ns *ns, uint64_t request, enum request_event what, uint32_t value);
 
-/* Ends the client's request; 0: does nothing. */
-void request_end(struct attach *a, uint64_t request, uint64_t now_nsec);
+/* Ends the client's request; 0: does nothing. ending: how its generation ended, for the policy
+ * (evict_ops.ending()); 0: unknown. */
+void request_end(struct attach *a, uint64_t request, uint32_t ending, uint64_t now_nsec);
 
 /* Notes that a lookup found the page as its deepest, which counts for the pages before it, too.
  * Returns the number of pages that expect_touched() looked at. */

@@ -176,7 +176,7 @@ static int execute(struct attach *a, struct submit_chain *chain, const struct sh
                 do_tokens(a, s);
                 return 0;
         case SHM_OP_REQUEST_END:
-                request_end(a, s->request_id, now_nsec);
+                request_end(a, s->request_id, s->aux, now_nsec);
                 return 0;
         default:
                 return do_fetch(a, s, ret);

@@ -287,9 +287,8 @@ int handle_REPORT(struct request *rq)
 int handle_REQUEST_END(struct request *rq)
 {
         const Kvlease__V1__RequestEndRequest *m = rq->message;
-        struct attach *a = rq->attach;
 
-        request_end(a, m->request_id, server_now(rq->server));
+        request_end(rq->attach, m->request_id, m->ending, server_now(rq->server));
         return 0;
 }
 

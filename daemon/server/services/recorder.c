@@ -31,7 +31,8 @@ struct running {
         /* Key and depth of the deepest known page, which may move meanwhile. */
         uint8_t page_key[KEY_BYTES];
         uint32_t depth;
-        bool met_any; /* there is one */
+        bool met_any;    /* there is one */
+        uint32_t ending; /* request_end(); 0: unknown, as long as it runs */
 };
 
 static uint64_t key_of(const struct ns *ns, uint64_t request)
@@ -111,6 +112,12 @@ static uint64_t hash_of(const struct recorder *r, const struct ns *ns, uint32_t 
         return hash_bytes(seed, ns_page(ns, page)->key, KEY_BYTES) & HASH_MASK;
 }
 
+/* Says which endings are equal, and hides which they are; 0 stays 0. */
+static uint32_t hidden_ending(const struct recorder *r, uint32_t ending)
+{
+        return ending == 0 ? 0 : (uint32_t)hash_bytes(r->secret, &ending, sizeof(ending)) | 1;
+}
+
 /* Largest size of a line: names and numbers, and 16 digits, comma and space an id. */
 static size_t line_max(uint32_t n)
 {
@@ -125,8 +132,10 @@ static size_t format_line(const struct recorder *r, const struct running *q, con
                 (uint64_t)(n - 1) * ns->layout.page_tokens + ns_page(ns, pages[0])->tokens;
         size_t len = (size_t)snprintf(buf, size,
                 "{\"timestamp\": %" PRIu64 ", \"input_length\": %" PRIu64
-                ", \"output_length\": 0, \"tenant\": \"%s\", \"hash_ids\": [",
-                (q->first_nsec - r->start_nsec) / NSEC_PER_MSEC, tokens, ns->tenant->name);
+                ", \"output_length\": 0, \"tenant\": \"%s\", \"ending\": %" PRIu32
+                ", \"hash_ids\": [",
+                (q->first_nsec - r->start_nsec) / NSEC_PER_MSEC, tokens, ns->tenant->name,
+                hidden_ending(r, q->ending));
 
         for (uint32_t i = n; i-- > 0;)
                 len += (size_t)snprintf(buf + len, size - len, "%" PRIu64 "%s",
@@ -242,20 +251,22 @@ static void note_running(struct server *s, struct running *q, uint32_t page)
 }
 
 static void on_named(
-        struct server *s, struct ns *ns, uint64_t request, enum request_event what, uint32_t page)
+        struct server *s, struct ns *ns, uint64_t request, enum request_event what, uint32_t value)
 {
         struct recorder *r = &s->recorder;
         struct running *q = find_running(r, ns, request);
 
         if (what == REQUEST_ENDED) {
-                if (q)
+                if (q) {
+                        q->ending = value;
                         end_request(s, q);
+                }
                 return;
         }
         if (!q)
                 q = add_running(r, ns, key_of(ns, request));
         if (q)
-                note_running(s, q, page);
+                note_running(s, q, value);
         else
                 r->n_lost++;
 }
@@ -336,12 +347,12 @@ static void on_unnamed(struct server *s, struct ns *ns, enum request_event what,
 }
 
 static void on_request(
-        struct ns *ns, uint64_t request, enum request_event what, uint32_t page, void *data)
+        struct ns *ns, uint64_t request, enum request_event what, uint32_t value, void *data)
 {
         if (request != 0)
-                on_named(data, ns, request, what, page);
+                on_named(data, ns, request, what, value);
         else
-                on_unnamed(data, ns, what, page);
+                on_unnamed(data, ns, what, value);
 }
 
 uint64_t recorder_end_idle(struct server *s, uint64_t now_nsec)
