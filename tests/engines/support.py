@@ -12,6 +12,7 @@ import random
 import re
 import signal
 import subprocess
+import time
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
@@ -165,6 +166,22 @@ def ctl(daemon: Any, *arguments: str) -> str:
     program = Path(os.environ["KVL_BUILD"]) / "client/ctl/kvleasectl"
     command = [program, "--socket", daemon.directory / "run/admin.sock", *arguments]
     return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout
+
+
+def endings(daemon: Any, n: int) -> list[int]:
+    """Of the n requests since `kvleasectl trace record on`, in the order in which they ended."""
+    folder = daemon.directory / "state/traces"
+
+    def lines() -> list[str]:
+        (file,) = folder.glob("trace-*.jsonl")
+        return file.read_text().splitlines()
+
+    # What was asked of kvleased before is done by then.
+    namespaces(daemon)
+    ctl(daemon, "trace", "record", "off")
+    while len(lines()) < n:
+        time.sleep(0.01)
+    return [json.loads(line)["ending"] for line in lines()]
 
 
 def namespaces(daemon: Any) -> list[dict[str, Any]]:

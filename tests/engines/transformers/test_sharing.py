@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import kvlease_conftest as package
-from support import LIMIT, MEMORY, ctl, findable, held, make_prompts, on
+from support import LIMIT, MEMORY, ctl, endings, findable, held, make_prompts, on
 
 import kvlease
 
@@ -42,6 +42,18 @@ def test_a_second_process_finds_what_the_first_computed(
     second.call("stop")
     package.wait_until(lambda: held(daemon) == (0, 0))
     assert "consistent" in ctl(daemon, "check")
+
+
+def test_tells_how_requests_end(make_daemon: package.MakeDaemon, start_engines: Any) -> None:
+    """By their last two tokens: equal ones have one ending."""
+    daemon = make_daemon(device=MEMORY, tenant=LIMIT)
+    (engine,) = start_engines(on(daemon))
+    ctl(daemon, "trace", "record", "on")
+    prompts = make_prompts(3, 0, 40, 40)
+    last = [engine.call("run", [p], 20)["tokens"][0][-2:] for p in [*prompts, prompts[0]]]
+    first, second, again = endings(daemon, 3)
+    assert last[0] == last[2] != last[1]
+    assert first == again != second and 0 not in (first, second)
 
 
 def test_a_step_that_ends_the_request_is_published(

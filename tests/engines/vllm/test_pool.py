@@ -11,7 +11,7 @@ from typing import Any
 import kvlease_conftest as package
 import pytest
 import torch
-from support import ctl, held, make_prompts, published
+from support import ctl, endings, held, make_prompts, published
 from vllm import SamplingParams
 from vllm.lora.request import LoRARequest
 from vllm.utils.hashing import sha256
@@ -991,6 +991,26 @@ def test_a_request_tells_of_the_next_turn(
     engine.end(request)
     (session,) = daemon.ctl_json("sessions")["sessions"]
     assert session["hint"] == expected
+
+
+def test_tells_how_requests_end(daemon: package.Daemon, engines: Engines) -> None:
+    """By the last two tokens of those that have stopped, and by the reason alone of others."""
+    engine = engines()
+    ctl(daemon, "trace", "record", "on")
+    stopped, cut = RequestStatus.FINISHED_STOPPED, RequestStatus.FINISHED_LENGTH_CAPPED
+    for prompt, status, tokens in zip(
+        make_prompts(6, 0, *[3 * PAGE + 1] * 7),
+        [stopped] * 4 + [cut] * 2 + [RequestStatus.FINISHED_ABORTED],
+        [[1, 2, 3], [4, 2, 3], [1, 2, 5], [], [1, 2, 3], [7, 8, 9], [1, 2, 3]],
+        strict=True,
+    ):
+        request = turn(engine, prompt, None)
+        request.append_output_token_ids(tokens)
+        request.status = status
+        engine.end(request)
+    call, same, answer, none, *others = endings(daemon, 7)
+    assert call == same and 0 not in (call, answer, none)
+    assert len({call, answer, none, *others}) == 5 and others[0] == others[1]
 
 
 def test_a_session_is_dropped(daemon: package.Daemon, engines: Engines) -> None:

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from transformers.generation.continuous_batching.cache_allocators import FullAttentionCacheAllocator
 
 import kvlease
-from kvlease._engine import Coming, Hosts, Stats
+from kvlease._engine import Coming, Hosts, Stats, ending
 from kvlease._identity import Watched
 
 
@@ -25,6 +25,8 @@ class _Text:
     """Of these, pages that were found or published."""
     last_key: bytes | None = None
     """Key of the last of these; None: there is none."""
+    last: list[int] = field(default_factory=list)
+    """Its last two generated tokens."""
     is_broken: bool = False
     """Nothing more can be published: what comes before isn't cached any more."""
 
@@ -148,13 +150,18 @@ class Allocator(FullAttentionCacheAllocator):
         self._stats.published_pages += len(pages)
         self._stats.duplicate_pages += sum(map(int.__ne__, own, pages))
 
+    def note_last(self, request_id: str, tokens: list[int]) -> None:
+        """The request's last generated tokens, which may be the last at all."""
+        if text := self._texts.get(request_id):
+            text.last = tokens
+
     def free_blocks(self, request_id: str, no_cache: bool = False) -> None:
         """Gives back the request's pages; what was published stays cached, as kvleased likes."""
         self.pool.drop(self.block_table.pop(request_id, []))
         self._coming.pop(request_id, None)
         text = self._texts.pop(request_id, None)
         if text is not None:
-            self.pool.end(text.request)
+            self.pool.end(text.request, ending("", text.last) if text.last else 0)
         if not self.block_table:
             self.pool.give_back_spare()
 

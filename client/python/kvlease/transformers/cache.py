@@ -228,6 +228,7 @@ class Cache(engine_cache.PagedAttentionCache):
         """Publishes what the step that is over has filled, also of a request that ends with it.
         Called of each of its requests."""
         self._prefill.end()
+        self._allocator.note_last(state.request_id, state.generated_tokens[-2:])
         if self.use_prefix_sharing and complete_blocks:
             tokens = state.initial_tokens + state.generated_tokens
             self._allocator.publish(state.request_id, tokens, complete_blocks[FULL_ATTENTION])

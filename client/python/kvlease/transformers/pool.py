@@ -264,10 +264,10 @@ class Pool:
             spare, self._spare = self._spare, []
             _engine.give_back(self.namespace.free, spare)
 
-    def end(self, request: kvlease.Request) -> None:
-        """The request is over."""
+    def end(self, request: kvlease.Request, ending: int) -> None:
+        """The request is over, and ended so; 0: unknown."""
         with contextlib.suppress(kvlease.Error):  # it is a hint
-            request.end()
+            request.end(ending=ending)
 
     def close(self) -> None:
         """Gives back what no request holds."""

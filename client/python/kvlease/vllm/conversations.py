@@ -1,6 +1,6 @@
 """Conversations: requests that name one (`session_id`) publish to a session of kvleased, so that
-its eviction policy knows which texts will probably go on. A session is a hint: without one a
-request is served as well."""
+its eviction policy knows which texts will probably go on. The policy also learns from the ends of
+all requests. Both are hints: without them a request is served as well."""
 
 from __future__ import annotations
 
@@ -8,7 +8,10 @@ import hashlib
 import logging
 from typing import Any
 
+from vllm.v1.request import RequestStatus
+
 import kvlease
+from kvlease import _engine
 
 _DAY_SECONDS = 86_400
 
@@ -40,6 +43,13 @@ def _next_turn(request: Any) -> tuple[kvlease.Hint, float]:
         if hint == "returns" and isinstance(after, int | float) and 0 <= after <= _DAY_SECONDS:
             return kvlease.Hint.RETURNS, after
     return kvlease.Hint.CONTINUES, 0
+
+
+def ending(request: Any) -> int:
+    """How the request, which is over, ended."""
+    stopped = request.status == RequestStatus.FINISHED_STOPPED
+    last = request.output_token_ids[-2:] if stopped else []
+    return _engine.ending(request.status.name, last)
 
 
 def end(session: kvlease.Session, request: Any) -> None:

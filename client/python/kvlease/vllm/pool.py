@@ -247,7 +247,7 @@ class Pool(Texts):
         if text.session:
             conversations.end(text.session, request)
         try:
-            text.handle.end()
+            text.handle.end(ending=conversations.ending(request))
         except kvlease.Error as error:
             _logger.debug("ended nothing: %s", error)
 
